@@ -2,134 +2,11 @@ package ports
 
 import (
 	"context"
-	"encoding/json"
 	"time"
 
 	"github.com/erpbackbone/backbone/domain/concurrency"
 	"github.com/erpbackbone/backbone/domain/event"
-	"github.com/erpbackbone/backbone/domain/fault"
-	"github.com/erpbackbone/backbone/domain/intent"
 )
-
-// EventAppender writes to the log.
-//
-// Append stores the request's events in the given order with the next gap-free
-// sequences of the partition, all or none, together with its side rows (business
-// keys, idempotency key, intent). Everything the request demands is checked
-// under the partition's lock against everything committed before, in this order:
-// idempotency key, intent revision, subject keys, streams, entities, conditions,
-// business keys. Every key that values are sealed with must be active in the version
-// they are sealed with, not fenced, and stays so until the transaction has ended.
-// Of two requests that demand the same, exactly one succeeds. A request without
-// events writes only its side rows. A repeated idempotency key with the same
-// fingerprint writes nothing and returns the first outcome with Replayed set.
-// recorded_at never goes backwards within a partition.
-//
-// A stream moves from state to state by the events that change it, under the same
-// lock: see event.StreamState. Its state and access list count with the streams of
-// the request, the access list first, the state of what is written after all
-// expectations.
-//
-// Errors (faults): stream.access_denied (Forbidden), stream.deleted, stream.not_deleted
-// (Conflict), stream.tombstoned (Gone), stream.not_found, append.wrong_expected_version, append.condition_failed,
-// append.condition_too_old, append.condition_beyond_head, append.duplicate_business_key, idempotency.mismatch,
-// intent.changed, pii.subject_erased (Gone), pii.key_moved (Conflict: seal again with
-// the key's newest version, or the key was busy for a moment), keys.unavailable
-// (Unavailable: the key store was not reached; sealed values only),
-// legal_entity.not_found, append.queue_full (Unavailable), append.outcome_unknown (Timeout: the connection was lost at commit and the
-// outcome could not be found out), append.rejected_by_store (Internal: the store
-// refused a value nobody foresaw). Suite: test/conformance.
-type EventAppender interface {
-	Append(ctx context.Context, r AppendRequest) (AppendResult, error)
-}
-
-// AppendRequest is one caller's atomic unit.
-type AppendRequest struct {
-	Partition   event.PartitionID
-	Events      []event.Prepared
-	Streams     []concurrency.StreamExpectation
-	Entities    []concurrency.EntityExpectation
-	Conditions  []concurrency.AppendCondition
-	Idempotency *IdempotencyClaim
-	Intent      *IntentWrite
-	// Roles of the caller, held against the access lists of the events' streams; nil
-	// is the log itself and its modules, for whom they are not made.
-	Roles []string
-}
-
-// IdempotencyClaim ties a caller's key to the content of the request.
-type IdempotencyClaim struct {
-	Key         string     // scoped by principal and route, at most 512 bytes
-	Fingerprint event.Hash // of the content, under a secret of the tenant; zero while the secret cannot be had
-	Digest      event.Hash // of the content, plain; zero if the content holds personal values, which a digest would give away
-	ExpiresAt   time.Time
-}
-
-// Kept is what is stored with the key.
-func (c *IdempotencyClaim) Kept() event.Hash {
-	if c.Fingerprint == (event.Hash{}) {
-		return c.Digest
-	}
-	return c.Fingerprint
-}
-
-// Check compares with what was stored: nil for the same content,
-// idempotency.mismatch, or idempotency.undecided (Unavailable) when only the secret
-// could tell.
-func (c *IdempotencyClaim) Check(kept event.Hash) *fault.Error {
-	none := event.Hash{}
-	switch {
-	case kept == c.Kept(), kept == c.Digest && kept != none:
-		return nil
-	case c.Fingerprint == none:
-		return concurrency.IdempotencyUndecided()
-	default:
-		return concurrency.IdempotencyMismatch()
-	}
-}
-
-// IntentWrite stores the intent's row with the events: an insert when
-// ExpectedRevision is 0, else a compare-and-set from that revision. The appender
-// fills in the event range.
-type IntentWrite struct {
-	Intent           intent.Intent
-	ExpectedRevision int
-	Sealed           []event.SealedSubject // values that were sealed for this write; empty when the payload is as it was
-}
-
-// AppendResult tells where the events went.
-type AppendResult struct {
-	Events   []AppendedEvent
-	Head     event.Sequence // of the partition after the append
-	Replayed bool           // the idempotency key was known: Outcome is the first request's
-	Outcome  IdempotencyOutcome
-}
-
-// AppendedEvent is the receipt of one event.
-type AppendedEvent struct {
-	ID            event.ID
-	Type          string
-	Sequence      event.Sequence
-	Stream        event.StreamID
-	StreamVersion event.Version
-	RecordedAt    time.Time
-	Checksum      event.Hash
-}
-
-// IdempotencyOutcome refers to what a key's first request made.
-type IdempotencyOutcome struct {
-	Fingerprint   event.Hash
-	IntentID      event.ID
-	FirstSequence event.Sequence
-	EventCount    int
-}
-
-// IdempotencyReader looks a key up before work is done; the appender checks
-// again under the lock.
-type IdempotencyReader interface {
-	// IdempotencyOutcome returns found=false for an unknown or expired key.
-	IdempotencyOutcome(ctx context.Context, p event.PartitionID, key string, now time.Time) (o IdempotencyOutcome, found bool, err error)
-}
 
 // Direction of a read.
 type Direction bool
@@ -220,37 +97,6 @@ type EventScan struct {
 	Reached event.Sequence
 }
 
-// StreamReader reads one stream in both directions.
-type StreamReader interface {
-	// StreamStatus tells how a stream stands; one without events is absent.
-	StreamStatus(ctx context.Context, p event.PartitionID, s event.StreamID) (StreamStatus, error)
-	// ReadStream reads a stream by version; none is an empty slice. More says that the
-	// query's bytes ended the answer before an event that it would have.
-	ReadStream(ctx context.Context, q StreamQuery) (events []event.Recorded, more bool, err error)
-}
-
-// StreamStatus is how a stream stands.
-type StreamStatus struct {
-	State           event.StreamState
-	Version         event.Version
-	ReadableFrom    event.Version   // events before it were deleted by a soft deletion; 0: none were
-	Settings        json.RawMessage // of the metadata what the log obeys; nil: nothing
-	MetadataVersion event.Version   // of the event that set the metadata last; 0: none did
-}
-
-// StreamQuery selects a part of a stream.
-type StreamQuery struct {
-	Partition   event.PartitionID
-	Stream      event.StreamID
-	From        event.Version // inclusive, in the direction of reading; 0: the beginning, backward the end
-	Direction   Direction
-	Until       event.Sequence // recorded up to here; 0: now
-	EffectiveTo *event.Date    // inclusive; nil: all
-	Limit       int            // 0 reads to the end
-	Bytes       int            // of payloads, as in EventQuery; 0 is no bound
-	WithoutData bool           // leave Payload nil
-}
-
 // CausalityReader walks causes.
 type CausalityReader interface {
 	// Lineage returns the causes of an event inside its partition, root first and
@@ -322,17 +168,47 @@ type Match struct {
 	Items []int
 }
 
-// IntentReader reads stored intents.
-type IntentReader interface {
-	// Intent returns fault intent.not_found if the partition has no such intent.
-	Intent(ctx context.Context, p event.PartitionID, id event.ID) (intent.Intent, error)
-	// WaitingIntents lists intents that wait for approval, oldest first.
-	WaitingIntents(ctx context.Context, p event.PartitionID, limit int) ([]intent.Intent, error)
-}
-
 // ChainReader feeds verification: skeletons and payloads by ascending sequence.
 type ChainReader interface {
 	// ChainPage returns up to limit events after the sequence. A missing payload is
 	// a nil Payload.
 	ChainPage(ctx context.Context, p event.PartitionID, after event.Sequence, limit int) ([]event.Recorded, error)
+}
+
+// ReadModelSource answers a read model that a module declared.
+type ReadModelSource interface {
+	// Query answers from committed rows only. It is deterministic: the same query
+	// gives the same bytes for ever. Errors: report.* and cursor.* faults (Invalid).
+	Query(ctx context.Context, q ReadModelQuery) (Report, error)
+}
+
+// ReadModelQuery is a validated question to a read model.
+type ReadModelQuery struct {
+	Partition event.PartitionID
+	Entity    LegalEntity
+	Version   int               // of the projection that writes it: rows of others do not count
+	AsOf      event.Date        // effective axis, inclusive
+	Known     event.Sequence    // recorded axis, inclusive, already resolved
+	KnownAt   string            // the caller's known_at as asked, or "seq:<n>" of the head
+	Params    map[string]string // declared parameters that were given, path parameters included
+	Cursor    string            // opaque to everybody but the source; "" at the start
+	Limit     int
+}
+
+// ReportField is a named value that keeps its place.
+type ReportField struct {
+	Name  string
+	Value any
+}
+
+// Report is an answer: header, rows, footer. Amounts are decimal strings at the
+// currency's scale.
+type Report struct {
+	Header     []ReportField
+	RowsName   string // member that holds the rows; "" is "rows"
+	Rows       []any  // structs with json tags; nil is written as []
+	Footer     []ReportField
+	Flat       bool // header and footer are members of the document itself
+	HasMore    bool
+	NextCursor string
 }

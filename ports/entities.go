@@ -46,30 +46,3 @@ type EntitySnapshots interface {
 	// not marked before.
 	MarkEntitySnapshotsStale(ctx context.Context, p event.PartitionID, entityType, entityID string, at event.Sequence, effective event.Date) (int, error)
 }
-
-// StreamSnapshot is the state of a stream at a version.
-type StreamSnapshot struct {
-	ID            event.ID
-	Partition     event.PartitionID
-	Stream        event.StreamID
-	Internal      bool // the node's own; clients' and the node's do not see one another
-	Version       event.Version
-	StateType     string // what the state is of: the client's name, or "fold:<stream type>"
-	SchemaVersion int    // of the state
-	State         json.RawMessage
-	Metadata      json.RawMessage // JSON object; nil is none
-	CreatedAt     time.Time
-}
-
-// StreamSnapshots keeps states of streams by version.
-type StreamSnapshots interface {
-	// StreamSnapshot reads the snapshot at a version, the newest for 0, and the
-	// partition's epoch, also beside an error. Fault snapshot.not_found.
-	StreamSnapshot(ctx context.Context, p event.PartitionID, stream event.StreamID, internal bool, v event.Version) (StreamSnapshot, SnapshotEpoch, error)
-	// SaveStreamSnapshot stores a snapshot and lets those go that are no longer among
-	// the newest. One with the same version and content is answered as it is, created
-	// is false. Faults: snapshot.exists (Conflict: the version has another content),
-	// snapshot.superseded (FailedPrecondition: as many newer ones are kept, or the epoch
-	// is over). An internal one takes the place of any with its version.
-	SaveStreamSnapshot(ctx context.Context, s StreamSnapshot, epoch SnapshotEpoch) (stored StreamSnapshot, created bool, err error)
-}

@@ -1,0 +1,409 @@
+package memory
+
+import (
+	"context"
+	"slices"
+	"sort"
+	"time"
+
+	"github.com/erpbackbone/backbone/domain/concurrency"
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+// read runs f under the read lock with the partition, nil if it is unknown.
+func (s *Store) read(ctx context.Context, id event.PartitionID, f func(p *partition) error) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return f(s.partitions[id])
+}
+
+func eventNotFound(id event.ID) error {
+	return fault.New(fault.NotFound, "event.not_found", "there is no event %s in this legal entity; check the id and the legal entity", id)
+}
+
+// IdempotencyOutcome implements ports.IdempotencyReader.
+func (s *Store) IdempotencyOutcome(ctx context.Context, id event.PartitionID, key string, now time.Time) (o ports.IdempotencyOutcome, found bool, err error) {
+	err = s.read(ctx, id, func(p *partition) error {
+		if p == nil {
+			return nil
+		}
+		if row, known := p.idempotency[key]; known && now.Before(row.expiresAt) {
+			o, found = row.outcome, true
+		}
+		return nil
+	})
+	return o, found, err
+}
+
+// EventByID implements ports.EventReader.
+func (s *Store) EventByID(ctx context.Context, partitionID event.PartitionID, id event.ID) (out event.Recorded, err error) {
+	err = s.read(ctx, partitionID, func(p *partition) error {
+		if p == nil || p.byID[id] == 0 {
+			return eventNotFound(id)
+		}
+		out = cloneRecorded(p.at(p.byID[id]), true)
+		return nil
+	})
+	return out, err
+}
+
+// EventsOfStream implements ports.EventReader. A limit of 0 reads to the end.
+func (s *Store) EventsOfStream(ctx context.Context, id event.PartitionID, stream event.StreamID, from event.Version, limit int) ([]event.Recorded, error) {
+	out := []event.Recorded{}
+	err := s.read(ctx, id, func(p *partition) error {
+		if p == nil {
+			return nil
+		}
+		sequences := p.byStream[stream]
+		for v := max(from, 1); v <= event.Version(len(sequences)) && !full(len(out), limit); v++ {
+			out = append(out, cloneRecorded(p.at(sequences[v-1]), true))
+		}
+		return nil
+	})
+	return out, err
+}
+
+func full(n, limit int) bool { return limit > 0 && n >= limit }
+
+// candidates are the ascending sequences inside the query's bounds, through the
+// key index when a key is asked for.
+func (p *partition) candidates(q *ports.EventQuery) []event.Sequence {
+	low, high := event.Sequence(0), event.Sequence(len(p.events)) // low < n <= high
+	if q.Until != 0 {
+		high = min(high, q.Until)
+	}
+	switch {
+	case q.Direction == ports.Forward:
+		low = q.After
+	case q.After != 0:
+		high = min(high, q.After-1)
+	}
+	if q.From != 0 {
+		low = max(low, q.From-1)
+	}
+	if q.To != 0 {
+		high = min(high, q.To)
+	}
+	if low >= high {
+		return nil
+	}
+	if q.Key != "" {
+		list := following(p.byKey[q.Key], low)
+		end, _ := slices.BinarySearch(list, high+1)
+		return list[:end]
+	}
+	list := make([]event.Sequence, 0, high-low)
+	for n := low + 1; n <= high; n++ {
+		list = append(list, n)
+	}
+	return list
+}
+
+func selects(q *ports.EventQuery, e *event.Recorded) bool {
+	return (len(q.Types) == 0 || slices.Contains(q.Types, e.Type)) &&
+		(q.CorrelationID == "" || q.CorrelationID == e.CorrelationID) &&
+		(q.ActorID == "" || q.ActorID == e.ActorID) &&
+		within(e.OccurredAt, q.OccurredFrom, q.OccurredTo) &&
+		within(e.RecordedAt, q.RecordedFrom, q.RecordedTo) &&
+		(q.EffectiveFrom == nil || e.EffectiveDate >= *q.EffectiveFrom) &&
+		(q.EffectiveTo == nil || e.EffectiveDate <= *q.EffectiveTo) &&
+		selectsMore(q, e)
+}
+
+// within reports from <= t < to; a zero bound is open.
+func within(t, from, to time.Time) bool {
+	return (from.IsZero() || !t.Before(from)) && (to.IsZero() || t.Before(to))
+}
+
+// Head implements ports.EventReader.
+func (s *Store) Head(ctx context.Context, id event.PartitionID) (h ports.Head, err error) {
+	err = s.read(ctx, id, func(p *partition) error {
+		if p == nil {
+			return unknownLegalEntity()
+		}
+		h = p.head()
+		return nil
+	})
+	return h, err
+}
+
+// Heads implements ports.EventReader.
+func (s *Store) Heads(ctx context.Context, partitions []event.PartitionID) (map[event.PartitionID]ports.Head, error) {
+	out := make(map[event.PartitionID]ports.Head, len(partitions))
+	for _, id := range partitions {
+		if err := s.read(ctx, id, func(p *partition) error {
+			if p != nil {
+				out[id] = p.head()
+			}
+			return nil
+		}); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+// SequenceAt implements ports.EventReader.
+func (s *Store) SequenceAt(ctx context.Context, id event.PartitionID, t time.Time) (n event.Sequence, err error) {
+	err = s.read(ctx, id, func(p *partition) error {
+		if p == nil {
+			return nil
+		}
+		// recorded_at never goes backwards, so the events are sorted by it.
+		n = event.Sequence(sort.Search(len(p.events), func(i int) bool { return p.events[i].RecordedAt.After(t) }))
+		return nil
+	})
+	return n, err
+}
+
+// Lineage implements ports.CausalityReader. maxDepth counts the causes that are
+// followed; the event itself is always there.
+func (s *Store) Lineage(ctx context.Context, partitionID event.PartitionID, id event.ID, maxDepth, bytes int) (chain []event.Recorded, truncated bool, err error) {
+	err = s.read(ctx, partitionID, func(p *partition) error {
+		if p == nil || p.byID[id] == 0 {
+			return eventNotFound(id)
+		}
+		for n := p.byID[id]; ; {
+			e := p.at(n)
+			chain = append(chain, cloneRecorded(e, true))
+			cause := p.byID[e.CausedBy]
+			// A cause is older than its effect; anything else would be a circle.
+			if e.CausedByPartition != 0 || cause == 0 || cause >= n {
+				break
+			}
+			if len(chain) > maxDepth {
+				truncated = true
+				break
+			}
+			n = cause
+		}
+		kept := withinBytes(chain, bytes, nil)
+		truncated = truncated || len(kept) < len(chain)
+		chain = kept
+		slices.Reverse(chain)
+		return nil
+	})
+	return chain, truncated, err
+}
+
+// ChainPage implements ports.ChainReader. A limit of 0 reads to the end.
+func (s *Store) ChainPage(ctx context.Context, id event.PartitionID, after event.Sequence, limit int) ([]event.Recorded, error) {
+	return s.Events(ctx, ports.EventQuery{Partition: id, After: after, Limit: limit})
+}
+
+// Events implements ports.EventReader. A limit of 0 reads to the end.
+func (s *Store) Events(ctx context.Context, q ports.EventQuery) ([]event.Recorded, error) {
+	found, err := s.SearchEvents(ctx, q, 0)
+	return found.Events, err
+}
+
+// SearchEvents implements ports.EventSearcher. A scan of 0 reads to the end. Its
+// candidates are all events inside the bounds, or those with the key.
+func (s *Store) SearchEvents(ctx context.Context, q ports.EventQuery, scan int) (ports.EventScan, error) {
+	out := ports.EventScan{Events: []event.Recorded{}}
+	err := s.read(ctx, q.Partition, func(p *partition) error {
+		if p == nil {
+			return nil
+		}
+		candidates := p.candidates(&q)
+		for i := range candidates {
+			n := candidates[i]
+			if q.Direction == ports.Backward {
+				n = candidates[len(candidates)-1-i]
+			}
+			if full(len(out.Events), q.Limit) {
+				break
+			}
+			if scan > 0 && i >= scan {
+				out.Stopped = true
+				break
+			}
+			out.Reached = n
+			if e := p.at(n); selects(&q, e) {
+				out.Events = append(out.Events, cloneRecorded(e, !q.WithoutData))
+			}
+		}
+		if kept := withinBytes(out.Events, q.Bytes, nil); len(kept) < len(out.Events) {
+			out.Events, out.Stopped, out.Reached = kept, true, kept[len(kept)-1].Sequence
+		}
+		return nil
+	})
+	return out, err
+}
+
+// selectsMore answers the filters that need more than the oldest columns.
+func selectsMore(q *ports.EventQuery, e *event.Recorded) bool {
+	same := func(want, have string) bool { return want == "" || want == have }
+	if !same(q.Division, e.Scope.Division) || !same(q.Region, e.Scope.Region) || !same(q.Site, e.Scope.Site) ||
+		!same(q.Source.System, e.Source.System) || !same(q.Source.Channel, e.Source.Channel) || !same(q.Source.Reference, e.Source.Reference) ||
+		(q.SchemaVersion != 0 && q.SchemaVersion != e.SchemaVersion) {
+		return false
+	}
+	if q.Dimension.Name != "" {
+		body, err := e.Body()
+		if value, there := body.Dimensions[q.Dimension.Name]; err != nil || !there || value != q.Dimension.Value {
+			return false
+		}
+	}
+	return q.Predicate == nil || q.Predicate.Matches(e.Payload)
+}
+
+// ReadStream implements ports.StreamReader. A limit of 0 reads to the end.
+func (s *Store) ReadStream(ctx context.Context, q ports.StreamQuery) (out []event.Recorded, more bool, err error) {
+	out = []event.Recorded{}
+	err = s.read(ctx, q.Partition, func(p *partition) error {
+		if p == nil {
+			return nil
+		}
+		sequences := p.byStream[q.Stream]
+		last := event.Version(len(sequences))
+		v := max(q.From, 1)
+		if q.Direction == ports.Backward && (q.From == 0 || q.From > last) {
+			v = last
+		}
+		for v >= 1 && v <= last && !full(len(out), q.Limit) {
+			e := p.at(sequences[v-1])
+			if (q.Until == 0 || e.Sequence <= q.Until) && (q.EffectiveTo == nil || e.EffectiveDate <= *q.EffectiveTo) {
+				out = append(out, cloneRecorded(e, !q.WithoutData))
+			}
+			if q.Direction == ports.Backward {
+				v--
+			} else {
+				v++
+			}
+		}
+		kept := withinBytes(out, q.Bytes, nil)
+		out, more = kept, len(kept) < len(out)
+		return nil
+	})
+	return out, more, err
+}
+
+var _ ports.MatchReader = (*Store)(nil)
+
+// Descendants implements ports.CausalityReader. A limit of 0 reads to the end.
+func (s *Store) Descendants(ctx context.Context, q ports.DescendantQuery) (found []ports.Descendant, more bool, err error) {
+	found = []ports.Descendant{}
+	err = s.read(ctx, q.Partition, func(p *partition) error {
+		if p == nil {
+			return nil
+		}
+		effects, bytes := p.effects(q.Partition), 0
+		level := map[event.Sequence]bool{}
+		for _, c := range q.Causes {
+			for _, n := range effects[c] {
+				level[n] = true
+			}
+		}
+		for depth := 1; depth <= q.MaxDepth && len(level) > 0; depth++ {
+			next := map[event.Sequence]bool{}
+			for n := event.Sequence(1); n <= event.Sequence(len(p.events)); n++ {
+				if !level[n] {
+					continue
+				}
+				if full(len(found), q.Limit) {
+					more = true
+					return nil
+				}
+				e := cloneRecorded(p.at(n), !q.WithoutData)
+				if bytes += len(e.Payload); q.Bytes > 0 && bytes > q.Bytes && len(found) > 0 {
+					more = true
+					return nil
+				}
+				found = append(found, ports.Descendant{Event: e, Depth: depth})
+				if n != q.Stop {
+					for _, effect := range effects[ports.Cause{Partition: q.Partition, ID: e.ID}] {
+						next[effect] = true
+					}
+				}
+			}
+			level = next
+		}
+		return nil
+	})
+	return found, more, err
+}
+
+// effects lists what each cause led to in this partition.
+func (p *partition) effects(own event.PartitionID) map[ports.Cause][]event.Sequence {
+	out := map[ports.Cause][]event.Sequence{}
+	for i := range p.events {
+		e := &p.events[i]
+		if e.CausedBy == (event.ID{}) {
+			continue
+		}
+		c := ports.Cause{Partition: own, ID: e.CausedBy}
+		if e.CausedByPartition != 0 {
+			c.Partition = e.CausedByPartition
+		}
+		out[c] = append(out[c], e.Sequence)
+	}
+	return out
+}
+
+// Matches implements ports.MatchReader.
+func (s *Store) Matches(ctx context.Context, q ports.MatchQuery) (ports.MatchPage, error) {
+	page := ports.MatchPage{Matches: []ports.Match{}, Through: max(q.After, q.Until)}
+	err := s.read(ctx, q.Partition, func(p *partition) error {
+		if p == nil {
+			return nil
+		}
+		bytes := 0
+		lists := make([][][]event.Sequence, len(q.Items))
+		for i := range q.Items {
+			for _, key := range q.Items[i].Keys() {
+				lists[i] = append(lists[i], p.byKey[key])
+			}
+		}
+		for n := q.After + 1; n <= min(q.Until, event.Sequence(len(p.events))); n++ {
+			items := p.matching(q.Items, lists, n)
+			if len(items) == 0 {
+				continue
+			}
+			if full(len(page.Matches), max(q.Limit, 1)) {
+				page.Through = page.Matches[len(page.Matches)-1].Event.Sequence
+				return nil
+			}
+			e := cloneRecorded(p.at(n), !q.WithoutData)
+			if bytes += len(e.Payload); q.Bytes > 0 && bytes > q.Bytes && len(page.Matches) > 0 {
+				page.Through = page.Matches[len(page.Matches)-1].Event.Sequence
+				return nil
+			}
+			page.Matches = append(page.Matches, ports.Match{Event: e, Items: items})
+		}
+		return nil
+	})
+	return page, err
+}
+
+// matching are the places of the items that the event matches.
+func (p *partition) matching(items []concurrency.Item, lists [][][]event.Sequence, n event.Sequence) []int {
+	var out []int
+	for i := range items {
+		if p.hasType(n, items[i].Types) && inAll(lists[i], n) {
+			out = append(out, i)
+		}
+	}
+	return out
+}
+
+// withinBytes cuts events before the one whose payload exceeds the bytes together with
+// those before it; the first stays however large it is. Payloads of other than the given
+// types do not count, if any are given. 0 bytes are no bound.
+func withinBytes(events []event.Recorded, bytes int, types []string) []event.Recorded {
+	total := 0
+	for i := range events {
+		if len(types) == 0 || slices.Contains(types, events[i].Type) {
+			total += len(events[i].Payload)
+		}
+		if bytes > 0 && i > 0 && total > bytes {
+			return events[:i]
+		}
+	}
+	return events
+}
