@@ -126,13 +126,13 @@ func TestTheLogCannotBeChanged(t *testing.T) {
 	dsn := pgtest.Database(t)
 	s := pgtest.Open(t, dsn)
 	p := pgtest.NewBooks(t, s, 1)[0]
-	_, err := s.Append(t.Context(), pgtest.Invoice(p, 1))
+	_, err := s.Appender.Append(t.Context(), pgtest.Invoice(p, 1))
 	require.NoError(t, err)
 	// The default partition is to hold a row too.
 	other := pgtest.Open(t, dsn, pgtest.WithoutPhysicalPartitions)
-	le, err := other.CreateLegalEntity(t.Context(), pgtest.LegalEntity("DEFAULT"))
+	le, err := other.Directory.CreateLegalEntity(t.Context(), pgtest.LegalEntity("DEFAULT"))
 	require.NoError(t, err)
-	_, err = other.Append(t.Context(), pgtest.Invoice(le.Partition, 1))
+	_, err = other.Appender.Append(t.Context(), pgtest.Invoice(le.Partition, 1))
 	require.NoError(t, err)
 
 	const refused = "42501" // insufficient_privilege, by grant or by trigger
@@ -145,7 +145,7 @@ func TestTheLogCannotBeChanged(t *testing.T) {
 	}
 	_, err = superuser.Exec(t.Context(), "UPDATE backbone.partition_heads SET partition_id = partition_id")
 	require.Equal(t, refused, pgtest.SQLState(err))
-	_, err = s.RegisterEventType(t.Context(), eventtype.Registration{
+	_, err = s.Registry.RegisterEventType(t.Context(), eventtype.Registration{
 		Type: "crm.lead.won", SchemaVersion: 1, Module: "crm", DataSchema: []byte(`{"type":"object"}`), RetentionClass: eventtype.Standard, RegisteredBy: "p-1",
 	})
 	require.NoError(t, err) // the tables hold a row

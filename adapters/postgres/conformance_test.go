@@ -37,20 +37,20 @@ func runConformance(t *testing.T, keyStore func(t *testing.T, dsn string) (keysD
 				CREATE TABLE conformance.rows (partition_id integer, key text, value text, PRIMARY KEY (partition_id, key));
 				GRANT USAGE ON SCHEMA conformance TO backbone_app;
 				GRANT SELECT, INSERT, UPDATE ON conformance.rows TO backbone_app`)
-			return pgtest.Open(t, dsn, pgtest.WithClock(clock), pgtest.WithKeyStore(keysDSN))
+			return pgtest.Combine(pgtest.Open(t, dsn, pgtest.WithClock(clock), pgtest.WithKeyStore(keysDSN)))
 		},
 		Keys: func(t *testing.T, _ conformance.Store) conformance.Keys {
 			keys := pgtest.OpenKeys(t, keysDSN)
 			return conformance.NewKeyRegister(keys, keys.Eraser(), keys.Eraser())
 		},
-		Leases: func(s conformance.Store) ports.Leases { return s.(*postgres.Store).Leases() },
+		Leases: func(s conformance.Store) ports.Leases { return s.(pgtest.Combined).Rooms.Leases },
 		ReadModel: func(_ *testing.T, s conformance.Store) conformance.ReadModel {
-			return readModel{s.(*postgres.Store)}
+			return readModel{s.(pgtest.Combined).Rooms}
 		},
 	})
 }
 
-type readModel struct{ store *postgres.Store }
+type readModel struct{ store *postgres.Database }
 
 func (readModel) Put(ctx context.Context, tx ports.ProjectionTx, p event.PartitionID, key, value string) error {
 	_, err := tx.(pgx.Tx).Exec(ctx, `INSERT INTO conformance.rows VALUES ($1, $2, $3)

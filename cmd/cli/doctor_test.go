@@ -38,8 +38,8 @@ func migratedLog(t *testing.T) string {
 	s, err := postgres.Open(t.Context(), postgres.Config{DSN: as(t, "backbone_app", dsn)})
 	require.NoError(t, err)
 	defer s.Close()
-	require.NoError(t, s.Bootstrap(t.Context(), ports.Installation{LogName: "test.example.org"}))
-	_, err = s.CreateLegalEntity(t.Context(), ports.LegalEntity{TenantID: "demo", Code: "USMF", TimeZone: "UTC", Status: "active"})
+	require.NoError(t, s.Directory.Bootstrap(t.Context(), ports.Installation{LogName: "test.example.org"}))
+	_, err = s.Directory.CreateLegalEntity(t.Context(), ports.LegalEntity{TenantID: "demo", Code: "USMF", TimeZone: "UTC", Status: "active"})
 	require.NoError(t, err)
 	return dsn
 }

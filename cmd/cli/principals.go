@@ -172,7 +172,7 @@ type enrollment struct {
 // named, or all of them.
 func storePrincipal(ctx context.Context, app *wire.App, p ports.Principal, how enrollment) (token string, renewed bool, err error) {
 	renew := how.renew
-	before, err := app.Store.PrincipalByPerson(ctx, p.TenantID, p.PersonID)
+	before, err := app.Store.Directory.PrincipalByPerson(ctx, p.TenantID, p.PersonID)
 	switch {
 	case fault.KindOf(err) == fault.NotFound && renew:
 		return "", false, fault.New(fault.NotFound, "principal.not_found", "tenant %s has no principal %s whose access could be renewed; leave --renew out", p.TenantID, p.PersonID)

@@ -311,10 +311,10 @@ func openRedactor(ctx context.Context, o redactOptions, announce bool) (r *redac
 		return r, err
 	}
 	r.close = append(r.close, log.Close)
-	if r.entity, err = findLegalEntity(ctx, log, o.Tenant, o.LegalEntity); err != nil {
+	if r.entity, err = findLegalEntity(ctx, log.Directory, o.Tenant, o.LegalEntity); err != nil {
 		return r, err
 	}
-	c := redaction.Config{Redactions: redactions, Events: log, Clock: system.Clock{}, IDs: system.NewIDs()}
+	c := redaction.Config{Redactions: redactions, Events: log.Events, Clock: system.Clock{}, IDs: system.NewIDs()}
 	if announce {
 		store, err := postgres.Open(ctx, postgres.Config{DSN: o.DSN, Logger: slog.New(slog.DiscardHandler)})
 		if err != nil {

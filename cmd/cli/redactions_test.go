@@ -39,8 +39,8 @@ func newAuditedBooks(t *testing.T) *auditedBooks {
 	store, err := postgres.Open(t.Context(), postgres.Config{DSN: b.as("backbone_app")})
 	require.NoError(t, err)
 	t.Cleanup(store.Close)
-	require.NoError(t, store.Bootstrap(t.Context(), ports.Installation{LogName: "books.example.org"}))
-	le, err := store.CreateLegalEntity(t.Context(), ports.LegalEntity{TenantID: "acme", Code: "A", TimeZone: "UTC"})
+	require.NoError(t, store.Directory.Bootstrap(t.Context(), ports.Installation{LogName: "books.example.org"}))
+	le, err := store.Directory.CreateLegalEntity(t.Context(), ports.LegalEntity{TenantID: "acme", Code: "A", TimeZone: "UTC"})
 	require.NoError(t, err)
 	ids, now := system.NewIDs(), time.Now()
 	b.event = ids.NewID(now)
@@ -52,7 +52,7 @@ func newAuditedBooks(t *testing.T) *auditedBooks {
 		TypeNumber: 1, Salt: ids.NewSalt(), Payload: []byte(`{"data":{"remark":"Ada Lovelace","amount":1.50},"dimensions":{},"entity_refs":[]}`),
 	}
 	p.PayloadHash, p.PayloadHashDone = event.HashPayload(p.Salt, p.Payload), true
-	_, err = store.Append(t.Context(), ports.AppendRequest{Partition: le.Partition, Events: []event.Prepared{p}})
+	_, err = store.Appender.Append(t.Context(), ports.AppendRequest{Partition: le.Partition, Events: []event.Prepared{p}})
 	require.NoError(t, err)
 	return b
 }

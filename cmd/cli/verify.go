@@ -217,17 +217,17 @@ func (v *verdict) database(ctx context.Context, o verifyOptions, show *progress,
 	if o.terminal {
 		onProgress = func(entity string, done, total uint64) { show.report(entity, int(done), int(total)) }
 	}
-	installation, err := store.Installation(ctx)
+	installation, err := store.Directory.Installation(ctx)
 	if err != nil {
 		return err
 	}
 	v.logName = installation.LogName
-	registry, err := verify.Registry(ctx, store, options...)
+	registry, err := verify.Registry(ctx, store.Registry, options...)
 	if err != nil {
 		return err
 	}
 	v.registry = &registry
-	v.reports, err = verify.Run(ctx, store, o.Tenant, o.LegalEntities, onProgress, options...)
+	v.reports, err = verify.Run(ctx, store.Chains(), o.Tenant, o.LegalEntities, onProgress, options...)
 	return err
 }
 
@@ -401,7 +401,7 @@ func exportLog(ctx context.Context, o exportLogOptions) error {
 		return err
 	}
 	defer store.Close()
-	le, err := findLegalEntity(ctx, store, o.Tenant, o.LegalEntity)
+	le, err := findLegalEntity(ctx, store.Directory, o.Tenant, o.LegalEntity)
 	if err != nil {
 		return err
 	}
@@ -414,7 +414,7 @@ func exportLog(ctx context.Context, o exportLogOptions) error {
 	started := time.Now()
 	write := func(w io.Writer) error {
 		buffered := bufio.NewWriterSize(w, 1<<20)
-		summary, err = verify.Export(ctx, store, le, started, buffered, onProgress)
+		summary, err = verify.Export(ctx, store.Chains(), le, started, buffered, onProgress)
 		if err == nil {
 			err = buffered.Flush()
 		}
@@ -435,7 +435,7 @@ func exportLog(ctx context.Context, o exportLogOptions) error {
 }
 
 // openReader opens a store to read with, whatever the role.
-func openReader(ctx context.Context, dsn string) (*postgres.Store, error) {
+func openReader(ctx context.Context, dsn string) (*postgres.Database, error) {
 	return postgres.Open(ctx, postgres.Config{DSN: dsn, MaxClockSkew: -1, Logger: slog.New(slog.DiscardHandler)})
 }
 

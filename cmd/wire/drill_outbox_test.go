@@ -54,11 +54,11 @@ func TestDrillOutboxByLogicalReplication(t *testing.T) {
 	store, err := postgres.Open(t.Context(), postgres.Config{DSN: u.String(), PhysicalPartitions: 1})
 	require.NoError(t, err)
 	t.Cleanup(store.Close)
-	require.NoError(t, store.Bootstrap(t.Context(), ports.Installation{LogName: "books.example.org"}))
+	require.NoError(t, store.Directory.Bootstrap(t.Context(), ports.Installation{LogName: "books.example.org"}))
 	ids, now := system.NewIDs(), time.Now()
 	want := map[string]string{} // partition and sequence → payload
 	for _, code := range []string{"OWN", "DEFAULT"} {
-		le, err := store.CreateLegalEntity(t.Context(), ports.LegalEntity{TenantID: "acme", Code: code, TimeZone: "UTC"})
+		le, err := store.Directory.CreateLegalEntity(t.Context(), ports.LegalEntity{TenantID: "acme", Code: code, TimeZone: "UTC"})
 		require.NoError(t, err)
 		for n := 1; n <= 3; n++ {
 			p := event.Prepared{
@@ -69,7 +69,7 @@ func TestDrillOutboxByLogicalReplication(t *testing.T) {
 				TypeNumber: 1, Salt: ids.NewSalt(), Payload: fmt.Appendf(nil, `{"data":{"n":%d},"dimensions":{},"entity_refs":[]}`, n),
 			}
 			p.PayloadHash, p.PayloadHashDone = event.HashPayload(p.Salt, p.Payload), true
-			_, err := store.Append(t.Context(), ports.AppendRequest{Partition: le.Partition, Events: []event.Prepared{p}})
+			_, err := store.Appender.Append(t.Context(), ports.AppendRequest{Partition: le.Partition, Events: []event.Prepared{p}})
 			require.NoError(t, err)
 			want[fmt.Sprintf("%d/%d", le.Partition, n)] = string(p.Payload)
 		}

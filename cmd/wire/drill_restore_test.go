@@ -132,7 +132,7 @@ func (d *drill) hire(person string, n int) {
 func (d *drill) fields(v *vault.Vault, person string) (clear, redacted, failed int, code string) {
 	subject, err := shredding.ParseSubject(person)
 	require.NoError(d.t, err)
-	events, err := d.server.App.Store.PersonalEvents(d.t.Context(), d.entity.Partition, subject, 0, 100)
+	events, err := d.server.App.Store.PersonalRecords.PersonalEvents(d.t.Context(), d.entity.Partition, subject, 0, 100)
 	require.NoError(d.t, err)
 	require.NotEmpty(d.t, events)
 	for _, e := range events {

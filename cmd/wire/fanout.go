@@ -45,8 +45,8 @@ func (a *App) composeFanout(ctx context.Context, observer fanout.Observer) error
 		return err
 	}
 	f.dispatcher.Store(fanout.New(fanout.Config{
-		Name: natsPublisher, Node: a.Config.Node.ID, Publisher: f.publisher, Cursors: a.Store, Leases: a.Store.Leases(), Heads: a.Watch, Log: a.Store,
-		Encoder: presenter{opener: a.Vault(), upcaster: a.Upcaster, entities: a.Store, reader: a.readerOf(c.Reader)},
+		Name: natsPublisher, Node: a.Config.Node.ID, Publisher: f.publisher, Cursors: a.Store.Publishers, Leases: a.Store.Leases, Heads: a.Watch, Log: a.Store.Events,
+		Encoder: presenter{opener: a.Vault(), upcaster: a.Upcaster, entities: a.Store.Directory, reader: a.readerOf(c.Reader)},
 		Clock:   system.Clock{}, Logger: a.Logger, Observer: observer, Batch: c.Batch, Workers: c.Workers,
 	}))
 	a.fanout = f
@@ -69,7 +69,7 @@ func FanoutStatus(ctx context.Context, dsn string) ([]fanout.PartitionStatus, er
 	}
 	defer store.Close()
 	return fanout.Status(ctx, fanout.StatusSources{
-		Cursors: store, Heads: store, Leases: store.Leases(), Entities: store, Log: store, Clock: system.Clock{},
+		Cursors: store.Publishers, Heads: store.Events, Leases: store.Leases, Entities: store.Directory, Log: store.Events, Clock: system.Clock{},
 	}, natsPublisher)
 }
 

@@ -21,12 +21,12 @@ const idlePoll = 2 * time.Second
 // and the live feeds.
 func (a *App) composeFeeds(clock ports.Clock, o Options) {
 	c := a.Config
-	watch := subscriptions.HeadWatcherConfig{Heads: a.Store, Logger: a.Logger, Clock: clock, Poll: c.Delivery.Poll, Quiet: idlePoll}
+	watch := subscriptions.HeadWatcherConfig{Heads: a.Store.Events, Logger: a.Logger, Clock: clock, Poll: c.Delivery.Poll, Quiet: idlePoll}
 	if c.Delivery.Listen == listenNotify {
-		watch.WakeUps = a.Store
+		watch.WakeUps = a.Store.Events
 	}
 	a.Watch = subscriptions.NewHeadWatcher(watch)
-	a.Feeds = query.NewFeeds(a.Query, a.Store, clock)
+	a.Feeds = query.NewFeeds(a.Query, a.Store.Events, clock)
 	a.Live = live.New(live.Config{
 		Heads: a.Watch, Clock: clock, Observer: o.Observers.Feeds, Heartbeat: c.Feeds.Heartbeat, AccessCheckInterval: c.Feeds.Review,
 		PerPrincipal: c.Feeds.PerPrincipal, PerNode: c.Feeds.PerNode,

@@ -91,7 +91,7 @@ func OpenKeyring(ctx context.Context, c configs.Config, audit io.Writer) (_ *Key
 	if err != nil {
 		return nil, err
 	}
-	installation, err := store.Installation(ctx)
+	installation, err := store.Directory.Installation(ctx)
 	store.Close()
 	if err != nil {
 		return nil, err

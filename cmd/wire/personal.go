@@ -43,7 +43,7 @@ func (a *App) openPersonal(ctx context.Context, o Options, clock ports.Clock) er
 	if o.keys == nil {
 		return nil
 	}
-	installation, err := a.Store.Installation(ctx)
+	installation, err := a.Store.Directory.Installation(ctx)
 	if err != nil {
 		return err
 	}
@@ -102,7 +102,7 @@ func newPersonal(ctx context.Context, c configs.Config, ring *Keyring, manifests
 // addErasures makes what erases, from the parts of the App.
 func (p *personal) addErasures(a *App, clock ports.Clock, ids ports.IDSource) {
 	config := erasure.Config{
-		Register: p.Eraser, Records: a.Store, Intents: a.Store, Streams: a.Store, LegalEntities: a.Store, Types: a.Store,
+		Register: p.Eraser, Records: a.Store.PersonalRecords, Intents: a.Store.Intents, Streams: a.Store.Events, LegalEntities: a.Store.Directory, Types: a.Store.Registry,
 		Copies: a.targets, Announcer: announcer{a.Append}, Opener: p.vault, Chains: chains{a.Store},
 		Notes: p.notes, Exports: p.Exports, Gate: p.Gate, Clock: clock, IDs: ids, Logger: a.Logger, Poll: a.Config.Erasure.Poll,
 		KeyDeletion: time.Duration(a.Config.Rotation.DeletionDays) * 24 * time.Hour, RotatedByHand: a.Config.Rotation.At == "",
@@ -168,7 +168,7 @@ func (p *personal) prepareTenants(ctx context.Context, a *App, complain func(err
 }
 
 func (p *personal) prepareOnce(ctx context.Context, a *App) error {
-	entities, err := a.Store.LegalEntities(ctx, "")
+	entities, err := a.Store.Directory.LegalEntities(ctx, "")
 	if err != nil {
 		return err
 	}
@@ -259,11 +259,11 @@ func (a announcer) Announce(ctx context.Context, e erasure.Announcement) error {
 }
 
 // chains verifies logs.
-type chains struct{ store *postgres.Store }
+type chains struct{ store *postgres.Database }
 
 // VerifyChain implements erasure.Chains.
 func (c chains) VerifyChain(ctx context.Context, le ports.LegalEntity) (erasure.ChainVerdict, error) {
-	reports, err := verify.Run(ctx, c.store, le.TenantID, []string{le.Code}, nil)
+	reports, err := verify.Run(ctx, c.store.Chains(), le.TenantID, []string{le.Code}, nil)
 	if err != nil {
 		return erasure.ChainVerdict{}, err
 	}

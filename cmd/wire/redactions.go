@@ -26,13 +26,13 @@ type redactionAnnouncer struct {
 
 // NewRedactionAnnouncer composes what appends the events of redactions over a store that
 // is open as the application's role, the only one that can.
-func NewRedactionAnnouncer(ctx context.Context, store *postgres.Store, limits configs.Limits, modules []plugin.Module) (redaction.Announcer, error) {
+func NewRedactionAnnouncer(ctx context.Context, store *postgres.Database, limits configs.Limits, modules []plugin.Module) (redaction.Announcer, error) {
 	schemas := jsonschema.New()
 	catalog, err := buildCatalog(schemas, modules)
 	if err != nil {
 		return nil, err
 	}
-	types := registry.New(store, schemas, catalog, system.Clock{}, registry.WithTransforms(jq.New()))
+	types := registry.New(store.Registry, schemas, catalog, system.Clock{}, registry.WithTransforms(jq.New()))
 	if err := types.RegisterBuiltIn(ctx); err != nil {
 		return nil, err
 	}
@@ -44,7 +44,7 @@ func NewRedactionAnnouncer(ctx context.Context, store *postgres.Store, limits co
 		preparer: eventappend.NewPreparer(types, system.NewIDs(), eventappend.Limits{
 			BatchEvents: limits.BatchEvents, EventBytes: limits.EventBytes, EntityRefs: limits.EntityRefs, Tags: limits.Tags,
 		}),
-		appender: store,
+		appender: store.Appender,
 	}, nil
 }
 

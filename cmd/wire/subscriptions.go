@@ -15,7 +15,7 @@ import (
 func (a *App) composeSubscriptions(clock ports.Clock, ids ports.IDSource, cursors subscriptions.Cursors, o Options) {
 	c := a.Config.Subscriptions
 	a.Subscriptions = subscriptions.New(subscriptions.Config{
-		Store: a.Store, Log: a.Store, Access: subscribers{a}, Heads: a.Watch, IDs: ids, Clock: clock,
+		Store: a.Store.Subscriptions, Log: a.Store.Events, Access: subscribers{a}, Heads: a.Watch, IDs: ids, Clock: clock,
 		Modules: a.modules, Observer: o.Observers.Subscriptions, Logger: a.Logger, Cursors: cursors,
 		MaxPerTenant: c.PerTenant, MaxBytes: c.PollBytes, ExpireInterval: c.Sweep, RecheckInterval: c.Recheck, MeasureInterval: c.Measure,
 	})
@@ -81,5 +81,5 @@ func (s subscribers) Visible(ctx context.Context, p ports.Principal) ([]ports.Le
 
 // Owner implements delivery.Access.
 func (s subscribers) Owner(ctx context.Context, tenantID, personID string) (ports.Principal, error) {
-	return s.app.Store.PrincipalByPerson(ctx, tenantID, personID)
+	return s.app.Store.Directory.PrincipalByPerson(ctx, tenantID, personID)
 }

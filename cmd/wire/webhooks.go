@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	subscriptionstore "github.com/erpbackbone/backbone/adapters/postgres/subscriptions"
 	"github.com/erpbackbone/backbone/adapters/system"
 	sender "github.com/erpbackbone/backbone/adapters/webhook"
 	"github.com/erpbackbone/backbone/application/module"
@@ -22,11 +23,17 @@ type webhookRunner struct {
 	dispatcher *webhooks.Dispatcher
 }
 
+// webhookDirectory finds subscriptions and their owners.
+type webhookDirectory struct {
+	*subscriptionstore.Store
+	ports.Principals
+}
+
 // composeWebhooks composes the delivery to endpoints.
 func (a *App) composeWebhooks(observer webhooks.Observer) {
 	c := a.Config.Webhook
 	service := webhooks.NewService(webhooks.ServiceConfig{
-		Endpoints: a.Store, Attempts: a.Store, Entities: a.Store, Subscriptions: a.Store, Secrets: a.Vault(), Clock: system.Clock{}, IDs: system.NewIDs(), Timeout: c.Timeout, Overlap: c.SecretOverlap,
+		Endpoints: a.Store.Webhooks, Attempts: a.Store.Webhooks, Entities: a.Store.Directory, Subscriptions: a.Store.Subscriptions, Secrets: a.Vault(), Clock: system.Clock{}, IDs: system.NewIDs(), Timeout: c.Timeout, Overlap: c.SecretOverlap,
 		Resume: func(ctx context.Context, owner ports.Principal, id string) error {
 			_, err := a.Subscriptions.Resume(ctx, subscriptions.Caller{Principal: owner}, id)
 			return err
@@ -37,7 +44,7 @@ func (a *App) composeWebhooks(observer webhooks.Observer) {
 		}),
 	})
 	a.webhooks = &webhookRunner{service: service, dispatcher: webhooks.NewDispatcher(webhooks.Config{
-		Service: service, Engine: deliveries{a.Subscriptions}, Directory: a.Store, Encoder: ownerEncoder{a}, Leases: a.Store.Leases(), Node: a.Config.Node.ID,
+		Service: service, Engine: deliveries{a.Subscriptions}, Directory: webhookDirectory{a.Store.Subscriptions, a.Store.Directory}, Encoder: ownerEncoder{a}, Leases: a.Store.Leases, Node: a.Config.Node.ID,
 		Logger: a.Logger, Observer: observer, Concurrency: c.Concurrency,
 	})}
 }
@@ -86,7 +93,7 @@ type ownerEncoder struct{ app *App }
 // EncodeFor implements webhook.Encoder.
 func (o ownerEncoder) EncodeFor(ctx context.Context, owner ports.Principal, e event.Recorded) ([]byte, error) {
 	p := presenter{
-		opener: o.app.Vault(), upcaster: o.app.Upcaster, entities: o.app.Store,
+		opener: o.app.Vault(), upcaster: o.app.Upcaster, entities: o.app.Store.Directory,
 		reader: func(ctx context.Context, _ event.Scope) (module.Reader, error) {
 			return o.app.Tenancy.Reader(ctx, owner)
 		},

@@ -99,7 +99,7 @@ type observers struct {
 type App struct {
 	Config        configs.Config
 	Logger        *slog.Logger
-	Store         *postgres.Store
+	Store         *postgres.Database
 	Catalog       *module.Catalog
 	Registry      *registry.Registry
 	Upcaster      *upcasting.Service
@@ -200,13 +200,13 @@ func (a *App) compose(ctx context.Context, clock ports.Clock, ids ports.IDSource
 		return fmt.Errorf("policies: %w", err)
 	}
 	c := a.Config
-	a.Registry = registry.New(a.Store, schemas, a.Catalog, clock, registry.WithTransforms(jq.New()))
+	a.Registry = registry.New(a.Store.Registry, schemas, a.Catalog, clock, registry.WithTransforms(jq.New()))
 	a.Upcaster = upcasting.New(a.Registry)
 	if err := a.Registry.RegisterBuiltIn(ctx); err != nil {
 		return err
 	}
 	a.Tenancy = tenancy.New(tenancy.Config{
-		LegalEntities: tenantNotifier{a.Store, a.prepareNewTenant}, Principals: a.Store, Installations: a.Store, Policies: engine, Owner: a.Catalog.Owner, Roles: a.Catalog.RoleNames(),
+		LegalEntities: tenantNotifier{a.Store.Directory, a.prepareNewTenant}, Principals: a.Store.Directory, Installations: a.Store.Directory, Policies: engine, Owner: a.Catalog.Owner, Roles: a.Catalog.RoleNames(),
 		Clock: clock, IDs: ids, AllowDevelopmentTokens: o.AllowDevelopmentTokens,
 	})
 	if o.LogName != "" {
@@ -221,13 +221,13 @@ func (a *App) compose(ctx context.Context, clock ports.Clock, ids ports.IDSource
 	preparer := eventappend.NewPreparer(a.Registry, ids, eventappend.Limits{
 		BatchEvents: c.Limits.BatchEvents, EventBytes: c.Limits.EventBytes, EntityRefs: c.Limits.EntityRefs, Tags: c.Limits.Tags,
 	}, eventappend.WithSealer(vault), eventappend.WithUpcaster(a.Upcaster))
-	a.Append = eventappend.NewService(preparer, a.Store, a.Store, a.Store, clock, ids, c.Idempotency.TTL, eventappend.WithFingerprints(vault))
-	a.Streams = streams.New(streams.Config{Writer: streamWriter{a.Append}, Reader: a.Store, Catalog: a.Catalog, Roles: a.Catalog.RoleNames()})
+	a.Append = eventappend.NewService(preparer, a.Store.Appender, a.Store.Events, a.Store.Intents, clock, ids, c.Idempotency.TTL, eventappend.WithFingerprints(vault))
+	a.Streams = streams.New(streams.Config{Writer: streamWriter{a.Append}, Reader: a.Store.Events, Catalog: a.Catalog, Roles: a.Catalog.RoleNames()})
 	a.Intake = pipeline.New(pipeline.Config{
-		Catalog: a.Catalog, Schemas: schemas, Policies: engine, Preparer: preparer, Appender: a.Store, Events: upcasting.UpcastReader(a.Store, a.Upcaster), Intents: a.Store,
-		Idempotency: a.Store, Clock: clock, IDs: ids, Retries: c.Intake.Retries, KeyTTL: c.Idempotency.TTL, Logger: a.Logger,
+		Catalog: a.Catalog, Schemas: schemas, Policies: engine, Preparer: preparer, Appender: a.Store.Appender, Events: upcasting.UpcastReader(a.Store.Events, a.Upcaster), Intents: a.Store.Intents,
+		Idempotency: a.Store.Intents, Clock: clock, IDs: ids, Retries: c.Intake.Retries, KeyTTL: c.Idempotency.TTL, Logger: a.Logger,
 		Sealer: vault, Opener: vault, Fingerprints: vault,
-		Snapshots: a.Store, Background: a.background, SnapshotEvery: c.Query.SnapshotEvery, ReadingID: a.Registry.ReadingID,
+		Snapshots: a.Store.Snapshots, Background: a.background, SnapshotEvery: c.Query.SnapshotEvery, ReadingID: a.Registry.ReadingID,
 	})
 	handlers, sources := map[string]ports.ProjectionHandler{}, map[string]ports.ReadModelSource{}
 	for _, m := range o.Modules {
@@ -244,8 +244,8 @@ func (a *App) compose(ctx context.Context, clock ports.Clock, ids ports.IDSource
 		return err
 	}
 	cursors := query.NewCursorSealer(cursorKey)
-	a.Query = query.New(a.Store, a.Store, a.Tenancy, cursors, query.WithSettleDelay(settlingTime))
-	a.Registry.SetProver(upcasting.NewProver(a.Store, cursors))
+	a.Query = query.New(a.Store.Events, a.Store.Events, a.Tenancy, cursors, query.WithSettleDelay(settlingTime))
+	a.Registry.SetProver(upcasting.NewProver(a.Store.Events, cursors))
 	a.composeFeeds(clock, o)
 	a.composeSubscriptions(clock, ids, cursors, o)
 	if err := a.composeProjections(handlers, clock, o); err != nil {
@@ -260,10 +260,10 @@ func (a *App) compose(ctx context.Context, clock ports.Clock, ids ports.IDSource
 	}
 	a.Reports.SettleDelay = settlingTime
 	a.Entities = entities.New(entities.Config{
-		Log: upcasting.UpcastReader(a.Store, a.Upcaster), Snapshots: a.Store, Positions: positions{a.Query, a.Reports}, Folds: a.Catalog, Background: a.background, Clock: clock,
+		Log: upcasting.UpcastReader(a.Store.Events, a.Upcaster), Snapshots: a.Store.Snapshots, Positions: positions{a.Query, a.Reports}, Folds: a.Catalog, Background: a.background, Clock: clock,
 		Logger: a.Logger, Observer: o.Observers.Entities, ReadingID: a.Registry.ReadingID, SnapshotEvery: c.Query.SnapshotEvery, FoldTimeout: c.Query.FoldBudget,
 	})
-	a.Snapshots = streams.NewSnapshotService(a.Store, a.Store, clock, ids)
+	a.Snapshots = streams.NewSnapshotService(a.Store.Snapshots, a.Store.Events, clock, ids)
 	return nil
 }
 
@@ -288,7 +288,7 @@ const settlingTime = 2 * time.Second
 // from building positions by hand and protects no secret: whoever could compute it
 // reads the database anyway.
 func (a *App) cursorKey(ctx context.Context) ([]byte, error) {
-	installation, err := a.Store.Installation(ctx)
+	installation, err := a.Store.Directory.Installation(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -313,7 +313,7 @@ func (a *App) Run(ctx context.Context) {
 	if a.Config.Delivery.Listen == listenNotify {
 		refresh = 2 * idlePoll // only types whose signal was lost wait for it
 		running.Go(func() {
-			complain(a.Store.ListenEventTypes(ctx, func() { complain(a.Registry.Refresh(ctx)) }))
+			complain(a.Store.Registry.ListenEventTypes(ctx, func() { complain(a.Registry.Refresh(ctx)) }))
 		})
 	}
 	running.Go(func() { a.Registry.Run(ctx, refresh, complain) })
@@ -342,7 +342,7 @@ func (a *App) sweep(ctx context.Context, complain func(error)) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-			_, err := a.Store.DeleteExpiredIdempotencyKeys(ctx, time.Now())
+			_, err := a.Store.Intents.DeleteExpiredIdempotencyKeys(ctx, time.Now())
 			complain(err)
 		}
 	}
@@ -352,7 +352,7 @@ func (a *App) sweep(ctx context.Context, complain func(error)) {
 // only personal data needs is httpapi.Degraded.
 func (a *App) Ready(ctx context.Context) map[string]error {
 	out := map[string]error{"database": a.Store.Ping(ctx)}
-	_, out["installation"] = a.Store.Installation(ctx)
+	_, out["installation"] = a.Store.Directory.Installation(ctx)
 	if a.personal != nil {
 		a.personal.ready(ctx, out)
 	}

@@ -24,7 +24,7 @@ const (
 
 // engine is the append engine on a database of its own.
 type engine struct {
-	store    *postgres.Store
+	store    *postgres.Database
 	entities []ports.LegalEntity
 	invoices *invoices
 }
@@ -35,10 +35,10 @@ func openEngine(t *testing.T, superuserDSN string, entities int) *engine {
 	require.NoError(t, err)
 	t.Cleanup(store.Close)
 	now := time.Now()
-	require.NoError(t, store.Bootstrap(t.Context(), ports.Installation{LogName: logName, CreatedAt: now}))
+	require.NoError(t, store.Directory.Bootstrap(t.Context(), ports.Installation{LogName: logName, CreatedAt: now}))
 	e := &engine{store: store, invoices: newInvoices(1)}
 	for i := range entities {
-		le, err := store.CreateLegalEntity(t.Context(), ports.LegalEntity{
+		le, err := store.Directory.CreateLegalEntity(t.Context(), ports.LegalEntity{
 			TenantID: "bench", Code: fmt.Sprintf("B%03d", i+1), Name: "Bench", TimeZone: "UTC", Status: "active", CreatedAt: now,
 		})
 		require.NoError(t, err)
@@ -51,7 +51,7 @@ func openEngine(t *testing.T, superuserDSN string, entities int) *engine {
 func (e *engine) measure(t *testing.T, callers, events, partitions int) func(time.Duration) sample {
 	return func(period time.Duration) sample {
 		return drive(t, callers, period, func(ctx context.Context, caller int) (int, error) {
-			_, err := e.store.Append(ctx, e.invoices.request(e.entities[caller%partitions], events))
+			_, err := e.store.Appender.Append(ctx, e.invoices.request(e.entities[caller%partitions], events))
 			return events, err
 		})
 	}

@@ -138,7 +138,7 @@ func (s *bookFixtures) books(t *testing.T) *books {
 func (b *books) distribute(t *testing.T) {
 	t.Helper()
 	ctx, app := t.Context(), b.server.App
-	heads, err := app.Store.PartitionHeads(ctx)
+	heads, err := app.Store.Projections.PartitionHeads(ctx)
 	require.NoError(t, err)
 	b.whole.events = int(heads[b.whole.Partition].Sequence)
 	require.Positive(t, b.whole.events)
@@ -149,7 +149,7 @@ func (b *books) distribute(t *testing.T) {
 		require.NoError(t, err)
 		part := partition{LegalEntity: le}
 		for end := b.whole.events * (i + 1) / booksCopies; through < end; {
-			page, err := app.Store.ChainPage(ctx, b.whole.Partition, event.Sequence(through), min(batchEvents, end-through))
+			page, err := app.Store.Audit.ChainPage(ctx, b.whole.Partition, event.Sequence(through), min(batchEvents, end-through))
 			require.NoError(t, err)
 			r := ports.AppendRequest{Partition: le.Partition}
 			for _, e := range page {
@@ -160,7 +160,7 @@ func (b *books) distribute(t *testing.T) {
 				p.OccurredAt = event.Micros(time.Now())
 				r.Events = append(r.Events, p)
 			}
-			_, err = app.Store.Append(ctx, r)
+			_, err = app.Store.Appender.Append(ctx, r)
 			require.NoError(t, err)
 			through += len(page)
 			part.events += len(page)
@@ -190,12 +190,12 @@ func (s *bookFixtures) awaitCaughtUp(t *testing.T) {
 	t.Helper()
 	app := s.run.server.App
 	require.Eventually(t, func() bool {
-		heads, err := app.Store.PartitionHeads(t.Context())
+		heads, err := app.Store.Projections.PartitionHeads(t.Context())
 		require.NoError(t, err)
 		for _, p := range app.Catalog.Projections {
 			version, err := app.Runner.Active(t.Context(), p.Name)
 			require.NoError(t, err)
-			checkpoints, err := app.Store.Checkpoints(t.Context(), p.Name, version)
+			checkpoints, err := app.Store.Projections.Checkpoints(t.Context(), p.Name, version)
 			require.NoError(t, err)
 			at := map[event.PartitionID]event.Sequence{}
 			for _, c := range checkpoints {

@@ -118,7 +118,7 @@ func (c *catchUpFixture) catchUp(name string, h ports.ProjectionHandler, types [
 	}
 	settings := configs.Default().Projector
 	runner, err := projections.New(projections.Config{
-		Store: app.Store, Register: app.Store, Versions: app.Store, Leases: app.Store.Leases(), Heads: heads, Node: "bench", Clock: system.Clock{},
+		Store: app.Store.Projections, Register: app.Store.ProjectionVersions, Versions: app.Store.ProjectionVersions, Leases: app.Store.Leases, Heads: heads, Node: "bench", Clock: system.Clock{},
 		Observer: observed, Logger: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
 		Batch: settings.Batch, Workers: settings.Workers, Refresh: settings.Poll, TTL: settings.TTL, Renew: settings.Renew, Stall: settings.Stall,
 	}, declared, handlers)
@@ -147,7 +147,7 @@ func (c *catchUpFixture) reading(name string, page int, p partition) *variant {
 	return &variant{name: name, measure: func(period time.Duration) sample {
 		after := 0
 		return drive(c.t, 1, period, func(ctx context.Context, _ int) (int, error) {
-			got, err := c.server.App.Store.ChainPage(ctx, p.Partition, event.Sequence(after), min(page, p.events-after))
+			got, err := c.server.App.Store.Audit.ChainPage(ctx, p.Partition, event.Sequence(after), min(page, p.events-after))
 			if after += len(got); after == p.events {
 				after = 0
 			}

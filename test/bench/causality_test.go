@@ -58,7 +58,7 @@ func (l *readFixture) link(ctx context.Context, v *invoices) error {
 		c.first = ends
 	}
 	c.ends, c.all = ends, append(c.all, ends...)
-	_, err := l.server.App.Store.Append(ctx, r)
+	_, err := l.server.App.Store.Appender.Append(ctx, r)
 	return err
 }
 

@@ -30,7 +30,7 @@ func reportConditions(t *testing.T, o options, cluster *embeddedpg.Cluster, figu
 				if conditional {
 					r.Conditions = []concurrency.AppendCondition{{Items: []concurrency.Item{{Tags: []string{tag}}}, After: last[caller]}}
 				}
-				result, err := e.store.Append(ctx, r)
+				result, err := e.store.Appender.Append(ctx, r)
 				last[caller] = result.Head
 				return 1, err
 			})

@@ -112,9 +112,9 @@ type deliveryFixture struct {
 func (p *deliveryFixture) measureDelivery(period time.Duration, listen bool, receive func(ctx context.Context, w *subscriptions.HeadWatcher, a *arrivalTimes)) (arrived, appended sample) {
 	t, e := p.t, p.engine
 	t.Helper()
-	watch := subscriptions.HeadWatcherConfig{Heads: e.store, Clock: system.Clock{}}
+	watch := subscriptions.HeadWatcherConfig{Heads: e.store.Events, Clock: system.Clock{}}
 	if listen {
-		watch.WakeUps = e.store
+		watch.WakeUps = e.store.Events
 	}
 	w := subscriptions.NewHeadWatcher(watch)
 	a := &arrivalTimes{begun: map[event.ID]time.Time{}}
@@ -129,7 +129,7 @@ func (p *deliveryFixture) measureDelivery(period time.Duration, listen bool, rec
 	require.Eventually(t, func() bool {
 		first := e.invoices.request(e.entities[0], 1)
 		a.sent(first.Events[0].ID)
-		_, err := e.store.Append(ctx, first)
+		_, err := e.store.Appender.Append(ctx, first)
 		return err == nil && (receive == nil || a.arrived() > 0)
 	}, time.Minute, 20*time.Millisecond)
 	a.reset()
@@ -145,7 +145,7 @@ func (p *deliveryFixture) measureDelivery(period time.Duration, listen bool, rec
 		r := e.invoices.request(e.entities[caller%deliveryEntities], 1)
 		a.sent(r.Events[0].ID)
 		before := time.Now()
-		_, err := e.store.Append(ctx, r)
+		_, err := e.store.Appender.Append(ctx, r)
 		mu.Lock()
 		latencies = append(latencies, time.Since(before))
 		mu.Unlock()
@@ -191,8 +191,8 @@ func tokens(ctx context.Context, running *sync.WaitGroup) <-chan struct{} {
 // feeds follows everything with n feeds; the first one's arrivals count.
 func (p *deliveryFixture) feeds(n int) func(context.Context, *subscriptions.HeadWatcher, *arrivalTimes) {
 	return func(ctx context.Context, w *subscriptions.HeadWatcher, a *arrivalTimes) {
-		reads := query.New(p.engine.store, p.engine.store, legalEntityStub{p.engine.store}, query.NewCursorSealer([]byte("bench")))
-		feeds := query.NewFeeds(reads, p.engine.store, system.Clock{})
+		reads := query.New(p.engine.store.Events, p.engine.store.Events, legalEntityStub{p.engine.store}, query.NewCursorSealer([]byte("bench")))
+		feeds := query.NewFeeds(reads, p.engine.store.Events, system.Clock{})
 		service := live.New(live.Config{Heads: w, Clock: system.Clock{}})
 		var running sync.WaitGroup
 		for i := range n {
@@ -215,7 +215,12 @@ func (p *deliveryFixture) feeds(n int) func(context.Context, *subscriptions.Head
 }
 
 // legalEntityStub gives the store's legal entities; feeds ask for no single one.
-type legalEntityStub struct{ *postgres.Store }
+type legalEntityStub struct{ store *postgres.Database }
+
+// LegalEntities implements query.Directory.
+func (s legalEntityStub) LegalEntities(ctx context.Context, tenantID string) ([]ports.LegalEntity, error) {
+	return s.store.Directory.LegalEntities(ctx, tenantID)
+}
 
 // LegalEntity implements query.Directory.
 func (legalEntityStub) LegalEntity(context.Context, string, string) (ports.LegalEntity, error) {
@@ -226,7 +231,7 @@ func (legalEntityStub) LegalEntity(context.Context, string, string) (ports.Legal
 func (p *deliveryFixture) projection(name string) func(context.Context, *subscriptions.HeadWatcher, *arrivalTimes) {
 	return func(ctx context.Context, w *subscriptions.HeadWatcher, a *arrivalTimes) {
 		runner, err := projections.New(projections.Config{
-			Store: p.engine.store, Register: p.engine.store, Leases: p.engine.store.Leases(), Heads: w, Node: "bench", Clock: system.Clock{},
+			Store: p.engine.store.Projections, Register: p.engine.store.ProjectionVersions, Leases: p.engine.store.Leases, Heads: w, Node: "bench", Clock: system.Clock{},
 		}, []module.Projection{{Name: name, Version: 1}}, map[string]ports.ProjectionHandler{name: a})
 		if err != nil {
 			p.t.Error(err)

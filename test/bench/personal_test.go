@@ -136,7 +136,7 @@ func (p *sealingFixture) append(ctx context.Context, person int64) error {
 		r.Streams = []concurrency.StreamExpectation{{Stream: prepared[0].Stream, Expected: concurrency.NoStream()}}
 		r.Idempotency = claim(&prepared[0], now)
 	}
-	_, err = p.engine.store.Append(ctx, r)
+	_, err = p.engine.store.Appender.Append(ctx, r)
 	return err
 }
 

@@ -117,7 +117,7 @@ func (l *readFixture) load(t *testing.T, total int, figures *table) {
 				for _, e := range r.Events {
 					ids[batch] = append(ids[batch], e.ID)
 				}
-				if _, err := l.server.App.Store.Append(ctx, r); err != nil {
+				if _, err := l.server.App.Store.Appender.Append(ctx, r); err != nil {
 					return err
 				}
 				n := done.Add(1)
@@ -183,7 +183,7 @@ func (l *readFixture) read(t *testing.T, o options, address, token string, figur
 	steps := []readStep{
 		{"Get by id, 8 readers", readCallers, 5 * time.Millisecond, func(ctx context.Context, _ int) (int, error) {
 			id := anyID()
-			e, err := store.EventByID(ctx, partition, id)
+			e, err := store.Events.EventByID(ctx, partition, id)
 			if err == nil && (e.ID != id || len(e.Payload) == 0) {
 				err = fmt.Errorf("another event than %s", id)
 			}
@@ -194,14 +194,14 @@ func (l *readFixture) read(t *testing.T, o options, address, token string, figur
 			return 1, err
 		}},
 		{fmt.Sprintf("Stream of %d events, 1 reader", expected), 1, 50 * time.Millisecond, func(ctx context.Context, _ int) (int, error) {
-			got, err := store.EventsOfStream(ctx, partition, event.StreamID{Type: "ap.invoice", ID: anyStream()}, 1, streamEvents)
+			got, err := store.Events.EventsOfStream(ctx, partition, event.StreamID{Type: "ap.invoice", ID: anyStream()}, 1, streamEvents)
 			if err != nil {
 				return 0, err
 			}
 			return enough(len(got))
 		}},
 		{fmt.Sprintf("Entity's %d events, 1 reader", expected), 1, 50 * time.Millisecond, func(ctx context.Context, _ int) (int, error) {
-			got, err := store.Events(ctx, ports.EventQuery{Partition: partition, Key: event.EntityKey("invoice", anyStream()), Limit: streamEvents})
+			got, err := store.Events.Events(ctx, ports.EventQuery{Partition: partition, Key: event.EntityKey("invoice", anyStream()), Limit: streamEvents})
 			if err != nil {
 				return 0, err
 			}
@@ -233,7 +233,7 @@ func (l *readFixture) verify(t *testing.T, figures *table) {
 	app := l.server.App
 	raw := l.readChain(t)
 	started := time.Now()
-	reports, err := verify.Run(t.Context(), app.Store, l.entity.TenantID, nil, nil)
+	reports, err := verify.Run(t.Context(), app.Store.Chains(), l.entity.TenantID, nil, nil)
 	require.NoError(t, err)
 	elapsed := time.Since(started)
 	require.Len(t, reports, 1)
@@ -257,7 +257,7 @@ func (l *readFixture) dump(t *testing.T, want verify.EntityReport, figures *tabl
 	defer file.Close()
 	started := time.Now()
 	out := bufio.NewWriterSize(file, 1<<20)
-	summary, err := verify.Export(t.Context(), l.server.App.Store, l.entity, started, out, nil)
+	summary, err := verify.Export(t.Context(), l.server.App.Store.Chains(), l.entity, started, out, nil)
 	require.NoError(t, err)
 	require.NoError(t, out.Flush())
 	figures.addText("Export to a file", "%s", perSecond(float64(summary.Events)/time.Since(started).Seconds(), "events"))
@@ -276,7 +276,7 @@ func (l *readFixture) readChain(t *testing.T) float64 {
 	started := time.Now()
 	n, after := 0, event.Sequence(0)
 	for {
-		page, err := l.server.App.Store.ChainPage(t.Context(), l.entity.Partition, after, 1000)
+		page, err := l.server.App.Store.Audit.ChainPage(t.Context(), l.entity.Partition, after, 1000)
 		require.NoError(t, err)
 		if len(page) == 0 {
 			break

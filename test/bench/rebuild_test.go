@@ -70,7 +70,7 @@ func (r *rebuildFixture) appendUntil(finished func() bool) sample {
 		}
 		request := r.invoices.request(r.parts[caller%deliveryEntities].LegalEntity, 1)
 		before := time.Now()
-		_, err := r.node.server.App.Store.Append(ctx, request)
+		_, err := r.node.server.App.Store.Appender.Append(ctx, request)
 		mu.Lock()
 		latencies = append(latencies, time.Since(before))
 		mu.Unlock()

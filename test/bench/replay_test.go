@@ -64,7 +64,7 @@ func (l *readFixture) replay(t *testing.T, o options, address, token string, fig
 	var after event.Sequence
 	chain := &variant{name: "raw", measure: func(period time.Duration) sample {
 		return drive(t, 1, period, func(ctx context.Context, _ int) (int, error) {
-			page, err := l.server.App.Store.ChainPage(ctx, l.entity.Partition, after, replayPage)
+			page, err := l.server.App.Store.Audit.ChainPage(ctx, l.entity.Partition, after, replayPage)
 			if after = 0; len(page) == replayPage {
 				after = page[replayPage-1].Sequence
 			}
@@ -115,7 +115,7 @@ func (l *readFixture) group(t *testing.T) (tenant string) {
 			for i := range r.Events {
 				r.Events[i] = v.prepare(le, v.number.Add(1), time.Now())
 			}
-			_, err := l.server.App.Store.Append(t.Context(), r)
+			_, err := l.server.App.Store.Appender.Append(t.Context(), r)
 			require.NoError(t, err)
 		}
 	}

@@ -180,7 +180,7 @@ func (u *subscriptionFixture) reading(limit int) *variant {
 		first := u.whole.events - u.count
 		after := first
 		return drive(u.t, 1, period, func(ctx context.Context, _ int) (int, error) {
-			got, err := u.node.server.App.Store.ChainPage(ctx, u.whole.Partition, event.Sequence(after), min(limit, u.whole.events-after))
+			got, err := u.node.server.App.Store.Audit.ChainPage(ctx, u.whole.Partition, event.Sequence(after), min(limit, u.whole.events-after))
 			if after += len(got); after == u.whole.events {
 				after = first
 			}

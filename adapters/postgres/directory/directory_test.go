@@ -29,7 +29,7 @@ func TestLegalEntitiesGetPhysicalPartitionsInMeasure(t *testing.T) {
 	conn := pgtest.Connect(t, dsn)
 	require.Equal(t, []string{"3"}, pgtest.Column(t, conn, physicalPartitions), "two and the default")
 	for _, p := range books {
-		_, err := s.Append(t.Context(), pgtest.Invoice(p, 2))
+		_, err := s.Appender.Append(t.Context(), pgtest.Invoice(p, 2))
 		require.NoError(t, err)
 		require.Equal(t, 2, pgtest.RequireSound(t, s, p))
 		require.EqualValues(t, 5, p>>19, "the deployment number")
@@ -37,18 +37,18 @@ func TestLegalEntitiesGetPhysicalPartitionsInMeasure(t *testing.T) {
 	require.Equal(t, []string{"4"}, pgtest.Column(t, conn, `SELECT count(*)::text FROM backbone.events_default`))
 	// The default partition holds rows now; an attachment would have to scan it.
 	more := pgtest.Open(t, dsn, func(c *postgres.Config) { c.PhysicalPartitions = 8 })
-	_, err := more.CreateLegalEntity(t.Context(), pgtest.LegalEntity("LATER"))
+	_, err := more.Directory.CreateLegalEntity(t.Context(), pgtest.LegalEntity("LATER"))
 	require.NoError(t, err)
 	require.Equal(t, []string{"3"}, pgtest.Column(t, conn, physicalPartitions))
 }
 
 // create creates a legal entity. Each call gives up after some seconds in which others hold
 // the tables that it attaches to.
-func create(ctx context.Context, s *postgres.Store, code string) error {
+func create(ctx context.Context, s *postgres.Database, code string) error {
 	ctx, cancel := context.WithTimeout(ctx, pgtest.AWhile)
 	defer cancel()
 	for {
-		if _, err := s.CreateLegalEntity(ctx, pgtest.LegalEntity(code)); fault.CodeOf(err) != "store.unavailable" {
+		if _, err := s.Directory.CreateLegalEntity(ctx, pgtest.LegalEntity(code)); fault.CodeOf(err) != "store.unavailable" {
 			return err
 		}
 	}
@@ -72,7 +72,7 @@ func TestAttachWhileAReaderIsOpen(t *testing.T) {
 	observer := pgtest.Connect(t, dsn)
 	testkit.Eventually(t, pgtest.AWhile, func() bool { return pgtest.Waiters(t, observer) > 0 }, "the attachment waits")
 	for range 50 {
-		_, err := s.Append(t.Context(), pgtest.Invoice(p, 1))
+		_, err := s.Appender.Append(t.Context(), pgtest.Invoice(p, 1))
 		require.NoError(t, err)
 	}
 	require.Equal(t, []string{"lock_timeout=100ms"}, pgtest.Column(t, observer, `SELECT setting FROM pg_proc, unnest(proconfig) setting
@@ -106,7 +106,7 @@ func TestLegalEntitiesAreCreatedOnceByManyAtOnce(t *testing.T) {
 		}
 	}
 	require.Equal(t, 4, duplicates)
-	entities, err := s.LegalEntities(t.Context(), "demo")
+	entities, err := s.Directory.LegalEntities(t.Context(), "demo")
 	require.NoError(t, err)
 	require.Len(t, entities, 5)
 }
@@ -192,10 +192,10 @@ func TestExpiredIdempotencyKeysAreDeleted(t *testing.T) {
 	for i, lifetime := range []time.Duration{-time.Hour, time.Hour, -time.Minute} {
 		r := pgtest.Invoice(p[i%2], 1)
 		r.Idempotency.ExpiresAt = time.Now().Add(lifetime)
-		_, err := s.Append(t.Context(), r)
+		_, err := s.Appender.Append(t.Context(), r)
 		require.NoError(t, err)
 	}
-	deleted, err := s.DeleteExpiredIdempotencyKeys(t.Context(), time.Now())
+	deleted, err := s.Intents.DeleteExpiredIdempotencyKeys(t.Context(), time.Now())
 	require.NoError(t, err)
 	require.EqualValues(t, 2, deleted)
 }

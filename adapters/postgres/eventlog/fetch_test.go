@@ -35,14 +35,14 @@ func TestScatteredEvents(t *testing.T) {
 				payloads[e.ID] = string(e.Payload)
 			}
 		}
-		_, err := s.Append(t.Context(), r)
+		_, err := s.Appender.Append(t.Context(), r)
 		require.NoError(t, err)
 	}
 	require.Greater(t, len(ids), 3*eventlog.FetchPart, "several statements")
 	read := func(q ports.EventQuery) (found []event.ID) {
 		t.Helper()
 		q.Partition = p
-		events, err := s.Events(t.Context(), q)
+		events, err := s.Events.Events(t.Context(), q)
 		require.NoError(t, err)
 		for i := range events {
 			e := &events[i]
@@ -86,13 +86,13 @@ func TestScatteredEventsAreWhole(t *testing.T) {
 	e.ActorName, e.ActorDetails = "name", []byte(`{"session_id": "s"}`)
 	e.Tags, e.Source = []string{"a", "b"}, event.Source{System: "system", Channel: "channel", Reference: "reference"}
 	e.RulesEvaluated, e.PII = []byte(`[{"rule": "r"}]`), map[string]string{"/data/email": "contact"}
-	_, err := s.Append(t.Context(), r)
+	_, err := s.Appender.Append(t.Context(), r)
 	require.NoError(t, err)
-	want, err := s.EventByID(t.Context(), p, e.ID)
+	want, err := s.Events.EventByID(t.Context(), p, e.ID)
 	require.NoError(t, err)
 	for name, q := range map[string]ports.EventQuery{"by correlation": {CorrelationID: "process"}, "by sequence": {CorrelationID: "process", Division: "division"}} {
 		q.Partition = p
-		got, err := s.Events(t.Context(), q)
+		got, err := s.Events.Events(t.Context(), q)
 		require.NoError(t, err)
 		require.Equal(t, []event.Recorded{want}, got, name)
 	}
@@ -107,17 +107,17 @@ func TestFetchKeepsOrder(t *testing.T) {
 	s := pgtest.Open(t, pgtest.Database(t))
 	books := pgtest.NewBooks(t, s, 2)
 	for range 6 {
-		_, err := s.Append(t.Context(), pgtest.Invoice(books[0], 100))
+		_, err := s.Appender.Append(t.Context(), pgtest.Invoice(books[0], 100))
 		require.NoError(t, err)
 	}
-	_, err := s.Append(t.Context(), pgtest.Invoice(books[1], 1))
+	_, err := s.Appender.Append(t.Context(), pgtest.Invoice(books[1], 1))
 	require.NoError(t, err)
 	var wanted []int64
 	for n := range int64(500) {
 		wanted = append(wanted, 1+n*7919%600)
 	}
 	wanted = append(wanted, wanted[3], 601, wanted[3], 1<<40)
-	events, err := s.BySequence(t.Context(), books[0], wanted, true)
+	events, err := s.Events.BySequence(t.Context(), books[0], wanted, true)
 	require.NoError(t, err)
 	var got []int64
 	for _, e := range events {
@@ -127,7 +127,7 @@ func TestFetchKeepsOrder(t *testing.T) {
 	}
 	require.Equal(t, slices.DeleteFunc(wanted, func(n int64) bool { return n > 600 }), got)
 
-	events, err = s.BySequence(t.Context(), books[1], []int64{2, 1}, false)
+	events, err = s.Events.BySequence(t.Context(), books[1], []int64{2, 1}, false)
 	require.NoError(t, err)
 	require.Len(t, events, 1)
 }
@@ -142,7 +142,7 @@ func TestGroupsAreInsertedInOrder(t *testing.T) {
 	conn := pgtest.Connect(t, dsn)
 	const batches = 20
 	for range batches {
-		_, err := s.Append(t.Context(), pgtest.Invoice(books[0], 100))
+		_, err := s.Appender.Append(t.Context(), pgtest.Invoice(books[0], 100))
 		require.NoError(t, err)
 	}
 	for _, table := range []string{"events", "event_payloads"} {

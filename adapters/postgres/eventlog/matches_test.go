@@ -31,7 +31,7 @@ func TestDrillMatchCostOfFrequentKeys(t *testing.T) {
 	read := func(tags ...string) (sequences []event.Sequence, calls int) {
 		q := ports.MatchQuery{Partition: p, Items: []concurrency.Item{{Tags: tags}}, Until: rows, Limit: 100, WithoutData: true}
 		for q.After < q.Until {
-			page, err := s.Matches(t.Context(), q)
+			page, err := s.Events.Matches(t.Context(), q)
 			require.NoError(t, err)
 			require.Greater(t, page.Through, q.After)
 			for _, m := range page.Matches {
@@ -54,7 +54,7 @@ func TestDrillMatchCostOfFrequentKeys(t *testing.T) {
 	// An append that holds such a condition against the log keeps nobody waiting.
 	ctx, cancel := context.WithTimeout(t.Context(), pgtest.AWhile)
 	defer cancel()
-	_, err = s.Append(ctx, ports.AppendRequest{Partition: p, Conditions: []concurrency.AppendCondition{
+	_, err = s.Appender.Append(ctx, ports.AppendRequest{Partition: p, Conditions: []concurrency.AppendCondition{
 		{After: rows - 2*concurrency.MaxConditionScan, Items: []concurrency.Item{{Tags: []string{"even", "odd"}}}},
 	}})
 	require.NoError(t, err)

@@ -54,7 +54,7 @@ func TestPagesOfAProjection(t *testing.T) {
 			}
 			all[""] = append(all[""], event.Sequence(n+1))
 		}
-		_, err := s.Append(t.Context(), r)
+		_, err := s.Appender.Append(t.Context(), r)
 		require.NoError(t, err)
 	}
 	all[""] = all[""][:events]
@@ -82,7 +82,7 @@ func TestPagesOfAProjection(t *testing.T) {
 			}
 			through := 0
 			for {
-				checkpoint, passed, err := s.Advance(t.Context(), advance, h)
+				checkpoint, passed, err := s.Projections.Advance(t.Context(), advance, h)
 				require.NoError(t, err, name)
 				if passed == 0 {
 					require.EqualValues(t, events, checkpoint.Sequence, name)
@@ -105,7 +105,7 @@ func TestPagesOfAProjection(t *testing.T) {
 	}
 	// A bound that cuts is used to the full.
 	h := &taken{}
-	_, passed, err := s.Advance(t.Context(), ports.ProjectionAdvance{
+	_, passed, err := s.Projections.Advance(t.Context(), ports.ProjectionAdvance{
 		ProjectionWork: ports.ProjectionWork{Projection: "pages-full", Version: 1, Partition: books[1]}, Types: []string{"shop.a"}, Limit: 500, Bytes: 5*(small+100) + 2*(large+100),
 	}, h)
 	require.NoError(t, err)

@@ -232,3 +232,37 @@ func (s *Reader) Lineage(ctx context.Context, p event.PartitionID, id event.ID, 
 	slices.Reverse(chain)
 	return chain, truncated || cut, err
 }
+
+// PartitionHeads gives the heads of all partitions.
+func (s *Reader) PartitionHeads(ctx context.Context) (map[event.PartitionID]ports.Head, error) {
+	rows, err := s.queries.ListPartitionHeads(ctx, s.db.Reads)
+	if err != nil {
+		return nil, pg.Translate(ctx, err)
+	}
+	out := make(map[event.PartitionID]ports.Head, len(rows))
+	for i := range rows {
+		r := &rows[i]
+		out[event.PartitionID(r.PartitionID)] = HeadOf(r.Genesis, r.Sequence, r.RecordedAt, r.Checksum)
+	}
+	return out, nil
+}
+
+// RecordedAt gives when events were recorded; those that are not there are left out.
+func (s *Reader) RecordedAt(ctx context.Context, places []ports.EventPlace) (map[ports.EventPlace]time.Time, error) {
+	out := make(map[ports.EventPlace]time.Time, len(places))
+	if len(places) == 0 {
+		return out, nil
+	}
+	partitions, sequences := make([]int32, len(places)), make([]int64, len(places))
+	for i, p := range places {
+		partitions[i], sequences[i] = int32(p.Partition), int64(p.Sequence)
+	}
+	rows, err := s.queries.ListRecordingTimes(ctx, s.db.Reads, &backbonedb.ListRecordingTimesParams{PartitionIds: partitions, Sequences: sequences})
+	if err != nil {
+		return nil, pg.Translate(ctx, err)
+	}
+	for _, r := range rows {
+		out[ports.EventPlace{Partition: event.PartitionID(r.PartitionID), Sequence: event.Sequence(r.Sequence)}] = r.RecordedAt.UTC()
+	}
+	return out, nil
+}

@@ -37,7 +37,7 @@ func TestRedaction(t *testing.T) {
 	require.Equal(t, a.Event.PayloadHash, done.OldPayloadHash)
 	require.Equal(t, to.NewHash, done.NewPayloadHash)
 
-	got, err := a.EventByID(ctx, a.Partition, a.Event.ID)
+	got, err := a.Events.EventByID(ctx, a.Partition, a.Event.ID)
 	require.NoError(t, err)
 	require.Equal(t, pgtest.RedactedPayload, string(got.Payload), "byte for byte")
 	require.Equal(t, to.Salt, got.Salt)
@@ -47,10 +47,10 @@ func TestRedaction(t *testing.T) {
 	same, err := a.RedactPayload(ctx, r, pgtest.Replacement(to.NewHash, pgtest.RedactedPayload))
 	require.NoError(t, err)
 	require.Equal(t, done, same)
-	got, err = a.EventByID(ctx, a.Partition, a.Event.ID)
+	got, err = a.Events.EventByID(ctx, a.Partition, a.Event.ID)
 	require.NoError(t, err)
 	require.Equal(t, to.Salt, got.Salt)
-	for _, reader := range []ports.RedactionReader{a.Store, a.Redactor} {
+	for _, reader := range []ports.RedactionReader{a.Audit, a.Redactor} {
 		list, err := reader.Redactions(ctx, a.Partition)
 		require.NoError(t, err)
 		require.Equal(t, []ports.Redaction{done}, list)
@@ -162,7 +162,7 @@ func TestRedactionIsRefused(t *testing.T) {
 	refused("sealed", a.Approved(t, "/data/lines/0", "/data/email"), good())
 	refused("repeated", a.Approved(t, "/data/name", "/data/name"), good())
 
-	got, err := a.EventByID(ctx, a.Partition, a.Event.ID)
+	got, err := a.Events.EventByID(ctx, a.Partition, a.Event.ID)
 	require.NoError(t, err)
 	require.Equal(t, a.Event, got)
 	list, err := a.Redactor.Redactions(ctx, a.Partition)
@@ -221,7 +221,7 @@ func TestNobodyElseRedacts(t *testing.T) {
 				DROP TRIGGER pii_redactions_append_only ON backbone.pii_redactions; DROP TRIGGER pii_redactions_no_truncate ON backbone.pii_redactions`)
 		}
 	}
-	got, err := a.EventByID(t.Context(), a.Partition, a.Event.ID)
+	got, err := a.Events.EventByID(t.Context(), a.Partition, a.Event.ID)
 	require.NoError(t, err)
 	require.Equal(t, a.Event, got)
 

@@ -31,7 +31,7 @@ func (c *crimes) living(t *testing.T, le ports.LegalEntity) {
 				e.PayloadHash = event.HashPayload(e.Salt, e.Payload)
 			}
 		}
-		_, err := c.Append(t.Context(), r)
+		_, err := c.Appender.Append(t.Context(), r)
 		require.NoError(t, err)
 	}
 	write("plain", "", "", "")
@@ -113,7 +113,7 @@ func TestAStreamOfWhichNothingIsKeptIsNamed(t *testing.T) {
 	} {
 		le := c.books(t, fmt.Sprintf("N%d", i))
 		c.living(t, le)
-		page, err := c.EventsOfStream(t.Context(), le.Partition, event.StreamID{Type: "machine", ID: "single"}, 1, 1)
+		page, err := c.Events.EventsOfStream(t.Context(), le.Partition, event.StreamID{Type: "machine", ID: "single"}, 1, 1)
 		require.NoError(t, err)
 		for _, statement := range statements {
 			require.EqualValues(t, 1, c.exec(t, statement, int32(le.Partition)), statement)
@@ -137,7 +137,7 @@ func TestStreamRowsComeInPages(t *testing.T) {
 		var ids []string
 		pages := 0
 		for from, more := (event.StreamID{}), true; more; pages++ {
-			page, err := c.StreamRowsWithEnds(t.Context(), le.Partition, from, limit)
+			page, err := c.Audit.StreamRowsWithEnds(t.Context(), le.Partition, from, limit)
 			require.NoError(t, err)
 			for _, r := range page.Rows {
 				ids = append(ids, r.Stream.ID)
@@ -164,7 +164,7 @@ func TestRedactedMetadataAreNoFinding(t *testing.T) {
 	e.Change = &event.StreamChange{Action: event.DescribeStream, Settings: []byte(`{"acl":{"read":["Ada"]}}`), Access: []byte(`{"read":["Ada"]}`)}
 	e.Payload = []byte(`{"data":{"metadata":{"acl":{"read":["Ada"]}},"reason":"x"},"dimensions":{},"entity_refs":[]}`)
 	e.PayloadHash = event.HashPayload(e.Salt, e.Payload)
-	done, err := c.Append(t.Context(), r)
+	done, err := c.Appender.Append(t.Context(), r)
 	require.NoError(t, err)
 	report := c.verify(t, le)
 	require.True(t, report.Sound(), "%v", report.Findings)

@@ -25,7 +25,7 @@ import (
 // crimes is a database in which a superuser changes what nobody may change, each
 // time in a legal entity of its own.
 type crimes struct {
-	*postgres.Store
+	*postgres.Database
 	dsn      string
 	redactor *eventlog.Redactor
 	super    *pgx.Conn // triggers do not fire for it
@@ -36,8 +36,8 @@ const crimeEvents = 12
 func newCrimes(t *testing.T) *crimes {
 	t.Helper()
 	c := &crimes{dsn: pgtest.Database(t)}
-	c.Store = pgtest.Open(t, c.dsn)
-	require.NoError(t, c.Bootstrap(t.Context(), ports.Installation{LogName: pgtest.LogName, Deployment: 5}))
+	c.Database = pgtest.Open(t, c.dsn)
+	require.NoError(t, c.Directory.Bootstrap(t.Context(), ports.Installation{LogName: pgtest.LogName, Deployment: 5}))
 	var err error
 	c.redactor, err = eventlog.OpenRedactor(t.Context(), pgtest.As("backbone_eraser", c.dsn))
 	require.NoError(t, err)
@@ -57,10 +57,10 @@ func (c *crimes) exec(t *testing.T, statement string, args ...any) int64 {
 // books makes a legal entity with events that fill every column.
 func (c *crimes) books(t *testing.T, code string) ports.LegalEntity {
 	t.Helper()
-	le, err := c.CreateLegalEntity(t.Context(), pgtest.LegalEntity(code))
+	le, err := c.Directory.CreateLegalEntity(t.Context(), pgtest.LegalEntity(code))
 	require.NoError(t, err)
 	for range crimeEvents / 3 {
-		_, err = c.Append(t.Context(), fullEvents(le, 3))
+		_, err = c.Appender.Append(t.Context(), fullEvents(le, 3))
 		require.NoError(t, err)
 	}
 	return le
@@ -85,7 +85,7 @@ func fullEvents(le ports.LegalEntity, n int) ports.AppendRequest {
 
 func (c *crimes) verify(t *testing.T, le ports.LegalEntity, options ...verify.Option) verify.EntityReport {
 	t.Helper()
-	reports, err := verify.Run(t.Context(), c.Store, le.TenantID, []string{le.Code}, nil, options...)
+	reports, err := verify.Run(t.Context(), c.Chains(), le.TenantID, []string{le.Code}, nil, options...)
 	require.NoError(t, err)
 	require.Len(t, reports, 1)
 	return reports[0]
@@ -106,7 +106,7 @@ func (c *crimes) heads(t *testing.T, le ports.LegalEntity) verify.Heads {
 func (c *crimes) export(t *testing.T, le ports.LegalEntity) []byte {
 	t.Helper()
 	var file bytes.Buffer
-	_, err := verify.Export(t.Context(), c.Store, le, time.Now(), &file, nil)
+	_, err := verify.Export(t.Context(), c.Chains(), le, time.Now(), &file, nil)
 	require.NoError(t, err)
 	return file.Bytes()
 }
@@ -115,7 +115,7 @@ func (c *crimes) export(t *testing.T, le ports.LegalEntity) []byte {
 // knows the format.
 func (c *crimes) recompute(t *testing.T, le ports.LegalEntity, from event.Sequence) {
 	t.Helper()
-	events, err := c.ChainPage(t.Context(), le.Partition, 0, 0)
+	events, err := c.Audit.ChainPage(t.Context(), le.Partition, 0, 0)
 	require.NoError(t, err)
 	previous := event.GenesisChecksum(pgtest.LogName, le.Partition)
 	for _, e := range events {
@@ -151,7 +151,7 @@ func (c *crimes) redactAt(t *testing.T, le ports.LegalEntity, n event.Sequence, 
 	require.NoError(t, err)
 	_, err = c.redactor.ApproveRedaction(t.Context(), le.Partition, r.ID, "p-2")
 	require.NoError(t, err)
-	events, err := c.ChainPage(t.Context(), le.Partition, n-1, 1)
+	events, err := c.Audit.ChainPage(t.Context(), le.Partition, n-1, 1)
 	require.NoError(t, err)
 	x, err := c.redactor.RedactPayload(t.Context(), r, pgtest.Replacement(events[0].PayloadHash, strings.Replace(string(events[0].Payload), "Ada", "[REDACTED]", 1)))
 	require.NoError(t, err)
@@ -167,7 +167,7 @@ func (c *crimes) announce(t *testing.T, le ports.LegalEntity, x ports.Redaction)
 	e.Payload = fmt.Appendf(nil, `{"data":{"redaction_id":%q,"event_id":%q,"sequence":%d,"pointers":[%q],"reason":"x","old_payload_hash":"%x","new_payload_hash":"%x","requested_by":"p-1","approved_by":"p-2"},"dimensions":{},"entity_refs":[]}`,
 		x.ID.String(), x.EventID.String(), x.Sequence, x.Pointers[0], x.OldPayloadHash, x.NewPayloadHash)
 	e.PayloadHash = event.HashPayload(e.Salt, e.Payload)
-	_, err := c.Append(t.Context(), r)
+	_, err := c.Appender.Append(t.Context(), r)
 	require.NoError(t, err)
 }
 
@@ -290,7 +290,7 @@ func TestSuperuserCrimesAreFound(t *testing.T) {
 		{"rewind and go on", true, verify.HeadMismatch, func(t *testing.T, le ports.LegalEntity) {
 			c.cut(t, le, 8)
 			for range 3 {
-				_, err := c.Append(t.Context(), fullEvents(le, 3))
+				_, err := c.Appender.Append(t.Context(), fullEvents(le, 3))
 				require.NoError(t, err)
 			}
 		}},
@@ -428,9 +428,9 @@ func kinds(r verify.EntityReport) []verify.FindingKind {
 func TestEveryByteOfAnExportCounts(t *testing.T) {
 	t.Parallel()
 	c := newCrimes(t)
-	le, err := c.CreateLegalEntity(t.Context(), pgtest.LegalEntity("X"))
+	le, err := c.Directory.CreateLegalEntity(t.Context(), pgtest.LegalEntity("X"))
 	require.NoError(t, err)
-	_, err = c.Append(t.Context(), fullEvents(le, 3))
+	_, err = c.Appender.Append(t.Context(), fullEvents(le, 3))
 	require.NoError(t, err)
 	c.announce(t, le, c.redact(t, le, 2))
 	file := c.export(t, le)

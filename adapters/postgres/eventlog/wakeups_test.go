@@ -21,9 +21,9 @@ import (
 )
 
 // watched runs a watch over a store. Without listening it polls only.
-func watched(t *testing.T, s *postgres.Store, wakeUps ports.WakeUps, poll time.Duration) *subscriptions.HeadWatcher {
+func watched(t *testing.T, s *postgres.Database, wakeUps ports.WakeUps, poll time.Duration) *subscriptions.HeadWatcher {
 	t.Helper()
-	w := subscriptions.NewHeadWatcher(subscriptions.HeadWatcherConfig{Heads: s, WakeUps: wakeUps, Clock: system.Clock{}, Poll: poll})
+	w := subscriptions.NewHeadWatcher(subscriptions.HeadWatcherConfig{Heads: s.Events, WakeUps: wakeUps, Clock: system.Clock{}, Poll: poll})
 	ctx, cancel := context.WithCancel(t.Context())
 	var done sync.WaitGroup
 	done.Go(func() { w.Run(ctx) })
@@ -88,7 +88,7 @@ func TestDrillListenerKilled(t *testing.T) {
 	dsn := pgtest.Database(t)
 	s := pgtest.Open(t, dsn)
 	p := pgtest.NewBooks(t, s, 1)[0]
-	w := watched(t, s, s, 500*time.Millisecond)
+	w := watched(t, s, s.Events, 500*time.Millisecond)
 	listening(t, dsn, 0)
 	killer := pgtest.Connect(t, dsn)
 	for n := event.Sequence(1); n <= 60; n++ {
@@ -97,7 +97,7 @@ func TestDrillListenerKilled(t *testing.T) {
 				WHERE datname = current_database() AND application_name = 'backbone listen'`)
 			require.NoError(t, err)
 		}
-		_, err := s.Append(t.Context(), pgtest.Invoice(p, 1))
+		_, err := s.Appender.Append(t.Context(), pgtest.Invoice(p, 1))
 		require.NoError(t, err)
 		seen(t, w, p, n)
 	}
@@ -109,12 +109,12 @@ func TestDrillListenerReconnects(t *testing.T) {
 	dsn := pgtest.Database(t)
 	s := pgtest.Open(t, dsn)
 	p := pgtest.NewBooks(t, s, 1)[0]
-	w := watched(t, s, s, time.Hour)
+	w := watched(t, s, s.Events, time.Hour)
 	pid := listening(t, dsn, 0)
 	for range 3 {
 		_, err := pgtest.Connect(t, dsn).Exec(t.Context(), `SELECT pg_terminate_backend($1)`, pid)
 		require.NoError(t, err)
-		result, err := s.Append(t.Context(), pgtest.Invoice(p, 1))
+		result, err := s.Appender.Append(t.Context(), pgtest.Invoice(p, 1))
 		require.NoError(t, err)
 		seen(t, w, p, result.Head)
 		pid = listening(t, dsn, pid)
@@ -167,13 +167,13 @@ func TestDrillPollCoversLostNotifications(t *testing.T) {
 	var network deafness
 	s := pgtest.Open(t, dsn, func(c *postgres.Config) { c.DialFunc, c.ListenCheck = network.dial, time.Hour })
 	p := pgtest.NewBooks(t, s, 1)[0]
-	listener := beginning{s, make(chan struct{}, 1)}
+	listener := beginning{s.Events, make(chan struct{}, 1)}
 	w := watched(t, s, listener, 500*time.Millisecond)
 	pgtest.Receive(t, listener.begun, "nobody listens")
 	before := network.conns.Load()
 	network.on.Store(true)
 	for n := event.Sequence(1); n <= 3; n++ {
-		_, err := s.Append(t.Context(), pgtest.Invoice(p, 1))
+		_, err := s.Appender.Append(t.Context(), pgtest.Invoice(p, 1))
 		require.NoError(t, err)
 		seen(t, w, p, n)
 	}
@@ -187,12 +187,12 @@ func TestDrillListenerWithoutNotifications(t *testing.T) {
 	var network deafness
 	s := pgtest.Open(t, dsn, func(c *postgres.Config) { c.DialFunc, c.ListenCheck = network.dial, 50*time.Millisecond })
 	p := pgtest.NewBooks(t, s, 1)[0]
-	listener := beginning{s, make(chan struct{}, 1)}
+	listener := beginning{s.Events, make(chan struct{}, 1)}
 	w := watched(t, s, listener, time.Hour)
 	pgtest.Receive(t, listener.begun, "nobody listens")
 	before := network.conns.Load()
 	network.on.Store(true)
-	result, err := s.Append(t.Context(), pgtest.Invoice(p, 1))
+	result, err := s.Appender.Append(t.Context(), pgtest.Invoice(p, 1))
 	require.NoError(t, err)
 	testkit.Eventually(t, pgtest.AWhile, func() bool { return network.conns.Load() > before }, "it never asked")
 	network.on.Store(false)
@@ -215,7 +215,7 @@ func TestNotificationsAreCoalesced(t *testing.T) {
 	for range writers {
 		writing.Go(func() {
 			for range each {
-				if _, err := s.Append(context.WithoutCancel(t.Context()), pgtest.Invoice(p, 1)); err != nil {
+				if _, err := s.Appender.Append(context.WithoutCancel(t.Context()), pgtest.Invoice(p, 1)); err != nil {
 					t.Errorf("append: %v", err)
 					return
 				}

@@ -23,7 +23,7 @@ func TestLeases(t *testing.T) {
 	s := pgtest.Open(t, dsn)
 	conformance.RunLeases(t, func(t *testing.T) conformance.LeaseHarness {
 		pgtest.Execute(t, dsn, "DELETE FROM backbone.leases; DELETE FROM backbone.nodes; DELETE FROM backbone.work_nodes")
-		return conformance.LeaseHarness{Leases: s.Leases(), Pass: func(d time.Duration) {
+		return conformance.LeaseHarness{Leases: s.Leases, Pass: func(d time.Duration) {
 			pgtest.Execute(t, dsn, fmt.Sprintf(`UPDATE backbone.leases SET taken_at = taken_at - '%[1]d s'::interval, expires_at = expires_at - '%[1]d s'::interval;
 				UPDATE backbone.nodes SET seen_at = seen_at - '%[1]d s'::interval; UPDATE backbone.work_nodes SET seen_at = seen_at - '%[1]d s'::interval`, int(d.Seconds())))
 		}}
@@ -37,17 +37,17 @@ func TestLeasesGoByTheDatabasesClock(t *testing.T) {
 	slow := pgtest.Open(t, dsn, pgtest.WithClock(testkit.NewClock(time.Date(2001, 1, 1, 0, 0, 0, 0, time.UTC))))
 	fast := pgtest.Open(t, dsn, pgtest.WithClock(testkit.NewClock(time.Date(2101, 1, 1, 0, 0, 0, 0, time.UTC))))
 	resources := []ports.LeaseResource{{Name: "w", Partition: event.PartitionID(1)}}
-	held, err := slow.Leases().Hold(t.Context(), "slow", time.Hour, resources)
+	held, err := slow.Leases.Hold(t.Context(), "slow", time.Hour, resources)
 	require.NoError(t, err)
 	require.Len(t, held, 1)
 	require.WithinDuration(t, time.Now().Add(time.Hour), held[0].ExpiresAt, time.Minute)
-	held, err = fast.Leases().Hold(t.Context(), "fast", time.Hour, resources)
+	held, err = fast.Leases.Hold(t.Context(), "fast", time.Hour, resources)
 	require.NoError(t, err)
 	require.Empty(t, held, "nothing expires early because a node's clock runs ahead")
-	alive, err := slow.Leases().Beat(t.Context(), "slow", time.Hour)
+	alive, err := slow.Leases.Beat(t.Context(), "slow", time.Hour)
 	require.NoError(t, err)
 	require.Equal(t, []string{"slow"}, alive)
-	alive, err = fast.Leases().Beat(t.Context(), "fast", time.Hour)
+	alive, err = fast.Leases.Beat(t.Context(), "fast", time.Hour)
 	require.NoError(t, err)
 	require.Equal(t, []string{"fast", "slow"}, alive)
 }
@@ -57,7 +57,7 @@ func TestLeasesGoByTheDatabasesClock(t *testing.T) {
 func TestLockedLeasesCostNoOthers(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.Database(t)
-	leases := pgtest.Open(t, dsn, pgtest.Usual).Leases()
+	leases := pgtest.Open(t, dsn, pgtest.Usual).Leases
 	resources := make([]ports.LeaseResource, 5)
 	for i := range resources {
 		resources[i] = ports.LeaseResource{Name: "w", Partition: event.PartitionID(i + 1)}

@@ -68,10 +68,10 @@ func TestUpgradeKeepsWhatProjectionsHave(t *testing.T) {
 		migrate.Set{Name: "gl", FS: whole(glsql.FS)}, migrate.Set{Name: "ap", FS: whole(apsql.FS)}))
 	s := pgtest.Open(t, dsn)
 	for name, want := range map[string]map[event.PartitionID]event.Sequence{"gl.ledger": {5: 17, 6: 4}, "ap.vendors": {5: 17}} {
-		active, err := s.ActiveProjection(t.Context(), name)
+		active, err := s.ProjectionVersions.ActiveProjection(t.Context(), name)
 		require.NoError(t, err)
 		require.Equal(t, 1, active)
-		checkpoints, err := s.Checkpoints(t.Context(), name, active)
+		checkpoints, err := s.Projections.Checkpoints(t.Context(), name, active)
 		require.NoError(t, err)
 		got := map[event.PartitionID]event.Sequence{}
 		for _, c := range checkpoints {
@@ -80,7 +80,7 @@ func TestUpgradeKeepsWhatProjectionsHave(t *testing.T) {
 		}
 		require.Equal(t, want, got)
 	}
-	all, err := s.ListProjections(t.Context())
+	all, err := s.ProjectionVersions.ListProjections(t.Context())
 	require.NoError(t, err)
 	require.Len(t, all, 2)
 	require.Equal(t, []any{1, projection.Active, projection.Running, projection.DefaultSettings()}, []any{all[0].Code, all[0].Role, all[0].Status, all[0].Settings})

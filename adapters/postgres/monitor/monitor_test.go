@@ -73,7 +73,7 @@ func TestThroughputByTheHour(t *testing.T) {
 		for _, n := range sizes {
 			clock.Set(when)
 			when = when.Add(time.Second)
-			_, err := s.Append(t.Context(), pgtest.Invoice(p, n))
+			_, err := s.Appender.Append(t.Context(), pgtest.Invoice(p, n))
 			require.NoError(t, err)
 		}
 	}
@@ -133,7 +133,7 @@ func TestContentionNamesTheHeadThatIsWaitedFor(t *testing.T) {
 	release := pgtest.Hold(t, dsn, books[1])
 	answered := make(chan error, 1)
 	go func() {
-		_, err := s.Append(context.WithoutCancel(t.Context()), pgtest.Invoice(books[1], 1))
+		_, err := s.Appender.Append(context.WithoutCancel(t.Context()), pgtest.Invoice(books[1], 1))
 		answered <- err
 	}()
 	superuser, app := openMonitor(t, dsn), openMonitor(t, pgtest.As("backbone_app", dsn))
@@ -211,7 +211,7 @@ func TestDistributionIsExactOrSaysThatItIsNot(t *testing.T) {
 	dsn := pgtest.Database(t)
 	s := pgtest.Open(t, dsn)
 	books := pgtest.NewBooks(t, s, 3)
-	_, err := s.Append(t.Context(), pgtest.Invoice(books[1], 3))
+	_, err := s.Appender.Append(t.Context(), pgtest.Invoice(books[1], 3))
 	require.NoError(t, err)
 	m := openMonitor(t, pgtest.As("backbone_app", dsn))
 	small, err := m.Distribution(t.Context())
@@ -226,7 +226,7 @@ func TestDistributionIsExactOrSaysThatItIsNot(t *testing.T) {
 
 	events(t, dsn, books[0], 20_000)
 	for range 20 {
-		_, err := s.Append(t.Context(), pgtest.Invoice(books[1], 20))
+		_, err := s.Appender.Append(t.Context(), pgtest.Invoice(books[1], 20))
 		require.NoError(t, err)
 	}
 	pgtest.Execute(t, dsn, "ANALYZE backbone.event_keys")
@@ -259,7 +259,7 @@ func TestStorageFindsWhatIsBroken(t *testing.T) {
 	s := pgtest.Open(t, dsn, func(c *postgres.Config) { c.PhysicalPartitions = 1 })
 	books := pgtest.NewBooks(t, s, 2)
 	for _, p := range books {
-		_, err := s.Append(t.Context(), pgtest.Invoice(p, 2))
+		_, err := s.Appender.Append(t.Context(), pgtest.Invoice(p, 2))
 		require.NoError(t, err)
 	}
 	m := openMonitor(t, pgtest.As("backbone_app", dsn))
@@ -325,7 +325,7 @@ func TestDeliveryJudgesWhatReadersAreShown(t *testing.T) {
 	dsn := pgtest.Database(t)
 	s := pgtest.Open(t, dsn)
 	books := pgtest.NewBooks(t, s, 1)
-	_, err := s.Append(t.Context(), pgtest.Invoice(books[0], 5))
+	_, err := s.Appender.Append(t.Context(), pgtest.Invoice(books[0], 5))
 	require.NoError(t, err)
 	for version := 1; version <= 4; version++ {
 		checkpoint(t, dsn, "ap.ledger", version, books[0], 2, "running")
@@ -380,7 +380,7 @@ func TestDeliveryFindsWhatIsLate(t *testing.T) {
 	s := pgtest.Open(t, dsn)
 	books := pgtest.NewBooks(t, s, 2)
 	for _, p := range books {
-		_, err := s.Append(t.Context(), pgtest.Invoice(p, 5))
+		_, err := s.Appender.Append(t.Context(), pgtest.Invoice(p, 5))
 		require.NoError(t, err)
 	}
 	checkpoint(t, dsn, "ap.ledger", 1, books[0], 2, "running")
@@ -470,13 +470,13 @@ func TestDocumentedQueries(t *testing.T) {
 	dsn := pgtest.Database(t)
 	s := pgtest.Open(t, dsn)
 	books := pgtest.NewBooks(t, s, 2)
-	_, err = s.Append(t.Context(), pgtest.Invoice(books[0], 5))
+	_, err = s.Appender.Append(t.Context(), pgtest.Invoice(books[0], 5))
 	require.NoError(t, err)
 	checkpoint(t, dsn, "ap.ledger", 1, books[0], 2, "running")
 	release := pgtest.Hold(t, dsn, books[0])
 	answered := make(chan error, 1)
 	go func() {
-		_, err := s.Append(context.WithoutCancel(t.Context()), pgtest.Invoice(books[0], 1))
+		_, err := s.Appender.Append(context.WithoutCancel(t.Context()), pgtest.Invoice(books[0], 1))
 		answered <- err
 	}()
 	conn := pgtest.Connect(t, pgtest.As("backbone_app", dsn))

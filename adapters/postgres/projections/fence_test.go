@@ -24,16 +24,16 @@ func TestAPausedWorkerIsFenced(t *testing.T) {
 	s := pgtest.Open(t, dsn)
 	p := pgtest.NewBooks(t, s, 1)[0]
 	for n := 1; n <= 3; n++ {
-		_, err := s.Append(t.Context(), pgtest.Invoice(p, n))
+		_, err := s.Appender.Append(t.Context(), pgtest.Invoice(p, n))
 		require.NoError(t, err)
 	}
 	resource := []ports.LeaseResource{{Name: "projection/x/1", Partition: p}}
-	held, err := s.Leases().Hold(t.Context(), "a", time.Hour, resource)
+	held, err := s.Leases.Hold(t.Context(), "a", time.Hour, resource)
 	require.NoError(t, err)
 	step := ports.ProjectionAdvance{ProjectionWork: ports.ProjectionWork{Projection: "x", Version: 1, Partition: p, Lease: &held[0]}, Limit: 1}
 	called := 0
 	count := pgtest.Applied(func(context.Context, pgx.Tx, ports.ProjectionBatch) error { called++; return nil })
-	_, passed, err := s.Advance(t.Context(), step, count)
+	_, passed, err := s.Projections.Advance(t.Context(), step, count)
 	require.NoError(t, err)
 	require.Equal(t, 1, passed)
 
@@ -44,7 +44,7 @@ func TestAPausedWorkerIsFenced(t *testing.T) {
 	require.NoError(t, err)
 	done := make(chan error, 1)
 	go func() {
-		_, _, err := s.Advance(context.Background(), step, count)
+		_, _, err := s.Projections.Advance(context.Background(), step, count)
 		done <- err
 	}()
 	watcher := pgtest.Connect(t, dsn)
@@ -53,8 +53,8 @@ func TestAPausedWorkerIsFenced(t *testing.T) {
 		require.NoError(t, watcher.QueryRow(t.Context(), "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'").Scan(&waiting))
 		return waiting == 1
 	}, "the worker waits for the row")
-	require.NoError(t, s.Leases().Release(t.Context(), "a", resource))
-	taken, err := s.Leases().Hold(t.Context(), "b", time.Hour, resource)
+	require.NoError(t, s.Leases.Release(t.Context(), "a", resource))
+	taken, err := s.Leases.Hold(t.Context(), "b", time.Hour, resource)
 	require.NoError(t, err)
 	require.Equal(t, held[0].Term+1, taken[0].Term)
 	require.NoError(t, blocker.Commit(t.Context()))
@@ -62,7 +62,7 @@ func TestAPausedWorkerIsFenced(t *testing.T) {
 	require.Equal(t, 1, called)
 
 	step.Lease = &taken[0]
-	c, _, err := s.Advance(t.Context(), step, count)
+	c, _, err := s.Projections.Advance(t.Context(), step, count)
 	require.NoError(t, err)
 	require.Equal(t, []any{event.Sequence(2), taken[0].Term}, []any{c.Sequence, c.Term})
 }
@@ -74,11 +74,11 @@ func TestAHandlersFailureSaysWhoseFaultItIs(t *testing.T) {
 	dsn := pgtest.Database(t)
 	s := pgtest.Open(t, dsn)
 	p := pgtest.NewBooks(t, s, 1)[0]
-	_, err := s.Append(t.Context(), pgtest.Invoice(p, 1))
+	_, err := s.Appender.Append(t.Context(), pgtest.Invoice(p, 1))
 	require.NoError(t, err)
 	step := ports.ProjectionAdvance{ProjectionWork: ports.ProjectionWork{Projection: "x", Version: 1, Partition: p}, Limit: 1}
 	statement := func(sql string) error {
-		_, _, err := s.Advance(t.Context(), step, pgtest.Applied(func(ctx context.Context, tx pgx.Tx, _ ports.ProjectionBatch) error {
+		_, _, err := s.Projections.Advance(t.Context(), step, pgtest.Applied(func(ctx context.Context, tx pgx.Tx, _ ports.ProjectionBatch) error {
 			_, err := tx.Exec(ctx, sql)
 			return err
 		}))
@@ -88,7 +88,7 @@ func TestAHandlersFailureSaysWhoseFaultItIs(t *testing.T) {
 	require.Equal(t, fault.Internal, fault.KindOf(err))
 	require.NotContains(t, err.Error(), "Ada")
 	require.Equal(t, fault.Unavailable, fault.KindOf(statement("DO $$ BEGIN RAISE EXCEPTION USING ERRCODE = '57P01'; END $$")))
-	list, err := s.Checkpoints(t.Context(), "x", 1)
+	list, err := s.Projections.Checkpoints(t.Context(), "x", 1)
 	require.NoError(t, err)
 	for _, c := range list {
 		require.Zero(t, c.Sequence)
@@ -101,10 +101,10 @@ func TestANodeThatHangsInATransactionIsCutOff(t *testing.T) {
 	dsn := pgtest.Database(t)
 	s := pgtest.Open(t, dsn, pgtest.Usual)
 	p := pgtest.NewBooks(t, s, 1)[0]
-	_, err := s.Append(t.Context(), pgtest.Invoice(p, 1))
+	_, err := s.Appender.Append(t.Context(), pgtest.Invoice(p, 1))
 	require.NoError(t, err)
 	step := ports.ProjectionAdvance{ProjectionWork: ports.ProjectionWork{Projection: "x", Version: 1, Partition: p}, Limit: 1}
-	_, _, err = s.Advance(t.Context(), step, pgtest.Applied(func(ctx context.Context, tx pgx.Tx, _ ports.ProjectionBatch) error {
+	_, _, err = s.Projections.Advance(t.Context(), step, pgtest.Applied(func(ctx context.Context, tx pgx.Tx, _ ports.ProjectionBatch) error {
 		var idle, lock string
 		require.NoError(t, tx.QueryRow(ctx, "SELECT current_setting('idle_in_transaction_session_timeout'), current_setting('lock_timeout')").Scan(&idle, &lock))
 		require.Equal(t, []string{"10s", "5s"}, []string{idle, lock})

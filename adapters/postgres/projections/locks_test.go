@@ -9,7 +9,6 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
-	"github.com/erpbackbone/backbone/adapters/postgres"
 	"github.com/erpbackbone/backbone/adapters/postgres/internal/pgtest"
 	"github.com/erpbackbone/backbone/adapters/system"
 	"github.com/erpbackbone/backbone/application/module"
@@ -29,13 +28,13 @@ func TestALockOfSomebodyElseIsBusy(t *testing.T) {
 	w, books := newTill(t)
 	p, other := books[0], books[1]
 	for _, id := range books {
-		_, err := w.store.Append(t.Context(), pgtest.Invoice(id, 4))
+		_, err := w.store.Appender.Append(t.Context(), pgtest.Invoice(id, 4))
 		require.NoError(t, err)
 	}
 	advance := func(p event.PartitionID, wait time.Duration) (ports.Checkpoint, int, error) {
 		work := w.work(1, p)
 		work.LockWait = wait
-		return w.store.Advance(t.Context(), ports.ProjectionAdvance{ProjectionWork: work, Limit: 1}, w)
+		return w.store.Projections.Advance(t.Context(), ports.ProjectionAdvance{ProjectionWork: work, Limit: 1}, w)
 	}
 	_, passed, err := advance(p, 0)
 	require.NoError(t, err)
@@ -65,7 +64,7 @@ func TestALockOfSomebodyElseIsBusy(t *testing.T) {
 		}
 		require.NoError(t, tx.Rollback(context.WithoutCancel(t.Context())))
 	}
-	checkpoints, err := w.store.Checkpoints(t.Context(), tillName, 1)
+	checkpoints, err := w.store.Projections.Checkpoints(t.Context(), tillName, 1)
 	require.NoError(t, err)
 	require.Len(t, checkpoints, 1)
 	require.EqualValues(t, 1, checkpoints[0].Sequence)
@@ -81,7 +80,7 @@ func TestALockOfSomebodyElseIsBusy(t *testing.T) {
 // attempts counts the attempts in some partitions: the first one of each, and those that
 // come after it, which are known to meet a lock.
 type attempts struct {
-	*postgres.Store
+	ports.Projections
 	mu        sync.Mutex
 	met       map[event.PartitionID]bool
 	atOnce    int // of those that came after the first
@@ -102,7 +101,7 @@ func (a *attempts) Advance(ctx context.Context, w ports.ProjectionAdvance, h por
 		a.most = max(a.most, a.atOnce)
 	}
 	a.mu.Unlock()
-	c, passed, err := a.Store.Advance(ctx, w, h)
+	c, passed, err := a.Projections.Advance(ctx, w, h)
 	if before {
 		a.mu.Lock()
 		a.atOnce--
@@ -122,9 +121,9 @@ func TestDrillLockedCheckpoints(t *testing.T) {
 	s := pgtest.Open(t, dsn, pgtest.WithoutPhysicalPartitions)
 	books := pgtest.NewBooks(t, s, 12)
 	locked, free := books[:8], books[8:]
-	tries := &attempts{Store: s, met: map[event.PartitionID]bool{}}
-	watch := subscriptions.NewHeadWatcher(subscriptions.HeadWatcherConfig{Heads: s, Clock: system.Clock{}, Poll: 20 * time.Millisecond})
-	runner, err := projections.New(projections.Config{Store: tries, Register: s, Heads: watch, Clock: system.Clock{}},
+	tries := &attempts{Projections: s.Projections, met: map[event.PartitionID]bool{}}
+	watch := subscriptions.NewHeadWatcher(subscriptions.HeadWatcherConfig{Heads: s.Events, Clock: system.Clock{}, Poll: 20 * time.Millisecond})
+	runner, err := projections.New(projections.Config{Store: tries, Register: s.ProjectionVersions, Heads: watch, Clock: system.Clock{}},
 		[]module.Projection{{Name: name, Version: 1}}, map[string]ports.ProjectionHandler{name: pgtest.Applied(func(ctx context.Context, tx pgx.Tx, b ports.ProjectionBatch) error {
 			for _, e := range b.Events {
 				if _, err := tx.Exec(ctx, "INSERT INTO backbone.applied VALUES ($1, $2)", int32(b.Partition), int64(e.Sequence)); err != nil {
@@ -149,7 +148,7 @@ func TestDrillLockedCheckpoints(t *testing.T) {
 	}
 	write := func(ids []event.PartitionID) {
 		for _, p := range ids {
-			_, err := s.Append(t.Context(), pgtest.Invoice(p, 1))
+			_, err := s.Appender.Append(t.Context(), pgtest.Invoice(p, 1))
 			require.NoError(t, err)
 		}
 	}
@@ -192,7 +191,7 @@ func TestDrillLockedCheckpoints(t *testing.T) {
 	require.LessOrEqual(t, longest, 2*time.Second)
 	require.NoError(t, tx.Rollback(t.Context()))
 	testkit.Eventually(t, pgtest.AWhile, reached(locked, 2), "they go on when they are free")
-	all, err := s.Checkpoints(t.Context(), name, 1)
+	all, err := s.Projections.Checkpoints(t.Context(), name, 1)
 	require.NoError(t, err)
 	require.Len(t, all, 12)
 	for _, c := range all {

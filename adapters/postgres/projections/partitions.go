@@ -31,7 +31,7 @@ func (s *Versions) SwitchPartition(ctx context.Context, w ports.PartitionSwitch)
 	if to.Role != projection.Building && to.Role != projection.Retained || w.Partition == 0 || to.Scope != w.Partition {
 		return 0, projection.Changed()
 	}
-	all, err := s.checkpoints.PartitionHeads(ctx)
+	all, err := s.events.PartitionHeads(ctx)
 	if err != nil {
 		return 0, err
 	}

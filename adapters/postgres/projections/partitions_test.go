@@ -20,13 +20,13 @@ import (
 // buildIn begins a version of one partition.
 func (w *till) buildIn(t *testing.T, version int, p event.PartitionID) {
 	t.Helper()
-	got, err := w.store.AddProjection(t.Context(), projection.Projection{Name: tillName, Version: version, Code: 1, Role: projection.Building, Scope: p, Status: projection.Running})
+	got, err := w.store.ProjectionVersions.AddProjection(t.Context(), projection.Projection{Name: tillName, Version: version, Code: 1, Role: projection.Building, Scope: p, Status: projection.Running})
 	require.NoError(t, err)
 	require.Equal(t, []any{projection.Building, p}, []any{got.Role, got.Scope})
 }
 
 func (w *till) swapIn(ctx context.Context, p event.PartitionID, to int, behind uint64) (int, error) {
-	return w.store.SwitchPartition(ctx, ports.PartitionSwitch{
+	return w.store.ProjectionVersions.SwitchPartition(ctx, ports.PartitionSwitch{
 		ProjectionSwitch: ports.ProjectionSwitch{Projection: tillName, From: 1, To: to, MaxBehind: behind, Partitions: []event.PartitionID{p}, Handler: w, By: "ada"},
 		Partition:        p, Tables: tillTables,
 	})
@@ -34,7 +34,7 @@ func (w *till) swapIn(ctx context.Context, p event.PartitionID, to int, behind u
 
 func (w *till) at(t *testing.T, version int, p event.PartitionID) (c ports.Checkpoint) {
 	t.Helper()
-	all, err := w.store.Checkpoints(t.Context(), tillName, version)
+	all, err := w.store.Projections.Checkpoints(t.Context(), tillName, version)
 	require.NoError(t, err)
 	for _, one := range all {
 		if one.Partition == p {
@@ -97,7 +97,7 @@ func TestRowsOfOnePartitionAreReplaced(t *testing.T) {
 	require.Zero(t, w.at(t, 2, a).Version, "it has no checkpoint any more")
 	_, err = w.swapIn(t.Context(), a, 2, 50)
 	require.Equal(t, projection.CodeChanged, fault.CodeOf(err))
-	_, _, err = w.store.Advance(t.Context(), ports.ProjectionAdvance{ProjectionWork: w.work(2, a)}, w)
+	_, _, err = w.store.Projections.Advance(t.Context(), ports.ProjectionAdvance{ProjectionWork: w.work(2, a)}, w)
 	require.Equal(t, projection.CodeFenced, fault.CodeOf(err))
 
 	// Both go on, and the way back is as short.
@@ -125,7 +125,7 @@ func TestRowsOfOnePartitionAreReplaced(t *testing.T) {
 	}, w.roles(t))
 	for version := range 8 {
 		for w.roles(t)[version] == projection.Dropping {
-			_, err := w.store.SweepProjection(t.Context(), tillName, version, tillTables, 100)
+			_, err := w.store.ProjectionVersions.SweepProjection(t.Context(), tillName, version, tillTables, 100)
 			require.NoError(t, err)
 		}
 	}
@@ -136,7 +136,7 @@ func TestRowsOfOnePartitionAreReplaced(t *testing.T) {
 	require.Zero(t, w.compare(t, a, 1, 9).Rows())
 
 	// Of another handler's rows there is no mixture.
-	_, err = w.store.AddProjection(t.Context(), projection.Projection{Name: tillName, Version: 10, Code: 2, Role: projection.Building, Scope: a, Status: projection.Running})
+	_, err = w.store.ProjectionVersions.AddProjection(t.Context(), projection.Projection{Name: tillName, Version: 10, Code: 2, Role: projection.Building, Scope: a, Status: projection.Running})
 	require.NoError(t, err)
 	w.advance(t, 10, a, 0)
 	_, err = w.swapIn(t.Context(), a, 10, 50)
@@ -151,15 +151,15 @@ func TestAPartitionGoesOnAfterAnEventThatItStoodStillAt(t *testing.T) {
 	a := partitions[0]
 	w.write(t, a, 1, 8)
 	w.advance(t, 1, a, 5)
-	_, err := w.store.Isolate(t.Context(), ports.ProjectionFailure{ProjectionWork: w.work(1, a), At: 5, Code: "x"}, projection.StopPartition)
+	_, err := w.store.Projections.Isolate(t.Context(), ports.ProjectionFailure{ProjectionWork: w.work(1, a), At: 5, Code: "x"}, projection.StopPartition)
 	require.NoError(t, err)
 	w.buildIn(t, 2, a)
 	w.advance(t, 2, a, 4)
-	_, err = w.store.Isolate(t.Context(), ports.ProjectionFailure{ProjectionWork: w.work(2, a), At: 4, Code: "x"}, projection.StopPartition)
+	_, err = w.store.Projections.Isolate(t.Context(), ports.ProjectionFailure{ProjectionWork: w.work(2, a), At: 4, Code: "x"}, projection.StopPartition)
 	require.NoError(t, err)
 	_, err = w.swapIn(t.Context(), a, 2, 50)
 	require.Equal(t, projection.CodeStandsStill, fault.CodeOf(err))
-	_, err = w.store.Fix(t.Context(), ports.ProjectionOperation{ProjectionWork: w.work(2, a), By: "ada"})
+	_, err = w.store.Projections.Fix(t.Context(), ports.ProjectionOperation{ProjectionWork: w.work(2, a), By: "ada"})
 	require.NoError(t, err)
 	w.advance(t, 2, a, 0)
 
@@ -167,7 +167,7 @@ func TestAPartitionGoesOnAfterAnEventThatItStoodStillAt(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []any{event.Sequence(8), projection.Reading, ""}, []any{w.at(t, 1, a).Sequence, w.at(t, 1, a).Status, w.at(t, 1, a).Error})
 	require.Equal(t, []any{event.Sequence(5), projection.Halted}, []any{w.at(t, 3, a).Sequence, w.at(t, 3, a).Status})
-	letters, err := w.store.ListDeadLetters(t.Context(), ports.DeadLetterQuery{Name: tillName})
+	letters, err := w.store.ProjectionVersions.ListDeadLetters(t.Context(), ports.DeadLetterQuery{Name: tillName})
 	require.NoError(t, err)
 	require.Len(t, letters, 2)
 	require.Equal(t, []any{1, ports.LetterResolved, 3, ports.LetterWaiting}, []any{letters[0].Version, letters[0].Status, letters[1].Version, letters[1].Status})
@@ -187,7 +187,7 @@ func TestAPartitionIsReplacedUnderLoad(t *testing.T) {
 	for i, p := range partitions {
 		writing.Go(func() {
 			for n := 1 + 40*(1-i); n <= events; n++ {
-				if _, err := w.store.Append(ctx, pgtest.Invoice(p, 1)); err != nil {
+				if _, err := w.store.Appender.Append(ctx, pgtest.Invoice(p, 1)); err != nil {
 					t.Errorf("append: %v", err)
 					return
 				}
@@ -196,12 +196,12 @@ func TestAPartitionIsReplacedUnderLoad(t *testing.T) {
 		for _, role := range []projection.Role{projection.Active, projection.Building, projection.Retained} {
 			working.Go(func() { // whoever works what has a role by now
 				for ctx.Err() == nil {
-					all, err := w.store.ListProjections(ctx)
+					all, err := w.store.ProjectionVersions.ListProjections(ctx)
 					for _, known := range all {
 						if known.Role != role || !known.Reads(p) {
 							continue
 						}
-						_, _, err = w.store.Advance(ctx, ports.ProjectionAdvance{ProjectionWork: w.work(known.Version, p), Limit: 7}, w)
+						_, _, err = w.store.Projections.Advance(ctx, ports.ProjectionAdvance{ProjectionWork: w.work(known.Version, p), Limit: 7}, w)
 					}
 					if err != nil && ctx.Err() == nil && fault.CodeOf(err) != projection.CodeFenced {
 						t.Errorf("%s: %v", role, err)
@@ -264,14 +264,14 @@ func TestOneOfManyReplacesThePartition(t *testing.T) {
 			return err
 		},
 		"a reset": func(w *till, ctx context.Context, a event.PartitionID) error {
-			_, err := w.store.Reset(ctx, ports.ProjectionOperation{ProjectionWork: w.work(1, a), By: "eve"}, w)
+			_, err := w.store.Projections.Reset(ctx, ports.ProjectionOperation{ProjectionWork: w.work(1, a), By: "eve"}, w)
 			return err
 		},
 		"a switch of all": func(w *till, ctx context.Context, _ event.PartitionID) error {
-			return w.store.SwitchProjection(ctx, ports.ProjectionSwitch{Projection: tillName, From: 1, To: 4, MaxBehind: 50, Handler: w, By: "eve"})
+			return w.store.ProjectionVersions.SwitchProjection(ctx, ports.ProjectionSwitch{Projection: tillName, From: 1, To: 4, MaxBehind: 50, Handler: w, By: "eve"})
 		},
 		"a cancellation": func(w *till, ctx context.Context, _ event.PartitionID) error {
-			return w.store.DropProjection(ctx, tillName, 2, "eve")
+			return w.store.ProjectionVersions.DropProjection(ctx, tillName, 2, "eve")
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -305,7 +305,7 @@ func TestOneOfManyReplacesThePartition(t *testing.T) {
 			// A reset, and a switch of all to another version, are right before and after it.
 			require.False(t, (name == "another node" || name == "a cancellation") && own == nil && other == nil, "and only one")
 
-			shown, err := w.store.ActiveProjection(t.Context(), tillName)
+			shown, err := w.store.ProjectionVersions.ActiveProjection(t.Context(), tillName)
 			require.NoError(t, err)
 			w.advance(t, shown, a, 0)
 			require.Zero(t, w.compare(t, a, 9, shown).Rows())

@@ -21,10 +21,10 @@ import (
 // saving begins a snapshot of the first version in all partitions, or in one.
 func (w *till) saving(t *testing.T, version int, scope event.PartitionID) {
 	t.Helper()
-	p, err := w.store.AddProjection(t.Context(), projection.Projection{Name: tillName, Version: version, Code: 1, Role: projection.Saving, Scope: scope, Status: projection.Running})
+	p, err := w.store.ProjectionVersions.AddProjection(t.Context(), projection.Projection{Name: tillName, Version: version, Code: 1, Role: projection.Saving, Scope: scope, Status: projection.Running})
 	require.NoError(t, err)
 	require.Equal(t, []any{projection.Saving, scope}, []any{p.Role, p.Scope})
-	require.NoError(t, w.store.PlanSnapshot(t.Context(), tillName, version, 1))
+	require.NoError(t, w.store.ProjectionSnapshots.PlanSnapshot(t.Context(), tillName, version, 1))
 }
 
 func (w *till) part(version int, p event.PartitionID) ports.SnapshotCopy {
@@ -34,25 +34,25 @@ func (w *till) part(version int, p event.PartitionID) ports.SnapshotCopy {
 func (w *till) save(t *testing.T, version int, partitions ...event.PartitionID) {
 	t.Helper()
 	for _, p := range partitions {
-		done, err := w.store.SavePart(t.Context(), w.part(version, p))
+		done, err := w.store.ProjectionSnapshots.SavePart(t.Context(), w.part(version, p))
 		require.NoError(t, err)
 		require.True(t, done)
 	}
-	require.NoError(t, w.store.FinishSnapshot(t.Context(), tillName, version, 3, "ada"))
+	require.NoError(t, w.store.ProjectionSnapshots.FinishSnapshot(t.Context(), tillName, version, 3, "ada"))
 }
 
 func (w *till) restore(t *testing.T, version, to int, p event.PartitionID) {
 	t.Helper()
 	c := w.part(version, p)
 	c.To = to
-	done, err := w.store.RestorePart(t.Context(), c)
+	done, err := w.store.ProjectionSnapshots.RestorePart(t.Context(), c)
 	require.NoError(t, err)
 	require.True(t, done)
 }
 
 func (w *till) parts(t *testing.T) map[int]map[event.PartitionID]ports.SnapshotPart {
 	t.Helper()
-	all, err := w.store.SnapshotParts(t.Context(), tillName)
+	all, err := w.store.ProjectionSnapshots.SnapshotParts(t.Context(), tillName)
 	require.NoError(t, err)
 	out := map[int]map[event.PartitionID]ports.SnapshotPart{}
 	for _, part := range all {
@@ -78,7 +78,7 @@ func TestARebuildBeginsWithASnapshot(t *testing.T) {
 	require.Equal(t, []any{event.Sequence(10), uint64(10), true}, []any{parts[a].Sequence, parts[a].Rows, parts[a].Usable})
 	require.Equal(t, []any{event.Sequence(4), uint64(4), true}, []any{parts[b].Sequence, parts[b].Rows, parts[b].Usable})
 	require.False(t, parts[a].TakenAt.IsZero())
-	_, _, err := w.store.Advance(t.Context(), ports.ProjectionAdvance{ProjectionWork: w.work(2, a)}, w)
+	_, _, err := w.store.Projections.Advance(t.Context(), ports.ProjectionAdvance{ProjectionWork: w.work(2, a)}, w)
 	require.Equal(t, projection.CodeFenced, fault.CodeOf(err), "nobody writes it")
 	require.ErrorContains(t, w.swap(t, 1, 2, 1000), "changed", "and it is not shown")
 
@@ -130,19 +130,19 @@ func TestTheNewestSnapshotsAreKept(t *testing.T) {
 	c := w.part(2, a)
 	c.To = 8
 	w.build(t, 8)
-	done, err := w.store.RestorePart(t.Context(), c)
+	done, err := w.store.ProjectionSnapshots.RestorePart(t.Context(), c)
 	require.NoError(t, err)
 	require.False(t, done, "what is dropped is not copied")
 	for _, version := range []int{2, 3} {
 		for w.roles(t)[version] == projection.Dropping {
-			_, err := w.store.SweepProjection(t.Context(), tillName, version, tillTables, 2)
+			_, err := w.store.ProjectionVersions.SweepProjection(t.Context(), tillName, version, tillTables, 2)
 			require.NoError(t, err)
 		}
 	}
 	require.Equal(t, map[int]int{1: 3, 4: 3, 5: 3, 6: 3, 7: 3}, w.rows(t))
-	require.NoError(t, w.store.DropProjection(t.Context(), tillName, 4, "ada"))
+	require.NoError(t, w.store.ProjectionVersions.DropProjection(t.Context(), tillName, 4, "ada"))
 	require.Equal(t, projection.Dropping, w.roles(t)[4])
-	require.Equal(t, projection.CodeChanged, fault.CodeOf(w.store.FinishSnapshot(t.Context(), tillName, 4, 3, "ada")))
+	require.Equal(t, projection.CodeChanged, fault.CodeOf(w.store.ProjectionSnapshots.FinishSnapshot(t.Context(), tillName, 4, 3, "ada")))
 }
 
 // TestASnapshotIsOfOneMoment takes snapshots of a projection that goes on all the time.
@@ -156,7 +156,7 @@ func TestASnapshotIsOfOneMoment(t *testing.T) {
 	writing.Go(func() { w.write(t, a, 1, events) })
 	working.Go(func() {
 		for ctx.Err() == nil {
-			if _, _, err := w.store.Advance(ctx, ports.ProjectionAdvance{ProjectionWork: w.work(1, a), Limit: 3}, w); err != nil && ctx.Err() == nil {
+			if _, _, err := w.store.Projections.Advance(ctx, ports.ProjectionAdvance{ProjectionWork: w.work(1, a), Limit: 3}, w); err != nil && ctx.Err() == nil {
 				t.Errorf("advance: %v", err)
 				return
 			}
@@ -168,7 +168,7 @@ func TestASnapshotIsOfOneMoment(t *testing.T) {
 		var nodes sync.WaitGroup
 		for range 3 { // nodes that find the same part
 			nodes.Go(func() {
-				if _, err := w.store.SavePart(ctx, w.part(2+n, a)); err != nil {
+				if _, err := w.store.ProjectionSnapshots.SavePart(ctx, w.part(2+n, a)); err != nil {
 					t.Errorf("save: %v", err)
 				}
 			})
@@ -179,7 +179,7 @@ func TestASnapshotIsOfOneMoment(t *testing.T) {
 		require.NoError(t, w.store.Pool().QueryRow(ctx, "SELECT count(*), max(sequence), max(total) FROM till.sums WHERE version = $1", 2+n).Scan(&rows, &top, &total))
 		require.Equal(t, []int64{int64(part.Sequence), int64(part.Sequence), top * (top + 1) / 2}, []int64{rows, top, total})
 		require.Equal(t, uint64(rows), part.Rows)
-		require.NoError(t, w.store.FinishSnapshot(ctx, tillName, 2+n, snapshots, "ada"))
+		require.NoError(t, w.store.ProjectionSnapshots.FinishSnapshot(ctx, tillName, 2+n, snapshots, "ada"))
 	}
 	writing.Wait()
 	testkit.Eventually(t, pgtest.AWhile, func() bool { return w.at(t, 1, a).Sequence == events }, "it has caught up")
@@ -190,7 +190,7 @@ func TestASnapshotIsOfOneMoment(t *testing.T) {
 		w.restore(t, 2+n, 20+n, a)
 		w.advance(t, 20+n, a, 0)
 		require.Zero(t, w.compare(t, a, 1, 20+n).Rows())
-		require.NoError(t, w.store.DropProjection(t.Context(), tillName, 20+n, "ada"))
+		require.NoError(t, w.store.ProjectionVersions.DropProjection(t.Context(), tillName, 20+n, "ada"))
 	}
 }
 
@@ -199,12 +199,12 @@ func TestNobodyWaitsForACopy(t *testing.T) {
 	t.Parallel()
 	for name, copying := range map[string]func(*till, context.Context, event.PartitionID) (bool, error){
 		"a snapshot that is being taken": func(w *till, ctx context.Context, a event.PartitionID) (bool, error) {
-			return w.store.SavePart(ctx, w.part(3, a))
+			return w.store.ProjectionSnapshots.SavePart(ctx, w.part(3, a))
 		},
 		"a version that begins with one": func(w *till, ctx context.Context, a event.PartitionID) (bool, error) {
 			c := w.part(2, a)
 			c.To = 4
-			return w.store.RestorePart(ctx, c)
+			return w.store.ProjectionSnapshots.RestorePart(ctx, c)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -239,7 +239,7 @@ func TestNobodyWaitsForACopy(t *testing.T) {
 			require.False(t, done, "another node leaves it alone")
 			require.Equal(t, event.Sequence(6), w.advance(t, 1, a, 0), "the projection goes on")
 			if to == 4 {
-				require.NoError(t, w.store.DropProjection(t.Context(), tillName, 4, "ada"), "a rebuild is cancelled at once")
+				require.NoError(t, w.store.ProjectionVersions.DropProjection(t.Context(), tillName, 4, "ada"), "a rebuild is cancelled at once")
 			}
 			require.NoError(t, blocker.Rollback(t.Context()))
 			got := <-first
@@ -261,15 +261,15 @@ func TestNobodyWaitsForACopy(t *testing.T) {
 func TestNothingThatWasRedactedComesBack(t *testing.T) {
 	t.Parallel()
 	w, partitions := newTill(t)
-	a := &pgtest.Archive{Dsn: w.dsn, Store: w.store, Partition: partitions[0]}
-	_, err := a.Append(t.Context(), pgtest.Invoice(a.Partition, 1))
+	a := &pgtest.Archive{Dsn: w.dsn, Database: w.store, Partition: partitions[0]}
+	_, err := a.Appender.Append(t.Context(), pgtest.Invoice(a.Partition, 1))
 	require.NoError(t, err)
 	r := pgtest.Invoice(a.Partition, 1)
 	r.Events[0].Payload = []byte(pgtest.PlainPayload)
 	r.Events[0].PayloadHash = event.HashPayload(r.Events[0].Salt, r.Events[0].Payload)
-	_, err = a.Append(t.Context(), r)
+	_, err = a.Appender.Append(t.Context(), r)
 	require.NoError(t, err)
-	a.Event, err = a.EventByID(t.Context(), a.Partition, r.Events[0].ID)
+	a.Event, err = a.Events.EventByID(t.Context(), a.Partition, r.Events[0].ID)
 	require.NoError(t, err)
 	a.Redactor, err = eventlog.OpenRedactor(t.Context(), pgtest.As("backbone_eraser", a.Dsn))
 	require.NoError(t, err)
@@ -287,7 +287,7 @@ func TestNothingThatWasRedactedComesBack(t *testing.T) {
 	w.build(t, 3)
 	w.restore(t, 2, 3, p)
 	require.Zero(t, w.count(t, 3, p), "it begins with the log")
-	require.NoError(t, w.store.ForgetPart(t.Context(), w.part(2, p)))
+	require.NoError(t, w.store.ProjectionSnapshots.ForgetPart(t.Context(), w.part(2, p)))
 	require.Equal(t, map[int]int{1: 2}, w.rows(t))
 
 	// The rows that are shown were folded before it, so a snapshot of them is no better.
@@ -301,7 +301,7 @@ func TestNothingThatWasRedactedComesBack(t *testing.T) {
 	w.save(t, 5, p)
 	require.True(t, w.parts(t)[5][p].Usable)
 	require.NoError(t, w.swap(t, 3, 1, 100))
-	_, err = w.store.Reset(t.Context(), ports.ProjectionOperation{ProjectionWork: w.work(1, p), By: "ada"}, w)
+	_, err = w.store.Projections.Reset(t.Context(), ports.ProjectionOperation{ProjectionWork: w.work(1, p), By: "ada"}, w)
 	require.NoError(t, err)
 	w.advance(t, 1, p, 0)
 	w.saving(t, 6, 0)
@@ -319,16 +319,16 @@ func TestASnapshotIsOfOneHandler(t *testing.T) {
 		w.advance(t, 1, p, 0)
 	}
 	w.saving(t, 2, 0)
-	done, err := w.store.SavePart(t.Context(), w.part(2, a))
+	done, err := w.store.ProjectionSnapshots.SavePart(t.Context(), w.part(2, a))
 	require.NoError(t, err)
 	require.True(t, done)
-	_, err = w.store.AddProjection(t.Context(), projection.Projection{Name: tillName, Version: 3, Code: 2, Role: projection.Building, Status: projection.Running})
+	_, err = w.store.ProjectionVersions.AddProjection(t.Context(), projection.Projection{Name: tillName, Version: 3, Code: 2, Role: projection.Building, Status: projection.Running})
 	require.NoError(t, err)
 	for _, p := range partitions {
 		w.advance(t, 3, p, 0)
 	}
 	require.NoError(t, w.swap(t, 1, 3, 100))
-	_, err = w.store.SavePart(t.Context(), w.part(2, b))
+	_, err = w.store.ProjectionSnapshots.SavePart(t.Context(), w.part(2, b))
 	require.Equal(t, projection.CodeOtherCode, fault.CodeOf(err))
 	require.Zero(t, w.count(t, 2, b))
 }

@@ -16,7 +16,7 @@ import (
 
 // succession is a projection of which a version is begun by one and ended by another.
 type succession struct {
-	store   *postgres.Store
+	store   *postgres.Database
 	holder  *pgx.Conn // of a transaction that stands in for the other's
 	watcher *pgx.Conn
 }
@@ -32,7 +32,7 @@ func newSuccession(t *testing.T) *succession {
 }
 
 func (s *succession) add(version int, role projection.Role) error {
-	_, err := s.store.AddProjection(context.Background(), projection.Projection{
+	_, err := s.store.ProjectionVersions.AddProjection(context.Background(), projection.Projection{
 		Name: noted, Version: version, Role: role, Status: projection.Running, Definition: []byte(`{"tenant_id":"acme"}`),
 	})
 	return err
@@ -59,7 +59,7 @@ func (s *succession) during(t *testing.T, statement string, do func() error) err
 
 func (s *succession) roles(t *testing.T) map[int]projection.Role {
 	t.Helper()
-	all, err := s.store.ListProjections(t.Context())
+	all, err := s.store.ProjectionVersions.ListProjections(t.Context())
 	require.NoError(t, err)
 	out := map[int]projection.Role{}
 	for _, p := range all {
@@ -86,7 +86,7 @@ func TestAVersionBegunMeanwhileIsEndedToo(t *testing.T) {
 		WITH shown AS (SELECT * FROM backbone.projections WHERE name = 'acme/notes' AND role = 'active' FOR SHARE)
 		INSERT INTO backbone.projections (name, version, code, role, status, settings, definition, revision, created_at, changed_at, changed_by)
 		SELECT name, 2, 2, 'building', status, settings, definition, 1, created_at, changed_at, 'ada' FROM shown`,
-		func() error { return s.store.EndProjection(context.Background(), noted, "bob") }))
+		func() error { return s.store.ProjectionRows.EndProjection(context.Background(), noted, "bob") }))
 	require.Equal(t, map[int]projection.Role{1: projection.Dropping, 2: projection.Dropping}, s.roles(t))
 }
 

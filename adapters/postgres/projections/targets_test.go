@@ -23,7 +23,7 @@ import (
 // shelf is a projection with rows of many entities: one by the entity's id and one by the
 // event's sequence alone, for each event.
 type shelf struct {
-	store *postgres.Store
+	store *postgres.Database
 	dsn   string
 	fails map[event.Sequence]bool
 	gate  func() // in the middle of Apply
@@ -48,7 +48,7 @@ func newShelf(t *testing.T, options ...pgtest.Option) (*shelf, []event.Partition
 		CREATE TABLE shelf.marks (sequence bigint, partition_id integer, version integer, note text NOT NULL, PRIMARY KEY (partition_id, version, sequence));
 		GRANT SELECT, INSERT, UPDATE, DELETE ON shelf.items, shelf.marks TO backbone_app`)
 	w := &shelf{store: pgtest.Open(t, dsn, options...), dsn: dsn, fails: map[event.Sequence]bool{}}
-	_, err := w.store.AddProjection(t.Context(), projection.Projection{Name: shelfName, Version: 1, Status: projection.Running})
+	_, err := w.store.ProjectionVersions.AddProjection(t.Context(), projection.Projection{Name: shelfName, Version: 1, Status: projection.Running})
 	require.NoError(t, err)
 	return w, pgtest.NewBooks(t, w.store, 2)
 }
@@ -58,7 +58,7 @@ func (w *shelf) write(t testing.TB, p event.PartitionID, streams ...event.Stream
 	for _, s := range streams {
 		r := pgtest.Invoice(p, 1)
 		r.Streams, r.Events[0].Stream = nil, s
-		_, err := w.store.Append(t.Context(), r)
+		_, err := w.store.Appender.Append(t.Context(), r)
 		require.NoError(t, err)
 	}
 }
@@ -103,7 +103,7 @@ func (w *shelf) work(version int, p event.PartitionID) ports.ProjectionWork {
 
 func (w *shelf) advance(t testing.TB, version int, p event.PartitionID, limit int) {
 	t.Helper()
-	_, _, err := w.store.Advance(t.Context(), ports.ProjectionAdvance{ProjectionWork: w.work(version, p), Limit: limit}, w)
+	_, _, err := w.store.Projections.Advance(t.Context(), ports.ProjectionAdvance{ProjectionWork: w.work(version, p), Limit: limit}, w)
 	require.NoError(t, err)
 }
 
@@ -113,7 +113,7 @@ func (w *shelf) rebuild(t testing.TB, version int, p event.PartitionID, id strin
 	for _, c := range change {
 		c(&r)
 	}
-	return w.store.RebuildTarget(context.Background(), r, w)
+	return w.store.ProjectionTargets.RebuildTarget(context.Background(), r, w)
 }
 
 func (w *shelf) must(t testing.TB, version int, p event.PartitionID, id string, change ...func(*ports.TargetRebuild)) ports.TargetChange {
@@ -212,9 +212,9 @@ func TestWhatCannotBeFoldedAnewStays(t *testing.T) {
 	} {
 		w.fails = map[event.Sequence]bool{}
 		if name == "a version that was" {
-			_, err := w.store.AddProjection(t.Context(), projection.Projection{Name: shelfName, Version: 2, Role: projection.Building, Status: projection.Running})
+			_, err := w.store.ProjectionVersions.AddProjection(t.Context(), projection.Projection{Name: shelfName, Version: 2, Role: projection.Building, Status: projection.Running})
 			require.NoError(t, err)
-			require.NoError(t, w.store.DropProjection(t.Context(), shelfName, 2, "ada"))
+			require.NoError(t, w.store.ProjectionVersions.DropProjection(t.Context(), shelfName, 2, "ada"))
 		}
 		_, err := w.rebuild(t, 1, p, "A", c.change)
 		require.Equal(t, c.code, fault.CodeOf(err), name)
@@ -249,13 +249,13 @@ func TestLargeEventsAreFoldedAnewFewAtATime(t *testing.T) {
 	}
 	streams := []event.StreamID{item("A"), {Type: "old_item", ID: "A"}, item("A"), item("A"), {Type: "old_item", ID: "A"}}
 	for i, s := range streams {
-		_, err := w.store.Append(t.Context(), large(s, byte(i)))
+		_, err := w.store.Appender.Append(t.Context(), large(s, byte(i)))
 		require.NoError(t, err)
 	}
 	w.write(t, p, item("A"))
 	w.advance(t, 1, p, 0)
 	h := &handed{ProjectionHandler: w}
-	c, err := w.store.RebuildTarget(t.Context(), ports.TargetRebuild{ProjectionWork: w.work(1, p), Target: shelfTarget, Entity: "A", Limit: 1000}, h)
+	c, err := w.store.ProjectionTargets.RebuildTarget(t.Context(), ports.TargetRebuild{ProjectionWork: w.work(1, p), Target: shelfTarget, Entity: "A", Limit: 1000}, h)
 	require.NoError(t, err)
 	require.Equal(t, len(streams)+1, c.Events)
 	require.Equal(t, [][3]uint64{{}, {}}, differing(c))
@@ -281,11 +281,11 @@ func TestWhatWasPassedOver(t *testing.T) {
 	w.write(t, p, item("A"), item("A"), item("A"), item("A"))
 	w.fails[2] = true
 	w.advance(t, 1, p, 1)
-	c, err := w.store.Isolate(t.Context(), ports.ProjectionFailure{ProjectionWork: w.work(1, p), At: 1, Code: "shelf.unreadable"}, projection.SkipEvent)
+	c, err := w.store.Projections.Isolate(t.Context(), ports.ProjectionFailure{ProjectionWork: w.work(1, p), At: 1, Code: "shelf.unreadable"}, projection.SkipEvent)
 	require.NoError(t, err)
 	require.EqualValues(t, 2, c.Sequence)
 	w.advance(t, 1, p, 1)
-	_, err = w.store.Isolate(t.Context(), ports.ProjectionFailure{ProjectionWork: w.work(1, p), At: 3, Code: "shelf.unreadable"}, projection.StopPartition)
+	_, err = w.store.Projections.Isolate(t.Context(), ports.ProjectionFailure{ProjectionWork: w.work(1, p), At: 3, Code: "shelf.unreadable"}, projection.StopPartition)
 	require.NoError(t, err)
 	before := w.dump(t, 1)
 	change := w.must(t, 1, p, "A")
@@ -297,7 +297,7 @@ func TestWhatWasPassedOver(t *testing.T) {
 	change = w.must(t, 1, p, "A", func(r *ports.TargetRebuild) { r.DryRun = true })
 	require.Equal(t, []any{3, 0}, []any{change.Events, change.PassedOver})
 	letters := func() (out []string) {
-		found, err := w.store.ListDeadLetters(t.Context(), ports.DeadLetterQuery{Name: shelfName, Limit: 10})
+		found, err := w.store.ProjectionVersions.ListDeadLetters(t.Context(), ports.DeadLetterQuery{Name: shelfName, Limit: 10})
 		require.NoError(t, err)
 		for _, l := range found {
 			out = append(out, fmt.Sprintf("%d %s %s", l.Sequence, l.Status, l.SettledBy))
@@ -308,7 +308,7 @@ func TestWhatWasPassedOver(t *testing.T) {
 	change = w.must(t, 1, p, "A")
 	require.Equal(t, [][3]uint64{{0, 1, 0}, {0, 1, 0}}, differing(change))
 	require.Equal(t, []string{"2 resolved ada", "4 waiting "}, letters())
-	list, err := w.store.Checkpoints(t.Context(), shelfName, 1)
+	list, err := w.store.Projections.Checkpoints(t.Context(), shelfName, 1)
 	require.NoError(t, err)
 	require.Equal(t, projection.Halted, list[0].Status)
 	require.EqualValues(t, 3, list[0].Sequence)
@@ -344,7 +344,7 @@ func TestADropWaitsForARebuildOfAnEntity(t *testing.T) {
 	p := partitions[0]
 	w.write(t, p, item("A"), item("A"))
 	w.advance(t, 1, p, 0)
-	_, err := w.store.AddProjection(t.Context(), projection.Projection{Name: shelfName, Version: 2, Role: projection.Building, Status: projection.Running})
+	_, err := w.store.ProjectionVersions.AddProjection(t.Context(), projection.Projection{Name: shelfName, Version: 2, Role: projection.Building, Status: projection.Running})
 	require.NoError(t, err)
 	w.advance(t, 2, p, 0)
 	inside, goOn := make(chan struct{}), make(chan struct{})
@@ -361,7 +361,9 @@ func TestADropWaitsForARebuildOfAnEntity(t *testing.T) {
 		rebuilt <- err
 	}()
 	pgtest.Receive(t, inside, "the middle of the transaction")
-	go func() { dropped <- w.store.DropProjection(context.Background(), shelfName, 2, "ada") }()
+	go func() {
+		dropped <- w.store.ProjectionVersions.DropProjection(context.Background(), shelfName, 2, "ada")
+	}()
 	watcher := pgtest.Connect(t, w.dsn)
 	testkit.Eventually(t, pgtest.AWhile, func() bool { return pgtest.Waiters(t, watcher) == 1 }, "the drop waits")
 	release()
@@ -379,7 +381,7 @@ func TestEntitiesAreFoldedAnewUnderLoad(t *testing.T) {
 	w, partitions := newShelf(t, func(c *postgres.Config) { c.ReadPoolSize = 12 })
 	p := partitions[0]
 	const events, items = 120, 4
-	_, err := w.store.AddProjection(t.Context(), projection.Projection{Name: shelfName, Version: 2, Role: projection.Building, Status: projection.Running})
+	_, err := w.store.ProjectionVersions.AddProjection(t.Context(), projection.Projection{Name: shelfName, Version: 2, Role: projection.Building, Status: projection.Running})
 	require.NoError(t, err)
 	id := func(n int) string { return string(rune('A' + n%items)) }
 	ctx, stop := context.WithCancel(t.Context())
@@ -406,7 +408,7 @@ func TestEntitiesAreFoldedAnewUnderLoad(t *testing.T) {
 	}
 	for _, version := range []int{1, 2} {
 		loop(func(n int) error {
-			_, _, err := w.store.Advance(ctx, ports.ProjectionAdvance{ProjectionWork: w.work(version, p), Limit: 1 + n%3}, w)
+			_, _, err := w.store.Projections.Advance(ctx, ports.ProjectionAdvance{ProjectionWork: w.work(version, p), Limit: 1 + n%3}, w)
 			return err
 		})
 		loop(func(n int) error {
@@ -416,10 +418,10 @@ func TestEntitiesAreFoldedAnewUnderLoad(t *testing.T) {
 	}
 	loop(func(n int) error {
 		from, to := 1+n%2, 2-n%2
-		return w.store.SwitchProjection(ctx, ports.ProjectionSwitch{Projection: shelfName, From: from, To: to, MaxBehind: 1000, Handler: w, By: "ada"})
+		return w.store.ProjectionVersions.SwitchProjection(ctx, ports.ProjectionSwitch{Projection: shelfName, From: from, To: to, MaxBehind: 1000, Handler: w, By: "ada"})
 	})
 	writing.Wait()
-	_, err = w.store.Reset(t.Context(), ports.ProjectionOperation{ProjectionWork: w.work(2, p), By: "ada"}, w)
+	_, err = w.store.Projections.Reset(t.Context(), ports.ProjectionOperation{ProjectionWork: w.work(2, p), By: "ada"}, w)
 	require.NoError(t, err)
 	testkit.Eventually(t, pgtest.AWhile, func() bool { return len(w.dump(t, 1)) == 2*events && len(w.dump(t, 2)) == 2*events }, "both have caught up")
 	stop()
@@ -441,20 +443,20 @@ func TestCopiesAreCountedByVersion(t *testing.T) {
 	const ada shredding.Subject = "person:ada"
 	pgtest.Execute(t, w.dsn, `UPDATE shelf.items SET subject = 'person:ada' WHERE item = 'A' OR version = 2`)
 	targets := []ports.ProjectionTarget{{Streams: []string{"x"}, Tables: []ports.TargetTable{{ProjectionTable: shelfTables[1]}}}, shelfTarget}
-	counts, err := w.store.CountCopies(t.Context(), a, ada, targets)
+	counts, err := w.store.ProjectionTargets.CountCopies(t.Context(), a, ada, targets)
 	require.NoError(t, err)
 	require.Equal(t, map[int]int64{1: 2, 2: 3}, counts)
-	found, err := w.store.SubjectEntities(t.Context(), a, ada, targets)
+	found, err := w.store.ProjectionTargets.SubjectEntities(t.Context(), a, ada, targets)
 	require.NoError(t, err)
 	require.ElementsMatch(t, []ports.SubjectEntity{{Target: 1, Entity: "A"}, {Target: 1, Entity: "B"}}, found)
 	for _, of := range []struct {
 		p event.PartitionID
 		s shredding.Subject
 	}{{b, ada}, {a, "person:bo"}, {a, ""}} {
-		counts, err = w.store.CountCopies(t.Context(), of.p, of.s, targets)
+		counts, err = w.store.ProjectionTargets.CountCopies(t.Context(), of.p, of.s, targets)
 		require.NoError(t, err)
 		require.Empty(t, counts)
-		found, err = w.store.SubjectEntities(t.Context(), of.p, of.s, targets)
+		found, err = w.store.ProjectionTargets.SubjectEntities(t.Context(), of.p, of.s, targets)
 		require.NoError(t, err)
 		require.Empty(t, found)
 	}

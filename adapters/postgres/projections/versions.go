@@ -107,7 +107,7 @@ func (s *Versions) SwitchProjection(ctx context.Context, w ports.ProjectionSwitc
 	} else if to.Role != projection.Building && to.Role != projection.Retained || to.Scope != 0 {
 		return projection.Changed() // whatever it lacks
 	}
-	heads, err := s.checkpoints.PartitionHeads(ctx)
+	heads, err := s.events.PartitionHeads(ctx)
 	if err != nil {
 		return err
 	}

@@ -22,7 +22,7 @@ import (
 // sequences up to its own, so that a row that is missing, doubled or mixed in from
 // another version shows in all that follow.
 type till struct {
-	store *postgres.Store
+	store *postgres.Database
 	dsn   string
 	wrong map[int]bool // versions that forget every fifth event's own share
 }
@@ -39,14 +39,14 @@ func newTill(t *testing.T, options ...pgtest.Option) (*till, []event.PartitionID
 			PRIMARY KEY (partition_id, version, sequence));
 		GRANT SELECT, INSERT, UPDATE, DELETE ON till.sums TO backbone_app`)
 	w := &till{store: pgtest.Open(t, dsn, options...), dsn: dsn, wrong: map[int]bool{}}
-	_, err := w.store.AddProjection(t.Context(), projection.Projection{Name: tillName, Version: 1, Status: projection.Running})
+	_, err := w.store.ProjectionVersions.AddProjection(t.Context(), projection.Projection{Name: tillName, Version: 1, Status: projection.Running})
 	require.NoError(t, err)
 	return w, pgtest.NewBooks(t, w.store, 2)
 }
 
 func (w *till) build(t *testing.T, version int) {
 	t.Helper()
-	p, err := w.store.AddProjection(t.Context(), projection.Projection{Name: tillName, Version: version, Code: 1, Role: projection.Building, Status: projection.Running})
+	p, err := w.store.ProjectionVersions.AddProjection(t.Context(), projection.Projection{Name: tillName, Version: version, Code: 1, Role: projection.Building, Status: projection.Running})
 	require.NoError(t, err)
 	require.Equal(t, projection.Building, p.Role)
 }
@@ -73,7 +73,7 @@ func (w *till) work(version int, p event.PartitionID) ports.ProjectionWork {
 // advance reads at most limit events; 0: all.
 func (w *till) advance(t *testing.T, version int, p event.PartitionID, limit int) event.Sequence {
 	t.Helper()
-	c, _, err := w.store.Advance(t.Context(), ports.ProjectionAdvance{ProjectionWork: w.work(version, p), Limit: limit}, w)
+	c, _, err := w.store.Projections.Advance(t.Context(), ports.ProjectionAdvance{ProjectionWork: w.work(version, p), Limit: limit}, w)
 	require.NoError(t, err)
 	return c.Sequence
 }
@@ -81,14 +81,14 @@ func (w *till) advance(t *testing.T, version int, p event.PartitionID, limit int
 func (w *till) write(t *testing.T, p event.PartitionID, from, to int) {
 	t.Helper()
 	for n := from; n <= to; n++ {
-		_, err := w.store.Append(t.Context(), pgtest.Invoice(p, 1))
+		_, err := w.store.Appender.Append(t.Context(), pgtest.Invoice(p, 1))
 		require.NoError(t, err)
 	}
 }
 
 func (w *till) compare(t *testing.T, p event.PartitionID, left, right int) ports.ProjectionDifference {
 	t.Helper()
-	d, err := w.store.CompareProjection(t.Context(), w.comparison(p, left, right))
+	d, err := w.store.ProjectionVersions.CompareProjection(t.Context(), w.comparison(p, left, right))
 	require.NoError(t, err)
 	return d
 }
@@ -102,7 +102,7 @@ func (w *till) comparison(p event.PartitionID, left, right int) ports.Projection
 
 func (w *till) swap(t *testing.T, from, to int, behind uint64) error {
 	t.Helper()
-	return w.store.SwitchProjection(t.Context(), ports.ProjectionSwitch{Projection: tillName, From: from, To: to, MaxBehind: behind, Handler: w, By: "ada"})
+	return w.store.ProjectionVersions.SwitchProjection(t.Context(), ports.ProjectionSwitch{Projection: tillName, From: from, To: to, MaxBehind: behind, Handler: w, By: "ada"})
 }
 
 func (w *till) rows(t *testing.T) map[int]int {
@@ -135,7 +135,7 @@ func TestRebuildUnderLoad(t *testing.T) {
 		}
 		writing.Go(func() {
 			for n := from; n <= events; n++ {
-				if _, err := w.store.Append(ctx, pgtest.Invoice(p, 1)); err != nil {
+				if _, err := w.store.Appender.Append(ctx, pgtest.Invoice(p, 1)); err != nil {
 					t.Errorf("append: %v", err)
 					return
 				}
@@ -144,7 +144,7 @@ func TestRebuildUnderLoad(t *testing.T) {
 		for _, version := range []int{1, 2} {
 			working.Go(func() {
 				for ctx.Err() == nil {
-					_, _, err := w.store.Advance(ctx, ports.ProjectionAdvance{ProjectionWork: w.work(version, p), Limit: 3 + 4*version}, w)
+					_, _, err := w.store.Projections.Advance(ctx, ports.ProjectionAdvance{ProjectionWork: w.work(version, p), Limit: 3 + 4*version}, w)
 					if err != nil && ctx.Err() == nil {
 						t.Errorf("version %d: %v", version, err)
 						return
@@ -180,7 +180,7 @@ func TestRebuildUnderLoad(t *testing.T) {
 		active, other, switched := 1, 2, 0
 		for {
 			for _, p := range partitions {
-				if d, err := w.store.CompareProjection(ctx, w.comparison(p, 1, 2)); err != nil && fault.CodeOf(err) != projection.CodeIncomparable {
+				if d, err := w.store.ProjectionVersions.CompareProjection(ctx, w.comparison(p, 1, 2)); err != nil && fault.CodeOf(err) != projection.CodeIncomparable {
 					return err
 				} else if d.Rows() != 0 {
 					return fmt.Errorf("they differ: %+v", d)
@@ -242,7 +242,7 @@ func TestASwitchSeesWhereTheShownVersionBegins(t *testing.T) {
 	w.write(t, b, 1, 2)
 	w.advance(t, 2, b, 1)
 	h := &meanwhile{till: w, do: func() { w.advance(t, 1, b, 0) }}
-	require.NoError(t, w.store.SwitchProjection(t.Context(), ports.ProjectionSwitch{Projection: tillName, From: 1, To: 2, MaxBehind: 30, Handler: h, By: "ada"}))
+	require.NoError(t, w.store.ProjectionVersions.SwitchProjection(t.Context(), ports.ProjectionSwitch{Projection: tillName, From: 1, To: 2, MaxBehind: 30, Handler: h, By: "ada"}))
 	require.Equal(t, map[int]int{1: 4, 2: 4}, w.rows(t), "as much is shown as before")
 }
 
@@ -255,7 +255,7 @@ func TestAWrongVersionShowsInAComparison(t *testing.T) {
 	w.write(t, b, 1, 4)
 	w.build(t, 2)
 	w.advance(t, 1, a, 0)
-	_, err := w.store.CompareProjection(t.Context(), w.comparison(a, 1, 2))
+	_, err := w.store.ProjectionVersions.CompareProjection(t.Context(), w.comparison(a, 1, 2))
 	require.Equal(t, projection.CodeIncomparable, fault.CodeOf(err), "it has not begun")
 	w.advance(t, 2, a, 7)
 	w.advance(t, 1, b, 2)
@@ -285,7 +285,7 @@ func TestAWrongVersionShowsInAComparison(t *testing.T) {
 	w.advance(t, 2, a, 0)
 	c := w.comparison(a, 1, 2)
 	delete(c.Handlers, 1)
-	_, err = w.store.CompareProjection(t.Context(), c)
+	_, err = w.store.ProjectionVersions.CompareProjection(t.Context(), c)
 	require.Equal(t, projection.CodeIncomparable, fault.CodeOf(err))
 }
 
@@ -303,17 +303,17 @@ func TestSwitchMakesGoodWhatIsLacking(t *testing.T) {
 	require.NoError(t, w.swap(t, 1, 2, 5))
 	require.Equal(t, map[int]int{1: 10, 2: 10}, w.rows(t))
 	require.Zero(t, w.compare(t, a, 1, 2).Rows())
-	active, err := w.store.ActiveProjection(t.Context(), tillName)
+	active, err := w.store.ProjectionVersions.ActiveProjection(t.Context(), tillName)
 	require.NoError(t, err)
 	require.Equal(t, 2, active)
 	require.Equal(t, projection.CodeChanged, fault.CodeOf(w.swap(t, 1, 2, 5)), "somebody else was faster")
-	_, err = w.store.ActiveProjection(t.Context(), "no.such")
+	_, err = w.store.ProjectionVersions.ActiveProjection(t.Context(), "no.such")
 	require.Equal(t, "projection.not_found", fault.CodeOf(err))
 
 	// With a third one built, the way back from it leads to the second, and the first is
 	// removed.
 	w.build(t, 3)
-	p, err := w.store.AddProjection(t.Context(), projection.Projection{Name: tillName, Version: 4, Role: projection.Building, Status: projection.Running})
+	p, err := w.store.ProjectionVersions.AddProjection(t.Context(), projection.Projection{Name: tillName, Version: 4, Role: projection.Building, Status: projection.Running})
 	require.Equal(t, "projection.not_found", fault.CodeOf(err), "one rebuild at a time: %+v", p)
 	require.NoError(t, w.swap(t, 2, 1, 5), "back while another is built")
 	require.NoError(t, w.swap(t, 1, 2, 5))
@@ -324,16 +324,16 @@ func TestSwitchMakesGoodWhatIsLacking(t *testing.T) {
 	// One that cannot go on is shown only if it is forced.
 	w.write(t, a, 11, 12)
 	w.advance(t, 3, a, 0)
-	_, err = w.store.Isolate(t.Context(), ports.ProjectionFailure{ProjectionWork: w.work(2, a), At: 10, Code: "x"}, projection.StopPartition)
+	_, err = w.store.Projections.Isolate(t.Context(), ports.ProjectionFailure{ProjectionWork: w.work(2, a), At: 10, Code: "x"}, projection.StopPartition)
 	require.NoError(t, err)
 	require.Equal(t, projection.CodeStandsStill, fault.CodeOf(w.swap(t, 3, 2, 5)))
-	require.NoError(t, w.store.SwitchProjection(t.Context(), ports.ProjectionSwitch{Projection: tillName, From: 3, To: 2, Force: true, By: "ada"}))
+	require.NoError(t, w.store.ProjectionVersions.SwitchProjection(t.Context(), ports.ProjectionSwitch{Projection: tillName, From: 3, To: 2, Force: true, By: "ada"}))
 	require.Equal(t, projection.Active, w.roles(t)[2])
 }
 
 func (w *till) roles(t *testing.T) map[int]projection.Role {
 	t.Helper()
-	all, err := w.store.ListProjections(t.Context())
+	all, err := w.store.ProjectionVersions.ListProjections(t.Context())
 	require.NoError(t, err)
 	out := map[int]projection.Role{}
 	for _, p := range all {
@@ -360,7 +360,7 @@ func TestNothingIsLeftOfACancelledRebuild(t *testing.T) {
 	t.Cleanup(release) // or the store could not be closed
 	worker := make(chan error, 1)
 	go func() {
-		_, _, err := w.store.Advance(context.Background(), ports.ProjectionAdvance{ProjectionWork: w.work(2, a)},
+		_, _, err := w.store.Projections.Advance(context.Background(), ports.ProjectionAdvance{ProjectionWork: w.work(2, a)},
 			pgtest.Applied(func(ctx context.Context, tx pgx.Tx, b ports.ProjectionBatch) error {
 				close(inside)
 				<-goOn
@@ -370,7 +370,7 @@ func TestNothingIsLeftOfACancelledRebuild(t *testing.T) {
 	}()
 	pgtest.Receive(t, inside, "the middle of the transaction")
 	dropped := make(chan error, 1)
-	go func() { dropped <- w.store.DropProjection(context.Background(), tillName, 2, "ada") }()
+	go func() { dropped <- w.store.ProjectionVersions.DropProjection(context.Background(), tillName, 2, "ada") }()
 	watcher := pgtest.Connect(t, w.dsn)
 	testkit.Eventually(t, pgtest.AWhile, func() bool {
 		var waiting int
@@ -381,19 +381,19 @@ func TestNothingIsLeftOfACancelledRebuild(t *testing.T) {
 	require.NoError(t, <-worker)
 	require.NoError(t, <-dropped)
 	for _, p := range partitions {
-		_, _, err := w.store.Advance(t.Context(), ports.ProjectionAdvance{ProjectionWork: w.work(2, p)}, w)
+		_, _, err := w.store.Projections.Advance(t.Context(), ports.ProjectionAdvance{ProjectionWork: w.work(2, p)}, w)
 		require.Equal(t, projection.CodeFenced, fault.CodeOf(err), "nobody begins with it again")
 	}
 	removed := []int64{}
 	for w.roles(t)[2] != projection.Dropped {
-		n, err := w.store.SweepProjection(t.Context(), tillName, 2, tillTables, 4)
+		n, err := w.store.ProjectionVersions.SweepProjection(t.Context(), tillName, 2, tillTables, 4)
 		require.NoError(t, err)
 		removed = append(removed, n)
 	}
 	require.Equal(t, []int64{4, 4, 1, 0}, removed)
 	require.Equal(t, map[int]int{1: 14}, w.rows(t))
-	require.Equal(t, projection.CodeChanged, fault.CodeOf(w.store.DropProjection(t.Context(), tillName, 2, "ada")))
-	require.Equal(t, projection.CodeChanged, fault.CodeOf(w.store.DropProjection(t.Context(), tillName, 1, "ada")), "never the one that is shown")
+	require.Equal(t, projection.CodeChanged, fault.CodeOf(w.store.ProjectionVersions.DropProjection(t.Context(), tillName, 2, "ada")))
+	require.Equal(t, projection.CodeChanged, fault.CodeOf(w.store.ProjectionVersions.DropProjection(t.Context(), tillName, 1, "ada")), "never the one that is shown")
 	w.build(t, 3)
 }
 
@@ -403,7 +403,7 @@ func TestASweepIsBounded(t *testing.T) {
 	t.Parallel()
 	w, _ := newTill(t)
 	for n := range 68 { // 70 with those of the till
-		_, err := w.store.CreateLegalEntity(t.Context(), ports.LegalEntity{TenantID: "swept", Code: fmt.Sprintf("X%d", n)})
+		_, err := w.store.Directory.CreateLegalEntity(t.Context(), ports.LegalEntity{TenantID: "swept", Code: fmt.Sprintf("X%d", n)})
 		require.NoError(t, err)
 	}
 	w.build(t, 2)
@@ -411,10 +411,10 @@ func TestASweepIsBounded(t *testing.T) {
 		SELECT n, h.partition_id, 2, 0, 'x' FROM backbone.partition_heads h CROSS JOIN generate_series(1, 2) n;
 		INSERT INTO till.sums (sequence, partition_id, version, total, note)
 		SELECT n, (SELECT partition_id FROM backbone.partition_heads ORDER BY partition_id OFFSET 1 LIMIT 1), 2, 0, 'x' FROM generate_series(3, 8) n`)
-	require.NoError(t, w.store.DropProjection(t.Context(), tillName, 2, "ada"))
+	require.NoError(t, w.store.ProjectionVersions.DropProjection(t.Context(), tillName, 2, "ada"))
 	removed := []int64{}
 	for w.roles(t)[2] != projection.Dropped {
-		n, err := w.store.SweepProjection(t.Context(), tillName, 2, tillTables, 5)
+		n, err := w.store.ProjectionVersions.SweepProjection(t.Context(), tillName, 2, tillTables, 5)
 		require.NoError(t, err)
 		removed = append(removed, n)
 	}

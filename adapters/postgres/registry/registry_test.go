@@ -23,16 +23,16 @@ func TestTheHistoryBeginsWithWhatWasRegistered(t *testing.T) {
 	s := pgtest.Open(t, dsn)
 	at := time.Date(2026, 3, 31, 12, 0, 0, 0, time.UTC)
 	for i, name := range []string{"crm.lead.won", "crm.lead.lost", "crm.lead.won"} {
-		_, err := s.RegisterEventType(t.Context(), eventtype.Registration{
+		_, err := s.Registry.RegisterEventType(t.Context(), eventtype.Registration{
 			Type: name, SchemaVersion: uint32(1 + i/2), Module: "crm", DataSchema: []byte(`{"type":"object","title":"<ä>"}`), RetentionClass: eventtype.Standard,
 			Active: true, RegisteredAt: at.Add(time.Duration(i) * time.Second), RegisteredBy: "p-1",
 		})
 		require.NoError(t, err)
 	}
-	want, err := s.EventTypeHistory(t.Context(), "crm.lead.won")
+	want, err := s.Registry.EventTypeHistory(t.Context(), "crm.lead.won")
 	require.NoError(t, err)
 	require.Len(t, want, 2)
-	before, generation, err := s.EventTypes(t.Context())
+	before, generation, err := s.Registry.EventTypes(t.Context())
 	require.NoError(t, err)
 
 	superuser := pgtest.Connect(t, dsn)
@@ -44,16 +44,16 @@ func TestTheHistoryBeginsWithWhatWasRegistered(t *testing.T) {
 		_, err = superuser.Exec(t.Context(), string(migration))
 		require.NoError(t, err)
 	}
-	got, err := s.EventTypeHistory(t.Context(), "crm.lead.won")
+	got, err := s.Registry.EventTypeHistory(t.Context(), "crm.lead.won")
 	require.NoError(t, err)
 	require.Equal(t, want, got)
-	after, _, err := s.EventTypes(t.Context())
+	after, _, err := s.Registry.EventTypes(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, before, after)
 	for _, c := range got {
 		require.LessOrEqual(t, c.Number, generation)
 	}
-	report, err := verify.Registry(t.Context(), s)
+	report, err := verify.Registry(t.Context(), s.Registry)
 	require.NoError(t, err)
 	require.True(t, report.Sound(), "%v", report.Findings)
 }
@@ -64,17 +64,17 @@ func TestTheChainBeginsWithTheHistory(t *testing.T) {
 	dsn := pgtest.Database(t)
 	s := pgtest.Open(t, dsn)
 	for _, version := range []uint32{1, 2} {
-		_, err := s.RegisterEventType(t.Context(), eventtype.Registration{
+		_, err := s.Registry.RegisterEventType(t.Context(), eventtype.Registration{
 			Type: "crm.lead.won", SchemaVersion: version, Module: "crm", DataSchema: []byte(`{"type":"object"}`), RetentionClass: eventtype.Standard,
 			Active: true, RegisteredAt: time.Date(2026, 3, 31, 12, 0, 0, 123456000, time.UTC), RegisteredBy: "p-1",
 		})
 		require.NoError(t, err)
 	}
 	for _, action := range []eventtype.Action{eventtype.ActionDeprecated, eventtype.ActionReactivated} {
-		_, err := s.ChangeEventType(t.Context(), eventtype.Change{Action: action, Type: "crm.lead.won", Actor: "p-2", Reason: "für „später“ 🧾"})
+		_, err := s.Registry.ChangeEventType(t.Context(), eventtype.Change{Action: action, Type: "crm.lead.won", Actor: "p-2", Reason: "für „später“ 🧾"})
 		require.NoError(t, err)
 	}
-	want, err := s.RegistryRecord(t.Context())
+	want, err := s.Registry.RegistryRecord(t.Context())
 	require.NoError(t, err)
 	superuser := pgtest.Connect(t, dsn)
 	migration, err := backbonesql.Migrations.ReadFile("migrations/00021_registry_chain.sql")
@@ -82,7 +82,7 @@ func TestTheChainBeginsWithTheHistory(t *testing.T) {
 	_, err = superuser.Exec(t.Context(), `SET ROLE backbone_owner; DROP TRIGGER event_type_history_append_only ON backbone.event_type_history;
 		ALTER TABLE backbone.event_type_history DROP COLUMN checksum; DROP INDEX backbone.event_type_history_order; `+string(migration))
 	require.NoError(t, err)
-	got, err := s.RegistryRecord(t.Context())
+	got, err := s.Registry.RegistryRecord(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, want, got)
 }
@@ -101,20 +101,20 @@ func TestARegistryThatWasTamperedWithIsFound(t *testing.T) {
 	} {
 		dsn := pgtest.Database(t)
 		s := pgtest.Open(t, dsn)
-		_, err := s.RegisterEventType(t.Context(), eventtype.Registration{
+		_, err := s.Registry.RegisterEventType(t.Context(), eventtype.Registration{
 			Type: "crm.lead.won", SchemaVersion: 1, Module: "crm", DataSchema: []byte(`{"type":"object"}`), RetentionClass: eventtype.Standard, Active: true, RegisteredBy: "p-1",
 		})
 		require.NoError(t, err)
-		_, err = s.ChangeEventType(t.Context(), eventtype.Change{Action: eventtype.ActionDeprecated, Type: "crm.lead.won", Actor: "p-2"})
+		_, err = s.Registry.ChangeEventType(t.Context(), eventtype.Change{Action: eventtype.ActionDeprecated, Type: "crm.lead.won", Actor: "p-2"})
 		require.NoError(t, err)
 		reader := pgtest.Open(t, dsn, func(c *postgres.Config) { c.DSN = pgtest.As("backbone_reader", dsn) })
-		report, err := verify.Registry(t.Context(), reader)
+		report, err := verify.Registry(t.Context(), reader.Registry)
 		require.NoError(t, err)
 		require.True(t, report.Sound(), "%v", report.Findings)
 		superuser := pgtest.Connect(t, dsn)
 		_, err = superuser.Exec(t.Context(), "SET session_replication_role = replica; "+attack)
 		require.NoError(t, err)
-		report, err = verify.Registry(t.Context(), reader)
+		report, err = verify.Registry(t.Context(), reader.Registry)
 		require.NoError(t, err)
 		require.NotEmpty(t, report.Findings, attack)
 		require.Equal(t, kind, report.Findings[0].Kind, attack)
@@ -134,8 +134,8 @@ func TestNobodyWaitsForTheRegistryForEver(t *testing.T) {
 		require.NoError(t, err)
 		t.Cleanup(conn.Release)
 	}
-	_, err := s.EventTypesGeneration(ctx)
+	_, err := s.Registry.EventTypesGeneration(ctx)
 	require.Equal(t, "store.unavailable", fault.CodeOf(err), "%v", err)
-	_, _, err = s.EventTypes(ctx)
+	_, _, err = s.Registry.EventTypes(ctx)
 	require.Equal(t, "store.unavailable", fault.CodeOf(err), "%v", err)
 }

@@ -33,17 +33,17 @@ func TestARedactionTakesSnapshotsWithIt(t *testing.T) {
 		}
 	}
 	other := event.StreamID{Type: "other", ID: "1"}
-	_, epoch, err := a.EntitySnapshots(ctx, a.Partition, "invoice", "1")
+	_, epoch, err := a.Snapshots.EntitySnapshots(ctx, a.Partition, "invoice", "1")
 	require.NoError(t, err)
 	for n := range event.Sequence(3) {
-		kept, err := a.SaveEntitySnapshot(ctx, entity(n+1), epoch)
+		kept, err := a.Snapshots.SaveEntitySnapshot(ctx, entity(n+1), epoch)
 		require.NoError(t, err)
 		require.True(t, kept)
 	}
 	for _, s := range []ports.StreamSnapshot{
 		stream(a.Event.Stream, a.Event.StreamVersion, false), stream(a.Event.Stream, a.Event.StreamVersion, true), stream(other, 1, false),
 	} {
-		_, _, err := a.SaveStreamSnapshot(ctx, s, epoch)
+		_, _, err := a.Snapshots.SaveStreamSnapshot(ctx, s, epoch)
 		require.NoError(t, err)
 	}
 
@@ -51,24 +51,24 @@ func TestARedactionTakesSnapshotsWithIt(t *testing.T) {
 	_, err = a.RedactPayload(ctx, r, pgtest.Replacement(a.Event.PayloadHash, pgtest.RedactedPayload))
 	require.NoError(t, err)
 
-	left, now, err := a.EntitySnapshots(ctx, a.Partition, "invoice", "1")
+	left, now, err := a.Snapshots.EntitySnapshots(ctx, a.Partition, "invoice", "1")
 	require.NoError(t, err)
 	require.NotEqual(t, epoch, now)
 	require.Len(t, left, 1)
 	require.Equal(t, event.Sequence(1), left[0].AsOf, "of before the event")
 	for _, internal := range []bool{false, true} {
-		_, _, err = a.StreamSnapshot(ctx, a.Partition, a.Event.Stream, internal, 0)
+		_, _, err = a.Snapshots.StreamSnapshot(ctx, a.Partition, a.Event.Stream, internal, 0)
 		require.Equal(t, "snapshot.not_found", fault.CodeOf(err))
 	}
-	_, _, err = a.StreamSnapshot(ctx, a.Partition, other, false, 0)
+	_, _, err = a.Snapshots.StreamSnapshot(ctx, a.Partition, other, false, 0)
 	require.NoError(t, err, "another stream")
 
-	kept, err := a.SaveEntitySnapshot(ctx, entity(5), epoch)
+	kept, err := a.Snapshots.SaveEntitySnapshot(ctx, entity(5), epoch)
 	require.NoError(t, err)
 	require.False(t, kept, "folded before the redaction")
-	_, _, err = a.SaveStreamSnapshot(ctx, stream(a.Event.Stream, 9, true), epoch)
+	_, _, err = a.Snapshots.SaveStreamSnapshot(ctx, stream(a.Event.Stream, 9, true), epoch)
 	require.Equal(t, "snapshot.superseded", fault.CodeOf(err))
-	kept, err = a.SaveEntitySnapshot(ctx, entity(5), now)
+	kept, err = a.Snapshots.SaveEntitySnapshot(ctx, entity(5), now)
 	require.NoError(t, err)
 	require.True(t, kept)
 }

@@ -40,7 +40,7 @@ func TestWhoIsFarBehindReadsLittle(t *testing.T) {
 	clock := conformance.NewClock()
 	counter := &rowCounter{}
 	s := pgtest.Open(t, pgtest.Database(t), pgtest.WithClock(clock), func(c *postgres.Config) { c.Tracer = counter })
-	c := conformance.NewDeliveryFixture(conformance.NewSubscriptionFixture(t, s, clock, "behind"), nil)
+	c := conformance.NewDeliveryFixture(conformance.NewSubscriptionFixture(t, pgtest.Combine(s), clock, "behind"), nil)
 	const streams, events = 5, 3000
 	for i := range events / 200 {
 		c.Write(t, 0, 200, fmt.Sprint(i%streams))
@@ -69,7 +69,7 @@ func TestWhoIsFarBehindReadsLittle(t *testing.T) {
 	}
 	require.Len(t, held, streams)
 	require.Empty(t, take("two", 10), "all streams are held")
-	cursors, err := s.Backlogs(t.Context(), subscriptionOf(t, c, "s").UID)
+	cursors, err := s.Subscriptions.Backlogs(t.Context(), subscriptionOf(t, c, "s").UID)
 	require.NoError(t, err)
 	waiting := 0
 	for _, b := range cursors {

@@ -19,7 +19,7 @@ func TestTheLastSubscriptionIsGivenOnce(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.Database(t)
 	clock := conformance.NewClock()
-	c := conformance.NewDeliveryFixture(conformance.NewSubscriptionFixture(t, pgtest.Open(t, dsn, pgtest.WithClock(clock)), clock, "few"), func(c *subscriptions.Config) { c.MaxPerTenant = 2 })
+	c := conformance.NewDeliveryFixture(conformance.NewSubscriptionFixture(t, pgtest.Combine(pgtest.Open(t, dsn, pgtest.WithClock(clock))), clock, "few"), func(c *subscriptions.Config) { c.MaxPerTenant = 2 })
 	c.Subscribe(t, "first", subscription.Settings{}, subscription.Filter{})
 	conn, watcher := pgtest.Connect(t, dsn), pgtest.Connect(t, dsn)
 	tx, err := conn.Begin(t.Context())

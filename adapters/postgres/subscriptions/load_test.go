@@ -80,7 +80,7 @@ func TestDrillCatchUpCostPerBatch(t *testing.T) {
 	t.Parallel()
 	clock := conformance.NewClock()
 	dsn := ownServer(t)
-	c := conformance.NewDeliveryFixture(conformance.NewSubscriptionFixture(t, pgtest.Open(t, dsn, pgtest.WithClock(clock)), clock, "catch-up"), nil)
+	c := conformance.NewDeliveryFixture(conformance.NewSubscriptionFixture(t, pgtest.Combine(pgtest.Open(t, dsn, pgtest.WithClock(clock))), clock, "catch-up"), nil)
 	const events, part, limit = 10_000, 1000, 100
 	for i := range events / 250 {
 		c.Write(t, 0, 250, fmt.Sprint(i%10))
@@ -94,9 +94,9 @@ func TestDrillCatchUpCostPerBatch(t *testing.T) {
 		take := func(n int) (pages, statements int) {
 			counter := &statementCounter{}
 			traced := func(config *postgres.Config) { pgtest.WithClock(clock)(config); config.Tracer = counter }
-			pages = pagesOf(t, dsn, "event|subscription", traced, func(node *postgres.Store) {
+			pages = pagesOf(t, dsn, "event|subscription", traced, func(node *postgres.Database) {
 				desk := *c.SubscriptionFixture
-				desk.Store = node
+				desk.Store = pgtest.Combine(node)
 				d.drain(t, conformance.NewDeliveryFixture(&desk, nil), n, limit)
 			})
 			return pages, int(counter.heads.Load() + counter.states.Load() + counter.others.Load())
@@ -129,7 +129,7 @@ func TestDrillBackendKilledDuringPoll(t *testing.T) {
 		}
 	}}
 	s := pgtest.Open(t, dsn, pgtest.WithClock(clock), func(c *postgres.Config) { c.Tracer = tracer })
-	c := conformance.NewDeliveryFixture(conformance.NewSubscriptionFixture(t, s, clock, "killed"), nil)
+	c := conformance.NewDeliveryFixture(conformance.NewSubscriptionFixture(t, pgtest.Combine(s), clock, "killed"), nil)
 	c.Write(t, 0, 50, "one")
 	c.Subscribe(t, "s", subscription.Settings{}, subscription.Filter{})
 	armed.Store(true)
@@ -170,7 +170,7 @@ func TestIdleSubscriptionsAskNothing(t *testing.T) {
 	clock := conformance.NewClock()
 	counter := &statementCounter{}
 	s := pgtest.Open(t, pgtest.Database(t), pgtest.WithClock(clock), func(c *postgres.Config) { c.Tracer = counter })
-	c := conformance.NewDeliveryFixture(conformance.NewSubscriptionFixture(t, s, clock, "idle"), nil)
+	c := conformance.NewDeliveryFixture(conformance.NewSubscriptionFixture(t, pgtest.Combine(s), clock, "idle"), nil)
 	ctx, cancel := context.WithCancel(t.Context())
 	var waiting sync.WaitGroup
 	defer waiting.Wait()
@@ -204,7 +204,7 @@ func TestSubscriptionsThatWaitForAnswersLookTogether(t *testing.T) {
 	counter := &statementCounter{}
 	s := pgtest.Open(t, pgtest.Database(t), pgtest.WithClock(clock), func(c *postgres.Config) { c.Tracer = counter })
 	quick := func(c *subscriptions.Config) { c.RecheckInterval = 50 * time.Millisecond }
-	c := conformance.NewDeliveryFixture(conformance.NewSubscriptionFixture(t, s, clock, "open"), quick)
+	c := conformance.NewDeliveryFixture(conformance.NewSubscriptionFixture(t, pgtest.Combine(s), clock, "open"), quick)
 	elsewhere := conformance.NewDeliveryFixture(c.SubscriptionFixture, nil).Service
 	ctx, cancel := context.WithCancel(t.Context())
 	var waiting sync.WaitGroup

@@ -25,16 +25,16 @@ func TestDrillLockedPublisherCursor(t *testing.T) {
 	s := pgtest.Open(t, dsn)
 	books := pgtest.NewBooks(t, s, 2)
 	for _, p := range books {
-		_, err := s.BeginPublishing(t.Context(), "nats", p, 1)
+		_, err := s.Publishers.BeginPublishing(t.Context(), "nats", p, 1)
 		require.NoError(t, err)
 	}
 	tx, err := pgtest.Connect(t, dsn).Begin(t.Context())
 	require.NoError(t, err)
 	_, err = tx.Exec(t.Context(), "SELECT FROM backbone.publisher_cursors WHERE partition_id = $1 FOR UPDATE", int32(books[0]))
 	require.NoError(t, err)
-	_, begun := s.BeginPublishing(t.Context(), "nats", books[0], 1)
+	_, begun := s.Publishers.BeginPublishing(t.Context(), "nats", books[0], 1)
 	for _, err := range []error{
-		begun, s.MovePublished(t.Context(), "nats", books[0], 1, 0, 5), s.NotePublishFailure(t.Context(), "nats", books[0], 1, "x"),
+		begun, s.Publishers.MovePublished(t.Context(), "nats", books[0], 1, 0, 5), s.Publishers.NotePublishFailure(t.Context(), "nats", books[0], 1, "x"),
 	} {
 		f, ok := fault.As(err)
 		require.True(t, ok)
@@ -42,9 +42,9 @@ func TestDrillLockedPublisherCursor(t *testing.T) {
 		require.Equal(t, fault.Unavailable, f.Kind)
 		require.Contains(t, f.Detail, "another session")
 	}
-	require.NoError(t, s.MovePublished(t.Context(), "nats", books[1], 1, 0, 5))
+	require.NoError(t, s.Publishers.MovePublished(t.Context(), "nats", books[1], 1, 0, 5))
 	require.NoError(t, tx.Rollback(t.Context()))
-	require.NoError(t, s.MovePublished(t.Context(), "nats", books[0], 1, 0, 5))
+	require.NoError(t, s.Publishers.MovePublished(t.Context(), "nats", books[0], 1, 0, 5))
 }
 
 // TestALockedSubscriptionCursorLeavesConnectionsToTheOthers: more answers wait for it
@@ -55,14 +55,14 @@ func TestALockedSubscriptionCursorLeavesConnectionsToTheOthers(t *testing.T) {
 	dsn := pgtest.Database(t)
 	const connections = 4
 	s := pgtest.Open(t, dsn, pgtest.WithClock(clock), func(c *postgres.Config) { c.ReadPoolSize = connections })
-	c := conformance.NewDeliveryFixture(conformance.NewSubscriptionFixture(t, s, clock, "t"), nil)
+	c := conformance.NewDeliveryFixture(conformance.NewSubscriptionFixture(t, pgtest.Combine(s), clock, "t"), nil)
 	c.Subscribe(t, "till", subscription.Settings{}, subscription.Filter{})
-	sub, err := s.Subscription(t.Context(), c.Tenant, "till")
+	sub, err := s.Subscriptions.Subscription(t.Context(), c.Tenant, "till")
 	require.NoError(t, err)
 	p := c.Entities[0].Partition
 	require.Greater(t, len(c.Entities), 1)
 	deliver := func(ctx context.Context, entity int) error {
-		ran, err := s.Deliver(ctx, sub.UID, c.Entities[entity].Partition, true, func(context.Context, ports.DeliveryTx) error { return nil })
+		ran, err := s.Subscriptions.Deliver(ctx, sub.UID, c.Entities[entity].Partition, true, func(context.Context, ports.DeliveryTx) error { return nil })
 		if ran != (err == nil) {
 			return fmt.Errorf("ran: %v, error: %w", ran, err)
 		}
@@ -80,7 +80,7 @@ func TestALockedSubscriptionCursorLeavesConnectionsToTheOthers(t *testing.T) {
 	}
 	testkit.Eventually(t, pgtest.AWhile, func() bool { return pgtest.Waiters(t, observer) == 1 })
 	for range 2 * connections {
-		_, err := s.Subscription(t.Context(), c.Tenant, "till")
+		_, err := s.Subscriptions.Subscription(t.Context(), c.Tenant, "till")
 		require.NoError(t, err)
 		require.NoError(t, deliver(t.Context(), 1), "another legal entity's")
 		require.LessOrEqual(t, pgtest.Waiters(t, observer), 1, "of all who want it one waits in the database")
@@ -103,9 +103,9 @@ func TestDrillCursorWaitersTimeOut(t *testing.T) {
 	dsn := pgtest.Database(t)
 	const patience = 5 * time.Second
 	s := pgtest.Open(t, dsn, pgtest.WithClock(clock), func(c *postgres.Config) { pgtest.ForLocks(c, patience) })
-	c := conformance.NewDeliveryFixture(conformance.NewSubscriptionFixture(t, s, clock, "t"), nil)
+	c := conformance.NewDeliveryFixture(conformance.NewSubscriptionFixture(t, pgtest.Combine(s), clock, "t"), nil)
 	c.Subscribe(t, "till", subscription.Settings{}, subscription.Filter{})
-	sub, err := s.Subscription(t.Context(), c.Tenant, "till")
+	sub, err := s.Subscriptions.Subscription(t.Context(), c.Tenant, "till")
 	require.NoError(t, err)
 	tx, err := pgtest.Connect(t, dsn).Begin(t.Context())
 	require.NoError(t, err)
@@ -116,7 +116,7 @@ func TestDrillCursorWaitersTimeOut(t *testing.T) {
 	began := time.Now()
 	for range cap(answers) {
 		go func() {
-			_, err := s.Deliver(context.Background(), sub.UID, c.Entities[0].Partition, true, func(context.Context, ports.DeliveryTx) error { return nil })
+			_, err := s.Subscriptions.Deliver(context.Background(), sub.UID, c.Entities[0].Partition, true, func(context.Context, ports.DeliveryTx) error { return nil })
 			answers <- err
 		}()
 	}
@@ -137,14 +137,14 @@ func TestALockedConsumerGoesOn(t *testing.T) {
 	s := pgtest.Open(t, dsn)
 	uid := event.ID{1}
 	for _, consumer := range []string{"a", "b"} {
-		_, err := s.Consumers(t.Context(), uid, consumer, time.Hour)
+		_, err := s.Subscriptions.Consumers(t.Context(), uid, consumer, time.Hour)
 		require.NoError(t, err)
 	}
 	tx, err := pgtest.Connect(t, dsn).Begin(t.Context())
 	require.NoError(t, err)
 	_, err = tx.Exec(t.Context(), "SELECT FROM backbone.subscription_consumers WHERE consumer = 'a' FOR UPDATE")
 	require.NoError(t, err)
-	active, err := s.Consumers(t.Context(), uid, "a", time.Hour)
+	active, err := s.Subscriptions.Consumers(t.Context(), uid, "a", time.Hour)
 	require.NoError(t, err)
 	require.Equal(t, []string{"a", "b"}, active)
 	require.NoError(t, tx.Rollback(t.Context()))

@@ -48,7 +48,7 @@ func TestTheOutboxIsTailedBySequence(t *testing.T) {
 	for _, p := range partitions {
 		var got []row
 		for n := range 5 {
-			_, err := s.Append(t.Context(), pgtest.Invoice(p, n+1))
+			_, err := s.Appender.Append(t.Context(), pgtest.Invoice(p, n+1))
 			require.NoError(t, err)
 			got = append(got, tail(p, 2)...)
 		}
@@ -59,7 +59,7 @@ func TestTheOutboxIsTailedBySequence(t *testing.T) {
 			}
 			got = append(got, more...)
 		}
-		want, err := s.ChainPage(t.Context(), p, 0, 0)
+		want, err := s.Audit.ChainPage(t.Context(), p, 0, 0)
 		require.NoError(t, err)
 		require.Len(t, got, len(want))
 		for i, e := range want {

@@ -36,7 +36,7 @@ func TestParkedMessagesOfTheReleaseBeforeStayParked(t *testing.T) {
 	dsn := pgtest.Database(t)
 	clock := conformance.NewClock()
 	s := pgtest.Open(t, dsn, pgtest.WithClock(clock))
-	c := conformance.NewDeliveryFixture(conformance.NewSubscriptionFixture(t, s, clock, "upgraded"), nil)
+	c := conformance.NewDeliveryFixture(conformance.NewSubscriptionFixture(t, pgtest.Combine(s), clock, "upgraded"), nil)
 	c.Subscribe(t, "s", subscription.Settings{PartitionBy: subscription.PerStream}, subscription.Filter{})
 	written := c.Write(t, 0, 3, "one")
 	other := c.Write(t, 0, 2, "two")
@@ -57,7 +57,7 @@ func TestParkedMessagesOfTheReleaseBeforeStayParked(t *testing.T) {
 	pgtest.Execute(t, dsn, "SET ROLE backbone_owner;"+string(migration))
 
 	desk := *c.SubscriptionFixture
-	desk.Store = pgtest.Open(t, dsn, pgtest.WithClock(clock))
+	desk.Store = pgtest.Combine(pgtest.Open(t, dsn, pgtest.WithClock(clock)))
 	c = conformance.NewDeliveryFixture(&desk, nil)
 	caller := subscriptions.Caller{Principal: c.Person}
 	there, err := c.Service.Get(t.Context(), caller, "s")
@@ -94,7 +94,7 @@ func TestWhatIsParkedTwiceIsOneDeadLetter(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.Database(t)
 	clock := conformance.NewClock()
-	c := conformance.NewDeliveryFixture(conformance.NewSubscriptionFixture(t, pgtest.Open(t, dsn, pgtest.WithClock(clock)), clock, "t"), nil)
+	c := conformance.NewDeliveryFixture(conformance.NewSubscriptionFixture(t, pgtest.Combine(pgtest.Open(t, dsn, pgtest.WithClock(clock))), clock, "t"), nil)
 	c.Subscribe(t, "s", subscription.Settings{PartitionBy: subscription.NoOrder}, subscription.Filter{})
 	written := c.Write(t, 0, 3, "one")
 	refuse := func(code string, ids ...event.ID) {
@@ -141,7 +141,7 @@ func TestDrillPollCostWithDeadLetters(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.Database(t)
 	clock := conformance.NewClock()
-	c := conformance.NewDeliveryFixture(conformance.NewSubscriptionFixture(t, pgtest.Open(t, dsn, pgtest.WithClock(clock)), clock, "letters"), nil)
+	c := conformance.NewDeliveryFixture(conformance.NewSubscriptionFixture(t, pgtest.Combine(pgtest.Open(t, dsn, pgtest.WithClock(clock))), clock, "letters"), nil)
 	conn := pgtest.Connect(t, dsn)
 	pgtest.Execute(t, dsn, `ALTER TABLE backbone.subscription_parked SET (autovacuum_enabled = off)`)
 	const (
@@ -158,9 +158,9 @@ func TestDrillPollCostWithDeadLetters(t *testing.T) {
 		sub, err := c.Store.Subscription(t.Context(), c.Tenant, by)
 		require.NoError(t, err)
 		parkMany(t, conn, sub, c.Entities[0].Partition, parked, parked/10)
-		looked := pagesOf(t, dsn, "subscription_parked", pgtest.WithClock(clock), func(node *postgres.Store) {
+		looked := pagesOf(t, dsn, "subscription_parked", pgtest.WithClock(clock), func(node *postgres.Database) {
 			desk := *c.SubscriptionFixture
-			desk.Store = node
+			desk.Store = pgtest.Combine(node)
 			service := conformance.NewDeliveryFixture(&desk, nil).Service
 			for range polls {
 				batch, err := service.Poll(t.Context(), c.Person, subscriptions.Poll{ID: by, Limit: atOnce})
@@ -186,7 +186,7 @@ func TestDrillPollCostWithDeadLetters(t *testing.T) {
 // pagesOf is how many pages of tables, whose names begin with a pattern, and of their
 // indexes a store looks at that is used for nothing else. Sessions tell it when they end,
 // so the store is closed then.
-func pagesOf(t *testing.T, dsn, tables string, how pgtest.Option, use func(*postgres.Store)) int {
+func pagesOf(t *testing.T, dsn, tables string, how pgtest.Option, use func(*postgres.Database)) int {
 	t.Helper()
 	conn := pgtest.Connect(t, dsn)
 	told := func() (pages int) {
@@ -220,7 +220,7 @@ func TestDeadLettersGoWithTheirSubscription(t *testing.T) {
 	dsn := pgtest.Database(t)
 	clock := conformance.NewClock()
 	s := pgtest.Open(t, dsn, pgtest.WithClock(clock))
-	c := conformance.NewDeliveryFixture(conformance.NewSubscriptionFixture(t, s, clock, "t"), func(config *subscriptions.Config) { config.MeasureInterval = 1 })
+	c := conformance.NewDeliveryFixture(conformance.NewSubscriptionFixture(t, pgtest.Combine(s), clock, "t"), func(config *subscriptions.Config) { config.MeasureInterval = 1 })
 	c.Write(t, 0, 2, "one")
 	c.Write(t, 1, 1, "two")
 	for _, id := range []string{"goes", "stays"} {
@@ -253,7 +253,7 @@ func TestDeadLettersGoWithTheirSubscription(t *testing.T) {
 	page, err := c.Service.DeadLetters(t.Context(), subscriptions.Caller{Principal: c.Person}, "stays", subscriptions.DeadLetterQuery{Limit: 10})
 	require.NoError(t, err)
 	require.Len(t, page.DeadLetters, 3)
-	removed, err := s.RemoveOrphanedMessages(t.Context())
+	removed, err := s.Subscriptions.RemoveOrphanedMessages(t.Context())
 	require.NoError(t, err)
 	require.Zero(t, removed)
 }

@@ -10,10 +10,10 @@ import (
 
 func TestWebhookEndpoints(t *testing.T) {
 	t.Parallel()
-	conformance.RunWebhookEndpoints(t, pgtest.Open(t, pgtest.Database(t)))
+	conformance.RunWebhookEndpoints(t, pgtest.Open(t, pgtest.Database(t)).Webhooks)
 }
 
 func TestPublisherCursors(t *testing.T) {
 	t.Parallel()
-	conformance.RunPublisherCursors(t, func(t *testing.T) ports.PublisherCursors { return pgtest.Open(t, pgtest.Database(t)) })
+	conformance.RunPublisherCursors(t, func(t *testing.T) ports.PublisherCursors { return pgtest.Open(t, pgtest.Database(t)).Publishers })
 }

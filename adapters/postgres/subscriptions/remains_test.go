@@ -19,14 +19,14 @@ func TestOldRetriesHideNoEndedLease(t *testing.T) {
 	t.Parallel()
 	clock := conformance.NewClock()
 	s := pgtest.Open(t, pgtest.Database(t), pgtest.WithClock(clock))
-	c := conformance.NewDeliveryFixture(conformance.NewSubscriptionFixture(t, s, clock, "t"), nil)
+	c := conformance.NewDeliveryFixture(conformance.NewSubscriptionFixture(t, pgtest.Combine(s), clock, "t"), nil)
 	var uids []event.ID
 	for i, state := range []subscription.State{subscription.Retry, subscription.Leased} {
 		c.Subscribe(t, string(state), subscription.Settings{}, subscription.Filter{})
-		sub, err := s.Subscription(t.Context(), c.Tenant, string(state))
+		sub, err := s.Subscriptions.Subscription(t.Context(), c.Tenant, string(state))
 		require.NoError(t, err)
 		uids = append(uids, sub.UID)
-		_, err = s.Deliver(t.Context(), sub.UID, c.Entities[0].Partition, true, func(ctx context.Context, tx ports.DeliveryTx) error {
+		_, err = s.Subscriptions.Deliver(t.Context(), sub.UID, c.Entities[0].Partition, true, func(ctx context.Context, tx ports.DeliveryTx) error {
 			var list []subscription.Message
 			for n := range event.Sequence(3) {
 				list = append(list, subscription.Message{Sequence: n + 1, EventID: event.ID{byte(n)}, State: state, Attempts: 1, Due: clock.Now().Add(time.Duration(i) * time.Minute), ChangedAt: clock.Now()})
@@ -36,7 +36,7 @@ func TestOldRetriesHideNoEndedLease(t *testing.T) {
 		require.NoError(t, err)
 	}
 	clock.Advance(time.Hour)
-	due, err := s.Due(t.Context(), 2)
+	due, err := s.Subscriptions.Due(t.Context(), 2)
 	require.NoError(t, err)
 	require.ElementsMatch(t, []ports.DueDelivery{
 		{UID: uids[0], Partition: c.Entities[0].Partition}, {UID: uids[1], Partition: c.Entities[0].Partition, Expired: true},
@@ -51,7 +51,7 @@ func TestGoneConsumersLeaveNoRows(t *testing.T) {
 	s := pgtest.Open(t, dsn, pgtest.WithClock(clock))
 	uid := event.ID{1}
 	for i := range 5 {
-		_, err := s.Consumers(t.Context(), uid, string(rune('a'+i)), time.Minute)
+		_, err := s.Subscriptions.Consumers(t.Context(), uid, string(rune('a'+i)), time.Minute)
 		require.NoError(t, err)
 		clock.Advance(2 * time.Minute)
 	}

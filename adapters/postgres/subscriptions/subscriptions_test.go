@@ -11,34 +11,34 @@ import (
 func TestSubscriptions(t *testing.T) {
 	t.Parallel()
 	conformance.RunSubscriptions(t, func(t *testing.T, clock ports.Clock) conformance.SubscriptionStore {
-		return pgtest.Open(t, pgtest.Database(t), pgtest.WithClock(clock))
+		return pgtest.Combine(pgtest.Open(t, pgtest.Database(t), pgtest.WithClock(clock)))
 	})
 }
 
 func TestDeliveryRace(t *testing.T) {
 	t.Parallel()
 	conformance.RunDeliveryRace(t, func(t *testing.T, clock ports.Clock) conformance.SubscriptionStore {
-		return pgtest.Open(t, pgtest.Database(t), pgtest.WithClock(clock))
+		return pgtest.Combine(pgtest.Open(t, pgtest.Database(t), pgtest.WithClock(clock)))
 	}, 120)
 }
 
 func TestConsumersWorkAtTheSameTime(t *testing.T) {
 	t.Parallel()
 	conformance.RunConsumersTogether(t, func(t *testing.T, clock ports.Clock) conformance.SubscriptionStore {
-		return pgtest.Open(t, pgtest.Database(t), pgtest.WithClock(clock))
+		return pgtest.Combine(pgtest.Open(t, pgtest.Database(t), pgtest.WithClock(clock)))
 	})
 }
 
 func TestPollsEndAtTheirBytes(t *testing.T) {
 	t.Parallel()
 	conformance.RunDeliveryBytes(t, func(t *testing.T, clock ports.Clock) conformance.SubscriptionStore {
-		return pgtest.Open(t, pgtest.Database(t), pgtest.WithClock(clock))
+		return pgtest.Combine(pgtest.Open(t, pgtest.Database(t), pgtest.WithClock(clock)))
 	})
 }
 
 func TestASubscriptionGoesOnWhereAFeedStopped(t *testing.T) {
 	t.Parallel()
 	conformance.RunHandover(t, func(t *testing.T, clock ports.Clock) conformance.FeedStore {
-		return pgtest.Open(t, pgtest.Database(t), pgtest.WithClock(clock))
+		return pgtest.Combine(pgtest.Open(t, pgtest.Database(t), pgtest.WithClock(clock)))
 	}, 160)
 }

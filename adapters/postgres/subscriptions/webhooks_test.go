@@ -20,7 +20,7 @@ func TestNoAttemptOutlivesItsEndpoint(t *testing.T) {
 	s := pgtest.Open(t, dsn)
 	at := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	uid := event.ID{1}
-	require.NoError(t, s.SaveWebhookEndpoint(t.Context(), ports.WebhookEndpoint{
+	require.NoError(t, s.Webhooks.SaveWebhookEndpoint(t.Context(), ports.WebhookEndpoint{
 		Subscription: uid, TenantID: "acme", URL: "https://a.example.org/", SecretNumber: 1, Revision: 1, CreatedAt: at, UpdatedAt: at,
 	}))
 	removing, err := pgtest.Connect(t, dsn).Begin(t.Context())
@@ -29,7 +29,7 @@ func TestNoAttemptOutlivesItsEndpoint(t *testing.T) {
 	require.NoError(t, err)
 	written := make(chan error, 1)
 	go func() {
-		written <- s.AddWebhookAttempts(context.Background(), uid, []ports.WebhookAttempt{{EventID: event.ID{9}, Partition: 5, Sequence: 1, Attempt: 1, At: at, Status: 204}}, 10)
+		written <- s.Webhooks.AddWebhookAttempts(context.Background(), uid, []ports.WebhookAttempt{{EventID: event.ID{9}, Partition: 5, Sequence: 1, Attempt: 1, At: at, Status: 204}}, 10)
 	}()
 	watcher := pgtest.Connect(t, dsn)
 	testkit.Eventually(t, pgtest.AWhile, func() bool {
@@ -39,7 +39,7 @@ func TestNoAttemptOutlivesItsEndpoint(t *testing.T) {
 	}, "it waits for whoever removes the endpoint")
 	require.NoError(t, removing.Commit(t.Context()))
 	require.NoError(t, <-written)
-	left, err := s.WebhookAttempts(t.Context(), uid, 10)
+	left, err := s.Webhooks.WebhookAttempts(t.Context(), uid, 10)
 	require.NoError(t, err)
 	require.Empty(t, left)
 }

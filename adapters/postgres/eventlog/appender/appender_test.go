@@ -22,7 +22,7 @@ import (
 
 // stalled stops the only appender of a store with a group of one request, so that the
 // queue behind it grows into one group, for as long as that takes.
-func stalled(t *testing.T, s *postgres.Store, p event.PartitionID) (goOn func()) {
+func stalled(t *testing.T, s *postgres.Database, p event.PartitionID) (goOn func()) {
 	t.Helper()
 	reached, open := pgtest.Observer(s).Stop(t)
 	plug := send(context.Background(), s, pgtest.Invoice(p, 1))
@@ -40,15 +40,15 @@ type outcome struct {
 
 // together makes the requests wait while the only appender stands still, so that they
 // share a group, and returns their answers in order.
-func together(t *testing.T, s *postgres.Store, p event.PartitionID, requests ...ports.AppendRequest) []outcome {
+func together(t *testing.T, s *postgres.Database, p event.PartitionID, requests ...ports.AppendRequest) []outcome {
 	t.Helper()
 	goOn := stalled(t, s, p)
 	var wg sync.WaitGroup
 	out := make([]outcome, len(requests))
 	for i := range requests {
-		wg.Go(func() { out[i].result, out[i].err = s.Append(context.Background(), requests[i]) })
+		wg.Go(func() { out[i].result, out[i].err = s.Appender.Append(context.Background(), requests[i]) })
 	}
-	testkit.Eventually(t, pgtest.AWhile, func() bool { return appender.Queued(s.Engine) == len(requests) }, "the requests wait in the queue")
+	testkit.Eventually(t, pgtest.AWhile, func() bool { return appender.Queued(s.Appender) == len(requests) }, "the requests wait in the queue")
 	goOn()
 	wg.Wait()
 	return out
@@ -74,7 +74,7 @@ func TestPoisonFailsItsCallerAlone(t *testing.T) {
 			p := pgtest.NewBooks(t, s, 1)[0]
 			taken := pgtest.Invoice(p, 1)
 			taken.Events[0].ID = takenID
-			_, err := s.Append(t.Context(), taken)
+			_, err := s.Appender.Append(t.Context(), taken)
 			require.NoError(t, err)
 
 			requests := make([]ports.AppendRequest, 20)
@@ -149,16 +149,16 @@ func TestACallerWhoGivesUpInTheQueueFindsNothingWritten(t *testing.T) {
 	given := make(chan error, 1)
 	abandoned := pgtest.Invoice(p, 1)
 	go func() {
-		_, err := s.Append(ctx, abandoned)
+		_, err := s.Appender.Append(ctx, abandoned)
 		given <- err
 	}()
-	testkit.Eventually(t, pgtest.AWhile, func() bool { return appender.Queued(s.Engine) == 1 })
+	testkit.Eventually(t, pgtest.AWhile, func() bool { return appender.Queued(s.Appender) == 1 })
 	cancel()
 	require.ErrorIs(t, <-given, context.Canceled)
 	goOn()
-	_, err := s.Append(t.Context(), pgtest.Invoice(p, 1))
+	_, err := s.Appender.Append(t.Context(), pgtest.Invoice(p, 1))
 	require.NoError(t, err)
-	_, err = s.EventByID(t.Context(), p, abandoned.Events[0].ID)
+	_, err = s.Events.EventByID(t.Context(), p, abandoned.Events[0].ID)
 	require.Equal(t, "event.not_found", fault.CodeOf(err))
 	require.Equal(t, 2, pgtest.RequireSound(t, s, p))
 }
@@ -172,13 +172,13 @@ func TestAFullQueueRefusesAtOnce(t *testing.T) {
 	goOn := stalled(t, s, p)
 	answers := make(chan error, 3)
 	send := func() {
-		_, err := s.Append(context.Background(), pgtest.Invoice(p, 1))
+		_, err := s.Appender.Append(context.Background(), pgtest.Invoice(p, 1))
 		answers <- err
 	}
 	go send()
 	go send()
-	testkit.Eventually(t, pgtest.AWhile, func() bool { return appender.Queued(s.Engine) == 2 })
-	_, err := s.Append(t.Context(), pgtest.Invoice(p, 1))
+	testkit.Eventually(t, pgtest.AWhile, func() bool { return appender.Queued(s.Appender) == 2 })
+	_, err := s.Appender.Append(t.Context(), pgtest.Invoice(p, 1))
 	f, ok := fault.As(err)
 	require.True(t, ok)
 	require.Equal(t, "append.queue_full", f.Code)
@@ -186,11 +186,11 @@ func TestAFullQueueRefusesAtOnce(t *testing.T) {
 	require.Positive(t, f.RetryAfter)
 	// The other partition has room left, until the whole queue is full.
 	go func() {
-		_, err := s.Append(context.Background(), pgtest.Invoice(books[1], 1))
+		_, err := s.Appender.Append(context.Background(), pgtest.Invoice(books[1], 1))
 		answers <- err
 	}()
-	testkit.Eventually(t, pgtest.AWhile, func() bool { return appender.Queued(s.Engine) == 3 })
-	_, err = s.Append(t.Context(), pgtest.Invoice(books[1], 1))
+	testkit.Eventually(t, pgtest.AWhile, func() bool { return appender.Queued(s.Appender) == 3 })
+	_, err = s.Appender.Append(t.Context(), pgtest.Invoice(books[1], 1))
 	require.Equal(t, "append.queue_full", fault.CodeOf(err))
 	goOn()
 	for range cap(answers) {
@@ -208,7 +208,7 @@ func TestCloseAnswersWhatIsQueued(t *testing.T) {
 	answers := make(chan error, 5)
 	for range cap(answers) {
 		go func() {
-			_, err := s.Append(context.Background(), pgtest.Invoice(p, 1))
+			_, err := s.Appender.Append(context.Background(), pgtest.Invoice(p, 1))
 			answers <- err
 		}()
 	}
@@ -221,7 +221,7 @@ func TestCloseAnswersWhatIsQueued(t *testing.T) {
 	testkit.Eventually(t, pgtest.AWhile, func() bool {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 		defer cancel()
-		_, err := s.Append(ctx, pgtest.Invoice(p, 1))
+		_, err := s.Appender.Append(ctx, pgtest.Invoice(p, 1))
 		return fault.CodeOf(err) == "append.shutting_down"
 	})
 	release()
@@ -242,18 +242,18 @@ func TestCloseAnswersWhatIsQueued(t *testing.T) {
 func TestSixtyFourCallersOneBusinessKey(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.Database(t)
-	stores := []*postgres.Store{pgtest.Open(t, dsn), pgtest.Open(t, dsn)} // two nodes
+	stores := []*postgres.Database{pgtest.Open(t, dsn), pgtest.Open(t, dsn)} // two nodes
 	p := pgtest.NewBooks(t, stores[0], 1)[0]
 	outcomes := make([]outcome, 64)
 	var wg sync.WaitGroup
 	for i := range outcomes {
 		r := pgtest.Invoice(p, 1)
 		r.Events[0].BusinessKeys = []event.BusinessKey{{EventType: r.Events[0].Type, Key: "V-1042|2026-17", Document: r.Events[0].Stream.ID}}
-		wg.Go(func() { outcomes[i].result, outcomes[i].err = stores[i%2].Append(context.Background(), r) })
+		wg.Go(func() { outcomes[i].result, outcomes[i].err = stores[i%2].Appender.Append(context.Background(), r) })
 	}
 	wg.Wait()
 	require.Equal(t, 1, pgtest.RequireSound(t, stores[0], p))
-	all, err := stores[0].ChainPage(t.Context(), p, 0, 0)
+	all, err := stores[0].Audit.ChainPage(t.Context(), p, 0, 0)
 	require.NoError(t, err)
 	holders := 0
 	for _, o := range outcomes {
@@ -272,7 +272,7 @@ func TestSixtyFourCallersOneBusinessKey(t *testing.T) {
 func TestSixteenCallersOneExpectedVersion(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.Database(t)
-	stores := []*postgres.Store{pgtest.Open(t, dsn), pgtest.Open(t, dsn)}
+	stores := []*postgres.Database{pgtest.Open(t, dsn), pgtest.Open(t, dsn)}
 	p := pgtest.NewBooks(t, stores[0], 1)[0]
 	stream := event.StreamID{Type: "invoice", ID: "contested"}
 	for round := range 10 {
@@ -282,7 +282,7 @@ func TestSixteenCallersOneExpectedVersion(t *testing.T) {
 			r := pgtest.Invoice(p, 1)
 			r.Events[0].Stream = stream
 			r.Streams = []concurrency.StreamExpectation{{Stream: stream, Expected: concurrency.Exactly(event.Version(round))}}
-			wg.Go(func() { _, errs[i] = stores[i%2].Append(context.Background(), r) })
+			wg.Go(func() { _, errs[i] = stores[i%2].Appender.Append(context.Background(), r) })
 		}
 		wg.Wait()
 		winners := 0
@@ -305,14 +305,14 @@ func TestSixteenCallersOneExpectedVersion(t *testing.T) {
 func TestAClockThatIsOffRefusesToAppend(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.Database(t)
-	with := func(clock ports.Clock) *postgres.Store {
+	with := func(clock ports.Clock) *postgres.Database {
 		return pgtest.Open(t, dsn, func(c *postgres.Config) { c.Clock = clock })
 	}
 	clock := &jumpingClock{}
 	s := with(clock)
 	p := pgtest.NewBooks(t, s, 1)[0]
-	refused := func(s *postgres.Store) {
-		_, err := s.Append(t.Context(), pgtest.Invoice(p, 1))
+	refused := func(s *postgres.Database) {
+		_, err := s.Appender.Append(t.Context(), pgtest.Invoice(p, 1))
 		require.Equal(t, "append.clock_skew", fault.CodeOf(err))
 		require.Equal(t, fault.Unavailable, fault.KindOf(err))
 	}
@@ -325,7 +325,7 @@ func TestAClockThatIsOffRefusesToAppend(t *testing.T) {
 	}
 	require.Zero(t, pgtest.RequireSound(t, s, p))
 	clock.off.Store(0) // the right time goes on while the append runs
-	_, err := s.Append(t.Context(), pgtest.Invoice(p, 1))
+	_, err := s.Appender.Append(t.Context(), pgtest.Invoice(p, 1))
 	require.NoError(t, err)
 }
 
@@ -341,7 +341,7 @@ func TestTheHeadRowIsNeverWritten(t *testing.T) {
 	}
 	tuple, author := place()
 	for range 20 {
-		_, err := s.Append(t.Context(), pgtest.Invoice(p, 1))
+		_, err := s.Appender.Append(t.Context(), pgtest.Invoice(p, 1))
 		require.NoError(t, err)
 	}
 	gotTuple, gotAuthor := place()
@@ -358,7 +358,7 @@ func TestANotificationIsBareAndComesAfterTheCommit(t *testing.T) {
 	_, err := listener.Exec(t.Context(), "LISTEN event_appended")
 	require.NoError(t, err)
 	for range 3 {
-		_, err = s.Append(t.Context(), pgtest.Invoice(p, 1))
+		_, err = s.Appender.Append(t.Context(), pgtest.Invoice(p, 1))
 		require.NoError(t, err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), pgtest.AWhile)

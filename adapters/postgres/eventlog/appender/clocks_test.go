@@ -30,10 +30,10 @@ type jumpingClock struct{ off atomic.Int64 }
 func (c *jumpingClock) Now() time.Time { return time.Now().Add(time.Duration(c.off.Load())) }
 
 // readsAll lets everybody read all legal entities of the tenant.
-type readsAll struct{ *postgres.Store }
+type readsAll struct{ *postgres.Database }
 
 func (a readsAll) Readable(ctx context.Context, p ports.Principal) ([]ports.LegalEntity, error) {
-	return a.LegalEntities(ctx, p.TenantID)
+	return a.Directory.LegalEntities(ctx, p.TenantID)
 }
 
 func (a readsAll) Visible(ctx context.Context, p ports.Principal) ([]ports.LegalEntity, error) {
@@ -71,10 +71,10 @@ func TestClocksThatJump(t *testing.T) {
 		c := &jumpingClock{}
 		clocks[i] = c
 		s := pgtest.Open(t, dsn, func(config *postgres.Config) { config.Clock, config.MaxClockSkew = c, 365*24*time.Hour })
-		w := subscriptions.NewHeadWatcher(subscriptions.HeadWatcherConfig{Heads: s, Clock: c, Poll: 20 * time.Millisecond})
+		w := subscriptions.NewHeadWatcher(subscriptions.HeadWatcherConfig{Heads: s.Events, Clock: c, Poll: 20 * time.Millisecond})
 		running.Go(func() { w.Run(ctx) })
 		runner, err := projections.New(projections.Config{
-			Store: s, Register: s, Leases: s.Leases(), Heads: w, Node: fmt.Sprintf("n%d", i), Clock: c,
+			Store: s.Projections, Register: s.ProjectionVersions, Leases: s.Leases, Heads: w, Node: fmt.Sprintf("n%d", i), Clock: c,
 			TTL: 3 * time.Second, Renew: time.Second, Refresh: 200 * time.Millisecond, Batch: 5,
 		}, []module.Projection{{Name: name, Version: 1}}, map[string]ports.ProjectionHandler{name: pgtest.Applied(func(ctx context.Context, tx pgx.Tx, b ports.ProjectionBatch) error {
 			for _, e := range b.Events {
@@ -86,7 +86,7 @@ func TestClocksThatJump(t *testing.T) {
 		})})
 		require.NoError(t, err)
 		running.Go(func() { runner.Run(ctx) })
-		service := subscriptions.New(subscriptions.Config{Store: s, Log: s, Access: readsAll{s}, Heads: w, IDs: system.NewIDs(), Clock: c, ExpireInterval: 50 * time.Millisecond})
+		service := subscriptions.New(subscriptions.Config{Store: s.Subscriptions, Log: s.Events, Access: readsAll{s}, Heads: w, IDs: system.NewIDs(), Clock: c, ExpireInterval: 50 * time.Millisecond})
 		running.Go(func() { service.Run(ctx) })
 		made.Do(func() {
 			_, created, err := service.Create(ctx, person, subscription.Subscription{
@@ -130,7 +130,7 @@ func TestClocksThatJump(t *testing.T) {
 		return handedOut, appliedTo
 	}
 	for n := 1; n <= events; n++ {
-		_, err := writer.Append(t.Context(), pgtest.Invoice(books[n%len(books)], 1))
+		_, err := writer.Appender.Append(t.Context(), pgtest.Invoice(books[n%len(books)], 1))
 		require.NoError(t, err)
 		if n%each == 0 {
 			clocks[rand.IntN(len(clocks))].off.Store(int64(time.Duration(rand.IntN(96)-48) * time.Hour))

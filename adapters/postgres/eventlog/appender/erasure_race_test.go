@@ -73,7 +73,7 @@ func superuserPool(t *testing.T, dsn string) *pgxpool.Pool {
 
 type erasureRace struct {
 	t         *testing.T
-	store     *postgres.Store
+	store     *postgres.Database
 	keys, log *pgxpool.Pool
 	books     []event.PartitionID
 	written   atomic.Int64
@@ -98,7 +98,7 @@ func (r *erasureRace) run(i int) {
 				if n == i%3 { // how far the callers are when the erasure begins
 					begun <- struct{}{}
 				}
-				_, err := r.store.Append(ctx, pgtest.Personal(id.Partition, string(id.Subject)))
+				_, err := r.store.Appender.Append(ctx, pgtest.Personal(id.Partition, string(id.Subject)))
 				if err == nil {
 					r.written.Add(1)
 					continue
@@ -112,7 +112,7 @@ func (r *erasureRace) run(i int) {
 				break
 			}
 			// Neighbours without personal values never notice.
-			if _, err := r.store.Append(ctx, pgtest.Invoice(id.Partition, 1)); caller == 0 && err != nil {
+			if _, err := r.store.Appender.Append(ctx, pgtest.Invoice(id.Partition, 1)); caller == 0 && err != nil {
 				r.t.Errorf("append without personal values: %v", err)
 			}
 		})

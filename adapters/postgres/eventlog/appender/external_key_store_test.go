@@ -18,7 +18,7 @@ import (
 
 // apartStore is a store with one appender behind a network, its key store in another
 // database, one book and one person.
-func apartStore(t *testing.T, n *network) (s *postgres.Store, dsn, keysDSN string, p event.PartitionID) {
+func apartStore(t *testing.T, n *network) (s *postgres.Database, dsn, keysDSN string, p event.PartitionID) {
 	t.Helper()
 	dsn, keysDSN = pgtest.Database(t), pgtest.KeyStoreDatabase(t)
 	s = pgtest.Open(t, dsn, behind(n), pgtest.WithKeyStore(keysDSN))
@@ -45,7 +45,7 @@ func TestALeaseThatIsLostBeforeTheCommitIsTakenAgain(t *testing.T) {
 	s, _, keysDSN, p := apartStore(t, n)
 	killed := 0
 	n.atWrite(func(*wire) { killed = killLeases(t, keysDSN) })
-	result, err := s.Append(t.Context(), pgtest.Personal(p, "employee:A-1"))
+	result, err := s.Appender.Append(t.Context(), pgtest.Personal(p, "employee:A-1"))
 	n.requireCut(t)
 	require.NoError(t, err)
 	require.Equal(t, 1, killed)
@@ -64,7 +64,7 @@ func TestAKeyDestroyedAfterItsLeaseWasLostRefusesTheAppend(t *testing.T) {
 		pgtest.KeyTables{DSN: keysDSN}.Fence(t, id)
 		pgtest.KeyTables{DSN: keysDSN}.Destroy(t, id)
 	})
-	_, err := s.Append(t.Context(), pgtest.Personal(p, "employee:A-1"))
+	_, err := s.Appender.Append(t.Context(), pgtest.Personal(p, "employee:A-1"))
 	n.requireCut(t)
 	require.Equal(t, "pii.subject_erased", fault.CodeOf(err))
 	require.Equal(t, 1, pgtest.RequireSound(t, s, p))
@@ -153,7 +153,7 @@ func TestAStoreFindsItsKeyStoreAgain(t *testing.T) {
 		_, err := admin.Exec(t.Context(), `SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity
 			WHERE datname = current_database() AND application_name = 'backbone leases'`)
 		require.NoError(t, err)
-		_, err = s.Append(t.Context(), pgtest.Personal(p, "employee:A-1"))
+		_, err = s.Appender.Append(t.Context(), pgtest.Personal(p, "employee:A-1"))
 		require.NoError(t, err)
 	}
 	require.Equal(t, 4, pgtest.RequireSound(t, s, p))

@@ -194,9 +194,9 @@ func behind(n *network) pgtest.Option {
 }
 
 // warm connects an appender by a first append.
-func warm(t *testing.T, s *postgres.Store, r ports.AppendRequest) {
+func warm(t *testing.T, s *postgres.Database, r ports.AppendRequest) {
 	t.Helper()
-	_, err := s.Append(t.Context(), r)
+	_, err := s.Appender.Append(t.Context(), r)
 	require.NoError(t, err)
 }
 
@@ -207,7 +207,7 @@ func TestConnectionLostBeforeTheCommitArrives(t *testing.T) {
 	p := pgtest.NewBooks(t, s, 1)[0]
 	warm(t, s, pgtest.Invoice(p, 1))
 	n.atCommit((*wire).lose)
-	result, err := s.Append(t.Context(), pgtest.Invoice(p, 1))
+	result, err := s.Appender.Append(t.Context(), pgtest.Invoice(p, 1))
 	n.requireCut(t)
 	require.NoError(t, err, "the group is absent and runs again")
 	require.EqualValues(t, 2, result.Head)
@@ -222,12 +222,12 @@ func TestConnectionLostAfterTheCommit(t *testing.T) {
 	warm(t, s, pgtest.Invoice(p, 1))
 	n.atCommit((*wire).loseAnswer)
 	r := pgtest.Invoice(p, 3)
-	result, err := s.Append(t.Context(), r)
+	result, err := s.Appender.Append(t.Context(), r)
 	n.requireCut(t)
 	require.NoError(t, err, "the group is found")
 	require.False(t, result.Replayed)
 	require.Len(t, result.Events, 3)
-	stored, err := s.EventByID(t.Context(), p, r.Events[2].ID)
+	stored, err := s.Events.EventByID(t.Context(), p, r.Events[2].ID)
 	require.NoError(t, err)
 	require.Equal(t, stored.Checksum, result.Events[2].Checksum)
 	require.Equal(t, 4, pgtest.RequireSound(t, s, p))
@@ -256,10 +256,10 @@ func TestConnectionLostAroundTheCommitOfAnIntentAlone(t *testing.T) {
 				warm(t, s, request())
 				n.atCommit(cut)
 				r := request()
-				_, err := s.Append(t.Context(), r)
+				_, err := s.Appender.Append(t.Context(), r)
 				n.requireCut(t)
 				require.NoError(t, err)
-				in, err := s.Intent(t.Context(), p, r.Intent.Intent.ID)
+				in, err := s.Intents.Intent(t.Context(), p, r.Intent.Intent.ID)
 				require.NoError(t, err)
 				require.Equal(t, 1, in.Revision)
 			})
@@ -278,7 +278,7 @@ func TestDrillOutcomeUnknown(t *testing.T) {
 		w.loseAnswer()
 	})
 	r := pgtest.Invoice(p, 1)
-	_, err := s.Append(t.Context(), r)
+	_, err := s.Appender.Append(t.Context(), r)
 	f, ok := fault.As(err)
 	require.True(t, ok)
 	require.Equal(t, "append.outcome_unknown", f.Code)
@@ -286,7 +286,7 @@ func TestDrillOutcomeUnknown(t *testing.T) {
 	require.Equal(t, r.Idempotency.Key, f.Attributes["idempotency_key"])
 
 	n.refused.Store(false)
-	again, err := s.Append(t.Context(), r)
+	again, err := s.Appender.Append(t.Context(), r)
 	require.NoError(t, err)
 	require.True(t, again.Replayed, "it had been written")
 	require.Equal(t, 2, pgtest.RequireSound(t, s, p))
@@ -308,7 +308,7 @@ func TestDrillBackendKilled(t *testing.T) {
 					return
 				default:
 				}
-				if _, err := s.Append(context.Background(), pgtest.Invoice(p[i%2], 1)); err != nil {
+				if _, err := s.Appender.Append(context.Background(), pgtest.Invoice(p[i%2], 1)); err != nil {
 					t.Errorf("append: %v", err)
 					return
 				}
@@ -342,7 +342,7 @@ func TestDrillHungLockHolder(t *testing.T) {
 	held, thaw := n.freeze(t)
 	late := send(context.Background(), hanging, pgtest.Invoice(p, 1))
 	pgtest.Receive(t, held, "what it is about to write: it has the head lock and says nothing more")
-	_, err := healthy.Append(t.Context(), pgtest.Invoice(p, 1))
+	_, err := healthy.Appender.Append(t.Context(), pgtest.Invoice(p, 1))
 	require.NoError(t, err, "it hangs on, and the lock is free all the same")
 	thaw()
 	require.NoError(t, (<-late).err, "it finds its group absent and runs it again")
@@ -355,10 +355,10 @@ func TestWithoutADatabaseAppendsAreUnavailable(t *testing.T) {
 	s := pgtest.Open(t, pgtest.Database(t), behind(n))
 	p := pgtest.NewBooks(t, s, 1)[0]
 	n.refused.Store(true)
-	_, err := s.Append(t.Context(), pgtest.Invoice(p, 1))
+	_, err := s.Appender.Append(t.Context(), pgtest.Invoice(p, 1))
 	require.Equal(t, fault.Unavailable, fault.KindOf(err))
 	n.refused.Store(false)
-	_, err = s.Append(t.Context(), pgtest.Invoice(p, 1))
+	_, err = s.Appender.Append(t.Context(), pgtest.Invoice(p, 1))
 	require.NoError(t, err)
 }
 
@@ -371,7 +371,7 @@ func TestAFailedNotificationDoesNotFailAnAppend(t *testing.T) {
 	warm(t, s, ports.AppendRequest{Partition: p})
 	n.refused.Store(true)
 	for range 5 {
-		_, err := s.Append(t.Context(), pgtest.Invoice(p, 1))
+		_, err := s.Appender.Append(t.Context(), pgtest.Invoice(p, 1))
 		require.NoError(t, err)
 	}
 	n.refused.Store(false)

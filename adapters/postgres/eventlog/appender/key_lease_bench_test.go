@@ -45,7 +45,7 @@ func BenchmarkAppendPersonal(b *testing.B) {
 							} else {
 								r = pgtest.Personal(p, subjects[caller])
 							}
-							if _, err := s.Append(context.Background(), r); err != nil {
+							if _, err := s.Appender.Append(context.Background(), r); err != nil {
 								b.Error(err)
 								return
 							}

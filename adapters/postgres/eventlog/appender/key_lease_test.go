@@ -102,15 +102,15 @@ func TestStatementsOfAnAppend(t *testing.T) {
 			sent := &statements{}
 			s := pgtest.Open(t, dsn, pgtest.SingleAppender, pgtest.WithKeyStore(c.keysDSN), func(c *postgres.Config) { c.Tracer = sent })
 			pgtest.KeyTables{DSN: c.keysDSN}.Mint(t, pgtest.KeyID(p, "employee:S-1"))
-			_, err := s.Append(t.Context(), pgtest.Invoice(p, 1)) // opens the connection
+			_, err := s.Appender.Append(t.Context(), pgtest.Invoice(p, 1)) // opens the connection
 			require.NoError(t, err)
 			sent.take()
 
-			_, err = s.Append(t.Context(), pgtest.Invoice(p, 1))
+			_, err = s.Appender.Append(t.Context(), pgtest.Invoice(p, 1))
 			require.NoError(t, err)
 			require.Equal(t, slices.Concat(readsOfAnAppend, writesOfAnAppend, []string{commit}), sent.take(), "without personal values nothing is added")
 
-			_, err = s.Append(t.Context(), pgtest.Personal(p, "employee:S-1"))
+			_, err = s.Appender.Append(t.Context(), pgtest.Personal(p, "employee:S-1"))
 			require.NoError(t, err)
 			require.Equal(t, c.sealed, sent.take())
 		})
@@ -159,7 +159,7 @@ func TestAGroupLeasesTheKeysOfAHundredPersons(t *testing.T) {
 			}
 			require.Equal(t, []int{1, 10}, observed.Seen())
 			require.Equal(t, 10, pgtest.RequireSound(t, s, p))
-			counts, err := s.CountPersonalRecords(t.Context(), p, "employee:H-99")
+			counts, err := s.PersonalRecords.CountPersonalRecords(t.Context(), p, "employee:H-99")
 			require.NoError(t, err)
 			require.Len(t, counts, 1)
 			requireNoLease(t, keysDSN, pgtest.KeyID(p, "employee:H-99"))
@@ -200,7 +200,7 @@ func TestABusyKeyIsPassedOver(t *testing.T) {
 			require.NoError(t, got[1].err)
 			require.NoError(t, got[2].err)
 			require.NoError(t, tx.Rollback(t.Context()))
-			_, err = s.Append(t.Context(), pgtest.Personal(p, string(busy.Subject)))
+			_, err = s.Appender.Append(t.Context(), pgtest.Personal(p, string(busy.Subject)))
 			require.NoError(t, err)
 		})
 	}
@@ -236,7 +236,7 @@ func TestAnEraserWaitsForTheGroupInFlightOnly(t *testing.T) {
 			require.NoError(t, (<-inFlight).err)
 			pgtest.Receive(t, erased, "the destruction")
 			require.Equal(t, 2, pgtest.RequireSound(t, other, books[0]))
-			_, err := other.Append(t.Context(), pgtest.Personal(books[0], string(id.Subject)))
+			_, err := other.Appender.Append(t.Context(), pgtest.Personal(books[0], string(id.Subject)))
 			require.Equal(t, "pii.subject_erased", fault.CodeOf(err))
 		})
 	}
@@ -284,7 +284,7 @@ func TestAnIntentLosesNothingWhenItsAppendIsHalved(t *testing.T) {
 	require.NoError(t, got[0].err)
 	require.Equal(t, "append.rejected_by_store", fault.CodeOf(got[1].err))
 	require.NoError(t, got[2].err)
-	counts, err := s.CountPersonalRecords(t.Context(), p, id.Subject)
+	counts, err := s.PersonalRecords.CountPersonalRecords(t.Context(), p, id.Subject)
 	require.NoError(t, err)
 	require.Len(t, counts, 2)
 	require.Equal(t, shredding.KeyStandard, counts[0].Class)

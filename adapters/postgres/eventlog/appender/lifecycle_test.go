@@ -70,8 +70,8 @@ func TestAGroupSeesItsOwnChangesOfStreams(t *testing.T) {
 	out := make([]outcome, len(steps))
 	var wg sync.WaitGroup
 	for i, step := range steps {
-		wg.Go(func() { out[i].result, out[i].err = s.Append(context.Background(), step.request) })
-		testkit.Eventually(t, pgtest.AWhile, func() bool { return appender.Queued(s.Engine) == i+1 }, "the request waits in the queue")
+		wg.Go(func() { out[i].result, out[i].err = s.Appender.Append(context.Background(), step.request) })
+		testkit.Eventually(t, pgtest.AWhile, func() bool { return appender.Queued(s.Appender) == i+1 }, "the request waits in the queue")
 	}
 	goOn()
 	wg.Wait()
@@ -94,7 +94,7 @@ func TestAGroupSeesItsOwnChangesOfStreams(t *testing.T) {
 			require.Equal(t, last.String(), f.Holder.EventID, "step %d: who is in the way", i)
 		}
 	}
-	status, err := s.StreamStatus(t.Context(), p, id)
+	status, err := s.Events.StreamStatus(t.Context(), p, id)
 	require.NoError(t, err)
 	require.Equal(t, ports.StreamStatus{
 		State: event.StreamTombstoned, Version: 10, ReadableFrom: 8, Settings: []byte(`{"acl":{"write":["clerk"]}}`), MetadataVersion: 2,
@@ -116,7 +116,7 @@ func TestOrdinaryStreamsHaveNarrowRows(t *testing.T) {
 			r.Events[0].Stream.ID = "M-1"
 		}
 		r.Events[0].Change = change
-		_, err := s.Append(t.Context(), r)
+		_, err := s.Appender.Append(t.Context(), r)
 		require.NoError(t, err)
 		return r.Events[0].Stream
 	}
@@ -130,7 +130,7 @@ func TestOrdinaryStreamsHaveNarrowRows(t *testing.T) {
 	require.Equal(t, []string{"M-1 1", `M-17 1 {"max_count":3} 1`}, rows())
 	r := pgtest.Invoice(p, 1)
 	r.Events[0].Stream = changed
-	_, err := s.Append(t.Context(), r)
+	_, err := s.Appender.Append(t.Context(), r)
 	require.NoError(t, err)
 	require.Equal(t, []string{"M-1 1", `M-17 2 {"max_count":3} 1`}, rows())
 	write(&event.StreamChange{Action: event.DeleteStream})

@@ -45,7 +45,7 @@ func TestPatienceBeginsAnewWithTheNextLock(t *testing.T) {
 			t.Parallel()
 			dsn := pgtest.Database(t)
 			s, seen, books := beside(t, dsn, 1)
-			kept, err := s.Append(t.Context(), pgtest.Invoice(books[0], 1))
+			kept, err := s.Appender.Append(t.Context(), pgtest.Invoice(books[0], 1))
 			require.NoError(t, err)
 			release := pgtest.Hold(t, dsn, books[0])
 			first := send(context.Background(), s, pgtest.Invoice(books[0], 1))
@@ -53,8 +53,8 @@ func TestPatienceBeginsAnewWithTheNextLock(t *testing.T) {
 			another := pgtest.Invoice(books[0], 1)
 			another.Events[0].Stream, another.Streams = kept.Events[0].Stream, nil
 			behind := send(context.Background(), s, another)
-			testkit.Eventually(t, pgtest.AWhile, func() bool { return appender.Queued(s.Engine) == 1 })
-			patience := slices.MaxFunc(appender.Patience(s.Engine), time.Time.Compare) // of the one behind
+			testkit.Eventually(t, pgtest.AWhile, func() bool { return appender.Queued(s.Appender) == 1 })
+			patience := slices.MaxFunc(appender.Patience(s.Appender), time.Time.Compare) // of the one behind
 			// The first one gets the lock, and stops when it has given it back: it is nobody's.
 			reached, goOn := seen.Stop(t)
 			release()
@@ -63,7 +63,7 @@ func TestPatienceBeginsAnewWithTheNextLock(t *testing.T) {
 			goOn()
 			require.NoError(t, (<-first).err)
 			testkit.Eventually(t, pgtest.AWhile, func() bool {
-				now := appender.Patience(s.Engine)
+				now := appender.Patience(s.Appender)
 				return len(now) == 1 && now[0].After(patience)
 			}, "it waits as long for the next lock")
 			unanswered(t, behind)
@@ -103,7 +103,7 @@ func TestManyDetoursEndTogether(t *testing.T) {
 		require.Equal(t, 2, pgtest.RequireSound(t, s, p))
 	}
 	testkit.Eventually(t, pgtest.AWhile, detours(seen, 0))
-	require.Zero(t, appender.Queued(s.Engine))
+	require.Zero(t, appender.Queued(s.Appender))
 }
 
 // TestDrillManyStalledPartitions: one of many locks is given back after the other,
@@ -124,7 +124,7 @@ func TestDrillManyStalledPartitions(t *testing.T) {
 		if i == 0 {
 			testkit.Eventually(t, pgtest.AWhile, detours(seen, int64(len(books))))
 		} else {
-			testkit.Eventually(t, pgtest.AWhile, func() bool { return appender.Queued(s.Engine) == i*len(books) })
+			testkit.Eventually(t, pgtest.AWhile, func() bool { return appender.Queued(s.Appender) == i*len(books) })
 		}
 	}
 	for i, release := range releases {
@@ -141,7 +141,7 @@ func TestDrillManyStalledPartitions(t *testing.T) {
 		}
 	}
 	testkit.Eventually(t, pgtest.AWhile, detours(seen, 0))
-	require.Zero(t, appender.Queued(s.Engine))
+	require.Zero(t, appender.Queued(s.Appender))
 }
 
 // lockTimeouts records for how long the connections of a store want to wait for locks.
@@ -170,24 +170,24 @@ func TestDrillSlowGroup(t *testing.T) {
 	seen, sent := &pgtest.Groups{}, &lockTimeouts{}
 	s := pgtest.Open(t, dsn, pgtest.SingleAppender, pgtest.WithoutPhysicalPartitions, func(c *postgres.Config) { c.Metrics, c.Tracer = seen, sent })
 	books := pgtest.NewBooks(t, s, 1)
-	require.Equal(t, 100*time.Millisecond, appender.Brief(s.Engine))
+	require.Equal(t, 100*time.Millisecond, appender.Brief(s.Appender))
 	slowly(t, dsn, "0.2")
 	for range 4 {
-		_, err := s.Append(t.Context(), pgtest.Invoice(books[0], 1))
+		_, err := s.Appender.Append(t.Context(), pgtest.Invoice(books[0], 1))
 		require.NoError(t, err)
 	}
 	require.Empty(t, sent.take(), "the session's own holds")
-	require.GreaterOrEqual(t, appender.Brief(s.Engine), 800*time.Millisecond)
-	require.LessOrEqual(t, appender.Brief(s.Engine), 2*time.Second)
-	wait := fmt.Sprint(appender.Brief(s.Engine).Milliseconds())
-	_, err := s.Append(t.Context(), pgtest.Invoice(books[0], 1))
+	require.GreaterOrEqual(t, appender.Brief(s.Appender), 800*time.Millisecond)
+	require.LessOrEqual(t, appender.Brief(s.Appender), 2*time.Second)
+	wait := fmt.Sprint(appender.Brief(s.Appender).Milliseconds())
+	_, err := s.Appender.Append(t.Context(), pgtest.Invoice(books[0], 1))
 	require.NoError(t, err)
 	require.Equal(t, []string{wait}, sent.take(), "a group waits for its heads so long")
 	require.Zero(t, seen.Most.Load())
 	pgtest.Execute(t, dsn, "DROP TRIGGER slowly ON backbone.events")
 	testkit.Eventually(t, pgtest.AWhile, func() bool {
-		_, err := s.Append(t.Context(), pgtest.Invoice(books[0], 1))
-		return err == nil && appender.Brief(s.Engine) == 100*time.Millisecond
+		_, err := s.Appender.Append(t.Context(), pgtest.Invoice(books[0], 1))
+		return err == nil && appender.Brief(s.Appender) == 100*time.Millisecond
 	}, "what was slow once is forgotten")
 }
 

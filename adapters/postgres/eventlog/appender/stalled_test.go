@@ -24,7 +24,7 @@ const patient = 2 * time.Second
 func impatient(c *postgres.Config) { c.LockTimeout = patient }
 
 // beside is a store with one appender, its metrics and some legal entities.
-func beside(t *testing.T, dsn string, entities int, options ...pgtest.Option) (*postgres.Store, *pgtest.Groups, []event.PartitionID) {
+func beside(t *testing.T, dsn string, entities int, options ...pgtest.Option) (*postgres.Database, *pgtest.Groups, []event.PartitionID) {
 	t.Helper()
 	seen := &pgtest.Groups{}
 	s := pgtest.Open(t, dsn, append([]pgtest.Option{pgtest.SingleAppender, pgtest.WithoutPhysicalPartitions, func(c *postgres.Config) { c.Metrics = seen }}, options...)...)
@@ -32,11 +32,11 @@ func beside(t *testing.T, dsn string, entities int, options ...pgtest.Option) (*
 }
 
 // send appends in the background.
-func send(ctx context.Context, s *postgres.Store, r ports.AppendRequest) <-chan outcome {
+func send(ctx context.Context, s *postgres.Database, r ports.AppendRequest) <-chan outcome {
 	out := make(chan outcome, 1)
 	go func() {
 		var o outcome
-		o.result, o.err = s.Append(ctx, r)
+		o.result, o.err = s.Appender.Append(ctx, r)
 		out <- o
 	}()
 	return out
@@ -78,13 +78,13 @@ func TestALockedHeadHoldsUpItsLegalEntityAlone(t *testing.T) {
 	testkit.Eventually(t, pgtest.AWhile, detours(seen, 1), "the append waits beside the others")
 	for i, r := range requests[1:] {
 		waiting = append(waiting, send(context.Background(), s, r))
-		testkit.Eventually(t, pgtest.AWhile, func() bool { return appender.Queued(s.Engine) == i+1 })
+		testkit.Eventually(t, pgtest.AWhile, func() bool { return appender.Queued(s.Appender) == i+1 })
 	}
 	var wg sync.WaitGroup
 	for _, p := range others {
 		wg.Go(func() {
 			for range 3 {
-				if _, err := s.Append(context.Background(), pgtest.Invoice(p, 1)); err != nil {
+				if _, err := s.Appender.Append(context.Background(), pgtest.Invoice(p, 1)); err != nil {
 					t.Error(err)
 				}
 			}
@@ -162,7 +162,7 @@ func TestMoreLockedHeadsThanSlots(t *testing.T) {
 	}
 	testkit.Eventually(t, pgtest.AWhile, detours(seen, 10))
 	for _, p := range books[10:] {
-		_, err := s.Append(t.Context(), pgtest.Invoice(p, 1))
+		_, err := s.Appender.Append(t.Context(), pgtest.Invoice(p, 1))
 		require.NoError(t, err)
 	}
 	for _, out := range held {
@@ -192,21 +192,21 @@ func TestDrillLockTimeout(t *testing.T) {
 	}
 	require.GreaterOrEqual(t, time.Since(began), patient)
 	testkit.Eventually(t, pgtest.AWhile, detours(seen, 0))
-	_, err := s.EventByID(t.Context(), books[0], first.Events[0].ID)
+	_, err := s.Events.EventByID(t.Context(), books[0], first.Events[0].ID)
 	require.Equal(t, "event.not_found", fault.CodeOf(err))
 
 	// From now on the appender does not try it at all: the detour does, at once.
-	appender.BePatient(s.Engine, 2*pgtest.AWhile)
+	appender.BePatient(s.Appender, 2*pgtest.AWhile)
 	groupsBefore := len(seen.Seen())
 	again := send(context.Background(), s, pgtest.Invoice(books[0], 1))
-	testkit.Eventually(t, pgtest.AWhile, func() bool { return appender.Queued(s.Engine) == 0 && seen.Detours.Load() == 1 })
-	_, err = s.Append(t.Context(), pgtest.Invoice(books[1], 1))
+	testkit.Eventually(t, pgtest.AWhile, func() bool { return appender.Queued(s.Appender) == 0 && seen.Detours.Load() == 1 })
+	_, err = s.Appender.Append(t.Context(), pgtest.Invoice(books[1], 1))
 	require.NoError(t, err)
 	require.Len(t, seen.Seen(), groupsBefore+1)
 	unanswered(t, again)
 	release()
 	require.NoError(t, (<-again).err)
-	_, err = s.Append(t.Context(), pgtest.Invoice(books[0], 1))
+	_, err = s.Appender.Append(t.Context(), pgtest.Invoice(books[0], 1))
 	require.NoError(t, err)
 	require.Equal(t, 2, pgtest.RequireSound(t, s, books[0]))
 }
@@ -217,7 +217,7 @@ func TestDrillLockOnEventRow(t *testing.T) {
 	dsn := pgtest.Database(t)
 	s, seen, books := beside(t, dsn, 3, impatient)
 	kept := pgtest.Invoice(books[0], 1)
-	_, err := s.Append(t.Context(), kept)
+	_, err := s.Appender.Append(t.Context(), kept)
 	require.NoError(t, err)
 	tx, err := pgtest.Connect(t, dsn).Begin(t.Context())
 	require.NoError(t, err)
@@ -232,12 +232,12 @@ func TestDrillLockOnEventRow(t *testing.T) {
 	refused := send(context.Background(), s, more())
 	pgtest.Diverted(t, seen)
 	for _, p := range books[1:] {
-		_, err := s.Append(t.Context(), pgtest.Invoice(p, 1))
+		_, err := s.Appender.Append(t.Context(), pgtest.Invoice(p, 1))
 		require.NoError(t, err)
 	}
 	requireLocked(t, (<-refused).err)
 	testkit.Eventually(t, pgtest.AWhile, detours(seen, 0))
-	appender.BePatient(s.Engine, 2*pgtest.AWhile)
+	appender.BePatient(s.Appender, 2*pgtest.AWhile)
 	late := send(context.Background(), s, more())
 	testkit.Eventually(t, pgtest.AWhile, detours(seen, 1))
 	require.NoError(t, tx.Rollback(t.Context()))
@@ -254,7 +254,7 @@ func TestALockedTable(t *testing.T) {
 	s := pgtest.Open(t, dsn, pgtest.SingleAppender, func(c *postgres.Config) { c.Metrics = seen })
 	books := pgtest.NewBooks(t, s, 9)
 	conn := pgtest.Connect(t, dsn)
-	_, err := s.Append(t.Context(), pgtest.Invoice(books[1], 1))
+	_, err := s.Appender.Append(t.Context(), pgtest.Invoice(books[1], 1))
 	require.NoError(t, err)
 	var table string
 	require.NoError(t, conn.QueryRow(t.Context(), "SELECT tableoid::regclass::text FROM backbone.events WHERE partition_id = $1", int32(books[1])).Scan(&table))
@@ -294,9 +294,9 @@ func TestACallerWhoGivesUpBesideTheOthersFindsNothingWritten(t *testing.T) {
 	given := []<-chan outcome{send(ctx, s, first)}
 	testkit.Eventually(t, pgtest.AWhile, detours(seen, 1))
 	given = append(given, send(ctx, s, behind))
-	testkit.Eventually(t, pgtest.AWhile, func() bool { return appender.Queued(s.Engine) == 1 })
+	testkit.Eventually(t, pgtest.AWhile, func() bool { return appender.Queued(s.Appender) == 1 })
 	stays := send(t.Context(), s, kept)
-	testkit.Eventually(t, pgtest.AWhile, func() bool { return appender.Queued(s.Engine) == 2 })
+	testkit.Eventually(t, pgtest.AWhile, func() bool { return appender.Queued(s.Appender) == 2 })
 	cancel()
 	for _, out := range given {
 		require.ErrorIs(t, (<-out).err, context.Canceled)
@@ -304,11 +304,11 @@ func TestACallerWhoGivesUpBesideTheOthersFindsNothingWritten(t *testing.T) {
 	release()
 	require.NoError(t, (<-stays).err)
 	for _, r := range []ports.AppendRequest{first, behind} {
-		_, err := s.EventByID(t.Context(), books[0], r.Events[0].ID)
+		_, err := s.Events.EventByID(t.Context(), books[0], r.Events[0].ID)
 		require.Equal(t, "event.not_found", fault.CodeOf(err))
 	}
 	require.Equal(t, 1, pgtest.RequireSound(t, s, books[0]))
-	require.Zero(t, appender.Queued(s.Engine))
+	require.Zero(t, appender.Queued(s.Appender))
 }
 
 func TestLockedLegalEntitiesLeaveHalfOfTheQueue(t *testing.T) {
@@ -321,12 +321,12 @@ func TestLockedLegalEntitiesLeaveHalfOfTheQueue(t *testing.T) {
 	for i := range 4 {
 		waiting = append(waiting, send(context.Background(), s, pgtest.Invoice(books[i%2], 1)))
 	}
-	testkit.Eventually(t, pgtest.AWhile, func() bool { return appender.Queued(s.Engine) == 4 })
+	testkit.Eventually(t, pgtest.AWhile, func() bool { return appender.Queued(s.Appender) == 4 })
 	for _, p := range books[:2] {
-		_, err := s.Append(t.Context(), pgtest.Invoice(p, 1))
+		_, err := s.Appender.Append(t.Context(), pgtest.Invoice(p, 1))
 		require.Equal(t, "append.queue_full", fault.CodeOf(err))
 	}
-	_, err := s.Append(t.Context(), pgtest.Invoice(books[2], 1))
+	_, err := s.Appender.Append(t.Context(), pgtest.Invoice(books[2], 1))
 	require.NoError(t, err)
 	for _, f := range release {
 		f()
@@ -336,7 +336,7 @@ func TestLockedLegalEntitiesLeaveHalfOfTheQueue(t *testing.T) {
 	}
 	require.Equal(t, 3, pgtest.RequireSound(t, s, books[0]))
 	require.Equal(t, 3, pgtest.RequireSound(t, s, books[1]))
-	require.Zero(t, appender.Queued(s.Engine))
+	require.Zero(t, appender.Queued(s.Appender))
 }
 
 func TestDrillCloseWithLockedLegalEntities(t *testing.T) {
@@ -352,14 +352,14 @@ func TestDrillCloseWithLockedLegalEntities(t *testing.T) {
 		waiting := []<-chan outcome{send(context.Background(), s, pgtest.Invoice(books[0], 1))}
 		pgtest.Diverted(t, seen)
 		waiting = append(waiting, send(context.Background(), s, pgtest.Invoice(books[0], 1)))
-		testkit.Eventually(t, pgtest.AWhile, func() bool { return appender.Queued(s.Engine) == 1 || len(waiting[1]) == 1 }, "it waits, or has lost its patience")
+		testkit.Eventually(t, pgtest.AWhile, func() bool { return appender.Queued(s.Appender) == 1 || len(waiting[1]) == 1 }, "it waits, or has lost its patience")
 		closed := make(chan struct{})
 		go func() {
 			s.Close()
 			close(closed)
 		}()
 		testkit.Eventually(t, pgtest.AWhile, func() bool {
-			_, err := s.Append(t.Context(), pgtest.Invoice(books[1], 1))
+			_, err := s.Appender.Append(t.Context(), pgtest.Invoice(books[1], 1))
 			return fault.CodeOf(err) == "append.shutting_down"
 		})
 		want := 0

@@ -30,7 +30,7 @@ func BenchmarkAppend(b *testing.B) {
 			for caller := range c.callers {
 				wg.Go(func() {
 					for next.Add(int64(c.batch)) <= int64(b.N)+int64(c.batch)-1 {
-						if _, err := s.Append(context.Background(), pgtest.Invoice(books[caller%len(books)], c.batch)); err != nil {
+						if _, err := s.Appender.Append(context.Background(), pgtest.Invoice(books[caller%len(books)], c.batch)); err != nil {
 							b.Error(err)
 							return
 						}

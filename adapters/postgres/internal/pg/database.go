@@ -92,9 +92,6 @@ func Open(ctx context.Context, c Config) (*Database, error) {
 // Close ends the connections of the pool.
 func (s *Database) Close() { s.Reads.Close() }
 
-// Pool is the pool of reads, for read models that modules keep in this database.
-func (s *Database) Pool() *pgxpool.Pool { return s.Reads }
-
 // Ping reports whether the database answers.
 func (s *Database) Ping(ctx context.Context) error { return Translate(ctx, s.Reads.Ping(ctx)) }
 

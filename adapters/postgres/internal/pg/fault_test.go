@@ -19,7 +19,7 @@ func TestWhatKeepsTheStoreFromOpening(t *testing.T) {
 		store, err := postgres.Open(t.Context(), postgres.Config{DSN: dsn})
 		if err == nil {
 			defer store.Close()
-			_, err = store.Installation(t.Context())
+			_, err = store.Directory.Installation(t.Context())
 		}
 		f, ok := fault.As(err)
 		require.True(t, ok, err)

@@ -93,12 +93,12 @@ func (g *Groups) Seen() []int {
 func SingleAppender(c *postgres.Config) { c.Appenders = 1 }
 
 // RequireSound checks that a partition has no gap and that its chain verifies.
-func RequireSound(t *testing.T, s *postgres.Store, p event.PartitionID) (events int) {
+func RequireSound(t *testing.T, s *postgres.Database, p event.PartitionID) (events int) {
 	t.Helper()
-	head, err := s.Head(t.Context(), p)
+	head, err := s.Events.Head(t.Context(), p)
 	require.NoError(t, err)
 	checksum := head.Genesis
-	all, err := s.ChainPage(t.Context(), p, 0, 0)
+	all, err := s.Audit.ChainPage(t.Context(), p, 0, 0)
 	require.NoError(t, err)
 	for i, e := range all {
 		require.Equal(t, event.Sequence(i+1), e.Sequence)

@@ -76,7 +76,7 @@ func WithClock(c ports.Clock) Option {
 
 // Open opens a store as the application's role. Tests stop it, and what it waits for, in
 // the middle, and a slow machine does the same: nothing ends because of that.
-func Open(t testing.TB, superuserDSN string, options ...Option) *postgres.Store {
+func Open(t testing.TB, superuserDSN string, options ...Option) *postgres.Database {
 	t.Helper()
 	config := postgres.Config{DSN: As("backbone_app", superuserDSN), Logger: testLogger(), ReadPoolSize: 4, Metrics: &Groups{}}
 	Unhurried(&config, 2*AWhile)
@@ -90,11 +90,11 @@ func Open(t testing.TB, superuserDSN string, options ...Option) *postgres.Store 
 	return s
 }
 
-// observers are the metrics of the stores that are open, by *postgres.Store.
+// observers are the metrics of the stores that are open, by *postgres.Database.
 var observers sync.Map
 
 // Observer is what the metrics of a store go to.
-func Observer(s *postgres.Store) *Groups {
+func Observer(s *postgres.Database) *Groups {
 	m, _ := observers.Load(s)
 	g, _ := m.(*Groups)
 	return g

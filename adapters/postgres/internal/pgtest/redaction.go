@@ -19,7 +19,7 @@ const (
 
 // Archive is a log with one event in plain text, and those who may redact it.
 type Archive struct {
-	*postgres.Store
+	*postgres.Database
 	*eventlog.Redactor
 	Dsn       string
 	Partition event.PartitionID
@@ -29,14 +29,14 @@ type Archive struct {
 func NewArchive(t *testing.T) *Archive {
 	t.Helper()
 	a := &Archive{Dsn: Database(t)}
-	a.Store = Open(t, a.Dsn)
-	a.Partition = NewBooks(t, a.Store, 1)[0]
+	a.Database = Open(t, a.Dsn)
+	a.Partition = NewBooks(t, a.Database, 1)[0]
 	r := Invoice(a.Partition, 2)
 	r.Events[1].Payload = []byte(PlainPayload)
 	r.Events[1].PayloadHash = event.HashPayload(r.Events[1].Salt, r.Events[1].Payload)
-	_, err := a.Append(t.Context(), r)
+	_, err := a.Appender.Append(t.Context(), r)
 	require.NoError(t, err)
-	a.Event, err = a.EventByID(t.Context(), a.Partition, r.Events[1].ID)
+	a.Event, err = a.Events.EventByID(t.Context(), a.Partition, r.Events[1].ID)
 	require.NoError(t, err)
 	a.Redactor, err = eventlog.OpenRedactor(t.Context(), As("backbone_eraser", a.Dsn))
 	require.NoError(t, err)

@@ -18,7 +18,7 @@ func Diverted(t *testing.T, g *Groups) {
 
 // HeldUp waits until an append of a store waits beside the others for a lock: from then on
 // it waits for as long as it has patience, without a break.
-func HeldUp(t *testing.T, s *postgres.Store, superuser *pgx.Conn) {
+func HeldUp(t *testing.T, s *postgres.Database, superuser *pgx.Conn) {
 	t.Helper()
 	Diverted(t, Observer(s))
 	testkit.Eventually(t, AWhile, func() bool { return Waiters(t, superuser) > 0 }, "it waits for the lock")

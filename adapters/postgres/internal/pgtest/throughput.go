@@ -45,12 +45,12 @@ func Invoice(p event.PartitionID, events int) ports.AppendRequest {
 	return r
 }
 
-func NewBooks(t testing.TB, s *postgres.Store, n int) []event.PartitionID {
+func NewBooks(t testing.TB, s *postgres.Database, n int) []event.PartitionID {
 	t.Helper()
-	require.NoError(t, s.Bootstrap(t.Context(), ports.Installation{LogName: LogName, Deployment: 5}))
+	require.NoError(t, s.Directory.Bootstrap(t.Context(), ports.Installation{LogName: LogName, Deployment: 5}))
 	out := make([]event.PartitionID, n)
 	for i := range out {
-		le, err := s.CreateLegalEntity(t.Context(), ports.LegalEntity{TenantID: "demo", Code: fmt.Sprintf("LE%d", i), TimeZone: "UTC"})
+		le, err := s.Directory.CreateLegalEntity(t.Context(), ports.LegalEntity{TenantID: "demo", Code: fmt.Sprintf("LE%d", i), TimeZone: "UTC"})
 		require.NoError(t, err)
 		out[i] = le.Partition
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/erpbackbone/backbone/adapters/postgres/directory"
 	"github.com/erpbackbone/backbone/adapters/postgres/eventlog"
@@ -20,6 +21,7 @@ import (
 	"github.com/erpbackbone/backbone/adapters/postgres/registry"
 	"github.com/erpbackbone/backbone/adapters/postgres/streams"
 	"github.com/erpbackbone/backbone/adapters/postgres/subscriptions"
+	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/ports"
 )
 
@@ -145,53 +147,56 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// The rooms, by names that no method has.
-type (
-	eventReader         = eventlog.Reader
-	eventAudit          = eventlog.Audit
-	personalRecords     = eventlog.PersonalRecords
-	streamSnapshots     = streams.Snapshots
-	intentStore         = intents.Store
-	registryStore       = registry.Store
-	directoryStore      = directory.Store
-	projectionWork      = projections.Checkpoints
-	projectionVersions  = projections.Versions
-	projectionRows      = projections.Rows
-	projectionSnapshots = projections.Snapshots
-	projectionTargets   = projections.Targets
-	subscriptionStore   = subscriptions.Store
-	webhookStore        = subscriptions.Webhooks
-	publisherStore      = subscriptions.Publishers
-)
-
-// Store is the database of the log with everything that is kept in it. It is safe for
+// Database is an open database of the log, one object per concern. It is safe for
 // concurrent use.
-type Store struct {
-	*pg.Database
-	*appender.Engine
-	*eventReader
-	*eventAudit
-	*personalRecords
-	*streamSnapshots
-	*intentStore
-	*registryStore
-	*directoryStore
-	*projectionWork
-	*projectionVersions
-	*projectionRows
-	*projectionSnapshots
-	*projectionTargets
-	*subscriptionStore
-	*webhookStore
-	*publisherStore
+type Database struct {
+	Appender            *appender.Engine
+	Events              *eventlog.Reader
+	Audit               *eventlog.Audit
+	PersonalRecords     *eventlog.PersonalRecords
+	Snapshots           *streams.Snapshots
+	Intents             *intents.Store
+	Registry            *registry.Store
+	Directory           *directory.Store
+	Projections         *projections.Checkpoints
+	ProjectionVersions  *projections.Versions
+	ProjectionRows      *projections.Rows
+	ProjectionSnapshots *projections.Snapshots
+	ProjectionTargets   *projections.Targets
+	Subscriptions       *subscriptions.Store
+	Webhooks            *subscriptions.Webhooks
+	Publishers          *subscriptions.Publishers
+	Leases              *leases.Store
 
-	leases  *leases.Store
+	db      *pg.Database
 	closing sync.Once
 }
 
+// Chains is what a verification reads: the audit of partitions with their heads, and the
+// directory that lists them.
+type Chains struct {
+	*eventlog.Audit
+	*directory.Store
+	events *eventlog.Reader
+}
+
+// Head is that of the reader.
+func (c Chains) Head(ctx context.Context, p event.PartitionID) (ports.Head, error) {
+	return c.events.Head(ctx, p)
+}
+
+// Chains gives what a verification reads.
+func (d *Database) Chains() Chains { return Chains{d.Audit, d.Directory, d.Events} }
+
+// Pool is the pool of reads, for read models that modules keep in this database.
+func (d *Database) Pool() *pgxpool.Pool { return d.db.Reads }
+
+// Ping reports whether the database answers.
+func (d *Database) Ping(ctx context.Context) error { return d.db.Ping(ctx) }
+
 // Open connects to a migrated database and starts the append engine. Faults:
 // store.dsn_invalid, store.unavailable.
-func Open(ctx context.Context, c Config) (*Store, error) {
+func Open(ctx context.Context, c Config) (*Database, error) {
 	c = c.withDefaults()
 	db, err := pg.Open(ctx, pg.Config{
 		DSN: c.DSN, ListenDSN: c.ListenDSN, ReadPoolSize: c.ReadPoolSize, ListenCheck: c.ListenCheck, MaxClockSkew: c.MaxClockSkew,
@@ -212,39 +217,36 @@ func Open(ctx context.Context, c Config) (*Store, error) {
 	events := eventlog.NewReader(db)
 	checkpoints := projections.New(db, events)
 	directory := directory.New(db, c.PhysicalPartitions)
-	return &Store{
-		Database:            db,
-		Engine:              engine,
-		eventReader:         events,
-		eventAudit:          eventlog.NewAudit(db, events),
-		personalRecords:     eventlog.NewPersonalRecords(db, events),
-		streamSnapshots:     streams.NewSnapshots(db),
-		intentStore:         intents.New(db, directory),
-		registryStore:       registry.New(db),
-		directoryStore:      directory,
-		projectionWork:      checkpoints,
-		projectionVersions:  projections.NewVersions(checkpoints),
-		projectionRows:      projections.NewRows(checkpoints),
-		projectionSnapshots: projections.NewSnapshots(checkpoints),
-		projectionTargets:   projections.NewTargets(checkpoints),
-		subscriptionStore:   subscriptions.New(db, events),
-		webhookStore:        subscriptions.NewWebhooks(db),
-		publisherStore:      subscriptions.NewPublishers(db),
-		leases:              leases.New(db),
+	return &Database{
+		Appender:            engine,
+		Events:              events,
+		Audit:               eventlog.NewAudit(db, events),
+		PersonalRecords:     eventlog.NewPersonalRecords(db, events),
+		Snapshots:           streams.NewSnapshots(db),
+		Intents:             intents.New(db, directory),
+		Registry:            registry.New(db),
+		Directory:           directory,
+		Projections:         checkpoints,
+		ProjectionVersions:  projections.NewVersions(checkpoints),
+		ProjectionRows:      projections.NewRows(checkpoints),
+		ProjectionSnapshots: projections.NewSnapshots(checkpoints),
+		ProjectionTargets:   projections.NewTargets(checkpoints),
+		Subscriptions:       subscriptions.New(db, events),
+		Webhooks:            subscriptions.NewWebhooks(db),
+		Publishers:          subscriptions.NewPublishers(db),
+		Leases:              leases.New(db),
+		db:                  db,
 	}, nil
 }
 
 // Close answers the appends that are queued, then ends all connections. New appends are
 // refused from the moment it is called.
-func (s *Store) Close() {
-	s.closing.Do(func() {
-		s.Engine.Close()
-		s.Database.Close()
+func (d *Database) Close() {
+	d.closing.Do(func() {
+		d.Appender.Close()
+		d.db.Close()
 	})
 }
-
-// Leases gives the leases on work, which are not those on keys.
-func (s *Store) Leases() *leases.Store { return s.leases }
 
 // noMetrics observes nothing.
 type noMetrics struct{}
