@@ -77,10 +77,9 @@ type request struct {
 
 // Call is what the options of one call ask for.
 type Call struct {
-	Replayed   *bool            // receives whether the server knew the idempotency key
-	Document   *json.RawMessage // receives the answer as the server wrote it
-	Body       json.RawMessage  // is sent in place of the typed body; nil: the typed one
-	Repeatable bool             // the request is sent again after a broken connection
+	Replayed *bool            // receives whether the server knew the idempotency key
+	Document *json.RawMessage // receives the answer as the server wrote it
+	Body     json.RawMessage  // is sent in place of the typed body; nil: the typed one
 }
 
 // An Option changes how one call is sent, or observes its answer.
@@ -97,11 +96,6 @@ func Document(to *json.RawMessage) Option { return func(c *Call) { c.Document = 
 // WithBody sends a document of the caller as it is in place of the typed body, so
 // that the server judges members that this version does not know.
 func WithBody(document json.RawMessage) Option { return func(c *Call) { c.Body = document } }
-
-// Repeatable allows sending the request again after a broken connection, because
-// sending it twice takes effect once. Reads and requests with an idempotency key
-// are repeatable without it.
-func Repeatable() Option { return func(c *Call) { c.Repeatable = true } }
 
 // ReadModel asks a read model that the generated methods do not know, such as one of
 // a module of the caller's own, by its path, "stock/items", and decodes the report
@@ -203,7 +197,7 @@ func decode(answer []byte, out any) error {
 // mayRepeat reports whether sending again is safe. An answer that the server is
 // unavailable means that nothing was written; a broken connection does not.
 func (r request) mayRepeat(f *fault.Error) bool {
-	return r.repeatable || r.Repeatable || f.Code != codeUnreachable
+	return r.repeatable || f.Code != codeUnreachable
 }
 
 const codeUnreachable = "client.server_unreachable"

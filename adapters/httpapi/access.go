@@ -9,11 +9,24 @@ import (
 
 	"github.com/labstack/echo/v4"
 
+	"github.com/erpbackbone/backbone/application/module"
 	"github.com/erpbackbone/backbone/application/pipeline"
 	"github.com/erpbackbone/backbone/application/tenancy"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/ports"
 )
+
+// Access authenticates and authorizes callers, and resolves legal entities:
+// tenancy.Service.
+type Access interface {
+	Authenticate(ctx context.Context, token string) (ports.Principal, error)
+	Authorize(ctx context.Context, p ports.Principal, a tenancy.Action) error
+	LegalEntity(ctx context.Context, tenantID, code string) (ports.LegalEntity, error)
+	LegalEntities(ctx context.Context, tenantID string) ([]ports.LegalEntity, error)
+	CreateLegalEntity(ctx context.Context, le ports.LegalEntity) (ports.LegalEntity, error)
+	// Reader returns the classes of personal data that the principal may read.
+	Reader(ctx context.Context, p ports.Principal) (module.Reader, error)
+}
 
 // rawParameter asks for events as they are stored.
 const rawParameter = "raw"

@@ -23,8 +23,6 @@ var customProjectionHandlers = handlers{
 	"getProjectionRows": (*Server).getProjectionRows,
 }
 
-const actionDefineProjections = "projections.define"
-
 // CustomProjections manages projections that tenants define: custom.Service.
 type CustomProjections interface {
 	Create(ctx context.Context, c custom.Creation) (projection.Projection, custom.Trial, error)

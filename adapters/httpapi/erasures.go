@@ -12,7 +12,26 @@ import (
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/domain/shredding"
+	"github.com/erpbackbone/backbone/ports"
 )
+
+// Erasures erases personal data and keeps legal holds: erasure.Service. It covers only
+// what the caller may see.
+type Erasures interface {
+	Request(ctx context.Context, p ports.Principal, r erasure.NewRequest) (erasure.Status, error)
+	// Approve takes the scope of the preview that the approver saw, and fails with
+	// erasure.scope_changed if the scope has changed. "" approves the present scope.
+	Approve(ctx context.Context, p ports.Principal, id event.ID, scope string) (erasure.Status, error)
+	Reject(ctx context.Context, p ports.Principal, id event.ID, reason string) (erasure.Status, error)
+	Withdraw(ctx context.Context, p ports.Principal, id event.ID, reason string) (erasure.Status, error)
+	Get(ctx context.Context, p ports.Principal, id event.ID) (erasure.Status, error)
+	List(ctx context.Context, p ports.Principal, states []string, limit int) ([]erasure.Status, error)
+	// Certificate returns the file's bytes; erasure.not_completed before it is complete.
+	Certificate(ctx context.Context, p ports.Principal, id event.ID) ([]byte, error)
+	PlaceHold(ctx context.Context, p ports.Principal, h erasure.NewHold) ([]erasure.Hold, error)
+	ReleaseHold(ctx context.Context, p ports.Principal, id event.ID) (erasure.Hold, error)
+	Holds(ctx context.Context, p ports.Principal, subject string) ([]erasure.Hold, error)
+}
 
 var erasureHandlers = handlers{
 	"requestErasure":         withBody((*Server).requestErasure),

@@ -7,10 +7,29 @@ import (
 	"strconv"
 
 	"github.com/erpbackbone/backbone/adapters/httpapi/internal/api"
+	"github.com/erpbackbone/backbone/application/query"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/ports"
 )
+
+// Upcasts converts events to the newest schema version of their type:
+// upcasting.Service.
+type Upcasts interface {
+	UpcastForDisplay(ctx context.Context, events []event.Recorded) ([]event.Recorded, error)
+}
+
+// Events reads the log: query.Service.
+type Events interface {
+	ByID(ctx context.Context, le ports.LegalEntity, id event.ID) (event.Recorded, error)
+	Events(ctx context.Context, sel query.Selection) (query.Page, error)
+	Stream(ctx context.Context, q query.StreamQuery) (query.StreamPage, error)
+	Feed(ctx context.Context, q query.FeedQuery) (query.Page, error)
+	Lineage(ctx context.Context, le ports.LegalEntity, readableCodes []string, id event.ID) (query.Lineage, error)
+	Descendants(ctx context.Context, le ports.LegalEntity, readableCodes []string, id event.ID, limit int) (query.Descendants, error)
+	Process(ctx context.Context, tenantID string, readableCodes []string, correlationID string, limit int) (query.Process, error)
+	Match(ctx context.Context, q query.MatchQuery) (query.MatchPage, error)
+}
 
 var eventHandlers = handlers{
 	"listEvents": (*Server).listEvents,

@@ -32,7 +32,7 @@ import (
 	"github.com/erpbackbone/backbone/application/pipeline"
 	"github.com/erpbackbone/backbone/application/query"
 	"github.com/erpbackbone/backbone/application/registry"
-	streams "github.com/erpbackbone/backbone/application/streams"
+	"github.com/erpbackbone/backbone/application/streams"
 	"github.com/erpbackbone/backbone/application/subscriptions"
 	"github.com/erpbackbone/backbone/application/tenancy"
 	"github.com/erpbackbone/backbone/configs"

@@ -14,6 +14,14 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
+// Intents is the intent pipeline: pipeline.Service.
+type Intents interface {
+	Submit(ctx context.Context, caller pipeline.Caller, req pipeline.Request) (pipeline.Outcome, error)
+	Get(ctx context.Context, le ports.LegalEntity, id event.ID) (intent.Intent, pipeline.Outcome, error)
+	Approve(ctx context.Context, approver pipeline.Caller, d pipeline.Decision) (pipeline.Outcome, error)
+	Reject(ctx context.Context, approver pipeline.Caller, d pipeline.Decision) (pipeline.Outcome, error)
+}
+
 var intentHandlers = handlers{
 	"submitIntent":  withBody((*Server).submitIntent),
 	"getIntent":     (*Server).getIntent,

@@ -13,6 +13,13 @@ import (
 	"github.com/erpbackbone/backbone/domain/shredding"
 )
 
+// Personal opens sealed personal values: vault.Vault.
+type Personal interface {
+	// Open replaces the sealed values of all documents for the reader; on an error no
+	// document is changed. See module.Opener.
+	Open(ctx context.Context, documents []module.SealedDocument, r module.Reader) error
+}
+
 // maskAll implements Personal without keys: every personal value is masked.
 type maskAll struct{}
 

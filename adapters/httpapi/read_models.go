@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"maps"
 	"net/http"
@@ -16,6 +17,11 @@ import (
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/ports"
 )
+
+// Reports answers read models: query.Reports.
+type Reports interface {
+	Query(ctx context.Context, q query.ReportQuery) (ports.Report, error)
+}
 
 // readModel is a declared read model and where it is served.
 type readModel struct {

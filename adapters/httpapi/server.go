@@ -14,6 +14,7 @@ import (
 	"go.opentelemetry.io/contrib/instrumentation/github.com/labstack/echo/otelecho"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/erpbackbone/backbone/application/module"
 	"github.com/erpbackbone/backbone/domain/jsondoc"
 )
 
@@ -223,3 +224,21 @@ func (l Limits) eventLimits() jsondoc.Limits {
 	d.Bytes, d.Depth, d.Nodes = l.EventBytes, l.Depth, l.EventNodes
 	return d
 }
+
+// Catalog holds the declarations of the modules: module.Catalog.
+type Catalog interface {
+	ReadModels() map[string]module.ReadModel
+	IntentTypes() []module.IntentType
+	Owner(eventType string) string
+}
+
+// Metrics observes requests. It is called on the hot path and must not block.
+type Metrics interface {
+	// ObserveRequest reports an answered request. The route is a pattern, "unmatched"
+	// if there is none.
+	ObserveRequest(method, route string, status int, duration time.Duration)
+}
+
+type discardMetrics struct{}
+
+func (discardMetrics) ObserveRequest(string, string, int, time.Duration) {}

@@ -10,7 +10,7 @@ import (
 
 	"github.com/erpbackbone/backbone/adapters/httpapi/internal/api"
 	"github.com/erpbackbone/backbone/application/query"
-	streams "github.com/erpbackbone/backbone/application/streams"
+	"github.com/erpbackbone/backbone/application/streams"
 	"github.com/erpbackbone/backbone/application/tenancy"
 	"github.com/erpbackbone/backbone/domain/concurrency"
 	"github.com/erpbackbone/backbone/domain/event"
@@ -18,6 +18,13 @@ import (
 	"github.com/erpbackbone/backbone/domain/stream"
 	"github.com/erpbackbone/backbone/ports"
 )
+
+// Streams deletes streams and keeps their metadata: streams.Service.
+type Streams interface {
+	Delete(ctx context.Context, c streams.Change, forGood bool) (streams.Outcome, error)
+	SetMetadata(ctx context.Context, c streams.Change, m stream.Metadata) (streams.Outcome, error)
+	Status(ctx context.Context, le ports.LegalEntity, id event.StreamID, roles []string) (streams.Status, error)
+}
 
 var streamHandlers = handlers{
 	"readStream":        (*Server).readStream,
