@@ -14,6 +14,7 @@ import (
 //go:embed schema/*.json policy/*.rego
 var files embed.FS
 
+// Names that the adapters use.
 const (
 	EventAdded   = "skeleton.item.added"
 	EventRemoved = "skeleton.item.removed"
