@@ -6,8 +6,10 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -46,12 +48,34 @@ type node struct {
 	sent    *statementCounter // to PostgreSQL
 }
 
-// statementCounter counts statements.
-type statementCounter struct{ statements atomic.Int64 }
+// statementCounter counts statements, and each by its name or its first words.
+type statementCounter struct {
+	statements atomic.Int64
+	mu         sync.Mutex
+	byName     map[string]int64
+}
+
+func (s *statementCounter) count(sql string) {
+	s.statements.Add(1)
+	name, _, _ := strings.Cut(strings.TrimPrefix(sql, "-- name: "), "\n")
+	name = strings.TrimRight(name[:min(len(name), 48)], " ")
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.byName == nil {
+		s.byName = map[string]int64{}
+	}
+	s.byName[name]++
+}
+
+func (s *statementCounter) names() map[string]int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return maps.Clone(s.byName)
+}
 
 // TraceQueryStart implements pgx.QueryTracer.
-func (s *statementCounter) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
-	s.statements.Add(1)
+func (s *statementCounter) TraceQueryStart(ctx context.Context, _ *pgx.Conn, d pgx.TraceQueryStartData) context.Context {
+	s.count(d.SQL)
 	return ctx
 }
 
@@ -64,8 +88,8 @@ func (*statementCounter) TraceBatchStart(ctx context.Context, _ *pgx.Conn, _ pgx
 }
 
 // TraceBatchQuery implements pgx.BatchTracer.
-func (s *statementCounter) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatchQueryData) {
-	s.statements.Add(1)
+func (s *statementCounter) TraceBatchQuery(_ context.Context, _ *pgx.Conn, d pgx.TraceBatchQueryData) {
+	s.count(d.SQL)
 }
 
 // TraceBatchEnd implements pgx.BatchTracer.
