@@ -130,7 +130,7 @@ func pointerAt(raw []byte, offset int64) string {
 		for _, l := range path {
 			b.WriteByte('/')
 			if l.object {
-				b.WriteString(pointerEscapes.Replace(l.name))
+				b.WriteString(jsondoc.EscapeToken(l.name))
 			} else {
 				b.WriteString(strconv.Itoa(l.index))
 			}
@@ -169,8 +169,6 @@ func pointerAt(raw []byte, offset int64) string {
 		}
 	}
 }
-
-var pointerEscapes = strings.NewReplacer("~", "~0", "/", "~1")
 
 // missingMember refuses a body that lacks a member.
 func missingMember(pointer string) error {

@@ -6,6 +6,8 @@ import (
 	"regexp"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/erpbackbone/backbone/domain/jsondoc"
 )
 
 // node is a schema of the common keywords, compiled for the evaluator in scan.go.
@@ -116,7 +118,7 @@ func (b *builder) keyword(n *node, s map[string]any, k string, v any, at string)
 		inner, _ := v.(map[string]any)
 		for name := range inner {
 			m := n.member(name)
-			m.schema, m.declared = b.build(at+"/properties/"+escape(name)), true
+			m.schema, m.declared = b.build(at+"/properties/"+jsondoc.EscapeToken(name)), true
 			n.members[name] = m
 		}
 	case "required":

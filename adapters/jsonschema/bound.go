@@ -1,6 +1,10 @@
 package jsonschema
 
-import "strconv"
+import (
+	"strconv"
+
+	"github.com/erpbackbone/backbone/domain/jsondoc"
+)
 
 func itoa(i int) string { return strconv.Itoa(i) }
 
@@ -62,7 +66,7 @@ func (c *cleaned) step(at string, s any) step {
 		inner, _ := m[k].(map[string]any)
 		for name, v := range inner {
 			if _, isNames := v.([]any); !isNames {
-				out = append(out, at+"/"+k+"/"+escape(name))
+				out = append(out, at+"/"+k+"/"+jsondoc.EscapeToken(name))
 			}
 		}
 		return out

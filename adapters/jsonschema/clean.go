@@ -7,6 +7,8 @@ import (
 	"slices"
 	"sort"
 	"strings"
+
+	"github.com/erpbackbone/backbone/domain/jsondoc"
 )
 
 // cleaned is a schema of which nothing is left but keywords that the drafts
@@ -95,7 +97,7 @@ func (c *cleaned) schema(v any, at string, depth int) (any, error) {
 	}
 	for _, k := range laterDrafts {
 		if _, ok := in[k]; ok {
-			return nil, refuse(at+"/"+escape(k), "uses a keyword of a later draft; use drafts 4, 6 or 7")
+			return nil, refuse(at+"/"+jsondoc.EscapeToken(k), "uses a keyword of a later draft; use drafts 4, 6 or 7")
 		}
 	}
 	if ref, ok := in["$ref"]; ok {
@@ -275,11 +277,11 @@ func (c *cleaned) mapped(in, out map[string]any, k, at string, one func(any, str
 	}
 	members, ok := x.(map[string]any)
 	if !ok {
-		return refuse(at+"/"+escape(k), "must have an object here")
+		return refuse(at+"/"+jsondoc.EscapeToken(k), "must have an object here")
 	}
 	kept := make(map[string]any, len(members))
 	for name, v := range members {
-		where := at + "/" + escape(k) + "/" + escape(name)
+		where := at + "/" + jsondoc.EscapeToken(k) + "/" + jsondoc.EscapeToken(name)
 		if k == "patternProperties" {
 			c.patternProperties = true
 			if err := c.pattern(name, where); err != nil {

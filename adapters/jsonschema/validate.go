@@ -8,6 +8,7 @@ import (
 	"github.com/xeipuuv/gojsonschema"
 
 	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/jsondoc"
 )
 
 // schema implements ports.Schema. It is immutable and safe for concurrent use.
@@ -142,22 +143,17 @@ func pointerOf(e gojsonschema.ResultError) string {
 	names := strings.Split(e.Context().String(separator), separator)
 	for _, name := range names[1:] { // [0] is the root
 		b.WriteByte('/')
-		b.WriteString(escape(name))
+		b.WriteString(jsondoc.EscapeToken(name))
 	}
 	switch e.(type) {
 	case *gojsonschema.RequiredError, *gojsonschema.AdditionalPropertyNotAllowedError, *gojsonschema.InvalidPropertyNameError:
 		if name, ok := e.Details()["property"].(string); ok {
 			b.WriteByte('/')
-			b.WriteString(escape(name))
+			b.WriteString(jsondoc.EscapeToken(name))
 		}
 	}
 	return b.String()
 }
-
-var pointerEscaper = strings.NewReplacer("~", "~0", "/", "~1")
-
-// escape writes one name of a pointer as RFC 6901 asks.
-func escape(name string) string { return pointerEscaper.Replace(name) }
 
 func violation(pointer, keyword string) fault.Violation {
 	return fault.Violation{Field: pointer, Code: "schema." + keyword, Detail: sentences[keyword]}

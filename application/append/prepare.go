@@ -304,10 +304,8 @@ func checkNamedIdentifier(field, name, value string) error {
 	if err := checkIdentifier(field, name); err != nil {
 		return err
 	}
-	return checkIdentifier(field+"/"+escapeToken.Replace(name), value)
+	return checkIdentifier(field+"/"+jsondoc.EscapeToken(name), value)
 }
-
-var escapeToken = strings.NewReplacer("~", "~0", "/", "~1")
 
 // checkCustomScopes checks that custom scopes are an object of identifiers.
 func checkCustomScopes(custom json.RawMessage) error {

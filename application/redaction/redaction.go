@@ -78,7 +78,7 @@ func (s *Service) Request(ctx context.Context, le ports.LegalEntity, id event.ID
 	}
 	for _, p := range pointers {
 		for token := range strings.SplitSeq(p, "/") {
-			if kind := shredding.PersonalPattern(unescapeToken.Replace(token)); kind != "" {
+			if kind := shredding.PersonalPattern(jsondoc.UnescapeToken(token)); kind != "" {
 				return ports.RedactionRequest{}, fault.New(fault.Invalid, "redaction.pointer_personal",
 					"the name of a member on a pointer looks like personal data itself (%s), and pointers are kept for ever; redact the whole object around it", kind)
 			}
@@ -91,8 +91,6 @@ func (s *Service) Request(ctx context.Context, le ports.LegalEntity, id event.ID
 		ID: s.config.IDs.NewID(s.config.Clock.Now()), Partition: le.Partition, Sequence: e.Sequence, Pointers: pointers, Reason: reason, RequestedBy: person,
 	})
 }
-
-var unescapeToken = strings.NewReplacer("~1", "/", "~0", "~")
 
 // Approve is the second person's word.
 func (s *Service) Approve(ctx context.Context, le ports.LegalEntity, id event.ID, person string) (ports.RedactionRequest, error) {

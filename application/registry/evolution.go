@@ -10,6 +10,7 @@ import (
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/eventtype"
 	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/jsondoc"
 )
 
 // Verdict is what registering would come to.
@@ -272,7 +273,7 @@ func lookUp(v any, pointer string) (any, bool) {
 		if !ok {
 			return nil, false // defaults stand in members, which no list holds directly
 		}
-		if v, ok = inner[strings.ReplaceAll(strings.ReplaceAll(token, "~1", "/"), "~0", "~")]; !ok {
+		if v, ok = inner[jsondoc.UnescapeToken(token)]; !ok {
 			return nil, false
 		}
 	}

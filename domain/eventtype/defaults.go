@@ -130,7 +130,7 @@ func (d Defaults) members(n node, words, v map[string]any, pointer string, depth
 		if !known {
 			continue
 		}
-		if !d.look(n.child(s, "properties", name), v[name], pointer+"/"+pointerToken(name), depth+1, all) {
+		if !d.look(n.child(s, "properties", name), v[name], pointer+"/"+jsondoc.EscapeToken(name), depth+1, all) {
 			return false
 		}
 	}

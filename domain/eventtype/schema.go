@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/erpbackbone/backbone/domain/jsondoc"
 )
 
 // Bounds of one comparison. What is not decided within them counts as different.
@@ -73,15 +75,11 @@ func (n node) child(v any, path ...string) node {
 	at := n.at
 	if at != "?" {
 		for _, p := range path {
-			at += "/" + pointerToken(p)
+			at += "/" + jsondoc.EscapeToken(p)
 		}
 	}
 	return node{n.doc, at, v}
 }
-
-var pointerEscapes = strings.NewReplacer("~", "~0", "/", "~1")
-
-func pointerToken(name string) string { return pointerEscapes.Replace(name) }
 
 // resolve follows references to the schema they lead to. ok is false where a
 // reference leads nowhere, outside or in a circle.
@@ -121,7 +119,7 @@ func (d *document) find(fragment string) (node, bool) {
 	}
 	v := d.root
 	for _, token := range strings.Split(pointer[1:], "/") {
-		token = strings.ReplaceAll(strings.ReplaceAll(token, "~1", "/"), "~0", "~")
+		token = jsondoc.UnescapeToken(token)
 		switch inner := v.(type) {
 		case map[string]any:
 			next, ok := inner[token]

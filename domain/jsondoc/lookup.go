@@ -66,7 +66,7 @@ func Locate(raw []byte, pointer string) (start, end int, found bool, err error) 
 		switch {
 		case w.at('{'):
 			if strings.IndexByte(token, '~') >= 0 {
-				token = unescapeToken.Replace(token)
+				token = UnescapeToken(token)
 			}
 			at, found, err = w.member(token)
 		case w.at('['):
@@ -402,8 +402,6 @@ func hex(b []byte) (r rune, ok bool) {
 	}
 	return r, true
 }
-
-var unescapeToken = strings.NewReplacer("~1", "/", "~0", "~")
 
 // appendToken adds a name as written, without quotes, as a token of a pointer.
 func appendToken(dst, written []byte) []byte {

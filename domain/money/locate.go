@@ -4,7 +4,8 @@ import (
 	"bytes"
 	"encoding/json"
 	"strconv"
-	"strings"
+
+	"github.com/erpbackbone/backbone/domain/jsondoc"
 )
 
 // Locate finds the first number of a JSON document that is not written as an amount
@@ -38,7 +39,7 @@ func locate(decoder *json.Decoder, path string) (found string, ok bool) {
 				}
 				name, _ = key.(string)
 			}
-			if found, ok := locate(decoder, path+"/"+strings.NewReplacer("~", "~0", "/", "~1").Replace(name)); !ok {
+			if found, ok := locate(decoder, path+"/"+jsondoc.EscapeToken(name)); !ok {
 				return found, false
 			}
 		}

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/erpbackbone/backbone/domain/jsondoc"
 )
 
 // schemaBudget bounds the work on one schema: definitions that use one another
@@ -21,8 +23,6 @@ type schema struct {
 	known     map[string]any
 	recursive map[string]bool
 }
-
-var unescapeToken = strings.NewReplacer("~1", "/", "~0", "~")
 
 func parseSchema(raw []byte) (*schema, bool) {
 	s := &schema{budget: schemaBudget, known: map[string]any{}, recursive: map[string]bool{}}
@@ -53,7 +53,7 @@ func (s *schema) at(place string) (v any) {
 	defer func() { s.known[place] = v }()
 	v = s.root
 	for _, token := range strings.Split(place, "/")[1:] {
-		token = unescapeToken.Replace(token)
+		token = jsondoc.UnescapeToken(token)
 		switch t := v.(type) {
 		case map[string]any:
 			v = t[token]

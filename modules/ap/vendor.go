@@ -4,11 +4,11 @@ import (
 	"context"
 	"fmt"
 	"regexp"
-	"strings"
 
 	"github.com/erpbackbone/backbone/application/module"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/jsondoc"
 	"github.com/erpbackbone/backbone/domain/money"
 	"github.com/erpbackbone/backbone/modules/ap/contract"
 	"github.com/erpbackbone/backbone/modules/ap/domain"
@@ -206,7 +206,7 @@ func checkSettings(c *contract.SettingsChanged) error {
 		return err
 	}
 	for code, w := range c.WithholdingCodes {
-		if err := percent(w.Percent, "/withholding_codes/"+strings.ReplaceAll(code, "/", "~1")+"/percent"); err != nil {
+		if err := percent(w.Percent, "/withholding_codes/"+jsondoc.EscapeToken(code)+"/percent"); err != nil {
 			return err
 		}
 	}

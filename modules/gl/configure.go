@@ -8,6 +8,7 @@ import (
 	"github.com/erpbackbone/backbone/application/module"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/jsondoc"
 	"github.com/erpbackbone/backbone/domain/money"
 	"github.com/erpbackbone/backbone/modules/gl/contract"
 	"github.com/erpbackbone/backbone/modules/gl/domain"
@@ -52,16 +53,16 @@ func checkSettings(s domain.Settings, on event.Date) error {
 	for _, name := range slices.Sorted(maps.Keys(s.TaxGroups)) {
 		g := s.TaxGroups[name]
 		if err := money.CheckPercent(g.Rate); err != nil {
-			return withField(err, "/tax_groups/"+pointer(name)+"/rate")
+			return withField(err, "/tax_groups/"+jsondoc.EscapeToken(name)+"/rate")
 		}
 		if err := money.CheckPercent(g.RecoverablePercent); err != nil {
-			return withField(err, "/tax_groups/"+pointer(name)+"/recoverable_percent")
+			return withField(err, "/tax_groups/"+jsondoc.EscapeToken(name)+"/recoverable_percent")
 		}
 	}
 	for _, role := range slices.Sorted(maps.Keys(s.Limits)) {
 		if limit := s.Limits[role]; limit != nil {
 			if err := domain.CheckSideAmount(*limit, currency); err != nil {
-				return withField(err, "/limits/"+pointer(role))
+				return withField(err, "/limits/"+jsondoc.EscapeToken(role))
 			}
 		}
 	}

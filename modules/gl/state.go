@@ -42,7 +42,4 @@ func withField(err error, pointer string) error {
 	return err
 }
 
-// pointer escapes a member name for an RFC 6901 pointer.
-func pointer(name string) string { return strings.NewReplacer("~", "~0", "/", "~1").Replace(name) }
-
 func itoa(i int) string { return strconv.Itoa(i) }

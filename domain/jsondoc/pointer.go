@@ -1,0 +1,14 @@
+package jsondoc
+
+import "strings"
+
+var (
+	escapes   = strings.NewReplacer("~", "~0", "/", "~1")
+	unescapes = strings.NewReplacer("~1", "/", "~0", "~")
+)
+
+// EscapeToken gives a member's name as it stands in a JSON pointer (RFC 6901).
+func EscapeToken(name string) string { return escapes.Replace(name) }
+
+// UnescapeToken gives the member's name that a token of a JSON pointer stands for.
+func UnescapeToken(token string) string { return unescapes.Replace(token) }
