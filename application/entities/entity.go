@@ -1,5 +1,10 @@
-// Package entities answers what an entity is now, or was on a day as known at a moment,
-// by folding all events of a legal entity that refer to it.
+// Package entities computes the state of an entity: now, or as of an effective date and a
+// known_at time.
+//
+// Service folds all events of a legal entity that refer to the entity, starting from the
+// newest usable snapshot, and saves new snapshots in the background. Consistency chooses
+// between freshness and speed. The HTTP API calls it. It writes nothing but snapshots, and
+// personal values in a state stay sealed.
 package entities
 
 import (
@@ -15,20 +20,19 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// Consistency is how far an answer goes with the log.
+// Consistency is how current an answer has to be.
 type Consistency string
 
-// The levels, strongest first. Without a usable snapshot each of them folds the log,
-// so more may be reached than was asked for.
+// The levels, strongest first. Without a usable snapshot every level folds the log, so an
+// answer may be stronger than requested.
 const (
-	// Strong has every event that was committed before the read: the newest valid
-	// snapshot and all that came after it.
+	// Strong includes every event that was committed before the read.
 	Strong Consistency = "strong"
-	// Verified is right as of a sequence that the answer names: the newest snapshot, of
-	// which one look has shown that no later event takes effect before something in it,
-	// or what a read folded until its time was up.
+	// Verified is correct as of a sequence that the answer states: the newest snapshot, after
+	// one query has shown that no later event is back-dated before it, or the events that
+	// were folded before the time limit.
 	Verified Consistency = "verified"
-	// Eventual is the newest snapshot however old, without looking on.
+	// Eventual is the newest snapshot, however old, without a check.
 	Eventual Consistency = "eventual"
 )
 
@@ -50,7 +54,7 @@ const (
 	DefaultFoldTimeout   = 500 * time.Millisecond
 )
 
-// Log is what is read of the log.
+// Log is the part of the log's read side that folds need.
 type Log interface {
 	Events(ctx context.Context, q ports.EventQuery) ([]event.Recorded, error)
 	ports.EventSearcher
@@ -58,26 +62,26 @@ type Log interface {
 
 // Positions resolves moments to sequences.
 type Positions interface {
-	// ResolveKnownAt gives the last sequence that was recorded at a moment: an RFC 3339 time,
+	// ResolveKnownAt returns the last sequence recorded by knownAt: an RFC 3339 time,
 	// "seq:<n>", or "" for now. Faults: report.known_at_*, legal_entity.not_found.
 	ResolveKnownAt(ctx context.Context, p event.PartitionID, knownAt string) (event.Sequence, string, error)
 }
 
-// Folds finds how a type of entity is folded: module.Catalog.
+// Folds finds the fold of an entity type; module.Catalog implements it.
 type Folds interface {
 	EntityFold(entityType string) (module.EntityFold, bool)
 }
 
-// Background does work after an answer was given. It may drop it.
+// Background runs work after the answer. It may drop it.
 type Background interface {
-	// Do runs f unless something runs under the key already or too much is to be done.
+	// Do starts f unless a job with the same key is running or all workers are busy.
 	Do(key string, f func(ctx context.Context)) bool
 }
 
 // Observer watches reads.
 type Observer interface {
-	// EntityRead reports what an answer reached, how many events were folded for it,
-	// and that its time was up before the fold was complete.
+	// EntityRead reports the consistency that an answer has, the number of events folded, and
+	// whether the time limit ended the fold.
 	EntityRead(reached string, folded int, exhausted bool)
 }
 
@@ -90,13 +94,13 @@ type Config struct {
 	Background Background
 	Clock      ports.Clock
 	Logger     *slog.Logger // nil: no log
-	Observer   Observer     // nil: nobody watches
-	// ReadingID names how events of earlier versions are read; what was folded when it was
-	// another is folded anew. nil: they are read as they are stored.
+	Observer   Observer     // nil: none
+	// ReadingID identifies the current upcasting of events. A snapshot that was folded under
+	// another id is not used. nil: events are not upcast.
 	ReadingID     func() string
 	SnapshotEvery int           // a snapshot is taken when more events than this were folded beyond the newest; 0 is DefaultSnapshotEvery
 	FoldTimeout   time.Duration // for a fold; 0 is DefaultFoldTimeout
-	// Elapsed measures how long a read has taken; nil is the machine's clock.
+	// Elapsed measures the duration of a read; nil: time.Since.
 	Elapsed func(since time.Time) time.Duration
 }
 
@@ -195,8 +199,8 @@ func (s *Service) Read(ctx context.Context, q Query) (State, error) {
 	return out, nil
 }
 
-// mergeFold is the fold of types that have none of their own: the members of the
-// events' data, the later ones over the earlier.
+// mergeFold is the fold of types without a declared one: it merges the members of the events'
+// data, later events over earlier ones.
 var mergeFold = module.EntityFold{
 	Version: 1,
 	New:     func(string) any { return &map[string]json.RawMessage{} },
@@ -216,7 +220,7 @@ var mergeFold = module.EntityFold{
 	},
 }
 
-// foldOf is the declared fold of a type, or mergeFold.
+// foldOf is the declared fold of a type, else mergeFold.
 func (s *Service) foldOf(entityType string) entityFold {
 	of := entityFold{mergeFold, "members/" + strconv.Itoa(mergeFold.Version)}
 	if f, ok := s.Folds.EntityFold(entityType); ok {
@@ -228,7 +232,7 @@ func (s *Service) foldOf(entityType string) entityFold {
 	return of
 }
 
-// entityFold is a fold and the name that its snapshots bear.
+// entityFold is a fold and the name that identifies its snapshots.
 type entityFold struct {
 	module.EntityFold
 	name string

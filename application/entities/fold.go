@@ -13,20 +13,20 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// So many events are read at a time, and of so many bytes together.
+// foldPageEvents and foldPageBytes bound one read of the log.
 const (
 	foldPageEvents = 500
 	foldPageBytes  = 8 << 20
 )
 
-// entityRead is one Read.
+// entityRead is one call of Read.
 type entityRead struct {
 	service   *Service
 	query     Query
 	key       string
 	fold      entityFold
 	startedAt time.Time
-	known     event.Sequence // nothing after it is looked at
+	known     event.Sequence // later events are not read
 	head      event.Sequence
 
 	snapshots  []ports.EntitySnapshot // usable ones, newest first
@@ -35,8 +35,8 @@ type entityRead struct {
 	exhausted  bool
 }
 
-// headBound keeps what is committed during the read out of an answer about now, so
-// that it is one moment's.
+// headBound excludes events that are committed during a read of the current state, so that
+// the answer is consistent with one sequence.
 func (r *entityRead) headBound() event.Sequence {
 	if r.query.KnownAt == "" {
 		return r.known
@@ -44,7 +44,7 @@ func (r *entityRead) headBound() event.Sequence {
 	return 0
 }
 
-// foldProgress is how far a fold has come.
+// foldProgress is an intermediate state of a fold.
 type foldProgress struct {
 	state   any
 	base    *ports.EntitySnapshot
@@ -74,8 +74,8 @@ func (r *entityRead) read(ctx context.Context) (State, error) {
 		return State{}, err
 	}
 	if now := r.service.foldOf(r.query.Type); now.name != r.fold.name {
-		// Versions were registered meanwhile: what was folded before was read in one
-		// version, and what came after in another.
+		// A version was registered during the fold, so events before and after were upcast to
+		// different versions.
 		r.fold, r.snapshots, r.newestAsOf, r.exhausted = now, nil, 0, false
 		return r.read(ctx)
 	}
@@ -90,9 +90,8 @@ func (r *entityRead) read(ctx context.Context) (State, error) {
 	return out, err
 }
 
-// findSnapshots lists what may be the beginning of the answer: valid, of this fold,
-// and with nothing in it that the query does not want. A store that cannot tell is
-// like one without snapshots.
+// findSnapshots lists the snapshots that the fold may start from: not stale, of this fold, and
+// without events that the query excludes.
 func (r *entityRead) findSnapshots(ctx context.Context) error {
 	all, epoch, err := r.service.Snapshots.EntitySnapshots(ctx, r.query.LegalEntity.Partition, r.query.Type, r.query.ID)
 	if err != nil {
@@ -111,17 +110,18 @@ func (r *entityRead) findSnapshots(ctx context.Context) error {
 	return nil
 }
 
-// takeSnapshot takes the newest snapshot that is left; none is a beginning without events.
+// takeSnapshot removes the newest remaining snapshot and starts from it; without one it starts
+// from an empty state.
 func (r *entityRead) takeSnapshot(ctx context.Context) foldProgress {
 	for len(r.snapshots) > 0 {
 		s := r.snapshots[0]
 		r.snapshots = r.snapshots[1:]
 		state := r.fold.New(r.query.ID)
 		if !isObject(s.State) || json.Unmarshal(s.State, state) != nil {
-			// The cause may quote what is stored.
-			r.service.Logger.WarnContext(ctx, "a snapshot of an entity cannot be read and is not used; the next one takes its place",
+			// The cause is not logged, because it may quote the stored state.
+			r.service.Logger.WarnContext(ctx, "entity snapshot cannot be decoded and is not used; the next one replaces it",
 				"code", "snapshot.damaged", "entity_type", s.EntityType, "legal_entity", r.query.LegalEntity.Code, "as_of_sequence", uint64(s.AsOf))
-			r.newestAsOf = 0 // a sound one is wanted in its place
+			r.newestAsOf = 0 // so that this read saves a new one
 			continue
 		}
 		return foldProgress{state: state, base: &s, after: s.AsOf, version: s.Version, through: s.EffectiveThrough, count: s.EventCount}
@@ -136,8 +136,8 @@ func (r *entityRead) newestSnapshot(ctx context.Context) (foldProgress, bool) {
 	return p, p.base != nil
 }
 
-// dropBackDatedSnapshots drops snapshots that a later event takes effect before, with one look at
-// what came after each.
+// dropBackDatedSnapshots drops snapshots that a later event is back-dated before, with one
+// query per snapshot.
 func (r *entityRead) dropBackDatedSnapshots(ctx context.Context) error {
 	for len(r.snapshots) > 0 {
 		s := r.snapshots[0]
@@ -156,8 +156,8 @@ func (r *entityRead) dropBackDatedSnapshots(ctx context.Context) error {
 	return nil
 }
 
-// markSnapshotsStale settles an event that takes effect before something that was folded: the
-// snapshots that it came after are stale, here and in the store.
+// markSnapshotsStale handles a back-dated event: it drops the snapshots that lack the event
+// and include later effective dates, and marks them as stale in the store.
 func (r *entityRead) markSnapshotsStale(ctx context.Context, e *event.Recorded) {
 	kept := r.snapshots[:0:0]
 	r.newestAsOf = 0
@@ -169,14 +169,14 @@ func (r *entityRead) markSnapshotsStale(ctx context.Context, e *event.Recorded) 
 	}
 	r.snapshots = kept
 	if _, err := r.service.Snapshots.MarkEntitySnapshotsStale(ctx, r.query.LegalEntity.Partition, r.query.Type, r.query.ID, e.Sequence, e.EffectiveDate); err != nil {
-		r.service.Logger.WarnContext(ctx, "stale snapshots of an entity could not be marked; the next read does it again",
+		r.service.Logger.WarnContext(ctx, "stale entity snapshots could not be marked; the next read tries again",
 			"code", fault.CodeOf(err), "entity_type", r.query.Type, "legal_entity", r.query.LegalEntity.Code)
 	}
 }
 
-// foldLog folds what came after the newest usable snapshot. A back-dated event begins
-// again from an older one. When the time is up the fold ends where it is; a first page
-// is always folded, so that every read comes further than the one before it.
+// foldLog folds the events after the newest usable snapshot. A back-dated event restarts the
+// fold from an older snapshot. The time limit ends the fold early, but the first page is
+// always folded, so that every read makes progress.
 func (r *entityRead) foldLog(ctx context.Context) (foldProgress, error) {
 	p := r.takeSnapshot(ctx)
 	first := true
@@ -211,7 +211,7 @@ func (r *entityRead) foldLog(ctx context.Context) (foldProgress, error) {
 	return p, nil
 }
 
-// readPage reads on, unless the time is up.
+// readPage reads the next page; inTime is false if the time limit is reached.
 func (r *entityRead) readPage(ctx context.Context, after event.Sequence, first bool) (page ports.EventScan, inTime bool, err error) {
 	readCtx := ctx
 	if !first {
@@ -267,15 +267,15 @@ func (r *entityRead) buildState(p foldProgress, asOf event.Sequence, reached Con
 	}, nil
 }
 
-// saveSnapshot takes a snapshot after the answer, if enough was folded beyond the newest one.
-// What a day left out is no beginning of anything.
+// saveSnapshot saves a snapshot in the background if enough events were folded since the
+// newest one. A read with as_of is not saved, because its state lacks events.
 func (r *entityRead) saveSnapshot(p foldProgress, asOf event.Sequence, state json.RawMessage) {
 	if r.query.AsOf != nil || p.folded <= r.service.SnapshotEvery || asOf <= r.newestAsOf {
 		return
 	}
 	s, le := r.service, r.query.LegalEntity
 	if len(state) > snapshot.MaxBytes {
-		s.Logger.Warn("an entity's state is too large for a snapshot; every read folds all of it",
+		s.Logger.Warn("entity state exceeds the limit of snapshots; every read folds all events",
 			"entity_type", r.query.Type, "legal_entity", le.Code, "bytes", len(state), "limit", snapshot.MaxBytes)
 		return
 	}
@@ -286,7 +286,7 @@ func (r *entityRead) saveSnapshot(p foldProgress, asOf event.Sequence, state jso
 	epoch := r.epoch
 	s.Background.Do(fmt.Sprintf("entity %d %s", le.Partition, r.key), func(ctx context.Context) {
 		if _, err := s.Snapshots.SaveEntitySnapshot(ctx, taken, epoch); err != nil {
-			s.Logger.WarnContext(ctx, "a snapshot of an entity could not be saved; a later read takes it",
+			s.Logger.WarnContext(ctx, "entity snapshot could not be saved; a later read tries again",
 				"code", fault.CodeOf(err), "entity_type", taken.EntityType, "legal_entity", le.Code)
 		}
 	})

@@ -5,10 +5,10 @@ import (
 	"encoding/json"
 )
 
-// equalSchemas reports whether two documents are the same JSON Schema but for
-// x-not-pii, the reason why a member is no personal datum: it says something to
-// those who read the schema and changes nothing that the schema lets through, so a
-// reason may join a version that is stored without one. The stored document stays.
+// equalSchemas reports whether two JSON Schemas are equal apart from x-not-pii, the reason
+// why a member is not personal data. A reason documents the schema and does not change what
+// it accepts, so a module may add one to a version that is stored without it. The stored
+// document is not changed.
 func equalSchemas(a, b json.RawMessage) bool {
 	var x, y any
 	if !decodeKeepingNumbers(a, &x) || !decodeKeepingNumbers(b, &y) {
@@ -21,21 +21,21 @@ func equalSchemas(a, b json.RawMessage) bool {
 	return errA == nil && errB == nil && bytes.Equal(ca, cb)
 }
 
-// decodeKeepingNumbers keeps numbers as they are written.
+// decodeKeepingNumbers decodes a document without rounding its numbers.
 func decodeKeepingNumbers(document json.RawMessage, into *any) bool {
 	d := json.NewDecoder(bytes.NewReader(document))
 	d.UseNumber()
 	return d.Decode(into) == nil
 }
 
-// What may stand where a schema has a value that is no schema.
+// Keywords whose value is not itself a schema: a map from names to schemas, or plain values.
 var (
 	schemaMapKeywords = map[string]bool{"properties": true, "patternProperties": true, "definitions": true, "$defs": true, "dependencies": true}
 	valueKeywords     = map[string]bool{"enum": true, "const": true, "default": true, "examples": true}
 )
 
-// removeNotPIIReasons takes x-not-pii out of a decoded schema and those inside, not out
-// of the names and values that a schema speaks of.
+// removeNotPIIReasons removes x-not-pii from a decoded schema and its subschemas, but not from
+// property names and plain values.
 func removeNotPIIReasons(schema any) {
 	switch s := schema.(type) {
 	case []any:

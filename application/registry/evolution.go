@@ -13,34 +13,32 @@ import (
 	"github.com/erpbackbone/backbone/domain/jsondoc"
 )
 
-// Verdict is what registering would come to.
+// Verdict is the result that registering would have.
 type Verdict string
 
 // The verdicts.
 const (
 	VerdictNewType    Verdict = "new_type"    // the first version
 	VerdictNewVersion Verdict = "new_version" // the policy of schema evolution is met
-	VerdictUnchanged  Verdict = "unchanged"   // registered already, exactly so
+	VerdictUnchanged  Verdict = "unchanged"   // already registered with this content
 	VerdictRefused    Verdict = "refused"
 )
 
-// Assessment is what registering a version would find.
+// Assessment is the result of Check.
 type Assessment struct {
 	Verdict Verdict
-	// Findings are all the reasons for which it would be refused, those of Comparison
-	// among them.
+	// Findings are all reasons for a refusal, including those of Comparison.
 	Findings []fault.Violation
-	// Comparison is with the version before it, or with itself as it is stored; nil
-	// for the first version of a type.
+	// Comparison is with the previous version, or with the stored version of the same number;
+	// nil for the first version of a type.
 	Comparison *eventtype.Comparison
-	// Proof is how far stored events were looked at; nil if nothing is to be proven, or
-	// if there are findings without it.
+	// Proof is the progress of reading stored events; nil if nothing has to be proven, or if
+	// there are other findings.
 	Proof *module.ProofReport
 }
 
-// Check finds whatever registering would, and writes nothing. What is to be proven on
-// stored events takes several calls if there are many: each goes on with the token of
-// the one before.
+// Check runs all checks of Register and writes nothing. Proving a version on many stored
+// events takes several calls; each continues with the token of the previous one.
 func (r *Registry) Check(ctx context.Context, reg eventtype.Registration, p Proof) (Assessment, error) {
 	if err := r.Refresh(ctx); err != nil {
 		return Assessment{}, err
@@ -98,7 +96,7 @@ func (r *Registry) Check(ctx context.Context, reg eventtype.Registration, p Proo
 	return out, nil
 }
 
-// prependSchemaPointer makes a finding's pointer lead into the registration.
+// prependSchemaPointer makes a pointer into the schema relative to the registration.
 func prependSchemaPointer(err error) error {
 	f, ok := fault.As(err)
 	if !ok {
@@ -117,8 +115,8 @@ func (r *Registry) checkOwner(reg *eventtype.Registration) error {
 	return nil
 }
 
-// checkEvolution compares a version with the one before it and, if there is one already,
-// with the one after it. Faults event_type.incompatible and event_type.deprecated.
+// checkEvolution compares a version with the previous one and, if it exists, the next one.
+// Faults event_type.incompatible and event_type.deprecated.
 func (r *Registry) checkEvolution(now *snapshot, reg *eventtype.Registration) (*eventtype.Comparison, error) {
 	var before, after *eventtype.Registration
 	active := len(now.versions[reg.Type]) == 0
@@ -157,8 +155,7 @@ func (r *Registry) checkEvolution(now *snapshot, reg *eventtype.Registration) (*
 	return first, nil
 }
 
-// checkDefaults asks the validator whether the defaults that stand for members in
-// earlier events fit.
+// checkDefaults validates the defaults that fill members which earlier events lack.
 func (r *Registry) checkDefaults(reg *eventtype.Registration, c *eventtype.Comparison) error {
 	var found []fault.Violation
 	for _, d := range c.Differences {
@@ -171,7 +168,7 @@ func (r *Registry) checkDefaults(reg *eventtype.Registration, c *eventtype.Compa
 		}
 		schema, err := r.schemas.Compile(wrapped)
 		if err != nil {
-			continue // within its limits only as a part; the comparison has looked at it
+			continue // the part exceeds limits once it is wrapped; Compare has checked it
 		}
 		violations, err := schema.Validate(value)
 		if err == nil && len(violations) == 0 {
@@ -186,8 +183,8 @@ func (r *Registry) checkDefaults(reg *eventtype.Registration, c *eventtype.Compa
 		"a default does not fit its own schema, so nothing can stand for the member in earlier events; correct the default").WithViolations(found...)
 }
 
-// isolateSubschema makes a schema of which the member "value" is the part at a pointer, and a
-// document that has the part's default there.
+// isolateSubschema wraps the subschema at a pointer as the member "value" of a new schema,
+// and its default in a document of that schema.
 func isolateSubschema(schema json.RawMessage, pointer string) (wrapped, document json.RawMessage, ok bool) {
 	var decoded any
 	if !decodeKeepingNumbers(schema, &decoded) {
@@ -222,7 +219,7 @@ func isolateSubschema(schema json.RawMessage, pointer string) (wrapped, document
 
 const wholeSchemaRef = "#/definitions/whole"
 
-// rebaseReferences makes references lead to the same places one level further in.
+// rebaseReferences rewrites local references for a schema that was moved into definitions.
 func rebaseReferences(v any) {
 	switch inner := v.(type) {
 	case map[string]any:
@@ -244,7 +241,7 @@ var fragmentEscapes = strings.NewReplacer("%", "%25", " ", "%20", `"`, "%22", "#
 
 func escapeFragment(pointer string) string { return fragmentEscapes.Replace(pointer) }
 
-// defaultAt follows a pointer, and a reference at its end.
+// defaultAt finds the default of the subschema at a pointer, following references.
 func defaultAt(root map[string]any, pointer string) (any, bool) {
 	for range 64 {
 		v, ok := lookUp(root, pointer)
@@ -271,7 +268,7 @@ func lookUp(v any, pointer string) (any, bool) {
 	for _, token := range strings.Split(pointer[1:], "/") {
 		inner, ok := v.(map[string]any)
 		if !ok {
-			return nil, false // defaults stand in members, which no list holds directly
+			return nil, false // defaults belong to members, which are never in a list
 		}
 		if v, ok = inner[jsondoc.UnescapeToken(token)]; !ok {
 			return nil, false
@@ -280,7 +277,7 @@ func lookUp(v any, pointer string) (any, bool) {
 	return v, true
 }
 
-// equalRegistrations compares what was given, whatever the order of members.
+// equalRegistrations compares registrations regardless of the order of JSON members.
 func equalRegistrations(a, b eventtype.Registration) bool {
 	canonical := func(r eventtype.Registration) []byte {
 		for _, list := range []*[]string{&r.RequiredDimensions, &r.OptionalDimensions} {
@@ -318,8 +315,8 @@ func equalRegistrations(a, b eventtype.Registration) bool {
 	return x != nil && bytes.Equal(x, canonical(b))
 }
 
-// registerChecked stores a version that the policy was checked for against what the
-// store has at that moment.
+// registerChecked checks a version against the registry's current generation and stores it
+// under the condition that the generation has not changed; else it tries again.
 func (r *Registry) registerChecked(ctx context.Context, reg eventtype.Registration, p Proof) (eventtype.Registration, error) {
 	for attempt := 1; ; attempt++ {
 		if err := r.Refresh(ctx); err != nil {
@@ -327,7 +324,7 @@ func (r *Registry) registerChecked(ctx context.Context, reg eventtype.Registrati
 		}
 		now := r.snapshot.Load()
 		if now.versions[reg.Type][reg.SchemaVersion] != nil {
-			return r.store.RegisterEventType(ctx, reg) // says that it is there
+			return r.store.RegisterEventType(ctx, reg) // fails with event_type.duplicate
 		}
 		compared, err := r.checkEvolution(now, &reg)
 		if err != nil {
@@ -347,14 +344,13 @@ func (r *Registry) registerChecked(ctx context.Context, reg eventtype.Registrati
 	}
 }
 
-// Deprecate ends the appends of a version, or of all when it is 0. Its events stay as
-// they are, and readable. Again changes nothing. Built-in types cannot be
-// deprecated.
+// Deprecate refuses further appends of a version, or of all versions if it is 0. Stored
+// events stay readable. Repeating it changes nothing. Built-in types cannot be deprecated.
 func (r *Registry) Deprecate(ctx context.Context, name string, version uint32, by, reason string) ([]eventtype.Registration, error) {
 	return r.changeStatus(ctx, eventtype.Change{Action: eventtype.ActionDeprecated, Type: name, SchemaVersion: version, Actor: by, Reason: reason})
 }
 
-// Reactivate lets a version, or all when it is 0, take events again.
+// Reactivate allows appends of a deprecated version again, or of all versions if it is 0.
 func (r *Registry) Reactivate(ctx context.Context, name string, version uint32, by, reason string) ([]eventtype.Registration, error) {
 	return r.changeStatus(ctx, eventtype.Change{Action: eventtype.ActionReactivated, Type: name, SchemaVersion: version, Actor: by, Reason: reason})
 }
@@ -374,8 +370,8 @@ func (r *Registry) changeStatus(ctx context.Context, c eventtype.Change) ([]even
 	return r.Fetch(ctx, c.Type)
 }
 
-// FindUnregistered gives those of some types that nobody has registered; deprecated ones are
-// registered. The store is asked only for what this node has not heard of.
+// FindUnregistered returns the types that are not registered; deprecated types count as
+// registered. It refreshes only if a type is not in memory.
 func (r *Registry) FindUnregistered(ctx context.Context, types []string) ([]string, error) {
 	unknown := func() (out []string) {
 		known := r.snapshot.Load().versions

@@ -1,6 +1,10 @@
-// Package registry keeps the event types: registration with all its checks, and
-// lookup from memory. Every node reloads when the store's generation has grown,
-// at once when a lookup misses.
+// Package registry registers event types and looks them up.
+//
+// Registry keeps all registered versions in memory. Register and Check apply the policy
+// of schema evolution (eventtype.Compare) and prove upcasters on stored events; Lookup
+// serves the append service, Steps the upcasting. Every node reloads when the store's
+// generation has grown, and at once when a lookup misses. The HTTP API and the start of a
+// node call it. A registered version is never changed: only its active flag is.
 package registry
 
 import (
@@ -22,7 +26,7 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// Registry answers lookups and takes registrations.
+// Registry looks up, checks and registers event types.
 type Registry struct {
 	store   ports.EventTypes
 	schemas ports.SchemaCompiler
@@ -32,7 +36,7 @@ type Registry struct {
 	transforms ports.TransformCompiler // nil: no upcasters in jq
 	prover     module.Prover           // nil: only examples
 
-	refreshing chan struct{} // holds the one token of whoever refreshes; waiting for it ends with a context
+	refreshing chan struct{} // a lock around Refresh that can be waited for with a context
 	snapshot   atomic.Pointer[snapshot]
 }
 
@@ -47,7 +51,7 @@ type snapshot struct {
 	all        []eventtype.Registration
 }
 
-// New makes a registry that knows nothing until the first Refresh.
+// New makes a registry, which is empty until the first Refresh.
 func New(store ports.EventTypes, schemas ports.SchemaCompiler, catalog *module.Catalog, clock ports.Clock, options ...Option) *Registry {
 	r := &Registry{store: store, schemas: schemas, catalog: catalog, clock: clock, refreshing: make(chan struct{}, 1)}
 	for _, o := range options {
@@ -105,7 +109,7 @@ func (r *Registry) Fetch(ctx context.Context, name string) ([]eventtype.Registra
 	return out, nil
 }
 
-// List gives all registrations by type and version.
+// List lists all registrations by type and version.
 func (r *Registry) List(ctx context.Context) ([]eventtype.Registration, error) {
 	if err := r.Refresh(ctx); err != nil {
 		return nil, err
@@ -113,9 +117,9 @@ func (r *Registry) List(ctx context.Context) ([]eventtype.Registration, error) {
 	return r.snapshot.Load().all, nil
 }
 
-// Refresh reloads if the store has changed since the last time. One runs at a time:
-// whoever waited for another one finds what that has loaded, and loads only what is newer.
-// A caller whose context ends meanwhile is not held up by a store that is slow to answer.
+// Refresh reloads the registry if the store's generation has changed. One refresh runs at a
+// time; a caller that has waited for another one reloads only if there are newer changes.
+// Waiting ends with the caller's context.
 func (r *Registry) Refresh(ctx context.Context) error {
 	select {
 	case r.refreshing <- struct{}{}:
@@ -142,9 +146,8 @@ func (r *Registry) Refresh(ctx context.Context) error {
 	return nil
 }
 
-// ReadingID names how events of earlier versions are read, as far as this node has heard:
-// it changes with every type that gets a further version. What was folded under another
-// name is folded anew.
+// ReadingID identifies how this node upcasts events. It changes when a type gets a further
+// version; states that were folded under another id must be recomputed.
 func (r *Registry) ReadingID() string { return r.snapshot.Load().readingID }
 
 func (r *Registry) buildSnapshot(types []eventtype.Registration, generation int64) (*snapshot, error) {
@@ -158,7 +161,7 @@ func (r *Registry) buildSnapshot(types []eventtype.Registration, generation int6
 	for _, reg := range types {
 		t := &module.RegisteredType{Registration: reg, Checks: r.catalog.Checks(reg.Type, reg.SchemaVersion)}
 		if known := old.versions[reg.Type][reg.SchemaVersion]; known != nil {
-			// A registered version never changes them.
+			// A registered version never changes, so its compiled parts are reused.
 			t.Schema, t.Manifest, t.KeyClass, t.Defaults, t.Upcasts = known.Schema, known.Manifest, known.KeyClass, known.Defaults, known.Upcasts
 		} else {
 			if err := readManifest(t); err != nil {
@@ -202,7 +205,7 @@ func (r *Registry) buildSnapshot(types []eventtype.Registration, generation int6
 	return s, nil
 }
 
-// readManifest fills in what a registration says about personal data.
+// readManifest fills in the manifest and the key class of a registration.
 func readManifest(t *module.RegisteredType) error {
 	manifest, found := eventtype.Manifest(t.PIIFields)
 	if len(found) > 0 {
@@ -216,8 +219,8 @@ func readManifest(t *module.RegisteredType) error {
 	return nil
 }
 
-// Manifest implements module.Manifests. Versions that are not active count too: their
-// events stay readable.
+// Manifest implements module.Manifests. It also finds inactive versions, whose events stay
+// readable.
 func (r *Registry) Manifest(ctx context.Context, kind shredding.Kind, recordType string, version uint32) (*shredding.Manifest, error) {
 	if kind == shredding.KindIntent {
 		t, _ := r.catalog.Intent(recordType)
@@ -235,13 +238,13 @@ func (r *Registry) Manifest(ctx context.Context, kind shredding.Kind, recordType
 	return t.Manifest, nil
 }
 
-// Register checks and stores a new version. Types under a built-in module's
-// prefix cannot be registered from outside. What would let personal data be stored in
-// clear is refused (eventtype.Registration.CheckPersonal), and so is a version that
-// does not meet the policy of schema evolution: fault event_type.incompatible, see
-// eventtype.Compare. If it declares upcasters, or requires what earlier events lack, all
-// stored events of the type are looked at first: faults event_type.upcaster_failed and
-// event_type.proof_needed. A proof that Check gave spares all but the newest ones.
+// Register checks and stores a new version. It refuses types with a built-in module's
+// prefix, schemas under which personal data could be stored in clear
+// (eventtype.Registration.CheckPersonal), and versions that violate the policy of schema
+// evolution (event_type.incompatible, see eventtype.Compare). If the version declares
+// upcasters, or requires members that earlier events lack, all stored events of the type are
+// read first: faults event_type.upcaster_failed and event_type.proof_needed. With a proof
+// from Check only the events since that proof are read.
 func (r *Registry) Register(ctx context.Context, reg eventtype.Registration, by string, p Proof) (eventtype.Registration, error) {
 	if err := r.checkOwner(&reg); err != nil {
 		return eventtype.Registration{}, err
@@ -254,8 +257,8 @@ func (r *Registry) Register(ctx context.Context, reg eventtype.Registration, by 
 	})
 }
 
-// checkPersonal gives what a registration says wrongly about personal data together
-// with whatever else is wrong. A schema that does not compile is left for later.
+// checkPersonal reports errors in a registration's personal data together with its other
+// errors. A schema that does not compile is refused by a later check.
 func (r *Registry) checkPersonal(reg *eventtype.Registration) error {
 	if !r.isCompilable(reg.DataSchema) {
 		return nil
@@ -316,9 +319,9 @@ func checkExamples(schema ports.Schema, examples []json.RawMessage) error {
 		"an example does not fit its own schema; correct the example or the schema").WithViolations(found...)
 }
 
-// RegisterBuiltIn brings the modules' declared types into the store. A stored
-// version whose schema differs from the declared one, other than by a reason in
-// x-not-pii, or whose personal data do, is an error: a version is never rewritten.
+// RegisterBuiltIn registers the types that modules declare. It fails with
+// event_type.version_rewritten if a stored version differs from the declared one in its
+// schema, apart from reasons in x-not-pii, or in its personal data.
 func (r *Registry) RegisterBuiltIn(ctx context.Context) error {
 	if err := r.Refresh(ctx); err != nil {
 		return err
@@ -327,7 +330,7 @@ func (r *Registry) RegisterBuiltIn(ctx context.Context) error {
 		if r.snapshot.Load().versions[t.Type][t.SchemaVersion] == nil {
 			_, err := r.validateAndStore(ctx, t.Registration, "module:"+t.Module, r.store.RegisterEventType)
 			if fault.CodeOf(err) == "event_type.duplicate" {
-				err = r.Refresh(ctx) // another node was faster; its version is looked at below
+				err = r.Refresh(ctx) // another node registered it first; its version is compared below
 			}
 			if err != nil {
 				return fmt.Errorf("register %s: %w", t.Type, err)
@@ -357,8 +360,7 @@ func equalPersonalData(a, b *eventtype.Registration) bool {
 	})
 }
 
-// Run keeps the registry fresh until ctx ends. report is called with every
-// failed refresh.
+// Run refreshes the registry periodically until ctx ends and reports failed refreshes.
 func (r *Registry) Run(ctx context.Context, every time.Duration, report func(error)) {
 	tick := time.NewTicker(every)
 	defer tick.Stop()

@@ -19,16 +19,17 @@ import (
 // Option configures a registry.
 type Option func(*Registry)
 
-// WithTransforms lets versions declare upcasters in jq. Without it they are refused.
+// WithTransforms allows versions to declare upcasters in jq. Without it such versions are
+// refused.
 func WithTransforms(c ports.TransformCompiler) Option {
 	return func(r *Registry) { r.transforms = c }
 }
 
-// SetProver proves upcasters on what is stored before their version is registered. It is
-// set once, before the first registration. Without it examples alone are proven.
+// SetProver sets the prover that tries upcasters on stored events before their version is
+// registered. It is called once, before the first registration. Without it nothing is proven.
 func (r *Registry) SetProver(p module.Prover) { r.prover = p }
 
-// MaxProofDuration is how long one call looks at stored events.
+// MaxProofDuration bounds how long one call reads stored events.
 const MaxProofDuration = 10 * time.Second
 
 // Steps implements module.Versions.
@@ -43,10 +44,10 @@ func (r *Registry) HasVersion(eventType string, version uint32) bool {
 
 var _ module.Versions = (*Registry)(nil)
 
-// upcastSteps finds, for every version of a type, how its events are read: in the newest,
-// whether it takes events or not. A deprecated version still has its events, and nothing
-// leads them back: were the earlier ones not led to it, a fold would be of two shapes.
-// From each version it is one declared step that leads furthest, else the next version.
+// upcastSteps finds the steps from every version of a type to the newest version, active or
+// not. A deprecated newest version counts, because its events are never converted back:
+// otherwise a fold would see two shapes. From each version the declared step that leads
+// furthest is taken, else the step to the next version.
 func upcastSteps(versions map[uint32]*module.RegisteredType) map[uint32][]module.Step {
 	if len(versions) < 2 {
 		return nil
@@ -78,7 +79,7 @@ func nextStep(versions map[uint32]*module.RegisteredType, all []uint32, at uint3
 	return module.Step{To: versions[next]}
 }
 
-// readUpcasters fills in how data are lifted to a version.
+// readUpcasters compiles the upcasters of a version.
 func (r *Registry) readUpcasters(t *module.RegisteredType) error {
 	t.Defaults = eventtype.DefaultsOf(t.DataSchema)
 	t.Upcasts = map[uint32]module.UpcastStep{}
@@ -102,9 +103,9 @@ func (r *Registry) readUpcasters(t *module.RegisteredType) error {
 	return nil
 }
 
-// readStoredUpcasters is readUpcasters for a version that is registered. A program that
-// this release cannot compile, since another one accepted it, fails when it is needed:
-// all other types must be known in any case.
+// readStoredUpcasters is readUpcasters for a registered version. A program that this release
+// cannot compile, although another release accepted it, fails when it is used, so that all
+// other types still load.
 func (r *Registry) readStoredUpcasters(t *module.RegisteredType) {
 	if r.readUpcasters(t) == nil {
 		return
@@ -120,8 +121,8 @@ func (r *Registry) readStoredUpcasters(t *module.RegisteredType) {
 	}
 }
 
-// checkUpcasters wants the programs of a version to compile, and to lead from versions
-// that there are.
+// checkUpcasters checks that the programs of a version compile and convert from registered
+// versions.
 func (r *Registry) checkUpcasters(now *snapshot, reg *eventtype.Registration) error {
 	if len(reg.Upcasters) == 0 {
 		return nil
@@ -146,9 +147,9 @@ func (r *Registry) checkUpcasters(now *snapshot, reg *eventtype.Registration) er
 	return eventtype.Invalid(found)
 }
 
-// buildCandidate is how earlier events would be read with a further version. ok is false if
-// it changes nothing that is to be proven: it declares no upcaster and requires nothing
-// new.
+// buildCandidate describes how earlier events would be read with a further version. ok is
+// false if nothing has to be proven: the version declares no upcaster and requires no new
+// member.
 func (r *Registry) buildCandidate(now *snapshot, reg *eventtype.Registration, c *eventtype.Comparison) (out module.Candidate, ok bool, err error) {
 	requires := c != nil && slices.ContainsFunc(c.Differences, func(d eventtype.Difference) bool { return d.Kind == eventtype.RequiredAdded })
 	if len(reg.Upcasters) == 0 && !requires {
@@ -175,7 +176,7 @@ func (r *Registry) buildCandidate(now *snapshot, reg *eventtype.Registration, c 
 		Type: reg.Type, Version: reg.SchemaVersion, Examples: map[uint32][]json.RawMessage{},
 		Steps: func(from uint32) []module.Step { return steps[from] },
 	}
-	// Whatever decides how earlier events are read: what all versions say.
+	// The digest covers everything that decides how earlier events are read: all versions.
 	digest := sha256.New()
 	for _, v := range slices.Sorted(maps.Keys(versions)) {
 		known := versions[v]
@@ -195,7 +196,7 @@ func (r *Registry) buildCandidate(now *snapshot, reg *eventtype.Registration, c 
 	return out, true, nil
 }
 
-// Proof is what a caller brings along to have a version proven.
+// Proof is a caller's request to prove a version.
 type Proof = module.ProofRequest
 
 // prove proves a candidate. The report is nil if there is nothing to prove.
@@ -214,8 +215,8 @@ func (r *Registry) prove(ctx context.Context, now *snapshot, reg *eventtype.Regi
 	return &report, nil
 }
 
-// proofFault turns a report into what it means for the registration. Faults
-// event_type.upcaster_failed and event_type.proof_needed.
+// proofFault is nil if a report allows the registration. Faults event_type.upcaster_failed and
+// event_type.proof_needed.
 func proofFault(report *module.ProofReport) error {
 	switch {
 	case report == nil || report.Complete && !report.Failed:
@@ -235,7 +236,7 @@ func proofFault(report *module.ProofReport) error {
 	}
 }
 
-// failureViolation tells of a failure where findings are told.
+// failureViolation describes a failed event or example as a violation.
 func failureViolation(f module.ProofFailure) fault.Violation {
 	what := fmt.Sprintf("an event of version %d cannot be read in this version: event %s, sequence %s of %s; correct the upcaster", f.SchemaVersion, f.EventID, f.Sequence, f.LegalEntity)
 	if f.Example != nil {

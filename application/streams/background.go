@@ -1,5 +1,3 @@
-// Package snapshot keeps states that clients store for their streams, and does the
-// work of taking snapshots beside the requests.
 package streams
 
 import (
@@ -8,14 +6,14 @@ import (
 	"time"
 )
 
-// Bounds of work beside the requests.
+// Bounds of background work.
 const (
 	backgroundWorkers = 2
 	backgroundTimeout = 30 * time.Second
 )
 
-// Background does work that nobody waits for: a little at a time, and what is too
-// much is dropped, because a later read asks for it again. It must be closed.
+// Background runs jobs that no request waits for, a few at a time. Jobs beyond that are
+// dropped, because a later read requests them again. It must be closed.
 type Background struct {
 	ctx     context.Context
 	end     context.CancelFunc
@@ -26,14 +24,14 @@ type Background struct {
 	closed  bool
 }
 
-// NewBackground is ready at once.
+// NewBackground makes a Background.
 func NewBackground() *Background {
 	ctx, end := context.WithCancel(context.Background())
 	return &Background{ctx: ctx, end: end, slots: make(chan struct{}, backgroundWorkers), running: map[string]bool{}}
 }
 
-// Do runs f, unless something runs under the key already, too much is under way, or
-// Close was called; it tells whether it does.
+// Do starts f and reports true, unless a job with the same key is running, all workers are
+// busy, or Close was called.
 func (b *Background) Do(key string, f func(ctx context.Context)) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -60,7 +58,7 @@ func (b *Background) Do(key string, f func(ctx context.Context)) bool {
 	return true
 }
 
-// Close ends what is under way and waits for it.
+// Close cancels the running jobs and waits for them.
 func (b *Background) Close() {
 	b.mu.Lock()
 	b.closed = true
@@ -69,5 +67,5 @@ func (b *Background) Close() {
 	b.jobs.Wait()
 }
 
-// Wait returns when nothing is under way.
+// Wait returns when no job is running.
 func (b *Background) Wait() { b.jobs.Wait() }

@@ -1,6 +1,10 @@
-// Package streams keeps what a stream has besides its events: it deletes, ends and
-// describes streams on request, each by an event of the stream itself, and tells
-// how a stream stands.
+// Package streams manages streams as a whole: it deletes and tombstones them, sets their
+// metadata, and stores snapshots of their state for clients.
+//
+// Service records every change as an event of the stream itself (Module declares the types);
+// SnapshotService stores client snapshots; Background takes snapshots of folded states for
+// application/pipeline and application/entities. The HTTP API calls the services. The package
+// never removes events: deleted and tombstoned streams stay in the log.
 package streams
 
 import (
@@ -11,8 +15,8 @@ import (
 	"github.com/erpbackbone/backbone/domain/stream"
 )
 
-// Module declares the event types. It has no intents, and nobody but the log writes
-// events of its types.
+// Module declares the event types of stream changes. It has no intents; only the log itself
+// writes events of its types.
 type Module struct{}
 
 var _ module.Module = Module{}

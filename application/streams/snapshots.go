@@ -15,18 +15,18 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// Bounds of what clients store beside the state.
+// Bounds of a client snapshot's attributes, in bytes.
 const (
 	maxStateType = 255
 	maxMetadata  = 16 << 10
 )
 
-// StreamStatusReader tells how a stream stands.
+// StreamStatusReader reads the status of a stream.
 type StreamStatusReader interface {
 	StreamStatus(ctx context.Context, p event.PartitionID, s event.StreamID) (ports.StreamStatus, error)
 }
 
-// SnapshotService keeps the snapshots that clients store.
+// SnapshotService stores the snapshots of clients.
 type SnapshotService struct {
 	snapshots ports.StreamSnapshots
 	streams   StreamStatusReader
@@ -39,7 +39,7 @@ func NewSnapshotService(snapshots ports.StreamSnapshots, streams StreamStatusRea
 	return &SnapshotService{snapshots: snapshots, streams: streams, clock: clock, ids: ids}
 }
 
-// NewSnapshot is what a client wants stored: valid JSON within the limits of the API.
+// NewSnapshot is a snapshot to store, whose JSON the API has checked.
 type NewSnapshot struct {
 	Stream        event.StreamID
 	Version       event.Version
@@ -76,8 +76,8 @@ func (n *NewSnapshot) check() error {
 	return nil
 }
 
-// Save stores the state of a stream at a version. The same content again is answered
-// as it is, created is false. Roles of the caller are held against the stream's access
+// Save stores the state of a stream at a version. If the same content is stored already, it is
+// returned and created is false. The caller's roles are checked against the stream's access
 // list. Faults: snapshot.invalid, snapshot.too_large, snapshot.personal_data,
 // snapshot.version_unknown (FailedPrecondition: not among the stream's versions),
 // stream.not_found, stream.deleted, stream.tombstoned, stream.access_denied,
@@ -116,12 +116,12 @@ func (s *SnapshotService) Get(ctx context.Context, le ports.LegalEntity, roles [
 	}
 	found, _, err := s.snapshots.StreamSnapshot(ctx, le.Partition, id, false, v)
 	if err == nil && found.Version < status.ReadableFrom {
-		return ports.StreamSnapshot{}, snapshot.NotFound() // of before a deletion
+		return ports.StreamSnapshot{}, snapshot.NotFound() // taken before the stream was deleted
 	}
 	return found, err
 }
 
-// checkAccess checks what a stream's access list and state allow.
+// checkAccess checks the caller's roles against the stream's access list, and its state.
 func (s *SnapshotService) checkAccess(ctx context.Context, le ports.LegalEntity, id event.StreamID, right stream.Right, roles []string) (ports.StreamStatus, error) {
 	status, err := s.streams.StreamStatus(ctx, le.Partition, id)
 	if err != nil {
@@ -146,14 +146,14 @@ func (s *SnapshotService) checkAccess(ctx context.Context, le ports.LegalEntity,
 	}
 }
 
-// compactJSON leaves blanks out, so that one content is one text.
+// compactJSON removes blanks, so that equal content has equal bytes.
 func compactJSON(b json.RawMessage) json.RawMessage {
 	if len(b) == 0 {
 		return nil
 	}
 	var out bytes.Buffer
 	if json.Compact(&out, b) != nil {
-		return b // refused by whoever reads the request
+		return b // invalid JSON, which the API has refused
 	}
 	return out.Bytes()
 }

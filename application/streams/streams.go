@@ -15,13 +15,13 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// EventWriter appends the event of a change: append.Service.
+// EventWriter appends the event of a change; append.Service implements it.
 type EventWriter interface {
-	// EventWrite appends one event; replayed says that its idempotency key was known.
+	// Write appends one event; replayed is true if its idempotency key was used before.
 	Write(ctx context.Context, w EventWrite) (receipt ports.AppendedEvent, replayed bool, err error)
 }
 
-// EventWrite is the event of a change and who wants it.
+// EventWrite is the event of a change, with its caller.
 type EventWrite struct {
 	LegalEntity    ports.LegalEntity
 	Actor          event.Actor
@@ -33,7 +33,7 @@ type EventWrite struct {
 	Fingerprint    event.Hash
 }
 
-// Catalog knows the streams of modules: module.Catalog.
+// Catalog finds the module that owns a stream type; module.Catalog implements it.
 type Catalog interface {
 	Owner(name string) string
 	Fold(streamType string) (module.Fold, bool)
@@ -44,7 +44,7 @@ type Config struct {
 	Writer  EventWriter
 	Reader  ports.StreamReader
 	Catalog Catalog
-	Roles   []string // that exist; empty: any name is taken
+	Roles   []string // that access lists may name; empty: any
 }
 
 // Service changes streams.
@@ -53,7 +53,7 @@ type Service struct{ config Config }
 // New makes a Service.
 func New(c Config) *Service { return &Service{config: c} }
 
-// Change is what all changes have in common.
+// Change is the part of a request that all changes share.
 type Change struct {
 	LegalEntity    ports.LegalEntity
 	Stream         event.StreamID
@@ -66,14 +66,14 @@ type Change struct {
 	Fingerprint    event.Hash
 }
 
-// Outcome is a change that was made.
+// Outcome is the result of a change.
 type Outcome struct {
 	State    event.StreamState
 	Event    ports.AppendedEvent
 	Replayed bool
 }
 
-// Status is how a stream stands.
+// Status is the state and the metadata of a stream.
 type Status struct {
 	ports.StreamStatus
 	Metadata stream.Metadata
@@ -82,9 +82,9 @@ type Status struct {
 // maxReasonRunes bounds reasons, in characters.
 const maxReasonRunes = 1000
 
-// Delete deletes a stream: softly, so that the next append begins it anew, or for
-// good. Faults: stream.owned_by_module, stream.not_found, stream.deleted,
-// stream.tombstoned, stream.access_denied, those of ports.EventAppender.
+// Delete deletes a stream so that the next append recreates it, or tombstones it for good.
+// Faults: stream.owned_by_module, stream.not_found, stream.deleted, stream.tombstoned,
+// stream.access_denied, those of ports.EventAppender.
 func (s *Service) Delete(ctx context.Context, c Change, tombstone bool) (Outcome, error) {
 	if owner, owned := s.ownerOf(c.Stream.Type); owned {
 		return Outcome{}, fault.New(fault.FailedPrecondition, "stream.owned_by_module",
@@ -99,7 +99,7 @@ func (s *Service) Delete(ctx context.Context, c Change, tombstone bool) (Outcome
 }
 
 // SetMetadata replaces the stream's metadata. A stream of a module must exist first.
-// Faults: those of Delete, but for stream.owned_by_module; stream.role_unknown.
+// Faults: those of Delete except stream.owned_by_module; stream.role_unknown.
 func (s *Service) SetMetadata(ctx context.Context, c Change, m stream.Metadata) (Outcome, error) {
 	if err := s.checkRoles(m.ACL); err != nil {
 		return Outcome{}, err
@@ -110,7 +110,7 @@ func (s *Service) SetMetadata(ctx context.Context, c Change, m stream.Metadata) 
 	}
 	var expected []concurrency.StreamExpectation
 	if _, owned := s.ownerOf(c.Stream.Type); owned {
-		// Its first event is the module's: that there is none means something to it.
+		// A module may rely on the stream's absence, so only the module creates it.
 		status, err := s.config.Reader.StreamStatus(ctx, c.LegalEntity.Partition, c.Stream)
 		if err != nil {
 			return Outcome{}, err
@@ -123,7 +123,7 @@ func (s *Service) SetMetadata(ctx context.Context, c Change, m stream.Metadata) 
 	return s.appendChange(ctx, c, stream.MetadataChanged, changeData{Metadata: &m, Reason: c.Reason}, event.StreamChange{Settings: settings, Access: access}, expected)
 }
 
-// ownerOf names whose the streams of a type are.
+// ownerOf finds the module that owns the streams of a type.
 func (s *Service) ownerOf(streamType string) (name string, owned bool) {
 	if name = s.config.Catalog.Owner(streamType); name != "" {
 		return name, true
@@ -169,7 +169,7 @@ func (s *Service) appendChange(ctx context.Context, c Change, eventType string, 
 	return Outcome{State: stateAfter[change.Action], Event: receipt, Replayed: replayed}, nil
 }
 
-// dropBatchPointer points a fault at what the caller has sent: no batch of events.
+// dropBatchPointer makes a fault's pointer relative to the request: the caller sent no batch.
 func dropBatchPointer(err error) error {
 	f, ok := fault.As(err)
 	if !ok || !strings.HasPrefix(f.Field, "/events/") {
@@ -185,13 +185,13 @@ func dropBatchPointer(err error) error {
 	}
 }
 
-// stateAfter tells where a change leaves its stream.
+// stateAfter is the state of a stream after each change.
 var stateAfter = map[event.StreamAction]event.StreamState{
 	event.DescribeStream: event.StreamActive, event.DeleteStream: event.StreamDeleted, event.TombstoneStream: event.StreamTombstoned,
 }
 
-// Status tells how a stream stands and what its metadata are. Faults:
-// stream.not_found, stream.access_denied.
+// Status reads the state and the metadata of a stream. Faults: stream.not_found,
+// stream.access_denied.
 func (s *Service) Status(ctx context.Context, le ports.LegalEntity, id event.StreamID, roles []string) (Status, error) {
 	stored, err := s.config.Reader.StreamStatus(ctx, le.Partition, id)
 	if err != nil {
@@ -211,7 +211,7 @@ func (s *Service) Status(ctx context.Context, le ports.LegalEntity, id event.Str
 	if stored.MetadataVersion == 0 {
 		return out, nil
 	}
-	// What only people read is in the event alone, where it can be redacted.
+	// Custom metadata is stored in the event only, where it can be redacted.
 	set, _, err := s.config.Reader.ReadStream(ctx, ports.StreamQuery{Partition: le.Partition, Stream: id, From: stored.MetadataVersion, Limit: 1})
 	if err != nil {
 		return Status{}, err

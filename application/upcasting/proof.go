@@ -14,21 +14,22 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// Log is what a proof reads.
+// Log is the log that a proof reads.
 type Log interface {
 	ports.EventSearcher
 	PartitionHeads(ctx context.Context) (map[event.PartitionID]ports.Head, error)
 }
 
-// TokenSealer signs how far a proof has come, so that nobody makes one up, and hides it, since
-// it tells how far the logs of other tenants have grown: query.Cursors.
+// TokenSealer signs and encrypts the progress of a proof: signed, so that clients cannot forge
+// it; encrypted, because it contains positions in logs of other tenants. query.CursorSealer
+// implements it.
 type TokenSealer interface {
 	SealEncrypted(tenantID string, digest []byte, text string) string
 	OpenEncrypted(cursor, tenantID string, digest []byte) (string, error)
 }
 
-// Prover implements module.Prover. It looks at one candidate at a time: a proof reads
-// all events of a type, and must not take the store from those who work.
+// Prover implements module.Prover. It proves one candidate at a time, because a proof reads
+// all events of a type and would slow the store down for other requests.
 type Prover struct {
 	log    Log
 	tokens TokenSealer
@@ -42,13 +43,13 @@ func NewProver(log Log, tokens TokenSealer) *Prover {
 	return &Prover{log: log, tokens: tokens, token: make(chan struct{}, 1)}
 }
 
-// So many events are read between two looks at the clock, and of so many bytes together.
+// proofPageEvents and proofPageBytes bound one read; the deadline is checked between reads.
 const (
 	proofPageEvents = 200
 	proofPageBytes  = 8 << 20
 )
 
-// progress is what a token says.
+// progress is the content of a token.
 type progress struct {
 	Events int                                  `json:"n"`
 	Failed bool                                 `json:"f,omitempty"`
@@ -64,7 +65,7 @@ func (p *Prover) Prove(ctx context.Context, c module.Candidate, r module.ProofRe
 			return module.ProofReport{}, err
 		}
 		if err := json.Unmarshal([]byte(text), &reached); err != nil || reached.Upto == nil {
-			return module.ProofReport{}, fault.New(fault.Invalid, "cursor.malformed", "this is no proof; use what the check gave, unchanged").WithField("cursor")
+			return module.ProofReport{}, fault.New(fault.Invalid, "cursor.malformed", "this is no proof; send the one that the check returned, unchanged").WithField("cursor")
 		}
 	}
 	select {
@@ -83,7 +84,7 @@ func (p *Prover) Prove(ctx context.Context, c module.Candidate, r module.ProofRe
 	return run.finish()
 }
 
-// proofRun is one call.
+// proofRun is one call of Prove.
 type proofRun struct {
 	prover    *Prover
 	candidate module.Candidate
@@ -118,7 +119,7 @@ func (p *proofRun) addFailure(f module.ProofFailure) {
 	p.progress.Failed = true
 }
 
-// hasMaxFailures says that looking further would tell nothing new.
+// hasMaxFailures reports whether the report is full, so that reading further adds nothing.
 func (p *proofRun) hasMaxFailures() bool { return len(p.report.Failures) >= module.MaxFailures }
 
 func (p *proofRun) checkEvents(ctx context.Context) error {
@@ -141,8 +142,8 @@ func (p *proofRun) checkEvents(ctx context.Context) error {
 	return nil
 }
 
-// checkPartition looks at the events of one up to its head. It reports whether it got there.
-// A call looks at one page at least, so that it always gets further.
+// checkPartition reads a partition's events up to its head and reports whether it reached it.
+// A call reads at least one page, so that every call makes progress.
 func (p *proofRun) checkPartition(ctx context.Context, id event.PartitionID, head event.Sequence, late *bool) (bool, error) {
 	for p.progress.Upto[id] < head {
 		if *late || p.hasMaxFailures() {

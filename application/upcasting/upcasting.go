@@ -1,6 +1,10 @@
-// Package upcasting shows events of earlier schema versions in the version in which
-// their type is read, and proves before a version is registered that all stored events
-// can be shown so. What is stored never changes.
+// Package upcasting converts events of earlier schema versions to the newest version of
+// their type when they are read, and proves before a version is registered that all stored
+// events can be converted.
+//
+// Service implements module.Upcaster for folds, projections and the API; UpcastReader and
+// UpcastProjection wrap readers and projection handlers with it; Prover implements
+// module.Prover for application/registry. Stored events are never changed.
 package upcasting
 
 import (
@@ -45,8 +49,8 @@ func (s *Service) UpcastForDisplay(ctx context.Context, events []event.Recorded)
 	})
 }
 
-// upcastAll lifts what is to be lifted, in a copy. failed decides about an event that cannot
-// be: it is as stored.
+// upcastAll converts events of earlier versions, in a copy. An event that cannot be converted
+// stays as stored, unless onFailure returns an error.
 func (s *Service) upcastAll(ctx context.Context, events []event.Recorded, onFailure func(e *event.Recorded, err error) error) ([]event.Recorded, error) {
 	if err := s.refreshUnknownVersions(ctx, events); err != nil {
 		return nil, err
@@ -75,8 +79,8 @@ func (s *Service) upcastAll(ctx context.Context, events []event.Recorded, onFail
 	return out, nil
 }
 
-// refreshUnknownVersions takes up versions that another node has registered, and written events of, before
-// this node heard of it: else events of two versions would pass for ones of the same.
+// refreshUnknownVersions reloads the registry if an event has a version that another node has
+// registered since the last refresh. Otherwise events of two versions would be taken for one.
 func (s *Service) refreshUnknownVersions(ctx context.Context, events []event.Recorded) error {
 	for i := range events {
 		if !s.versions.HasVersion(events[i].Type, events[i].SchemaVersion) {
@@ -115,8 +119,8 @@ func violationOf(err error) fault.Violation {
 	return fault.Violation{Code: "event_type.upcast_failed", Detail: "the upcaster ended with an error; correct it"}
 }
 
-// upcastEvent leads an event through steps. With found it also checks what comes of every step
-// and adds what does not fit; pointers lead into the data.
+// upcastEvent applies steps to an event. With found it also validates the result of every
+// step and adds the violations; their pointers are relative to the data.
 func upcastEvent(ctx context.Context, e event.Recorded, steps []module.Step, found *[]fault.Violation) (event.Recorded, error) {
 	last := steps[len(steps)-1].To
 	out := e
@@ -152,7 +156,7 @@ func upcastEvent(ctx context.Context, e event.Recorded, steps []module.Step, fou
 	return out, err
 }
 
-// upcastData leads data through steps. declared says that one of them was written by somebody.
+// upcastData applies steps to data. declared is true if one of the steps has an upcaster.
 func upcastData(ctx context.Context, data json.RawMessage, steps []module.Step, found *[]fault.Violation) (out json.RawMessage, declared bool, err error) {
 	for _, step := range steps {
 		if step.Upcast != nil {
@@ -188,8 +192,8 @@ func upcastData(ctx context.Context, data json.RawMessage, steps []module.Step, 
 	return data, declared, nil
 }
 
-// isUnreadable reports whether a pointer leads into a value that nobody can judge: one that
-// is sealed or was redacted. Its own schema has accepted it when it was written.
+// isUnreadable reports whether a pointer leads into a sealed or redacted value, which cannot
+// be validated. It was validated when it was written.
 func isUnreadable(data json.RawMessage, pointer string) bool {
 	for {
 		if start, end, has, err := jsondoc.Locate(data, pointer); err == nil && has {
@@ -211,8 +215,8 @@ func isUnreadable(data json.RawMessage, pointer string) bool {
 	}
 }
 
-// movedClasses gives the classes of sealed values by where they are now. A declared step moves
-// a value only to where its version declares personal data of the same class.
+// movedClasses maps the new pointers of sealed values to their classes. A declared step may
+// move a value only to a field that its version declares as personal data of the same class.
 func movedClasses(stored map[string]string, placed []shredding.Sealed, to *module.RegisteredType, declared bool) (map[string]string, error) {
 	if len(placed) == 0 && len(stored) == 0 {
 		return stored, nil
@@ -233,7 +237,7 @@ func movedClasses(stored map[string]string, placed []shredding.Sealed, to *modul
 	return out, nil
 }
 
-// UpcastProjection hands events to a handler in the version in which they are read.
+// UpcastProjection wraps a handler so that it gets events in their newest version.
 func UpcastProjection(h ports.ProjectionHandler, u module.Upcaster) ports.ProjectionHandler {
 	return upcastingHandler{h, u}
 }
@@ -253,7 +257,7 @@ func (p upcastingHandler) Apply(ctx context.Context, tx ports.ProjectionTx, b po
 	return p.ProjectionHandler.Apply(ctx, tx, b)
 }
 
-// Reader is what decisions are made on.
+// Reader is the read side of the log.
 type Reader interface {
 	ports.EventReader
 	ports.EventSearcher
@@ -261,8 +265,8 @@ type Reader interface {
 	ports.MatchReader
 }
 
-// UpcastReader gives what a reader gives, in the version in which events are read. Queries
-// still look at what is stored.
+// UpcastReader wraps a reader so that it returns events in their newest version. Filters of
+// queries still apply to the stored data.
 func UpcastReader(r Reader, u module.Upcaster) Reader { return upcastingReader{r, u} }
 
 type upcastingReader struct {
