@@ -22,7 +22,7 @@ func verifyCertificateCommand() *cobra.Command {
 		Short: "Check a certificate of erasure without a server",
 		Long: "verify-certificate proves that a certificate was signed with a key and not changed by a\n" +
 			"byte since, and prints what it says. It needs neither server nor network. The key is\n" +
-			"published by whoever runs the installation; get it another way than the certificate.\n\n" +
+			"published by the operator of the installation; get it another way than the certificate.\n\n" +
 			"Exit code 0: genuine. 1: changed, or signed with another key. 2: nothing was checked.",
 		Example: "  backbone verify-certificate erasure.json --key receipts.example.org+f82bea8e+AYqI4910CfGV/VLbLTy6XXLKZwm/HZQSG/N0iAG0D29c\n" +
 			"  backbone verify-certificate - --key receipts.vkey --json < erasure.json",
@@ -61,9 +61,9 @@ type certificateOptions struct {
 	output
 }
 
-// verifyCertificate checks a certificate of erasure offline and prints what it says.
+// verifyCertificate checks a certificate of erasure offline and prints its content.
 // genuine is false for one that was changed or signed with another key; an error
-// beside it says what does not fit. An error with genuine true means that nothing
+// with it names the difference. An error with genuine true means that nothing
 // could be checked: no file, no key.
 func verifyCertificate(o certificateOptions) (genuine bool, err error) {
 	keys, err := verifierKeys(o.Keys)

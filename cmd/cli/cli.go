@@ -58,8 +58,8 @@ func Run(args []string, modules []plugin.Module) int {
 
 // describe words an error for a terminal, on one line: a fault's detail first, its
 // code after, and the parameter or member it is about, which the detail of a server
-// leaves to the document that carries it. Where the fault only says that something is away or broken, whoever
-// sits here is the operator, so the cause follows.
+// leaves to the document that carries it. Where the fault only says that a part is unavailable or broken, the
+// reader is the operator, so the cause follows.
 func describe(err error) string {
 	f, ok := fault.As(err)
 	if !ok {
@@ -136,10 +136,10 @@ func newRoot(modules []plugin.Module) *cobra.Command {
 		Short: "The event backbone of an ERP",
 		Long: "Backbone turns business intents into immutable, ordered, hash-chained events\n" +
 			"on PostgreSQL, and answers who did what, when, why and caused by what.",
-		Example: "  backbone dev --sample            try it: an own PostgreSQL, demo books, sample invoices\n" +
-			"  backbone verify --data-dir DIR   prove that nobody rewrote history\n" +
+		Example: "  backbone dev --sample            try it: its own PostgreSQL, demo books, sample invoices\n" +
+			"  backbone verify --data-dir DIR   prove that history was not rewritten\n" +
 			"  backbone trace ID                from a journal back to the paper and the persons\n" +
-			"  backbone entity TYPE ID          what the events say of a vendor, an invoice, an account",
+			"  backbone entity TYPE ID          the state of a vendor, an invoice, an account from its events",
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		Version:       configs.Version,

@@ -106,10 +106,10 @@ func reviseProjectionCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "change FILE", Short: "Build a projection that was created by another definition", Args: cobra.ExactArgs(1),
 		Long: "FILE is as for create, and names the projection. The definition is tried, and a version is built with\n" +
-			"it beside the one that readers are shown; versions, compare, switch, rollback, cancel and drop look after\n" +
-			"it as after any rebuild. With --switch readers are switched to it once it has caught up. A file that definition\n" +
-			"has printed says which version readers were shown (expected_version): the change is refused once somebody\n" +
-			"else has shown them another one. Without that member any version is changed; 0 stands for none, and so changes\n" +
+			"it beside the one that readers are shown; versions, compare, switch, rollback, cancel and drop operate\n" +
+			"it like any rebuild. With --switch readers are switched to it once it has caught up. A file that definition\n" +
+			"has printed says which version readers were shown (expected_version): the change is refused once another\n" +
+			"caller has shown them another one. Without that member any version is changed; 0 means none, and so changes\n" +
 			"nothing. It takes the role admin.",
 		Example: "  backbone projections change machines.yaml --dry-run\n  backbone projections change machines.yaml --compare\n  backbone projections change machines.yaml --switch",
 	}
@@ -131,8 +131,8 @@ type projectionChange struct {
 }
 
 // changeProjection builds a version of a projection by the definition of a file beside
-// the one that readers are shown. That rows differ is what a change is for: it keeps
-// nobody from switching.
+// the one that readers are shown. Rows that differ do not stop the switch: a change is meant to
+// make them differ.
 func (s *session) changeProjection(ctx context.Context, path string, r projectionChange) error {
 	definition, err := readDefinition(path)
 	if err != nil {
@@ -186,7 +186,7 @@ func (p *page) changed(made client.ProjectionCreated, r projectionChange) {
 	case made.Unchanged && made.Version == made.Shown:
 		text = fmt.Sprintf("has this definition already, in version %d, which readers are shown; nothing was begun", made.Version)
 	case made.Unchanged:
-		text = fmt.Sprintf("has this definition already, in version %d, which is being built; look at it with `backbone projections versions %s`", made.Version, made.Name)
+		text = fmt.Sprintf("has this definition already, in version %d, which is being built; see `backbone projections versions %s`", made.Version, made.Name)
 	default:
 		text = fmt.Sprintf("is built by the new definition in version %d; readers are shown version %d", made.Version, made.Shown)
 	}
@@ -218,8 +218,8 @@ func projectionDefinitionCommand() *cobra.Command {
 }
 
 // definitionFile is a definition as files have it. ExpectedVersion is the version that
-// readers were shown when it was printed, so that a change of it is refused once somebody
-// else has changed it.
+// readers were shown when it was printed, so that a change of it is refused once another
+// caller has changed it.
 type definitionFile struct {
 	Name            string `json:"name" yaml:"name"`
 	ExpectedVersion int    `json:"expected_version,omitempty" yaml:"expected_version,omitempty"`
@@ -304,7 +304,7 @@ func projectionRowsCommand() *cobra.Command {
 	f.StringVar(&query.Prefix, "prefix", "", "only rows whose keys begin so")
 	f.StringVar(&query.MinSequence, "min-sequence", "", "wait until the projection has got there")
 	f.IntVar(&query.Limit, "limit", 100, "at most so many")
-	f.StringVar(&query.Cursor, "cursor", "", "go on after an earlier page")
+	f.StringVar(&query.Cursor, "cursor", "", "continue after an earlier page")
 	_ = cmd.MarkFlagRequired("legal-entity")
 	return serverCommand(cmd, func(ctx context.Context, s *session, args []string) error {
 		list, err := s.GetProjectionRows(ctx, args[0], query, s.keep())

@@ -16,9 +16,9 @@ func deadLettersCommand() *cobra.Command {
 	var filter client.ListDeadLettersParams
 	var statuses []string
 	cmd := &cobra.Command{
-		Use: "deadletters", Short: "List the events that could not be digested", Args: cobra.NoArgs,
+		Use: "deadletters", Short: "List the events that could not be processed", Args: cobra.NoArgs,
 		Long: "An entry says what is wrong and where in the event, and no value of it. Those of projections\n" +
-			"are settled with `backbone projections fix`, `skip` or `reset`.",
+			"are decided with `backbone projections fix`, `skip` or `reset`.",
 		Example: "  backbone deadletters\n  backbone deadletters --name gl.ledger --status waiting --json",
 	}
 	flags := cmd.Flags()
@@ -26,7 +26,7 @@ func deadLettersCommand() *cobra.Command {
 	flags.StringVar(&filter.Name, "name", "", "only those of this reader")
 	flags.StringSliceVar(&statuses, "status", nil, "only those that are waiting, passed, skipped, resolved or discarded")
 	flags.IntVar(&filter.Limit, "limit", 100, "at most so many")
-	flags.StringVar(&filter.Cursor, "cursor", "", "go on after an earlier page")
+	flags.StringVar(&filter.Cursor, "cursor", "", "continue after an earlier page")
 	return serverCommand(cmd, func(ctx context.Context, s *session, _ []string) error {
 		filter.Status = strings.Join(statuses, ",")
 		list, err := s.ListDeadLetters(ctx, filter)

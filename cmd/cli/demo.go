@@ -31,8 +31,8 @@ const setupWorkers = 48
 
 // SetUpDemo sets up the demonstration tenant, or finishes what an interrupted start
 // left undone. tokens are those of earlier starts, by role; a persona without one
-// gets a new one. books says whether the books may be missing. done and total
-// count intents.
+// gets a new one. books sets up the books too, which an earlier start may have done.
+// done and total count intents.
 func SetUpDemo(ctx context.Context, app *wire.App, modules []plugin.Module, tokens map[string]string, books bool, progress func(title string, done, total int)) (map[string]string, error) {
 	tokens, err := enrollPersonas(ctx, app, tokens)
 	if err != nil {
@@ -122,7 +122,7 @@ func demoBooks(ctx context.Context, app *wire.App, modules []plugin.Module, enti
 }
 
 // setUpStep submits one intent. If it waits for a second person, the CFO lets it
-// through. What an earlier, interrupted start has done already is fine.
+// through. Intents that an earlier, interrupted start completed are passed over.
 func setUpStep(ctx context.Context, app *wire.App, le ports.LegalEntity, s demo.Step, key string) error {
 	caller := demoCaller(app, s.As)
 	out, err := app.Intake.Submit(ctx, caller, pipeline.Request{
@@ -138,7 +138,7 @@ func setUpStep(ctx context.Context, app *wire.App, le ports.LegalEntity, s demo.
 	return err
 }
 
-// approverOf picks a persona with a role that the waiting asks for, other than
+// approverOf picks a persona with a role whose approval is needed, other than
 // the requester.
 func approverOf(out pipeline.Outcome, requester string) string {
 	for _, need := range out.Needs {
@@ -162,7 +162,7 @@ func isDone(err error) bool {
 }
 
 // demoPrincipal is a persona in the principals directory. Services are not
-// persons; nobody stands behind them.
+// persons and have none behind them.
 func demoPrincipal(p demo.Persona) ports.Principal {
 	kind, id := event.Human, "p-"+p.Role
 	if p.Service {

@@ -34,9 +34,9 @@ func devCommand(modules []plugin.Module) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "dev",
 		Short: "Run everything on this machine, without set-up",
-		Long: "dev starts an own PostgreSQL in the data folder, sets up a demo tenant with two\n" +
+		Long: "dev starts a PostgreSQL of its own in the data folder, sets up a demo tenant with two\n" +
 			"legal entities (USMF in USD, DEMF in EUR) and a person for every role, and serves\n" +
-			"the API on loopback. It keeps its data between runs; DIR/dev.json says how to\n" +
+			"the API on loopback. It keeps its data between runs; DIR/dev.json holds how to\n" +
 			"reach it. It is not configured: backbone.yaml and BACKBONE_* are for serve.",
 		Example: "  backbone dev\n" +
 			"  backbone dev --sample\n" +
@@ -164,7 +164,7 @@ func runDev(ctx context.Context, o devOptions) (err error) {
 	config.KMS.LocalDirectory, config.KMS.AllowLocal = filepath.Join(absolute, devKeys), true
 	config.Erasure.ExportDirectory = filepath.Join(absolute, devExports)
 	config.Node.ID = "dev"  // the same at every start: erasures wait for nodes that have just gone
-	config.Rotation.At = "" // by `backbone keys rotate` only: nothing happens behind a visitor's back
+	config.Rotation.At = "" // by `backbone keys rotate` only: no key rotates unless the user asks
 	if o.NATS {
 		broker, err := startDevNATS(absolute, state, &config, logger)
 		if err != nil {
@@ -175,7 +175,7 @@ func runDev(ctx context.Context, o devOptions) (err error) {
 	return serveDev(ctx, o, dir, listener, cluster, state, config, wire.Options{Modules: o.Modules, Logger: logger, Audit: audit}, say)
 }
 
-// ignoreCancellation forgives what Ctrl-C broke off: the next start goes on there.
+// ignoreCancellation drops the error of work that Ctrl-C interrupted: the next start continues it.
 func ignoreCancellation(ctx context.Context, err error) error {
 	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
 		return nil
@@ -289,7 +289,7 @@ func prepareDevDatabase(ctx context.Context, cluster *embeddedpg.Cluster, dir st
 		// parameters.
 		"ALTER ROLE backbone_app WITH LOGIN PASSWORD '" + state.AppPassword + "'",
 		"ALTER ROLE backbone_eraser WITH LOGIN PASSWORD '" + state.EraserPassword + "'",
-		// For whoever looks around with psql; the program itself names every schema.
+		// For users of psql; the program itself names every schema.
 		"ALTER ROLE backbone_app IN DATABASE " + devDatabase + " SET search_path = " + schemas,
 	} {
 		if _, err := conn.Exec(ctx, statement); err != nil {
@@ -303,7 +303,7 @@ func prepareDevDatabase(ctx context.Context, cluster *embeddedpg.Cluster, dir st
 	config := configs.Default()
 	config.Database.DSN = configs.DSN(cluster.DSN("backbone_app", state.AppPassword, devDatabase))
 	config.Database.EraserDSN = configs.DSN(cluster.DSN("backbone_eraser", state.EraserPassword, devDatabase))
-	config.Webhook.AllowPrivateNetworks, config.Webhook.AllowHTTP = true, true // whoever tries webhooks here has the receiver on this machine
+	config.Webhook.AllowPrivateNetworks, config.Webhook.AllowHTTP = true, true // the receiver of a trial runs on this machine
 	return state, config, nil
 }
 
@@ -337,7 +337,8 @@ func ensureDatabase(ctx context.Context, dsn string) error {
 	return err
 }
 
-// listenLoopback refuses anything but loopback: the demo's tokens lie in a file.
+// listenLoopback refuses all addresses but loopback, because the tokens of the demo are in a
+// file.
 func listenLoopback(address string) (net.Listener, error) {
 	host, _, err := net.SplitHostPort(address)
 	if err != nil {

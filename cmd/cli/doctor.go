@@ -21,11 +21,11 @@ func doctorCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "doctor",
 		Short: "Check the databases: settings, contention, storage, delivery, throughput",
-		Long: "doctor says what is wrong with the databases and what to do about it: findings first\n" +
-			"(OK, WARN, FAIL), then what they were taken from. It changes nothing, asks only\n" +
-			"questions whose cost is bounded, and shows neither persons nor payloads. It connects as\n" +
+		Long: "doctor prints what is wrong with the databases and what to do about it: findings first\n" +
+			"(OK, WARN, FAIL), then the figures behind them. It changes nothing, runs only\n" +
+			"queries of bounded cost, and shows neither persons nor payloads. It connects as\n" +
 			"the application's role (database.dsn, and keystore.dsn where the key store has a database\n" +
-			"of its own); open erasures are asked for only if an eraser's DSN is configured. Sessions\n" +
+			"of its own); open erasures are counted only if an eraser's DSN is configured. Sessions\n" +
 			"of other roles are hidden from it unless that role has pg_read_all_stats.\n\n" +
 			"Exit codes: 0 nothing failed, 1 a finding is FAIL.",
 		Example: "  backbone doctor                             the \"backbone dev\" of ./dev-data\n" +
@@ -89,8 +89,8 @@ type doctorOptions struct {
 	Now func() time.Time // nil: the machine's
 }
 
-// diagnosis is what doctor found. Sections that were not asked for, or not answered,
-// are nil.
+// diagnosis is what doctor found. Sections that were not requested, or whose
+// query failed, are nil.
 type diagnosis struct {
 	Sound        bool                  `json:"sound"` // no finding is a failure
 	Findings     []monitor.Finding     `json:"findings"`
@@ -103,15 +103,15 @@ type diagnosis struct {
 	KeyStore     *keyStoreDiagnosis    `json:"key_store,omitempty"` // only when it has a database of its own
 }
 
-// keyStoreDiagnosis is what can be asked of a database without a log.
+// keyStoreDiagnosis is the state of a database without a log.
 type keyStoreDiagnosis struct {
 	Settings   []monitor.Setting   `json:"settings,omitempty"`
 	Contention *monitor.Contention `json:"contention,omitempty"`
 	Storage    *monitor.Storage    `json:"storage,omitempty"`
 }
 
-// runDoctor looks at what Backbone's promises depend on and at how the databases are
-// doing, prints it, and reports whether nothing failed. It changes nothing. Faults:
+// runDoctor checks the settings that durability and privacy depend on and the state of the
+// databases, prints them, and reports whether no finding is a failure. It changes nothing. Faults:
 // doctor.section_unknown, store.dsn_invalid, store.unavailable, legal_entity.not_found.
 func runDoctor(ctx context.Context, o doctorOptions) (sound bool, err error) {
 	d, err := diagnose(ctx, o)
@@ -167,8 +167,8 @@ func (x *examination) add(findings ...monitor.Finding) {
 	}
 }
 
-// examine puts one question. One that cannot be answered is a finding and does not keep
-// the others from being asked, unless the caller asked it wrongly.
+// examine runs one query and judges its answer. A query that fails becomes a finding and
+// does not stop the others, unless its parameters are wrong.
 func examine[A any](x *examination, section string, question func() (A, error), judge func(A) []monitor.Finding) (*A, error) {
 	if !x.includes(section) {
 		return nil, nil
@@ -227,7 +227,7 @@ func (x *examination) delivery(ctx context.Context, m *monitor.Monitor) (monitor
 		d.Erasures = &open
 		return d, nil
 	}
-	// What could be asked elsewhere stays answered.
+	// The figures of the log are reported without those of the key store.
 	f, ok := fault.As(err)
 	if !ok || f.Kind == fault.Invalid {
 		return d, err
@@ -265,7 +265,7 @@ func (x *examination) keyStore(ctx context.Context, d *diagnosis) (err error) {
 	return err
 }
 
-// settings are judged as one when they are right, and each for itself when not.
+// settings yields one finding if all settings are right, and one for each wrong setting.
 func (x *examination) settings(ctx context.Context, dsn string) ([]monitor.Setting, error) {
 	if !x.includes("settings") {
 		return nil, nil
@@ -293,7 +293,7 @@ func (x *examination) settings(ctx context.Context, dsn string) ([]monitor.Setti
 	return settings, nil
 }
 
-const maxRows = 20 // of a table for people; --json has all
+const maxRows = 20 // rows of a table; --json has all
 
 // section begins a table with a title; its rows are written with indented.
 func (p *page) section(title string, columns ...any) {
@@ -306,7 +306,7 @@ func (p *page) indented(cells ...any) {
 	p.row(cells...)
 }
 
-// findings writes the findings first, then what they were taken from.
+// findings writes the findings first, then the figures behind them.
 func (p *page) findings(d diagnosis) {
 	for _, f := range d.Findings {
 		p.line("%-4s  %s: %s: %s", strings.ToUpper(string(f.Status)), f.Section, f.Subject, f.Detail)
@@ -374,7 +374,7 @@ func (p *page) delivery(d *monitor.Delivery) {
 	if d == nil || len(d.Projections) == 0 {
 		return
 	}
-	p.section("Projections", "PROJECTION", "ROLE", "STATE", "LEGAL ENTITIES", "EVENTS BEHIND", "SINCE", "STANDS STILL IN")
+	p.section("Projections", "PROJECTION", "ROLE", "STATE", "LEGAL ENTITIES", "EVENTS BEHIND", "SINCE", "BLOCKED IN")
 	for _, v := range d.Projections {
 		p.indented(fmt.Sprintf("%s v%d", v.Projection, v.Version), cmp.Or(v.Role, "-"), cmp.Or(v.State, "-"), fmt.Sprint(v.Entities), fmt.Sprint(v.Behind), stamp(v.WaitingSince), fmt.Sprint(v.Faulted))
 	}

@@ -137,7 +137,7 @@ const (
 	verdictRefused    = "refused"
 )
 
-// planTypes asks the server about each file, in order. Where the version before is a
+// planTypes has the server check each file, in order. Where the version before is a
 // file that is not registered yet, the two are compared here: that is what the
 // server will find once it has the first.
 func (s *session) planTypes(ctx context.Context, files []typeFile) ([]plannedType, error) {
@@ -159,7 +159,7 @@ func (s *session) planTypes(ctx context.Context, files []typeFile) ([]plannedTyp
 	return out, nil
 }
 
-// checkType asks until all stored events of earlier versions were read, or one of them
+// checkType repeats the check until all stored events of earlier versions were read, or one of them
 // cannot be read in this version.
 func (s *session) checkType(ctx context.Context, t typeDocument) (client.EventTypeCheck, error) {
 	ask := func(cursor string) (client.EventTypeCheck, error) {
@@ -552,7 +552,7 @@ func readTypeFiles(paths []string) ([]typeFile, error) {
 }
 
 // readTypeDirectory reads all files of types in a directory. Each has the name of
-// what it holds, so that nobody edits another version than meant. Faults
+// what it holds, so that no one edits another version than meant. Faults
 // types.directory_empty, types.file_misnamed.
 func readTypeDirectory(directory string) ([]typeFile, error) {
 	paths, err := filepath.Glob(filepath.Join(escapeGlob(directory), "*.json"))

@@ -56,8 +56,8 @@ func exportCommand() *cobra.Command {
 		Short: "Export the events of a query as JSON Lines, as you may read them",
 		Long: "export asks a server for the events of a query and writes them to FILE, one per line, as the\n" +
 			"holder of the token may read them; FILE - is standard output. It ends with status 0 only when\n" +
-			"everything is there. When it breaks off, what was written are whole pages, and --after-cursor\n" +
-			"goes on behind the last one.\n\n" +
+			"everything is there. An interrupted export has written whole pages, and --after-cursor\n" +
+			"continues behind the last one.\n\n" +
 			"To verify a log offline use \"backbone export-log\", which reads the database and writes\n" +
 			"everything that checksums cover, personal values as they are sealed.",
 		Example: "  backbone export --legal-entity DEMF DEMF.jsonl\n" +
@@ -87,7 +87,7 @@ func exportCommand() *cobra.Command {
 	}
 	f := cmd.Flags()
 	serverFlags(cmd, &server, &token)
-	f.StringVar(&x.afterCursor, "after-cursor", "", "go on behind this cursor, which the export that broke off told; FILE is added to")
+	f.StringVar(&x.afterCursor, "after-cursor", "", "continue behind this cursor, which an interrupted export printed; FILE is appended to")
 	for i, filter := range exportFilters {
 		standard := map[string]string{"stream-type": "scope", "legal-entity": os.Getenv("BACKBONE_LEGAL_ENTITY")}[filter.flag]
 		f.StringVar(&values[i], filter.flag, standard, filter.usage)
@@ -98,7 +98,7 @@ func exportCommand() *cobra.Command {
 }
 
 // eventExport writes the events of a query to a file, whole pages only, so that an
-// export that broke off goes on behind its last page.
+// interrupted export can continue behind its last page.
 type eventExport struct {
 	session
 	parameters  url.Values // of GET /api/events/export
@@ -130,14 +130,14 @@ func (x *eventExport) run(ctx context.Context) (err error) {
 		return nil
 	}
 	if events > 0 {
-		fmt.Fprintf(x.err, "The export broke off after %d events. Go on with the same command and --after-cursor %s\n", events, cursor)
+		fmt.Fprintf(x.err, "The export was interrupted after %d events. Continue with the same command and --after-cursor %s\n", events, cursor)
 	}
 	return err
 }
 
 // exportFile is where the lines go. A file is made with the first page, so that a
-// query that is refused leaves none; one that is there is only added to when an
-// export goes on.
+// query that is refused leaves none; an existing file is only appended to when an
+// export continues.
 type exportFile struct {
 	export *eventExport
 	file   *os.File
@@ -156,7 +156,7 @@ func (f *exportFile) write(lines []byte) error {
 		}
 		file, err := os.OpenFile(f.export.file, flags, 0o600)
 		if errors.Is(err, os.ErrExist) {
-			return fault.New(fault.Conflict, "export.file_exists", "the file is there already; name another one, remove it, or go on with --after-cursor")
+			return fault.New(fault.Conflict, "export.file_exists", "the file is there already; name another one, remove it, or continue with --after-cursor")
 		}
 		if err != nil {
 			return err

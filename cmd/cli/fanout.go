@@ -18,7 +18,7 @@ import (
 func fanoutCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "fanout",
-		Short: "Look after the fan-out of events to NATS JetStream",
+		Short: "Operate the fan-out of events to NATS JetStream",
 		Long: "Servers with nats.urls in their configuration publish every event to a JetStream stream,\n" +
 			"in order within each legal entity. `backbone dev --nats` does so to a server of its own.",
 	}

@@ -48,9 +48,9 @@ func localKeys(cmd *cobra.Command, o *keysOptions, run func(context.Context, key
 func keysCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "keys",
-		Short: "Look after the keys that wrap the keys of persons",
+		Short: "Operate the keys that wrap the keys of persons",
 		Long: "Every tenant has a key in the key service that wraps the keys of its persons. Replacing\n" +
-			"it makes backups from before an erasure useless to whoever wants to undo the erasure.\n" +
+			"it keeps backups from before an erasure from undoing the erasure.\n" +
 			"These commands need the configuration of a server, with the eraser's address.",
 	}
 	cmd.AddCommand(listKeysCommand(), rotateKeysCommand(), exportKeysCommand(), restoreKeysCommand())
@@ -80,7 +80,7 @@ func rotateKeysCommand() *cobra.Command {
 			"that they open and that an export of the key store restores, and schedules the old key's\n" +
 			"destruction. The old key opens nothing from that moment on; the export in\n" +
 			"erasure.export_directory is then the only way to make an older backup readable, without\n" +
-			"the erased. It may be interrupted and run again at any time; servers go on meanwhile.",
+			"the erased. It may be interrupted and run again at any time; servers keep running.",
 		Example: "  backbone keys rotate\n" +
 			"  backbone keys rotate --config /etc/backbone.yaml --tenant acme",
 	}, &o, rotateKeys)
@@ -108,7 +108,7 @@ func restoreKeysCommand() *cobra.Command {
 		Short: "Bring keys back after the database was restored from a backup",
 		Long: "After a database was restored, its keys may be wrapped with keys that the key service has\n" +
 			"destroyed since. restore replaces those from the newest export, and adds keys that the\n" +
-			"backup does not know, and says whether erasures were forgotten: run\n" +
+			"backup does not know, and says whether erasures are missing: run\n" +
 			"`backbone erasure replay` then. A database that lacks nothing stays as it is.",
 		Example: "  backbone keys restore --config /etc/backbone.yaml\n" +
 			"  backbone keys restore --export 12",
@@ -121,9 +121,9 @@ func replayCommand() *cobra.Command {
 	var o keysOptions
 	cmd := localKeys(&cobra.Command{
 		Use:   "replay",
-		Short: "Erase again what a restored database has forgotten to be erased",
+		Short: "Erase again the persons whose erasures a restored database lacks",
 		Long: "replay goes through the signed receipts in erasure.export_directory and fences and\n" +
-			"destroys again whatever this database still knows of the persons they name. It may be\n" +
+			"destroys again what this database still has of the persons they name. It may be\n" +
 			"run at any time. Until it has run, servers on a restored database withhold personal data.",
 		Example: "  backbone erasure replay\n" +
 			"  backbone erasure replay --config /etc/backbone.yaml --vkey \"$(cat receipts.vkey)\"",
@@ -281,8 +281,8 @@ func restoreKeys(ctx context.Context, o keysOptions) error {
 
 const afterBackup = "Erasure requests that were made after the backup are not in the database; their receipts and certificates are in the folder of exports.\n"
 
-// describeRestore tells what came back, and what the gate says afterwards: a database
-// that lacks no key may have forgotten erasures, and the other way round.
+// describeRestore words which keys were restored and whether the gate still withholds personal
+// data: a database that lacks no key may lack erasures, and the other way round.
 func describeRestore(r keyrotation.Restored, withheld error) string {
 	text := fmt.Sprintf("Nothing came from export %d: the database lacks no key that is in it.\n", r.Export)
 	if r.Keys > 0 {
@@ -307,8 +307,8 @@ func describeRestore(r keyrotation.Restored, withheld error) string {
 	return text
 }
 
-// replayErasures does again what receipts outside the database name and the database
-// has forgotten.
+// replayErasures repeats the erasures that have a receipt outside the database and that the
+// database lacks.
 func replayErasures(ctx context.Context, o keysOptions) error {
 	return withKeys(ctx, o, func(k *wire.Keyring) error {
 		keys := o.Verifier

@@ -11,7 +11,7 @@ import (
 )
 
 func newCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "new", Short: "Begin something of your own"}
+	cmd := &cobra.Command{Use: "new", Short: "Begin a module"}
 	cmd.AddCommand(newModuleCommand())
 	return cmd
 }

@@ -81,10 +81,10 @@ func (p *page) row(cells ...any) {
 	fmt.Fprintln(p.table)
 }
 
-// next says how to go on behind a page of a list that has more.
+// next writes how to continue behind a page of a list that has more.
 func (p *page) next(cursor string) {
 	if cursor != "" {
-		p.line("There are more; go on with --cursor %s", cursor)
+		p.line("There are more; continue with --cursor %s", cursor)
 	}
 }
 

@@ -58,13 +58,13 @@ func enrollCommand(modules []plugin.Module) *cobra.Command {
 	o := enrollOptions{Modules: modules}
 	cmd := &cobra.Command{
 		Use:   "enroll",
-		Short: "Let a further person or service in",
+		Short: "Enroll a further person or service",
 		Long: "enroll stores a principal and prints its access token once. Roles:\n" + roleNames(modules) + ".\n\n" +
-			"Access lasts a year. Whoever's has expired is enrolled again the same way, with the roles\n" +
-			"that are given now; --renew replaces a token that is still good, such as a lost one, and\n" +
+			"Access lasts a year. A principal whose access has expired is enrolled again the same way, with\n" +
+			"the roles that are given now; --renew replaces a token that is still good, such as a lost one, and\n" +
 			"without --role leaves the rights as they are. The token before is good no longer.\n\n" +
-			"Somebody new may see all legal entities unless --legal-entity names some. Whoever was let\n" +
-			"into some only stays there until others are named, or --all-legal-entities is given. A\n" +
+			"A new principal may see all legal entities unless --legal-entity names some. A principal with\n" +
+			"some legal entities keeps them until others are named, or --all-legal-entities is given. A\n" +
 			"person never becomes a service, nor a service a person.",
 		Example: "  backbone enroll --tenant acme --person p-0002 --role ap_clerk --legal-entity USMF\n" +
 			"  backbone enroll --tenant acme --person s-invoices --role importer --service\n" +
@@ -84,7 +84,7 @@ func enrollCommand(modules []plugin.Module) *cobra.Command {
 			if renewed {
 				again = "again "
 			}
-			fmt.Fprintf(cmd.ErrOrStderr(), "%s of tenant %s may %scome in for a year with this token, shown once:\n", o.Person, o.Tenant, again)
+			fmt.Fprintf(cmd.ErrOrStderr(), "%s of tenant %s has access %sfor a year with this token, shown once:\n", o.Person, o.Tenant, again)
 			fmt.Fprintln(cmd.OutOrStdout(), token)
 			return nil
 		},
@@ -95,7 +95,7 @@ func enrollCommand(modules []plugin.Module) *cobra.Command {
 	f.StringVar(&o.Person, "person", "", "pseudonymous id of the person or service (required)")
 	f.StringSliceVar(&o.Roles, "role", nil, "role; may be given several times (required but for --renew)")
 	f.StringSliceVar(&o.LegalEntities, "legal-entity", nil, "only these legal entities (default: all of the tenant, or as before)")
-	f.BoolVar(&o.Everywhere, "all-legal-entities", false, "all legal entities of the tenant, also for whoever was let into some only")
+	f.BoolVar(&o.Everywhere, "all-legal-entities", false, "all legal entities of the tenant, also for a principal that had some only")
 	f.BoolVar(&o.Service, "service", false, "a service identity, not a person; it never approves")
 	f.BoolVar(&o.Renew, "renew", false, "replace a token that is still good")
 	cmd.MarkFlagsMutuallyExclusive("legal-entity", "all-legal-entities")
@@ -160,16 +160,15 @@ func bootstrap(ctx context.Context, config configs.Config, o bootstrapOptions) (
 // tokenLifetime is how long an access token is good.
 const tokenLifetime = 365 * 24 * time.Hour
 
-// enrollment is how somebody is let in.
+// enrollment is what a principal is given.
 type enrollment struct {
 	renew      bool // replaces a token that is still good, such as one that was lost
-	everywhere bool // in all legal entities of the tenant, also who was in some only
-	service    bool // said to be a service
+	everywhere bool // all legal entities of the tenant, also for a principal that had some only
+	service    bool // --service was given
 }
 
-// storePrincipal makes a token for somebody new, or for somebody whose access has expired or is
-// renewed. Nobody who is known gets into further legal entities without their being
-// named, or all of them.
+// storePrincipal makes a token for a new principal, or for one whose access has expired or is
+// renewed. A known principal gets further legal entities only if they are named, or all are.
 func storePrincipal(ctx context.Context, app *wire.App, p ports.Principal, how enrollment) (token string, renewed bool, err error) {
 	renew := how.renew
 	before, err := app.Store.Directory.PrincipalByPerson(ctx, p.TenantID, p.PersonID)
@@ -182,11 +181,11 @@ func storePrincipal(ctx context.Context, app *wire.App, p ports.Principal, how e
 	case !renew && !before.Expired(time.Now()):
 		return "", false, fault.New(fault.Conflict, "principal.duplicate",
 			"tenant %s has a principal %s already, and a token is printed only once; choose another id, or replace its token with --renew", p.TenantID, p.PersonID)
-	case before.ActorType != p.ActorType && (!renew || how.service): // a renewal that does not say leaves it as it was
+	case before.ActorType != p.ActorType && (!renew || how.service): // a renewal without --service keeps the kind
 		return "", false, fault.New(fault.Conflict, "principal.kind_differs",
 			"principal %s of tenant %s is a %s, and stays one in what it has done; choose another id, or leave --service as it was", p.PersonID, p.TenantID, before.ActorType)
 	default:
-		// The same login, so that the token before is good no longer.
+		// The same login, so that the previous token is no longer valid.
 		p.PrincipalID, p.DisplayName, p.ActorType, renewed = before.PrincipalID, before.DisplayName, before.ActorType, true
 		if len(p.Roles) == 0 {
 			p.Roles, p.RoleLabel = before.Roles, before.RoleLabel
@@ -206,8 +205,8 @@ type enrollOptions struct {
 	Tenant        string
 	Person        string
 	Roles         []string
-	LegalEntities []string // empty: all for somebody new, as before for somebody known
-	Everywhere    bool     // all legal entities, for somebody known too
+	LegalEntities []string // empty: all for a new principal, unchanged for a known one
+	Everywhere    bool     // all legal entities, for a known principal too
 	Service       bool
 	Renew         bool // replace a token that is still good; without Roles the rights stay
 }
@@ -219,7 +218,7 @@ func enrollPrincipal(ctx context.Context, config configs.Config, o enrollOptions
 		return "", false, fault.New(fault.Invalid, "config.dsn_missing", "no database; set database.dsn or BACKBONE_DATABASE_DSN")
 	}
 	if len(o.Roles) == 0 && !o.Renew {
-		return "", false, fault.New(fault.Invalid, "cli.role_missing", "somebody new needs a role; give --role")
+		return "", false, fault.New(fault.Invalid, "cli.role_missing", "a new principal needs a role; give --role")
 	}
 	if len(o.Roles) == 0 && (len(o.LegalEntities) > 0 || o.Everywhere) {
 		return "", false, fault.New(fault.Invalid, "cli.role_missing", "legal entities are given together with roles; give --role too, or leave both as they are")

@@ -13,21 +13,20 @@ import (
 func projectionsCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "projections",
-		Short: "Look after the projections, which write the read models",
-		Long: "A projection follows the log of every legal entity and stands still at an event that it\n" +
-			"cannot digest, in that legal entity alone unless its settings say otherwise. The event is\n" +
-			"in the dead letters then.",
+		Short: "Operate the projections, which write the read models",
+		Long: "A projection follows the log of every legal entity. An event that it cannot process blocks\n" +
+			"it in that legal entity alone, unless its settings say otherwise, and becomes a dead letter.",
 	}
 	cmd.AddCommand(createProjectionCommand(), reviseProjectionCommand(), projectionDefinitionCommand(), deleteProjectionCommand(), projectionRowsCommand(), listProjectionsCommand(), showProjectionCommand(), configureProjectionCommand())
 	cmd.AddCommand(rebuildCommands()...)
 	for _, c := range []struct{ action, short, long string }{
 		{"start", "Start a projection that was created or stopped", ""},
-		{"pause", "Let a projection stand still for a while", ""},
-		{"resume", "Let a paused projection go on", ""},
-		{"stop", "Let a projection stand still for good", ""},
-		{"reset", "Forget what a projection wrote and read again from the beginning", "Readers see what there is so far meanwhile."},
-		{"fix", "Try again what a projection stands still at", "Correct the cause first. Without --legal-entity it tries again wherever it stands still."},
-		{"skip", "Pass over the event that a projection stands still at", "The read model lacks that event from then on. It needs --legal-entity."},
+		{"pause", "Pause a projection", ""},
+		{"resume", "Resume a paused projection", ""},
+		{"stop", "Stop a projection until it is started again", ""},
+		{"reset", "Forget what a projection wrote and read again from the beginning", "Until it has caught up, readers see the rows that were read so far."},
+		{"fix", "Retry the event that blocks a projection", "Correct the cause first. Without --legal-entity it retries in all legal entities."},
+		{"skip", "Skip the event that blocks a projection", "The read model lacks that event from then on. It needs --legal-entity."},
 	} {
 		cmd.AddCommand(changeProjectionCommand(c.action, c.short, c.long))
 	}
@@ -44,7 +43,7 @@ func listProjectionsCommand() *cobra.Command {
 			return err
 		}
 		return s.print(func(p *page) {
-			p.row("PROJECTION", "VERSION", "STATE", "LAG", "SECONDS", "PROCESSED", "SKIPPED", "FAILED", "STANDS STILL")
+			p.row("PROJECTION", "VERSION", "STATE", "LAG", "SECONDS", "PROCESSED", "SKIPPED", "FAILED", "BLOCKED")
 			for _, v := range all.Projections {
 				state, blocked := v.Status, "-"
 				if !v.Current {
@@ -65,7 +64,7 @@ func listProjectionsCommand() *cobra.Command {
 
 func showProjectionCommand() *cobra.Command {
 	return serverCommand(&cobra.Command{
-		Use: "show PROJECTION", Short: "Show how a projection fares in each legal entity", Args: cobra.ExactArgs(1),
+		Use: "show PROJECTION", Short: "Show the state of a projection in each legal entity", Args: cobra.ExactArgs(1),
 		Example: "  backbone projections show gl.ledger",
 	}, func(ctx context.Context, s *session, args []string) error {
 		return s.projection(s.GetProjection(ctx, args[0], s.keep()))
@@ -96,7 +95,7 @@ func changeProjectionCommand(action, short, long string) *cobra.Command {
 	cmd := &cobra.Command{Use: action + " PROJECTION", Short: short, Long: long, Example: example, Args: cobra.ExactArgs(1)}
 	cmd.Flags().IntVar(&body.Version, "version", 0, "of the projection (default: the one that readers are shown)")
 	if partial {
-		cmd.Flags().StringVar(&body.LegalEntity, "legal-entity", "", "only there (default: wherever you may)")
+		cmd.Flags().StringVar(&body.LegalEntity, "legal-entity", "", "only there (default: all that you may change)")
 		cmd.Flags().StringVar(&body.Reason, "reason", "", "why; kept with the dead letter, no personal data")
 	}
 	return serverCommand(cmd, func(ctx context.Context, s *session, args []string) error {
@@ -119,7 +118,7 @@ func configureProjectionCommand() *cobra.Command {
 	f.IntVar(&settings.MaxAttempts, "max-attempts", 5, "at an event before it goes to the dead letters")
 	f.IntVar(&settings.RetryMs, "retry", 1000, "milliseconds before the second attempt; they double from there")
 	f.IntVar(&settings.RetryMaxMs, "retry-max", 60_000, "milliseconds at most between two attempts")
-	f.StringVar(&settings.OnPoison, "on-poison", "stop_partition", "at an event that cannot be digested: stop_partition, stop_projection or skip")
+	f.StringVar(&settings.OnPoison, "on-poison", "stop_partition", "at an event that cannot be processed: stop_partition, stop_projection or skip")
 	f.BoolVar(&settings.SingleInstance, "single-instance", false, "one node works all legal entities")
 	return serverCommand(cmd, func(ctx context.Context, s *session, args []string) error {
 		v, err := s.ConfigureProjection(ctx, args[0], settings, s.keep())

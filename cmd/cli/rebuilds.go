@@ -20,7 +20,7 @@ func rebuildCommands() []*cobra.Command {
 	return []*cobra.Command{
 		rebuildCommand(), snapshotCommand(), versionsCommand(), compareCommand(),
 		switchCommand("switch", false, "Show readers the version that was built", "The version before is kept and follows the log, to go back to, until it is dropped."),
-		switchCommand("rollback", true, "Show readers the version before again", "The version that was shown is kept in turn."),
+		switchCommand("rollback", true, "Show readers the previous version again", "The version that was shown is kept in turn."),
 		removeCommand("cancel", false, "End a rebuild and remove what it wrote"),
 		removeCommand("drop", true, "Remove the version that is kept to go back to, or a snapshot"),
 	}
@@ -31,15 +31,15 @@ func rebuildCommand() *cobra.Command {
 	var rows client.ProjectionRowsCommand
 	var entity string
 	cmd := &cobra.Command{
-		Use: "rebuild PROJECTION", Short: "Build a projection anew beside the version that is shown", Args: cobra.ExactArgs(1),
-		Long: "Readers are shown the version that there is until they are switched to the new one. With --switch\n" +
+		Use: "rebuild PROJECTION", Short: "Rebuild a projection as a new version, beside the current one", Args: cobra.ExactArgs(1),
+		Long: "Readers see the current version until they are switched to the new one. With --switch\n" +
 			"that is done once it has caught up; with --compare --switch only if no row differs. Ending this\n" +
 			"command does not end the rebuild; `backbone projections cancel` does.\n\n" +
-			"With --legal-entity only the rows of that one are built anew; switching with the same flag shows them\n" +
-			"there and keeps those before. With --from-snapshot the new version begins with a copy of a snapshot\n" +
+			"With --legal-entity only the rows of that one are rebuilt; switching with the same flag shows them\n" +
+			"there and keeps the previous ones. With --from-snapshot the new version begins with a copy of a snapshot\n" +
 			"and reads only what came after it.\n\n" +
 			"With --entity or --subject only the rows of that entity, or of the entities that events about that\n" +
-			"person belong to, are folded anew from the log, in place and at once, in every version.",
+			"person belong to, are recomputed from the log, in place and at once, in every version.",
 		Example: "  backbone projections rebuild gl.ledger --wait --compare\n  backbone projections rebuild gl.ledger --compare --switch\n  backbone projections rebuild ap.vendors --switch\n" +
 			"  backbone projections rebuild gl.ledger --legal-entity USMF --compare\n  backbone projections rebuild gl.ledger --from-snapshot latest --wait\n" +
 			"  backbone projections rebuild ap.vendors --entity ap.vendor/V-1042 --legal-entity USMF --dry-run\n  backbone projections rebuild ap.vendors --subject contact:C-17",
@@ -49,10 +49,10 @@ func rebuildCommand() *cobra.Command {
 	cmd.Flags().BoolVar(&o.switchTo, "switch", false, "switch readers to it once it has caught up")
 	cmd.Flags().StringVar(&entity, "entity", "", "only the rows of this entity: type/id of its stream; with --legal-entity")
 	cmd.Flags().StringVar(&rows.Subject, "subject", "", "only the rows of the entities that events about this person belong to: type:id")
-	cmd.Flags().StringVar(&rows.LegalEntity, "legal-entity", "", "only this one; of the entity with --entity (default: all, with --subject wherever you may)")
+	cmd.Flags().StringVar(&rows.LegalEntity, "legal-entity", "", "only this one; of the entity with --entity (default: all, with --subject all that you may change)")
 	cmd.Flags().StringVar(&o.fromSnapshot, "from-snapshot", "", "begin with a copy of this snapshot: its version, or latest")
 	cmd.Flags().IntVar(&rows.Version, "version", 0, "with --entity or --subject: only in this version (default: in all)")
-	cmd.Flags().BoolVar(&rows.DryRun, "dry-run", false, "with --entity or --subject: tell what would change and change nothing")
+	cmd.Flags().BoolVar(&rows.DryRun, "dry-run", false, "with --entity or --subject: print what would change and change nothing")
 	cmd.MarkFlagsMutuallyExclusive("entity", "subject")
 	for _, whole := range []string{"wait", "compare", "switch", "from-snapshot"} {
 		cmd.MarkFlagsMutuallyExclusive("entity", whole)
@@ -198,7 +198,7 @@ func (s *session) awaitRebuild(ctx context.Context, name, legalEntity string, ve
 			if b.Active == version {
 				return b, nil
 			}
-			return b, fault.New(fault.FailedPrecondition, "projection.not_building", "version %d of projection %s is not built any more; somebody has ended it", version, name)
+			return b, fault.New(fault.FailedPrecondition, "projection.not_building", "version %d of projection %s is not built any more; another caller has ended it", version, name)
 		}
 		if s.terminal {
 			fmt.Fprintf(s.err, "\r%s\x1b[K", rebuildBar(building))
@@ -206,7 +206,7 @@ func (s *session) awaitRebuild(ctx context.Context, name, legalEntity string, ve
 		}
 		switch {
 		case building.Faulted > 0 || building.Status == "faulted":
-			return b, fault.New(fault.FailedPrecondition, "projection.version_halted", "version %d of projection %s stands still at an event; look at `backbone deadletters`, then fix or cancel it", version, name)
+			return b, fault.New(fault.FailedPrecondition, "projection.version_halted", "version %d of projection %s is blocked at an event; see `backbone deadletters`, then fix or cancel it", version, name)
 		case building.CaughtUp:
 			return b, nil
 		}
@@ -241,7 +241,7 @@ func snapshotCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "snapshot PROJECTION", Short: "Take a snapshot that a rebuild may begin with", Args: cobra.ExactArgs(1),
 		Long: "The rows that readers are shown are copied as they are, each legal entity at one event, while readers\n" +
-			"and the projection go on. The newest three are kept. What was redacted or erased since is never copied\n" +
+			"and the projection continue. The newest three are kept. What was redacted or erased since is never copied\n" +
 			"back, and no snapshot of another release's handler is.",
 		Example: "  backbone projections snapshot gl.ledger --wait\n  backbone projections rebuild gl.ledger --from-snapshot latest --compare",
 	}
@@ -295,7 +295,7 @@ func switchCommand(name string, back bool, short, long string) *cobra.Command {
 		Example: "  backbone projections " + name + " gl.ledger\n  backbone projections " + name + " gl.ledger --legal-entity USMF",
 	}
 	cmd.Flags().StringVar(&legalEntity, "legal-entity", "", "only this one, of which a version of its own was built")
-	cmd.Flags().BoolVar(&force, "force", false, "whatever that version lacks; readers may go back in time")
+	cmd.Flags().BoolVar(&force, "force", false, "even if that version lacks events; readers may go back in time")
 	return serverCommand(cmd, func(ctx context.Context, s *session, args []string) error {
 		body := client.ProjectionSwitchCommand{LegalEntity: legalEntity, Force: force}
 		if back {
@@ -309,7 +309,7 @@ func removeCommand(name string, retained bool, short string) *cobra.Command {
 	var legalEntity string
 	snapshot := 0
 	cmd := &cobra.Command{
-		Use: name + " PROJECTION", Short: short, Args: cobra.ExactArgs(1), Long: "Its rows are removed little by little.",
+		Use: name + " PROJECTION", Short: short, Args: cobra.ExactArgs(1), Long: "Its rows are removed in the background.",
 		Example: "  backbone projections " + name + " gl.ledger",
 	}
 	cmd.Flags().StringVar(&legalEntity, "legal-entity", "", "the version, or the snapshot, of this one alone")
@@ -493,7 +493,7 @@ func (s *session) rebuildRows(ctx context.Context, name, entity string, body cli
 			}
 		}
 		if skipped {
-			p.line("Some events were left out again, which a version had gone on without; look at `backbone deadletters`.")
+			p.line("Some events were left out again, because a version had skipped them; see `backbone deadletters`.")
 		}
 		for _, version := range r.LeftOut {
 			p.line("Version %d was left as it is: another release built it.", version)

@@ -24,11 +24,11 @@ import (
 func redactCommand(modules []plugin.Module) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "redact",
-		Short: "Redact personal data that stands in clear in old events",
+		Short: "Redact personal data that is in clear text in old events",
 		Long: "redact is for what was never sealed: migrated events, fields that escaped the manifest.\n" +
 			"(Sealed values go by `backbone erasure`.) One person requests, another approves, then it\n" +
 			"runs: the values become [REDACTED], the chain stays valid, and an event in the log\n" +
-			"vouches for the new payload. It works on the database itself, as the eraser's role.",
+			"proves the new payload. It works on the database itself, as the eraser's role.",
 	}
 	cmd.AddCommand(
 		redactSubcommand(modules, "request", "Request the redaction of values of an event",
@@ -48,7 +48,7 @@ func redactCommand(modules []plugin.Module) *cobra.Command {
 				cmd.Flags().StringVar(&o.Person, "person", "", "pseudonymous id of the person who approves (required)")
 				required(cmd, "person")
 			}),
-		redactSubcommand(modules, "run [ID]", "Carry an approved redaction out, or complete interrupted ones",
+		redactSubcommand(modules, "run [ID]", "Carry out an approved redaction, or complete interrupted ones",
 			"  backbone redact run 01JQ8E6Z6G3V5T8C9N2M4K7R1P --legal-entity DEMF\n"+
 				"  backbone redact run --legal-entity DEMF",
 			runRedaction, func(cmd *cobra.Command, o *redactOptions) {

@@ -45,7 +45,7 @@ func runSample(ctx context.Context, o devOptions, dir string, state *devState, f
 	return writeJSON(filepath.Join(dir, devStateName), state)
 }
 
-// printDevHints gives commands to try next, such as the state of the books allows.
+// printDevHints prints commands to try next.
 func printDevHints(say func(string, ...any), modules []plugin.Module, s plugin.Session) {
 	say("\nTry next, in another terminal (%s has a token for every role; these are the auditor's and the importer's):", filepath.Join(s.DataDir, devFileName))
 	say("  export BACKBONE_SERVER=%s BACKBONE_TOKEN=%s", s.Server, s.Tokens["auditor"])

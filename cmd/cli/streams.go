@@ -16,7 +16,7 @@ import (
 func streamsCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "streams",
-		Short: "Look at streams, limit what is read of them, delete them",
+		Short: "Show streams, limit what is read of them, delete them",
 		Long: "A stream is named TYPE/ID, such as machine/M-17. Whatever is done to a stream is an event\n" +
 			"of the stream, and no event ever leaves the log: deletions and limits concern reads of the\n" +
 			"stream alone.",
@@ -108,7 +108,7 @@ func showStreamCommand() *cobra.Command {
 func deleteStreamCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "delete STREAM",
-		Short: "Delete a stream; the next append begins it anew",
+		Short: "Delete a stream; the next append recreates it",
 		Long: "Reads of the stream answer that it is deleted. The next append recreates it, its versions go\n" +
 			"on, and what was deleted is not read with it any more.",
 		Example: "  backbone streams delete machine/M-17 --legal-entity USMF --reason \"Machine was sold\"\n" +
@@ -117,7 +117,7 @@ func deleteStreamCommand() *cobra.Command {
 	}
 	o := streamFlags(cmd, true)
 	return serverCommand(cmd, func(ctx context.Context, s *session, args []string) error {
-		return s.deleteStream(ctx, o, args[0], false, "The next append to it begins it anew.")
+		return s.deleteStream(ctx, o, args[0], false, "The next append to it recreates it.")
 	})
 }
 
@@ -127,7 +127,7 @@ func tombstoneStreamCommand() *cobra.Command {
 		Use:   "tombstone STREAM",
 		Short: "End a stream for good",
 		Long: "The stream is never read and takes no events any more. This cannot be undone, so without\n" +
-			"--yes it is only said what would be done, with exit code 1.",
+			"--yes the command only prints what it would do, with exit code 1.",
 		Example: "  backbone streams tombstone machine/M-17 --legal-entity USMF\n" +
 			"  backbone streams tombstone machine/M-17 --legal-entity USMF --expected-version 12 --reason \"Registered twice\" --yes",
 		Args: cobra.ExactArgs(1),

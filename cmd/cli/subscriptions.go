@@ -15,9 +15,9 @@ import (
 func subscriptionsCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "subscriptions",
-		Short: "Look after persistent subscriptions and their dead letters",
-		Long: "A subscription remembers what its subscriber was handed, what it has dealt with, and what\n" +
-			"it could not deal with. Its owner takes the events over the API; operators see that it moves.",
+		Short: "Operate persistent subscriptions and their dead letters",
+		Long: "A subscription records which events its subscriber has received, processed and failed to\n" +
+			"process. Its owner receives the events over the API; operators watch its progress.",
 	}
 	cmd.AddCommand(listSubscriptionsCommand(), showSubscriptionCommand(), createSubscriptionCommand(), moveSubscriptionCommand("pause"), moveSubscriptionCommand("resume"),
 		resetSubscriptionCommand(), deleteSubscriptionCommand(), parkedCommand(), settleParkedCommand("replay"), settleParkedCommand("discard"))
@@ -70,7 +70,7 @@ func createSubscriptionCommand() *cobra.Command {
 	var body client.NewSubscription
 	cmd := &cobra.Command{
 		Use:   "create ID",
-		Short: "Make a subscription; whoever makes it owns it",
+		Short: "Make a subscription, which the caller owns",
 		Example: "  backbone subscriptions create vendor-mirror --subscriber service:crm --type ap.vendor.registered\n" +
 			"  backbone subscriptions create all-of-ap --subscriber agent:a-7 --module ap --order stream --start end\n" +
 			"  backbone subscriptions create after-feed --subscriber service:crm --cursor \"$(cat feed.cursor)\"",
@@ -78,14 +78,14 @@ func createSubscriptionCommand() *cobra.Command {
 	}
 	var subscriber string
 	f := cmd.Flags()
-	f.StringVar(&subscriber, "subscriber", "", "who takes the events, as type:id; agent, rule, projection, webhook or service (required)")
+	f.StringVar(&subscriber, "subscriber", "", "who receives the events, as type:id; agent, rule, projection, webhook or service (required)")
 	f.StringSliceVar(&body.EventTypes, "type", nil, "only events of these types")
 	f.StringSliceVar(&body.Modules, "module", nil, "only events of these modules")
 	f.StringSliceVar(&body.LegalEntities, "legal-entity", nil, "only these legal entities (default: all that the owner may read, also later ones)")
 	f.StringVar(&body.Settings.PartitionBy, "order", "", "legal_entity, none, stream, correlation, entity:<type> or a path such as $.order.id (default legal_entity)")
 	f.StringVar(&body.Settings.ConsumerStrategy, "strategy", "", "round_robin or pinned (default round_robin)")
 	f.StringVar(&body.Settings.StartFrom, "start", "", "beginning or end (default beginning)")
-	f.StringVar(&body.Settings.StartCursor, "cursor", "", "begin where a feed of all legal entities has come to")
+	f.StringVar(&body.Settings.StartCursor, "cursor", "", "begin at the cursor of a feed of all legal entities")
 	cmd.MarkFlagsMutuallyExclusive("start", "cursor")
 	_ = cmd.MarkFlagRequired("subscriber") // the flag exists
 	return serverCommand(cmd, func(ctx context.Context, s *session, args []string) error {
@@ -104,7 +104,7 @@ func createSubscriptionCommand() *cobra.Command {
 func moveSubscriptionCommand(verb string) *cobra.Command {
 	return serverCommand(&cobra.Command{
 		Use:     verb + " ID",
-		Short:   map[string]string{"pause": "Stop handing out", "resume": "Go on, also after the breaker opened"}[verb],
+		Short:   map[string]string{"pause": "Stop delivering", "resume": "Resume delivering, also after the circuit breaker opened"}[verb],
 		Example: "  backbone subscriptions " + verb + " vendor-mirror",
 		Args:    cobra.ExactArgs(1),
 	}, func(ctx context.Context, s *session, args []string) error {
@@ -121,8 +121,8 @@ func resetSubscriptionCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "reset ID",
 		Short: "Move a subscription to any position",
-		Long: "What is open is dropped, what follows the position is handed out again, dead letters\n" +
-			"before it are kept.",
+		Long: "Events in flight are dropped, events after the position are delivered again, and dead\n" +
+			"letters before it are kept.",
 		Example: "  backbone subscriptions reset vendor-mirror --to beginning\n" +
 			"  backbone subscriptions reset vendor-mirror --at USMF=1200,DEMF=1\n" +
 			"  backbone subscriptions reset vendor-mirror --time 2026-03-31T12:00:00Z\n" +
@@ -131,9 +131,9 @@ func resetSubscriptionCommand() *cobra.Command {
 	}
 	f := cmd.Flags()
 	f.StringVar(&to, "to", "", "beginning or end")
-	f.StringToStringVar(&positions, "at", nil, "by legal entity the sequence of the first event to hand out; others stay")
+	f.StringToStringVar(&positions, "at", nil, "by legal entity the sequence of the first event to deliver; other legal entities stay")
 	f.StringVar(&at, "time", "", "begin with what was recorded at this time")
-	f.StringVar(&cursor, "cursor", "", "go on where a feed of all legal entities has come to")
+	f.StringVar(&cursor, "cursor", "", "continue at the cursor of a feed of all legal entities")
 	cmd.MarkFlagsOneRequired("to", "at", "time", "cursor")
 	cmd.MarkFlagsMutuallyExclusive("to", "at", "time", "cursor")
 	return serverCommand(cmd, func(ctx context.Context, s *session, args []string) error {
@@ -165,7 +165,7 @@ func (s *session) subscription(v client.Subscription, err error) error {
 
 func deleteSubscriptionCommand() *cobra.Command {
 	return serverCommand(&cobra.Command{
-		Use: "delete ID", Short: "Delete a subscription with all that is open and parked",
+		Use: "delete ID", Short: "Delete a subscription with its events in flight and its dead letters",
 		Example: "  backbone subscriptions delete vendor-mirror", Args: cobra.ExactArgs(1),
 	}, func(ctx context.Context, s *session, args []string) error {
 		if _, err := s.DeleteSubscription(ctx, args[0]); err != nil {
@@ -189,7 +189,7 @@ func parkedCommand() *cobra.Command {
 	f := cmd.Flags()
 	f.BoolVar(&groups, "groups", false, "count by failure")
 	f.StringVar(&filter.Code, "code", "", "only those with this code")
-	f.StringVar(&filter.Cursor, "cursor", "", "go on after an earlier page")
+	f.StringVar(&filter.Cursor, "cursor", "", "continue after an earlier page")
 	f.IntVar(&filter.Limit, "limit", 100, "at most so many")
 	return serverCommand(cmd, func(ctx context.Context, s *session, args []string) error {
 		switch {
@@ -235,7 +235,7 @@ func settleParkedCommand(verb string) *cobra.Command {
 	step := 0
 	cmd := &cobra.Command{
 		Use:   verb + " ID [EVENT...]",
-		Short: map[string]string{"replay": "Hand dead letters out again", "discard": "Give dead letters up, for a reason that is kept"}[verb],
+		Short: map[string]string{"replay": "Deliver dead letters again", "discard": "Discard dead letters, for a reason that is kept"}[verb],
 		Example: "  backbone subscriptions " + verb + " vendor-mirror 01JWZX3V9K5T7Q8R2M4N6P0ABC --reason \"Corrected by hand\"\n" +
 			"  backbone subscriptions " + verb + " vendor-mirror --all --code crm.unavailable --reason \"The CRM is back\"",
 		Args: cobra.MinimumNArgs(1),
@@ -273,7 +273,7 @@ func settleParkedCommand(verb string) *cobra.Command {
 			}
 		}
 		return s.show(map[string]any{"messages": total}, func(p *page) {
-			p.line("%s %s.", counted(total, "message"), map[string]string{"replay": "handed out again", "discard": "given up"}[verb])
+			p.line("%s %s.", counted(total, "message"), map[string]string{"replay": "queued for delivery again", "discard": "discarded"}[verb])
 		})
 	})
 }

@@ -25,7 +25,7 @@ func tailCommand() *cobra.Command {
 		Short: "Print events as they are written, as you may read them",
 		Long: "tail follows a live feed of a server: what there is from --from on, then what comes. It\n" +
 			"connects again by itself when the connection is lost, behind the last event, so nothing is\n" +
-			"missed and nothing comes twice. Ctrl-C ends it and tells how to go on later.",
+			"missed and nothing comes twice. Ctrl-C ends it and prints how to continue later.",
 		Example: "  backbone tail\n" +
 			"  backbone tail --from beginning --legal-entity DEMF --type ap.invoice.submitted --json | jq .data\n" +
 			"  backbone tail --stream machine/M-17 --legal-entity DEMF --from beginning",
@@ -52,7 +52,7 @@ func tailCommand() *cobra.Command {
 	f.StringVar(&t.legalEntity, "legal-entity", "", "of the stream (environment BACKBONE_LEGAL_ENTITY), or only these of all, separated by commas")
 	f.StringSliceVar(&t.types, "type", nil, "only events of these types")
 	f.StringSliceVar(&t.modules, "module", nil, "only events of these modules")
-	f.StringVar(&t.from, "from", "now", "beginning, now, a cursor, or what an earlier tail told")
+	f.StringVar(&t.from, "from", "now", "beginning, now, a cursor, or the position that an earlier tail printed")
 	f.BoolVar(&asJSON, "json", false, "print each event as a line of JSON")
 	cmd.MarkFlagsMutuallyExclusive("stream", "all")
 	cmd.MarkFlagsMutuallyExclusive("stream", "type")
@@ -67,7 +67,7 @@ type tail struct {
 	legalEntity string
 	types       []string
 	modules     []string
-	from        string // beginning, now, or what an earlier tail told
+	from        string // beginning, now, or the position that an earlier tail printed
 }
 
 // run prints events as they come until ctx ends, which is no error. It connects again
@@ -93,15 +93,15 @@ func (t *tail) run(ctx context.Context) error {
 		return err
 	}
 	if last != "" {
-		fmt.Fprintf(t.err, "Go on behind the last event with --from %s\n", t.next(last))
+		fmt.Fprintf(t.err, "Continue behind the last event with --from %s\n", t.next(last))
 	}
 	return nil
 }
 
-// afterVersion marks a position that an earlier tail of a stream told.
+// afterVersion marks a position that an earlier tail of a stream printed.
 const afterVersion = "after:"
 
-// next is the value of --from that goes on behind an item.
+// next is the value of --from that continues behind an item.
 func (t *tail) next(id string) string {
 	if t.stream != "" {
 		return afterVersion + id

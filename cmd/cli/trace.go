@@ -103,7 +103,7 @@ func (t *trace) showCauses(ctx context.Context, id string) error {
 
 var journalNumber = regexp.MustCompile(`^[A-Z]{2}-[A-Za-z0-9._-]+-\d{6}$`)
 
-// findEvent turns what a person has at hand into an event id: an event's own id,
+// findEvent resolves the argument of the command to an event id: an event's own id,
 // a journal number, or the id of a document, whose last event is taken.
 func (t *trace) findEvent(ctx context.Context, id string) (string, error) {
 	if journalNumber.MatchString(id) {
@@ -186,7 +186,7 @@ func (p *page) cause(depth int, e client.Event, in client.Intent) {
 	}
 }
 
-// headline picks what a reader looks for first out of an event's data.
+// headline picks the members of an event's data that identify it: numbers, names, amounts.
 func headline(e client.Event) string {
 	var d struct {
 		InvoiceNumber string      `json:"invoice_number"`
@@ -326,10 +326,10 @@ func milliseconds(n json.Number) time.Duration {
 
 // leftOutTexts say why an answer stops before its end.
 var leftOutTexts = map[string]string{
-	"depth":        "it goes on for more steps than are followed",
+	"depth":        "it has more steps than are followed",
 	"count":        "there are more events than are shown at once",
 	"size":         "there are more events, but together they are too large to be shown at once",
-	"legal_entity": "it goes on in a legal entity that you may not see",
+	"legal_entity": "it continues in a legal entity that you may not see",
 	"missing":      "the cause is in no log",
 	"cycle":        "the events name each other as their cause",
 }

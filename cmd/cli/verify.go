@@ -24,7 +24,7 @@ func verifyCommand() *cobra.Command {
 	var dsn, dataDir string
 	cmd := &cobra.Command{
 		Use:   "verify",
-		Short: "Prove that nobody rewrote history",
+		Short: "Prove that history was not rewritten",
 		Long: "verify computes every payload hash and the whole chain of checksums again, and lists\n" +
 			"authorised redactions and erasures. With a head that was exported earlier it also finds a\n" +
 			"tail that was cut off and a chain that was computed again. With --dump it needs neither\n" +
@@ -143,7 +143,7 @@ type verifyOptions struct {
 }
 
 // verifyLog proves the log sound. sound false without an error is a verdict. With an
-// error, sound false says that something was found before the run had to end.
+// error, sound false means that tampering was found before the run had to end.
 func verifyLog(ctx context.Context, o verifyOptions) (sound bool, err error) {
 	var options []verify.Option
 	if o.Head != "" {
@@ -257,7 +257,7 @@ func (v *verdict) dumps(ctx context.Context, o verifyOptions, show *progress, op
 	return nil
 }
 
-// progressReader reads until the context ends and tells how far it is.
+// progressReader reads until the context ends and reports how far it is.
 type progressReader struct {
 	ctx    context.Context
 	in     io.Reader
@@ -345,7 +345,7 @@ func (p *page) verdict(v *verdict, sound, finished bool, elapsed time.Duration) 
 	}
 	p.line("Sound: %s, every payload hash and checksum computed again in %.1f s (%.0f events/s).", counted(events, "event"), seconds, float64(events)/seconds)
 	if v.headFile != "" {
-		p.line("The heads are in %s. Keep it where nobody who can write to the database can write.", v.headFile)
+		p.line("The heads are in %s. Keep it where no one who can write to the database can write.", v.headFile)
 	}
 }
 

@@ -23,9 +23,9 @@ import (
 func webhooksCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "webhooks",
-		Short: "Look after the endpoints that events are sent to",
+		Short: "Operate the endpoints that events are sent to",
 		Long: "A webhook is a subscription whose events a server sends to an address over HTTPS, signed\n" +
-			"after Standard Webhooks. Its owner makes it; operators see what comes of deliveries.\n" +
+			"after Standard Webhooks. Its owner makes it; operators see the outcome of deliveries.\n" +
 			"Dead letters, pausing and positions are those of `backbone subscriptions`.",
 	}
 	cmd.AddCommand(listWebhooksCommand(), showWebhookCommand(), createWebhookCommand(), testWebhookCommand(),
@@ -63,7 +63,7 @@ func listWebhooksCommand() *cobra.Command {
 func showWebhookCommand() *cobra.Command {
 	var attempts int
 	cmd := &cobra.Command{
-		Use: "show ID", Short: "Show an endpoint, its retry schedule and what came of its newest deliveries",
+		Use: "show ID", Short: "Show an endpoint, its retry schedule and the outcome of its newest deliveries",
 		Example: "  backbone webhooks show machine-hook\n  backbone webhooks show machine-hook --attempts 100 --json", Args: cobra.ExactArgs(1),
 	}
 	cmd.Flags().IntVar(&attempts, "attempts", 20, "at most so many attempts, up to 100")
@@ -82,7 +82,7 @@ func showWebhookCommand() *cobra.Command {
 			return err
 		}
 		return s.show(map[string]any{"endpoint": e, "attempts": list.Attempts, "status": v.Subscription.Status}, func(p *page) {
-			state := "is delivered to"
+			state := "receives events"
 			switch blocked := whyNotSent(&v.Subscription); {
 			case !e.DisabledAt.IsZero():
 				state = fmt.Sprintf("is disabled since %s (%s); set it again with `backbone webhooks create %s --url ...`", e.DisabledAt.UTC().Format(subscriptionMinute), e.DisabledCode, id)
@@ -154,8 +154,8 @@ func createWebhookCommand() *cobra.Command {
 	f := cmd.Flags()
 	f.StringVar(&url, "url", "", "where to send, https:// (required)")
 	f.StringVar(&headers, "headers", "", "file with headers of your own; - is standard input")
-	f.BoolVar(&withoutHeaders, "no-headers", false, "take your own headers away")
-	f.StringVar(&body.SubscriberID, "subscriber", "", "who takes the events, such as crm (default: ID)")
+	f.BoolVar(&withoutHeaders, "no-headers", false, "remove your own headers")
+	f.StringVar(&body.SubscriberID, "subscriber", "", "who receives the events, such as crm (default: ID)")
 	f.StringSliceVar(&body.EventTypes, "type", nil, "only events of these types")
 	f.StringSliceVar(&body.Modules, "module", nil, "only events of these modules")
 	f.StringSliceVar(&body.LegalEntities, "legal-entity", nil, "only these legal entities (default: all that the owner may read, also later ones)")
@@ -213,7 +213,7 @@ func whyNotSent(s *client.Subscription) string {
 	if s.Status == "" || s.Status == string(subscription.Active) {
 		return ""
 	}
-	return fmt.Sprintf("its subscription is %s; `backbone subscriptions resume %s` goes on", s.Status, s.ID)
+	return fmt.Sprintf("its subscription is %s; `backbone subscriptions resume %s` resumes it", s.Status, s.ID)
 }
 
 // endpoint prints an endpoint that was made or changed, with its secret if it has one.
@@ -281,8 +281,8 @@ func webhookCommand(verb, short string) *cobra.Command {
 func testWebhookCommand() *cobra.Command {
 	cmd := webhookCommand("test", "Send a test message and print what the endpoint answered")
 	cmd.Long = "test sends one message of type backbone.webhook.test, signed like all others, with the\n" +
-		"endpoint's headers, also while it is disabled. What comes of it changes nothing. The command\n" +
-		"fails if the message is not taken, and says what to do."
+		"endpoint's headers, also while it is disabled. Its outcome changes nothing. The command\n" +
+		"fails if the message is not accepted, and prints what to do."
 	return serverCommand(cmd, func(ctx context.Context, s *session, args []string) error {
 		t, err := s.TestWebhook(ctx, args[0], s.keep())
 		if err != nil {
@@ -306,9 +306,9 @@ func testAdvice(t client.WebhookTest) string {
 	case t.Status == 401 || t.Status == 403:
 		return "the endpoint refuses it; see that it checks signatures with the newest secret, and which headers its gateway asks for (--headers)"
 	case t.Status == 404 || t.Status == 405:
-		return "nothing takes POST requests there; correct the address"
+		return "no POST requests are accepted there; correct the address"
 	case t.Status == 410:
-		return "the endpoint wants nothing more; set another address, or delete the webhook"
+		return "the endpoint refuses all further events; set another address, or delete the webhook"
 	case t.Status >= 500:
 		return "the receiver failed; see its log"
 	case t.Status > 0:

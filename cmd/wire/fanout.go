@@ -22,8 +22,8 @@ type fanoutRunner struct {
 	dispatcher atomic.Pointer[fanout.Dispatcher] // the publisher calls it back while it is made
 }
 
-// composeFanout makes the fan-out, if one is configured. A broker that is away may come
-// later; a stream that does not do is an error at once.
+// composeFanout makes the fan-out, if one is configured. A broker that is unavailable may come
+// later; a stream with the wrong settings is an error at once.
 func (a *App) composeFanout(ctx context.Context, observer fanout.Observer) error {
 	c := a.Config.NATS
 	if !c.Configured() {
@@ -73,7 +73,7 @@ func FanoutStatus(ctx context.Context, dsn string) ([]fanout.PartitionStatus, er
 	}, natsPublisher)
 }
 
-// fanoutReady says what is wrong with the fan-out; requests are served all the same.
+// fanoutReady reports the health of the fan-out, which never keeps requests from being served.
 func (a *App) fanoutReady(out map[string]error) {
 	if a.fanout == nil {
 		return

@@ -10,15 +10,15 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// listenNotify is the value of delivery.listen that uses PostgreSQL's signals.
+// listenNotify is the value of delivery.listen that uses PostgreSQL's notifications.
 const listenNotify = "notify"
 
-// idlePoll is how often an idle node looks for what signals of PostgreSQL announce. It
-// bounds how late the node sees the first thing whose signal was lost.
+// idlePoll is how often an idle node reads what PostgreSQL also announces by notification. It
+// bounds the delay after a lost notification.
 const idlePoll = 2 * time.Second
 
-// composeFeeds composes what waits for events: one watch of the heads for the whole node,
-// and the live feeds.
+// composeFeeds composes the one watcher of the heads that all parts of a node share, and the
+// live feeds.
 func (a *App) composeFeeds(clock ports.Clock, o Options) {
 	c := a.Config
 	watch := subscriptions.HeadWatcherConfig{Heads: a.Store.Events, Logger: a.Logger, Clock: clock, Poll: c.Delivery.Poll, Quiet: idlePoll}

@@ -20,8 +20,8 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// Keyring is everything that keeps keys: the key service, the key store, the export
-// store, and what rotates. It needs no catalog, so tools open it too.
+// Keyring joins the key service, the key store, the export store and the rotation of keys. It
+// needs no catalog, so tools open it too.
 type Keyring struct {
 	service  *keyService
 	store    *keystore.Store

@@ -28,7 +28,7 @@ type keyService struct {
 }
 
 // openKeyService makes the clients, and starts the embedded server when one is
-// configured. It does not call the service: a node starts while that is away.
+// configured. It does not call the service: a node starts while the service is unavailable.
 // Nothing is opened when no key service is configured.
 func openKeyService(ctx context.Context, c configs.KMS, observe awskms.Observer, audit *slog.Logger) (_ *keyService, err error) {
 	if !c.Configured() {
@@ -122,7 +122,7 @@ func aliasPrefix(logName string) string {
 	return "alias/backbone/" + readable[:min(len(readable), 64)] + "-" + hex.EncodeToString(sum[:4])
 }
 
-// auditLog is the audit of an embedded key server, apart from other logs.
+// auditLog is the audit of an embedded key server, separate from other logs.
 func auditLog(to io.Writer) *slog.Logger {
 	if to == nil {
 		return slog.New(slog.DiscardHandler)

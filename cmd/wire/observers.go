@@ -15,7 +15,7 @@ import (
 	"github.com/erpbackbone/backbone/configs"
 )
 
-// observed is what watches a server.
+// observed are the metrics and traces of a server.
 type observed struct {
 	http    httpapi.Metrics
 	kms     awskms.Observer
@@ -24,8 +24,8 @@ type observed struct {
 	close   func(context.Context) error
 }
 
-// composeObservers makes metrics, and traces when a collector is configured, and hangs
-// them into the options.
+// composeObservers makes metrics, and traces when a collector is configured, and puts them into
+// the options.
 func composeObservers(ctx context.Context, config configs.Config, o *Options) (observed, error) {
 	metrics := prometheus.New()
 	if o.Observers.Append == nil {

@@ -31,7 +31,7 @@ type personal struct {
 	vault   *vault.Vault
 	worker  *erasure.Worker
 	service *erasure.Service
-	metrics *prometheus.Metrics // nil: nobody watches
+	metrics *prometheus.Metrics // nil: not measured
 	logger  *slog.Logger
 	prepare chan struct{} // a tenant may be new
 	kms     probe
@@ -63,7 +63,7 @@ func (a *App) Vault() *vault.Vault {
 	return a.personal.vault
 }
 
-// prepareNewTenant hears of new legal entities.
+// prepareNewTenant requests the keys of a tenant that may be new.
 func (a *App) prepareNewTenant() {
 	if a.personal != nil {
 		a.personal.requestPreparation()
@@ -148,8 +148,8 @@ func (p *personal) reportStop(ctx context.Context) {
 const prepareRetryDelay = 5 * time.Second
 
 // prepareTenants makes the key that signs, every tenant's first KEK, and loads what
-// appends without personal data need of the key service, so that they go on when it is
-// away later.
+// appends without personal data need of the key service, so that they continue when it is
+// unavailable later.
 func (p *personal) prepareTenants(ctx context.Context, a *App, complain func(error)) {
 	for {
 		err := p.prepareOnce(ctx, a)
@@ -192,15 +192,15 @@ func (p *personal) prepareOnce(ctx context.Context, a *App) error {
 	return errors.Join(failures...)
 }
 
-// requestPreparation asks for a look at the tenants.
+// requestPreparation makes prepareTenants run again.
 func (p *personal) requestPreparation() {
 	select {
 	case p.prepare <- struct{}{}:
-	default: // asked already
+	default: // requested already
 	}
 }
 
-// ready says what of personal data does not work. The rest does.
+// ready reports the health of what personal data needs. All else works without it.
 func (p *personal) ready(ctx context.Context, out map[string]error) {
 	for name, err := range map[string]error{"kms": p.kms.check(ctx), "key_store": p.keys.check(ctx), "receipts": p.Gate.Open()} {
 		if err != nil {
@@ -210,14 +210,14 @@ func (p *personal) ready(ctx context.Context, out map[string]error) {
 	}
 }
 
-// Bounds of a probe: load balancers ask every second or so, and a service that is
-// away takes its time to say so.
+// Bounds of a probe: load balancers ask every second or so, and an
+// unavailable service answers late.
 const (
 	probeCacheTime = 2 * time.Second
 	probeTimeout   = 2 * time.Second
 )
 
-// probe asks for health and keeps the answer for a moment.
+// probe caches the health of a service for probeCacheTime.
 type probe struct {
 	query func(context.Context) error
 
@@ -238,14 +238,14 @@ func (p *probe) check(ctx context.Context) error {
 	return p.err
 }
 
-// announcer appends what an erasure announces, as the system.
+// announcer appends the events of an erasure, as the system.
 type announcer struct{ appends *eventappend.Service }
 
-// eraserActor is who appends the announcements; the persons stand in the request.
+// eraserActor appends the announcements; the request names the persons.
 const eraserActor = "s-backbone-erasure"
 
 // Announce implements erasure.Announcer. The stream of a request has one event per
-// log, which keeps it to one when the idempotency key has expired meanwhile.
+// log, which prevents a second one after the idempotency key has expired.
 func (a announcer) Announce(ctx context.Context, e erasure.Announcement) error {
 	_, _, err := a.appends.Append(ctx, eventappend.Request{
 		LegalEntity: e.LegalEntity, Actor: event.Actor{Type: event.System, ID: eraserActor, Name: "erasure"}, PersonID: eraserActor,
@@ -274,7 +274,7 @@ func (c chains) VerifyChain(ctx context.Context, le ports.LegalEntity) (erasure.
 	return v, nil
 }
 
-// tenantNotifier tells of legal entities that were made.
+// tenantNotifier calls notify after a legal entity was made.
 type tenantNotifier struct {
 	legalEntities
 	notify func()
@@ -289,7 +289,7 @@ func (n tenantNotifier) CreateLegalEntity(ctx context.Context, le ports.LegalEnt
 	return le, err
 }
 
-// meteredEvictions measures how far behind a node is.
+// meteredEvictions measures how many evictions of keys a node lags behind.
 type meteredEvictions struct {
 	ports.KeyEvictions
 	metrics *prometheus.Metrics // may be nil

@@ -12,7 +12,7 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// noPersonalData reads no personal data.
+// noPersonalData is a reader that may see no personal data.
 type noPersonalData struct{}
 
 // Reads implements module.Reader.
@@ -24,9 +24,9 @@ type presenter struct {
 	opener   module.Opener
 	upcaster module.Upcaster // events are shown in the newest version
 	entities ports.LegalEntities
-	// reader says what the receiver may see of a legal entity's personal data.
+	// reader gives the receiver's view of a legal entity's personal data.
 	reader func(ctx context.Context, scope event.Scope) (module.Reader, error)
-	// visible says which legal entities of the tenant the receiver may know of; nil: all.
+	// visible reports whether the receiver may see a legal entity of the tenant; nil: all.
 	visible func(code string) bool
 }
 
@@ -40,8 +40,8 @@ func (p presenter) Encode(ctx context.Context, recorded []event.Recorded, refere
 		return nil, err
 	}
 	if !reference {
-		// An event that cannot be lifted is shown as it is stored and says why: what waits
-		// for an administrator must not hold up the rest.
+		// An event that cannot be upcast is shown as it is stored, with the reason: an event
+		// that needs an administrator must not block the rest.
 		if recorded, err = p.upcaster.UpcastForDisplay(ctx, recorded); err != nil {
 			return nil, err
 		}
@@ -102,7 +102,7 @@ func (p presenter) codes(ctx context.Context, recorded []event.Recorded) (map[ev
 }
 
 // readerOf gives what a person may see; nothing where there is no such person, or
-// where it may not see the legal entity. "" is nobody.
+// where it may not see the legal entity. "" is no person.
 func (a *App) readerOf(person string) func(context.Context, event.Scope) (module.Reader, error) {
 	return func(ctx context.Context, scope event.Scope) (module.Reader, error) {
 		if person == "" {

@@ -67,7 +67,7 @@ func tablesOf(handlers map[string]ports.ProjectionHandler) map[string][]ports.Pr
 	return out
 }
 
-// targetsOf are the parts of read models that can be folded anew on their own.
+// targetsOf are the parts of read models that can be recomputed on their own.
 func targetsOf(handlers map[string]ports.ProjectionHandler) map[string][]ports.ProjectionTarget {
 	out := map[string][]ports.ProjectionTarget{}
 	for name, h := range handlers {
@@ -78,8 +78,8 @@ func targetsOf(handlers map[string]ports.ProjectionHandler) map[string][]ports.P
 	return out
 }
 
-// projectionsReady says what is wrong with the projections; requests are served all the
-// same.
+// projectionsReady reports the health of the projections, which never keeps requests from
+// being served.
 func (a *App) projectionsReady(out map[string]error) {
 	out["projections"] = nil
 	if err := a.Runner.Health(); err != nil {

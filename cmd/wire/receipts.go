@@ -11,11 +11,11 @@ import (
 )
 
 // verifierKeyFolder is where the public keys of signers lie in the export store, for
-// whoever checks notes when the key service is gone.
+// use when the key service is unavailable.
 const verifierKeyFolder = "verifier-keys/"
 
 // receiptSigner signs receipts, certificates and notices of epochs with one key of the
-// key service, which it makes on first use: a node starts while the service is away.
+// key service, which it makes on first use: a node starts while the service is unavailable.
 type receiptSigner struct {
 	name    string
 	alias   string

@@ -36,7 +36,7 @@ func NewRedactionAnnouncer(ctx context.Context, store *postgres.Database, limits
 	if err := types.RegisterBuiltIn(ctx); err != nil {
 		return nil, err
 	}
-	// Before anything is redacted that could not be told of.
+	// A redaction without its event would be unexplained, so the type must exist first.
 	if _, err := types.Lookup(ctx, redaction.EventType, 0); err != nil {
 		return nil, err
 	}
@@ -49,7 +49,7 @@ func NewRedactionAnnouncer(ctx context.Context, store *postgres.Database, limits
 }
 
 // redactionKeyTTL is how long a repeat finds the first outcome by its key; after
-// that the event's stream, which can be begun once, stands for it.
+// that the event's stream, which can be started once, prevents a second one.
 const redactionKeyTTL = 24 * time.Hour
 
 // Announce implements redaction.Announcer.

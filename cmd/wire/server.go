@@ -53,7 +53,7 @@ func NewServer(ctx context.Context, config configs.Config, o Options) (*Server, 
 	}
 	parts.Live = app.liveParts()
 	app.composeWebhooks(o.Observers.Webhooks)
-	parts.Subscriptions, parts.Webhooks = spread{app.Subscriptions}, app.webhooks.service
+	parts.Subscriptions, parts.Webhooks = webhookDefaults{app.Subscriptions}, app.webhooks.service
 	if app.personal != nil {
 		parts.Personal, parts.Erasures = app.personal.vault, app.personal.service
 	}
@@ -74,7 +74,7 @@ func (s *Server) KeyService() (endpoint, credentials string) {
 	return s.keys.endpoint, s.keys.credentials
 }
 
-// Close ends what the server stands on, last the key server if it is embedded.
+// Close ends the App, and the key server if it is embedded.
 func (s *Server) Close() error {
 	s.App.Close()
 	return s.keys.stop()

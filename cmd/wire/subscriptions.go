@@ -21,8 +21,8 @@ func (a *App) composeSubscriptions(clock ports.Clock, ids ports.IDSource, cursor
 	})
 }
 
-// subscriptionsReady says what is wrong with the subscriptions and the deliveries to
-// endpoints; requests are served all the same.
+// subscriptionsReady reports the health of subscriptions and webhooks, which never keeps
+// requests from being served.
 func (a *App) subscriptionsReady(out map[string]error) {
 	checks := map[string]func() error{"subscriptions": a.Subscriptions.Health}
 	if a.webhooks != nil {
@@ -36,7 +36,7 @@ func (a *App) subscriptionsReady(out map[string]error) {
 	}
 }
 
-// modules tells which module an event type belongs to: a built-in one, or the one it
+// modules resolves the module of an event type: a built-in one, or the one it
 // was registered for.
 func (a *App) modules(ctx context.Context) (func(string) string, error) {
 	registered, err := a.Registry.List(ctx)

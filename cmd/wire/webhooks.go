@@ -53,7 +53,7 @@ func (a *App) composeWebhooks(observer webhooks.Observer) {
 type deliveries struct{ service *subscriptions.Service }
 
 // Next implements webhook.Engine. One message at a time: the service keeps the order
-// between those that are handed out one by one.
+// between those that are delivered one by one.
 func (d deliveries) Next(ctx context.Context, owner ports.Principal, id string, wait time.Duration) (webhooks.Message, bool, error) {
 	b, err := d.service.Poll(ctx, owner, subscriptions.Poll{ID: id, Limit: 1, Wait: wait})
 	if err != nil || len(b.Deliveries) == 0 {
@@ -108,12 +108,11 @@ func (o ownerEncoder) EncodeFor(ctx context.Context, owner ports.Principal, e ev
 	return out[0], nil
 }
 
-// spread gives the subscriptions of webhooks the settings that suit them where nothing
-// else is asked for.
-type spread struct{ *subscriptions.Service }
+// webhookDefaults gives the subscriptions of webhooks their own default settings.
+type webhookDefaults struct{ *subscriptions.Service }
 
 // Create makes a subscription.
-func (s spread) Create(ctx context.Context, p ports.Principal, sub subscription.Subscription) (subscription.Subscription, bool, error) {
+func (s webhookDefaults) Create(ctx context.Context, p ports.Principal, sub subscription.Subscription) (subscription.Subscription, bool, error) {
 	if sub.SubscriberType == webhooks.SubscriberType {
 		webhooks.Defaults(&sub.Settings)
 	}
@@ -121,7 +120,7 @@ func (s spread) Create(ctx context.Context, p ports.Principal, sub subscription.
 }
 
 // Change replaces the settings of a subscription.
-func (s spread) Change(ctx context.Context, c subscriptions.Caller, id string, settings subscription.Settings) (subscription.Subscription, error) {
+func (s webhookDefaults) Change(ctx context.Context, c subscriptions.Caller, id string, settings subscription.Settings) (subscription.Subscription, error) {
 	there, err := s.Get(ctx, c, id)
 	if err != nil {
 		return there.Subscription, err

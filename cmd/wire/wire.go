@@ -131,7 +131,7 @@ type App struct {
 type Options struct {
 	Modules                []plugin.Module // business modules, those that others build on first
 	AllowDevelopmentTokens bool
-	// LogName and Deployment fix a new installation; "" wants one that is fixed
+	// LogName and Deployment fix a new installation; "" needs one that is fixed
 	// already.
 	LogName    string
 	Deployment uint16
@@ -148,7 +148,7 @@ func Open(ctx context.Context, config configs.Config, o Options) (*App, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	config.Node.ID = nodeID(config) // one name for all that this node does
+	config.Node.ID = nodeID(config) // one id for all work of this node
 	clock, ids := system.Clock{}, system.NewIDs()
 	physical := config.Database.PhysicalPartitions
 	if physical == 0 {
@@ -170,11 +170,11 @@ func Open(ctx context.Context, config configs.Config, o Options) (*App, error) {
 	return a, nil
 }
 
-// decisionCacheSize is how many policy decisions a node remembers. A decision is a pure
+// decisionCacheSize bounds the policy decisions that a node caches. A decision is a pure
 // function of its input: the policies know neither time nor chance.
 const decisionCacheSize = 16_384
 
-// cachedQueries names the policy queries whose inputs come again.
+// cachedQueries names the policy queries whose decisions are cached.
 func cachedQueries(c *module.Catalog) []string {
 	queries := []string{"data.backbone.authz.decision"}
 	for _, t := range c.IntentTypes() {
@@ -285,8 +285,8 @@ func (a *App) withUpcasting(handlers map[string]ports.ProjectionHandler) map[str
 const settlingTime = 2 * time.Second
 
 // cursorKey signs cursors, the same on every node of a deployment. It keeps clients
-// from building positions by hand and protects no secret: whoever could compute it
-// reads the database anyway.
+// from building positions by hand and protects no secret: a caller who could compute it
+// can read the database anyway.
 func (a *App) cursorKey(ctx context.Context) ([]byte, error) {
 	installation, err := a.Store.Directory.Installation(ctx)
 	if err != nil {
@@ -348,8 +348,8 @@ func (a *App) sweep(ctx context.Context, complain func(error)) {
 	}
 }
 
-// Ready says what keeps the node from serving, by part; nil is ready. What
-// only personal data needs is httpapi.Degraded.
+// Ready reports what keeps the node from serving, by part; nil is ready. A part that requests
+// do without is httpapi.Degraded.
 func (a *App) Ready(ctx context.Context) map[string]error {
 	out := map[string]error{"database": a.Store.Ping(ctx)}
 	_, out["installation"] = a.Store.Directory.Installation(ctx)
@@ -374,7 +374,7 @@ func (a *App) Close() {
 	}
 }
 
-// positions resolves moments, those that are just over too.
+// positions resolves known_at, also for moments that have only just passed.
 type positions struct {
 	query   *query.Service
 	reports *query.Reports
@@ -393,7 +393,7 @@ func (p positions) ResolveKnownAt(ctx context.Context, partition event.Partition
 var invalidInNodeID = regexp.MustCompile(`[^A-Za-z0-9._-]+`)
 
 // nodeID is the configured one, or the host's name and a random part, another one with
-// every call: a node that starts again has forgotten everything and is another one.
+// every call: a node that restarts has lost its caches and counts as another one.
 func nodeID(c configs.Config) string {
 	if c.Node.ID != "" {
 		return c.Node.ID

@@ -150,7 +150,7 @@ func TestLiveFeeds(t *testing.T) {
 	code, err = tail.interrupt()
 	require.NoError(t, err)
 	require.Zero(t, code)
-	require.Contains(t, tail.stderr.String(), "Go on behind the last event with --from ")
+	require.Contains(t, tail.stderr.String(), "Continue behind the last event with --from ")
 	require.Equal(t, want, eventsPrinted(t, tail), "nothing twice")
 
 	for args, says := range map[string]string{

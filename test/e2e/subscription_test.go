@@ -175,7 +175,7 @@ func TestSubscriptions(t *testing.T) {
 	require.Empty(t, parked.Event, "an administrator reads no events")
 	require.NoError(t, module.want(http.StatusOK, &parked, "GET", at+"/parked/"+id, ""))
 	require.NotEmpty(t, parked.Event)
-	require.Contains(t, command(t, env(admin), "subscriptions", "replay", "machines", "--all", "--code", "workshop.closed").stdout, "1 message handed out again.")
+	require.Contains(t, command(t, env(admin), "subscriptions", "replay", "machines", "--all", "--code", "workshop.closed").stdout, "1 message queued for delivery again.")
 	both := poll("?wait_ms=20000")
 	require.Len(t, both.Events, 2, "in order again")
 	require.Equal(t, id, both.Events[0].ID)

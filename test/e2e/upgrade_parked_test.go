@@ -186,7 +186,7 @@ func TestDrillUpgradeOfVersionsAndDeadLetters(t *testing.T) {
 	require.NoError(t, module.want(http.StatusOK, &got, "GET", at+"/poll", ""))
 	require.Len(t, got.Events, 2, "the two that no consumer had")
 	require.NoError(t, module.want(http.StatusOK, nil, "POST", at+"/acknowledge", `{"event_ids":`+got.ids()+`}`))
-	require.Contains(t, cli(after, "subscriptions", "replay", "workshop", "--all"), "4 messages handed out again.")
+	require.Contains(t, cli(after, "subscriptions", "replay", "workshop", "--all"), "4 messages queued for delivery again.")
 	require.NoError(t, module.want(http.StatusOK, &got, "GET", at+"/poll", ""))
 	require.Len(t, got.Events, 4)
 

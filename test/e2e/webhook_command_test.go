@@ -97,7 +97,7 @@ func TestWebhooksCommand(t *testing.T) {
 	works(webhooks(shop, "create", "machine-hook", "--url", receiver.URL), `^Events of machine-hook are sent to `)
 	testkit.Eventually(t, time.Minute, func() bool { return len(receiver.taken()) == 1 }, "what was refused comes again")
 	require.NoError(t, module.want(200, nil, "POST", "/api/subscriptions/machine-hook/pause", ""))
-	works(webhooks(shop, "show", "machine-hook"), `waits: its subscription is paused; .backbone subscriptions resume machine-hook. goes on`)
+	works(webhooks(shop, "show", "machine-hook"), `waits: its subscription is paused; .backbone subscriptions resume machine-hook. resumes it`)
 	works(webhooks(shop, "create", "machine-hook", "--url", receiver.URL+"/v2"), `is set, and waits: its subscription is paused`)
 	works(webhooks(shop, "delete", "machine-hook"), `Nothing of machine-hook is sent any more`)
 	fails(webhooks(shop, "show", "machine-hook"), "webhook.endpoint_not_found")
