@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"reflect"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -238,7 +239,7 @@ func (f *fetch) readEvents(ctx context.Context, part []wanted) error {
 	defer rows.Close()
 	return eachEvent(rows, func(row *backbonedb.BackboneEvent) error {
 		for _, w := range places(part, row.Sequence) {
-			if f.events[w.place], err = recorded(row, nil, nil); err != nil {
+			if err := decode(row, nil, nil, &f.events[w.place]); err != nil {
 				return err
 			}
 		}
@@ -250,11 +251,11 @@ func (f *fetch) readEvents(ctx context.Context, part []wanted) error {
 // and a list of them that grows would be most of what a fetch allocates.
 func eachEvent(rows pgx.Rows, do func(*backbonedb.BackboneEvent) error) error {
 	var e backbonedb.BackboneEvent
-	columns := []any{
-		&e.Sequence, &e.OccurredAt, &e.RecordedAt, &e.StreamVersion, &e.PartitionID, &e.SchemaVersion, &e.EffectiveDate, &e.CausedByPartition,
-		&e.ID, &e.CausedBy, &e.IntentID, &e.Type, &e.TenantID, &e.LegalEntity, &e.Division, &e.Region, &e.Site, &e.CustomScopes,
-		&e.ActorType, &e.ActorID, &e.ActorName, &e.ActorDetails, &e.CorrelationID, &e.StreamType, &e.StreamID, &e.Tags,
-		&e.SourceSystem, &e.SourceChannel, &e.SourceReference, &e.RulesEvaluated, &e.Pii, &e.PayloadHash, &e.ContentEncoding, &e.Checksum,
+	// The fields have the order of the table, and so have the columns of e.*.
+	fields := reflect.ValueOf(&e).Elem()
+	columns := make([]any, fields.NumField())
+	for i := range columns {
+		columns[i] = fields.Field(i).Addr().Interface()
 	}
 	for rows.Next() {
 		e = backbonedb.BackboneEvent{} // what the row before was read into belongs to its event

@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/stretchr/testify/require"
 
+	"github.com/erpbackbone/backbone/adapters/postgres/eventlog"
 	"github.com/erpbackbone/backbone/adapters/postgres/internal/backbonedb"
 	"github.com/erpbackbone/backbone/adapters/postgres/internal/pgtest"
 	"github.com/erpbackbone/backbone/domain/event"
@@ -25,7 +26,7 @@ var appendQueries = []string{
 	backbonedb.ListStreamVersions, backbonedb.ListIdempotencyKeys, backbonedb.ListBusinessKeys, backbonedb.ListKeyVersions,
 	backbonedb.ListKeyConditionHits, backbonedb.ListTypeConditionHits, backbonedb.ListNumberSeries, backbonedb.ListIntentRevisions,
 	backbonedb.ListEventIDs, backbonedb.ListEventSequences,
-	backbonedb.InsertEvents, backbonedb.InsertEventPayloads, backbonedb.InsertEventKeys, backbonedb.UpsertStreamVersions,
+	eventlog.InsertEvents, backbonedb.InsertEventPayloads, backbonedb.InsertEventKeys, backbonedb.UpsertStreamVersions,
 	backbonedb.InsertBusinessKeys, backbonedb.InsertIdempotencyKeys, backbonedb.UpsertNumberSeries, backbonedb.UpsertIntents,
 	backbonedb.InsertEventPIISubjects, backbonedb.InsertIntentPIISubjects, backbonedb.ChangeStreams,
 }

@@ -51,51 +51,37 @@ func eventNotFound(id event.ID) error {
 	return fault.New(fault.NotFound, "event.not_found", "there is no event %s in this legal entity; check the id and the legal entity", id)
 }
 
-// recorded puts a row together. Absent text is "", absent JSON nil.
-func recorded(e *backbonedb.BackboneEvent, salt, payload []byte) (event.Recorded, error) {
-	r := event.Recorded{
-		Skeleton: event.Skeleton{
-			Partition: event.PartitionID(e.PartitionID), Sequence: event.Sequence(e.Sequence), ID: e.ID.Bytes,
-			Type: e.Type, SchemaVersion: uint32(e.SchemaVersion),
-			OccurredAt: e.OccurredAt.UTC(), RecordedAt: e.RecordedAt.UTC(), EffectiveDate: event.DateOf(e.EffectiveDate.Time),
-			Scope: event.Scope{
-				TenantID: e.TenantID, LegalEntity: e.LegalEntity,
-				Division: e.Division.String, Region: e.Region.String, Site: e.Site.String, Custom: e.CustomScopes,
-			},
-			ActorType: event.ActorType(e.ActorType), ActorID: e.ActorID, ActorName: e.ActorName.String, ActorDetails: e.ActorDetails,
-			CausedBy: e.CausedBy.Bytes, CausedByPartition: event.PartitionID(e.CausedByPartition.Int32), IntentID: e.IntentID.Bytes,
-			CorrelationID: e.CorrelationID, Stream: event.StreamID{Type: e.StreamType, ID: e.StreamID}, StreamVersion: event.Version(e.StreamVersion),
-			Tags:           e.Tags,
-			Source:         event.Source{System: e.SourceSystem.String, Channel: e.SourceChannel.String, Reference: e.SourceReference.String},
-			RulesEvaluated: e.RulesEvaluated, ContentEncoding: e.ContentEncoding.String,
-		},
-		Payload: payload,
+// decode puts a row together into r.
+func decode(e *backbonedb.BackboneEvent, salt, payload []byte, r *event.Recorded) error {
+	for i := range EnvelopeColumns {
+		EnvelopeColumns[i].read(&r.Skeleton, e)
 	}
-	// A byte more would be cut off here and never be noticed.
-	if copy(r.PayloadHash[:], e.PayloadHash) != len(e.PayloadHash) || copy(r.Checksum[:], e.Checksum) != len(e.Checksum) || copy(r.Salt[:], salt) != len(salt) {
-		return r, Undecodable(r.ID)
+	r.Payload = payload
+	// A byte more would be cut off and never be noticed.
+	if len(e.PayloadHash) > len(r.PayloadHash) || len(e.Checksum) > len(r.Checksum) || copy(r.Salt[:], salt) != len(salt) {
+		return Undecodable(r.ID)
 	}
 	if len(e.Pii) > 0 {
 		if err := json.Unmarshal(e.Pii, &r.PII); err != nil {
-			return r, Undecodable(r.ID) // the cause might quote the text
+			return Undecodable(r.ID) // the cause might quote the text
 		}
 	}
-	return r, nil
+	return nil
 }
 
+// Undecodable is the fault of an event whose row cannot be read.
 func Undecodable(id event.ID) error {
 	return fault.New(fault.Internal, pg.CodeInternal, "event %s cannot be decoded; verify the log", id)
 }
 
+// RecordedAll decodes rows; row gives the envelope, the salt and the payload of one.
 func RecordedAll[R any](rows []R, row func(*R) (*backbonedb.BackboneEvent, []byte, []byte)) ([]event.Recorded, error) {
 	out := make([]event.Recorded, len(rows))
 	for i := range rows {
 		e, salt, payload := row(&rows[i])
-		r, err := recorded(e, salt, payload)
-		if err != nil {
+		if err := decode(e, salt, payload, &out[i]); err != nil {
 			return nil, err
 		}
-		out[i] = r
 	}
 	return out, nil
 }
@@ -109,7 +95,9 @@ func (s *Reader) EventByID(ctx context.Context, p event.PartitionID, id event.ID
 	if err != nil {
 		return event.Recorded{}, pg.Translate(ctx, err)
 	}
-	return recorded(&row.BackboneEvent, row.Salt, row.Payload)
+	var r event.Recorded
+	err = decode(&row.BackboneEvent, row.Salt, row.Payload, &r)
+	return r, err
 }
 
 // EventsOfStream implements ports.EventReader. A limit of 0 reads to the end.

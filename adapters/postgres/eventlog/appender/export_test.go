@@ -62,6 +62,3 @@ func Gather(requests []*ports.AppendRequest, may func(*ports.AppendRequest) bool
 	}
 	return group, kept
 }
-
-// AppendTexts adds a map of texts as JSON.
-var AppendTexts = appendTexts

@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/erpbackbone/backbone/adapters/postgres"
-	"github.com/erpbackbone/backbone/adapters/postgres/internal/backbonedb"
+	"github.com/erpbackbone/backbone/adapters/postgres/eventlog"
 	"github.com/erpbackbone/backbone/adapters/postgres/internal/pgtest"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/domain/intent"
@@ -58,7 +58,7 @@ func (n *network) atCommit(f func(*wire)) { n.before("commit", f) }
 
 // atWrite does the same where events are about to be written: together with the commit,
 // unless keys are leased in another database.
-func (n *network) atWrite(f func(*wire)) { n.before(backbonedb.InsertEvents, f) }
+func (n *network) atWrite(f func(*wire)) { n.before(eventlog.InsertEvents, f) }
 
 func (n *network) before(statement string, f func(*wire)) {
 	n.mu.Lock()

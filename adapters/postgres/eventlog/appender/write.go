@@ -1,62 +1,26 @@
 package appender
 
 import (
-	"encoding/json"
 	"slices"
 
 	"github.com/jackc/pgx/v5/pgtype"
 
+	"github.com/erpbackbone/backbone/adapters/postgres/eventlog"
 	"github.com/erpbackbone/backbone/adapters/postgres/internal/backbonedb"
 	"github.com/erpbackbone/backbone/adapters/postgres/internal/pg"
 	"github.com/erpbackbone/backbone/domain/event"
 )
 
 // writer turns a decided group into its insert statements. Its columns are used
-// again for every group. The order of columns is the order of the parameters in
-// sql/backbone/queries/append_writes.sql; the conformance suite, which reads every
-// field back, would notice a difference.
+// again for every group. Envelopes are written as eventlog.EnvelopeColumns declares; for the
+// side rows the order of columns is the order of the parameters in
+// sql/backbone/queries/append_writes.sql. The conformance suite reads every field back.
 type writer struct {
 	locked     *pg.Column
 	statements []statement
 
 	events, payloads, keys, streams, business, idempotency, series, intents *rowSet
 	changedStreams, eventSubjects, intentSubjects                           *rowSet
-
-	scratch []byte
-}
-
-// appendTexts adds a map of texts as encoding/json writes it, sorted by name, which it
-// does by reflection.
-func appendTexts(dst []byte, texts map[string]string) []byte {
-	var few [8]string
-	names := few[:0]
-	for name, value := range texts {
-		if !plain(name) || !plain(value) {
-			text, _ := json.Marshal(texts) // a map of strings always encodes
-			return append(dst, text...)
-		}
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	for i, name := range names {
-		opening := `,"`
-		if i == 0 {
-			opening = `{"`
-		}
-		dst = append(append(append(append(append(dst, opening...), name...), `":"`...), texts[name]...), '"')
-	}
-	return append(dst, '}')
-}
-
-// plain reports whether encoding/json writes a text as it is.
-func plain(s string) bool {
-	for i := range len(s) {
-		switch c := s[i]; {
-		case c < ' ', c > '~', c == '"', c == '\\', c == '<', c == '>', c == '&':
-			return false
-		}
-	}
-	return true
 }
 
 // statement is one insert and how many rows it must write; anyRows: it leaves out
@@ -111,14 +75,8 @@ func (r *rowSet) reset() {
 func newWriter() *writer {
 	locked := pg.NewColumn(i4)
 	w := &writer{
-		locked: locked,
-		events: newRowSet("events", backbonedb.InsertEvents, locked,
-			i4, i8, uid, txt, i4, stamp, stamp, day, // partition .. effective date
-			txt, txt, txt, txt, txt, txt, // scope
-			txt, txt, txt, txt, // actor
-			uid, i4, uid, txt, txt, txt, i8, // causes, correlation, stream
-			txt, txt, txt, txt, txt, txt, // tags, source, rules, pii
-			bin, txt, bin), // hashes
+		locked:      locked,
+		events:      newRowSet("events", eventlog.InsertEvents, locked, envelopeElements()...),
 		payloads:    newRowSet("event_payloads", backbonedb.InsertEventPayloads, locked, i4, i8, bin, txt),
 		keys:        newRowSet("event_keys", backbonedb.InsertEventKeys, locked, i4, txt, i8, i4),
 		streams:     newRowSet("stream_versions", backbonedb.UpsertStreamVersions, locked, i4, txt, txt, i8, i8, i8),
@@ -136,6 +94,15 @@ func newWriter() *writer {
 		intentSubjects: newRowSet("intent_pii_subjects", backbonedb.InsertIntentPIISubjects, locked, i4, txt, uid, i2, txt),
 	}
 	return w
+}
+
+// envelopeElements are the types of the parameters of eventlog.InsertEvents.
+func envelopeElements() []uint32 {
+	elements := make([]uint32, len(eventlog.EnvelopeColumns))
+	for i := range eventlog.EnvelopeColumns {
+		elements[i] = eventlog.EnvelopeColumns[i].Element
+	}
+	return elements
 }
 
 // fill builds the statements of a decided group.
@@ -186,53 +153,12 @@ func (w *writer) fill(g *group, ws []*waiting) []statement {
 }
 
 func (w *writer) addEvent(e *event.Prepared) {
-	c := w.events.columns
-	c[0].Int4(int32(e.Partition))
-	c[1].Int8(int64(e.Sequence))
-	c[2].Bytes(e.ID[:])
-	c[3].Text(e.Type)
-	c[4].Int4(int32(e.SchemaVersion))
-	c[5].Time(e.OccurredAt)
-	c[6].Time(e.RecordedAt)
-	c[7].Date(e.EffectiveDate)
-	c[8].Text(e.Scope.TenantID)
-	c[9].Text(e.Scope.LegalEntity)
-	c[10].Optional(e.Scope.Division)
-	c[11].Optional(e.Scope.Region)
-	c[12].Optional(e.Scope.Site)
-	c[13].JSON(e.Scope.Custom)
-	c[14].Text(string(e.ActorType))
-	c[15].Text(e.ActorID)
-	c[16].Optional(e.ActorName)
-	c[17].JSON(e.ActorDetails)
-	c[18].ID(e.CausedBy)
-	if e.CausedByPartition == 0 {
-		c[19].Null()
-	} else {
-		c[19].Int4(int32(e.CausedByPartition))
+	for i, c := range w.events.columns {
+		eventlog.EnvelopeColumns[i].Write(c, &e.Skeleton)
 	}
-	c[20].ID(e.IntentID)
-	c[21].Text(e.CorrelationID)
-	c[22].Text(e.Stream.Type)
-	c[23].Text(e.Stream.ID)
-	c[24].Int8(int64(e.StreamVersion))
-	c[25].List(e.Tags)
-	c[26].Optional(e.Source.System)
-	c[27].Optional(e.Source.Channel)
-	c[28].Optional(e.Source.Reference)
-	c[29].JSON(e.RulesEvaluated)
-	if len(e.PII) == 0 {
-		c[30].Null()
-	} else {
-		w.scratch = appendTexts(w.scratch[:0], e.PII)
-		c[30].JSON(w.scratch)
-	}
-	c[31].Bytes(e.PayloadHash[:])
-	c[32].Optional(e.ContentEncoding)
-	c[33].Bytes(e.Checksum[:])
 	w.events.rows++
 
-	c = w.payloads.columns
+	c := w.payloads.columns
 	c[0].Int4(int32(e.Partition))
 	c[1].Int8(int64(e.Sequence))
 	c[2].Bytes(e.Salt[:])

@@ -87,6 +87,7 @@ func (q *Queries) InsertEventKeys(ctx context.Context, db DBTX, arg *InsertEvent
 }
 
 const InsertEventPayloads = `-- name: InsertEventPayloads :execrows
+
 INSERT INTO backbone.event_payloads (partition_id, sequence, salt, payload)
 SELECT h.partition_id, u.sequence, u.salt, u.payload::json
 FROM backbone.partition_heads h
@@ -107,157 +108,20 @@ type InsertEventPayloadsParams struct {
 	Locked       []int32
 }
 
-func (q *Queries) InsertEventPayloads(ctx context.Context, db DBTX, arg *InsertEventPayloadsParams) (int64, error) {
-	result, err := db.Exec(ctx, InsertEventPayloads,
-		arg.PartitionIds,
-		arg.Sequences,
-		arg.Salts,
-		arg.Payloads,
-		arg.Locked,
-	)
-	if err != nil {
-		return 0, err
-	}
-	return result.RowsAffected(), nil
-}
-
-const InsertEvents = `-- name: InsertEvents :execrows
-
-INSERT INTO backbone.events (
-    partition_id, sequence, id, type, schema_version, occurred_at, recorded_at, effective_date,
-    tenant_id, legal_entity, division, region, site, custom_scopes,
-    actor_type, actor_id, actor_name, actor_details,
-    caused_by, caused_by_partition, intent_id, correlation_id, stream_type, stream_id, stream_version,
-    tags, source_system, source_channel, source_reference, rules_evaluated, pii,
-    payload_hash, content_encoding, checksum
-)
-SELECT h.partition_id, u.sequence, u.id, u.type, u.schema_version, u.occurred_at, u.recorded_at, u.effective_date,
-    u.tenant_id, u.legal_entity, u.division, u.region, u.site, u.custom_scopes::json,
-    u.actor_type, u.actor_id, u.actor_name, u.actor_details::json,
-    u.caused_by, u.caused_by_partition, u.intent_id, u.correlation_id, u.stream_type, u.stream_id, u.stream_version,
-    u.tags::text[], u.source_system, u.source_channel, u.source_reference, u.rules_evaluated::json, u.pii::json,
-    u.payload_hash, u.content_encoding, u.checksum
-FROM backbone.partition_heads h
-JOIN (SELECT unnest($1::int[]) AS partition_id,
-             unnest($2::bigint[]) AS sequence,
-             unnest($3::uuid[]) AS id,
-             unnest($4::text[]) AS type,
-             unnest($5::int[]) AS schema_version,
-             unnest($6::timestamptz[]) AS occurred_at,
-             unnest($7::timestamptz[]) AS recorded_at,
-             unnest($8::date[]) AS effective_date,
-             unnest($9::text[]) AS tenant_id,
-             unnest($10::text[]) AS legal_entity,
-             unnest($11::text[]) AS division,
-             unnest($12::text[]) AS region,
-             unnest($13::text[]) AS site,
-             unnest($14::text[]) AS custom_scopes,
-             unnest($15::text[]) AS actor_type,
-             unnest($16::text[]) AS actor_id,
-             unnest($17::text[]) AS actor_name,
-             unnest($18::text[]) AS actor_details,
-             unnest($19::uuid[]) AS caused_by,
-             unnest($20::int[]) AS caused_by_partition,
-             unnest($21::uuid[]) AS intent_id,
-             unnest($22::text[]) AS correlation_id,
-             unnest($23::text[]) AS stream_type,
-             unnest($24::text[]) AS stream_id,
-             unnest($25::bigint[]) AS stream_version,
-             unnest($26::text[]) AS tags,
-             unnest($27::text[]) AS source_system,
-             unnest($28::text[]) AS source_channel,
-             unnest($29::text[]) AS source_reference,
-             unnest($30::text[]) AS rules_evaluated,
-             unnest($31::text[]) AS pii,
-             unnest($32::bytea[]) AS payload_hash,
-             unnest($33::text[]) AS content_encoding,
-             unnest($34::bytea[]) AS checksum) u
-  ON u.partition_id = h.partition_id
-WHERE h.partition_id = ANY ($35::int[])
-ORDER BY h.partition_id, u.sequence
-`
-
-type InsertEventsParams struct {
-	PartitionIds       []int32
-	Sequences          []int64
-	Ids                []pgtype.UUID
-	Types              []string
-	SchemaVersions     []int32
-	OccurredAt         []time.Time
-	RecordedAt         []time.Time
-	EffectiveDates     []pgtype.Date
-	TenantIds          []string
-	LegalEntities      []string
-	Divisions          []string
-	Regions            []string
-	Sites              []string
-	CustomScopes       []string
-	ActorTypes         []string
-	ActorIds           []string
-	ActorNames         []string
-	ActorDetails       []string
-	CausedBy           []pgtype.UUID
-	CausedByPartitions []int32
-	IntentIds          []pgtype.UUID
-	CorrelationIds     []string
-	StreamTypes        []string
-	StreamIds          []string
-	StreamVersions     []int64
-	Tags               []string
-	SourceSystems      []string
-	SourceChannels     []string
-	SourceReferences   []string
-	RulesEvaluated     []string
-	Pii                []string
-	PayloadHashes      [][]byte
-	ContentEncodings   []string
-	Checksums          [][]byte
-	Locked             []int32
-}
-
 // Second round trip of an append group. Rows come as parallel arrays and are
 // joined to the locked head rows, which is the form that a sharded cluster under
 // row security accepts. JSON and text arrays travel as text, so that the bytes
 // that were hashed are the bytes that are stored. Events and payloads are
 // inserted in the order of their primary keys, whichever way the join is run: a group
 // that is inserted backwards splits the last page of an index in its middle, over and
-// over, and leaves all of them half empty.
-func (q *Queries) InsertEvents(ctx context.Context, db DBTX, arg *InsertEventsParams) (int64, error) {
-	result, err := db.Exec(ctx, InsertEvents,
+// over, and leaves all of them half empty. The events themselves are inserted by
+// eventlog.InsertEvents, which is made of the table of envelope columns.
+func (q *Queries) InsertEventPayloads(ctx context.Context, db DBTX, arg *InsertEventPayloadsParams) (int64, error) {
+	result, err := db.Exec(ctx, InsertEventPayloads,
 		arg.PartitionIds,
 		arg.Sequences,
-		arg.Ids,
-		arg.Types,
-		arg.SchemaVersions,
-		arg.OccurredAt,
-		arg.RecordedAt,
-		arg.EffectiveDates,
-		arg.TenantIds,
-		arg.LegalEntities,
-		arg.Divisions,
-		arg.Regions,
-		arg.Sites,
-		arg.CustomScopes,
-		arg.ActorTypes,
-		arg.ActorIds,
-		arg.ActorNames,
-		arg.ActorDetails,
-		arg.CausedBy,
-		arg.CausedByPartitions,
-		arg.IntentIds,
-		arg.CorrelationIds,
-		arg.StreamTypes,
-		arg.StreamIds,
-		arg.StreamVersions,
-		arg.Tags,
-		arg.SourceSystems,
-		arg.SourceChannels,
-		arg.SourceReferences,
-		arg.RulesEvaluated,
-		arg.Pii,
-		arg.PayloadHashes,
-		arg.ContentEncodings,
-		arg.Checksums,
+		arg.Salts,
+		arg.Payloads,
 		arg.Locked,
 	)
 	if err != nil {

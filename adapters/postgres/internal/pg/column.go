@@ -2,6 +2,8 @@ package pg
 
 import (
 	"encoding/binary"
+	"encoding/json"
+	"slices"
 	"strings"
 	"time"
 
@@ -50,6 +52,15 @@ func (c *Column) Int2(v int16) {
 func (c *Column) Int4(v int32) {
 	c.size(4)
 	c.data = binary.BigEndian.AppendUint32(c.data, uint32(v))
+}
+
+// OptionalInt4 is NULL when zero.
+func (c *Column) OptionalInt4(v int32) {
+	if v == 0 {
+		c.Null()
+		return
+	}
+	c.Int4(v)
 }
 
 func (c *Column) Int8(v int64) {
@@ -116,6 +127,53 @@ func (c *Column) Texts(items []string) {
 	binary.BigEndian.PutUint32(c.data[at:], uint32(len(c.data)-at-4))
 }
 
+// JSONTexts is a JSON object of texts, NULL when empty.
+func (c *Column) JSONTexts(texts map[string]string) {
+	if len(texts) == 0 {
+		c.Null()
+		return
+	}
+	at := len(c.data)
+	c.size(0)
+	c.data = appendTexts(c.data, texts)
+	binary.BigEndian.PutUint32(c.data[at:], uint32(len(c.data)-at-4))
+}
+
+// appendTexts adds a map of texts as encoding/json writes it, sorted by name, which it
+// does by reflection.
+func appendTexts(dst []byte, texts map[string]string) []byte {
+	var few [8]string
+	names := few[:0]
+	for name, value := range texts {
+		if !plain(name) || !plain(value) {
+			text, _ := json.Marshal(texts) // a map of strings always encodes
+			return append(dst, text...)
+		}
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	for i, name := range names {
+		opening := `,"`
+		if i == 0 {
+			opening = `{"`
+		}
+		dst = append(append(append(append(append(dst, opening...), name...), `":"`...), texts[name]...), '"')
+	}
+	return append(dst, '}')
+}
+
+// plain reports whether encoding/json writes a text as it is.
+func plain(s string) bool {
+	for i := range len(s) {
+		switch c := s[i]; {
+		case c < ' ', c > '~', c == '"', c == '\\', c == '<', c == '>', c == '&':
+			return false
+		}
+	}
+	return true
+}
+
+// AppendArrayLiteral adds a text array as PostgreSQL writes it.
 func AppendArrayLiteral(dst []byte, items []string) []byte {
 	dst = append(dst, '{')
 	for i, item := range items {

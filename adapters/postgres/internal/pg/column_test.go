@@ -1,4 +1,4 @@
-package appender_test
+package pg
 
 import (
 	"encoding/json"
@@ -6,8 +6,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
-
-	"github.com/erpbackbone/backbone/adapters/postgres/eventlog/appender"
 )
 
 // TestAppendTexts: what is stored stays byte for byte what encoding/json writes.
@@ -18,6 +16,6 @@ func TestAppendTexts(t *testing.T) {
 		texts := rapid.MapOfN(text, text, 1, 12).Draw(t, "texts")
 		want, err := json.Marshal(texts)
 		require.NoError(t, err)
-		require.Equal(t, "before"+string(want), string(appender.AppendTexts([]byte("before"), texts)))
+		require.Equal(t, "before"+string(want), string(appendTexts([]byte("before"), texts)))
 	})
 }
