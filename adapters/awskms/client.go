@@ -1,5 +1,3 @@
-// Package awskms reaches AWS KMS, or a server that speaks its protocol such as
-// kmsd, through the AWS SDK. Nothing is cached here and no key is kept.
 package awskms
 
 import (

@@ -1,6 +1,3 @@
-// Package exportdir keeps documents in a folder outside the database and its
-// backups, such as a mounted share: one file per document, written once and never
-// again.
 package exportdir
 
 import (

@@ -1,6 +1,3 @@
-// Package prometheus turns what the other parts report into metrics in the
-// Prometheus text format. Labels have few values: no ids, no names of persons,
-// no payloads. Durations are in seconds.
 package prometheus
 
 import (

@@ -1,4 +1,3 @@
-// Package system is the machine underneath: its clock and its randomness.
 package system
 
 import (

@@ -1,6 +1,3 @@
-// Package webhook sends events to endpoints over HTTP. It connects to public addresses
-// only, unless it is configured otherwise; the address is looked at when the connection
-// is made, so that no change of a name between a check and its use leads inside.
 package webhook
 
 import (

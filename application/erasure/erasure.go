@@ -1,12 +1,3 @@
-// Package erasure forgets persons: it takes requests, lets a second person approve
-// them, destroys the keys that a person's data are sealed with, and proves it. The
-// events stay, so the chain of the log stays; what was personal in them cannot be
-// read by anybody any more.
-//
-// A request goes through the states of shredding.ErasureState. Each step is one
-// transaction of the register or one call that may be repeated, and what is stored
-// decides what comes next, so a worker that dies is followed by any other. Several
-// may work at once: the register moves a request from a revision only once.
 package erasure
 
 import (

@@ -1,10 +1,13 @@
-// Package fanout fans the log out to a cluster of a message broker. Each partition
-// is published in its order, by one node at a time, from a cursor of the publisher's
-// own, which moves only over events that the broker has said to have stored. So
-// nothing is lost while the broker is away, and what is published twice carries the
-// same id twice.
+// Package fanout publishes the log to a cluster of a message broker.
 //
-// What leaves the house cannot be erased any more. Personal values therefore leave as
-// "[MASKED]" (or "[REDACTED]", once they are erased), unless a principal was
-// configured who may read their class; a sealed value never leaves as such.
+// A [Dispatcher] runs on every node and shares the partitions with other nodes under
+// leases. Each partition is published in its order, by one node at a time, from the
+// publisher's cursor, which moves only over events that the broker has confirmed. So
+// nothing is lost while the broker is away, and an event that is published twice carries
+// the same id twice. [Status] reports how far it is. cmd/wire starts it with the NATS
+// adapter as its publisher.
+//
+// What was published cannot be erased any more. Personal values are therefore published as
+// "[MASKED]" (or "[REDACTED]", once they are erased), unless a principal was configured
+// who may read their class; a sealed value is never published as such.
 package fanout

@@ -1,12 +1,3 @@
-// Package keyrotation replaces the KEKs that wrap the keys of persons, epoch by epoch:
-// backups from before an erasure then hold keys that nothing opens any more. It also
-// makes the first KEK of a tenant, keeps exports of the key store outside the
-// database, and brings keys back from them.
-//
-// A rotation has six steps: make the next KEK, activate it, wrap the survivors again,
-// check that nothing is left and that keys open, prove that an export restores, end
-// the old KEK. Each step may be repeated, and where to go on after a crash is read
-// from the states of the KEKs.
 package keyrotation
 
 import (

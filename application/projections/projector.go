@@ -1,7 +1,3 @@
-// Package projections keeps read models in step with the log. One loop per node looks
-// at what is new in all partitions and hands it to a few workers; a partition of a
-// projection is worked by one node at a time, under a lease, with checkpoint and read
-// model in one transaction.
 package projections
 
 import (

@@ -1,7 +1,3 @@
-// Package redaction replaces personal data that stands in clear in stored payloads,
-// such as those of migrated events, by "[REDACTED]". It is the fallback for what was
-// never sealed: two persons agree, the skeleton and every checksum stay, and an event
-// with the hashes vouches for the new payload.
 package redaction
 
 import (

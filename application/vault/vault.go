@@ -1,6 +1,3 @@
-// Package vault keeps the keys of persons for the time that they may be kept,
-// seals personal values on their way to the store and opens them for readers.
-// Nothing else in a process holds data keys.
 package vault
 
 import (

@@ -1,8 +1,3 @@
-// Package verify proves a log sound or says where it was tampered with: every
-// payload is hashed again, every checksum computed again from the genesis on, and
-// compared with what is kept beside the events and, if there is one, with a head
-// that was exported earlier. It reads a database or an export file and writes
-// neither.
 package verify
 
 import (

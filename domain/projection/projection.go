@@ -1,6 +1,3 @@
-// Package projection is the life of a projection: which states it has, what operators
-// may do to it in which of them, and how it deals with an event that it cannot digest.
-// It knows no storage and no clock.
 package projection
 
 import (

@@ -1,6 +1,3 @@
-// Package shredding holds the rules that keep personal data where it can be
-// erased. Identifiers and other skeleton columns are kept for ever, so nothing
-// that looks like a person's datum may stand in them.
 package shredding
 
 import (

@@ -1,7 +1,3 @@
-// Package subscription holds the rules of persistent subscriptions: what they
-// select, in which order messages are handed out, when a message is tried again and
-// when it is parked. It knows neither clocks nor stores: a Window gets the time and
-// the messages that are open, and says what becomes of them.
 package subscription
 
 import (

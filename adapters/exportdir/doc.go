@@ -1,0 +1,4 @@
+// Package exportdir keeps documents in a folder outside the database and its backups, such
+// as a mounted share: one file per document, which is written once and never changed.
+// keyrotation stores key exports in it, erasure its receipts.
+package exportdir
