@@ -257,7 +257,7 @@ func brokenAt(t *testing.T, at int, death bool) []string {
 	return moments
 }
 
-func TestACrashAtEveryMoment(t *testing.T) {
+func TestWorker_CrashAtEveryStep(t *testing.T) {
 	t.Parallel()
 	moments := brokenAt(t, 0, true)
 	require.Greater(t, len(moments), 60)
@@ -267,7 +267,7 @@ func TestACrashAtEveryMoment(t *testing.T) {
 	}
 }
 
-func TestAFailureAtEveryMoment(t *testing.T) {
+func TestWorker_FailureAtEveryStep(t *testing.T) {
 	t.Parallel()
 	for at := 1; at <= len(brokenAt(t, 0, false)); at++ {
 		brokenAt(t, at, false)

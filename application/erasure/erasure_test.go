@@ -98,7 +98,7 @@ func TestAnUnknownSubjectIsKeptOut(t *testing.T) {
 	require.Equal(t, erasure.CertificateCounts{Keys: 6}, c.Counts)
 }
 
-func TestErasedTwice(t *testing.T) {
+func TestRequest_ErasedTwice(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.hire(t, b.de, contacted, "E-1", 1)
@@ -296,9 +296,9 @@ func TestAnApprovalFromAClockAhead(t *testing.T) {
 	require.Equal(t, "completed", b.get(t, s.ID).State)
 }
 
-// TestCertificatesPromiseWhatTheInstallationKeeps looks at the times of backups where
+// TestCertificate_BackupRetention looks at the times of backups where
 // ended keys are kept longer, and where nobody ends them by itself.
-func TestCertificatesPromiseWhatTheInstallationKeeps(t *testing.T) {
+func TestCertificate_BackupRetention(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.config.KeyDeletion = 30 * 24 * time.Hour

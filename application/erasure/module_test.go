@@ -66,9 +66,9 @@ func TestIntentsToo(t *testing.T) {
 	require.EqualValues(t, 1, c.Counts.Redacted)
 }
 
-// TestNothingIsCertifiedOverABrokenLog and nothing is destroyed when the gate has
+// TestCertificate_BrokenLog and nothing is destroyed when the gate has
 // closed since the fence.
-func TestNothingIsCertifiedOverABrokenLog(t *testing.T) {
+func TestCertificate_BrokenLog(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	s := b.approved(t)

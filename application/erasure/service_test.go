@@ -129,7 +129,7 @@ func TestRequestsAreChecked(t *testing.T) {
 	require.Equal(t, -2, b.get(t, s.ID).DaysLeft)
 }
 
-func TestOfficersSeeWhatIsWhollyTheirs(t *testing.T) {
+func TestList_VisibleRequests(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	german := seeing(officer, "DEMF")
@@ -256,9 +256,9 @@ func TestWhenEveryStepWasDone(t *testing.T) {
 	require.False(t, left.Steps[2].Done)
 }
 
-// TestNobodyApprovesWhatTheyDidNotSee repeats an approval after the request has come
+// TestApprove_RequiresReviewedPreview repeats an approval after the request has come
 // to concern another legal entity, as a client does whose answer was lost.
-func TestNobodyApprovesWhatTheyDidNotSee(t *testing.T) {
+func TestApprove_RequiresReviewedPreview(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	s := b.requested(t)

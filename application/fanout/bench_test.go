@@ -39,7 +39,7 @@ func BenchmarkFanOut(b *testing.B) {
 			require.NoError(b, err)
 			defer p.Close()
 			require.Eventually(b, func() bool { return p.Verify(b.Context()) == nil }, 10*time.Second, time.Millisecond)
-			r := newRig()
+			r := newFixture()
 			r.cursors.broker = nil
 			c := r.config("bench")
 			c.Publisher, c.Batch, c.Workers, c.TTL, c.Encoder = p, 256, workers, time.Minute, kilobytes{}

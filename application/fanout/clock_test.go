@@ -21,7 +21,7 @@ func (c *jumpingClock) Now() time.Time { return time.Now().Add(time.Duration(c.o
 func TestClocksThatJump(t *testing.T) {
 	t.Parallel()
 	const partitions, rounds, each = 4, 20, 5
-	r := newRig()
+	r := newFixture()
 	var away atomic.Bool
 	r.broker.fail = func([]ports.Message) (n int, p ports.Published, err error, broken bool) {
 		if away.Load() {

@@ -198,7 +198,7 @@ func TestDrillBrokerClusterLosesServers(t *testing.T) {
 		t.Run(map[bool]string{true: "atomic batches", false: "one at a time"}[atomic], func(t *testing.T) {
 			cluster := startCluster(t)
 			prepareStream(t, cluster.js, atomic)
-			r := newRig()
+			r := newFixture()
 			r.cursors.broker = nil // the real one is asked at the end
 			const partitions = 6
 			writing, stopWriting := context.WithCancel(context.Background())

@@ -29,8 +29,8 @@ func (d *Dispatcher) Health() error {
 	return v.err
 }
 
-// judge looks at what is held. It is called with every renewal.
-func (d *Dispatcher) judge(heads map[event.PartitionID]ports.Head) {
+// updateHealth looks at what is held. It is called with every renewal.
+func (d *Dispatcher) updateHealth(heads map[event.PartitionID]ports.Head) {
 	now := time.Now()
 	v := &verdict{at: now}
 	defer func() { d.verdict.Store(v) }()

@@ -59,7 +59,7 @@ func (d *Dispatcher) reconcile(changes []sharing.Change) {
 			d.drop(s) // also when it was lost and taken again in between: the term is another
 		}
 		if c.Kind == sharing.Taken {
-			d.held[c.Resource.Partition] = &share{partition: c.Resource.Partition}
+			d.held[c.Resource.Partition] = &heldPartition{partition: c.Resource.Partition}
 		}
 	}
 	for p, s := range d.held {
@@ -73,7 +73,7 @@ func (d *Dispatcher) reconcile(changes []sharing.Change) {
 }
 
 // drop stops publishing a partition here.
-func (d *Dispatcher) drop(s *share) {
+func (d *Dispatcher) drop(s *heldPartition) {
 	if s.cancel != nil {
 		s.cancel()
 	}

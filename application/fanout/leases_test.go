@@ -19,7 +19,7 @@ import (
 )
 
 // holders counts the partitions by node.
-func (r *rig) holders(t *testing.T) map[string]int {
+func (r *fanoutFixture) holders(t *testing.T) map[string]int {
 	t.Helper()
 	list, err := r.leases.List(context.Background(), fanout.LeaseName("nats"))
 	require.NoError(t, err)
@@ -34,7 +34,7 @@ func (r *rig) holders(t *testing.T) map[string]int {
 }
 
 // shared tells whether just these nodes hold all of n partitions, each at least least.
-func (r *rig) shared(t *testing.T, n, least int, nodes ...string) bool {
+func (r *fanoutFixture) shared(t *testing.T, n, least int, nodes ...string) bool {
 	t.Helper()
 	have := r.holders(t)
 	for _, node := range nodes {
@@ -46,11 +46,11 @@ func (r *rig) shared(t *testing.T, n, least int, nodes ...string) bool {
 	return n == 0 && len(have) == len(nodes)
 }
 
-// TestNodesShareThePartitions has three nodes come one after another while events are
+// TestDispatcher_SharesPartitions has three nodes come one after another while events are
 // written all the time, one leave, and one fall silent.
-func TestNodesShareThePartitions(t *testing.T) {
+func TestDispatcher_SharesPartitions(t *testing.T) {
 	t.Parallel()
-	r := newRig()
+	r := newFixture()
 	const n = 48 // 16 for each of three; less than 4 for one happens once in a million
 	all := make([]event.PartitionID, n)
 	for i := range all {
@@ -71,11 +71,11 @@ func TestNodesShareThePartitions(t *testing.T) {
 		}, what, nodes)
 	}
 	var seen [3]counting
-	nodes := make([]*paused, 3)
+	nodes := make([]*unreachableLeases, 3)
 	stops := make([]func(), 3)
 	names := []string{"a", "b", "c"}
 	for i, name := range names {
-		nodes[i] = &paused{WorkLeases: r.leases}
+		nodes[i] = &unreachableLeases{WorkLeases: r.leases}
 		c := r.config(name)
 		c.Leases, c.Observer, c.Workers, c.TTL = nodes[i], &seen[i], 8, ttl
 		_, stops[i] = run(t, c)
@@ -103,11 +103,11 @@ func TestNodesShareThePartitions(t *testing.T) {
 	r.settled(t, all...)
 }
 
-// TestABatchUnderWayIsFinishedBeforeItsPartitionChangesHands blocks a batch of a
+// TestDispatcher_FinishesBatchBeforeHandover blocks a batch of a
 // partition that another node should have.
-func TestABatchUnderWayIsFinishedBeforeItsPartitionChangesHands(t *testing.T) {
+func TestDispatcher_FinishesBatchBeforeHandover(t *testing.T) {
 	t.Parallel()
-	r := newRig()
+	r := newFixture()
 	const n = 16
 	block, blocked := make(chan struct{}), make(chan struct{}, 2*n)
 	r.broker.block, r.broker.blocked = block, blocked
@@ -118,7 +118,7 @@ func TestABatchUnderWayIsFinishedBeforeItsPartitionChangesHands(t *testing.T) {
 	c.Workers, c.TTL = n, time.Minute // its turns outlast the test
 	seen := &counting{}
 	c.Observer = seen
-	leases := &hurried{WorkLeases: r.leases}
+	leases := &beatCountingLeases{WorkLeases: r.leases}
 	c.Leases = leases
 	d, _ := run(t, c)
 	for range n {
@@ -126,7 +126,7 @@ func TestABatchUnderWayIsFinishedBeforeItsPartitionChangesHands(t *testing.T) {
 	}
 	second := r.config("second")
 	second.TTL = time.Minute
-	joined := &hurried{WorkLeases: r.leases}
+	joined := &beatCountingLeases{WorkLeases: r.leases}
 	second.Leases = joined
 	_, _ = run(t, second)
 	testkit.Eventually(t, patience, func() bool { return joined.beats.Load() > 0 })
@@ -148,22 +148,22 @@ func TestABatchUnderWayIsFinishedBeforeItsPartitionChangesHands(t *testing.T) {
 	require.NoError(t, d.Health())
 }
 
-// hurried are leases that count the signs of life.
-type hurried struct {
+// beatCountingLeases are leases that count the signs of life.
+type beatCountingLeases struct {
 	sharing.WorkLeases
 	beats atomic.Int64
 }
 
-func (h *hurried) BeatWork(ctx context.Context, work, node string, within time.Duration) ([]string, error) {
+func (h *beatCountingLeases) BeatWork(ctx context.Context, work, node string, within time.Duration) ([]string, error) {
 	alive, err := h.WorkLeases.BeatWork(ctx, work, node, within)
 	h.beats.Add(1)
 	return alive, err
 }
 
-// TestAPublisherThatStandsStillIsUnhealthy takes the broker away, and then the leases.
-func TestAPublisherThatStandsStillIsUnhealthy(t *testing.T) {
+// TestHealth_PublisherStalls takes the broker away, and then the leases.
+func TestHealth_PublisherStalls(t *testing.T) {
 	t.Parallel()
-	r := newRig()
+	r := newFixture()
 	var away atomic.Bool
 	away.Store(true)
 	r.broker.fail = func([]ports.Message) (n int, p ports.Published, err error, broken bool) {
@@ -174,7 +174,7 @@ func TestAPublisherThatStandsStillIsUnhealthy(t *testing.T) {
 	}
 	c := r.config("a")
 	c.Stall = 50 * time.Millisecond
-	leases := &paused{WorkLeases: r.leases}
+	leases := &unreachableLeases{WorkLeases: r.leases}
 	c.Leases = leases
 	c.TTL = 90 * time.Millisecond
 	d := fanout.New(c)
@@ -199,9 +199,9 @@ func TestAPublisherThatStandsStillIsUnhealthy(t *testing.T) {
 	testkit.Eventually(t, patience, func() bool { return d.Health() == nil })
 }
 
-// TestAnotherNodeKeepsThePauseOfABrokerThatIsAway sees that a takeover asks no more
+// TestDispatcher_TakeoverKeepsBackoff sees that a takeover asks no more
 // often than the node before.
-func TestAnotherNodeKeepsThePauseOfABrokerThatIsAway(t *testing.T) {
+func TestDispatcher_TakeoverKeepsBackoff(t *testing.T) {
 	t.Parallel()
 	require.Equal(t, time.Duration(0), fanout.Backoff(time.Second, time.Minute, 0))
 	require.Equal(t, time.Second, fanout.Backoff(time.Second, time.Minute, 1))
@@ -209,7 +209,7 @@ func TestAnotherNodeKeepsThePauseOfABrokerThatIsAway(t *testing.T) {
 	require.Equal(t, time.Minute, fanout.Backoff(time.Second, time.Minute, 7))
 	require.Equal(t, time.Minute, fanout.Backoff(time.Second, time.Minute, 1_000_000))
 
-	r := newRig()
+	r := newFixture()
 	r.log.write(1, 3)
 	_, err := r.cursors.BeginPublishing(t.Context(), "nats", 1, 1)
 	require.NoError(t, err)

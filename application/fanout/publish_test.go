@@ -22,9 +22,9 @@ import (
 	"github.com/erpbackbone/backbone/test/testkit"
 )
 
-func TestEveryPartitionIsPublishedInOrder(t *testing.T) {
+func TestDispatcher_PublishesInOrder(t *testing.T) {
 	t.Parallel()
-	r := newRig()
+	r := newFixture()
 	r.log.write(1, 500)
 	r.log.write(2, 3)
 	_, _ = run(t, r.config("a"))
@@ -34,14 +34,14 @@ func TestEveryPartitionIsPublishedInOrder(t *testing.T) {
 	r.settled(t, 1, 2, 3)
 }
 
-// TestTheCursorNeverPassesWhatIsNotStored runs nodes on a broker, and on cursors, that
+// TestDispatcher_CursorFollowsConfirmations runs nodes on a broker, and on cursors, that
 // fail in every way.
-func TestTheCursorNeverPassesWhatIsNotStored(t *testing.T) {
+func TestDispatcher_CursorFollowsConfirmations(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(8) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			t.Parallel()
-			r := newRig()
+			r := newFixture()
 			r.broker.fail = unreliable(seed)
 			random := rand.New(rand.NewPCG(seed, 2))
 			r.cursors.breaks = func() error {
@@ -63,51 +63,51 @@ func TestTheCursorNeverPassesWhatIsNotStored(t *testing.T) {
 	}
 }
 
-// paused are the leases of a node that can be cut off, as a node is that stands still.
-type paused struct {
+// unreachableLeases are the leases of a node that can be cut off, as a node is that stands still.
+type unreachableLeases struct {
 	sharing.WorkLeases
 	off atomic.Bool
 }
 
-func (p *paused) Hold(ctx context.Context, holder string, ttl time.Duration, resources []ports.LeaseResource) ([]ports.Lease, error) {
+func (p *unreachableLeases) Hold(ctx context.Context, holder string, ttl time.Duration, resources []ports.LeaseResource) ([]ports.Lease, error) {
 	if p.off.Load() {
 		return nil, errors.New("asleep")
 	}
 	return p.WorkLeases.Hold(ctx, holder, ttl, resources)
 }
 
-func (p *paused) BeatWork(ctx context.Context, work, node string, within time.Duration) ([]string, error) {
+func (p *unreachableLeases) BeatWork(ctx context.Context, work, node string, within time.Duration) ([]string, error) {
 	if p.off.Load() {
 		return nil, errors.New("asleep")
 	}
 	return p.WorkLeases.BeatWork(ctx, work, node, within)
 }
 
-func (p *paused) LeaveWork(ctx context.Context, work, node string) error {
+func (p *unreachableLeases) LeaveWork(ctx context.Context, work, node string) error {
 	if p.off.Load() {
 		return errors.New("asleep")
 	}
 	return p.WorkLeases.LeaveWork(ctx, work, node)
 }
 
-func (p *paused) Release(ctx context.Context, holder string, resources []ports.LeaseResource) error {
+func (p *unreachableLeases) Release(ctx context.Context, holder string, resources []ports.LeaseResource) error {
 	if p.off.Load() {
 		return errors.New("asleep")
 	}
 	return p.WorkLeases.Release(ctx, holder, resources)
 }
 
-// TestANodeThatSleptPastItsLeaseIsFenced lets a node wake up in the middle of a batch
+// TestDispatcher_ExpiredLeaseIsFenced lets a node wake up in the middle of a batch
 // after another node has gone on.
-func TestANodeThatSleptPastItsLeaseIsFenced(t *testing.T) {
+func TestDispatcher_ExpiredLeaseIsFenced(t *testing.T) {
 	t.Parallel()
-	r := newRig()
+	r := newFixture()
 	sleeper := newBroker() // the sleeper's way to the same stream
 	sleeper.stored = r.broker.stored
 	block, blocked := make(chan struct{}), make(chan struct{}, 100)
 	sleeper.block, sleeper.blocked = block, blocked
 	r.log.write(1, 10)
-	leases := &paused{WorkLeases: r.leases}
+	leases := &unreachableLeases{WorkLeases: r.leases}
 	c := r.config("sleeper")
 	c.Leases, c.Publisher = leases, sleeper
 	// The fence must not depend on this context: the sleeper's clock stood still too.
@@ -146,9 +146,9 @@ func (d deaf) MovePublished(ctx context.Context, publisher string, p event.Parti
 	return d.cursors.MovePublished(context.WithoutCancel(ctx), publisher, p, term, from, to)
 }
 
-func TestANodeThatEndsHandsOverAtOnce(t *testing.T) {
+func TestDispatcher_StopReleasesLeases(t *testing.T) {
 	t.Parallel()
-	r := newRig()
+	r := newFixture()
 	r.log.write(1, 10)
 	c := r.config("a")
 	c.TTL = time.Hour
@@ -165,7 +165,7 @@ func TestANodeThatEndsHandsOverAtOnce(t *testing.T) {
 // TestAFailingPartitionHoldsUpNoOther also shows what a failure leaves behind.
 func TestAFailingPartitionHoldsUpNoOther(t *testing.T) {
 	t.Parallel()
-	r := newRig()
+	r := newFixture()
 	var broken atomic.Bool
 	broken.Store(true)
 	r.broker.fail = func(m []ports.Message) (int, ports.Published, error, bool) {
@@ -205,11 +205,11 @@ func TestAFailingPartitionHoldsUpNoOther(t *testing.T) {
 	require.Zero(t, status().Failures)
 }
 
-// TestAFailureThatIsOlderThanTheNewsIsNotRestedFor wakes a publisher whose turn fails
+// TestDispatcher_WakeEndsBackoff wakes a publisher whose turn fails
 // only then.
-func TestAFailureThatIsOlderThanTheNewsIsNotRestedFor(t *testing.T) {
+func TestDispatcher_WakeEndsBackoff(t *testing.T) {
 	t.Parallel()
-	r := newRig()
+	r := newFixture()
 	block, blocked := make(chan struct{}), make(chan struct{}, 1)
 	r.broker.block, r.broker.blocked = block, blocked
 	var failed atomic.Bool
@@ -243,9 +243,9 @@ func (entities) LegalEntities(context.Context, string) ([]ports.LegalEntity, err
 	return []ports.LegalEntity{{Partition: 2, TenantID: "acme", Code: "LE2"}, {Partition: 1, TenantID: "acme", Code: "LE1"}}, nil
 }
 
-func TestATooLargeEventGoesAsAReference(t *testing.T) {
+func TestDispatcher_LargeEventBecomesReference(t *testing.T) {
 	t.Parallel()
-	r := newRig()
+	r := newFixture()
 	r.broker.fail = func(m []ports.Message) (int, ports.Published, error, bool) {
 		for i := range m {
 			if m[i].Sequence == 5 && !m[i].Reference {
@@ -262,11 +262,11 @@ func TestATooLargeEventGoesAsAReference(t *testing.T) {
 	}
 }
 
-// TestLargeEventsArePublishedAFewAtATime: a batch ends at its bytes, from the first one
+// TestDispatcher_BatchBytes: a batch ends at its bytes, from the first one
 // on, and an event that has more than a batch comes alone.
-func TestLargeEventsArePublishedAFewAtATime(t *testing.T) {
+func TestDispatcher_BatchBytes(t *testing.T) {
 	t.Parallel()
-	r := newRig()
+	r := newFixture()
 	r.log.payload = make([]byte, 1<<20)
 	r.log.write(1, 20)
 	r.log.payload = make([]byte, 9<<20)
@@ -284,10 +284,10 @@ func TestLargeEventsArePublishedAFewAtATime(t *testing.T) {
 	require.Equal(t, 9<<20, r.log.largest)
 }
 
-// TestAPageWithAGapIsNotPublished has a reader that loses an event.
-func TestAPageWithAGapIsNotPublished(t *testing.T) {
+// TestDispatcher_GapIsRefused has a reader that loses an event.
+func TestDispatcher_GapIsRefused(t *testing.T) {
 	t.Parallel()
-	r := newRig()
+	r := newFixture()
 	var lying atomic.Bool
 	lying.Store(true)
 	r.log.lies = func(page []event.Recorded) []event.Recorded {
@@ -349,7 +349,7 @@ func (c *counting) PublisherLease(_, change string) {
 
 func TestADispatcherIsObserved(t *testing.T) {
 	t.Parallel()
-	r := newRig()
+	r := newFixture()
 	var once sync.Once
 	r.broker.fail = func([]ports.Message) (n int, p ports.Published, err error, broken bool) {
 		once.Do(func() { err, broken = fault.New(fault.Unavailable, "publisher.unavailable", "away; wait"), true })

@@ -153,9 +153,9 @@ func TestErasuresDuringAnInterruptedRotationGetAnother(t *testing.T) {
 	r.requireOpen(t)
 }
 
-// TestARestoredDatabaseIsNotRotated: its epochs are of the past, and its keys want to
+// TestRotate_RestoredDatabaseIsRefused: its epochs are of the past, and its keys want to
 // be restored first.
-func TestARestoredDatabaseIsNotRotated(t *testing.T) {
+func TestRotate_RestoredDatabaseIsRefused(t *testing.T) {
 	t.Parallel()
 	r := started(t, 3)
 	r.behind = fault.New(fault.Unavailable, "pii.receipts_behind", "restored; replay")
@@ -188,8 +188,8 @@ func TestFirstKEKIsMadeOnce(t *testing.T) {
 	require.Equal(t, "keys.kek_missing", fault.CodeOf(err))
 }
 
-// TestAKeyThatDoesNotOpenKeepsTheOldEpoch: the gates hold.
-func TestAKeyThatDoesNotOpenKeepsTheOldEpoch(t *testing.T) {
+// TestRotate_UnreadableKeyKeepsOldEpoch: the gates hold.
+func TestRotate_UnreadableKeyKeepsOldEpoch(t *testing.T) {
 	t.Parallel()
 	for name, breakIt := range map[string]func(r *rig){
 		"another key came out": func(r *rig) { r.rows[3].Fingerprint[0] ^= 1 },
@@ -204,7 +204,7 @@ func TestAKeyThatDoesNotOpenKeepsTheOldEpoch(t *testing.T) {
 	}
 }
 
-func TestADamagedExportKeepsTheOldEpoch(t *testing.T) {
+func TestRotate_DamagedExportKeepsOldEpoch(t *testing.T) {
 	t.Parallel()
 	r := started(t, 20)
 	lossy := &losing{exports: exports{r}}
@@ -226,7 +226,7 @@ func TestADamagedExportKeepsTheOldEpoch(t *testing.T) {
 	r.requireRotated(t, 20)
 }
 
-func TestRestoreBringsSurvivorsBack(t *testing.T) {
+func TestRestore_BringsRemainingKeysBack(t *testing.T) {
 	t.Parallel()
 	r := started(t, 30)
 	backupKEKs, backupRows := slices.Clone(r.keks), slices.Clone(r.rows)
@@ -260,7 +260,7 @@ func TestRestoreBringsSurvivorsBack(t *testing.T) {
 	require.NotContains(t, err.Error(), "--list", "there is no such flag")
 }
 
-func TestNightRotatesTenantsWithErasuresOnceForAllNodes(t *testing.T) {
+func TestNightly_RotatesOncePerInstallation(t *testing.T) {
 	t.Parallel()
 	r := started(t, 5)
 	require.NoError(t, r.service().EnsureKEK(t.Context(), "other"))
@@ -295,8 +295,8 @@ func TestNightRotatesTenantsWithErasuresOnceForAllNodes(t *testing.T) {
 	}
 }
 
-// TestANightIsTakenOverFromANodeThatDied after an hour.
-func TestANightIsTakenOverFromANodeThatDied(t *testing.T) {
+// TestNightly_TakesOverFromDeadNode after an hour.
+func TestNightly_TakesOverFromDeadNode(t *testing.T) {
 	t.Parallel()
 	r := started(t, 5)
 	*r.trap = trap{at: 12}

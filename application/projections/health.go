@@ -20,19 +20,19 @@ func (r *Runner) Health() error {
 	switch {
 	case r.turned.IsZero():
 		return nil // it has not begun
-	case apart(now, r.turned) > r.config.Stall:
+	case absDiff(now, r.turned) > r.config.Stall:
 		return stalled("the projections' loop has not gone round since %s; restart this node", r.turned)
 	}
-	if looked := r.config.Heads.LastRead(); apart(now, later(looked, r.began)) > r.config.Stall {
+	if looked := r.config.Heads.LastRead(); absDiff(now, latest(looked, r.began)) > r.config.Stall {
 		return stalled("the log has not been looked at since %s; see that the database answers", looked)
 	}
 	var stuck, halted []string
 	for _, p := range r.running {
 		name := fmt.Sprintf("%s v%d", p.Name, p.Version)
-		if p.ofTenant() {
+		if p.isCustom() {
 			name = "a projection of a tenant's own"
 		}
-		if p.known.Status == projection.Faulted && !p.ofTenant() {
+		if p.known.Status == projection.Faulted && !p.isCustom() {
 			halted = append(halted, name)
 			continue
 		}
@@ -42,10 +42,10 @@ func (r *Runner) Health() error {
 		stands, stops := 0, 0
 		for _, u := range p.units {
 			switch {
-			case u.halted && p.ofTenant(): // the tenant's program, and nobody else's matter
+			case u.halted && p.isCustom(): // the tenant's program, and nobody else's matter
 			case u.halted:
 				stops++
-			case u.stuck(now, r.config.Stall):
+			case u.isStalled(now, r.config.Stall):
 				stands++
 			}
 		}
@@ -65,16 +65,16 @@ func (r *Runner) Health() error {
 	return nil
 }
 
-// stuck tells whether there has been work for a while and nobody has begun with it, or
+// isStalled tells whether there has been work for a while and nobody has begun with it, or
 // ended it.
-func (u *unit) stuck(now time.Time, stall time.Duration) bool {
-	if u.pending.IsZero() || left(now, u.until, u.pause) > 0 {
+func (u *unit) isStalled(now time.Time, stall time.Duration) bool {
+	if u.pending.IsZero() || remaining(now, u.until, u.pause) > 0 {
 		return false
 	}
-	return now.Sub(later(later(u.pending, u.attempted), u.until)) > stall
+	return now.Sub(latest(latest(u.pending, u.attempted), u.until)) > stall
 }
 
-func later(a, b time.Time) time.Time {
+func latest(a, b time.Time) time.Time {
 	if a.After(b) {
 		return a
 	}

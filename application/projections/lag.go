@@ -18,17 +18,17 @@ type lag struct {
 	seconds float64
 }
 
-// behind is the lag of a reader that has got to a sequence; oldest is when the event after
+// computeLag is the lag of a reader that has got to a sequence; oldest is when the event after
 // it was recorded.
-func behind(at event.Sequence, head ports.Head, oldest, now time.Time) lag {
+func computeLag(at event.Sequence, head ports.Head, oldest, now time.Time) lag {
 	if at >= head.Sequence {
 		return lag{}
 	}
 	return lag{uint64(head.Sequence - at), max(0, now.Sub(oldest).Seconds())}
 }
 
-// after is where the first event is that a reader has not read.
-func after(p event.PartitionID, at event.Sequence) ports.EventPlace {
+// nextPlace is where the first event is that a reader has not read.
+func nextPlace(p event.PartitionID, at event.Sequence) ports.EventPlace {
 	return ports.EventPlace{Partition: p, Sequence: at + 1}
 }
 
@@ -39,12 +39,12 @@ func (r *Runner) observe(ctx context.Context, heads map[event.PartitionID]ports.
 	var units []*unit
 	r.mu.Lock()
 	for _, p := range r.running {
-		if p.ofTenant() && (p.known.Role != projection.Active || p.known.Status != projection.Running) {
+		if p.isCustom() && (p.known.Role != projection.Active || p.known.Status != projection.Running) {
 			continue
 		}
 		for id := range heads {
 			u := p.units[id]
-			if u != nil && (!u.halted || !p.ofTenant()) && r.prefers(p.resourceOf(id)) {
+			if u != nil && (!u.halted || !p.isCustom()) && r.prefers(p.resourceOf(id)) {
 				units = append(units, u)
 			}
 		}
@@ -53,7 +53,7 @@ func (r *Runner) observe(ctx context.Context, heads map[event.PartitionID]ports.
 	own := map[event.PartitionID]lag{}
 	for i, l := range r.lags(ctx, units, heads) {
 		u := units[i]
-		if !u.owner.ofTenant() {
+		if !u.owner.isCustom() {
 			r.config.Observer.ProjectionLag(u.owner.label(), u.partition, l.events, l.seconds)
 			continue
 		}
@@ -74,7 +74,7 @@ func (r *Runner) observe(ctx context.Context, heads map[event.PartitionID]ports.
 // observeUnit reports the lag of one unit that was worked. Those of tenants are reported
 // by observe, all together.
 func (r *Runner) observeUnit(ctx context.Context, u *unit, heads map[event.PartitionID]ports.Head) {
-	if u.owner.ofTenant() {
+	if u.owner.isCustom() {
 		return
 	}
 	l := r.lags(ctx, []*unit{u}, heads)[0]
@@ -90,7 +90,7 @@ func (r *Runner) lags(ctx context.Context, units []*unit, heads map[event.Partit
 	r.mu.Lock()
 	for i, u := range units {
 		at[i] = u.position
-		if next := after(u.partition, at[i]); at[i] < heads[u.partition].Sequence && u.oldest.sequence != next.Sequence {
+		if next := nextPlace(u.partition, at[i]); at[i] < heads[u.partition].Sequence && u.oldest.sequence != next.Sequence {
 			unknown = append(unknown, next)
 		}
 	}
@@ -107,7 +107,7 @@ func (r *Runner) lags(ctx context.Context, units []*unit, heads map[event.Partit
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for i, u := range units {
-		next, head := after(u.partition, at[i]), heads[u.partition]
+		next, head := nextPlace(u.partition, at[i]), heads[u.partition]
 		if t, read := recorded[next]; read {
 			u.oldest.sequence, u.oldest.recordedAt = next.Sequence, t
 		}
@@ -115,7 +115,7 @@ func (r *Runner) lags(ctx context.Context, units []*unit, heads map[event.Partit
 		if u.oldest.sequence == next.Sequence {
 			oldest = u.oldest.recordedAt
 		}
-		out[i] = behind(at[i], head, oldest, now)
+		out[i] = computeLag(at[i], head, oldest, now)
 	}
 	return out
 }

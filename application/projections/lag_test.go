@@ -39,10 +39,10 @@ func (c tenants) Partitions(_ context.Context, p projection.Projection) ([]event
 func TestTheWorstLagOfTenantsProjectionsIsObserved(t *testing.T) {
 	t.Parallel()
 	of := tenants{}
-	g := newRig(t, func(c *projections.Config) { c.Created = of })
+	g := newFixture(t, func(c *projections.Config) { c.Created = of })
 	a, b := g.entity(t, "A"), g.entity(t, "B")
-	failing, broken := newCounter(), newCounter()
-	for name, c := range map[string]*counter{"acme/good": newCounter(), "acme/tries": failing, "acme/stands": broken} {
+	failing, broken := newCountingHandler(), newCountingHandler()
+	for name, c := range map[string]*countingHandler{"acme/good": newCountingHandler(), "acme/tries": failing, "acme/stands": broken} {
 		tenant := of[name]
 		tenant.handler, tenant.partition = c, a
 		if c == broken {
@@ -91,7 +91,7 @@ func TestTheWorstLagOfTenantsProjectionsIsObserved(t *testing.T) {
 // projection that the loop is told of anew with every change.
 func TestSettingsChangeWhileEventsAreDigested(t *testing.T) {
 	t.Parallel()
-	g := newRig(t, nil)
+	g := newFixture(t, nil)
 	p := g.entity(t, "A")
 	g.settings(t, func(*projection.Settings) {})
 	g.start(t)

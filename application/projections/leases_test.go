@@ -18,80 +18,80 @@ import (
 	"github.com/erpbackbone/backbone/test/testkit"
 )
 
-// crew are nodes on one store.
-type crew struct {
-	*rig
-	nodes map[string]*member
+// clusterFixture are nodes on one store.
+type clusterFixture struct {
+	*runnerFixture
+	nodes map[string]*clusterNode
 }
 
-type member struct {
+type clusterNode struct {
 	runner  *projections.Runner
-	counter *counter
-	watcher *watcher
-	taps    *taps
+	counter *countingHandler
+	watcher *recordingObserver
+	taps    *manualHeads
 	stop    func()
 	stopped bool
-	frozen  *frozen
+	frozen  *unreachableLeases
 }
 
-// frozen are leases that a node cannot reach any more, as one that hangs.
-type frozen struct {
+// unreachableLeases are leases that a node cannot reach any more, as one that hangs.
+type unreachableLeases struct {
 	ports.Leases
-	mu   sync.Mutex
-	away bool
+	mu            sync.Mutex
+	isUnreachable bool
 }
 
-func (f *frozen) freeze() {
+func (f *unreachableLeases) disconnect() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.away = true
+	f.isUnreachable = true
 }
 
-func (f *frozen) gone() error {
+func (f *unreachableLeases) err() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.away {
+	if f.isUnreachable {
 		return fault.New(fault.Unavailable, "store.unavailable", "away")
 	}
 	return nil
 }
 
-func (f *frozen) Hold(ctx context.Context, holder string, ttl time.Duration, resources []ports.LeaseResource) ([]ports.Lease, error) {
-	if err := f.gone(); err != nil {
+func (f *unreachableLeases) Hold(ctx context.Context, holder string, ttl time.Duration, resources []ports.LeaseResource) ([]ports.Lease, error) {
+	if err := f.err(); err != nil {
 		return nil, err
 	}
 	return f.Leases.Hold(ctx, holder, ttl, resources)
 }
 
-func (f *frozen) Beat(ctx context.Context, node string, within time.Duration) ([]string, error) {
-	if err := f.gone(); err != nil {
+func (f *unreachableLeases) Beat(ctx context.Context, node string, within time.Duration) ([]string, error) {
+	if err := f.err(); err != nil {
 		return nil, err
 	}
 	return f.Leases.Beat(ctx, node, within)
 }
 
-func (f *frozen) Release(ctx context.Context, holder string, resources []ports.LeaseResource) error {
-	if err := f.gone(); err != nil {
+func (f *unreachableLeases) Release(ctx context.Context, holder string, resources []ports.LeaseResource) error {
+	if err := f.err(); err != nil {
 		return err
 	}
 	return f.Leases.Release(ctx, holder, resources)
 }
 
-func (f *frozen) Leave(ctx context.Context, node string) error {
-	if err := f.gone(); err != nil {
+func (f *unreachableLeases) Leave(ctx context.Context, node string) error {
+	if err := f.err(); err != nil {
 		return err
 	}
 	return f.Leases.Leave(ctx, node)
 }
 
-func newCrew(t *testing.T) *crew {
+func newCluster(t *testing.T) *clusterFixture {
 	t.Helper()
-	return &crew{rig: newRig(t, nil), nodes: map[string]*member{}}
+	return &clusterFixture{runnerFixture: newFixture(t, nil), nodes: map[string]*clusterNode{}}
 }
 
-func (c *crew) join(t *testing.T, node string, h func(*counter) ports.ProjectionHandler) *member {
+func (c *clusterFixture) join(t *testing.T, node string, h func(*countingHandler) ports.ProjectionHandler) *clusterNode {
 	t.Helper()
-	m := &member{counter: newCounter(), watcher: newWatcher(), taps: newTaps(c.store, c.clock), frozen: &frozen{Leases: c.store.Leases()}}
+	m := &clusterNode{counter: newCountingHandler(), watcher: newRecordingObserver(), taps: newManualHeads(c.store, c.clock), frozen: &unreachableLeases{Leases: c.store.Leases()}}
 	config := c.config()
 	config.Logger, config.Observer, config.Node, config.Leases = nil, m.watcher, node, m.frozen
 	config.Heads = m.taps
@@ -111,9 +111,9 @@ func (c *crew) join(t *testing.T, node string, h func(*counter) ports.Projection
 
 // wait wakes all nodes, while time passes, until a condition holds. No time passes before
 // each of them has gone round: a machine that gets to one node only makes no other dead.
-func (c *crew) wait(t *testing.T, step time.Duration, condition func() bool, what string) {
+func (c *clusterFixture) wait(t *testing.T, step time.Duration, condition func() bool, what string) {
 	t.Helper()
-	at := map[*member]int{} // rounds when the clock was moved
+	at := map[*clusterNode]int{} // rounds when the clock was moved
 	testkit.Eventually(t, patience, func() bool {
 		if step > 0 && c.round(at) {
 			c.clock.Advance(step)
@@ -126,8 +126,8 @@ func (c *crew) wait(t *testing.T, step time.Duration, condition func() bool, wha
 }
 
 // round tells whether all nodes have gone round since it last did.
-func (c *crew) round(at map[*member]int) bool {
-	now := map[*member]int{}
+func (c *clusterFixture) round(at map[*clusterNode]int) bool {
+	now := map[*clusterNode]int{}
 	for _, m := range c.nodes {
 		if m.stopped {
 			continue
@@ -141,7 +141,7 @@ func (c *crew) round(at map[*member]int) bool {
 	return true
 }
 
-func (c *crew) holders(t *testing.T) map[event.PartitionID]string {
+func (c *clusterFixture) holders(t *testing.T) map[event.PartitionID]string {
 	t.Helper()
 	list, err := c.store.Leases().List(t.Context(), projections.LeaseName(name, version))
 	require.NoError(t, err)
@@ -154,7 +154,7 @@ func (c *crew) holders(t *testing.T) map[event.PartitionID]string {
 	return out
 }
 
-func (c *crew) total(ps []event.PartitionID) int {
+func (c *clusterFixture) total(ps []event.PartitionID) int {
 	sum := 0
 	for _, p := range ps {
 		sum += c.count(p)
@@ -162,9 +162,9 @@ func (c *crew) total(ps []event.PartitionID) int {
 	return sum
 }
 
-func TestNodesShareThePartitions(t *testing.T) {
+func TestRunner_SharesPartitions(t *testing.T) {
 	t.Parallel()
-	c := newCrew(t)
+	c := newCluster(t)
 	var ps []event.PartitionID
 	for i := range 30 {
 		ps = append(ps, c.entity(t, fmt.Sprint("E", i)))
@@ -217,7 +217,7 @@ func TestNodesShareThePartitions(t *testing.T) {
 	require.Equal(t, written, seen, "each event was handled by one node, once")
 }
 
-func TestSharesAreEven(t *testing.T) {
+func TestPreferred_SpreadsEvenly(t *testing.T) {
 	t.Parallel()
 	share := map[string]int{}
 	nodes := []string{"n1", "n2", "n3", "n4", "n5"}
@@ -240,11 +240,11 @@ func TestSharesAreEven(t *testing.T) {
 	require.Empty(t, ports.Preferred(nil, ports.LeaseResource{}))
 }
 
-// TestADeadNodesWorkIsTakenOver freezes a node in the middle of a transaction. Another
+// TestRunner_DeadNodeIsReplaced freezes a node in the middle of a transaction. Another
 // takes over; when the first wakes up, its transaction is refused.
-func TestADeadNodesWorkIsTakenOver(t *testing.T) {
+func TestRunner_DeadNodeIsReplaced(t *testing.T) {
 	t.Parallel()
-	c := newCrew(t)
+	c := newCluster(t)
 	a := c.entity(t, "A")
 	resource := ports.LeaseResource{Name: projections.LeaseName(name, version), Partition: a}
 	first := ports.Preferred([]string{"x", "y"}, resource)
@@ -255,7 +255,7 @@ func TestADeadNodesWorkIsTakenOver(t *testing.T) {
 	c.wait(t, 0, func() bool { return c.count(a) == 4 }, "the first works")
 	held, err := c.store.Leases().List(t.Context(), resource.Name)
 	require.NoError(t, err)
-	stuck.frozen.freeze()
+	stuck.frozen.disconnect()
 	stuck.stop() // it hangs: no goodbye, no further signs of life
 
 	begun := c.clock.Now()
@@ -280,10 +280,10 @@ func TestADeadNodesWorkIsTakenOver(t *testing.T) {
 	}
 }
 
-// TestAWorkerThatWasFencedGoesOn: the lease is lost between two transactions.
-func TestAWorkerThatWasFencedGoesOn(t *testing.T) {
+// TestRunner_ContinuesAfterFencing: the lease is lost between two transactions.
+func TestRunner_ContinuesAfterFencing(t *testing.T) {
 	t.Parallel()
-	c := newCrew(t)
+	c := newCluster(t)
 	a := c.entity(t, "A")
 	m := c.join(t, "x", nil)
 	c.write(t, a, moved(2)...)
@@ -300,9 +300,9 @@ func TestAWorkerThatWasFencedGoesOn(t *testing.T) {
 	require.Equal(t, 2, m.watcher.changes("taken"))
 }
 
-func TestASingleInstanceWorksAllPartitions(t *testing.T) {
+func TestRunner_SingleInstance(t *testing.T) {
 	t.Parallel()
-	c := newCrew(t)
+	c := newCluster(t)
 	c.settings(t, func(s *projection.Settings) { s.SingleInstance = true })
 	var ps []event.PartitionID
 	for i := range 12 {
@@ -324,13 +324,13 @@ func TestASingleInstanceWorksAllPartitions(t *testing.T) {
 	require.Equal(t, before, c.nodes[other].counter.attempts())
 }
 
-// TestPartitionsAreWorkedInParallel: slow partitions do not keep others waiting, as long
+// TestRunner_WorksPartitionsInParallel: slow partitions do not keep others waiting, as long
 // as there are workers.
-func TestPartitionsAreWorkedInParallel(t *testing.T) {
+func TestRunner_WorksPartitionsInParallel(t *testing.T) {
 	t.Parallel()
 	release := make(chan struct{})
 	began := make(chan event.PartitionID, 10)
-	g := newRig(t, func(c *projections.Config) { c.Workers = 3 })
+	g := newFixture(t, func(c *projections.Config) { c.Workers = 3 })
 	var slow []event.PartitionID
 	for i := range 4 {
 		slow = append(slow, g.entity(t, fmt.Sprint("SLOW", i)))
@@ -359,9 +359,9 @@ func TestPartitionsAreWorkedInParallel(t *testing.T) {
 	g.healthy(t)
 }
 
-func TestHealthNoticesThatNobodyLooks(t *testing.T) {
+func TestHealth_LoopStalls(t *testing.T) {
 	t.Parallel()
-	g := newRig(t, nil)
+	g := newFixture(t, nil)
 	require.NoError(t, g.runner.Health(), "it has not begun")
 	a := g.entity(t, "A")
 	g.write(t, a, moved(1)...)
@@ -382,4 +382,32 @@ func TestHealthNoticesThatNobodyLooks(t *testing.T) {
 	g.stop()
 	g.clock.Advance(31 * time.Second)
 	require.Contains(t, g.runner.Health().Error(), "loop has not gone round")
+}
+
+// passingTime is a clock on which time passes between one look at it and the next, as
+// it does on every clock but a test's.
+type passingTime struct{ *testkit.Clock }
+
+func (p passingTime) Now() time.Time {
+	p.Advance(time.Microsecond)
+	return p.Clock.Now()
+}
+
+// TestRunner_UsesLeaseImmediately looks only when the log grows: what a lease was taken for must
+// not wait for another signal or for the next tick.
+func TestRunner_UsesLeaseImmediately(t *testing.T) {
+	t.Parallel()
+	g := newFixture(t, nil)
+	c := g.config()
+	c.Refresh, c.Renew, c.TTL, c.Node = time.Hour, time.Hour, 3*time.Hour, "a"
+	c.Leases, c.Clock = g.store.Leases(), passingTime{g.clock}
+	g.runner = g.node(t, c, g.counter)
+	a, b := g.entity(t, "A"), g.entity(t, "B")
+	g.write(t, a, moved(1)...)
+	g.start(t)
+	testkit.Eventually(t, patience, func() bool { return g.reached(t, a) == 1 }, "the first lease")
+	g.write(t, b, moved(1)...)
+	g.taps.signal()
+	testkit.Eventually(t, patience, func() bool { return g.reached(t, b) == 1 }, "another partition's lease")
+	require.Zero(t, g.watcher.failed(a)+g.watcher.failed(b))
 }

@@ -25,13 +25,13 @@ const (
 	lockWarning = 10 * time.Second
 )
 
-// patients is how many workers may wait for locks.
-func (r *Runner) patients() int { return max(1, r.config.Workers/4) }
+// maxBlockedWorkers is how many workers may wait for locks.
+func (r *Runner) maxBlockedWorkers() int { return max(1, r.config.Workers/4) }
 
 // dequeue takes the next unit that may be begun with, and how long it waits for locks;
 // nil: there is none. It is called with mu.
 func (r *Runner) dequeue() (*unit, time.Duration) {
-	i := slices.IndexFunc(r.queue, func(u *unit) bool { return u.blocked == 0 || r.blocked < r.patients() })
+	i := slices.IndexFunc(r.queue, func(u *unit) bool { return u.blocked == 0 || r.blocked < r.maxBlockedWorkers() })
 	if i < 0 {
 		return nil, 0
 	}
@@ -52,16 +52,16 @@ func (r *Runner) dequeue() (*unit, time.Duration) {
 	return u, max(briefWait, min(wait, allWaits/time.Duration(max(others, 1))))
 }
 
-// count counts workers that begin or end. It is called with mu.
-func (r *Runner) count(blocked bool, change int) {
+// countBusy counts workers that begin or end. It is called with mu.
+func (r *Runner) countBusy(blocked bool, change int) {
 	r.busy += change
 	if blocked {
 		r.blocked += change
 	}
 }
 
-// held lets a unit try again soon. That somebody else holds a lock is no failure.
-func (r *Runner) held(ctx context.Context, p *running, u *unit) {
+// recordBlocked lets a unit try again soon. That somebody else holds a lock is no failure.
+func (r *Runner) recordBlocked(ctx context.Context, p *running, u *unit) {
 	now := r.config.Clock.Now()
 	r.mu.Lock()
 	if u.blocked == 0 {
@@ -70,7 +70,7 @@ func (r *Runner) held(ctx context.Context, p *running, u *unit) {
 	pause := min(briefWait<<min(u.blocked, 8), longestRest)
 	u.blocked++
 	u.again, u.until, u.pause = true, now.Add(pause), pause
-	lasted := apart(now, u.blockedSince)
+	lasted := absDiff(now, u.blockedSince)
 	warn := !u.warned && lasted >= lockWarning
 	u.warned = u.warned || warn
 	r.mu.Unlock()

@@ -64,19 +64,19 @@ func (s *lockedStore) see(f func() bool) func() bool {
 	}
 }
 
-func newLockedRig(t *testing.T, workers int) (*rig, *lockedStore) {
+func newLockedRig(t *testing.T, workers int) (*runnerFixture, *lockedStore) {
 	t.Helper()
 	s := &lockedStore{held: map[event.PartitionID]bool{}, waits: map[event.PartitionID][]time.Duration{}, gate: make(chan struct{})}
-	g := newRig(t, func(c *projections.Config) {
+	g := newFixture(t, func(c *projections.Config) {
 		s.Projections = c.Store
 		c.Store, c.Workers = s, workers
 	})
 	return g, s
 }
 
-// TestLockedCheckpointsLeaveTheWorkersToTheOthers: twice as many are locked as there are
+// TestRunner_BlockedUnitsLeaveWorkersFree: twice as many are locked as there are
 // workers.
-func TestLockedCheckpointsLeaveTheWorkersToTheOthers(t *testing.T) {
+func TestRunner_BlockedUnitsLeaveWorkersFree(t *testing.T) {
 	t.Parallel()
 	g, s := newLockedRig(t, 4)
 	var locked []event.PartitionID
@@ -120,8 +120,8 @@ func TestLockedCheckpointsLeaveTheWorkersToTheOthers(t *testing.T) {
 	g.healthy(t)
 }
 
-// TestALockThatLastsIsSaidOnce: not with every attempt.
-func TestALockThatLastsIsSaidOnce(t *testing.T) {
+// TestRunner_LogsLongLockOnce: not with every attempt.
+func TestRunner_LogsLongLockOnce(t *testing.T) {
 	t.Parallel()
 	g, s := newLockedRig(t, 1) // the only worker must not wait for one of them
 	p, free := g.entity(t, "LOCKED"), g.entity(t, "FREE")

@@ -97,7 +97,7 @@ func (o *Operations) measure(ctx context.Context, views []View, heads map[event.
 	for _, v := range views {
 		for _, p := range v.Partitions {
 			if p.Sequence < p.Head {
-				unread = append(unread, after(p.Partition, p.Sequence))
+				unread = append(unread, nextPlace(p.Partition, p.Sequence))
 			}
 		}
 	}
@@ -113,11 +113,11 @@ func (o *Operations) measure(ctx context.Context, views []View, heads map[event.
 		for i := range v.Partitions {
 			p := &v.Partitions[i]
 			head := heads[p.Partition]
-			oldest, known := recorded[after(p.Partition, p.Sequence)]
+			oldest, known := recorded[nextPlace(p.Partition, p.Sequence)]
 			if !known {
 				oldest = head.RecordedAt
 			}
-			l := behind(p.Sequence, head, oldest, now)
+			l := computeLag(p.Sequence, head, oldest, now)
 			p.LagEvents, p.LagSeconds = l.events, l.seconds
 		}
 	}

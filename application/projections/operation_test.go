@@ -16,11 +16,11 @@ import (
 
 // forgetful is a counter that can be reset.
 type forgetful struct {
-	*counter
+	*countingHandler
 	emptied
 }
 
-func (g *rig) operations(h ports.ProjectionHandler) *projections.Operations {
+func (g *runnerFixture) operations(h ports.ProjectionHandler) *projections.Operations {
 	return projections.NewOperations(projections.OperationsConfig{
 		Store: g.store, Register: g.store, Letters: g.store, Leases: g.store.Leases(), Clock: g.clock, Declared: declared,
 		Handlers: map[string]ports.ProjectionHandler{name: h}, Wake: g.runner.Wake,
@@ -29,7 +29,7 @@ func (g *rig) operations(h ports.ProjectionHandler) *projections.Operations {
 
 func TestOperations(t *testing.T) {
 	t.Parallel()
-	g := newRig(t, nil)
+	g := newFixture(t, nil)
 	a, b := g.entity(t, "A"), g.entity(t, "B")
 	all := []event.PartitionID{a, b}
 	o := g.operations(forgetful{g.counter, emptied{}})
@@ -115,7 +115,7 @@ func TestOperations(t *testing.T) {
 
 func TestSettings(t *testing.T) {
 	t.Parallel()
-	g := newRig(t, nil)
+	g := newFixture(t, nil)
 	o := g.operations(g.counter)
 	require.NoError(t, o.Configure(t.Context(), name, projection.Settings{OnPoison: projection.SkipEvent, RetryMS: 10}, "ada"))
 	v, err := o.Show(t.Context(), name, nil)
@@ -145,7 +145,7 @@ func TestSettings(t *testing.T) {
 // reading and writing.
 func TestAnActionThatIsOvertakenLooksAgain(t *testing.T) {
 	t.Parallel()
-	g := newRig(t, nil)
+	g := newFixture(t, nil)
 	g.settings(t, func(*projection.Settings) {})
 	r := &overtaken{ProjectionRegister: g.store}
 	o := projections.NewOperations(projections.OperationsConfig{

@@ -9,17 +9,17 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// scoped keeps the one partition that a version is about; nil: all.
-func scoped(p projection.Projection, read []event.PartitionID) []event.PartitionID {
+// limitScope keeps the one partition that a version is about; nil: all.
+func limitScope(p projection.Projection, read []event.PartitionID) []event.PartitionID {
 	if p.Scope != 0 {
 		return []event.PartitionID{p.Scope}
 	}
 	return read
 }
 
-// mayMix refuses to build a partition of a version that another handler built: its rows
+// checkScopes refuses to build a partition of a version that another handler built: its rows
 // would be among those of the other partitions.
-func (r *Rebuilds) mayMix(all []projection.Projection, next projection.Projection) error {
+func (r *Rebuilds) checkScopes(all []projection.Projection, next projection.Projection) error {
 	if next.Scope == 0 {
 		return nil
 	}
@@ -31,9 +31,9 @@ func (r *Rebuilds) mayMix(all []projection.Projection, next projection.Projectio
 	return nil
 }
 
-// mustRead refuses a partition that a version does not read: nothing would ever be built
+// requireCovered refuses a partition that a version does not read: nothing would ever be built
 // of it.
-func (r *Rebuilds) mustRead(ctx context.Context, p projection.Projection) error {
+func (r *Rebuilds) requireCovered(ctx context.Context, p projection.Projection) error {
 	if p.Scope == 0 {
 		return nil
 	}
@@ -53,9 +53,9 @@ func (r *Rebuilds) ordered(ctx context.Context, o Order) (Rebuild, error) {
 	return r.stand(ctx, all, o.Name, o.Partition)
 }
 
-// show shows readers other rows: those of another version, or other ones in a partition
+// activate shows readers other rows: those of another version, or other ones in a partition
 // of the version that they are shown.
-func (r *Rebuilds) show(ctx context.Context, o Order, s ports.ProjectionSwitch) error {
+func (r *Rebuilds) activate(ctx context.Context, o Order, s ports.ProjectionSwitch) error {
 	if o.Partition == 0 {
 		return r.config.Versions.SwitchProjection(ctx, s)
 	}

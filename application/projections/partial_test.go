@@ -36,16 +36,16 @@ func (r *rower) Apply(ctx context.Context, tx ports.ProjectionTx, b ports.Projec
 	return r.store.StoreProjectionRows(ctx, tx, b, rows, nil)
 }
 
-// atelier is a rig with rebuilds of rows that can be replaced.
-type atelier struct {
-	*rig
+// rebuildFixture is a rig with rebuilds of rows that can be replaced.
+type rebuildFixture struct {
+	*runnerFixture
 	handler  *rower
 	rebuilds *projections.Rebuilds
 }
 
-func newAtelier(t *testing.T) *atelier {
+func newRebuildFixture(t *testing.T) *rebuildFixture {
 	t.Helper()
-	w := &atelier{rig: newRig(t, nil)}
+	w := &rebuildFixture{runnerFixture: newFixture(t, nil)}
 	w.handler = &rower{store: w.store, mark: "first", fails: map[int]error{}}
 	c := w.config()
 	c.Versions = w.store
@@ -54,7 +54,7 @@ func newAtelier(t *testing.T) *atelier {
 	return w
 }
 
-func (w *atelier) looking(declared []module.Projection) *projections.Rebuilds {
+func (w *rebuildFixture) looking(declared []module.Projection) *projections.Rebuilds {
 	return projections.NewRebuilds(projections.RebuildsConfig{
 		Store: w.store, Register: w.store, Versions: w.store, Snapshots: w.store, Clock: w.clock, Declared: declared,
 		Handlers: map[string]ports.ProjectionHandler{name: w.handler}, Tables: map[string][]ports.ProjectionTable{name: {ports.ProjectionRowTable}},
@@ -63,7 +63,7 @@ func (w *atelier) looking(declared []module.Projection) *projections.Rebuilds {
 }
 
 // shown counts the rows of a version by what wrote them.
-func (w *atelier) shown(t *testing.T, version int, p event.PartitionID) map[string]int {
+func (w *rebuildFixture) shown(t *testing.T, version int, p event.PartitionID) map[string]int {
 	t.Helper()
 	rows, _, err := w.store.ListProjectionRows(t.Context(), ports.ProjectionRowQuery{Projection: name, Version: version, Partition: p, Limit: 1000})
 	require.NoError(t, err)
@@ -76,12 +76,12 @@ func (w *atelier) shown(t *testing.T, version int, p event.PartitionID) map[stri
 	return out
 }
 
-func (w *atelier) hurry(t *testing.T, condition func() bool, what string) {
+func (w *rebuildFixture) hurry(t *testing.T, condition func() bool, what string) {
 	t.Helper()
 	w.pass(t, time.Second, condition, what)
 }
 
-func (w *atelier) stand(t *testing.T) projections.Rebuild {
+func (w *rebuildFixture) stand(t *testing.T) projections.Rebuild {
 	t.Helper()
 	b, err := w.rebuilds.Show(t.Context(), name)
 	require.NoError(t, err)
@@ -90,7 +90,7 @@ func (w *atelier) stand(t *testing.T) projections.Rebuild {
 
 func TestRebuildOfOnePartition(t *testing.T) {
 	t.Parallel()
-	w := newAtelier(t)
+	w := newRebuildFixture(t)
 	a, b := w.entity(t, "A"), w.entity(t, "B")
 	w.write(t, a, moved(20)...)
 	w.write(t, b, moved(10)...)
@@ -174,7 +174,7 @@ func TestRebuildOfOnePartition(t *testing.T) {
 
 func TestRebuildFromASnapshot(t *testing.T) {
 	t.Parallel()
-	w := newAtelier(t)
+	w := newRebuildFixture(t)
 	a, b := w.entity(t, "A"), w.entity(t, "B")
 	w.write(t, a, moved(20)...)
 	order := projections.Order{Name: name, By: "ada"}
@@ -253,7 +253,7 @@ func TestRebuildFromASnapshot(t *testing.T) {
 // copy is made.
 func TestASnapshotOfAnotherHandlerIsGivenUp(t *testing.T) {
 	t.Parallel()
-	w := newAtelier(t)
+	w := newRebuildFixture(t)
 	a := w.entity(t, "A")
 	w.write(t, a, moved(5)...)
 	w.start(t)

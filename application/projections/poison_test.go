@@ -17,7 +17,7 @@ import (
 )
 
 // spoil makes the counter refuse an event, and returns its id.
-func (g *rig) spoil(t *testing.T, p event.PartitionID, sequence event.Sequence) event.ID {
+func (g *runnerFixture) spoil(t *testing.T, p event.PartitionID, sequence event.Sequence) event.ID {
 	t.Helper()
 	events, err := g.store.Events(t.Context(), ports.EventQuery{Partition: p, After: sequence - 1, Limit: 1})
 	require.NoError(t, err)
@@ -27,16 +27,16 @@ func (g *rig) spoil(t *testing.T, p event.PartitionID, sequence event.Sequence) 
 	return events[0].ID
 }
 
-func (g *rig) letters(t *testing.T) []ports.DeadLetter {
+func (g *runnerFixture) letters(t *testing.T) []ports.DeadLetter {
 	t.Helper()
 	list, err := g.store.ListDeadLetters(t.Context(), ports.DeadLetterQuery{})
 	require.NoError(t, err)
 	return list
 }
 
-func TestAPoisonEventIsIsolated(t *testing.T) {
+func TestRunner_IsolatesPoisonEvent(t *testing.T) {
 	t.Parallel()
-	g := newRig(t, nil)
+	g := newFixture(t, nil)
 	bad, good := g.entity(t, "BAD"), g.entity(t, "GOOD")
 	g.write(t, bad, moved(8)...)
 	g.write(t, good, moved(3)...)
@@ -78,9 +78,9 @@ func TestAPoisonEventIsIsolated(t *testing.T) {
 	require.NotContains(t, g.logged.String(), "4711")
 }
 
-func TestPoisonEventsArePassedWhenToldTo(t *testing.T) {
+func TestRunner_SkipsPoisonEvents(t *testing.T) {
 	t.Parallel()
-	g := newRig(t, nil)
+	g := newFixture(t, nil)
 	g.settings(t, func(s *projection.Settings) { s.OnPoison, s.MaxAttempts = projection.SkipEvent, 2 })
 	a := g.entity(t, "A")
 	g.write(t, a, moved(12)...)
@@ -100,9 +100,9 @@ func TestPoisonEventsArePassedWhenToldTo(t *testing.T) {
 	g.healthy(t)
 }
 
-func TestAPoisonEventStopsTheProjectionWhenToldTo(t *testing.T) {
+func TestRunner_PoisonEventHaltsProjection(t *testing.T) {
 	t.Parallel()
-	g := newRig(t, nil)
+	g := newFixture(t, nil)
 	g.settings(t, func(s *projection.Settings) { s.OnPoison, s.MaxAttempts = projection.StopProjection, 1 })
 	bad, good := g.entity(t, "BAD"), g.entity(t, "GOOD")
 	g.write(t, bad, moved(1)...)
@@ -126,11 +126,11 @@ func TestAPoisonEventStopsTheProjectionWhenToldTo(t *testing.T) {
 	require.Zero(t, g.count(good))
 }
 
-// TestAnOutageCountsAgainstNobody: what has nothing to do with the events puts none of
+// TestRunner_OutageCountsNoAttempt: what has nothing to do with the events puts none of
 // them into the dead letters, however long it lasts.
-func TestAnOutageCountsAgainstNobody(t *testing.T) {
+func TestRunner_OutageCountsNoAttempt(t *testing.T) {
 	t.Parallel()
-	g := newRig(t, nil)
+	g := newFixture(t, nil)
 	a := g.entity(t, "A")
 	g.counter.fail(a, fault.New(fault.Unavailable, "rates.unavailable", "the rates cannot be reached; try again"))
 	g.write(t, a, moved(3)...)
@@ -144,7 +144,7 @@ func TestAnOutageCountsAgainstNobody(t *testing.T) {
 
 func TestOperatorsDecide(t *testing.T) {
 	t.Parallel()
-	g := newRig(t, nil)
+	g := newFixture(t, nil)
 	a := g.entity(t, "A")
 	g.start(t)
 	g.write(t, a, moved(2)...)
@@ -189,11 +189,11 @@ func (emptied) Reset(_ context.Context, tx ports.ProjectionTx, b ports.Projectio
 	return err
 }
 
-// TestBatchedCheckpointsWaitForCompany: a transaction begins when enough events are
+// TestRunner_BatchedCheckpoints: a transaction begins when enough events are
 // there, or when the first of them has waited long enough.
-func TestBatchedCheckpointsWaitForCompany(t *testing.T) {
+func TestRunner_BatchedCheckpoints(t *testing.T) {
 	t.Parallel()
-	g := newRig(t, nil)
+	g := newFixture(t, nil)
 	g.settings(t, func(s *projection.Settings) {
 		s.BatchSize = 100
 		s.Checkpoint = projection.Checkpointing{Mode: projection.Batched, Events: 5, WaitMS: 2000}
@@ -212,10 +212,10 @@ func TestBatchedCheckpointsWaitForCompany(t *testing.T) {
 	g.until(t, func() bool { return g.reached(t, a) == 6 }, "it has waited long enough")
 }
 
-// TestAClockThatIsSetBackHoldsNothingBack: a pause is no longer than it was.
-func TestAClockThatIsSetBackHoldsNothingBack(t *testing.T) {
+// TestRunner_ClockSetBack: a pause is no longer than it was.
+func TestRunner_ClockSetBack(t *testing.T) {
 	t.Parallel()
-	c := newCrew(t)
+	c := newCluster(t)
 	a := c.entity(t, "A")
 	m := c.join(t, "x", nil)
 	c.write(t, a, moved(1)...)

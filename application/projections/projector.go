@@ -69,7 +69,7 @@ func (c Config) withDefaults() Config {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
 	if c.Observer == nil {
-		c.Observer = unobserved{}
+		c.Observer = noObserver{}
 	}
 	return c
 }
@@ -92,20 +92,20 @@ type Observer interface {
 	ProjectionLease(projection, change string)
 }
 
-type unobserved struct{}
+type noObserver struct{}
 
-func (unobserved) ProjectionLag(string, event.PartitionID, uint64, float64) {}
-func (unobserved) ProjectionLeft(string, event.PartitionID)                 {}
-func (unobserved) ProjectionAdvanced(string, int)                           {}
-func (unobserved) ProjectionFailed(string, event.PartitionID)               {}
-func (unobserved) ProjectionDeadLetter(string, event.PartitionID)           {}
-func (unobserved) ProjectionLease(string, string)                           {}
+func (noObserver) ProjectionLag(string, event.PartitionID, uint64, float64) {}
+func (noObserver) ProjectionLeft(string, event.PartitionID)                 {}
+func (noObserver) ProjectionAdvanced(string, int)                           {}
+func (noObserver) ProjectionFailed(string, event.PartitionID)               {}
+func (noObserver) ProjectionDeadLetter(string, event.PartitionID)           {}
+func (noObserver) ProjectionLease(string, string)                           {}
 
 // Runner drives projections. What its loop alone touches is loop's; the rest is
 // guarded by mu.
 type Runner struct {
 	config   Config
-	declared []declaration
+	declared []declaredProjection
 	member   *sharing.Member // nil: this node works alone
 	kick     chan struct{}
 	working  sync.WaitGroup
@@ -126,8 +126,8 @@ type Runner struct {
 	turned  time.Time // when the loop last went round
 }
 
-// declaration is a projection of the code with its handler.
-type declaration struct {
+// declaredProjection is a projection of the code with its handler.
+type declaredProjection struct {
 	module.Projection
 	handler ports.ProjectionHandler
 }
@@ -160,7 +160,7 @@ func New(c Config, projections []module.Projection, handlers map[string]ports.Pr
 		if h == nil {
 			return nil, fault.New(fault.Internal, "projection.unbound", "projection %s has no handler; bind one in the composition root", p.Name)
 		}
-		r.declared = append(r.declared, declaration{p, guarded{h, p.Name, c.Logger}})
+		r.declared = append(r.declared, declaredProjection{p, guarded{h, p.Name, c.Logger}})
 	}
 	for i := range r.declared {
 		r.running = append(r.running, newRunning(&r.declared[i], builtIn(r.declared[i].Projection)))
@@ -243,19 +243,19 @@ func (r *Runner) round(ctx context.Context, heads map[event.PartitionID]ports.He
 	}
 	r.mu.Unlock()
 	tick := false
-	if r.loop.refreshed.IsZero() || apart(now, r.loop.refreshed) >= r.config.Refresh {
+	if r.loop.refreshed.IsZero() || absDiff(now, r.loop.refreshed) >= r.config.Refresh {
 		r.loop.refreshed, tick = now, true
 		r.refresh(ctx)
 	}
-	if r.member != nil && (r.loop.renewed.IsZero() || apart(now, r.loop.renewed) >= r.config.Renew) {
+	if r.member != nil && (r.loop.renewed.IsZero() || absDiff(now, r.loop.renewed) >= r.config.Renew) {
 		r.loop.renewed = now
 		r.renew(ctx)
 	}
-	missing, next := r.look(heads, now)
+	missing, next := r.queueDue(heads, now)
 	if len(missing) > 0 && ctx.Err() == nil {
 		changes, err := r.member.Acquire(ctx, missing)
 		r.report(ctx, changes, err)
-		_, next = r.look(heads, r.config.Clock.Now())
+		_, next = r.queueDue(heads, r.config.Clock.Now())
 	}
 	r.start(ctx, heads)
 	if tick {
@@ -264,9 +264,9 @@ func (r *Runner) round(ctx context.Context, heads map[event.PartitionID]ports.He
 	return next
 }
 
-// apart is how far two times are from each other: a clock that is set back makes
+// absDiff is how far two times are from each other: a clock that is set back makes
 // nothing wait.
-func apart(a, b time.Time) time.Duration { return a.Sub(b).Abs() }
+func absDiff(a, b time.Time) time.Duration { return a.Sub(b).Abs() }
 
 // Active is the version of the projection that readers are shown.
 func (r *Runner) Active(ctx context.Context, name string) (int, error) {

@@ -18,9 +18,9 @@ import (
 	"github.com/erpbackbone/backbone/test/testkit"
 )
 
-func TestEveryEventIsAppliedOnce(t *testing.T) {
+func TestRunner_AppliesEventsOnce(t *testing.T) {
 	t.Parallel()
-	g := newRig(t, nil)
+	g := newFixture(t, nil)
 	a, b := g.entity(t, "A"), g.entity(t, "B")
 	g.write(t, a, moved(10)...)
 	g.write(t, b, "till.opened", "till.cash.moved", "till.closed")
@@ -49,9 +49,9 @@ func TestEveryEventIsAppliedOnce(t *testing.T) {
 	}
 }
 
-func TestARestartGoesOnFromTheCheckpoint(t *testing.T) {
+func TestRunner_RestartsFromCheckpoint(t *testing.T) {
 	t.Parallel()
-	g := newRig(t, nil)
+	g := newFixture(t, nil)
 	a := g.entity(t, "A")
 	g.write(t, a, moved(6)...)
 	g.start(t)
@@ -68,7 +68,7 @@ func TestARestartGoesOnFromTheCheckpoint(t *testing.T) {
 
 func TestAFailingPartitionIsHeldBackAlone(t *testing.T) {
 	t.Parallel()
-	g := newRig(t, nil)
+	g := newFixture(t, nil)
 	g.settings(t, func(s *projection.Settings) { s.MaxAttempts = 100 })
 	bad, good := g.entity(t, "BAD"), g.entity(t, "GOOD")
 	g.counter.fail(bad, fault.New(fault.Internal, "till.broken", "secret 4711"))
@@ -117,7 +117,7 @@ func TestAFailingPartitionIsHeldBackAlone(t *testing.T) {
 
 func TestLagIsObserved(t *testing.T) {
 	t.Parallel()
-	g := newRig(t, nil)
+	g := newFixture(t, nil)
 	g.settings(t, func(s *projection.Settings) { s.MaxAttempts = 100 })
 	a := g.entity(t, "A")
 	g.counter.fail(a, errors.New("no"))
@@ -158,7 +158,7 @@ func (q *questioned) RecordedAt(ctx context.Context, places []ports.EventPlace) 
 func TestLagIsLookedUpOnlyWhereAProjectionMoves(t *testing.T) {
 	t.Parallel()
 	store := &questioned{}
-	g := newRig(t, func(c *projections.Config) {
+	g := newFixture(t, func(c *projections.Config) {
 		store.Store = c.Store.(*memory.Store)
 		c.Store = store
 	})
@@ -181,7 +181,7 @@ func TestLagIsLookedUpOnlyWhereAProjectionMoves(t *testing.T) {
 
 func TestASignalWakes(t *testing.T) {
 	t.Parallel()
-	g := newRig(t, func(c *projections.Config) { c.Refresh, c.Renew = time.Hour, time.Hour })
+	g := newFixture(t, func(c *projections.Config) { c.Refresh, c.Renew = time.Hour, time.Hour })
 	a := g.entity(t, "A")
 	g.start(t)
 	for i := range 5 {
@@ -225,7 +225,7 @@ func (f *flaky) RecordFailure(ctx context.Context, failure ports.ProjectionFailu
 func TestAnAbsentStoreIsWaitedFor(t *testing.T) {
 	t.Parallel()
 	var f *flaky
-	g := newRig(t, func(c *projections.Config) {
+	g := newFixture(t, func(c *projections.Config) {
 		f = &flaky{Store: c.Store.(*memory.Store)}
 		c.Store = f
 	})
@@ -256,7 +256,7 @@ func TestAnAbsentStoreIsWaitedFor(t *testing.T) {
 
 func TestReached(t *testing.T) {
 	t.Parallel()
-	g := newRig(t, nil)
+	g := newFixture(t, nil)
 	a := g.entity(t, "A")
 	require.Zero(t, g.reached(t, a), "before the first event")
 	_, err := g.runner.Active(t.Context(), "no.such")
@@ -265,23 +265,23 @@ func TestReached(t *testing.T) {
 
 func TestUnboundProjection(t *testing.T) {
 	t.Parallel()
-	_, err := projections.New(projections.Config{}, declared, map[string]ports.ProjectionHandler{"till.other": newCounter()})
+	_, err := projections.New(projections.Config{}, declared, map[string]ports.ProjectionHandler{"till.other": newCountingHandler()})
 	require.Equal(t, "projection.unbound", fault.CodeOf(err))
 }
 
 // panicking is a handler with a bug.
-type panicking struct{ *counter }
+type panicking struct{ *countingHandler }
 
 func (p panicking) Apply(ctx context.Context, tx ports.ProjectionTx, b ports.ProjectionBatch) error {
-	if err := p.counter.Apply(ctx, tx, b); err != nil {
+	if err := p.countingHandler.Apply(ctx, tx, b); err != nil {
 		panic("secret 4711")
 	}
 	return nil
 }
 
-func TestAPanicIsAFailureOfItsPartition(t *testing.T) {
+func TestRunner_PanicFailsPartition(t *testing.T) {
 	t.Parallel()
-	g := newRig(t, nil)
+	g := newFixture(t, nil)
 	g.runner = g.node(t, g.config(), panicking{g.counter})
 	bad, good := g.entity(t, "BAD"), g.entity(t, "GOOD")
 	g.counter.fail(bad, errors.New("no"))

@@ -156,10 +156,10 @@ func (r *Rebuilds) Start(ctx context.Context, o Order, selfSwitching bool) (Rebu
 	if d := r.declared(o.Name); d != nil {
 		p.Code = d.Version
 	}
-	if err := r.mayMix(all, p); err != nil {
+	if err := r.checkScopes(all, p); err != nil {
 		return Rebuild{}, err
 	}
-	if err := r.mustRead(ctx, p); err != nil {
+	if err := r.requireCovered(ctx, p); err != nil {
 		return Rebuild{}, err
 	}
 	if err := r.base(ctx, all, o, &p); err != nil {
@@ -313,7 +313,7 @@ func (r *Rebuilds) swap(ctx context.Context, o Order, choose func(Rebuild) (int,
 	if err != nil {
 		return b, err
 	}
-	err = r.show(ctx, o, ports.ProjectionSwitch{
+	err = r.activate(ctx, o, ports.ProjectionSwitch{
 		Projection: o.Name, From: b.Active, To: to, MaxBehind: r.config.MaxBehind, Force: o.Force,
 		Types: build.EventTypes, Handler: build.handler, Partitions: build.only, By: o.By,
 	})
@@ -474,7 +474,7 @@ const pruneEvery = time.Hour
 // prune forgets versions that were dropped long ago.
 func (r *Rebuilds) prune(ctx context.Context) error {
 	now := r.config.Clock.Now()
-	if !r.pruned.IsZero() && apart(now, r.pruned) < pruneEvery {
+	if !r.pruned.IsZero() && absDiff(now, r.pruned) < pruneEvery {
 		return nil
 	}
 	forgotten, err := r.config.Versions.ForgetDropped(ctx, now.Add(-KeptDropped))
@@ -494,7 +494,7 @@ func (r *Rebuilds) follow(ctx context.Context, p projection.Projection) error {
 	if err := r.measure(ctx, p, &b); err != nil {
 		return err
 	}
-	if !p.SelfSwitching || !b.CaughtUp || b.Halted > 0 || !r.ours(p) {
+	if !p.SelfSwitching || !b.CaughtUp || b.Halted > 0 || !r.isBuiltHere(p) {
 		return nil
 	}
 	_, err := r.Switch(ctx, Order{Name: p.Name, By: p.ChangedBy, Partition: p.Scope})

@@ -48,17 +48,17 @@ func (v *versioned) fail(version int, err error) {
 	v.block[version] = err
 }
 
-// workshop is a rig with rebuilds.
-type workshop struct {
-	*rig
+// targetFixture is a rig with rebuilds.
+type targetFixture struct {
+	*runnerFixture
 	handler  *versioned
 	rebuilds *projections.Rebuilds
 }
 
-func newWorkshop(t *testing.T) *workshop {
+func newWorkshop(t *testing.T) *targetFixture {
 	t.Helper()
-	w := &workshop{handler: &versioned{block: map[int]error{}}}
-	w.rig = newRig(t, nil)
+	w := &targetFixture{handler: &versioned{block: map[int]error{}}}
+	w.runnerFixture = newFixture(t, nil)
 	c := w.config()
 	c.Versions = w.store
 	w.runner = w.node(t, c, w.handler)
@@ -66,27 +66,27 @@ func newWorkshop(t *testing.T) *workshop {
 	return w
 }
 
-func (w *workshop) newRebuilds(declared []module.Projection, byHand bool) *projections.Rebuilds {
+func (w *targetFixture) newRebuilds(declared []module.Projection, byHand bool) *projections.Rebuilds {
 	return projections.NewRebuilds(projections.RebuildsConfig{
 		Store: w.store, Register: w.store, Versions: w.store, Clock: w.clock, Declared: declared, Handlers: map[string]ports.ProjectionHandler{name: w.handler},
 		Tables: map[string][]ports.ProjectionTable{name: {{Schema: "till", Name: "balances"}}}, Wake: w.runner.Wake, MaxBehind: 5, ByHand: byHand,
 	})
 }
 
-func (w *workshop) rows(version int, p event.PartitionID) int {
+func (w *targetFixture) rows(version int, p event.PartitionID) int {
 	v, _ := w.store.Row("versions", fmt.Sprint(version, "/", p))
 	n, _ := v.(int)
 	return n
 }
 
-func (w *workshop) show(t *testing.T) projections.Rebuild {
+func (w *targetFixture) show(t *testing.T) projections.Rebuild {
 	t.Helper()
 	b, err := w.rebuilds.Show(t.Context(), name)
 	require.NoError(t, err)
 	return b
 }
 
-func (w *workshop) active(t *testing.T) int {
+func (w *targetFixture) active(t *testing.T) int {
 	t.Helper()
 	n, err := w.runner.Active(t.Context(), name)
 	require.NoError(t, err)
@@ -170,7 +170,7 @@ func TestRebuild(t *testing.T) {
 	require.Equal(t, version+2, w.active(t), "it switches by itself")
 }
 
-func TestARebuildThatStandsStillIsNotSwitchedTo(t *testing.T) {
+func TestRebuilds_StalledBuildIsNotActivated(t *testing.T) {
 	t.Parallel()
 	w := newWorkshop(t)
 	a := w.entity(t, "A")
@@ -200,9 +200,9 @@ func TestARebuildThatStandsStillIsNotSwitchedTo(t *testing.T) {
 	require.Equal(t, version+1, w.active(t))
 }
 
-// TestANewerHandlerBuildsItsVersionBeside: a release whose handler is newer begins a
+// TestRebuilds_NewerHandlerBuildsVersion: a release whose handler is newer begins a
 // version of its own, and nodes of the release before go on with theirs.
-func TestANewerHandlerBuildsItsVersionBeside(t *testing.T) {
+func TestRebuilds_NewerHandlerBuildsVersion(t *testing.T) {
 	t.Parallel()
 	for _, byHand := range []bool{false, true} {
 		w := newWorkshop(t)

@@ -10,7 +10,7 @@ import (
 	"github.com/erpbackbone/backbone/domain/projection"
 )
 
-func newRunning(d *declaration, known projection.Projection) *running {
+func newRunning(d *declaredProjection, known projection.Projection) *running {
 	p := &running{Projection: d.Projection, handler: d.handler, known: known, units: map[event.PartitionID]*unit{}}
 	p.Version = known.Version
 	p.resource = LeaseName(p.Name, p.Version)
@@ -56,7 +56,7 @@ func (r *Runner) refreshAll(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	var want []wanted
+	var want []versionSpec
 	for i := range r.declared {
 		d := &r.declared[i]
 		versions, err := r.versions(ctx, d, all)
@@ -64,8 +64,8 @@ func (r *Runner) refreshAll(ctx context.Context) error {
 			return err
 		}
 		for _, known := range versions {
-			w := wanted{declaration: d, known: known}
-			for _, id := range scoped(known, nil) {
+			w := versionSpec{declaration: d, known: known}
+			for _, id := range limitScope(known, nil) {
 				w.only = map[event.PartitionID]bool{id: true}
 			}
 			want = append(want, w)
@@ -97,7 +97,7 @@ func (r *Runner) refreshAll(ctx context.Context) error {
 // versions are those of a projection that this node works: the living ones that are
 // built by the handler it has. The first node with a newer handler begins a version for
 // it beside the one that is shown; the first node of all makes the first version.
-func (r *Runner) versions(ctx context.Context, d *declaration, all []projection.Projection) (out []projection.Projection, err error) {
+func (r *Runner) versions(ctx context.Context, d *declaredProjection, all []projection.Projection) (out []projection.Projection, err error) {
 	latest, code := 0, 0
 	var shown projection.Projection
 	for _, p := range all {

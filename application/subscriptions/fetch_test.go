@@ -67,7 +67,7 @@ func (d *lockedCursor) ParkedKeys(_ context.Context, keys []subscription.Key) (m
 }
 
 // A part of what is open hands out what the whole of it would.
-func TestAPartHandsOutAsTheWhole(t *testing.T) {
+func TestPartialWindow_DeliversLikeFullWindow(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(r *rapid.T) {
 		d := &lockedCursor{now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), parked: map[subscription.Key]event.Sequence{}}
@@ -149,7 +149,7 @@ func TestAPartHandsOutAsTheWhole(t *testing.T) {
 }
 
 // However much waits behind keys that are held, a poll does not read it.
-func TestWhatIsHeldIsNotRead(t *testing.T) {
+func TestPartialWindow_SkipsHeldKeys(t *testing.T) {
 	t.Parallel()
 	d := &lockedCursor{now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)}
 	for n := event.Sequence(1); n <= 5000; n++ {
@@ -170,7 +170,7 @@ func TestWhatIsHeldIsNotRead(t *testing.T) {
 
 // However many keys parked messages hold, what waits behind them is not read in ever so
 // many small pages, each of which would be held against all that was read before it.
-func TestManyHeldKeysAreReadAtOnce(t *testing.T) {
+func TestPartialWindow_ManyHeldKeys(t *testing.T) {
 	t.Parallel()
 	d := &lockedCursor{now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), parked: map[subscription.Key]event.Sequence{}}
 	const keys = maxHeldKeys + 50

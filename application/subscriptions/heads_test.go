@@ -16,8 +16,8 @@ import (
 	"github.com/erpbackbone/backbone/test/testkit"
 )
 
-// growing is a store whose partitions grow on demand.
-type growing struct {
+// growingHeads is a store whose partitions grow on demand.
+type growingHeads struct {
 	mu    sync.Mutex
 	heads map[event.PartitionID]ports.Head
 	reads atomic.Int64
@@ -25,7 +25,7 @@ type growing struct {
 	fails atomic.Bool
 }
 
-func (g *growing) PartitionHeads(context.Context) (map[event.PartitionID]ports.Head, error) {
+func (g *growingHeads) PartitionHeads(context.Context) (map[event.PartitionID]ports.Head, error) {
 	g.reads.Add(1)
 	if g.fails.Load() {
 		return nil, context.DeadlineExceeded
@@ -39,7 +39,7 @@ func (g *growing) PartitionHeads(context.Context) (map[event.PartitionID]ports.H
 	return out, nil
 }
 
-func (g *growing) growSilently(p event.PartitionID) {
+func (g *growingHeads) growSilently(p event.PartitionID) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	h := g.heads[p]
@@ -47,14 +47,14 @@ func (g *growing) growSilently(p event.PartitionID) {
 	g.heads[p] = h
 }
 
-func (g *growing) grow(p event.PartitionID) {
+func (g *growingHeads) grow(p event.PartitionID) {
 	g.growSilently(p)
 	if g.wake != nil {
 		g.wake <- struct{}{}
 	}
 }
 
-func (g *growing) Listen(ctx context.Context, wake func(event.PartitionID)) error {
+func (g *growingHeads) Listen(ctx context.Context, wake func(event.PartitionID)) error {
 	for {
 		select {
 		case <-ctx.Done():
@@ -90,9 +90,9 @@ func reach(t *testing.T, w *subscriptions.HeadWatcher, p event.PartitionID, want
 	}
 }
 
-func TestSignalsBringTheHeads(t *testing.T) {
+func TestHeadWatcher_SignalRefreshes(t *testing.T) {
 	t.Parallel()
-	g := &growing{heads: map[event.PartitionID]ports.Head{1: {}, 2: {}}, wake: make(chan struct{})}
+	g := &growingHeads{heads: map[event.PartitionID]ports.Head{1: {}, 2: {}}, wake: make(chan struct{})}
 	w := subscriptions.NewHeadWatcher(subscriptions.HeadWatcherConfig{Heads: g, WakeUps: g, Clock: testkit.NewClock(time.Unix(0, 0)), Poll: time.Hour})
 	run(t, w)
 	for n := event.Sequence(1); n <= 50; n++ {
@@ -102,9 +102,9 @@ func TestSignalsBringTheHeads(t *testing.T) {
 	require.NotZero(t, w.LastRead())
 }
 
-func TestLostSignalsAreCoveredByThePoll(t *testing.T) {
+func TestHeadWatcher_PollsWithoutSignals(t *testing.T) {
 	t.Parallel()
-	g := &growing{heads: map[event.PartitionID]ports.Head{1: {}}}
+	g := &growingHeads{heads: map[event.PartitionID]ports.Head{1: {}}}
 	w := subscriptions.NewHeadWatcher(subscriptions.HeadWatcherConfig{Heads: g, Clock: testkit.NewClock(time.Unix(0, 0)), Poll: 10 * time.Millisecond})
 	run(t, w)
 	reach(t, w, 1, 0)
@@ -118,23 +118,23 @@ func TestLostSignalsAreCoveredByThePoll(t *testing.T) {
 	reach(t, w, 1, 2)
 }
 
-// silent is a store whose connection nobody answers any more: the first question hangs.
-type silent struct {
-	growing
+// hangingHeads is a store whose connection nobody answers any more: the first question hangs.
+type hangingHeads struct {
+	growingHeads
 	hung atomic.Bool
 }
 
-func (s *silent) PartitionHeads(ctx context.Context) (map[event.PartitionID]ports.Head, error) {
+func (s *hangingHeads) PartitionHeads(ctx context.Context) (map[event.PartitionID]ports.Head, error) {
 	if s.hung.CompareAndSwap(false, true) {
 		<-ctx.Done()
 		return nil, ctx.Err()
 	}
-	return s.growing.PartitionHeads(ctx)
+	return s.growingHeads.PartitionHeads(ctx)
 }
 
-func TestAConnectionThatNobodyAnswersIsGivenUp(t *testing.T) {
+func TestHeadWatcher_QueryTimesOut(t *testing.T) {
 	t.Parallel()
-	s := &silent{growing: growing{heads: map[event.PartitionID]ports.Head{1: {Sequence: 1}}}}
+	s := &hangingHeads{growingHeads: growingHeads{heads: map[event.PartitionID]ports.Head{1: {Sequence: 1}}}}
 	w := subscriptions.NewHeadWatcher(subscriptions.HeadWatcherConfig{Heads: s, Clock: testkit.NewClock(time.Unix(0, 0)), Poll: time.Millisecond, Timeout: 10 * time.Millisecond})
 	run(t, w)
 	reach(t, w, 1, 1)
@@ -143,9 +143,9 @@ func TestAConnectionThatNobodyAnswersIsGivenUp(t *testing.T) {
 
 // Whoever takes the heads and the channel together misses nothing, however the
 // growth falls between: a thousand waiters see every step.
-func TestNoGrowthIsMissed(t *testing.T) {
+func TestHeadWatcher_ReportsEveryGrowth(t *testing.T) {
 	t.Parallel()
-	g := &growing{heads: map[event.PartitionID]ports.Head{1: {}}, wake: make(chan struct{})}
+	g := &growingHeads{heads: map[event.PartitionID]ports.Head{1: {}}, wake: make(chan struct{})}
 	w := subscriptions.NewHeadWatcher(subscriptions.HeadWatcherConfig{Heads: g, WakeUps: g, Clock: testkit.NewClock(time.Unix(0, 0)), Poll: time.Hour, MinInterval: time.Microsecond})
 	run(t, w)
 	const last = 300
@@ -159,9 +159,9 @@ func TestNoGrowthIsMissed(t *testing.T) {
 	waiters.Wait()
 }
 
-func TestQuietPartitionsWakeNobody(t *testing.T) {
+func TestHeadWatcher_UnchangedHeadsWakeNoReader(t *testing.T) {
 	t.Parallel()
-	g := &growing{heads: map[event.PartitionID]ports.Head{1: {Sequence: 7}}}
+	g := &growingHeads{heads: map[event.PartitionID]ports.Head{1: {Sequence: 7}}}
 	w := subscriptions.NewHeadWatcher(subscriptions.HeadWatcherConfig{Heads: g, Clock: testkit.NewClock(time.Unix(0, 0)), Poll: time.Millisecond})
 	run(t, w)
 	reach(t, w, 1, 7)
@@ -180,7 +180,7 @@ func TestWatchPolls(t *testing.T) {
 	t.Run("quietly while signals announce every event", func(t *testing.T) {
 		t.Parallel()
 		synctest.Test(t, func(t *testing.T) {
-			g := &growing{heads: map[event.PartitionID]ports.Head{1: {}}, wake: make(chan struct{})}
+			g := &growingHeads{heads: map[event.PartitionID]ports.Head{1: {}}, wake: make(chan struct{})}
 			w := subscriptions.NewHeadWatcher(subscriptions.HeadWatcherConfig{Heads: g, WakeUps: g, Clock: testkit.NewClock(time.Unix(0, 0)), Poll: time.Second, Quiet: 10 * time.Second})
 			run(t, w)
 			<-time.After(2 * time.Minute) // the first minute trusts no signal
@@ -194,7 +194,7 @@ func TestWatchPolls(t *testing.T) {
 	t.Run("every Poll for a minute after a signal was lost", func(t *testing.T) {
 		t.Parallel()
 		synctest.Test(t, func(t *testing.T) {
-			g := &growing{heads: map[event.PartitionID]ports.Head{1: {}}, wake: make(chan struct{})}
+			g := &growingHeads{heads: map[event.PartitionID]ports.Head{1: {}}, wake: make(chan struct{})}
 			w := subscriptions.NewHeadWatcher(subscriptions.HeadWatcherConfig{Heads: g, WakeUps: g, Clock: testkit.NewClock(time.Unix(0, 0)), Poll: time.Second, Quiet: 10 * time.Second})
 			run(t, w)
 			<-time.After(2 * time.Minute)

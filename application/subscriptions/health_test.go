@@ -17,23 +17,23 @@ import (
 	"github.com/erpbackbone/backbone/test/testkit"
 )
 
-// hung is a store that stops telling what is due.
-type hung struct {
+// failingDue is a store that stops telling what is due.
+type failingDue struct {
 	subscriptions.Store
 	on atomic.Bool
 }
 
-func (h *hung) Due(ctx context.Context, limit int) ([]ports.DueDelivery, error) {
+func (h *failingDue) Due(ctx context.Context, limit int) ([]ports.DueDelivery, error) {
 	if h.on.Load() {
 		return nil, fault.New(fault.Unavailable, "store.unavailable", "away; wait")
 	}
 	return h.Store.Due(ctx, limit)
 }
 
-// TestAServiceThatSweepsNoMoreIsUnhealthy takes the store away and gives it back.
-func TestAServiceThatSweepsNoMoreIsUnhealthy(t *testing.T) {
+// TestHealth_ExpiryFails takes the store away and gives it back.
+func TestHealth_ExpiryFails(t *testing.T) {
 	t.Parallel()
-	store := &hung{}
+	store := &failingDue{}
 	clock := conformance.NewClock()
 	c := conformance.NewDeliveryFixture(conformance.NewSubscriptionFixture(t, memory.New(memory.Config{Clock: clock}), clock, "t"), func(config *subscriptions.Config) {
 		store.Store = config.Store
@@ -48,4 +48,33 @@ func TestAServiceThatSweepsNoMoreIsUnhealthy(t *testing.T) {
 	testkit.Eventually(t, time.Minute, func() bool { return fault.CodeOf(c.Service.Health()) == "subscription.stalled" })
 	store.on.Store(false)
 	testkit.Eventually(t, time.Minute, func() bool { return c.Service.Health() == nil }, "it looks again")
+}
+
+// orphanRemovalSignal tells that a service has run for a while.
+type orphanRemovalSignal struct {
+	subscriptions.Store
+	once sync.Once
+	done chan struct{}
+}
+
+func (d *orphanRemovalSignal) RemoveOrphanedMessages(ctx context.Context) (int, error) {
+	d.once.Do(func() { close(d.done) })
+	return d.Store.RemoveOrphanedMessages(ctx)
+}
+
+// A service that is set to sweep seldom is not ill between two sweeps.
+func TestHealth_LongExpireInterval(t *testing.T) {
+	t.Parallel()
+	store := &orphanRemovalSignal{done: make(chan struct{})}
+	clock := conformance.NewClock()
+	c := conformance.NewDeliveryFixture(conformance.NewSubscriptionFixture(t, memory.New(memory.Config{Clock: clock}), clock, "t"), func(config *subscriptions.Config) {
+		store.Store = config.Store
+		config.Store, config.ExpireInterval, config.StallAfter, config.MeasureInterval = store, time.Hour, time.Nanosecond, time.Millisecond
+	})
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() { c.Service.Run(ctx) })
+	t.Cleanup(func() { cancel(); running.Wait() })
+	<-store.done
+	require.NoError(t, c.Service.Health())
 }

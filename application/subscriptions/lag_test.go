@@ -14,39 +14,39 @@ import (
 	"github.com/erpbackbone/backbone/test/conformance"
 )
 
-// lags knows the lag that was reported last.
-type lags struct {
+// lagObserver knows the lag that was reported last.
+type lagObserver struct {
 	subscriptions.Observer
 	mu      sync.Mutex
 	events  uint64
 	seconds float64
 }
 
-func (l *lags) SubscriptionLag(_, _ string, events uint64, seconds float64) {
+func (l *lagObserver) SubscriptionLag(_, _ string, events uint64, seconds float64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.events, l.seconds = events, seconds
 }
 
-func (l *lags) SubscriptionParked(string, string, int)                 {}
-func (l *lags) SubscriptionCounts(string, string, subscription.Counts) {}
-func (l *lags) SubscriptionBreaker(string, string)                     {}
-func (l *lags) SubscriptionGone(string, string)                        {}
+func (l *lagObserver) SubscriptionParked(string, string, int)                 {}
+func (l *lagObserver) SubscriptionCounts(string, string, subscription.Counts) {}
+func (l *lagObserver) SubscriptionBreaker(string, string)                     {}
+func (l *lagObserver) SubscriptionGone(string, string)                        {}
 
 // reported is what was reported last.
-func (l *lags) reported() (events uint64, seconds float64) {
+func (l *lagObserver) reported() (events uint64, seconds float64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.events, l.seconds
 }
 
-// TestTheMetricOfLagIsThatOfTheAPI has an old event handed out and not acknowledged,
+// TestLag_MetricEqualsAPI has an old event handed out and not acknowledged,
 // and a newer one that nobody has looked at.
-func TestTheMetricOfLagIsThatOfTheAPI(t *testing.T) {
+func TestLag_MetricEqualsAPI(t *testing.T) {
 	t.Parallel()
 	clock := conformance.NewClock()
 	desk := conformance.NewSubscriptionFixture(t, memory.New(memory.Config{Clock: clock}), clock, "t")
-	observer := &lags{seconds: -1}
+	observer := &lagObserver{seconds: -1}
 	c := conformance.NewDeliveryFixture(desk, func(config *subscriptions.Config) {
 		config.Observer, config.MeasureInterval = observer, time.Millisecond
 	})

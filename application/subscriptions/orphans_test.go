@@ -17,15 +17,15 @@ import (
 	"github.com/erpbackbone/backbone/test/conformance"
 )
 
-// littered is a store in which a deletion did not come to its end.
-type littered struct {
+// orphanStore is a store in which a deletion did not come to its end.
+type orphanStore struct {
 	subscriptions.Store
 	ghost   event.ID
 	removed chan event.ID
 	listed  func() // is called when backlogs were read; nil: nobody
 }
 
-func (l *littered) AllBacklogs(ctx context.Context) (map[event.ID][]ports.DeliveryBacklog, error) {
+func (l *orphanStore) AllBacklogs(ctx context.Context) (map[event.ID][]ports.DeliveryBacklog, error) {
 	out, err := l.Store.AllBacklogs(ctx)
 	if err == nil {
 		out[l.ghost] = []ports.DeliveryBacklog{{}}
@@ -33,7 +33,7 @@ func (l *littered) AllBacklogs(ctx context.Context) (map[event.ID][]ports.Delive
 	return out, err
 }
 
-func (l *littered) DeleteSubscription(ctx context.Context, uid event.ID) error {
+func (l *orphanStore) DeleteSubscription(ctx context.Context, uid event.ID) error {
 	if uid == l.ghost {
 		select {
 		case l.removed <- uid:
@@ -43,7 +43,7 @@ func (l *littered) DeleteSubscription(ctx context.Context, uid event.ID) error {
 	return l.Store.DeleteSubscription(ctx, uid)
 }
 
-func (l *littered) Backlogs(ctx context.Context, uid event.ID) ([]ports.DeliveryBacklog, error) {
+func (l *orphanStore) Backlogs(ctx context.Context, uid event.ID) ([]ports.DeliveryBacklog, error) {
 	out, err := l.Store.Backlogs(ctx, uid)
 	if l.listed != nil {
 		l.listed()
@@ -51,39 +51,39 @@ func (l *littered) Backlogs(ctx context.Context, uid event.ID) ([]ports.Delivery
 	return out, err
 }
 
-// series knows which subscriptions are shown.
-type series struct {
+// seriesObserver knows which subscriptions are shown.
+type seriesObserver struct {
 	subscriptions.Observer
 	mu    sync.Mutex
 	shown map[string]bool
 }
 
-func (s *series) SubscriptionLag(_, id string, _ uint64, _ float64) {
+func (s *seriesObserver) SubscriptionLag(_, id string, _ uint64, _ float64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.shown[id] = true
 }
 
-func (s *series) SubscriptionParked(string, string, int) {}
+func (s *seriesObserver) SubscriptionParked(string, string, int) {}
 
-func (s *series) SubscriptionGone(_, id string) {
+func (s *seriesObserver) SubscriptionGone(_, id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.shown, id)
 }
 
-func (s *series) has(id string) bool {
+func (s *seriesObserver) has(id string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.shown[id]
 }
 
-func TestNothingIsLeftOfSubscriptionsThatAreGone(t *testing.T) {
+func TestMeasure_RemovesDeletedSubscriptions(t *testing.T) {
 	t.Parallel()
 	clock := conformance.NewClock()
 	desk := conformance.NewSubscriptionFixture(t, memory.New(memory.Config{Clock: clock}), clock, "t")
-	store := &littered{Store: desk.Store, ghost: event.ID{9, 9}, removed: make(chan event.ID, 1)}
-	observer := &series{shown: map[string]bool{}}
+	store := &orphanStore{Store: desk.Store, ghost: event.ID{9, 9}, removed: make(chan event.ID, 1)}
+	observer := &seriesObserver{shown: map[string]bool{}}
 	c := conformance.NewDeliveryFixture(desk, func(config *subscriptions.Config) {
 		config.Store, config.Observer, config.MeasureInterval = store, observer, time.Millisecond
 	})
@@ -107,11 +107,11 @@ func TestNothingIsLeftOfSubscriptionsThatAreGone(t *testing.T) {
 }
 
 // Whoever began to hand out before a subscription was paused may end after it.
-func TestTheOrderDoesNotChangeUnderAHandOutUnderWay(t *testing.T) {
+func TestChange_PartitionByWaitsForRunningPoll(t *testing.T) {
 	t.Parallel()
 	clock := conformance.NewClock()
 	desk := conformance.NewSubscriptionFixture(t, memory.New(memory.Config{Clock: clock}), clock, "t")
-	store := &littered{Store: desk.Store}
+	store := &orphanStore{Store: desk.Store}
 	c := conformance.NewDeliveryFixture(desk, func(config *subscriptions.Config) { config.Store = store })
 	c.Subscribe(t, "s", subscription.Settings{}, subscription.Filter{})
 	sub, err := desk.Store.Subscription(t.Context(), desk.Tenant, "s")
@@ -136,7 +136,7 @@ func TestTheOrderDoesNotChangeUnderAHandOutUnderWay(t *testing.T) {
 	require.NoError(t, <-ended)
 }
 
-func TestWhatCouldNotBeShownIsNoAttempt(t *testing.T) {
+func TestRequeue_CountsNoAttempt(t *testing.T) {
 	t.Parallel()
 	c := counter(t)
 	c.Subscribe(t, "s", subscription.Settings{MaxRetries: 1, PartitionBy: subscription.PerStream, RetryFirst: time.Millisecond}, subscription.Filter{})
@@ -164,7 +164,7 @@ func TestWhatCouldNotBeShownIsNoAttempt(t *testing.T) {
 	require.Equal(t, "subscription.not_owner", fault.CodeOf(err))
 }
 
-func TestAPositionNamesALegalEntityThatThereIs(t *testing.T) {
+func TestCreate_UnknownLegalEntityInPositions(t *testing.T) {
 	t.Parallel()
 	c := counter(t)
 	c.Write(t, 0, 3, "one")
@@ -181,7 +181,7 @@ func TestAPositionNamesALegalEntityThatThereIs(t *testing.T) {
 	}
 }
 
-func TestACodeHidesNoPersonalDatum(t *testing.T) {
+func TestRefuse_PersonalDataInCode(t *testing.T) {
 	t.Parallel()
 	c := counter(t)
 	c.Subscribe(t, "s", subscription.Settings{}, subscription.Filter{})

@@ -15,7 +15,7 @@ import (
 
 // What joins after a reset begins where the reset went, unless whoever reset sees a part
 // only; and the definition is still the one that was asked for.
-func TestWhatJoinsAfterAResetBeginsThere(t *testing.T) {
+func TestReset_AppliesToLegalEntitiesThatJoinLater(t *testing.T) {
 	t.Parallel()
 	for name, r := range map[string]struct {
 		to    func(noon time.Time) subscription.Start

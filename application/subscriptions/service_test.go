@@ -68,7 +68,7 @@ func owner(c *conformance.DeliveryFixture) subscriptions.Caller {
 	return subscriptions.Caller{Principal: c.Person}
 }
 
-func TestTheSameDefinitionTwiceIsOneSubscription(t *testing.T) {
+func TestCreate_SameDefinitionTwice(t *testing.T) {
 	t.Parallel()
 	c := counter(t)
 	c.Subscribe(t, "s", subscription.Settings{}, subscription.Filter{Tags: []string{"b", "a"}})
@@ -91,7 +91,7 @@ func TestTheSameDefinitionTwiceIsOneSubscription(t *testing.T) {
 	require.NoError(t, err)
 }
 
-func TestAnswersThatFitNothingAreHarmless(t *testing.T) {
+func TestAcknowledge_UnknownEventsAreIgnored(t *testing.T) {
 	t.Parallel()
 	c := counter(t)
 	c.Subscribe(t, "s", subscription.Settings{PartitionBy: subscription.PerStream}, subscription.Filter{})
@@ -113,7 +113,7 @@ func TestAnswersThatFitNothingAreHarmless(t *testing.T) {
 	require.Equal(t, "subscription.answer_invalid", fault.CodeOf(err))
 }
 
-func TestAnAcknowledgementCoversWhatCameBefore(t *testing.T) {
+func TestAcknowledge_CoversEarlierMessages(t *testing.T) {
 	t.Parallel()
 	c := counter(t)
 	c.Subscribe(t, "s", subscription.Settings{PartitionBy: subscription.NoOrder}, subscription.Filter{})
@@ -132,7 +132,7 @@ func TestAnAcknowledgementCoversWhatCameBefore(t *testing.T) {
 	require.Equal(t, subscription.OtherConsumer, out.Ignored[0].Reason)
 }
 
-func TestAFailingKeyHoldsBackOnlyItself(t *testing.T) {
+func TestRefuse_BlocksOnlyItsKey(t *testing.T) {
 	t.Parallel()
 	c := counter(t)
 	c.Subscribe(t, "s", subscription.Settings{PartitionBy: subscription.PerStream, MaxRetries: 2, BreakerAfter: subscription.NoBreaker}, subscription.Filter{})
@@ -169,7 +169,7 @@ func TestAFailingKeyHoldsBackOnlyItself(t *testing.T) {
 	require.Equal(t, bad, ids(poll(t, c, subscriptions.Poll{})), "in order again")
 }
 
-func TestADeadLetterOfAWholeLegalEntityStepsAside(t *testing.T) {
+func TestRefuse_ParkedMessageDoesNotBlockLegalEntity(t *testing.T) {
 	t.Parallel()
 	c := counter(t)
 	c.Subscribe(t, "s", subscription.Settings{}, subscription.Filter{})
@@ -191,7 +191,7 @@ func TestADeadLetterOfAWholeLegalEntityStepsAside(t *testing.T) {
 	require.Equal(t, []string{"discard", "person-1", "corrected by hand", "x"}, []string{decisions[0].Action, decisions[0].Actor, decisions[0].Reason, decisions[0].Code})
 }
 
-func TestDeadLettersAreSettledInSteps(t *testing.T) {
+func TestReplay_LimitsEachCall(t *testing.T) {
 	t.Parallel()
 	c := counter(t)
 	c.Subscribe(t, "s", subscription.Settings{PartitionBy: subscription.NoOrder, BreakerAfter: subscription.NoBreaker}, subscription.Filter{})
@@ -206,7 +206,7 @@ func TestDeadLettersAreSettledInSteps(t *testing.T) {
 	require.Len(t, poll(t, c, subscriptions.Poll{}), 10)
 }
 
-func TestTheBreakerStopsHandingOut(t *testing.T) {
+func TestBreaker_StopsDelivery(t *testing.T) {
 	t.Parallel()
 	c := counter(t)
 	c.Subscribe(t, "s", subscription.Settings{PartitionBy: subscription.NoOrder, BreakerAfter: 3}, subscription.Filter{})
@@ -233,7 +233,7 @@ func TestTheBreakerStopsHandingOut(t *testing.T) {
 	require.Len(t, poll(t, c, subscriptions.Poll{}), 5)
 }
 
-func TestPinnedKeysStayWithTheirConsumer(t *testing.T) {
+func TestPoll_PinnedKeysStayWithConsumer(t *testing.T) {
 	t.Parallel()
 	c := counter(t)
 	c.Subscribe(t, "s", subscription.Settings{PartitionBy: subscription.PerStream, ConsumerStrategy: subscription.Pinned}, subscription.Filter{})
@@ -284,7 +284,7 @@ func TestPinnedKeysStayWithTheirConsumer(t *testing.T) {
 	require.Equal(t, len(streams), seen)
 }
 
-func TestNoMoreIsInFlightThanWasAskedFor(t *testing.T) {
+func TestPoll_MaxInFlight(t *testing.T) {
 	t.Parallel()
 	c := counter(t)
 	c.Subscribe(t, "s", subscription.Settings{PartitionBy: subscription.NoOrder, MaxInFlight: 5}, subscription.Filter{})
@@ -301,7 +301,7 @@ func TestNoMoreIsInFlightThanWasAskedFor(t *testing.T) {
 	require.Len(t, poll(t, c, subscriptions.Poll{}), 5)
 }
 
-func TestAResetGoesAnywhere(t *testing.T) {
+func TestReset(t *testing.T) {
 	t.Parallel()
 	c := counter(t)
 	c.Subscribe(t, "s", subscription.Settings{PartitionBy: subscription.NoOrder}, subscription.Filter{})
@@ -335,7 +335,7 @@ func TestAResetGoesAnywhere(t *testing.T) {
 	require.Equal(t, more, ids(poll(t, c, subscriptions.Poll{})))
 }
 
-func TestLegalEntitiesJoinByThemselves(t *testing.T) {
+func TestPoll_NewLegalEntityJoins(t *testing.T) {
 	t.Parallel()
 	for _, from := range []subscription.Origin{subscription.Beginning, subscription.End} {
 		c := counter(t)
@@ -353,7 +353,7 @@ func TestLegalEntitiesJoinByThemselves(t *testing.T) {
 	}
 }
 
-func TestOnlyWhatTheOwnerMayReadIsHandedOut(t *testing.T) {
+func TestPoll_RequiresReadAccess(t *testing.T) {
 	t.Parallel()
 	c := counter(t)
 	c.Write(t, 0, 1, "one")
@@ -368,7 +368,7 @@ func TestOnlyWhatTheOwnerMayReadIsHandedOut(t *testing.T) {
 	require.Equal(t, "legal_entity.not_found", fault.CodeOf(err))
 }
 
-func TestAPollWaitsForWhatComes(t *testing.T) {
+func TestPoll_WaitsForEvents(t *testing.T) {
 	t.Parallel()
 	c := counter(t)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -418,7 +418,7 @@ func TestAPollWaitsForWhatComes(t *testing.T) {
 }
 
 // Whoever polls while others write misses nothing, whatever the filter leaves out.
-func TestFiltersAgreeWithASimpleModel(t *testing.T) {
+func TestPoll_FiltersAgreeWithModel(t *testing.T) {
 	t.Parallel()
 	predicate, err := event.ParsePredicate("$.id", "gt", "01")
 	require.NoError(t, err)
@@ -466,7 +466,7 @@ func TestFiltersAgreeWithASimpleModel(t *testing.T) {
 	})
 }
 
-func TestAPollThatIsGivenUpHoldsNothing(t *testing.T) {
+func TestPoll_CancelledPollHoldsNoLock(t *testing.T) {
 	t.Parallel()
 	c := counter(t)
 	c.Subscribe(t, "s", subscription.Settings{}, subscription.Filter{})

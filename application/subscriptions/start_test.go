@@ -19,7 +19,7 @@ type marks []ports.FeedMark
 func (m marks) OpenFeed(string, string) ([]ports.FeedMark, error) { return m, nil }
 
 // A cursor of a log that has lost its end since would skip what is written there now.
-func TestACursorOfAnotherLogIsRefused(t *testing.T) {
+func TestCreate_CursorOfAnotherLog(t *testing.T) {
 	t.Parallel()
 	clock := conformance.NewClock()
 	desk := conformance.NewSubscriptionFixture(t, memory.New(memory.Config{Clock: clock}), clock, "t")
@@ -57,9 +57,9 @@ func TestACursorOfAnotherLogIsRefused(t *testing.T) {
 	}
 }
 
-// TestALateAnswerAfterAReset is what is promised of an answer to what was handed out
+// TestAcknowledge_AfterReset is what is promised of an answer to what was handed out
 // before a reset: a consumer's name keeps it from what another one has now.
-func TestALateAnswerAfterAReset(t *testing.T) {
+func TestAcknowledge_AfterReset(t *testing.T) {
 	t.Parallel()
 	c := counter(t)
 	c.Subscribe(t, "s", subscription.Settings{}, subscription.Filter{})

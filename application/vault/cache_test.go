@@ -16,7 +16,7 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-func TestAKeyDiesItsLifeAfterTheReadBegan(t *testing.T) {
+func TestCache_LifetimeBeginsWithRead(t *testing.T) {
 	t.Parallel()
 	r := setup(t)
 	sealed := r.seal(t, r.hired("E-1"))
@@ -160,7 +160,7 @@ func during(t *testing.T, r *rig, sealed []byte, inStore bool, meanwhile func())
 	return text, err
 }
 
-func TestWhatBeganBeforeAnEvictionIsUsedOnce(t *testing.T) {
+func TestLoad_BeforeEvictionIsUsedOnce(t *testing.T) {
 	t.Parallel()
 	for _, inStore := range []bool{true, false} {
 		for _, everything := range []bool{true, false} {
@@ -191,7 +191,7 @@ func TestWhatBeganBeforeAnEvictionIsUsedOnce(t *testing.T) {
 	}
 }
 
-func TestAMintThatBeganBeforeAnEvictionIsNotKept(t *testing.T) {
+func TestMint_BeforeEvictionIsNotCached(t *testing.T) {
 	t.Parallel()
 	r := setup(t)
 	r.store.beforeMint = r.vault.EvictAll
@@ -202,7 +202,7 @@ func TestAMintThatBeganBeforeAnEvictionIsNotKept(t *testing.T) {
 	require.Equal(t, []int{1, 1}, []int{generated, unwrapped})
 }
 
-func TestASlowKeyServiceCannotOutliveTheRead(t *testing.T) {
+func TestLoad_SlowKeyService(t *testing.T) {
 	t.Parallel()
 	r := setup(t)
 	sealed := r.seal(t, r.hired("E-1"))

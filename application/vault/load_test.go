@@ -16,7 +16,7 @@ import (
 
 // A key service that does not answer holds up those who need new keys of it, and
 // takes neither more connections for each of them nor anything from the others.
-func TestASilentKeyServiceHoldsUpOnlyThoseWhoNeedIt(t *testing.T) {
+func TestLoad_HangingKeyServiceDelaysOnlyItsCallers(t *testing.T) {
 	t.Parallel()
 	r := setup(t, func(c *vault.Config) { c.Turn = time.Second })
 	r.seal(t, r.hired("known"))

@@ -8,9 +8,9 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// sweepEvery is how often dead keys are taken out of memory. A dead key is not used,
+// expireInterval is how often dead keys are taken out of memory. A dead key is not used,
 // swept or not.
-const sweepEvery = time.Second
+const expireInterval = time.Second
 
 // Run listens for evictions and reports to the key store what this node has
 // forgotten, every Poll and at once after a signal, until ctx ends. When keys were
@@ -20,7 +20,7 @@ const sweepEvery = time.Second
 func (v *Vault) Run(ctx context.Context, evictions ports.KeyEvictions, node string) {
 	var running sync.WaitGroup
 	running.Go(func() { v.listen(ctx, evictions) })
-	running.Go(func() { v.sweep(ctx) })
+	running.Go(func() { v.expireLoop(ctx) })
 	tick := time.NewTicker(v.Poll)
 	defer tick.Stop()
 	forgotten := int64(0)
@@ -68,13 +68,13 @@ func (v *Vault) listen(ctx context.Context, evictions ports.KeyEvictions) {
 		v.EvictAll()
 		select {
 		case <-ctx.Done():
-		case <-time.After(sweepEvery):
+		case <-time.After(expireInterval):
 		}
 	}
 }
 
-func (v *Vault) sweep(ctx context.Context) {
-	tick := time.NewTicker(sweepEvery)
+func (v *Vault) expireLoop(ctx context.Context) {
+	tick := time.NewTicker(expireInterval)
 	defer tick.Stop()
 	for {
 		select {

@@ -125,7 +125,7 @@ func TestAGenerationThatMovedFlushes(t *testing.T) {
 	}
 }
 
-func TestDeadKeysAreSweptWithoutBeingAskedFor(t *testing.T) {
+func TestCache_RemovesExpiredKeys(t *testing.T) {
 	t.Parallel()
 	r := setup(t, func(c *vault.Config) { c.Poll = time.Hour })
 	run(t, r)

@@ -47,7 +47,7 @@ func TestSealAndOpen(t *testing.T) {
 	require.Equal(t, []int{3, 2}, []int{r.tally.hits, r.tally.misses})
 }
 
-func TestNothingToSealOrOpenAsksNobody(t *testing.T) {
+func TestOpen_NothingSealedReadsNoKey(t *testing.T) {
 	t.Parallel()
 	r := setup(t)
 	plain := r.document(`{"data":{"id":"E-1"}}`)
@@ -255,7 +255,7 @@ func TestErasedWhileMinting(t *testing.T) {
 	require.Zero(t, r.service.alive(), "a key that nobody stored is thrown away")
 }
 
-func TestSixtyFourSealersOfOneColdSubjectCostOneCall(t *testing.T) {
+func TestLoad_ConcurrentSealersShareOneCall(t *testing.T) {
 	t.Parallel()
 	r := setup(t)
 	var wg sync.WaitGroup
@@ -331,7 +331,7 @@ func TestAKeyOnItsWayIsNotUnwrapped(t *testing.T) {
 	require.Equal(t, before+1, unwrapped, "the partner's")
 }
 
-func TestTheLoserOfARaceUsesTheWinnersKey(t *testing.T) {
+func TestMint_RaceUsesWinnersKey(t *testing.T) {
 	t.Parallel()
 	r := setup(t)
 	winner := r.node()
@@ -413,7 +413,7 @@ func TestANewVersionSealsAfterForgetting(t *testing.T) {
 	require.Equal(t, reads, again)
 }
 
-func TestAnImpatientLeaderDoesNotFailTheOthers(t *testing.T) {
+func TestLoad_CancelledLeaderDoesNotFailFollowers(t *testing.T) {
 	t.Parallel()
 	r := setup(t)
 	sealed := r.seal(t, r.hired("E-1"))

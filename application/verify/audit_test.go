@@ -240,7 +240,7 @@ func TestHeads(t *testing.T) {
 	require.Len(t, reports, 1, "the others were not asked for")
 }
 
-func TestHeadsThatAreNone(t *testing.T) {
+func TestParseHeads_Refusals(t *testing.T) {
 	t.Parallel()
 	sum := strings.Repeat("ab", 32)
 	good := `{"log_name":"l","time":"2026-01-01T00:00:00Z","partitions":[{"tenant":"t","legal_entity":"A","partition_id":7,"sequence":1,"checksum":"` + sum + `"}]}`

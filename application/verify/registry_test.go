@@ -62,7 +62,7 @@ func findings(t *testing.T, r record, options ...verify.Option) (kinds []verify.
 	return kinds
 }
 
-func TestARegistryThatWasTamperedWith(t *testing.T) {
+func TestRegistry_Tampering(t *testing.T) {
 	t.Parallel()
 	sound := registered(t)
 	require.Empty(t, findings(t, sound))

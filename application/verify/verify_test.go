@@ -197,7 +197,7 @@ func rechain(events []event.Recorded, from int, previous event.Hash) {
 	}
 }
 
-func TestASoundLog(t *testing.T) {
+func TestRun_SoundLog(t *testing.T) {
 	t.Parallel()
 	v := newVault()
 	v.entity(t, "A", 2500) // more than two pages
@@ -413,7 +413,7 @@ func TestFindingsAreBounded(t *testing.T) {
 	require.EqualValues(t, 100, r.Events, "the rest is looked at all the same")
 }
 
-func TestALogThatGrowsMeanwhile(t *testing.T) {
+func TestRun_LogGrowsDuringRun(t *testing.T) {
 	t.Parallel()
 	v := newVault()
 	le := v.entity(t, "A", 1500)
@@ -431,7 +431,7 @@ func TestALogThatGrowsMeanwhile(t *testing.T) {
 	require.Equal(t, []uint64{1500, 1507}, totals)
 }
 
-func TestAnErrorKeepsWhatWasFound(t *testing.T) {
+func TestRun_ErrorKeepsFindings(t *testing.T) {
 	t.Parallel()
 	v := newVault()
 	v.entity(t, "A", 2500)
@@ -452,7 +452,7 @@ func TestAnErrorKeepsWhatWasFound(t *testing.T) {
 	require.EqualValues(t, 2000, reports[0].Events)
 }
 
-func TestACancelledRun(t *testing.T) {
+func TestRun_Cancelled(t *testing.T) {
 	t.Parallel()
 	v := newVault()
 	v.entity(t, "A", 2500)

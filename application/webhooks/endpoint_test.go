@@ -18,8 +18,8 @@ import (
 	"github.com/erpbackbone/backbone/test/testkit"
 )
 
-// TestOwnHeaders keeps headers as secrets and sends them to nobody else.
-func TestOwnHeaders(t *testing.T) {
+// TestCustomHeaders keeps headers as secrets and sends them to nobody else.
+func TestCustomHeaders(t *testing.T) {
 	t.Parallel()
 	h := newHouse()
 	s := h.service()
@@ -119,7 +119,7 @@ func TestADeletedEndpoint(t *testing.T) {
 }
 
 // leased names the leases that there are.
-func (h *house) leased(t *testing.T) (names []string) {
+func (h *webhookFixture) leased(t *testing.T) (names []string) {
 	t.Helper()
 	list, err := h.leases.List(t.Context(), "")
 	require.NoError(t, err)
@@ -129,8 +129,8 @@ func (h *house) leased(t *testing.T) (names []string) {
 	return names
 }
 
-// TestLeasesGoWithTheirSubscriptions leaves no row behind, and leaves others alone.
-func TestLeasesGoWithTheirSubscriptions(t *testing.T) {
+// TestDispatcher_PrunesLeases leaves no row behind, and leaves others alone.
+func TestDispatcher_PrunesLeases(t *testing.T) {
 	t.Parallel()
 	h := newHouse()
 	h.set(t)
@@ -147,8 +147,8 @@ func TestLeasesGoWithTheirSubscriptions(t *testing.T) {
 	testkit.Eventually(t, patience, func() bool { return strings.Join(h.leased(t), " ") == "projection/a/1" })
 }
 
-// TestAttemptsAreKept shows what came of attempts, with the time of the next.
-func TestAttemptsAreKept(t *testing.T) {
+// TestAttempts_AreKept shows what came of attempts, with the time of the next.
+func TestAttempts_AreKept(t *testing.T) {
 	t.Parallel()
 	h := newHouse()
 	h.sub.Settings.MaxRetries, h.sub.Settings.RetryFirst, h.sub.Settings.RetryLongest = 1, time.Minute, time.Hour
@@ -205,9 +205,9 @@ func TestAttemptsAreKept(t *testing.T) {
 	require.Empty(t, none)
 }
 
-// TestAttemptsOfOtherLegalEntitiesAreNotShown looks as somebody who may know of one legal
+// TestAttempts_HideOtherLegalEntities looks as somebody who may know of one legal
 // entity only, whose attempts are older than those at events of another.
-func TestAttemptsOfOtherLegalEntitiesAreNotShown(t *testing.T) {
+func TestAttempts_HideOtherLegalEntities(t *testing.T) {
 	t.Parallel()
 	h := newHouse()
 	h.more = []ports.LegalEntity{{Partition: 6, TenantID: "acme", Code: "DEMF"}}
@@ -257,9 +257,9 @@ func find(list []webhooks.Attempt, attempt int) webhooks.Attempt {
 	return webhooks.Attempt{}
 }
 
-// TestNodesShareTheEndpoints hands an endpoint to a node that comes, while a delivery
+// TestDispatcher_HandsOverEndpoints hands an endpoint to a node that comes, while a delivery
 // is under way, which comes to its end.
-func TestNodesShareTheEndpoints(t *testing.T) {
+func TestDispatcher_HandsOverEndpoints(t *testing.T) {
 	t.Parallel()
 	h := newHouse()
 	h.set(t)
@@ -309,10 +309,10 @@ func TestNodesShareTheEndpoints(t *testing.T) {
 	testkit.Eventually(t, patience, func() bool { return h.delivered() == 2 })
 }
 
-// TestAChangeLetsDeliveriesEnd changes a subscription, such as a reset does, and its
+// TestDispatcher_ChangeDrainsDeliveries changes a subscription, such as a reset does, and its
 // endpoint while a delivery is under way: whoever delivers from then on knows of the
 // change, and the delivery comes to its end.
-func TestAChangeLetsDeliveriesEnd(t *testing.T) {
+func TestDispatcher_ChangeDrainsDeliveries(t *testing.T) {
 	t.Parallel()
 	h := newHouse()
 	h.set(t)

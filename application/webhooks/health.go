@@ -11,7 +11,7 @@ import (
 // whose they are. Endpoints that fail, or are far behind, are healthy. Fault
 // webhook.stalled.
 func (d *Dispatcher) Health() error {
-	looked := d.looked.Load()
+	looked := d.lastReconcile.Load()
 	if looked == nil {
 		return nil
 	}
@@ -21,8 +21,8 @@ func (d *Dispatcher) Health() error {
 	return nil
 }
 
-// saw notes a look that succeeded.
-func (d *Dispatcher) saw() {
+// recordReconcile notes a look that succeeded.
+func (d *Dispatcher) recordReconcile() {
 	now := time.Now() // by this process's own monotonic clock
-	d.looked.Store(&now)
+	d.lastReconcile.Store(&now)
 }

@@ -49,9 +49,9 @@ func (c *changes) count(change string) int {
 	return c.told[change]
 }
 
-// TestADispatcherThatLooksNoMoreIsUnhealthy takes the store away and gives it back; an
+// TestHealth_DispatcherStalls takes the store away and gives it back; an
 // endpoint that comes and goes is told of.
-func TestADispatcherThatLooksNoMoreIsUnhealthy(t *testing.T) {
+func TestHealth_DispatcherStalls(t *testing.T) {
 	t.Parallel()
 	h := newHouse()
 	h.set(t)

@@ -26,9 +26,9 @@ type runner struct {
 	notBefore time.Time // no attempt is made before
 }
 
-// restAfter is how many failures in a row an endpoint may have before it is left alone
+// pauseAfter is how many failures in a row an endpoint may have before it is left alone
 // for a while.
-const restAfter = 3
+const pauseAfter = 3
 
 // codeDisabled is the fault of an endpoint that was disabled by another delivery.
 const codeDisabled = "webhook.endpoint_disabled"
@@ -39,7 +39,7 @@ const answerMargin = 2 * time.Second
 // work takes messages until taking ends, and delivers until ctx does.
 func (r *runner) work(taking, ctx context.Context) {
 	for taking.Err() == nil {
-		if !r.rest(taking) {
+		if !r.waitForPause(taking) {
 			return
 		}
 		if err := r.next(taking, ctx); err != nil && taking.Err() == nil {
@@ -49,8 +49,8 @@ func (r *runner) work(taking, ctx context.Context) {
 	}
 }
 
-// rest waits until attempts may be made again.
-func (r *runner) rest(ctx context.Context) bool {
+// waitForPause waits until attempts may be made again.
+func (r *runner) waitForPause(ctx context.Context) bool {
 	r.mu.Lock()
 	wait := time.Until(r.notBefore)
 	r.mu.Unlock()
@@ -95,7 +95,7 @@ func (r *runner) next(taking, ctx context.Context) error {
 	began := time.Now()
 	code, answer, err := r.attempt(ctx, owner, m, timeout)
 	if (ctx.Err() == nil || answer.Status != 0) && code != codeDisabled {
-		r.note(m, code, answer, err, time.Since(began))
+		r.recordAttempt(m, code, answer, err, time.Since(began))
 	}
 	if ctx.Err() != nil {
 		if answer.Status == 0 {
@@ -107,13 +107,13 @@ func (r *runner) next(taking, ctx context.Context) error {
 		ctx = last
 	}
 	if code == "" && err == nil {
-		r.taken()
+		r.resetFailures()
 		return r.d.Engine.Acknowledge(ctx, owner, r.sub.ID, m)
 	}
 	if err != nil && !deliveryFault(err) {
 		// Ours, such as the key service: no fault of the endpoint.
 		r.pause(r.d.Rest)
-		if ownTrouble(err) {
+		if isOwnFailure(err) {
 			return r.d.Engine.Requeue(ctx, owner, r.sub.ID, m) // it comes back: no attempt is lost
 		}
 		return r.d.Engine.Refuse(ctx, owner, r.sub.ID, m, code)
@@ -122,7 +122,7 @@ func (r *runner) next(taking, ctx context.Context) error {
 		r.stop() // the message waits until its lease ends
 		return nil
 	}
-	r.failed(answer)
+	r.pauseAfterFailure(answer)
 	var disabled error
 	if answer.Status == statusGone {
 		r.stop()
@@ -132,8 +132,8 @@ func (r *runner) next(taking, ctx context.Context) error {
 	return errors.Join(r.d.Engine.Refuse(ctx, owner, r.sub.ID, m, code), disabled)
 }
 
-// ownTrouble tells failures that lose no attempt from those that do.
-func ownTrouble(err error) bool {
+// isOwnFailure tells failures that lose no attempt from those that do.
+func isOwnFailure(err error) bool {
 	if err == nil || deliveryFault(err) {
 		return false
 	}
@@ -145,8 +145,8 @@ func ownTrouble(err error) bool {
 	}
 }
 
-// note keeps what came of an attempt, for whoever looks at the endpoint.
-func (r *runner) note(m Message, code string, answer ports.WebhookAnswer, err error, took time.Duration) {
+// recordAttempt keeps what came of an attempt, for whoever looks at the endpoint.
+func (r *runner) recordAttempt(m Message, code string, answer ports.WebhookAnswer, err error, took time.Duration) {
 	now := r.d.config.Clock.Now()
 	a := ports.WebhookAttempt{
 		EventID: m.Event.ID, Partition: m.Event.Partition, Sequence: m.Event.Sequence, Attempt: m.Attempt, At: event.Micros(now),
@@ -154,12 +154,12 @@ func (r *runner) note(m Message, code string, answer ports.WebhookAnswer, err er
 	}
 	switch s := &r.sub.Settings; {
 	case code == "", answer.Status == statusGone: // the latter waits for the owner, not for a time
-	case ownTrouble(err):
+	case isOwnFailure(err):
 		a.Next = event.Micros(now.Add(r.d.Rest))
 	case m.Attempt <= s.MaxRetries:
 		a.Next = event.Micros(now.Add(s.Backoff(m.Attempt)))
 	}
-	r.d.note(r.sub.UID, a)
+	r.d.recordAttempt(r.sub.UID, a)
 }
 
 func (r *runner) attempt(ctx context.Context, owner ports.Principal, m Message, timeout time.Duration) (code string, a ports.WebhookAnswer, err error) {
@@ -183,14 +183,14 @@ func (r *runner) attempt(ctx context.Context, owner ports.Principal, m Message, 
 	return code, a, err
 }
 
-func (r *runner) taken() {
+func (r *runner) resetFailures() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.failures = 0
 }
 
-// failed lets the endpoint rest as it asks for, or as its failures suggest.
-func (r *runner) failed(a ports.WebhookAnswer) {
+// pauseAfterFailure lets the endpoint rest as it asks for, or as its failures suggest.
+func (r *runner) pauseAfterFailure(a ports.WebhookAnswer) {
 	r.mu.Lock()
 	r.failures++
 	n := r.failures
@@ -199,9 +199,9 @@ func (r *runner) failed(a ports.WebhookAnswer) {
 		r.pause(a.RetryAfter)
 		return
 	}
-	if n >= restAfter || a.Status == 429 {
+	if n >= pauseAfter || a.Status == 429 {
 		pause := r.d.Longest
-		if shift := max(n-restAfter, 0); shift < 16 {
+		if shift := max(n-pauseAfter, 0); shift < 16 {
 			pause = min(pause, r.d.Rest<<shift)
 		}
 		r.pause(pause)

@@ -70,7 +70,7 @@ func TestDeliveriesAreSigned(t *testing.T) {
 }
 
 // test sends a test delivery and gives what was sent.
-func (h *house) test(t *testing.T) ports.WebhookRequest {
+func (h *webhookFixture) test(t *testing.T) ports.WebhookRequest {
 	t.Helper()
 	out, err := h.service().Test(t.Context(), owner, "orders")
 	require.NoError(t, err)
@@ -84,9 +84,9 @@ func (h *house) test(t *testing.T) ports.WebhookRequest {
 	return r
 }
 
-// TestOrderOfAKeyIsKept fails deliveries at random; the messages of each key arrive in
+// TestDispatcher_KeepsOrderOfKey fails deliveries at random; the messages of each key arrive in
 // their order, and other keys do not wait.
-func TestOrderOfAKeyIsKept(t *testing.T) {
+func TestDispatcher_KeepsOrderOfKey(t *testing.T) {
 	t.Parallel()
 	h := newHouse()
 	h.set(t)
@@ -124,7 +124,7 @@ func TestOrderOfAKeyIsKept(t *testing.T) {
 	require.LessOrEqual(t, h.most, 4, "concurrency of one endpoint")
 }
 
-func TestAGoneEndpointIsDisabled(t *testing.T) {
+func TestDispatcher_StatusGoneDisablesEndpoint(t *testing.T) {
 	t.Parallel()
 	h := newHouse()
 	h.set(t)
@@ -173,7 +173,7 @@ func TestAGoneEndpointIsDisabled(t *testing.T) {
 	require.Equal(t, subscription.Paused, h.sub.Status)
 }
 
-func TestAnEndpointThatAsksForTimeGetsIt(t *testing.T) {
+func TestDispatcher_RetryAfter(t *testing.T) {
 	t.Parallel()
 	h := newHouse()
 	h.set(t)
@@ -221,7 +221,7 @@ func TestFailuresAreRefusedByCode(t *testing.T) {
 	require.Len(t, ids, 1, "every attempt has the same id")
 }
 
-func TestNothingIsSentWhileTheKeysAreAway(t *testing.T) {
+func TestDispatcher_KeyServiceUnavailable(t *testing.T) {
 	t.Parallel()
 	h := newHouse()
 	h.set(t)
@@ -239,7 +239,7 @@ func TestNothingIsSentWhileTheKeysAreAway(t *testing.T) {
 	testkit.Eventually(t, patience, func() bool { return h.delivered() == 1 })
 }
 
-func TestNothingIsSentForAnOwnerWhoseAccessIsOver(t *testing.T) {
+func TestDispatcher_OwnerExpired(t *testing.T) {
 	t.Parallel()
 	h := newHouse()
 	h.set(t)
@@ -254,7 +254,7 @@ func TestNothingIsSentForAnOwnerWhoseAccessIsOver(t *testing.T) {
 	testkit.Eventually(t, patience, func() bool { return h.delivered() == 2 })
 }
 
-func TestWhoMayLookAfterAnEndpoint(t *testing.T) {
+func TestService_Permissions(t *testing.T) {
 	t.Parallel()
 	h := newHouse()
 	s := h.service()
@@ -293,7 +293,7 @@ func TestWhoMayLookAfterAnEndpoint(t *testing.T) {
 	require.Equal(t, "webhook.not_a_webhook", fault.CodeOf(err))
 }
 
-func TestTheEndpointGoesWithItsSubscription(t *testing.T) {
+func TestDispatcher_DeletesEndpointOfDeletedSubscription(t *testing.T) {
 	t.Parallel()
 	h := newHouse()
 	h.set(t)
@@ -323,7 +323,7 @@ func TestANodeTakesOver(t *testing.T) {
 	testkit.Eventually(t, patience, func() bool { return h.delivered() == 2 })
 }
 
-func TestDefaultsSpreadAttemptsOverADay(t *testing.T) {
+func TestDefaults_SpreadAttemptsOverADay(t *testing.T) {
 	t.Parallel()
 	var s subscription.Settings
 	webhooks.Defaults(&s)

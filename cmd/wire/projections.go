@@ -38,7 +38,7 @@ func (a *App) composeProjections(handlers map[string]ports.ProjectionHandler, cl
 	})
 	a.targets = projections.NewTargets(projections.TargetsConfig{
 		Store: a.Store.ProjectionTargets, Checkpoints: a.Store.Projections, Register: a.Store.ProjectionVersions, Versions: a.Store.ProjectionVersions, Records: a.Store.PersonalRecords, Logger: a.Logger,
-		Declared: a.Catalog.Projections, Handlers: upcast, Targets: targetsOf(handlers), Own: a.custom,
+		Declared: a.Catalog.Projections, Handlers: upcast, Targets: targetsOf(handlers), CustomRows: a.custom,
 	})
 	a.Runner, err = projections.New(projections.Config{
 		Store: a.Store.Projections, Register: a.Store.ProjectionVersions, Versions: a.Store.ProjectionVersions, Created: a.custom, Leases: a.Store.Leases, Heads: a.Watch, Node: a.Config.Node.ID,

@@ -26,7 +26,7 @@ func TestDefaults(t *testing.T) {
 	}, s.Settings)
 }
 
-func TestDefinitionsThatAreRefused(t *testing.T) {
+func TestCheck_Refusals(t *testing.T) {
 	t.Parallel()
 	for code, changes := range map[string][]func(*subscription.Subscription){
 		"subscription.id_invalid":         {func(s *subscription.Subscription) { s.ID = "" }, func(s *subscription.Subscription) { s.ID = "a/b" }},
@@ -65,7 +65,7 @@ func TestDefinitionsThatAreRefused(t *testing.T) {
 	}
 }
 
-func TestRetriesBackOff(t *testing.T) {
+func TestBackoff(t *testing.T) {
 	t.Parallel()
 	s := valid()
 	require.NoError(t, s.Check())
@@ -86,7 +86,7 @@ func about(stream, data, refs string) *event.Recorded {
 	return e
 }
 
-func TestKeys(t *testing.T) {
+func TestKeyOf(t *testing.T) {
 	t.Parallel()
 	vendor := func(id string) string {
 		return `[{"entity_type":"plant","entity_id":"P","role":"x"},{"entity_type":"vendor","entity_id":"` + id + `","role":"x"}]`
@@ -119,7 +119,7 @@ func TestKeys(t *testing.T) {
 	require.Zero(t, key(subscription.NoOrder, about("1", `1`, `[]`)))
 }
 
-func TestAConsumerWhoLeavesMovesItsOwnKeysOnly(t *testing.T) {
+func TestKeyOwner_LeavingConsumerMovesOnlyItsKeys(t *testing.T) {
 	t.Parallel()
 	all, left := []string{"a", "b", "c"}, []string{"a", "c"}
 	count := map[string]int{}
@@ -139,7 +139,7 @@ func TestAConsumerWhoLeavesMovesItsOwnKeysOnly(t *testing.T) {
 	require.Len(t, count, 3)
 }
 
-func TestFilterParts(t *testing.T) {
+func TestFilterMatches(t *testing.T) {
 	t.Parallel()
 	predicate, err := event.ParsePredicate("$.n", "ge", "5")
 	require.NoError(t, err)

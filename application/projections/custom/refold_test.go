@@ -38,7 +38,7 @@ func newBooth(t *testing.T, change func(*custom.RefoldConfig)) *booth {
 		change(&c)
 	}
 	g.service = custom.New(custom.Config{Compiler: jq.NewWithLimits(patient()), Rows: g.store, Register: g.store, Entities: g.store, Events: g.store, Refold: c})
-	g.targets = projections.NewTargets(projections.TargetsConfig{Register: g.store, Own: g.service})
+	g.targets = projections.NewTargets(projections.TargetsConfig{Register: g.store, CustomRows: g.service})
 	g.le = g.entity(t, "acme", "USMF")
 	return g
 }

@@ -57,7 +57,7 @@ func (r *Rebuilds) TakeSnapshot(ctx context.Context, o Order) (Rebuild, error) {
 	}
 	p := shown
 	p.Version, p.Role, p.Scope, p.Base, p.SelfSwitching, p.ChangedBy = next, projection.Saving, o.Partition, 0, false, o.By
-	if err := r.mustRead(ctx, p); err != nil {
+	if err := r.requireCovered(ctx, p); err != nil {
 		return Rebuild{}, err
 	}
 	added, err := r.config.Register.AddProjection(ctx, p)
@@ -182,7 +182,7 @@ func (r *Rebuilds) CopyRound(ctx context.Context) error {
 	}
 	var first error
 	now := r.config.Clock.Now()
-	check := apart(now, r.checked) >= redactionsEvery
+	check := absDiff(now, r.checked) >= redactionsEvery
 	if check {
 		r.checked = now
 	}

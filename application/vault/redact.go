@@ -92,16 +92,16 @@ func keyOf(p event.PartitionID, s shredding.Sealed) (ports.SubjectKeyID, error) 
 // are shown them once persons were erased, so that a read model that is built after an
 // erasure is the one that the erasure left.
 func Projection(h ports.ProjectionHandler, v *Vault) ports.ProjectionHandler {
-	return projection{h, v}
+	return redactingHandler{h, v}
 }
 
-type projection struct {
+type redactingHandler struct {
 	ports.ProjectionHandler
 	vault *Vault
 }
 
 // Apply implements ports.ProjectionHandler.
-func (p projection) Apply(ctx context.Context, tx ports.ProjectionTx, b ports.ProjectionBatch) error {
+func (p redactingHandler) Apply(ctx context.Context, tx ports.ProjectionTx, b ports.ProjectionBatch) error {
 	shown, err := p.vault.Redact(ctx, b.Events)
 	if err != nil {
 		return err

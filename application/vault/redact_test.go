@@ -25,7 +25,7 @@ func (h *handed) Apply(_ context.Context, _ ports.ProjectionTx, b ports.Projecti
 	return nil
 }
 
-func TestAProjectionIsHandedWhatErasuresLeft(t *testing.T) {
+func TestProjection_SeesRedactedEvents(t *testing.T) {
 	t.Parallel()
 	r := setup(t)
 	var events []event.Recorded

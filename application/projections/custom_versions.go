@@ -22,9 +22,9 @@ type Created interface {
 	Partitions(ctx context.Context, p projection.Projection) ([]event.PartitionID, error)
 }
 
-// wanted is a version that this node works.
-type wanted struct {
-	declaration *declaration
+// versionSpec is a version that this node works.
+type versionSpec struct {
+	declaration *declaredProjection
 	known       projection.Projection
 	only        map[event.PartitionID]bool // nil: all partitions
 	partitions  int                        // that there were when only was made
@@ -32,7 +32,7 @@ type wanted struct {
 
 // created are the projections of the register that were created at run time. One that
 // cannot be built keeps no other from running; it is tried again when it is changed.
-func (r *Runner) created(ctx context.Context, all []projection.Projection) (out []wanted, err error) {
+func (r *Runner) created(ctx context.Context, all []projection.Projection) (out []versionSpec, err error) {
 	if r.config.Created == nil {
 		return nil, nil
 	}
@@ -41,7 +41,7 @@ func (r *Runner) created(ctx context.Context, all []projection.Projection) (out 
 		if len(known.Definition) == 0 || !known.Role.Alive() {
 			continue
 		}
-		w := wanted{known: known, partitions: len(heads)}
+		w := versionSpec{known: known, partitions: len(heads)}
 		p := r.runningOf(known)
 		if p == nil {
 			resource := LeaseName(known.Name, known.Version)
@@ -57,7 +57,7 @@ func (r *Runner) created(ctx context.Context, all []projection.Projection) (out 
 				r.config.Logger.ErrorContext(ctx, "a version of a projection that was created cannot be run by this node; change the projection, or delete it and create it again", "projection", known.Name, "version", known.Version, "code", fault.CodeOf(err))
 				continue
 			}
-			w.declaration = &declaration{declared, guarded{handler, known.Name, r.config.Logger}}
+			w.declaration = &declaredProjection{declared, guarded{handler, known.Name, r.config.Logger}}
 		}
 		if p != nil && p.partitions == len(heads) {
 			w.only, w.partitions = p.only, p.partitions
@@ -83,9 +83,9 @@ const ownLabel = "own"
 // ownTurnBatches is turnBatches for projections of tenants, whose programs may be slow.
 const ownTurnBatches = 2
 
-// ofTenant tells whether a tenant created the projection. The name says so, which does
+// isCustom tells whether a tenant created the projection. The name says so, which does
 // not change while workers ask.
-func (p *running) ofTenant() bool {
+func (p *running) isCustom() bool {
 	_, _, owned := projection.Owner(p.Name)
 	return owned
 }
@@ -94,7 +94,7 @@ func (p *running) ofTenant() bool {
 func (p *running) reads(id event.PartitionID) bool { return p.only == nil || p.only[id] }
 
 // readOnly sets which partitions a version reads.
-func (r *Runner) readOnly(p *running, w wanted) {
+func (r *Runner) readOnly(p *running, w versionSpec) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	p.only, p.partitions = w.only, w.partitions
@@ -206,7 +206,7 @@ func (r *Rebuilds) find(ctx context.Context, name string, version int) (build, e
 // reads are the partitions that a version reads; nil: all.
 func (r *Rebuilds) reads(ctx context.Context, p projection.Projection) ([]event.PartitionID, error) {
 	if len(p.Definition) == 0 || r.config.Created == nil {
-		return scoped(p, nil), nil
+		return limitScope(p, nil), nil
 	}
 	read, err := r.config.Created.Partitions(ctx, p)
 	read = slices.DeleteFunc(read, func(id event.PartitionID) bool { return !p.Reads(id) })
@@ -228,8 +228,8 @@ func (r *Rebuilds) typesOf(p projection.Projection) ([]string, error) {
 	return nil, nil
 }
 
-// ours tells whether this node switches by itself to a version once it has caught up.
-func (r *Rebuilds) ours(p projection.Projection) bool {
+// isBuiltHere tells whether this node switches by itself to a version once it has caught up.
+func (r *Rebuilds) isBuiltHere(p projection.Projection) bool {
 	if len(p.Definition) > 0 {
 		return r.config.Created != nil
 	}

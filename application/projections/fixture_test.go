@@ -24,9 +24,9 @@ var start = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
 const patience = time.Minute
 
-// counter counts the events of each partition in a read model, and fails on the
+// countingHandler counts the events of each partition in a read model, and fails on the
 // partitions it is told to.
-type counter struct {
+type countingHandler struct {
 	mu      sync.Mutex
 	fails   map[event.PartitionID]error
 	batches []int
@@ -35,11 +35,11 @@ type counter struct {
 	block   func(context.Context, ports.ProjectionBatch) error // before anything; set it before the start
 }
 
-func newCounter() *counter {
-	return &counter{fails: map[event.PartitionID]error{}, seen: map[event.ID]int{}, poison: map[event.ID]error{}}
+func newCountingHandler() *countingHandler {
+	return &countingHandler{fails: map[event.PartitionID]error{}, seen: map[event.ID]int{}, poison: map[event.ID]error{}}
 }
 
-func (c *counter) Apply(ctx context.Context, tx ports.ProjectionTx, b ports.ProjectionBatch) error {
+func (c *countingHandler) Apply(ctx context.Context, tx ports.ProjectionTx, b ports.ProjectionBatch) error {
 	if c.block != nil {
 		if err := c.block(ctx, b); err != nil {
 			return err
@@ -67,20 +67,20 @@ func (c *counter) Apply(ctx context.Context, tx ports.ProjectionTx, b ports.Proj
 	return c.fails[b.Partition] // after the writes: they must not stay
 }
 
-func (c *counter) fail(p event.PartitionID, err error) {
+func (c *countingHandler) fail(p event.PartitionID, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.fails[p] = err
 }
 
-func (c *counter) attempts() int {
+func (c *countingHandler) attempts() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return len(c.batches)
 }
 
-// watcher is an Observer.
-type watcher struct {
+// recordingObserver is an Observer.
+type recordingObserver struct {
 	mu       sync.Mutex
 	failures map[event.PartitionID]int
 	events   map[event.PartitionID]uint64
@@ -91,11 +91,11 @@ type watcher struct {
 	left     int
 }
 
-func newWatcher() *watcher {
-	return &watcher{failures: map[event.PartitionID]int{}, events: map[event.PartitionID]uint64{}, seconds: map[event.PartitionID]float64{}, leases: map[string]int{}, lags: map[string]map[event.PartitionID][2]float64{}}
+func newRecordingObserver() *recordingObserver {
+	return &recordingObserver{failures: map[event.PartitionID]int{}, events: map[event.PartitionID]uint64{}, seconds: map[event.PartitionID]float64{}, leases: map[string]int{}, lags: map[string]map[event.PartitionID][2]float64{}}
 }
 
-func (w *watcher) ProjectionLag(label string, p event.PartitionID, events uint64, seconds float64) {
+func (w *recordingObserver) ProjectionLag(label string, p event.PartitionID, events uint64, seconds float64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.events[p], w.seconds[p] = events, seconds
@@ -105,9 +105,9 @@ func (w *watcher) ProjectionLag(label string, p event.PartitionID, events uint64
 	w.lags[label][p] = [2]float64{float64(events), seconds}
 }
 
-func (w *watcher) ProjectionAdvanced(string, int) {}
+func (w *recordingObserver) ProjectionAdvanced(string, int) {}
 
-func (w *watcher) ProjectionLeft(label string, p event.PartitionID) {
+func (w *recordingObserver) ProjectionLeft(label string, p event.PartitionID) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.left++
@@ -115,59 +115,59 @@ func (w *watcher) ProjectionLeft(label string, p event.PartitionID) {
 }
 
 // of is the lag that is shown of a label now.
-func (w *watcher) of(label string, p event.PartitionID) (l [2]float64, there bool) {
+func (w *recordingObserver) of(label string, p event.PartitionID) (l [2]float64, there bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	l, there = w.lags[label][p]
 	return l, there
 }
 
-func (w *watcher) ProjectionDeadLetter(string, event.PartitionID) {
+func (w *recordingObserver) ProjectionDeadLetter(string, event.PartitionID) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.letters++
 }
 
-func (w *watcher) ProjectionLease(_, change string) {
+func (w *recordingObserver) ProjectionLease(_, change string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.leases[change]++
 }
 
 // isolated is how many events were put into the dead letters.
-func (w *watcher) isolated() int {
+func (w *recordingObserver) isolated() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.letters
 }
 
-func (w *watcher) changes(change string) int {
+func (w *recordingObserver) changes(change string) int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.leases[change]
 }
 
-func (w *watcher) ProjectionFailed(_ string, p event.PartitionID) {
+func (w *recordingObserver) ProjectionFailed(_ string, p event.PartitionID) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.failures[p]++
 }
 
-func (w *watcher) lag(p event.PartitionID) (uint64, float64) {
+func (w *recordingObserver) lag(p event.PartitionID) (uint64, float64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.events[p], w.seconds[p]
 }
 
-func (w *watcher) failed(p event.PartitionID) int {
+func (w *recordingObserver) failed(p event.PartitionID) int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.failures[p]
 }
 
-// taps are heads that are read from the store whenever they are asked for, and whose
+// manualHeads are heads that are read from the store whenever they are asked for, and whose
 // signal is given by hand.
-type taps struct {
+type manualHeads struct {
 	source interface {
 		PartitionHeads(ctx context.Context) (map[event.PartitionID]ports.Head, error)
 	}
@@ -182,17 +182,17 @@ type taps struct {
 }
 
 // rounds is how often the loop has asked.
-func (h *taps) rounds() int {
+func (h *manualHeads) rounds() int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.asked
 }
 
-func newTaps(s *memory.Store, c ports.Clock) *taps {
-	return &taps{source: s, clock: c, changed: make(chan struct{})}
+func newManualHeads(s *memory.Store, c ports.Clock) *manualHeads {
+	return &manualHeads{source: s, clock: c, changed: make(chan struct{})}
 }
 
-func (h *taps) Heads() (map[event.PartitionID]ports.Head, <-chan struct{}) {
+func (h *manualHeads) Heads() (map[event.PartitionID]ports.Head, <-chan struct{}) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.asked++
@@ -202,29 +202,29 @@ func (h *taps) Heads() (map[event.PartitionID]ports.Head, <-chan struct{}) {
 	return h.heads, h.changed
 }
 
-func (h *taps) LastRead() time.Time {
+func (h *manualHeads) LastRead() time.Time {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.looked
 }
 
-func (h *taps) signal() {
+func (h *manualHeads) signal() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	close(h.changed)
 	h.changed = make(chan struct{})
 }
 
-// rig is a store with a runner on it.
-type rig struct {
+// runnerFixture is a store with a runner on it.
+type runnerFixture struct {
 	store   *memory.Store
 	clock   *testkit.Clock
 	ids     *system.IDs
-	counter *counter
-	watcher *watcher
-	logged  *notebook
+	counter *countingHandler
+	watcher *recordingObserver
+	logged  *logBuffer
 	runner  *projections.Runner
-	taps    *taps
+	taps    *manualHeads
 	stop    func()
 }
 
@@ -235,12 +235,12 @@ const (
 
 var declared = []module.Projection{{Name: name, Version: version, EventTypes: []string{"till.cash.moved"}}}
 
-// newRig makes a rig whose runner looks when it is woken, unless changed.
-func newRig(t *testing.T, change func(*projections.Config)) *rig {
+// newFixture makes a rig whose runner looks when it is woken, unless changed.
+func newFixture(t *testing.T, change func(*projections.Config)) *runnerFixture {
 	t.Helper()
-	g := &rig{clock: testkit.NewClock(start), ids: system.NewIDs(), counter: newCounter(), watcher: newWatcher(), logged: &notebook{}}
+	g := &runnerFixture{clock: testkit.NewClock(start), ids: system.NewIDs(), counter: newCountingHandler(), watcher: newRecordingObserver(), logged: &logBuffer{}}
 	g.store = memory.New(memory.Config{LogName: "x", Clock: g.clock})
-	g.taps = newTaps(g.store, g.clock)
+	g.taps = newManualHeads(g.store, g.clock)
 	c := g.config()
 	if change != nil {
 		change(&c)
@@ -249,20 +249,20 @@ func newRig(t *testing.T, change func(*projections.Config)) *rig {
 	return g
 }
 
-func (g *rig) config() projections.Config {
+func (g *runnerFixture) config() projections.Config {
 	return projections.Config{
 		Store: g.store, Register: g.store, Heads: g.taps, Clock: g.clock, Observer: g.watcher, Batch: 4, Logger: slog.New(slog.NewTextHandler(g.logged, nil)),
 	}
 }
 
-func (g *rig) node(t *testing.T, c projections.Config, h ports.ProjectionHandler) *projections.Runner {
+func (g *runnerFixture) node(t *testing.T, c projections.Config, h ports.ProjectionHandler) *projections.Runner {
 	t.Helper()
 	r, err := projections.New(c, declared, map[string]ports.ProjectionHandler{name: h})
 	require.NoError(t, err)
 	return r
 }
 
-func (g *rig) start(t *testing.T) {
+func (g *runnerFixture) start(t *testing.T) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
@@ -271,14 +271,14 @@ func (g *rig) start(t *testing.T) {
 	t.Cleanup(g.stop)
 }
 
-func (g *rig) entity(t *testing.T, code string) event.PartitionID {
+func (g *runnerFixture) entity(t *testing.T, code string) event.PartitionID {
 	t.Helper()
 	le, err := g.store.CreateLegalEntity(t.Context(), ports.LegalEntity{TenantID: "acme", Code: code})
 	require.NoError(t, err)
 	return le.Partition
 }
 
-func (g *rig) write(t *testing.T, p event.PartitionID, types ...string) {
+func (g *runnerFixture) write(t *testing.T, p event.PartitionID, types ...string) {
 	t.Helper()
 	batch := make([]event.Prepared, len(types))
 	for i, typ := range types {
@@ -296,13 +296,13 @@ func moved(n int) []string {
 	return out
 }
 
-func (g *rig) count(p event.PartitionID) int {
+func (g *runnerFixture) count(p event.PartitionID) int {
 	v, _ := g.store.Row("counts", fmt.Sprint(p))
 	n, _ := v.(int)
 	return n
 }
 
-func (g *rig) reached(t *testing.T, p event.PartitionID) event.Sequence {
+func (g *runnerFixture) reached(t *testing.T, p event.PartitionID) event.Sequence {
 	t.Helper()
 	n, err := g.runner.Reached(t.Context(), name, version, p)
 	require.NoError(t, err)
@@ -310,7 +310,7 @@ func (g *rig) reached(t *testing.T, p event.PartitionID) event.Sequence {
 }
 
 // settings makes the projection known with settings of the test's.
-func (g *rig) settings(t *testing.T, change func(*projection.Settings)) {
+func (g *runnerFixture) settings(t *testing.T, change func(*projection.Settings)) {
 	t.Helper()
 	s := projection.DefaultSettings()
 	change(&s)
@@ -318,7 +318,7 @@ func (g *rig) settings(t *testing.T, change func(*projection.Settings)) {
 	require.NoError(t, err)
 }
 
-func (g *rig) checkpoint(t *testing.T, p event.PartitionID) ports.Checkpoint {
+func (g *runnerFixture) checkpoint(t *testing.T, p event.PartitionID) ports.Checkpoint {
 	t.Helper()
 	all, err := g.store.Checkpoints(t.Context(), name, version)
 	require.NoError(t, err)
@@ -331,14 +331,14 @@ func (g *rig) checkpoint(t *testing.T, p event.PartitionID) ports.Checkpoint {
 }
 
 // until wakes the runner until a condition holds.
-func (g *rig) until(t *testing.T, condition func() bool, what string) {
+func (g *runnerFixture) until(t *testing.T, condition func() bool, what string) {
 	t.Helper()
 	testkit.Eventually(t, patience, func() bool { g.runner.Wake(); return condition() }, what)
 }
 
 // round waits until the loop has gone round from the beginning to the end since it was
 // called: it has seen all that was there by then, at the time that it was then.
-func (g *rig) round(t *testing.T) {
+func (g *runnerFixture) round(t *testing.T) {
 	t.Helper()
 	before := g.taps.rounds()
 	g.until(t, func() bool { return g.taps.rounds() > before+1 }, "the loop goes round")
@@ -346,20 +346,20 @@ func (g *rig) round(t *testing.T) {
 
 // healthy waits for the loop to see that all is done: until then an attempt that has just
 // ended looks as if it had not.
-func (g *rig) healthy(t *testing.T) {
+func (g *runnerFixture) healthy(t *testing.T) {
 	t.Helper()
 	g.until(t, func() bool { return g.runner.Health() == nil }, "it is healthy")
 }
 
 // hurry moves the clock until a condition holds.
-func (g *rig) hurry(t *testing.T, condition func() bool, what string) {
+func (g *runnerFixture) hurry(t *testing.T, condition func() bool, what string) {
 	t.Helper()
 	g.pass(t, 500*time.Millisecond, condition, what)
 }
 
 // pass moves the clock by steps until a condition holds, and no faster than the loop goes
 // round: a machine that does not get to the loop lets no time pass for it.
-func (g *rig) pass(t *testing.T, step time.Duration, condition func() bool, what string) {
+func (g *runnerFixture) pass(t *testing.T, step time.Duration, condition func() bool, what string) {
 	t.Helper()
 	moved, at := false, 0
 	g.until(t, func() bool {

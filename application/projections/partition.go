@@ -16,7 +16,7 @@ type unit struct {
 	partition event.PartitionID
 	position  event.Sequence // how far it is known to be; another node may be further
 	busy      bool           // queued or worked
-	again     bool           // look at it even if nothing is new
+	again     bool           // queueDue at it even if nothing is new
 	halted    bool           // waits for an operator
 	until     time.Time      // no attempt before
 	pause     time.Duration  // how long that was when it began
@@ -52,12 +52,12 @@ func (p *running) unit(id event.PartitionID) *unit {
 	return u
 }
 
-// turnBatches is how many transactions a unit may do before others get their turn.
-const turnBatches = 16
+// maxTurnBatches is how many transactions a unit may do before others get their turn.
+const maxTurnBatches = 16
 
-// look queues what can be worked, and returns the leases that are needed for more, and
+// queueDue queues what can be worked, and returns the leases that are needed for more, and
 // how long until a pause ends.
-func (r *Runner) look(heads map[event.PartitionID]ports.Head, now time.Time) (missing []ports.LeaseResource, next time.Duration) {
+func (r *Runner) queueDue(heads map[event.PartitionID]ports.Head, now time.Time) (missing []ports.LeaseResource, next time.Duration) {
 	next = time.Hour
 	asked := map[ports.LeaseResource]bool{}
 	r.mu.Lock()
@@ -107,7 +107,7 @@ func (r *Runner) look(heads map[event.PartitionID]ports.Head, now time.Time) (mi
 
 // wait is how long a unit has to wait: for the end of a pause, or for company.
 func (p *running) wait(u *unit, head event.Sequence, now time.Time) time.Duration {
-	if rest := left(now, u.until, u.pause); rest > 0 {
+	if rest := remaining(now, u.until, u.pause); rest > 0 {
 		return rest
 	}
 	c := p.known.Settings.Checkpoint
@@ -115,12 +115,12 @@ func (p *running) wait(u *unit, head event.Sequence, now time.Time) time.Duratio
 		return 0
 	}
 	wait := time.Duration(c.WaitMS) * time.Millisecond
-	return left(now, u.pending.Add(wait), wait)
+	return remaining(now, u.pending.Add(wait), wait)
 }
 
-// left is what is left of a pause. A clock that was set back since it began makes it
+// remaining is what is left of a pause. A clock that was set back since it began makes it
 // no longer than it was.
-func left(now, until time.Time, pause time.Duration) time.Duration {
+func remaining(now, until time.Time, pause time.Duration) time.Duration {
 	rest := until.Sub(now)
 	if rest > pause {
 		return 0
@@ -148,14 +148,14 @@ func (r *Runner) start(ctx context.Context, heads map[event.PartitionID]ports.He
 			lease = &held
 		}
 		blocked := u.blocked > 0
-		r.count(blocked, 1)
+		r.countBusy(blocked, 1)
 		settings, target := p.known.Settings, heads[u.partition].Sequence
 		r.working.Go(func() {
 			r.turn(ctx, p, u, settings, lease, target, wait)
 			r.observeUnit(ctx, u, heads)
 			r.mu.Lock()
 			u.busy = false
-			r.count(blocked, -1)
+			r.countBusy(blocked, -1)
 			r.mu.Unlock()
 			r.Wake()
 		})
@@ -164,8 +164,8 @@ func (r *Runner) start(ctx context.Context, heads map[event.PartitionID]ports.He
 
 // turn advances a unit until it has caught up, fails, or others are due.
 func (r *Runner) turn(ctx context.Context, p *running, u *unit, settings projection.Settings, lease *ports.Lease, target event.Sequence, wait time.Duration) {
-	batches := turnBatches
-	if p.ofTenant() {
+	batches := maxTurnBatches
+	if p.isCustom() {
 		batches = ownTurnBatches
 	}
 	for range batches {
@@ -211,18 +211,18 @@ func (r *Runner) step(ctx context.Context, p *running, u *unit, settings project
 		r.mu.Unlock()
 		return false
 	case fault.CodeOf(err) == projection.CodeBusy:
-		r.held(ctx, p, u)
+		r.recordBlocked(ctx, p, u)
 		return false
-	case transient(err), c.Projection == "": // without a checkpoint nothing was tried
+	case isTransient(err), c.Projection == "": // without a checkpoint nothing was tried
 		r.outage(ctx, p, u, settings, err)
 		return false
 	}
 	return r.failed(ctx, p, u, settings, work, c, at, limit, err)
 }
 
-// transient tells whether an attempt failed for something that has nothing to do with
+// isTransient tells whether an attempt failed for something that has nothing to do with
 // the events: it does not count against them.
-func transient(err error) bool {
+func isTransient(err error) bool {
 	switch fault.KindOf(err) {
 	case fault.Unavailable, fault.Timeout, fault.TooMany:
 		_, said := fault.As(err)
@@ -289,7 +289,7 @@ func (r *Runner) failed(ctx context.Context, p *running, u *unit, settings proje
 	}
 	r.mu.Unlock()
 	r.config.Observer.ProjectionFailed(p.label(), u.partition)
-	f := ports.ProjectionFailure{ProjectionWork: work, At: at, Code: fault.CodeOf(err), Detail: place(err), Attempts: attempts, Since: since}
+	f := ports.ProjectionFailure{ProjectionWork: work, At: at, Code: fault.CodeOf(err), Detail: faultField(err), Attempts: attempts, Since: since}
 	log := r.config.Logger.With("projection", p.Name, "partition", uint32(u.partition), "after_sequence", uint64(at), "code", f.Code)
 	if !isolating {
 		f.Pause = pause
@@ -316,7 +316,7 @@ func (r *Runner) isolated(ctx context.Context, p *running, u *unit, settings pro
 	c, err := r.config.Store.Isolate(ctx, f, settings.OnPoison)
 	if err != nil {
 		if fault.CodeOf(err) == projection.CodeBusy {
-			r.held(ctx, p, u)
+			r.recordBlocked(ctx, p, u)
 		} else if ctx.Err() == nil {
 			r.outage(ctx, p, u, settings, err)
 		}
@@ -333,8 +333,8 @@ func (r *Runner) isolated(ctx context.Context, p *running, u *unit, settings pro
 	return !halted
 }
 
-// place says where in an event something is wrong, never what is there.
-func place(err error) string {
+// faultField says where in an event something is wrong, never what is there.
+func faultField(err error) string {
 	if f, ok := fault.As(err); ok && f.Field != "" {
 		return "at " + f.Field
 	}

@@ -88,7 +88,7 @@ func newStaff(versions ...projection.Projection) (*staff, *projections.Targets) 
 	return s, projections.NewTargets(projections.TargetsConfig{
 		Store: s, Checkpoints: s, Register: s, Versions: s, Records: s,
 		Declared: []module.Projection{{Name: people, Version: 1}, {Name: "gl.plain", Version: 1}},
-		Handlers: map[string]ports.ProjectionHandler{people: newCounter()},
+		Handlers: map[string]ports.ProjectionHandler{people: newCountingHandler()},
 		Targets: map[string][]ports.ProjectionTarget{people: {
 			{Streams: []string{"hr.desk"}, ID: "main", Tables: []ports.TargetTable{{ProjectionTable: ports.ProjectionTable{Name: "desks"}}}},
 			{Streams: []string{"hr.person"}, Tables: []ports.TargetTable{{ProjectionTable: ports.ProjectionTable{Name: "people"}, Subject: "subject"}}},

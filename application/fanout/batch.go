@@ -16,7 +16,7 @@ const pageBytes = 8 << 20
 
 // turn is one batch of one partition.
 type turn struct {
-	share     *share
+	share     *heldPartition
 	partition event.PartitionID
 	term      uint64
 	begun     bool
@@ -73,7 +73,7 @@ func (d *Dispatcher) publish(ctx context.Context, r *result, events []event.Reco
 	if err != nil {
 		return err
 	}
-	stored, duplicates, failure := d.hand(ctx, events, messages)
+	stored, duplicates, failure := d.send(ctx, events, messages)
 	if stored > 0 {
 		to := events[stored-1].Sequence
 		if err := d.Cursors.MovePublished(ctx, d.Name, r.partition, r.term, r.through, to); err != nil {
@@ -103,9 +103,9 @@ func (d *Dispatcher) messages(ctx context.Context, events []event.Recorded) ([]p
 	return messages, nil
 }
 
-// hand gives messages to the publisher. One that is too large for the broker goes as a
+// send gives messages to the publisher. One that is too large for the broker goes as a
 // reference: its data can be read over the API, and nothing behind it waits for ever.
-func (d *Dispatcher) hand(ctx context.Context, events []event.Recorded, messages []ports.Message) (stored, duplicates int, err error) {
+func (d *Dispatcher) send(ctx context.Context, events []event.Recorded, messages []ports.Message) (stored, duplicates int, err error) {
 	for stored < len(messages) {
 		done, err := d.Publisher.Publish(ctx, messages[stored:])
 		if done.Stored < 0 || done.Stored > len(messages)-stored {

@@ -19,25 +19,25 @@ import (
 	"github.com/erpbackbone/backbone/test/testkit"
 )
 
-// notebook is a log.
-type notebook struct {
+// logBuffer is a log.
+type logBuffer struct {
 	mu   sync.Mutex
 	text bytes.Buffer
 }
 
-func (n *notebook) Write(b []byte) (int, error) {
+func (n *logBuffer) Write(b []byte) (int, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.text.Write(b)
 }
 
-func (n *notebook) String() string {
+func (n *logBuffer) String() string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.text.String()
 }
 
-func (n *notebook) count(text string) int { return strings.Count(n.String(), text) }
+func (n *logBuffer) count(text string) int { return strings.Count(n.String(), text) }
 
 // asked counts how often the register is looked at.
 type asked struct {
@@ -50,16 +50,16 @@ func (a *asked) ListProjections(ctx context.Context) ([]projection.Projection, e
 	return a.ProjectionRegister.ListProjections(ctx)
 }
 
-// TestWhatKeepsAVersionIsSaidOnce has a version of one legal entity that would switch by
+// TestRebuilds_LogsBlockedVersionOnce has a version of one legal entity that would switch by
 // itself, once readers are shown what another handler built.
-func TestWhatKeepsAVersionIsSaidOnce(t *testing.T) {
+func TestRebuilds_LogsBlockedVersionOnce(t *testing.T) {
 	t.Parallel()
-	w := newAtelier(t)
+	w := newRebuildFixture(t)
 	a := w.entity(t, "A")
 	w.write(t, a, moved(3)...)
 	w.start(t)
 	w.until(t, func() bool { return w.reached(t, a) == 3 }, "the first version")
-	log, register := &notebook{}, &asked{ProjectionRegister: w.store}
+	log, register := &logBuffer{}, &asked{ProjectionRegister: w.store}
 	rebuilds := projections.NewRebuilds(projections.RebuildsConfig{
 		Store: w.store, Register: register, Versions: w.store, Snapshots: w.store, Clock: w.clock, Declared: declared, Every: time.Millisecond, MaxBehind: 5,
 		Handlers: map[string]ports.ProjectionHandler{name: w.handler}, Tables: map[string][]ports.ProjectionTable{name: {ports.ProjectionRowTable}}, Logger: slog.New(slog.NewTextHandler(log, nil)),
@@ -103,7 +103,7 @@ func TestWhatKeepsAVersionIsSaidOnce(t *testing.T) {
 
 func TestVersionsThatWereDroppedLongAgoAreForgotten(t *testing.T) {
 	t.Parallel()
-	w := newAtelier(t)
+	w := newRebuildFixture(t)
 	a := w.entity(t, "A")
 	w.write(t, a, moved(3)...)
 	w.start(t)
@@ -129,4 +129,36 @@ func TestVersionsThatWereDroppedLongAgoAreForgotten(t *testing.T) {
 	w.clock.Advance(2 * time.Hour)
 	require.NoError(t, w.rebuilds.Round(t.Context()))
 	require.Equal(t, 2, known(), "the newest stays, so that its number is not given again")
+}
+
+// failingForget cannot make versions unknown.
+type failingForget struct{ ports.ProjectionVersions }
+
+func (failingForget) ForgetDropped(context.Context, time.Time) (int, error) {
+	return 0, fault.New(fault.Internal, "store.failed", "no")
+}
+
+// What a version is said to be kept by hides nothing that nobody has said yet.
+func TestRebuilds_ReportsFailureBesideTroubledVersion(t *testing.T) {
+	t.Parallel()
+	w := newRebuildFixture(t)
+	a := w.entity(t, "A")
+	w.write(t, a, moved(3)...)
+	w.start(t)
+	w.until(t, func() bool { return w.reached(t, a) == 3 }, "the first version")
+	open := func(v ports.ProjectionVersions) *projections.Rebuilds {
+		return projections.NewRebuilds(projections.RebuildsConfig{
+			Store: w.store, Register: w.store, Versions: v, Snapshots: w.store, Clock: w.clock, Declared: declared, MaxBehind: 5,
+			Handlers: map[string]ports.ProjectionHandler{name: w.handler}, Tables: map[string][]ports.ProjectionTable{name: {ports.ProjectionRowTable}},
+		})
+	}
+	rebuilds := open(w.store)
+	part, err := rebuilds.Start(t.Context(), projections.Order{Name: name, By: "ada", Partition: a}, true)
+	require.NoError(t, err)
+	newer := projection.Projection{Name: name, Version: part.Parts[0].Building + 1, Code: version + 1, Role: projection.Building, Status: projection.Running}
+	_, err = w.store.AddProjection(t.Context(), newer)
+	require.NoError(t, err)
+	require.NoError(t, w.store.SwitchProjection(t.Context(), ports.ProjectionSwitch{Projection: name, From: version, To: newer.Version, Force: true, By: "ada"}))
+	require.Equal(t, projection.CodeOtherCode, fault.CodeOf(rebuilds.Round(t.Context())))
+	require.Equal(t, "store.failed", fault.CodeOf(open(failingForget{w.store}).Round(t.Context())))
 }

@@ -27,9 +27,9 @@ const patience = time.Minute
 
 var owner = ports.Principal{TenantID: "acme", PersonID: "p-1"}
 
-// house is everything around the package: an engine with messages of several keys, an
+// webhookFixture is everything around the package: an engine with messages of several keys, an
 // endpoint, and secrets.
-type house struct {
+type webhookFixture struct {
 	mu        sync.Mutex
 	queue     []*queued
 	changed   chan struct{}
@@ -62,8 +62,8 @@ type queued struct {
 	attempts int
 }
 
-func newHouse() *house {
-	h := &house{
+func newHouse() *webhookFixture {
+	h := &webhookFixture{
 		changed: make(chan struct{}), clock: testkit.NewClock(time.Now()), endpoints: &memory.WebhookEndpoints{}, leases: memory.New(memory.Config{Clock: system.Clock{}}).Leases(),
 		sub: subscription.Subscription{UID: event.ID{7}, TenantID: "acme", ID: "orders", SubscriberType: "webhook", SubscriberID: "x", Status: subscription.Active, Owner: "p-1", Revision: 1},
 	}
@@ -71,9 +71,9 @@ func newHouse() *house {
 	return h
 }
 
-func (h *house) wake() { close(h.changed); h.changed = make(chan struct{}) }
+func (h *webhookFixture) wake() { close(h.changed); h.changed = make(chan struct{}) }
 
-func (h *house) add(keys ...string) {
+func (h *webhookFixture) add(keys ...string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, k := range keys {
@@ -83,7 +83,7 @@ func (h *house) add(keys ...string) {
 	h.wake()
 }
 
-func (h *house) Next(ctx context.Context, _ ports.Principal, _ string, wait time.Duration) (webhooks.Message, bool, error) {
+func (h *webhookFixture) Next(ctx context.Context, _ ports.Principal, _ string, wait time.Duration) (webhooks.Message, bool, error) {
 	over := time.NewTimer(wait)
 	defer over.Stop()
 	for {
@@ -113,7 +113,7 @@ func (h *house) Next(ctx context.Context, _ ports.Principal, _ string, wait time
 	}
 }
 
-func (h *house) end(m webhooks.Message, done bool, code string) error {
+func (h *webhookFixture) end(m webhooks.Message, done bool, code string) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	q := h.queue[m.Event.Sequence-1]
@@ -125,15 +125,15 @@ func (h *house) end(m webhooks.Message, done bool, code string) error {
 	return nil
 }
 
-func (h *house) Acknowledge(_ context.Context, _ ports.Principal, _ string, m webhooks.Message) error {
+func (h *webhookFixture) Acknowledge(_ context.Context, _ ports.Principal, _ string, m webhooks.Message) error {
 	return h.end(m, true, "")
 }
 
-func (h *house) Refuse(_ context.Context, _ ports.Principal, _ string, m webhooks.Message, code string) error {
+func (h *webhookFixture) Refuse(_ context.Context, _ ports.Principal, _ string, m webhooks.Message, code string) error {
 	return h.end(m, false, code)
 }
 
-func (h *house) Requeue(_ context.Context, _ ports.Principal, _ string, m webhooks.Message) error {
+func (h *webhookFixture) Requeue(_ context.Context, _ ports.Principal, _ string, m webhooks.Message) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	q := h.queue[m.Event.Sequence-1]
@@ -144,7 +144,7 @@ func (h *house) Requeue(_ context.Context, _ ports.Principal, _ string, m webhoo
 	return nil
 }
 
-func (h *house) Pause(context.Context, ports.Principal, string) error {
+func (h *webhookFixture) Pause(context.Context, ports.Principal, string) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.paused++
@@ -154,7 +154,7 @@ func (h *house) Pause(context.Context, ports.Principal, string) error {
 }
 
 // resume is what the service does about a subscription that was paused.
-func (h *house) resume(_ context.Context, p ports.Principal, id string) error {
+func (h *webhookFixture) resume(_ context.Context, p ports.Principal, id string) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.resumed++
@@ -169,7 +169,7 @@ func (h *house) resume(_ context.Context, p ports.Principal, id string) error {
 	return nil
 }
 
-func (h *house) Subscriptions(context.Context, string) ([]subscription.Subscription, error) {
+func (h *webhookFixture) Subscriptions(context.Context, string) ([]subscription.Subscription, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.gone {
@@ -178,7 +178,7 @@ func (h *house) Subscriptions(context.Context, string) ([]subscription.Subscript
 	return []subscription.Subscription{h.sub}, nil
 }
 
-func (h *house) Subscription(_ context.Context, tenant, id string) (subscription.Subscription, error) {
+func (h *webhookFixture) Subscription(_ context.Context, tenant, id string) (subscription.Subscription, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if tenant != h.sub.TenantID || id != h.sub.ID {
@@ -187,7 +187,7 @@ func (h *house) Subscription(_ context.Context, tenant, id string) (subscription
 	return h.sub, nil
 }
 
-func (h *house) PrincipalByPerson(context.Context, string, string) (ports.Principal, error) {
+func (h *webhookFixture) PrincipalByPerson(context.Context, string, string) (ports.Principal, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	p := owner
@@ -195,7 +195,7 @@ func (h *house) PrincipalByPerson(context.Context, string, string) (ports.Princi
 	return p, nil
 }
 
-func (h *house) EncodeFor(ctx context.Context, p ports.Principal, e event.Recorded) ([]byte, error) {
+func (h *webhookFixture) EncodeFor(ctx context.Context, p ports.Principal, e event.Recorded) ([]byte, error) {
 	h.mu.Lock()
 	h.encoding = append(h.encoding, ctx)
 	h.mu.Unlock()
@@ -203,13 +203,13 @@ func (h *house) EncodeFor(ctx context.Context, p ports.Principal, e event.Record
 }
 
 // context is that of the n-th attempt.
-func (h *house) context(n int) context.Context {
+func (h *webhookFixture) context(n int) context.Context {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.encoding[n-1]
 }
 
-func (h *house) Derive(_ context.Context, tenant, purpose, label string) (shredding.Secret, error) {
+func (h *webhookFixture) Derive(_ context.Context, tenant, purpose, label string) (shredding.Secret, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.keys != nil {
@@ -220,25 +220,25 @@ func (h *house) Derive(_ context.Context, tenant, purpose, label string) (shredd
 	return shredding.NewSecret(mac.Sum(nil)), nil
 }
 
-func (h *house) Check(url string) error {
+func (h *webhookFixture) Check(url string) error {
 	if !strings.HasPrefix(url, "https://") {
 		return fault.New(fault.Invalid, "webhook.url_invalid", "no")
 	}
 	return nil
 }
 
-func (h *house) CheckHeader(header ports.Header) error {
+func (h *webhookFixture) CheckHeader(header ports.Header) error {
 	if strings.HasPrefix(header.Name, "webhook-") {
 		return fault.New(fault.Invalid, "webhook.header_invalid", "no")
 	}
 	return nil
 }
 
-func (h *house) LegalEntities(context.Context, string) ([]ports.LegalEntity, error) {
+func (h *webhookFixture) LegalEntities(context.Context, string) ([]ports.LegalEntity, error) {
 	return append([]ports.LegalEntity{{Partition: 5, TenantID: "acme", Code: "USMF"}}, h.more...), nil
 }
 
-func (h *house) Send(_ context.Context, r ports.WebhookRequest) (ports.WebhookAnswer, error) {
+func (h *webhookFixture) Send(_ context.Context, r ports.WebhookRequest) (ports.WebhookAnswer, error) {
 	h.mu.Lock()
 	h.sent = append(h.sent, r)
 	h.underWay++
@@ -252,11 +252,11 @@ func (h *house) Send(_ context.Context, r ports.WebhookRequest) (ports.WebhookAn
 	return answer(r)
 }
 
-func (h *house) service() *webhooks.Service {
+func (h *webhookFixture) service() *webhooks.Service {
 	return webhooks.NewService(webhooks.ServiceConfig{Endpoints: h.endpoints, Attempts: h.endpoints, Entities: h, Subscriptions: h, Secrets: h, Sender: h, Clock: h.clock, IDs: system.NewIDs(), Resume: h.resume})
 }
 
-func (h *house) run(t *testing.T, node string, change func(*webhooks.Config)) (stop func()) {
+func (h *webhookFixture) run(t *testing.T, node string, change func(*webhooks.Config)) (stop func()) {
 	t.Helper()
 	c := webhooks.Config{
 		Service: h.service(), Engine: h, Directory: h, Encoder: h, Leases: h.leases, Node: node,
@@ -274,7 +274,7 @@ func (h *house) run(t *testing.T, node string, change func(*webhooks.Config)) (s
 	return stop
 }
 
-func (h *house) set(t *testing.T) webhooks.Endpoint {
+func (h *webhookFixture) set(t *testing.T) webhooks.Endpoint {
 	t.Helper()
 	e, created, err := h.service().Set(t.Context(), owner, "orders", webhooks.Setting{URL: "https://example.org/hook"})
 	require.NoError(t, err)
@@ -282,7 +282,7 @@ func (h *house) set(t *testing.T) webhooks.Endpoint {
 	return e
 }
 
-func (h *house) delivered() (n int) {
+func (h *webhookFixture) delivered() (n int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, q := range h.queue {

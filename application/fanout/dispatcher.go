@@ -81,15 +81,15 @@ type Dispatcher struct {
 	done   chan result
 
 	// By Run only.
-	held    map[event.PartitionID]*share
+	held    map[event.PartitionID]*heldPartition
 	renewed time.Time // when the leases were, with success
 	served  uint64
 
 	verdict atomic.Pointer[verdict] // nil: it does not run
 }
 
-// share is a partition that this node publishes.
-type share struct {
+// heldPartition is a partition that this node publishes.
+type heldPartition struct {
 	partition event.PartitionID
 	term      uint64
 	ends      time.Time // of the lease, by this process's own monotonic clock
@@ -136,7 +136,7 @@ func New(c Config) *Dispatcher {
 	})
 	return &Dispatcher{
 		Config: c, member: member, wake: make(chan struct{}, 1), done: make(chan result),
-		held: map[event.PartitionID]*share{},
+		held: map[event.PartitionID]*heldPartition{},
 	}
 }
 
@@ -204,7 +204,7 @@ func (d *Dispatcher) Run(ctx context.Context) {
 		case <-renew.C:
 			d.renew(ctx, heads)
 			d.report(heads)
-			d.judge(heads)
+			d.updateHealth(heads)
 			renew.Reset(d.TTL / 3)
 		}
 	}
@@ -216,7 +216,7 @@ func (d *Dispatcher) start(ctx context.Context, working *sync.WaitGroup, heads m
 	now := time.Now()
 	wait := d.Longest
 	busy := 0
-	var due []*share
+	var due []*heldPartition
 	for _, s := range d.held {
 		switch {
 		case s.busy:
@@ -229,7 +229,7 @@ func (d *Dispatcher) start(ctx context.Context, working *sync.WaitGroup, heads m
 			due = append(due, s)
 		}
 	}
-	slices.SortFunc(due, func(a, b *share) int { return int(a.served) - int(b.served) })
+	slices.SortFunc(due, func(a, b *heldPartition) int { return int(a.served) - int(b.served) })
 	for _, s := range due[:min(len(due), max(d.Workers-busy, 0))] {
 		d.served++
 		s.served, s.busy = d.served, true

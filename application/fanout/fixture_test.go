@@ -22,8 +22,8 @@ import (
 
 const patience = time.Minute
 
-// growing is a log, and what knows its heads.
-type growing struct {
+// growingLog is a log, and what knows its heads.
+type growingLog struct {
 	mu      sync.Mutex
 	events  map[event.PartitionID][]event.Recorded
 	changed chan struct{}
@@ -32,11 +32,11 @@ type growing struct {
 	largest int                                     // bytes of payloads in one answer
 }
 
-func newLog() *growing {
-	return &growing{events: map[event.PartitionID][]event.Recorded{}, changed: make(chan struct{})}
+func newLog() *growingLog {
+	return &growingLog{events: map[event.PartitionID][]event.Recorded{}, changed: make(chan struct{})}
 }
 
-func (l *growing) write(p event.PartitionID, n int) {
+func (l *growingLog) write(p event.PartitionID, n int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for range n {
@@ -52,7 +52,7 @@ func (l *growing) write(p event.PartitionID, n int) {
 	l.changed = make(chan struct{})
 }
 
-func (l *growing) Events(_ context.Context, q ports.EventQuery) ([]event.Recorded, error) {
+func (l *growingLog) Events(_ context.Context, q ports.EventQuery) ([]event.Recorded, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	all := l.events[q.Partition]
@@ -74,7 +74,7 @@ func (l *growing) Events(_ context.Context, q ports.EventQuery) ([]event.Recorde
 	return out, nil
 }
 
-func (l *growing) Heads() (map[event.PartitionID]ports.Head, <-chan struct{}) {
+func (l *growingLog) Heads() (map[event.PartitionID]ports.Head, <-chan struct{}) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	out := map[event.PartitionID]ports.Head{}
@@ -84,12 +84,12 @@ func (l *growing) Heads() (map[event.PartitionID]ports.Head, <-chan struct{}) {
 	return out, l.changed
 }
 
-func (l *growing) PartitionHeads(context.Context) (map[event.PartitionID]ports.Head, error) {
+func (l *growingLog) PartitionHeads(context.Context) (map[event.PartitionID]ports.Head, error) {
 	heads, _ := l.Heads()
 	return heads, nil
 }
 
-func (l *growing) Encode(_ context.Context, events []event.Recorded, reference bool) ([][]byte, error) {
+func (l *growingLog) Encode(_ context.Context, events []event.Recorded, reference bool) ([][]byte, error) {
 	out := make([][]byte, len(events))
 	for i, e := range events {
 		out[i] = fmt.Appendf(nil, `{"sequence":"%d","reference":%t}`, e.Sequence, reference)
@@ -158,8 +158,8 @@ func (b *broker) has(p event.PartitionID) event.Sequence {
 
 type inMemory = memory.PublisherCursors
 
-// watched are cursors that must never pass what the broker has.
-type watched struct {
+// checkedCursors are cursors that must never pass what the broker has.
+type checkedCursors struct {
 	*inMemory
 	broker *broker // nil: not looked at
 
@@ -169,7 +169,7 @@ type watched struct {
 	breaks func() error // before a move; nil: none
 }
 
-func (w *watched) MovePublished(ctx context.Context, publisher string, p event.PartitionID, term uint64, from, to event.Sequence) error {
+func (w *checkedCursors) MovePublished(ctx context.Context, publisher string, p event.PartitionID, term uint64, from, to event.Sequence) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.broker != nil {
@@ -189,7 +189,7 @@ func (w *watched) MovePublished(ctx context.Context, publisher string, p event.P
 	return err
 }
 
-func (w *watched) through(t *testing.T, p event.PartitionID) event.Sequence {
+func (w *checkedCursors) through(t *testing.T, p event.PartitionID) event.Sequence {
 	t.Helper()
 	list, err := w.PublisherCursors(context.Background(), "nats")
 	require.NoError(t, err)
@@ -201,25 +201,25 @@ func (w *watched) through(t *testing.T, p event.PartitionID) event.Sequence {
 	return 0
 }
 
-type rig struct {
-	log     *growing
+type fanoutFixture struct {
+	log     *growingLog
 	broker  *broker
-	cursors *watched
+	cursors *checkedCursors
 	leases  *memory.Leases
 	clock   *jumpingClock // of the leases
 }
 
-func newRig() *rig {
+func newFixture() *fanoutFixture {
 	b, clock := newBroker(), &jumpingClock{}
-	return &rig{
+	return &fanoutFixture{
 		log: newLog(), broker: b, leases: memory.New(memory.Config{Clock: clock}).Leases(), clock: clock,
-		cursors: &watched{inMemory: memory.NewPublisherCursors(system.Clock{}), broker: b},
+		cursors: &checkedCursors{inMemory: memory.NewPublisherCursors(system.Clock{}), broker: b},
 	}
 }
 
 // config is a node's, with pauses that a test can wait for. On a busy machine leases of
 // this TTL end before they are renewed: where that must not happen, it is to be longer.
-func (r *rig) config(node string) fanout.Config {
+func (r *fanoutFixture) config(node string) fanout.Config {
 	return fanout.Config{
 		Name: "nats", Node: node, Publisher: r.broker, Cursors: r.cursors, Leases: r.leases, Heads: r.log, Log: r.log, Encoder: r.log, Clock: system.Clock{},
 		Batch: 16, TTL: 300 * time.Millisecond, Retry: time.Millisecond, Longest: 20 * time.Millisecond,
@@ -239,7 +239,7 @@ func run(t *testing.T, c fanout.Config) (d *fanout.Dispatcher, stop func()) {
 }
 
 // settled waits until everything is published, and checks what must hold at the end.
-func (r *rig) settled(t *testing.T, partitions ...event.PartitionID) {
+func (r *fanoutFixture) settled(t *testing.T, partitions ...event.PartitionID) {
 	t.Helper()
 	heads, _ := r.log.Heads()
 	for _, p := range partitions {

@@ -23,7 +23,7 @@ type TargetsConfig struct {
 	Declared    []module.Projection
 	Handlers    map[string]ports.ProjectionHandler // as the runner has them
 	Targets     map[string][]ports.ProjectionTarget
-	Own         OwnRows // nil: rows of tenants' own projections are not folded anew
+	CustomRows  CustomRows // nil: rows of tenants' own projections are not folded anew
 	Logger      *slog.Logger
 
 	// MaxEvents is how many events of an entity are folded in one transaction, which holds
@@ -109,8 +109,8 @@ func (r *TargetResult) add(c ports.TargetChange) {
 // projection.other_code, and what a handler says of an event.
 func (t *Targets) Rebuild(ctx context.Context, o TargetOrder) (TargetReport, error) {
 	out := TargetReport{Projection: o.Name, DryRun: o.DryRun}
-	if _, _, owned := projection.Owner(o.Name); owned && t.config.Own != nil {
-		return t.rebuildOwn(ctx, o)
+	if _, _, owned := projection.Owner(o.Name); owned && t.config.CustomRows != nil {
+		return t.rebuildCustom(ctx, o)
 	}
 	d, targets, err := t.declared(o.Name)
 	if err != nil {
@@ -395,4 +395,53 @@ func (t *Targets) dropSnapshots(ctx context.Context, name string, id event.Parti
 		t.config.Logger.InfoContext(ctx, "a snapshot of a projection was dropped, since it may hold copies of an erased person", "projection", name, "version", p.Version)
 	}
 	return nil
+}
+
+// CustomRows folds rows of tenants' own projections anew: declarative.Service.
+type CustomRows interface {
+	// Refold folds the rows of a version to which events of an entity or about a person
+	// contributed, and tells how many they are. Faults: projection.fenced,
+	// projection.definition_unreadable, projection.target_too_large, projection.changed.
+	Refold(ctx context.Context, p projection.Projection, o ports.RowsOf) (rows int, change ports.TargetChange, err error)
+}
+
+// rebuildCustom is Rebuild for a projection of a tenant's own. All rows of an entity are one
+// transaction, since their keys may join events of several entities.
+func (t *Targets) rebuildCustom(ctx context.Context, o TargetOrder) (TargetReport, error) {
+	out := TargetReport{Projection: o.Name, DryRun: o.DryRun}
+	all, err := t.config.Register.NamedProjections(ctx, o.Name)
+	if err != nil {
+		return out, err
+	}
+	all = slices.DeleteFunc(all, func(p projection.Projection) bool { return !p.Role.Alive() || o.Version != 0 && p.Version != o.Version })
+	if len(all) == 0 {
+		_, own, _ := projection.Owner(o.Name)
+		return out, projection.VersionNotFound(own, o.Version)
+	}
+	for _, p := range all {
+		for _, id := range slices.Sorted(slices.Values(o.Partitions)) {
+			rows, change, err := t.config.CustomRows.Refold(ctx, p, ports.RowsOf{Partition: id, Entity: o.Entity, Subject: o.Subject, DryRun: o.DryRun, By: o.By})
+			code := fault.CodeOf(err)
+			if code == projection.CodeFenced && o.Version != 0 { // dropped meanwhile
+				err = projection.VersionNotFound(o.Name, o.Version)
+			}
+			if o.Version == 0 && code == projection.CodeUnreadable {
+				out.Foreign = append(out.Foreign, p.Version)
+				break
+			}
+			if o.Version == 0 && code == projection.CodeFenced || err == nil && rows == 0 {
+				continue
+			}
+			if err != nil {
+				return out, err
+			}
+			result := TargetResult{Version: p.Version, Partition: id}
+			result.add(change)
+			result.Entities = rows
+			out.Rebuilt = append(out.Rebuilt, result)
+		}
+	}
+	t.config.Logger.InfoContext(ctx, "rows of a projection were folded anew", "projection", o.Name, "of_subject", o.Subject != "", "entity_type", o.Entity.Type,
+		"rows_differed", out.Rows(), "dry_run", o.DryRun, "by", o.By)
+	return out, nil
 }

@@ -94,7 +94,7 @@ type Dispatcher struct {
 	running map[event.ID]*runner // by Run only
 	pruned  time.Time            // by Run only
 
-	looked atomic.Pointer[time.Time] // when a look succeeded last; nil: it does not run
+	lastReconcile atomic.Pointer[time.Time] // when a look succeeded last; nil: it does not run
 
 	mu       sync.Mutex
 	attempts map[event.ID][]ports.WebhookAttempt // that are not written down yet
@@ -153,13 +153,13 @@ func (d *Dispatcher) Run(ctx context.Context) {
 	var working sync.WaitGroup
 	look := time.NewTicker(d.Look)
 	defer look.Stop()
-	d.saw()
-	defer d.looked.Store(nil)
+	d.recordReconcile()
+	defer d.lastReconcile.Store(nil)
 	for {
-		err := d.look(ctx, &working)
+		err := d.reconcile(ctx, &working)
 		switch {
 		case err == nil:
-			d.saw()
+			d.recordReconcile()
 		case ctx.Err() == nil:
 			d.Logger.WarnContext(ctx, "webhooks could not be looked after; it will be tried again", "code", fault.CodeOf(err))
 		}
@@ -180,20 +180,20 @@ func (d *Dispatcher) leave(ctx context.Context, working *sync.WaitGroup) {
 	d.member.Leave(ctx)
 	leaving, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
 	defer cancel()
-	d.writeDown(leaving)
+	d.saveAttempts(leaving)
 }
 
-// note keeps what came of an attempt until it is written down.
-func (d *Dispatcher) note(uid event.ID, a ports.WebhookAttempt) {
+// recordAttempt keeps what came of an attempt until it is written down.
+func (d *Dispatcher) recordAttempt(uid event.ID, a ports.WebhookAttempt) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	all := append(d.attempts[uid], a)
 	d.attempts[uid] = all[max(len(all)-keptAttempts, 0):]
 }
 
-// writeDown stores what came of attempts since the last time. What cannot be stored is
+// saveAttempts stores what came of attempts since the last time. What cannot be stored is
 // forgotten: it is there to be looked at, and nothing follows from it.
-func (d *Dispatcher) writeDown(ctx context.Context) {
+func (d *Dispatcher) saveAttempts(ctx context.Context) {
 	d.mu.Lock()
 	attempts := d.attempts
 	d.attempts = map[event.ID][]ports.WebhookAttempt{}
@@ -225,11 +225,11 @@ func (d *Dispatcher) prune(ctx context.Context, endpoints []ports.WebhookEndpoin
 	return err
 }
 
-// look starts what is to run here and stops what is not.
-func (d *Dispatcher) look(ctx context.Context, working *sync.WaitGroup) error {
+// reconcile starts what is to run here and stops what is not.
+func (d *Dispatcher) reconcile(ctx context.Context, working *sync.WaitGroup) error {
 	asking, cancel := context.WithTimeout(ctx, d.TTL/2)
 	defer cancel()
-	d.writeDown(asking)
+	d.saveAttempts(asking)
 	endpoints, err := d.config.Endpoints.WebhookEndpoints(asking, "")
 	if err != nil {
 		return err
@@ -243,7 +243,7 @@ func (d *Dispatcher) look(ctx context.Context, working *sync.WaitGroup) error {
 			return err
 		}
 	}
-	defer d.tell(slices.Collect(maps.Keys(d.running)), wanted)
+	defer d.reportChanges(slices.Collect(maps.Keys(d.running)), wanted)
 	for uid, r := range d.running {
 		switch w := wanted[uid]; {
 		case w == nil:
@@ -274,8 +274,8 @@ func (d *Dispatcher) look(ctx context.Context, working *sync.WaitGroup) error {
 	return nil
 }
 
-// tell reports which endpoints have come and gone since before.
-func (d *Dispatcher) tell(before []event.ID, wanted map[event.ID]*runner) {
+// reportChanges reports which endpoints have come and gone since before.
+func (d *Dispatcher) reportChanges(before []event.ID, wanted map[event.ID]*runner) {
 	if d.Observer == nil {
 		return
 	}
