@@ -4,8 +4,8 @@
 //
 // Commands that talk to a server call it over HTTP (client.go). Commands that work on
 // the databases themselves, such as migrate, verify, doctor and keys, open them here or
-// through cmd/wire, which composes the server. Package main of cmd/backbone is all that
-// calls Run.
+// through cmd/wire, which composes the server. cmd/app calls Run with the modules of the
+// program.
 package cli
 
 import (

@@ -305,7 +305,7 @@ func projectionRowsCommand() *cobra.Command {
 	f.StringVar(&query.MinSequence, "min-sequence", "", "wait until the projection has got there")
 	f.IntVar(&query.Limit, "limit", 100, "at most so many")
 	f.StringVar(&query.Cursor, "cursor", "", "continue after an earlier page")
-	_ = cmd.MarkFlagRequired("legal-entity")
+	required(cmd, "legal-entity")
 	return serverCommand(cmd, func(ctx context.Context, s *session, args []string) error {
 		list, err := s.GetProjectionRows(ctx, args[0], query, s.keep())
 		if err != nil {

@@ -53,9 +53,7 @@ func requestErasureCommand() *cobra.Command {
 	f.StringVar(&body.DueOn, "due-on", "", "last day, as 2026-03-31 (default: in 30 days)")
 	f.StringVar(&key, "idempotency-key", "", "makes the same call twice one request")
 	f.BoolVar(&wait, "wait", false, waitHelp)
-	for _, name := range []string{"basis", "reason"} {
-		_ = cmd.MarkFlagRequired(name) // the flag exists
-	}
+	required(cmd, "basis", "reason")
 	return serverCommand(cmd, func(ctx context.Context, s *session, args []string) error {
 		body.Subject = args[0]
 		made, err := s.RequestErasure(ctx, client.RequestErasureParams{IdempotencyKey: key}, body, s.keep())
@@ -121,7 +119,7 @@ func endErasureCommand(verb string) *cobra.Command {
 		Args:    cobra.ExactArgs(1),
 	}
 	cmd.Flags().StringVar(&reason, "reason", "", "why; no personal data (required)")
-	_ = cmd.MarkFlagRequired("reason") // the flag exists
+	required(cmd, "reason")
 	return serverCommand(cmd, func(ctx context.Context, s *session, args []string) error {
 		end := s.WithdrawErasureRequest
 		if verb == "reject" {

@@ -31,7 +31,7 @@ func placeHoldCommand() *cobra.Command {
 	f.StringVar(&body.Reason, "reason", "", "why; no personal data (required)")
 	f.StringSliceVar(&body.LegalEntities, "legal-entity", nil, "only in these legal entities (default: all of the tenant)")
 	f.StringVar(&body.Until, "until", "", "last day, as 2026-03-31 (default: until it is released)")
-	_ = cmd.MarkFlagRequired("reason") // the flag exists
+	required(cmd, "reason")
 	return serverCommand(cmd, func(ctx context.Context, s *session, args []string) error {
 		body.Subject = args[0]
 		return s.holds(s.PlaceLegalHold(ctx, body))

@@ -37,9 +37,7 @@ func kmsdCommand() *cobra.Command {
 	f := cmd.Flags()
 	f.StringVar(&o.Listen, "listen", "", "loopback address with port, or unix:PATH (required)")
 	f.StringVar(&o.Keys, "keys", "", "folder of the keys, made if absent, mode 0700 (required)")
-	for _, name := range []string{"listen", "keys"} {
-		_ = cmd.MarkFlagRequired(name) // the flag exists
-	}
+	required(cmd, "listen", "keys")
 	return cmd
 }
 

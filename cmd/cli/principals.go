@@ -47,9 +47,7 @@ func bootstrapCommand(modules []plugin.Module) *cobra.Command {
 	f.Uint16Var(&o.Deployment, "deployment", 0, "number of this deployment, 0 to 4095; it is part of every partition id")
 	f.StringVar(&o.Tenant, "tenant", "", "id of the first tenant (required)")
 	f.StringVar(&o.Admin, "admin", "", "pseudonymous id of the first administrator's person, such as p-0001 (required)")
-	for _, name := range []string{"log-name", "tenant", "admin"} {
-		_ = cmd.MarkFlagRequired(name) // the flag exists
-	}
+	required(cmd, "log-name", "tenant", "admin")
 	return cmd
 }
 
@@ -99,9 +97,7 @@ func enrollCommand(modules []plugin.Module) *cobra.Command {
 	f.BoolVar(&o.Service, "service", false, "a service identity, not a person; it never approves")
 	f.BoolVar(&o.Renew, "renew", false, "replace a token that is still good")
 	cmd.MarkFlagsMutuallyExclusive("legal-entity", "all-legal-entities")
-	for _, name := range []string{"tenant", "person"} {
-		_ = cmd.MarkFlagRequired(name) // the flag exists
-	}
+	required(cmd, "tenant", "person")
 	return cmd
 }
 

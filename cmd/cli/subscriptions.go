@@ -87,7 +87,7 @@ func createSubscriptionCommand() *cobra.Command {
 	f.StringVar(&body.Settings.StartFrom, "start", "", "beginning or end (default beginning)")
 	f.StringVar(&body.Settings.StartCursor, "cursor", "", "begin at the cursor of a feed of all legal entities")
 	cmd.MarkFlagsMutuallyExclusive("start", "cursor")
-	_ = cmd.MarkFlagRequired("subscriber") // the flag exists
+	required(cmd, "subscriber")
 	return serverCommand(cmd, func(ctx context.Context, s *session, args []string) error {
 		kind, id, found := strings.Cut(subscriber, ":")
 		if !found {
@@ -247,7 +247,7 @@ func settleParkedCommand(verb string) *cobra.Command {
 	f.StringVar(&body.Reason, "reason", "", "why; no personal data")
 	f.IntVar(&step, "step", 100, "messages of one step, 1 to 1000")
 	if verb == "discard" {
-		_ = cmd.MarkFlagRequired("reason") // the flag exists
+		required(cmd, "reason")
 	}
 	return serverCommand(cmd, func(ctx context.Context, s *session, args []string) error {
 		body.EventIds = args[1:]

@@ -161,7 +161,7 @@ func createWebhookCommand() *cobra.Command {
 	f.StringSliceVar(&body.LegalEntities, "legal-entity", nil, "only these legal entities (default: all that the owner may read, also later ones)")
 	f.StringVar(&body.Settings.PartitionBy, "order", "", "legal_entity, none, stream, correlation, entity:<type> or a path such as $.order.id (default legal_entity)")
 	f.StringVar(&body.Settings.StartFrom, "start", "", "beginning or end (default beginning)")
-	_ = cmd.MarkFlagRequired("url") // the flag exists
+	required(cmd, "url")
 	cmd.MarkFlagsMutuallyExclusive("headers", "no-headers")
 	return serverCommand(cmd, func(ctx context.Context, s *session, args []string) error {
 		body.ID, body.SubscriberType = args[0], webhooks.SubscriberType
