@@ -11,17 +11,16 @@ import (
 
 // EventAppender writes to the log.
 //
-// Append stores the request's events in the given order with the next gap-free
-// sequences of the partition, all or none, together with its side rows (business
-// keys, idempotency key, intent). Everything the request demands is checked
-// under the partition's lock against everything committed before, in this order:
+// Append stores the request's events in the given order with the next gap-free sequences of
+// the partition, all or none, together with its side rows (business keys, idempotency key,
+// intent). All expectations of the request are checked under the partition's lock against all
+// committed events, in this order:
 // idempotency key, intent revision, subject keys, streams, entities, conditions,
-// business keys. Every key that values are sealed with must be active in the version
-// they are sealed with, not fenced, and stays so until the transaction has ended.
-// Of two requests that demand the same, exactly one succeeds. A request without
-// events writes only its side rows. A repeated idempotency key with the same
-// fingerprint writes nothing and returns the first outcome with Replayed set.
-// recorded_at never goes backwards within a partition.
+// business keys. Every key that values are sealed with must be active in the version used and
+// not fenced, and stays so until the transaction has ended. Of two requests with conflicting
+// expectations exactly one succeeds. A request without events writes only its side rows. A
+// repeated idempotency key with the same fingerprint writes nothing and returns the first
+// outcome with Replayed set. recorded_at never goes backwards within a partition.
 //
 // A stream moves from state to state by the events that change it, under the same
 // lock: see event.StreamState. Its state and access list count with the streams of
@@ -50,34 +49,34 @@ type AppendRequest struct {
 	Conditions  []concurrency.AppendCondition
 	Idempotency *IdempotencyClaim
 	Intent      *IntentWrite
-	// Roles of the caller, held against the access lists of the events' streams; nil
-	// is the log itself and its modules, for whom they are not made.
+	// Roles of the caller, checked against the access lists of the events' streams; nil: the
+	// log itself and its modules, which access lists do not restrict.
 	Roles []string
 }
 
 // IdempotencyClaim ties a caller's key to the content of the request.
 type IdempotencyClaim struct {
 	Key         string     // scoped by principal and route, at most 512 bytes
-	Fingerprint event.Hash // of the content, under a secret of the tenant; zero while the secret cannot be had
-	Digest      event.Hash // of the content, plain; zero if the content holds personal values, which a digest would give away
+	Fingerprint event.Hash // of the content, keyed with a secret of the tenant; zero while the secret is unavailable
+	Digest      event.Hash // of the content, plain; zero if the content holds personal values, which a digest would reveal
 	ExpiresAt   time.Time
 }
 
-// Kept is what is stored with the key.
-func (c *IdempotencyClaim) Kept() event.Hash {
+// StoredHash is the hash that is stored with the key.
+func (c *IdempotencyClaim) StoredHash() event.Hash {
 	if c.Fingerprint == (event.Hash{}) {
 		return c.Digest
 	}
 	return c.Fingerprint
 }
 
-// Check compares with what was stored: nil for the same content,
-// idempotency.mismatch, or idempotency.undecided (Unavailable) when only the secret
-// could tell.
+// Check compares the claim with the stored hash: nil for the same content,
+// idempotency.mismatch, or idempotency.undecided (Unavailable) if they cannot be compared
+// without the tenant's secret.
 func (c *IdempotencyClaim) Check(kept event.Hash) *fault.Error {
 	none := event.Hash{}
 	switch {
-	case kept == c.Kept(), kept == c.Digest && kept != none:
+	case kept == c.StoredHash(), kept == c.Digest && kept != none:
 		return nil
 	case c.Fingerprint == none:
 		return concurrency.IdempotencyUndecided()
@@ -86,11 +85,11 @@ func (c *IdempotencyClaim) Check(kept event.Hash) *fault.Error {
 	}
 }
 
-// AppendResult tells where the events went.
+// AppendResult is the result of an append.
 type AppendResult struct {
 	Events   []AppendedEvent
 	Head     event.Sequence // of the partition after the append
-	Replayed bool           // the idempotency key was known: Outcome is the first request's
+	Replayed bool           // the idempotency key was used before: Outcome is the first request's
 	Outcome  IdempotencyOutcome
 }
 
@@ -105,7 +104,7 @@ type AppendedEvent struct {
 	Checksum      event.Hash
 }
 
-// IdempotencyOutcome refers to what a key's first request made.
+// IdempotencyOutcome refers to the intent and the events of a key's first request.
 type IdempotencyOutcome struct {
 	Fingerprint   event.Hash
 	IntentID      event.ID

@@ -87,7 +87,7 @@ type EventSearcher interface {
 	SearchEvents(ctx context.Context, q EventQuery, scan int) (EventScan, error)
 }
 
-// EventScan is how far a search came.
+// EventScan is the result of a search and the position that it reached.
 type EventScan struct {
 	Events []event.Recorded
 	// Stopped says that the scan, or the bytes of the query, ended before the limit or the

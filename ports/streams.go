@@ -10,14 +10,14 @@ import (
 
 // StreamReader reads one stream in both directions.
 type StreamReader interface {
-	// StreamStatus tells how a stream stands; one without events is absent.
+	// StreamStatus reads a stream's status; a stream without events is absent.
 	StreamStatus(ctx context.Context, p event.PartitionID, s event.StreamID) (StreamStatus, error)
 	// ReadStream reads a stream by version; none is an empty slice. More says that the
 	// query's bytes ended the answer before an event that it would have.
 	ReadStream(ctx context.Context, q StreamQuery) (events []event.Recorded, more bool, err error)
 }
 
-// StreamStatus is how a stream stands.
+// StreamStatus is the state of a stream and of its metadata.
 type StreamStatus struct {
 	State           event.StreamState
 	Version         event.Version

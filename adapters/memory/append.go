@@ -230,7 +230,7 @@ func (p *partition) commit(r *ports.AppendRequest, st staged, claims map[busines
 		p.noteIntent(w)
 	}
 	if c := r.Idempotency; c != nil {
-		outcome.Fingerprint = c.Kept()
+		outcome.Fingerprint = c.StoredHash()
 		p.idempotency[c.Key] = idempotencyRow{outcome: outcome, expiresAt: event.Micros(c.ExpiresAt)}
 	}
 	return ports.AppendResult{Events: receipts, Head: p.head().Sequence, Outcome: outcome}

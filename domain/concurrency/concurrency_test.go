@@ -54,7 +54,7 @@ func TestParseExpectedReadsWhatValueWrites(t *testing.T) {
 	}
 }
 
-func TestItemKeysAreThoseOfTheKeyIndex(t *testing.T) {
+func TestItemKeys(t *testing.T) {
 	t.Parallel()
 	item := concurrency.Item{
 		Types: []string{"ap.invoice.received"}, Tags: []string{"q1"},
@@ -64,7 +64,7 @@ func TestItemKeysAreThoseOfTheKeyIndex(t *testing.T) {
 	require.Equal(t, []string{}, concurrency.Item{Types: []string{"x.y"}}.Keys())
 }
 
-func TestConflictsSayWhoGotThereFirst(t *testing.T) {
+func TestConflictsNameTheHolder(t *testing.T) {
 	t.Parallel()
 	holder := fault.Holder{EventID: "01JQ8E6Z6G3V5T8C9N2M4K7R1P", DocumentID: "INV-1", Sequence: "42"}
 	stream := event.StreamID{Type: "invoice", ID: "I-1"}

@@ -5,7 +5,7 @@ import (
 	"github.com/erpbackbone/backbone/domain/fault"
 )
 
-// Codes of what a stream's state refuses.
+// Codes of refusals by a stream's state.
 const (
 	CodeStreamNotFound   = "stream.not_found"
 	CodeStreamDeleted    = "stream.deleted"

@@ -70,7 +70,7 @@ func prepared() event.Prepared {
 	}
 }
 
-func TestReplaceTokenLeavesTheRequestAsItWas(t *testing.T) {
+func TestReplaceTokenCopies(t *testing.T) {
 	t.Parallel()
 	original := prepared()
 	attempt := original // shares every slice
@@ -93,7 +93,7 @@ func TestReplaceTokenLeavesTheRequestAsItWas(t *testing.T) {
 	require.Contains(t, string(attempt.Payload), "GJ-000001")
 }
 
-func TestReplaceTokenKeepsAbsentCollectionsAbsent(t *testing.T) {
+func TestReplaceTokenNilCollections(t *testing.T) {
 	t.Parallel()
 	p := event.Prepared{Payload: []byte(`{}`)}
 	p.ReplaceToken("x", "y")
@@ -193,8 +193,8 @@ func base() event.Skeleton {
 	}
 }
 
-// TestEveryFieldIsInTheChecksum changes one field after the other: each must show.
-func TestEveryFieldIsInTheChecksum(t *testing.T) {
+// TestChainChecksumCoversEveryField changes one field after the other: each must show.
+func TestChainChecksumCoversEveryField(t *testing.T) {
 	t.Parallel()
 	reference := base()
 	seen := [][]byte{reference.AppendPreimage(nil)}

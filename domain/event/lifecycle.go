@@ -2,12 +2,11 @@ package event
 
 import "encoding/json"
 
-// StreamState is where a stream stands in its life. The zero value is a stream
-// without events.
+// StreamState is the lifecycle state of a stream. The zero value is a stream without events.
 type StreamState uint8
 
-// The states. Deleted is soft: the stream begins anew with the next append.
-// Tombstoned is for good. No state takes a fact away: the events stay in the log.
+// The states. A deleted stream is recreated by the next append; a tombstoned one has ended for
+// good. No state removes events from the log.
 const (
 	StreamAbsent StreamState = iota
 	StreamActive
@@ -22,7 +21,7 @@ func (s StreamState) String() string {
 	if int(s) < len(streamStates) {
 		return streamStates[s]
 	}
-	return streamStates[StreamTombstoned] // what nobody knows takes no events
+	return streamStates[StreamTombstoned] // an unknown state accepts no events
 }
 
 // ParseStreamState reads what is stored of a stream that exists; "" is active.
@@ -33,7 +32,7 @@ func ParseStreamState(stored string) StreamState {
 	case streamStates[StreamDeleted]:
 		return StreamDeleted
 	default:
-		return StreamTombstoned // what nobody knows takes no events
+		return StreamTombstoned // an unknown state accepts no events
 	}
 }
 

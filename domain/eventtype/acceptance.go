@@ -10,8 +10,8 @@ import (
 
 func number(i int) string { return strconv.Itoa(i) }
 
-// accepts reports whether it is shown that a schema accepts a value. Like the
-// prover it errs to the side of no: a format, for one, is never shown.
+// accepts reports whether a schema provably accepts a value. As with isContained a no may be
+// wrong: a value with a format, for example, is never proven.
 func (p *prover) accepts(n node, v any) bool {
 	if p.steps++; p.exhausted() || p.depth > maxNesting {
 		return false
@@ -26,7 +26,7 @@ func (p *prover) accepts(n node, v any) bool {
 		return flag
 	}
 	words := n.words()
-	if words == nil || typeOf(v)&^typesOf(map[string]any{"type": words["type"]}) != 0 || !listed(words, v) {
+	if words == nil || typeOf(v)&^typesOf(map[string]any{"type": words["type"]}) != 0 || !isListed(words, v) {
 		return false
 	}
 	for _, unproven := range []string{"not", "oneOf", "if"} {
@@ -45,7 +45,7 @@ func (p *prover) accepts(n node, v any) bool {
 	_, hasFormat := words["format"]
 	switch x := v.(type) {
 	case string:
-		return !hasFormat && sized(words, "minLength", "maxLength", utf8.RuneCountInString(x)) && matches(words, x)
+		return !hasFormat && acceptsSize(words, "minLength", "maxLength", utf8.RuneCountInString(x)) && matches(words, x)
 	case []any:
 		return p.acceptsArray(n, words, x)
 	case map[string]any:
@@ -62,7 +62,7 @@ func acceptsNumber(words map[string]any, v any) bool {
 		return false
 	}
 	types := typeOf(v)
-	// The number is the whole of the range from itself to itself.
+	// A number is treated as the range from itself to itself.
 	alone := map[string]any{"minimum": v, "maximum": v}
 	limits := map[string]any{}
 	for _, k := range []string{"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"} {
@@ -85,7 +85,7 @@ func acceptsNumber(words map[string]any, v any) bool {
 	return new(big.Rat).Quo(r, step).IsInt()
 }
 
-func sized(words map[string]any, least, most string, size int) bool {
+func acceptsSize(words map[string]any, least, most string, size int) bool {
 	is := new(big.Rat).SetInt64(int64(size))
 	if v, has := words[least]; has {
 		if r, ok := rational(v); !ok || is.Cmp(r) < 0 {
@@ -111,7 +111,7 @@ func matches(words map[string]any, text string) bool {
 }
 
 func (p *prover) acceptsArray(n node, words map[string]any, list []any) bool {
-	if !sized(words, "minItems", "maxItems", len(list)) {
+	if !acceptsSize(words, "minItems", "maxItems", len(list)) {
 		return false
 	}
 	if words["uniqueItems"] == true {
@@ -133,7 +133,7 @@ func (p *prover) acceptsObject(n node, words, members map[string]any) bool {
 			return false
 		}
 	}
-	if !sized(words, "minProperties", "maxProperties", len(members)) {
+	if !acceptsSize(words, "minProperties", "maxProperties", len(members)) {
 		return false
 	}
 	for _, name := range names(words["required"]) {

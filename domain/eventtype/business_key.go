@@ -11,9 +11,8 @@ import (
 	"github.com/erpbackbone/backbone/domain/event"
 )
 
-// Values reads the rule's fields from an event's data. ok is false when one is
-// absent, not a string or number, or has nothing left after normalisation; such an
-// event claims nothing.
+// Values reads the rule's fields from an event's data. ok is false if a field is absent,
+// neither string nor number, or empty after normalisation; such an event claims no key.
 func (k BusinessKeyRule) Values(data map[string]json.RawMessage) (values []string, document string, ok bool) {
 	values = make([]string, len(k.Fields))
 	for i, f := range k.Fields {
@@ -29,8 +28,7 @@ func (k BusinessKeyRule) Values(data map[string]json.RawMessage) (values []strin
 	return values, document, true
 }
 
-// separator stands between the parts of a key; escape stands before a separator or
-// an escape that is inside a value.
+// separator joins the parts of a key; escape precedes a separator or an escape inside a value.
 const (
 	separator = "\x1f"
 	escape    = "\x1e"
@@ -54,17 +52,17 @@ func (k BusinessKeyRule) Claim(eventType string, values []string, document strin
 func Normalise(how, value string) string {
 	switch how {
 	case NormaliseDocumentNumber:
-		return fold(value, false)
+		return normaliseDocumentNumber(value, false)
 	case NormaliseTaxID:
-		return fold(value, true)
+		return normaliseDocumentNumber(value, true)
 	default:
 		return value
 	}
 }
 
-// fold brings a document number or tax id to NFKC and upper case without blanks;
-// tax ids lose their dots too.
-func fold(value string, dots bool) string {
+// normaliseDocumentNumber converts a document number or tax id to NFKC and upper case without
+// blanks; dots removes dots too, as tax ids need.
+func normaliseDocumentNumber(value string, dots bool) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsSpace(r) || (dots && r == '.') {
 			return -1

@@ -12,14 +12,14 @@ import (
 // Action names a change of the registry.
 type Action string
 
-// The changes. A version is never changed otherwise and never deleted.
+// The changes. There are no others: a version is never rewritten and never deleted.
 const (
 	ActionRegistered  Action = "registry.type.registered"
 	ActionDeprecated  Action = "registry.type.deprecated"
 	ActionReactivated Action = "registry.type.reactivated"
 )
 
-// Change is one change of one version: an event of the registry, kept for ever.
+// Change is one change of one version, in the append-only history of the registry.
 type Change struct {
 	// Number orders the changes of the whole registry; the versions that one request
 	// changes share it.
@@ -39,8 +39,8 @@ type Change struct {
 // MaxReasonBytes bounds the reason of a change.
 const MaxReasonBytes = 1000
 
-// Document is the registration as it is stored, without what the registry sets. The
-// characters of schemas and examples stay as they are. Fault
+// Document is the registration as stored, without the members that the registry sets. The
+// bytes of schemas and examples are not changed. Fault
 // event_type.schema_invalid when they are no JSON.
 func (r Registration) Document() ([]byte, error) {
 	r.RegisteredAt, r.RegisteredBy, r.Active = time.Time{}, "", false

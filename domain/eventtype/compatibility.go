@@ -10,20 +10,19 @@ import (
 	"github.com/erpbackbone/backbone/domain/fault"
 )
 
-// Compare names what sets a newer version of a type apart from an older one, and
-// what the policy demands for each difference:
+// Compare lists the differences between two versions of a type, and what the policy of
+// schema evolution demands for each:
 //
 //	a member becomes optional or is added as optional, more values are accepted,
 //	    a member is removed                     a new version
 //	a member becomes required                   a new version whose schema gives a default
 //	a member is renamed, values are refused,
-//	    the JSON type is another                a new version with an upcaster
-//	a key or the owner is another, personal
-//	    data would stand in clear               a new type; the old one is deprecated
+//	    the JSON type changes                   a new version with an upcaster
+//	a key or the owner changes, personal
+//	    data would be stored in clear           a new type; the old one is deprecated
 //
-// A change of meaning that leaves the schema as it is cannot be seen; it demands a
-// new type as well. Compare is bounded: schemas that are too large to compare
-// count as changed.
+// A change of meaning without a change of schema cannot be detected; it demands a new type
+// as well. Compare is bounded: schemas that are too large to compare count as changed.
 func Compare(older, newer *Registration) Comparison {
 	out := Comparison{Older: older.SchemaVersion, Newer: newer.SchemaVersion}
 	docOlder, errOlder := parse(older.DataSchema)
@@ -32,10 +31,10 @@ func Compare(older, newer *Registration) Comparison {
 		out.Differences = []Difference{{Kind: Changed, Pointer: dataSchema, Demand: DemandType, Detail: "the schemas cannot be compared; correct the new one"}}
 		return out
 	}
-	w := &walker{prover: newProver(), seen: map[[2]place]bool{}}
-	out.Compatible = w.within(docOlder.node(), docNewer.node())
-	w.walk(docOlder.node(), docNewer.node())
-	if !out.Compatible && !slices.ContainsFunc(w.found, explains) {
+	w := &schemaDiff{prover: newProver(), seen: map[[2]nodePair]bool{}}
+	out.Compatible = w.isContained(docOlder.node(), docNewer.node())
+	w.compareNodes(docOlder.node(), docNewer.node())
+	if !out.Compatible && !slices.ContainsFunc(w.found, explainsIncompatibility) {
 		w.add(Changed, docNewer.node(), DemandType, false, "it is not shown that earlier events still fit; take the change back, or register a new type")
 	}
 	out.Differences = append(w.found, registrationDifferences(older, newer)...)
@@ -45,12 +44,13 @@ func Compare(older, newer *Registration) Comparison {
 			Kind: Changed, Pointer: dataSchema, Demand: DemandType, Detail: "the schemas are too large to compare to the end; split the type",
 		})
 	}
-	out.Differences = lifted(out.Differences, newer.Upcasts(older.SchemaVersion))
+	out.Differences = markCoveredByUpcaster(out.Differences, newer.Upcasts(older.SchemaVersion))
 	return out
 }
 
-// explains reports whether a difference is a reason for earlier data not to fit.
-func explains(d Difference) bool {
+// explainsIncompatibility reports whether earlier data may violate the newer schema because of
+// a difference.
+func explainsIncompatibility(d Difference) bool {
 	switch d.Kind {
 	case Widened, EnumExtended, RequiredDropped:
 		return false
@@ -59,7 +59,7 @@ func explains(d Difference) bool {
 	}
 }
 
-// registrationDifferences are those beside the schema.
+// registrationDifferences lists the differences outside the schema.
 func registrationDifferences(older, newer *Registration) (out []Difference) {
 	add := func(kind DifferenceKind, demand Demand, detail, pointer string, args ...any) {
 		out = append(out, Difference{Kind: kind, Pointer: fmt.Sprintf(pointer, args...), Demand: demand, Met: demand != DemandType, Detail: detail})
@@ -127,7 +127,7 @@ func personalDifferences(older, newer *Registration, add addition) {
 		switch {
 		case j < 0:
 			add(PersonalDataDeclared, DemandVersion, "where earlier events carry it, they hold it in clear", "/pii_fields/%d", i)
-		case older.PIIFields[j].Class != f.Class || !sameText(older.PIIFields[j].Subject, f.Subject):
+		case older.PIIFields[j].Class != f.Class || !equalJSON(older.PIIFields[j].Subject, f.Subject):
 			add(PersonalDataChanged, DemandVersion, "earlier events stay sealed under their own class and subject", "/pii_fields/%d", i)
 		}
 	}
@@ -137,7 +137,7 @@ func personalDifferences(older, newer *Registration, add addition) {
 			continue
 		}
 		if err == nil && !namesMember(schema, f.Path) {
-			continue // the member is gone with its declaration
+			continue // the member was removed together with its declaration
 		}
 		add(PersonalDataNotDeclared, DemandType, "the value would stand in clear beside earlier events that seal it; declare it, or leave the member out", "/pii_fields/%d", i)
 	}
@@ -159,7 +159,7 @@ func namesMember(doc *document, path string) bool {
 	return has
 }
 
-func sameText(a, b json.RawMessage) bool {
+func equalJSON(a, b json.RawMessage) bool {
 	if len(a) == 0 || len(b) == 0 {
 		return len(a) == len(b)
 	}
@@ -170,8 +170,8 @@ func sameText(a, b json.RawMessage) bool {
 	return dx.Decode(&x) == nil && dy.Decode(&y) == nil && sameValue(x, y)
 }
 
-// Refusal is the fault for a version whose differences to another do not meet the
-// policy; nil when they do. Violations have the code event_type.<kind>.
+// Refusal is the fault for a version with unmet demands; nil if all are met. Violations have
+// the code event_type.<kind>.
 func (c *Comparison) Refusal(name string) error {
 	unmet := c.Unmet()
 	if len(unmet) == 0 {

@@ -34,7 +34,7 @@ func short(c eventtype.Comparison) []string {
 	return out
 }
 
-func TestDifferences(t *testing.T) {
+func TestCompare(t *testing.T) {
 	t.Parallel()
 	const a, amount = `"a":{"type":"string"}`, `"amount":{"type":"number"}`
 	for name, c := range map[string]struct {
@@ -101,14 +101,14 @@ func recursive(of string) string {
 	return `{"definitions":{"node":{"type":"object","additionalProperties":false,"properties":{"v":{"type":"` + of + `"},"next":{"$ref":"#/definitions/node"}}}},"type":"object","properties":{"tree":{"$ref":"#/definitions/node"}}}`
 }
 
-func TestRenamesAreGuesses(t *testing.T) {
+func TestCompareRenames(t *testing.T) {
 	t.Parallel()
 	c := eventtype.Compare(version(1, closed(`"a":{"type":"string"}`)), version(2, closed(`"b":{"type":"string"}`)))
 	require.True(t, c.Differences[0].Guess)
 	require.Contains(t, c.Differences[0].Detail, `"b"`)
 }
 
-func TestDifferencesBesideTheSchema(t *testing.T) {
+func TestCompareRegistrations(t *testing.T) {
 	t.Parallel()
 	base := func() *eventtype.Registration {
 		r := version(1, closed(`"no":{"type":"string"},"email":{"type":"string"}`))
@@ -153,7 +153,7 @@ func TestDifferencesBesideTheSchema(t *testing.T) {
 	}
 }
 
-func TestRefusal(t *testing.T) {
+func TestComparisonRefusal(t *testing.T) {
 	t.Parallel()
 	c := eventtype.Compare(version(1, closed(`"a":{"type":"string"}`)), version(2, closed(`"a":{"type":"string"},"b":{"type":"null"}`)))
 	require.NoError(t, c.Refusal("crm.lead.won"))
@@ -169,7 +169,7 @@ func TestRefusal(t *testing.T) {
 
 // However a schema is made, a comparison ends, and what was not compared is not
 // called compatible.
-func TestComparisonsAreBounded(t *testing.T) {
+func TestCompareLimits(t *testing.T) {
 	t.Parallel()
 	var deep strings.Builder
 	for range 5000 {

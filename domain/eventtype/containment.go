@@ -6,32 +6,32 @@ import (
 	"slices"
 )
 
-// prover decides whether every document that one schema accepts is accepted by
-// another. It only ever errs to the side of no: whatever it cannot show, and
-// whatever goes beyond its budget, is not shown.
+// prover decides whether every document that one schema accepts is accepted by another. A yes
+// is always right. A no may be wrong: what the prover cannot prove, or not within maxSteps,
+// counts as no.
 type prover struct {
 	steps int
 	depth int
-	// Two schemas that are being compared count as shown where they meet again: a
-	// document is finite, so a difference would have been met on the way. What was
-	// not shown is remembered; what was shown might rest on such an assumption.
-	open    map[[2]place]bool
-	refuted map[[2]place]bool
+	// A pair of schemas that is being compared counts as contained where it is met again in the
+	// recursion: a document is finite, so a difference would be found at another place. Only
+	// negative results are cached, because positive ones may rest on that assumption.
+	open    map[[2]nodePair]bool
+	refuted map[[2]nodePair]bool
 }
 
-type place struct {
+type nodePair struct {
 	doc *document
 	at  string
 }
 
 func newProver() *prover {
-	return &prover{open: map[[2]place]bool{}, refuted: map[[2]place]bool{}}
+	return &prover{open: map[[2]nodePair]bool{}, refuted: map[[2]nodePair]bool{}}
 }
 
 func (p *prover) exhausted() bool { return p.steps > maxSteps }
 
-// within reports whether it is shown that whatever a accepts, b accepts.
-func (p *prover) within(a, b node) bool {
+// isContained reports whether b provably accepts every value that a accepts.
+func (p *prover) isContained(a, b node) bool {
 	if p.steps++; p.exhausted() || p.depth > maxNesting {
 		return false
 	}
@@ -43,12 +43,12 @@ func (p *prover) within(a, b node) bool {
 		return false
 	}
 	if !okA {
-		a = anything(a.doc) // nothing is known of it
+		a = anySchema(a.doc) // nothing is known of it
 	}
 	if a.at == "?" || b.at == "?" {
-		return p.contained(a, b)
+		return p.proveContained(a, b)
 	}
-	pair := [2]place{{a.doc, a.at}, {b.doc, b.at}}
+	pair := [2]nodePair{{a.doc, a.at}, {b.doc, b.at}}
 	if p.refuted[pair] {
 		return false
 	}
@@ -56,7 +56,7 @@ func (p *prover) within(a, b node) bool {
 		return true
 	}
 	p.open[pair] = true
-	shown := p.contained(a, b)
+	shown := p.proveContained(a, b)
 	delete(p.open, pair)
 	if !shown {
 		p.refuted[pair] = true
@@ -64,10 +64,10 @@ func (p *prover) within(a, b node) bool {
 	return shown
 }
 
-// same reports whether two schemas are shown to accept the same.
-func (p *prover) same(a, b node) bool { return p.within(a, b) && p.within(b, a) }
+// isEquivalent reports whether two schemas provably accept the same values.
+func (p *prover) isEquivalent(a, b node) bool { return p.isContained(a, b) && p.isContained(b, a) }
 
-func (p *prover) contained(a, b node) bool {
+func (p *prover) proveContained(a, b node) bool {
 	if v, ok := b.v.(bool); ok && (v || a.v == false) {
 		return true
 	}
@@ -78,7 +78,7 @@ func (p *prover) contained(a, b node) bool {
 		return false
 	}
 	wordsA, wordsB := a.words(), b.words()
-	if values, ok := finite(wordsA); ok {
+	if values, ok := listedValues(wordsA); ok {
 		if !slices.ContainsFunc(values, func(v any) bool { return !p.accepts(b, v) }) {
 			return true
 		}
@@ -88,16 +88,16 @@ func (p *prover) contained(a, b node) bool {
 	}
 	for _, keyword := range []string{"anyOf", "oneOf"} {
 		alternatives := schemaList(wordsA, keyword)
-		if len(alternatives) > 0 && p.all(alternatives, func(i int, s any) bool { return p.within(a.child(s, keyword, number(i)), b) }) {
+		if len(alternatives) > 0 && p.all(alternatives, func(i int, s any) bool { return p.isContained(a.child(s, keyword, number(i)), b) }) {
 			return true
 		}
 	}
 	for i, s := range schemaList(wordsA, "allOf") {
-		if p.within(a.child(s, "allOf", number(i)), b) {
+		if p.isContained(a.child(s, "allOf", number(i)), b) {
 			return true
 		}
 	}
-	return p.keywords(a, b, wordsA, wordsB)
+	return p.keywordsContained(a, b, wordsA, wordsB)
 }
 
 func (p *prover) all(list []any, f func(int, any) bool) bool {
@@ -109,15 +109,15 @@ func (p *prover) all(list []any, f func(int, any) bool) bool {
 	return true
 }
 
-// keywords shows each constraint of b by itself.
-func (p *prover) keywords(a, b node, wordsA, wordsB map[string]any) bool {
+// keywordsContained proves each constraint of b by itself.
+func (p *prover) keywordsContained(a, b node, wordsA, wordsB map[string]any) bool {
 	types := typesOf(wordsA)
 	if _, has := wordsB["type"]; has && types&^typesOf(map[string]any{"type": wordsB["type"]}) != 0 {
 		return false
 	}
-	if _, bounded := finite(wordsB); bounded {
-		values, ok := finite(wordsA)
-		if !ok || slices.ContainsFunc(values, func(v any) bool { return !listed(wordsB, v) }) {
+	if _, bounded := listedValues(wordsB); bounded {
+		values, ok := listedValues(wordsA)
+		if !ok || slices.ContainsFunc(values, func(v any) bool { return !isListed(wordsB, v) }) {
 			return false
 		}
 	}
@@ -130,16 +130,16 @@ func (p *prover) keywords(a, b node, wordsA, wordsB map[string]any) bool {
 	if types&(isString|isNumber) != 0 && !equalWord(wordsA, wordsB, "format") {
 		return false
 	}
-	if types&isArray != 0 && !p.arrays(a, b, wordsA, wordsB) {
+	if types&isArray != 0 && !p.arraysContained(a, b, wordsA, wordsB) {
 		return false
 	}
-	if types&isObject != 0 && !p.objects(a, b, wordsA, wordsB) {
+	if types&isObject != 0 && !p.objectsContained(a, b, wordsA, wordsB) {
 		return false
 	}
 	return p.combinations(a, b, wordsA, wordsB)
 }
 
-func listed(words map[string]any, v any) bool {
+func isListed(words map[string]any, v any) bool {
 	if c, ok := words["const"]; ok && !sameValue(c, v) {
 		return false
 	}
@@ -149,7 +149,7 @@ func listed(words map[string]any, v any) bool {
 	return true
 }
 
-// equalWord: b has no such keyword, or both have the same.
+// equalWord reports whether b lacks a keyword, or both schemas have the same value for it.
 func equalWord(wordsA, wordsB map[string]any, keyword string) bool {
 	want, has := wordsB[keyword]
 	if !has {
@@ -186,11 +186,11 @@ func bounded(wordsA, wordsB map[string]any, keyword string, holds func(a, b *big
 // bound is a limit of numbers.
 type bound struct {
 	value *big.Rat
-	open  bool // the value itself is outside
+	open  bool // the value itself is excluded
 }
 
-// bounds reads the limits of both spellings: a flag beside minimum in draft 4, a
-// number of its own later. known is false where one cannot be read.
+// bounds reads the limits in both notations: exclusiveMinimum is a flag in draft 4 and a
+// number in later drafts. known is false if one cannot be read.
 func bounds(words map[string]any, inclusive, exclusive string, tighter func(a, b *big.Rat) bool) (out *bound, known bool) {
 	if v, has := words[inclusive]; has {
 		r, ok := rational(v)
@@ -252,7 +252,7 @@ func numbersWithin(wordsA, wordsB map[string]any, types int) bool {
 	return types&isFraction == 0 && new(big.Rat).Inv(unit).IsInt()
 }
 
-func (p *prover) arrays(a, b node, wordsA, wordsB map[string]any) bool {
+func (p *prover) arraysContained(a, b node, wordsA, wordsB map[string]any) bool {
 	if !atLeast(wordsA, wordsB, "minItems") || !atMost(wordsA, wordsB, "maxItems") {
 		return false
 	}
@@ -261,12 +261,12 @@ func (p *prover) arrays(a, b node, wordsA, wordsB map[string]any) bool {
 	}
 	if want, has := wordsB["contains"]; has {
 		have, has := wordsA["contains"]
-		if !has || !p.within(a.child(have, "contains"), b.child(want, "contains")) {
+		if !has || !p.isContained(a.child(have, "contains"), b.child(want, "contains")) {
 			return false
 		}
 	}
 	for i := range max(len(schemaList(wordsA, "items")), len(schemaList(wordsB, "items"))) + 1 {
-		if !p.within(element(a, wordsA, i), element(b, wordsB, i)) {
+		if !p.isContained(element(a, wordsA, i), element(b, wordsB, i)) {
 			return false
 		}
 	}
@@ -277,7 +277,7 @@ func (p *prover) arrays(a, b node, wordsA, wordsB map[string]any) bool {
 func element(n node, words map[string]any, i int) node {
 	switch items := words["items"].(type) {
 	case nil:
-		return anything(n.doc)
+		return anySchema(n.doc)
 	case []any:
 		if i < len(items) {
 			return n.child(items[i], "items", number(i))
@@ -285,13 +285,13 @@ func element(n node, words map[string]any, i int) node {
 		if rest, has := words["additionalItems"]; has {
 			return n.child(rest, "additionalItems")
 		}
-		return anything(n.doc)
+		return anySchema(n.doc)
 	default:
 		return n.child(items, "items")
 	}
 }
 
-func (p *prover) objects(a, b node, wordsA, wordsB map[string]any) bool {
+func (p *prover) objectsContained(a, b node, wordsA, wordsB map[string]any) bool {
 	if !atLeast(wordsA, wordsB, "minProperties") || !atMost(wordsA, wordsB, "maxProperties") {
 		return false
 	}
@@ -303,11 +303,11 @@ func (p *prover) objects(a, b node, wordsA, wordsB map[string]any) bool {
 	}
 	if want, has := wordsB["propertyNames"]; has {
 		have, has := wordsA["propertyNames"]
-		if !has || !p.within(a.child(have, "propertyNames"), b.child(want, "propertyNames")) {
+		if !has || !p.isContained(a.child(have, "propertyNames"), b.child(want, "propertyNames")) {
 			return false
 		}
 	}
-	return p.dependencies(a, b, wordsA, wordsB) && p.members(a, b, wordsA, wordsB)
+	return p.dependencies(a, b, wordsA, wordsB) && p.membersContained(a, b, wordsA, wordsB)
 }
 
 func (p *prover) dependencies(a, b node, wordsA, wordsB map[string]any) bool {
@@ -327,19 +327,19 @@ func (p *prover) dependencies(a, b node, wordsA, wordsB map[string]any) bool {
 			if slices.ContainsFunc(names(want), func(n string) bool { return !slices.Contains(there, n) }) {
 				return false
 			}
-		case !p.within(a.child(given, "dependencies", name), b.child(want, "dependencies", name)):
+		case !p.isContained(a.child(given, "dependencies", name), b.child(want, "dependencies", name)):
 			return false
 		}
 	}
 	return true
 }
 
-func (p *prover) members(a, b node, wordsA, wordsB map[string]any) bool {
+func (p *prover) membersContained(a, b node, wordsA, wordsB map[string]any) bool {
 	propsA, propsB := schemasByName(wordsA, "properties"), schemasByName(wordsB, "properties")
 	patternsA, patternsB := schemasByName(wordsA, "patternProperties"), schemasByName(wordsB, "patternProperties")
 	for pattern, want := range patternsB {
 		have, ok := patternsA[pattern]
-		if !ok || !p.within(a.child(have, "patternProperties", pattern), b.child(want, "patternProperties", pattern)) {
+		if !ok || !p.isContained(a.child(have, "patternProperties", pattern), b.child(want, "patternProperties", pattern)) {
 			return false
 		}
 	}
@@ -353,7 +353,7 @@ func (p *prover) members(a, b node, wordsA, wordsB map[string]any) bool {
 	for _, name := range keys(propsA, propsB) {
 		have, want := additional(a, wordsA), additional(b, wordsB)
 		if len(patternsA) > 0 {
-			have = anything(a.doc) // the name may match a pattern instead
+			have = anySchema(a.doc) // the name may match a pattern instead
 		}
 		if v, ok := propsA[name]; ok {
 			have = a.child(v, "properties", name)
@@ -361,11 +361,11 @@ func (p *prover) members(a, b node, wordsA, wordsB map[string]any) bool {
 		if v, ok := propsB[name]; ok {
 			want = b.child(v, "properties", name)
 		}
-		if !p.within(have, want) { // the patterns of b that the name matches are patterns of a as well
+		if !p.isContained(have, want) { // the patterns of b that the name matches are patterns of a as well
 			return false
 		}
 	}
-	return p.within(additional(a, wordsA), additional(b, wordsB))
+	return p.isContained(additional(a, wordsA), additional(b, wordsB))
 }
 
 // additional is the schema of the members that are not named.
@@ -373,17 +373,17 @@ func additional(n node, words map[string]any) node {
 	if v, has := words["additionalProperties"]; has {
 		return n.child(v, "additionalProperties")
 	}
-	return anything(n.doc)
+	return anySchema(n.doc)
 }
 
 func (p *prover) combinations(a, b node, wordsA, wordsB map[string]any) bool {
-	if !p.all(schemaList(wordsB, "allOf"), func(i int, s any) bool { return p.within(a, b.child(s, "allOf", number(i))) }) {
+	if !p.all(schemaList(wordsB, "allOf"), func(i int, s any) bool { return p.isContained(a, b.child(s, "allOf", number(i))) }) {
 		return false
 	}
 	if alternatives := schemaList(wordsB, "anyOf"); len(alternatives) > 0 {
 		shown := false
 		for i, s := range alternatives {
-			shown = shown || p.within(a, b.child(s, "anyOf", number(i)))
+			shown = shown || p.isContained(a, b.child(s, "anyOf", number(i)))
 		}
 		if !shown && !p.alternatives(a, b, wordsA, wordsB, "anyOf") {
 			return false
@@ -394,19 +394,19 @@ func (p *prover) combinations(a, b node, wordsA, wordsB map[string]any) bool {
 	}
 	if want, has := wordsB["not"]; has {
 		have, has := wordsA["not"]
-		if !has || !p.within(b.child(want, "not"), a.child(have, "not")) {
+		if !has || !p.isContained(b.child(want, "not"), a.child(have, "not")) {
 			return false
 		}
 	}
 	if want, has := wordsB["if"]; has {
 		have, has := wordsA["if"]
-		if !has || !p.same(a.child(have, "if"), b.child(want, "if")) {
+		if !has || !p.isEquivalent(a.child(have, "if"), b.child(want, "if")) {
 			return false
 		}
 		for _, branch := range []string{"then", "else"} {
 			if want, has := wordsB[branch]; has {
 				have, has := wordsA[branch]
-				if !has || !p.within(a.child(have, branch), b.child(want, branch)) {
+				if !has || !p.isContained(a.child(have, branch), b.child(want, branch)) {
 					return false
 				}
 			}
@@ -415,25 +415,25 @@ func (p *prover) combinations(a, b node, wordsA, wordsB map[string]any) bool {
 	return true
 }
 
-// alternatives shows that each alternative of a is one of b.
+// alternatives proves that each alternative of a is contained in one of b.
 func (p *prover) alternatives(a, b node, wordsA, wordsB map[string]any, keyword string) bool {
 	have := schemaList(wordsA, keyword)
 	return len(have) > 0 && p.all(have, func(i int, s any) bool {
 		return slices.ContainsFunc(indexes(schemaList(wordsB, keyword)), func(j int) bool {
-			return p.within(a.child(s, keyword, number(i)), b.child(schemaList(wordsB, keyword)[j], keyword, number(j)))
+			return p.isContained(a.child(s, keyword, number(i)), b.child(schemaList(wordsB, keyword)[j], keyword, number(j)))
 		})
 	})
 }
 
-// exclusive shows that both have the same alternatives of which one applies: a
-// further one could apply together with another.
+// exclusive proves that both schemas have the same oneOf alternatives: with a further one,
+// two could apply at once.
 func (p *prover) exclusive(a, b node, wordsA, wordsB map[string]any) bool {
 	have, want := schemaList(wordsA, "oneOf"), schemaList(wordsB, "oneOf")
 	if len(have) != len(want) {
 		return false
 	}
 	return p.all(have, func(i int, s any) bool {
-		return p.same(a.child(s, "oneOf", number(i)), b.child(want[i], "oneOf", number(i)))
+		return p.isEquivalent(a.child(s, "oneOf", number(i)), b.child(want[i], "oneOf", number(i)))
 	})
 }
 

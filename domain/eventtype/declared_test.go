@@ -10,7 +10,7 @@ import (
 	"github.com/erpbackbone/backbone/domain/eventtype"
 )
 
-func TestAMemberIsDeclared(t *testing.T) {
+func TestDeclares(t *testing.T) {
 	t.Parallel()
 	const schema = `{"type":"object","properties":{
 		"order":{"$ref":"#/definitions/order"},

@@ -10,8 +10,8 @@ import (
 	"github.com/erpbackbone/backbone/domain/jsondoc"
 )
 
-// Defaults fills what a schema requires, and data of an earlier version lack, with the
-// schema's defaults. The zero value fills nothing.
+// Defaults adds the required members that data of an earlier version lack, with the schema's
+// defaults. The zero value adds nothing.
 type Defaults struct{ doc *document }
 
 // Bounds of filling: a schema may refer to itself.
@@ -32,16 +32,16 @@ func DefaultsOf(schema json.RawMessage) Defaults {
 	return Defaults{doc}
 }
 
-// filling is a member that is put into an object.
-type filling struct {
+// missingMember is a member to add to an object.
+type missingMember struct {
 	object, name string
 	value        []byte
 }
 
-// Fill gives data with the members that are required, absent and have a default, at
-// every level; every other byte is as it was, and data that lack nothing come back as
-// they are. Sealed values are not looked into. Fault event_type.default_endless if the
-// defaults require each other without end.
+// Fill adds the members that are required, absent and have a default, at every level. All
+// other bytes are unchanged, and data that lack nothing are returned as they are. Sealed
+// values are skipped. Fault event_type.default_endless if defaults require each other without
+// end.
 func (d Defaults) Fill(data json.RawMessage) (json.RawMessage, error) {
 	if d.doc == nil {
 		return data, nil
@@ -52,8 +52,8 @@ func (d Defaults) Fill(data json.RawMessage) (json.RawMessage, error) {
 	if err := decoder.Decode(&v); err != nil {
 		return nil, fault.New(fault.Invalid, "json.malformed", "the data are no JSON; send one RFC 8259 document").WithCause(err)
 	}
-	var all []filling
-	if !d.look(d.doc.node(), v, "", 0, &all) {
+	var all []missingMember
+	if !d.collectMissing(d.doc.node(), v, "", 0, &all) {
 		return nil, fault.New(fault.FailedPrecondition, "event_type.default_endless", "the schema's defaults require further defaults without end; write them out")
 	}
 	for _, f := range all {
@@ -70,8 +70,9 @@ func (d Defaults) Fill(data json.RawMessage) (json.RawMessage, error) {
 	return data, nil
 }
 
-// look notes what a value lacks. It reports false if there is no end of it.
-func (d Defaults) look(n node, v any, pointer string, depth int, all *[]filling) bool {
+// collectMissing collects the members that a value lacks. It reports false if there is no end
+// of them.
+func (d Defaults) collectMissing(n node, v any, pointer string, depth int, all *[]missingMember) bool {
 	if depth > deepestFilled || len(*all) > mostFilled {
 		return false
 	}
@@ -81,7 +82,7 @@ func (d Defaults) look(n node, v any, pointer string, depth int, all *[]filling)
 	}
 	words := n.words()
 	for i, s := range schemaList(words, "allOf") {
-		if !d.look(n.child(s, "allOf", number(i)), v, pointer, depth+1, all) {
+		if !d.collectMissing(n.child(s, "allOf", number(i)), v, pointer, depth+1, all) {
 			return false
 		}
 	}
@@ -92,7 +93,7 @@ func (d Defaults) look(n node, v any, pointer string, depth int, all *[]filling)
 			return true
 		}
 		for i, inner := range v {
-			if !d.look(n.child(items, "items"), inner, pointer+"/"+strconv.Itoa(i), depth+1, all) {
+			if !d.collectMissing(n.child(items, "items"), inner, pointer+"/"+strconv.Itoa(i), depth+1, all) {
 				return false
 			}
 		}
@@ -100,12 +101,12 @@ func (d Defaults) look(n node, v any, pointer string, depth int, all *[]filling)
 		if _, sealed := v["$pii"]; sealed {
 			return true
 		}
-		return d.members(n, words, v, pointer, depth, all)
+		return d.collectMissingMembers(n, words, v, pointer, depth, all)
 	}
 	return true
 }
 
-func (d Defaults) members(n node, words, v map[string]any, pointer string, depth int, all *[]filling) bool {
+func (d Defaults) collectMissingMembers(n node, words, v map[string]any, pointer string, depth int, all *[]missingMember) bool {
 	properties := schemasByName(words, "properties")
 	for _, name := range names(words["required"]) {
 		if _, has := v[name]; has {
@@ -122,34 +123,34 @@ func (d Defaults) members(n node, words, v map[string]any, pointer string, depth
 			continue
 		}
 		raw := bytes.TrimSpace(text.Bytes())
-		*all = append(*all, filling{pointer, name, raw})
-		v[name] = copied(value)
+		*all = append(*all, missingMember{pointer, name, raw})
+		v[name] = copyValue(value)
 	}
 	for _, name := range keys(v) {
 		s, known := properties[name]
 		if !known {
 			continue
 		}
-		if !d.look(n.child(s, "properties", name), v[name], pointer+"/"+jsondoc.EscapeToken(name), depth+1, all) {
+		if !d.collectMissing(n.child(s, "properties", name), v[name], pointer+"/"+jsondoc.EscapeToken(name), depth+1, all) {
 			return false
 		}
 	}
 	return true
 }
 
-// copied is a value of the schema that may be filled in itself.
-func copied(v any) any {
+// copyValue copies a default, which may lack members itself.
+func copyValue(v any) any {
 	switch v := v.(type) {
 	case map[string]any:
 		out := make(map[string]any, len(v))
 		for name, inner := range v {
-			out[name] = copied(inner)
+			out[name] = copyValue(inner)
 		}
 		return out
 	case []any:
 		out := make([]any, len(v))
 		for i, inner := range v {
-			out[i] = copied(inner)
+			out[i] = copyValue(inner)
 		}
 		return out
 	default:

@@ -10,21 +10,21 @@ import (
 // DifferenceKind names how two versions of a type differ.
 type DifferenceKind string
 
-// The kinds of differences. Pointers lead into the newer registration; those of
-// Removed, Renamed and of what else is gone lead into the older one.
+// The kinds of differences. Pointers refer to the newer registration; those of removed and
+// renamed parts refer to the older one.
 const (
 	OptionalAdded   DifferenceKind = "optional_added"   // a member that events may carry
 	RequiredAdded   DifferenceKind = "required_added"   // a member that events must carry now
-	RequiredDropped DifferenceKind = "required_dropped" // a member that events need not carry any more
-	Removed         DifferenceKind = "removed"          // a member that the schema does not name any more
-	Renamed         DifferenceKind = "renamed"          // one member gone and one new with the same schema: a guess
+	RequiredDropped DifferenceKind = "required_dropped" // a member that has become optional
+	Removed         DifferenceKind = "removed"          // a member that the schema no longer names
+	Renamed         DifferenceKind = "renamed"          // one member removed and one added with the same schema: a guess
 	Narrowed        DifferenceKind = "narrowed"         // fewer values are accepted
 	Widened         DifferenceKind = "widened"          // more values are accepted
 	EnumReduced     DifferenceKind = "enum_reduced"
 	EnumExtended    DifferenceKind = "enum_extended"
 	EnumChanged     DifferenceKind = "enum_changed"
 	TypeChanged     DifferenceKind = "type_changed" // no JSON type in common
-	Changed         DifferenceKind = "changed"      // neither is shown to contain the other
+	Changed         DifferenceKind = "changed"      // neither provably contains the other
 
 	OwnerChanged            DifferenceKind = "owner_changed"
 	RetentionChanged        DifferenceKind = "retention_changed"
@@ -40,17 +40,16 @@ const (
 	PersonalDataChanged     DifferenceKind = "pii_changed"
 )
 
-// Demand is what the policy of schema evolution asks for a difference. Stored
-// events are never rewritten and no version is ever deleted, so each can be met
-// beside them only.
+// Demand is what the policy of schema evolution requires for a difference. Stored events are
+// never rewritten and versions are never deleted, so every demand is met by something new.
 type Demand string
 
 // The demands, weakest first.
 const (
 	DemandVersion  Demand = "new_version"               // a version of its own
-	DemandDefault  Demand = "new_version_with_default"  // and a `default` that stands for the member in earlier events, or an upcaster
-	DemandUpcaster Demand = "new_version_with_upcaster" // and an upcaster that lifts earlier events, or a type of its own
-	DemandType     Demand = "new_type"                  // earlier events would mean something else: a type of its own
+	DemandDefault  Demand = "new_version_with_default"  // with a `default` that fills the member in earlier events, or an upcaster
+	DemandUpcaster Demand = "new_version_with_upcaster" // with an upcaster that converts earlier events, or a new type
+	DemandType     Demand = "new_type"                  // a new type, because earlier events would get another meaning
 )
 
 // Difference is one named difference of two versions.
@@ -59,21 +58,21 @@ type Difference struct {
 	Pointer string         `json:"pointer"` // RFC 6901 in the registration that Kind says
 	Demand  Demand         `json:"demands"`
 	Met     bool           `json:"met"` // the newer version gives what is demanded
-	// Guess marks what was concluded from likeness.
+	// Guess marks a difference that was concluded from similarity, such as a renaming.
 	Guess  bool   `json:"guess,omitempty"`
 	Detail string `json:"detail"`
 }
 
-// Comparison is what sets two versions apart.
+// Comparison is the result of Compare.
 type Comparison struct {
 	Older       uint32       `json:"older"`
 	Newer       uint32       `json:"newer"`
 	Differences []Difference `json:"differences"`
-	// Compatible says that whatever data the older schema accepts, the newer one
-	// accepts too. It is said only where that is shown.
+	// Compatible is true if the newer schema provably accepts all data that the older one
+	// accepts.
 	Compatible bool `json:"compatible"`
-	// Truncated says that there are more differences than listed, or that the schemas
-	// are too large to compare to the end.
+	// Truncated is true if there are more differences than listed, or the schemas are too large
+	// to compare completely.
 	Truncated bool `json:"truncated,omitempty"`
 }
 
@@ -82,21 +81,21 @@ func (c *Comparison) Unmet() []Difference {
 	return slices.DeleteFunc(slices.Clone(c.Differences), func(d Difference) bool { return d.Met })
 }
 
-// walker names the differences of two schemas.
-type walker struct {
+// schemaDiff collects the differences of two schemas.
+type schemaDiff struct {
 	*prover
 	found     []Difference
 	truncated bool
-	seen      map[[2]place]bool
+	seen      map[[2]nodePair]bool
 }
 
 const dataSchema = "/data_schema"
 
-func (w *walker) add(kind DifferenceKind, n node, demand Demand, met bool, detail string) {
+func (w *schemaDiff) add(kind DifferenceKind, n node, demand Demand, met bool, detail string) {
 	if len(w.found) >= maxDifferences {
 		w.truncated = true
 		if met || len(w.found) >= 2*maxDifferences {
-			return // enough of the others are listed
+			return // the list is full
 		}
 	}
 	at := n.at
@@ -106,20 +105,20 @@ func (w *walker) add(kind DifferenceKind, n node, demand Demand, met bool, detai
 	w.found = append(w.found, Difference{Kind: kind, Pointer: dataSchema + at, Demand: demand, Met: met, Detail: detail})
 }
 
-// walk names the differences between two schemas for the same value.
-func (w *walker) walk(older, newer node) {
+// compareNodes adds the differences between two schemas for the same value.
+func (w *schemaDiff) compareNodes(older, newer node) {
 	older, okOlder := older.resolve()
 	newer, okNewer := newer.resolve()
 	if !okOlder || !okNewer {
-		w.direction(older, newer, newer)
+		w.addNarrowedOrWidened(older, newer, newer)
 		return
 	}
-	pair := [2]place{{older.doc, older.at}, {newer.doc, newer.at}}
+	pair := [2]nodePair{{older.doc, older.at}, {newer.doc, newer.at}}
 	if w.seen[pair] || len(w.seen) > maxSteps/100 {
 		return
 	}
 	w.seen[pair] = true
-	if w.same(older, newer) {
+	if w.isEquivalent(older, newer) {
 		w.sameValues(older, newer)
 		return
 	}
@@ -127,27 +126,27 @@ func (w *walker) walk(older, newer node) {
 	apart := map[string]bool{}
 	if isMembers(wordsOlder) && isMembers(wordsNewer) {
 		apart["properties"], apart["required"] = true, true
-		w.members(older, newer, wordsOlder, wordsNewer)
+		w.compareMembers(older, newer, wordsOlder, wordsNewer)
 	}
 	_, listOlder := wordsOlder["items"].(map[string]any)
 	_, listNewer := wordsNewer["items"].(map[string]any)
 	if listOlder && listNewer {
 		apart["items"] = true
-		w.walk(older.child(wordsOlder["items"], "items"), newer.child(wordsNewer["items"], "items"))
+		w.compareNodes(older.child(wordsOlder["items"], "items"), newer.child(wordsNewer["items"], "items"))
 	}
 	if len(apart) == 0 {
-		w.direction(older, newer, newer)
+		w.addNarrowedOrWidened(older, newer, newer)
 		return
 	}
-	w.direction(w.rest(older, wordsOlder, apart), w.rest(newer, wordsNewer, apart), newer)
+	w.addNarrowedOrWidened(w.rest(older, wordsOlder, apart), w.rest(newer, wordsNewer, apart), newer)
 }
 
-// sameValues looks for members that an open schema accepts anyway and that only one
-// version names.
-func (w *walker) sameValues(older, newer node) {
+// sameValues finds members that only one version names although both accept them, because the
+// schema is open.
+func (w *schemaDiff) sameValues(older, newer node) {
 	wordsOlder, wordsNewer := older.words(), newer.words()
 	if isMembers(wordsOlder) && isMembers(wordsNewer) {
-		w.members(older, newer, wordsOlder, wordsNewer)
+		w.compareMembers(older, newer, wordsOlder, wordsNewer)
 	}
 }
 
@@ -156,18 +155,18 @@ func isMembers(words map[string]any) bool {
 	return has
 }
 
-func (w *walker) rest(n node, words map[string]any, apart map[string]bool) node {
+func (w *schemaDiff) rest(n node, words map[string]any, apart map[string]bool) node {
 	out := maps.Clone(words)
 	maps.DeleteFunc(out, func(word string, _ any) bool { return apart[word] })
 	return node{n.doc, "?", out}
 }
 
-// direction names a difference that is not taken apart further.
-func (w *walker) direction(older, newer, at node) {
-	wider, tighter := w.within(older, newer), w.within(newer, older)
+// addNarrowedOrWidened adds a difference that is not analysed further.
+func (w *schemaDiff) addNarrowedOrWidened(older, newer, at node) {
+	wider, tighter := w.isContained(older, newer), w.isContained(newer, older)
 	wordsOlder, wordsNewer := older.words(), newer.words()
-	_, enumOlder := finite(wordsOlder)
-	_, enumNewer := finite(wordsNewer)
+	_, enumOlder := listedValues(wordsOlder)
+	_, enumNewer := listedValues(wordsNewer)
 	enums := enumOlder && enumNewer
 	switch {
 	case wider && tighter:
@@ -188,11 +187,11 @@ func (w *walker) direction(older, newer, at node) {
 	}
 }
 
-// members names what became of the members of an object.
-func (w *walker) members(older, newer node, wordsOlder, wordsNewer map[string]any) {
+// compareMembers adds the differences between the members of two object schemas.
+func (w *schemaDiff) compareMembers(older, newer node, wordsOlder, wordsNewer map[string]any) {
 	before, after := schemasByName(wordsOlder, "properties"), schemasByName(wordsNewer, "properties")
 	had, has := names(wordsOlder["required"]), names(wordsNewer["required"])
-	renames := w.renames(older, newer, before, after, had, has)
+	renames := w.guessRenames(older, newer, before, after, had, has)
 	for _, name := range keys(before, after) {
 		schemaBefore, wasThere := before[name]
 		schemaAfter, isThere := after[name]
@@ -201,7 +200,7 @@ func (w *walker) members(older, newer node, wordsOlder, wordsNewer map[string]an
 		gone, added := older.child(schemaBefore, "properties", name), newer.child(schemaAfter, "properties", name)
 		switch {
 		case wasThere && !isThere && isRequired:
-			w.direction(gone, additional(newer, wordsNewer), gone) // it is still carried, under what holds for any other member
+			w.addNarrowedOrWidened(gone, additional(newer, wordsNewer), gone) // it is still carried, under what holds for any other member
 		case wasThere && !isThere:
 			if to, ok := renames[name]; ok {
 				w.add(Renamed, gone, DemandType, false, "it seems to be called "+quoted(to)+" now, so earlier events would be read without it; "+
@@ -216,7 +215,7 @@ func (w *walker) members(older, newer node, wordsOlder, wordsNewer map[string]an
 		case isThere && isRequired && (!wasThere || !wasRequired):
 			w.addRequired(added)
 			if wasThere {
-				w.walk(gone, added)
+				w.compareNodes(gone, added)
 			}
 		case isThere && !wasThere:
 			w.add(OptionalAdded, added, DemandVersion, true, "events may carry it; earlier events do not")
@@ -224,7 +223,7 @@ func (w *walker) members(older, newer node, wordsOlder, wordsNewer map[string]an
 			if wasRequired && !isRequired {
 				w.add(RequiredDropped, added, DemandVersion, true, "events need not carry it any more; readers must do without it")
 			}
-			w.walk(gone, added)
+			w.compareNodes(gone, added)
 		}
 	}
 	for _, name := range has { // required, but without a schema
@@ -242,12 +241,12 @@ func (w *walker) members(older, newer node, wordsOlder, wordsNewer map[string]an
 	}
 }
 
-func (w *walker) addRequired(n node) {
+func (w *schemaDiff) addRequired(n node) {
 	value, given := defaultOf(n)
 	switch {
 	case !given:
 		w.add(RequiredAdded, n, DemandDefault, false, "earlier events do not carry it; give its schema a default, or make it optional")
-	case !w.accepts(unformatted(n), value):
+	case !w.accepts(withoutFormat(n), value):
 		w.add(RequiredAdded, n, DemandDefault, false, "its default is not shown to fit its own schema; correct the default")
 	default:
 		w.add(RequiredAdded, n, DemandDefault, true, "its default stands for it in earlier events")
@@ -266,8 +265,8 @@ func defaultOf(n node) (any, bool) {
 	return value, given
 }
 
-// unformatted is a schema without its format, which the examples prove.
-func unformatted(n node) node {
+// withoutFormat is a schema without its format, which is checked on the examples instead.
+func withoutFormat(n node) node {
 	resolved, ok := n.resolve()
 	if !ok {
 		return n
@@ -281,10 +280,9 @@ func unformatted(n node) node {
 	return node{n.doc, "?", out}
 }
 
-// renames guesses which members were renamed: those that are gone and those that are
-// new, where exactly one new one without a default has the same schema, and is
-// required or not as well.
-func (w *walker) renames(older, newer node, before, after map[string]any, had, has []string) map[string]string {
+// guessRenames guesses which members were renamed: a removed member, if exactly one added
+// member without a default has the same schema and is required as well, or optional as well.
+func (w *schemaDiff) guessRenames(older, newer node, before, after map[string]any, had, has []string) map[string]string {
 	var gone, added []string
 	for _, name := range keys(before, after) {
 		_, was := before[name]
@@ -306,7 +304,7 @@ func (w *walker) renames(older, newer node, before, after map[string]any, had, h
 		var like []string
 		for _, to := range added {
 			if slices.Contains(had, from) == slices.Contains(has, to) &&
-				w.same(older.child(before[from], "properties", from), newer.child(after[to], "properties", to)) {
+				w.isEquivalent(older.child(before[from], "properties", from), newer.child(after[to], "properties", to)) {
 				like = append(like, to)
 			}
 		}

@@ -1,6 +1,11 @@
-// Package eventtype is the registration of an event type: who owns it, which
-// data, dimensions and entity references its events must carry, and which
-// natural keys they claim.
+// Package eventtype defines event types: what a registration declares, and which new
+// versions the policy of schema evolution allows.
+//
+// Registration is one version of a type: its owner, its schema, the dimensions and entity
+// references that events must carry, the business keys that they claim, and its personal
+// data. Compare lists the Differences between two versions and what the policy demands for
+// each; Defaults fills members that events of earlier versions lack. application/registry
+// calls the package. It does no I/O, compiles no schema and runs no upcaster.
 package eventtype
 
 import (

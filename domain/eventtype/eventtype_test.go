@@ -11,13 +11,13 @@ import (
 	"github.com/erpbackbone/backbone/domain/fault"
 )
 
-func sound() eventtype.Registration {
+func validRegistration() eventtype.Registration {
 	return eventtype.Registration{Type: "crm.lead.won", SchemaVersion: 1, Module: "crm", DataSchema: json.RawMessage(`{"type":"object"}`)}
 }
 
 func TestValidate(t *testing.T) {
 	t.Parallel()
-	r := sound()
+	r := validRegistration()
 	require.NoError(t, r.Validate())
 	require.Equal(t, eventtype.Standard, r.RetentionClass, "the class that was not given")
 
@@ -57,7 +57,7 @@ func TestValidate(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := sound()
+			r := validRegistration()
 			c.change(&r)
 			f, ok := fault.As(r.Validate())
 			require.True(t, ok)
@@ -69,7 +69,7 @@ func TestValidate(t *testing.T) {
 	}
 }
 
-func TestValidateNamesAllFindings(t *testing.T) {
+func TestValidateCollectsAllFindings(t *testing.T) {
 	t.Parallel()
 	r := eventtype.Registration{RetentionClass: "x", BusinessKeys: []eventtype.BusinessKeyRule{{Normalise: "x"}}}
 	f, ok := fault.As(r.Validate())
@@ -77,7 +77,7 @@ func TestValidateNamesAllFindings(t *testing.T) {
 	require.Len(t, f.Violations, 7)
 }
 
-func TestNames(t *testing.T) {
+func TestValidName(t *testing.T) {
 	t.Parallel()
 	for name, valid := range map[string]bool{
 		"ap.invoice": true, "ap.invoice.received": true, "a1_b.c_2": true,
@@ -156,7 +156,7 @@ func TestBusinessKeyValues(t *testing.T) {
 	}
 }
 
-func TestClaimsCannotImitateEachOther(t *testing.T) {
+func TestClaimEscaping(t *testing.T) {
 	t.Parallel()
 	rule := eventtype.BusinessKeyRule{Name: "number", Fields: []string{"a", "b"}, Normalise: "document_number"}
 	claim := rule.Claim("ap.invoice.received", []string{"v-1", "in 7"}, "I-7")
@@ -172,7 +172,7 @@ func TestClaimsCannotImitateEachOther(t *testing.T) {
 	require.NotEqual(t, rule.Claim("x.y", []string{"a", "b"}, "").Key, other.Claim("x.y", []string{"a", "b"}, "").Key)
 }
 
-func TestValuesThatNormaliseToNothingClaimNothing(t *testing.T) {
+func TestValuesEmptyAfterNormalisation(t *testing.T) {
 	t.Parallel()
 	rule := eventtype.BusinessKeyRule{Name: "number", Fields: []string{"number"}, Normalise: "tax_id"}
 	for _, doc := range []string{`{"number":" "}`, `{"number":"\t\u00a0"}`, `{"number":"..."}`} {

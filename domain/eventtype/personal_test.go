@@ -20,7 +20,7 @@ func hired() eventtype.Registration {
 	}
 }
 
-func TestPersonalData(t *testing.T) {
+func TestCheckPersonal(t *testing.T) {
 	t.Parallel()
 	sound := hired()
 	require.Empty(t, sound.CheckPersonal())

@@ -35,24 +35,24 @@ type node struct {
 	v   any
 }
 
-var errNotSchema = errors.New("not a JSON Schema object")
+var errNotSchemaObject = errors.New("not a JSON Schema object")
 
 func parse(schema json.RawMessage) (*document, error) {
 	if len(schema) > maxComparedBytes {
-		return nil, errNotSchema
+		return nil, errNotSchemaObject
 	}
 	d := json.NewDecoder(bytes.NewReader(schema))
 	d.UseNumber()
 	var root any
 	if err := d.Decode(&root); err != nil {
-		return nil, errNotSchema
+		return nil, errNotSchemaObject
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return nil, errNotSchema
+		return nil, errNotSchemaObject
 	}
 	words, ok := root.(map[string]any)
 	if !ok {
-		return nil, errNotSchema
+		return nil, errNotSchemaObject
 	}
 	doc := &document{root: root, draft: 7}
 	if uri, ok := words["$schema"].(string); ok {
@@ -68,8 +68,8 @@ func parse(schema json.RawMessage) (*document, error) {
 
 func (d *document) node() node { return node{d, "", d.root} }
 
-// anything is a schema without constraints.
-func anything(d *document) node { return node{d, "?", true} }
+// anySchema is a schema without constraints.
+func anySchema(d *document) node { return node{d, "?", true} }
 
 func (n node) child(v any, path ...string) node {
 	at := n.at
@@ -197,7 +197,7 @@ func typesOf(words map[string]any) int {
 			}
 		}
 	}
-	if values, ok := finite(words); ok {
+	if values, ok := listedValues(words); ok {
 		given := 0
 		for _, v := range values {
 			given |= typeOf(v)
@@ -229,8 +229,8 @@ func typeOf(v any) int {
 	}
 }
 
-// finite gives the values that `const` or `enum` lists.
-func finite(words map[string]any) ([]any, bool) {
+// listedValues gives the values that `const` or `enum` lists.
+func listedValues(words map[string]any) ([]any, bool) {
 	if v, ok := words["const"]; ok {
 		return []any{v}, true
 	}

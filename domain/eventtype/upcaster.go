@@ -8,8 +8,8 @@ import (
 	"github.com/erpbackbone/backbone/domain/fault"
 )
 
-// Upcaster lifts the data of events of an earlier version to the version that it is
-// registered with. What is stored stays as it is.
+// Upcaster converts data of an earlier version to the version that it is registered with.
+// Stored events are not changed.
 type Upcaster struct {
 	FromVersion uint32 `json:"from_version"`
 	// JQ is a program that makes one object out of the data. It sees nothing else, and
@@ -20,8 +20,7 @@ type Upcaster struct {
 // maxUpcasters bounds the earlier versions that lead to one directly.
 const maxUpcasters = 16
 
-// Upcasts reports whether the registration declares how data of a version is lifted
-// to it.
+// Upcasts reports whether the registration declares an upcaster from a version.
 func (r *Registration) Upcasts(from uint32) bool {
 	return slices.ContainsFunc(r.Upcasters, func(u Upcaster) bool { return u.FromVersion == from })
 }
@@ -46,11 +45,11 @@ func (r *Registration) checkUpcasters() (found []fault.Violation) {
 	return found
 }
 
-// lifted marks the differences that an upcaster of the newer version answers: earlier
-// events are not read by their schema then, but by what the upcaster makes of them,
-// and that is proven on all of them before the version is registered. It cannot answer
-// for keys that were claimed, an owner, or personal data that would stand in clear.
-func lifted(all []Difference, declared bool) []Difference {
+// markCoveredByUpcaster marks the demands that an upcaster of the newer version meets: earlier
+// events are then read as the upcaster converts them, which is proven on all stored events
+// before the version is registered. An upcaster cannot meet demands about claimed keys, the
+// owner, or personal data that would be stored in clear.
+func markCoveredByUpcaster(all []Difference, declared bool) []Difference {
 	for i := range all {
 		d := &all[i]
 		switch d.Kind {

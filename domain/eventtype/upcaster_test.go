@@ -10,7 +10,7 @@ import (
 	"github.com/erpbackbone/backbone/domain/fault"
 )
 
-func TestDefaultsAreFilled(t *testing.T) {
+func TestDefaultsFill(t *testing.T) {
 	t.Parallel()
 	const schema = `{"definitions":{"day":{"type":"string","default":"2020-01-01"},"self":{"type":"object","required":["next"],"properties":{"next":{"$ref":"#/definitions/self"}}}},
 		"type":"object","required":["a","b","c"],"properties":{"a":{"type":"number","default":12.10},"b":{"$ref":"#/definitions/day"},"c":{"type":"string"},
@@ -41,9 +41,9 @@ func TestDefaultsAreFilled(t *testing.T) {
 	require.Equal(t, "event_type.default_endless", fault.CodeOf(err))
 }
 
-// TestUpcastersAnswerForDifferences is the part of the policy that an upcaster changes:
+// TestCompareWithUpcasters is the part of the policy that an upcaster changes:
 // what it lifts is a new version instead of a new type. It answers for nothing else.
-func TestUpcastersAnswerForDifferences(t *testing.T) {
+func TestCompareWithUpcasters(t *testing.T) {
 	t.Parallel()
 	base := eventtype.Registration{
 		Type: "crm.lead.won", SchemaVersion: 1, Module: "crm", DataSchema: json.RawMessage(closed(`"a":{"type":"string"},"n":{"type":"number"}`)),
@@ -89,7 +89,7 @@ func TestUpcastersAnswerForDifferences(t *testing.T) {
 	}
 }
 
-func TestUpcastersAreChecked(t *testing.T) {
+func TestValidateUpcasters(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		all   []eventtype.Upcaster

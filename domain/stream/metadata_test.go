@@ -13,7 +13,7 @@ import (
 	"github.com/erpbackbone/backbone/domain/stream"
 )
 
-func TestMetadataThatAreRefused(t *testing.T) {
+func TestParseMetadataRefusals(t *testing.T) {
 	t.Parallel()
 	for document, field := range map[string]string{
 		`[]`:                          "",
@@ -50,7 +50,7 @@ func TestMetadataThatAreRefused(t *testing.T) {
 	}
 }
 
-func TestMetadataComeBack(t *testing.T) {
+func TestSettingsRoundTrip(t *testing.T) {
 	t.Parallel()
 	for document, settings := range map[string]string{
 		`{}`: "",
@@ -81,7 +81,7 @@ func TestMetadataComeBack(t *testing.T) {
 	require.Equal(t, fault.Internal, fault.KindOf(err))
 }
 
-func TestCacheHeaders(t *testing.T) {
+func TestCacheHeader(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
 		"":                           "",
@@ -95,7 +95,7 @@ func TestCacheHeaders(t *testing.T) {
 	}
 }
 
-func TestLimitsOfReads(t *testing.T) {
+func TestSinceAndFloor(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 3, 2, 9, 0, 0, 0, time.UTC)
 	require.True(t, stream.Metadata{}.Since(now).IsZero())
@@ -108,7 +108,7 @@ func TestLimitsOfReads(t *testing.T) {
 	}
 }
 
-func TestAccessLists(t *testing.T) {
+func TestACLCheck(t *testing.T) {
 	t.Parallel()
 	a := &stream.ACL{Read: []string{"controller"}, Write: []string{}}
 	for _, c := range []struct {

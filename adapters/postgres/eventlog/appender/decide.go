@@ -361,7 +361,7 @@ func (g *group) accept(w *waiting, h *head, now time.Time, v *verdict) {
 		g.overlay.intents[intentKey{r.Partition, r.Intent.Intent.ID}] = r.Intent.ExpectedRevision + 1
 	}
 	if c := r.Idempotency; c != nil {
-		v.outcome.Fingerprint = c.Kept()
+		v.outcome.Fingerprint = c.StoredHash()
 		g.overlay.idempotency[textKey{r.Partition, c.Key}] = idempotencyRow{v.outcome, c.ExpiresAt}
 	}
 }

@@ -226,7 +226,7 @@ func (w *writer) addSideRows(r *waiting, v *verdict) {
 		c := w.idempotency.columns
 		c[0].Int4(int32(r.request.Partition))
 		c[1].Text(claim.Key)
-		kept := claim.Kept()
+		kept := claim.StoredHash()
 		c[2].Bytes(kept[:])
 		c[3].ID(v.outcome.IntentID)
 		c[4].Int8(int64(v.outcome.FirstSequence))
