@@ -71,7 +71,7 @@ func (s *work) apply(ctx context.Context, tx pgx.Tx, a ports.ProjectionAdvance, 
 	if len(events) > 0 {
 		b := ports.ProjectionBatch{Projection: a.Projection, Version: a.Version, Partition: a.Partition, Events: events}
 		if err := h.Apply(ctx, tx, b); err != nil {
-			return 0, ownWords(ctx, err)
+			return 0, markHandlerError(ctx, err)
 		}
 	}
 	if c.Troubled() {
@@ -83,21 +83,21 @@ func (s *work) apply(ctx context.Context, tx pgx.Tx, a ports.ProjectionAdvance, 
 	return passed, nil
 }
 
-// said is an error in a handler's own words, which are the caller's to judge.
-type said struct{ error }
+// handlerError is an error in a handler's own words, which are the caller's to judge.
+type handlerError struct{ error }
 
-func (s said) Unwrap() error { return s.error }
+func (s handlerError) Unwrap() error { return s.error }
 
-// ownWords keeps what a handler says, unless it is what PostgreSQL says: that may quote
+// markHandlerError keeps what a handler says, unless it is what PostgreSQL says: that may quote
 // a value, and a database that is away is not the event's fault.
-func ownWords(ctx context.Context, err error) error {
+func markHandlerError(ctx context.Context, err error) error {
 	if pg.IsSerializationFailure(err) || pg.IsLockTimeout(err) {
 		return err
 	}
 	if _, database := errors.AsType[*pgconn.PgError](err); database || pg.IsUnavailable(err) {
 		return pg.Translate(ctx, err)
 	}
-	return said{err}
+	return handlerError{err}
 }
 
 // onCheckpoint runs f in a transaction that holds the checkpoint, after it has made
@@ -127,7 +127,7 @@ func (s *work) onCheckpoint(ctx context.Context, w ports.ProjectionWork, f func(
 			break
 		}
 	}
-	if own, handlers := errors.AsType[said](err); handlers {
+	if own, handlers := errors.AsType[handlerError](err); handlers {
 		return c, own.error
 	}
 	if pg.IsLockTimeout(err) {
@@ -318,7 +318,7 @@ func (s *Checkpoints) Reset(ctx context.Context, o ports.ProjectionOperation, h 
 	return s.onCheckpoint(ctx, o.ProjectionWork, func(tx pgx.Tx, c *ports.Checkpoint) (bool, error) {
 		b := ports.ProjectionBatch{Projection: o.Projection, Version: o.Version, Partition: o.Partition}
 		if err := h.Reset(ctx, tx, b); err != nil {
-			return false, ownWords(ctx, err)
+			return false, markHandlerError(ctx, err)
 		}
 		if err := s.queries.BeginAgain(ctx, tx, &backbonedb.BeginAgainParams{Projection: o.Projection, Version: int32(o.Version), PartitionID: int32(o.Partition)}); err != nil {
 			return false, err

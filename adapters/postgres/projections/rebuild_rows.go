@@ -39,7 +39,7 @@ func (s *Rows) RefoldRows(ctx context.Context, r ports.RowRefold, begin func() (
 		}
 		now := ports.FoldPoint{Sequence: r.Since.Sequence, Generation: c.Generation, Redactions: uint64(redactions)}
 		if now != r.Since || c.Sequence < r.Folded || uint64(c.Sequence-r.Folded) > uint64(r.Limit) {
-			return false, said{projection.Changed()}
+			return false, handlerError{projection.Changed()}
 		}
 		h, rows := begin()
 		handed, err := s.handTail(ctx, tx, r, h, c.Sequence)
@@ -51,7 +51,7 @@ func (s *Rows) RefoldRows(ctx context.Context, r ports.RowRefold, begin func() (
 			return false, err
 		}
 		if r.DryRun {
-			return false, said{errRehearsed}
+			return false, handlerError{errRehearsed}
 		}
 		for _, sequence := range r.Digested {
 			if _, err := tx.Exec(ctx, resolvePassedOver, ports.LetterOfProjection, r.Projection, int32(r.Version), int32(r.Partition), int64(sequence),
@@ -84,7 +84,7 @@ func (s *Rows) handTail(ctx context.Context, tx pgx.Tx, r ports.RowRefold, h por
 		}
 		if len(events) > 0 {
 			if err := h.Apply(ctx, tx, ports.ProjectionBatch{Projection: r.Projection, Version: r.Version, Partition: r.Partition, Events: events}); err != nil {
-				return handed, ownWords(ctx, err)
+				return handed, markHandlerError(ctx, err)
 			}
 		}
 		at, handed = last.Sequence, handed+len(events)

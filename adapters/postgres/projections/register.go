@@ -64,7 +64,7 @@ func (s *Versions) mayAdd(ctx context.Context, tx pgx.Tx, p projection.Projectio
 		}
 	}
 	if err := projection.MayAdd(all, p); err != nil {
-		return said{err}
+		return handlerError{err}
 	}
 	return nil
 }
@@ -81,7 +81,7 @@ func (s *Versions) insertBuilding(ctx context.Context, tx pgx.Tx, row *backboned
 		return err
 	}
 	if follows != 0 && follows != int(shown) {
-		return said{projection.WrongVersion(row.Name, follows, int(shown))}
+		return handlerError{projection.WrongVersion(row.Name, follows, int(shown))}
 	}
 	return s.queries.InsertProjection(ctx, tx, row)
 }

@@ -133,7 +133,7 @@ func (s *Rows) EndProjection(ctx context.Context, name, by string) error {
 			}
 			if len(versions) == 0 {
 				if round == 0 {
-					return said{projection.NotFound(name)}
+					return handlerError{projection.NotFound(name)}
 				}
 				return nil
 			}
@@ -141,7 +141,7 @@ func (s *Rows) EndProjection(ctx context.Context, name, by string) error {
 				return err
 			}
 		}
-		return said{projection.Changed()}
+		return handlerError{projection.Changed()}
 	})
 }
 

@@ -40,7 +40,7 @@ func (s *Snapshots) SavePart(ctx context.Context, c ports.SnapshotCopy) (done bo
 		}
 		at, err := s.queries.GetShownCheckpoint(ctx, tx, &backbonedb.GetShownCheckpointParams{Projection: c.Projection, Version: int32(c.Version), PartitionID: int32(c.Partition)})
 		if errors.Is(err, pgx.ErrNoRows) {
-			return said{projection.OtherCode(c.Projection, c.Version)}
+			return handlerError{projection.OtherCode(c.Projection, c.Version)}
 		}
 		if err != nil {
 			return err
@@ -109,7 +109,7 @@ func (s *Snapshots) copying(ctx context.Context, level pgx.TxIsoLevel, f func(tx
 			break
 		}
 	}
-	if own, ours := errors.AsType[said](err); ours {
+	if own, ours := errors.AsType[handlerError](err); ours {
 		return own.error
 	}
 	return pg.Translate(ctx, err)
@@ -128,7 +128,7 @@ func (s *Snapshots) lockPart(ctx context.Context, tx pgx.Tx, c ports.SnapshotCop
 func (s *Snapshots) mustBe(ctx context.Context, tx pgx.Tx, name string, version int, want projection.Role) error {
 	role, err := s.queries.ShareProjection(ctx, tx, &backbonedb.ShareProjectionParams{Name: name, Version: int32(version)})
 	if errors.Is(err, pgx.ErrNoRows) || err == nil && projection.Role(role) != want {
-		return said{projection.Changed()}
+		return handlerError{projection.Changed()}
 	}
 	return err
 }

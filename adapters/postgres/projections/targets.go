@@ -49,7 +49,7 @@ func (s *Targets) RebuildTarget(ctx context.Context, r ports.TargetRebuild, h po
 			return false, err
 		}
 		if change = f.change; r.DryRun {
-			return false, said{errRehearsed}
+			return false, handlerError{errRehearsed}
 		}
 		if change.Rows() == 0 {
 			return false, nil
@@ -139,7 +139,7 @@ func (f *refold) read(ctx context.Context) ([]event.Recorded, error) {
 				}
 			}
 			if f.given.Limit > 0 && len(out) > f.given.Limit {
-				return nil, said{projection.TargetTooLarge(f.given.Limit)}
+				return nil, handlerError{projection.TargetTooLarge(f.given.Limit)}
 			}
 			if len(page) < foldPage {
 				break
@@ -224,7 +224,7 @@ func (f *refold) rows(ctx context.Context) ([]map[string]string, error) {
 			return nil, err
 		}
 		if f.given.Limit > 0 && len(out[i]) > maxRowsPerEvent*f.given.Limit {
-			return nil, said{projection.TargetTooLarge(maxRowsPerEvent * f.given.Limit)}
+			return nil, handlerError{projection.TargetTooLarge(maxRowsPerEvent * f.given.Limit)}
 		}
 	}
 	return out, nil
@@ -275,7 +275,7 @@ func (f *refold) fold(ctx context.Context, events []event.Recorded) error {
 			return err
 		}
 		if err := f.apply(ctx, f.tx, page); err != nil {
-			return ownWords(ctx, err)
+			return markHandlerError(ctx, err)
 		}
 		f.change.Events += len(page)
 		events = events[len(page):]
@@ -315,7 +315,7 @@ func (f *refold) again(ctx context.Context, e event.Recorded) error {
 	}
 	err = pgx.BeginFunc(ctx, f.tx, func(inner pgx.Tx) error { return f.apply(ctx, inner, page) })
 	if err != nil {
-		if err := ownWords(ctx, err); ctx.Err() != nil || pg.IsSerializationFailure(err) || pg.IsUnavailable(err) {
+		if err := markHandlerError(ctx, err); ctx.Err() != nil || pg.IsSerializationFailure(err) || pg.IsUnavailable(err) {
 			return err
 		}
 		f.change.PassedOver++

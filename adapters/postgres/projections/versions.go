@@ -73,7 +73,7 @@ func (s *work) inVersions(ctx context.Context, f func(tx pgx.Tx) error) (err err
 			break
 		}
 	}
-	if own, handlers := errors.AsType[said](err); handlers {
+	if own, handlers := errors.AsType[handlerError](err); handlers {
 		return own.error
 	}
 	if errors.Is(err, errBegun) {

@@ -58,7 +58,7 @@ func (s *Engine) Append(ctx context.Context, r ports.AppendRequest) (ports.Appen
 	case got := <-w.answer:
 		return got.result, got.err
 	default:
-		return ports.AppendResult{}, outcomeUnknown(&r).WithCause(ctx.Err())
+		return ports.AppendResult{}, outcomeUnknownFault(&r).WithCause(ctx.Err())
 	}
 }
 
@@ -71,7 +71,7 @@ const (
 	codeShuttingDown   = "append.shutting_down"
 )
 
-func outcomeUnknown(r *ports.AppendRequest) *fault.Error {
+func outcomeUnknownFault(r *ports.AppendRequest) *fault.Error {
 	f := fault.New(fault.Timeout, codeOutcomeUnknown,
 		"it is not known whether the events were written; send the same request with the same idempotency key again to find out")
 	if r.Idempotency != nil {
@@ -107,8 +107,8 @@ func startAppender(s *Engine, number int) *appender {
 			load{s.config.QueueRequests, s.config.QueueBytes},
 			load{s.config.PartitionRequests, s.config.PartitionBytes}, s.config.OnePartitionPerGroup),
 	}
-	a.queue.patience = s.config.LockTimeout
-	a.queue.begin = func(d *detour) { go a.detour(d) }
+	a.queue.maxWait = s.config.LockTimeout
+	a.queue.begin = func(d *stalledPartition) { go a.serveStalled(d) }
 	a.group.init(s)
 	go a.run()
 	return a
@@ -123,8 +123,8 @@ func (a *appender) run() {
 			return
 		}
 		patient := time.Now().Add(a.store.config.LockTimeout)
-		for _, w := range a.queue.miss(a.group.run(taken, true), patient) {
-			w.answer <- answer{err: lockedFault(a.store.brief())}
+		for _, w := range a.queue.stall(a.group.run(taken, true), patient) {
+			w.answer <- answer{err: lockedFault(a.store.lockWait())}
 		}
 		clear(taken)
 		requests, bytes := a.queue.depth()

@@ -26,7 +26,7 @@ func (g *group) write(ctx context.Context, conn *pgxpool.Conn, ws []*waiting) (e
 			return beforeCommit(err), err
 		}
 		if err := g.lease.probe(ctx); err != nil {
-			return unwritten, fmt.Errorf("%w: %w", errLeaseLost, pg.RedactError(err))
+			return rolledBack, fmt.Errorf("%w: %w", errLeaseLost, pg.RedactError(err))
 		}
 		batch = pgx.Batch{}
 		statements = statements[:0]
@@ -37,7 +37,7 @@ func (g *group) write(ctx context.Context, conn *pgxpool.Conn, ws []*waiting) (e
 		return atCommit(err), err
 	}
 	if tag.String() != "COMMIT" {
-		return unwritten, errNotCommitted
+		return rolledBack, errNotCommitted
 	}
 	return committed, nil
 }
@@ -69,14 +69,14 @@ func (g *group) readWritten(results pgx.BatchResults, statements []statement, co
 // errNotCommitted is COMMIT answered by ROLLBACK.
 var errNotCommitted = errors.New("the commit was answered by a rollback")
 
-// errAbsent is what settle found out: the group is not there and may run again.
+// errAbsent is what resolveOutcome found out: the group is not there and may run again.
 var errAbsent = errors.New("the group was not committed")
 
 // atCommit: an error that the server reported inside a living session means that
 // the transaction ended without effect. Anything else tells nothing.
 func atCommit(err error) ending {
 	if pg.IsConnectionLost(err) {
-		return uncertain
+		return outcomeUnknown
 	}
-	return unwritten
+	return rolledBack
 }

@@ -64,12 +64,12 @@ type Engine struct {
 	leases    *leasePool // nil: the key store is in the log's database
 	queries   *backbonedb.Queries
 	appenders []*appender
-	slots     chan *group // of detours
+	slots     chan *group // of stalled partitions
 	pace      pace
 	notifier  *notifier
 
-	detoursMu sync.Mutex
-	detours   int // that run
+	stalledMu         sync.Mutex
+	stalledPartitions int // that run
 }
 
 var _ ports.EventAppender = (*Engine)(nil)
@@ -79,12 +79,12 @@ var _ ports.EventAppender = (*Engine)(nil)
 func Start(ctx context.Context, db *pg.Database, c Config) (*Engine, error) {
 	s := &Engine{config: c, db: db, metrics: c.Metrics, queries: backbonedb.New()}
 	var err error
-	if s.appends, err = db.OpenPool(ctx, db.Config.DSN, "backbone appends", c.Appenders+detourSlots, map[string]string{
+	if s.appends, err = db.OpenPool(ctx, db.Config.DSN, "backbone appends", c.Appenders+stalledSlots, map[string]string{
 		"plan_cache_mode":                     "force_generic_plan",
 		"enable_seqscan":                      "off", // a plan from when a partition was empty must not stay a scan
 		"jit":                                 "off",
 		"idle_in_transaction_session_timeout": pg.Milliseconds(db.Config.Timeouts.IdleInTransaction),
-		"lock_timeout":                        pg.Milliseconds(c.brief()),
+		"lock_timeout":                        pg.Milliseconds(c.lockWait()),
 		"tcp_keepalives_idle":                 "15",
 		"tcp_keepalives_interval":             "5",
 		"tcp_keepalives_count":                "3",
@@ -98,8 +98,8 @@ func Start(ctx context.Context, db *pg.Database, c Config) (*Engine, error) {
 		}
 	}
 	s.notifier = startNotifier(s)
-	s.slots = make(chan *group, detourSlots)
-	for range detourSlots {
+	s.slots = make(chan *group, stalledSlots)
+	for range stalledSlots {
 		s.slots <- new(group)
 	}
 	s.appenders = make([]*appender, c.Appenders)

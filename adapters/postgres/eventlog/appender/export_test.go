@@ -21,14 +21,14 @@ func Queued(s *Engine) int {
 }
 
 // Brief is how long an appender waits for a lock.
-func Brief(s *Engine) time.Duration { return s.brief() }
+func Brief(s *Engine) time.Duration { return s.lockWait() }
 
 // BePatient lets the requests of legal entities whose lock was missed already wait so
 // long for it from now on.
 func BePatient(s *Engine, d time.Duration) {
 	for _, a := range s.appenders {
 		a.queue.mu.Lock()
-		a.queue.patience = d
+		a.queue.maxWait = d
 		a.queue.mu.Unlock()
 	}
 }
@@ -37,9 +37,9 @@ func BePatient(s *Engine, d time.Duration) {
 func Patience(s *Engine) (until []time.Time) {
 	for _, a := range s.appenders {
 		a.queue.mu.Lock()
-		for _, d := range a.queue.detours {
+		for _, d := range a.queue.stalled {
 			for _, w := range slices.Concat(d.first, d.rest) {
-				until = append(until, w.until)
+				until = append(until, w.deadline)
 			}
 		}
 		a.queue.mu.Unlock()

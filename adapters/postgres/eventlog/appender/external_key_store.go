@@ -44,7 +44,7 @@ type leasePool struct {
 }
 
 func openLeasePool(ctx context.Context, s *Engine) (*leasePool, error) {
-	pool, err := s.db.OpenPool(ctx, s.config.KeyStoreDSN, "backbone leases", s.config.Appenders+detourSlots, map[string]string{
+	pool, err := s.db.OpenPool(ctx, s.config.KeyStoreDSN, "backbone leases", s.config.Appenders+stalledSlots, map[string]string{
 		"plan_cache_mode": "force_generic_plan",
 		"jit":             "off",
 		// Longer than the events' session may hang between the probe and its commit.
@@ -80,10 +80,10 @@ var errKeyStoreSilent = errors.New("the key store did not answer a moment ago")
 // and the group may run again.
 var errLeaseLost = errors.New("the lease on the keys was lost")
 
-// apartLease is the lease of one group in another database: a transaction that
+// externalLease is the lease of one group in another database: a transaction that
 // lives until after the events' commit. The zero of it, without a pool, leases
 // nothing: the key store is in the log's database.
-type apartLease struct {
+type externalLease struct {
 	pool    *leasePool
 	conn    *pgxpool.Conn
 	held    bool // the transaction has begun
@@ -92,13 +92,13 @@ type apartLease struct {
 
 // open gets a connection before the head locks are taken, so that a key store that
 // does not answer keeps nobody waiting for them.
-func (l *apartLease) open(ctx context.Context) (err error) {
+func (l *externalLease) open(ctx context.Context) (err error) {
 	l.conn, err = l.pool.acquire(ctx)
 	return err
 }
 
 // take begins the transaction and leases the keys that were asked for.
-func (l *apartLease) take(ctx context.Context, f *facts) error {
+func (l *externalLease) take(ctx context.Context, f *facts) error {
 	ctx, cancel := context.WithTimeout(ctx, l.pool.timeout)
 	defer cancel()
 	var err error
@@ -122,7 +122,7 @@ func (l *apartLease) take(ctx context.Context, f *facts) error {
 }
 
 // read answers the pending lookups of keys, after the given statements.
-func (l *apartLease) read(ctx context.Context, f *facts, before ...string) error {
+func (l *externalLease) read(ctx context.Context, f *facts, before ...string) error {
 	ctx, cancel := context.WithTimeout(ctx, l.pool.timeout)
 	defer cancel()
 	var batch pgx.Batch
@@ -146,7 +146,7 @@ func (l *apartLease) read(ctx context.Context, f *facts, before ...string) error
 }
 
 // probe finds out, just before the events' commit, whether the lease is still there.
-func (l *apartLease) probe(ctx context.Context) error {
+func (l *externalLease) probe(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, l.pool.timeout)
 	defer cancel()
 	_, err := l.conn.Exec(ctx, "select 1")
@@ -154,7 +154,7 @@ func (l *apartLease) probe(ctx context.Context) error {
 }
 
 // release ends the lease, if there is one.
-func (l *apartLease) release() {
+func (l *externalLease) release() {
 	if l.conn == nil {
 		return
 	}
@@ -171,7 +171,7 @@ func (l *apartLease) release() {
 }
 
 // drop closes the connection; the server ends the lease.
-func (l *apartLease) drop() {
+func (l *externalLease) drop() {
 	discard(l.conn)
 	l.conn, l.held = nil, false
 }

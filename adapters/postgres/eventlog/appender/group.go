@@ -38,7 +38,7 @@ type group struct {
 	decidedAt      time.Time
 	probers        []prober
 	writer         *writer
-	lease          apartLease
+	lease          externalLease
 	begun          *pgxpool.Conn // whose transaction the next attempt goes on with; nil: it begins one
 	keyFault       *fault.Error  // why no key can be leased; nil when they can
 }
@@ -61,10 +61,10 @@ const beginAppend = "begin isolation level read committed"
 type ending int
 
 const (
-	committed   ending = iota
-	unwritten          // certainly nothing was written; err says why
-	uncertain          // the connection was lost at commit
-	serviceless        // certainly nothing was written; the database is not there
+	committed      ending = iota
+	rolledBack            // certainly nothing was written; err says why
+	outcomeUnknown        // the connection was lost at commit
+	unavailable           // certainly nothing was written; the database is not there
 )
 
 // Bounds of repetition.
@@ -81,9 +81,9 @@ func (g *group) attempt(ws []*waiting, keyFault *fault.Error) (ending, error) {
 	g.keyFault = keyFault
 	defer g.lease.release()
 	end, err := g.transact(ws)
-	if end == uncertain {
+	if end == outcomeUnknown {
 		g.store.db.Log.Warn("connection lost at commit; looking for the outcome", "requests", len(ws), "error", pg.RedactError(err))
-		end, err = g.settle(ws)
+		end, err = g.resolveOutcome(ws)
 	}
 	return end, err
 }
@@ -108,19 +108,19 @@ func (g *group) run(ws []*waiting, look bool) (missed []*waiting) {
 			g.store.metrics.ObserveGroup(len(ws), len(g.events), time.Since(started))
 			g.answerAll(ws)
 			return nil
-		case end == uncertain:
+		case end == outcomeUnknown:
 			g.store.db.Log.Error("the outcome of an append group is not known", "requests", len(ws), "error", pg.RedactError(err))
 			// Refusals too: what refused them may be a row of this very group.
 			for _, w := range ws {
-				w.answer <- answer{err: outcomeUnknown(w.request)}
+				w.answer <- answer{err: outcomeUnknownFault(w.request)}
 			}
 			return nil
 		case pg.IsLockTimeout(err):
-			return g.missed(ws, look)
-		case rerun < maxReruns && (end == serviceless || pg.IsSerializationFailure(err) || errors.Is(err, errAbsent) || errors.Is(err, errLeaseLost)):
+			return g.handleLockTimeout(ws, look)
+		case rerun < maxReruns && (end == unavailable || pg.IsSerializationFailure(err) || errors.Is(err, errAbsent) || errors.Is(err, errLeaseLost)):
 			pause(rerunPause << rerun)
 			continue
-		case end == serviceless:
+		case end == unavailable:
 			g.store.db.Log.Error("append group without a database", "requests", len(ws), "error", pg.RedactError(err))
 			g.refuseAll(ws, pg.UnavailableFault(err))
 			return nil
@@ -176,7 +176,7 @@ func (g *group) transact(ws []*waiting) (ending, error) {
 	if !begun {
 		var err error
 		if conn, err = g.store.appends.Acquire(ctx); err != nil {
-			return serviceless, err
+			return unavailable, err
 		}
 	}
 	g.openLease(ctx, ws)
@@ -235,9 +235,9 @@ func (g *group) transactOn(ctx context.Context, conn *pgxpool.Conn, begun bool, 
 
 func beforeCommit(err error) ending {
 	if !isFault(err) && !errors.Is(err, errLeaseLost) && pg.IsUnavailable(err) {
-		return serviceless
+		return unavailable
 	}
-	return unwritten
+	return rolledBack
 }
 
 func isFault(err error) bool { _, ok := fault.As(err); return ok }
@@ -268,7 +268,7 @@ func (g *group) lockAndAsk(ctx context.Context, conn *pgxpool.Conn, begun bool, 
 	var batch pgx.Batch
 	if !begun {
 		batch.Queue(beginAppend)
-		if wait := g.store.brief(); wait != g.store.config.brief() { // which the session has
+		if wait := g.store.lockWait(); wait != g.store.config.lockWait() { // which the session has
 			batch.Queue(pg.SetLockTimeout, pg.Milliseconds(wait))
 		}
 	}

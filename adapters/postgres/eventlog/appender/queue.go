@@ -33,7 +33,7 @@ type waiting struct {
 	intent   *encodedIntent
 	bytes    int
 	queuedAt time.Time
-	until    time.Time // for how long it waits for a lock of somebody else; zero: it has met none
+	deadline time.Time // for how long it waits for a lock of somebody else; zero: it has met none
 	state    atomic.Int32
 	answer   chan answer // of capacity 1: the appender never waits for a caller
 }
@@ -49,22 +49,22 @@ func (w *waiting) oversize() bool {
 
 // queue is what waits for one appender, bounded in requests and bytes, as a whole
 // and per partition. A request that does not fit is refused at once. What waits for a
-// lock of somebody else waits in detours, so that it stops neither the appender nor
+// lock of another session waits in stalled partitions, so that it stops neither the appender nor
 // the other partitions.
 type queue struct {
 	mu           sync.Mutex
 	items        []*waiting
-	detours      map[event.PartitionID]*detour
+	stalled      map[event.PartitionID]*stalledPartition
 	suspects     map[event.PartitionID]bool // whose lock was missed and has not been had since
 	load         load
-	behind       load // the part of it in detours
-	aside        load // what detours have taken from groups, which load does not count
+	stalledLoad  load // the part of it in stalled partitions
+	borrowedLoad load // what stalled partitions took from groups; load does not count it
 	partitions   map[event.PartitionID]load
 	limit        load // of the queue
 	share        load // of one partition
 	onePartition bool
-	patience     time.Duration // with locks of somebody else
-	begin        func(*detour) // lets a detour run; called with mu
+	maxWait      time.Duration           // with locks of somebody else
+	begin        func(*stalledPartition) // starts serving it; called with mu
 	closed       bool
 	wake         chan struct{} // of capacity 1
 }
@@ -79,7 +79,7 @@ func (l load) exceeds(limit load) bool { return l.requests > limit.requests || l
 func newQueue(limit, share load, onePartition bool) *queue {
 	return &queue{
 		limit: limit, share: share, partitions: map[event.PartitionID]load{}, onePartition: onePartition, wake: make(chan struct{}, 1),
-		detours: map[event.PartitionID]*detour{}, suspects: map[event.PartitionID]bool{},
+		stalled: map[event.PartitionID]*stalledPartition{}, suspects: map[event.PartitionID]bool{},
 	}
 }
 
@@ -94,11 +94,11 @@ func (q *queue) push(w *waiting) error {
 	p := w.request.Partition
 	total, own := q.load.plus(1, w.bytes), q.partitions[p].plus(1, w.bytes)
 	full := q.load.requests > 0 && (total.exceeds(q.limit) || own.requests > 1 && own.exceeds(q.share))
-	d, aside := q.detours[p]
+	d, aside := q.stalled[p]
 	aside = aside || q.suspects[p]
-	if aside && !full { // nor may all detours together
-		behind := q.behind.plus(1, w.bytes)
-		full = q.behind.requests > 0 && behind.exceeds(q.share)
+	if aside && !full { // nor may all stalled partitions together
+		behind := q.stalledLoad.plus(1, w.bytes)
+		full = q.stalledLoad.requests > 0 && behind.exceeds(q.share)
 	}
 	if full {
 		return fault.New(fault.Unavailable, codeQueueFull, "too many appends are waiting; try again").WithRetryAfter(pg.RetryAfter)
@@ -106,9 +106,9 @@ func (q *queue) push(w *waiting) error {
 	q.load, q.partitions[p] = total, own
 	if aside {
 		if d == nil {
-			d = q.divert(p)
+			d = q.isolate(p)
 		}
-		d.follow(q, w, time.Now())
+		d.enqueue(q, w, time.Now())
 		return nil
 	}
 	q.items = append(q.items, w)
@@ -139,13 +139,13 @@ func (q *queue) depth() (requests, bytes int) {
 // take fills group with the next requests in order of arrival: one oversize
 // request alone, or as many others as a group may hold; oversize ones are passed
 // over then and come first next time. It waits for the first request and returns
-// nil when the queue is closed and empty and its detours have ended. Requests whose
+// nil when the queue is closed and empty and its stalled partitions have ended. Requests whose
 // callers gave up are dropped.
 func (q *queue) take(group []*waiting) []*waiting {
 	for {
 		q.mu.Lock()
 		group = q.fill(group[:0])
-		closed := q.closed && len(q.items) == 0 && len(q.detours) == 0
+		closed := q.closed && len(q.items) == 0 && len(q.stalled) == 0
 		q.mu.Unlock()
 		if len(group) > 0 {
 			return group
@@ -157,8 +157,8 @@ func (q *queue) take(group []*waiting) []*waiting {
 	}
 }
 
-// left takes a request out of the loads.
-func (q *queue) left(w *waiting) {
+// remove takes a request out of the loads.
+func (q *queue) remove(w *waiting) {
 	p := w.request.Partition
 	q.load = q.load.plus(-1, -w.bytes)
 	if own := q.partitions[p].plus(-1, -w.bytes); own.requests > 0 {
@@ -169,7 +169,7 @@ func (q *queue) left(w *waiting) {
 }
 
 func (q *queue) fill(group []*waiting) []*waiting {
-	group, q.items = gather(group, q.items, q.onePartition, (*waiting).take, q.left)
+	group, q.items = gather(group, q.items, q.onePartition, (*waiting).take, q.remove)
 	return group
 }
 

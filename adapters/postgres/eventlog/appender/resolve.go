@@ -12,34 +12,34 @@ import (
 	"github.com/erpbackbone/backbone/domain/event"
 )
 
-// settle finds out whether a group was committed whose connection was lost at
+// resolveOutcome finds out whether a group was committed whose connection was lost at
 // commit. On a new connection it takes the group's head locks, which the lost
 // session holds as long as it lives, and looks for one row of the group: the
-// group is there as a whole or not at all. It gives committed, unwritten with
-// errAbsent, or uncertain.
-func (g *group) settle(ws []*waiting) (ending, error) {
+// group is there as a whole or not at all. It returns committed, rolledBack
+// with errAbsent, or outcomeUnknown.
+func (g *group) resolveOutcome(ws []*waiting) (ending, error) {
 	var err error
 	for try := range lookupTries {
 		if try > 0 {
 			pause(lookupPause << try)
 		}
 		var found, certain bool
-		found, certain, err = g.lookAgain(ws)
+		found, certain, err = g.findCommitMarker(ws)
 		switch {
 		case err != nil:
 			continue
 		case !certain:
-			return uncertain, nil
+			return outcomeUnknown, nil
 		case found:
 			return committed, nil
 		default:
-			return unwritten, errAbsent
+			return rolledBack, errAbsent
 		}
 	}
-	return uncertain, err
+	return outcomeUnknown, err
 }
 
-func (g *group) lookAgain(ws []*waiting) (found, certain bool, err error) {
+func (g *group) findCommitMarker(ws []*waiting) (found, certain bool, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), g.store.config.GroupTimeout)
 	defer cancel()
 	conn, err := g.store.appends.Acquire(ctx)
@@ -54,7 +54,7 @@ func (g *group) lookAgain(ws []*waiting) (found, certain bool, err error) {
 		conn.Release()
 	}()
 	g.facts.reset()
-	judge := g.wantWitness(ws)
+	judge := g.wantCommitMarker(ws)
 	if err := g.lockOnly(ctx, conn); err != nil {
 		return false, false, err
 	}
@@ -76,10 +76,10 @@ func (g *group) lockOnly(ctx context.Context, conn *pgxpool.Conn) error {
 	return conn.SendBatch(ctx, &batch).Close()
 }
 
-// wantWitness asks for a row that only this group can have written and returns
+// wantCommitMarker asks for a row that only this group can have written and returns
 // how to judge it. Events and idempotency keys are certain. An intent alone is
 // certain unless somebody changed it since.
-func (g *group) wantWitness(ws []*waiting) (judge func() (found, certain bool)) {
+func (g *group) wantCommitMarker(ws []*waiting) (judge func() (found, certain bool)) {
 	if len(g.events) > 0 {
 		k := intentKey{g.events[0].Partition, g.events[0].ID}
 		g.facts.sequences.want(k)

@@ -13,32 +13,32 @@ import (
 	"github.com/erpbackbone/backbone/domain/fault"
 )
 
-// An appender waits for locks of somebody else, such as a session of an administrator
-// that holds a head row, only briefly. Whatever a group misses a lock for goes on in
-// detours, one per partition, and the appender serves the other partitions. A detour
-// waits for the lock as long as its requests have patience, in one of a few slots with
-// a connection each. Once it has had the lock, its partition is the appender's again.
-// A partition whose lock nobody has had since goes into a detour at once. More detours
-// than slots have a common cause, such as a lock on a whole table: when one of them has
-// had its lock, the appender tries all of them together.
+// An appender waits only briefly for a lock that another session holds, such as an
+// administrator's session on a head row. A partition whose lock a group did not get is
+// isolated: its requests wait in a stalledPartition, and the appender serves the other
+// partitions. A stalledPartition waits for the lock until its requests' deadline, in one of
+// a few slots with a connection each. As soon as it has got the lock, its partition is the
+// appender's again. Later requests of the partition join it until then. More stalled
+// partitions than slots have a common cause, such as a lock on a whole table: when one of
+// them gets its lock, the appender tries all of them together.
 const (
 	// Where groups take longer, those of other nodes do too: several of them may be
-	// before this one, which waits for so many, but at most longestBrief.
+	// before this one, which waits for so many, but at most maxLockWait.
 	groupsBefore = 4
-	longestBrief = 2 * time.Second
-	detourSlots  = 4
-	// With more detours than slots they take turns: all of them within a turn, if each
-	// of them waits at least as long as shortTurn.
-	detourTurn = time.Second
-	shortTurn  = 10 * time.Millisecond
-	// detourPause is between two attempts of a detour that has had the head and missed
+	maxLockWait  = 2 * time.Second
+	stalledSlots = 4
+	// With more stalled partitions than slots they take turns: all within stalledRound, if each
+	// of them waits at least as long as minAttempt.
+	stalledRound = time.Second
+	minAttempt   = 10 * time.Millisecond
+	// stalledPause is between two attempts of a partition that got its head and missed
 	// another lock.
-	detourPause = 20 * time.Millisecond
+	stalledPause = 20 * time.Millisecond
 )
 
-// detour is the requests of one partition that wait for a lock of somebody else. Its
+// stalledPartition is the requests of one partition that wait for a lock of somebody else. Its
 // fields are the queue's.
-type detour struct {
+type stalledPartition struct {
 	partition event.PartitionID
 	first     []*waiting // that missed the lock together; the queue's load does not count them
 	rest      []*waiting // that came after them
@@ -46,34 +46,34 @@ type detour struct {
 	recalled  chan struct{}
 }
 
-// divert gives a partition a detour. It is called with mu.
-func (q *queue) divert(p event.PartitionID) *detour {
-	d := &detour{partition: p, recalled: make(chan struct{})}
-	q.detours[p], q.suspects[p] = d, true
+// isolate takes a partition out of the queue. It is called with mu.
+func (q *queue) isolate(p event.PartitionID) *stalledPartition {
+	d := &stalledPartition{partition: p, recalled: make(chan struct{})}
+	q.stalled[p], q.suspects[p] = d, true
 	q.begin(d)
 	return d
 }
 
-// follow lets a request wait behind the others of its partition. It is called with the
+// enqueue lets a request wait behind the others of its partition. It is called with the
 // queue's mu, and the request is in its load already.
-func (d *detour) follow(q *queue, w *waiting, now time.Time) {
-	w.bear(now.Add(q.patience))
+func (d *stalledPartition) enqueue(q *queue, w *waiting, now time.Time) {
+	w.setDeadline(now.Add(q.maxWait))
 	d.rest = append(d.rest, w)
-	q.behind = q.behind.plus(1, w.bytes)
+	q.stalledLoad = q.stalledLoad.plus(1, w.bytes)
 }
 
-// bear bounds the patience of a request when it meets a lock of somebody else for the
+// setDeadline bounds the patience of a request when it meets a lock of somebody else for the
 // first time; to meet another does not prolong it.
-func (w *waiting) bear(until time.Time) {
-	if w.until.IsZero() {
-		w.until = until
+func (w *waiting) setDeadline(until time.Time) {
+	if w.deadline.IsZero() {
+		w.deadline = until
 	}
 }
 
-// miss sends the requests of a group that missed a lock, of which nothing was written,
-// into detours, in their order, and behind them whatever waits for the same partitions.
+// stall sends the requests of a group that missed a lock, of which nothing was written,
+// into stalled partitions, in their order, and behind them what waits for the same partitions.
 // It returns those that there is no room for.
-func (q *queue) miss(ws []*waiting, until time.Time) (refused []*waiting) {
+func (q *queue) stall(ws []*waiting, until time.Time) (refused []*waiting) {
 	if len(ws) == 0 {
 		return nil
 	}
@@ -83,25 +83,25 @@ func (q *queue) miss(ws []*waiting, until time.Time) (refused []*waiting) {
 		if !w.state.CompareAndSwap(stateTaken, stateWaiting) {
 			continue // nobody waits for an answer any more
 		}
-		aside := q.aside.plus(1, w.bytes)
-		if q.aside.requests > 0 && aside.exceeds(q.limit) {
+		aside := q.borrowedLoad.plus(1, w.bytes)
+		if q.borrowedLoad.requests > 0 && aside.exceeds(q.limit) {
 			refused = append(refused, w)
 			continue
 		}
-		q.aside = aside
+		q.borrowedLoad = aside
 		p := w.request.Partition
-		d := q.detours[p]
+		d := q.stalled[p]
 		if d == nil {
-			d = q.divert(p)
+			d = q.isolate(p)
 		}
-		w.bear(until)
+		w.setDeadline(until)
 		d.first = append(d.first, w)
 	}
 	now := time.Now()
 	kept := q.items[:0]
 	for _, w := range q.items {
-		if d := q.detours[w.request.Partition]; d != nil {
-			d.follow(q, w, now)
+		if d := q.stalled[w.request.Partition]; d != nil {
+			d.enqueue(q, w, now)
 			continue
 		}
 		kept = append(kept, w)
@@ -111,20 +111,20 @@ func (q *queue) miss(ws []*waiting, until time.Time) (refused []*waiting) {
 	return refused
 }
 
-// next prepares the next attempt of a detour: late has lost its patience, and the first
-// of the others loses it at until. over: nothing waits any more, and the detour has
-// ended.
-func (q *queue) next(d *detour, now time.Time) (late []*waiting, until time.Time, over bool) {
+// next prepares the next attempt of a stalled partition. late are the requests whose
+// deadline has passed; until is the earliest deadline of the others. over: nothing waits
+// any more, and the partition is the appender's again.
+func (q *queue) next(d *stalledPartition, now time.Time) (late []*waiting, until time.Time, over bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.detours[d.partition] != d {
+	if q.stalled[d.partition] != d {
 		return nil, until, true // recalled
 	}
 	remain := func(ws []*waiting, left func(*waiting)) []*waiting {
 		return slices.DeleteFunc(ws, func(w *waiting) bool {
 			switch {
 			case !w.waits():
-			case now.Before(w.until):
+			case now.Before(w.deadline):
 				return false
 			default:
 				late = append(late, w)
@@ -133,42 +133,42 @@ func (q *queue) next(d *detour, now time.Time) (late []*waiting, until time.Time
 			return true
 		})
 	}
-	d.first = remain(d.first, q.back)
-	d.rest = remain(d.rest, q.leftBehind)
+	d.first = remain(d.first, q.returnBorrowed)
+	d.rest = remain(d.rest, q.removeStalled)
 	if len(d.first) == 0 {
-		d.first, d.rest = gather(d.first, d.rest, false, (*waiting).waits, q.leftBehind)
+		d.first, d.rest = gather(d.first, d.rest, false, (*waiting).waits, q.removeStalled)
 		for _, w := range d.first {
-			q.aside = q.aside.plus(1, w.bytes)
+			q.borrowedLoad = q.borrowedLoad.plus(1, w.bytes)
 		}
 	}
 	if len(d.first) == 0 {
-		delete(q.detours, d.partition)
+		delete(q.stalled, d.partition)
 		q.signal()
 		return late, until, true
 	}
-	return late, slices.MinFunc(d.first, func(a, b *waiting) int { return a.until.Compare(b.until) }).until, false
+	return late, slices.MinFunc(d.first, func(a, b *waiting) int { return a.deadline.Compare(b.deadline) }).deadline, false
 }
 
-// back takes a request out of what is aside.
-func (q *queue) back(w *waiting) { q.aside = q.aside.plus(-1, -w.bytes) }
+// returnBorrowed takes a request out of what is aside.
+func (q *queue) returnBorrowed(w *waiting) { q.borrowedLoad = q.borrowedLoad.plus(-1, -w.bytes) }
 
-func (q *queue) leftBehind(w *waiting) {
-	q.behind = q.behind.plus(-1, -w.bytes)
-	q.left(w)
+func (q *queue) removeStalled(w *waiting) {
+	q.stalledLoad = q.stalledLoad.plus(-1, -w.bytes)
+	q.remove(w)
 }
 
-// had gives the first requests of a detour, now that it has the lock, to whoever runs
-// them, without those whose callers gave up.
-func (q *queue) had(d *detour) []*waiting {
+// lockAcquired returns the first requests of a stalled partition that has got its lock,
+// without those whose callers gave up.
+func (q *queue) lockAcquired(d *stalledPartition) []*waiting {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.detours[d.partition] != d {
+	if q.stalled[d.partition] != d {
 		return nil // recalled
 	}
 	d.runs = true
 	taken := make([]*waiting, 0, len(d.first))
 	for _, w := range d.first {
-		q.back(w)
+		q.returnBorrowed(w)
 		if w.take() {
 			taken = append(taken, w)
 		}
@@ -177,23 +177,23 @@ func (q *queue) had(d *detour) []*waiting {
 	return taken
 }
 
-// end ends a detour whose requests were answered: what came after them is first in the
+// end ends a stalled partition whose requests were answered: what came after them is first in the
 // queue. Its patience begins anew with the next lock that it misses, for the one before
 // was had: where several nodes are busy in one partition, their turns are many.
-func (q *queue) end(d *detour) {
+func (q *queue) end(d *stalledPartition) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.detours[d.partition] != d {
+	if q.stalled[d.partition] != d {
 		return // recalled
 	}
 	for _, w := range d.rest {
-		w.until = time.Time{}
+		w.deadline = time.Time{}
 	}
-	q.give(d)
-	if len(q.detours) > detourSlots {
-		for _, other := range q.detours {
+	q.requeue(d)
+	if len(q.stalled) > stalledSlots {
+		for _, other := range q.stalled {
 			if !other.runs {
-				q.give(other)
+				q.requeue(other)
 				close(other.recalled)
 			}
 		}
@@ -201,40 +201,40 @@ func (q *queue) end(d *detour) {
 	q.signal()
 }
 
-// give puts what waits in a detour before the queue. It is called with mu.
-func (q *queue) give(d *detour) {
+// requeue puts the requests of a stalled partition before the queue. It is called with mu.
+func (q *queue) requeue(d *stalledPartition) {
 	for _, w := range d.first {
-		q.back(w)
+		q.returnBorrowed(w)
 		q.load = q.load.plus(1, w.bytes)
 		q.partitions[d.partition] = q.partitions[d.partition].plus(1, w.bytes)
 	}
 	for _, w := range d.rest {
-		q.behind = q.behind.plus(-1, -w.bytes)
+		q.stalledLoad = q.stalledLoad.plus(-1, -w.bytes)
 	}
 	q.items = slices.Concat(d.first, d.rest, q.items)
 	d.first, d.rest = nil, nil
-	delete(q.detours, d.partition)
+	delete(q.stalled, d.partition)
 	delete(q.suspects, d.partition)
 }
 
-// stay gives requests that missed a lock again back to their detour.
-func (q *queue) stay(d *detour, ws []*waiting) {
+// stallAgain gives requests that missed a lock again back to their stalled partition.
+func (q *queue) stallAgain(d *stalledPartition, ws []*waiting) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	d.runs = false
 	for _, w := range ws {
 		if w.state.CompareAndSwap(stateTaken, stateWaiting) {
 			d.first = append(d.first, w)
-			q.aside = q.aside.plus(1, w.bytes)
+			q.borrowedLoad = q.borrowedLoad.plus(1, w.bytes)
 		}
 	}
 }
 
-// detour runs until its partition is the appender's again or nothing waits for it.
-func (a *appender) detour(d *detour) {
+// stalledPartition runs until its partition is the appender's again or nothing waits for it.
+func (a *appender) serveStalled(d *stalledPartition) {
 	s := a.store
-	s.count(1)
-	defer s.count(-1)
+	s.countStalled(1)
+	defer s.countStalled(-1)
 	var since time.Time // the first attempt that missed the lock; zero: none did
 	for {
 		late, until, over := a.queue.next(d, time.Now())
@@ -244,12 +244,12 @@ func (a *appender) detour(d *detour) {
 		if over {
 			return
 		}
-		g := s.slot(until, d.recalled)
+		g := s.acquireSlot(until, d.recalled)
 		if g == nil {
 			continue
 		}
 		began := time.Now()
-		missed := a.pass(g, d, until)
+		missed := a.attempt(g, d, until)
 		s.slots <- g
 		switch {
 		case !missed && since.IsZero():
@@ -267,17 +267,17 @@ func (a *appender) detour(d *detour) {
 	}
 }
 
-// count keeps the number of detours that run.
-func (s *Engine) count(change int) {
-	s.detoursMu.Lock()
-	defer s.detoursMu.Unlock()
-	s.detours += change
-	s.metrics.ObserveDetours(s.detours)
+// countStalled keeps the number of stalled partitions.
+func (s *Engine) countStalled(change int) {
+	s.stalledMu.Lock()
+	defer s.stalledMu.Unlock()
+	s.stalledPartitions += change
+	s.metrics.ObserveDetours(s.stalledPartitions)
 }
 
-// slot waits for the buffers of a group, and with them the right to a connection, until
+// acquireSlot waits for the buffers of a group, and with them the right to a connection, until
 // a moment or a recall; nil then.
-func (s *Engine) slot(until time.Time, recalled <-chan struct{}) *group {
+func (s *Engine) acquireSlot(until time.Time, recalled <-chan struct{}) *group {
 	timer := time.NewTimer(time.Until(until))
 	defer timer.Stop()
 	select {
@@ -290,32 +290,32 @@ func (s *Engine) slot(until time.Time, recalled <-chan struct{}) *group {
 	}
 }
 
-// turn is how long an attempt of a detour may wait for its head.
-func (s *Engine) turn(until time.Time) time.Duration {
+// attemptWait is how long an attempt of a stalled partition may wait for its head.
+func (s *Engine) attemptWait(until time.Time) time.Duration {
 	wait := time.Until(until)
-	s.detoursMu.Lock()
-	n := s.detours
-	s.detoursMu.Unlock()
-	if n >= detourSlots {
-		wait = min(wait, max(detourTurn*detourSlots/time.Duration(n), shortTurn))
+	s.stalledMu.Lock()
+	n := s.stalledPartitions
+	s.stalledMu.Unlock()
+	if n >= stalledSlots {
+		wait = min(wait, max(stalledRound*stalledSlots/time.Duration(n), minAttempt))
 	}
 	return max(wait, time.Millisecond) // none would be for ever
 }
 
-// pass waits for the head of a detour's partition and runs its first requests in the
+// attempt waits for the head of a stalled partition and runs its first requests in the
 // same transaction. It reports whether they missed a lock, that one or another.
-func (a *appender) pass(g *group, d *detour, until time.Time) (missed bool) {
+func (a *appender) attempt(g *group, d *stalledPartition, until time.Time) (missed bool) {
 	if g.store == nil {
 		g.init(a.store)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), a.store.config.GroupTimeout)
 	defer cancel()
-	conn, err := g.waitForHead(ctx, d.partition, a.store.turn(until))
+	conn, err := g.waitForHead(ctx, d.partition, a.store.attemptWait(until))
 	if pg.IsLockTimeout(err) {
 		return true
 	}
 	// Whatever else failed, the group finds out by itself.
-	ws := a.queue.had(d)
+	ws := a.queue.lockAcquired(d)
 	if len(ws) == 0 {
 		if conn != nil {
 			discard(conn)
@@ -327,12 +327,12 @@ func (a *appender) pass(g *group, d *detour, until time.Time) (missed bool) {
 	if len(again) == 0 {
 		return false
 	}
-	a.queue.stay(d, again)
-	pause(detourPause)
+	a.queue.stallAgain(d, again)
+	pause(stalledPause)
 	return true
 }
 
-// waitForHead begins the transaction of a detour: it has the head of its partition when
+// waitForHead begins the transaction of a stalled partition: it has the head of its partition when
 // it returns. Nothing is pipelined here, so that a lock that was missed costs no
 // connection.
 func (g *group) waitForHead(ctx context.Context, p event.PartitionID, wait time.Duration) (*pgxpool.Conn, error) {
@@ -350,7 +350,7 @@ func (g *group) waitForHead(ctx context.Context, p event.PartitionID, wait time.
 		if _, err := g.store.queries.LockPartitionHeads(ctx, conn, []int32{int32(p)}); err != nil {
 			return err
 		}
-		_, err := conn.Exec(ctx, pg.SetLockTimeout, pg.Milliseconds(g.store.brief()))
+		_, err := conn.Exec(ctx, pg.SetLockTimeout, pg.Milliseconds(g.store.lockWait()))
 		return err
 	}()
 	if err == nil {
@@ -364,14 +364,14 @@ func (g *group) waitForHead(ctx context.Context, p event.PartitionID, wait time.
 	return nil, err
 }
 
-// brief is how long an appender waits for a lock where groups are fast.
-func (c Config) brief() time.Duration { return min(pg.ShortLockWait, c.LockTimeout) }
+// lockWait is how long an appender waits for a lock where groups are fast.
+func (c Config) lockWait() time.Duration { return min(pg.ShortLockWait, c.LockTimeout) }
 
-// brief is how long an appender waits for a lock.
-func (s *Engine) brief() time.Duration {
-	wait := s.config.brief()
+// lockWait is how long an appender waits for a lock.
+func (s *Engine) lockWait() time.Duration {
+	wait := s.config.lockWait()
 	if held := s.pace.fastest(); held > wait {
-		wait = min(groupsBefore*held, longestBrief, s.config.LockTimeout)
+		wait = min(groupsBefore*held, maxLockWait, s.config.LockTimeout)
 	}
 	return wait
 }
@@ -397,9 +397,9 @@ func (p *pace) fastest() time.Duration {
 	return slices.Min(p.held[:])
 }
 
-// parted tells the requests of partitions whose heads are free just now from those
+// splitByLockState tells the requests of partitions whose heads are free just now from those
 // that wait for somebody.
-func (g *group) parted(ws []*waiting) (free, held []*waiting, err error) {
+func (g *group) splitByLockState(ws []*waiting) (free, held []*waiting, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), g.store.config.GroupTimeout)
 	defer cancel()
 	conn, err := g.store.appends.Acquire(ctx)
@@ -425,13 +425,13 @@ func (g *group) parted(ws []*waiting) (free, held []*waiting, err error) {
 	return free, held, nil
 }
 
-// missed says which requests of a group that missed a lock cannot go on, after it has
+// handleLockTimeout says which requests of a group that missed a lock cannot go on, after it has
 // run the others, if it may look for them.
-func (g *group) missed(ws []*waiting, look bool) (again []*waiting) {
+func (g *group) handleLockTimeout(ws []*waiting, look bool) (again []*waiting) {
 	if !look || len(g.partitions) < 2 {
 		return ws
 	}
-	free, held, err := g.parted(ws)
+	free, held, err := g.splitByLockState(ws)
 	if err != nil {
 		g.store.db.Log.Warn("it could not be found out whose lock an append group missed", "error", pg.RedactError(err))
 		return ws
