@@ -20,7 +20,7 @@ type LeaseResource struct {
 // Lease says who works a resource.
 type Lease struct {
 	LeaseResource
-	Holder string // "" in a list: given back
+	Holder string // "" in a list: released
 	// Term numbers the holders of the resource, from 1. It grows whenever the holder
 	// changes and never when a lease is renewed, so whoever acts for a holder can be
 	// told from one who was paused past its lease.
@@ -35,21 +35,21 @@ type Lease struct {
 type Leases interface {
 	// Hold takes every resource that is free or expired, renews what is the holder's
 	// already, all for ttl from now, and returns what is the holder's afterwards, in the
-	// order of name and partition. A resource that somebody else holds is left out. It is
+	// order of name and partition. A resource that another node holds is left out. It is
 	// one statement: all of it or, on an error, nothing. A resource that is named twice
 	// counts once.
 	Hold(ctx context.Context, holder string, ttl time.Duration, resources []LeaseResource) ([]Lease, error)
-	// Release gives back those of the resources that are the holder's, and leaves others
-	// alone. The next holder needs not wait until they expire.
+	// Release releases those of the resources that are the holder's and leaves the rest
+	// unchanged. The next holder does not have to wait until they expire.
 	Release(ctx context.Context, holder string, resources []LeaseResource) error
-	// List shows the leases of a name, or all for "", by name and partition, those that
-	// are expired or given back too.
+	// List returns the leases of a name, or all for "", by name and partition, including
+	// expired and released ones.
 	List(ctx context.Context, name string) ([]Lease, error)
 
-	// Beat records a sign of life of a node and returns the nodes that gave one less than
+	// Beat records a heartbeat of a node and returns the nodes that sent one less than
 	// within ago, by name; the node itself is one of them.
 	Beat(ctx context.Context, node string, within time.Duration) ([]string, error)
-	// Leave ends a node's life, so that the others share its work at once. Its leases
+	// Leave removes a node, so that the remaining nodes share its work at once. Its leases
 	// stay until they are released or expire.
 	Leave(ctx context.Context, node string) error
 }
@@ -63,24 +63,24 @@ func CheckLease(holder string, ttl time.Duration) error {
 }
 
 // SharedWork is for work that not every node of an installation does, such as
-// publishing to one broker: its nodes are counted apart from those of [Leases].
+// publishing to one broker: its nodes are counted separately from those of [Leases].
 type SharedWork interface {
-	// BeatWork records a sign of life of a node that shares a piece of work and returns
-	// the nodes that gave one for it less than within ago, by name; the node itself is one
+	// BeatWork records a heartbeat of a node that shares a piece of work and returns
+	// the nodes that sent one for it less than within ago, by name; the node itself is one
 	// of them. Times are of the store's clock.
 	BeatWork(ctx context.Context, work, node string, within time.Duration) ([]string, error)
-	// LeaveWork ends it, so that the others share the work at once.
+	// LeaveWork removes the node, so that the remaining nodes share the work at once.
 	LeaveWork(ctx context.Context, work, node string) error
-	// Prune removes the leases whose name begins with prefix, that nobody holds any more,
-	// and whose name is not among keep, and says how many. What is taken again under such
-	// a name begins with term 1: only for names that nothing is fenced by, or that are
-	// never used again.
+	// Prune removes the leases whose name begins with prefix and is not among keep, and that
+	// no node holds any more. It returns how many. A lease that is taken again under such
+	// a name begins with term 1, so Prune is only for names whose term fences nothing, or
+	// that are never used again.
 	Prune(ctx context.Context, prefix string, keep []string) (int, error)
 }
 
 // Preferred is the node that should work a resource, "" without nodes: the one with the
-// highest score. When a node comes or goes, only what it gains or loses moves, and
-// everybody's share stays about the same. All nodes come to the same answer.
+// highest score. When a node comes or goes, only the resources that it gains or
+// loses move, and all shares stay about equal. All nodes compute the same answer.
 func Preferred(nodes []string, resource LeaseResource) string {
 	best, highest := "", uint64(0)
 	for _, node := range nodes {

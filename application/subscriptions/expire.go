@@ -38,7 +38,7 @@ func (s *Service) Run(ctx context.Context) {
 			err = s.measure(ctx)
 		}
 		if err != nil && ctx.Err() == nil {
-			s.config.Logger.WarnContext(ctx, "subscriptions could not be looked after; it will be tried again", "code", fault.CodeOf(err))
+			s.config.Logger.WarnContext(ctx, "expired leases of subscriptions could not be handled; it will be tried again", "code", fault.CodeOf(err))
 		}
 	}
 }
@@ -77,7 +77,8 @@ func (s *Service) ExpireLeases(ctx context.Context) error {
 	return nil
 }
 
-// expirePartition ends leases in one legal entity, unless somebody else is there, who does it.
+// expirePartition ends leases in one legal entity, unless another session holds its lock and
+// ends them itself.
 func (s *Service) expirePartition(ctx context.Context, sub *subscription.Subscription, p event.PartitionID) error {
 	unlock, err := s.locks.lock(ctx, lockKey{sub.UID, p})
 	if err != nil {

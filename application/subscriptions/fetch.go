@@ -8,7 +8,7 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// fetcher is one poll's way through the legal entities.
+// fetcher takes messages for one poll from one legal entity after the other.
 type fetcher struct {
 	service  *Service
 	sub      *subscription.Subscription
@@ -25,14 +25,14 @@ type fetcher struct {
 	status            subscription.Status // then
 }
 
-// fetchResult is what one step brought.
+// fetchResult is what was taken from one legal entity in one transaction.
 type fetchResult struct {
 	deliveries  []Delivery
 	readBefore  event.Sequence // readNew through, before and after
 	readThrough event.Sequence
 	blocked     bool // nothing new before something is answered
 	truncated   bool // more could have been taken, were it not for its bytes
-	locked      bool // another node is there
+	locked      bool // another node holds the lock
 }
 
 // fetchFrom takes messages of one legal entity in one transaction.
@@ -277,7 +277,7 @@ func (s *Service) countFailures(ctx context.Context, tx ports.DeliveryTx, sub *s
 	return tx.Fail(ctx, w.Failures, w.LastCode, max(sub.Settings.BreakerAfter, 0))
 }
 
-// saveWindow keeps what became of a window, if anything did.
+// saveWindow stores the changes of a window, if there are any.
 func saveWindow(ctx context.Context, tx ports.DeliveryTx, c ports.DeliveryCursor, w *subscription.Window, settings *subscription.Settings, moved bool) error {
 	changed, done := w.Changes()
 	if len(changed) == 0 && len(done) == 0 && !moved {

@@ -29,7 +29,7 @@ type HeadWatcherConfig struct {
 	Timeout     time.Duration // of one look: a connection that nobody answers is given up; 0 is 5 s
 }
 
-// HeadWatcher knows the heads of all partitions, for everybody on the node who waits for
+// HeadWatcher reads the heads of all partitions, for every reader on the node that waits for
 // events: two hundred idle subscriptions cost the database one query per poll. A
 // signal only makes it look earlier; what it shows has been read from the store. While
 // signals announce every event it polls every Quiet only, which bounds how late the first

@@ -16,7 +16,7 @@ func (s *Service) Health() error {
 		return nil
 	}
 	if since := time.Since(*swept); since > s.config.StallAfter {
-		return fault.New(fault.Unavailable, "subscription.stalled", "for %s nobody has looked for messages whose time is over; see that the database answers, then restart this node", since.Round(time.Second))
+		return fault.New(fault.Unavailable, "subscription.stalled", "expired leases have not been looked for in %s; see that the database answers, then restart this node", since.Round(time.Second))
 	}
 	return nil
 }

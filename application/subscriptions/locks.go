@@ -14,8 +14,8 @@ type wakeUps struct {
 	subscribers map[event.ID]int
 }
 
-// subscribe gives a channel that is closed at the next kick; done must be called when it
-// is not looked at any more.
+// subscribe returns a channel that is closed at the next wake; done must be called when
+// the poll stops waiting.
 func (k *wakeUps) subscribe(uid event.ID) (kicked <-chan struct{}, done func()) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -53,8 +53,8 @@ type lockKey struct {
 	partition event.PartitionID
 }
 
-// partitionLocks lets those of this node who want the same row lock wait here, where it costs
-// no connection.
+// partitionLocks queues the callers of this node that need the same row lock, because waiting
+// here costs no database connection.
 type partitionLocks struct {
 	mu   sync.Mutex
 	held map[lockKey]*partitionLock

@@ -31,7 +31,7 @@ type Access interface {
 	Owner(ctx context.Context, tenantID, personID string) (ports.Principal, error)
 }
 
-// Log is what is read of the log beside the deliveries themselves.
+// Log is what the service reads of the log besides the deliveries themselves.
 type Log interface {
 	HeadSource
 	EventByID(ctx context.Context, p event.PartitionID, id event.ID) (event.Recorded, error)
@@ -70,9 +70,9 @@ type Config struct {
 	Modules         func(ctx context.Context) (moduleOf func(eventType string) string, err error)
 	Observer        Observer      // nil: none
 	Logger          *slog.Logger  // nil: silent
-	ExpireInterval  time.Duration // how often to look for leases that have ended; 0 is 500 ms
+	ExpireInterval  time.Duration // how often to look for expired leases; 0 is 500 ms
 	MeasureInterval time.Duration // how often to measure how far subscriptions are behind; 0 is 15 s
-	RecheckInterval time.Duration // how often a poll that waits looks for what other nodes did; 0 is 500 ms
+	RecheckInterval time.Duration // how often a waiting poll checks for changes made on other nodes; 0 is 500 ms
 	MaxBytes        int           // of payloads that one poll answers, unless its first event alone has more; 0 is 8 MiB
 	MaxPerTenant    int           // subscriptions of one tenant; 0: any number
 	Cursors         Cursors       // nil: no subscription begins at a cursor
@@ -85,8 +85,8 @@ type Cursors interface {
 	OpenFeed(cursor, tenantID string) ([]ports.FeedMark, error)
 }
 
-// Service keeps persistent subscriptions: it hands out what they have not had yet,
-// takes their answers, and keeps what they could not take.
+// Service delivers events to persistent subscriptions, applies their answers, and keeps
+// their dead letters.
 type Service struct {
 	config  Config
 	wakeUps wakeUps
@@ -140,7 +140,7 @@ func New(c Config) *Service {
 // Caller is who asks.
 type Caller struct {
 	Principal ports.Principal
-	// Operator may look after the subscriptions of others; it gets none of their events.
+	// Operator may manage the subscriptions of other persons; it gets none of their events.
 	Operator bool
 }
 
@@ -259,8 +259,9 @@ func (s *Service) Change(ctx context.Context, c Caller, id string, settings subs
 	return s.save(ctx, sub)
 }
 
-// requireEmpty refuses while messages stand in an order. It looks at each legal entity
-// after whoever hands out there, and may have begun before the subscription was paused.
+// requireEmpty refuses while messages are open or parked, because their keys were
+// computed by the old order. It locks each legal entity, so it waits for a poll there
+// that began before the subscription was paused.
 func (s *Service) requireEmpty(ctx context.Context, sub *subscription.Subscription) error {
 	inUse := fault.New(fault.FailedPrecondition, "subscription.settings_in_use",
 		"partition_by changes only while the subscription is paused and has no open or parked messages; pause it, answer or reset what is open, and settle its dead letters").WithField("/settings/partition_by")
@@ -295,7 +296,7 @@ func (s *Service) save(ctx context.Context, sub subscription.Subscription) (subs
 	return s.config.Store.Subscription(ctx, sub.TenantID, sub.ID)
 }
 
-// Pause stops handing out; what is out may still be answered. Pausing again changes
+// Pause stops deliveries; messages in flight may still be answered. Pausing again changes
 // nothing.
 func (s *Service) Pause(ctx context.Context, c Caller, id string) (subscription.Subscription, error) {
 	sub, err := s.findManaged(ctx, c, id)
@@ -331,8 +332,8 @@ func (s *Service) Delete(ctx context.Context, c Caller, id string) error {
 	return nil
 }
 
-// withLock waits its turn in the partition, without holding a connection as long as
-// others of this node are before it.
+// withLock runs f with the subscription's cursor in a partition locked. It holds no
+// connection while other callers of this node wait for the same lock.
 func (s *Service) withLock(ctx context.Context, uid event.ID, p event.PartitionID, f func(ctx context.Context, tx ports.DeliveryTx) error) error {
 	unlock, err := s.locks.lock(ctx, lockKey{uid, p})
 	if err != nil {

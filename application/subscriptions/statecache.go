@@ -14,12 +14,12 @@ import (
 type stateCache struct {
 	mu      sync.Mutex
 	waiting map[event.ID]int // polls by subscription
-	query   chan struct{}    // holds a token while nobody looks; made with the first poll
+	query   chan struct{}    // holds a token while no query runs; made with the first poll
 	readAt  time.Time
 	states  map[event.ID]ports.DeliveryState // replaced, never changed
 }
 
-// register counts a poll in; leave must be called when it waits no more.
+// register counts a waiting poll; leave must be called when it stops waiting.
 func (b *stateCache) register(uid event.ID) (leave func()) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -38,7 +38,7 @@ func (b *stateCache) register(uid event.ID) (leave func()) {
 	}
 }
 
-// cached gives what is known of a subscription if that is not too old.
+// cached returns the state of a subscription if it was read less than age ago.
 func (b *stateCache) cached(uid event.ID, age time.Duration) (state ports.DeliveryState, known bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -79,7 +79,7 @@ func (s *Service) deliveryState(ctx context.Context, uid event.ID) (ports.Delive
 	}
 	for _, one := range uids {
 		if _, there := states[one]; !there {
-			states[one] = ports.DeliveryState{Revision: -1} // gone: not how anybody has seen it
+			states[one] = ports.DeliveryState{Revision: -1} // deleted: differs from every state that a poll has seen
 		}
 	}
 	b.mu.Lock()

@@ -64,8 +64,8 @@ func (c *Counts) Add(o Counts) {
 	c.Replayed += o.Replayed
 }
 
-// Window is what is open of a subscription in one legal entity, while nobody else
-// changes it.
+// Window is the open messages of a subscription in one legal entity while the caller
+// holds their lock.
 type Window struct {
 	settings  Settings
 	now       time.Time
