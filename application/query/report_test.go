@@ -91,7 +91,7 @@ type reportFixture struct {
 func newReportFixture(t *testing.T, events int, maxWait time.Duration) *reportFixture {
 	t.Helper()
 	d := &reportFixture{logFixture: newLogFixture(), progress: &fakeProgress{reached: event.Sequence(events)}, source: &numbersSource{}}
-	d.entity = d.logFixture.createEntity(t, "acme", "USMF")
+	d.entity = d.createEntity(t, "acme", "USMF")
 	d.fill(t, d.entity, events)
 	var err error
 	d.Reports, err = query.NewReports(d.Service, map[string]module.ReadModel{"till/numbers": model}, map[string]ports.ReadModelSource{"till/numbers": d.source}, d.progress, d.clock, maxWait)
@@ -347,7 +347,7 @@ func TestReportPagesWaitForPinnedSequence(t *testing.T) {
 func TestReportCursorBinding(t *testing.T) {
 	t.Parallel()
 	d := newReportFixture(t, 5, time.Minute)
-	other := d.logFixture.createEntity(t, "acme", "DEMF")
+	other := d.createEntity(t, "acme", "DEMF")
 	first, err := d.query(t, func(q *query.ReportQuery) { q.Limit = 2 })
 	require.NoError(t, err)
 	for name, change := range map[string]func(*query.ReportQuery){

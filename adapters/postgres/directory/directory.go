@@ -35,6 +35,7 @@ var (
 	_ ports.Installations = (*Store)(nil)
 )
 
+// New makes the directory of legal entities and principals over db.
 func New(db *pg.Database, physicalPartitions int) *Store {
 	return &Store{db: db, queries: backbonedb.New(), physicalPartitions: physicalPartitions}
 }

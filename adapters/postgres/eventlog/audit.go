@@ -26,6 +26,7 @@ var (
 	_ ports.ChainAudit  = (*Audit)(nil)
 )
 
+// NewAudit makes the reader that verification uses.
 func NewAudit(db *pg.Database, events *Reader) *Audit {
 	return &Audit{db: db, queries: backbonedb.New(), events: events}
 }

@@ -21,6 +21,7 @@ type PersonalRecords struct {
 
 var _ ports.PersonalRecords = (*PersonalRecords)(nil)
 
+// NewPersonalRecords makes the reader of sealed records of persons.
 func NewPersonalRecords(db *pg.Database, events *Reader) *PersonalRecords {
 	return &PersonalRecords{db: db, queries: backbonedb.New(), events: events}
 }

@@ -42,6 +42,7 @@ var (
 	_ ports.WakeUps         = (*Reader)(nil)
 )
 
+// NewReader makes the reader of the log over db.
 func NewReader(db *pg.Database) *Reader {
 	queries := backbonedb.New()
 	return &Reader{db: db, queries: queries, scattered: &scattered{pool: db.Reads, queries: queries}}
@@ -169,6 +170,8 @@ func (s *Reader) Heads(ctx context.Context, partitions []event.PartitionID) (map
 	return out, nil
 }
 
+// HeadOf builds a head from its columns. A partition without events (sequence 0) has its
+// genesis as checksum.
 func HeadOf(genesis []byte, sequence int64, recordedAt time.Time, checksum []byte) ports.Head {
 	var h ports.Head
 	copy(h.Genesis[:], genesis)

@@ -165,7 +165,7 @@ func TestRedactionIsRefused(t *testing.T) {
 	got, err := a.Events.EventByID(ctx, a.Partition, a.Event.ID)
 	require.NoError(t, err)
 	require.Equal(t, a.Event, got)
-	list, err := a.Redactor.Redactions(ctx, a.Partition)
+	list, err := a.Redactions(ctx, a.Partition)
 	require.NoError(t, err)
 	require.Empty(t, list)
 

@@ -32,6 +32,7 @@ var (
 	_ ports.IdempotencyReader = (*Store)(nil)
 )
 
+// New makes the reader of stored intents over db.
 func New(db *pg.Database, directory *directory.Store) *Store {
 	return &Store{db: db, queries: backbonedb.New(), directory: directory}
 }

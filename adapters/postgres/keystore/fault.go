@@ -77,26 +77,30 @@ func translateKeys(ctx context.Context, err error) error {
 		case pgErr.Code == pg.SQLStateDenied:
 			return fault.New(fault.Unavailable, "keys.unavailable", "the database user may not do this in the key store; correct its address (DSN)").WithCause(pg.RedactError(err))
 		case pg.IsSerializationFailure(err):
-			return KeyStoreUnavailable(err)
+			return Unavailable(err)
 		}
 	}
 	if pg.IsUnavailable(err) {
-		return KeyStoreUnavailable(err)
+		return Unavailable(err)
 	}
 	if pg.IsNotMigrated(err) {
-		return KeyStoreMissing(err)
+		return Missing(err)
 	}
 	return fault.New(fault.Internal, pg.CodeInternal, "the key store refused a statement; the server's log has the reason").WithCause(pg.RedactError(err))
 }
 
 func noRows(err error) bool { return errors.Is(err, pgx.ErrNoRows) }
 
-func KeyStoreUnavailable(err error) *fault.Error {
+// Unavailable is the fault keys.unavailable: the key store does not answer, so
+// personal values cannot be stored.
+func Unavailable(err error) *fault.Error {
 	return fault.New(fault.Unavailable, "keys.unavailable",
 		"the key store cannot be reached, and personal values cannot be stored without it; try again").WithRetryAfter(pg.RetryAfter).WithCause(pg.RedactError(err))
 }
 
-func KeyStoreMissing(err error) *fault.Error {
+// Missing is the fault of a key store whose schema is not migrated, or closed to
+// the application's role.
+func Missing(err error) *fault.Error {
 	return fault.New(fault.Unavailable, pg.CodeNotMigrated,
 		"the key store's schema is missing in its database or closed to the application; run backbone migrate").WithCause(pg.RedactError(err))
 }

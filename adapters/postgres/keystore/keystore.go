@@ -123,7 +123,7 @@ func (k *Store) open(ctx context.Context, dsn, name string) (*pgxpool.Pool, erro
 		}
 	}
 	if err != nil {
-		return nil, KeyStoreUnavailable(err)
+		return nil, Unavailable(err)
 	}
 	return pool, nil
 }

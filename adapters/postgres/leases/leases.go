@@ -24,6 +24,7 @@ type Store struct {
 	warned  atomic.Int64 // when locked leases were last reported: Unix nanoseconds
 }
 
+// New makes the leases on work over db.
 func New(db *pg.Database) *Store { return &Store{db: db, queries: backbonedb.New()} }
 
 var (

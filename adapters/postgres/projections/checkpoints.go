@@ -36,6 +36,7 @@ type Checkpoints struct{ *work }
 
 var _ ports.Projections = (*Checkpoints)(nil)
 
+// New makes the store of checkpoints over db.
 func New(db *pg.Database, events *eventlog.Reader) *Checkpoints {
 	return &Checkpoints{&work{db: db, queries: backbonedb.New(), events: events}}
 }

@@ -26,6 +26,7 @@ var (
 	_ ports.RowRefolds     = (*Rows)(nil)
 )
 
+// NewRows makes the store of custom projections' rows.
 func NewRows(c *Checkpoints) *Rows {
 	return &Rows{c.work, c}
 }

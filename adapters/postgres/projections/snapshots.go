@@ -18,6 +18,7 @@ import (
 // Snapshots saves the rows of a version, so that a later one begins with them.
 type Snapshots struct{ *work }
 
+// NewSnapshots makes the store of projections' snapshots.
 func NewSnapshots(c *Checkpoints) *Snapshots {
 	return &Snapshots{c.work}
 }

@@ -23,6 +23,7 @@ import (
 // Targets rebuilds the rows of single entities, and finds those of a person.
 type Targets struct{ *work }
 
+// NewTargets makes the store of the tables that rebuilds write to.
 func NewTargets(c *Checkpoints) *Targets {
 	return &Targets{c.work}
 }

@@ -30,6 +30,7 @@ var (
 	_ ports.DeadLetters        = (*Versions)(nil)
 )
 
+// NewVersions makes the store of projections' versions.
 func NewVersions(c *Checkpoints) *Versions {
 	return &Versions{work: c.work, checkpoints: c}
 }

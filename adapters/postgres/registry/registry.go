@@ -30,6 +30,7 @@ var (
 	_ ports.RegistryAudit = (*Store)(nil)
 )
 
+// New makes the registry of event types over db.
 func New(db *pg.Database) *Store { return &Store{db: db, queries: backbonedb.New()} }
 
 // toLearn gives a connection to who asks for the registry, perhaps in the middle of a

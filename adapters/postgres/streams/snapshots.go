@@ -23,6 +23,7 @@ type Snapshots struct {
 	queries *backbonedb.Queries
 }
 
+// NewSnapshots makes the store of streams' and entities' snapshots.
 func NewSnapshots(db *pg.Database) *Snapshots {
 	return &Snapshots{db: db, queries: backbonedb.New()}
 }

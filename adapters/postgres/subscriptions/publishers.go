@@ -20,6 +20,7 @@ type Publishers struct {
 	queries *backbonedb.Queries
 }
 
+// NewPublishers makes the store of publishers' cursors.
 func NewPublishers(db *pg.Database) *Publishers {
 	return &Publishers{db: db, queries: backbonedb.New()}
 }

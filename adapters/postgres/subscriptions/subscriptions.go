@@ -32,6 +32,7 @@ type Store struct {
 	cursors *cursorWaits
 }
 
+// New makes the store of subscriptions; events reads what is delivered.
 func New(db *pg.Database, events *eventlog.Reader) *Store {
 	return &Store{db: db, queries: backbonedb.New(), events: events, cursors: newCursorWaits(db.Config.ReadPoolSize)}
 }

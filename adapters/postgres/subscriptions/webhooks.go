@@ -20,6 +20,7 @@ type Webhooks struct {
 	queries *backbonedb.Queries
 }
 
+// NewWebhooks makes the store of webhook endpoints and their attempts.
 func NewWebhooks(db *pg.Database) *Webhooks {
 	return &Webhooks{db: db, queries: backbonedb.New()}
 }

@@ -205,7 +205,7 @@ func (g *group) refuseKeys(err error) {
 
 func leaseFault(err error) *fault.Error {
 	if keystore.LacksKeyStore(err) {
-		return keystore.KeyStoreMissing(err)
+		return keystore.Missing(err)
 	}
-	return keystore.KeyStoreUnavailable(err)
+	return keystore.Unavailable(err)
 }

@@ -99,10 +99,10 @@ func (g *group) run(ws []*waiting, look bool) (missed []*waiting) {
 		switch {
 		case errors.Is(err, errNoKeyStore) && keyFault == nil:
 			g.store.db.Log.Error("the key store's schema is missing; personal values are refused", "error", pg.RedactError(err))
-			keyFault = keystore.KeyStoreMissing(err)
+			keyFault = keystore.Missing(err)
 			continue
 		case errors.Is(err, errLeaseLost) && rerun >= maxReruns:
-			keyFault = keystore.KeyStoreUnavailable(err) // nothing left to lose: those without personal values go on
+			keyFault = keystore.Unavailable(err) // nothing left to lose: those without personal values go on
 			continue
 		case end == committed:
 			g.store.metrics.ObserveGroup(len(ws), len(g.events), time.Since(started))

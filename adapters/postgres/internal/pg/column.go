@@ -29,8 +29,10 @@ const (
 	epochDays   = 10957
 )
 
+// NewColumn makes an empty array whose elements have the given type OID.
 func NewColumn(element uint32) *Column { return &Column{element: element} }
 
+// Reset empties the array and keeps its memory for the next group.
 func (c *Column) Reset() { c.count, c.nulls, c.data = 0, false, c.data[:0] }
 
 func (c *Column) size(n int) {
@@ -38,17 +40,20 @@ func (c *Column) size(n int) {
 	c.data = binary.BigEndian.AppendUint32(c.data, uint32(n))
 }
 
+// Null appends NULL.
 func (c *Column) Null() {
 	c.count++
 	c.nulls = true
 	c.data = binary.BigEndian.AppendUint32(c.data, 0xffffffff)
 }
 
+// Int2 appends a smallint.
 func (c *Column) Int2(v int16) {
 	c.size(2)
 	c.data = binary.BigEndian.AppendUint16(c.data, uint16(v))
 }
 
+// Int4 appends an integer.
 func (c *Column) Int4(v int32) {
 	c.size(4)
 	c.data = binary.BigEndian.AppendUint32(c.data, uint32(v))
@@ -63,11 +68,13 @@ func (c *Column) OptionalInt4(v int32) {
 	c.Int4(v)
 }
 
+// Int8 appends a bigint.
 func (c *Column) Int8(v int64) {
 	c.size(8)
 	c.data = binary.BigEndian.AppendUint64(c.data, uint64(v))
 }
 
+// Text appends text, also if it is empty.
 func (c *Column) Text(v string) {
 	c.size(len(v))
 	c.data = append(c.data, v...)
@@ -82,12 +89,13 @@ func (c *Column) Optional(v string) {
 	c.Text(v)
 }
 
+// Bytes appends bytes as they are.
 func (c *Column) Bytes(v []byte) {
 	c.size(len(v))
 	c.data = append(c.data, v...)
 }
 
-// Json is text that is NULL when empty; the bytes are sent as they are.
+// JSON appends text that is NULL when empty; the bytes are sent as they are.
 func (c *Column) JSON(v []byte) {
 	if len(v) == 0 {
 		c.Null()
@@ -96,7 +104,7 @@ func (c *Column) JSON(v []byte) {
 	c.Bytes(v)
 }
 
-// Id is a uuid, NULL when zero.
+// ID appends a uuid, NULL when zero.
 func (c *Column) ID(v event.ID) {
 	if v == (event.ID{}) {
 		c.Null()
@@ -105,8 +113,10 @@ func (c *Column) ID(v event.ID) {
 	c.Bytes(v[:])
 }
 
+// Time appends a timestamptz in microseconds.
 func (c *Column) Time(t time.Time) { c.Int8(t.UnixMicro() - epochMicros) }
 
+// Date appends a date.
 func (c *Column) Date(d event.Date) { c.Int4(int32(d) - epochDays) }
 
 // List is a text array written as an array literal, NULL when empty: arrays of

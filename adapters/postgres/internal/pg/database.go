@@ -54,6 +54,8 @@ type Timeouts struct {
 	LeaseWait time.Duration
 }
 
+// DefaultTimeouts are the time-outs of production. Tests that stop a session in the middle
+// set longer ones.
 var DefaultTimeouts = Timeouts{IdleInTransaction: 2 * time.Second, ProjectionWork: 10 * time.Second, Lock: 5 * time.Second, Notify: 5 * time.Second, LeaseWait: ShortLockWait}
 
 // KeyStore bounds each question to a key store that is a database of its own: the head
@@ -95,8 +97,12 @@ func (s *Database) Close() { s.Reads.Close() }
 // Ping reports whether the database answers.
 func (s *Database) Ping(ctx context.Context) error { return Translate(ctx, s.Reads.Ping(ctx)) }
 
+// Milliseconds formats a duration for a setting that PostgreSQL reads in milliseconds.
 func Milliseconds(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }
 
+// OpenPool makes a pool of at most size connections to dsn. The name is the sessions'
+// application_name; parameters are sent at their start. Faults: store.dsn_invalid,
+// store.unavailable.
 func (s *Database) OpenPool(ctx context.Context, dsn, name string, size int, parameters map[string]string) (*pgxpool.Pool, error) {
 	config, err := pgxpool.ParseConfig(dsn)
 	if err != nil {

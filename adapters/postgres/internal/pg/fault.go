@@ -96,10 +96,12 @@ func Translate(ctx context.Context, err error) error {
 	return fault.New(fault.Internal, CodeInternal, "the database refused a statement; the server's log has the reason").WithCause(RedactError(err))
 }
 
+// UnavailableFault is the fault store.unavailable. It names a refused login and a held lock,
+// whose next steps differ from those of an outage.
 func UnavailableFault(err error) *fault.Error {
 	detail := "the database cannot be reached or is busy; try again"
 	if pgErr, ok := errors.AsType[*pgconn.PgError](err); ok && (strings.HasPrefix(pgErr.Code, "28") || pgErr.Code == "3D000") {
-		detail = "the database lets nobody in with this user, password and database name; correct its address (DSN)"
+		detail = "the database refuses this user, password or database name; correct its address (DSN)"
 	} else if IsLockTimeout(err) {
 		return LockHeldFault(err)
 	}
@@ -171,13 +173,16 @@ func ViolatesConstraint(err error, constraint string) bool {
 	return ok && pgErr.ConstraintName == constraint
 }
 
+// UnknownLegalEntity is the fault of a partition or code that the directory does not have.
 func UnknownLegalEntity() *fault.Error {
 	return fault.New(fault.NotFound, "legal_entity.not_found", "there is no such legal entity; check the code or create it first")
 }
 
+// IsLockTimeout reports whether a statement waited for a lock until lock_timeout.
 func IsLockTimeout(err error) bool {
 	pgErr, ok := errors.AsType[*pgconn.PgError](err)
 	return ok && pgErr.Code == sqlstateLockTimeout
 }
 
+// SQLStateDenied is insufficient_privilege: the role lacks a grant.
 const SQLStateDenied = "42501"

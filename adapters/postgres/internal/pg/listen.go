@@ -11,6 +11,7 @@ import (
 // ReconnectPause is between two attempts to open a connection that broke.
 const ReconnectPause = time.Second
 
+// CloseConn closes a connection within CloseTimeout; nil is allowed.
 func CloseConn(conn *pgx.Conn) {
 	if conn == nil {
 		return
