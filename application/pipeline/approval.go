@@ -32,14 +32,23 @@ type Decision struct {
 	IdempotencyKey string
 }
 
-// Approve records an approval and executes the intent once no need is left. The
-// approver is not the requester and has one of the roles in Needs. The intent is planned
+// Approve records an approval and executes the intent once no need is left.
+//
+// The approver must be a person, must not be the requester (nor the person that the
+// requester acted for), must not have decided on this intent before, and must have one of
+// the roles of a need that is still unmet. The same holds for Reject.
+//
+// The intent is planned
 // again on fresh state; if the plan differs from the approved one, the new plan is stored
 // and Approve fails with intent.plan_changed. Further faults: intent.not_found,
-// intent.wrong_state, sod.same_person, intent.forbidden, intent.idempotency_mismatch,
+// intent.wrong_state, intent.type_unknown, intent.approval_needs_person,
+// sod.same_person, intent.forbidden, intent.idempotency_mismatch,
 // pii.in_text (the comment is never erased), pii.subject_erased if a person of the
 // payload was erased since the submission, those of module.Opener, and every fault of
 // executing.
+//
+// When the plan changes, only this approval is dropped. Approvals that were recorded for
+// an earlier plan are kept with that plan's hash and still count for their needs.
 func (s *Service) Approve(ctx context.Context, approver Caller, d Decision) (Outcome, error) {
 	if err := shredding.CheckText("/comment", d.Comment); err != nil {
 		return Outcome{}, err
@@ -115,10 +124,10 @@ func (s *Service) replayDecision(ctx context.Context, d Decision, claim *ports.I
 	return Outcome{}, refusal
 }
 
-func planChangedFault(id event.ID, now string) error {
+func planChangedFault(id event.ID, newHash string) error {
 	return fault.New(fault.Conflict, "intent.plan_changed",
 		"the state has changed and the plan with it; read the intent again and approve the new plan").
-		With("plan_hash", now).WithIntent(id.String())
+		With("plan_hash", newHash).WithIntent(id.String())
 }
 
 // Reject ends a parked intent. Faults as Approve, without those of planning and
@@ -153,7 +162,9 @@ func (s *Service) Reject(ctx context.Context, approver Caller, d Decision) (Outc
 }
 
 // loadForDecision loads a parked intent and checks that approver may decide on it. It
-// also returns the approver's role that the decision counts for.
+// also returns the approver's role that the decision counts for. The attribute rule of
+// sod.same_person is the number of the segregation rule: S2, two approvers of an intent
+// differ; S8, the approver is not the requester.
 func (s *Service) loadForDecision(ctx context.Context, approver Caller, le ports.LegalEntity, id event.ID) (*attempt, string, error) {
 	stored, err := s.Intents.Intent(ctx, le.Partition, id)
 	if err != nil {
@@ -165,7 +176,7 @@ func (s *Service) loadForDecision(ctx context.Context, approver Caller, le ports
 	}
 	t, ok := s.Catalog.Intent(stored.Type)
 	if !ok {
-		return nil, "", fault.New(fault.FailedPrecondition, "intent.type_unknown", "no module plans intents of type %s any more; reject it", stored.Type)
+		return nil, "", fault.New(fault.FailedPrecondition, "intent.type_unknown", "no module of this node plans intents of type %s, so it cannot be decided; ask an operator to enable the module again", stored.Type)
 	}
 	if approver.Principal.ActorType != event.Human {
 		return nil, "", fault.New(fault.Forbidden, "intent.approval_needs_person", "only a person may decide on an intent; use a person's token")
@@ -188,7 +199,7 @@ func (s *Service) loadForDecision(ctx context.Context, approver Caller, le ports
 		}
 	}
 	if role == "" {
-		return nil, "", fault.New(fault.Forbidden, "intent.forbidden", "none of your roles may approve this intent; it waits for one of those in needs").
+		return nil, "", fault.New(fault.Forbidden, "intent.forbidden", "none of your roles may decide on this intent; it waits for one of those in needs").
 			With("needs", stored.Need).WithIntent(stored.ID.String())
 	}
 	a := &attempt{service: s, intentType: t, caller: approver, entity: le, stored: stored}

@@ -27,7 +27,7 @@ type attempt struct {
 	dryRun            bool
 	idempotency       *ports.IdempotencyClaim
 	stored            intent.Intent   // Payload is the stored one, {} before the first write
-	payload           json.RawMessage // in clear, for planning; never stored
+	payload           json.RawMessage // in clear, for planning; storedPayload seals its personal values
 	payloadValid      bool            // the payload fits the schema and names the subjects of its personal values
 	reducedPayload    json.RawMessage // the part that the planner lets the store keep; nil: all
 	sealed            *sealedPayload
@@ -52,6 +52,8 @@ func (a *attempt) submit(ctx context.Context) (Outcome, error) {
 		err = a.validate()
 	}
 	if err != nil {
+		// An internal error is stored as denied too: nothing was planned, so nothing has
+		// failed half way. Refusal.Kind tells it apart. Unavailable stores nothing.
 		return a.refuse(ctx, intent.Denied, err)
 	}
 	a.payloadValid = true
@@ -280,7 +282,7 @@ func (a *attempt) finishPlan(ctx context.Context, p planned) (Outcome, error) {
 	return a.execute(ctx, p)
 }
 
-// unmetNeeds lists the needs without an approval.
+// unmetNeeds lists the needs without an approval. It does not compare plan hashes.
 func unmetNeeds(needs []intent.ApprovalNeed, approvals []intent.Approval) []intent.ApprovalNeed {
 	var out []intent.ApprovalNeed
 	for _, n := range needs {

@@ -1,7 +1,8 @@
 // Package pipeline carries an intent from submission to its events: it checks that the
 // caller may submit it, validates the payload, lets the module plan, asks the module's
 // policy, parks the intent for approval or appends the planned events. Every outcome,
-// refusals included, is stored in the intent's row.
+// refusals included, is stored in the intent's row, except where there is nothing to
+// record: dry runs, cancelled requests and requests that met an unavailable service.
 //
 // Service is its entry (Submit, Approve, Reject, Get); attempt is one run of an intent
 // over all retries; StateCache keeps the folded streams that planners read. The HTTP
@@ -60,7 +61,7 @@ type Config struct {
 	Idempotency   ports.IdempotencyReader
 	Clock         ports.Clock
 	IDs           ports.IDSource
-	Retries       []time.Duration // delays before planning again after a conflict
+	Retries       []time.Duration // pauses before planning again after a conflict; their number is that of the retries
 	KeyTTL        time.Duration   // lifetime of an idempotency key; 0: 24 hours
 	CachedStreams int             // bound of the state cache; 0: 100,000
 	Logger        *slog.Logger
@@ -71,7 +72,8 @@ type Config struct {
 	Snapshots     ports.StreamSnapshots
 	Background    Background
 	SnapshotEvery int // 0 is 100
-	// ReadingID identifies the current upcasting of events. A snapshot that was folded
+	// ReadingID identifies the current upcasting of events; it changes when a type gets a
+	// further upcaster. A snapshot that was folded
 	// under another id is not used. nil: events are not upcast.
 	ReadingID func() string
 
@@ -93,7 +95,7 @@ type Service struct {
 	schemas  map[string]ports.Schema
 
 	maySubmitMu sync.RWMutex
-	maySubmit   map[string]bool // module, intent type and roles → may submit
+	maySubmit   map[string]bool // intent type, actor type and roles → may submit
 
 	runningKeys sync.Map // idempotency keys under way on this node
 }
@@ -162,9 +164,17 @@ type Result struct {
 // intent.forbidden, intent.schema_invalid, those of the module's planner and
 // policy, of shredding.Manifest.Resolve, module.Sealer and module.Fingerprints,
 // intent.idempotency_mismatch, idempotency.in_progress, and conflicts that outlasted the
-// retries. A fault carries the id of the stored intent that records it, except
-// append.identifier_invalid and pii.in_identifier: these refuse the correlation id or
-// the source, which the intent's row would hold, so no row is written.
+// retries.
+//
+// A fault carries the id of the stored intent that records it, unless no row was written:
+// a dry run, intent.type_unknown, idempotency.in_progress, intent.idempotency_mismatch, a
+// service that was unavailable, and append.identifier_invalid and pii.in_identifier, which
+// refuse a correlation id or source that the row would hold.
+//
+// A policy engine that times out decides nothing: Submit fails with policy.undecided of
+// kind Unavailable, no row is written and the idempotency key stays free. A dry run checks,
+// plans and asks the policy, but ignores the idempotency key, reads no cached state and
+// neither parks, appends nor stores a refusal.
 func (s *Service) Submit(ctx context.Context, caller Caller, req Request) (Outcome, error) {
 	t, ok := s.Catalog.Intent(req.Type)
 	if !ok {
@@ -232,7 +242,7 @@ func (s *Service) keyDigest(ctx context.Context, le ports.LegalEntity, digest ev
 	return s.Fingerprints.Fingerprint(ctx, le.TenantID, digest)
 }
 
-// setFingerprint sets the content that a claim is compared by. While the tenant's secret
+// setFingerprint sets the fingerprint that identifies the request's content. While the tenant's secret
 // is unavailable, content without personal values is tied by its plain digest.
 func (s *Service) setFingerprint(ctx context.Context, le ports.LegalEntity, claim *ports.IdempotencyClaim, digest event.Hash, personal bool) error {
 	if !personal {

@@ -193,7 +193,8 @@ func planHash(drafts []event.Draft, policyDigest string) (event.Hash, error) {
 	return event.Hash(h.Sum(nil)), nil
 }
 
-// requestDigest hashes a request's content for its idempotency key.
+// requestDigest hashes a request's content for its idempotency key. Source is left out: it
+// says where the request came from, not what it asks for.
 func requestDigest(req Request) event.Hash {
 	h := sha256.New()
 	for _, part := range [][]byte{

@@ -26,7 +26,8 @@ var emptyPayload = json.RawMessage("{}")
 // maxReseals is how often values are sealed again after shredding.CodeKeyMoved.
 const maxReseals = 3
 
-// Location is the location that the personal values of a stored intent are sealed for.
+// Location is the associated data that binds sealed personal values to their intent:
+// values that were copied to another record cannot be opened.
 func Location(stored intent.Intent) shredding.Location {
 	return shredding.Location{
 		Partition: stored.Partition, Kind: shredding.KindIntent, Record: stored.ID, Type: stored.Type, SchemaVersion: module.IntentSchemaVersion,

@@ -222,9 +222,13 @@ func (v *planView) Decide(ctx context.Context, projectors ...module.Projector) e
 	return err
 }
 
+// maxWaitingIntents bounds how many waiting intents Waiting reads. With more of them its
+// count is a lower bound.
+const maxWaitingIntents = 1000
+
 // Waiting implements module.State.
 func (v *planView) Waiting(ctx context.Context, types []string, from, to event.Date) (int, error) {
-	waiting, err := v.states.intents.WaitingIntents(ctx, v.partition, 1000)
+	waiting, err := v.states.intents.WaitingIntents(ctx, v.partition, maxWaitingIntents)
 	if err != nil {
 		return 0, err
 	}
