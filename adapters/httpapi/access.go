@@ -56,9 +56,9 @@ func (s *Server) guard(op operation) echo.MiddlewareFunc {
 					return err
 				}
 			}
-			if op.action != "" && !op.checks {
+			if op.action != "" && !op.skipQueryCheck {
 				for name := range c.QueryParams() {
-					if !op.has(name) {
+					if !op.hasQueryParameter(name) {
 						return fault.New(fault.Invalid, "request.parameter_unknown", "there is no such parameter here; GET /api/openapi.yaml lists them").WithField(name)
 					}
 				}
@@ -66,7 +66,7 @@ func (s *Server) guard(op operation) echo.MiddlewareFunc {
 			if isFeed(c) {
 				this.request = c.Request()
 			}
-			if op.has(rawParameter) {
+			if op.hasQueryParameter(rawParameter) {
 				switch c.QueryParam(rawParameter) {
 				case "", "false":
 				case "true":

@@ -212,7 +212,7 @@ func (s *Server) trialResult(ctx context.Context, t custom.TrialEntity) (trialRe
 	if err != nil {
 		return out, err
 	}
-	out.Rows, err = s.openCopies(ctx, t.Entity.Partition, rows)
+	out.Rows, err = s.openSealedValues(ctx, t.Entity.Partition, rows)
 	return out, err
 }
 
@@ -357,7 +357,7 @@ func (s *Server) getProjectionRows(ctx context.Context, r request) (response, er
 	if err != nil {
 		return nil, err
 	}
-	body, err = s.openCopies(ctx, q.Entity.Partition, body)
+	body, err = s.openSealedValues(ctx, q.Entity.Partition, body)
 	return answer{status: http.StatusOK, body: body}, err
 }
 

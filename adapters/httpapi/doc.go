@@ -4,7 +4,8 @@
 // parameters, body and access action of every operation from the document and binds
 // it to a handler by operation id. The handlers of a resource, and the table that
 // names them, are in the file of that resource; a new route is written into the
-// document and into that file.
+// document and into that file. The table of a new resource is also listed in resources
+// (operations.go).
 //
 // A [Server] checks each request in one order (authenticated, allowed, well-formed and
 // within the limits; access.go, request.go, body.go), calls a service of [Config], and

@@ -39,7 +39,7 @@ func (s *Server) getEntity(ctx context.Context, r request) (response, error) {
 		return nil, err
 	}
 	// Only the state holds values of events, so only the state is opened.
-	state, err := s.openCopies(ctx, le.Partition, found.State)
+	state, err := s.openSealedValues(ctx, le.Partition, found.State)
 	if err != nil {
 		return nil, err
 	}

@@ -73,12 +73,12 @@ func (s *Server) submitIntent(ctx context.Context, r request, body *api.IntentRe
 		return nil, err
 	}
 	// The drafts of a dry run may carry sealed values of read models and events.
-	a.body, err = s.openCopies(ctx, le.Partition, a.body)
+	a.body, err = s.openSealedValues(ctx, le.Partition, a.body)
 	return a, err
 }
 
 // statusOf is 200 for a request that changed nothing, 202 for an intent that waits for
-// approval, 201 for an executed one.
+// approval, 201 for an executed one. A rejection answers 200 without asking statusOf.
 func statusOf(o pipeline.Outcome) int {
 	switch {
 	case o.Replayed || o.Status == intent.Planned:

@@ -59,7 +59,7 @@ func (s *Server) observe(next echo.HandlerFunc) echo.HandlerFunc {
 			this.requestID = rand.Text()
 		}
 		ctx, cancel := context.WithValue(r.Context(), callKey{}, this), context.CancelFunc(func() {})
-		if !isStreaming[c.Path()] {
+		if !routesWithoutDeadline[c.Path()] {
 			ctx, cancel = context.WithTimeout(ctx, s.limits.Body+s.limits.Request)
 		}
 		defer cancel()
@@ -79,9 +79,9 @@ func (s *Server) observe(next echo.HandlerFunc) echo.HandlerFunc {
 	}
 }
 
-// isStreaming holds the routes whose answers have no deadline as a whole; each of their
+// routesWithoutDeadline holds the routes whose answers have no deadline as a whole; each of their
 // pages has that of a request.
-var isStreaming = map[string]bool{"/api/events/export": true, pathFeedAll: true, pathFeedStream: true}
+var routesWithoutDeadline = map[string]bool{"/api/events/export": true, pathFeedAll: true, pathFeedStream: true}
 
 func (s *Server) report(ctx context.Context, c echo.Context, this *call, took time.Duration) {
 	route := this.route

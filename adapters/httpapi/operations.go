@@ -21,8 +21,8 @@ type operation struct {
 	// parameters are those of path, query and header, in the document's order. Others in
 	// the query are refused: a misspelt filter that is ignored would show more than was
 	// asked for, and dry_run in the query of a request that has it in its body would write.
-	parameters []parameter
-	checks     bool // the handler checks the query itself
+	parameters     []parameter
+	skipQueryCheck bool // the handler checks the query itself
 }
 
 type parameter struct {
@@ -40,8 +40,8 @@ const (
 	requiredBody
 )
 
-// has tells whether the document names a parameter of the query.
-func (o operation) has(name string) bool {
+// hasQueryParameter tells whether the document names a parameter of the query.
+func (o operation) hasQueryParameter(name string) bool {
 	return slices.ContainsFunc(o.parameters, func(p parameter) bool { return p.in == "query" && p.name == name })
 }
 
@@ -84,7 +84,7 @@ func documentedOperations() ([]operation, error) {
 				parameters: make([]parameter, len(documented.Parameters)),
 			}
 			if isOpen := documented.Security != nil && len(*documented.Security) == 0; isOpen != (o.action == "") {
-				return nil, fmt.Errorf("operation %s of the OpenAPI document has either an x-action or security: []", o.id)
+				return nil, fmt.Errorf("operation %s of the OpenAPI document needs exactly one of x-action and security: []", o.id)
 			}
 			for i, p := range documented.Parameters {
 				if p.Ref != "" {
@@ -113,8 +113,8 @@ type handler func(s *Server, ctx context.Context, r request) (response, error)
 // handlers are those of one resource, by operation id.
 type handlers map[string]handler
 
-// resources are all of them. A new operation is written into the OpenAPI document and
-// into the file of its resource.
+// resources lists the handlers of every resource. New fails for an operation of the OpenAPI
+// document whose handler is in none of them.
 var resources = []handlers{
 	appendHandlers,
 	eventHandlers,

@@ -109,10 +109,10 @@ func (s *Server) openIntent(ctx context.Context, stored intent.Intent) ([]byte, 
 	return documents[0].Document, nil
 }
 
-// openCopies opens the copied sealed values in an encoded answer about a legal entity.
+// openSealedValues opens the copied sealed values in an encoded answer about a legal entity.
 // Each names the record it was sealed for, which must be in that legal entity's
 // partition.
-func (s *Server) openCopies(ctx context.Context, p event.PartitionID, body []byte) ([]byte, error) {
+func (s *Server) openSealedValues(ctx context.Context, p event.PartitionID, body []byte) ([]byte, error) {
 	if !shredding.HasSealed(body) {
 		return body, nil
 	}

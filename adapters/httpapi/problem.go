@@ -58,8 +58,9 @@ var problemMembers = map[string]bool{
 // defaultRetry is the Retry-After of an unavailable store that does not give one.
 const defaultRetry = time.Second
 
-// faultOf converts the error of a handler. ok is false for an unexpected error, whose
-// text is for the log only.
+// faultOf converts the error of a handler. ok is false for an internal error,
+// which is logged with its causes. A fault's Detail is shown even then; the text of any
+// other error is for the log only.
 func faultOf(err error) (f *fault.Error, status int, ok bool) {
 	if f, ok := fault.As(err); ok {
 		return f, statuses[f.Kind], f.Kind != fault.Internal

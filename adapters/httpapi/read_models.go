@@ -128,7 +128,7 @@ func (s *Server) readModel(m readModel) echo.HandlerFunc {
 		if err != nil {
 			return err
 		}
-		if body, err = s.openCopies(ctx, q.Entity.Partition, body); err != nil {
+		if body, err = s.openSealedValues(ctx, q.Entity.Partition, body); err != nil {
 			return err
 		}
 		return answer{status: http.StatusOK, body: body}.write(c.Response())

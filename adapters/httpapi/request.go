@@ -30,7 +30,8 @@ func (r request) query(name string) string { return r.c.QueryParam(name) }
 // header is a parameter in a header; "" if it is absent.
 func (r request) header(name string) string { return r.c.Request().Header.Get(name) }
 
-// check refuses a request that lacks a parameter or gives one twice.
+// check refuses a request that lacks a parameter of path or query, or gives a parameter
+// twice. It does not check that a header is present.
 func (r request) check(o operation) error {
 	for _, in := range [...]string{"path", "query", "header"} {
 		for _, p := range o.parameters {

@@ -199,8 +199,8 @@ func subscriptionSettings(b *api.SubscriptionSettings) (subscription.Settings, e
 	return out, nil
 }
 
-// parseLimit reads a limit of which 0 means none; an absent one is 0, the default. Negative
-// numbers stay negative, without becoming none.
+// parseLimit reads a limit of which 0 means none; an absent one is 0, the default. A
+// negative number is moved past none, so that it is refused and not taken for none.
 func parseLimit(n *int, none int) int {
 	switch {
 	case n == nil:
@@ -296,12 +296,12 @@ func (s *Server) changeSubscription(ctx context.Context, r request, body *api.Su
 	}
 	var warnings []api.SubscriptionWarning
 	if settings.KeyPath() != "" {
-		there, err := service.Get(ctx, caller, r.path("id"))
+		existing, err := service.Get(ctx, caller, r.path("id"))
 		if err != nil {
 			return nil, err
 		}
-		there.Settings = settings
-		if warnings, err = s.checkSubscribed(ctx, &there.Subscription); err != nil {
+		existing.Settings = settings
+		if warnings, err = s.checkSubscribed(ctx, &existing.Subscription); err != nil {
 			return nil, err
 		}
 	}
