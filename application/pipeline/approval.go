@@ -38,9 +38,8 @@ type Decision struct {
 // requester acted for), must not have decided on this intent before, and must have one of
 // the roles of a need that is still unmet. The same holds for Reject.
 //
-// The intent is planned
-// again on fresh state; if the plan differs from the approved one, the new plan is stored
-// and Approve fails with intent.plan_changed. Further faults: intent.not_found,
+// The intent is planned again on fresh state; if the plan differs from the approved one, the
+// new plan is stored and Approve fails with intent.plan_changed. Further faults: intent.not_found,
 // intent.wrong_state, intent.type_unknown, intent.approval_needs_person,
 // sod.same_person, intent.forbidden, intent.idempotency_mismatch,
 // pii.in_text (the comment is never erased), pii.subject_erased if a person of the
