@@ -104,7 +104,7 @@ func checkFilterVisible(p ports.Principal, f projection.Filter) error {
 	beyond := func(code string) bool { return !slices.Contains(p.LegalEntities, code) }
 	if len(p.LegalEntities) > 0 && (len(f.LegalEntities) == 0 || slices.ContainsFunc(f.LegalEntities, beyond)) {
 		return fault.New(fault.Forbidden, "projection.affects_others",
-			"this projection reads legal entities that are not yours; name only yours in filter.legal_entities, or ask somebody who sees all of them").WithField("/filter/legal_entities")
+			"this projection reads legal entities that are not yours; name only yours in filter.legal_entities, or ask a person who sees all of them").WithField("/filter/legal_entities")
 	}
 	return nil
 }

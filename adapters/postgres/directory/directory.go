@@ -47,8 +47,8 @@ const (
 )
 
 // How CreateLegalEntity tries to attach physical partitions while readers hold the
-// tables: about ten seconds, with growing pauses, since everybody waits during the
-// tenth of a second that each attempt may take.
+// tables: about ten seconds, with growing pauses, because each attempt blocks all
+// appends for up to a tenth of a second.
 const (
 	attachTries    = 24
 	attachPause    = 50 * time.Millisecond
@@ -114,10 +114,9 @@ func (s *Store) LegalEntities(ctx context.Context, tenantID string) ([]ports.Leg
 	return out, nil
 }
 
-// CreateLegalEntity implements ports.LegalEntities. While somebody reads the event
-// tables in a long transaction the physical partitions cannot be attached; it
-// tries for some seconds, each time without holding anybody up, and then answers
-// store.unavailable.
+// CreateLegalEntity implements ports.LegalEntities. While a long transaction reads
+// the event tables the physical partitions cannot be attached; it tries for some seconds,
+// each time blocking appends only briefly, and then answers store.unavailable.
 func (s *Store) CreateLegalEntity(ctx context.Context, le ports.LegalEntity) (ports.LegalEntity, error) {
 	fixed, err := s.Installation(ctx)
 	if err != nil {

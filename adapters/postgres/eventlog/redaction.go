@@ -136,11 +136,11 @@ func redactionFault(ctx context.Context, err error) error {
 	case "redaction_requests_two_persons":
 		return refuse(fault.Forbidden, "same_person", "a redaction is approved by another person than requested it; ask a colleague")
 	case "redaction_approval":
-		return refuse(fault.FailedPrecondition, "not_approved", "nobody approved this redaction yet; let a second person approve it")
+		return refuse(fault.FailedPrecondition, "not_approved", "this redaction is not approved yet; let a second person approve it")
 	case "redaction_approval_expired":
 		return refuse(fault.FailedPrecondition, "approval_expired", "the approval is valid for 72 hours and is over; let a second person approve again")
 	case "redaction_scope":
-		return refuse(fault.FailedPrecondition, "scope_changed", "this is not what was approved; request it anew")
+		return refuse(fault.FailedPrecondition, "scope_changed", "this is not what was approved; request it again")
 	case "redaction_event_changed":
 		return refuse(fault.FailedPrecondition, "event_changed", "the stored payload is not the one that the log vouches for; verify the log first")
 	case "redaction_sealed":

@@ -8,8 +8,8 @@ import (
 )
 
 // Listen implements ports.WakeUps. It keeps a direct connection of its own, since
-// LISTEN does not survive a pooler, and opens it again whenever it breaks. Whenever it
-// listens anew it wakes once with partition 0, since signals may have been missed.
+// LISTEN does not survive a pooler, and opens it again whenever it breaks. After
+// each reconnection it wakes once with partition 0, because notifications may have been lost.
 func (s *Reader) Listen(ctx context.Context, wake func(event.PartitionID)) error {
 	return s.db.ListenTo(ctx, ChannelAppended, func(payload string) {
 		if payload == "" {

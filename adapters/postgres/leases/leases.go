@@ -61,21 +61,21 @@ func (l *Store) Hold(ctx context.Context, holder string, ttl time.Duration, reso
 
 func (l *Store) hold(ctx context.Context, holder string, ttl time.Duration, resources []ports.LeaseResource) ([]backbonedb.HoldLeasesRow, error) {
 	names, partitions := resourceColumns(resources)
-	return pg.QueryWithLockTimeout[backbonedb.HoldLeasesRow](ctx, l.db, l.patience(), backbonedb.HoldLeases, holder, interval(ttl), names, partitions)
+	return pg.QueryWithLockTimeout[backbonedb.HoldLeasesRow](ctx, l.db, l.lockWait(), backbonedb.HoldLeases, holder, interval(ttl), names, partitions)
 }
 
-// patience is how long a statement waits for each lock of somebody else.
-func (l *Store) patience() time.Duration { return l.db.Config.Timeouts.LeaseWait }
+// lockWait is how long a statement waits for each lock of another session.
+func (l *Store) lockWait() time.Duration { return l.db.Config.Timeouts.LeaseWait }
 
 // lockedLeasesWarning is between two lines in the log that say so: leases are asked for
 // several times a second.
 const lockedLeasesWarning = 10 * time.Second
 
-// unlocked leaves out what somebody else locks just now, such as a session of an
-// administrator: one lease that cannot be had must not cost a node all of them.
+// unlocked leaves out the leases that another session locks now, such as an
+// administrator's: one locked lease must not cost a node all of its leases.
 func (l *Store) unlocked(ctx context.Context, resources []ports.LeaseResource) ([]ports.LeaseResource, error) {
 	names, partitions := resourceColumns(resources)
-	locked, err := pg.QueryWithLockTimeout[backbonedb.ListLockedLeasesRow](ctx, l.db, l.patience(), backbonedb.ListLockedLeases, names, partitions)
+	locked, err := pg.QueryWithLockTimeout[backbonedb.ListLockedLeasesRow](ctx, l.db, l.lockWait(), backbonedb.ListLockedLeases, names, partitions)
 	if err != nil {
 		return nil, err
 	}
@@ -94,7 +94,7 @@ func (l *Store) Release(ctx context.Context, holder string, resources []ports.Le
 		return ctx.Err()
 	}
 	names, partitions := resourceColumns(resources)
-	_, err := pg.QueryWithLockTimeout[struct{}](ctx, l.db, l.patience(), backbonedb.ReleaseLeases, holder, names, partitions)
+	_, err := pg.QueryWithLockTimeout[struct{}](ctx, l.db, l.lockWait(), backbonedb.ReleaseLeases, holder, names, partitions)
 	return pg.Translate(ctx, err)
 }
 
@@ -120,7 +120,7 @@ func (l *Store) Beat(ctx context.Context, node string, within time.Duration) ([]
 	if err := ports.CheckLease(node, within); err != nil {
 		return nil, err
 	}
-	nodes, err := pg.QueryColumnWithLockTimeout[string](ctx, l.db, l.patience(), backbonedb.BeatNode, node, interval(forgetNodes*within), interval(within))
+	nodes, err := pg.QueryColumnWithLockTimeout[string](ctx, l.db, l.lockWait(), backbonedb.BeatNode, node, interval(forgetNodes*within), interval(within))
 	if pg.IsLockTimeout(err) { // the others may think that it is gone; what it holds it can renew
 		nodes, err = l.queries.ListAliveNodes(ctx, l.db.Reads, &backbonedb.ListAliveNodesParams{Node: node, Within: interval(within)})
 	}
@@ -140,7 +140,7 @@ func (l *Store) BeatWork(ctx context.Context, work, node string, within time.Dur
 	if err := ports.CheckLease(node, within); err != nil {
 		return nil, err
 	}
-	nodes, err := pg.QueryColumnWithLockTimeout[string](ctx, l.db, l.patience(), backbonedb.BeatWorkNode, work, node, interval(forgetNodes*within), interval(within))
+	nodes, err := pg.QueryColumnWithLockTimeout[string](ctx, l.db, l.lockWait(), backbonedb.BeatWorkNode, work, node, interval(forgetNodes*within), interval(within))
 	if pg.IsLockTimeout(err) {
 		nodes, err = l.queries.ListAliveWorkNodes(ctx, l.db.Reads, &backbonedb.ListAliveWorkNodesParams{Work: work, Node: node, Within: interval(within)})
 	}

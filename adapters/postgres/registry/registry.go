@@ -33,9 +33,9 @@ var (
 // New makes the registry of event types over db.
 func New(db *pg.Database) *Store { return &Store{db: db, queries: backbonedb.New()} }
 
-// toLearn gives a connection to who asks for the registry, perhaps in the middle of a
-// transaction: of a projection that reads an event of a version that this node has not
-// heard of. Those who ask together may hold all connections, so nobody waits for ever.
+// toLearn acquires a connection for reading the registry, perhaps in the middle of a
+// transaction: a projection may read an event of a version that this node does not know.
+// Such readers together may hold all connections, so the wait is bounded.
 func (s *Store) toLearn(ctx context.Context) (*pgxpool.Conn, error) {
 	soon, cancel := context.WithTimeout(ctx, s.db.Config.Timeouts.Lock)
 	defer cancel()
@@ -144,7 +144,7 @@ func (s *Store) registerEventType(ctx context.Context, r eventtype.Registration,
 }
 
 // recordTypeChange ties a change to the end of the registry's chain. The transaction
-// holds the lock of the generation, so the end is nobody else's.
+// holds the lock of the generation, so no other transaction extends the chain.
 func (s *Store) recordTypeChange(ctx context.Context, tx pgx.Tx, tenantID string, c eventtype.Change) (link [sha256.Size]byte, err error) {
 	end, err := s.queries.GetEventTypeChainEnd(ctx, tx)
 	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
@@ -269,8 +269,8 @@ func (s *Store) RegistryRecord(ctx context.Context) (ports.RegistryRecord, error
 // channelEventTypes is the channel of NOTIFY that says that the registry changed.
 const channelEventTypes = "event_types_changed"
 
-// ListenEventTypes calls changed whenever somebody registered an event type, and
-// after every reconnection, until ctx ends.
+// ListenEventTypes calls changed after each registration of an event type and after every
+// reconnection, until ctx ends.
 func (s *Store) ListenEventTypes(ctx context.Context, changed func()) error {
 	return s.db.ListenTo(ctx, channelEventTypes, func(string) { changed() })
 }

@@ -13,16 +13,16 @@ import (
 	"github.com/erpbackbone/backbone/domain/event"
 )
 
-// Pauses between attempts to lock a subscription's cursor that somebody else holds, the
-// first and the longest. Meanwhile nobody waits for it with a connection.
+// Pauses between attempts to lock a subscription's cursor that another session holds, the
+// first and the longest. No connection is held during a pause.
 const (
 	firstCursorPause = 20 * time.Millisecond
 	cursorPause      = 3 * pg.ShortLockWait
 )
 
-// cursorWaits keeps those who wait for cursors of subscriptions from taking the
-// connections of everybody: of all who want one cursor, one waits in the database, and
-// all cursors together leave a quarter of the pool to reads.
+// cursorWaits keeps polls that wait for cursors from using up the pool: of all polls that
+// want one cursor, one waits in the database, and all cursors together leave a quarter of
+// the connections to reads.
 type cursorWaits struct {
 	slots chan struct{}
 	mu    sync.Mutex
@@ -79,7 +79,7 @@ func (c *cursorWaits) slot(ctx context.Context) (free func(), err error) {
 	}
 }
 
-// cursorHeld is a cursor that somebody else holds, before anything was done.
+// cursorHeld is the error of a cursor that another session holds; nothing was written.
 type cursorHeld struct{ error }
 
 func (c cursorHeld) Unwrap() error { return c.error }

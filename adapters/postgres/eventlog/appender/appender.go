@@ -19,7 +19,7 @@ import (
 //
 // Further faults: append.clock_skew (Unavailable: this node's clock is too far
 // from the database's), append.shutting_down and store.unavailable (Unavailable:
-// nothing was written; also when somebody else held a lock of the partition for
+// nothing was written; also when another session held a lock of the partition for
 // Config.LockTimeout).
 func (s *Engine) Append(ctx context.Context, r ports.AppendRequest) (ports.AppendResult, error) {
 	if err := ctx.Err(); err != nil {

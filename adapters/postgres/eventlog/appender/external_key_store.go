@@ -23,8 +23,8 @@ const (
 	silenceTimeout = 3 * time.Second
 )
 
-// sameDatabase reports whether two addresses lead to one database, whoever
-// connects. Two names of one server count as two: that is slower and as right.
+// sameDatabase reports whether two DSNs lead to one database, whatever their users. Two
+// names of one server count as two databases, which is slower and still correct.
 func sameDatabase(a, b string) bool {
 	if a == b {
 		return true
@@ -90,8 +90,8 @@ type externalLease struct {
 	probers []prober
 }
 
-// open gets a connection before the head locks are taken, so that a key store that
-// does not answer keeps nobody waiting for them.
+// open gets a connection before the group locks heads, so that a key store that does not
+// answer blocks no other session.
 func (l *externalLease) open(ctx context.Context) (err error) {
 	l.conn, err = l.pool.acquire(ctx)
 	return err

@@ -88,10 +88,11 @@ func (g *group) attempt(ws []*waiting, keyFault *fault.Error) (ending, error) {
 	return end, err
 }
 
-// run answers every request of the group, but for those that missed a lock of somebody
-// else: of these, which it returns, nothing was written. look: it may look whose locks
-// those are and go on without them.
-func (g *group) run(ws []*waiting, look bool) (missed []*waiting) {
+// run commits the group and answers its callers. Requests whose lock another session holds
+// are returned unanswered and unwritten, so that the appender can retry them without
+// blocking other partitions. With probeLocks set, run first asks PostgreSQL which head rows
+// are free and commits only those.
+func (g *group) run(ws []*waiting, probeLocks bool) (missed []*waiting) {
 	var keyFault *fault.Error
 	for rerun := 0; ; rerun++ {
 		started := time.Now()
@@ -116,7 +117,7 @@ func (g *group) run(ws []*waiting, look bool) (missed []*waiting) {
 			}
 			return nil
 		case pg.IsLockTimeout(err):
-			return g.handleLockTimeout(ws, look)
+			return g.handleLockTimeout(ws, probeLocks)
 		case rerun < maxReruns && (end == unavailable || pg.IsSerializationFailure(err) || errors.Is(err, errAbsent) || errors.Is(err, errLeaseLost)):
 			pause(rerunPause << rerun)
 			continue
@@ -124,15 +125,15 @@ func (g *group) run(ws []*waiting, look bool) (missed []*waiting) {
 			g.store.db.Log.Error("append group without a database", "requests", len(ws), "error", pg.RedactError(err))
 			g.refuseAll(ws, pg.UnavailableFault(err))
 			return nil
-		case isFault(err): // a reason that is everybody's, such as the clock
+		case isFault(err): // a reason that holds for every request, such as the clock
 			f, _ := fault.As(err)
 			g.refuseAll(ws, f)
 			return nil
 		case len(ws) > 1:
-			// Somebody's value is refused by the store. Halving finds out whose, and lets
-			// everybody else through.
+			// The store refuses a value of one request. Halving the group finds which one
+			// and commits the others.
 			g.store.db.Log.Warn("append group refused by the store; halving it", "requests", len(ws), "error", pg.RedactError(err))
-			return g.runHalves(ws, look)
+			return g.runHalves(ws, probeLocks)
 		default:
 			g.refuseAll(ws, g.rejected(err))
 			return nil
@@ -147,7 +148,7 @@ func (g *group) rejected(err error) *fault.Error {
 	if pgErr, ok := errors.AsType[*pgconn.PgError](err); ok && pgErr.Code == pg.SQLStateUnique {
 		detail = "the store holds a row of this request already; send the request with new ids"
 		// Everything else unique was checked under the head lock.
-		g.store.db.Log.Error("unique violation under the head lock: a used event id, or somebody writes around the lock", "error", cause)
+		g.store.db.Log.Error("unique violation under the head lock: a used event id, or a session that writes without the lock", "error", cause)
 	} else {
 		g.store.db.Log.Error("append rejected by the store", "error", cause)
 	}

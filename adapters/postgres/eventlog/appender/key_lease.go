@@ -159,7 +159,7 @@ func keyMoved(pointer string) *fault.Error {
 		WithField(pointer).WithRetryAfter(keyRetryAfter)
 }
 
-// keyRetryAfter is longer than whoever locks a key row, an eraser excepted.
+// keyRetryAfter is longer than any session but an eraser's locks a key row.
 const keyRetryAfter = 20 * time.Millisecond
 
 // errNoKeyStore is a group that failed for the key store's functions, which are in

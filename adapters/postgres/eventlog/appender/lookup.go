@@ -55,8 +55,8 @@ func (l *lookup[K, V]) want(k K) {
 	}
 }
 
-// get gives the row of a name. A name that nobody asked for yet reads as absent
-// and is pending afterwards.
+// get returns the row of a key. A key that was not looked up yet reads as absent, and the
+// next query looks it up.
 func (l *lookup[K, V]) get(k K) V {
 	v, known := l.rows[k]
 	if !known {

@@ -15,7 +15,7 @@ type Metrics interface {
 	ObserveGroup(requests, events int, duration time.Duration)
 	// ObserveQueue reports what waits for an appender.
 	ObserveQueue(appender, requests, bytes int)
-	// ObserveDetours reports how many partitions' appends wait for a lock that somebody
-	// else holds.
+	// ObserveDetours reports in how many partitions appends wait for a lock that
+	// another session holds.
 	ObserveDetours(partitions int)
 }

@@ -33,7 +33,7 @@ type waiting struct {
 	intent   *encodedIntent
 	bytes    int
 	queuedAt time.Time
-	deadline time.Time // for how long it waits for a lock of somebody else; zero: it has met none
+	deadline time.Time // until when it waits for a lock of another session; zero: it has met none
 	state    atomic.Int32
 	answer   chan answer // of capacity 1: the appender never waits for a caller
 }
@@ -63,7 +63,7 @@ type queue struct {
 	limit        load // of the queue
 	share        load // of one partition
 	onePartition bool
-	maxWait      time.Duration           // with locks of somebody else
+	maxWait      time.Duration           // for locks of other sessions
 	begin        func(*stalledPartition) // starts serving it; called with mu
 	closed       bool
 	wake         chan struct{} // of capacity 1

@@ -78,7 +78,7 @@ func (g *group) lockOnly(ctx context.Context, conn *pgxpool.Conn) error {
 
 // wantCommitMarker asks for a row that only this group can have written and returns
 // how to judge it. Events and idempotency keys are certain. An intent alone is
-// certain unless somebody changed it since.
+// certain unless another transaction has changed it since.
 func (g *group) wantCommitMarker(ws []*waiting) (judge func() (found, certain bool)) {
 	if len(g.events) > 0 {
 		k := intentKey{g.events[0].Partition, g.events[0].ID}

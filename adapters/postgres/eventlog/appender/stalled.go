@@ -22,8 +22,8 @@ import (
 // partitions than slots have a common cause, such as a lock on a whole table: when one of
 // them gets its lock, the appender tries all of them together.
 const (
-	// Where groups take longer, those of other nodes do too: several of them may be
-	// before this one, which waits for so many, but at most maxLockWait.
+	// A group waits for a lock as long as groupsBefore groups take, at most maxLockWait:
+	// groups of other nodes may hold it before, and where groups are slow, theirs are too.
 	groupsBefore = 4
 	maxLockWait  = 2 * time.Second
 	stalledSlots = 4
@@ -36,8 +36,8 @@ const (
 	stalledPause = 20 * time.Millisecond
 )
 
-// stalledPartition is the requests of one partition that wait for a lock of somebody else. Its
-// fields are the queue's.
+// stalledPartition holds the requests of one partition that wait for a lock of another
+// session. The queue's mu guards its fields.
 type stalledPartition struct {
 	partition event.PartitionID
 	first     []*waiting // that missed the lock together; the queue's load does not count them
@@ -62,8 +62,8 @@ func (d *stalledPartition) enqueue(q *queue, w *waiting, now time.Time) {
 	q.stalledLoad = q.stalledLoad.plus(1, w.bytes)
 }
 
-// setDeadline bounds the patience of a request when it meets a lock of somebody else for the
-// first time; to meet another does not prolong it.
+// setDeadline bounds how long a request waits for locks of other sessions, from the first
+// one that it meets; a second lock does not extend the deadline.
 func (w *waiting) setDeadline(until time.Time) {
 	if w.deadline.IsZero() {
 		w.deadline = until
@@ -81,7 +81,7 @@ func (q *queue) stall(ws []*waiting, until time.Time) (refused []*waiting) {
 	defer q.mu.Unlock()
 	for _, w := range ws {
 		if !w.state.CompareAndSwap(stateTaken, stateWaiting) {
-			continue // nobody waits for an answer any more
+			continue // its caller has left
 		}
 		aside := q.borrowedLoad.plus(1, w.bytes)
 		if q.borrowedLoad.requests > 0 && aside.exceeds(q.limit) {
@@ -178,8 +178,8 @@ func (q *queue) lockAcquired(d *stalledPartition) []*waiting {
 }
 
 // end ends a stalled partition whose requests were answered: what came after them is first in the
-// queue. Its patience begins anew with the next lock that it misses, for the one before
-// was had: where several nodes are busy in one partition, their turns are many.
+// queue. Its deadline starts again with the next lock that it misses, because it did acquire
+// the one before: where several nodes write to one partition they take many turns.
 func (q *queue) end(d *stalledPartition) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -397,8 +397,8 @@ func (p *pace) fastest() time.Duration {
 	return slices.Min(p.held[:])
 }
 
-// splitByLockState tells the requests of partitions whose heads are free just now from those
-// that wait for somebody.
+// splitByLockState separates the requests of partitions whose heads are free now from those
+// whose heads another session has locked.
 func (g *group) splitByLockState(ws []*waiting) (free, held []*waiting, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), g.store.config.GroupTimeout)
 	defer cancel()
@@ -427,8 +427,8 @@ func (g *group) splitByLockState(ws []*waiting) (free, held []*waiting, err erro
 
 // handleLockTimeout says which requests of a group that missed a lock cannot go on, after it has
 // run the others, if it may look for them.
-func (g *group) handleLockTimeout(ws []*waiting, look bool) (again []*waiting) {
-	if !look || len(g.partitions) < 2 {
+func (g *group) handleLockTimeout(ws []*waiting, probeLocks bool) (again []*waiting) {
+	if !probeLocks || len(g.partitions) < 2 {
 		return ws
 	}
 	free, held, err := g.splitByLockState(ws)
@@ -442,12 +442,12 @@ func (g *group) handleLockTimeout(ws []*waiting, look bool) (again []*waiting) {
 	return slices.Concat(held, g.run(free, false))
 }
 
-// runHalves runs the requests of the second half after the first, but for those whose
-// partition missed a lock meanwhile.
-func (g *group) runHalves(ws []*waiting, look bool) (again []*waiting) {
-	again = g.run(ws[:len(ws)/2], look)
+// runHalves runs the second half after the first, without the requests of partitions that
+// missed a lock in the first half.
+func (g *group) runHalves(ws []*waiting, probeLocks bool) (again []*waiting) {
+	again = g.run(ws[:len(ws)/2], probeLocks)
 	if len(again) == 0 {
-		return g.run(ws[len(ws)/2:], look)
+		return g.run(ws[len(ws)/2:], probeLocks)
 	}
 	again = slices.Clone(again)
 	var free []*waiting
@@ -461,7 +461,7 @@ func (g *group) runHalves(ws []*waiting, look bool) (again []*waiting) {
 	if len(free) == 0 {
 		return again
 	}
-	return slices.Concat(again, g.run(free, look))
+	return slices.Concat(again, g.run(free, probeLocks))
 }
 
 // lockedFault is the answer when patience has ended. Nothing was written.

@@ -44,13 +44,14 @@ type Config struct {
 	Timeouts Timeouts
 }
 
-// Timeouts are how long a session of ours may keep others waiting, and wait for them.
+// Timeouts bounds how long our sessions may hold locks, and how long they wait for locks
+// of other sessions.
 type Timeouts struct {
 	IdleInTransaction time.Duration // the server ends an appender that holds locks and hangs
-	ProjectionWork    time.Duration // the server ends a session that works a projection and hangs, so that another node gets its checkpoint
-	Lock              time.Duration // who waits for a lock gives up; appends: Config.LockTimeout
-	Notify            time.Duration // a notification that nobody takes is dropped
-	// whoever asks for leases on work leaves those alone that another session locks so long
+	ProjectionWork    time.Duration // the server ends a hung session that holds a checkpoint, so that another node gets it
+	Lock              time.Duration // a statement waits at most so long for a lock; appends: Config.LockTimeout
+	Notify            time.Duration // a notification that cannot be sent is dropped
+	// acquiring leases on work skips those that another session locks for longer
 	LeaseWait time.Duration
 }
 
@@ -58,8 +59,8 @@ type Timeouts struct {
 // set longer ones.
 var DefaultTimeouts = Timeouts{IdleInTransaction: 2 * time.Second, ProjectionWork: 10 * time.Second, Lock: 5 * time.Second, Notify: 5 * time.Second, LeaseWait: ShortLockWait}
 
-// KeyStore bounds each question to a key store that is a database of its own: the head
-// locks are held meanwhile.
+// KeyStore bounds each query to an external key store, because the group holds head locks
+// while it waits for the answer.
 func (l Timeouts) KeyStore() time.Duration { return l.IdleInTransaction / 2 }
 
 // Database is the connection to the log's database that all rooms share: the pool of

@@ -22,16 +22,15 @@ const probeInterval = 100 * time.Millisecond
 // asks something every few seconds on each of its pools.
 const pingAfter = 10 * time.Second
 
-// refusal is what a server said when it let nobody in.
+// refusal is the answer of a server that accepts no connections.
 type refusal struct {
 	at  time.Time
 	err *pgconn.PgError
 }
 
-// ProbeWithBackoff spares a server that recovers a process for each request that comes
-// meanwhile: whoever needs a new connection within a moment of a refusal is given the same
-// answer, without asking. Where the DSN names several servers, another one may let it in
-// meanwhile: all of them are asked each time.
+// ProbeWithBackoff spares a recovering server a process for each connection attempt: within
+// probeInterval of a refusal, further attempts get the same answer without connecting. A
+// DSN that names several servers is always tried, because another one may accept.
 func ProbeWithBackoff(config *pgxpool.Config) {
 	config.ShouldPing = func(_ context.Context, p pgxpool.ShouldPingParams) bool { return p.IdleDuration > pingAfter }
 	one := config.ConnConfig
