@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/ports"
 )
 
 // Config names the server and bounds the retries.
@@ -178,7 +179,7 @@ func (c *Client) do(ctx context.Context, r request, out any, options []Option) e
 		if pause <= 0 {
 			pause = time.Duration(attempt) * 200 * time.Millisecond
 		}
-		if err := wait(ctx, min(pause, c.longestWait)); err != nil {
+		if err := ports.Sleep(ctx, min(pause, c.longestWait)); err != nil {
 			return err
 		}
 	}
@@ -270,15 +271,4 @@ func encode(v any) ([]byte, error) {
 		return nil, fmt.Errorf("encode request: %w", err)
 	}
 	return b.Bytes(), nil
-}
-
-func wait(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-timer.C:
-		return nil
-	}
 }

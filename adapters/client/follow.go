@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/ports"
 )
 
 // The names of what a feed sends.
@@ -73,7 +74,7 @@ func (c *Client) Follow(ctx context.Context, f Feed, take func(FeedItem) error) 
 		if f.Lost != nil {
 			f.Lost(err, wanted)
 		}
-		if err := wait(ctx, wanted); err != nil {
+		if err := ports.Sleep(ctx, wanted); err != nil {
 			return err
 		}
 		pause = min(2*pause, c.longestWait)

@@ -14,6 +14,8 @@ import (
 
 	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/erpbackbone/backbone/ports"
 )
 
 // collector sends spans to an OTLP/HTTP endpoint as protobuf. It implements
@@ -79,12 +81,8 @@ func (c *collector) UploadTraces(ctx context.Context, spans []*tracepb.ResourceS
 		if err == nil || retryAfter < 0 || attempt == maxAttempts {
 			return err
 		}
-		timer := time.NewTimer(max(pause, retryAfter))
-		select {
-		case <-ctx.Done():
-			timer.Stop()
+		if ports.Sleep(ctx, max(pause, retryAfter)) != nil {
 			return err
-		case <-timer.C:
 		}
 		pause *= 2
 	}

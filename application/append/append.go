@@ -146,21 +146,9 @@ func (s *Service) prepareAndAppend(ctx context.Context, req ports.AppendRequest,
 		}
 		try++
 		s.preparer.forgetKeys(req.Partition, req.Events)
-		if moved, ok := fault.As(err); ok && !pause(ctx, moved.RetryAfter) {
+		if moved, ok := fault.As(err); ok && ports.Sleep(ctx, moved.RetryAfter) != nil {
 			return res, err
 		}
-	}
-}
-
-// pause sleeps for d and reports false if ctx ended first.
-func pause(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.C:
-		return true
 	}
 }
 

@@ -131,7 +131,7 @@ func (a *attempt) planAndFinish(ctx context.Context, finish func(context.Context
 		if len(waits) == 0 {
 			return a.refuse(ctx, intent.Failed, err)
 		}
-		if err := wait(ctx, waits[0]); err != nil {
+		if err := ports.Sleep(ctx, waits[0]); err != nil {
 			return Outcome{}, err
 		}
 		waits, useCache = waits[1:], false
@@ -473,15 +473,4 @@ func (a *attempt) rewordDuplicateKey(ctx context.Context, err error) error {
 		return reworded
 	}
 	return err
-}
-
-func wait(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-timer.C:
-		return nil
-	}
 }

@@ -97,7 +97,7 @@ func retryWhileKeysMove(ctx context.Context, attempt func() (ports.AppendResult,
 		if res, err = attempt(); fault.CodeOf(err) != shredding.CodeKeyMoved || n == maxReseals {
 			return res, err
 		}
-		if moved, ok := fault.As(err); ok && wait(ctx, moved.RetryAfter) != nil {
+		if moved, ok := fault.As(err); ok && ports.Sleep(ctx, moved.RetryAfter) != nil {
 			return res, err
 		}
 	}

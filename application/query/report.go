@@ -242,14 +242,7 @@ func waitUntilSettled(ctx context.Context, now time.Time, knownAt string, delay,
 	if ahead += delay; ahead <= 0 {
 		return nil
 	}
-	timer := time.NewTimer(ahead)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-timer.C:
-		return nil
-	}
+	return ports.Sleep(ctx, ahead)
 }
 
 // waitUntilReached polls the projection's checkpoint until it has reached need.

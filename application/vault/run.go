@@ -66,10 +66,7 @@ func (v *Vault) listen(ctx context.Context, evictions ports.KeyEvictions) {
 		})
 		// It returns when ctx ends; if it did so early, signals may have been missed.
 		v.EvictAll()
-		select {
-		case <-ctx.Done():
-		case <-time.After(expireInterval):
-		}
+		_ = ports.Sleep(ctx, expireInterval)
 	}
 }
 

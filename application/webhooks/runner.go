@@ -57,14 +57,7 @@ func (r *runner) waitForPause(ctx context.Context) bool {
 	if wait <= 0 {
 		return ctx.Err() == nil
 	}
-	t := time.NewTimer(wait)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-t.C:
-		return true
-	}
+	return ports.Sleep(ctx, wait) == nil
 }
 
 func (r *runner) pause(d time.Duration) {

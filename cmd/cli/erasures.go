@@ -15,6 +15,7 @@ import (
 	"github.com/erpbackbone/backbone/adapters/client"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/domain/shredding"
+	"github.com/erpbackbone/backbone/ports"
 )
 
 func erasureCommand() *cobra.Command {
@@ -214,8 +215,6 @@ func (s *session) followErasure(ctx context.Context, e client.ErasureRequest) (c
 		fmt.Fprintf(s.err, "Erasure %s waits until another person runs  backbone erasure approve %s\n", e.ID, e.ID)
 	}
 	shown := newProgress(s.err, s.terminal)
-	pause := time.NewTimer(0)
-	defer pause.Stop()
 	scope, approved := "", false
 	for wait := firstPoll; ; wait = min(2*wait, longestPoll) {
 		total, done := len(e.Steps), 0
@@ -236,13 +235,10 @@ func (s *session) followErasure(ctx context.Context, e client.ErasureRequest) (c
 		}
 		scope = e.Preview.Scope
 		shown.report(stepTitle(e), done, max(total, done+1)) // never full before the end
-		pause.Reset(wait)
-		select {
-		case <-ctx.Done():
-			return e, ctx.Err()
-		case <-pause.C:
+		err := ports.Sleep(ctx, wait)
+		if err != nil {
+			return e, err
 		}
-		var err error
 		if e, err = s.GetErasureRequest(ctx, e.ID, s.keep()); err != nil {
 			return e, err
 		}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/erpbackbone/backbone/adapters/client"
 	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/ports"
 )
 
 // rebuildCommands are those of `backbone projections` that are about versions.
@@ -159,7 +160,7 @@ func (s *session) switchCaughtUp(ctx context.Context, name, legalEntity string) 
 		if fault.CodeOf(err) != "projection.version_behind" || try == switchTries {
 			return s.rebuild(b, err)
 		}
-		if err := waitForRebuild(ctx); err != nil {
+		if err := ports.Sleep(ctx, rebuildPoll); err != nil {
 			return err
 		}
 	}
@@ -167,17 +168,6 @@ func (s *session) switchCaughtUp(ctx context.Context, name, legalEntity string) 
 
 // rebuildPoll is how often the progress of a rebuild is read.
 const rebuildPoll = 500 * time.Millisecond
-
-func waitForRebuild(ctx context.Context) error {
-	t := time.NewTimer(rebuildPoll)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-t.C:
-		return nil
-	}
-}
 
 // awaitRebuild waits until a version has caught up, with a bar on a terminal. Faults:
 // projection.version_halted, projection.not_building when another caller ended it.
@@ -210,7 +200,7 @@ func (s *session) awaitRebuild(ctx context.Context, name, legalEntity string, ve
 		case building.CaughtUp:
 			return b, nil
 		}
-		if err := waitForRebuild(ctx); err != nil {
+		if err := ports.Sleep(ctx, rebuildPoll); err != nil {
 			return b, err
 		}
 	}
@@ -267,7 +257,7 @@ func snapshotCommand() *cobra.Command {
 			if b.Snapshots[at].Complete {
 				break
 			}
-			if err := waitForRebuild(ctx); err != nil {
+			if err := ports.Sleep(ctx, rebuildPoll); err != nil {
 				return err
 			}
 			if b, err = s.GetProjectionRebuild(ctx, name, s.keep()); err != nil {

@@ -56,7 +56,7 @@ var layers = []layer{
 	{"modules", []string{"adapters/plugin", "modules/*/adapters/plugin"}, nil},
 	{"modules/*/adapters/plugin", []string{"ports", "adapters/plugin", "configs/demo", "modules/{1}/", "sql/{1}/"}, []string{""}},
 	// Commands of modules call the server like any other client.
-	{"modules/*/adapters/cli", []string{"domain/", "adapters/client/", "adapters/plugin", "modules/{1}/", "modules/*/contract/", "test/samples"}, []string{""}},
+	{"modules/*/adapters/cli", []string{"domain/", "ports", "adapters/client/", "adapters/plugin", "modules/{1}/", "modules/*/contract/", "test/samples"}, []string{""}},
 	{"modules/*/adapters/*/", []string{"domain/", "ports", "modules/{1}/", "adapters/{2}/", "adapters/client/", "sql/{1}/"}, []string{""}},
 	{"modules/*/", []string{"domain/", "ports", "application/module", "modules/{1}/", "modules/*/contract/"}, nil},
 	{"sql/", []string{"sql/"}, nil},

@@ -147,12 +147,8 @@ func (s *Store) CreateLegalEntity(ctx context.Context, le ports.LegalEntity) (po
 		case try >= attachTries || !pg.ViolatesConstraint(err, "legal_entities_pkey") && !pg.IsLockTimeout(err) && !pg.IsSerializationFailure(err):
 			return ports.LegalEntity{}, pg.Translate(ctx, err)
 		}
-		timer := time.NewTimer(attachPause << min(try, attachMaxShift))
-		select {
-		case <-ctx.Done():
-			timer.Stop()
-			return ports.LegalEntity{}, ctx.Err()
-		case <-timer.C:
+		if err := ports.Sleep(ctx, attachPause<<min(try, attachMaxShift)); err != nil {
+			return ports.LegalEntity{}, err
 		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/erpbackbone/backbone/adapters/postgres/internal/keystoredb"
 	"github.com/erpbackbone/backbone/adapters/postgres/internal/pg"
+	"github.com/erpbackbone/backbone/ports"
 )
 
 // channelEvict carries the reference of a key, nothing else.
@@ -37,12 +38,8 @@ func (k *Store) ListenEvictions(ctx context.Context, evict func(reference string
 			pause = firstListenPause
 		}
 		k.log.Warn("lost the connection that hears of destroyed keys; keys are forgotten", "error", pg.RedactError(err))
-		timer := time.NewTimer(pause/2 + rand.N(pause/2))
-		select {
-		case <-ctx.Done():
-			timer.Stop()
-			return ctx.Err()
-		case <-timer.C:
+		if err := ports.Sleep(ctx, pause/2+rand.N(pause/2)); err != nil {
+			return err
 		}
 		pause = min(2*pause, maxListenPause)
 	}

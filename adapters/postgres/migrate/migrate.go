@@ -19,6 +19,7 @@ import (
 
 	"github.com/erpbackbone/backbone/adapters/postgres/internal/pg"
 	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/ports"
 	backbonesql "github.com/erpbackbone/backbone/sql/backbone"
 )
 
@@ -135,12 +136,8 @@ func retryConcurrentUpdate(ctx context.Context, f func() error) error {
 		if !errors.As(err, &pgErr) || pgErr.SQLState() != "XX000" {
 			return err
 		}
-		timer := time.NewTimer(50 * time.Millisecond)
-		select {
-		case <-ctx.Done():
-			timer.Stop()
-			return ctx.Err()
-		case <-timer.C:
+		if err := ports.Sleep(ctx, 50*time.Millisecond); err != nil {
+			return err
 		}
 	}
 	return err

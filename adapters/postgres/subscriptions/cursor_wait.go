@@ -11,6 +11,7 @@ import (
 	"github.com/erpbackbone/backbone/adapters/postgres/internal/backbonedb"
 	"github.com/erpbackbone/backbone/adapters/postgres/internal/pg"
 	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/ports"
 )
 
 // Pauses between attempts to lock a subscription's cursor that another session holds, the
@@ -110,12 +111,8 @@ func (s *Store) deliverInTurn(ctx context.Context, k cursorKey, once func(free f
 		if _, held := errors.AsType[cursorHeld](err); !held {
 			return err
 		}
-		timer := time.NewTimer(pause)
-		select {
-		case <-timer.C:
-		case <-patient.Done():
-			timer.Stop()
-			return out(patient.Err())
+		if err := ports.Sleep(patient, pause); err != nil {
+			return out(err)
 		}
 	}
 }

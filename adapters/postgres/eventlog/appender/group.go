@@ -119,7 +119,7 @@ func (g *group) run(ws []*waiting, probeLocks bool) (missed []*waiting) {
 		case pg.IsLockTimeout(err):
 			return g.handleLockTimeout(ws, probeLocks)
 		case rerun < maxReruns && (end == unavailable || pg.IsSerializationFailure(err) || errors.Is(err, errAbsent) || errors.Is(err, errLeaseLost)):
-			pause(rerunPause << rerun)
+			time.Sleep(rerunPause << rerun)
 			continue
 		case end == unavailable:
 			g.store.db.Log.Error("append group without a database", "requests", len(ws), "error", pg.RedactError(err))
@@ -160,12 +160,6 @@ func (g *group) rejected(err error) *fault.Error {
 		}
 	}
 	return f
-}
-
-func pause(d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	<-timer.C
 }
 
 // transact locks, reads, decides, writes and commits.

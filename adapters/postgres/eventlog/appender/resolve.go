@@ -21,7 +21,7 @@ func (g *group) resolveOutcome(ws []*waiting) (ending, error) {
 	var err error
 	for try := range lookupTries {
 		if try > 0 {
-			pause(lookupPause << try)
+			time.Sleep(lookupPause << try)
 		}
 		var found, certain bool
 		found, certain, err = g.findCommitMarker(ws)

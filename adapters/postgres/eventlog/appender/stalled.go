@@ -328,7 +328,7 @@ func (a *appender) attempt(g *group, d *stalledPartition, until time.Time) (miss
 		return false
 	}
 	a.queue.stallAgain(d, again)
-	pause(stalledPause)
+	time.Sleep(stalledPause)
 	return true
 }
 

@@ -6,6 +6,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/erpbackbone/backbone/ports"
 )
 
 // ReconnectPause is between two attempts to open a connection that broke.
@@ -43,12 +45,8 @@ func (s *Database) ListenTo(ctx context.Context, channel string, hear func(paylo
 			return ctx.Err()
 		}
 		s.Log.Warn("lost the connection that listens; readers poll", "channel", channel, "error", RedactError(err))
-		timer := time.NewTimer(ReconnectPause)
-		select {
-		case <-ctx.Done():
-			timer.Stop()
-			return ctx.Err()
-		case <-timer.C:
+		if err := ports.Sleep(ctx, ReconnectPause); err != nil {
+			return err
 		}
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/domain/money"
 	"github.com/erpbackbone/backbone/modules/ap/adapters/ubl"
+	"github.com/erpbackbone/backbone/ports"
 )
 
 // Limits and defaults of an import.
@@ -50,7 +51,7 @@ func Import(ctx context.Context, api API, files []string, o Options) *Report {
 		o.Parallel = DefaultParallel
 	}
 	if o.Wait == nil {
-		o.Wait = wait
+		o.Wait = ports.Sleep
 	}
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
@@ -235,17 +236,6 @@ func closedChannel() chan struct{} {
 	c := make(chan struct{})
 	close(c)
 	return c
-}
-
-func wait(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-timer.C:
-		return nil
-	}
 }
 
 // ended is the result of a file that an error ended: refused when the error is the
