@@ -12,7 +12,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/erpbackbone/backbone/adapters/postgres/internal/backbonedb"
+	"github.com/erpbackbone/backbone/adapters/postgres/internal/directorydb"
 	"github.com/erpbackbone/backbone/adapters/postgres/internal/pg"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
@@ -22,7 +22,7 @@ import (
 // Store keeps the installation, legal entities and principals.
 type Store struct {
 	db                 *pg.Database
-	queries            *backbonedb.Queries
+	queries            *directorydb.Queries
 	physicalPartitions int // how many legal entities get tables of their own
 
 	installationMu sync.Mutex
@@ -37,7 +37,7 @@ var (
 
 // New makes the directory of legal entities and principals over db.
 func New(db *pg.Database, physicalPartitions int) *Store {
-	return &Store{db: db, queries: backbonedb.New(), physicalPartitions: physicalPartitions}
+	return &Store{db: db, queries: directorydb.New(), physicalPartitions: physicalPartitions}
 }
 
 // A partition id is 12 bits of deployment and 19 random bits.
@@ -82,7 +82,7 @@ func (s *Store) Bootstrap(ctx context.Context, i ports.Installation) error {
 	if i.CreatedAt.IsZero() {
 		i.CreatedAt = s.db.Now()
 	}
-	_, err := s.queries.InsertInstallation(ctx, s.db.Reads, &backbonedb.InsertInstallationParams{
+	_, err := s.queries.InsertInstallation(ctx, s.db.Reads, &directorydb.InsertInstallationParams{
 		LogName: i.LogName, Deployment: int32(i.Deployment & maxDeployment), CreatedAt: i.CreatedAt,
 	})
 	if err != nil {
@@ -134,7 +134,7 @@ func (s *Store) CreateLegalEntity(ctx context.Context, le ports.LegalEntity) (po
 			return ports.LegalEntity{}, err
 		}
 		genesis := event.GenesisChecksum(fixed.LogName, le.Partition)
-		_, err = s.queries.CreateLegalEntity(ctx, s.db.Reads, &backbonedb.CreateLegalEntityParams{
+		_, err = s.queries.CreateLegalEntity(ctx, s.db.Reads, &directorydb.CreateLegalEntityParams{
 			PartitionID: int32(le.Partition), TenantID: le.TenantID, Code: le.Code, Name: le.Name, TimeZone: le.TimeZone, Status: le.Status,
 			CreatedAt: le.CreatedAt, Genesis: genesis[:], PhysicalPartitions: int32(s.physicalPartitions),
 		})
@@ -182,7 +182,7 @@ func (s *Store) PrincipalByTokenHash(ctx context.Context, hash event.Hash) (port
 // PrincipalByPerson implements ports.Principals. Of a person's several logins it
 // returns the oldest.
 func (s *Store) PrincipalByPerson(ctx context.Context, tenantID, personID string) (ports.Principal, error) {
-	row, err := s.queries.GetPrincipalByPerson(ctx, s.db.Reads, &backbonedb.GetPrincipalByPersonParams{TenantID: tenantID, PersonID: personID, Now: s.db.Now()})
+	row, err := s.queries.GetPrincipalByPerson(ctx, s.db.Reads, &directorydb.GetPrincipalByPersonParams{TenantID: tenantID, PersonID: personID, Now: s.db.Now()})
 	if errors.Is(err, pgx.ErrNoRows) {
 		return ports.Principal{}, fault.New(fault.NotFound, "principal.not_found", "the tenant has no such person; check the id or create the principal")
 	}
@@ -195,7 +195,7 @@ func (s *Store) PrincipalByPerson(ctx context.Context, tenantID, personID string
 // SavePrincipal implements ports.Principals. Fault principal.token_taken when
 // another principal has the token.
 func (s *Store) SavePrincipal(ctx context.Context, p ports.Principal) error {
-	err := s.queries.UpsertPrincipal(ctx, s.db.Reads, &backbonedb.UpsertPrincipalParams{
+	err := s.queries.UpsertPrincipal(ctx, s.db.Reads, &directorydb.UpsertPrincipalParams{
 		TenantID: p.TenantID, PrincipalID: p.PrincipalID, PersonID: p.PersonID, ActorType: string(p.ActorType),
 		DisplayName: p.DisplayName, RoleLabel: p.RoleLabel, Roles: orEmpty(p.Roles), LegalEntities: orEmpty(p.LegalEntities),
 		TokenHash: p.TokenHash[:], Development: p.Development, ExpiresAt: pg.OptionalTime(p.ExpiresAt), CreatedAt: p.CreatedAt,
@@ -213,7 +213,7 @@ func orEmpty(list []string) []string {
 	return list
 }
 
-func principal(r *backbonedb.BackbonePrincipal) ports.Principal {
+func principal(r *directorydb.BackbonePrincipal) ports.Principal {
 	p := ports.Principal{
 		TenantID: r.TenantID, PersonID: r.PersonID, PrincipalID: r.PrincipalID, ActorType: event.ActorType(r.ActorType),
 		DisplayName: r.DisplayName, RoleLabel: r.RoleLabel, Development: r.Development, CreatedAt: r.CreatedAt.UTC(),

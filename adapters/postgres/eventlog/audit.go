@@ -6,7 +6,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/erpbackbone/backbone/adapters/postgres/internal/backbonedb"
+	"github.com/erpbackbone/backbone/adapters/postgres/internal/eventlogdb"
 	"github.com/erpbackbone/backbone/adapters/postgres/internal/pg"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/stream"
@@ -17,7 +17,7 @@ import (
 // rows beside the events.
 type Audit struct {
 	db      *pg.Database
-	queries *backbonedb.Queries
+	queries *eventlogdb.Queries
 	events  *Reader
 }
 
@@ -28,7 +28,7 @@ var (
 
 // NewAudit makes the reader that verification uses.
 func NewAudit(db *pg.Database, events *Reader) *Audit {
-	return &Audit{db: db, queries: backbonedb.New(), events: events}
+	return &Audit{db: db, queries: eventlogdb.New(), events: events}
 }
 
 // Redactions implements ports.RedactionReader.
@@ -38,7 +38,7 @@ func (s *Audit) Redactions(ctx context.Context, p event.PartitionID) ([]ports.Re
 
 // CountEvents implements ports.ChainAudit.
 func (s *Audit) CountEvents(ctx context.Context, p event.PartitionID, until event.Sequence) (uint64, error) {
-	n, err := s.queries.CountEventsUntil(ctx, s.db.Reads, &backbonedb.CountEventsUntilParams{PartitionID: int32(p), Until: int64(until)})
+	n, err := s.queries.CountEventsUntil(ctx, s.db.Reads, &eventlogdb.CountEventsUntilParams{PartitionID: int32(p), Until: int64(until)})
 	if err != nil {
 		return 0, pg.Translate(ctx, err)
 	}
@@ -48,14 +48,14 @@ func (s *Audit) CountEvents(ctx context.Context, p event.PartitionID, until even
 // PersonalRows implements ports.ChainAudit. It keeps a connection until it ends.
 func (s *Audit) PersonalRows(ctx context.Context, p event.PartitionID, until event.Sequence) iter.Seq2[ports.PersonalRow, error] {
 	return func(yield func(ports.PersonalRow, error) bool) {
-		rows, err := s.db.Reads.Query(ctx, backbonedb.ListEventPIISubjects, int32(p), int64(until))
+		rows, err := s.db.Reads.Query(ctx, eventlogdb.ListEventPIISubjects, int32(p), int64(until))
 		if err != nil {
 			yield(ports.PersonalRow{}, pg.Translate(ctx, err))
 			return
 		}
 		defer rows.Close()
 		for rows.Next() {
-			var r backbonedb.ListEventPIISubjectsRow
+			var r eventlogdb.ListEventPIISubjectsRow
 			if err := rows.Scan(&r.Sequence, &r.SubjectID, &r.Class, &r.Paths); err != nil {
 				yield(ports.PersonalRow{}, pg.Translate(ctx, err))
 				return
@@ -74,7 +74,7 @@ func (s *Audit) PersonalRows(ctx context.Context, p event.PartitionID, until eve
 
 // StreamRows implements ports.ChainAudit.
 func (s *Audit) StreamRows(ctx context.Context, p event.PartitionID, streams []event.StreamID) ([]ports.StreamRow, error) {
-	q := &backbonedb.ListStreamRowsParams{PartitionID: int32(p), StreamTypes: make([]string, len(streams)), StreamIds: make([]string, len(streams))}
+	q := &eventlogdb.ListStreamRowsParams{PartitionID: int32(p), StreamTypes: make([]string, len(streams)), StreamIds: make([]string, len(streams))}
 	for i, id := range streams {
 		q.StreamTypes[i], q.StreamIds[i] = id.Type, id.ID
 	}
@@ -89,7 +89,7 @@ func (s *Audit) StreamRows(ctx context.Context, p event.PartitionID, streams []e
 	return out, nil
 }
 
-func streamRowOf(r *backbonedb.ListStreamRowsRow) ports.StreamRow {
+func streamRowOf(r *eventlogdb.ListStreamRowsRow) ports.StreamRow {
 	return ports.StreamRow{
 		Stream: event.StreamID{Type: r.StreamType, ID: r.StreamID}, First: event.Sequence(r.FirstSequence), Last: event.Sequence(r.LastSequence),
 		StreamStatus: ports.StreamStatus{
@@ -106,7 +106,7 @@ var endings = []string{stream.Deleted, stream.Tombstoned}
 // StreamRowsWithEnds implements ports.ChainAudit. Nearly all rows agree with their events,
 // so the database compares them: sending and decoding them would take longer.
 func (s *Audit) StreamRowsWithEnds(ctx context.Context, p event.PartitionID, from event.StreamID, limit int) (ports.StreamRowPage, error) {
-	rows, err := s.queries.ListStreamRowsWithEnds(ctx, s.db.Reads, &backbonedb.ListStreamRowsWithEndsParams{
+	rows, err := s.queries.ListStreamRowsWithEnds(ctx, s.db.Reads, &eventlogdb.ListStreamRowsWithEndsParams{
 		PartitionID: int32(p), FromType: from.Type, FromID: from.ID, PageSize: pg.PageSize(limit), Endings: endings,
 	})
 	if err != nil {
@@ -116,7 +116,7 @@ func (s *Audit) StreamRowsWithEnds(ctx context.Context, p event.PartitionID, fro
 	for i := range rows {
 		r := &rows[i]
 		row := ports.StreamRowWithEnds{
-			StreamRow: streamRowOf(&backbonedb.ListStreamRowsRow{
+			StreamRow: streamRowOf(&eventlogdb.ListStreamRowsRow{
 				StreamType: r.StreamType, StreamID: r.StreamID, Version: r.Version, FirstSequence: r.FirstSequence, LastSequence: r.LastSequence,
 				Lifecycle: r.Lifecycle, ReadableFrom: r.ReadableFrom, Metadata: r.Metadata, MetadataVersion: r.MetadataVersion,
 			}),
@@ -134,14 +134,14 @@ func (s *Audit) StreamRowsWithEnds(ctx context.Context, p event.PartitionID, fro
 
 // CountStreamRows implements ports.ChainAudit.
 func (s *Audit) CountStreamRows(ctx context.Context, p event.PartitionID, until event.Sequence) (uint64, error) {
-	n, err := s.queries.CountStreamRows(ctx, s.db.Reads, &backbonedb.CountStreamRowsParams{PartitionID: int32(p), Until: int64(until)})
+	n, err := s.queries.CountStreamRows(ctx, s.db.Reads, &eventlogdb.CountStreamRowsParams{PartitionID: int32(p), Until: int64(until)})
 	if err != nil {
 		return 0, pg.Translate(ctx, err)
 	}
 	return uint64(n), nil
 }
 
-func listRedactions(ctx context.Context, queries *backbonedb.Queries, pool *pgxpool.Pool, p event.PartitionID) ([]ports.Redaction, error) {
+func listRedactions(ctx context.Context, queries *eventlogdb.Queries, pool *pgxpool.Pool, p event.PartitionID) ([]ports.Redaction, error) {
 	rows, err := queries.ListRedactions(ctx, pool, int32(p))
 	if err != nil {
 		return nil, pg.Translate(ctx, err)

@@ -6,7 +6,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgtype"
 
-	"github.com/erpbackbone/backbone/adapters/postgres/internal/backbonedb"
+	"github.com/erpbackbone/backbone/adapters/postgres/internal/eventlogdb"
 	"github.com/erpbackbone/backbone/adapters/postgres/internal/pg"
 	"github.com/erpbackbone/backbone/ports"
 )
@@ -17,7 +17,7 @@ func (s *Reader) Descendants(ctx context.Context, q ports.DescendantQuery) (foun
 		return []ports.Descendant{}, false, nil
 	}
 	limit := pg.PageSize(q.Limit)
-	p := &backbonedb.ListDescendantsParams{
+	p := &eventlogdb.ListDescendantsParams{
 		PartitionID: int32(q.Partition), Stop: int64(q.Stop), MaxDepth: int32(min(q.MaxDepth, math.MaxInt32)),
 		PageSize: min(limit, math.MaxInt32-1) + 1, // one more, to see whether there is one
 		Causes:   make([]pgtype.UUID, len(q.Causes)), CausePartitions: make([]int32, len(q.Causes)),

@@ -13,7 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/erpbackbone/backbone/adapters/postgres/internal/backbonedb"
+	"github.com/erpbackbone/backbone/adapters/postgres/internal/eventlogdb"
 	"github.com/erpbackbone/backbone/adapters/postgres/internal/pg"
 	"github.com/erpbackbone/backbone/domain/event"
 )
@@ -35,11 +35,11 @@ const fetchAhead = 32
 // round trip and one transaction with it.
 type scattered struct {
 	pool    *pgxpool.Pool
-	queries *backbonedb.Queries
+	queries *eventlogdb.Queries
 	limit   atomic.Int64 // of the server, plus one; 0: it was not asked yet
 }
 
-var _ backbonedb.DBTX = (*scattered)(nil)
+var _ eventlogdb.DBTX = (*scattered)(nil)
 
 // readAhead is fetchAhead, or less if the server does not allow it.
 func (s *scattered) readAhead(ctx context.Context) (int32, error) {
@@ -55,14 +55,14 @@ func (s *scattered) readAhead(ctx context.Context) (int32, error) {
 	return int32(min(limit-1, fetchAhead)), nil
 }
 
-// Query implements backbonedb.DBTX.
+// Query implements eventlogdb.DBTX.
 func (s *scattered) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
 	ahead, err := s.readAhead(ctx)
 	if err != nil {
 		return nil, err
 	}
 	var b pgx.Batch
-	b.Queue(backbonedb.ReadScattered, ahead)
+	b.Queue(eventlogdb.ReadScattered, ahead)
 	b.Queue(sql, args...)
 	results := s.pool.SendBatch(ctx, &b)
 	if _, err := results.Exec(); err != nil {
@@ -77,12 +77,12 @@ func (s *scattered) Query(ctx context.Context, sql string, args ...any) (pgx.Row
 	return &scatteredRows{Rows: rows, results: results}, nil
 }
 
-// Exec implements backbonedb.DBTX. Nothing is written scattered.
+// Exec implements eventlogdb.DBTX. Nothing is written scattered.
 func (s *scattered) Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error) {
 	return s.pool.Exec(ctx, sql, args...)
 }
 
-// QueryRow implements backbonedb.DBTX. One row is not scattered.
+// QueryRow implements eventlogdb.DBTX. One row is not scattered.
 func (s *scattered) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
 	return s.pool.QueryRow(ctx, sql, args...)
 }
@@ -132,7 +132,7 @@ type fetch struct {
 	correlation string   // of all the events between the first and the last; "": they have nothing in common
 	wanted      []wanted // by sequence
 	events      []event.Recorded
-	payloads    []backbonedb.ListPayloadsBySequenceRow // empty: they are not asked for
+	payloads    []eventlogdb.ListPayloadsBySequenceRow // empty: they are not asked for
 	bound       *bound                                 // of the payloads; nil: none
 }
 
@@ -153,7 +153,7 @@ func (s *Reader) fetch(ctx context.Context, p event.PartitionID, correlation str
 	}
 	slices.SortFunc(f.wanted, func(a, b wanted) int { return cmp.Compare(a.sequence, b.sequence) })
 	if withPayload {
-		f.payloads = make([]backbonedb.ListPayloadsBySequenceRow, len(sequences))
+		f.payloads = make([]eventlogdb.ListPayloadsBySequenceRow, len(sequences))
 	}
 	var parts []func(context.Context) error
 	for part := range slices.Chunk(f.wanted, fetchPart) {
@@ -229,15 +229,15 @@ func (f *fetch) readEvents(ctx context.Context, part []wanted) error {
 	var rows pgx.Rows
 	var err error
 	if f.correlation != "" {
-		rows, err = f.store.scattered.Query(ctx, backbonedb.ListEventsOfCorrelation, int32(f.partition), f.correlation, part[0].sequence, part[len(part)-1].sequence)
+		rows, err = f.store.scattered.Query(ctx, eventlogdb.ListEventsOfCorrelation, int32(f.partition), f.correlation, part[0].sequence, part[len(part)-1].sequence)
 	} else {
-		rows, err = f.store.scattered.Query(ctx, backbonedb.ListEventsBySequence, int32(f.partition), sequencesOf(part))
+		rows, err = f.store.scattered.Query(ctx, eventlogdb.ListEventsBySequence, int32(f.partition), sequencesOf(part))
 	}
 	if err != nil {
 		return err
 	}
 	defer rows.Close()
-	return eachEvent(rows, func(row *backbonedb.BackboneEvent) error {
+	return eachEvent(rows, func(row *eventlogdb.BackboneEvent) error {
 		for _, w := range places(part, row.Sequence) {
 			if err := decode(row, nil, nil, &f.events[w.place]); err != nil {
 				return err
@@ -249,8 +249,8 @@ func (f *fetch) readEvents(ctx context.Context, part []wanted) error {
 
 // eachEvent reads whole rows of events, one in the place of the other: they are large,
 // and a list of them that grows would be most of what a fetch allocates.
-func eachEvent(rows pgx.Rows, do func(*backbonedb.BackboneEvent) error) error {
-	var e backbonedb.BackboneEvent
+func eachEvent(rows pgx.Rows, do func(*eventlogdb.BackboneEvent) error) error {
+	var e eventlogdb.BackboneEvent
 	// The fields have the order of the table, and so have the columns of e.*.
 	fields := reflect.ValueOf(&e).Elem()
 	columns := make([]any, fields.NumField())
@@ -258,7 +258,7 @@ func eachEvent(rows pgx.Rows, do func(*backbonedb.BackboneEvent) error) error {
 		columns[i] = fields.Field(i).Addr().Interface()
 	}
 	for rows.Next() {
-		e = backbonedb.BackboneEvent{} // what the row before was read into belongs to its event
+		e = eventlogdb.BackboneEvent{} // what the row before was read into belongs to its event
 		if err := rows.Scan(columns...); err != nil {
 			return err
 		}
@@ -271,7 +271,7 @@ func eachEvent(rows pgx.Rows, do func(*backbonedb.BackboneEvent) error) error {
 
 func (f *fetch) readPayloads(ctx context.Context, part []wanted) error {
 	s := f.store
-	rows, err := s.queries.ListPayloadsBySequence(ctx, f.bound.on(s.scattered), &backbonedb.ListPayloadsBySequenceParams{PartitionID: int32(f.partition), Sequences: sequencesOf(part)})
+	rows, err := s.queries.ListPayloadsBySequence(ctx, f.bound.on(s.scattered), &eventlogdb.ListPayloadsBySequenceParams{PartitionID: int32(f.partition), Sequences: sequencesOf(part)})
 	if err != nil {
 		return err
 	}
@@ -326,7 +326,7 @@ type bound struct{ left atomic.Int64 }
 var errBeyondBound = errors.New("the payloads are larger than their bound")
 
 // on is a connection whose rows count.
-func (b *bound) on(db backbonedb.DBTX) backbonedb.DBTX {
+func (b *bound) on(db eventlogdb.DBTX) eventlogdb.DBTX {
 	if b == nil {
 		return db
 	}
@@ -334,11 +334,11 @@ func (b *bound) on(db backbonedb.DBTX) backbonedb.DBTX {
 }
 
 type boundDB struct {
-	backbonedb.DBTX
+	eventlogdb.DBTX
 	bound *bound
 }
 
-// Query implements backbonedb.DBTX.
+// Query implements eventlogdb.DBTX.
 func (d *boundDB) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
 	rows, err := d.DBTX.Query(ctx, sql, args...)
 	if err != nil {

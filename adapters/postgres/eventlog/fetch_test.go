@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/erpbackbone/backbone/adapters/postgres/eventlog"
-	"github.com/erpbackbone/backbone/adapters/postgres/internal/backbonedb"
+	"github.com/erpbackbone/backbone/adapters/postgres/internal/eventlogdb"
 	"github.com/erpbackbone/backbone/adapters/postgres/internal/pgtest"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/ports"
@@ -203,9 +203,9 @@ func TestPagesOfAProcess(t *testing.T) {
 		sequences = append(sequences, n)
 	}
 	require.Len(t, sequences, 1000)
-	search := touched(t, app, backbonedb.SearchCorrelation, false, int32(p), "process", int64(0), int64(1)<<62, int32(1001))
-	events := touched(t, app, backbonedb.ListEventsOfCorrelation, true, int32(p), "process", sequences[0], sequences[999])
-	payloads := touched(t, app, backbonedb.ListPayloadsBySequence, true, int32(p), sequences)
+	search := touched(t, app, eventlogdb.SearchCorrelation, false, int32(p), "process", int64(0), int64(1)<<62, int32(1001))
+	events := touched(t, app, eventlogdb.ListEventsOfCorrelation, true, int32(p), "process", sequences[0], sequences[999])
+	payloads := touched(t, app, eventlogdb.ListPayloadsBySequence, true, int32(p), sequences)
 	t.Logf("pages: search %d, events %d, payloads %d", search, events, payloads)
 	require.LessOrEqual(t, search, 30, "pages of the correlation's index, no event")
 	require.LessOrEqual(t, events, 1000+30, "each event's page once, and again the index")
@@ -219,7 +219,7 @@ func touched(t *testing.T, conn *pgx.Conn, query string, scattered bool, args ..
 	require.NoError(t, err)
 	defer func() { require.NoError(t, tx.Rollback(t.Context())) }()
 	if scattered {
-		_, err := tx.Exec(t.Context(), backbonedb.ReadScattered, int32(0))
+		_, err := tx.Exec(t.Context(), eventlogdb.ReadScattered, int32(0))
 		require.NoError(t, err)
 	}
 	count := func(query string) int {

@@ -5,7 +5,7 @@ import (
 	"math"
 	"slices"
 
-	"github.com/erpbackbone/backbone/adapters/postgres/internal/backbonedb"
+	"github.com/erpbackbone/backbone/adapters/postgres/internal/eventlogdb"
 	"github.com/erpbackbone/backbone/adapters/postgres/internal/pg"
 	"github.com/erpbackbone/backbone/domain/concurrency"
 	"github.com/erpbackbone/backbone/domain/event"
@@ -77,7 +77,7 @@ func (s *Reader) cover(ctx context.Context, p event.PartitionID, item *concurren
 	case len(keys) > 0:
 		return s.coverKeys(ctx, p, keys, types, b, limit)
 	case len(types) > 0:
-		found, err := s.queries.ListTypeMatches(ctx, s.db.Reads, &backbonedb.ListTypeMatchesParams{
+		found, err := s.queries.ListTypeMatches(ctx, s.db.Reads, &eventlogdb.ListTypeMatchesParams{
 			Types: distinct(types), PartitionID: int32(p), After: b.after, Until: b.until, PageSize: pg.PageSize(limit),
 		})
 		return coveredBy(found, b, limit), err
@@ -118,7 +118,7 @@ func (s *Reader) coverKeys(ctx context.Context, p event.PartitionID, keys, types
 			return c, nil
 		}
 		others := slices.Delete(slices.Clone(keys), leader, leader+1)
-		rows, err := s.queries.ListKeyMatches(ctx, s.db.Reads, &backbonedb.ListKeyMatchesParams{
+		rows, err := s.queries.ListKeyMatches(ctx, s.db.Reads, &eventlogdb.ListKeyMatchesParams{
 			PartitionID: int32(p), Key: keys[leader], OtherKeys: others, Types: types, After: c.through, Until: b.until, PageSize: searchPage,
 		})
 		if err != nil {
@@ -153,7 +153,7 @@ func (s *Reader) rarest(ctx context.Context, p event.PartitionID, keys []string,
 	for i := range ordinals {
 		ordinals[i] = int32(i)
 	}
-	rows, err := s.queries.ListKeySpans(ctx, s.db.Reads, &backbonedb.ListKeySpansParams{
+	rows, err := s.queries.ListKeySpans(ctx, s.db.Reads, &eventlogdb.ListKeySpansParams{
 		PartitionID: int32(p), Ordinals: ordinals, Keys: keys, After: b.after, Until: b.until, PageSize: searchPage,
 	})
 	if err != nil {

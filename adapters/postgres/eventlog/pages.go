@@ -7,7 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/erpbackbone/backbone/adapters/postgres/internal/backbonedb"
+	"github.com/erpbackbone/backbone/adapters/postgres/internal/eventlogdb"
 	"github.com/erpbackbone/backbone/adapters/postgres/internal/pg"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/ports"
@@ -15,7 +15,7 @@ import (
 
 // EventsWithin is EventsAfter up to a number of bytes of payloads: it ends before the
 // event that exceeds it, but never before the first. 0 bytes are no bound.
-func (s *Reader) EventsWithin(ctx context.Context, db backbonedb.DBTX, p event.PartitionID, after event.Sequence, limit, bytes int, types []string) ([]event.Recorded, error) {
+func (s *Reader) EventsWithin(ctx context.Context, db eventlogdb.DBTX, p event.PartitionID, after event.Sequence, limit, bytes int, types []string) ([]event.Recorded, error) {
 	if bytes <= 0 || limit == 1 {
 		return s.EventsAfter(ctx, db, p, after, limit, types)
 	}
@@ -32,7 +32,7 @@ func (s *Reader) EventsWithin(ctx context.Context, db backbonedb.DBTX, p event.P
 
 // EventsOf gives the next events as a projection takes them: those of its types, within
 // its bounds, and the last one that was looked at, nil if there is none.
-func (s *Reader) EventsOf(ctx context.Context, db backbonedb.DBTX, a *ports.ProjectionAdvance, after event.Sequence) (events []event.Recorded, last *event.Skeleton, err error) {
+func (s *Reader) EventsOf(ctx context.Context, db eventlogdb.DBTX, a *ports.ProjectionAdvance, after event.Sequence) (events []event.Recorded, last *event.Skeleton, err error) {
 	if _, large := s.large.Load(a.Partition); large || len(a.Types) == 0 {
 		events, err = s.EventsWithin(ctx, db, a.Partition, after, a.Limit, a.Bytes, a.Types)
 	} else {
@@ -48,12 +48,12 @@ func (s *Reader) EventsOf(ctx context.Context, db backbonedb.DBTX, a *ports.Proj
 	return events, &end, nil
 }
 
-func (s *Reader) eventsOfTypes(ctx context.Context, db backbonedb.DBTX, a *ports.ProjectionAdvance, after event.Sequence) ([]event.Recorded, error) {
+func (s *Reader) eventsOfTypes(ctx context.Context, db eventlogdb.DBTX, a *ports.ProjectionAdvance, after event.Sequence) ([]event.Recorded, error) {
 	cut := &cutting{DBTX: db, left: a.Bytes}
 	if a.Bytes <= 0 {
 		cut.left = math.MaxInt
 	}
-	rows, err := s.queries.ListEventsOfTypesAfter(ctx, cut, &backbonedb.ListEventsOfTypesAfterParams{
+	rows, err := s.queries.ListEventsOfTypesAfter(ctx, cut, &eventlogdb.ListEventsOfTypesAfterParams{
 		PartitionID: int32(a.Partition), After: int64(after), Through: int64(after) + int64(pg.PageSize(a.Limit)), Types: a.Types,
 	})
 	if err != nil {
@@ -62,7 +62,7 @@ func (s *Reader) eventsOfTypes(ctx context.Context, db backbonedb.DBTX, a *ports
 	if cut.cut {
 		s.large.Store(a.Partition, nil)
 	}
-	return RecordedAll(rows, func(r *backbonedb.ListEventsOfTypesAfterRow) (*backbonedb.BackboneEvent, []byte, []byte) {
+	return RecordedAll(rows, func(r *eventlogdb.ListEventsOfTypesAfterRow) (*eventlogdb.BackboneEvent, []byte, []byte) {
 		return &r.BackboneEvent, r.Salt, r.Payload
 	})
 }
@@ -73,12 +73,12 @@ func (s *Reader) eventsOfTypes(ctx context.Context, db backbonedb.DBTX, a *ports
 // that does not is read from the wire and thrown away, so its partition is remembered:
 // from then on its pages are measured before they are sent.
 type cutting struct {
-	backbonedb.DBTX
+	eventlogdb.DBTX
 	left int
 	cut  bool
 }
 
-// Query implements backbonedb.DBTX.
+// Query implements eventlogdb.DBTX.
 func (c *cutting) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
 	rows, err := c.DBTX.Query(ctx, sql, args...)
 	return &cuttingRows{Rows: rows, of: c}, err
@@ -107,11 +107,11 @@ func (r *cuttingRows) Next() bool {
 }
 
 // eventsMeasured is eventsWithin for partitions with large events.
-func (s *Reader) eventsMeasured(ctx context.Context, db backbonedb.DBTX, p event.PartitionID, after event.Sequence, limit, bytes int, types []string) ([]event.Recorded, error) {
+func (s *Reader) eventsMeasured(ctx context.Context, db eventlogdb.DBTX, p event.PartitionID, after event.Sequence, limit, bytes int, types []string) ([]event.Recorded, error) {
 	if types == nil {
 		types = []string{}
 	}
-	rows, err := s.queries.ListEventsWithin(ctx, db, &backbonedb.ListEventsWithinParams{
+	rows, err := s.queries.ListEventsWithin(ctx, db, &eventlogdb.ListEventsWithinParams{
 		PartitionID: int32(p), After: int64(after), PageSize: pg.PageSize(limit), Bytes: int64(bytes), Types: types,
 	})
 	if err != nil {
@@ -120,18 +120,18 @@ func (s *Reader) eventsMeasured(ctx context.Context, db backbonedb.DBTX, p event
 	if len(rows) == limit {
 		s.large.Delete(p) // all of the page fitted
 	}
-	return RecordedAll(rows, func(r *backbonedb.ListEventsWithinRow) (*backbonedb.BackboneEvent, []byte, []byte) {
+	return RecordedAll(rows, func(r *eventlogdb.ListEventsWithinRow) (*eventlogdb.BackboneEvent, []byte, []byte) {
 		return &r.BackboneEvent, r.Salt, r.Payload
 	})
 }
 
 // PayloadSizes gives the bytes of what is stored of events.
-func (s *Reader) PayloadSizes(ctx context.Context, db backbonedb.DBTX, p event.PartitionID, sequences []event.Sequence) (map[event.Sequence]int, error) {
+func (s *Reader) PayloadSizes(ctx context.Context, db eventlogdb.DBTX, p event.PartitionID, sequences []event.Sequence) (map[event.Sequence]int, error) {
 	wanted := make([]int64, len(sequences))
 	for i, n := range sequences {
 		wanted[i] = int64(n)
 	}
-	rows, err := s.queries.ListPayloadSizes(ctx, db, &backbonedb.ListPayloadSizesParams{PartitionID: int32(p), Sequences: wanted})
+	rows, err := s.queries.ListPayloadSizes(ctx, db, &eventlogdb.ListPayloadSizesParams{PartitionID: int32(p), Sequences: wanted})
 	if err != nil {
 		return nil, pg.Translate(ctx, err)
 	}

@@ -5,7 +5,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgtype"
 
-	"github.com/erpbackbone/backbone/adapters/postgres/internal/backbonedb"
+	"github.com/erpbackbone/backbone/adapters/postgres/internal/eventlogdb"
 	"github.com/erpbackbone/backbone/adapters/postgres/internal/pg"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/shredding"
@@ -15,7 +15,7 @@ import (
 // PersonalRecords finds the events and intents that hold values of a person.
 type PersonalRecords struct {
 	db      *pg.Database
-	queries *backbonedb.Queries
+	queries *eventlogdb.Queries
 	events  *Reader
 }
 
@@ -23,17 +23,17 @@ var _ ports.PersonalRecords = (*PersonalRecords)(nil)
 
 // NewPersonalRecords makes the reader of sealed records of persons.
 func NewPersonalRecords(db *pg.Database, events *Reader) *PersonalRecords {
-	return &PersonalRecords{db: db, queries: backbonedb.New(), events: events}
+	return &PersonalRecords{db: db, queries: eventlogdb.New(), events: events}
 }
 
 // CountPersonalRecords implements ports.PersonalRecords: events before intents, each
 // by type and key class.
 func (s *PersonalRecords) CountPersonalRecords(ctx context.Context, p event.PartitionID, subject shredding.Subject) ([]ports.PersonalCount, error) {
-	events, err := s.queries.CountPersonalEvents(ctx, s.db.Reads, &backbonedb.CountPersonalEventsParams{PartitionID: int32(p), SubjectID: string(subject)})
+	events, err := s.queries.CountPersonalEvents(ctx, s.db.Reads, &eventlogdb.CountPersonalEventsParams{PartitionID: int32(p), SubjectID: string(subject)})
 	if err != nil {
 		return nil, pg.Translate(ctx, err)
 	}
-	intents, err := s.queries.CountPersonalIntents(ctx, s.db.Reads, &backbonedb.CountPersonalIntentsParams{PartitionID: int32(p), SubjectID: string(subject)})
+	intents, err := s.queries.CountPersonalIntents(ctx, s.db.Reads, &eventlogdb.CountPersonalIntentsParams{PartitionID: int32(p), SubjectID: string(subject)})
 	if err != nil {
 		return nil, pg.Translate(ctx, err)
 	}
@@ -53,7 +53,7 @@ func (s *PersonalRecords) CountPersonalRecords(ctx context.Context, p event.Part
 
 // PersonalEvents implements ports.PersonalRecords. A limit of 0 reads to the end.
 func (s *PersonalRecords) PersonalEvents(ctx context.Context, p event.PartitionID, subject shredding.Subject, after event.Sequence, limit int) ([]event.Recorded, error) {
-	sequences, err := s.queries.ListPersonalEvents(ctx, s.db.Reads, &backbonedb.ListPersonalEventsParams{
+	sequences, err := s.queries.ListPersonalEvents(ctx, s.db.Reads, &eventlogdb.ListPersonalEventsParams{
 		PartitionID: int32(p), SubjectID: string(subject), After: int64(after), PageSize: pg.PageSize(limit),
 	})
 	if err != nil {
@@ -65,7 +65,7 @@ func (s *PersonalRecords) PersonalEvents(ctx context.Context, p event.PartitionI
 
 // PersonalIntents implements ports.PersonalRecords. A limit of 0 lists all.
 func (s *PersonalRecords) PersonalIntents(ctx context.Context, p event.PartitionID, subject shredding.Subject, after event.ID, limit int) ([]event.ID, error) {
-	rows, err := s.queries.ListPersonalIntents(ctx, s.db.Reads, &backbonedb.ListPersonalIntentsParams{
+	rows, err := s.queries.ListPersonalIntents(ctx, s.db.Reads, &eventlogdb.ListPersonalIntentsParams{
 		PartitionID: int32(p), SubjectID: string(subject), After: pgtype.UUID{Bytes: after, Valid: true}, PageSize: pg.PageSize(limit),
 	})
 	if err != nil {

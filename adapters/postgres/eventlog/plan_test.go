@@ -14,44 +14,50 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/erpbackbone/backbone/adapters/postgres/eventlog"
-	"github.com/erpbackbone/backbone/adapters/postgres/internal/backbonedb"
+	"github.com/erpbackbone/backbone/adapters/postgres/internal/appenderdb"
+	"github.com/erpbackbone/backbone/adapters/postgres/internal/eventlogdb"
+	"github.com/erpbackbone/backbone/adapters/postgres/internal/intentsdb"
+	"github.com/erpbackbone/backbone/adapters/postgres/internal/monitordb"
 	"github.com/erpbackbone/backbone/adapters/postgres/internal/pgtest"
+	"github.com/erpbackbone/backbone/adapters/postgres/internal/projectionsdb"
+	"github.com/erpbackbone/backbone/adapters/postgres/internal/streamsdb"
+	"github.com/erpbackbone/backbone/adapters/postgres/internal/subscriptionsdb"
 	"github.com/erpbackbone/backbone/domain/event"
 )
 
 // appendQueries and readQueries are the statements of the two pools that touch
 // tables which grow without bound.
 var appendQueries = []string{
-	backbonedb.LockPartitionHeads, backbonedb.ListFreeHeads, backbonedb.ListLastEvents,
-	backbonedb.ListStreamVersions, backbonedb.ListIdempotencyKeys, backbonedb.ListBusinessKeys, backbonedb.ListKeyVersions,
-	backbonedb.ListKeyConditionHits, backbonedb.ListTypeConditionHits, backbonedb.ListNumberSeries, backbonedb.ListIntentRevisions,
-	backbonedb.ListEventIDs, backbonedb.ListEventSequences,
-	eventlog.InsertEvents, backbonedb.InsertEventPayloads, backbonedb.InsertEventKeys, backbonedb.UpsertStreamVersions,
-	backbonedb.InsertBusinessKeys, backbonedb.InsertIdempotencyKeys, backbonedb.UpsertNumberSeries, backbonedb.UpsertIntents,
-	backbonedb.InsertEventPIISubjects, backbonedb.InsertIntentPIISubjects, backbonedb.ChangeStreams,
+	appenderdb.LockPartitionHeads, appenderdb.ListFreeHeads, appenderdb.ListLastEvents,
+	appenderdb.ListStreamVersions, appenderdb.ListIdempotencyKeys, appenderdb.ListBusinessKeys, appenderdb.ListKeyVersions,
+	appenderdb.ListKeyConditionHits, appenderdb.ListTypeConditionHits, appenderdb.ListNumberSeries, appenderdb.ListIntentRevisions,
+	appenderdb.ListEventIDs, appenderdb.ListEventSequences,
+	eventlog.InsertEvents, appenderdb.InsertEventPayloads, appenderdb.InsertEventKeys, appenderdb.UpsertStreamVersions,
+	appenderdb.InsertBusinessKeys, appenderdb.InsertIdempotencyKeys, appenderdb.UpsertNumberSeries, appenderdb.UpsertIntents,
+	appenderdb.InsertEventPIISubjects, appenderdb.InsertIntentPIISubjects, appenderdb.ChangeStreams,
 }
 
 var readQueries = []string{
-	backbonedb.GetPartitionHead, backbonedb.ListHeads, backbonedb.ListPartitionHeads, backbonedb.ListRecordingTimes, backbonedb.GetEventByID, backbonedb.ListEventsOfStream, backbonedb.ListEventsOfStreamBackward, backbonedb.ListEventsOfStreamAsOf, backbonedb.ListEventsOfStreamAsOfBackward,
-	backbonedb.ListEventsAfter, backbonedb.ListEventsOfTypesAfter,
-	backbonedb.SearchKey, backbonedb.SearchKeyBackward, backbonedb.SearchCorrelation, backbonedb.SearchCorrelationBackward,
-	backbonedb.SearchActor, backbonedb.SearchActorBackward, backbonedb.SearchTypes, backbonedb.SearchTypesBackward,
-	backbonedb.SearchLog, backbonedb.SearchLogBackward, backbonedb.MatchEvents, backbonedb.GetSequenceAt, backbonedb.ListLineage,
-	backbonedb.ListDescendants, backbonedb.ListKeySpans, backbonedb.ListKeyMatches, backbonedb.ListTypeMatches,
-	backbonedb.GetStreamStatus, backbonedb.ListStreamRows, backbonedb.ListStreamRowsWithEnds, backbonedb.GetIdempotencyKey, backbonedb.GetIntent, backbonedb.ListWaitingIntents,
-	backbonedb.ListSequencesAt, backbonedb.CountCommits, backbonedb.SampleEvents, backbonedb.GetStreamSize, backbonedb.ListProjectionLags, backbonedb.GetWaitingIntents,
-	backbonedb.GetSnapshotEpoch, backbonedb.ListEntitySnapshots, backbonedb.SaveEntitySnapshot, backbonedb.DeleteOldEntitySnapshots, backbonedb.MarkEntitySnapshotsStale,
-	backbonedb.GetStreamSnapshot, backbonedb.SaveStreamSnapshot, backbonedb.DeleteOldStreamSnapshots,
-	backbonedb.CountPersonalEvents, backbonedb.CountPersonalIntents, backbonedb.ListPersonalEvents, backbonedb.ListPersonalIntents,
-	backbonedb.CountSubscriptionMessages, backbonedb.ListOpenMessages, backbonedb.ListOpenMessagesOf, backbonedb.ListMovingMessages, backbonedb.ListWaitingMessages, backbonedb.CountWaitingMessages, backbonedb.ListLowestMessages, backbonedb.ListPartitionsOfMessages, backbonedb.ListParkedKeys, backbonedb.ListAllParkedKeys, backbonedb.ListParkedMessages, backbonedb.ListParkedMessagesOf, backbonedb.CountParkedByCode,
-	backbonedb.SaveParked, backbonedb.DeleteParked, backbonedb.ClearParked, backbonedb.ListEventsWithin, backbonedb.ListPayloadSizes,
-	backbonedb.LoadProjectionRows, backbonedb.UpsertProjectionRows, backbonedb.DeleteProjectionRows, backbonedb.ForgetProjectionRows, backbonedb.ListProjectionRows,
-	backbonedb.ListDueMessages, backbonedb.SaveMessages, backbonedb.DeleteMessages, backbonedb.ClearMessages, backbonedb.ListDecisions,
-	backbonedb.InsertWebhookAttempts, backbonedb.TrimWebhookAttempts, backbonedb.ListWebhookAttempts, backbonedb.DeleteWebhookAttempts,
+	eventlogdb.GetPartitionHead, eventlogdb.ListHeads, eventlogdb.ListPartitionHeads, eventlogdb.ListRecordingTimes, eventlogdb.GetEventByID, eventlogdb.ListEventsOfStream, eventlogdb.ListEventsOfStreamBackward, eventlogdb.ListEventsOfStreamAsOf, eventlogdb.ListEventsOfStreamAsOfBackward,
+	eventlogdb.ListEventsAfter, eventlogdb.ListEventsOfTypesAfter,
+	eventlogdb.SearchKey, eventlogdb.SearchKeyBackward, eventlogdb.SearchCorrelation, eventlogdb.SearchCorrelationBackward,
+	eventlogdb.SearchActor, eventlogdb.SearchActorBackward, eventlogdb.SearchTypes, eventlogdb.SearchTypesBackward,
+	eventlogdb.SearchLog, eventlogdb.SearchLogBackward, eventlogdb.MatchEvents, eventlogdb.GetSequenceAt, eventlogdb.ListLineage,
+	eventlogdb.ListDescendants, eventlogdb.ListKeySpans, eventlogdb.ListKeyMatches, eventlogdb.ListTypeMatches,
+	eventlogdb.GetStreamStatus, eventlogdb.ListStreamRows, eventlogdb.ListStreamRowsWithEnds, intentsdb.GetIdempotencyKey, intentsdb.GetIntent, intentsdb.ListWaitingIntents,
+	monitordb.ListSequencesAt, monitordb.CountCommits, monitordb.SampleEvents, monitordb.GetStreamSize, monitordb.ListProjectionLags, monitordb.GetWaitingIntents,
+	streamsdb.GetSnapshotEpoch, streamsdb.ListEntitySnapshots, streamsdb.SaveEntitySnapshot, streamsdb.DeleteOldEntitySnapshots, streamsdb.MarkEntitySnapshotsStale,
+	streamsdb.GetStreamSnapshot, streamsdb.SaveStreamSnapshot, streamsdb.DeleteOldStreamSnapshots,
+	eventlogdb.CountPersonalEvents, eventlogdb.CountPersonalIntents, eventlogdb.ListPersonalEvents, eventlogdb.ListPersonalIntents,
+	subscriptionsdb.CountSubscriptionMessages, subscriptionsdb.ListOpenMessages, subscriptionsdb.ListOpenMessagesOf, subscriptionsdb.ListMovingMessages, subscriptionsdb.ListWaitingMessages, subscriptionsdb.CountWaitingMessages, subscriptionsdb.ListLowestMessages, subscriptionsdb.ListPartitionsOfMessages, subscriptionsdb.ListParkedKeys, subscriptionsdb.ListAllParkedKeys, subscriptionsdb.ListParkedMessages, subscriptionsdb.ListParkedMessagesOf, subscriptionsdb.CountParkedByCode,
+	subscriptionsdb.SaveParked, subscriptionsdb.DeleteParked, subscriptionsdb.ClearParked, eventlogdb.ListEventsWithin, eventlogdb.ListPayloadSizes,
+	projectionsdb.LoadProjectionRows, projectionsdb.UpsertProjectionRows, projectionsdb.DeleteProjectionRows, projectionsdb.ForgetProjectionRows, projectionsdb.ListProjectionRows,
+	subscriptionsdb.ListDueMessages, subscriptionsdb.SaveMessages, subscriptionsdb.DeleteMessages, subscriptionsdb.ClearMessages, subscriptionsdb.ListDecisions,
+	subscriptionsdb.InsertWebhookAttempts, subscriptionsdb.TrimWebhookAttempts, subscriptionsdb.ListWebhookAttempts, subscriptionsdb.DeleteWebhookAttempts,
 }
 
 // scatteredQueries are the statements that run under ReadScattered.
-var scatteredQueries = []string{backbonedb.ListEventsBySequence, backbonedb.ListEventsOfCorrelation, backbonedb.ListPayloadsBySequence}
+var scatteredQueries = []string{eventlogdb.ListEventsBySequence, eventlogdb.ListEventsOfCorrelation, eventlogdb.ListPayloadsBySequence}
 
 // unbounded are the tables that no plan may read from end to end.
 var unbounded = regexp.MustCompile(`^(events|event_payloads)(_default|_p[0-9]+)?$|^(event_keys|stream_versions|business_keys|idempotency_keys|intents|event_pii_subjects|intent_pii_subjects|entity_snapshots|stream_snapshots|projection_rows|subscription_messages|subscription_parked|subscription_decisions|webhook_attempts)$`)

@@ -16,7 +16,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/erpbackbone/backbone/adapters/postgres/internal/backbonedb"
+	"github.com/erpbackbone/backbone/adapters/postgres/internal/eventlogdb"
 	"github.com/erpbackbone/backbone/adapters/postgres/internal/pg"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
@@ -27,7 +27,7 @@ import (
 // its partitions.
 type Reader struct {
 	db        *pg.Database
-	queries   *backbonedb.Queries
+	queries   *eventlogdb.Queries
 	scattered *scattered
 	// large are partitions whose events are so large that a page had to be cut.
 	large sync.Map
@@ -44,7 +44,7 @@ var (
 
 // NewReader makes the reader of the log over db.
 func NewReader(db *pg.Database) *Reader {
-	queries := backbonedb.New()
+	queries := eventlogdb.New()
 	return &Reader{db: db, queries: queries, scattered: &scattered{pool: db.Reads, queries: queries}}
 }
 
@@ -53,7 +53,7 @@ func eventNotFound(id event.ID) error {
 }
 
 // decode puts a row together into r.
-func decode(e *backbonedb.BackboneEvent, salt, payload []byte, r *event.Recorded) error {
+func decode(e *eventlogdb.BackboneEvent, salt, payload []byte, r *event.Recorded) error {
 	for i := range EnvelopeColumns {
 		EnvelopeColumns[i].read(&r.Skeleton, e)
 	}
@@ -76,7 +76,7 @@ func Undecodable(id event.ID) error {
 }
 
 // RecordedAll decodes rows; row gives the envelope, the salt and the payload of one.
-func RecordedAll[R any](rows []R, row func(*R) (*backbonedb.BackboneEvent, []byte, []byte)) ([]event.Recorded, error) {
+func RecordedAll[R any](rows []R, row func(*R) (*eventlogdb.BackboneEvent, []byte, []byte)) ([]event.Recorded, error) {
 	out := make([]event.Recorded, len(rows))
 	for i := range rows {
 		e, salt, payload := row(&rows[i])
@@ -89,7 +89,7 @@ func RecordedAll[R any](rows []R, row func(*R) (*backbonedb.BackboneEvent, []byt
 
 // EventByID implements ports.EventReader.
 func (s *Reader) EventByID(ctx context.Context, p event.PartitionID, id event.ID) (event.Recorded, error) {
-	row, err := s.queries.GetEventByID(ctx, s.db.Reads, &backbonedb.GetEventByIDParams{PartitionID: int32(p), ID: pg.UUID(id)})
+	row, err := s.queries.GetEventByID(ctx, s.db.Reads, &eventlogdb.GetEventByIDParams{PartitionID: int32(p), ID: pg.UUID(id)})
 	if errors.Is(err, pgx.ErrNoRows) {
 		return event.Recorded{}, eventNotFound(id)
 	}
@@ -106,31 +106,31 @@ func (s *Reader) EventsOfStream(ctx context.Context, p event.PartitionID, stream
 	return s.eventsOfStream(ctx, s.db.Reads, p, stream, from, limit)
 }
 
-func (s *Reader) eventsOfStream(ctx context.Context, db backbonedb.DBTX, p event.PartitionID, stream event.StreamID, from event.Version, limit int) ([]event.Recorded, error) {
-	rows, err := s.queries.ListEventsOfStream(ctx, db, &backbonedb.ListEventsOfStreamParams{
+func (s *Reader) eventsOfStream(ctx context.Context, db eventlogdb.DBTX, p event.PartitionID, stream event.StreamID, from event.Version, limit int) ([]event.Recorded, error) {
+	rows, err := s.queries.ListEventsOfStream(ctx, db, &eventlogdb.ListEventsOfStreamParams{
 		PartitionID: int32(p), StreamType: stream.Type, StreamID: stream.ID, FromVersion: int64(min(from, math.MaxInt64)), PageSize: pg.PageSize(limit),
 	})
 	if err != nil {
 		return nil, pg.Translate(ctx, err)
 	}
-	return RecordedAll(rows, func(r *backbonedb.ListEventsOfStreamRow) (*backbonedb.BackboneEvent, []byte, []byte) {
+	return RecordedAll(rows, func(r *eventlogdb.ListEventsOfStreamRow) (*eventlogdb.BackboneEvent, []byte, []byte) {
 		return &r.BackboneEvent, r.Salt, r.Payload
 	})
 }
 
 // EventsAfter reads the log itself. Payloads come with the given types only, with
 // all when none is named.
-func (s *Reader) EventsAfter(ctx context.Context, db backbonedb.DBTX, p event.PartitionID, after event.Sequence, limit int, types []string) ([]event.Recorded, error) {
+func (s *Reader) EventsAfter(ctx context.Context, db eventlogdb.DBTX, p event.PartitionID, after event.Sequence, limit int, types []string) ([]event.Recorded, error) {
 	if types == nil {
 		types = []string{}
 	}
-	rows, err := s.queries.ListEventsAfter(ctx, db, &backbonedb.ListEventsAfterParams{
+	rows, err := s.queries.ListEventsAfter(ctx, db, &eventlogdb.ListEventsAfterParams{
 		PartitionID: int32(p), After: int64(after), PageSize: pg.PageSize(limit), Types: types,
 	})
 	if err != nil {
 		return nil, pg.Translate(ctx, err)
 	}
-	return RecordedAll(rows, func(r *backbonedb.ListEventsAfterRow) (*backbonedb.BackboneEvent, []byte, []byte) {
+	return RecordedAll(rows, func(r *eventlogdb.ListEventsAfterRow) (*eventlogdb.BackboneEvent, []byte, []byte) {
 		return &r.BackboneEvent, r.Salt, r.Payload
 	})
 }
@@ -192,7 +192,7 @@ func (s *Reader) SequenceAt(ctx context.Context, p event.PartitionID, t time.Tim
 	if err != nil || head.Sequence == 0 {
 		return 0, err
 	}
-	n, err := s.queries.GetSequenceAt(ctx, s.db.Reads, &backbonedb.GetSequenceAtParams{Head: int64(head.Sequence), At: t, PartitionID: int32(p)})
+	n, err := s.queries.GetSequenceAt(ctx, s.db.Reads, &eventlogdb.GetSequenceAtParams{Head: int64(head.Sequence), At: t, PartitionID: int32(p)})
 	if err != nil {
 		return 0, pg.Translate(ctx, err)
 	}
@@ -203,7 +203,7 @@ func (s *Reader) SequenceAt(ctx context.Context, p event.PartitionID, t time.Tim
 // followed; the event itself is always there.
 func (s *Reader) Lineage(ctx context.Context, p event.PartitionID, id event.ID, maxDepth, bytes int) (chain []event.Recorded, truncated bool, err error) {
 	maxDepth = min(max(maxDepth, 0), math.MaxInt32-2)
-	rows, err := s.queries.ListLineage(ctx, s.db.Reads, &backbonedb.ListLineageParams{
+	rows, err := s.queries.ListLineage(ctx, s.db.Reads, &eventlogdb.ListLineageParams{
 		PartitionID: int32(p), ID: pg.UUID(id), MaxDepth: int32(maxDepth + 2), // one more, to see whether there is one
 	})
 	if err != nil {
@@ -248,7 +248,7 @@ func (s *Reader) RecordedAt(ctx context.Context, places []ports.EventPlace) (map
 	for i, p := range places {
 		partitions[i], sequences[i] = int32(p.Partition), int64(p.Sequence)
 	}
-	rows, err := s.queries.ListRecordingTimes(ctx, s.db.Reads, &backbonedb.ListRecordingTimesParams{PartitionIds: partitions, Sequences: sequences})
+	rows, err := s.queries.ListRecordingTimes(ctx, s.db.Reads, &eventlogdb.ListRecordingTimesParams{PartitionIds: partitions, Sequences: sequences})
 	if err != nil {
 		return nil, pg.Translate(ctx, err)
 	}

@@ -7,7 +7,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/erpbackbone/backbone/adapters/postgres/internal/backbonedb"
+	"github.com/erpbackbone/backbone/adapters/postgres/internal/eventlogdb"
 	"github.com/erpbackbone/backbone/adapters/postgres/internal/pg"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
@@ -18,7 +18,7 @@ import (
 // of its own, since the role that appends may do none of it.
 type Redactor struct {
 	pool    *pgxpool.Pool
-	queries *backbonedb.Queries
+	queries *eventlogdb.Queries
 }
 
 var _ ports.Redactions = (*Redactor)(nil)
@@ -40,7 +40,7 @@ func OpenRedactor(ctx context.Context, eraserDSN string) (*Redactor, error) {
 		pool.Close()
 		return nil, pg.UnavailableFault(err)
 	}
-	return &Redactor{pool: pool, queries: backbonedb.New()}, nil
+	return &Redactor{pool: pool, queries: eventlogdb.New()}, nil
 }
 
 // Close ends the connections.
@@ -48,7 +48,7 @@ func (r *Redactor) Close() { r.pool.Close() }
 
 // RequestRedaction implements ports.Redactions.
 func (r *Redactor) RequestRedaction(ctx context.Context, request ports.RedactionRequest) (ports.RedactionRequest, error) {
-	at, err := r.queries.RequestRedaction(ctx, r.pool, &backbonedb.RequestRedactionParams{
+	at, err := r.queries.RequestRedaction(ctx, r.pool, &eventlogdb.RequestRedactionParams{
 		PartitionID: int32(request.Partition), ID: pg.UUID(request.ID), Sequence: int64(request.Sequence), Pointers: request.Pointers,
 		Reason: request.Reason, Person: request.RequestedBy,
 	})
@@ -61,11 +61,11 @@ func (r *Redactor) RequestRedaction(ctx context.Context, request ports.Redaction
 
 // ApproveRedaction implements ports.Redactions.
 func (r *Redactor) ApproveRedaction(ctx context.Context, p event.PartitionID, id event.ID, person string) (ports.RedactionRequest, error) {
-	row, err := r.queries.ApproveRedaction(ctx, r.pool, &backbonedb.ApproveRedactionParams{PartitionID: int32(p), ID: pg.UUID(id), Person: person})
+	row, err := r.queries.ApproveRedaction(ctx, r.pool, &eventlogdb.ApproveRedactionParams{PartitionID: int32(p), ID: pg.UUID(id), Person: person})
 	if err != nil {
 		return ports.RedactionRequest{}, redactionFault(ctx, err)
 	}
-	return redactionRequest(p, &backbonedb.ListRedactionRequestsRow{
+	return redactionRequest(p, &eventlogdb.ListRedactionRequestsRow{
 		ID: pg.UUID(id), RequestedAt: row.RequestedAt, ApprovedAt: row.ApprovedAt, Sequence: row.Sequence, Pointers: row.Pointers, Reason: row.Reason,
 		RequestedBy: row.RequestedBy, ApprovedBy: row.ApprovedBy,
 	}), nil
@@ -84,7 +84,7 @@ func (r *Redactor) RedactionRequests(ctx context.Context, p event.PartitionID) (
 	return out, nil
 }
 
-func redactionRequest(p event.PartitionID, r *backbonedb.ListRedactionRequestsRow) ports.RedactionRequest {
+func redactionRequest(p event.PartitionID, r *eventlogdb.ListRedactionRequestsRow) ports.RedactionRequest {
 	out := ports.RedactionRequest{
 		ID: r.ID.Bytes, Partition: p, Sequence: event.Sequence(r.Sequence), Pointers: r.Pointers, Reason: r.Reason,
 		RequestedBy: r.RequestedBy, RequestedAt: r.RequestedAt.UTC(), ApprovedBy: r.ApprovedBy.String,
@@ -97,7 +97,7 @@ func redactionRequest(p event.PartitionID, r *backbonedb.ListRedactionRequestsRo
 
 // RedactPayload implements ports.Redactions.
 func (r *Redactor) RedactPayload(ctx context.Context, request ports.RedactionRequest, to ports.RedactedPayload) (ports.Redaction, error) {
-	row, err := r.queries.RedactPayload(ctx, r.pool, &backbonedb.RedactPayloadParams{
+	row, err := r.queries.RedactPayload(ctx, r.pool, &eventlogdb.RedactPayloadParams{
 		PartitionID: int32(request.Partition), Sequence: int64(request.Sequence), Pointers: request.Pointers, ID: pg.UUID(request.ID),
 		Salt: to.Salt[:], Payload: to.Payload, OldHash: to.OldHash[:], NewHash: to.NewHash[:],
 	})

@@ -10,7 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgtype"
 
-	"github.com/erpbackbone/backbone/adapters/postgres/internal/backbonedb"
+	"github.com/erpbackbone/backbone/adapters/postgres/internal/eventlogdb"
 	"github.com/erpbackbone/backbone/adapters/postgres/internal/pg"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/ports"
@@ -210,33 +210,33 @@ func (s *Reader) candidates(ctx context.Context, q *ports.EventQuery, b span, si
 	partition, back := int32(q.Partition), q.Direction == ports.Backward
 	switch leaderOf(q) {
 	case byKey:
-		p := &backbonedb.SearchKeyParams{PartitionID: partition, Key: q.Key, After: b.after, Until: b.until, PageSize: size}
+		p := &eventlogdb.SearchKeyParams{PartitionID: partition, Key: q.Key, After: b.after, Until: b.until, PageSize: size}
 		if back {
-			return s.queries.SearchKeyBackward(ctx, s.db.Reads, (*backbonedb.SearchKeyBackwardParams)(p))
+			return s.queries.SearchKeyBackward(ctx, s.db.Reads, (*eventlogdb.SearchKeyBackwardParams)(p))
 		}
 		return s.queries.SearchKey(ctx, s.db.Reads, p)
 	case byCorrelation:
-		p := &backbonedb.SearchCorrelationParams{PartitionID: partition, Correlation: q.CorrelationID, After: b.after, Until: b.until, PageSize: size}
+		p := &eventlogdb.SearchCorrelationParams{PartitionID: partition, Correlation: q.CorrelationID, After: b.after, Until: b.until, PageSize: size}
 		if back {
-			return s.queries.SearchCorrelationBackward(ctx, s.db.Reads, (*backbonedb.SearchCorrelationBackwardParams)(p))
+			return s.queries.SearchCorrelationBackward(ctx, s.db.Reads, (*eventlogdb.SearchCorrelationBackwardParams)(p))
 		}
 		return s.queries.SearchCorrelation(ctx, s.db.Reads, p)
 	case byActor:
-		p := &backbonedb.SearchActorParams{PartitionID: partition, Actor: q.ActorID, After: b.after, Until: b.until, PageSize: size}
+		p := &eventlogdb.SearchActorParams{PartitionID: partition, Actor: q.ActorID, After: b.after, Until: b.until, PageSize: size}
 		if back {
-			return s.queries.SearchActorBackward(ctx, s.db.Reads, (*backbonedb.SearchActorBackwardParams)(p))
+			return s.queries.SearchActorBackward(ctx, s.db.Reads, (*eventlogdb.SearchActorBackwardParams)(p))
 		}
 		return s.queries.SearchActor(ctx, s.db.Reads, p)
 	case byTypes:
-		p := &backbonedb.SearchTypesParams{Types: eachOnce(q.Types), PartitionID: partition, After: b.after, Until: b.until, PageSize: size}
+		p := &eventlogdb.SearchTypesParams{Types: eachOnce(q.Types), PartitionID: partition, After: b.after, Until: b.until, PageSize: size}
 		if back {
-			return s.queries.SearchTypesBackward(ctx, s.db.Reads, (*backbonedb.SearchTypesBackwardParams)(p))
+			return s.queries.SearchTypesBackward(ctx, s.db.Reads, (*eventlogdb.SearchTypesBackwardParams)(p))
 		}
 		return s.queries.SearchTypes(ctx, s.db.Reads, p)
 	default:
-		p := &backbonedb.SearchLogParams{PartitionID: partition, After: b.after, Until: b.until, PageSize: size}
+		p := &eventlogdb.SearchLogParams{PartitionID: partition, After: b.after, Until: b.until, PageSize: size}
 		if back {
-			return s.queries.SearchLogBackward(ctx, s.db.Reads, (*backbonedb.SearchLogBackwardParams)(p))
+			return s.queries.SearchLogBackward(ctx, s.db.Reads, (*eventlogdb.SearchLogBackwardParams)(p))
 		}
 		return s.queries.SearchLog(ctx, s.db.Reads, p)
 	}
@@ -250,8 +250,8 @@ func eachOnce(types []string) []string {
 }
 
 // matching puts the query's filters together.
-func matching(q *ports.EventQuery) (*backbonedb.MatchEventsParams, error) {
-	p := &backbonedb.MatchEventsParams{
+func matching(q *ports.EventQuery) (*eventlogdb.MatchEventsParams, error) {
+	p := &eventlogdb.MatchEventsParams{
 		PartitionID: int32(q.Partition), Types: q.Types, SchemaVersion: pgtype.Int4{Int32: int32(q.SchemaVersion), Valid: q.SchemaVersion != 0},
 		CorrelationID: pg.OptionalText(q.CorrelationID), ActorID: pg.OptionalText(q.ActorID),
 		OccurredFrom: pg.OptionalTime(q.OccurredFrom), OccurredTo: pg.OptionalTime(q.OccurredTo),

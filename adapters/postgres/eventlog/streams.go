@@ -8,7 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
 
-	"github.com/erpbackbone/backbone/adapters/postgres/internal/backbonedb"
+	"github.com/erpbackbone/backbone/adapters/postgres/internal/eventlogdb"
 	"github.com/erpbackbone/backbone/adapters/postgres/internal/pg"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/ports"
@@ -16,7 +16,7 @@ import (
 
 // StreamStatus implements ports.StreamReader.
 func (s *Reader) StreamStatus(ctx context.Context, p event.PartitionID, id event.StreamID) (ports.StreamStatus, error) {
-	row, err := s.queries.GetStreamStatus(ctx, s.db.Reads, &backbonedb.GetStreamStatusParams{PartitionID: int32(p), StreamType: id.Type, StreamID: id.ID})
+	row, err := s.queries.GetStreamStatus(ctx, s.db.Reads, &eventlogdb.GetStreamStatusParams{PartitionID: int32(p), StreamType: id.Type, StreamID: id.ID})
 	if errors.Is(err, pgx.ErrNoRows) {
 		return ports.StreamStatus{}, nil
 	}
@@ -32,14 +32,14 @@ func (s *Reader) StreamStatus(ctx context.Context, p event.PartitionID, id event
 // ReadStream implements ports.StreamReader. A limit of 0 reads to the end.
 func (s *Reader) ReadStream(ctx context.Context, q ports.StreamQuery) (events []event.Recorded, more bool, err error) {
 	if q.Bytes <= 0 || q.WithoutData {
-		events, err = s.readStream(ctx, s.db.Reads, &q)
+		events, err = s.StreamPage(ctx, s.db.Reads, &q)
 		return events, false, err
 	}
 	if _, large := s.large.Load(q.Partition); large {
 		return s.readStreamInParts(ctx, q)
 	}
 	cut := &cutting{DBTX: s.db.Reads, left: q.Bytes}
-	events, err = s.readStream(ctx, cut, &q)
+	events, err = s.StreamPage(ctx, cut, &q)
 	if cut.cut {
 		s.large.Store(q.Partition, nil)
 	}
@@ -53,7 +53,7 @@ func (s *Reader) readStreamInParts(ctx context.Context, q ports.StreamQuery) ([]
 	out := []event.Recorded{}
 	for left := q.Bytes; ; {
 		q.Limit = min(limit-len(out), fetchLarge)
-		part, err := s.readStream(ctx, s.db.Reads, &q)
+		part, err := s.StreamPage(ctx, s.db.Reads, &q)
 		if err != nil {
 			return nil, false, err
 		}
@@ -77,9 +77,9 @@ func (s *Reader) readStreamInParts(ctx context.Context, q ports.StreamQuery) ([]
 	}
 }
 
-// readStream reads a page of a stream. Only what is read forward, to now and with its
-// data needs none of the further columns.
-func (s *Reader) readStream(ctx context.Context, db backbonedb.DBTX, q *ports.StreamQuery) ([]event.Recorded, error) {
+// StreamPage reads one page of a stream through db, whatever its bytes; db may be a
+// transaction.
+func (s *Reader) StreamPage(ctx context.Context, db eventlogdb.DBTX, q *ports.StreamQuery) ([]event.Recorded, error) {
 	if q.Until != 0 || q.EffectiveTo != nil || q.Direction == ports.Forward && q.WithoutData {
 		return s.readStreamAsOf(ctx, db, q)
 	}
@@ -90,20 +90,20 @@ func (s *Reader) readStream(ctx context.Context, db backbonedb.DBTX, q *ports.St
 	if q.From == 0 || q.From > math.MaxInt64 {
 		from = math.MaxInt64
 	}
-	rows, err := s.queries.ListEventsOfStreamBackward(ctx, db, &backbonedb.ListEventsOfStreamBackwardParams{
+	rows, err := s.queries.ListEventsOfStreamBackward(ctx, db, &eventlogdb.ListEventsOfStreamBackwardParams{
 		PartitionID: int32(q.Partition), StreamType: q.Stream.Type, StreamID: q.Stream.ID, FromVersion: from,
 		WithPayload: !q.WithoutData, PageSize: pg.PageSize(q.Limit),
 	})
 	if err != nil {
 		return nil, pg.Translate(ctx, err)
 	}
-	return RecordedAll(rows, func(r *backbonedb.ListEventsOfStreamBackwardRow) (*backbonedb.BackboneEvent, []byte, []byte) {
+	return RecordedAll(rows, func(r *eventlogdb.ListEventsOfStreamBackwardRow) (*eventlogdb.BackboneEvent, []byte, []byte) {
 		return &r.BackboneEvent, r.Salt, r.Payload
 	})
 }
 
-// readStreamAsOf is readStream of what was known, or took effect, up to a point.
-func (s *Reader) readStreamAsOf(ctx context.Context, db backbonedb.DBTX, q *ports.StreamQuery) ([]event.Recorded, error) {
+// readStreamAsOf is StreamPage of what was known, or took effect, up to a point.
+func (s *Reader) readStreamAsOf(ctx context.Context, db eventlogdb.DBTX, q *ports.StreamQuery) ([]event.Recorded, error) {
 	until, effective := int64(math.MaxInt64), pgtype.Date{InfinityModifier: pgtype.Infinity, Valid: true}
 	if q.Until != 0 && q.Until <= math.MaxInt64 {
 		until = int64(q.Until)
@@ -112,14 +112,14 @@ func (s *Reader) readStreamAsOf(ctx context.Context, db backbonedb.DBTX, q *port
 		effective = pg.Date(*q.EffectiveTo)
 	}
 	if q.Direction == ports.Forward {
-		rows, err := s.queries.ListEventsOfStreamAsOf(ctx, db, &backbonedb.ListEventsOfStreamAsOfParams{
+		rows, err := s.queries.ListEventsOfStreamAsOf(ctx, db, &eventlogdb.ListEventsOfStreamAsOfParams{
 			PartitionID: int32(q.Partition), StreamType: q.Stream.Type, StreamID: q.Stream.ID, FromVersion: int64(min(q.From, math.MaxInt64)),
 			Until: until, EffectiveTo: effective, WithPayload: !q.WithoutData, PageSize: pg.PageSize(q.Limit),
 		})
 		if err != nil {
 			return nil, pg.Translate(ctx, err)
 		}
-		return RecordedAll(rows, func(r *backbonedb.ListEventsOfStreamAsOfRow) (*backbonedb.BackboneEvent, []byte, []byte) {
+		return RecordedAll(rows, func(r *eventlogdb.ListEventsOfStreamAsOfRow) (*eventlogdb.BackboneEvent, []byte, []byte) {
 			return &r.BackboneEvent, r.Salt, r.Payload
 		})
 	}
@@ -127,14 +127,14 @@ func (s *Reader) readStreamAsOf(ctx context.Context, db backbonedb.DBTX, q *port
 	if q.From != 0 && q.From <= math.MaxInt64 {
 		from = int64(q.From)
 	}
-	rows, err := s.queries.ListEventsOfStreamAsOfBackward(ctx, db, &backbonedb.ListEventsOfStreamAsOfBackwardParams{
+	rows, err := s.queries.ListEventsOfStreamAsOfBackward(ctx, db, &eventlogdb.ListEventsOfStreamAsOfBackwardParams{
 		PartitionID: int32(q.Partition), StreamType: q.Stream.Type, StreamID: q.Stream.ID, FromVersion: from,
 		Until: until, EffectiveTo: effective, WithPayload: !q.WithoutData, PageSize: pg.PageSize(q.Limit),
 	})
 	if err != nil {
 		return nil, pg.Translate(ctx, err)
 	}
-	return RecordedAll(rows, func(r *backbonedb.ListEventsOfStreamAsOfBackwardRow) (*backbonedb.BackboneEvent, []byte, []byte) {
+	return RecordedAll(rows, func(r *eventlogdb.ListEventsOfStreamAsOfBackwardRow) (*eventlogdb.BackboneEvent, []byte, []byte) {
 		return &r.BackboneEvent, r.Salt, r.Payload
 	})
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/erpbackbone/backbone/adapters/postgres/directory"
-	"github.com/erpbackbone/backbone/adapters/postgres/internal/backbonedb"
+	"github.com/erpbackbone/backbone/adapters/postgres/internal/intentsdb"
 	"github.com/erpbackbone/backbone/adapters/postgres/internal/pg"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
@@ -23,7 +23,7 @@ import (
 // engine writes both.
 type Store struct {
 	db        *pg.Database
-	queries   *backbonedb.Queries
+	queries   *intentsdb.Queries
 	directory *directory.Store
 }
 
@@ -34,12 +34,12 @@ var (
 
 // New makes the reader of stored intents over db.
 func New(db *pg.Database, directory *directory.Store) *Store {
-	return &Store{db: db, queries: backbonedb.New(), directory: directory}
+	return &Store{db: db, queries: intentsdb.New(), directory: directory}
 }
 
 // IdempotencyOutcome implements ports.IdempotencyReader.
 func (s *Store) IdempotencyOutcome(ctx context.Context, p event.PartitionID, key string, now time.Time) (ports.IdempotencyOutcome, bool, error) {
-	row, err := s.queries.GetIdempotencyKey(ctx, s.db.Reads, &backbonedb.GetIdempotencyKeyParams{PartitionID: int32(p), Key: key, Now: now})
+	row, err := s.queries.GetIdempotencyKey(ctx, s.db.Reads, &intentsdb.GetIdempotencyKeyParams{PartitionID: int32(p), Key: key, Now: now})
 	if errors.Is(err, pgx.ErrNoRows) {
 		return ports.IdempotencyOutcome{}, false, nil
 	}
@@ -60,7 +60,7 @@ func (s *Store) DeleteExpiredIdempotencyKeys(ctx context.Context, now time.Time)
 	}
 	var deleted int64
 	for _, le := range entities {
-		n, err := s.queries.DeleteExpiredIdempotencyKeys(ctx, s.db.Reads, &backbonedb.DeleteExpiredIdempotencyKeysParams{PartitionID: int32(le.Partition), Now: now})
+		n, err := s.queries.DeleteExpiredIdempotencyKeys(ctx, s.db.Reads, &intentsdb.DeleteExpiredIdempotencyKeysParams{PartitionID: int32(le.Partition), Now: now})
 		if err != nil {
 			return deleted, pg.Translate(ctx, err)
 		}
@@ -71,7 +71,7 @@ func (s *Store) DeleteExpiredIdempotencyKeys(ctx context.Context, now time.Time)
 
 // Intent implements ports.IntentReader.
 func (s *Store) Intent(ctx context.Context, p event.PartitionID, id event.ID) (intent.Intent, error) {
-	row, err := s.queries.GetIntent(ctx, s.db.Reads, &backbonedb.GetIntentParams{PartitionID: int32(p), ID: pg.UUID(id)})
+	row, err := s.queries.GetIntent(ctx, s.db.Reads, &intentsdb.GetIntentParams{PartitionID: int32(p), ID: pg.UUID(id)})
 	if errors.Is(err, pgx.ErrNoRows) {
 		return intent.Intent{}, fault.New(fault.NotFound, "intent.not_found", "there is no intent %s in this legal entity; check the id and the legal entity", id)
 	}
@@ -83,7 +83,7 @@ func (s *Store) Intent(ctx context.Context, p event.PartitionID, id event.ID) (i
 
 // WaitingIntents implements ports.IntentReader. A limit of 0 lists all.
 func (s *Store) WaitingIntents(ctx context.Context, p event.PartitionID, limit int) ([]intent.Intent, error) {
-	rows, err := s.queries.ListWaitingIntents(ctx, s.db.Reads, &backbonedb.ListWaitingIntentsParams{PartitionID: int32(p), PageSize: pg.PageSize(limit)})
+	rows, err := s.queries.ListWaitingIntents(ctx, s.db.Reads, &intentsdb.ListWaitingIntentsParams{PartitionID: int32(p), PageSize: pg.PageSize(limit)})
 	if err != nil {
 		return nil, pg.Translate(ctx, err)
 	}
@@ -96,7 +96,7 @@ func (s *Store) WaitingIntents(ctx context.Context, p event.PartitionID, limit i
 	return out, nil
 }
 
-func storedIntent(r *backbonedb.BackboneIntent) (intent.Intent, error) {
+func storedIntent(r *intentsdb.BackboneIntent) (intent.Intent, error) {
 	in := intent.Intent{
 		ID: r.ID.Bytes, Partition: event.PartitionID(r.PartitionID), LegalEntity: r.LegalEntity, Type: r.Type, Payload: r.Payload,
 		Actor:    event.Actor{Type: event.ActorType(r.ActorType), ID: r.ActorID, Name: r.ActorName.String},

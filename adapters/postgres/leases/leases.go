@@ -11,7 +11,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgtype"
 
-	"github.com/erpbackbone/backbone/adapters/postgres/internal/backbonedb"
+	"github.com/erpbackbone/backbone/adapters/postgres/internal/leasesdb"
 	"github.com/erpbackbone/backbone/adapters/postgres/internal/pg"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/ports"
@@ -20,12 +20,12 @@ import (
 // Store are rows of the log's database, which several nodes share work with.
 type Store struct {
 	db      *pg.Database
-	queries *backbonedb.Queries
+	queries *leasesdb.Queries
 	warned  atomic.Int64 // when locked leases were last reported: Unix nanoseconds
 }
 
 // New makes the leases on work over db.
-func New(db *pg.Database) *Store { return &Store{db: db, queries: backbonedb.New()} }
+func New(db *pg.Database) *Store { return &Store{db: db, queries: leasesdb.New()} }
 
 var (
 	_ ports.Leases     = (*Store)(nil)
@@ -51,7 +51,7 @@ func (l *Store) Hold(ctx context.Context, holder string, ttl time.Duration, reso
 	}
 	out := make([]ports.Lease, len(rows))
 	for i, r := range rows {
-		out[i] = lease(backbonedb.ListLeasesRow(r))
+		out[i] = lease(leasesdb.ListLeasesRow(r))
 	}
 	slices.SortFunc(out, func(a, b ports.Lease) int {
 		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Partition, b.Partition))
@@ -59,9 +59,9 @@ func (l *Store) Hold(ctx context.Context, holder string, ttl time.Duration, reso
 	return out, nil
 }
 
-func (l *Store) hold(ctx context.Context, holder string, ttl time.Duration, resources []ports.LeaseResource) ([]backbonedb.HoldLeasesRow, error) {
+func (l *Store) hold(ctx context.Context, holder string, ttl time.Duration, resources []ports.LeaseResource) ([]leasesdb.HoldLeasesRow, error) {
 	names, partitions := resourceColumns(resources)
-	return pg.QueryWithLockTimeout[backbonedb.HoldLeasesRow](ctx, l.db, l.lockWait(), backbonedb.HoldLeases, holder, interval(ttl), names, partitions)
+	return pg.QueryWithLockTimeout[leasesdb.HoldLeasesRow](ctx, l.db, l.lockWait(), leasesdb.HoldLeases, holder, interval(ttl), names, partitions)
 }
 
 // lockWait is how long a statement waits for each lock of another session.
@@ -75,7 +75,7 @@ const lockedLeasesWarning = 10 * time.Second
 // administrator's: one locked lease must not cost a node all of its leases.
 func (l *Store) unlocked(ctx context.Context, resources []ports.LeaseResource) ([]ports.LeaseResource, error) {
 	names, partitions := resourceColumns(resources)
-	locked, err := pg.QueryWithLockTimeout[backbonedb.ListLockedLeasesRow](ctx, l.db, l.lockWait(), backbonedb.ListLockedLeases, names, partitions)
+	locked, err := pg.QueryWithLockTimeout[leasesdb.ListLockedLeasesRow](ctx, l.db, l.lockWait(), leasesdb.ListLockedLeases, names, partitions)
 	if err != nil {
 		return nil, err
 	}
@@ -84,7 +84,7 @@ func (l *Store) unlocked(ctx context.Context, resources []ports.LeaseResource) (
 		l.db.Log.WarnContext(ctx, "another session locks leases; backbone doctor --section contention names it", "leases", len(locked))
 	}
 	return slices.DeleteFunc(slices.Clone(resources), func(r ports.LeaseResource) bool {
-		return slices.Contains(locked, backbonedb.ListLockedLeasesRow{Name: r.Name, PartitionID: int32(r.Partition)})
+		return slices.Contains(locked, leasesdb.ListLockedLeasesRow{Name: r.Name, PartitionID: int32(r.Partition)})
 	}), nil
 }
 
@@ -94,7 +94,7 @@ func (l *Store) Release(ctx context.Context, holder string, resources []ports.Le
 		return ctx.Err()
 	}
 	names, partitions := resourceColumns(resources)
-	_, err := pg.QueryWithLockTimeout[struct{}](ctx, l.db, l.lockWait(), backbonedb.ReleaseLeases, holder, names, partitions)
+	_, err := pg.QueryWithLockTimeout[struct{}](ctx, l.db, l.lockWait(), leasesdb.ReleaseLeases, holder, names, partitions)
 	return pg.Translate(ctx, err)
 }
 
@@ -120,9 +120,9 @@ func (l *Store) Beat(ctx context.Context, node string, within time.Duration) ([]
 	if err := ports.CheckLease(node, within); err != nil {
 		return nil, err
 	}
-	nodes, err := pg.QueryColumnWithLockTimeout[string](ctx, l.db, l.lockWait(), backbonedb.BeatNode, node, interval(forgetNodes*within), interval(within))
+	nodes, err := pg.QueryColumnWithLockTimeout[string](ctx, l.db, l.lockWait(), leasesdb.BeatNode, node, interval(forgetNodes*within), interval(within))
 	if pg.IsLockTimeout(err) { // the others may think that it is gone; what it holds it can renew
-		nodes, err = l.queries.ListAliveNodes(ctx, l.db.Reads, &backbonedb.ListAliveNodesParams{Node: node, Within: interval(within)})
+		nodes, err = l.queries.ListAliveNodes(ctx, l.db.Reads, &leasesdb.ListAliveNodesParams{Node: node, Within: interval(within)})
 	}
 	if err != nil {
 		return nil, pg.Translate(ctx, err)
@@ -140,9 +140,9 @@ func (l *Store) BeatWork(ctx context.Context, work, node string, within time.Dur
 	if err := ports.CheckLease(node, within); err != nil {
 		return nil, err
 	}
-	nodes, err := pg.QueryColumnWithLockTimeout[string](ctx, l.db, l.lockWait(), backbonedb.BeatWorkNode, work, node, interval(forgetNodes*within), interval(within))
+	nodes, err := pg.QueryColumnWithLockTimeout[string](ctx, l.db, l.lockWait(), leasesdb.BeatWorkNode, work, node, interval(forgetNodes*within), interval(within))
 	if pg.IsLockTimeout(err) {
-		nodes, err = l.queries.ListAliveWorkNodes(ctx, l.db.Reads, &backbonedb.ListAliveWorkNodesParams{Work: work, Node: node, Within: interval(within)})
+		nodes, err = l.queries.ListAliveWorkNodes(ctx, l.db.Reads, &leasesdb.ListAliveWorkNodesParams{Work: work, Node: node, Within: interval(within)})
 	}
 	if err != nil {
 		return nil, pg.Translate(ctx, err)
@@ -152,7 +152,7 @@ func (l *Store) BeatWork(ctx context.Context, work, node string, within time.Dur
 
 // LeaveWork implements ports.SharedWork.
 func (l *Store) LeaveWork(ctx context.Context, work, node string) error {
-	return pg.Translate(ctx, l.queries.DeleteWorkNode(ctx, l.db.Reads, &backbonedb.DeleteWorkNodeParams{Work: work, Node: node}))
+	return pg.Translate(ctx, l.queries.DeleteWorkNode(ctx, l.db.Reads, &leasesdb.DeleteWorkNodeParams{Work: work, Node: node}))
 }
 
 // Prune implements ports.SharedWork.
@@ -160,14 +160,14 @@ func (l *Store) Prune(ctx context.Context, prefix string, keep []string) (int, e
 	if keep == nil {
 		keep = []string{}
 	}
-	n, err := l.queries.PruneLeases(ctx, l.db.Reads, &backbonedb.PruneLeasesParams{Prefix: prefix, Keep: keep})
+	n, err := l.queries.PruneLeases(ctx, l.db.Reads, &leasesdb.PruneLeasesParams{Prefix: prefix, Keep: keep})
 	if err != nil {
 		return 0, pg.Translate(ctx, err)
 	}
 	return int(n), nil
 }
 
-func lease(r backbonedb.ListLeasesRow) ports.Lease {
+func lease(r leasesdb.ListLeasesRow) ports.Lease {
 	return ports.Lease{
 		LeaseResource: ports.LeaseResource{Name: r.Name, Partition: event.PartitionID(r.PartitionID)},
 		Holder:        r.Holder, Term: uint64(r.Term), TakenAt: r.TakenAt.UTC(), ExpiresAt: r.ExpiresAt.UTC(),

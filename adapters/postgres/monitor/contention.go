@@ -9,7 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/erpbackbone/backbone/adapters/postgres/internal/backbonedb"
+	"github.com/erpbackbone/backbone/adapters/postgres/internal/monitordb"
 )
 
 // Contention is who hinders whom in a database.
@@ -81,7 +81,7 @@ func (m *Monitor) Contention(ctx context.Context) (Contention, error) {
 	for _, w := range waits {
 		wait := LockWait{PID: w.Pid, BlockedBy: w.BlockedBy, Seconds: w.Seconds, LockType: w.LockType, Mode: w.Mode, Relation: w.Relation}
 		if w.Tuple > 0 && w.Relation == "backbone.partition_heads" {
-			head, err := m.queries.GetHeadAt(ctx, m.conn, &backbonedb.GetHeadAtParams{Page: w.Page, Tuple: w.Tuple})
+			head, err := m.queries.GetHeadAt(ctx, m.conn, &monitordb.GetHeadAtParams{Page: w.Page, Tuple: w.Tuple})
 			if err != nil && !errors.Is(err, pgx.ErrNoRows) {
 				return out, monitorFault(ctx, err)
 			}

@@ -9,7 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/erpbackbone/backbone/adapters/postgres/internal/backbonedb"
+	"github.com/erpbackbone/backbone/adapters/postgres/internal/monitordb"
 	"github.com/erpbackbone/backbone/domain/event"
 )
 
@@ -114,7 +114,7 @@ func (m *Monitor) sample(ctx context.Context, out *Distribution) error {
 			break
 		}
 		wanted := stretches(e.Events, (sampledEvents*e.Events+out.Events-1)/out.Events)
-		rows, err := m.queries.SampleEvents(ctx, m.conn, &backbonedb.SampleEventsParams{Sequences: wanted, PartitionID: e.Partition})
+		rows, err := m.queries.SampleEvents(ctx, m.conn, &monitordb.SampleEventsParams{Sequences: wanted, PartitionID: e.Partition})
 		if err != nil {
 			return monitorFault(ctx, err)
 		}
@@ -176,7 +176,7 @@ func (m *Monitor) largest(ctx context.Context, streams map[sampledStream]int, ou
 		if s.sightings < 2 && !out.Exact {
 			break
 		}
-		size, err := m.queries.GetStreamSize(ctx, m.conn, &backbonedb.GetStreamSizeParams{
+		size, err := m.queries.GetStreamSize(ctx, m.conn, &monitordb.GetStreamSizeParams{
 			PartitionID: s.entity.Partition, StreamType: s.stream.Type, StreamID: s.stream.ID,
 		})
 		if errors.Is(err, pgx.ErrNoRows) {

@@ -15,7 +15,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/erpbackbone/backbone/adapters/postgres/eventlog"
-	"github.com/erpbackbone/backbone/adapters/postgres/internal/backbonedb"
+	"github.com/erpbackbone/backbone/adapters/postgres/internal/monitordb"
 	"github.com/erpbackbone/backbone/adapters/postgres/internal/pg"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
@@ -34,7 +34,7 @@ const (
 // and what a question costs does not depend on how many events there are.
 type Monitor struct {
 	conn    *pgx.Conn
-	queries *backbonedb.Queries
+	queries *monitordb.Queries
 	hasLog  bool
 }
 
@@ -55,7 +55,7 @@ func Open(ctx context.Context, dsn string) (*Monitor, error) {
 	if err != nil {
 		return nil, pg.UnavailableFault(err)
 	}
-	m := &Monitor{conn: conn, queries: backbonedb.New()}
+	m := &Monitor{conn: conn, queries: monitordb.New()}
 	if m.hasLog, err = m.queries.HasLog(ctx, conn); err != nil {
 		m.Close(ctx)
 		return nil, pg.Translate(ctx, err)
@@ -81,7 +81,7 @@ func monitorFault(ctx context.Context, err error) error {
 
 // entityHead is a legal entity and the end of its log.
 type entityHead struct {
-	backbonedb.ListLegalEntitiesRow
+	monitordb.ListLegalEntitiesRow
 	head ports.Head
 }
 
@@ -197,7 +197,7 @@ func (m *Monitor) entityHours(ctx context.Context, e entityHead, first time.Time
 	for i := range hours {
 		instants[i] = hours[i].Hour
 	}
-	found, err := m.queries.ListSequencesAt(ctx, m.conn, &backbonedb.ListSequencesAtParams{
+	found, err := m.queries.ListSequencesAt(ctx, m.conn, &monitordb.ListSequencesAtParams{
 		Head: int64(e.head.Sequence), Instants: instants, PartitionID: e.PartitionID,
 	})
 	if err != nil {
@@ -206,7 +206,7 @@ func (m *Monitor) entityHours(ctx context.Context, e entityHead, first time.Time
 	if len(found) != count {
 		return nil, eventlog.Undecodable(event.ID{})
 	}
-	looked := backbonedb.CountCommitsParams{PartitionID: e.PartitionID, PageSize: int32(sample)}
+	looked := monitordb.CountCommitsParams{PartitionID: e.PartitionID, PageSize: int32(sample)}
 	var places []int
 	for i := range hours {
 		end := int64(e.head.Sequence)

@@ -14,8 +14,8 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/erpbackbone/backbone/adapters/postgres/eventlog"
-	"github.com/erpbackbone/backbone/adapters/postgres/internal/backbonedb"
 	"github.com/erpbackbone/backbone/adapters/postgres/internal/pg"
+	"github.com/erpbackbone/backbone/adapters/postgres/internal/projectionsdb"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/domain/projection"
@@ -26,7 +26,7 @@ import (
 // transactions around them.
 type work struct {
 	db      *pg.Database
-	queries *backbonedb.Queries
+	queries *projectionsdb.Queries
 	events  *eventlog.Reader
 }
 
@@ -38,7 +38,7 @@ var _ ports.Projections = (*Checkpoints)(nil)
 
 // New makes the store of checkpoints over db.
 func New(db *pg.Database, events *eventlog.Reader) *Checkpoints {
-	return &Checkpoints{&work{db: db, queries: backbonedb.New(), events: events}}
+	return &Checkpoints{&work{db: db, queries: projectionsdb.New(), events: events}}
 }
 
 const advanceTries = 3
@@ -138,7 +138,7 @@ func (s *work) onCheckpoint(ctx context.Context, w ports.ProjectionWork, f func(
 }
 
 func (s *work) writeCheckpoint(ctx context.Context, tx pgx.Tx, c ports.Checkpoint) error {
-	return s.queries.UpdateCheckpoint(ctx, tx, &backbonedb.UpdateCheckpointParams{
+	return s.queries.UpdateCheckpoint(ctx, tx, &projectionsdb.UpdateCheckpointParams{
 		Projection: c.Projection, Version: int32(c.Version), PartitionID: int32(c.Partition), Sequence: int64(c.Sequence),
 		Status: c.Status, Error: pg.OptionalText(c.Error), Attempts: int32(c.Attempts), UpdatedAt: c.UpdatedAt,
 		FirstFailedAt: pg.OptionalTime(c.FirstFailedAt), LastFailedAt: pg.OptionalTime(c.LastFailedAt), NextAttemptAt: pg.OptionalTime(c.NextAttemptAt),
@@ -158,7 +158,7 @@ func (s *work) lockCheckpoint(ctx context.Context, tx pgx.Tx, w ports.Projection
 	if err := s.mayBegin(ctx, tx, w); err != nil {
 		return c, err
 	}
-	if err := s.queries.InsertCheckpoint(ctx, tx, &backbonedb.InsertCheckpointParams{
+	if err := s.queries.InsertCheckpoint(ctx, tx, &projectionsdb.InsertCheckpointParams{
 		Projection: w.Projection, Version: int32(w.Version), PartitionID: int32(w.Partition), UpdatedAt: s.db.Now(),
 	}); err != nil {
 		return c, err
@@ -177,8 +177,8 @@ func (s *work) readLocked(ctx context.Context, tx pgx.Tx, w ports.ProjectionWork
 	}
 	batch := &pgx.Batch{}
 	batch.Queue(advanceTimeouts, pg.Milliseconds(s.db.Config.Timeouts.ProjectionWork), pg.Milliseconds(patience))
-	batch.Queue(backbonedb.LockCheckpoint, w.Projection, int32(w.Version), int32(w.Partition)).QueryRow(func(row pgx.Row) error {
-		var r backbonedb.BackboneProjectionCheckpoint
+	batch.Queue(projectionsdb.LockCheckpoint, w.Projection, int32(w.Version), int32(w.Partition)).QueryRow(func(row pgx.Row) error {
+		var r projectionsdb.BackboneProjectionCheckpoint
 		err := row.Scan(&r.Sequence, &r.UpdatedAt, &r.Version, &r.PartitionID, &r.Projection, &r.Status, &r.Error, &r.Term, &r.Processed,
 			&r.Skipped, &r.Failed, &r.Attempts, &r.FirstFailedAt, &r.LastFailedAt, &r.NextAttemptAt, &r.LastEventAt,
 			&r.Generation, &r.Redactions)
@@ -190,7 +190,7 @@ func (s *work) readLocked(ctx context.Context, tx pgx.Tx, w ports.ProjectionWork
 		return err
 	})
 	if w.Lease != nil {
-		batch.Queue(backbonedb.LeaseTerm, w.Lease.Name, int32(w.Lease.Partition), w.Lease.Holder).QueryRow(func(row pgx.Row) error {
+		batch.Queue(projectionsdb.LeaseTerm, w.Lease.Name, int32(w.Lease.Partition), w.Lease.Holder).QueryRow(func(row pgx.Row) error {
 			var term int64
 			err := row.Scan(&term)
 			if errors.Is(err, pgx.ErrNoRows) || err == nil && uint64(term) != w.Lease.Term {
@@ -202,7 +202,7 @@ func (s *work) readLocked(ctx context.Context, tx pgx.Tx, w ports.ProjectionWork
 	return c, found, tx.SendBatch(ctx, batch).Close()
 }
 
-func checkpoint(r *backbonedb.BackboneProjectionCheckpoint) ports.Checkpoint {
+func checkpoint(r *projectionsdb.BackboneProjectionCheckpoint) ports.Checkpoint {
 	return ports.Checkpoint{
 		Projection: r.Projection, Version: int(r.Version), Partition: event.PartitionID(r.PartitionID), Sequence: event.Sequence(r.Sequence),
 		Status: r.Status, Error: r.Error.String, Attempts: int(r.Attempts), UpdatedAt: r.UpdatedAt.UTC(),
@@ -214,7 +214,7 @@ func checkpoint(r *backbonedb.BackboneProjectionCheckpoint) ports.Checkpoint {
 
 // Checkpoints implements ports.Projections, by partition.
 func (s *Checkpoints) Checkpoints(ctx context.Context, name string, version int) ([]ports.Checkpoint, error) {
-	rows, err := s.queries.ListCheckpoints(ctx, s.db.Reads, &backbonedb.ListCheckpointsParams{Projection: name, Version: int32(version)})
+	rows, err := s.queries.ListCheckpoints(ctx, s.db.Reads, &projectionsdb.ListCheckpointsParams{Projection: name, Version: int32(version)})
 	if err != nil {
 		return nil, pg.Translate(ctx, err)
 	}
@@ -249,7 +249,7 @@ func (s *Checkpoints) Isolate(ctx context.Context, f ports.ProjectionFailure, po
 		}
 		status := ports.LetterWaiting
 		c.Halt(f.Code, s.db.Now(), f.Attempts, f.Since)
-		letter := &backbonedb.UpsertDeadLetterParams{
+		letter := &projectionsdb.UpsertDeadLetterParams{
 			Kind: ports.LetterOfProjection, Name: f.Projection, Version: int32(f.Version), PartitionID: int32(f.Partition), Sequence: int64(e.Sequence),
 			EventID: pg.UUID(e.ID), Code: f.Code, Detail: f.Detail, Attempts: int32(c.Attempts),
 			FirstFailedAt: c.FirstFailedAt, LastFailedAt: c.LastFailedAt,
@@ -263,7 +263,7 @@ func (s *Checkpoints) Isolate(ctx context.Context, f ports.ProjectionFailure, po
 			return false, err
 		}
 		if policy == projection.StopProjection {
-			return true, s.queries.FaultProjection(ctx, tx, &backbonedb.FaultProjectionParams{
+			return true, s.queries.FaultProjection(ctx, tx, &projectionsdb.FaultProjectionParams{
 				Name: f.Projection, Version: int32(f.Version), ChangedAt: s.db.Now(), ChangedBy: systemActor,
 			})
 		}
@@ -321,7 +321,7 @@ func (s *Checkpoints) Reset(ctx context.Context, o ports.ProjectionOperation, h 
 		if err := h.Reset(ctx, tx, b); err != nil {
 			return false, markHandlerError(ctx, err)
 		}
-		if err := s.queries.BeginAgain(ctx, tx, &backbonedb.BeginAgainParams{Projection: o.Projection, Version: int32(o.Version), PartitionID: int32(o.Partition)}); err != nil {
+		if err := s.queries.BeginAgain(ctx, tx, &projectionsdb.BeginAgainParams{Projection: o.Projection, Version: int32(o.Version), PartitionID: int32(o.Partition)}); err != nil {
 			return false, err
 		}
 		if err := s.settleLetters(ctx, tx, o.ProjectionWork, maxSequence, ports.LetterDiscarded, o.By, o.Reason); err != nil {
@@ -333,7 +333,7 @@ func (s *Checkpoints) Reset(ctx context.Context, o ports.ProjectionOperation, h 
 }
 
 func (s *work) touch(ctx context.Context, tx pgx.Tx, o ports.ProjectionOperation) error {
-	return s.queries.TouchProjection(ctx, tx, &backbonedb.TouchProjectionParams{
+	return s.queries.TouchProjection(ctx, tx, &projectionsdb.TouchProjectionParams{
 		Name: o.Projection, Version: int32(o.Version), ChangedAt: s.db.Now(), ChangedBy: o.By,
 	})
 }

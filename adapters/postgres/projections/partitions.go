@@ -7,7 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/erpbackbone/backbone/adapters/postgres/internal/backbonedb"
+	"github.com/erpbackbone/backbone/adapters/postgres/internal/projectionsdb"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/projection"
 	"github.com/erpbackbone/backbone/ports"
@@ -37,7 +37,7 @@ func (s *Versions) SwitchPartition(ctx context.Context, w ports.PartitionSwitch)
 	}
 	heads := map[event.PartitionID]ports.Head{w.Partition: all[w.Partition]}
 	err = s.inVersions(ctx, func(tx pgx.Tx) error {
-		older, err := s.queries.RetainedInScope(ctx, tx, &backbonedb.RetainedInScopeParams{Name: w.Projection, Scope: int32(w.Partition), Version: int32(w.To)})
+		older, err := s.queries.RetainedInScope(ctx, tx, &projectionsdb.RetainedInScopeParams{Name: w.Projection, Scope: int32(w.Partition), Version: int32(w.To)})
 		if err != nil {
 			return err
 		}
@@ -67,7 +67,7 @@ func (s *Versions) SwitchPartition(ctx context.Context, w ports.PartitionSwitch)
 		if err := s.replaceCheckpoint(ctx, tx, w, kept, *held[w.From], *held[w.To]); err != nil {
 			return err
 		}
-		return s.queries.DeleteCheckpoints(ctx, tx, &backbonedb.DeleteCheckpointsParams{Projection: w.Projection, Version: int32(w.To)})
+		return s.queries.DeleteCheckpoints(ctx, tx, &projectionsdb.DeleteCheckpointsParams{Projection: w.Projection, Version: int32(w.To)})
 	})
 	return retained, err
 }
@@ -94,7 +94,7 @@ func (s *Versions) lockPair(ctx context.Context, tx pgx.Tx, w ports.PartitionSwi
 			if err := s.mayBegin(ctx, tx, work); err != nil {
 				return nil, projection.Changed()
 			}
-			if err := s.queries.InsertCheckpoint(ctx, tx, &backbonedb.InsertCheckpointParams{
+			if err := s.queries.InsertCheckpoint(ctx, tx, &projectionsdb.InsertCheckpointParams{
 				Projection: w.Projection, Version: int32(version), PartitionID: int32(w.Partition), UpdatedAt: s.db.Now(),
 			}); err != nil {
 				return nil, err
@@ -107,7 +107,7 @@ func (s *Versions) lockPair(ctx context.Context, tx pgx.Tx, w ports.PartitionSwi
 // replaceRows changes the roles and the rows. kept is the version that what was
 // replaced belongs to.
 func (s *Versions) replaceRows(ctx context.Context, tx pgx.Tx, w ports.PartitionSwitch) (kept int32, err error) {
-	touched, err := s.queries.TouchActive(ctx, tx, &backbonedb.TouchActiveParams{
+	touched, err := s.queries.TouchActive(ctx, tx, &projectionsdb.TouchActiveParams{
 		Name: w.Projection, Version: int32(w.From), Other: int32(w.To), ChangedAt: s.db.Now(), ChangedBy: w.By,
 	})
 	if err != nil {
@@ -119,7 +119,7 @@ func (s *Versions) replaceRows(ctx context.Context, tx pgx.Tx, w ports.Partition
 		}
 		return 0, projection.OtherCode(w.Projection, w.From)
 	}
-	kept, err = s.queries.InsertReplaced(ctx, tx, &backbonedb.InsertReplacedParams{
+	kept, err = s.queries.InsertReplaced(ctx, tx, &projectionsdb.InsertReplacedParams{
 		Name: w.Projection, Version: int32(w.From), Scope: int32(w.Partition), CreatedAt: s.db.Now(), ChangedBy: w.By,
 	})
 	if errors.Is(err, pgx.ErrNoRows) {
@@ -138,7 +138,7 @@ func (s *Versions) replaceRows(ctx context.Context, tx pgx.Tx, w ports.Partition
 				return err
 			}
 		}
-		return s.queries.MoveLetters(ctx, tx, &backbonedb.MoveLettersParams{
+		return s.queries.MoveLetters(ctx, tx, &projectionsdb.MoveLettersParams{
 			Name: w.Projection, Version: from, ToVersion: to, PartitionID: int32(w.Partition),
 		})
 	}
@@ -150,7 +150,7 @@ func (s *Versions) replaceRows(ctx context.Context, tx pgx.Tx, w ports.Partition
 
 // replaceCheckpoint lets the checkpoints go with the rows.
 func (s *Versions) replaceCheckpoint(ctx context.Context, tx pgx.Tx, w ports.PartitionSwitch, kept int32, from, to ports.Checkpoint) error {
-	if err := s.queries.InsertCheckpoint(ctx, tx, &backbonedb.InsertCheckpointParams{
+	if err := s.queries.InsertCheckpoint(ctx, tx, &projectionsdb.InsertCheckpointParams{
 		Projection: w.Projection, Version: kept, PartitionID: int32(w.Partition), UpdatedAt: s.db.Now(),
 	}); err != nil {
 		return err
@@ -161,7 +161,7 @@ func (s *Versions) replaceCheckpoint(ctx context.Context, tx pgx.Tx, w ports.Par
 		if err := s.writeCheckpoint(ctx, tx, c); err != nil {
 			return err
 		}
-		if err := s.queries.ReplaceFold(ctx, tx, &backbonedb.ReplaceFoldParams{
+		if err := s.queries.ReplaceFold(ctx, tx, &projectionsdb.ReplaceFoldParams{
 			Projection: c.Projection, Version: int32(c.Version), PartitionID: int32(c.Partition), Generation: int64(c.Generation), Redactions: int64(c.Redactions),
 		}); err != nil {
 			return err

@@ -8,8 +8,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/erpbackbone/backbone/adapters/postgres/internal/backbonedb"
 	"github.com/erpbackbone/backbone/adapters/postgres/internal/pg"
+	"github.com/erpbackbone/backbone/adapters/postgres/internal/projectionsdb"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/domain/projection"
@@ -23,7 +23,7 @@ func (s *Versions) AddProjection(ctx context.Context, p projection.Projection) (
 		return p, err
 	}
 	p = p.Complete()
-	row := &backbonedb.InsertProjectionParams{
+	row := &projectionsdb.InsertProjectionParams{
 		Name: p.Name, Version: int32(p.Version), Code: int32(p.Code), Role: string(p.Role), Scope: int32(p.Scope), Base: int32(p.Base), SelfSwitching: p.SelfSwitching,
 		Status: string(p.Status), Settings: settings, Definition: p.Definition, CreatedAt: s.db.Now(), ChangedBy: p.ChangedBy,
 	}
@@ -72,7 +72,7 @@ func (s *Versions) mayAdd(ctx context.Context, tx pgx.Tx, p projection.Projectio
 // insertBuilding holds the version that is shown, so that a version is never begun of a
 // projection that is being ended: whoever ends it looks for versions again once it has
 // that one.
-func (s *Versions) insertBuilding(ctx context.Context, tx pgx.Tx, row *backbonedb.InsertProjectionParams, follows int) error {
+func (s *Versions) insertBuilding(ctx context.Context, tx pgx.Tx, row *projectionsdb.InsertProjectionParams, follows int) error {
 	shown, err := s.queries.ShareActiveProjection(ctx, tx, row.Name)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil // it stays unknown
@@ -130,7 +130,7 @@ func (s *Versions) ListProjections(ctx context.Context) ([]projection.Projection
 }
 
 // register reads a row of the register.
-func register(r *backbonedb.BackboneProjection) (projection.Projection, error) {
+func register(r *projectionsdb.BackboneProjection) (projection.Projection, error) {
 	p := projection.Projection{
 		Name: r.Name, Version: int(r.Version), Code: int(r.Code), Role: projection.Role(r.Role), Scope: event.PartitionID(r.Scope), Base: int(r.Base),
 		SelfSwitching: r.SelfSwitching, Status: projection.Status(r.Status), Definition: r.Definition,
@@ -148,7 +148,7 @@ func (s *Versions) ChangeProjection(ctx context.Context, p projection.Projection
 	if err != nil {
 		return p, err
 	}
-	changed, err := s.queries.UpdateProjection(ctx, s.db.Reads, &backbonedb.UpdateProjectionParams{
+	changed, err := s.queries.UpdateProjection(ctx, s.db.Reads, &projectionsdb.UpdateProjectionParams{
 		Name: p.Name, Version: int32(p.Version), Revision: p.Revision, Status: string(p.Status), Settings: settings,
 		ChangedAt: s.db.Now(), ChangedBy: p.ChangedBy,
 	})
@@ -166,7 +166,7 @@ const maxSequence = event.Sequence(math.MaxInt64)
 
 // settleLetters ends what waits up to a sequence; nobody is the system.
 func (s *work) settleLetters(ctx context.Context, tx pgx.Tx, w ports.ProjectionWork, through event.Sequence, status, by, reason string) error {
-	return s.queries.SettleDeadLetters(ctx, tx, &backbonedb.SettleDeadLettersParams{
+	return s.queries.SettleDeadLetters(ctx, tx, &projectionsdb.SettleDeadLettersParams{
 		Kind: ports.LetterOfProjection, Name: w.Projection, Version: int32(w.Version), PartitionID: int32(w.Partition), Through: int64(through),
 		Status: status, SettledAt: pg.OptionalTime(s.db.Now()), SettledBy: pg.OptionalText(by), Reason: pg.OptionalText(reason),
 	})
@@ -174,7 +174,7 @@ func (s *work) settleLetters(ctx context.Context, tx pgx.Tx, w ports.ProjectionW
 
 // ListDeadLetters implements ports.DeadLetters.
 func (s *Versions) ListDeadLetters(ctx context.Context, q ports.DeadLetterQuery) ([]ports.DeadLetter, error) {
-	p := &backbonedb.ListDeadLettersParams{Kind: q.Kind, Name: q.Name, Statuses: q.Statuses, PageSize: pg.PageSize(q.Limit), AfterPartitionID: -1}
+	p := &projectionsdb.ListDeadLettersParams{Kind: q.Kind, Name: q.Name, Statuses: q.Statuses, PageSize: pg.PageSize(q.Limit), AfterPartitionID: -1}
 	p.PartitionIds = make([]int32, len(q.Partitions))
 	for i, id := range q.Partitions {
 		p.PartitionIds[i] = int32(id)

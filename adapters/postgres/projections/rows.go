@@ -7,8 +7,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/erpbackbone/backbone/adapters/postgres/internal/backbonedb"
 	"github.com/erpbackbone/backbone/adapters/postgres/internal/pg"
+	"github.com/erpbackbone/backbone/adapters/postgres/internal/projectionsdb"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/domain/projection"
@@ -45,7 +45,7 @@ func (s *Rows) LoadProjectionRows(ctx context.Context, tx ports.ProjectionTx, b 
 	if err != nil {
 		return nil, err
 	}
-	found, err := s.queries.LoadProjectionRows(ctx, t, &backbonedb.LoadProjectionRowsParams{
+	found, err := s.queries.LoadProjectionRows(ctx, t, &projectionsdb.LoadProjectionRowsParams{
 		Projection: b.Projection, Version: int32(b.Version), PartitionID: int32(b.Partition), Keys: keys,
 	})
 	if err != nil {
@@ -65,7 +65,7 @@ func (s *Rows) StoreProjectionRows(ctx context.Context, tx ports.ProjectionTx, b
 		return err
 	}
 	if len(gone) > 0 {
-		if err := s.queries.DeleteProjectionRows(ctx, t, &backbonedb.DeleteProjectionRowsParams{
+		if err := s.queries.DeleteProjectionRows(ctx, t, &projectionsdb.DeleteProjectionRowsParams{
 			Projection: b.Projection, Version: int32(b.Version), PartitionID: int32(b.Partition), Keys: gone,
 		}); err != nil {
 			return err
@@ -74,7 +74,7 @@ func (s *Rows) StoreProjectionRows(ctx context.Context, tx ports.ProjectionTx, b
 	if len(rows) == 0 {
 		return nil
 	}
-	p := &backbonedb.UpsertProjectionRowsParams{Projection: b.Projection, Version: int32(b.Version), PartitionID: int32(b.Partition)}
+	p := &projectionsdb.UpsertProjectionRowsParams{Projection: b.Projection, Version: int32(b.Version), PartitionID: int32(b.Partition)}
 	for _, r := range rows {
 		p.Keys, p.States, p.Sequences = append(p.Keys, r.Key), append(p.States, string(r.State)), append(p.Sequences, int64(r.Sequence))
 	}
@@ -87,7 +87,7 @@ func (s *Rows) ForgetProjectionRows(ctx context.Context, tx ports.ProjectionTx, 
 	if err != nil {
 		return err
 	}
-	return s.queries.ForgetProjectionRows(ctx, t, &backbonedb.ForgetProjectionRowsParams{
+	return s.queries.ForgetProjectionRows(ctx, t, &projectionsdb.ForgetProjectionRowsParams{
 		Projection: b.Projection, Version: int32(b.Version), PartitionID: int32(b.Partition),
 	})
 }
@@ -95,7 +95,7 @@ func (s *Rows) ForgetProjectionRows(ctx context.Context, tx ports.ProjectionTx, 
 // ListProjectionRows implements ports.ProjectionRows. Rows and checkpoint are of one
 // snapshot.
 func (s *Rows) ListProjectionRows(ctx context.Context, q ports.ProjectionRowQuery) (rows []ports.ProjectionRow, at event.Sequence, err error) {
-	p := &backbonedb.ListProjectionRowsParams{
+	p := &projectionsdb.ListProjectionRowsParams{
 		Projection: q.Projection, Version: int32(q.Version), PartitionID: int32(q.Partition), After: q.After,
 		AtLeast: q.Prefix, AtMost: q.Prefix + string(utf8.MaxRune), PageSize: pg.PageSize(q.Limit),
 	}
@@ -104,7 +104,7 @@ func (s *Rows) ListProjectionRows(ctx context.Context, q ports.ProjectionRowQuer
 	}
 	rows = []ports.ProjectionRow{}
 	err = pgx.BeginTxFunc(ctx, s.db.Reads, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
-		checkpoints, err := s.queries.ReadVersions(ctx, tx, &backbonedb.ReadVersionsParams{
+		checkpoints, err := s.queries.ReadVersions(ctx, tx, &projectionsdb.ReadVersionsParams{
 			Projection: q.Projection, Versions: []int32{int32(q.Version)}, PartitionID: int32(q.Partition),
 		})
 		if err != nil {

@@ -8,8 +8,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/erpbackbone/backbone/adapters/postgres/internal/backbonedb"
 	"github.com/erpbackbone/backbone/adapters/postgres/internal/pg"
+	"github.com/erpbackbone/backbone/adapters/postgres/internal/projectionsdb"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/projection"
 	"github.com/erpbackbone/backbone/ports"
@@ -27,7 +27,7 @@ var _ ports.ProjectionSnapshots = (*Snapshots)(nil)
 
 // PlanSnapshot implements ports.Snapshots.
 func (s *Snapshots) PlanSnapshot(ctx context.Context, name string, version, of int) error {
-	return pg.Translate(ctx, s.queries.PlanSnapshotParts(ctx, s.db.Reads, &backbonedb.PlanSnapshotPartsParams{Name: name, Version: int32(version), OfVersion: int32(of)}))
+	return pg.Translate(ctx, s.queries.PlanSnapshotParts(ctx, s.db.Reads, &projectionsdb.PlanSnapshotPartsParams{Name: name, Version: int32(version), OfVersion: int32(of)}))
 }
 
 // SavePart implements ports.Snapshots. The snapshot of the transaction is the
@@ -39,14 +39,14 @@ func (s *Snapshots) SavePart(ctx context.Context, c ports.SnapshotCopy) (done bo
 		if done = part != nil; err != nil || !done || part.TakenAt.Valid {
 			return err
 		}
-		at, err := s.queries.GetShownCheckpoint(ctx, tx, &backbonedb.GetShownCheckpointParams{Projection: c.Projection, Version: int32(c.Version), PartitionID: int32(c.Partition)})
+		at, err := s.queries.GetShownCheckpoint(ctx, tx, &projectionsdb.GetShownCheckpointParams{Projection: c.Projection, Version: int32(c.Version), PartitionID: int32(c.Partition)})
 		if errors.Is(err, pgx.ErrNoRows) {
 			return handlerError{projection.OtherCode(c.Projection, c.Version)}
 		}
 		if err != nil {
 			return err
 		}
-		finish := &backbonedb.FinishSnapshotPartParams{
+		finish := &projectionsdb.FinishSnapshotPartParams{
 			Projection: c.Projection, Version: int32(c.Version), PartitionID: int32(c.Partition), Sequence: at.Sequence, Redactions: at.Redactions,
 			TakenAt: pg.OptionalTime(s.db.Now()), LastEventAt: at.LastEventAt,
 		}
@@ -79,7 +79,7 @@ func (s *Snapshots) RestorePart(ctx context.Context, c ports.SnapshotCopy) (done
 		if err != nil || redactions != part.Redactions {
 			return err // it begins with the log
 		}
-		begun, err := s.queries.RestoreCheckpoint(ctx, tx, &backbonedb.RestoreCheckpointParams{
+		begun, err := s.queries.RestoreCheckpoint(ctx, tx, &projectionsdb.RestoreCheckpointParams{
 			Projection: c.Projection, Version: int32(c.To), PartitionID: int32(c.Partition), Sequence: part.Sequence, UpdatedAt: s.db.Now(),
 			LastEventAt: part.LastEventAt, Redactions: part.Redactions, Types: append([]string{}, c.Types...),
 		})
@@ -117,8 +117,8 @@ func (s *Snapshots) copying(ctx context.Context, level pgx.TxIsoLevel, f func(tx
 }
 
 // lockPart gives nil for a part that somebody else holds, or that is gone.
-func (s *Snapshots) lockPart(ctx context.Context, tx pgx.Tx, c ports.SnapshotCopy) (*backbonedb.LockSnapshotPartRow, error) {
-	part, err := s.queries.LockSnapshotPart(ctx, tx, &backbonedb.LockSnapshotPartParams{Projection: c.Projection, Version: int32(c.Version), PartitionID: int32(c.Partition)})
+func (s *Snapshots) lockPart(ctx context.Context, tx pgx.Tx, c ports.SnapshotCopy) (*projectionsdb.LockSnapshotPartRow, error) {
+	part, err := s.queries.LockSnapshotPart(ctx, tx, &projectionsdb.LockSnapshotPartParams{Projection: c.Projection, Version: int32(c.Version), PartitionID: int32(c.Partition)})
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil, nil
 	}
@@ -127,7 +127,7 @@ func (s *Snapshots) lockPart(ctx context.Context, tx pgx.Tx, c ports.SnapshotCop
 
 // mustBe holds a version in a role until the transaction ends.
 func (s *Snapshots) mustBe(ctx context.Context, tx pgx.Tx, name string, version int, want projection.Role) error {
-	role, err := s.queries.ShareProjection(ctx, tx, &backbonedb.ShareProjectionParams{Name: name, Version: int32(version)})
+	role, err := s.queries.ShareProjection(ctx, tx, &projectionsdb.ShareProjectionParams{Name: name, Version: int32(version)})
 	if errors.Is(err, pgx.ErrNoRows) || err == nil && projection.Role(role) != want {
 		return handlerError{projection.Changed()}
 	}
@@ -137,7 +137,7 @@ func (s *Snapshots) mustBe(ctx context.Context, tx pgx.Tx, name string, version 
 // copyRows copies the rows of a version to another one.
 func (s *Snapshots) copyRows(ctx context.Context, tx pgx.Tx, c ports.SnapshotCopy, from, to int) (copied int64, err error) {
 	for _, table := range c.Tables {
-		columns, err := s.queries.ColumnsOf(ctx, tx, &backbonedb.ColumnsOfParams{SchemaName: table.Schema, TableName: table.Name})
+		columns, err := s.queries.ColumnsOf(ctx, tx, &projectionsdb.ColumnsOfParams{SchemaName: table.Schema, TableName: table.Name})
 		if err != nil {
 			return copied, err
 		}
@@ -173,7 +173,7 @@ func (s *Snapshots) FinishSnapshot(ctx context.Context, name string, version, ke
 		if err := s.changeRole(ctx, tx, name, int32(version), by, projection.Saved, projection.Saving); err != nil {
 			return err
 		}
-		older, err := s.queries.OlderSnapshots(ctx, tx, &backbonedb.OlderSnapshotsParams{Name: name, Version: int32(version), Keep: int32(keep)})
+		older, err := s.queries.OlderSnapshots(ctx, tx, &projectionsdb.OlderSnapshotsParams{Name: name, Version: int32(version), Keep: int32(keep)})
 		if err != nil {
 			return err
 		}
@@ -206,7 +206,7 @@ func (s *Snapshots) SnapshotParts(ctx context.Context, name string) ([]ports.Sna
 // who copies it.
 func (s *Snapshots) ForgetPart(ctx context.Context, c ports.SnapshotCopy) error {
 	return s.inVersions(ctx, func(tx pgx.Tx) error {
-		removed, err := s.queries.DeleteSnapshotPart(ctx, tx, &backbonedb.DeleteSnapshotPartParams{Projection: c.Projection, Version: int32(c.Version), PartitionID: int32(c.Partition)})
+		removed, err := s.queries.DeleteSnapshotPart(ctx, tx, &projectionsdb.DeleteSnapshotPartParams{Projection: c.Projection, Version: int32(c.Version), PartitionID: int32(c.Partition)})
 		if err != nil || removed == 0 {
 			return err
 		}

@@ -7,8 +7,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/erpbackbone/backbone/adapters/postgres/internal/backbonedb"
 	"github.com/erpbackbone/backbone/adapters/postgres/internal/pg"
+	"github.com/erpbackbone/backbone/adapters/postgres/internal/projectionsdb"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/domain/projection"
 	"github.com/erpbackbone/backbone/ports"
@@ -30,7 +30,7 @@ type swept struct {
 // more.
 func (s *Versions) SweepProjection(ctx context.Context, name string, version int, tables []ports.ProjectionTable, limit int) (removed int64, err error) {
 	key := swept{name, version}
-	role, err := s.queries.ShareProjection(ctx, s.db.Reads, &backbonedb.ShareProjectionParams{Name: name, Version: int32(version)})
+	role, err := s.queries.ShareProjection(ctx, s.db.Reads, &projectionsdb.ShareProjectionParams{Name: name, Version: int32(version)})
 	if err != nil || projection.Role(role) != projection.Dropping {
 		s.sweeps.Delete(key)
 		return 0, pg.Translate(ctx, err)

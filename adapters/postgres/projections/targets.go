@@ -5,14 +5,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
 
-	"github.com/erpbackbone/backbone/adapters/postgres/eventlog"
-	"github.com/erpbackbone/backbone/adapters/postgres/internal/backbonedb"
 	"github.com/erpbackbone/backbone/adapters/postgres/internal/pg"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/projection"
@@ -121,16 +118,12 @@ const foldPage = 500
 func (f *refold) read(ctx context.Context) ([]event.Recorded, error) {
 	var out []event.Recorded
 	for _, streamType := range f.given.Target.Streams {
-		for from := int64(math.MaxInt64); from > 0; {
-			rows, err := f.store.queries.ListEventsOfStreamBackward(ctx, f.tx, &backbonedb.ListEventsOfStreamBackwardParams{
-				PartitionID: int32(f.given.Partition), StreamType: streamType, StreamID: f.given.Entity, FromVersion: from, PageSize: foldPage,
-			})
-			if err != nil {
-				return nil, err
-			}
-			page, err := eventlog.RecordedAll(rows, func(r *backbonedb.ListEventsOfStreamBackwardRow) (*backbonedb.BackboneEvent, []byte, []byte) {
-				return &r.BackboneEvent, nil, nil
-			})
+		q := ports.StreamQuery{
+			Partition: f.given.Partition, Stream: event.StreamID{Type: streamType, ID: f.given.Entity},
+			Direction: ports.Backward, Limit: foldPage, WithoutData: true,
+		}
+		for {
+			page, err := f.store.events.StreamPage(ctx, f.tx, &q)
 			if err != nil {
 				return nil, err
 			}
@@ -145,7 +138,9 @@ func (f *refold) read(ctx context.Context) ([]event.Recorded, error) {
 			if len(page) < foldPage {
 				break
 			}
-			from = int64(page[len(page)-1].StreamVersion) - 1
+			if q.From = page[len(page)-1].StreamVersion - 1; q.From == 0 {
+				break
+			}
 		}
 	}
 	slices.SortFunc(out, func(a, b event.Recorded) int { return cmp.Compare(a.Sequence, b.Sequence) })

@@ -8,8 +8,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/erpbackbone/backbone/adapters/postgres/internal/backbonedb"
 	"github.com/erpbackbone/backbone/adapters/postgres/internal/pg"
+	"github.com/erpbackbone/backbone/adapters/postgres/internal/projectionsdb"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/projection"
 	"github.com/erpbackbone/backbone/ports"
@@ -47,7 +47,7 @@ func (s *Versions) ActiveProjection(ctx context.Context, name string) (int, erro
 // mayBegin keeps whoever has not heard yet that a version is dropped from beginning
 // with it once more.
 func (s *work) mayBegin(ctx context.Context, tx pgx.Tx, w ports.ProjectionWork) error {
-	role, err := s.queries.ShareProjection(ctx, tx, &backbonedb.ShareProjectionParams{Name: w.Projection, Version: int32(w.Version)})
+	role, err := s.queries.ShareProjection(ctx, tx, &projectionsdb.ShareProjectionParams{Name: w.Projection, Version: int32(w.Version)})
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil // of nobody who keeps a register
 	}
@@ -85,7 +85,7 @@ func (s *work) inVersions(ctx context.Context, f func(tx pgx.Tx) error) (err err
 
 // lockVersions holds the checkpoints of two versions, of all partitions if p is 0.
 func (s *work) lockVersions(ctx context.Context, tx pgx.Tx, name string, p event.PartitionID, versions ...int32) (map[event.PartitionID]map[int]*ports.Checkpoint, error) {
-	rows, err := s.queries.LockVersions(ctx, tx, &backbonedb.LockVersionsParams{Projection: name, Versions: versions, PartitionID: int32(p)})
+	rows, err := s.queries.LockVersions(ctx, tx, &projectionsdb.LockVersionsParams{Projection: name, Versions: versions, PartitionID: int32(p)})
 	if err != nil {
 		return nil, err
 	}
@@ -122,7 +122,7 @@ func (s *Versions) SwitchProjection(ctx context.Context, w ports.ProjectionSwitc
 				return err
 			}
 		}
-		older, err := s.queries.RetainedProjection(ctx, tx, &backbonedb.RetainedProjectionParams{Name: w.Projection, Version: int32(w.To)})
+		older, err := s.queries.RetainedProjection(ctx, tx, &projectionsdb.RetainedProjectionParams{Name: w.Projection, Version: int32(w.To)})
 		if err != nil {
 			return err
 		}
@@ -153,7 +153,7 @@ func (s *Versions) SwitchProjection(ctx context.Context, w ports.ProjectionSwitc
 // checkpoints were held. Whoever begins shares the version's row until it commits, so
 // that after the change of the role nobody can.
 func (s *Versions) nothingBegun(ctx context.Context, tx pgx.Tx, w ports.ProjectionSwitch, held map[event.PartitionID]map[int]*ports.Checkpoint) error {
-	now, err := s.queries.ListCheckpoints(ctx, tx, &backbonedb.ListCheckpointsParams{Projection: w.Projection, Version: int32(w.From)})
+	now, err := s.queries.ListCheckpoints(ctx, tx, &projectionsdb.ListCheckpointsParams{Projection: w.Projection, Version: int32(w.From)})
 	if err != nil {
 		return err
 	}
@@ -224,7 +224,7 @@ func (s *work) changeRole(ctx context.Context, tx pgx.Tx, name string, version i
 	for i, r := range from {
 		roles[i] = string(r)
 	}
-	changed, err := s.queries.ChangeRole(ctx, tx, &backbonedb.ChangeRoleParams{
+	changed, err := s.queries.ChangeRole(ctx, tx, &projectionsdb.ChangeRoleParams{
 		Name: name, Version: version, Role: string(to), Roles: roles, ChangedAt: s.db.Now(), ChangedBy: by,
 	})
 	if err == nil && changed == 0 {
@@ -254,13 +254,13 @@ func (s *work) end(ctx context.Context, tx pgx.Tx, name string, version int32, b
 	if err := s.changeRole(ctx, tx, name, version, by, projection.Dropping, from...); err != nil {
 		return err
 	}
-	if err := s.queries.DeleteCheckpoints(ctx, tx, &backbonedb.DeleteCheckpointsParams{Projection: name, Version: version}); err != nil {
+	if err := s.queries.DeleteCheckpoints(ctx, tx, &projectionsdb.DeleteCheckpointsParams{Projection: name, Version: version}); err != nil {
 		return err
 	}
-	if err := s.queries.DeleteSnapshotParts(ctx, tx, &backbonedb.DeleteSnapshotPartsParams{Projection: name, Version: version}); err != nil {
+	if err := s.queries.DeleteSnapshotParts(ctx, tx, &projectionsdb.DeleteSnapshotPartsParams{Projection: name, Version: version}); err != nil {
 		return err
 	}
-	return s.queries.DiscardVersionLetters(ctx, tx, &backbonedb.DiscardVersionLettersParams{
+	return s.queries.DiscardVersionLetters(ctx, tx, &projectionsdb.DiscardVersionLettersParams{
 		Name: name, Version: version, SettledAt: pg.OptionalTime(s.db.Now()), SettledBy: pg.OptionalText(by),
 	})
 }
@@ -280,7 +280,7 @@ func (s *Versions) CompareProjection(ctx context.Context, c ports.ProjectionComp
 		}
 		met := false
 		err := pgx.BeginTxFunc(ctx, s.db.Reads, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
-			at, err := s.queries.ReadVersions(ctx, tx, &backbonedb.ReadVersionsParams{
+			at, err := s.queries.ReadVersions(ctx, tx, &projectionsdb.ReadVersionsParams{
 				Projection: c.Projection, Versions: []int32{int32(c.Left), int32(c.Right)}, PartitionID: int32(c.Partition),
 			})
 			if err != nil || len(at) == 1 || len(at) == 2 && at[0].Sequence != at[1].Sequence {

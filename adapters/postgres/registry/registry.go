@@ -11,8 +11,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/erpbackbone/backbone/adapters/postgres/internal/backbonedb"
 	"github.com/erpbackbone/backbone/adapters/postgres/internal/pg"
+	"github.com/erpbackbone/backbone/adapters/postgres/internal/registrydb"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/eventtype"
 	"github.com/erpbackbone/backbone/domain/fault"
@@ -22,7 +22,7 @@ import (
 // Store keeps the event types and the chained history of their changes.
 type Store struct {
 	db      *pg.Database
-	queries *backbonedb.Queries
+	queries *registrydb.Queries
 }
 
 var (
@@ -31,7 +31,7 @@ var (
 )
 
 // New makes the registry of event types over db.
-func New(db *pg.Database) *Store { return &Store{db: db, queries: backbonedb.New()} }
+func New(db *pg.Database) *Store { return &Store{db: db, queries: registrydb.New()} }
 
 // toLearn acquires a connection for reading the registry, perhaps in the middle of a
 // transaction: a projection may read an event of a version that this node does not know.
@@ -116,7 +116,7 @@ func (s *Store) registerEventType(ctx context.Context, r eventtype.Registration,
 		if r.Number, err = s.queries.GetEventTypeNumber(ctx, tx, r.Type); err != nil {
 			return err
 		}
-		if err := s.queries.InsertEventTypeVersion(ctx, tx, &backbonedb.InsertEventTypeVersionParams{
+		if err := s.queries.InsertEventTypeVersion(ctx, tx, &registrydb.InsertEventTypeVersionParams{
 			Type: r.Type, SchemaVersion: int32(r.SchemaVersion), Module: r.Module, RetentionClass: string(r.RetentionClass),
 			IsActive: r.Active, Document: document, RegisteredAt: r.RegisteredAt, RegisteredBy: r.RegisteredBy,
 		}); err != nil {
@@ -128,7 +128,7 @@ func (s *Store) registerEventType(ctx context.Context, r eventtype.Registration,
 		}); err != nil {
 			return err
 		}
-		return s.queries.NotifyChannel(ctx, tx, &backbonedb.NotifyChannelParams{Channel: channelEventTypes})
+		return s.queries.NotifyChannel(ctx, tx, &registrydb.NotifyChannelParams{Channel: channelEventTypes})
 	})
 	if pg.ViolatesConstraint(err, "event_type_registry_pkey") {
 		return eventtype.Registration{}, fault.New(fault.Conflict, "event_type.duplicate",
@@ -152,7 +152,7 @@ func (s *Store) recordTypeChange(ctx context.Context, tx pgx.Tx, tenantID string
 	}
 	copy(link[:], end) // zero before the first change
 	link = c.ChainChecksum(link)
-	return link, s.queries.InsertEventTypeChange(ctx, tx, &backbonedb.InsertEventTypeChangeParams{
+	return link, s.queries.InsertEventTypeChange(ctx, tx, &registrydb.InsertEventTypeChangeParams{
 		TenantID: tenantID, Change: c.Number, Type: c.Type, SchemaVersion: int32(c.SchemaVersion), Action: string(c.Action),
 		Digest: c.Digest[:], Actor: c.Actor, Reason: c.Reason, ChangedAt: c.At, Checksum: link[:],
 	})
@@ -196,7 +196,7 @@ func (s *Store) ChangeEventType(ctx context.Context, c eventtype.Change) ([]even
 		case len(out) == 0:
 			return errUnchanged
 		}
-		return s.queries.NotifyChannel(ctx, tx, &backbonedb.NotifyChannelParams{Channel: channelEventTypes})
+		return s.queries.NotifyChannel(ctx, tx, &registrydb.NotifyChannelParams{Channel: channelEventTypes})
 	})
 	if errors.Is(err, errUnchanged) {
 		return []eventtype.Change{}, nil

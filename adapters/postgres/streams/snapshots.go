@@ -9,8 +9,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/erpbackbone/backbone/adapters/postgres/internal/backbonedb"
 	"github.com/erpbackbone/backbone/adapters/postgres/internal/pg"
+	"github.com/erpbackbone/backbone/adapters/postgres/internal/streamsdb"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/domain/snapshot"
@@ -20,12 +20,12 @@ import (
 // Snapshots keeps the snapshots of entities and of streams.
 type Snapshots struct {
 	db      *pg.Database
-	queries *backbonedb.Queries
+	queries *streamsdb.Queries
 }
 
 // NewSnapshots makes the store of streams' and entities' snapshots.
 func NewSnapshots(db *pg.Database) *Snapshots {
-	return &Snapshots{db: db, queries: backbonedb.New()}
+	return &Snapshots{db: db, queries: streamsdb.New()}
 }
 
 var (
@@ -51,7 +51,7 @@ func (s *Snapshots) EntitySnapshots(ctx context.Context, p event.PartitionID, en
 	if err != nil {
 		return nil, 0, err
 	}
-	rows, err := s.queries.ListEntitySnapshots(ctx, s.db.Reads, &backbonedb.ListEntitySnapshotsParams{
+	rows, err := s.queries.ListEntitySnapshots(ctx, s.db.Reads, &streamsdb.ListEntitySnapshotsParams{
 		PartitionID: int32(p), EntityType: entityType, EntityID: entityID,
 	})
 	if err != nil {
@@ -75,20 +75,20 @@ func (s *Snapshots) SaveEntitySnapshot(ctx context.Context, n ports.EntitySnapsh
 		status = snapshotStale
 	}
 	return s.keep(ctx, s.queries.LockEntitySnapshots, func(tx pgx.Tx) (int64, error) {
-		return s.queries.SaveEntitySnapshot(ctx, tx, &backbonedb.SaveEntitySnapshotParams{
+		return s.queries.SaveEntitySnapshot(ctx, tx, &streamsdb.SaveEntitySnapshotParams{
 			AsOfSequence: int64(n.AsOf), Version: int64(n.Version), EventCount: int64(n.EventCount), CreatedAt: event.Micros(n.CreatedAt),
 			PartitionID: int32(n.Partition), Fold: n.Fold, SizeBytes: int32(len(n.State)), EffectiveThrough: pg.Date(n.EffectiveThrough),
 			Status: status, EntityType: n.EntityType, EntityID: n.EntityID, State: n.State, Epoch: int64(epoch), Kept: snapshot.Kept,
 		})
 	}, func(tx pgx.Tx) error {
-		return s.queries.DeleteOldEntitySnapshots(ctx, tx, &backbonedb.DeleteOldEntitySnapshotsParams{
+		return s.queries.DeleteOldEntitySnapshots(ctx, tx, &streamsdb.DeleteOldEntitySnapshotsParams{
 			PartitionID: int32(n.Partition), EntityType: n.EntityType, EntityID: n.EntityID, Kept: snapshot.Kept,
 		})
 	})
 }
 
 // keep saves one snapshot and removes what is too many, if it was kept.
-func (s *Snapshots) keep(ctx context.Context, lock func(context.Context, backbonedb.DBTX) error, save func(pgx.Tx) (int64, error), prune func(pgx.Tx) error) (kept bool, err error) {
+func (s *Snapshots) keep(ctx context.Context, lock func(context.Context, streamsdb.DBTX) error, save func(pgx.Tx) (int64, error), prune func(pgx.Tx) error) (kept bool, err error) {
 	err = pgx.BeginFunc(ctx, s.db.Reads, func(tx pgx.Tx) error {
 		if err := lock(ctx, tx); err != nil {
 			return err
@@ -104,7 +104,7 @@ func (s *Snapshots) keep(ctx context.Context, lock func(context.Context, backbon
 
 // MarkEntitySnapshotsStale implements ports.EntitySnapshots.
 func (s *Snapshots) MarkEntitySnapshotsStale(ctx context.Context, p event.PartitionID, entityType, entityID string, at event.Sequence, effective event.Date) (int, error) {
-	n, err := s.queries.MarkEntitySnapshotsStale(ctx, s.db.Reads, &backbonedb.MarkEntitySnapshotsStaleParams{
+	n, err := s.queries.MarkEntitySnapshotsStale(ctx, s.db.Reads, &streamsdb.MarkEntitySnapshotsStaleParams{
 		PartitionID: int32(p), EntityType: entityType, EntityID: entityID, AtSequence: int64(at), Effective: pg.Date(effective),
 	})
 	return int(n), pg.Translate(ctx, err)
@@ -120,8 +120,8 @@ func (s *Snapshots) StreamSnapshot(ctx context.Context, p event.PartitionID, str
 	return found, epoch, err
 }
 
-func (s *Snapshots) streamSnapshot(ctx context.Context, db backbonedb.DBTX, p event.PartitionID, stream event.StreamID, internal bool, v event.Version) (ports.StreamSnapshot, error) {
-	r, err := s.queries.GetStreamSnapshot(ctx, db, &backbonedb.GetStreamSnapshotParams{
+func (s *Snapshots) streamSnapshot(ctx context.Context, db streamsdb.DBTX, p event.PartitionID, stream event.StreamID, internal bool, v event.Version) (ports.StreamSnapshot, error) {
+	r, err := s.queries.GetStreamSnapshot(ctx, db, &streamsdb.GetStreamSnapshotParams{
 		PartitionID: int32(p), StreamType: stream.Type, StreamID: stream.ID, Internal: internal, Version: int64(v),
 	})
 	if errors.Is(err, pgx.ErrNoRows) {
@@ -140,13 +140,13 @@ func (s *Snapshots) streamSnapshot(ctx context.Context, db backbonedb.DBTX, p ev
 func (s *Snapshots) SaveStreamSnapshot(ctx context.Context, n ports.StreamSnapshot, epoch ports.SnapshotEpoch) (ports.StreamSnapshot, bool, error) {
 	n.CreatedAt = event.Micros(n.CreatedAt)
 	kept, err := s.keep(ctx, s.queries.LockStreamSnapshots, func(tx pgx.Tx) (int64, error) {
-		return s.queries.SaveStreamSnapshot(ctx, tx, &backbonedb.SaveStreamSnapshotParams{
+		return s.queries.SaveStreamSnapshot(ctx, tx, &streamsdb.SaveStreamSnapshotParams{
 			Version: int64(n.Version), CreatedAt: n.CreatedAt, PartitionID: int32(n.Partition), SchemaVersion: int32(n.SchemaVersion),
 			SizeBytes: int32(len(n.State)), Internal: n.Internal, ID: pg.UUID(n.ID), StreamType: n.Stream.Type, StreamID: n.Stream.ID,
 			StateType: n.StateType, State: n.State, Metadata: n.Metadata, Epoch: int64(epoch), Kept: snapshot.Kept,
 		})
 	}, func(tx pgx.Tx) error {
-		return s.queries.DeleteOldStreamSnapshots(ctx, tx, &backbonedb.DeleteOldStreamSnapshotsParams{
+		return s.queries.DeleteOldStreamSnapshots(ctx, tx, &streamsdb.DeleteOldStreamSnapshotsParams{
 			PartitionID: int32(n.Partition), StreamType: n.Stream.Type, StreamID: n.Stream.ID, Internal: n.Internal, Kept: snapshot.Kept,
 		})
 	})

@@ -8,8 +8,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/erpbackbone/backbone/adapters/postgres/internal/backbonedb"
 	"github.com/erpbackbone/backbone/adapters/postgres/internal/pg"
+	"github.com/erpbackbone/backbone/adapters/postgres/internal/subscriptionsdb"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/ports"
 )
@@ -119,11 +119,11 @@ func (s *Store) deliverInTurn(ctx context.Context, k cursorKey, once func(free f
 
 // waitForCursor locks a cursor in one round trip; what comes after it in the transaction
 // has the usual patience.
-func (s *Store) waitForCursor(ctx context.Context, tx pgx.Tx, k cursorKey) (row backbonedb.LockSubscriptionCursorRow, err error) {
+func (s *Store) waitForCursor(ctx context.Context, tx pgx.Tx, k cursorKey) (row subscriptionsdb.LockSubscriptionCursorRow, err error) {
 	var batch pgx.Batch
 	batch.Queue(pg.SetLockTimeout, pg.Milliseconds(pg.ShortLockWait))
-	batch.Queue(backbonedb.LockSubscriptionCursor, pg.UUID(k.subscription), int32(k.partition)).Query(func(rows pgx.Rows) (err error) {
-		row, err = pgx.CollectExactlyOneRow(rows, pgx.RowToStructByPos[backbonedb.LockSubscriptionCursorRow])
+	batch.Queue(subscriptionsdb.LockSubscriptionCursor, pg.UUID(k.subscription), int32(k.partition)).Query(func(rows pgx.Rows) (err error) {
+		row, err = pgx.CollectExactlyOneRow(rows, pgx.RowToStructByPos[subscriptionsdb.LockSubscriptionCursorRow])
 		return err
 	})
 	batch.Queue(pg.SetLockTimeout, pg.Milliseconds(s.db.Config.Timeouts.Lock))

@@ -9,8 +9,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"github.com/erpbackbone/backbone/adapters/postgres/internal/backbonedb"
 	"github.com/erpbackbone/backbone/adapters/postgres/internal/pg"
+	"github.com/erpbackbone/backbone/adapters/postgres/internal/subscriptionsdb"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/subscription"
 	"github.com/erpbackbone/backbone/ports"
@@ -60,7 +60,7 @@ func (s *Store) deliverLocked(ctx context.Context, k cursorKey, had func(), f fu
 			had()
 		}
 		if errors.Is(err, pgx.ErrNoRows) && !wait {
-			there, err := s.queries.SubscriptionCursorExists(ctx, tx, &backbonedb.SubscriptionCursorExistsParams{Subscription: pg.UUID(uid), PartitionID: int32(p)})
+			there, err := s.queries.SubscriptionCursorExists(ctx, tx, &subscriptionsdb.SubscriptionCursorExistsParams{Subscription: pg.UUID(uid), PartitionID: int32(p)})
 			if err != nil || there {
 				return err
 			}
@@ -84,17 +84,17 @@ func (s *Store) deliverLocked(ctx context.Context, k cursorKey, had func(), f fu
 		if err := f(ctx, d); err != nil || d.parked == 0 {
 			return err
 		}
-		return s.queries.CountParked(ctx, tx, &backbonedb.CountParkedParams{Delta: d.parked, Subscription: pg.UUID(uid), PartitionID: int32(p)})
+		return s.queries.CountParked(ctx, tx, &subscriptionsdb.CountParkedParams{Delta: d.parked, Subscription: pg.UUID(uid), PartitionID: int32(p)})
 	})
 	return ran && err == nil, err
 }
 
-func (s *Store) lockCursor(ctx context.Context, tx pgx.Tx, k cursorKey, wait bool) (backbonedb.LockSubscriptionCursorRow, error) {
-	row, err := s.queries.TryLockSubscriptionCursor(ctx, tx, &backbonedb.TryLockSubscriptionCursorParams{Subscription: pg.UUID(k.subscription), PartitionID: int32(k.partition)})
+func (s *Store) lockCursor(ctx context.Context, tx pgx.Tx, k cursorKey, wait bool) (subscriptionsdb.LockSubscriptionCursorRow, error) {
+	row, err := s.queries.TryLockSubscriptionCursor(ctx, tx, &subscriptionsdb.TryLockSubscriptionCursorParams{Subscription: pg.UUID(k.subscription), PartitionID: int32(k.partition)})
 	if wait && errors.Is(err, pgx.ErrNoRows) { // held, or not there
 		return s.waitForCursor(ctx, tx, k)
 	}
-	return backbonedb.LockSubscriptionCursorRow(row), err
+	return subscriptionsdb.LockSubscriptionCursorRow(row), err
 }
 
 // deliveryTx implements ports.DeliveryTx.
@@ -103,7 +103,7 @@ type deliveryTx struct {
 	tx        pgx.Tx
 	uid       event.ID
 	partition event.PartitionID
-	row       backbonedb.LockSubscriptionCursorRow
+	row       subscriptionsdb.LockSubscriptionCursorRow
 	counts    subscription.Counts
 	now       time.Time
 	parked    int64 // messages that this transaction parks, less those that it takes back
@@ -122,7 +122,7 @@ func (d *deliveryTx) Cursor() ports.DeliveryCursor {
 }
 
 func (d *deliveryTx) Open(ctx context.Context) ([]subscription.Message, error) {
-	rows, err := d.store.queries.ListOpenMessages(ctx, d.tx, &backbonedb.ListOpenMessagesParams{Subscription: pg.UUID(d.uid), PartitionID: int32(d.partition)})
+	rows, err := d.store.queries.ListOpenMessages(ctx, d.tx, &subscriptionsdb.ListOpenMessagesParams{Subscription: pg.UUID(d.uid), PartitionID: int32(d.partition)})
 	return messagesOf(rows), err
 }
 
@@ -133,7 +133,7 @@ func (d *deliveryTx) ParkedKeys(ctx context.Context, keys []subscription.Key) (m
 	}
 	first := make(map[subscription.Key]event.Sequence, min(len(keys), int(parked)))
 	if parked < int64(len(keys)) {
-		all, err := d.store.queries.ListAllParkedKeys(ctx, d.tx, &backbonedb.ListAllParkedKeysParams{Subscription: pg.UUID(d.uid), PartitionID: int32(d.partition)})
+		all, err := d.store.queries.ListAllParkedKeys(ctx, d.tx, &subscriptionsdb.ListAllParkedKeysParams{Subscription: pg.UUID(d.uid), PartitionID: int32(d.partition)})
 		asked := make(map[subscription.Key]bool, len(keys))
 		for _, k := range keys {
 			asked[k] = true
@@ -145,7 +145,7 @@ func (d *deliveryTx) ParkedKeys(ctx context.Context, keys []subscription.Key) (m
 		}
 		return first, err
 	}
-	found, err := d.store.queries.ListParkedKeys(ctx, d.tx, &backbonedb.ListParkedKeysParams{Subscription: pg.UUID(d.uid), PartitionID: int32(d.partition), OrderKeys: keyBytes(keys)})
+	found, err := d.store.queries.ListParkedKeys(ctx, d.tx, &subscriptionsdb.ListParkedKeysParams{Subscription: pg.UUID(d.uid), PartitionID: int32(d.partition), OrderKeys: keyBytes(keys)})
 	if err != nil {
 		return nil, err
 	}
@@ -204,13 +204,13 @@ func (d *deliveryTx) Save(ctx context.Context, c ports.DeliveryCursor, changed [
 		}
 	}
 	if len(gone) > 0 {
-		if err := queries.DeleteMessages(ctx, d.tx, &backbonedb.DeleteMessagesParams{Subscription: pg.UUID(d.uid), PartitionID: int32(d.partition), Sequences: gone}); err != nil {
+		if err := queries.DeleteMessages(ctx, d.tx, &subscriptionsdb.DeleteMessagesParams{Subscription: pg.UUID(d.uid), PartitionID: int32(d.partition), Sequences: gone}); err != nil {
 			return err
 		}
 	}
 	if len(parked) > 0 {
 		all := d.columns(parked)
-		added, err := queries.SaveParked(ctx, d.tx, &backbonedb.SaveParkedParams{
+		added, err := queries.SaveParked(ctx, d.tx, &subscriptionsdb.SaveParkedParams{
 			Subscription: all.Subscription, PartitionID: all.PartitionID, Sequences: all.Sequences, EventIds: all.EventIds, OrderKeys: all.OrderKeys,
 			Consumers: all.Consumers, Attempts: all.Attempts, Handed: all.Handed, Codes: all.Codes, Details: all.Details, Changed: all.Changed,
 		})
@@ -219,7 +219,7 @@ func (d *deliveryTx) Save(ctx context.Context, c ports.DeliveryCursor, changed [
 		}
 		d.parked += added
 	}
-	return queries.SaveCursor(ctx, d.tx, &backbonedb.SaveCursorParams{
+	return queries.SaveCursor(ctx, d.tx, &subscriptionsdb.SaveCursorParams{
 		ReadThrough: int64(c.ReadThrough), Checkpoint: int64(c.Checkpoint), Pending: int32(c.Pending), Term: c.Term, Counts: counts, UpdatedAt: d.now,
 		Subscription: pg.UUID(d.uid), PartitionID: int32(d.partition),
 	})
@@ -237,7 +237,7 @@ func (d *deliveryTx) takeBack(ctx context.Context, changed []subscription.Messag
 	for _, n := range done {
 		sequences = append(sequences, int64(n))
 	}
-	rows, err := d.store.queries.DeleteParked(ctx, d.tx, &backbonedb.DeleteParkedParams{Subscription: pg.UUID(d.uid), PartitionID: int32(d.partition), Sequences: sequences})
+	rows, err := d.store.queries.DeleteParked(ctx, d.tx, &subscriptionsdb.DeleteParkedParams{Subscription: pg.UUID(d.uid), PartitionID: int32(d.partition), Sequences: sequences})
 	d.parked -= rows
 	return err
 }
@@ -245,8 +245,8 @@ func (d *deliveryTx) takeBack(ctx context.Context, changed []subscription.Messag
 // epoch stands for no time in arrays, which hold no NULL.
 var epoch = time.Unix(0, 0).UTC()
 
-func (d *deliveryTx) columns(messages []subscription.Message) *backbonedb.SaveMessagesParams {
-	p := &backbonedb.SaveMessagesParams{Subscription: pg.UUID(d.uid), PartitionID: int32(d.partition)}
+func (d *deliveryTx) columns(messages []subscription.Message) *subscriptionsdb.SaveMessagesParams {
+	p := &subscriptionsdb.SaveMessagesParams{Subscription: pg.UUID(d.uid), PartitionID: int32(d.partition)}
 	at := func(t time.Time) time.Time {
 		if t.IsZero() {
 			return epoch
@@ -271,17 +271,17 @@ func (d *deliveryTx) columns(messages []subscription.Message) *backbonedb.SaveMe
 }
 
 func (d *deliveryTx) Clear(ctx context.Context, parkedAfter event.Sequence) error {
-	err := d.store.queries.ClearMessages(ctx, d.tx, &backbonedb.ClearMessagesParams{Subscription: pg.UUID(d.uid), PartitionID: int32(d.partition)})
+	err := d.store.queries.ClearMessages(ctx, d.tx, &subscriptionsdb.ClearMessagesParams{Subscription: pg.UUID(d.uid), PartitionID: int32(d.partition)})
 	if err != nil || d.row.Parked+d.parked == 0 {
 		return err
 	}
-	rows, err := d.store.queries.ClearParked(ctx, d.tx, &backbonedb.ClearParkedParams{Subscription: pg.UUID(d.uid), PartitionID: int32(d.partition), ParkedAfter: int64(parkedAfter)})
+	rows, err := d.store.queries.ClearParked(ctx, d.tx, &subscriptionsdb.ClearParkedParams{Subscription: pg.UUID(d.uid), PartitionID: int32(d.partition), ParkedAfter: int64(parkedAfter)})
 	d.parked -= rows
 	return err
 }
 
 func (d *deliveryTx) Fail(ctx context.Context, failures int, code string, threshold int) (opened bool, err error) {
-	row, err := d.store.queries.FailSubscription(ctx, d.tx, &backbonedb.FailSubscriptionParams{
+	row, err := d.store.queries.FailSubscription(ctx, d.tx, &subscriptionsdb.FailSubscriptionParams{
 		Failures: int32(failures), FailureCode: pg.OptionalText(code), FailedAt: pg.OptionalTime(d.now), Threshold: int32(threshold), Uid: pg.UUID(d.uid),
 	})
 	if errors.Is(err, pgx.ErrNoRows) {
@@ -299,7 +299,7 @@ func (d *deliveryTx) Record(ctx context.Context, decisions []ports.ParkedDecisio
 		return nil
 	}
 	first := &decisions[0]
-	p := &backbonedb.InsertDecisionsParams{
+	p := &subscriptionsdb.InsertDecisionsParams{
 		PartitionID: int32(d.partition), TenantID: d.row.TenantID, Subscription: d.row.ID, Action: first.Action, Actor: first.Actor, Reason: first.Reason, At: d.now,
 	}
 	for i := range decisions {
@@ -325,7 +325,7 @@ func (s *Store) PartitionsWithOpen(ctx context.Context, uid event.ID, in []event
 			partitions = append(partitions, cursors[i].PartitionID)
 		}
 	}
-	found, err := s.queries.ListPartitionsOfMessages(ctx, s.db.Reads, &backbonedb.ListPartitionsOfMessagesParams{Subscription: pg.UUID(uid), Partitions: partitions, EventIds: uuids(events)})
+	found, err := s.queries.ListPartitionsOfMessages(ctx, s.db.Reads, &subscriptionsdb.ListPartitionsOfMessagesParams{Subscription: pg.UUID(uid), Partitions: partitions, EventIds: uuids(events)})
 	out := make([]event.PartitionID, len(found))
 	for i, p := range found {
 		out[i] = event.PartitionID(p)
@@ -334,12 +334,12 @@ func (s *Store) PartitionsWithOpen(ctx context.Context, uid event.ID, in []event
 }
 
 func (d *deliveryTx) OpenByEvent(ctx context.Context, events []event.ID) ([]subscription.Message, error) {
-	rows, err := d.store.queries.ListOpenMessagesOf(ctx, d.tx, &backbonedb.ListOpenMessagesOfParams{Subscription: pg.UUID(d.uid), PartitionID: int32(d.partition), EventIds: uuids(events)})
+	rows, err := d.store.queries.ListOpenMessagesOf(ctx, d.tx, &subscriptionsdb.ListOpenMessagesOfParams{Subscription: pg.UUID(d.uid), PartitionID: int32(d.partition), EventIds: uuids(events)})
 	return messagesOf(rows), err
 }
 
 func (d *deliveryTx) Delivered(ctx context.Context) ([]subscription.Message, error) {
-	rows, err := d.store.queries.ListMovingMessages(ctx, d.tx, &backbonedb.ListMovingMessagesParams{Subscription: pg.UUID(d.uid), PartitionID: int32(d.partition)})
+	rows, err := d.store.queries.ListMovingMessages(ctx, d.tx, &subscriptionsdb.ListMovingMessagesParams{Subscription: pg.UUID(d.uid), PartitionID: int32(d.partition)})
 	return messagesOf(rows), err
 }
 
@@ -349,19 +349,19 @@ func (d *deliveryTx) Waiting(ctx context.Context, after event.Sequence, but []su
 		keys[i], froms[i] = k.Key, int64(k.After)
 		last = max(last, froms[i])
 	}
-	rows, err := d.store.queries.ListWaitingMessages(ctx, d.tx, &backbonedb.ListWaitingMessagesParams{
+	rows, err := d.store.queries.ListWaitingMessages(ctx, d.tx, &subscriptionsdb.ListWaitingMessagesParams{
 		Subscription: pg.UUID(d.uid), PartitionID: int32(d.partition), After: int64(after), But: keyBytes(keys), Froms: froms, LastFrom: last, PageSize: pg.PageSize(limit),
 	})
 	return messagesOf(rows), err
 }
 
 func (d *deliveryTx) CountWaiting(ctx context.Context) (int, error) {
-	n, err := d.store.queries.CountWaitingMessages(ctx, d.tx, &backbonedb.CountWaitingMessagesParams{Subscription: pg.UUID(d.uid), PartitionID: int32(d.partition)})
+	n, err := d.store.queries.CountWaitingMessages(ctx, d.tx, &subscriptionsdb.CountWaitingMessagesParams{Subscription: pg.UUID(d.uid), PartitionID: int32(d.partition)})
 	return int(n), err
 }
 
 func (d *deliveryTx) LowestOpen(ctx context.Context, limit int) ([]event.Sequence, error) {
-	found, err := d.store.queries.ListLowestMessages(ctx, d.tx, &backbonedb.ListLowestMessagesParams{Subscription: pg.UUID(d.uid), PartitionID: int32(d.partition), PageSize: pg.PageSize(limit)})
+	found, err := d.store.queries.ListLowestMessages(ctx, d.tx, &subscriptionsdb.ListLowestMessagesParams{Subscription: pg.UUID(d.uid), PartitionID: int32(d.partition), PageSize: pg.PageSize(limit)})
 	out := make([]event.Sequence, len(found))
 	for i, n := range found {
 		out[i] = event.Sequence(n)
@@ -380,13 +380,13 @@ func keyBytes(keys []subscription.Key) [][]byte {
 
 // messageRow is what every list of open messages gives.
 type messageRow interface {
-	backbonedb.ListOpenMessagesRow | backbonedb.ListOpenMessagesOfRow | backbonedb.ListMovingMessagesRow | backbonedb.ListWaitingMessagesRow
+	subscriptionsdb.ListOpenMessagesRow | subscriptionsdb.ListOpenMessagesOfRow | subscriptionsdb.ListMovingMessagesRow | subscriptionsdb.ListWaitingMessagesRow
 }
 
 func messagesOf[R messageRow](rows []R) []subscription.Message {
 	out := make([]subscription.Message, len(rows))
 	for i := range rows {
-		r := backbonedb.ListOpenMessagesRow(rows[i])
+		r := subscriptionsdb.ListOpenMessagesRow(rows[i])
 		out[i] = subscription.Message{
 			Sequence: event.Sequence(r.Sequence), EventID: r.EventID.Bytes, State: subscription.State(r.State), Consumer: r.Consumer, Attempts: int(r.Attempts),
 			Due: pg.TimeOrZero(r.DueAt), DeliveredAt: pg.TimeOrZero(r.HandedAt), Code: r.Code, Detail: r.Detail, ChangedAt: r.ChangedAt.UTC(),

@@ -7,8 +7,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
 
-	"github.com/erpbackbone/backbone/adapters/postgres/internal/backbonedb"
 	"github.com/erpbackbone/backbone/adapters/postgres/internal/pg"
+	"github.com/erpbackbone/backbone/adapters/postgres/internal/subscriptionsdb"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/ports"
@@ -17,12 +17,12 @@ import (
 // Publishers keeps how far publishers of partitions have come.
 type Publishers struct {
 	db      *pg.Database
-	queries *backbonedb.Queries
+	queries *subscriptionsdb.Queries
 }
 
 // NewPublishers makes the store of publishers' cursors.
 func NewPublishers(db *pg.Database) *Publishers {
-	return &Publishers{db: db, queries: backbonedb.New()}
+	return &Publishers{db: db, queries: subscriptionsdb.New()}
 }
 
 var _ ports.PublisherCursors = (*Publishers)(nil)
@@ -47,7 +47,7 @@ func publisherCursor(publisher string, p, through, term int64, moved pgtype.Time
 
 // BeginPublishing implements ports.PublisherCursors.
 func (s *Publishers) BeginPublishing(ctx context.Context, publisher string, p event.PartitionID, term uint64) (ports.PublisherCursor, error) {
-	rows, err := pg.QueryWithLockTimeout[backbonedb.BeginPublishingRow](ctx, s.db, pg.ShortLockWait, backbonedb.BeginPublishing, publisher, int32(p), int64(term))
+	rows, err := pg.QueryWithLockTimeout[subscriptionsdb.BeginPublishingRow](ctx, s.db, pg.ShortLockWait, subscriptionsdb.BeginPublishing, publisher, int32(p), int64(term))
 	if err != nil {
 		return ports.PublisherCursor{}, pg.Translate(ctx, err)
 	}
@@ -63,10 +63,10 @@ func (s *Publishers) BeginPublishing(ctx context.Context, publisher string, p ev
 // row: the other partitions of a publisher share few workers with this one.
 func (s *Publishers) onCursor(ctx context.Context, publisher string, p event.PartitionID, term uint64, change func(tx pgx.Tx, through event.Sequence) error) error {
 	return pg.Translate(ctx, pgx.BeginFunc(ctx, s.db.Reads, func(tx pgx.Tx) error {
-		var c backbonedb.LockPublisherCursorRow
+		var c subscriptionsdb.LockPublisherCursorRow
 		var batch pgx.Batch
 		batch.Queue(pg.SetLockTimeout, pg.Milliseconds(pg.ShortLockWait))
-		batch.Queue(backbonedb.LockPublisherCursor, publisher, int32(p)).QueryRow(func(row pgx.Row) error {
+		batch.Queue(subscriptionsdb.LockPublisherCursor, publisher, int32(p)).QueryRow(func(row pgx.Row) error {
 			return row.Scan(&c.PublishedThrough, &c.Term)
 		})
 		err := tx.SendBatch(ctx, &batch).Close()
@@ -86,7 +86,7 @@ func (s *Publishers) MovePublished(ctx context.Context, publisher string, p even
 		if through != from || to <= from {
 			return fault.New(fault.Conflict, "publisher.cursor_moved", "the cursor is at %d and cannot move from %d to %d; begin again", through, from, to)
 		}
-		return s.queries.MovePublisherCursor(ctx, tx, &backbonedb.MovePublisherCursorParams{
+		return s.queries.MovePublisherCursor(ctx, tx, &subscriptionsdb.MovePublisherCursorParams{
 			Publisher: publisher, PartitionID: int32(p), PublishedThrough: int64(to), MovedAt: pgtype.Timestamptz{Time: s.db.Now(), Valid: true},
 		})
 	})
@@ -95,7 +95,7 @@ func (s *Publishers) MovePublished(ctx context.Context, publisher string, p even
 // NotePublishFailure implements ports.PublisherCursors.
 func (s *Publishers) NotePublishFailure(ctx context.Context, publisher string, p event.PartitionID, term uint64, code string) error {
 	return s.onCursor(ctx, publisher, p, term, func(tx pgx.Tx, _ event.Sequence) error {
-		return s.queries.NotePublishFailure(ctx, tx, &backbonedb.NotePublishFailureParams{
+		return s.queries.NotePublishFailure(ctx, tx, &subscriptionsdb.NotePublishFailureParams{
 			Publisher: publisher, PartitionID: int32(p), LastError: pg.OptionalText(code), FailedAt: pgtype.Timestamptz{Time: s.db.Now(), Valid: true},
 		})
 	})

@@ -15,8 +15,8 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/erpbackbone/backbone/adapters/postgres/eventlog"
-	"github.com/erpbackbone/backbone/adapters/postgres/internal/backbonedb"
 	"github.com/erpbackbone/backbone/adapters/postgres/internal/pg"
+	"github.com/erpbackbone/backbone/adapters/postgres/internal/subscriptionsdb"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/domain/subscription"
@@ -27,14 +27,14 @@ import (
 // messages that are in flight, waiting or parked.
 type Store struct {
 	db      *pg.Database
-	queries *backbonedb.Queries
+	queries *subscriptionsdb.Queries
 	events  *eventlog.Reader
 	cursors *cursorWaits
 }
 
 // New makes the store of subscriptions; events reads what is delivered.
 func New(db *pg.Database, events *eventlog.Reader) *Store {
-	return &Store{db: db, queries: backbonedb.New(), events: events, cursors: newCursorWaits(db.Config.ReadPoolSize)}
+	return &Store{db: db, queries: subscriptionsdb.New(), events: events, cursors: newCursorWaits(db.Config.ReadPoolSize)}
 }
 
 var (
@@ -54,7 +54,7 @@ type subscriptionDefinition struct {
 	Moved    *subscription.Start   `json:"moved,omitempty"`
 }
 
-func subscriptionOf(r *backbonedb.BackboneSubscription) (subscription.Subscription, error) {
+func subscriptionOf(r *subscriptionsdb.BackboneSubscription) (subscription.Subscription, error) {
 	var d subscriptionDefinition
 	if err := json.Unmarshal(r.Definition, &d); err != nil {
 		return subscription.Subscription{}, fault.New(fault.Internal, pg.CodeInternal, "the definition of a subscription cannot be read; delete it and make it again")
@@ -79,7 +79,7 @@ func (s *Store) CreateSubscription(ctx context.Context, sub subscription.Subscri
 				return err
 			}
 		}
-		rows, err := s.queries.InsertSubscription(ctx, tx, &backbonedb.InsertSubscriptionParams{
+		rows, err := s.queries.InsertSubscription(ctx, tx, &subscriptionsdb.InsertSubscriptionParams{
 			Uid: pg.UUID(sub.UID), TenantID: sub.TenantID, ID: sub.ID, SubscriberType: sub.SubscriberType, SubscriberID: sub.SubscriberID,
 			Definition: definition, Status: string(sub.Status), Owner: sub.Owner, Revision: sub.Revision, CreatedAt: sub.CreatedAt, UpdatedAt: sub.UpdatedAt,
 		})
@@ -111,11 +111,11 @@ func (s *Store) CreateSubscription(ctx context.Context, sub subscription.Subscri
 	return stored, created, err
 }
 
-func (s *Store) insertCursors(ctx context.Context, db backbonedb.DBTX, uid event.ID, cursors []ports.DeliveryCursor) error {
+func (s *Store) insertCursors(ctx context.Context, db subscriptionsdb.DBTX, uid event.ID, cursors []ports.DeliveryCursor) error {
 	if len(cursors) == 0 {
 		return nil
 	}
-	p := backbonedb.InsertSubscriptionCursorsParams{Subscription: pg.UUID(uid), UpdatedAt: s.db.Now()}
+	p := subscriptionsdb.InsertSubscriptionCursorsParams{Subscription: pg.UUID(uid), UpdatedAt: s.db.Now()}
 	for _, c := range cursors {
 		p.Partitions = append(p.Partitions, int32(c.Partition))
 		p.ReadThrough = append(p.ReadThrough, int64(c.ReadThrough))
@@ -125,7 +125,7 @@ func (s *Store) insertCursors(ctx context.Context, db backbonedb.DBTX, uid event
 
 // Subscription implements ports.Subscriptions.
 func (s *Store) Subscription(ctx context.Context, tenantID, id string) (subscription.Subscription, error) {
-	row, err := s.queries.GetSubscription(ctx, s.db.Reads, &backbonedb.GetSubscriptionParams{TenantID: tenantID, ID: id})
+	row, err := s.queries.GetSubscription(ctx, s.db.Reads, &subscriptionsdb.GetSubscriptionParams{TenantID: tenantID, ID: id})
 	if errors.Is(err, pgx.ErrNoRows) {
 		return subscription.Subscription{}, subscriptionNotFound()
 	}
@@ -156,7 +156,7 @@ func (s *Store) ChangeSubscription(ctx context.Context, sub subscription.Subscri
 	if err != nil {
 		return err
 	}
-	rows, err := s.queries.ChangeSubscription(ctx, s.db.Reads, &backbonedb.ChangeSubscriptionParams{
+	rows, err := s.queries.ChangeSubscription(ctx, s.db.Reads, &subscriptionsdb.ChangeSubscriptionParams{
 		Definition: definition, Status: string(sub.Status), Revision: sub.Revision, ExpectedRevision: sub.Revision - 1, UpdatedAt: s.db.Now(),
 		Failures: int32(sub.Failures), FailureCode: pg.OptionalText(sub.LastFailure.Code), FailedAt: pg.OptionalTime(sub.LastFailure.At), Uid: pg.UUID(sub.UID),
 	})
@@ -184,13 +184,13 @@ func (s *Store) DeleteSubscription(ctx context.Context, uid event.ID) error {
 		one := []int32{cursors[i].PartitionID}
 		err := pgx.BeginFunc(ctx, s.db.Reads, func(tx pgx.Tx) error {
 			// The cursor's row lock waits for a hand-out under way.
-			if err := s.queries.DeleteSubscriptionCursors(ctx, tx, &backbonedb.DeleteSubscriptionCursorsParams{Subscription: pg.UUID(uid), Partitions: one}); err != nil {
+			if err := s.queries.DeleteSubscriptionCursors(ctx, tx, &subscriptionsdb.DeleteSubscriptionCursorsParams{Subscription: pg.UUID(uid), Partitions: one}); err != nil {
 				return err
 			}
-			if err := s.queries.DeleteSubscriptionMessages(ctx, tx, &backbonedb.DeleteSubscriptionMessagesParams{Subscription: pg.UUID(uid), Partitions: one}); err != nil {
+			if err := s.queries.DeleteSubscriptionMessages(ctx, tx, &subscriptionsdb.DeleteSubscriptionMessagesParams{Subscription: pg.UUID(uid), Partitions: one}); err != nil {
 				return err
 			}
-			_, err := s.queries.DeleteSubscriptionParked(ctx, tx, &backbonedb.DeleteSubscriptionParkedParams{Subscription: pg.UUID(uid), Partitions: one})
+			_, err := s.queries.DeleteSubscriptionParked(ctx, tx, &subscriptionsdb.DeleteSubscriptionParkedParams{Subscription: pg.UUID(uid), Partitions: one})
 			return err
 		})
 		if err != nil {
@@ -206,7 +206,7 @@ func (s *Store) RemoveOrphanedMessages(ctx context.Context) (removed int, err er
 	left, err := s.queries.ListParkedRemains(ctx, s.db.Reads)
 	for _, r := range left {
 		var rows int64
-		if rows, err = s.queries.DeleteSubscriptionParked(ctx, s.db.Reads, &backbonedb.DeleteSubscriptionParkedParams{Subscription: r.Subscription, Partitions: []int32{r.PartitionID}}); err != nil {
+		if rows, err = s.queries.DeleteSubscriptionParked(ctx, s.db.Reads, &subscriptionsdb.DeleteSubscriptionParkedParams{Subscription: r.Subscription, Partitions: []int32{r.PartitionID}}); err != nil {
 			break
 		}
 		removed += int(rows)
@@ -229,13 +229,13 @@ func (s *Store) Backlogs(ctx context.Context, uid event.ID) ([]ports.DeliveryBac
 	for i := range cursors {
 		partitions[i] = cursors[i].PartitionID
 	}
-	counts, err := s.queries.CountSubscriptionMessages(ctx, s.db.Reads, &backbonedb.CountSubscriptionMessagesParams{Subscription: pg.UUID(uid), Partitions: partitions})
+	counts, err := s.queries.CountSubscriptionMessages(ctx, s.db.Reads, &subscriptionsdb.CountSubscriptionMessagesParams{Subscription: pg.UUID(uid), Partitions: partitions})
 	if err != nil {
 		return nil, pg.Translate(ctx, err)
 	}
-	open := make([]backbonedb.CountAllMessagesRow, len(counts))
+	open := make([]subscriptionsdb.CountAllMessagesRow, len(counts))
 	for i := range counts {
-		open[i] = backbonedb.CountAllMessagesRow(counts[i])
+		open[i] = subscriptionsdb.CountAllMessagesRow(counts[i])
 	}
 	found, err := backlogsOf(cursors, open)
 	return found[uid], err
@@ -267,12 +267,12 @@ func (s *Store) AllBacklogs(ctx context.Context) (map[event.ID][]ports.DeliveryB
 	return backlogsOf(cursors, counts)
 }
 
-func backlogsOf(cursors []backbonedb.BackboneSubscriptionCursor, counts []backbonedb.CountAllMessagesRow) (map[event.ID][]ports.DeliveryBacklog, error) {
+func backlogsOf(cursors []subscriptionsdb.BackboneSubscriptionCursor, counts []subscriptionsdb.CountAllMessagesRow) (map[event.ID][]ports.DeliveryBacklog, error) {
 	type place struct {
 		subscription event.ID
 		partition    int32
 	}
-	open := make(map[place]*backbonedb.CountAllMessagesRow, len(counts))
+	open := make(map[place]*subscriptionsdb.CountAllMessagesRow, len(counts))
 	for i := range counts {
 		open[place{counts[i].Subscription.Bytes, counts[i].PartitionID}] = &counts[i]
 	}
@@ -303,7 +303,7 @@ func (s *Store) Due(ctx context.Context, limit int) ([]ports.DueDelivery, error)
 	if err != nil {
 		return nil, pg.Translate(ctx, err)
 	}
-	rows, err := s.queries.ListDueMessages(ctx, s.db.Reads, &backbonedb.ListDueMessagesParams{Now: now, Scan: pg.PageSize(limit)})
+	rows, err := s.queries.ListDueMessages(ctx, s.db.Reads, &subscriptionsdb.ListDueMessagesParams{Now: now, Scan: pg.PageSize(limit)})
 	if err != nil {
 		return nil, pg.Translate(ctx, err)
 	}
@@ -321,10 +321,10 @@ func (s *Store) Consumers(ctx context.Context, uid event.ID, consumer string, ba
 		return nil, pg.Translate(ctx, err)
 	}
 	// A consumer whose row somebody locks is known as it was.
-	if _, err := pg.QueryWithLockTimeout[struct{}](ctx, s.db, pg.ShortLockWait, backbonedb.SaveConsumer, pg.UUID(uid), consumer, now.Add(back)); err != nil && !pg.IsLockTimeout(err) {
+	if _, err := pg.QueryWithLockTimeout[struct{}](ctx, s.db, pg.ShortLockWait, subscriptionsdb.SaveConsumer, pg.UUID(uid), consumer, now.Add(back)); err != nil && !pg.IsLockTimeout(err) {
 		return nil, pg.Translate(ctx, err)
 	}
-	all, err := s.queries.ListConsumers(ctx, s.db.Reads, &backbonedb.ListConsumersParams{Subscription: pg.UUID(uid), Now: now})
+	all, err := s.queries.ListConsumers(ctx, s.db.Reads, &subscriptionsdb.ListConsumersParams{Subscription: pg.UUID(uid), Now: now})
 	if err != nil {
 		return nil, pg.Translate(ctx, err)
 	}
@@ -335,7 +335,7 @@ func (s *Store) Consumers(ctx context.Context, uid event.ID, consumer string, ba
 		}
 	}
 	if len(active) < len(all) {
-		err = s.queries.DeleteGoneConsumers(ctx, s.db.Reads, &backbonedb.DeleteGoneConsumersParams{Subscription: pg.UUID(uid), Now: now})
+		err = s.queries.DeleteGoneConsumers(ctx, s.db.Reads, &subscriptionsdb.DeleteGoneConsumersParams{Subscription: pg.UUID(uid), Now: now})
 	}
 	return active, pg.Translate(ctx, err)
 }
@@ -351,7 +351,7 @@ func (s *Store) EventsAt(ctx context.Context, p event.PartitionID, sequences []e
 
 // storeTime is the database's clock, so that all nodes agree on when a lease ends;
 // with an injected clock, which only tests have, it is that.
-func (s *Store) storeTime(ctx context.Context, db backbonedb.DBTX) (time.Time, error) {
+func (s *Store) storeTime(ctx context.Context, db subscriptionsdb.DBTX) (time.Time, error) {
 	if s.db.Config.MaxClockSkew < 0 {
 		return s.db.Now(), nil
 	}
@@ -380,15 +380,15 @@ func (s *Store) ParkedMessages(ctx context.Context, uid event.ID, partitions []e
 	return s.parkedMessages(ctx, s.db.Reads, uid, partitionNumbers(partitions), from, q)
 }
 
-func (s *Store) parkedMessages(ctx context.Context, db backbonedb.DBTX, uid event.ID, partitions []int32, from event.PartitionID, q ports.ParkedQuery) ([]ports.ParkedMessage, error) {
-	var rows []backbonedb.BackboneSubscriptionParked
+func (s *Store) parkedMessages(ctx context.Context, db subscriptionsdb.DBTX, uid event.ID, partitions []int32, from event.PartitionID, q ports.ParkedQuery) ([]ports.ParkedMessage, error) {
+	var rows []subscriptionsdb.BackboneSubscriptionParked
 	var err error
 	if len(q.EventIDs) == 0 {
-		rows, err = s.queries.ListParkedMessages(ctx, db, &backbonedb.ListParkedMessagesParams{
+		rows, err = s.queries.ListParkedMessages(ctx, db, &subscriptionsdb.ListParkedMessagesParams{
 			Subscription: pg.UUID(uid), Partitions: partitions, FromPartition: int32(from), After: int64(q.After), Code: q.Code, PageSize: pg.PageSize(q.Limit),
 		})
 	} else {
-		rows, err = s.queries.ListParkedMessagesOf(ctx, db, &backbonedb.ListParkedMessagesOfParams{
+		rows, err = s.queries.ListParkedMessagesOf(ctx, db, &subscriptionsdb.ListParkedMessagesOfParams{
 			Subscription: pg.UUID(uid), Partitions: partitions, FromPartition: int32(from), After: int64(q.After),
 			EventIds: uuids(q.EventIDs), Code: q.Code, PageSize: pg.PageSize(q.Limit),
 		})
@@ -410,7 +410,7 @@ func (s *Store) parkedMessages(ctx context.Context, db backbonedb.DBTX, uid even
 
 // ParkedGroups implements ports.SubscriptionDeadLetters.
 func (s *Store) ParkedGroups(ctx context.Context, uid event.ID, partitions []event.PartitionID) ([]ports.ParkedGroup, error) {
-	rows, err := s.queries.CountParkedByCode(ctx, s.db.Reads, &backbonedb.CountParkedByCodeParams{Subscription: pg.UUID(uid), Partitions: partitionNumbers(partitions)})
+	rows, err := s.queries.CountParkedByCode(ctx, s.db.Reads, &subscriptionsdb.CountParkedByCodeParams{Subscription: pg.UUID(uid), Partitions: partitionNumbers(partitions)})
 	if err != nil {
 		return nil, pg.Translate(ctx, err)
 	}
@@ -423,7 +423,7 @@ func (s *Store) ParkedGroups(ctx context.Context, uid event.ID, partitions []eve
 
 // Decisions implements ports.SubscriptionDeadLetters.
 func (s *Store) Decisions(ctx context.Context, tenantID, id string, partitions []event.PartitionID, limit int) ([]ports.ParkedDecision, error) {
-	rows, err := s.queries.ListDecisions(ctx, s.db.Reads, &backbonedb.ListDecisionsParams{
+	rows, err := s.queries.ListDecisions(ctx, s.db.Reads, &subscriptionsdb.ListDecisionsParams{
 		TenantID: tenantID, Subscription: id, Partitions: partitionNumbers(partitions), PageSize: pg.PageSize(limit),
 	})
 	if err != nil {

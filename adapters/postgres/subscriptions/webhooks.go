@@ -7,8 +7,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/erpbackbone/backbone/adapters/postgres/internal/backbonedb"
 	"github.com/erpbackbone/backbone/adapters/postgres/internal/pg"
+	"github.com/erpbackbone/backbone/adapters/postgres/internal/subscriptionsdb"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/ports"
@@ -17,12 +17,12 @@ import (
 // Webhooks keeps the endpoints of webhooks and the log of attempts to reach them.
 type Webhooks struct {
 	db      *pg.Database
-	queries *backbonedb.Queries
+	queries *subscriptionsdb.Queries
 }
 
 // NewWebhooks makes the store of webhook endpoints and their attempts.
 func NewWebhooks(db *pg.Database) *Webhooks {
-	return &Webhooks{db: db, queries: backbonedb.New()}
+	return &Webhooks{db: db, queries: subscriptionsdb.New()}
 }
 
 var (
@@ -30,7 +30,7 @@ var (
 	_ ports.WebhookAttempts  = (*Webhooks)(nil)
 )
 
-func webhookEndpoint(w *backbonedb.BackboneWebhookEndpoint) ports.WebhookEndpoint {
+func webhookEndpoint(w *subscriptionsdb.BackboneWebhookEndpoint) ports.WebhookEndpoint {
 	names := w.HeaderNames
 	if len(names) == 0 {
 		names = nil
@@ -77,12 +77,12 @@ func (s *Webhooks) SaveWebhookEndpoint(ctx context.Context, e ports.WebhookEndpo
 		names = []string{}
 	}
 	if e.Revision == 1 {
-		saved, err = s.queries.InsertWebhookEndpoint(ctx, s.db.Reads, &backbonedb.InsertWebhookEndpointParams{
+		saved, err = s.queries.InsertWebhookEndpoint(ctx, s.db.Reads, &subscriptionsdb.InsertWebhookEndpointParams{
 			Subscription: pg.UUID(e.Subscription), TenantID: e.TenantID, Url: e.URL, SecretNumber: int32(e.SecretNumber), PreviousUntil: pg.OptionalTime(e.PreviousUntil),
 			DisabledAt: pg.OptionalTime(e.DisabledAt), DisabledCode: pg.OptionalText(e.DisabledCode), CreatedAt: e.CreatedAt, UpdatedAt: e.UpdatedAt, HeaderNames: names, Headers: e.Headers,
 		})
 	} else {
-		saved, err = s.queries.UpdateWebhookEndpoint(ctx, s.db.Reads, &backbonedb.UpdateWebhookEndpointParams{
+		saved, err = s.queries.UpdateWebhookEndpoint(ctx, s.db.Reads, &subscriptionsdb.UpdateWebhookEndpointParams{
 			Subscription: pg.UUID(e.Subscription), Url: e.URL, SecretNumber: int32(e.SecretNumber), PreviousUntil: pg.OptionalTime(e.PreviousUntil),
 			DisabledAt: pg.OptionalTime(e.DisabledAt), DisabledCode: pg.OptionalText(e.DisabledCode), ExpectedRevision: e.Revision - 1, UpdatedAt: e.UpdatedAt, HeaderNames: names, Headers: e.Headers,
 		})
@@ -106,7 +106,7 @@ func (s *Webhooks) DeleteWebhookEndpoint(ctx context.Context, subscription event
 
 // AddWebhookAttempts implements ports.WebhookAttempts.
 func (s *Webhooks) AddWebhookAttempts(ctx context.Context, subscription event.ID, attempts []ports.WebhookAttempt, keep int) error {
-	p := backbonedb.InsertWebhookAttemptsParams{Subscription: pg.UUID(subscription)}
+	p := subscriptionsdb.InsertWebhookAttemptsParams{Subscription: pg.UUID(subscription)}
 	for i := range attempts {
 		a := &attempts[i]
 		next := a.Next
@@ -124,12 +124,12 @@ func (s *Webhooks) AddWebhookAttempts(ctx context.Context, subscription event.ID
 	if err := s.queries.InsertWebhookAttempts(ctx, s.db.Reads, &p); err != nil {
 		return pg.Translate(ctx, err)
 	}
-	return pg.Translate(ctx, s.queries.TrimWebhookAttempts(ctx, s.db.Reads, &backbonedb.TrimWebhookAttemptsParams{Subscription: pg.UUID(subscription), Newest: int32(keep)}))
+	return pg.Translate(ctx, s.queries.TrimWebhookAttempts(ctx, s.db.Reads, &subscriptionsdb.TrimWebhookAttemptsParams{Subscription: pg.UUID(subscription), Newest: int32(keep)}))
 }
 
 // WebhookAttempts implements ports.WebhookAttempts.
 func (s *Webhooks) WebhookAttempts(ctx context.Context, subscription event.ID, limit int) ([]ports.WebhookAttempt, error) {
-	rows, err := s.queries.ListWebhookAttempts(ctx, s.db.Reads, &backbonedb.ListWebhookAttemptsParams{Subscription: pg.UUID(subscription), Newest: int32(limit)})
+	rows, err := s.queries.ListWebhookAttempts(ctx, s.db.Reads, &subscriptionsdb.ListWebhookAttemptsParams{Subscription: pg.UUID(subscription), Newest: int32(limit)})
 	if err != nil {
 		return nil, pg.Translate(ctx, err)
 	}

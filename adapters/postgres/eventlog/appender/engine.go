@@ -24,7 +24,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/erpbackbone/backbone/adapters/postgres/internal/backbonedb"
+	"github.com/erpbackbone/backbone/adapters/postgres/internal/appenderdb"
 	"github.com/erpbackbone/backbone/adapters/postgres/internal/pg"
 	"github.com/erpbackbone/backbone/ports"
 )
@@ -62,7 +62,7 @@ type Engine struct {
 	metrics   Metrics
 	appends   *pgxpool.Pool
 	leases    *leasePool // nil: the key store is in the log's database
-	queries   *backbonedb.Queries
+	queries   *appenderdb.Queries
 	appenders []*appender
 	slots     chan *group // of stalled partitions
 	pace      pace
@@ -77,7 +77,7 @@ var _ ports.EventAppender = (*Engine)(nil)
 // Start opens the connections of the appenders and starts them. Faults:
 // store.dsn_invalid, store.unavailable.
 func Start(ctx context.Context, db *pg.Database, c Config) (*Engine, error) {
-	s := &Engine{config: c, db: db, metrics: c.Metrics, queries: backbonedb.New()}
+	s := &Engine{config: c, db: db, metrics: c.Metrics, queries: appenderdb.New()}
 	var err error
 	if s.appends, err = db.OpenPool(ctx, db.Config.DSN, "backbone appends", c.Appenders+stalledSlots, map[string]string{
 		"plan_cache_mode":                     "force_generic_plan",

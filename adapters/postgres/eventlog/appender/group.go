@@ -12,7 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/erpbackbone/backbone/adapters/postgres/internal/backbonedb"
+	"github.com/erpbackbone/backbone/adapters/postgres/internal/appenderdb"
 	"github.com/erpbackbone/backbone/adapters/postgres/internal/pg"
 	"github.com/erpbackbone/backbone/adapters/postgres/keystore"
 	"github.com/erpbackbone/backbone/domain/event"
@@ -268,8 +268,8 @@ func (g *group) lockAndAsk(ctx context.Context, conn *pgxpool.Conn, begun bool, 
 		}
 	}
 	opening := batch.Len()
-	batch.Queue(backbonedb.LockPartitionHeads, g.partitionIDs)
-	batch.Queue(backbonedb.ListLastEvents, g.partitionIDs)
+	batch.Queue(appenderdb.LockPartitionHeads, g.partitionIDs)
+	batch.Queue(appenderdb.ListLastEvents, g.partitionIDs)
 	g.probers = queuePending(&batch, g.facts.log, g.probers[:0])
 	before := g.store.db.Clock.Now()
 	results := conn.SendBatch(ctx, &batch)
@@ -325,7 +325,7 @@ func (g *group) readLastEvents(results pgx.BatchResults) (databaseTime time.Time
 	}
 	defer rows.Close()
 	for rows.Next() {
-		var r backbonedb.ListLastEventsRow
+		var r appenderdb.ListLastEventsRow
 		if err := rows.Scan(&r.PartitionID, &r.Sequence, &r.RecordedAt, &r.Checksum, &r.DatabaseTime); err != nil {
 			return databaseTime, err
 		}

@@ -7,7 +7,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
 
-	"github.com/erpbackbone/backbone/adapters/postgres/internal/backbonedb"
+	"github.com/erpbackbone/backbone/adapters/postgres/internal/appenderdb"
 	"github.com/erpbackbone/backbone/adapters/postgres/internal/pg"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/shredding"
@@ -188,7 +188,7 @@ type facts struct {
 func newFacts(keysApart bool) *facts {
 	const i2, i4, i8, text, uuid = pgtype.Int2OID, pgtype.Int4OID, pgtype.Int8OID, pgtype.TextOID, pgtype.UUIDOID
 	f := &facts{
-		streams: newLookup(backbonedb.ListStreamVersions, []uint32{i4, text, text},
+		streams: newLookup(appenderdb.ListStreamVersions, []uint32{i4, text, text},
 			func(c []*pg.Column, k streamKey) {
 				c[0].Int4(int32(k.partition))
 				c[1].Text(k.stream.Type)
@@ -200,8 +200,8 @@ func newFacts(keysApart bool) *facts {
 				v.state, v.access = event.ParseStreamState(lifecycle.String), access.String
 				return err
 			}),
-		idempotency: newLookup(backbonedb.ListIdempotencyKeys, []uint32{i4, text}, encodeText, scanIdempotency),
-		business: newLookup(backbonedb.ListBusinessKeys, []uint32{i4, text, text},
+		idempotency: newLookup(appenderdb.ListIdempotencyKeys, []uint32{i4, text}, encodeText, scanIdempotency),
+		business: newLookup(appenderdb.ListBusinessKeys, []uint32{i4, text, text},
 			func(c []*pg.Column, k businessKey) {
 				c[0].Int4(int32(k.partition))
 				c[1].Text(k.eventType)
@@ -214,8 +214,8 @@ func newFacts(keysApart bool) *facts {
 				v.id, v.document = id.Bytes, document.String
 				return err
 			}),
-		entities: newLookup(backbonedb.ListKeyVersions, []uint32{i4, text}, encodeText, scanSequence[event.Sequence]),
-		keyConditions: newLookup(backbonedb.ListKeyConditionHits, []uint32{i4, i8, text, text, text},
+		entities: newLookup(appenderdb.ListKeyVersions, []uint32{i4, text}, encodeText, scanSequence[event.Sequence]),
+		keyConditions: newLookup(appenderdb.ListKeyConditionHits, []uint32{i4, i8, text, text, text},
 			func(c []*pg.Column, k keyCondition) {
 				c[0].Int4(int32(k.partition))
 				c[1].Int8(int64(k.after))
@@ -226,19 +226,19 @@ func newFacts(keysApart bool) *facts {
 			func(r pgx.Rows, n *int32, v *conditionRow) error {
 				return r.Scan(n, (*uint64)(&v.sequence), &v.position)
 			}),
-		typeConditions: newLookup(backbonedb.ListTypeConditionHits, []uint32{i4, i8, text},
+		typeConditions: newLookup(appenderdb.ListTypeConditionHits, []uint32{i4, i8, text},
 			func(c []*pg.Column, k typeCondition) {
 				c[0].Int4(int32(k.partition))
 				c[1].Int8(int64(k.after))
 				c[2].Text(k.eventType)
 			}, scanSequence[event.Sequence]),
-		series: newLookup(backbonedb.ListNumberSeries, []uint32{i4, text}, encodeText,
+		series: newLookup(appenderdb.ListNumberSeries, []uint32{i4, text}, encodeText,
 			func(r pgx.Rows, n *int32, v *uint64) error { return r.Scan(n, v) }),
-		intents: newLookup(backbonedb.ListIntentRevisions, []uint32{i4, uuid}, encodeID,
+		intents: newLookup(appenderdb.ListIntentRevisions, []uint32{i4, uuid}, encodeID,
 			func(r pgx.Rows, n *int32, v *intentRow) error {
 				return r.Scan(n, &v.revision, &v.status, &v.updatedAt)
 			}),
-		ids: newLookup(backbonedb.ListEventIDs, []uint32{i4, i8},
+		ids: newLookup(appenderdb.ListEventIDs, []uint32{i4, i8},
 			func(c []*pg.Column, k placeKey) {
 				c[0].Int4(int32(k.partition))
 				c[1].Int8(int64(k.sequence))
@@ -249,7 +249,7 @@ func newFacts(keysApart bool) *facts {
 				*v = id.Bytes
 				return err
 			}),
-		sequences: newLookup(backbonedb.ListEventSequences, []uint32{i4, uuid}, encodeID, scanSequence[event.Sequence]),
+		sequences: newLookup(appenderdb.ListEventSequences, []uint32{i4, uuid}, encodeID, scanSequence[event.Sequence]),
 		leases:    newLookup(leaseKeys, []uint32{i4, text, i2, i4}, encodeKeyVersion, scanLease),
 		keyStates: newLookup(readKeyStates, []uint32{i4, text, i2}, encodeSubjectKey, scanKeyState),
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/erpbackbone/backbone/adapters/postgres/eventlog"
-	"github.com/erpbackbone/backbone/adapters/postgres/internal/backbonedb"
+	"github.com/erpbackbone/backbone/adapters/postgres/internal/appenderdb"
 	"github.com/erpbackbone/backbone/adapters/postgres/internal/pg"
 	"github.com/erpbackbone/backbone/domain/event"
 )
@@ -130,7 +130,7 @@ func (n *notifier) tell(ctx context.Context, conn *pgx.Conn, due []growth) *pgx.
 	}
 	var batch pgx.Batch
 	for _, d := range due {
-		batch.Queue(backbonedb.NotifyChannel, eventlog.ChannelAppended, appendedPayload(d.partition, d.head))
+		batch.Queue(appenderdb.NotifyChannel, eventlog.ChannelAppended, appendedPayload(d.partition, d.head))
 	}
 	if err = conn.SendBatch(ctx, &batch).Close(); err != nil {
 		n.store.db.Log.Warn("cannot notify; readers poll", "error", pg.RedactError(err))

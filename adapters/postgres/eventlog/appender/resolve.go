@@ -7,7 +7,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/erpbackbone/backbone/adapters/postgres/internal/backbonedb"
+	"github.com/erpbackbone/backbone/adapters/postgres/internal/appenderdb"
 	"github.com/erpbackbone/backbone/adapters/postgres/internal/pg"
 	"github.com/erpbackbone/backbone/domain/event"
 )
@@ -72,7 +72,7 @@ func (g *group) lockOnly(ctx context.Context, conn *pgxpool.Conn) error {
 	var batch pgx.Batch
 	batch.Queue(beginAppend)
 	batch.Queue(pg.SetLockTimeout, pg.Milliseconds(g.store.config.LockTimeout)) // the lost session ends within it
-	batch.Queue(backbonedb.LockPartitionHeads, g.partitionIDs)
+	batch.Queue(appenderdb.LockPartitionHeads, g.partitionIDs)
 	return conn.SendBatch(ctx, &batch).Close()
 }
 

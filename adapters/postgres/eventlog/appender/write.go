@@ -6,7 +6,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/erpbackbone/backbone/adapters/postgres/eventlog"
-	"github.com/erpbackbone/backbone/adapters/postgres/internal/backbonedb"
+	"github.com/erpbackbone/backbone/adapters/postgres/internal/appenderdb"
 	"github.com/erpbackbone/backbone/adapters/postgres/internal/pg"
 	"github.com/erpbackbone/backbone/domain/event"
 )
@@ -14,7 +14,7 @@ import (
 // writer turns a decided group into its insert statements. Its columns are used
 // again for every group. Envelopes are written as eventlog.EnvelopeColumns declares; for the
 // side rows the order of columns is the order of the parameters in
-// sql/backbone/queries/append_writes.sql. The conformance suite reads every field back.
+// sql/backbone/queries/appender/writes.sql. The conformance suite reads every field back.
 type writer struct {
 	locked     *pg.Column
 	statements []statement
@@ -77,21 +77,21 @@ func newWriter() *writer {
 	w := &writer{
 		locked:      locked,
 		events:      newRowSet("events", eventlog.InsertEvents, locked, envelopeElements()...),
-		payloads:    newRowSet("event_payloads", backbonedb.InsertEventPayloads, locked, i4, i8, bin, txt),
-		keys:        newRowSet("event_keys", backbonedb.InsertEventKeys, locked, i4, txt, i8, i4),
-		streams:     newRowSet("stream_versions", backbonedb.UpsertStreamVersions, locked, i4, txt, txt, i8, i8, i8),
-		business:    newRowSet("business_keys", backbonedb.InsertBusinessKeys, locked, i4, txt, txt, i8, uid, txt),
-		idempotency: newRowSet("idempotency_keys", backbonedb.InsertIdempotencyKeys, locked, i4, txt, bin, uid, i8, i4, stamp),
-		series:      newRowSet("number_series", backbonedb.UpsertNumberSeries, locked, i4, txt, i8),
-		intents: newRowSet("intents", backbonedb.UpsertIntents, locked,
+		payloads:    newRowSet("event_payloads", appenderdb.InsertEventPayloads, locked, i4, i8, bin, txt),
+		keys:        newRowSet("event_keys", appenderdb.InsertEventKeys, locked, i4, txt, i8, i4),
+		streams:     newRowSet("stream_versions", appenderdb.UpsertStreamVersions, locked, i4, txt, txt, i8, i8, i8),
+		business:    newRowSet("business_keys", appenderdb.InsertBusinessKeys, locked, i4, txt, txt, i8, uid, txt),
+		idempotency: newRowSet("idempotency_keys", appenderdb.InsertIdempotencyKeys, locked, i4, txt, bin, uid, i8, i4, stamp),
+		series:      newRowSet("number_series", appenderdb.UpsertNumberSeries, locked, i4, txt, i8),
+		intents: newRowSet("intents", appenderdb.UpsertIntents, locked,
 			i4, uid, txt, txt, txt, // partition .. payload
 			txt, txt, txt, txt, txt, txt, // actor, person, roles
 			day, txt, uid, txt, txt, txt, // effective date .. source
 			txt, txt, txt, txt, txt, txt, // status .. refusal
 			i8, i4, i4, stamp, stamp),
-		changedStreams: newRowSet("stream_versions", backbonedb.ChangeStreams, locked, i4, txt, txt, i8, i8, i8, txt, i8, txt, i8),
-		eventSubjects:  newRowSet("event_pii_subjects", backbonedb.InsertEventPIISubjects, locked, i4, txt, i8, i2, txt),
-		intentSubjects: newRowSet("intent_pii_subjects", backbonedb.InsertIntentPIISubjects, locked, i4, txt, uid, i2, txt),
+		changedStreams: newRowSet("stream_versions", appenderdb.ChangeStreams, locked, i4, txt, txt, i8, i8, i8, txt, i8, txt, i8),
+		eventSubjects:  newRowSet("event_pii_subjects", appenderdb.InsertEventPIISubjects, locked, i4, txt, i8, i2, txt),
+		intentSubjects: newRowSet("intent_pii_subjects", appenderdb.InsertIntentPIISubjects, locked, i4, txt, uid, i2, txt),
 	}
 	return w
 }

@@ -1,0 +1,54 @@
+-- Which records hold sealed values of a person.
+
+-- name: CountPersonalEvents :many
+-- By event type and key class. The probe asks for an order, so that only the primary
+-- key can answer it, whatever the planner knows about the table.
+SELECT e.type, k.class, count(*) AS records, sum(cardinality(k.paths))::bigint AS fields, max(e.recorded_at)::timestamptz AS newest_at
+FROM (
+    SELECT x.sequence, x.class, x.paths
+    FROM backbone.event_pii_subjects x
+    WHERE x.partition_id = @partition_id AND x.subject_id = @subject_id
+    OFFSET 0
+) k
+CROSS JOIN LATERAL (
+    SELECT y.sequence, y.type, y.recorded_at
+    FROM backbone.events y
+    WHERE y.partition_id = @partition_id AND y.sequence >= k.sequence
+    ORDER BY y.sequence
+    LIMIT 1
+) e
+WHERE e.sequence = k.sequence
+GROUP BY e.type, k.class
+ORDER BY e.type, k.class;
+
+-- name: CountPersonalIntents :many
+SELECT i.type, k.class, count(*) AS records, sum(cardinality(k.paths))::bigint AS fields, max(i.created_at)::timestamptz AS newest_at
+FROM (
+    SELECT x.intent_id, x.class, x.paths
+    FROM backbone.intent_pii_subjects x
+    WHERE x.partition_id = @partition_id AND x.subject_id = @subject_id
+    OFFSET 0
+) k
+CROSS JOIN LATERAL (
+    SELECT y.type, y.created_at
+    FROM backbone.intents y
+    WHERE y.partition_id = @partition_id AND y.id = k.intent_id
+    LIMIT 1
+) i
+GROUP BY i.type, k.class
+ORDER BY i.type, k.class;
+
+-- name: ListPersonalEvents :many
+-- An event may hold values of several key classes.
+SELECT DISTINCT x.sequence
+FROM backbone.event_pii_subjects x
+WHERE x.partition_id = @partition_id AND x.subject_id = @subject_id AND x.sequence > @after::bigint
+ORDER BY x.sequence
+LIMIT @page_size::int;
+
+-- name: ListPersonalIntents :many
+SELECT DISTINCT x.intent_id
+FROM backbone.intent_pii_subjects x
+WHERE x.partition_id = @partition_id AND x.subject_id = @subject_id AND x.intent_id > @after::uuid
+ORDER BY x.intent_id
+LIMIT @page_size::int;

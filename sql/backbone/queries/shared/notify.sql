@@ -1,0 +1,2 @@
+-- name: NotifyChannel :exec
+SELECT pg_notify(@channel::text, @payload::text);

@@ -1,0 +1,73 @@
+-- Snapshots of entities and streams. The epoch of a partition is how
+-- many redactions it has seen.
+
+-- name: LockEntitySnapshots :exec
+-- Beside other saves, and after a redaction that is under way.
+LOCK TABLE backbone.entity_snapshots IN ROW EXCLUSIVE MODE;
+
+-- name: LockStreamSnapshots :exec
+LOCK TABLE backbone.stream_snapshots IN ROW EXCLUSIVE MODE;
+
+-- name: ListEntitySnapshots :many
+SELECT s.as_of_sequence, s.version, s.event_count, s.created_at, s.fold, s.effective_through, s.status, s.state
+FROM backbone.entity_snapshots s
+WHERE s.partition_id = @partition_id AND s.entity_type = @entity_type AND s.entity_id = @entity_id
+ORDER BY s.as_of_sequence DESC;
+
+-- name: SaveEntitySnapshot :execrows
+INSERT INTO backbone.entity_snapshots (as_of_sequence, version, event_count, created_at, partition_id, fold, size_bytes,
+    effective_through, status, entity_type, entity_id, state)
+SELECT @as_of_sequence, @version, @event_count, @created_at, @partition_id::int, @fold, @size_bytes,
+    @effective_through, @status, @entity_type::text, @entity_id::text, @state
+WHERE (SELECT count(*) FROM backbone.pii_redactions r WHERE r.partition_id = @partition_id::int) = @epoch::bigint
+  AND (SELECT count(*) FROM backbone.entity_snapshots s WHERE s.partition_id = @partition_id::int AND s.entity_type = @entity_type::text
+        AND s.entity_id = @entity_id::text AND s.as_of_sequence > @as_of_sequence) < @kept::bigint
+ON CONFLICT (partition_id, entity_type, entity_id, as_of_sequence) DO UPDATE SET
+    version = excluded.version, event_count = excluded.event_count, created_at = excluded.created_at, fold = excluded.fold,
+    size_bytes = excluded.size_bytes, effective_through = excluded.effective_through, status = excluded.status, state = excluded.state;
+
+-- name: DeleteOldEntitySnapshots :exec
+DELETE FROM backbone.entity_snapshots d
+WHERE d.partition_id = @partition_id AND d.entity_type = @entity_type AND d.entity_id = @entity_id
+  AND d.as_of_sequence < (
+    SELECT min(n.as_of_sequence) FROM (
+        SELECT s.as_of_sequence FROM backbone.entity_snapshots s
+        WHERE s.partition_id = @partition_id AND s.entity_type = @entity_type AND s.entity_id = @entity_id
+        ORDER BY s.as_of_sequence DESC
+        LIMIT @kept::int) n);
+
+-- name: MarkEntitySnapshotsStale :execrows
+UPDATE backbone.entity_snapshots SET status = 'stale'
+WHERE partition_id = @partition_id AND entity_type = @entity_type AND entity_id = @entity_id
+  AND as_of_sequence < @at_sequence AND effective_through > @effective AND status = 'valid';
+
+-- name: GetStreamSnapshot :one
+SELECT s.id, s.version, s.created_at, s.schema_version, s.state_type, s.state, s.metadata
+FROM backbone.stream_snapshots s
+WHERE s.partition_id = @partition_id AND s.stream_type = @stream_type AND s.stream_id = @stream_id AND s.internal = @internal
+  AND (@version::bigint = 0 OR s.version = @version::bigint)
+ORDER BY s.version DESC
+LIMIT 1;
+
+-- name: SaveStreamSnapshot :execrows
+INSERT INTO backbone.stream_snapshots (version, created_at, partition_id, schema_version, size_bytes, internal, id,
+    stream_type, stream_id, state_type, state, metadata)
+SELECT @version, @created_at, @partition_id::int, @schema_version, @size_bytes, @internal::bool, @id,
+    @stream_type::text, @stream_id::text, @state_type, @state, @metadata
+WHERE (SELECT count(*) FROM backbone.pii_redactions r WHERE r.partition_id = @partition_id::int) = @epoch::bigint
+  AND (SELECT count(*) FROM backbone.stream_snapshots s WHERE s.partition_id = @partition_id::int AND s.stream_type = @stream_type::text
+        AND s.stream_id = @stream_id::text AND s.internal = @internal::bool AND s.version > @version) < @kept::bigint
+ON CONFLICT (partition_id, stream_type, stream_id, internal, version) DO UPDATE SET
+    created_at = excluded.created_at, schema_version = excluded.schema_version, size_bytes = excluded.size_bytes, id = excluded.id,
+    state_type = excluded.state_type, state = excluded.state, metadata = excluded.metadata
+    WHERE excluded.internal;
+
+-- name: DeleteOldStreamSnapshots :exec
+DELETE FROM backbone.stream_snapshots d
+WHERE d.partition_id = @partition_id AND d.stream_type = @stream_type AND d.stream_id = @stream_id AND d.internal = @internal
+  AND d.version < (
+    SELECT min(n.version) FROM (
+        SELECT s.version FROM backbone.stream_snapshots s
+        WHERE s.partition_id = @partition_id AND s.stream_type = @stream_type AND s.stream_id = @stream_id AND s.internal = @internal
+        ORDER BY s.version DESC
+        LIMIT @kept::int) n);
