@@ -192,7 +192,7 @@ func TestFeedFilters(t *testing.T) {
 
 func TestRefusedFeeds(t *testing.T) {
 	t.Parallel()
-	h := startAPIWithFeeds(t, live.Config{PerPrincipal: 1})
+	h := startAPIWithFeeds(t, live.Limits{PerPrincipal: 1})
 	all, stream := "/api/subscribe/streams/$all", "/api/subscribe/streams/machine/M-17"
 	upgrade := func(more map[string]string) map[string]string {
 		out := map[string]string{"Upgrade": "websocket", "Connection": "Upgrade", "Sec-WebSocket-Version": "13", "Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ=="}
@@ -294,7 +294,7 @@ func expectMessage(t *testing.T, conn *websocket.Conn, want string) message {
 
 func TestWebSockets(t *testing.T) {
 	t.Parallel()
-	h := startAPIWithFeeds(t, live.Config{Heartbeat: 50 * time.Millisecond})
+	h := startAPIWithFeeds(t, live.Limits{Heartbeat: 50 * time.Millisecond})
 	h.machineType(t)
 	h.appendMachines(t, "USMF", 2)
 	browser := h.dial(t, "/api/subscribe/streams/$all?from=0", nil, "backbone.v1", "bearer."+h.tokens["auditor"])
@@ -368,7 +368,7 @@ func (c *changingAccess) Authenticate(ctx context.Context, token string) (ports.
 func TestFeedEndsWithLostRights(t *testing.T) {
 	t.Parallel()
 	access := &changingAccess{}
-	h := startAPIWithFeeds(t, live.Config{AccessCheckInterval: 20 * time.Millisecond}, func(c *httpapi.Config) { access.Access, c.Access = c.Access, access })
+	h := startAPIWithFeeds(t, live.Limits{AccessCheckInterval: 20 * time.Millisecond}, func(c *httpapi.Config) { access.Access, c.Access = c.Access, access })
 	h.machineType(t)
 	h.appendMachines(t, "USMF", 1)
 	for name, c := range map[string]struct {
@@ -414,7 +414,7 @@ func TestFeedEndsWithLostRights(t *testing.T) {
 func TestStreamFeedEndsWithLostRole(t *testing.T) {
 	t.Parallel()
 	access := &changingAccess{}
-	h := startAPIWithFeeds(t, live.Config{AccessCheckInterval: 20 * time.Millisecond}, func(c *httpapi.Config) { access.Access, c.Access = c.Access, access })
+	h := startAPIWithFeeds(t, live.Limits{AccessCheckInterval: 20 * time.Millisecond}, func(c *httpapi.Config) { access.Access, c.Access = c.Access, access })
 	h.machineType(t)
 	h.appendMachines(t, "USMF", 1)
 	a := h.do(t, testRequest{method: "PUT", path: "/api/streams/machine/M-17/metadata?legal_entity=USMF", token: "admin", body: `{"acl":{"read":["auditor"]}}`})
@@ -517,7 +517,7 @@ func TestFeedPositionAheadOfLog(t *testing.T) {
 // cannot continue from.
 func TestRefusedFeedIsNotCounted(t *testing.T) {
 	t.Parallel()
-	h := startAPIWithFeeds(t, live.Config{PerPrincipal: 1})
+	h := startAPIWithFeeds(t, live.Limits{PerPrincipal: 1})
 	h.machineType(t)
 	h.appendMachines(t, "USMF", 1)
 	path := "/api/subscribe/streams/machine/M-17?legal_entity=USMF"

@@ -40,6 +40,7 @@ import (
 	"github.com/erpbackbone/backbone/domain/eventtype"
 	"github.com/erpbackbone/backbone/domain/shredding"
 	"github.com/erpbackbone/backbone/ports"
+	"github.com/erpbackbone/backbone/test/testkit"
 )
 
 // noteModule is a minimal module.
@@ -168,11 +169,11 @@ func (l *bytesLog) String() string {
 // startAPI starts a server; change may replace parts of its configuration.
 func startAPI(t testing.TB, change ...func(*httpapi.Config)) *apiFixture {
 	t.Helper()
-	return startAPIWithFeeds(t, live.Config{}, change...)
+	return startAPIWithFeeds(t, live.Limits{}, change...)
 }
 
-// startAPIWithFeeds is startAPI with a configuration of live feeds.
-func startAPIWithFeeds(t testing.TB, feeds live.Config, change ...func(*httpapi.Config)) *apiFixture {
+// startAPIWithFeeds is startAPI with limits of live feeds; those that are 0 are the defaults.
+func startAPIWithFeeds(t testing.TB, feeds live.Limits, change ...func(*httpapi.Config)) *apiFixture {
 	t.Helper()
 	ctx, clock, ids, schemas := t.Context(), system.Clock{}, system.NewIDs(), jsonschema.New()
 	h := &apiFixture{store: memory.New(memory.Config{LogName: "test.example", Deployment: 1}), tokens: map[string]string{}, log: &bytesLog{}}
@@ -239,12 +240,16 @@ func startAPIWithFeeds(t testing.TB, feeds live.Config, change ...func(*httpapi.
 			return nil
 		},
 	}
-	watch := subscriptions.NewHeadWatcher(subscriptions.HeadWatcherConfig{Heads: h.store, WakeUps: h.store, Clock: clock, MinInterval: time.Millisecond})
+	watch := testkit.Must(subscriptions.NewHeadWatcher(subscriptions.HeadWatcherConfig{Heads: h.store, WakeUps: h.store, Clock: clock, Poll: 500 * time.Millisecond}))
 	watching := make(chan struct{})
 	go func() { defer close(watching); watch.Run(ctx) }()
 	t.Cleanup(func() { <-watching })
-	feeds.Heads, feeds.Clock = watch, clock
-	config.Live = httpapi.LiveConfig{Feeds: query.NewFeeds(reads, h.store, clock), Live: live.New(feeds)}
+	defaults := configs.Default().Feeds
+	feeds = live.Limits{
+		Heartbeat: cmp.Or(feeds.Heartbeat, defaults.Heartbeat), AccessCheckInterval: cmp.Or(feeds.AccessCheckInterval, defaults.Review),
+		PerPrincipal: cmp.Or(feeds.PerPrincipal, defaults.PerPrincipal), PerNode: cmp.Or(feeds.PerNode, defaults.PerNode),
+	}
+	config.Live = httpapi.LiveConfig{Feeds: query.NewFeeds(reads, h.store, clock), Live: testkit.Must(live.New(live.Config{Heads: watch, Clock: clock, Limits: feeds}))}
 	for _, f := range change {
 		f(&config)
 	}

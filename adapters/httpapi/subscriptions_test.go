@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -14,6 +15,8 @@ import (
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/ports"
+	"github.com/erpbackbone/backbone/test/conformance"
+	"github.com/erpbackbone/backbone/test/testkit"
 )
 
 // entitlements may read everything of its tenant.
@@ -51,9 +54,9 @@ func TestPollReturnsUnshownMessages(t *testing.T) {
 	t.Parallel()
 	needed, service := &failingUpcaster{}, &lateSubscriptions{}
 	h := startAPI(t, func(c *httpapi.Config) { c.Upcaster, c.Subscriptions = needed, service })
-	service.Subscriptions = subscriptions.New(subscriptions.Config{
-		Store: h.store, Log: h.store, Access: entitlements{h.store}, Heads: subscriptions.NewHeadWatcher(subscriptions.HeadWatcherConfig{Heads: h.store, Clock: system.Clock{}}), IDs: system.NewIDs(), Clock: system.Clock{},
-	})
+	service.Subscriptions = testkit.Must(subscriptions.New(subscriptions.Config{
+		Store: h.store, Log: h.store, Access: entitlements{h.store}, Heads: testkit.Must(subscriptions.NewHeadWatcher(subscriptions.HeadWatcherConfig{Heads: h.store, Clock: system.Clock{}, Poll: 500 * time.Millisecond})), IDs: system.NewIDs(), Clock: system.Clock{}, Limits: conformance.DeliveryLimits(),
+	}))
 	h.machineType(t)
 	h.appendMachines(t, "USMF", 2)
 	const at = "/api/subscriptions"
@@ -79,9 +82,9 @@ func TestSubscriptionSettingsRefused(t *testing.T) {
 	t.Parallel()
 	service := &lateSubscriptions{}
 	h := startAPI(t, func(c *httpapi.Config) { c.Subscriptions = service })
-	service.Subscriptions = subscriptions.New(subscriptions.Config{
-		Store: h.store, Log: h.store, Access: entitlements{h.store}, Heads: subscriptions.NewHeadWatcher(subscriptions.HeadWatcherConfig{Heads: h.store, Clock: system.Clock{}}), IDs: system.NewIDs(), Clock: system.Clock{},
-	})
+	service.Subscriptions = testkit.Must(subscriptions.New(subscriptions.Config{
+		Store: h.store, Log: h.store, Access: entitlements{h.store}, Heads: testkit.Must(subscriptions.NewHeadWatcher(subscriptions.HeadWatcherConfig{Heads: h.store, Clock: system.Clock{}, Poll: 500 * time.Millisecond})), IDs: system.NewIDs(), Clock: system.Clock{}, Limits: conformance.DeliveryLimits(),
+	}))
 	const at = "/api/subscriptions"
 	post := func(path, body string) (status int, code, field any) {
 		a := h.do(t, testRequest{method: "POST", path: path, token: "module", body: body})

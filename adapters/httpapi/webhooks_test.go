@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"net/http"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -17,6 +18,8 @@ import (
 	"github.com/erpbackbone/backbone/application/webhooks"
 	"github.com/erpbackbone/backbone/domain/shredding"
 	"github.com/erpbackbone/backbone/ports"
+	"github.com/erpbackbone/backbone/test/conformance"
+	"github.com/erpbackbone/backbone/test/testkit"
 )
 
 // derivedSecrets makes keys out of one secret.
@@ -52,9 +55,9 @@ func TestWebhookProblems(t *testing.T) {
 	t.Parallel()
 	lateSubscriptions, service, endpoints := &lateSubscriptions{}, &lateWebhooks{}, &failingEndpoints{endpointStore: &memory.WebhookEndpoints{}}
 	h := startAPI(t, func(c *httpapi.Config) { c.Subscriptions, c.Webhooks = lateSubscriptions, service })
-	lateSubscriptions.Subscriptions = subscriptions.New(subscriptions.Config{
-		Store: h.store, Log: h.store, Access: entitlements{h.store}, Heads: subscriptions.NewHeadWatcher(subscriptions.HeadWatcherConfig{Heads: h.store, Clock: system.Clock{}}), IDs: system.NewIDs(), Clock: system.Clock{},
-	})
+	lateSubscriptions.Subscriptions = testkit.Must(subscriptions.New(subscriptions.Config{
+		Store: h.store, Log: h.store, Access: entitlements{h.store}, Heads: testkit.Must(subscriptions.NewHeadWatcher(subscriptions.HeadWatcherConfig{Heads: h.store, Clock: system.Clock{}, Poll: 500 * time.Millisecond})), IDs: system.NewIDs(), Clock: system.Clock{}, Limits: conformance.DeliveryLimits(),
+	}))
 	service.Webhooks = webhooks.NewService(webhooks.ServiceConfig{
 		Endpoints: endpoints, Attempts: endpoints, Entities: h.store, Subscriptions: h.store, Secrets: derivedSecrets{}, Clock: system.Clock{}, IDs: system.NewIDs(),
 		Sender: sender.New(sender.Config{Clock: system.Clock{}}),

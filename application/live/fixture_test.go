@@ -17,6 +17,7 @@ import (
 	"github.com/erpbackbone/backbone/application/subscriptions"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/ports"
+	"github.com/erpbackbone/backbone/test/testkit"
 )
 
 const (
@@ -115,16 +116,18 @@ func newFeedFixture(t *testing.T, change func(*live.Config)) *feedFixture {
 	t.Helper()
 	r := &feedFixture{log: &countingLog{Store: memory.New(memory.Config{LogName: "live.example.org"})}, timers: &manualTimers{}, ids: system.NewIDs()}
 	r.feeds = query.NewFeeds(query.New(r.log, r.log, r.log, query.NewCursorSealer([]byte("key"))), r.log, system.Clock{})
-	watch := subscriptions.NewHeadWatcher(subscriptions.HeadWatcherConfig{Heads: r.log.Store, WakeUps: r.log.Store, Clock: system.Clock{}, Poll: 20 * time.Millisecond, MinInterval: time.Millisecond})
+	watch := testkit.Must(subscriptions.NewHeadWatcher(subscriptions.HeadWatcherConfig{Heads: r.log.Store, WakeUps: r.log.Store, Clock: system.Clock{}, Poll: 20 * time.Millisecond}))
 	ctx, cancel := context.WithCancel(t.Context())
 	var done sync.WaitGroup
 	done.Go(func() { watch.Run(ctx) })
 	t.Cleanup(func() { cancel(); done.Wait() })
-	c := live.Config{Heads: watch, Clock: system.Clock{}, Timer: r.timers.timer}
+	c := live.Config{Heads: watch, Clock: system.Clock{}, Timer: r.timers.timer, Limits: live.Limits{
+		Heartbeat: 15 * time.Second, AccessCheckInterval: time.Minute, PerPrincipal: 20, PerNode: 1000,
+	}}
 	if change != nil {
 		change(&c)
 	}
-	r.live = live.New(c)
+	r.live = testkit.Must(live.New(c))
 	return r
 }
 

@@ -72,19 +72,26 @@ type Observer interface {
 // Timer fires once after d unless it is stopped.
 type Timer func(d time.Duration) (ring <-chan time.Time, stop func())
 
-// Config is what a Service needs. Durations and numbers that are 0 have the defaults named
-// here.
+// Config is what a Service needs.
 type Config struct {
-	Heads               Heads
-	Clock               ports.Clock
-	Timer               Timer         // nil: timers of package time
-	Observer            Observer      // nil: none
-	Heartbeat           time.Duration // time without events after which a heartbeat is sent; 15 s
-	AccessCheckInterval time.Duration // between two checks of the reader's access; 1 min
-	ReadTimeout         time.Duration // of one page; 30 s
-	PerPrincipal        int           // feeds of one principal on this node; 20
-	PerNode             int           // feeds on this node; 1,000
+	Heads    Heads
+	Clock    ports.Clock
+	Timer    Timer    // nil: timers of package time
+	Observer Observer // nil: none
+	Limits
 }
+
+// Limits are settings of a Service. All must be positive.
+type Limits struct {
+	Heartbeat           time.Duration // time without events after which a heartbeat is sent
+	AccessCheckInterval time.Duration // between two checks of the reader's access
+	PerPrincipal        int           // feeds of one principal on this node
+	PerNode             int           // feeds on this node
+}
+
+// readTimeout ends the read of a page whose connection is dead. A page of 1,000 events takes
+// milliseconds.
+const readTimeout = 30 * time.Second
 
 // Service runs feeds.
 type Service struct {
@@ -98,21 +105,10 @@ type Service struct {
 	drained     chan struct{} // closed when the last feed has ended after Close
 }
 
-// New makes a Service.
-func New(c Config) *Service {
-	for _, d := range [...]struct {
-		value    *time.Duration
-		fallback time.Duration
-	}{{&c.Heartbeat, 15 * time.Second}, {&c.AccessCheckInterval, time.Minute}, {&c.ReadTimeout, 30 * time.Second}} {
-		if *d.value <= 0 {
-			*d.value = d.fallback
-		}
-	}
-	if c.PerPrincipal <= 0 {
-		c.PerPrincipal = 20
-	}
-	if c.PerNode <= 0 {
-		c.PerNode = 1000
+// New makes a Service. It refuses limits that are not positive.
+func New(c Config) (*Service, error) {
+	if err := fault.RequirePositive("live.Config", c.Limits); err != nil {
+		return nil, err
 	}
 	if c.Timer == nil {
 		c.Timer = func(d time.Duration) (<-chan time.Time, func()) {
@@ -125,7 +121,7 @@ func New(c Config) *Service {
 	}
 	s := &Service{config: c, byPrincipal: map[string]int{}, drained: make(chan struct{})}
 	s.closing, s.close = context.WithCancelCause(context.Background())
-	return s
+	return s, nil
 }
 
 // ErrDisconnected is the result of a feed whose reader has disconnected.
@@ -327,7 +323,7 @@ func (r *activeFeed) serve(ctx context.Context) error {
 }
 
 func (r *activeFeed) start(ctx context.Context) (map[event.PartitionID]ports.Head, error) {
-	ctx, cancel := context.WithTimeout(ctx, r.service.config.ReadTimeout)
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
 	return r.feed.Source.Start(ctx)
 }
@@ -380,7 +376,7 @@ func (r *activeFeed) deliverPending(ctx context.Context, heads map[event.Partiti
 }
 
 func (r *activeFeed) read(ctx context.Context, heads map[event.PartitionID]ports.Head) ([]event.Recorded, []string, bool, error) {
-	ctx, cancel := context.WithTimeout(ctx, r.service.config.ReadTimeout)
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
 	return r.feed.Source.Read(ctx, heads, max(r.feed.Batch, 1))
 }
@@ -407,7 +403,7 @@ func (r *activeFeed) sendHeartbeat(ctx context.Context) error {
 
 // checkAccess ends the feed with an error if the reader has lost access.
 func (r *activeFeed) checkAccess(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, r.service.config.ReadTimeout)
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
 	if r.feed.CheckAccess != nil {
 		if err := r.feed.CheckAccess(ctx); err != nil {

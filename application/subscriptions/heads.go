@@ -19,15 +19,21 @@ type HeadSource interface {
 
 // HeadWatcherConfig is what a HeadWatcher needs.
 type HeadWatcherConfig struct {
-	Heads       HeadSource
-	WakeUps     ports.WakeUps // nil: poll only
-	Logger      *slog.Logger  // nil: silent
-	Clock       ports.Clock
-	Poll        time.Duration // how often to look where signals may be missing; 0 is 500 ms
-	Quiet       time.Duration // how often to look while every event was announced by a signal; less than Poll is Poll
-	MinInterval time.Duration // between two looks, however many signals come; 0 is 5 ms
-	Timeout     time.Duration // of one look: a connection that nobody answers is given up; 0 is 5 s
+	Heads   HeadSource
+	WakeUps ports.WakeUps // nil: poll only
+	Logger  *slog.Logger  // nil: silent
+	Clock   ports.Clock
+	Poll    time.Duration // how often to read the heads where signals may be missing
+	Quiet   time.Duration // how often to read them while signals announce every event; less than Poll is Poll
 }
+
+const (
+	// minReadInterval lies between two reads, however many signals arrive: a burst of appends
+	// costs one query.
+	minReadInterval = 5 * time.Millisecond
+	// readTimeout ends a read whose connection is dead: the next one opens another.
+	readTimeout = 5 * time.Second
+)
 
 // HeadWatcher reads the heads of all partitions, for every reader on the node that waits for
 // events: two hundred idle subscriptions cost the database one query per poll. A
@@ -35,8 +41,10 @@ type HeadWatcherConfig struct {
 // signals announce every event it polls every Quiet only, which bounds how late the first
 // event is seen whose signal was lost; from then on it polls every Poll.
 type HeadWatcher struct {
-	config HeadWatcherConfig
-	signal chan struct{}
+	config      HeadWatcherConfig
+	minInterval time.Duration
+	timeout     time.Duration
+	signal      chan struct{}
 
 	unannouncedAt time.Time // when a look found events that no signal had announced, or the HeadWatcher began; by Run only
 
@@ -46,21 +54,19 @@ type HeadWatcher struct {
 	lastRead time.Time
 }
 
-// NewHeadWatcher makes a HeadWatcher that knows nothing until it runs.
-func NewHeadWatcher(c HeadWatcherConfig) *HeadWatcher {
-	if c.Poll <= 0 {
-		c.Poll = 500 * time.Millisecond
-	}
-	if c.MinInterval <= 0 {
-		c.MinInterval = 5 * time.Millisecond
-	}
-	if c.Timeout <= 0 {
-		c.Timeout = 5 * time.Second
+// NewHeadWatcher makes a HeadWatcher that knows nothing until it runs. It refuses a Poll that is
+// not positive.
+func NewHeadWatcher(c HeadWatcherConfig) (*HeadWatcher, error) {
+	if err := fault.RequirePositive("subscriptions.HeadWatcherConfig", struct{ Poll time.Duration }{c.Poll}); err != nil {
+		return nil, err
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &HeadWatcher{config: c, signal: make(chan struct{}, 1), heads: map[event.PartitionID]ports.Head{}, changed: make(chan struct{})}
+	return &HeadWatcher{
+		config: c, minInterval: minReadInterval, timeout: readTimeout,
+		signal: make(chan struct{}, 1), heads: map[event.PartitionID]ports.Head{}, changed: make(chan struct{}),
+	}, nil
 }
 
 // Heads gives what is known now and a channel that is closed as soon as any partition
@@ -116,7 +122,7 @@ func (w *HeadWatcher) Run(ctx context.Context) {
 		if grown := w.refresh(ctx); grown && !announced {
 			w.unannouncedAt = time.Now()
 		}
-		rest.Reset(w.config.MinInterval)
+		rest.Reset(w.minInterval)
 		poll.Reset(w.interval())
 		select {
 		case <-ctx.Done():
@@ -144,7 +150,7 @@ func (w *HeadWatcher) interval() time.Duration {
 
 // refresh reads the heads and reports whether any of them has moved.
 func (w *HeadWatcher) refresh(ctx context.Context) (grown bool) {
-	within, cancel := context.WithTimeout(ctx, w.config.Timeout)
+	within, cancel := context.WithTimeout(ctx, w.timeout)
 	heads, err := w.config.Heads.PartitionHeads(within)
 	cancel()
 	if err != nil {

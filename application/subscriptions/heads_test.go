@@ -93,7 +93,7 @@ func reach(t *testing.T, w *subscriptions.HeadWatcher, p event.PartitionID, want
 func TestHeadWatcher_SignalRefreshes(t *testing.T) {
 	t.Parallel()
 	g := &growingHeads{heads: map[event.PartitionID]ports.Head{1: {}, 2: {}}, wake: make(chan struct{})}
-	w := subscriptions.NewHeadWatcher(subscriptions.HeadWatcherConfig{Heads: g, WakeUps: g, Clock: testkit.NewClock(time.Unix(0, 0)), Poll: time.Hour})
+	w := testkit.Must(subscriptions.NewHeadWatcher(subscriptions.HeadWatcherConfig{Heads: g, WakeUps: g, Clock: testkit.NewClock(time.Unix(0, 0)), Poll: time.Hour}))
 	run(t, w)
 	for n := event.Sequence(1); n <= 50; n++ {
 		g.grow(1)
@@ -105,7 +105,7 @@ func TestHeadWatcher_SignalRefreshes(t *testing.T) {
 func TestHeadWatcher_PollsWithoutSignals(t *testing.T) {
 	t.Parallel()
 	g := &growingHeads{heads: map[event.PartitionID]ports.Head{1: {}}}
-	w := subscriptions.NewHeadWatcher(subscriptions.HeadWatcherConfig{Heads: g, Clock: testkit.NewClock(time.Unix(0, 0)), Poll: 10 * time.Millisecond})
+	w := testkit.Must(subscriptions.NewHeadWatcher(subscriptions.HeadWatcherConfig{Heads: g, Clock: testkit.NewClock(time.Unix(0, 0)), Poll: 10 * time.Millisecond}))
 	run(t, w)
 	reach(t, w, 1, 0)
 	g.grow(1)
@@ -135,7 +135,8 @@ func (s *hangingHeads) PartitionHeads(ctx context.Context) (map[event.PartitionI
 func TestHeadWatcher_QueryTimesOut(t *testing.T) {
 	t.Parallel()
 	s := &hangingHeads{growingHeads: growingHeads{heads: map[event.PartitionID]ports.Head{1: {Sequence: 1}}}}
-	w := subscriptions.NewHeadWatcher(subscriptions.HeadWatcherConfig{Heads: s, Clock: testkit.NewClock(time.Unix(0, 0)), Poll: time.Millisecond, Timeout: 10 * time.Millisecond})
+	w := testkit.Must(subscriptions.NewHeadWatcher(subscriptions.HeadWatcherConfig{Heads: s, Clock: testkit.NewClock(time.Unix(0, 0)), Poll: time.Millisecond}))
+	w.SetIntervals(time.Millisecond, 10*time.Millisecond)
 	run(t, w)
 	reach(t, w, 1, 1)
 	require.True(t, s.hung.Load())
@@ -146,7 +147,8 @@ func TestHeadWatcher_QueryTimesOut(t *testing.T) {
 func TestHeadWatcher_ReportsEveryGrowth(t *testing.T) {
 	t.Parallel()
 	g := &growingHeads{heads: map[event.PartitionID]ports.Head{1: {}}, wake: make(chan struct{})}
-	w := subscriptions.NewHeadWatcher(subscriptions.HeadWatcherConfig{Heads: g, WakeUps: g, Clock: testkit.NewClock(time.Unix(0, 0)), Poll: time.Hour, MinInterval: time.Microsecond})
+	w := testkit.Must(subscriptions.NewHeadWatcher(subscriptions.HeadWatcherConfig{Heads: g, WakeUps: g, Clock: testkit.NewClock(time.Unix(0, 0)), Poll: time.Hour}))
+	w.SetIntervals(time.Microsecond, time.Minute)
 	run(t, w)
 	const last = 300
 	var waiters sync.WaitGroup
@@ -162,7 +164,7 @@ func TestHeadWatcher_ReportsEveryGrowth(t *testing.T) {
 func TestHeadWatcher_UnchangedHeadsWakeNoReader(t *testing.T) {
 	t.Parallel()
 	g := &growingHeads{heads: map[event.PartitionID]ports.Head{1: {Sequence: 7}}}
-	w := subscriptions.NewHeadWatcher(subscriptions.HeadWatcherConfig{Heads: g, Clock: testkit.NewClock(time.Unix(0, 0)), Poll: time.Millisecond})
+	w := testkit.Must(subscriptions.NewHeadWatcher(subscriptions.HeadWatcherConfig{Heads: g, Clock: testkit.NewClock(time.Unix(0, 0)), Poll: time.Millisecond}))
 	run(t, w)
 	reach(t, w, 1, 7)
 	_, changed := w.Heads()
@@ -181,7 +183,7 @@ func TestWatchPolls(t *testing.T) {
 		t.Parallel()
 		synctest.Test(t, func(t *testing.T) {
 			g := &growingHeads{heads: map[event.PartitionID]ports.Head{1: {}}, wake: make(chan struct{})}
-			w := subscriptions.NewHeadWatcher(subscriptions.HeadWatcherConfig{Heads: g, WakeUps: g, Clock: testkit.NewClock(time.Unix(0, 0)), Poll: time.Second, Quiet: 10 * time.Second})
+			w := testkit.Must(subscriptions.NewHeadWatcher(subscriptions.HeadWatcherConfig{Heads: g, WakeUps: g, Clock: testkit.NewClock(time.Unix(0, 0)), Poll: time.Second, Quiet: 10 * time.Second}))
 			run(t, w)
 			<-time.After(2 * time.Minute) // the first minute trusts no signal
 			g.grow(1)
@@ -195,7 +197,7 @@ func TestWatchPolls(t *testing.T) {
 		t.Parallel()
 		synctest.Test(t, func(t *testing.T) {
 			g := &growingHeads{heads: map[event.PartitionID]ports.Head{1: {}}, wake: make(chan struct{})}
-			w := subscriptions.NewHeadWatcher(subscriptions.HeadWatcherConfig{Heads: g, WakeUps: g, Clock: testkit.NewClock(time.Unix(0, 0)), Poll: time.Second, Quiet: 10 * time.Second})
+			w := testkit.Must(subscriptions.NewHeadWatcher(subscriptions.HeadWatcherConfig{Heads: g, WakeUps: g, Clock: testkit.NewClock(time.Unix(0, 0)), Poll: time.Second, Quiet: 10 * time.Second}))
 			run(t, w)
 			<-time.After(2 * time.Minute)
 			g.growSilently(1)

@@ -15,7 +15,7 @@ func (s *Service) Health() error {
 	if swept == nil {
 		return nil
 	}
-	if since := time.Since(*swept); since > s.config.StallAfter {
+	if since := time.Since(*swept); since > max(s.stallAfter, 3*s.config.ExpireInterval) {
 		return fault.New(fault.Unavailable, "subscription.stalled", "expired leases have not been looked for in %s; see that the database answers, then restart this node", since.Round(time.Second))
 	}
 	return nil

@@ -37,8 +37,9 @@ func TestHealth_ExpiryFails(t *testing.T) {
 	clock := conformance.NewClock()
 	c := conformance.NewDeliveryFixture(conformance.NewSubscriptionFixture(t, memory.New(memory.Config{Clock: clock}), clock, "t"), func(config *subscriptions.Config) {
 		store.Store = config.Store
-		config.Store, config.ExpireInterval, config.StallAfter = store, 10*time.Millisecond, 100*time.Millisecond
+		config.Store, config.ExpireInterval = store, 10*time.Millisecond
 	})
+	c.Service.SetStallAfter(100 * time.Millisecond)
 	require.NoError(t, c.Service.Health(), "it does not run")
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
@@ -69,8 +70,9 @@ func TestHealth_LongExpireInterval(t *testing.T) {
 	clock := conformance.NewClock()
 	c := conformance.NewDeliveryFixture(conformance.NewSubscriptionFixture(t, memory.New(memory.Config{Clock: clock}), clock, "t"), func(config *subscriptions.Config) {
 		store.Store = config.Store
-		config.Store, config.ExpireInterval, config.StallAfter, config.MeasureInterval = store, time.Hour, time.Nanosecond, time.Millisecond
+		config.Store, config.ExpireInterval, config.MeasureInterval = store, time.Hour, time.Millisecond
 	})
+	c.Service.SetStallAfter(time.Nanosecond)
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() { c.Service.Run(ctx) })

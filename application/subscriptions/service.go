@@ -67,17 +67,25 @@ type Config struct {
 	Clock  ports.Clock
 	// Modules gives what tells which module an event type belongs to now, for filters on
 	// modules; nil: types belong to none.
-	Modules         func(ctx context.Context) (moduleOf func(eventType string) string, err error)
-	Observer        Observer      // nil: none
-	Logger          *slog.Logger  // nil: silent
-	ExpireInterval  time.Duration // how often to look for expired leases; 0 is 500 ms
-	MeasureInterval time.Duration // how often to measure how far subscriptions are behind; 0 is 15 s
-	RecheckInterval time.Duration // how often a waiting poll checks for changes made on other nodes; 0 is 500 ms
-	MaxBytes        int           // of payloads that one poll answers, unless its first event alone has more; 0 is 8 MiB
-	MaxPerTenant    int           // subscriptions of one tenant; 0: any number
-	Cursors         Cursors       // nil: no subscription begins at a cursor
-	StallAfter      time.Duration // without a look for leases that have ended, after which health says so; 0 is 30 s, and three sweeps are the least
+	Modules  func(ctx context.Context) (moduleOf func(eventType string) string, err error)
+	Observer Observer     // nil: none
+	Logger   *slog.Logger // nil: silent
+	Cursors  Cursors      // nil: no subscription begins at a cursor
+	Limits
 }
+
+// Limits are settings of a Service. All must be positive.
+type Limits struct {
+	ExpireInterval  time.Duration // how often to look for expired leases
+	MeasureInterval time.Duration // how often to measure how far subscriptions are behind
+	RecheckInterval time.Duration // how often a waiting poll checks for changes made on other nodes
+	MaxBytes        int           // of payloads that one poll answers, unless its first event alone has more
+	MaxPerTenant    int           // subscriptions of one tenant
+}
+
+// stallAfter is how long a service may be without a successful search for expired leases before
+// its health check fails. Three intervals are the least, so that a long interval is no failure.
+const stallAfter = 30 * time.Second
 
 // Cursors knows the cursors of feeds.
 type Cursors interface {
@@ -90,8 +98,11 @@ type Cursors interface {
 type Service struct {
 	config  Config
 	wakeUps wakeUps
-	locks   partitionLocks
-	states  stateCache
+
+	stallAfter time.Duration
+
+	locks  partitionLocks
+	states stateCache
 
 	reported           map[seriesKey]bool        // by Run only
 	hasNoSubscriptions atomic.Bool               // the last measurement found no subscription, and none was polled since
@@ -107,34 +118,21 @@ func noModule(string) string { return "" }
 // Close lets polls that wait come back empty, for a server that shuts down.
 func (s *Service) Close() { s.closed.Do(func() { close(s.closing) }) }
 
-// New makes a Service.
-func New(c Config) *Service {
+// New makes a Service. It refuses limits that are not positive.
+func New(c Config) (*Service, error) {
+	if err := fault.RequirePositive("subscriptions.Config", c.Limits); err != nil {
+		return nil, err
+	}
 	if c.Observer == nil {
 		c.Observer = noObserver{}
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
-	if c.ExpireInterval <= 0 {
-		c.ExpireInterval = 500 * time.Millisecond
-	}
-	if c.MeasureInterval <= 0 {
-		c.MeasureInterval = 15 * time.Second
-	}
-	if c.RecheckInterval <= 0 {
-		c.RecheckInterval = 500 * time.Millisecond
-	}
-	if c.StallAfter <= 0 {
-		c.StallAfter = 30 * time.Second
-	}
-	c.StallAfter = max(c.StallAfter, 3*c.ExpireInterval)
-	if c.MaxBytes <= 0 {
-		c.MaxBytes = 8 << 20
-	}
 	if c.Modules == nil {
 		c.Modules = func(context.Context) (func(string) string, error) { return noModule, nil }
 	}
-	return &Service{config: c, closing: make(chan struct{})}
+	return &Service{config: c, stallAfter: stallAfter, closing: make(chan struct{})}, nil
 }
 
 // Caller is who asks.

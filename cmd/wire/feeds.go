@@ -19,18 +19,20 @@ const idlePoll = 2 * time.Second
 
 // composeFeeds composes the one watcher of the heads that all parts of a node share, and the
 // live feeds.
-func (a *App) composeFeeds(clock ports.Clock, o Options) {
+func (a *App) composeFeeds(clock ports.Clock, o Options) (err error) {
 	c := a.Config
 	watch := subscriptions.HeadWatcherConfig{Heads: a.Store.Events, Logger: a.Logger, Clock: clock, Poll: c.Delivery.Poll, Quiet: idlePoll}
 	if c.Delivery.Listen == listenNotify {
 		watch.WakeUps = a.Store.Events
 	}
-	a.Watch = subscriptions.NewHeadWatcher(watch)
+	if a.Watch, err = subscriptions.NewHeadWatcher(watch); err != nil {
+		return err
+	}
 	a.Feeds = query.NewFeeds(a.Query, a.Store.Events, clock)
-	a.Live = live.New(live.Config{
-		Heads: a.Watch, Clock: clock, Observer: o.Observers.Feeds, Heartbeat: c.Feeds.Heartbeat, AccessCheckInterval: c.Feeds.Review,
-		PerPrincipal: c.Feeds.PerPrincipal, PerNode: c.Feeds.PerNode,
-	})
+	a.Live, err = live.New(live.Config{Heads: a.Watch, Clock: clock, Observer: o.Observers.Feeds, Limits: live.Limits{
+		Heartbeat: c.Feeds.Heartbeat, AccessCheckInterval: c.Feeds.Review, PerPrincipal: c.Feeds.PerPrincipal, PerNode: c.Feeds.PerNode,
+	}})
+	return err
 }
 
 // liveParts is what the API needs to serve live feeds.

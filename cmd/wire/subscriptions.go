@@ -12,13 +12,14 @@ import (
 )
 
 // composeSubscriptions composes the persistent subscriptions.
-func (a *App) composeSubscriptions(clock ports.Clock, ids ports.IDSource, cursors subscriptions.Cursors, o Options) {
+func (a *App) composeSubscriptions(clock ports.Clock, ids ports.IDSource, cursors subscriptions.Cursors, o Options) (err error) {
 	c := a.Config.Subscriptions
-	a.Subscriptions = subscriptions.New(subscriptions.Config{
+	a.Subscriptions, err = subscriptions.New(subscriptions.Config{
 		Store: a.Store.Subscriptions, Log: a.Store.Events, Access: subscribers{a}, Heads: a.Watch, IDs: ids, Clock: clock,
 		Modules: a.modules, Observer: o.Observers.Subscriptions, Logger: a.Logger, Cursors: cursors,
-		MaxPerTenant: c.PerTenant, MaxBytes: c.PollBytes, ExpireInterval: c.Sweep, RecheckInterval: c.Recheck, MeasureInterval: c.Measure,
+		Limits: subscriptions.Limits{MaxPerTenant: c.PerTenant, MaxBytes: c.PollBytes, ExpireInterval: c.Sweep, RecheckInterval: c.Recheck, MeasureInterval: c.Measure},
 	})
+	return err
 }
 
 // subscriptionsReady reports the health of subscriptions and webhooks, which never keeps

@@ -246,8 +246,12 @@ func (a *App) compose(ctx context.Context, clock ports.Clock, ids ports.IDSource
 	cursors := query.NewCursorSealer(cursorKey)
 	a.Query = query.New(a.Store.Events, a.Store.Events, a.Tenancy, cursors, query.WithSettleDelay(settlingTime))
 	a.Registry.SetProver(upcasting.NewProver(a.Store.Events, cursors))
-	a.composeFeeds(clock, o)
-	a.composeSubscriptions(clock, ids, cursors, o)
+	if err := a.composeFeeds(clock, o); err != nil {
+		return err
+	}
+	if err := a.composeSubscriptions(clock, ids, cursors, o); err != nil {
+		return err
+	}
 	if err := a.composeProjections(handlers, clock, o); err != nil {
 		return err
 	}

@@ -23,6 +23,7 @@ import (
 	"github.com/erpbackbone/backbone/application/subscriptions"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/ports"
+	"github.com/erpbackbone/backbone/test/testkit"
 )
 
 // Section delivery: make bench TESTFLAGS='-run TestReport/delivery'. How long events
@@ -112,11 +113,11 @@ type deliveryFixture struct {
 func (p *deliveryFixture) measureDelivery(period time.Duration, listen bool, receive func(ctx context.Context, w *subscriptions.HeadWatcher, a *arrivalTimes)) (arrived, appended sample) {
 	t, e := p.t, p.engine
 	t.Helper()
-	watch := subscriptions.HeadWatcherConfig{Heads: e.store.Events, Clock: system.Clock{}}
+	watch := subscriptions.HeadWatcherConfig{Heads: e.store.Events, Clock: system.Clock{}, Poll: 500 * time.Millisecond}
 	if listen {
 		watch.WakeUps = e.store.Events
 	}
-	w := subscriptions.NewHeadWatcher(watch)
+	w := testkit.Must(subscriptions.NewHeadWatcher(watch))
 	a := &arrivalTimes{begun: map[event.ID]time.Time{}}
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
@@ -193,7 +194,7 @@ func (p *deliveryFixture) feeds(n int) func(context.Context, *subscriptions.Head
 	return func(ctx context.Context, w *subscriptions.HeadWatcher, a *arrivalTimes) {
 		reads := query.New(p.engine.store.Events, p.engine.store.Events, legalEntityStub{p.engine.store}, query.NewCursorSealer([]byte("bench")))
 		feeds := query.NewFeeds(reads, p.engine.store.Events, system.Clock{})
-		service := live.New(live.Config{Heads: w, Clock: system.Clock{}})
+		service := testkit.Must(live.New(live.Config{Heads: w, Clock: system.Clock{}, Limits: live.Limits{Heartbeat: 15 * time.Second, AccessCheckInterval: time.Minute, PerPrincipal: 20, PerNode: 1000}}))
 		var running sync.WaitGroup
 		for i := range n {
 			sink := live.Sink(a)

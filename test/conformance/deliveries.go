@@ -15,6 +15,7 @@ import (
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/subscription"
 	"github.com/erpbackbone/backbone/ports"
+	"github.com/erpbackbone/backbone/test/testkit"
 )
 
 // DeliveryFixture is a desk with a service of subscriptions over it.
@@ -57,21 +58,29 @@ func (e allReadable) Owner(_ context.Context, tenantID, personID string) (ports.
 	return ports.Principal{TenantID: tenantID, PersonID: personID}, nil
 }
 
+// DeliveryLimits are limits of a subscriptions.Service that no test of another behaviour meets.
+func DeliveryLimits() subscriptions.Limits {
+	return subscriptions.Limits{
+		ExpireInterval: 500 * time.Millisecond, MeasureInterval: 15 * time.Second, RecheckInterval: 500 * time.Millisecond, MaxBytes: 8 << 20, MaxPerTenant: 1000,
+	}
+}
+
 // NewDeliveryFixture makes a service over a desk. change adapts its configuration; nil: no
 // change.
 func NewDeliveryFixture(d *SubscriptionFixture, change func(*subscriptions.Config)) *DeliveryFixture {
 	c := &DeliveryFixture{SubscriptionFixture: d, Person: ports.Principal{TenantID: d.Tenant, PersonID: "person-1"}}
-	c.Heads = subscriptions.NewHeadWatcher(subscriptions.HeadWatcherConfig{Heads: d.Store, Clock: d.Clock, Poll: 5 * time.Millisecond})
+	c.Heads = testkit.Must(subscriptions.NewHeadWatcher(subscriptions.HeadWatcherConfig{Heads: d.Store, Clock: d.Clock, Poll: 5 * time.Millisecond}))
 	config := subscriptions.Config{
 		Store: d.Store, Log: d.Store, Access: allReadable{d}, Heads: c.Heads, IDs: issued{d.ids}, Clock: d.Clock,
 		Modules: func(context.Context) (func(string) string, error) {
 			return func(string) string { return "conformance" }, nil
 		},
+		Limits: DeliveryLimits(),
 	}
 	if change != nil {
 		change(&config)
 	}
-	c.Service = subscriptions.New(config)
+	c.Service = testkit.Must(subscriptions.New(config))
 	return c
 }
 

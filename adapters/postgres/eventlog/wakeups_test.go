@@ -23,7 +23,7 @@ import (
 // watched runs a watch over a store. Without listening it polls only.
 func watched(t *testing.T, s *postgres.Database, wakeUps ports.WakeUps, poll time.Duration) *subscriptions.HeadWatcher {
 	t.Helper()
-	w := subscriptions.NewHeadWatcher(subscriptions.HeadWatcherConfig{Heads: s.Events, WakeUps: wakeUps, Clock: system.Clock{}, Poll: poll})
+	w := testkit.Must(subscriptions.NewHeadWatcher(subscriptions.HeadWatcherConfig{Heads: s.Events, WakeUps: wakeUps, Clock: system.Clock{}, Poll: poll}))
 	ctx, cancel := context.WithCancel(t.Context())
 	var done sync.WaitGroup
 	done.Go(func() { w.Run(ctx) })

@@ -122,7 +122,7 @@ func TestDrillLockedCheckpoints(t *testing.T) {
 	books := pgtest.NewBooks(t, s, 12)
 	locked, free := books[:8], books[8:]
 	tries := &attempts{Projections: s.Projections, met: map[event.PartitionID]bool{}}
-	watch := subscriptions.NewHeadWatcher(subscriptions.HeadWatcherConfig{Heads: s.Events, Clock: system.Clock{}, Poll: 20 * time.Millisecond})
+	watch := testkit.Must(subscriptions.NewHeadWatcher(subscriptions.HeadWatcherConfig{Heads: s.Events, Clock: system.Clock{}, Poll: 20 * time.Millisecond}))
 	runner, err := projections.New(projections.Config{Store: tries, Register: s.ProjectionVersions, Heads: watch, Clock: system.Clock{}},
 		[]module.Projection{{Name: name, Version: 1}}, map[string]ports.ProjectionHandler{name: pgtest.Applied(func(ctx context.Context, tx pgx.Tx, b ports.ProjectionBatch) error {
 			for _, e := range b.Events {

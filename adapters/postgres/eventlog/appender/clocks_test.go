@@ -21,6 +21,7 @@ import (
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/subscription"
 	"github.com/erpbackbone/backbone/ports"
+	"github.com/erpbackbone/backbone/test/conformance"
 	"github.com/erpbackbone/backbone/test/testkit"
 )
 
@@ -71,7 +72,7 @@ func TestClocksThatJump(t *testing.T) {
 		c := &jumpingClock{}
 		clocks[i] = c
 		s := pgtest.Open(t, dsn, func(config *postgres.Config) { config.Clock, config.MaxClockSkew = c, 365*24*time.Hour })
-		w := subscriptions.NewHeadWatcher(subscriptions.HeadWatcherConfig{Heads: s.Events, Clock: c, Poll: 20 * time.Millisecond})
+		w := testkit.Must(subscriptions.NewHeadWatcher(subscriptions.HeadWatcherConfig{Heads: s.Events, Clock: c, Poll: 20 * time.Millisecond}))
 		running.Go(func() { w.Run(ctx) })
 		runner, err := projections.New(projections.Config{
 			Store: s.Projections, Register: s.ProjectionVersions, Leases: s.Leases, Heads: w, Node: fmt.Sprintf("n%d", i), Clock: c,
@@ -86,7 +87,9 @@ func TestClocksThatJump(t *testing.T) {
 		})})
 		require.NoError(t, err)
 		running.Go(func() { runner.Run(ctx) })
-		service := subscriptions.New(subscriptions.Config{Store: s.Subscriptions, Log: s.Events, Access: readsAll{s}, Heads: w, IDs: system.NewIDs(), Clock: c, ExpireInterval: 50 * time.Millisecond})
+		limits := conformance.DeliveryLimits()
+		limits.ExpireInterval = 50 * time.Millisecond
+		service := testkit.Must(subscriptions.New(subscriptions.Config{Store: s.Subscriptions, Log: s.Events, Access: readsAll{s}, Heads: w, IDs: system.NewIDs(), Clock: c, Limits: limits}))
 		running.Go(func() { service.Run(ctx) })
 		made.Do(func() {
 			_, created, err := service.Create(ctx, person, subscription.Subscription{
