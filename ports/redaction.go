@@ -2,7 +2,6 @@ package ports
 
 import (
 	"context"
-	"iter"
 	"time"
 
 	"github.com/erpbackbone/backbone/domain/event"
@@ -72,56 +71,4 @@ type Redactions interface {
 type RedactionReader interface {
 	// Redactions lists a partition's redactions, oldest first.
 	Redactions(ctx context.Context, p event.PartitionID) ([]Redaction, error)
-}
-
-// PersonalRow says that an event holds values sealed with a key of a person.
-type PersonalRow struct {
-	Sequence event.Sequence
-	Subject  string
-	KeyClass uint8
-	Pointers []string // in the stored document
-}
-
-// ChainAudit reads what verification compares with the events.
-type ChainAudit interface {
-	RedactionReader
-	// PersonalRows lists a partition's rows up to a sequence, by sequence, key class
-	// and subject. It streams; the first error ends it.
-	PersonalRows(ctx context.Context, p event.PartitionID, until event.Sequence) iter.Seq2[PersonalRow, error]
-	// CountEvents counts every stored event up to a sequence, also those whose
-	// sequence no append could have given and no read by page would come across.
-	CountEvents(ctx context.Context, p event.PartitionID, until event.Sequence) (uint64, error)
-	// StreamRows returns what is kept of those of the streams of which something is, in no
-	// particular order.
-	StreamRows(ctx context.Context, p event.PartitionID, streams []event.StreamID) ([]StreamRow, error)
-	// StreamRowsWithEnds reads a page of what is kept of streams, by type and id, from a
-	// stream on, and what their events say at the same moment.
-	StreamRowsWithEnds(ctx context.Context, p event.PartitionID, from event.StreamID, limit int) (StreamRowPage, error)
-	// CountStreamRows counts what is kept of streams that begin, as it says, up to a
-	// sequence.
-	CountStreamRows(ctx context.Context, p event.PartitionID, until event.Sequence) (uint64, error)
-}
-
-// StreamRow is what is kept of a stream beside its events.
-type StreamRow struct {
-	Stream      event.StreamID
-	First, Last event.Sequence // of its events
-	StreamStatus
-}
-
-// StreamRowPage is a page of what is kept of streams. Rows that have neither state nor
-// metadata and agree with their events need not be there.
-type StreamRowPage struct {
-	Rows []StreamRowWithEnds
-	Next event.StreamID // begins the next page; the zero value if nothing follows
-}
-
-// StreamRowWithEnds is a StreamRow with events of the stream. What is not there is zero.
-type StreamRowWithEnds struct {
-	StreamRow
-	FirstEvent, LastEvent event.Sequence
-	LastEventVersion      event.Version
-	LastEventType         string
-	MetadataEventType     string // of the event at MetadataVersion
-	ReadableEventType     string // of the event at ReadableFrom
 }

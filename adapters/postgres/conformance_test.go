@@ -41,7 +41,7 @@ func runConformance(t *testing.T, keyStore func(t *testing.T, dsn string) (keysD
 		},
 		Keys: func(t *testing.T, _ conformance.Store) conformance.Keys {
 			keys := pgtest.OpenKeys(t, keysDSN)
-			return conformance.NewKeyRegister(keys, keys.Eraser(), keys.Eraser())
+			return conformance.NewKeyRegister(keys, keys.Rotation(), keys.Erasures())
 		},
 		Leases: func(s conformance.Store) ports.Leases { return s.(pgtest.Combined).Rooms.Leases },
 		ReadModel: func(_ *testing.T, s conformance.Store) conformance.ReadModel {

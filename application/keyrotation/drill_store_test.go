@@ -32,6 +32,6 @@ func TestDrillCrashAtEveryCallOnPostgreSQL(t *testing.T) {
 		k, err := keystore.Open(t.Context(), keystore.Config{DSN: as(t, "backbone_app", dsn), EraserDSN: as(t, "backbone_eraser", dsn), PoolSize: 1})
 		require.NoError(t, err)
 		t.Cleanup(k.Close)
-		return k, k.Eraser()
+		return k, k.Rotation()
 	})
 }

@@ -187,7 +187,7 @@ func listKeys(ctx context.Context, o keysOptions) error {
 		}
 		lines := []epochLine{}
 		for _, kek := range keks {
-			n, err := k.Eraser.CountWrappedWith(ctx, kek.TenantID, kek.Epoch)
+			n, err := k.KEKs.CountWrappedWith(ctx, kek.TenantID, kek.Epoch)
 			if err != nil {
 				return err
 			}
@@ -321,7 +321,7 @@ func replayErasures(ctx context.Context, o keysOptions) error {
 		show := newProgress(o.err, o.terminal)
 		var receipts []erasure.Receipt
 		_, err := erasure.Replay(ctx, erasure.ReplayConfig{
-			Exports: k.Exports, Register: k.Eraser, Notes: signednote.Opener{}, VerifierKeys: keys,
+			Exports: k.Exports, Register: k.Erasures, Notes: signednote.Opener{}, VerifierKeys: keys,
 			Progress: func(done, total int, r erasure.Receipt) {
 				receipts = append(receipts, r)
 				show.report("Receipts", done, total)
@@ -330,7 +330,7 @@ func replayErasures(ctx context.Context, o keysOptions) error {
 		if err != nil {
 			return err
 		}
-		lost, err := lostRequests(ctx, k.Eraser, receipts)
+		lost, err := lostRequests(ctx, k.Erasures, receipts)
 		if err != nil {
 			return err
 		}

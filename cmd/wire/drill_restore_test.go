@@ -266,7 +266,7 @@ func TestDrillRestore(t *testing.T) {
 
 	keys, err := storedVerifierKeys(t.Context(), app.personal.Exports)
 	require.NoError(t, err)
-	n, err := erasure.Replay(t.Context(), erasure.ReplayConfig{Exports: app.personal.Exports, Register: app.personal.Eraser, Notes: signednote.Opener{}, VerifierKeys: keys})
+	n, err := erasure.Replay(t.Context(), erasure.ReplayConfig{Exports: app.personal.Exports, Register: app.personal.Erasures, Notes: signednote.Opener{}, VerifierKeys: keys})
 	require.NoError(t, err)
 	require.Equal(t, 1, n)
 	require.NoError(t, app.personal.Gate.Check(t.Context()))

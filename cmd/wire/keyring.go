@@ -26,7 +26,8 @@ type Keyring struct {
 	service  *keyService
 	store    *keystore.Store
 	notes    *receiptSigner
-	Eraser   *keystore.Eraser
+	Erasures *keystore.ErasureRegister
+	KEKs     *keystore.Rotation
 	Exports  ports.ExportStore // where receipts, certificates and exports of keys are kept
 	Gate     *erasure.Gate
 	Rotation *keyrotation.Service
@@ -62,15 +63,15 @@ func openKeyring(ctx context.Context, c configs.Config, service *keyService, log
 	if err != nil {
 		return nil, err
 	}
-	k := &Keyring{service: service, store: store, Eraser: store.Eraser(), Exports: exports, notes: newReceiptSigner(logName, service, exports)}
-	guard := erasure.GateConfig{Exports: exports, Receipts: k.Eraser, Clock: clock, Interval: c.Erasure.GateInterval, Logger: logger}
+	k := &Keyring{service: service, store: store, Erasures: store.Erasures(), KEKs: store.Rotation(), Exports: exports, notes: newReceiptSigner(logName, service, exports)}
+	guard := erasure.GateConfig{Exports: exports, Receipts: k.Erasures, Clock: clock, Interval: c.Erasure.GateInterval, Logger: logger}
 	var watch keyrotation.Observer
 	if metrics != nil {
 		guard.Behind, watch = metrics.ReceiptsBehind, metrics
 	}
 	k.Gate = erasure.NewGate(guard)
 	k.Rotation = keyrotation.New(keyrotation.Config{
-		Keys: k.Eraser, Recovery: k.Eraser, KMS: service.rotator, DataKeys: service.app, Exports: exports, Receipts: k.Eraser, Notary: k.notes,
+		Keys: k.KEKs, Recovery: k.KEKs, KMS: service.rotator, DataKeys: service.app, Exports: exports, Receipts: k.Erasures, Notary: k.notes,
 		Gate: k.Gate.Check, Clock: clock, AliasPrefix: aliasPrefix(logName), DeletionDays: c.Rotation.DeletionDays, Node: nodeID(c), Logger: logger, Observer: watch,
 	})
 	return k, nil

@@ -102,7 +102,7 @@ func newPersonal(ctx context.Context, c configs.Config, ring *Keyring, manifests
 // addErasures makes what erases, from the parts of the App.
 func (p *personal) addErasures(a *App, clock ports.Clock, ids ports.IDSource) {
 	config := erasure.Config{
-		Register: p.Eraser, Records: a.Store.PersonalRecords, Intents: a.Store.Intents, Streams: a.Store.Events, LegalEntities: a.Store.Directory, Types: a.Store.Registry,
+		Register: p.Erasures, Records: a.Store.PersonalRecords, Intents: a.Store.Intents, Streams: a.Store.Events, LegalEntities: a.Store.Directory, Types: a.Store.Registry,
 		Copies: a.targets, Announcer: announcer{a.Append}, Opener: p.vault, Chains: chains{a.Store},
 		Notes: p.notes, Exports: p.Exports, Gate: p.Gate, Clock: clock, IDs: ids, Logger: a.Logger, Poll: a.Config.Erasure.Poll,
 		KeyDeletion: time.Duration(a.Config.Rotation.DeletionDays) * 24 * time.Hour, RotatedByHand: a.Config.Rotation.At == "",

@@ -217,7 +217,7 @@ func openKeys(t *testing.T, superuserDSN string) (*keystore.Store, ports.DataKey
 	t.Cleanup(store.Close)
 	kek, err := client(kmsd.Rotator).Create(t.Context(), "alias/bench/epoch-1", ports.WrapDataKeys)
 	require.NoError(t, err)
-	require.NoError(t, store.Eraser().AddKEK(t.Context(), ports.KEK{TenantID: "bench", Epoch: 1, KeyID: kek.ID, State: ports.KEKPending}))
-	require.NoError(t, store.Eraser().ActivateKEK(t.Context(), "bench", 1))
+	require.NoError(t, store.Rotation().AddKEK(t.Context(), ports.KEK{TenantID: "bench", Epoch: 1, KeyID: kek.ID, State: ports.KEKPending}))
+	require.NoError(t, store.Rotation().ActivateKEK(t.Context(), "bench", 1))
 	return store, client(kmsd.App)
 }

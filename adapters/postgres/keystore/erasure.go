@@ -20,22 +20,18 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// Eraser is the key store for who erases persons and rotates keys, as the role
-// backbone_eraser. It takes locks in the key store only, never one of the log.
-type Eraser struct {
+// ErasureRegister stores erasure requests, receipts and legal holds and destroys keys, as the
+// role backbone_eraser. It takes locks in the key store only, never one of the log.
+type ErasureRegister struct {
 	pool    *pgxpool.Pool
 	queries *keystoredb.Queries
 }
 
-var (
-	_ ports.ErasureRegister = (*Eraser)(nil)
-	_ ports.KeyRotation     = (*Eraser)(nil)
-	_ ports.KeyRecovery     = (*Eraser)(nil)
-)
+var _ ports.ErasureRegister = (*ErasureRegister)(nil)
 
 // AddErasure implements ports.ErasureRegister. The fault erasure.duplicate has the
 // id of the open request as "request_id".
-func (e *Eraser) AddErasure(ctx context.Context, r ports.ErasureRequest) error {
+func (e *ErasureRegister) AddErasure(ctx context.Context, r ports.ErasureRequest) error {
 	return translateKeys(ctx, e.queries.RequestErasure(ctx, e.pool, &keystoredb.RequestErasureParams{
 		RequestID: pg.UUID(r.ID), TenantID: r.TenantID, SubjectID: string(r.Subject), Partitions: partitionColumn(r.Partitions),
 		AllEntities: r.AllEntities, Basis: string(r.Basis), Reason: r.Reason, Requester: r.RequestedBy,
@@ -44,13 +40,13 @@ func (e *Eraser) AddErasure(ctx context.Context, r ports.ErasureRequest) error {
 }
 
 // Erasure implements ports.ErasureRegister.
-func (e *Eraser) Erasure(ctx context.Context, tenantID string, id event.ID) (ports.ErasureRequest, error) {
+func (e *ErasureRegister) Erasure(ctx context.Context, tenantID string, id event.ID) (ports.ErasureRequest, error) {
 	row, err := e.queries.GetErasure(ctx, e.pool, &keystoredb.GetErasureParams{TenantID: tenantID, RequestID: pg.UUID(id)})
 	return e.stored(ctx, &row, err)
 }
 
 // stored is a request as a function answered it.
-func (*Eraser) stored(ctx context.Context, row *keystoredb.KeystorePiiDeletionLog, err error) (ports.ErasureRequest, error) {
+func (*ErasureRegister) stored(ctx context.Context, row *keystoredb.KeystorePiiDeletionLog, err error) (ports.ErasureRequest, error) {
 	if noRows(err) {
 		return ports.ErasureRequest{}, keyFault("erasure.not_found", "")
 	}
@@ -61,7 +57,7 @@ func (*Eraser) stored(ctx context.Context, row *keystoredb.KeystorePiiDeletionLo
 }
 
 // Erasures implements ports.ErasureRegister. No states are all; a limit of 0 is none.
-func (e *Eraser) Erasures(ctx context.Context, tenantID string, states []shredding.ErasureState, limit int) ([]ports.ErasureRequest, error) {
+func (e *ErasureRegister) Erasures(ctx context.Context, tenantID string, states []shredding.ErasureState, limit int) ([]ports.ErasureRequest, error) {
 	names := make([]string, len(states))
 	for i, s := range states {
 		names[i] = string(s)
@@ -80,7 +76,7 @@ func (e *Eraser) Erasures(ctx context.Context, tenantID string, states []shreddi
 }
 
 // ErasureSteps implements ports.ErasureRegister.
-func (e *Eraser) ErasureSteps(ctx context.Context, tenantID string, id event.ID) ([]ports.ErasureStep, error) {
+func (e *ErasureRegister) ErasureSteps(ctx context.Context, tenantID string, id event.ID) ([]ports.ErasureStep, error) {
 	rows, err := e.queries.ListErasureSteps(ctx, e.pool, &keystoredb.ListErasureStepsParams{TenantID: tenantID, RequestID: pg.UUID(id)})
 	if err != nil {
 		return nil, translateKeys(ctx, err)
@@ -93,7 +89,7 @@ func (e *Eraser) ErasureSteps(ctx context.Context, tenantID string, id event.ID)
 }
 
 // MoveErasure implements ports.ErasureRegister.
-func (e *Eraser) MoveErasure(ctx context.Context, r ports.ErasureRequest) (ports.ErasureRequest, error) {
+func (e *ErasureRegister) MoveErasure(ctx context.Context, r ports.ErasureRequest) (ports.ErasureRequest, error) {
 	classes, err := json.Marshal(r.Classes)
 	if err != nil {
 		return ports.ErasureRequest{}, err
@@ -111,13 +107,13 @@ func (e *Eraser) MoveErasure(ctx context.Context, r ports.ErasureRequest) (ports
 }
 
 // NoteErasureFailure implements ports.ErasureRegister.
-func (e *Eraser) NoteErasureFailure(ctx context.Context, id event.ID, code string) (attempts int, err error) {
+func (e *ErasureRegister) NoteErasureFailure(ctx context.Context, id event.ID, code string) (attempts int, err error) {
 	n, err := e.queries.NoteErasureFailure(ctx, e.pool, &keystoredb.NoteErasureFailureParams{RequestID: pg.UUID(id), Code: code})
 	return int(n), translateKeys(ctx, err)
 }
 
 // ApproveErasure implements ports.ErasureRegister.
-func (e *Eraser) ApproveErasure(ctx context.Context, id event.ID, approver string, scope event.Hash, at time.Time) (ports.ErasureRequest, error) {
+func (e *ErasureRegister) ApproveErasure(ctx context.Context, id event.ID, approver string, scope event.Hash, at time.Time) (ports.ErasureRequest, error) {
 	row, err := e.queries.ApproveErasure(ctx, e.pool, &keystoredb.ApproveErasureParams{
 		RequestID: pg.UUID(id), Approver: approver, Scope: scope[:], ApprovedAt: at,
 	})
@@ -125,7 +121,7 @@ func (e *Eraser) ApproveErasure(ctx context.Context, id event.ID, approver strin
 }
 
 // FenceErasure implements ports.ErasureRegister.
-func (e *Eraser) FenceErasure(ctx context.Context, r ports.ErasureRequest) (ports.ErasureRequest, error) {
+func (e *ErasureRegister) FenceErasure(ctx context.Context, r ports.ErasureRequest) (ports.ErasureRequest, error) {
 	classes, err := json.Marshal(r.Classes)
 	if err != nil {
 		return ports.ErasureRequest{}, err
@@ -144,7 +140,7 @@ func (e *Eraser) FenceErasure(ctx context.Context, r ports.ErasureRequest) (port
 }
 
 // RefuseErasure implements ports.ErasureRegister.
-func (e *Eraser) RefuseErasure(ctx context.Context, r ports.ErasureRequest, reason string) (ports.ErasureRequest, error) {
+func (e *ErasureRegister) RefuseErasure(ctx context.Context, r ports.ErasureRequest, reason string) (ports.ErasureRequest, error) {
 	classes, err := json.Marshal(r.Classes)
 	if err != nil {
 		return ports.ErasureRequest{}, err
@@ -156,7 +152,7 @@ func (e *Eraser) RefuseErasure(ctx context.Context, r ports.ErasureRequest, reas
 }
 
 // DestroyErasure implements ports.ErasureRegister.
-func (e *Eraser) DestroyErasure(ctx context.Context, id event.ID) (ports.Destruction, ports.ErasureRequest, error) {
+func (e *ErasureRegister) DestroyErasure(ctx context.Context, id event.ID) (ports.Destruction, ports.ErasureRequest, error) {
 	var destruction ports.Destruction
 	var request ports.ErasureRequest
 	err := pgx.BeginFunc(ctx, e.pool, func(tx pgx.Tx) error {
@@ -207,12 +203,12 @@ func destructionOf(r *keystoredb.DestroyErasureRow) (ports.Destruction, error) {
 }
 
 // SaveReceipt implements ports.ErasureRegister.
-func (e *Eraser) SaveReceipt(ctx context.Context, number uint64, note []byte, exported bool) error {
+func (e *ErasureRegister) SaveReceipt(ctx context.Context, number uint64, note []byte, exported bool) error {
 	return translateKeys(ctx, e.queries.SaveReceipt(ctx, e.pool, &keystoredb.SaveReceiptParams{Number: int64(number), Note: note, Exported: exported}))
 }
 
 // Receipts implements ports.ErasureRegister. A limit of 0 is none.
-func (e *Eraser) Receipts(ctx context.Context, from uint64, limit int) ([]ports.ErasureReceipt, error) {
+func (e *ErasureRegister) Receipts(ctx context.Context, from uint64, limit int) ([]ports.ErasureReceipt, error) {
 	rows, err := e.queries.ListReceipts(ctx, e.pool, &keystoredb.ListReceiptsParams{FromNumber: int64(from), PageSize: pg.PageSize(limit)})
 	if err != nil {
 		return nil, translateKeys(ctx, err)
@@ -226,7 +222,7 @@ func (e *Eraser) Receipts(ctx context.Context, from uint64, limit int) ([]ports.
 
 // ReplayErasure implements ports.ErasureRegister. Versions whose fingerprints the
 // receipt does not name stay, behind the fence: they were made after a reopening.
-func (e *Eraser) ReplayErasure(ctx context.Context, receipt ports.ErasureReceipt, keys []ports.ReplayKey) error {
+func (e *ErasureRegister) ReplayErasure(ctx context.Context, receipt ports.ErasureReceipt, keys []ports.ReplayKey) error {
 	params := &keystoredb.ReplayErasureParams{
 		Number: int64(receipt.Number), RequestID: pg.UUID(receipt.RequestID), TenantID: receipt.TenantID, Note: receipt.Note, Exported: receipt.Exported,
 		PartitionIds: []int32{}, SubjectIds: []string{}, Classes: []int16{}, Fingerprints: []string{},
@@ -245,13 +241,13 @@ func (e *Eraser) ReplayErasure(ctx context.Context, receipt ports.ErasureReceipt
 }
 
 // NodesBehind implements ports.ErasureRegister.
-func (e *Eraser) NodesBehind(ctx context.Context, generation int64, since time.Time) (int, error) {
+func (e *ErasureRegister) NodesBehind(ctx context.Context, generation int64, since time.Time) (int, error) {
 	n, err := e.queries.CountNodesBehind(ctx, e.pool, &keystoredb.CountNodesBehindParams{Generation: generation, Since: since})
 	return int(n), translateKeys(ctx, err)
 }
 
 // PlaceHold implements ports.ErasureRegister.
-func (e *Eraser) PlaceHold(ctx context.Context, h ports.LegalHold) error {
+func (e *ErasureRegister) PlaceHold(ctx context.Context, h ports.LegalHold) error {
 	return translateKeys(ctx, e.queries.PlaceHold(ctx, e.pool, &keystoredb.PlaceHoldParams{
 		HoldID: pg.UUID(h.ID), TenantID: h.TenantID, SubjectID: string(h.Subject), PartitionID: int32(h.Partition), Reason: h.Reason,
 		PlacedBy: h.PlacedBy, PlacedAt: h.PlacedAt, Until: pg.OptionalDate(h.Until),
@@ -259,7 +255,7 @@ func (e *Eraser) PlaceHold(ctx context.Context, h ports.LegalHold) error {
 }
 
 // ReleaseHold implements ports.ErasureRegister.
-func (e *Eraser) ReleaseHold(ctx context.Context, tenantID string, id event.ID, by string, at time.Time) (ports.LegalHold, error) {
+func (e *ErasureRegister) ReleaseHold(ctx context.Context, tenantID string, id event.ID, by string, at time.Time) (ports.LegalHold, error) {
 	row, err := e.queries.ReleaseHold(ctx, e.pool, &keystoredb.ReleaseHoldParams{TenantID: tenantID, HoldID: pg.UUID(id), Person: by, ReleasedAt: at})
 	if err != nil {
 		return ports.LegalHold{}, translateKeys(ctx, err)
@@ -269,7 +265,7 @@ func (e *Eraser) ReleaseHold(ctx context.Context, tenantID string, id event.ID, 
 
 // Holds implements ports.ErasureRegister; the day of Until is still in force. Subject
 // "" lists those of all subjects.
-func (e *Eraser) Holds(ctx context.Context, tenantID string, subject shredding.Subject, on event.Date) ([]ports.LegalHold, error) {
+func (e *ErasureRegister) Holds(ctx context.Context, tenantID string, subject shredding.Subject, on event.Date) ([]ports.LegalHold, error) {
 	rows, err := e.queries.ListHolds(ctx, e.pool, &keystoredb.ListHoldsParams{TenantID: tenantID, SubjectID: string(subject), OnDay: pg.OptionalDate(&on)})
 	if err != nil {
 		return nil, translateKeys(ctx, err)

@@ -1,6 +1,8 @@
-// Package keystore keeps the wrapped keys of persons in the schema keystore, which may be
-// in a database of its own and is reached through its functions only. Store mints and
-// reads keys; Eraser destroys them and rotates the tenants' keys as another role.
+// Package keystore stores the wrapped keys of persons in the schema keystore, which may
+// be in a database of its own. It reaches the schema only through its SQL functions.
+// Store mints and reads keys for the nodes that append and read. ErasureRegister destroys keys
+// and Rotation rotates the tenants' KEKs; both connect as a role that those nodes do not
+// have. Package cmd/wire opens the store. No method opens a wrapped key: only the KMS can.
 package keystore
 
 import (
@@ -26,7 +28,7 @@ type Config struct {
 	// DSN connects as backbone_app. It may lead through a transaction pooler that
 	// passes on start-up parameters.
 	DSN string
-	// EraserDSN connects as backbone_eraser; "" leaves out Eraser.
+	// EraserDSN connects as backbone_eraser, for Erasures and Rotation; "" leaves them out.
 	EraserDSN string
 	// ListenDSN connects to PostgreSQL directly, for LISTEN; "" is DSN.
 	ListenDSN string
@@ -73,7 +75,7 @@ type Store struct {
 	log     *slog.Logger
 	pool    *pgxpool.Pool
 	queries *keystoredb.Queries
-	eraser  *Eraser
+	eraser  *pgxpool.Pool // as backbone_eraser; nil without an EraserDSN
 	closing sync.Once
 }
 
@@ -92,12 +94,10 @@ func Open(ctx context.Context, c Config) (*Store, error) {
 		return nil, err
 	}
 	if c.EraserDSN != "" {
-		pool, err := k.open(ctx, c.EraserDSN, "backbone eraser")
-		if err != nil {
+		if k.eraser, err = k.open(ctx, c.EraserDSN, "backbone eraser"); err != nil {
 			k.pool.Close()
 			return nil, err
 		}
-		k.eraser = &Eraser{pool: pool, queries: k.queries}
 	}
 	return k, nil
 }
@@ -137,13 +137,13 @@ func (k *Store) prepare(config *pgx.ConnConfig, name string, parameters map[stri
 	config.Tracer = k.config.Tracer
 }
 
-// Close ends all connections, also those of Eraser. ListenEvictions ends with its
-// context.
+// Close ends all connections, also those of Erasures and Rotation. ListenEvictions ends
+// with its context.
 func (k *Store) Close() {
 	k.closing.Do(func() {
 		k.pool.Close()
 		if k.eraser != nil {
-			k.eraser.pool.Close()
+			k.eraser.Close()
 		}
 	})
 }
@@ -151,9 +151,13 @@ func (k *Store) Close() {
 // Ping reports whether the database answers.
 func (k *Store) Ping(ctx context.Context) error { return translateKeys(ctx, k.pool.Ping(ctx)) }
 
-// Eraser is the key store as the role backbone_eraser sees it, nil without an
-// EraserDSN.
-func (k *Store) Eraser() *Eraser { return k.eraser }
+// Erasures needs an EraserDSN.
+func (k *Store) Erasures() *ErasureRegister {
+	return &ErasureRegister{pool: k.eraser, queries: k.queries}
+}
+
+// Rotation needs an EraserDSN.
+func (k *Store) Rotation() *Rotation { return &Rotation{pool: k.eraser, queries: k.queries} }
 
 // SubjectKeys implements ports.SubjectKeys in one round trip.
 func (k *Store) SubjectKeys(ctx context.Context, ids []ports.SubjectKeyID) ([]ports.SubjectKey, error) {

@@ -24,9 +24,15 @@ func TestKeyStoreConformance(t *testing.T) {
 	conformance.RunKeyStore(t, conformance.KeyStoreHarness{
 		New: func(t *testing.T) (conformance.NodeKeyStore, conformance.EraserKeyStore) {
 			k := pgtest.OpenKeys(t, pgtest.Database(t))
-			return k, k.Eraser()
+			return k, eraserKeyStore{k.Erasures(), k.Rotation()}
 		},
 	})
+}
+
+// eraserKeyStore joins the parts of the key store that the role backbone_eraser uses.
+type eraserKeyStore struct {
+	*keystore.ErasureRegister
+	*keystore.Rotation
 }
 
 const keyTenant = "acme"
@@ -34,8 +40,8 @@ const keyTenant = "acme"
 // activeKEK makes the next KEK of the tenant.
 func activeKEK(t testing.TB, k *keystore.Store, epoch uint32) {
 	t.Helper()
-	require.NoError(t, k.Eraser().AddKEK(t.Context(), ports.KEK{TenantID: keyTenant, Epoch: epoch, KeyID: fmt.Sprint("kek-", epoch)}))
-	require.NoError(t, k.Eraser().ActivateKEK(t.Context(), keyTenant, epoch))
+	require.NoError(t, k.Rotation().AddKEK(t.Context(), ports.KEK{TenantID: keyTenant, Epoch: epoch, KeyID: fmt.Sprint("kek-", epoch)}))
+	require.NoError(t, k.Rotation().ActivateKEK(t.Context(), keyTenant, epoch))
 }
 
 func mintStandard(t testing.TB, k *keystore.Store, subject string) ports.SubjectKey {
@@ -106,7 +112,7 @@ func TestDestructionWaitsForLeases(t *testing.T) {
 	require.Equal(t, []int32{1}, leaseKeys(t, other, "employee:E-1", "employee:E-2"))
 	destroyed := make(chan error, 1)
 	go func() {
-		_, _, err := k.Eraser().DestroyErasure(context.WithoutCancel(t.Context()), [16]byte(id))
+		_, _, err := k.Erasures().DestroyErasure(context.WithoutCancel(t.Context()), [16]byte(id))
 		destroyed <- err
 	}()
 	waitsForLock(t, superuser, "backbone eraser")
@@ -140,7 +146,7 @@ func TestDestructionSeesAMintInFlight(t *testing.T) {
 	}
 	destroyed := make(chan outcome, 1)
 	go func() {
-		d, _, err := k.Eraser().DestroyErasure(context.WithoutCancel(t.Context()), [16]byte(id))
+		d, _, err := k.Erasures().DestroyErasure(context.WithoutCancel(t.Context()), [16]byte(id))
 		destroyed <- outcome{d.Keys, err}
 	}()
 	waitsForLock(t, superuser, "backbone eraser")
@@ -176,14 +182,14 @@ func TestActivationWaitsForMintsInFlight(t *testing.T) {
 	dsn := pgtest.Database(t)
 	k := pgtest.OpenKeys(t, dsn)
 	activeKEK(t, k, 1)
-	require.NoError(t, k.Eraser().AddKEK(t.Context(), ports.KEK{TenantID: keyTenant, Epoch: 2, KeyID: "kek-2"}))
+	require.NoError(t, k.Rotation().AddKEK(t.Context(), ports.KEK{TenantID: keyTenant, Epoch: 2, KeyID: "kek-2"}))
 	superuser, app := pgtest.Connect(t, dsn), pgtest.Connect(t, pgtest.As("backbone_app", dsn))
 	mint, err := app.Begin(t.Context())
 	require.NoError(t, err)
 	_, err = mint.Exec(t.Context(), `SELECT * FROM keystore.mint('acme', 1, 'employee:E-1', 0::smallint, gen_random_uuid(), 1, 1, 'w', decode(repeat('00', 16), 'hex'))`)
 	require.NoError(t, err)
 	activated := make(chan error, 1)
-	go func() { activated <- k.Eraser().ActivateKEK(context.WithoutCancel(t.Context()), keyTenant, 2) }()
+	go func() { activated <- k.Rotation().ActivateKEK(context.WithoutCancel(t.Context()), keyTenant, 2) }()
 	waitsForLock(t, superuser, "backbone eraser")
 	// A mint that comes later does not slip in under the old epoch.
 	late := make(chan error, 1)
@@ -197,7 +203,7 @@ func TestActivationWaitsForMintsInFlight(t *testing.T) {
 	require.Equal(t, "keys.epoch_closed", fault.CodeOf(<-late), "not active yet")
 	require.NoError(t, mint.Commit(t.Context()))
 	require.NoError(t, <-activated)
-	n, err := k.Eraser().CountWrappedWith(t.Context(), keyTenant, 1)
+	n, err := k.Rotation().CountWrappedWith(t.Context(), keyTenant, 1)
 	require.NoError(t, err)
 	require.EqualValues(t, 1, n, "the mint in flight is counted")
 }

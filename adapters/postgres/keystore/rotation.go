@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgtype"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/erpbackbone/backbone/adapters/postgres/internal/keystoredb"
 	"github.com/erpbackbone/backbone/adapters/postgres/internal/pg"
@@ -20,9 +21,21 @@ import (
 // restoreBatch is how many lines of an export go to the database at once.
 const restoreBatch = 500
 
+// Rotation rotates the tenants' KEKs and restores exported keys, as the role
+// backbone_eraser.
+type Rotation struct {
+	pool    *pgxpool.Pool
+	queries *keystoredb.Queries
+}
+
+var (
+	_ ports.KeyRotation = (*Rotation)(nil)
+	_ ports.KeyRecovery = (*Rotation)(nil)
+)
+
 // KEKs implements ports.KeyRotation.
-func (e *Eraser) KEKs(ctx context.Context, tenantID string) ([]ports.KEK, error) {
-	rows, err := e.queries.ListKEKs(ctx, e.pool, tenantID)
+func (r *Rotation) KEKs(ctx context.Context, tenantID string) ([]ports.KEK, error) {
+	rows, err := r.queries.ListKEKs(ctx, r.pool, tenantID)
 	if err != nil {
 		return nil, translateKeys(ctx, err)
 	}
@@ -31,26 +44,26 @@ func (e *Eraser) KEKs(ctx context.Context, tenantID string) ([]ports.KEK, error)
 
 func storedKEKs(rows []keystoredb.KeystoreTenantKek) []ports.KEK {
 	out := make([]ports.KEK, len(rows))
-	for i, r := range rows {
-		out[i] = ports.KEK{TenantID: r.TenantID, Epoch: uint32(r.Epoch), KeyID: r.KmsKeyID, State: ports.KEKState(r.State)}
+	for i, row := range rows {
+		out[i] = ports.KEK{TenantID: row.TenantID, Epoch: uint32(row.Epoch), KeyID: row.KmsKeyID, State: ports.KEKState(row.State)}
 	}
 	return out
 }
 
 // AddKEK implements ports.KeyRotation.
-func (e *Eraser) AddKEK(ctx context.Context, k ports.KEK) error {
-	return translateKeys(ctx, e.queries.AddKEK(ctx, e.pool, &keystoredb.AddKEKParams{TenantID: k.TenantID, Epoch: int32(k.Epoch), KmsKeyID: k.KeyID}))
+func (r *Rotation) AddKEK(ctx context.Context, k ports.KEK) error {
+	return translateKeys(ctx, r.queries.AddKEK(ctx, r.pool, &keystoredb.AddKEKParams{TenantID: k.TenantID, Epoch: int32(k.Epoch), KmsKeyID: k.KeyID}))
 }
 
 // ActivateKEK implements ports.KeyRotation. keys.epoch_missing (NotFound) for an
 // unknown epoch, keys.move_refused (FailedPrecondition) while another one drains.
-func (e *Eraser) ActivateKEK(ctx context.Context, tenantID string, epoch uint32) error {
-	return translateKeys(ctx, e.queries.ActivateKEK(ctx, e.pool, &keystoredb.ActivateKEKParams{TenantID: tenantID, Epoch: int32(epoch)}))
+func (r *Rotation) ActivateKEK(ctx context.Context, tenantID string, epoch uint32) error {
+	return translateKeys(ctx, r.queries.ActivateKEK(ctx, r.pool, &keystoredb.ActivateKEKParams{TenantID: tenantID, Epoch: int32(epoch)}))
 }
 
 // WrappedWith implements ports.KeyRotation. A limit of 0 is none.
-func (e *Eraser) WrappedWith(ctx context.Context, tenantID string, epoch uint32, limit int) ([]ports.WrappedRow, error) {
-	rows, err := e.queries.ListWrappedWith(ctx, e.pool, &keystoredb.ListWrappedWithParams{TenantID: tenantID, Epoch: int32(epoch), PageSize: pg.PageSize(limit)})
+func (r *Rotation) WrappedWith(ctx context.Context, tenantID string, epoch uint32, limit int) ([]ports.WrappedRow, error) {
+	rows, err := r.queries.ListWrappedWith(ctx, r.pool, &keystoredb.ListWrappedWithParams{TenantID: tenantID, Epoch: int32(epoch), PageSize: pg.PageSize(limit)})
 	if err != nil {
 		return nil, translateKeys(ctx, err)
 	}
@@ -62,8 +75,8 @@ func (e *Eraser) WrappedWith(ctx context.Context, tenantID string, epoch uint32,
 }
 
 // SampleKeys implements ports.KeyRotation.
-func (e *Eraser) SampleKeys(ctx context.Context, tenantID string, epoch uint32, n int) ([]ports.WrappedRow, error) {
-	rows, err := e.queries.SampleWrappedWith(ctx, e.pool, &keystoredb.SampleWrappedWithParams{TenantID: tenantID, Epoch: int32(epoch), PageSize: int32(n)})
+func (r *Rotation) SampleKeys(ctx context.Context, tenantID string, epoch uint32, n int) ([]ports.WrappedRow, error) {
+	rows, err := r.queries.SampleWrappedWith(ctx, r.pool, &keystoredb.SampleWrappedWithParams{TenantID: tenantID, Epoch: int32(epoch), PageSize: int32(n)})
 	if err != nil {
 		return nil, translateKeys(ctx, err)
 	}
@@ -82,38 +95,38 @@ func wrappedRow(r *keystoredb.ListWrappedWithRow) ports.WrappedRow {
 }
 
 // CountWrappedWith implements ports.KeyRotation.
-func (e *Eraser) CountWrappedWith(ctx context.Context, tenantID string, epoch uint32) (int64, error) {
-	n, err := e.queries.CountWrappedWith(ctx, e.pool, &keystoredb.CountWrappedWithParams{TenantID: tenantID, Epoch: int32(epoch)})
+func (r *Rotation) CountWrappedWith(ctx context.Context, tenantID string, epoch uint32) (int64, error) {
+	n, err := r.queries.CountWrappedWith(ctx, r.pool, &keystoredb.CountWrappedWithParams{TenantID: tenantID, Epoch: int32(epoch)})
 	return n, translateKeys(ctx, err)
 }
 
 // SaveRewrapped implements ports.KeyRotation. keys.epoch_closed (Conflict) if the new
 // epoch is not the active one. Rows that an erasure holds are left out too.
-func (e *Eraser) SaveRewrapped(ctx context.Context, tenantID string, from, to uint32, rows []ports.WrappedRow) (int64, error) {
+func (r *Rotation) SaveRewrapped(ctx context.Context, tenantID string, from, to uint32, rows []ports.WrappedRow) (int64, error) {
 	params := &keystoredb.SaveRewrappedParams{
 		TenantID: tenantID, FromEpoch: int32(from), ToEpoch: int32(to),
 		Refs: make([]pgtype.UUID, len(rows)), Versions: make([]int32, len(rows)), Wrappings: make([][]byte, len(rows)),
 	}
-	for i, r := range rows {
-		ref, err := parseReference(r.Reference)
+	for i, row := range rows {
+		ref, err := parseReference(row.Reference)
 		if err != nil {
 			return 0, keyFault("keys.request_invalid", "")
 		}
-		params.Refs[i], params.Versions[i], params.Wrappings[i] = ref, int32(r.Version), r.Wrapped
+		params.Refs[i], params.Versions[i], params.Wrappings[i] = ref, int32(row.Version), row.Wrapped
 	}
-	n, err := e.queries.SaveRewrapped(ctx, e.pool, params)
+	n, err := r.queries.SaveRewrapped(ctx, r.pool, params)
 	return n, translateKeys(ctx, err)
 }
 
 // CloseKEK implements ports.KeyRotation.
-func (e *Eraser) CloseKEK(ctx context.Context, tenantID string, epoch uint32, to ports.KEKState) error {
-	return translateKeys(ctx, e.queries.CloseKEK(ctx, e.pool, &keystoredb.CloseKEKParams{TenantID: tenantID, Epoch: int32(epoch), NewState: string(to)}))
+func (r *Rotation) CloseKEK(ctx context.Context, tenantID string, epoch uint32, to ports.KEKState) error {
+	return translateKeys(ctx, r.queries.CloseKEK(ctx, r.pool, &keystoredb.CloseKEKParams{TenantID: tenantID, Epoch: int32(epoch), NewState: string(to)}))
 }
 
 // ExportKeys implements ports.KeyRotation: {"table":…,"row":{…}} per line. Which nodes
 // there are is left out.
-func (e *Eraser) ExportKeys(ctx context.Context, row func(line []byte) error) error {
-	rows, err := e.pool.Query(ctx, `SELECT keystore.export_lines()`)
+func (r *Rotation) ExportKeys(ctx context.Context, row func(line []byte) error) error {
+	rows, err := r.pool.Query(ctx, `SELECT keystore.export_lines()`)
 	if err != nil {
 		return translateKeys(ctx, err)
 	}
@@ -128,8 +141,8 @@ func (e *Eraser) ExportKeys(ctx context.Context, row func(line []byte) error) er
 
 // inScratch loads an export into tables of a transaction that never commits unless f
 // asks for it.
-func (e *Eraser) inScratch(ctx context.Context, lines ports.ExportedLines, f func(tx pgx.Tx) (commit bool, err error)) error {
-	tx, err := e.pool.Begin(ctx)
+func (r *Rotation) inScratch(ctx context.Context, lines ports.ExportedLines, f func(tx pgx.Tx) (commit bool, err error)) error {
+	tx, err := r.pool.Begin(ctx)
 	if err != nil {
 		return translateKeys(ctx, err)
 	}
@@ -138,14 +151,14 @@ func (e *Eraser) inScratch(ctx context.Context, lines ports.ExportedLines, f fun
 	if _, err := tx.Exec(ctx, "SET LOCAL idle_in_transaction_session_timeout = 0"); err != nil {
 		return translateKeys(ctx, err)
 	}
-	if err := e.queries.OpenScratch(ctx, tx); err != nil {
+	if err := r.queries.OpenScratch(ctx, tx); err != nil {
 		return translateKeys(ctx, err)
 	}
 	batch := make([]string, 0, restoreBatch)
 	var failed error
 	flush := func() bool {
 		if len(batch) > 0 {
-			failed = e.queries.LoadScratch(ctx, tx, batch)
+			failed = r.queries.LoadScratch(ctx, tx, batch)
 			batch = batch[:0]
 		}
 		return failed == nil
@@ -180,15 +193,15 @@ func exportFault(ctx context.Context, err error) error {
 }
 
 // SampleExport implements ports.KeyRecovery.
-func (e *Eraser) SampleExport(ctx context.Context, lines ports.ExportedLines, tenantID string, epoch uint32, n int) (rows []ports.WrappedRow, total int64, err error) {
-	err = e.inScratch(ctx, lines, func(tx pgx.Tx) (bool, error) {
-		sample, err := e.queries.SampleScratch(ctx, tx, &keystoredb.SampleScratchParams{TenantID: tenantID, Epoch: int32(epoch), PageSize: int32(n)})
-		for _, r := range sample {
-			total = r.Total
-			if r.Reference.Valid {
+func (r *Rotation) SampleExport(ctx context.Context, lines ports.ExportedLines, tenantID string, epoch uint32, n int) (rows []ports.WrappedRow, total int64, err error) {
+	err = r.inScratch(ctx, lines, func(tx pgx.Tx) (bool, error) {
+		sample, err := r.queries.SampleScratch(ctx, tx, &keystoredb.SampleScratchParams{TenantID: tenantID, Epoch: int32(epoch), PageSize: int32(n)})
+		for _, row := range sample {
+			total = row.Total
+			if row.Reference.Valid {
 				rows = append(rows, ports.WrappedRow{
-					Partition: event.PartitionID(r.PartitionID), Reference: reference(r.Reference),
-					WrappedKey: wrappedKey(r.Version, r.KekEpoch, r.KmsKeyID, r.Wrapped, r.Fingerprint),
+					Partition: event.PartitionID(row.PartitionID), Reference: reference(row.Reference),
+					WrappedKey: wrappedKey(row.Version, row.KekEpoch, row.KmsKeyID, row.Wrapped, row.Fingerprint),
 				})
 			}
 		}
@@ -198,9 +211,9 @@ func (e *Eraser) SampleExport(ctx context.Context, lines ports.ExportedLines, te
 }
 
 // ExportedKEKs implements ports.KeyRecovery.
-func (e *Eraser) ExportedKEKs(ctx context.Context, lines ports.ExportedLines) (keks []ports.KEK, err error) {
-	err = e.inScratch(ctx, lines, func(tx pgx.Tx) (bool, error) {
-		rows, err := e.queries.ListScratchKEKs(ctx, tx)
+func (r *Rotation) ExportedKEKs(ctx context.Context, lines ports.ExportedLines) (keks []ports.KEK, err error) {
+	err = r.inScratch(ctx, lines, func(tx pgx.Tx) (bool, error) {
+		rows, err := r.queries.ListScratchKEKs(ctx, tx)
 		keks = storedKEKs(rows)
 		return false, err
 	})
@@ -208,13 +221,13 @@ func (e *Eraser) ExportedKEKs(ctx context.Context, lines ports.ExportedLines) (k
 }
 
 // RestoreKeys implements ports.KeyRecovery.
-func (e *Eraser) RestoreKeys(ctx context.Context, lines ports.ExportedLines, dead []ports.KEK) (taken int64, err error) {
+func (r *Rotation) RestoreKeys(ctx context.Context, lines ports.ExportedLines, dead []ports.KEK) (taken int64, err error) {
 	params := &keystoredb.RestoreScratchParams{DeadTenants: make([]string, len(dead)), DeadEpochs: make([]int32, len(dead))}
 	for i, k := range dead {
 		params.DeadTenants[i], params.DeadEpochs[i] = k.TenantID, int32(k.Epoch)
 	}
-	err = e.inScratch(ctx, lines, func(tx pgx.Tx) (bool, error) {
-		taken, err = e.queries.RestoreScratch(ctx, tx, params)
+	err = r.inScratch(ctx, lines, func(tx pgx.Tx) (bool, error) {
+		taken, err = r.queries.RestoreScratch(ctx, tx, params)
 		return true, err
 	})
 	return taken, err
