@@ -35,15 +35,15 @@ func TestCustomProjections(t *testing.T) {
 		})
 		require.NoError(t, err)
 		own := custom.New(custom.Config{
-			Compiler: jq.New(), Rows: store, Register: store, Entities: who, Events: store,
+			Compiler: jq.New(), Rows: store.ProjectionRows, Register: store.ProjectionVersions, Entities: who, Events: store.Events,
 			Await: func(context.Context, string, int, event.PartitionID, event.Sequence) (event.Sequence, error) {
 				return 0, nil
 			},
 		})
 		c.CustomProjections = own
-		c.Rebuilds = projections.NewRebuilds(projections.RebuildsConfig{Store: store, Register: store, Versions: store, Clock: system.Clock{}, Created: own})
+		c.Rebuilds = projections.NewRebuilds(projections.RebuildsConfig{Store: store.Projections, Register: store.ProjectionVersions, Versions: store.ProjectionVersions, Clock: system.Clock{}, Created: own})
 		c.Projections = projections.NewOperations(projections.OperationsConfig{
-			Store: store, Register: store, Letters: store, Leases: store.Leases(), Clock: system.Clock{}, Created: own,
+			Store: store.Projections, Register: store.ProjectionVersions, Letters: store.ProjectionVersions, Leases: store.Leases, Clock: system.Clock{}, Created: own,
 		})
 	})
 	const (

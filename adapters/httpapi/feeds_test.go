@@ -534,7 +534,7 @@ func TestFeedCursorOfThousandLegalEntities(t *testing.T) {
 	h := startAPI(t)
 	h.machineType(t)
 	for i := range n {
-		le, err := h.store.CreateLegalEntity(t.Context(), ports.LegalEntity{TenantID: "demo", Code: fmt.Sprintf("L%03d", i), Status: "active"})
+		le, err := h.store.Directory.CreateLegalEntity(t.Context(), ports.LegalEntity{TenantID: "demo", Code: fmt.Sprintf("L%03d", i), Status: "active"})
 		require.NoError(t, err)
 		e := event.Prepared{
 			Skeleton: event.Skeleton{
@@ -544,7 +544,7 @@ func TestFeedCursorOfThousandLegalEntities(t *testing.T) {
 			},
 			Payload: []byte(`{"data":{"hours":1},"dimensions":{},"entity_refs":[]}`),
 		}
-		_, err = h.store.Append(t.Context(), ports.AppendRequest{Partition: le.Partition, Events: []event.Prepared{e}})
+		_, err = h.store.Appender.Append(t.Context(), ports.AppendRequest{Partition: le.Partition, Events: []event.Prepared{e}})
 		require.NoError(t, err)
 	}
 	page := h.page(t, "/api/streams/$all?count=1000", "auditor")

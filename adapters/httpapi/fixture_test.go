@@ -116,12 +116,12 @@ func (readModelStub) Query(_ context.Context, q ports.ReadModelQuery) (ports.Rep
 	return report, nil
 }
 
-type headPosition struct{ store *memory.Store }
+type headPosition struct{ store *memory.Database }
 
 func (c headPosition) Active(context.Context, string) (int, error) { return 1, nil }
 
 func (c headPosition) Position(ctx context.Context, _ string, _ int, p event.PartitionID) (event.Sequence, uint64, error) {
-	head, err := c.store.Head(ctx, p)
+	head, err := c.store.Events.Head(ctx, p)
 	return head.Sequence, 0, err
 }
 
@@ -142,7 +142,7 @@ func (w streamWriter) Write(ctx context.Context, r streams.EventWrite) (ports.Ap
 // apiFixture is a running server over the real application and a store in memory.
 type apiFixture struct {
 	url    string
-	store  *memory.Store
+	store  *memory.Database
 	tokens map[string]string
 	log    *bytesLog
 	router routers.Router
@@ -186,11 +186,11 @@ func startAPIWithFeeds(t testing.TB, feeds live.Limits, change ...func(*httpapi.
 	// A busy machine decides as an idle one.
 	engine, err := opa.New(policies, opa.WithData("roles", catalog.RoleRights()), opa.WithTimeout("", time.Minute), opa.WithTimeout("data.backbone.authz.", time.Minute))
 	require.NoError(t, err)
-	types := registry.New(h.store, schemas, catalog, clock)
+	types := registry.New(h.store.Registry, schemas, catalog, clock)
 	require.NoError(t, types.RegisterBuiltIn(ctx))
-	who := tenancy.New(tenancy.Config{LegalEntities: h.store, Principals: h.store, Installations: h.store, Policies: engine, Owner: catalog.Owner, Roles: catalog.RoleNames(), Clock: clock, IDs: ids})
+	who := tenancy.New(tenancy.Config{LegalEntities: h.store.Directory, Principals: h.store.Directory, Installations: h.store.Directory, Policies: engine, Owner: catalog.Owner, Roles: catalog.RoleNames(), Clock: clock, IDs: ids})
 	preparer := appending.NewPreparer(types, ids, appending.Limits{BatchEvents: 100, EventBytes: 1 << 20, EntityRefs: 128, Tags: 32})
-	reads := query.New(h.store, h.store, who, query.NewCursorSealer([]byte("key")))
+	reads := query.New(h.store.Events, h.store.Events, who, query.NewCursorSealer([]byte("key")))
 	models, sources := catalog.ReadModels(), map[string]ports.ReadModelSource{}
 	for path := range models {
 		sources[path] = readModelStub{}
@@ -219,19 +219,19 @@ func startAPIWithFeeds(t testing.TB, feeds live.Limits, change ...func(*httpapi.
 	h.tokens["expired"], err = who.Enroll(ctx, expired)
 	require.NoError(t, err)
 
-	appends := appending.NewService(preparer, h.store, h.store, h.store, clock, ids, time.Hour)
+	appends := appending.NewService(preparer, h.store.Appender, h.store.Events, h.store.Intents, clock, ids, time.Hour)
 	config := httpapi.Config{
 		Access: who, Events: reads, Types: types, Reports: reports, Catalog: catalog,
 		Appends: appends,
-		Streams: streams.New(streams.Config{Writer: streamWriter{appends}, Reader: h.store, Catalog: catalog, Roles: catalog.RoleNames()}),
+		Streams: streams.New(streams.Config{Writer: streamWriter{appends}, Reader: h.store.Events, Catalog: catalog, Roles: catalog.RoleNames()}),
 		Intents: pipeline.New(pipeline.Config{
-			Catalog: catalog, Schemas: schemas, Policies: engine, Preparer: preparer, Appender: h.store, Events: h.store, Intents: h.store,
-			Idempotency: h.store, Clock: clock, IDs: ids,
+			Catalog: catalog, Schemas: schemas, Policies: engine, Preparer: preparer, Appender: h.store.Appender, Events: h.store.Events, Intents: h.store.Intents,
+			Idempotency: h.store.Intents, Clock: clock, IDs: ids,
 		}),
 		Entities: entities.New(entities.Config{
-			Log: h.store, Snapshots: h.store, Positions: reads, Folds: catalog, Background: synchronous{}, Clock: clock, SnapshotEvery: 10,
+			Log: h.store.Events, Snapshots: h.store.Snapshots, Positions: reads, Folds: catalog, Background: synchronous{}, Clock: clock, SnapshotEvery: 10,
 		}),
-		Snapshots: streams.NewSnapshotService(h.store, h.store, clock, ids),
+		Snapshots: streams.NewSnapshotService(h.store.Snapshots, h.store.Events, clock, ids),
 		Logger:    slog.New(slog.NewJSONHandler(h.log, nil)),
 		Ready: func(context.Context) map[string]error {
 			if h.ready != nil {
@@ -240,7 +240,7 @@ func startAPIWithFeeds(t testing.TB, feeds live.Limits, change ...func(*httpapi.
 			return nil
 		},
 	}
-	watch := testkit.Must(subscriptions.NewHeadWatcher(subscriptions.HeadWatcherConfig{Heads: h.store, WakeUps: h.store, Clock: clock, Poll: 500 * time.Millisecond}))
+	watch := testkit.Must(subscriptions.NewHeadWatcher(subscriptions.HeadWatcherConfig{Heads: h.store.Events, WakeUps: h.store.Events, Clock: clock, Poll: 500 * time.Millisecond}))
 	watching := make(chan struct{})
 	go func() { defer close(watching); watch.Run(ctx) }()
 	t.Cleanup(func() { <-watching })
@@ -249,7 +249,7 @@ func startAPIWithFeeds(t testing.TB, feeds live.Limits, change ...func(*httpapi.
 		Heartbeat: cmp.Or(feeds.Heartbeat, defaults.Heartbeat), AccessCheckInterval: cmp.Or(feeds.AccessCheckInterval, defaults.Review),
 		PerPrincipal: cmp.Or(feeds.PerPrincipal, defaults.PerPrincipal), PerNode: cmp.Or(feeds.PerNode, defaults.PerNode),
 	}
-	config.Live = httpapi.LiveConfig{Feeds: query.NewFeeds(reads, h.store, clock), Live: testkit.Must(live.New(live.Config{Heads: watch, Clock: clock, Limits: feeds}))}
+	config.Live = httpapi.LiveConfig{Feeds: query.NewFeeds(reads, h.store.Events, clock), Live: testkit.Must(live.New(live.Config{Heads: watch, Clock: clock, Limits: feeds}))}
 	for _, f := range change {
 		f(&config)
 	}
@@ -372,7 +372,7 @@ func (h *apiFixture) do(t *testing.T, a testRequest) testAnswer {
 // heads are the sequences of all partitions.
 func (h *apiFixture) heads(t *testing.T) map[event.PartitionID]event.Sequence {
 	t.Helper()
-	all, err := h.store.PartitionHeads(t.Context())
+	all, err := h.store.Events.PartitionHeads(t.Context())
 	require.NoError(t, err)
 	out := map[event.PartitionID]event.Sequence{}
 	for p, head := range all {

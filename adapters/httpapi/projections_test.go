@@ -39,12 +39,12 @@ func startProjectionAPI(t *testing.T, change ...func(*httpapi.Config)) *apiFixtu
 	store := memory.New(memory.Config{LogName: "other.example"})
 	h := startAPI(t, append(change, func(c *httpapi.Config) {
 		c.Projections = projections.NewOperations(projections.OperationsConfig{
-			Store: store, Register: store, Letters: store, Leases: store.Leases(), Clock: system.Clock{}, Declared: declared,
+			Store: store.Projections, Register: store.ProjectionVersions, Letters: store.ProjectionVersions, Leases: store.Leases, Clock: system.Clock{}, Declared: declared,
 			Handlers: map[string]ports.ProjectionHandler{"note.list": noopHandler{}},
 		})
 		c.Rebuilds = rebuildsStub{}
 	})...)
-	_, err := store.AddProjection(t.Context(), projection.Projection{Name: "note.list", Version: 2, Status: projection.Running, Settings: projection.DefaultSettings(), ChangedBy: "system"})
+	_, err := store.ProjectionVersions.AddProjection(t.Context(), projection.Projection{Name: "note.list", Version: 2, Status: projection.Running, Settings: projection.DefaultSettings(), ChangedBy: "system"})
 	require.NoError(t, err)
 	return h
 }
@@ -65,7 +65,7 @@ func TestProjectionVersionOfOneLegalEntity(t *testing.T) {
 	t.Parallel()
 	service := &projectionList{}
 	h := startAPI(t, func(c *httpapi.Config) { c.Projections = service })
-	all, err := h.store.LegalEntities(t.Context(), "demo")
+	all, err := h.store.Directory.LegalEntities(t.Context(), "demo")
 	require.NoError(t, err)
 	american := slices.IndexFunc(all, func(le ports.LegalEntity) bool { return le.Code == "USMF" })
 	for _, scope := range []event.PartitionID{0, all[american].Partition} {
@@ -159,7 +159,7 @@ func TestProjectionsOfOperatorTenant(t *testing.T) {
 			require.Equal(t, http.StatusOK, h.do(t, pause).status, "alone")
 			require.Equal(t, http.StatusOK, h.do(t, testRequest{method: "POST", path: one + "/resume", token: h.tokens["operator"]}).status)
 		}
-		_, err := h.store.CreateLegalEntity(t.Context(), ports.LegalEntity{TenantID: "acme", Code: "ACME", Name: "Acme", TimeZone: "UTC", Status: "active", CreatedAt: system.Clock{}.Now()})
+		_, err := h.store.Directory.CreateLegalEntity(t.Context(), ports.LegalEntity{TenantID: "acme", Code: "ACME", Name: "Acme", TimeZone: "UTC", Status: "active", CreatedAt: system.Clock{}.Now()})
 		require.NoError(t, err)
 		require.Equal(t, status, h.do(t, pause).status, tenant)
 		require.Equal(t, status, h.do(t, testRequest{method: "PUT", path: one + "/settings", token: h.tokens["operator"], body: `{}`}).status, tenant)

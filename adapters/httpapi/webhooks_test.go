@@ -38,7 +38,7 @@ type failingEndpoints struct {
 }
 
 // endpointStore are endpoints in memory.
-type endpointStore = *memory.WebhookEndpoints
+type endpointStore = *memory.Webhooks
 
 func (t *failingEndpoints) SaveWebhookEndpoint(ctx context.Context, e ports.WebhookEndpoint) error {
 	if t.stale {
@@ -53,13 +53,13 @@ type lateWebhooks struct{ httpapi.Webhooks }
 // TestWebhookProblems expects a problem document for everything that endpoints refuse.
 func TestWebhookProblems(t *testing.T) {
 	t.Parallel()
-	lateSubscriptions, service, endpoints := &lateSubscriptions{}, &lateWebhooks{}, &failingEndpoints{endpointStore: &memory.WebhookEndpoints{}}
+	lateSubscriptions, service, endpoints := &lateSubscriptions{}, &lateWebhooks{}, &failingEndpoints{endpointStore: memory.New(memory.Config{}).Webhooks}
 	h := startAPI(t, func(c *httpapi.Config) { c.Subscriptions, c.Webhooks = lateSubscriptions, service })
 	lateSubscriptions.Subscriptions = testkit.Must(subscriptions.New(subscriptions.Config{
-		Store: h.store, Log: h.store, Access: entitlements{h.store}, Heads: testkit.Must(subscriptions.NewHeadWatcher(subscriptions.HeadWatcherConfig{Heads: h.store, Clock: system.Clock{}, Poll: 500 * time.Millisecond})), IDs: system.NewIDs(), Clock: system.Clock{}, Limits: conformance.DeliveryLimits(),
+		Store: h.store.Subscriptions, Log: h.store.Events, Access: entitlements{h.store.Directory}, Heads: testkit.Must(subscriptions.NewHeadWatcher(subscriptions.HeadWatcherConfig{Heads: h.store.Events, Clock: system.Clock{}, Poll: 500 * time.Millisecond})), IDs: system.NewIDs(), Clock: system.Clock{}, Limits: conformance.DeliveryLimits(),
 	}))
 	service.Webhooks = webhooks.NewService(webhooks.ServiceConfig{
-		Endpoints: endpoints, Attempts: endpoints, Entities: h.store, Subscriptions: h.store, Secrets: derivedSecrets{}, Clock: system.Clock{}, IDs: system.NewIDs(),
+		Endpoints: endpoints, Attempts: endpoints, Entities: h.store.Directory, Subscriptions: h.store.Subscriptions, Secrets: derivedSecrets{}, Clock: system.Clock{}, IDs: system.NewIDs(),
 		Sender: sender.New(sender.Config{Clock: system.Clock{}}),
 	})
 	const at = "/api/subscriptions"

@@ -14,7 +14,7 @@ import (
 
 // Append implements ports.EventAppender. Everything that can refuse the request
 // is decided before the first write, so a refusal has nothing to undo.
-func (s *Store) Append(ctx context.Context, r ports.AppendRequest) (ports.AppendResult, error) {
+func (s *Appender) Append(ctx context.Context, r ports.AppendRequest) (ports.AppendResult, error) {
 	if err := ctx.Err(); err != nil {
 		return ports.AppendResult{}, err
 	}

@@ -6,8 +6,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/stretchr/testify/require"
-
 	"github.com/erpbackbone/backbone/adapters/memory"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/ports"
@@ -19,21 +17,19 @@ func TestConformance(t *testing.T) {
 	keys := memory.NewKeyStore()
 	conformance.RunEventStore(t, conformance.Harness{
 		New: func(_ *testing.T, clock ports.Clock) conformance.Store {
-			return memory.New(memory.Config{Clock: clock, Keys: keys})
+			return conformance.NewMemoryStore(memory.Config{Clock: clock, Keys: keys})
 		},
 		Keys: func(*testing.T, conformance.Store) conformance.Keys {
 			return conformance.NewKeyRegister(keys, keys, keys)
 		},
-		Leases: func(s conformance.Store) ports.Leases { return s.(*memory.Store).Leases() },
-		ReadModel: func(t *testing.T, s conformance.Store) conformance.ReadModel {
-			store, ok := s.(*memory.Store)
-			require.True(t, ok)
-			return readModel{store}
+		Leases: func(s conformance.Store) ports.Leases { return s.(conformance.MemoryStore).Database.Leases },
+		ReadModel: func(_ *testing.T, s conformance.Store) conformance.ReadModel {
+			return readModel{s.(conformance.MemoryStore).Database.ReadModels}
 		},
 	})
 }
 
-type readModel struct{ store *memory.Store }
+type readModel struct{ committed *memory.ReadModels }
 
 func prefix(p event.PartitionID) string { return fmt.Sprintf("%d/", p) }
 
@@ -48,7 +44,7 @@ func (readModel) Put(_ context.Context, tx ports.ProjectionTx, p event.Partition
 
 func (r readModel) Committed(_ context.Context, p event.PartitionID) (map[string]string, error) {
 	out := map[string]string{}
-	for _, row := range r.store.Rows("conformance", prefix(p)) {
+	for _, row := range r.committed.Rows("conformance", prefix(p)) {
 		out[strings.TrimPrefix(row.Key, prefix(p))] = fmt.Sprint(row.Value)
 	}
 	return out, nil

@@ -19,7 +19,7 @@ const (
 )
 
 // LegalEntities implements ports.LegalEntities.
-func (s *Store) LegalEntities(ctx context.Context, tenantID string) ([]ports.LegalEntity, error) {
+func (s *Directory) LegalEntities(ctx context.Context, tenantID string) ([]ports.LegalEntity, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -39,7 +39,7 @@ func (s *Store) LegalEntities(ctx context.Context, tenantID string) ([]ports.Leg
 
 // CreateLegalEntity implements ports.LegalEntities. Fault
 // installation.not_bootstrapped before the log has a name.
-func (s *Store) CreateLegalEntity(ctx context.Context, le ports.LegalEntity) (ports.LegalEntity, error) {
+func (s *Directory) CreateLegalEntity(ctx context.Context, le ports.LegalEntity) (ports.LegalEntity, error) {
 	if err := ctx.Err(); err != nil {
 		return ports.LegalEntity{}, err
 	}
@@ -72,7 +72,7 @@ func (s *Store) CreateLegalEntity(ctx context.Context, le ports.LegalEntity) (po
 
 // freePartition draws numbers until one is free. Zero stays unused: it means
 // "none" in deployment 0.
-func (s *Store) freePartition() (event.PartitionID, error) {
+func (s *state) freePartition() (event.PartitionID, error) {
 	for {
 		var b [4]byte
 		if _, err := io.ReadFull(s.random, b[:]); err != nil {
@@ -89,19 +89,19 @@ func (s *Store) freePartition() (event.PartitionID, error) {
 type principalKey struct{ tenantID, principalID string }
 
 // PrincipalByTokenHash implements ports.Principals.
-func (s *Store) PrincipalByTokenHash(ctx context.Context, hash event.Hash) (ports.Principal, error) {
+func (s *Directory) PrincipalByTokenHash(ctx context.Context, hash event.Hash) (ports.Principal, error) {
 	return s.principal(ctx, func(p *ports.Principal) bool { return p.TokenHash == hash },
 		fault.New(fault.Unauthenticated, "auth.token_unknown", "the access token is not known; sign in again or ask the administrator for a new one"))
 }
 
 // PrincipalByPerson implements ports.Principals. Of a person's several logins it
 // returns the oldest.
-func (s *Store) PrincipalByPerson(ctx context.Context, tenantID, personID string) (ports.Principal, error) {
+func (s *Directory) PrincipalByPerson(ctx context.Context, tenantID, personID string) (ports.Principal, error) {
 	return s.principal(ctx, func(p *ports.Principal) bool { return p.TenantID == tenantID && p.PersonID == personID },
 		fault.New(fault.NotFound, "principal.not_found", "the tenant has no such person; check the id or create the principal"))
 }
 
-func (s *Store) principal(ctx context.Context, is func(*ports.Principal) bool, missing *fault.Error) (ports.Principal, error) {
+func (s *state) principal(ctx context.Context, is func(*ports.Principal) bool, missing *fault.Error) (ports.Principal, error) {
 	if err := ctx.Err(); err != nil {
 		return ports.Principal{}, err
 	}
@@ -129,7 +129,7 @@ func (s *Store) principal(ctx context.Context, is func(*ports.Principal) bool, m
 }
 
 // SavePrincipal implements ports.Principals.
-func (s *Store) SavePrincipal(ctx context.Context, p ports.Principal) error {
+func (s *Directory) SavePrincipal(ctx context.Context, p ports.Principal) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -151,7 +151,7 @@ func notBootstrapped() error {
 }
 
 // Installation implements ports.Installations.
-func (s *Store) Installation(ctx context.Context) (ports.Installation, error) {
+func (s *Directory) Installation(ctx context.Context) (ports.Installation, error) {
 	if err := ctx.Err(); err != nil {
 		return ports.Installation{}, err
 	}
@@ -164,7 +164,7 @@ func (s *Store) Installation(ctx context.Context) (ports.Installation, error) {
 }
 
 // Bootstrap implements ports.Installations.
-func (s *Store) Bootstrap(ctx context.Context, i ports.Installation) error {
+func (s *Directory) Bootstrap(ctx context.Context, i ports.Installation) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}

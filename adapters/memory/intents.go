@@ -12,7 +12,7 @@ import (
 )
 
 // Intent implements ports.IntentReader.
-func (s *Store) Intent(ctx context.Context, partitionID event.PartitionID, id event.ID) (out intent.Intent, err error) {
+func (s *Intents) Intent(ctx context.Context, partitionID event.PartitionID, id event.ID) (out intent.Intent, err error) {
 	err = s.read(ctx, partitionID, func(p *partition) error {
 		if p != nil {
 			if in, ok := p.intents[id]; ok {
@@ -26,7 +26,7 @@ func (s *Store) Intent(ctx context.Context, partitionID event.PartitionID, id ev
 }
 
 // WaitingIntents implements ports.IntentReader. A limit of 0 lists all.
-func (s *Store) WaitingIntents(ctx context.Context, id event.PartitionID, limit int) ([]intent.Intent, error) {
+func (s *Intents) WaitingIntents(ctx context.Context, id event.PartitionID, limit int) ([]intent.Intent, error) {
 	out := []intent.Intent{}
 	err := s.read(ctx, id, func(p *partition) error {
 		if p == nil {

@@ -52,7 +52,7 @@ func needs(r *ports.AppendRequest) []need {
 
 // lease checks that every key of the request is active in the version its values
 // are sealed with, and keeps it so until release.
-func (s *Store) lease(r *ports.AppendRequest) (release func(), err error) {
+func (s *state) lease(r *ports.AppendRequest) (release func(), err error) {
 	wanted := needs(r)
 	if len(wanted) == 0 {
 		return func() {}, nil

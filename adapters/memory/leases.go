@@ -21,17 +21,9 @@ type Leases struct {
 	nodes map[string]map[string]time.Time // by work; "" is all work
 }
 
-var (
-	_ ports.Leases     = (*Leases)(nil)
-	_ ports.SharedWork = (*Leases)(nil)
-)
-
 func newLeases(c ports.Clock) *Leases {
 	return &Leases{clock: c, held: map[ports.LeaseResource]ports.Lease{}, nodes: map[string]map[string]time.Time{}}
 }
-
-// Leases gives the leases on work; their clock is the store's.
-func (s *Store) Leases() *Leases { return s.work }
 
 // Hold implements ports.Leases.
 func (l *Leases) Hold(ctx context.Context, holder string, ttl time.Duration, resources []ports.LeaseResource) ([]ports.Lease, error) {

@@ -11,6 +11,6 @@ func TestLeases(t *testing.T) {
 	t.Parallel()
 	conformance.RunLeases(t, func(*testing.T) conformance.LeaseHarness {
 		clock := conformance.NewClock()
-		return conformance.LeaseHarness{Leases: memory.New(memory.Config{Clock: clock}).Leases(), Pass: clock.Advance}
+		return conformance.LeaseHarness{Leases: memory.New(memory.Config{Clock: clock}).Leases, Pass: clock.Advance}
 	})
 }

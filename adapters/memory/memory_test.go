@@ -28,14 +28,14 @@ func (f handlerFunc) Apply(_ context.Context, tx ports.ProjectionTx, _ ports.Pro
 }
 
 type testBundle struct {
-	store     *memory.Store
+	store     *memory.Database
 	partition event.PartitionID
 }
 
 func setup(t *testing.T) *testBundle {
 	t.Helper()
 	store := memory.New(memory.Config{LogName: "books.example.org", Deployment: 3, Random: bytes.NewReader([]byte{0, 0, 0, 9, 0, 0, 0, 9, 0, 0, 0, 10})})
-	le, err := store.CreateLegalEntity(context.Background(), ports.LegalEntity{TenantID: "acme", Code: "DEMF"})
+	le, err := store.Directory.CreateLegalEntity(context.Background(), ports.LegalEntity{TenantID: "acme", Code: "DEMF"})
 	require.NoError(t, err)
 	return &testBundle{store: store, partition: le.Partition}
 }
@@ -44,12 +44,12 @@ func setup(t *testing.T) *testBundle {
 func (b *testBundle) apply(t *testing.T, n byte, f handlerFunc) error {
 	t.Helper()
 	ctx := context.Background()
-	_, err := b.store.Append(ctx, ports.AppendRequest{Partition: b.partition, Events: []event.Prepared{{
+	_, err := b.store.Appender.Append(ctx, ports.AppendRequest{Partition: b.partition, Events: []event.Prepared{{
 		Skeleton: event.Skeleton{ID: event.ID{n}, Type: "gl.journal.posted", Stream: event.StreamID{Type: "journal", ID: "1"}},
 		Payload:  []byte(`{}`),
 	}}})
 	require.NoError(t, err)
-	_, _, err = b.store.Advance(ctx, ports.ProjectionAdvance{ProjectionWork: ports.ProjectionWork{Projection: "balance", Version: 1, Partition: b.partition}, Limit: 10}, f)
+	_, _, err = b.store.Projections.Advance(ctx, ports.ProjectionAdvance{ProjectionWork: ports.ProjectionWork{Projection: "balance", Version: 1, Partition: b.partition}, Limit: 10}, f)
 	return err
 }
 
@@ -70,12 +70,12 @@ func TestReadModel(t *testing.T) {
 			_, ok = tx.Get(table, "a/2")
 			require.False(t, ok)
 			require.Equal(t, []memory.Row{{Key: "a/1", Value: 10}}, tx.Rows(table, "a/"))
-			_, ok = b.store.Row(table, "a/1")
+			_, ok = b.store.ReadModels.Row(table, "a/1")
 			require.False(t, ok, "a staged write is visible outside")
 			return nil
 		}))
-		require.Equal(t, []memory.Row{{Key: "a/1", Value: 10}, {Key: "b/1", Value: 30}}, b.store.Rows(table, ""))
-		require.Equal(t, []memory.Row{}, b.store.Rows("none", ""))
+		require.Equal(t, []memory.Row{{Key: "a/1", Value: 10}, {Key: "b/1", Value: 30}}, b.store.ReadModels.Rows(table, ""))
+		require.Equal(t, []memory.Row{}, b.store.ReadModels.Rows("none", ""))
 	})
 
 	t.Run("AFailedHandlerChangesNothing", func(t *testing.T) {
@@ -89,7 +89,7 @@ func TestReadModel(t *testing.T) {
 			tx.Delete(table, "b")
 			return broken
 		}), broken)
-		v, ok := b.store.Row(table, "a")
+		v, ok := b.store.ReadModels.Row(table, "a")
 		require.True(t, ok)
 		require.Equal(t, 1, v)
 	})
@@ -112,11 +112,11 @@ func TestPartitionNumbersComeFromTheRandomSource(t *testing.T) {
 	b := setup(t)
 	require.Equal(t, event.PartitionID(3<<19|9), b.partition)
 	ctx := context.Background()
-	second, err := b.store.CreateLegalEntity(ctx, ports.LegalEntity{TenantID: "acme", Code: "USMF"})
+	second, err := b.store.Directory.CreateLegalEntity(ctx, ports.LegalEntity{TenantID: "acme", Code: "USMF"})
 	require.NoError(t, err)
 	require.Equal(t, event.PartitionID(3<<19|10), second.Partition, "a taken number is drawn again")
 	require.Equal(t, "active", second.Status)
-	_, err = b.store.CreateLegalEntity(ctx, ports.LegalEntity{TenantID: "acme", Code: "GBSI"})
+	_, err = b.store.Directory.CreateLegalEntity(ctx, ports.LegalEntity{TenantID: "acme", Code: "GBSI"})
 	require.Equal(t, fault.Internal, fault.KindOf(err), "an exhausted source must not end in a repeated number")
 }
 
@@ -124,11 +124,11 @@ func TestTheZeroConfigIsUsable(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
 	store := memory.New(memory.Config{})
-	_, err := store.CreateLegalEntity(ctx, ports.LegalEntity{TenantID: "acme", Code: "DEMF"})
+	_, err := store.Directory.CreateLegalEntity(ctx, ports.LegalEntity{TenantID: "acme", Code: "DEMF"})
 	require.Equal(t, "installation.not_bootstrapped", fault.CodeOf(err))
-	require.NoError(t, store.Bootstrap(ctx, ports.Installation{LogName: "books.example.org"}))
+	require.NoError(t, store.Directory.Bootstrap(ctx, ports.Installation{LogName: "books.example.org"}))
 	before := time.Now()
-	le, err := store.CreateLegalEntity(ctx, ports.LegalEntity{TenantID: "acme", Code: "DEMF"})
+	le, err := store.Directory.CreateLegalEntity(ctx, ports.LegalEntity{TenantID: "acme", Code: "DEMF"})
 	require.NoError(t, err)
 	require.WithinDuration(t, before, le.CreatedAt, time.Minute)
 }

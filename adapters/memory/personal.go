@@ -49,7 +49,7 @@ func note[K comparable](notes map[shredding.Subject]map[K]int, s event.SealedSub
 
 // CountPersonalRecords implements ports.PersonalRecords: events before intents, each
 // by type and key class.
-func (s *Store) CountPersonalRecords(ctx context.Context, partition event.PartitionID, subject shredding.Subject) ([]ports.PersonalCount, error) {
+func (s *PersonalRecords) CountPersonalRecords(ctx context.Context, partition event.PartitionID, subject shredding.Subject) ([]ports.PersonalCount, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -96,7 +96,7 @@ func (s *Store) CountPersonalRecords(ctx context.Context, partition event.Partit
 }
 
 // PersonalEvents implements ports.PersonalRecords. A limit of 0 reads to the end.
-func (s *Store) PersonalEvents(ctx context.Context, partition event.PartitionID, subject shredding.Subject, after event.Sequence, limit int) ([]event.Recorded, error) {
+func (s *PersonalRecords) PersonalEvents(ctx context.Context, partition event.PartitionID, subject shredding.Subject, after event.Sequence, limit int) ([]event.Recorded, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -121,7 +121,7 @@ func (s *Store) PersonalEvents(ctx context.Context, partition event.PartitionID,
 }
 
 // PersonalIntents implements ports.PersonalRecords. A limit of 0 lists all.
-func (s *Store) PersonalIntents(ctx context.Context, partition event.PartitionID, subject shredding.Subject, after event.ID, limit int) ([]event.ID, error) {
+func (s *PersonalRecords) PersonalIntents(ctx context.Context, partition event.PartitionID, subject shredding.Subject, after event.ID, limit int) ([]event.ID, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}

@@ -14,7 +14,7 @@ import (
 // CompareProjection implements ports.ProjectionVersions for the rows of projections that
 // were created at run time. Others have no tables in memory: fault
 // projection.not_comparable.
-func (s *Store) CompareProjection(ctx context.Context, c ports.ProjectionComparison) (ports.ProjectionDifference, error) {
+func (s *ProjectionVersions) CompareProjection(ctx context.Context, c ports.ProjectionComparison) (ports.ProjectionDifference, error) {
 	d := ports.ProjectionDifference{Partition: c.Partition}
 	if len(c.Tables) != 1 || c.Tables[0].Name != ports.ProjectionRowTable.Name {
 		return d, projection.Incomparable(c.Projection)
@@ -35,7 +35,7 @@ func (s *Store) CompareProjection(ctx context.Context, c ports.ProjectionCompari
 
 // meet brings the version that is behind to where the other is. It is called by whoever
 // has occupied the read models.
-func (s *Store) meet(ctx context.Context, c ports.ProjectionComparison) error {
+func (s *state) meet(ctx context.Context, c ports.ProjectionComparison) error {
 	s.mu.RLock()
 	behind, hasLeft := s.checkpoints[checkpointKey{c.Projection, c.Left, c.Partition}]
 	ahead, hasRight := s.checkpoints[checkpointKey{c.Projection, c.Right, c.Partition}]
@@ -60,7 +60,7 @@ func (s *Store) meet(ctx context.Context, c ports.ProjectionComparison) error {
 }
 
 // rowDifference is called with the lock held.
-func (s *Store) rowDifference(c ports.ProjectionComparison) (ports.TableDifference, error) {
+func (s *state) rowDifference(c ports.ProjectionComparison) (ports.TableDifference, error) {
 	t := c.Tables[0]
 	d := ports.TableDifference{Table: t.Schema + "." + t.Name}
 	left, right := s.tables[rowTable(c.Projection, c.Left, c.Partition)], s.tables[rowTable(c.Projection, c.Right, c.Partition)]

@@ -11,11 +11,9 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-var _ ports.ProjectionSnapshots = (*Store)(nil)
-
 // SwitchPartition implements ports.ProjectionVersions. In memory it is about the rows
 // of projections that were created at run time only.
-func (s *Store) SwitchPartition(ctx context.Context, w ports.PartitionSwitch) (int, error) {
+func (s *ProjectionVersions) SwitchPartition(ctx context.Context, w ports.PartitionSwitch) (int, error) {
 	if w.Partition == 0 {
 		return 0, projection.Changed()
 	}
@@ -64,7 +62,7 @@ func (s *Store) SwitchPartition(ctx context.Context, w ports.PartitionSwitch) (i
 }
 
 // checkpointOr is called with the lock held.
-func (s *Store) checkpointOr(name string, version int, p event.PartitionID) ports.Checkpoint {
+func (s *state) checkpointOr(name string, version int, p event.PartitionID) ports.Checkpoint {
 	if c, begun := s.checkpoints[checkpointKey{name, version, p}]; begun {
 		return c
 	}
@@ -72,7 +70,7 @@ func (s *Store) checkpointOr(name string, version int, p event.PartitionID) port
 }
 
 // moveRows is called with the lock held. Dead letters go with the rows.
-func (s *Store) moveRows(name string, from, to int, p event.PartitionID) {
+func (s *state) moveRows(name string, from, to int, p event.PartitionID) {
 	source, target := rowTable(name, from, p), rowTable(name, to, p)
 	delete(s.tables, target)
 	if rows, any := s.tables[source]; any {
@@ -89,7 +87,7 @@ func (s *Store) moveRows(name string, from, to int, p event.PartitionID) {
 }
 
 // copyTable is called with the lock held.
-func (s *Store) copyTable(name string, from, to int, p event.PartitionID) uint64 {
+func (s *state) copyTable(name string, from, to int, p event.PartitionID) uint64 {
 	rows := maps.Clone(s.tables[rowTable(name, from, p)])
 	if rows == nil {
 		return 0
@@ -99,7 +97,7 @@ func (s *Store) copyTable(name string, from, to int, p event.PartitionID) uint64
 }
 
 // PlanSnapshot implements ports.ProjectionSnapshots.
-func (s *Store) PlanSnapshot(ctx context.Context, name string, version, of int) error {
+func (s *ProjectionSnapshots) PlanSnapshot(ctx context.Context, name string, version, of int) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -119,7 +117,7 @@ func (s *Store) PlanSnapshot(ctx context.Context, name string, version, of int) 
 }
 
 // SavePart implements ports.ProjectionSnapshots. Nothing is redacted in this store.
-func (s *Store) SavePart(ctx context.Context, c ports.SnapshotCopy) (bool, error) {
+func (s *ProjectionSnapshots) SavePart(ctx context.Context, c ports.SnapshotCopy) (bool, error) {
 	if err := s.occupy(ctx); err != nil {
 		return false, err
 	}
@@ -149,7 +147,7 @@ func (s *Store) SavePart(ctx context.Context, c ports.SnapshotCopy) (bool, error
 }
 
 // FinishSnapshot implements ports.ProjectionSnapshots.
-func (s *Store) FinishSnapshot(ctx context.Context, name string, version, keep int, by string) error {
+func (s *ProjectionSnapshots) FinishSnapshot(ctx context.Context, name string, version, keep int, by string) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -175,7 +173,7 @@ func (s *Store) FinishSnapshot(ctx context.Context, name string, version, keep i
 }
 
 // RestorePart implements ports.ProjectionSnapshots.
-func (s *Store) RestorePart(ctx context.Context, c ports.SnapshotCopy) (bool, error) {
+func (s *ProjectionSnapshots) RestorePart(ctx context.Context, c ports.SnapshotCopy) (bool, error) {
 	if err := s.occupy(ctx); err != nil {
 		return false, err
 	}
@@ -204,7 +202,7 @@ func (s *Store) RestorePart(ctx context.Context, c ports.SnapshotCopy) (bool, er
 
 // processed counts the events of some types up to a sequence; it is called with the lock
 // held.
-func (s *Store) processed(id event.PartitionID, to event.Sequence, types []string) (n uint64) {
+func (s *state) processed(id event.PartitionID, to event.Sequence, types []string) (n uint64) {
 	p := s.partitions[id]
 	if p == nil {
 		return 0
@@ -218,7 +216,7 @@ func (s *Store) processed(id event.PartitionID, to event.Sequence, types []strin
 }
 
 // SnapshotParts implements ports.ProjectionSnapshots.
-func (s *Store) SnapshotParts(ctx context.Context, name string) ([]ports.SnapshotPart, error) {
+func (s *ProjectionSnapshots) SnapshotParts(ctx context.Context, name string) ([]ports.SnapshotPart, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -237,7 +235,7 @@ func (s *Store) SnapshotParts(ctx context.Context, name string) ([]ports.Snapsho
 }
 
 // ForgetPart implements ports.ProjectionSnapshots.
-func (s *Store) ForgetPart(ctx context.Context, c ports.SnapshotCopy) error {
+func (s *ProjectionSnapshots) ForgetPart(ctx context.Context, c ports.SnapshotCopy) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}

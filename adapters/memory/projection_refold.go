@@ -10,13 +10,11 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-var _ ports.RowRefolds = (*Store)(nil)
-
 // errRehearsed leaves undone what was done to see what it would do.
 var errRehearsed = errors.New("rehearsed")
 
 // FoldPoint implements ports.RowRefolds. Nothing is redacted in this store.
-func (s *Store) FoldPoint(ctx context.Context, w ports.ProjectionWork) (ports.FoldPoint, bool, error) {
+func (s *ProjectionRows) FoldPoint(ctx context.Context, w ports.ProjectionWork) (ports.FoldPoint, bool, error) {
 	if err := ctx.Err(); err != nil {
 		return ports.FoldPoint{}, false, err
 	}
@@ -27,7 +25,7 @@ func (s *Store) FoldPoint(ctx context.Context, w ports.ProjectionWork) (ports.Fo
 }
 
 // RefoldRows implements ports.RowRefolds.
-func (s *Store) RefoldRows(ctx context.Context, r ports.RowRefold, begin func() (ports.ProjectionHandler, func() map[string]ports.ProjectionRow)) (change ports.TargetChange, err error) {
+func (s *ProjectionRows) RefoldRows(ctx context.Context, r ports.RowRefold, begin func() (ports.ProjectionHandler, func() map[string]ports.ProjectionRow)) (change ports.TargetChange, err error) {
 	_, err = s.onCheckpoint(ctx, r.ProjectionWork, func(tx *Tx, c *ports.Checkpoint) (bool, error) {
 		if c.Generation != r.Since.Generation || c.Sequence < r.Folded || uint64(c.Sequence-r.Folded) > uint64(r.Limit) {
 			return false, projection.Changed()
@@ -35,7 +33,7 @@ func (s *Store) RefoldRows(ctx context.Context, r ports.RowRefold, begin func() 
 		h, rows := begin()
 		b := ports.ProjectionBatch{Projection: r.Projection, Version: r.Version, Partition: r.Partition}
 		if c.Sequence > r.Folded {
-			if b.Events, err = s.Events(ctx, ports.EventQuery{Partition: r.Partition, After: r.Folded, Limit: int(c.Sequence - r.Folded)}); err != nil {
+			if b.Events, err = s.reader().Events(ctx, ports.EventQuery{Partition: r.Partition, After: r.Folded, Limit: int(c.Sequence - r.Folded)}); err != nil {
 				return false, err
 			}
 			b.Events = slices.DeleteFunc(b.Events, func(e event.Recorded) bool { return len(r.Types) > 0 && !slices.Contains(r.Types, e.Type) })
@@ -74,7 +72,7 @@ func (s *Store) RefoldRows(ctx context.Context, r ports.RowRefold, begin func() 
 }
 
 // resolve is called with the lock held.
-func (s *Store) resolve(r ports.RowRefold) {
+func (s *state) resolve(r ports.RowRefold) {
 	for _, sequence := range r.Digested {
 		key := letterKey{ports.LetterOfProjection, r.Projection, r.Version, r.Partition, sequence}
 		if d, known := s.operated.letters[key]; known {

@@ -11,11 +11,6 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-var (
-	_ ports.ProjectionRegister = (*Store)(nil)
-	_ ports.DeadLetters        = (*Store)(nil)
-)
-
 type projectionKey struct {
 	name    string
 	version int
@@ -39,7 +34,7 @@ func newProjectionState() projectionState {
 }
 
 // AddProjection implements ports.ProjectionRegister.
-func (s *Store) AddProjection(ctx context.Context, p projection.Projection) (projection.Projection, error) {
+func (s *ProjectionVersions) AddProjection(ctx context.Context, p projection.Projection) (projection.Projection, error) {
 	if err := ctx.Err(); err != nil {
 		return p, err
 	}
@@ -79,7 +74,7 @@ func cloneProjection(p projection.Projection) projection.Projection {
 }
 
 // ListProjections implements ports.ProjectionRegister.
-func (s *Store) ListProjections(ctx context.Context) ([]projection.Projection, error) {
+func (s *ProjectionVersions) ListProjections(ctx context.Context) ([]projection.Projection, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -93,7 +88,7 @@ func (s *Store) ListProjections(ctx context.Context) ([]projection.Projection, e
 }
 
 // NamedProjections implements ports.ProjectionRegister.
-func (s *Store) NamedProjections(ctx context.Context, name string) ([]projection.Projection, error) {
+func (s *ProjectionVersions) NamedProjections(ctx context.Context, name string) ([]projection.Projection, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -103,7 +98,7 @@ func (s *Store) NamedProjections(ctx context.Context, name string) ([]projection
 }
 
 // listed is called with the lock held.
-func (s *Store) listed(keep func(projection.Projection) bool) []projection.Projection {
+func (s *state) listed(keep func(projection.Projection) bool) []projection.Projection {
 	out := []projection.Projection{}
 	for _, p := range s.operated.projections {
 		if keep(p) {
@@ -117,7 +112,7 @@ func (s *Store) listed(keep func(projection.Projection) bool) []projection.Proje
 }
 
 // ChangeProjection implements ports.ProjectionRegister.
-func (s *Store) ChangeProjection(ctx context.Context, p projection.Projection) (projection.Projection, error) {
+func (s *ProjectionVersions) ChangeProjection(ctx context.Context, p projection.Projection) (projection.Projection, error) {
 	if err := ctx.Err(); err != nil {
 		return p, err
 	}
@@ -137,7 +132,7 @@ func (s *Store) ChangeProjection(ctx context.Context, p projection.Projection) (
 
 // changeProjection is called with the lock held. A projection that nobody registered
 // stays unknown.
-func (s *Store) changeProjection(name string, version int, by string, change func(*projection.Projection)) projection.Projection {
+func (s *state) changeProjection(name string, version int, by string, change func(*projection.Projection)) projection.Projection {
 	key := projectionKey{name, version}
 	p, known := s.operated.projections[key]
 	if !known {
@@ -151,7 +146,7 @@ func (s *Store) changeProjection(name string, version int, by string, change fun
 }
 
 // putLetter is called with the lock held.
-func (s *Store) putLetter(d ports.DeadLetter) {
+func (s *state) putLetter(d ports.DeadLetter) {
 	key := letterKey{d.Kind, d.Name, d.Version, d.Partition, d.Sequence}
 	if known, exists := s.operated.letters[key]; exists {
 		d.FirstFailedAt = known.FirstFailedAt
@@ -161,7 +156,7 @@ func (s *Store) putLetter(d ports.DeadLetter) {
 }
 
 // settleLetters is called with the lock held.
-func (s *Store) settleLetters(w ports.ProjectionWork, through event.Sequence, status, by, reason string) {
+func (s *state) settleLetters(w ports.ProjectionWork, through event.Sequence, status, by, reason string) {
 	for key, d := range s.operated.letters {
 		if key.kind == ports.LetterOfProjection && key.name == w.Projection && key.version == w.Version && key.partition == w.Partition &&
 			key.sequence <= through && d.Status == ports.LetterWaiting {
@@ -172,7 +167,7 @@ func (s *Store) settleLetters(w ports.ProjectionWork, through event.Sequence, st
 }
 
 // ListDeadLetters implements ports.DeadLetters.
-func (s *Store) ListDeadLetters(ctx context.Context, q ports.DeadLetterQuery) ([]ports.DeadLetter, error) {
+func (s *ProjectionVersions) ListDeadLetters(ctx context.Context, q ports.DeadLetterQuery) ([]ports.DeadLetter, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}

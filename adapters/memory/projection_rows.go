@@ -12,8 +12,6 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-var _ ports.ProjectionRows = (*Store)(nil)
-
 // rowTable names the table of a version's rows in a partition.
 func rowTable(name string, version int, p event.PartitionID) string {
 	return fmt.Sprintf("%s%d", rowTables(name, version), p)
@@ -29,7 +27,7 @@ func rowTableOf(b ports.ProjectionBatch) string {
 }
 
 // LoadProjectionRows implements ports.ProjectionRows.
-func (s *Store) LoadProjectionRows(_ context.Context, tx ports.ProjectionTx, b ports.ProjectionBatch, keys []string) (map[string]ports.ProjectionRow, error) {
+func (s *ProjectionRows) LoadProjectionRows(_ context.Context, tx ports.ProjectionTx, b ports.ProjectionBatch, keys []string) (map[string]ports.ProjectionRow, error) {
 	t, err := Bind(tx)
 	if err != nil {
 		return nil, err
@@ -50,7 +48,7 @@ func copyRow(value any) ports.ProjectionRow {
 }
 
 // StoreProjectionRows implements ports.ProjectionRows.
-func (s *Store) StoreProjectionRows(_ context.Context, tx ports.ProjectionTx, b ports.ProjectionBatch, rows []ports.ProjectionRow, gone []string) error {
+func (s *ProjectionRows) StoreProjectionRows(_ context.Context, tx ports.ProjectionTx, b ports.ProjectionBatch, rows []ports.ProjectionRow, gone []string) error {
 	t, err := Bind(tx)
 	if err != nil {
 		return err
@@ -65,7 +63,7 @@ func (s *Store) StoreProjectionRows(_ context.Context, tx ports.ProjectionTx, b 
 }
 
 // ForgetProjectionRows implements ports.ProjectionRows.
-func (s *Store) ForgetProjectionRows(_ context.Context, tx ports.ProjectionTx, b ports.ProjectionBatch) error {
+func (s *ProjectionRows) ForgetProjectionRows(_ context.Context, tx ports.ProjectionTx, b ports.ProjectionBatch) error {
 	t, err := Bind(tx)
 	if err != nil {
 		return err
@@ -77,7 +75,7 @@ func (s *Store) ForgetProjectionRows(_ context.Context, tx ports.ProjectionTx, b
 }
 
 // ListProjectionRows implements ports.ProjectionRows.
-func (s *Store) ListProjectionRows(ctx context.Context, q ports.ProjectionRowQuery) ([]ports.ProjectionRow, event.Sequence, error) {
+func (s *ProjectionRows) ListProjectionRows(ctx context.Context, q ports.ProjectionRowQuery) ([]ports.ProjectionRow, event.Sequence, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, 0, err
 	}
@@ -97,7 +95,7 @@ func (s *Store) ListProjectionRows(ctx context.Context, q ports.ProjectionRowQue
 }
 
 // EndProjection implements ports.ProjectionRows.
-func (s *Store) EndProjection(ctx context.Context, name, by string) error {
+func (s *ProjectionRows) EndProjection(ctx context.Context, name, by string) error {
 	if err := s.occupy(ctx); err != nil { // whoever is writing it ends first
 		return err
 	}
@@ -119,7 +117,7 @@ func (s *Store) EndProjection(ctx context.Context, name, by string) error {
 
 // sweepRows removes at most limit rows of each partition; it is called with the lock
 // held.
-func (s *Store) sweepRows(name string, version, limit int) (removed int64) {
+func (s *state) sweepRows(name string, version, limit int) (removed int64) {
 	for table, stored := range s.tables {
 		if !strings.HasPrefix(table, rowTables(name, version)) {
 			continue

@@ -9,20 +9,18 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-var _ ports.ProjectionTargetStore = (*Store)(nil)
-
 // RebuildTarget implements ports.ProjectionTargetStore: fault
 // projection.target_unsupported, since there are no tables.
-func (s *Store) RebuildTarget(_ context.Context, r ports.TargetRebuild, _ ports.ProjectionHandler) (ports.TargetChange, error) {
+func (s *ProjectionTargets) RebuildTarget(_ context.Context, r ports.TargetRebuild, _ ports.ProjectionHandler) (ports.TargetChange, error) {
 	return ports.TargetChange{}, projection.TargetsUndeclared(r.Projection)
 }
 
 // SubjectEntities implements ports.ProjectionTargetStore. There are none.
-func (s *Store) SubjectEntities(context.Context, event.PartitionID, shredding.Subject, []ports.ProjectionTarget) ([]ports.SubjectEntity, error) {
+func (s *ProjectionTargets) SubjectEntities(context.Context, event.PartitionID, shredding.Subject, []ports.ProjectionTarget) ([]ports.SubjectEntity, error) {
 	return nil, nil
 }
 
 // CountCopies implements ports.ProjectionTargetStore. There are none.
-func (s *Store) CountCopies(context.Context, event.PartitionID, shredding.Subject, []ports.ProjectionTarget) (map[int]int64, error) {
+func (s *ProjectionTargets) CountCopies(context.Context, event.PartitionID, shredding.Subject, []ports.ProjectionTarget) (map[int]int64, error) {
 	return map[int]int64{}, nil
 }

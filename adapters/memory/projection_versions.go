@@ -10,10 +10,8 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-var _ ports.ProjectionVersions = (*Store)(nil)
-
 // ActiveProjection implements ports.ProjectionVersions.
-func (s *Store) ActiveProjection(ctx context.Context, name string) (int, error) {
+func (s *ProjectionVersions) ActiveProjection(ctx context.Context, name string) (int, error) {
 	all, err := s.ListProjections(ctx)
 	for _, p := range all {
 		if p.Name == name && p.Role == projection.Active {
@@ -27,7 +25,7 @@ func (s *Store) ActiveProjection(ctx context.Context, name string) (int, error) 
 }
 
 // ended tells whether a version is or was dropped.
-func (s *Store) ended(name string, version int) bool {
+func (s *state) ended(name string, version int) bool {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	p, known := s.operated.projections[projectionKey{name, version}]
@@ -35,7 +33,7 @@ func (s *Store) ended(name string, version int) bool {
 }
 
 // SwitchProjection implements ports.ProjectionVersions.
-func (s *Store) SwitchProjection(ctx context.Context, w ports.ProjectionSwitch) error {
+func (s *ProjectionVersions) SwitchProjection(ctx context.Context, w ports.ProjectionSwitch) error {
 	if err := s.occupy(ctx); err != nil {
 		return err
 	}
@@ -62,7 +60,7 @@ func (s *Store) SwitchProjection(ctx context.Context, w ports.ProjectionSwitch) 
 // ready refuses a switch to a version that is not built in the scope, whatever it lacks,
 // or that lacks too much, and makes good what else it lacks. It is called by whoever has
 // occupied the read models, so that this stays as it is until the switch.
-func (s *Store) ready(ctx context.Context, w ports.ProjectionSwitch, scope event.PartitionID) error {
+func (s *state) ready(ctx context.Context, w ports.ProjectionSwitch, scope event.PartitionID) error {
 	s.mu.RLock()
 	to := s.operated.projections[projectionKey{w.Projection, w.To}]
 	s.mu.RUnlock()
@@ -75,8 +73,8 @@ func (s *Store) ready(ctx context.Context, w ports.ProjectionSwitch, scope event
 	return s.level(ctx, w)
 }
 
-func (s *Store) level(ctx context.Context, w ports.ProjectionSwitch) error {
-	heads, err := s.PartitionHeads(ctx)
+func (s *state) level(ctx context.Context, w ports.ProjectionSwitch) error {
+	heads, err := s.reader().PartitionHeads(ctx)
 	if err != nil {
 		return err
 	}
@@ -102,7 +100,7 @@ func (s *Store) level(ctx context.Context, w ports.ProjectionSwitch) error {
 	return nil
 }
 
-func (s *Store) checkpoint(name string, version int, p event.PartitionID) ports.Checkpoint {
+func (s *state) checkpoint(name string, version int, p event.PartitionID) ports.Checkpoint {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	return s.checkpoints[checkpointKey{name, version, p}]
@@ -110,7 +108,7 @@ func (s *Store) checkpoint(name string, version int, p event.PartitionID) ports.
 
 // become is called with the lock held. A version that was to begin with a snapshot and
 // is shown before it has does not wait for the rest of it: nobody copies any more.
-func (s *Store) become(key projectionKey, r projection.Role, by string) {
+func (s *state) become(key projectionKey, r projection.Role, by string) {
 	s.changeProjection(key.name, key.version, by, func(p *projection.Projection) {
 		if p.Role, p.SelfSwitching = r, false; r == projection.Active && p.Base != 0 && p.Status == projection.Created {
 			p.Status = projection.Running
@@ -119,7 +117,7 @@ func (s *Store) become(key projectionKey, r projection.Role, by string) {
 }
 
 // drop is called with the lock held.
-func (s *Store) drop(key projectionKey, by string) {
+func (s *state) drop(key projectionKey, by string) {
 	s.become(key, projection.Dropping, by)
 	for part := range s.snapshots.projections {
 		if part.projection == key.name && part.version == key.version {
@@ -135,7 +133,7 @@ func (s *Store) drop(key projectionKey, by string) {
 }
 
 // DropProjection implements ports.ProjectionVersions.
-func (s *Store) DropProjection(ctx context.Context, name string, version int, by string) error {
+func (s *ProjectionVersions) DropProjection(ctx context.Context, name string, version int, by string) error {
 	if err := s.occupy(ctx); err != nil { // whoever is writing it ends first
 		return err
 	}
@@ -154,7 +152,7 @@ func (s *Store) DropProjection(ctx context.Context, name string, version int, by
 
 // SweepProjection implements ports.ProjectionVersions. In memory it is about the rows of
 // projections that were created at run time only.
-func (s *Store) SweepProjection(ctx context.Context, name string, version int, _ []ports.ProjectionTable, limit int) (int64, error) {
+func (s *ProjectionVersions) SweepProjection(ctx context.Context, name string, version int, _ []ports.ProjectionTable, limit int) (int64, error) {
 	if err := ctx.Err(); err != nil {
 		return 0, err
 	}
@@ -171,7 +169,7 @@ func (s *Store) SweepProjection(ctx context.Context, name string, version int, _
 }
 
 // ForgetDropped implements ports.ProjectionVersions.
-func (s *Store) ForgetDropped(ctx context.Context, before time.Time) (forgotten int, err error) {
+func (s *ProjectionVersions) ForgetDropped(ctx context.Context, before time.Time) (forgotten int, err error) {
 	if err := ctx.Err(); err != nil {
 		return 0, err
 	}

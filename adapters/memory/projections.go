@@ -20,7 +20,7 @@ type checkpointKey struct {
 
 // Advance implements ports.Projections. The handler gets a *Tx and may read the
 // store; it must not call Advance. The checkpoint passes events of other types too.
-func (s *Store) Advance(ctx context.Context, a ports.ProjectionAdvance, h ports.ProjectionHandler) (ports.Checkpoint, int, error) {
+func (s *Projections) Advance(ctx context.Context, a ports.ProjectionAdvance, h ports.ProjectionHandler) (ports.Checkpoint, int, error) {
 	if err := s.occupy(ctx); err != nil {
 		return ports.Checkpoint{}, 0, err
 	}
@@ -29,13 +29,13 @@ func (s *Store) Advance(ctx context.Context, a ports.ProjectionAdvance, h ports.
 }
 
 // advance is called by whoever has occupied the read models.
-func (s *Store) advance(ctx context.Context, a ports.ProjectionAdvance, h ports.ProjectionHandler) (ports.Checkpoint, int, error) {
+func (s *state) advance(ctx context.Context, a ports.ProjectionAdvance, h ports.ProjectionHandler) (ports.Checkpoint, int, error) {
 	passed := 0
 	c, err := s.onHeld(ctx, a.ProjectionWork, func(tx *Tx, c *ports.Checkpoint) (bool, error) {
 		if c.Status == projection.Halted {
 			return false, nil
 		}
-		events, err := s.Events(ctx, ports.EventQuery{Partition: a.Partition, After: c.Sequence, Limit: a.Limit})
+		events, err := s.reader().Events(ctx, ports.EventQuery{Partition: a.Partition, After: c.Sequence, Limit: a.Limit})
 		if err != nil || len(events) == 0 {
 			return false, err
 		}
@@ -65,7 +65,7 @@ func (s *Store) advance(ctx context.Context, a ports.ProjectionAdvance, h ports.
 
 // occupy waits until nobody writes a read model, and keeps others from it until leave:
 // nobody moves a checkpoint, and no version that is written is shown or dropped.
-func (s *Store) occupy(ctx context.Context) error {
+func (s *state) occupy(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err // a select takes either when both are possible
 	}
@@ -77,10 +77,10 @@ func (s *Store) occupy(ctx context.Context) error {
 	}
 }
 
-func (s *Store) leave() { <-s.advancing }
+func (s *state) leave() { <-s.advancing }
 
 // onCheckpoint runs f on a checkpoint, one at a time in the whole store.
-func (s *Store) onCheckpoint(ctx context.Context, w ports.ProjectionWork, f func(*Tx, *ports.Checkpoint) (bool, error)) (ports.Checkpoint, error) {
+func (s *state) onCheckpoint(ctx context.Context, w ports.ProjectionWork, f func(*Tx, *ports.Checkpoint) (bool, error)) (ports.Checkpoint, error) {
 	if err := s.occupy(ctx); err != nil {
 		return ports.Checkpoint{}, err
 	}
@@ -90,7 +90,7 @@ func (s *Store) onCheckpoint(ctx context.Context, w ports.ProjectionWork, f func
 
 // onHeld runs f on a checkpoint of read models that are occupied, after it has made
 // sure of the lease, and writes the checkpoint with what f staged when f says so.
-func (s *Store) onHeld(ctx context.Context, w ports.ProjectionWork, f func(*Tx, *ports.Checkpoint) (bool, error)) (ports.Checkpoint, error) {
+func (s *state) onHeld(ctx context.Context, w ports.ProjectionWork, f func(*Tx, *ports.Checkpoint) (bool, error)) (ports.Checkpoint, error) {
 	key := checkpointKey{w.Projection, w.Version, w.Partition}
 	s.mu.RLock()
 	before, known := s.checkpoints[key]
@@ -125,7 +125,7 @@ func (s *Store) onHeld(ctx context.Context, w ports.ProjectionWork, f func(*Tx, 
 }
 
 // Checkpoints implements ports.Projections, by partition.
-func (s *Store) Checkpoints(ctx context.Context, name string, version int) ([]ports.Checkpoint, error) {
+func (s *Projections) Checkpoints(ctx context.Context, name string, version int) ([]ports.Checkpoint, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -143,7 +143,7 @@ func (s *Store) Checkpoints(ctx context.Context, name string, version int) ([]po
 
 // RecordFailure implements ports.Projections. A projection that failed on its very
 // first event gets a checkpoint at sequence 0.
-func (s *Store) RecordFailure(ctx context.Context, f ports.ProjectionFailure) (ports.Checkpoint, error) {
+func (s *Projections) RecordFailure(ctx context.Context, f ports.ProjectionFailure) (ports.Checkpoint, error) {
 	return s.onCheckpoint(ctx, f.ProjectionWork, func(_ *Tx, c *ports.Checkpoint) (bool, error) {
 		if c.Sequence != f.At || c.Status == projection.Halted {
 			return false, nil
@@ -154,7 +154,7 @@ func (s *Store) RecordFailure(ctx context.Context, f ports.ProjectionFailure) (p
 }
 
 // Isolate implements ports.Projections.
-func (s *Store) Isolate(ctx context.Context, f ports.ProjectionFailure, policy string) (ports.Checkpoint, error) {
+func (s *Projections) Isolate(ctx context.Context, f ports.ProjectionFailure, policy string) (ports.Checkpoint, error) {
 	return s.onCheckpoint(ctx, f.ProjectionWork, func(tx *Tx, c *ports.Checkpoint) (bool, error) {
 		if c.Sequence != f.At || c.Status == projection.Halted {
 			return false, nil
@@ -189,8 +189,8 @@ func (s *Store) Isolate(ctx context.Context, f ports.ProjectionFailure, policy s
 // systemActor is who does what nobody asked for.
 const systemActor = "system"
 
-func (s *Store) next(ctx context.Context, p event.PartitionID, after event.Sequence) (event.Recorded, error) {
-	events, err := s.Events(ctx, ports.EventQuery{Partition: p, After: after, Limit: 1})
+func (s *state) next(ctx context.Context, p event.PartitionID, after event.Sequence) (event.Recorded, error) {
+	events, err := s.reader().Events(ctx, ports.EventQuery{Partition: p, After: after, Limit: 1})
 	if err == nil && len(events) == 0 {
 		err = fault.New(fault.FailedPrecondition, "projection.no_event", "there is no event after the checkpoint; look at the checkpoints again")
 	}
@@ -201,7 +201,7 @@ func (s *Store) next(ctx context.Context, p event.PartitionID, after event.Seque
 }
 
 // Fix implements ports.Projections.
-func (s *Store) Fix(ctx context.Context, o ports.ProjectionOperation) (ports.Checkpoint, error) {
+func (s *Projections) Fix(ctx context.Context, o ports.ProjectionOperation) (ports.Checkpoint, error) {
 	return s.onCheckpoint(ctx, o.ProjectionWork, func(tx *Tx, c *ports.Checkpoint) (bool, error) {
 		tx.atEnd(func() { s.touch(o) })
 		return true, c.Mend(s.now())
@@ -209,7 +209,7 @@ func (s *Store) Fix(ctx context.Context, o ports.ProjectionOperation) (ports.Che
 }
 
 // Skip implements ports.Projections.
-func (s *Store) Skip(ctx context.Context, o ports.ProjectionOperation) (ports.Checkpoint, error) {
+func (s *Projections) Skip(ctx context.Context, o ports.ProjectionOperation) (ports.Checkpoint, error) {
 	return s.onCheckpoint(ctx, o.ProjectionWork, func(tx *Tx, c *ports.Checkpoint) (bool, error) {
 		if err := c.RequireHalted(); err != nil {
 			return false, err
@@ -228,7 +228,7 @@ func (s *Store) Skip(ctx context.Context, o ports.ProjectionOperation) (ports.Ch
 }
 
 // Reset implements ports.Projections.
-func (s *Store) Reset(ctx context.Context, o ports.ProjectionOperation, h ports.ProjectionResetter) (ports.Checkpoint, error) {
+func (s *Projections) Reset(ctx context.Context, o ports.ProjectionOperation, h ports.ProjectionResetter) (ports.Checkpoint, error) {
 	return s.onCheckpoint(ctx, o.ProjectionWork, func(tx *Tx, c *ports.Checkpoint) (bool, error) {
 		b := ports.ProjectionBatch{Projection: o.Projection, Version: o.Version, Partition: o.Partition}
 		if err := h.Reset(ctx, tx, b); err != nil {
@@ -243,12 +243,12 @@ func (s *Store) Reset(ctx context.Context, o ports.ProjectionOperation, h ports.
 	})
 }
 
-func (s *Store) touch(o ports.ProjectionOperation) {
+func (s *state) touch(o ports.ProjectionOperation) {
 	s.changeProjection(o.Projection, o.Version, o.By, func(*projection.Projection) {})
 }
 
 // PartitionHeads implements ports.Projections.
-func (s *Store) PartitionHeads(ctx context.Context) (map[event.PartitionID]ports.Head, error) {
+func (s *heads) PartitionHeads(ctx context.Context) (map[event.PartitionID]ports.Head, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -262,7 +262,7 @@ func (s *Store) PartitionHeads(ctx context.Context) (map[event.PartitionID]ports
 }
 
 // RecordedAt implements ports.Projections.
-func (s *Store) RecordedAt(ctx context.Context, places []ports.EventPlace) (map[ports.EventPlace]time.Time, error) {
+func (s *heads) RecordedAt(ctx context.Context, places []ports.EventPlace) (map[ports.EventPlace]time.Time, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}

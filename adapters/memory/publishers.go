@@ -11,8 +11,8 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// PublisherCursors implements ports.PublisherCursors. The zero value is not usable.
-type PublisherCursors struct {
+// Publishers implements ports.PublisherCursors. The zero value is not usable.
+type Publishers struct {
 	clock ports.Clock
 
 	mu   sync.Mutex
@@ -24,9 +24,9 @@ type publisherKey struct {
 	partition event.PartitionID
 }
 
-// NewPublisherCursors makes an empty store.
-func NewPublisherCursors(clock ports.Clock) *PublisherCursors {
-	return &PublisherCursors{clock: clock, rows: map[publisherKey]*ports.PublisherCursor{}}
+// newPublishers makes an empty store.
+func newPublishers(clock ports.Clock) *Publishers {
+	return &Publishers{clock: clock, rows: map[publisherKey]*ports.PublisherCursor{}}
 }
 
 func publisherFenced() error {
@@ -34,7 +34,7 @@ func publisherFenced() error {
 }
 
 // BeginPublishing implements ports.PublisherCursors.
-func (s *PublisherCursors) BeginPublishing(ctx context.Context, publisher string, p event.PartitionID, term uint64) (ports.PublisherCursor, error) {
+func (s *Publishers) BeginPublishing(ctx context.Context, publisher string, p event.PartitionID, term uint64) (ports.PublisherCursor, error) {
 	if err := ctx.Err(); err != nil {
 		return ports.PublisherCursor{}, err
 	}
@@ -52,7 +52,7 @@ func (s *PublisherCursors) BeginPublishing(ctx context.Context, publisher string
 	return *c, nil
 }
 
-func (s *PublisherCursors) change(ctx context.Context, publisher string, p event.PartitionID, term uint64, change func(*ports.PublisherCursor) error) error {
+func (s *Publishers) change(ctx context.Context, publisher string, p event.PartitionID, term uint64, change func(*ports.PublisherCursor) error) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -66,7 +66,7 @@ func (s *PublisherCursors) change(ctx context.Context, publisher string, p event
 }
 
 // MovePublished implements ports.PublisherCursors.
-func (s *PublisherCursors) MovePublished(ctx context.Context, publisher string, p event.PartitionID, term uint64, from, to event.Sequence) error {
+func (s *Publishers) MovePublished(ctx context.Context, publisher string, p event.PartitionID, term uint64, from, to event.Sequence) error {
 	return s.change(ctx, publisher, p, term, func(c *ports.PublisherCursor) error {
 		if c.PublishedThrough != from || to <= from {
 			return fault.New(fault.Conflict, "publisher.cursor_moved", "the cursor is at %d and cannot move from %d to %d; begin again", c.PublishedThrough, from, to)
@@ -77,7 +77,7 @@ func (s *PublisherCursors) MovePublished(ctx context.Context, publisher string, 
 }
 
 // NotePublishFailure implements ports.PublisherCursors.
-func (s *PublisherCursors) NotePublishFailure(ctx context.Context, publisher string, p event.PartitionID, term uint64, code string) error {
+func (s *Publishers) NotePublishFailure(ctx context.Context, publisher string, p event.PartitionID, term uint64, code string) error {
 	return s.change(ctx, publisher, p, term, func(c *ports.PublisherCursor) error {
 		c.Failures++
 		c.LastError, c.FailedAt = code, event.Micros(s.clock.Now())
@@ -85,8 +85,8 @@ func (s *PublisherCursors) NotePublishFailure(ctx context.Context, publisher str
 	})
 }
 
-// PublisherCursors implements ports.PublisherCursors.
-func (s *PublisherCursors) PublisherCursors(ctx context.Context, publisher string) ([]ports.PublisherCursor, error) {
+// Publishers implements ports.PublisherCursors.
+func (s *Publishers) PublisherCursors(ctx context.Context, publisher string) ([]ports.PublisherCursor, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}

@@ -11,10 +11,12 @@ import (
 
 func TestWebhookEndpoints(t *testing.T) {
 	t.Parallel()
-	conformance.RunWebhookEndpoints(t, &memory.WebhookEndpoints{})
+	conformance.RunWebhookEndpoints(t, memory.New(memory.Config{}).Webhooks)
 }
 
 func TestPublisherCursors(t *testing.T) {
 	t.Parallel()
-	conformance.RunPublisherCursors(t, func(*testing.T) ports.PublisherCursors { return memory.NewPublisherCursors(system.Clock{}) })
+	conformance.RunPublisherCursors(t, func(*testing.T) ports.PublisherCursors {
+		return memory.New(memory.Config{Clock: system.Clock{}}).Publishers
+	})
 }

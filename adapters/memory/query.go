@@ -13,7 +13,7 @@ import (
 )
 
 // read runs f under the read lock with the partition, nil if it is unknown.
-func (s *Store) read(ctx context.Context, id event.PartitionID, f func(p *partition) error) error {
+func (s *state) read(ctx context.Context, id event.PartitionID, f func(p *partition) error) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -27,7 +27,7 @@ func eventNotFound(id event.ID) error {
 }
 
 // IdempotencyOutcome implements ports.IdempotencyReader.
-func (s *Store) IdempotencyOutcome(ctx context.Context, id event.PartitionID, key string, now time.Time) (o ports.IdempotencyOutcome, found bool, err error) {
+func (s *Intents) IdempotencyOutcome(ctx context.Context, id event.PartitionID, key string, now time.Time) (o ports.IdempotencyOutcome, found bool, err error) {
 	err = s.read(ctx, id, func(p *partition) error {
 		if p == nil {
 			return nil
@@ -41,7 +41,7 @@ func (s *Store) IdempotencyOutcome(ctx context.Context, id event.PartitionID, ke
 }
 
 // EventByID implements ports.EventReader.
-func (s *Store) EventByID(ctx context.Context, partitionID event.PartitionID, id event.ID) (out event.Recorded, err error) {
+func (s *EventReader) EventByID(ctx context.Context, partitionID event.PartitionID, id event.ID) (out event.Recorded, err error) {
 	err = s.read(ctx, partitionID, func(p *partition) error {
 		if p == nil || p.byID[id] == 0 {
 			return eventNotFound(id)
@@ -53,7 +53,7 @@ func (s *Store) EventByID(ctx context.Context, partitionID event.PartitionID, id
 }
 
 // EventsOfStream implements ports.EventReader. A limit of 0 reads to the end.
-func (s *Store) EventsOfStream(ctx context.Context, id event.PartitionID, stream event.StreamID, from event.Version, limit int) ([]event.Recorded, error) {
+func (s *EventReader) EventsOfStream(ctx context.Context, id event.PartitionID, stream event.StreamID, from event.Version, limit int) ([]event.Recorded, error) {
 	out := []event.Recorded{}
 	err := s.read(ctx, id, func(p *partition) error {
 		if p == nil {
@@ -121,7 +121,7 @@ func within(t, from, to time.Time) bool {
 }
 
 // Head implements ports.EventReader.
-func (s *Store) Head(ctx context.Context, id event.PartitionID) (h ports.Head, err error) {
+func (s *EventReader) Head(ctx context.Context, id event.PartitionID) (h ports.Head, err error) {
 	err = s.read(ctx, id, func(p *partition) error {
 		if p == nil {
 			return unknownLegalEntity()
@@ -133,7 +133,7 @@ func (s *Store) Head(ctx context.Context, id event.PartitionID) (h ports.Head, e
 }
 
 // Heads implements ports.EventReader.
-func (s *Store) Heads(ctx context.Context, partitions []event.PartitionID) (map[event.PartitionID]ports.Head, error) {
+func (s *EventReader) Heads(ctx context.Context, partitions []event.PartitionID) (map[event.PartitionID]ports.Head, error) {
 	out := make(map[event.PartitionID]ports.Head, len(partitions))
 	for _, id := range partitions {
 		if err := s.read(ctx, id, func(p *partition) error {
@@ -149,7 +149,7 @@ func (s *Store) Heads(ctx context.Context, partitions []event.PartitionID) (map[
 }
 
 // SequenceAt implements ports.EventReader.
-func (s *Store) SequenceAt(ctx context.Context, id event.PartitionID, t time.Time) (n event.Sequence, err error) {
+func (s *EventReader) SequenceAt(ctx context.Context, id event.PartitionID, t time.Time) (n event.Sequence, err error) {
 	err = s.read(ctx, id, func(p *partition) error {
 		if p == nil {
 			return nil
@@ -163,7 +163,7 @@ func (s *Store) SequenceAt(ctx context.Context, id event.PartitionID, t time.Tim
 
 // Lineage implements ports.CausalityReader. maxDepth counts the causes that are
 // followed; the event itself is always there.
-func (s *Store) Lineage(ctx context.Context, partitionID event.PartitionID, id event.ID, maxDepth, bytes int) (chain []event.Recorded, truncated bool, err error) {
+func (s *EventReader) Lineage(ctx context.Context, partitionID event.PartitionID, id event.ID, maxDepth, bytes int) (chain []event.Recorded, truncated bool, err error) {
 	err = s.read(ctx, partitionID, func(p *partition) error {
 		if p == nil || p.byID[id] == 0 {
 			return eventNotFound(id)
@@ -192,19 +192,19 @@ func (s *Store) Lineage(ctx context.Context, partitionID event.PartitionID, id e
 }
 
 // ChainPage implements ports.ChainReader. A limit of 0 reads to the end.
-func (s *Store) ChainPage(ctx context.Context, id event.PartitionID, after event.Sequence, limit int) ([]event.Recorded, error) {
-	return s.Events(ctx, ports.EventQuery{Partition: id, After: after, Limit: limit})
+func (s *Audit) ChainPage(ctx context.Context, id event.PartitionID, after event.Sequence, limit int) ([]event.Recorded, error) {
+	return s.reader().Events(ctx, ports.EventQuery{Partition: id, After: after, Limit: limit})
 }
 
 // Events implements ports.EventReader. A limit of 0 reads to the end.
-func (s *Store) Events(ctx context.Context, q ports.EventQuery) ([]event.Recorded, error) {
+func (s *EventReader) Events(ctx context.Context, q ports.EventQuery) ([]event.Recorded, error) {
 	found, err := s.SearchEvents(ctx, q, 0)
 	return found.Events, err
 }
 
 // SearchEvents implements ports.EventSearcher. A scan of 0 reads to the end. Its
 // candidates are all events inside the bounds, or those with the key.
-func (s *Store) SearchEvents(ctx context.Context, q ports.EventQuery, scan int) (ports.EventScan, error) {
+func (s *EventReader) SearchEvents(ctx context.Context, q ports.EventQuery, scan int) (ports.EventScan, error) {
 	out := ports.EventScan{Events: []event.Recorded{}}
 	err := s.read(ctx, q.Partition, func(p *partition) error {
 		if p == nil {
@@ -254,7 +254,7 @@ func selectsMore(q *ports.EventQuery, e *event.Recorded) bool {
 }
 
 // ReadStream implements ports.StreamReader. A limit of 0 reads to the end.
-func (s *Store) ReadStream(ctx context.Context, q ports.StreamQuery) (out []event.Recorded, more bool, err error) {
+func (s *EventReader) ReadStream(ctx context.Context, q ports.StreamQuery) (out []event.Recorded, more bool, err error) {
 	out = []event.Recorded{}
 	err = s.read(ctx, q.Partition, func(p *partition) error {
 		if p == nil {
@@ -284,10 +284,8 @@ func (s *Store) ReadStream(ctx context.Context, q ports.StreamQuery) (out []even
 	return out, more, err
 }
 
-var _ ports.MatchReader = (*Store)(nil)
-
 // Descendants implements ports.CausalityReader. A limit of 0 reads to the end.
-func (s *Store) Descendants(ctx context.Context, q ports.DescendantQuery) (found []ports.Descendant, more bool, err error) {
+func (s *EventReader) Descendants(ctx context.Context, q ports.DescendantQuery) (found []ports.Descendant, more bool, err error) {
 	found = []ports.Descendant{}
 	err = s.read(ctx, q.Partition, func(p *partition) error {
 		if p == nil {
@@ -347,7 +345,7 @@ func (p *partition) effects(own event.PartitionID) map[ports.Cause][]event.Seque
 }
 
 // Matches implements ports.MatchReader.
-func (s *Store) Matches(ctx context.Context, q ports.MatchQuery) (ports.MatchPage, error) {
+func (s *EventReader) Matches(ctx context.Context, q ports.MatchQuery) (ports.MatchPage, error) {
 	page := ports.MatchPage{Matches: []ports.Match{}, Through: max(q.After, q.Until)}
 	err := s.read(ctx, q.Partition, func(p *partition) error {
 		if p == nil {

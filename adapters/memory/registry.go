@@ -13,7 +13,7 @@ import (
 )
 
 // EventTypes implements ports.EventTypes: by type name, then by version.
-func (s *Store) EventTypes(ctx context.Context) ([]eventtype.Registration, int64, error) {
+func (s *Registry) EventTypes(ctx context.Context) ([]eventtype.Registration, int64, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, 0, err
 	}
@@ -30,7 +30,7 @@ func (s *Store) EventTypes(ctx context.Context) ([]eventtype.Registration, int64
 }
 
 // EventTypesGeneration implements ports.EventTypes.
-func (s *Store) EventTypesGeneration(ctx context.Context) (int64, error) {
+func (s *Registry) EventTypesGeneration(ctx context.Context) (int64, error) {
 	if err := ctx.Err(); err != nil {
 		return 0, err
 	}
@@ -40,16 +40,16 @@ func (s *Store) EventTypesGeneration(ctx context.Context) (int64, error) {
 }
 
 // RegisterEventType implements ports.EventTypes.
-func (s *Store) RegisterEventType(ctx context.Context, r eventtype.Registration) (eventtype.Registration, error) {
+func (s *Registry) RegisterEventType(ctx context.Context, r eventtype.Registration) (eventtype.Registration, error) {
 	return s.registerEventType(ctx, r, nil)
 }
 
 // RegisterEventTypeAt implements ports.EventTypes.
-func (s *Store) RegisterEventTypeAt(ctx context.Context, r eventtype.Registration, generation int64) (eventtype.Registration, error) {
+func (s *Registry) RegisterEventTypeAt(ctx context.Context, r eventtype.Registration, generation int64) (eventtype.Registration, error) {
 	return s.registerEventType(ctx, r, &generation)
 }
 
-func (s *Store) registerEventType(ctx context.Context, r eventtype.Registration, at *int64) (eventtype.Registration, error) {
+func (s *state) registerEventType(ctx context.Context, r eventtype.Registration, at *int64) (eventtype.Registration, error) {
 	if err := ctx.Err(); err != nil {
 		return eventtype.Registration{}, err
 	}
@@ -89,7 +89,7 @@ func (s *Store) registerEventType(ctx context.Context, r eventtype.Registration,
 }
 
 // ChangeEventType implements ports.EventTypes.
-func (s *Store) ChangeEventType(ctx context.Context, c eventtype.Change) ([]eventtype.Change, error) {
+func (s *Registry) ChangeEventType(ctx context.Context, c eventtype.Change) ([]eventtype.Change, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -129,7 +129,7 @@ func (s *Store) ChangeEventType(ctx context.Context, c eventtype.Change) ([]even
 }
 
 // recordTypeChanges ties changes to the end of the registry's chain.
-func (s *Store) recordTypeChanges(changes []eventtype.Change) {
+func (s *state) recordTypeChanges(changes []eventtype.Change) {
 	var link [sha256.Size]byte
 	if n := len(s.typeChanges); n > 0 {
 		link = s.typeChanges[n-1].Checksum
@@ -142,7 +142,7 @@ func (s *Store) recordTypeChanges(changes []eventtype.Change) {
 }
 
 // RegistryRecord implements ports.RegistryAudit.
-func (s *Store) RegistryRecord(ctx context.Context) (ports.RegistryRecord, error) {
+func (s *Registry) RegistryRecord(ctx context.Context) (ports.RegistryRecord, error) {
 	if err := ctx.Err(); err != nil {
 		return ports.RegistryRecord{}, err
 	}
@@ -164,7 +164,7 @@ func (s *Store) RegistryRecord(ctx context.Context) (ports.RegistryRecord, error
 }
 
 // digestOf is the digest with which a version was registered.
-func (s *Store) digestOf(name string, version uint32) (digest [sha256.Size]byte) {
+func (s *state) digestOf(name string, version uint32) (digest [sha256.Size]byte) {
 	for _, c := range s.typeChanges {
 		if c.Type == name && c.SchemaVersion == version {
 			return c.Digest
@@ -174,7 +174,7 @@ func (s *Store) digestOf(name string, version uint32) (digest [sha256.Size]byte)
 }
 
 // EventTypeHistory implements ports.EventTypes.
-func (s *Store) EventTypeHistory(ctx context.Context, name string) ([]eventtype.Change, error) {
+func (s *Registry) EventTypeHistory(ctx context.Context, name string) ([]eventtype.Change, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}

@@ -11,11 +11,6 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-var (
-	_ ports.EntitySnapshots = (*Store)(nil)
-	_ ports.StreamSnapshots = (*Store)(nil)
-)
-
 type entityKey struct {
 	partition event.PartitionID
 	kind, id  string
@@ -59,7 +54,7 @@ func keepNewest[S any](have []S, s S, position func(S) uint64) (now []S, kept bo
 }
 
 // EntitySnapshots implements ports.EntitySnapshots.
-func (s *Store) EntitySnapshots(ctx context.Context, p event.PartitionID, entityType, entityID string) ([]ports.EntitySnapshot, ports.SnapshotEpoch, error) {
+func (s *Snapshots) EntitySnapshots(ctx context.Context, p event.PartitionID, entityType, entityID string) ([]ports.EntitySnapshot, ports.SnapshotEpoch, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, 0, err
 	}
@@ -75,7 +70,7 @@ func (s *Store) EntitySnapshots(ctx context.Context, p event.PartitionID, entity
 }
 
 // SaveEntitySnapshot implements ports.EntitySnapshots.
-func (s *Store) SaveEntitySnapshot(ctx context.Context, n ports.EntitySnapshot, epoch ports.SnapshotEpoch) (kept bool, err error) {
+func (s *Snapshots) SaveEntitySnapshot(ctx context.Context, n ports.EntitySnapshot, epoch ports.SnapshotEpoch) (kept bool, err error) {
 	if err := ctx.Err(); err != nil || epoch != 0 {
 		return false, err
 	}
@@ -88,7 +83,7 @@ func (s *Store) SaveEntitySnapshot(ctx context.Context, n ports.EntitySnapshot, 
 }
 
 // MarkEntitySnapshotsStale implements ports.EntitySnapshots.
-func (s *Store) MarkEntitySnapshotsStale(ctx context.Context, p event.PartitionID, entityType, entityID string, at event.Sequence, effective event.Date) (int, error) {
+func (s *Snapshots) MarkEntitySnapshotsStale(ctx context.Context, p event.PartitionID, entityType, entityID string, at event.Sequence, effective event.Date) (int, error) {
 	if err := ctx.Err(); err != nil {
 		return 0, err
 	}
@@ -106,7 +101,7 @@ func (s *Store) MarkEntitySnapshotsStale(ctx context.Context, p event.PartitionI
 }
 
 // StreamSnapshot implements ports.StreamSnapshots.
-func (s *Store) StreamSnapshot(ctx context.Context, p event.PartitionID, stream event.StreamID, internal bool, v event.Version) (ports.StreamSnapshot, ports.SnapshotEpoch, error) {
+func (s *Snapshots) StreamSnapshot(ctx context.Context, p event.PartitionID, stream event.StreamID, internal bool, v event.Version) (ports.StreamSnapshot, ports.SnapshotEpoch, error) {
 	if err := ctx.Err(); err != nil {
 		return ports.StreamSnapshot{}, 0, err
 	}
@@ -122,7 +117,7 @@ func (s *Store) StreamSnapshot(ctx context.Context, p event.PartitionID, stream 
 }
 
 // SaveStreamSnapshot implements ports.StreamSnapshots.
-func (s *Store) SaveStreamSnapshot(ctx context.Context, n ports.StreamSnapshot, epoch ports.SnapshotEpoch) (ports.StreamSnapshot, bool, error) {
+func (s *Snapshots) SaveStreamSnapshot(ctx context.Context, n ports.StreamSnapshot, epoch ports.SnapshotEpoch) (ports.StreamSnapshot, bool, error) {
 	if err := ctx.Err(); err != nil {
 		return ports.StreamSnapshot{}, false, err
 	}

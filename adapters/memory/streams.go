@@ -87,7 +87,7 @@ func (p *partition) changeStream(e *event.Prepared) {
 }
 
 // StreamStatus implements ports.StreamReader.
-func (s *Store) StreamStatus(ctx context.Context, id event.PartitionID, of event.StreamID) (status ports.StreamStatus, err error) {
+func (s *EventReader) StreamStatus(ctx context.Context, id event.PartitionID, of event.StreamID) (status ports.StreamStatus, err error) {
 	err = s.read(ctx, id, func(p *partition) error {
 		if p == nil {
 			return nil

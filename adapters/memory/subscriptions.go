@@ -14,12 +14,6 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-var (
-	_ ports.Subscriptions           = (*Store)(nil)
-	_ ports.Deliveries              = (*Store)(nil)
-	_ ports.SubscriptionDeadLetters = (*Store)(nil)
-)
-
 // subscriptions keeps subscriptions under a lock of its own, taken before the log's.
 type subscriptions struct {
 	mu        sync.Mutex
@@ -57,7 +51,7 @@ func (s *subscriptions) find(tenantID, id string) *subscriptionRecord {
 }
 
 // CreateSubscription implements ports.Subscriptions.
-func (s *Store) CreateSubscription(ctx context.Context, sub subscription.Subscription, cursors []ports.DeliveryCursor, most int) (subscription.Subscription, bool, error) {
+func (s *SubscriptionStore) CreateSubscription(ctx context.Context, sub subscription.Subscription, cursors []ports.DeliveryCursor, most int) (subscription.Subscription, bool, error) {
 	if err := ctx.Err(); err != nil {
 		return sub, false, err
 	}
@@ -108,7 +102,7 @@ func (k *subscriptionRecord) addCursors(cursors []ports.DeliveryCursor, now time
 }
 
 // Subscription implements ports.Subscriptions.
-func (s *Store) Subscription(ctx context.Context, tenantID, id string) (subscription.Subscription, error) {
+func (s *SubscriptionStore) Subscription(ctx context.Context, tenantID, id string) (subscription.Subscription, error) {
 	if err := ctx.Err(); err != nil {
 		return subscription.Subscription{}, err
 	}
@@ -121,7 +115,7 @@ func (s *Store) Subscription(ctx context.Context, tenantID, id string) (subscrip
 }
 
 // Subscriptions implements ports.Subscriptions.
-func (s *Store) Subscriptions(ctx context.Context, tenantID string) ([]subscription.Subscription, error) {
+func (s *SubscriptionStore) Subscriptions(ctx context.Context, tenantID string) ([]subscription.Subscription, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -140,7 +134,7 @@ func (s *Store) Subscriptions(ctx context.Context, tenantID string) ([]subscript
 }
 
 // ChangeSubscription implements ports.Subscriptions.
-func (s *Store) ChangeSubscription(ctx context.Context, sub subscription.Subscription) error {
+func (s *SubscriptionStore) ChangeSubscription(ctx context.Context, sub subscription.Subscription) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -165,7 +159,7 @@ func (s *Store) ChangeSubscription(ctx context.Context, sub subscription.Subscri
 }
 
 // DeleteSubscription implements ports.Subscriptions.
-func (s *Store) DeleteSubscription(ctx context.Context, uid event.ID) error {
+func (s *SubscriptionStore) DeleteSubscription(ctx context.Context, uid event.ID) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -176,12 +170,12 @@ func (s *Store) DeleteSubscription(ctx context.Context, uid event.ID) error {
 }
 
 // RemoveOrphanedMessages implements ports.Deliveries: nothing is ever left.
-func (s *Store) RemoveOrphanedMessages(ctx context.Context) (removed int, err error) {
+func (s *SubscriptionStore) RemoveOrphanedMessages(ctx context.Context) (removed int, err error) {
 	return 0, ctx.Err()
 }
 
 // AddCursors implements ports.Deliveries.
-func (s *Store) AddCursors(ctx context.Context, uid event.ID, cursors []ports.DeliveryCursor) error {
+func (s *SubscriptionStore) AddCursors(ctx context.Context, uid event.ID, cursors []ports.DeliveryCursor) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -194,7 +188,7 @@ func (s *Store) AddCursors(ctx context.Context, uid event.ID, cursors []ports.De
 }
 
 // Backlogs implements ports.Deliveries.
-func (s *Store) Backlogs(ctx context.Context, uid event.ID) ([]ports.DeliveryBacklog, error) {
+func (s *SubscriptionStore) Backlogs(ctx context.Context, uid event.ID) ([]ports.DeliveryBacklog, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -232,7 +226,7 @@ func (s *Store) Backlogs(ctx context.Context, uid event.ID) ([]ports.DeliveryBac
 }
 
 // DeliveryStates implements ports.Deliveries.
-func (s *Store) DeliveryStates(ctx context.Context, uids []event.ID) (map[event.ID]ports.DeliveryState, error) {
+func (s *SubscriptionStore) DeliveryStates(ctx context.Context, uids []event.ID) (map[event.ID]ports.DeliveryState, error) {
 	out := make(map[event.ID]ports.DeliveryState, len(uids))
 	for _, uid := range uids {
 		there, err := s.Backlogs(ctx, uid)
@@ -249,7 +243,7 @@ func (s *Store) DeliveryStates(ctx context.Context, uids []event.ID) (map[event.
 }
 
 // AllBacklogs implements ports.Deliveries.
-func (s *Store) AllBacklogs(ctx context.Context) (map[event.ID][]ports.DeliveryBacklog, error) {
+func (s *SubscriptionStore) AllBacklogs(ctx context.Context) (map[event.ID][]ports.DeliveryBacklog, error) {
 	all, err := s.Subscriptions(ctx, "")
 	out := map[event.ID][]ports.DeliveryBacklog{}
 	for i := 0; i < len(all) && err == nil; i++ {
@@ -259,7 +253,7 @@ func (s *Store) AllBacklogs(ctx context.Context) (map[event.ID][]ports.DeliveryB
 }
 
 // Due implements ports.Deliveries.
-func (s *Store) Due(ctx context.Context, limit int) ([]ports.DueDelivery, error) {
+func (s *SubscriptionStore) Due(ctx context.Context, limit int) ([]ports.DueDelivery, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -286,7 +280,7 @@ func (s *Store) Due(ctx context.Context, limit int) ([]ports.DueDelivery, error)
 }
 
 // Consumers implements ports.Deliveries.
-func (s *Store) Consumers(ctx context.Context, uid event.ID, consumer string, back time.Duration) ([]string, error) {
+func (s *SubscriptionStore) Consumers(ctx context.Context, uid event.ID, consumer string, back time.Duration) ([]string, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -305,7 +299,7 @@ func (s *Store) Consumers(ctx context.Context, uid event.ID, consumer string, ba
 }
 
 // EventsAt implements ports.Deliveries.
-func (s *Store) EventsAt(ctx context.Context, id event.PartitionID, sequences []event.Sequence) ([]event.Recorded, error) {
+func (s *SubscriptionStore) EventsAt(ctx context.Context, id event.PartitionID, sequences []event.Sequence) ([]event.Recorded, error) {
 	out := []event.Recorded{}
 	err := s.read(ctx, id, func(p *partition) error {
 		if p == nil {
@@ -324,7 +318,7 @@ func (s *Store) EventsAt(ctx context.Context, id event.PartitionID, sequences []
 }
 
 // Deliver implements ports.Deliveries.
-func (s *Store) Deliver(ctx context.Context, uid event.ID, p event.PartitionID, wait bool, f func(ctx context.Context, tx ports.DeliveryTx) error) (bool, error) {
+func (s *SubscriptionStore) Deliver(ctx context.Context, uid event.ID, p event.PartitionID, wait bool, f func(ctx context.Context, tx ports.DeliveryTx) error) (bool, error) {
 	s.subs.mu.Lock()
 	k := s.subs.byUID[uid]
 	if k == nil || k.cursors[p] == nil {
@@ -370,7 +364,7 @@ func (s *Store) Deliver(ctx context.Context, uid event.ID, p event.PartitionID, 
 
 // deliveryTx implements ports.DeliveryTx on a copy that replaces the original.
 type deliveryTx struct {
-	store          *Store
+	store          *SubscriptionStore
 	subscription   *subscriptionRecord
 	delivery       *delivery
 	now            time.Time
@@ -439,7 +433,7 @@ func (d *deliveryTx) Parked(_ context.Context, q ports.ParkedQuery) ([]subscript
 }
 
 func (d *deliveryTx) EventsAfter(ctx context.Context, after event.Sequence, limit, bytes int, types []string) ([]event.Recorded, error) {
-	events, err := d.store.ChainPage(ctx, d.cursor.Partition, after, limit)
+	events, err := d.store.reader().Events(ctx, ports.EventQuery{Partition: d.cursor.Partition, After: after, Limit: limit})
 	return withinBytes(events, bytes, types), err
 }
 
@@ -549,7 +543,7 @@ func (d *deliveryTx) LowestOpen(_ context.Context, limit int) ([]event.Sequence,
 }
 
 // PartitionsWithOpen implements ports.Deliveries.
-func (s *Store) PartitionsWithOpen(ctx context.Context, uid event.ID, in []event.PartitionID, events []event.ID) ([]event.PartitionID, error) {
+func (s *SubscriptionStore) PartitionsWithOpen(ctx context.Context, uid event.ID, in []event.PartitionID, events []event.ID) ([]event.PartitionID, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -588,7 +582,7 @@ func filterParked(messages map[event.Sequence]subscription.Message, q ports.Park
 }
 
 // ParkedMessages implements ports.SubscriptionDeadLetters.
-func (s *Store) ParkedMessages(ctx context.Context, uid event.ID, partitions []event.PartitionID, from event.PartitionID, q ports.ParkedQuery) ([]ports.ParkedMessage, error) {
+func (s *SubscriptionStore) ParkedMessages(ctx context.Context, uid event.ID, partitions []event.PartitionID, from event.PartitionID, q ports.ParkedQuery) ([]ports.ParkedMessage, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -618,7 +612,7 @@ func (s *Store) ParkedMessages(ctx context.Context, uid event.ID, partitions []e
 }
 
 // ParkedGroups implements ports.SubscriptionDeadLetters.
-func (s *Store) ParkedGroups(ctx context.Context, uid event.ID, partitions []event.PartitionID) ([]ports.ParkedGroup, error) {
+func (s *SubscriptionStore) ParkedGroups(ctx context.Context, uid event.ID, partitions []event.PartitionID) ([]ports.ParkedGroup, error) {
 	all, err := s.ParkedMessages(ctx, uid, partitions, 0, ports.ParkedQuery{})
 	if err != nil {
 		return nil, err
@@ -649,7 +643,7 @@ func (s *Store) ParkedGroups(ctx context.Context, uid event.ID, partitions []eve
 }
 
 // Decisions implements ports.SubscriptionDeadLetters.
-func (s *Store) Decisions(ctx context.Context, tenantID, id string, partitions []event.PartitionID, limit int) ([]ports.ParkedDecision, error) {
+func (s *SubscriptionStore) Decisions(ctx context.Context, tenantID, id string, partitions []event.PartitionID, limit int) ([]ports.ParkedDecision, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}

@@ -11,34 +11,34 @@ import (
 func TestSubscriptions(t *testing.T) {
 	t.Parallel()
 	conformance.RunSubscriptions(t, func(_ *testing.T, clock ports.Clock) conformance.SubscriptionStore {
-		return memory.New(memory.Config{Clock: clock})
+		return conformance.NewMemoryStore(memory.Config{Clock: clock})
 	})
 }
 
 func TestConsumersWorkAtTheSameTime(t *testing.T) {
 	t.Parallel()
 	conformance.RunConsumersTogether(t, func(_ *testing.T, clock ports.Clock) conformance.SubscriptionStore {
-		return memory.New(memory.Config{Clock: clock})
+		return conformance.NewMemoryStore(memory.Config{Clock: clock})
 	})
 }
 
 func TestDeliveryRace(t *testing.T) {
 	t.Parallel()
 	conformance.RunDeliveryRace(t, func(_ *testing.T, clock ports.Clock) conformance.SubscriptionStore {
-		return memory.New(memory.Config{Clock: clock})
+		return conformance.NewMemoryStore(memory.Config{Clock: clock})
 	}, 400)
 }
 
 func TestPollsEndAtTheirBytes(t *testing.T) {
 	t.Parallel()
 	conformance.RunDeliveryBytes(t, func(t *testing.T, clock ports.Clock) conformance.SubscriptionStore {
-		return memory.New(memory.Config{Clock: clock})
+		return conformance.NewMemoryStore(memory.Config{Clock: clock})
 	})
 }
 
 func TestASubscriptionGoesOnWhereAFeedStopped(t *testing.T) {
 	t.Parallel()
 	conformance.RunHandover(t, func(t *testing.T, clock ports.Clock) conformance.FeedStore {
-		return memory.New(memory.Config{Clock: clock})
+		return conformance.NewMemoryStore(memory.Config{Clock: clock})
 	}, 160)
 }

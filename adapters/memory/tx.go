@@ -16,7 +16,7 @@ import (
 // pointers that are never changed afterwards. A Tx belongs to one goroutine and
 // ends with the call of the handler that got it.
 type Tx struct {
-	store  *Store
+	store  *state
 	writes map[string]map[string]write
 	last   []func()
 	closed bool
@@ -33,7 +33,7 @@ type Row struct {
 	Value any
 }
 
-func newTx(s *Store) *Tx { return &Tx{store: s, writes: map[string]map[string]write{}} }
+func newTx(s *state) *Tx { return &Tx{store: s, writes: map[string]map[string]write{}} }
 
 // Bind gives the transaction behind the port's type. Fault internal if it
 // belongs to another adapter.
@@ -68,7 +68,7 @@ func (tx *Tx) Get(table, key string) (any, bool) {
 	if w, staged := tx.writes[table][key]; staged {
 		return w.value, !w.deleted
 	}
-	return tx.store.Row(table, key)
+	return (&ReadModels{tx.store}).Row(table, key)
 }
 
 // Rows lists the rows whose keys begin with the prefix, by key, the
@@ -126,7 +126,7 @@ func rows(table map[string]any, prefix string) []Row {
 }
 
 // Row reads a committed row of a read model.
-func (s *Store) Row(table, key string) (any, bool) {
+func (s *ReadModels) Row(table, key string) (any, bool) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	v, ok := s.tables[table][key]
@@ -135,7 +135,7 @@ func (s *Store) Row(table, key string) (any, bool) {
 
 // Rows lists the committed rows of a read model whose keys begin with the
 // prefix, by key.
-func (s *Store) Rows(table, prefix string) []Row {
+func (s *ReadModels) Rows(table, prefix string) []Row {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	return rows(s.tables[table], prefix)

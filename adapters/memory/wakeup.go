@@ -16,7 +16,7 @@ type listener struct {
 }
 
 // Listen implements ports.WakeUps. It returns the context's error when ctx ends.
-func (s *Store) Listen(ctx context.Context, wake func(event.PartitionID)) error {
+func (s *EventReader) Listen(ctx context.Context, wake func(event.PartitionID)) error {
 	l := &listener{pending: map[event.PartitionID]struct{}{}, signal: make(chan struct{}, 1)}
 	s.mu.Lock()
 	s.listeners[l] = struct{}{}
@@ -48,7 +48,7 @@ func (l *listener) take() map[event.PartitionID]struct{} {
 
 // wake tells the listeners that a partition grew; the caller holds the store's
 // lock.
-func (s *Store) wake(p event.PartitionID) {
+func (s *state) wake(p event.PartitionID) {
 	for l := range s.listeners {
 		l.mu.Lock()
 		l.pending[p] = struct{}{}

@@ -12,15 +12,15 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// WebhookEndpoints implements ports.WebhookEndpoints. The zero value is empty.
-type WebhookEndpoints struct {
+// Webhooks implements ports.WebhookEndpoints and ports.WebhookAttempts. The zero value is empty.
+type Webhooks struct {
 	mu       sync.Mutex
 	rows     map[event.ID]ports.WebhookEndpoint
 	attempts map[event.ID][]ports.WebhookAttempt // by time
 }
 
 // AddWebhookAttempts implements ports.WebhookAttempts.
-func (s *WebhookEndpoints) AddWebhookAttempts(ctx context.Context, subscription event.ID, attempts []ports.WebhookAttempt, keep int) error {
+func (s *Webhooks) AddWebhookAttempts(ctx context.Context, subscription event.ID, attempts []ports.WebhookAttempt, keep int) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -41,7 +41,7 @@ func (s *WebhookEndpoints) AddWebhookAttempts(ctx context.Context, subscription 
 }
 
 // WebhookAttempts implements ports.WebhookAttempts.
-func (s *WebhookEndpoints) WebhookAttempts(ctx context.Context, subscription event.ID, limit int) ([]ports.WebhookAttempt, error) {
+func (s *Webhooks) WebhookAttempts(ctx context.Context, subscription event.ID, limit int) ([]ports.WebhookAttempt, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -53,7 +53,7 @@ func (s *WebhookEndpoints) WebhookAttempts(ctx context.Context, subscription eve
 }
 
 // WebhookEndpoint implements ports.WebhookEndpoints.
-func (s *WebhookEndpoints) WebhookEndpoint(ctx context.Context, subscription event.ID) (ports.WebhookEndpoint, error) {
+func (s *Webhooks) WebhookEndpoint(ctx context.Context, subscription event.ID) (ports.WebhookEndpoint, error) {
 	if err := ctx.Err(); err != nil {
 		return ports.WebhookEndpoint{}, err
 	}
@@ -67,7 +67,7 @@ func (s *WebhookEndpoints) WebhookEndpoint(ctx context.Context, subscription eve
 }
 
 // WebhookEndpoints implements ports.WebhookEndpoints.
-func (s *WebhookEndpoints) WebhookEndpoints(ctx context.Context, tenantID string) ([]ports.WebhookEndpoint, error) {
+func (s *Webhooks) WebhookEndpoints(ctx context.Context, tenantID string) ([]ports.WebhookEndpoint, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -86,7 +86,7 @@ func (s *WebhookEndpoints) WebhookEndpoints(ctx context.Context, tenantID string
 }
 
 // SaveWebhookEndpoint implements ports.WebhookEndpoints.
-func (s *WebhookEndpoints) SaveWebhookEndpoint(ctx context.Context, e ports.WebhookEndpoint) error {
+func (s *Webhooks) SaveWebhookEndpoint(ctx context.Context, e ports.WebhookEndpoint) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -103,7 +103,7 @@ func (s *WebhookEndpoints) SaveWebhookEndpoint(ctx context.Context, e ports.Webh
 }
 
 // DeleteWebhookEndpoint implements ports.WebhookEndpoints.
-func (s *WebhookEndpoints) DeleteWebhookEndpoint(ctx context.Context, subscription event.ID) error {
+func (s *Webhooks) DeleteWebhookEndpoint(ctx context.Context, subscription event.ID) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}

@@ -20,7 +20,7 @@ import (
 // append stores prepared events and reads them back.
 func (b *appendFixture) append(t *testing.T, events ...event.Prepared) []event.Recorded {
 	t.Helper()
-	res, err := b.store.Append(t.Context(), ports.AppendRequest{Partition: b.entity.Partition, Events: events})
+	res, err := b.store.Appender.Append(t.Context(), ports.AppendRequest{Partition: b.entity.Partition, Events: events})
 	require.NoError(t, err)
 	return b.readBack(t, res.Events)
 }
@@ -29,7 +29,7 @@ func (b *appendFixture) readBack(t *testing.T, receipts []ports.AppendedEvent) [
 	t.Helper()
 	out := make([]event.Recorded, len(receipts))
 	for i, r := range receipts {
-		e, err := b.store.EventByID(t.Context(), b.entity.Partition, r.ID)
+		e, err := b.store.Events.EventByID(t.Context(), b.entity.Partition, r.ID)
 		require.NoError(t, err)
 		out[i] = e
 	}
@@ -38,7 +38,7 @@ func (b *appendFixture) readBack(t *testing.T, receipts []ports.AppendedEvent) [
 
 func (b *appendFixture) eventIDsByKey(t *testing.T, key string) ([]event.ID, error) {
 	t.Helper()
-	events, err := b.store.Events(t.Context(), ports.EventQuery{Partition: b.entity.Partition, Key: key})
+	events, err := b.store.Events.Events(t.Context(), ports.EventQuery{Partition: b.entity.Partition, Key: key})
 	var ids []event.ID
 	for _, e := range events {
 		ids = append(ids, e.ID)
@@ -48,13 +48,13 @@ func (b *appendFixture) eventIDsByKey(t *testing.T, key string) ([]event.ID, err
 
 func (b *appendFixture) head(t *testing.T) event.Sequence {
 	t.Helper()
-	h, err := b.store.Head(t.Context(), b.entity.Partition)
+	h, err := b.store.Events.Head(t.Context(), b.entity.Partition)
 	require.NoError(t, err)
 	return h.Sequence
 }
 
 func (b *appendFixture) service() *eventappend.Service {
-	return eventappend.NewService(b.preparer, b.store, b.store, b.store, b.clock, b.ids, time.Hour)
+	return eventappend.NewService(b.preparer, b.store.Appender, b.store.Events, b.store.Intents, b.clock, b.ids, time.Hour)
 }
 
 func (b *appendFixture) request(key string, drafts ...event.Draft) eventappend.Request {
@@ -180,7 +180,7 @@ func (blindIdempotencyReader) IdempotencyOutcome(context.Context, event.Partitio
 func TestAppendIdempotencyConcurrentRequests(t *testing.T) {
 	t.Parallel()
 	b := newAppendFixture(t)
-	s := eventappend.NewService(b.preparer, b.store, b.store, blindIdempotencyReader{b.store}, b.clock, b.ids, time.Hour)
+	s := eventappend.NewService(b.preparer, b.store.Appender, b.store.Events, blindIdempotencyReader{b.store.Intents}, b.clock, b.ids, time.Hour)
 	first := b.request("k-1", orderPlaced(nil), orderPlaced(nil))
 	var mu sync.Mutex
 	var fresh, again int

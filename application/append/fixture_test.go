@@ -73,7 +73,7 @@ func (shopModule) Register(r *module.Registrar) error {
 // appendFixture is a memory store with one legal entity, and a Preparer for the types of
 // shopModule.
 type appendFixture struct {
-	store    *memory.Store
+	store    *memory.Database
 	entity   ports.LegalEntity
 	preparer *eventappend.Preparer
 	clock    *testkit.Clock
@@ -87,11 +87,11 @@ func newAppendFixture(t testing.TB, options ...eventappend.Option) *appendFixtur
 	clock := testkit.NewClock(time.Date(2026, 3, 31, 23, 30, 0, 0, time.UTC))
 	b := &appendFixture{clock: clock, ids: system.NewIDs(), store: memory.New(memory.Config{LogName: "shop.example.org", Clock: clock})}
 	var err error
-	b.entity, err = b.store.CreateLegalEntity(t.Context(), ports.LegalEntity{TenantID: "acme", Code: "DEMF", TimeZone: "Europe/Berlin"})
+	b.entity, err = b.store.Directory.CreateLegalEntity(t.Context(), ports.LegalEntity{TenantID: "acme", Code: "DEMF", TimeZone: "Europe/Berlin"})
 	require.NoError(t, err)
 	catalog, err := module.Build(jsonschema.New(), shopModule{}, streams.Module{})
 	require.NoError(t, err)
-	types := registry.New(b.store, jsonschema.New(), catalog, clock)
+	types := registry.New(b.store.Registry, jsonschema.New(), catalog, clock)
 	require.NoError(t, types.RegisterBuiltIn(t.Context()))
 	b.preparer = eventappend.NewPreparer(types, b.ids, limits, options...)
 	return b

@@ -199,8 +199,8 @@ func TestAppendResealsAfterMovedKey(t *testing.T) {
 	for moved, want := range map[int]string{1: "", 3: "", 4: shredding.CodeKeyMoved} {
 		sealer := newFakeSealer(t)
 		b := newAppendFixture(t, eventappend.WithSealer(sealer))
-		store := &movedKeyAppender{EventAppender: b.store, moved: moved}
-		s := eventappend.NewService(b.preparer, store, b.store, b.store, b.clock, b.ids, time.Hour)
+		store := &movedKeyAppender{EventAppender: b.store.Appender, moved: moved}
+		s := eventappend.NewService(b.preparer, store, b.store.Events, b.store.Intents, b.clock, b.ids, time.Hour)
 		receipts, _, err := s.Append(t.Context(), b.request("k", customerGreeted(nil), orderPlaced(nil)))
 		require.Equal(t, want, fault.CodeOf(err))
 		require.Len(t, sealer.forgotten, min(moved, 3))
@@ -229,8 +229,8 @@ func (k keyedFingerprints) Fingerprint(_ context.Context, tenant string, h event
 func TestAppendKeyedFingerprints(t *testing.T) {
 	t.Parallel()
 	b := newAppendFixture(t)
-	store := &movedKeyAppender{EventAppender: b.store}
-	s := eventappend.NewService(b.preparer, store, b.store, b.store, b.clock, b.ids, time.Hour, eventappend.WithFingerprints(keyedFingerprints{}))
+	store := &movedKeyAppender{EventAppender: b.store.Appender}
+	s := eventappend.NewService(b.preparer, store, b.store.Events, b.store.Intents, b.clock, b.ids, time.Hour, eventappend.WithFingerprints(keyedFingerprints{}))
 	r := b.request("k", orderPlaced(nil))
 	r.Fingerprint = event.Hash{1}
 	_, _, err := s.Append(t.Context(), r)
@@ -250,7 +250,7 @@ func TestAppendFingerprintsWithoutSecret(t *testing.T) {
 	b := newAppendFixture(t, eventappend.WithSealer(newFakeSealer(t)))
 	unavailable := fault.New(fault.Unavailable, "kms.unavailable", "try again")
 	service := func(k keyedFingerprints) *eventappend.Service {
-		return eventappend.NewService(b.preparer, b.store, b.store, b.store, b.clock, b.ids, time.Hour, eventappend.WithFingerprints(k))
+		return eventappend.NewService(b.preparer, b.store.Appender, b.store.Events, b.store.Intents, b.clock, b.ids, time.Hour, eventappend.WithFingerprints(k))
 	}
 	there, gone := service(keyedFingerprints{}), service(keyedFingerprints{unavailable})
 	do := func(s *eventappend.Service, key string, content byte) (bool, error) {

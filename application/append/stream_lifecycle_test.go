@@ -29,7 +29,7 @@ func lifecycleDraft(id, eventType string) event.Draft {
 
 func (b *appendFixture) eventTypesOf(t *testing.T, id string) []string {
 	t.Helper()
-	events, err := b.store.EventsOfStream(t.Context(), b.entity.Partition, event.StreamID{Type: "order", ID: id}, 1, 0)
+	events, err := b.store.Events.EventsOfStream(t.Context(), b.entity.Partition, event.StreamID{Type: "order", ID: id}, 1, 0)
 	require.NoError(t, err)
 	out := []string{}
 	for _, e := range events {
@@ -100,7 +100,7 @@ func TestAppendRecreatesAllStreamsOfBatch(t *testing.T) {
 		require.Equal(t, recreatedStreamTypes, b.eventTypesOf(t, id))
 	}
 	events := b.readBack(t, receipts)
-	all, err := b.store.EventsOfStream(t.Context(), b.entity.Partition, events[0].Stream, 3, 1)
+	all, err := b.store.Events.EventsOfStream(t.Context(), b.entity.Partition, events[0].Stream, 3, 1)
 	require.NoError(t, err)
 	require.Equal(t, events[0].CorrelationID, all[0].CorrelationID, "a recreation has the actor and the correlation id of the batch")
 	require.Equal(t, clerk.ID, all[0].ActorID)
@@ -168,7 +168,7 @@ func TestAppendRecreationWithConcurrentWriters(t *testing.T) {
 	}
 	nothing := func() {}
 	service := func(before ...func()) *eventappend.Service {
-		return eventappend.NewService(b.preparer, &interleavingAppender{EventAppender: b.store, before: before}, b.store, b.store, b.clock, b.ids, 0)
+		return eventappend.NewService(b.preparer, &interleavingAppender{EventAppender: b.store.Appender, before: before}, b.store.Events, b.store.Intents, b.clock, b.ids, 0)
 	}
 	b.deleteStreams(t, plain, "faster", "again", "ended", "fought")
 	_, _, err := service(nothing, act(draftOnStream("faster"))).Append(t.Context(), b.request("", draftOnStream("faster")))

@@ -58,7 +58,7 @@ func (clock) Now() time.Time { return time.Date(2026, 3, 2, 9, 0, 0, 0, time.UTC
 // entityFixture is a log with meters, and a service that reads them.
 type entityFixture struct {
 	*entities.Service
-	store   *memory.Store
+	store   *memory.Database
 	entity  ports.LegalEntity
 	log     *logLines
 	reads   *countingLog
@@ -95,11 +95,11 @@ func (l *logLines) Write(p []byte) (int, error) {
 
 func newEntityFixture(t require.TestingT, change ...func(*entities.Config)) *entityFixture {
 	store := memory.New(memory.Config{LogName: "plant.example", Clock: clock{}})
-	le, err := store.CreateLegalEntity(context.Background(), ports.LegalEntity{TenantID: "acme", Code: "USMF", Name: "US", TimeZone: "UTC", Status: "active"})
+	le, err := store.Directory.CreateLegalEntity(context.Background(), ports.LegalEntity{TenantID: "acme", Code: "USMF", Name: "US", TimeZone: "UTC", Status: "active"})
 	require.NoError(t, err)
-	p := &entityFixture{store: store, entity: le, log: &logLines{}, reads: &countingLog{Log: store}}
+	p := &entityFixture{store: store, entity: le, log: &logLines{}, reads: &countingLog{Log: store.Events}}
 	c := entities.Config{
-		Log: p.reads, Snapshots: store, Positions: query.New(store, store, nil, nil), Folds: folds{1}, Background: synchronousBackground{}, Clock: clock{},
+		Log: p.reads, Snapshots: store.Snapshots, Positions: query.New(store.Events, store.Events, nil, nil), Folds: folds{1}, Background: synchronousBackground{}, Clock: clock{},
 		Logger: slog.New(slog.NewJSONHandler(p.log, nil)), SnapshotEvery: 10, Elapsed: func(time.Time) time.Duration { return p.elapsed },
 	}
 	for _, f := range change {
@@ -124,7 +124,7 @@ func (p *entityFixture) write(t require.TestingT, entityType, data string, days 
 		e.PayloadHash, e.PayloadHashDone = event.HashPayload(e.Salt, e.Payload), true
 		r.Events = append(r.Events, e)
 	}
-	_, err := p.store.Append(context.Background(), r)
+	_, err := p.store.Appender.Append(context.Background(), r)
 	require.NoError(t, err)
 }
 
@@ -220,7 +220,7 @@ func TestReadConsistency(t *testing.T) {
 	require.Equal(t, entities.Strong, s.Reached, "it folds as a strong read does")
 	require.EqualValues(t, 15, state(t, s).Sum)
 	require.Nil(t, s.Snapshot)
-	all, _, err := p.store.EntitySnapshots(t.Context(), p.entity.Partition, "meter", "M-1")
+	all, _, err := p.store.Snapshots.EntitySnapshots(t.Context(), p.entity.Partition, "meter", "M-1")
 	require.NoError(t, err)
 	require.Len(t, all, 2)
 	require.False(t, all[0].Stale, "the new one")
@@ -255,7 +255,7 @@ func TestReadUnusableSnapshot(t *testing.T) {
 	require.NotNil(t, p.read(t).Snapshot)
 
 	other := newEntityFixture(t, func(c *entities.Config) {
-		c.Snapshots, c.Log, c.Positions, c.Folds = p.store, p.reads, p.Positions, folds{2}
+		c.Snapshots, c.Log, c.Positions, c.Folds = p.store.Snapshots, p.reads, p.Positions, folds{2}
 	})
 	got, err := other.Read(t.Context(), entities.Query{LegalEntity: p.entity, Type: "meter", ID: "M-1"})
 	require.NoError(t, err)
@@ -263,14 +263,14 @@ func TestReadUnusableSnapshot(t *testing.T) {
 	require.Equal(t, 12, got.Folded)
 
 	otherwise := newEntityFixture(t, func(c *entities.Config) {
-		c.Snapshots, c.Log, c.Positions, c.ReadingID = p.store, p.reads, p.Positions, func() string { return "with an upcaster" }
+		c.Snapshots, c.Log, c.Positions, c.ReadingID = p.store.Snapshots, p.reads, p.Positions, func() string { return "with an upcaster" }
 	})
 	got, err = otherwise.Read(t.Context(), entities.Query{LegalEntity: p.entity, Type: "meter", ID: "M-1"})
 	require.NoError(t, err)
 	require.Nil(t, got.Snapshot, "its events are read in another way")
 
 	for _, damaged := range []string{`[]`, `null`, `"x"`, `{"sum":"much"}`, `{"sum":9007199254740993.5}`} {
-		_, err = p.store.SaveEntitySnapshot(t.Context(), ports.EntitySnapshot{
+		_, err = p.store.Snapshots.SaveEntitySnapshot(t.Context(), ports.EntitySnapshot{
 			Partition: p.entity.Partition, EntityType: "meter", EntityID: "M-1", AsOf: 12, Version: 12, Fold: "1", EventCount: 12,
 			EffectiveThrough: event.MustDate("2026-03-01"), State: json.RawMessage(damaged),
 		}, 0)

@@ -28,7 +28,7 @@ func TestReadDuringRegistration(t *testing.T) {
 	require.EqualValues(t, 24, state(t, got).Sum)
 	require.Equal(t, entities.Strong, got.Reached)
 	require.Equal(t, 24, p.reads.read, "folded once more")
-	kept, _, err := p.store.EntitySnapshots(t.Context(), p.entity.Partition, "meter", "M-1")
+	kept, _, err := p.store.Snapshots.EntitySnapshots(t.Context(), p.entity.Partition, "meter", "M-1")
 	require.NoError(t, err)
 	require.NotEmpty(t, kept)
 	for _, s := range kept {

@@ -66,7 +66,7 @@ func (staff) Register(r *module.Registrar) error {
 // rig is an installation with two legal entities.
 type rig struct {
 	clock    *testkit.Clock
-	store    *memory.Store
+	store    *memory.Database
 	register *memory.KeyStore
 	types    *registry.Registry
 	vault    *vault.Vault // of the node that appends
@@ -101,18 +101,18 @@ func setup(t testing.TB) *rig {
 	require.NoError(t, b.register.ActivateKEK(t.Context(), "acme", 1))
 	b.store = memory.New(memory.Config{LogName: "hr.example.org", Clock: b.clock, Keys: b.register})
 	var err error
-	b.de, err = b.store.CreateLegalEntity(t.Context(), ports.LegalEntity{TenantID: "acme", Code: "DEMF", TimeZone: "Europe/Berlin"})
+	b.de, err = b.store.Directory.CreateLegalEntity(t.Context(), ports.LegalEntity{TenantID: "acme", Code: "DEMF", TimeZone: "Europe/Berlin"})
 	require.NoError(t, err)
-	b.us, err = b.store.CreateLegalEntity(t.Context(), ports.LegalEntity{TenantID: "acme", Code: "USMF", TimeZone: "America/New_York"})
+	b.us, err = b.store.Directory.CreateLegalEntity(t.Context(), ports.LegalEntity{TenantID: "acme", Code: "USMF", TimeZone: "America/New_York"})
 	require.NoError(t, err)
 	catalog, err := module.Build(jsonschema.New(), erasure.Module{}, staff{})
 	require.NoError(t, err)
-	b.types = registry.New(b.store, jsonschema.New(), catalog, b.clock)
+	b.types = registry.New(b.store.Registry, jsonschema.New(), catalog, b.clock)
 	require.NoError(t, b.types.RegisterBuiltIn(t.Context()))
 	dataKeys := memory.NewDataKeys()
 	b.vault = vault.New(vault.Config{Keys: b.register, DataKeys: dataKeys, Manifests: b.types, Clock: b.clock})
 	preparer := eventappend.NewPreparer(b.types, b.ids, eventappend.Limits{BatchEvents: 100, EventBytes: 65536, EntityRefs: 4, Tags: 3}, eventappend.WithSealer(b.vault))
-	b.log = eventappend.NewService(preparer, b.store, b.store, b.store, b.clock, b.ids, time.Hour)
+	b.log = eventappend.NewService(preparer, b.store.Appender, b.store.Events, b.store.Intents, b.clock, b.ids, time.Hour)
 
 	b.kms = newKMS(1)
 	b.notes, err = signednote.NewSigner("receipts.example.org", "receipts", b.kms)
@@ -123,7 +123,7 @@ func setup(t testing.TB) *rig {
 	// Another node verifies, whose memory is empty: none here listens for evictions.
 	b.opener = &opener{Opener: vault.New(vault.Config{Keys: b.register, DataKeys: dataKeys, Manifests: b.types, Clock: b.clock})}
 	b.config = erasure.Config{
-		Register: b.register, Records: b.store, Intents: b.store, Streams: b.store, LegalEntities: b.store, Types: b.store,
+		Register: b.register, Records: b.store.PersonalRecords, Intents: b.store.Intents, Streams: b.store.Events, LegalEntities: b.store.Directory, Types: b.store.Registry,
 		Copies: b.copies, Announcer: announcer{b.log}, Opener: b.opener, Chains: chains{b.store}, Notes: b.notes, Exports: b.exports, Gate: b.gate,
 		Clock: b.clock, IDs: b.ids, Observer: b.observer, Logger: slog.New(slog.DiscardHandler), Poll: 10 * time.Millisecond,
 	}
@@ -211,7 +211,7 @@ func (b *rig) raw(t testing.TB, id event.ID) ports.ErasureRequest {
 // announcements reads the events that tell of erasures.
 func (b *rig) announcements(t testing.TB, le ports.LegalEntity) []event.Recorded {
 	t.Helper()
-	found, err := b.store.Events(t.Context(), ports.EventQuery{Partition: le.Partition, Types: []string{erasure.SubjectErased}, Limit: 100})
+	found, err := b.store.Events.Events(t.Context(), ports.EventQuery{Partition: le.Partition, Types: []string{erasure.SubjectErased}, Limit: 100})
 	require.NoError(t, err)
 	return found
 }
@@ -253,10 +253,10 @@ func (a announcer) Announce(ctx context.Context, n erasure.Announcement) error {
 }
 
 // chains computes every checksum again.
-type chains struct{ store *memory.Store }
+type chains struct{ store *memory.Database }
 
 func (c chains) VerifyChain(ctx context.Context, le ports.LegalEntity) (erasure.ChainVerdict, error) {
-	events, err := c.store.ChainPage(ctx, le.Partition, 0, 100_000)
+	events, err := c.store.Audit.ChainPage(ctx, le.Partition, 0, 100_000)
 	v := erasure.ChainVerdict{LegalEntity: le.Code, Events: uint64(len(events))}
 	previous := event.GenesisChecksum("hr.example.org", le.Partition)
 	for i := range events {
@@ -294,7 +294,7 @@ func (c *copies) Keepers() []string { return []string{"hr_people"} }
 
 // Forget makes rows as a fold of the events as readers are shown them would.
 func (c *copies) Forget(ctx context.Context, name string, p event.PartitionID, s shredding.Subject, passed event.Sequence) error {
-	head, err := c.store.Head(ctx, p)
+	head, err := c.store.Events.Head(ctx, p)
 	if err != nil {
 		return err
 	}

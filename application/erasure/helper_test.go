@@ -48,7 +48,7 @@ func (b *rig) report(t testing.TB, node string, forgotten int64) {
 
 func (b *rig) entity(t testing.TB, code string) ports.LegalEntity {
 	t.Helper()
-	le, err := b.store.CreateLegalEntity(t.Context(), ports.LegalEntity{TenantID: "acme", Code: code, TimeZone: "UTC"})
+	le, err := b.store.Directory.CreateLegalEntity(t.Context(), ports.LegalEntity{TenantID: "acme", Code: code, TimeZone: "UTC"})
 	require.NoError(t, err)
 	return le
 }

@@ -49,7 +49,7 @@ func TestIntentsToo(t *testing.T) {
 		Fields: []shredding.Field{{Pointer: "/email", Class: shredding.Contact, Subject: subject}},
 	})
 	require.NoError(t, err)
-	_, err = b.store.Append(t.Context(), ports.AppendRequest{Partition: b.de.Partition, Intent: &ports.IntentWrite{
+	_, err = b.store.Appender.Append(t.Context(), ports.AppendRequest{Partition: b.de.Partition, Intent: &ports.IntentWrite{
 		Sealed: used,
 		Intent: intent.Intent{
 			ID: id, Partition: b.de.Partition, LegalEntity: "DEMF", Type: "hr.contact", Payload: payload, Actor: event.Actor{Type: event.Human, ID: "p-1", Name: "hr"},

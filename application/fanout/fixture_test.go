@@ -156,7 +156,7 @@ func (b *broker) has(p event.PartitionID) event.Sequence {
 	return event.Sequence(len(b.stored[p]))
 }
 
-type inMemory = memory.PublisherCursors
+type inMemory = memory.Publishers
 
 // checkedCursors are cursors that must never pass what the broker has.
 type checkedCursors struct {
@@ -212,8 +212,8 @@ type fanoutFixture struct {
 func newFixture() *fanoutFixture {
 	b, clock := newBroker(), &jumpingClock{}
 	return &fanoutFixture{
-		log: newLog(), broker: b, leases: memory.New(memory.Config{Clock: clock}).Leases(), clock: clock,
-		cursors: &checkedCursors{inMemory: memory.NewPublisherCursors(system.Clock{}), broker: b},
+		log: newLog(), broker: b, leases: memory.New(memory.Config{Clock: clock}).Leases, clock: clock,
+		cursors: &checkedCursors{inMemory: memory.New(memory.Config{Clock: system.Clock{}}).Publishers, broker: b},
 	}
 }
 

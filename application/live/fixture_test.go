@@ -27,38 +27,40 @@ const (
 
 // countingLog is a log that counts its reads.
 type countingLog struct {
-	*memory.Store
-	reads atomic.Int64
+	*memory.EventReader
+	*memory.Directory
+	database *memory.Database
+	reads    atomic.Int64
 }
 
 func (c *countingLog) Events(ctx context.Context, q ports.EventQuery) ([]event.Recorded, error) {
 	c.reads.Add(1)
-	return c.Store.Events(ctx, q)
+	return c.EventReader.Events(ctx, q)
 }
 
 func (c *countingLog) SearchEvents(ctx context.Context, q ports.EventQuery, scan int) (ports.EventScan, error) {
 	c.reads.Add(1)
-	return c.Store.SearchEvents(ctx, q, scan)
+	return c.EventReader.SearchEvents(ctx, q, scan)
 }
 
 func (c *countingLog) ReadStream(ctx context.Context, q ports.StreamQuery) ([]event.Recorded, bool, error) {
 	c.reads.Add(1)
-	return c.Store.ReadStream(ctx, q)
+	return c.EventReader.ReadStream(ctx, q)
 }
 
 func (c *countingLog) Head(ctx context.Context, p event.PartitionID) (ports.Head, error) {
 	c.reads.Add(1)
-	return c.Store.Head(ctx, p)
+	return c.EventReader.Head(ctx, p)
 }
 
 func (c *countingLog) PartitionHeads(ctx context.Context) (map[event.PartitionID]ports.Head, error) {
 	c.reads.Add(1)
-	return c.Store.PartitionHeads(ctx)
+	return c.EventReader.PartitionHeads(ctx)
 }
 
 func (c *countingLog) LegalEntities(ctx context.Context, tenantID string) ([]ports.LegalEntity, error) {
 	c.reads.Add(1)
-	return c.Store.LegalEntities(ctx, tenantID)
+	return c.Directory.LegalEntities(ctx, tenantID)
 }
 
 func (c *countingLog) LegalEntity(context.Context, string, string) (ports.LegalEntity, error) {
@@ -114,9 +116,10 @@ type feedFixture struct {
 
 func newFeedFixture(t *testing.T, change func(*live.Config)) *feedFixture {
 	t.Helper()
-	r := &feedFixture{log: &countingLog{Store: memory.New(memory.Config{LogName: "live.example.org"})}, timers: &manualTimers{}, ids: system.NewIDs()}
+	database := memory.New(memory.Config{LogName: "live.example.org"})
+	r := &feedFixture{log: &countingLog{EventReader: database.Events, Directory: database.Directory, database: database}, timers: &manualTimers{}, ids: system.NewIDs()}
 	r.feeds = query.NewFeeds(query.New(r.log, r.log, r.log, query.NewCursorSealer([]byte("key"))), r.log, system.Clock{})
-	watch := testkit.Must(subscriptions.NewHeadWatcher(subscriptions.HeadWatcherConfig{Heads: r.log.Store, WakeUps: r.log.Store, Clock: system.Clock{}, Poll: 20 * time.Millisecond}))
+	watch := testkit.Must(subscriptions.NewHeadWatcher(subscriptions.HeadWatcherConfig{Heads: r.log.EventReader, WakeUps: r.log.EventReader, Clock: system.Clock{}, Poll: 20 * time.Millisecond}))
 	ctx, cancel := context.WithCancel(t.Context())
 	var done sync.WaitGroup
 	done.Go(func() { watch.Run(ctx) })
@@ -152,7 +155,7 @@ func (r *feedFixture) write(le ports.LegalEntity, stream, eventType string, n in
 			Payload: []byte(`{"data":{},"dimensions":{},"entity_refs":[]}`),
 		})
 	}
-	_, err := r.log.Append(context.Background(), request)
+	_, err := r.log.database.Appender.Append(context.Background(), request)
 	return err
 }
 

@@ -124,7 +124,7 @@ func runReconnectingReaders(t *testing.T, seed uint64) {
 		expected[i] = map[string][]uint64{}
 	}
 	for _, le := range append(entities, other) {
-		events, err := r.log.Store.Events(t.Context(), ports.EventQuery{Partition: le.Partition})
+		events, err := r.log.EventReader.Events(t.Context(), ports.EventQuery{Partition: le.Partition})
 		require.NoError(t, err)
 		for j := range events {
 			for i, f := range followers {

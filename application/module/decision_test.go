@@ -23,7 +23,8 @@ var start = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 
 // courseLog is a log of courses and who has a seat in them. It counts its reads.
 type courseLog struct {
-	*memory.Store
+	*memory.EventReader
+	database  *memory.Database
 	partition event.PartitionID
 	ids       *system.IDs
 	reads     int
@@ -31,8 +32,9 @@ type courseLog struct {
 
 func newCourseLog(t *testing.T) *courseLog {
 	t.Helper()
-	s := &courseLog{Store: memory.New(memory.Config{LogName: "school.example.org"}), ids: system.NewIDs()}
-	le, err := s.CreateLegalEntity(t.Context(), ports.LegalEntity{TenantID: "acme", Code: "USMF"})
+	database := memory.New(memory.Config{LogName: "school.example.org"})
+	s := &courseLog{EventReader: database.Events, database: database, ids: system.NewIDs()}
+	le, err := database.Directory.CreateLegalEntity(t.Context(), ports.LegalEntity{TenantID: "acme", Code: "USMF"})
 	require.NoError(t, err)
 	s.partition = le.Partition
 	return s
@@ -40,12 +42,12 @@ func newCourseLog(t *testing.T) *courseLog {
 
 func (s *courseLog) SearchEvents(ctx context.Context, q ports.EventQuery, scan int) (ports.EventScan, error) {
 	s.reads++
-	return s.Store.SearchEvents(ctx, q, scan)
+	return s.EventReader.SearchEvents(ctx, q, scan)
 }
 
 func (s *courseLog) Matches(ctx context.Context, q ports.MatchQuery) (ports.MatchPage, error) {
 	s.reads++
-	return s.Store.Matches(ctx, q)
+	return s.EventReader.Matches(ctx, q)
 }
 
 func (s *courseLog) write(t *testing.T, name, data string, conditions []concurrency.AppendCondition, tags ...string) error {
@@ -58,7 +60,7 @@ func (s *courseLog) write(t *testing.T, name, data string, conditions []concurre
 	for _, tag := range tags {
 		e.Keys = append(e.Keys, event.TagKey(tag))
 	}
-	_, err := s.Append(t.Context(), ports.AppendRequest{Partition: s.partition, Events: []event.Prepared{e}, Conditions: conditions})
+	_, err := s.database.Appender.Append(t.Context(), ports.AppendRequest{Partition: s.partition, Events: []event.Prepared{e}, Conditions: conditions})
 	return err
 }
 

@@ -124,7 +124,7 @@ func (clock) Now() time.Time { return time.Now() }
 // cashFixture is a pipeline with cashModule over its own memory store.
 type cashFixture struct {
 	service  *pipeline.Service
-	store    *memory.Store
+	store    *memory.Database
 	entity   ports.LegalEntity
 	appender *hookedAppender
 }
@@ -156,20 +156,20 @@ func newFixtureWith(t *testing.T, modules ...module.Module) *cashFixture {
 	t.Helper()
 	ctx := t.Context()
 	store := memory.New(memory.Config{LogName: "cash.example.org"})
-	entity, err := store.CreateLegalEntity(ctx, ports.LegalEntity{TenantID: "acme", Code: "USMF", Name: "US", TimeZone: "UTC", Status: "active"})
+	entity, err := store.Directory.CreateLegalEntity(ctx, ports.LegalEntity{TenantID: "acme", Code: "USMF", Name: "US", TimeZone: "UTC", Status: "active"})
 	require.NoError(t, err)
 	catalog, err := module.Build(jsonschema.New(), modules...)
 	require.NoError(t, err)
 	policies, err := opa.New(catalog.Policies, opa.WithTimeout("", time.Minute)) // long enough for a busy machine
 	require.NoError(t, err)
-	types := registry.New(store, jsonschema.New(), catalog, clock{})
+	types := registry.New(store.Registry, jsonschema.New(), catalog, clock{})
 	require.NoError(t, types.RegisterBuiltIn(ctx))
 	source := &ids{entropy: ulid.Monotonic(rand.Reader, 0)}
-	b := &cashFixture{store: store, entity: entity, appender: &hookedAppender{EventAppender: store}}
+	b := &cashFixture{store: store, entity: entity, appender: &hookedAppender{EventAppender: store.Appender}}
 	b.service = pipeline.New(pipeline.Config{
 		Catalog: catalog, Schemas: jsonschema.New(), Policies: policies,
 		Preparer: eventappend.NewPreparer(types, source, eventappend.Limits{BatchEvents: 100, EventBytes: 1 << 20, EntityRefs: 128, Tags: 32}),
-		Appender: b.appender, Events: store, Intents: store, Idempotency: store, Clock: clock{}, IDs: source,
+		Appender: b.appender, Events: store.Events, Intents: store.Intents, Idempotency: store.Intents, Clock: clock{}, IDs: source,
 		Retries: []time.Duration{time.Millisecond, time.Millisecond, time.Millisecond},
 	})
 	return b
@@ -179,7 +179,7 @@ func newFixtureWith(t *testing.T, modules ...module.Module) *cashFixture {
 func (b *cashFixture) secondNode(t *testing.T) *pipeline.Service {
 	t.Helper()
 	c := b.service.Config
-	c.Appender = b.store
+	c.Appender = b.store.Appender
 	return pipeline.New(c)
 }
 
@@ -196,7 +196,7 @@ func (b *cashFixture) moveCash(payload string) pipeline.Request {
 
 func (b *cashFixture) balance(t *testing.T) int64 {
 	t.Helper()
-	events, err := b.store.EventsOfStream(t.Context(), b.entity.Partition, event.StreamID{Type: "cash", ID: "main"}, 1, 1000)
+	events, err := b.store.Events.EventsOfStream(t.Context(), b.entity.Partition, event.StreamID{Type: "cash", ID: "main"}, 1, 1000)
 	require.NoError(t, err)
 	var sum int64
 	for _, e := range events {

@@ -95,7 +95,7 @@ func TestDecideConcurrently(t *testing.T) {
 		require.Contains(t, []string{"seats.one_each", "seats.sold_out"}, fault.CodeOf(err), "%v", err)
 	}
 	require.Equal(t, showSeats, taken)
-	found, err := b.store.Events(t.Context(), ports.EventQuery{Partition: b.entity.Partition, Types: []string{"seats.seat.taken"}})
+	found, err := b.store.Events.Events(t.Context(), ports.EventQuery{Partition: b.entity.Partition, Types: []string{"seats.seat.taken"}})
 	require.NoError(t, err)
 	require.Len(t, found, showSeats)
 }

@@ -22,11 +22,11 @@ func TestSubmitOnEndedStream(t *testing.T) {
 		b := newCashFixture(t)
 		_, err := b.service.Submit(t.Context(), cashier, b.moveCash(`{"amount":50}`)) // which caches the stream's state
 		require.NoError(t, err)
-		stored, err := b.store.EventsOfStream(t.Context(), b.entity.Partition, event.StreamID{Type: "cash", ID: "main"}, 1, 1)
+		stored, err := b.store.Events.EventsOfStream(t.Context(), b.entity.Partition, event.StreamID{Type: "cash", ID: "main"}, 1, 1)
 		require.NoError(t, err)
 		end := event.Prepared{Skeleton: stored[0].Skeleton, Payload: []byte(`{"data":{"amount":0}}`), Change: &event.StreamChange{Action: action}}
 		end.ID = event.ID{1}
-		_, err = b.store.Append(t.Context(), ports.AppendRequest{Partition: b.entity.Partition, Events: []event.Prepared{end}})
+		_, err = b.store.Appender.Append(t.Context(), ports.AppendRequest{Partition: b.entity.Partition, Events: []event.Prepared{end}})
 		require.NoError(t, err)
 
 		_, err = b.service.Submit(t.Context(), cashier, b.moveCash(`{"amount":1}`))
@@ -40,7 +40,7 @@ func TestSubmitOnEndedStream(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, intent.Denied, refused.Status)
 		require.Equal(t, want, refused.Refusal.Code)
-		head, err := b.store.Head(t.Context(), b.entity.Partition)
+		head, err := b.store.Events.Head(t.Context(), b.entity.Partition)
 		require.NoError(t, err)
 		require.EqualValues(t, 2, head.Sequence)
 	}

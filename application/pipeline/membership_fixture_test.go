@@ -322,7 +322,7 @@ func encodingsOf(s string) []string {
 type membershipFixture struct {
 	service  *pipeline.Service
 	append   *eventappend.Service
-	store    *memory.Store
+	store    *memory.Database
 	entity   ports.LegalEntity
 	appender *scanningAppender
 	vault    *fakeVault
@@ -345,27 +345,27 @@ type vaultPort interface {
 	module.Fingerprints
 }
 
-func newMembershipFixtureOn(t *testing.T, store *memory.Store, newVault func(module.Manifests) vaultPort) *membershipFixture {
+func newMembershipFixtureOn(t *testing.T, store *memory.Database, newVault func(module.Manifests) vaultPort) *membershipFixture {
 	t.Helper()
 	ctx := t.Context()
-	entity, err := store.CreateLegalEntity(ctx, ports.LegalEntity{TenantID: "acme", Code: "USMF", Name: "US", TimeZone: "UTC", Status: "active"})
+	entity, err := store.Directory.CreateLegalEntity(ctx, ports.LegalEntity{TenantID: "acme", Code: "USMF", Name: "US", TimeZone: "UTC", Status: "active"})
 	require.NoError(t, err)
 	catalog, err := module.Build(jsonschema.New(), membershipModule{})
 	require.NoError(t, err)
 	policies, err := opa.New(catalog.Policies, opa.WithTimeout("", time.Minute))
 	require.NoError(t, err)
-	types := registry.New(store, jsonschema.New(), catalog, clock{})
+	types := registry.New(store.Registry, jsonschema.New(), catalog, clock{})
 	require.NoError(t, types.RegisterBuiltIn(ctx))
 	vault := newVault(types)
 	source := &ids{entropy: ulid.Monotonic(rand.Reader, 0)}
-	scanner := &scanningAppender{EventAppender: store, forbidden: encodingsOf(canary)}
+	scanner := &scanningAppender{EventAppender: store.Appender, forbidden: encodingsOf(canary)}
 	preparer := eventappend.NewPreparer(types, source, eventappend.Limits{BatchEvents: 100, EventBytes: 1 << 20, EntityRefs: 128, Tags: 32}, eventappend.WithSealer(vault))
 	t.Cleanup(func() { require.Empty(t, scanner.found, "personal data was sent to the store in clear") })
 	h := &membershipFixture{store: store, entity: entity, appender: scanner}
-	h.append = eventappend.NewService(preparer, scanner, store, store, clock{}, source, time.Hour, eventappend.WithFingerprints(vault))
+	h.append = eventappend.NewService(preparer, scanner, store.Events, store.Intents, clock{}, source, time.Hour, eventappend.WithFingerprints(vault))
 	h.service = pipeline.New(pipeline.Config{
 		Catalog: catalog, Schemas: jsonschema.New(), Policies: policies, Preparer: preparer,
-		Appender: scanner, Events: store, Intents: store, Idempotency: store, Clock: clock{}, IDs: source,
+		Appender: scanner, Events: store.Events, Intents: store.Intents, Idempotency: store.Intents, Clock: clock{}, IDs: source,
 		Retries: []time.Duration{time.Millisecond}, Sealer: vault, Opener: vault, Fingerprints: vault,
 	})
 	return h

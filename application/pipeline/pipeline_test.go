@@ -27,7 +27,7 @@ func TestSubmitExecutesWithRuleTrace(t *testing.T) {
 	require.Equal(t, "cash/main", out.Events[0].Stream.String())
 	require.EqualValues(t, 1, out.Events[0].StreamVersion)
 
-	e, err := b.store.EventByID(t.Context(), b.entity.Partition, out.Events[0].ID)
+	e, err := b.store.Events.EventByID(t.Context(), b.entity.Partition, out.Events[0].ID)
 	require.NoError(t, err)
 	require.Equal(t, out.IntentID, e.IntentID)
 	require.Contains(t, string(e.RulesEvaluated), `"cash.limit"`)
@@ -73,7 +73,7 @@ func TestSubmitRecordsRefusals(t *testing.T) {
 		require.JSONEq(t, c.kept, string(stored.Payload))
 		require.Empty(t, out.Events)
 	}
-	head, err := b.store.Head(t.Context(), b.entity.Partition)
+	head, err := b.store.Events.Head(t.Context(), b.entity.Partition)
 	require.NoError(t, err)
 	require.Zero(t, head.Sequence)
 }

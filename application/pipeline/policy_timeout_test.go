@@ -46,7 +46,7 @@ func TestSubmitPolicyTimeout(t *testing.T) {
 		require.Equal(t, fault.Unavailable, f.Kind)
 		require.Positive(t, f.RetryAfter)
 		require.Empty(t, f.IntentID, "there is no intent to read")
-		head, err := b.store.Head(t.Context(), b.entity.Partition)
+		head, err := b.store.Events.Head(t.Context(), b.entity.Partition)
 		require.NoError(t, err)
 		require.Zero(t, head.Sequence)
 

@@ -47,14 +47,14 @@ func TestSnapshotDroppedByBusyBackground(t *testing.T) {
 	b := newCashFixture(t)
 	dropped := 2
 	c := b.service.Config
-	c.Catalog, c.Snapshots, c.Background, c.SnapshotEvery = codecCatalog{c.Catalog, 1}, b.store, busyBackground{&dropped}, 5
+	c.Catalog, c.Snapshots, c.Background, c.SnapshotEvery = codecCatalog{c.Catalog, 1}, b.store.Snapshots, busyBackground{&dropped}, 5
 	node := pipeline.New(c)
 	for range 9 {
 		_, err := node.Submit(t.Context(), cashier, b.moveCash(`{"amount":2}`))
 		require.NoError(t, err)
 	}
 	require.Zero(t, dropped)
-	stored, _, err := b.store.StreamSnapshot(t.Context(), b.entity.Partition, event.StreamID{Type: "cash", ID: "main"}, true, 0)
+	stored, _, err := b.store.Snapshots.StreamSnapshot(t.Context(), b.entity.Partition, event.StreamID{Type: "cash", ID: "main"}, true, 0)
 	require.NoError(t, err)
 	require.Less(t, stored.Version, event.Version(9))
 }
@@ -85,9 +85,9 @@ func (l *countingLog) ReadStream(ctx context.Context, q ports.StreamQuery) ([]ev
 
 // node starts a node with snapshots that counts the events it reads.
 func (b *cashFixture) node(version int) (*pipeline.Service, *countingLog) {
-	c, log := b.service.Config, &countingLog{Log: b.store}
-	c.Appender, c.Events, c.Catalog = b.store, log, codecCatalog{c.Catalog, version}
-	c.Snapshots, c.Background, c.SnapshotEvery = b.store, synchronousBackground{}, 5
+	c, log := b.service.Config, &countingLog{Log: b.store.Events}
+	c.Appender, c.Events, c.Catalog = b.store.Appender, log, codecCatalog{c.Catalog, version}
+	c.Snapshots, c.Background, c.SnapshotEvery = b.store.Snapshots, synchronousBackground{}, 5
 	return pipeline.New(c), log
 }
 
@@ -145,12 +145,12 @@ func TestNodeStartsFromSnapshot(t *testing.T) {
 		require.NoError(t, err)
 	}
 	stream := event.StreamID{Type: "cash", ID: "main"}
-	stored, _, err := b.store.StreamSnapshot(t.Context(), b.entity.Partition, stream, true, 0)
+	stored, _, err := b.store.Snapshots.StreamSnapshot(t.Context(), b.entity.Partition, stream, true, 0)
 	require.NoError(t, err)
 	require.Equal(t, "fold:cash", stored.StateType)
 	require.Equal(t, 1, stored.SchemaVersion)
 	require.GreaterOrEqual(t, stored.Version, event.Version(18))
-	_, _, err = b.store.StreamSnapshot(t.Context(), b.entity.Partition, stream, false, 0)
+	_, _, err = b.store.Snapshots.StreamSnapshot(t.Context(), b.entity.Partition, stream, false, 0)
 	require.Equal(t, "snapshot.not_found", fault.CodeOf(err), "clients do not see it")
 
 	fresh, log := b.node(1)
@@ -162,9 +162,9 @@ func TestNodeStartsFromSnapshot(t *testing.T) {
 	require.GreaterOrEqual(t, log.read.Load(), int64(23), "a snapshot of another codec is not used")
 
 	for _, damaged := range []string{`[]`, `null`, `{"Balance":"much"}`} {
-		_, epoch, err := b.store.StreamSnapshot(t.Context(), b.entity.Partition, stream, true, 0)
+		_, epoch, err := b.store.Snapshots.StreamSnapshot(t.Context(), b.entity.Partition, stream, true, 0)
 		require.NoError(t, err)
-		_, _, err = b.store.SaveStreamSnapshot(t.Context(), ports.StreamSnapshot{
+		_, _, err = b.store.Snapshots.SaveStreamSnapshot(t.Context(), ports.StreamSnapshot{
 			ID: ulid.Make(), Partition: b.entity.Partition, Stream: stream, Internal: true, Version: 23, StateType: "fold:cash", SchemaVersion: 1,
 			State: json.RawMessage(damaged), CreatedAt: time.Now(),
 		}, epoch)
@@ -172,7 +172,7 @@ func TestNodeStartsFromSnapshot(t *testing.T) {
 		fresh, log := b.node(1)
 		require.EqualValues(t, 46, b.seen(t, fresh), damaged)
 		require.GreaterOrEqual(t, log.read.Load(), int64(23))
-		healed, _, err := b.store.StreamSnapshot(t.Context(), b.entity.Partition, stream, true, 0)
+		healed, _, err := b.store.Snapshots.StreamSnapshot(t.Context(), b.entity.Partition, stream, true, 0)
 		require.NoError(t, err)
 		require.True(t, strings.HasPrefix(string(healed.State), `{"Balance":46`), "a valid snapshot replaced it")
 	}

@@ -20,7 +20,7 @@ func TestTaggedEventsAreReadWithoutData(t *testing.T) {
 	t.Parallel()
 	b := newCashFixture(t)
 	for i := range module.TaggedLimit + 1 {
-		_, err := b.store.Append(t.Context(), ports.AppendRequest{Partition: b.entity.Partition, Events: []event.Prepared{{
+		_, err := b.store.Appender.Append(t.Context(), ports.AppendRequest{Partition: b.entity.Partition, Events: []event.Prepared{{
 			Skeleton: event.Skeleton{
 				ID: ulid.Make(), Type: "cash.cash.moved", SchemaVersion: 1, Stream: event.StreamID{Type: "cash", ID: fmt.Sprint(i)}, Tags: []string{"slips"},
 				Scope: event.Scope{TenantID: "acme", LegalEntity: "USMF"}, ActorType: event.Human, ActorID: "p-1", ActorName: "clerk",
@@ -29,7 +29,7 @@ func TestTaggedEventsAreReadWithoutData(t *testing.T) {
 		}}})
 		require.NoError(t, err)
 	}
-	found, err := pipeline.NewStateCache(b.store, b.store, nil, 1).Tagged(t.Context(), b.entity.Partition, "slips")
+	found, err := pipeline.NewStateCache(b.store.Events, b.store.Intents, nil, 1).Tagged(t.Context(), b.entity.Partition, "slips")
 	require.NoError(t, err)
 	require.Len(t, found, module.TaggedLimit)
 	for i, e := range found {

@@ -59,18 +59,18 @@ func TestRebuilds_LogsBlockedVersionOnce(t *testing.T) {
 	w.write(t, a, moved(3)...)
 	w.start(t)
 	w.until(t, func() bool { return w.reached(t, a) == 3 }, "the first version")
-	log, register := &logBuffer{}, &asked{ProjectionRegister: w.store}
+	log, register := &logBuffer{}, &asked{ProjectionRegister: w.store.ProjectionVersions}
 	rebuilds := projections.NewRebuilds(projections.RebuildsConfig{
-		Store: w.store, Register: register, Versions: w.store, Snapshots: w.store, Clock: w.clock, Declared: declared, Every: time.Millisecond, MaxBehind: 5,
+		Store: w.store.Projections, Register: register, Versions: w.store.ProjectionVersions, Snapshots: w.store.ProjectionSnapshots, Clock: w.clock, Declared: declared, Every: time.Millisecond, MaxBehind: 5,
 		Handlers: map[string]ports.ProjectionHandler{name: w.handler}, Tables: map[string][]ports.ProjectionTable{name: {ports.ProjectionRowTable}}, Logger: slog.New(slog.NewTextHandler(log, nil)),
 	})
 	part, err := rebuilds.Start(t.Context(), projections.Order{Name: name, By: "ada", Partition: a}, true)
 	require.NoError(t, err)
 	scoped := part.Parts[0].Building
 	newer := projection.Projection{Name: name, Version: scoped + 1, Code: version + 1, Role: projection.Building, Status: projection.Running}
-	_, err = w.store.AddProjection(t.Context(), newer)
+	_, err = w.store.ProjectionVersions.AddProjection(t.Context(), newer)
 	require.NoError(t, err)
-	require.NoError(t, w.store.SwitchProjection(t.Context(), ports.ProjectionSwitch{Projection: name, From: version, To: newer.Version, Force: true, By: "ada"}))
+	require.NoError(t, w.store.ProjectionVersions.SwitchProjection(t.Context(), ports.ProjectionSwitch{Projection: name, From: version, To: newer.Version, Force: true, By: "ada"}))
 	require.Equal(t, projection.CodeOtherCode, fault.CodeOf(rebuilds.Round(t.Context())))
 
 	ctx, cancel := context.WithCancel(t.Context())
@@ -87,12 +87,12 @@ func TestRebuilds_LogsBlockedVersionOnce(t *testing.T) {
 	require.Equal(t, 1, log.count("code="+projection.CodeOtherCode))
 
 	// Whoever has treated it is told whether that was of use.
-	all, err := w.store.NamedProjections(t.Context(), name)
+	all, err := w.store.ProjectionVersions.NamedProjections(t.Context(), name)
 	require.NoError(t, err)
 	for _, p := range all {
 		if p.Version == scoped {
 			p.ChangedBy = "ada"
-			_, err = w.store.ChangeProjection(t.Context(), p)
+			_, err = w.store.ProjectionVersions.ChangeProjection(t.Context(), p)
 			require.NoError(t, err)
 		}
 	}
@@ -118,7 +118,7 @@ func TestVersionsThatWereDroppedLongAgoAreForgotten(t *testing.T) {
 		}
 	}
 	known := func() int {
-		all, err := w.store.NamedProjections(t.Context(), name)
+		all, err := w.store.ProjectionVersions.NamedProjections(t.Context(), name)
 		require.NoError(t, err)
 		return len(all)
 	}
@@ -148,17 +148,17 @@ func TestRebuilds_ReportsFailureBesideTroubledVersion(t *testing.T) {
 	w.until(t, func() bool { return w.reached(t, a) == 3 }, "the first version")
 	open := func(v ports.ProjectionVersions) *projections.Rebuilds {
 		return projections.NewRebuilds(projections.RebuildsConfig{
-			Store: w.store, Register: w.store, Versions: v, Snapshots: w.store, Clock: w.clock, Declared: declared, MaxBehind: 5,
+			Store: w.store.Projections, Register: w.store.ProjectionVersions, Versions: v, Snapshots: w.store.ProjectionSnapshots, Clock: w.clock, Declared: declared, MaxBehind: 5,
 			Handlers: map[string]ports.ProjectionHandler{name: w.handler}, Tables: map[string][]ports.ProjectionTable{name: {ports.ProjectionRowTable}},
 		})
 	}
-	rebuilds := open(w.store)
+	rebuilds := open(w.store.ProjectionVersions)
 	part, err := rebuilds.Start(t.Context(), projections.Order{Name: name, By: "ada", Partition: a}, true)
 	require.NoError(t, err)
 	newer := projection.Projection{Name: name, Version: part.Parts[0].Building + 1, Code: version + 1, Role: projection.Building, Status: projection.Running}
-	_, err = w.store.AddProjection(t.Context(), newer)
+	_, err = w.store.ProjectionVersions.AddProjection(t.Context(), newer)
 	require.NoError(t, err)
-	require.NoError(t, w.store.SwitchProjection(t.Context(), ports.ProjectionSwitch{Projection: name, From: version, To: newer.Version, Force: true, By: "ada"}))
+	require.NoError(t, w.store.ProjectionVersions.SwitchProjection(t.Context(), ports.ProjectionSwitch{Projection: name, From: version, To: newer.Version, Force: true, By: "ada"}))
 	require.Equal(t, projection.CodeOtherCode, fault.CodeOf(rebuilds.Round(t.Context())))
-	require.Equal(t, "store.failed", fault.CodeOf(open(failingForget{w.store}).Round(t.Context())))
+	require.Equal(t, "store.failed", fault.CodeOf(open(failingForget{w.store.ProjectionVersions}).Round(t.Context())))
 }

@@ -188,8 +188,8 @@ func (h *manualHeads) rounds() int {
 	return h.asked
 }
 
-func newManualHeads(s *memory.Store, c ports.Clock) *manualHeads {
-	return &manualHeads{source: s, clock: c, changed: make(chan struct{})}
+func newManualHeads(s *memory.Database, c ports.Clock) *manualHeads {
+	return &manualHeads{source: s.Events, clock: c, changed: make(chan struct{})}
 }
 
 func (h *manualHeads) Heads() (map[event.PartitionID]ports.Head, <-chan struct{}) {
@@ -217,7 +217,7 @@ func (h *manualHeads) signal() {
 
 // runnerFixture is a store with a runner on it.
 type runnerFixture struct {
-	store   *memory.Store
+	store   *memory.Database
 	clock   *testkit.Clock
 	ids     *system.IDs
 	counter *countingHandler
@@ -251,7 +251,7 @@ func newFixture(t *testing.T, change func(*projections.Config)) *runnerFixture {
 
 func (g *runnerFixture) config() projections.Config {
 	return projections.Config{
-		Store: g.store, Register: g.store, Heads: g.taps, Clock: g.clock, Observer: g.watcher, Batch: 4, Logger: slog.New(slog.NewTextHandler(g.logged, nil)),
+		Store: g.store.Projections, Register: g.store.ProjectionVersions, Heads: g.taps, Clock: g.clock, Observer: g.watcher, Batch: 4, Logger: slog.New(slog.NewTextHandler(g.logged, nil)),
 	}
 }
 
@@ -273,7 +273,7 @@ func (g *runnerFixture) start(t *testing.T) {
 
 func (g *runnerFixture) entity(t *testing.T, code string) event.PartitionID {
 	t.Helper()
-	le, err := g.store.CreateLegalEntity(t.Context(), ports.LegalEntity{TenantID: "acme", Code: code})
+	le, err := g.store.Directory.CreateLegalEntity(t.Context(), ports.LegalEntity{TenantID: "acme", Code: code})
 	require.NoError(t, err)
 	return le.Partition
 }
@@ -284,7 +284,7 @@ func (g *runnerFixture) write(t *testing.T, p event.PartitionID, types ...string
 	for i, typ := range types {
 		batch[i] = event.Prepared{Skeleton: event.Skeleton{ID: g.ids.NewID(start), Type: typ, Stream: event.StreamID{Type: "till", ID: "main"}}, Payload: []byte(`{}`)}
 	}
-	_, err := g.store.Append(t.Context(), ports.AppendRequest{Partition: p, Events: batch})
+	_, err := g.store.Appender.Append(t.Context(), ports.AppendRequest{Partition: p, Events: batch})
 	require.NoError(t, err)
 }
 
@@ -297,7 +297,7 @@ func moved(n int) []string {
 }
 
 func (g *runnerFixture) count(p event.PartitionID) int {
-	v, _ := g.store.Row("counts", fmt.Sprint(p))
+	v, _ := g.store.ReadModels.Row("counts", fmt.Sprint(p))
 	n, _ := v.(int)
 	return n
 }
@@ -314,13 +314,13 @@ func (g *runnerFixture) settings(t *testing.T, change func(*projection.Settings)
 	t.Helper()
 	s := projection.DefaultSettings()
 	change(&s)
-	_, err := g.store.AddProjection(t.Context(), projection.Projection{Name: name, Version: version, Status: projection.Running, Settings: s})
+	_, err := g.store.ProjectionVersions.AddProjection(t.Context(), projection.Projection{Name: name, Version: version, Status: projection.Running, Settings: s})
 	require.NoError(t, err)
 }
 
 func (g *runnerFixture) checkpoint(t *testing.T, p event.PartitionID) ports.Checkpoint {
 	t.Helper()
-	all, err := g.store.Checkpoints(t.Context(), name, version)
+	all, err := g.store.Projections.Checkpoints(t.Context(), name, version)
 	require.NoError(t, err)
 	for _, c := range all {
 		if c.Partition == p {

@@ -53,7 +53,7 @@ func TestTheWorstLagOfTenantsProjectionsIsObserved(t *testing.T) {
 		if c == broken {
 			s.MaxAttempts = 1
 		}
-		_, err := g.store.AddProjection(t.Context(), projection.Projection{
+		_, err := g.store.ProjectionVersions.AddProjection(t.Context(), projection.Projection{
 			Name: name, Version: 1, Role: projection.Active, Status: projection.Running, Settings: s, Definition: []byte(`{}`),
 		})
 		require.NoError(t, err)
@@ -97,10 +97,10 @@ func TestSettingsChangeWhileEventsAreDigested(t *testing.T) {
 	g.start(t)
 	for i := range 40 {
 		g.write(t, p, moved(3)...)
-		all, err := g.store.NamedProjections(t.Context(), name)
+		all, err := g.store.ProjectionVersions.NamedProjections(t.Context(), name)
 		require.NoError(t, err)
 		all[0].Settings.MaxAttempts = 2 + i%5
-		_, err = g.store.ChangeProjection(t.Context(), all[0])
+		_, err = g.store.ProjectionVersions.ChangeProjection(t.Context(), all[0])
 		require.NoError(t, err)
 		g.clock.Advance(time.Second)
 		g.runner.Wake()

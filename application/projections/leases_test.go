@@ -91,7 +91,7 @@ func newCluster(t *testing.T) *clusterFixture {
 
 func (c *clusterFixture) join(t *testing.T, node string, h func(*countingHandler) ports.ProjectionHandler) *clusterNode {
 	t.Helper()
-	m := &clusterNode{counter: newCountingHandler(), watcher: newRecordingObserver(), taps: newManualHeads(c.store, c.clock), frozen: &unreachableLeases{Leases: c.store.Leases()}}
+	m := &clusterNode{counter: newCountingHandler(), watcher: newRecordingObserver(), taps: newManualHeads(c.store, c.clock), frozen: &unreachableLeases{Leases: c.store.Leases}}
 	config := c.config()
 	config.Logger, config.Observer, config.Node, config.Leases = nil, m.watcher, node, m.frozen
 	config.Heads = m.taps
@@ -143,7 +143,7 @@ func (c *clusterFixture) round(at map[*clusterNode]int) bool {
 
 func (c *clusterFixture) holders(t *testing.T) map[event.PartitionID]string {
 	t.Helper()
-	list, err := c.store.Leases().List(t.Context(), projections.LeaseName(name, version))
+	list, err := c.store.Leases.List(t.Context(), projections.LeaseName(name, version))
 	require.NoError(t, err)
 	out := map[event.PartitionID]string{}
 	for _, l := range list {
@@ -253,7 +253,7 @@ func TestRunner_DeadNodeIsReplaced(t *testing.T) {
 	stuck := c.join(t, first, nil)
 	c.write(t, a, moved(4)...)
 	c.wait(t, 0, func() bool { return c.count(a) == 4 }, "the first works")
-	held, err := c.store.Leases().List(t.Context(), resource.Name)
+	held, err := c.store.Leases.List(t.Context(), resource.Name)
 	require.NoError(t, err)
 	stuck.frozen.disconnect()
 	stuck.stop() // it hangs: no goodbye, no further signs of life
@@ -262,7 +262,7 @@ func TestRunner_DeadNodeIsReplaced(t *testing.T) {
 	c.join(t, second, nil)
 	c.write(t, a, moved(4)...)
 	c.wait(t, 100*time.Millisecond, func() bool { return c.count(a) == 8 }, "the second takes over")
-	taken, err := c.store.Leases().List(t.Context(), resource.Name)
+	taken, err := c.store.Leases.List(t.Context(), resource.Name)
 	require.NoError(t, err)
 	require.LessOrEqual(t, taken[0].TakenAt.Sub(begun), 20*time.Second)
 	require.Greater(t, taken[0].TakenAt.Sub(begun), 9*time.Second, "not before the first one's lease ended")
@@ -270,7 +270,7 @@ func TestRunner_DeadNodeIsReplaced(t *testing.T) {
 
 	// What the first one would still do is refused.
 	c.write(t, a, moved(1)...)
-	_, _, err = c.store.Advance(t.Context(), ports.ProjectionAdvance{
+	_, _, err = c.store.Projections.Advance(t.Context(), ports.ProjectionAdvance{
 		ProjectionWork: ports.ProjectionWork{Projection: name, Version: version, Partition: a, Lease: &held[0]}, Limit: 10,
 	}, stuck.counter)
 	require.Equal(t, projection.CodeFenced, fault.CodeOf(err))
@@ -289,8 +289,8 @@ func TestRunner_ContinuesAfterFencing(t *testing.T) {
 	c.write(t, a, moved(2)...)
 	c.wait(t, 0, func() bool { return c.count(a) == 2 }, "it works")
 	resources := []ports.LeaseResource{{Name: projections.LeaseName(name, version), Partition: a}}
-	require.NoError(t, c.store.Leases().Release(t.Context(), "x", resources))
-	_, err := c.store.Leases().Hold(t.Context(), "other", time.Second, resources)
+	require.NoError(t, c.store.Leases.Release(t.Context(), "x", resources))
+	_, err := c.store.Leases.Hold(t.Context(), "other", time.Second, resources)
 	require.NoError(t, err)
 	c.write(t, a, moved(2)...)
 	c.wait(t, 0, func() bool { return m.watcher.changes("lost") == 1 }, "it is fenced")
@@ -400,7 +400,7 @@ func TestRunner_UsesLeaseImmediately(t *testing.T) {
 	g := newFixture(t, nil)
 	c := g.config()
 	c.Refresh, c.Renew, c.TTL, c.Node = time.Hour, time.Hour, 3*time.Hour, "a"
-	c.Leases, c.Clock = g.store.Leases(), passingTime{g.clock}
+	c.Leases, c.Clock = g.store.Leases, passingTime{g.clock}
 	g.runner = g.node(t, c, g.counter)
 	a, b := g.entity(t, "A"), g.entity(t, "B")
 	g.write(t, a, moved(1)...)

@@ -22,7 +22,7 @@ type forgetful struct {
 
 func (g *runnerFixture) operations(h ports.ProjectionHandler) *projections.Operations {
 	return projections.NewOperations(projections.OperationsConfig{
-		Store: g.store, Register: g.store, Letters: g.store, Leases: g.store.Leases(), Clock: g.clock, Declared: declared,
+		Store: g.store.Projections, Register: g.store.ProjectionVersions, Letters: g.store.ProjectionVersions, Leases: g.store.Leases, Clock: g.clock, Declared: declared,
 		Handlers: map[string]ports.ProjectionHandler{name: h}, Wake: g.runner.Wake,
 	})
 }
@@ -147,13 +147,13 @@ func TestAnActionThatIsOvertakenLooksAgain(t *testing.T) {
 	t.Parallel()
 	g := newFixture(t, nil)
 	g.settings(t, func(*projection.Settings) {})
-	r := &overtaken{ProjectionRegister: g.store}
+	r := &overtaken{ProjectionRegister: g.store.ProjectionVersions}
 	o := projections.NewOperations(projections.OperationsConfig{
-		Store: g.store, Register: r, Letters: g.store, Leases: g.store.Leases(), Clock: g.clock, Declared: declared,
+		Store: g.store.Projections, Register: r, Letters: g.store.ProjectionVersions, Leases: g.store.Leases, Clock: g.clock, Declared: declared,
 	})
 	r.before = func(p projection.Projection) {
 		p.Settings.BatchSize = 7
-		_, err := g.store.ChangeProjection(t.Context(), p)
+		_, err := g.store.ProjectionVersions.ChangeProjection(t.Context(), p)
 		require.NoError(t, err)
 	}
 	require.NoError(t, o.Do(t.Context(), projections.Command{Name: name, Action: projection.Pause, By: "ada"}))

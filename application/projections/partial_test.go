@@ -20,7 +20,7 @@ import (
 
 // rower writes a row for each event, which says what wrote it.
 type rower struct {
-	store *memory.Store
+	store *memory.Database
 	mark  string
 	fails map[int]error // by version
 }
@@ -33,7 +33,7 @@ func (r *rower) Apply(ctx context.Context, tx ports.ProjectionTx, b ports.Projec
 	for i, e := range b.Events {
 		rows[i] = ports.ProjectionRow{Key: fmt.Sprintf("%04d", e.Sequence), State: json.RawMessage(`"` + r.mark + `"`), Sequence: e.Sequence}
 	}
-	return r.store.StoreProjectionRows(ctx, tx, b, rows, nil)
+	return r.store.ProjectionRows.StoreProjectionRows(ctx, tx, b, rows, nil)
 }
 
 // rebuildFixture is a rig with rebuilds of rows that can be replaced.
@@ -48,7 +48,7 @@ func newRebuildFixture(t *testing.T) *rebuildFixture {
 	w := &rebuildFixture{runnerFixture: newFixture(t, nil)}
 	w.handler = &rower{store: w.store, mark: "first", fails: map[int]error{}}
 	c := w.config()
-	c.Versions = w.store
+	c.Versions = w.store.ProjectionVersions
 	w.runner = w.node(t, c, w.handler)
 	w.rebuilds = w.looking(declared)
 	return w
@@ -56,7 +56,7 @@ func newRebuildFixture(t *testing.T) *rebuildFixture {
 
 func (w *rebuildFixture) looking(declared []module.Projection) *projections.Rebuilds {
 	return projections.NewRebuilds(projections.RebuildsConfig{
-		Store: w.store, Register: w.store, Versions: w.store, Snapshots: w.store, Clock: w.clock, Declared: declared,
+		Store: w.store.Projections, Register: w.store.ProjectionVersions, Versions: w.store.ProjectionVersions, Snapshots: w.store.ProjectionSnapshots, Clock: w.clock, Declared: declared,
 		Handlers: map[string]ports.ProjectionHandler{name: w.handler}, Tables: map[string][]ports.ProjectionTable{name: {ports.ProjectionRowTable}},
 		Wake: w.runner.Wake, MaxBehind: 5,
 	})
@@ -65,7 +65,7 @@ func (w *rebuildFixture) looking(declared []module.Projection) *projections.Rebu
 // shown counts the rows of a version by what wrote them.
 func (w *rebuildFixture) shown(t *testing.T, version int, p event.PartitionID) map[string]int {
 	t.Helper()
-	rows, _, err := w.store.ListProjectionRows(t.Context(), ports.ProjectionRowQuery{Projection: name, Version: version, Partition: p, Limit: 1000})
+	rows, _, err := w.store.ProjectionRows.ListProjectionRows(t.Context(), ports.ProjectionRowQuery{Projection: name, Version: version, Partition: p, Limit: 1000})
 	require.NoError(t, err)
 	out := map[string]int{}
 	for _, r := range rows {
@@ -260,10 +260,10 @@ func TestASnapshotOfAnotherHandlerIsGivenUp(t *testing.T) {
 	w.hurry(t, func() bool { return w.shown(t, version, a)["first"] == 5 }, "the first version")
 	_, err := w.rebuilds.TakeSnapshot(t.Context(), projections.Order{Name: name, By: "ada"})
 	require.NoError(t, err)
-	_, err = w.store.AddProjection(t.Context(), projection.Projection{Name: name, Version: 9, Code: 9, Role: projection.Building, Status: projection.Running})
+	_, err = w.store.ProjectionVersions.AddProjection(t.Context(), projection.Projection{Name: name, Version: 9, Code: 9, Role: projection.Building, Status: projection.Running})
 	require.NoError(t, err)
-	require.NoError(t, w.store.SwitchProjection(t.Context(), ports.ProjectionSwitch{Projection: name, From: version, To: 9, Force: true, By: "ada"}))
-	_, _, err = w.store.Advance(t.Context(), ports.ProjectionAdvance{ProjectionWork: ports.ProjectionWork{Projection: name, Version: 9, Partition: a}}, w.handler)
+	require.NoError(t, w.store.ProjectionVersions.SwitchProjection(t.Context(), ports.ProjectionSwitch{Projection: name, From: version, To: 9, Force: true, By: "ada"}))
+	_, _, err = w.store.Projections.Advance(t.Context(), ports.ProjectionAdvance{ProjectionWork: ports.ProjectionWork{Projection: name, Version: 9, Partition: a}}, w.handler)
 	require.NoError(t, err)
 	require.NoError(t, w.rebuilds.CopyRound(t.Context()))
 	require.Empty(t, w.stand(t).Snapshots)

@@ -19,7 +19,7 @@ import (
 // spoil makes the counter refuse an event, and returns its id.
 func (g *runnerFixture) spoil(t *testing.T, p event.PartitionID, sequence event.Sequence) event.ID {
 	t.Helper()
-	events, err := g.store.Events(t.Context(), ports.EventQuery{Partition: p, After: sequence - 1, Limit: 1})
+	events, err := g.store.Events.Events(t.Context(), ports.EventQuery{Partition: p, After: sequence - 1, Limit: 1})
 	require.NoError(t, err)
 	g.counter.mu.Lock()
 	defer g.counter.mu.Unlock()
@@ -29,7 +29,7 @@ func (g *runnerFixture) spoil(t *testing.T, p event.PartitionID, sequence event.
 
 func (g *runnerFixture) letters(t *testing.T) []ports.DeadLetter {
 	t.Helper()
-	list, err := g.store.ListDeadLetters(t.Context(), ports.DeadLetterQuery{})
+	list, err := g.store.ProjectionVersions.ListDeadLetters(t.Context(), ports.DeadLetterQuery{})
 	require.NoError(t, err)
 	return list
 }
@@ -68,7 +68,7 @@ func TestRunner_IsolatesPoisonEvent(t *testing.T) {
 	g.counter.mu.Lock()
 	delete(g.counter.poison, id)
 	g.counter.mu.Unlock()
-	_, err := g.store.Fix(t.Context(), ports.ProjectionOperation{ProjectionWork: ports.ProjectionWork{Projection: name, Version: version, Partition: bad}, By: "ada"})
+	_, err := g.store.Projections.Fix(t.Context(), ports.ProjectionOperation{ProjectionWork: ports.ProjectionWork{Projection: name, Version: version, Partition: bad}, By: "ada"})
 	require.NoError(t, err)
 	g.hurry(t, func() bool { return g.reached(t, bad) == 9 }, "it goes on")
 	require.Equal(t, 9, g.count(bad))
@@ -109,7 +109,7 @@ func TestRunner_PoisonEventHaltsProjection(t *testing.T) {
 	g.spoil(t, bad, 1)
 	g.start(t)
 	status := func() projection.Status {
-		all, err := g.store.ListProjections(t.Context())
+		all, err := g.store.ProjectionVersions.ListProjections(t.Context())
 		require.NoError(t, err)
 		return all[0].Status
 	}
@@ -151,10 +151,10 @@ func TestOperatorsDecide(t *testing.T) {
 	g.until(t, func() bool { return g.reached(t, a) == 2 }, "a built-in projection runs by itself")
 	change := func(status projection.Status) {
 		t.Helper()
-		all, err := g.store.ListProjections(t.Context())
+		all, err := g.store.ProjectionVersions.ListProjections(t.Context())
 		require.NoError(t, err)
 		all[0].Status = status
-		_, err = g.store.ChangeProjection(t.Context(), all[0])
+		_, err = g.store.ProjectionVersions.ChangeProjection(t.Context(), all[0])
 		require.NoError(t, err)
 	}
 	for _, still := range []projection.Status{projection.Paused, projection.Stopped} {
@@ -173,7 +173,7 @@ func TestOperatorsDecide(t *testing.T) {
 	}
 	require.Equal(t, 4, g.count(a))
 
-	_, err := g.store.Reset(t.Context(), ports.ProjectionOperation{ProjectionWork: ports.ProjectionWork{Projection: name, Version: version, Partition: a}}, emptied{})
+	_, err := g.store.Projections.Reset(t.Context(), ports.ProjectionOperation{ProjectionWork: ports.ProjectionWork{Projection: name, Version: version, Partition: a}}, emptied{})
 	require.NoError(t, err)
 	g.hurry(t, func() bool { return g.reached(t, a) == 4 && g.count(a) == 4 }, "it reads again from the beginning")
 }

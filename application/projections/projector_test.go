@@ -41,7 +41,7 @@ func TestRunner_AppliesEventsOnce(t *testing.T) {
 	for _, n := range g.counter.batches {
 		require.LessOrEqual(t, n, 4)
 	}
-	checkpoints, err := g.store.Checkpoints(t.Context(), name, version)
+	checkpoints, err := g.store.Projections.Checkpoints(t.Context(), name, version)
 	require.NoError(t, err)
 	require.Len(t, checkpoints, 2)
 	for _, c := range checkpoints {
@@ -143,14 +143,14 @@ func TestLagIsObserved(t *testing.T) {
 
 // questioned counts what a store is asked about the age of events.
 type questioned struct {
-	*memory.Store
+	*memory.Projections
 	questions, events atomic.Int64
 }
 
 func (q *questioned) RecordedAt(ctx context.Context, places []ports.EventPlace) (map[ports.EventPlace]time.Time, error) {
 	q.questions.Add(1)
 	q.events.Add(int64(len(places)))
-	return q.Store.RecordedAt(ctx, places)
+	return q.Projections.RecordedAt(ctx, places)
 }
 
 // TestLagIsLookedUpOnlyWhereAProjectionMoves holds the price of the measurement: nothing
@@ -159,7 +159,7 @@ func TestLagIsLookedUpOnlyWhereAProjectionMoves(t *testing.T) {
 	t.Parallel()
 	store := &questioned{}
 	g := newFixture(t, func(c *projections.Config) {
-		store.Store = c.Store.(*memory.Store)
+		store.Projections = c.Store.(*memory.Projections)
 		c.Store = store
 	})
 	idle, behind := g.entity(t, "A"), g.entity(t, "B")
@@ -193,7 +193,7 @@ func TestASignalWakes(t *testing.T) {
 
 // flaky fails to answer when told to.
 type flaky struct {
-	*memory.Store
+	*memory.Projections
 	heads, checkpoints, mark atomic.Bool
 	asked                    atomic.Int64
 }
@@ -205,28 +205,28 @@ func (f *flaky) PartitionHeads(ctx context.Context) (map[event.PartitionID]ports
 	if f.heads.Load() {
 		return nil, errFlaky
 	}
-	return f.Store.PartitionHeads(ctx)
+	return f.Projections.PartitionHeads(ctx)
 }
 
 func (f *flaky) Checkpoints(ctx context.Context, name string, version int) ([]ports.Checkpoint, error) {
 	if f.checkpoints.Load() {
 		return nil, errFlaky
 	}
-	return f.Store.Checkpoints(ctx, name, version)
+	return f.Projections.Checkpoints(ctx, name, version)
 }
 
 func (f *flaky) RecordFailure(ctx context.Context, failure ports.ProjectionFailure) (ports.Checkpoint, error) {
 	if f.mark.Load() {
 		return ports.Checkpoint{}, errFlaky
 	}
-	return f.Store.RecordFailure(ctx, failure)
+	return f.Projections.RecordFailure(ctx, failure)
 }
 
 func TestAnAbsentStoreIsWaitedFor(t *testing.T) {
 	t.Parallel()
 	var f *flaky
 	g := newFixture(t, func(c *projections.Config) {
-		f = &flaky{Store: c.Store.(*memory.Store)}
+		f = &flaky{Projections: c.Store.(*memory.Projections)}
 		c.Store = f
 	})
 	g.taps.source = f

@@ -60,7 +60,7 @@ func newWorkshop(t *testing.T) *targetFixture {
 	w := &targetFixture{handler: &versioned{block: map[int]error{}}}
 	w.runnerFixture = newFixture(t, nil)
 	c := w.config()
-	c.Versions = w.store
+	c.Versions = w.store.ProjectionVersions
 	w.runner = w.node(t, c, w.handler)
 	w.rebuilds = w.newRebuilds(declared, false)
 	return w
@@ -68,13 +68,13 @@ func newWorkshop(t *testing.T) *targetFixture {
 
 func (w *targetFixture) newRebuilds(declared []module.Projection, byHand bool) *projections.Rebuilds {
 	return projections.NewRebuilds(projections.RebuildsConfig{
-		Store: w.store, Register: w.store, Versions: w.store, Clock: w.clock, Declared: declared, Handlers: map[string]ports.ProjectionHandler{name: w.handler},
+		Store: w.store.Projections, Register: w.store.ProjectionVersions, Versions: w.store.ProjectionVersions, Clock: w.clock, Declared: declared, Handlers: map[string]ports.ProjectionHandler{name: w.handler},
 		Tables: map[string][]ports.ProjectionTable{name: {{Schema: "till", Name: "balances"}}}, Wake: w.runner.Wake, MaxBehind: 5, ByHand: byHand,
 	})
 }
 
 func (w *targetFixture) rows(version int, p event.PartitionID) int {
-	v, _ := w.store.Row("versions", fmt.Sprint(version, "/", p))
+	v, _ := w.store.ReadModels.Row("versions", fmt.Sprint(version, "/", p))
 	n, _ := v.(int)
 	return n
 }
@@ -155,10 +155,10 @@ func TestRebuild(t *testing.T) {
 	require.Equal(t, []int{version + 1}, shown.Dropping)
 	require.NoError(t, w.rebuilds.Round(t.Context()))
 	require.Empty(t, w.show(t).Dropping)
-	checkpoints, err := w.store.Checkpoints(t.Context(), name, version+1)
+	checkpoints, err := w.store.Projections.Checkpoints(t.Context(), name, version+1)
 	require.NoError(t, err)
 	require.Empty(t, checkpoints)
-	_, _, err = w.store.Advance(t.Context(), ports.ProjectionAdvance{ProjectionWork: ports.ProjectionWork{Projection: name, Version: version + 1, Partition: a}}, w.handler)
+	_, _, err = w.store.Projections.Advance(t.Context(), ports.ProjectionAdvance{ProjectionWork: ports.ProjectionWork{Projection: name, Version: version + 1, Partition: a}}, w.handler)
 	require.Equal(t, projection.CodeFenced, fault.CodeOf(err))
 
 	// A number is never given again.
@@ -212,7 +212,7 @@ func TestRebuilds_NewerHandlerBuildsVersion(t *testing.T) {
 		w.hurry(t, func() bool { return w.rows(version, a) == 7 }, "the release before")
 		newer := []module.Projection{{Name: name, Version: version + 4, EventTypes: declared[0].EventTypes}}
 		c := w.config()
-		c.Versions = w.store
+		c.Versions = w.store.ProjectionVersions
 		next, err := projections.New(c, newer, map[string]ports.ProjectionHandler{name: w.handler})
 		require.NoError(t, err)
 		ctx, stop := context.WithCancel(t.Context())

@@ -257,8 +257,8 @@ func TestFeedByteLimit(t *testing.T) {
 			l.write(t, de, withPayloadOf(3))
 		}
 	}
-	feeds := query.NewFeeds(l.Service, l.store, l.clock)
-	heads, err := l.store.PartitionHeads(t.Context())
+	feeds := query.NewFeeds(l.Service, l.store.Events, l.clock)
+	heads, err := l.store.Events.PartitionHeads(t.Context())
 	require.NoError(t, err)
 	type source interface {
 		Read(ctx context.Context, heads map[event.PartitionID]ports.Head, count int) ([]event.Recorded, []string, bool, error)

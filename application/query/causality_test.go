@@ -266,7 +266,7 @@ func TestMatch(t *testing.T) {
 			Scope: event.Scope{TenantID: "acme", LegalEntity: "USMF"}, ActorType: event.Human, ActorID: "p-1", CorrelationID: "c",
 			Stream: event.StreamID{Type: "till", ID: "side"},
 		}, Payload: []byte(`{"data":{},"dimensions":{},"entity_refs":[]}`)}
-		_, err := l.store.Append(t.Context(), ports.AppendRequest{Partition: us.Partition, Events: []event.Prepared{e}, Conditions: []concurrency.AppendCondition{c}})
+		_, err := l.store.Appender.Append(t.Context(), ports.AppendRequest{Partition: us.Partition, Events: []event.Prepared{e}, Conditions: []concurrency.AppendCondition{c}})
 		return err
 	}
 
@@ -407,7 +407,7 @@ func TestLineageMissingCause(t *testing.T) {
 }
 
 // brokenCausality is a store whose causality cannot be read.
-type brokenCausality struct{ *memory.Store }
+type brokenCausality struct{ *memory.EventReader }
 
 func (brokenCausality) Lineage(context.Context, event.PartitionID, event.ID, int, int) ([]event.Recorded, bool, error) {
 	return nil, false, fault.New(fault.Unavailable, "store.unavailable", "the store is unavailable; try again")
@@ -418,6 +418,6 @@ func TestLineageStoreError(t *testing.T) {
 	l := newLogFixture()
 	us := l.createEntity(t, "acme", "USMF")
 	e := l.write(t, us, nil)
-	_, err := query.New(l.store, brokenCausality{l.store}, l.directory, query.NewCursorSealer(key)).Lineage(t.Context(), us, nil, e.ID)
+	_, err := query.New(l.store.Events, brokenCausality{l.store.Events}, l.directory, query.NewCursorSealer(key)).Lineage(t.Context(), us, nil, e.ID)
 	require.Equal(t, "store.unavailable", code(t, err))
 }

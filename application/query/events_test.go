@@ -24,7 +24,7 @@ var key = []byte("0123456789abcdef0123456789abcdef")
 // logFixture is a log with the services that read it.
 type logFixture struct {
 	*query.Service
-	store     *memory.Store
+	store     *memory.Database
 	directory *tenancy.Service
 	clock     *testkit.Clock
 	ids       *system.IDs
@@ -33,8 +33,8 @@ type logFixture struct {
 func newLogFixture() *logFixture {
 	l := &logFixture{clock: testkit.NewClock(start), ids: system.NewIDs()}
 	l.store = memory.New(memory.Config{LogName: "ledger.example.org", Clock: l.clock})
-	l.directory = tenancy.New(tenancy.Config{LegalEntities: l.store, Principals: l.store, Installations: l.store, Clock: l.clock, IDs: l.ids})
-	l.Service = query.New(l.store, l.store, l.directory, query.NewCursorSealer(key), query.WithClock(l.clock))
+	l.directory = tenancy.New(tenancy.Config{LegalEntities: l.store.Directory, Principals: l.store.Directory, Installations: l.store.Directory, Clock: l.clock, IDs: l.ids})
+	l.Service = query.New(l.store.Events, l.store.Events, l.directory, query.NewCursorSealer(key), query.WithClock(l.clock))
 	return l
 }
 
@@ -60,9 +60,9 @@ func (l *logFixture) write(t *testing.T, le ports.LegalEntity, change func(*even
 	if change != nil {
 		change(&p)
 	}
-	res, err := l.store.Append(t.Context(), ports.AppendRequest{Partition: le.Partition, Events: []event.Prepared{p}})
+	res, err := l.store.Appender.Append(t.Context(), ports.AppendRequest{Partition: le.Partition, Events: []event.Prepared{p}})
 	require.NoError(t, err)
-	e, err := l.store.EventByID(t.Context(), le.Partition, res.Events[0].ID)
+	e, err := l.store.Events.EventByID(t.Context(), le.Partition, res.Events[0].ID)
 	require.NoError(t, err)
 	return e
 }
@@ -211,7 +211,7 @@ func TestEventsCursorBinding(t *testing.T) {
 		if change != nil {
 			change(&s)
 		} else {
-			service = query.New(l.store, l.store, l.directory, query.NewCursorSealer([]byte("another key of another deployment")))
+			service = query.New(l.store.Events, l.store.Events, l.directory, query.NewCursorSealer([]byte("another key of another deployment")))
 		}
 		_, err := service.Events(t.Context(), s)
 		require.Equal(t, "cursor.foreign", code(t, err), name)

@@ -15,12 +15,12 @@ import (
 
 // rewrittenLog is a log whose stored payloads have been replaced.
 type rewrittenLog struct {
-	*memory.Store
+	*memory.EventReader
 	payload string
 }
 
 func (r *rewrittenLog) Events(ctx context.Context, q ports.EventQuery) ([]event.Recorded, error) {
-	events, err := r.Store.Events(ctx, q)
+	events, err := r.EventReader.Events(ctx, q)
 	for i := range events {
 		if r.payload != "" {
 			events[i].Payload = []byte(r.payload)
@@ -30,7 +30,7 @@ func (r *rewrittenLog) Events(ctx context.Context, q ports.EventQuery) ([]event.
 }
 
 func (l *logFixture) feeds(log query.Log) *query.Feeds {
-	return query.NewFeeds(query.New(log, l.store, l.directory, query.NewCursorSealer(key)), l.store, l.clock)
+	return query.NewFeeds(query.New(log, l.store.Events, l.directory, query.NewCursorSealer(key)), l.store.Events, l.clock)
 }
 
 // A redacted payload is not delivered after two seconds, even if other readers read the same
@@ -40,7 +40,7 @@ func TestFeedAfterRedaction(t *testing.T) {
 	l := newLogFixture()
 	le := l.createEntity(t, "acme", "USMF")
 	l.fill(t, le, 3)
-	log := &rewrittenLog{Store: l.store}
+	log := &rewrittenLog{EventReader: l.store.Events}
 	feeds := l.feeds(log)
 	follow := func(from string) (*query.AllFeed, map[event.PartitionID]ports.Head) {
 		feed, err := feeds.All(query.AllQuery{TenantID: "acme", From: from})
@@ -57,7 +57,7 @@ func TestFeedAfterRedaction(t *testing.T) {
 	log.payload = `{"data":{"$redacted":true},"dimensions":{},"entity_refs":[]}`
 	for range 5 { // each write takes a second
 		l.fill(t, le, 1)
-		heads, err = l.store.PartitionHeads(t.Context())
+		heads, err = l.store.Events.PartitionHeads(t.Context())
 		require.NoError(t, err)
 		_, _, _, err = first.Read(t.Context(), heads, 10)
 		require.NoError(t, err)
@@ -76,7 +76,7 @@ func TestFeedHeadBeyondLog(t *testing.T) {
 	l := newLogFixture()
 	le := l.createEntity(t, "acme", "USMF")
 	l.fill(t, le, 3)
-	feed, err := l.feeds(l.store).All(query.AllQuery{TenantID: "acme"})
+	feed, err := l.feeds(l.store.Events).All(query.AllQuery{TenantID: "acme"})
 	require.NoError(t, err)
 	heads, err := feed.Start(t.Context())
 	require.NoError(t, err)
@@ -90,7 +90,7 @@ func TestFeedHeadBeyondLog(t *testing.T) {
 	require.False(t, more)
 
 	l.fill(t, le, 5)
-	heads, err = l.store.PartitionHeads(t.Context())
+	heads, err = l.store.Events.PartitionHeads(t.Context())
 	require.NoError(t, err)
 	events, _, more, err = feed.Read(t.Context(), heads, 10)
 	require.NoError(t, err)
@@ -102,7 +102,7 @@ func TestFeedHeadBeyondLog(t *testing.T) {
 func TestFeedTailCacheExpires(t *testing.T) {
 	t.Parallel()
 	l := newLogFixture()
-	feeds := l.feeds(l.store)
+	feeds := l.feeds(l.store.Events)
 	for _, code := range []string{"A", "B", "C"} {
 		l.fill(t, l.createEntity(t, "acme", code), 5)
 		feed, err := feeds.All(query.AllQuery{TenantID: "acme", LegalEntities: []string{code}})
@@ -122,12 +122,12 @@ func TestFeedFromNow(t *testing.T) {
 	l := newLogFixture()
 	le := l.createEntity(t, "acme", "USMF")
 	l.fill(t, le, 3)
-	all, err := l.feeds(l.store).All(query.AllQuery{TenantID: "acme", From: query.FromNow})
+	all, err := l.feeds(l.store.Events).All(query.AllQuery{TenantID: "acme", From: query.FromNow})
 	require.NoError(t, err)
 	require.Empty(t, all.Cursor())
 	_, err = all.Start(t.Context())
 	require.NoError(t, err)
-	again, err := l.feeds(l.store).All(query.AllQuery{TenantID: "acme", From: all.Cursor()})
+	again, err := l.feeds(l.store.Events).All(query.AllQuery{TenantID: "acme", From: all.Cursor()})
 	require.NoError(t, err)
 	heads, err := again.Start(t.Context())
 	require.NoError(t, err)
@@ -135,7 +135,7 @@ func TestFeedFromNow(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, events)
 
-	stream := l.feeds(l.store).Stream(query.StreamFollowQuery{Entity: le, Stream: mainStream, OnlyNew: true})
+	stream := l.feeds(l.store.Events).Stream(query.StreamFollowQuery{Entity: le, Stream: mainStream, OnlyNew: true})
 	require.Empty(t, stream.Cursor())
 	_, err = stream.Start(t.Context())
 	require.NoError(t, err)

@@ -135,8 +135,8 @@ func TestEventsCorrelationCursorBinding(t *testing.T) {
 func newLogFixtureWithFixedPartitions() *logFixture {
 	l := newLogFixture()
 	l.store = memory.New(memory.Config{LogName: "ledger.example.org", Deployment: 1, Clock: l.clock, Random: strings.NewReader("abcdefgh")})
-	l.directory = tenancy.New(tenancy.Config{LegalEntities: l.store, Principals: l.store, Installations: l.store, Clock: l.clock, IDs: l.ids})
-	l.Service = query.New(l.store, l.store, l.directory, query.NewCursorSealer(key))
+	l.directory = tenancy.New(tenancy.Config{LegalEntities: l.store.Directory, Principals: l.store.Directory, Installations: l.store.Directory, Clock: l.clock, IDs: l.ids})
+	l.Service = query.New(l.store.Events, l.store.Events, l.directory, query.NewCursorSealer(key))
 	return l
 }
 

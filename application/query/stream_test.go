@@ -69,7 +69,7 @@ func TestStreamMetadataLimits(t *testing.T) {
 	check := func(settings string, first event.Version) {
 		t.Helper()
 		l.changeStream(t, le, event.DescribeStream, settings)
-		status, err := l.store.StreamStatus(t.Context(), le.Partition, mainStream)
+		status, err := l.store.Events.StreamStatus(t.Context(), le.Partition, mainStream)
 		require.NoError(t, err)
 		first = max(first, 1)
 		last := status.Version
@@ -107,7 +107,7 @@ func TestStreamMetadataLimits(t *testing.T) {
 	require.NotNil(t, page.Events)
 	require.False(t, page.HasMore)
 	require.EqualValues(t, 23, page.Version)
-	facts, err := l.store.EventsOfStream(t.Context(), le.Partition, mainStream, 1, 0)
+	facts, err := l.store.Events.EventsOfStream(t.Context(), le.Partition, mainStream, 1, 0)
 	require.NoError(t, err)
 	require.Len(t, facts, 23, "facts stay")
 }
@@ -144,9 +144,9 @@ func TestStreamFeedObeysMetadata(t *testing.T) {
 	le := l.createEntity(t, "acme", "DEMF")
 	l.fill(t, le, 5)
 	l.changeStream(t, le, event.DescribeStream, `{"max_count":3}`)
-	feeds := query.NewFeeds(l.Service, l.store, l.clock)
+	feeds := query.NewFeeds(l.Service, l.store.Events, l.clock)
 	read := func(f *query.StreamFeed) (out []event.Version, err error) {
-		heads, err := l.store.PartitionHeads(t.Context())
+		heads, err := l.store.Events.PartitionHeads(t.Context())
 		require.NoError(t, err)
 		events, _, _, err := f.Read(t.Context(), heads, 100)
 		for _, e := range events {
@@ -194,7 +194,7 @@ func TestStreamKnownAtWaitsUntilSettled(t *testing.T) {
 	l := newLogFixture()
 	le := l.createEntity(t, "demo", "USMF")
 	l.write(t, le, nil)
-	patient := query.New(l.store, l.store, l.directory, query.NewCursorSealer(key), query.WithClock(l.clock), query.WithSettleDelay(time.Hour))
+	patient := query.New(l.store.Events, l.store.Events, l.directory, query.NewCursorSealer(key), query.WithClock(l.clock), query.WithSettleDelay(time.Hour))
 	q := query.StreamQuery{Entity: le, Stream: mainStream, Count: 9, KnownAt: l.clock.Now().Format(time.RFC3339Nano)}
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()

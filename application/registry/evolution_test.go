@@ -43,7 +43,7 @@ func TestCheckEvolution(t *testing.T) {
 		"another type":      {unsized, []string{"/data_schema/properties/size event_type.type_changed"}},
 	} {
 		store := memory.New(memory.Config{})
-		r := node(t, store, orderSchema)
+		r := node(t, store.Registry, orderSchema)
 		_, err := r.Register(t.Context(), leadWith(1, sized), "p-admin", registry.Proof{})
 		require.NoError(t, err)
 		assessed, err := r.Check(t.Context(), leadWith(2, c.schema), registry.Proof{})
@@ -71,7 +71,7 @@ func TestCheckEvolution(t *testing.T) {
 // A version between two others must fit both.
 func TestRegisterVersionBetweenOthers(t *testing.T) {
 	t.Parallel()
-	r := node(t, memory.New(memory.Config{}), orderSchema)
+	r := node(t, memory.New(memory.Config{}).Registry, orderSchema)
 	for _, v := range []eventtype.Registration{leadWith(1, sized), leadWith(5, sizedMore)} {
 		_, err := r.Register(t.Context(), v, "p-admin", registry.Proof{})
 		require.NoError(t, err)
@@ -86,10 +86,10 @@ func TestRegisterVersionBetweenOthers(t *testing.T) {
 func TestCheckCollectsAllFindings(t *testing.T) {
 	t.Parallel()
 	store := memory.New(memory.Config{})
-	r := node(t, store, orderSchema)
+	r := node(t, store.Registry, orderSchema)
 	_, err := r.Register(t.Context(), leadWith(1, sized), "p-admin", registry.Proof{})
 	require.NoError(t, err)
-	_, before, err := store.EventTypes(t.Context())
+	_, before, err := store.Registry.EventTypes(t.Context())
 	require.NoError(t, err)
 
 	bad := leadWith(2, `{"type":"object","additionalProperties":false,"properties":{"size":{"type":"string"},"email":{"type":"string"}}}`)
@@ -125,7 +125,7 @@ func TestCheckCollectsAllFindings(t *testing.T) {
 			require.Equal(t, c.code, got.Findings[0].Code, name)
 		}
 	}
-	_, after, err := store.EventTypes(t.Context())
+	_, after, err := store.Registry.EventTypes(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, before, after)
 }
@@ -133,7 +133,7 @@ func TestCheckCollectsAllFindings(t *testing.T) {
 func TestDeprecateAndReactivate(t *testing.T) {
 	t.Parallel()
 	store := memory.New(memory.Config{})
-	r, other := node(t, store, orderSchema), node(t, store, orderSchema)
+	r, other := node(t, store.Registry, orderSchema), node(t, store.Registry, orderSchema)
 	require.NoError(t, r.RegisterBuiltIn(t.Context()))
 	for v := range uint32(2) {
 		_, err := r.Register(t.Context(), lead(v+1), "p-admin", registry.Proof{})
@@ -200,12 +200,12 @@ func (m *movingStore) RegisterEventTypeAt(ctx context.Context, r eventtype.Regis
 
 func TestRegisterChecksStoredVersions(t *testing.T) {
 	t.Parallel()
-	r := node(t, &movingStore{stored: memory.New(memory.Config{}), first: leadWith(1, unsized)}, orderSchema)
+	r := node(t, &movingStore{stored: memory.New(memory.Config{}).Registry, first: leadWith(1, unsized)}, orderSchema)
 	_, err := r.Register(t.Context(), leadWith(2, sized), "p-admin", registry.Proof{})
 	require.Equal(t, "event_type.incompatible", code(t, err), "with the version that came in between")
 	unrelated := leadWith(1, unsized)
 	unrelated.Type = "crm.lead.lost"
-	r = node(t, &movingStore{stored: memory.New(memory.Config{}), first: unrelated}, orderSchema)
+	r = node(t, &movingStore{stored: memory.New(memory.Config{}).Registry, first: unrelated}, orderSchema)
 	_, err = r.Register(t.Context(), leadWith(2, sized), "p-admin", registry.Proof{})
 	require.NoError(t, err)
 }

@@ -13,7 +13,7 @@ import (
 // when a version takes no more events.
 func TestReadingID(t *testing.T) {
 	t.Parallel()
-	r := node(t, memory.New(memory.Config{}), orderSchema)
+	r := node(t, memory.New(memory.Config{}).Registry, orderSchema)
 	require.NoError(t, r.RegisterBuiltIn(t.Context()))
 	register := func(name string, version uint32) string {
 		reg := lead(version)

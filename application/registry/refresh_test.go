@@ -20,7 +20,7 @@ type slowStore struct {
 }
 
 func newSlow() *slowStore {
-	return &slowStore{fakeStore: &fakeStore{stored: memory.New(memory.Config{})}, asking: make(chan struct{}, 100), answer: make(chan struct{})}
+	return &slowStore{fakeStore: &fakeStore{stored: memory.New(memory.Config{}).Registry}, asking: make(chan struct{}, 100), answer: make(chan struct{})}
 }
 
 func (s *slowStore) EventTypesGeneration(ctx context.Context) (int64, error) {

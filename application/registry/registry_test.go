@@ -62,7 +62,7 @@ func code(t *testing.T, err error) string {
 
 func TestRegisterIsVisibleAtOnce(t *testing.T) {
 	t.Parallel()
-	r := node(t, memory.New(memory.Config{}), orderSchema)
+	r := node(t, memory.New(memory.Config{}).Registry, orderSchema)
 	_, err := r.Lookup(t.Context(), "crm.lead.won", 0)
 	require.Equal(t, "event_type.not_found", code(t, err))
 
@@ -85,7 +85,7 @@ func TestRegisterIsVisibleAtOnce(t *testing.T) {
 
 func TestLookupVersions(t *testing.T) {
 	t.Parallel()
-	r := node(t, memory.New(memory.Config{}), orderSchema)
+	r := node(t, memory.New(memory.Config{}).Registry, orderSchema)
 	for _, v := range []uint32{2, 10, 1} {
 		_, err := r.Register(t.Context(), lead(v), "p-admin", registry.Proof{})
 		require.NoError(t, err)
@@ -118,7 +118,7 @@ func TestLookupVersions(t *testing.T) {
 func TestRegisterRefusals(t *testing.T) {
 	t.Parallel()
 	store := memory.New(memory.Config{})
-	r := node(t, store, orderSchema)
+	r := node(t, store.Registry, orderSchema)
 	_, err := r.Register(t.Context(), lead(1), "p-admin", registry.Proof{})
 	require.NoError(t, err)
 	for name, c := range map[string]struct {
@@ -154,14 +154,14 @@ func TestRegisterRefusals(t *testing.T) {
 		require.Equal(t, c.code, f.Code, name)
 		require.Equal(t, c.kind, f.Kind, name)
 	}
-	stored, _, err := store.EventTypes(t.Context())
+	stored, _, err := store.Registry.EventTypes(t.Context())
 	require.NoError(t, err)
 	require.Len(t, stored, 1, "nothing of it was stored")
 }
 
 func TestRegisterExamplePointers(t *testing.T) {
 	t.Parallel()
-	r := node(t, memory.New(memory.Config{}), orderSchema)
+	r := node(t, memory.New(memory.Config{}).Registry, orderSchema)
 	reg := lead(1)
 	reg.Examples = []json.RawMessage{json.RawMessage(`{"size":1}`), json.RawMessage(`{"size":"much"}`)}
 	_, err := r.Register(t.Context(), reg, "p-admin", registry.Proof{})
@@ -172,7 +172,7 @@ func TestRegisterExamplePointers(t *testing.T) {
 
 func TestRegisterLocalReferences(t *testing.T) {
 	t.Parallel()
-	r := node(t, memory.New(memory.Config{}), orderSchema)
+	r := node(t, memory.New(memory.Config{}).Registry, orderSchema)
 	reg := lead(1)
 	reg.DataSchema = json.RawMessage(`{"definitions":{"size":{"type":"integer"}},"properties":{"size":{"$ref":"#/definitions/size"}}}`)
 	_, err := r.Register(t.Context(), reg, "p-admin", registry.Proof{})
@@ -182,7 +182,7 @@ func TestRegisterLocalReferences(t *testing.T) {
 func TestLookupMissRefreshes(t *testing.T) {
 	t.Parallel()
 	store := memory.New(memory.Config{})
-	one, two := node(t, store, orderSchema), node(t, store, orderSchema)
+	one, two := node(t, store.Registry, orderSchema), node(t, store.Registry, orderSchema)
 	require.NoError(t, two.Refresh(t.Context()))
 	_, err := one.Register(t.Context(), lead(1), "p-admin", registry.Proof{})
 	require.NoError(t, err)
@@ -209,7 +209,7 @@ func TestLookupMissRefreshes(t *testing.T) {
 
 func TestLookupOfKnownTypeReadsNoStore(t *testing.T) {
 	t.Parallel()
-	store := &fakeStore{stored: memory.New(memory.Config{})}
+	store := &fakeStore{stored: memory.New(memory.Config{}).Registry}
 	r := node(t, store, orderSchema)
 	_, err := r.Register(t.Context(), lead(1), "p-admin", registry.Proof{})
 	require.NoError(t, err)
@@ -234,7 +234,7 @@ func TestLookupOfKnownTypeReadsNoStore(t *testing.T) {
 
 func TestRefreshStoreError(t *testing.T) {
 	t.Parallel()
-	store := &fakeStore{stored: memory.New(memory.Config{})}
+	store := &fakeStore{stored: memory.New(memory.Config{}).Registry}
 	r := node(t, store, orderSchema)
 	_, err := r.Register(t.Context(), lead(1), "p-admin", registry.Proof{})
 	require.NoError(t, err)
@@ -291,15 +291,15 @@ func (p *fakeStore) EventTypes(ctx context.Context) ([]eventtype.Registration, i
 func TestRegisterBuiltIn(t *testing.T) {
 	t.Parallel()
 	store := memory.New(memory.Config{})
-	r := node(t, store, orderSchema)
+	r := node(t, store.Registry, orderSchema)
 	require.NoError(t, r.RegisterBuiltIn(t.Context()))
-	_, generation, err := store.EventTypes(t.Context())
+	_, generation, err := store.Registry.EventTypes(t.Context())
 	require.NoError(t, err)
 	require.NoError(t, r.RegisterBuiltIn(t.Context()))
 	// The next start, with the schema written in another order.
-	other := node(t, store, `{ "properties": {"amount":{"type":"number"}}, "type":"object" }`)
+	other := node(t, store.Registry, `{ "properties": {"amount":{"type":"number"}}, "type":"object" }`)
 	require.NoError(t, other.RegisterBuiltIn(t.Context()))
-	_, again, err := store.EventTypes(t.Context())
+	_, again, err := store.Registry.EventTypes(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, generation, again, "a second time changes nothing")
 
@@ -313,12 +313,12 @@ func TestRegisterBuiltIn(t *testing.T) {
 func TestRegisterBuiltInRewrittenVersion(t *testing.T) {
 	t.Parallel()
 	store := memory.New(memory.Config{})
-	require.NoError(t, node(t, store, orderSchema).RegisterBuiltIn(t.Context()))
+	require.NoError(t, node(t, store.Registry, orderSchema).RegisterBuiltIn(t.Context()))
 	for _, schema := range []string{
 		`{"type":"object"}`,
 		`{"type":"object","properties":{"amount":{"type":"integer"}}}`,
 	} {
-		err := node(t, store, schema).RegisterBuiltIn(t.Context())
+		err := node(t, store.Registry, schema).RegisterBuiltIn(t.Context())
 		require.Equal(t, "event_type.version_rewritten", code(t, err))
 	}
 }
@@ -343,7 +343,7 @@ func TestRegisterBuiltInConcurrently(t *testing.T) {
 	var wg sync.WaitGroup
 	errs := make([]error, 8)
 	for i := range errs {
-		r := node(t, store, orderSchema)
+		r := node(t, store.Registry, orderSchema)
 		wg.Go(func() { errs[i] = r.RegisterBuiltIn(t.Context()) })
 	}
 	wg.Wait()
@@ -352,8 +352,8 @@ func TestRegisterBuiltInConcurrently(t *testing.T) {
 	}
 	// Of two nodes with different programs, the slower one is refused too.
 	store = memory.New(memory.Config{})
-	require.NoError(t, node(t, store, orderSchema).RegisterBuiltIn(t.Context()))
-	behind := &lateStore{stored: store}
+	require.NoError(t, node(t, store.Registry, orderSchema).RegisterBuiltIn(t.Context()))
+	behind := &lateStore{stored: store.Registry}
 	behind.hidden.Store(true)
 	err := node(t, behind, `{"type":"object"}`).RegisterBuiltIn(t.Context())
 	require.Equal(t, "event_type.version_rewritten", code(t, err))
@@ -362,16 +362,16 @@ func TestRegisterBuiltInConcurrently(t *testing.T) {
 func TestLookupInactiveType(t *testing.T) {
 	t.Parallel()
 	store := memory.New(memory.Config{})
-	r := node(t, store, orderSchema)
+	r := node(t, store.Registry, orderSchema)
 	_, err := r.Register(t.Context(), lead(1), "p-admin", registry.Proof{})
 	require.NoError(t, err)
 	retired := lead(2)
 	retired.Active = false
-	_, err = store.RegisterEventType(t.Context(), retired)
+	_, err = store.Registry.RegisterEventType(t.Context(), retired)
 	require.NoError(t, err)
 	gone := lead(1)
 	gone.Type, gone.Active = "crm.lead.lost", false
-	_, err = store.RegisterEventType(t.Context(), gone)
+	_, err = store.Registry.RegisterEventType(t.Context(), gone)
 	require.NoError(t, err)
 
 	require.NoError(t, r.Refresh(t.Context()))
@@ -400,7 +400,7 @@ func contact() eventtype.Registration {
 func TestRegisterPersonalData(t *testing.T) {
 	t.Parallel()
 	store := memory.New(memory.Config{})
-	r := node(t, store, orderSchema)
+	r := node(t, store.Registry, orderSchema)
 	_, err := r.Register(t.Context(), contact(), "p-admin", registry.Proof{})
 	require.NoError(t, err)
 	typ, err := r.Lookup(t.Context(), "crm.contact.made", 0)
@@ -409,7 +409,7 @@ func TestRegisterPersonalData(t *testing.T) {
 	require.Equal(t, shredding.KeyRegulatory, typ.KeyClass)
 
 	// Another node answers for it too, and a type without personal data has no manifest.
-	other := node(t, store, orderSchema)
+	other := node(t, store.Registry, orderSchema)
 	m, err := other.Manifest(t.Context(), shredding.KindEvent, "crm.contact.made", 1)
 	require.NoError(t, err)
 	class, known := m.ClassAt("/data/email", "/data")
@@ -429,7 +429,7 @@ func TestRegisterPersonalData(t *testing.T) {
 func TestRegisterPersonalDataFindings(t *testing.T) {
 	t.Parallel()
 	store := memory.New(memory.Config{})
-	r := node(t, store, orderSchema)
+	r := node(t, store.Registry, orderSchema)
 	reg := contact()
 	reg.Module, reg.DataSchema = "", json.RawMessage(`{"type":"object","additionalProperties":false,"properties":{"person":{"type":"string"},"email":{"type":"string"},"phone":{"type":"string"}}}`)
 	_, err := r.Register(t.Context(), reg, "p-admin", registry.Proof{})
@@ -443,7 +443,7 @@ func TestRegisterPersonalDataFindings(t *testing.T) {
 	require.Equal(t, map[string]string{
 		"/module": "event_type.module_missing", "/pii_fields/0/subject/path": "pii.subject_not_required", "/data_schema/properties/phone": "pii.undeclared",
 	}, got)
-	stored, _, err := store.EventTypes(t.Context())
+	stored, _, err := store.Registry.EventTypes(t.Context())
 	require.NoError(t, err)
 	require.Empty(t, stored)
 }
@@ -467,11 +467,11 @@ func TestRegisterBuiltInPersonalDataChanged(t *testing.T) {
 		store := memory.New(memory.Config{})
 		c.stored.Type, c.stored.SchemaVersion, c.stored.Module, c.stored.DataSchema, c.stored.Active = "shop.order.placed", 1, "shop", json.RawMessage(schema), true
 		require.NoError(t, c.stored.Validate())
-		_, err := store.RegisterEventType(t.Context(), c.stored)
+		_, err := store.Registry.RegisterEventType(t.Context(), c.stored)
 		require.NoError(t, err)
 		catalog, err := module.Build(jsonschema.New(), personalModule{schema, declared})
 		require.NoError(t, err)
-		err = registry.New(store, jsonschema.New(), catalog, testkit.NewClock(now)).RegisterBuiltIn(t.Context())
+		err = registry.New(store.Registry, jsonschema.New(), catalog, testkit.NewClock(now)).RegisterBuiltIn(t.Context())
 		if c.same {
 			require.NoError(t, err, name)
 			continue

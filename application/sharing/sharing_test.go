@@ -68,7 +68,7 @@ type memberFixture struct {
 }
 
 func newLeases() *memory.Leases {
-	return memory.New(memory.Config{Clock: system.Clock{}}).Leases()
+	return memory.New(memory.Config{Clock: system.Clock{}}).Leases
 }
 
 func newMember(leases *memory.Leases, node string) *memberFixture {

@@ -55,7 +55,7 @@ func (w appendWriter) Write(ctx context.Context, r streams.EventWrite) (ports.Ap
 
 type streamFixture struct {
 	*streams.Service
-	store   *memory.Store
+	store   *memory.Database
 	appends *eventappend.Service
 	entity  ports.LegalEntity
 }
@@ -65,15 +65,15 @@ func newStreamFixture(t *testing.T) *streamFixture {
 	clock, ids := system.Clock{}, system.NewIDs()
 	r := &streamFixture{store: memory.New(memory.Config{LogName: "shop.example.org"})}
 	var err error
-	r.entity, err = r.store.CreateLegalEntity(t.Context(), ports.LegalEntity{TenantID: "acme", Code: "DEMF", TimeZone: "Europe/Berlin"})
+	r.entity, err = r.store.Directory.CreateLegalEntity(t.Context(), ports.LegalEntity{TenantID: "acme", Code: "DEMF", TimeZone: "Europe/Berlin"})
 	require.NoError(t, err)
 	catalog, err := module.Build(jsonschema.New(), shopModule{}, streams.Module{})
 	require.NoError(t, err)
-	types := registry.New(r.store, jsonschema.New(), catalog, clock)
+	types := registry.New(r.store.Registry, jsonschema.New(), catalog, clock)
 	require.NoError(t, types.RegisterBuiltIn(t.Context()))
 	preparer := eventappend.NewPreparer(types, ids, eventappend.Limits{BatchEvents: 3, EventBytes: 40 << 10, EntityRefs: 4, Tags: 3})
-	r.appends = eventappend.NewService(preparer, r.store, r.store, r.store, clock, ids, time.Hour)
-	r.Service = streams.New(streams.Config{Writer: appendWriter{r.appends}, Reader: r.store, Catalog: catalog, Roles: []string{"admin", "module", "cfo"}})
+	r.appends = eventappend.NewService(preparer, r.store.Appender, r.store.Events, r.store.Intents, clock, ids, time.Hour)
+	r.Service = streams.New(streams.Config{Writer: appendWriter{r.appends}, Reader: r.store.Events, Catalog: catalog, Roles: []string{"admin", "module", "cfo"}})
 	return r
 }
 
@@ -120,7 +120,7 @@ func TestStreamLifecycle(t *testing.T) {
 	require.Equal(t, full, status.Metadata)
 	require.EqualValues(t, 2, status.MetadataVersion)
 	require.NotContains(t, string(status.Settings), "team", "what only people read stays in the event")
-	e, err := r.store.EventByID(t.Context(), r.entity.Partition, out.Event.ID)
+	e, err := r.store.Events.EventByID(t.Context(), r.entity.Partition, out.Event.ID)
 	require.NoError(t, err)
 	require.Equal(t, "p-1", e.ActorID)
 	require.NotEmpty(t, e.CorrelationID)

@@ -35,7 +35,7 @@ func TestHealth_ExpiryFails(t *testing.T) {
 	t.Parallel()
 	store := &failingDue{}
 	clock := conformance.NewClock()
-	c := conformance.NewDeliveryFixture(conformance.NewSubscriptionFixture(t, memory.New(memory.Config{Clock: clock}), clock, "t"), func(config *subscriptions.Config) {
+	c := conformance.NewDeliveryFixture(conformance.NewSubscriptionFixture(t, conformance.NewMemoryStore(memory.Config{Clock: clock}), clock, "t"), func(config *subscriptions.Config) {
 		store.Store = config.Store
 		config.Store, config.ExpireInterval = store, 10*time.Millisecond
 	})
@@ -68,7 +68,7 @@ func TestHealth_LongExpireInterval(t *testing.T) {
 	t.Parallel()
 	store := &orphanRemovalSignal{done: make(chan struct{})}
 	clock := conformance.NewClock()
-	c := conformance.NewDeliveryFixture(conformance.NewSubscriptionFixture(t, memory.New(memory.Config{Clock: clock}), clock, "t"), func(config *subscriptions.Config) {
+	c := conformance.NewDeliveryFixture(conformance.NewSubscriptionFixture(t, conformance.NewMemoryStore(memory.Config{Clock: clock}), clock, "t"), func(config *subscriptions.Config) {
 		store.Store = config.Store
 		config.Store, config.ExpireInterval, config.MeasureInterval = store, time.Hour, time.Millisecond
 	})

@@ -45,7 +45,7 @@ func (l *lagObserver) reported() (events uint64, seconds float64) {
 func TestLag_MetricEqualsAPI(t *testing.T) {
 	t.Parallel()
 	clock := conformance.NewClock()
-	desk := conformance.NewSubscriptionFixture(t, memory.New(memory.Config{Clock: clock}), clock, "t")
+	desk := conformance.NewSubscriptionFixture(t, conformance.NewMemoryStore(memory.Config{Clock: clock}), clock, "t")
 	observer := &lagObserver{seconds: -1}
 	c := conformance.NewDeliveryFixture(desk, func(config *subscriptions.Config) {
 		config.Observer, config.MeasureInterval = observer, time.Millisecond

@@ -81,7 +81,7 @@ func (s *seriesObserver) has(id string) bool {
 func TestMeasure_RemovesDeletedSubscriptions(t *testing.T) {
 	t.Parallel()
 	clock := conformance.NewClock()
-	desk := conformance.NewSubscriptionFixture(t, memory.New(memory.Config{Clock: clock}), clock, "t")
+	desk := conformance.NewSubscriptionFixture(t, conformance.NewMemoryStore(memory.Config{Clock: clock}), clock, "t")
 	store := &orphanStore{Store: desk.Store, ghost: event.ID{9, 9}, removed: make(chan event.ID, 1)}
 	observer := &seriesObserver{shown: map[string]bool{}}
 	c := conformance.NewDeliveryFixture(desk, func(config *subscriptions.Config) {
@@ -110,7 +110,7 @@ func TestMeasure_RemovesDeletedSubscriptions(t *testing.T) {
 func TestChange_PartitionByWaitsForRunningPoll(t *testing.T) {
 	t.Parallel()
 	clock := conformance.NewClock()
-	desk := conformance.NewSubscriptionFixture(t, memory.New(memory.Config{Clock: clock}), clock, "t")
+	desk := conformance.NewSubscriptionFixture(t, conformance.NewMemoryStore(memory.Config{Clock: clock}), clock, "t")
 	store := &orphanStore{Store: desk.Store}
 	c := conformance.NewDeliveryFixture(desk, func(config *subscriptions.Config) { config.Store = store })
 	c.Subscribe(t, "s", subscription.Settings{}, subscription.Filter{})

@@ -21,7 +21,7 @@ import (
 
 func counter(t require.TestingT) *conformance.DeliveryFixture {
 	clock := conformance.NewClock()
-	return conformance.NewDeliveryFixture(conformance.NewSubscriptionFixture(t, memory.New(memory.Config{Clock: clock}), clock, "t"), nil)
+	return conformance.NewDeliveryFixture(conformance.NewSubscriptionFixture(t, conformance.NewMemoryStore(memory.Config{Clock: clock}), clock, "t"), nil)
 }
 
 func poll(t require.TestingT, c *conformance.DeliveryFixture, q subscriptions.Poll) []subscriptions.Delivery {

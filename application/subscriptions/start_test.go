@@ -22,7 +22,7 @@ func (m marks) OpenFeed(string, string) ([]ports.FeedMark, error) { return m, ni
 func TestCreate_CursorOfAnotherLog(t *testing.T) {
 	t.Parallel()
 	clock := conformance.NewClock()
-	desk := conformance.NewSubscriptionFixture(t, memory.New(memory.Config{Clock: clock}), clock, "t")
+	desk := conformance.NewSubscriptionFixture(t, conformance.NewMemoryStore(memory.Config{Clock: clock}), clock, "t")
 	desk.Write(t, 0, 3, "one")
 	p := desk.Entities[0].Partition
 	events, err := desk.Store.Events(t.Context(), ports.EventQuery{Partition: p, Limit: 10})

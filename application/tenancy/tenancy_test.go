@@ -31,7 +31,7 @@ var start = time.Date(2026, 3, 31, 12, 0, 0, 0, time.UTC)
 
 // directory counts lookups and fails while it is broken.
 type directory struct {
-	*memory.Store
+	*memory.Directory
 	tokens, lists atomic.Int64
 	broken        atomic.Bool
 }
@@ -43,7 +43,7 @@ func (d *directory) PrincipalByTokenHash(ctx context.Context, h event.Hash) (por
 	if d.broken.Load() {
 		return ports.Principal{}, errBroken
 	}
-	return d.Store.PrincipalByTokenHash(ctx, h)
+	return d.Directory.PrincipalByTokenHash(ctx, h)
 }
 
 func (d *directory) LegalEntities(ctx context.Context, tenantID string) ([]ports.LegalEntity, error) {
@@ -51,7 +51,7 @@ func (d *directory) LegalEntities(ctx context.Context, tenantID string) ([]ports
 	if d.broken.Load() {
 		return nil, errBroken
 	}
-	return d.Store.LegalEntities(ctx, tenantID)
+	return d.Directory.LegalEntities(ctx, tenantID)
 }
 
 type tenancyFixture struct {
@@ -63,7 +63,7 @@ type tenancyFixture struct {
 func newTenancyFixture(t *testing.T, change func(*tenancy.Config)) tenancyFixture {
 	t.Helper()
 	clock := testkit.NewClock(start)
-	store := &directory{Store: memory.New(memory.Config{LogName: "ledger.example.org", Clock: clock})}
+	store := &directory{Directory: memory.New(memory.Config{LogName: "ledger.example.org", Clock: clock}).Directory}
 	var rego []ports.PolicyModule
 	for path, source := range configs.Policies() {
 		rego = append(rego, ports.PolicyModule{Path: path, Source: source})
@@ -397,7 +397,7 @@ func TestBootstrap(t *testing.T) {
 	t.Parallel()
 	clock := testkit.NewClock(start)
 	store := memory.New(memory.Config{Clock: clock})
-	s := tenancy.New(tenancy.Config{LegalEntities: store, Principals: store, Installations: store, Clock: clock, IDs: system.NewIDs()})
+	s := tenancy.New(tenancy.Config{LegalEntities: store.Directory, Principals: store.Directory, Installations: store.Directory, Clock: clock, IDs: system.NewIDs()})
 	_, err := s.CreateLegalEntity(t.Context(), ports.LegalEntity{TenantID: "acme", Code: "USMF"})
 	require.Equal(t, "installation.not_bootstrapped", code(t, err))
 	for _, bad := range []string{"", "a b", "a\nb", "a+b", strings.Repeat("x", 201)} {
@@ -409,14 +409,14 @@ func TestBootstrap(t *testing.T) {
 	clock.Advance(time.Hour)
 	require.NoError(t, s.Bootstrap(t.Context(), "ledger.example.org", 4095))
 	require.Equal(t, "installation.log_name_fixed", code(t, s.Bootstrap(t.Context(), "other.example.org", 4095)))
-	i, err := store.Installation(t.Context())
+	i, err := store.Directory.Installation(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, ports.Installation{LogName: "ledger.example.org", Deployment: 4095, CreatedAt: start}, i)
 
 	le, err := s.CreateLegalEntity(t.Context(), ports.LegalEntity{TenantID: "acme", Code: "USMF"})
 	require.NoError(t, err)
 	require.EqualValues(t, 4095, le.Partition>>19)
-	head, err := store.Head(t.Context(), le.Partition)
+	head, err := store.Events.Head(t.Context(), le.Partition)
 	require.NoError(t, err)
 	require.Equal(t, event.GenesisChecksum("ledger.example.org", le.Partition), head.Genesis)
 }

@@ -36,7 +36,7 @@ func (w *sizeRecordingLog) SearchEvents(ctx context.Context, q ports.EventQuery,
 func TestProveByteLimit(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	reads := &sizeRecordingLog{Log: b.store}
+	reads := &sizeRecordingLog{Log: b.store.Events}
 	b.types.SetProver(upcasting.NewProver(reads, query.NewCursorSealer([]byte("key"))))
 	b.register(version(1, leadV1))
 	who := strings.Repeat("x", 1<<16-1)

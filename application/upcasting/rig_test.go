@@ -52,7 +52,7 @@ type upcastFixture struct {
 	t        testing.TB
 	clock    *testkit.Clock
 	catalog  *module.Catalog
-	store    *memory.Store
+	store    *memory.Database
 	types    *registry.Registry
 	service  *upcasting.Service
 	appends  *eventappend.Service
@@ -64,20 +64,20 @@ func setup(t testing.TB) *upcastFixture {
 	clock := testkit.NewClock(time.Date(2026, 3, 31, 12, 0, 0, 0, time.UTC))
 	b := &upcastFixture{t: t, clock: clock, store: memory.New(memory.Config{LogName: "shop.example.org", Clock: clock})}
 	for _, code := range []string{"DEMF", "USMF"} {
-		le, err := b.store.CreateLegalEntity(t.Context(), ports.LegalEntity{TenantID: "t-" + code, Code: code, TimeZone: "Europe/Berlin"})
+		le, err := b.store.Directory.CreateLegalEntity(t.Context(), ports.LegalEntity{TenantID: "t-" + code, Code: code, TimeZone: "Europe/Berlin"})
 		require.NoError(t, err)
 		b.entities = append(b.entities, le)
 	}
 	catalog, err := module.Build(jsonschema.New(), shopModule{})
 	require.NoError(t, err)
 	b.catalog = catalog
-	b.types = registry.New(b.store, jsonschema.New(), catalog, clock, registry.WithTransforms(jq.New()))
-	b.types.SetProver(upcasting.NewProver(b.store, query.NewCursorSealer([]byte("key"))))
+	b.types = registry.New(b.store.Registry, jsonschema.New(), catalog, clock, registry.WithTransforms(jq.New()))
+	b.types.SetProver(upcasting.NewProver(b.store.Events, query.NewCursorSealer([]byte("key"))))
 	require.NoError(t, b.types.RegisterBuiltIn(t.Context()))
 	b.service = upcasting.New(b.types)
 	ids := system.NewIDs()
 	preparer := eventappend.NewPreparer(b.types, ids, eventappend.Limits{BatchEvents: 100, EventBytes: 1 << 20, EntityRefs: 8, Tags: 8}, eventappend.WithUpcaster(b.service))
-	b.appends = eventappend.NewService(preparer, b.store, b.store, b.store, clock, ids, time.Hour)
+	b.appends = eventappend.NewService(preparer, b.store.Appender, b.store.Events, b.store.Intents, clock, ids, time.Hour)
 	return b
 }
 
@@ -109,7 +109,7 @@ func (b *upcastFixture) append(entity int, name string, version uint32, data str
 // stored gives all events of a legal entity as they are stored.
 func (b *upcastFixture) stored(entity int) []event.Recorded {
 	b.t.Helper()
-	out, err := b.store.Events(b.t.Context(), ports.EventQuery{Partition: b.entities[entity].Partition, Limit: 1000})
+	out, err := b.store.Events.Events(b.t.Context(), ports.EventQuery{Partition: b.entities[entity].Partition, Limit: 1000})
 	require.NoError(b.t, err)
 	return out
 }

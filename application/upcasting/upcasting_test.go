@@ -247,7 +247,7 @@ func TestUpcastReader(t *testing.T) {
 	b.register(version(1, leadV1))
 	require.NoError(t, b.append(0, lead, 1, `{"size":1}`))
 	b.register(version(2, leadV2, from(1, rename)))
-	log, p, first := upcasting.UpcastReader(b.store, b.service), b.entities[0].Partition, b.stored(0)[0]
+	log, p, first := upcasting.UpcastReader(b.store.Events, b.service), b.entities[0].Partition, b.stored(0)[0]
 	check := func(e event.Recorded, err error) {
 		require.NoError(t, err)
 		require.Equal(t, `{"volume":1}`, dataOf(t, e))
@@ -396,7 +396,7 @@ func TestUpcastRefreshesUnknownVersions(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.register(version(1, leadV1))
-	behind := registry.New(b.store, jsonschema.New(), b.catalog, b.clock, registry.WithTransforms(jq.New()))
+	behind := registry.New(b.store.Registry, jsonschema.New(), b.catalog, b.clock, registry.WithTransforms(jq.New()))
 	require.NoError(t, behind.Refresh(t.Context()))
 	require.NoError(t, b.append(0, lead, 1, `{"size":1}`))
 	b.register(version(2, leadV2, from(1, rename)))

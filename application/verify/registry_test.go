@@ -28,14 +28,14 @@ func registered(t *testing.T) record {
 	t.Helper()
 	store := memory.New(memory.Config{LogName: logName})
 	for v := range uint32(2) {
-		_, err := store.RegisterEventType(t.Context(), eventtype.Registration{
+		_, err := store.Registry.RegisterEventType(t.Context(), eventtype.Registration{
 			Type: "crm.lead.won", SchemaVersion: v + 1, Module: "crm", DataSchema: []byte(`{"type":"object"}`), RetentionClass: eventtype.Standard, Active: true, RegisteredBy: "p-1",
 		})
 		require.NoError(t, err)
 	}
-	_, err := store.ChangeEventType(t.Context(), eventtype.Change{Action: eventtype.ActionDeprecated, Type: "crm.lead.won", Actor: "p-2", Reason: "superseded"})
+	_, err := store.Registry.ChangeEventType(t.Context(), eventtype.Change{Action: eventtype.ActionDeprecated, Type: "crm.lead.won", Actor: "p-2", Reason: "superseded"})
 	require.NoError(t, err)
-	out, err := store.RegistryRecord(t.Context())
+	out, err := store.Registry.RegistryRecord(t.Context())
 	require.NoError(t, err)
 	require.Len(t, out.Changes, 4)
 	return record(out)

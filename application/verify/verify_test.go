@@ -27,7 +27,10 @@ var start = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // vault is a store whose rows somebody has had a hand in.
 type vault struct {
-	*memory.Store
+	*memory.Audit
+	*memory.EventReader
+	*memory.Directory
+	*memory.Appender
 	clock  *testkit.Clock
 	ids    *system.IDs
 	tamper func(p event.PartitionID, events []event.Recorded) []event.Recorded // of a whole partition
@@ -42,7 +45,13 @@ type vault struct {
 
 func newVault() *vault {
 	clock := testkit.NewClock(start)
-	return &vault{Store: memory.New(memory.Config{LogName: logName, Clock: clock}), clock: clock, ids: system.NewIDs()}
+	v := vaultOn(memory.New(memory.Config{LogName: logName, Clock: clock}))
+	v.clock, v.ids = clock, system.NewIDs()
+	return v
+}
+
+func vaultOn(d *memory.Database) *vault {
+	return &vault{Audit: d.Audit, EventReader: d.Events, Directory: d.Directory, Appender: d.Appender}
 }
 
 func (v *vault) entity(t *testing.T, code string, events int) ports.LegalEntity {
@@ -87,9 +96,9 @@ func (v *vault) ChainPage(ctx context.Context, p event.PartitionID, after event.
 		}
 	}
 	if v.tamper == nil {
-		return v.Store.ChainPage(ctx, p, after, limit)
+		return v.Audit.ChainPage(ctx, p, after, limit)
 	}
-	all, err := v.Store.ChainPage(ctx, p, 0, 0)
+	all, err := v.Audit.ChainPage(ctx, p, 0, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -101,7 +110,7 @@ func (v *vault) ChainPage(ctx context.Context, p event.PartitionID, after event.
 }
 
 func (v *vault) Head(ctx context.Context, p event.PartitionID) (ports.Head, error) {
-	h, err := v.Store.Head(ctx, p)
+	h, err := v.EventReader.Head(ctx, p)
 	if v.head != nil {
 		h = v.head(h)
 	}
@@ -144,7 +153,7 @@ func (v *vault) StreamRowsWithEnds(context.Context, event.PartitionID, event.Str
 }
 
 func (v *vault) CountStreamRows(ctx context.Context, p event.PartitionID, until event.Sequence) (n uint64, err error) {
-	events, err := v.Store.ChainPage(ctx, p, 0, 0)
+	events, err := v.Audit.ChainPage(ctx, p, 0, 0)
 	for _, e := range events {
 		if e.StreamVersion == 1 && e.Sequence <= until {
 			n++
@@ -154,7 +163,7 @@ func (v *vault) CountStreamRows(ctx context.Context, p event.PartitionID, until 
 }
 
 func (v *vault) CountEvents(ctx context.Context, p event.PartitionID, until event.Sequence) (uint64, error) {
-	events, err := v.Store.ChainPage(ctx, p, 0, 0)
+	events, err := v.Audit.ChainPage(ctx, p, 0, 0)
 	if v.tamper != nil {
 		events = v.tamper(p, events)
 	}
@@ -220,7 +229,7 @@ func TestRun_SoundLog(t *testing.T) {
 		require.EqualValues(t, events, r.Head)
 		require.Equal(t, "acme", r.Tenant)
 		require.Zero(t, r.Suppressed)
-		head, err := v.Store.Head(t.Context(), r.Partition)
+		head, err := v.EventReader.Head(t.Context(), r.Partition)
 		require.NoError(t, err)
 		if events > 0 {
 			require.Equal(t, hex.EncodeToString(head.Checksum[:]), r.Checksum)
@@ -251,7 +260,7 @@ func TestNamedLegalEntities(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, reports, 2, "without a tenant, all of them")
 
-	_, err = verify.Run(t.Context(), &vault{Store: memory.New(memory.Config{})}, "", nil, nil)
+	_, err = verify.Run(t.Context(), vaultOn(memory.New(memory.Config{})), "", nil, nil)
 	require.Equal(t, "installation.not_bootstrapped", fault.CodeOf(err))
 }
 
@@ -352,7 +361,7 @@ func TestPartitionsSwapped(t *testing.T) {
 	a, b := v.entity(t, "A", 3), v.entity(t, "B", 3)
 	other := map[event.PartitionID]event.PartitionID{a.Partition: b.Partition, b.Partition: a.Partition}
 	v.tamper = func(p event.PartitionID, _ []event.Recorded) []event.Recorded {
-		events, err := v.Store.ChainPage(t.Context(), other[p], 0, 0)
+		events, err := v.Audit.ChainPage(t.Context(), other[p], 0, 0)
 		require.NoError(t, err)
 		for i := range events { // the scope was thought of, the partition is a column
 			events[i].Partition = p
@@ -365,7 +374,7 @@ func TestPartitionsSwapped(t *testing.T) {
 		require.Contains(t, places(r), place{verify.ChecksumMismatch, 3}, r.LegalEntity)
 	}
 	v.tamper = func(p event.PartitionID, _ []event.Recorded) []event.Recorded {
-		events, err := v.Store.ChainPage(t.Context(), other[p], 0, 0)
+		events, err := v.Audit.ChainPage(t.Context(), other[p], 0, 0)
 		require.NoError(t, err)
 		return events
 	}

@@ -49,7 +49,7 @@ type webhookFixture struct {
 	underWay  int
 	most      int
 	clock     *testkit.Clock
-	endpoints *memory.WebhookEndpoints
+	endpoints *memory.Webhooks
 	leases    *memory.Leases
 }
 
@@ -64,7 +64,7 @@ type queued struct {
 
 func newHouse() *webhookFixture {
 	h := &webhookFixture{
-		changed: make(chan struct{}), clock: testkit.NewClock(time.Now()), endpoints: &memory.WebhookEndpoints{}, leases: memory.New(memory.Config{Clock: system.Clock{}}).Leases(),
+		changed: make(chan struct{}), clock: testkit.NewClock(time.Now()), endpoints: memory.New(memory.Config{}).Webhooks, leases: memory.New(memory.Config{Clock: system.Clock{}}).Leases,
 		sub: subscription.Subscription{UID: event.ID{7}, TenantID: "acme", ID: "orders", SubscriberType: "webhook", SubscriberID: "x", Status: subscription.Active, Owner: "p-1", Revision: 1},
 	}
 	h.sub.Settings.MessageTimeout = 30 * time.Second

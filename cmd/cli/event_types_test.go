@@ -56,16 +56,16 @@ func newTerminal(t *testing.T, roles ...string) *terminal {
 	}
 	engine, err := opa.New(policies, opa.WithData("roles", catalog.RoleRights()), opa.WithTimeout("", time.Minute), opa.WithTimeout("data.backbone.authz.", time.Minute))
 	require.NoError(t, err)
-	types := registry.New(store, schemas, catalog, clock)
+	types := registry.New(store.Registry, schemas, catalog, clock)
 	require.NoError(t, types.RegisterBuiltIn(ctx))
-	who := tenancy.New(tenancy.Config{LegalEntities: store, Principals: store, Installations: store, Policies: engine, Owner: catalog.Owner, Roles: catalog.RoleNames(), Clock: clock, IDs: ids})
+	who := tenancy.New(tenancy.Config{LegalEntities: store.Directory, Principals: store.Directory, Installations: store.Directory, Policies: engine, Owner: catalog.Owner, Roles: catalog.RoleNames(), Clock: clock, IDs: ids})
 	token, err := who.Enroll(ctx, ports.Principal{TenantID: "demo", PersonID: "p-1", PrincipalID: "l-1", ActorType: event.Human, Roles: roles})
 	require.NoError(t, err)
-	reads := query.New(store, store, who, query.NewCursorSealer([]byte("key")))
+	reads := query.New(store.Events, store.Events, who, query.NewCursorSealer([]byte("key")))
 	preparer := appending.NewPreparer(types, ids, appending.Limits{BatchEvents: 100, EventBytes: 1 << 20, EntityRefs: 128, Tags: 32})
 	server, err := httpapi.New(httpapi.Config{
-		Access: who, Events: reads, Types: types, Catalog: catalog, Appends: appending.NewService(preparer, store, store, store, clock, ids, 0),
-		Intents: pipeline.New(pipeline.Config{Catalog: catalog, Schemas: schemas, Policies: engine, Preparer: preparer, Appender: store, Events: store, Intents: store, Idempotency: store, Clock: clock, IDs: ids}),
+		Access: who, Events: reads, Types: types, Catalog: catalog, Appends: appending.NewService(preparer, store.Appender, store.Events, store.Intents, clock, ids, 0),
+		Intents: pipeline.New(pipeline.Config{Catalog: catalog, Schemas: schemas, Policies: engine, Preparer: preparer, Appender: store.Appender, Events: store.Events, Intents: store.Intents, Idempotency: store.Intents, Clock: clock, IDs: ids}),
 	})
 	require.NoError(t, err)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")

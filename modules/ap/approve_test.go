@@ -317,7 +317,7 @@ func TestApproveWithoutLedger(t *testing.T) {
 	t.Parallel()
 	b := newBooks(t)
 	var err error
-	b.entity, err = b.store.CreateLegalEntity(t.Context(), b.otherEntity())
+	b.entity, err = b.store.Directory.CreateLegalEntity(t.Context(), b.otherEntity())
 	require.NoError(t, err)
 	b.vendor("V1", nil)
 	b.refused("gl.ledger.not_configured", "ap_clerk", "ap.submit_invoice", paper("V1", "A", "10", nil))

@@ -58,7 +58,7 @@ var (
 // books is a legal entity on the memory store, behind the real pipeline.
 type books struct {
 	tb       testing.TB
-	store    *memory.Store
+	store    *memory.Database
 	pipeline *pipeline.Service
 	preparer *appendevents.Preparer
 	clock    *testkit.Clock
@@ -78,16 +78,16 @@ func newBooks(tb testing.TB) *books {
 	clock := testkit.NewClock(time.Date(2025, 3, 20, 12, 0, 0, 0, time.UTC))
 	keys := newMemoryVault()
 	store := memory.New(memory.Config{Clock: clock, LogName: "test", Keys: keys})
-	entity, err := store.CreateLegalEntity(tb.Context(), ports.LegalEntity{TenantID: "t", Code: "DEMF", Name: "Demo", TimeZone: "Europe/Berlin", Status: "active"})
+	entity, err := store.Directory.CreateLegalEntity(tb.Context(), ports.LegalEntity{TenantID: "t", Code: "DEMF", Name: "Demo", TimeZone: "Europe/Berlin", Status: "active"})
 	require.NoError(tb, err)
-	types := registry.New(store, jsonschema.New(), catalog, clock)
+	types := registry.New(store.Registry, jsonschema.New(), catalog, clock)
 	require.NoError(tb, types.RegisterBuiltIn(tb.Context()))
 	source := &ids{entropy: ulid.Monotonic(rand.New(rand.NewSource(1)), 0)}
 	preparer := appendevents.NewPreparer(types, source, appendevents.Limits{BatchEvents: 100, EventBytes: 1 << 20, EntityRefs: 128, Tags: 32},
 		appendevents.WithSealer(keys))
 	b := &books{tb: tb, store: store, preparer: preparer, clock: clock, entity: entity, keys: keys, pipeline: pipeline.New(pipeline.Config{
-		Catalog: catalog, Schemas: jsonschema.New(), Policies: policies, Preparer: preparer, Appender: store, Events: store,
-		Intents: store, Idempotency: store, Sealer: keys, Opener: keys, Clock: clock, IDs: source, Retries: slices.Repeat([]time.Duration{time.Millisecond}, 50), KeyTTL: time.Hour,
+		Catalog: catalog, Schemas: jsonschema.New(), Policies: policies, Preparer: preparer, Appender: store.Appender, Events: store.Events,
+		Intents: store.Intents, Idempotency: store.Intents, Sealer: keys, Opener: keys, Clock: clock, IDs: source, Retries: slices.Repeat([]time.Duration{time.Millisecond}, 50), KeyTTL: time.Hour,
 	})}
 	b.setUp()
 	return b
@@ -192,7 +192,7 @@ func (b *books) isRefusal(code string, before event.Sequence, err error) *refusa
 
 func (b *books) head() event.Sequence {
 	b.tb.Helper()
-	h, err := b.store.Head(b.tb.Context(), b.entity.Partition)
+	h, err := b.store.Events.Head(b.tb.Context(), b.entity.Partition)
 	require.NoError(b.tb, err)
 	return h.Sequence
 }
@@ -215,7 +215,7 @@ func (b *books) events(out pipeline.Outcome) []recorded {
 
 func (b *books) event(id event.ID) recorded {
 	b.tb.Helper()
-	e, err := b.store.EventByID(b.tb.Context(), b.entity.Partition, id)
+	e, err := b.store.Events.EventByID(b.tb.Context(), b.entity.Partition, id)
 	require.NoError(b.tb, err)
 	body, err := e.Body()
 	require.NoError(b.tb, err)

@@ -25,7 +25,7 @@ func (caughtUpPositions) Do(_ string, f func(context.Context)) bool {
 func (b *books) entityOf(kind, id string, change ...func(*entities.Query)) (object, string) {
 	b.tb.Helper()
 	s := entities.New(entities.Config{
-		Log: b.store, Snapshots: b.store, Positions: query.New(b.store, b.store, nil, nil), Folds: catalog, Background: caughtUpPositions{}, Clock: b.clock, SnapshotEvery: 1,
+		Log: b.store.Events, Snapshots: b.store.Snapshots, Positions: query.New(b.store.Events, b.store.Events, nil, nil), Folds: catalog, Background: caughtUpPositions{}, Clock: b.clock, SnapshotEvery: 1,
 	})
 	q := entities.Query{LegalEntity: b.entity, Type: kind, ID: id, Consistency: entities.Strong}
 	for _, f := range change {
@@ -99,7 +99,7 @@ func TestEntitiesKeepPersonsSealed(t *testing.T) {
 			require.NotContains(t, text, e.shows)
 			require.Contains(t, b.keys.open(t, []byte(text)), e.shows)
 		}
-		stored, _, err := b.store.EntitySnapshots(t.Context(), b.entity.Partition, e.kind, e.id)
+		stored, _, err := b.store.Snapshots.EntitySnapshots(t.Context(), b.entity.Partition, e.kind, e.id)
 		require.NoError(t, err)
 		if e.kind == "vendor" {
 			require.NotEmpty(t, stored)

@@ -48,7 +48,7 @@ func pool(t *testing.T) *pgxpool.Pool {
 // all reads the whole log.
 func (b *books) all() []event.Recorded {
 	b.tb.Helper()
-	events, err := b.store.Events(b.tb.Context(), ports.EventQuery{Partition: b.entity.Partition, Limit: 1_000_000})
+	events, err := b.store.Events.Events(b.tb.Context(), ports.EventQuery{Partition: b.entity.Partition, Limit: 1_000_000})
 	require.NoError(b.tb, err)
 	return events
 }

@@ -234,7 +234,7 @@ func TestVendorsOfVersion1(t *testing.T) {
 			}},
 		})
 		if err == nil {
-			_, err = b.store.Append(t.Context(), ports.AppendRequest{Partition: b.entity.Partition, Events: prepared})
+			_, err = b.store.Appender.Append(t.Context(), ports.AppendRequest{Partition: b.entity.Partition, Events: prepared})
 		}
 		return err
 	}

@@ -31,12 +31,12 @@ func TestUpgradeOfRegisteredTypes(t *testing.T) {
 		old.DataSchema, err = json.Marshal(bare(schema))
 		require.NoError(t, err)
 		old.Active, before[old.Type] = true, old.DataSchema
-		_, err = store.RegisterEventType(t.Context(), old)
+		_, err = store.Registry.RegisterEventType(t.Context(), old)
 		require.NoError(t, err)
 	}
 	require.Equal(t, 33, len(before))
 	for range 2 { // the first start, and the next one
-		types := registry.New(store, jsonschema.New(), catalog, testkit.NewClock(b.clock.Now()))
+		types := registry.New(store.Registry, jsonschema.New(), catalog, testkit.NewClock(b.clock.Now()))
 		require.NoError(t, types.RegisterBuiltIn(t.Context()))
 		for name, schema := range before {
 			first, err := types.Lookup(t.Context(), name, 1)
@@ -48,7 +48,7 @@ func TestUpgradeOfRegisteredTypes(t *testing.T) {
 		require.NoError(t, err)
 		require.EqualValues(t, 2, newest.SchemaVersion)
 		require.False(t, newest.Manifest.Empty())
-		stored, _, err := store.EventTypes(t.Context())
+		stored, _, err := store.Registry.EventTypes(t.Context())
 		require.NoError(t, err)
 		require.Equal(t, len(catalog.EventTypes), len(stored))
 	}

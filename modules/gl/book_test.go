@@ -42,7 +42,7 @@ func (ids) NewSalt() (s event.Salt) {
 
 // ledgerFixture is a legal entity with its ledger behind the real pipeline, in memory.
 type ledgerFixture struct {
-	store   *memory.Store
+	store   *memory.Database
 	intake  *pipeline.Service
 	append  *appendpkg.Service
 	entity  ports.LegalEntity
@@ -59,18 +59,18 @@ func newUnconfiguredLedger(t testing.TB) *ledgerFixture {
 	policies, err := opa.New(catalog.Policies, opa.WithTimeout("", time.Minute)) // a busy machine decides as an idle one
 	require.NoError(t, err)
 	store := memory.New(memory.Config{Clock: clock, LogName: "test.example"})
-	types := registry.New(store, schemas, catalog, clock)
+	types := registry.New(store.Registry, schemas, catalog, clock)
 	require.NoError(t, types.RegisterBuiltIn(t.Context()))
-	entity, err := store.CreateLegalEntity(t.Context(), ports.LegalEntity{TenantID: "demo", Code: "USMF", Name: "USMF", TimeZone: "UTC", Status: "active"})
+	entity, err := store.Directory.CreateLegalEntity(t.Context(), ports.LegalEntity{TenantID: "demo", Code: "USMF", Name: "USMF", TimeZone: "UTC", Status: "active"})
 	require.NoError(t, err)
 	preparer := appendpkg.NewPreparer(types, ids{}, appendpkg.Limits{BatchEvents: 100, EventBytes: 1 << 20, EntityRefs: 100, Tags: 50})
 	b := &ledgerFixture{
 		store: store, entity: entity, persons: map[string]pipeline.Caller{},
 		intake: pipeline.New(pipeline.Config{
-			Catalog: catalog, Schemas: schemas, Policies: policies, Preparer: preparer, Appender: store,
-			Events: store, Intents: store, Idempotency: store, Clock: clock, IDs: ids{},
+			Catalog: catalog, Schemas: schemas, Policies: policies, Preparer: preparer, Appender: store.Appender,
+			Events: store.Events, Intents: store.Intents, Idempotency: store.Intents, Clock: clock, IDs: ids{},
 		}),
-		append: appendpkg.NewService(preparer, store, store, store, clock, ids{}, time.Hour),
+		append: appendpkg.NewService(preparer, store.Appender, store.Events, store.Intents, clock, ids{}, time.Hour),
 	}
 	return b
 }
@@ -127,11 +127,11 @@ func (b *ledgerFixture) do(t testing.TB, role, intentType, payload string) pipel
 // refused submits what must be refused with the code, and nothing written.
 func (b *ledgerFixture) refused(t testing.TB, code, role, intentType, payload string) fault.Error {
 	t.Helper()
-	before, err := b.store.Head(t.Context(), b.entity.Partition)
+	before, err := b.store.Events.Head(t.Context(), b.entity.Partition)
 	require.NoError(t, err)
 	_, err = b.submit(role, intentType, payload)
 	require.Equal(t, code, fault.CodeOf(err), "%v", err)
-	after, err2 := b.store.Head(t.Context(), b.entity.Partition)
+	after, err2 := b.store.Events.Head(t.Context(), b.entity.Partition)
 	require.NoError(t, err2)
 	require.Equal(t, before.Sequence, after.Sequence, "a refusal writes nothing")
 	f, _ := fault.As(err)
@@ -194,7 +194,7 @@ func (b *ledgerFixture) period(t testing.TB, step, moduleName, period, reason st
 func (b *ledgerFixture) journal(t testing.TB, out pipeline.Outcome) (event.Recorded, map[string]any) {
 	t.Helper()
 	require.NotEmpty(t, out.Events)
-	e, err := b.store.EventByID(t.Context(), b.entity.Partition, out.Events[0].ID)
+	e, err := b.store.Events.EventByID(t.Context(), b.entity.Partition, out.Events[0].ID)
 	require.NoError(t, err)
 	body, err := e.Body()
 	require.NoError(t, err)

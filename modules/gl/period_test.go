@@ -78,7 +78,7 @@ func matrixRow(t *testing.T, moduleName, step, ledgerState, apState, want string
 			out, err = b.approve(t, "cfo", out)
 			require.NoError(t, err)
 		}
-		e, eventErr := b.store.EventByID(t.Context(), b.entity.Partition, out.Events[0].ID)
+		e, eventErr := b.store.Events.EventByID(t.Context(), b.entity.Partition, out.Events[0].ID)
 		require.NoError(t, eventErr)
 		require.Equal(t, []string{"period:2026-04", "fy:2026", "late_posting"}, e.Tags[:3])
 	default:

@@ -43,7 +43,7 @@ func TestCloseRacesPosting(t *testing.T) {
 	require.Equal(t, 1, codes["close "], "%v", codes)
 	require.Equal(t, 320, codes[""]+codes["gl.period.hard_closed"], "%v", codes)
 
-	events, err := b.store.Events(t.Context(), ports.EventQuery{Partition: b.entity.Partition, Limit: 1000})
+	events, err := b.store.Events.Events(t.Context(), ports.EventQuery{Partition: b.entity.Partition, Limit: 1000})
 	require.NoError(t, err)
 	var closed event.Sequence
 	journals := 0

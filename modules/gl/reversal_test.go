@@ -67,7 +67,7 @@ func TestSubledgerJournal(t *testing.T) {
 	t.Parallel()
 	b := newLedger(t)
 	out := b.do(t, "ap_clerk", "ap.cause", cause("2026-03-15", "5.00"))
-	e, err := b.store.EventByID(t.Context(), b.entity.Partition, out.Events[1].ID)
+	e, err := b.store.Events.EventByID(t.Context(), b.entity.Partition, out.Events[1].ID)
 	require.NoError(t, err)
 	require.Equal(t, out.Events[0].ID, e.CausedBy)
 	out.Events = out.Events[1:]

@@ -45,18 +45,18 @@ func newPipeline(b *testing.B) *pipelineFixture {
 	policies, err := opa.New(catalog.Policies)
 	require.NoError(b, err)
 	store := memory.New(memory.Config{Clock: clock, LogName: logName})
-	types := registry.New(store, schemas, catalog, clock)
+	types := registry.New(store.Registry, schemas, catalog, clock)
 	require.NoError(b, types.RegisterBuiltIn(b.Context()))
 	p := &pipelineFixture{}
 	p.preparer = eventappend.NewPreparer(types, ids, eventappend.Limits{
 		BatchEvents: limits.BatchEvents, EventBytes: limits.EventBytes, EntityRefs: limits.EntityRefs, Tags: limits.Tags,
 	})
 	p.intake = pipeline.New(pipeline.Config{
-		Catalog: catalog, Schemas: schemas, Policies: policies, Preparer: p.preparer, Appender: store, Events: store, Intents: store,
-		Idempotency: store, Clock: clock, IDs: ids,
+		Catalog: catalog, Schemas: schemas, Policies: policies, Preparer: p.preparer, Appender: store.Appender, Events: store.Events, Intents: store.Intents,
+		Idempotency: store.Intents, Clock: clock, IDs: ids,
 	})
 	e := demo.Entities[0]
-	p.entity, err = store.CreateLegalEntity(b.Context(), ports.LegalEntity{TenantID: demo.Tenant, Code: e.Code, Name: e.Name, TimeZone: e.TimeZone, Status: "active"})
+	p.entity, err = store.Directory.CreateLegalEntity(b.Context(), ports.LegalEntity{TenantID: demo.Tenant, Code: e.Code, Name: e.Name, TimeZone: e.TimeZone, Status: "active"})
 	require.NoError(b, err)
 	var stages []demo.Stage
 	for _, m := range modules.BuiltIn() {

@@ -189,26 +189,28 @@ func TestBrokenStore(t *testing.T) {
 	keys := conformance.NewKeyTable()
 	conformance.RunEventStore(t, conformance.Harness{
 		New: func(_ *testing.T, clock ports.Clock) conformance.Store {
-			return wrap(&wrapper{Store: memory.New(memory.Config{Clock: clock, Keys: keys}), clock: clock, keys: keys})
+			return wrap(&wrapper{MemoryStore: conformance.NewMemoryStore(memory.Config{Clock: clock, Keys: keys}), clock: clock, keys: keys})
 		},
-		Keys:   func(*testing.T, conformance.Store) conformance.Keys { return keys },
-		Leases: func(s conformance.Store) ports.Leases { return s.(interface{ inner() *memory.Store }).inner().Leases() },
+		Keys: func(*testing.T, conformance.Store) conformance.Keys { return keys },
+		Leases: func(s conformance.Store) ports.Leases {
+			return s.(interface{ inner() *memory.Database }).inner().Leases
+		},
 		ReadModel: func(_ *testing.T, s conformance.Store) conformance.ReadModel {
-			return readModel{s.(interface{ inner() *memory.Store }).inner()}
+			return readModel{s.(interface{ inner() *memory.Database }).inner().ReadModels}
 		},
 	})
 }
 
 // wrapper is the sound store under a broken one.
 type wrapper struct {
-	*memory.Store
+	conformance.MemoryStore
 	clock ports.Clock
 	keys  *conformance.KeyTable
 }
 
-func (w *wrapper) inner() *memory.Store { return w.Store }
+func (w *wrapper) inner() *memory.Database { return w.Database }
 
-type readModel struct{ store *memory.Store }
+type readModel struct{ committed *memory.ReadModels }
 
 func (readModel) Put(_ context.Context, tx ports.ProjectionTx, p event.PartitionID, key, value string) error {
 	m, err := memory.Bind(tx)
@@ -222,7 +224,7 @@ func (readModel) Put(_ context.Context, tx ports.ProjectionTx, p event.Partition
 func (r readModel) Committed(_ context.Context, p event.PartitionID) (map[string]string, error) {
 	out := map[string]string{}
 	prefix := fmt.Sprintf("%d/", p)
-	for _, row := range r.store.Rows("conformance", prefix) {
+	for _, row := range r.committed.Rows("conformance", prefix) {
 		out[strings.TrimPrefix(row.Key, prefix)] = fmt.Sprint(row.Value)
 	}
 	return out, nil

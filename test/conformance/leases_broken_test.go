@@ -149,6 +149,6 @@ func TestLeaseSuiteChild(t *testing.T) {
 	}
 	conformance.RunLeases(t, func(*testing.T) conformance.LeaseHarness {
 		clock := conformance.NewClock()
-		return conformance.LeaseHarness{Leases: wrap(leases{memory.New(memory.Config{Clock: clock}).Leases()}), Pass: clock.Advance}
+		return conformance.LeaseHarness{Leases: wrap(leases{memory.New(memory.Config{Clock: clock}).Leases}), Pass: clock.Advance}
 	})
 }

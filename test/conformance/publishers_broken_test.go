@@ -101,7 +101,7 @@ func TestBrokenPublisherCursorsAreNoticed(t *testing.T) {
 			t.Parallel()
 			noticed := map[string]bool{}
 			for _, p := range conformance.PublisherCursorPromises() {
-				c.store.cursors = memory.NewPublisherCursors(system.Clock{})
+				c.store.cursors = memory.New(memory.Config{Clock: system.Clock{}}).Publishers
 				if fails(p, c.store) {
 					noticed[p.Name] = true
 				}

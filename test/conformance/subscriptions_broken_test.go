@@ -16,10 +16,10 @@ import (
 
 // brokenSubscriptions break one promise of a sound store.
 type brokenSubscriptions struct {
-	*memory.Store
-	create    func(s *memory.Store, sub *subscription.Subscription)
-	change    func(s *memory.Store, sub *subscription.Subscription)
-	deliver   func(s *memory.Store, uid event.ID, p event.PartitionID, wait bool, f func(context.Context, ports.DeliveryTx) error) (bool, error)
+	conformance.MemoryStore
+	create    func(s conformance.MemoryStore, sub *subscription.Subscription)
+	change    func(s conformance.MemoryStore, sub *subscription.Subscription)
+	deliver   func(s conformance.MemoryStore, uid event.ID, p event.PartitionID, wait bool, f func(context.Context, ports.DeliveryTx) error) (bool, error)
 	tx        func(ports.DeliveryTx) ports.DeliveryTx
 	due       func([]ports.DueDelivery) []ports.DueDelivery
 	stay      bool // consumers never leave
@@ -33,19 +33,19 @@ type brokenSubscriptions struct {
 
 func (b *brokenSubscriptions) CreateSubscription(ctx context.Context, s subscription.Subscription, c []ports.DeliveryCursor, most int) (subscription.Subscription, bool, error) {
 	if b.create != nil {
-		b.create(b.Store, &s)
+		b.create(b.MemoryStore, &s)
 	}
 	if b.boundless {
 		most = 0
 	}
-	return b.Store.CreateSubscription(ctx, s, c, most)
+	return b.MemoryStore.CreateSubscription(ctx, s, c, most)
 }
 
 func (b *brokenSubscriptions) ChangeSubscription(ctx context.Context, s subscription.Subscription) error {
 	if b.change != nil {
-		b.change(b.Store, &s)
+		b.change(b.MemoryStore, &s)
 	}
-	return b.Store.ChangeSubscription(ctx, s)
+	return b.MemoryStore.ChangeSubscription(ctx, s)
 }
 
 func (b *brokenSubscriptions) Deliver(ctx context.Context, uid event.ID, p event.PartitionID, wait bool, f func(context.Context, ports.DeliveryTx) error) (bool, error) {
@@ -54,20 +54,20 @@ func (b *brokenSubscriptions) Deliver(ctx context.Context, uid event.ID, p event
 		inner = func(ctx context.Context, tx ports.DeliveryTx) error { return f(ctx, b.tx(tx)) }
 	}
 	if b.deliver != nil {
-		return b.deliver(b.Store, uid, p, wait, inner)
+		return b.deliver(b.MemoryStore, uid, p, wait, inner)
 	}
-	return b.Store.Deliver(ctx, uid, p, wait, inner)
+	return b.MemoryStore.Deliver(ctx, uid, p, wait, inner)
 }
 
 func (b *brokenSubscriptions) PartitionsWithOpen(ctx context.Context, uid event.ID, in []event.PartitionID, events []event.ID) ([]event.PartitionID, error) {
 	if b.anywhere {
 		in = nil
 	}
-	return b.Store.PartitionsWithOpen(ctx, uid, in, events)
+	return b.MemoryStore.PartitionsWithOpen(ctx, uid, in, events)
 }
 
 func (b *brokenSubscriptions) Due(ctx context.Context, limit int) ([]ports.DueDelivery, error) {
-	out, err := b.Store.Due(ctx, limit)
+	out, err := b.MemoryStore.Due(ctx, limit)
 	if b.due != nil {
 		out = b.due(out)
 	}
@@ -78,14 +78,14 @@ func (b *brokenSubscriptions) Consumers(ctx context.Context, uid event.ID, consu
 	if b.stay {
 		back = 24 * time.Hour
 	}
-	return b.Store.Consumers(ctx, uid, consumer, back)
+	return b.MemoryStore.Consumers(ctx, uid, consumer, back)
 }
 
 func (b *brokenSubscriptions) ParkedMessages(ctx context.Context, uid event.ID, partitions []event.PartitionID, from event.PartitionID, q ports.ParkedQuery) ([]ports.ParkedMessage, error) {
 	if b.parked != nil {
 		b.parked(&q)
 	}
-	return b.Store.ParkedMessages(ctx, uid, partitions, from, q)
+	return b.MemoryStore.ParkedMessages(ctx, uid, partitions, from, q)
 }
 
 func (b *brokenSubscriptions) DeleteSubscription(ctx context.Context, uid event.ID) error {
@@ -99,14 +99,14 @@ func (b *brokenSubscriptions) DeleteSubscription(ctx context.Context, uid event.
 			}
 		}
 	}
-	return b.Store.DeleteSubscription(ctx, uid)
+	return b.MemoryStore.DeleteSubscription(ctx, uid)
 }
 
 func (b *brokenSubscriptions) Decisions(ctx context.Context, tenantID, id string, partitions []event.PartitionID, limit int) ([]ports.ParkedDecision, error) {
 	if b.deleted[tenantID+"/"+id] {
 		return nil, nil
 	}
-	return b.Store.Decisions(ctx, tenantID, id, partitions, limit)
+	return b.MemoryStore.Decisions(ctx, tenantID, id, partitions, limit)
 }
 
 // brokenDelivery changes what happens inside of a delivery.
@@ -161,7 +161,7 @@ func inside(d brokenDelivery) func(ports.DeliveryTx) ports.DeliveryTx {
 }
 
 // wrapDelivery runs f and keeps its changes although it failed.
-func wrapDelivery(s *memory.Store, uid event.ID, p event.PartitionID, wait bool, f func(context.Context, ports.DeliveryTx) error) (bool, error) {
+func wrapDelivery(s conformance.MemoryStore, uid event.ID, p event.PartitionID, wait bool, f func(context.Context, ports.DeliveryTx) error) (bool, error) {
 	var failed error
 	ran, err := s.Deliver(context.Background(), uid, p, wait, func(ctx context.Context, tx ports.DeliveryTx) error {
 		failed = f(ctx, tx)
@@ -181,13 +181,13 @@ func TestBrokenSubscriptionStoresAreNoticed(t *testing.T) {
 		notice string // "" is a sound store
 	}{
 		{"sound", brokenSubscriptions{}, ""},
-		{"replaces a definition", brokenSubscriptions{create: func(s *memory.Store, sub *subscription.Subscription) {
+		{"replaces a definition", brokenSubscriptions{create: func(s conformance.MemoryStore, sub *subscription.Subscription) {
 			if there, err := s.Subscription(context.Background(), sub.TenantID, sub.ID); err == nil {
 				_ = s.DeleteSubscription(context.Background(), there.UID)
 			}
 		}}, "TheFirstDefinitionOfAnIDStays"},
-		{"forgets settings", brokenSubscriptions{create: func(_ *memory.Store, sub *subscription.Subscription) { sub.Settings.RetryLongest = 0 }}, "ADefinitionComesBackAsItWas"},
-		{"lets the last change win", brokenSubscriptions{change: func(s *memory.Store, sub *subscription.Subscription) {
+		{"forgets settings", brokenSubscriptions{create: func(_ conformance.MemoryStore, sub *subscription.Subscription) { sub.Settings.RetryLongest = 0 }}, "ADefinitionComesBackAsItWas"},
+		{"lets the last change win", brokenSubscriptions{change: func(s conformance.MemoryStore, sub *subscription.Subscription) {
 			if there, err := s.Subscription(context.Background(), sub.TenantID, sub.ID); err == nil {
 				sub.Revision = there.Revision + 1
 			}
@@ -223,7 +223,7 @@ func TestBrokenSubscriptionStoresAreNoticed(t *testing.T) {
 			for _, p := range conformance.SubscriptionPromises() {
 				clock := conformance.NewClock()
 				store := c.store
-				store.Store = memory.New(memory.Config{Clock: clock})
+				store.MemoryStore = conformance.NewMemoryStore(memory.Config{Clock: clock})
 				noticed[p.Name] = subscriptionFails(p, &store, clock)
 			}
 			if c.notice == "" {

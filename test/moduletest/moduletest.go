@@ -57,15 +57,15 @@ func New(t testing.TB, modules ...module.Module) *Books {
 	policies, err := opa.New(sources, opa.WithData("roles", catalog.RoleRights()), opa.WithTimeout("", time.Minute)) // long enough for a busy machine
 	require.NoError(t, err)
 	store := memory.New(memory.Config{Clock: clock, LogName: "test.example.org"})
-	entity, err := store.CreateLegalEntity(t.Context(), ports.LegalEntity{TenantID: "test", Code: "USMF", Name: "USMF", TimeZone: "UTC", Status: "active"})
+	entity, err := store.Directory.CreateLegalEntity(t.Context(), ports.LegalEntity{TenantID: "test", Code: "USMF", Name: "USMF", TimeZone: "UTC", Status: "active"})
 	require.NoError(t, err)
-	types := registry.New(store, schemas, catalog, clock)
+	types := registry.New(store.Registry, schemas, catalog, clock)
 	require.NoError(t, types.RegisterBuiltIn(t.Context()))
 	limits := configs.Default().Limits
 	return &Books{
-		Catalog: catalog, Entity: entity, t: t, head: store.Head,
+		Catalog: catalog, Entity: entity, t: t, head: store.Events.Head,
 		Pipeline: pipeline.New(pipeline.Config{
-			Catalog: catalog, Schemas: schemas, Policies: policies, Appender: store, Events: store, Intents: store, Idempotency: store, Clock: clock, IDs: ids,
+			Catalog: catalog, Schemas: schemas, Policies: policies, Appender: store.Appender, Events: store.Events, Intents: store.Intents, Idempotency: store.Intents, Clock: clock, IDs: ids,
 			Preparer: eventappend.NewPreparer(types, ids, eventappend.Limits{
 				BatchEvents: limits.BatchEvents, EventBytes: limits.EventBytes, EntityRefs: limits.EntityRefs, Tags: limits.Tags,
 			}),

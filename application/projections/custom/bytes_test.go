@@ -39,8 +39,8 @@ func (w *weighed) SearchEvents(ctx context.Context, q ports.EventQuery, scan int
 func TestLargeEventsAreTriedAFewAtATime(t *testing.T) {
 	t.Parallel()
 	g := newRig(t)
-	reads := &weighed{EventSearcher: g.store}
-	service := custom.New(custom.Config{Compiler: jq.NewWithLimits(patient()), Rows: g.store, Register: g.store, Entities: g.store, Events: reads, Trial: 15})
+	reads := &weighed{EventSearcher: g.store.Events}
+	service := custom.New(custom.Config{Compiler: jq.NewWithLimits(patient()), Rows: g.store.ProjectionRows, Register: g.store.ProjectionVersions, Entities: g.store.Directory, Events: reads, Trial: 15})
 	le := g.entity(t, "acme", "USMF")
 	text := strings.Repeat("x", 1<<20)
 	for i := range 20 {

@@ -28,7 +28,7 @@ const (
 )
 
 func (g *rig) rebuilds() *projections.Rebuilds {
-	return projections.NewRebuilds(projections.RebuildsConfig{Store: g.store, Register: g.store, Versions: g.store, Clock: g.clock, Created: g.service})
+	return projections.NewRebuilds(projections.RebuildsConfig{Store: g.store.Projections, Register: g.store.ProjectionVersions, Versions: g.store.ProjectionVersions, Clock: g.clock, Created: g.service})
 }
 
 func (g *rig) change(name string, d projection.Definition) (custom.Changed, error) {
@@ -109,7 +109,7 @@ func TestAChangeIsBuiltBeside(t *testing.T) {
 	g.write(t, de, posted, `{"vendor":"V-1","amount":"3"}`)
 	g.until(t, r, func() bool { return g.rows(t, "sums", us)["V-1"] == `{"n":3}` }, "it goes on")
 	g.until(t, r, func() bool {
-		at, err := g.store.Checkpoints(t.Context(), order("sums").Name, 1)
+		at, err := g.store.Projections.Checkpoints(t.Context(), order("sums").Name, 1)
 		require.NoError(t, err)
 		reached := map[event.PartitionID]event.Sequence{}
 		for _, c := range at {
@@ -250,7 +250,7 @@ func TestADeletionEndsAChange(t *testing.T) {
 	_, err := g.change("sums", definition("acme", ".data.vendor", counts))
 	require.NoError(t, err)
 	stored := func(version int) int {
-		rows, _, err := g.store.ListProjectionRows(t.Context(), ports.ProjectionRowQuery{Projection: p.Name, Version: version, Partition: le.Partition, Limit: 10})
+		rows, _, err := g.store.ProjectionRows.ListProjectionRows(t.Context(), ports.ProjectionRowQuery{Projection: p.Name, Version: version, Partition: le.Partition, Limit: 10})
 		require.NoError(t, err)
 		return len(rows)
 	}
@@ -278,11 +278,11 @@ func TestAVersionOfALaterReleaseIsLeftAlone(t *testing.T) {
 		Name: p.Name, Version: 2, Role: projection.Building, Status: projection.Running, Settings: projection.DefaultSettings(), SelfSwitching: true, ChangedBy: "ada",
 		Definition: []byte(`{"tenant_id":"acme","filter":{"sites":["S-1"]},"key":".id","fold":".event"}`),
 	}
-	_, err := g.store.AddProjection(t.Context(), later)
+	_, err := g.store.ProjectionVersions.AddProjection(t.Context(), later)
 	require.NoError(t, err)
 	g.write(t, le, posted, `{"vendor":"V-1"}`)
 	g.until(t, r, func() bool { return g.rows(t, "sums", le)["V-1"] == `{"n":1}` }, "what it can read goes on")
-	at, err := g.store.Checkpoints(t.Context(), p.Name, 2)
+	at, err := g.store.Projections.Checkpoints(t.Context(), p.Name, 2)
 	require.NoError(t, err)
 	require.Empty(t, at, "it was not begun")
 	b := g.rebuilds()
@@ -317,7 +317,7 @@ func TestAPartByAnotherDefinitionIsNotMixedIn(t *testing.T) {
 	part.Partition = le.Partition
 	_, err = b.Start(t.Context(), part, false)
 	require.NoError(t, err)
-	all, err := g.store.NamedProjections(t.Context(), part.Name)
+	all, err := g.store.ProjectionVersions.NamedProjections(t.Context(), part.Name)
 	require.NoError(t, err)
 	require.Len(t, all, 3)
 	g.advance(t, all[1], le, 0)
@@ -355,7 +355,7 @@ func TestATypeThatChangesBetweenTheVersions(t *testing.T) {
 	le := g.entity(t, "acme", "USMF")
 	var begun atomic.Bool
 	g.service = custom.New(custom.Config{
-		Compiler: jq.NewWithLimits(patient()), Rows: g.store, Register: g.store, Entities: g.store, Events: g.store,
+		Compiler: jq.NewWithLimits(patient()), Rows: g.store.ProjectionRows, Register: g.store.ProjectionVersions, Entities: g.store.Directory, Events: g.store.Events,
 		Upcast: func(h ports.ProjectionHandler) ports.ProjectionHandler { return renamed{h, &begun} },
 	})
 	r, _ := g.node(t)
@@ -370,7 +370,7 @@ func TestATypeThatChangesBetweenTheVersions(t *testing.T) {
 	b := g.rebuilds()
 	var halted []ports.Checkpoint
 	g.until(t, r, func() bool {
-		halted, err = g.store.Checkpoints(t.Context(), order("sums").Name, 1)
+		halted, err = g.store.Projections.Checkpoints(t.Context(), order("sums").Name, 1)
 		require.NoError(t, err)
 		s, err := b.Show(t.Context(), order("sums").Name)
 		require.NoError(t, err)
@@ -403,7 +403,7 @@ func TestReadersOfARemovedVersionReadTheNext(t *testing.T) {
 	replace := func(fold string) {
 		changed, err := g.change("sums", definition("acme", ".data.vendor", fold))
 		require.NoError(t, err)
-		all, err := g.store.ListProjections(t.Context())
+		all, err := g.store.ProjectionVersions.ListProjections(t.Context())
 		require.NoError(t, err)
 		for _, p := range all {
 			if p.Version == changed.Version {
@@ -415,7 +415,7 @@ func TestReadersOfARemovedVersionReadTheNext(t *testing.T) {
 	}
 	waited := 0
 	service := custom.New(custom.Config{
-		Compiler: jq.NewWithLimits(patient()), Rows: g.store, Register: g.store, Entities: g.store, Events: g.store,
+		Compiler: jq.NewWithLimits(patient()), Rows: g.store.ProjectionRows, Register: g.store.ProjectionVersions, Entities: g.store.Directory, Events: g.store.Events,
 		Await: func(context.Context, string, int, event.PartitionID, event.Sequence) (event.Sequence, error) {
 			if waited++; waited == 1 {
 				replace("2")
@@ -440,7 +440,7 @@ func TestLikelyMistakesAreSaid(t *testing.T) {
 	fails := errors.New("away")
 	var unregistered error
 	service := custom.New(custom.Config{
-		Compiler: jq.NewWithLimits(patient()), Rows: g.store, Register: g.store, Entities: g.store, Events: g.store,
+		Compiler: jq.NewWithLimits(patient()), Rows: g.store.ProjectionRows, Register: g.store.ProjectionVersions, Entities: g.store.Directory, Events: g.store.Events,
 		Unregistered: func(_ context.Context, types []string) (out []string, err error) {
 			for _, name := range types {
 				if name != posted {

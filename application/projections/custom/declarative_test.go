@@ -27,7 +27,7 @@ func TestAFoldIsWhatGoFolds(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		g := newRig(&testing.T{})
-		le, err := g.store.CreateLegalEntity(context.Background(), ports.LegalEntity{TenantID: "acme", Code: "USMF"})
+		le, err := g.store.Directory.CreateLegalEntity(context.Background(), ports.LegalEntity{TenantID: "acme", Code: "USMF"})
 		require.NoError(t, err)
 		p := g.create(t, "per-vendor", definition("acme", `if .data.vendor == "none" then null else .data.vendor end`,
 			`if .event.data.gone then null else `+sums+` end`, posted))
@@ -116,11 +116,11 @@ func TestTheRunnerFollowsWhatIsCreatedAndDeleted(t *testing.T) {
 	require.NoError(t, g.service.Delete(t.Context(), "acme", "sums", "ada"))
 	_, err := g.service.Rows(t.Context(), custom.Question{Name: "sums", Entity: le, Limit: 1})
 	require.Equal(t, "projection.not_found", fault.CodeOf(err))
-	rebuilds := projections.NewRebuilds(projections.RebuildsConfig{Store: g.store, Register: g.store, Versions: g.store, Clock: g.clock})
+	rebuilds := projections.NewRebuilds(projections.RebuildsConfig{Store: g.store.Projections, Register: g.store.ProjectionVersions, Versions: g.store.ProjectionVersions, Clock: g.clock})
 	for range 3 {
 		require.NoError(t, rebuilds.Round(t.Context()))
 	}
-	left, _, err := g.store.ListProjectionRows(t.Context(), ports.ProjectionRowQuery{Projection: name, Version: 1, Partition: le.Partition})
+	left, _, err := g.store.ProjectionRows.ListProjectionRows(t.Context(), ports.ProjectionRowQuery{Projection: name, Version: 1, Partition: le.Partition})
 	require.NoError(t, err)
 	require.Empty(t, left, "its rows are swept")
 	again := g.create(t, "sums", definition("acme", ".data.vendor", `{first: (.state.first // .event.data.amount)}`, posted))
@@ -140,7 +140,7 @@ func TestAPoisonEventStopsItsLegalEntityOnly(t *testing.T) {
 	g.write(t, bad, posted, `{"vendor":"V-1","amount":"2"}`)
 	g.write(t, good, posted, `{"vendor":"V-1","amount":"3"}`)
 	letters := func() []ports.DeadLetter {
-		all, err := g.store.ListDeadLetters(t.Context(), ports.DeadLetterQuery{Kind: ports.LetterOfProjection})
+		all, err := g.store.ProjectionVersions.ListDeadLetters(t.Context(), ports.DeadLetterQuery{Kind: ports.LetterOfProjection})
 		require.NoError(t, err)
 		return all
 	}
@@ -194,7 +194,7 @@ func TestProgramsAreBounded(t *testing.T) {
 		require.NotNil(t, f, c.fold)
 		require.Equal(t, []string{c.code, c.field}, []string{f.Code, f.Field}, c.fold)
 	}
-	all, err := g.store.ListProjections(t.Context())
+	all, err := g.store.ProjectionVersions.ListProjections(t.Context())
 	require.NoError(t, err)
 	require.Empty(t, all, "nothing was created")
 }
@@ -231,7 +231,7 @@ func TestTenantsKeepToThemselves(t *testing.T) {
 	require.Equal(t, "projection.not_found", fault.CodeOf(g.service.Delete(t.Context(), "rival", "sums", "eve")))
 	require.Equal(t, "projection.not_found", fault.CodeOf(g.service.Delete(t.Context(), "rival", own.Name, "eve")))
 	g.until(t, r, func() bool { return g.rows(t, "sums", acme)["V-1"] == `{"n":1,"sum":1}` }, "it is read")
-	checkpoints, err := g.store.Checkpoints(t.Context(), own.Name, own.Version)
+	checkpoints, err := g.store.Projections.Checkpoints(t.Context(), own.Name, own.Version)
 	require.NoError(t, err)
 	require.Len(t, checkpoints, 1, "the other tenant's log is not read")
 
@@ -246,7 +246,7 @@ func TestTenantsKeepToThemselves(t *testing.T) {
 
 	_, h, _, err := g.service.Prepare(own)
 	require.NoError(t, err)
-	_, _, err = g.store.Advance(t.Context(), ports.ProjectionAdvance{ProjectionWork: ports.ProjectionWork{Projection: own.Name, Version: own.Version, Partition: rival.Partition}}, h)
+	_, _, err = g.store.Projections.Advance(t.Context(), ports.ProjectionAdvance{ProjectionWork: ports.ProjectionWork{Projection: own.Name, Version: own.Version, Partition: rival.Partition}}, h)
 	require.Equal(t, "projection.foreign_event", fault.CodeOf(err), "whoever hands an event over")
 	_, _, err = g.service.Create(t.Context(), custom.Creation{Name: "sums", Definition: definition("acme", ".id", ".event"), By: "ada"})
 	require.Equal(t, projection.CodeExists, fault.CodeOf(err))
@@ -276,7 +276,7 @@ func TestSealedValuesAreMovedAndKept(t *testing.T) {
 				return shredding.Seal(key, here, f.Subject, value)
 			})
 		require.NoError(t, err)
-		_, err = g.store.Append(t.Context(), ports.AppendRequest{Partition: le.Partition, Events: []event.Prepared{{
+		_, err = g.store.Appender.Append(t.Context(), ports.AppendRequest{Partition: le.Partition, Events: []event.Prepared{{
 			Skeleton: event.Skeleton{
 				ID: id, Type: posted, SchemaVersion: 1, Stream: event.StreamID{Type: "shop", ID: "main"}, PII: map[string]string{"/data/who": "contact"},
 				Scope: event.Scope{TenantID: "acme", LegalEntity: "USMF"},
@@ -379,7 +379,7 @@ func TestWhatADefinitionLeavesOutIsNotRebuilt(t *testing.T) {
 	d := definition("acme", ".data.vendor", sums, posted)
 	d.Filter.LegalEntities = []string{"USMF"}
 	g.create(t, "sums", d)
-	rebuilds := projections.NewRebuilds(projections.RebuildsConfig{Store: g.store, Register: g.store, Versions: g.store, Snapshots: g.store, Clock: g.clock, Created: g.service})
+	rebuilds := projections.NewRebuilds(projections.RebuildsConfig{Store: g.store.Projections, Register: g.store.ProjectionVersions, Versions: g.store.ProjectionVersions, Snapshots: g.store.ProjectionSnapshots, Clock: g.clock, Created: g.service})
 	at := func(le ports.LegalEntity) projections.Order {
 		return projections.Order{Name: projection.OwnName("acme", "sums"), By: "ada", Partition: le.Partition}
 	}

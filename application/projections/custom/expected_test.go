@@ -50,7 +50,7 @@ func TestZeroExpectsThatThereIsNone(t *testing.T) {
 	dry.DryRun = true
 	wrongVersion(t, change(dry), 0, 1, "there is a projection sums already")
 	wrongVersion(t, change(creation("2", new(0))), 0, 1, "there is a projection sums already")
-	all, err := g.store.NamedProjections(t.Context(), projection.OwnName("acme", "sums"))
+	all, err := g.store.ProjectionVersions.NamedProjections(t.Context(), projection.OwnName("acme", "sums"))
 	require.NoError(t, err)
 	require.Len(t, all, 1, "nothing was begun")
 
@@ -78,7 +78,7 @@ func TestWhoExpectsNoneIsToldOfAFasterOne(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			g := newRig(t)
-			register := &faster{ProjectionRegister: g.store, before: func() {
+			register := &faster{ProjectionRegister: g.store.ProjectionVersions, before: func() {
 				for n := range versions {
 					if n > 0 {
 						require.NoError(t, g.service.Delete(t.Context(), "acme", "sums", "bob"))
@@ -87,7 +87,7 @@ func TestWhoExpectsNoneIsToldOfAFasterOne(t *testing.T) {
 					require.NoError(t, err)
 				}
 			}}
-			late := custom.New(custom.Config{Compiler: jq.NewWithLimits(patient()), Rows: g.store, Register: register, Entities: g.store, Events: g.store})
+			late := custom.New(custom.Config{Compiler: jq.NewWithLimits(patient()), Rows: g.store.ProjectionRows, Register: register, Entities: g.store.Directory, Events: g.store.Events})
 			_, _, err := late.Create(t.Context(), custom.Creation{Name: "sums", Definition: definition("acme", ".id", "2"), By: "ada", Expected: new(0)})
 			wrongVersion(t, err, 0, versions, "there is a projection sums already")
 		})

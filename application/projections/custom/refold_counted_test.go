@@ -19,7 +19,7 @@ func TestAnEventOfItsOwnEntityCountsOnce(t *testing.T) {
 	g := newBooth(t, func(c *custom.RefoldConfig) { c.MaxEvents = 4 })
 	p, _ := g.spending(t) // two of them refer to the machine
 	own := func() {
-		_, err := g.store.Append(context.Background(), ports.AppendRequest{Partition: g.le.Partition, Events: []event.Prepared{{
+		_, err := g.store.Appender.Append(context.Background(), ports.AppendRequest{Partition: g.le.Partition, Events: []event.Prepared{{
 			Skeleton: event.Skeleton{
 				ID: g.ids.NewID(start), Type: "machine.moved", SchemaVersion: 1, Stream: machine,
 				Scope: event.Scope{TenantID: g.le.TenantID, LegalEntity: g.le.Code}, ActorType: event.Human, ActorID: "p-1", ActorName: "clerk",
@@ -53,7 +53,7 @@ func TestWhatAVersionGoesOnWithoutMeanwhileIsLeftOutToo(t *testing.T) {
 		}
 		g.advance(t, p, g.le, 100)
 		g.bill(t, "5", "M-1", "V-1", "no number")
-		_, err := g.store.Isolate(context.Background(), ports.ProjectionFailure{ProjectionWork: g.work(p), At: before, Code: "transform.failed"}, projection.SkipEvent)
+		_, err := g.store.Projections.Isolate(context.Background(), ports.ProjectionFailure{ProjectionWork: g.work(p), At: before, Code: "transform.failed"}, projection.SkipEvent)
 		require.NoError(t, err)
 	}
 	done, err := g.rebuild(machine, "", false)

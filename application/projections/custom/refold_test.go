@@ -33,12 +33,12 @@ type booth struct {
 func newBooth(t *testing.T, change func(*custom.RefoldConfig)) *booth {
 	t.Helper()
 	g := &booth{rig: newRig(t)}
-	c := custom.RefoldConfig{Store: g.store, Log: g, Records: g, Letters: g.store}
+	c := custom.RefoldConfig{Store: g.store.ProjectionRows, Log: g, Records: g, Letters: g.store.ProjectionVersions}
 	if change != nil {
 		change(&c)
 	}
-	g.service = custom.New(custom.Config{Compiler: jq.NewWithLimits(patient()), Rows: g.store, Register: g.store, Entities: g.store, Events: g.store, Refold: c})
-	g.targets = projections.NewTargets(projections.TargetsConfig{Register: g.store, CustomRows: g.service})
+	g.service = custom.New(custom.Config{Compiler: jq.NewWithLimits(patient()), Rows: g.store.ProjectionRows, Register: g.store.ProjectionVersions, Entities: g.store.Directory, Events: g.store.Events, Refold: c})
+	g.targets = projections.NewTargets(projections.TargetsConfig{Register: g.store.ProjectionVersions, CustomRows: g.service})
 	g.le = g.entity(t, "acme", "USMF")
 	return g
 }
@@ -50,13 +50,13 @@ func (g *booth) SearchEvents(ctx context.Context, q ports.EventQuery, scan int) 
 		g.while = nil
 		then()
 	}
-	found, err := g.store.SearchEvents(ctx, q, scan)
+	found, err := g.store.Events.SearchEvents(ctx, q, scan)
 	g.largest = max(g.largest, payloadBytes(found.Events))
 	return found, err
 }
 
 func (g *booth) ReadStream(ctx context.Context, q ports.StreamQuery) ([]event.Recorded, bool, error) {
-	events, more, err := g.store.ReadStream(ctx, q)
+	events, more, err := g.store.Events.ReadStream(ctx, q)
 	g.largest = max(g.largest, payloadBytes(events))
 	return events, more, err
 }
@@ -74,7 +74,7 @@ func (g *booth) PersonalEvents(ctx context.Context, p event.PartitionID, _ shred
 		if s <= after {
 			continue
 		}
-		one, err := g.store.Events(ctx, ports.EventQuery{Partition: p, From: s, To: s, Limit: 1})
+		one, err := g.store.Events.Events(ctx, ports.EventQuery{Partition: p, From: s, To: s, Limit: 1})
 		if err != nil {
 			return nil, err
 		}
@@ -86,7 +86,7 @@ func (g *booth) PersonalEvents(ctx context.Context, p event.PartitionID, _ shred
 // bill writes an event of a stream that refers to a machine and counts for a vendor.
 func (g *booth) bill(t require.TestingT, stream, machine, vendor, amount string, text ...string) event.Sequence {
 	payload := fmt.Sprintf(`{"data":{"vendor":%q,"amount":%q,"text":%q},"dimensions":{},"entity_refs":[{"entity_type":"machine","entity_id":%q,"role":"for"}]}`, vendor, amount, strings.Join(text, ""), machine)
-	result, err := g.store.Append(context.Background(), ports.AppendRequest{Partition: g.le.Partition, Events: []event.Prepared{{
+	result, err := g.store.Appender.Append(context.Background(), ports.AppendRequest{Partition: g.le.Partition, Events: []event.Prepared{{
 		Skeleton: event.Skeleton{
 			ID: g.ids.NewID(start), Type: posted, SchemaVersion: 1, Stream: event.StreamID{Type: "bill", ID: stream},
 			Scope: event.Scope{TenantID: g.le.TenantID, LegalEntity: g.le.Code}, ActorType: event.Human, ActorID: "p-1", ActorName: "clerk",
@@ -99,7 +99,7 @@ func (g *booth) bill(t require.TestingT, stream, machine, vendor, amount string,
 // damage writes rows that no event makes.
 func (g *booth) damage(t require.TestingT, p projection.Projection, rows map[string]string, gone ...string) {
 	g.write(t, g.le, "shop.other", `{}`)
-	_, _, err := g.store.Advance(context.Background(), ports.ProjectionAdvance{ProjectionWork: g.work(p)}, scribble{g.store, rows, gone})
+	_, _, err := g.store.Projections.Advance(context.Background(), ports.ProjectionAdvance{ProjectionWork: g.work(p)}, scribble{g.store.ProjectionRows, rows, gone})
 	require.NoError(t, err)
 }
 
@@ -157,7 +157,7 @@ func TestRowsOfAnEntityAreFoldedFromAllThatCountsInThem(t *testing.T) {
 
 	bad := map[string]string{"V-1": `{"n":7}`, "V-3": `{"n":8}`}
 	g.damage(t, p, bad, "V-2")
-	before, err := g.store.Checkpoints(t.Context(), p.Name, p.Version)
+	before, err := g.store.Projections.Checkpoints(t.Context(), p.Name, p.Version)
 	require.NoError(t, err)
 	dry, err := g.rebuild(machine, "", true)
 	require.NoError(t, err)
@@ -170,7 +170,7 @@ func TestRowsOfAnEntityAreFoldedFromAllThatCountsInThem(t *testing.T) {
 	want := maps.Clone(fresh)
 	want["V-3"] = bad["V-3"]
 	require.Equal(t, want, g.rows(t, "sums", g.le), "and what the entity has no part in stays")
-	after, err := g.store.Checkpoints(t.Context(), p.Name, p.Version)
+	after, err := g.store.Projections.Checkpoints(t.Context(), p.Name, p.Version)
 	require.NoError(t, err)
 	require.Equal(t, before[0].Generation+1, after[0].Generation, "reports in several pages notice")
 	_, err = g.rebuild(event.StreamID{Type: "bill", ID: "4"}, "", false)
@@ -210,7 +210,7 @@ func TestRowsAreFoldedAnewWhileTheProjectionGoesOn(t *testing.T) {
 	g.while = func() {
 		_, _, resetter, err := g.service.Prepare(p)
 		require.NoError(t, err)
-		_, err = g.store.Reset(context.Background(), ports.ProjectionOperation{ProjectionWork: g.work(p)}, resetter)
+		_, err = g.store.Projections.Reset(context.Background(), ports.ProjectionOperation{ProjectionWork: g.work(p)}, resetter)
 		require.NoError(t, err)
 		g.advance(t, p, g.le, 100)
 	}
@@ -225,7 +225,7 @@ func TestWhatAVersionHasGoneOnWithoutIsLeftOutAgain(t *testing.T) {
 	g := newBooth(t, nil)
 	p, fresh := g.spending(t)
 	g.bill(t, "5", "M-1", "V-1", "no number")
-	_, err := g.store.Isolate(t.Context(), ports.ProjectionFailure{ProjectionWork: g.work(p), At: 4, Code: "transform.failed"}, projection.SkipEvent)
+	_, err := g.store.Projections.Isolate(t.Context(), ports.ProjectionFailure{ProjectionWork: g.work(p), At: 4, Code: "transform.failed"}, projection.SkipEvent)
 	require.NoError(t, err)
 	g.damage(t, p, map[string]string{"V-1": `{"n":7}`})
 	done, err := g.rebuild(machine, "", false)

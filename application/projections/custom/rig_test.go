@@ -32,7 +32,7 @@ const (
 
 // rig is a store with the service on it.
 type rig struct {
-	store   *memory.Store
+	store   *memory.Database
 	clock   *testkit.Clock
 	ids     *system.IDs
 	service *custom.Service
@@ -53,7 +53,7 @@ func newRig(t *testing.T) *rig {
 	limits := patient()
 	limits.Steps, limits.Work, limits.OutputBytes = 100_000, 8<<20, projection.MaxState+1024
 	g.service = custom.New(custom.Config{
-		Compiler: jq.NewWithLimits(limits), Rows: g.store, Register: g.store, Entities: g.store, Events: g.store,
+		Compiler: jq.NewWithLimits(limits), Rows: g.store.ProjectionRows, Register: g.store.ProjectionVersions, Entities: g.store.Directory, Events: g.store.Events,
 		Await: func(context.Context, string, int, event.PartitionID, event.Sequence) (event.Sequence, error) {
 			return 0, nil
 		},
@@ -63,7 +63,7 @@ func newRig(t *testing.T) *rig {
 
 func (g *rig) entity(t *testing.T, tenant, code string) ports.LegalEntity {
 	t.Helper()
-	le, err := g.store.CreateLegalEntity(t.Context(), ports.LegalEntity{TenantID: tenant, Code: code})
+	le, err := g.store.Directory.CreateLegalEntity(t.Context(), ports.LegalEntity{TenantID: tenant, Code: code})
 	require.NoError(t, err)
 	return le
 }
@@ -75,7 +75,7 @@ func (g *rig) write(t require.TestingT, le ports.LegalEntity, typ, data string, 
 	for _, tag := range tags {
 		keys = append(keys, event.TagKey(tag))
 	}
-	result, err := g.store.Append(context.Background(), ports.AppendRequest{Partition: le.Partition, Events: []event.Prepared{{
+	result, err := g.store.Appender.Append(context.Background(), ports.AppendRequest{Partition: le.Partition, Events: []event.Prepared{{
 		Skeleton: event.Skeleton{
 			ID: g.ids.NewID(start), Type: typ, SchemaVersion: 1, Stream: event.StreamID{Type: "shop", ID: "main"}, Tags: tags,
 			Scope: event.Scope{TenantID: le.TenantID, LegalEntity: le.Code}, ActorType: event.Human, ActorID: "p-1", ActorName: "clerk",
@@ -100,7 +100,7 @@ func (g *rig) advance(t require.TestingT, p projection.Projection, le ports.Lega
 	for {
 		d, h, _, err := g.service.Prepare(p)
 		require.NoError(t, err)
-		_, passed, err := g.store.Advance(context.Background(), ports.ProjectionAdvance{
+		_, passed, err := g.store.Projections.Advance(context.Background(), ports.ProjectionAdvance{
 			ProjectionWork: ports.ProjectionWork{Projection: p.Name, Version: p.Version, Partition: le.Partition}, Types: d.EventTypes, Limit: limit,
 		}, h)
 		require.NoError(t, err)
@@ -122,12 +122,12 @@ func (g *rig) rows(t require.TestingT, name string, le ports.LegalEntity) map[st
 
 // heads are asked from the store.
 type heads struct {
-	store *memory.Store
+	store *memory.Database
 	clock ports.Clock
 }
 
 func (h heads) Heads() (map[event.PartitionID]ports.Head, <-chan struct{}) {
-	all, _ := h.store.PartitionHeads(context.Background())
+	all, _ := h.store.Events.PartitionHeads(context.Background())
 	return all, nil
 }
 
@@ -137,7 +137,7 @@ func (h heads) LastRead() time.Time { return h.clock.Now() }
 func (g *rig) node(t *testing.T) (r *projections.Runner, stop func()) {
 	t.Helper()
 	r, err := projections.New(projections.Config{
-		Store: g.store, Register: g.store, Versions: g.store, Created: g.service, Heads: heads{g.store, g.clock}, Clock: g.clock, Refresh: time.Millisecond,
+		Store: g.store.Projections, Register: g.store.ProjectionVersions, Versions: g.store.ProjectionVersions, Created: g.service, Heads: heads{g.store, g.clock}, Clock: g.clock, Refresh: time.Millisecond,
 	}, nil, nil)
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -156,7 +156,7 @@ func (g *rig) until(t *testing.T, r *projections.Runner, condition func() bool, 
 
 func (g *rig) operations() *projections.Operations {
 	return projections.NewOperations(projections.OperationsConfig{
-		Store: g.store, Register: g.store, Letters: g.store, Leases: g.store.Leases(), Clock: g.clock, Created: g.service,
+		Store: g.store.Projections, Register: g.store.ProjectionVersions, Letters: g.store.ProjectionVersions, Leases: g.store.Leases, Clock: g.clock, Created: g.service,
 	})
 }
 

@@ -28,8 +28,67 @@ type Config struct {
 	Keys       KeyLeases   // nil: sealed values are refused with pii.keys_missing
 }
 
-// Store implements the ports of the event store. It is safe for concurrent use.
-type Store struct {
+// Database is a log in memory, one object per concern. It is safe for concurrent use.
+type Database struct {
+	Appender            *Appender
+	Events              *EventReader
+	Audit               *Audit
+	PersonalRecords     *PersonalRecords
+	Snapshots           *Snapshots
+	Intents             *Intents
+	Registry            *Registry
+	Directory           *Directory
+	Projections         *Projections
+	ProjectionVersions  *ProjectionVersions
+	ProjectionRows      *ProjectionRows
+	ProjectionSnapshots *ProjectionSnapshots
+	ProjectionTargets   *ProjectionTargets
+	ReadModels          *ReadModels
+	Subscriptions       *SubscriptionStore
+	Webhooks            *Webhooks
+	Publishers          *Publishers
+	Leases              *Leases
+}
+
+// The objects of a database share its state.
+type (
+	// Appender writes to the log.
+	Appender struct{ *state }
+	// EventReader reads and searches events, and reports new ones.
+	EventReader struct{ heads }
+	// Audit reads what a verification compares.
+	Audit struct{ *state }
+	// PersonalRecords finds the records that hold sealed values of a person.
+	PersonalRecords struct{ *state }
+	// Snapshots keeps states of entities and streams.
+	Snapshots struct{ *state }
+	// Intents reads intents and the outcomes of idempotency keys.
+	Intents struct{ *state }
+	// Registry keeps the registered event types and their history.
+	Registry struct{ *state }
+	// Directory keeps the installation, its legal entities and its principals.
+	Directory struct{ *state }
+	// Projections moves read models along the log.
+	Projections struct{ heads }
+	// ProjectionVersions keeps the register of projections, their versions and dead letters.
+	ProjectionVersions struct{ *state }
+	// ProjectionRows keeps the rows of custom projections.
+	ProjectionRows struct{ *state }
+	// ProjectionSnapshots keeps copies of the rows of versions.
+	ProjectionSnapshots struct{ *state }
+	// ProjectionTargets refuses to rebuild single entities: see its methods.
+	ProjectionTargets struct{ *state }
+	// ReadModels reads the committed rows that handlers wrote through a Tx.
+	ReadModels struct{ *state }
+	// SubscriptionStore keeps subscriptions, their deliveries and dead letters.
+	SubscriptionStore struct{ *state }
+
+	// heads reads the positions that readers of the log and projections both need.
+	heads struct{ *state }
+)
+
+// state is what all objects of a database share.
+type state struct {
 	clock  ports.Clock
 	random io.Reader
 	keys   KeyLeases
@@ -54,25 +113,9 @@ type Store struct {
 	advancing chan struct{} // holds one token: the right to run a projection batch
 }
 
-var (
-	_ ports.EventAppender     = (*Store)(nil)
-	_ ports.IdempotencyReader = (*Store)(nil)
-	_ ports.EventReader       = (*Store)(nil)
-	_ ports.CausalityReader   = (*Store)(nil)
-	_ ports.IntentReader      = (*Store)(nil)
-	_ ports.ChainReader       = (*Store)(nil)
-	_ ports.LegalEntities     = (*Store)(nil)
-	_ ports.Principals        = (*Store)(nil)
-	_ ports.Installations     = (*Store)(nil)
-	_ ports.EventTypes        = (*Store)(nil)
-	_ ports.Projections       = (*Store)(nil)
-	_ ports.WakeUps           = (*Store)(nil)
-	_ ports.PersonalRecords   = (*Store)(nil)
-)
-
-// New makes an empty store.
-func New(c Config) *Store {
-	s := &Store{
+// New makes an empty database.
+func New(c Config) *Database {
+	s := &state{
 		clock:       c.Clock,
 		random:      c.Random,
 		keys:        c.Keys,
@@ -96,14 +139,33 @@ func New(c Config) *Store {
 	if c.LogName != "" {
 		s.installation = &ports.Installation{LogName: c.LogName, Deployment: c.Deployment & maxDeployment, CreatedAt: s.now()}
 	}
-	return s
+	return &Database{
+		Appender:            &Appender{s},
+		Events:              &EventReader{heads{s}},
+		Audit:               &Audit{s},
+		PersonalRecords:     &PersonalRecords{s},
+		Snapshots:           &Snapshots{s},
+		Intents:             &Intents{s},
+		Registry:            &Registry{s},
+		Directory:           &Directory{s},
+		Projections:         &Projections{heads{s}},
+		ProjectionVersions:  &ProjectionVersions{s},
+		ProjectionRows:      &ProjectionRows{s},
+		ProjectionSnapshots: &ProjectionSnapshots{s},
+		ProjectionTargets:   &ProjectionTargets{s},
+		ReadModels:          &ReadModels{s},
+		Subscriptions:       &SubscriptionStore{s},
+		Webhooks:            &Webhooks{},
+		Publishers:          newPublishers(s.clock),
+		Leases:              s.work,
+	}
 }
 
 type systemClock struct{}
 
 func (systemClock) Now() time.Time { return time.Now() }
 
-func (s *Store) now() time.Time { return event.Micros(s.clock.Now()) }
+func (s *state) now() time.Time { return event.Micros(s.clock.Now()) }
 
 // partition is one legal entity's log with everything that is checked under its
 // lock. Posting lists hold ascending sequences.
@@ -165,3 +227,6 @@ func (p *partition) at(n event.Sequence) *event.Recorded { return &p.events[n-1]
 func unknownLegalEntity() error {
 	return fault.New(fault.NotFound, "legal_entity.not_found", "there is no such legal entity; create it first or check its code")
 }
+
+// reader is for the other objects: they read events as callers do.
+func (s *state) reader() *EventReader { return &EventReader{heads{s}} }
