@@ -12,6 +12,7 @@ import (
 	"github.com/erpbackbone/backbone/application/module"
 	"github.com/erpbackbone/backbone/application/pipeline"
 	"github.com/erpbackbone/backbone/application/tenancy"
+	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/ports"
 )
@@ -147,15 +148,22 @@ func (s *Server) authorizeIn(ctx context.Context, action, code string, types ...
 	return s.config.Access.LegalEntity(ctx, p.TenantID, code)
 }
 
-// inLegalEntities calls f with the named legal entity, or with each that the caller may
-// see, until f returns anything but the code notFound.
-func (s *Server) inLegalEntities(ctx context.Context, action, code, notFound string, f func(ports.LegalEntity) error) error {
-	if code != "" {
+// findByID calls find with the id in the path, in the legal entity that the request names
+// or in each that the caller may see, until find returns anything but the code notFound.
+func (s *Server) findByID(ctx context.Context, r *request, action, notFound string, find func(le ports.LegalEntity, id event.ID) error) error {
+	id, err := parseID(r.path("id"), notFound)
+	if err == nil {
+		err = r.err
+	}
+	if err != nil {
+		return err
+	}
+	if code := r.query("legal_entity"); code != "" {
 		le, err := s.authorizeIn(ctx, action, code)
 		if err != nil {
 			return err
 		}
-		return f(le)
+		return find(le, id)
 	}
 	visible, err := s.visibleLegalEntities(ctx)
 	if err != nil {
@@ -163,7 +171,7 @@ func (s *Server) inLegalEntities(ctx context.Context, action, code, notFound str
 	}
 	last := error(fault.New(fault.NotFound, notFound, "nothing you may see has this id; check the id, or ask for the right to see its legal entity"))
 	for _, le := range visible {
-		if last = f(le); fault.CodeOf(last) != notFound {
+		if last = find(le, id); fault.CodeOf(last) != notFound {
 			return last
 		}
 	}
@@ -177,17 +185,7 @@ func (s *Server) visibleLegalEntities(ctx context.Context) ([]ports.LegalEntity,
 	if err != nil || len(p.LegalEntities) == 0 {
 		return all, err
 	}
-	entitled := make(map[string]bool, len(p.LegalEntities))
-	for _, code := range p.LegalEntities {
-		entitled[code] = true
-	}
-	out := make([]ports.LegalEntity, 0, len(p.LegalEntities))
-	for _, le := range all {
-		if entitled[le.Code] {
-			out = append(out, le)
-		}
-	}
-	return out, nil
+	return slices.DeleteFunc(slices.Clone(all), func(le ports.LegalEntity) bool { return !slices.Contains(p.LegalEntities, le.Code) }), nil
 }
 
 func callerOf(ctx context.Context) pipeline.Caller {

@@ -25,8 +25,7 @@ func encode(v any) ([]byte, error) {
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
 }
 
-// response is what a handler answers: a document, or a stream that is written as it
-// grows.
+// response is an answer with a status of its own, or a stream that is written as it grows.
 type response interface {
 	write(w http.ResponseWriter) error
 }
@@ -44,6 +43,21 @@ type answer struct {
 func reply(status int, v any) (answer, error) {
 	body, err := encode(v)
 	return answer{status: status, body: body}, err
+}
+
+// replyReplayed is reply for a request that may have been answered before.
+func replyReplayed(status int, v any, replayed bool) (answer, error) {
+	a, err := reply(status, v)
+	a.replayed = replayed
+	return a, err
+}
+
+// createdStatus is 201 for a resource that the request made, 200 for one that existed.
+func createdStatus(created bool) int {
+	if created {
+		return http.StatusCreated
+	}
+	return http.StatusOK
 }
 
 func (a answer) write(w http.ResponseWriter) error {
@@ -90,6 +104,15 @@ func list[T any](items []T) []T {
 	return items
 }
 
+// convert applies f to every item. The result is never nil.
+func convert[T, A any](items []T, f func(T) A) []A {
+	out := make([]A, len(items))
+	for i, item := range items {
+		out[i] = f(item)
+	}
+	return out
+}
+
 // EncodeEvents writes events as the API shows them everywhere, one document for each.
 // They have been opened for their reader. The codes are those of other legal entities
 // in which events may have been caused. A bare event has no data, dimensions and
@@ -99,10 +122,8 @@ func EncodeEvents(recorded []event.Recorded, codes map[event.PartitionID]string,
 	out := make([][]byte, len(recorded))
 	for i := range recorded {
 		r.b = make([]byte, 0, len(recorded[i].Payload)+len(recorded[i].RulesEvaluated)+1024)
-		if err := r.event(&recorded[i]); err != nil {
-			return nil, err
-		}
+		r.event(&recorded[i])
 		out[i] = slices.Clip(r.b)
 	}
-	return out, nil
+	return out, r.err
 }

@@ -6,7 +6,6 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
-	"net/http"
 	"strconv"
 	"time"
 
@@ -30,69 +29,62 @@ var appendHandlers = handlers{
 }
 
 // appendEvents answers POST /api/events.
-func (s *Server) appendEvents(ctx context.Context, r request, body *api.AppendRequest) (response, error) {
-	return s.appendBatch(ctx, *body, r.header("Idempotency-Key"), r.header("Expected-Version"), "")
+func (s *Server) appendEvents(ctx context.Context, r *request, body *api.AppendRequest) (any, error) {
+	return s.appendBatch(ctx, r, body, "")
 }
 
 // appendBatch writes a batch. The place is the part of the request that only its path
 // and query give; it enters the fingerprint of the idempotency key.
-func (s *Server) appendBatch(ctx context.Context, batch api.AppendRequest, idempotencyKey, expectedVersion, place string) (answer, error) {
-	var none answer
+func (s *Server) appendBatch(ctx context.Context, r *request, batch *api.AppendRequest, place string) (any, error) {
 	code, err := legalEntityOf(batch)
 	if err != nil {
-		return none, err
+		return nil, err
 	}
 	le, err := s.authorizeIn(ctx, actionAppend, code, s.typesOf(batch)...)
 	if err != nil {
-		return none, pointAtMember(err, "/events/0/scope/legal_entity")
+		return nil, pointAtMember(err, "/events/0/scope/legal_entity")
 	}
 	if err := s.checkStreams(batch); err != nil {
-		return none, err
+		return nil, err
 	}
 	if err := s.checkSizes(batch); err != nil {
-		return none, err
+		return nil, err
 	}
 	principal := callOf(ctx).principal
 	req := appending.Request{
-		LegalEntity: le, Actor: tenancy.Actor(principal), PersonID: principal.PersonID, IdempotencyKey: idempotencyKey,
-		Roles:  append([]string{}, principal.Roles...), // not nil, which would be the server itself
+		LegalEntity: le, Actor: tenancy.Actor(principal), PersonID: principal.PersonID, IdempotencyKey: r.idempotencyKey(),
+		Roles:  rolesOf(ctx),
 		Drafts: make([]event.Draft, len(batch.Events)),
 	}
 	for i := range batch.Events {
 		if req.Drafts[i], err = s.draft(ctx, &batch.Events[i], le); err != nil {
-			return none, pointAtEvent(err, i)
+			return nil, pointAtEvent(err, i)
 		}
 	}
-	if req.Streams, err = streamExpectations(batch.Events, expectedVersion); err != nil {
-		return none, err
+	if req.Streams, err = streamExpectations(batch.Events, r.header("Expected-Version")); err != nil {
+		return nil, err
 	}
 	if req.Entities, err = entityExpectations(batch.Events); err != nil {
-		return none, err
+		return nil, err
 	}
 	if req.Conditions, err = parseConditions(batch.AppendCondition, code); err != nil {
-		return none, err
+		return nil, err
 	}
 	if req.IdempotencyKey != "" {
-		req.Fingerprint = fingerprint(callOf(ctx).body, expectedVersion+place)
+		req.Fingerprint = fingerprint(callOf(ctx).body, r.header("Expected-Version")+place)
 	}
 	receipts, replayed, err := s.config.Appends.Append(ctx, req)
 	if err != nil {
-		return none, err
+		return nil, err
 	}
-	out := api.AppendResponse{Events: make([]api.AppendedEvent, len(receipts))}
-	for i, e := range receipts {
-		out.Events[i] = api.AppendedEvent{
-			ID: e.ID.String(), Sequence: numberText(e.Sequence), StreamVersion: int64(e.StreamVersion),
-			RecordedAt: timeText(e.RecordedAt), Checksum: hex.EncodeToString(e.Checksum[:]),
-		}
+	return replyReplayed(createdStatus(!replayed), api.AppendResponse{Events: convert(receipts, receiptAnswer)}, replayed)
+}
+
+func receiptAnswer(e ports.AppendedEvent) api.AppendedEvent {
+	return api.AppendedEvent{
+		ID: e.ID.String(), Sequence: numberText(e.Sequence), StreamVersion: int64(e.StreamVersion),
+		RecordedAt: timeText(e.RecordedAt), Checksum: hex.EncodeToString(e.Checksum[:]),
 	}
-	status := http.StatusCreated
-	if replayed {
-		status = http.StatusOK
-	}
-	a, err := reply(status, out)
-	a.replayed = replayed
-	return a, err
 }
 
 // pointAtEvent prefixes a fault's pointer with the index of its event.
@@ -114,7 +106,7 @@ func pointAtMember(err error, pointer string) error {
 }
 
 // legalEntityOf returns the one legal entity of a batch, or refuses a mixed batch.
-func legalEntityOf(batch api.AppendRequest) (string, error) {
+func legalEntityOf(batch *api.AppendRequest) (string, error) {
 	if len(batch.Events) == 0 {
 		return "", fault.New(fault.Invalid, "append.batch_empty", "a batch needs at least one event; add it").WithField("/events")
 	}
@@ -136,7 +128,7 @@ func mixedLegalEntities(pointer string) error {
 }
 
 // typesOf lists the batch's types with their owners, each once.
-func (s *Server) typesOf(batch api.AppendRequest) []tenancy.TypeAccess {
+func (s *Server) typesOf(batch *api.AppendRequest) []tenancy.TypeAccess {
 	out := make([]tenancy.TypeAccess, 0, 1)
 	seen := make(map[string]bool, 1)
 	for i := range batch.Events {
@@ -153,7 +145,7 @@ func (s *Server) typesOf(batch api.AppendRequest) []tenancy.TypeAccess {
 
 // checkStreams keeps events of other owners out of the streams of built-in modules,
 // which fold them into documents and rely on their versions.
-func (s *Server) checkStreams(batch api.AppendRequest) error {
+func (s *Server) checkStreams(batch *api.AppendRequest) error {
 	for i := range batch.Events {
 		e := &batch.Events[i]
 		if owner := s.config.Catalog.Owner(e.Stream.Type); owner != "" && owner != s.config.Catalog.Owner(e.Type) {
@@ -166,7 +158,7 @@ func (s *Server) checkStreams(batch api.AppendRequest) error {
 }
 
 // checkSizes refuses what is over the limits before the events are parsed.
-func (s *Server) checkSizes(batch api.AppendRequest) error {
+func (s *Server) checkSizes(batch *api.AppendRequest) error {
 	if len(batch.Events) > s.limits.BatchEvents {
 		return fault.New(fault.TooLarge, "append.batch_too_large", "a batch holds at most %d events; send them in several batches", s.limits.BatchEvents).
 			WithNumbers(s.limits.BatchEvents, len(batch.Events)).WithField("/events")
@@ -388,10 +380,7 @@ func parseConditions(c api.AppendCondition, code string) ([]concurrency.AppendCo
 		return nil, invalidCondition("/append_condition/after")
 	}
 	items, err := parseConditionItems(c.Items, "/append_condition/items")
-	if err != nil {
-		return nil, err
-	}
-	return []concurrency.AppendCondition{{Items: items, After: event.Sequence(after)}}, nil
+	return []concurrency.AppendCondition{{Items: items, After: event.Sequence(after)}}, err
 }
 
 func invalidCondition(pointer string) error {

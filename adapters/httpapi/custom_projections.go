@@ -32,13 +32,6 @@ type CustomProjections interface {
 	Rows(ctx context.Context, q custom.Question) (custom.Page, error)
 }
 
-func (s *Server) customProjections() (CustomProjections, error) {
-	if s.config.CustomProjections == nil {
-		return nil, projectionsNotServed()
-	}
-	return s.config.CustomProjections, nil
-}
-
 // fullProjectionName returns the name of a projection that is unique among all tenants. Another
 // tenant's projection is not found, like one that does not exist.
 func (s *Server) fullProjectionName(ctx context.Context, name string) (string, error) {
@@ -109,8 +102,9 @@ func checkFilterVisible(p ports.Principal, f projection.Filter) error {
 	return nil
 }
 
-// parseDefinition reads the definition of a projection. Fault: projection.affects_others.
-func parseDefinition(ctx context.Context, b *api.NewProjection) (custom.Creation, error) {
+// parseDefinition reads the definition of a projection and how to try it. Fault:
+// projection.affects_others.
+func parseDefinition(ctx context.Context, r *request, b *api.NewProjection) (custom.Creation, error) {
 	p := callOf(ctx).principal
 	c := custom.Creation{Name: b.Name, By: p.PersonID, Expected: b.ExpectedVersion, Definition: projection.Definition{
 		TenantID: p.TenantID, Description: b.Description, Key: b.Key, Fold: b.Fold,
@@ -122,35 +116,26 @@ func parseDefinition(ctx context.Context, b *api.NewProjection) (custom.Creation
 	if err := shredding.CheckText("/description", b.Description); err != nil {
 		return c, err
 	}
-	return c, checkFilterVisible(p, c.Definition.Filter)
+	if err := checkFilterVisible(p, c.Definition.Filter); err != nil {
+		return c, err
+	}
+	c.DryRun, c.Untried = r.flag("dry_run"), r.flag("untried")
+	return c, r.err
 }
 
 // createProjection answers POST /api/admin/projections.
-func (s *Server) createProjection(ctx context.Context, r request, body *api.NewProjection) (response, error) {
-	service, err := s.customProjections()
+func (s *Server) createProjection(ctx context.Context, r *request, body *api.NewProjection) (any, error) {
+	c, err := parseDefinition(ctx, r, body)
 	if err != nil {
 		return nil, err
 	}
-	c, err := parseDefinition(ctx, body)
-	if err != nil {
-		return nil, err
-	}
-	if c.DryRun, err = parseFlag("dry_run", r.query("dry_run")); err != nil {
-		return nil, err
-	}
-	if c.Untried, err = parseFlag("untried", r.query("untried")); err != nil {
-		return nil, err
-	}
-	made, trial, err := service.Create(ctx, c)
+	made, trial, err := s.config.CustomProjections.Create(ctx, c)
 	if err != nil {
 		return nil, err
 	}
 	out, err := s.describeDefinition(ctx, c, made.Version, trial)
-	if err != nil {
-		return nil, err
-	}
-	if c.DryRun {
-		return reply(http.StatusOK, out)
+	if err != nil || c.DryRun {
+		return out, err
 	}
 	s.log.InfoContext(ctx, "a projection was created", "projection", made.Name, "version", made.Version, "by", c.By)
 	return reply(http.StatusCreated, out)
@@ -224,61 +209,38 @@ type projectionRow struct {
 }
 
 func projectionRows(rows []ports.ProjectionRow) []projectionRow {
-	out := make([]projectionRow, len(rows))
-	for i, r := range rows {
-		out[i] = projectionRow{r.Key, r.State, numberText(r.Sequence)}
-	}
-	return out
-}
-
-// parseFlag reads a parameter that is true or false.
-func parseFlag(name, text string) (bool, error) {
-	if text != "" && text != "true" && text != "false" {
-		return false, invalidParameter(name, "true or false")
-	}
-	return text == "true", nil
+	return convert(rows, func(r ports.ProjectionRow) projectionRow {
+		return projectionRow{r.Key, r.State, numberText(r.Sequence)}
+	})
 }
 
 // replaceProjection answers PUT /api/admin/projections/{name}.
-func (s *Server) replaceProjection(ctx context.Context, r request, body *api.NewProjection) (response, error) {
-	service, err := s.customProjections()
-	if err != nil {
-		return nil, err
-	}
+func (s *Server) replaceProjection(ctx context.Context, r *request, body *api.NewProjection) (any, error) {
 	if err := refuseBuiltIn(r.path("name"), "changed; a release with a newer handler builds its version by itself, and you may rebuild it"); err != nil {
 		return nil, err
 	}
-	c, err := parseDefinition(ctx, body)
+	c, err := parseDefinition(ctx, r, body)
 	if err != nil {
 		return nil, err
 	}
 	if c.Name != r.path("name") {
 		return nil, fault.New(fault.Invalid, "projection.name_fixed", "the name in the body is not that of the projection; correct it, or create another projection").WithField("/name")
 	}
-	if c.DryRun, err = parseFlag("dry_run", r.query("dry_run")); err != nil {
-		return nil, err
-	}
-	if c.Untried, err = parseFlag("untried", r.query("untried")); err != nil {
-		return nil, err
-	}
-	switching, err := parseFlag("switch", r.query("switch"))
-	if err != nil {
-		return nil, err
+	switching := r.flag("switch")
+	if r.err != nil {
+		return nil, r.err
 	}
 	if err := s.checkMayChange(ctx, r.path("name")); err != nil {
 		return nil, err
 	}
-	changed, err := service.Change(ctx, c, switching)
+	changed, err := s.config.CustomProjections.Change(ctx, c, switching)
 	if err != nil {
 		return nil, err
 	}
 	out, err := s.describeDefinition(ctx, c, changed.Version, changed.Trial)
-	if err != nil {
-		return nil, err
-	}
 	out.Shown, out.Unchanged = changed.Shown, changed.Same
-	if c.DryRun || changed.Same {
-		return reply(http.StatusOK, out)
+	if err != nil || c.DryRun || changed.Same {
+		return out, err
 	}
 	s.log.InfoContext(ctx, "the definition of a projection is changed", "projection", c.Name, "tenant", c.Definition.TenantID, "version", changed.Version, "by", c.By)
 	return reply(http.StatusCreated, out)
@@ -307,11 +269,7 @@ func refuseBuiltIn(name, what string) error {
 }
 
 // deleteProjection answers DELETE /api/admin/projections/{name}.
-func (s *Server) deleteProjection(ctx context.Context, r request) (response, error) {
-	service, err := s.customProjections()
-	if err != nil {
-		return nil, err
-	}
+func (s *Server) deleteProjection(ctx context.Context, r *request) (any, error) {
 	p := callOf(ctx).principal
 	if err := refuseBuiltIn(r.path("name"), "deleted; stop it instead"); err != nil {
 		return nil, err
@@ -319,7 +277,7 @@ func (s *Server) deleteProjection(ctx context.Context, r request) (response, err
 	if err := s.checkMayChange(ctx, r.path("name")); err != nil {
 		return nil, err
 	}
-	if err := service.Delete(ctx, p.TenantID, r.path("name"), p.PersonID); err != nil {
+	if err := s.config.CustomProjections.Delete(ctx, p.TenantID, r.path("name"), p.PersonID); err != nil {
 		return nil, err
 	}
 	s.log.InfoContext(ctx, "a projection was deleted", "projection", r.path("name"), "tenant", p.TenantID, "by", p.PersonID)
@@ -327,21 +285,18 @@ func (s *Server) deleteProjection(ctx context.Context, r request) (response, err
 }
 
 // getProjectionRows answers GET /api/projections/{name}.
-func (s *Server) getProjectionRows(ctx context.Context, r request) (response, error) {
-	service, err := s.customProjections()
+func (s *Server) getProjectionRows(ctx context.Context, r *request) (any, error) {
+	q := custom.Question{
+		Name: r.path("name"), Key: r.query("key"), Prefix: r.query("prefix"), MinSequence: r.query("min_sequence"), Cursor: r.query("cursor"), Limit: r.pageLimit("limit"),
+	}
+	var err error
+	if q.Entity, err = s.authorizeIn(ctx, actionReadEvents, r.query("legal_entity")); err == nil {
+		err = r.err
+	}
 	if err != nil {
 		return nil, err
 	}
-	q := custom.Question{
-		Name: r.path("name"), Key: r.query("key"), Prefix: r.query("prefix"), MinSequence: r.query("min_sequence"), Cursor: r.query("cursor"),
-	}
-	if q.Entity, err = s.authorizeIn(ctx, actionReadEvents, r.query("legal_entity")); err != nil {
-		return nil, err
-	}
-	if q.Limit, err = parsePageLimit(r.query("limit")); err != nil {
-		return nil, err
-	}
-	page, err := service.Rows(ctx, q)
+	page, err := s.config.CustomProjections.Rows(ctx, q)
 	if err != nil {
 		return nil, err
 	}
@@ -359,12 +314,4 @@ func (s *Server) getProjectionRows(ctx context.Context, r request) (response, er
 	}
 	body, err = s.openSealedValues(ctx, q.Entity.Partition, body)
 	return answer{status: http.StatusOK, body: body}, err
-}
-
-// deadLetterReader returns the reader's name that is unique among all tenants.
-func (s *Server) deadLetterReader(ctx context.Context, kind, name string) (string, error) {
-	if name == "" || kind != "" && kind != ports.LetterOfProjection {
-		return name, nil
-	}
-	return s.fullProjectionName(ctx, name)
 }

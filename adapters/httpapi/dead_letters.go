@@ -4,9 +4,7 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/json"
-	"net/http"
 	"slices"
-	"strings"
 
 	"github.com/erpbackbone/backbone/adapters/httpapi/internal/api"
 	"github.com/erpbackbone/backbone/domain/event"
@@ -27,17 +25,17 @@ type deadLetterCursor struct {
 }
 
 // listDeadLetters answers GET /api/admin/dead-letters.
-func (s *Server) listDeadLetters(ctx context.Context, r request) (response, error) {
-	limit, err := parsePageLimit(r.query("limit"))
-	if err != nil {
-		return nil, err
+func (s *Server) listDeadLetters(ctx context.Context, r *request) (any, error) {
+	limit := r.pageLimit("limit")
+	if r.err != nil {
+		return nil, r.err
 	}
-	q := ports.DeadLetterQuery{Kind: r.query("kind"), Limit: limit + 1}
-	if q.Name, err = s.deadLetterReader(ctx, r.query("kind"), r.query("name")); err != nil {
-		return nil, err
-	}
-	if r.query("status") != "" {
-		q.Statuses = strings.Split(r.query("status"), ",")
+	q := ports.DeadLetterQuery{Kind: r.query("kind"), Name: r.query("name"), Limit: limit + 1, Statuses: r.list("status")}
+	var err error
+	if q.Name != "" && (q.Kind == "" || q.Kind == ports.LetterOfProjection) {
+		if q.Name, err = s.fullProjectionName(ctx, q.Name); err != nil {
+			return nil, err
+		}
 	}
 	known := []string{ports.LetterWaiting, ports.LetterPassed, ports.LetterSkipped, ports.LetterResolved, ports.LetterDiscarded}
 	if slices.ContainsFunc(q.Statuses, func(text string) bool { return !slices.Contains(known, text) }) {
@@ -51,20 +49,16 @@ func (s *Server) listDeadLetters(ctx context.Context, r request) (response, erro
 		}
 		q.After = &ports.DeadLetter{Kind: k.Kind, Name: k.Name, Version: k.Version, Partition: event.PartitionID(k.Partition), Sequence: event.Sequence(k.Sequence)}
 	}
-	service, err := s.projections()
-	if err != nil {
-		return nil, err
-	}
 	ids, codes, err := s.visiblePartitions(ctx)
 	if err != nil {
 		return nil, err
 	}
 	out := api.DeadLetterList{DeadLetters: []api.DeadLetter{}}
 	if len(ids) == 0 {
-		return reply(http.StatusOK, out)
+		return out, nil
 	}
 	q.Partitions = ids
-	list, err := service.DeadLetters(ctx, q)
+	list, err := s.config.Projections.DeadLetters(ctx, q)
 	if err != nil {
 		return nil, err
 	}
@@ -87,5 +81,5 @@ func (s *Server) listDeadLetters(ctx context.Context, r request) (response, erro
 			Status: d.Status, SettledAt: optionalTime(d.SettledAt), SettledBy: d.SettledBy, Reason: d.Reason,
 		})
 	}
-	return reply(http.StatusOK, out)
+	return out, nil
 }

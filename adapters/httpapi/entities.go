@@ -2,11 +2,9 @@ package httpapi
 
 import (
 	"context"
-	"net/http"
 
 	"github.com/erpbackbone/backbone/adapters/httpapi/internal/api"
 	"github.com/erpbackbone/backbone/application/entities"
-	"github.com/erpbackbone/backbone/domain/event"
 )
 
 var entityHandlers = handlers{
@@ -21,7 +19,7 @@ type Entities interface {
 const actionReadEntities = "entities.read"
 
 // getEntity answers GET /api/entities/{type}/{id}.
-func (s *Server) getEntity(ctx context.Context, r request) (response, error) {
+func (s *Server) getEntity(ctx context.Context, r *request) (any, error) {
 	le, err := s.authorizeIn(ctx, actionReadEntities, r.query("legal_entity"))
 	if err != nil {
 		return nil, err
@@ -31,8 +29,8 @@ func (s *Server) getEntity(ctx context.Context, r request) (response, error) {
 	if q.Consistency, ok = entities.ParseConsistency(r.query("consistency")); !ok {
 		return nil, invalidParameter("consistency", "strong, verified or eventual")
 	}
-	if q.AsOf, err = parseEffectiveDate(r.query("as_of")); err != nil {
-		return nil, err
+	if q.AsOf = r.date("as_of"); r.err != nil {
+		return nil, r.err
 	}
 	found, err := s.config.Entities.Read(ctx, q)
 	if err != nil {
@@ -54,17 +52,5 @@ func (s *Server) getEntity(ctx context.Context, r request) (response, error) {
 			EffectiveThrough: b.EffectiveThrough.String(), CreatedAt: timeText(b.CreatedAt), SizeBytes: len(b.State),
 		}
 	}
-	return reply(http.StatusOK, out)
-}
-
-// parseEffectiveDate reads the parameter as_of; "" is nil.
-func parseEffectiveDate(text string) (*event.Date, error) {
-	if text == "" {
-		return nil, nil //nolint:nilnil // nil is no limit
-	}
-	d, err := event.ParseDate(text)
-	if err != nil {
-		return nil, invalidParameter("as_of", "an ISO date such as 2026-03-31")
-	}
-	return &d, nil
+	return out, nil
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"net/http"
 	"slices"
-	"strings"
 
 	"github.com/erpbackbone/backbone/adapters/httpapi/internal/api"
 	"github.com/erpbackbone/backbone/application/erasure"
@@ -48,48 +47,30 @@ const (
 	actionApproveErase  = "erasure.approve"
 )
 
-// erasures returns the service, or the fault of a server without keys.
-func (s *Server) erasures() (Erasures, error) {
-	if s.config.Erasures == nil {
-		return nil, fault.New(fault.FailedPrecondition, "pii.keys_missing", "this server has no key service and nothing to erase; ask an operator to configure one")
-	}
-	return s.config.Erasures, nil
-}
-
 // requestErasure answers POST /api/erasure-requests.
-func (s *Server) requestErasure(ctx context.Context, r request, body *api.NewErasureRequest) (response, error) {
-	b := body
+func (s *Server) requestErasure(ctx context.Context, r *request, body *api.NewErasureRequest) (any, error) {
 	switch {
-	case b.Subject == "":
+	case body.Subject == "":
 		return nil, missingMember("/subject")
-	case b.Basis == "":
+	case body.Basis == "":
 		return nil, missingMember("/basis")
-	case b.Reason == "":
+	case body.Reason == "":
 		return nil, missingMember("/reason")
 	}
-	if err := checkLegalEntities(b.LegalEntities); err != nil {
+	if err := checkLegalEntities(body.LegalEntities); err != nil {
 		return nil, err
 	}
-	request := erasure.NewRequest{Subject: b.Subject, LegalEntities: b.LegalEntities, Basis: b.Basis, Reason: b.Reason, IdempotencyKey: r.header("Idempotency-Key")}
-	var err error
-	if request.DueOn, err = optionalDate("/due_on", b.DueOn); err != nil {
-		return nil, err
-	}
-	service, err := s.erasures()
+	due, err := optionalDate("/due_on", body.DueOn)
 	if err != nil {
 		return nil, err
 	}
-	made, err := service.Request(ctx, callOf(ctx).principal, request)
+	made, err := s.config.Erasures.Request(ctx, callOf(ctx).principal, erasure.NewRequest{
+		Subject: body.Subject, LegalEntities: body.LegalEntities, Basis: body.Basis, Reason: body.Reason, DueOn: due, IdempotencyKey: r.idempotencyKey(),
+	})
 	if err != nil {
 		return nil, err
 	}
-	status := http.StatusCreated
-	if made.Replayed {
-		status = http.StatusOK
-	}
-	a, err := reply(status, erasureAnswer(made))
-	a.replayed = made.Replayed
-	return a, err
+	return replyReplayed(createdStatus(!made.Replayed), erasureAnswer(made), made.Replayed)
 }
 
 // checkLegalEntities refuses an empty list, which could mean none or all. The service
@@ -112,147 +93,115 @@ func optionalDate(pointer, text string) (*event.Date, error) {
 	return &d, nil
 }
 
-// findErasure finds a request that the caller may see.
-func (s *Server) findErasure(ctx context.Context, idText string) (Erasures, erasure.Status, error) {
-	id, err := parseID(idText, codeErasureNotFound)
+// findErasure finds the request in the path, if the caller may see it.
+func (s *Server) findErasure(ctx context.Context, r *request) (erasure.Status, error) {
+	id, err := parseID(r.path("id"), codeErasureNotFound)
 	if err != nil {
-		return nil, erasure.Status{}, err
+		return erasure.Status{}, err
 	}
-	service, err := s.erasures()
-	if err != nil {
-		return nil, erasure.Status{}, err
-	}
-	found, err := service.Get(ctx, callOf(ctx).principal, id)
-	return service, found, err
+	return s.config.Erasures.Get(ctx, callOf(ctx).principal, id)
 }
 
 // getErasureRequest answers GET /api/erasure-requests/{id}.
-func (s *Server) getErasureRequest(ctx context.Context, r request) (response, error) {
-	_, found, err := s.findErasure(ctx, r.path("id"))
-	if err != nil {
-		return nil, err
-	}
-	return reply(http.StatusOK, erasureAnswer(found))
+func (s *Server) getErasureRequest(ctx context.Context, r *request) (any, error) {
+	found, err := s.findErasure(ctx, r)
+	return erasureAnswer(found), err
 }
 
 // listErasureRequests answers GET /api/erasure-requests.
-func (s *Server) listErasureRequests(ctx context.Context, r request) (response, error) {
-	var states []string
-	if r.query("status") != "" {
-		states = strings.Split(r.query("status"), ",")
-	}
+func (s *Server) listErasureRequests(ctx context.Context, r *request) (any, error) {
+	states := r.list("status")
 	if slices.ContainsFunc(states, func(text string) bool { return !shredding.ErasureState(text).Valid() }) {
 		return nil, invalidParameter("status", "a list of states such as previewed,approved")
 	}
-	limit, err := parsePageLimit(r.query("limit"))
-	if err != nil {
-		return nil, err
+	limit := r.pageLimit("limit")
+	if r.err != nil {
+		return nil, r.err
 	}
-	service, err := s.erasures()
-	if err != nil {
-		return nil, err
-	}
-	all, err := service.List(ctx, callOf(ctx).principal, states, limit)
-	if err != nil {
-		return nil, err
-	}
-	out := api.ErasureRequestList{ErasureRequests: make([]api.ErasureRequest, len(all))}
-	for i := range all {
-		out.ErasureRequests[i] = erasureAnswer(all[i])
-	}
-	return reply(http.StatusOK, out)
+	all, err := s.config.Erasures.List(ctx, callOf(ctx).principal, states, limit)
+	return api.ErasureRequestList{ErasureRequests: convert(all, erasureAnswer)}, err
 }
 
 // approveErasureRequest answers POST /api/erasure-requests/{id}/approve.
-func (s *Server) approveErasureRequest(ctx context.Context, r request, body *api.ApproveErasure) (response, error) {
-	return s.decideErasure(ctx, r.path("id"), func(service Erasures, id event.ID) (erasure.Status, error) {
-		return service.Approve(ctx, callOf(ctx).principal, id, body.Scope)
-	})
+func (s *Server) approveErasureRequest(ctx context.Context, r *request, body *api.ApproveErasure) (any, error) {
+	return s.decideErasure(ctx, r, body.Scope, s.config.Erasures.Approve)
 }
 
 // rejectErasureRequest answers POST /api/erasure-requests/{id}/reject.
-func (s *Server) rejectErasureRequest(ctx context.Context, r request, body *api.RejectRequest) (response, error) {
+func (s *Server) rejectErasureRequest(ctx context.Context, r *request, body *api.RejectRequest) (any, error) {
 	if body.Reason == "" {
 		return nil, missingMember("/reason")
 	}
-	return s.decideErasure(ctx, r.path("id"), func(service Erasures, id event.ID) (erasure.Status, error) {
-		return service.Reject(ctx, callOf(ctx).principal, id, body.Reason)
-	})
+	return s.decideErasure(ctx, r, body.Reason, s.config.Erasures.Reject)
 }
 
-// decideErasure records the decision of the second person. The policy is asked again,
-// because only now the requester is known.
-func (s *Server) decideErasure(ctx context.Context, idText string, decision func(Erasures, event.ID) (erasure.Status, error)) (answer, error) {
-	service, found, err := s.findErasure(ctx, idText)
+// decideErasure records the decision of the second person, with its scope or reason. The
+// policy is asked again, because only now the requester is known.
+func (s *Server) decideErasure(
+	ctx context.Context, r *request, argument string,
+	decision func(ctx context.Context, p ports.Principal, id event.ID, argument string) (erasure.Status, error),
+) (any, error) {
+	found, err := s.findErasure(ctx, r)
 	if err != nil {
-		return answer{}, err
+		return nil, err
 	}
-	if err := s.config.Access.Authorize(ctx, callOf(ctx).principal, tenancy.Action{Name: actionApproveErase, Requester: found.RequestedBy}); err != nil {
-		return answer{}, err
+	p := callOf(ctx).principal
+	if err := s.config.Access.Authorize(ctx, p, tenancy.Action{Name: actionApproveErase, Requester: found.RequestedBy}); err != nil {
+		return nil, err
 	}
-	decided, err := decision(service, found.ID)
-	if err != nil {
-		return answer{}, err
-	}
-	return reply(http.StatusOK, erasureAnswer(decided))
+	decided, err := decision(ctx, p, found.ID, argument)
+	return erasureAnswer(decided), err
 }
 
 // withdrawErasureRequest answers POST /api/erasure-requests/{id}/withdraw.
-func (s *Server) withdrawErasureRequest(ctx context.Context, r request, body *api.RejectRequest) (response, error) {
+func (s *Server) withdrawErasureRequest(ctx context.Context, r *request, body *api.RejectRequest) (any, error) {
 	if body.Reason == "" {
 		return nil, missingMember("/reason")
 	}
-	service, found, err := s.findErasure(ctx, r.path("id"))
+	found, err := s.findErasure(ctx, r)
 	if err != nil {
 		return nil, err
 	}
-	withdrawn, err := service.Withdraw(ctx, callOf(ctx).principal, found.ID, body.Reason)
-	if err != nil {
-		return nil, err
-	}
-	return reply(http.StatusOK, erasureAnswer(withdrawn))
+	withdrawn, err := s.config.Erasures.Withdraw(ctx, callOf(ctx).principal, found.ID, body.Reason)
+	return erasureAnswer(withdrawn), err
 }
 
 // getErasureCertificate answers GET /api/erasure-requests/{id}/certificate with the
 // stored bytes, which its signature covers.
-func (s *Server) getErasureCertificate(ctx context.Context, r request) (response, error) {
-	service, found, err := s.findErasure(ctx, r.path("id"))
+func (s *Server) getErasureCertificate(ctx context.Context, r *request) (any, error) {
+	found, err := s.findErasure(ctx, r)
 	if err != nil {
 		return nil, err
 	}
 	if found.State != string(shredding.ErasureCompleted) {
 		return nil, fault.New(fault.Conflict, "erasure.not_completed", "the request is %s, and its certificate is signed once it is completed; ask again then", found.State)
 	}
-	certificate, err := service.Certificate(ctx, callOf(ctx).principal, found.ID)
-	if err != nil {
-		return nil, err
-	}
-	return answer{status: http.StatusOK, body: certificate}, nil
+	certificate, err := s.config.Erasures.Certificate(ctx, callOf(ctx).principal, found.ID)
+	return answer{status: http.StatusOK, body: certificate}, err
 }
 
 func erasureAnswer(e erasure.Status) api.ErasureRequest {
 	out := api.ErasureRequest{
 		ID: e.ID.String(), Subject: e.Subject, LegalEntities: list(e.LegalEntities), Basis: e.Basis, Reason: e.Reason, Status: e.State,
 		Preview: api.ErasurePreview{
-			Events: e.Preview.Events, Intents: e.Preview.Intents, Types: make([]api.ErasureTypeCount, len(e.Preview.Types)),
-			LegalEntities: list(e.Preview.LegalEntities), Projections: list(e.Preview.Projections), Holds: holdAnswers(e.Preview.Holds),
-			Retained: make([]api.RetainedClass, len(e.Preview.Retained)), CountedAt: optionalTime(e.Preview.CountedAt), Scope: e.Scope,
+			Events: e.Preview.Events, Intents: e.Preview.Intents,
+			Types: convert(e.Preview.Types, func(t erasure.TypeCount) api.ErasureTypeCount {
+				return api.ErasureTypeCount{Type: t.Type, LegalEntity: t.LegalEntity, Intent: t.Intent, Events: t.Events, Fields: t.Fields}
+			}),
+			LegalEntities: list(e.Preview.LegalEntities), Projections: list(e.Preview.Projections), Holds: convert(e.Preview.Holds, holdAnswer),
+			Retained: convert(e.Preview.Retained, func(c erasure.Retained) api.RetainedClass {
+				return api.RetainedClass{Class: c.Class, Until: c.Until.String()}
+			}),
+			CountedAt: optionalTime(e.Preview.CountedAt), Scope: e.Scope,
 		},
-		RequestedBy: e.RequestedBy, RequestedAt: timeText(e.RequestedAt), DueOn: e.DueOn.String(), ApprovedBy: e.ApprovedBy,
-		ApprovedAt: optionalTime(e.ApprovedAt), Classes: make([]api.ErasureClass, len(e.Classes)), Steps: make([]api.ErasureStep, len(e.Steps)),
+		RequestedBy: e.RequestedBy, RequestedAt: timeText(e.RequestedAt), DueOn: e.DueOn.String(), ApprovedBy: e.ApprovedBy, ApprovedAt: optionalTime(e.ApprovedAt),
+		Classes: convert(e.Classes, func(c erasure.Class) api.ErasureClass {
+			return api.ErasureClass{Class: c.Class, Erased: c.Erased, Refused: c.Refused, Until: dateText(c.Until)}
+		}),
+		Steps: convert(e.Steps, func(t erasure.Step) api.ErasureStep {
+			return api.ErasureStep{Step: t.State, Done: t.Done, At: optionalTime(t.At), Attempts: t.Attempts, Error: t.LastError}
+		}),
 		DestroyedAt: optionalTime(e.DestroyedAt), CompletedAt: optionalTime(e.CompletedAt), EndedBy: e.EndedBy, EndReason: e.EndReason,
-	}
-	for i, t := range e.Preview.Types {
-		out.Preview.Types[i] = api.ErasureTypeCount{Type: t.Type, LegalEntity: t.LegalEntity, Intent: t.Intent, Events: t.Events, Fields: t.Fields}
-	}
-	for i, c := range e.Preview.Retained {
-		out.Preview.Retained[i] = api.RetainedClass{Class: c.Class, Until: c.Until.String()}
-	}
-	for i, c := range e.Classes {
-		out.Classes[i] = api.ErasureClass{Class: c.Class, Erased: c.Erased, Refused: c.Refused, Until: dateText(c.Until)}
-	}
-	for i, t := range e.Steps {
-		out.Steps[i] = api.ErasureStep{Step: t.State, Done: t.Done, At: optionalTime(t.At), Attempts: t.Attempts, Error: t.LastError}
 	}
 	if !shredding.ErasureState(e.State).Final() {
 		out.DaysLeft = &e.DaysLeft

@@ -2,10 +2,8 @@ package httpapi
 
 import (
 	"context"
+	"math"
 	"slices"
-	"strconv"
-	"strings"
-	"time"
 
 	"github.com/erpbackbone/backbone/application/query"
 	"github.com/erpbackbone/backbone/domain/event"
@@ -15,14 +13,9 @@ import (
 
 const actionReadEvents = "events.read"
 
-const (
-	defaultPage = 100
-	maxPage     = 1000
-)
-
 // readSelection reads the parameters of a query for events, without its limit, and
 // checks that the caller may do the action there.
-func (s *Server) readSelection(ctx context.Context, action string, r request) (query.Selection, error) {
+func (s *Server) readSelection(ctx context.Context, action string, r *request) (query.Selection, error) {
 	p := callOf(ctx).principal
 	sel := query.Selection{
 		TenantID: p.TenantID, Kind: query.StreamKind(r.query("stream_type")), StreamID: r.query("stream_id"), LegalEntity: r.query("legal_entity"),
@@ -44,10 +37,8 @@ func (s *Server) readSelection(ctx context.Context, action string, r request) (q
 	if sel.Filter, err = eventFilter(r); err != nil {
 		return sel, err
 	}
-	if r.query("modules") != "" {
-		sel.Modules = strings.Split(r.query("modules"), ",")
-		slices.Sort(sel.Modules)
-	}
+	sel.Modules = r.list("modules")
+	slices.Sort(sel.Modules)
 	switch {
 	case sel.Kind == query.ByType && sel.StreamID != "":
 		err = s.requireTypes(ctx, "stream_id", sel.StreamID)
@@ -114,147 +105,22 @@ func unknownType(field string) error {
 	return fault.New(fault.Invalid, "query.event_type_unknown", "one of these event types is not registered; GET /api/event-types lists them").WithField(field)
 }
 
-func eventFilter(r request) (ports.EventQuery, error) {
+func eventFilter(r *request) (ports.EventQuery, error) {
 	q := ports.EventQuery{
 		Division: r.query("division"), Region: r.query("region"), Site: r.query("site"),
-		Source: event.Source{System: r.query("source_system"), Channel: r.query("source_channel"), Reference: r.query("source_reference")},
+		Source:    event.Source{System: r.query("source_system"), Channel: r.query("source_channel"), Reference: r.query("source_reference")},
+		Direction: r.direction(), WithoutData: r.withoutData(), Types: r.list("event_types"),
 	}
-	var err error
-	if q.Direction, err = parseDirection(r.query("direction")); err != nil {
-		return q, err
+	if len(q.Types) > 0 && r.query("stream_type") == string(query.ByType) {
+		r.fail(invalidParameter("event_types", "not taken with stream_type=type, which names the type itself"))
 	}
-	if q.WithoutData, err = parseIncludeData(r.query("include_data")); err != nil {
-		return q, err
+	q.OccurredFrom, q.OccurredTo = r.moment("from_date", false), r.moment("to_date", true)
+	q.RecordedFrom, q.RecordedTo = r.moment("recorded_from", false), r.moment("recorded_to", true)
+	q.EffectiveFrom, q.EffectiveTo = r.date("effective_from"), r.date("effective_to")
+	q.From, q.To = r.sequence("from_sequence"), r.sequence("to_sequence")
+	q.SchemaVersion = uint32(r.integer("schema_version", 1, math.MaxInt16, 0, "a number from 1 to 32767"))
+	if r.err == nil && (r.query("path") != "" || r.query("operator") != "" || r.query("value") != "") {
+		q.Predicate, r.err = event.ParsePredicate(r.query("path"), r.query("operator"), r.query("value"))
 	}
-	if r.query("event_types") != "" {
-		q.Types = strings.Split(r.query("event_types"), ",")
-		if r.query("stream_type") == string(query.ByType) {
-			return q, invalidParameter("event_types", "not taken with stream_type=type, which names the type itself")
-		}
-	}
-	if err := timeFilter(r, &q); err != nil {
-		return q, err
-	}
-	for _, n := range [...]struct {
-		name, text string
-		to         *event.Sequence
-	}{{"from_sequence", r.query("from_sequence"), &q.From}, {"to_sequence", r.query("to_sequence"), &q.To}} {
-		if n.text == "" {
-			continue
-		}
-		parsed, err := strconv.ParseUint(n.text, 10, 63)
-		if err != nil || parsed == 0 {
-			return q, invalidParameter(n.name, "a sequence such as 42; the first is 1")
-		}
-		*n.to = event.Sequence(parsed)
-	}
-	if r.query("schema_version") != "" {
-		n, err := strconv.ParseUint(r.query("schema_version"), 10, 15)
-		if err != nil || n == 0 {
-			return q, invalidParameter("schema_version", "a number from 1 to 32767")
-		}
-		q.SchemaVersion = uint32(n)
-	}
-	if r.query("path") != "" || r.query("operator") != "" || r.query("value") != "" {
-		q.Predicate, err = event.ParsePredicate(r.query("path"), r.query("operator"), r.query("value"))
-	}
-	return q, err
-}
-
-func timeFilter(r request, q *ports.EventQuery) error {
-	for _, t := range [...]struct {
-		name, text string
-		until      bool
-		to         *time.Time
-	}{
-		{"from_date", r.query("from_date"), false, &q.OccurredFrom}, {"to_date", r.query("to_date"), true, &q.OccurredTo},
-		{"recorded_from", r.query("recorded_from"), false, &q.RecordedFrom}, {"recorded_to", r.query("recorded_to"), true, &q.RecordedTo},
-	} {
-		if t.text == "" {
-			continue
-		}
-		at, ok := parseMoment(t.text, t.until)
-		if !ok {
-			return invalidParameter(t.name, "a date such as 2026-03-31 or an RFC 3339 time such as 2026-03-31T12:00:00Z")
-		}
-		*t.to = at
-	}
-	for _, d := range [...]struct {
-		name, text string
-		to         **event.Date
-	}{
-		{"effective_from", r.query("effective_from"), &q.EffectiveFrom}, {"effective_to", r.query("effective_to"), &q.EffectiveTo},
-	} {
-		if d.text == "" {
-			continue
-		}
-		parsed, err := event.ParseDate(d.text)
-		if err != nil {
-			return invalidParameter(d.name, "an ISO date such as 2026-03-31")
-		}
-		*d.to = &parsed
-	}
-	return nil
-}
-
-func parseDirection(text string) (ports.Direction, error) {
-	switch text {
-	case "", "forward":
-		return ports.Forward, nil
-	case "backward":
-		return ports.Backward, nil
-	default:
-		return ports.Forward, invalidParameter("direction", "forward or backward")
-	}
-}
-
-// parseIncludeData reads include_data.
-func parseIncludeData(text string) (bool, error) {
-	switch text {
-	case "", "true":
-		return false, nil
-	case "false":
-		return true, nil
-	default:
-		return false, invalidParameter("include_data", "true or false")
-	}
-}
-
-// parseMoment reads a bound in time: a time, or a date for the UTC day. Upper bounds include
-// their value for the caller and exclude it for the store, so the result is the end of
-// the day, or the microsecond after the time.
-func parseMoment(text string, until bool) (time.Time, bool) {
-	if d, err := event.ParseDate(text); err == nil {
-		if until {
-			d = d.AddDays(1)
-		}
-		return d.Time(), true
-	}
-	t, err := time.Parse(time.RFC3339Nano, text)
-	if err != nil {
-		return t, false
-	}
-	t = event.Micros(t)
-	if until {
-		t = t.Add(time.Microsecond)
-	}
-	return t, true
-}
-
-func invalidParameter(name, want string) error {
-	return fault.New(fault.Invalid, "request.parameter_invalid", "this parameter is %s; correct it", want).WithField(name)
-}
-
-func parsePageLimit(text string) (int, error) { return parsePageCount("limit", text) }
-
-// parsePageCount reads the number of events on a page.
-func parsePageCount(name, text string) (int, error) {
-	if text == "" {
-		return defaultPage, nil
-	}
-	n, err := strconv.Atoi(text)
-	if err != nil || n < 1 || n > maxPage {
-		return 0, invalidParameter(name, "a number from 1 to 1000")
-	}
-	return n, nil
+	return q, r.err
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/hex"
 	"fmt"
+	"maps"
+	"net/http"
 	"slices"
 	"strconv"
 	"time"
@@ -18,23 +20,25 @@ import (
 // its bytes.
 type renderer struct {
 	b           []byte
+	shown       []event.Recorded             // upcast and opened
 	entityCodes map[event.PartitionID]string // of the legal entities that the caller may see
 	withoutData bool                         // leave the payload out
+	err         error                        // the first value that could not be written
 }
 
-// render prepares a renderer and the events for it: upcast unless the caller asked for
-// stored events, then with personal values opened. Upcasting comes first, because its
-// programs must not see personal values. Legal entities are looked up only if an event
-// was caused in another one.
-func (s *Server) render(ctx context.Context, recorded []event.Recorded) (*renderer, []event.Recorded, error) {
+// render prepares a renderer for events: upcast unless the caller asked for stored
+// events, then with personal values opened. Upcasting comes first, because its programs
+// must not see personal values. Legal entities are looked up only if an event was caused
+// in another one.
+func (s *Server) render(ctx context.Context, recorded []event.Recorded) (*renderer, error) {
 	var err error
 	if s.config.Upcaster != nil && !callOf(ctx).wantsRaw {
 		if recorded, err = s.config.Upcaster.UpcastForDisplay(ctx, recorded); err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 	}
 	if recorded, err = s.openEvents(ctx, recorded); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	size := 512
 	elsewhere := false
@@ -42,19 +46,16 @@ func (s *Server) render(ctx context.Context, recorded []event.Recorded) (*render
 		size += len(recorded[i].Payload) + len(recorded[i].RulesEvaluated) + 1024
 		elsewhere = elsewhere || recorded[i].CausedByPartition != 0
 	}
-	r := &renderer{b: make([]byte, 0, size)}
-	if !elsewhere {
-		return r, recorded, nil
+	r := &renderer{b: make([]byte, 0, size), shown: recorded}
+	if elsewhere {
+		_, r.entityCodes, err = s.visiblePartitions(ctx)
 	}
-	visible, err := s.visibleLegalEntities(ctx)
-	if err != nil {
-		return nil, nil, err
-	}
-	r.entityCodes = make(map[event.PartitionID]string, len(visible))
-	for _, le := range visible {
-		r.entityCodes[le.Partition] = le.Code
-	}
-	return r, recorded, nil
+	return r, err
+}
+
+// answer is what has been written, unless it is incomplete.
+func (r *renderer) answer() (any, error) {
+	return answer{status: http.StatusOK, body: r.b}, r.err
 }
 
 func (r *renderer) raw(s string)   { r.b = append(r.b, s...) }
@@ -77,11 +78,16 @@ func (r *renderer) text(s string) {
 	r.b = append(r.b, '"')
 }
 
-// member writes a comma, a name and a string.
-func (r *renderer) member(name, value string) {
+// name writes a comma and a member's name.
+func (r *renderer) name(name string) {
 	r.raw(`,"`)
 	r.raw(name)
 	r.raw(`":`)
+}
+
+// member writes a comma, a name and a string.
+func (r *renderer) member(name, value string) {
+	r.name(name)
 	r.text(value)
 }
 
@@ -92,51 +98,64 @@ func (r *renderer) optional(name, value string) {
 	}
 }
 
+func (r *renderer) number(name string, n uint64) {
+	r.name(name)
+	r.b = strconv.AppendUint(r.b, n, 10)
+}
+
+func (r *renderer) boolean(name string, v bool) {
+	r.name(name)
+	r.b = strconv.AppendBool(r.b, v)
+}
+
+// document writes a value of the generated models.
+func (r *renderer) document(name string, v any) {
+	encoded, err := encode(v)
+	if err != nil && r.err == nil {
+		r.err = err
+	}
+	r.name(name)
+	r.bytes(encoded)
+}
+
 func (r *renderer) time(name string, t time.Time) {
-	r.raw(`,"`)
-	r.raw(name)
-	r.raw(`":"`)
+	r.name(name)
+	r.raw(`"`)
 	r.b = t.UTC().AppendFormat(r.b, timeLayout)
 	r.raw(`"`)
 }
 
 func (r *renderer) hash(name string, h event.Hash) {
-	r.raw(`,"`)
-	r.raw(name)
-	r.raw(`":"`)
+	r.name(name)
+	r.raw(`"`)
 	r.b = hex.AppendEncode(r.b, h[:])
 	r.raw(`"`)
 }
 
-// events writes a list.
-func (r *renderer) events(recorded []event.Recorded) error {
+// events writes the list of events.
+func (r *renderer) events() {
 	r.raw("[")
-	for i := range recorded {
+	for i := range r.shown {
 		if i > 0 {
 			r.raw(",")
 		}
-		if err := r.event(&recorded[i]); err != nil {
-			return err
-		}
+		r.event(&r.shown[i])
 	}
 	r.raw("]")
-	return nil
 }
 
-func (r *renderer) event(e *event.Recorded) error {
+func (r *renderer) event(e *event.Recorded) {
 	r.raw(`{"id":"`)
 	r.raw(e.ID.String())
 	r.raw(`"`)
 	r.member("type", e.Type)
-	r.raw(`,"schema_version":`)
-	r.b = strconv.AppendUint(r.b, uint64(e.SchemaVersion), 10)
+	r.number("schema_version", uint64(e.SchemaVersion))
 	r.raw(`,"sequence":"`)
 	r.b = strconv.AppendUint(r.b, uint64(e.Sequence), 10)
 	r.raw(`","stream":{"type":`)
 	r.text(e.Stream.Type)
 	r.member("id", e.Stream.ID)
-	r.raw(`,"version":`)
-	r.b = strconv.AppendUint(r.b, uint64(e.StreamVersion), 10)
+	r.number("version", uint64(e.StreamVersion))
 	r.raw(`}`)
 	r.time("occurred_at", e.OccurredAt)
 	r.time("recorded_at", e.RecordedAt)
@@ -155,18 +174,13 @@ func (r *renderer) event(e *event.Recorded) error {
 		r.member("caused_by", e.CausedBy.String())
 		r.optional("caused_by_legal_entity", r.entityCodes[e.CausedByPartition])
 	}
-	if e.IntentID != (event.ID{}) {
-		r.member("intent_id", e.IntentID.String())
-	}
+	r.optional("intent_id", idText(e.IntentID))
 	r.member("correlation_id", e.CorrelationID)
 	if !r.withoutData {
-		if err := r.payload(e); err != nil {
-			return err
-		}
+		r.payload(e)
 	}
 	r.metadata(e)
 	r.raw("}")
-	return nil
 }
 
 func (r *renderer) scope(s *event.Scope) {
@@ -187,37 +201,32 @@ func (r *renderer) scope(s *event.Scope) {
 var storedMembers, shownMembers = []string{"data", "dimensions", "entity_refs"}, []string{"data", "dimensions", "entities"}
 
 // payload copies the members of a stored payload under the names of the API.
-func (r *renderer) payload(e *event.Recorded) error {
+func (r *renderer) payload(e *event.Recorded) {
 	var values [3][]byte
 	err := jsondoc.Members(e.Payload, storedMembers, values[:])
 	for i, value := range values {
-		if err != nil || value == nil {
-			return fmt.Errorf("payload of event %s has no %s", e.ID, storedMembers[i])
+		if (err != nil || value == nil) && r.err == nil {
+			r.err = fmt.Errorf("payload of event %s has no %s", e.ID, storedMembers[i])
 		}
-		r.raw(`,"`)
-		r.raw(shownMembers[i])
-		r.raw(`":`)
+		r.name(shownMembers[i])
 		r.bytes(value)
 	}
-	return nil
 }
 
 func (r *renderer) metadata(e *event.Recorded) {
 	r.raw(`,"metadata":{"rules_evaluated":`)
-	r.bytes(rulesAnswer(e.RulesEvaluated))
-	r.raw(`,"pii":{`)
-	paths := make([]string, 0, len(e.PII))
-	for p := range e.PII {
-		paths = append(paths, p)
+	if len(e.RulesEvaluated) == 0 {
+		r.raw("[]")
 	}
-	slices.Sort(paths)
-	for i, p := range paths {
+	r.bytes(e.RulesEvaluated)
+	r.raw(`,"pii":{`)
+	for i, path := range slices.Sorted(maps.Keys(e.PII)) {
 		if i > 0 {
 			r.raw(",")
 		}
-		r.text(p)
+		r.text(path)
 		r.raw(":")
-		r.text(e.PII[p])
+		r.text(e.PII[path])
 	}
 	r.raw(`},"tags":[`)
 	for i, t := range e.Tags {
@@ -234,8 +243,7 @@ func (r *renderer) metadata(e *event.Recorded) {
 	r.hash("checksum", e.Checksum)
 	r.hash("payload_hash", e.PayloadHash)
 	if e.StoredVersion != 0 {
-		r.raw(`,"stored_schema_version":`)
-		r.b = strconv.AppendUint(r.b, uint64(e.StoredVersion), 10)
+		r.number("stored_schema_version", uint64(e.StoredVersion))
 	}
 	r.optional("upcast_error", e.UpcastError)
 	r.raw("}")

@@ -2,9 +2,6 @@ package httpapi
 
 import (
 	"context"
-	"encoding/json"
-	"net/http"
-	"strconv"
 
 	"github.com/erpbackbone/backbone/adapters/httpapi/internal/api"
 	"github.com/erpbackbone/backbone/application/query"
@@ -37,32 +34,38 @@ var eventHandlers = handlers{
 }
 
 // listEvents answers GET /api/events.
-func (s *Server) listEvents(ctx context.Context, r request) (response, error) {
+func (s *Server) listEvents(ctx context.Context, r *request) (any, error) {
 	sel, err := s.readSelection(ctx, actionReadEvents, r)
 	if err != nil {
 		return nil, err
 	}
-	if sel.Limit, err = parsePageLimit(r.query("limit")); err != nil {
-		return nil, err
+	if sel.Limit = r.pageLimit("limit"); r.err != nil {
+		return nil, r.err
 	}
 	page, err := s.config.Events.Events(ctx, sel)
 	if err != nil {
 		return nil, err
 	}
-	w, shown, err := s.render(ctx, page.Events)
+	w, err := s.renderPage(ctx, page.Events, sel.Filter.WithoutData, page.HasMore)
 	if err != nil {
 		return nil, err
 	}
-	w.withoutData = sel.Filter.WithoutData
-	w.raw(`{"events":`)
-	if err := w.events(shown); err != nil {
-		return nil, err
-	}
-	w.raw(`,"has_more":`)
-	w.b = strconv.AppendBool(w.b, page.HasMore)
 	w.optional("next_cursor", page.NextCursor)
 	w.raw("}")
-	return answer{status: http.StatusOK, body: w.b}, nil
+	return w.answer()
+}
+
+// renderPage writes the members that every page of events begins with.
+func (s *Server) renderPage(ctx context.Context, events []event.Recorded, withoutData, hasMore bool) (*renderer, error) {
+	w, err := s.render(ctx, events)
+	if err != nil {
+		return nil, err
+	}
+	w.withoutData = withoutData
+	w.raw(`{"events":`)
+	w.events()
+	w.boolean("has_more", hasMore)
+	return w, nil
 }
 
 // parseID reads the id of an event or an intent. A malformed id is not found.
@@ -80,36 +83,22 @@ const (
 )
 
 // getEvent answers GET /api/events/{id}.
-func (s *Server) getEvent(ctx context.Context, r request) (response, error) {
-	id, err := parseID(r.path("id"), codeEventNotFound)
-	if err != nil {
-		return nil, err
-	}
+func (s *Server) getEvent(ctx context.Context, r *request) (any, error) {
 	var found event.Recorded
-	err = s.inLegalEntities(ctx, actionReadEvents, r.query("legal_entity"), codeEventNotFound, func(le ports.LegalEntity) (err error) {
+	if err := s.findByID(ctx, r, actionReadEvents, codeEventNotFound, func(le ports.LegalEntity, id event.ID) (err error) {
 		found, err = s.config.Events.ByID(ctx, le, id)
 		return err
-	})
-	if err != nil {
+	}); err != nil {
 		return nil, err
 	}
-	w, shown, err := s.render(ctx, []event.Recorded{found})
+	w, err := s.render(ctx, []event.Recorded{found})
 	if err != nil {
 		return nil, err
 	}
 	w.raw(`{"event":`)
-	if err := w.event(&shown[0]); err != nil {
-		return nil, err
-	}
+	w.event(&w.shown[0])
 	w.raw("}")
-	return answer{status: http.StatusOK, body: w.b}, nil
-}
-
-func rulesAnswer(stored json.RawMessage) json.RawMessage {
-	if len(stored) == 0 {
-		return json.RawMessage("[]")
-	}
-	return stored
+	return w.answer()
 }
 
 func idText(id event.ID) string {
@@ -128,9 +117,7 @@ func actorAnswer(a event.Actor) api.Actor {
 }
 
 func entityAnswers(refs []event.EntityRef) []api.EntityReference {
-	out := make([]api.EntityReference, len(refs))
-	for i, r := range refs {
-		out[i] = api.EntityReference{EntityType: r.Type, EntityID: r.ID, Role: r.Role}
-	}
-	return out
+	return convert(refs, func(r event.EntityRef) api.EntityReference {
+		return api.EntityReference{EntityType: r.Type, EntityID: r.ID, Role: r.Role}
+	})
 }

@@ -3,8 +3,8 @@ package httpapi
 import (
 	"bytes"
 	"context"
+	"math"
 	"net/http"
-	"strconv"
 	"time"
 
 	"github.com/labstack/echo/v4"
@@ -39,19 +39,17 @@ type export struct {
 }
 
 // exportEvents answers GET /api/events/export.
-func (s *Server) exportEvents(ctx context.Context, r request) (response, error) {
+func (s *Server) exportEvents(ctx context.Context, r *request) (any, error) {
 	sel, err := s.readSelection(ctx, actionExport, r)
 	if err != nil {
 		return nil, err
 	}
-	e := &export{server: s, ctx: ctx, sel: sel, remaining: -1, checkpoints: r.query("checkpoints") == "true"}
-	if t := r.query("checkpoints"); t != "" && t != "true" && t != "false" {
-		return nil, invalidParameter("checkpoints", "true or false")
+	e := &export{
+		server: s, ctx: ctx, sel: sel, checkpoints: r.flag("checkpoints"),
+		remaining: r.integer("limit", 1, math.MaxInt, -1, "a number from 1; without it everything is exported"),
 	}
-	if r.query("limit") != "" {
-		if e.remaining, err = strconv.Atoi(r.query("limit")); err != nil || e.remaining < 1 {
-			return nil, invalidParameter("limit", "a number from 1; without it everything is exported")
-		}
+	if r.err != nil {
+		return nil, r.err
 	}
 	e.sel.Limit = firstExportPage
 	return e, e.read()
@@ -89,23 +87,24 @@ func (e *export) read() error {
 	if err != nil {
 		return err
 	}
-	w, shown, err := e.server.render(ctx, page.Events)
+	w, err := e.server.render(ctx, page.Events)
 	if err != nil {
 		return err
 	}
 	w.withoutData = e.sel.Filter.WithoutData
-	for i := range shown {
+	for i := range w.shown {
 		from := len(w.b)
-		if err := w.event(&shown[i]); err != nil {
-			return err
-		}
+		w.event(&w.shown[i])
 		if line := w.b[from:]; bytes.ContainsAny(line, "\r\n") { // stored JSON may have line breaks between members
 			w.b = append(w.b[:from], jsondoc.AppendCompact(nil, line)...)
 		}
 		w.raw("\n")
 	}
+	if w.err != nil {
+		return w.err
+	}
 	if e.remaining >= 0 {
-		e.remaining -= len(shown)
+		e.remaining -= len(w.shown)
 	}
 	e.page, e.lines, e.sel.Cursor = page, w.b, page.NextCursor
 	switch {
@@ -128,7 +127,7 @@ func (e *export) write(w http.ResponseWriter) error {
 	for {
 		more := e.page.HasMore && e.remaining != 0
 		if e.checkpoints && more {
-			e.lines = e.cursorLine(e.lines)
+			e.lines = append(append(append(e.lines, `{"next_cursor":"`...), e.sel.Cursor...), "\"}\n"...)
 		}
 		// A recorder in a test has no deadline to set; a connection always has.
 		_ = connection.SetWriteDeadline(time.Now().Add(e.server.limits.Request + 30*time.Second))
@@ -157,10 +156,6 @@ func (e *export) write(w http.ResponseWriter) error {
 			return e.abort()
 		}
 	}
-}
-
-func (e *export) cursorLine(b []byte) []byte {
-	return append(append(append(b, `{"next_cursor":"`...), e.sel.Cursor...), "\"}\n"...)
 }
 
 // abort marks the connection to be aborted once the request is in the log.

@@ -141,15 +141,14 @@ type followedSource interface {
 }
 
 // subscribeToStream answers GET /api/subscribe/streams/{type}/{id}.
-func (s *Server) subscribeToStream(ctx context.Context, r request) (response, error) {
+func (s *Server) subscribeToStream(ctx context.Context, r *request) (any, error) {
 	le, err := s.authorizeIn(ctx, actionSubscribe, r.query("legal_entity"))
 	if err != nil {
 		return nil, err
 	}
 	f := &liveFeed{server: s, ctx: ctx, cursorsAreVersions: true, entities: []string{le.Code}}
-	roles := append([]string{}, callOf(ctx).principal.Roles...) // not nil, which would skip the check
 	f.open = func(from string, resumed bool) (followedSource, error) {
-		q := query.StreamFollowQuery{Entity: le, Stream: event.StreamID{Type: r.path("type"), ID: r.path("id")}, Roles: roles, OnlyNew: from == query.FromNow && !resumed}
+		q := query.StreamFollowQuery{Entity: le, Stream: r.stream(), Roles: rolesOf(ctx), OnlyNew: from == query.FromNow && !resumed}
 		if from != "" && !q.OnlyNew {
 			n, err := strconv.ParseUint(from, 10, 63)
 			if err != nil {
@@ -162,29 +161,25 @@ func (s *Server) subscribeToStream(ctx context.Context, r request) (response, er
 		}
 		return s.config.Live.Feeds.Stream(q), nil
 	}
-	return f, f.checkAdmission(r.query("from"), r.query("include_data"))
+	return f, f.checkAdmission(r)
 }
 
 // subscribeToAll answers GET /api/subscribe/streams/$all.
-func (s *Server) subscribeToAll(ctx context.Context, r request) (response, error) {
+func (s *Server) subscribeToAll(ctx context.Context, r *request) (any, error) {
 	p := callOf(ctx).principal
 	q := query.AllQuery{TenantID: p.TenantID, Readable: p.LegalEntities}
-	if r.query("legal_entities") != "" {
-		q.LegalEntities = strings.Split(r.query("legal_entities"), ",")
-		for _, code := range q.LegalEntities {
-			if _, err := s.authorizeIn(ctx, actionSubscribe, code); err != nil {
-				return nil, pointAtMember(err, "legal_entities")
-			}
+	q.LegalEntities, q.Types = r.list("legal_entities"), r.list("event_types")
+	for _, code := range q.LegalEntities {
+		if _, err := s.authorizeIn(ctx, actionSubscribe, code); err != nil {
+			return nil, pointAtMember(err, "legal_entities")
 		}
 	}
-	if r.query("event_types") != "" {
-		q.Types = strings.Split(r.query("event_types"), ",")
+	if len(q.Types) > 0 {
 		if err := s.requireTypes(ctx, "event_types", q.Types...); err != nil {
 			return nil, err
 		}
 	}
-	if r.query("modules") != "" {
-		modules := strings.Split(r.query("modules"), ",")
+	if modules := r.list("modules"); len(modules) > 0 {
 		if err := s.checkAgainstRegistry(ctx, &query.Selection{Modules: modules}); err != nil {
 			return nil, err
 		}
@@ -196,7 +191,7 @@ func (s *Server) subscribeToAll(ctx context.Context, r request) (response, error
 		q.From = from
 		return s.config.Live.Feeds.All(q)
 	}
-	return f, f.checkAdmission(r.query("from"), r.query("include_data"))
+	return f, f.checkAdmission(r)
 }
 
 // requireTypes refuses types that are not registered: a feed of a misspelt type would
@@ -230,16 +225,9 @@ func (s *Server) wantsModules(modules []string) func(context.Context, string) (b
 	}
 }
 
-func notServed() error {
-	return fault.New(fault.Unavailable, "feed.not_served", "this server has no live feeds; read GET /api/streams/$all and come back with its cursors")
-}
-
 // checkAdmission checks everything that must be refused before the status is sent.
-func (f *liveFeed) checkAdmission(from, includeData string) (err error) {
+func (f *liveFeed) checkAdmission(r *request) (err error) {
 	c := f.server.config.Live
-	if c.Feeds == nil || c.Live == nil {
-		return notServed()
-	}
 	this := callOf(f.ctx)
 	f.request = this.request
 	if f.batch = c.Batch; f.batch <= 0 {
@@ -248,10 +236,10 @@ func (f *liveFeed) checkAdmission(from, includeData string) (err error) {
 	if f.writeTimeout = c.WriteTimeout; f.writeTimeout <= 0 {
 		f.writeTimeout = 30 * time.Second
 	}
-	if f.withoutData, err = parseIncludeData(includeData); err != nil {
-		return err
+	if f.withoutData = r.withoutData(); r.err != nil {
+		return r.err
 	}
-	f.from, f.hasFrom = from, f.request.URL.Query().Has("from")
+	f.from, f.hasFrom = r.query("from"), f.request.URL.Query().Has("from")
 	resumed := false
 	if id := f.request.Header.Get("Last-Event-ID"); id != "" && !wantsWebSocket(f.request) {
 		f.from, f.hasFrom, resumed = id, true, true
@@ -344,26 +332,24 @@ func (f *liveFeed) run(ctx context.Context, transport string, sink live.Sink) er
 
 // renderEach renders each event of a page by itself.
 func (f *liveFeed) renderEach(ctx context.Context, events []event.Recorded) ([][]byte, error) {
-	w, shown, err := f.server.render(ctx, events)
+	w, err := f.server.render(ctx, events)
 	if err != nil {
 		return nil, err
 	}
 	w.withoutData = f.withoutData
-	ends := make([]int, len(shown))
-	for i := range shown {
-		if err := w.event(&shown[i]); err != nil {
-			return nil, err
-		}
+	ends := make([]int, len(w.shown))
+	for i := range w.shown {
+		w.event(&w.shown[i])
 		ends[i] = len(w.b)
 	}
-	out, from := make([][]byte, len(shown)), 0
+	out, from := make([][]byte, len(w.shown)), 0
 	for i, end := range ends {
 		out[i], from = w.b[from:end:end], end
 		if bytes.ContainsAny(out[i], "\r\n") { // stored JSON may have line breaks between members
 			out[i] = jsondoc.AppendCompact(nil, out[i])
 		}
 	}
-	return out, nil
+	return out, w.err
 }
 
 // appendPosition appends the member with the position of the feed.

@@ -33,12 +33,12 @@ func (d Degraded) Error() string { return d.Err.Error() }
 func (d Degraded) Unwrap() error { return d.Err }
 
 // getLiveness answers GET /livez.
-func (s *Server) getLiveness(_ context.Context, _ request) (response, error) {
-	return reply(http.StatusOK, api.Health{Status: healthOK, Checks: map[string]string{}})
+func (s *Server) getLiveness(_ context.Context, _ *request) (any, error) {
+	return api.Health{Status: healthOK, Checks: map[string]string{}}, nil
 }
 
 // getReadiness answers GET /readyz: 200 also while it is degraded. What is wrong with a check is in the log.
-func (s *Server) getReadiness(ctx context.Context, _ request) (response, error) {
+func (s *Server) getReadiness(ctx context.Context, _ *request) (any, error) {
 	out, status := api.Health{Status: healthOK, Checks: map[string]string{}}, http.StatusOK
 	if s.config.Ready == nil {
 		return reply(status, out)
@@ -88,11 +88,11 @@ func (m metricsPage) write(w http.ResponseWriter) error {
 }
 
 // getMetrics answers GET /metrics.
-func (s *Server) getMetrics(ctx context.Context, _ request) (response, error) {
+func (s *Server) getMetrics(ctx context.Context, _ *request) (any, error) {
 	return metricsPage{page: s.config.MetricsPage, ctx: ctx}, nil
 }
 
 // getDocument answers GET /api/openapi.yaml.
-func (s *Server) getDocument(_ context.Context, _ request) (response, error) {
+func (s *Server) getDocument(_ context.Context, _ *request) (any, error) {
 	return answer{status: http.StatusOK, contentType: "application/yaml", body: s.document}, nil
 }

@@ -30,7 +30,7 @@ var intentHandlers = handlers{
 }
 
 // submitIntent answers POST /api/intents.
-func (s *Server) submitIntent(ctx context.Context, r request, body *api.IntentRequest) (response, error) {
+func (s *Server) submitIntent(ctx context.Context, r *request, body *api.IntentRequest) (any, error) {
 	switch {
 	case body.Type == "":
 		return nil, missingMember("/type")
@@ -46,7 +46,7 @@ func (s *Server) submitIntent(ctx context.Context, r request, body *api.IntentRe
 	}
 	req := pipeline.Request{
 		Type: body.Type, LegalEntity: le, Payload: body.Payload, CorrelationID: body.CorrelationID, DryRun: body.DryRun,
-		IdempotencyKey: r.header("Idempotency-Key"),
+		IdempotencyKey: r.idempotencyKey(),
 		Source:         event.Source{System: body.Source.System, Channel: body.Source.Channel, Reference: body.Source.Reference},
 	}
 	if req.Source == (event.Source{}) {
@@ -107,27 +107,21 @@ func outcomeAnswer(status int, o pipeline.Outcome) (answer, error) {
 			return answer{}, err
 		}
 	}
-	a, err := reply(status, out)
-	a.replayed = o.Replayed
-	return a, err
+	return replyReplayed(status, out, o.Replayed)
 }
 
 func intentEvents(results []pipeline.Result) []api.IntentEvent {
-	out := make([]api.IntentEvent, len(results))
-	for i, e := range results {
-		out[i] = api.IntentEvent{
+	return convert(results, func(e pipeline.Result) api.IntentEvent {
+		return api.IntentEvent{
 			ID: e.ID.String(), Type: e.Type, Sequence: numberText(e.Sequence), Stream: e.Stream.String(), StreamVersion: int64(e.StreamVersion),
 		}
-	}
-	return out
+	})
 }
 
 func needAnswers(needs []intent.ApprovalNeed) []api.ApprovalNeed {
-	out := make([]api.ApprovalNeed, len(needs))
-	for i, n := range needs {
-		out[i] = api.ApprovalNeed{Roles: list(n.Roles), Reason: n.Reason, RuleID: n.RuleID}
-	}
-	return out
+	return convert(needs, func(n intent.ApprovalNeed) api.ApprovalNeed {
+		return api.ApprovalNeed{Roles: list(n.Roles), Reason: n.Reason, RuleID: n.RuleID}
+	})
 }
 
 func draftAnswers(drafts []event.Draft) ([]api.DraftEvent, error) {
@@ -149,18 +143,13 @@ func draftAnswers(drafts []event.Draft) ([]api.DraftEvent, error) {
 }
 
 // getIntent answers GET /api/intents/{id}.
-func (s *Server) getIntent(ctx context.Context, r request) (response, error) {
-	id, err := parseID(r.path("id"), codeIntentNotFound)
-	if err != nil {
-		return nil, err
-	}
+func (s *Server) getIntent(ctx context.Context, r *request) (any, error) {
 	var stored intent.Intent
 	var outcome pipeline.Outcome
-	err = s.inLegalEntities(ctx, "intents.read", r.query("legal_entity"), codeIntentNotFound, func(le ports.LegalEntity) (err error) {
+	if err := s.findByID(ctx, r, "intents.read", codeIntentNotFound, func(le ports.LegalEntity, id event.ID) (err error) {
 		stored, outcome, err = s.config.Intents.Get(ctx, le, id)
 		return err
-	})
-	if err != nil {
+	}); err != nil {
 		return nil, err
 	}
 	payload, err := s.openIntent(ctx, stored)
@@ -174,66 +163,60 @@ func (s *Server) getIntent(ctx context.Context, r request) (response, error) {
 	out := api.Intent{
 		IntentID: stored.ID.String(), Type: stored.Type, LegalEntity: stored.LegalEntity, Status: string(stored.Status), Payload: payload,
 		Actor: actorAnswer(stored.Actor), Events: intentEvents(outcome.Events), Rules: rules, CorrelationID: stored.CorrelationID,
-		CausedBy: idText(stored.CausedBy), PlanHash: stored.PlanHash, Needs: needAnswers(stored.Need),
-		Approvals: make([]api.Approval, len(stored.Approvals)), Revision: stored.Revision,
+		CausedBy: idText(stored.CausedBy), PlanHash: stored.PlanHash, Needs: needAnswers(stored.Need), Revision: stored.Revision,
+		Approvals: convert(stored.Approvals, func(a intent.Approval) api.Approval {
+			return api.Approval{
+				PersonID: a.PersonID, ActorID: a.ActorID, Role: a.Role, Decision: a.Decision, PlanHash: a.PlanHash, Comment: a.Comment, At: timeText(a.At),
+			}
+		}),
 		CreatedAt: timeText(stored.CreatedAt), UpdatedAt: timeText(stored.UpdatedAt),
 	}
 	if stored.HasEffective {
 		out.EffectiveDate = stored.EffectiveDate.String()
 	}
-	for i, a := range stored.Approvals {
-		out.Approvals[i] = api.Approval{
-			PersonID: a.PersonID, ActorID: a.ActorID, Role: a.Role, Decision: a.Decision, PlanHash: a.PlanHash, Comment: a.Comment, At: timeText(a.At),
-		}
-	}
 	if f := stored.Refusal; f != nil {
 		out.Refusal = api.Refusal{Code: f.Code, Kind: f.Kind, Detail: f.Detail}
 	}
-	return reply(http.StatusOK, out)
+	return out, nil
 }
 
 // approveIntent answers POST /api/intents/{id}/approve.
-func (s *Server) approveIntent(ctx context.Context, r request, body *api.ApproveRequest) (response, error) {
+func (s *Server) approveIntent(ctx context.Context, r *request, body *api.ApproveRequest) (any, error) {
 	if err := checkText("/comment", body.Comment); err != nil {
 		return nil, err
 	}
-	return s.decide(ctx, r.path("id"), r.query("legal_entity"), func(le ports.LegalEntity, id event.ID) (int, pipeline.Outcome, error) {
-		out, err := s.config.Intents.Approve(ctx, callerOf(ctx), pipeline.Decision{LegalEntity: le, Intent: id, PlanHash: body.PlanHash, Comment: body.Comment, IdempotencyKey: r.header("Idempotency-Key")})
-		return statusOf(out), out, err
-	})
+	d := pipeline.Decision{PlanHash: body.PlanHash, Comment: body.Comment}
+	out, err := s.decide(ctx, r, d, s.config.Intents.Approve)
+	if err != nil {
+		return nil, err
+	}
+	return outcomeAnswer(statusOf(out), out)
 }
 
 // rejectIntent answers POST /api/intents/{id}/reject.
-func (s *Server) rejectIntent(ctx context.Context, r request, body *api.RejectRequest) (response, error) {
+func (s *Server) rejectIntent(ctx context.Context, r *request, body *api.RejectRequest) (any, error) {
 	if strings.TrimSpace(body.Reason) == "" {
 		return nil, missingMember("/reason")
 	}
 	if err := checkText("/reason", body.Reason); err != nil {
 		return nil, err
 	}
-	return s.decide(ctx, r.path("id"), r.query("legal_entity"), func(le ports.LegalEntity, id event.ID) (int, pipeline.Outcome, error) {
-		out, err := s.config.Intents.Reject(ctx, callerOf(ctx), pipeline.Decision{LegalEntity: le, Intent: id, Comment: body.Reason, IdempotencyKey: r.header("Idempotency-Key")})
-		return http.StatusOK, out, err
-	})
+	out, err := s.decide(ctx, r, pipeline.Decision{Comment: body.Reason}, s.config.Intents.Reject)
+	if err != nil {
+		return nil, err
+	}
+	return outcomeAnswer(http.StatusOK, out)
 }
 
-// decide finds the intent in the legal entity that is named, or in those that the
-// caller may see.
-func (s *Server) decide(ctx context.Context, idText, code string, decision func(ports.LegalEntity, event.ID) (int, pipeline.Outcome, error)) (answer, error) {
-	id, err := parseID(idText, codeIntentNotFound)
-	if err != nil {
-		return answer{}, err
-	}
-	var status int
-	var out pipeline.Outcome
-	err = s.inLegalEntities(ctx, "intents.approve", code, codeIntentNotFound, func(le ports.LegalEntity) (err error) {
-		status, out, err = decision(le, id)
+// decide finds the intent and records the caller's decision about it.
+func (s *Server) decide(ctx context.Context, r *request, d pipeline.Decision, decision func(context.Context, pipeline.Caller, pipeline.Decision) (pipeline.Outcome, error)) (out pipeline.Outcome, err error) {
+	d.IdempotencyKey = r.idempotencyKey()
+	err = s.findByID(ctx, r, "intents.approve", codeIntentNotFound, func(le ports.LegalEntity, id event.ID) (err error) {
+		d.LegalEntity, d.Intent = le, id
+		out, err = decision(ctx, callerOf(ctx), d)
 		return err
 	})
-	if err != nil {
-		return answer{}, err
-	}
-	return outcomeAnswer(status, out)
+	return out, err
 }
 
 // maxTextBytes bounds comments and reasons, in bytes.

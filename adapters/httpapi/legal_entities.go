@@ -15,16 +15,14 @@ var legalEntityHandlers = handlers{
 }
 
 // createLegalEntity answers POST /api/admin/legal-entities.
-func (s *Server) createLegalEntity(ctx context.Context, r request, body *api.LegalEntityRequest) (response, error) {
+func (s *Server) createLegalEntity(ctx context.Context, r *request, body *api.LegalEntityRequest) (any, error) {
 	le, err := s.config.Access.CreateLegalEntity(ctx, ports.LegalEntity{
 		TenantID: callOf(ctx).principal.TenantID, Code: body.Code, Name: body.Name, TimeZone: body.TimeZone,
 	})
-	if fault.CodeOf(err) == "legal_entity.duplicate" && r.header("Idempotency-Key") != "" {
+	if fault.CodeOf(err) == "legal_entity.duplicate" && r.idempotencyKey() != "" {
 		have, findErr := s.config.Access.LegalEntity(ctx, callOf(ctx).principal.TenantID, body.Code)
 		if findErr == nil && (have.Name == body.Name || body.Name == "") && (have.TimeZone == body.TimeZone || body.TimeZone == "") {
-			a, err := reply(http.StatusOK, legalEntityAnswer(have))
-			a.replayed = true
-			return a, err
+			return replyReplayed(http.StatusOK, legalEntityAnswer(have), true)
 		}
 	}
 	if err != nil {
@@ -34,16 +32,9 @@ func (s *Server) createLegalEntity(ctx context.Context, r request, body *api.Leg
 }
 
 // listLegalEntities answers GET /api/admin/legal-entities.
-func (s *Server) listLegalEntities(ctx context.Context, _ request) (response, error) {
+func (s *Server) listLegalEntities(ctx context.Context, _ *request) (any, error) {
 	visible, err := s.visibleLegalEntities(ctx)
-	if err != nil {
-		return nil, err
-	}
-	out := api.LegalEntityList{LegalEntities: make([]api.LegalEntity, len(visible))}
-	for i, le := range visible {
-		out.LegalEntities[i] = legalEntityAnswer(le)
-	}
-	return reply(http.StatusOK, out)
+	return api.LegalEntityList{LegalEntities: convert(visible, legalEntityAnswer)}, err
 }
 
 func legalEntityAnswer(le ports.LegalEntity) api.LegalEntity {

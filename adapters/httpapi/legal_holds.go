@@ -15,14 +15,6 @@ var legalHoldHandlers = handlers{
 	"releaseLegalHold": (*Server).releaseLegalHold,
 }
 
-func holdAnswers(all []erasure.Hold) []api.LegalHold {
-	out := make([]api.LegalHold, len(all))
-	for i := range all {
-		out[i] = holdAnswer(all[i])
-	}
-	return out
-}
-
 func holdAnswer(h erasure.Hold) api.LegalHold {
 	return api.LegalHold{
 		ID: h.ID.String(), Subject: h.Subject, LegalEntity: h.LegalEntity, Reason: h.Reason, PlacedBy: h.PlacedBy,
@@ -31,7 +23,7 @@ func holdAnswer(h erasure.Hold) api.LegalHold {
 }
 
 // placeLegalHold answers POST /api/legal-holds.
-func (s *Server) placeLegalHold(ctx context.Context, _ request, body *api.NewLegalHold) (response, error) {
+func (s *Server) placeLegalHold(ctx context.Context, _ *request, body *api.NewLegalHold) (any, error) {
 	switch {
 	case body.Subject == "":
 		return nil, missingMember("/subject")
@@ -41,51 +33,34 @@ func (s *Server) placeLegalHold(ctx context.Context, _ request, body *api.NewLeg
 	if err := checkLegalEntities(body.LegalEntities); err != nil {
 		return nil, err
 	}
-	hold := erasure.NewHold{Subject: body.Subject, LegalEntities: body.LegalEntities, Reason: body.Reason}
-	var err error
-	if hold.Until, err = optionalDate("/until", body.Until); err != nil {
-		return nil, err
-	}
-	service, err := s.erasures()
+	until, err := optionalDate("/until", body.Until)
 	if err != nil {
 		return nil, err
 	}
-	placed, err := service.PlaceHold(ctx, callOf(ctx).principal, hold)
+	placed, err := s.config.Erasures.PlaceHold(ctx, callOf(ctx).principal, erasure.NewHold{
+		Subject: body.Subject, LegalEntities: body.LegalEntities, Reason: body.Reason, Until: until,
+	})
 	if err != nil {
 		return nil, err
 	}
-	return reply(http.StatusCreated, api.LegalHoldList{LegalHolds: holdAnswers(placed)})
+	return reply(http.StatusCreated, api.LegalHoldList{LegalHolds: convert(placed, holdAnswer)})
 }
 
 // listLegalHolds answers GET /api/legal-holds.
-func (s *Server) listLegalHolds(ctx context.Context, r request) (response, error) {
+func (s *Server) listLegalHolds(ctx context.Context, r *request) (any, error) {
 	if r.query("subject") == "" {
 		return nil, fault.New(fault.Invalid, "request.parameter_missing", "subject is required; add it").WithField("subject")
 	}
-	service, err := s.erasures()
-	if err != nil {
-		return nil, err
-	}
-	all, err := service.Holds(ctx, callOf(ctx).principal, r.query("subject"))
-	if err != nil {
-		return nil, err
-	}
-	return reply(http.StatusOK, api.LegalHoldList{LegalHolds: holdAnswers(all)})
+	all, err := s.config.Erasures.Holds(ctx, callOf(ctx).principal, r.query("subject"))
+	return api.LegalHoldList{LegalHolds: convert(all, holdAnswer)}, err
 }
 
 // releaseLegalHold answers POST /api/legal-holds/{id}/release.
-func (s *Server) releaseLegalHold(ctx context.Context, r request) (response, error) {
+func (s *Server) releaseLegalHold(ctx context.Context, r *request) (any, error) {
 	id, err := parseID(r.path("id"), codeErasureNotFound)
 	if err != nil {
 		return nil, err
 	}
-	service, err := s.erasures()
-	if err != nil {
-		return nil, err
-	}
-	released, err := service.ReleaseHold(ctx, callOf(ctx).principal, id)
-	if err != nil {
-		return nil, err
-	}
-	return reply(http.StatusOK, holdAnswer(released))
+	released, err := s.config.Erasures.ReleaseHold(ctx, callOf(ctx).principal, id)
+	return holdAnswer(released), err
 }

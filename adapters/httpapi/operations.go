@@ -4,11 +4,14 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"net/http"
 	"slices"
 	"strings"
 
 	"github.com/labstack/echo/v4"
 	"go.yaml.in/yaml/v3"
+
+	"github.com/erpbackbone/backbone/domain/fault"
 )
 
 // operation is what a route demands of a request, as the OpenAPI document says.
@@ -107,43 +110,65 @@ func documentedOperations() ([]operation, error) {
 // pathParameters turns {id} of the document into :id of echo.
 var pathParameters = strings.NewReplacer("{", ":", "}", "")
 
-// handler answers one operation.
-type handler func(s *Server, ctx context.Context, r request) (response, error)
+// handler answers one operation: with a response, or with a value that is written as
+// JSON with status 200.
+type handler func(s *Server, ctx context.Context, r *request) (any, error)
 
 // handlers are those of one resource, by operation id.
 type handlers map[string]handler
 
+// resource is the handlers of one resource and the service that they need. A server
+// without it answers every request for the resource with the refusal.
+type resource struct {
+	handlers handlers
+	isServed func(c *Config) bool // nil: always
+	refusal  *fault.Error
+}
+
 // resources lists the handlers of every resource. New fails for an operation of the OpenAPI
 // document whose handler is in none of them.
-var resources = []handlers{
-	appendHandlers,
-	eventHandlers,
-	queryHandlers,
-	exportHandlers,
-	causalityHandlers,
-	streamHandlers,
-	feedHandlers,
-	entityHandlers,
-	snapshotHandlers,
-	eventTypeHandlers,
-	intentHandlers,
-	projectionHandlers,
-	customProjectionHandlers,
-	rebuildHandlers,
-	deadLetterHandlers,
-	subscriptionHandlers,
-	subscriptionMessageHandlers,
-	webhookHandlers,
-	erasureHandlers,
-	legalHoldHandlers,
-	legalEntityHandlers,
-	healthHandlers,
+var resources = []resource{
+	{handlers: appendHandlers},
+	{handlers: eventHandlers},
+	{handlers: queryHandlers},
+	{handlers: exportHandlers},
+	{handlers: causalityHandlers},
+	{handlers: streamHandlers},
+	{feedHandlers, func(c *Config) bool { return c.Live.Feeds != nil && c.Live.Live != nil },
+		fault.New(fault.Unavailable, "feed.not_served", "this server has no live feeds; read GET /api/streams/$all and come back with its cursors")},
+	{handlers: entityHandlers},
+	{handlers: snapshotHandlers},
+	{handlers: eventTypeHandlers},
+	{handlers: intentHandlers},
+	{projectionHandlers, func(c *Config) bool { return c.Projections != nil }, projectionsNotServed},
+	{customProjectionHandlers, func(c *Config) bool { return c.CustomProjections != nil }, projectionsNotServed},
+	{rebuildHandlers, func(c *Config) bool { return c.Rebuilds != nil }, projectionsNotServed},
+	{rowRebuildHandlers, func(c *Config) bool { return c.Targets != nil }, projectionsNotServed},
+	{deadLetterHandlers, func(c *Config) bool { return c.Projections != nil }, projectionsNotServed},
+	{subscriptionHandlers, hasSubscriptions, subscriptionsNotServed},
+	{subscriptionMessageHandlers, hasSubscriptions, subscriptionsNotServed},
+	{webhookHandlers, func(c *Config) bool { return c.Webhooks != nil },
+		fault.New(fault.FailedPrecondition, "webhook.not_served", "this server sends nothing to webhooks; ask another one")},
+	{erasureHandlers, hasErasures, keysMissing},
+	{legalHoldHandlers, hasErasures, keysMissing},
+	{handlers: legalEntityHandlers},
+	{handlers: healthHandlers},
 }
+
+var (
+	projectionsNotServed   = fault.New(fault.FailedPrecondition, "projection.not_served", "this server runs no projections; ask another one")
+	subscriptionsNotServed = fault.New(fault.FailedPrecondition, "subscription.not_served", "this server keeps no subscriptions; ask another one")
+	keysMissing            = fault.New(fault.FailedPrecondition, "pii.keys_missing", "this server has no key service and nothing to erase; ask an operator to configure one")
+)
+
+func hasSubscriptions(c *Config) bool { return c.Subscriptions != nil }
+
+func hasErasures(c *Config) bool { return c.Erasures != nil }
 
 // withBody decodes the body for a handler that takes one. An optional body that is
 // absent is an empty one.
-func withBody[T any](handle func(s *Server, ctx context.Context, r request, body *T) (response, error)) handler {
-	return func(s *Server, ctx context.Context, r request) (response, error) {
+func withBody[T any](handle func(s *Server, ctx context.Context, r *request, body *T) (any, error)) handler {
+	return func(s *Server, ctx context.Context, r *request) (any, error) {
 		body := new(T)
 		if err := decodeBody(callOf(ctx).body, body); err != nil {
 			return nil, err
@@ -160,7 +185,11 @@ func (s *Server) route(e *echo.Echo) error {
 	}
 	bound := handlers{}
 	for _, resource := range resources {
-		maps.Copy(bound, resource)
+		for id, handle := range resource.handlers {
+			if bound[id] = handle; resource.isServed != nil && !resource.isServed(&s.config) {
+				bound[id] = func(*Server, context.Context, *request) (any, error) { return nil, resource.refusal }
+			}
+		}
 	}
 	for _, o := range operations {
 		handle, found := bound[o.id]
@@ -179,13 +208,19 @@ func (s *Server) route(e *echo.Echo) error {
 // serve checks the parameters and writes what the handler answers.
 func (s *Server) serve(handle handler, o operation) echo.HandlerFunc {
 	return func(c echo.Context) error {
-		r := request{c}
+		r := &request{c: c}
 		if err := r.check(o); err != nil {
 			return err
 		}
-		answered, err := handle(s, c.Request().Context(), r)
+		value, err := handle(s, c.Request().Context(), r)
 		if err != nil {
 			return err
+		}
+		answered, isResponse := value.(response)
+		if !isResponse {
+			if answered, err = reply(http.StatusOK, value); err != nil {
+				return err
+			}
 		}
 		return answered.write(c.Response())
 	}

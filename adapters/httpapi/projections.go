@@ -2,7 +2,6 @@ package httpapi
 
 import (
 	"context"
-	"net/http"
 	"slices"
 	"strings"
 
@@ -37,18 +36,6 @@ type Projections interface {
 	DeadLetters(ctx context.Context, q ports.DeadLetterQuery) ([]ports.DeadLetter, error)
 }
 
-// projections returns the service, or the fault of a server without one.
-func (s *Server) projections() (Projections, error) {
-	if s.config.Projections == nil {
-		return nil, projectionsNotServed()
-	}
-	return s.config.Projections, nil
-}
-
-func projectionsNotServed() error {
-	return fault.New(fault.FailedPrecondition, "projection.not_served", "this server runs no projections; ask another one")
-}
-
 // visiblePartitions returns the partitions that the caller may see, with the codes of
 // their legal entities.
 func (s *Server) visiblePartitions(ctx context.Context) ([]event.PartitionID, map[event.PartitionID]string, error) {
@@ -64,16 +51,12 @@ func (s *Server) visiblePartitions(ctx context.Context) ([]event.PartitionID, ma
 }
 
 // listProjections answers GET /api/admin/projections.
-func (s *Server) listProjections(ctx context.Context, _ request) (response, error) {
-	service, err := s.projections()
-	if err != nil {
-		return nil, err
-	}
+func (s *Server) listProjections(ctx context.Context, _ *request) (any, error) {
 	ids, codes, err := s.visiblePartitions(ctx)
 	if err != nil {
 		return nil, err
 	}
-	all, err := service.List(ctx, ids)
+	all, err := s.config.Projections.List(ctx, ids)
 	if err != nil {
 		return nil, err
 	}
@@ -87,51 +70,38 @@ func (s *Server) listProjections(ctx context.Context, _ request) (response, erro
 		shown.Name, shown.LegalEntities = name, nil
 		out.Projections = append(out.Projections, shown)
 	}
-	return reply(http.StatusOK, out)
+	return out, nil
 }
 
 // getProjection answers GET /api/admin/projections/{name}.
-func (s *Server) getProjection(ctx context.Context, r request) (response, error) {
-	return s.showProjection(ctx, r.path("name"))
-}
-
-func (s *Server) showProjection(ctx context.Context, name string) (answer, error) {
-	service, err := s.projections()
-	if err != nil {
-		return answer{}, err
-	}
+func (s *Server) getProjection(ctx context.Context, r *request) (any, error) {
+	name := r.path("name")
 	ids, codes, err := s.visiblePartitions(ctx)
 	if err != nil {
-		return answer{}, err
+		return nil, err
 	}
 	full, err := s.fullProjectionName(ctx, name)
 	if err != nil {
-		return answer{}, err
+		return nil, err
 	}
-	v, err := service.Show(ctx, full, ids)
+	v, err := s.config.Projections.Show(ctx, full, ids)
 	if fault.KindOf(err) == fault.NotFound && err != nil {
 		err = projection.NotFound(name)
 	}
-	if err != nil {
-		return answer{}, err
-	}
 	shown := projectionAnswer(v, codes)
 	shown.Name = name
-	return reply(http.StatusOK, shown)
+	return shown, err
 }
 
 // operateProjection answers POST /api/admin/projections/{name}/{action}.
-func (s *Server) operateProjection(ctx context.Context, r request, body *api.ProjectionCommand) (response, error) {
-	service, err := s.projections()
-	if err != nil {
-		return nil, err
+func (s *Server) operateProjection(ctx context.Context, r *request, body *api.ProjectionCommand) (any, error) {
+	c := projections.Command{
+		Action: projection.Action(r.path("action")), By: callOf(ctx).principal.PersonID, Reason: body.Reason, Version: body.Version,
 	}
-	p := callOf(ctx).principal
-	c := projections.Command{Action: projection.Action(r.path("action")), By: p.PersonID}
+	var err error
 	if c.Name, err = s.fullProjectionName(ctx, r.path("name")); err != nil {
 		return nil, err
 	}
-	c.Reason, c.Version = body.Reason, body.Version
 	if body.LegalEntity != "" {
 		le, err := s.authorizeIn(ctx, actionOperateProjections, body.LegalEntity)
 		if err != nil {
@@ -153,11 +123,11 @@ func (s *Server) operateProjection(ctx context.Context, r request, body *api.Pro
 	if c.Partitions, _, err = s.visiblePartitions(ctx); err != nil {
 		return nil, err
 	}
-	if err := service.Do(ctx, c); err != nil {
+	if err := s.config.Projections.Do(ctx, c); err != nil {
 		return nil, err
 	}
 	s.log.InfoContext(ctx, "a projection was operated", "projection", c.Name, "action", string(c.Action), "partition", uint32(c.Partition), "by", c.By)
-	return s.showProjection(ctx, r.path("name"))
+	return s.getProjection(ctx, r)
 }
 
 // perLegalEntityActions are the actions on single legal entities: without one they apply to
@@ -191,11 +161,7 @@ func (s *Server) checkDecidesForAll(ctx context.Context) error {
 const maxReasonBytes = 1000
 
 // configureProjection answers PUT /api/admin/projections/{name}/settings.
-func (s *Server) configureProjection(ctx context.Context, r request, body *api.ProjectionSettings) (response, error) {
-	service, err := s.projections()
-	if err != nil {
-		return nil, err
-	}
+func (s *Server) configureProjection(ctx context.Context, r *request, body *api.ProjectionSettings) (any, error) {
 	full, err := s.fullProjectionName(ctx, r.path("name"))
 	if err != nil {
 		return nil, err
@@ -208,13 +174,13 @@ func (s *Server) configureProjection(ctx context.Context, r request, body *api.P
 		BatchSize: b.BatchSize, MaxAttempts: b.MaxAttempts, RetryMS: b.RetryMs, RetryMaxMS: b.RetryMaxMs, OnPoison: b.OnPoison, SingleInstance: b.SingleInstance,
 		Checkpoint: projection.Checkpointing{Mode: b.Checkpoint.Mode, Events: b.Checkpoint.Events, WaitMS: b.Checkpoint.WaitMs},
 	}
-	if err := service.Configure(ctx, full, settings, callOf(ctx).principal.PersonID); err != nil {
+	if err := s.config.Projections.Configure(ctx, full, settings, callOf(ctx).principal.PersonID); err != nil {
 		if f, ok := fault.As(err); ok {
 			return nil, f.WithField(strings.TrimPrefix(f.Field, "/settings"))
 		}
 		return nil, err
 	}
-	return s.showProjection(ctx, r.path("name"))
+	return s.getProjection(ctx, r)
 }
 
 func projectionAnswer(v projections.View, codes map[event.PartitionID]string) api.Projection {

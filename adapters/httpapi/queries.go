@@ -3,7 +3,6 @@ package httpapi
 import (
 	"context"
 	"fmt"
-	"net/http"
 	"slices"
 	"strconv"
 
@@ -26,8 +25,7 @@ const (
 )
 
 // queryEvents answers POST /api/query.
-func (s *Server) queryEvents(ctx context.Context, _ request, body *api.EventQuery) (response, error) {
-	asked := *body
+func (s *Server) queryEvents(ctx context.Context, _ *request, asked *api.EventQuery) (any, error) {
 	if asked.LegalEntity == "" {
 		return nil, missingMember("/legal_entity")
 	}
@@ -40,7 +38,7 @@ func (s *Server) queryEvents(ctx context.Context, _ request, body *api.EventQuer
 		q.Limit = *asked.Limit
 	}
 	if q.Limit < 1 || q.Limit > maxPage {
-		return nil, invalidParameter("/limit", "a number from 1 to 1000")
+		return nil, invalidParameter("/limit", wantedPage)
 	}
 	if asked.After != "" {
 		after, err := strconv.ParseUint(asked.After, 10, 63)
@@ -56,24 +54,13 @@ func (s *Server) queryEvents(ctx context.Context, _ request, body *api.EventQuer
 	if err != nil {
 		return nil, err
 	}
-	condition, err := encode(api.AppendCondition{LegalEntity: le.Code, Items: asked.Items, After: numberText(page.Condition.After)})
+	w, err := s.renderPage(ctx, page.Events, false, page.HasMore)
 	if err != nil {
 		return nil, err
 	}
-	w, shown, err := s.render(ctx, page.Events)
-	if err != nil {
-		return nil, err
-	}
-	w.raw(`{"events":`)
-	if err := w.events(shown); err != nil {
-		return nil, err
-	}
-	w.raw(`,"has_more":`)
-	w.b = strconv.AppendBool(w.b, page.HasMore)
-	w.raw(`,"append_condition":`)
-	w.bytes(condition)
+	w.document("append_condition", api.AppendCondition{LegalEntity: le.Code, Items: asked.Items, After: numberText(page.Condition.After)})
 	w.raw("}")
-	return answer{status: http.StatusOK, body: w.b}, nil
+	return w.answer()
 }
 
 // parseConditionItems reads the items of a query or a condition.

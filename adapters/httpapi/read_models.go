@@ -10,8 +10,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/labstack/echo/v4"
-
 	"github.com/erpbackbone/backbone/application/module"
 	"github.com/erpbackbone/backbone/application/query"
 	"github.com/erpbackbone/backbone/domain/fault"
@@ -80,58 +78,47 @@ var commonParameters = map[string]string{
 
 const actionReadModels = "readmodels.read"
 
-// readModel answers a declared read model.
-func (s *Server) readModel(m readModel) echo.HandlerFunc {
-	return func(c echo.Context) error {
-		ctx := c.Request().Context()
+// readModelHandler makes the handler of a declared read model.
+func readModelHandler(m readModel) handler {
+	return func(s *Server, ctx context.Context, r *request) (any, error) {
 		q := query.ReportQuery{Path: m.path, Params: map[string]string{}}
-		given := map[string]string{}
-		for name, values := range c.QueryParams() {
+		for name, values := range r.c.QueryParams() {
 			if len(values) != 1 {
-				return repeatedParameter(name)
+				return nil, repeatedParameter(name)
 			}
-			if _, common := commonParameters[name]; common {
-				given[name] = values[0]
-				continue
+			if _, common := commonParameters[name]; !common {
+				q.Params[name] = values[0]
 			}
-			q.Params[name] = values[0]
 		}
 		for _, p := range m.Params {
 			if p.InPath {
-				value := c.Param(p.Name)
-				if c.Request().URL.RawPath != "" { // the router has matched the escaped form
-					unescaped, err := url.PathUnescape(value)
-					if err != nil {
-						return invalidParameter(p.Name, "percent-encoded")
-					}
-					value = unescaped
+				if _, err := url.PathUnescape(r.c.Param(p.Name)); err != nil && r.c.Request().URL.RawPath != "" {
+					return nil, invalidParameter(p.Name, "percent-encoded")
 				}
-				q.Params[p.Name] = value
+				q.Params[p.Name] = r.path(p.Name)
 			}
 		}
-		if given["legal_entity"] == "" {
-			return fault.New(fault.Invalid, "request.parameter_missing", "legal_entity is required; add it").WithField("legal_entity")
+		if r.query("legal_entity") == "" {
+			return nil, fault.New(fault.Invalid, "request.parameter_missing", "legal_entity is required; add it").WithField("legal_entity")
 		}
 		var err error
-		if q.Entity, err = s.authorizeIn(ctx, "readmodels.read", given["legal_entity"]); err != nil {
-			return err
+		if q.Entity, err = s.authorizeIn(ctx, actionReadModels, r.query("legal_entity")); err != nil {
+			return nil, err
 		}
-		if q.Limit, err = parsePageLimit(given["limit"]); err != nil {
-			return err
+		if q.Limit = r.pageLimit("limit"); r.err != nil {
+			return nil, r.err
 		}
-		q.AsOf, q.KnownAt, q.MinSequence, q.Cursor = given["as_of"], given["known_at"], given["min_sequence"], given["cursor"]
+		q.AsOf, q.KnownAt, q.MinSequence, q.Cursor = r.query("as_of"), r.query("known_at"), r.query("min_sequence"), r.query("cursor")
 		report, err := s.config.Reports.Query(ctx, q)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		body, err := renderReport(report)
 		if err != nil {
-			return err
+			return nil, err
 		}
-		if body, err = s.openSealedValues(ctx, q.Entity.Partition, body); err != nil {
-			return err
-		}
-		return answer{status: http.StatusOK, body: body}.write(c.Response())
+		body, err = s.openSealedValues(ctx, q.Entity.Partition, body)
+		return answer{status: http.StatusOK, body: body}, err
 	}
 }
 

@@ -2,7 +2,6 @@ package httpapi
 
 import (
 	"context"
-	"net/http"
 	"strconv"
 
 	"github.com/erpbackbone/backbone/adapters/httpapi/internal/api"
@@ -22,7 +21,10 @@ var rebuildHandlers = handlers{
 	"cancelProjectionRebuild": withBody((*Server).cancelProjectionRebuild),
 	"dropProjectionVersion":   withBody((*Server).dropProjectionVersion),
 	"compareProjection":       withBody((*Server).compareProjection),
-	"rebuildProjectionRows":   withBody((*Server).rebuildProjectionRows),
+}
+
+var rowRebuildHandlers = handlers{
+	"rebuildProjectionRows": withBody((*Server).rebuildProjectionRows),
 }
 
 // Rebuilds builds and switches versions of projections: projections.Rebuilds.
@@ -39,120 +41,103 @@ type Rebuilds interface {
 	DropSnapshot(ctx context.Context, o projections.Order) (projections.Rebuild, error)
 }
 
-// runRebuildStep runs one step and answers with the state of the versions. The step gets
-// the projection's full name.
-func (s *Server) runRebuildStep(ctx context.Context, name string, step func(Rebuilds, projections.Order) error, o projections.Order) (answer, error) {
-	if s.config.Rebuilds == nil {
-		return answer{}, projectionsNotServed()
-	}
-	var err error
-	if o.Name, err = s.fullProjectionName(ctx, name); err != nil {
-		return answer{}, err
-	}
-	o.By = callOf(ctx).principal.PersonID
-	if err := step(s.config.Rebuilds, o); err != nil {
-		return answer{}, err
-	}
-	b, err := s.config.Rebuilds.Show(ctx, o.Name)
+// showRebuild answers with the state of a projection's versions.
+func (s *Server) showRebuild(ctx context.Context, name string) (any, error) {
+	full, err := s.fullProjectionName(ctx, name)
 	if err != nil {
-		return answer{}, err
+		return nil, err
+	}
+	b, err := s.config.Rebuilds.Show(ctx, full)
+	if err != nil {
+		return nil, err
 	}
 	_, codes, err := s.visiblePartitions(ctx)
-	if err != nil {
-		return answer{}, err
-	}
 	b.Projection = name
-	return reply(http.StatusOK, rebuildAnswer(b, codes))
+	return rebuildAnswer(b, codes), err
 }
 
-// runRebuildDecision is runRebuildStep for steps that change what readers are shown, in one
-// legal entity or, without one, in all.
-func (s *Server) runRebuildDecision(ctx context.Context, name, legalEntity string, step func(Rebuilds, projections.Order) (projections.Rebuild, error)) (answer, error) {
-	o := projections.Order{}
-	if _, err := s.fullProjectionName(ctx, name); err != nil {
-		return answer{}, err
+// runRebuildStep runs a step that changes what readers are shown, in one legal entity or,
+// without one, in all. The step gets the projection's full name.
+func (s *Server) runRebuildStep(ctx context.Context, r *request, legalEntity string, o projections.Order, step func(context.Context, projections.Order) (projections.Rebuild, error)) (any, error) {
+	name := r.path("name")
+	var err error
+	if o.Name, err = s.fullProjectionName(ctx, name); err != nil {
+		return nil, err
 	}
 	if legalEntity == "" {
 		if err := s.checkMayChange(ctx, name); err != nil {
-			return answer{}, err
+			return nil, err
 		}
 	} else {
 		le, err := s.authorizeIn(ctx, actionOperateProjections, legalEntity)
 		if err != nil {
-			return answer{}, err
+			return nil, err
 		}
 		if err := s.checkMaySee(ctx, name); err != nil {
-			return answer{}, err
+			return nil, err
 		}
 		o.Partition = le.Partition
 	}
-	return s.runRebuildStep(ctx, name, func(b Rebuilds, o projections.Order) error {
-		_, err := step(b, o)
-		return err
-	}, o)
+	o.By = callOf(ctx).principal.PersonID
+	if _, err := step(ctx, o); err != nil {
+		return nil, err
+	}
+	return s.showRebuild(ctx, name)
 }
 
 // getProjectionRebuild answers GET /api/admin/projections/{name}/rebuild.
-func (s *Server) getProjectionRebuild(ctx context.Context, r request) (response, error) {
+func (s *Server) getProjectionRebuild(ctx context.Context, r *request) (any, error) {
 	if err := s.checkMaySee(ctx, r.path("name")); err != nil {
 		return nil, err
 	}
-	return s.runRebuildStep(ctx, r.path("name"), func(Rebuilds, projections.Order) error { return nil }, projections.Order{})
+	return s.showRebuild(ctx, r.path("name"))
 }
 
 // latestSnapshot is the newest one that a rebuild may begin with.
 const latestSnapshot = "latest"
 
 // rebuildProjection answers POST /api/admin/projections/{name}/rebuild.
-func (s *Server) rebuildProjection(ctx context.Context, r request, body *api.ProjectionRebuildCommand) (response, error) {
-	snapshot, latest := 0, body.FromSnapshot == latestSnapshot
-	if body.FromSnapshot != "" && !latest {
+func (s *Server) rebuildProjection(ctx context.Context, r *request, body *api.ProjectionRebuildCommand) (any, error) {
+	o := projections.Order{Latest: body.FromSnapshot == latestSnapshot}
+	if body.FromSnapshot != "" && !o.Latest {
 		n, err := strconv.ParseUint(body.FromSnapshot, 10, 31)
 		if err != nil || n == 0 {
 			return nil, fault.New(fault.Invalid, "projection.snapshot_invalid", "a snapshot is named by its version, or is latest; correct it").WithField("/from_snapshot")
 		}
-		snapshot = int(n)
+		o.Snapshot = int(n)
 	}
-	return s.runRebuildDecision(ctx, r.path("name"), body.LegalEntity, func(b Rebuilds, o projections.Order) (projections.Rebuild, error) {
-		o.Snapshot, o.Latest = snapshot, latest
-		return b.Start(ctx, o, body.Switch)
+	return s.runRebuildStep(ctx, r, body.LegalEntity, o, func(ctx context.Context, o projections.Order) (projections.Rebuild, error) {
+		return s.config.Rebuilds.Start(ctx, o, body.Switch)
 	})
 }
 
 // switchProjection answers POST /api/admin/projections/{name}/switch.
-func (s *Server) switchProjection(ctx context.Context, r request, body *api.ProjectionSwitchCommand) (response, error) {
-	return s.runRebuildDecision(ctx, r.path("name"), body.LegalEntity, func(b Rebuilds, o projections.Order) (projections.Rebuild, error) {
-		o.Force = body.Force
-		return b.Switch(ctx, o)
-	})
+func (s *Server) switchProjection(ctx context.Context, r *request, body *api.ProjectionSwitchCommand) (any, error) {
+	return s.runRebuildStep(ctx, r, body.LegalEntity, projections.Order{Force: body.Force}, s.config.Rebuilds.Switch)
 }
 
 // rollbackProjection answers POST /api/admin/projections/{name}/rollback.
-func (s *Server) rollbackProjection(ctx context.Context, r request, body *api.ProjectionSwitchCommand) (response, error) {
-	return s.runRebuildDecision(ctx, r.path("name"), body.LegalEntity, func(b Rebuilds, o projections.Order) (projections.Rebuild, error) {
-		o.Force = body.Force
-		return b.Rollback(ctx, o)
-	})
+func (s *Server) rollbackProjection(ctx context.Context, r *request, body *api.ProjectionSwitchCommand) (any, error) {
+	return s.runRebuildStep(ctx, r, body.LegalEntity, projections.Order{Force: body.Force}, s.config.Rebuilds.Rollback)
 }
 
 // takeProjectionSnapshot answers POST /api/admin/projections/{name}/snapshot.
-func (s *Server) takeProjectionSnapshot(ctx context.Context, r request, body *api.ProjectionPartCommand) (response, error) {
-	return s.runRebuildDecision(ctx, r.path("name"), body.LegalEntity, func(b Rebuilds, o projections.Order) (projections.Rebuild, error) { return b.TakeSnapshot(ctx, o) })
+func (s *Server) takeProjectionSnapshot(ctx context.Context, r *request, body *api.ProjectionPartCommand) (any, error) {
+	return s.runRebuildStep(ctx, r, body.LegalEntity, projections.Order{}, s.config.Rebuilds.TakeSnapshot)
 }
 
 // cancelProjectionRebuild answers POST /api/admin/projections/{name}/cancel.
-func (s *Server) cancelProjectionRebuild(ctx context.Context, r request, body *api.ProjectionPartCommand) (response, error) {
-	return s.runRebuildDecision(ctx, r.path("name"), body.LegalEntity, func(b Rebuilds, o projections.Order) (projections.Rebuild, error) { return b.Cancel(ctx, o) })
+func (s *Server) cancelProjectionRebuild(ctx context.Context, r *request, body *api.ProjectionPartCommand) (any, error) {
+	return s.runRebuildStep(ctx, r, body.LegalEntity, projections.Order{}, s.config.Rebuilds.Cancel)
 }
 
 // dropProjectionVersion answers POST /api/admin/projections/{name}/drop.
-func (s *Server) dropProjectionVersion(ctx context.Context, r request, body *api.ProjectionDropCommand) (response, error) {
-	return s.runRebuildDecision(ctx, r.path("name"), body.LegalEntity, func(b Rebuilds, o projections.Order) (projections.Rebuild, error) {
-		if o.Snapshot = body.Snapshot; o.Snapshot != 0 {
-			return b.DropSnapshot(ctx, o)
-		}
-		return b.Drop(ctx, o)
-	})
+func (s *Server) dropProjectionVersion(ctx context.Context, r *request, body *api.ProjectionDropCommand) (any, error) {
+	drop := s.config.Rebuilds.Drop
+	if body.Snapshot != 0 {
+		drop = s.config.Rebuilds.DropSnapshot
+	}
+	return s.runRebuildStep(ctx, r, body.LegalEntity, projections.Order{Snapshot: body.Snapshot}, drop)
 }
 
 // The differing rows that a comparison lists for each table and legal entity.
@@ -162,10 +147,7 @@ const (
 )
 
 // compareProjection answers POST /api/admin/projections/{name}/compare.
-func (s *Server) compareProjection(ctx context.Context, r request, body *api.ProjectionComparisonCommand) (response, error) {
-	if s.config.Rebuilds == nil {
-		return nil, projectionsNotServed()
-	}
+func (s *Server) compareProjection(ctx context.Context, r *request, body *api.ProjectionComparisonCommand) (any, error) {
 	examples := defaultExamples
 	if body.Examples != 0 {
 		examples = body.Examples
@@ -184,38 +166,27 @@ func (s *Server) compareProjection(ctx context.Context, r request, body *api.Pro
 	if err != nil {
 		return nil, err
 	}
-	compare := func() (projections.Comparison, error) { return s.config.Rebuilds.Compare(ctx, full, ids, examples) }
-	if body.LegalEntity != "" {
-		le, err := s.authorizeIn(ctx, actionOperateProjections, body.LegalEntity)
-		if err != nil {
-			return nil, err
-		}
-		compare = func() (projections.Comparison, error) {
-			return s.config.Rebuilds.ComparePartition(ctx, full, le.Partition, examples)
+	var c projections.Comparison
+	if body.LegalEntity == "" {
+		c, err = s.config.Rebuilds.Compare(ctx, full, ids, examples)
+	} else {
+		var le ports.LegalEntity
+		if le, err = s.authorizeIn(ctx, actionOperateProjections, body.LegalEntity); err == nil {
+			c, err = s.config.Rebuilds.ComparePartition(ctx, full, le.Partition, examples)
 		}
 	}
-	c, err := compare()
 	if err != nil {
 		return nil, err
 	}
+	codeOf := func(id event.PartitionID) string { return codes[id] }
 	out := api.ProjectionComparison{
-		Name: r.path("name"), Left: c.Left, Right: c.Right, Rows: numberText(c.Rows()), LegalEntities: make([]api.ProjectionDifference, len(c.Partitions)), NotCompared: []string{},
+		Name: r.path("name"), Left: c.Left, Right: c.Right, Rows: numberText(c.Rows()), NotCompared: convert(c.Unready, codeOf),
+		OnlyLeft: convert(c.OnlyLeft, codeOf), OnlyRight: convert(c.OnlyRight, codeOf),
+		LegalEntities: convert(c.Partitions, func(p ports.ProjectionDifference) api.ProjectionDifference {
+			return api.ProjectionDifference{LegalEntity: codes[p.Partition], Sequence: numberText(p.Sequence), Tables: convert(p.Tables, tableDifferenceAnswer)}
+		}),
 	}
-	for _, list := range []struct {
-		ids  []event.PartitionID
-		into *[]string
-	}{{c.Unready, &out.NotCompared}, {c.OnlyLeft, &out.OnlyLeft}, {c.OnlyRight, &out.OnlyRight}} {
-		for _, id := range list.ids {
-			*list.into = append(*list.into, codes[id])
-		}
-	}
-	for i, p := range c.Partitions {
-		out.LegalEntities[i] = api.ProjectionDifference{LegalEntity: codes[p.Partition], Sequence: numberText(p.Sequence), Tables: make([]api.ProjectionTableDifference, len(p.Tables))}
-		for j, t := range p.Tables {
-			out.LegalEntities[i].Tables[j] = tableDifferenceAnswer(t)
-		}
-	}
-	return reply(http.StatusOK, out)
+	return out, nil
 }
 
 func tableDifferenceAnswer(t ports.TableDifference) api.ProjectionTableDifference {
@@ -286,10 +257,7 @@ type TargetRebuilds interface {
 }
 
 // rebuildProjectionRows answers POST /api/admin/projections/{name}/rebuild-rows.
-func (s *Server) rebuildProjectionRows(ctx context.Context, r request, body *api.ProjectionRowsCommand) (response, error) {
-	if s.config.Targets == nil {
-		return nil, projectionsNotServed()
-	}
+func (s *Server) rebuildProjectionRows(ctx context.Context, r *request, body *api.ProjectionRowsCommand) (any, error) {
 	o := projections.TargetOrder{
 		Version: body.Version, Entity: event.StreamID{Type: body.Entity.Type, ID: body.Entity.ID}, DryRun: body.DryRun, By: callOf(ctx).principal.PersonID,
 	}
@@ -315,19 +283,15 @@ func (s *Server) rebuildProjectionRows(ctx context.Context, r request, body *api
 	if err != nil {
 		return nil, err
 	}
-	out := api.ProjectionRowsRebuilt{
-		Name: r.path("name"), DryRun: report.DryRun, Rows: numberText(report.Rows()), Rebuilt: make([]api.ProjectionRowsResult, len(report.Rebuilt)), LeftOut: append([]int{}, report.Foreign...),
-	}
-	for i, one := range report.Rebuilt {
-		out.Rebuilt[i] = api.ProjectionRowsResult{
-			Version: one.Version, LegalEntity: codes[one.Partition], Entities: numberText(uint64(one.Entities)), Sequence: numberText(one.Sequence),
-			Events: numberText(uint64(one.Events)), PassedOver: numberText(uint64(one.PassedOver)), Tables: make([]api.ProjectionTableDifference, len(one.Tables)),
-		}
-		for j, t := range one.Tables {
-			out.Rebuilt[i].Tables[j] = tableDifferenceAnswer(t)
-		}
-	}
-	return reply(http.StatusOK, out)
+	return api.ProjectionRowsRebuilt{
+		Name: r.path("name"), DryRun: report.DryRun, Rows: numberText(report.Rows()), LeftOut: append([]int{}, report.Foreign...),
+		Rebuilt: convert(report.Rebuilt, func(one projections.TargetResult) api.ProjectionRowsResult {
+			return api.ProjectionRowsResult{
+				Version: one.Version, LegalEntity: codes[one.Partition], Entities: numberText(uint64(one.Entities)), Sequence: numberText(one.Sequence),
+				Events: numberText(uint64(one.Events)), PassedOver: numberText(uint64(one.PassedOver)), Tables: convert(one.Tables, tableDifferenceAnswer),
+			}
+		}),
+	}, nil
 }
 
 // parseRowsOrder reads which rows to rebuild: those of an entity in one legal entity, or those of a

@@ -141,7 +141,8 @@ func New(c Config) (*Server, error) {
 		return nil, err
 	}
 	for _, m := range models {
-		e.GET(m.route, s.readModel(m), s.guard(operation{action: actionReadModels, skipQueryCheck: true}))
+		o := operation{action: actionReadModels, skipQueryCheck: true}
+		e.GET(m.route, s.serve(readModelHandler(m), o), s.guard(o))
 	}
 	s.echo = e
 	s.http = &http.Server{

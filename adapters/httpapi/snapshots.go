@@ -2,7 +2,6 @@ package httpapi
 
 import (
 	"context"
-	"net/http"
 	"strconv"
 
 	"github.com/erpbackbone/backbone/adapters/httpapi/internal/api"
@@ -30,50 +29,44 @@ const (
 )
 
 // saveSnapshot answers POST /api/snapshots/{type}/{id}.
-func (s *Server) saveSnapshot(ctx context.Context, r request, body *api.NewSnapshot) (response, error) {
+func (s *Server) saveSnapshot(ctx context.Context, r *request, body *api.NewSnapshot) (any, error) {
 	le, err := s.authorizeIn(ctx, actionWriteSnapshots, r.query("legal_entity"))
 	if err != nil {
 		return nil, err
 	}
-	b := body
 	stored, created, err := s.config.Snapshots.Save(ctx, le, rolesOf(ctx), streams.NewSnapshot{
-		Stream: event.StreamID{Type: r.path("type"), ID: r.path("id")}, Version: event.Version(max(b.Version, 0)), StateType: b.StateType, SchemaVersion: int(b.SchemaVersion),
-		State: b.State, Metadata: b.Metadata,
+		Stream: r.stream(), Version: event.Version(max(body.Version, 0)), StateType: body.StateType, SchemaVersion: int(body.SchemaVersion),
+		State: body.State, Metadata: body.Metadata,
 	})
 	if err != nil {
 		return nil, err
 	}
-	status := http.StatusOK
-	if created {
-		status = http.StatusCreated
-	}
-	return snapshotAnswer(status, stored, false)
+	return reply(createdStatus(created), snapshotAnswer(stored))
 }
 
 // getLatestSnapshot answers GET /api/snapshots/{type}/{id}/latest.
-func (s *Server) getLatestSnapshot(ctx context.Context, r request) (response, error) {
-	return s.readSnapshot(ctx, r.query("legal_entity"), event.StreamID{Type: r.path("type"), ID: r.path("id")}, 0)
+func (s *Server) getLatestSnapshot(ctx context.Context, r *request) (any, error) {
+	return s.readSnapshot(ctx, r, 0)
 }
 
 // getSnapshot answers GET /api/snapshots/{type}/{id}/{version}.
-func (s *Server) getSnapshot(ctx context.Context, r request) (response, error) {
+func (s *Server) getSnapshot(ctx context.Context, r *request) (any, error) {
 	v, err := strconv.ParseUint(r.path("version"), 10, 63)
 	if err != nil || v == 0 {
 		return nil, invalidParameter("version", "a version such as 4, or latest")
 	}
-	return s.readSnapshot(ctx, r.query("legal_entity"), event.StreamID{Type: r.path("type"), ID: r.path("id")}, event.Version(v))
+	return s.readSnapshot(ctx, r, event.Version(v))
 }
 
-func (s *Server) readSnapshot(ctx context.Context, legalEntity string, id event.StreamID, v event.Version) (answer, error) {
-	le, err := s.authorizeIn(ctx, actionReadSnapshots, legalEntity)
+func (s *Server) readSnapshot(ctx context.Context, r *request, v event.Version) (any, error) {
+	le, err := s.authorizeIn(ctx, actionReadSnapshots, r.query("legal_entity"))
 	if err != nil {
-		return answer{}, err
+		return nil, err
 	}
-	found, err := s.config.Snapshots.Get(ctx, le, rolesOf(ctx), id, v)
-	if err != nil {
-		return answer{}, err
-	}
-	return snapshotAnswer(http.StatusOK, found, true)
+	found, err := s.config.Snapshots.Get(ctx, le, rolesOf(ctx), r.stream(), v)
+	out := snapshotAnswer(found)
+	out.State, out.Metadata = found.State, found.Metadata
+	return out, err
 }
 
 // rolesOf returns the caller's roles for access lists. They are never nil, which would
@@ -82,13 +75,10 @@ func rolesOf(ctx context.Context) []string {
 	return append([]string{}, callOf(ctx).principal.Roles...)
 }
 
-func snapshotAnswer(status int, n ports.StreamSnapshot, whole bool) (answer, error) {
-	out := api.StreamSnapshot{
+// snapshotAnswer describes a snapshot without its state.
+func snapshotAnswer(n ports.StreamSnapshot) api.StreamSnapshot {
+	return api.StreamSnapshot{
 		SnapshotID: n.ID.String(), Stream: api.Stream{Type: n.Stream.Type, ID: n.Stream.ID}, Version: int64(n.Version), StateType: n.StateType,
 		SchemaVersion: int32(n.SchemaVersion), CreatedAt: timeText(n.CreatedAt), SizeBytes: len(n.State),
 	}
-	if whole {
-		out.State, out.Metadata = n.State, n.Metadata
-	}
-	return reply(status, out)
 }

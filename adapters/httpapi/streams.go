@@ -2,10 +2,9 @@ package httpapi
 
 import (
 	"context"
-	"encoding/hex"
 	"encoding/json"
+	"math"
 	"net/http"
-	"strconv"
 	"strings"
 
 	"github.com/erpbackbone/backbone/adapters/httpapi/internal/api"
@@ -36,63 +35,47 @@ var streamHandlers = handlers{
 }
 
 // readStream answers GET /api/streams/{type}/{id}.
-func (s *Server) readStream(ctx context.Context, r request) (response, error) {
+func (s *Server) readStream(ctx context.Context, r *request) (any, error) {
 	le, err := s.authorizeIn(ctx, actionReadEvents, r.query("legal_entity"))
 	if err != nil {
 		return nil, err
 	}
-	// Not nil, which would be the server itself.
-	roles := append([]string{}, callOf(ctx).principal.Roles...)
-	q := query.StreamQuery{Entity: le, Stream: event.StreamID{Type: r.path("type"), ID: r.path("id")}, Roles: roles}
-	if q.Direction, err = parseDirection(r.query("direction")); err != nil {
-		return nil, err
+	q := query.StreamQuery{
+		Entity: le, Stream: r.stream(), Roles: rolesOf(ctx), Direction: r.direction(), WithoutData: r.withoutData(), Count: r.pageLimit("count"),
+		AsOf: r.date("as_of"), KnownAt: r.query("known_at"),
 	}
-	if q.WithoutData, err = parseIncludeData(r.query("include_data")); err != nil {
-		return nil, err
+	first := 0
+	if q.Direction == ports.Backward {
+		first = 1
 	}
-	if q.Count, err = parsePageCount("count", r.query("count")); err != nil {
-		return nil, err
+	q.From = event.Version(r.integer("from", first, math.MaxInt, 0, "a version such as 4; leave it out to begin at the end"))
+	if r.err != nil {
+		return nil, r.err
 	}
-	if r.query("from") != "" {
-		n, err := strconv.ParseUint(r.query("from"), 10, 63)
-		if err != nil || n == 0 && q.Direction == ports.Backward {
-			return nil, invalidParameter("from", "a version such as 4; leave it out to begin at the end")
-		}
-		q.From = event.Version(n)
-	}
-	if q.AsOf, err = parseEffectiveDate(r.query("as_of")); err != nil {
-		return nil, err
-	}
-	q.KnownAt = r.query("known_at")
 	page, err := s.config.Events.Stream(ctx, q)
 	if err != nil {
 		return nil, err
 	}
-	w, shown, err := s.render(ctx, page.Events)
+	w, err := s.render(ctx, page.Events)
 	if err != nil {
 		return nil, err
 	}
 	w.withoutData = q.WithoutData
 	w.raw(`{"stream":{"type":`)
-	w.text(r.path("type"))
-	w.member("id", r.path("id"))
-	w.raw(`,"version":`)
-	w.b = strconv.AppendUint(w.b, uint64(page.Version), 10)
+	w.text(q.Stream.Type)
+	w.member("id", q.Stream.ID)
+	w.number("version", uint64(page.Version))
 	w.raw(`},"events":`)
-	if err := w.events(shown); err != nil {
-		return nil, err
-	}
-	w.raw(`,"has_more":`)
-	w.b = strconv.AppendBool(w.b, page.HasMore)
+	w.events()
+	w.boolean("has_more", page.HasMore)
 	if page.HasMore {
-		w.raw(`,"next_from":`)
-		w.b = strconv.AppendUint(w.b, uint64(page.Next), 10)
+		w.number("next_from", uint64(page.Next))
 	}
 	if page.Until != nil {
 		w.member("as_of_sequence", numberText(*page.Until))
 	}
 	w.raw("}")
-	return answer{status: http.StatusOK, body: w.b, cacheControl: cacheControlOf(page)}, nil
+	return answer{status: http.StatusOK, body: w.b, cacheControl: cacheControlOf(page)}, w.err
 }
 
 // cacheControlOf returns the Cache-Control of a page. Pages with personal data are not
@@ -107,39 +90,28 @@ func cacheControlOf(page query.StreamPage) string {
 }
 
 // readAllEvents answers GET /api/streams/$all.
-func (s *Server) readAllEvents(ctx context.Context, r request) (response, error) {
+func (s *Server) readAllEvents(ctx context.Context, r *request) (any, error) {
 	p := callOf(ctx).principal
-	q := query.FeedQuery{TenantID: p.TenantID, Readable: p.LegalEntities, Cursor: r.query("from")}
-	var err error
-	if q.WithoutData, err = parseIncludeData(r.query("include_data")); err != nil {
-		return nil, err
-	}
-	if q.Count, err = parsePageCount("count", r.query("count")); err != nil {
-		return nil, err
+	q := query.FeedQuery{TenantID: p.TenantID, Readable: p.LegalEntities, Cursor: r.query("from"), WithoutData: r.withoutData(), Count: r.pageLimit("count")}
+	if r.err != nil {
+		return nil, r.err
 	}
 	page, err := s.config.Events.Feed(ctx, q)
 	if err != nil {
 		return nil, err
 	}
-	w, shown, err := s.render(ctx, page.Events)
+	w, err := s.renderPage(ctx, page.Events, q.WithoutData, page.HasMore)
 	if err != nil {
 		return nil, err
 	}
-	w.withoutData = q.WithoutData
-	w.raw(`{"events":`)
-	if err := w.events(shown); err != nil {
-		return nil, err
-	}
-	w.raw(`,"has_more":`)
-	w.b = strconv.AppendBool(w.b, page.HasMore)
 	w.member("next_cursor", page.NextCursor)
 	w.raw("}")
-	return answer{status: http.StatusOK, body: w.b}, nil
+	return w.answer()
 }
 
 // appendToStream answers POST /api/streams/{type}/{id}/events: a batch whose events
 // all belong to one stream.
-func (s *Server) appendToStream(ctx context.Context, r request, body *api.StreamAppendRequest) (response, error) {
+func (s *Server) appendToStream(ctx context.Context, r *request, body *api.StreamAppendRequest) (any, error) {
 	batch := api.AppendRequest{AppendCondition: body.AppendCondition, Events: make([]api.NewEvent, len(body.Events))}
 	for i := range body.Events {
 		e := &body.Events[i]
@@ -156,7 +128,7 @@ func (s *Server) appendToStream(ctx context.Context, r request, body *api.Stream
 	if err != nil {
 		return nil, err
 	}
-	a, err := s.appendBatch(ctx, batch, r.header("Idempotency-Key"), r.header("Expected-Version"), string(place))
+	a, err := s.appendBatch(ctx, r, &batch, string(place))
 	if f, ok := fault.As(err); ok && strings.HasPrefix(f.Field, "/events/") {
 		for suffix, field := range map[string]string{
 			"/scope/legal_entity": "legal_entity", "/stream/type": "type", "/stream/id": "id", "/stream": "id", "/expected_version": "/expected_version",
@@ -166,10 +138,7 @@ func (s *Server) appendToStream(ctx context.Context, r request, body *api.Stream
 			}
 		}
 	}
-	if err != nil {
-		return nil, err
-	}
-	return a, nil
+	return a, err
 }
 
 const (
@@ -180,19 +149,15 @@ const (
 )
 
 // deleteStream answers DELETE /api/streams/{type}/{id}.
-func (s *Server) deleteStream(ctx context.Context, r request) (response, error) {
-	action, forGood := actionDeleteStream, false
-	switch r.query("hard") {
-	case "", "false":
-	case "true":
-		action, forGood = actionTombstoneStream, true
-	default:
-		return nil, invalidParameter("hard", "true or false")
+func (s *Server) deleteStream(ctx context.Context, r *request) (any, error) {
+	action, forGood := actionDeleteStream, r.flag("hard")
+	if r.err != nil {
+		return nil, r.err
 	}
-	c, err := s.streamChange(ctx, action, changeParams{
-		legalEntity: r.query("legal_entity"), stream: event.StreamID{Type: r.path("type"), ID: r.path("id")}, expected: r.header("Expected-Version"),
-		key: r.header("Idempotency-Key"), reason: r.query("reason"),
-	})
+	if forGood {
+		action = actionTombstoneStream
+	}
+	c, err := s.streamChange(ctx, action, r)
 	if err != nil {
 		return nil, err
 	}
@@ -204,11 +169,8 @@ func (s *Server) deleteStream(ctx context.Context, r request) (response, error) 
 }
 
 // setStreamMetadata answers PUT /api/streams/{type}/{id}/metadata.
-func (s *Server) setStreamMetadata(ctx context.Context, r request, body *api.StreamMetadata) (response, error) {
-	c, err := s.streamChange(ctx, actionDescribeStream, changeParams{
-		legalEntity: r.query("legal_entity"), stream: event.StreamID{Type: r.path("type"), ID: r.path("id")}, expected: r.header("Expected-Version"),
-		key: r.header("Idempotency-Key"), reason: r.query("reason"),
-	})
+func (s *Server) setStreamMetadata(ctx context.Context, r *request, body *api.StreamMetadata) (any, error) {
+	c, err := s.streamChange(ctx, actionDescribeStream, r)
 	if err != nil {
 		return nil, err
 	}
@@ -223,31 +185,27 @@ func (s *Server) setStreamMetadata(ctx context.Context, r request, body *api.Str
 	return changeAnswer(c.Stream, out)
 }
 
-// changeParams are the parameters of the operations that change a stream.
-type changeParams struct {
-	legalEntity, expected, key, reason string
-	stream                             event.StreamID
-}
-
-func (s *Server) streamChange(ctx context.Context, action string, p changeParams) (streams.Change, error) {
-	le, err := s.authorizeIn(ctx, action, p.legalEntity)
+// streamChange reads the parameters of the operations that change a stream.
+func (s *Server) streamChange(ctx context.Context, action string, r *request) (streams.Change, error) {
+	legalEntity, expected, id := r.query("legal_entity"), r.header("Expected-Version"), r.stream()
+	le, err := s.authorizeIn(ctx, action, legalEntity)
 	if err != nil {
 		return streams.Change{}, err
 	}
 	principal := callOf(ctx).principal
 	c := streams.Change{
-		LegalEntity: le, Stream: p.stream, Actor: tenancy.Actor(principal), PersonID: principal.PersonID, Roles: principal.Roles,
-		Reason: p.reason, IdempotencyKey: p.key,
+		LegalEntity: le, Stream: id, Actor: tenancy.Actor(principal), PersonID: principal.PersonID, Roles: principal.Roles,
+		Reason: r.query("reason"), IdempotencyKey: r.idempotencyKey(),
 	}
-	if c.Expected, err = expectedHeader(p.expected); err != nil {
+	if c.Expected, err = expectedHeader(expected); err != nil {
 		return c, err
 	}
-	if p.key != "" {
-		place, err := json.Marshal([]string{action, p.legalEntity, p.stream.Type, p.stream.ID, p.reason})
+	if c.IdempotencyKey != "" {
+		place, err := json.Marshal([]string{action, legalEntity, id.Type, id.ID, c.Reason})
 		if err != nil {
 			return c, err
 		}
-		c.Fingerprint = fingerprint(callOf(ctx).body, p.expected+string(place))
+		c.Fingerprint = fingerprint(callOf(ctx).body, expected+string(place))
 	}
 	return c, nil
 }
@@ -265,24 +223,18 @@ func expectedHeader(header string) (concurrency.Expected, error) {
 }
 
 func changeAnswer(id event.StreamID, out streams.Outcome) (answer, error) {
-	a, err := reply(http.StatusOK, api.StreamChange{
-		Stream: api.EventStream{Type: id.Type, ID: id.ID, Version: int64(out.Event.StreamVersion)}, State: out.State.String(),
-		Event: api.AppendedEvent{
-			ID: out.Event.ID.String(), Sequence: numberText(out.Event.Sequence), StreamVersion: int64(out.Event.StreamVersion),
-			RecordedAt: timeText(out.Event.RecordedAt), Checksum: hex.EncodeToString(out.Event.Checksum[:]),
-		},
-	})
-	a.replayed = out.Replayed
-	return a, err
+	return replyReplayed(http.StatusOK, api.StreamChange{
+		Stream: api.EventStream{Type: id.Type, ID: id.ID, Version: int64(out.Event.StreamVersion)}, State: out.State.String(), Event: receiptAnswer(out.Event),
+	}, out.Replayed)
 }
 
 // getStreamMetadata answers GET /api/streams/{type}/{id}/metadata.
-func (s *Server) getStreamMetadata(ctx context.Context, r request) (response, error) {
+func (s *Server) getStreamMetadata(ctx context.Context, r *request) (any, error) {
 	le, err := s.authorizeIn(ctx, actionReadStatus, r.query("legal_entity"))
 	if err != nil {
 		return nil, err
 	}
-	status, err := s.config.Streams.Status(ctx, le, event.StreamID{Type: r.path("type"), ID: r.path("id")}, callOf(ctx).principal.Roles)
+	status, err := s.config.Streams.Status(ctx, le, r.stream(), callOf(ctx).principal.Roles)
 	if err != nil {
 		return nil, err
 	}

@@ -2,9 +2,9 @@ package httpapi
 
 import (
 	"context"
-	"net/http"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/erpbackbone/backbone/adapters/httpapi/internal/api"
@@ -58,35 +58,43 @@ type Subscriptions interface {
 	Close()
 }
 
-// subscriptions returns the service, and the caller with the rights that it checks.
-func (s *Server) subscriptions(ctx context.Context) (Subscriptions, subscriptions.Caller, error) {
-	if s.config.Subscriptions == nil {
-		return nil, subscriptions.Caller{}, fault.New(fault.FailedPrecondition, "subscription.not_served", "this server keeps no subscriptions; ask another one")
+// subscriptionCaller returns the caller with the rights that the service checks. It fails
+// if a parameter of the request is malformed.
+func (s *Server) subscriptionCaller(ctx context.Context, r *request) (subscriptions.Caller, error) {
+	c := subscriptions.Caller{Principal: callOf(ctx).principal}
+	if r.err != nil {
+		return c, r.err
 	}
-	p := callOf(ctx).principal
-	err := s.config.Access.Authorize(ctx, p, tenancy.Action{Name: actionSubscriptionOperate})
-	if err != nil && fault.KindOf(err) != fault.Forbidden {
-		return nil, subscriptions.Caller{}, err
+	var err error
+	c.Operator, err = s.operatesSubscriptions(ctx)
+	return c, err
+}
+
+// operatesSubscriptions reports whether the caller may operate subscriptions of other
+// owners.
+func (s *Server) operatesSubscriptions(ctx context.Context) (bool, error) {
+	err := s.config.Access.Authorize(ctx, callOf(ctx).principal, tenancy.Action{Name: actionSubscriptionOperate})
+	if err != nil && fault.KindOf(err) == fault.Forbidden {
+		return false, nil
 	}
-	return s.config.Subscriptions, subscriptions.Caller{Principal: p, Operator: err == nil}, nil
+	return err == nil, err
 }
 
 // createSubscription answers POST /api/subscriptions.
-func (s *Server) createSubscription(ctx context.Context, _ request, body *api.NewSubscription) (response, error) {
-	b := body
+func (s *Server) createSubscription(ctx context.Context, _ *request, body *api.NewSubscription) (any, error) {
 	sub := subscription.Subscription{
-		ID: b.ID, SubscriberType: b.SubscriberType, SubscriberID: b.SubscriberID,
+		ID: body.ID, SubscriberType: body.SubscriberType, SubscriberID: body.SubscriberID,
 		Filter: subscription.Filter{
-			EventTypes: b.EventTypes, LegalEntities: b.LegalEntities, Modules: b.Modules, Divisions: b.Divisions, Tags: b.Tags, StreamTypes: b.StreamTypes,
+			EventTypes: body.EventTypes, LegalEntities: body.LegalEntities, Modules: body.Modules, Divisions: body.Divisions, Tags: body.Tags, StreamTypes: body.StreamTypes,
 		},
 	}
 	var err error
-	if b.Predicate != (api.SubscriptionPredicate{}) {
-		if sub.Filter.Predicate, err = event.ParsePredicate(b.Predicate.Path, b.Predicate.Operator, b.Predicate.Value); err != nil {
+	if p := body.Predicate; p != (api.SubscriptionPredicate{}) {
+		if sub.Filter.Predicate, err = event.ParsePredicate(p.Path, p.Operator, p.Value); err != nil {
 			return nil, prefixField(err, "/predicate/")
 		}
 	}
-	if sub.Settings, err = subscriptionSettings(&b.Settings); err != nil {
+	if sub.Settings, err = subscriptionSettings(&body.Settings); err != nil {
 		return nil, err
 	}
 	if err := checkStart(&sub.Settings.Start); err != nil {
@@ -96,23 +104,13 @@ func (s *Server) createSubscription(ctx context.Context, _ request, body *api.Ne
 	if err != nil {
 		return nil, err
 	}
-	service, _, err := s.subscriptions(ctx)
+	made, created, err := s.config.Subscriptions.Create(ctx, callOf(ctx).principal, sub)
 	if err != nil {
 		return nil, err
 	}
-	made, created, err := service.Create(ctx, callOf(ctx).principal, sub)
-	if err != nil {
-		return nil, err
-	}
-	status := http.StatusOK
-	if created {
-		status = http.StatusCreated
-	}
-	out := subscriptionAnswer(&made)
+	out := subscriptionAnswer(made)
 	out.Warnings = warnings
-	a, err := reply(status, out)
-	a.replayed = !created
-	return a, err
+	return replyReplayed(createdStatus(created), out, !created)
 }
 
 func prefixField(err error, prefix string) error {
@@ -252,37 +250,27 @@ func checkStart(s *subscription.Start) error {
 }
 
 // listSubscriptions answers GET /api/subscriptions.
-func (s *Server) listSubscriptions(ctx context.Context, _ request) (response, error) {
-	service, caller, err := s.subscriptions(ctx)
+func (s *Server) listSubscriptions(ctx context.Context, r *request) (any, error) {
+	caller, err := s.subscriptionCaller(ctx, r)
 	if err != nil {
 		return nil, err
 	}
-	all, err := service.List(ctx, caller)
-	if err != nil {
-		return nil, err
-	}
-	out := api.SubscriptionList{Subscriptions: make([]api.Subscription, len(all))}
-	for i := range all {
-		out.Subscriptions[i] = subscriptionAnswer(&all[i])
-	}
-	return reply(http.StatusOK, out)
+	all, err := s.config.Subscriptions.List(ctx, caller)
+	return api.SubscriptionList{Subscriptions: convert(all, subscriptionAnswer)}, err
 }
 
 // getSubscription answers GET /api/subscriptions/{id}.
-func (s *Server) getSubscription(ctx context.Context, r request) (response, error) {
-	service, caller, err := s.subscriptions(ctx)
+func (s *Server) getSubscription(ctx context.Context, r *request) (any, error) {
+	caller, err := s.subscriptionCaller(ctx, r)
 	if err != nil {
 		return nil, err
 	}
-	found, err := service.Get(ctx, caller, r.path("id"))
-	if err != nil {
-		return nil, err
-	}
-	return reply(http.StatusOK, subscriptionStatusAnswer(&found))
+	found, err := s.config.Subscriptions.Get(ctx, caller, r.path("id"))
+	return subscriptionStatusAnswer(found), err
 }
 
 // changeSubscription answers PUT /api/subscriptions/{id}/settings.
-func (s *Server) changeSubscription(ctx context.Context, r request, body *api.SubscriptionSettings) (response, error) {
+func (s *Server) changeSubscription(ctx context.Context, r *request, body *api.SubscriptionSettings) (any, error) {
 	settings, err := subscriptionSettings(body)
 	if err != nil {
 		return nil, err
@@ -290,13 +278,13 @@ func (s *Server) changeSubscription(ctx context.Context, r request, body *api.Su
 	if settings.Start.From != "" || settings.Start.Positions != nil || !settings.Start.Time.IsZero() || settings.Start.Cursor != "" {
 		return nil, fault.New(fault.Invalid, "subscription.settings_invalid", "where a subscription began does not change; POST .../reset moves it").WithField("/start_from")
 	}
-	service, caller, err := s.subscriptions(ctx)
+	caller, err := s.subscriptionCaller(ctx, r)
 	if err != nil {
 		return nil, err
 	}
 	var warnings []api.SubscriptionWarning
 	if settings.KeyPath() != "" {
-		existing, err := service.Get(ctx, caller, r.path("id"))
+		existing, err := s.config.Subscriptions.Get(ctx, caller, r.path("id"))
 		if err != nil {
 			return nil, err
 		}
@@ -305,47 +293,44 @@ func (s *Server) changeSubscription(ctx context.Context, r request, body *api.Su
 			return nil, err
 		}
 	}
-	changed, err := service.Change(ctx, caller, r.path("id"), settings)
-	if err != nil {
-		return nil, err
-	}
-	out := subscriptionAnswer(&changed)
+	changed, err := s.config.Subscriptions.Change(ctx, caller, r.path("id"), settings)
+	out := subscriptionAnswer(changed)
 	out.Warnings = warnings
-	return reply(http.StatusOK, out)
+	return out, err
 }
 
 // deleteSubscription answers DELETE /api/subscriptions/{id}.
-func (s *Server) deleteSubscription(ctx context.Context, r request) (response, error) {
-	service, caller, err := s.subscriptions(ctx)
+func (s *Server) deleteSubscription(ctx context.Context, r *request) (any, error) {
+	caller, err := s.subscriptionCaller(ctx, r)
 	if err != nil {
 		return nil, err
 	}
-	if err := service.Delete(ctx, caller, r.path("id")); err != nil {
-		return nil, err
-	}
-	return reply(http.StatusOK, api.SubscriptionDeleted{ID: r.path("id"), Deleted: true})
+	err = s.config.Subscriptions.Delete(ctx, caller, r.path("id"))
+	return api.SubscriptionDeleted{ID: r.path("id"), Deleted: true}, err
 }
 
 // pauseSubscription answers POST /api/subscriptions/{id}/pause.
-func (s *Server) pauseSubscription(ctx context.Context, r request) (response, error) {
-	service, caller, err := s.subscriptions(ctx)
+func (s *Server) pauseSubscription(ctx context.Context, r *request) (any, error) {
+	caller, err := s.subscriptionCaller(ctx, r)
 	if err != nil {
 		return nil, err
 	}
-	return changedSubscription(service.Pause(ctx, caller, r.path("id")))
+	sub, err := s.config.Subscriptions.Pause(ctx, caller, r.path("id"))
+	return subscriptionAnswer(sub), err
 }
 
 // resumeSubscription answers POST /api/subscriptions/{id}/resume.
-func (s *Server) resumeSubscription(ctx context.Context, r request) (response, error) {
-	service, caller, err := s.subscriptions(ctx)
+func (s *Server) resumeSubscription(ctx context.Context, r *request) (any, error) {
+	caller, err := s.subscriptionCaller(ctx, r)
 	if err != nil {
 		return nil, err
 	}
-	return changedSubscription(service.Resume(ctx, caller, r.path("id")))
+	sub, err := s.config.Subscriptions.Resume(ctx, caller, r.path("id"))
+	return subscriptionAnswer(sub), err
 }
 
 // resetSubscription answers POST /api/subscriptions/{id}/reset.
-func (s *Server) resetSubscription(ctx context.Context, r request, body *api.ResetSubscription) (response, error) {
+func (s *Server) resetSubscription(ctx context.Context, r *request, body *api.ResetSubscription) (any, error) {
 	to, err := subscriptionStart(body.To, body.Positions, body.Time, body.Cursor, "/")
 	if err != nil {
 		return nil, err
@@ -354,16 +339,66 @@ func (s *Server) resetSubscription(ctx context.Context, r request, body *api.Res
 	if !known || len(to.Positions) > 0 != (to.From == subscription.Position) || to.Time.IsZero() == (to.From == subscription.AtTime) || (to.Cursor != "") != (to.From == subscription.AtCursor) {
 		return nil, fault.New(fault.Invalid, "subscription.position_invalid", "to is beginning, end, position with positions, time with a time, or cursor with a cursor, and nothing else; correct it").WithField("/to")
 	}
-	service, caller, err := s.subscriptions(ctx)
+	caller, err := s.subscriptionCaller(ctx, r)
 	if err != nil {
 		return nil, err
 	}
-	return changedSubscription(service.Reset(ctx, caller, r.path("id"), to))
+	sub, err := s.config.Subscriptions.Reset(ctx, caller, r.path("id"), to)
+	return subscriptionAnswer(sub), err
 }
 
-func changedSubscription(sub subscription.Subscription, err error) (answer, error) {
-	if err != nil {
-		return answer{}, err
+// subscriptionAnswer is a definition with its state.
+func subscriptionAnswer(s subscription.Subscription) api.Subscription {
+	out := api.Subscription{
+		ID: s.ID, SubscriberType: s.SubscriberType, SubscriberID: s.SubscriberID, Owner: s.Owner, Status: string(s.Status),
+		EventTypes: s.Filter.EventTypes, LegalEntities: s.Filter.LegalEntities, Modules: s.Filter.Modules, Divisions: s.Filter.Divisions,
+		Tags: s.Filter.Tags, StreamTypes: s.Filter.StreamTypes,
+		Settings: settingsAnswer(&s.Settings), CreatedAt: timeText(s.CreatedAt), UpdatedAt: timeText(s.UpdatedAt),
+		FailuresInARow: s.Failures, LastFailureCode: s.LastFailure.Code, LastFailureAt: optionalTime(s.LastFailure.At),
 	}
-	return reply(http.StatusOK, subscriptionAnswer(&sub))
+	if p := s.Filter.Predicate; p != nil {
+		out.Predicate = api.SubscriptionPredicate{Path: pathText(p.Path), Operator: string(p.Operator), Value: string(p.Value)}
+	}
+	return out
+}
+
+// pathText writes a predicate's path as it is read.
+func pathText(steps []string) string {
+	return "$" + strings.ReplaceAll("."+strings.Join(steps, "."), "."+event.EachElement, event.EachElement)
+}
+
+func settingsAnswer(s *subscription.Settings) api.SubscriptionSettings {
+	retries, breaker := max(s.MaxRetries, 0), max(s.BreakerAfter, 0)
+	out := api.SubscriptionSettings{
+		StartFrom: string(s.Start.From), StartTime: optionalTime(s.Start.Time), StartCursor: s.Start.Cursor, MessageTimeoutMs: int(s.MessageTimeout.Milliseconds()),
+		MaxRetryCount: &retries, BreakerAfter: &breaker, CheckpointAfter: s.CheckpointAfter, MaxCheckpointCount: s.MaxInFlight,
+		ConsumerStrategy: string(s.ConsumerStrategy), PartitionBy: s.PartitionBy,
+		RetryFirstMs: int(s.RetryFirst.Milliseconds()), RetryLongestMs: int(s.RetryLongest.Milliseconds()),
+	}
+	for code, n := range s.Start.Positions {
+		if out.StartPositions == nil {
+			out.StartPositions = map[string]string{}
+		}
+		out.StartPositions[code] = numberText(n)
+	}
+	return out
+}
+
+func subscriptionStatusAnswer(s subscriptions.Status) api.SubscriptionStatus {
+	c := &s.Counts
+	return api.SubscriptionStatus{
+		Subscription: subscriptionAnswer(s.Subscription), LagEvents: int(s.LagEvents), LagSeconds: float32(s.LagAge.Seconds()),
+		InFlight: s.InFlight, Waiting: s.Waiting, Parked: s.Parked,
+		Statistics: api.SubscriptionStatistics{
+			Delivered: int(c.Delivered), Acknowledged: int(c.Acknowledged), Retried: int(c.Retried), TimedOut: int(c.TimedOut),
+			Parked: int(c.Parked), Skipped: int(c.Skipped), Discarded: int(c.Discarded), Replayed: int(c.Replayed),
+		},
+		Cursors: convert(s.Progress, func(p subscriptions.Progress) api.SubscriptionCursor {
+			return api.SubscriptionCursor{
+				LegalEntity: p.LegalEntity, ReadThrough: numberText(p.ReadThrough), Checkpoint: numberText(p.Checkpoint), Head: numberText(p.Head),
+				LagEvents: int(p.LagEvents), LagSeconds: float32(p.LagAge.Seconds()), InFlight: p.InFlight, Waiting: p.Waiting, Parked: p.Parked,
+				UpdatedAt: timeText(p.UpdatedAt),
+			}
+		}),
+	}
 }
