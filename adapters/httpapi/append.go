@@ -19,11 +19,6 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// Appends appends events without an intent: append.Service.
-type Appends interface {
-	Append(ctx context.Context, r appending.Request) (receipts []ports.AppendedEvent, replayed bool, err error)
-}
-
 var appendHandlers = handlers{
 	"appendEvents": withBody((*Server).appendEvents),
 }

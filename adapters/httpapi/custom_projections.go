@@ -23,15 +23,6 @@ var customProjectionHandlers = handlers{
 	"getProjectionRows": (*Server).getProjectionRows,
 }
 
-// CustomProjections manages projections that tenants define: custom.Service.
-type CustomProjections interface {
-	Create(ctx context.Context, c custom.Creation) (projection.Projection, custom.Trial, error)
-	Change(ctx context.Context, c custom.Creation, switching bool) (custom.Changed, error)
-	Delete(ctx context.Context, tenantID, name, by string) error
-	Versions(ctx context.Context, tenantID, name string) (map[int]projection.Definition, error)
-	Rows(ctx context.Context, q custom.Question) (custom.Page, error)
-}
-
 // fullProjectionName returns the name of a projection that is unique among all tenants. Another
 // tenant's projection is not found, like one that does not exist.
 func (s *Server) fullProjectionName(ctx context.Context, name string) (string, error) {

@@ -11,11 +11,6 @@ var entityHandlers = handlers{
 	"getEntity": (*Server).getEntity,
 }
 
-// Entities returns the states of entities: entities.Service.
-type Entities interface {
-	Read(ctx context.Context, q entities.Query) (entities.State, error)
-}
-
 const actionReadEntities = "entities.read"
 
 // getEntity answers GET /api/entities/{type}/{id}.

@@ -15,19 +15,6 @@ import (
 	"github.com/erpbackbone/backbone/domain/fault"
 )
 
-// EventTypes is the registry: registry.Registry.
-type EventTypes interface {
-	Register(ctx context.Context, reg eventtype.Registration, by string, p registry.Proof) (eventtype.Registration, error)
-	Check(ctx context.Context, reg eventtype.Registration, p registry.Proof) (registry.Assessment, error)
-	Fetch(ctx context.Context, name string) ([]eventtype.Registration, error)
-	List(ctx context.Context) ([]eventtype.Registration, error)
-	FindUnregistered(ctx context.Context, types []string) ([]string, error)
-	Deprecate(ctx context.Context, name string, version uint32, by, reason string) ([]eventtype.Registration, error)
-	Reactivate(ctx context.Context, name string, version uint32, by, reason string) ([]eventtype.Registration, error)
-	History(ctx context.Context, name string) ([]eventtype.Change, error)
-	Changes(ctx context.Context) ([]eventtype.Change, error)
-}
-
 var eventTypeHandlers = handlers{
 	"registerEventType":    withBody((*Server).registerEventType),
 	"listEventTypes":       (*Server).listEventTypes,

@@ -36,12 +36,6 @@ const (
 	bearerProtocol = "bearer."     // followedSource by an access token, among the subprotocols
 )
 
-// Feeds opens positions in the log to follow: query.Feeds.
-type Feeds interface {
-	All(q query.AllQuery) (*query.AllFeed, error)
-	Stream(q query.StreamFollowQuery) *query.StreamFeed
-}
-
 // Live serves feeds: live.Service.
 type Live interface {
 	Enter(principal string) (leave func(), err error)
@@ -51,7 +45,7 @@ type Live interface {
 
 // LiveConfig is what live feeds need.
 type LiveConfig struct {
-	Feeds Feeds // nil: feed.not_served
+	Feeds *query.Feeds // positions in the log to follow; nil: feed.not_served
 	Live  Live
 	// WriteTimeout is how long a reader may take to take what it is sent; 0 is 30 s.
 	WriteTimeout time.Duration

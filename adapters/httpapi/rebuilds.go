@@ -251,11 +251,6 @@ func buildingAnswer(b projections.Rebuild) (out api.ProjectionBuilding) {
 	return out
 }
 
-// TargetRebuilds recomputes single rows of read models: projections.Targets.
-type TargetRebuilds interface {
-	Rebuild(ctx context.Context, o projections.TargetOrder) (projections.TargetReport, error)
-}
-
 // rebuildProjectionRows answers POST /api/admin/projections/{name}/rebuild-rows.
 func (s *Server) rebuildProjectionRows(ctx context.Context, r *request, body *api.ProjectionRowsCommand) (any, error) {
 	o := projections.TargetOrder{

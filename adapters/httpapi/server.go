@@ -14,7 +14,13 @@ import (
 	"go.opentelemetry.io/contrib/instrumentation/github.com/labstack/echo/otelecho"
 	"go.opentelemetry.io/otel/trace"
 
+	appending "github.com/erpbackbone/backbone/application/append"
+	"github.com/erpbackbone/backbone/application/entities"
 	"github.com/erpbackbone/backbone/application/module"
+	"github.com/erpbackbone/backbone/application/projections"
+	"github.com/erpbackbone/backbone/application/projections/custom"
+	"github.com/erpbackbone/backbone/application/registry"
+	"github.com/erpbackbone/backbone/application/streams"
 	"github.com/erpbackbone/backbone/domain/jsondoc"
 )
 
@@ -42,17 +48,16 @@ const minCompressedBytes = 1400
 
 // Config is what a Server needs.
 type Config struct {
-	Access  Access
-	Intents Intents
-	Appends Appends
-	Streams Streams
-	Events  Events
-	Types   EventTypes
-	Reports Reports
-	Catalog Catalog
-	// Entities and Snapshots answer /api/entities and /api/snapshots.
-	Entities  Entities
-	Snapshots Snapshots
+	Access    Access
+	Intents   Intents
+	Appends   *appending.Service // events without an intent
+	Streams   *streams.Service   // deletes streams and keeps their metadata
+	Events    Events
+	Types     *registry.Registry
+	Reports   Reports
+	Catalog   Catalog
+	Entities  *entities.Service        // states of entities
+	Snapshots *streams.SnapshotService // states that clients computed from their streams
 	// Personal opens personal values in answers; nil: every caller sees "[MASKED]".
 	Personal Personal
 	// Upcaster shows events in the newest version; nil: as they are stored.
@@ -62,14 +67,14 @@ type Config struct {
 	// Projections shows and operates projections; nil: projection.not_served.
 	Projections Projections
 	// CustomProjections manages projections that tenants define; nil: projection.not_served.
-	CustomProjections CustomProjections
+	CustomProjections *custom.Service
 	// OperatorTenant is the tenant whose operators decide about projections for all
 	// tenants; "": none where there are several.
 	OperatorTenant string
 	// Rebuilds builds new versions of projections; nil: projection.not_served.
 	Rebuilds Rebuilds
 	// Targets recomputes rows of read models; nil: projection.not_served.
-	Targets TargetRebuilds
+	Targets *projections.Targets
 	// Webhooks manages the endpoints of subscriptions; nil: webhook.not_served.
 	Webhooks Webhooks
 	// Subscriptions serves persistent subscriptions; nil: subscription.not_served.

@@ -16,13 +16,6 @@ var snapshotHandlers = handlers{
 	"getSnapshot":       (*Server).getSnapshot,
 }
 
-// Snapshots stores states that clients computed from their streams: streams.SnapshotService.
-type Snapshots interface {
-	Save(ctx context.Context, le ports.LegalEntity, roles []string, n streams.NewSnapshot) (stored ports.StreamSnapshot, created bool, err error)
-	// Get returns the snapshot at a version; 0 is the newest.
-	Get(ctx context.Context, le ports.LegalEntity, roles []string, id event.StreamID, v event.Version) (ports.StreamSnapshot, error)
-}
-
 const (
 	actionReadSnapshots  = "snapshots.read"
 	actionWriteSnapshots = "snapshots.write"

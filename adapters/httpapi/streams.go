@@ -18,13 +18,6 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// Streams deletes streams and keeps their metadata: streams.Service.
-type Streams interface {
-	Delete(ctx context.Context, c streams.Change, forGood bool) (streams.Outcome, error)
-	SetMetadata(ctx context.Context, c streams.Change, m stream.Metadata) (streams.Outcome, error)
-	Status(ctx context.Context, le ports.LegalEntity, id event.StreamID, roles []string) (streams.Status, error)
-}
-
 var streamHandlers = handlers{
 	"readStream":        (*Server).readStream,
 	"readAllEvents":     (*Server).readAllEvents,
