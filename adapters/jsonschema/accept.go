@@ -1,6 +1,7 @@
 package jsonschema
 
 import (
+	"cmp"
 	"encoding/json"
 	"math/bits"
 	"regexp"
@@ -61,21 +62,35 @@ var typeBits = map[string]typeSet{
 	"string": typeString, "array": typeArray, "object": typeObject,
 }
 
+// typesOf gives the types that the keyword type lists.
+func typesOf(v any) (out typeSet) {
+	switch t := v.(type) {
+	case string:
+		return typeBits[t]
+	case []any:
+		for _, x := range t {
+			name, _ := x.(string)
+			out |= typeBits[name]
+		}
+	}
+	return out
+}
+
 func (n *node) allows(t typeSet) bool { return n.types == 0 || n.types&t != 0 }
 
 // compileAcceptor gives nil when the schema uses anything beyond the common
 // keywords.
-func compileAcceptor(c *cleaned) *node {
+func compileAcceptor(c *stripped) *node {
 	b := builder{c: c, nodes: make(map[string]*node, len(c.schemas)), ok: true}
-	root := b.build("")
-	if !b.ok {
-		return nil
+	if root := b.build(""); b.ok {
+		return root
 	}
-	return root
+	return nil
 }
 
+// builder compiles nodes; ok turns false at the first keyword that is not common.
 type builder struct {
-	c     *cleaned
+	c     *stripped
 	nodes map[string]*node
 	ok    bool
 }
@@ -111,9 +126,7 @@ func (b *builder) keyword(n *node, s map[string]any, k string, v any, at string)
 	switch k {
 	case "$schema", "definitions", "$defs":
 	case "type":
-		for name := range typeNames(v) {
-			n.types |= typeBits[name]
-		}
+		n.types = typesOf(v)
 	case "properties":
 		inner, _ := v.(map[string]any)
 		for name := range inner {
@@ -122,7 +135,8 @@ func (b *builder) keyword(n *node, s map[string]any, k string, v any, at string)
 			n.members[name] = m
 		}
 	case "required":
-		for i, x := range asList(v) {
+		names, _ := v.([]any)
+		for i, x := range names {
 			if i >= 64 {
 				b.ok = false
 				return
@@ -172,9 +186,9 @@ func (b *builder) keyword(n *node, s map[string]any, k string, v any, at string)
 			b.ok = false
 		}
 	case "enum", "const":
-		values := []any{v}
-		if k == "enum" {
-			values = asList(v)
+		values, _ := v.([]any)
+		if k == "const" {
+			values = []any{v}
 		}
 		b.choose(n, values)
 	case "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum":
@@ -228,39 +242,20 @@ func (b *builder) choose(n *node, values []any) {
 func (b *builder) limit(n *node, s map[string]any, k string, v any) {
 	upper := strings.HasSuffix(strings.ToLower(k), "maximum")
 	exclusive := strings.HasPrefix(k, "exclusive")
-	switch t := v.(type) {
-	case bool: // draft 4: turns minimum or maximum into an exclusive one
+	if isExclusive, isFlag := v.(bool); isFlag { // draft 4: makes minimum or maximum exclusive
 		base := "minimum"
 		if upper {
 			base = "maximum"
 		}
-		if _, ok := s[base]; !ok {
-			b.ok = false
-		}
-		if !t {
+		if v = s[base]; !isExclusive {
+			b.ok = b.ok && v != nil
 			return
 		}
-		v = s[base]
-		number, ok := v.(json.Number)
-		if !ok {
-			b.ok = false
-			return
-		}
-		b.addLimit(n, number, upper, true)
-	case json.Number:
-		b.addLimit(n, t, upper, exclusive)
-	default:
-		b.ok = false
 	}
-}
-
-func (b *builder) addLimit(n *node, number json.Number, upper, exclusive bool) {
-	d, ok := parseDecimal([]byte(number))
-	if !ok {
-		b.ok = false
-		return
-	}
-	n.limits = append(n.limits, limit{value: d, upper: upper, exclusive: exclusive})
+	number, _ := v.(json.Number)
+	value, ok := parseDecimal([]byte(number))
+	b.ok = b.ok && ok
+	n.limits = append(n.limits, limit{value, upper, exclusive})
 }
 
 // limit is one bound of a number.
@@ -351,19 +346,7 @@ func (d decimal) compare(o decimal) (int, bool) {
 		}
 		oh, ol = bits.Mul64(o.mantissa, powersOfTen[d.scale-o.scale])
 	}
-	c := 0
-	switch {
-	case dh != oh:
-		c = 1
-		if dh < oh {
-			c = -1
-		}
-	case dl != ol:
-		c = 1
-		if dl < ol {
-			c = -1
-		}
-	}
+	c := cmp.Or(cmp.Compare(dh, oh), cmp.Compare(dl, ol))
 	if d.negative {
 		c = -c
 	}

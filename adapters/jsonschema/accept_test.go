@@ -38,21 +38,21 @@ const invoiceDocument = `{"invoice_number":"INV-2026-00417","vendor_id":"V-1042"
 
 func TestInvoiceIsAcceptedWithoutDecoding(t *testing.T) {
 	s := mustCompile(t, invoiceSchema)
-	require.NotNil(t, s.fast)
-	require.True(t, s.fast.accepts([]byte(invoiceDocument)))
-	found, err := s.judge(json.RawMessage(invoiceDocument))
+	require.NotNil(t, s.acceptor)
+	require.True(t, s.acceptor.accepts([]byte(invoiceDocument)))
+	found, err := s.validateWithLibrary(json.RawMessage(invoiceDocument))
 	require.NoError(t, err)
 	require.Empty(t, found)
 	// Only the text with escapes is decoded.
 	document := []byte(strings.ReplaceAll(invoiceDocument, `\u00`, ""))
-	require.True(t, s.fast.accepts(document))
-	require.Zero(t, testing.AllocsPerRun(100, func() { _ = s.fast.accepts(document) }))
+	require.True(t, s.acceptor.accepts(document))
+	require.Zero(t, testing.AllocsPerRun(100, func() { _ = s.acceptor.accepts(document) }))
 }
 
 func BenchmarkValidateInvoice(b *testing.B) {
 	s := mustCompile(b, invoiceSchema)
 	for name, validate := range map[string]func([]byte) bool{
-		"gojsonschema": func(d []byte) bool { f, err := s.judge(d); return err == nil && len(f) == 0 },
+		"gojsonschema": func(d []byte) bool { f, err := s.validateWithLibrary(d); return err == nil && len(f) == 0 },
 		"acceptor":     func(d []byte) bool { f, err := s.Validate(d); return err == nil && len(f) == 0 },
 	} {
 		b.Run(name, func(b *testing.B) {
@@ -75,7 +75,7 @@ func TestOnlyCommonKeywordsHaveAnAcceptor(t *testing.T) {
 		`{"uniqueItems":true}`: false, `{"multipleOf":2}`: false, `{"items":[{}]}`: false, `{"minimum":1e3}`: false, `{"minimum":-1.50}`: true,
 		`{"minProperties":1}`: true, `{"minProperties":2}`: false, `{"maxProperties":2}`: true, `{"patternProperties":{}}`: false, `{"enum":["a"],"const":"a"}`: false, `{"not":{}}`: false,
 	} {
-		require.Equal(t, fast, mustCompile(t, source).fast != nil, source)
+		require.Equal(t, fast, mustCompile(t, source).acceptor != nil, source)
 	}
 }
 
@@ -94,14 +94,14 @@ func TestAcceptorAgreesWithTheLibrary(t *testing.T) {
 		if err != nil {
 			t.Skip("schema refused")
 		}
-		s := compiled.(*schema)
-		if s.fast == nil {
+		s := compiled.(*compiledSchema)
+		if s.acceptor == nil {
 			t.Fatalf("no acceptor for %s", text)
 		}
 		for range 8 {
 			document := drawDocument(t, source, 4)
-			found, err := s.judge([]byte(document))
-			accepted := s.fast.accepts([]byte(document))
+			found, err := s.validateWithLibrary([]byte(document))
+			accepted := s.acceptor.accepts([]byte(document))
 			if accepted && (err != nil || len(found) > 0) {
 				t.Fatalf("accepted %s\nagainst %s\nbut the library finds %v %v", document, text, found, err)
 			}
@@ -253,7 +253,7 @@ func drawDocument(t *rapid.T, s any, depth int) string {
 
 // FuzzAcceptor feeds raw bytes: what the evaluator accepts must be JSON and valid.
 func FuzzAcceptor(f *testing.F) {
-	schemas := []*schema{
+	schemas := []*compiledSchema{
 		mustCompile(f, invoiceSchema),
 		mustCompile(f, `{}`),
 		mustCompile(f, `{"type":["object","array","string","number"],"required":["a"],"properties":{"a":{"$ref":"#"},"b":{"enum":["x","ä",null]}},"items":{"$ref":"#"},"minimum":-1.5,"exclusiveMaximum":12.25,"minLength":1,"maxLength":3,"minProperties":1,"maxProperties":3}`),
@@ -263,13 +263,13 @@ func FuzzAcceptor(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, document []byte) {
 		for _, s := range schemas {
-			if !s.fast.accepts(document) {
+			if !s.acceptor.accepts(document) {
 				continue
 			}
 			if !json.Valid(document) {
 				t.Fatalf("accepted what is not JSON: %q", document)
 			}
-			if found, err := s.judge(document); err != nil || len(found) > 0 {
+			if found, err := s.validateWithLibrary(document); err != nil || len(found) > 0 {
 				t.Fatalf("accepted %q, the library finds %v %v", document, found, err)
 			}
 		}

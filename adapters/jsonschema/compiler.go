@@ -1,25 +1,23 @@
-// Package jsonschema compiles and evaluates JSON Schemas of drafts 4, 6 and 7
-// with gojsonschema. A schema is closed: it refers to itself only, so compiling
-// or validating never opens a file or a socket. Findings carry the keyword and a
-// pointer, never a value of the document.
+// Package jsonschema compiles JSON Schemas of drafts 4, 6 and 7 and validates documents against
+// them with gojsonschema. Compiler implements ports.SchemaCompiler for application/registry.
+// References lead only into the schema itself, so neither compiling nor validating opens a file
+// or a socket. Findings carry the keyword and a pointer, never a value of the document.
 //
-// gojsonschema judges every schema at compilation and every refusal. Documents of
-// schemas that use only the common keywords are first shown to a small evaluator
-// that works on the raw bytes and may only accept (accept.go); whatever it does
-// not accept goes to gojsonschema.
+// gojsonschema decides on every schema and on every refusal of a document. If a schema has only
+// the common keywords, an acceptor reads the raw bytes of the document first (accept.go,
+// scan.go). It can only accept: a document that it does not accept is validated by gojsonschema.
 package jsonschema
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
-	"io"
 	"strings"
 
 	"github.com/xeipuuv/gojsonreference"
 	"github.com/xeipuuv/gojsonschema"
 
 	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/jsondoc"
 	"github.com/erpbackbone/backbone/ports"
 )
 
@@ -55,26 +53,26 @@ func (Compiler) Compile(source json.RawMessage) (ports.Schema, error) {
 	if len(source) > MaxSchemaBytes {
 		return nil, refuse("", "is larger than %d bytes; split the event type", MaxSchemaBytes)
 	}
-	root, err := decode(source)
+	root, err := jsondoc.Decode(source)
 	if err != nil {
 		return nil, refuse("", "is not one JSON document; send a JSON Schema object")
 	}
-	c, err := clean(root)
+	c, err := strip(root)
 	if err != nil {
 		return nil, err
 	}
-	if err := c.bound(); err != nil {
+	if err := c.checkCost(); err != nil {
 		return nil, err
 	}
 	compiled, err := compile(c.root)
 	if err != nil {
 		return nil, err
 	}
-	return &schema{
-		compiled: compiled,
-		fast:     compileAcceptor(c),
-		patterns: c.patternProperties,
-		enum:     c.largestEnum,
+	return &compiledSchema{
+		library:           compiled,
+		acceptor:          compileAcceptor(c),
+		patternProperties: c.patternProperties,
+		largestEnum:       c.largestEnum,
 	}, nil
 }
 
@@ -107,23 +105,8 @@ func shorten(s string, n int) string {
 	return s
 }
 
-// decode reads exactly one JSON value and keeps numbers as they are written.
-func decode(source []byte) (any, error) {
-	d := json.NewDecoder(bytes.NewReader(source))
-	d.UseNumber()
-	var v any
-	if err := d.Decode(&v); err != nil {
-		return nil, err
-	}
-	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return nil, errors.New("more than one value")
-	}
-	return v, nil
-}
-
-// closedLoader hands a decoded schema to the library. Unlike the library's own
-// loaders it makes only loaders that fail, so a reference that slipped through the
-// walk still cannot be followed.
+// closedLoader gives a decoded schema to the library. All loaders that it makes fail, so the
+// library cannot follow a reference out of the schema that strip has missed.
 type closedLoader struct{ root any }
 
 func (l closedLoader) JsonSource() any                               { return l.root }

@@ -18,11 +18,11 @@ import (
 	"github.com/erpbackbone/backbone/domain/fault"
 )
 
-func mustCompile(t testing.TB, source string) *schema {
+func mustCompile(t testing.TB, source string) *compiledSchema {
 	t.Helper()
 	s, err := New().Compile(json.RawMessage(source))
 	require.NoError(t, err)
-	return s.(*schema)
+	return s.(*compiledSchema)
 }
 
 func TestRefusesReferencesThatLeaveTheSchema(t *testing.T) {
@@ -167,7 +167,7 @@ func TestAcceptsRecursiveSchemas(t *testing.T) {
 	t.Parallel()
 	tree := mustCompile(t, `{"type":"object","required":["name"],"properties":{"name":{"type":"string"},
 		"children":{"type":"array","items":{"$ref":"#"}}},"additionalProperties":false}`)
-	require.NotNil(t, tree.fast)
+	require.NotNil(t, tree.acceptor)
 	found, err := tree.Validate(json.RawMessage(`{"name":"a","children":[{"name":"b","children":[]},{"children":[]}]}`))
 	require.NoError(t, err)
 	require.Equal(t, []fault.Violation{{Field: "/children/1/name", Code: "schema.required", Detail: "This member is required."}}, found)

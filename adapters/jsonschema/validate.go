@@ -1,8 +1,9 @@
 package jsonschema
 
 import (
+	"cmp"
 	"encoding/json"
-	"sort"
+	"slices"
 	"strings"
 
 	"github.com/xeipuuv/gojsonschema"
@@ -11,35 +12,34 @@ import (
 	"github.com/erpbackbone/backbone/domain/jsondoc"
 )
 
-// schema implements ports.Schema. It is immutable and safe for concurrent use.
-type schema struct {
-	compiled *gojsonschema.Schema
-	fast     *node // nil: the schema uses more than the common keywords
-	patterns bool  // uses patternProperties
-	enum     int   // bytes of the largest enum
+// compiledSchema implements ports.Schema. It is immutable and safe for concurrent use.
+type compiledSchema struct {
+	library           *gojsonschema.Schema
+	acceptor          *node // nil: the schema uses more than the common keywords
+	patternProperties bool
+	largestEnum       int // bytes
 }
 
 // Validate implements ports.Schema. The findings are sorted by pointer, each
 // (pointer, keyword) once, at most 100 of them. The error is fault
-// schema.document_invalid for bytes that are not one JSON value or that carry a
-// number no limit would have let through.
-func (s *schema) Validate(document json.RawMessage) ([]fault.Violation, error) {
-	if s.fast != nil && s.fast.accepts(document) {
+// schema.document_invalid for bytes that are not one JSON value or that hold a
+// number which no limit allows.
+func (s *compiledSchema) Validate(document json.RawMessage) ([]fault.Violation, error) {
+	if s.acceptor != nil && s.acceptor.accepts(document) {
 		return nil, nil
 	}
-	return s.judge(document)
+	return s.validateWithLibrary(document)
 }
 
-// judge asks gojsonschema.
-func (s *schema) judge(document json.RawMessage) (found []fault.Violation, err error) {
+func (s *compiledSchema) validateWithLibrary(document json.RawMessage) (found []fault.Violation, err error) {
 	defer func() {
-		// The library dereferences what it failed to parse; the checks below
-		// leave no such input, and a hole in them must not end the process.
+		// The library dereferences what it failed to parse. The checks below refuse such
+		// documents; one that they miss must not end the process.
 		if recover() != nil {
 			found, err = nil, undecodable()
 		}
 	}()
-	root, err := decode(document)
+	root, err := jsondoc.Decode(document)
 	if err != nil {
 		return nil, undecodable()
 	}
@@ -47,13 +47,13 @@ func (s *schema) judge(document json.RawMessage) (found []fault.Violation, err e
 	if !size.measure(root) {
 		return nil, undecodable()
 	}
-	if s.patterns && size.names > maxPatternedNames {
+	if s.patternProperties && size.names > maxPatternedNames {
 		return []fault.Violation{violation("", "pattern_properties")}, nil
 	}
-	if size.nodes*s.enum > maxEnumCost {
+	if size.nodes*s.largestEnum > maxEnumCost {
 		return []fault.Violation{violation("", "enum")}, nil
 	}
-	result, err := s.compiled.Validate(gojsonschema.NewRawLoader(root))
+	result, err := s.library.Validate(gojsonschema.NewRawLoader(root))
 	if err != nil {
 		return nil, undecodable()
 	}
@@ -77,7 +77,7 @@ func (e *extent) measure(v any) bool {
 	e.nodes++
 	switch t := v.(type) {
 	case json.Number:
-		return boundedNumber(string(t))
+		return isBoundedNumber(string(t))
 	case []any:
 		for _, x := range t {
 			if !e.measure(x) {
@@ -95,9 +95,9 @@ func (e *extent) measure(v any) bool {
 	return true
 }
 
-// boundedNumber refuses numbers whose exact value would be huge: more than 64
-// characters, or an exponent of more than two digits.
-func boundedNumber(s string) bool {
+// isBoundedNumber reports whether a number has at most 64 characters and an exponent of at
+// most two digits, so that its exact value is not huge.
+func isBoundedNumber(s string) bool {
 	if len(s) > 64 {
 		return false
 	}
@@ -116,8 +116,8 @@ func violations(errs []gojsonschema.ResultError) []fault.Violation {
 	seen := make(map[finding]bool, len(errs))
 	out := make([]fault.Violation, 0, min(len(errs), maxViolations))
 	for _, e := range errs {
-		keyword, ok := keywords[e.Type()]
-		if !ok {
+		keyword := cmp.Or(keywords[e.Type()], e.Type())
+		if sentences[keyword] == "" {
 			keyword = "internal"
 		}
 		f := finding{pointerOf(e), keyword}
@@ -127,16 +127,13 @@ func violations(errs []gojsonschema.ResultError) []fault.Violation {
 		seen[f] = true
 		out = append(out, violation(f.pointer, f.keyword))
 	}
-	sort.Slice(out, func(i, j int) bool {
-		if out[i].Field != out[j].Field {
-			return out[i].Field < out[j].Field
-		}
-		return out[i].Code < out[j].Code
+	slices.SortFunc(out, func(a, b fault.Violation) int {
+		return cmp.Or(strings.Compare(a.Field, b.Field), strings.Compare(a.Code, b.Code))
 	})
 	return out[:min(len(out), maxViolations)]
 }
 
-// pointerOf gives the place of a finding: the value itself, or the member that is
+// pointerOf gives the pointer of a finding: of the value itself, or of the member that is
 // missing or not allowed.
 func pointerOf(e gojsonschema.ResultError) string {
 	var b strings.Builder
@@ -159,24 +156,19 @@ func violation(pointer, keyword string) fault.Violation {
 	return fault.Violation{Field: pointer, Code: "schema." + keyword, Detail: sentences[keyword]}
 }
 
-// keywords maps the library's error types to the keyword that failed.
+// keywords maps error types of the library to the keyword that failed, where they differ.
 var keywords = map[string]string{
 	"false":                           "false_schema",
-	"required":                        "required",
 	"invalid_type":                    "type",
 	"number_any_of":                   "any_of",
 	"number_one_of":                   "one_of",
 	"number_all_of":                   "all_of",
 	"number_not":                      "not",
 	"missing_dependency":              "dependencies",
-	"internal":                        "internal",
-	"const":                           "const",
-	"enum":                            "enum",
 	"array_no_additional_items":       "additional_items",
 	"array_min_items":                 "min_items",
 	"array_max_items":                 "max_items",
 	"unique":                          "unique_items",
-	"contains":                        "contains",
 	"array_min_properties":            "min_properties",
 	"array_max_properties":            "max_properties",
 	"additional_property_not_allowed": "additional_properties",
@@ -184,9 +176,6 @@ var keywords = map[string]string{
 	"invalid_property_name":           "property_names",
 	"string_gte":                      "min_length",
 	"string_lte":                      "max_length",
-	"pattern":                         "pattern",
-	"format":                          "format",
-	"multiple_of":                     "multiple_of",
 	"number_gte":                      "minimum",
 	"number_gt":                       "exclusive_minimum",
 	"number_lte":                      "maximum",

@@ -6,26 +6,28 @@ import (
 	"slices"
 	"strconv"
 	"unicode/utf8"
+
+	"github.com/erpbackbone/backbone/domain/schema"
 )
 
 func number(i int) string { return strconv.Itoa(i) }
 
 // accepts reports whether a schema provably accepts a value. As with isContained a no may be
 // wrong: a value with a format, for example, is never proven.
-func (p *prover) accepts(n node, v any) bool {
+func (p *prover) accepts(n schema.Node, v any) bool {
 	if p.steps++; p.exhausted() || p.depth > maxNesting {
 		return false
 	}
 	p.depth++
 	defer func() { p.depth-- }()
-	n, ok := n.resolve()
+	n, ok := n.Resolve()
 	if !ok {
 		return false
 	}
-	if flag, isFlag := n.v.(bool); isFlag {
+	if flag, isFlag := n.Value.(bool); isFlag {
 		return flag
 	}
-	words := n.words()
+	words := n.Keywords()
 	if words == nil || typeOf(v)&^typesOf(map[string]any{"type": words["type"]}) != 0 || !isListed(words, v) {
 		return false
 	}
@@ -34,11 +36,11 @@ func (p *prover) accepts(n node, v any) bool {
 			return false
 		}
 	}
-	if !p.all(schemaList(words, "allOf"), func(i int, s any) bool { return p.accepts(n.child(s, "allOf", number(i)), v) }) {
+	if !p.all(schemaList(words, "allOf"), func(i int, s any) bool { return p.accepts(n.Child(s, "allOf", number(i)), v) }) {
 		return false
 	}
 	if alternatives := schemaList(words, "anyOf"); len(alternatives) > 0 && !slices.ContainsFunc(indexes(alternatives), func(i int) bool {
-		return p.accepts(n.child(alternatives[i], "anyOf", number(i)), v)
+		return p.accepts(n.Child(alternatives[i], "anyOf", number(i)), v)
 	}) {
 		return false
 	}
@@ -110,7 +112,7 @@ func matches(words map[string]any, text string) bool {
 	return err == nil && pattern.MatchString(text)
 }
 
-func (p *prover) acceptsArray(n node, words map[string]any, list []any) bool {
+func (p *prover) acceptsArray(n schema.Node, words map[string]any, list []any) bool {
 	if !acceptsSize(words, "minItems", "maxItems", len(list)) {
 		return false
 	}
@@ -121,13 +123,13 @@ func (p *prover) acceptsArray(n node, words map[string]any, list []any) bool {
 			}
 		}
 	}
-	if want, has := words["contains"]; has && !slices.ContainsFunc(list, func(v any) bool { return p.accepts(n.child(want, "contains"), v) }) {
+	if want, has := words["contains"]; has && !slices.ContainsFunc(list, func(v any) bool { return p.accepts(n.Child(want, "contains"), v) }) {
 		return false
 	}
 	return p.all(list, func(i int, v any) bool { return p.accepts(element(n, words, i), v) })
 }
 
-func (p *prover) acceptsObject(n node, words, members map[string]any) bool {
+func (p *prover) acceptsObject(n schema.Node, words, members map[string]any) bool {
 	for _, unproven := range []string{"dependencies", "propertyNames", "patternProperties"} {
 		if _, has := words[unproven]; has {
 			return false
@@ -149,7 +151,7 @@ func (p *prover) acceptsObject(n node, words, members map[string]any) bool {
 		} else if rest, has := words["additionalProperties"]; has {
 			s = rest
 		}
-		if !p.accepts(n.child(s, "properties", name), v) {
+		if !p.accepts(n.Child(s, "properties", name), v) {
 			return false
 		}
 	}

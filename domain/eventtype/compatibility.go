@@ -1,13 +1,14 @@
 package eventtype
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
 
 	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/jsondoc"
+	"github.com/erpbackbone/backbone/domain/schema"
 )
 
 // Compare lists the differences between two versions of a type, and what the policy of
@@ -25,17 +26,17 @@ import (
 // as well. Compare is bounded: schemas that are too large to compare count as changed.
 func Compare(older, newer *Registration) Comparison {
 	out := Comparison{Older: older.SchemaVersion, Newer: newer.SchemaVersion}
-	docOlder, errOlder := parse(older.DataSchema)
-	docNewer, errNewer := parse(newer.DataSchema)
-	if errOlder != nil || errNewer != nil {
+	docOlder, okOlder := parse(older.DataSchema)
+	docNewer, okNewer := parse(newer.DataSchema)
+	if !okOlder || !okNewer {
 		out.Differences = []Difference{{Kind: Changed, Pointer: dataSchema, Demand: DemandType, Detail: "the schemas cannot be compared; correct the new one"}}
 		return out
 	}
 	w := &schemaDiff{prover: newProver(), seen: map[[2]nodePair]bool{}}
-	out.Compatible = w.isContained(docOlder.node(), docNewer.node())
-	w.compareNodes(docOlder.node(), docNewer.node())
+	out.Compatible = w.isContained(docOlder.Root(), docNewer.Root())
+	w.compareNodes(docOlder.Root(), docNewer.Root())
 	if !out.Compatible && !slices.ContainsFunc(w.found, explainsIncompatibility) {
-		w.add(Changed, docNewer.node(), DemandType, false, "it is not shown that earlier events still fit; take the change back, or register a new type")
+		w.add(Changed, docNewer.Root(), DemandType, false, "it is not shown that earlier events still fit; take the change back, or register a new type")
 	}
 	out.Differences = append(w.found, registrationDifferences(older, newer)...)
 	out.Truncated = w.truncated || w.exhausted()
@@ -131,12 +132,12 @@ func personalDifferences(older, newer *Registration, add addition) {
 			add(PersonalDataChanged, DemandVersion, "earlier events stay sealed under their own class and subject", "/pii_fields/%d", i)
 		}
 	}
-	schema, err := parse(newer.DataSchema)
+	doc, ok := parse(newer.DataSchema)
 	for i, f := range older.PIIFields {
 		if slices.ContainsFunc(newer.PIIFields, func(n PIIField) bool { return n.Path == f.Path }) {
 			continue
 		}
-		if err == nil && !namesMember(schema, f.Path) {
+		if ok && !namesMember(doc, f.Path) {
 			continue // the member was removed together with its declaration
 		}
 		add(PersonalDataNotDeclared, DemandType, "the value would stand in clear beside earlier events that seal it; declare it, or leave the member out", "/pii_fields/%d", i)
@@ -144,14 +145,14 @@ func personalDifferences(older, newer *Registration, add addition) {
 }
 
 // namesMember reports whether the first member of a path is one of the schema's.
-func namesMember(doc *document, path string) bool {
+func namesMember(doc *schema.Document, path string) bool {
 	first, _, _ := strings.Cut(strings.TrimPrefix(path, "$."), ".")
 	first, _, _ = strings.Cut(first, "[")
-	root, ok := doc.node().resolve()
+	root, ok := doc.Root().Resolve()
 	if !ok {
 		return true
 	}
-	words := root.words()
+	words := root.Keywords()
 	if !isMembers(words) {
 		return true
 	}
@@ -163,11 +164,9 @@ func equalJSON(a, b json.RawMessage) bool {
 	if len(a) == 0 || len(b) == 0 {
 		return len(a) == len(b)
 	}
-	var x, y any
-	dx, dy := json.NewDecoder(bytes.NewReader(a)), json.NewDecoder(bytes.NewReader(b))
-	dx.UseNumber()
-	dy.UseNumber()
-	return dx.Decode(&x) == nil && dy.Decode(&y) == nil && sameValue(x, y)
+	x, errX := jsondoc.Decode(a)
+	y, errY := jsondoc.Decode(b)
+	return errX == nil && errY == nil && sameValue(x, y)
 }
 
 // Refusal is the fault for a version with unmet demands; nil if all are met. Violations have

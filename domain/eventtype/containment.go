@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"math/big"
 	"slices"
+
+	"github.com/erpbackbone/backbone/domain/schema"
 )
 
 // prover decides whether every document that one schema accepts is accepted by another. A yes
@@ -20,7 +22,7 @@ type prover struct {
 }
 
 type nodePair struct {
-	doc *document
+	doc *schema.Document
 	at  string
 }
 
@@ -31,24 +33,24 @@ func newProver() *prover {
 func (p *prover) exhausted() bool { return p.steps > maxSteps }
 
 // isContained reports whether b provably accepts every value that a accepts.
-func (p *prover) isContained(a, b node) bool {
+func (p *prover) isContained(a, b schema.Node) bool {
 	if p.steps++; p.exhausted() || p.depth > maxNesting {
 		return false
 	}
 	p.depth++
 	defer func() { p.depth-- }()
-	a, okA := a.resolve()
-	b, okB := b.resolve()
+	a, okA := a.Resolve()
+	b, okB := b.Resolve()
 	if !okB {
 		return false
 	}
 	if !okA {
-		a = anySchema(a.doc) // nothing is known of it
+		a = anySchema(a.Doc) // nothing is known of it
 	}
-	if a.at == "?" || b.at == "?" {
+	if a.IsDerived() || b.IsDerived() {
 		return p.proveContained(a, b)
 	}
-	pair := [2]nodePair{{a.doc, a.at}, {b.doc, b.at}}
+	pair := [2]nodePair{{a.Doc, a.At}, {b.Doc, b.At}}
 	if p.refuted[pair] {
 		return false
 	}
@@ -65,19 +67,21 @@ func (p *prover) isContained(a, b node) bool {
 }
 
 // isEquivalent reports whether two schemas provably accept the same values.
-func (p *prover) isEquivalent(a, b node) bool { return p.isContained(a, b) && p.isContained(b, a) }
+func (p *prover) isEquivalent(a, b schema.Node) bool {
+	return p.isContained(a, b) && p.isContained(b, a)
+}
 
-func (p *prover) proveContained(a, b node) bool {
-	if v, ok := b.v.(bool); ok && (v || a.v == false) {
+func (p *prover) proveContained(a, b schema.Node) bool {
+	if v, ok := b.Value.(bool); ok && (v || a.Value == false) {
 		return true
 	}
-	if a.v == false {
+	if a.Value == false {
 		return true
 	}
-	if b.v == false {
+	if b.Value == false {
 		return false
 	}
-	wordsA, wordsB := a.words(), b.words()
+	wordsA, wordsB := a.Keywords(), b.Keywords()
 	if values, ok := listedValues(wordsA); ok {
 		if !slices.ContainsFunc(values, func(v any) bool { return !p.accepts(b, v) }) {
 			return true
@@ -88,12 +92,12 @@ func (p *prover) proveContained(a, b node) bool {
 	}
 	for _, keyword := range []string{"anyOf", "oneOf"} {
 		alternatives := schemaList(wordsA, keyword)
-		if len(alternatives) > 0 && p.all(alternatives, func(i int, s any) bool { return p.isContained(a.child(s, keyword, number(i)), b) }) {
+		if len(alternatives) > 0 && p.all(alternatives, func(i int, s any) bool { return p.isContained(a.Child(s, keyword, number(i)), b) }) {
 			return true
 		}
 	}
 	for i, s := range schemaList(wordsA, "allOf") {
-		if p.isContained(a.child(s, "allOf", number(i)), b) {
+		if p.isContained(a.Child(s, "allOf", number(i)), b) {
 			return true
 		}
 	}
@@ -110,7 +114,7 @@ func (p *prover) all(list []any, f func(int, any) bool) bool {
 }
 
 // keywordsContained proves each constraint of b by itself.
-func (p *prover) keywordsContained(a, b node, wordsA, wordsB map[string]any) bool {
+func (p *prover) keywordsContained(a, b schema.Node, wordsA, wordsB map[string]any) bool {
 	types := typesOf(wordsA)
 	if _, has := wordsB["type"]; has && types&^typesOf(map[string]any{"type": wordsB["type"]}) != 0 {
 		return false
@@ -252,7 +256,7 @@ func numbersWithin(wordsA, wordsB map[string]any, types int) bool {
 	return types&isFraction == 0 && new(big.Rat).Inv(unit).IsInt()
 }
 
-func (p *prover) arraysContained(a, b node, wordsA, wordsB map[string]any) bool {
+func (p *prover) arraysContained(a, b schema.Node, wordsA, wordsB map[string]any) bool {
 	if !atLeast(wordsA, wordsB, "minItems") || !atMost(wordsA, wordsB, "maxItems") {
 		return false
 	}
@@ -261,7 +265,7 @@ func (p *prover) arraysContained(a, b node, wordsA, wordsB map[string]any) bool 
 	}
 	if want, has := wordsB["contains"]; has {
 		have, has := wordsA["contains"]
-		if !has || !p.isContained(a.child(have, "contains"), b.child(want, "contains")) {
+		if !has || !p.isContained(a.Child(have, "contains"), b.Child(want, "contains")) {
 			return false
 		}
 	}
@@ -274,24 +278,24 @@ func (p *prover) arraysContained(a, b node, wordsA, wordsB map[string]any) bool 
 }
 
 // element is the schema of an array's element at a place.
-func element(n node, words map[string]any, i int) node {
+func element(n schema.Node, words map[string]any, i int) schema.Node {
 	switch items := words["items"].(type) {
 	case nil:
-		return anySchema(n.doc)
+		return anySchema(n.Doc)
 	case []any:
 		if i < len(items) {
-			return n.child(items[i], "items", number(i))
+			return n.Child(items[i], "items", number(i))
 		}
 		if rest, has := words["additionalItems"]; has {
-			return n.child(rest, "additionalItems")
+			return n.Child(rest, "additionalItems")
 		}
-		return anySchema(n.doc)
+		return anySchema(n.Doc)
 	default:
-		return n.child(items, "items")
+		return n.Child(items, "items")
 	}
 }
 
-func (p *prover) objectsContained(a, b node, wordsA, wordsB map[string]any) bool {
+func (p *prover) objectsContained(a, b schema.Node, wordsA, wordsB map[string]any) bool {
 	if !atLeast(wordsA, wordsB, "minProperties") || !atMost(wordsA, wordsB, "maxProperties") {
 		return false
 	}
@@ -303,14 +307,14 @@ func (p *prover) objectsContained(a, b node, wordsA, wordsB map[string]any) bool
 	}
 	if want, has := wordsB["propertyNames"]; has {
 		have, has := wordsA["propertyNames"]
-		if !has || !p.isContained(a.child(have, "propertyNames"), b.child(want, "propertyNames")) {
+		if !has || !p.isContained(a.Child(have, "propertyNames"), b.Child(want, "propertyNames")) {
 			return false
 		}
 	}
 	return p.dependencies(a, b, wordsA, wordsB) && p.membersContained(a, b, wordsA, wordsB)
 }
 
-func (p *prover) dependencies(a, b node, wordsA, wordsB map[string]any) bool {
+func (p *prover) dependencies(a, b schema.Node, wordsA, wordsB map[string]any) bool {
 	have := schemasByName(wordsA, "dependencies")
 	for name, want := range schemasByName(wordsB, "dependencies") {
 		given, ok := have[name]
@@ -327,19 +331,19 @@ func (p *prover) dependencies(a, b node, wordsA, wordsB map[string]any) bool {
 			if slices.ContainsFunc(names(want), func(n string) bool { return !slices.Contains(there, n) }) {
 				return false
 			}
-		case !p.isContained(a.child(given, "dependencies", name), b.child(want, "dependencies", name)):
+		case !p.isContained(a.Child(given, "dependencies", name), b.Child(want, "dependencies", name)):
 			return false
 		}
 	}
 	return true
 }
 
-func (p *prover) membersContained(a, b node, wordsA, wordsB map[string]any) bool {
+func (p *prover) membersContained(a, b schema.Node, wordsA, wordsB map[string]any) bool {
 	propsA, propsB := schemasByName(wordsA, "properties"), schemasByName(wordsB, "properties")
 	patternsA, patternsB := schemasByName(wordsA, "patternProperties"), schemasByName(wordsB, "patternProperties")
 	for pattern, want := range patternsB {
 		have, ok := patternsA[pattern]
-		if !ok || !p.isContained(a.child(have, "patternProperties", pattern), b.child(want, "patternProperties", pattern)) {
+		if !ok || !p.isContained(a.Child(have, "patternProperties", pattern), b.Child(want, "patternProperties", pattern)) {
 			return false
 		}
 	}
@@ -353,13 +357,13 @@ func (p *prover) membersContained(a, b node, wordsA, wordsB map[string]any) bool
 	for _, name := range keys(propsA, propsB) {
 		have, want := additional(a, wordsA), additional(b, wordsB)
 		if len(patternsA) > 0 {
-			have = anySchema(a.doc) // the name may match a pattern instead
+			have = anySchema(a.Doc) // the name may match a pattern instead
 		}
 		if v, ok := propsA[name]; ok {
-			have = a.child(v, "properties", name)
+			have = a.Child(v, "properties", name)
 		}
 		if v, ok := propsB[name]; ok {
-			want = b.child(v, "properties", name)
+			want = b.Child(v, "properties", name)
 		}
 		if !p.isContained(have, want) { // the patterns of b that the name matches are patterns of a as well
 			return false
@@ -369,21 +373,21 @@ func (p *prover) membersContained(a, b node, wordsA, wordsB map[string]any) bool
 }
 
 // additional is the schema of the members that are not named.
-func additional(n node, words map[string]any) node {
+func additional(n schema.Node, words map[string]any) schema.Node {
 	if v, has := words["additionalProperties"]; has {
-		return n.child(v, "additionalProperties")
+		return n.Child(v, "additionalProperties")
 	}
-	return anySchema(n.doc)
+	return anySchema(n.Doc)
 }
 
-func (p *prover) combinations(a, b node, wordsA, wordsB map[string]any) bool {
-	if !p.all(schemaList(wordsB, "allOf"), func(i int, s any) bool { return p.isContained(a, b.child(s, "allOf", number(i))) }) {
+func (p *prover) combinations(a, b schema.Node, wordsA, wordsB map[string]any) bool {
+	if !p.all(schemaList(wordsB, "allOf"), func(i int, s any) bool { return p.isContained(a, b.Child(s, "allOf", number(i))) }) {
 		return false
 	}
 	if alternatives := schemaList(wordsB, "anyOf"); len(alternatives) > 0 {
 		shown := false
 		for i, s := range alternatives {
-			shown = shown || p.isContained(a, b.child(s, "anyOf", number(i)))
+			shown = shown || p.isContained(a, b.Child(s, "anyOf", number(i)))
 		}
 		if !shown && !p.alternatives(a, b, wordsA, wordsB, "anyOf") {
 			return false
@@ -394,19 +398,19 @@ func (p *prover) combinations(a, b node, wordsA, wordsB map[string]any) bool {
 	}
 	if want, has := wordsB["not"]; has {
 		have, has := wordsA["not"]
-		if !has || !p.isContained(b.child(want, "not"), a.child(have, "not")) {
+		if !has || !p.isContained(b.Child(want, "not"), a.Child(have, "not")) {
 			return false
 		}
 	}
 	if want, has := wordsB["if"]; has {
 		have, has := wordsA["if"]
-		if !has || !p.isEquivalent(a.child(have, "if"), b.child(want, "if")) {
+		if !has || !p.isEquivalent(a.Child(have, "if"), b.Child(want, "if")) {
 			return false
 		}
 		for _, branch := range []string{"then", "else"} {
 			if want, has := wordsB[branch]; has {
 				have, has := wordsA[branch]
-				if !has || !p.isContained(a.child(have, branch), b.child(want, branch)) {
+				if !has || !p.isContained(a.Child(have, branch), b.Child(want, branch)) {
 					return false
 				}
 			}
@@ -416,24 +420,24 @@ func (p *prover) combinations(a, b node, wordsA, wordsB map[string]any) bool {
 }
 
 // alternatives proves that each alternative of a is contained in one of b.
-func (p *prover) alternatives(a, b node, wordsA, wordsB map[string]any, keyword string) bool {
+func (p *prover) alternatives(a, b schema.Node, wordsA, wordsB map[string]any, keyword string) bool {
 	have := schemaList(wordsA, keyword)
 	return len(have) > 0 && p.all(have, func(i int, s any) bool {
 		return slices.ContainsFunc(indexes(schemaList(wordsB, keyword)), func(j int) bool {
-			return p.isContained(a.child(s, keyword, number(i)), b.child(schemaList(wordsB, keyword)[j], keyword, number(j)))
+			return p.isContained(a.Child(s, keyword, number(i)), b.Child(schemaList(wordsB, keyword)[j], keyword, number(j)))
 		})
 	})
 }
 
 // exclusive proves that both schemas have the same oneOf alternatives: with a further one,
 // two could apply at once.
-func (p *prover) exclusive(a, b node, wordsA, wordsB map[string]any) bool {
+func (p *prover) exclusive(a, b schema.Node, wordsA, wordsB map[string]any) bool {
 	have, want := schemaList(wordsA, "oneOf"), schemaList(wordsB, "oneOf")
 	if len(have) != len(want) {
 		return false
 	}
 	return p.all(have, func(i int, s any) bool {
-		return p.isEquivalent(a.child(s, "oneOf", number(i)), b.child(want[i], "oneOf", number(i)))
+		return p.isEquivalent(a.Child(s, "oneOf", number(i)), b.Child(want[i], "oneOf", number(i)))
 	})
 }
 

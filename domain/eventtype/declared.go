@@ -1,24 +1,26 @@
 package eventtype
 
+import "github.com/erpbackbone/backbone/domain/schema"
+
 // Declares reports whether the schema of the data names the members of a path, such as
 // {"lines", "account"} for $.lines[*].account, or may name them where that cannot be
-// decided: in members by pattern, or behind a reference that leads nowhere. What a schema
-// only does not forbid, it does not declare.
+// decided: in members by pattern, or behind a reference without target. Members
+// that a schema merely allows are not declared.
 func (r *Registration) Declares(path []string) bool {
-	doc, err := parse(r.DataSchema)
-	return err != nil || declares(doc.node(), path, 0)
+	doc, ok := parse(r.DataSchema)
+	return !ok || declares(doc.Root(), path, 0)
 }
 
-func declares(n node, path []string, depth int) bool {
-	n, ok := n.resolve()
+func declares(n schema.Node, path []string, depth int) bool {
+	n, ok := n.Resolve()
 	if !ok || depth > maxNesting {
 		return true
 	}
-	words := n.words()
-	if len(path) == 0 || len(words) == 0 && n.v == true && depth > 0 {
+	words := n.Keywords()
+	if len(path) == 0 || len(words) == 0 && n.Value == true && depth > 0 {
 		return true
 	}
-	if inner, has := schemasByName(words, "properties")[path[0]]; has && declares(n.child(inner, "properties", path[0]), path[1:], depth+1) {
+	if inner, has := schemasByName(words, "properties")[path[0]]; has && declares(n.Child(inner, "properties", path[0]), path[1:], depth+1) {
 		return true
 	}
 	if _, byPattern := words["patternProperties"]; byPattern {
@@ -27,24 +29,20 @@ func declares(n node, path []string, depth int) bool {
 	if _, named := words["additionalProperties"].(map[string]any); named {
 		return true
 	}
-	switch items := words["items"].(type) { // a path leads into every element
-	case map[string]any:
-		if declares(n.child(items, "items"), path, depth+1) {
-			return true
-		}
-	case []any:
+	if _, byIndex := words["items"].([]any); byIndex {
 		return true
 	}
-	for _, keyword := range []string{"allOf", "anyOf", "oneOf"} {
-		list, _ := words[keyword].([]any)
-		for i := range list {
-			if declares(n.child(list[i], keyword), path, depth+1) {
-				return true
+	for _, p := range n.Doc.Derive(words).Parts() {
+		switch p.Name {
+		case "allOf", "anyOf", "oneOf", "if", "then", "else":
+		case "items": // a path leads into every element
+			if _, isObject := p.Value.(map[string]any); !isObject {
+				continue
 			}
+		default:
+			continue
 		}
-	}
-	for _, keyword := range []string{"if", "then", "else"} {
-		if inner, has := words[keyword]; has && declares(n.child(inner, keyword), path, depth+1) {
+		if declares(p.Node, path, depth+1) {
 			return true
 		}
 	}

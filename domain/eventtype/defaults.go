@@ -8,11 +8,12 @@ import (
 
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/domain/jsondoc"
+	"github.com/erpbackbone/backbone/domain/schema"
 )
 
 // Defaults adds the required members that data of an earlier version lack, with the schema's
 // defaults. The zero value adds nothing.
-type Defaults struct{ doc *document }
+type Defaults struct{ doc *schema.Document }
 
 // Bounds of filling: a schema may refer to itself.
 const (
@@ -21,14 +22,11 @@ const (
 )
 
 // DefaultsOf reads the defaults of a schema.
-func DefaultsOf(schema json.RawMessage) Defaults {
-	if !bytes.Contains(schema, []byte(`"default"`)) && !bytes.Contains(schema, []byte(`\u`)) {
+func DefaultsOf(dataSchema json.RawMessage) Defaults {
+	if !bytes.Contains(dataSchema, []byte(`"default"`)) && !bytes.Contains(dataSchema, []byte(`\u`)) {
 		return Defaults{}
 	}
-	doc, err := parse(schema)
-	if err != nil {
-		return Defaults{}
-	}
+	doc, _ := parse(dataSchema)
 	return Defaults{doc}
 }
 
@@ -46,14 +44,12 @@ func (d Defaults) Fill(data json.RawMessage) (json.RawMessage, error) {
 	if d.doc == nil {
 		return data, nil
 	}
-	decoder := json.NewDecoder(bytes.NewReader(data))
-	decoder.UseNumber()
-	var v any
-	if err := decoder.Decode(&v); err != nil {
+	v, err := jsondoc.Decode(data)
+	if err != nil {
 		return nil, fault.New(fault.Invalid, "json.malformed", "the data are no JSON; send one RFC 8259 document").WithCause(err)
 	}
 	var all []missingMember
-	if !d.collectMissing(d.doc.node(), v, "", 0, &all) {
+	if !d.collectMissing(d.doc.Root(), v, "", 0, &all) {
 		return nil, fault.New(fault.FailedPrecondition, "event_type.default_endless", "the schema's defaults require further defaults without end; write them out")
 	}
 	for _, f := range all {
@@ -72,17 +68,17 @@ func (d Defaults) Fill(data json.RawMessage) (json.RawMessage, error) {
 
 // collectMissing collects the members that a value lacks. It reports false if there is no end
 // of them.
-func (d Defaults) collectMissing(n node, v any, pointer string, depth int, all *[]missingMember) bool {
+func (d Defaults) collectMissing(n schema.Node, v any, pointer string, depth int, all *[]missingMember) bool {
 	if depth > deepestFilled || len(*all) > mostFilled {
 		return false
 	}
-	n, ok := n.resolve()
+	n, ok := n.Resolve()
 	if !ok {
 		return true
 	}
-	words := n.words()
+	words := n.Keywords()
 	for i, s := range schemaList(words, "allOf") {
-		if !d.collectMissing(n.child(s, "allOf", number(i)), v, pointer, depth+1, all) {
+		if !d.collectMissing(n.Child(s, "allOf", number(i)), v, pointer, depth+1, all) {
 			return false
 		}
 	}
@@ -93,7 +89,7 @@ func (d Defaults) collectMissing(n node, v any, pointer string, depth int, all *
 			return true
 		}
 		for i, inner := range v {
-			if !d.collectMissing(n.child(items, "items"), inner, pointer+"/"+strconv.Itoa(i), depth+1, all) {
+			if !d.collectMissing(n.Child(items, "items"), inner, pointer+"/"+strconv.Itoa(i), depth+1, all) {
 				return false
 			}
 		}
@@ -106,13 +102,13 @@ func (d Defaults) collectMissing(n node, v any, pointer string, depth int, all *
 	return true
 }
 
-func (d Defaults) collectMissingMembers(n node, words, v map[string]any, pointer string, depth int, all *[]missingMember) bool {
+func (d Defaults) collectMissingMembers(n schema.Node, words, v map[string]any, pointer string, depth int, all *[]missingMember) bool {
 	properties := schemasByName(words, "properties")
 	for _, name := range names(words["required"]) {
 		if _, has := v[name]; has {
 			continue
 		}
-		value, given := defaultOf(n.child(properties[name], "properties", name))
+		value, given := defaultOf(n.Child(properties[name], "properties", name))
 		if !given {
 			continue
 		}
@@ -131,7 +127,7 @@ func (d Defaults) collectMissingMembers(n node, words, v map[string]any, pointer
 		if !known {
 			continue
 		}
-		if !d.collectMissing(n.child(s, "properties", name), v[name], pointer+"/"+jsondoc.EscapeToken(name), depth+1, all) {
+		if !d.collectMissing(n.Child(s, "properties", name), v[name], pointer+"/"+jsondoc.EscapeToken(name), depth+1, all) {
 			return false
 		}
 	}

@@ -5,6 +5,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/erpbackbone/backbone/domain/schema"
 )
 
 // DifferenceKind names how two versions of a type differ.
@@ -91,14 +93,14 @@ type schemaDiff struct {
 
 const dataSchema = "/data_schema"
 
-func (w *schemaDiff) add(kind DifferenceKind, n node, demand Demand, met bool, detail string) {
+func (w *schemaDiff) add(kind DifferenceKind, n schema.Node, demand Demand, met bool, detail string) {
 	if len(w.found) >= maxDifferences {
 		w.truncated = true
 		if met || len(w.found) >= 2*maxDifferences {
 			return // the list is full
 		}
 	}
-	at := n.at
+	at := n.At
 	if at == "?" {
 		at = ""
 	}
@@ -106,14 +108,14 @@ func (w *schemaDiff) add(kind DifferenceKind, n node, demand Demand, met bool, d
 }
 
 // compareNodes adds the differences between two schemas for the same value.
-func (w *schemaDiff) compareNodes(older, newer node) {
-	older, okOlder := older.resolve()
-	newer, okNewer := newer.resolve()
+func (w *schemaDiff) compareNodes(older, newer schema.Node) {
+	older, okOlder := older.Resolve()
+	newer, okNewer := newer.Resolve()
 	if !okOlder || !okNewer {
 		w.addNarrowedOrWidened(older, newer, newer)
 		return
 	}
-	pair := [2]nodePair{{older.doc, older.at}, {newer.doc, newer.at}}
+	pair := [2]nodePair{{older.Doc, older.At}, {newer.Doc, newer.At}}
 	if w.seen[pair] || len(w.seen) > maxSteps/100 {
 		return
 	}
@@ -122,7 +124,7 @@ func (w *schemaDiff) compareNodes(older, newer node) {
 		w.sameValues(older, newer)
 		return
 	}
-	wordsOlder, wordsNewer := older.words(), newer.words()
+	wordsOlder, wordsNewer := older.Keywords(), newer.Keywords()
 	apart := map[string]bool{}
 	if isMembers(wordsOlder) && isMembers(wordsNewer) {
 		apart["properties"], apart["required"] = true, true
@@ -132,7 +134,7 @@ func (w *schemaDiff) compareNodes(older, newer node) {
 	_, listNewer := wordsNewer["items"].(map[string]any)
 	if listOlder && listNewer {
 		apart["items"] = true
-		w.compareNodes(older.child(wordsOlder["items"], "items"), newer.child(wordsNewer["items"], "items"))
+		w.compareNodes(older.Child(wordsOlder["items"], "items"), newer.Child(wordsNewer["items"], "items"))
 	}
 	if len(apart) == 0 {
 		w.addNarrowedOrWidened(older, newer, newer)
@@ -143,8 +145,8 @@ func (w *schemaDiff) compareNodes(older, newer node) {
 
 // sameValues finds members that only one version names although both accept them, because the
 // schema is open.
-func (w *schemaDiff) sameValues(older, newer node) {
-	wordsOlder, wordsNewer := older.words(), newer.words()
+func (w *schemaDiff) sameValues(older, newer schema.Node) {
+	wordsOlder, wordsNewer := older.Keywords(), newer.Keywords()
 	if isMembers(wordsOlder) && isMembers(wordsNewer) {
 		w.compareMembers(older, newer, wordsOlder, wordsNewer)
 	}
@@ -155,16 +157,16 @@ func isMembers(words map[string]any) bool {
 	return has
 }
 
-func (w *schemaDiff) rest(n node, words map[string]any, apart map[string]bool) node {
+func (w *schemaDiff) rest(n schema.Node, words map[string]any, apart map[string]bool) schema.Node {
 	out := maps.Clone(words)
 	maps.DeleteFunc(out, func(word string, _ any) bool { return apart[word] })
-	return node{n.doc, "?", out}
+	return n.Doc.Derive(out)
 }
 
 // addNarrowedOrWidened adds a difference that is not analysed further.
-func (w *schemaDiff) addNarrowedOrWidened(older, newer, at node) {
+func (w *schemaDiff) addNarrowedOrWidened(older, newer, at schema.Node) {
 	wider, tighter := w.isContained(older, newer), w.isContained(newer, older)
-	wordsOlder, wordsNewer := older.words(), newer.words()
+	wordsOlder, wordsNewer := older.Keywords(), newer.Keywords()
 	_, enumOlder := listedValues(wordsOlder)
 	_, enumNewer := listedValues(wordsNewer)
 	enums := enumOlder && enumNewer
@@ -188,7 +190,7 @@ func (w *schemaDiff) addNarrowedOrWidened(older, newer, at node) {
 }
 
 // compareMembers adds the differences between the members of two object schemas.
-func (w *schemaDiff) compareMembers(older, newer node, wordsOlder, wordsNewer map[string]any) {
+func (w *schemaDiff) compareMembers(older, newer schema.Node, wordsOlder, wordsNewer map[string]any) {
 	before, after := schemasByName(wordsOlder, "properties"), schemasByName(wordsNewer, "properties")
 	had, has := names(wordsOlder["required"]), names(wordsNewer["required"])
 	renames := w.guessRenames(older, newer, before, after, had, has)
@@ -197,7 +199,7 @@ func (w *schemaDiff) compareMembers(older, newer node, wordsOlder, wordsNewer ma
 		schemaAfter, isThere := after[name]
 		_, wasRequired := slices.BinarySearch(had, name)
 		_, isRequired := slices.BinarySearch(has, name)
-		gone, added := older.child(schemaBefore, "properties", name), newer.child(schemaAfter, "properties", name)
+		gone, added := older.Child(schemaBefore, "properties", name), newer.Child(schemaAfter, "properties", name)
 		switch {
 		case wasThere && !isThere && isRequired:
 			w.addNarrowedOrWidened(gone, additional(newer, wordsNewer), gone) // it is still carried, under what holds for any other member
@@ -229,7 +231,7 @@ func (w *schemaDiff) compareMembers(older, newer node, wordsOlder, wordsNewer ma
 	for _, name := range has { // required, but without a schema
 		_, named := after[name]
 		if _, was := slices.BinarySearch(had, name); !named && !was {
-			w.addRequired(newer.child(nil, "required"))
+			w.addRequired(newer.Child(nil, "required"))
 		}
 	}
 	for _, name := range had {
@@ -241,7 +243,7 @@ func (w *schemaDiff) compareMembers(older, newer node, wordsOlder, wordsNewer ma
 	}
 }
 
-func (w *schemaDiff) addRequired(n node) {
+func (w *schemaDiff) addRequired(n schema.Node) {
 	value, given := defaultOf(n)
 	switch {
 	case !given:
@@ -254,40 +256,40 @@ func (w *schemaDiff) addRequired(n node) {
 }
 
 // defaultOf reads a member's default, beside a reference or where it leads.
-func defaultOf(n node) (any, bool) {
-	words, _ := n.v.(map[string]any)
+func defaultOf(n schema.Node) (any, bool) {
+	words, _ := n.Value.(map[string]any)
 	if value, given := words["default"]; given {
 		return value, true
 	}
-	n, _ = n.resolve()
-	words, _ = n.v.(map[string]any)
+	n, _ = n.Resolve()
+	words, _ = n.Value.(map[string]any)
 	value, given := words["default"]
 	return value, given
 }
 
 // withoutFormat is a schema without its format, which is checked on the examples instead.
-func withoutFormat(n node) node {
-	resolved, ok := n.resolve()
+func withoutFormat(n schema.Node) schema.Node {
+	resolved, ok := n.Resolve()
 	if !ok {
 		return n
 	}
-	words, isObject := resolved.v.(map[string]any)
+	words, isObject := resolved.Value.(map[string]any)
 	if _, has := words["format"]; !isObject || !has {
 		return resolved
 	}
 	out := maps.Clone(words)
 	delete(out, "format")
-	return node{n.doc, "?", out}
+	return n.Doc.Derive(out)
 }
 
 // guessRenames guesses which members were renamed: a removed member, if exactly one added
 // member without a default has the same schema and is required as well, or optional as well.
-func (w *schemaDiff) guessRenames(older, newer node, before, after map[string]any, had, has []string) map[string]string {
+func (w *schemaDiff) guessRenames(older, newer schema.Node, before, after map[string]any, had, has []string) map[string]string {
 	var gone, added []string
 	for _, name := range keys(before, after) {
 		_, was := before[name]
 		_, is := after[name]
-		_, hasDefault := defaultOf(newer.child(after[name], "properties", name))
+		_, hasDefault := defaultOf(newer.Child(after[name], "properties", name))
 		switch {
 		case was && !is:
 			gone = append(gone, name)
@@ -304,7 +306,7 @@ func (w *schemaDiff) guessRenames(older, newer node, before, after map[string]an
 		var like []string
 		for _, to := range added {
 			if slices.Contains(had, from) == slices.Contains(has, to) &&
-				w.isEquivalent(older.child(before[from], "properties", from), newer.child(after[to], "properties", to)) {
+				w.isEquivalent(older.Child(before[from], "properties", from), newer.Child(after[to], "properties", to)) {
 				like = append(like, to)
 			}
 		}

@@ -1,17 +1,13 @@
 package eventtype
 
 import (
-	"bytes"
 	"encoding/json"
-	"errors"
-	"io"
 	"math/big"
-	"net/url"
 	"slices"
 	"strconv"
 	"strings"
 
-	"github.com/erpbackbone/backbone/domain/jsondoc"
+	"github.com/erpbackbone/backbone/domain/schema"
 )
 
 // Bounds of one comparison. What is not decided within them counts as different.
@@ -22,149 +18,16 @@ const (
 	maxDifferences   = 200
 )
 
-// document is a decoded JSON Schema whose references lead to places in it.
-type document struct {
-	root  any
-	draft int // 4, 6 or 7: keywords of later drafts mean nothing
+// parse decodes a schema that is small enough to be compared.
+func parse(data json.RawMessage) (*schema.Document, bool) {
+	if len(data) > maxComparedBytes {
+		return nil, false
+	}
+	return schema.Parse(data)
 }
-
-// node is a schema in a document.
-type node struct {
-	doc *document
-	at  string // RFC 6901 in the document; "?" for a schema that stands nowhere
-	v   any
-}
-
-var errNotSchemaObject = errors.New("not a JSON Schema object")
-
-func parse(schema json.RawMessage) (*document, error) {
-	if len(schema) > maxComparedBytes {
-		return nil, errNotSchemaObject
-	}
-	d := json.NewDecoder(bytes.NewReader(schema))
-	d.UseNumber()
-	var root any
-	if err := d.Decode(&root); err != nil {
-		return nil, errNotSchemaObject
-	}
-	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return nil, errNotSchemaObject
-	}
-	words, ok := root.(map[string]any)
-	if !ok {
-		return nil, errNotSchemaObject
-	}
-	doc := &document{root: root, draft: 7}
-	if uri, ok := words["$schema"].(string); ok {
-		switch {
-		case strings.Contains(uri, "draft-04"):
-			doc.draft = 4
-		case strings.Contains(uri, "draft-06"):
-			doc.draft = 6
-		}
-	}
-	return doc, nil
-}
-
-func (d *document) node() node { return node{d, "", d.root} }
 
 // anySchema is a schema without constraints.
-func anySchema(d *document) node { return node{d, "?", true} }
-
-func (n node) child(v any, path ...string) node {
-	at := n.at
-	if at != "?" {
-		for _, p := range path {
-			at += "/" + jsondoc.EscapeToken(p)
-		}
-	}
-	return node{n.doc, at, v}
-}
-
-// resolve follows references to the schema they lead to. ok is false where a
-// reference leads nowhere, outside or in a circle.
-func (n node) resolve() (node, bool) {
-	for range 64 {
-		words, isObject := n.v.(map[string]any)
-		if !isObject {
-			return n, true
-		}
-		ref, has := words["$ref"]
-		if !has {
-			return n, true
-		}
-		text, isText := ref.(string)
-		if !isText || !strings.HasPrefix(text, "#") {
-			return n, false
-		}
-		next, found := n.doc.find(text[1:])
-		if !found {
-			return n, false
-		}
-		n = next
-	}
-	return n, false
-}
-
-func (d *document) find(fragment string) (node, bool) {
-	pointer, err := url.PathUnescape(fragment)
-	if err != nil {
-		return node{}, false
-	}
-	if pointer == "" {
-		return d.node(), true
-	}
-	if pointer[0] != '/' {
-		return node{}, false
-	}
-	v := d.root
-	for _, token := range strings.Split(pointer[1:], "/") {
-		token = jsondoc.UnescapeToken(token)
-		switch inner := v.(type) {
-		case map[string]any:
-			next, ok := inner[token]
-			if !ok {
-				return node{}, false
-			}
-			v = next
-		case []any:
-			i, err := strconv.Atoi(token)
-			if err != nil || i < 0 || i >= len(inner) {
-				return node{}, false
-			}
-			v = inner[i]
-		default:
-			return node{}, false
-		}
-	}
-	return node{d, pointer, v}, true
-}
-
-// words are the keywords that the document's draft knows; nil for a schema that is
-// a boolean.
-func (n node) words() map[string]any {
-	all, ok := n.v.(map[string]any)
-	if !ok || n.doc.draft >= 7 {
-		return all
-	}
-	out := make(map[string]any, len(all))
-	for k, v := range all {
-		switch k {
-		case "if", "then", "else":
-			continue
-		case "const", "contains", "propertyNames":
-			if n.doc.draft == 4 {
-				continue
-			}
-		case "exclusiveMinimum", "exclusiveMaximum":
-			if _, isFlag := v.(bool); isFlag != (n.doc.draft == 4) {
-				continue
-			}
-		}
-		out[k] = v
-	}
-	return out
-}
+func anySchema(d *schema.Document) schema.Node { return d.Derive(true) }
 
 // The types of JSON values; a number is integral or not.
 const (

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/schema"
 )
 
 // EventType is what a manifest is checked against: the rest of the registration.
@@ -43,11 +44,12 @@ type BusinessKey struct {
 //	pii.schema_unreadable      the schema is no object, refers elsewhere or is too large
 func (m *Manifest) Check(t EventType) []fault.Violation {
 	var l findings
-	s, ok := parseSchema(t.Schema)
+	doc, ok := schema.Parse(t.Schema)
 	if !ok {
 		l.add("/data_schema", "pii.schema_unreadable", "give a JSON Schema object")
 		return l.found
 	}
+	s := &schemaWalk{doc: doc, budget: schemaBudget, recursive: map[string]bool{}}
 	if m != nil {
 		for i := range m.fields {
 			l.field(s, fmt.Sprintf("/pii_fields/%d", i), &m.fields[i], t.Roles)
@@ -57,7 +59,7 @@ func (m *Manifest) Check(t EventType) []fault.Violation {
 		}
 	}
 	u := undeclared{schema: s, manifest: m, findings: &l, reported: map[string]bool{}}
-	u.walk("", nil, nil, false, true)
+	u.walk(doc.Root(), nil, nil, false, true)
 	if s.budget <= 0 {
 		l.add("/data_schema", "pii.schema_unreadable", "the schema spells out too many places to look for personal data; split the event type")
 	}
@@ -78,7 +80,7 @@ func (l *findings) businessKey(at string, m *Manifest, k BusinessKey) {
 	}
 }
 
-func (l *findings) field(s *schema, at string, f *field, roles []Role) {
+func (l *findings) field(s *schemaWalk, at string, f *field, roles []Role) {
 	if !l.path(s, at+"/path", f.path.steps) {
 		return
 	}
@@ -94,35 +96,35 @@ func (l *findings) field(s *schema, at string, f *field, roles []Role) {
 		}
 		return
 	}
-	if l.path(s, at+"/subject/path", f.subject.steps) && !s.names("", f.path.steps, f.subject.steps, f.shared) {
+	if l.path(s, at+"/subject/path", f.subject.steps) && !s.names(s.doc.Root(), f.path.steps, f.subject.steps, f.shared) {
 		l.add(at+"/subject/path", "pii.subject_not_required", "require the subject's id, a string, wherever the field may occur")
 	}
 }
 
 // path follows a path through every shape of the values on its way.
-func (l *findings) path(s *schema, at string, steps []string) bool {
-	places := []string{""}
+func (l *findings) path(s *schemaWalk, at string, steps []string) bool {
+	schemas := []schema.Node{s.doc.Root()}
 	for i, step := range steps {
-		var next []string
+		var next []schema.Node
 		unsaid := false // a list of anything
-		for _, place := range places {
-			for _, v := range s.variants(place) {
+		for _, outer := range schemas {
+			for _, v := range s.variants(outer) {
 				switch {
 				case !v.closed(step):
 					l.add(at, "pii.schema_open", `%s must be an object with "additionalProperties": false or an array, and nothing else, wherever the path leads through it`, pathText(steps[:i]))
 					return false
-				case s.repeats(v.place):
+				case s.repeats(v):
 					l.add(at, "pii.schema_recursive", "the schema of %s contains itself, so no path names every level; declare a whole value further out", pathText(steps[:i]))
 					return false
 				}
-				place, ok := v.child(step)
-				if ok && !slices.Contains(next, place) {
-					next = append(next, place)
+				inner, ok := v.at(step)
+				if ok && !slices.ContainsFunc(next, func(n schema.Node) bool { return n.At == inner.At }) {
+					next = append(next, inner)
 				}
 				unsaid = unsaid || !ok && step == each && v.words["items"] != false
 			}
 		}
-		if places = next; len(places) == 0 {
+		if schemas = next; len(schemas) == 0 {
 			l.add(at, "pii.path_not_in_schema", "the schema of data declares no %s; correct the path or the schema", pathText(steps[:i+1]))
 			return false
 		}
@@ -136,7 +138,7 @@ func (l *findings) path(s *schema, at string, steps []string) bool {
 
 // undeclared looks for members that are named like a person's datum.
 type undeclared struct {
-	schema   *schema
+	schema   *schemaWalk
 	manifest *Manifest
 	findings *findings
 	reported map[string]bool
@@ -145,55 +147,45 @@ type undeclared struct {
 // notPII is the keyword that gives the reason why a member is not personal.
 const notPII = "x-not-pii"
 
-// walk visits the schema at a place, which is about the value at the steps. stack
-// are the visits around it; suspect tells that a name on the way is a person's
-// datum, text that nothing said so far excludes a text here.
-func (u *undeclared) walk(place string, steps, stack []string, suspect, text bool) {
+// walk visits a schema, which is about the value at the steps. stack are the visits around
+// it; suspect tells that a name on the way is a person's datum, text that nothing said so far
+// excludes a text here.
+func (u *undeclared) walk(at schema.Node, steps, stack []string, suspect, text bool) {
 	if u.manifest.covers(steps) && len(steps) > 0 || !u.schema.spend() {
 		return
 	}
-	if u.excused(place) {
+	if u.excused(at) {
 		suspect = false
 	}
-	n, ok := u.schema.node(place)
+	n, ok := resolve(at)
 	if !ok {
-		u.report(place, "pii.schema_unreadable", "refer to schemas inside the document only, as #/definitions/<name>")
+		u.report(at.At, "pii.schema_unreadable", "refer to schemas inside the document only, as #/definitions/<name>")
 		return
 	}
-	if n.place != place && u.excused(n.place) {
+	if n.At != at.At && u.excused(n.Node) {
 		suspect = false
 	}
-	visit := fmt.Sprint(n.place, suspect)
-	if n.never || slices.Contains(stack, visit) {
+	visit := fmt.Sprint(n.At, suspect)
+	if n.acceptsNothing() || slices.Contains(stack, visit) {
 		return
 	}
 	types := n.types()
-	text = text && (types == nil || slices.Contains(types, "string")) && n.words["enum"] == nil && (n.words["const"] == nil || u.schema.draft4())
-	if suspect && (u.opaque(n, types) || text && !branches(n)) {
-		u.report(place, "pii.undeclared", `%s is named like a person's datum; list it in pii_fields or add "x-not-pii" with the reason`, pathText(steps))
+	text = text && (types == nil || slices.Contains(types, "string")) && n.words["enum"] == nil && (n.words["const"] == nil || u.schema.doc.IsDraft4())
+	if suspect && (u.opaque(n, types) || text && len(n.branches("allOf", "anyOf", "oneOf")) == 0) {
+		u.report(at.At, "pii.undeclared", `%s is named like a person's datum; list it in pii_fields or add "x-not-pii" with the reason`, pathText(steps))
 	}
 	stack = append(stack, visit)
-	for _, p := range n.parts() {
-		if p.step == "" {
-			if u.schema.at(p.place) != nil && !isList(u.schema.at(p.place)) {
-				u.walk(p.place, steps, stack, suspect, text)
+	for _, p := range n.constraints() {
+		step := stepTo(p)
+		if step == "" {
+			if p.Value != nil {
+				u.walk(p.Node, steps, stack, suspect, text)
 			}
 			continue
 		}
-		named := p.step != each && p.step != unknown && personalName(p.step) || personalName(p.pattern)
-		u.walk(p.place, append(slices.Clone(steps), p.step), stack, suspect || named, true)
+		isNamed := (p.Target == schema.NamedMember || p.Target == schema.MatchingMembers) && personalName(p.Member)
+		u.walk(p.Node, append(slices.Clone(steps), step), stack, suspect || isNamed, true)
 	}
-}
-
-// branches reports whether the value must follow one of the schemas inside, which
-// are visited themselves.
-func branches(n node) bool {
-	for _, word := range []string{"allOf", "anyOf", "oneOf"} {
-		if list, _ := n.words[word].([]any); len(list) > 0 {
-			return true
-		}
-	}
-	return false
 }
 
 func isList(v any) bool { _, ok := v.([]any); return ok }
@@ -212,22 +204,22 @@ func (u *undeclared) opaque(n node, types []string) bool {
 }
 
 // excused reports whether the schema gives a reason for not being personal.
-func (u *undeclared) excused(place string) bool {
-	words, _ := u.schema.at(place).(map[string]any)
+func (u *undeclared) excused(n schema.Node) bool {
+	words, _ := n.Value.(map[string]any)
 	reason, given := words[notPII]
 	if !given {
 		return false
 	}
 	if text, ok := reason.(string); !ok || strings.TrimSpace(text) == "" {
-		u.report(place+"/"+notPII, "pii.reason_missing", "say in words why this is not personal")
+		u.report(n.At+"/"+notPII, "pii.reason_missing", "say in words why this is not personal")
 	}
 	return true
 }
 
-func (u *undeclared) report(place, code, detail string, args ...any) {
-	if u.reported[place+code] {
+func (u *undeclared) report(pointer, code, detail string, args ...any) {
+	if u.reported[pointer+code] {
 		return
 	}
-	u.reported[place+code] = true
-	u.findings.add("/data_schema"+place, code, detail, args...)
+	u.reported[pointer+code] = true
+	u.findings.add("/data_schema"+pointer, code, detail, args...)
 }

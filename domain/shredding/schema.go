@@ -1,104 +1,46 @@
 package shredding
 
 import (
-	"encoding/json"
-	"maps"
-	"net/url"
 	"slices"
 	"strconv"
 	"strings"
 
-	"github.com/erpbackbone/backbone/domain/jsondoc"
+	"github.com/erpbackbone/backbone/domain/schema"
 )
 
 // schemaBudget bounds the work on one schema: definitions that use one another
 // can spell out exponentially many paths.
 const schemaBudget = 50_000
 
-// schema is a JSON Schema of drafts 4 to 7 whose references are local. Places in
-// it are RFC 6901 pointers.
-type schema struct {
-	root      any
+// schemaWalk follows the paths of data through a JSON Schema.
+type schemaWalk struct {
+	doc       *schema.Document
 	budget    int
-	known     map[string]any
-	recursive map[string]bool
-}
-
-func parseSchema(raw []byte) (*schema, bool) {
-	s := &schema{budget: schemaBudget, known: map[string]any{}, recursive: map[string]bool{}}
-	if json.Unmarshal(raw, &s.root) != nil {
-		return nil, false
-	}
-	_, ok := s.root.(map[string]any)
-	return s, ok
-}
-
-// draft4 reports whether the schema is of the draft that has no const.
-func (s *schema) draft4() bool {
-	draft, _ := s.at("/$schema").(string)
-	return strings.Contains(draft, "draft-04")
+	recursive map[string]bool // by pointer, what repeats has found
 }
 
 // spend counts one step of work, false when none is left.
-func (s *schema) spend() bool {
+func (s *schemaWalk) spend() bool {
 	s.budget--
 	return s.budget > 0
 }
 
-// at gives what stands at a place.
-func (s *schema) at(place string) (v any) {
-	if v, ok := s.known[place]; ok {
-		return v
-	}
-	defer func() { s.known[place] = v }()
-	v = s.root
-	for _, token := range strings.Split(place, "/")[1:] {
-		token = jsondoc.UnescapeToken(token)
-		switch t := v.(type) {
-		case map[string]any:
-			v = t[token]
-		case []any:
-			i, err := strconv.Atoi(token)
-			if err != nil || i < 0 || i >= len(t) {
-				return nil
-			}
-			v = t[i]
-		default:
-			return nil
-		}
-	}
-	return v
-}
-
 // node is a schema that is no reference.
 type node struct {
-	place string
+	schema.Node
 	words map[string]any // nil for a boolean schema
-	never bool           // the schema false
 }
 
-// node follows references from a place. ok is false if they lead nowhere.
-func (s *schema) node(place string) (n node, ok bool) {
-	for range 64 {
-		switch t := s.at(place).(type) {
-		case bool:
-			return node{place: place, never: !t}, true
-		case map[string]any:
-			ref, isRef := t["$ref"].(string)
-			if !isRef {
-				return node{place: place, words: t}, true
-			}
-			target, err := url.PathUnescape(strings.TrimPrefix(ref, "#"))
-			if err != nil || !strings.HasPrefix(ref, "#") || target != "" && target[0] != '/' {
-				return node{}, false
-			}
-			place = target
-		default:
-			return node{}, false
-		}
-	}
-	return node{}, false
+// resolve follows references. ok is false if they have no schema as target.
+func resolve(from schema.Node) (n node, ok bool) {
+	target, ok := from.Resolve()
+	words, isObject := target.Value.(map[string]any)
+	_, isFlag := target.Value.(bool)
+	return node{target, words}, ok && (isObject || isFlag)
 }
+
+// acceptsNothing reports whether the schema is false.
+func (n node) acceptsNothing() bool { return n.Value == false }
 
 // types lists what the keyword type allows; nil is anything.
 func (n node) types() []string {
@@ -124,15 +66,15 @@ func (n node) is(kind string, orNull bool) bool {
 
 func (n node) isNull() bool { return len(n.types()) == 1 && n.is("null", true) }
 
-// child is the place of what a step leads to.
-func (n node) child(step string) (place string, ok bool) {
+// at is the schema that a step leads to.
+func (n node) at(step string) (inner schema.Node, ok bool) {
 	if step == each {
-		_, ok = n.words["items"].(map[string]any)
-		return n.place + "/items", ok
+		items, ok := n.words["items"].(map[string]any)
+		return n.Child(items, "items"), ok
 	}
 	members, _ := n.words["properties"].(map[string]any)
 	v, ok := members[step]
-	return n.place + "/properties" + string(appendToken(nil, step)), ok && v != false
+	return n.Child(v, "properties", step), ok && v != false
 }
 
 // closed reports whether a step leads out of a node of one known shape: a list of
@@ -149,30 +91,28 @@ func (n node) requires(name string) bool {
 	return slices.Contains(list, any(name))
 }
 
-// variants gives the shapes that a value may have, null aside: the schema itself
-// if it declares members or elements, otherwise the branches of oneOf or anyOf,
-// otherwise the first part of allOf that declares something. Whatever else the
-// schema says narrows these shapes only.
-func (s *schema) variants(place string) []node {
-	n, ok := s.node(place)
-	if !ok || n.never || !s.spend() {
+// variants lists the shapes that a value may have, except null: the schema itself if it
+// declares members or elements, otherwise the branches of oneOf or anyOf, otherwise the first
+// part of allOf that declares something. Whatever else the schema says only narrows these
+// shapes.
+func (s *schemaWalk) variants(at schema.Node) []node {
+	n, ok := resolve(at)
+	if !ok || n.acceptsNothing() || !s.spend() {
 		return nil
 	}
 	if n.words["properties"] == nil && n.words["items"] == nil && n.words["type"] == nil {
-		for _, word := range []string{"oneOf", "anyOf"} {
-			branches, ok := n.words[word].([]any)
-			if !ok {
+		for _, keyword := range []string{"oneOf", "anyOf"} {
+			if _, ok := n.words[keyword].([]any); !ok {
 				continue
 			}
 			var all []node
-			for i := range branches {
-				all = append(all, s.variants(n.place+"/"+word+"/"+strconv.Itoa(i))...)
+			for _, branch := range n.branches(keyword) {
+				all = append(all, s.variants(branch)...)
 			}
 			return all
 		}
-		parts, _ := n.words["allOf"].([]any)
-		for i := range parts {
-			all := s.variants(n.place + "/allOf/" + strconv.Itoa(i))
+		for _, part := range n.branches("allOf") {
+			all := s.variants(part)
 			if len(all) > 0 && !slices.ContainsFunc(all, func(v node) bool { return v.words["type"] == nil }) {
 				return all
 			}
@@ -184,67 +124,65 @@ func (s *schema) variants(place string) []node {
 	return []node{n}
 }
 
+// branches lists the schemas of allOf, anyOf and oneOf.
+func (n node) branches(keywords ...string) (out []schema.Node) {
+	for _, keyword := range keywords {
+		list, _ := n.words[keyword].([]any)
+		for i, v := range list {
+			out = append(out, n.Child(v, keyword, strconv.Itoa(i)))
+		}
+	}
+	return out
+}
+
 // mayHold reports whether the steps can lead to a value from the node.
-func (s *schema) mayHold(n node, steps []string) bool {
+func (s *schemaWalk) mayHold(n node, steps []string) bool {
 	if len(steps) == 0 || !s.spend() {
 		return true
 	}
-	place, ok := n.child(steps[0])
-	return ok && slices.ContainsFunc(s.variantsOrSelf(place), func(v node) bool { return s.mayHold(v, steps[1:]) })
-}
-
-// variantsOrSelf keeps a schema that has no shape, such as null, as one.
-func (s *schema) variantsOrSelf(place string) []node {
-	if all := s.variants(place); len(all) > 0 {
-		return all
+	inner, ok := n.at(steps[0])
+	if !ok {
+		return false
 	}
-	return []node{{place: place}}
+	all := s.variants(inner)
+	if len(all) == 0 { // such as null: it holds a value of no further steps
+		all = []node{{}}
+	}
+	return slices.ContainsFunc(all, func(v node) bool { return s.mayHold(v, steps[1:]) })
 }
 
-// guarantees reports whether the steps, all of them names, always lead from the
-// node to a text.
-func (s *schema) guarantees(n node, steps []string) bool {
+// guarantees reports whether the steps, all of them names, always lead from the node to a
+// text.
+func (s *schemaWalk) guarantees(n node, steps []string) bool {
 	if !s.spend() {
 		return false
 	}
 	if len(steps) == 0 {
 		return n.is("string", false)
 	}
-	place, ok := n.child(steps[0])
+	inner, ok := n.at(steps[0])
 	if !ok || !n.is("object", false) || !n.requires(steps[0]) {
 		return false
 	}
-	all := s.variants(place)
-	return len(all) > 0 && !s.nullable(place) && !slices.ContainsFunc(all, func(v node) bool { return !s.guarantees(v, steps[1:]) })
+	all := s.variants(inner)
+	return len(all) > 0 && !s.nullable(inner) && !slices.ContainsFunc(all, func(v node) bool { return !s.guarantees(v, steps[1:]) })
 }
 
-// nullable reports whether a branch of the value is null alone, which variants
-// leaves out.
-func (s *schema) nullable(place string) bool {
-	n, ok := s.node(place)
-	if !ok || !s.spend() || n.isNull() {
-		return true
-	}
-	for _, word := range []string{"oneOf", "anyOf", "allOf"} {
-		branches, _ := n.words[word].([]any)
-		for i := range branches {
-			if s.nullable(n.place + "/" + word + "/" + strconv.Itoa(i)) {
-				return true
-			}
-		}
-	}
-	return false
+// nullable reports whether a branch of the value is null alone, which variants leaves out.
+func (s *schemaWalk) nullable(at schema.Node) bool {
+	n, ok := resolve(at)
+	return !ok || !s.spend() || n.isNull() || slices.ContainsFunc(n.branches("oneOf", "anyOf", "allOf"), s.nullable)
 }
 
-// names reports whether every value that holds the field also holds the subject.
-// The first shared steps of both lead through the same elements.
-func (s *schema) names(place string, field, subject []string, shared int) bool {
-	for _, v := range s.variants(place) {
+// names reports whether every value that holds the field also holds the subject. The first
+// shared steps of both lead through the same elements.
+func (s *schemaWalk) names(at schema.Node, field, subject []string, shared int) bool {
+	for _, v := range s.variants(at) {
 		switch {
 		case !s.spend():
 			return false
 		case shared > 0:
-			if inner, ok := v.child(field[0]); ok && !s.names(inner, field[1:], subject[1:], shared-1) {
+			if inner, ok := v.at(field[0]); ok && !s.names(inner, field[1:], subject[1:], shared-1) {
 				return false
 			}
 		case s.mayHold(v, field) && !s.guarantees(v, subject):
@@ -254,82 +192,53 @@ func (s *schema) names(place string, field, subject []string, shared int) bool {
 	return true
 }
 
-// repeats reports whether the schema at a place, which is no reference, stands
-// inside itself.
-func (s *schema) repeats(place string) bool {
-	if known, ok := s.recursive[place]; ok {
+// repeats reports whether a schema contains itself.
+func (s *schemaWalk) repeats(whole node) bool {
+	if known, ok := s.recursive[whole.At]; ok {
 		return known
 	}
 	seen := map[string]bool{}
-	var within func(string) bool
-	within = func(at string) bool {
-		n, ok := s.node(at)
-		if !ok || seen[n.place] {
-			return ok && n.place == place
+	var within func(schema.Node) bool
+	within = func(at schema.Node) bool {
+		n, ok := resolve(at)
+		if !ok || seen[n.At] {
+			return ok && n.At == whole.At
 		}
-		if seen[n.place] = true; !s.spend() {
+		if seen[n.At] = true; !s.spend() {
 			return true
 		}
-		return slices.ContainsFunc(n.parts(), func(p part) bool { return within(p.place) })
+		return slices.ContainsFunc(n.constraints(), func(p schema.Part) bool { return within(p.Node) })
 	}
-	s.recursive[place] = within(place)
-	return s.recursive[place]
+	s.recursive[whole.At] = within(whole.Node)
+	return s.recursive[whole.At]
 }
 
-// part is a schema inside another.
-type part struct {
-	place   string
-	step    string // to the value it is about; "" for the same value
-	pattern string // of the names of the members it is about
+// constraints lists the schemas inside a node that say what a value may hold, by keyword.
+// "if", "not" and "propertyNames" only test.
+func (n node) constraints() []schema.Part {
+	parts := slices.DeleteFunc(n.Parts(), func(p schema.Part) bool {
+		_, isFlag := p.Value.(bool)
+		isAlone := p.Form == schema.Single || p.Node.At == n.At+"/items"
+		return p.Target == schema.NoValue || p.Target == schema.MemberNames || p.Name == "if" || p.Name == "not" || isAlone && isFlag
+	})
+	slices.SortStableFunc(parts, func(a, b schema.Part) int { return strings.Compare(a.Name, b.Name) })
+	return parts
 }
 
-// unknown is the step to members whose names the schema does not tell; no path
-// leads there.
+// unknown is the step to members whose names the schema does not say; no path leads there.
 const unknown = "*"
 
-// parts lists the schemas inside a node that say what a value may hold. "if",
-// "not" and "propertyNames" only test.
-func (n node) parts() (out []part) {
-	add := func(step string, tokens ...string) {
-		at := n.place
-		for _, t := range tokens {
-			at += string(appendToken(nil, t))
-		}
-		out = append(out, part{place: at, step: step})
+// stepTo is the step from a value to the one that a part of its schema is about, "" if that
+// is the value itself.
+func stepTo(p schema.Part) string {
+	switch p.Target {
+	case schema.NamedMember:
+		return p.Member
+	case schema.MatchingMembers, schema.OtherMembers:
+		return unknown
+	case schema.Elements, schema.OtherElements, schema.SomeElement:
+		return each
+	default:
+		return ""
 	}
-	for _, word := range slices.Sorted(maps.Keys(n.words)) {
-		switch v := n.words[word].(type) {
-		case map[string]any:
-			switch word {
-			case "then", "else":
-				add("", word)
-			case "items", "additionalItems", "contains":
-				add(each, word)
-			case "additionalProperties":
-				add(unknown, word)
-			case "properties", "patternProperties", "dependencies":
-				for _, name := range slices.Sorted(maps.Keys(v)) {
-					switch word {
-					case "properties":
-						add(name, word, name)
-					case "patternProperties":
-						add(unknown, word, name)
-						out[len(out)-1].pattern = name
-					default:
-						add("", word, name) // a list of names is no schema and is passed over
-					}
-				}
-			}
-		case []any:
-			for i := range v {
-				switch word {
-				case "allOf", "anyOf", "oneOf":
-					add("", word, strconv.Itoa(i))
-				case "items":
-					add(each, word, strconv.Itoa(i))
-				}
-			}
-		}
-	}
-	return out
 }

@@ -2,20 +2,21 @@ package jsonschema
 
 import (
 	"encoding/json"
+	"maps"
 	"net/url"
 	"regexp"
 	"slices"
-	"sort"
+	"strconv"
 	"strings"
 
 	"github.com/erpbackbone/backbone/domain/jsondoc"
+	"github.com/erpbackbone/backbone/domain/schema"
 )
 
-// cleaned is a schema of which nothing is left but keywords that the drafts
-// define, with every schema inside it known by its pointer. The library looks for
-// ids and references in annotations and unknown keywords too; after cleaning
-// there are none.
-type cleaned struct {
+// stripped is a schema that has only the keywords that the drafts define, with every schema
+// inside it by its pointer. The library looks for ids and references in annotations and unknown
+// keywords too, so these are removed.
+type stripped struct {
 	root              any
 	schemas           map[string]any    // pointer → cleaned schema: an object or, from draft 6, a boolean
 	refs              map[string]string // pointer of a schema with $ref → pointer of its target
@@ -26,17 +27,13 @@ type cleaned struct {
 	draftKnown        bool
 }
 
-// What may stand where a keyword holds schemas.
 var (
-	oneSchema  = []string{"additionalProperties", "additionalItems", "propertyNames", "contains", "not", "if", "then", "else"}
-	schemaMaps = []string{"properties", "patternProperties", "definitions", "$defs"}
-	schemaList = []string{"allOf", "anyOf", "oneOf"}
 	assertions = []string{
 		"type", "enum", "const", "multipleOf", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum",
 		"minLength", "maxLength", "pattern", "format", "minItems", "maxItems", "uniqueItems",
 		"minProperties", "maxProperties", "required",
 	}
-	// The library would silently ignore these.
+	// The library silently ignores the keywords of later drafts.
 	laterDrafts = []string{
 		"prefixItems", "unevaluatedProperties", "unevaluatedItems", "dependentRequired", "dependentSchemas",
 		"minContains", "maxContains", "$dynamicRef", "$dynamicAnchor", "$recursiveRef", "$recursiveAnchor",
@@ -44,17 +41,22 @@ var (
 	}
 )
 
-var draftURIs = map[string]string{
-	"http://json-schema.org/draft-04/schema":  "http://json-schema.org/draft-04/schema#",
-	"http://json-schema.org/draft-06/schema":  "http://json-schema.org/draft-06/schema#",
-	"http://json-schema.org/draft-07/schema":  "http://json-schema.org/draft-07/schema#",
-	"https://json-schema.org/draft-04/schema": "http://json-schema.org/draft-04/schema#",
-	"https://json-schema.org/draft-06/schema": "http://json-schema.org/draft-06/schema#",
-	"https://json-schema.org/draft-07/schema": "http://json-schema.org/draft-07/schema#",
-}
+// refusedBesideRef are all keywords but definitions.
+var refusedBesideRef = func() []string {
+	out := slices.Clone(assertions)
+	for _, k := range schema.Keywords {
+		if k.Target != schema.NoValue {
+			out = append(out, k.Name)
+		}
+	}
+	return out
+}()
 
-func clean(root any) (*cleaned, error) {
-	c := &cleaned{schemas: map[string]any{}, refs: map[string]string{}}
+// draftURI gives the spelling of $schema that the library knows.
+var draftURI = regexp.MustCompile(`^https?://json-schema\.org/(draft-0[467])/schema#?$`)
+
+func strip(root any) (*stripped, error) {
+	c := &stripped{schemas: map[string]any{}, refs: map[string]string{}}
 	if _, ok := root.(map[string]any); !ok {
 		return nil, refuse("", "must be a JSON object")
 	}
@@ -62,12 +64,7 @@ func clean(root any) (*cleaned, error) {
 	if c.root, err = c.schema(root, "", 0); err != nil {
 		return nil, err
 	}
-	places := make([]string, 0, len(c.refs))
-	for at := range c.refs {
-		places = append(places, at)
-	}
-	sort.Strings(places)
-	for _, at := range places {
+	for _, at := range slices.Sorted(maps.Keys(c.refs)) {
 		if _, ok := c.schemas[c.refs[at]]; !ok {
 			return nil, refuse(at+"/$ref", "refers to a place that is not a schema in it; refer to #/definitions/...")
 		}
@@ -75,7 +72,7 @@ func clean(root any) (*cleaned, error) {
 	return c, nil
 }
 
-func (c *cleaned) schema(v any, at string, depth int) (any, error) {
+func (c *stripped) schema(v any, at string, depth int) (any, error) {
 	if depth > maxSchemaDepth {
 		return nil, refuse("", "is nested deeper than %d; move parts to definitions", maxSchemaDepth)
 	}
@@ -114,22 +111,22 @@ func (c *cleaned) schema(v any, at string, depth int) (any, error) {
 			out[k] = x
 		}
 	}
-	return out, c.applicators(in, out, at, depth)
+	return out, c.subschemas(in, out, at, depth)
 }
 
 // identity handles $schema and $id. Neither is ever fetched: $schema picks the
 // draft, the id of the root means nothing because references are local, and an id
 // further in would change what a local reference means.
-func (c *cleaned) identity(in, out map[string]any, at string) error {
+func (c *stripped) identity(in, out map[string]any, at string) error {
 	if s, ok := in["$schema"]; ok {
 		text, _ := s.(string)
-		uri, ok := draftURIs[strings.TrimSuffix(text, "#")]
-		if !ok {
+		draft := draftURI.FindStringSubmatch(text)
+		if draft == nil {
 			return refuse(at+"/$schema", "names an unknown draft; use http://json-schema.org/draft-07/schema#, draft-06 or draft-04")
 		}
 		if at == "" {
-			out["$schema"] = uri
-			c.draftKnown, c.draft4 = true, strings.Contains(uri, "draft-04")
+			out["$schema"] = "http://json-schema.org/" + draft[1] + "/schema#"
+			c.draftKnown, c.draft4 = true, draft[1] == "draft-04"
 		}
 	}
 	for _, k := range []string{"$id", "id"} {
@@ -152,18 +149,17 @@ func (c *cleaned) identity(in, out map[string]any, at string) error {
 	return nil
 }
 
-func (c *cleaned) reference(ref any, in map[string]any, at string) error {
+func (c *stripped) reference(ref any, in map[string]any, at string) error {
 	text, ok := ref.(string)
 	if !ok || !strings.HasPrefix(text, "#") || (len(text) > 1 && text[1] != '/') {
 		return refuse(at+"/$ref", "refers outside itself; only references that begin with #/ are followed")
 	}
-	target, err := url.PathUnescape(text[1:])
-	if err != nil {
+	target, ok := schema.LocalReference(ref)
+	if !ok {
 		return refuse(at+"/$ref", "has a malformed reference; write #/definitions/<name>")
 	}
-	// Drafts 4 to 7 ignore whatever stands beside a reference. An author who
-	// wrote it there expects otherwise.
-	for _, k := range slices.Concat(assertions, oneSchema, schemaList, []string{"properties", "patternProperties", "items", "dependencies"}) {
+	// Drafts 4 to 7 ignore keywords beside a reference, which their author does not expect.
+	for _, k := range refusedBesideRef {
 		if _, ok := in[k]; ok {
 			return refuse(at+"/"+k, "has a keyword beside $ref, which is ignored there; put both into allOf")
 		}
@@ -175,8 +171,8 @@ func (c *cleaned) reference(ref any, in map[string]any, at string) error {
 	return nil
 }
 
-func (c *cleaned) assertion(keyword string, x any, at string) error {
-	if !smallNumbers(x) {
+func (c *stripped) assertion(keyword string, x any, at string) error {
+	if !hasSmallNumbers(x) {
 		return refuse(at, "has a number of more than 30 digits or with a large exponent; use a plain decimal")
 	}
 	switch keyword {
@@ -200,7 +196,7 @@ func (c *cleaned) assertion(keyword string, x any, at string) error {
 	return nil
 }
 
-func (c *cleaned) pattern(text, at string) error {
+func (c *stripped) pattern(text, at string) error {
 	if c.patternCount++; c.patternCount > maxPatterns {
 		return refuse(at, "has more than %d patterns; split the event type", maxPatterns)
 	}
@@ -213,117 +209,76 @@ func (c *cleaned) pattern(text, at string) error {
 	return nil
 }
 
-func (c *cleaned) applicators(in, out map[string]any, at string, depth int) error {
-	one := func(v any, at string) (any, error) { return c.schema(v, at, depth+1) }
-	for _, k := range oneSchema {
-		if x, ok := in[k]; ok {
-			s, err := one(x, at+"/"+k)
-			if err != nil {
-				return err
-			}
-			out[k] = s
-		}
-	}
-	for _, k := range schemaMaps {
-		if err := c.mapped(in, out, k, at, one); err != nil {
-			return err
-		}
-	}
-	for _, k := range schemaList {
-		x, ok := in[k]
-		if !ok {
+// subschemas strips the schemas inside a schema.
+func (c *stripped) subschemas(in, out map[string]any, at string, depth int) (err error) {
+	for _, k := range schema.Keywords {
+		held, given := in[k.Name]
+		if !given {
 			continue
 		}
-		parts, ok := x.([]any)
-		if !ok || len(parts) == 0 {
-			return refuse(at+"/"+k, "must have a list of schemas here")
-		}
-		list, err := c.listed(parts, at+"/"+k, one)
-		if err != nil {
-			return err
-		}
-		out[k] = list
-	}
-	if x, ok := in["items"]; ok {
-		var s any
-		var err error
-		if parts, isList := x.([]any); isList {
-			s, err = c.listed(parts, at+"/items", one)
-		} else {
-			s, err = one(x, at+"/items")
-		}
-		if err != nil {
-			return err
-		}
-		out["items"] = s
-	}
-	return c.mapped(in, out, "dependencies", at, func(v any, at string) (any, error) {
-		if names, ok := v.([]any); ok { // names of members, not schemas
-			for _, n := range names {
-				if _, ok := n.(string); !ok {
-					return nil, refuse(at, "must list names of members here")
-				}
+		at := at + "/" + jsondoc.EscapeToken(k.Name)
+		list, isList := held.([]any)
+		switch {
+		case k.Form == schema.Named:
+			out[k.Name], err = c.named(k.Name, held, at, depth)
+		case k.Form == schema.List && len(list) == 0:
+			err = refuse(at, "must have a list of schemas here")
+		case isList && k.Form != schema.Single:
+			kept := make([]any, len(list))
+			for i := 0; i < len(list) && err == nil; i++ {
+				kept[i], err = c.schema(list[i], at+"/"+strconv.Itoa(i), depth+1)
 			}
-			return names, nil
+			out[k.Name] = kept
+		default:
+			out[k.Name], err = c.schema(held, at, depth+1)
 		}
-		return one(v, at)
-	})
-}
-
-func (c *cleaned) mapped(in, out map[string]any, k, at string, one func(any, string) (any, error)) error {
-	x, ok := in[k]
-	if !ok {
-		return nil
-	}
-	members, ok := x.(map[string]any)
-	if !ok {
-		return refuse(at+"/"+jsondoc.EscapeToken(k), "must have an object here")
-	}
-	kept := make(map[string]any, len(members))
-	for name, v := range members {
-		where := at + "/" + jsondoc.EscapeToken(k) + "/" + jsondoc.EscapeToken(name)
-		if k == "patternProperties" {
-			c.patternProperties = true
-			if err := c.pattern(name, where); err != nil {
-				return err
-			}
-		}
-		s, err := one(v, where)
 		if err != nil {
 			return err
 		}
-		kept[name] = s
 	}
-	out[k] = kept
 	return nil
 }
 
-func (c *cleaned) listed(parts []any, at string, one func(any, string) (any, error)) ([]any, error) {
-	list := make([]any, len(parts))
-	for i, p := range parts {
-		s, err := one(p, at+"/"+itoa(i))
+func (c *stripped) named(keyword string, held any, at string, depth int) (any, error) {
+	members, ok := held.(map[string]any)
+	if !ok {
+		return nil, refuse(at, "must have an object here")
+	}
+	kept := make(map[string]any, len(members))
+	for name, v := range members {
+		at := at + "/" + jsondoc.EscapeToken(name)
+		if keyword == "patternProperties" {
+			c.patternProperties = true
+			if err := c.pattern(name, at); err != nil {
+				return nil, err
+			}
+		}
+		if names, isList := v.([]any); isList && keyword == "dependencies" {
+			if slices.ContainsFunc(names, func(n any) bool { _, isText := n.(string); return !isText }) {
+				return nil, refuse(at, "must list names of members here")
+			}
+			kept[name] = names
+			continue
+		}
+		s, err := c.schema(v, at, depth+1)
 		if err != nil {
 			return nil, err
 		}
-		list[i] = s
+		kept[name] = s
 	}
-	return list, nil
+	return kept, nil
 }
 
-// smallNumbers walks values of assertions.
-func smallNumbers(v any) bool {
+// hasSmallNumbers reports whether no number in an assertion's value is long or has a large
+// exponent.
+func hasSmallNumbers(v any) bool {
 	switch t := v.(type) {
 	case json.Number:
-		s := string(t)
-		return len(s) <= 32 && boundedNumber(s)
+		return len(t) <= 32 && isBoundedNumber(string(t))
 	case []any:
-		return !slices.ContainsFunc(t, func(x any) bool { return !smallNumbers(x) })
+		return !slices.ContainsFunc(t, func(x any) bool { return !hasSmallNumbers(x) })
 	case map[string]any:
-		for _, x := range t {
-			if !smallNumbers(x) {
-				return false
-			}
-		}
+		return hasSmallNumbers(slices.Collect(maps.Values(t)))
 	}
 	return true
 }
