@@ -154,15 +154,14 @@ func (s *Server) checkStreams(batch *api.AppendRequest) error {
 
 // checkSizes refuses what is over the limits before the events are parsed.
 func (s *Server) checkSizes(batch *api.AppendRequest) error {
-	if len(batch.Events) > s.limits.BatchEvents {
-		return fault.New(fault.TooLarge, "append.batch_too_large", "a batch holds at most %d events; send them in several batches", s.limits.BatchEvents).
-			WithNumbers(s.limits.BatchEvents, len(batch.Events)).WithField("/events")
+	limits := appending.Limits{BatchEvents: s.limits.BatchEvents, EventBytes: s.limits.EventBytes}
+	if err := limits.CheckBatch(len(batch.Events)); err != nil {
+		return err
 	}
 	for i := range batch.Events {
 		data := batch.Events[i].Data
-		if len(data) > s.limits.EventBytes {
-			return pointAtEvent(fault.New(fault.TooLarge, "append.event_too_large", "an event's payload may have %d bytes; split it or keep the bulk elsewhere and refer to it", s.limits.EventBytes).
-				WithNumbers(s.limits.EventBytes, len(data)), i)
+		if err := limits.CheckEvent(data); err != nil {
+			return pointAtEvent(err, i)
 		}
 		// A value takes two bytes at least, so smaller documents cannot have too many.
 		if len(data) > 2*s.limits.EventNodes {

@@ -57,9 +57,6 @@ func NewService(
 	return s
 }
 
-// maxReseals is how often values are sealed again after shredding.CodeKeyMoved.
-const maxReseals = 3
-
 // Request is one batch with its preconditions.
 type Request struct {
 	LegalEntity    ports.LegalEntity
@@ -128,28 +125,25 @@ func (s *Service) Append(ctx context.Context, r Request) (receipts []ports.Appen
 // prepareAndAppend prepares a batch and appends it. It retries with fresh keys after
 // shredding.CodeKeyMoved, with a recreation when a stream proves to be deleted, and
 // without that recreation when another writer recreated the stream first.
-func (s *Service) prepareAndAppend(ctx context.Context, req ports.AppendRequest, b module.Batch) (res ports.AppendResult, err error) {
+func (s *Service) prepareAndAppend(ctx context.Context, req ports.AppendRequest, b module.Batch) (ports.AppendResult, error) {
 	recreations := newStreamRecreator(b, req.Streams)
-	for try := 0; ; {
-		if req.Events, err = s.preparer.Prepare(ctx, b); err != nil {
+	return module.RetryWhileKeysMove(ctx, func() (res ports.AppendResult, err error) {
+		for {
+			if req.Events, err = s.preparer.Prepare(ctx, b); err != nil {
+				return res, err
+			}
+			if req.Events, err = recreations.prepend(ctx, s.preparer, req.Events); err != nil {
+				return res, err
+			}
+			if res, err = s.appender.Append(ctx, req); recreations.adjust(err) {
+				continue
+			}
+			if fault.CodeOf(err) == shredding.CodeKeyMoved {
+				s.preparer.forgetKeys(req.Partition, req.Events)
+			}
 			return res, err
 		}
-		if req.Events, err = recreations.prepend(ctx, s.preparer, req.Events); err != nil {
-			return res, err
-		}
-		res, err = s.appender.Append(ctx, req)
-		if recreations.adjust(err) {
-			continue
-		}
-		if fault.CodeOf(err) != shredding.CodeKeyMoved || try == maxReseals {
-			return res, err
-		}
-		try++
-		s.preparer.forgetKeys(req.Partition, req.Events)
-		if moved, ok := fault.As(err); ok && ports.Sleep(ctx, moved.RetryAfter) != nil {
-			return res, err
-		}
-	}
+	})
 }
 
 // makeIdempotencyClaim ties the request's content to its key. While the tenant's secret

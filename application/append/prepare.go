@@ -34,6 +34,24 @@ type Limits struct {
 	Tags        int // tags of one event
 }
 
+// CheckBatch refuses a batch of too many events: append.batch_too_large.
+func (l Limits) CheckBatch(events int) error {
+	if events <= l.BatchEvents {
+		return nil
+	}
+	return fault.New(fault.TooLarge, "append.batch_too_large", "a batch holds at most %d events; send them in several batches", l.BatchEvents).
+		WithNumbers(l.BatchEvents, events).WithField("/events")
+}
+
+// CheckEvent refuses an event's data or payload that is too large: append.event_too_large.
+func (l Limits) CheckEvent(document []byte) error {
+	if len(document) <= l.EventBytes {
+		return nil
+	}
+	return fault.New(fault.TooLarge, "append.event_too_large", "an event's payload may have %d bytes; split it or keep the bulk elsewhere and refer to it", l.EventBytes).
+		WithNumbers(l.EventBytes, len(document))
+}
+
 // maxIdentifier bounds ids and keys, in bytes. PostgreSQL limits the size of a B-tree
 // row; a longer value would fail the commit of every request in its group.
 const maxIdentifier = 512
@@ -76,10 +94,8 @@ func NewPreparer(types TypeRegistry, ids ports.IDSource, limits Limits, options 
 // types' own checks, of shredding.Manifest.Resolve and of module.Sealer. Pointers in
 // faults begin with /events/<index>, except pointers to members of the batch itself.
 func (p *Preparer) Prepare(ctx context.Context, b module.Batch) ([]event.Prepared, error) {
-	if len(b.Drafts) > p.limits.BatchEvents {
-		return nil, fault.New(fault.TooLarge, "append.batch_too_large",
-			"a batch holds at most %d events; send them in several batches", p.limits.BatchEvents).
-			WithNumbers(p.limits.BatchEvents, len(b.Drafts)).WithField("/events")
+	if err := p.limits.CheckBatch(len(b.Drafts)); err != nil {
+		return nil, err
 	}
 	if err := checkIdentifiers(
 		textField{"/correlation_id", b.CorrelationID}, textField{"/source/system", b.Source.System},
@@ -166,7 +182,7 @@ func (p *Preparer) prepareEvent(ctx context.Context, out *event.Prepared, d *eve
 	if err != nil {
 		return err
 	}
-	if err := p.checkSize(payload); err != nil {
+	if err := p.limits.CheckEvent(payload); err != nil {
 		return err
 	}
 	if payload, err = p.seal(ctx, out, t, d, b, payload); err != nil {
@@ -209,14 +225,6 @@ func (p *Preparer) prepareEvent(ctx context.Context, out *event.Prepared, d *eve
 	out.Keys = indexKeys(d)
 	out.BusinessKeys, err = buildBusinessKeys(t, data, d.Series)
 	return err
-}
-
-func (p *Preparer) checkSize(payload []byte) error {
-	if len(payload) <= p.limits.EventBytes {
-		return nil
-	}
-	return fault.New(fault.TooLarge, "append.event_too_large", "an event's payload may have %d bytes; split it or keep the bulk elsewhere and refer to it", p.limits.EventBytes).
-		WithNumbers(p.limits.EventBytes, len(payload))
 }
 
 func (p *Preparer) checkShape(d *event.Draft) error {

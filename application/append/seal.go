@@ -40,7 +40,7 @@ func (p *Preparer) seal(ctx context.Context, out *event.Prepared, t *module.Regi
 	if err != nil {
 		return nil, err
 	}
-	if err := p.checkSize(sealed); err != nil {
+	if err := p.limits.CheckEvent(sealed); err != nil {
 		return nil, err
 	}
 	out.Sealed = used

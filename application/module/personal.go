@@ -4,7 +4,9 @@ import (
 	"context"
 
 	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/domain/shredding"
+	"github.com/erpbackbone/backbone/ports"
 )
 
 // IntentSchemaVersion is the schema version that sealed values of intents are bound
@@ -26,6 +28,23 @@ type Sealer interface {
 	// Forget drops the keys from the cache after the store answered pii.key_moved, so that
 	// the next Seal reads them from the key store.
 	Forget(p event.PartitionID, used []event.SealedSubject)
+}
+
+// maxReseals is how often values are sealed again after shredding.CodeKeyMoved.
+const maxReseals = 3
+
+// RetryWhileKeysMove repeats an append after shredding.CodeKeyMoved, up to maxReseals
+// times, after the fault's RetryAfter. The append must have dropped the moved keys by
+// Sealer.Forget, so that the next try seals with the new ones.
+func RetryWhileKeysMove(ctx context.Context, tryAppend func() (ports.AppendResult, error)) (res ports.AppendResult, err error) {
+	for n := 0; ; n++ {
+		if res, err = tryAppend(); fault.CodeOf(err) != shredding.CodeKeyMoved || n == maxReseals {
+			return res, err
+		}
+		if moved, ok := fault.As(err); ok && ports.Sleep(ctx, moved.RetryAfter) != nil {
+			return res, err
+		}
+	}
 }
 
 // SealRequest is a document that is about to be stored.

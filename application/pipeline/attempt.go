@@ -359,7 +359,7 @@ func (a *attempt) execute(ctx context.Context, p planned) (Outcome, error) {
 		Drafts: p.plan.Events, LegalEntity: a.entity, Actor: a.stored.Actor, CorrelationID: a.stored.CorrelationID,
 		IntentID: a.stored.ID, Source: a.stored.Source, Rules: rules, Now: event.Micros(a.service.Clock.Now()), EventIDs: ids,
 	}
-	res, err := retryWhileKeysMove(ctx, func() (ports.AppendResult, error) {
+	res, err := module.RetryWhileKeysMove(ctx, func() (ports.AppendResult, error) {
 		prepared, err := a.service.Preparer.Prepare(ctx, batch)
 		if err != nil {
 			return ports.AppendResult{}, err
@@ -386,7 +386,7 @@ func (a *attempt) execute(ctx context.Context, p planned) (Outcome, error) {
 
 // write stores the intent's row, without events that would need preparing.
 func (a *attempt) write(ctx context.Context, row intent.Intent, r ports.AppendRequest) (ports.AppendResult, error) {
-	return retryWhileKeysMove(ctx, func() (ports.AppendResult, error) { return a.writeOnce(ctx, row, r) })
+	return module.RetryWhileKeysMove(ctx, func() (ports.AppendResult, error) { return a.writeOnce(ctx, row, r) })
 }
 
 // writeOnce appends a request together with the intent's row. After

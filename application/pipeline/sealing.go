@@ -23,9 +23,6 @@ import (
 // personal data in any member.
 var emptyPayload = json.RawMessage("{}")
 
-// maxReseals is how often values are sealed again after shredding.CodeKeyMoved.
-const maxReseals = 3
-
 // Location is the associated data that binds sealed personal values to their intent:
 // values that were copied to another record cannot be opened.
 func Location(stored intent.Intent) shredding.Location {
@@ -88,19 +85,6 @@ func (a *attempt) storedPayload(ctx context.Context) (json.RawMessage, []event.S
 func keysMissingFault() *fault.Error {
 	return fault.New(fault.FailedPrecondition, "pii.keys_missing",
 		"this installation has no key service, so personal data can neither be stored nor read; leave the personal fields out or have one configured")
-}
-
-// retryWhileKeysMove repeats attempt after shredding.CodeKeyMoved, up to maxReseals times,
-// after the fault's RetryAfter.
-func retryWhileKeysMove(ctx context.Context, attempt func() (ports.AppendResult, error)) (res ports.AppendResult, err error) {
-	for n := 0; ; n++ {
-		if res, err = attempt(); fault.CodeOf(err) != shredding.CodeKeyMoved || n == maxReseals {
-			return res, err
-		}
-		if moved, ok := fault.As(err); ok && ports.Sleep(ctx, moved.RetryAfter) != nil {
-			return res, err
-		}
-	}
 }
 
 // forgetKeys drops the cached keys of a request, so that the next try fetches them again.
