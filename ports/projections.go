@@ -119,11 +119,11 @@ type Projections interface {
 	PartitionHeads(ctx context.Context) (map[event.PartitionID]Head, error)
 	// RecordedAt tells when events were recorded, in one query for all of them. Those that
 	// do not exist are left out.
-	RecordedAt(ctx context.Context, places []EventPlace) (map[EventPlace]time.Time, error)
+	RecordedAt(ctx context.Context, places []EventPosition) (map[EventPosition]time.Time, error)
 }
 
-// EventPlace is where an event is in the log.
-type EventPlace struct {
+// EventPosition is where an event is in the log.
+type EventPosition struct {
 	Partition event.PartitionID
 	Sequence  event.Sequence
 }
@@ -207,9 +207,9 @@ type WakeUps interface {
 	Listen(ctx context.Context, wake func(event.PartitionID)) error
 }
 
-// RowsOf says which rows of a tenant's own projection are folded anew: those to which an
+// RecomputeRequest says which rows of a tenant's own projection are folded anew: those to which an
 // event contributed that is about an entity, or that holds sealed values of a person.
-type RowsOf struct {
+type RecomputeRequest struct {
 	Partition event.PartitionID
 	Entity    event.StreamID    // of a stream, or as events refer to it
 	Subject   shredding.Subject // "": Entity
@@ -217,40 +217,40 @@ type RowsOf struct {
 	By        string
 }
 
-// FoldPoint is where a version of a projection stands in a partition.
-type FoldPoint struct {
+// RowPosition is where a version of a projection stands in a partition.
+type RowPosition struct {
 	Sequence   event.Sequence // of the checkpoint
 	Generation uint64         // of its rows
 	Redactions uint64         // that there were in the partition
 }
 
-// RowRefold replaces the rows of some keys by those of another fold, which has read the
+// RowRecompute replaces the rows of some keys by those of another fold, which has read the
 // log up to Folded without the checkpoint.
-type RowRefold struct {
+type RowRecompute struct {
 	ProjectionWork
-	Keys   []string
-	Since  FoldPoint // before the fold began
-	Folded event.Sequence
-	Types  []string // what the projection reads
-	Limit  int      // of events between Folded and the checkpoint; with more of them nothing is done
-	// Digested are events that the version had gone on without and the fold did not: their
+	Keys        []string
+	Since       RowPosition // before the fold began
+	ReadThrough event.Sequence
+	Types       []string // what the projection reads
+	Limit       int      // of events between Folded and the checkpoint; with more of them nothing is done
+	// Recovered are events that the version had gone on without and the fold did not: their
 	// dead letters are resolved.
-	Digested []event.Sequence
-	DryRun   bool // roll everything back and tell what would have changed
-	By       string
+	Recovered []event.Sequence
+	DryRun    bool // roll everything back and tell what would have changed
+	By        string
 }
 
-// RowRefolds folds rows of projections anew that were created at run time.
-type RowRefolds interface {
-	// FoldPoint tells where a version stands; begun is false where nobody has begun.
-	FoldPoint(ctx context.Context, w ProjectionWork) (at FoldPoint, begun bool, err error)
-	// RefoldRows holds the checkpoint, hands over the events from Folded up to it, and
+// RowRecomputer folds rows of projections anew that were created at run time.
+type RowRecomputer interface {
+	// RowPosition tells where a version stands; begun is false where nobody has begun.
+	RowPosition(ctx context.Context, w ProjectionWork) (at RowPosition, begun bool, err error)
+	// RecomputeRows holds the checkpoint, hands over the events from Folded up to it, and
 	// replaces the rows of the keys by those that there are then, in one transaction. begin
 	// is called for each attempt and gives what the events are handed to and what has come
 	// of them. The generation grows when a row has changed. Faults: projection.changed when
 	// the rows were replaced meanwhile, something was redacted, or the checkpoint is not
 	// where Folded and Limit say; projection.fenced, and what the handler says.
-	RefoldRows(ctx context.Context, r RowRefold, begin func() (h ProjectionHandler, rows func() map[string]ProjectionRow)) (TargetChange, error)
+	RecomputeRows(ctx context.Context, r RowRecompute, begin func() (h ProjectionHandler, rows func() map[string]ProjectionRow)) (TargetChange, error)
 }
 
 // DiffRows compares the rows of keys before and after a fold, and gives those to be
@@ -346,9 +346,9 @@ type ProjectionTargets interface {
 	Targets() []ProjectionTarget
 }
 
-// KeepsCopies tells whether a handler declares a table with sealed copies of personal
+// HoldsSealedCopies tells whether a handler declares a table with sealed copies of personal
 // values. It is handed events in which the values of erased persons read "[REDACTED]".
-func KeepsCopies(h ProjectionHandler) bool {
+func HoldsSealedCopies(h ProjectionHandler) bool {
 	declares, ok := h.(ProjectionTargets)
 	return ok && slices.ContainsFunc(declares.Targets(), ProjectionTarget.Personal)
 }

@@ -26,8 +26,8 @@ var customProjectionHandlers = handlers{
 // fullProjectionName returns the name of a projection that is unique among all tenants. Another
 // tenant's projection is not found, like one that does not exist.
 func (s *Server) fullProjectionName(ctx context.Context, name string) (string, error) {
-	if projection.IsOwnName(name) {
-		return projection.OwnName(callOf(ctx).principal.TenantID, name), nil
+	if projection.IsValidName(name) {
+		return projection.CustomName(callOf(ctx).principal.TenantID, name), nil
 	}
 	if strings.Contains(name, "/") {
 		return "", projection.NotFound(name)
@@ -38,7 +38,7 @@ func (s *Server) fullProjectionName(ctx context.Context, name string) (string, e
 // tenantProjectionName returns the name of a projection within the caller's tenant; mine is
 // false for another tenant's.
 func tenantProjectionName(ctx context.Context, full string) (name string, mine bool) {
-	tenant, name, owned := projection.Owner(full)
+	tenant, name, owned := projection.SplitName(full)
 	return name, !owned || tenant == callOf(ctx).principal.TenantID
 }
 
@@ -46,7 +46,7 @@ func tenantProjectionName(ctx context.Context, full string) (name string, mine b
 // versions read, because readers may be switched between the versions.
 func (s *Server) checkMayChange(ctx context.Context, name string) error {
 	p := callOf(ctx).principal
-	if !projection.IsOwnName(name) || s.config.CustomProjections == nil {
+	if !projection.IsValidName(name) || s.config.CustomProjections == nil {
 		return s.checkDecidesForAll(ctx)
 	}
 	if len(p.LegalEntities) == 0 {
@@ -68,7 +68,7 @@ func (s *Server) checkMayChange(ctx context.Context, name string) error {
 // projection reads.
 func (s *Server) checkMaySee(ctx context.Context, name string) error {
 	p := callOf(ctx).principal
-	if !projection.IsOwnName(name) || s.config.CustomProjections == nil || len(p.LegalEntities) == 0 {
+	if !projection.IsValidName(name) || s.config.CustomProjections == nil || len(p.LegalEntities) == 0 {
 		return nil
 	}
 	versions, err := s.config.CustomProjections.Versions(ctx, p.TenantID, name)
@@ -110,7 +110,7 @@ func parseDefinition(ctx context.Context, r *request, b *api.NewProjection) (cus
 	if err := checkFilterVisible(p, c.Definition.Filter); err != nil {
 		return c, err
 	}
-	c.DryRun, c.Untried = r.flag("dry_run"), r.flag("untried")
+	c.DryRun, c.SkipTrial = r.flag("dry_run"), r.flag("untried")
 	return c, r.err
 }
 
@@ -152,7 +152,7 @@ type definitionWarning struct {
 }
 
 func (s *Server) describeDefinition(ctx context.Context, c custom.Creation, version int, t custom.Trial) (definitionResult, error) {
-	out := definitionResult{Name: c.Name, Version: version, DryRun: c.DryRun, LookedAt: t.Looked, Events: t.Events, Trial: []trialResult{}, Warnings: []definitionWarning{}}
+	out := definitionResult{Name: c.Name, Version: version, DryRun: c.DryRun, LookedAt: t.Considered, Events: t.Events, Trial: []trialResult{}, Warnings: []definitionWarning{}}
 	for _, e := range t.Entities {
 		shown, err := s.trialResult(ctx, e)
 		if err != nil {
@@ -251,7 +251,7 @@ func definitionAnswer(d projection.Definition) api.ProjectionDefinition {
 // refuseBuiltIn refuses the projections of modules.
 func refuseBuiltIn(name, what string) error {
 	switch {
-	case projection.IsOwnName(name):
+	case projection.IsValidName(name):
 		return nil
 	case strings.Contains(name, "/"):
 		return projection.NotFound(name)
@@ -277,7 +277,7 @@ func (s *Server) deleteProjection(ctx context.Context, r *request) (any, error) 
 
 // getProjectionRows answers GET /api/projections/{name}.
 func (s *Server) getProjectionRows(ctx context.Context, r *request) (any, error) {
-	q := custom.Question{
+	q := custom.RowsQuery{
 		Name: r.path("name"), Key: r.query("key"), Prefix: r.query("prefix"), MinSequence: r.query("min_sequence"), Cursor: r.query("cursor"), Limit: r.pageLimit("limit"),
 	}
 	var err error

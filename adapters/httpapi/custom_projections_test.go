@@ -41,9 +41,9 @@ func TestCustomProjections(t *testing.T) {
 			},
 		})
 		c.CustomProjections = own
-		c.Rebuilds = projections.NewRebuilds(projections.RebuildsConfig{Store: store.Projections, Register: store.ProjectionVersions, Versions: store.ProjectionVersions, Clock: system.Clock{}, Created: own})
+		c.Rebuilds = projections.NewRebuilds(projections.RebuildsConfig{Store: store.Projections, Register: store.ProjectionVersions, Versions: store.ProjectionVersions, Clock: system.Clock{}, Custom: own})
 		c.Projections = projections.NewOperations(projections.OperationsConfig{
-			Store: store.Projections, Register: store.ProjectionVersions, Letters: store.ProjectionVersions, Leases: store.Leases, Clock: system.Clock{}, Created: own,
+			Store: store.Projections, Register: store.ProjectionVersions, Letters: store.ProjectionVersions, Leases: store.Leases, Clock: system.Clock{}, Custom: own,
 		})
 	})
 	const (

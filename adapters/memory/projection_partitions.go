@@ -53,7 +53,7 @@ func (s *ProjectionVersions) SwitchPartition(ctx context.Context, w ports.Partit
 	before, after := s.checkpointOr(w.Projection, w.From, w.Partition), s.checkpointOr(w.Projection, w.To, w.Partition)
 	s.moveRows(w.Projection, w.From, kept.version, w.Partition)
 	s.moveRows(w.Projection, w.To, w.From, w.Partition)
-	s.checkpoints[checkpointKey{w.Projection, w.From, w.Partition}] = before.Replaced(after)
+	s.checkpoints[checkpointKey{w.Projection, w.From, w.Partition}] = before.WithRowsOf(after)
 	before.Version, before.Term, before.Generation = kept.version, 0, 0
 	s.checkpoints[checkpointKey{w.Projection, kept.version, w.Partition}] = before
 	s.changeProjection(w.Projection, w.From, w.By, func(*projection.Projection) {})

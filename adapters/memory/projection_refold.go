@@ -13,27 +13,27 @@ import (
 // errRehearsed leaves undone what was done to see what it would do.
 var errRehearsed = errors.New("rehearsed")
 
-// FoldPoint implements ports.RowRefolds. Nothing is redacted in this store.
-func (s *ProjectionRows) FoldPoint(ctx context.Context, w ports.ProjectionWork) (ports.FoldPoint, bool, error) {
+// RowPosition implements ports.RowRecomputer. Nothing is redacted in this store.
+func (s *ProjectionRows) RowPosition(ctx context.Context, w ports.ProjectionWork) (ports.RowPosition, bool, error) {
 	if err := ctx.Err(); err != nil {
-		return ports.FoldPoint{}, false, err
+		return ports.RowPosition{}, false, err
 	}
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	c, begun := s.checkpoints[checkpointKey{w.Projection, w.Version, w.Partition}]
-	return ports.FoldPoint{Sequence: c.Sequence, Generation: c.Generation}, begun, nil
+	return ports.RowPosition{Sequence: c.Sequence, Generation: c.Generation}, begun, nil
 }
 
-// RefoldRows implements ports.RowRefolds.
-func (s *ProjectionRows) RefoldRows(ctx context.Context, r ports.RowRefold, begin func() (ports.ProjectionHandler, func() map[string]ports.ProjectionRow)) (change ports.TargetChange, err error) {
+// RecomputeRows implements ports.RowRecomputer.
+func (s *ProjectionRows) RecomputeRows(ctx context.Context, r ports.RowRecompute, begin func() (ports.ProjectionHandler, func() map[string]ports.ProjectionRow)) (change ports.TargetChange, err error) {
 	_, err = s.onCheckpoint(ctx, r.ProjectionWork, func(tx *Tx, c *ports.Checkpoint) (bool, error) {
-		if c.Generation != r.Since.Generation || c.Sequence < r.Folded || uint64(c.Sequence-r.Folded) > uint64(r.Limit) {
+		if c.Generation != r.Since.Generation || c.Sequence < r.ReadThrough || uint64(c.Sequence-r.ReadThrough) > uint64(r.Limit) {
 			return false, projection.Changed()
 		}
 		h, rows := begin()
 		b := ports.ProjectionBatch{Projection: r.Projection, Version: r.Version, Partition: r.Partition}
-		if c.Sequence > r.Folded {
-			if b.Events, err = s.reader().Events(ctx, ports.EventQuery{Partition: r.Partition, After: r.Folded, Limit: int(c.Sequence - r.Folded)}); err != nil {
+		if c.Sequence > r.ReadThrough {
+			if b.Events, err = s.reader().Events(ctx, ports.EventQuery{Partition: r.Partition, After: r.ReadThrough, Limit: int(c.Sequence - r.ReadThrough)}); err != nil {
 				return false, err
 			}
 			b.Events = slices.DeleteFunc(b.Events, func(e event.Recorded) bool { return len(r.Types) > 0 && !slices.Contains(r.Types, e.Type) })
@@ -72,8 +72,8 @@ func (s *ProjectionRows) RefoldRows(ctx context.Context, r ports.RowRefold, begi
 }
 
 // resolve is called with the lock held.
-func (s *state) resolve(r ports.RowRefold) {
-	for _, sequence := range r.Digested {
+func (s *state) resolve(r ports.RowRecompute) {
+	for _, sequence := range r.Recovered {
 		key := letterKey{ports.LetterOfProjection, r.Projection, r.Version, r.Partition, sequence}
 		if d, known := s.operated.letters[key]; known {
 			d.Status, d.SettledAt, d.SettledBy = ports.LetterResolved, s.now(), r.By

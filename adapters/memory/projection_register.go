@@ -44,12 +44,12 @@ func (s *ProjectionVersions) AddProjection(ctx context.Context, p projection.Pro
 	if known, exists := s.operated.projections[key]; exists {
 		return cloneProjection(known), nil
 	}
-	p = p.Complete()
+	p = p.WithDefaults()
 	shown := p.Role != projection.Building
 	for other, known := range s.operated.projections {
 		if other.name == p.Name && known.Role == projection.Active {
-			if shown = true; p.Follows != 0 && p.Follows != known.Version {
-				return p, projection.WrongVersion(p.Name, p.Follows, known.Version)
+			if shown = true; p.ExpectedActive != 0 && p.ExpectedActive != known.Version {
+				return p, projection.WrongVersion(p.Name, p.ExpectedActive, known.Version)
 			}
 		}
 		if other.name == p.Name && known.Role == p.Role && known.Scope == p.Scope && p.Role != projection.Saved {
@@ -59,10 +59,10 @@ func (s *ProjectionVersions) AddProjection(ctx context.Context, p projection.Pro
 	if !shown {
 		return p, projection.NotFound(p.Name)
 	}
-	if err := projection.MayAdd(slices.Collect(maps.Values(s.operated.projections)), p); err != nil {
+	if err := projection.CheckLimits(slices.Collect(maps.Values(s.operated.projections)), p); err != nil {
 		return p, err
 	}
-	p.Revision, p.CreatedAt, p.Follows = 1, s.now(), 0
+	p.Revision, p.CreatedAt, p.ExpectedActive = 1, s.now(), 0
 	p.ChangedAt = p.CreatedAt
 	s.operated.projections[key] = cloneProjection(p)
 	return cloneProjection(p), nil

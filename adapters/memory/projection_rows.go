@@ -104,7 +104,7 @@ func (s *ProjectionRows) EndProjection(ctx context.Context, name, by string) err
 	defer s.mu.Unlock()
 	found := false
 	for key, p := range s.operated.projections {
-		if snapshot := p.Role == projection.Saving || p.Role == projection.Saved; key.name == name && (snapshot || p.Role.Alive()) {
+		if snapshot := p.Role == projection.Saving || p.Role == projection.Saved; key.name == name && (snapshot || p.Role.IsLive()) {
 			found = true
 			s.drop(key, by)
 		}

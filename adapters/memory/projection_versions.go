@@ -29,7 +29,7 @@ func (s *state) ended(name string, version int) bool {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	p, known := s.operated.projections[projectionKey{name, version}]
-	return known && !p.Role.Alive()
+	return known && !p.Role.IsLive()
 }
 
 // SwitchProjection implements ports.ProjectionVersions.
@@ -87,10 +87,10 @@ func (s *state) level(ctx context.Context, w ports.ProjectionSwitch) error {
 			continue
 		}
 		if to.Status == projection.Halted {
-			return projection.StandsStill(w.Projection, w.To)
+			return projection.VersionHalted(w.Projection, w.To)
 		}
 		if missing := uint64(max(head.Sequence, from.Sequence) - to.Sequence); missing > w.MaxBehind || w.Handler == nil {
-			return projection.Behind(w.Projection, w.To, missing)
+			return projection.VersionBehind(w.Projection, w.To, missing)
 		}
 		a := ports.ProjectionAdvance{ProjectionWork: ports.ProjectionWork{Projection: w.Projection, Version: w.To, Partition: id}, Types: w.Types}
 		if _, _, err := s.advance(ctx, a, w.Handler); err != nil {

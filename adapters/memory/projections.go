@@ -51,10 +51,10 @@ func (s *state) advance(ctx context.Context, a ports.ProjectionAdvance, h ports.
 				return false, err
 			}
 		}
-		if c.Troubled() {
+		if c.IsFailing() {
 			tx.atEnd(func() { s.settleLetters(a.ProjectionWork, last.Sequence, ports.LetterResolved, "", "") })
 		}
-		c.Pass(last.Sequence, len(events), last.RecordedAt, s.now())
+		c.Advance(last.Sequence, len(events), last.RecordedAt, s.now())
 		return true, nil
 	})
 	if err != nil {
@@ -170,7 +170,7 @@ func (s *Projections) Isolate(ctx context.Context, f ports.ProjectionFailure, po
 		}
 		if policy == projection.SkipEvent {
 			letter.Status = ports.LetterPassed
-			c.PassOver(e.Sequence, e.RecordedAt, s.now())
+			c.SkipEvent(e.Sequence, e.RecordedAt, s.now())
 		}
 		tx.atEnd(func() {
 			s.putLetter(letter)
@@ -204,7 +204,7 @@ func (s *state) next(ctx context.Context, p event.PartitionID, after event.Seque
 func (s *Projections) Fix(ctx context.Context, o ports.ProjectionOperation) (ports.Checkpoint, error) {
 	return s.onCheckpoint(ctx, o.ProjectionWork, func(tx *Tx, c *ports.Checkpoint) (bool, error) {
 		tx.atEnd(func() { s.touch(o) })
-		return true, c.Mend(s.now())
+		return true, c.Retry(s.now())
 	})
 }
 
@@ -218,7 +218,7 @@ func (s *Projections) Skip(ctx context.Context, o ports.ProjectionOperation) (po
 		if err != nil {
 			return false, err
 		}
-		c.PassOver(e.Sequence, e.RecordedAt, s.now())
+		c.SkipEvent(e.Sequence, e.RecordedAt, s.now())
 		tx.atEnd(func() {
 			s.settleLetters(o.ProjectionWork, e.Sequence, ports.LetterSkipped, o.By, o.Reason)
 			s.touch(o)
@@ -262,13 +262,13 @@ func (s *heads) PartitionHeads(ctx context.Context) (map[event.PartitionID]ports
 }
 
 // RecordedAt implements ports.Projections.
-func (s *heads) RecordedAt(ctx context.Context, places []ports.EventPlace) (map[ports.EventPlace]time.Time, error) {
+func (s *heads) RecordedAt(ctx context.Context, places []ports.EventPosition) (map[ports.EventPosition]time.Time, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	out := make(map[ports.EventPlace]time.Time, len(places))
+	out := make(map[ports.EventPosition]time.Time, len(places))
 	for _, at := range places {
 		if p := s.partitions[at.Partition]; p != nil && at.Sequence > 0 && at.Sequence <= event.Sequence(len(p.events)) {
 			out[at] = p.at(at.Sequence).RecordedAt

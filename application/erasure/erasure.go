@@ -54,8 +54,8 @@ type Types interface {
 // Copies are the copies of personal values that read models keep, sealed as they came.
 // projector.Targets has them.
 type Copies interface {
-	// Keepers names the projections that keep copies.
-	Keepers() []string
+	// HoldersOfCopies names the projections that keep copies.
+	HoldersOfCopies() []string
 	// CountCopies counts the rows of a projection, of whatever version, that hold sealed
 	// copies of a person in a partition.
 	CountCopies(ctx context.Context, projection string, p event.PartitionID, s shredding.Subject) (int64, error)

@@ -290,7 +290,7 @@ func (c *copies) count(rows map[event.PartitionID]map[shredding.Subject]int64, p
 	rows[p][s]++
 }
 
-func (c *copies) Keepers() []string { return []string{"hr_people"} }
+func (c *copies) HoldersOfCopies() []string { return []string{"hr_people"} }
 
 // Forget makes rows as a fold of the events as readers are shown them would.
 func (c *copies) Forget(ctx context.Context, name string, p event.PartitionID, s shredding.Subject, passed event.Sequence) error {

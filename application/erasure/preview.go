@@ -152,7 +152,7 @@ func (c Config) findCopies(ctx context.Context, subject shredding.Subject, s *su
 	if c.Copies == nil {
 		return nil
 	}
-	for _, name := range c.Copies.Keepers() {
+	for _, name := range c.Copies.HoldersOfCopies() {
 		var rows int64
 		for _, p := range s.partitions {
 			n, err := c.Copies.CountCopies(ctx, name, p, subject)

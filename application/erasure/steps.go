@@ -249,7 +249,7 @@ func (c Config) forgetCopies(ctx context.Context, r ports.ErasureRequest, p even
 	if err != nil {
 		return err
 	}
-	for _, name := range c.Copies.Keepers() {
+	for _, name := range c.Copies.HoldersOfCopies() {
 		err := c.Copies.Forget(ctx, name, p, r.Subject, announced)
 		switch {
 		case err == nil:
@@ -271,7 +271,7 @@ func (c Config) countCopies(ctx context.Context, p event.PartitionID, s shreddin
 	if c.Copies == nil {
 		return 0, nil
 	}
-	for _, name := range c.Copies.Keepers() {
+	for _, name := range c.Copies.HoldersOfCopies() {
 		n, err := c.Copies.CountCopies(ctx, name, p, s)
 		if err != nil {
 			return 0, err

@@ -11,9 +11,9 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// Created knows how projections are run that were created at run time: those of the
+// Custom knows how projections are run that were created at run time: those of the
 // register that have a definition.
-type Created interface {
+type CustomProjections interface {
 	// Declare tells what a version reads.
 	Declare(p projection.Projection) (module.Projection, error)
 	// Prepare builds what a version is run with.
@@ -25,30 +25,30 @@ type Created interface {
 // versionSpec is a version that this node works.
 type versionSpec struct {
 	declaration *declaredProjection
-	known       projection.Projection
+	registered  projection.Projection
 	only        map[event.PartitionID]bool // nil: all partitions
 	partitions  int                        // that there were when only was made
 }
 
-// created are the projections of the register that were created at run time. One that
+// customVersions are the projections of the register that were created at run time. One that
 // cannot be built keeps no other from running; it is tried again when it is changed.
-func (r *Runner) created(ctx context.Context, all []projection.Projection) (out []versionSpec, err error) {
-	if r.config.Created == nil {
+func (r *Runner) customVersions(ctx context.Context, all []projection.Projection) (out []versionSpec, err error) {
+	if r.config.Custom == nil {
 		return nil, nil
 	}
 	heads, _ := r.config.Heads.Heads()
 	for _, known := range all {
-		if len(known.Definition) == 0 || !known.Role.Alive() {
+		if len(known.Definition) == 0 || !known.Role.IsLive() {
 			continue
 		}
-		w := versionSpec{known: known, partitions: len(heads)}
-		p := r.runningOf(known)
+		w := versionSpec{registered: known, partitions: len(heads)}
+		p := r.findRunning(known)
 		if p == nil {
 			resource := LeaseName(known.Name, known.Version)
 			if r.loop.unready[resource] == known.Revision {
 				continue
 			}
-			declared, handler, _, err := r.config.Created.Prepare(known)
+			declared, handler, _, err := r.config.Custom.Prepare(known)
 			if err != nil {
 				if r.loop.unready == nil {
 					r.loop.unready = map[string]int64{}
@@ -62,7 +62,7 @@ func (r *Runner) created(ctx context.Context, all []projection.Projection) (out 
 		if p != nil && p.partitions == len(heads) {
 			w.only, w.partitions = p.only, p.partitions
 		} else {
-			read, err := r.config.Created.Partitions(ctx, known)
+			read, err := r.config.Custom.Partitions(ctx, known)
 			if err != nil {
 				return out, err
 			}
@@ -76,17 +76,17 @@ func (r *Runner) created(ctx context.Context, all []projection.Projection) (out 
 	return out, nil
 }
 
-// ownLabel is what the projections of tenants are observed as, all together: metrics are
+// customLabel is what the projections of tenants are observed as, all together: metrics are
 // for everybody, and their names are not.
-const ownLabel = "own"
+const customLabel = "own"
 
-// ownTurnBatches is turnBatches for projections of tenants, whose programs may be slow.
-const ownTurnBatches = 2
+// customTurnBatches is turnBatches for projections of tenants, whose programs may be slow.
+const customTurnBatches = 2
 
 // isCustom tells whether a tenant created the projection. The name says so, which does
 // not change while workers ask.
 func (p *running) isCustom() bool {
-	_, _, owned := projection.Owner(p.Name)
+	_, _, owned := projection.SplitName(p.Name)
 	return owned
 }
 
@@ -100,25 +100,25 @@ func (r *Runner) readOnly(p *running, w versionSpec) {
 	p.only, p.partitions = w.only, w.partitions
 }
 
-// readBy keeps the partitions that a projection reads.
-func (o *Operations) readBy(ctx context.Context, p projection.Projection, partitions []event.PartitionID) ([]event.PartitionID, error) {
+// readPartitions keeps the partitions that a projection reads.
+func (o *Operations) readPartitions(ctx context.Context, p projection.Projection, partitions []event.PartitionID) ([]event.PartitionID, error) {
 	partitions = slices.DeleteFunc(slices.Clone(partitions), func(id event.PartitionID) bool { return !p.Reads(id) })
-	if len(p.Definition) == 0 || o.config.Created == nil {
+	if len(p.Definition) == 0 || o.config.Custom == nil {
 		return partitions, nil
 	}
-	read, err := o.config.Created.Partitions(ctx, p)
+	read, err := o.config.Custom.Partitions(ctx, p)
 	if err != nil {
 		return nil, err
 	}
 	return slices.DeleteFunc(slices.Clone(partitions), func(id event.PartitionID) bool { return !slices.Contains(read, id) }), nil
 }
 
-// declarationOf is what a version declares; nil: nobody does.
-func (o *Operations) declarationOf(p projection.Projection) *module.Projection {
-	if len(p.Definition) == 0 || o.config.Created == nil {
+// declaration is what a version declares; nil: nobody does.
+func (o *Operations) declaration(p projection.Projection) *module.Projection {
+	if len(p.Definition) == 0 || o.config.Custom == nil {
 		return o.declared(p.Name)
 	}
-	d, err := o.config.Created.Declare(p)
+	d, err := o.config.Custom.Declare(p)
 	if err != nil {
 		d = module.Projection{Name: p.Name}
 	}
@@ -128,11 +128,11 @@ func (o *Operations) declarationOf(p projection.Projection) *module.Projection {
 
 // resetter is what forgets what a version wrote.
 func (o *Operations) resetter(p projection.Projection) (ports.ProjectionResetter, bool) {
-	if len(p.Definition) == 0 || o.config.Created == nil {
+	if len(p.Definition) == 0 || o.config.Custom == nil {
 		r, can := o.config.Handlers[p.Name].(ports.ProjectionResetter)
 		return r, can
 	}
-	_, _, r, err := o.config.Created.Prepare(p)
+	_, _, r, err := o.config.Custom.Prepare(p)
 	return r, err == nil && r != nil
 }
 
@@ -143,8 +143,8 @@ func (r *Rebuilds) list(ctx context.Context, name string) ([]projection.Projecti
 	if err != nil || r.declared(name) != nil {
 		return all, err
 	}
-	if !slices.ContainsFunc(all, func(p projection.Projection) bool { return p.Name == name && len(p.Definition) > 0 && p.Role.Alive() }) {
-		_, own, _ := projection.Owner(name)
+	if !slices.ContainsFunc(all, func(p projection.Projection) bool { return p.Name == name && len(p.Definition) > 0 && p.Role.IsLive() }) {
+		_, own, _ := projection.SplitName(name)
 		return nil, projection.NotFound(own)
 	}
 	return all, nil
@@ -176,8 +176,8 @@ func (r *Rebuilds) build(ctx context.Context, p projection.Projection) (b build,
 	if b.only, err = r.reads(ctx, p); err != nil {
 		return b, err
 	}
-	if len(p.Definition) > 0 && r.config.Created != nil {
-		b.Projection, b.handler, _, err = r.config.Created.Prepare(p)
+	if len(p.Definition) > 0 && r.config.Custom != nil {
+		b.Projection, b.handler, _, err = r.config.Custom.Prepare(p)
 	} else if d := r.declared(p.Name); d != nil {
 		if b.Projection = *d; p.Code == d.Version {
 			b.handler = r.config.Handlers[p.Name]
@@ -205,10 +205,10 @@ func (r *Rebuilds) find(ctx context.Context, name string, version int) (build, e
 
 // reads are the partitions that a version reads; nil: all.
 func (r *Rebuilds) reads(ctx context.Context, p projection.Projection) ([]event.PartitionID, error) {
-	if len(p.Definition) == 0 || r.config.Created == nil {
+	if len(p.Definition) == 0 || r.config.Custom == nil {
 		return limitScope(p, nil), nil
 	}
-	read, err := r.config.Created.Partitions(ctx, p)
+	read, err := r.config.Custom.Partitions(ctx, p)
 	read = slices.DeleteFunc(read, func(id event.PartitionID) bool { return !p.Reads(id) })
 	if err == nil && read == nil {
 		read = []event.PartitionID{}
@@ -218,8 +218,8 @@ func (r *Rebuilds) reads(ctx context.Context, p projection.Projection) ([]event.
 
 // typesOf are the event types that a version reads; none: all.
 func (r *Rebuilds) typesOf(p projection.Projection) ([]string, error) {
-	if len(p.Definition) > 0 && r.config.Created != nil {
-		d, err := r.config.Created.Declare(p)
+	if len(p.Definition) > 0 && r.config.Custom != nil {
+		d, err := r.config.Custom.Declare(p)
 		return d.EventTypes, err
 	}
 	if d := r.declared(p.Name); d != nil {
@@ -231,10 +231,10 @@ func (r *Rebuilds) typesOf(p projection.Projection) ([]string, error) {
 // isBuiltHere tells whether this node switches by itself to a version once it has caught up.
 func (r *Rebuilds) isBuiltHere(p projection.Projection) bool {
 	if len(p.Definition) > 0 {
-		return r.config.Created != nil
+		return r.config.Custom != nil
 	}
 	d := r.declared(p.Name)
-	return d != nil && p.Code == d.Version && (!r.config.ByHand || p.ChangedBy != builtIn(*d).ChangedBy)
+	return d != nil && p.Code == d.Version && (!r.config.ManualSwitch || p.ChangedBy != builtIn(*d).ChangedBy)
 }
 
 // tables are those that a version's rows are in.

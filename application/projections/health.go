@@ -18,12 +18,12 @@ func (r *Runner) Health() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	switch {
-	case r.turned.IsZero():
+	case r.lastRound.IsZero():
 		return nil // it has not begun
-	case absDiff(now, r.turned) > r.config.Stall:
-		return stalled("the projections' loop has not gone round since %s; restart this node", r.turned)
+	case absDiff(now, r.lastRound) > r.config.Stall:
+		return stalled("the projections' loop has not gone round since %s; restart this node", r.lastRound)
 	}
-	if looked := r.config.Heads.LastRead(); absDiff(now, latest(looked, r.began)) > r.config.Stall {
+	if looked := r.config.Heads.LastRead(); absDiff(now, latest(looked, r.startedAt)) > r.config.Stall {
 		return stalled("the log has not been looked at since %s; see that the database answers", looked)
 	}
 	var stuck, halted []string
@@ -32,11 +32,11 @@ func (r *Runner) Health() error {
 		if p.isCustom() {
 			name = "a projection of a tenant's own"
 		}
-		if p.known.Status == projection.Faulted && !p.isCustom() {
+		if p.registered.Status == projection.Faulted && !p.isCustom() {
 			halted = append(halted, name)
 			continue
 		}
-		if p.known.Status != projection.Running {
+		if p.registered.Status != projection.Running {
 			continue
 		}
 		stands, stops := 0, 0
@@ -68,10 +68,10 @@ func (r *Runner) Health() error {
 // isStalled tells whether there has been work for a while and nobody has begun with it, or
 // ended it.
 func (u *unit) isStalled(now time.Time, stall time.Duration) bool {
-	if u.pending.IsZero() || remaining(now, u.until, u.pause) > 0 {
+	if u.pendingSince.IsZero() || remaining(now, u.notBefore, u.pause) > 0 {
 		return false
 	}
-	return now.Sub(latest(latest(u.pending, u.attempted), u.until)) > stall
+	return now.Sub(latest(latest(u.pendingSince, u.attemptedAt), u.notBefore)) > stall
 }
 
 func latest(a, b time.Time) time.Time {

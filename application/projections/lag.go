@@ -27,9 +27,9 @@ func computeLag(at event.Sequence, head ports.Head, oldest, now time.Time) lag {
 	return lag{uint64(head.Sequence - at), max(0, now.Sub(oldest).Seconds())}
 }
 
-// nextPlace is where the first event is that a reader has not read.
-func nextPlace(p event.PartitionID, at event.Sequence) ports.EventPlace {
-	return ports.EventPlace{Partition: p, Sequence: at + 1}
+// nextPosition is where the first event is that a reader has not read.
+func nextPosition(p event.PartitionID, at event.Sequence) ports.EventPosition {
+	return ports.EventPosition{Partition: p, Sequence: at + 1}
 }
 
 // observe reports the lag of the partitions that are this node's. Of the projections of
@@ -39,7 +39,7 @@ func (r *Runner) observe(ctx context.Context, heads map[event.PartitionID]ports.
 	var units []*unit
 	r.mu.Lock()
 	for _, p := range r.running {
-		if p.isCustom() && (p.known.Role != projection.Active || p.known.Status != projection.Running) {
+		if p.isCustom() && (p.registered.Role != projection.Active || p.registered.Status != projection.Running) {
 			continue
 		}
 		for id := range heads {
@@ -61,11 +61,11 @@ func (r *Runner) observe(ctx context.Context, heads map[event.PartitionID]ports.
 		own[u.partition] = lag{max(worst.events, l.events), max(worst.seconds, l.seconds)}
 	}
 	for id, l := range own {
-		r.config.Observer.ProjectionLag(ownLabel, id, l.events, l.seconds)
+		r.config.Observer.ProjectionLag(customLabel, id, l.events, l.seconds)
 	}
 	for id := range r.loop.own {
 		if _, still := own[id]; !still {
-			r.config.Observer.ProjectionLeft(ownLabel, id)
+			r.config.Observer.ProjectionLeft(customLabel, id)
 		}
 	}
 	r.loop.own = own
@@ -86,16 +86,16 @@ func (r *Runner) observeUnit(ctx context.Context, u *unit, heads map[event.Parti
 // still costs nothing.
 func (r *Runner) lags(ctx context.Context, units []*unit, heads map[event.PartitionID]ports.Head) []lag {
 	at := make([]event.Sequence, len(units))
-	var unknown []ports.EventPlace
+	var unknown []ports.EventPosition
 	r.mu.Lock()
 	for i, u := range units {
 		at[i] = u.position
-		if next := nextPlace(u.partition, at[i]); at[i] < heads[u.partition].Sequence && u.oldest.sequence != next.Sequence {
+		if next := nextPosition(u.partition, at[i]); at[i] < heads[u.partition].Sequence && u.oldest.sequence != next.Sequence {
 			unknown = append(unknown, next)
 		}
 	}
 	r.mu.Unlock()
-	var recorded map[ports.EventPlace]time.Time
+	var recorded map[ports.EventPosition]time.Time
 	if len(unknown) > 0 {
 		var err error
 		if recorded, err = r.config.Store.RecordedAt(ctx, unknown); err != nil && ctx.Err() == nil {
@@ -107,7 +107,7 @@ func (r *Runner) lags(ctx context.Context, units []*unit, heads map[event.Partit
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for i, u := range units {
-		next, head := nextPlace(u.partition, at[i]), heads[u.partition]
+		next, head := nextPosition(u.partition, at[i]), heads[u.partition]
 		if t, read := recorded[next]; read {
 			u.oldest.sequence, u.oldest.recordedAt = next.Sequence, t
 		}

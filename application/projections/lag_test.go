@@ -39,7 +39,7 @@ func (c tenants) Partitions(_ context.Context, p projection.Projection) ([]event
 func TestTheWorstLagOfTenantsProjectionsIsObserved(t *testing.T) {
 	t.Parallel()
 	of := tenants{}
-	g := newFixture(t, func(c *projections.Config) { c.Created = of })
+	g := newFixture(t, func(c *projections.Config) { c.Custom = of })
 	a, b := g.entity(t, "A"), g.entity(t, "B")
 	failing, broken := newCountingHandler(), newCountingHandler()
 	for name, c := range map[string]*countingHandler{"acme/good": newCountingHandler(), "acme/tries": failing, "acme/stands": broken} {

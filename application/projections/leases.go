@@ -18,7 +18,7 @@ func LeaseName(name string, version int) string {
 
 // resourceOf is what must be held to work a partition.
 func (p *running) resourceOf(id event.PartitionID) ports.LeaseResource {
-	if p.known.Settings.SingleInstance {
+	if p.registered.Settings.SingleInstance {
 		id = 0
 	}
 	return ports.LeaseResource{Name: p.resource, Partition: id}
@@ -44,14 +44,14 @@ func (r *Runner) renew(ctx context.Context) {
 	}
 	r.mu.Unlock()
 	changes, err := r.member.Renew(ctx, nil, inUse)
-	r.report(ctx, changes, err)
+	r.reportLeases(ctx, changes, err)
 	if slices.ContainsFunc(changes, func(c sharing.Change) bool { return c.Kind == sharing.Released }) {
 		r.reportRemote()
 	}
 }
 
-// report tells the observer which leases changed.
-func (r *Runner) report(ctx context.Context, changes []sharing.Change, err error) {
+// reportLeases tells the observer which leases changed.
+func (r *Runner) reportLeases(ctx context.Context, changes []sharing.Change, err error) {
 	for _, c := range changes {
 		r.config.Observer.ProjectionLease(r.nameOf(c.Resource), c.Kind)
 	}
@@ -60,8 +60,8 @@ func (r *Runner) report(ctx context.Context, changes []sharing.Change, err error
 	}
 }
 
-// fenced forgets a lease that a transaction was fenced for.
-func (r *Runner) fenced(p *running, l ports.Lease) {
+// forgetLease forgets a lease that a transaction was fenced for.
+func (r *Runner) forgetLease(p *running, l ports.Lease) {
 	r.member.Forget(l.LeaseResource, l.Term)
 	r.config.Observer.ProjectionLease(p.label(), sharing.Lost)
 }

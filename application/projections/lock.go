@@ -16,11 +16,11 @@ const (
 	// briefWait is longer than others hold a checkpoint: an operator, or the node that
 	// worked the partition before.
 	briefWait = 100 * time.Millisecond
-	// allWaits bounds what the attempts of all units that wait for locks take together,
+	// totalLockWait bounds what the attempts of all units that wait for locks take together,
 	// so that each has its turn within it.
-	allWaits = 2 * time.Second
-	// longestRest is the longest pause between two attempts.
-	longestRest = time.Second
+	totalLockWait = 2 * time.Second
+	// maxLockPause is the longest pause between two attempts.
+	maxLockPause = time.Second
 	// lockWarning is how long a unit waits before that is worth a line in the log.
 	lockWarning = 10 * time.Second
 )
@@ -49,7 +49,7 @@ func (r *Runner) dequeue() (*unit, time.Duration) {
 		}
 	}
 	wait := briefWait << min(u.blocked, 8)
-	return u, max(briefWait, min(wait, allWaits/time.Duration(max(others, 1))))
+	return u, max(briefWait, min(wait, totalLockWait/time.Duration(max(others, 1))))
 }
 
 // countBusy counts workers that begin or end. It is called with mu.
@@ -67,9 +67,9 @@ func (r *Runner) recordBlocked(ctx context.Context, p *running, u *unit) {
 	if u.blocked == 0 {
 		u.blockedSince = now
 	}
-	pause := min(briefWait<<min(u.blocked, 8), longestRest)
+	pause := min(briefWait<<min(u.blocked, 8), maxLockPause)
 	u.blocked++
-	u.again, u.until, u.pause = true, now.Add(pause), pause
+	u.recheck, u.notBefore, u.pause = true, now.Add(pause), pause
 	lasted := absDiff(now, u.blockedSince)
 	warn := !u.warned && lasted >= lockWarning
 	u.warned = u.warned || warn

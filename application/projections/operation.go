@@ -19,7 +19,7 @@ type OperationsConfig struct {
 	Leases   ports.Leases
 	Clock    ports.Clock
 	Declared []module.Projection
-	Created  Created                            // nil: there are only those that are declared
+	Custom   CustomProjections                  // nil: there are only those that are declared
 	Handlers map[string]ports.ProjectionHandler // as the modules made them
 	Wake     func()                             // lets this node's runner look; nil: it looks by itself
 }
@@ -69,14 +69,14 @@ func (o *Operations) List(ctx context.Context, visible []event.PartitionID) ([]V
 	}
 	out := make([]View, 0, len(known))
 	for _, p := range known {
-		if !p.Role.Alive() {
+		if !p.Role.IsLive() {
 			continue
 		}
 		v := View{Projection: p, Current: p.Role == projection.Active}
-		if d := o.declarationOf(p); d != nil {
+		if d := o.declaration(p); d != nil {
 			v.EventTypes = d.EventTypes
 		}
-		read, err := o.readBy(ctx, p, visible)
+		read, err := o.readPartitions(ctx, p, visible)
 		if err != nil {
 			return nil, err
 		}
@@ -93,11 +93,11 @@ func (o *Operations) List(ctx context.Context, visible []event.PartitionID) ([]V
 
 // measure fills in how far the views are behind.
 func (o *Operations) measure(ctx context.Context, views []View, heads map[event.PartitionID]ports.Head) error {
-	var unread []ports.EventPlace
+	var unread []ports.EventPosition
 	for _, v := range views {
 		for _, p := range v.Partitions {
 			if p.Sequence < p.Head {
-				unread = append(unread, nextPlace(p.Partition, p.Sequence))
+				unread = append(unread, nextPosition(p.Partition, p.Sequence))
 			}
 		}
 	}
@@ -113,7 +113,7 @@ func (o *Operations) measure(ctx context.Context, views []View, heads map[event.
 		for i := range v.Partitions {
 			p := &v.Partitions[i]
 			head := heads[p.Partition]
-			oldest, known := recorded[nextPlace(p.Partition, p.Sequence)]
+			oldest, known := recorded[nextPosition(p.Partition, p.Sequence)]
 			if !known {
 				oldest = head.RecordedAt
 			}
@@ -219,11 +219,11 @@ func (o *Operations) Do(ctx context.Context, c Command) error {
 			return fault.New(fault.Invalid, "projection.partition_unwanted", "a projection is treated with %s in all legal entities; leave the legal entity out", c.Action).WithField("/legal_entity")
 		}
 	}
-	return o.become(ctx, p.Name, p.Version, next, c)
+	return o.setStatus(ctx, p.Name, p.Version, next, c)
 }
 
-// become writes the new status, which what was done to partitions may have outrun.
-func (o *Operations) become(ctx context.Context, name string, version int, next projection.Status, c Command) error {
+// setStatus writes the new status, which what was done to partitions may have outrun.
+func (o *Operations) setStatus(ctx context.Context, name string, version int, next projection.Status, c Command) error {
 	defer o.config.Wake()
 	for range changeTries {
 		p, err := o.find(ctx, name, version)
@@ -254,7 +254,7 @@ func (o *Operations) find(ctx context.Context, name string, version int) (projec
 		return projection.Projection{}, err
 	}
 	for _, p := range all {
-		if p.Name == name && p.Role.Alive() && (p.Version == version || version == 0 && p.Role == projection.Active) {
+		if p.Name == name && p.Role.IsLive() && (p.Version == version || version == 0 && p.Role == projection.Active) {
 			return p, nil
 		}
 	}
@@ -272,10 +272,10 @@ func (o *Operations) onPartitions(ctx context.Context, c Command, p projection.P
 	if c.Action == projection.Reset && !can {
 		return fault.New(fault.FailedPrecondition, "projection.reset_unsupported", "projection %s cannot forget what it wrote; rebuild it instead", p.Name)
 	}
-	if d := o.declarationOf(p); c.Action == projection.Reset && (d == nil || p.Code != d.Version) {
+	if d := o.declaration(p); c.Action == projection.Reset && (d == nil || p.Code != d.Version) {
 		return fault.New(fault.FailedPrecondition, "projection.other_code", "version %d of projection %s was built by another release, and this one cannot build it again; rebuild it instead", p.Version, p.Name)
 	}
-	partitions, err := o.readBy(ctx, p, partitions)
+	partitions, err := o.readPartitions(ctx, p, partitions)
 	if err != nil {
 		return err
 	}

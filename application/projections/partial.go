@@ -44,13 +44,13 @@ func (r *Rebuilds) requireCovered(ctx context.Context, p projection.Projection) 
 	return err
 }
 
-// ordered tells how the versions stand that an order is about.
-func (r *Rebuilds) ordered(ctx context.Context, o Order) (Rebuild, error) {
+// statusFor tells how the versions stand that an order is about.
+func (r *Rebuilds) statusFor(ctx context.Context, o Order) (Rebuild, error) {
 	all, err := r.list(ctx, o.Name)
 	if err != nil {
 		return Rebuild{}, err
 	}
-	return r.stand(ctx, all, o.Name, o.Partition)
+	return r.status(ctx, all, o.Name, o.Partition)
 }
 
 // activate shows readers other rows: those of another version, or other ones in a partition
@@ -83,13 +83,13 @@ func (r *Rebuilds) activate(ctx context.Context, o Order, s ports.ProjectionSwit
 func (r *Rebuilds) addParts(ctx context.Context, all []projection.Projection, out *Rebuild) error {
 	var scopes []event.PartitionID
 	for _, p := range all {
-		if p.Name == out.Projection && p.Scope != 0 && p.Role.Alive() && !slices.Contains(scopes, p.Scope) {
+		if p.Name == out.Projection && p.Scope != 0 && p.Role.IsLive() && !slices.Contains(scopes, p.Scope) {
 			scopes = append(scopes, p.Scope)
 		}
 	}
 	slices.Sort(scopes)
 	for _, scope := range scopes {
-		part, err := r.stand(ctx, all, out.Projection, scope)
+		part, err := r.status(ctx, all, out.Projection, scope)
 		if err != nil {
 			return err
 		}

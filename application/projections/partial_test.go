@@ -114,7 +114,7 @@ func TestRebuildOfOnePartition(t *testing.T) {
 	require.Equal(t, []any{a, version + 1, false, projection.Progress{Total: 20}}, []any{part.Partition, part.Building, part.CaughtUp, part.Progress}, "it counts its own events")
 	require.Zero(t, w.stand(t).Building)
 	_, err = w.rebuilds.Switch(t.Context(), order)
-	require.Equal(t, projection.CodeBehind, fault.CodeOf(err))
+	require.Equal(t, projection.CodeVersionBehind, fault.CodeOf(err))
 
 	// The whole may be built at the same time.
 	whole, err := w.rebuilds.Start(t.Context(), projections.Order{Name: name, By: "ada"}, false)
@@ -126,7 +126,7 @@ func TestRebuildOfOnePartition(t *testing.T) {
 	w.stop()
 	delete(w.handler.fails, version+1)
 	w.start(t)
-	w.hurry(t, func() bool { return w.stand(t).Parts[0].Progress.Left() == 0 }, "it catches up")
+	w.hurry(t, func() bool { return w.stand(t).Parts[0].Progress.Remaining() == 0 }, "it catches up")
 	require.Empty(t, w.shown(t, version+1, b), "it reads no other")
 	c, err := w.rebuilds.ComparePartition(t.Context(), name, a, 1)
 	require.NoError(t, err)
@@ -182,14 +182,14 @@ func TestRebuildFromASnapshot(t *testing.T) {
 	w.hurry(t, func() bool { return w.shown(t, version, a)["first"] == 20 }, "the first version")
 	latest := projections.Order{Name: name, By: "ada", Latest: true}
 	_, err := w.rebuilds.Start(t.Context(), latest, false)
-	require.Equal(t, projection.CodeSnapshotMissing, fault.CodeOf(err))
+	require.Equal(t, projection.CodeSnapshotNotFound, fault.CodeOf(err))
 
 	_, err = w.rebuilds.TakeSnapshot(t.Context(), order)
 	require.NoError(t, err)
 	_, err = w.rebuilds.TakeSnapshot(t.Context(), order)
-	require.Equal(t, projection.CodeSaving, fault.CodeOf(err))
+	require.Equal(t, projection.CodeSnapshotInProgress, fault.CodeOf(err))
 	_, err = w.rebuilds.Start(t.Context(), latest, false)
-	require.Equal(t, projection.CodeSnapshotMissing, fault.CodeOf(err), "it is not complete")
+	require.Equal(t, projection.CodeSnapshotNotFound, fault.CodeOf(err), "it is not complete")
 	require.NoError(t, w.rebuilds.CopyRound(t.Context()))
 	require.Len(t, w.stand(t).Snapshots, 1)
 	taken := w.stand(t).Snapshots[0]
@@ -209,7 +209,7 @@ func TestRebuildFromASnapshot(t *testing.T) {
 	w.hurry(t, func() bool { return w.shown(t, version, b)["first"]+w.shown(t, version, b)["second"] == 2 }, "others go on")
 	require.Empty(t, w.shown(t, version+2, b), "it waits for the copy")
 	require.NoError(t, w.rebuilds.CopyRound(t.Context()))
-	w.hurry(t, func() bool { return w.stand(t).CaughtUp && w.stand(t).Progress.Left() == 0 }, "it catches up")
+	w.hurry(t, func() bool { return w.stand(t).CaughtUp && w.stand(t).Progress.Remaining() == 0 }, "it catches up")
 	require.Equal(t, map[string]int{"first": 20, "second": 3}, w.shown(t, version+2, a))
 	require.Equal(t, map[string]int{"second": 2}, w.shown(t, version+2, b))
 	_, err = w.rebuilds.Switch(t.Context(), order)
@@ -229,15 +229,15 @@ func TestRebuildFromASnapshot(t *testing.T) {
 	inB := inA
 	inB.Partition = b
 	_, err = w.rebuilds.Start(t.Context(), inB, false)
-	require.Equal(t, projection.CodeSnapshotMissing, fault.CodeOf(err), "it holds nothing of this one")
+	require.Equal(t, projection.CodeSnapshotNotFound, fault.CodeOf(err), "it holds nothing of this one")
 	_, err = w.rebuilds.DropSnapshot(t.Context(), inB)
-	require.Equal(t, projection.CodeSnapshotMissing, fault.CodeOf(err))
+	require.Equal(t, projection.CodeSnapshotNotFound, fault.CodeOf(err))
 	_, err = w.rebuilds.DropSnapshot(t.Context(), inA)
 	require.NoError(t, err)
 
 	// What begins with it is not held up by its end: it reads the log.
 	require.NoError(t, w.rebuilds.CopyRound(t.Context()))
-	w.hurry(t, func() bool { return w.stand(t).Parts[0].CaughtUp && w.stand(t).Parts[0].Progress.Left() == 0 }, "it catches up")
+	w.hurry(t, func() bool { return w.stand(t).Parts[0].CaughtUp && w.stand(t).Parts[0].Progress.Remaining() == 0 }, "it catches up")
 	require.Equal(t, map[string]int{"second": 23}, w.shown(t, w.stand(t).Parts[0].Building, a))
 
 	// Another release's handler begins with none of this one.

@@ -12,28 +12,28 @@ import (
 
 // unit is one projection in one partition, guarded by the runner's mu.
 type unit struct {
-	owner     *running
-	partition event.PartitionID
-	position  event.Sequence // how far it is known to be; another node may be further
-	busy      bool           // queued or worked
-	again     bool           // queueDue at it even if nothing is new
-	halted    bool           // waits for an operator
-	until     time.Time      // no attempt before
-	pause     time.Duration  // how long that was when it began
-	outages   int            // failures in a row that were not the events' fault
-	attempts  int            // failures in a row that may have been
-	since     time.Time      // when the first of these was
+	owner        *running
+	partition    event.PartitionID
+	position     event.Sequence // how far it is known to be; another node may be further
+	busy         bool           // queued or worked
+	recheck      bool           // queueDue at it even if nothing is new
+	halted       bool           // waits for an operator
+	notBefore    time.Time      // no attempt before
+	pause        time.Duration  // how long that was when it began
+	outages      int            // failures in a row that were not the events' fault
+	attempts     int            // failures in a row that may have been
+	failingSince time.Time      // when the first of these was
 	// While an event is isolated the batches are small and end at bound.
-	isolating bool
-	bound     event.Sequence
-	limit     int
+	isolating      bool
+	isolationEnd   event.Sequence
+	isolationBatch int
 
 	blocked      int       // attempts in a row that met a lock of somebody else
 	blockedSince time.Time // when the first of these was
 	warned       bool      // that this lasts
 
-	pending   time.Time // since when something is new here; zero: nothing is
-	attempted time.Time // when the last transaction began
+	pendingSince time.Time // failingSince when something is new here; zero: nothing is
+	attemptedAt  time.Time // when the last transaction began
 
 	// oldest is the first event that it has not read, as far as the lag was measured.
 	oldest struct {
@@ -63,7 +63,7 @@ func (r *Runner) queueDue(heads map[event.PartitionID]ports.Head, now time.Time)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, p := range r.running {
-		if !p.loaded || p.known.Status != projection.Running {
+		if !p.loaded || p.registered.Status != projection.Running {
 			continue
 		}
 		for id, head := range heads {
@@ -71,12 +71,12 @@ func (r *Runner) queueDue(heads map[event.PartitionID]ports.Head, now time.Time)
 				continue
 			}
 			u := p.unit(id)
-			if u.position >= head.Sequence && (!u.again || head.Sequence == 0) {
-				u.pending, u.again = time.Time{}, false
+			if u.position >= head.Sequence && (!u.recheck || head.Sequence == 0) {
+				u.pendingSince, u.recheck = time.Time{}, false
 				continue
 			}
-			if u.pending.IsZero() {
-				u.pending = now
+			if u.pendingSince.IsZero() {
+				u.pendingSince = now
 			}
 			if u.busy || u.halted {
 				continue
@@ -87,7 +87,7 @@ func (r *Runner) queueDue(heads map[event.PartitionID]ports.Head, now time.Time)
 			}
 			resource := p.resourceOf(id)
 			if !r.prefers(resource) {
-				u.pending = time.Time{}
+				u.pendingSince = time.Time{}
 				continue
 			}
 			if r.member != nil && !r.member.Use(resource) {
@@ -98,7 +98,7 @@ func (r *Runner) queueDue(heads map[event.PartitionID]ports.Head, now time.Time)
 				}
 				continue
 			}
-			u.busy, u.again = true, false
+			u.busy, u.recheck = true, false
 			r.queue = append(r.queue, u)
 		}
 	}
@@ -107,15 +107,15 @@ func (r *Runner) queueDue(heads map[event.PartitionID]ports.Head, now time.Time)
 
 // wait is how long a unit has to wait: for the end of a pause, or for company.
 func (p *running) wait(u *unit, head event.Sequence, now time.Time) time.Duration {
-	if rest := remaining(now, u.until, u.pause); rest > 0 {
+	if rest := remaining(now, u.notBefore, u.pause); rest > 0 {
 		return rest
 	}
-	c := p.known.Settings.Checkpoint
-	if c.Mode != projection.Batched || u.again || head-u.position >= event.Sequence(c.Events) {
+	c := p.registered.Settings.Checkpoint
+	if c.Mode != projection.Batched || u.recheck || head-u.position >= event.Sequence(c.Events) {
 		return 0
 	}
 	wait := time.Duration(c.WaitMS) * time.Millisecond
-	return remaining(now, u.pending.Add(wait), wait)
+	return remaining(now, u.pendingSince.Add(wait), wait)
 }
 
 // remaining is what is left of a pause. A clock that was set back since it began makes it
@@ -142,16 +142,16 @@ func (r *Runner) start(ctx context.Context, heads map[event.PartitionID]ports.He
 		if r.member != nil {
 			held, _, isHeld := r.member.Lease(p.resourceOf(u.partition))
 			if !isHeld {
-				u.busy, u.again = false, true // it was lost while the unit waited
+				u.busy, u.recheck = false, true // it was lost while the unit waited
 				continue
 			}
 			lease = &held
 		}
 		blocked := u.blocked > 0
 		r.countBusy(blocked, 1)
-		settings, target := p.known.Settings, heads[u.partition].Sequence
+		settings, target := p.registered.Settings, heads[u.partition].Sequence
 		r.working.Go(func() {
-			r.turn(ctx, p, u, settings, lease, target, wait)
+			r.workUnit(ctx, p, u, settings, lease, target, wait)
 			r.observeUnit(ctx, u, heads)
 			r.mu.Lock()
 			u.busy = false
@@ -162,11 +162,11 @@ func (r *Runner) start(ctx context.Context, heads map[event.PartitionID]ports.He
 	}
 }
 
-// turn advances a unit until it has caught up, fails, or others are due.
-func (r *Runner) turn(ctx context.Context, p *running, u *unit, settings projection.Settings, lease *ports.Lease, target event.Sequence, wait time.Duration) {
+// workUnit advances a unit until it has caught up, fails, or others are due.
+func (r *Runner) workUnit(ctx context.Context, p *running, u *unit, settings projection.Settings, lease *ports.Lease, target event.Sequence, wait time.Duration) {
 	batches := maxTurnBatches
 	if p.isCustom() {
-		batches = ownTurnBatches
+		batches = customTurnBatches
 	}
 	for range batches {
 		if ctx.Err() != nil || !r.step(ctx, p, u, settings, lease, target, wait) {
@@ -189,35 +189,35 @@ func (r *Runner) step(ctx context.Context, p *running, u *unit, settings project
 		limit = r.config.Batch
 	}
 	if u.isolating {
-		limit = u.limit
+		limit = u.isolationBatch
 	} else if target > at {
 		limit = min(limit, int(target-at)) // what fails is then known to be in these
 	}
-	u.attempted = r.config.Clock.Now()
+	u.attemptedAt = r.config.Clock.Now()
 	r.mu.Unlock()
 	work := ports.ProjectionWork{Projection: p.Name, Version: p.Version, Partition: u.partition, Lease: lease, LockWait: wait}
 	c, passed, err := r.config.Store.Advance(ctx, ports.ProjectionAdvance{ProjectionWork: work, Types: p.EventTypes, Limit: limit, Bytes: r.config.Bytes}, p.handler)
 	switch {
 	case err == nil:
-		return r.advanced(ctx, p, u, c, passed)
+		return r.recordAdvance(ctx, p, u, c, passed)
 	case ctx.Err() != nil:
 		return false
 	case fault.CodeOf(err) == projection.CodeFenced:
 		if lease != nil {
-			r.fenced(p, *lease)
+			r.forgetLease(p, *lease)
 		}
 		r.mu.Lock()
-		u.again = true
+		u.recheck = true
 		r.mu.Unlock()
 		return false
 	case fault.CodeOf(err) == projection.CodeBusy:
 		r.recordBlocked(ctx, p, u)
 		return false
 	case isTransient(err), c.Projection == "": // without a checkpoint nothing was tried
-		r.outage(ctx, p, u, settings, err)
+		r.recordOutage(ctx, p, u, settings, err)
 		return false
 	}
-	return r.failed(ctx, p, u, settings, work, c, at, limit, err)
+	return r.recordFailure(ctx, p, u, settings, work, c, at, limit, err)
 }
 
 // isTransient tells whether an attempt failed for something that has nothing to do with
@@ -232,19 +232,19 @@ func isTransient(err error) bool {
 	}
 }
 
-func (r *Runner) advanced(ctx context.Context, p *running, u *unit, c ports.Checkpoint, passed int) bool {
+func (r *Runner) recordAdvance(ctx context.Context, p *running, u *unit, c ports.Checkpoint, passed int) bool {
 	r.mu.Lock()
 	u.position, u.halted = c.Sequence, c.Status == projection.Halted
-	u.outages, u.until = 0, time.Time{}
+	u.outages, u.notBefore = 0, time.Time{}
 	free := u.warned
 	u.blocked, u.warned = 0, false
 	switch {
 	case !u.isolating:
-		u.attempts, u.since = 0, time.Time{}
-	case u.position >= u.bound: // it went well this time
-		u.isolating, u.attempts, u.since = false, 0, time.Time{}
+		u.attempts, u.failingSince = 0, time.Time{}
+	case u.position >= u.isolationEnd: // it went well this time
+		u.isolating, u.attempts, u.failingSince = false, 0, time.Time{}
 	default:
-		u.limit = max(1, int(u.bound-u.position)/2)
+		u.isolationBatch = max(1, int(u.isolationEnd-u.position)/2)
 	}
 	r.mu.Unlock()
 	if free {
@@ -256,21 +256,21 @@ func (r *Runner) advanced(ctx context.Context, p *running, u *unit, c ports.Chec
 	return passed > 0
 }
 
-// outage holds a unit back until what it needs is there again.
-func (r *Runner) outage(ctx context.Context, p *running, u *unit, settings projection.Settings, err error) {
+// recordOutage holds a unit back until what it needs is there again.
+func (r *Runner) recordOutage(ctx context.Context, p *running, u *unit, settings projection.Settings, err error) {
 	r.mu.Lock()
 	u.outages++
 	pause := settings.Pause(u.outages)
-	u.until, u.pause = r.config.Clock.Now().Add(pause), pause
+	u.notBefore, u.pause = r.config.Clock.Now().Add(pause), pause
 	r.mu.Unlock()
 	r.config.Observer.ProjectionFailed(p.label(), u.partition)
 	r.config.Logger.WarnContext(ctx, "projection waits for what it needs",
 		"projection", p.Name, "partition", uint32(u.partition), "code", fault.CodeOf(err), "retry_in", pause.String())
 }
 
-// failed counts an attempt. After the last one the event is isolated: the batch is
+// recordFailure counts an attempt. After the last one the event is isolated: the batch is
 // halved until it is the event alone, so that the others keep their effects.
-func (r *Runner) failed(ctx context.Context, p *running, u *unit, settings projection.Settings, work ports.ProjectionWork, c ports.Checkpoint, at event.Sequence, limit int, err error) bool {
+func (r *Runner) recordFailure(ctx context.Context, p *running, u *unit, settings projection.Settings, work ports.ProjectionWork, c ports.Checkpoint, at event.Sequence, limit int, err error) bool {
 	now := r.config.Clock.Now()
 	r.mu.Lock()
 	if c.Sequence != at { // another node has been here
@@ -278,14 +278,14 @@ func (r *Runner) failed(ctx context.Context, p *running, u *unit, settings proje
 	}
 	if !u.isolating {
 		u.attempts = max(u.attempts, c.Attempts) + 1
-		if u.since = c.FirstFailedAt; u.since.IsZero() {
-			u.since = now
+		if u.failingSince = c.FirstFailedAt; u.failingSince.IsZero() {
+			u.failingSince = now
 		}
 	}
-	attempts, since, isolating := u.attempts, u.since, u.isolating || u.attempts >= settings.MaxAttempts
+	attempts, since, isolating := u.attempts, u.failingSince, u.isolating || u.attempts >= settings.MaxAttempts
 	pause := settings.Pause(attempts)
 	if !isolating {
-		u.until, u.pause = now.Add(pause), pause
+		u.notBefore, u.pause = now.Add(pause), pause
 	}
 	r.mu.Unlock()
 	r.config.Observer.ProjectionFailed(p.label(), u.partition)
@@ -302,29 +302,29 @@ func (r *Runner) failed(ctx context.Context, p *running, u *unit, settings proje
 	if limit > 1 {
 		r.mu.Lock()
 		if !u.isolating {
-			u.isolating, u.bound = true, at+event.Sequence(limit)
+			u.isolating, u.isolationEnd = true, at+event.Sequence(limit)
 		}
-		u.limit = limit / 2
+		u.isolationBatch = limit / 2
 		r.mu.Unlock()
 		return true
 	}
-	return r.isolated(ctx, p, u, settings, f)
+	return r.isolateEvent(ctx, p, u, settings, f)
 }
 
-// isolated puts the event into the dead letters.
-func (r *Runner) isolated(ctx context.Context, p *running, u *unit, settings projection.Settings, f ports.ProjectionFailure) bool {
+// isolateEvent puts the event into the dead letters.
+func (r *Runner) isolateEvent(ctx context.Context, p *running, u *unit, settings projection.Settings, f ports.ProjectionFailure) bool {
 	c, err := r.config.Store.Isolate(ctx, f, settings.OnPoison)
 	if err != nil {
 		if fault.CodeOf(err) == projection.CodeBusy {
 			r.recordBlocked(ctx, p, u)
 		} else if ctx.Err() == nil {
-			r.outage(ctx, p, u, settings, err)
+			r.recordOutage(ctx, p, u, settings, err)
 		}
 		return false
 	}
 	r.mu.Lock()
 	u.position, u.halted = c.Sequence, c.Status == projection.Halted
-	u.isolating, u.attempts, u.until = false, 0, time.Time{}
+	u.isolating, u.attempts, u.notBefore = false, 0, time.Time{}
 	halted := u.halted
 	r.mu.Unlock()
 	r.config.Observer.ProjectionDeadLetter(p.label(), u.partition)

@@ -30,7 +30,7 @@ type Config struct {
 	Register ports.ProjectionRegister // nil: all that is declared runs, with default settings
 	Versions ports.ProjectionVersions // nil: the declared version is shown
 	Leases   ports.Leases             // nil: this node works alone and without leases
-	Created  Created                  // nil: only what is declared runs
+	Custom   CustomProjections        // nil: only what is declared runs
 	Heads    Heads
 	Node     string // names this process among those that share the work
 	Logger   *slog.Logger
@@ -107,7 +107,7 @@ type Runner struct {
 	config   Config
 	declared []declaredProjection
 	member   *sharing.Member // nil: this node works alone
-	kick     chan struct{}
+	wake     chan struct{}
 	working  sync.WaitGroup
 
 	loop struct {
@@ -117,13 +117,13 @@ type Runner struct {
 		own       map[event.PartitionID]lag // of tenants' projections, as it was reported
 	}
 
-	mu      sync.Mutex
-	running []*running // replaced as a whole, by the loop
-	queue   []*unit
-	busy    int
-	blocked int // of these, those that wait for a lock of somebody else
-	began   time.Time
-	turned  time.Time // when the loop last went round
+	mu        sync.Mutex
+	running   []*running // replaced as a whole, by the loop
+	queue     []*unit
+	busy      int
+	blocked   int // of these, those that wait for a lock of somebody else
+	startedAt time.Time
+	lastRound time.Time // when the loop last went round
 }
 
 // declaredProjection is a projection of the code with its handler.
@@ -136,7 +136,7 @@ type declaredProjection struct {
 type running struct {
 	module.Projection // its Version is that of the read model
 	handler           ports.ProjectionHandler
-	known             projection.Projection
+	registered        projection.Projection
 	observedAs        atomic.Pointer[string]
 	resource          string                     // of its leases
 	loaded            bool                       // its checkpoints have been read
@@ -149,7 +149,7 @@ type running struct {
 // one without a handler.
 func New(c Config, projections []module.Projection, handlers map[string]ports.ProjectionHandler) (*Runner, error) {
 	c = c.withDefaults()
-	r := &Runner{config: c, kick: make(chan struct{}, 1)}
+	r := &Runner{config: c, wake: make(chan struct{}, 1)}
 	if c.Leases != nil {
 		r.member = sharing.New(sharing.Config{
 			Store: c.Leases, Holder: c.Node, TTL: c.TTL, Now: c.Clock.Now, Logger: c.Logger.With("work", "projections"),
@@ -218,7 +218,7 @@ func (r *Runner) Run(ctx context.Context) {
 			return
 		case <-changed:
 		case <-tick.C:
-		case <-r.kick:
+		case <-r.wake:
 		case <-due.C:
 		}
 	}
@@ -227,7 +227,7 @@ func (r *Runner) Run(ctx context.Context) {
 // Wake makes the loop go round at once.
 func (r *Runner) Wake() {
 	select {
-	case r.kick <- struct{}{}:
+	case r.wake <- struct{}{}:
 	default: // already told
 	}
 }
@@ -237,9 +237,9 @@ func (r *Runner) Wake() {
 func (r *Runner) round(ctx context.Context, heads map[event.PartitionID]ports.Head) time.Duration {
 	now := r.config.Clock.Now()
 	r.mu.Lock()
-	r.turned = now
-	if r.began.IsZero() {
-		r.began = now
+	r.lastRound = now
+	if r.startedAt.IsZero() {
+		r.startedAt = now
 	}
 	r.mu.Unlock()
 	tick := false
@@ -254,7 +254,7 @@ func (r *Runner) round(ctx context.Context, heads map[event.PartitionID]ports.He
 	missing, next := r.queueDue(heads, now)
 	if len(missing) > 0 && ctx.Err() == nil {
 		changes, err := r.member.Acquire(ctx, missing)
-		r.report(ctx, changes, err)
+		r.reportLeases(ctx, changes, err)
 		_, next = r.queueDue(heads, r.config.Clock.Now())
 	}
 	r.start(ctx, heads)

@@ -147,7 +147,7 @@ type questioned struct {
 	questions, events atomic.Int64
 }
 
-func (q *questioned) RecordedAt(ctx context.Context, places []ports.EventPlace) (map[ports.EventPlace]time.Time, error) {
+func (q *questioned) RecordedAt(ctx context.Context, places []ports.EventPosition) (map[ports.EventPosition]time.Time, error) {
 	q.questions.Add(1)
 	q.events.Add(int64(len(places)))
 	return q.Projections.RecordedAt(ctx, places)

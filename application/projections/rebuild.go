@@ -28,7 +28,7 @@ type RebuildsConfig struct {
 	Snapshots ports.ProjectionSnapshots
 	Clock     ports.Clock
 	Declared  []module.Projection
-	Created   Created                            // nil: there are only those that are declared
+	Custom    CustomProjections                  // nil: there are only those that are declared
 	Handlers  map[string]ports.ProjectionHandler // as the runner has them
 	// Tables are those that handlers write. A projection without is not rebuilt.
 	Tables map[string][]ports.ProjectionTable
@@ -40,8 +40,8 @@ type RebuildsConfig struct {
 	MaxBehind uint64
 	Every     time.Duration // how often rebuilds are advanced, and five times as long between looks for new ones; 0 is 1 s
 	Sweep     int           // rows that are removed at once of a table and legal entity; 0 is 5000
-	// ByHand leaves also the version of a newer handler to operators to be switched to.
-	ByHand bool
+	// ManualSwitch leaves also the version of a newer handler to operators to be switched to.
+	ManualSwitch bool
 }
 
 // Rebuilds build versions of projections beside those that readers are shown. Any node
@@ -51,16 +51,16 @@ type Rebuilds struct {
 
 	checked time.Time // when CopyRound last looked for what was redacted
 	idle    atomic.Bool
-	kicks   [2]chan struct{} // of the loops of Run
+	wakes   [2]chan struct{} // of the loops of Run
 
-	mu      sync.Mutex
-	samples map[string][]projection.Sample // by lease name of the version, oldest first
-	said    map[trouble]string             // what was last logged
-	pruned  time.Time                      // when Round last forgot what was dropped long ago
+	mu       sync.Mutex
+	samples  map[string][]projection.Sample // by lease name of the version, oldest first
+	reported map[maintenanceTask]string     // what was last logged
+	pruned   time.Time                      // when Round last forgot what was dropped long ago
 }
 
-// trouble is what keeps a version from being looked after, in one of the rounds.
-type trouble struct{ version, round string }
+// maintenanceTask is what keeps a version from being looked after, in one of the rounds.
+type maintenanceTask struct{ version, round string }
 
 // NewRebuilds makes Rebuilds.
 func NewRebuilds(c RebuildsConfig) *Rebuilds {
@@ -79,14 +79,14 @@ func NewRebuilds(c RebuildsConfig) *Rebuilds {
 	if c.Wake == nil {
 		c.Wake = func() {}
 	}
-	r := &Rebuilds{samples: map[string][]projection.Sample{}, said: map[trouble]string{}}
-	for i := range r.kicks {
-		r.kicks[i] = make(chan struct{}, 1)
+	r := &Rebuilds{samples: map[string][]projection.Sample{}, reported: map[maintenanceTask]string{}}
+	for i := range r.wakes {
+		r.wakes[i] = make(chan struct{}, 1)
 	}
 	wake := c.Wake
 	c.Wake = func() {
 		wake()
-		for _, kick := range r.kicks {
+		for _, kick := range r.wakes {
 			select {
 			case kick <- struct{}{}:
 			default: // that loop will look already
@@ -146,7 +146,7 @@ func (r *Rebuilds) Start(ctx context.Context, o Order, selfSwitching bool) (Rebu
 	if err != nil {
 		return Rebuild{}, err
 	}
-	p, err := projection.NextIn(all, o.Name, o.Partition)
+	p, err := projection.NextVersion(all, o.Name, o.Partition)
 	if err != nil {
 		return Rebuild{}, err
 	}
@@ -162,7 +162,7 @@ func (r *Rebuilds) Start(ctx context.Context, o Order, selfSwitching bool) (Rebu
 	if err := r.requireCovered(ctx, p); err != nil {
 		return Rebuild{}, err
 	}
-	if err := r.base(ctx, all, o, &p); err != nil {
+	if err := r.chooseBase(ctx, all, o, &p); err != nil {
 		return Rebuild{}, err
 	}
 	p.SelfSwitching, p.ChangedBy = selfSwitching, o.By
@@ -183,15 +183,15 @@ func (r *Rebuilds) Show(ctx context.Context, name string) (Rebuild, error) {
 	if err != nil {
 		return Rebuild{}, err
 	}
-	out, err := r.stand(ctx, all, name, 0)
+	out, err := r.status(ctx, all, name, 0)
 	if err != nil {
 		return out, err
 	}
 	return out, r.addParts(ctx, all, &out)
 }
 
-// stand tells how the versions stand that are about a partition; 0: about all.
-func (r *Rebuilds) stand(ctx context.Context, all []projection.Projection, name string, scope event.PartitionID) (Rebuild, error) {
+// status tells how the versions stand that are about a partition; 0: about all.
+func (r *Rebuilds) status(ctx context.Context, all []projection.Projection, name string, scope event.PartitionID) (Rebuild, error) {
 	out := Rebuild{Projection: name, Partition: scope}
 	for _, p := range all {
 		if p.Name != name || p.Scope != scope && p.Role != projection.Active && p.Role != projection.Dropping {
@@ -301,7 +301,7 @@ func (r *Rebuilds) Rollback(ctx context.Context, o Order) (Rebuild, error) {
 }
 
 func (r *Rebuilds) swap(ctx context.Context, o Order, choose func(Rebuild) (int, error)) (Rebuild, error) {
-	b, err := r.ordered(ctx, o)
+	b, err := r.statusFor(ctx, o)
 	if err != nil {
 		return b, err
 	}
@@ -338,7 +338,7 @@ func (r *Rebuilds) Drop(ctx context.Context, o Order) (Rebuild, error) {
 }
 
 func (r *Rebuilds) drop(ctx context.Context, o Order, choose func(Rebuild) int, none func(string) *fault.Error) (Rebuild, error) {
-	b, err := r.ordered(ctx, o)
+	b, err := r.statusFor(ctx, o)
 	if err != nil {
 		return b, err
 	}
@@ -359,8 +359,8 @@ func (r *Rebuilds) drop(ctx context.Context, o Order, choose func(Rebuild) int, 
 // snapshots.
 func (r *Rebuilds) Run(ctx context.Context) {
 	var copying sync.WaitGroup
-	copying.Go(func() { r.repeat(ctx, r.kicks[0], r.CopyRound) })
-	r.repeat(ctx, r.kicks[1], r.Round)
+	copying.Go(func() { r.repeat(ctx, r.wakes[0], r.CopyRound) })
+	r.repeat(ctx, r.wakes[1], r.Round)
 	copying.Wait()
 }
 
@@ -374,7 +374,7 @@ func (r *Rebuilds) repeat(ctx context.Context, kicked <-chan struct{}, round fun
 	defer pause.Stop()
 	for {
 		err := round(ctx)
-		if err != nil && !errors.As(err, new(logged)) && ctx.Err() == nil {
+		if err != nil && !errors.As(err, new(loggedError)) && ctx.Err() == nil {
 			r.config.Logger.WarnContext(ctx, "rebuilds of projections could not be looked after; it will be tried again", "code", fault.CodeOf(err))
 		}
 		if err == nil && r.idle.Load() {
@@ -400,15 +400,15 @@ func (r *Rebuilds) listAll(ctx context.Context) ([]projection.Projection, error)
 	return all, err
 }
 
-// logged is an error that the log has.
-type logged struct{ error }
+// loggedError is an error that the log has.
+type loggedError struct{ error }
 
-func (l logged) Unwrap() error { return l.error }
+func (l loggedError) Unwrap() error { return l.error }
 
-// say logs what keeps a version from being looked after, once until it is over or
+// reportOnce logs what keeps a version from being looked after, once until it is over or
 // something else, or somebody has treated the version.
-func (r *Rebuilds) say(ctx context.Context, round string, p projection.Projection, err error) error {
-	key, now := trouble{LeaseName(p.Name, p.Version), round}, ""
+func (r *Rebuilds) reportOnce(ctx context.Context, round string, p projection.Projection, err error) error {
+	key, now := maintenanceTask{LeaseName(p.Name, p.Version), round}, ""
 	if err != nil {
 		now = fmt.Sprintf("%s %d", fault.CodeOf(err), p.Revision)
 	}
@@ -416,9 +416,9 @@ func (r *Rebuilds) say(ctx context.Context, round string, p projection.Projectio
 		return err
 	}
 	r.mu.Lock()
-	before := r.said[key]
-	if r.said[key] = now; err == nil {
-		delete(r.said, key)
+	before := r.reported[key]
+	if r.reported[key] = now; err == nil {
+		delete(r.reported, key)
 	}
 	r.mu.Unlock()
 	if err == nil {
@@ -428,7 +428,7 @@ func (r *Rebuilds) say(ctx context.Context, round string, p projection.Projectio
 		r.config.Logger.WarnContext(ctx, "a version of a projection could not be looked after; it is tried again and again, and said once; where it stays so, cancel it",
 			"projection", p.Name, "version", p.Version, "partition", uint32(p.Scope), "to", round, "code", fault.CodeOf(err))
 	}
-	return logged{err}
+	return loggedError{err}
 }
 
 // Round looks after all rebuilds once. One that fails holds back no other; the first
@@ -440,7 +440,7 @@ func (r *Rebuilds) Round(ctx context.Context) error {
 	}
 	var first error
 	keep := func(err error) {
-		if first == nil || err != nil && errors.As(first, new(logged)) && !errors.As(err, new(logged)) {
+		if first == nil || err != nil && errors.As(first, new(loggedError)) && !errors.As(err, new(loggedError)) {
 			first = err
 		}
 	}
@@ -450,17 +450,17 @@ func (r *Rebuilds) Round(ctx context.Context) error {
 		tables, ours := r.tables(p)
 		switch {
 		case p.Role == projection.Building:
-			keep(r.say(ctx, "follow", p, r.follow(ctx, p)))
+			keep(r.reportOnce(ctx, "follow", p, r.advance(ctx, p)))
 		case p.Role == projection.Dropping && ours:
 			_, err := r.config.Versions.SweepProjection(ctx, p.Name, p.Version, tables, r.config.Sweep)
-			keep(r.say(ctx, "remove", p, err))
+			keep(r.reportOnce(ctx, "remove", p, err))
 		}
 	}
 	keep(r.prune(ctx))
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	maps.DeleteFunc(r.samples, func(version string, _ []projection.Sample) bool { return !living[version] })
-	maps.DeleteFunc(r.said, func(of trouble, _ string) bool { return !living[of.version] })
+	maps.DeleteFunc(r.reported, func(of maintenanceTask, _ string) bool { return !living[of.version] })
 	return first
 }
 
@@ -488,8 +488,8 @@ func (r *Rebuilds) prune(ctx context.Context) error {
 	return nil
 }
 
-// follow takes a sample of a rebuild and switches to it when it is time.
-func (r *Rebuilds) follow(ctx context.Context, p projection.Projection) error {
+// advance takes a sample of a rebuild and switches to it when it is time.
+func (r *Rebuilds) advance(ctx context.Context, p projection.Projection) error {
 	var b Rebuild
 	if err := r.measure(ctx, p, &b); err != nil {
 		return err
@@ -499,7 +499,7 @@ func (r *Rebuilds) follow(ctx context.Context, p projection.Projection) error {
 	}
 	_, err := r.Switch(ctx, Order{Name: p.Name, By: p.ChangedBy, Partition: p.Scope})
 	switch fault.CodeOf(err) {
-	case projection.CodeBehind, projection.CodeChanged, projection.CodeNotBuilding, projection.CodeStandsStill, projection.CodeUnreadable:
+	case projection.CodeVersionBehind, projection.CodeChanged, projection.CodeNotBuilding, projection.CodeVersionHalted, projection.CodeUnreadable:
 		return nil // the next round tries again, or another node was faster or is newer
 	}
 	return err

@@ -69,7 +69,7 @@ func newWorkshop(t *testing.T) *targetFixture {
 func (w *targetFixture) newRebuilds(declared []module.Projection, byHand bool) *projections.Rebuilds {
 	return projections.NewRebuilds(projections.RebuildsConfig{
 		Store: w.store.Projections, Register: w.store.ProjectionVersions, Versions: w.store.ProjectionVersions, Clock: w.clock, Declared: declared, Handlers: map[string]ports.ProjectionHandler{name: w.handler},
-		Tables: map[string][]ports.ProjectionTable{name: {{Schema: "till", Name: "balances"}}}, Wake: w.runner.Wake, MaxBehind: 5, ByHand: byHand,
+		Tables: map[string][]ports.ProjectionTable{name: {{Schema: "till", Name: "balances"}}}, Wake: w.runner.Wake, MaxBehind: 5, ManualSwitch: byHand,
 	})
 }
 
@@ -123,14 +123,14 @@ func TestRebuild(t *testing.T) {
 	_, err = w.rebuilds.Start(t.Context(), order, false)
 	require.Equal(t, projection.CodeRebuilding, fault.CodeOf(err))
 	_, err = w.rebuilds.Switch(t.Context(), order)
-	require.Equal(t, projection.CodeBehind, fault.CodeOf(err))
+	require.Equal(t, projection.CodeVersionBehind, fault.CodeOf(err))
 	w.write(t, a, moved(1)...)
 	w.write(t, b, moved(2)...)
 	w.hurry(t, func() bool { return w.rows(version, a) == 21 && w.rows(version, b) == 2 }, "the shown version goes on")
 	require.Equal(t, version, w.active(t))
 
 	w.handler.fail(version+1, nil)
-	w.hurry(t, func() bool { s := w.show(t); return s.CaughtUp && s.Progress.Left() == 0 }, "it catches up")
+	w.hurry(t, func() bool { s := w.show(t); return s.CaughtUp && s.Progress.Remaining() == 0 }, "it catches up")
 	require.Equal(t, []int{21, 2}, []int{w.rows(version+1, a), w.rows(version+1, b)})
 	w.clock.Advance(10 * time.Second)
 	shown = w.show(t)
@@ -185,7 +185,7 @@ func TestRebuilds_StalledBuildIsNotActivated(t *testing.T) {
 	require.NoError(t, w.rebuilds.Round(t.Context()))
 	require.Equal(t, version, w.active(t))
 	_, err = w.rebuilds.Switch(t.Context(), projections.Order{Name: name})
-	require.Equal(t, projection.CodeStandsStill, fault.CodeOf(err))
+	require.Equal(t, projection.CodeVersionHalted, fault.CodeOf(err))
 
 	// An operator treats the version by its number.
 	o := w.operations(w.handler)
@@ -257,5 +257,5 @@ func TestPace(t *testing.T) {
 	_, left, known = projection.Progress{Done: 5, Total: 5}.Pace(projection.Sample{}, projection.Sample{})
 	require.True(t, known)
 	require.Zero(t, left)
-	require.Zero(t, projection.Progress{Done: 6, Total: 5}.Left())
+	require.Zero(t, projection.Progress{Done: 6, Total: 5}.Remaining())
 }

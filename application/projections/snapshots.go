@@ -46,7 +46,7 @@ func (r *Rebuilds) TakeSnapshot(ctx context.Context, o Order) (Rebuild, error) {
 		case p.Role == projection.Active:
 			shown = p
 		case p.Role == projection.Saving && p.Scope == o.Partition:
-			return Rebuild{}, projection.SnapshotUnderWay(o.Name)
+			return Rebuild{}, projection.SnapshotInProgress(o.Name)
 		}
 	}
 	if shown.Name == "" {
@@ -62,7 +62,7 @@ func (r *Rebuilds) TakeSnapshot(ctx context.Context, o Order) (Rebuild, error) {
 	}
 	added, err := r.config.Register.AddProjection(ctx, p)
 	if fault.KindOf(err) == fault.NotFound && err != nil || err == nil && (added.Role != projection.Saving || added.Scope != p.Scope) {
-		err = projection.SnapshotUnderWay(o.Name) // somebody was faster
+		err = projection.SnapshotInProgress(o.Name) // somebody was faster
 	}
 	if err != nil {
 		return Rebuild{}, err
@@ -87,7 +87,7 @@ func (r *Rebuilds) DropSnapshot(ctx context.Context, o Order) (Rebuild, error) {
 		r.config.Logger.InfoContext(ctx, "a snapshot of a projection is removed", "projection", o.Name, "version", p.Version, "by", o.By)
 		return r.Show(ctx, o.Name)
 	}
-	return Rebuild{}, projection.SnapshotMissing(o.Name)
+	return Rebuild{}, projection.SnapshotNotFound(o.Name)
 }
 
 // addSnapshots lists the snapshots, newest first.
@@ -128,13 +128,13 @@ func (r *Rebuilds) buildsSame(all []projection.Projection, p projection.Projecti
 	})
 }
 
-// base chooses the snapshot that a version begins with, if the order wants one.
-func (r *Rebuilds) base(ctx context.Context, all []projection.Projection, o Order, next *projection.Projection) error {
+// chooseBase chooses the snapshot that a version begins with, if the order wants one.
+func (r *Rebuilds) chooseBase(ctx context.Context, all []projection.Projection, o Order, next *projection.Projection) error {
 	if o.Snapshot == 0 && !o.Latest {
 		return nil
 	}
 	if r.config.Snapshots == nil {
-		return projection.SnapshotMissing(o.Name)
+		return projection.SnapshotNotFound(o.Name)
 	}
 	parts, err := r.config.Snapshots.SnapshotParts(ctx, o.Name)
 	if err != nil {
@@ -162,7 +162,7 @@ func (r *Rebuilds) base(ctx context.Context, all []projection.Projection, o Orde
 			return nil
 		}
 	}
-	return cmp.Or(refused, error(projection.SnapshotMissing(o.Name)))
+	return cmp.Or(refused, error(projection.SnapshotNotFound(o.Name)))
 }
 
 // redactionsEvery is how often snapshots are looked through for what was redacted. None
@@ -194,11 +194,11 @@ func (r *Rebuilds) CopyRound(ctx context.Context) error {
 		var err error
 		switch {
 		case p.Role == projection.Saving:
-			err = r.say(ctx, "copy", p, r.save(ctx, all, p, tables))
+			err = r.reportOnce(ctx, "copy", p, r.copySnapshot(ctx, all, p, tables))
 		case p.Role == projection.Saved && check:
-			err = r.say(ctx, "redact", p, r.forget(ctx, p, tables))
+			err = r.reportOnce(ctx, "redact", p, r.removeRedacted(ctx, p, tables))
 		case p.Role == projection.Building && p.Base != 0 && p.Status == projection.Created:
-			err = r.say(ctx, "begin", p, r.restore(ctx, p, tables))
+			err = r.reportOnce(ctx, "begin", p, r.copyBase(ctx, p, tables))
 		}
 		if first == nil {
 			first = err
@@ -212,8 +212,8 @@ func (r *Rebuilds) partsOf(ctx context.Context, p projection.Projection, version
 	return slices.DeleteFunc(parts, func(s ports.SnapshotPart) bool { return s.Version != version || !p.Reads(s.Partition) }), err
 }
 
-// save copies the parts of a snapshot. One that cannot be of one handler is dropped.
-func (r *Rebuilds) save(ctx context.Context, all []projection.Projection, p projection.Projection, tables []ports.ProjectionTable) error {
+// copySnapshot copies the parts of a snapshot. One that cannot be of one handler is dropped.
+func (r *Rebuilds) copySnapshot(ctx context.Context, all []projection.Projection, p projection.Projection, tables []ports.ProjectionTable) error {
 	at := slices.IndexFunc(all, func(a projection.Projection) bool { return a.Name == p.Name && a.Role == projection.Active })
 	if at < 0 {
 		return nil
@@ -256,9 +256,9 @@ func (r *Rebuilds) save(ctx context.Context, all []projection.Projection, p proj
 	return err
 }
 
-// restore copies the parts of the snapshot that a version begins with, and then lets it
+// copyBase copies the parts of the snapshot that a version begins with, and then lets it
 // follow the log. Partitions that the snapshot lacks are read from the beginning.
-func (r *Rebuilds) restore(ctx context.Context, p projection.Projection, tables []ports.ProjectionTable) error {
+func (r *Rebuilds) copyBase(ctx context.Context, p projection.Projection, tables []ports.ProjectionTable) error {
 	parts, err := r.partsOf(ctx, p, p.Base)
 	if err != nil {
 		return err
@@ -296,8 +296,8 @@ func (r *Rebuilds) restore(ctx context.Context, p projection.Projection, tables 
 	return err
 }
 
-// forget removes the parts of a snapshot that may hold what was redacted since.
-func (r *Rebuilds) forget(ctx context.Context, p projection.Projection, tables []ports.ProjectionTable) error {
+// removeRedacted removes the parts of a snapshot that may hold what was redacted since.
+func (r *Rebuilds) removeRedacted(ctx context.Context, p projection.Projection, tables []ports.ProjectionTable) error {
 	parts, err := r.partsOf(ctx, p, p.Version)
 	if err != nil {
 		return err

@@ -109,7 +109,7 @@ func (r *TargetResult) add(c ports.TargetChange) {
 // projection.other_code, and what a handler says of an event.
 func (t *Targets) Rebuild(ctx context.Context, o TargetOrder) (TargetReport, error) {
 	out := TargetReport{Projection: o.Name, DryRun: o.DryRun}
-	if _, _, owned := projection.Owner(o.Name); owned && t.config.CustomRows != nil {
+	if _, _, owned := projection.SplitName(o.Name); owned && t.config.CustomRows != nil {
 		return t.rebuildCustom(ctx, o)
 	}
 	d, targets, err := t.declared(o.Name)
@@ -119,7 +119,7 @@ func (t *Targets) Rebuild(ctx context.Context, o TargetOrder) (TargetReport, err
 	if o.Subject == "" && !slices.ContainsFunc(targets, func(t ports.ProjectionTarget) bool { return t.Covers(o.Entity) }) {
 		return out, projection.TargetUnsupported(o.Name, o.Entity.Type)
 	}
-	versions, foreign, err := t.living(ctx, d, o.Version)
+	versions, foreign, err := t.liveVersions(ctx, d, o.Version)
 	if err != nil {
 		return out, err
 	}
@@ -132,7 +132,7 @@ func (t *Targets) Rebuild(ctx context.Context, o TargetOrder) (TargetReport, err
 	for _, id := range slices.Sorted(slices.Values(o.Partitions)) {
 		entities := []ports.SubjectEntity{}
 		if o.Subject != "" {
-			if entities, err = t.entitiesOf(ctx, id, o.Subject, targets); err != nil {
+			if entities, err = t.findEntities(ctx, id, o.Subject, targets); err != nil {
 				return out, err
 			}
 		} else {
@@ -146,7 +146,7 @@ func (t *Targets) Rebuild(ctx context.Context, o TargetOrder) (TargetReport, err
 			if !p.Reads(id) {
 				continue
 			}
-			result, err := t.fold(ctx, o, d, p, id, 0, targets, entities)
+			result, err := t.recompute(ctx, o, d, p, id, 0, targets, entities)
 			if fault.CodeOf(err) == projection.CodeFenced { // dropped meanwhile
 				if o.Version == 0 {
 					continue
@@ -164,8 +164,8 @@ func (t *Targets) Rebuild(ctx context.Context, o TargetOrder) (TargetReport, err
 	return out, nil
 }
 
-// fold folds entities of one version and partition anew.
-func (t *Targets) fold(ctx context.Context, o TargetOrder, d module.Projection, p projection.Projection, id event.PartitionID, passed event.Sequence, targets []ports.ProjectionTarget, entities []ports.SubjectEntity) (TargetResult, error) {
+// recompute folds entities of one version and partition anew.
+func (t *Targets) recompute(ctx context.Context, o TargetOrder, d module.Projection, p projection.Projection, id event.PartitionID, passed event.Sequence, targets []ports.ProjectionTarget, entities []ports.SubjectEntity) (TargetResult, error) {
 	result := TargetResult{Version: p.Version, Partition: id}
 	h := guarded{t.config.Handlers[o.Name], o.Name, t.config.Logger}
 	for _, e := range entities {
@@ -182,7 +182,7 @@ func (t *Targets) fold(ctx context.Context, o TargetOrder, d module.Projection, 
 }
 
 func (t *Targets) declared(name string) (module.Projection, []ports.ProjectionTarget, error) {
-	if _, own, owned := projection.Owner(name); owned {
+	if _, own, owned := projection.SplitName(name); owned {
 		return module.Projection{}, nil, projection.TargetsUndeclared(own)
 	}
 	for _, d := range t.config.Declared {
@@ -197,15 +197,15 @@ func (t *Targets) declared(name string) (module.Projection, []ports.ProjectionTa
 	return module.Projection{}, nil, projection.NotFound(name)
 }
 
-// living are the versions that follow the log: those that this release's handler builds,
+// liveVersions are the versions that follow the log: those that this release's handler builds,
 // and the others. version 0: all.
-func (t *Targets) living(ctx context.Context, d module.Projection, version int) (own, foreign []projection.Projection, err error) {
+func (t *Targets) liveVersions(ctx context.Context, d module.Projection, version int) (own, foreign []projection.Projection, err error) {
 	all, err := t.config.Register.ListProjections(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
 	for _, p := range all {
-		if p.Name != d.Name || !p.Role.Alive() || version != 0 && p.Version != version {
+		if p.Name != d.Name || !p.Role.IsLive() || version != 0 && p.Version != version {
 			continue
 		}
 		if p.Code == d.Version {
@@ -223,9 +223,9 @@ func (t *Targets) living(ctx context.Context, d module.Projection, version int) 
 // personPage is how many events about a person are looked at at once.
 const personPage = 200
 
-// entitiesOf are the entities that events about a person belong to, and those whose rows
+// findEntities are the entities that events about a person belong to, and those whose rows
 // say that they hold copies.
-func (t *Targets) entitiesOf(ctx context.Context, id event.PartitionID, s shredding.Subject, targets []ports.ProjectionTarget) ([]ports.SubjectEntity, error) {
+func (t *Targets) findEntities(ctx context.Context, id event.PartitionID, s shredding.Subject, targets []ports.ProjectionTarget) ([]ports.SubjectEntity, error) {
 	found, err := t.config.Store.SubjectEntities(ctx, id, s, targets)
 	if err != nil {
 		return nil, err
@@ -253,8 +253,8 @@ func (t *Targets) entitiesOf(ctx context.Context, id event.PartitionID, s shredd
 	}
 }
 
-// Keepers names the projections whose rows hold sealed copies of personal values.
-func (t *Targets) Keepers() []string {
+// HoldersOfCopies names the projections whose rows hold sealed copies of personal values.
+func (t *Targets) HoldersOfCopies() []string {
 	var out []string
 	for name, targets := range t.config.Targets {
 		if slices.ContainsFunc(targets, ports.ProjectionTarget.Personal) {
@@ -265,15 +265,15 @@ func (t *Targets) Keepers() []string {
 	return out
 }
 
-// personal are a projection's targets that hold copies.
-func (t *Targets) personal(name string) []ports.ProjectionTarget {
+// withCopies are a projection's targets that hold copies.
+func (t *Targets) withCopies(name string) []ports.ProjectionTarget {
 	return slices.DeleteFunc(slices.Clone(t.config.Targets[name]), func(t ports.ProjectionTarget) bool { return !t.Personal() })
 }
 
 // CountCopies counts the rows of a projection, of whatever version, that hold sealed
 // copies of a person in a partition.
 func (t *Targets) CountCopies(ctx context.Context, name string, id event.PartitionID, s shredding.Subject) (n int64, err error) {
-	counts, err := t.config.Store.CountCopies(ctx, id, s, t.personal(name))
+	counts, err := t.config.Store.CountCopies(ctx, id, s, t.withCopies(name))
 	for _, of := range counts {
 		n += of
 	}
@@ -291,8 +291,8 @@ func (t *Targets) Forget(ctx context.Context, name string, id event.PartitionID,
 	if err != nil {
 		return err
 	}
-	targets := t.personal(name)
-	own, foreign, err := t.living(ctx, d, 0)
+	targets := t.withCopies(name)
+	own, foreign, err := t.liveVersions(ctx, d, 0)
 	if fault.KindOf(err) == fault.NotFound && err != nil {
 		return nil //nolint:nilerr // no node has begun it
 	}
@@ -303,11 +303,11 @@ func (t *Targets) Forget(ctx context.Context, name string, id event.PartitionID,
 		if !p.Reads(id) || p.Code != d.Version && p.Role == projection.Retained {
 			continue // nobody writes it
 		}
-		if err := t.await(ctx, p, id, passed); err != nil {
+		if err := t.requirePassed(ctx, p, id, passed); err != nil {
 			return err
 		}
 	}
-	entities, err := t.entitiesOf(ctx, id, s, targets)
+	entities, err := t.findEntities(ctx, id, s, targets)
 	if err != nil {
 		return err
 	}
@@ -315,7 +315,7 @@ func (t *Targets) Forget(ctx context.Context, name string, id event.PartitionID,
 		if !p.Reads(id) {
 			continue
 		}
-		_, err := t.fold(ctx, TargetOrder{Name: name, By: "erasure"}, d, p, id, passed, targets, entities)
+		_, err := t.recompute(ctx, TargetOrder{Name: name, By: "erasure"}, d, p, id, passed, targets, entities)
 		if err != nil && fault.CodeOf(err) != projection.CodeFenced { // dropped meanwhile
 			return err
 		}
@@ -325,7 +325,7 @@ func (t *Targets) Forget(ctx context.Context, name string, id event.PartitionID,
 	}
 	// A version that was begun meanwhile with one of the snapshots is waited for, and one
 	// that was given the rows of another one in the partition, which raises its revision.
-	now, _, err := t.living(ctx, d, 0)
+	now, _, err := t.liveVersions(ctx, d, 0)
 	if err != nil {
 		return err
 	}
@@ -339,8 +339,8 @@ func (t *Targets) Forget(ctx context.Context, name string, id event.PartitionID,
 	return t.foreignCopies(ctx, name, id, s, targets, foreign)
 }
 
-// await wants a version to have passed a sequence.
-func (t *Targets) await(ctx context.Context, p projection.Projection, id event.PartitionID, passed event.Sequence) error {
+// requirePassed wants a version to have passed a sequence.
+func (t *Targets) requirePassed(ctx context.Context, p projection.Projection, id event.PartitionID, passed event.Sequence) error {
 	checkpoints, err := t.config.Checkpoints.Checkpoints(ctx, p.Name, p.Version)
 	if err != nil {
 		return err
@@ -399,10 +399,10 @@ func (t *Targets) dropSnapshots(ctx context.Context, name string, id event.Parti
 
 // CustomRows folds rows of tenants' own projections anew: declarative.Service.
 type CustomRows interface {
-	// Refold folds the rows of a version to which events of an entity or about a person
+	// Recompute folds the rows of a version to which events of an entity or about a person
 	// contributed, and tells how many they are. Faults: projection.fenced,
 	// projection.definition_unreadable, projection.target_too_large, projection.changed.
-	Refold(ctx context.Context, p projection.Projection, o ports.RowsOf) (rows int, change ports.TargetChange, err error)
+	Recompute(ctx context.Context, p projection.Projection, o ports.RecomputeRequest) (rows int, change ports.TargetChange, err error)
 }
 
 // rebuildCustom is Rebuild for a projection of a tenant's own. All rows of an entity are one
@@ -413,14 +413,16 @@ func (t *Targets) rebuildCustom(ctx context.Context, o TargetOrder) (TargetRepor
 	if err != nil {
 		return out, err
 	}
-	all = slices.DeleteFunc(all, func(p projection.Projection) bool { return !p.Role.Alive() || o.Version != 0 && p.Version != o.Version })
+	all = slices.DeleteFunc(all, func(p projection.Projection) bool {
+		return !p.Role.IsLive() || o.Version != 0 && p.Version != o.Version
+	})
 	if len(all) == 0 {
-		_, own, _ := projection.Owner(o.Name)
+		_, own, _ := projection.SplitName(o.Name)
 		return out, projection.VersionNotFound(own, o.Version)
 	}
 	for _, p := range all {
 		for _, id := range slices.Sorted(slices.Values(o.Partitions)) {
-			rows, change, err := t.config.CustomRows.Refold(ctx, p, ports.RowsOf{Partition: id, Entity: o.Entity, Subject: o.Subject, DryRun: o.DryRun, By: o.By})
+			rows, change, err := t.config.CustomRows.Recompute(ctx, p, ports.RecomputeRequest{Partition: id, Entity: o.Entity, Subject: o.Subject, DryRun: o.DryRun, By: o.By})
 			code := fault.CodeOf(err)
 			if code == projection.CodeFenced && o.Version != 0 { // dropped meanwhile
 				err = projection.VersionNotFound(o.Name, o.Version)

@@ -172,7 +172,7 @@ func TestAForeignVersionWithCopies(t *testing.T) {
 	n, err := targets.CountCopies(t.Context(), people, 7, ada)
 	require.NoError(t, err)
 	require.EqualValues(t, 5, n, "whatever the version")
-	require.Equal(t, []string{people}, targets.Keepers())
+	require.Equal(t, []string{people}, targets.HoldersOfCopies())
 }
 
 func TestSnapshotsWithCopiesAreDropped(t *testing.T) {
@@ -201,7 +201,7 @@ func TestRowsThatAreMeant(t *testing.T) {
 		require.Equal(t, want, code(change))
 	}
 	require.Equal(t, "projection.not_found", code(func(o *projections.TargetOrder) { o.Name = "no.such" }))
-	for _, name := range []string{"gl.plain", projection.OwnName("acme", "mine")} {
+	for _, name := range []string{"gl.plain", projection.CustomName("acme", "mine")} {
 		require.Equal(t, projection.CodeTargetUnsupported, code(func(o *projections.TargetOrder) { o.Name = name }), name)
 	}
 	require.Equal(t, projection.CodeTargetUnsupported, code(func(o *projections.TargetOrder) { o.Entity = event.StreamID{Type: "hr.desk", ID: "other"} }))

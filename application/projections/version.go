@@ -11,7 +11,7 @@ import (
 )
 
 func newRunning(d *declaredProjection, known projection.Projection) *running {
-	p := &running{Projection: d.Projection, handler: d.handler, known: known, units: map[event.PartitionID]*unit{}}
+	p := &running{Projection: d.Projection, handler: d.handler, registered: known, units: map[event.PartitionID]*unit{}}
 	p.Version = known.Version
 	p.resource = LeaseName(p.Name, p.Version)
 	p.observeAs(label(known))
@@ -27,9 +27,9 @@ func (p *running) observeAs(name string) { p.observedAs.Store(&name) }
 // name alone.
 func label(p projection.Projection) string {
 	if len(p.Definition) > 0 {
-		return ownLabel
+		return customLabel
 	}
-	if p.Complete().Role == projection.Active {
+	if p.WithDefaults().Role == projection.Active {
 		return p.Name
 	}
 	return fmt.Sprintf("%s/%d", p.Name, p.Version)
@@ -46,7 +46,7 @@ func (r *Runner) refresh(ctx context.Context) {
 func (r *Runner) refreshAll(ctx context.Context) error {
 	if r.config.Register == nil {
 		for _, p := range r.running {
-			if err := r.refreshOne(ctx, p, p.known); err != nil {
+			if err := r.refreshOne(ctx, p, p.registered); err != nil {
 				return err
 			}
 		}
@@ -59,45 +59,45 @@ func (r *Runner) refreshAll(ctx context.Context) error {
 	var want []versionSpec
 	for i := range r.declared {
 		d := &r.declared[i]
-		versions, err := r.versions(ctx, d, all)
+		versions, err := r.versionsToRun(ctx, d, all)
 		if err != nil {
 			return err
 		}
 		for _, known := range versions {
-			w := versionSpec{declaration: d, known: known}
+			w := versionSpec{declaration: d, registered: known}
 			for _, id := range limitScope(known, nil) {
 				w.only = map[event.PartitionID]bool{id: true}
 			}
 			want = append(want, w)
 		}
 	}
-	created, err := r.created(ctx, all)
+	created, err := r.customVersions(ctx, all)
 	if err != nil {
 		return err
 	}
 	want = append(want, created...)
 	next := make([]*running, 0, len(want))
 	for _, w := range want {
-		p := r.runningOf(w.known)
+		p := r.findRunning(w.registered)
 		if p == nil {
-			p = newRunning(w.declaration, w.known)
+			p = newRunning(w.declaration, w.registered)
 		}
 		r.readOnly(p, w)
 		next = append(next, p)
 	}
-	r.replace(next)
+	r.replaceRunning(next)
 	for i, p := range next {
-		if err := r.refreshOne(ctx, p, want[i].known); err != nil {
+		if err := r.refreshOne(ctx, p, want[i].registered); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// versions are those of a projection that this node works: the living ones that are
+// versionsToRun are those of a projection that this node works: the living ones that are
 // built by the handler it has. The first node with a newer handler begins a version for
 // it beside the one that is shown; the first node of all makes the first version.
-func (r *Runner) versions(ctx context.Context, d *declaredProjection, all []projection.Projection) (out []projection.Projection, err error) {
+func (r *Runner) versionsToRun(ctx context.Context, d *declaredProjection, all []projection.Projection) (out []projection.Projection, err error) {
 	latest, code := 0, 0
 	var shown projection.Projection
 	for _, p := range all {
@@ -105,7 +105,7 @@ func (r *Runner) versions(ctx context.Context, d *declaredProjection, all []proj
 			continue
 		}
 		latest = max(latest, p.Version)
-		if !p.Role.Alive() {
+		if !p.Role.IsLive() {
 			continue
 		}
 		code = max(code, p.Code)
@@ -131,13 +131,13 @@ func (r *Runner) versions(ctx context.Context, d *declaredProjection, all []proj
 	if fault.KindOf(err) == fault.NotFound && err != nil {
 		return out, nil //nolint:nilerr // another one is being built; its turn comes
 	}
-	if err == nil && p.Code == d.Version && p.Role.Alive() {
+	if err == nil && p.Code == d.Version && p.Role.IsLive() {
 		out = append(out, p)
 	}
 	return out, err
 }
 
-func (r *Runner) runningOf(known projection.Projection) *running {
+func (r *Runner) findRunning(known projection.Projection) *running {
 	for _, p := range r.running {
 		if p.Name == known.Name && p.Version == known.Version {
 			return p
@@ -146,14 +146,14 @@ func (r *Runner) runningOf(known projection.Projection) *running {
 	return nil
 }
 
-// replace sets what this node works. What is in the hands of a worker comes to its end.
-func (r *Runner) replace(next []*running) {
+// replaceRunning sets what this node works. What is in the hands of a worker comes to its end.
+func (r *Runner) replaceRunning(next []*running) {
 	r.mu.Lock()
 	before := r.running
 	r.running = next
 	r.mu.Unlock()
 	for _, p := range before {
-		if r.runningOf(p.known) != p {
+		if r.findRunning(p.registered) != p {
 			r.unobserve(p)
 		}
 	}
@@ -173,7 +173,7 @@ func (r *Runner) unobserve(p *running) {
 
 // refreshOne brings a version to what is known of it.
 func (r *Runner) refreshOne(ctx context.Context, p *running, known projection.Projection) error {
-	if p.loaded && known.Revision == p.known.Revision {
+	if p.loaded && known.Revision == p.registered.Revision {
 		return nil
 	}
 	checkpoints, err := r.config.Store.Checkpoints(ctx, p.Name, p.Version)
@@ -186,10 +186,10 @@ func (r *Runner) refreshOne(ctx context.Context, p *running, known projection.Pr
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	p.known, p.loaded = known, true
+	p.registered, p.loaded = known, true
 	for _, u := range p.units {
-		u.again = true // also where it has got to by now is looked at again
-		u.halted, u.until, u.outages, u.attempts, u.isolating = false, time.Time{}, 0, 0, false
+		u.recheck = true // also where it has got to by now is looked at again
+		u.halted, u.notBefore, u.outages, u.attempts, u.isolating = false, time.Time{}, 0, 0, false
 	}
 	for _, c := range checkpoints {
 		u := p.unit(c.Partition)
@@ -197,7 +197,7 @@ func (r *Runner) refreshOne(ctx context.Context, p *running, known projection.Pr
 			u.position = c.Sequence
 		}
 		u.halted = c.Status == projection.Halted
-		u.again = u.again || c.Troubled()
+		u.recheck = u.recheck || c.IsFailing()
 	}
 	return nil
 }

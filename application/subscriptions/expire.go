@@ -194,8 +194,8 @@ func (s *Service) removeOrphans(ctx context.Context) error {
 
 // recordedTimes tells when the oldest events were recorded that subscriptions are not done
 // with.
-func (s *Service) recordedTimes(ctx context.Context, all []subscription.Subscription, backlogs map[event.ID][]ports.DeliveryBacklog, heads map[event.PartitionID]ports.Head) (map[ports.EventPlace]time.Time, error) {
-	asked := map[ports.EventPlace]bool{}
+func (s *Service) recordedTimes(ctx context.Context, all []subscription.Subscription, backlogs map[event.ID][]ports.DeliveryBacklog, heads map[event.PartitionID]ports.Head) (map[ports.EventPosition]time.Time, error) {
+	asked := map[ports.EventPosition]bool{}
 	for i := range all {
 		for _, b := range backlogs[all[i].UID] {
 			if lag(&b, heads[b.Partition].Sequence) > 0 {

@@ -36,7 +36,7 @@ type Log interface {
 	HeadSource
 	EventByID(ctx context.Context, p event.PartitionID, id event.ID) (event.Recorded, error)
 	SequenceAt(ctx context.Context, p event.PartitionID, t time.Time) (event.Sequence, error)
-	RecordedAt(ctx context.Context, places []ports.EventPlace) (map[ports.EventPlace]time.Time, error)
+	RecordedAt(ctx context.Context, places []ports.EventPosition) (map[ports.EventPosition]time.Time, error)
 }
 
 // Observer is told what happens to subscriptions, for metrics. Its methods must not

@@ -52,13 +52,13 @@ func (s *Service) Get(ctx context.Context, c Caller, id string) (Status, error) 
 	if err != nil {
 		return out, err
 	}
-	var unread []ports.EventPlace
+	var unread []ports.EventPosition
 	for i := range backlogs {
 		if b := &backlogs[i]; lag(b, heads[b.Partition].Sequence) > 0 {
 			unread = append(unread, oldest(b))
 		}
 	}
-	recorded := map[ports.EventPlace]time.Time{}
+	recorded := map[ports.EventPosition]time.Time{}
 	if len(unread) > 0 {
 		if recorded, err = s.config.Log.RecordedAt(ctx, unread); err != nil {
 			return out, err
@@ -87,11 +87,11 @@ func (s *Service) Get(ctx context.Context, c Caller, id string) (Status, error) 
 }
 
 // oldest is the first event that is not done with.
-func oldest(b *ports.DeliveryBacklog) ports.EventPlace {
+func oldest(b *ports.DeliveryBacklog) ports.EventPosition {
 	if b.FirstOpen > 0 {
-		return ports.EventPlace{Partition: b.Partition, Sequence: b.FirstOpen}
+		return ports.EventPosition{Partition: b.Partition, Sequence: b.FirstOpen}
 	}
-	return ports.EventPlace{Partition: b.Partition, Sequence: b.ReadThrough + 1}
+	return ports.EventPosition{Partition: b.Partition, Sequence: b.ReadThrough + 1}
 }
 
 // lag counts what is not done with.

@@ -99,7 +99,7 @@ func TestDeclaredTargets(t *testing.T) {
 			}
 		}
 		require.ElementsMatch(t, h.(ports.ProjectionTables).Tables(), tables, "each table is in one part")
-		require.Equal(t, personal > 0, ports.KeepsCopies(h))
+		require.Equal(t, personal > 0, ports.HoldsSealedCopies(h))
 		all += personal
 	}
 	require.Equal(t, 2, all)

@@ -277,7 +277,7 @@ func (a *App) withUpcasting(handlers map[string]ports.ProjectionHandler) map[str
 	out := make(map[string]ports.ProjectionHandler, len(handlers))
 	opened := a.Vault()
 	for name, h := range handlers {
-		if ports.KeepsCopies(h) {
+		if ports.HoldsSealedCopies(h) {
 			h = vault.Projection(h, opened)
 		}
 		out[name] = upcasting.UpcastProjection(h, a.Upcaster)

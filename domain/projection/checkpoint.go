@@ -40,9 +40,9 @@ type Checkpoint struct {
 	Redactions uint64
 }
 
-// Pass moves the checkpoint after events were passed, of which handed went to the
+// Advance moves the checkpoint after events were passed, of which handed went to the
 // handler; last is when the last one was recorded.
-func (c *Checkpoint) Pass(to event.Sequence, handed int, last, at time.Time) {
+func (c *Checkpoint) Advance(to event.Sequence, handed int, last, at time.Time) {
 	c.Sequence, c.LastEventAt = to, last
 	c.Processed += uint64(handed)
 	c.clear(at)
@@ -54,9 +54,9 @@ func (c *Checkpoint) clear(at time.Time) {
 	c.FirstFailedAt, c.LastFailedAt, c.NextAttemptAt = time.Time{}, time.Time{}, time.Time{}
 }
 
-// Troubled tells whether the last attempt failed, or an operator has just asked for
+// IsFailing tells whether the last attempt failed, or an operator has just asked for
 // another one.
-func (c *Checkpoint) Troubled() bool { return c.Status != Reading }
+func (c *Checkpoint) IsFailing() bool { return c.Status != Reading }
 
 // Fail counts an attempt that failed, after which there is another one.
 func (c *Checkpoint) Fail(code string, pause time.Duration, at time.Time) {
@@ -84,16 +84,16 @@ func (c *Checkpoint) count(code string, at time.Time) {
 	c.Error, c.LastFailedAt, c.UpdatedAt = code, at, at
 }
 
-// PassOver moves the checkpoint past one event that failed.
-func (c *Checkpoint) PassOver(to event.Sequence, recorded, at time.Time) {
+// SkipEvent moves the checkpoint past one event that failed.
+func (c *Checkpoint) SkipEvent(to event.Sequence, recorded, at time.Time) {
 	c.Sequence, c.LastEventAt = to, recorded
 	c.Skipped++
 	c.clear(at)
 }
 
-// Mend lets a halted partition try again, with all its attempts. Fault
+// Retry lets a halted partition try again, with all its attempts. Fault
 // projection.not_halted.
-func (c *Checkpoint) Mend(at time.Time) error {
+func (c *Checkpoint) Retry(at time.Time) error {
 	if err := c.RequireHalted(); err != nil {
 		return err
 	}

@@ -47,8 +47,8 @@ const (
 	MaxKey = 512
 	// MaxState bounds the state of a key.
 	MaxState = 64 << 10
-	// MaxDefined is how many projections of its own a tenant may have.
-	MaxDefined = 50
+	// MaxCustom is how many projections of its own a tenant may have.
+	MaxCustom = 50
 	// MaxBuilding is how many of them may be built anew at a time.
 	MaxBuilding = 5
 )
@@ -61,13 +61,13 @@ const (
 	CodeUnreadable = "projection.definition_unreadable"
 )
 
-// OwnName is the name of a tenant's projection among those of all tenants. Names of
+// CustomName is the name of a tenant's projection among those of all tenants. Names of
 // built-in projections hold a point and no slash, so none is like another.
-func OwnName(tenantID, name string) string { return tenantID + "/" + name }
+func CustomName(tenantID, name string) string { return tenantID + "/" + name }
 
-// Owner splits a name into its tenant and the name that the tenant gave; built-in
+// SplitName splits a name into its tenant and the name that the tenant gave; built-in
 // projections have no tenant.
-func Owner(full string) (tenantID, name string, owned bool) {
+func SplitName(full string) (tenantID, name string, owned bool) {
 	cut := strings.LastIndexByte(full, '/')
 	if cut < 0 {
 		return "", full, false
@@ -77,14 +77,14 @@ func Owner(full string) (tenantID, name string, owned bool) {
 
 // CheckName wants a name that a tenant may give. Fault projection.definition_invalid.
 func CheckName(name string) error {
-	if !IsOwnName(name) {
+	if !IsValidName(name) {
 		return invalidDefinition("/name", "a name has 1 to 64 of a-z, 0-9, - and _; choose another")
 	}
 	return nil
 }
 
-// IsOwnName tells whether a tenant may give the name.
-func IsOwnName(name string) bool {
+// IsValidName tells whether a tenant may give the name.
+func IsValidName(name string) bool {
 	return name != "" && len(name) <= maxName && strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789-_") == ""
 }
 
@@ -155,8 +155,8 @@ func (f Filter) Reads(legalEntity string) bool {
 	return len(f.LegalEntities) == 0 || slices.Contains(f.LegalEntities, legalEntity)
 }
 
-// ValidKey tells whether a text can be the key of a row.
-func ValidKey(key string) bool {
+// IsValidKey tells whether a text can be the key of a row.
+func IsValidKey(key string) bool {
 	return key != "" && len(key) <= MaxKey && utf8.ValidString(key) && !strings.ContainsAny(key, "\x00\U0010FFFF")
 }
 
@@ -181,10 +181,10 @@ func Exists(name string) *fault.Error {
 	return fault.New(fault.Conflict, CodeExists, "there is a projection %q already; change it with `backbone projections change`, or choose another name", name)
 }
 
-// CodeChanging says that a definition has a successor already that is not shown yet.
-const CodeChanging = "projection.being_changed"
+// CodeBeingChanged says that a definition has a successor already that is not shown yet.
+const CodeBeingChanged = "projection.being_changed"
 
-// Changing refuses a second change at the same time.
-func Changing(name string) *fault.Error {
-	return fault.New(fault.Conflict, CodeChanging, "another version of projection %s is being built; look at its versions, and wait for it, switch to it or cancel it first", own(name))
+// BeingChanged refuses a second change at the same time.
+func BeingChanged(name string) *fault.Error {
+	return fault.New(fault.Conflict, CodeBeingChanged, "another version of projection %s is being built; look at its versions, and wait for it, switch to it or cancel it first", shortName(name))
 }

@@ -200,9 +200,9 @@ type Projection struct {
 	Scope event.PartitionID
 	// Base is the version of the snapshot that it begins with; 0: the beginning of the log.
 	Base int
-	// Follows is of use only where a version is added: the one that readers must be shown
+	// ExpectedActive is of use only where a version is added: the one that readers must be shown
 	// for that. 0: whichever.
-	Follows int
+	ExpectedActive int
 	// Code is the version that its module declares for the handler that builds it; 0 is
 	// Version.
 	Code       int
@@ -223,7 +223,7 @@ func VersionNotFound(name string, version int) *fault.Error {
 	if version == 0 {
 		return NotFound(name)
 	}
-	return fault.New(fault.NotFound, "projection.not_found", "projection %s has no version %d that follows the log; list its versions", own(name), version)
+	return fault.New(fault.NotFound, "projection.not_found", "projection %s has no version %d that follows the log; list its versions", shortName(name), version)
 }
 
 // NotFound is the fault of a name that no projection has.

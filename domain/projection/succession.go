@@ -5,14 +5,11 @@ import (
 	"github.com/erpbackbone/backbone/domain/fault"
 )
 
-// Next is the version that a rebuild of a projection makes, with number, settings and
-// definition after those of the version that is shown. Faults: projection.not_found,
-// projection.rebuilding, projection.too_many_building.
-func Next(all []Projection, name string) (Projection, error) { return NextIn(all, name, 0) }
-
-// NextIn is Next for a version that is about one partition; 0: about all. Versions of
-// other partitions may be built at the same time.
-func NextIn(all []Projection, name string, scope event.PartitionID) (Projection, error) {
+// NextVersion is the version that the next rebuild of a projection makes, with number, settings
+// and definition taken from the active version. scope is the one partition that it covers,
+// 0 for all; versions of different partitions may be built at the same time. Faults:
+// projection.not_found, projection.rebuilding, projection.too_many_building.
+func NextVersion(all []Projection, name string, scope event.PartitionID) (Projection, error) {
 	next, shown := Projection{Name: name, Role: Building, Scope: scope, Status: Running}, false
 	for _, known := range all {
 		if known.Name != name {
@@ -29,27 +26,27 @@ func NextIn(all []Projection, name string, scope event.PartitionID) (Projection,
 		}
 	}
 	if !shown {
-		return Projection{}, NotFound(own(name))
+		return Projection{}, NotFound(shortName(name))
 	}
 	if len(next.Definition) > 0 {
 		next.Code = next.Version
-		return next, MayAdd(all, next)
+		return next, CheckLimits(all, next)
 	}
 	return next, nil
 }
 
-// MayAdd bounds how many projections of its own a tenant has, and how often its log is
+// CheckLimits bounds how many projections of its own a tenant has, and how often its log is
 // read from the beginning at a time. It counts what all holds of the tenant besides the
 // version itself; a store asks once more under the lock under which it adds. Faults:
 // projection.too_many, projection.too_many_building.
-func MayAdd(all []Projection, p Projection) error {
-	tenantID, _, owned := Owner(p.Name)
+func CheckLimits(all []Projection, p Projection) error {
+	tenantID, _, owned := SplitName(p.Name)
 	if !owned {
 		return nil
 	}
 	shown, building := 0, 0
 	for _, known := range all {
-		if tenant, _, owned := Owner(known.Name); !owned || tenant != tenantID {
+		if tenant, _, owned := SplitName(known.Name); !owned || tenant != tenantID {
 			continue
 		}
 		switch known.Role {
@@ -60,7 +57,7 @@ func MayAdd(all []Projection, p Projection) error {
 		}
 	}
 	switch {
-	case p.Role == Active && shown >= MaxDefined:
+	case p.Role == Active && shown >= MaxCustom:
 		return fault.New(fault.FailedPrecondition, "projection.too_many", "there are %d projections of your own already; delete one first", shown)
 	case p.Role == Building && building >= MaxBuilding:
 		return fault.New(fault.FailedPrecondition, "projection.too_many_building",
@@ -79,19 +76,19 @@ func WrongVersion(name string, expected, shown int) *fault.Error {
 	switch {
 	case shown == 0:
 		detail = fault.New(fault.Conflict, CodeWrongVersion,
-			"there is no projection %s, whose version %d this was made for; leave expected_version out to create it", own(name), expected)
+			"there is no projection %s, whose version %d this was made for; leave expected_version out to create it", shortName(name), expected)
 	case expected == 0:
 		detail = fault.New(fault.Conflict, CodeWrongVersion,
-			"there is a projection %s already, whose version %d readers are shown; expected_version 0 is for one that is not there yet, so read the definition and decide anew", own(name), shown)
+			"there is a projection %s already, whose version %d readers are shown; expected_version 0 is for one that is not there yet, so read the definition and decide anew", shortName(name), shown)
 	default:
 		detail = fault.New(fault.Conflict, CodeWrongVersion,
-			"readers are shown version %d of projection %s, not version %d, which this change was made for; read the definition again and decide anew", shown, own(name), expected)
+			"readers are shown version %d of projection %s, not version %d, which this change was made for; read the definition again and decide anew", shown, shortName(name), expected)
 	}
 	return detail.WithField("/expected_version").WithNumbers(expected, shown)
 }
 
-// own is what the tenant calls a projection of its own; others have one name only.
-func own(name string) string {
-	_, name, _ = Owner(name)
+// shortName is what the tenant calls a projection of its own; others have one name only.
+func shortName(name string) string {
+	_, name, _ = SplitName(name)
 	return name
 }

@@ -22,11 +22,11 @@ const (
 	Dropped  Role = "dropped"  // nothing is left of it
 )
 
-// Alive tells whether the version follows the log.
-func (r Role) Alive() bool { return r == Building || r == Active || r == Retained }
+// IsLive tells whether the version follows the log.
+func (r Role) IsLive() bool { return r == Building || r == Active || r == Retained }
 
-// Complete gives what was left out its meaning.
-func (p Projection) Complete() Projection {
+// WithDefaults gives what was left out its meaning.
+func (p Projection) WithDefaults() Projection {
 	if p.Role == "" {
 		p.Role = Active
 	}
@@ -43,8 +43,8 @@ type Progress struct {
 	Total uint64
 }
 
-// Left is how many events it lacks.
-func (p Progress) Left() uint64 {
+// Remaining is how many events it lacks.
+func (p Progress) Remaining() uint64 {
 	if p.Done >= p.Total {
 		return 0
 	}
@@ -61,53 +61,53 @@ type Sample struct {
 // left takes at that pace; known is false while nothing moves.
 func (p Progress) Pace(from, to Sample) (perSecond float64, left time.Duration, known bool) {
 	seconds := to.At.Sub(from.At).Seconds()
-	if p.Left() == 0 {
+	if p.Remaining() == 0 {
 		known = true
 	}
 	if seconds <= 0 || to.Done <= from.Done {
 		return 0, 0, known
 	}
 	perSecond = float64(to.Done-from.Done) / seconds
-	return perSecond, time.Duration(float64(p.Left()) / perSecond * float64(time.Second)), true
+	return perSecond, time.Duration(float64(p.Remaining()) / perSecond * float64(time.Second)), true
 }
 
 // The faults of rebuilding.
 const (
-	CodeRebuilding   = "projection.rebuilding"
-	CodeNotBuilding  = "projection.not_building"
-	CodeNotRetained  = "projection.not_retained"
-	CodeBehind       = "projection.version_behind"
-	CodeStandsStill  = "projection.version_halted"
-	CodeIncomparable = "projection.not_comparable"
+	CodeRebuilding    = "projection.rebuilding"
+	CodeNotBuilding   = "projection.not_building"
+	CodeNotRetained   = "projection.not_retained"
+	CodeVersionBehind = "projection.version_behind"
+	CodeVersionHalted = "projection.version_halted"
+	CodeIncomparable  = "projection.not_comparable"
 )
 
 // Rebuilding refuses a second rebuild at the same time.
 func Rebuilding(name string) *fault.Error {
-	return fault.New(fault.FailedPrecondition, CodeRebuilding, "projection %s is being rebuilt already; wait for it, switch to it or cancel it", own(name))
+	return fault.New(fault.FailedPrecondition, CodeRebuilding, "projection %s is being rebuilt already; wait for it, switch to it or cancel it", shortName(name))
 }
 
 // NotBuilding says that there is no rebuild.
 func NotBuilding(name string) *fault.Error {
-	return fault.New(fault.FailedPrecondition, CodeNotBuilding, "no version of projection %s is being built; rebuild it first, or roll back to a version that is kept", own(name))
+	return fault.New(fault.FailedPrecondition, CodeNotBuilding, "no version of projection %s is being built; rebuild it first, or roll back to a version that is kept", shortName(name))
 }
 
 // NotRetained says that there is no version to go back to.
 func NotRetained(name string) *fault.Error {
-	return fault.New(fault.FailedPrecondition, CodeNotRetained, "projection %s keeps no earlier version; rebuild it instead", own(name))
+	return fault.New(fault.FailedPrecondition, CodeNotRetained, "projection %s keeps no earlier version; rebuild it instead", shortName(name))
 }
 
-// Behind refuses to show a version that lacks too much.
-func Behind(name string, version int, events uint64) *fault.Error {
-	return fault.New(fault.FailedPrecondition, CodeBehind, "version %d of projection %s lacks %d events; wait until it has caught up, or force the switch", version, own(name), events)
+// VersionBehind refuses to show a version that lacks too much.
+func VersionBehind(name string, version int, events uint64) *fault.Error {
+	return fault.New(fault.FailedPrecondition, CodeVersionBehind, "version %d of projection %s lacks %d events; wait until it has caught up, or force the switch", version, shortName(name), events)
 }
 
-// StandsStill refuses to show a version that cannot go on somewhere.
-func StandsStill(name string, version int) *fault.Error {
-	return fault.New(fault.FailedPrecondition, CodeStandsStill, "version %d of projection %s stands still at an event; fix or skip it, or force the switch", version, own(name))
+// VersionHalted refuses to show a version that cannot go on somewhere.
+func VersionHalted(name string, version int) *fault.Error {
+	return fault.New(fault.FailedPrecondition, CodeVersionHalted, "version %d of projection %s stands still at an event; fix or skip it, or force the switch", version, shortName(name))
 }
 
 // Incomparable says why two versions cannot be brought to the same event.
 func Incomparable(name string) *fault.Error {
 	return fault.New(fault.FailedPrecondition, CodeIncomparable,
-		"the versions of projection %s are not at the same event and cannot be brought there; wait until both have caught up and stand still nowhere", own(name))
+		"the versions of projection %s are not at the same event and cannot be brought there; wait until both have caught up and stand still nowhere", shortName(name))
 }

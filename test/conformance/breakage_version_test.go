@@ -94,8 +94,8 @@ type limitBroken struct{ *wrapper }
 func countNothing(w *wrapper) conformance.Store { return limitBroken{w} }
 
 func (s limitBroken) AddProjection(ctx context.Context, p projection.Projection) (projection.Projection, error) {
-	if tenant, name, owned := projection.Owner(p.Name); owned {
-		p.Name = projection.OwnName(tenant+"/"+name, name) // a tenant of its own
+	if tenant, name, owned := projection.SplitName(p.Name); owned {
+		p.Name = projection.CustomName(tenant+"/"+name, name) // a tenant of its own
 	}
 	return s.wrapper.AddProjection(ctx, p)
 }
@@ -106,6 +106,6 @@ type followBroken struct{ *wrapper }
 func followWhichever(w *wrapper) conformance.Store { return followBroken{w} }
 
 func (s followBroken) AddProjection(ctx context.Context, p projection.Projection) (projection.Projection, error) {
-	p.Follows = 0
+	p.ExpectedActive = 0
 	return s.wrapper.AddProjection(ctx, p)
 }

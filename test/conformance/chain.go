@@ -182,7 +182,7 @@ func cancelledRead(t *testing.T, s *suite) {
 		"Checkpoints":    func() error { _, err := b.store.Checkpoints(ctx, "p", 1); return err },
 		"PartitionHeads": func() error { _, err := b.store.PartitionHeads(ctx); return err },
 		"RecordedAt": func() error {
-			_, err := b.store.RecordedAt(ctx, []ports.EventPlace{{Partition: p, Sequence: 1}})
+			_, err := b.store.RecordedAt(ctx, []ports.EventPosition{{Partition: p, Sequence: 1}})
 			return err
 		},
 		"LegalEntities": func() error { _, err := b.store.LegalEntities(ctx, ""); return err },

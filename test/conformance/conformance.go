@@ -40,7 +40,7 @@ type Store interface {
 	ports.ProjectionRegister
 	ports.ProjectionVersions
 	ports.ProjectionRows
-	ports.RowRefolds
+	ports.RowRecomputer
 	ports.DeadLetters
 	ports.WakeUps
 	ports.PersonalRecords

@@ -44,6 +44,6 @@ func (s MemoryStore) PartitionHeads(ctx context.Context) (map[event.PartitionID]
 }
 
 // RecordedAt is that of the reader.
-func (s MemoryStore) RecordedAt(ctx context.Context, places []ports.EventPlace) (map[ports.EventPlace]time.Time, error) {
+func (s MemoryStore) RecordedAt(ctx context.Context, places []ports.EventPosition) (map[ports.EventPosition]time.Time, error) {
 	return s.Database.Events.RecordedAt(ctx, places)
 }

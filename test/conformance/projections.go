@@ -218,15 +218,15 @@ func partitionHeads(t *testing.T, s *suite) {
 func recordedTimes(t *testing.T, s *suite) {
 	a, b := s.ten(t), s.newBook(t)
 	b.write(t, b.event(s.opened, stream("1")))
-	at := func(p event.PartitionID, n event.Sequence) ports.EventPlace {
-		return ports.EventPlace{Partition: p, Sequence: n}
+	at := func(p event.PartitionID, n event.Sequence) ports.EventPosition {
+		return ports.EventPosition{Partition: p, Sequence: n}
 	}
-	got, err := s.store.RecordedAt(context.Background(), []ports.EventPlace{
+	got, err := s.store.RecordedAt(context.Background(), []ports.EventPosition{
 		at(a.le.Partition, 3), at(b.le.Partition, 1), at(a.le.Partition, 10), at(a.le.Partition, 3), // one of them twice
 		at(a.le.Partition, 0), at(a.le.Partition, 11), at(b.le.Partition, 2), at(4_000_000, 1),
 	})
 	require.NoError(t, err)
-	want := map[ports.EventPlace]time.Time{}
+	want := map[ports.EventPosition]time.Time{}
 	for _, book := range []*book{a, b} {
 		for _, e := range book.all(t) {
 			if n := e.Sequence; book == b || n == 3 || n == 10 {
@@ -396,22 +396,22 @@ func rowsRefolded(t *testing.T, s *suite) {
 	b := s.newBook(t)
 	name := b.versions(t)
 	work := ports.ProjectionWork{Projection: name, Version: 1, Partition: b.le.Partition}
-	_, begun, err := s.store.FoldPoint(ctx, work)
+	_, begun, err := s.store.RowPosition(ctx, work)
 	require.NoError(t, err)
 	require.False(t, begun)
 	require.NoError(t, b.rows(t, name, 1, nil, "a", "b", "c"))
-	since, begun, err := s.store.FoldPoint(ctx, work)
+	since, begun, err := s.store.RowPosition(ctx, work)
 	require.NoError(t, err)
 	require.True(t, begun)
 	require.Equal(t, b.head(t).Sequence, since.Sequence)
 	require.NoError(t, b.rows(t, name, 1, nil, "a"))
 	require.NoError(t, b.rows(t, name, 1, nil, "d"))
 	var handed []event.Sequence
-	refold := func(r ports.RowRefold) (ports.TargetChange, error) {
-		r.ProjectionWork, r.Since, r.Folded, r.By = work, since, since.Sequence, "ada"
+	refold := func(r ports.RowRecompute) (ports.TargetChange, error) {
+		r.ProjectionWork, r.Since, r.ReadThrough, r.By = work, since, since.Sequence, "ada"
 		r.Keys = []string{"a", "b", "x"}
 		rows := map[string]ports.ProjectionRow{}
-		return s.store.RefoldRows(ctx, r, func() (ports.ProjectionHandler, func() map[string]ports.ProjectionRow) {
+		return s.store.RecomputeRows(ctx, r, func() (ports.ProjectionHandler, func() map[string]ports.ProjectionRow) {
 			handed = nil
 			return onRows(func(_ context.Context, _ ports.ProjectionTx, batch ports.ProjectionBatch) error {
 				for _, e := range batch.Events {
@@ -424,11 +424,11 @@ func rowsRefolded(t *testing.T, s *suite) {
 			}), func() map[string]ports.ProjectionRow { return rows }
 		})
 	}
-	_, err = refold(ports.RowRefold{Limit: 1})
+	_, err = refold(ports.RowRecompute{Limit: 1})
 	require.Equal(t, projection.CodeChanged, fault.CodeOf(err), "more came than may be read while the checkpoint is held")
 	for _, dry := range []bool{true, false} {
 		before := b.checkpointOf(t, name, 1)
-		change, err := refold(ports.RowRefold{Limit: 2, DryRun: dry})
+		change, err := refold(ports.RowRecompute{Limit: 2, DryRun: dry})
 		require.NoError(t, err)
 		require.Equal(t, []event.Sequence{since.Sequence + 1, since.Sequence + 2}, handed)
 		require.Equal(t, []any{before.Sequence, 2, uint64(3)}, []any{change.Sequence, change.Events, change.Rows()})
@@ -445,10 +445,10 @@ func rowsRefolded(t *testing.T, s *suite) {
 		require.Equal(t, []string{"a", "c", "d", "x"}, keys)
 		require.Equal(t, before.Generation+1, after.Generation)
 	}
-	_, err = refold(ports.RowRefold{Limit: 2})
+	_, err = refold(ports.RowRecompute{Limit: 2})
 	require.Equal(t, projection.CodeChanged, fault.CodeOf(err), "the rows were replaced meanwhile")
 	require.NoError(t, s.store.EndProjection(ctx, name, "ada"))
-	_, err = refold(ports.RowRefold{Limit: 2})
+	_, err = refold(ports.RowRecompute{Limit: 2})
 	require.Equal(t, projection.CodeFenced, fault.CodeOf(err))
 }
 

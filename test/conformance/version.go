@@ -117,7 +117,7 @@ func switchLevels(t *testing.T, s *suite) {
 	require.Equal(t, event.Sequence(10), b.follow(t, name, 1, 0, h))
 	b.version(t, name, 2, projection.Building)
 	require.Equal(t, event.Sequence(5), b.follow(t, name, 2, 5, h))
-	require.Equal(t, projection.CodeBehind, fault.CodeOf(b.swapWithin(name, 1, 2, 4, h)), "it lacks too much")
+	require.Equal(t, projection.CodeVersionBehind, fault.CodeOf(b.swapWithin(name, 1, 2, 4, h)), "it lacks too much")
 	require.Equal(t, projection.Building, b.roles(t, name)[2])
 	require.Equal(t, event.Sequence(7), b.follow(t, name, 2, 2, h))
 	require.NoError(t, b.swap(name, 1, 2, h))
@@ -175,9 +175,9 @@ func switchReads(t *testing.T, s *suite) {
 	b.follow(t, name, 2, 8, h)
 	read := []event.PartitionID{b.le.Partition, other.le.Partition}
 	swap := ports.ProjectionSwitch{Projection: name, From: 1, To: 2, MaxBehind: 5, By: "ada", Types: []string{b.changed.Type}, Partitions: read[:1]}
-	require.Equal(t, projection.CodeBehind, fault.CodeOf(s.store.SwitchProjection(context.Background(), swap)), "nobody can make good what it lacks")
+	require.Equal(t, projection.CodeVersionBehind, fault.CodeOf(s.store.SwitchProjection(context.Background(), swap)), "nobody can make good what it lacks")
 	swap.Partitions, swap.Handler = read, h
-	require.Equal(t, projection.CodeBehind, fault.CodeOf(s.store.SwitchProjection(context.Background(), swap)), "it has not begun in the other legal entity")
+	require.Equal(t, projection.CodeVersionBehind, fault.CodeOf(s.store.SwitchProjection(context.Background(), swap)), "it has not begun in the other legal entity")
 	swap.Partitions = read[:1]
 	require.NoError(t, s.store.SwitchProjection(context.Background(), swap))
 	list, err := s.store.Checkpoints(context.Background(), name, 2)
@@ -204,7 +204,7 @@ func endRace(t *testing.T, s *suite) {
 		}
 		racing.Wait()
 		for version, role := range b.roles(t, name) {
-			require.False(t, role.Alive(), "version %d", version)
+			require.False(t, role.IsLive(), "version %d", version)
 		}
 	}
 }

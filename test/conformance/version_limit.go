@@ -24,7 +24,7 @@ var limitPromises = []promise{
 // owned is a version of a tenant's own projection.
 func owned(tenant, name string, version int, role projection.Role) projection.Projection {
 	return projection.Projection{
-		Name: projection.OwnName(tenant, name), Version: version, Role: role, Status: projection.Running, Settings: projection.DefaultSettings(), Definition: []byte(`{}`),
+		Name: projection.CustomName(tenant, name), Version: version, Role: role, Status: projection.Running, Settings: projection.DefaultSettings(), Definition: []byte(`{}`),
 	}
 }
 
@@ -57,7 +57,7 @@ func (s *suite) addAtOnce(all []projection.Projection) map[string]int {
 
 func lastPlace(t *testing.T, s *suite) {
 	tenant, other := s.unique("tenant"), s.unique("tenant")
-	for i := range projection.MaxDefined - 1 {
+	for i := range projection.MaxCustom - 1 {
 		s.own(t, owned(tenant, fmt.Sprintf("p%d", i), 1, projection.Active))
 	}
 	s.own(t, owned(tenant+"/x", "p", 1, projection.Active))
@@ -86,14 +86,14 @@ func madeFor(t *testing.T, s *suite) {
 	s.own(t, owned(tenant, "p", 1, projection.Active))
 	s.own(t, owned(tenant, "p", 2, projection.Building))
 	b := s.newBook(t)
-	require.NoError(t, b.swap(projection.OwnName(tenant, "p"), 1, 2, &recorder{book: b}))
+	require.NoError(t, b.swap(projection.CustomName(tenant, "p"), 1, 2, &recorder{book: b}))
 	next := owned(tenant, "p", 3, projection.Building)
-	next.Follows = 1
+	next.ExpectedActive = 1
 	_, err := s.store.AddProjection(context.Background(), next)
 	f, ok := fault.As(err)
 	require.True(t, ok, err)
 	require.Equal(t, []any{projection.CodeWrongVersion, fault.Conflict, 1, 2}, []any{f.Code, f.Kind, f.Expected, f.Actual})
-	next.Follows = 2
+	next.ExpectedActive = 2
 	s.own(t, next)
 }
 

@@ -65,7 +65,7 @@ func replaceAndBack(t *testing.T, s *suite) {
 	require.NoError(t, b.rows(t, name, 1, nil, "old"))
 	b.versionIn(t, name, 2, projection.Building)
 	_, err := b.replace(name, 2, 0)
-	require.Equal(t, projection.CodeBehind, fault.CodeOf(err), "it has not begun")
+	require.Equal(t, projection.CodeVersionBehind, fault.CodeOf(err), "it has not begun")
 	require.NoError(t, b.rows(t, name, 2, nil, "new"))
 	before, built := b.checkpointOf(t, name, 1), b.checkpointOf(t, name, 2)
 	kept, err := b.replace(name, 2, 100)

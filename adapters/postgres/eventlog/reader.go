@@ -239,8 +239,8 @@ func (s *Reader) PartitionHeads(ctx context.Context) (map[event.PartitionID]port
 }
 
 // RecordedAt gives when events were recorded; those that are not there are left out.
-func (s *Reader) RecordedAt(ctx context.Context, places []ports.EventPlace) (map[ports.EventPlace]time.Time, error) {
-	out := make(map[ports.EventPlace]time.Time, len(places))
+func (s *Reader) RecordedAt(ctx context.Context, places []ports.EventPosition) (map[ports.EventPosition]time.Time, error) {
+	out := make(map[ports.EventPosition]time.Time, len(places))
 	if len(places) == 0 {
 		return out, nil
 	}
@@ -253,7 +253,7 @@ func (s *Reader) RecordedAt(ctx context.Context, places []ports.EventPlace) (map
 		return nil, pg.Translate(ctx, err)
 	}
 	for _, r := range rows {
-		out[ports.EventPlace{Partition: event.PartitionID(r.PartitionID), Sequence: event.Sequence(r.Sequence)}] = r.RecordedAt.UTC()
+		out[ports.EventPosition{Partition: event.PartitionID(r.PartitionID), Sequence: event.Sequence(r.Sequence)}] = r.RecordedAt.UTC()
 	}
 	return out, nil
 }

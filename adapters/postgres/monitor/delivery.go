@@ -89,7 +89,7 @@ func (m *Monitor) Delivery(ctx context.Context, now time.Time) (Delivery, error)
 func (d Delivery) Findings(now time.Time) []Finding {
 	var out []Finding
 	for _, p := range d.Projections {
-		if projection.Role(p.Role).Alive() { // the others are left alone
+		if projection.Role(p.Role).IsLive() { // the others are left alone
 			out = append(out, p.judge(now))
 		}
 	}

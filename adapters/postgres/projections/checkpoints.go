@@ -75,19 +75,19 @@ func (s *work) apply(ctx context.Context, tx pgx.Tx, a ports.ProjectionAdvance, 
 			return 0, markHandlerError(ctx, err)
 		}
 	}
-	if c.Troubled() {
-		if err := s.settleLetters(ctx, tx, a.ProjectionWork, last.Sequence, ports.LetterResolved, "", ""); err != nil {
+	if c.IsFailing() {
+		if err := s.resolveLetters(ctx, tx, a.ProjectionWork, last.Sequence, ports.LetterResolved, "", ""); err != nil {
 			return 0, err
 		}
 	}
-	c.Pass(last.Sequence, len(events), last.RecordedAt, s.db.Now())
+	c.Advance(last.Sequence, len(events), last.RecordedAt, s.db.Now())
 	return passed, nil
 }
 
-// handlerError is an error in a handler's own words, which are the caller's to judge.
-type handlerError struct{ error }
+// untranslatedError is an error in a handler's own words, which are the caller's to judge.
+type untranslatedError struct{ error }
 
-func (s handlerError) Unwrap() error { return s.error }
+func (s untranslatedError) Unwrap() error { return s.error }
 
 // markHandlerError keeps what a handler says, unless it is what PostgreSQL says: that may quote
 // a value, and a database that is away is not the event's fault.
@@ -98,7 +98,7 @@ func markHandlerError(ctx context.Context, err error) error {
 	if _, database := errors.AsType[*pgconn.PgError](err); database || pg.IsUnavailable(err) {
 		return pg.Translate(ctx, err)
 	}
-	return handlerError{err}
+	return untranslatedError{err}
 }
 
 // onCheckpoint runs f in a transaction that holds the checkpoint, after it has made
@@ -128,7 +128,7 @@ func (s *work) onCheckpoint(ctx context.Context, w ports.ProjectionWork, f func(
 			break
 		}
 	}
-	if own, handlers := errors.AsType[handlerError](err); handlers {
+	if own, handlers := errors.AsType[untranslatedError](err); handlers {
 		return c, own.error
 	}
 	if pg.IsLockTimeout(err) {
@@ -155,7 +155,7 @@ func (s *work) lockCheckpoint(ctx context.Context, tx pgx.Tx, w ports.Projection
 	if err != nil || found {
 		return c, err
 	}
-	if err := s.mayBegin(ctx, tx, w); err != nil {
+	if err := s.requireLive(ctx, tx, w); err != nil {
 		return c, err
 	}
 	if err := s.queries.InsertCheckpoint(ctx, tx, &projectionsdb.InsertCheckpointParams{
@@ -256,7 +256,7 @@ func (s *Checkpoints) Isolate(ctx context.Context, f ports.ProjectionFailure, po
 		}
 		if policy == projection.SkipEvent {
 			status = ports.LetterPassed
-			c.PassOver(e.Sequence, e.RecordedAt, s.db.Now())
+			c.SkipEvent(e.Sequence, e.RecordedAt, s.db.Now())
 		}
 		letter.Status = status
 		if err := s.queries.UpsertDeadLetter(ctx, tx, letter); err != nil {
@@ -289,10 +289,10 @@ func (s *work) next(ctx context.Context, tx pgx.Tx, p event.PartitionID, after e
 // Fix implements ports.Projections.
 func (s *Checkpoints) Fix(ctx context.Context, o ports.ProjectionOperation) (ports.Checkpoint, error) {
 	return s.onCheckpoint(ctx, o.ProjectionWork, func(tx pgx.Tx, c *ports.Checkpoint) (bool, error) {
-		if err := c.Mend(s.db.Now()); err != nil {
+		if err := c.Retry(s.db.Now()); err != nil {
 			return false, err
 		}
-		return true, s.touch(ctx, tx, o)
+		return true, s.bumpRevision(ctx, tx, o)
 	})
 }
 
@@ -306,11 +306,11 @@ func (s *Checkpoints) Skip(ctx context.Context, o ports.ProjectionOperation) (po
 		if err != nil {
 			return false, err
 		}
-		c.PassOver(e.Sequence, e.RecordedAt, s.db.Now())
-		if err := s.settleLetters(ctx, tx, o.ProjectionWork, e.Sequence, ports.LetterSkipped, o.By, o.Reason); err != nil {
+		c.SkipEvent(e.Sequence, e.RecordedAt, s.db.Now())
+		if err := s.resolveLetters(ctx, tx, o.ProjectionWork, e.Sequence, ports.LetterSkipped, o.By, o.Reason); err != nil {
 			return false, err
 		}
-		return true, s.touch(ctx, tx, o)
+		return true, s.bumpRevision(ctx, tx, o)
 	})
 }
 
@@ -324,15 +324,15 @@ func (s *Checkpoints) Reset(ctx context.Context, o ports.ProjectionOperation, h 
 		if err := s.queries.BeginAgain(ctx, tx, &projectionsdb.BeginAgainParams{Projection: o.Projection, Version: int32(o.Version), PartitionID: int32(o.Partition)}); err != nil {
 			return false, err
 		}
-		if err := s.settleLetters(ctx, tx, o.ProjectionWork, maxSequence, ports.LetterDiscarded, o.By, o.Reason); err != nil {
+		if err := s.resolveLetters(ctx, tx, o.ProjectionWork, maxSequence, ports.LetterDiscarded, o.By, o.Reason); err != nil {
 			return false, err
 		}
 		c.Rewind(s.db.Now())
-		return true, s.touch(ctx, tx, o)
+		return true, s.bumpRevision(ctx, tx, o)
 	})
 }
 
-func (s *work) touch(ctx context.Context, tx pgx.Tx, o ports.ProjectionOperation) error {
+func (s *work) bumpRevision(ctx context.Context, tx pgx.Tx, o ports.ProjectionOperation) error {
 	return s.queries.TouchProjection(ctx, tx, &projectionsdb.TouchProjectionParams{
 		Name: o.Projection, Version: int32(o.Version), ChangedAt: s.db.Now(), ChangedBy: o.By,
 	})
@@ -344,6 +344,6 @@ func (s *Checkpoints) PartitionHeads(ctx context.Context) (map[event.PartitionID
 }
 
 // RecordedAt implements ports.Projections.
-func (s *Checkpoints) RecordedAt(ctx context.Context, places []ports.EventPlace) (map[ports.EventPlace]time.Time, error) {
+func (s *Checkpoints) RecordedAt(ctx context.Context, places []ports.EventPosition) (map[ports.EventPosition]time.Time, error) {
 	return s.events.RecordedAt(ctx, places)
 }

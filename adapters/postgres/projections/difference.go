@@ -23,8 +23,8 @@ func columnNames(t ports.ProjectionTable) string {
 	return strings.Join(quoted, ", ")
 }
 
-// ofProjection restricts a shared table to one projection, the argument of that number.
-func ofProjection(t ports.ProjectionTable, argument int) string {
+// projectionFilter restricts a shared table to one projection, the argument of that number.
+func projectionFilter(t ports.ProjectionTable, argument int) string {
 	if !t.Shared {
 		return ""
 	}
@@ -34,15 +34,15 @@ func ofProjection(t ports.ProjectionTable, argument int) string {
 // deleteSome removes at most $3 rows of the partition $1 and the version $2.
 func deleteSome(t ports.ProjectionTable) string {
 	return fmt.Sprintf(`DELETE FROM %[1]s WHERE partition_id = $1 AND version = $2%[3]s AND (%[2]s) IN (
-		SELECT %[2]s FROM %[1]s WHERE partition_id = $1 AND version = $2%[3]s ORDER BY %[2]s LIMIT $3)`, tableName(t), columnNames(t), ofProjection(t, 4))
+		SELECT %[2]s FROM %[1]s WHERE partition_id = $1 AND version = $2%[3]s ORDER BY %[2]s LIMIT $3)`, tableName(t), columnNames(t), projectionFilter(t, 4))
 }
 
-// joined are the rows of the versions $2 and $3 in the partition $1 by their key. Rows
+// joinVersions are the rows of the versions $2 and $3 in the partition $1 by their key. Rows
 // are compared as text, so that 1.0 is not 1.00.
-func joined(t ports.ProjectionTable) string {
+func joinVersions(t ports.ProjectionTable) string {
 	side := func(version int) string {
 		return fmt.Sprintf("SELECT %s, to_jsonb(t) - 'version' AS r FROM %s AS t WHERE t.partition_id = $1 AND t.version = $%d%s",
-			columnNames(t), tableName(t), version, ofProjection(t, 4))
+			columnNames(t), tableName(t), version, projectionFilter(t, 4))
 	}
 	return fmt.Sprintf("(%s) AS a FULL JOIN (%s) AS b USING (%s)", side(2), side(3), columnNames(t))
 }
@@ -68,7 +68,7 @@ func (s *Versions) tableDifference(ctx context.Context, tx pgx.Tx, c ports.Proje
 	}
 	err := tx.QueryRow(ctx, `SELECT count(a.r), count(b.r), count(*) FILTER (WHERE b.r IS NULL), count(*) FILTER (WHERE a.r IS NULL),
 		count(*) FILTER (WHERE a.r IS NOT NULL AND b.r IS NOT NULL AND a.r::text <> b.r::text)
-		FROM `+joined(t), arguments...).Scan(&d.LeftRows, &d.RightRows, &d.OnlyLeft, &d.OnlyRight, &d.Changed)
+		FROM `+joinVersions(t), arguments...).Scan(&d.LeftRows, &d.RightRows, &d.OnlyLeft, &d.OnlyRight, &d.Changed)
 	if err != nil || d.OnlyLeft+d.OnlyRight+d.Changed == 0 || c.Examples <= 0 {
 		return d, err
 	}
@@ -81,7 +81,7 @@ func (s *Versions) tableDifference(ctx context.Context, tx pgx.Tx, c ports.Proje
 			CASE WHEN a.r IS NULL OR b.r IS NULL THEN '{}'::text[]
 				ELSE ARRAY(SELECT x.key FROM jsonb_each_text(a.r) AS x WHERE x.value IS DISTINCT FROM b.r ->> x.key ORDER BY x.key) END
 		FROM %s WHERE a.r IS NULL OR b.r IS NULL OR a.r::text <> b.r::text ORDER BY %s LIMIT %d`,
-		strings.Join(members, ", "), joined(t), columnNames(t), c.Examples), arguments...)
+		strings.Join(members, ", "), joinVersions(t), columnNames(t), c.Examples), arguments...)
 	if err != nil {
 		return d, err
 	}

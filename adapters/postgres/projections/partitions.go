@@ -16,7 +16,7 @@ import (
 // moveRows turns the rows of the version $2 in the partition $1 into those of the
 // version $3.
 func moveRows(t ports.ProjectionTable) string {
-	return fmt.Sprintf("UPDATE %s SET version = $3 WHERE partition_id = $1 AND version = $2%s", tableName(t), ofProjection(t, 4))
+	return fmt.Sprintf("UPDATE %s SET version = $3 WHERE partition_id = $1 AND version = $2%s", tableName(t), projectionFilter(t, 4))
 }
 
 // SwitchPartition implements ports.Versions. The locks are those of
@@ -36,7 +36,7 @@ func (s *Versions) SwitchPartition(ctx context.Context, w ports.PartitionSwitch)
 		return 0, err
 	}
 	heads := map[event.PartitionID]ports.Head{w.Partition: all[w.Partition]}
-	err = s.inVersions(ctx, func(tx pgx.Tx) error {
+	err = s.inTransaction(ctx, func(tx pgx.Tx) error {
 		older, err := s.queries.RetainedInScope(ctx, tx, &projectionsdb.RetainedInScopeParams{Name: w.Projection, Scope: int32(w.Partition), Version: int32(w.To)})
 		if err != nil {
 			return err
@@ -46,7 +46,7 @@ func (s *Versions) SwitchPartition(ctx context.Context, w ports.PartitionSwitch)
 			return err
 		}
 		if !w.Force {
-			if err := s.level(ctx, tx, w.ProjectionSwitch, heads, map[event.PartitionID]map[int]*ports.Checkpoint{w.Partition: held}); err != nil {
+			if err := s.catchUp(ctx, tx, w.ProjectionSwitch, heads, map[event.PartitionID]map[int]*ports.Checkpoint{w.Partition: held}); err != nil {
 				return err
 			}
 		}
@@ -59,12 +59,12 @@ func (s *Versions) SwitchPartition(ctx context.Context, w ports.PartitionSwitch)
 		if err := s.changeRole(ctx, tx, w.Projection, int32(w.To), w.By, projection.Dropping, projection.Building, projection.Retained); err != nil {
 			return err
 		}
-		kept, err := s.replaceRows(ctx, tx, w)
+		kept, err := s.swapRows(ctx, tx, w)
 		if err != nil {
 			return err
 		}
 		retained = int(kept)
-		if err := s.replaceCheckpoint(ctx, tx, w, kept, *held[w.From], *held[w.To]); err != nil {
+		if err := s.swapCheckpoints(ctx, tx, w, kept, *held[w.From], *held[w.To]); err != nil {
 			return err
 		}
 		return s.queries.DeleteCheckpoints(ctx, tx, &projectionsdb.DeleteCheckpointsParams{Projection: w.Projection, Version: int32(w.To)})
@@ -91,7 +91,7 @@ func (s *Versions) lockPair(ctx context.Context, tx pgx.Tx, w ports.PartitionSwi
 				continue
 			}
 			work := ports.ProjectionWork{Projection: w.Projection, Version: version, Partition: w.Partition}
-			if err := s.mayBegin(ctx, tx, work); err != nil {
+			if err := s.requireLive(ctx, tx, work); err != nil {
 				return nil, projection.Changed()
 			}
 			if err := s.queries.InsertCheckpoint(ctx, tx, &projectionsdb.InsertCheckpointParams{
@@ -104,9 +104,9 @@ func (s *Versions) lockPair(ctx context.Context, tx pgx.Tx, w ports.PartitionSwi
 	return nil, projection.Changed()
 }
 
-// replaceRows changes the roles and the rows. kept is the version that what was
+// swapRows changes the roles and the rows. kept is the version that what was
 // replaced belongs to.
-func (s *Versions) replaceRows(ctx context.Context, tx pgx.Tx, w ports.PartitionSwitch) (kept int32, err error) {
+func (s *Versions) swapRows(ctx context.Context, tx pgx.Tx, w ports.PartitionSwitch) (kept int32, err error) {
 	touched, err := s.queries.TouchActive(ctx, tx, &projectionsdb.TouchActiveParams{
 		Name: w.Projection, Version: int32(w.From), Other: int32(w.To), ChangedAt: s.db.Now(), ChangedBy: w.By,
 	})
@@ -148,8 +148,8 @@ func (s *Versions) replaceRows(ctx context.Context, tx pgx.Tx, w ports.Partition
 	return kept, move(int32(w.To), int32(w.From))
 }
 
-// replaceCheckpoint lets the checkpoints go with the rows.
-func (s *Versions) replaceCheckpoint(ctx context.Context, tx pgx.Tx, w ports.PartitionSwitch, kept int32, from, to ports.Checkpoint) error {
+// swapCheckpoints lets the checkpoints go with the rows.
+func (s *Versions) swapCheckpoints(ctx context.Context, tx pgx.Tx, w ports.PartitionSwitch, kept int32, from, to ports.Checkpoint) error {
 	if err := s.queries.InsertCheckpoint(ctx, tx, &projectionsdb.InsertCheckpointParams{
 		Projection: w.Projection, Version: kept, PartitionID: int32(w.Partition), UpdatedAt: s.db.Now(),
 	}); err != nil {
@@ -157,7 +157,7 @@ func (s *Versions) replaceCheckpoint(ctx context.Context, tx pgx.Tx, w ports.Par
 	}
 	before := from
 	before.Version, before.Term, before.Generation = int(kept), 0, 0
-	for _, c := range []ports.Checkpoint{before, from.Replaced(to)} {
+	for _, c := range []ports.Checkpoint{before, from.WithRowsOf(to)} {
 		if err := s.writeCheckpoint(ctx, tx, c); err != nil {
 			return err
 		}

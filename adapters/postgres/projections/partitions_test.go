@@ -75,10 +75,10 @@ func TestRowsOfOnePartitionAreReplaced(t *testing.T) {
 	w.buildIn(t, 2, a)
 	require.ErrorContains(t, func() error { _, err := w.swapIn(t.Context(), b, 2, 100); return err }(), "changed", "of another partition")
 	_, err := w.swapIn(t.Context(), a, 2, 5)
-	require.Equal(t, projection.CodeBehind, fault.CodeOf(err), "it has not begun")
+	require.Equal(t, projection.CodeVersionBehind, fault.CodeOf(err), "it has not begun")
 	w.advance(t, 2, a, 6)
 	_, err = w.swapIn(t.Context(), a, 2, 5)
-	require.Equal(t, projection.CodeBehind, fault.CodeOf(err), "it lacks 6")
+	require.Equal(t, projection.CodeVersionBehind, fault.CodeOf(err), "it lacks 6")
 	require.Equal(t, projection.CodeChanged, fault.CodeOf(w.swap(t, 1, 2, 1000)), "not for all partitions")
 	require.Equal(t, uint64(3), w.compare(t, a, 1, 2).Rows())
 
@@ -158,7 +158,7 @@ func TestAPartitionGoesOnAfterAnEventThatItStoodStillAt(t *testing.T) {
 	_, err = w.store.Projections.Isolate(t.Context(), ports.ProjectionFailure{ProjectionWork: w.work(2, a), At: 4, Code: "x"}, projection.StopPartition)
 	require.NoError(t, err)
 	_, err = w.swapIn(t.Context(), a, 2, 50)
-	require.Equal(t, projection.CodeStandsStill, fault.CodeOf(err))
+	require.Equal(t, projection.CodeVersionHalted, fault.CodeOf(err))
 	_, err = w.store.Projections.Fix(t.Context(), ports.ProjectionOperation{ProjectionWork: w.work(2, a), By: "ada"})
 	require.NoError(t, err)
 	w.advance(t, 2, a, 0)
@@ -234,7 +234,7 @@ func TestAPartitionIsReplacedUnderLoad(t *testing.T) {
 		switch kept, err := w.swapIn(ctx, a, other, 30); {
 		case err == nil:
 			other, switched = kept, switched+1
-		case fault.CodeOf(err) != projection.CodeBehind:
+		case fault.CodeOf(err) != projection.CodeVersionBehind:
 			require.NoError(t, err)
 		}
 		select {
@@ -310,7 +310,7 @@ func TestOneOfManyReplacesThePartition(t *testing.T) {
 			w.advance(t, shown, a, 0)
 			require.Zero(t, w.compare(t, a, 9, shown).Rows())
 			for version, role := range w.roles(t) {
-				if role.Alive() {
+				if role.IsLive() {
 					w.advance(t, version, a, 0)
 					require.Zero(t, w.compare(t, a, 9, version).Rows(), "version %d", version)
 				}

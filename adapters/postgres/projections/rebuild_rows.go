@@ -13,8 +13,8 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// FoldPoint implements ports.RowRefolds.
-func (s *Rows) FoldPoint(ctx context.Context, w ports.ProjectionWork) (at ports.FoldPoint, begun bool, err error) {
+// RowPosition implements ports.RowRecomputer.
+func (s *Rows) RowPosition(ctx context.Context, w ports.ProjectionWork) (at ports.RowPosition, begun bool, err error) {
 	all, err := s.checkpoints.Checkpoints(ctx, w.Projection, w.Version)
 	if err != nil {
 		return at, false, err
@@ -24,25 +24,25 @@ func (s *Rows) FoldPoint(ctx context.Context, w ports.ProjectionWork) (at ports.
 			continue
 		}
 		redactions, err := s.queries.GetSnapshotEpoch(ctx, s.db.Reads, int32(w.Partition))
-		return ports.FoldPoint{Sequence: c.Sequence, Generation: c.Generation, Redactions: uint64(redactions)}, true, pg.Translate(ctx, err)
+		return ports.RowPosition{Sequence: c.Sequence, Generation: c.Generation, Redactions: uint64(redactions)}, true, pg.Translate(ctx, err)
 	}
 	return at, false, nil
 }
 
-// RefoldRows implements ports.RowRefolds. The lock of the checkpoint keeps out whoever
+// RecomputeRows implements ports.RowRecomputer. The lock of the checkpoint keeps out whoever
 // else writes rows of the version in the partition, switches to it, resets or drops it.
-func (s *Rows) RefoldRows(ctx context.Context, r ports.RowRefold, begin func() (ports.ProjectionHandler, func() map[string]ports.ProjectionRow)) (change ports.TargetChange, err error) {
+func (s *Rows) RecomputeRows(ctx context.Context, r ports.RowRecompute, begin func() (ports.ProjectionHandler, func() map[string]ports.ProjectionRow)) (change ports.TargetChange, err error) {
 	_, err = s.onCheckpoint(ctx, r.ProjectionWork, func(tx pgx.Tx, c *ports.Checkpoint) (bool, error) {
 		redactions, err := s.queries.GetSnapshotEpoch(ctx, tx, int32(r.Partition))
 		if err != nil {
 			return false, err
 		}
-		now := ports.FoldPoint{Sequence: r.Since.Sequence, Generation: c.Generation, Redactions: uint64(redactions)}
-		if now != r.Since || c.Sequence < r.Folded || uint64(c.Sequence-r.Folded) > uint64(r.Limit) {
-			return false, handlerError{projection.Changed()}
+		now := ports.RowPosition{Sequence: r.Since.Sequence, Generation: c.Generation, Redactions: uint64(redactions)}
+		if now != r.Since || c.Sequence < r.ReadThrough || uint64(c.Sequence-r.ReadThrough) > uint64(r.Limit) {
+			return false, untranslatedError{projection.Changed()}
 		}
 		h, rows := begin()
-		handed, err := s.handTail(ctx, tx, r, h, c.Sequence)
+		handed, err := s.applyTail(ctx, tx, r, h, c.Sequence)
 		if err != nil {
 			return false, err
 		}
@@ -51,9 +51,9 @@ func (s *Rows) RefoldRows(ctx context.Context, r ports.RowRefold, begin func() (
 			return false, err
 		}
 		if r.DryRun {
-			return false, handlerError{errRehearsed}
+			return false, untranslatedError{errDryRun}
 		}
-		for _, sequence := range r.Digested {
+		for _, sequence := range r.Recovered {
 			if _, err := tx.Exec(ctx, resolvePassedOver, ports.LetterOfProjection, r.Projection, int32(r.Version), int32(r.Partition), int64(sequence),
 				s.db.Now(), pgtype.Text{String: r.By, Valid: r.By != ""}); err != nil {
 				return false, err
@@ -65,7 +65,7 @@ func (s *Rows) RefoldRows(ctx context.Context, r ports.RowRefold, begin func() (
 		_, err = tx.Exec(ctx, replaceRows, r.Projection, int32(r.Version), int32(r.Partition))
 		return false, err
 	})
-	if errors.Is(err, errRehearsed) {
+	if errors.Is(err, errDryRun) {
 		err = nil
 	}
 	if err != nil {
@@ -74,9 +74,9 @@ func (s *Rows) RefoldRows(ctx context.Context, r ports.RowRefold, begin func() (
 	return change, err
 }
 
-// handTail hands over what was not folded yet.
-func (s *Rows) handTail(ctx context.Context, tx pgx.Tx, r ports.RowRefold, h ports.ProjectionHandler, through event.Sequence) (handed int, err error) {
-	for at := r.Folded; at < through; {
+// applyTail hands over what was not folded yet.
+func (s *Rows) applyTail(ctx context.Context, tx pgx.Tx, r ports.RowRecompute, h ports.ProjectionHandler, through event.Sequence) (handed int, err error) {
+	for at := r.ReadThrough; at < through; {
 		a := &ports.ProjectionAdvance{ProjectionWork: r.ProjectionWork, Types: r.Types, Limit: int(min(through-at, levelBatch)), Bytes: levelBytes}
 		events, last, err := s.events.EventsOf(ctx, tx, a, at)
 		if err != nil || last == nil {
@@ -93,7 +93,7 @@ func (s *Rows) handTail(ctx context.Context, tx pgx.Tx, r ports.RowRefold, h por
 }
 
 // replaceKeys writes the rows that differ and removes those that there are none for.
-func (s *Rows) replaceKeys(ctx context.Context, tx pgx.Tx, r ports.RowRefold, after map[string]ports.ProjectionRow, change *ports.TargetChange) error {
+func (s *Rows) replaceKeys(ctx context.Context, tx pgx.Tx, r ports.RowRecompute, after map[string]ports.ProjectionRow, change *ports.TargetChange) error {
 	b := ports.ProjectionBatch{Projection: r.Projection, Version: r.Version, Partition: r.Partition}
 	before, err := s.LoadProjectionRows(ctx, tx, b, r.Keys)
 	if err != nil {

@@ -22,17 +22,17 @@ func (s *Versions) AddProjection(ctx context.Context, p projection.Projection) (
 	if err != nil {
 		return p, err
 	}
-	p = p.Complete()
+	p = p.WithDefaults()
 	row := &projectionsdb.InsertProjectionParams{
 		Name: p.Name, Version: int32(p.Version), Code: int32(p.Code), Role: string(p.Role), Scope: int32(p.Scope), Base: int32(p.Base), SelfSwitching: p.SelfSwitching,
 		Status: string(p.Status), Settings: settings, Definition: p.Definition, CreatedAt: s.db.Now(), ChangedBy: p.ChangedBy,
 	}
-	err = s.inVersions(ctx, func(tx pgx.Tx) error {
-		if err := s.mayAdd(ctx, tx, p); err != nil {
+	err = s.inTransaction(ctx, func(tx pgx.Tx) error {
+		if err := s.checkLimits(ctx, tx, p); err != nil {
 			return err
 		}
 		if p.Role == projection.Building || p.Role == projection.Saving {
-			return s.insertBuilding(ctx, tx, row, p.Follows)
+			return s.insertBuilding(ctx, tx, row, p.ExpectedActive)
 		}
 		return s.queries.InsertProjection(ctx, tx, row)
 	})
@@ -42,10 +42,10 @@ func (s *Versions) AddProjection(ctx context.Context, p projection.Projection) (
 	return s.findProjection(ctx, p.Name, p.Version)
 }
 
-// mayAdd lets one version of a tenant's projections be added at a time, so that who counts
+// checkLimits lets one version of a tenant's projections be added at a time, so that who counts
 // them counts all. What is known already is not added.
-func (s *Versions) mayAdd(ctx context.Context, tx pgx.Tx, p projection.Projection) error {
-	tenantID, _, owned := projection.Owner(p.Name)
+func (s *Versions) checkLimits(ctx context.Context, tx pgx.Tx, p projection.Projection) error {
+	tenantID, _, owned := projection.SplitName(p.Name)
 	if !owned {
 		return nil
 	}
@@ -53,7 +53,7 @@ func (s *Versions) mayAdd(ctx context.Context, tx pgx.Tx, p projection.Projectio
 		return err
 	}
 	// In a statement of its own, which sees what was committed before the lock was had.
-	rows, err := s.queries.CountedProjections(ctx, tx, projection.OwnName(tenantID, ""))
+	rows, err := s.queries.CountedProjections(ctx, tx, projection.CustomName(tenantID, ""))
 	if err != nil {
 		return err
 	}
@@ -63,8 +63,8 @@ func (s *Versions) mayAdd(ctx context.Context, tx pgx.Tx, p projection.Projectio
 			return nil
 		}
 	}
-	if err := projection.MayAdd(all, p); err != nil {
-		return handlerError{err}
+	if err := projection.CheckLimits(all, p); err != nil {
+		return untranslatedError{err}
 	}
 	return nil
 }
@@ -81,7 +81,7 @@ func (s *Versions) insertBuilding(ctx context.Context, tx pgx.Tx, row *projectio
 		return err
 	}
 	if follows != 0 && follows != int(shown) {
-		return handlerError{projection.WrongVersion(row.Name, follows, int(shown))}
+		return untranslatedError{projection.WrongVersion(row.Name, follows, int(shown))}
 	}
 	return s.queries.InsertProjection(ctx, tx, row)
 }
@@ -164,8 +164,8 @@ func (s *Versions) ChangeProjection(ctx context.Context, p projection.Projection
 
 const maxSequence = event.Sequence(math.MaxInt64)
 
-// settleLetters ends what waits up to a sequence; nobody is the system.
-func (s *work) settleLetters(ctx context.Context, tx pgx.Tx, w ports.ProjectionWork, through event.Sequence, status, by, reason string) error {
+// resolveLetters ends what waits up to a sequence; nobody is the system.
+func (s *work) resolveLetters(ctx context.Context, tx pgx.Tx, w ports.ProjectionWork, through event.Sequence, status, by, reason string) error {
 	return s.queries.SettleDeadLetters(ctx, tx, &projectionsdb.SettleDeadLettersParams{
 		Kind: ports.LetterOfProjection, Name: w.Projection, Version: int32(w.Version), PartitionID: int32(w.Partition), Through: int64(through),
 		Status: status, SettledAt: pg.OptionalTime(s.db.Now()), SettledBy: pg.OptionalText(by), Reason: pg.OptionalText(reason),

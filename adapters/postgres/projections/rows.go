@@ -23,7 +23,7 @@ type Rows struct {
 
 var (
 	_ ports.ProjectionRows = (*Rows)(nil)
-	_ ports.RowRefolds     = (*Rows)(nil)
+	_ ports.RowRecomputer  = (*Rows)(nil)
 )
 
 // NewRows makes the store of custom projections' rows.
@@ -126,7 +126,7 @@ func (s *Rows) ListProjectionRows(ctx context.Context, q ports.ProjectionRowQuer
 // versions, as whoever works a partition does, and looks again once it has the versions:
 // one may have been begun before it had them.
 func (s *Rows) EndProjection(ctx context.Context, name, by string) error {
-	return s.inVersions(ctx, func(tx pgx.Tx) error {
+	return s.inTransaction(ctx, func(tx pgx.Tx) error {
 		for round := 0; round < endRounds; round++ {
 			versions, err := s.queries.AliveProjections(ctx, tx, name)
 			if err != nil {
@@ -134,7 +134,7 @@ func (s *Rows) EndProjection(ctx context.Context, name, by string) error {
 			}
 			if len(versions) == 0 {
 				if round == 0 {
-					return handlerError{projection.NotFound(name)}
+					return untranslatedError{projection.NotFound(name)}
 				}
 				return nil
 			}
@@ -142,7 +142,7 @@ func (s *Rows) EndProjection(ctx context.Context, name, by string) error {
 				return err
 			}
 		}
-		return handlerError{projection.Changed()}
+		return untranslatedError{projection.Changed()}
 	})
 }
 

@@ -41,7 +41,7 @@ func (s *Snapshots) SavePart(ctx context.Context, c ports.SnapshotCopy) (done bo
 		}
 		at, err := s.queries.GetShownCheckpoint(ctx, tx, &projectionsdb.GetShownCheckpointParams{Projection: c.Projection, Version: int32(c.Version), PartitionID: int32(c.Partition)})
 		if errors.Is(err, pgx.ErrNoRows) {
-			return handlerError{projection.OtherCode(c.Projection, c.Version)}
+			return untranslatedError{projection.OtherCode(c.Projection, c.Version)}
 		}
 		if err != nil {
 			return err
@@ -62,7 +62,7 @@ func (s *Snapshots) SavePart(ctx context.Context, c ports.SnapshotCopy) (done bo
 		if err := s.queries.FinishSnapshotPart(ctx, tx, finish); err != nil {
 			return err
 		}
-		return s.mustBe(ctx, tx, c.Projection, c.Version, projection.Saving)
+		return s.requireRole(ctx, tx, c.Projection, c.Version, projection.Saving)
 	})
 	return done && err == nil, err
 }
@@ -89,10 +89,10 @@ func (s *Snapshots) RestorePart(ctx context.Context, c ports.SnapshotCopy) (done
 		if _, err := s.copyRows(ctx, tx, c, c.Version, c.To); err != nil {
 			return err
 		}
-		if err := s.mustBe(ctx, tx, c.Projection, c.Version, projection.Saved); err != nil {
+		if err := s.requireRole(ctx, tx, c.Projection, c.Version, projection.Saved); err != nil {
 			return err
 		}
-		return s.mustBe(ctx, tx, c.Projection, c.To, projection.Building)
+		return s.requireRole(ctx, tx, c.Projection, c.To, projection.Building)
 	})
 	return done && err == nil, err
 }
@@ -110,7 +110,7 @@ func (s *Snapshots) copying(ctx context.Context, level pgx.TxIsoLevel, f func(tx
 			break
 		}
 	}
-	if own, ours := errors.AsType[handlerError](err); ours {
+	if own, ours := errors.AsType[untranslatedError](err); ours {
 		return own.error
 	}
 	return pg.Translate(ctx, err)
@@ -125,11 +125,11 @@ func (s *Snapshots) lockPart(ctx context.Context, tx pgx.Tx, c ports.SnapshotCop
 	return &part, err
 }
 
-// mustBe holds a version in a role until the transaction ends.
-func (s *Snapshots) mustBe(ctx context.Context, tx pgx.Tx, name string, version int, want projection.Role) error {
+// requireRole holds a version in a role until the transaction ends.
+func (s *Snapshots) requireRole(ctx context.Context, tx pgx.Tx, name string, version int, want projection.Role) error {
 	role, err := s.queries.ShareProjection(ctx, tx, &projectionsdb.ShareProjectionParams{Name: name, Version: int32(version)})
 	if errors.Is(err, pgx.ErrNoRows) || err == nil && projection.Role(role) != want {
-		return handlerError{projection.Changed()}
+		return untranslatedError{projection.Changed()}
 	}
 	return err
 }
@@ -145,7 +145,7 @@ func (s *Snapshots) copyRows(ctx context.Context, tx pgx.Tx, c ports.SnapshotCop
 		if table.Shared {
 			arguments = append(arguments, c.Projection)
 		}
-		tag, err := tx.Exec(ctx, copyTo(table, columns), arguments...)
+		tag, err := tx.Exec(ctx, copyStatement(table, columns), arguments...)
 		if err != nil {
 			return copied, err
 		}
@@ -154,8 +154,8 @@ func (s *Snapshots) copyRows(ctx context.Context, tx pgx.Tx, c ports.SnapshotCop
 	return copied, nil
 }
 
-// copyTo copies the rows of the version $2 in the partition $1 to the version $3.
-func copyTo(t ports.ProjectionTable, columns []string) string {
+// copyStatement copies the rows of the version $2 in the partition $1 to the version $3.
+func copyStatement(t ports.ProjectionTable, columns []string) string {
 	into, values := make([]string, len(columns)), make([]string, len(columns))
 	for i, name := range columns {
 		into[i] = pgx.Identifier{name}.Sanitize()
@@ -164,12 +164,12 @@ func copyTo(t ports.ProjectionTable, columns []string) string {
 		}
 	}
 	return fmt.Sprintf("INSERT INTO %[1]s (%[2]s) SELECT %[3]s FROM %[1]s WHERE partition_id = $1 AND version = $2%[4]s",
-		tableName(t), strings.Join(into, ", "), strings.Join(values, ", "), ofProjection(t, 4))
+		tableName(t), strings.Join(into, ", "), strings.Join(values, ", "), projectionFilter(t, 4))
 }
 
 // FinishSnapshot implements ports.Snapshots.
 func (s *Snapshots) FinishSnapshot(ctx context.Context, name string, version, keep int, by string) error {
-	return s.inVersions(ctx, func(tx pgx.Tx) error {
+	return s.inTransaction(ctx, func(tx pgx.Tx) error {
 		if err := s.changeRole(ctx, tx, name, int32(version), by, projection.Saved, projection.Saving); err != nil {
 			return err
 		}
@@ -205,7 +205,7 @@ func (s *Snapshots) SnapshotParts(ctx context.Context, name string) ([]ports.Sna
 // ForgetPart implements ports.Snapshots. The part goes first: that waits for
 // who copies it.
 func (s *Snapshots) ForgetPart(ctx context.Context, c ports.SnapshotCopy) error {
-	return s.inVersions(ctx, func(tx pgx.Tx) error {
+	return s.inTransaction(ctx, func(tx pgx.Tx) error {
 		removed, err := s.queries.DeleteSnapshotPart(ctx, tx, &projectionsdb.DeleteSnapshotPartParams{Projection: c.Projection, Version: int32(c.Version), PartitionID: int32(c.Partition)})
 		if err != nil || removed == 0 {
 			return err
@@ -225,5 +225,5 @@ func (s *Snapshots) ForgetPart(ctx context.Context, c ports.SnapshotCopy) error 
 
 // deleteAll removes the rows of the version $2 in the partition $1.
 func deleteAll(t ports.ProjectionTable) string {
-	return fmt.Sprintf("DELETE FROM %s WHERE partition_id = $1 AND version = $2%s", tableName(t), ofProjection(t, 3))
+	return fmt.Sprintf("DELETE FROM %s WHERE partition_id = $1 AND version = $2%s", tableName(t), projectionFilter(t, 3))
 }

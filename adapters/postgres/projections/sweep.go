@@ -18,8 +18,8 @@ import (
 // partition, whether there are rows or not.
 const sweepStatements = 64
 
-// swept is a version that this node sweeps.
-type swept struct {
+// sweepKey is a version that this node sweeps.
+type sweepKey struct {
 	name    string
 	version int
 }
@@ -29,7 +29,7 @@ type swept struct {
 // that was found empty stays it; a node that has just begun looks at all of them once
 // more.
 func (s *Versions) SweepProjection(ctx context.Context, name string, version int, tables []ports.ProjectionTable, limit int) (removed int64, err error) {
-	key := swept{name, version}
+	key := sweepKey{name, version}
 	role, err := s.queries.ShareProjection(ctx, s.db.Reads, &projectionsdb.ShareProjectionParams{Name: name, Version: int32(version)})
 	if err != nil || projection.Role(role) != projection.Dropping {
 		s.sweeps.Delete(key)
@@ -64,7 +64,7 @@ func (s *Versions) SweepProjection(ctx context.Context, name string, version int
 	if removed > 0 || len(tables) > 0 && len(partitions) > 0 {
 		return removed, nil
 	}
-	err = s.inVersions(ctx, func(tx pgx.Tx) error {
+	err = s.inTransaction(ctx, func(tx pgx.Tx) error {
 		return s.changeRole(ctx, tx, name, int32(version), systemActor, projection.Dropped, projection.Dropping)
 	})
 	if fault.CodeOf(err) == projection.CodeChanged {

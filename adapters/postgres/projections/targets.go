@@ -31,8 +31,8 @@ var _ ports.ProjectionTargetStore = (*Targets)(nil)
 const replaceRows = `UPDATE backbone.projection_checkpoints SET generation = generation + 1
 	WHERE projection = $1 AND version = $2 AND partition_id = $3`
 
-// errRehearsed rolls back what was done to see what it would do.
-var errRehearsed = errors.New("rehearsed")
+// errDryRun rolls back what was done to see what it would do.
+var errDryRun = errors.New("rehearsed")
 
 // RebuildTarget implements ports.ProjectionTargetStore. The lock of the checkpoint keeps
 // out whoever else writes rows of the version in the partition, switches to it, resets
@@ -42,12 +42,12 @@ func (s *Targets) RebuildTarget(ctx context.Context, r ports.TargetRebuild, h po
 		if c.Sequence < r.Passed {
 			return false, projection.TargetBehind(r.Projection, r.Version)
 		}
-		f := refold{store: s, tx: tx, given: r, handler: h, change: ports.TargetChange{Sequence: c.Sequence}}
+		f := targetRebuild{store: s, tx: tx, request: r, handler: h, change: ports.TargetChange{Sequence: c.Sequence}}
 		if err := f.run(ctx); err != nil {
 			return false, err
 		}
 		if change = f.change; r.DryRun {
-			return false, handlerError{errRehearsed}
+			return false, untranslatedError{errDryRun}
 		}
 		if change.Rows() == 0 {
 			return false, nil
@@ -55,7 +55,7 @@ func (s *Targets) RebuildTarget(ctx context.Context, r ports.TargetRebuild, h po
 		_, err := tx.Exec(ctx, replaceRows, r.Projection, int32(r.Version), int32(r.Partition))
 		return false, err
 	})
-	if errors.Is(err, errRehearsed) {
+	if errors.Is(err, errDryRun) {
 		err = nil
 	}
 	if err != nil {
@@ -64,17 +64,17 @@ func (s *Targets) RebuildTarget(ctx context.Context, r ports.TargetRebuild, h po
 	return change, err
 }
 
-// refold is one rebuild of one entity's rows, in a transaction that holds the checkpoint.
-type refold struct {
+// targetRebuild is one rebuild of one entity's rows, in a transaction that holds the checkpoint.
+type targetRebuild struct {
 	store     *Targets
 	tx        pgx.Tx
-	given     ports.TargetRebuild
+	request   ports.TargetRebuild
 	handler   ports.ProjectionHandler
-	sequences []int64 // of the entity's events
+	sequences []int64 // selection the entity's events
 	change    ports.TargetChange
 }
 
-func (f *refold) run(ctx context.Context) error {
+func (f *targetRebuild) run(ctx context.Context) error {
 	events, err := f.read(ctx)
 	if err != nil {
 		return err
@@ -84,14 +84,14 @@ func (f *refold) run(ctx context.Context) error {
 		f.sequences[i] = int64(events[i].Sequence)
 	}
 	events = slices.DeleteFunc(events, func(e event.Recorded) bool {
-		return len(f.given.Types) > 0 && !slices.Contains(f.given.Types, e.Type)
+		return len(f.request.Types) > 0 && !slices.Contains(f.request.Types, e.Type)
 	})
 	before, err := f.rows(ctx)
 	if err != nil {
 		return err
 	}
-	for _, table := range f.given.Target.Tables {
-		statement, arguments := f.of(table)
+	for _, table := range f.request.Target.Tables {
+		statement, arguments := f.selection(table)
 		if _, err := f.tx.Exec(ctx, "DELETE FROM "+tableName(table.ProjectionTable)+" AS t WHERE "+statement, arguments...); err != nil {
 			return err
 		}
@@ -103,7 +103,7 @@ func (f *refold) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for i, table := range f.given.Target.Tables {
+	for i, table := range f.request.Target.Tables {
 		f.change.Tables = append(f.change.Tables, changed(table, before[i], after[i]))
 	}
 	return nil
@@ -115,11 +115,11 @@ const foldPage = 500
 
 // read gives the entity's events up to the checkpoint, in the order of the log and
 // without their payloads.
-func (f *refold) read(ctx context.Context) ([]event.Recorded, error) {
+func (f *targetRebuild) read(ctx context.Context) ([]event.Recorded, error) {
 	var out []event.Recorded
-	for _, streamType := range f.given.Target.Streams {
+	for _, streamType := range f.request.Target.Streams {
 		q := ports.StreamQuery{
-			Partition: f.given.Partition, Stream: event.StreamID{Type: streamType, ID: f.given.Entity},
+			Partition: f.request.Partition, Stream: event.StreamID{Type: streamType, ID: f.request.Entity},
 			Direction: ports.Backward, Limit: foldPage, WithoutData: true,
 		}
 		for {
@@ -132,8 +132,8 @@ func (f *refold) read(ctx context.Context) ([]event.Recorded, error) {
 					out = append(out, page[i])
 				}
 			}
-			if f.given.Limit > 0 && len(out) > f.given.Limit {
-				return nil, handlerError{projection.TargetTooLarge(f.given.Limit)}
+			if f.request.Limit > 0 && len(out) > f.request.Limit {
+				return nil, untranslatedError{projection.TargetTooLarge(f.request.Limit)}
 			}
 			if len(page) < foldPage {
 				break
@@ -152,12 +152,12 @@ const listPayloads = `SELECT p.sequence, p.salt, p.payload FROM unnest($2::bigin
 
 // load gives the first of the events with their payloads: as many as fit into
 // levelBytes, and at least one.
-func (f *refold) load(ctx context.Context, events []event.Recorded) ([]event.Recorded, error) {
+func (f *targetRebuild) load(ctx context.Context, events []event.Recorded) ([]event.Recorded, error) {
 	sequences := make([]event.Sequence, len(events))
 	for i := range events {
 		sequences[i] = events[i].Sequence
 	}
-	sizes, err := f.store.events.PayloadSizes(ctx, f.tx, f.given.Partition, sequences)
+	sizes, err := f.store.events.PayloadSizes(ctx, f.tx, f.request.Partition, sequences)
 	if err != nil {
 		return nil, err
 	}
@@ -166,7 +166,7 @@ func (f *refold) load(ctx context.Context, events []event.Recorded) ([]event.Rec
 		left -= sizes[sequences[n]]
 	}
 	out := slices.Clone(events[:n])
-	rows, err := f.tx.Query(ctx, listPayloads, int32(f.given.Partition), sequences[:n])
+	rows, err := f.tx.Query(ctx, listPayloads, int32(f.request.Partition), sequences[:n])
 	if err != nil {
 		return nil, err
 	}
@@ -183,13 +183,13 @@ func (f *refold) load(ctx context.Context, events []event.Recorded) ([]event.Rec
 	return out, err
 }
 
-// of chooses the entity's rows of a table, whose alias is t.
-func (f *refold) of(t ports.TargetTable) (statement string, arguments []any) {
-	statement, arguments = "t.partition_id = $1 AND t.version = $2", []any{int32(f.given.Partition), int32(f.given.Version)}
+// selection chooses the entity's rows of a table, whose alias is t.
+func (f *targetRebuild) selection(t ports.TargetTable) (statement string, arguments []any) {
+	statement, arguments = "t.partition_id = $1 AND t.version = $2", []any{int32(f.request.Partition), int32(f.request.Version)}
 	switch {
 	case t.Entity != "":
-		return statement + " AND t." + pgx.Identifier{t.Entity}.Sanitize() + " = $3", append(arguments, f.given.Entity)
-	case f.given.Target.ID != "":
+		return statement + " AND t." + pgx.Identifier{t.Entity}.Sanitize() + " = $3", append(arguments, f.request.Entity)
+	case f.request.Target.ID != "":
 		return statement, arguments
 	default:
 		return statement + " AND t.sequence = ANY ($3)", append(arguments, f.sequences)
@@ -198,13 +198,13 @@ func (f *refold) of(t ports.TargetTable) (statement string, arguments []any) {
 
 // rows gives by table a digest of each row of the entity by its key. The values stay in
 // the database.
-func (f *refold) rows(ctx context.Context) ([]map[string]string, error) {
-	out := make([]map[string]string, len(f.given.Target.Tables))
-	for i, table := range f.given.Target.Tables {
-		statement, arguments := f.of(table)
+func (f *targetRebuild) rows(ctx context.Context) ([]map[string]string, error) {
+	out := make([]map[string]string, len(f.request.Target.Tables))
+	for i, table := range f.request.Target.Tables {
+		statement, arguments := f.selection(table)
 		limit := ""
-		if f.given.Limit > 0 {
-			limit = fmt.Sprintf(" LIMIT %d", maxRowsPerEvent*f.given.Limit+1)
+		if f.request.Limit > 0 {
+			limit = fmt.Sprintf(" LIMIT %d", maxRowsPerEvent*f.request.Limit+1)
 		}
 		found, err := f.tx.Query(ctx, fmt.Sprintf("SELECT json_build_array(%s)::text, encode(sha256(convert_to(to_jsonb(t)::text, 'UTF8')), 'hex') FROM %s AS t WHERE %s%s",
 			columnNames(table.ProjectionTable), tableName(table.ProjectionTable), statement, limit), arguments...)
@@ -219,8 +219,8 @@ func (f *refold) rows(ctx context.Context) ([]map[string]string, error) {
 		}); err != nil {
 			return nil, err
 		}
-		if f.given.Limit > 0 && len(out[i]) > maxRowsPerEvent*f.given.Limit {
-			return nil, handlerError{projection.TargetTooLarge(maxRowsPerEvent * f.given.Limit)}
+		if f.request.Limit > 0 && len(out[i]) > maxRowsPerEvent*f.request.Limit {
+			return nil, untranslatedError{projection.TargetTooLarge(maxRowsPerEvent * f.request.Limit)}
 		}
 	}
 	return out, nil
@@ -249,8 +249,8 @@ func changed(t ports.TargetTable, before, after map[string]string) ports.TableDi
 
 // fold hands the events over. Those that the version has gone on without are tried
 // alone: one that is digested now is resolved.
-func (f *refold) fold(ctx context.Context, events []event.Recorded) error {
-	without, err := f.passedOver(ctx)
+func (f *targetRebuild) fold(ctx context.Context, events []event.Recorded) error {
+	without, err := f.skippedEvents(ctx)
 	if err != nil {
 		return err
 	}
@@ -260,7 +260,7 @@ func (f *refold) fold(ctx context.Context, events []event.Recorded) error {
 			n++
 		}
 		if n == 0 {
-			if err := f.again(ctx, events[0]); err != nil {
+			if err := f.retrySkipped(ctx, events[0]); err != nil {
 				return err
 			}
 			events = events[1:]
@@ -279,15 +279,15 @@ func (f *refold) fold(ctx context.Context, events []event.Recorded) error {
 	return nil
 }
 
-func (f *refold) apply(ctx context.Context, tx pgx.Tx, events []event.Recorded) error {
-	return f.handler.Apply(ctx, tx, ports.ProjectionBatch{Projection: f.given.Projection, Version: f.given.Version, Partition: f.given.Partition, Events: events})
+func (f *targetRebuild) apply(ctx context.Context, tx pgx.Tx, events []event.Recorded) error {
+	return f.handler.Apply(ctx, tx, ports.ProjectionBatch{Projection: f.request.Projection, Version: f.request.Version, Partition: f.request.Partition, Events: events})
 }
 
 const listPassedOver = `SELECT sequence FROM backbone.dead_letters
 	WHERE kind = $1 AND name = $2 AND version = $3 AND partition_id = $4 AND sequence = ANY ($5) AND status IN ('passed', 'skipped')`
 
-func (f *refold) passedOver(ctx context.Context) (map[event.Sequence]bool, error) {
-	rows, err := f.tx.Query(ctx, listPassedOver, ports.LetterOfProjection, f.given.Projection, int32(f.given.Version), int32(f.given.Partition), f.sequences)
+func (f *targetRebuild) skippedEvents(ctx context.Context) (map[event.Sequence]bool, error) {
+	rows, err := f.tx.Query(ctx, listPassedOver, ports.LetterOfProjection, f.request.Projection, int32(f.request.Version), int32(f.request.Partition), f.sequences)
 	if err != nil {
 		return nil, err
 	}
@@ -303,8 +303,8 @@ func (f *refold) passedOver(ctx context.Context) (map[event.Sequence]bool, error
 const resolvePassedOver = `UPDATE backbone.dead_letters SET status = 'resolved', settled_at = $6, settled_by = $7
 	WHERE kind = $1 AND name = $2 AND version = $3 AND partition_id = $4 AND sequence = $5`
 
-// again tries an event that was passed over. What fails leaves the transaction as it was.
-func (f *refold) again(ctx context.Context, e event.Recorded) error {
+// retrySkipped tries an event that was passed over. What fails leaves the transaction as it was.
+func (f *targetRebuild) retrySkipped(ctx context.Context, e event.Recorded) error {
 	page, err := f.load(ctx, []event.Recorded{e})
 	if err != nil {
 		return err
@@ -318,8 +318,8 @@ func (f *refold) again(ctx context.Context, e event.Recorded) error {
 		return nil
 	}
 	f.change.Events++
-	_, err = f.tx.Exec(ctx, resolvePassedOver, ports.LetterOfProjection, f.given.Projection, int32(f.given.Version), int32(f.given.Partition), int64(e.Sequence),
-		f.store.db.Now(), pgtype.Text{String: f.given.By, Valid: f.given.By != ""})
+	_, err = f.tx.Exec(ctx, resolvePassedOver, ports.LetterOfProjection, f.request.Projection, int32(f.request.Version), int32(f.request.Partition), int64(e.Sequence),
+		f.store.db.Now(), pgtype.Text{String: f.request.By, Valid: f.request.By != ""})
 	return err
 }
 
@@ -338,7 +338,7 @@ func (s *Targets) SubjectEntities(ctx context.Context, p event.PartitionID, subj
 			if t.Entity == "" {
 				arguments = append(arguments, target.ID)
 			}
-			rows, err := s.db.Reads.Query(ctx, fmt.Sprintf("SELECT DISTINCT %s FROM %s AS t WHERE t.partition_id = $1 AND %s", entity, tableName(t.ProjectionTable), ofSubject(t)), arguments...)
+			rows, err := s.db.Reads.Query(ctx, fmt.Sprintf("SELECT DISTINCT %s FROM %s AS t WHERE t.partition_id = $1 AND %s", entity, tableName(t.ProjectionTable), subjectFilter(t)), arguments...)
 			if err != nil {
 				return nil, pg.Translate(ctx, err)
 			}
@@ -356,9 +356,9 @@ func (s *Targets) SubjectEntities(ctx context.Context, p event.PartitionID, subj
 	return out, nil
 }
 
-// ofSubject chooses rows with sealed copies of the person $2. Rows without have an empty text, which
+// subjectFilter chooses rows with sealed copies of the person $2. Rows without have an empty text, which
 // their indexes leave out.
-func ofSubject(t ports.TargetTable) string {
+func subjectFilter(t ports.TargetTable) string {
 	column := "t." + pgx.Identifier{t.Subject}.Sanitize()
 	return column + " = $2 AND " + column + " <> ''"
 }
@@ -371,7 +371,7 @@ func (s *Targets) CountCopies(ctx context.Context, p event.PartitionID, subject 
 			if t.Subject == "" {
 				continue
 			}
-			rows, err := s.db.Reads.Query(ctx, fmt.Sprintf("SELECT t.version, count(*) FROM %s AS t WHERE t.partition_id = $1 AND %s GROUP BY t.version", tableName(t.ProjectionTable), ofSubject(t)),
+			rows, err := s.db.Reads.Query(ctx, fmt.Sprintf("SELECT t.version, count(*) FROM %s AS t WHERE t.partition_id = $1 AND %s GROUP BY t.version", tableName(t.ProjectionTable), subjectFilter(t)),
 				int32(p), subject.String())
 			if err != nil {
 				return nil, pg.Translate(ctx, err)

@@ -398,7 +398,7 @@ func TestEntitiesAreFoldedAnewUnderLoad(t *testing.T) {
 				err := f(n)
 				switch {
 				case err == nil, ctx.Err() != nil:
-				case fault.CodeOf(err) == projection.CodeChanged, fault.KindOf(err) == fault.Unavailable, fault.CodeOf(err) == projection.CodeBehind:
+				case fault.CodeOf(err) == projection.CodeChanged, fault.KindOf(err) == fault.Unavailable, fault.CodeOf(err) == projection.CodeVersionBehind:
 				default:
 					t.Errorf("%+v", err)
 					return

@@ -44,25 +44,25 @@ func (s *Versions) ActiveProjection(ctx context.Context, name string) (int, erro
 	return int(version), pg.Translate(ctx, err)
 }
 
-// mayBegin keeps whoever has not heard yet that a version is dropped from beginning
+// requireLive keeps whoever has not heard yet that a version is dropped from beginning
 // with it once more.
-func (s *work) mayBegin(ctx context.Context, tx pgx.Tx, w ports.ProjectionWork) error {
+func (s *work) requireLive(ctx context.Context, tx pgx.Tx, w ports.ProjectionWork) error {
 	role, err := s.queries.ShareProjection(ctx, tx, &projectionsdb.ShareProjectionParams{Name: w.Projection, Version: int32(w.Version)})
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil // of nobody who keeps a register
 	}
-	if err == nil && !projection.Role(role).Alive() {
+	if err == nil && !projection.Role(role).IsLive() {
 		err = projection.Fenced()
 	}
 	return err
 }
 
-// errBegun rolls a switch back: the version that is shown has begun with a partition in
+// errVersionStarted rolls a switch back: the version that is shown has begun with a partition in
 // the meantime, and had no checkpoint there that could be held.
-var errBegun = errors.New("the version that is shown has begun with another legal entity")
+var errVersionStarted = errors.New("the version that is shown has begun with another legal entity")
 
-// inVersions runs f in a transaction, and again after a deadlock or errBegun.
-func (s *work) inVersions(ctx context.Context, f func(tx pgx.Tx) error) (err error) {
+// inTransaction runs f in a transaction, and again after a deadlock or errVersionStarted.
+func (s *work) inTransaction(ctx context.Context, f func(tx pgx.Tx) error) (err error) {
 	for range advanceTries {
 		err = pgx.BeginFunc(ctx, s.db.Reads, func(tx pgx.Tx) error {
 			if _, err := tx.Exec(ctx, advanceTimeouts, pg.Milliseconds(s.db.Config.Timeouts.ProjectionWork), pg.Milliseconds(s.db.Config.Timeouts.Lock)); err != nil {
@@ -70,14 +70,14 @@ func (s *work) inVersions(ctx context.Context, f func(tx pgx.Tx) error) (err err
 			}
 			return f(tx)
 		})
-		if !pg.IsSerializationFailure(err) && !errors.Is(err, errBegun) {
+		if !pg.IsSerializationFailure(err) && !errors.Is(err, errVersionStarted) {
 			break
 		}
 	}
-	if own, handlers := errors.AsType[handlerError](err); handlers {
+	if own, handlers := errors.AsType[untranslatedError](err); handlers {
 		return own.error
 	}
-	if errors.Is(err, errBegun) {
+	if errors.Is(err, errVersionStarted) {
 		return err
 	}
 	return pg.Translate(ctx, err)
@@ -112,13 +112,13 @@ func (s *Versions) SwitchProjection(ctx context.Context, w ports.ProjectionSwitc
 	if err != nil {
 		return err
 	}
-	err = s.inVersions(ctx, func(tx pgx.Tx) error {
+	err = s.inTransaction(ctx, func(tx pgx.Tx) error {
 		held, err := s.lockVersions(ctx, tx, w.Projection, 0, int32(w.From), int32(w.To))
 		if err != nil {
 			return err
 		}
 		if !w.Force {
-			if err := s.level(ctx, tx, w, heads, held); err != nil {
+			if err := s.catchUp(ctx, tx, w, heads, held); err != nil {
 				return err
 			}
 		}
@@ -141,18 +141,18 @@ func (s *Versions) SwitchProjection(ctx context.Context, w ports.ProjectionSwitc
 		if err := s.changeRole(ctx, tx, w.Projection, int32(w.To), w.By, projection.Active, projection.Dropping); err != nil || w.Force {
 			return err
 		}
-		return s.nothingBegun(ctx, tx, w, held)
+		return s.requireNoneStarted(ctx, tx, w, held)
 	})
-	if errors.Is(err, errBegun) {
-		return projection.Behind(w.Projection, w.To, 1) // again and again: at least an event more
+	if errors.Is(err, errVersionStarted) {
+		return projection.VersionBehind(w.Projection, w.To, 1) // again and again: at least an event more
 	}
 	return err
 }
 
-// nothingBegun makes sure that the version which was shown has begun nowhere since its
+// requireNoneStarted makes sure that the version which was shown has begun nowhere since its
 // checkpoints were held. Whoever begins shares the version's row until it commits, so
 // that after the change of the role nobody can.
-func (s *Versions) nothingBegun(ctx context.Context, tx pgx.Tx, w ports.ProjectionSwitch, held map[event.PartitionID]map[int]*ports.Checkpoint) error {
+func (s *Versions) requireNoneStarted(ctx context.Context, tx pgx.Tx, w ports.ProjectionSwitch, held map[event.PartitionID]map[int]*ports.Checkpoint) error {
 	now, err := s.queries.ListCheckpoints(ctx, tx, &projectionsdb.ListCheckpointsParams{Projection: w.Projection, Version: int32(w.From)})
 	if err != nil {
 		return err
@@ -160,15 +160,15 @@ func (s *Versions) nothingBegun(ctx context.Context, tx pgx.Tx, w ports.Projecti
 	for i := range now {
 		c := &now[i].BackboneProjectionCheckpoint
 		if held[event.PartitionID(c.PartitionID)][w.From] == nil && c.Sequence > 0 {
-			return errBegun
+			return errVersionStarted
 		}
 	}
 	return nil
 }
 
-// level makes good in each partition what the version to be shown lacks of what is
+// catchUp makes good in each partition what the version to be shown lacks of what is
 // shown now.
-func (s *Versions) level(ctx context.Context, tx pgx.Tx, w ports.ProjectionSwitch, heads map[event.PartitionID]ports.Head, held map[event.PartitionID]map[int]*ports.Checkpoint) error {
+func (s *Versions) catchUp(ctx context.Context, tx pgx.Tx, w ports.ProjectionSwitch, heads map[event.PartitionID]ports.Head, held map[event.PartitionID]map[int]*ports.Checkpoint) error {
 	for id, head := range heads {
 		if w.Partitions != nil && !slices.Contains(w.Partitions, id) {
 			continue
@@ -185,21 +185,21 @@ func (s *Versions) level(ctx context.Context, tx pgx.Tx, w ports.ProjectionSwitc
 			continue
 		}
 		if at != nil && at.Status == projection.Halted {
-			return projection.StandsStill(w.Projection, w.To)
+			return projection.VersionHalted(w.Projection, w.To)
 		}
 		if missing := uint64(max(head.Sequence, shown) - reached); at == nil || missing > w.MaxBehind || w.Handler == nil {
-			return projection.Behind(w.Projection, w.To, missing)
+			return projection.VersionBehind(w.Projection, w.To, missing)
 		}
 		work := ports.ProjectionWork{Projection: w.Projection, Version: w.To, Partition: id}
-		if err := s.reach(ctx, tx, work, w.Types, w.Handler, at, shown); err != nil {
+		if err := s.advanceTo(ctx, tx, work, w.Types, w.Handler, at, shown); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// reach advances a checkpoint that tx holds to a sequence.
-func (s *Versions) reach(ctx context.Context, tx pgx.Tx, w ports.ProjectionWork, types []string, h ports.ProjectionHandler, c *ports.Checkpoint, to event.Sequence) error {
+// advanceTo advances a checkpoint that tx holds to a sequence.
+func (s *Versions) advanceTo(ctx context.Context, tx pgx.Tx, w ports.ProjectionWork, types []string, h ports.ProjectionHandler, c *ports.Checkpoint, to event.Sequence) error {
 	for c.Sequence < to {
 		a := ports.ProjectionAdvance{ProjectionWork: w, Types: types, Limit: int(min(to-c.Sequence, levelBatch)), Bytes: levelBytes}
 		passed, err := s.apply(ctx, tx, a, h, c)
@@ -207,7 +207,7 @@ func (s *Versions) reach(ctx context.Context, tx pgx.Tx, w ports.ProjectionWork,
 			return err
 		}
 		if passed == 0 {
-			return projection.Behind(w.Projection, w.Version, uint64(to-c.Sequence))
+			return projection.VersionBehind(w.Projection, w.Version, uint64(to-c.Sequence))
 		}
 	}
 	return s.writeCheckpoint(ctx, tx, *c)
@@ -235,7 +235,7 @@ func (s *work) changeRole(ctx context.Context, tx pgx.Tx, name string, version i
 
 // DropProjection implements ports.Versions.
 func (s *Versions) DropProjection(ctx context.Context, name string, version int, by string) error {
-	return s.inVersions(ctx, func(tx pgx.Tx) error {
+	return s.inTransaction(ctx, func(tx pgx.Tx) error {
 		if _, err := s.lockVersions(ctx, tx, name, 0, int32(version)); err != nil {
 			return err
 		}
@@ -275,7 +275,7 @@ const compareTries = 3
 // equal positions.
 func (s *Versions) CompareProjection(ctx context.Context, c ports.ProjectionComparison) (d ports.ProjectionDifference, err error) {
 	for range compareTries {
-		if err := s.inVersions(ctx, func(tx pgx.Tx) error { return s.meet(ctx, tx, c) }); err != nil {
+		if err := s.inTransaction(ctx, func(tx pgx.Tx) error { return s.align(ctx, tx, c) }); err != nil {
 			return d, err
 		}
 		met := false
@@ -297,8 +297,8 @@ func (s *Versions) CompareProjection(ctx context.Context, c ports.ProjectionComp
 			return d, pg.Translate(ctx, err)
 		}
 	}
-	err = s.inVersions(ctx, func(tx pgx.Tx) error {
-		if err := s.meet(ctx, tx, c); err != nil {
+	err = s.inTransaction(ctx, func(tx pgx.Tx) error {
+		if err := s.align(ctx, tx, c); err != nil {
 			return err
 		}
 		held, err := s.lockVersions(ctx, tx, c.Projection, c.Partition, int32(c.Left))
@@ -314,8 +314,8 @@ func (s *Versions) CompareProjection(ctx context.Context, c ports.ProjectionComp
 	return d, err
 }
 
-// meet brings the version that is behind to where the other is.
-func (s *Versions) meet(ctx context.Context, tx pgx.Tx, c ports.ProjectionComparison) error {
+// align brings the version that is behind to where the other is.
+func (s *Versions) align(ctx context.Context, tx pgx.Tx, c ports.ProjectionComparison) error {
 	held, err := s.lockVersions(ctx, tx, c.Projection, c.Partition, int32(c.Left), int32(c.Right))
 	if err != nil {
 		return err
@@ -338,5 +338,5 @@ func (s *Versions) meet(ctx context.Context, tx pgx.Tx, c ports.ProjectionCompar
 		return projection.Incomparable(c.Projection)
 	}
 	work := ports.ProjectionWork{Projection: c.Projection, Version: behind.Version, Partition: c.Partition}
-	return s.reach(ctx, tx, work, c.Types[behind.Version], h, behind, ahead.Sequence)
+	return s.advanceTo(ctx, tx, work, c.Types[behind.Version], h, behind, ahead.Sequence)
 }

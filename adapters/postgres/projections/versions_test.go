@@ -189,7 +189,7 @@ func TestRebuildUnderLoad(t *testing.T) {
 			switch err := w.swap(t, active, other, 30); {
 			case err == nil:
 				active, other, switched = other, active, switched+1
-			case fault.CodeOf(err) != projection.CodeBehind:
+			case fault.CodeOf(err) != projection.CodeVersionBehind:
 				return err
 			}
 			select {
@@ -296,9 +296,9 @@ func TestSwitchMakesGoodWhatIsLacking(t *testing.T) {
 	w.write(t, a, 1, 10)
 	w.advance(t, 1, a, 0)
 	w.build(t, 2)
-	require.Equal(t, projection.CodeBehind, fault.CodeOf(w.swap(t, 1, 2, 5)))
+	require.Equal(t, projection.CodeVersionBehind, fault.CodeOf(w.swap(t, 1, 2, 5)))
 	w.advance(t, 2, a, 4)
-	require.Equal(t, projection.CodeBehind, fault.CodeOf(w.swap(t, 1, 2, 5)), "it lacks 6")
+	require.Equal(t, projection.CodeVersionBehind, fault.CodeOf(w.swap(t, 1, 2, 5)), "it lacks 6")
 	w.advance(t, 2, a, 1)
 	require.NoError(t, w.swap(t, 1, 2, 5))
 	require.Equal(t, map[int]int{1: 10, 2: 10}, w.rows(t))
@@ -326,7 +326,7 @@ func TestSwitchMakesGoodWhatIsLacking(t *testing.T) {
 	w.advance(t, 3, a, 0)
 	_, err = w.store.Projections.Isolate(t.Context(), ports.ProjectionFailure{ProjectionWork: w.work(2, a), At: 10, Code: "x"}, projection.StopPartition)
 	require.NoError(t, err)
-	require.Equal(t, projection.CodeStandsStill, fault.CodeOf(w.swap(t, 3, 2, 5)))
+	require.Equal(t, projection.CodeVersionHalted, fault.CodeOf(w.swap(t, 3, 2, 5)))
 	require.NoError(t, w.store.ProjectionVersions.SwitchProjection(t.Context(), ports.ProjectionSwitch{Projection: tillName, From: 3, To: 2, Force: true, By: "ada"}))
 	require.Equal(t, projection.Active, w.roles(t)[2])
 }

@@ -54,7 +54,7 @@ func TestLargeEventsAreTriedAFewAtATime(t *testing.T) {
 		}
 		_, trial, err := service.Create(t.Context(), custom.Creation{Name: "x", Definition: d, DryRun: true})
 		require.NoError(t, err)
-		require.Equal(t, []int{15, 15}, []int{trial.Looked, trial.Events})
+		require.Equal(t, []int{15, 15}, []int{trial.Considered, trial.Events})
 		require.JSONEq(t, `{"nrs":"fghijklmnopqrst"}`, string(trial.Entities[0].Rows[0].State))
 		require.Positive(t, reads.largest)
 		require.LessOrEqual(t, reads.largest, mostBytes)

@@ -8,8 +8,8 @@ import (
 	"github.com/erpbackbone/backbone/domain/projection"
 )
 
-// Changed is what a change of a definition comes to.
-type Changed struct {
+// ChangeResult is what a change of a definition comes to.
+type ChangeResult struct {
 	Version int  // that has the definition
 	Shown   int  // that readers are shown for now
 	Same    bool // that version had the definition before; nothing was begun
@@ -23,16 +23,16 @@ type Changed struct {
 // projection.too_many, projection.not_found, projection.being_changed,
 // projection.too_many_building. A definition is not changed that others have changed since
 // (projection.wrong_expected_version).
-func (s *Service) Change(ctx context.Context, c Creation, switching bool) (Changed, error) {
+func (s *Service) Change(ctx context.Context, c Creation, switching bool) (ChangeResult, error) {
 	all, err := s.config.Register.ListProjections(ctx)
 	if err != nil {
-		return Changed{}, err
+		return ChangeResult{}, err
 	}
 	now, err := shown(all, c.Definition.TenantID, c.Name)
 	if err != nil {
-		return Changed{}, err
+		return ChangeResult{}, err
 	}
-	out := Changed{Version: now.Version, Shown: now.Version}
+	out := ChangeResult{Version: now.Version, Shown: now.Version}
 	checked, err := s.check(ctx, c.Definition)
 	if err != nil {
 		return out, err
@@ -51,31 +51,31 @@ func (s *Service) Change(ctx context.Context, c Creation, switching bool) (Chang
 	switch {
 	case same(latest.Definition, wanted):
 		out.Version, out.Same = latest.Version, true
-	case !c.meets(now.Version):
+	case !c.expects(now.Version):
 		return out, projection.WrongVersion(now.Name, *c.Expected, now.Version)
 	case latest.Role == projection.Building:
-		return out, projection.Changing(now.Name)
+		return out, projection.BeingChanged(now.Name)
 	default:
-		if next, err = projection.Next(all, now.Name); err != nil {
+		if next, err = projection.NextVersion(all, now.Name, 0); err != nil {
 			return out, err
 		}
 		out.Version = next.Version
 	}
-	if out.Trial, err = s.examine(ctx, c, checked); err != nil || c.DryRun || out.Same {
+	if out.Trial, err = s.tryAndWarn(ctx, c, checked); err != nil || c.DryRun || out.Same {
 		return out, err
 	}
 	next.Definition, next.SelfSwitching, next.ChangedBy = wanted, switching, c.By
 	if c.Expected != nil {
-		next.Follows = *c.Expected
+		next.ExpectedActive = *c.Expected
 	}
 	added, err := s.config.Register.AddProjection(ctx, next)
 	switch {
 	case fault.KindOf(err) == fault.NotFound && err != nil:
-		return out, s.late(ctx, c)
+		return out, s.changeConflict(ctx, c)
 	case err != nil:
 		return out, err
 	case added.Role != projection.Building || !bytes.Equal(added.Definition, wanted):
-		return out, projection.Changing(now.Name)
+		return out, projection.BeingChanged(now.Name)
 	}
 	s.config.Wake()
 	return out, nil
@@ -91,10 +91,10 @@ func same(stored, wanted []byte) bool {
 	return err == nil && bytes.Equal(again, wanted)
 }
 
-// late says why a change lost a race: against another one, or against a deletion.
-func (s *Service) late(ctx context.Context, c Creation) error {
+// changeConflict says why a change lost a race: against another one, or against a deletion.
+func (s *Service) changeConflict(ctx context.Context, c Creation) error {
 	if _, _, err := s.Find(ctx, c.Definition.TenantID, c.Name); fault.KindOf(err) == fault.NotFound && err != nil {
 		return err
 	}
-	return projection.Changing(c.Name)
+	return projection.BeingChanged(c.Name)
 }

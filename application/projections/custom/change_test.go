@@ -28,16 +28,16 @@ const (
 )
 
 func (g *rig) rebuilds() *projections.Rebuilds {
-	return projections.NewRebuilds(projections.RebuildsConfig{Store: g.store.Projections, Register: g.store.ProjectionVersions, Versions: g.store.ProjectionVersions, Clock: g.clock, Created: g.service})
+	return projections.NewRebuilds(projections.RebuildsConfig{Store: g.store.Projections, Register: g.store.ProjectionVersions, Versions: g.store.ProjectionVersions, Clock: g.clock, Custom: g.service})
 }
 
-func (g *rig) change(name string, d projection.Definition) (custom.Changed, error) {
+func (g *rig) change(name string, d projection.Definition) (custom.ChangeResult, error) {
 	return g.service.Change(context.Background(), custom.Creation{Name: name, Definition: d, By: "bob"}, false)
 }
 
 // order is what ada wants of the tenant's projection.
 func order(name string) projections.Order {
-	return projections.Order{Name: projection.OwnName("acme", name), By: "ada"}
+	return projections.Order{Name: projection.CustomName("acme", name), By: "ada"}
 }
 
 // TestAChangeIsBuiltBeside has versions that read other events and other legal entities
@@ -69,14 +69,14 @@ func TestAChangeIsBuiltBeside(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []any{2, true}, []any{again.Version, again.Same}, "said twice, it is the same change")
 	_, err = g.change("sums", definition("acme", ".id", counts))
-	require.Equal(t, projection.CodeChanging, fault.CodeOf(err))
+	require.Equal(t, projection.CodeBeingChanged, fault.CodeOf(err))
 	require.Equal(t, fault.Conflict, fault.KindOf(err))
 	b := g.rebuilds()
 	_, err = b.Start(t.Context(), order("sums"), false)
 	require.Equal(t, projection.CodeRebuilding, fault.CodeOf(err))
 	shown, err := b.Show(t.Context(), order("sums").Name)
 	require.NoError(t, err)
-	require.Equal(t, []any{1, 2, uint64(4), false, "bob"}, []any{shown.Active, shown.Building, shown.Progress.Total, shown.CaughtUp && shown.Progress.Left() == 0, shown.StartedBy}, "events of what it reads only")
+	require.Equal(t, []any{1, 2, uint64(4), false, "bob"}, []any{shown.Active, shown.Building, shown.Progress.Total, shown.CaughtUp && shown.Progress.Remaining() == 0, shown.StartedBy}, "events of what it reads only")
 	g.write(t, us, posted, `{"vendor":"V-2","amount":"2"}`)
 	require.Equal(t, map[string]string{"V-1": `{"n":1,"sum":1.50}`}, g.rows(t, "sums", us), "readers are shown the first version")
 
@@ -84,7 +84,7 @@ func TestAChangeIsBuiltBeside(t *testing.T) {
 	g.until(t, r, func() bool {
 		s, err := b.Show(t.Context(), order("sums").Name)
 		require.NoError(t, err)
-		return s.CaughtUp && s.Progress.Left() == 0 && g.rows(t, "sums", us)["V-2"] != ""
+		return s.CaughtUp && s.Progress.Remaining() == 0 && g.rows(t, "sums", us)["V-2"] != ""
 	}, "it catches up though it never reads one legal entity")
 	c, err := b.Compare(t.Context(), order("sums").Name, []event.PartitionID{us.Partition, de.Partition, fr.Partition, foreign.Partition}, 10)
 	require.NoError(t, err)
@@ -94,15 +94,15 @@ func TestAChangeIsBuiltBeside(t *testing.T) {
 	require.Equal(t, []event.PartitionID{de.Partition}, c.OnlyLeft)
 	require.Equal(t, []event.PartitionID{fr.Partition}, c.OnlyRight)
 
-	half, err := g.service.Rows(t.Context(), custom.Question{Name: "sums", Entity: us, Limit: 1})
+	half, err := g.service.Rows(t.Context(), custom.RowsQuery{Name: "sums", Entity: us, Limit: 1})
 	require.NoError(t, err)
 	_, err = b.Switch(t.Context(), order("sums"))
 	require.NoError(t, err)
-	_, err = g.service.Rows(t.Context(), custom.Question{Name: "sums", Entity: us, Limit: 1, Cursor: half.NextCursor})
+	_, err = g.service.Rows(t.Context(), custom.RowsQuery{Name: "sums", Entity: us, Limit: 1, Cursor: half.NextCursor})
 	require.Equal(t, "cursor.foreign", fault.CodeOf(err), "pages are of one version")
 	require.Equal(t, map[string]string{"V-1": `{"n":2}`, "V-2": `{"n":1}`}, g.rows(t, "sums", us))
 	require.Equal(t, map[string]string{"V-1": `{"n":2}`}, g.rows(t, "sums", fr))
-	_, err = g.service.Rows(t.Context(), custom.Question{Name: "sums", Entity: de, Limit: 1})
+	_, err = g.service.Rows(t.Context(), custom.RowsQuery{Name: "sums", Entity: de, Limit: 1})
 	require.Equal(t, "projection.not_read", fault.CodeOf(err))
 
 	g.write(t, us, posted, `{"vendor":"V-1","amount":"3"}`)
@@ -148,7 +148,7 @@ func TestAChangeThatFailsHaltsItsVersionOnly(t *testing.T) {
 	}
 	_, err := g.change("sums", definition("acme", ".data.vendor", sums, posted))
 	require.Equal(t, "projection.trial_failed", fault.CodeOf(err))
-	_, err = g.service.Change(t.Context(), custom.Creation{Name: "sums", Definition: definition("acme", ".data.vendor", sums, posted), By: "bob", Untried: true}, true)
+	_, err = g.service.Change(t.Context(), custom.Creation{Name: "sums", Definition: definition("acme", ".data.vendor", sums, posted), By: "bob", SkipTrial: true}, true)
 	require.NoError(t, err)
 	b := g.rebuilds()
 	show := func() projections.Rebuild {
@@ -162,7 +162,7 @@ func TestAChangeThatFailsHaltsItsVersionOnly(t *testing.T) {
 	require.NoError(t, b.Round(t.Context()))
 	require.Equal(t, 1, show().Active)
 	_, err = b.Switch(t.Context(), order("sums"))
-	require.Equal(t, projection.CodeStandsStill, fault.CodeOf(err))
+	require.Equal(t, projection.CodeVersionHalted, fault.CodeOf(err))
 	require.NotContains(t, err.Error(), "acme/")
 	_, err = b.Cancel(t.Context(), order("sums"))
 	require.NoError(t, err)
@@ -191,7 +191,7 @@ func TestOneOfManyChangesWins(t *testing.T) {
 			won = i
 			continue
 		}
-		require.Equal(t, projection.CodeChanging, fault.CodeOf(err))
+		require.Equal(t, projection.CodeBeingChanged, fault.CodeOf(err))
 	}
 	versions, err := g.service.Versions(t.Context(), "acme", "sums")
 	require.NoError(t, err)
@@ -298,7 +298,7 @@ func TestAVersionOfALaterReleaseIsLeftAlone(t *testing.T) {
 	require.Len(t, views, 2, "operators see it")
 	require.Equal(t, projection.CodeUnreadable, fault.CodeOf(onlyErr(g.service.Versions(t.Context(), "acme", "sums"))))
 	_, err = g.change("sums", definition("acme", ".id", "1"))
-	require.Equal(t, projection.CodeChanging, fault.CodeOf(err))
+	require.Equal(t, projection.CodeBeingChanged, fault.CodeOf(err))
 	_, err = b.Cancel(t.Context(), order("sums"))
 	require.NoError(t, err)
 }
@@ -364,7 +364,7 @@ func TestATypeThatChangesBetweenTheVersions(t *testing.T) {
 	g.write(t, le, posted, `{"vendor":"V-1"}`)
 	g.until(t, r, func() bool { return g.rows(t, "sums", le)["V-1"] == `{"n":1}` }, "before")
 	begun.Store(true)
-	_, err := g.service.Change(t.Context(), custom.Creation{Name: "sums", Definition: definition("acme", ".data.supplier", `"new"`), By: "bob", Untried: true}, false)
+	_, err := g.service.Change(t.Context(), custom.Creation{Name: "sums", Definition: definition("acme", ".data.supplier", `"new"`), By: "bob", SkipTrial: true}, false)
 	require.NoError(t, err)
 	g.write(t, le, posted, `{"vendor":"V-1"}`)
 	b := g.rebuilds()
@@ -374,14 +374,14 @@ func TestATypeThatChangesBetweenTheVersions(t *testing.T) {
 		require.NoError(t, err)
 		s, err := b.Show(t.Context(), order("sums").Name)
 		require.NoError(t, err)
-		return halted[0].Status == projection.Halted && s.Progress.Left() == 0
+		return halted[0].Status == projection.Halted && s.Progress.Remaining() == 0
 	}, "the older one cannot go on, the newer one does")
 	require.Equal(t, `{"n":1}`, g.rows(t, "sums", le)["V-1"], "its rows are as they were")
 	_, err = b.Switch(t.Context(), order("sums"))
 	require.NoError(t, err)
 	require.Equal(t, `"new"`, g.rows(t, "sums", le)["V-1"])
 	_, err = b.Rollback(t.Context(), order("sums"))
-	require.Equal(t, projection.CodeStandsStill, fault.CodeOf(err))
+	require.Equal(t, projection.CodeVersionHalted, fault.CodeOf(err))
 	back := order("sums")
 	back.Force = true
 	_, err = b.Rollback(t.Context(), back)
@@ -425,7 +425,7 @@ func TestReadersOfARemovedVersionReadTheNext(t *testing.T) {
 			return 0, nil
 		},
 	})
-	page, err := service.Rows(t.Context(), custom.Question{Name: "sums", Entity: le, Limit: 1, MinSequence: "1"})
+	page, err := service.Rows(t.Context(), custom.RowsQuery{Name: "sums", Entity: le, Limit: 1, MinSequence: "1"})
 	require.NoError(t, err)
 	require.Equal(t, []any{3, "3", 2}, []any{page.Version, string(page.Rows[0].State), waited})
 }
@@ -457,7 +457,7 @@ func TestLikelyMistakesAreSaid(t *testing.T) {
 	}
 	require.Empty(t, try(definition("acme", ".data.vendor", counts, posted)).Warnings)
 	trial := try(definition("acme", ".data.vendr", counts, posted))
-	require.Equal(t, []int{3, 0}, []int{trial.Looked, trial.Events})
+	require.Equal(t, []int{3, 0}, []int{trial.Considered, trial.Events})
 	require.Len(t, trial.Warnings, 1)
 	require.Equal(t, custom.CodeCountsNothing, trial.Warnings[0].Code)
 	require.Contains(t, trial.Warnings[0].Detail, "counted 0 of the last 3 events")

@@ -105,7 +105,7 @@ func TestTheRunnerFollowsWhatIsCreatedAndDeleted(t *testing.T) {
 	g.write(t, le, posted, `{"vendor":"V-1","amount":"0.05"}`)
 	g.until(t, r, shows(le, `{"n":2,"sum":10.15}`), "after a restart it goes on")
 
-	ops, name := g.operations(), projection.OwnName("acme", "sums")
+	ops, name := g.operations(), projection.CustomName("acme", "sums")
 	require.NoError(t, ops.Do(t.Context(), projections.Command{Name: name, Action: projection.Pause, By: "ada"}))
 	require.NoError(t, ops.Do(t.Context(), projections.Command{Name: name, Action: projection.Reset, Partitions: []event.PartitionID{le.Partition}, By: "ada"}))
 	require.Empty(t, g.rows(t, "sums", le))
@@ -114,7 +114,7 @@ func TestTheRunnerFollowsWhatIsCreatedAndDeleted(t *testing.T) {
 	g.until(t, r, shows(le, `{"n":2,"sum":10.15}`), "after a reset it is the same")
 
 	require.NoError(t, g.service.Delete(t.Context(), "acme", "sums", "ada"))
-	_, err := g.service.Rows(t.Context(), custom.Question{Name: "sums", Entity: le, Limit: 1})
+	_, err := g.service.Rows(t.Context(), custom.RowsQuery{Name: "sums", Entity: le, Limit: 1})
 	require.Equal(t, "projection.not_found", fault.CodeOf(err))
 	rebuilds := projections.NewRebuilds(projections.RebuildsConfig{Store: g.store.Projections, Register: g.store.ProjectionVersions, Versions: g.store.ProjectionVersions, Clock: g.clock})
 	for range 3 {
@@ -150,7 +150,7 @@ func TestAPoisonEventStopsItsLegalEntityOnly(t *testing.T) {
 	require.Equal(t, map[string]string{"V-1": `{"n":1,"sum":1}`}, g.rows(t, "sums", bad), "what came before it is kept")
 	g.until(t, r, func() bool { return g.rows(t, "sums", good)["V-1"] == `{"n":1,"sum":3}` }, "the others go on")
 	g.until(t, r, func() bool { return r.Health() == nil }, "a tenant's program makes no node degraded")
-	require.NoError(t, g.operations().Do(t.Context(), projections.Command{Name: projection.OwnName("acme", "sums"), Action: projection.Skip, Partition: bad.Partition, By: "ada"}))
+	require.NoError(t, g.operations().Do(t.Context(), projections.Command{Name: projection.CustomName("acme", "sums"), Action: projection.Skip, Partition: bad.Partition, By: "ada"}))
 	g.until(t, r, func() bool { return g.rows(t, "sums", bad)["V-1"] == `{"n":2,"sum":3}` }, "skipped, it goes on")
 }
 
@@ -226,7 +226,7 @@ func TestTenantsKeepToThemselves(t *testing.T) {
 	g.write(t, acme, posted, `{"vendor":"V-1","amount":"1"}`)
 	g.write(t, rival, posted, `{"vendor":"V-1","amount":"2"}`)
 	own := g.create(t, "sums", definition("acme", ".data.vendor", sums))
-	_, err := g.service.Rows(t.Context(), custom.Question{Name: "sums", Entity: rival, Limit: 1})
+	_, err := g.service.Rows(t.Context(), custom.RowsQuery{Name: "sums", Entity: rival, Limit: 1})
 	require.Equal(t, "projection.not_found", fault.CodeOf(err))
 	require.Equal(t, "projection.not_found", fault.CodeOf(g.service.Delete(t.Context(), "rival", "sums", "eve")))
 	require.Equal(t, "projection.not_found", fault.CodeOf(g.service.Delete(t.Context(), "rival", own.Name, "eve")))
@@ -250,7 +250,7 @@ func TestTenantsKeepToThemselves(t *testing.T) {
 	require.Equal(t, "projection.foreign_event", fault.CodeOf(err), "whoever hands an event over")
 	_, _, err = g.service.Create(t.Context(), custom.Creation{Name: "sums", Definition: definition("acme", ".id", ".event"), By: "ada"})
 	require.Equal(t, projection.CodeExists, fault.CodeOf(err))
-	for i := 1; i < projection.MaxDefined; i++ {
+	for i := 1; i < projection.MaxCustom; i++ {
 		g.create(t, fmt.Sprint("p", i), definition("acme", ".id", ".event"))
 	}
 	_, _, err = g.service.Create(t.Context(), custom.Creation{Name: "more", Definition: definition("acme", ".id", ".event"), By: "ada"})
@@ -315,7 +315,7 @@ func TestRowsArePaged(t *testing.T) {
 		g.write(t, le, posted, fmt.Sprintf(`{"vendor":"V-%d","amount":"1"}`, i))
 	}
 	g.advance(t, p, le, 0)
-	q := custom.Question{Name: "sums", Entity: le, Limit: 2}
+	q := custom.RowsQuery{Name: "sums", Entity: le, Limit: 2}
 	var keys []string
 	for {
 		page, err := g.service.Rows(t.Context(), q)
@@ -333,7 +333,7 @@ func TestRowsArePaged(t *testing.T) {
 		require.Equal(t, "cursor.foreign", fault.CodeOf(err))
 	}
 	require.Equal(t, []string{"V-0", "V-1", "V-2", "V-3", "V-4"}, keys)
-	_, err := g.service.Rows(t.Context(), custom.Question{Name: "sums", Entity: other, Limit: 1})
+	_, err := g.service.Rows(t.Context(), custom.RowsQuery{Name: "sums", Entity: other, Limit: 1})
 	require.Equal(t, "projection.not_read", fault.CodeOf(err))
 }
 
@@ -379,9 +379,9 @@ func TestWhatADefinitionLeavesOutIsNotRebuilt(t *testing.T) {
 	d := definition("acme", ".data.vendor", sums, posted)
 	d.Filter.LegalEntities = []string{"USMF"}
 	g.create(t, "sums", d)
-	rebuilds := projections.NewRebuilds(projections.RebuildsConfig{Store: g.store.Projections, Register: g.store.ProjectionVersions, Versions: g.store.ProjectionVersions, Snapshots: g.store.ProjectionSnapshots, Clock: g.clock, Created: g.service})
+	rebuilds := projections.NewRebuilds(projections.RebuildsConfig{Store: g.store.Projections, Register: g.store.ProjectionVersions, Versions: g.store.ProjectionVersions, Snapshots: g.store.ProjectionSnapshots, Clock: g.clock, Custom: g.service})
 	at := func(le ports.LegalEntity) projections.Order {
-		return projections.Order{Name: projection.OwnName("acme", "sums"), By: "ada", Partition: le.Partition}
+		return projections.Order{Name: projection.CustomName("acme", "sums"), By: "ada", Partition: le.Partition}
 	}
 	_, err := rebuilds.Start(t.Context(), at(de), false)
 	require.Equal(t, projection.CodeNotRead, fault.CodeOf(err))

@@ -50,7 +50,7 @@ func TestZeroExpectsThatThereIsNone(t *testing.T) {
 	dry.DryRun = true
 	wrongVersion(t, change(dry), 0, 1, "there is a projection sums already")
 	wrongVersion(t, change(creation("2", new(0))), 0, 1, "there is a projection sums already")
-	all, err := g.store.ProjectionVersions.NamedProjections(t.Context(), projection.OwnName("acme", "sums"))
+	all, err := g.store.ProjectionVersions.NamedProjections(t.Context(), projection.CustomName("acme", "sums"))
 	require.NoError(t, err)
 	require.Len(t, all, 1, "nothing was begun")
 

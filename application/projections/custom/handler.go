@@ -23,15 +23,15 @@ var (
 	_ ports.ProjectionTables   = (*handler)(nil)
 )
 
-// counted is an event with the key under which it counts.
-type counted struct {
+// keyedEvent is an event with the key under which it counts.
+type keyedEvent struct {
 	key      string
 	sequence event.Sequence
 	document document
 }
 
-// count gives those of the events that count, in order.
-func (p *program) count(ctx context.Context, tenant string, events []event.Recorded) (out []counted, err error) {
+// selectEvents gives those of the events that count, in order.
+func (p *program) selectEvents(ctx context.Context, tenant string, events []event.Recorded) (out []keyedEvent, err error) {
 	for i := range events {
 		e := &events[i]
 		if e.Scope.TenantID != tenant {
@@ -40,19 +40,19 @@ func (p *program) count(ctx context.Context, tenant string, events []event.Recor
 		if len(p.filter.Types) > 0 && !slices.Contains(p.filter.Types, e.Type) {
 			continue
 		}
-		shown, refs, err := show(e)
+		shown, refs, err := newDocument(e)
 		if err != nil {
 			return nil, err
 		}
 		if !p.filter.Matches(&e.Skeleton, refs) {
 			continue
 		}
-		key, counts, err := p.keyOf(ctx, shown)
+		key, counts, err := p.eventKey(ctx, shown)
 		if err != nil {
 			return nil, err
 		}
 		if counts {
-			out = append(out, counted{key, e.Sequence, shown})
+			out = append(out, keyedEvent{key, e.Sequence, shown})
 		}
 	}
 	return out, nil
@@ -61,7 +61,7 @@ func (p *program) count(ctx context.Context, tenant string, events []event.Recor
 // Apply implements ports.ProjectionHandler. Keys are found for the whole batch first, so
 // that its rows are read and written at once.
 func (h *handler) Apply(ctx context.Context, tx ports.ProjectionTx, b ports.ProjectionBatch) error {
-	events, err := h.program.count(ctx, h.tenant, b.Events)
+	events, err := h.program.selectEvents(ctx, h.tenant, b.Events)
 	if err != nil || len(events) == 0 {
 		return err
 	}
@@ -95,7 +95,7 @@ func (h *handler) Apply(ctx context.Context, tx ports.ProjectionTx, b ports.Proj
 }
 
 // foldAll folds events in order into what their keys had before.
-func (p *program) foldAll(ctx context.Context, events []counted, before map[string]ports.ProjectionRow) (map[string]ports.ProjectionRow, error) {
+func (p *program) foldAll(ctx context.Context, events []keyedEvent, before map[string]ports.ProjectionRow) (map[string]ports.ProjectionRow, error) {
 	after := make(map[string]ports.ProjectionRow, len(before))
 	for key, row := range before {
 		after[key] = row
@@ -105,7 +105,7 @@ func (p *program) foldAll(ctx context.Context, events []counted, before map[stri
 		if row, exists := after[e.key]; exists {
 			state = row.State
 		}
-		next, err := p.next(ctx, state, e.document)
+		next, err := p.foldEvent(ctx, state, e.document)
 		if err != nil {
 			return nil, err
 		}

@@ -21,9 +21,9 @@ type program struct {
 	fold   ports.Transform
 }
 
-// answer is the member in which a program's value is handed over: transforms give
+// resultMember is the member in which a program's value is handed over: transforms give
 // objects, and a key is none.
-const answer = "value"
+const resultMember = "value"
 
 // compile makes a program of a definition. Fault transform.invalid with the field.
 func compile(compiler ports.TransformCompiler, d projection.Definition) (*program, error) {
@@ -35,7 +35,7 @@ func compile(compiler ports.TransformCompiler, d projection.Definition) (*progra
 		// By itself first: brackets that do not match must not match those around it.
 		_, err := compiler.Compile(part.source)
 		if err == nil {
-			*part.into, err = compiler.Compile(`{"` + answer + `": (` + part.source + "\n)}")
+			*part.into, err = compiler.Compile(`{"` + resultMember + `": (` + part.source + "\n)}")
 		}
 		if f, ok := fault.As(err); ok {
 			return nil, f.WithField(part.field)
@@ -51,17 +51,17 @@ func compile(compiler ports.TransformCompiler, d projection.Definition) (*progra
 func run(ctx context.Context, t ports.Transform, document json.RawMessage, field string) (json.RawMessage, error) {
 	out, err := t.Apply(ctx, document)
 	if err != nil {
-		return nil, at(err, field)
+		return nil, withField(err, field)
 	}
-	value, found, err := jsondoc.Member(out, answer)
+	value, found, err := jsondoc.Member(out, resultMember)
 	if err != nil || !found {
 		return nil, fault.New(fault.Internal, "projection.answer_unreadable", "the answer of a program cannot be read; report it").WithCause(err)
 	}
 	return value, nil
 }
 
-// at says which of the two programs it was. What programs give is none of the text.
-func at(err error, field string) error {
+// withField says which of the two programs it was. What programs give is none of the text.
+func withField(err error, field string) error {
 	if f, ok := fault.As(err); ok {
 		return f.WithField(field)
 	}
@@ -75,8 +75,8 @@ type document struct {
 	bare   json.RawMessage // with tokens
 }
 
-// keyOf gives the key under which an event counts; none if it does not count.
-func (p *program) keyOf(ctx context.Context, d document) (key string, counts bool, err error) {
+// eventKey gives the key under which an event counts; none if it does not count.
+func (p *program) eventKey(ctx context.Context, d document) (key string, counts bool, err error) {
 	value, err := run(ctx, p.key, d.bare, "/key")
 	if err != nil {
 		return "", false, err
@@ -84,15 +84,15 @@ func (p *program) keyOf(ctx context.Context, d document) (key string, counts boo
 	if string(value) == "null" {
 		return "", false, nil
 	}
-	if json.Unmarshal(value, &key) != nil || !projection.ValidKey(key) {
+	if json.Unmarshal(value, &key) != nil || !projection.IsValidKey(key) {
 		return "", false, fault.New(fault.FailedPrecondition, "projection.key_invalid",
 			"the key of an event is a text of 1 to %d bytes, or null; make the key program give one", projection.MaxKey).WithField("/key")
 	}
 	return key, true, nil
 }
 
-// next folds an event into a state, null: there is none. A nil answer removes the key.
-func (p *program) next(ctx context.Context, state json.RawMessage, d document) (json.RawMessage, error) {
+// foldEvent folds an event into a state, null: there is none. A nil answer removes the key.
+func (p *program) foldEvent(ctx context.Context, state json.RawMessage, d document) (json.RawMessage, error) {
 	if state == nil {
 		state = json.RawMessage("null")
 	}
@@ -115,7 +115,7 @@ func (p *program) next(ctx context.Context, state json.RawMessage, d document) (
 	}
 	out, _, err := shredding.Attach(value, held)
 	if err != nil {
-		return nil, at(err, "/fold")
+		return nil, withField(err, "/fold")
 	}
 	if len(out) > projection.MaxState {
 		return nil, fault.New(fault.FailedPrecondition, "projection.state_too_large",
@@ -124,9 +124,9 @@ func (p *program) next(ctx context.Context, state json.RawMessage, d document) (
 	return out, nil
 }
 
-// show writes an event as programs see it. Events come in the version in which their
+// newDocument writes an event as programs see it. Events come in the version in which their
 // type is read.
-func show(e *event.Recorded) (document, []event.EntityRef, error) {
+func newDocument(e *event.Recorded) (document, []event.EntityRef, error) {
 	var stored struct {
 		Data       json.RawMessage `json:"data"`
 		Dimensions json.RawMessage `json:"dimensions"`
@@ -147,7 +147,7 @@ func show(e *event.Recorded) (document, []event.EntityRef, error) {
 	if err != nil {
 		return document{}, nil, err
 	}
-	shown := shape{
+	shown := documentShape{
 		ID: e.ID.String(), Type: e.Type, SchemaVersion: e.SchemaVersion, Sequence: fmt.Sprint(uint64(e.Sequence)),
 		Stream:     streamShape{e.Stream.Type, e.Stream.ID, uint64(e.StreamVersion)},
 		OccurredAt: e.OccurredAt.UTC().Format(timeLayout), RecordedAt: e.RecordedAt.UTC().Format(timeLayout), EffectiveDate: e.EffectiveDate.String(),
@@ -191,8 +191,8 @@ func encode(v any) ([]byte, error) {
 	return []byte(strings.TrimSuffix(b.String(), "\n")), err
 }
 
-// shape is an event as the API shows it, without what is about its place in the chain.
-type shape struct {
+// documentShape is an event as the API shows it, without what is about its place in the chain.
+type documentShape struct {
 	ID            string          `json:"id"`
 	Type          string          `json:"type"`
 	SchemaVersion uint32          `json:"schema_version"`

@@ -16,7 +16,7 @@ import (
 // An event of the stream of an entity usually refers to it too, and is one event.
 func TestAnEventOfItsOwnEntityCountsOnce(t *testing.T) {
 	t.Parallel()
-	g := newBooth(t, func(c *custom.RefoldConfig) { c.MaxEvents = 4 })
+	g := newBooth(t, func(c *custom.RecomputeConfig) { c.MaxEvents = 4 })
 	p, _ := g.spending(t) // two of them refer to the machine
 	own := func() {
 		_, err := g.store.Appender.Append(context.Background(), ports.AppendRequest{Partition: g.le.Partition, Events: []event.Prepared{{

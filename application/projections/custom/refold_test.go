@@ -30,14 +30,14 @@ type booth struct {
 	largest  int // bytes of payloads in one answer
 }
 
-func newBooth(t *testing.T, change func(*custom.RefoldConfig)) *booth {
+func newBooth(t *testing.T, change func(*custom.RecomputeConfig)) *booth {
 	t.Helper()
 	g := &booth{rig: newRig(t)}
-	c := custom.RefoldConfig{Store: g.store.ProjectionRows, Log: g, Records: g, Letters: g.store.ProjectionVersions}
+	c := custom.RecomputeConfig{Store: g.store.ProjectionRows, Log: g, Records: g, Letters: g.store.ProjectionVersions}
 	if change != nil {
 		change(&c)
 	}
-	g.service = custom.New(custom.Config{Compiler: jq.NewWithLimits(patient()), Rows: g.store.ProjectionRows, Register: g.store.ProjectionVersions, Entities: g.store.Directory, Events: g.store.Events, Refold: c})
+	g.service = custom.New(custom.Config{Compiler: jq.NewWithLimits(patient()), Rows: g.store.ProjectionRows, Register: g.store.ProjectionVersions, Entities: g.store.Directory, Events: g.store.Events, Recompute: c})
 	g.targets = projections.NewTargets(projections.TargetsConfig{Register: g.store.ProjectionVersions, CustomRows: g.service})
 	g.le = g.entity(t, "acme", "USMF")
 	return g
@@ -123,7 +123,7 @@ func (s scribble) Apply(ctx context.Context, tx ports.ProjectionTx, b ports.Proj
 
 func (g *booth) rebuild(entity event.StreamID, subject shredding.Subject, dry bool) (projections.TargetReport, error) {
 	return g.targets.Rebuild(context.Background(), projections.TargetOrder{
-		Name: projection.OwnName("acme", "sums"), Partitions: []event.PartitionID{g.le.Partition}, Entity: entity, Subject: subject, DryRun: dry, By: "ada",
+		Name: projection.CustomName("acme", "sums"), Partitions: []event.PartitionID{g.le.Partition}, Entity: entity, Subject: subject, DryRun: dry, By: "ada",
 	})
 }
 
@@ -236,9 +236,9 @@ func TestWhatAVersionHasGoneOnWithoutIsLeftOutAgain(t *testing.T) {
 
 func TestTooMuchIsNotFoldedAtOnce(t *testing.T) {
 	t.Parallel()
-	for _, change := range []func(*custom.RefoldConfig){
-		func(c *custom.RefoldConfig) { c.MaxEvents = 1 },
-		func(c *custom.RefoldConfig) { c.MaxRead = 3 },
+	for _, change := range []func(*custom.RecomputeConfig){
+		func(c *custom.RecomputeConfig) { c.MaxEvents = 1 },
+		func(c *custom.RecomputeConfig) { c.MaxRead = 3 },
 	} {
 		g := newBooth(t, change)
 		g.spending(t)

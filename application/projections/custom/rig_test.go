@@ -111,7 +111,7 @@ func (g *rig) advance(t require.TestingT, p projection.Projection, le ports.Lega
 }
 
 func (g *rig) rows(t require.TestingT, name string, le ports.LegalEntity) map[string]string {
-	page, err := g.service.Rows(context.Background(), custom.Question{Name: name, Entity: le, Limit: 1000})
+	page, err := g.service.Rows(context.Background(), custom.RowsQuery{Name: name, Entity: le, Limit: 1000})
 	require.NoError(t, err)
 	out := map[string]string{}
 	for _, r := range page.Rows {
@@ -137,7 +137,7 @@ func (h heads) LastRead() time.Time { return h.clock.Now() }
 func (g *rig) node(t *testing.T) (r *projections.Runner, stop func()) {
 	t.Helper()
 	r, err := projections.New(projections.Config{
-		Store: g.store.Projections, Register: g.store.ProjectionVersions, Versions: g.store.ProjectionVersions, Created: g.service, Heads: heads{g.store, g.clock}, Clock: g.clock, Refresh: time.Millisecond,
+		Store: g.store.Projections, Register: g.store.ProjectionVersions, Versions: g.store.ProjectionVersions, Custom: g.service, Heads: heads{g.store, g.clock}, Clock: g.clock, Refresh: time.Millisecond,
 	}, nil, nil)
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -156,7 +156,7 @@ func (g *rig) until(t *testing.T, r *projections.Runner, condition func() bool, 
 
 func (g *rig) operations() *projections.Operations {
 	return projections.NewOperations(projections.OperationsConfig{
-		Store: g.store.Projections, Register: g.store.ProjectionVersions, Letters: g.store.ProjectionVersions, Leases: g.store.Leases, Clock: g.clock, Created: g.service,
+		Store: g.store.Projections, Register: g.store.ProjectionVersions, Letters: g.store.ProjectionVersions, Leases: g.store.Leases, Clock: g.clock, Custom: g.service,
 	})
 }
 

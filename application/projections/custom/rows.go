@@ -12,8 +12,8 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// Question asks for the rows of a projection in a legal entity.
-type Question struct {
+// RowsQuery asks for the rows of a projection in a legal entity.
+type RowsQuery struct {
 	Name        string
 	Entity      ports.LegalEntity // of the caller's tenant
 	Key         string            // "": all
@@ -44,7 +44,7 @@ type cursor struct {
 // Rows lists rows by key, of the version that readers are shown when it begins. Faults:
 // projection.not_found, projection.not_read, projection.definition_unreadable,
 // cursor.foreign, read.not_caught_up.
-func (s *Service) Rows(ctx context.Context, q Question) (page Page, err error) {
+func (s *Service) Rows(ctx context.Context, q RowsQuery) (page Page, err error) {
 	for range readTries {
 		var gone bool
 		if page, gone, err = s.page(ctx, q); !gone || err != nil {
@@ -59,7 +59,7 @@ func (s *Service) Rows(ctx context.Context, q Question) (page Page, err error) {
 const readTries = 3
 
 // page reads once. It is gone when the version was removed meanwhile.
-func (s *Service) page(ctx context.Context, q Question) (out Page, gone bool, err error) {
+func (s *Service) page(ctx context.Context, q RowsQuery) (out Page, gone bool, err error) {
 	p, d, err := s.Find(ctx, q.Entity.TenantID, q.Name)
 	if err != nil {
 		return Page{}, false, err

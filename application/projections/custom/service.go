@@ -29,8 +29,8 @@ type Config struct {
 	// not looked.
 	Unregistered func(ctx context.Context, types []string) ([]string, error)
 
-	// Refold is what folding single rows anew needs.
-	Refold RefoldConfig
+	// Recompute is what folding single rows anew needs.
+	Recompute RecomputeConfig
 
 	Trial int // events that a definition is tried on at most; 0 is 100
 }
@@ -43,11 +43,11 @@ func New(c Config) *Service {
 	if c.Trial <= 0 {
 		c.Trial = 100
 	}
-	if c.Refold.MaxEvents <= 0 {
-		c.Refold.MaxEvents = 10_000
+	if c.Recompute.MaxEvents <= 0 {
+		c.Recompute.MaxEvents = 10_000
 	}
-	if c.Refold.MaxRead <= 0 {
-		c.Refold.MaxRead = 200_000
+	if c.Recompute.MaxRead <= 0 {
+		c.Recompute.MaxRead = 200_000
 	}
 	if c.Wake == nil {
 		c.Wake = func() {}
@@ -91,7 +91,7 @@ func (s *Service) Prepare(p projection.Projection) (module.Projection, ports.Pro
 func (s *Service) Partitions(ctx context.Context, p projection.Projection) ([]event.PartitionID, error) {
 	d, err := projection.ParseDefinition(p.Definition)
 	if fault.CodeOf(err) == projection.CodeUnreadable {
-		d.TenantID, _, _ = projection.Owner(p.Name)
+		d.TenantID, _, _ = projection.SplitName(p.Name)
 	} else if err != nil {
 		return nil, err
 	}
@@ -124,14 +124,14 @@ type Creation struct {
 	Definition projection.Definition
 	By         string
 	DryRun     bool // only try it
-	Untried    bool // create it without a trial
+	SkipTrial  bool // create it without a trial
 	// Expected is the version that readers were shown when somebody decided on this; 0: there
 	// was no projection of the name, nil: whatever there is.
 	Expected *int
 }
 
-// meets says whether a creation was decided on while readers were shown a version, 0: none.
-func (c Creation) meets(shown int) bool { return c.Expected == nil || *c.Expected == shown }
+// expects says whether a creation was decided on while readers were shown a version, 0: none.
+func (c Creation) expects(shown int) bool { return c.Expected == nil || *c.Expected == shown }
 
 // Create checks a definition, tries it, and makes it a projection that runs. Faults:
 // projection.definition_invalid, transform.invalid, projection.trial_failed,
@@ -145,26 +145,26 @@ func (s *Service) Create(ctx context.Context, c Creation) (projection.Projection
 	if err != nil {
 		return none, Trial{}, err
 	}
-	p, err := s.place(ctx, c)
+	p, err := s.newVersion(ctx, c)
 	if err != nil {
 		return none, Trial{}, err
 	}
-	if !c.meets(0) {
+	if !c.expects(0) {
 		return none, Trial{}, projection.WrongVersion(p.Name, *c.Expected, 0)
 	}
-	trial, err := s.examine(ctx, c, checked)
+	trial, err := s.tryAndWarn(ctx, c, checked)
 	if err != nil || c.DryRun {
 		return p, trial, err
 	}
 	added, err := s.config.Register.AddProjection(ctx, p)
 	if err != nil {
 		if fault.KindOf(err) == fault.NotFound {
-			err = s.overtaken(ctx, c)
+			err = s.createConflict(ctx, c)
 		}
 		return none, trial, err
 	}
-	if !bytes.Equal(added.Definition, p.Definition) || !added.Role.Alive() {
-		return none, trial, s.overtaken(ctx, c)
+	if !bytes.Equal(added.Definition, p.Definition) || !added.Role.IsLive() {
+		return none, trial, s.createConflict(ctx, c)
 	}
 	s.config.Wake()
 	return added, trial, nil
@@ -195,9 +195,9 @@ func (s *Service) check(ctx context.Context, d projection.Definition) (c checked
 	return c, nil
 }
 
-// place finds a version for a new projection. A number that was given is not given
+// newVersion finds a version for a new projection. A number that was given is not given
 // again: rows of a projection that was deleted may still be there.
-func (s *Service) place(ctx context.Context, c Creation) (p projection.Projection, err error) {
+func (s *Service) newVersion(ctx context.Context, c Creation) (p projection.Projection, err error) {
 	all, err := s.config.Register.ListProjections(ctx)
 	if err != nil {
 		return p, err
@@ -205,18 +205,18 @@ func (s *Service) place(ctx context.Context, c Creation) (p projection.Projectio
 	settings := projection.DefaultSettings()
 	settings.BatchSize = batchSize
 	p = projection.Projection{
-		Name: projection.OwnName(c.Definition.TenantID, c.Name), Version: 1, Role: projection.Active, Status: projection.Running, Settings: settings, ChangedBy: c.By,
+		Name: projection.CustomName(c.Definition.TenantID, c.Name), Version: 1, Role: projection.Active, Status: projection.Running, Settings: settings, ChangedBy: c.By,
 	}
 	for _, known := range all {
 		if known.Name != p.Name {
 			continue
 		}
-		if known.Role.Alive() {
-			return p, taken(all, c)
+		if known.Role.IsLive() {
+			return p, nameTaken(all, c)
 		}
 		p.Version = max(p.Version, known.Version+1)
 	}
-	if err := projection.MayAdd(all, p); err != nil {
+	if err := projection.CheckLimits(all, p); err != nil {
 		return p, err
 	}
 	p.Code = p.Version
@@ -224,28 +224,28 @@ func (s *Service) place(ctx context.Context, c Creation) (p projection.Projectio
 	return p, err
 }
 
-// taken refuses a creation because there is a projection of its name: whoever said which
+// nameTaken refuses a creation because there is a projection of its name: whoever said which
 // version they had seen is told that it is another one.
-func taken(all []projection.Projection, c Creation) error {
-	if now, err := shown(all, c.Definition.TenantID, c.Name); err == nil && !c.meets(now.Version) {
+func nameTaken(all []projection.Projection, c Creation) error {
+	if now, err := shown(all, c.Definition.TenantID, c.Name); err == nil && !c.expects(now.Version) {
 		return projection.WrongVersion(now.Name, *c.Expected, now.Version)
 	}
 	return projection.Exists(c.Name)
 }
 
-// overtaken refuses a creation because somebody was faster.
-func (s *Service) overtaken(ctx context.Context, c Creation) error {
-	all, err := s.config.Register.NamedProjections(ctx, projection.OwnName(c.Definition.TenantID, c.Name))
+// createConflict refuses a creation because somebody was faster.
+func (s *Service) createConflict(ctx context.Context, c Creation) error {
+	all, err := s.config.Register.NamedProjections(ctx, projection.CustomName(c.Definition.TenantID, c.Name))
 	if err != nil {
 		return err
 	}
-	return taken(all, c)
+	return nameTaken(all, c)
 }
 
 // Delete ends a tenant's projection; its rows are removed little by little. Fault
 // projection.not_found.
 func (s *Service) Delete(ctx context.Context, tenantID, name, by string) error {
-	err := s.config.Rows.EndProjection(ctx, projection.OwnName(tenantID, name), by)
+	err := s.config.Rows.EndProjection(ctx, projection.CustomName(tenantID, name), by)
 	if fault.KindOf(err) == fault.NotFound && err != nil {
 		return projection.NotFound(name)
 	}
@@ -256,7 +256,7 @@ func (s *Service) Delete(ctx context.Context, tenantID, name, by string) error {
 // Find gives the version of a tenant's projection that readers are shown, with its
 // definition. Faults: projection.not_found, projection.definition_unreadable.
 func (s *Service) Find(ctx context.Context, tenantID, name string) (p projection.Projection, d projection.Definition, err error) {
-	all, err := s.config.Register.NamedProjections(ctx, projection.OwnName(tenantID, name))
+	all, err := s.config.Register.NamedProjections(ctx, projection.CustomName(tenantID, name))
 	if err != nil {
 		return p, d, err
 	}
@@ -271,7 +271,7 @@ func (s *Service) Find(ctx context.Context, tenantID, name string) (p projection
 // projection.not_found.
 func shown(all []projection.Projection, tenantID, name string) (projection.Projection, error) {
 	for _, p := range all {
-		if projection.IsOwnName(name) && p.Name == projection.OwnName(tenantID, name) && p.Role == projection.Active {
+		if projection.IsValidName(name) && p.Name == projection.CustomName(tenantID, name) && p.Role == projection.Active {
 			return p, nil
 		}
 	}
@@ -281,7 +281,7 @@ func shown(all []projection.Projection, tenantID, name string) (projection.Proje
 // Versions gives the definitions of those versions of a tenant's projection that follow
 // the log, by number. Faults: projection.not_found, projection.definition_unreadable.
 func (s *Service) Versions(ctx context.Context, tenantID, name string) (map[int]projection.Definition, error) {
-	all, err := s.config.Register.NamedProjections(ctx, projection.OwnName(tenantID, name))
+	all, err := s.config.Register.NamedProjections(ctx, projection.CustomName(tenantID, name))
 	if err != nil {
 		return nil, err
 	}
@@ -290,7 +290,7 @@ func (s *Service) Versions(ctx context.Context, tenantID, name string) (map[int]
 	}
 	out := map[int]projection.Definition{}
 	for _, p := range all {
-		if p.Name != projection.OwnName(tenantID, name) || !p.Role.Alive() {
+		if p.Name != projection.CustomName(tenantID, name) || !p.Role.IsLive() {
 			continue
 		}
 		if out[p.Version], err = projection.ParseDefinition(p.Definition); err != nil {

@@ -15,10 +15,10 @@ import (
 // Trial is what a definition makes of events that are there: of the last ones that it
 // chooses, beginning without a state.
 type Trial struct {
-	Looked   int // events that it was shown
-	Events   int // of these, that counted
-	Entities []TrialEntity
-	Warnings []Warning
+	Considered int // events that it was shown
+	Events     int // of these, that counted
+	Entities   []TrialEntity
+	Warnings   []Warning
 }
 
 // Warning is what is likely a mistake in a definition and keeps nobody from using it.
@@ -41,15 +41,15 @@ type TrialEntity struct {
 	Rows   []ports.ProjectionRow // by key; sealed values are copies
 }
 
-// examine tries a definition, unless that is not wanted, and says what about it is
+// tryAndWarn tries a definition, unless that is not wanted, and says what about it is
 // likely a mistake.
-func (s *Service) examine(ctx context.Context, c Creation, d checked) (t Trial, err error) {
-	if !c.Untried || c.DryRun {
-		if t, err = s.try(ctx, d.program, c.Definition, d.read); err != nil {
+func (s *Service) tryAndWarn(ctx context.Context, c Creation, d checked) (t Trial, err error) {
+	if !c.SkipTrial || c.DryRun {
+		if t, err = s.runTrial(ctx, d.program, c.Definition, d.read); err != nil {
 			return t, err
 		}
 		if t.Events == 0 {
-			t.Warnings = append(t.Warnings, countsNothing(t.Looked))
+			t.Warnings = append(t.Warnings, countsNothing(t.Considered))
 		}
 	}
 	if s.config.Unregistered == nil || len(c.Definition.Filter.Types) == 0 {
@@ -78,17 +78,17 @@ func countsNothing(looked int) Warning {
 	return w
 }
 
-// try folds the last events that a definition chooses.
-func (s *Service) try(ctx context.Context, p *program, d projection.Definition, read []ports.LegalEntity) (t Trial, err error) {
+// runTrial folds the last events that a definition chooses.
+func (s *Service) runTrial(ctx context.Context, p *program, d projection.Definition, read []ports.LegalEntity) (t Trial, err error) {
 	for _, le := range read {
 		if t.Events >= s.config.Trial {
 			break
 		}
 		one := TrialEntity{Entity: le}
 		rows := map[string]ports.ProjectionRow{}
-		err := s.last(ctx, candidates(d, le.Partition), s.config.Trial-t.Events, func(e event.Recorded) error {
-			t.Looked++
-			counted, err := p.count(ctx, d.TenantID, []event.Recorded{e})
+		err := s.replayLast(ctx, candidates(d, le.Partition), s.config.Trial-t.Events, func(e event.Recorded) error {
+			t.Considered++
+			counted, err := p.selectEvents(ctx, d.TenantID, []event.Recorded{e})
 			if err == nil {
 				rows, err = p.foldAll(ctx, counted, rows)
 			}
@@ -110,9 +110,9 @@ func (s *Service) try(ctx context.Context, p *program, d projection.Definition, 
 	return t, nil
 }
 
-// last does something for each of the last events that a query selects, the oldest first
+// replayLast does something for each of the last events that a query selects, the oldest first
 // and one by one. Which they are is found without their data, which is read in pages.
-func (s *Service) last(ctx context.Context, q ports.EventQuery, n int, do func(event.Recorded) error) error {
+func (s *Service) replayLast(ctx context.Context, q ports.EventQuery, n int, do func(event.Recorded) error) error {
 	q.Direction, q.Limit, q.WithoutData = ports.Backward, n, true
 	found, err := s.config.Events.SearchEvents(ctx, q, 0)
 	if err != nil || len(found.Events) == 0 {

@@ -74,6 +74,6 @@ func (c Combined) PartitionHeads(ctx context.Context) (map[event.PartitionID]por
 }
 
 // RecordedAt is that of the reader.
-func (c Combined) RecordedAt(ctx context.Context, places []ports.EventPlace) (map[ports.EventPlace]time.Time, error) {
+func (c Combined) RecordedAt(ctx context.Context, places []ports.EventPosition) (map[ports.EventPosition]time.Time, error) {
 	return c.Rooms.Events.RecordedAt(ctx, places)
 }

@@ -24,7 +24,7 @@ type BeginAgainParams struct {
 	Version     int32
 }
 
-// The rows of a partition are folded anew.
+// The rows of a partition are computed from the beginning of the log.
 func (q *Queries) BeginAgain(ctx context.Context, db DBTX, arg *BeginAgainParams) error {
 	_, err := db.Exec(ctx, BeginAgain, arg.PartitionID, arg.Projection, arg.Version)
 	return err
@@ -147,7 +147,7 @@ type GetShownCheckpointRow struct {
 	Redactions  int64
 }
 
-// Of what readers are shown, if the same handler builds it as the version.
+// The checkpoint of the active version, if the same handler or definition builds the version.
 func (q *Queries) GetShownCheckpoint(ctx context.Context, db DBTX, arg *GetShownCheckpointParams) (GetShownCheckpointRow, error) {
 	row := db.QueryRow(ctx, GetShownCheckpoint, arg.Version, arg.Projection, arg.PartitionID)
 	var i GetShownCheckpointRow
@@ -178,7 +178,7 @@ type InsertReplacedParams struct {
 	Version   int32
 }
 
-// The next version, for rows that another version has replaced in a partition.
+// Adds the next version, which takes the rows that a switch replaces in a partition.
 func (q *Queries) InsertReplaced(ctx context.Context, db DBTX, arg *InsertReplacedParams) (int32, error) {
 	row := db.QueryRow(ctx, InsertReplaced,
 		arg.Scope,
@@ -259,7 +259,7 @@ type LockSnapshotPartRow struct {
 	LastEventAt pgtype.Timestamptz
 }
 
-// Whoever copies a part holds it; others look for another one.
+// The node that copies a part locks it; other nodes skip it and copy another part.
 func (q *Queries) LockSnapshotPart(ctx context.Context, db DBTX, arg *LockSnapshotPartParams) (LockSnapshotPartRow, error) {
 	row := db.QueryRow(ctx, LockSnapshotPart, arg.Projection, arg.Version, arg.PartitionID)
 	var i LockSnapshotPartRow
@@ -311,7 +311,7 @@ type OlderSnapshotsParams struct {
 	Keep    int32
 }
 
-// Those of the scope of a version that are not among the newest.
+// Snapshots with the scope of a version, without the newest ones.
 func (q *Queries) OlderSnapshots(ctx context.Context, db DBTX, arg *OlderSnapshotsParams) ([]int32, error) {
 	rows, err := db.Query(ctx, OlderSnapshots, arg.Name, arg.Version, arg.Keep)
 	if err != nil {
@@ -347,7 +347,7 @@ type PlanSnapshotPartsParams struct {
 	Version   int32
 }
 
-// A snapshot is copied in the partitions that the projection has begun with.
+// A snapshot has one part for each partition that the projection has a checkpoint in.
 func (q *Queries) PlanSnapshotParts(ctx context.Context, db DBTX, arg *PlanSnapshotPartsParams) error {
 	_, err := db.Exec(ctx, PlanSnapshotParts, arg.OfVersion, arg.Name, arg.Version)
 	return err
@@ -367,7 +367,7 @@ type ReplaceFoldParams struct {
 	PartitionID int32
 }
 
-// The rows of a partition are those of another fold now.
+// The rows of a partition were replaced by those of another version.
 func (q *Queries) ReplaceFold(ctx context.Context, db DBTX, arg *ReplaceFoldParams) error {
 	_, err := db.Exec(ctx, ReplaceFold,
 		arg.Generation,
@@ -398,7 +398,7 @@ type RestoreCheckpointParams struct {
 	Types       []string
 }
 
-// What the rows were folded from counts as processed.
+// The events that the rows were computed from count as processed.
 func (q *Queries) RestoreCheckpoint(ctx context.Context, db DBTX, arg *RestoreCheckpointParams) (int64, error) {
 	result, err := db.Exec(ctx, RestoreCheckpoint,
 		arg.Projection,
@@ -464,7 +464,7 @@ type TouchActiveParams struct {
 	Other     int32
 }
 
-// Of the version that is shown, if the same handler builds it as another one.
+// Touches the active version only if the same handler or definition builds the other one.
 func (q *Queries) TouchActive(ctx context.Context, db DBTX, arg *TouchActiveParams) (int64, error) {
 	result, err := db.Exec(ctx, TouchActive,
 		arg.ChangedAt,

@@ -182,8 +182,8 @@ type ListProjectionsRow struct {
 	BackboneProjection BackboneProjection
 }
 
-// Of versions that were dropped the latest of a projection only, so that its number is
-// not given again: nodes list all that they run every second.
+// Lists of the dropped versions only the latest one of a projection, so that its number is
+// not assigned again: every node runs this query each second.
 func (q *Queries) ListProjections(ctx context.Context, db DBTX) ([]ListProjectionsRow, error) {
 	rows, err := db.Query(ctx, ListProjections)
 	if err != nil {
@@ -275,7 +275,7 @@ type TouchProjectionParams struct {
 	Version   int32
 }
 
-// What was done to a partition: nodes look at its checkpoints again.
+// Raises the revision after a change to a partition, so that nodes read its checkpoints again.
 func (q *Queries) TouchProjection(ctx context.Context, db DBTX, arg *TouchProjectionParams) error {
 	_, err := db.Exec(ctx, TouchProjection,
 		arg.ChangedAt,

@@ -61,8 +61,9 @@ const LockProjectionTenant = `-- name: LockProjectionTenant :exec
 SELECT pg_advisory_xact_lock(hashtextextended('backbone.projections/' || $1::text, 0))
 `
 
-// Whoever adds a version of one of a tenant's own projections holds this until the end of
-// the transaction, so that two do not both count what is there before either is.
+// A transaction that adds a version of one of a tenant's custom projections holds this lock
+// until it ends, so that two transactions cannot both count the versions before either adds
+// its own.
 func (q *Queries) LockProjectionTenant(ctx context.Context, db DBTX, tenantID string) error {
 	_, err := db.Exec(ctx, LockProjectionTenant, tenantID)
 	return err
@@ -118,8 +119,8 @@ const ShareActiveProjection = `-- name: ShareActiveProjection :one
 SELECT version FROM backbone.projections WHERE name = $1 AND role = 'active' FOR SHARE
 `
 
-// Whoever begins a version holds the one that is shown, so that the projection is not
-// ended meanwhile.
+// A transaction that adds a version locks the active one, so that the projection is not
+// ended at the same time.
 func (q *Queries) ShareActiveProjection(ctx context.Context, db DBTX, name string) (int32, error) {
 	row := db.QueryRow(ctx, ShareActiveProjection, name)
 	var version int32

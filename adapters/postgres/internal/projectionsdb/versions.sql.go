@@ -38,8 +38,8 @@ type ChangeRoleParams struct {
 	Roles     []string
 }
 
-// A version that was to begin with a snapshot and is shown before it has does not wait
-// for the rest of it: nobody copies any more.
+// A version that becomes active before its base snapshot is copied starts at once, since no
+// node copies the rest of the snapshot.
 func (q *Queries) ChangeRole(ctx context.Context, db DBTX, arg *ChangeRoleParams) (int64, error) {
 	result, err := db.Exec(ctx, ChangeRole,
 		arg.Role,
@@ -134,8 +134,8 @@ type LockVersionsRow struct {
 	BackboneProjectionCheckpoint BackboneProjectionCheckpoint
 }
 
-// The checkpoints of several versions: nothing is written to their read models while
-// they are held.
+// Locks the checkpoints of several versions: their read models do not change until the
+// transaction ends.
 func (q *Queries) LockVersions(ctx context.Context, db DBTX, arg *LockVersionsParams) ([]LockVersionsRow, error) {
 	rows, err := db.Query(ctx, LockVersions, arg.Projection, arg.Versions, arg.PartitionID)
 	if err != nil {
@@ -250,7 +250,8 @@ type ShareProjectionParams struct {
 	Version int32
 }
 
-// Whoever begins with a partition holds the version, so that it is not dropped meanwhile.
+// A transaction that begins with a partition locks the version, so that it is not dropped
+// before the transaction ends.
 func (q *Queries) ShareProjection(ctx context.Context, db DBTX, arg *ShareProjectionParams) (string, error) {
 	row := db.QueryRow(ctx, ShareProjection, arg.Name, arg.Version)
 	var role string

@@ -4,7 +4,7 @@
 SELECT version FROM backbone.projections WHERE name = @name AND role = 'retained' AND scope = @scope AND version <> @version;
 
 -- name: InsertReplaced :one
--- The next version, for rows that another version has replaced in a partition.
+-- Adds the next version, which takes the rows that a switch replaces in a partition.
 INSERT INTO backbone.projections (name, version, code, role, scope, status, settings, definition, revision, created_at, changed_at, changed_by)
 SELECT p.name, (SELECT max(q.version) + 1 FROM backbone.projections q WHERE q.name = p.name), p.code, 'retained', @scope, p.status, p.settings,
     p.definition, 1, @created_at, @created_at, @changed_by
@@ -14,7 +14,7 @@ ON CONFLICT DO NOTHING
 RETURNING version;
 
 -- name: TouchActive :execrows
--- Of the version that is shown, if the same handler builds it as another one.
+-- Touches the active version only if the same handler or definition builds the other one.
 UPDATE backbone.projections a
 SET revision = a.revision + 1, changed_at = @changed_at, changed_by = @changed_by
 FROM backbone.projections b
@@ -27,13 +27,13 @@ SET version = @to_version
 WHERE kind = 'projection' AND name = @name AND version = @version AND partition_id = @partition_id;
 
 -- name: BeginAgain :exec
--- The rows of a partition are folded anew.
+-- The rows of a partition are computed from the beginning of the log.
 UPDATE backbone.projection_checkpoints
 SET generation = generation + 1, redactions = (SELECT count(*) FROM backbone.pii_redactions r WHERE r.partition_id = @partition_id)
 WHERE projection = @projection AND version = @version AND partition_id = @partition_id;
 
 -- name: ReplaceFold :exec
--- The rows of a partition are those of another fold now.
+-- The rows of a partition were replaced by those of another version.
 UPDATE backbone.projection_checkpoints
 SET generation = @generation, redactions = @redactions
 WHERE projection = @projection AND version = @version AND partition_id = @partition_id;
@@ -46,7 +46,7 @@ WHERE @projection::text = '' OR s.projection = @projection
 ORDER BY s.projection, s.version, s.partition_id;
 
 -- name: PlanSnapshotParts :exec
--- A snapshot is copied in the partitions that the projection has begun with.
+-- A snapshot has one part for each partition that the projection has a checkpoint in.
 INSERT INTO backbone.projection_snapshots (projection, version, partition_id, sequence, redactions, row_count)
 SELECT p.name, p.version, c.partition_id, 0, 0, 0
 FROM backbone.projections p
@@ -55,7 +55,7 @@ WHERE p.name = @name AND p.version = @version AND p.role = 'saving'
 ON CONFLICT DO NOTHING;
 
 -- name: LockSnapshotPart :one
--- Whoever copies a part holds it; others look for another one.
+-- The node that copies a part locks it; other nodes skip it and copy another part.
 SELECT s.sequence, s.redactions, s.row_count, s.taken_at, s.last_event_at
 FROM backbone.projection_snapshots s
 WHERE s.projection = @projection AND s.version = @version AND s.partition_id = @partition_id
@@ -73,7 +73,7 @@ DELETE FROM backbone.projection_snapshots WHERE projection = @projection AND ver
 DELETE FROM backbone.projection_snapshots WHERE projection = @projection AND version = @version;
 
 -- name: GetShownCheckpoint :one
--- Of what readers are shown, if the same handler builds it as the version.
+-- The checkpoint of the active version, if the same handler or definition builds the version.
 SELECT c.version, c.sequence, c.last_event_at, c.redactions
 FROM backbone.projection_checkpoints c
 JOIN backbone.projections a ON a.name = c.projection AND a.version = c.version AND a.role = 'active'
@@ -82,7 +82,7 @@ WHERE c.projection = @projection AND c.partition_id = @partition_id
   AND (a.definition IS NULL AND b.definition IS NULL AND a.code = b.code OR a.definition::text = b.definition::text);
 
 -- name: OlderSnapshots :many
--- Those of the scope of a version that are not among the newest.
+-- Snapshots with the scope of a version, without the newest ones.
 SELECT s.version
 FROM backbone.projections s
 WHERE s.name = @name AND s.role = 'saved'
@@ -91,7 +91,7 @@ ORDER BY s.version DESC
 OFFSET @keep::int;
 
 -- name: RestoreCheckpoint :execrows
--- What the rows were folded from counts as processed.
+-- The events that the rows were computed from count as processed.
 INSERT INTO backbone.projection_checkpoints (projection, version, partition_id, sequence, status, updated_at, last_event_at, redactions, processed)
 VALUES (@projection, @version, @partition_id, @sequence, 'running', @updated_at, @last_event_at, @redactions,
     CASE WHEN cardinality(@types::text[]) = 0 THEN @sequence::bigint

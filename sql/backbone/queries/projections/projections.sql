@@ -33,8 +33,8 @@ VALUES (@name, @version, @code, @role, @scope, @base, @self_switching, @status, 
 ON CONFLICT DO NOTHING;
 
 -- name: ListProjections :many
--- Of versions that were dropped the latest of a projection only, so that its number is
--- not given again: nodes list all that they run every second.
+-- Lists of the dropped versions only the latest one of a projection, so that its number is
+-- not assigned again: every node runs this query each second.
 SELECT sqlc.embed(p)
 FROM backbone.projections p
 WHERE p.role <> 'dropped' OR NOT EXISTS (SELECT FROM backbone.projections q WHERE q.name = p.name AND q.version > p.version)
@@ -46,7 +46,7 @@ SET status = @status, settings = @settings, revision = revision + 1, changed_at 
 WHERE name = @name AND version = @version AND revision = @revision;
 
 -- name: TouchProjection :exec
--- What was done to a partition: nodes look at its checkpoints again.
+-- Raises the revision after a change to a partition, so that nodes read its checkpoints again.
 UPDATE backbone.projections
 SET revision = revision + 1, changed_at = @changed_at, changed_by = @changed_by
 WHERE name = @name AND version = @version;

@@ -1,6 +1,6 @@
 -- name: ShareActiveProjection :one
--- Whoever begins a version holds the one that is shown, so that the projection is not
--- ended meanwhile.
+-- A transaction that adds a version locks the active one, so that the projection is not
+-- ended at the same time.
 SELECT version FROM backbone.projections WHERE name = @name AND role = 'active' FOR SHARE;
 
 -- name: NamedProjections :many
@@ -10,8 +10,9 @@ WHERE p.name = @name
 ORDER BY p.version;
 
 -- name: LockProjectionTenant :exec
--- Whoever adds a version of one of a tenant's own projections holds this until the end of
--- the transaction, so that two do not both count what is there before either is.
+-- A transaction that adds a version of one of a tenant's custom projections holds this lock
+-- until it ends, so that two transactions cannot both count the versions before either adds
+-- its own.
 SELECT pg_advisory_xact_lock(hashtextextended('backbone.projections/' || @tenant_id::text, 0));
 
 -- name: CountedProjections :many

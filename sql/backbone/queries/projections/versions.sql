@@ -2,12 +2,13 @@
 SELECT version FROM backbone.projections WHERE name = @name AND role = 'active';
 
 -- name: ShareProjection :one
--- Whoever begins with a partition holds the version, so that it is not dropped meanwhile.
+-- A transaction that begins with a partition locks the version, so that it is not dropped
+-- before the transaction ends.
 SELECT role FROM backbone.projections WHERE name = @name AND version = @version FOR SHARE;
 
 -- name: LockVersions :many
--- The checkpoints of several versions: nothing is written to their read models while
--- they are held.
+-- Locks the checkpoints of several versions: their read models do not change until the
+-- transaction ends.
 SELECT sqlc.embed(c)
 FROM backbone.projection_checkpoints c
 WHERE c.projection = @projection AND c.version = ANY(@versions::integer[]) AND (@partition_id::integer = 0 OR c.partition_id = @partition_id)
@@ -20,8 +21,8 @@ FROM backbone.projection_checkpoints c
 WHERE c.projection = @projection AND c.version = ANY(@versions::integer[]) AND c.partition_id = @partition_id;
 
 -- name: ChangeRole :execrows
--- A version that was to begin with a snapshot and is shown before it has does not wait
--- for the rest of it: nobody copies any more.
+-- A version that becomes active before its base snapshot is copied starts at once, since no
+-- node copies the rest of the snapshot.
 UPDATE backbone.projections
 SET role = @role, status = CASE WHEN @role = 'active' AND base <> 0 AND status = 'created' THEN 'running' ELSE status END, self_switching = false, revision = revision + 1, changed_at = @changed_at, changed_by = @changed_by
 WHERE name = @name AND version = @version AND role = ANY(@roles::text[]);
