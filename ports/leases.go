@@ -29,9 +29,9 @@ type Lease struct {
 	ExpiresAt time.Time
 }
 
-// Leases shares work between the nodes of an installation. Every time is of the
-// store's clock, so that a node whose own clock jumps changes nothing. A lease alone
-// protects nothing: a transaction of a holder checks the term before it commits.
+// Leases divides work among the nodes of an installation. Every time is of the store's
+// clock, so that a node whose own clock jumps changes nothing. A lease alone protects
+// nothing: a transaction of a holder checks the term before it commits.
 type Leases interface {
 	// Hold takes every resource that is free or expired, renews what is the holder's
 	// already, all for ttl from now, and returns what is the holder's afterwards, in the
@@ -46,12 +46,20 @@ type Leases interface {
 	// expired and released ones.
 	List(ctx context.Context, name string) ([]Lease, error)
 
-	// Beat records a heartbeat of a node and returns the nodes that sent one less than
-	// within ago, by name; the node itself is one of them.
-	Beat(ctx context.Context, node string, within time.Duration) ([]string, error)
-	// Leave removes a node, so that the remaining nodes share its work at once. Its leases
-	// stay until they are released or expire.
-	Leave(ctx context.Context, node string) error
+	// Prune removes the leases whose name begins with prefix and is not among keep, and that
+	// no node holds any more. It returns how many. A lease that is taken again under such
+	// a name begins with term 1, so Prune is only for names whose term fences nothing, or
+	// that are never used again.
+	Prune(ctx context.Context, prefix string, keep []string) (int, error)
+
+	// Beat records a heartbeat of a node that shares a piece of work and returns the nodes
+	// that sent one for it less than within ago, by name; the node itself is one of them.
+	// The nodes of each work are counted separately, since not every node publishes to a
+	// broker; work "" is that of all nodes.
+	Beat(ctx context.Context, work, node string, within time.Duration) ([]string, error)
+	// Leave removes a node from those that share the work, so that the remaining nodes share
+	// it at once. The node's leases stay until they are released or expire.
+	Leave(ctx context.Context, work, node string) error
 }
 
 // CheckLease refuses what no store takes. Fault lease.invalid.
@@ -60,22 +68,6 @@ func CheckLease(holder string, ttl time.Duration) error {
 		return fault.New(fault.Internal, "lease.invalid", "a lease needs a holder and a time to live; pass both")
 	}
 	return nil
-}
-
-// SharedWork is for work that not every node of an installation does, such as
-// publishing to one broker: its nodes are counted separately from those of [Leases].
-type SharedWork interface {
-	// BeatWork records a heartbeat of a node that shares a piece of work and returns
-	// the nodes that sent one for it less than within ago, by name; the node itself is one
-	// of them. Times are of the store's clock.
-	BeatWork(ctx context.Context, work, node string, within time.Duration) ([]string, error)
-	// LeaveWork removes the node, so that the remaining nodes share the work at once.
-	LeaveWork(ctx context.Context, work, node string) error
-	// Prune removes the leases whose name begins with prefix and is not among keep, and that
-	// no node holds any more. It returns how many. A lease that is taken again under such
-	// a name begins with term 1, so Prune is only for names whose term fences nothing, or
-	// that are never used again.
-	Prune(ctx context.Context, prefix string, keep []string) (int, error)
 }
 
 // Preferred is the node that should work a resource, "" without nodes: the one with the

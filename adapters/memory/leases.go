@@ -84,12 +84,7 @@ func (l *Leases) List(ctx context.Context, name string) ([]ports.Lease, error) {
 }
 
 // Beat implements ports.Leases.
-func (l *Leases) Beat(ctx context.Context, node string, within time.Duration) ([]string, error) {
-	return l.BeatWork(ctx, "", node, within)
-}
-
-// BeatWork implements ports.SharedWork.
-func (l *Leases) BeatWork(ctx context.Context, work, node string, within time.Duration) ([]string, error) {
+func (l *Leases) Beat(ctx context.Context, work, node string, within time.Duration) ([]string, error) {
 	if err := ports.CheckLease(node, within); err != nil {
 		return nil, err
 	}
@@ -114,10 +109,7 @@ func (l *Leases) BeatWork(ctx context.Context, work, node string, within time.Du
 }
 
 // Leave implements ports.Leases.
-func (l *Leases) Leave(ctx context.Context, node string) error { return l.LeaveWork(ctx, "", node) }
-
-// LeaveWork implements ports.SharedWork.
-func (l *Leases) LeaveWork(ctx context.Context, work, node string) error {
+func (l *Leases) Leave(ctx context.Context, work, node string) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -127,7 +119,7 @@ func (l *Leases) LeaveWork(ctx context.Context, work, node string) error {
 	return nil
 }
 
-// Prune implements ports.SharedWork.
+// Prune implements ports.Leases.
 func (l *Leases) Prune(ctx context.Context, prefix string, keep []string) (int, error) {
 	if err := ctx.Err(); err != nil {
 		return 0, err

@@ -57,7 +57,7 @@ type Config struct {
 	Node      string // of this process; leases are held in its name
 	Publisher ports.Publisher
 	Cursors   ports.PublisherCursors
-	Leases    sharing.WorkLeases
+	Leases    ports.Leases
 	Heads     Heads
 	Log       Log
 	Encoder   Encoder
@@ -131,7 +131,7 @@ func New(c Config) *Dispatcher {
 	// A process that starts again under its name is another holder: a term that is its
 	// own was begun by itself.
 	member := sharing.New(sharing.Config{
-		Store: sharing.ForWork(c.Leases, LeaseName(c.Name)), Holder: c.Node + "/" + rand.Text()[:8], TTL: c.TTL, Now: time.Now,
+		Leases: c.Leases, Work: LeaseName(c.Name), Holder: c.Node + "/" + rand.Text()[:8], TTL: c.TTL, Now: time.Now,
 		Logger: c.Logger.With("work", LeaseName(c.Name)),
 	})
 	return &Dispatcher{

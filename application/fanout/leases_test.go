@@ -11,7 +11,6 @@ import (
 
 	"github.com/erpbackbone/backbone/adapters/system"
 	"github.com/erpbackbone/backbone/application/fanout"
-	"github.com/erpbackbone/backbone/application/sharing"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/ports"
@@ -75,7 +74,7 @@ func TestDispatcher_SharesPartitions(t *testing.T) {
 	stops := make([]func(), 3)
 	names := []string{"a", "b", "c"}
 	for i, name := range names {
-		nodes[i] = &unreachableLeases{WorkLeases: r.leases}
+		nodes[i] = &unreachableLeases{Leases: r.leases}
 		c := r.config(name)
 		c.Leases, c.Observer, c.Workers, c.TTL = nodes[i], &seen[i], 8, ttl
 		_, stops[i] = run(t, c)
@@ -118,7 +117,7 @@ func TestDispatcher_FinishesBatchBeforeHandover(t *testing.T) {
 	c.Workers, c.TTL = n, time.Minute // its turns outlast the test
 	seen := &counting{}
 	c.Observer = seen
-	leases := &beatCountingLeases{WorkLeases: r.leases}
+	leases := &beatCountingLeases{Leases: r.leases}
 	c.Leases = leases
 	d, _ := run(t, c)
 	for range n {
@@ -126,7 +125,7 @@ func TestDispatcher_FinishesBatchBeforeHandover(t *testing.T) {
 	}
 	second := r.config("second")
 	second.TTL = time.Minute
-	joined := &beatCountingLeases{WorkLeases: r.leases}
+	joined := &beatCountingLeases{Leases: r.leases}
 	second.Leases = joined
 	_, _ = run(t, second)
 	testkit.Eventually(t, patience, func() bool { return joined.beats.Load() > 0 })
@@ -150,12 +149,12 @@ func TestDispatcher_FinishesBatchBeforeHandover(t *testing.T) {
 
 // beatCountingLeases are leases that count the signs of life.
 type beatCountingLeases struct {
-	sharing.WorkLeases
+	ports.Leases
 	beats atomic.Int64
 }
 
-func (h *beatCountingLeases) BeatWork(ctx context.Context, work, node string, within time.Duration) ([]string, error) {
-	alive, err := h.WorkLeases.BeatWork(ctx, work, node, within)
+func (h *beatCountingLeases) Beat(ctx context.Context, work, node string, within time.Duration) ([]string, error) {
+	alive, err := h.Leases.Beat(ctx, work, node, within)
 	h.beats.Add(1)
 	return alive, err
 }
@@ -174,7 +173,7 @@ func TestHealth_PublisherStalls(t *testing.T) {
 	}
 	c := r.config("a")
 	c.Stall = 50 * time.Millisecond
-	leases := &unreachableLeases{WorkLeases: r.leases}
+	leases := &unreachableLeases{Leases: r.leases}
 	c.Leases = leases
 	c.TTL = 90 * time.Millisecond
 	d := fanout.New(c)

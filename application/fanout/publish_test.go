@@ -15,7 +15,6 @@ import (
 
 	"github.com/erpbackbone/backbone/adapters/system"
 	"github.com/erpbackbone/backbone/application/fanout"
-	"github.com/erpbackbone/backbone/application/sharing"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/ports"
@@ -65,7 +64,7 @@ func TestDispatcher_CursorFollowsConfirmations(t *testing.T) {
 
 // unreachableLeases are the leases of a node that can be cut off, as a node is that stands still.
 type unreachableLeases struct {
-	sharing.WorkLeases
+	ports.Leases
 	off atomic.Bool
 }
 
@@ -73,28 +72,28 @@ func (p *unreachableLeases) Hold(ctx context.Context, holder string, ttl time.Du
 	if p.off.Load() {
 		return nil, errors.New("asleep")
 	}
-	return p.WorkLeases.Hold(ctx, holder, ttl, resources)
+	return p.Leases.Hold(ctx, holder, ttl, resources)
 }
 
-func (p *unreachableLeases) BeatWork(ctx context.Context, work, node string, within time.Duration) ([]string, error) {
+func (p *unreachableLeases) Beat(ctx context.Context, work, node string, within time.Duration) ([]string, error) {
 	if p.off.Load() {
 		return nil, errors.New("asleep")
 	}
-	return p.WorkLeases.BeatWork(ctx, work, node, within)
+	return p.Leases.Beat(ctx, work, node, within)
 }
 
-func (p *unreachableLeases) LeaveWork(ctx context.Context, work, node string) error {
+func (p *unreachableLeases) Leave(ctx context.Context, work, node string) error {
 	if p.off.Load() {
 		return errors.New("asleep")
 	}
-	return p.WorkLeases.LeaveWork(ctx, work, node)
+	return p.Leases.Leave(ctx, work, node)
 }
 
 func (p *unreachableLeases) Release(ctx context.Context, holder string, resources []ports.LeaseResource) error {
 	if p.off.Load() {
 		return errors.New("asleep")
 	}
-	return p.WorkLeases.Release(ctx, holder, resources)
+	return p.Leases.Release(ctx, holder, resources)
 }
 
 // TestDispatcher_ExpiredLeaseIsFenced lets a node wake up in the middle of a batch
@@ -107,7 +106,7 @@ func TestDispatcher_ExpiredLeaseIsFenced(t *testing.T) {
 	block, blocked := make(chan struct{}), make(chan struct{}, 100)
 	sleeper.block, sleeper.blocked = block, blocked
 	r.log.write(1, 10)
-	leases := &unreachableLeases{WorkLeases: r.leases}
+	leases := &unreachableLeases{Leases: r.leases}
 	c := r.config("sleeper")
 	c.Leases, c.Publisher = leases, sleeper
 	// The fence must not depend on this context: the sleeper's clock stood still too.

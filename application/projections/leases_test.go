@@ -63,11 +63,11 @@ func (f *unreachableLeases) Hold(ctx context.Context, holder string, ttl time.Du
 	return f.Leases.Hold(ctx, holder, ttl, resources)
 }
 
-func (f *unreachableLeases) Beat(ctx context.Context, node string, within time.Duration) ([]string, error) {
+func (f *unreachableLeases) Beat(ctx context.Context, work, node string, within time.Duration) ([]string, error) {
 	if err := f.err(); err != nil {
 		return nil, err
 	}
-	return f.Leases.Beat(ctx, node, within)
+	return f.Leases.Beat(ctx, work, node, within)
 }
 
 func (f *unreachableLeases) Release(ctx context.Context, holder string, resources []ports.LeaseResource) error {
@@ -77,11 +77,11 @@ func (f *unreachableLeases) Release(ctx context.Context, holder string, resource
 	return f.Leases.Release(ctx, holder, resources)
 }
 
-func (f *unreachableLeases) Leave(ctx context.Context, node string) error {
+func (f *unreachableLeases) Leave(ctx context.Context, work, node string) error {
 	if err := f.err(); err != nil {
 		return err
 	}
-	return f.Leases.Leave(ctx, node)
+	return f.Leases.Leave(ctx, work, node)
 }
 
 func newCluster(t *testing.T) *clusterFixture {

@@ -152,7 +152,7 @@ func New(c Config, projections []module.Projection, handlers map[string]ports.Pr
 	r := &Runner{config: c, wake: make(chan struct{}, 1)}
 	if c.Leases != nil {
 		r.member = sharing.New(sharing.Config{
-			Store: c.Leases, Holder: c.Node, TTL: c.TTL, Now: c.Clock.Now, Logger: c.Logger.With("work", "projections"),
+			Leases: c.Leases, Holder: c.Node, TTL: c.TTL, Now: c.Clock.Now, Logger: c.Logger.With("work", "projections"),
 		})
 	}
 	for _, p := range projections {

@@ -30,42 +30,10 @@ const retryRemote = 100 * time.Millisecond
 // leaveTimeout bounds Leave. What is not released by then expires.
 const leaveTimeout = 2 * time.Second
 
-// Store is what a Member needs of the lease store. [ports.Leases] is one that counts all
-// nodes; [ForWork] makes one that counts only the nodes which share a piece of work.
-type Store interface {
-	Hold(ctx context.Context, holder string, ttl time.Duration, resources []ports.LeaseResource) ([]ports.Lease, error)
-	Release(ctx context.Context, holder string, resources []ports.LeaseResource) error
-	Beat(ctx context.Context, node string, within time.Duration) ([]string, error)
-	Leave(ctx context.Context, node string) error
-}
-
-// WorkLeases are leases with heartbeats per piece of work, see [ports.SharedWork].
-type WorkLeases interface {
-	Hold(ctx context.Context, holder string, ttl time.Duration, resources []ports.LeaseResource) ([]ports.Lease, error)
-	Release(ctx context.Context, holder string, resources []ports.LeaseResource) error
-	BeatWork(ctx context.Context, work, node string, within time.Duration) ([]string, error)
-	LeaveWork(ctx context.Context, work, node string) error
-}
-
-// ForWork makes a Store whose heartbeats are those of one piece of work.
-func ForWork(leases WorkLeases, work string) Store { return workStore{leases, work} }
-
-type workStore struct {
-	WorkLeases
-	work string
-}
-
-func (s workStore) Beat(ctx context.Context, node string, within time.Duration) ([]string, error) {
-	return s.BeatWork(ctx, s.work, node, within)
-}
-
-func (s workStore) Leave(ctx context.Context, node string) error {
-	return s.LeaveWork(ctx, s.work, node)
-}
-
 // Config is what a Member needs; all of it is required.
 type Config struct {
-	Store  Store
+	Leases ports.Leases
+	Work   string           // whose nodes share the resources, see [ports.Leases].Beat
 	Holder string           // this node, unique among the living
 	TTL    time.Duration    // of a lease and of a heartbeat
 	Now    func() time.Time // decides locally whether a lease has ended; the store goes by its own clock
@@ -116,7 +84,7 @@ func New(c Config) *Member {
 //
 // On an error what is held stays held until it ends; the changes up to then are returned.
 func (m *Member) Renew(ctx context.Context, wanted, inUse []ports.LeaseResource) ([]Change, error) {
-	nodes, err := m.config.Store.Beat(ctx, m.config.Holder, m.config.TTL)
+	nodes, err := m.config.Leases.Beat(ctx, m.config.Work, m.config.Holder, m.config.TTL)
 	if err != nil {
 		return nil, err
 	}
@@ -171,7 +139,7 @@ func (m *Member) release(ctx context.Context, resources []ports.LeaseResource) (
 	if len(resources) == 0 {
 		return nil, nil
 	}
-	if err := m.config.Store.Release(ctx, m.config.Holder, resources); err != nil {
+	if err := m.config.Leases.Release(ctx, m.config.Holder, resources); err != nil {
 		return nil, err
 	}
 	changes := make([]Change, len(resources))
@@ -187,7 +155,7 @@ func (m *Member) release(ctx context.Context, resources []ports.LeaseResource) (
 // Acquire takes or renews leases. What another node holds afterwards is forgotten here.
 func (m *Member) Acquire(ctx context.Context, resources []ports.LeaseResource) ([]Change, error) {
 	asked := m.config.Now()
-	leases, err := m.config.Store.Hold(ctx, m.config.Holder, m.config.TTL, resources)
+	leases, err := m.config.Leases.Hold(ctx, m.config.Holder, m.config.TTL, resources)
 	if err != nil {
 		return nil, err
 	}
@@ -303,8 +271,8 @@ func (m *Member) Leave(ctx context.Context) {
 	}
 	clear(m.held)
 	m.mu.Unlock()
-	err := m.config.Store.Release(ctx, m.config.Holder, all)
-	if failed := m.config.Store.Leave(ctx, m.config.Holder); err == nil {
+	err := m.config.Leases.Release(ctx, m.config.Holder, all)
+	if failed := m.config.Leases.Leave(ctx, m.config.Work, m.config.Holder); err == nil {
 		err = failed
 	}
 	if err != nil {

@@ -25,7 +25,7 @@ const (
 
 // unreachable fails the calls whose names are listed.
 type unreachable struct {
-	sharing.Store
+	ports.Leases
 	calls string
 	held  []ports.LeaseResource // asked for by the newest Hold
 }
@@ -42,21 +42,21 @@ func (u *unreachable) Hold(ctx context.Context, holder string, ttl time.Duration
 	if err := u.err("hold"); err != nil {
 		return nil, err
 	}
-	return u.Store.Hold(ctx, holder, ttl, resources)
+	return u.Leases.Hold(ctx, holder, ttl, resources)
 }
 
 func (u *unreachable) Release(ctx context.Context, holder string, resources []ports.LeaseResource) error {
 	if err := u.err("release"); err != nil {
 		return err
 	}
-	return u.Store.Release(ctx, holder, resources)
+	return u.Leases.Release(ctx, holder, resources)
 }
 
-func (u *unreachable) Beat(ctx context.Context, node string, within time.Duration) ([]string, error) {
+func (u *unreachable) Beat(ctx context.Context, work, node string, within time.Duration) ([]string, error) {
 	if err := u.err("beat"); err != nil {
 		return nil, err
 	}
-	return u.Store.Beat(ctx, node, within)
+	return u.Leases.Beat(ctx, work, node, within)
 }
 
 // memberFixture is one node on a lease store that it shares with other fixtures.
@@ -72,9 +72,9 @@ func newLeases() *memory.Leases {
 }
 
 func newMember(leases *memory.Leases, node string) *memberFixture {
-	m := &memberFixture{leases: leases, store: &unreachable{Store: sharing.ForWork(leases, "work")}}
+	m := &memberFixture{leases: leases, store: &unreachable{Leases: leases}}
 	m.Member = sharing.New(sharing.Config{
-		Store: m.store, Holder: node, TTL: ttl, Now: func() time.Time { return time.Now().Add(m.skew) }, Logger: slog.New(slog.DiscardHandler),
+		Leases: m.store, Work: "work", Holder: node, TTL: ttl, Now: func() time.Time { return time.Now().Add(m.skew) }, Logger: slog.New(slog.DiscardHandler),
 	})
 	return m
 }

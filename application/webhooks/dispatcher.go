@@ -50,13 +50,6 @@ type Encoder interface {
 	EncodeFor(ctx context.Context, owner ports.Principal, e event.Recorded) ([]byte, error)
 }
 
-// Leases gives an endpoint to one node at a time, and knows the nodes that share them.
-// They spare work: the order of deliveries is the engine's.
-type Leases interface {
-	sharing.WorkLeases
-	Prune(ctx context.Context, prefix string, keep []string) (int, error)
-}
-
 // Observer is told what happens.
 type Observer interface {
 	// WebhookAttempt reports an attempt; code is "" for one that was taken.
@@ -72,7 +65,7 @@ type Config struct {
 	Engine    Engine
 	Directory Directory
 	Encoder   Encoder
-	Leases    Leases
+	Leases    ports.Leases // give an endpoint to one node at a time; they save work, the engine keeps the order
 	Node      string
 	Logger    *slog.Logger // nil: silent
 	Observer  Observer     // nil: nobody watches
@@ -120,7 +113,7 @@ func NewDispatcher(c Config) *Dispatcher {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
 	member := sharing.New(sharing.Config{
-		Store: sharing.ForWork(c.Leases, sharedWork), Holder: c.Node + "/" + rand.Text()[:8], TTL: c.TTL, Now: time.Now, Logger: c.Logger.With("work", sharedWork),
+		Leases: c.Leases, Work: sharedWork, Holder: c.Node + "/" + rand.Text()[:8], TTL: c.TTL, Now: time.Now, Logger: c.Logger.With("work", sharedWork),
 	})
 	return &Dispatcher{Config: c, member: member, running: map[event.ID]*runner{}, attempts: map[event.ID][]ports.WebhookAttempt{}}
 }

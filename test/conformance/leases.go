@@ -17,10 +17,7 @@ import (
 // LeaseHarness makes leases under test.
 type LeaseHarness struct {
 	// Leases are those of an installation of the test's own, empty at first.
-	Leases interface {
-		ports.Leases
-		ports.SharedWork
-	}
+	Leases ports.Leases
 	// Pass lets time pass for the leases and signs of life that are there.
 	Pass func(d time.Duration)
 }
@@ -86,7 +83,7 @@ func (h LeaseHarness) release(t *testing.T, holder string, resources []ports.Lea
 
 func (h LeaseHarness) beat(t *testing.T, node string) []string {
 	t.Helper()
-	alive, err := h.Leases.Beat(context.Background(), node, leaseLife)
+	alive, err := h.Leases.Beat(context.Background(), "", node, leaseLife)
 	require.NoError(t, err)
 	return alive
 }
@@ -249,8 +246,8 @@ func leaseBeat(t *testing.T, h LeaseHarness) {
 func leaseLeave(t *testing.T, h LeaseHarness) {
 	h.beat(t, "a")
 	h.beat(t, "b")
-	require.NoError(t, h.Leases.Leave(context.Background(), "a"))
-	require.NoError(t, h.Leases.Leave(context.Background(), "nobody"))
+	require.NoError(t, h.Leases.Leave(context.Background(), "", "a"))
+	require.NoError(t, h.Leases.Leave(context.Background(), "", "nobody"))
 	require.Equal(t, []string{"b"}, h.beat(t, "b"))
 }
 
@@ -259,7 +256,7 @@ func leaseCancelled(t *testing.T, h LeaseHarness) {
 	require.ErrorIs(t, err, context.Canceled)
 	h.hold(t, "b", work("w", 2))
 	require.ErrorIs(t, h.Leases.Release(cancelled(), "b", work("w", 2)), context.Canceled)
-	_, err = h.Leases.Beat(cancelled(), "a", leaseLife)
+	_, err = h.Leases.Beat(cancelled(), "", "a", leaseLife)
 	require.ErrorIs(t, err, context.Canceled)
 	list, err := h.Leases.List(context.Background(), "")
 	require.NoError(t, err)
@@ -274,14 +271,14 @@ func leaseInvalid(t *testing.T, h LeaseHarness) {
 	}{{"", leaseLife}, {"a", 0}, {"a", -1}} {
 		_, err := h.Leases.Hold(context.Background(), c.holder, c.life, work("w", 1))
 		require.Equal(t, "lease.invalid", fault.CodeOf(err))
-		_, err = h.Leases.Beat(context.Background(), c.holder, c.life)
+		_, err = h.Leases.Beat(context.Background(), "", c.holder, c.life)
 		require.Equal(t, "lease.invalid", fault.CodeOf(err))
 	}
 }
 
 func leaseWork(t *testing.T, h LeaseHarness) {
 	beat := func(work, node string) []string {
-		alive, err := h.Leases.BeatWork(context.Background(), work, node, leaseLife)
+		alive, err := h.Leases.Beat(context.Background(), work, node, leaseLife)
 		require.NoError(t, err)
 		return alive
 	}
@@ -294,10 +291,10 @@ func leaseWork(t *testing.T, h LeaseHarness) {
 	require.Equal(t, []string{"a", "b"}, beat("publish", "b"))
 	h.Pass(leaseLife * 2 / 3)
 	require.Equal(t, []string{"b"}, beat("publish", "b"), "a gave no sign for too long")
-	require.NoError(t, h.Leases.LeaveWork(context.Background(), "publish", "b"))
+	require.NoError(t, h.Leases.Leave(context.Background(), "publish", "b"))
 	require.Equal(t, []string{"c"}, beat("publish", "c"))
-	require.NoError(t, h.Leases.LeaveWork(context.Background(), "publish", "nobody"))
-	_, err := h.Leases.BeatWork(context.Background(), "publish", "", leaseLife)
+	require.NoError(t, h.Leases.Leave(context.Background(), "publish", "nobody"))
+	_, err := h.Leases.Beat(context.Background(), "publish", "", leaseLife)
 	require.Equal(t, "lease.invalid", fault.CodeOf(err))
 }
 

@@ -18,13 +18,7 @@ import (
 const brokenLeasesVariable = "BACKBONE_BROKEN_LEASES"
 
 // leases are sound; each breakage replaces what it breaks.
-type leases struct{ held }
-
-// held are all leases of an installation.
-type held interface {
-	ports.Leases
-	ports.SharedWork
-}
+type leases struct{ ports.Leases }
 
 // sharedLeases takes what another holds.
 type sharedLeases struct{ leases }
@@ -36,14 +30,14 @@ func (l sharedLeases) Hold(ctx context.Context, holder string, ttl time.Duration
 			_ = l.Release(ctx, lease.Holder, resources)
 		}
 	}
-	return l.leases.Hold(ctx, holder, ttl, resources)
+	return l.Leases.Hold(ctx, holder, ttl, resources)
 }
 
 // oneTerm shows every lease under its first term.
 type oneTerm struct{ leases }
 
 func (l oneTerm) Hold(ctx context.Context, holder string, ttl time.Duration, resources []ports.LeaseResource) ([]ports.Lease, error) {
-	held, err := l.leases.Hold(ctx, holder, ttl, resources)
+	held, err := l.Leases.Hold(ctx, holder, ttl, resources)
 	for i := range held {
 		held[i].Term = 1
 	}
@@ -57,7 +51,7 @@ func (l busyTerm) Hold(ctx context.Context, holder string, ttl time.Duration, re
 	if ctx.Err() == nil {
 		_ = l.Release(ctx, holder, resources)
 	}
-	return l.leases.Hold(ctx, holder, ttl, resources)
+	return l.Leases.Hold(ctx, holder, ttl, resources)
 }
 
 // keptLeases gives nothing back.
@@ -74,48 +68,48 @@ func (l endlessLeases) Hold(ctx context.Context, holder string, ttl time.Duratio
 	if ttl > 0 {
 		ttl *= 1000
 	}
-	return l.leases.Hold(ctx, holder, ttl, resources)
+	return l.Leases.Hold(ctx, holder, ttl, resources)
 }
 
 // immortal nodes are never missed.
 type immortal struct{ leases }
 
-func (l immortal) Beat(ctx context.Context, node string, within time.Duration) ([]string, error) {
+func (l immortal) Beat(ctx context.Context, work, node string, within time.Duration) ([]string, error) {
 	if within > 0 {
 		within *= 10_000
 	}
-	return l.leases.Beat(ctx, node, within)
+	return l.Leases.Beat(ctx, work, node, within)
 }
 
-func (immortal) Leave(context.Context, string) error { return nil }
+func (immortal) Leave(context.Context, string, string) error { return nil }
 
 // crowded counts the nodes of all work together.
 type crowded struct{ leases }
 
-func (l crowded) BeatWork(ctx context.Context, _, node string, within time.Duration) ([]string, error) {
-	return l.Beat(ctx, node, within)
+func (l crowded) Beat(ctx context.Context, _, node string, within time.Duration) ([]string, error) {
+	return l.Leases.Beat(ctx, "", node, within)
 }
 
 // greedy prunes what is asked to be kept.
 type greedy struct{ leases }
 
 func (l greedy) Prune(ctx context.Context, prefix string, _ []string) (int, error) {
-	return l.leases.Prune(ctx, prefix, nil)
+	return l.Leases.Prune(ctx, prefix, nil)
 }
 
 var brokenLeases = []struct {
 	name   string
-	wrap   func(leases) held
+	wrap   func(leases) ports.Leases
 	notice []string
 }{
-	{"shares what is held", func(l leases) held { return sharedLeases{l} }, []string{"WhatAnotherHoldsIsLeftOut", "OneOfManyTakesAResource"}},
-	{"counts no terms", func(l leases) held { return oneTerm{l} }, []string{"AnExpiredLeaseIsTakenOverWithTheNextTerm"}},
-	{"counts renewals", func(l leases) held { return busyTerm{l} }, []string{"ARenewalKeepsTheTerm"}},
-	{"gives nothing back", func(l leases) held { return keptLeases{l} }, []string{"AReleasedLeaseIsFreeAtOnce"}},
-	{"holds for ever", func(l leases) held { return endlessLeases{l} }, []string{"AnExpiredLeaseIsTakenOverWithTheNextTerm"}},
-	{"takes the dead for living", func(l leases) held { return immortal{l} }, []string{"NodesAreAliveWhileTheyBeat", "ANodeThatLeavesIsGoneAtOnce"}},
-	{"mixes the nodes of all work", func(l leases) held { return crowded{l} }, []string{"NodesOfOneWorkAreApart"}},
-	{"prunes what is kept", func(l leases) held { return greedy{l} }, []string{"OnlyWhatNobodyHoldsIsPruned"}},
+	{"shares what is held", func(l leases) ports.Leases { return sharedLeases{l} }, []string{"WhatAnotherHoldsIsLeftOut", "OneOfManyTakesAResource"}},
+	{"counts no terms", func(l leases) ports.Leases { return oneTerm{l} }, []string{"AnExpiredLeaseIsTakenOverWithTheNextTerm"}},
+	{"counts renewals", func(l leases) ports.Leases { return busyTerm{l} }, []string{"ARenewalKeepsTheTerm"}},
+	{"gives nothing back", func(l leases) ports.Leases { return keptLeases{l} }, []string{"AReleasedLeaseIsFreeAtOnce"}},
+	{"holds for ever", func(l leases) ports.Leases { return endlessLeases{l} }, []string{"AnExpiredLeaseIsTakenOverWithTheNextTerm"}},
+	{"takes the dead for living", func(l leases) ports.Leases { return immortal{l} }, []string{"NodesAreAliveWhileTheyBeat", "ANodeThatLeavesIsGoneAtOnce"}},
+	{"mixes the nodes of all work", func(l leases) ports.Leases { return crowded{l} }, []string{"NodesOfOneWorkAreApart"}},
+	{"prunes what is kept", func(l leases) ports.Leases { return greedy{l} }, []string{"OnlyWhatNobodyHoldsIsPruned"}},
 }
 
 // TestTheLeaseSuiteFailsOnBrokenLeases runs the suite on all broken leases in child
@@ -141,7 +135,7 @@ func TestTheLeaseSuiteFailsOnBrokenLeases(t *testing.T) {
 func TestLeaseSuiteChild(t *testing.T) {
 	t.Parallel()
 	name := os.Getenv(brokenLeasesVariable)
-	wrap := func(l leases) held { return l }
+	wrap := func(l leases) ports.Leases { return l }
 	for _, b := range brokenLeases {
 		if b.name == name {
 			wrap = b.wrap

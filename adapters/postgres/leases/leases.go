@@ -27,10 +27,7 @@ type Store struct {
 // New makes the leases on work over db.
 func New(db *pg.Database) *Store { return &Store{db: db, queries: leasesdb.New()} }
 
-var (
-	_ ports.Leases     = (*Store)(nil)
-	_ ports.SharedWork = (*Store)(nil)
-)
+var _ ports.Leases = (*Store)(nil)
 
 // Hold implements ports.Leases.
 func (l *Store) Hold(ctx context.Context, holder string, ttl time.Duration, resources []ports.LeaseResource) ([]ports.Lease, error) {
@@ -111,51 +108,41 @@ func (l *Store) List(ctx context.Context, name string) ([]ports.Lease, error) {
 	return out, nil
 }
 
-// forgetNodes is how long the last sign of life of a node stays, in units of what is
-// alive.
+// forgetNodes is how long the last heartbeat of a node is stored, in units of the time
+// for which it counts.
 const forgetNodes = 100
 
-// Beat implements ports.Leases.
-func (l *Store) Beat(ctx context.Context, node string, within time.Duration) ([]string, error) {
+// Beat implements ports.Leases. The nodes that share all work have a table of their own,
+// which releases before the first separately counted work know.
+func (l *Store) Beat(ctx context.Context, work, node string, within time.Duration) ([]string, error) {
 	if err := ports.CheckLease(node, within); err != nil {
 		return nil, err
 	}
-	nodes, err := pg.QueryColumnWithLockTimeout[string](ctx, l.db, l.lockWait(), leasesdb.BeatNode, node, interval(forgetNodes*within), interval(within))
-	if pg.IsLockTimeout(err) { // the others may think that it is gone; what it holds it can renew
+	statement, arguments := leasesdb.BeatWorkNode, []any{work, node, interval(forgetNodes * within), interval(within)}
+	if work == "" {
+		statement, arguments = leasesdb.BeatNode, arguments[1:]
+	}
+	nodes, err := pg.QueryColumnWithLockTimeout[string](ctx, l.db, l.lockWait(), statement, arguments...)
+	// While another session locks the node's row, other nodes may take this one for gone. It
+	// can still renew the leases that it holds.
+	switch locked := pg.IsLockTimeout(err); {
+	case locked && work == "":
 		nodes, err = l.queries.ListAliveNodes(ctx, l.db.Reads, &leasesdb.ListAliveNodesParams{Node: node, Within: interval(within)})
+	case locked:
+		nodes, err = l.queries.ListAliveWorkNodes(ctx, l.db.Reads, &leasesdb.ListAliveWorkNodesParams{Work: work, Node: node, Within: interval(within)})
 	}
-	if err != nil {
-		return nil, pg.Translate(ctx, err)
-	}
-	return nodes, nil
+	return nodes, pg.Translate(ctx, err)
 }
 
 // Leave implements ports.Leases.
-func (l *Store) Leave(ctx context.Context, node string) error {
-	return pg.Translate(ctx, l.queries.DeleteNode(ctx, l.db.Reads, node))
-}
-
-// BeatWork implements ports.SharedWork.
-func (l *Store) BeatWork(ctx context.Context, work, node string, within time.Duration) ([]string, error) {
-	if err := ports.CheckLease(node, within); err != nil {
-		return nil, err
+func (l *Store) Leave(ctx context.Context, work, node string) error {
+	if work == "" {
+		return pg.Translate(ctx, l.queries.DeleteNode(ctx, l.db.Reads, node))
 	}
-	nodes, err := pg.QueryColumnWithLockTimeout[string](ctx, l.db, l.lockWait(), leasesdb.BeatWorkNode, work, node, interval(forgetNodes*within), interval(within))
-	if pg.IsLockTimeout(err) {
-		nodes, err = l.queries.ListAliveWorkNodes(ctx, l.db.Reads, &leasesdb.ListAliveWorkNodesParams{Work: work, Node: node, Within: interval(within)})
-	}
-	if err != nil {
-		return nil, pg.Translate(ctx, err)
-	}
-	return nodes, nil
-}
-
-// LeaveWork implements ports.SharedWork.
-func (l *Store) LeaveWork(ctx context.Context, work, node string) error {
 	return pg.Translate(ctx, l.queries.DeleteWorkNode(ctx, l.db.Reads, &leasesdb.DeleteWorkNodeParams{Work: work, Node: node}))
 }
 
-// Prune implements ports.SharedWork.
+// Prune implements ports.Leases.
 func (l *Store) Prune(ctx context.Context, prefix string, keep []string) (int, error) {
 	if keep == nil {
 		keep = []string{}

@@ -44,10 +44,10 @@ func TestLeasesGoByTheDatabasesClock(t *testing.T) {
 	held, err = fast.Leases.Hold(t.Context(), "fast", time.Hour, resources)
 	require.NoError(t, err)
 	require.Empty(t, held, "nothing expires early because a node's clock runs ahead")
-	alive, err := slow.Leases.Beat(t.Context(), "slow", time.Hour)
+	alive, err := slow.Leases.Beat(t.Context(), "", "slow", time.Hour)
 	require.NoError(t, err)
 	require.Equal(t, []string{"slow"}, alive)
-	alive, err = fast.Leases.Beat(t.Context(), "fast", time.Hour)
+	alive, err = fast.Leases.Beat(t.Context(), "", "fast", time.Hour)
 	require.NoError(t, err)
 	require.Equal(t, []string{"fast", "slow"}, alive)
 }
@@ -66,10 +66,10 @@ func TestLockedLeasesCostNoOthers(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, all, 5)
 	for _, beat := range []func() ([]string, error){
-		func() ([]string, error) { return leases.Beat(t.Context(), "a", time.Hour) },
-		func() ([]string, error) { return leases.Beat(t.Context(), "b", time.Hour) },
-		func() ([]string, error) { return leases.BeatWork(t.Context(), "p", "a", time.Hour) },
-		func() ([]string, error) { return leases.BeatWork(t.Context(), "p", "b", time.Hour) },
+		func() ([]string, error) { return leases.Beat(t.Context(), "", "a", time.Hour) },
+		func() ([]string, error) { return leases.Beat(t.Context(), "", "b", time.Hour) },
+		func() ([]string, error) { return leases.Beat(t.Context(), "p", "a", time.Hour) },
+		func() ([]string, error) { return leases.Beat(t.Context(), "p", "b", time.Hour) },
 	} {
 		_, err := beat()
 		require.NoError(t, err)
@@ -95,10 +95,10 @@ func TestLockedLeasesCostNoOthers(t *testing.T) {
 	require.Equal(t, []event.PartitionID{1, 2, 4, 5, 6}, partitions)
 	require.Equal(t, fault.Unavailable, fault.KindOf(leases.Release(t.Context(), "a", resources[2:3])))
 	require.NoError(t, leases.Release(t.Context(), "a", resources[:1]))
-	alive, err := leases.Beat(t.Context(), "a", time.Hour)
+	alive, err := leases.Beat(t.Context(), "", "a", time.Hour)
 	require.NoError(t, err)
 	require.Equal(t, []string{"a", "b"}, alive)
-	alive, err = leases.BeatWork(t.Context(), "p", "a", time.Hour)
+	alive, err = leases.Beat(t.Context(), "p", "a", time.Hour)
 	require.NoError(t, err)
 	require.Equal(t, []string{"a", "b"}, alive)
 
