@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/erpbackbone/backbone/adapters/nats"
-	"github.com/erpbackbone/backbone/adapters/nats/embedded"
+	"github.com/erpbackbone/backbone/test/testkit/natstest"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/ports"
@@ -24,9 +24,9 @@ import (
 
 const patience = time.Minute
 
-func server(t *testing.T) *embedded.Server {
+func server(t *testing.T) *natstest.Server {
 	t.Helper()
-	s, err := embedded.Start(embedded.Config{Directory: t.TempDir()})
+	s, err := natstest.Start(natstest.Config{Directory: t.TempDir()})
 	require.NoError(t, err)
 	t.Cleanup(s.Stop)
 	return s
@@ -227,7 +227,7 @@ func TestDrillBrokerRestart(t *testing.T) {
 	require.NoError(t, err)
 	port, err := strconv.Atoi(text)
 	require.NoError(t, err)
-	first, err := embedded.Start(embedded.Config{Directory: folder, Port: port, User: "backbone", Password: "pa:ss"})
+	first, err := natstest.Start(natstest.Config{Directory: folder, Port: port, User: "backbone", Password: "pa:ss"})
 	require.NoError(t, err)
 	back := make(chan struct{}, 10)
 	p := publisher(t, nats.Config{URLs: []string{first.URL()}, Reconnected: func() { back <- struct{}{} }})
@@ -239,7 +239,7 @@ func TestDrillBrokerRestart(t *testing.T) {
 	first.Stop()
 	_, err = p.Publish(t.Context(), messages(21, 40))
 	require.Equal(t, "publisher.unavailable", fault.CodeOf(err))
-	second, err := embedded.Start(embedded.Config{Directory: folder, Port: port, User: "backbone", Password: "pa:ss"})
+	second, err := natstest.Start(natstest.Config{Directory: folder, Port: port, User: "backbone", Password: "pa:ss"})
 	require.NoError(t, err)
 	t.Cleanup(second.Stop)
 	<-back

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/erpbackbone/backbone/adapters/nats"
-	"github.com/erpbackbone/backbone/adapters/nats/embedded"
+	"github.com/erpbackbone/backbone/test/testkit/natstest"
 	"github.com/erpbackbone/backbone/application/fanout"
 	"github.com/erpbackbone/backbone/domain/event"
 )
@@ -32,7 +32,7 @@ func (kilobytes) Encode(_ context.Context, events []event.Recorded, _ bool) ([][
 func BenchmarkFanOut(b *testing.B) {
 	for _, workers := range []int{1, 4} {
 		b.Run(fmt.Sprintf("workers-%d", workers), func(b *testing.B) {
-			server, err := embedded.Start(embedded.Config{Directory: b.TempDir()})
+			server, err := natstest.Start(natstest.Config{Directory: b.TempDir()})
 			require.NoError(b, err)
 			defer server.Stop()
 			p, err := nats.Open(nats.Config{URLs: []string{server.URL()}})

@@ -19,7 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/erpbackbone/backbone/adapters/nats"
-	"github.com/erpbackbone/backbone/adapters/nats/embedded"
+	"github.com/erpbackbone/backbone/test/testkit/natstest"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/test/testkit"
 )
@@ -33,10 +33,10 @@ func TestMain(m *testing.M) {
 	if text == "" {
 		os.Exit(m.Run())
 	}
-	var c embedded.Config
+	var c natstest.Config
 	err := json.Unmarshal([]byte(text), &c)
 	if err == nil {
-		_, err = embedded.Start(c)
+		_, err = natstest.Start(c)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -49,7 +49,7 @@ func TestMain(m *testing.M) {
 // natsCluster is three server processes with JetStream.
 type natsCluster struct {
 	js      jetstream.JetStream
-	configs []embedded.Config
+	configs []natstest.Config
 	running []*exec.Cmd // nil: killed
 }
 
@@ -72,9 +72,9 @@ func startCluster(t *testing.T) *natsCluster {
 	ports := portsToKeep(t, 6)
 	c := &natsCluster{running: make([]*exec.Cmd, 3)}
 	for i := range 3 {
-		c.configs = append(c.configs, embedded.Config{
+		c.configs = append(c.configs, natstest.Config{
 			Directory: t.TempDir(), Port: ports[i],
-			Cluster: &embedded.Cluster{Name: "C", Server: "S" + strconv.Itoa(i), Port: ports[3+i], Peers: ports[3:]},
+			Cluster: &natstest.Cluster{Name: "C", Server: "S" + strconv.Itoa(i), Port: ports[3+i], Peers: ports[3:]},
 		})
 	}
 	t.Cleanup(func() {

@@ -118,18 +118,6 @@ func NewDispatcher(c Config) *Dispatcher {
 	return &Dispatcher{Config: c, member: member, running: map[event.ID]*runner{}, attempts: map[event.ID][]ports.WebhookAttempt{}}
 }
 
-// Defaults are settings for subscriptions of webhooks that say nothing else: the
-// attempts of a message spread over a day, and no breaker, since a dispatcher rests by
-// itself before an endpoint that fails.
-func Defaults(s *subscription.Settings) {
-	if s.MaxRetries == 0 && s.RetryFirst == 0 && s.RetryLongest == 0 {
-		s.MaxRetries, s.RetryFirst, s.RetryLongest = 14, 5*time.Second, 12*time.Hour
-	}
-	if s.BreakerAfter == 0 {
-		s.BreakerAfter = subscription.NoBreaker
-	}
-}
-
 // leasePrefix begins the names of the leases on endpoints. Nothing is fenced by them,
 // and no two subscriptions have one uid.
 const leasePrefix = "webhook/"

@@ -84,14 +84,11 @@ func (s *Service) owned(ctx context.Context, p ports.Principal, id string) (subs
 }
 
 func webhookOnly(sub *subscription.Subscription) error {
-	if sub.SubscriberType != SubscriberType {
+	if sub.SubscriberType != subscription.Webhook {
 		return fault.New(fault.FailedPrecondition, "webhook.not_a_webhook", "only a subscription with subscriber_type webhook has an endpoint; make one")
 	}
 	return nil
 }
-
-// SubscriberType is that of subscriptions with an endpoint.
-const SubscriberType = "webhook"
 
 // codeDeleted marks an endpoint that was deleted. The row stays as long as its
 // subscription, so that an endpoint that is made again has another secret.

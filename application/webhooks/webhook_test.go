@@ -322,20 +322,3 @@ func TestANodeTakesOver(t *testing.T) {
 	h.add("k")
 	testkit.Eventually(t, patience, func() bool { return h.delivered() == 2 })
 }
-
-func TestDefaults_SpreadAttemptsOverADay(t *testing.T) {
-	t.Parallel()
-	var s subscription.Settings
-	webhooks.Defaults(&s)
-	sub := subscription.Subscription{ID: "a", SubscriberType: "webhook", SubscriberID: "b", Settings: s}
-	require.NoError(t, sub.Check())
-	var total time.Duration
-	for n := 1; n <= s.MaxRetries; n++ {
-		total += sub.Settings.Backoff(n)
-	}
-	require.InDelta(t, 23, total.Hours(), 1)
-	require.Equal(t, subscription.NoBreaker, s.BreakerAfter)
-	own := subscription.Settings{MaxRetries: 2, BreakerAfter: 7}
-	webhooks.Defaults(&own)
-	require.Equal(t, subscription.Settings{MaxRetries: 2, BreakerAfter: 7}, own)
-}

@@ -15,7 +15,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/erpbackbone/backbone/adapters/client"
-	"github.com/erpbackbone/backbone/application/webhooks"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/domain/subscription"
 )
@@ -164,7 +163,7 @@ func createWebhookCommand() *cobra.Command {
 	required(cmd, "url")
 	cmd.MarkFlagsMutuallyExclusive("headers", "no-headers")
 	return serverCommand(cmd, func(ctx context.Context, s *session, args []string) error {
-		body.ID, body.SubscriberType = args[0], webhooks.SubscriberType
+		body.ID, body.SubscriberType = args[0], subscription.Webhook
 		body.SubscriberID = cmp.Or(body.SubscriberID, body.ID)
 		endpoint := client.NewWebhookEndpoint{URL: url}
 		var replacement []client.Option

@@ -53,7 +53,7 @@ func NewServer(ctx context.Context, config configs.Config, o Options) (*Server, 
 	}
 	parts.Live = app.liveParts()
 	app.composeWebhooks(o.Observers.Webhooks)
-	parts.Subscriptions, parts.Webhooks = webhookDefaults{app.Subscriptions}, app.webhooks.service
+	parts.Subscriptions, parts.Webhooks = app.Subscriptions, app.webhooks.service
 	if app.personal != nil {
 		parts.Personal, parts.Erasures = app.personal.vault, app.personal.service
 	}

@@ -107,26 +107,3 @@ func (o ownerEncoder) EncodeFor(ctx context.Context, owner ports.Principal, e ev
 	}
 	return out[0], nil
 }
-
-// webhookDefaults gives the subscriptions of webhooks their own default settings.
-type webhookDefaults struct{ *subscriptions.Service }
-
-// Create makes a subscription.
-func (s webhookDefaults) Create(ctx context.Context, p ports.Principal, sub subscription.Subscription) (subscription.Subscription, bool, error) {
-	if sub.SubscriberType == webhooks.SubscriberType {
-		webhooks.Defaults(&sub.Settings)
-	}
-	return s.Service.Create(ctx, p, sub)
-}
-
-// Change replaces the settings of a subscription.
-func (s webhookDefaults) Change(ctx context.Context, c subscriptions.Caller, id string, settings subscription.Settings) (subscription.Subscription, error) {
-	there, err := s.Get(ctx, c, id)
-	if err != nil {
-		return there.Subscription, err
-	}
-	if there.SubscriberType == webhooks.SubscriberType {
-		webhooks.Defaults(&settings)
-	}
-	return s.Service.Change(ctx, c, id, settings)
-}

@@ -1,6 +1,7 @@
 package subscription
 
 import (
+	"cmp"
 	"strings"
 	"time"
 
@@ -78,37 +79,28 @@ func settingsInvalid(field, detail string) error {
 	return fault.New(fault.Invalid, "subscription.settings_invalid", detail).WithField("/settings/" + field)
 }
 
-func (s *Settings) check() error {
-	if s.Start.From == "" {
-		s.Start.From = Beginning
-	}
-	if s.MessageTimeout == 0 {
-		s.MessageTimeout = 30 * time.Second
-	}
-	for _, n := range [...]struct {
-		value    *int
-		standard int
-	}{{&s.MaxRetries, 5}, {&s.BreakerAfter, 10}, {&s.CheckpointAfter, 10}, {&s.MaxInFlight, 1000}} {
-		if *n.value == 0 {
-			*n.value = n.standard
+// setDefaults fills in what is zero. Deliveries to a webhook are attempted for about a day,
+// and open no breaker: their dispatcher pauses by itself before an endpoint that fails.
+func (s *Settings) setDefaults(subscriberType string) {
+	if subscriberType == Webhook {
+		if s.MaxRetries == 0 && s.RetryFirst == 0 && s.RetryLongest == 0 {
+			s.MaxRetries, s.RetryFirst, s.RetryLongest = 14, 5*time.Second, 12*time.Hour
 		}
+		s.BreakerAfter = cmp.Or(s.BreakerAfter, NoBreaker)
 	}
-	if s.ConsumerStrategy == "" {
-		s.ConsumerStrategy = RoundRobin
-	}
-	if s.PartitionBy == "" {
-		s.PartitionBy = PerLegalEntity
-	}
-	if s.RetryFirst == 0 {
-		s.RetryFirst = time.Second
-	}
-	if s.RetryLongest == 0 {
-		s.RetryLongest = max(time.Minute, s.RetryFirst)
-	}
-	return s.bounds()
+	s.Start.From = cmp.Or(s.Start.From, Beginning)
+	s.MessageTimeout = cmp.Or(s.MessageTimeout, 30*time.Second)
+	s.MaxRetries = cmp.Or(s.MaxRetries, 5)
+	s.BreakerAfter = cmp.Or(s.BreakerAfter, 10)
+	s.CheckpointAfter = cmp.Or(s.CheckpointAfter, 10)
+	s.MaxInFlight = cmp.Or(s.MaxInFlight, 1000)
+	s.ConsumerStrategy = cmp.Or(s.ConsumerStrategy, RoundRobin)
+	s.PartitionBy = cmp.Or(s.PartitionBy, PerLegalEntity)
+	s.RetryFirst = cmp.Or(s.RetryFirst, time.Second)
+	s.RetryLongest = cmp.Or(s.RetryLongest, max(time.Minute, s.RetryFirst))
 }
 
-func (s *Settings) bounds() error {
+func (s *Settings) check() error {
 	switch {
 	case s.MessageTimeout < 100*time.Millisecond || s.MessageTimeout > 24*time.Hour:
 		return settingsInvalid("message_timeout_ms", "a message times out after 100 ms to 24 hours; correct it")

@@ -88,8 +88,11 @@ func matchesAny(wanted []string, have string) bool {
 	return len(wanted) == 0 || slices.Contains(wanted, have)
 }
 
-// SubscriberTypes are what may stand behind a subscription.
-var SubscriberTypes = []string{"agent", "rule", "projection", "webhook", "service"}
+// Webhook is the subscriber type of subscriptions that are sent to an endpoint.
+const Webhook = "webhook"
+
+// SubscriberTypes are the kinds of receivers that a subscription may have.
+var SubscriberTypes = []string{"agent", "rule", "projection", Webhook, "service"}
 
 const (
 	maxFilterItems = 100
@@ -126,6 +129,7 @@ func (s *Subscription) Check() error {
 	if err := s.Filter.check(); err != nil {
 		return err
 	}
+	s.Settings.setDefaults(s.SubscriberType)
 	return s.Settings.check()
 }
 

@@ -164,3 +164,19 @@ func TestFilterMatches(t *testing.T) {
 	e.Payload = []byte(`{"data":{"n":4}}`)
 	require.False(t, (&subscription.Filter{Predicate: predicate}).Matches(e, moduleOf))
 }
+
+func TestSubscription_WebhookDefaults(t *testing.T) {
+	t.Parallel()
+	sub := subscription.Subscription{ID: "a", SubscriberType: subscription.Webhook, SubscriberID: "b"}
+	require.NoError(t, sub.Check())
+	var total time.Duration
+	for n := 1; n <= sub.Settings.MaxRetries; n++ {
+		total += sub.Settings.Backoff(n)
+	}
+	require.InDelta(t, 23, total.Hours(), 1, "attempts are spread over a day")
+	require.Equal(t, subscription.NoBreaker, sub.Settings.BreakerAfter)
+	sub.Settings = subscription.Settings{MaxRetries: 2, BreakerAfter: 7}
+	require.NoError(t, sub.Check())
+	require.Equal(t, []int{2, 7}, []int{sub.Settings.MaxRetries, sub.Settings.BreakerAfter})
+	require.Equal(t, time.Second, sub.Settings.RetryFirst, "given retries take the usual pauses")
+}

@@ -29,7 +29,7 @@ var confined = []struct {
 	{"github.com/itchyny/gojq", []string{"adapters/jq/"}},
 	{"github.com/jackc/", []string{"adapters/postgres/", "adapters/embeddedpg/", "adapters/plugin/", "modules/*/adapters/postgres/", "modules/*/adapters/plugin/", "cmd/scaffold/skeleton/", "cmd/cli/", "cmd/wire/", "test/testkit/"}},
 	{"github.com/labstack/", []string{"adapters/httpapi/"}},
-	{"github.com/nats-io/nats-server/", []string{"adapters/nats/embedded/"}},
+	{"github.com/nats-io/nats-server/", []string{"test/testkit/natstest/"}},
 	{"github.com/nats-io/nats.go", []string{"adapters/nats/"}},
 	{"github.com/open-policy-agent/", []string{"adapters/opa/"}},
 	{"github.com/pressly/goose", []string{"adapters/postgres/"}},

@@ -47,7 +47,7 @@ func TestImportRules(t *testing.T) {
 		{"adapters/embeddedpg", "github.com/jackc/pgx/v5", true},
 		{"adapters/memory", "github.com/jackc/pgx/v5", false},
 		{"adapters/nats", "github.com/nats-io/nats.go/jetstream", true},
-		{"adapters/nats/embedded", "github.com/nats-io/nats-server/v2/server", true},
+		{"test/testkit/natstest", "github.com/nats-io/nats-server/v2/server", true},
 		{"adapters/nats/natsd", "github.com/nats-io/nats-server/v2/server", false},
 		{"adapters/postgres", "github.com/nats-io/nats.go", false},
 		{"cmd/wire", "github.com/nats-io/nats.go", false},

@@ -19,7 +19,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/erpbackbone/backbone/adapters/httpapi"
-	"github.com/erpbackbone/backbone/adapters/nats/embedded"
+	"github.com/erpbackbone/backbone/test/testkit/natstest"
 	"github.com/erpbackbone/backbone/cmd/wire"
 	"github.com/erpbackbone/backbone/configs"
 	"github.com/erpbackbone/backbone/domain/event"
@@ -41,11 +41,11 @@ func startBroker(t *testing.T, o options, servers int) broker {
 	var urls []string
 	var stops []func()
 	for i := range servers {
-		c := embedded.Config{Directory: fmt.Sprintf("%s/%d", dir, i)}
+		c := natstest.Config{Directory: fmt.Sprintf("%s/%d", dir, i)}
 		if servers > 1 {
-			c.Cluster = &embedded.Cluster{Name: "bench", Server: "S" + strconv.Itoa(i), Port: clusterPorts[i], Peers: clusterPorts}
+			c.Cluster = &natstest.Cluster{Name: "bench", Server: "S" + strconv.Itoa(i), Port: clusterPorts[i], Peers: clusterPorts}
 		}
-		server, err := embedded.Start(c)
+		server, err := natstest.Start(c)
 		require.NoError(t, err)
 		urls, stops = append(urls, server.URL()), append(stops, server.Stop)
 	}

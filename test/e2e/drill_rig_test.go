@@ -23,7 +23,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/erpbackbone/backbone/adapters/embeddedpg"
-	"github.com/erpbackbone/backbone/adapters/nats/embedded"
+	"github.com/erpbackbone/backbone/test/testkit/natstest"
 	"github.com/erpbackbone/backbone/test/testkit"
 )
 
@@ -41,7 +41,7 @@ type fleet struct {
 	tokens    map[string]string
 	app       string // DSN
 	super     string // DSN
-	broker    *embedded.Server
+	broker    *natstest.Server
 	blackhole *blackhole
 	http      *http.Client // of who asks another node soon
 	pg        *embeddedpg.Cluster
@@ -87,7 +87,7 @@ func newFleet(t *testing.T, troubled bool) *fleet {
 	t.Cleanup(func() { require.NoError(t, kmsd.end()) })
 	found, err := kmsd.awaitOutput(kmsd.stdout, regexp.MustCompile(`(?m)^Listening on (\S+)$`), endTime)
 	require.NoError(t, err)
-	f.broker, err = embedded.Start(embedded.Config{Directory: t.TempDir()})
+	f.broker, err = natstest.Start(natstest.Config{Directory: t.TempDir()})
 	require.NoError(t, err)
 	t.Cleanup(f.broker.Stop)
 	f.blackhole = newBlackhole(t, fmt.Sprintf("127.0.0.1:%d", f.pg.Port()))

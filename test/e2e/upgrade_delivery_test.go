@@ -11,7 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
-	"github.com/erpbackbone/backbone/adapters/nats/embedded"
+	"github.com/erpbackbone/backbone/test/testkit/natstest"
 	"github.com/erpbackbone/backbone/test/testkit"
 )
 
@@ -130,7 +130,7 @@ func TestDrillUpgradeOfFanoutAndWebhooks(t *testing.T) {
 	require.Equal(t, was, rowsOf(t, old, places))
 
 	// This release goes on where the other one stopped.
-	empty, err := embedded.Start(embedded.Config{Directory: t.TempDir()})
+	empty, err := natstest.Start(natstest.Config{Directory: t.TempDir()})
 	require.NoError(t, err)
 	t.Cleanup(empty.Stop)
 	inPrevious := func(dsn string) string { return strings.Replace(dsn, "/backbone?", "/previous?", 1) }

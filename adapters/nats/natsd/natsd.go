@@ -1,7 +1,7 @@
 // Package natsd runs an installed nats-server with JetStream as a child process, for
 // `backbone dev --nats`. The server is not linked into backbone: it would be a tenth of
 // the program and an eighth of its build, for one flag. Tests that need brokers inside
-// their own process use adapters/nats/embedded.
+// their own process use test/testkit/natstest.
 //
 // Start gives a Server; its Stop ends the process. A server that outlived a killed
 // backbone is ended by the next Start.
