@@ -17,8 +17,10 @@ var Version = "dev"
 type Config struct {
 	HTTP      HTTP      `config:"http"`
 	Database  Database  `config:"database"`
+	Engine    Engine    `config:"engine"`
 	Limits    Limits    `config:"limits"`
 	Intake    Intake    `config:"intake"`
+	Policy    Policy    `config:"policy"`
 	Query     Query     `config:"query"`
 	Projector Projector `config:"projector"`
 	Delivery  Delivery  `config:"delivery"`
@@ -54,7 +56,7 @@ type Database struct {
 	ListenDSN          DSN `config:"listen_dsn"`          // a direct connection for wake-ups when dsn leads through a pooler; empty: dsn
 	ReadPool           int `config:"read_pool"`           // connections for reads
 	Appenders          int `config:"appenders"`           // connections that append, about one per core of the database
-	PhysicalPartitions int `config:"physical_partitions"` // legal entities with tables of their own; 0 on Citus
+	PhysicalPartitions int `config:"physical_partitions"` // legal entities with tables of their own; 0 on Citus. Plans over hundreds of tables exhaust the lock table
 }
 
 // Limits bound what one caller may send.
@@ -201,8 +203,10 @@ func Default() Config {
 	return Config{
 		HTTP:      HTTP{Listen: "127.0.0.1:8080", BodyLimitBytes: 4 << 20, ReadTimeout: 30 * time.Second, ShutdownTimeout: 20 * time.Second},
 		Database:  Database{ReadPool: 8, Appenders: 2, PhysicalPartitions: 32},
+		Engine:    defaultEngine(),
 		Limits:    Limits{EventBytes: 1 << 20, BatchEvents: 100, Depth: 32, Nodes: 50_000, EntityRefs: 128, Tags: 32},
 		Intake:    Intake{Retries: []time.Duration{50 * time.Millisecond, 200 * time.Millisecond, 800 * time.Millisecond}},
+		Policy:    Policy{CachedDecisions: 16_384},
 		Query:     Query{FoldBudget: 500 * time.Millisecond, SnapshotEvery: 100},
 		Projector: Projector{Poll: 2 * time.Second, Batch: 500, Bytes: 16 << 20, Workers: 4, TTL: 10 * time.Second, Renew: 3 * time.Second, Stall: 30 * time.Second, SwitchWithin: 1000, Switch: "auto"},
 		Delivery:  Delivery{Listen: "notify", Poll: 500 * time.Millisecond},

@@ -12,10 +12,11 @@ type Subscriptions struct {
 	Sweep     time.Duration `config:"sweep"`      // how often leases that have ended and retries that are due are looked for
 	Recheck   time.Duration `config:"recheck"`    // how often polls that wait behind open messages look for what other nodes did
 	Measure   time.Duration `config:"measure"`    // how often metrics are taken and remains of deleted subscriptions removed
+	Orphans   time.Duration `config:"orphans"`    // how often parked messages are looked for whose subscription an older node deleted
 }
 
 func defaultSubscriptions() Subscriptions {
-	return Subscriptions{PerTenant: 1000, PollBytes: 8 << 20, Sweep: 500 * time.Millisecond, Recheck: 500 * time.Millisecond, Measure: 15 * time.Second}
+	return Subscriptions{PerTenant: 1000, PollBytes: 8 << 20, Sweep: 500 * time.Millisecond, Recheck: 500 * time.Millisecond, Measure: 15 * time.Second, Orphans: time.Hour}
 }
 
 func (s Subscriptions) validate() error {
@@ -34,6 +35,7 @@ func (s Subscriptions) validate() error {
 		value, low, high time.Duration
 	}{
 		{"sweep", s.Sweep, 50 * time.Millisecond, time.Minute}, {"recheck", s.Recheck, 50 * time.Millisecond, time.Minute}, {"measure", s.Measure, time.Second, 10 * time.Minute},
+		{"orphans", s.Orphans, time.Minute, 24 * time.Hour},
 	} {
 		if d.value < d.low || d.value > d.high {
 			return &Error{Key: "subscriptions." + d.key, Problem: fmt.Sprintf("is out of range; use %s to %s", d.low, d.high)}

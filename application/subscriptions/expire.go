@@ -174,12 +174,10 @@ func (s *Service) measure(ctx context.Context) error {
 	return nil
 }
 
-// orphanInterval is how often parked messages of subscriptions that are gone are looked for.
-// Only nodes of an older release leave any, so it is done rarely.
-const orphanInterval = time.Hour
-
+// removeOrphans removes parked messages whose subscription is gone. Only nodes of an older
+// release leave any, so it looks for them once in OrphanInterval.
 func (s *Service) removeOrphans(ctx context.Context) error {
-	if now := s.config.Clock.Now(); s.lastOrphanRemoval.IsZero() || now.Sub(s.lastOrphanRemoval) >= orphanInterval {
+	if now := s.config.Clock.Now(); s.lastOrphanRemoval.IsZero() || now.Sub(s.lastOrphanRemoval) >= s.config.OrphanInterval {
 		removed, err := s.config.Store.RemoveOrphanedMessages(ctx)
 		if err != nil {
 			return err

@@ -79,6 +79,7 @@ type Limits struct {
 	ExpireInterval  time.Duration // how often to look for expired leases
 	MeasureInterval time.Duration // how often to measure how far subscriptions are behind
 	RecheckInterval time.Duration // how often a waiting poll checks for changes made on other nodes
+	OrphanInterval  time.Duration // how often to look for parked messages whose subscription is gone
 	MaxBytes        int           // of payloads that one poll answers, unless its first event alone has more
 	MaxPerTenant    int           // subscriptions of one tenant
 }

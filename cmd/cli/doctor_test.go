@@ -11,7 +11,6 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
-	"github.com/erpbackbone/backbone/adapters/postgres"
 	"github.com/erpbackbone/backbone/adapters/postgres/migrate"
 	"github.com/erpbackbone/backbone/cmd/wire"
 	"github.com/erpbackbone/backbone/domain/fault"
@@ -35,7 +34,7 @@ func migratedLog(t *testing.T) string {
 	t.Helper()
 	dsn := testkit.Database(t, nil, "empty")
 	require.NoError(t, wire.Migrate(t.Context(), dsn, nil, modules.BuiltIn()...))
-	s, err := postgres.Open(t.Context(), postgres.Config{DSN: as(t, "backbone_app", dsn)})
+	s, err := wire.OpenReader(t.Context(), as(t, "backbone_app", dsn))
 	require.NoError(t, err)
 	defer s.Close()
 	require.NoError(t, s.Directory.Bootstrap(t.Context(), ports.Installation{LogName: "test.example.org"}))

@@ -4,13 +4,11 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"log/slog"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/erpbackbone/backbone/adapters/plugin"
-	"github.com/erpbackbone/backbone/adapters/postgres"
 	"github.com/erpbackbone/backbone/adapters/postgres/eventlog"
 	"github.com/erpbackbone/backbone/adapters/system"
 	"github.com/erpbackbone/backbone/application/redaction"
@@ -306,7 +304,7 @@ func openRedactor(ctx context.Context, o redactOptions, announce bool) (r *redac
 		return r, err
 	}
 	r.close = append(r.close, redactions.Close)
-	log, err := openReader(ctx, o.EraserDSN)
+	log, err := wire.OpenReader(ctx, o.EraserDSN)
 	if err != nil {
 		return r, err
 	}
@@ -316,7 +314,9 @@ func openRedactor(ctx context.Context, o redactOptions, announce bool) (r *redac
 	}
 	c := redaction.Config{Redactions: redactions, Events: log.Events, Clock: system.Clock{}, IDs: system.NewIDs()}
 	if announce {
-		store, err := postgres.Open(ctx, postgres.Config{DSN: o.DSN, Logger: slog.New(slog.DiscardHandler)})
+		config := configs.Default()
+		config.Database.DSN = configs.DSN(o.DSN)
+		store, err := wire.OpenStore(ctx, config, wire.Options{})
 		if err != nil {
 			return r, err
 		}

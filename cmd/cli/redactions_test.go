@@ -13,7 +13,6 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
-	"github.com/erpbackbone/backbone/adapters/postgres"
 	"github.com/erpbackbone/backbone/adapters/system"
 	"github.com/erpbackbone/backbone/cmd/wire"
 	"github.com/erpbackbone/backbone/configs"
@@ -36,7 +35,7 @@ func newAuditedBooks(t *testing.T) *auditedBooks {
 	b := &auditedBooks{dir: t.TempDir()}
 	b.superuser = testkit.Database(t, nil, "empty")
 	require.NoError(t, wire.Migrate(t.Context(), b.superuser, nil, modules.BuiltIn()...))
-	store, err := postgres.Open(t.Context(), postgres.Config{DSN: b.as("backbone_app")})
+	store, err := wire.OpenReader(t.Context(), b.as("backbone_app"))
 	require.NoError(t, err)
 	t.Cleanup(store.Close)
 	require.NoError(t, store.Directory.Bootstrap(t.Context(), ports.Installation{LogName: "books.example.org"}))

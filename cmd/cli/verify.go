@@ -5,15 +5,14 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/erpbackbone/backbone/adapters/postgres"
 	"github.com/erpbackbone/backbone/application/verify"
+	"github.com/erpbackbone/backbone/cmd/wire"
 	"github.com/erpbackbone/backbone/configs"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/ports"
@@ -208,7 +207,7 @@ type verdictText struct {
 }
 
 func (v *verdict) database(ctx context.Context, o verifyOptions, show *progress, options []verify.Option) error {
-	store, err := openReader(ctx, o.DSN)
+	store, err := wire.OpenReader(ctx, o.DSN)
 	if err != nil {
 		return err
 	}
@@ -396,7 +395,7 @@ type exportLogOptions struct {
 
 // exportLog writes the log of a legal entity to a file that can be verified offline.
 func exportLog(ctx context.Context, o exportLogOptions) error {
-	store, err := openReader(ctx, o.DSN)
+	store, err := wire.OpenReader(ctx, o.DSN)
 	if err != nil {
 		return err
 	}
@@ -432,11 +431,6 @@ func exportLog(ctx context.Context, o exportLogOptions) error {
 	fmt.Fprintf(o.err, "%s: %s up to %d (%x) in %.1f s (%.0f events/s). Verify it with `backbone verify --dump`.\n",
 		le.Code, counted(summary.Events, "event"), summary.Head, summary.Checksum, seconds, float64(summary.Events)/seconds)
 	return nil
-}
-
-// openReader opens a store to read with, whatever the role.
-func openReader(ctx context.Context, dsn string) (*postgres.Database, error) {
-	return postgres.Open(ctx, postgres.Config{DSN: dsn, MaxClockSkew: -1, Logger: slog.New(slog.DiscardHandler)})
 }
 
 func findLegalEntity(ctx context.Context, entities interface {

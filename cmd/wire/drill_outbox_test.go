@@ -13,9 +13,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/erpbackbone/backbone/adapters/embeddedpg"
-	"github.com/erpbackbone/backbone/adapters/postgres"
 	"github.com/erpbackbone/backbone/adapters/system"
 	"github.com/erpbackbone/backbone/cmd/wire"
+	"github.com/erpbackbone/backbone/configs"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/modules"
 	"github.com/erpbackbone/backbone/ports"
@@ -51,7 +51,9 @@ func TestDrillOutboxByLogicalReplication(t *testing.T) {
 	q := u.Query()
 	q.Set("role", "backbone_app")
 	u.RawQuery = q.Encode()
-	store, err := postgres.Open(t.Context(), postgres.Config{DSN: u.String(), PhysicalPartitions: 1})
+	config := configs.Default()
+	config.Database.DSN, config.Database.PhysicalPartitions = configs.DSN(u.String()), 1
+	store, err := wire.OpenStore(t.Context(), config, wire.Options{})
 	require.NoError(t, err)
 	t.Cleanup(store.Close)
 	require.NoError(t, store.Directory.Bootstrap(t.Context(), ports.Installation{LogName: "books.example.org"}))

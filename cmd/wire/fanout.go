@@ -7,7 +7,6 @@ import (
 
 	"github.com/erpbackbone/backbone/adapters/httpapi"
 	"github.com/erpbackbone/backbone/adapters/nats"
-	"github.com/erpbackbone/backbone/adapters/postgres"
 	"github.com/erpbackbone/backbone/adapters/system"
 	"github.com/erpbackbone/backbone/application/fanout"
 	"github.com/erpbackbone/backbone/domain/fault"
@@ -63,7 +62,7 @@ func (a *App) composeFanout(ctx context.Context, observer fanout.Observer) error
 
 // FanoutStatus says how far every legal entity of a database is published to NATS.
 func FanoutStatus(ctx context.Context, dsn string) ([]fanout.PartitionStatus, error) {
-	store, err := postgres.Open(ctx, postgres.Config{DSN: dsn, MaxClockSkew: -1})
+	store, err := OpenReader(ctx, dsn)
 	if err != nil {
 		return nil, err
 	}

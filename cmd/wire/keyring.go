@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"github.com/erpbackbone/backbone/adapters/exportdir"
-	"github.com/erpbackbone/backbone/adapters/postgres"
 	"github.com/erpbackbone/backbone/adapters/postgres/keystore"
 	"github.com/erpbackbone/backbone/adapters/prometheus"
 	"github.com/erpbackbone/backbone/adapters/system"
@@ -88,7 +87,7 @@ func OpenKeyring(ctx context.Context, c configs.Config, audit io.Writer) (_ *Key
 	if err := requireKeys(c); err != nil {
 		return nil, err
 	}
-	store, err := postgres.Open(ctx, postgres.Config{DSN: c.Database.DSN.Reveal(), MaxClockSkew: -1})
+	store, err := OpenReader(ctx, c.Database.DSN.Reveal())
 	if err != nil {
 		return nil, err
 	}

@@ -17,7 +17,9 @@ func (a *App) composeSubscriptions(clock ports.Clock, ids ports.IDSource, cursor
 	a.Subscriptions, err = subscriptions.New(subscriptions.Config{
 		Store: a.Store.Subscriptions, Log: a.Store.Events, Access: subscribers{a}, Heads: a.Watch, IDs: ids, Clock: clock,
 		Modules: a.modules, Observer: o.Observers.Subscriptions, Logger: a.Logger, Cursors: cursors,
-		Limits: subscriptions.Limits{MaxPerTenant: c.PerTenant, MaxBytes: c.PollBytes, ExpireInterval: c.Sweep, RecheckInterval: c.Recheck, MeasureInterval: c.Measure},
+		Limits: subscriptions.Limits{
+			MaxPerTenant: c.PerTenant, MaxBytes: c.PollBytes, ExpireInterval: c.Sweep, RecheckInterval: c.Recheck, MeasureInterval: c.Measure, OrphanInterval: c.Orphans,
+		},
 	})
 	return err
 }

@@ -25,7 +25,6 @@ import (
 	"github.com/erpbackbone/backbone/adapters/opa"
 	"github.com/erpbackbone/backbone/adapters/plugin"
 	"github.com/erpbackbone/backbone/adapters/postgres"
-	"github.com/erpbackbone/backbone/adapters/postgres/eventlog/appender"
 	"github.com/erpbackbone/backbone/adapters/postgres/migrate"
 	"github.com/erpbackbone/backbone/adapters/prometheus"
 	"github.com/erpbackbone/backbone/adapters/system"
@@ -84,7 +83,7 @@ func Migrate(ctx context.Context, ownerDSN string, progress func(string), module
 
 // observers are the metrics hooks; nil observes nothing.
 type observers struct {
-	Append        appender.Metrics
+	Append        postgres.AppendMetrics
 	Projection    projections.Observer
 	Personal      *prometheus.Metrics
 	Feeds         live.Observer
@@ -142,6 +141,33 @@ type Options struct {
 	keys *keyService // nil: personal data is refused, which is enough for tools
 }
 
+// OpenStore opens the database of the log as the configuration says, with the logger and
+// the observers of o.
+func OpenStore(ctx context.Context, c configs.Config, o Options) (*postgres.Database, error) {
+	return postgres.Open(ctx, storeConfig(c, o))
+}
+
+// OpenReader opens the database of the log at dsn for a tool that appends nothing, so that
+// the clock of its machine does not matter.
+func OpenReader(ctx context.Context, dsn string) (*postgres.Database, error) {
+	c := configs.Default()
+	c.Database.DSN = configs.DSN(dsn)
+	config := storeConfig(c, Options{})
+	config.Limits.MaxClockSkew = -1
+	return postgres.Open(ctx, config)
+}
+
+func storeConfig(c configs.Config, o Options) postgres.Config {
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	return postgres.Config{
+		DSN: c.Database.DSN.Reveal(), KeyStoreDSN: c.KeyStore.DSN.Reveal(), ListenDSN: c.Database.ListenDSN.Reveal(),
+		ReadPool: c.Database.ReadPool, Appenders: c.Database.Appenders, PhysicalPartitions: c.Database.PhysicalPartitions,
+		Limits: postgres.Limits(c.Engine), Clock: system.Clock{}, Logger: o.Logger, Metrics: o.Observers.Append, Tracer: o.Observers.Tracer,
+	}
+}
+
 // Open composes an App over a migrated database and brings the built-in event
 // types into its registry.
 func Open(ctx context.Context, config configs.Config, o Options) (*App, error) {
@@ -150,15 +176,7 @@ func Open(ctx context.Context, config configs.Config, o Options) (*App, error) {
 	}
 	config.Node.ID = nodeID(config) // one id for all work of this node
 	clock, ids := system.Clock{}, system.NewIDs()
-	physical := config.Database.PhysicalPartitions
-	if physical == 0 {
-		physical = -1 // the store takes 0 for its default
-	}
-	store, err := postgres.Open(ctx, postgres.Config{
-		DSN: config.Database.DSN.Reveal(), KeyStoreDSN: config.KeyStore.DSN.Reveal(), ListenDSN: config.Database.ListenDSN.Reveal(), ReadPoolSize: config.Database.ReadPool,
-		Appenders: config.Database.Appenders, PhysicalPartitions: physical,
-		Clock: clock, Logger: o.Logger, Metrics: o.Observers.Append, Tracer: o.Observers.Tracer,
-	})
+	store, err := OpenStore(ctx, config, o)
 	if err != nil {
 		return nil, err
 	}
@@ -170,11 +188,8 @@ func Open(ctx context.Context, config configs.Config, o Options) (*App, error) {
 	return a, nil
 }
 
-// decisionCacheSize bounds the policy decisions that a node caches. A decision is a pure
+// cachedQueries names the policy queries whose decisions are cached. A decision is a pure
 // function of its input: the policies know neither time nor chance.
-const decisionCacheSize = 16_384
-
-// cachedQueries names the policy queries whose decisions are cached.
 func cachedQueries(c *module.Catalog) []string {
 	queries := []string{"data.backbone.authz.decision"}
 	for _, t := range c.IntentTypes() {
@@ -195,7 +210,7 @@ func (a *App) compose(ctx context.Context, clock ports.Clock, ids ports.IDSource
 	for path, source := range configs.Policies() {
 		policies = append(policies, ports.PolicyModule{Path: path, Source: source})
 	}
-	engine, err := opa.New(policies, opa.WithData("roles", a.Catalog.RoleRights()), opa.WithCache(decisionCacheSize, cachedQueries(a.Catalog)...))
+	engine, err := opa.New(policies, opa.WithData("roles", a.Catalog.RoleRights()), opa.WithCache(a.Config.Policy.CachedDecisions, cachedQueries(a.Catalog)...))
 	if err != nil {
 		return fmt.Errorf("policies: %w", err)
 	}

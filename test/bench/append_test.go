@@ -5,6 +5,7 @@ package bench
 import (
 	"context"
 	"fmt"
+	"runtime"
 	"testing"
 	"time"
 
@@ -13,6 +14,8 @@ import (
 	"github.com/erpbackbone/backbone/adapters/embeddedpg"
 	"github.com/erpbackbone/backbone/adapters/postgres"
 	"github.com/erpbackbone/backbone/adapters/postgres/migrate"
+	"github.com/erpbackbone/backbone/cmd/wire"
+	"github.com/erpbackbone/backbone/configs"
 	"github.com/erpbackbone/backbone/ports"
 )
 
@@ -31,7 +34,9 @@ type engine struct {
 
 func openEngine(t *testing.T, superuserDSN string, entities int) *engine {
 	t.Helper()
-	store, err := postgres.Open(t.Context(), postgres.Config{DSN: asApp(t, superuserDSN)})
+	config := configs.Default()
+	config.Database.DSN, config.Database.Appenders = configs.DSN(asApp(t, superuserDSN)), max(2, runtime.GOMAXPROCS(0))
+	store, err := wire.OpenStore(t.Context(), config, wire.Options{})
 	require.NoError(t, err)
 	t.Cleanup(store.Close)
 	now := time.Now()

@@ -61,7 +61,7 @@ func (e allReadable) Owner(_ context.Context, tenantID, personID string) (ports.
 // DeliveryLimits are limits of a subscriptions.Service that no test of another behaviour meets.
 func DeliveryLimits() subscriptions.Limits {
 	return subscriptions.Limits{
-		ExpireInterval: 500 * time.Millisecond, MeasureInterval: 15 * time.Second, RecheckInterval: 500 * time.Millisecond, MaxBytes: 8 << 20, MaxPerTenant: 1000,
+		ExpireInterval: 500 * time.Millisecond, MeasureInterval: 15 * time.Second, RecheckInterval: 500 * time.Millisecond, OrphanInterval: time.Hour, MaxBytes: 8 << 20, MaxPerTenant: 1000,
 	}
 }
 

@@ -171,10 +171,10 @@ func TestMigrateMayRunAgainAndAtOnce(t *testing.T) {
 
 func TestOpenRefusesABadAddress(t *testing.T) {
 	t.Parallel()
-	_, err := postgres.Open(t.Context(), postgres.Config{DSN: "postgres://user:s3cret@host:port/x"})
+	_, err := postgres.Open(t.Context(), pgtest.Config("postgres://user:s3cret@host:port/x"))
 	require.Equal(t, "store.dsn_invalid", fault.CodeOf(err))
 	require.NotContains(t, err.Error(), "s3cret")
-	_, err = postgres.Open(t.Context(), postgres.Config{DSN: "postgres://user:s3cret@127.0.0.1:1/x"})
+	_, err = postgres.Open(t.Context(), pgtest.Config("postgres://user:s3cret@127.0.0.1:1/x"))
 	require.Equal(t, fault.Unavailable, fault.KindOf(err))
 	for e := err; e != nil; e = pgtest.Unwrapped(e) {
 		require.NotContains(t, e.Error(), "s3cret")

@@ -165,7 +165,7 @@ func TestDrillPollCoversLostNotifications(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.Database(t)
 	var network deafness
-	s := pgtest.Open(t, dsn, func(c *postgres.Config) { c.DialFunc, c.ListenCheck = network.dial, time.Hour })
+	s := pgtest.Open(t, dsn, func(c *postgres.Config) { c.DialFunc, c.Limits.ListenCheck = network.dial, time.Hour })
 	p := pgtest.NewBooks(t, s, 1)[0]
 	listener := beginning{s.Events, make(chan struct{}, 1)}
 	w := watched(t, s, listener, 500*time.Millisecond)
@@ -185,7 +185,7 @@ func TestDrillListenerWithoutNotifications(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.Database(t)
 	var network deafness
-	s := pgtest.Open(t, dsn, func(c *postgres.Config) { c.DialFunc, c.ListenCheck = network.dial, 50*time.Millisecond })
+	s := pgtest.Open(t, dsn, func(c *postgres.Config) { c.DialFunc, c.Limits.ListenCheck = network.dial, 50*time.Millisecond })
 	p := pgtest.NewBooks(t, s, 1)[0]
 	listener := beginning{s.Events, make(chan struct{}, 1)}
 	w := watched(t, s, listener, time.Hour)

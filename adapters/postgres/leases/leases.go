@@ -62,7 +62,7 @@ func (l *Store) hold(ctx context.Context, holder string, ttl time.Duration, reso
 }
 
 // lockWait is how long a statement waits for each lock of another session.
-func (l *Store) lockWait() time.Duration { return l.db.Config.Timeouts.LeaseWait }
+func (l *Store) lockWait() time.Duration { return l.db.Config.Limits.LeaseLockTimeout }
 
 // lockedLeasesWarning is between two lines in the log that say so: leases are asked for
 // several times a second.

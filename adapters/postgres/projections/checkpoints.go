@@ -173,10 +173,10 @@ const advanceTimeouts = `SELECT set_config('idle_in_transaction_session_timeout'
 func (s *work) readLocked(ctx context.Context, tx pgx.Tx, w ports.ProjectionWork) (c ports.Checkpoint, found bool, err error) {
 	patience := w.LockWait
 	if patience <= 0 {
-		patience = s.db.Config.Timeouts.Lock
+		patience = s.db.Config.Limits.LockTimeout
 	}
 	batch := &pgx.Batch{}
-	batch.Queue(advanceTimeouts, pg.Milliseconds(s.db.Config.Timeouts.ProjectionWork), pg.Milliseconds(patience))
+	batch.Queue(advanceTimeouts, pg.Milliseconds(s.db.Config.Limits.ProjectionIdleTimeout), pg.Milliseconds(patience))
 	batch.Queue(projectionsdb.LockCheckpoint, w.Projection, int32(w.Version), int32(w.Partition)).QueryRow(func(row pgx.Row) error {
 		var r projectionsdb.BackboneProjectionCheckpoint
 		err := row.Scan(&r.Sequence, &r.UpdatedAt, &r.Version, &r.PartitionID, &r.Projection, &r.Status, &r.Error, &r.Term, &r.Processed,

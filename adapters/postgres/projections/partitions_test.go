@@ -177,7 +177,7 @@ func TestAPartitionGoesOnAfterAnEventThatItStoodStillAt(t *testing.T) {
 // forwards and backwards, all at once.
 func TestAPartitionIsReplacedUnderLoad(t *testing.T) {
 	t.Parallel()
-	w, partitions := newTill(t, func(c *postgres.Config) { c.ReadPoolSize = 12 })
+	w, partitions := newTill(t, func(c *postgres.Config) { c.ReadPool = 12 })
 	const events = 120
 	a := partitions[0]
 	w.write(t, a, 1, 40)

@@ -101,7 +101,7 @@ func (s *Snapshots) RestorePart(ctx context.Context, c ports.SnapshotCopy) (done
 func (s *Snapshots) copying(ctx context.Context, level pgx.TxIsoLevel, f func(tx pgx.Tx) error) (err error) {
 	for range advanceTries {
 		err = pgx.BeginTxFunc(ctx, s.db.Reads, pgx.TxOptions{IsoLevel: level}, func(tx pgx.Tx) error {
-			if _, err := tx.Exec(ctx, advanceTimeouts, pg.Milliseconds(s.db.Config.Timeouts.ProjectionWork), pg.Milliseconds(s.db.Config.Timeouts.Lock)); err != nil {
+			if _, err := tx.Exec(ctx, advanceTimeouts, pg.Milliseconds(s.db.Config.Limits.ProjectionIdleTimeout), pg.Milliseconds(s.db.Config.Limits.LockTimeout)); err != nil {
 				return err
 			}
 			return f(tx)

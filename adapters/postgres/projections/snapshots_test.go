@@ -148,7 +148,7 @@ func TestTheNewestSnapshotsAreKept(t *testing.T) {
 // TestASnapshotIsOfOneMoment takes snapshots of a projection that goes on all the time.
 func TestASnapshotIsOfOneMoment(t *testing.T) {
 	t.Parallel()
-	w, partitions := newTill(t, func(c *postgres.Config) { c.ReadPoolSize = 12 })
+	w, partitions := newTill(t, func(c *postgres.Config) { c.ReadPool = 12 })
 	a := partitions[0]
 	const events, snapshots = 120, 6
 	ctx, stop := context.WithCancel(t.Context())

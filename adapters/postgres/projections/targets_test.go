@@ -378,7 +378,7 @@ func TestADropWaitsForARebuildOfAnEntity(t *testing.T) {
 // end both are what a fold of the log from its beginning makes.
 func TestEntitiesAreFoldedAnewUnderLoad(t *testing.T) {
 	t.Parallel()
-	w, partitions := newShelf(t, func(c *postgres.Config) { c.ReadPoolSize = 12 })
+	w, partitions := newShelf(t, func(c *postgres.Config) { c.ReadPool = 12 })
 	p := partitions[0]
 	const events, items = 120, 4
 	_, err := w.store.ProjectionVersions.AddProjection(t.Context(), projection.Projection{Name: shelfName, Version: 2, Role: projection.Building, Status: projection.Running})

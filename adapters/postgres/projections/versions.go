@@ -65,7 +65,7 @@ var errVersionStarted = errors.New("the version that is shown has begun with ano
 func (s *work) inTransaction(ctx context.Context, f func(tx pgx.Tx) error) (err error) {
 	for range advanceTries {
 		err = pgx.BeginFunc(ctx, s.db.Reads, func(tx pgx.Tx) error {
-			if _, err := tx.Exec(ctx, advanceTimeouts, pg.Milliseconds(s.db.Config.Timeouts.ProjectionWork), pg.Milliseconds(s.db.Config.Timeouts.Lock)); err != nil {
+			if _, err := tx.Exec(ctx, advanceTimeouts, pg.Milliseconds(s.db.Config.Limits.ProjectionIdleTimeout), pg.Milliseconds(s.db.Config.Limits.LockTimeout)); err != nil {
 				return err
 			}
 			return f(tx)

@@ -122,7 +122,7 @@ func (w *till) rows(t *testing.T) map[int]int {
 // the log from its beginning makes.
 func TestRebuildUnderLoad(t *testing.T) {
 	t.Parallel()
-	w, partitions := newTill(t, func(c *postgres.Config) { c.ReadPoolSize = 12 })
+	w, partitions := newTill(t, func(c *postgres.Config) { c.ReadPool = 12 })
 	const events = 150
 	w.write(t, partitions[0], 1, 60)
 	w.build(t, 2)

@@ -37,7 +37,7 @@ func New(db *pg.Database) *Store { return &Store{db: db, queries: registrydb.New
 // transaction: a projection may read an event of a version that this node does not know.
 // Such readers together may hold all connections, so the wait is bounded.
 func (s *Store) toLearn(ctx context.Context) (*pgxpool.Conn, error) {
-	soon, cancel := context.WithTimeout(ctx, s.db.Config.Timeouts.Lock)
+	soon, cancel := context.WithTimeout(ctx, s.db.Config.Limits.LockTimeout)
 	defer cancel()
 	conn, err := s.db.Reads.Acquire(soon)
 	return conn, pg.Translate(ctx, err)

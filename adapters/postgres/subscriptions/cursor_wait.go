@@ -88,7 +88,7 @@ func (c cursorHeld) Unwrap() error { return c.error }
 // deliverInTurn waits for the cursor, in short attempts, as long as the store has
 // patience.
 func (s *Store) deliverInTurn(ctx context.Context, k cursorKey, once func(free func()) error) error {
-	patient, cancel := context.WithTimeout(ctx, s.db.Config.Timeouts.Lock)
+	patient, cancel := context.WithTimeout(ctx, s.db.Config.Limits.LockTimeout)
 	defer cancel()
 	out := func(err error) error {
 		if ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) {
@@ -126,7 +126,7 @@ func (s *Store) waitForCursor(ctx context.Context, tx pgx.Tx, k cursorKey) (row 
 		row, err = pgx.CollectExactlyOneRow(rows, pgx.RowToStructByPos[subscriptionsdb.LockSubscriptionCursorRow])
 		return err
 	})
-	batch.Queue(pg.SetLockTimeout, pg.Milliseconds(s.db.Config.Timeouts.Lock))
+	batch.Queue(pg.SetLockTimeout, pg.Milliseconds(s.db.Config.Limits.LockTimeout))
 	if err = tx.SendBatch(ctx, &batch).Close(); pg.IsLockTimeout(err) {
 		err = cursorHeld{err}
 	}

@@ -54,7 +54,7 @@ func TestALockedSubscriptionCursorLeavesConnectionsToTheOthers(t *testing.T) {
 	clock := conformance.NewClock()
 	dsn := pgtest.Database(t)
 	const connections = 4
-	s := pgtest.Open(t, dsn, pgtest.WithClock(clock), func(c *postgres.Config) { c.ReadPoolSize = connections })
+	s := pgtest.Open(t, dsn, pgtest.WithClock(clock), func(c *postgres.Config) { c.ReadPool = connections })
 	c := conformance.NewDeliveryFixture(conformance.NewSubscriptionFixture(t, pgtest.Combine(s), clock, "t"), nil)
 	c.Subscribe(t, "till", subscription.Settings{}, subscription.Filter{})
 	sub, err := s.Subscriptions.Subscription(t.Context(), c.Tenant, "till")

@@ -34,7 +34,7 @@ type Store struct {
 
 // New makes the store of subscriptions; events reads what is delivered.
 func New(db *pg.Database, events *eventlog.Reader) *Store {
-	return &Store{db: db, queries: subscriptionsdb.New(), events: events, cursors: newCursorWaits(db.Config.ReadPoolSize)}
+	return &Store{db: db, queries: subscriptionsdb.New(), events: events, cursors: newCursorWaits(db.Config.ReadPool)}
 }
 
 var (
@@ -352,7 +352,7 @@ func (s *Store) EventsAt(ctx context.Context, p event.PartitionID, sequences []e
 // storeTime is the database's clock, so that all nodes agree on when a lease ends;
 // with an injected clock, which only tests have, it is that.
 func (s *Store) storeTime(ctx context.Context, db subscriptionsdb.DBTX) (time.Time, error) {
-	if s.db.Config.MaxClockSkew < 0 {
+	if s.db.Config.Limits.MaxClockSkew < 0 {
 		return s.db.Now(), nil
 	}
 	now, err := s.queries.StoreClock(ctx, db)

@@ -20,7 +20,7 @@ import (
 // Further faults: append.clock_skew (Unavailable: this node's clock is too far
 // from the database's), append.shutting_down and store.unavailable (Unavailable:
 // nothing was written; also when another session held a lock of the partition for
-// Config.LockTimeout).
+// Limits.LockTimeout).
 func (s *Engine) Append(ctx context.Context, r ports.AppendRequest) (ports.AppendResult, error) {
 	if err := ctx.Err(); err != nil {
 		return ports.AppendResult{}, err
@@ -103,11 +103,8 @@ type appender struct {
 func startAppender(s *Engine, number int) *appender {
 	a := &appender{
 		store: s, number: number, done: make(chan struct{}),
-		queue: newQueue(
-			load{s.config.QueueRequests, s.config.QueueBytes},
-			load{s.config.PartitionRequests, s.config.PartitionBytes}, s.config.OnePartitionPerGroup),
+		queue: newQueue(&s.limits),
 	}
-	a.queue.maxWait = s.config.LockTimeout
 	a.queue.begin = func(d *stalledPartition) { go a.serveStalled(d) }
 	a.group.init(s)
 	go a.run()
@@ -122,7 +119,7 @@ func (a *appender) run() {
 		if taken == nil {
 			return
 		}
-		patient := time.Now().Add(a.store.config.LockTimeout)
+		patient := time.Now().Add(a.store.limits.LockTimeout)
 		for _, w := range a.queue.stall(a.group.run(taken, true), patient) {
 			w.answer <- answer{err: lockedFault(a.store.lockWait())}
 		}

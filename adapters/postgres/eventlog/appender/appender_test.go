@@ -129,7 +129,7 @@ func TestAGroupMayBeKeptToOnePartition(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.Database(t)
 	seen := &pgtest.Groups{}
-	s := pgtest.Open(t, dsn, pgtest.SingleAppender, func(c *postgres.Config) { c.Metrics, c.OnePartitionPerGroup = seen, true })
+	s := pgtest.Open(t, dsn, pgtest.SingleAppender, func(c *postgres.Config) { c.Metrics, c.Limits.OnePartitionPerGroup = seen, true })
 	p := pgtest.NewBooks(t, s, 2)
 	for _, o := range together(t, s, p[0], pgtest.Invoice(p[0], 1), pgtest.Invoice(p[1], 1), pgtest.Invoice(p[0], 1), pgtest.Invoice(p[1], 1)) {
 		require.NoError(t, o.err)
@@ -166,7 +166,7 @@ func TestACallerWhoGivesUpInTheQueueFindsNothingWritten(t *testing.T) {
 func TestAFullQueueRefusesAtOnce(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.Database(t)
-	s := pgtest.Open(t, dsn, pgtest.SingleAppender, func(c *postgres.Config) { c.QueueRequests, c.PartitionRequests = 3, 2 })
+	s := pgtest.Open(t, dsn, pgtest.SingleAppender, func(c *postgres.Config) { c.Limits.QueueRequests, c.Limits.PartitionRequests = 3, 2 })
 	books := pgtest.NewBooks(t, s, 2)
 	p := books[0]
 	goOn := stalled(t, s, p)

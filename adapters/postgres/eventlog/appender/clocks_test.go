@@ -71,7 +71,7 @@ func TestClocksThatJump(t *testing.T) {
 	for i := range clocks {
 		c := &jumpingClock{}
 		clocks[i] = c
-		s := pgtest.Open(t, dsn, func(config *postgres.Config) { config.Clock, config.MaxClockSkew = c, 365*24*time.Hour })
+		s := pgtest.Open(t, dsn, func(config *postgres.Config) { config.Clock, config.Limits.MaxClockSkew = c, 365*24*time.Hour })
 		w := testkit.Must(subscriptions.NewHeadWatcher(subscriptions.HeadWatcherConfig{Heads: s.Events, Clock: c, Poll: 20 * time.Millisecond}))
 		running.Go(func() { w.Run(ctx) })
 		runner, err := projections.New(projections.Config{

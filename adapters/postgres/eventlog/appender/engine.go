@@ -20,7 +20,6 @@ package appender
 import (
 	"context"
 	"sync"
-	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -29,37 +28,12 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// Config bounds the append engine. Every member is required, but for KeyStoreDSN.
-type Config struct {
-	// KeyStoreDSN connects as backbone_app to the database of the key store; "" or the
-	// log's own database takes leases on keys in the append's transaction.
-	KeyStoreDSN string
-	// Appenders is how many groups may be in flight.
-	Appenders int
-	// OnePartitionPerGroup keeps a transaction to one partition, so that on a sharded
-	// cluster it stays on one shard.
-	OnePartitionPerGroup bool
-	// QueueRequests and QueueBytes bound what may wait for one appender.
-	QueueRequests int
-	QueueBytes    int
-	// PartitionRequests and PartitionBytes bound the share of one partition in it.
-	PartitionRequests int
-	PartitionBytes    int
-	// GroupTimeout bounds one transaction of an appender.
-	GroupTimeout time.Duration
-	// LockTimeout is how long an append waits for a lock that another session holds before
-	// it is refused.
-	LockTimeout time.Duration
-	// Metrics observes the engine.
-	Metrics Metrics
-}
-
 // Engine appends events: a few appenders gather waiting requests of many partitions into
 // groups and write each group in one transaction. It is safe for concurrent use.
 type Engine struct {
-	config    Config
+	limits    pg.Limits
 	db        *pg.Database
-	metrics   Metrics
+	metrics   pg.AppendMetrics
 	appends   *pgxpool.Pool
 	leases    *leasePool // nil: the key store is in the log's database
 	queries   *appenderdb.Queries
@@ -76,22 +50,23 @@ var _ ports.EventAppender = (*Engine)(nil)
 
 // Start opens the connections of the appenders and starts them. Faults:
 // store.dsn_invalid, store.unavailable.
-func Start(ctx context.Context, db *pg.Database, c Config) (*Engine, error) {
-	s := &Engine{config: c, db: db, metrics: c.Metrics, queries: appenderdb.New()}
+func Start(ctx context.Context, db *pg.Database) (*Engine, error) {
+	c := &db.Config
+	s := &Engine{limits: c.Limits, db: db, metrics: c.Metrics, queries: appenderdb.New()}
 	var err error
-	if s.appends, err = db.OpenPool(ctx, db.Config.DSN, "backbone appends", c.Appenders+stalledSlots, map[string]string{
+	if s.appends, err = db.OpenPool(ctx, c.DSN, "backbone appends", c.Appenders+stalledSlots, map[string]string{
 		"plan_cache_mode":                     "force_generic_plan",
 		"enable_seqscan":                      "off", // a plan from when a partition was empty must not stay a scan
 		"jit":                                 "off",
-		"idle_in_transaction_session_timeout": pg.Milliseconds(db.Config.Timeouts.IdleInTransaction),
-		"lock_timeout":                        pg.Milliseconds(c.lockWait()),
+		"idle_in_transaction_session_timeout": pg.Milliseconds(c.Limits.IdleTimeout),
+		"lock_timeout":                        pg.Milliseconds(s.shortLockWait()),
 		"tcp_keepalives_idle":                 "15",
 		"tcp_keepalives_interval":             "5",
 		"tcp_keepalives_count":                "3",
 	}); err != nil {
 		return nil, err
 	}
-	if c.KeyStoreDSN != "" && !sameDatabase(c.KeyStoreDSN, db.Config.DSN) {
+	if c.KeyStoreDSN != "" && !sameDatabase(c.KeyStoreDSN, c.DSN) {
 		if s.leases, err = openLeasePool(ctx, s); err != nil {
 			s.appends.Close()
 			return nil, err

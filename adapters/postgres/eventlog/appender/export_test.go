@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/erpbackbone/backbone/adapters/postgres/internal/pg"
 	"github.com/erpbackbone/backbone/ports"
 )
 
@@ -53,7 +54,7 @@ func Gather(requests []*ports.AppendRequest, may func(*ports.AppendRequest) bool
 	for _, r := range requests {
 		items = append(items, &waiting{request: r})
 	}
-	taken, left := gather(nil, items, false, func(w *waiting) bool { return may(w.request) }, func(*waiting) {})
+	taken, left := gather(nil, items, &pg.Limits{GroupEvents: 512, GroupBytes: 4 << 20, OversizeBytes: 512 << 10}, false, func(w *waiting) bool { return may(w.request) }, func(*waiting) {})
 	for _, w := range taken {
 		group = append(group, w.request)
 	}

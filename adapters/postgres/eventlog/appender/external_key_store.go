@@ -44,12 +44,12 @@ type leasePool struct {
 }
 
 func openLeasePool(ctx context.Context, s *Engine) (*leasePool, error) {
-	pool, err := s.db.OpenPool(ctx, s.config.KeyStoreDSN, "backbone leases", s.config.Appenders+stalledSlots, map[string]string{
+	pool, err := s.db.OpenPool(ctx, s.db.Config.KeyStoreDSN, "backbone leases", s.db.Config.Appenders+stalledSlots, map[string]string{
 		"plan_cache_mode": "force_generic_plan",
 		"jit":             "off",
 		// Longer than the events' session may hang between the probe and its commit.
-		"idle_in_transaction_session_timeout": pg.Milliseconds(s.config.GroupTimeout),
-		"lock_timeout":                        pg.Milliseconds(s.db.Config.Timeouts.KeyStore()),
+		"idle_in_transaction_session_timeout": pg.Milliseconds(s.limits.GroupTimeout),
+		"lock_timeout":                        pg.Milliseconds(s.limits.KeyStoreTimeout()),
 		"tcp_keepalives_idle":                 "15",
 		"tcp_keepalives_interval":             "5",
 		"tcp_keepalives_count":                "3",
@@ -57,7 +57,7 @@ func openLeasePool(ctx context.Context, s *Engine) (*leasePool, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &leasePool{pool: pool, timeout: s.db.Config.Timeouts.KeyStore()}, nil
+	return &leasePool{pool: pool, timeout: s.limits.KeyStoreTimeout()}, nil
 }
 
 func (p *leasePool) acquire(ctx context.Context) (*pgxpool.Conn, error) {

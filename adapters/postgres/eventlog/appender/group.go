@@ -164,7 +164,7 @@ func (g *group) rejected(err error) *fault.Error {
 
 // transact locks, reads, decides, writes and commits.
 func (g *group) transact(ws []*waiting) (ending, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), g.store.config.GroupTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), g.store.limits.GroupTimeout)
 	defer cancel()
 	conn, begun := g.begun, g.begun != nil
 	g.begun = nil
@@ -263,7 +263,7 @@ func (g *group) lockAndAsk(ctx context.Context, conn *pgxpool.Conn, begun bool, 
 	var batch pgx.Batch
 	if !begun {
 		batch.Queue(beginAppend)
-		if wait := g.store.lockWait(); wait != g.store.config.lockWait() { // which the session has
+		if wait := g.store.lockWait(); wait != g.store.shortLockWait() { // which the session has
 			batch.Queue(pg.SetLockTimeout, pg.Milliseconds(wait))
 		}
 	}
@@ -342,7 +342,7 @@ func (g *group) readLastEvents(results pgx.BatchResults) (databaseTime time.Time
 // checkClock refuses to stamp events with a clock that is off: the database was
 // asked at some moment between the two readings.
 func (g *group) checkClock(before, database, after time.Time) error {
-	limit := g.store.db.Config.MaxClockSkew
+	limit := g.store.limits.MaxClockSkew
 	if limit < 0 || !database.Before(before.Add(-limit)) && !database.After(after.Add(limit)) {
 		return nil
 	}

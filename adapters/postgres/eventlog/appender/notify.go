@@ -119,7 +119,7 @@ func (n *notifier) due(all bool) (due []growth, wait time.Duration) {
 }
 
 func (n *notifier) tell(ctx context.Context, conn *pgx.Conn, due []growth) *pgx.Conn {
-	ctx, cancel := context.WithTimeout(ctx, n.store.db.Config.Timeouts.Notify)
+	ctx, cancel := context.WithTimeout(ctx, n.store.limits.NotifyTimeout)
 	defer cancel()
 	var err error
 	if conn == nil {

@@ -11,14 +11,6 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// Limits of a group. Requests above the oversize limit go alone: a few of a
-// megabyte each in one group held up small callers for a second.
-const (
-	maxGroupEvents = 512
-	maxGroupBytes  = 4 << 20
-	oversizeBytes  = 512 << 10
-)
-
 // The states of a waiting request.
 const (
 	stateWaiting int32 = iota
@@ -43,8 +35,8 @@ type answer struct {
 	err    error
 }
 
-func (w *waiting) oversize() bool {
-	return w.bytes > oversizeBytes || len(w.request.Events) > maxGroupEvents
+func (w *waiting) oversize(l *pg.Limits) bool {
+	return w.bytes > l.OversizeBytes || len(w.request.Events) > l.GroupEvents
 }
 
 // queue is what waits for one appender, bounded in requests and bytes, as a whole
@@ -60,9 +52,9 @@ type queue struct {
 	stalledLoad  load // the part of it in stalled partitions
 	borrowedLoad load // what stalled partitions took from groups; load does not count it
 	partitions   map[event.PartitionID]load
-	limit        load // of the queue
-	share        load // of one partition
-	onePartition bool
+	limits       *pg.Limits
+	limit        load                    // of the queue
+	share        load                    // of one partition
 	maxWait      time.Duration           // for locks of other sessions
 	begin        func(*stalledPartition) // starts serving it; called with mu
 	closed       bool
@@ -76,9 +68,10 @@ func (l load) plus(requests, bytes int) load { return load{l.requests + requests
 
 func (l load) exceeds(limit load) bool { return l.requests > limit.requests || l.bytes > limit.bytes }
 
-func newQueue(limit, share load, onePartition bool) *queue {
+func newQueue(l *pg.Limits) *queue {
 	return &queue{
-		limit: limit, share: share, partitions: map[event.PartitionID]load{}, onePartition: onePartition, wake: make(chan struct{}, 1),
+		limits: l, maxWait: l.LockTimeout, limit: load{l.QueueRequests, l.QueueBytes}, share: load{l.PartitionRequests, l.PartitionBytes},
+		partitions: map[event.PartitionID]load{}, wake: make(chan struct{}, 1),
 		stalled: map[event.PartitionID]*stalledPartition{}, suspects: map[event.PartitionID]bool{},
 	}
 }
@@ -169,7 +162,7 @@ func (q *queue) remove(w *waiting) {
 }
 
 func (q *queue) fill(group []*waiting) []*waiting {
-	group, q.items = gather(group, q.items, q.onePartition, (*waiting).take, q.remove)
+	group, q.items = gather(group, q.items, q.limits, q.limits.OnePartitionPerGroup, (*waiting).take, q.remove)
 	return group
 }
 
@@ -181,7 +174,7 @@ func (w *waiting) waits() bool { return w.state.Load() == stateWaiting }
 
 // gather moves the next requests from items to group, those that may be taken, and
 // returns what is kept. It reports whatever leaves items to left.
-func gather(group, items []*waiting, onePartition bool, take func(*waiting) bool, left func(*waiting)) (taken, kept []*waiting) {
+func gather(group, items []*waiting, limits *pg.Limits, onePartition bool, take func(*waiting) bool, left func(*waiting)) (taken, kept []*waiting) {
 	events, bytes := 0, 0
 	kept = items[:0]
 	full := false
@@ -193,7 +186,7 @@ func gather(group, items []*waiting, onePartition bool, take func(*waiting) bool
 			continue
 		case onePartition && len(group) > 0 && group[0].request.Partition != w.request.Partition:
 			// Passed over: it comes first next time.
-		case w.oversize():
+		case w.oversize(limits):
 			if len(group) > 0 {
 				break
 			}
@@ -203,7 +196,7 @@ func gather(group, items []*waiting, onePartition bool, take func(*waiting) bool
 				group, full = append(group, w), true
 			}
 			continue
-		case events+len(w.request.Events) > maxGroupEvents || bytes+w.bytes > maxGroupBytes:
+		case events+len(w.request.Events) > limits.GroupEvents || bytes+w.bytes > limits.GroupBytes:
 			full = true
 		default:
 			left(w)

@@ -40,7 +40,7 @@ func (g *group) resolveOutcome(ws []*waiting) (ending, error) {
 }
 
 func (g *group) findCommitMarker(ws []*waiting) (found, certain bool, err error) {
-	ctx, cancel := context.WithTimeout(context.Background(), g.store.config.GroupTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), g.store.limits.GroupTimeout)
 	defer cancel()
 	conn, err := g.store.appends.Acquire(ctx)
 	if err != nil {
@@ -71,7 +71,7 @@ func (g *group) findCommitMarker(ws []*waiting) (found, certain bool, err error)
 func (g *group) lockOnly(ctx context.Context, conn *pgxpool.Conn) error {
 	var batch pgx.Batch
 	batch.Queue(beginAppend)
-	batch.Queue(pg.SetLockTimeout, pg.Milliseconds(g.store.config.LockTimeout)) // the lost session ends within it
+	batch.Queue(pg.SetLockTimeout, pg.Milliseconds(g.store.limits.LockTimeout)) // the lost session ends within it
 	batch.Queue(appenderdb.LockPartitionHeads, g.partitionIDs)
 	return conn.SendBatch(ctx, &batch).Close()
 }

@@ -136,7 +136,7 @@ func (q *queue) next(d *stalledPartition, now time.Time) (late []*waiting, until
 	d.first = remain(d.first, q.returnBorrowed)
 	d.rest = remain(d.rest, q.removeStalled)
 	if len(d.first) == 0 {
-		d.first, d.rest = gather(d.first, d.rest, false, (*waiting).waits, q.removeStalled)
+		d.first, d.rest = gather(d.first, d.rest, q.limits, false, (*waiting).waits, q.removeStalled)
 		for _, w := range d.first {
 			q.borrowedLoad = q.borrowedLoad.plus(1, w.bytes)
 		}
@@ -239,7 +239,7 @@ func (a *appender) serveStalled(d *stalledPartition) {
 	for {
 		late, until, over := a.queue.next(d, time.Now())
 		for _, w := range late {
-			w.answer <- answer{err: lockedFault(s.config.LockTimeout)}
+			w.answer <- answer{err: lockedFault(s.limits.LockTimeout)}
 		}
 		if over {
 			return
@@ -258,7 +258,7 @@ func (a *appender) serveStalled(d *stalledPartition) {
 		case since.IsZero():
 			since = began
 			s.db.Log.Warn("appends of a legal entity wait for a lock that another session holds; backbone doctor --section contention names it",
-				"partition", uint32(d.partition), "patience", s.config.LockTimeout.String())
+				"partition", uint32(d.partition), "patience", s.limits.LockTimeout.String())
 		}
 		if !missed {
 			a.queue.end(d)
@@ -308,7 +308,7 @@ func (a *appender) attempt(g *group, d *stalledPartition, until time.Time) (miss
 	if g.store == nil {
 		g.init(a.store)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), a.store.config.GroupTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), a.store.limits.GroupTimeout)
 	defer cancel()
 	conn, err := g.waitForHead(ctx, d.partition, a.store.attemptWait(until))
 	if pg.IsLockTimeout(err) {
@@ -364,14 +364,14 @@ func (g *group) waitForHead(ctx context.Context, p event.PartitionID, wait time.
 	return nil, err
 }
 
-// lockWait is how long an appender waits for a lock where groups are fast.
-func (c Config) lockWait() time.Duration { return min(pg.ShortLockWait, c.LockTimeout) }
+// shortLockWait is how long an appender waits for a lock where groups are fast.
+func (s *Engine) shortLockWait() time.Duration { return min(pg.ShortLockWait, s.limits.LockTimeout) }
 
 // lockWait is how long an appender waits for a lock.
 func (s *Engine) lockWait() time.Duration {
-	wait := s.config.lockWait()
+	wait := s.shortLockWait()
 	if held := s.pace.fastest(); held > wait {
-		wait = min(groupsBefore*held, maxLockWait, s.config.LockTimeout)
+		wait = min(groupsBefore*held, maxLockWait, s.limits.LockTimeout)
 	}
 	return wait
 }
@@ -400,7 +400,7 @@ func (p *pace) fastest() time.Duration {
 // splitByLockState separates the requests of partitions whose heads are free now from those
 // whose heads another session has locked.
 func (g *group) splitByLockState(ws []*waiting) (free, held []*waiting, err error) {
-	ctx, cancel := context.WithTimeout(context.Background(), g.store.config.GroupTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), g.store.limits.GroupTimeout)
 	defer cancel()
 	conn, err := g.store.appends.Acquire(ctx)
 	if err != nil {

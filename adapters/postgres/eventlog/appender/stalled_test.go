@@ -21,7 +21,7 @@ import (
 // back it is that of open: so long that nobody's ends, however slow the machine.
 const patient = 2 * time.Second
 
-func impatient(c *postgres.Config) { c.LockTimeout = patient }
+func impatient(c *postgres.Config) { c.Limits.LockTimeout = patient }
 
 // beside is a store with one appender, its metrics and some legal entities.
 func beside(t *testing.T, dsn string, entities int, options ...pgtest.Option) (*postgres.Database, *pgtest.Groups, []event.PartitionID) {
@@ -314,7 +314,7 @@ func TestACallerWhoGivesUpBesideTheOthersFindsNothingWritten(t *testing.T) {
 func TestLockedLegalEntitiesLeaveHalfOfTheQueue(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.Database(t)
-	s, seen, books := beside(t, dsn, 3, func(c *postgres.Config) { c.QueueRequests = 8 })
+	s, seen, books := beside(t, dsn, 3, func(c *postgres.Config) { c.Limits.QueueRequests, c.Limits.PartitionRequests = 8, 4 })
 	release := []func(){pgtest.Hold(t, dsn, books[0]), pgtest.Hold(t, dsn, books[1])}
 	waiting := []<-chan outcome{send(context.Background(), s, pgtest.Invoice(books[0], 1)), send(context.Background(), s, pgtest.Invoice(books[1], 1))}
 	testkit.Eventually(t, pgtest.AWhile, detours(seen, 2))
@@ -345,7 +345,7 @@ func TestDrillCloseWithLockedLegalEntities(t *testing.T) {
 		dsn := pgtest.Database(t)
 		s, seen, books := beside(t, dsn, 2, func(c *postgres.Config) {
 			if !released {
-				c.LockTimeout = patient
+				c.Limits.LockTimeout = patient
 			}
 		})
 		release := pgtest.Hold(t, dsn, books[0])

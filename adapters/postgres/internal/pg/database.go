@@ -4,7 +4,9 @@
 package pg
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"log/slog"
 	"net"
 	"strconv"
@@ -17,51 +19,103 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// Config says how to connect. Every member is required, but for Tracer.
+// Config says how to open the database of the log, and bounds what its sessions do. Every
+// member is required unless it says otherwise; defaults are those of package configs.
 type Config struct {
 	// DSN connects as backbone_app. It may lead through a transaction pooler that
 	// passes on start-up parameters.
 	DSN string
-	// ListenDSN connects to PostgreSQL directly, for LISTEN.
+	// ListenDSN connects to PostgreSQL directly, for LISTEN; "" is DSN.
 	ListenDSN string
-	// ReadPoolSize bounds the connections of the pool that every room but the append
-	// engine shares.
-	ReadPoolSize int
-	// ListenCheck is the silence after which a listening connection is probed.
-	ListenCheck time.Duration
-	// MaxClockSkew is how far the clock may be from the database's; negative: the clock is
-	// injected and is not compared.
-	MaxClockSkew time.Duration
+	// KeyStoreDSN connects as backbone_app to the database of the key store; "" or the
+	// log's own database takes leases on keys in the append's transaction.
+	KeyStoreDSN string
+	// ReadPool bounds the connections of the pool that every room but the append engine
+	// shares.
+	ReadPool int
+	// Appenders is how many groups may be in flight.
+	Appenders int
+	// PhysicalPartitions is how many legal entities get tables of their own.
+	PhysicalPartitions int
+	Limits             Limits
 	// Clock gives the time that rows are stamped with.
 	Clock ports.Clock
 	// Logger gets what operators must know.
 	Logger *slog.Logger
+	// Metrics observes the append engine; nil observes nothing.
+	Metrics AppendMetrics
 	// Tracer follows statements (never their arguments); nil follows nothing.
 	Tracer pgx.QueryTracer
-	// DialFunc opens connections.
+	// DialFunc opens connections; nil is a TCP or unix socket dialer with keepalive.
 	DialFunc func(ctx context.Context, network, address string) (net.Conn, error)
-
-	Timeouts Timeouts
 }
 
-// Timeouts bounds how long our sessions may hold locks, and how long they wait for locks
-// of other sessions.
-type Timeouts struct {
-	IdleInTransaction time.Duration // the server ends an appender that holds locks and hangs
-	ProjectionWork    time.Duration // the server ends a hung session that holds a checkpoint, so that another node gets it
-	Lock              time.Duration // a statement waits at most so long for a lock; appends: Config.LockTimeout
-	Notify            time.Duration // a notification that cannot be sent is dropped
-	// acquiring leases on work skips those that another session locks for longer
-	LeaseWait time.Duration
+// Limits bounds the append engine and the sessions of the database. Its members are those of
+// configs.Engine, which converts to it.
+type Limits struct {
+	// OnePartitionPerGroup keeps a transaction to one partition, so that on a sharded
+	// cluster it stays on one shard.
+	OnePartitionPerGroup bool
+	// GroupEvents and GroupBytes bound one append transaction. A request of more than
+	// OversizeBytes has a transaction of its own: a few of a megabyte each in one group held
+	// up small callers for a second.
+	GroupEvents, GroupBytes, OversizeBytes int
+	// QueueRequests and QueueBytes bound the requests that wait for one appender.
+	QueueRequests, QueueBytes int
+	// PartitionRequests and PartitionBytes bound the share of one partition in them.
+	PartitionRequests, PartitionBytes int
+	// GroupTimeout bounds one transaction of an appender.
+	GroupTimeout time.Duration
+	// LockTimeout is how long a caller waits for a lock that another session holds, such as
+	// that of its partition's head, before it is refused. Appends of other partitions do not
+	// wait with it.
+	LockTimeout time.Duration
+	// LeaseLockTimeout is how long a node waits for a lock on leases; it skips those that
+	// another session locks for longer.
+	LeaseLockTimeout time.Duration
+	// IdleTimeout is the silence after which the server ends an append session that holds
+	// locks.
+	IdleTimeout time.Duration
+	// ProjectionIdleTimeout is the silence after which the server ends a session that holds
+	// a checkpoint, so that another node gets it.
+	ProjectionIdleTimeout time.Duration
+	// NotifyTimeout is how long a notification may take before it is dropped.
+	NotifyTimeout time.Duration
+	// ListenCheck is the silence after which a listening connection is probed, since one
+	// that the network has forgotten hears nothing and does not fail.
+	ListenCheck time.Duration
+	// MaxClockSkew is how far the clock may be from the database's before appends are
+	// refused; negative: the clock is injected and is not compared.
+	MaxClockSkew time.Duration
 }
 
-// DefaultTimeouts are the time-outs of production. Tests that stop a session in the middle
-// set longer ones.
-var DefaultTimeouts = Timeouts{IdleInTransaction: 2 * time.Second, ProjectionWork: 10 * time.Second, Lock: 5 * time.Second, Notify: 5 * time.Second, LeaseWait: ShortLockWait}
+// KeyStoreTimeout bounds each query to an external key store, because the group holds head
+// locks while it waits for the answer.
+func (l Limits) KeyStoreTimeout() time.Duration { return l.IdleTimeout / 2 }
 
-// KeyStore bounds each query to an external key store, because the group holds head locks
-// while it waits for the answer.
-func (l Timeouts) KeyStore() time.Duration { return l.IdleInTransaction / 2 }
+// AppendMetrics observes the append engine. Its methods are called on the hot path and
+// must not block.
+type AppendMetrics interface {
+	// ObserveAppend reports one request: from queueing to its answer, how many events
+	// it carried, and the fault code ("" is success).
+	ObserveAppend(latency time.Duration, events int, code string)
+	// ObserveGroup reports one transaction: how many requests and events shared it
+	// and how long it took.
+	ObserveGroup(requests, events int, duration time.Duration)
+	// ObserveQueue reports the requests that wait for an appender.
+	ObserveQueue(appender, requests, bytes int)
+	// ObserveDetours reports in how many partitions appends wait for a lock that
+	// another session holds.
+	ObserveDetours(partitions int)
+}
+
+// noMetrics observes nothing.
+type noMetrics struct{}
+
+func (noMetrics) ObserveAppend(time.Duration, int, string)   {}
+func (noMetrics) ObserveGroup(int, int, time.Duration)       {}
+func (noMetrics) ObserveQueue(appender, requests, bytes int) {}
+func (noMetrics) ObserveDetours(partitions int)              {}
 
 // Database is the connection to the log's database that all rooms share: the pool of
 // reads and short transactions, the clock, the log and the time-outs of sessions.
@@ -75,11 +129,22 @@ type Database struct {
 // Open opens the pool and makes sure that the server answers. Faults:
 // store.dsn_invalid, store.unavailable.
 func Open(ctx context.Context, c Config) (*Database, error) {
+	if l := c.Limits; min(c.ReadPool, c.Appenders, l.GroupEvents, l.QueueRequests, l.PartitionRequests) < 1 || min(l.GroupTimeout, l.LockTimeout) <= 0 || c.Clock == nil || c.Logger == nil {
+		return nil, errors.New("postgres: a limit, the clock or the logger is missing; begin with the limits of configs.Default")
+	}
+	c.ListenDSN = cmp.Or(c.ListenDSN, c.DSN)
+	if c.Metrics == nil {
+		c.Metrics = noMetrics{}
+	}
+	if c.DialFunc == nil {
+		dialer := &net.Dialer{KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 15 * time.Second, Interval: 5 * time.Second, Count: 3}}
+		c.DialFunc = dialer.DialContext
+	}
 	s := &Database{Config: c, Clock: c.Clock, Log: c.Logger}
 	var err error
 	// With one plan for all values a statement locks and looks at the partitions it
 	// needs only; custom plans cost half the point reads at eight partitions.
-	if s.Reads, err = s.OpenPool(ctx, c.DSN, "backbone reads", c.ReadPoolSize, map[string]string{
+	if s.Reads, err = s.OpenPool(ctx, c.DSN, "backbone reads", c.ReadPool, map[string]string{
 		"plan_cache_mode": "force_generic_plan",
 		"jit":             "off",
 	}); err != nil {

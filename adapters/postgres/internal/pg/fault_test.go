@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/erpbackbone/backbone/adapters/postgres"
+	"github.com/erpbackbone/backbone/adapters/postgres/internal/pgtest"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/test/testkit"
 )
@@ -16,7 +17,7 @@ func TestWhatKeepsTheStoreFromOpening(t *testing.T) {
 	t.Parallel()
 	dsn := testkit.Database(t, nil, "empty")
 	ask := func(dsn string) *fault.Error {
-		store, err := postgres.Open(t.Context(), postgres.Config{DSN: dsn})
+		store, err := postgres.Open(t.Context(), pgtest.Config(dsn))
 		if err == nil {
 			defer store.Close()
 			_, err = store.Directory.Installation(t.Context())

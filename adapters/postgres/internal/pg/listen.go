@@ -77,7 +77,7 @@ func (s *Database) listenOnce(ctx context.Context, channel string, hear func(pay
 // waitNotification waits for a signal. After a silence it asks the server whether the
 // connection still is one; nil without an error is that it is.
 func (s *Database) waitNotification(ctx context.Context, conn *pgx.Conn) (*pgconn.Notification, error) {
-	quiet, cancel := context.WithTimeout(ctx, s.Config.ListenCheck)
+	quiet, cancel := context.WithTimeout(ctx, s.Config.Limits.ListenCheck)
 	n, err := conn.WaitForNotification(quiet)
 	silent := err != nil && quiet.Err() != nil && ctx.Err() == nil && !conn.IsClosed()
 	cancel()

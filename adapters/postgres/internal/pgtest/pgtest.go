@@ -15,9 +15,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/erpbackbone/backbone/adapters/postgres"
-	"github.com/erpbackbone/backbone/adapters/postgres/internal/pg"
 	"github.com/erpbackbone/backbone/adapters/postgres/keystore"
 	"github.com/erpbackbone/backbone/adapters/postgres/migrate"
+	"github.com/erpbackbone/backbone/configs"
 	"github.com/erpbackbone/backbone/ports"
 	backbonesql "github.com/erpbackbone/backbone/sql/backbone"
 	keystoresql "github.com/erpbackbone/backbone/sql/keystore"
@@ -67,18 +67,32 @@ func As(role, dsn string) string {
 	return u.String()
 }
 
+// machineClock is the clock of this machine.
+type machineClock struct{}
+
+func (machineClock) Now() time.Time { return time.Now() }
+
 // Option changes the configuration of a store under test.
 type Option func(*postgres.Config)
 
 func WithClock(c ports.Clock) Option {
-	return func(config *postgres.Config) { config.Clock, config.MaxClockSkew = c, -1 }
+	return func(config *postgres.Config) { config.Clock, config.Limits.MaxClockSkew = c, -1 }
+}
+
+// Config is the configuration of a server's store with a small pool.
+func Config(dsn string) postgres.Config {
+	defaults := configs.Default()
+	return postgres.Config{
+		DSN: dsn, ReadPool: 4, Appenders: defaults.Database.Appenders, PhysicalPartitions: defaults.Database.PhysicalPartitions,
+		Limits: postgres.Limits(defaults.Engine), Clock: machineClock{}, Logger: testLogger(), Metrics: &Groups{},
+	}
 }
 
 // Open opens a store as the application's role. Tests stop it, and what it waits for, in
 // the middle, and a slow machine does the same: nothing ends because of that.
 func Open(t testing.TB, superuserDSN string, options ...Option) *postgres.Database {
 	t.Helper()
-	config := postgres.Config{DSN: As("backbone_app", superuserDSN), Logger: testLogger(), ReadPoolSize: 4, Metrics: &Groups{}}
+	config := Config(As("backbone_app", superuserDSN))
 	Unhurried(&config, 2*AWhile)
 	for _, o := range options {
 		o(&config)
@@ -125,7 +139,7 @@ func testLogger() *slog.Logger {
 	return slog.New(slog.NewTextHandler(os.Stderr, nil))
 }
 
-func WithoutPhysicalPartitions(c *postgres.Config) { c.PhysicalPartitions = -1 }
+func WithoutPhysicalPartitions(c *postgres.Config) { c.PhysicalPartitions = 0 }
 
 func LegalEntity(code string) ports.LegalEntity {
 	return ports.LegalEntity{TenantID: "demo", Code: code, TimeZone: "UTC"}
@@ -134,15 +148,15 @@ func LegalEntity(code string) ports.LegalEntity {
 // Unhurried gives a store's sessions so long for whatever they do that a slow machine
 // ends none of them.
 func Unhurried(c *postgres.Config, d time.Duration) {
-	c.Timeouts = pg.Timeouts{IdleInTransaction: d, ProjectionWork: d, Lock: d, Notify: d, LeaseWait: d}
-	c.GroupTimeout, c.LockTimeout = d, d
+	l := &c.Limits
+	l.GroupTimeout, l.LockTimeout, l.LeaseLockTimeout, l.IdleTimeout, l.ProjectionIdleTimeout, l.NotifyTimeout = d, d, d, d, d, d
 }
 
 // UnhurriedKeys gives the sessions of a key store so long.
 func UnhurriedKeys(c *keystore.Config, d time.Duration) { c.LockTimeout = d }
 
 // Usual gives a store's sessions as long as a server gives them.
-func Usual(c *postgres.Config) { c.Timeouts, c.GroupTimeout, c.LockTimeout = pg.DefaultTimeouts, 0, 0 }
+func Usual(c *postgres.Config) { c.Limits = postgres.Limits(configs.Default().Engine) }
 
 // ForLocks gives a store's sessions so long to wait for locks, appends and all others.
-func ForLocks(c *postgres.Config, d time.Duration) { c.Timeouts.Lock, c.LockTimeout = d, d }
+func ForLocks(c *postgres.Config, d time.Duration) { c.Limits.LockTimeout = d }

@@ -1,0 +1,39 @@
+package configs
+
+import "time"
+
+// Engine bounds the append engine and its sessions in the database. The defaults hold for
+// one server with one database; a limit is turned when a metric or an alarm says so.
+type Engine struct {
+	OnePartitionPerGroup  bool          `config:"one_partition_per_group"` // a transaction writes one legal entity, so that on Citus it stays on one shard
+	GroupEvents           int           `config:"group_events"`            // events of one append transaction
+	GroupBytes            int           `config:"group_bytes"`             // payloads of one append transaction
+	OversizeBytes         int           `config:"oversize_bytes"`          // a larger request has a transaction of its own, so that small ones do not wait for it
+	QueueRequests         int           `config:"queue_requests"`          // requests that wait for one appender; more are refused
+	QueueBytes            int           `config:"queue_bytes"`             // their payloads
+	PartitionRequests     int           `config:"partition_requests"`      // the share of one legal entity in them, so that it does not fill the queue
+	PartitionBytes        int           `config:"partition_bytes"`         // the share of one legal entity in their payloads
+	GroupTimeout          time.Duration `config:"group_timeout"`           // one append transaction
+	LockTimeout           time.Duration `config:"lock_timeout"`            // a caller waits at most so long for a lock of another session
+	LeaseLockTimeout      time.Duration `config:"lease_lock_timeout"`      // a node passes over leases that another session locks for longer
+	IdleTimeout           time.Duration `config:"idle_timeout"`            // silence after which PostgreSQL ends an append session that holds locks
+	ProjectionIdleTimeout time.Duration `config:"projection_idle_timeout"` // the same for a session that holds a projection's checkpoint
+	NotifyTimeout         time.Duration `config:"notify_timeout"`          // a notification that takes longer is dropped; readers poll
+	ListenCheck           time.Duration `config:"listen_check"`            // silence after which a listening connection is probed
+	MaxClockSkew          time.Duration `config:"max_clock_skew"`          // between this node's clock and the database's; appends are refused beyond
+}
+
+func defaultEngine() Engine {
+	return Engine{
+		GroupEvents: 512, GroupBytes: 4 << 20, OversizeBytes: 512 << 10,
+		QueueRequests: 4096, QueueBytes: 64 << 20, PartitionRequests: 2048, PartitionBytes: 32 << 20,
+		GroupTimeout: 30 * time.Second, LockTimeout: 5 * time.Second, LeaseLockTimeout: 100 * time.Millisecond,
+		IdleTimeout: 2 * time.Second, ProjectionIdleTimeout: 10 * time.Second, NotifyTimeout: 5 * time.Second,
+		ListenCheck: 15 * time.Second, MaxClockSkew: time.Second,
+	}
+}
+
+// Policy is the evaluation of policies.
+type Policy struct {
+	CachedDecisions int `config:"cached_decisions"` // decisions that a node keeps; equal questions have equal answers
+}
