@@ -28,7 +28,8 @@ const (
 	BreakGlass = "breakglass" // everything, and alone: enable, disable, cancel a deletion
 )
 
-// principalRights says who may call what; BreakGlass may everything.
+// principalRights lists the operations that each principal may call. BreakGlass may call
+// all.
 var principalRights = map[string][]string{
 	App:        {"GenerateDataKey", "Decrypt"},
 	Rotator:    {"CreateKey", "CreateAlias", "DescribeKey", "ReEncrypt", "ScheduleKeyDeletion"},
@@ -41,7 +42,7 @@ func mayCall(principal, operation string) bool {
 
 var principals = []string{App, Rotator, SealSigner, BreakGlass}
 
-// credential is what one principal signs requests with.
+// credential is the access key with which one principal signs requests.
 type credential struct {
 	principal string
 	accessKey string
@@ -54,7 +55,7 @@ func randomBytes(n int) []byte {
 	return b
 }
 
-// openCredentials reads the credentials, and makes them on the first start.
+// openCredentials reads the credentials. On the first start it makes them.
 func openCredentials(d *directory) (map[string]credential, error) {
 	names, err := d.names()
 	if err != nil {
@@ -77,7 +78,7 @@ func openCredentials(d *directory) (map[string]credential, error) {
 	return parseCredentials(content)
 }
 
-// parseCredentials gives the credentials by access key.
+// parseCredentials returns the credentials by access key.
 func parseCredentials(content []byte) (map[string]credential, error) {
 	damaged := fault.New(fault.FailedPrecondition, "kmsd.credentials_damaged",
 		"the file %q in the key folder must have one section each for %s, every one with an access key of its own and a secret; restore it, or remove it to have new ones made",

@@ -16,22 +16,18 @@ func (s *Server) DuplicateLock() (*os.File, error) {
 	return os.NewFile(uintptr(fd), "lock"), nil
 }
 
-// OnUnfinishedFile is called when a file is written but not yet in its place.
-func (s *Server) OnUnfinishedFile(f func()) { s.store.directory.unfinished = f }
+// OnUnfinishedFile sets the function that is called before a written file is renamed.
+func (s *Server) OnUnfinishedFile(f func()) { s.store.directory.beforeRename = f }
 
 // DestroyDue is what Serve does every minute.
 func (s *Server) DestroyDue() error { return s.store.deleteDue() }
 
-// SetSignatureTime replaces the clock that signatures are held against.
+// SetSignatureTime replaces the clock with which signature times are compared.
 func (s *Server) SetSignatureTime(now func() time.Time) { s.auth.now = now }
 
-// Authenticate tells who signed a request.
+// Authenticate returns the principal that signed a request.
 func (s *Server) Authenticate(r *http.Request, body []byte) (string, error) {
-	principal, p := s.auth.authenticate(r, body)
-	if p != nil {
-		return "", p
-	}
-	return principal, nil
+	return s.auth.authenticate(r, body)
 }
 
 // Dispatch runs an operation as a principal, without HTTP and signature.

@@ -5,7 +5,6 @@ import (
 	"crypto/cipher"
 	"crypto/ed25519"
 	"crypto/hkdf"
-	"crypto/rand"
 	"crypto/sha256"
 	"crypto/x509"
 	"encoding/binary"
@@ -40,31 +39,47 @@ const (
 	keyVersion   = 1  // material is never rotated within a key: an epoch has a key of its own
 )
 
-// key is one key with its material. Material is written once and never changes;
-// only the state does.
+// key is one key. Its material is written once and never changes; only the state does.
 type key struct {
-	id          string // a random UUID
-	version     uint32
-	spec        string
-	description string
-	createdAt   time.Time
-	material    []byte
+	keyFile
+	stateFile
+}
 
-	state      string
-	deletionAt time.Time // zero unless the state is PendingDeletion
+// keyFile is the content of <id>.<version>.key.
+type keyFile struct {
+	ID          string    `json:"id"` // a random UUID
+	Version     uint32    `json:"version"`
+	Spec        string    `json:"spec"`
+	Description string    `json:"description,omitempty"`
+	CreatedAt   time.Time `json:"created_at"`
+	Material    []byte    `json:"material"`
+}
+
+// stateFile is the content of <id>.state.
+type stateFile struct {
+	State      string    `json:"state"`
+	DeletionAt time.Time `json:"deletion_at,omitzero"` // zero unless the state is PendingDeletion
 }
 
 func newKey(spec, description string, now time.Time) *key {
-	k := &key{
-		id: uuid.NewString(), version: keyVersion, spec: spec, description: description,
-		createdAt: now.UTC().Truncate(time.Millisecond), material: make([]byte, materialSize), state: stateEnabled,
+	return &key{
+		keyFile{
+			ID: uuid.NewString(), Version: keyVersion, Spec: spec, Description: description,
+			CreatedAt: now.UTC().Truncate(time.Millisecond), Material: randomBytes(materialSize),
+		},
+		stateFile{State: stateEnabled},
 	}
-	_, _ = rand.Read(k.material) // never fails (crypto/rand)
-	return k
 }
 
+// account is the account number in the names of keys; there is only one.
+const account = "000000000000"
+
+const arnPrefix = "arn:aws:kms:" + Region + ":" + account + ":"
+
+func (k *key) arn() string { return arnPrefix + "key/" + k.ID }
+
 func (k *key) usage() string {
-	if k.spec == specEd25519 {
+	if k.Spec == specEd25519 {
 		return usageSign
 	}
 	return usageEncrypt
@@ -72,8 +87,8 @@ func (k *key) usage() string {
 
 // Format of a ciphertext: 1 byte format, 16 bytes key id, u32 version, 32 bytes
 // salt, AES-256-GCM ciphertext with its tag. Every ciphertext has an encryption
-// key of its own, derived from the salt, so the nonce may stay zero and no bound on
-// the number of calls per key has to be watched.
+// key of its own, derived from the salt, so the nonce may stay zero and the number of
+// calls per key needs no bound.
 const (
 	formatWrapped  = 1
 	saltSize       = 32
@@ -83,13 +98,14 @@ const (
 	aadDomain      = "backbone/kmsd/aad/v1"
 )
 
-// header is what a ciphertext says about itself before anything is opened.
+// header is the unencrypted head of a ciphertext. It is not authenticated.
 type header struct {
 	keyID   string
 	version uint32
 }
 
-// parseHeader reads the head of a ciphertext; ok is false when it is none of ours.
+// parseHeader reads the head of a ciphertext; ok is false if this server cannot have made
+// the ciphertext.
 func parseHeader(blob []byte) (h header, ok bool) {
 	if len(blob) < wrappedMinimum || blob[0] != formatWrapped {
 		return header{}, false
@@ -99,16 +115,15 @@ func parseHeader(blob []byte) (h header, ok bool) {
 
 // seal encrypts a data key under the key, bound to the encryption context.
 func (k *key) seal(plain []byte, context map[string]string) ([]byte, error) {
-	id, err := uuid.Parse(k.id)
+	id, err := uuid.Parse(k.ID)
 	if err != nil {
 		return nil, err
 	}
 	blob := make([]byte, 0, wrappedMinimum+len(plain))
 	blob = append(blob, formatWrapped)
 	blob = append(blob, id[:]...)
-	blob = binary.BigEndian.AppendUint32(blob, k.version)
-	salt := make([]byte, saltSize)
-	_, _ = rand.Read(salt) // never fails (crypto/rand)
+	blob = binary.BigEndian.AppendUint32(blob, k.Version)
+	salt := randomBytes(saltSize)
 	blob = append(blob, salt...)
 	aead, err := k.aead(salt)
 	if err != nil {
@@ -117,10 +132,10 @@ func (k *key) seal(plain []byte, context map[string]string) ([]byte, error) {
 	return aead.Seal(blob, make([]byte, aead.NonceSize()), plain, k.additionalData(context)), nil
 }
 
-// open decrypts what seal made. Every failure looks the same.
+// open decrypts what seal made. It does not tell one failure from another.
 func (k *key) open(blob []byte, context map[string]string) ([]byte, bool) {
 	h, ok := parseHeader(blob)
-	if !ok || h.keyID != k.id || h.version != k.version {
+	if !ok || h.keyID != k.ID || h.version != k.Version {
 		return nil, false
 	}
 	aead, err := k.aead(blob[wrappedHeader : wrappedHeader+saltSize])
@@ -132,7 +147,7 @@ func (k *key) open(blob []byte, context map[string]string) ([]byte, bool) {
 }
 
 func (k *key) aead(salt []byte) (cipher.AEAD, error) {
-	derived, err := hkdf.Key(sha256.New, k.material, salt, wrapInfo, 32)
+	derived, err := hkdf.Key(sha256.New, k.Material, salt, wrapInfo, 32)
 	if err != nil {
 		return nil, err
 	}
@@ -151,8 +166,8 @@ func (k *key) additionalData(context map[string]string) []byte {
 		return append(binary.BigEndian.AppendUint32(b, uint32(len(s))), s...)
 	}
 	b := text(nil, aadDomain)
-	b = text(b, k.id)
-	b = binary.BigEndian.AppendUint32(b, k.version)
+	b = text(b, k.ID)
+	b = binary.BigEndian.AppendUint32(b, k.Version)
 	b = binary.BigEndian.AppendUint32(b, uint32(len(context)))
 	for _, name := range slices.Sorted(maps.Keys(context)) {
 		b = text(text(b, name), context[name])
@@ -161,12 +176,12 @@ func (k *key) additionalData(context map[string]string) []byte {
 }
 
 func (k *key) sign(message []byte) []byte {
-	return ed25519.Sign(ed25519.NewKeyFromSeed(k.material), message)
+	return ed25519.Sign(ed25519.NewKeyFromSeed(k.Material), message)
 }
 
 // publicKey gives the DER form of SubjectPublicKeyInfo (RFC 5280, RFC 8410).
 func (k *key) publicKey() ([]byte, error) {
-	public, ok := ed25519.NewKeyFromSeed(k.material).Public().(ed25519.PublicKey)
+	public, ok := ed25519.NewKeyFromSeed(k.Material).Public().(ed25519.PublicKey)
 	if !ok {
 		return nil, fmt.Errorf("no Ed25519 key")
 	}

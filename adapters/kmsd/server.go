@@ -1,11 +1,12 @@
-// Package kmsd is a key management server for one machine. It speaks the part of
+// Package kmsd is a key management server for one machine. [Server] speaks the part of
 // the AWS KMS protocol that this product uses (JSON 1.1 over HTTP POST, requests
-// signed with AWS signature version 4), so that one adapter serves both.
+// signed with AWS signature version 4), so that the adapter awskms serves both. Package
+// cmd/wire runs it for installations without AWS.
 //
-// Keys lie in a folder of their own, one file per key, readable by the owner only
-// and not encrypted any further: the folder belongs on an encrypted volume, outside
-// the database and its backups. Deleting a key unlinks its file; that does not wipe
-// flash cells or file system snapshots.
+// The server stores keys in a folder of their own, one file per key, readable by the
+// owner only and not encrypted any further: the folder belongs on an encrypted volume,
+// outside the database and its backups. Deleting a key unlinks its file; that does not
+// wipe flash cells or file system snapshots. The server never logs a key or a message.
 package kmsd
 
 import (
@@ -32,7 +33,7 @@ const (
 	targetPrefix  = "TrentService."
 	contentType   = "application/x-amz-json-1.1"
 	alarmLevel    = slog.LevelError
-	sweepInterval = time.Minute // destroyed keys are refused at once, and gone from the disk this much later at most
+	sweepInterval = time.Minute // a destroyed key is refused at once; its file is removed at most this much later
 	shutdownGrace = 5 * time.Second
 )
 
@@ -50,10 +51,9 @@ type Server struct {
 	log   *slog.Logger
 }
 
-// Open reads the keys and takes their folder for this process alone. On the first
-// start it makes the credentials. Faults: kmsd.keys_exposed when others may read
-// the folder or a file in it, kmsd.keys_in_use, kmsd.key_damaged,
-// kmsd.credentials_damaged.
+// Open reads the keys and locks their folder for this process. On the first start it
+// makes the credentials. Faults: kmsd.keys_exposed if other users may read the folder or
+// a file in it, kmsd.keys_in_use, kmsd.key_damaged, kmsd.credentials_damaged.
 func Open(c Config) (*Server, error) {
 	now := time.Now
 	if c.Clock != nil {
@@ -71,7 +71,7 @@ func Open(c Config) (*Server, error) {
 	return &Server{store: store, log: c.Logger, auth: authenticator{credentials: credentials, signer: v4.NewSigner(), now: time.Now}}, nil
 }
 
-// Close forgets the keys and gives the folder back. Call it after Serve has ended.
+// Close overwrites the keys and unlocks the folder. Call it after Serve has returned.
 func (s *Server) Close() error { return s.store.close() }
 
 // Listen opens an address for Serve: "127.0.0.1:PORT" or another loopback address,
@@ -105,7 +105,7 @@ func listenUnix(path string) (net.Listener, error) {
 	return listener, nil
 }
 
-// isStaleSocket recognises what a killed server left.
+// isStaleSocket reports whether the path is a socket that a killed server left.
 func isStaleSocket(path string) bool {
 	info, err := os.Lstat(path)
 	if err != nil || info.Mode().Type() != os.ModeSocket {
@@ -125,7 +125,7 @@ func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 		Handler: s, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute,
 		MaxHeaderBytes: 16 << 10, ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelWarn),
 	}
-	served := make(chan error, 1) // buffered: after a shutdown nobody asks
+	served := make(chan error, 1) // buffered: after a shutdown Serve does not receive
 	go func() { served <- server.Serve(listener) }()
 	sweep := time.NewTicker(sweepInterval)
 	defer sweep.Stop()
@@ -154,24 +154,19 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	requestID := uuid.NewString()
 	c := &call{}
 	answer, err := s.answer(c, w, r)
-	outcome := "ok"
-	if err != nil {
-		var p *problem
-		if !errors.As(err, &p) {
-			s.log.LogAttrs(r.Context(), alarmLevel, "kms call failed", slog.String("request_id", requestID), slog.String("error", err.Error()))
-			p = internal()
-		}
-		outcome = p.name
-		answer = answerProblem{Type: p.name, Message: p.message}
-		w.Header().Set("X-Amzn-Errortype", p.name)
-		s.reply(w, requestID, p.status, answer)
-	} else {
-		s.reply(w, requestID, http.StatusOK, answer)
-	}
-	level := slog.LevelInfo
+	level, outcome, status := slog.LevelInfo, "ok", http.StatusOK
 	if err != nil {
 		level = slog.LevelWarn
+		e, ok := errors.AsType[*apiError](err)
+		if !ok {
+			s.log.LogAttrs(r.Context(), alarmLevel, "kms call failed", slog.String("request_id", requestID), slog.String("error", err.Error()))
+			e = &apiError{http.StatusInternalServerError, "KMSInternalException", "The server failed; see its log, and try again"}
+		}
+		outcome, status = e.name, e.status
+		answer = errorAnswer{Type: e.name, Message: e.message}
+		w.Header().Set("X-Amzn-Errortype", e.name)
 	}
+	s.reply(w, requestID, status, answer)
 	s.log.LogAttrs(r.Context(), level, "kms call", slog.String("request_id", requestID), slog.String("operation", c.operation), principalAttr(c.principal),
 		keysAttr(c.keys), slog.Any("encryption_context", c.context), slog.String("outcome", outcome), slog.Duration("elapsed", time.Since(began)))
 }
@@ -180,13 +175,13 @@ func principalAttr(principal string) slog.Attr { return slog.String("principal",
 
 func keysAttr(ids []string) slog.Attr { return slog.Any("key_ids", ids) }
 
-// answerProblem is an error on the wire.
-type answerProblem struct {
+// errorAnswer is an error on the wire.
+type errorAnswer struct {
 	Type    string `json:"__type"`
 	Message string `json:"message"`
 }
 
-// answer does what a request asks for.
+// answer authenticates a request and runs its operation.
 func (s *Server) answer(c *call, w http.ResponseWriter, r *http.Request) (any, error) {
 	if r.Method != http.MethodPost || r.URL.Path != "/" || r.URL.RawQuery != "" {
 		return nil, unsupported("Calls are POST requests to /")
@@ -196,9 +191,9 @@ func (s *Server) answer(c *call, w http.ResponseWriter, r *http.Request) (any, e
 		return nil, validation("The body cannot be read or has more than %d bytes", maximumBody)
 	}
 	defer clear(body)
-	principal, p := s.auth.authenticate(r, body)
-	if p != nil {
-		return nil, p
+	principal, err := s.auth.authenticate(r, body)
+	if err != nil {
+		return nil, err
 	}
 	c.principal, c.body = principal, body
 	operation, _ := strings.CutPrefix(r.Header.Get("X-Amz-Target"), targetPrefix)
@@ -228,7 +223,7 @@ func (s *Server) reply(w http.ResponseWriter, requestID string, status int, answ
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Amzn-Requestid", requestID)
 	w.WriteHeader(status)
-	_, _ = w.Write(body) // nobody is left to tell when the client has gone
+	_, _ = w.Write(body) // an error means that the client has gone
 	if secret, ok := answer.(secretAnswer); ok {
 		clear(secret.Plaintext)
 		clear(body)

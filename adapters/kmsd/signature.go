@@ -40,7 +40,7 @@ type authorization struct {
 	signedHeaders []string
 }
 
-func parseAuthorization(text string) (a authorization, p *problem) {
+func parseAuthorization(text string) (a authorization, err error) {
 	if text == "" {
 		return a, refuse("MissingAuthenticationTokenException", "The request is not signed; sign it with AWS signature version 4")
 	}
@@ -64,18 +64,19 @@ func parseAuthorization(text string) (a authorization, p *problem) {
 	return authorization{accessKey: scope[0], date: scope[1], region: scope[2], service: scope[3], signedHeaders: strings.Split(parts["SignedHeaders"], ";")}, nil
 }
 
-// authenticate tells who signed a request.
-func (a *authenticator) authenticate(r *http.Request, body []byte) (principal string, p *problem) {
-	claimed, p := parseAuthorization(r.Header.Get("Authorization"))
-	if p != nil {
-		return "", p
+// authenticate returns the principal that signed a request.
+func (a *authenticator) authenticate(r *http.Request, body []byte) (principal string, err error) {
+	claimed, err := parseAuthorization(r.Header.Get("Authorization"))
+	if err != nil {
+		return "", err
 	}
 	known, ok := a.credentials[claimed.accessKey]
 	if !ok {
 		return "", refuse("UnrecognizedClientException", "The access key is unknown here; use one of the server's credentials file")
 	}
 	mismatch := refuse("InvalidSignatureException", "The signature does not match; check secret, region %q and service %q", Region, signatureService)
-	// What is read must be what was signed, so each of these occurs once and is signed.
+	// Each of these headers must occur once and be signed: the server must not read a value
+	// that the client did not sign.
 	for _, name := range []string{"Authorization", "X-Amz-Date", "X-Amz-Target"} {
 		if len(r.Header.Values(name)) != 1 {
 			return "", mismatch
@@ -106,12 +107,12 @@ func (a *authenticator) authenticate(r *http.Request, body []byte) (principal st
 	return known.principal, nil
 }
 
-// normalized drops the blanks that clients put between the parts, or do not.
+// normalized drops the blanks between the parts, which clients may put or leave out.
 func normalized(authorization string) []byte {
 	return []byte(strings.ReplaceAll(authorization, " ", ""))
 }
 
-// signable copies the signed part of a request.
+// signable copies the parts of a request that the client signed.
 func signable(r *http.Request, signedHeaders []string) *http.Request {
 	again := &http.Request{Method: r.Method, Host: r.Host, URL: &url.URL{Scheme: "http", Host: r.Host, Path: "/"}, Header: http.Header{}}
 	for _, name := range signedHeaders {

@@ -15,9 +15,8 @@ import (
 	"github.com/erpbackbone/backbone/domain/fault"
 )
 
-// Waiting periods of a deletion, in days. AWS waits 30 unless told; here the
-// shortest is the default, since it bounds how long an erased subject's key can
-// still be brought back.
+// Waiting periods of a deletion, in days. AWS's default is 30. Here the shortest is the
+// default, since an operator can restore an erased subject's key until it is over.
 const (
 	minimumWindow = 7
 	maximumWindow = 30
@@ -38,22 +37,6 @@ type store struct {
 	aliases map[string]string // "alias/…" to id
 }
 
-// keyFile is the content of <id>.<version>.key.
-type keyFile struct {
-	ID          string    `json:"id"`
-	Version     uint32    `json:"version"`
-	Spec        string    `json:"spec"`
-	Description string    `json:"description,omitempty"`
-	CreatedAt   time.Time `json:"created_at"`
-	Material    []byte    `json:"material"`
-}
-
-// stateFile is the content of <id>.state.
-type stateFile struct {
-	State      string    `json:"state"`
-	DeletionAt time.Time `json:"deletion_at,omitzero"`
-}
-
 const aliasFile = "aliases.json"
 
 func keyFileName(id string, version uint32) string { return fmt.Sprintf("%s.%d.key", id, version) }
@@ -67,11 +50,10 @@ func openStore(path string, now func() time.Time, log *slog.Logger) (*store, err
 		return nil, err
 	}
 	s := &store{directory: d, now: now, log: log, keys: map[string]*key{}, aliases: map[string]string{}}
-	if err := s.load(); err != nil {
-		_ = d.close()
-		return nil, err
+	if err = s.load(); err == nil {
+		err = s.deleteDue()
 	}
-	if err := s.deleteDue(); err != nil {
+	if err != nil {
 		_ = d.close()
 		return nil, err
 	}
@@ -82,7 +64,7 @@ func (s *store) close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, k := range s.keys {
-		clear(k.material)
+		clear(k.Material)
 	}
 	s.keys, s.aliases = map[string]*key{}, map[string]string{}
 	return s.directory.close()
@@ -101,11 +83,11 @@ func (s *store) load() error {
 		if err != nil {
 			return err
 		}
-		s.keys[k.id] = k
+		s.keys[k.ID] = k
 	}
 	for _, name := range names {
-		// A state without a key is the rest of a creation that was never answered or of
-		// a deletion that was interrupted after its unlink.
+		// A crash left a state without a key: in create, whose caller got no answer, or in
+		// deleteDue after it unlinked the key.
 		if id, ok := strings.CutSuffix(name, ".state"); ok && s.keys[id] == nil {
 			if err := s.directory.remove(name); err != nil {
 				return err
@@ -138,15 +120,11 @@ func (s *store) loadKey(name string) (*key, error) {
 	if err := decodeStrict(content, &st); err != nil {
 		return nil, damaged.WithCause(err)
 	}
-	switch {
-	case st.State == statePendingDeletion && !st.DeletionAt.IsZero(), (st.State == stateEnabled || st.State == stateDisabled) && st.DeletionAt.IsZero():
-	default:
+	isPending := st.State == statePendingDeletion
+	if isPending == st.DeletionAt.IsZero() || !isPending && st.State != stateEnabled && st.State != stateDisabled {
 		return nil, damaged
 	}
-	return &key{
-		id: f.ID, version: f.Version, spec: f.Spec, description: f.Description, createdAt: f.CreatedAt, material: f.Material,
-		state: st.State, deletionAt: st.DeletionAt,
-	}, nil
+	return &key{f, st}, nil
 }
 
 func (s *store) loadAliases(exists bool) error {
@@ -164,24 +142,23 @@ func (s *store) loadAliases(exists bool) error {
 	return nil
 }
 
-// create makes a key. The state goes first: a key file without one would be a key
-// that nobody knows whether to serve.
+// create makes a key. It writes the state first: loadKey refuses a key file without one.
 func (s *store) create(spec, description string) (key, error) {
 	k := newKey(spec, description, s.now())
-	content, err := json.Marshal(keyFile{ID: k.id, Version: k.version, Spec: k.spec, Description: k.description, CreatedAt: k.createdAt, Material: k.material})
+	content, err := json.Marshal(k.keyFile)
 	if err != nil {
 		return key{}, err
 	}
 	defer clear(content)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err := s.writeState(k.id, stateFile{State: k.state}); err != nil {
+	if err := s.writeState(k.ID, k.stateFile); err != nil {
 		return key{}, err
 	}
-	if err := s.directory.write(keyFileName(k.id, k.version), content); err != nil {
+	if err := s.directory.write(keyFileName(k.ID, k.Version), content); err != nil {
 		return key{}, err
 	}
-	s.keys[k.id] = k
+	s.keys[k.ID] = k
 	return *k, nil
 }
 
@@ -193,38 +170,46 @@ func (s *store) writeState(id string, st stateFile) error {
 	return s.directory.write(stateFileName(id), content)
 }
 
-// find gives a copy of a key by its id or alias; a key whose waiting period is over
-// does not exist, whether or not its file is gone already.
+// find returns a copy of a key by its id or alias. A key whose waiting period is over
+// does not exist, even before deleteDue has removed its file.
 func (s *store) find(id string) (key, bool) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	if target, ok := s.aliases[id]; ok {
 		id = target
 	}
-	k := s.keys[id]
-	if k == nil || s.isDue(k) {
+	k := s.live(id)
+	if k == nil {
 		return key{}, false
 	}
 	return *k, true
 }
 
-func (s *store) isDue(k *key) bool {
-	return k.state == statePendingDeletion && !s.now().Before(k.deletionAt)
+// live returns the key with an id, nil if there is none or its waiting period is over.
+func (s *store) live(id string) *key {
+	if k := s.keys[id]; k != nil && !s.isDue(k) {
+		return k
+	}
+	return nil
 }
 
-// alias names a key; a taken name stays as it is.
-func (s *store) alias(name, id string) error {
+func (s *store) isDue(k *key) bool {
+	return k.State == statePendingDeletion && !s.now().Before(k.DeletionAt)
+}
+
+// addAlias names a key. An alias that names a key already is refused.
+func (s *store) addAlias(name, id string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if target, taken := s.aliases[name]; taken && s.keys[target] != nil && !s.isDue(s.keys[target]) {
-		return alreadyExists(name)
+	if s.live(s.aliases[name]) != nil {
+		return refuse("AlreadyExistsException", "An alias with the name %q already exists; choose another one", truncate(name))
 	}
-	k := s.keys[id]
-	if k == nil || s.isDue(k) {
+	k := s.live(id)
+	if k == nil {
 		return notFound(id)
 	}
-	if k.state == statePendingDeletion {
-		return invalidState(k)
+	if k.State == statePendingDeletion {
+		return invalidState(*k)
 	}
 	next := maps.Clone(s.aliases)
 	next[name] = id
@@ -243,13 +228,13 @@ func (s *store) replaceAliases(next map[string]string) error {
 	return nil
 }
 
-// change moves a key to the state that decide names; it is durable before anybody
-// sees it.
-func (s *store) change(id string, decide func(k key) (stateFile, error)) (key, error) {
+// changeState moves a key to the state that decide returns. The state is durable before
+// any call sees it.
+func (s *store) changeState(id string, decide func(k key) (stateFile, error)) (key, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	k := s.keys[id]
-	if k == nil || s.isDue(k) {
+	k := s.live(id)
+	if k == nil {
 		return key{}, notFound(id)
 	}
 	next, err := decide(*k)
@@ -259,8 +244,7 @@ func (s *store) change(id string, decide func(k key) (stateFile, error)) (key, e
 	if err := s.writeState(id, next); err != nil {
 		return key{}, err
 	}
-	changed := *k
-	changed.state, changed.deletionAt = next.State, next.DeletionAt
+	changed := key{k.keyFile, next}
 	s.keys[id] = &changed
 	return changed, nil
 }
@@ -274,12 +258,12 @@ func (s *store) deleteDue() error {
 		if !s.isDue(k) {
 			continue
 		}
-		if err := s.directory.remove(keyFileName(k.id, k.version)); err != nil {
+		if err := s.directory.remove(keyFileName(id, k.Version)); err != nil {
 			return err
 		}
 		delete(s.keys, id)
-		// A call that copied the key before may still be reading the material, and it
-		// began while the key was served; the collector takes it.
+		// The material is not overwritten: a call that began while the key was served may
+		// still be reading it.
 		if err := s.directory.remove(stateFileName(id)); err != nil {
 			return err
 		}
@@ -290,7 +274,7 @@ func (s *store) deleteDue() error {
 				return err
 			}
 		}
-		s.log.Warn("kms key destroyed", "key_id", id, "deletion_at", k.deletionAt)
+		s.log.Warn("kms key destroyed", "key_id", id, "deletion_at", k.DeletionAt)
 	}
 	return nil
 }

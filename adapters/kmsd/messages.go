@@ -24,8 +24,8 @@ const (
 	dataKeySize        = 32
 )
 
-// decodeStrict reads one JSON document and refuses members it does not know: a
-// parameter that were ignored (DryRun, for example) would change what the call does.
+// decodeStrict reads one JSON document and refuses members it does not know: a call that
+// ignores a parameter, such as DryRun, does something else than the client asked for.
 func decodeStrict(body []byte, into any) error {
 	if !utf8.Valid(body) {
 		return errors.New("not UTF-8")
@@ -96,7 +96,7 @@ type signRequest struct {
 // seconds is a time as the protocol writes it: seconds since 1970 with a fraction.
 type seconds time.Time
 
-// MarshalJSON writes milliseconds exactly, without a detour over binary fractions.
+// MarshalJSON writes milliseconds exactly, which a float64 could not.
 func (s seconds) MarshalJSON() ([]byte, error) {
 	ms := time.Time(s).UnixMilli()
 	return fmt.Appendf(nil, "%d.%03d", ms/1000, ms%1000), nil
@@ -120,24 +120,17 @@ type keyMetadata struct {
 	EncryptionAlgorithms []string `json:",omitempty"`
 }
 
-// account is the account number in the names of keys; there is only one.
-const account = "000000000000"
-
-func (s *Server) arn(resource string) string {
-	return "arn:aws:kms:" + Region + ":" + account + ":" + resource
-}
-
-func (s *Server) metadata(k key) keyMetadata {
+func describe(k key) keyMetadata {
 	m := keyMetadata{
-		AWSAccountID: account, KeyID: k.id, Arn: s.arn("key/" + k.id), CreationDate: seconds(k.createdAt),
-		Enabled: k.state == stateEnabled, Description: k.description, KeyUsage: k.usage(), KeyState: k.state, KeySpec: k.spec,
+		AWSAccountID: account, KeyID: k.ID, Arn: k.arn(), CreationDate: seconds(k.CreatedAt),
+		Enabled: k.State == stateEnabled, Description: k.Description, KeyUsage: k.usage(), KeyState: k.State, KeySpec: k.Spec,
 		KeyManager: "CUSTOMER", Origin: "AWS_KMS",
 	}
-	if k.state == statePendingDeletion {
-		at := seconds(k.deletionAt)
+	if k.State == statePendingDeletion {
+		at := seconds(k.DeletionAt)
 		m.DeletionDate = &at
 	}
-	if k.spec == specEd25519 {
+	if k.Spec == specEd25519 {
 		m.SigningAlgorithms = []string{algorithmEd25519}
 	} else {
 		m.EncryptionAlgorithms = []string{specSymmetric}
@@ -147,18 +140,13 @@ func (s *Server) metadata(k key) keyMetadata {
 
 var aliasName = regexp.MustCompile(`^alias/[a-zA-Z0-9/_-]{1,250}$`)
 
-// keyName cuts the ARN form down to what the store knows: a key id or an alias.
-func (s *Server) keyName(id string) (string, *problem) {
-	name := id
-	if strings.HasPrefix(id, "arn:") {
-		resource, ok := strings.CutPrefix(id, s.arn(""))
-		if !ok {
-			return "", notFound(id)
-		}
-		if rest, isKey := strings.CutPrefix(resource, "key/"); isKey {
-			resource = rest
-		}
-		name = resource
+// parseKeyName returns the key id or alias that an id, alias or ARN names.
+func parseKeyName(id string) (string, error) {
+	name, isOurs := strings.CutPrefix(id, arnPrefix)
+	if isOurs {
+		name = strings.TrimPrefix(name, "key/")
+	} else if strings.HasPrefix(id, "arn:") {
+		return "", notFound(id)
 	}
 	if name == "" || len(name) > 256 {
 		return "", validation("A key id has 1 to 256 characters")
@@ -166,12 +154,12 @@ func (s *Server) keyName(id string) (string, *problem) {
 	return name, nil
 }
 
-// keyID is keyName for the operations that change a key: AWS takes no alias there,
-// since an alias may point elsewhere tomorrow.
-func (s *Server) keyID(id string) (string, *problem) {
-	name, p := s.keyName(id)
-	if p != nil {
-		return "", p
+// parseKeyID is parseKeyName for the operations that change a key: AWS takes no alias
+// there, since an operator may point an alias to another key.
+func parseKeyID(id string) (string, error) {
+	name, err := parseKeyName(id)
+	if err != nil {
+		return "", err
 	}
 	if strings.HasPrefix(name, "alias/") {
 		return "", refuse("InvalidArnException", "This operation takes a key id or key ARN, no alias")
@@ -182,7 +170,7 @@ func (s *Server) keyID(id string) (string, *problem) {
 	return name, nil
 }
 
-func checkContext(context map[string]string) *problem {
+func checkContext(context map[string]string) error {
 	size := 0
 	for name, value := range context {
 		if name == "" || value == "" {
@@ -196,16 +184,9 @@ func checkContext(context map[string]string) *problem {
 	return nil
 }
 
-func checkCiphertext(blob []byte) *problem {
-	if len(blob) == 0 || len(blob) > maximumCiphertext {
-		return validation("A ciphertext has 1 to %d bytes", maximumCiphertext)
-	}
-	return nil
-}
-
-// checkOption refuses a parameter whose value is neither left out nor the one that
-// is served.
-func checkOption(name, value, served string) *problem {
+// checkOption refuses a parameter that is set to anything but the one value that the
+// server supports.
+func checkOption(name, value, served string) error {
 	if value != "" && value != served {
 		return validation("%s must be %s", name, served)
 	}

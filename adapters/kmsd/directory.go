@@ -15,26 +15,26 @@ import (
 const (
 	directoryMode = 0o700
 	fileMode      = 0o600
-	temporary     = ".tmp-" // names a file that was never finished
+	temporary     = ".tmp-" // prefix of a file that is not renamed yet
 )
 
-// directory is the folder of the keys. Files in it appear whole or not at all.
+// directory is the folder of the keys.
 type directory struct {
 	path string
 	lock *os.File
-	// unfinished is called when a file is written and synced but not yet in its
-	// place; tests crash there.
-	unfinished func()
+	// beforeRename is called when a file is written and synced but not yet renamed; tests
+	// crash there.
+	beforeRename func()
 }
 
-// openDirectory makes the folder if needed and takes it for this process alone.
+// openDirectory makes the folder if needed and locks it for this process.
 func openDirectory(path string) (*directory, error) {
 	if err := os.MkdirAll(path, directoryMode); err != nil {
 		return nil, fmt.Errorf("make the key folder: %w", err)
 	}
 	info, err := os.Stat(path)
 	if err != nil {
-		return nil, fmt.Errorf("look at the key folder: %w", err)
+		return nil, fmt.Errorf("stat the key folder: %w", err)
 	}
 	if info.Mode().Perm()&0o077 != 0 {
 		return nil, fault.New(fault.FailedPrecondition, "kmsd.keys_exposed",
@@ -51,7 +51,7 @@ func openDirectory(path string) (*directory, error) {
 		}
 		return nil, fmt.Errorf("lock the key folder: %w", err)
 	}
-	d := &directory{path: path, lock: lock, unfinished: func() {}}
+	d := &directory{path: path, lock: lock, beforeRename: func() {}}
 	if err := d.removeUnfinished(); err != nil {
 		_ = d.close()
 		return nil, err
@@ -59,14 +59,14 @@ func openDirectory(path string) (*directory, error) {
 	return d, nil
 }
 
-// close gives the lock back. Closing the file alone would not while a child that this
-// process is just starting still has a copy of it, between fork and exec.
+// close releases the lock. Closing the file alone does not release it as long as a child
+// process between fork and exec still has a copy of the descriptor.
 func (d *directory) close() error {
 	return errors.Join(syscall.Flock(int(d.lock.Fd()), syscall.LOCK_UN), d.lock.Close())
 }
 
-// removeUnfinished drops what a crash left between writing and renaming: nobody
-// was ever told that such a file exists.
+// removeUnfinished removes the files that a crash left between writing and renaming. No
+// caller was told that they exist.
 func (d *directory) removeUnfinished() error {
 	names, err := d.names()
 	if err != nil {
@@ -94,22 +94,16 @@ func (d *directory) names() ([]string, error) {
 	return names, nil
 }
 
-// write puts a file in place so that it is there whole after a crash, or not at
-// all: temporary file, sync, rename, sync of the folder.
+// write replaces a file atomically, so that after a crash it is there completely or not
+// at all: temporary file, sync, rename, sync of the folder.
 func (d *directory) write(name string, content []byte) error {
 	file, err := os.CreateTemp(d.path, temporary+"*") // CreateTemp makes it 0600
 	if err != nil {
 		return fmt.Errorf("write %s: %w", name, err)
 	}
 	_, err = file.Write(content)
-	if err == nil {
-		err = file.Sync()
-	}
-	if closeErr := file.Close(); err == nil {
-		err = closeErr
-	}
-	if err == nil {
-		d.unfinished()
+	if err = errors.Join(err, file.Sync(), file.Close()); err == nil {
+		d.beforeRename()
 		err = os.Rename(file.Name(), filepath.Join(d.path, name))
 	}
 	if err != nil {
@@ -119,7 +113,7 @@ func (d *directory) write(name string, content []byte) error {
 	return d.sync()
 }
 
-// read gives a file's content and refuses one that others may read.
+// read returns a file's content. It refuses a file that other users may read.
 func (d *directory) read(name string) ([]byte, error) {
 	path := filepath.Join(d.path, name)
 	info, err := os.Lstat(path)
@@ -137,7 +131,7 @@ func (d *directory) read(name string) ([]byte, error) {
 	return content, nil
 }
 
-// remove unlinks a file for good; one that is gone already is fine.
+// remove unlinks a file durably. A file that is not there is no error.
 func (d *directory) remove(name string) error {
 	if err := os.Remove(filepath.Join(d.path, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("remove %s: %w", name, err)
@@ -151,11 +145,7 @@ func (d *directory) sync() error {
 	if err != nil {
 		return fmt.Errorf("sync the key folder: %w", err)
 	}
-	err = folder.Sync()
-	if closeErr := folder.Close(); err == nil {
-		err = closeErr
-	}
-	if err != nil {
+	if err := errors.Join(folder.Sync(), folder.Close()); err != nil {
 		return fmt.Errorf("sync the key folder: %w", err)
 	}
 	return nil
