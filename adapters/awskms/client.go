@@ -27,7 +27,7 @@ const (
 	DefaultBackoff = 100 * time.Millisecond
 )
 
-// Observer hears of every call. Operation is the name at AWS ("Decrypt"), outcome
+// Observer is called after every call. Operation is the name at AWS ("Decrypt"), outcome
 // "ok" or the fault's code, elapsed the time with all tries. It must not block.
 type Observer func(operation, outcome string, elapsed time.Duration)
 
@@ -39,8 +39,8 @@ type Config struct {
 	Endpoint string
 	Region   string // "eu-central-1"; kmsd has "local"
 
-	// Credentials: a file in the form of AWS's shared credentials and a profile in it.
-	// Without a file they come the way AWS tools find them: environment, shared
+	// CredentialsFile has the form of AWS's shared credentials, Profile is one in it.
+	// Without a file the SDK searches for credentials as AWS tools do: environment, shared
 	// configuration, role of the machine.
 	CredentialsFile string
 	Profile         string
@@ -51,7 +51,7 @@ type Config struct {
 
 	Observe Observer // may be nil
 
-	// Transport carries the requests instead of a plain one; tests break it.
+	// Transport replaces the default transport; tests inject failures with it.
 	Transport http.RoundTripper
 }
 
@@ -121,7 +121,7 @@ func load(ctx context.Context, c Config) (aws.Config, error) {
 	return aws.Config{Region: c.Region, Credentials: static}, nil
 }
 
-// transport times out every try by itself.
+// transport makes an HTTP client that times out every try.
 func transport(c Config, socket string) kms.HTTPClient {
 	if c.Transport != nil {
 		return &http.Client{Transport: c.Transport, Timeout: c.Timeout}
@@ -138,17 +138,16 @@ func transport(c Config, socket string) kms.HTTPClient {
 	})
 }
 
-// jitter pauses a random time around a mean that doubles, so that clients that
-// failed together do not come back together.
+// jitter returns a random pause whose mean doubles with each try, so that clients that
+// failed at the same time do not try again at the same time.
 func jitter(mean time.Duration) retry.BackoffDelayerFunc {
 	return func(attempt int, _ error) (time.Duration, error) {
-		bound := mean << min(max(attempt, 1), 6)
-		return rand.N(bound), nil
+		return rand.N(mean << min(max(attempt, 1), 6)), nil
 	}
 }
 
-// parseEndpoint splits an endpoint into the URL that requests name and the socket
-// they go through.
+// parseEndpoint splits an endpoint into the URL of the requests and the unix socket that
+// they are sent to; "" is TCP.
 func parseEndpoint(text string) (endpoint, socket string, err error) {
 	if text == "" {
 		return "", "", nil
@@ -168,7 +167,7 @@ func isLocal(host string) bool {
 	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
-// call runs one operation, translates its error and tells the observer.
+// call runs one operation, translates its error and calls the observer.
 func call[In, Out any](ctx context.Context, c *Client, operation string, run func(context.Context, In, ...func(*kms.Options)) (Out, error), in In) (Out, error) {
 	began := time.Now()
 	out, err := run(ctx, in)

@@ -21,8 +21,8 @@ const (
 	maximumPairs   = 8
 )
 
-// checkContext refuses what the service would accept and nobody should want: a
-// wrapped key that is bound to nothing.
+// checkContext refuses an empty context, which the service would accept: the wrapped key
+// would open in any place.
 func checkContext(bound ports.EncryptionContext) error {
 	if len(bound) == 0 || len(bound) > maximumPairs {
 		return requestInvalid()
@@ -35,23 +35,18 @@ func checkContext(bound ports.EncryptionContext) error {
 	return nil
 }
 
+func checkInput(bound ports.EncryptionContext, wrapped []byte) error {
+	if err := checkContext(bound); err != nil {
+		return err
+	}
+	return checkWrapped(wrapped)
+}
+
 func checkWrapped(wrapped []byte) error {
 	if len(wrapped) == 0 || len(wrapped) > maximumWrapped {
 		return ciphertextInvalid()
 	}
 	return nil
-}
-
-// takePlain moves an answer's plain key into a Secret.
-func takePlain(plain []byte) (shredding.Secret, error) {
-	if len(plain) == 0 {
-		return shredding.Secret{}, unavailable() // an answer without its content
-	}
-	if len(plain) != shredding.DEKSize {
-		clear(plain)
-		return shredding.Secret{}, ciphertextInvalid()
-	}
-	return shredding.NewSecret(plain), nil
 }
 
 // Generate implements ports.DataKeys.
@@ -74,10 +69,7 @@ func (c *Client) Generate(ctx context.Context, keyID string, bound ports.Encrypt
 
 // Unwrap implements ports.DataKeys.
 func (c *Client) Unwrap(ctx context.Context, keyID string, wrapped []byte, bound ports.EncryptionContext) (shredding.Secret, error) {
-	if err := checkContext(bound); err != nil {
-		return shredding.Secret{}, err
-	}
-	if err := checkWrapped(wrapped); err != nil {
+	if err := checkInput(bound, wrapped); err != nil {
 		return shredding.Secret{}, err
 	}
 	out, err := call(ctx, c, "Decrypt", c.kms.Decrypt, &kms.DecryptInput{
@@ -86,13 +78,20 @@ func (c *Client) Unwrap(ctx context.Context, keyID string, wrapped []byte, bound
 	if err != nil {
 		return shredding.Secret{}, err
 	}
-	return takePlain(out.Plaintext)
+	if len(out.Plaintext) == 0 {
+		return shredding.Secret{}, unavailable() // an answer without its content
+	}
+	if len(out.Plaintext) != shredding.DEKSize {
+		clear(out.Plaintext)
+		return shredding.Secret{}, ciphertextInvalid()
+	}
+	return shredding.NewSecret(out.Plaintext), nil
 }
 
 var aliasName = regexp.MustCompile(`^alias/[A-Za-z0-9/_-]{1,250}$`)
 
-// Create implements ports.KeyLifecycle. The alias is looked up first and set last,
-// so an alias never points at a key that is not there.
+// Create implements ports.KeyLifecycle. It looks the alias up first and sets it last, so
+// that an alias always points at an existing key.
 func (c *Client) Create(ctx context.Context, alias string, purpose ports.KeyPurpose) (ports.ManagedKey, error) {
 	if !aliasName.MatchString(alias) {
 		return ports.ManagedKey{}, requestInvalid()
@@ -120,17 +119,14 @@ func (c *Client) Create(ctx context.Context, alias string, purpose ports.KeyPurp
 	}
 	_, err = call(ctx, c, "CreateAlias", c.kms.CreateAlias, &kms.CreateAliasInput{AliasName: aws.String(alias), TargetKeyId: aws.String(made.ID)})
 	if fault.CodeOf(err) == codeAliasTaken {
-		return c.lostRace(ctx, alias, made)
+		return c.resolveLostRace(ctx, alias, made)
 	}
-	if err != nil {
-		return ports.ManagedKey{}, err
-	}
-	return made, nil
+	return made, err
 }
 
-// lostRace gives the key that another caller named first, or that this one named in
-// a try whose answer was lost; a key that stays without a name is ended.
-func (c *Client) lostRace(ctx context.Context, alias string, made ports.ManagedKey) (ports.ManagedKey, error) {
+// resolveLostRace returns the key that another caller named first, or that this one named
+// in a try whose answer was lost. It schedules the deletion of a key that has no name.
+func (c *Client) resolveLostRace(ctx context.Context, alias string, made ports.ManagedKey) (ports.ManagedKey, error) {
 	winner, err := c.Describe(ctx, alias)
 	if err != nil || winner.ID == made.ID {
 		return winner, err
@@ -175,10 +171,7 @@ func managedKey(m *types.KeyMetadata) (ports.ManagedKey, error) {
 
 // ReWrap implements ports.KeyLifecycle.
 func (c *Client) ReWrap(ctx context.Context, fromKeyID, toKeyID string, wrapped []byte, bound ports.EncryptionContext) ([]byte, error) {
-	if err := checkContext(bound); err != nil {
-		return nil, err
-	}
-	if err := checkWrapped(wrapped); err != nil {
+	if err := checkInput(bound, wrapped); err != nil {
 		return nil, err
 	}
 	out, err := call(ctx, c, "ReEncrypt", c.kms.ReEncrypt, &kms.ReEncryptInput{
@@ -249,7 +242,7 @@ func (c *Client) PublicKey(ctx context.Context, keyID string) (ed25519.PublicKey
 	}
 	public, ok := parsed.(ed25519.PublicKey)
 	if !ok {
-		return nil, final["InvalidKeyUsageException"]()
+		return nil, permanent[errorKeyUsage]()
 	}
 	return public, nil
 }

@@ -23,8 +23,8 @@ const (
 	// unfinished begins the names of files that are being written. No document's name
 	// begins with a dot.
 	unfinished = ".writing-"
-	// leftAfter is when such a file is taken for what a crash left.
-	leftAfter = time.Hour
+	// abandonedAfter is the age from which such a file counts as left by a crash.
+	abandonedAfter = time.Hour
 )
 
 // names are slash-separated paths of plain elements that begin with no dot.
@@ -42,7 +42,7 @@ type Store struct{ folder string }
 
 var _ ports.ExportStore = (*Store)(nil)
 
-// Open makes the folder if it is absent and clears away what crashes left.
+// Open makes the folder if it is absent and removes the unfinished files of crashes.
 func Open(folder string) (*Store, error) {
 	if folder == "" {
 		return nil, fault.New(fault.Invalid, "export.folder_missing", "the export store has no folder; set erasure.export_directory")
@@ -55,12 +55,12 @@ func Open(folder string) (*Store, error) {
 	if err := makeFolder(folder); err != nil {
 		return nil, unavailable(err)
 	}
-	return s, s.clear(time.Now().Add(-leftAfter))
+	return s, s.removeUnfinished(time.Now().Add(-abandonedAfter))
 }
 
-// clear removes unfinished files from before a moment. Whoever wrote them is gone,
-// or will see its link fail and say so.
-func (s *Store) clear(before time.Time) error {
+// removeUnfinished removes unfinished files that were written before a moment. If their
+// writer is still alive, its os.Link fails and PutIfAbsent returns export.unavailable.
+func (s *Store) removeUnfinished(before time.Time) error {
 	return s.walk(s.folder, func(path string, entry fs.DirEntry) error {
 		if !strings.HasPrefix(entry.Name(), unfinished) {
 			return nil
@@ -76,18 +76,15 @@ func (s *Store) clear(before time.Time) error {
 	})
 }
 
-// PutIfAbsent implements ports.ExportStore. The document is written beside its place
-// and synced, then linked to its name, which fails if the name is taken.
+// PutIfAbsent implements ports.ExportStore. It writes and syncs the document under a
+// temporary name, then links it to its own name, which fails if that exists.
 func (s *Store) PutIfAbsent(ctx context.Context, name string, content []byte) error {
-	path, err := s.path(name)
+	path, err := s.path(ctx, name)
 	if err != nil {
 		return err
 	}
-	if err := ctx.Err(); err != nil {
-		return unavailable(err)
-	}
 	folder := filepath.Dir(path)
-	if err := s.makeBelow(folder); err != nil {
+	if err := s.makeInside(folder); err != nil {
 		return unavailable(err)
 	}
 	temporary, err := write(folder, content)
@@ -97,23 +94,20 @@ func (s *Store) PutIfAbsent(ctx context.Context, name string, content []byte) er
 	err = os.Link(temporary, path)
 	removed := os.Remove(temporary)
 	if errors.Is(err, fs.ErrExist) {
-		stands, readErr := os.ReadFile(path)
+		stored, readErr := os.ReadFile(path)
 		if readErr != nil {
 			return unavailable(readErr)
 		}
-		if !bytes.Equal(stands, content) {
+		if !bytes.Equal(stored, content) {
 			return fault.New(fault.Conflict, "export.name_taken", "the export store has another document of this name already, and documents are never replaced; look who wrote it")
 		}
 		err = nil
 	}
-	// Whoever linked the name first may not have synced yet.
-	if err := errors.Join(err, removed, syncFolder(folder)); err != nil {
-		return unavailable(err)
-	}
-	return nil
+	// If another process linked the name first, it may not have synced yet.
+	return unavailable(errors.Join(err, removed, syncFolder(folder)))
 }
 
-// write makes a synced file of a name that nobody else has.
+// write makes a synced file under a unique temporary name.
 func write(folder string, content []byte) (path string, err error) {
 	f, err := os.CreateTemp(folder, unfinished+"*")
 	if err != nil {
@@ -129,16 +123,13 @@ func write(folder string, content []byte) (path string, err error) {
 
 // Get implements ports.ExportStore.
 func (s *Store) Get(ctx context.Context, name string) ([]byte, error) {
-	path, err := s.path(name)
+	path, err := s.path(ctx, name)
 	if err != nil {
 		return nil, err
 	}
-	if err := ctx.Err(); err != nil {
-		return nil, unavailable(err)
-	}
 	content, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		if err := s.reachable(); err != nil {
+		if err := s.checkMounted(); err != nil {
 			return nil, err
 		}
 		return nil, fault.New(fault.NotFound, "export.not_found", "the export store has no document of this name; list the names")
@@ -152,10 +143,10 @@ func (s *Store) Get(ctx context.Context, name string) ([]byte, error) {
 // List implements ports.ExportStore. The prefix is one of names, such as
 // "receipts/".
 func (s *Store) List(ctx context.Context, prefix string) ([]string, error) {
-	if err := s.reachable(); err != nil {
+	if err := s.checkMounted(); err != nil {
 		return nil, err
 	}
-	start, _, _ := cutLast(prefix)
+	start := prefix[:max(strings.LastIndexByte(prefix, '/'), 0)]
 	if start != "" && !names.MatchString(start) {
 		return nil, invalidName()
 	}
@@ -180,77 +171,61 @@ func (s *Store) List(ctx context.Context, prefix string) ([]string, error) {
 	return out, nil
 }
 
-// cutLast splits at the last slash.
-func cutLast(prefix string) (before, after string, found bool) {
-	if i := strings.LastIndexByte(prefix, '/'); i >= 0 {
-		return prefix[:i], prefix[i+1:], true
-	}
-	return "", prefix, false
-}
-
 // walk visits the files below a folder, which may be absent.
 func (s *Store) walk(folder string, visit func(path string, entry fs.DirEntry) error) error {
 	err := filepath.WalkDir(folder, func(path string, entry fs.DirEntry, err error) error {
 		switch {
-		case errors.Is(err, fs.ErrNotExist): // removed while we look
+		case errors.Is(err, fs.ErrNotExist): // another process removed it
 			return nil
-		case err != nil:
+		case err != nil, entry.IsDir():
 			return err
-		case entry.IsDir():
-			return nil
 		}
 		return visit(path, entry)
 	})
-	if err != nil {
-		return unavailable(err)
-	}
-	return nil
+	return unavailable(err)
 }
 
 // Delete implements ports.ExportStore.
 func (s *Store) Delete(ctx context.Context, name string) error {
-	path, err := s.path(name)
+	path, err := s.path(ctx, name)
 	if err != nil {
 		return err
 	}
-	if err := ctx.Err(); err != nil {
-		return unavailable(err)
+	err = os.Remove(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return s.checkMounted()
 	}
-	if err := os.Remove(path); err != nil {
-		if errors.Is(err, fs.ErrNotExist) {
-			return s.reachable()
-		}
-		return unavailable(err)
+	if err == nil {
+		err = syncFolder(filepath.Dir(path))
 	}
-	if err := syncFolder(filepath.Dir(path)); err != nil {
-		return unavailable(err)
-	}
-	return nil
+	return unavailable(err)
 }
 
-func (s *Store) path(name string) (string, error) {
+// path returns where a document lies. It fails if ctx has ended.
+func (s *Store) path(ctx context.Context, name string) (string, error) {
 	if len(name) > maxName || !names.MatchString(name) {
 		return "", invalidName()
+	}
+	if err := ctx.Err(); err != nil {
+		return "", unavailable(err)
 	}
 	return filepath.Join(s.folder, filepath.FromSlash(name)), nil
 }
 
-// reachable tells an empty store from a share that is not mounted any more.
-func (s *Store) reachable() error {
+// checkMounted fails if the folder is gone: an empty store would look the same as a share
+// that is not mounted any more.
+func (s *Store) checkMounted() error {
 	info, err := os.Stat(s.folder)
 	if err == nil && !info.IsDir() {
 		err = fs.ErrInvalid
 	}
-	if err != nil {
-		return unavailable(err)
-	}
-	return nil
+	return unavailable(err)
 }
 
-// makeBelow makes a folder inside the store, but never the store itself: if that is
+// makeInside makes a folder inside the store, but never the store itself: if that is
 // gone, the share is not mounted.
-func (s *Store) makeBelow(folder string) error {
-	if err := s.reachable(); err != nil {
+func (s *Store) makeInside(folder string) error {
+	if err := s.checkMounted(); err != nil {
 		return err
 	}
 	return makeFolder(folder)
@@ -286,6 +261,9 @@ func invalidName() error {
 }
 
 func unavailable(err error) error {
+	if err == nil {
+		return nil
+	}
 	if f, ok := fault.As(err); ok {
 		return f
 	}
