@@ -1,9 +1,9 @@
 // Package keyrotation replaces the KEKs that wrap the keys of persons, epoch by epoch:
 // backups from before an erasure then hold keys that no KEK opens any more.
 //
-// A [Service] rotates the KEKs of a tenant, makes its first one, exports the key store
-// to a place outside the database, and restores keys from exports. The nightly job and the
-// CLI call it; what it does with keys goes through ports.KeyStore and the key management
+// A [Service] rotates the KEKs of a tenant, makes its first one, exports the key store to
+// the export store outside the database, and restores keys from exports. The nightly job
+// and the CLI call it. It changes keys through ports.KeyRotation and the key management
 // service.
 //
 // A rotation has six steps: make the next KEK, activate it, wrap the remaining keys again,

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"regexp"
+	"sync"
 	"time"
 
 	"github.com/erpbackbone/backbone/domain/fault"
@@ -15,7 +16,8 @@ import (
 
 var plainSegment = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]{0,62}$`)
 
-// Segment makes any text a part of a name: as it is where that is safe, else a digest.
+// Segment turns any text into one segment of a name: the text itself where that is safe,
+// else a digest.
 func Segment(text string) string {
 	if plainSegment.MatchString(text) {
 		return text
@@ -27,15 +29,15 @@ func Segment(text string) string {
 // openEpoch makes the next KEK, unless one is pending, and activates it.
 func (s *Service) openEpoch(ctx context.Context, tenantID string, e epochs, progress Progress) (epochs, error) {
 	if e.pending == nil {
-		progress.tell(tenantID, 1, "Making the next key", 0, 0)
+		progress.report(tenantID, 1, "Making the next key", 0, 0)
 		var err error
 		if e, err = s.addKEK(ctx, tenantID, e.newest+1); err != nil {
 			return epochs{}, err
 		}
 	}
-	if e.pending != nil { // else another process activated it meanwhile
-		progress.tell(tenantID, 2, "Activating the next key", 0, 0)
-		if err := s.begin(ctx, tenantID, e.pending.Epoch); err != nil {
+	if e.pending != nil { // else another process has activated it
+		progress.report(tenantID, 2, "Activating the next key", 0, 0)
+		if err := s.recordCoverage(ctx, tenantID, e.pending.Epoch); err != nil {
 			return epochs{}, err
 		}
 		if err := s.c.Keys.ActivateKEK(ctx, tenantID, e.pending.Epoch); err != nil {
@@ -46,8 +48,8 @@ func (s *Service) openEpoch(ctx context.Context, tenantID string, e epochs, prog
 }
 
 // addKEK makes a KEK under its epoch's alias, or finds the one that a crash or
-// another process left there. An alias whose key is of no use, because a database was
-// restored to a time before that key was ended, is passed over.
+// another process made. It skips an alias whose key is not usable, because the database
+// was restored to a time before that key was ended.
 func (s *Service) addKEK(ctx context.Context, tenantID string, epoch uint32) (epochs, error) {
 	const aliases = 20
 	for n := 1; n <= aliases; n++ {
@@ -71,7 +73,7 @@ func (s *Service) addKEK(ctx context.Context, tenantID string, epoch uint32) (ep
 	return epochs{}, fault.New(fault.FailedPrecondition, "keys.kek_unusable", "the key service has keys under the names of the next epoch, and none of them is enabled; enable the newest one, then rotate again")
 }
 
-// rewrap wraps everything that is left on an epoch with the next one.
+// rewrap wraps all keys of an epoch with the next one.
 func (s *Service) rewrap(ctx context.Context, from, to ports.KEK, progress Progress) (int64, error) {
 	left, err := s.c.Keys.CountWrappedWith(ctx, from.TenantID, from.Epoch)
 	if err != nil {
@@ -79,12 +81,12 @@ func (s *Service) rewrap(ctx context.Context, from, to ports.KEK, progress Progr
 	}
 	var done int64
 	for idle := 0; ; {
-		progress.tell(from.TenantID, 3, "Wrapping the keys again", done, left)
+		progress.report(from.TenantID, 3, "Wrapping the keys again", done, left)
 		page, err := s.c.Keys.WrappedWith(ctx, from.TenantID, from.Epoch, PageSize)
 		if err != nil || len(page) == 0 {
 			return done, err
 		}
-		err = s.each(ctx, len(page), func(ctx context.Context, i int) error {
+		err = s.forEach(ctx, len(page), func(ctx context.Context, i int) error {
 			row := &page[i]
 			wrapped, err := s.c.KMS.ReWrap(ctx, row.KEK, to.KeyID, row.Wrapped, ports.Bound(row.Partition, row.Reference, row.Version))
 			row.Wrapped, row.KEK, row.Epoch = wrapped, to.KeyID, to.Epoch
@@ -98,7 +100,8 @@ func (s *Service) rewrap(ctx context.Context, from, to ports.KEK, progress Progr
 			return done, err
 		}
 		done += changed
-		// A page may be destroyed, or wrapped by another process, meanwhile; not for ever.
+		// An erasure may destroy a page, or another process rewrap it, in between. That does
+		// not happen many times in a row.
 		if idle++; changed > 0 {
 			idle = 0
 		}
@@ -108,39 +111,32 @@ func (s *Service) rewrap(ctx context.Context, from, to ports.KEK, progress Progr
 	}
 }
 
-// each runs f for 0 to n-1 on a few goroutines and gives the first error.
-func (s *Service) each(ctx context.Context, n int, f func(ctx context.Context, i int) error) error {
+// forEach runs f for 0 to n-1 on a few goroutines and returns the first error.
+func (s *Service) forEach(ctx context.Context, n int, f func(ctx context.Context, i int) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	work, done := make(chan int), make(chan struct{})
-	workers := min(s.c.Workers, n)
-	for range workers {
-		go func() {
-			defer func() { done <- struct{}{} }()
-			for i := range work {
-				if ctx.Err() != nil {
-					continue
-				}
-				if err := f(ctx, i); err != nil {
-					cancel(err)
-				}
-			}
-		}()
-	}
+	slots := make(chan struct{}, s.c.Workers)
+	var running sync.WaitGroup
 	for i := range n {
-		work <- i
+		slots <- struct{}{}
+		running.Go(func() {
+			defer func() { <-slots }()
+			if ctx.Err() != nil {
+				return
+			}
+			if err := f(ctx, i); err != nil {
+				cancel(err)
+			}
+		})
 	}
-	close(work)
-	for range workers {
-		<-done
-	}
+	running.Wait()
 	return context.Cause(ctx)
 }
 
-// check is the look at the store before the export: nothing is left on the old
-// epoch, and keys of the new one open.
+// check requires before the export that no key is left on the old epoch and that keys of
+// the new one open.
 func (s *Service) check(ctx context.Context, from, to ports.KEK, progress Progress) error {
-	progress.tell(to.TenantID, 4, "Checking that keys open", 0, 0)
+	progress.report(to.TenantID, 4, "Checking that keys open", 0, 0)
 	left, err := s.c.Keys.CountWrappedWith(ctx, from.TenantID, from.Epoch)
 	if err != nil {
 		return err
@@ -155,9 +151,9 @@ func (s *Service) check(ctx context.Context, from, to ports.KEK, progress Progre
 	return s.open(ctx, to, sample)
 }
 
-// open proves that wrapped keys open under a KEK and are the keys they were.
+// open proves that wrapped keys open under a KEK and have their stored fingerprints.
 func (s *Service) open(ctx context.Context, kek ports.KEK, rows []ports.WrappedRow) error {
-	return s.each(ctx, len(rows), func(ctx context.Context, i int) error {
+	return s.forEach(ctx, len(rows), func(ctx context.Context, i int) error {
 		row := rows[i]
 		plain, err := s.c.DataKeys.Unwrap(ctx, kek.KeyID, row.Wrapped, ports.Bound(row.Partition, row.Reference, row.Version))
 		if err != nil {
@@ -168,52 +164,53 @@ func (s *Service) open(ctx context.Context, kek ports.KEK, rows []ports.WrappedR
 	})
 }
 
-// begun is what is known of the erasures when an epoch opens. An erasure before that
-// moment left nothing that is wrapped with the epoch's KEK.
-type begun struct {
+// epochRecord names the newest erasure before an epoch was activated. The epoch's KEK
+// never wrapped a key that an erasure up to that one destroyed.
+type epochRecord struct {
 	Receipt uint64 `json:"receipts_to"` // of the tenant; 0: none
 }
 
-func begunName(tenantID string, epoch uint32) string {
+func epochRecordName(tenantID string, epoch uint32) string {
 	return fmt.Sprintf("epochs/%s/%d/begun.json", Segment(tenantID), epoch)
 }
 
-// begin writes down, once and before the epoch is used, which erasures it covers.
-func (s *Service) begin(ctx context.Context, tenantID string, epoch uint32) error {
-	newest, err := s.newestReceipt(ctx, tenantID)
+// recordCoverage stores, once and before the epoch is used, which erasures it covers.
+func (s *Service) recordCoverage(ctx context.Context, tenantID string, epoch uint32) error {
+	newest, err := s.newestReceipts(ctx)
 	if err != nil {
 		return err
 	}
-	content, err := json.Marshal(begun{Receipt: newest})
+	content, err := json.Marshal(epochRecord{Receipt: newest[tenantID]})
 	if err != nil {
 		return err
 	}
-	err = s.c.Exports.PutIfAbsent(ctx, begunName(tenantID, epoch), content)
+	err = s.c.Exports.PutIfAbsent(ctx, epochRecordName(tenantID, epoch), content)
 	if fault.CodeOf(err) == "export.name_taken" {
-		return nil // by a run before, which knew of fewer: less is claimed than is true
+		return nil // an earlier run stored it and knew of fewer erasures: the claim is too small, never too large
 	}
 	return err
 }
 
-// covered reads what begin wrote. An epoch of which nothing is written covers nothing.
+// covered returns the newest receipt that an epoch covers, 0 if recordCoverage stored
+// nothing.
 func (s *Service) covered(ctx context.Context, tenantID string, epoch uint32) (uint64, error) {
-	content, err := s.c.Exports.Get(ctx, begunName(tenantID, epoch))
+	content, err := s.c.Exports.Get(ctx, epochRecordName(tenantID, epoch))
+	if fault.CodeOf(err) == "export.not_found" {
+		return 0, nil
+	}
 	if err != nil {
-		if fault.CodeOf(err) == "export.not_found" {
-			err = nil
-		}
 		return 0, err
 	}
-	var b begun
+	var b epochRecord
 	if err := json.Unmarshal(content, &b); err != nil {
-		return 0, fault.New(fault.FailedPrecondition, "keys.epoch_record_damaged", "%s in the export store is damaged; remove it, then rotate again", begunName(tenantID, epoch)).WithCause(err)
+		return 0, fault.New(fault.FailedPrecondition, "keys.epoch_record_damaged", "%s in the export store is damaged; remove it, then rotate again", epochRecordName(tenantID, epoch)).WithCause(err)
 	}
 	return b.Receipt, nil
 }
 
-// endKEKs goes on with every KEK of a tenant that is being deleted: it makes sure
-// that its deletion is scheduled and its notice exported, and marks it deleted once
-// the key service has no such key any more.
+// endKEKs continues the deletion of every KEK of a tenant that is in state deleting: it
+// schedules the deletion, exports the notice, and marks the KEK deleted once the key
+// service does not have the key any more.
 func (s *Service) endKEKs(ctx context.Context, tenantID string) error {
 	keks, err := s.c.Keys.KEKs(ctx, tenantID)
 	if err != nil {
@@ -236,14 +233,15 @@ func (s *Service) endKEKs(ctx context.Context, tenantID string) error {
 
 func (s *Service) endKEK(ctx context.Context, k ports.KEK, successor uint32) (time.Time, error) {
 	at, err := s.c.KMS.ScheduleDeletion(ctx, k.KeyID, s.c.DeletionDays)
-	if fault.CodeOf(err) == "kms.key_not_found" {
-		if err := s.giveNotice(ctx, k, successor, s.c.Clock.Now()); err != nil {
+	if fault.CodeOf(err) == codeKeyNotFound {
+		at = s.c.Clock.Now()
+		if err := s.exportNotice(ctx, k, successor, at); err != nil {
 			return time.Time{}, err
 		}
-		return s.c.Clock.Now(), s.c.Keys.CloseKEK(ctx, k.TenantID, k.Epoch, ports.KEKDeleted)
+		return at, s.c.Keys.CloseKEK(ctx, k.TenantID, k.Epoch, ports.KEKDeleted)
 	}
 	if err != nil {
 		return time.Time{}, err
 	}
-	return at, s.giveNotice(ctx, k, successor, at)
+	return at, s.exportNotice(ctx, k, successor, at)
 }

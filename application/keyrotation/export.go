@@ -21,9 +21,9 @@ import (
 
 // An export of the key store is a folder "keystore/<number>" of the export store:
 // begun.json, which claims the number, parts of compressed lines, and manifest.json,
-// which is written last: a folder without one is the rest of a crash. Numbers are
-// claimed before the key store is read, so an export knows everything that one with a
-// smaller number knows, whatever clocks say.
+// which is written last: a crash left a folder without one. An export claims its number
+// before it reads the key store, so it holds everything that one with a smaller number
+// holds, whatever clocks say.
 const (
 	exportFolder   = "keystore/"
 	exportFormat   = 1
@@ -76,7 +76,7 @@ func (s *Service) Export(ctx context.Context, progress Progress) (Export, error)
 		e.Lines += inPart
 		lines.Reset()
 		inPart = 0
-		progress.tell("", 5, "Exporting the key store", e.Lines, 0)
+		progress.report("", 5, "Exporting the key store", e.Lines, 0)
 		return nil
 	}
 	err = s.c.Keys.ExportKeys(ctx, func(line []byte) error {
@@ -104,7 +104,7 @@ func (s *Service) Export(ctx context.Context, progress Progress) (Export, error)
 	return s.ReadExport(ctx, number)
 }
 
-// claimExport takes the next number for this process alone.
+// claimExport claims the next number for this process.
 func (s *Service) claimExport(ctx context.Context) (uint64, error) {
 	claim, err := json.Marshal(map[string]string{"node": s.c.Node, "at": s.c.Clock.Now().UTC().Format(time.RFC3339Nano)})
 	if err != nil {
@@ -126,12 +126,10 @@ func (s *Service) claimExport(ctx context.Context) (uint64, error) {
 	}
 }
 
-// numberOf is the number of the export a document belongs to, 0 for others.
+// numberOf returns the number of the export that a document belongs to, 0 if it belongs to
+// none.
 func numberOf(name string) uint64 {
-	rest, ok := strings.CutPrefix(name, exportFolder)
-	if !ok {
-		return 0
-	}
+	rest, _ := strings.CutPrefix(name, exportFolder)
 	digits, _, _ := strings.Cut(rest, "/")
 	n, err := strconv.ParseUint(digits, 10, 64)
 	if err != nil {
@@ -140,7 +138,7 @@ func numberOf(name string) uint64 {
 	return n
 }
 
-// ReadExport gives a complete export, the newest for number 0.
+// ReadExport reads the manifest of a complete export, the newest for number 0.
 //
 //	keys.export_missing  NotFound
 //	keys.export_damaged  Invalid: a part is missing or not what was written
@@ -149,15 +147,11 @@ func (s *Service) ReadExport(ctx context.Context, number uint64) (Export, error)
 	if err != nil {
 		return Export{}, err
 	}
-	missing := fault.New(fault.NotFound, "keys.export_missing", "the export store has no such complete export of the key store; look into the folder keystore of the export store for those that have a manifest.json, or make one with `backbone keys export`")
-	if len(exports) == 0 {
-		return Export{}, missing
-	}
-	if number == 0 {
+	if number == 0 && len(exports) > 0 {
 		number = exports[len(exports)-1]
 	}
 	if !slices.Contains(exports, number) {
-		return Export{}, missing
+		return Export{}, fault.New(fault.NotFound, "keys.export_missing", "the export store has no such complete export of the key store; look into the folder keystore of the export store for those that have a manifest.json, or make one with `backbone keys export`")
 	}
 	content, err := s.c.Exports.Get(ctx, exportName(number, "manifest.json"))
 	if err != nil {
@@ -170,7 +164,7 @@ func (s *Service) ReadExport(ctx context.Context, number uint64) (Export, error)
 	return e, nil
 }
 
-// Exports lists the numbers of the complete exports, ascending.
+// completeExports lists the numbers of the complete exports, ascending.
 func (s *Service) completeExports(ctx context.Context) ([]uint64, error) {
 	names, err := s.c.Exports.List(ctx, exportFolder)
 	if err != nil {
@@ -190,12 +184,12 @@ func damagedExport(number uint64) *fault.Error {
 	return fault.New(fault.Invalid, "keys.export_damaged", "export %d of the key store is damaged; take another copy of the folder of exports, or another export", number)
 }
 
-// lines reads an export part by part. Every part is compared with its digest.
+// lines reads an export part by part and compares every part with its digest.
 func (s *Service) lines(ctx context.Context, e Export) ports.ExportedLines {
 	return func(yield func([]byte) bool) error {
 		for _, part := range e.Parts {
 			content, err := s.c.Exports.Get(ctx, part.Name)
-			if fault.KindOf(err) == fault.NotFound && err != nil || err == nil && digest(content) != part.SHA256 {
+			if fault.KindOf(err) == fault.NotFound || err == nil && digest(content) != part.SHA256 {
 				return damagedExport(e.Number)
 			}
 			if err != nil {
@@ -214,12 +208,12 @@ func (s *Service) lines(ctx context.Context, e Export) ports.ExportedLines {
 	}
 }
 
-// proveExport exports the key store, restores the export in a scratch place and opens
-// keys from there. Only then may the old KEK go: its keys are wrapped with the new
-// one nowhere else but in the database and in that export. Older exports, which hold
-// keys of persons erased since, are removed.
+// proveExport exports the key store, loads the export into scratch tables and opens keys
+// from there. Only then may Rotate end the old KEK: the database and this export are the
+// only places that have its keys wrapped with the new one. proveExport removes older
+// exports, which hold keys of persons that were erased since.
 func (s *Service) proveExport(ctx context.Context, kek ports.KEK, progress Progress) (uint64, error) {
-	progress.tell(kek.TenantID, 5, "Proving that an export restores", 0, 0)
+	progress.report(kek.TenantID, 5, "Proving that an export restores", 0, 0)
 	before, err := s.c.Keys.CountWrappedWith(ctx, kek.TenantID, kek.Epoch)
 	if err != nil {
 		return 0, err
@@ -250,20 +244,13 @@ func (s *Service) removeExportsBefore(ctx context.Context, number uint64) error 
 	if err != nil {
 		return err
 	}
-	// The manifest first: what is left of a removal that was interrupted is no export.
-	slices.SortStableFunc(names, func(a, b string) int {
-		rank := func(name string) int {
-			if strings.HasSuffix(name, "/manifest.json") {
-				return 0
-			}
-			return 1
-		}
-		return rank(a) - rank(b)
-	})
-	for _, name := range names {
-		if n := numberOf(name); n > 0 && n < number {
-			if err := s.c.Exports.Delete(ctx, name); err != nil {
-				return err
+	// The manifests first: an interrupted removal must leave no complete export.
+	for _, manifests := range []bool{true, false} {
+		for _, name := range names {
+			if n := numberOf(name); n > 0 && n < number && strings.HasSuffix(name, "/manifest.json") == manifests {
+				if err := s.c.Exports.Delete(ctx, name); err != nil {
+					return err
+				}
 			}
 		}
 	}
@@ -278,10 +265,8 @@ func digest(content []byte) string {
 func compress(content []byte) ([]byte, error) {
 	var out bytes.Buffer
 	w := gzip.NewWriter(&out)
-	if _, err := w.Write(content); err != nil {
-		return nil, err
-	}
-	if err := w.Close(); err != nil {
+	_, err := w.Write(content)
+	if err = errors.Join(err, w.Close()); err != nil {
 		return nil, err
 	}
 	return out.Bytes(), nil

@@ -15,26 +15,26 @@ import (
 // The nightly job.
 const (
 	nightlyFolder   = "nightly/"
-	nightlyKeep     = 30 * 24 * time.Hour // of the claims
-	nightlyPatience = time.Hour           // after which a claim without an end is taken over
-	nightlyLook     = time.Minute
+	claimRetention  = 30 * 24 * time.Hour
+	claimTimeout    = time.Hour // after it another node takes an unfinished night over
+	nightlyInterval = time.Minute
 )
 
 // Nightly says when the job runs.
 type Nightly struct {
 	At         time.Duration // after midnight UTC
-	MaximumAge time.Duration // of an epoch without erasures; 0: no matter how old
+	MaximumAge time.Duration // of an epoch without erasures; 0: no limit
 }
 
-// RunNightly rotates every night until ctx ends. Of several nodes one does it: the
-// one that claims the night first in the export store. complain hears of failures;
-// the next look tries again.
-func (s *Service) RunNightly(ctx context.Context, n Nightly, complain func(error)) {
-	tick := time.NewTicker(nightlyLook)
+// RunNightly rotates every night until ctx ends. Of several nodes the one that claims the
+// night first in the export store does it. RunNightly passes failures to onError and tries
+// again in the next interval.
+func (s *Service) RunNightly(ctx context.Context, n Nightly, onError func(error)) {
+	tick := time.NewTicker(nightlyInterval)
 	defer tick.Stop()
 	for {
 		if err := s.Night(ctx, n); err != nil {
-			complain(err)
+			onError(err)
 		}
 		select {
 		case <-ctx.Done():
@@ -44,8 +44,8 @@ func (s *Service) RunNightly(ctx context.Context, n Nightly, complain func(error
 	}
 }
 
-// Night does what is due of the night that has begun last, unless this or another
-// node has done it or is at it.
+// Night rotates what is due in the night that began last, unless this or another node has
+// finished that night or is working on it.
 func (s *Service) Night(ctx context.Context, n Nightly) error {
 	now := s.c.Clock.Now().UTC()
 	night := now.Truncate(24 * time.Hour).Add(n.At)
@@ -56,8 +56,8 @@ func (s *Service) Night(ctx context.Context, n Nightly) error {
 		return err
 	}
 	folder := nightlyFolder + night.Format(time.DateOnly) + "/"
-	mine, err := s.claimNight(ctx, folder, now)
-	if err != nil || !mine {
+	claimed, err := s.claimNight(ctx, folder, now)
+	if err != nil || !claimed {
 		return err
 	}
 	due, err := s.Due(ctx, n.MaximumAge)
@@ -75,20 +75,17 @@ func (s *Service) Night(ctx context.Context, n Nightly) error {
 		s.c.Logger.InfoContext(ctx, "keys rotated", "tenant", tenantID, "ended_epoch", out.Ended, "active_epoch", out.Active, "rewrapped", out.Rewrapped,
 			"covers_receipts_to", out.Covers, "elapsed", s.c.Clock.Now().Sub(began))
 	}
-	if err := s.endDue(ctx); err != nil {
-		failures = append(failures, err)
-	}
-	if len(failures) > 0 {
-		return errors.Join(failures...)
+	if err := errors.Join(append(failures, s.endAllKEKs(ctx))...); err != nil {
+		return err
 	}
 	if err := s.c.Exports.PutIfAbsent(ctx, folder+"done", []byte("done\n")); err != nil {
 		return err
 	}
-	return s.forgetNights(ctx, now)
+	return s.deleteOldClaims(ctx, now)
 }
 
-// endDue goes on with KEKs of all tenants that wait for their destruction.
-func (s *Service) endDue(ctx context.Context) error {
+// endAllKEKs continues the deletion of KEKs of all tenants.
+func (s *Service) endAllKEKs(ctx context.Context) error {
 	keks, err := s.c.Keys.KEKs(ctx, "")
 	if err != nil {
 		return err
@@ -105,19 +102,16 @@ type claim struct {
 	At   time.Time `json:"at"`
 }
 
-// claimNight makes the night this node's own, if nobody has it or whoever had it has
-// not ended for long. PutIfAbsent decides races.
+// claimNight claims the night for this node unless another node has finished it, or
+// claimed it within the last claimTimeout. PutIfAbsent decides races.
 func (s *Service) claimNight(ctx context.Context, folder string, now time.Time) (bool, error) {
 	names, err := s.c.Exports.List(ctx, folder)
 	if err != nil {
 		return false, err
 	}
-	attempts := 0
-	for _, name := range names {
-		if name == folder+"done" {
-			return false, nil
-		}
-		attempts++
+	attempts := len(names)
+	if slices.Contains(names, folder+"done") {
+		return false, nil
 	}
 	if attempts > 0 {
 		content, err := s.c.Exports.Get(ctx, fmt.Sprintf("%sattempt-%04d", folder, attempts))
@@ -125,7 +119,7 @@ func (s *Service) claimNight(ctx context.Context, folder string, now time.Time) 
 			return false, err
 		}
 		var last claim
-		if err := json.Unmarshal(content, &last); err == nil && now.Sub(last.At) < nightlyPatience {
+		if err := json.Unmarshal(content, &last); err == nil && now.Sub(last.At) < claimTimeout {
 			return false, nil
 		}
 	}
@@ -140,12 +134,13 @@ func (s *Service) claimNight(ctx context.Context, folder string, now time.Time) 
 	return err == nil, err
 }
 
-func (s *Service) forgetNights(ctx context.Context, now time.Time) error {
+// deleteOldClaims deletes the documents of nights before the retention.
+func (s *Service) deleteOldClaims(ctx context.Context, now time.Time) error {
 	names, err := s.c.Exports.List(ctx, nightlyFolder)
 	if err != nil {
 		return err
 	}
-	oldest := nightlyFolder + now.Add(-nightlyKeep).Format(time.DateOnly)
+	oldest := nightlyFolder + now.Add(-claimRetention).Format(time.DateOnly)
 	for _, name := range names {
 		if name < oldest {
 			if err := s.c.Exports.Delete(ctx, name); err != nil {
@@ -156,24 +151,24 @@ func (s *Service) forgetNights(ctx context.Context, now time.Time) error {
 	return nil
 }
 
-// Due lists the tenants that want a rotation: one was begun, a person was erased since
-// the epoch began, or its KEK is older than the age.
+// Due lists the tenants that need a rotation: an earlier run began one, a person was
+// erased since the epoch began, or its KEK is older than the age.
 func (s *Service) Due(ctx context.Context, age time.Duration) ([]string, error) {
 	keks, err := s.c.Keys.KEKs(ctx, "")
 	if err != nil {
 		return nil, err
 	}
-	newest, err := s.receipts(ctx)
+	newest, err := s.newestReceipts(ctx)
 	if err != nil {
 		return nil, err
 	}
 	var due []string
 	for _, tenantID := range tenantsOf(keks) {
-		is, err := s.isDue(ctx, keks, tenantID, newest[tenantID], age)
+		isDue, err := s.isDue(ctx, keks, tenantID, newest[tenantID], age)
 		if err != nil {
 			return nil, err
 		}
-		if is {
+		if isDue {
 			due = append(due, tenantID)
 		}
 	}

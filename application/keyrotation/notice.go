@@ -11,49 +11,48 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// NoticeName is where the notice of an ended epoch lies in the export store. A database
-// that was restored may come to end an epoch once more, with another key: that notice
-// lies beside it, as ended-2.note and so on.
+// NoticeName returns the name of an ended epoch's notice in the export store. A restored
+// database may end an epoch again, with another key: that notice is stored beside the
+// first one, as ended-2.note and so on.
 func NoticeName(tenantID string, epoch uint32) string {
 	return fmt.Sprintf("epochs/%s/%d/ended.note", Segment(tenantID), epoch)
 }
 
-// giveNotice exports the signed notice of an ended epoch, once. It says which
-// erasures no backup can undo from the key's destruction on: those up to a receipt,
-// whose keys were never wrapped with a later KEK.
-func (s *Service) giveNotice(ctx context.Context, ended ports.KEK, successor uint32, destroyedAt time.Time) error {
-	name, given, err := s.noticeName(ctx, ended)
-	if err != nil || given {
+// exportNotice exports the signed notice of an ended epoch, once. It names the erasures
+// that no backup can undo after the key's destruction: those up to a receipt, whose keys
+// were never wrapped with a later KEK.
+func (s *Service) exportNotice(ctx context.Context, ended ports.KEK, successor uint32, destroyedAt time.Time) error {
+	name, exists, err := s.findNotice(ctx, ended)
+	if err != nil || exists {
 		return err
 	}
 	covers, err := s.covered(ctx, ended.TenantID, successor)
 	if err != nil {
 		return err
 	}
-	var text strings.Builder
-	fmt.Fprintf(&text, "backbone/epoch-notice/v1\ntenant %s\nended epoch %d\nkey %s\nsucceeded by epoch %d\nkey destroyed at %s\ncovers erasure receipts to %d\n",
+	text := fmt.Appendf(nil, "backbone/epoch-notice/v1\ntenant %s\nended epoch %d\nkey %s\nsucceeded by epoch %d\nkey destroyed at %s\ncovers erasure receipts to %d\n",
 		ended.TenantID, ended.Epoch, ended.KeyID, successor, destroyedAt.UTC().Format(time.RFC3339), covers)
-	note, err := s.c.Notary.SignNote(ctx, []byte(text.String()))
+	note, err := s.c.Notary.SignNote(ctx, text)
 	if err != nil {
 		return err
 	}
 	err = s.c.Exports.PutIfAbsent(ctx, name, note)
 	if fault.CodeOf(err) == "export.name_taken" {
-		return nil // another process gave it
+		return nil // another process exported it
 	}
 	return err
 }
 
-// noticeName finds where the notice of a KEK belongs, and whether it lies there.
-func (s *Service) noticeName(ctx context.Context, ended ports.KEK) (name string, given bool, err error) {
+// findNotice returns the name of a KEK's notice, and whether the notice is exported.
+func (s *Service) findNotice(ctx context.Context, ended ports.KEK) (name string, exists bool, err error) {
 	first := NoticeName(ended.TenantID, ended.Epoch)
 	name = first
 	for n := 2; ; n++ {
 		note, err := s.c.Exports.Get(ctx, name)
+		if fault.KindOf(err) == fault.NotFound {
+			return name, false, nil
+		}
 		if err != nil {
-			if fault.KindOf(err) == fault.NotFound {
-				err = nil
-			}
 			return name, false, err
 		}
 		if strings.Contains(string(note), "\nkey "+ended.KeyID+"\n") {

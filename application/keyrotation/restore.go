@@ -2,6 +2,7 @@ package keyrotation
 
 import (
 	"context"
+	"slices"
 
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/ports"
@@ -11,14 +12,13 @@ import (
 type Restored struct {
 	Export uint64      `json:"export"`
 	Keys   int64       `json:"keys"` // rows taken from the export
-	Dead   []ports.KEK `json:"-"`    // KEKs that the key service does not serve any more
+	Dead   []ports.KEK `json:"-"`    // KEKs that the key service deleted or will delete
 }
 
-// Restore brings the keys back after the key store was restored from a backup: rows
-// wrapped with KEKs that are gone are replaced from an export (number 0: the newest),
-// and rows that the backup does not know are added. What KEKs are gone, only the key
-// service knows. Erasures since the backup are not done again here: replay the
-// receipts afterwards.
+// Restore restores wrapped keys after the key store was restored from a backup: it
+// replaces rows wrapped with KEKs that the key service does not have any more from an
+// export (number 0: the newest), and adds rows that the backup lacks. It does not repeat
+// the erasures since the backup: replay the receipts afterwards.
 //
 //	keys.export_missing, keys.export_damaged
 //	keys.export_too_old  FailedPrecondition: the KEK that was active when the export was made is gone too
@@ -28,7 +28,7 @@ func (s *Service) Restore(ctx context.Context, number uint64, progress Progress)
 		return Restored{}, err
 	}
 	out := Restored{Export: e.Number}
-	progress.tell("", 1, "Reading the export", 0, 0)
+	progress.report("", 1, "Reading the export", 0, 0)
 	exported, err := s.c.Recovery.ExportedKEKs(ctx, s.lines(ctx, e))
 	if err != nil {
 		return out, err
@@ -47,7 +47,7 @@ func (s *Service) Restore(ctx context.Context, number uint64, progress Progress)
 	}
 	asked := 0
 	for _, k := range keks {
-		progress.tell("", 2, "Asking which keys are gone", int64(asked), int64(len(keks)))
+		progress.report("", 2, "Asking which keys are gone", int64(asked), int64(len(keks)))
 		asked++
 		gone, err := s.isGone(ctx, k)
 		if err != nil {
@@ -58,22 +58,20 @@ func (s *Service) Restore(ctx context.Context, number uint64, progress Progress)
 		}
 	}
 	for _, k := range exported {
-		for _, dead := range out.Dead {
-			if k.State == ports.KEKActive && dead.TenantID == k.TenantID && dead.Epoch == k.Epoch {
-				return out, fault.New(fault.FailedPrecondition, "keys.export_too_old", "the key that export %d is wrapped with is gone too; take a newer export, or cancel the key's deletion in the key service while that is possible", e.Number)
-			}
+		if k.State == ports.KEKActive && slices.ContainsFunc(out.Dead, func(dead ports.KEK) bool { return dead.TenantID == k.TenantID && dead.Epoch == k.Epoch }) {
+			return out, fault.New(fault.FailedPrecondition, "keys.export_too_old", "the key that export %d is wrapped with is gone too; take a newer export, or cancel the key's deletion in the key service while that is possible", e.Number)
 		}
 	}
-	progress.tell("", 3, "Replacing keys", 0, 0)
+	progress.report("", 3, "Replacing keys", 0, 0)
 	out.Keys, err = s.c.Recovery.RestoreKeys(ctx, s.lines(ctx, e), out.Dead)
 	return out, err
 }
 
-// isGone asks the key service. A key that an operator disabled is not gone: it can be
-// enabled again.
+// isGone reports whether the key service has deleted a KEK or will delete it. A disabled
+// key is not gone: an operator can enable it again.
 func (s *Service) isGone(ctx context.Context, k ports.KEK) (bool, error) {
 	key, err := s.c.KMS.Describe(ctx, k.KeyID)
-	if fault.CodeOf(err) == "kms.key_not_found" {
+	if fault.CodeOf(err) == codeKeyNotFound {
 		return true, nil
 	}
 	return key.State == ports.KeyPendingDeletion, err

@@ -9,28 +9,29 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// The measures of a rotation.
+// The sizes of a rotation.
 const (
 	PageSize   = 500 // rows wrapped again in one transaction
 	SampleSize = 100 // keys that are opened to prove that all do
 
 	defaultWorkers      = 8 // calls to the key service at once
 	defaultDeletionDays = 7
+
+	codeKeyNotFound = "kms.key_not_found"
 )
 
-// Receipts are the erasures so far.
+// Receipts lists the erasures so far. ports.ErasureRegister has it.
 type Receipts interface {
 	// Receipts lists receipts by number, from one on.
 	Receipts(ctx context.Context, from uint64, limit int) ([]ports.ErasureReceipt, error)
 }
 
-// Notary signs a text as a note that anybody can check with the installation's public
-// key.
+// Notary signs a text as a note, to be checked with the installation's public key.
 type Notary interface {
 	SignNote(ctx context.Context, text []byte) (note []byte, err error)
 }
 
-// Observer hears of rotations, for metrics. It must not block.
+// Observer counts rotations, for metrics. It must not block.
 type Observer interface {
 	// Rotated reports an attempt at a tenant's rotation; code is "" when it succeeded.
 	Rotated(rewrapped int64, took time.Duration, code string)
@@ -41,13 +42,13 @@ type Config struct {
 	Keys     ports.KeyRotation
 	Recovery ports.KeyRecovery
 	KMS      ports.KeyLifecycle // as the rotator
-	DataKeys ports.DataKeys     // as the application: what is checked is what it will meet
+	DataKeys ports.DataKeys     // as the application, so that a check opens keys with the rights that the application has
 	Exports  ports.ExportStore
 	Receipts Receipts
 	Notary   Notary
 	Clock    ports.Clock
-	// Gate refuses rotations while it gives an error, such as pii.receipts_behind: a
-	// database that was restored is repaired first. nil never refuses.
+	// Gate refuses rotations while it returns an error, such as pii.receipts_behind: the
+	// operator repairs a restored database first. nil never refuses.
 	Gate func(ctx context.Context) error
 
 	AliasPrefix  string // of all KEKs of the installation, "alias/backbone/NAME"; no slash at the end
@@ -58,8 +59,8 @@ type Config struct {
 	Observer     Observer // may be nil
 }
 
-// Service rotates. Safe for concurrent use, also by several processes: what two of
-// them do at once is done once or repeated harmlessly.
+// Service rotates KEKs. Safe for concurrent use, also by several processes: a step that two
+// of them do at the same time takes effect once.
 type Service struct{ c Config }
 
 // New makes a Service.
@@ -79,52 +80,48 @@ func New(c Config) *Service {
 	return &Service{c: c}
 }
 
-// Step is where a rotation is.
+// Step is the progress of a rotation.
 type Step struct {
 	TenantID string
 	Number   int // 1 to 6
 	Title    string
 	Done     int64
-	Total    int64 // 0: the step is one piece
+	Total    int64 // 0: the step has no count
 }
 
-// Progress hears where a rotation is. It must not block.
+// Progress is called when a rotation proceeds. It must not block.
 type Progress func(Step)
 
-func (p Progress) tell(tenantID string, number int, title string, done, total int64) {
+func (p Progress) report(tenantID string, number int, title string, done, total int64) {
 	if p != nil {
 		p(Step{TenantID: tenantID, Number: number, Title: title, Done: done, Total: total})
 	}
 }
 
-// Outcome is what a rotation did.
+// Outcome is the result of a rotation.
 type Outcome struct {
 	TenantID   string    `json:"tenant_id"`
 	Ended      uint32    `json:"ended_epoch"`
 	Active     uint32    `json:"active_epoch"`
-	Resumed    bool      `json:"resumed,omitempty"` // a run before this one had begun it
+	Resumed    bool      `json:"resumed,omitempty"` // an earlier run began it
 	Rewrapped  int64     `json:"rewrapped"`
 	Export     uint64    `json:"export"`             // number of the export that proved that keys restore
-	Covers     uint64    `json:"covers_receipts_to"` // erasures up to this receipt are beyond every backup once the KEK is destroyed
+	Covers     uint64    `json:"covers_receipts_to"` // no backup can undo erasures up to this receipt once the KEK is destroyed
 	DeletionAt time.Time `json:"deletion_at"`        // when the key service destroys the ended KEK
 }
 
-// Rotate finishes a rotation that was begun, or makes a new one. After one that was
-// finished for a run before, erasures since its beginning get another.
+// Rotate finishes the rotation that an earlier run began, or makes a new one. If it
+// finished an earlier one and a person was erased since that began, it rotates again.
 //
 //	keys.kek_missing   FailedPrecondition: the tenant has no KEK
-//	pii.receipts_behind, or what else Config.Gate says
-//	keys.*, kms.*      of the key store and the key service; the next run goes on there
+//	pii.receipts_behind, or another fault of Config.Gate
+//	keys.*, kms.*      of the key store and the key service; the next run continues there
 func (s *Service) Rotate(ctx context.Context, tenantID string, progress Progress) (out Outcome, err error) {
 	began := s.c.Clock.Now()
 	var rewrapped int64
 	defer func() {
 		if s.c.Observer != nil {
-			code := ""
-			if err != nil {
-				code = fault.CodeOf(err)
-			}
-			s.c.Observer.Rotated(rewrapped, s.c.Clock.Now().Sub(began), code)
+			s.c.Observer.Rotated(rewrapped, s.c.Clock.Now().Sub(began), fault.CodeOf(err))
 		}
 	}()
 	if err := s.c.Gate(ctx); err != nil {
@@ -136,8 +133,8 @@ func (s *Service) Rotate(ctx context.Context, tenantID string, progress Progress
 		if err != nil || !out.Resumed {
 			return out, err
 		}
-		newest, err := s.newestReceipt(ctx, tenantID)
-		if err != nil || newest <= out.Covers {
+		newest, err := s.newestReceipts(ctx)
+		if err != nil || newest[tenantID] <= out.Covers {
 			return out, err
 		}
 	}
@@ -145,7 +142,7 @@ func (s *Service) Rotate(ctx context.Context, tenantID string, progress Progress
 
 func (s *Service) rotateOnce(ctx context.Context, tenantID string, progress Progress) (Outcome, error) {
 	out := Outcome{TenantID: tenantID}
-	if err := s.endKEKs(ctx, tenantID); err != nil { // a run before may have stopped in its last step
+	if err := s.endKEKs(ctx, tenantID); err != nil { // an earlier run may have stopped in its last step
 		return out, err
 	}
 	e, err := s.epochs(ctx, tenantID)
@@ -162,7 +159,7 @@ func (s *Service) rotateOnce(ctx context.Context, tenantID string, progress Prog
 		}
 	}
 	if e.active == nil || e.draining == nil {
-		return out, fault.New(fault.Conflict, "keys.epochs_changed", "the tenant's epochs were changed by another process meanwhile; run the rotation again")
+		return out, fault.New(fault.Conflict, "keys.epochs_changed", "the tenant's epochs were changed by another process; run the rotation again")
 	}
 	out.Ended, out.Active = e.draining.Epoch, e.active.Epoch
 	if out.Rewrapped, err = s.rewrap(ctx, *e.draining, *e.active, progress); err != nil {
@@ -174,7 +171,7 @@ func (s *Service) rotateOnce(ctx context.Context, tenantID string, progress Prog
 	if out.Export, err = s.proveExport(ctx, *e.active, progress); err != nil {
 		return out, err
 	}
-	progress.tell(tenantID, 6, "Ending the old key", 0, 0)
+	progress.report(tenantID, 6, "Ending the old key", 0, 0)
 	if err := s.c.Keys.CloseKEK(ctx, tenantID, out.Ended, ports.KEKDeleting); err != nil {
 		return out, err
 	}
@@ -185,7 +182,7 @@ func (s *Service) rotateOnce(ctx context.Context, tenantID string, progress Prog
 	return out, err
 }
 
-// epochs are a tenant's KEKs, sorted by what a rotation does with them.
+// epochs are a tenant's KEKs by state.
 type epochs struct {
 	pending, active, draining *ports.KEK
 	newest                    uint32
@@ -212,8 +209,8 @@ func (s *Service) epochs(ctx context.Context, tenantID string) (epochs, error) {
 	return e, nil
 }
 
-// EnsureKEK makes the first KEK of a tenant unless it has one. Several nodes may do
-// so at once; they make one.
+// EnsureKEK makes the first KEK of a tenant unless it has one. Several nodes may call it
+// at the same time; they make one.
 func (s *Service) EnsureKEK(ctx context.Context, tenantID string) error {
 	e, err := s.epochs(ctx, tenantID)
 	if err != nil || e.active != nil || e.draining != nil {
@@ -228,17 +225,8 @@ func (s *Service) List(ctx context.Context, tenantID string) ([]ports.KEK, error
 	return s.c.Keys.KEKs(ctx, tenantID)
 }
 
-// newestReceipt is the number of the tenant's newest erasure, 0 without one.
-func (s *Service) newestReceipt(ctx context.Context, tenantID string) (uint64, error) {
-	receipts, err := s.receipts(ctx)
-	if err != nil {
-		return 0, err
-	}
-	return receipts[tenantID], nil
-}
-
-// receipts gives the number of the newest receipt by tenant.
-func (s *Service) receipts(ctx context.Context) (map[string]uint64, error) {
+// newestReceipts returns the number of the newest receipt by tenant.
+func (s *Service) newestReceipts(ctx context.Context) (map[string]uint64, error) {
 	const page = 1000
 	newest := map[string]uint64{}
 	for from := uint64(1); ; {
