@@ -13,14 +13,7 @@ import (
 // The store shares no slice, map or pointer with its callers, in either
 // direction. Empty collections become nil, as NULL does in a database.
 
-func cloneBytes(b []byte) []byte {
-	if len(b) == 0 {
-		return nil
-	}
-	return bytes.Clone(b)
-}
-
-func cloneStrings(s []string) []string {
+func clone[S ~[]E, E any](s S) S {
 	if len(s) == 0 {
 		return nil
 	}
@@ -29,24 +22,16 @@ func cloneStrings(s []string) []string {
 
 func cloneSkeleton(s event.Skeleton) event.Skeleton {
 	s.OccurredAt = event.Micros(s.OccurredAt)
-	s.Scope.Custom = cloneBytes(s.Scope.Custom)
-	s.ActorDetails = cloneBytes(s.ActorDetails)
-	s.RulesEvaluated = cloneBytes(s.RulesEvaluated)
-	s.Tags = cloneStrings(s.Tags)
+	s.Scope.Custom = clone(s.Scope.Custom)
+	s.ActorDetails = clone(s.ActorDetails)
+	s.RulesEvaluated = clone(s.RulesEvaluated)
+	s.Tags = clone(s.Tags)
 	if len(s.PII) == 0 {
 		s.PII = nil
 	} else {
 		s.PII = maps.Clone(s.PII)
 	}
 	return s
-}
-
-func clonePrepared(p *event.Prepared) event.Prepared {
-	out := *p
-	out.Skeleton = cloneSkeleton(p.Skeleton)
-	out.Payload = bytes.Clone(p.Payload)
-	// Keys, business keys and series are only read before Append returns.
-	return out
 }
 
 func cloneRecorded(r *event.Recorded, withData bool) event.Recorded {
@@ -58,13 +43,13 @@ func cloneRecorded(r *event.Recorded, withData bool) event.Recorded {
 }
 
 func cloneIntent(in intent.Intent) intent.Intent {
-	in.Payload = cloneBytes(in.Payload)
-	in.Rules = cloneBytes(in.Rules)
-	in.Roles = cloneStrings(in.Roles)
+	in.Payload = clone(in.Payload)
+	in.Rules = clone(in.Rules)
+	in.Roles = clone(in.Roles)
 	in.Approvals = slices.Clone(in.Approvals)
 	in.Need = slices.Clone(in.Need)
 	for i := range in.Need {
-		in.Need[i].Roles = cloneStrings(in.Need[i].Roles)
+		in.Need[i].Roles = clone(in.Need[i].Roles)
 	}
 	if d := in.Actor.Details.OnBehalfOf; d != nil {
 		delegate := *d
@@ -78,13 +63,13 @@ func cloneIntent(in intent.Intent) intent.Intent {
 }
 
 func cloneRegistration(r eventtype.Registration) eventtype.Registration {
-	r.DataSchema = cloneBytes(r.DataSchema)
+	r.DataSchema = clone(r.DataSchema)
 	r.RequiredDimensions = slices.Clone(r.RequiredDimensions)
 	r.OptionalDimensions = slices.Clone(r.OptionalDimensions)
 	r.RequiredEntityRefs = slices.Clone(r.RequiredEntityRefs)
 	r.PIIFields = slices.Clone(r.PIIFields)
 	for i := range r.PIIFields {
-		r.PIIFields[i].Subject = cloneBytes(r.PIIFields[i].Subject)
+		r.PIIFields[i].Subject = clone(r.PIIFields[i].Subject)
 	}
 	r.BusinessKeys = slices.Clone(r.BusinessKeys)
 	for i := range r.BusinessKeys {
@@ -92,7 +77,7 @@ func cloneRegistration(r eventtype.Registration) eventtype.Registration {
 	}
 	r.Examples = slices.Clone(r.Examples)
 	for i := range r.Examples {
-		r.Examples[i] = cloneBytes(r.Examples[i])
+		r.Examples[i] = clone(r.Examples[i])
 	}
 	return r
 }

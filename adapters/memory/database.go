@@ -1,13 +1,19 @@
-// Package memory keeps the log, the directories, the registry and the read
-// models in the process's memory. It makes the same promises as the PostgreSQL
-// adapter except durability (test/conformance checks both with one body), so
-// modules test decisions and projections on it without a database. One mutex
-// guards the log; another one lets a single projection batch run at a time.
+// Package memory keeps the log, the directories, the registry and the read models in the
+// process's memory. It makes the same promises as the PostgreSQL adapter except durability:
+// test/conformance checks both with one suite, so that modules can test decisions and
+// projections without a database.
+//
+// A Database has one object per concern, named like those of postgres.Database; they share
+// one state under one lock. A KeyStore is the key store beside it, and DataKeys stands for a
+// key service. Nothing here is fast at finding rows: most reads scan.
 package memory
 
 import (
+	"context"
 	"crypto/rand"
 	"io"
+	"iter"
+	"slices"
 	"sync"
 	"time"
 
@@ -15,15 +21,16 @@ import (
 	"github.com/erpbackbone/backbone/domain/eventtype"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/domain/intent"
+	"github.com/erpbackbone/backbone/domain/projection"
 	"github.com/erpbackbone/backbone/domain/shredding"
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// Config says what a store takes from outside. The zero value is usable.
+// Config says what a database takes from outside. The zero value is usable.
 type Config struct {
 	Clock      ports.Clock // nil: the system's clock
 	Random     io.Reader   // source of partition numbers; nil: crypto/rand
-	LogName    string      // when set, the store is bootstrapped with this log name at once
+	LogName    string      // when set, the log is bootstrapped with this name at once
 	Deployment uint16      // 12 bits; used with LogName
 	Keys       KeyLeases   // nil: sealed values are refused with pii.keys_missing
 }
@@ -50,50 +57,13 @@ type Database struct {
 	Leases              *Leases
 }
 
-// The objects of a database share its state.
-type (
-	// Appender writes to the log.
-	Appender struct{ *state }
-	// EventReader reads and searches events, and reports new ones.
-	EventReader struct{ heads }
-	// Audit reads what a verification compares.
-	Audit struct{ *state }
-	// PersonalRecords finds the records that hold sealed values of a person.
-	PersonalRecords struct{ *state }
-	// Snapshots keeps states of entities and streams.
-	Snapshots struct{ *state }
-	// Intents reads intents and the outcomes of idempotency keys.
-	Intents struct{ *state }
-	// Registry keeps the registered event types and their history.
-	Registry struct{ *state }
-	// Directory keeps the installation, its legal entities and its principals.
-	Directory struct{ *state }
-	// Projections moves read models along the log.
-	Projections struct{ heads }
-	// ProjectionVersions keeps the register of projections, their versions and dead letters.
-	ProjectionVersions struct{ *state }
-	// ProjectionRows keeps the rows of custom projections.
-	ProjectionRows struct{ *state }
-	// ProjectionSnapshots keeps copies of the rows of versions.
-	ProjectionSnapshots struct{ *state }
-	// ProjectionTargets refuses to rebuild single entities: see its methods.
-	ProjectionTargets struct{ *state }
-	// ReadModels reads the committed rows that handlers wrote through a Tx.
-	ReadModels struct{ *state }
-	// SubscriptionStore keeps subscriptions, their deliveries and dead letters.
-	SubscriptionStore struct{ *state }
-
-	// heads reads the positions that readers of the log and projections both need.
-	heads struct{ *state }
-)
-
 // state is what all objects of a database share.
 type state struct {
 	clock  ports.Clock
 	random io.Reader
 	keys   KeyLeases
 
-	mu           sync.RWMutex
+	mu           sync.Mutex
 	installation *ports.Installation
 	partitions   map[event.PartitionID]*partition
 	principals   map[principalKey]ports.Principal
@@ -101,33 +71,52 @@ type state struct {
 	typeNumbers  map[string]int32
 	generation   int64
 	typeChanges  []eventtype.Change
-	checkpoints  map[checkpointKey]ports.Checkpoint
-	tables       map[string]map[string]any
 	listeners    map[*listener]struct{}
-	work         *Leases
-	operated     projectionState
-	snapshots    snapshots
 
-	subs subscriptions
+	checkpoints   map[checkpointKey]ports.Checkpoint
+	tables        map[string]map[string]any
+	projections   map[projectionKey]projection.Projection
+	letters       map[letterKey]ports.DeadLetter
+	snapshotParts map[checkpointKey]ports.SnapshotPart
+	advancing     chan struct{} // holds one token: the right to run a projection batch
 
-	advancing chan struct{} // holds one token: the right to run a projection batch
+	entitySnapshots map[entityKey][]ports.EntitySnapshot
+	streamSnapshots map[streamSnapshotKey][]ports.StreamSnapshot
+
+	subscriptions map[event.ID]*subscriptionRecord
+	decisions     []ports.ParkedDecision
+	endpoints     map[event.ID]ports.WebhookEndpoint
+	attempts      map[event.ID][]ports.WebhookAttempt // by time
+	publishers    map[publisherKey]*ports.PublisherCursor
+
+	leases map[ports.LeaseResource]ports.Lease
+	nodes  map[string]map[string]time.Time // by work; "" is all work
 }
 
 // New makes an empty database.
 func New(c Config) *Database {
 	s := &state{
-		clock:       c.Clock,
-		random:      c.Random,
-		keys:        c.Keys,
-		partitions:  map[event.PartitionID]*partition{},
-		principals:  map[principalKey]ports.Principal{},
-		typeNumbers: map[string]int32{},
-		checkpoints: map[checkpointKey]ports.Checkpoint{},
-		tables:      map[string]map[string]any{},
-		listeners:   map[*listener]struct{}{},
-		operated:    newProjectionState(),
-		snapshots:   newSnapshots(),
-		advancing:   make(chan struct{}, 1),
+		clock:           c.Clock,
+		random:          c.Random,
+		keys:            c.Keys,
+		partitions:      map[event.PartitionID]*partition{},
+		principals:      map[principalKey]ports.Principal{},
+		typeNumbers:     map[string]int32{},
+		listeners:       map[*listener]struct{}{},
+		checkpoints:     map[checkpointKey]ports.Checkpoint{},
+		tables:          map[string]map[string]any{},
+		projections:     map[projectionKey]projection.Projection{},
+		letters:         map[letterKey]ports.DeadLetter{},
+		snapshotParts:   map[checkpointKey]ports.SnapshotPart{},
+		advancing:       make(chan struct{}, 1),
+		entitySnapshots: map[entityKey][]ports.EntitySnapshot{},
+		streamSnapshots: map[streamSnapshotKey][]ports.StreamSnapshot{},
+		subscriptions:   map[event.ID]*subscriptionRecord{},
+		endpoints:       map[event.ID]ports.WebhookEndpoint{},
+		attempts:        map[event.ID][]ports.WebhookAttempt{},
+		publishers:      map[publisherKey]*ports.PublisherCursor{},
+		leases:          map[ports.LeaseResource]ports.Lease{},
+		nodes:           map[string]map[string]time.Time{},
 	}
 	if s.clock == nil {
 		s.clock = systemClock{}
@@ -135,29 +124,15 @@ func New(c Config) *Database {
 	if s.random == nil {
 		s.random = rand.Reader
 	}
-	s.work = newLeases(s.clock)
 	if c.LogName != "" {
 		s.installation = &ports.Installation{LogName: c.LogName, Deployment: c.Deployment & maxDeployment, CreatedAt: s.now()}
 	}
 	return &Database{
-		Appender:            &Appender{s},
-		Events:              &EventReader{heads{s}},
-		Audit:               &Audit{s},
-		PersonalRecords:     &PersonalRecords{s},
-		Snapshots:           &Snapshots{s},
-		Intents:             &Intents{s},
-		Registry:            &Registry{s},
-		Directory:           &Directory{s},
-		Projections:         &Projections{heads{s}},
-		ProjectionVersions:  &ProjectionVersions{s},
-		ProjectionRows:      &ProjectionRows{s},
-		ProjectionSnapshots: &ProjectionSnapshots{s},
-		ProjectionTargets:   &ProjectionTargets{s},
-		ReadModels:          &ReadModels{s},
-		Subscriptions:       &SubscriptionStore{s},
-		Webhooks:            &Webhooks{},
-		Publishers:          newPublishers(s.clock),
-		Leases:              s.work,
+		Appender: &Appender{s}, Events: &EventReader{heads{s}}, Audit: &Audit{s}, PersonalRecords: &PersonalRecords{s},
+		Snapshots: &Snapshots{s}, Intents: &Intents{s}, Registry: &Registry{s}, Directory: &Directory{s},
+		Projections: &Projections{heads{s}}, ProjectionVersions: &ProjectionVersions{s}, ProjectionRows: &ProjectionRows{s},
+		ProjectionSnapshots: &ProjectionSnapshots{s}, ProjectionTargets: &ProjectionTargets{}, ReadModels: &ReadModels{s},
+		Subscriptions: &SubscriptionStore{s}, Webhooks: &Webhooks{s}, Publishers: &Publishers{s}, Leases: &Leases{s},
 	}
 }
 
@@ -167,6 +142,70 @@ func (systemClock) Now() time.Time { return time.Now() }
 
 func (s *state) now() time.Time { return event.Micros(s.clock.Now()) }
 
+// do runs f with the lock held, unless the caller gave up before.
+func (s *state) do(ctx context.Context, f func() error) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := ctx.Err(); err != nil { // it gave up while it waited for the lock
+		return err
+	}
+	return f()
+}
+
+// get is do for an f with a result.
+func get[T any](ctx context.Context, s *state, f func() (T, error)) (out T, err error) {
+	err = s.do(ctx, func() error { out, err = f(); return err })
+	return out, err
+}
+
+// read runs f with the lock held and the partition; an unknown one is empty.
+func (s *state) read(ctx context.Context, id event.PartitionID, f func(p *partition) error) error {
+	return s.do(ctx, func() error {
+		p := s.partitions[id]
+		if p == nil {
+			p = &partition{}
+		}
+		return f(p)
+	})
+}
+
+// readPartition is read for an f with a result.
+func readPartition[T any](ctx context.Context, s *state, id event.PartitionID, f func(p *partition) (T, error)) (out T, err error) {
+	err = s.read(ctx, id, func(p *partition) error { out, err = f(p); return err })
+	return out, err
+}
+
+// reader is for the other objects: they read events as callers do.
+func (s *state) reader() *EventReader { return &EventReader{heads{s}} }
+
+// list gives the values that keep accepts, in the order of compare.
+func list[T any](values iter.Seq[T], keep func(T) bool, compare func(a, b T) int) []T {
+	out := []T{}
+	for v := range values {
+		if keep(v) {
+			out = append(out, v)
+		}
+	}
+	slices.SortFunc(out, compare)
+	return out
+}
+
+// all is a condition of list that every value meets.
+func all[T any](T) bool { return true }
+
+// first cuts a page off; a limit of 0 is none.
+func first[T any](all []T, limit int) []T {
+	if full(len(all), limit) {
+		return all[:limit]
+	}
+	return all
+}
+
+func full(n, limit int) bool { return limit > 0 && n >= limit }
+
 // partition is one legal entity's log with everything that is checked under its
 // lock. Posting lists hold ascending sequences.
 type partition struct {
@@ -175,14 +214,13 @@ type partition struct {
 	events      []event.Recorded // the event with sequence n is at n-1
 	byID        map[event.ID]event.Sequence
 	byStream    map[event.StreamID][]event.Sequence
-	streams     map[event.StreamID]changedStream // those that are not as every stream begins
+	streams     map[event.StreamID]changedStream // those with a state of their own or metadata
 	byKey       map[string][]event.Sequence
-	byType      map[string][]event.Sequence
 	business    map[businessKey]fault.Holder
 	idempotency map[string]idempotencyRow
 	series      map[string]uint64 // last number taken
 	intents     map[event.ID]intent.Intent
-	// What holds sealed values of a person: fields by record and key class.
+	// The records with sealed values of a person: fields by record and key class.
 	eventSubjects  map[shredding.Subject]map[eventClass]int
 	intentSubjects map[shredding.Subject]map[intentClass]int
 }
@@ -202,7 +240,6 @@ func newPartition(le ports.LegalEntity, genesis event.Hash) *partition {
 		byStream:    map[event.StreamID][]event.Sequence{},
 		streams:     map[event.StreamID]changedStream{},
 		byKey:       map[string][]event.Sequence{},
-		byType:      map[string][]event.Sequence{},
 		business:    map[businessKey]fault.Holder{},
 		idempotency: map[string]idempotencyRow{},
 		series:      map[string]uint64{},
@@ -227,6 +264,3 @@ func (p *partition) at(n event.Sequence) *event.Recorded { return &p.events[n-1]
 func unknownLegalEntity() error {
 	return fault.New(fault.NotFound, "legal_entity.not_found", "there is no such legal entity; create it first or check its code")
 }
-
-// reader is for the other objects: they read events as callers do.
-func (s *state) reader() *EventReader { return &EventReader{heads{s}} }

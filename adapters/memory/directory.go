@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/binary"
 	"io"
+	"maps"
 	"slices"
 
 	"github.com/erpbackbone/backbone/domain/event"
@@ -18,56 +19,53 @@ const (
 	maxDeployment = 1<<12 - 1
 )
 
+// Directory keeps the installation, its legal entities and its principals.
+type Directory struct{ *state }
+
 // LegalEntities implements ports.LegalEntities.
 func (s *Directory) LegalEntities(ctx context.Context, tenantID string) ([]ports.LegalEntity, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	out := []ports.LegalEntity{}
-	for _, p := range s.partitions {
-		if tenantID == "" || p.legalEntity.TenantID == tenantID {
-			out = append(out, p.legalEntity)
+	return get(ctx, s.state, func() ([]ports.LegalEntity, error) {
+		out := []ports.LegalEntity{}
+		for _, p := range s.partitions {
+			if tenantID == "" || p.legalEntity.TenantID == tenantID {
+				out = append(out, p.legalEntity)
+			}
 		}
-	}
-	slices.SortFunc(out, func(a, b ports.LegalEntity) int {
-		return cmp.Or(cmp.Compare(a.Code, b.Code), cmp.Compare(a.TenantID, b.TenantID))
+		slices.SortFunc(out, func(a, b ports.LegalEntity) int {
+			return cmp.Or(cmp.Compare(a.Code, b.Code), cmp.Compare(a.TenantID, b.TenantID))
+		})
+		return out, nil
 	})
-	return out, nil
 }
 
 // CreateLegalEntity implements ports.LegalEntities. Fault
 // installation.not_bootstrapped before the log has a name.
 func (s *Directory) CreateLegalEntity(ctx context.Context, le ports.LegalEntity) (ports.LegalEntity, error) {
-	if err := ctx.Err(); err != nil {
-		return ports.LegalEntity{}, err
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.installation == nil {
-		return ports.LegalEntity{}, notBootstrapped()
-	}
-	for _, p := range s.partitions {
-		if p.legalEntity.TenantID == le.TenantID && p.legalEntity.Code == le.Code {
-			return ports.LegalEntity{}, fault.New(fault.Conflict, "legal_entity.duplicate",
-				"the tenant has a legal entity with this code already; use it or choose another code")
+	return get(ctx, s.state, func() (ports.LegalEntity, error) {
+		if s.installation == nil {
+			return ports.LegalEntity{}, notBootstrapped()
 		}
-	}
-	id, err := s.freePartition()
-	if err != nil {
-		return ports.LegalEntity{}, err
-	}
-	le.Partition = id
-	if le.Status == "" {
-		le.Status = "active"
-	}
-	if le.CreatedAt.IsZero() {
-		le.CreatedAt = s.now()
-	}
-	le.CreatedAt = event.Micros(le.CreatedAt)
-	s.partitions[id] = newPartition(le, event.GenesisChecksum(s.installation.LogName, id))
-	return le, nil
+		for _, p := range s.partitions {
+			if p.legalEntity.TenantID == le.TenantID && p.legalEntity.Code == le.Code {
+				return ports.LegalEntity{}, fault.New(fault.Conflict, "legal_entity.duplicate",
+					"the tenant has a legal entity with this code already; use it or choose another code")
+			}
+		}
+		id, err := s.freePartition()
+		if err != nil {
+			return ports.LegalEntity{}, err
+		}
+		le.Partition = id
+		if le.Status == "" {
+			le.Status = "active"
+		}
+		if le.CreatedAt.IsZero() {
+			le.CreatedAt = s.now()
+		}
+		le.CreatedAt = event.Micros(le.CreatedAt)
+		s.partitions[id] = newPartition(le, event.GenesisChecksum(s.installation.LogName, id))
+		return le, nil
+	})
 }
 
 // freePartition draws numbers until one is free. Zero stays unused: it means
@@ -90,59 +88,43 @@ type principalKey struct{ tenantID, principalID string }
 
 // PrincipalByTokenHash implements ports.Principals.
 func (s *Directory) PrincipalByTokenHash(ctx context.Context, hash event.Hash) (ports.Principal, error) {
-	return s.principal(ctx, func(p *ports.Principal) bool { return p.TokenHash == hash },
+	return s.principal(ctx, func(p ports.Principal) bool { return p.TokenHash == hash },
 		fault.New(fault.Unauthenticated, "auth.token_unknown", "the access token is not known; sign in again or ask the administrator for a new one"))
 }
 
-// PrincipalByPerson implements ports.Principals. Of a person's several logins it
-// returns the oldest.
+// PrincipalByPerson implements ports.Principals. Of several logins of a person it returns
+// the oldest.
 func (s *Directory) PrincipalByPerson(ctx context.Context, tenantID, personID string) (ports.Principal, error) {
-	return s.principal(ctx, func(p *ports.Principal) bool { return p.TenantID == tenantID && p.PersonID == personID },
+	return s.principal(ctx, func(p ports.Principal) bool { return p.TenantID == tenantID && p.PersonID == personID },
 		fault.New(fault.NotFound, "principal.not_found", "the tenant has no such person; check the id or create the principal"))
 }
 
-func (s *state) principal(ctx context.Context, is func(*ports.Principal) bool, missing *fault.Error) (ports.Principal, error) {
-	if err := ctx.Err(); err != nil {
-		return ports.Principal{}, err
-	}
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	var found []ports.Principal
-	for _, p := range s.principals {
-		if is(&p) {
-			found = append(found, p)
+func (s *state) principal(ctx context.Context, is func(ports.Principal) bool, missing *fault.Error) (ports.Principal, error) {
+	return get(ctx, s, func() (ports.Principal, error) {
+		expired := map[bool]int{true: 1}
+		now := s.now()
+		found := list(maps.Values(s.principals), is, func(a, b ports.Principal) int {
+			return cmp.Or(expired[a.Expired(now)]-expired[b.Expired(now)], a.CreatedAt.Compare(b.CreatedAt), cmp.Compare(a.PrincipalID, b.PrincipalID))
+		})
+		if len(found) == 0 {
+			return ports.Principal{}, missing
 		}
-	}
-	if len(found) == 0 {
-		return ports.Principal{}, missing
-	}
-	now := s.now()
-	expired := func(p ports.Principal) int {
-		if p.Expired(now) {
-			return 1
-		}
-		return 0
-	}
-	return clonePrincipal(slices.MinFunc(found, func(a, b ports.Principal) int {
-		return cmp.Or(expired(a)-expired(b), a.CreatedAt.Compare(b.CreatedAt), cmp.Compare(a.PrincipalID, b.PrincipalID))
-	})), nil
+		return clonePrincipal(found[0]), nil
+	})
 }
 
 // SavePrincipal implements ports.Principals.
 func (s *Directory) SavePrincipal(ctx context.Context, p ports.Principal) error {
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	p = clonePrincipal(p)
-	p.ExpiresAt, p.CreatedAt = event.Micros(p.ExpiresAt), event.Micros(p.CreatedAt)
-	s.principals[principalKey{p.TenantID, p.PrincipalID}] = p
-	return nil
+	return s.do(ctx, func() error {
+		p = clonePrincipal(p)
+		p.ExpiresAt, p.CreatedAt = event.Micros(p.ExpiresAt), event.Micros(p.CreatedAt)
+		s.principals[principalKey{p.TenantID, p.PrincipalID}] = p
+		return nil
+	})
 }
 
 func clonePrincipal(p ports.Principal) ports.Principal {
-	p.Roles, p.LegalEntities = cloneStrings(p.Roles), cloneStrings(p.LegalEntities)
+	p.Roles, p.LegalEntities = clone(p.Roles), clone(p.LegalEntities)
 	return p
 }
 
@@ -152,35 +134,29 @@ func notBootstrapped() error {
 
 // Installation implements ports.Installations.
 func (s *Directory) Installation(ctx context.Context) (ports.Installation, error) {
-	if err := ctx.Err(); err != nil {
-		return ports.Installation{}, err
-	}
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	if s.installation == nil {
-		return ports.Installation{}, notBootstrapped()
-	}
-	return *s.installation, nil
+	return get(ctx, s.state, func() (ports.Installation, error) {
+		if s.installation == nil {
+			return ports.Installation{}, notBootstrapped()
+		}
+		return *s.installation, nil
+	})
 }
 
 // Bootstrap implements ports.Installations.
 func (s *Directory) Bootstrap(ctx context.Context, i ports.Installation) error {
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.installation != nil {
-		if s.installation.LogName != i.LogName {
-			return fault.New(fault.Conflict, "installation.log_name_fixed", "the log has another name, which is part of every checksum; use that name")
+	return s.do(ctx, func() error {
+		if s.installation != nil {
+			if s.installation.LogName != i.LogName {
+				return fault.New(fault.Conflict, "installation.log_name_fixed", "the log has another name, which is part of every checksum; use that name")
+			}
+			return nil
 		}
+		if i.CreatedAt.IsZero() {
+			i.CreatedAt = s.now()
+		}
+		i.CreatedAt = event.Micros(i.CreatedAt)
+		i.Deployment &= maxDeployment
+		s.installation = &i
 		return nil
-	}
-	if i.CreatedAt.IsZero() {
-		i.CreatedAt = s.now()
-	}
-	i.CreatedAt = event.Micros(i.CreatedAt)
-	i.Deployment &= maxDeployment
-	s.installation = &i
-	return nil
+	})
 }

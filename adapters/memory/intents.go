@@ -1,8 +1,10 @@
 package memory
 
 import (
+	"cmp"
 	"context"
-	"slices"
+	"maps"
+	"time"
 
 	"github.com/erpbackbone/backbone/domain/concurrency"
 	"github.com/erpbackbone/backbone/domain/event"
@@ -11,47 +13,46 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
+// Intents reads intents and the outcomes of idempotency keys.
+type Intents struct{ *state }
+
 // Intent implements ports.IntentReader.
-func (s *Intents) Intent(ctx context.Context, partitionID event.PartitionID, id event.ID) (out intent.Intent, err error) {
-	err = s.read(ctx, partitionID, func(p *partition) error {
-		if p != nil {
-			if in, ok := p.intents[id]; ok {
-				out = cloneIntent(in)
-				return nil
-			}
+func (s *Intents) Intent(ctx context.Context, partitionID event.PartitionID, id event.ID) (intent.Intent, error) {
+	return readPartition(ctx, s.state, partitionID, func(p *partition) (intent.Intent, error) {
+		in, ok := p.intents[id]
+		if !ok {
+			return in, fault.New(fault.NotFound, "intent.not_found", "there is no intent %s in this legal entity; check the id and the legal entity", id)
 		}
-		return fault.New(fault.NotFound, "intent.not_found", "there is no intent %s in this legal entity; check the id and the legal entity", id)
+		return cloneIntent(in), nil
 	})
-	return out, err
 }
 
 // WaitingIntents implements ports.IntentReader. A limit of 0 lists all.
 func (s *Intents) WaitingIntents(ctx context.Context, id event.PartitionID, limit int) ([]intent.Intent, error) {
-	out := []intent.Intent{}
-	err := s.read(ctx, id, func(p *partition) error {
-		if p == nil {
-			return nil
-		}
-		for _, in := range p.intents {
-			if in.Status == intent.PendingApproval {
-				out = append(out, cloneIntent(in))
-			}
-		}
-		slices.SortFunc(out, func(a, b intent.Intent) int {
-			if c := a.CreatedAt.Compare(b.CreatedAt); c != 0 {
-				return c
-			}
-			return a.ID.Compare(b.ID)
+	return readPartition(ctx, s.state, id, func(p *partition) ([]intent.Intent, error) {
+		waiting := list(maps.Values(p.intents), func(in intent.Intent) bool { return in.Status == intent.PendingApproval }, func(a, b intent.Intent) int {
+			return cmp.Or(a.CreatedAt.Compare(b.CreatedAt), a.ID.Compare(b.ID))
 		})
-		if full(len(out), limit) {
-			out = out[:limit]
+		for i := range waiting {
+			waiting[i] = cloneIntent(waiting[i])
+		}
+		return first(waiting, limit), nil
+	})
+}
+
+// IdempotencyOutcome implements ports.IdempotencyReader.
+func (s *Intents) IdempotencyOutcome(ctx context.Context, id event.PartitionID, key string, now time.Time) (o ports.IdempotencyOutcome, found bool, err error) {
+	err = s.read(ctx, id, func(p *partition) error {
+		row, known := p.idempotency[key]
+		if found = known && now.Before(row.expiresAt); found {
+			o = row.outcome
 		}
 		return nil
 	})
-	return out, err
+	return o, found, err
 }
 
-// checkIntent comes first of what the port promises to check, subject keys second.
+// checkIntent is the first check that the port promises; subject keys come second.
 func (p *partition) checkIntent(w *ports.IntentWrite) error {
 	// The zero intent of an unknown id has revision 0, which is what an insert expects.
 	if w != nil && p.intents[w.Intent.ID].Revision != w.ExpectedRevision {

@@ -10,15 +10,15 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// KeyLeases is a key store as an append sees it.
+// KeyLeases is the part of a key store that an append uses.
 type KeyLeases interface {
-	// LeaseKeys tells for every id, in order, what stands of the key, and keeps all keys
-	// as they are until release is called. The store calls it with its own lock held, so
-	// it must not call the store.
+	// LeaseKeys returns the state of the key of every id, in order, and prevents changes to
+	// these keys until release is called. The database calls it with its own lock held, so
+	// it must not call the database.
 	LeaseKeys(ids []ports.SubjectKeyID) (keys []ports.SubjectKey, release func())
 }
 
-// need is a key that a request needs, in the version that it needs it.
+// need is a key that a request needs, in the version that its values are sealed with.
 type need struct {
 	id      ports.SubjectKeyID
 	version uint32

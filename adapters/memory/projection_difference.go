@@ -11,9 +11,8 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// CompareProjection implements ports.ProjectionVersions for the rows of projections that
-// were created at run time. Others have no tables in memory: fault
-// projection.not_comparable.
+// CompareProjection implements ports.ProjectionVersions for the rows of custom projections.
+// The other projections have no tables in memory: fault projection.not_comparable.
 func (s *ProjectionVersions) CompareProjection(ctx context.Context, c ports.ProjectionComparison) (ports.ProjectionDifference, error) {
 	d := ports.ProjectionDifference{Partition: c.Partition}
 	if len(c.Tables) != 1 || c.Tables[0].Name != ports.ProjectionRowTable.Name {
@@ -26,20 +25,20 @@ func (s *ProjectionVersions) CompareProjection(ctx context.Context, c ports.Proj
 	if err := s.meet(ctx, c); err != nil {
 		return d, err
 	}
-	s.mu.RLock()
-	defer s.mu.RUnlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	one, err := s.rowDifference(c)
 	d.Sequence, d.Tables = s.checkpoints[checkpointKey{c.Projection, c.Left, c.Partition}].Sequence, []ports.TableDifference{one}
 	return d, err
 }
 
-// meet brings the version that is behind to where the other is. It is called by whoever
-// has occupied the read models.
+// meet advances the version that is behind to the checkpoint of the other. It is called by a
+// caller that has occupied the read models.
 func (s *state) meet(ctx context.Context, c ports.ProjectionComparison) error {
-	s.mu.RLock()
+	s.mu.Lock()
 	behind, hasLeft := s.checkpoints[checkpointKey{c.Projection, c.Left, c.Partition}]
 	ahead, hasRight := s.checkpoints[checkpointKey{c.Projection, c.Right, c.Partition}]
-	s.mu.RUnlock()
+	s.mu.Unlock()
 	if hasLeft != hasRight {
 		return projection.Incomparable(c.Projection) // one has not begun
 	}
@@ -65,12 +64,9 @@ func (s *state) rowDifference(c ports.ProjectionComparison) (ports.TableDifferen
 	d := ports.TableDifference{Table: t.Schema + "." + t.Name}
 	left, right := s.tables[rowTable(c.Projection, c.Left, c.Partition)], s.tables[rowTable(c.Projection, c.Right, c.Partition)]
 	d.LeftRows, d.RightRows = uint64(len(left)), uint64(len(right))
-	all := maps.Clone(left)
-	if all == nil {
-		all = map[string]any{}
-	}
-	maps.Copy(all, right)
-	for _, key := range slices.Sorted(maps.Keys(all)) {
+	keys := slices.AppendSeq(slices.Collect(maps.Keys(left)), maps.Keys(right))
+	slices.Sort(keys)
+	for _, key := range slices.Compact(keys) {
 		a, inLeft := left[key]
 		b, inRight := right[key]
 		e := ports.RowDifference{}

@@ -2,6 +2,7 @@ package memory
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -25,6 +26,9 @@ func rowTables(name string, version int) string {
 func rowTableOf(b ports.ProjectionBatch) string {
 	return rowTable(b.Projection, b.Version, b.Partition)
 }
+
+// ProjectionRows keeps the rows of custom projections.
+type ProjectionRows struct{ *state }
 
 // LoadProjectionRows implements ports.ProjectionRows.
 func (s *ProjectionRows) LoadProjectionRows(_ context.Context, tx ports.ProjectionTx, b ports.ProjectionBatch, keys []string) (map[string]ports.ProjectionRow, error) {
@@ -75,35 +79,30 @@ func (s *ProjectionRows) ForgetProjectionRows(_ context.Context, tx ports.Projec
 }
 
 // ListProjectionRows implements ports.ProjectionRows.
-func (s *ProjectionRows) ListProjectionRows(ctx context.Context, q ports.ProjectionRowQuery) ([]ports.ProjectionRow, event.Sequence, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, 0, err
-	}
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	out := []ports.ProjectionRow{}
-	for _, r := range rows(s.tables[rowTable(q.Projection, q.Version, q.Partition)], q.Prefix) {
-		if q.Key != "" && r.Key != q.Key || r.Key <= q.After {
-			continue
+func (s *ProjectionRows) ListProjectionRows(ctx context.Context, q ports.ProjectionRowQuery) (out []ports.ProjectionRow, at event.Sequence, err error) {
+	err = s.do(ctx, func() error {
+		out = []ports.ProjectionRow{}
+		for _, r := range rows(s.tables[rowTable(q.Projection, q.Version, q.Partition)], q.Prefix) {
+			if (q.Key == "" || r.Key == q.Key) && r.Key > q.After {
+				out = append(out, copyRow(r.Value))
+			}
 		}
-		if q.Limit > 0 && len(out) == q.Limit {
-			break
-		}
-		out = append(out, copyRow(r.Value))
-	}
-	return out, s.checkpoints[checkpointKey{q.Projection, q.Version, q.Partition}].Sequence, nil
+		out, at = first(out, q.Limit), s.checkpoints[checkpointKey{q.Projection, q.Version, q.Partition}].Sequence
+		return nil
+	})
+	return out, at, err
 }
 
 // EndProjection implements ports.ProjectionRows.
 func (s *ProjectionRows) EndProjection(ctx context.Context, name, by string) error {
-	if err := s.occupy(ctx); err != nil { // whoever is writing it ends first
+	if err := s.occupy(ctx); err != nil { // a writer finishes first
 		return err
 	}
 	defer s.leave()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	found := false
-	for key, p := range s.operated.projections {
+	for key, p := range s.projections {
 		if snapshot := p.Role == projection.Saving || p.Role == projection.Saved; key.name == name && (snapshot || p.Role.IsLive()) {
 			found = true
 			s.drop(key, by)
@@ -131,4 +130,76 @@ func (s *state) sweepRows(name string, version, limit int) (removed int64) {
 		}
 	}
 	return removed
+}
+
+// errRehearsed rolls a dry run back.
+var errRehearsed = errors.New("rehearsed")
+
+// RowPosition implements ports.RowRecomputer. Nothing is redacted in a memory database.
+func (s *ProjectionRows) RowPosition(ctx context.Context, w ports.ProjectionWork) (at ports.RowPosition, begun bool, err error) {
+	err = s.do(ctx, func() error {
+		var c ports.Checkpoint
+		c, begun = s.checkpoints[checkpointKey{w.Projection, w.Version, w.Partition}]
+		at = ports.RowPosition{Sequence: c.Sequence, Generation: c.Generation}
+		return nil
+	})
+	return at, begun, err
+}
+
+// RecomputeRows implements ports.RowRecomputer.
+func (s *ProjectionRows) RecomputeRows(ctx context.Context, r ports.RowRecompute, begin func() (ports.ProjectionHandler, func() map[string]ports.ProjectionRow)) (change ports.TargetChange, err error) {
+	_, err = s.onCheckpoint(ctx, r.ProjectionWork, func(tx *Tx, c *ports.Checkpoint) (bool, error) {
+		if c.Generation != r.Since.Generation || c.Sequence < r.ReadThrough || uint64(c.Sequence-r.ReadThrough) > uint64(r.Limit) {
+			return false, projection.Changed()
+		}
+		h, rows := begin()
+		b := ports.ProjectionBatch{Projection: r.Projection, Version: r.Version, Partition: r.Partition}
+		if c.Sequence > r.ReadThrough {
+			if b.Events, err = s.reader().Events(ctx, ports.EventQuery{Partition: r.Partition, After: r.ReadThrough, Limit: int(c.Sequence - r.ReadThrough)}); err != nil {
+				return false, err
+			}
+			b.Events = slices.DeleteFunc(b.Events, func(e event.Recorded) bool { return len(r.Types) > 0 && !slices.Contains(r.Types, e.Type) })
+			if len(b.Events) > 0 {
+				if err := h.Apply(ctx, tx, b); err != nil {
+					return false, err
+				}
+			}
+		}
+		change = ports.TargetChange{Sequence: c.Sequence, Events: len(b.Events)}
+		before, err := s.LoadProjectionRows(ctx, tx, b, r.Keys)
+		if err != nil {
+			return false, err
+		}
+		rewritten, gone, d := ports.DiffRows(r.Keys, before, rows())
+		change.Tables = []ports.TableDifference{d}
+		if r.DryRun {
+			return false, errRehearsed
+		}
+		if err := s.StoreProjectionRows(ctx, tx, b, rewritten, gone); err != nil {
+			return false, err
+		}
+		tx.atEnd(func() { s.resolve(r) })
+		if change.Rows() > 0 {
+			c.Generation++
+		}
+		return true, nil
+	})
+	if errors.Is(err, errRehearsed) {
+		err = nil
+	}
+	if err != nil {
+		change = ports.TargetChange{}
+	}
+	return change, err
+}
+
+// resolve is called with the lock held.
+func (s *state) resolve(r ports.RowRecompute) {
+	for _, sequence := range r.Recovered {
+		key := letterKey{ports.LetterOfProjection, r.Projection, r.Version, r.Partition, sequence}
+		if d, known := s.letters[key]; known {
+			d.Status, d.SettledAt, d.SettledBy = ports.LetterResolved, s.now(), r.By
+			s.letters[key] = d
+		}
+	}
 }

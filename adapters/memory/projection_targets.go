@@ -9,8 +9,12 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
+// ProjectionTargets refuses to rebuild single entities, since read models in memory have no
+// tables with columns to find them by.
+type ProjectionTargets struct{}
+
 // RebuildTarget implements ports.ProjectionTargetStore: fault
-// projection.target_unsupported, since there are no tables.
+// projection.target_unsupported.
 func (s *ProjectionTargets) RebuildTarget(_ context.Context, r ports.TargetRebuild, _ ports.ProjectionHandler) (ports.TargetChange, error) {
 	return ports.TargetChange{}, projection.TargetsUndeclared(r.Projection)
 }

@@ -2,6 +2,7 @@ package memory
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"time"
 
@@ -10,26 +11,19 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
+// ProjectionVersions keeps the register of projections, their versions and dead letters.
+type ProjectionVersions struct{ *state }
+
 // ActiveProjection implements ports.ProjectionVersions.
 func (s *ProjectionVersions) ActiveProjection(ctx context.Context, name string) (int, error) {
-	all, err := s.ListProjections(ctx)
-	for _, p := range all {
-		if p.Name == name && p.Role == projection.Active {
-			return p.Version, nil
+	return get(ctx, s.state, func() (int, error) {
+		for _, p := range s.projections {
+			if p.Name == name && p.Role == projection.Active {
+				return p.Version, nil
+			}
 		}
-	}
-	if err == nil {
-		err = projection.NotFound(name)
-	}
-	return 0, err
-}
-
-// ended tells whether a version is or was dropped.
-func (s *state) ended(name string, version int) bool {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	p, known := s.operated.projections[projectionKey{name, version}]
-	return known && !p.Role.IsLive()
+		return 0, projection.NotFound(name)
+	})
 }
 
 // SwitchProjection implements ports.ProjectionVersions.
@@ -43,11 +37,11 @@ func (s *ProjectionVersions) SwitchProjection(ctx context.Context, w ports.Proje
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	from, to := s.operated.projections[projectionKey{w.Projection, w.From}], s.operated.projections[projectionKey{w.Projection, w.To}]
+	from, to := s.projections[projectionKey{w.Projection, w.From}], s.projections[projectionKey{w.Projection, w.To}]
 	if from.Role != projection.Active || to.Role != projection.Building && to.Role != projection.Retained {
 		return projection.Changed()
 	}
-	for key, p := range s.operated.projections {
+	for key, p := range s.projections {
 		if key.name == w.Projection && p.Role == projection.Retained && key.version != w.To {
 			s.drop(key, w.By)
 		}
@@ -57,23 +51,19 @@ func (s *ProjectionVersions) SwitchProjection(ctx context.Context, w ports.Proje
 	return nil
 }
 
-// ready refuses a switch to a version that is not built in the scope, whatever it lacks,
-// or that lacks too much, and makes good what else it lacks. It is called by whoever has
-// occupied the read models, so that this stays as it is until the switch.
+// ready refuses a switch to a version that is not built in the scope or lacks too many
+// events, and lets it read what else it lacks. It is called by a caller that has occupied the
+// read models, so that the version stays ready until the switch.
 func (s *state) ready(ctx context.Context, w ports.ProjectionSwitch, scope event.PartitionID) error {
-	s.mu.RLock()
-	to := s.operated.projections[projectionKey{w.Projection, w.To}]
-	s.mu.RUnlock()
+	s.mu.Lock()
+	to := s.projections[projectionKey{w.Projection, w.To}]
+	s.mu.Unlock()
 	if to.Scope != scope || to.Role != projection.Building && to.Role != projection.Retained {
 		return projection.Changed()
 	}
 	if w.Force {
 		return nil
 	}
-	return s.level(ctx, w)
-}
-
-func (s *state) level(ctx context.Context, w ports.ProjectionSwitch) error {
 	heads, err := s.reader().PartitionHeads(ctx)
 	if err != nil {
 		return err
@@ -82,7 +72,9 @@ func (s *state) level(ctx context.Context, w ports.ProjectionSwitch) error {
 		if w.Partitions != nil && !slices.Contains(w.Partitions, id) {
 			continue
 		}
-		from, to := s.checkpoint(w.Projection, w.From, id), s.checkpoint(w.Projection, w.To, id)
+		s.mu.Lock()
+		from, to := s.checkpoint(checkpointKey{w.Projection, w.From, id}), s.checkpoint(checkpointKey{w.Projection, w.To, id})
+		s.mu.Unlock()
 		if to.Sequence >= from.Sequence && uint64(head.Sequence-min(to.Sequence, head.Sequence)) <= w.MaxBehind {
 			continue
 		}
@@ -100,14 +92,75 @@ func (s *state) level(ctx context.Context, w ports.ProjectionSwitch) error {
 	return nil
 }
 
-func (s *state) checkpoint(name string, version int, p event.PartitionID) ports.Checkpoint {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	return s.checkpoints[checkpointKey{name, version, p}]
+// SwitchPartition implements ports.ProjectionVersions. In memory it switches the rows
+// of custom projections only.
+func (s *ProjectionVersions) SwitchPartition(ctx context.Context, w ports.PartitionSwitch) (int, error) {
+	if w.Partition == 0 {
+		return 0, projection.Changed()
+	}
+	if err := s.occupy(ctx); err != nil {
+		return 0, err
+	}
+	defer s.leave()
+	one := w.ProjectionSwitch
+	one.Partitions = []event.PartitionID{w.Partition}
+	if err := s.ready(ctx, one, w.Partition); err != nil {
+		return 0, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	fromKey, toKey := projectionKey{w.Projection, w.From}, projectionKey{w.Projection, w.To}
+	from, to := s.projections[fromKey], s.projections[toKey]
+	switch {
+	case from.Role != projection.Active || to.Role != projection.Building && to.Role != projection.Retained:
+		return 0, projection.Changed()
+	case !projection.SameCode(from, to):
+		return 0, projection.OtherCode(w.Projection, w.From)
+	}
+	kept := projectionKey{w.Projection, 0}
+	for key, p := range s.projections {
+		if key.name != w.Projection {
+			continue
+		}
+		kept.version = max(kept.version, key.version+1)
+		if p.Role == projection.Retained && p.Scope == w.Partition && key != toKey {
+			s.drop(key, w.By)
+		}
+	}
+	replaced := from
+	replaced.Version, replaced.Role, replaced.Scope, replaced.Revision, replaced.SelfSwitching = kept.version, projection.Retained, w.Partition, 1, false
+	replaced.CreatedAt, replaced.ChangedAt, replaced.ChangedBy = s.now(), s.now(), w.By
+	s.projections[kept] = cloneProjection(replaced)
+	before, after := s.checkpoint(checkpointKey{w.Projection, w.From, w.Partition}), s.checkpoint(checkpointKey{w.Projection, w.To, w.Partition})
+	s.moveRows(w.Projection, w.From, kept.version, w.Partition)
+	s.moveRows(w.Projection, w.To, w.From, w.Partition)
+	s.checkpoints[checkpointKey{w.Projection, w.From, w.Partition}] = before.WithRowsOf(after)
+	before.Version, before.Term, before.Generation = kept.version, 0, 0
+	s.checkpoints[checkpointKey{w.Projection, kept.version, w.Partition}] = before
+	s.changeProjection(w.Projection, w.From, w.By, func(*projection.Projection) {})
+	s.drop(toKey, w.By)
+	return kept.version, nil
 }
 
-// become is called with the lock held. A version that was to begin with a snapshot and
-// is shown before it has does not wait for the rest of it: nobody copies any more.
+// moveRows is called with the lock held. Dead letters go with the rows.
+func (s *state) moveRows(name string, from, to int, p event.PartitionID) {
+	source, target := rowTable(name, from, p), rowTable(name, to, p)
+	delete(s.tables, target)
+	if rows, any := s.tables[source]; any {
+		s.tables[target] = rows
+		delete(s.tables, source)
+	}
+	for key, letter := range maps.Clone(s.letters) {
+		if key.kind == ports.LetterOfProjection && key.name == name && key.version == from && key.partition == p {
+			delete(s.letters, key)
+			key.version, letter.Version = to, to
+			s.letters[key] = letter
+		}
+	}
+}
+
+// become is called with the lock held. A version that was to begin with a snapshot and is
+// shown before it has does not wait for the rest of it, since no node copies it any more.
 func (s *state) become(key projectionKey, r projection.Role, by string) {
 	s.changeProjection(key.name, key.version, by, func(p *projection.Projection) {
 		if p.Role, p.SelfSwitching = r, false; r == projection.Active && p.Base != 0 && p.Status == projection.Created {
@@ -119,11 +172,9 @@ func (s *state) become(key projectionKey, r projection.Role, by string) {
 // drop is called with the lock held.
 func (s *state) drop(key projectionKey, by string) {
 	s.become(key, projection.Dropping, by)
-	for part := range s.snapshots.projections {
-		if part.projection == key.name && part.version == key.version {
-			delete(s.snapshots.projections, part)
-		}
-	}
+	maps.DeleteFunc(s.snapshotParts, func(part checkpointKey, _ ports.SnapshotPart) bool {
+		return part.projection == key.name && part.version == key.version
+	})
 	for c := range s.checkpoints {
 		if c.projection == key.name && c.version == key.version {
 			delete(s.checkpoints, c)
@@ -134,14 +185,14 @@ func (s *state) drop(key projectionKey, by string) {
 
 // DropProjection implements ports.ProjectionVersions.
 func (s *ProjectionVersions) DropProjection(ctx context.Context, name string, version int, by string) error {
-	if err := s.occupy(ctx); err != nil { // whoever is writing it ends first
+	if err := s.occupy(ctx); err != nil { // a writer finishes first
 		return err
 	}
 	defer s.leave()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	key := projectionKey{name, version}
-	switch s.operated.projections[key].Role {
+	switch s.projections[key].Role {
 	case projection.Building, projection.Retained, projection.Saving, projection.Saved:
 	default:
 		return projection.Changed()
@@ -150,40 +201,28 @@ func (s *ProjectionVersions) DropProjection(ctx context.Context, name string, ve
 	return nil
 }
 
-// SweepProjection implements ports.ProjectionVersions. In memory it is about the rows of
-// projections that were created at run time only.
+// SweepProjection implements ports.ProjectionVersions. In memory it removes the rows of
+// custom projections only.
 func (s *ProjectionVersions) SweepProjection(ctx context.Context, name string, version int, _ []ports.ProjectionTable, limit int) (int64, error) {
-	if err := ctx.Err(); err != nil {
-		return 0, err
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	key := projectionKey{name, version}
-	if s.operated.projections[key].Role == projection.Dropping {
-		if removed := s.sweepRows(name, version, limit); removed > 0 {
-			return removed, nil
+	return get(ctx, s.state, func() (int64, error) {
+		key := projectionKey{name, version}
+		if s.projections[key].Role == projection.Dropping {
+			if removed := s.sweepRows(name, version, limit); removed > 0 {
+				return removed, nil
+			}
+			s.become(key, projection.Dropped, systemActor)
 		}
-		s.become(key, projection.Dropped, systemActor)
-	}
-	return 0, nil
+		return 0, nil
+	})
 }
 
 // ForgetDropped implements ports.ProjectionVersions.
 func (s *ProjectionVersions) ForgetDropped(ctx context.Context, before time.Time) (forgotten int, err error) {
-	if err := ctx.Err(); err != nil {
-		return 0, err
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	latest := map[string]int{}
-	for key := range s.operated.projections {
-		latest[key.name] = max(latest[key.name], key.version)
-	}
-	for key, p := range s.operated.projections {
-		if p.Role == projection.Dropped && p.ChangedAt.Before(before) && key.version < latest[key.name] {
-			delete(s.operated.projections, key)
-			forgotten++
-		}
-	}
-	return forgotten, nil
+	return get(ctx, s.state, func() (int, error) {
+		latest, known := s.latestVersions(), len(s.projections)
+		maps.DeleteFunc(s.projections, func(key projectionKey, p projection.Projection) bool {
+			return p.Role == projection.Dropped && p.ChangedAt.Before(before) && key.version < latest[key.name]
+		})
+		return known - len(s.projections), nil
+	})
 }

@@ -3,8 +3,8 @@ package memory
 import (
 	"cmp"
 	"context"
+	"maps"
 	"slices"
-	"time"
 
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
@@ -18,8 +18,11 @@ type checkpointKey struct {
 	partition  event.PartitionID
 }
 
+// Projections moves read models along the log.
+type Projections struct{ heads }
+
 // Advance implements ports.Projections. The handler gets a *Tx and may read the
-// store; it must not call Advance. The checkpoint passes events of other types too.
+// database; it must not call Advance. The checkpoint passes events of other types too.
 func (s *Projections) Advance(ctx context.Context, a ports.ProjectionAdvance, h ports.ProjectionHandler) (ports.Checkpoint, int, error) {
 	if err := s.occupy(ctx); err != nil {
 		return ports.Checkpoint{}, 0, err
@@ -28,7 +31,7 @@ func (s *Projections) Advance(ctx context.Context, a ports.ProjectionAdvance, h 
 	return s.advance(ctx, a, h)
 }
 
-// advance is called by whoever has occupied the read models.
+// advance is called by a caller that has occupied the read models.
 func (s *state) advance(ctx context.Context, a ports.ProjectionAdvance, h ports.ProjectionHandler) (ports.Checkpoint, int, error) {
 	passed := 0
 	c, err := s.onHeld(ctx, a.ProjectionWork, func(tx *Tx, c *ports.Checkpoint) (bool, error) {
@@ -63,8 +66,8 @@ func (s *state) advance(ctx context.Context, a ports.ProjectionAdvance, h ports.
 	return c, passed, err
 }
 
-// occupy waits until nobody writes a read model, and keeps others from it until leave:
-// nobody moves a checkpoint, and no version that is written is shown or dropped.
+// occupy waits until no other caller writes a read model, and gives this one the exclusive
+// right until leave: no checkpoint moves, and no version is shown or dropped.
 func (s *state) occupy(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err // a select takes either when both are possible
@@ -79,7 +82,7 @@ func (s *state) occupy(ctx context.Context) error {
 
 func (s *state) leave() { <-s.advancing }
 
-// onCheckpoint runs f on a checkpoint, one at a time in the whole store.
+// onCheckpoint runs f on a checkpoint, one at a time in the whole database.
 func (s *state) onCheckpoint(ctx context.Context, w ports.ProjectionWork, f func(*Tx, *ports.Checkpoint) (bool, error)) (ports.Checkpoint, error) {
 	if err := s.occupy(ctx); err != nil {
 		return ports.Checkpoint{}, err
@@ -88,20 +91,16 @@ func (s *state) onCheckpoint(ctx context.Context, w ports.ProjectionWork, f func
 	return s.onHeld(ctx, w, f)
 }
 
-// onHeld runs f on a checkpoint of read models that are occupied, after it has made
-// sure of the lease, and writes the checkpoint with what f staged when f says so.
+// onHeld runs f on a checkpoint of read models that are occupied, after it has checked the
+// lease. When f returns true it writes the checkpoint with the rows that f staged.
 func (s *state) onHeld(ctx context.Context, w ports.ProjectionWork, f func(*Tx, *ports.Checkpoint) (bool, error)) (ports.Checkpoint, error) {
 	key := checkpointKey{w.Projection, w.Version, w.Partition}
-	s.mu.RLock()
-	before, known := s.checkpoints[key]
-	s.mu.RUnlock()
-	if !known {
-		before = ports.Checkpoint{Projection: w.Projection, Version: w.Version, Partition: w.Partition, Status: projection.Reading}
-	}
-	if s.ended(w.Projection, w.Version) {
-		return before, projection.Fenced()
-	}
-	if w.Lease != nil && s.work.term(w.Lease.LeaseResource, w.Lease.Holder) != w.Lease.Term {
+	s.mu.Lock()
+	before := s.checkpoint(key)
+	known, registered := s.projections[projectionKey{w.Projection, w.Version}]
+	fenced := registered && !known.Role.IsLive() || w.Lease != nil && s.term(w.Lease.LeaseResource, w.Lease.Holder) != w.Lease.Term
+	s.mu.Unlock()
+	if fenced {
 		return before, projection.Fenced()
 	}
 	tx := newTx(s)
@@ -124,21 +123,20 @@ func (s *state) onHeld(ctx context.Context, w ports.ProjectionWork, f func(*Tx, 
 	return c, nil
 }
 
+// checkpoint is called with the lock held; one that was not stored yet begins at 0.
+func (s *state) checkpoint(key checkpointKey) ports.Checkpoint {
+	if c, begun := s.checkpoints[key]; begun {
+		return c
+	}
+	return ports.Checkpoint{Projection: key.projection, Version: key.version, Partition: key.partition, Status: projection.Reading}
+}
+
 // Checkpoints implements ports.Projections, by partition.
 func (s *Projections) Checkpoints(ctx context.Context, name string, version int) ([]ports.Checkpoint, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	out := []ports.Checkpoint{}
-	for key, c := range s.checkpoints {
-		if key.projection == name && key.version == version {
-			out = append(out, c)
-		}
-	}
-	slices.SortFunc(out, func(a, b ports.Checkpoint) int { return cmp.Compare(a.Partition, b.Partition) })
-	return out, nil
+	return get(ctx, s.state, func() ([]ports.Checkpoint, error) {
+		return list(maps.Values(s.checkpoints), func(c ports.Checkpoint) bool { return c.Projection == name && c.Version == version },
+			func(a, b ports.Checkpoint) int { return cmp.Compare(a.Partition, b.Partition) }), nil
+	})
 }
 
 // RecordFailure implements ports.Projections. A projection that failed on its very
@@ -186,7 +184,7 @@ func (s *Projections) Isolate(ctx context.Context, f ports.ProjectionFailure, po
 	})
 }
 
-// systemActor is who does what nobody asked for.
+// systemActor is recorded for changes that the store makes by itself.
 const systemActor = "system"
 
 func (s *state) next(ctx context.Context, p event.PartitionID, after event.Sequence) (event.Recorded, error) {
@@ -245,34 +243,4 @@ func (s *Projections) Reset(ctx context.Context, o ports.ProjectionOperation, h 
 
 func (s *state) touch(o ports.ProjectionOperation) {
 	s.changeProjection(o.Projection, o.Version, o.By, func(*projection.Projection) {})
-}
-
-// PartitionHeads implements ports.Projections.
-func (s *heads) PartitionHeads(ctx context.Context) (map[event.PartitionID]ports.Head, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	out := make(map[event.PartitionID]ports.Head, len(s.partitions))
-	for id, p := range s.partitions {
-		out[id] = p.head()
-	}
-	return out, nil
-}
-
-// RecordedAt implements ports.Projections.
-func (s *heads) RecordedAt(ctx context.Context, places []ports.EventPosition) (map[ports.EventPosition]time.Time, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	out := make(map[ports.EventPosition]time.Time, len(places))
-	for _, at := range places {
-		if p := s.partitions[at.Partition]; p != nil && at.Sequence > 0 && at.Sequence <= event.Sequence(len(p.events)) {
-			out[at] = p.at(at.Sequence).RecordedAt
-		}
-	}
-	return out, nil
 }

@@ -4,29 +4,18 @@ import (
 	"cmp"
 	"context"
 	"slices"
-	"sync"
 
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// Publishers implements ports.PublisherCursors. The zero value is not usable.
-type Publishers struct {
-	clock ports.Clock
-
-	mu   sync.Mutex
-	rows map[publisherKey]*ports.PublisherCursor
-}
+// Publishers keeps the cursors of publishers.
+type Publishers struct{ *state }
 
 type publisherKey struct {
 	publisher string
 	partition event.PartitionID
-}
-
-// newPublishers makes an empty store.
-func newPublishers(clock ports.Clock) *Publishers {
-	return &Publishers{clock: clock, rows: map[publisherKey]*ports.PublisherCursor{}}
 }
 
 func publisherFenced() error {
@@ -35,34 +24,28 @@ func publisherFenced() error {
 
 // BeginPublishing implements ports.PublisherCursors.
 func (s *Publishers) BeginPublishing(ctx context.Context, publisher string, p event.PartitionID, term uint64) (ports.PublisherCursor, error) {
-	if err := ctx.Err(); err != nil {
-		return ports.PublisherCursor{}, err
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	c := s.rows[publisherKey{publisher, p}]
-	if c == nil {
-		c = &ports.PublisherCursor{Publisher: publisher, Partition: p}
-		s.rows[publisherKey{publisher, p}] = c
-	}
-	if c.Term > term {
-		return ports.PublisherCursor{}, publisherFenced()
-	}
-	c.Term = term
-	return *c, nil
+	return get(ctx, s.state, func() (ports.PublisherCursor, error) {
+		c := s.publishers[publisherKey{publisher, p}]
+		if c == nil {
+			c = &ports.PublisherCursor{Publisher: publisher, Partition: p}
+			s.publishers[publisherKey{publisher, p}] = c
+		}
+		if c.Term > term {
+			return ports.PublisherCursor{}, publisherFenced()
+		}
+		c.Term = term
+		return *c, nil
+	})
 }
 
 func (s *Publishers) change(ctx context.Context, publisher string, p event.PartitionID, term uint64, change func(*ports.PublisherCursor) error) error {
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	c := s.rows[publisherKey{publisher, p}]
-	if c == nil || c.Term != term {
-		return publisherFenced()
-	}
-	return change(c)
+	return s.do(ctx, func() error {
+		c := s.publishers[publisherKey{publisher, p}]
+		if c == nil || c.Term != term {
+			return publisherFenced()
+		}
+		return change(c)
+	})
 }
 
 // MovePublished implements ports.PublisherCursors.
@@ -85,21 +68,18 @@ func (s *Publishers) NotePublishFailure(ctx context.Context, publisher string, p
 	})
 }
 
-// Publishers implements ports.PublisherCursors.
+// PublisherCursors implements ports.PublisherCursors.
 func (s *Publishers) PublisherCursors(ctx context.Context, publisher string) ([]ports.PublisherCursor, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	out := []ports.PublisherCursor{}
-	for key, c := range s.rows {
-		if publisher == "" || key.publisher == publisher {
-			out = append(out, *c)
+	return get(ctx, s.state, func() ([]ports.PublisherCursor, error) {
+		out := []ports.PublisherCursor{}
+		for key, c := range s.publishers {
+			if publisher == "" || key.publisher == publisher {
+				out = append(out, *c)
+			}
 		}
-	}
-	slices.SortFunc(out, func(a, b ports.PublisherCursor) int {
-		return cmp.Or(cmp.Compare(a.Publisher, b.Publisher), cmp.Compare(a.Partition, b.Partition))
+		slices.SortFunc(out, func(a, b ports.PublisherCursor) int {
+			return cmp.Or(cmp.Compare(a.Publisher, b.Publisher), cmp.Compare(a.Partition, b.Partition))
+		})
+		return out, nil
 	})
-	return out, nil
 }

@@ -12,31 +12,27 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
+// Registry keeps the registered event types and their history.
+type Registry struct{ *state }
+
 // EventTypes implements ports.EventTypes: by type name, then by version.
-func (s *Registry) EventTypes(ctx context.Context) ([]eventtype.Registration, int64, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, 0, err
-	}
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	out := make([]eventtype.Registration, len(s.types))
-	for i := range s.types {
-		out[i] = cloneRegistration(s.types[i])
-	}
-	slices.SortFunc(out, func(a, b eventtype.Registration) int {
-		return cmp.Or(cmp.Compare(a.Type, b.Type), cmp.Compare(a.SchemaVersion, b.SchemaVersion))
+func (s *Registry) EventTypes(ctx context.Context) (types []eventtype.Registration, generation int64, err error) {
+	err = s.do(ctx, func() error {
+		types = list(slices.Values(s.types), all, func(a, b eventtype.Registration) int {
+			return cmp.Or(cmp.Compare(a.Type, b.Type), cmp.Compare(a.SchemaVersion, b.SchemaVersion))
+		})
+		for i := range types {
+			types[i] = cloneRegistration(types[i])
+		}
+		generation = s.generation
+		return nil
 	})
-	return out, s.generation, nil
+	return types, generation, err
 }
 
 // EventTypesGeneration implements ports.EventTypes.
 func (s *Registry) EventTypesGeneration(ctx context.Context) (int64, error) {
-	if err := ctx.Err(); err != nil {
-		return 0, err
-	}
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	return s.generation, nil
+	return get(ctx, s.state, func() (int64, error) { return s.generation, nil })
 }
 
 // RegisterEventType implements ports.EventTypes.
@@ -50,85 +46,77 @@ func (s *Registry) RegisterEventTypeAt(ctx context.Context, r eventtype.Registra
 }
 
 func (s *state) registerEventType(ctx context.Context, r eventtype.Registration, at *int64) (eventtype.Registration, error) {
-	if err := ctx.Err(); err != nil {
-		return eventtype.Registration{}, err
-	}
 	document, err := r.Document()
 	if err != nil {
 		return eventtype.Registration{}, err
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if at != nil && *at != s.generation {
-		return eventtype.Registration{}, eventtype.RegistryMoved()
-	}
-	for i := range s.types {
-		if s.types[i].Type == r.Type && s.types[i].SchemaVersion == r.SchemaVersion {
+	return get(ctx, s, func() (eventtype.Registration, error) {
+		if at != nil && *at != s.generation {
+			return eventtype.Registration{}, eventtype.RegistryMoved()
+		}
+		if slices.ContainsFunc(s.types, func(t eventtype.Registration) bool { return t.Type == r.Type && t.SchemaVersion == r.SchemaVersion }) {
 			return eventtype.Registration{}, fault.New(fault.Conflict, "event_type.duplicate",
 				"version %d of event type %q is registered already; register the next version", r.SchemaVersion, r.Type)
 		}
-	}
-	number, known := s.typeNumbers[r.Type]
-	if !known {
-		number = int32(len(s.typeNumbers)) + 1
-		s.typeNumbers[r.Type] = number
-	}
-	r = cloneRegistration(r)
-	r.Number = number
-	if r.RegisteredAt.IsZero() {
-		r.RegisteredAt = s.now()
-	}
-	r.RegisteredAt = event.Micros(r.RegisteredAt)
-	s.types = append(s.types, r)
-	s.generation++
-	s.recordTypeChanges([]eventtype.Change{{
-		Number: s.generation, Action: eventtype.ActionRegistered, Type: r.Type, SchemaVersion: r.SchemaVersion,
-		Digest: sha256.Sum256(document), Actor: r.RegisteredBy, At: r.RegisteredAt,
-	}})
-	return cloneRegistration(r), nil
+		number, known := s.typeNumbers[r.Type]
+		if !known {
+			number = int32(len(s.typeNumbers)) + 1
+			s.typeNumbers[r.Type] = number
+		}
+		r = cloneRegistration(r)
+		r.Number = number
+		if r.RegisteredAt.IsZero() {
+			r.RegisteredAt = s.now()
+		}
+		r.RegisteredAt = event.Micros(r.RegisteredAt)
+		s.types = append(s.types, r)
+		s.generation++
+		s.recordTypeChanges([]eventtype.Change{{
+			Number: s.generation, Action: eventtype.ActionRegistered, Type: r.Type, SchemaVersion: r.SchemaVersion,
+			Digest: sha256.Sum256(document), Actor: r.RegisteredBy, At: r.RegisteredAt,
+		}})
+		return cloneRegistration(r), nil
+	})
 }
 
 // ChangeEventType implements ports.EventTypes.
 func (s *Registry) ChangeEventType(ctx context.Context, c eventtype.Change) ([]eventtype.Change, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if c.At.IsZero() {
-		c.At = s.now()
-	}
-	c.At = event.Micros(c.At)
-	known := false
-	out := []eventtype.Change{}
-	for i := range s.types {
-		t := &s.types[i]
-		if t.Type != c.Type || (c.SchemaVersion != 0 && t.SchemaVersion != c.SchemaVersion) {
-			continue
+	return get(ctx, s.state, func() ([]eventtype.Change, error) {
+		if c.At.IsZero() {
+			c.At = s.now()
 		}
-		known = true
-		active := c.Action == eventtype.ActionReactivated
-		if t.Active == active {
-			continue
+		c.At = event.Micros(c.At)
+		known := false
+		out := []eventtype.Change{}
+		for i := range s.types {
+			t := &s.types[i]
+			if t.Type != c.Type || (c.SchemaVersion != 0 && t.SchemaVersion != c.SchemaVersion) {
+				continue
+			}
+			known = true
+			active := c.Action == eventtype.ActionReactivated
+			if t.Active == active {
+				continue
+			}
+			t.Active = active
+			made := c
+			made.Number, made.SchemaVersion = s.generation+1, t.SchemaVersion
+			made.Digest = s.digestOf(c.Type, t.SchemaVersion)
+			out = append(out, made)
 		}
-		t.Active = active
-		made := c
-		made.Number, made.SchemaVersion = s.generation+1, t.SchemaVersion
-		made.Digest = s.digestOf(c.Type, t.SchemaVersion)
-		out = append(out, made)
-	}
-	if !known {
-		return nil, eventtype.NotRegistered(c.Type)
-	}
-	if len(out) > 0 {
-		s.generation++
-		slices.SortFunc(out, func(a, b eventtype.Change) int { return cmp.Compare(a.SchemaVersion, b.SchemaVersion) })
-		s.recordTypeChanges(out)
-	}
-	return out, nil
+		if !known {
+			return nil, eventtype.NotRegistered(c.Type)
+		}
+		if len(out) > 0 {
+			s.generation++
+			slices.SortFunc(out, func(a, b eventtype.Change) int { return cmp.Compare(a.SchemaVersion, b.SchemaVersion) })
+			s.recordTypeChanges(out)
+		}
+		return out, nil
+	})
 }
 
-// recordTypeChanges ties changes to the end of the registry's chain.
+// recordTypeChanges appends changes to the chain of the registry.
 func (s *state) recordTypeChanges(changes []eventtype.Change) {
 	var link [sha256.Size]byte
 	if n := len(s.typeChanges); n > 0 {
@@ -143,24 +131,21 @@ func (s *state) recordTypeChanges(changes []eventtype.Change) {
 
 // RegistryRecord implements ports.RegistryAudit.
 func (s *Registry) RegistryRecord(ctx context.Context) (ports.RegistryRecord, error) {
-	if err := ctx.Err(); err != nil {
-		return ports.RegistryRecord{}, err
-	}
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	out := ports.RegistryRecord{Changes: slices.Clone(s.typeChanges), Versions: make([]ports.StoredVersion, len(s.types)), Generation: s.generation}
-	for i := range s.types {
-		t := &s.types[i]
-		document, err := t.Document()
-		if err != nil {
-			return ports.RegistryRecord{}, err
+	return get(ctx, s.state, func() (ports.RegistryRecord, error) {
+		out := ports.RegistryRecord{Changes: slices.Clone(s.typeChanges), Versions: make([]ports.StoredVersion, len(s.types)), Generation: s.generation}
+		for i := range s.types {
+			t := &s.types[i]
+			document, err := t.Document()
+			if err != nil {
+				return ports.RegistryRecord{}, err
+			}
+			out.Versions[i] = ports.StoredVersion{Type: t.Type, SchemaVersion: t.SchemaVersion, Digest: sha256.Sum256(document), By: t.RegisteredBy, At: t.RegisteredAt}
 		}
-		out.Versions[i] = ports.StoredVersion{Type: t.Type, SchemaVersion: t.SchemaVersion, Digest: sha256.Sum256(document), By: t.RegisteredBy, At: t.RegisteredAt}
-	}
-	slices.SortFunc(out.Versions, func(a, b ports.StoredVersion) int {
-		return cmp.Or(cmp.Compare(a.Type, b.Type), cmp.Compare(a.SchemaVersion, b.SchemaVersion))
+		slices.SortFunc(out.Versions, func(a, b ports.StoredVersion) int {
+			return cmp.Or(cmp.Compare(a.Type, b.Type), cmp.Compare(a.SchemaVersion, b.SchemaVersion))
+		})
+		return out, nil
 	})
-	return out, nil
 }
 
 // digestOf is the digest with which a version was registered.
@@ -175,16 +160,7 @@ func (s *state) digestOf(name string, version uint32) (digest [sha256.Size]byte)
 
 // EventTypeHistory implements ports.EventTypes.
 func (s *Registry) EventTypeHistory(ctx context.Context, name string) ([]eventtype.Change, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	out := []eventtype.Change{}
-	for _, c := range s.typeChanges {
-		if name == "" || c.Type == name {
-			out = append(out, c)
-		}
-	}
-	return out, nil
+	return get(ctx, s.state, func() ([]eventtype.Change, error) {
+		return slices.DeleteFunc(append([]eventtype.Change{}, s.typeChanges...), func(c eventtype.Change) bool { return name != "" && c.Type != name }), nil
+	})
 }

@@ -22,23 +22,12 @@ type streamSnapshotKey struct {
 	internal  bool
 }
 
-// snapshots of each kind, newest first. Nothing is redacted in this store, so there
-// is one epoch.
-type snapshots struct {
-	entities    map[entityKey][]ports.EntitySnapshot
-	streams     map[streamSnapshotKey][]ports.StreamSnapshot
-	projections map[checkpointKey]ports.SnapshotPart
-}
+// Snapshots keeps states of entities and streams, newest first. Nothing is redacted in a
+// memory database, so there is one epoch.
+type Snapshots struct{ *state }
 
-func newSnapshots() snapshots {
-	return snapshots{
-		entities: map[entityKey][]ports.EntitySnapshot{}, streams: map[streamSnapshotKey][]ports.StreamSnapshot{},
-		projections: map[checkpointKey]ports.SnapshotPart{},
-	}
-}
-
-// keepNewest puts a snapshot in its place, newest first. kept is false if it is too
-// old for one.
+// keepNewest inserts a snapshot, newest first. kept is false if it is older than all that
+// are kept.
 func keepNewest[S any](have []S, s S, position func(S) uint64) (now []S, kept bool) {
 	at, taken := slices.BinarySearchFunc(have, position(s), func(h S, n uint64) int { return cmp.Compare(n, position(h)) })
 	switch {
@@ -55,18 +44,14 @@ func keepNewest[S any](have []S, s S, position func(S) uint64) (now []S, kept bo
 
 // EntitySnapshots implements ports.EntitySnapshots.
 func (s *Snapshots) EntitySnapshots(ctx context.Context, p event.PartitionID, entityType, entityID string) ([]ports.EntitySnapshot, ports.SnapshotEpoch, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, 0, err
-	}
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	have := s.snapshots.entities[entityKey{p, entityType, entityID}]
-	out := make([]ports.EntitySnapshot, len(have))
-	for i, h := range have {
-		h.State = bytes.Clone(h.State)
-		out[i] = h
-	}
-	return out, 0, nil
+	out, err := get(ctx, s.state, func() ([]ports.EntitySnapshot, error) {
+		out := append([]ports.EntitySnapshot{}, s.entitySnapshots[entityKey{p, entityType, entityID}]...)
+		for i := range out {
+			out[i].State = bytes.Clone(out[i].State)
+		}
+		return out, nil
+	})
+	return out, 0, err
 }
 
 // SaveEntitySnapshot implements ports.EntitySnapshots.
@@ -78,42 +63,37 @@ func (s *Snapshots) SaveEntitySnapshot(ctx context.Context, n ports.EntitySnapsh
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	k := entityKey{n.Partition, n.EntityType, n.EntityID}
-	s.snapshots.entities[k], kept = keepNewest(s.snapshots.entities[k], n, func(e ports.EntitySnapshot) uint64 { return uint64(e.AsOf) })
+	s.entitySnapshots[k], kept = keepNewest(s.entitySnapshots[k], n, func(e ports.EntitySnapshot) uint64 { return uint64(e.AsOf) })
 	return kept, nil
 }
 
 // MarkEntitySnapshotsStale implements ports.EntitySnapshots.
 func (s *Snapshots) MarkEntitySnapshotsStale(ctx context.Context, p event.PartitionID, entityType, entityID string, at event.Sequence, effective event.Date) (int, error) {
-	if err := ctx.Err(); err != nil {
-		return 0, err
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	marked := 0
-	have := s.snapshots.entities[entityKey{p, entityType, entityID}]
-	for i := range have {
-		if h := &have[i]; !h.Stale && h.AsOf < at && h.EffectiveThrough > effective {
-			h.Stale = true
-			marked++
+	return get(ctx, s.state, func() (int, error) {
+		marked := 0
+		have := s.entitySnapshots[entityKey{p, entityType, entityID}]
+		for i := range have {
+			if h := &have[i]; !h.Stale && h.AsOf < at && h.EffectiveThrough > effective {
+				h.Stale = true
+				marked++
+			}
 		}
-	}
-	return marked, nil
+		return marked, nil
+	})
 }
 
 // StreamSnapshot implements ports.StreamSnapshots.
 func (s *Snapshots) StreamSnapshot(ctx context.Context, p event.PartitionID, stream event.StreamID, internal bool, v event.Version) (ports.StreamSnapshot, ports.SnapshotEpoch, error) {
-	if err := ctx.Err(); err != nil {
-		return ports.StreamSnapshot{}, 0, err
-	}
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	for _, h := range s.snapshots.streams[streamSnapshotKey{p, stream, internal}] {
-		if v == 0 || h.Version == v {
-			h.State, h.Metadata = bytes.Clone(h.State), cloneBytes(h.Metadata)
-			return h, 0, nil
+	found, err := get(ctx, s.state, func() (ports.StreamSnapshot, error) {
+		for _, h := range s.streamSnapshots[streamSnapshotKey{p, stream, internal}] {
+			if v == 0 || h.Version == v {
+				h.State, h.Metadata = bytes.Clone(h.State), clone(h.Metadata)
+				return h, nil
+			}
 		}
-	}
-	return ports.StreamSnapshot{}, 0, snapshot.NotFound()
+		return ports.StreamSnapshot{}, snapshot.NotFound()
+	})
+	return found, 0, err
 }
 
 // SaveStreamSnapshot implements ports.StreamSnapshots.
@@ -121,27 +101,27 @@ func (s *Snapshots) SaveStreamSnapshot(ctx context.Context, n ports.StreamSnapsh
 	if err := ctx.Err(); err != nil {
 		return ports.StreamSnapshot{}, false, err
 	}
-	n.State, n.Metadata, n.CreatedAt = bytes.Clone(n.State), cloneBytes(n.Metadata), event.Micros(n.CreatedAt)
+	n.State, n.Metadata, n.CreatedAt = bytes.Clone(n.State), clone(n.Metadata), event.Micros(n.CreatedAt)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	k := streamSnapshotKey{n.Partition, n.Stream, n.Internal}
 	if !n.Internal {
-		for _, h := range s.snapshots.streams[k] {
+		for _, h := range s.streamSnapshots[k] {
 			if h.Version != n.Version {
 				continue
 			}
 			if h.StateType != n.StateType || h.SchemaVersion != n.SchemaVersion || !bytes.Equal(h.State, n.State) || !bytes.Equal(h.Metadata, n.Metadata) {
 				return ports.StreamSnapshot{}, false, snapshot.Exists()
 			}
-			h.State, h.Metadata = bytes.Clone(h.State), cloneBytes(h.Metadata)
+			h.State, h.Metadata = bytes.Clone(h.State), clone(h.Metadata)
 			return h, false, nil
 		}
 	}
-	now, kept := keepNewest(s.snapshots.streams[k], n, func(e ports.StreamSnapshot) uint64 { return uint64(e.Version) })
+	now, kept := keepNewest(s.streamSnapshots[k], n, func(e ports.StreamSnapshot) uint64 { return uint64(e.Version) })
 	if !kept || epoch != 0 {
 		return ports.StreamSnapshot{}, false, snapshot.Superseded()
 	}
-	s.snapshots.streams[k] = now
-	n.State, n.Metadata = bytes.Clone(n.State), cloneBytes(n.Metadata)
+	s.streamSnapshots[k] = now
+	n.State, n.Metadata = bytes.Clone(n.State), clone(n.Metadata)
 	return n, true, nil
 }

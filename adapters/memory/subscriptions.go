@@ -5,7 +5,6 @@ import (
 	"context"
 	"maps"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/erpbackbone/backbone/domain/event"
@@ -14,23 +13,18 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// subscriptions keeps subscriptions under a lock of its own, taken before the log's.
-type subscriptions struct {
-	mu        sync.Mutex
-	byUID     map[event.ID]*subscriptionRecord
-	decisions []ports.ParkedDecision
-}
+// SubscriptionStore keeps subscriptions, their deliveries and dead letters.
+type SubscriptionStore struct{ *state }
 
-// subscriptionRecord is a subscription with all that belongs to it.
+// subscriptionRecord is a subscription with its cursors and consumers.
 type subscriptionRecord struct {
-	failureLock chan struct{} // holds a token while somebody counts failures or changes the definition
+	failureLock chan struct{} // holds a token while a caller counts failures or changes the definition
 	definition  subscription.Subscription
 	cursors     map[event.PartitionID]*delivery
 	consumers   map[string]time.Time // back until
 }
 
-// delivery is a subscription in one partition. busy holds a token while somebody is
-// there.
+// delivery is a subscription in one partition. busy holds a token during a Deliver.
 type delivery struct {
 	busy     chan struct{}
 	cursor   ports.DeliveryCursor
@@ -41,8 +35,8 @@ func subscriptionNotFound() error {
 	return fault.New(fault.NotFound, "subscription.not_found", "there is no such subscription; GET /api/subscriptions lists them")
 }
 
-func (s *subscriptions) find(tenantID, id string) *subscriptionRecord {
-	for _, k := range s.byUID {
+func (s *state) find(tenantID, id string) *subscriptionRecord {
+	for _, k := range s.subscriptions {
 		if k.definition.TenantID == tenantID && k.definition.ID == id {
 			return k
 		}
@@ -51,34 +45,39 @@ func (s *subscriptions) find(tenantID, id string) *subscriptionRecord {
 }
 
 // CreateSubscription implements ports.Subscriptions.
-func (s *SubscriptionStore) CreateSubscription(ctx context.Context, sub subscription.Subscription, cursors []ports.DeliveryCursor, most int) (subscription.Subscription, bool, error) {
-	if err := ctx.Err(); err != nil {
-		return sub, false, err
-	}
-	s.subs.mu.Lock()
-	defer s.subs.mu.Unlock()
-	if k := s.subs.find(sub.TenantID, sub.ID); k != nil {
-		return k.definition, false, nil
-	}
-	there := 0
-	for _, k := range s.subs.byUID {
-		if k.definition.TenantID == sub.TenantID {
-			there++
+func (s *SubscriptionStore) CreateSubscription(ctx context.Context, sub subscription.Subscription, cursors []ports.DeliveryCursor, most int) (stored subscription.Subscription, created bool, err error) {
+	err = s.do(ctx, func() error {
+		if k := s.find(sub.TenantID, sub.ID); k != nil {
+			stored = k.definition
+			return nil
 		}
-	}
-	if full(there, most) {
-		return sub, false, subscription.LimitReached(most)
-	}
-	if s.subs.byUID == nil {
-		s.subs.byUID = map[event.ID]*subscriptionRecord{}
-	}
-	k := &subscriptionRecord{failureLock: make(chan struct{}, 1), definition: sub, cursors: map[event.PartitionID]*delivery{}, consumers: map[string]time.Time{}}
-	s.subs.byUID[sub.UID] = k
-	k.addCursors(cursors, s.now())
-	return k.definition, true, nil
+		if full(len(s.definitions(sub.TenantID)), most) {
+			return subscription.LimitReached(most)
+		}
+		k := &subscriptionRecord{failureLock: make(chan struct{}, 1), definition: sub, cursors: map[event.PartitionID]*delivery{}, consumers: map[string]time.Time{}}
+		s.subscriptions[sub.UID] = k
+		k.addCursors(cursors, s.now())
+		stored, created = sub, true
+		return nil
+	})
+	return stored, created, err
 }
 
-// lockFailures waits until nobody else counts failures or changes the definition.
+// definitions lists those of a tenant, or all for "". It is called with the lock held.
+func (s *state) definitions(tenantID string) []subscription.Subscription {
+	out := []subscription.Subscription{}
+	for _, k := range s.subscriptions {
+		if tenantID == "" || k.definition.TenantID == tenantID {
+			out = append(out, k.definition)
+		}
+	}
+	slices.SortFunc(out, func(a, b subscription.Subscription) int {
+		return cmp.Or(cmp.Compare(a.TenantID, b.TenantID), cmp.Compare(a.ID, b.ID))
+	})
+	return out
+}
+
+// lockFailures waits until no other caller counts failures or changes the definition.
 func (k *subscriptionRecord) lockFailures(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
@@ -103,34 +102,19 @@ func (k *subscriptionRecord) addCursors(cursors []ports.DeliveryCursor, now time
 
 // Subscription implements ports.Subscriptions.
 func (s *SubscriptionStore) Subscription(ctx context.Context, tenantID, id string) (subscription.Subscription, error) {
-	if err := ctx.Err(); err != nil {
-		return subscription.Subscription{}, err
-	}
-	s.subs.mu.Lock()
-	defer s.subs.mu.Unlock()
-	if k := s.subs.find(tenantID, id); k != nil {
-		return k.definition, nil
-	}
-	return subscription.Subscription{}, subscriptionNotFound()
+	return get(ctx, s.state, func() (subscription.Subscription, error) {
+		if k := s.find(tenantID, id); k != nil {
+			return k.definition, nil
+		}
+		return subscription.Subscription{}, subscriptionNotFound()
+	})
 }
 
 // Subscriptions implements ports.Subscriptions.
 func (s *SubscriptionStore) Subscriptions(ctx context.Context, tenantID string) ([]subscription.Subscription, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
-	s.subs.mu.Lock()
-	defer s.subs.mu.Unlock()
-	out := []subscription.Subscription{}
-	for _, k := range s.subs.byUID {
-		if tenantID == "" || k.definition.TenantID == tenantID {
-			out = append(out, k.definition)
-		}
-	}
-	slices.SortFunc(out, func(a, b subscription.Subscription) int {
-		return cmp.Or(cmp.Compare(a.TenantID, b.TenantID), cmp.Compare(a.ID, b.ID))
+	return get(ctx, s.state, func() ([]subscription.Subscription, error) {
+		return s.definitions(tenantID), nil
 	})
-	return out, nil
 }
 
 // ChangeSubscription implements ports.Subscriptions.
@@ -138,18 +122,18 @@ func (s *SubscriptionStore) ChangeSubscription(ctx context.Context, sub subscrip
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	s.subs.mu.Lock()
-	k := s.subs.byUID[sub.UID]
-	s.subs.mu.Unlock()
+	s.mu.Lock()
+	k := s.subscriptions[sub.UID]
+	s.mu.Unlock()
 	if k != nil { // a delivery may be about to open the breaker, in a revision of its own
 		if err := k.lockFailures(ctx); err != nil {
 			return err
 		}
 		defer k.unlockFailures()
 	}
-	s.subs.mu.Lock()
-	defer s.subs.mu.Unlock()
-	if k == nil || s.subs.byUID[sub.UID] != k || k.definition.Revision != sub.Revision-1 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if k == nil || s.subscriptions[sub.UID] != k || k.definition.Revision != sub.Revision-1 {
 		return fault.New(fault.Conflict, "subscription.changed", "somebody else changed the subscription meanwhile; read it and try again")
 	}
 	d := &k.definition
@@ -160,13 +144,10 @@ func (s *SubscriptionStore) ChangeSubscription(ctx context.Context, sub subscrip
 
 // DeleteSubscription implements ports.Subscriptions.
 func (s *SubscriptionStore) DeleteSubscription(ctx context.Context, uid event.ID) error {
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	s.subs.mu.Lock()
-	defer s.subs.mu.Unlock()
-	delete(s.subs.byUID, uid)
-	return nil
+	return s.do(ctx, func() error {
+		delete(s.subscriptions, uid)
+		return nil
+	})
 }
 
 // RemoveOrphanedMessages implements ports.Deliveries: nothing is ever left.
@@ -176,53 +157,47 @@ func (s *SubscriptionStore) RemoveOrphanedMessages(ctx context.Context) (removed
 
 // AddCursors implements ports.Deliveries.
 func (s *SubscriptionStore) AddCursors(ctx context.Context, uid event.ID, cursors []ports.DeliveryCursor) error {
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	s.subs.mu.Lock()
-	defer s.subs.mu.Unlock()
-	if k := s.subs.byUID[uid]; k != nil {
-		k.addCursors(cursors, s.now())
-	}
-	return nil
+	return s.do(ctx, func() error {
+		if k := s.subscriptions[uid]; k != nil {
+			k.addCursors(cursors, s.now())
+		}
+		return nil
+	})
 }
 
 // Backlogs implements ports.Deliveries.
 func (s *SubscriptionStore) Backlogs(ctx context.Context, uid event.ID) ([]ports.DeliveryBacklog, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
-	s.subs.mu.Lock()
-	defer s.subs.mu.Unlock()
-	out := []ports.DeliveryBacklog{}
-	k := s.subs.byUID[uid]
-	if k == nil {
-		return out, nil
-	}
-	for _, d := range k.cursors {
-		b := ports.DeliveryBacklog{DeliveryCursor: d.cursor}
-		b.Parked = 0
-		for _, m := range d.messages {
-			switch m.State {
-			case subscription.ParkedState:
-				b.Parked++
-				continue
-			case subscription.Leased:
-				b.InFlight++
-			default:
-				b.Waiting++
-			}
-			if b.FirstOpen == 0 || m.Sequence < b.FirstOpen {
-				b.FirstOpen = m.Sequence
-			}
-			if !m.Due.IsZero() && (b.NextDue.IsZero() || m.Due.Before(b.NextDue)) {
-				b.NextDue = m.Due
-			}
+	return get(ctx, s.state, func() ([]ports.DeliveryBacklog, error) {
+		out := []ports.DeliveryBacklog{}
+		k := s.subscriptions[uid]
+		if k == nil {
+			return out, nil
 		}
-		out = append(out, b)
-	}
-	slices.SortFunc(out, func(a, b ports.DeliveryBacklog) int { return cmp.Compare(a.Partition, b.Partition) })
-	return out, nil
+		for _, d := range k.cursors {
+			b := ports.DeliveryBacklog{DeliveryCursor: d.cursor}
+			b.Parked = 0
+			for _, m := range d.messages {
+				switch m.State {
+				case subscription.ParkedState:
+					b.Parked++
+					continue
+				case subscription.Leased:
+					b.InFlight++
+				default:
+					b.Waiting++
+				}
+				if b.FirstOpen == 0 || m.Sequence < b.FirstOpen {
+					b.FirstOpen = m.Sequence
+				}
+				if !m.Due.IsZero() && (b.NextDue.IsZero() || m.Due.Before(b.NextDue)) {
+					b.NextDue = m.Due
+				}
+			}
+			out = append(out, b)
+		}
+		slices.SortFunc(out, func(a, b ports.DeliveryBacklog) int { return cmp.Compare(a.Partition, b.Partition) })
+		return out, nil
+	})
 }
 
 // DeliveryStates implements ports.Deliveries.
@@ -233,11 +208,11 @@ func (s *SubscriptionStore) DeliveryStates(ctx context.Context, uids []event.ID)
 		if err != nil {
 			return nil, err
 		}
-		s.subs.mu.Lock()
-		if k := s.subs.byUID[uid]; k != nil {
+		s.mu.Lock()
+		if k := s.subscriptions[uid]; k != nil {
 			out[uid] = ports.DeliveryState{Revision: k.definition.Revision, CursorHash: ports.HashCursors(there)}
 		}
-		s.subs.mu.Unlock()
+		s.mu.Unlock()
 	}
 	return out, nil
 }
@@ -254,79 +229,67 @@ func (s *SubscriptionStore) AllBacklogs(ctx context.Context) (map[event.ID][]por
 
 // Due implements ports.Deliveries.
 func (s *SubscriptionStore) Due(ctx context.Context, limit int) ([]ports.DueDelivery, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
-	s.subs.mu.Lock()
-	defer s.subs.mu.Unlock()
-	now := s.now()
-	out := []ports.DueDelivery{}
-	for uid, k := range s.subs.byUID {
-		for p, d := range k.cursors {
-			due := ports.DueDelivery{UID: uid, Partition: p}
-			found := false
-			for _, m := range d.messages {
-				if !m.Due.IsZero() && !m.Due.After(now) {
-					found = true
-					due.Expired = due.Expired || m.State == subscription.Leased
+	return get(ctx, s.state, func() ([]ports.DueDelivery, error) {
+		now := s.now()
+		out := []ports.DueDelivery{}
+		for uid, k := range s.subscriptions {
+			for p, d := range k.cursors {
+				due := ports.DueDelivery{UID: uid, Partition: p}
+				found := false
+				for _, m := range d.messages {
+					if !m.Due.IsZero() && !m.Due.After(now) {
+						found = true
+						due.Expired = due.Expired || m.State == subscription.Leased
+					}
+				}
+				if found && !full(len(out), limit) {
+					out = append(out, due)
 				}
 			}
-			if found && !full(len(out), limit) {
-				out = append(out, due)
-			}
 		}
-	}
-	return out, nil
+		return out, nil
+	})
 }
 
 // Consumers implements ports.Deliveries.
 func (s *SubscriptionStore) Consumers(ctx context.Context, uid event.ID, consumer string, back time.Duration) ([]string, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
-	s.subs.mu.Lock()
-	defer s.subs.mu.Unlock()
-	k := s.subs.byUID[uid]
-	if k == nil {
-		return nil, subscriptionNotFound()
-	}
-	now := s.now()
-	if until := now.Add(back); until.After(k.consumers[consumer]) {
-		k.consumers[consumer] = until
-	}
-	maps.DeleteFunc(k.consumers, func(_ string, until time.Time) bool { return !until.After(now) })
-	return slices.Sorted(maps.Keys(k.consumers)), nil
+	return get(ctx, s.state, func() ([]string, error) {
+		k := s.subscriptions[uid]
+		if k == nil {
+			return nil, subscriptionNotFound()
+		}
+		now := s.now()
+		if until := now.Add(back); until.After(k.consumers[consumer]) {
+			k.consumers[consumer] = until
+		}
+		maps.DeleteFunc(k.consumers, func(_ string, until time.Time) bool { return !until.After(now) })
+		return slices.Sorted(maps.Keys(k.consumers)), nil
+	})
 }
 
 // EventsAt implements ports.Deliveries.
 func (s *SubscriptionStore) EventsAt(ctx context.Context, id event.PartitionID, sequences []event.Sequence) ([]event.Recorded, error) {
-	out := []event.Recorded{}
-	err := s.read(ctx, id, func(p *partition) error {
-		if p == nil {
-			return nil
-		}
-		sorted := slices.Clone(sequences)
-		slices.Sort(sorted)
-		for _, n := range slices.Compact(sorted) {
+	return readPartition(ctx, s.state, id, func(p *partition) ([]event.Recorded, error) {
+		out := []event.Recorded{}
+		for _, n := range slices.Compact(slices.Sorted(slices.Values(sequences))) {
 			if n > 0 && n <= event.Sequence(len(p.events)) {
 				out = append(out, cloneRecorded(p.at(n), true))
 			}
 		}
-		return nil
+		return out, nil
 	})
-	return out, err
 }
 
 // Deliver implements ports.Deliveries.
 func (s *SubscriptionStore) Deliver(ctx context.Context, uid event.ID, p event.PartitionID, wait bool, f func(ctx context.Context, tx ports.DeliveryTx) error) (bool, error) {
-	s.subs.mu.Lock()
-	k := s.subs.byUID[uid]
+	s.mu.Lock()
+	k := s.subscriptions[uid]
 	if k == nil || k.cursors[p] == nil {
-		s.subs.mu.Unlock()
+		s.mu.Unlock()
 		return false, subscriptionNotFound()
 	}
 	d := k.cursors[p]
-	s.subs.mu.Unlock()
+	s.mu.Unlock()
 	if wait {
 		select {
 		case d.busy <- struct{}{}:
@@ -341,24 +304,24 @@ func (s *SubscriptionStore) Deliver(ctx context.Context, uid event.ID, p event.P
 		}
 	}
 	defer func() { <-d.busy }()
-	s.subs.mu.Lock()
-	if s.subs.byUID[uid] != k {
-		s.subs.mu.Unlock()
+	s.mu.Lock()
+	if s.subscriptions[uid] != k {
+		s.mu.Unlock()
 		return false, subscriptionNotFound()
 	}
 	tx := &deliveryTx{store: s, subscription: k, delivery: d, now: s.now(), definition: k.definition, cursor: d.cursor, messages: maps.Clone(d.messages)}
-	s.subs.mu.Unlock()
+	s.mu.Unlock()
 	defer tx.close()
 	if err := f(ctx, tx); err != nil {
 		return false, err
 	}
-	s.subs.mu.Lock()
-	defer s.subs.mu.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	d.cursor, d.messages = tx.cursor, tx.messages
 	if tx.applyBreaker != nil {
 		tx.applyBreaker()
 	}
-	s.subs.decisions = append(s.subs.decisions, tx.decisions...)
+	s.decisions = append(s.decisions, tx.decisions...)
 	return true, nil
 }
 
@@ -377,7 +340,7 @@ type deliveryTx struct {
 }
 
 // lockFailures keeps deliveries of other legal entities from counting failures until this one
-// ends: each then sees what the ones before it have counted.
+// ends, so that each sees the failures counted before it.
 func (d *deliveryTx) lockFailures(ctx context.Context) error {
 	if d.hasFailureLock {
 		return nil
@@ -409,13 +372,7 @@ func (d *deliveryTx) Cursor() ports.DeliveryCursor {
 }
 
 func (d *deliveryTx) Open(context.Context) ([]subscription.Message, error) {
-	out := []subscription.Message{}
-	for _, n := range slices.Sorted(maps.Keys(d.messages)) {
-		if m := d.messages[n]; m.State != subscription.ParkedState {
-			out = append(out, m)
-		}
-	}
-	return out, nil
+	return d.filterOpen(func(*subscription.Message) bool { return true }), nil
 }
 
 func (d *deliveryTx) ParkedKeys(_ context.Context, keys []subscription.Key) (map[subscription.Key]event.Sequence, error) {
@@ -469,8 +426,8 @@ func (d *deliveryTx) Fail(ctx context.Context, failures int, code string, thresh
 	if err := d.lockFailures(ctx); err != nil {
 		return false, err
 	}
-	d.store.subs.mu.Lock()
-	defer d.store.subs.mu.Unlock()
+	d.store.mu.Lock()
+	defer d.store.mu.Unlock()
 	s := &d.subscription.definition
 	before := s.Failures
 	opens := s.Status == subscription.Active && threshold > 0 && before < threshold && before+failures >= threshold
@@ -501,11 +458,11 @@ func (d *deliveryTx) Record(_ context.Context, decisions []ports.ParkedDecision)
 	return nil
 }
 
-// filterOpen lists the open messages that something holds for, by sequence.
-func (d *deliveryTx) filterOpen(holds func(*subscription.Message) bool) []subscription.Message {
+// filterOpen lists the open messages that keep accepts, by sequence.
+func (d *deliveryTx) filterOpen(keep func(*subscription.Message) bool) []subscription.Message {
 	out := []subscription.Message{}
 	for _, n := range slices.Sorted(maps.Keys(d.messages)) {
-		if m := d.messages[n]; m.State != subscription.ParkedState && holds(&m) {
+		if m := d.messages[n]; m.State != subscription.ParkedState && keep(&m) {
 			out = append(out, m)
 		}
 	}
@@ -525,7 +482,7 @@ func (d *deliveryTx) Waiting(_ context.Context, after event.Sequence, except []s
 		held := func(k subscription.HeldKey) bool { return k.Key == m.Key && m.Sequence > k.After }
 		return m.State == subscription.Waiting && m.Sequence > after && !slices.ContainsFunc(except, held)
 	})
-	return out[:min(limit, len(out))], nil
+	return first(out, limit), nil
 }
 
 func (d *deliveryTx) CountWaiting(context.Context) (int, error) {
@@ -534,39 +491,34 @@ func (d *deliveryTx) CountWaiting(context.Context) (int, error) {
 
 func (d *deliveryTx) LowestOpen(_ context.Context, limit int) ([]event.Sequence, error) {
 	out := []event.Sequence{}
-	for _, m := range d.filterOpen(func(*subscription.Message) bool { return true }) {
-		if len(out) < limit {
-			out = append(out, m.Sequence)
-		}
+	for _, m := range first(d.filterOpen(func(*subscription.Message) bool { return true }), limit) {
+		out = append(out, m.Sequence)
 	}
 	return out, nil
 }
 
 // PartitionsWithOpen implements ports.Deliveries.
 func (s *SubscriptionStore) PartitionsWithOpen(ctx context.Context, uid event.ID, in []event.PartitionID, events []event.ID) ([]event.PartitionID, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
-	s.subs.mu.Lock()
-	defer s.subs.mu.Unlock()
-	out := []event.PartitionID{}
-	k := s.subs.byUID[uid]
-	if k == nil {
-		return out, nil
-	}
-	for p, d := range k.cursors {
-		if len(in) > 0 && !slices.Contains(in, p) {
-			continue
+	return get(ctx, s.state, func() ([]event.PartitionID, error) {
+		out := []event.PartitionID{}
+		k := s.subscriptions[uid]
+		if k == nil {
+			return out, nil
 		}
-		for _, m := range d.messages {
-			if m.State != subscription.ParkedState && slices.Contains(events, m.EventID) {
-				out = append(out, p)
-				break
+		for p, d := range k.cursors {
+			if len(in) > 0 && !slices.Contains(in, p) {
+				continue
+			}
+			for _, m := range d.messages {
+				if m.State != subscription.ParkedState && slices.Contains(events, m.EventID) {
+					out = append(out, p)
+					break
+				}
 			}
 		}
-	}
-	slices.Sort(out)
-	return out, nil
+		slices.Sort(out)
+		return out, nil
+	})
 }
 
 func filterParked(messages map[event.Sequence]subscription.Message, q ports.ParkedQuery) []subscription.Message {
@@ -583,32 +535,29 @@ func filterParked(messages map[event.Sequence]subscription.Message, q ports.Park
 
 // ParkedMessages implements ports.SubscriptionDeadLetters.
 func (s *SubscriptionStore) ParkedMessages(ctx context.Context, uid event.ID, partitions []event.PartitionID, from event.PartitionID, q ports.ParkedQuery) ([]ports.ParkedMessage, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
-	s.subs.mu.Lock()
-	defer s.subs.mu.Unlock()
-	out := []ports.ParkedMessage{}
-	k := s.subs.byUID[uid]
-	if k == nil {
-		return out, nil
-	}
-	sorted := slices.Clone(partitions)
-	slices.Sort(sorted)
-	for _, p := range sorted {
-		if d := k.cursors[p]; d != nil && p >= from {
-			one := q
-			if p > from {
-				one.After = 0
-			}
-			for _, m := range filterParked(d.messages, one) {
-				if !full(len(out), q.Limit) {
-					out = append(out, ports.ParkedMessage{Partition: p, Message: m})
+	return get(ctx, s.state, func() ([]ports.ParkedMessage, error) {
+		out := []ports.ParkedMessage{}
+		k := s.subscriptions[uid]
+		if k == nil {
+			return out, nil
+		}
+		sorted := slices.Clone(partitions)
+		slices.Sort(sorted)
+		for _, p := range sorted {
+			if d := k.cursors[p]; d != nil && p >= from {
+				one := q
+				if p > from {
+					one.After = 0
+				}
+				for _, m := range filterParked(d.messages, one) {
+					if !full(len(out), q.Limit) {
+						out = append(out, ports.ParkedMessage{Partition: p, Message: m})
+					}
 				}
 			}
 		}
-	}
-	return out, nil
+		return out, nil
+	})
 }
 
 // ParkedGroups implements ports.SubscriptionDeadLetters.
@@ -644,20 +593,17 @@ func (s *SubscriptionStore) ParkedGroups(ctx context.Context, uid event.ID, part
 
 // Decisions implements ports.SubscriptionDeadLetters.
 func (s *SubscriptionStore) Decisions(ctx context.Context, tenantID, id string, partitions []event.PartitionID, limit int) ([]ports.ParkedDecision, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
-	s.subs.mu.Lock()
-	defer s.subs.mu.Unlock()
-	out := []ports.ParkedDecision{}
-	for _, d := range s.subs.decisions {
-		if d.TenantID == tenantID && d.Subscription == id && slices.Contains(partitions, d.Partition) {
-			out = append(out, d)
+	return get(ctx, s.state, func() ([]ports.ParkedDecision, error) {
+		out := []ports.ParkedDecision{}
+		for _, d := range s.decisions {
+			if d.TenantID == tenantID && d.Subscription == id && slices.Contains(partitions, d.Partition) {
+				out = append(out, d)
+			}
 		}
-	}
-	slices.SortFunc(out, func(a, b ports.ParkedDecision) int { return b.ID.Compare(a.ID) })
-	if full(len(out), limit) {
-		out = out[:limit]
-	}
-	return out, nil
+		slices.SortFunc(out, func(a, b ports.ParkedDecision) int { return b.ID.Compare(a.ID) })
+		if full(len(out), limit) {
+			out = out[:limit]
+		}
+		return out, nil
+	})
 }

@@ -10,13 +10,12 @@ import (
 )
 
 // Tx is the transaction a projection writes its read model in. A read model is a
-// named table of values by text key. Writes are staged: the transaction reads
-// them at once, everybody else after the batch and its checkpoint are committed,
-// nobody when the handler fails. Values are kept as given, so store values, or
-// pointers that are never changed afterwards. A Tx belongs to one goroutine and
-// ends with the call of the handler that got it.
+// named table of values by text key. Writes are staged: the transaction reads them at once,
+// other readers after the batch and its checkpoint are committed. When the handler fails they
+// are dropped. Values are stored as given, so store values, or pointers whose targets never
+// change. A Tx belongs to one goroutine and ends with the handler's call.
 type Tx struct {
-	store  *state
+	state  *state
 	writes map[string]map[string]write
 	last   []func()
 	closed bool
@@ -33,7 +32,7 @@ type Row struct {
 	Value any
 }
 
-func newTx(s *state) *Tx { return &Tx{store: s, writes: map[string]map[string]write{}} }
+func newTx(s *state) *Tx { return &Tx{state: s, writes: map[string]map[string]write{}} }
 
 // Bind gives the transaction behind the port's type. Fault internal if it
 // belongs to another adapter.
@@ -68,15 +67,15 @@ func (tx *Tx) Get(table, key string) (any, bool) {
 	if w, staged := tx.writes[table][key]; staged {
 		return w.value, !w.deleted
 	}
-	return (&ReadModels{tx.store}).Row(table, key)
+	return (&ReadModels{tx.state}).Row(table, key)
 }
 
 // Rows lists the rows whose keys begin with the prefix, by key, the
 // transaction's own writes included.
 func (tx *Tx) Rows(table, prefix string) []Row {
-	tx.store.mu.RLock()
-	merged := maps.Clone(tx.store.tables[table])
-	tx.store.mu.RUnlock()
+	tx.state.mu.Lock()
+	merged := maps.Clone(tx.state.tables[table])
+	tx.state.mu.Unlock()
 	if merged == nil {
 		merged = map[string]any{}
 	}
@@ -84,16 +83,16 @@ func (tx *Tx) Rows(table, prefix string) []Row {
 	return rows(merged, prefix)
 }
 
-// atEnd adds what else is done when the writes are applied, with the store's lock held.
+// atEnd adds a function that runs when the writes are applied, with the lock held.
 func (tx *Tx) atEnd(f func()) { tx.last = append(tx.last, f) }
 
-// commit applies the writes; the caller holds the store's lock.
+// commit applies the writes; the caller holds the lock.
 func (tx *Tx) commit() {
 	for name, writes := range tx.writes {
-		table := tx.store.tables[name]
+		table := tx.state.tables[name]
 		if table == nil {
 			table = map[string]any{}
-			tx.store.tables[name] = table
+			tx.state.tables[name] = table
 		}
 		apply(table, writes)
 	}
@@ -125,10 +124,13 @@ func rows(table map[string]any, prefix string) []Row {
 	return out
 }
 
+// ReadModels reads the committed rows that handlers wrote through a Tx.
+type ReadModels struct{ *state }
+
 // Row reads a committed row of a read model.
 func (s *ReadModels) Row(table, key string) (any, bool) {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	v, ok := s.tables[table][key]
 	return v, ok
 }
@@ -136,7 +138,7 @@ func (s *ReadModels) Row(table, key string) (any, bool) {
 // Rows lists the committed rows of a read model whose keys begin with the
 // prefix, by key.
 func (s *ReadModels) Rows(table, prefix string) []Row {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	return rows(s.tables[table], prefix)
 }

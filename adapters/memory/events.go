@@ -2,8 +2,10 @@ package memory
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"sort"
+	"sync"
 	"time"
 
 	"github.com/erpbackbone/backbone/domain/concurrency"
@@ -12,63 +14,34 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// read runs f under the read lock with the partition, nil if it is unknown.
-func (s *state) read(ctx context.Context, id event.PartitionID, f func(p *partition) error) error {
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	return f(s.partitions[id])
-}
+// EventReader reads and searches events, and reports new ones.
+type EventReader struct{ heads }
+
+// Audit reads the chain of a partition for a verification.
+type Audit struct{ *state }
+
+// heads reads the positions that readers of the log and projections both need.
+type heads struct{ *state }
 
 func eventNotFound(id event.ID) error {
 	return fault.New(fault.NotFound, "event.not_found", "there is no event %s in this legal entity; check the id and the legal entity", id)
 }
 
-// IdempotencyOutcome implements ports.IdempotencyReader.
-func (s *Intents) IdempotencyOutcome(ctx context.Context, id event.PartitionID, key string, now time.Time) (o ports.IdempotencyOutcome, found bool, err error) {
-	err = s.read(ctx, id, func(p *partition) error {
-		if p == nil {
-			return nil
-		}
-		if row, known := p.idempotency[key]; known && now.Before(row.expiresAt) {
-			o, found = row.outcome, true
-		}
-		return nil
-	})
-	return o, found, err
-}
-
 // EventByID implements ports.EventReader.
-func (s *EventReader) EventByID(ctx context.Context, partitionID event.PartitionID, id event.ID) (out event.Recorded, err error) {
-	err = s.read(ctx, partitionID, func(p *partition) error {
-		if p == nil || p.byID[id] == 0 {
-			return eventNotFound(id)
+func (s *EventReader) EventByID(ctx context.Context, partitionID event.PartitionID, id event.ID) (event.Recorded, error) {
+	return readPartition(ctx, s.state, partitionID, func(p *partition) (event.Recorded, error) {
+		if p.byID[id] == 0 {
+			return event.Recorded{}, eventNotFound(id)
 		}
-		out = cloneRecorded(p.at(p.byID[id]), true)
-		return nil
+		return cloneRecorded(p.at(p.byID[id]), true), nil
 	})
-	return out, err
 }
 
 // EventsOfStream implements ports.EventReader. A limit of 0 reads to the end.
 func (s *EventReader) EventsOfStream(ctx context.Context, id event.PartitionID, stream event.StreamID, from event.Version, limit int) ([]event.Recorded, error) {
-	out := []event.Recorded{}
-	err := s.read(ctx, id, func(p *partition) error {
-		if p == nil {
-			return nil
-		}
-		sequences := p.byStream[stream]
-		for v := max(from, 1); v <= event.Version(len(sequences)) && !full(len(out), limit); v++ {
-			out = append(out, cloneRecorded(p.at(sequences[v-1]), true))
-		}
-		return nil
-	})
+	out, _, err := s.ReadStream(ctx, ports.StreamQuery{Partition: id, Stream: stream, From: from, Limit: limit})
 	return out, err
 }
-
-func full(n, limit int) bool { return limit > 0 && n >= limit }
 
 // candidates are the ascending sequences inside the query's bounds, through the
 // key index when a key is asked for.
@@ -105,14 +78,26 @@ func (p *partition) candidates(q *ports.EventQuery) []event.Sequence {
 }
 
 func selects(q *ports.EventQuery, e *event.Recorded) bool {
+	same := func(want, have string) bool { return want == "" || want == have }
 	return (len(q.Types) == 0 || slices.Contains(q.Types, e.Type)) &&
-		(q.CorrelationID == "" || q.CorrelationID == e.CorrelationID) &&
-		(q.ActorID == "" || q.ActorID == e.ActorID) &&
+		same(q.CorrelationID, e.CorrelationID) && same(q.ActorID, e.ActorID) &&
 		within(e.OccurredAt, q.OccurredFrom, q.OccurredTo) &&
 		within(e.RecordedAt, q.RecordedFrom, q.RecordedTo) &&
 		(q.EffectiveFrom == nil || e.EffectiveDate >= *q.EffectiveFrom) &&
 		(q.EffectiveTo == nil || e.EffectiveDate <= *q.EffectiveTo) &&
-		selectsMore(q, e)
+		same(q.Division, e.Scope.Division) && same(q.Region, e.Scope.Region) && same(q.Site, e.Scope.Site) &&
+		same(q.Source.System, e.Source.System) && same(q.Source.Channel, e.Source.Channel) && same(q.Source.Reference, e.Source.Reference) &&
+		(q.SchemaVersion == 0 || q.SchemaVersion == e.SchemaVersion) &&
+		hasDimension(q, e) && (q.Predicate == nil || q.Predicate.Matches(e.Payload))
+}
+
+func hasDimension(q *ports.EventQuery, e *event.Recorded) bool {
+	if q.Dimension.Name == "" {
+		return true
+	}
+	body, err := e.Body()
+	value, found := body.Dimensions[q.Dimension.Name]
+	return err == nil && found && value == q.Dimension.Value
 }
 
 // within reports from <= t < to; a zero bound is open.
@@ -121,58 +106,67 @@ func within(t, from, to time.Time) bool {
 }
 
 // Head implements ports.EventReader.
-func (s *EventReader) Head(ctx context.Context, id event.PartitionID) (h ports.Head, err error) {
-	err = s.read(ctx, id, func(p *partition) error {
-		if p == nil {
-			return unknownLegalEntity()
+func (s *EventReader) Head(ctx context.Context, id event.PartitionID) (ports.Head, error) {
+	return get(ctx, s.state, func() (ports.Head, error) {
+		p, known := s.partitions[id]
+		if !known {
+			return ports.Head{}, unknownLegalEntity()
 		}
-		h = p.head()
-		return nil
+		return p.head(), nil
 	})
-	return h, err
 }
 
 // Heads implements ports.EventReader.
 func (s *EventReader) Heads(ctx context.Context, partitions []event.PartitionID) (map[event.PartitionID]ports.Head, error) {
-	out := make(map[event.PartitionID]ports.Head, len(partitions))
-	for _, id := range partitions {
-		if err := s.read(ctx, id, func(p *partition) error {
-			if p != nil {
-				out[id] = p.head()
-			}
-			return nil
-		}); err != nil {
-			return nil, err
+	all, err := s.PartitionHeads(ctx)
+	maps.DeleteFunc(all, func(id event.PartitionID, _ ports.Head) bool { return !slices.Contains(partitions, id) })
+	return all, err
+}
+
+// PartitionHeads implements ports.Projections.
+func (s *heads) PartitionHeads(ctx context.Context) (map[event.PartitionID]ports.Head, error) {
+	return get(ctx, s.state, func() (map[event.PartitionID]ports.Head, error) {
+		out := make(map[event.PartitionID]ports.Head, len(s.partitions))
+		for id, p := range s.partitions {
+			out[id] = p.head()
 		}
-	}
-	return out, nil
+		return out, nil
+	})
+}
+
+// RecordedAt implements ports.Projections.
+func (s *heads) RecordedAt(ctx context.Context, places []ports.EventPosition) (map[ports.EventPosition]time.Time, error) {
+	return get(ctx, s.state, func() (map[ports.EventPosition]time.Time, error) {
+		out := make(map[ports.EventPosition]time.Time, len(places))
+		for _, at := range places {
+			if p := s.partitions[at.Partition]; p != nil && at.Sequence > 0 && at.Sequence <= event.Sequence(len(p.events)) {
+				out[at] = p.at(at.Sequence).RecordedAt
+			}
+		}
+		return out, nil
+	})
 }
 
 // SequenceAt implements ports.EventReader.
-func (s *EventReader) SequenceAt(ctx context.Context, id event.PartitionID, t time.Time) (n event.Sequence, err error) {
-	err = s.read(ctx, id, func(p *partition) error {
-		if p == nil {
-			return nil
-		}
+func (s *EventReader) SequenceAt(ctx context.Context, id event.PartitionID, t time.Time) (event.Sequence, error) {
+	return readPartition(ctx, s.state, id, func(p *partition) (event.Sequence, error) {
 		// recorded_at never goes backwards, so the events are sorted by it.
-		n = event.Sequence(sort.Search(len(p.events), func(i int) bool { return p.events[i].RecordedAt.After(t) }))
-		return nil
+		return event.Sequence(sort.Search(len(p.events), func(i int) bool { return p.events[i].RecordedAt.After(t) })), nil
 	})
-	return n, err
 }
 
 // Lineage implements ports.CausalityReader. maxDepth counts the causes that are
 // followed; the event itself is always there.
 func (s *EventReader) Lineage(ctx context.Context, partitionID event.PartitionID, id event.ID, maxDepth, bytes int) (chain []event.Recorded, truncated bool, err error) {
 	err = s.read(ctx, partitionID, func(p *partition) error {
-		if p == nil || p.byID[id] == 0 {
+		if p.byID[id] == 0 {
 			return eventNotFound(id)
 		}
 		for n := p.byID[id]; ; {
 			e := p.at(n)
 			chain = append(chain, cloneRecorded(e, true))
 			cause := p.byID[e.CausedBy]
-			// A cause is older than its effect; anything else would be a circle.
+			// A cause is older than its effect; anything else would be a cycle.
 			if e.CausedByPartition != 0 || cause == 0 || cause >= n {
 				break
 			}
@@ -205,11 +199,8 @@ func (s *EventReader) Events(ctx context.Context, q ports.EventQuery) ([]event.R
 // SearchEvents implements ports.EventSearcher. A scan of 0 reads to the end. Its
 // candidates are all events inside the bounds, or those with the key.
 func (s *EventReader) SearchEvents(ctx context.Context, q ports.EventQuery, scan int) (ports.EventScan, error) {
-	out := ports.EventScan{Events: []event.Recorded{}}
-	err := s.read(ctx, q.Partition, func(p *partition) error {
-		if p == nil {
-			return nil
-		}
+	return readPartition(ctx, s.state, q.Partition, func(p *partition) (ports.EventScan, error) {
+		out := ports.EventScan{Events: []event.Recorded{}}
 		candidates := p.candidates(&q)
 		for i := range candidates {
 			n := candidates[i]
@@ -231,35 +222,14 @@ func (s *EventReader) SearchEvents(ctx context.Context, q ports.EventQuery, scan
 		if kept := withinBytes(out.Events, q.Bytes, nil); len(kept) < len(out.Events) {
 			out.Events, out.Stopped, out.Reached = kept, true, kept[len(kept)-1].Sequence
 		}
-		return nil
+		return out, nil
 	})
-	return out, err
-}
-
-// selectsMore answers the filters that need more than the oldest columns.
-func selectsMore(q *ports.EventQuery, e *event.Recorded) bool {
-	same := func(want, have string) bool { return want == "" || want == have }
-	if !same(q.Division, e.Scope.Division) || !same(q.Region, e.Scope.Region) || !same(q.Site, e.Scope.Site) ||
-		!same(q.Source.System, e.Source.System) || !same(q.Source.Channel, e.Source.Channel) || !same(q.Source.Reference, e.Source.Reference) ||
-		(q.SchemaVersion != 0 && q.SchemaVersion != e.SchemaVersion) {
-		return false
-	}
-	if q.Dimension.Name != "" {
-		body, err := e.Body()
-		if value, there := body.Dimensions[q.Dimension.Name]; err != nil || !there || value != q.Dimension.Value {
-			return false
-		}
-	}
-	return q.Predicate == nil || q.Predicate.Matches(e.Payload)
 }
 
 // ReadStream implements ports.StreamReader. A limit of 0 reads to the end.
 func (s *EventReader) ReadStream(ctx context.Context, q ports.StreamQuery) (out []event.Recorded, more bool, err error) {
 	out = []event.Recorded{}
 	err = s.read(ctx, q.Partition, func(p *partition) error {
-		if p == nil {
-			return nil
-		}
 		sequences := p.byStream[q.Stream]
 		last := event.Version(len(sequences))
 		v := max(q.From, 1)
@@ -288,9 +258,6 @@ func (s *EventReader) ReadStream(ctx context.Context, q ports.StreamQuery) (out 
 func (s *EventReader) Descendants(ctx context.Context, q ports.DescendantQuery) (found []ports.Descendant, more bool, err error) {
 	found = []ports.Descendant{}
 	err = s.read(ctx, q.Partition, func(p *partition) error {
-		if p == nil {
-			return nil
-		}
 		effects, bytes := p.effects(q.Partition), 0
 		level := map[event.Sequence]bool{}
 		for _, c := range q.Causes {
@@ -304,13 +271,9 @@ func (s *EventReader) Descendants(ctx context.Context, q ports.DescendantQuery) 
 				if !level[n] {
 					continue
 				}
-				if full(len(found), q.Limit) {
-					more = true
-					return nil
-				}
 				e := cloneRecorded(p.at(n), !q.WithoutData)
-				if bytes += len(e.Payload); q.Bytes > 0 && bytes > q.Bytes && len(found) > 0 {
-					more = true
+				bytes += len(e.Payload)
+				if more = full(len(found), q.Limit) || q.Bytes > 0 && bytes > q.Bytes && len(found) > 0; more {
 					return nil
 				}
 				found = append(found, ports.Descendant{Event: e, Depth: depth})
@@ -327,7 +290,7 @@ func (s *EventReader) Descendants(ctx context.Context, q ports.DescendantQuery) 
 	return found, more, err
 }
 
-// effects lists what each cause led to in this partition.
+// effects lists the events of this partition by their cause.
 func (p *partition) effects(own event.PartitionID) map[ports.Cause][]event.Sequence {
 	out := map[ports.Cause][]event.Sequence{}
 	for i := range p.events {
@@ -346,12 +309,8 @@ func (p *partition) effects(own event.PartitionID) map[ports.Cause][]event.Seque
 
 // Matches implements ports.MatchReader.
 func (s *EventReader) Matches(ctx context.Context, q ports.MatchQuery) (ports.MatchPage, error) {
-	page := ports.MatchPage{Matches: []ports.Match{}, Through: max(q.After, q.Until)}
-	err := s.read(ctx, q.Partition, func(p *partition) error {
-		if p == nil {
-			return nil
-		}
-		bytes := 0
+	return readPartition(ctx, s.state, q.Partition, func(p *partition) (ports.MatchPage, error) {
+		page, bytes := ports.MatchPage{Matches: []ports.Match{}, Through: max(q.After, q.Until)}, 0
 		lists := make([][][]event.Sequence, len(q.Items))
 		for i := range q.Items {
 			for _, key := range q.Items[i].Keys() {
@@ -363,23 +322,19 @@ func (s *EventReader) Matches(ctx context.Context, q ports.MatchQuery) (ports.Ma
 			if len(items) == 0 {
 				continue
 			}
-			if full(len(page.Matches), max(q.Limit, 1)) {
-				page.Through = page.Matches[len(page.Matches)-1].Event.Sequence
-				return nil
-			}
 			e := cloneRecorded(p.at(n), !q.WithoutData)
-			if bytes += len(e.Payload); q.Bytes > 0 && bytes > q.Bytes && len(page.Matches) > 0 {
-				page.Through = page.Matches[len(page.Matches)-1].Event.Sequence
-				return nil
+			bytes += len(e.Payload)
+			if found := len(page.Matches); full(found, max(q.Limit, 1)) || q.Bytes > 0 && bytes > q.Bytes && found > 0 {
+				page.Through = page.Matches[found-1].Event.Sequence
+				break
 			}
 			page.Matches = append(page.Matches, ports.Match{Event: e, Items: items})
 		}
-		return nil
+		return page, nil
 	})
-	return page, err
 }
 
-// matching are the places of the items that the event matches.
+// matching gives the indexes of the items that the event matches.
 func (p *partition) matching(items []concurrency.Item, lists [][][]event.Sequence, n event.Sequence) []int {
 	var out []int
 	for i := range items {
@@ -390,9 +345,9 @@ func (p *partition) matching(items []concurrency.Item, lists [][][]event.Sequenc
 	return out
 }
 
-// withinBytes cuts events before the one whose payload exceeds the bytes together with
-// those before it; the first stays however large it is. Payloads of other than the given
-// types do not count, if any are given. 0 bytes are no bound.
+// withinBytes cuts events off where their payloads add up to more than the bytes; the first
+// event stays however large it is. With types given only their payloads count. 0 bytes are
+// no bound.
 func withinBytes(events []event.Recorded, bytes int, types []string) []event.Recorded {
 	total := 0
 	for i := range events {
@@ -404,4 +359,57 @@ func withinBytes(events []event.Recorded, bytes int, types []string) []event.Rec
 		}
 	}
 	return events
+}
+
+// listener collects the partitions that grew until its goroutine reports them,
+// so that an append never waits for a slow listener.
+type listener struct {
+	mu      sync.Mutex
+	pending map[event.PartitionID]struct{}
+	signal  chan struct{}
+}
+
+// Listen implements ports.WakeUps. It returns the context's error when ctx ends.
+func (s *EventReader) Listen(ctx context.Context, wake func(event.PartitionID)) error {
+	l := &listener{pending: map[event.PartitionID]struct{}{}, signal: make(chan struct{}, 1)}
+	s.mu.Lock()
+	s.listeners[l] = struct{}{}
+	s.mu.Unlock()
+	defer func() {
+		s.mu.Lock()
+		delete(s.listeners, l)
+		s.mu.Unlock()
+	}()
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-l.signal:
+			for p := range l.take() {
+				wake(p)
+			}
+		}
+	}
+}
+
+func (l *listener) take() map[event.PartitionID]struct{} {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	taken := l.pending
+	l.pending = map[event.PartitionID]struct{}{}
+	return taken
+}
+
+// wake tells the listeners that a partition grew; the caller holds the store's
+// lock.
+func (s *state) wake(p event.PartitionID) {
+	for l := range s.listeners {
+		l.mu.Lock()
+		l.pending[p] = struct{}{}
+		l.mu.Unlock()
+		select {
+		case l.signal <- struct{}{}:
+		default: // a signal is waiting already
+		}
+	}
 }

@@ -2,6 +2,7 @@ package memory
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"strconv"
 	"time"
@@ -12,50 +13,46 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// Append implements ports.EventAppender. Everything that can refuse the request
-// is decided before the first write, so a refusal has nothing to undo.
+// Appender writes to the log.
+type Appender struct{ *state }
+
+// Append implements ports.EventAppender. It decides whether the request is refused before
+// the first write, so that a refusal has nothing to undo.
 func (s *Appender) Append(ctx context.Context, r ports.AppendRequest) (ports.AppendResult, error) {
-	if err := ctx.Err(); err != nil {
-		return ports.AppendResult{}, err
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	p, ok := s.partitions[r.Partition]
-	if !ok {
-		return ports.AppendResult{}, unknownLegalEntity()
-	}
-	// A caller who gave up while waiting for the lock must find nothing written.
-	if err := ctx.Err(); err != nil {
-		return ports.AppendResult{}, err
-	}
-	now := s.now()
-	if outcome, replayed, err := p.replay(r.Idempotency, now); err != nil || replayed {
-		return ports.AppendResult{Events: []ports.AppendedEvent{}, Head: p.head().Sequence, Replayed: replayed, Outcome: outcome}, err
-	}
-	if err := p.checkIntent(r.Intent); err != nil {
-		return ports.AppendResult{}, err
-	}
-	release, err := s.lease(&r)
-	if err != nil {
-		return ports.AppendResult{}, err
-	}
-	defer release()
-	if err := p.check(&r); err != nil {
-		return ports.AppendResult{}, err
-	}
-	st := p.stage(&r, now)
-	claims, err := p.claim(st.events)
-	if err != nil {
-		return ports.AppendResult{}, err
-	}
-	if err := p.checkStates(st.events); err != nil {
-		return ports.AppendResult{}, err
-	}
-	result := p.commit(&r, st, claims)
-	if len(st.events) > 0 {
-		s.wake(r.Partition)
-	}
-	return result, nil
+	return get(ctx, s.state, func() (ports.AppendResult, error) {
+		p, ok := s.partitions[r.Partition]
+		if !ok {
+			return ports.AppendResult{}, unknownLegalEntity()
+		}
+		now := s.now()
+		if outcome, replayed, err := p.replay(r.Idempotency, now); err != nil || replayed {
+			return ports.AppendResult{Events: []ports.AppendedEvent{}, Head: p.head().Sequence, Replayed: replayed, Outcome: outcome}, err
+		}
+		if err := p.checkIntent(r.Intent); err != nil {
+			return ports.AppendResult{}, err
+		}
+		release, err := s.lease(&r)
+		if err != nil {
+			return ports.AppendResult{}, err
+		}
+		defer release()
+		if err := p.check(&r); err != nil {
+			return ports.AppendResult{}, err
+		}
+		st := p.stage(&r, now)
+		claims, err := p.claim(st.events)
+		if err != nil {
+			return ports.AppendResult{}, err
+		}
+		if err := p.checkStates(st.events); err != nil {
+			return ports.AppendResult{}, err
+		}
+		result := p.commit(&r, st, claims)
+		if len(st.events) > 0 {
+			s.wake(r.Partition)
+		}
+		return result, nil
+	})
 }
 
 // replay answers a repeated idempotency key.
@@ -73,8 +70,8 @@ func (p *partition) replay(claim *ports.IdempotencyClaim, now time.Time) (ports.
 	return row.outcome, true, nil
 }
 
-// check holds the request's further demands against the log, in the order the port
-// promises; business keys follow in claim, once series numbers are known.
+// check compares the remaining expectations of the request with the log, in the order the
+// port promises; business keys follow in claim, once series numbers are known.
 func (p *partition) check(r *ports.AppendRequest) error {
 	if err := p.checkAccess(r); err != nil {
 		return err
@@ -124,8 +121,8 @@ type staged struct {
 	series map[string]uint64
 }
 
-// stage gives the events their places on copies, so that a refusal leaves the
-// caller's request and the partition as they were.
+// stage numbers and chains copies of the events, so that a refusal leaves the caller's
+// request and the partition unchanged.
 func (p *partition) stage(r *ports.AppendRequest, now time.Time) staged {
 	st := staged{events: make([]event.Prepared, len(r.Events)), series: map[string]uint64{}}
 	head := p.head()
@@ -136,7 +133,8 @@ func (p *partition) stage(r *ports.AppendRequest, now time.Time) staged {
 	versions := map[event.StreamID]event.Version{}
 	checksum, scratch := head.Checksum, []byte(nil)
 	for i := range r.Events {
-		e := clonePrepared(&r.Events[i])
+		e := r.Events[i] // its keys, business keys and series are only read before Append returns
+		e.Skeleton, e.Payload = cloneSkeleton(e.Skeleton), slices.Clone(e.Payload)
 		for _, number := range e.Series {
 			n, taken := st.series[number.Series]
 			if !taken {
@@ -192,7 +190,7 @@ func (p *partition) claim(events []event.Prepared) (map[businessKey]fault.Holder
 	return claims, nil
 }
 
-// commit writes what was staged. Nothing in it can fail.
+// commit writes the staged events and side rows. Nothing in it can fail.
 func (p *partition) commit(r *ports.AppendRequest, st staged, claims map[businessKey]fault.Holder) ports.AppendResult {
 	receipts := make([]ports.AppendedEvent, len(st.events))
 	for i := range st.events {
@@ -202,7 +200,6 @@ func (p *partition) commit(r *ports.AppendRequest, st staged, claims map[busines
 		p.byID[e.ID] = e.Sequence
 		p.byStream[e.Stream] = append(p.byStream[e.Stream], e.Sequence)
 		p.changeStream(e)
-		p.byType[e.Type] = append(p.byType[e.Type], e.Sequence)
 		for _, k := range e.Keys {
 			// Two references to one entity in different roles are one row of the index.
 			if list := p.byKey[k]; len(list) == 0 || list[len(list)-1] != e.Sequence {
@@ -214,12 +211,8 @@ func (p *partition) commit(r *ports.AppendRequest, st staged, claims map[busines
 			StreamVersion: e.StreamVersion, RecordedAt: e.RecordedAt, Checksum: e.Checksum,
 		}
 	}
-	for key, holder := range claims {
-		p.business[key] = holder
-	}
-	for name, n := range st.series {
-		p.series[name] = n
-	}
+	maps.Copy(p.business, claims)
+	maps.Copy(p.series, st.series)
 	outcome := ports.IdempotencyOutcome{EventCount: len(st.events)}
 	if len(st.events) > 0 {
 		outcome.FirstSequence = st.events[0].Sequence
@@ -261,12 +254,17 @@ func (p *partition) checkCondition(c *concurrency.AppendCondition) error {
 	}
 }
 
-// firstMatch lets each key lead the scan once: whichever is rare enough to be
-// scanned to its end, or to a match, answers for all. over says that none is.
+// firstMatch scans the events of each key in turn until one list is short enough to be
+// scanned to its end, or has a match. over reports that every list is too long.
 func (p *partition) firstMatch(item *concurrency.Item, after event.Sequence) (found event.Sequence, over bool) {
 	keys := item.Keys()
 	if len(keys) == 0 {
-		return p.firstOfTypes(item.Types, after), false
+		for n := after + 1; n <= event.Sequence(len(p.events)); n++ {
+			if p.hasType(n, item.Types) {
+				return n, false
+			}
+		}
+		return 0, false
 	}
 	lists := make([][]event.Sequence, len(keys))
 	for i, k := range keys {
@@ -284,24 +282,6 @@ func (p *partition) firstMatch(item *concurrency.Item, after event.Sequence) (fo
 		}
 	}
 	return 0, true
-}
-
-// firstOfTypes answers an item without keys: the first event after the sequence
-// that has one of the types, or the first of all when no type is named.
-func (p *partition) firstOfTypes(types []string, after event.Sequence) event.Sequence {
-	if len(types) == 0 {
-		if int(after) < len(p.events) {
-			return after + 1
-		}
-		return 0
-	}
-	var first event.Sequence
-	for _, t := range types {
-		if list := following(p.byType[t], after); len(list) > 0 && (first == 0 || list[0] < first) {
-			first = list[0]
-		}
-	}
-	return first
 }
 
 func (p *partition) hasType(n event.Sequence, types []string) bool {
