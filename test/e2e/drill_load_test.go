@@ -29,9 +29,10 @@ var fleetEntities = []string{"USMF", "FLTA", "FLTB", "FLTC"}
 // writers is writers at all nodes: each sends a request again, to the next node and
 // under the same key, until it is acknowledged.
 type writers struct {
-	fleet  *fleet
-	cancel context.CancelFunc
-	done   sync.WaitGroup
+	fleet   *fleet
+	readers *readers
+	cancel  context.CancelFunc
+	done    sync.WaitGroup
 
 	acknowledged atomic.Int64 // events
 	machines     atomic.Int64 // of them about machines
@@ -49,7 +50,7 @@ func startWriters(t *testing.T, f *fleet, r *readers) *writers {
 	t.Helper()
 	f.as(t, "vendor_admin", http.StatusCreated, "/api/intents", `{"type":"ap.register_vendor","legal_entity":"USMF","payload":{"vendor_id":"V-FLEET","name":"Fleet Ltd","country":"US"}}`)
 	ctx, cancel := context.WithCancel(context.Background())
-	w := &writers{fleet: f, cancel: cancel, events: map[string]string{}}
+	w := &writers{fleet: f, readers: r, cancel: cancel, events: map[string]string{}}
 	t.Cleanup(cancel)
 	for writer := range fleetWriters {
 		w.done.Go(func() {
@@ -164,6 +165,11 @@ func (w *writers) recordEvents(entity string, a answer) error {
 // await waits for so many further acknowledged events.
 func (w *writers) await(t *testing.T, more int64) {
 	t.Helper()
+	defer func() {
+		if t.Failed() {
+			t.Log(w.progress(t))
+		}
+	}()
 	target := w.acknowledged.Load() + more
 	testkit.Eventually(t, settleTime, func() bool {
 		w.mutex.Lock()
@@ -171,6 +177,21 @@ func (w *writers) await(t *testing.T, more int64) {
 		require.Empty(t, w.failures)
 		return w.acknowledged.Load() >= target
 	}, "acknowledged events")
+}
+
+// progress tells a failed drill what stopped: the writers, a reader, or a lock.
+func (w *writers) progress(t *testing.T) string {
+	t.Helper()
+	out := fmt.Sprintf("%d events acknowledged, %d about machines, %d turns of writers left out for the slowest subscriber",
+		w.acknowledged.Load(), w.machines.Load(), w.held.Load())
+	for _, b := range []*deliveryLog{w.readers.group, w.readers.clumsy, w.readers.hook, w.readers.ordered} {
+		seen, repeats := b.count()
+		out += fmt.Sprintf("; %s has seen %d, %d of them again", b.name, seen, repeats)
+	}
+	var blocked string
+	w.fleet.query(t, `SELECT coalesce(string_agg(format('session %s waits for %s: %s', pid, pg_blocking_pids(pid), left(query, 120)), '; '), 'no session is blocked')
+		FROM pg_stat_activity WHERE cardinality(pg_blocking_pids(pid)) > 0`, &blocked)
+	return out + "; " + blocked
 }
 
 // finish ends the traffic when everything under way is acknowledged.
