@@ -8,6 +8,20 @@ import (
 	"github.com/erpbackbone/backbone/domain/event"
 )
 
+// FoldOf makes the fold of a stream type from states that copy themselves and apply events.
+// A codec is added where streams grow long.
+func FoldOf[T interface {
+	Clone() T
+	Apply(e event.Recorded, data []byte) error
+}](streamType string, empty func() T) Fold {
+	return Fold{
+		StreamType: streamType,
+		New:        func() any { return empty() },
+		Clone:      func(s any) any { return s.(T).Clone() },
+		Apply:      func(s any, e event.Recorded, data []byte) error { return s.(T).Apply(e, data) },
+	}
+}
+
 // Codec stores the state of a Fold, so that long streams are not folded from their
 // first event again. A decoded state equals the encoded one. It
 // holds nothing that the events do not hold; personal values stay sealed.

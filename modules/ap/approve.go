@@ -18,11 +18,7 @@ import (
 // for that second one, it is a single batch of the approval, the journal and the
 // posting, so that approved and posted cannot part.
 func planApprove(k contract.Kind) func(context.Context, module.Input, module.State) (module.Plan, error) {
-	return func(ctx context.Context, in module.Input, s module.State) (module.Plan, error) {
-		var p contract.Decision
-		if err := decode(in.Payload, &p); err != nil {
-			return module.Plan{}, err
-		}
+	return module.PlanOf(func(ctx context.Context, in module.Input, s module.State, p contract.Decision) (module.Plan, error) {
 		d, err := loadDocument(ctx, s, k, p.ID())
 		if err != nil {
 			return module.Plan{}, err
@@ -73,7 +69,7 @@ func planApprove(k contract.Kind) func(context.Context, module.Input, module.Sta
 		a := approving{kind: k, d: d, in: in, date: date, approval: approval, ledger: ledger, books: books, settings: settings}
 		plan.Events, plan.Rules, f.Period, err = a.post(ctx, s)
 		return plan, err
-	}
+	})
 }
 
 func onHold(k contract.Kind, holds []domain.Hold) error {
@@ -180,11 +176,7 @@ func journalTitle(k contract.Kind, d *contract.Document) string {
 
 // planReject plans the end of a document that was not approved.
 func planReject(k contract.Kind) func(context.Context, module.Input, module.State) (module.Plan, error) {
-	return func(ctx context.Context, in module.Input, s module.State) (module.Plan, error) {
-		var p contract.Rejection
-		if err := decode(in.Payload, &p); err != nil {
-			return module.Plan{}, err
-		}
+	return module.PlanOf(func(ctx context.Context, in module.Input, s module.State, p contract.Rejection) (module.Plan, error) {
 		d, err := loadDocument(ctx, s, k, p.ID())
 		if err != nil {
 			return module.Plan{}, err
@@ -201,16 +193,12 @@ func planReject(k contract.Kind) func(context.Context, module.Input, module.Stat
 		f := factsOf(in)
 		f.Submitters, f.Approvers = d.Submitters, d.Approvers
 		return module.Plan{Events: []event.Draft{rejected}, Facts: f}, nil
-	}
+	})
 }
 
 // planReleaseHold plans the release of a hold. The hold's id leads to the
 // document, of either kind.
-func planReleaseHold(ctx context.Context, in module.Input, s module.State) (module.Plan, error) {
-	var p contract.HoldRelease
-	if err := decode(in.Payload, &p); err != nil {
-		return module.Plan{}, err
-	}
+func planReleaseHold(ctx context.Context, in module.Input, s module.State, p contract.HoldRelease) (module.Plan, error) {
 	d, hold, err := findHold(ctx, s, p)
 	if err != nil {
 		return module.Plan{}, err

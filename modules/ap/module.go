@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"github.com/erpbackbone/backbone/application/module"
-	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/eventtype"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/modules/ap/contract"
@@ -189,7 +188,7 @@ func submittedType(k contract.Kind, vendorRef eventtype.RequiredRef) module.Even
 		},
 		Checks: []module.Check{func(data json.RawMessage, _ map[string]string) error {
 			var d contract.Document
-			if err := decode(data, &d); err != nil {
+			if err := module.DecodePayload(data, &d); err != nil {
 				return err
 			}
 			err := domain.CheckDocument(k, &d)
@@ -246,13 +245,13 @@ func registerIntents(r *module.Registrar) error {
 	}
 	if err := declare(module.IntentType{
 		Type: contract.IntentConfigure, Description: "Change limits, tolerances, terms, the coding table or withholding codes.",
-		Emits: []string{contract.EventSettingsChanged}, Plan: planConfigure,
+		Emits: []string{contract.EventSettingsChanged}, Plan: module.PlanOf(planConfigure),
 	}, "configure", ""); err != nil {
 		return err
 	}
 	if err := declare(module.IntentType{
 		Type: contract.IntentReleaseHold, Description: "Release a hold on an invoice or credit memo.",
-		Emits: []string{contract.Invoice.Event(contract.HoldReleased), contract.CreditMemo.Event(contract.HoldReleased)}, Plan: planReleaseHold,
+		Emits: []string{contract.Invoice.Event(contract.HoldReleased), contract.CreditMemo.Event(contract.HoldReleased)}, Plan: module.PlanOf(planReleaseHold),
 	}, "release_hold", ""); err != nil {
 		return err
 	}
@@ -301,34 +300,18 @@ func vendorIntents() map[string]module.IntentType {
 		},
 		"remove_vendor_contact": {
 			Type: contract.IntentRemoveVendorContact, Description: "Remove a contact of a vendor.", Emits: []string{contract.EventContactRemoved},
-			Plan: planRemoveVendorContact,
+			Plan: module.PlanOf(planRemoveVendorContact),
 		},
 	}
 }
 
 func registerFolds(r *module.Registrar) {
-	r.Fold(module.Fold{
-		StreamType: contract.StreamSettings,
-		New:        func() any { return domain.NewSettings() },
-		Clone:      func(s any) any { return s.(*domain.Settings).Clone() },
-		Apply: func(s any, e event.Recorded, data []byte) error {
-			return s.(*domain.Settings).Apply(e.Type, data)
-		},
-	})
-	r.Fold(module.Fold{
-		StreamType: contract.StreamVendor,
-		New:        func() any { return &domain.Vendor{} },
-		Clone:      func(s any) any { return s.(*domain.Vendor).Clone() },
-		Apply:      func(s any, e event.Recorded, data []byte) error { return s.(*domain.Vendor).Apply(e, data) },
-		Codec:      module.JSONCodec[domain.Vendor](1), // contacts change for years
-	})
+	r.Fold(module.FoldOf(contract.StreamSettings, domain.NewSettings))
+	vendor := module.FoldOf(contract.StreamVendor, func() *domain.Vendor { return &domain.Vendor{} })
+	vendor.Codec = module.JSONCodec[domain.Vendor](1) // contacts change for years
+	r.Fold(vendor)
 	for _, k := range contract.Kinds() {
-		r.Fold(module.Fold{
-			StreamType: k.StreamType(),
-			New:        func() any { return &domain.Document{Kind: k} },
-			Clone:      func(s any) any { return s.(*domain.Document).Clone() },
-			Apply:      func(s any, e event.Recorded, data []byte) error { return s.(*domain.Document).Apply(e, data) },
-		})
+		r.Fold(module.FoldOf(k.StreamType(), func() *domain.Document { return &domain.Document{Kind: k} }))
 	}
 }
 

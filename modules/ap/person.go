@@ -44,7 +44,7 @@ func personInClear(field string) error {
 // anything, free of a person's name and VAT id.
 func checkPersonSealed(data json.RawMessage, _ map[string]string) error {
 	var v contract.VendorRegistered
-	if err := decode(data, &v); err != nil {
+	if err := module.DecodePayload(data, &v); err != nil {
 		return err
 	}
 	switch {
@@ -83,7 +83,7 @@ func withVendorID(intentID event.ID, payload json.RawMessage) json.RawMessage {
 // planSetVendorContact records a contact, new or changed.
 func planSetVendorContact(ctx context.Context, in module.Input, s module.State) (module.Plan, error) {
 	var c contract.VendorContact
-	if err := decode(in.Payload, &c); err != nil {
+	if err := module.DecodePayload(in.Payload, &c); err != nil {
 		return withoutContact(in), err
 	}
 	if _, err := loadVendor(ctx, s, c.VendorID); err != nil {
@@ -105,11 +105,7 @@ func withoutContact(in module.Input) module.Plan {
 	})}
 }
 
-func planRemoveVendorContact(ctx context.Context, in module.Input, s module.State) (module.Plan, error) {
-	var c contract.VendorContactRef
-	if err := decode(in.Payload, &c); err != nil {
-		return module.Plan{}, err
-	}
+func planRemoveVendorContact(ctx context.Context, in module.Input, s module.State, c contract.VendorContactRef) (module.Plan, error) {
 	vendor, err := loadVendor(ctx, s, c.VendorID)
 	if err != nil {
 		return module.Plan{}, err

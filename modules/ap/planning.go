@@ -2,7 +2,6 @@ package ap
 
 import (
 	"context"
-	"encoding/json"
 	"slices"
 
 	"github.com/erpbackbone/backbone/application/module"
@@ -13,23 +12,6 @@ import (
 	"github.com/erpbackbone/backbone/modules/ap/domain"
 	gl "github.com/erpbackbone/backbone/modules/gl/contract"
 )
-
-// decode reads a payload that fits its schema. What still fails is a number
-// outside the grammar, a fault of package money, or a date that is none.
-func decode(payload json.RawMessage, into any) error {
-	err := json.Unmarshal(payload, into)
-	if err == nil {
-		return nil
-	}
-	if f, ok := fault.As(err); ok {
-		if f.Field == "" {
-			f = f.WithField(money.Locate(payload))
-		}
-		return f
-	}
-	return fault.New(fault.Invalid, "intent.schema_invalid",
-		"a value of the payload is not of its type; compare the payload with the intent's schema").WithCause(err)
-}
 
 // postingDate is the date that decides the period: the payload's, else the
 // intent's, else the default. Both given must agree.

@@ -18,11 +18,7 @@ import (
 // planSubmit plans the submission of a document: the event itself, what is found
 // about it: validated, or one hold per finding.
 func planSubmit(k contract.Kind) func(context.Context, module.Input, module.State) (module.Plan, error) {
-	return func(ctx context.Context, in module.Input, s module.State) (plan module.Plan, err error) {
-		var p contract.Submission
-		if err := decode(in.Payload, &p); err != nil {
-			return module.Plan{}, err
-		}
+	return module.PlanOf(func(ctx context.Context, in module.Input, s module.State, p contract.Submission) (plan module.Plan, err error) {
 		d := p.Document
 		d.SetID(k, in.DocumentID(0).String())
 		settings, err := loadSettings(ctx, s)
@@ -85,7 +81,7 @@ func planSubmit(k contract.Kind) func(context.Context, module.Input, module.Stat
 		plan.Events = submissionEvents(k, &d, date, dimensions, period.Tags, findings, coded.warnings)
 		plan.Events[0].Tags = append(slices.Clone(plan.Events[0].Tags), matchTags...)
 		return plan, nil
-	}
+	})
 }
 
 // complete fills in what the submission leaves to the master data.
@@ -224,7 +220,7 @@ type possibleDuplicate struct {
 func onDuplicateDocument(k contract.Kind) func(context.Context, module.Input, module.State, string, fault.Holder) error {
 	return func(ctx context.Context, in module.Input, s module.State, eventType string, h fault.Holder) error {
 		var p contract.Submission
-		if err := decode(in.Payload, &p); err != nil {
+		if err := module.DecodePayload(in.Payload, &p); err != nil {
 			return err
 		}
 		earlier := &domain.Document{Kind: k}

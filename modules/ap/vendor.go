@@ -37,7 +37,7 @@ func planRegisterVendor(ctx context.Context, in module.Input, s module.State) (m
 
 func registerVendor(ctx context.Context, in module.Input, s module.State) (module.Plan, error) {
 	var v contract.VendorRegistration
-	if err := decode(in.Payload, &v); err != nil {
+	if err := module.DecodePayload(in.Payload, &v); err != nil {
 		return module.Plan{}, err
 	}
 	if err := checkVendor(&v, in.Today); err != nil {
@@ -146,11 +146,7 @@ func onDuplicateVendor(_ context.Context, _ module.Input, _ module.State, _ stri
 	return vendorDuplicate(h)
 }
 
-func planConfigure(ctx context.Context, in module.Input, s module.State) (module.Plan, error) {
-	var c contract.SettingsChanged
-	if err := decode(in.Payload, &c); err != nil {
-		return module.Plan{}, err
-	}
+func planConfigure(ctx context.Context, in module.Input, s module.State, c contract.SettingsChanged) (module.Plan, error) {
 	if err := checkSettings(&c); err != nil {
 		return module.Plan{}, err
 	}

@@ -12,11 +12,7 @@ import (
 	"github.com/erpbackbone/backbone/modules/gl/domain"
 )
 
-func planDefineFiscalYear(ctx context.Context, in module.Input, s module.State) (module.Plan, error) {
-	var year domain.FiscalYear
-	if err := decode(in, &year); err != nil {
-		return module.Plan{}, err
-	}
+func planDefineFiscalYear(ctx context.Context, in module.Input, s module.State, year domain.FiscalYear) (module.Plan, error) {
 	calendar, err := loadCalendar(ctx, s)
 	if err != nil {
 		return module.Plan{}, err
@@ -138,7 +134,7 @@ type periodContext struct {
 
 func readPeriod(ctx context.Context, in module.Input, s module.State) (periodContext, error) {
 	var p periodContext
-	if err := decode(in, &p.request); err != nil {
+	if err := module.DecodePayload(in.Payload, &p.request); err != nil {
 		return p, err
 	}
 	calendar, err := loadCalendar(ctx, s)

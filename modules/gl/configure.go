@@ -14,11 +14,7 @@ import (
 	"github.com/erpbackbone/backbone/modules/gl/domain"
 )
 
-func planConfigure(ctx context.Context, in module.Input, s module.State) (module.Plan, error) {
-	var settings domain.Settings
-	if err := decode(in, &settings); err != nil {
-		return module.Plan{}, err
-	}
+func planConfigure(ctx context.Context, in module.Input, s module.State, settings domain.Settings) (module.Plan, error) {
 	if err := checkSettings(settings, in.Today); err != nil {
 		return module.Plan{}, err
 	}
@@ -95,7 +91,7 @@ func checkCurrencyFree(ctx context.Context, s module.State, currency string) err
 
 func planDefineAccount(ctx context.Context, in module.Input, s module.State) (module.Plan, error) {
 	account := domain.Account{Postable: true, Control: domain.ControlNone}
-	if err := decode(in, &account); err != nil {
+	if err := module.DecodePayload(in.Payload, &account); err != nil {
 		return module.Plan{}, err
 	}
 	if account.NormalSide == "" {
@@ -164,7 +160,7 @@ func planUnblockAccount(ctx context.Context, in module.Input, s module.State) (m
 
 func planMarkAccount(ctx context.Context, in module.Input, s module.State, eventType string, blockedBefore bool) (module.Plan, error) {
 	var mark accountMark
-	if err := decode(in, &mark); err != nil {
+	if err := module.DecodePayload(in.Payload, &mark); err != nil {
 		return module.Plan{}, err
 	}
 	ledger := contract.NewLedger(s)
@@ -192,11 +188,7 @@ func planMarkAccount(ctx context.Context, in module.Input, s module.State, event
 	}, err
 }
 
-func planDefineDimensionValue(ctx context.Context, in module.Input, s module.State) (module.Plan, error) {
-	var value domain.DimensionValue
-	if err := decode(in, &value); err != nil {
-		return module.Plan{}, err
-	}
+func planDefineDimensionValue(ctx context.Context, in module.Input, s module.State, value domain.DimensionValue) (module.Plan, error) {
 	if err := checkActive(value.ActiveFrom, value.ActiveTo); err != nil {
 		return module.Plan{}, err
 	}

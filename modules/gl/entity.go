@@ -19,11 +19,11 @@ func registerEntities(r *module.Registrar) {
 	r.EntityFold(module.EntityFold{
 		EntityType: "period", Version: 1,
 		New: func(id string) any { return &periodEntity{Period: id, Status: domain.PeriodNotOpen} },
-		Apply: func(s any, e event.Recorded, _ []byte) error {
+		Apply: func(s any, e event.Recorded, data []byte) error {
 			p := domain.ModulePeriod{State: s.(*periodEntity).Status}
-			p.Apply(e.Type)
+			err := p.Apply(e, data)
 			s.(*periodEntity).Status = p.State
-			return nil
+			return err
 		},
 	})
 	r.EntityFold(module.EntityFold{

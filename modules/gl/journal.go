@@ -31,11 +31,7 @@ type postJournal struct {
 	} `json:"lines"`
 }
 
-func planPostJournal(ctx context.Context, in module.Input, s module.State) (module.Plan, error) {
-	var p postJournal
-	if err := decode(in, &p); err != nil {
-		return module.Plan{}, err
-	}
+func planPostJournal(ctx context.Context, in module.Input, s module.State, p postJournal) (module.Plan, error) {
 	date, err := postingDate(in, p.PostingDate)
 	if err != nil {
 		return module.Plan{}, err
@@ -148,11 +144,7 @@ func (r reverseJournal) find(ctx context.Context, s module.State) (event.ID, err
 		"there is no journal %s; look it up in the account ledger", r.JournalNumber).WithField("/journal_number")
 }
 
-func planReverseJournal(ctx context.Context, in module.Input, s module.State) (module.Plan, error) {
-	var p reverseJournal
-	if err := decode(in, &p); err != nil {
-		return module.Plan{}, err
-	}
+func planReverseJournal(ctx context.Context, in module.Input, s module.State, p reverseJournal) (module.Plan, error) {
 	date, err := postingDate(in, p.PostingDate)
 	if err != nil {
 		return module.Plan{}, err

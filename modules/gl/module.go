@@ -8,7 +8,6 @@ import (
 	"fmt"
 
 	"github.com/erpbackbone/backbone/application/module"
-	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/eventtype"
 	"github.com/erpbackbone/backbone/modules/gl/contract"
 	"github.com/erpbackbone/backbone/modules/gl/domain"
@@ -137,50 +136,32 @@ func eventTypes() []module.EventType {
 
 func (m *Module) intents() []module.IntentType {
 	return []module.IntentType{
-		{Type: "gl.configure_ledger", Description: "Set the ledger's configuration as a whole.", Emits: []string{domain.EventLedgerConfigured}, Plan: planConfigure},
+		{Type: "gl.configure_ledger", Description: "Set the ledger's configuration as a whole.", Emits: []string{domain.EventLedgerConfigured}, Plan: module.PlanOf(planConfigure)},
 		{Type: "gl.define_account", Description: "Add an account to the chart.", Emits: []string{domain.EventAccountDefined}, Plan: planDefineAccount},
 		{Type: "gl.block_account", Description: "Let an account take no more lines.", Emits: []string{domain.EventAccountBlocked}, Plan: planBlockAccount},
 		{Type: "gl.unblock_account", Description: "Let a blocked account take lines again.", Emits: []string{domain.EventAccountUnblocked}, Plan: planUnblockAccount},
-		{Type: "gl.define_dimension_value", Description: "Add a value to a dimension.", Emits: []string{domain.EventDimensionValueDefined}, Plan: planDefineDimensionValue},
-		{Type: "gl.define_fiscal_year", Description: "Define a fiscal year; without periods it is cut at the ends of months.", Emits: []string{domain.EventFiscalYearDefined, domain.EventCalendarExtended}, Plan: planDefineFiscalYear},
+		{Type: "gl.define_dimension_value", Description: "Add a value to a dimension.", Emits: []string{domain.EventDimensionValueDefined}, Plan: module.PlanOf(planDefineDimensionValue)},
+		{Type: "gl.define_fiscal_year", Description: "Define a fiscal year; without periods it is cut at the ends of months.", Emits: []string{domain.EventFiscalYearDefined, domain.EventCalendarExtended}, Plan: module.PlanOf(planDefineFiscalYear)},
 		{Type: "gl.open_period", Description: "Open a period for a module.", Emits: []string{domain.EventPeriodOpened}, Plan: planOpenPeriod},
 		{Type: "gl.close_period", Description: "Close a period for a module, softly or for good.", Emits: []string{domain.EventPeriodSoftClosed, domain.EventPeriodHardClosed}, Plan: m.planClosePeriod},
 		{Type: "gl.reopen_period", Description: "Open a softly closed period again.", Emits: []string{domain.EventPeriodReopened}, Plan: planReopenPeriod},
-		{Type: "gl.post_journal", Description: "Post a journal.", Emits: []string{domain.EventJournalPosted}, Plan: planPostJournal},
-		{Type: "gl.reverse_journal", Description: "Reverse one of the ledger's own journals.", Emits: []string{domain.EventJournalPosted, domain.EventJournalReversed}, Plan: planReverseJournal},
+		{Type: "gl.post_journal", Description: "Post a journal.", Emits: []string{domain.EventJournalPosted}, Plan: module.PlanOf(planPostJournal)},
+		{Type: "gl.reverse_journal", Description: "Reverse one of the ledger's own journals.", Emits: []string{domain.EventJournalPosted, domain.EventJournalReversed}, Plan: module.PlanOf(planReverseJournal)},
 		{Type: "gl.set_exchange_rate", Description: "Set the rate of a day.", Emits: []string{domain.EventExchangeRateSet}, Plan: planSetExchangeRate},
 	}
 }
 
 func registerFolds(r *module.Registrar) {
-	r.Fold(fold(domain.StreamLedger, func() *domain.LedgerState { return &domain.LedgerState{} },
-		func(s *domain.LedgerState, e event.Recorded, data []byte) error { return s.Apply(e.Type, data) }))
-	r.Fold(fold(domain.StreamCalendar, func() *domain.Calendar { return &domain.Calendar{} },
-		func(s *domain.Calendar, e event.Recorded, data []byte) error { return s.Apply(e.Type, data) }))
-	r.Fold(fold(domain.StreamPeriod, domain.NewModulePeriod,
-		func(s *domain.ModulePeriod, e event.Recorded, _ []byte) error { s.Apply(e.Type); return nil }))
-	r.Fold(fold(domain.StreamAccount, func() *domain.AccountState { return &domain.AccountState{} },
-		func(s *domain.AccountState, e event.Recorded, data []byte) error { return s.Apply(e.Type, data) }))
+	r.Fold(module.FoldOf(domain.StreamLedger, func() *domain.LedgerState { return &domain.LedgerState{} }))
+	r.Fold(module.FoldOf(domain.StreamCalendar, func() *domain.Calendar { return &domain.Calendar{} }))
+	r.Fold(module.FoldOf(domain.StreamPeriod, domain.NewModulePeriod))
+	r.Fold(module.FoldOf(domain.StreamAccount, func() *domain.AccountState { return &domain.AccountState{} }))
+	r.Fold(module.FoldOf(domain.StreamJournal, func() *domain.JournalState { return &domain.JournalState{} }))
 	// These two grow for ever: a rate per day, a value per project.
-	dimension := fold(domain.StreamDimension, domain.NewDimensionState,
-		func(s *domain.DimensionState, e event.Recorded, data []byte) error { return s.Apply(e.Type, data) })
+	dimension := module.FoldOf(domain.StreamDimension, domain.NewDimensionState)
 	dimension.Codec = module.JSONCodec[domain.DimensionState](1)
 	r.Fold(dimension)
-	rates := fold(domain.StreamExchangeRate, func() *domain.RateHistory { return &domain.RateHistory{} },
-		func(s *domain.RateHistory, e event.Recorded, data []byte) error { return s.Apply(e.Type, data) })
+	rates := module.FoldOf(domain.StreamExchangeRate, func() *domain.RateHistory { return &domain.RateHistory{} })
 	rates.Codec = module.JSONCodec[domain.RateHistory](1)
 	r.Fold(rates)
-	r.Fold(fold(domain.StreamJournal, func() *domain.JournalState { return &domain.JournalState{} },
-		func(s *domain.JournalState, e event.Recorded, data []byte) error { return s.Apply(e, data) }))
-}
-
-// fold gives the untyped form of a fold. Every state is always of type T, so the
-// assertions cannot fail.
-func fold[T interface{ Clone() T }](streamType string, empty func() T, apply func(T, event.Recorded, []byte) error) module.Fold {
-	return module.Fold{
-		StreamType: streamType,
-		New:        func() any { return empty() },
-		Clone:      func(s any) any { return s.(T).Clone() },
-		Apply:      func(s any, e event.Recorded, data []byte) error { return apply(s.(T), e, data) },
-	}
 }

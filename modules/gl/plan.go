@@ -2,9 +2,6 @@ package gl
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
-	"strings"
 
 	"github.com/erpbackbone/backbone/application/module"
 	"github.com/erpbackbone/backbone/domain/event"
@@ -39,28 +36,6 @@ func policyFacts(ctx context.Context, l *contract.Ledger) (facts, error) {
 		return facts{}, err
 	}
 	return facts{SecondPerson: s.SecondPerson, Limits: s.EffectiveLimits()}, nil
-}
-
-// decode reads a payload that already fits its schema; what may still be wrong is
-// the money grammar.
-func decode(in module.Input, into any) error {
-	err := json.Unmarshal(in.Payload, into)
-	if err == nil {
-		return nil
-	}
-	if f, ok := fault.As(err); ok {
-		if f.Field == "" {
-			f = f.WithField(money.Locate(in.Payload))
-		}
-		return f
-	}
-	f := fault.New(fault.Invalid, "intent.schema_invalid",
-		"the payload does not fit the schema of %s; correct it", in.Type).WithCause(err)
-	var typeErr *json.UnmarshalTypeError
-	if errors.As(err, &typeErr) {
-		f = f.WithField("/" + strings.ReplaceAll(typeErr.Field, ".", "/"))
-	}
-	return f
 }
 
 // effectiveDate is the date asked for, else today.

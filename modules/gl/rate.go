@@ -14,7 +14,7 @@ import (
 
 func planSetExchangeRate(ctx context.Context, in module.Input, s module.State) (module.Plan, error) {
 	rate := domain.ExchangeRate{RateType: domain.RateSpot}
-	if err := decode(in, &rate); err != nil {
+	if err := module.DecodePayload(in.Payload, &rate); err != nil {
 		return module.Plan{}, err
 	}
 	if err := rateValue(rate); err != nil {

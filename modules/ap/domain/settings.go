@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 
+	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/money"
 	"github.com/erpbackbone/backbone/modules/ap/contract"
 )
@@ -59,8 +60,8 @@ func (s *Settings) Coding(accountingCost string) (contract.Coding, bool) {
 }
 
 // Apply folds an event.
-func (s *Settings) Apply(eventType string, data []byte) error {
-	if eventType != contract.EventSettingsChanged {
+func (s *Settings) Apply(e event.Recorded, data []byte) error {
+	if e.Type != contract.EventSettingsChanged {
 		return nil
 	}
 	var c contract.SettingsChanged

@@ -51,8 +51,8 @@ type AccountState struct {
 func (s *AccountState) Clone() *AccountState { c := *s; return &c }
 
 // Apply folds an event.
-func (s *AccountState) Apply(eventType string, data []byte) error {
-	switch eventType {
+func (s *AccountState) Apply(e event.Recorded, data []byte) error {
+	switch e.Type {
 	case EventAccountDefined:
 		var a Account
 		if err := json.Unmarshal(data, &a); err != nil {
@@ -117,8 +117,8 @@ func (s *DimensionState) Value(value string) (DimensionValue, bool) {
 }
 
 // Apply folds an event.
-func (s *DimensionState) Apply(eventType string, data []byte) error {
-	if eventType != EventDimensionValueDefined {
+func (s *DimensionState) Apply(e event.Recorded, data []byte) error {
+	if e.Type != EventDimensionValueDefined {
 		return nil
 	}
 	var v DimensionValue

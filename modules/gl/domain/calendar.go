@@ -38,8 +38,8 @@ func (c *Calendar) Years() []FiscalYear { return c.years }
 func (c *Calendar) Clone() *Calendar { return &Calendar{years: slices.Clone(c.years)} }
 
 // Apply folds an event.
-func (c *Calendar) Apply(eventType string, data []byte) error {
-	if eventType != EventCalendarExtended {
+func (c *Calendar) Apply(e event.Recorded, data []byte) error {
+	if e.Type != EventCalendarExtended {
 		return nil
 	}
 	var y FiscalYear
@@ -131,8 +131,8 @@ func NewModulePeriod() *ModulePeriod { return &ModulePeriod{State: PeriodNotOpen
 func (p *ModulePeriod) Clone() *ModulePeriod { c := *p; return &c }
 
 // Apply folds an event.
-func (p *ModulePeriod) Apply(eventType string) {
-	switch eventType {
+func (p *ModulePeriod) Apply(e event.Recorded, _ []byte) error {
+	switch e.Type {
 	case EventPeriodOpened, EventPeriodReopened:
 		p.State = PeriodOpen
 	case EventPeriodSoftClosed:
@@ -140,4 +140,5 @@ func (p *ModulePeriod) Apply(eventType string) {
 	case EventPeriodHardClosed:
 		p.State = PeriodHardClosed
 	}
+	return nil
 }

@@ -70,8 +70,8 @@ func cloneRates(in []DatedRate) []DatedRate {
 }
 
 // Apply folds an event.
-func (h *RateHistory) Apply(eventType string, data []byte) error {
-	if eventType != EventExchangeRateSet {
+func (h *RateHistory) Apply(e event.Recorded, data []byte) error {
+	if e.Type != EventExchangeRateSet {
 		return nil
 	}
 	var r ExchangeRate

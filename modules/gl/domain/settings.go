@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 
+	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/money"
 )
 
@@ -118,8 +119,8 @@ type LedgerState struct {
 func (s *LedgerState) Clone() *LedgerState { c := *s; return &c }
 
 // Apply folds an event.
-func (s *LedgerState) Apply(eventType string, data []byte) error {
-	if eventType != EventLedgerConfigured {
+func (s *LedgerState) Apply(e event.Recorded, data []byte) error {
+	if e.Type != EventLedgerConfigured {
 		return nil
 	}
 	var settings Settings

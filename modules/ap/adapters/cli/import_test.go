@@ -18,6 +18,7 @@ import (
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/modules/ap/adapters/cli"
 	"github.com/erpbackbone/backbone/modules/ap/adapters/ubl"
+	"github.com/erpbackbone/backbone/modules/ap/contract"
 	"github.com/erpbackbone/backbone/test/testkit"
 )
 
@@ -38,7 +39,7 @@ func TestImportStandardExamples(t *testing.T) {
 	require.Equal(t, 1, exitCode(t, first.Err()))
 	memos := 0
 	for _, f := range first.Files {
-		if f.Status == cli.StatusAccepted && f.Kind == ubl.KindCreditMemo {
+		if f.Status == cli.StatusAccepted && f.Kind == contract.CreditMemo {
 			memos++
 		}
 		if f.Status != cli.StatusAccepted {
@@ -125,7 +126,7 @@ func TestImportDuplicatesWithoutReplay(t *testing.T) {
 	r := cli.Import(t.Context(), s, files, o)
 	require.Equal(t, cli.Totals{Duplicate: 6, Refused: 3}, counts(r))
 	for _, q := range s.received {
-		if q.Type == ubl.IntentRegisterVendor {
+		if q.Type == contract.IntentRegisterVendor {
 			require.Empty(t, q.EffectiveDate)
 		} else {
 			require.Equal(t, "2026-05-02", q.EffectiveDate)
@@ -161,7 +162,7 @@ func TestImportRegistersVendorsOnce(t *testing.T) {
 	require.Equal(t, cli.Totals{Accepted: 20, VendorsRegistered: 1}, counts(r))
 	registrations := 0
 	for _, q := range s.received {
-		if q.Type == ubl.IntentRegisterVendor {
+		if q.Type == contract.IntentRegisterVendor {
 			registrations++
 			require.Equal(t, "DEMF|vendor|vat:DE999000104", q.IdempotencyKey)
 		}
@@ -179,7 +180,7 @@ func TestImportRefusedVendor(t *testing.T) {
 	t.Parallel()
 	s := newServer()
 	s.before = func(_ context.Context, q submission) error {
-		if q.Type == ubl.IntentRegisterVendor {
+		if q.Type == contract.IntentRegisterVendor {
 			return fault.New(fault.FailedPrecondition, "ap.vendor.identity_required", "send an id").WithField("/party_id").WithIntent("I-77")
 		}
 		return nil
@@ -211,7 +212,7 @@ func TestImportKeepsOrderPerDocumentNumber(t *testing.T) {
 	under, most := 0, 0
 	together, meet := make(chan struct{}), sync.Once{}
 	s.before = func(_ context.Context, q submission) error {
-		if q.Type == ubl.IntentRegisterVendor {
+		if q.Type == contract.IntentRegisterVendor {
 			return nil
 		}
 		d := document(t, q)
@@ -300,7 +301,7 @@ func TestImportFileThatServerFailsOn(t *testing.T) {
 	t.Parallel()
 	s := newServer()
 	s.before = func(_ context.Context, q submission) error {
-		if q.Type == ubl.IntentSubmitInvoice && document(t, q).Currency == "USD" {
+		if q.Type == contract.Invoice.Intent("submit") && document(t, q).Currency == "USD" {
 			return fault.New(fault.Internal, "internal", "something unforeseen; tell the operator the id")
 		}
 		return nil
@@ -320,7 +321,7 @@ func TestImportUnreachableServer(t *testing.T) {
 	var calls, sent atomic.Int32
 	s.before = func(_ context.Context, q submission) error {
 		calls.Add(1)
-		if q.Type != ubl.IntentRegisterVendor && sent.Add(1) > 5 { // it answers five, and is gone
+		if q.Type != contract.IntentRegisterVendor && sent.Add(1) > 5 { // it answers five, and is gone
 			return errors.New("dial tcp 127.0.0.1:1: connect: connection refused")
 		}
 		return nil
@@ -377,7 +378,7 @@ func TestImportInterrupted(t *testing.T) {
 	require.NoError(t, err)
 	ctx, interrupt := context.WithCancel(t.Context())
 	s.before = func(requestContext context.Context, q submission) error {
-		if q.Type != ubl.IntentRegisterVendor && document(t, q).InvoiceNumber == "N-3" {
+		if q.Type != contract.IntentRegisterVendor && document(t, q).InvoiceNumber == "N-3" {
 			interrupt()
 			return requestContext.Err()
 		}
@@ -395,7 +396,7 @@ func TestImportPendingIntents(t *testing.T) {
 	s := newServer()
 	status := "pending_approval"
 	s.after = func(q submission, out outcome) (outcome, error) {
-		if q.Type == ubl.IntentSubmitInvoice {
+		if q.Type == contract.Invoice.Intent("submit") {
 			out.Status, out.Events = status, nil
 		}
 		return out, nil

@@ -8,7 +8,7 @@ import (
 
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/domain/money"
-	"github.com/erpbackbone/backbone/modules/ap/adapters/ubl"
+	"github.com/erpbackbone/backbone/modules/ap/contract"
 )
 
 // Status is what became of a file.
@@ -38,7 +38,7 @@ type FileResult struct {
 	Status     Status            `json:"status"`
 	Code       string            `json:"code"`        // of the refusal or failure; "" of an accepted file
 	DocumentID string            `json:"document_id"` // of the document in the books; of a duplicate the first one's
-	Kind       ubl.Kind          `json:"kind,omitempty"`
+	Kind       contract.Kind     `json:"kind,omitempty"`
 	Number     string            `json:"number,omitempty"`
 	Currency   string            `json:"currency,omitempty"`
 	Total      string            `json:"total,omitempty"` // gross, decimal
@@ -172,7 +172,7 @@ func (t *Totals) add(f *FileResult, sums map[string]amounts) {
 	switch f.Status {
 	case StatusAccepted:
 		c.Accepted++
-		if f.Kind == ubl.KindCreditMemo {
+		if f.Kind == contract.CreditMemo {
 			sum.creditMemos = sum.creditMemos.Add(f.gross)
 		} else {
 			sum.invoices = sum.invoices.Add(f.gross)

@@ -11,7 +11,7 @@ import (
 	"github.com/erpbackbone/backbone/adapters/client"
 	"github.com/erpbackbone/backbone/domain/concurrency"
 	"github.com/erpbackbone/backbone/domain/fault"
-	"github.com/erpbackbone/backbone/modules/ap/adapters/ubl"
+	"github.com/erpbackbone/backbone/modules/ap/contract"
 )
 
 // retryWaits are the pauses before a request is sent again, unless the server
@@ -89,7 +89,7 @@ func (r *run) send(s submission) (outcome, error) {
 	out, err := r.sendWithRetries(s)
 	if code := fault.CodeOf(err); code == "intent.idempotency_mismatch" || code == concurrency.CodeIdempotencyMismatch {
 		content := string(s.Payload)
-		if s.Type == ubl.IntentRegisterVendor {
+		if s.Type == contract.IntentRegisterVendor {
 			content = s.Source.Reference
 		}
 		s.key = idempotencyKey(s.key, digest(s.EffectiveDate, content))

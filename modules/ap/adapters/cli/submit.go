@@ -64,7 +64,7 @@ func (r *run) vendor(d *ubl.Document) (vendorID, intentID string, err error) {
 	if err != nil {
 		return "", "", unwritable(err)
 	}
-	out, err := r.send(submission{r.intent(ubl.IntentRegisterVendor, payload, d), idempotencyKey(r.LegalEntity, "vendor", identity)})
+	out, err := r.send(submission{r.intent(contract.IntentRegisterVendor, payload, d), idempotencyKey(r.LegalEntity, "vendor", identity)})
 	if said, ok := fault.As(err); ok && said.Code == "ap.vendor.duplicate" && said.Holder != nil && said.Holder.DocumentID != "" {
 		v.id = said.Holder.DocumentID
 		return v.id, "", nil
@@ -113,7 +113,7 @@ func (r *run) submit(p *inputFile) FileResult {
 		return r.afterFault(p, err)
 	}
 	p.result.IntentID = out.IntentID
-	kind := contract.Kind(d.Kind)
+	kind := d.Kind
 	submitted, ok := out.find(kind.Event(contract.Submitted))
 	switch {
 	case ok && documentOf(submitted) == "", !ok && out.Status == intentExecuted:
@@ -132,7 +132,7 @@ func (r *run) afterEvents(p *inputFile, out outcome, submitted client.IntentEven
 	f := p.result
 	f.DocumentID = documentOf(submitted)
 	r.remember(f)
-	kind := contract.Kind(f.Kind)
+	kind := f.Kind
 	if out.replayed {
 		f.Status, f.Code = StatusDuplicate, kind.Code("duplicate")
 		f.Detail = "this very file was submitted before; look at the document named here"
@@ -160,7 +160,7 @@ func (r *run) afterEvents(p *inputFile, out outcome, submitted client.IntentEven
 func (r *run) afterFault(p *inputFile, err error) FileResult {
 	f := p.result
 	said, ok := fault.As(err)
-	if !ok || said.Code != contract.Kind(f.Kind).Code("duplicate") {
+	if !ok || said.Code != f.Kind.Code("duplicate") {
 		return f.ended(err)
 	}
 	if agree, _ := said.Attributes["totals_agree"].(bool); !agree {

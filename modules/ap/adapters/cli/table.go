@@ -12,7 +12,7 @@ import (
 	"unicode"
 
 	"github.com/erpbackbone/backbone/domain/fault"
-	"github.com/erpbackbone/backbone/modules/ap/adapters/ubl"
+	"github.com/erpbackbone/backbone/modules/ap/contract"
 )
 
 // findingsShown bounds the findings of one file in the table; JSON has them all.
@@ -159,11 +159,11 @@ func (t *Totals) summary() string {
 	return text
 }
 
-func noun(k ubl.Kind) string {
+func noun(k contract.Kind) string {
 	switch k {
 	case "":
 		return "-"
-	case ubl.KindCreditMemo:
+	case contract.CreditMemo:
 		return "credit memo"
 	default:
 		return string(k)

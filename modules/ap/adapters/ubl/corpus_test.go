@@ -18,6 +18,7 @@ import (
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/domain/money"
 	"github.com/erpbackbone/backbone/modules/ap/adapters/ubl"
+	"github.com/erpbackbone/backbone/modules/ap/contract"
 )
 
 // repositoryRoot is the folder with go.mod.
@@ -207,7 +208,7 @@ func importInOrder(tb testing.TB, paths []string) outcome {
 		case exists:
 			out.refused++
 			status = "refused, the number is taken by " + earlier
-		case d.Kind == ubl.KindCreditMemo:
+		case d.Kind == contract.CreditMemo:
 			out.creditMemos++
 			status = "accepted as credit memo"
 		default:

@@ -6,25 +6,14 @@ import (
 	"strings"
 
 	"github.com/erpbackbone/backbone/domain/event"
-	"github.com/erpbackbone/backbone/domain/eventtype"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/domain/money"
+	"github.com/erpbackbone/backbone/modules/ap/contract"
+	"github.com/erpbackbone/backbone/modules/ap/domain"
 )
 
-// Kind is the side of the vendor's account that a document belongs to.
-type Kind string
-
-// The kinds.
-const (
-	KindInvoice    Kind = "invoice"
-	KindCreditMemo Kind = "credit_memo"
-)
-
-// Values of Document.DocumentType.
-const (
-	DocumentTypeStandard   = "standard"
-	DocumentTypePrepayment = "prepayment" // type code 386
-)
+// typePrepayment is the code of a prepayment invoice in UNTDID 1001.
+const typePrepayment = "386"
 
 // Document is what accounts payable takes from one supplier document. Amounts are
 // in units of Currency and have the sign that fits Kind: a document whose total is
@@ -33,7 +22,7 @@ const (
 type Document struct {
 	SHA256       string // of the file, lower case hexadecimal
 	Root         string // Invoice or CreditNote
-	Kind         Kind
+	Kind         contract.Kind
 	Flipped      bool   // the total was negative
 	DocumentType string // standard or prepayment
 	TypeCode     string // BT-3, as written
@@ -108,14 +97,7 @@ func (s Supplier) Identity() string {
 	if len(s.PartyIDs) > 0 {
 		party = s.PartyIDs[0]
 	}
-	for _, id := range []struct{ scheme, value string }{
-		{"vat:", s.VATID}, {"reg:", s.RegistrationID}, {"party:", party},
-	} {
-		if key := eventtype.Normalise(eventtype.NormaliseTaxID, id.value); key != "" {
-			return id.scheme + key
-		}
-	}
-	return ""
+	return domain.Identity(s.VATID, s.RegistrationID, party)
 }
 
 // compact removes blanks and folds case, for comparison.

@@ -8,18 +8,16 @@ import (
 
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/money"
+	"github.com/erpbackbone/backbone/modules/ap/contract"
 )
-
-// typePrepayment is the code of a prepayment invoice in UNTDID 1001.
-const typePrepayment = "386"
 
 // toDocument maps the tree. Values that do not fit are reported to the checker and
 // left at zero; the document is then refused as a whole.
 func toDocument(root *Element, c *checker) Document {
 	d := Document{
 		Root:              root.Name,
-		Kind:              KindInvoice,
-		DocumentType:      DocumentTypeStandard,
+		Kind:              contract.Invoice,
+		DocumentType:      contract.TypeStandard,
 		TypeCode:          c.text(root.find(typeCodeTag(root)), "BT-3", maxCode),
 		Number:            c.text(root.find("cbc:ID"), "BT-1", maxNumber),
 		Currency:          root.text(tagCurrency),
@@ -36,10 +34,10 @@ func toDocument(root *Element, c *checker) Document {
 		Totals:            readTotals(root),
 	}
 	if root.Name == "CreditNote" {
-		d.Kind = KindCreditMemo
+		d.Kind = contract.CreditMemo
 	}
 	if d.TypeCode == typePrepayment {
-		d.DocumentType = DocumentTypePrepayment
+		d.DocumentType = contract.TypePrepayment
 	}
 	if date, ok := c.date(root.find("cbc:IssueDate"), "BT-2"); ok {
 		d.IssueDate = date
@@ -370,10 +368,10 @@ func (d *Document) fit(minorUnit int) {
 // keep their sign, as quantities carry the direction.
 func (d *Document) flip() {
 	d.Flipped = true
-	if d.Kind == KindInvoice {
-		d.Kind = KindCreditMemo
+	if d.Kind == contract.Invoice {
+		d.Kind = contract.CreditMemo
 	} else {
-		d.Kind = KindInvoice
+		d.Kind = contract.Invoice
 	}
 	negated := d.amounts()
 	for i := range d.Lines {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/modules/ap/adapters/ubl"
+	"github.com/erpbackbone/backbone/modules/ap/contract"
 )
 
 const namespaces = `xmlns:cac="` + ubl.NamespaceAggregate + `" xmlns:cbc="` + ubl.NamespaceBasic + `"`
@@ -50,7 +51,7 @@ func TestReadSoundDocument(t *testing.T) {
 	d, err := readText(invoice())
 	require.NoError(t, err, violations(err))
 	require.Equal(t, "A-1", d.Number)
-	require.Equal(t, ubl.KindInvoice, d.Kind)
+	require.Equal(t, contract.Invoice, d.Kind)
 	require.Equal(t, "GR", d.Supplier.Country) // from the VAT prefix, which is no country code
 	require.Equal(t, "vat:EL9990001", d.Supplier.Identity())
 	require.Equal(t, "Legal", d.Supplier.Name())

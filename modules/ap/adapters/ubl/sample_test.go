@@ -13,6 +13,7 @@ import (
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/domain/money"
 	"github.com/erpbackbone/backbone/modules/ap/adapters/ubl"
+	"github.com/erpbackbone/backbone/modules/ap/contract"
 )
 
 func fileText(tb testing.TB, path string) string {
@@ -79,7 +80,7 @@ func TestInvoicePayload(t *testing.T) {
 		Dimensions: func(l ubl.Line) map[string]string { return map[string]string{"cost_center": l.AccountingCost} },
 	})
 	require.NoError(t, err)
-	require.Equal(t, ubl.IntentSubmitInvoice, d.Intent())
+	require.Equal(t, contract.Invoice.Intent("submit"), d.Intent())
 	want := `{"invoice_number":"NBA-2026-1047","vendor_id":"V-7","vendor_name":"Nordlicht Bueroausstattung GmbH",` +
 		`"invoice_date":"2026-03-04","due_date":"2026-04-03","due_date_source":"document","currency":"EUR",` +
 		`"total_amount":2166.22,"tax_amount":316.22,"document_type":"standard","po_reference":"PO-2026-0031","external_reference":"Purchasing 42",` +
@@ -120,7 +121,7 @@ func TestAllowanceChargeAndAttachment(t *testing.T) {
 func TestCreditNoteReference(t *testing.T) {
 	t.Parallel()
 	d := sample(t, "03-credit-note.xml")
-	require.Equal(t, ubl.IntentSubmitCreditMemo, d.Intent())
+	require.Equal(t, contract.CreditMemo.Intent("submit"), d.Intent())
 	require.False(t, d.Flipped)
 	b := payload(t, d, ubl.Submission{VendorID: "V-1"})
 	require.Equal(t, "NBA-2026-1047", b.PrecedingInvoice)
@@ -134,7 +135,7 @@ func TestNegativeInvoice(t *testing.T) {
 	d := sample(t, "04-negative-invoice.xml")
 	require.True(t, d.Flipped)
 	require.Equal(t, "Invoice", d.Root)
-	require.Equal(t, ubl.KindCreditMemo, d.Kind)
+	require.Equal(t, contract.CreditMemo, d.Kind)
 	b := payload(t, d, ubl.Submission{VendorID: "V-1"})
 	require.Equal(t, "380", b.SourceDocument.TypeCode)
 	require.Equal(t, "293.04", b.TotalAmount.String())
@@ -237,7 +238,7 @@ func TestPrepaymentAndTaxCurrency(t *testing.T) {
 		"</cbc:DocumentCurrencyCode>", "</cbc:DocumentCurrencyCode><cbc:TaxCurrencyCode>SEK</cbc:TaxCurrencyCode>",
 		"<cac:LegalMonetaryTotal>", `<cac:TaxTotal><cbc:TaxAmount currencyID="SEK">275.10</cbc:TaxAmount></cac:TaxTotal><cac:LegalMonetaryTotal>`))
 	require.NoError(t, err, violations(err))
-	require.Equal(t, ubl.DocumentTypePrepayment, d.DocumentType)
+	require.Equal(t, contract.TypePrepayment, d.DocumentType)
 	require.Equal(t, "24.00", d.Totals.Tax.String())
 	require.Equal(t, "275.10", d.TaxAmountInTaxCurrency.String())
 }
