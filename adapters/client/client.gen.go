@@ -526,7 +526,7 @@ type AppendRequest struct {
 	// AppendCondition No event after the sequence may match any of the items.
 	AppendCondition AppendCondition `json:"append_condition,omitempty,omitzero"`
 
-	// Events 1 to 100.
+	// Events At most 100, unless an operator has set `limits.batch_events`.
 	Events []NewEvent `json:"events"`
 }
 
@@ -588,7 +588,7 @@ type BusinessKey struct {
 	Normalise string   `json:"normalise,omitempty,omitzero"`
 }
 
-// ConditionItem Matches an event of one of the types that carries all the tags and entities: at most 128 types, and 16 tags and entities together.
+// ConditionItem Matches an event of one of the types that carries all the tags and entities; tags and entities are at most 16 together.
 type ConditionItem struct {
 	Entities []EntityName `json:"entities,omitempty,omitzero"`
 	Tags     []string     `json:"tags,omitempty,omitzero"`
@@ -688,7 +688,7 @@ type EntityName struct {
 	EntityType string `json:"entity_type"`
 }
 
-// EntityReference defines model for EntityReference.
+// EntityReference Type and id have at most 504 bytes together.
 type EntityReference struct {
 	EntityID   string `json:"entity_id"`
 	EntityType string `json:"entity_type"`
@@ -1043,7 +1043,7 @@ type EventTypeList struct {
 type EventTypeRegistration struct {
 	BusinessKeys []BusinessKey `json:"business_keys,omitempty,omitzero"`
 
-	// DataSchema A JSON Schema without outside references.
+	// DataSchema A JSON Schema of draft 4, 6 or 7, whose references stay inside it: at most 256 KiB, 64 levels, 10,000 sub-schemas, 256 patterns of 1,024 bytes, and enums of 2,048 values.
 	DataSchema            json.RawMessage   `json:"data_schema"`
 	Description           string            `json:"description,omitempty,omitzero"`
 	Examples              []json.RawMessage `json:"examples,omitempty,omitzero"`
@@ -1493,7 +1493,6 @@ type LegalEntityList struct {
 
 // LegalEntityRequest defines model for LegalEntityRequest.
 type LegalEntityRequest struct {
-	// Code 1 to 32 capital letters, digits, _ or -.
 	Code string `json:"code"`
 	Name string `json:"name,omitempty,omitzero"`
 
@@ -1604,7 +1603,9 @@ type NewEvent struct {
 	Dimensions map[string]string `json:"dimensions,omitempty,omitzero"`
 
 	// EffectiveDate Today in the legal entity's zone by default.
-	EffectiveDate    string            `json:"effective_date,omitempty,omitzero"`
+	EffectiveDate string `json:"effective_date,omitempty,omitzero"`
+
+	// Entities At most 128, unless an operator has set `limits.entity_refs`.
 	Entities         []EntityReference `json:"entities,omitempty,omitzero"`
 	ExpectedEntities []ExpectedEntity  `json:"expected_entities,omitempty,omitzero"`
 
@@ -1619,8 +1620,10 @@ type NewEvent struct {
 	Scope         NewScope `json:"scope"`
 	Source        Source   `json:"source,omitempty,omitzero"`
 	Stream        Stream   `json:"stream"`
-	Tags          []string `json:"tags,omitempty,omitzero"`
-	Type          string   `json:"type"`
+
+	// Tags At most 32, unless an operator has set `limits.tags`.
+	Tags []string `json:"tags,omitempty,omitzero"`
+	Type string   `json:"type"`
 }
 
 // NewLegalHold defines model for NewLegalHold.
@@ -2453,7 +2456,7 @@ type StreamAppendRequest struct {
 	// AppendCondition No event after the sequence may match any of the items.
 	AppendCondition AppendCondition `json:"append_condition,omitempty,omitzero"`
 
-	// Events 1 to 100.
+	// Events At most 100, unless an operator has set `limits.batch_events`.
 	Events []StreamEvent `json:"events"`
 
 	// ExpectedVersion A number >= 0 (0: the stream must not exist), `no_stream`, `stream_exists` or `any` (default).
@@ -2483,7 +2486,9 @@ type StreamEvent struct {
 	Dimensions map[string]string `json:"dimensions,omitempty,omitzero"`
 
 	// EffectiveDate Today in the legal entity's zone by default.
-	EffectiveDate    string            `json:"effective_date,omitempty,omitzero"`
+	EffectiveDate string `json:"effective_date,omitempty,omitzero"`
+
+	// Entities At most 128, unless an operator has set `limits.entity_refs`.
 	Entities         []EntityReference `json:"entities,omitempty,omitzero"`
 	ExpectedEntities []ExpectedEntity  `json:"expected_entities,omitempty,omitzero"`
 
@@ -2494,8 +2499,10 @@ type StreamEvent struct {
 	SchemaVersion *uint32     `json:"schema_version,omitempty,omitzero"`
 	Scope         StreamScope `json:"scope,omitempty,omitzero"`
 	Source        Source      `json:"source,omitempty,omitzero"`
-	Tags          []string    `json:"tags,omitempty,omitzero"`
-	Type          string      `json:"type"`
+
+	// Tags At most 32, unless an operator has set `limits.tags`.
+	Tags []string `json:"tags,omitempty,omitzero"`
+	Type string   `json:"type"`
 }
 
 // StreamMetadata What is absent or null limits nothing. No personal data.
@@ -3037,7 +3044,9 @@ type ListDeadLettersParams struct {
 // CreateLegalEntityParams defines parameters for CreateLegalEntity.
 type CreateLegalEntityParams struct {
 	// IdempotencyKey A key of the caller's choice, at most 255 bytes. The same request with the same key takes effect once; a
-	// replay answers 200 with the first body and the header `Idempotency-Replayed: true`.
+	// replay answers 200 with the first body and the header `Idempotency-Replayed: true`, other content under the
+	// same key 409. The server remembers a key for 24 hours, unless an operator has set `idempotency.ttl`. A refusal
+	// does not use the key up.
 	IdempotencyKey IdempotencyKey `json:"Idempotency-Key,omitempty,omitzero"`
 }
 
@@ -3136,14 +3145,18 @@ type ListErasureRequestsParams struct {
 // RequestErasureParams defines parameters for RequestErasure.
 type RequestErasureParams struct {
 	// IdempotencyKey A key of the caller's choice, at most 255 bytes. The same request with the same key takes effect once; a
-	// replay answers 200 with the first body and the header `Idempotency-Replayed: true`.
+	// replay answers 200 with the first body and the header `Idempotency-Replayed: true`, other content under the
+	// same key 409. The server remembers a key for 24 hours, unless an operator has set `idempotency.ttl`. A refusal
+	// does not use the key up.
 	IdempotencyKey IdempotencyKey `json:"Idempotency-Key,omitempty,omitzero"`
 }
 
 // RegisterEventTypeParams defines parameters for RegisterEventType.
 type RegisterEventTypeParams struct {
 	// IdempotencyKey A key of the caller's choice, at most 255 bytes. The same request with the same key takes effect once; a
-	// replay answers 200 with the first body and the header `Idempotency-Replayed: true`.
+	// replay answers 200 with the first body and the header `Idempotency-Replayed: true`, other content under the
+	// same key 409. The server remembers a key for 24 hours, unless an operator has set `idempotency.ttl`. A refusal
+	// does not use the key up.
 	IdempotencyKey IdempotencyKey `json:"Idempotency-Key,omitempty,omitzero"`
 }
 
@@ -3238,7 +3251,9 @@ type ListEventsParams struct {
 // AppendEventsParams defines parameters for AppendEvents.
 type AppendEventsParams struct {
 	// IdempotencyKey A key of the caller's choice, at most 255 bytes. The same request with the same key takes effect once; a
-	// replay answers 200 with the first body and the header `Idempotency-Replayed: true`.
+	// replay answers 200 with the first body and the header `Idempotency-Replayed: true`, other content under the
+	// same key 409. The server remembers a key for 24 hours, unless an operator has set `idempotency.ttl`. A refusal
+	// does not use the key up.
 	IdempotencyKey IdempotencyKey `json:"Idempotency-Key,omitempty,omitzero"`
 
 	// ExpectedVersion The expected version of the stream, when the whole batch belongs to one stream.
@@ -3336,7 +3351,9 @@ type ReadGlTrialBalanceParams struct {
 // SubmitIntentParams defines parameters for SubmitIntent.
 type SubmitIntentParams struct {
 	// IdempotencyKey A key of the caller's choice, at most 255 bytes. The same request with the same key takes effect once; a
-	// replay answers 200 with the first body and the header `Idempotency-Replayed: true`.
+	// replay answers 200 with the first body and the header `Idempotency-Replayed: true`, other content under the
+	// same key 409. The server remembers a key for 24 hours, unless an operator has set `idempotency.ttl`. A refusal
+	// does not use the key up.
 	IdempotencyKey IdempotencyKey `json:"Idempotency-Key,omitempty,omitzero"`
 }
 
@@ -3352,7 +3369,9 @@ type ApproveIntentParams struct {
 	LegalEntity OptionalLegalEntity `form:"legal_entity,omitempty" json:"legal_entity,omitempty,omitzero"`
 
 	// IdempotencyKey A key of the caller's choice, at most 255 bytes. The same request with the same key takes effect once; a
-	// replay answers 200 with the first body and the header `Idempotency-Replayed: true`.
+	// replay answers 200 with the first body and the header `Idempotency-Replayed: true`, other content under the
+	// same key 409. The server remembers a key for 24 hours, unless an operator has set `idempotency.ttl`. A refusal
+	// does not use the key up.
 	IdempotencyKey IdempotencyKey `json:"Idempotency-Key,omitempty,omitzero"`
 }
 
@@ -3362,7 +3381,9 @@ type RejectIntentParams struct {
 	LegalEntity OptionalLegalEntity `form:"legal_entity,omitempty" json:"legal_entity,omitempty,omitzero"`
 
 	// IdempotencyKey A key of the caller's choice, at most 255 bytes. The same request with the same key takes effect once; a
-	// replay answers 200 with the first body and the header `Idempotency-Replayed: true`.
+	// replay answers 200 with the first body and the header `Idempotency-Replayed: true`, other content under the
+	// same key 409. The server remembers a key for 24 hours, unless an operator has set `idempotency.ttl`. A refusal
+	// does not use the key up.
 	IdempotencyKey IdempotencyKey `json:"Idempotency-Key,omitempty,omitzero"`
 }
 
@@ -3435,14 +3456,16 @@ type DeleteStreamParams struct {
 	// Hard End the stream for good. This cannot be undone.
 	Hard bool `form:"hard,omitempty" json:"hard,omitempty,omitzero"`
 
-	// Reason Why, at most 1,000 characters; kept in the event. No personal data.
+	// Reason Why; kept in the event. No personal data.
 	Reason ChangeReason `form:"reason,omitempty" json:"reason,omitempty,omitzero"`
 
 	// ExpectedVersion The version that the stream is expected to have; 409 `append.wrong_expected_version` if it has another one.
 	ExpectedVersion ExpectedVersionOfStream `json:"Expected-Version,omitempty,omitzero"`
 
 	// IdempotencyKey A key of the caller's choice, at most 255 bytes. The same request with the same key takes effect once; a
-	// replay answers 200 with the first body and the header `Idempotency-Replayed: true`.
+	// replay answers 200 with the first body and the header `Idempotency-Replayed: true`, other content under the
+	// same key 409. The server remembers a key for 24 hours, unless an operator has set `idempotency.ttl`. A refusal
+	// does not use the key up.
 	IdempotencyKey IdempotencyKey `json:"Idempotency-Key,omitempty,omitzero"`
 }
 
@@ -3475,7 +3498,9 @@ type AppendToStreamParams struct {
 	LegalEntity InLegalEntity `form:"legal_entity" json:"legal_entity"`
 
 	// IdempotencyKey A key of the caller's choice, at most 255 bytes. The same request with the same key takes effect once; a
-	// replay answers 200 with the first body and the header `Idempotency-Replayed: true`.
+	// replay answers 200 with the first body and the header `Idempotency-Replayed: true`, other content under the
+	// same key 409. The server remembers a key for 24 hours, unless an operator has set `idempotency.ttl`. A refusal
+	// does not use the key up.
 	IdempotencyKey IdempotencyKey `json:"Idempotency-Key,omitempty,omitzero"`
 
 	// ExpectedVersion The expected version of the stream, when the body does not give it.
@@ -3491,14 +3516,16 @@ type GetStreamMetadataParams struct {
 type SetStreamMetadataParams struct {
 	LegalEntity InLegalEntity `form:"legal_entity" json:"legal_entity"`
 
-	// Reason Why, at most 1,000 characters; kept in the event. No personal data.
+	// Reason Why; kept in the event. No personal data.
 	Reason ChangeReason `form:"reason,omitempty" json:"reason,omitempty,omitzero"`
 
 	// ExpectedVersion The version that the stream is expected to have; 409 `append.wrong_expected_version` if it has another one.
 	ExpectedVersion ExpectedVersionOfStream `json:"Expected-Version,omitempty,omitzero"`
 
 	// IdempotencyKey A key of the caller's choice, at most 255 bytes. The same request with the same key takes effect once; a
-	// replay answers 200 with the first body and the header `Idempotency-Replayed: true`.
+	// replay answers 200 with the first body and the header `Idempotency-Replayed: true`, other content under the
+	// same key 409. The server remembers a key for 24 hours, unless an operator has set `idempotency.ttl`. A refusal
+	// does not use the key up.
 	IdempotencyKey IdempotencyKey `json:"Idempotency-Key,omitempty,omitzero"`
 }
 

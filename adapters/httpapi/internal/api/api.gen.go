@@ -46,7 +46,7 @@ type AppendRequest struct {
 	// AppendCondition No event after the sequence may match any of the items.
 	AppendCondition AppendCondition `json:"append_condition,omitempty,omitzero"`
 
-	// Events 1 to 100.
+	// Events At most 100, unless an operator has set `limits.batch_events`.
 	Events []NewEvent `json:"events"`
 }
 
@@ -108,7 +108,7 @@ type BusinessKey struct {
 	Normalise string   `json:"normalise,omitempty,omitzero"`
 }
 
-// ConditionItem Matches an event of one of the types that carries all the tags and entities: at most 128 types, and 16 tags and entities together.
+// ConditionItem Matches an event of one of the types that carries all the tags and entities; tags and entities are at most 16 together.
 type ConditionItem struct {
 	Entities []EntityName `json:"entities,omitempty,omitzero"`
 	Tags     []string     `json:"tags,omitempty,omitzero"`
@@ -208,7 +208,7 @@ type EntityName struct {
 	EntityType string `json:"entity_type"`
 }
 
-// EntityReference defines model for EntityReference.
+// EntityReference Type and id have at most 504 bytes together.
 type EntityReference struct {
 	EntityID   string `json:"entity_id"`
 	EntityType string `json:"entity_type"`
@@ -563,7 +563,7 @@ type EventTypeList struct {
 type EventTypeRegistration struct {
 	BusinessKeys []BusinessKey `json:"business_keys,omitempty,omitzero"`
 
-	// DataSchema A JSON Schema without outside references.
+	// DataSchema A JSON Schema of draft 4, 6 or 7, whose references stay inside it: at most 256 KiB, 64 levels, 10,000 sub-schemas, 256 patterns of 1,024 bytes, and enums of 2,048 values.
 	DataSchema            json.RawMessage   `json:"data_schema"`
 	Description           string            `json:"description,omitempty,omitzero"`
 	Examples              []json.RawMessage `json:"examples,omitempty,omitzero"`
@@ -736,7 +736,6 @@ type LegalEntityList struct {
 
 // LegalEntityRequest defines model for LegalEntityRequest.
 type LegalEntityRequest struct {
-	// Code 1 to 32 capital letters, digits, _ or -.
 	Code string `json:"code"`
 	Name string `json:"name,omitempty,omitzero"`
 
@@ -847,7 +846,9 @@ type NewEvent struct {
 	Dimensions map[string]string `json:"dimensions,omitempty,omitzero"`
 
 	// EffectiveDate Today in the legal entity's zone by default.
-	EffectiveDate    string            `json:"effective_date,omitempty,omitzero"`
+	EffectiveDate string `json:"effective_date,omitempty,omitzero"`
+
+	// Entities At most 128, unless an operator has set `limits.entity_refs`.
 	Entities         []EntityReference `json:"entities,omitempty,omitzero"`
 	ExpectedEntities []ExpectedEntity  `json:"expected_entities,omitempty,omitzero"`
 
@@ -862,8 +863,10 @@ type NewEvent struct {
 	Scope         NewScope `json:"scope"`
 	Source        Source   `json:"source,omitempty,omitzero"`
 	Stream        Stream   `json:"stream"`
-	Tags          []string `json:"tags,omitempty,omitzero"`
-	Type          string   `json:"type"`
+
+	// Tags At most 32, unless an operator has set `limits.tags`.
+	Tags []string `json:"tags,omitempty,omitzero"`
+	Type string   `json:"type"`
 }
 
 // NewLegalHold defines model for NewLegalHold.
@@ -1696,7 +1699,7 @@ type StreamAppendRequest struct {
 	// AppendCondition No event after the sequence may match any of the items.
 	AppendCondition AppendCondition `json:"append_condition,omitempty,omitzero"`
 
-	// Events 1 to 100.
+	// Events At most 100, unless an operator has set `limits.batch_events`.
 	Events []StreamEvent `json:"events"`
 
 	// ExpectedVersion A number >= 0 (0: the stream must not exist), `no_stream`, `stream_exists` or `any` (default).
@@ -1726,7 +1729,9 @@ type StreamEvent struct {
 	Dimensions map[string]string `json:"dimensions,omitempty,omitzero"`
 
 	// EffectiveDate Today in the legal entity's zone by default.
-	EffectiveDate    string            `json:"effective_date,omitempty,omitzero"`
+	EffectiveDate string `json:"effective_date,omitempty,omitzero"`
+
+	// Entities At most 128, unless an operator has set `limits.entity_refs`.
 	Entities         []EntityReference `json:"entities,omitempty,omitzero"`
 	ExpectedEntities []ExpectedEntity  `json:"expected_entities,omitempty,omitzero"`
 
@@ -1737,8 +1742,10 @@ type StreamEvent struct {
 	SchemaVersion *uint32     `json:"schema_version,omitempty,omitzero"`
 	Scope         StreamScope `json:"scope,omitempty,omitzero"`
 	Source        Source      `json:"source,omitempty,omitzero"`
-	Tags          []string    `json:"tags,omitempty,omitzero"`
-	Type          string      `json:"type"`
+
+	// Tags At most 32, unless an operator has set `limits.tags`.
+	Tags []string `json:"tags,omitempty,omitzero"`
+	Type string   `json:"type"`
 }
 
 // StreamMetadata What is absent or null limits nothing. No personal data.
