@@ -20,7 +20,7 @@ func TestConformance(t *testing.T) {
 			return conformance.NewMemoryStore(memory.Config{Clock: clock, Keys: keys})
 		},
 		Keys: func(*testing.T, conformance.Store) conformance.Keys {
-			return conformance.NewKeyRegister(keys, keys, keys)
+			return conformance.NewKeyRegister(keys, keys.Rotation(), keys.Erasures())
 		},
 		Leases: func(s conformance.Store) ports.Leases { return s.(conformance.MemoryStore).Database.Leases },
 		ReadModel: func(_ *testing.T, s conformance.Store) conformance.ReadModel {

@@ -11,10 +11,25 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// KeyStore is a key store in the process's memory, for tests. It makes the promises
-// of the PostgreSQL one except durability and the separation of roles; one lock
-// guards all of it, and a lease holds a share of that lock.
-type KeyStore struct {
+// KeyStore is a key store in the process's memory, for tests, as nodes use it. It makes the
+// promises of the PostgreSQL one except durability and the separation of roles.
+type KeyStore struct{ *keyState }
+
+// ErasureRegister stores requests, receipts and holds of erasures in a key store.
+type ErasureRegister struct{ *keyState }
+
+// KeyRotation rotates the KEKs of a key store, and exports and restores its keys.
+type KeyRotation struct{ *keyState }
+
+// Erasures is the part of the store that erases.
+func (k *KeyStore) Erasures() *ErasureRegister { return &ErasureRegister{k.keyState} }
+
+// Rotation is the part of the store that rotates, exports and restores.
+func (k *KeyStore) Rotation() *KeyRotation { return &KeyRotation{k.keyState} }
+
+// keyState is shared by the parts of a key store. One lock guards all of it, and a lease
+// holds a share of that lock.
+type keyState struct {
 	mu         sync.RWMutex
 	clock      ports.Clock
 	keks       []ports.KEK // by tenant and epoch
@@ -44,41 +59,32 @@ type nodeReport struct {
 	at         time.Time
 }
 
-var (
-	_ ports.SubjectKeys     = (*KeyStore)(nil)
-	_ ports.KeyEvictions    = (*KeyStore)(nil)
-	_ ports.ErasureRegister = (*KeyStore)(nil)
-	_ ports.KeyRotation     = (*KeyStore)(nil)
-	_ ports.KeyRecovery     = (*KeyStore)(nil)
-	_ KeyLeases             = (*KeyStore)(nil)
-)
-
 // NewKeyStore makes an empty key store on the system's clock.
 func NewKeyStore() *KeyStore {
-	return &KeyStore{
+	return &KeyStore{&keyState{
 		clock: systemClock{}, subjects: map[ports.SubjectKeyID]*subjectKey{}, fences: map[ports.SubjectKeyID]*fence{},
 		secrets: map[secretKey]ports.TenantSecret{}, nodes: map[string]nodeReport{}, listeners: map[chan string]struct{}{},
-	}
+	}}
 }
 
 // SetClock gives the store another clock. Call it before anything else.
 func (k *KeyStore) SetClock(c ports.Clock) { k.clock = c }
 
-// Fail makes every method of ports.SubjectKeys and ReportNode fail with an error, as
-// a store that is not reached; nil ends it.
+// Fail makes every method of ports.SubjectKeys and ReportNode fail with an error, as if the
+// store were unreachable; nil ends it.
 func (k *KeyStore) Fail(err error) {
 	k.listenMu.Lock()
 	defer k.listenMu.Unlock()
 	k.fail = err
 }
 
-func (k *KeyStore) failing() error {
+func (k *keyState) failing() error {
 	k.listenMu.Lock()
 	defer k.listenMu.Unlock()
 	return k.fail
 }
 
-func (k *KeyStore) now() time.Time { return k.clock.Now().UTC().Truncate(time.Microsecond) }
+func (k *keyState) now() time.Time { return k.clock.Now().UTC().Truncate(time.Microsecond) }
 
 // SubjectKeys implements ports.SubjectKeys.
 func (k *KeyStore) SubjectKeys(_ context.Context, ids []ports.SubjectKeyID) ([]ports.SubjectKey, error) {
@@ -90,13 +96,13 @@ func (k *KeyStore) SubjectKeys(_ context.Context, ids []ports.SubjectKeyID) ([]p
 	return k.read(ids), nil
 }
 
-func (k *KeyStore) read(ids []ports.SubjectKeyID) []ports.SubjectKey {
+func (k *keyState) read(ids []ports.SubjectKeyID) []ports.SubjectKey {
 	out := make([]ports.SubjectKey, len(ids))
 	for i, id := range ids {
 		out[i] = ports.SubjectKey{SubjectKeyID: id, State: shredding.KeyAbsent}
-		if stands, ok := k.subjects[id]; ok {
-			out[i] = stands.SubjectKey
-			out[i].Versions = cloneVersions(stands.Versions)
+		if stored, ok := k.subjects[id]; ok {
+			out[i] = stored.SubjectKey
+			out[i].Versions = cloneVersions(stored.Versions)
 		}
 		if k.fenced(id) && out[i].State != shredding.KeyDestroyed {
 			out[i].State = shredding.KeyFenced
@@ -113,7 +119,7 @@ func cloneVersions(versions []ports.WrappedKey) []ports.WrappedKey {
 	return out
 }
 
-func (k *KeyStore) fenced(id ports.SubjectKeyID) bool {
+func (k *keyState) fenced(id ports.SubjectKeyID) bool {
 	f, ok := k.fences[id]
 	return ok && !f.lifted
 }
@@ -131,14 +137,14 @@ func (k *KeyStore) MintSubjectKey(_ context.Context, tenantID string, m ports.Mi
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	stands, known := k.subjects[m.SubjectKeyID]
+	stored, known := k.subjects[m.SubjectKeyID]
 	switch {
-	case k.fenced(m.SubjectKeyID), known && stands.State == shredding.KeyDestroyed:
+	case k.fenced(m.SubjectKeyID), known && stored.State == shredding.KeyDestroyed:
 		return ports.SubjectKey{}, shredding.Erased("")
-	case known && stands.tenantID != tenantID, !known && m.Version != 1, m.Reference == "":
+	case known && stored.tenantID != tenantID, !known && m.Version != 1, m.Reference == "":
 		return ports.SubjectKey{}, fault.New(fault.Internal, "keys.request_invalid",
 			"the key store was asked for a key that cannot be: another tenant's, a version without the one before, or a damaged reference; report this")
-	case known && (m.Version != stands.Active+1 || m.Reference != stands.Reference):
+	case known && (m.Version != stored.Active+1 || m.Reference != stored.Reference):
 		return k.read([]ports.SubjectKeyID{m.SubjectKeyID})[0], nil
 	}
 	kek, err := k.active(tenantID, m.Epoch)
@@ -148,18 +154,18 @@ func (k *KeyStore) MintSubjectKey(_ context.Context, tenantID string, m ports.Mi
 	m.KEK = kek.KeyID
 	m.Wrapped = slices.Clone(m.Wrapped)
 	if !known {
-		stands = &subjectKey{tenantID: tenantID, SubjectKey: ports.SubjectKey{SubjectKeyID: m.SubjectKeyID, Reference: m.Reference, State: shredding.KeyActive}}
-		k.subjects[m.SubjectKeyID] = stands
+		stored = &subjectKey{tenantID: tenantID, SubjectKey: ports.SubjectKey{SubjectKeyID: m.SubjectKeyID, Reference: m.Reference, State: shredding.KeyActive}}
+		k.subjects[m.SubjectKeyID] = stored
 	} else {
-		k.tell(m.Reference)
+		k.notify(m.Reference)
 	}
-	stands.Active = m.Version
-	stands.Versions = append(stands.Versions, m.WrappedKey)
+	stored.Active = m.Version
+	stored.Versions = append(stored.Versions, m.WrappedKey)
 	return k.read([]ports.SubjectKeyID{m.SubjectKeyID})[0], nil
 }
 
 // active gives the KEK of an epoch if it is the active one.
-func (k *KeyStore) active(tenantID string, epoch uint32) (*ports.KEK, error) {
+func (k *keyState) active(tenantID string, epoch uint32) (*ports.KEK, error) {
 	kek := k.kek(tenantID, epoch)
 	if kek == nil || kek.State != ports.KEKActive {
 		return nil, fault.New(fault.Conflict, "keys.epoch_closed", "new keys are not wrapped with this epoch of the tenant's key any more; make the key again under the active one")
@@ -205,8 +211,8 @@ func (k *KeyStore) SaveTenantSecret(_ context.Context, s ports.TenantSecret) (po
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	key := secretKey{s.TenantID, s.Purpose}
-	if stands, ok := k.secrets[key]; ok {
-		return stands, nil
+	if stored, ok := k.secrets[key]; ok {
+		return stored, nil
 	}
 	kek, err := k.active(s.TenantID, s.Epoch)
 	if err != nil {
@@ -217,9 +223,9 @@ func (k *KeyStore) SaveTenantSecret(_ context.Context, s ports.TenantSecret) (po
 	return s, nil
 }
 
-// tell sends a reference to everybody who listens. Who does not keep up loses the
-// connection, as it were.
-func (k *KeyStore) tell(reference string) {
+// notify sends a reference to all listeners. A listener that does not keep up is
+// disconnected.
+func (k *keyState) notify(reference string) {
 	k.listenMu.Lock()
 	defer k.listenMu.Unlock()
 	for c := range k.listeners {
@@ -258,7 +264,7 @@ func (k *KeyStore) ListenEvictions(ctx context.Context, evict func(reference str
 	}
 }
 
-// Disconnect cuts everybody off who listens, as a lost connection does.
+// Disconnect ends the connections of all listeners, as a network failure does.
 func (k *KeyStore) Disconnect() {
 	k.listenMu.Lock()
 	defer k.listenMu.Unlock()

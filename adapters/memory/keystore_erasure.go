@@ -8,6 +8,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/google/uuid"
+
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/domain/shredding"
@@ -31,26 +33,24 @@ type receipt struct {
 	destruction ports.Destruction
 }
 
-func refused(kind fault.Kind, code, detail string) *fault.Error { return fault.New(kind, code, detail) }
-
 func erasureNotFound() error {
-	return refused(fault.NotFound, "erasure.not_found", "there is no such erasure request, hold or receipt; look at the list")
+	return fault.New(fault.NotFound, "erasure.not_found", "there is no such erasure request, hold or receipt; look at the list")
 }
 
 func erasureChanged() error {
-	return refused(fault.Conflict, "erasure.changed", "somebody else has changed it meanwhile; read it again")
+	return fault.New(fault.Conflict, "erasure.changed", "somebody else has changed it meanwhile; read it again")
 }
 
 func moveRefused() error {
-	return refused(fault.FailedPrecondition, "erasure.move_refused", "the erasure request is not in a state from which it can go there; read the request again")
+	return fault.New(fault.FailedPrecondition, "erasure.move_refused", "the erasure request is not in a state from which it can go there; read the request again")
 }
 
-func anothersKey() error {
-	return refused(fault.Internal, "keys.request_invalid", "the key store was asked for a key of another tenant; report this")
+func otherTenantsKey() error {
+	return fault.New(fault.Internal, "keys.request_invalid", "the key store was asked for a key of another tenant; report this")
 }
 
 func receiptChanged() error {
-	return refused(fault.Internal, "erasure.receipt_changed", "another receipt is stored under this number; compare the store with the export store before anything else is erased")
+	return fault.New(fault.Internal, "erasure.receipt_changed", "another receipt is stored under this number; compare the store with the export store before anything else is erased")
 }
 
 func (e *erasure) copy() ports.ErasureRequest {
@@ -60,7 +60,7 @@ func (e *erasure) copy() ports.ErasureRequest {
 	return r
 }
 
-func (k *KeyStore) request(id event.ID) (*erasure, error) {
+func (k *keyState) request(id event.ID) (*erasure, error) {
 	for _, e := range k.requests {
 		if e.ID == id {
 			return e, nil
@@ -69,7 +69,18 @@ func (k *KeyStore) request(id event.ID) (*erasure, error) {
 	return nil, erasureNotFound()
 }
 
-func (k *KeyStore) reach(e *erasure, s shredding.ErasureState) ports.ErasureRequest {
+// change runs f on a request with the lock held.
+func change[T any](k *keyState, id event.ID, f func(e *erasure) (T, error)) (out T, err error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	e, err := k.request(id)
+	if err != nil {
+		return out, err
+	}
+	return f(e)
+}
+
+func (k *keyState) reach(e *erasure, s shredding.ErasureState) ports.ErasureRequest {
 	e.steps = append(e.steps, ports.ErasureStep{State: s, At: k.now(), Attempts: e.Attempts})
 	e.State, e.Attempts, e.LastError, e.UpdatedAt = s, 0, "", k.now()
 	e.Revision++
@@ -77,7 +88,7 @@ func (k *KeyStore) reach(e *erasure, s shredding.ErasureState) ports.ErasureRequ
 }
 
 // AddErasure implements ports.ErasureRegister.
-func (k *KeyStore) AddErasure(_ context.Context, r ports.ErasureRequest) error {
+func (k *ErasureRegister) AddErasure(_ context.Context, r ports.ErasureRequest) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for _, e := range k.requests {
@@ -88,7 +99,7 @@ func (k *KeyStore) AddErasure(_ context.Context, r ports.ErasureRequest) error {
 		case e.ID == r.ID:
 			return erasureChanged()
 		case same && !e.State.Final():
-			return refused(fault.Conflict, "erasure.duplicate", "an erasure of this subject is under way already; follow that one").With("request_id", e.ID.String())
+			return fault.New(fault.Conflict, "erasure.duplicate", "an erasure of this subject is under way already; follow that one").With("request_id", e.ID.String())
 		}
 	}
 	r.State, r.Revision, r.UpdatedAt = shredding.ErasureRequested, 1, k.now()
@@ -99,7 +110,7 @@ func (k *KeyStore) AddErasure(_ context.Context, r ports.ErasureRequest) error {
 }
 
 // Erasure implements ports.ErasureRegister.
-func (k *KeyStore) Erasure(_ context.Context, tenantID string, id event.ID) (ports.ErasureRequest, error) {
+func (k *ErasureRegister) Erasure(_ context.Context, tenantID string, id event.ID) (ports.ErasureRequest, error) {
 	k.mu.RLock()
 	defer k.mu.RUnlock()
 	e, err := k.request(id)
@@ -110,7 +121,7 @@ func (k *KeyStore) Erasure(_ context.Context, tenantID string, id event.ID) (por
 }
 
 // Erasures implements ports.ErasureRegister.
-func (k *KeyStore) Erasures(_ context.Context, tenantID string, states []shredding.ErasureState, limit int) ([]ports.ErasureRequest, error) {
+func (k *ErasureRegister) Erasures(_ context.Context, tenantID string, states []shredding.ErasureState, limit int) ([]ports.ErasureRequest, error) {
 	k.mu.RLock()
 	defer k.mu.RUnlock()
 	out := []ports.ErasureRequest{}
@@ -122,14 +133,11 @@ func (k *KeyStore) Erasures(_ context.Context, tenantID string, states []shreddi
 	slices.SortFunc(out, func(a, b ports.ErasureRequest) int {
 		return cmp.Or(b.RequestedAt.Compare(a.RequestedAt), bytes.Compare(b.ID[:], a.ID[:]))
 	})
-	if limit > 0 && len(out) > limit {
-		out = out[:limit]
-	}
-	return out, nil
+	return first(out, limit), nil
 }
 
 // ErasureSteps implements ports.ErasureRegister.
-func (k *KeyStore) ErasureSteps(_ context.Context, tenantID string, id event.ID) ([]ports.ErasureStep, error) {
+func (k *ErasureRegister) ErasureSteps(_ context.Context, tenantID string, id event.ID) ([]ports.ErasureStep, error) {
 	k.mu.RLock()
 	defer k.mu.RUnlock()
 	e, err := k.request(id)
@@ -140,39 +148,36 @@ func (k *KeyStore) ErasureSteps(_ context.Context, tenantID string, id event.ID)
 }
 
 // MoveErasure implements ports.ErasureRegister.
-func (k *KeyStore) MoveErasure(_ context.Context, r ports.ErasureRequest) (ports.ErasureRequest, error) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	e, err := k.request(r.ID)
-	if err != nil {
-		return ports.ErasureRequest{}, err
-	}
-	if e.Revision == r.Revision+1 && e.State == r.State && e.Scope == r.Scope && bytes.Equal(e.Preview, r.Preview) &&
-		e.EndedBy == r.EndedBy && e.EndReason == r.EndReason && e.EvictedAt.Equal(r.EvictedAt) && e.CompletedAt.Equal(r.CompletedAt) && bytes.Equal(e.Results, r.Results) {
-		return e.copy(), nil
-	}
-	if e.Revision != r.Revision {
-		return ports.ErasureRequest{}, erasureChanged()
-	}
-	switch to := r.State; {
-	case !e.State.CanBecome(to), to == shredding.ErasureApproved, to == shredding.ErasureFenced, to == shredding.ErasureDestroyed,
-		to == shredding.ErasureRefused && e.State == shredding.ErasureFenced, to == shredding.ErasurePreviewed && r.Scope == (event.Hash{}),
-		to == shredding.ErasureReceipted && !k.exported(e.ID), to == shredding.ErasureEvicted && k.remembered(e):
-		return ports.ErasureRequest{}, moveRefused()
-	case to == shredding.ErasurePreviewed:
-		e.Partitions, e.Scope, e.Preview = slices.Clone(r.Partitions), r.Scope, bytes.Clone(r.Preview)
-		e.ApprovedBy, e.ApprovedAt = "", time.Time{}
-	}
-	if !e.State.Fences() {
-		e.Classes = slices.Clone(r.Classes)
-	}
-	e.EndedBy, e.EndReason, e.EvictedAt, e.CompletedAt, e.Results = r.EndedBy, r.EndReason, r.EvictedAt, r.CompletedAt, bytes.Clone(r.Results)
-	return k.reach(e, r.State), nil
+func (k *ErasureRegister) MoveErasure(_ context.Context, r ports.ErasureRequest) (ports.ErasureRequest, error) {
+	return change(k.keyState, r.ID, func(e *erasure) (ports.ErasureRequest, error) {
+		if e.Revision == r.Revision+1 && e.State == r.State && e.Scope == r.Scope && bytes.Equal(e.Preview, r.Preview) &&
+			e.EndedBy == r.EndedBy && e.EndReason == r.EndReason && e.EvictedAt.Equal(r.EvictedAt) && e.CompletedAt.Equal(r.CompletedAt) && bytes.Equal(e.Results, r.Results) {
+			return e.copy(), nil
+		}
+		if e.Revision != r.Revision {
+			return ports.ErasureRequest{}, erasureChanged()
+		}
+		switch to := r.State; {
+		case !e.State.CanBecome(to), to == shredding.ErasureApproved, to == shredding.ErasureFenced, to == shredding.ErasureDestroyed,
+			to == shredding.ErasureRefused && e.State == shredding.ErasureFenced, to == shredding.ErasurePreviewed && r.Scope == (event.Hash{}),
+			to == shredding.ErasureReceipted && !k.exported(e.ID), to == shredding.ErasureEvicted && k.remembered(e):
+			return ports.ErasureRequest{}, moveRefused()
+		case to == shredding.ErasurePreviewed:
+			e.Partitions, e.Scope, e.Preview = slices.Clone(r.Partitions), r.Scope, bytes.Clone(r.Preview)
+			e.ApprovedBy, e.ApprovedAt = "", time.Time{}
+		}
+		if !e.State.Fences() {
+			e.Classes = slices.Clone(r.Classes)
+		}
+		e.EndedBy, e.EndReason, e.EvictedAt, e.CompletedAt, e.Results = r.EndedBy, r.EndReason, r.EvictedAt, r.CompletedAt, bytes.Clone(r.Results)
+		return k.reach(e, r.State), nil
+	})
 }
 
-// remembered reports whether a node may still open with the keys of an erasure: it
-// was there at the destruction, has not said that it forgot, and a cached key may live.
-func (k *KeyStore) remembered(e *erasure) bool {
+// remembered reports whether a node may still open values with the keys of an erasure: it
+// reported shortly before the destruction, has not reported an eviction since, and keys may
+// still be cached.
+func (k *keyState) remembered(e *erasure) bool {
 	if !k.now().Before(e.DestroyedAt.Add(time.Minute)) {
 		return false
 	}
@@ -184,51 +189,43 @@ func (k *KeyStore) remembered(e *erasure) bool {
 	return false
 }
 
-func (k *KeyStore) exported(request event.ID) bool {
+func (k *keyState) exported(request event.ID) bool {
 	return slices.ContainsFunc(k.receipts, func(r *receipt) bool { return r.RequestID == request && len(r.Note) > 0 && r.Exported })
 }
 
 // NoteErasureFailure implements ports.ErasureRegister.
-func (k *KeyStore) NoteErasureFailure(_ context.Context, id event.ID, code string) (attempts int, err error) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	e, err := k.request(id)
-	if err != nil {
-		return 0, err
-	}
-	e.Attempts++
-	e.LastError, e.UpdatedAt = code, k.now()
-	return e.Attempts, nil
+func (k *ErasureRegister) NoteErasureFailure(_ context.Context, id event.ID, code string) (attempts int, err error) {
+	return change(k.keyState, id, func(e *erasure) (int, error) {
+		e.Attempts++
+		e.LastError, e.UpdatedAt = code, k.now()
+		return e.Attempts, nil
+	})
 }
 
 // ApproveErasure implements ports.ErasureRegister.
-func (k *KeyStore) ApproveErasure(_ context.Context, id event.ID, approver string, scope event.Hash, at time.Time) (ports.ErasureRequest, error) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	e, err := k.request(id)
-	if err != nil {
-		return ports.ErasureRequest{}, err
-	}
-	if err := shredding.CheckApprover(e.RequestedBy, approver); err != nil {
-		return ports.ErasureRequest{}, err
-	}
-	switch {
-	case e.State == shredding.ErasureApproved && e.ApprovedBy == approver && e.Scope == scope:
-		return e.copy(), nil
-	case e.State != shredding.ErasurePreviewed:
-		return ports.ErasureRequest{}, moveRefused()
-	case e.Scope != scope:
-		return ports.ErasureRequest{}, refused(fault.FailedPrecondition, "erasure.scope_changed", "the request concerns more or less than was approved; approve the new preview")
-	}
-	e.ApprovedBy, e.ApprovedAt, e.approvalStored = approver, at.UTC(), k.now()
-	return k.reach(e, shredding.ErasureApproved), nil
+func (k *ErasureRegister) ApproveErasure(_ context.Context, id event.ID, approver string, scope event.Hash, at time.Time) (ports.ErasureRequest, error) {
+	return change(k.keyState, id, func(e *erasure) (ports.ErasureRequest, error) {
+		if err := shredding.CheckApprover(e.RequestedBy, approver); err != nil {
+			return ports.ErasureRequest{}, err
+		}
+		switch {
+		case e.State == shredding.ErasureApproved && e.ApprovedBy == approver && e.Scope == scope:
+			return e.copy(), nil
+		case e.State != shredding.ErasurePreviewed:
+			return ports.ErasureRequest{}, moveRefused()
+		case e.Scope != scope:
+			return ports.ErasureRequest{}, fault.New(fault.FailedPrecondition, "erasure.scope_changed", "the request concerns more or less than was approved; approve the new preview")
+		}
+		e.ApprovedBy, e.ApprovedAt, e.approvalStored = approver, at.UTC(), k.now()
+		return k.reach(e, shredding.ErasureApproved), nil
+	})
 }
 
-func (k *KeyStore) held(e *erasure) error {
+func (k *keyState) held(e *erasure) error {
 	today := event.DateOf(k.now())
 	for _, h := range k.holds {
 		if h.TenantID == e.TenantID && h.Subject == e.Subject && inForce(&h, today) && (h.Partition == 0 || slices.Contains(e.Partitions, h.Partition)) {
-			return refused(fault.FailedPrecondition, "erasure.held", "a legal hold stands against the erasure; wait until it ends or have it released")
+			return fault.New(fault.FailedPrecondition, "erasure.held", "a legal hold stands against the erasure; wait until it ends or have it released")
 		}
 	}
 	return nil
@@ -239,47 +236,43 @@ func inForce(h *ports.LegalHold, on event.Date) bool {
 }
 
 // FenceErasure implements ports.ErasureRegister.
-func (k *KeyStore) FenceErasure(_ context.Context, r ports.ErasureRequest) (ports.ErasureRequest, error) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	e, err := k.request(r.ID)
-	if err != nil {
-		return ports.ErasureRequest{}, err
-	}
-	var erased []shredding.KeyClass
-	for _, c := range r.Classes {
-		if c.Erased {
-			erased = append(erased, c.Class)
+func (k *ErasureRegister) FenceErasure(_ context.Context, r ports.ErasureRequest) (ports.ErasureRequest, error) {
+	return change(k.keyState, r.ID, func(e *erasure) (ports.ErasureRequest, error) {
+		var erased []shredding.KeyClass
+		for _, c := range r.Classes {
+			if c.Erased {
+				erased = append(erased, c.Class)
+			}
 		}
-	}
-	slices.Sort(erased)
-	erased = slices.Compact(erased)
-	switch {
-	case e.State == shredding.ErasureFenced && e.Revision == r.Revision+1 && slices.Equal(erased, e.fencedClasses):
-		return e.copy(), nil
-	case e.Revision != r.Revision:
-		return ports.ErasureRequest{}, erasureChanged()
-	case e.State != shredding.ErasureApproved || len(erased) == 0:
-		return ports.ErasureRequest{}, moveRefused()
-	case k.now().Sub(e.approvalStored) >= shredding.ApprovalValidity:
-		return ports.ErasureRequest{}, refused(fault.FailedPrecondition, "erasure.approval_expired", "the approval is missing or too old; request the erasure again")
-	}
-	for id, s := range k.subjects {
-		if id.Subject == e.Subject && slices.Contains(e.Partitions, id.Partition) && s.tenantID != e.TenantID {
-			return ports.ErasureRequest{}, anothersKey()
+		slices.Sort(erased)
+		erased = slices.Compact(erased)
+		switch {
+		case e.State == shredding.ErasureFenced && e.Revision == r.Revision+1 && slices.Equal(erased, e.fencedClasses):
+			return e.copy(), nil
+		case e.Revision != r.Revision:
+			return ports.ErasureRequest{}, erasureChanged()
+		case e.State != shredding.ErasureApproved || len(erased) == 0:
+			return ports.ErasureRequest{}, moveRefused()
+		case k.now().Sub(e.approvalStored) >= shredding.ApprovalValidity:
+			return ports.ErasureRequest{}, fault.New(fault.FailedPrecondition, "erasure.approval_expired", "the approval is missing or too old; request the erasure again")
 		}
-	}
-	if err := k.held(e); err != nil {
-		return ports.ErasureRequest{}, err
-	}
-	e.fencedClasses, e.Classes = erased, slices.Clone(r.Classes)
-	for _, id := range e.keys() {
-		k.fence(id, e.ID)
-	}
-	return k.reach(e, shredding.ErasureFenced), nil
+		for id, s := range k.subjects {
+			if id.Subject == e.Subject && slices.Contains(e.Partitions, id.Partition) && s.tenantID != e.TenantID {
+				return ports.ErasureRequest{}, otherTenantsKey()
+			}
+		}
+		if err := k.held(e); err != nil {
+			return ports.ErasureRequest{}, err
+		}
+		e.fencedClasses, e.Classes = erased, slices.Clone(r.Classes)
+		for _, id := range e.keys() {
+			k.fence(id, e.ID)
+		}
+		return k.reach(e, shredding.ErasureFenced), nil
+	})
 }
 
-func (k *KeyStore) fence(id ports.SubjectKeyID, request event.ID) {
+func (k *keyState) fence(id ports.SubjectKeyID, request event.ID) {
 	if !k.fenced(id) {
 		k.fences[id] = &fence{request: request}
 	}
@@ -297,29 +290,26 @@ func (e *erasure) keys() []ports.SubjectKeyID {
 }
 
 // RefuseErasure implements ports.ErasureRegister.
-func (k *KeyStore) RefuseErasure(_ context.Context, r ports.ErasureRequest, reason string) (ports.ErasureRequest, error) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	e, err := k.request(r.ID)
-	switch {
-	case err != nil:
-		return ports.ErasureRequest{}, err
-	case e.State == shredding.ErasureRefused && e.Revision == r.Revision+1 && e.EndReason == reason:
-		return e.copy(), nil
-	case e.Revision != r.Revision:
-		return ports.ErasureRequest{}, erasureChanged()
-	case !e.State.CanBecome(shredding.ErasureRefused):
-		return ports.ErasureRequest{}, moveRefused()
-	}
-	for _, f := range k.fences {
-		f.lifted = f.lifted || f.request == e.ID
-	}
-	e.EndedBy, e.EndReason, e.Classes = r.EndedBy, reason, slices.Clone(r.Classes)
-	return k.reach(e, shredding.ErasureRefused), nil
+func (k *ErasureRegister) RefuseErasure(_ context.Context, r ports.ErasureRequest, reason string) (ports.ErasureRequest, error) {
+	return change(k.keyState, r.ID, func(e *erasure) (ports.ErasureRequest, error) {
+		switch {
+		case e.State == shredding.ErasureRefused && e.Revision == r.Revision+1 && e.EndReason == reason:
+			return e.copy(), nil
+		case e.Revision != r.Revision:
+			return ports.ErasureRequest{}, erasureChanged()
+		case !e.State.CanBecome(shredding.ErasureRefused):
+			return ports.ErasureRequest{}, moveRefused()
+		}
+		for _, f := range k.fences {
+			f.lifted = f.lifted || f.request == e.ID
+		}
+		e.EndedBy, e.EndReason, e.Classes = r.EndedBy, reason, slices.Clone(r.Classes)
+		return k.reach(e, shredding.ErasureRefused), nil
+	})
 }
 
 // DestroyErasure implements ports.ErasureRegister.
-func (k *KeyStore) DestroyErasure(_ context.Context, id event.ID) (ports.Destruction, ports.ErasureRequest, error) {
+func (k *ErasureRegister) DestroyErasure(_ context.Context, id event.ID) (ports.Destruction, ports.ErasureRequest, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	e, err := k.request(id)
@@ -355,7 +345,7 @@ func (k *KeyStore) DestroyErasure(_ context.Context, id event.ID) (ports.Destruc
 	return d, e.copy(), nil
 }
 
-func (k *KeyStore) destroy(e *erasure) *receipt {
+func (k *keyState) destroy(e *erasure) *receipt {
 	k.generation++
 	number := uint64(1)
 	if n := len(k.receipts); n > 0 {
@@ -370,18 +360,18 @@ func (k *KeyStore) destroy(e *erasure) *receipt {
 		}
 		s.State, s.Active, s.Versions = shredding.KeyDestroyed, 0, nil
 		d.Keys = append(d.Keys, key)
-		k.tell(s.Reference)
+		k.notify(s.Reference)
 	}
 	r := &receipt{ErasureReceipt: ports.ErasureReceipt{Number: number, RequestID: e.ID, TenantID: e.TenantID}, destruction: d}
 	k.receipts = append(k.receipts, r)
 	return r
 }
 
-// anchor is the row of a key, made as destroyed for a subject nobody knew.
-func (k *KeyStore) anchor(id ports.SubjectKeyID, tenantID string) *subjectKey {
+// anchor is the row of a key; an unknown subject gets a destroyed one.
+func (k *keyState) anchor(id ports.SubjectKeyID, tenantID string) *subjectKey {
 	s, ok := k.subjects[id]
 	if !ok {
-		s = &subjectKey{tenantID: tenantID, SubjectKey: ports.SubjectKey{SubjectKeyID: id, Reference: randomReference(), State: shredding.KeyDestroyed}}
+		s = &subjectKey{tenantID: tenantID, SubjectKey: ports.SubjectKey{SubjectKeyID: id, Reference: uuid.NewString(), State: shredding.KeyDestroyed}}
 		k.subjects[id] = s
 	}
 	return s

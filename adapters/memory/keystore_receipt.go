@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"crypto/rand"
-	"fmt"
 	"slices"
 	"time"
 
@@ -14,16 +12,8 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// randomReference is a random UUID.
-func randomReference() string {
-	var b [16]byte
-	_, _ = rand.Read(b[:]) // never fails
-	b[6], b[8] = b[6]&0x0f|0x40, b[8]&0x3f|0x80
-	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
-}
-
 // SaveReceipt implements ports.ErasureRegister.
-func (k *KeyStore) SaveReceipt(_ context.Context, number uint64, note []byte, exported bool) error {
+func (k *ErasureRegister) SaveReceipt(_ context.Context, number uint64, note []byte, exported bool) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for _, r := range k.receipts {
@@ -43,7 +33,7 @@ func (r *receipt) save(note []byte, exported bool) error {
 }
 
 // Receipts implements ports.ErasureRegister.
-func (k *KeyStore) Receipts(_ context.Context, from uint64, limit int) ([]ports.ErasureReceipt, error) {
+func (k *ErasureRegister) Receipts(_ context.Context, from uint64, limit int) ([]ports.ErasureReceipt, error) {
 	k.mu.RLock()
 	defer k.mu.RUnlock()
 	out := []ports.ErasureReceipt{}
@@ -58,7 +48,7 @@ func (k *KeyStore) Receipts(_ context.Context, from uint64, limit int) ([]ports.
 }
 
 // ReplayErasure implements ports.ErasureRegister.
-func (k *KeyStore) ReplayErasure(_ context.Context, replayed ports.ErasureReceipt, keys []ports.ReplayKey) error {
+func (k *ErasureRegister) ReplayErasure(_ context.Context, replayed ports.ErasureReceipt, keys []ports.ReplayKey) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for _, r := range k.receipts {
@@ -71,7 +61,7 @@ func (k *KeyStore) ReplayErasure(_ context.Context, replayed ports.ErasureReceip
 	}
 	for _, key := range keys {
 		if s, ok := k.subjects[ports.SubjectKeyID{Partition: key.Partition, Subject: key.Subject, Class: key.Class}]; ok && s.tenantID != replayed.TenantID {
-			return anothersKey()
+			return otherTenantsKey()
 		}
 	}
 	k.generation++
@@ -89,20 +79,20 @@ func (k *KeyStore) ReplayErasure(_ context.Context, replayed ports.ErasureReceip
 			s.State, s.Versions = shredding.KeyDestroyed, nil
 		}
 		d.Keys = append(d.Keys, ports.DestroyedKey{Partition: key.Partition, Class: key.Class, Reference: s.Reference, Fingerprints: slices.Clone(key.Fingerprints)})
-		k.tell(s.Reference)
+		k.notify(s.Reference)
 	}
 	replayed.Note = bytes.Clone(replayed.Note)
 	k.receipts = append(k.receipts, &receipt{ErasureReceipt: replayed, destruction: d})
 	slices.SortFunc(k.receipts, func(a, b *receipt) int { return cmp.Compare(a.Number, b.Number) })
 	if e, err := k.request(replayed.RequestID); err == nil && e.TenantID == replayed.TenantID && !e.State.Final() && !e.State.Irrevocable() {
-		k.takeAlong(e, keys, d)
+		k.resume(e, keys, d)
 	}
 	return nil
 }
 
-// takeAlong lets the request of a replayed receipt go on from destroyed, with what the
-// receipt names.
-func (k *KeyStore) takeAlong(e *erasure, keys []ports.ReplayKey, d ports.Destruction) {
+// resume lets the request of a replayed receipt continue from destroyed, with the partitions
+// and classes of the receipt.
+func (k *keyState) resume(e *erasure, keys []ports.ReplayKey, d ports.Destruction) {
 	decided := e.Classes
 	e.Partitions, e.fencedClasses, e.Classes = nil, nil, nil
 	for _, key := range keys {
@@ -123,7 +113,7 @@ func (k *KeyStore) takeAlong(e *erasure, keys []ports.ReplayKey, d ports.Destruc
 }
 
 // NodesBehind implements ports.ErasureRegister.
-func (k *KeyStore) NodesBehind(_ context.Context, generation int64, since time.Time) (int, error) {
+func (k *ErasureRegister) NodesBehind(_ context.Context, generation int64, since time.Time) (int, error) {
 	k.mu.RLock()
 	defer k.mu.RUnlock()
 	n := 0
@@ -136,15 +126,15 @@ func (k *KeyStore) NodesBehind(_ context.Context, generation int64, since time.T
 }
 
 // PlaceHold implements ports.ErasureRegister.
-func (k *KeyStore) PlaceHold(_ context.Context, h ports.LegalHold) error {
+func (k *ErasureRegister) PlaceHold(_ context.Context, h ports.LegalHold) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	for _, stands := range k.holds {
-		if stands.ID != h.ID {
+	for _, stored := range k.holds {
+		if stored.ID != h.ID {
 			continue
 		}
-		sameEnd := (stands.Until == nil) == (h.Until == nil) && (h.Until == nil || *h.Until == *stands.Until)
-		if stands.TenantID == h.TenantID && stands.Subject == h.Subject && stands.Partition == h.Partition && stands.Reason == h.Reason && stands.PlacedBy == h.PlacedBy && sameEnd {
+		sameEnd := (stored.Until == nil) == (h.Until == nil) && (h.Until == nil || *h.Until == *stored.Until)
+		if stored.TenantID == h.TenantID && stored.Subject == h.Subject && stored.Partition == h.Partition && stored.Reason == h.Reason && stored.PlacedBy == h.PlacedBy && sameEnd {
 			return nil
 		}
 		return erasureChanged()
@@ -155,7 +145,7 @@ func (k *KeyStore) PlaceHold(_ context.Context, h ports.LegalHold) error {
 }
 
 // ReleaseHold implements ports.ErasureRegister.
-func (k *KeyStore) ReleaseHold(_ context.Context, tenantID string, id event.ID, by string, at time.Time) (ports.LegalHold, error) {
+func (k *ErasureRegister) ReleaseHold(_ context.Context, tenantID string, id event.ID, by string, at time.Time) (ports.LegalHold, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for i := range k.holds {
@@ -172,7 +162,7 @@ func (k *KeyStore) ReleaseHold(_ context.Context, tenantID string, id event.ID, 
 
 // Holds implements ports.ErasureRegister; the day of Until is still in force. Subject
 // "" lists those of all subjects.
-func (k *KeyStore) Holds(_ context.Context, tenantID string, subject shredding.Subject, on event.Date) ([]ports.LegalHold, error) {
+func (k *ErasureRegister) Holds(_ context.Context, tenantID string, subject shredding.Subject, on event.Date) ([]ports.LegalHold, error) {
 	k.mu.RLock()
 	defer k.mu.RUnlock()
 	out := []ports.LegalHold{}

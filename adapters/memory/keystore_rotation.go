@@ -12,7 +12,7 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-func (k *KeyStore) kek(tenantID string, epoch uint32) *ports.KEK {
+func (k *keyState) kek(tenantID string, epoch uint32) *ports.KEK {
 	for i := range k.keks {
 		if k.keks[i].TenantID == tenantID && k.keks[i].Epoch == epoch {
 			return &k.keks[i]
@@ -22,7 +22,7 @@ func (k *KeyStore) kek(tenantID string, epoch uint32) *ports.KEK {
 }
 
 // KEKs implements ports.KeyRotation.
-func (k *KeyStore) KEKs(_ context.Context, tenantID string) ([]ports.KEK, error) {
+func (k *KeyRotation) KEKs(_ context.Context, tenantID string) ([]ports.KEK, error) {
 	k.mu.RLock()
 	defer k.mu.RUnlock()
 	out := []ports.KEK{}
@@ -34,7 +34,7 @@ func (k *KeyStore) KEKs(_ context.Context, tenantID string) ([]ports.KEK, error)
 	return out, nil
 }
 
-func (k *KeyStore) addKEK(kek ports.KEK) {
+func (k *keyState) addKEK(kek ports.KEK) {
 	k.keks = append(k.keks, kek)
 	slices.SortFunc(k.keks, func(a, b ports.KEK) int {
 		return cmp.Or(cmp.Compare(a.TenantID, b.TenantID), cmp.Compare(a.Epoch, b.Epoch))
@@ -42,16 +42,16 @@ func (k *KeyStore) addKEK(kek ports.KEK) {
 }
 
 // AddKEK implements ports.KeyRotation.
-func (k *KeyStore) AddKEK(_ context.Context, kek ports.KEK) error {
+func (k *KeyRotation) AddKEK(_ context.Context, kek ports.KEK) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	var newest uint32
-	for _, stands := range k.keks {
-		if stands.TenantID == kek.TenantID {
-			newest = max(newest, stands.Epoch)
+	for _, stored := range k.keks {
+		if stored.TenantID == kek.TenantID {
+			newest = max(newest, stored.Epoch)
 		}
 	}
-	if stands := k.kek(kek.TenantID, kek.Epoch); stands != nil && stands.KeyID == kek.KeyID {
+	if stored := k.kek(kek.TenantID, kek.Epoch); stored != nil && stored.KeyID == kek.KeyID {
 		return nil
 	}
 	if kek.Epoch != newest+1 {
@@ -71,7 +71,7 @@ func kekMoveRefused() error {
 }
 
 // ActivateKEK implements ports.KeyRotation.
-func (k *KeyStore) ActivateKEK(_ context.Context, tenantID string, epoch uint32) error {
+func (k *KeyRotation) ActivateKEK(_ context.Context, tenantID string, epoch uint32) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	next := k.kek(tenantID, epoch)
@@ -93,7 +93,7 @@ func (k *KeyStore) ActivateKEK(_ context.Context, tenantID string, epoch uint32)
 }
 
 // eachWrapped calls f for every wrapped key of a tenant's epoch, in a stable order.
-func (k *KeyStore) eachWrapped(tenantID string, epoch uint32, f func(row ports.WrappedRow, stands *ports.WrappedKey)) {
+func (k *keyState) eachWrapped(tenantID string, epoch uint32, f func(row ports.WrappedRow, stored *ports.WrappedKey)) {
 	var ids []ports.SubjectKeyID
 	for id, s := range k.subjects {
 		if s.tenantID == tenantID {
@@ -125,7 +125,7 @@ func (k *KeyStore) eachWrapped(tenantID string, epoch uint32, f func(row ports.W
 }
 
 // WrappedWith implements ports.KeyRotation.
-func (k *KeyStore) WrappedWith(_ context.Context, tenantID string, epoch uint32, limit int) ([]ports.WrappedRow, error) {
+func (k *KeyRotation) WrappedWith(_ context.Context, tenantID string, epoch uint32, limit int) ([]ports.WrappedRow, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	var out []ports.WrappedRow
@@ -138,19 +138,19 @@ func (k *KeyStore) WrappedWith(_ context.Context, tenantID string, epoch uint32,
 }
 
 // CountWrappedWith implements ports.KeyRotation.
-func (k *KeyStore) CountWrappedWith(_ context.Context, tenantID string, epoch uint32) (int64, error) {
+func (k *KeyRotation) CountWrappedWith(_ context.Context, tenantID string, epoch uint32) (int64, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.count(tenantID, epoch), nil
 }
 
-func (k *KeyStore) count(tenantID string, epoch uint32) (n int64) {
+func (k *keyState) count(tenantID string, epoch uint32) (n int64) {
 	k.eachWrapped(tenantID, epoch, func(ports.WrappedRow, *ports.WrappedKey) { n++ })
 	return n
 }
 
 // SaveRewrapped implements ports.KeyRotation.
-func (k *KeyStore) SaveRewrapped(_ context.Context, tenantID string, from, to uint32, rows []ports.WrappedRow) (int64, error) {
+func (k *KeyRotation) SaveRewrapped(_ context.Context, tenantID string, from, to uint32, rows []ports.WrappedRow) (int64, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	kek, err := k.active(tenantID, to)
@@ -158,10 +158,10 @@ func (k *KeyStore) SaveRewrapped(_ context.Context, tenantID string, from, to ui
 		return 0, err
 	}
 	var changed int64
-	k.eachWrapped(tenantID, from, func(row ports.WrappedRow, stands *ports.WrappedKey) {
+	k.eachWrapped(tenantID, from, func(row ports.WrappedRow, stored *ports.WrappedKey) {
 		for _, r := range rows {
 			if r.Reference == row.Reference && r.Version == row.Version {
-				stands.Wrapped, stands.Epoch, stands.KEK = slices.Clone(r.Wrapped), to, kek.KeyID
+				stored.Wrapped, stored.Epoch, stored.KEK = slices.Clone(r.Wrapped), to, kek.KeyID
 				changed++
 				return
 			}
@@ -171,7 +171,7 @@ func (k *KeyStore) SaveRewrapped(_ context.Context, tenantID string, from, to ui
 }
 
 // CloseKEK implements ports.KeyRotation.
-func (k *KeyStore) CloseKEK(_ context.Context, tenantID string, epoch uint32, to ports.KEKState) error {
+func (k *KeyRotation) CloseKEK(_ context.Context, tenantID string, epoch uint32, to ports.KEKState) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	kek := k.kek(tenantID, epoch)
@@ -190,7 +190,7 @@ func (k *KeyStore) CloseKEK(_ context.Context, tenantID string, epoch uint32, to
 }
 
 // SampleKeys implements ports.KeyRotation.
-func (k *KeyStore) SampleKeys(ctx context.Context, tenantID string, epoch uint32, n int) ([]ports.WrappedRow, error) {
+func (k *KeyRotation) SampleKeys(ctx context.Context, tenantID string, epoch uint32, n int) ([]ports.WrappedRow, error) {
 	rows, err := k.WrappedWith(ctx, tenantID, epoch, 0)
 	rand.Shuffle(len(rows), func(i, j int) { rows[i], rows[j] = rows[j], rows[i] })
 	return rows[:min(n, len(rows))], err
@@ -205,7 +205,7 @@ type exportedLine struct {
 }
 
 // ExportKeys implements ports.KeyRotation.
-func (k *KeyStore) ExportKeys(_ context.Context, row func(line []byte) error) error {
+func (k *KeyRotation) ExportKeys(_ context.Context, row func(line []byte) error) error {
 	var lines [][]byte
 	add := func(l exportedLine) error {
 		line, err := json.Marshal(l)
@@ -266,18 +266,18 @@ func restored(lines ports.ExportedLines) (*KeyStore, error) {
 }
 
 // SampleExport implements ports.KeyRecovery.
-func (*KeyStore) SampleExport(ctx context.Context, lines ports.ExportedLines, tenantID string, epoch uint32, n int) (rows []ports.WrappedRow, total int64, err error) {
+func (*KeyRotation) SampleExport(ctx context.Context, lines ports.ExportedLines, tenantID string, epoch uint32, n int) (rows []ports.WrappedRow, total int64, err error) {
 	scratch, err := restored(lines)
 	if err != nil {
 		return nil, 0, err
 	}
 	total = scratch.count(tenantID, epoch)
-	rows, err = scratch.SampleKeys(ctx, tenantID, epoch, n)
+	rows, err = scratch.Rotation().SampleKeys(ctx, tenantID, epoch, n)
 	return rows, total, err
 }
 
 // ExportedKEKs implements ports.KeyRecovery.
-func (*KeyStore) ExportedKEKs(_ context.Context, lines ports.ExportedLines) ([]ports.KEK, error) {
+func (*KeyRotation) ExportedKEKs(_ context.Context, lines ports.ExportedLines) ([]ports.KEK, error) {
 	scratch, err := restored(lines)
 	if err != nil {
 		return nil, err
@@ -285,14 +285,14 @@ func (*KeyStore) ExportedKEKs(_ context.Context, lines ports.ExportedLines) ([]p
 	return scratch.keks, nil
 }
 
-var kekWay = []ports.KEKState{ports.KEKPending, ports.KEKActive, ports.KEKDraining, ports.KEKDeleting, ports.KEKDeleted}
+var kekOrder = []ports.KEKState{ports.KEKPending, ports.KEKActive, ports.KEKDraining, ports.KEKDeleting, ports.KEKDeleted}
 
-func furtherKEKState(a, b ports.KEKState) ports.KEKState {
-	return kekWay[max(slices.Index(kekWay, a), slices.Index(kekWay, b), 0)]
+func laterKEKState(a, b ports.KEKState) ports.KEKState {
+	return kekOrder[max(slices.Index(kekOrder, a), slices.Index(kekOrder, b), 0)]
 }
 
 // RestoreKeys implements ports.KeyRecovery.
-func (k *KeyStore) RestoreKeys(_ context.Context, lines ports.ExportedLines, dead []ports.KEK) (int64, error) {
+func (k *KeyRotation) RestoreKeys(_ context.Context, lines ports.ExportedLines, dead []ports.KEK) (int64, error) {
 	scratch, err := restored(lines)
 	if err != nil {
 		return 0, err
@@ -300,8 +300,8 @@ func (k *KeyStore) RestoreKeys(_ context.Context, lines ports.ExportedLines, dea
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for _, kek := range scratch.keks {
-		if stands := k.kek(kek.TenantID, kek.Epoch); stands != nil {
-			stands.State = furtherKEKState(stands.State, kek.State)
+		if stored := k.kek(kek.TenantID, kek.Epoch); stored != nil {
+			stored.State = laterKEKState(stored.State, kek.State)
 		} else {
 			k.addKEK(kek)
 		}
@@ -311,40 +311,40 @@ func (k *KeyStore) RestoreKeys(_ context.Context, lines ports.ExportedLines, dea
 	}
 	for i := range k.keks {
 		if isDead(k.keks[i].TenantID, k.keks[i].Epoch) {
-			k.keks[i].State = furtherKEKState(k.keks[i].State, ports.KEKDeleting)
+			k.keks[i].State = laterKEKState(k.keks[i].State, ports.KEKDeleting)
 		}
 	}
 	var taken int64
 	for id, s := range scratch.subjects {
-		stands, ok := k.subjects[id]
+		stored, ok := k.subjects[id]
 		if !ok {
-			stands = &subjectKey{tenantID: s.tenantID, SubjectKey: s.SubjectKey}
-			stands.Versions = nil
-			k.subjects[id] = stands
+			stored = &subjectKey{tenantID: s.tenantID, SubjectKey: s.SubjectKey}
+			stored.Versions = nil
+			k.subjects[id] = stored
 		}
-		if stands.State == shredding.KeyDestroyed || stands.Reference != s.Reference {
+		if stored.State == shredding.KeyDestroyed || stored.Reference != s.Reference {
 			continue
 		}
 		for _, v := range s.Versions {
 			if isDead(s.tenantID, v.Epoch) {
 				continue
 			}
-			i := slices.IndexFunc(stands.Versions, func(o ports.WrappedKey) bool { return o.Version == v.Version })
+			i := slices.IndexFunc(stored.Versions, func(o ports.WrappedKey) bool { return o.Version == v.Version })
 			switch {
 			case i < 0:
-				stands.Versions = append(stands.Versions, v)
-				stands.Active = max(stands.Active, v.Version)
-			case isDead(s.tenantID, stands.Versions[i].Epoch):
-				stands.Versions[i] = v
+				stored.Versions = append(stored.Versions, v)
+				stored.Active = max(stored.Active, v.Version)
+			case isDead(s.tenantID, stored.Versions[i].Epoch):
+				stored.Versions[i] = v
 			default:
 				continue
 			}
 			taken++
 		}
-		slices.SortFunc(stands.Versions, func(a, b ports.WrappedKey) int { return cmp.Compare(a.Version, b.Version) })
+		slices.SortFunc(stored.Versions, func(a, b ports.WrappedKey) int { return cmp.Compare(a.Version, b.Version) })
 	}
 	for key, s := range scratch.secrets {
-		if stands, ok := k.secrets[key]; (!ok || isDead(key.tenantID, stands.Epoch)) && !isDead(key.tenantID, s.Epoch) {
+		if stored, ok := k.secrets[key]; (!ok || isDead(key.tenantID, stored.Epoch)) && !isDead(key.tenantID, s.Epoch) {
 			k.secrets[key] = s
 			taken++
 		}

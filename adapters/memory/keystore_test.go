@@ -17,7 +17,7 @@ func TestKeyStoreConformance(t *testing.T) {
 	conformance.RunKeyStore(t, conformance.KeyStoreHarness{
 		New: func(*testing.T) (conformance.NodeKeyStore, conformance.EraserKeyStore) {
 			k := memory.NewKeyStore()
-			return k, k
+			return k, conformance.EraserKeyStore{ErasureRegister: k.Erasures(), KeyRotation: k.Rotation(), KeyRecovery: k.Rotation()}
 		},
 	})
 }

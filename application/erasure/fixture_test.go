@@ -97,8 +97,8 @@ func setup(t testing.TB) *rig {
 	}
 	b.register = memory.NewKeyStore()
 	b.register.SetClock(b.clock)
-	require.NoError(t, b.register.AddKEK(t.Context(), ports.KEK{TenantID: "acme", Epoch: 1, KeyID: "kek-1"}))
-	require.NoError(t, b.register.ActivateKEK(t.Context(), "acme", 1))
+	require.NoError(t, b.register.Rotation().AddKEK(t.Context(), ports.KEK{TenantID: "acme", Epoch: 1, KeyID: "kek-1"}))
+	require.NoError(t, b.register.Rotation().ActivateKEK(t.Context(), "acme", 1))
 	b.store = memory.New(memory.Config{LogName: "hr.example.org", Clock: b.clock, Keys: b.register})
 	var err error
 	b.de, err = b.store.Directory.CreateLegalEntity(t.Context(), ports.LegalEntity{TenantID: "acme", Code: "DEMF", TimeZone: "Europe/Berlin"})
@@ -119,11 +119,11 @@ func setup(t testing.TB) *rig {
 	require.NoError(t, err)
 	b.vkey, err = b.notes.VerifierKey(t.Context())
 	require.NoError(t, err)
-	b.gate = erasure.NewGate(erasure.GateConfig{Exports: b.exports, Receipts: b.register, Clock: b.clock})
+	b.gate = erasure.NewGate(erasure.GateConfig{Exports: b.exports, Receipts: b.register.Erasures(), Clock: b.clock})
 	// Another node verifies, whose memory is empty: none here listens for evictions.
 	b.opener = &opener{Opener: vault.New(vault.Config{Keys: b.register, DataKeys: dataKeys, Manifests: b.types, Clock: b.clock})}
 	b.config = erasure.Config{
-		Register: b.register, Records: b.store.PersonalRecords, Intents: b.store.Intents, Streams: b.store.Events, LegalEntities: b.store.Directory, Types: b.store.Registry,
+		Register: b.register.Erasures(), Records: b.store.PersonalRecords, Intents: b.store.Intents, Streams: b.store.Events, LegalEntities: b.store.Directory, Types: b.store.Registry,
 		Copies: b.copies, Announcer: announcer{b.log}, Opener: b.opener, Chains: chains{b.store}, Notes: b.notes, Exports: b.exports, Gate: b.gate,
 		Clock: b.clock, IDs: b.ids, Observer: b.observer, Logger: slog.New(slog.DiscardHandler), Poll: 10 * time.Millisecond,
 	}
@@ -203,7 +203,7 @@ func (b *rig) get(t testing.TB, id event.ID) erasure.Status {
 
 func (b *rig) raw(t testing.TB, id event.ID) ports.ErasureRequest {
 	t.Helper()
-	r, err := b.register.Erasure(t.Context(), "acme", id)
+	r, err := b.register.Erasures().Erasure(t.Context(), "acme", id)
 	require.NoError(t, err)
 	return r
 }

@@ -34,7 +34,7 @@ func (b *rig) list(t testing.TB) []erasure.Status {
 // receipts lists those of the register.
 func (b *rig) receipts(t testing.TB) []ports.ErasureReceipt {
 	t.Helper()
-	all, err := b.register.Receipts(t.Context(), 1, 100)
+	all, err := b.register.Erasures().Receipts(t.Context(), 1, 100)
 	require.NoError(t, err)
 	return all
 }
@@ -69,14 +69,14 @@ func (b *rig) stopAt(t testing.TB, state shredding.ErasureState) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	config := b.config
-	config.Register = stopping{b.register, state, cancel}
+	config.Register = stopping{b.register.Erasures(), state, cancel}
 	erasure.NewWorker(config).RunOnce(ctx)
 	require.Equal(t, string(state), b.list(t)[0].State)
 }
 
 // stopping ends the worker's context when a request reaches a state.
 type stopping struct {
-	*memory.KeyStore
+	*memory.ErasureRegister
 	state shredding.ErasureState
 	stop  context.CancelFunc
 }
@@ -89,15 +89,15 @@ func (s stopping) look(r ports.ErasureRequest, err error) (ports.ErasureRequest,
 }
 
 func (s stopping) MoveErasure(ctx context.Context, r ports.ErasureRequest) (ports.ErasureRequest, error) {
-	return s.look(s.KeyStore.MoveErasure(ctx, r))
+	return s.look(s.ErasureRegister.MoveErasure(ctx, r))
 }
 
 func (s stopping) FenceErasure(ctx context.Context, r ports.ErasureRequest) (ports.ErasureRequest, error) {
-	return s.look(s.KeyStore.FenceErasure(ctx, r))
+	return s.look(s.ErasureRegister.FenceErasure(ctx, r))
 }
 
 func (s stopping) DestroyErasure(ctx context.Context, id event.ID) (ports.Destruction, ports.ErasureRequest, error) {
-	d, r, err := s.KeyStore.DestroyErasure(ctx, id)
+	d, r, err := s.ErasureRegister.DestroyErasure(ctx, id)
 	r, err = s.look(r, err)
 	return d, r, err
 }

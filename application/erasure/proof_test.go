@@ -197,7 +197,7 @@ func TestReplay(t *testing.T) {
 	b := erased(t, 2)
 	b.hire(t, b.de, contacted, "E-2", 1)
 	var backup [][]byte // of the keys, from before the last erasure
-	require.NoError(t, b.register.ExportKeys(t.Context(), func(line []byte) error {
+	require.NoError(t, b.register.Rotation().ExportKeys(t.Context(), func(line []byte) error {
 		backup = append(backup, bytes.Clone(line))
 		return nil
 	}))
@@ -206,7 +206,7 @@ func TestReplay(t *testing.T) {
 	require.Equal(t, "completed", b.get(t, s.ID).State)
 
 	restored := memory.NewKeyStore()
-	_, err := restored.RestoreKeys(t.Context(), func(yield func([]byte) bool) error {
+	_, err := restored.Rotation().RestoreKeys(t.Context(), func(yield func([]byte) bool) error {
 		for _, line := range backup {
 			if !yield(line) {
 				break
@@ -221,12 +221,12 @@ func TestReplay(t *testing.T) {
 		return keys[0].State
 	}
 	require.Equal(t, shredding.KeyActive, state(), "the backup brought it back")
-	gate := erasure.NewGate(erasure.GateConfig{Exports: b.exports, Receipts: restored, Clock: b.clock})
+	gate := erasure.NewGate(erasure.GateConfig{Exports: b.exports, Receipts: restored.Erasures(), Clock: b.clock})
 	require.Error(t, gate.Check(t.Context()))
 
 	var progress []string
 	config := erasure.ReplayConfig{
-		Exports: b.exports, Register: restored, Notes: signednote.Opener{}, VerifierKeys: []string{b.vkey},
+		Exports: b.exports, Register: restored.Erasures(), Notes: signednote.Opener{}, VerifierKeys: []string{b.vkey},
 		Progress: func(done, total int, r erasure.Receipt) {
 			progress = append(progress, fmt.Sprint(done, "/", total, " ", r.Number))
 		},
@@ -260,15 +260,15 @@ func TestReplay(t *testing.T) {
 		documents := maps.Clone(b.exports.documents)
 		change(documents)
 		empty := memory.NewKeyStore()
-		config.Exports, config.Register = &exports{documents: documents}, empty
+		config.Exports, config.Register = &exports{documents: documents}, empty.Erasures()
 		done, err = replay()
 		require.Equal(t, "erasure.receipt_invalid", fault.CodeOf(err), name)
 		require.Equal(t, 1, done, name)
-		known, err := empty.Receipts(t.Context(), 1, 10)
+		known, err := empty.Erasures().Receipts(t.Context(), 1, 10)
 		require.NoError(t, err)
 		require.Len(t, known, 1, name)
 	}
-	config.VerifierKeys, config.Exports, config.Register = nil, b.exports, memory.NewKeyStore()
+	config.VerifierKeys, config.Exports, config.Register = nil, b.exports, memory.NewKeyStore().Erasures()
 	_, err = replay()
 	require.Equal(t, "erasure.receipt_invalid", fault.CodeOf(err))
 }

@@ -56,7 +56,7 @@ func TestTwoPersons(t *testing.T) {
 	require.Equal(t, "erasure.needs_person", fault.CodeOf(err))
 
 	// The register itself refuses, whatever the service thinks.
-	_, err = b.register.ApproveErasure(t.Context(), s.ID, officer.PersonID, b.raw(t, s.ID).Scope, b.clock.Now())
+	_, err = b.register.Erasures().ApproveErasure(t.Context(), s.ID, officer.PersonID, b.raw(t, s.ID).Scope, b.clock.Now())
 	require.Equal(t, "erasure.same_person", fault.CodeOf(err))
 
 	// The approval of another subject's request moves nothing here.
@@ -64,7 +64,7 @@ func TestTwoPersons(t *testing.T) {
 	b.work(t)
 	require.Equal(t, "completed", b.get(t, other.ID).State)
 	require.Equal(t, "previewed", b.get(t, s.ID).State)
-	_, err = b.register.ApproveErasure(t.Context(), s.ID, approver.PersonID, b.raw(t, other.ID).Scope, b.clock.Now())
+	_, err = b.register.Erasures().ApproveErasure(t.Context(), s.ID, approver.PersonID, b.raw(t, other.ID).Scope, b.clock.Now())
 	require.Equal(t, "erasure.scope_changed", fault.CodeOf(err))
 
 	// A repeated approval is no second one, and a used one starts nothing.

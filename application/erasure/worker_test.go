@@ -273,7 +273,7 @@ func TestReceiptsAreSignedInTheirOrder(t *testing.T) {
 	b.clock.Advance(time.Minute)
 	second := b.approved(t, func(n *erasure.NewRequest) { n.Subject = "employee:E-2" })
 	config := b.config
-	config.Register = without{b.register, first.ID}
+	config.Register = without{b.register.Erasures(), first.ID}
 	erasure.NewWorker(config).RunOnce(t.Context())
 	require.Equal(t, "destroyed", b.get(t, second.ID).State)
 	require.Empty(t, b.receipts(t)[1].Note, "its text would lack the hash of the first")
@@ -285,11 +285,11 @@ func TestReceiptsAreSignedInTheirOrder(t *testing.T) {
 
 // without hides a request from a worker.
 type without struct {
-	*memory.KeyStore
+	*memory.ErasureRegister
 	id event.ID
 }
 
 func (w without) Erasures(ctx context.Context, tenantID string, states []shredding.ErasureState, limit int) ([]ports.ErasureRequest, error) {
-	all, err := w.KeyStore.Erasures(ctx, tenantID, states, limit)
+	all, err := w.ErasureRegister.Erasures(ctx, tenantID, states, limit)
 	return slices.DeleteFunc(all, func(r ports.ErasureRequest) bool { return r.ID == w.id }), err
 }

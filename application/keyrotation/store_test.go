@@ -184,6 +184,6 @@ func TestCrashAtEveryCallOnAKeyStoreInMemory(t *testing.T) {
 	t.Parallel()
 	crashAtEveryCall(t, 5, func(*testing.T) (ports.SubjectKeys, eraserStore) {
 		k := memory.NewKeyStore()
-		return k, k
+		return k, k.Rotation()
 	})
 }

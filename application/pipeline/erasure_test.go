@@ -27,8 +27,8 @@ type vaultFixture struct {
 func newVaultFixture(t *testing.T) *vaultFixture {
 	t.Helper()
 	s := &vaultFixture{keys: memory.NewKeyStore()}
-	require.NoError(t, s.keys.AddKEK(t.Context(), ports.KEK{TenantID: "acme", Epoch: 1, KeyID: "kek-1", State: ports.KEKPending}))
-	require.NoError(t, s.keys.ActivateKEK(t.Context(), "acme", 1))
+	require.NoError(t, s.keys.Rotation().AddKEK(t.Context(), ports.KEK{TenantID: "acme", Epoch: 1, KeyID: "kek-1", State: ports.KEKPending}))
+	require.NoError(t, s.keys.Rotation().ActivateKEK(t.Context(), "acme", 1))
 	s.membershipFixture = newMembershipFixtureOn(t, memory.New(memory.Config{LogName: "membership.example.org", Keys: s.keys}), func(m module.Manifests) vaultPort {
 		s.vault = vault.New(vault.Config{Keys: s.keys, DataKeys: memory.NewDataKeys(), Manifests: m})
 		return s.vault
@@ -44,20 +44,20 @@ func (s *vaultFixture) erase(t *testing.T) {
 		ID: event.ID{9}, TenantID: "acme", Subject: "member:M-1", Partitions: []event.PartitionID{s.entity.Partition}, Basis: shredding.SubjectRequest,
 		RequestedBy: "p-officer", RequestedAt: time.Now(), State: shredding.ErasureRequested,
 	}
-	require.NoError(t, s.keys.AddErasure(ctx, r))
-	r, err := s.keys.Erasure(ctx, "acme", r.ID)
+	require.NoError(t, s.keys.Erasures().AddErasure(ctx, r))
+	r, err := s.keys.Erasures().Erasure(ctx, "acme", r.ID)
 	require.NoError(t, err)
 	r.State, r.Scope = shredding.ErasurePreviewed, event.Hash{1}
-	r, err = s.keys.MoveErasure(ctx, r)
+	r, err = s.keys.Erasures().MoveErasure(ctx, r)
 	require.NoError(t, err)
-	r, err = s.keys.ApproveErasure(ctx, r.ID, "p-second", r.Scope, time.Now())
+	r, err = s.keys.Erasures().ApproveErasure(ctx, r.ID, "p-second", r.Scope, time.Now())
 	require.NoError(t, err)
 	for _, class := range shredding.KeyClasses() {
 		r.Classes = append(r.Classes, ports.ErasureClass{Class: class, Erased: true})
 	}
-	_, err = s.keys.FenceErasure(ctx, r)
+	_, err = s.keys.Erasures().FenceErasure(ctx, r)
 	require.NoError(t, err)
-	_, _, err = s.keys.DestroyErasure(ctx, r.ID)
+	_, _, err = s.keys.Erasures().DestroyErasure(ctx, r.ID)
 	require.NoError(t, err)
 }
 

@@ -24,7 +24,7 @@ var confined = []struct {
 	{"github.com/aws/", []string{"adapters/awskms/", "adapters/kmsd/"}},
 	{"github.com/coder/websocket", []string{"adapters/httpapi/"}},
 	{"github.com/getkin/kin-openapi", nil},
-	{"github.com/google/uuid", []string{"adapters/kmsd/"}},
+	{"github.com/google/uuid", []string{"adapters/kmsd/", "adapters/memory/"}},
 	{"github.com/hashicorp/golang-lru", []string{"adapters/opa/"}},
 	{"github.com/itchyny/gojq", []string{"adapters/jq/"}},
 	{"github.com/jackc/", []string{"adapters/postgres/", "adapters/embeddedpg/", "adapters/plugin/", "modules/*/adapters/postgres/", "modules/*/adapters/plugin/", "cmd/scaffold/skeleton/", "cmd/cli/", "cmd/wire/", "test/testkit/"}},

@@ -26,8 +26,8 @@ type NodeKeyStore interface {
 	ports.KeyEvictions
 }
 
-// EraserKeyStore is a key store as whoever erases and rotates sees it.
-type EraserKeyStore interface {
+// EraserKeyStore is the parts of a key store that erase and rotate.
+type EraserKeyStore struct {
 	ports.ErasureRegister
 	ports.KeyRotation
 	ports.KeyRecovery

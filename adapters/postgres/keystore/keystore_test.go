@@ -24,15 +24,9 @@ func TestKeyStoreConformance(t *testing.T) {
 	conformance.RunKeyStore(t, conformance.KeyStoreHarness{
 		New: func(t *testing.T) (conformance.NodeKeyStore, conformance.EraserKeyStore) {
 			k := pgtest.OpenKeys(t, pgtest.Database(t))
-			return k, eraserKeyStore{k.Erasures(), k.Rotation()}
+			return k, conformance.EraserKeyStore{ErasureRegister: k.Erasures(), KeyRotation: k.Rotation(), KeyRecovery: k.Rotation()}
 		},
 	})
-}
-
-// eraserKeyStore joins the parts of the key store that the role backbone_eraser uses.
-type eraserKeyStore struct {
-	*keystore.ErasureRegister
-	*keystore.Rotation
 }
 
 const keyTenant = "acme"
