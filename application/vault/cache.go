@@ -8,44 +8,44 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// entry is what one read of the key store said about a key, and the versions that
-// were unwrapped since. The Vault's lock guards it; known and dies never change.
+// entry is the result of one read of the key store about a key, and the versions that
+// were unwrapped since. The Vault's lock guards it; known and expiresAt never change.
 type entry struct {
-	known   ports.SubjectKey
-	dies    time.Time
-	kept    bool // in the cache; otherwise it serves those who waited for it
-	deks    map[uint32]*dek
-	unwraps map[uint32]*making
-	place   *list.Element
+	known     ports.SubjectKey
+	expiresAt time.Time
+	cached    bool // in the cache; otherwise only the requests that waited for it use it
+	deks      map[uint32]*dek
+	unwraps   map[uint32]*pendingKey
+	element   *list.Element
 }
 
-// dek is an unwrapped version. One that is not kept is zeroed by its last user.
+// dek is an unwrapped version. The last user zeroes one that is not cached.
 type dek struct {
-	key   shredding.Key
-	kept  bool
-	users int
+	key    shredding.Key
+	cached bool
+	users  int
 }
 
 func newEntry(k ports.SubjectKey, dies time.Time) *entry {
-	return &entry{known: k, dies: dies, deks: map[uint32]*dek{}, unwraps: map[uint32]*making{}}
+	return &entry{known: k, expiresAt: dies, deks: map[uint32]*dek{}, unwraps: map[uint32]*pendingKey{}}
 }
 
-// says reports whether a read says nothing else than the entry.
-func (e *entry) says(k ports.SubjectKey) bool {
+// matches reports whether a read says the same as the entry.
+func (e *entry) matches(k ports.SubjectKey) bool {
 	return e.known.Reference == k.Reference && e.known.State == k.State && e.known.Active == k.Active && len(e.known.Versions) == len(k.Versions)
 }
 
-// weight counts an entry's keys; one without keys takes a place too.
+// weight counts an entry's keys; an entry without keys counts as one.
 func (e *entry) weight() int { return max(1, len(e.deks)) }
 
-// release gives a key back.
+// release ends the caller's use of a key.
 func (d *dek) release() {
-	if d.users--; d.users <= 0 && !d.kept {
+	if d.users--; d.users <= 0 && !d.cached {
 		d.key.DEK.Zero()
 	}
 }
 
-// cache holds the entries by key and by reference, in the order in which they die.
+// cache holds the entries by key and by reference, in the order in which they expire.
 // The Vault's lock guards it.
 type cache struct {
 	limit  int
@@ -59,109 +59,106 @@ func (c *cache) init(limit int) {
 	*c = cache{limit: limit, byID: map[ports.SubjectKeyID]*entry{}, byRef: map[string]*entry{}, order: list.New()}
 }
 
-// get finds what is known and still alive.
+// get returns an entry that has not expired, nil if there is none.
 func (c *cache) get(id ports.SubjectKeyID, now time.Time) *entry {
-	if e := c.byID[id]; e != nil && now.Before(e.dies) {
+	if e := c.byID[id]; e != nil && now.Before(e.expiresAt) {
 		return e
 	}
 	return nil
 }
 
-// put keeps an entry, in the place of an older one, and tells how many keys had to
-// go. An absent key is not kept.
+// put adds an entry, replacing an older one, and returns how many keys it evicted. It does
+// not add an absent key.
 func (c *cache) put(e *entry) (evicted int) {
 	if e.known.State == shredding.KeyAbsent {
 		return 0
 	}
 	if old := c.byID[e.known.SubjectKeyID]; old != nil {
-		if old.dies.After(e.dies) {
-			return 0 // a later read has been faster
+		if old.expiresAt.After(e.expiresAt) {
+			return 0 // of a later read
 		}
 		evicted += c.drop(old, false)
 	}
-	e.kept = true
+	e.cached = true
 	c.byID[e.known.SubjectKeyID] = e
 	if e.known.Reference != "" {
 		c.byRef[e.known.Reference] = e
 	}
 	before := c.order.Back()
-	for before != nil && before.Value.(*entry).dies.After(e.dies) {
+	for before != nil && before.Value.(*entry).expiresAt.After(e.expiresAt) {
 		before = before.Prev()
 	}
 	if before == nil {
-		e.place = c.order.PushFront(e)
+		e.element = c.order.PushFront(e)
 	} else {
-		e.place = c.order.InsertAfter(e, before)
+		e.element = c.order.InsertAfter(e, before)
 	}
 	c.weight += e.weight()
 	return evicted + c.shrink(e)
 }
 
-// add hands an unwrapped key to its entry. If that was evicted meanwhile, the key
-// serves its users only.
+// add adds an unwrapped key to its entry and returns how many keys it evicted. If the entry
+// was evicted, only the current users get the key.
 func (c *cache) add(e *entry, d *dek) (evicted int) {
-	if _, taken := e.deks[d.key.Version]; !e.kept || taken {
+	if _, taken := e.deks[d.key.Version]; !e.cached || taken {
 		return 0
 	}
 	before := e.weight()
-	d.kept = true
+	d.cached = true
 	e.deks[d.key.Version] = d
 	c.weight += e.weight() - before
 	return c.shrink(e)
 }
 
-// shrink drops the earliest entries until the bound holds, but not the given one.
-func (c *cache) shrink(but *entry) (evicted int) {
+// shrink drops the entries that expire first until the limit holds, but not the given one.
+func (c *cache) shrink(except *entry) (evicted int) {
 	for at := c.order.Front(); at != nil && c.weight > c.limit; {
 		e := at.Value.(*entry)
 		at = at.Next()
-		if e != but {
+		if e != except {
 			evicted += c.drop(e, false)
 		}
 	}
 	return evicted
 }
 
-// drop takes an entry out and tells how many keys went. At once zeroes them whoever
-// uses them, who then sees pii.key_evicted; otherwise the last user does.
-func (c *cache) drop(e *entry, atOnce bool) (evicted int) {
-	if !e.kept {
+// drop removes an entry and returns how many keys it evicted. With zeroNow it zeroes the
+// keys although requests use them, which then get pii.key_evicted; otherwise the last user
+// zeroes them.
+func (c *cache) drop(e *entry, zeroNow bool) (evicted int) {
+	if !e.cached {
 		return 0
 	}
-	e.kept = false
+	e.cached = false
 	c.weight -= e.weight()
-	c.order.Remove(e.place)
+	c.order.Remove(e.element)
 	delete(c.byID, e.known.SubjectKeyID)
 	if c.byRef[e.known.Reference] == e {
 		delete(c.byRef, e.known.Reference)
 	}
 	for _, d := range e.deks {
-		d.kept = false
-		if atOnce || d.users <= 0 {
+		d.cached = false
+		if zeroNow || d.users <= 0 {
 			d.key.DEK.Zero()
 		}
 	}
 	return max(1, len(e.deks))
 }
 
-// expire drops what has died.
+// expire drops the expired entries.
 func (c *cache) expire(now time.Time) (evicted int) {
-	for at := c.order.Front(); at != nil; {
-		e := at.Value.(*entry)
-		if at = at.Next(); now.Before(e.dies) {
-			break
-		}
-		evicted += c.drop(e, true)
-	}
-	return evicted
+	return c.dropWhile(func(e *entry) bool { return !now.Before(e.expiresAt) })
 }
 
-// clear drops everything.
+// clear drops all entries.
 func (c *cache) clear() (evicted int) {
-	for at := c.order.Front(); at != nil; {
-		e := at.Value.(*entry)
-		at = at.Next()
-		evicted += c.drop(e, true)
+	return c.dropWhile(func(*entry) bool { return true })
+}
+
+// dropWhile drops the entries that expire first as long as the condition holds.
+func (c *cache) dropWhile(condition func(*entry) bool) (evicted int) {
+	for at := c.order.Front(); at != nil && condition(at.Value.(*entry)); at = c.order.Front() {
+		evicted += c.drop(at.Value.(*entry), true)
 	}
 	return evicted
 }

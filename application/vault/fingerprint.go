@@ -15,35 +15,34 @@ import (
 // fingerprintPurpose names the tenants' secrets of fingerprints.
 const fingerprintPurpose = "fingerprint"
 
-// tenantSecret is a tenant's secret on its way or there. It stays for the process's
-// life, so that appends go on while the key service is away; it opens no personal
-// value.
+// tenantSecret is a tenant's secret, loaded once done is closed. It stays in memory for the
+// process's life, so that appends continue while the key service is unavailable; it opens
+// no personal value.
 type tenantSecret struct {
-	done  chan struct{}
-	value shredding.Secret
-	err   error
-	again time.Time // when the next one may try again, after an error
+	done    chan struct{}
+	value   shredding.Secret
+	err     error
+	retryAt time.Time // after an error: from when a request loads it again
 }
 
-// secretPause is how long a failure to load a secret is kept: requests that can go
-// on without it must not wait for the key service one after another.
-const secretPause = 2 * time.Second
+// secretRetryPause is how long requests get the last error of loading a secret: requests
+// that can continue without it must not wait for the key service one after another.
+const secretRetryPause = 2 * time.Second
 
-// Fingerprint implements module.Fingerprints. Without keys it gives the digest as it
-// is, for tests. Faults of the key store and the key service, until the tenant's
-// secret has been loaded once.
+// Fingerprint implements module.Fingerprints. Without keys it returns the digest itself,
+// for tests. Faults of the key store and the key service, until the tenant's secret is
+// loaded.
 func (v *Vault) Fingerprint(ctx context.Context, tenantID string, digest event.Hash) (event.Hash, error) {
 	if v.Keys == nil {
 		return digest, nil
 	}
-	return v.underSecret(ctx, tenantID, fingerprintPurpose, digest[:])
+	return v.hmacWithSecret(ctx, tenantID, fingerprintPurpose, digest[:])
 }
 
-// Derive makes a key out of a secret of the tenant that is kept for a purpose, by
-// HMAC-SHA-256 of the label: the same key for the same three, for ever, and nothing of
-// it is stored. Purposes have secrets of their own, so that what is derived for one is
-// no fingerprint. Faults: pii.keys_missing (FailedPrecondition) without a key
-// service, and those of Fingerprint.
+// Derive derives a key from the tenant's secret of a purpose, by HMAC-SHA-256 of the label.
+// It always returns the same key for the same arguments and stores nothing. Each purpose
+// has its own secret, so that no derived key is a fingerprint. Faults: pii.keys_missing
+// (FailedPrecondition) without a key service, and those of Fingerprint.
 func (v *Vault) Derive(ctx context.Context, tenantID, purpose, label string) (shredding.Secret, error) {
 	if v.Keys == nil {
 		return shredding.Secret{}, fault.New(fault.FailedPrecondition, "pii.keys_missing", "secrets need a key service; have an operator configure kms")
@@ -51,21 +50,21 @@ func (v *Vault) Derive(ctx context.Context, tenantID, purpose, label string) (sh
 	if purpose == fingerprintPurpose {
 		return shredding.Secret{}, fault.New(fault.Internal, "pii.purpose_taken", "the secrets of fingerprints derive nothing else; report this")
 	}
-	h, err := v.underSecret(ctx, tenantID, purpose, []byte(label))
+	h, err := v.hmacWithSecret(ctx, tenantID, purpose, []byte(label))
 	if err != nil {
 		return shredding.Secret{}, err
 	}
 	return shredding.NewSecret(h[:]), nil
 }
 
-// underSecret is the HMAC of a text under a tenant's secret of a purpose.
-func (v *Vault) underSecret(ctx context.Context, tenantID, purpose string, text []byte) (out event.Hash, err error) {
-	kept := purpose + "\x00" + tenantID
+// hmacWithSecret computes the HMAC of a text under a tenant's secret of a purpose.
+func (v *Vault) hmacWithSecret(ctx context.Context, tenantID, purpose string, text []byte) (out event.Hash, err error) {
+	name := purpose + "\x00" + tenantID
 	v.mu.Lock()
-	s := v.secrets[kept]
-	if s == nil || !s.again.IsZero() && !v.Clock.Now().Before(s.again) {
+	s := v.secrets[name]
+	if s == nil || !s.retryAt.IsZero() && !v.Clock.Now().Before(s.retryAt) {
 		s = &tenantSecret{done: make(chan struct{})}
-		v.secrets[kept] = s
+		v.secrets[name] = s
 		go v.loadSecret(ctx, s, tenantID, purpose)
 	}
 	v.mu.Unlock()
@@ -87,27 +86,27 @@ func (v *Vault) underSecret(ctx context.Context, tenantID, purpose string, text 
 }
 
 func (v *Vault) loadSecret(ctx context.Context, s *tenantSecret, tenantID, purpose string) {
-	ctx, cancel := detached(ctx)
+	ctx, cancel := detachedContext(ctx)
 	defer cancel()
 	s.value, s.err = v.secret(ctx, tenantID, purpose)
 	if fault.CodeOf(s.err) == codeEpochClosed {
 		s.value, s.err = v.secret(ctx, tenantID, purpose)
 	}
-	if s.err != nil { // those who wait are told, and those who come within the pause
+	if s.err != nil { // requests that wait now or come within the pause get it
 		v.mu.Lock()
-		s.again = v.Clock.Now().Add(secretPause)
+		s.retryAt = v.Clock.Now().Add(secretRetryPause)
 		v.mu.Unlock()
 	}
 	close(s.done)
 }
 
-// secret reads a tenant's secret of a purpose, or makes the first one.
+// secret reads a tenant's secret of a purpose. It makes the first one.
 func (v *Vault) secret(ctx context.Context, tenantID, purpose string) (shredding.Secret, error) {
-	stands, err := v.Keys.TenantSecret(ctx, tenantID, purpose)
+	stored, err := v.Keys.TenantSecret(ctx, tenantID, purpose)
 	if err != nil {
 		return shredding.Secret{}, err
 	}
-	if stands.Reference == "" {
+	if stored.Reference == "" {
 		reference := newReference()
 		kek, plain, wrapped, err := v.generate(ctx, tenantID, ports.Bound(0, reference, firstVersion))
 		if err != nil {
@@ -117,11 +116,11 @@ func (v *Vault) secret(ctx context.Context, tenantID, purpose string) (shredding
 		if err != nil {
 			return shredding.Secret{}, err
 		}
-		stands, err = v.Keys.SaveTenantSecret(ctx, ports.TenantSecret{
+		stored, err = v.Keys.SaveTenantSecret(ctx, ports.TenantSecret{
 			TenantID: tenantID, Purpose: purpose, Reference: reference,
 			WrappedKey: ports.WrappedKey{Version: firstVersion, Epoch: kek.Epoch, KEK: kek.KeyID, Wrapped: wrapped, Fingerprint: fingerprint},
 		})
-		if err == nil && stands.Reference == reference {
+		if err == nil && stored.Reference == reference {
 			return plain, nil
 		}
 		plain.Zero()
@@ -130,5 +129,5 @@ func (v *Vault) secret(ctx context.Context, tenantID, purpose string) (shredding
 			return shredding.Secret{}, err
 		}
 	}
-	return v.unwrapKey(ctx, stands.KEK, stands.Wrapped, ports.Bound(0, stands.Reference, stands.Version))
+	return v.unwrapKey(ctx, stored.KEK, stored.Wrapped, ports.Bound(0, stored.Reference, stored.Version))
 }

@@ -12,32 +12,22 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// want is a key that a request needs: a version of it to open with, or 0 for the
-// active one, to seal with.
+// want is a key that a request needs: a version to open with, or 0 for the active version,
+// to seal with.
 type want struct {
 	id      ports.SubjectKeyID
 	version uint32
 }
 
-// loan is the keys of one request. They are given back by release.
-type loan struct {
-	vault *Vault
-	deks  map[want]*dek
-	gone  verdicts // destroyed; to seal with: fenced too
-	dead  verdicts // the key store has no such version and does not say destroyed
+// keySet is the keys of one request, which uses them until release. A wanted key that is
+// in neither map has a version that the key store does not have.
+type keySet struct {
+	vault     *Vault
+	deks      map[want]*dek
+	destroyed map[want]bool // to seal with: fenced too
 }
 
-// verdicts are the keys of which the same is true; usually none.
-type verdicts map[want]bool
-
-func (v *verdicts) add(w want) {
-	if *v == nil {
-		*v = verdicts{}
-	}
-	(*v)[w] = true
-}
-
-func (l *loan) release() {
+func (l *keySet) release() {
 	l.vault.mu.Lock()
 	defer l.vault.mu.Unlock()
 	for _, d := range l.deks {
@@ -46,18 +36,18 @@ func (l *loan) release() {
 	clear(l.deks)
 }
 
-// borrow gets the keys: those in memory at once, the others with one read of the
+// acquireKeys returns the keys: those in memory at once, the others with one read of the
 // key store and one call of the key service each.
-func (v *Vault) borrow(ctx context.Context, tenantID string, wants []want) (*loan, error) {
-	l := &loan{vault: v, deks: make(map[want]*dek, len(wants))}
-	rest := v.inMemory(l, wants)
+func (v *Vault) acquireKeys(ctx context.Context, tenantID string, wants []want) (*keySet, error) {
+	l := &keySet{vault: v, deks: make(map[want]*dek, len(wants)), destroyed: map[want]bool{}}
+	rest := v.acquireCached(l, wants)
 	v.Observer.CacheHits(len(wants) - len(rest))
 	if len(rest) > 0 {
 		v.Observer.CacheMisses(len(rest))
 	}
 	for round := 1; len(rest) > 0; round++ {
 		var err error
-		if rest, err = v.fetch(ctx, tenantID, l, rest, round == rounds); err != nil {
+		if rest, err = v.acquireFromStore(ctx, tenantID, l, rest, round == maxRounds); err != nil {
 			l.release()
 			return nil, err
 		}
@@ -65,8 +55,8 @@ func (v *Vault) borrow(ctx context.Context, tenantID string, wants []want) (*loa
 	return l, nil
 }
 
-// inMemory lends what is there and lists what is not.
-func (v *Vault) inMemory(l *loan, wants []want) (rest []want) {
+// acquireCached adds the keys that are in memory to the set and returns the others.
+func (v *Vault) acquireCached(l *keySet, wants []want) (rest []want) {
 	now := v.Clock.Now()
 	v.mu.Lock()
 	evicted := v.cache.expire(now)
@@ -82,7 +72,7 @@ func (v *Vault) inMemory(l *loan, wants []want) (rest []want) {
 		}
 		switch d := e.deks[version]; {
 		case e.known.State == shredding.KeyDestroyed:
-			l.gone.add(w)
+			l.destroyed[w] = true
 		case d != nil:
 			d.users++
 			l.deks[w] = d
@@ -95,9 +85,10 @@ func (v *Vault) inMemory(l *loan, wants []want) (rest []want) {
 	return rest
 }
 
-// fetch lends what is not in memory. What turns out to have moved since it was read
-// comes back, to be asked again; the last round takes it as it is.
-func (v *Vault) fetch(ctx context.Context, tenantID string, l *loan, wants []want, last bool) (again []want, err error) {
+// acquireFromStore adds the keys that are not in memory to the set. It returns those whose
+// cached state is outdated, so that acquireKeys asks for them again; the last round accepts
+// them as they are.
+func (v *Vault) acquireFromStore(ctx context.Context, tenantID string, l *keySet, wants []want, last bool) (again []want, err error) {
 	ids, seen := make([]ports.SubjectKeyID, 0, len(wants)), make(map[ports.SubjectKeyID]bool, len(wants))
 	for _, w := range wants {
 		if !seen[w.id] {
@@ -105,7 +96,7 @@ func (v *Vault) fetch(ctx context.Context, tenantID string, l *loan, wants []wan
 			ids = append(ids, w.id)
 		}
 	}
-	entries, err := v.known(ctx, ids)
+	entries, err := v.lookUp(ctx, ids)
 	if err != nil {
 		return nil, err
 	}
@@ -120,23 +111,21 @@ func (v *Vault) fetch(ctx context.Context, tenantID string, l *loan, wants []wan
 			l.deks[w] = d
 		}
 		switch {
-		case !last && (verdict == died || e.remembered && (verdict == moved || err != nil && couldHaveMoved(err))):
+		case !last && (verdict == keyExpired || e.remembered && (verdict == keyChanged || err != nil && mayBeOutdated(err))):
 			again = append(again, w)
 		case err != nil:
 			first = cmp.Or(first, err)
-		case verdict == destroyed, verdict == moved && w.version == 0:
-			l.gone.add(w)
-		case verdict == moved:
-			l.dead.add(w)
-		case verdict == died:
-			first = cmp.Or(first, evictedMeanwhile())
+		case verdict == keyDestroyed, verdict == keyChanged && w.version == 0:
+			l.destroyed[w] = true
+		case verdict == keyExpired:
+			first = cmp.Or(first, keyEvicted())
 		}
 	}
 	if len(wants) == 1 {
 		take(wants[0])
 	} else {
 		var running sync.WaitGroup
-		slots := make(chan struct{}, unwrapsAtOnce)
+		slots := make(chan struct{}, maxParallelUnwraps)
 		for _, w := range wants {
 			slots <- struct{}{}
 			running.Go(func() {
@@ -155,23 +144,23 @@ func (v *Vault) fetch(ctx context.Context, tenantID string, l *loan, wants []wan
 	return again, nil
 }
 
-// verdict is what came of a wanted key.
+// verdict is the result of acquiring a key.
 type verdict int
 
 const (
-	useful    verdict = iota // here it is
-	destroyed                // it is no more; to seal with: or is about to be
-	moved                    // what was read does not fit, and may be old
-	died                     // it took so long that the read has died, or is known to be old
+	keyUsable    verdict = iota
+	keyDestroyed         // to seal with: fenced too
+	keyChanged           // the read does not have the wanted version, and may be outdated
+	keyExpired           // the read expired before the key was unwrapped, or is known to be outdated
 )
 
-func evictedMeanwhile() error {
+func keyEvicted() error {
 	return fault.New(fault.Unavailable, "pii.key_evicted", "the key was taken out of memory meanwhile; try again")
 }
 
-// couldHaveMoved reports whether an error of the key service may come from what was
-// read being old: keys are wrapped again when their KEK is replaced.
-func couldHaveMoved(err error) bool {
+// mayBeOutdated reports whether an error of the key service may have an outdated read as
+// its cause: a rotation wraps keys again under another KEK.
+func mayBeOutdated(err error) bool {
 	switch fault.KindOf(err) {
 	case fault.NotFound, fault.FailedPrecondition, fault.Invalid:
 		return true
@@ -179,67 +168,67 @@ func couldHaveMoved(err error) bool {
 	return false
 }
 
-// key gets one key from what is known about it.
-func (v *Vault) key(ctx context.Context, tenantID string, w want, e found) (*dek, verdict, error) {
+// key acquires one key whose state is known.
+func (v *Vault) key(ctx context.Context, tenantID string, w want, e knownKey) (*dek, verdict, error) {
 	version := w.version
 	switch state := e.known.State; {
 	case state == shredding.KeyDestroyed:
-		return nil, destroyed, nil
+		return nil, keyDestroyed, nil
 	case version != 0 && !slices.ContainsFunc(e.known.Versions, func(k ports.WrappedKey) bool { return k.Version == version }):
-		return nil, moved, nil
+		return nil, keyChanged, nil
 	case version != 0:
 	case state.Seals():
 		version = e.known.Active
 	case state == shredding.KeyAbsent:
-		return v.mint(ctx, tenantID, w.id)
+		return v.mintKey(ctx, tenantID, w.id)
 	case e.remembered:
-		return nil, moved, nil // fenced, but an erasure may have been refused since
+		return nil, keyChanged, nil // fenced, but an erasure may have been refused since
 	default:
-		return nil, destroyed, nil
+		return nil, keyDestroyed, nil
 	}
 	d, err := v.unwrapped(ctx, e.entry, version)
 	if err != nil {
-		return nil, useful, err
+		return nil, keyUsable, err
 	}
-	if d == nil { // the minting that it waited for found the subject erased
-		return nil, died, nil
+	if d == nil { // the mint that it waited for found the subject erased
+		return nil, keyExpired, nil
 	}
-	if !v.Clock.Now().Before(e.dies) {
-		v.giveBack(d)
-		return nil, died, nil
+	if !v.Clock.Now().Before(e.expiresAt) {
+		v.releaseKey(d)
+		return nil, keyExpired, nil
 	}
-	return d, useful, nil
+	return d, keyUsable, nil
 }
 
-func (v *Vault) giveBack(d *dek) {
+func (v *Vault) releaseKey(d *dek) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	d.release()
 }
 
-// making is a key on its way, minted or unwrapped, and those who wait for it.
-type making struct {
-	watch
+// pendingKey is a key that a goroutine mints or unwraps, and the requests that wait for it.
+type pendingKey struct {
+	evictionWatch
 	done    chan struct{}
-	waiting int // guarded by the Vault's lock, as the result until done is closed
+	waiters int // guarded by the Vault's lock, as the result until done is closed
 	dek     *dek
 	verdict verdict
 	err     error
 }
 
-// end hands the result to those who wait. The lock is held.
-func (m *making) end(d *dek, is verdict, err error) {
+// complete delivers the result to the waiting requests. The caller holds the lock.
+func (m *pendingKey) complete(d *dek, is verdict, err error) {
 	m.dek, m.verdict, m.err = d, is, err
 	if d != nil {
-		if d.users += m.waiting; d.users == 0 && !d.kept {
+		if d.users += m.waiters; d.users == 0 && !d.cached {
 			d.key.DEK.Zero()
 		}
 	}
 	close(m.done)
 }
 
-// await waits for a key in which the caller has a share.
-func (v *Vault) await(ctx context.Context, m *making) (*dek, verdict, error) {
+// await waits for a key. The caller has counted itself in waiters.
+func (v *Vault) await(ctx context.Context, m *pendingKey) (*dek, verdict, error) {
 	select {
 	case <-m.done:
 		return m.dek, m.verdict, m.err
@@ -253,37 +242,37 @@ func (v *Vault) await(ctx context.Context, m *making) (*dek, verdict, error) {
 			m.dek.release()
 		}
 	default:
-		m.waiting--
+		m.waiters--
 	}
-	return nil, useful, ctx.Err()
+	return nil, keyUsable, ctx.Err()
 }
 
-// unwrapped gives a version of a key in clear, with a share in it. It is nil if the
-// subject turns out to be erased.
+// unwrapped returns a version of a key in clear, which the caller releases. It is nil if
+// the subject turns out to be erased.
 func (v *Vault) unwrapped(ctx context.Context, e *entry, version uint32) (*dek, error) {
 	v.mu.Lock()
-	if d := e.deks[version]; d != nil && d.kept {
+	if d := e.deks[version]; d != nil && d.cached {
 		d.users++
 		v.mu.Unlock()
 		return d, nil
 	}
 	m := e.unwraps[version]
 	if m == nil && version == firstVersion {
-		m = v.mints[e.known.SubjectKeyID] // stored already, and about to be here in clear
+		m = v.mints[e.known.SubjectKeyID] // it will deliver this version in clear
 	}
 	if m == nil {
-		m = &making{done: make(chan struct{})}
+		m = &pendingKey{done: make(chan struct{})}
 		e.unwraps[version] = m
 		go v.unwrap(ctx, m, e, version)
 	}
-	m.waiting++
+	m.waiters++
 	v.mu.Unlock()
 	d, _, err := v.await(ctx, m)
 	return d, err
 }
 
-func (v *Vault) unwrap(ctx context.Context, m *making, e *entry, version uint32) {
-	ctx, cancel := detached(ctx)
+func (v *Vault) unwrap(ctx context.Context, m *pendingKey, e *entry, version uint32) {
+	ctx, cancel := detachedContext(ctx)
 	defer cancel()
 	d, err := v.open(ctx, e.known, version)
 	v.mu.Lock()
@@ -293,11 +282,11 @@ func (v *Vault) unwrap(ctx context.Context, m *making, e *entry, version uint32)
 	}
 	delete(e.unwraps, version)
 	v.evicted(evicted)
-	m.end(d, useful, err)
+	m.complete(d, keyUsable, err)
 	v.mu.Unlock()
 }
 
-// open calls the key service.
+// open unwraps a version with the key service.
 func (v *Vault) open(ctx context.Context, k ports.SubjectKey, version uint32) (*dek, error) {
 	i := slices.IndexFunc(k.Versions, func(w ports.WrappedKey) bool { return w.Version == version })
 	if i < 0 {

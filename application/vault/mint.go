@@ -16,42 +16,42 @@ const codeEpochClosed = "keys.epoch_closed"
 // firstVersion is the version of a key that is made for an absent one.
 const firstVersion = 1
 
-// mint makes the first version of a key that was absent when somebody looked, with
-// a share in it.
-func (v *Vault) mint(ctx context.Context, tenantID string, id ports.SubjectKeyID) (*dek, verdict, error) {
+// mintKey makes the first version of a key that was absent in the last read. The caller
+// releases it.
+func (v *Vault) mintKey(ctx context.Context, tenantID string, id ports.SubjectKeyID) (*dek, verdict, error) {
 	now := v.Clock.Now()
 	v.mu.Lock()
 	if e := v.cache.get(id, now); e != nil {
 		v.mu.Unlock()
-		return v.key(ctx, tenantID, want{id: id}, found{e, true}) // another request has been faster
+		return v.key(ctx, tenantID, want{id: id}, knownKey{e, true}) // another request has minted it
 	}
 	m := v.mints[id]
 	if m == nil {
-		m = &making{watch: watch{ids: []ports.SubjectKeyID{id}}, done: make(chan struct{})}
+		m = &pendingKey{evictionWatch: evictionWatch{ids: []ports.SubjectKeyID{id}}, done: make(chan struct{})}
 		v.mints[id] = m
-		v.flying[&m.watch] = struct{}{}
-		go v.mintFor(ctx, m, tenantID, id)
+		v.inFlight[&m.evictionWatch] = struct{}{}
+		go v.runMint(ctx, m, tenantID, id)
 	}
-	m.waiting++
+	m.waiters++
 	v.mu.Unlock()
 	return v.await(ctx, m)
 }
 
-// mintFor carries a minting through. The loser of a race between nodes throws its
-// key away and unwraps the winner's.
-func (v *Vault) mintFor(ctx context.Context, m *making, tenantID string, id ports.SubjectKeyID) {
-	ctx, cancel := detached(ctx)
+// runMint mints a key and delivers it to the waiting requests. The loser of a race between
+// nodes zeroes its own key and unwraps the winner's.
+func (v *Vault) runMint(ctx context.Context, m *pendingKey, tenantID string, id ports.SubjectKeyID) {
+	ctx, cancel := detachedContext(ctx)
 	defer cancel()
 	e, d, err := v.mintOnce(ctx, tenantID, id)
 	if fault.CodeOf(err) == codeEpochClosed {
 		e, d, err = v.mintOnce(ctx, tenantID, id)
 	}
-	is := useful
+	is := keyUsable
 	switch {
 	case fault.CodeOf(err) == shredding.CodeSubjectErased:
-		is, err = destroyed, nil
+		is, err = keyDestroyed, nil
 	case err == nil && !e.known.State.Seals():
-		is = destroyed
+		is = keyDestroyed
 	case err == nil && d == nil:
 		d, err = v.open(ctx, e.known, e.known.Active)
 	}
@@ -59,31 +59,31 @@ func (v *Vault) mintFor(ctx context.Context, m *making, tenantID string, id port
 	v.mu.Lock()
 	evicted := 0
 	if e != nil && !m.stale(e.known.Reference) {
-		// A read that began after the key was stored may have been faster. What it found
-		// stays: whoever it was for looks for the key there.
-		if have := v.cache.get(id, now); have == nil || !have.says(e.known) {
+		// A read that began after the key was stored may have ended first. Its entry stays:
+		// the requests that waited for it use that entry.
+		if have := v.cache.get(id, now); have == nil || !have.matches(e.known) {
 			evicted = v.cache.put(e)
 		}
 	}
-	if is != useful && d != nil {
+	if is != keyUsable && d != nil {
 		d.key.DEK.Zero()
 		d = nil
 	}
 	if d != nil {
 		if later := v.cache.byID[id]; later != nil && later.known.Reference == e.known.Reference {
-			evicted += v.cache.add(later, d) // e, or what a read found that began after the key was stored
+			evicted += v.cache.add(later, d) // e, or the entry of such a read
 		}
 	}
 	if v.mints[id] == m {
 		delete(v.mints, id)
 	}
-	delete(v.flying, &m.watch)
+	delete(v.inFlight, &m.evictionWatch)
 	v.evicted(evicted)
-	m.end(d, is, err)
+	m.complete(d, is, err)
 	v.mu.Unlock()
 }
 
-// mintOnce tries with the active KEK. d is nil if another key stands.
+// mintOnce mints under the active KEK. The dek is nil if another node has minted the key.
 func (v *Vault) mintOnce(ctx context.Context, tenantID string, id ports.SubjectKeyID) (*entry, *dek, error) {
 	reference := newReference()
 	kek, plain, wrapped, err := v.generate(ctx, tenantID, ports.Bound(id.Partition, reference, firstVersion))
@@ -99,7 +99,7 @@ func (v *Vault) mintOnce(ctx context.Context, tenantID string, id ports.SubjectK
 		return nil, nil, err
 	}
 	began := v.Clock.Now()
-	stands, err := v.Keys.MintSubjectKey(ctx, tenantID, ports.MintedKey{
+	stored, err := v.Keys.MintSubjectKey(ctx, tenantID, ports.MintedKey{
 		SubjectKeyID: id, Reference: reference,
 		WrappedKey: ports.WrappedKey{Version: firstVersion, Epoch: kek.Epoch, KEK: kek.KeyID, Wrapped: wrapped, Fingerprint: fingerprint},
 	})
@@ -108,23 +108,23 @@ func (v *Vault) mintOnce(ctx context.Context, tenantID string, id ports.SubjectK
 		v.dropKEK(tenantID, err)
 		return nil, nil, err
 	}
-	stands.SubjectKeyID = id
-	e := newEntry(stands, began.Add(v.Life))
-	if stands.Reference != reference || stands.Active != firstVersion {
+	stored.SubjectKeyID = id
+	e := newEntry(stored, began.Add(v.Life))
+	if stored.Reference != reference || stored.Active != firstVersion {
 		d.key.DEK.Zero()
 		return e, nil, nil
 	}
 	return e, d, nil
 }
 
-// keptKEK is a tenant's active KEK as it was read.
-type keptKEK struct {
+// cachedKEK is a tenant's active KEK.
+type cachedKEK struct {
 	ports.KEK
-	dies time.Time
+	expiresAt time.Time
 }
 
-// generate makes a data key under the tenant's active KEK. If that turns out to be
-// none any more, the KEK is read again, once.
+// generate makes a data key under the tenant's active KEK. If the cached KEK is not active
+// any more, generate reads it again, once.
 func (v *Vault) generate(ctx context.Context, tenantID string, bound ports.EncryptionContext) (ports.KEK, shredding.Secret, []byte, error) {
 	for {
 		kek, remembered, err := v.activeKEK(ctx, tenantID)
@@ -135,33 +135,33 @@ func (v *Vault) generate(ctx context.Context, tenantID string, bound ports.Encry
 		if err == nil {
 			return kek, made.Plain, made.Wrapped, nil
 		}
-		if v.dropKEK(tenantID, err); !remembered || !couldHaveMoved(err) {
+		if v.dropKEK(tenantID, err); !remembered || !mayBeOutdated(err) {
 			return ports.KEK{}, shredding.Secret{}, nil, err
 		}
 	}
 }
 
-// activeKEK gives the KEK for new keys; remembered says that it was read earlier.
+// activeKEK returns the KEK for new keys; remembered: from memory.
 func (v *Vault) activeKEK(ctx context.Context, tenantID string) (kek ports.KEK, remembered bool, err error) {
 	now := v.Clock.Now()
 	v.mu.Lock()
 	kept, ok := v.keks[tenantID]
 	v.mu.Unlock()
-	if ok && now.Before(kept.dies) {
+	if ok && now.Before(kept.expiresAt) {
 		return kept.KEK, true, nil
 	}
 	if kek, err = v.Keys.ActiveKEK(ctx, tenantID); err != nil {
 		return ports.KEK{}, false, err
 	}
 	v.mu.Lock()
-	v.keks[tenantID] = keptKEK{kek, now.Add(v.Life)}
+	v.keks[tenantID] = cachedKEK{kek, now.Add(v.Life)}
 	v.mu.Unlock()
 	return kek, false, nil
 }
 
-// dropKEK forgets a KEK that was refused.
+// dropKEK drops the cached KEK of a tenant if a refusal says that it may be outdated.
 func (v *Vault) dropKEK(tenantID string, refusal error) {
-	if fault.CodeOf(refusal) != codeEpochClosed && !couldHaveMoved(refusal) {
+	if fault.CodeOf(refusal) != codeEpochClosed && !mayBeOutdated(refusal) {
 		return
 	}
 	v.mu.Lock()

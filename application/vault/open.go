@@ -9,12 +9,12 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// Open implements module.Opener. The class of a value is that of the type and version
-// it was sealed in; a value whose class nobody knows is withheld from everybody but
-// module.Planning. That a key was destroyed is told to them too, as far as the key store
-// can be asked: it is no secret, and who may not see a value must not think that it is
-// still there. A copy from another partition than its document's is
-// pii.unsealable, unless the document names none.
+// Open implements module.Opener. The class of a value is that of the type and version it
+// was sealed in; Open masks a value of unknown class for all readers but module.Planning.
+// Readers who may not read a value still learn that its key was destroyed, if the key store
+// is available: that is no secret, and they must not think that the value still exists. A
+// copy from another partition than its document's is pii.unsealable, unless the document
+// names none.
 func (v *Vault) Open(ctx context.Context, documents []module.SealedDocument, r module.Reader) error {
 	o := opening{vault: v, reader: r, documents: documents}
 	if err := o.find(ctx); err != nil || len(o.values) == 0 {
@@ -25,9 +25,9 @@ func (v *Vault) Open(ctx context.Context, documents []module.SealedDocument, r m
 			return err
 		}
 	}
-	opened, err := o.once(ctx)
+	opened, err := o.openAll(ctx)
 	if fault.CodeOf(err) == codeKeyEvicted {
-		opened, err = o.once(ctx)
+		opened, err = o.openAll(ctx)
 	}
 	if err != nil {
 		return err
@@ -49,9 +49,9 @@ type opening struct {
 	documents []module.SealedDocument
 
 	found     [][]shredding.Sealed // by document, in document order; nil: none
-	values    [][]sealedValue      // what they need, in the same order
+	values    [][]sealedValue      // of found, in the same order
 	wants     []want               // keys to open with
-	hidden    []ports.SubjectKeyID // keys of withheld values
+	withheld  []ports.SubjectKeyID // keys of withheld values
 	known     map[want]bool
 	manifests map[recordType]*shredding.Manifest
 
@@ -94,24 +94,24 @@ func (o *opening) find(ctx context.Context) error {
 				return err
 			}
 			o.values[i] = append(o.values[i], value)
-			o.ask(value)
+			o.addKey(value)
 		}
 	}
 	return nil
 }
 
-// ask notes the key of a value, once.
-func (o *opening) ask(value sealedValue) {
+// addKey adds the key of a value to those that are wanted, once.
+func (o *opening) addKey(value sealedValue) {
 	w := value.want
 	if value.withheld {
-		w.version = 0 // whatever the version: its state is of interest
+		w.version = 0 // only the state of the key is needed
 	}
 	if o.known[w] {
 		return
 	}
 	o.known[w] = true
 	if value.withheld {
-		o.hidden = append(o.hidden, w.id)
+		o.withheld = append(o.withheld, w.id)
 		return
 	}
 	o.wants = append(o.wants, w)
@@ -125,7 +125,7 @@ func (o *opening) value(ctx context.Context, document shredding.Location, s shre
 			return sealedValue{}, unsealable(s.Pointer)
 		}
 	}
-	allowed, err := o.reads(ctx, at)
+	allowed, err := o.mayRead(ctx, at)
 	if err != nil {
 		return sealedValue{}, err
 	}
@@ -140,8 +140,8 @@ func (o *opening) value(ctx context.Context, document shredding.Location, s shre
 	return sealedValue{at: at, want: want{id, h.Version}, withheld: !allowed}, nil
 }
 
-// reads asks the reader for the value's class.
-func (o *opening) reads(ctx context.Context, at shredding.Location) (bool, error) {
+// mayRead reports whether the reader may read the class of the value at a place.
+func (o *opening) mayRead(ctx context.Context, at shredding.Location) (bool, error) {
 	if _, all := o.reader.(module.Planning); all {
 		return true, nil
 	}
@@ -165,9 +165,9 @@ func (o *opening) reads(ctx context.Context, at shredding.Location) (bool, error
 	return known && o.reader.Reads(at.Type, class), nil
 }
 
-// once opens copies of all documents, or none.
-func (o *opening) once(ctx context.Context) (opened [][]byte, err error) {
-	keys, err := o.vault.borrow(ctx, "", o.wants)
+// openAll returns opened copies of all documents, or an error.
+func (o *opening) openAll(ctx context.Context) (opened [][]byte, err error) {
+	keys, err := o.vault.acquireKeys(ctx, "", o.wants)
 	if err != nil {
 		return nil, err
 	}
@@ -184,7 +184,7 @@ func (o *opening) once(ctx context.Context) (opened [][]byte, err error) {
 			opened = nil
 		}
 	}()
-	erased := o.vault.destroyed(ctx, o.hidden)
+	erased := o.vault.destroyed(ctx, o.withheld)
 	o.opened, o.redacted = 0, 0
 	opened = make([][]byte, len(o.documents))
 	for i, values := range o.values {
@@ -197,7 +197,7 @@ func (o *opening) once(ctx context.Context) (opened [][]byte, err error) {
 			switch d := keys.deks[value.want]; {
 			case value.withheld && !erased[value.want.id]:
 				return shredding.Withheld(), nil
-			case value.withheld, keys.gone[value.want]:
+			case value.withheld, keys.destroyed[value.want]:
 				o.redacted++
 				return shredding.Destroyed(), nil
 			case d == nil:
@@ -219,7 +219,7 @@ func (o *opening) once(ctx context.Context) (opened [][]byte, err error) {
 	return opened, nil
 }
 
-// unsealable is the one error of opening, as that of domain/shredding.
+// unsealable is the fault that domain/shredding returns for every failure to open.
 func unsealable(pointer string) error {
 	return fault.New(fault.Internal, "pii.unsealable", "this sealed value cannot be opened; verify the log and the key store").WithField(pointer)
 }

@@ -11,43 +11,45 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// watch notes what is evicted while something is under way, so that its result is
-// not kept. The Vault's lock guards it.
-type watch struct {
+// evictionWatch records the evictions during a read or mint, so that an outdated result is
+// not cached. The Vault's lock guards it.
+type evictionWatch struct {
 	ids     []ports.SubjectKeyID
 	all     bool
 	evicted []string // references
 }
 
-// stale reports whether what came back under a reference must not be kept.
-func (w *watch) stale(reference string) bool { return w.all || slices.Contains(w.evicted, reference) }
+// stale reports whether a result with a reference must not be cached.
+func (w *evictionWatch) stale(reference string) bool {
+	return w.all || slices.Contains(w.evicted, reference)
+}
 
-// reading is one read of the key store and those who wait for it.
+// reading is one read of the key store, which several requests may wait for.
 type reading struct {
-	watch
+	evictionWatch
 	done    chan struct{}
 	entries map[ports.SubjectKeyID]*entry // set before done is closed
 	err     error
 }
 
-// found is what is known of a key. Remembered says that this request has not asked
-// itself: the knowledge may be older than it is.
-type found struct {
+// knownKey is an entry for a request. remembered: the read began before the request, so it
+// may be outdated.
+type knownKey struct {
 	*entry
 	remembered bool
 }
 
-// known tells what the key store says of the keys, from memory or with one read for
-// all that are not there.
-func (v *Vault) known(ctx context.Context, ids []ports.SubjectKeyID) (map[ports.SubjectKeyID]found, error) {
-	out := make(map[ports.SubjectKeyID]found, len(ids))
+// lookUp returns the state of keys, from memory or with one read of the key store for all
+// that are not in memory.
+func (v *Vault) lookUp(ctx context.Context, ids []ports.SubjectKeyID) (map[ports.SubjectKeyID]knownKey, error) {
+	out := make(map[ports.SubjectKeyID]knownKey, len(ids))
 	joined := map[ports.SubjectKeyID]*reading{}
 	var own *reading
 	now := v.Clock.Now()
 	v.mu.Lock()
 	for _, id := range ids {
 		if e := v.cache.get(id, now); e != nil {
-			out[id] = found{e, true}
+			out[id] = knownKey{e, true}
 			continue
 		}
 		if r := v.reads[id]; r != nil {
@@ -56,7 +58,7 @@ func (v *Vault) known(ctx context.Context, ids []ports.SubjectKeyID) (map[ports.
 		}
 		if own == nil {
 			own = &reading{done: make(chan struct{})}
-			v.flying[&own.watch] = struct{}{}
+			v.inFlight[&own.evictionWatch] = struct{}{}
 		}
 		own.ids = append(own.ids, id)
 		v.reads[id] = own
@@ -75,15 +77,15 @@ func (v *Vault) known(ctx context.Context, ids []ports.SubjectKeyID) (map[ports.
 		if r.err != nil {
 			return nil, r.err
 		}
-		out[id] = found{r.entries[id], r != own}
+		out[id] = knownKey{r.entries[id], r != own}
 	}
 	return out, nil
 }
 
-// read asks the key store. What it says dies at the given time, which counts from
-// before it was asked.
-func (v *Vault) read(ctx context.Context, r *reading, dies time.Time) {
-	ctx, cancel := detached(ctx)
+// read reads the key store. The result expires at the given time, which the caller counts
+// from before the read.
+func (v *Vault) read(ctx context.Context, r *reading, expiresAt time.Time) {
+	ctx, cancel := detachedContext(ctx)
 	defer cancel()
 	keys, err := v.Keys.SubjectKeys(ctx, r.ids)
 	if err == nil && len(keys) != len(r.ids) {
@@ -97,10 +99,10 @@ func (v *Vault) read(ctx context.Context, r *reading, dies time.Time) {
 		r.entries = make(map[ports.SubjectKeyID]*entry, len(keys))
 		for i, k := range keys {
 			k.SubjectKeyID = r.ids[i]
-			e := newEntry(k, dies)
+			e := newEntry(k, expiresAt)
 			if !r.stale(k.Reference) {
-				if have := v.cache.get(k.SubjectKeyID, now); have != nil && have.says(k) {
-					e = have // it came meanwhile, by a minting, and has the key in clear
+				if have := v.cache.get(k.SubjectKeyID, now); have != nil && have.matches(k) {
+					e = have // a mint added it in between, with the key in clear
 				} else {
 					evicted += v.cache.put(e)
 				}
@@ -113,19 +115,19 @@ func (v *Vault) read(ctx context.Context, r *reading, dies time.Time) {
 			delete(v.reads, id)
 		}
 	}
-	delete(v.flying, &r.watch)
+	delete(v.inFlight, &r.evictionWatch)
 	v.evicted(evicted)
 	close(r.done)
 	v.mu.Unlock()
 }
 
-// Evict forgets the key with the reference at once, whoever uses it.
+// Evict zeroes the key with the reference, although requests may use it.
 func (v *Vault) Evict(reference string) {
 	v.mu.Lock()
-	for w := range v.flying {
+	for w := range v.inFlight {
 		w.evicted = append(w.evicted, reference)
 	}
-	v.part()
+	v.detachInFlight()
 	evicted := 0
 	if e := v.cache.byRef[reference]; e != nil {
 		evicted = v.cache.drop(e, true)
@@ -134,21 +136,22 @@ func (v *Vault) Evict(reference string) {
 	v.evicted(evicted)
 }
 
-// EvictAll forgets every key of persons at once, whoever uses it.
+// EvictAll zeroes all keys of persons, although requests may use them.
 func (v *Vault) EvictAll() {
 	v.mu.Lock()
-	for w := range v.flying {
+	for w := range v.inFlight {
 		w.all = true
 	}
-	v.part()
+	v.detachInFlight()
 	clear(v.keks)
 	evicted := v.cache.clear()
 	v.mu.Unlock()
 	v.evicted(evicted)
 }
 
-// part lets nobody join what began before an eviction. The lock is held.
-func (v *Vault) part() {
+// detachInFlight prevents later requests from waiting for reads and mints that began before
+// an eviction. The caller holds the lock.
+func (v *Vault) detachInFlight() {
 	clear(v.reads)
 	clear(v.mints)
 }
@@ -162,8 +165,8 @@ func (v *Vault) Forget(p event.PartitionID, used []event.SealedSubject) {
 	v.forget(ids...)
 }
 
-// forget makes the next request ask the key store. Those who use the keys may go
-// on.
+// forget makes the next request read the key store. Requests that use the keys may
+// continue.
 func (v *Vault) forget(ids ...ports.SubjectKeyID) {
 	v.mu.Lock()
 	evicted := 0
@@ -171,7 +174,7 @@ func (v *Vault) forget(ids ...ports.SubjectKeyID) {
 		if e := v.cache.byID[id]; e != nil {
 			evicted += v.cache.drop(e, false)
 		}
-		for w := range v.flying {
+		for w := range v.inFlight {
 			w.all = w.all || slices.Contains(w.ids, id)
 		}
 		delete(v.reads, id)
@@ -187,14 +190,14 @@ func (v *Vault) evicted(keys int) {
 	}
 }
 
-// destroyed tells which of the keys are known to be destroyed, for readers who get
-// no value in any case. While the key store cannot be asked it says none, which
-// withholds.
+// destroyed returns the keys that are known to be destroyed, for readers who may not read
+// the values. While the key store is unavailable it returns none: the values are then
+// masked, not shown as redacted.
 func (v *Vault) destroyed(ctx context.Context, ids []ports.SubjectKeyID) map[ports.SubjectKeyID]bool {
 	if len(ids) == 0 || v.ready() != nil {
 		return nil
 	}
-	states, err := v.known(ctx, ids)
+	states, err := v.lookUp(ctx, ids)
 	if err != nil {
 		return nil
 	}

@@ -9,10 +9,10 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// Redact gives the events with "[REDACTED]" in the place of sealed values whose key was
-// destroyed. All others stay sealed, and nothing is opened. The key store is asked once
-// for all of them; what cannot be asked is an error, so that nobody takes an erased
-// value for one that is still there. Without a key store the events are as they were.
+// Redact returns the events with "[REDACTED]" in the place of sealed values whose key was
+// destroyed. The other values stay sealed; Redact opens none. It reads the key store once
+// for all of them and fails if that is unavailable, so that no reader takes an erased value
+// for one that still exists. Without a key store it returns the events unchanged.
 func (v *Vault) Redact(ctx context.Context, events []event.Recorded) ([]event.Recorded, error) {
 	if v.Keys == nil {
 		return events, nil
@@ -46,24 +46,24 @@ func (v *Vault) Redact(ctx context.Context, events []event.Recorded) ([]event.Re
 	if err := v.ready(); err != nil {
 		return nil, err
 	}
-	states, err := v.known(ctx, ids)
+	states, err := v.lookUp(ctx, ids)
 	if err != nil {
 		return nil, err
 	}
 	out, redacted := events, 0
 	for i, all := range found {
-		gone := func(s shredding.Sealed) bool {
+		isErased := func(s shredding.Sealed) bool {
 			id, err := keyOf(events[i].Partition, s)
 			return err == nil && states[id].known.State == shredding.KeyDestroyed
 		}
-		if !slices.ContainsFunc(all, gone) {
+		if !slices.ContainsFunc(all, isErased) {
 			continue
 		}
 		if &out[0] == &events[0] {
 			out = slices.Clone(events)
 		}
 		if out[i].Payload, err = shredding.OpenFound(make([]byte, 0, len(events[i].Payload)), events[i].Payload, all, func(n int) (shredding.Answer, error) {
-			if !gone(all[n]) {
+			if !isErased(all[n]) {
 				return shredding.Kept(all[n]), nil
 			}
 			redacted++
@@ -76,7 +76,7 @@ func (v *Vault) Redact(ctx context.Context, events []event.Recorded) ([]event.Re
 	return out, nil
 }
 
-// keyOf names the key of a value that stands in an event of a partition.
+// keyOf returns the id of the key of a sealed value in an event of a partition.
 func keyOf(p event.PartitionID, s shredding.Sealed) (ports.SubjectKeyID, error) {
 	h, err := s.Envelope.Header()
 	if err != nil {
@@ -88,9 +88,9 @@ func keyOf(p event.PartitionID, s shredding.Sealed) (ports.SubjectKeyID, error) 
 	return ports.SubjectKeyID{Partition: p, Subject: s.Subject, Class: h.Class}, nil
 }
 
-// Projection hands a handler that keeps copies of personal values the events as readers
-// are shown them once persons were erased, so that a read model that is built after an
-// erasure is the one that the erasure left.
+// Projection wraps a handler that keeps copies of personal values, so that it gets the
+// events with erased values redacted: a read model rebuilt after an erasure then equals
+// the one that the erasure left.
 func Projection(h ports.ProjectionHandler, v *Vault) ports.ProjectionHandler {
 	return redactingHandler{h, v}
 }
@@ -102,10 +102,10 @@ type redactingHandler struct {
 
 // Apply implements ports.ProjectionHandler.
 func (p redactingHandler) Apply(ctx context.Context, tx ports.ProjectionTx, b ports.ProjectionBatch) error {
-	shown, err := p.vault.Redact(ctx, b.Events)
+	redacted, err := p.vault.Redact(ctx, b.Events)
 	if err != nil {
 		return err
 	}
-	b.Events = shown
+	b.Events = redacted
 	return p.ProjectionHandler.Apply(ctx, tx, b)
 }

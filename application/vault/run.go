@@ -8,15 +8,14 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// expireInterval is how often dead keys are taken out of memory. A dead key is not used,
-// swept or not.
+// expireInterval is how often expired keys are zeroed. An expired key is never used, even
+// before that.
 const expireInterval = time.Second
 
-// Run listens for evictions and reports to the key store what this node has
-// forgotten, every Poll and at once after a signal, until ctx ends. When keys were
-// destroyed since the last report everything is forgotten first and reported then.
-// A report that fails is repeated with the next one; until then a key's life bounds
-// how long it stays.
+// Run listens for evictions and reports to the key store which generation this node has
+// evicted, every Poll and at once after a signal, until ctx ends. If keys were destroyed
+// since the last report, Run first evicts all keys and then reports. It repeats a failed
+// report with the next one; until then Life bounds how long a key stays in memory.
 func (v *Vault) Run(ctx context.Context, evictions ports.KeyEvictions, node string) {
 	var running sync.WaitGroup
 	running.Go(func() { v.listen(ctx, evictions) })
@@ -29,15 +28,16 @@ func (v *Vault) Run(ctx context.Context, evictions ports.KeyEvictions, node stri
 		select {
 		case <-ctx.Done():
 		case <-tick.C:
-		case <-v.nudge:
+		case <-v.reportDue:
 		}
 	}
 	running.Wait()
 	v.EvictAll()
 }
 
-// report tells what was forgotten and follows a generation that has moved: forward
-// when keys were destroyed, back when the key store came from a backup.
+// report reports the evicted generation and evicts all keys when the key store has another
+// one: a later one when keys were destroyed, an earlier one when it was restored from a
+// backup. It returns the generation that is evicted now.
 func (v *Vault) report(ctx context.Context, evictions ports.KeyEvictions, node string, forgotten int64) int64 {
 	for {
 		newest, err := evictions.ReportNode(ctx, node, forgotten)
@@ -52,7 +52,7 @@ func (v *Vault) report(ctx context.Context, evictions ports.KeyEvictions, node s
 func (v *Vault) listen(ctx context.Context, evictions ports.KeyEvictions) {
 	signal := func() {
 		select {
-		case v.nudge <- struct{}{}:
+		case v.reportDue <- struct{}{}:
 		default: // a report is due already
 		}
 	}
@@ -64,7 +64,7 @@ func (v *Vault) listen(ctx context.Context, evictions ports.KeyEvictions) {
 			v.EvictAll()
 			signal()
 		})
-		// It returns when ctx ends; if it did so early, signals may have been missed.
+		// It returns when ctx ends. If it returned earlier, signals may have been missed.
 		v.EvictAll()
 		_ = ports.Sleep(ctx, expireInterval)
 	}

@@ -12,7 +12,7 @@ import (
 
 const codeKeyEvicted = "pii.key_evicted"
 
-// sealedSize is about what a sealed value is longer than the value.
+// sealedSize estimates how many bytes a sealed value is longer than the value.
 const sealedSize = 256
 
 // Seal implements module.Sealer. A field of a subject that is fenced or destroyed is
@@ -35,30 +35,26 @@ func (v *Vault) Seal(ctx context.Context, r module.SealRequest) (document []byte
 	return document, used, nil
 }
 
-func (r sealing) want(s shredding.Subject) want {
-	return want{id: ports.SubjectKeyID{Partition: r.At.Partition, Subject: s, Class: r.Class}}
-}
-
-type sealing module.SealRequest
-
-func (v *Vault) sealOnce(ctx context.Context, request module.SealRequest) ([]byte, []event.SealedSubject, error) {
-	r := sealing(request)
+func (v *Vault) sealOnce(ctx context.Context, r module.SealRequest) ([]byte, []event.SealedSubject, error) {
+	wantOf := func(s shredding.Subject) want {
+		return want{id: ports.SubjectKeyID{Partition: r.At.Partition, Subject: s, Class: r.Class}}
+	}
 	var wants []want
 	place := make(map[shredding.Subject]int, 1)
 	for _, f := range r.Fields {
 		if _, ok := place[f.Subject]; !ok {
 			place[f.Subject] = len(wants)
-			wants = append(wants, r.want(f.Subject))
+			wants = append(wants, wantOf(f.Subject))
 		}
 	}
-	keys, err := v.borrow(ctx, r.TenantID, wants)
+	keys, err := v.acquireKeys(ctx, r.TenantID, wants)
 	if err != nil {
 		return nil, nil, err
 	}
 	defer keys.release()
 	used := make([]event.SealedSubject, len(wants))
 	for _, f := range r.Fields {
-		w := r.want(f.Subject)
+		w := wantOf(f.Subject)
 		d := keys.deks[w]
 		if d == nil {
 			return nil, nil, shredding.Erased(f.Pointer)
@@ -74,7 +70,7 @@ func (v *Vault) sealOnce(ctx context.Context, request module.SealRequest) ([]byt
 			}
 			u.Pointers = append(u.Pointers, f.Pointer)
 			at.Pointer = f.Pointer
-			return shredding.Seal(keys.deks[r.want(f.Subject)].key, at, f.Subject, value)
+			return shredding.Seal(keys.deks[wantOf(f.Subject)].key, at, f.Subject, value)
 		})
 	if err != nil {
 		return nil, nil, err

@@ -11,38 +11,38 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// Bounds of a node's cache (security.md section 5).
+// The defaults of a node's cache.
 const (
 	DefaultEntries = 50_000
 	DefaultLife    = 60 * time.Second
 	DefaultPoll    = 5 * time.Second
 )
 
-// Bounds of what a key service that is slow or silent can take: it holds every call
-// for seconds.
+// The limits of calls to the key service. Without them a slow or silent key service, which
+// delays every call for seconds, would block all requests.
 const (
 	DefaultCalls = 64
 	DefaultTurn  = 5 * time.Second
 )
 
 const (
-	// flightLimit ends a call to the key store or the key service that nobody waits
-	// for any more. Both have shorter limits of their own.
-	flightLimit = 30 * time.Second
-	// unwrapsAtOnce bounds the calls to the key service that one request makes at the
+	// callTimeout ends a call to the key store or the key service even if no request waits
+	// for it any more. Both have shorter timeouts of their own.
+	callTimeout = 30 * time.Second
+	// maxParallelUnwraps bounds the calls to the key service that one request makes at the
 	// same time.
-	unwrapsAtOnce = 8
-	// rounds is how often a request asks the key store again because what it knew had
-	// moved meanwhile.
-	rounds = 3
+	maxParallelUnwraps = 8
+	// maxRounds is how often a request reads the key store because the cached state of a
+	// key was outdated.
+	maxRounds = 3
 )
 
-// Observer sees what a Vault does. The methods are called often, some under the
-// Vault's lock: they must be quick and must not call the Vault.
+// Observer counts the work of a Vault. The Vault calls the methods often, some under its
+// lock: they must be quick and must not call the Vault.
 type Observer interface {
 	CacheHits(keys int)
 	CacheMisses(keys int)
-	// Evicted counts keys taken out of memory, for whatever reason.
+	// Evicted counts keys removed from memory, for any reason.
 	Evicted(keys int)
 	// KMSCall counts calls of the key service by operation, "generate" or "unwrap";
 	// the code is that of the fault, "" on success.
@@ -54,49 +54,48 @@ type Observer interface {
 
 // Config is what a Vault needs.
 type Config struct {
-	// Keys and DataKeys together; one alone is as good as none. Without them every
+	// Keys and DataKeys are set together or not at all. Without them every
 	// document with personal values is refused with pii.keys_missing and fingerprints
 	// are not keyed, which is for tests only.
 	Keys      ports.SubjectKeys
 	DataKeys  ports.DataKeys
 	Manifests module.Manifests
-	// Clock measures the life of keys. nil is the machine's monotonic clock, which is
-	// what a server wants: a wall clock that is set back would lengthen lives.
+	// Clock measures the life of keys. nil is the machine's monotonic clock: a wall clock
+	// that is set back would lengthen lives.
 	Clock    ports.Clock
 	Observer Observer
-	// Gate refuses seals and opens while it gives an error, such as
+	// Gate refuses seals and opens while it returns an error, such as
 	// pii.receipts_behind; nil is always open.
 	Gate    func() error
 	Entries int           // keys in memory; 0: DefaultEntries
 	Life    time.Duration // of a key in memory; 0: DefaultLife
 	Poll    time.Duration // of Run; 0: DefaultPoll
 	Calls   int           // of the key service at the same time; 0: DefaultCalls
-	Turn    time.Duration // how long a call may wait for its turn; 0: DefaultTurn
+	Turn    time.Duration // how long a call may wait until it is one of Calls; 0: DefaultTurn
 }
 
 // Vault implements module.Sealer, module.Opener and module.Fingerprints. It is safe
 // for concurrent use.
 //
-// Cache rules: what was read from the key store dies Life after that read began,
-// however often it is used. A key that was destroyed is remembered as such for as
-// long, one that never was is not remembered. What began before an eviction is
-// handed to those who waited for it and then forgotten. Each key is read, made and
-// unwrapped by one call at a time. While the key store is unreachable the keys in
-// memory serve until their time is over; then everything fails, and nothing looks
-// erased.
+// Cache rules: the result of a read of the key store expires Life after the read began,
+// however often it is used. The vault caches a destroyed key as destroyed for as long, and
+// does not cache an absent one. It delivers a read that began before an eviction to the
+// requests that waited for it, and does not cache it. At most one call at a time reads,
+// mints or unwraps a key. While the key store is unavailable the keys in memory serve until
+// they expire; then every request fails, and no value looks erased.
 type Vault struct {
 	Config
 
-	mu      sync.Mutex
-	cache   cache
-	reads   map[ports.SubjectKeyID]*reading // of the key store, to be joined
-	mints   map[ports.SubjectKeyID]*making  // keys on their way, to be joined
-	flying  map[*watch]struct{}             // what of both has not ended, also what is not to be joined any more
-	keks    map[string]keptKEK              // by purpose and tenant
-	secrets map[string]*tenantSecret        // by purpose and tenant
-	nudge   chan struct{}                   // wakes Run
+	mu        sync.Mutex
+	cache     cache
+	reads     map[ports.SubjectKeyID]*reading    // reads of the key store that later requests may wait for
+	mints     map[ports.SubjectKeyID]*pendingKey // mints that later requests may wait for
+	inFlight  map[*evictionWatch]struct{}        // of all reads and mints that have not ended
+	keks      map[string]cachedKEK               // by purpose and tenant
+	secrets   map[string]*tenantSecret           // by purpose and tenant
+	reportDue chan struct{}                      // makes Run report at once
 
-	turns chan struct{} // one for each call of the key service
+	slots chan struct{} // holds one value per call of the key service
 }
 
 var (
@@ -114,7 +113,7 @@ func New(c Config) *Vault {
 		c.Clock = monotonic{}
 	}
 	if c.Observer == nil {
-		c.Observer = unobserved{}
+		c.Observer = noObserver{}
 	}
 	if c.Gate == nil {
 		c.Gate = func() error { return nil }
@@ -136,15 +135,15 @@ func New(c Config) *Vault {
 	}
 	v := &Vault{
 		Config: c,
-		reads:  map[ports.SubjectKeyID]*reading{}, mints: map[ports.SubjectKeyID]*making{}, flying: map[*watch]struct{}{},
-		keks: map[string]keptKEK{}, secrets: map[string]*tenantSecret{}, nudge: make(chan struct{}, 1),
-		turns: make(chan struct{}, c.Calls),
+		reads:  map[ports.SubjectKeyID]*reading{}, mints: map[ports.SubjectKeyID]*pendingKey{}, inFlight: map[*evictionWatch]struct{}{},
+		keks: map[string]cachedKEK{}, secrets: map[string]*tenantSecret{}, reportDue: make(chan struct{}, 1),
+		slots: make(chan struct{}, c.Calls),
 	}
 	v.cache.init(c.Entries)
 	return v
 }
 
-// ready refuses while there are no keys or the gate is closed.
+// ready returns an error while there are no keys or the gate is closed.
 func (v *Vault) ready() error {
 	if v.Keys == nil {
 		return KeysMissing()
@@ -158,21 +157,15 @@ func KeysMissing() error {
 		"this installation has no key service, so personal data can neither be stored nor read; configure one")
 }
 
-// takeTurn waits until the key service may be called; done ends the turn. A service
-// that answers nothing in the time of a turn is as good as away: kms.unavailable.
-func (v *Vault) takeTurn(ctx context.Context) (done func(), err error) {
-	end := func() { <-v.turns }
+// acquireSlot waits until the caller may call the key service; release ends the call. If
+// that takes longer than Turn, it fails with kms.unavailable.
+func (v *Vault) acquireSlot(ctx context.Context) (release func(), err error) {
+	timeout := time.NewTimer(v.Turn)
+	defer timeout.Stop()
 	select {
-	case v.turns <- struct{}{}:
-		return end, nil
-	default:
-	}
-	late := time.NewTimer(v.Turn)
-	defer late.Stop()
-	select {
-	case v.turns <- struct{}{}:
-		return end, nil
-	case <-late.C:
+	case v.slots <- struct{}{}:
+		return func() { <-v.slots }, nil
+	case <-timeout.C:
 		return nil, fault.New(fault.Unavailable, "kms.unavailable", "the key service is slow and many wait for it; try again").WithRetryAfter(time.Second)
 	case <-ctx.Done():
 		return nil, ctx.Err()
@@ -180,42 +173,43 @@ func (v *Vault) takeTurn(ctx context.Context) (done func(), err error) {
 }
 
 func (v *Vault) generateKey(ctx context.Context, kek string, bound ports.EncryptionContext) (made ports.DataKey, err error) {
-	done, err := v.takeTurn(ctx)
+	release, err := v.acquireSlot(ctx)
 	if err != nil {
 		return made, err
 	}
-	defer done()
+	defer release()
 	made, err = v.DataKeys.Generate(ctx, kek, bound)
 	v.Observer.KMSCall("generate", fault.CodeOf(err))
 	return made, err
 }
 
 func (v *Vault) unwrapKey(ctx context.Context, kek string, wrapped []byte, bound ports.EncryptionContext) (plain shredding.Secret, err error) {
-	done, err := v.takeTurn(ctx)
+	release, err := v.acquireSlot(ctx)
 	if err != nil {
 		return plain, err
 	}
-	defer done()
+	defer release()
 	plain, err = v.DataKeys.Unwrap(ctx, kek, wrapped, bound)
 	v.Observer.KMSCall("unwrap", fault.CodeOf(err))
 	return plain, err
 }
 
-// detached outlives the request that began it, since others may wait for its result.
-func detached(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(context.WithoutCancel(ctx), flightLimit)
+// detachedContext returns a context that outlives the request, since other requests may
+// wait for the result.
+func detachedContext(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(ctx), callTimeout)
 }
 
 type monotonic struct{}
 
 func (monotonic) Now() time.Time { return time.Now() }
 
-type unobserved struct{}
+type noObserver struct{}
 
-func (unobserved) CacheHits(int)          {}
-func (unobserved) CacheMisses(int)        {}
-func (unobserved) Evicted(int)            {}
-func (unobserved) KMSCall(string, string) {}
-func (unobserved) Sealed(int)             {}
-func (unobserved) Opened(int)             {}
-func (unobserved) Redacted(int)           {}
+func (noObserver) CacheHits(int)          {}
+func (noObserver) CacheMisses(int)        {}
+func (noObserver) Evicted(int)            {}
+func (noObserver) KMSCall(string, string) {}
+func (noObserver) Sealed(int)             {}
+func (noObserver) Opened(int)             {}
+func (noObserver) Redacted(int)           {}
