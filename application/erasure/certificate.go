@@ -19,12 +19,12 @@ import (
 const (
 	certificateFormat = "backbone/erasure-certificate/v1"
 
-	epochLimit         = 24 * time.Hour     // until the KEK that wrapped the keys is replaced, at the latest
-	defaultKeyDeletion = 7 * 24 * time.Hour // in which the old KEK's deletion could still be cancelled
+	maxEpochAge        = 24 * time.Hour     // after which a rotation has replaced the KEK that wrapped the keys
+	defaultKeyDeletion = 7 * 24 * time.Hour // in which an operator can cancel the old KEK's deletion
 )
 
-// Certificate says what an erasure did, for the person and for a supervisory
-// authority. It holds the person's pseudonym and no personal data.
+// Certificate proves an erasure to the person and to a supervisory authority. It holds the
+// person's pseudonym and no personal data.
 type Certificate struct {
 	Format        string             `json:"format"`
 	RequestID     event.ID           `json:"request_id"`
@@ -46,7 +46,7 @@ type Certificate struct {
 	OutOfReach    []string           `json:"out_of_reach"`
 }
 
-// CertificateCounts counts what was concerned.
+// CertificateCounts counts the erased records and keys.
 type CertificateCounts struct {
 	Events   int64 `json:"events"`
 	Intents  int64 `json:"intents"`
@@ -55,12 +55,12 @@ type CertificateCounts struct {
 	Versions int   `json:"key_versions"` // destroyed
 }
 
-// CertificateTimes are the times of what is promised, and no more.
+// CertificateTimes are the times that the installation promises.
 type CertificateTimes struct {
 	Destroyed   time.Time `json:"keys_destroyed_at"`                // from then on no node reads the key from the store
 	Undecrypted time.Time `json:"no_node_decrypts_from"`            // a minute later at the latest
-	Confirmed   time.Time `json:"nodes_confirmed_at"`               // when all nodes had said so, or the minute was over
-	Backups     time.Time `json:"backups_unreadable_from,omitzero"` // at the latest, but for who may cancel the deletion of a key in the key service; zero: not promised
+	Confirmed   time.Time `json:"nodes_confirmed_at"`               // when all nodes had reported it, or the minute was over
+	Backups     time.Time `json:"backups_unreadable_from,omitzero"` // at the latest, except for persons who may cancel the deletion of a key in the key service; zero: not promised
 	Irrevocable time.Time `json:"irrevocable_from,omitzero"`        // at the latest, for everybody; zero: not promised
 	Condition   string    `json:"condition"`
 }
@@ -71,14 +71,14 @@ type CertificateReceipt struct {
 	SHA256 string `json:"sha256"`
 }
 
-// rotationCondition goes with the last two times, which this installation brings about
-// after the certificate is issued.
+// rotationCondition qualifies the last two times, which lie after the certificate is
+// issued.
 const rotationCondition = "the last two times are kept by replacing the key that wrapped the destroyed keys; the signed notice of that key's end, which names the receipts it covers, proves it"
 
-// byHandCondition stands there where no job replaces keys.
+// byHandCondition replaces it where no job rotates KEKs.
 const byHandCondition = "keys are replaced by hand here, so no time is promised from which backups are unreadable; the signed notice of the end of the key that wrapped the destroyed keys, which names the receipts it covers, tells it"
 
-// outOfReach is what an erasure here does not touch.
+// outOfReach lists the data that an erasure does not reach.
 func outOfReach() []string {
 	return []string{
 		"documents, reports and exports that were taken out of this system",
@@ -94,28 +94,24 @@ func certificateName(id event.ID) string { return certificateFolder + id.String(
 // certify signs and stores the certificate, and completes the request.
 func (c Config) certify(ctx context.Context, r ports.ErasureRequest) (ports.ErasureRequest, error) {
 	name := certificateName(r.ID)
-	if stored, err := c.Exports.Get(ctx, name); fault.KindOf(err) != fault.NotFound || err == nil {
+	stored, err := c.Exports.Get(ctx, name)
+	switch {
+	case err == nil:
 		// Another attempt stored it, maybe signed with a key that was replaced since.
-		if err == nil {
-			err = sameRequest(stored, r.ID)
+		err = checkRequest(stored, r.ID)
+	case fault.KindOf(err) == fault.NotFound:
+		if stored, err = c.certificate(ctx, r); err == nil {
+			err = c.Exports.PutIfAbsent(ctx, name, stored)
 		}
-		if err != nil {
-			return r, err
-		}
-	} else {
-		document, err := c.certificate(ctx, r)
-		if err != nil {
-			return r, err
-		}
-		if err := c.Exports.PutIfAbsent(ctx, name, document); err != nil {
-			return r, err
-		}
+	}
+	if err != nil {
+		return r, err
 	}
 	r.State, r.CompletedAt = shredding.ErasureCompleted, c.now()
 	return c.move(ctx, r)
 }
 
-func sameRequest(document []byte, id event.ID) error {
+func checkRequest(document []byte, id event.ID) error {
 	var d struct {
 		Certificate struct {
 			RequestID event.ID `json:"request_id"`
@@ -127,8 +123,8 @@ func sameRequest(document []byte, id event.ID) error {
 	return nil
 }
 
-// certificate makes the document. It depends on nothing but what is stored, so it is
-// the same bytes for ever.
+// certificate makes the document from stored data only, so that every attempt makes the
+// same bytes.
 func (c Config) certificate(ctx context.Context, r ports.ErasureRequest) ([]byte, error) {
 	dir, err := c.directory(ctx, r.TenantID)
 	if err != nil {
@@ -138,7 +134,7 @@ func (c Config) certificate(ctx context.Context, r ports.ErasureRequest) ([]byte
 	if err != nil {
 		return nil, err
 	}
-	receipt, err := unverified(note)
+	receipt, err := parseUnverified(note)
 	if err != nil {
 		return nil, err
 	}
@@ -153,15 +149,15 @@ func (c Config) certificate(ctx context.Context, r ports.ErasureRequest) ([]byte
 		ApprovedBy: r.ApprovedBy, ApprovedAt: event.Micros(r.ApprovedAt), DueOn: r.DueOn, Classes: describeClasses(r.Classes),
 		Counts: CertificateCounts{Events: results.Events, Intents: results.Intents, Redacted: results.Redacted, Keys: len(receipt.Keys)},
 		Times: CertificateTimes{
-			Destroyed: destroyed, Undecrypted: destroyed.Add(evictionLimit), Confirmed: event.Micros(r.EvictedAt),
-			Backups: destroyed.Add(epochLimit), Irrevocable: destroyed.Add(epochLimit + c.KeyDeletion), Condition: rotationCondition,
+			Destroyed: destroyed, Undecrypted: destroyed.Add(maxEviction), Confirmed: event.Micros(r.EvictedAt),
+			Backups: destroyed.Add(maxEpochAge), Irrevocable: destroyed.Add(maxEpochAge + c.KeyDeletion), Condition: rotationCondition,
 		},
 		Verification: results, Receipt: CertificateReceipt{Number: r.Receipt, SHA256: fmt.Sprintf("%x", noteHash(note))}, OutOfReach: outOfReach(),
 	}
 	if c.RotatedByHand {
 		out.Times.Backups, out.Times.Irrevocable, out.Times.Condition = time.Time{}, time.Time{}, byHandCondition
 	}
-	if !complete(r) {
+	if !isComplete(r) {
 		out.Outcome = "partial"
 	}
 	for _, k := range receipt.Keys {
@@ -178,19 +174,20 @@ func (c Config) certificate(ctx context.Context, r ports.ErasureRequest) ([]byte
 	return certificateDocument(encoded, signed), nil
 }
 
-// certificateText is what the note under a certificate says.
+// certificateText is the text of the note under a certificate.
 func certificateText(id event.ID, certificate []byte) []byte {
 	return fmt.Appendf(nil, "%s\n%s\n%x\n", certificateFormat, id, sha256.Sum256(certificate))
 }
 
-// certificateDocument has one spelling, so that every changed byte is found.
+// certificateDocument encodes a certificate in the one way that VerifyCertificate accepts,
+// so that it detects every changed byte.
 func certificateDocument(certificate, note []byte) []byte {
 	quoted, _ := json.Marshal(string(note)) // a text cannot fail
 	return fmt.Appendf(nil, "{\n  \"certificate\": %s,\n  \"note\": %s\n}\n", certificate, quoted)
 }
 
-// VerifyCertificate checks a certificate without any service: that it is signed with
-// one of the keys and that not a byte was changed.
+// VerifyCertificate checks without any service that a certificate is signed with one of
+// the keys and that no byte was changed.
 //
 //	erasure.certificate_malformed  Invalid: no certificate, or changed in its form
 //	erasure.certificate_altered    Invalid: not what was signed
@@ -222,7 +219,7 @@ func VerifyCertificate(document []byte, notes ports.NoteOpener, verifierKeys ...
 	return out, nil
 }
 
-// Summary words a certificate for a person, on several lines.
+// Summary renders a certificate as text for a person, on several lines.
 func (c Certificate) Summary() string {
 	var b strings.Builder
 	line := func(name, format string, args ...any) {
@@ -272,7 +269,7 @@ func (c Certificate) Summary() string {
 	return b.String()
 }
 
-// counted words a number of things whose plural ends in s.
+// counted renders a number of things whose plural ends in s.
 func counted(n int64, thing string) string { return plural(n, thing, thing+"s") }
 
 func plural(n int64, one, many string) string {

@@ -1,10 +1,10 @@
 // Package erasure destroys the keys that a person's data are sealed with, and proves it.
 //
-// A [Service] takes requests for erasure, has a second person approve them, and answers
-// with receipts and certificates; the HTTP API calls it. Its worker executes approved
-// requests. A [Gate] keeps a restored database from serving data that was erased since its
-// backup. The events stay, so the chain of the log stays; their personal values cannot be read any
-// more.
+// A [Service] stores requests for erasure, requires the approval of a second person, and
+// returns certificates; the HTTP API calls it. A [Worker] executes approved requests. A
+// [Gate] stops a restored database from serving data that was erased since its backup. The
+// events stay, so the chain of the log stays valid; their personal values cannot be read
+// any more.
 //
 // A request goes through the states of shredding.ErasureState. Each step is one
 // transaction of the register or one call that may be repeated, and the stored state

@@ -12,7 +12,7 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// Config is what Service and Worker work with. Everything is needed unless it says
+// Config is what Service and Worker need. A field is required unless its comment says
 // otherwise; Service needs no Announcer, Opener, Chains, Notes and Gate.
 type Config struct {
 	Register      ports.ErasureRegister
@@ -21,7 +21,7 @@ type Config struct {
 	Streams       Streams
 	LegalEntities ports.LegalEntities
 	Types         Types
-	Copies        Copies // nil: no read model keeps any
+	Copies        Copies // nil: no read model keeps copies
 	Announcer     Announcer
 	Opener        module.Opener
 	Chains        Chains
@@ -31,12 +31,12 @@ type Config struct {
 	Clock         ports.Clock
 	IDs           ports.IDSource
 	Logger        *slog.Logger  // nil: silent
-	Observer      Observer      // nil: nobody watches
-	Poll          time.Duration // how often a worker looks without being woken; 0 is a second
+	Observer      Observer      // nil: none
+	Poll          time.Duration // how often a worker looks for requests; 0 is a second
 
-	// What certificates promise of backups. KeyDeletion is how long the key service keeps
-	// a key that was ended, 0: 7 days. RotatedByHand: no job ends the keys that wrapped
-	// destroyed ones, so no time is promised.
+	// Certificates promise from when backups are unreadable. KeyDeletion is how long the key
+	// service keeps an ended KEK, 0: 7 days. RotatedByHand: no job ends the KEKs that wrapped
+	// destroyed keys, so certificates promise no time.
 	KeyDeletion   time.Duration
 	RotatedByHand bool
 }
@@ -51,16 +51,16 @@ type Types interface {
 	EventTypes(ctx context.Context) (types []eventtype.Registration, generation int64, err error)
 }
 
-// Copies are the copies of personal values that read models keep, sealed as they came.
-// projector.Targets has them.
+// Copies are the sealed copies of personal values in read models. projector.Targets
+// implements it.
 type Copies interface {
 	// HoldersOfCopies names the projections that keep copies.
 	HoldersOfCopies() []string
 	// CountCopies counts the rows of a projection, of whatever version, that hold sealed
 	// copies of a person in a partition.
 	CountCopies(ctx context.Context, projection string, p event.PartitionID, s shredding.Subject) (int64, error)
-	// Forget folds those rows anew from the log, in which the person's values read
-	// "[REDACTED]" by now. Every version must have passed the sequence. It may be repeated.
+	// Forget recomputes those rows from the log, in which the person's values now read
+	// "[REDACTED]". Every version must have passed the sequence. It may be repeated.
 	// Faults: projection.target_behind while a version has not passed it,
 	// projection.other_code while one that another release built holds copies.
 	Forget(ctx context.Context, projection string, p event.PartitionID, s shredding.Subject, passed event.Sequence) error
@@ -68,12 +68,12 @@ type Copies interface {
 
 // Announcer appends one event to a log.
 type Announcer interface {
-	// Announce appends the draft as a system actor. With a key that is known already it
-	// does nothing.
+	// Announce appends the draft as a system actor. With a key that it knows it does
+	// nothing.
 	Announce(ctx context.Context, a Announcement) error
 }
 
-// Announcement is the event that tells of an erasure, for one partition.
+// Announcement is the event of an erasure in the log of one partition.
 type Announcement struct {
 	LegalEntity    ports.LegalEntity
 	Draft          event.Draft
@@ -86,7 +86,7 @@ type Chains interface {
 	VerifyChain(ctx context.Context, le ports.LegalEntity) (ChainVerdict, error)
 }
 
-// ChainVerdict is what the verification of a partition found.
+// ChainVerdict is the result of verifying a partition.
 type ChainVerdict struct {
 	LegalEntity string         `json:"legal_entity"`
 	Events      uint64         `json:"events"`
@@ -95,12 +95,12 @@ type ChainVerdict struct {
 	Findings    int            `json:"findings"`      // 0: sound
 }
 
-// Check refuses when something does not hold now.
+// Check returns an error while a condition does not hold.
 type Check interface {
 	Check(ctx context.Context) error
 }
 
-// Observer counts what happens. It must not block.
+// Observer counts erasures. It must not block.
 type Observer interface {
 	// ErasureFailed reports a failed attempt at the step that follows a state.
 	ErasureFailed(state string)
@@ -123,7 +123,7 @@ func (c Config) withDefaults() Config {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
 	if c.Observer == nil {
-		c.Observer = nobody{}
+		c.Observer = noObserver{}
 	}
 	if c.KeyDeletion <= 0 {
 		c.KeyDeletion = defaultKeyDeletion
@@ -136,7 +136,7 @@ func (c Config) withDefaults() Config {
 
 func (c Config) now() time.Time { return event.Micros(c.Clock.Now()) }
 
-type nobody struct{}
+type noObserver struct{}
 
-func (nobody) ErasureFailed(string)                      {}
-func (nobody) ErasureRequests(map[string]int, time.Time) {}
+func (noObserver) ErasureFailed(string)                      {}
+func (noObserver) ErasureRequests(map[string]int, time.Time) {}

@@ -14,7 +14,7 @@ import (
 const (
 	gateInterval = time.Minute
 	gateTimeout  = 15 * time.Second
-	staleAfter   = 3 // intervals without a look, after which a verdict does not count any more
+	staleAfter   = 3 // intervals without a check, after which a verdict expires
 	receiptsPage = 500
 )
 
@@ -23,20 +23,19 @@ type Receipts interface {
 	Receipts(ctx context.Context, from uint64, limit int) ([]ports.ErasureReceipt, error)
 }
 
-// GateConfig is what a Gate works with.
+// GateConfig is what a Gate needs.
 type GateConfig struct {
 	Exports  ports.ExportStore
 	Receipts Receipts
 	Clock    ports.Clock
 	Interval time.Duration     // 0 is a minute
 	Logger   *slog.Logger      // nil: silent
-	Behind   func(behind bool) // hears every verdict; nil: nobody
+	Behind   func(behind bool) // called with every verdict; may be nil
 }
 
-// Gate compares the receipts outside the database with those inside. A database that
-// was restored from a backup, or a standby that lost the last commits, may have
-// forgotten erasures; until they are replayed, personal data are neither sealed nor
-// opened.
+// Gate compares the receipts in the export store with those in the register. A database
+// restored from a backup, or a standby that lost the last commits, may lack erasures; until
+// an operator replays them, the vault neither seals nor opens personal data.
 type Gate struct {
 	config GateConfig
 
@@ -46,7 +45,7 @@ type Gate struct {
 	exported uint64 // the newest receipt known to be exported; receipts never vanish
 }
 
-// NewGate makes a Gate, closed until the first look.
+// NewGate makes a Gate, closed until the first check.
 func NewGate(c GateConfig) *Gate {
 	if c.Interval <= 0 {
 		c.Interval = gateInterval
@@ -60,12 +59,12 @@ func NewGate(c GateConfig) *Gate {
 	return &Gate{config: c}
 }
 
-// Run looks at once and then in each interval, until ctx ends.
+// Run checks at once and then in each interval, until ctx ends.
 func (g *Gate) Run(ctx context.Context) {
 	tick := time.NewTicker(g.config.Interval)
 	defer tick.Stop()
 	for {
-		_ = g.Check(ctx) // the verdict is kept and logged
+		_ = g.Check(ctx) // Check stores and logs the verdict
 		select {
 		case <-ctx.Done():
 			return
@@ -74,8 +73,8 @@ func (g *Gate) Run(ctx context.Context) {
 	}
 }
 
-// Open gives the newest verdict: nil, or pii.receipts_behind (Unavailable), also
-// before the first look and when nobody has looked for three intervals.
+// Open returns the last verdict: nil, or pii.receipts_behind (Unavailable), also before the
+// first check and when the last one is more than three intervals old.
 func (g *Gate) Open() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -85,13 +84,13 @@ func (g *Gate) Open() error {
 	return g.verdict
 }
 
-// Check looks now and keeps the verdict.
+// Check compares the receipts and stores the verdict.
 func (g *Gate) Check(ctx context.Context) error {
-	looking, cancel := context.WithTimeout(ctx, gateTimeout)
+	comparing, cancel := context.WithTimeout(ctx, gateTimeout)
 	defer cancel()
-	verdict := g.compare(looking)
+	verdict := g.compare(comparing)
 	if ctx.Err() != nil {
-		return verdict // the process ends; that says nothing about receipts
+		return verdict // because the process ends, not because of receipts
 	}
 	g.mu.Lock()
 	before, first := g.verdict, g.at.IsZero()
@@ -112,13 +111,13 @@ func behind(detail string) *fault.Error {
 	return fault.New(fault.Unavailable, "pii.receipts_behind", detail).WithRetryAfter(gateInterval)
 }
 
-// compare reads the outside first, so that what a running erasure adds in between is
-// inside already.
+// compare reads the export store before the register: an erasure that runs at the same
+// time stores its receipt in the register first.
 func (g *Gate) compare(ctx context.Context) error {
-	const away = "the receipts of erasures outside the database cannot be read; bring the export store back"
+	const unreadable = "the receipts of erasures outside the database cannot be read; bring the export store back"
 	names, err := g.config.Exports.List(ctx, receiptFolder)
 	if err != nil {
-		return behind(away).WithCause(err)
+		return behind(unreadable).WithCause(err)
 	}
 	newest := uint64(0)
 	for _, name := range names {
@@ -129,49 +128,49 @@ func (g *Gate) compare(ctx context.Context) error {
 	}
 	outside, err := g.config.Exports.Get(ctx, ReceiptName(newest))
 	if err != nil {
-		return behind(away).WithCause(err)
+		return behind(unreadable).WithCause(err)
 	}
 	inside, err := g.config.Receipts.Receipts(ctx, newest, 1)
 	if err != nil {
-		return registerAway(err)
+		return registerUnavailable(err)
 	}
-	forgotten := behind("this database was restored from before an erasure; run `backbone erasure replay`")
+	lacking := behind("this database was restored from before an erasure; run `backbone erasure replay`")
 	if len(inside) == 0 || inside[0].Number != newest {
-		return forgotten
+		return lacking
 	}
-	// Each receipt holds the hash of the one before, so equal ends are equal wholes.
+	// Each receipt holds the hash of the one before: if the last ones are equal, all are.
 	if note := inside[0].Note; len(note) > 0 {
 		if !bytes.Equal(note, outside) {
-			return forgotten
+			return lacking
 		}
 		return nil
 	}
-	receipt, err := unverified(outside)
+	receipt, err := parseUnverified(outside)
 	if err != nil || receipt.RequestID != inside[0].RequestID {
-		return forgotten.WithCause(err)
+		return lacking.WithCause(err)
 	}
 	return nil
 }
 
-// compareInside wants the register's newest exported receipt outside: without it
-// that is not the store that it was exported to, such as a share that is not mounted,
-// and what else is missing there cannot be known.
+// compareInside requires the register's newest exported receipt in the export store.
+// Without it this is another store, such as a share that is not mounted, and may lack
+// other receipts too.
 func (g *Gate) compareInside(ctx context.Context, outside uint64) error {
 	exported, err := g.newestExported(ctx)
 	if err != nil {
-		return registerAway(err)
+		return registerUnavailable(err)
 	}
 	if exported <= outside {
 		return nil
 	}
-	// It may have come after the names were listed.
+	// It may have been exported after the names were listed.
 	if _, err := g.config.Exports.Get(ctx, ReceiptName(exported)); err != nil {
 		return behind("the export store lacks receipts that were brought there; mount the right one, or bring them back with `backbone erasure replay`").WithCause(err)
 	}
 	return nil
 }
 
-func registerAway(err error) error {
+func registerUnavailable(err error) error {
 	return behind("the register of erasures cannot be read; bring the key store back").WithCause(err)
 }
 
@@ -179,19 +178,14 @@ func (g *Gate) newestExported(ctx context.Context) (uint64, error) {
 	g.mu.Lock()
 	newest := g.exported
 	g.mu.Unlock()
-	for from := newest + 1; ; {
-		found, err := g.config.Receipts.Receipts(ctx, from, receiptsPage)
-		if err != nil {
-			return 0, err
+	err := eachReceipt(ctx, g.config.Receipts, newest+1, func(r ports.ErasureReceipt) error {
+		if r.Exported {
+			newest = max(newest, r.Number)
 		}
-		for _, r := range found {
-			if from = r.Number + 1; r.Exported {
-				newest = max(newest, r.Number)
-			}
-		}
-		if len(found) < receiptsPage {
-			break
-		}
+		return nil
+	})
+	if err != nil {
+		return 0, err
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -199,13 +193,13 @@ func (g *Gate) newestExported(ctx context.Context) (uint64, error) {
 	return newest, nil
 }
 
-// unverified reads a note without checking its signature.
-func unverified(note []byte) (Receipt, error) {
+// parseUnverified reads a note without checking its signature.
+func parseUnverified(note []byte) (Receipt, error) {
 	text, _, _ := bytes.Cut(note, []byte("\n\n"))
 	return ParseReceipt(append(bytes.Clone(text), '\n'))
 }
 
-// ReplayConfig is what Replay works with.
+// ReplayConfig is what Replay needs.
 type ReplayConfig struct {
 	Exports      ports.ExportStore
 	Register     ports.ErasureRegister
@@ -214,32 +208,42 @@ type ReplayConfig struct {
 	Progress     func(done, total int, r Receipt) // may be nil
 }
 
-// reexport brings receipts back that the register knows and the store lacks.
+// reexport exports the receipts of the register that the export store lacks.
 func reexport(ctx context.Context, c ReplayConfig) error {
-	for from := uint64(1); ; {
-		found, err := c.Register.Receipts(ctx, from, receiptsPage)
+	return eachReceipt(ctx, c.Register, 1, func(r ports.ErasureReceipt) error {
+		if len(r.Note) == 0 || !r.Exported {
+			return nil
+		}
+		// If other bytes have the name, Replay finds them when it checks the chain.
+		if err := c.Exports.PutIfAbsent(ctx, ReceiptName(r.Number), r.Note); err != nil && fault.KindOf(err) != fault.Conflict {
+			return err
+		}
+		return nil
+	})
+}
+
+// eachReceipt calls visit for the register's receipts from a number on.
+func eachReceipt(ctx context.Context, register Receipts, from uint64, visit func(ports.ErasureReceipt) error) error {
+	for {
+		page, err := register.Receipts(ctx, from, receiptsPage)
 		if err != nil {
 			return err
 		}
-		for _, r := range found {
+		for _, r := range page {
 			from = r.Number + 1
-			if len(r.Note) == 0 || !r.Exported {
-				continue
-			}
-			// A name that is taken by other bytes shows when the chain is checked.
-			if err := c.Exports.PutIfAbsent(ctx, ReceiptName(r.Number), r.Note); err != nil && fault.KindOf(err) != fault.Conflict {
+			if err := visit(r); err != nil {
 				return err
 			}
 		}
-		if len(found) < receiptsPage {
+		if len(page) < receiptsPage {
 			return nil
 		}
 	}
 }
 
-// Replay carries every erasure that has a receipt outside the database out again, in
-// their order: fences and destroys by fingerprint. What is done already stays, so it
-// may be repeated and interrupted. It returns how many receipts it went through.
+// Replay repeats every erasure that has a receipt in the export store, in the order of the
+// receipts: it fences subjects and destroys keys by fingerprint. It may be repeated and
+// interrupted. It returns how many receipts it replayed.
 //
 //	erasure.receipt_invalid  Invalid: a receipt is missing, not signed with one of the
 //	                         keys, or not the successor of the one before; nothing after

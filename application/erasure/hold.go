@@ -8,7 +8,7 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// NewHold is a legal hold as asked for.
+// NewHold asks for a legal hold.
 type NewHold struct {
 	Subject       string
 	LegalEntities []string // codes; none: all of the tenant, which needs a caller who sees all
@@ -16,9 +16,9 @@ type NewHold struct {
 	Until         *event.Date // the last day; nil: until it is released
 }
 
-// PlaceHold keeps a person's data from being erased, one hold per legal entity. A
-// hold that comes before the keys are destroyed ends an erasure that has begun.
-// Faults of Request, and erasure.until_invalid.
+// PlaceHold stores legal holds on a person's data, one per legal entity. A hold that is
+// placed before the keys are destroyed ends an erasure that has begun. Faults of Request,
+// and erasure.until_invalid.
 func (s *Service) PlaceHold(ctx context.Context, principal ports.Principal, n NewHold) ([]Hold, error) {
 	if err := needsPerson(principal); err != nil {
 		return nil, err
@@ -34,7 +34,7 @@ func (s *Service) PlaceHold(ctx context.Context, principal ports.Principal, n Ne
 	if n.Until != nil && *n.Until < s.today() {
 		return nil, fault.New(fault.Invalid, "erasure.until_invalid", "the last day of the hold is over already; name one from today on").WithField("/until")
 	}
-	dir, err := s.directory(ctx, principal.TenantID)
+	dir, err := s.config.directory(ctx, principal.TenantID)
 	if err != nil {
 		return nil, err
 	}
@@ -60,18 +60,18 @@ func (s *Service) PlaceHold(ctx context.Context, principal ports.Principal, n Ne
 	return out, nil
 }
 
-// ReleaseHold ends a hold. What it refused is not requested again by itself.
+// ReleaseHold ends a hold. It does not repeat the requests that the hold refused.
 // erasure.not_found.
 func (s *Service) ReleaseHold(ctx context.Context, principal ports.Principal, id event.ID) (Hold, error) {
 	if err := needsPerson(principal); err != nil {
 		return Hold{}, err
 	}
-	dir, err := s.directory(ctx, principal.TenantID)
+	dir, err := s.config.directory(ctx, principal.TenantID)
 	if err != nil {
 		return Hold{}, err
 	}
-	// The register finds a hold by its id only when it ends it, so it cannot be asked
-	// first which legal entity the hold is of.
+	// The register cannot be asked for a hold by its id, so its legal entity is not known
+	// before it ends.
 	if len(principal.LegalEntities) > 0 {
 		return Hold{}, fault.New(fault.Forbidden, "erasure.needs_all_entities", "holds are released by somebody who sees all legal entities; ask such a colleague")
 	}
@@ -89,7 +89,7 @@ func (s *Service) Holds(ctx context.Context, principal ports.Principal, subject 
 	if err != nil {
 		return nil, err
 	}
-	dir, err := s.directory(ctx, principal.TenantID)
+	dir, err := s.config.directory(ctx, principal.TenantID)
 	if err != nil {
 		return nil, err
 	}

@@ -20,11 +20,11 @@ const (
 	StreamType      = "pii.erasure"
 )
 
-// retentionYears is how long an erasure must be provable.
+// retentionYears is how long an installation must be able to prove an erasure.
 const retentionYears = 10
 
-// Module declares the event types. It has no intents: only erasures and redactions
-// that two persons decided write them.
+// Module declares the event types. It has no intents: only erasures and redactions that
+// two persons approved append them.
 type Module struct{}
 
 var _ module.Module = Module{}
@@ -98,7 +98,7 @@ type erased struct {
 	ReceiptSHA256  string   `json:"receipt_sha256"`
 }
 
-// announcement words the event of one partition. It is the same for ever.
+// announcement makes the event of one partition. It is the same in every attempt.
 func announcement(r ports.ErasureRequest, le ports.LegalEntity, receipt event.Hash) (Announcement, error) {
 	data := erased{
 		RequestID: r.ID, Subject: r.Subject.String(), Classes: []string{}, RefusedClasses: []string{},

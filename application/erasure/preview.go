@@ -16,15 +16,14 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// Why a key class is refused, and the end reasons of a request that is refused as a
-// whole.
+// The reasons why a key class, or a whole request, is refused.
 const (
 	refusedByHold      = "legal_hold"
 	refusedByRetention = "retention"
 	endedByExpiry      = "approval_expired"
 )
 
-// survey is what a request concerns at one moment.
+// survey is the data that a request concerns at one moment.
 type survey struct {
 	partitions []event.PartitionID
 	found      map[shredding.KeyClass]bool // classes with records
@@ -33,10 +32,10 @@ type survey struct {
 	scope      event.Hash
 }
 
-// refused gives the reason if nothing at all may be erased.
-func (s survey) refused() string { return refusedWholly(s.classes) }
+// refused returns the reason if no class may be erased, else "".
+func (s survey) refused() string { return refusalReason(s.classes) }
 
-func refusedWholly(classes []ports.ErasureClass) string {
+func refusalReason(classes []ports.ErasureClass) string {
 	reason := ""
 	for _, c := range classes {
 		if c.Erased {
@@ -83,33 +82,33 @@ func (c Config) survey(ctx context.Context, r ports.ErasureRequest) (survey, err
 	return s, nil
 }
 
-// kept are the records of a type under one key class. Versions of a type may differ in
-// class, and the years that one demands are no reason to keep what another seals.
-type kept struct {
+// retainedType is a type under one key class. Versions of a type may differ in class, and
+// the retention of one version does not apply to the values that another one seals.
+type retainedType struct {
 	eventType string
 	class     shredding.KeyClass
 }
 
-// retention gives the years that registrations demand.
-func (c Config) retention(ctx context.Context) (map[kept]int, error) {
+// retention returns the minimum years of retention that registrations demand.
+func (c Config) retention(ctx context.Context) (map[retainedType]int, error) {
 	types, _, err := c.Types.EventTypes(ctx)
 	if err != nil {
 		return nil, err
 	}
-	years := map[kept]int{}
+	years := map[retainedType]int{}
 	for _, t := range types {
 		class, err := shredding.ParseKeyClass(string(t.RetentionClass))
 		if err != nil {
 			return nil, err
 		}
-		k := kept{t.Type, class}
+		k := retainedType{t.Type, class}
 		years[k] = max(years[k], t.MinRetentionYears)
 	}
 	return years, nil
 }
 
-// count fills in the records and finds the classes under minimum retention: the
-// newest record of a type and the years that its registration demands, in the legal
+// count counts the records and returns until when each class is under minimum retention:
+// the newest record of a type plus the years that its registration demands, in the legal
 // entity's days.
 func (c Config) count(ctx context.Context, subject shredding.Subject, dir directory, s *survey) (keep map[shredding.KeyClass]event.Date, err error) {
 	retained, err := c.retention(ctx)
@@ -131,7 +130,7 @@ func (c Config) count(ctx context.Context, subject shredding.Subject, dir direct
 				continue
 			}
 			s.preview.Events += n.Records
-			years := retained[kept{n.Type, n.Class}]
+			years := retained[retainedType{n.Type, n.Class}]
 			if years == 0 {
 				continue
 			}
@@ -168,10 +167,9 @@ func (c Config) findCopies(ctx context.Context, subject shredding.Subject, s *su
 	return nil
 }
 
-// decide refuses per key class. A hold is about the person, so it refuses every
-// class, in all legal entities of the request. If whatever there is must be kept,
-// the classes without records are refused as well: a request that would erase
-// nothing does not end as completed.
+// decide refuses per key class. A hold concerns the person, so it refuses every class, in
+// all legal entities of the request. If all records must be kept, decide refuses the
+// classes without records as well: a request that erases nothing must not end as completed.
 func (s *survey) decide(keep map[shredding.KeyClass]event.Date, holds []ports.LegalHold) {
 	allKept, last := len(s.found) > 0, event.Date(0)
 	for class := range s.found {
@@ -190,7 +188,7 @@ func (s *survey) decide(keep map[shredding.KeyClass]event.Date, holds []ports.Le
 		if len(holds) > 0 {
 			c.Erased, c.Refused = false, refusedByHold
 			for _, h := range holds {
-				if h.Until == nil { // nobody knows when it ends
+				if h.Until == nil { // its end is not known
 					c.Until = nil
 					break
 				}
@@ -203,10 +201,10 @@ func (s *survey) decide(keep map[shredding.KeyClass]event.Date, holds []ports.Le
 	}
 }
 
-// scopeOf is what an approval is bound to: the request, the partitions, and which
-// key classes are erased and which not. It leaves the numbers of events out, since
-// they grow as long as the person is dealt with; a new legal entity, or a class that
-// came under retention or out of it, needs a new approval.
+// scopeOf returns the digest to which an approval is bound: the request, the partitions,
+// and which key classes are erased. A new legal entity, or a class whose retention begins
+// or ends, needs a new approval. New events of the person do not, so they are not counted
+// in the digest.
 func scopeOf(r ports.ErasureRequest, partitions []event.PartitionID, classes []ports.ErasureClass) event.Hash {
 	h := sha256.New()
 	fmt.Fprintf(h, "backbone/erasure-scope/v1\n%s\n%s\n%s\n", r.ID, r.TenantID, r.Subject)
@@ -219,21 +217,21 @@ func scopeOf(r ports.ErasureRequest, partitions []event.PartitionID, classes []p
 	return event.Hash(h.Sum(nil))
 }
 
-// preview counts a request's scope anew and stores it. The request waits for an
-// approval afterwards, or is refused if all of it must be kept.
+// preview counts a request's scope and stores it. Afterwards the request waits for an
+// approval, or is refused if all of its data must be kept.
 func (c Config) preview(ctx context.Context, r ports.ErasureRequest) (ports.ErasureRequest, error) {
 	s, err := c.survey(ctx, r)
 	if err != nil {
 		return r, err
 	}
-	if r, err = c.previewed(ctx, r, s); err != nil {
+	if r, err = c.storePreview(ctx, r, s); err != nil {
 		return r, err
 	}
-	return c.refuseWholly(ctx, r)
+	return c.refuseIfNothingErasable(ctx, r)
 }
 
-// previewed stores a survey as what is to be approved.
-func (c Config) previewed(ctx context.Context, r ports.ErasureRequest, s survey) (ports.ErasureRequest, error) {
+// storePreview stores a survey as the scope to approve.
+func (c Config) storePreview(ctx context.Context, r ports.ErasureRequest, s survey) (ports.ErasureRequest, error) {
 	encoded, err := json.Marshal(s.preview)
 	if err != nil {
 		return r, err
@@ -243,26 +241,28 @@ func (c Config) previewed(ctx context.Context, r ports.ErasureRequest, s survey)
 	return c.move(ctx, r)
 }
 
-// refuseWholly ends a previewed request of which nothing may be erased.
-func (c Config) refuseWholly(ctx context.Context, r ports.ErasureRequest) (ports.ErasureRequest, error) {
-	reason := refusedWholly(r.Classes)
+// refuseIfNothingErasable ends a previewed request that may erase no class.
+func (c Config) refuseIfNothingErasable(ctx context.Context, r ports.ErasureRequest) (ports.ErasureRequest, error) {
+	reason := refusalReason(r.Classes)
 	if r.State != shredding.ErasurePreviewed || reason == "" {
 		return r, nil
 	}
 	refused, err := c.Register.RefuseErasure(ctx, r, reason)
-	return c.reread(ctx, r, refused, err)
+	return c.takeOrReread(ctx, r, refused, err)
 }
 
-// move stores a request's next state, or takes it as another process has moved it.
+// move stores a request's next state. If another process has moved the request, move returns
+// it as that process stored it.
 func (c Config) move(ctx context.Context, r ports.ErasureRequest) (ports.ErasureRequest, error) {
 	r.Attempts, r.LastError, r.UpdatedAt = 0, "", c.now()
 	moved, err := c.Register.MoveErasure(ctx, r)
-	return c.reread(ctx, r, moved, err)
+	return c.takeOrReread(ctx, r, moved, err)
 }
 
-// reread answers a lost compare-and-set with what stands: the winner has done the
-// same work, or decided otherwise, and the next step starts from there.
-func (c Config) reread(ctx context.Context, r, moved ports.ErasureRequest, err error) (ports.ErasureRequest, error) {
+// takeOrReread returns the moved request, or the stored one if another process changed it
+// first: that process has done the same work, or decided otherwise, and the next step
+// starts from there.
+func (c Config) takeOrReread(ctx context.Context, r, moved ports.ErasureRequest, err error) (ports.ErasureRequest, error) {
 	if fault.CodeOf(err) != "erasure.changed" {
 		return moved, err
 	}

@@ -23,8 +23,8 @@ const (
 	timeFormat    = "2006-01-02T15:04:05.000000Z"
 )
 
-// Receipt is what a signed note tells of a destruction, so that it can be done again
-// in a database that was restored from before it:
+// Receipt is the content of the signed note of a destruction, from which Replay repeats it
+// in a database that was restored from a backup:
 //
 //	backbone/erasure-receipt/v1
 //	<number>
@@ -42,10 +42,10 @@ type Receipt struct {
 	Keys      []ports.ReplayKey
 }
 
-// ReceiptName is where a receipt lies in the export store.
+// ReceiptName returns the name of a receipt in the export store.
 func ReceiptName(number uint64) string { return fmt.Sprintf("%s%020d.note", receiptFolder, number) }
 
-// receiptNumber reads a name; 0 if it is none of a receipt.
+// receiptNumber parses a name; 0 if it is not that of a receipt.
 func receiptNumber(name string) uint64 {
 	digits, ok := strings.CutSuffix(strings.TrimPrefix(name, receiptFolder), ".note")
 	n, err := strconv.ParseUint(digits, 10, 64)
@@ -55,8 +55,8 @@ func receiptNumber(name string) uint64 {
 	return n
 }
 
-// receiptOf words a destruction. It depends on nothing but what is stored, so it is
-// the same text for ever.
+// receiptOf makes the receipt of a destruction from stored data only, so that every attempt
+// makes the same text.
 func receiptOf(r ports.ErasureRequest, d ports.Destruction) Receipt {
 	out := Receipt{Number: d.Receipt, Previous: d.PreviousHash, TenantID: r.TenantID, RequestID: r.ID, At: event.Micros(d.DestroyedAt)}
 	for _, k := range d.Keys {
@@ -68,7 +68,7 @@ func receiptOf(r ports.ErasureRequest, d ports.Destruction) Receipt {
 	return out
 }
 
-// Text gives the text that is signed.
+// Text returns the text to sign.
 func (r Receipt) Text() []byte {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "%s\n%d\n%x\n%s\n%s\n%s\n", receiptFormat, r.Number, r.Previous[:], r.TenantID, r.RequestID, r.At.UTC().Format(timeFormat))
@@ -82,8 +82,8 @@ func (r Receipt) Text() []byte {
 	return b.Bytes()
 }
 
-// ParseReceipt reads the text of a receipt. It has one spelling:
-// erasure.receipt_invalid (Invalid) for any other.
+// ParseReceipt parses the text of a receipt. erasure.receipt_invalid (Invalid) for a text
+// that Text does not return.
 func ParseReceipt(text []byte) (Receipt, error) {
 	var r Receipt
 	invalid := fault.New(fault.Invalid, "erasure.receipt_invalid", "this is not the text of a receipt; compare the document with another copy")
@@ -146,18 +146,18 @@ func parseKeyLine(words []string) (k ports.ReplayKey, ok bool) {
 	return k, true
 }
 
-// noteHash is the hash that the next receipt, the event and the certificate name.
+// noteHash is the hash in the next receipt, the event and the certificate.
 func noteHash(note []byte) event.Hash { return sha256.Sum256(note) }
 
-// issueReceipt signs the receipt of a destruction and brings it outside. Once a note
-// is stored in the register it stays, whatever happens to the signing key meanwhile.
+// issueReceipt signs the receipt of a destruction and exports it. A note that is stored in
+// the register stays, even if the signing key is replaced.
 func (c Config) issueReceipt(ctx context.Context, r ports.ErasureRequest) (ports.ErasureRequest, error) {
 	d, r, err := c.Register.DestroyErasure(ctx, r.ID) // the first destruction again
 	if err != nil {
 		return r, err
 	}
 	if r.State != shredding.ErasureDestroyed {
-		return r, nil // another worker is further
+		return r, nil // another worker has moved it on
 	}
 	note, err := c.storedReceipt(ctx, d.Receipt)
 	if err != nil {
@@ -172,7 +172,7 @@ func (c Config) issueReceipt(ctx context.Context, r ports.ErasureRequest) (ports
 			return r, err
 		}
 		if err := c.Register.SaveReceipt(ctx, d.Receipt, note, false); err != nil {
-			if note = c.raced(ctx, d.Receipt, err); note == nil {
+			if note = c.noteStoredFirst(ctx, d.Receipt, err); note == nil {
 				return r, err
 			}
 		}
@@ -187,9 +187,9 @@ func (c Config) issueReceipt(ctx context.Context, r ports.ErasureRequest) (ports
 	return c.move(ctx, r)
 }
 
-// raced takes the note that another worker stored first, which differs when the
-// signing key was replaced in between.
-func (c Config) raced(ctx context.Context, number uint64, err error) []byte {
+// noteStoredFirst returns the note that another worker stored first, which differs if the
+// signing key was replaced in between; nil if err has another cause.
+func (c Config) noteStoredFirst(ctx context.Context, number uint64, err error) []byte {
 	if fault.CodeOf(err) != "erasure.receipt_changed" {
 		return nil
 	}
@@ -197,7 +197,7 @@ func (c Config) raced(ctx context.Context, number uint64, err error) []byte {
 	return note
 }
 
-// storedReceipt gives the note of a receipt, nil if it is not signed yet.
+// storedReceipt returns the note of a receipt, nil if it is not signed yet.
 func (c Config) storedReceipt(ctx context.Context, number uint64) ([]byte, error) {
 	found, err := c.Register.Receipts(ctx, number, 1)
 	if err != nil {

@@ -20,16 +20,15 @@ const (
 	maxListing     = 1000
 )
 
-// Service takes the requests of officers. Policies decide before it who may call;
-// it decides what needs a person, a second person and a look at all of the legal
-// entities concerned.
+// Service handles the requests of officers. Its callers apply policies first; it requires
+// a person, a second person, and access to all legal entities concerned.
 type Service struct {
 	config Config
 	wake   func()
 }
 
-// NewService makes a Service. wake is called when a request was approved, to make a
-// worker of this process look at once; nil: nobody is called.
+// NewService makes a Service. It calls wake when a request was approved, to make a worker
+// of this process start at once; wake may be nil.
 func NewService(c Config, wake func()) *Service {
 	if wake == nil {
 		wake = func() {}
@@ -37,7 +36,7 @@ func NewService(c Config, wake func()) *Service {
 	return &Service{config: c.withDefaults(), wake: wake}
 }
 
-// NewRequest is a request as asked for.
+// NewRequest asks for an erasure.
 type NewRequest struct {
 	Subject        string
 	LegalEntities  []string // codes; none: all that the caller sees
@@ -47,20 +46,20 @@ type NewRequest struct {
 	IdempotencyKey string      // remembered for this day and the one before; may be ""
 }
 
-// Request stores a request and counts at once what it concerns. If a hold or
-// retention forbids all of it, it is refused at once.
+// Request stores a request and counts the records it concerns. If a hold or retention
+// forbids all of it, Request refuses it at once.
 //
 //	erasure.needs_person    Forbidden: services and agents request nothing
 //	pii.subject_invalid, erasure.basis_invalid, erasure.reason_missing,
 //	erasure.reason_invalid, erasure.due_invalid  Invalid
-//	legal_entity.not_found  NotFound: not there, or out of the caller's sight
-//	erasure.duplicate       Conflict: one for the subject is under way
+//	legal_entity.not_found  NotFound: absent, or not visible to the caller
+//	erasure.duplicate       Conflict: an erasure of the subject has not ended
 //	idempotency.mismatch    Conflict: the key was used for another request
 func (s *Service) Request(ctx context.Context, principal ports.Principal, n NewRequest) (Status, error) {
 	if err := needsPerson(principal); err != nil {
 		return Status{}, err
 	}
-	dir, err := s.directory(ctx, principal.TenantID)
+	dir, err := s.config.directory(ctx, principal.TenantID)
 	if err != nil {
 		return Status{}, err
 	}
@@ -108,13 +107,13 @@ func (s *Service) check(principal ports.Principal, dir directory, n NewRequest) 
 	return r, err
 }
 
-// choose finds the partitions of a request or hold. all says that no legal entity
-// was named by somebody who sees all of them.
+// choose returns the partitions of a request or hold. all: a caller who sees all legal
+// entities has named none.
 func (d directory) choose(principal ports.Principal, codes []string) (partitions []event.PartitionID, all bool, err error) {
 	if len(codes) == 0 {
 		if len(principal.LegalEntities) == 0 {
 			if len(d.all) == 0 {
-				return nil, false, noEntity()
+				return nil, false, entityNotFound()
 			}
 			return slices.Clone(d.all), true, nil
 		}
@@ -123,7 +122,7 @@ func (d directory) choose(principal ports.Principal, codes []string) (partitions
 	for _, code := range codes {
 		le, found := d.byCode[code]
 		if !found || !d.sees(principal, []event.PartitionID{le.Partition}) {
-			return nil, false, noEntity()
+			return nil, false, entityNotFound()
 		}
 		partitions = append(partitions, le.Partition)
 	}
@@ -131,11 +130,11 @@ func (d directory) choose(principal ports.Principal, codes []string) (partitions
 	return slices.Compact(partitions), false, nil
 }
 
-func noEntity() error {
+func entityNotFound() error {
 	return fault.New(fault.NotFound, "legal_entity.not_found", "there is no such legal entity in your sight; use a code from GET /api/admin/legal-entities").WithField("/legal_entities")
 }
 
-// add stores a request, or finds the one that the same key made before (replayed).
+// add stores a request, or returns the one that the same key made before (replayed).
 func (s *Service) add(ctx context.Context, principal ports.Principal, r ports.ErasureRequest, key string) (stored ports.ErasureRequest, replayed bool, err error) {
 	if len(key) > maxKey {
 		return r, false, fault.New(fault.Invalid, "idempotency.key_invalid", "an idempotency key has at most %d bytes; send a shorter one", maxKey)
@@ -152,15 +151,15 @@ func (s *Service) add(ctx context.Context, principal ports.Principal, r ports.Er
 	// register's primary key finds the first one again.
 	today := keyedID(principal, key, r.RequestedAt)
 	for _, id := range []event.ID{today, keyedID(principal, key, r.RequestedAt.AddDate(0, 0, -1))} {
-		first, found, err := s.first(ctx, r, id)
+		first, found, err := s.findReplayed(ctx, r, id)
 		if err != nil || found {
 			return first, found, err
 		}
 	}
 	r.ID = today
 	if err := s.config.Register.AddErasure(ctx, r); err != nil {
-		if first, found, firstErr := s.first(ctx, r, today); found && firstErr == nil {
-			return first, true, nil // the same call, made twice at once
+		if first, found, firstErr := s.findReplayed(ctx, r, today); found && firstErr == nil {
+			return first, true, nil // the same call twice at the same time
 		}
 		return r, false, err
 	}
@@ -168,12 +167,13 @@ func (s *Service) add(ctx context.Context, principal ports.Principal, r ports.Er
 	return stored, false, err
 }
 
-func (s *Service) first(ctx context.Context, r ports.ErasureRequest, id event.ID) (ports.ErasureRequest, bool, error) {
+// findReplayed returns the request with an id if it asks for the same as r.
+func (s *Service) findReplayed(ctx context.Context, r ports.ErasureRequest, id event.ID) (ports.ErasureRequest, bool, error) {
 	first, err := s.config.Register.Erasure(ctx, r.TenantID, id)
+	if fault.KindOf(err) == fault.NotFound {
+		return first, false, nil
+	}
 	if err != nil {
-		if fault.KindOf(err) == fault.NotFound {
-			return first, false, nil
-		}
 		return first, false, err
 	}
 	same := first.Subject == r.Subject && first.Basis == r.Basis && first.Reason == r.Reason && first.AllEntities == r.AllEntities &&
@@ -196,15 +196,15 @@ func keyedID(principal ports.Principal, key string, at time.Time) event.ID {
 	return id
 }
 
-// Approve approves a request as it was last previewed, by a second person, and lets
-// it begin. Approving again changes nothing. scope is the one of the preview that the
-// person saw: between the look and the approval, and between an approval and its
-// repeat, a request may have come to concern more. "" takes what stands.
+// Approve approves the stored preview of a request, by a second person, and starts the
+// erasure. Approving again changes nothing. scope is that of the preview that the person
+// saw: the request may concern more data by the time of the approval. "" accepts the stored
+// preview.
 //
-//	erasure.scope_changed                      FailedPrecondition: it concerns something else than was seen
+//	erasure.scope_changed                      FailedPrecondition: it concerns other data than the person saw
 //	erasure.needs_person, erasure.same_person  Forbidden
 //	erasure.not_found                          NotFound
-//	erasure.move_refused                       FailedPrecondition: it waits for no approval
+//	erasure.move_refused                       FailedPrecondition: it does not wait for an approval
 func (s *Service) Approve(ctx context.Context, principal ports.Principal, id event.ID, scope string) (Status, error) {
 	r, dir, err := s.find(ctx, principal, id, true)
 	if err != nil {
@@ -233,32 +233,32 @@ func (s *Service) Approve(ctx context.Context, principal ports.Principal, id eve
 // Reject ends a request that waits for approval, by a second person. Faults of
 // Approve, erasure.reason_missing and erasure.reason_invalid.
 func (s *Service) Reject(ctx context.Context, principal ports.Principal, id event.ID, reason string) (Status, error) {
-	r, _, err := s.find(ctx, principal, id, true)
+	r, dir, err := s.find(ctx, principal, id, true)
 	if err != nil {
 		return Status{}, err
 	}
 	if err := shredding.CheckApprover(r.RequestedBy, principal.PersonID); err != nil {
 		return Status{}, err
 	}
-	return s.end(ctx, principal, r, shredding.ErasureRejected, reason)
+	return s.end(ctx, principal, dir, r, shredding.ErasureRejected, reason)
 }
 
 // Withdraw ends a request that has not begun. Faults of Reject, except
 // erasure.same_person.
 func (s *Service) Withdraw(ctx context.Context, principal ports.Principal, id event.ID, reason string) (Status, error) {
-	r, _, err := s.find(ctx, principal, id, true)
+	r, dir, err := s.find(ctx, principal, id, true)
 	if err != nil {
 		return Status{}, err
 	}
-	return s.end(ctx, principal, r, shredding.ErasureWithdrawn, reason)
+	return s.end(ctx, principal, dir, r, shredding.ErasureWithdrawn, reason)
 }
 
-func (s *Service) end(ctx context.Context, principal ports.Principal, r ports.ErasureRequest, to shredding.ErasureState, reason string) (Status, error) {
+func (s *Service) end(ctx context.Context, principal ports.Principal, dir directory, r ports.ErasureRequest, to shredding.ErasureState, reason string) (Status, error) {
 	reason, err := checkReason(reason)
 	if err != nil {
 		return Status{}, err
 	}
-	if r.State != to { // ended so already: the answer is the same
+	if r.State != to { // else it ended so before: the answer is the same
 		if _, err := r.State.Move(to); err != nil {
 			return Status{}, err
 		}
@@ -268,7 +268,7 @@ func (s *Service) end(ctx context.Context, principal ports.Principal, r ports.Er
 			return Status{}, err
 		}
 	}
-	return s.status(ctx, r)
+	return dir.status(r, s.today())
 }
 
 // Get reads a request, with the times of its steps. erasure.not_found.
@@ -298,13 +298,13 @@ func (s *Service) List(ctx context.Context, principal ports.Principal, states []
 	if limit <= 0 {
 		limit = defaultListing
 	}
-	dir, err := s.directory(ctx, principal.TenantID)
+	dir, err := s.config.directory(ctx, principal.TenantID)
 	if err != nil {
 		return nil, err
 	}
 	fetch := min(limit, maxListing)
 	if len(principal.LegalEntities) > 0 {
-		fetch = maxListing // some of them are out of sight
+		fetch = maxListing // the caller does not see some of them
 	}
 	all, err := s.config.Register.Erasures(ctx, principal.TenantID, wanted, fetch)
 	if err != nil {
@@ -325,7 +325,7 @@ func (s *Service) List(ctx context.Context, principal ports.Principal, states []
 	return out, nil
 }
 
-// Certificate gives the signed certificate of a completed request.
+// Certificate returns the signed certificate of a completed request.
 // erasure.not_completed (FailedPrecondition) before.
 func (s *Service) Certificate(ctx context.Context, principal ports.Principal, id event.ID) ([]byte, error) {
 	r, _, err := s.find(ctx, principal, id, false)
@@ -339,39 +339,23 @@ func (s *Service) Certificate(ctx context.Context, principal ports.Principal, id
 	return s.config.Exports.Get(ctx, certificateName(id))
 }
 
-// find reads a request that the caller sees as a whole; for a change the caller must
-// be a person.
+// find reads a request if the caller sees all of its legal entities; for a change the
+// caller must be a person.
 func (s *Service) find(ctx context.Context, principal ports.Principal, id event.ID, change bool) (ports.ErasureRequest, directory, error) {
 	if change {
 		if err := needsPerson(principal); err != nil {
 			return ports.ErasureRequest{}, directory{}, err
 		}
 	}
-	dir, err := s.directory(ctx, principal.TenantID)
+	dir, err := s.config.directory(ctx, principal.TenantID)
 	if err != nil {
 		return ports.ErasureRequest{}, dir, err
 	}
 	r, err := s.config.Register.Erasure(ctx, principal.TenantID, id)
 	if err == nil && !dir.sees(principal, r.Partitions) {
-		err = notFound()
+		err = fault.New(fault.NotFound, "erasure.not_found", "there is no such erasure request in your sight; list them to find its id")
 	}
 	return r, dir, err
-}
-
-func notFound() error {
-	return fault.New(fault.NotFound, "erasure.not_found", "there is no such erasure request in your sight; list them to find its id")
-}
-
-func (s *Service) status(ctx context.Context, r ports.ErasureRequest) (Status, error) {
-	dir, err := s.directory(ctx, r.TenantID)
-	if err != nil {
-		return Status{}, err
-	}
-	return dir.status(r, s.today())
-}
-
-func (s *Service) directory(ctx context.Context, tenantID string) (directory, error) {
-	return s.config.directory(ctx, tenantID)
 }
 
 func (c Config) directory(ctx context.Context, tenantID string) (directory, error) {
@@ -381,7 +365,7 @@ func (c Config) directory(ctx context.Context, tenantID string) (directory, erro
 
 func (s *Service) today() event.Date { return event.DateOf(s.config.now()) }
 
-// needsPerson wants a human being: two of them answer for an erasure.
+// needsPerson requires a human caller: two persons answer for an erasure.
 func needsPerson(p ports.Principal) error {
 	if p.ActorType != event.Human || p.PersonID == "" || p.TenantID == "" {
 		return fault.New(fault.Forbidden, "erasure.needs_person", "erasures and holds are decided by persons, not by services; sign in as a person")
@@ -400,8 +384,8 @@ func parseSubject(text string) (shredding.Subject, error) {
 	return subject, err
 }
 
-// checkReason wants a short text without what looks like a person's datum, since it
-// is kept for ever.
+// checkReason requires a short text without anything that looks like personal data, since
+// the register keeps it for ever.
 func checkReason(text string) (string, error) {
 	text = strings.TrimSpace(text)
 	if text == "" {

@@ -12,7 +12,7 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// Status is a request as an officer sees it. Times that have not come are zero.
+// Status is a request as an officer sees it. Times in the future are zero.
 type Status struct {
 	ID            event.ID
 	Subject       string
@@ -21,7 +21,7 @@ type Status struct {
 	Reason        string
 	State         string // of shredding.ErasureState
 	Preview       Preview
-	Scope         string // of the preview: what an approval is bound to, in hex; "" before it
+	Scope         string // of the preview, to which an approval is bound, in hex; "" before the preview
 	RequestedBy   string // person id
 	RequestedAt   time.Time
 	DueOn         event.Date
@@ -34,10 +34,10 @@ type Status struct {
 	CompletedAt   time.Time
 	EndedBy       string // who rejected or withdrew it
 	EndReason     string // why it was rejected, withdrawn, refused or expired
-	Replayed      bool   `json:"-"` // the idempotency key was known: an earlier request, as it stands now
+	Replayed      bool   `json:"-"` // the idempotency key was known: the earlier request with its present state
 }
 
-// Class is what happens to one key class, which is a retention class of types.
+// Class is the decision about one key class, which is a retention class of types.
 type Class struct {
 	Class   string      `json:"class"`
 	Erased  bool        `json:"erased"`
@@ -45,11 +45,11 @@ type Class struct {
 	Until   *event.Date `json:"until,omitempty"`   // when the refusal ends; nil: not known
 }
 
-// Step is one state of the way.
+// Step is one state on the path to completed.
 type Step struct {
 	State     string
 	Done      bool
-	At        time.Time // zero when it is not done or its time is not kept
+	At        time.Time // zero if it is not done or its time is not stored
 	Attempts  int       // that failed, of the step that is next
 	LastError string    // code
 }
@@ -153,7 +153,7 @@ func (d directory) status(r ports.ErasureRequest, today event.Date) (Status, err
 	return s, err
 }
 
-// scopeText names what a request was previewed to concern.
+// scopeText returns the digest of a request's previewed scope, "" before the preview.
 func scopeText(r ports.ErasureRequest) string {
 	if r.Scope == (event.Hash{}) {
 		return ""
@@ -184,12 +184,12 @@ func describeClasses(classes []ports.ErasureClass) []Class {
 	return out
 }
 
-// steps lists the way with the times that are kept: those of the request, and of the
-// journal if it was read.
+// steps lists the states on the path to completed with their stored times: those of the
+// request, and of the journal if the caller has read it.
 func steps(r ports.ErasureRequest, journal []ports.ErasureStep) []Step {
 	at := map[shredding.ErasureState]time.Time{}
 	for _, s := range journal {
-		at[s.State] = s.At // a state that was reached again: the last time
+		at[s.State] = s.At // of a state reached twice, the last time
 	}
 	for state, known := range map[shredding.ErasureState]time.Time{
 		shredding.ErasureRequested: r.RequestedAt, shredding.ErasureApproved: r.ApprovedAt, shredding.ErasureDestroyed: r.DestroyedAt,
@@ -199,13 +199,13 @@ func steps(r ports.ErasureRequest, journal []ports.ErasureStep) []Step {
 			at[state] = known
 		}
 	}
-	way := way()
-	reached := slices.Index(way, r.State)
-	if reached < 0 { // left by a side exit; what is known to be done is done
-		reached = lastOnWay(way, at, journal)
+	path := shredding.ErasurePath()
+	reached := slices.Index(path, r.State)
+	if reached < 0 { // the request ended off the path; the states before that are done
+		reached = lastPathState(path, at, journal)
 	}
-	out := make([]Step, len(way))
-	for i, state := range way {
+	out := make([]Step, len(path))
+	for i, state := range path {
 		out[i] = Step{State: string(state), Done: i <= reached}
 		if out[i].Done {
 			out[i].At = at[state]
@@ -216,31 +216,18 @@ func steps(r ports.ErasureRequest, journal []ports.ErasureStep) []Step {
 	return out
 }
 
-// lastOnWay finds the state from which a request left the way.
-func lastOnWay(way []shredding.ErasureState, at map[shredding.ErasureState]time.Time, journal []ports.ErasureStep) int {
+// lastPathState returns the index of the state from which a request left the path.
+func lastPathState(path []shredding.ErasureState, at map[shredding.ErasureState]time.Time, journal []ports.ErasureStep) int {
 	for _, s := range slices.Backward(journal) {
-		if i := slices.Index(way, s.State); i >= 0 {
+		if i := slices.Index(path, s.State); i >= 0 {
 			return i
 		}
 	}
 	last := 0
-	for i, state := range way {
+	for i, state := range path {
 		if !at[state].IsZero() {
 			last = i
 		}
 	}
 	return last
-}
-
-// way lists the states that lead to completed.
-func way() []shredding.ErasureState {
-	state := shredding.ErasureRequested
-	out := []shredding.ErasureState{state}
-	for {
-		next, more := state.Next()
-		if !more {
-			return out
-		}
-		out, state = append(out, next), next
-	}
 }

@@ -15,32 +15,32 @@ import (
 )
 
 const (
-	evictionLimit = time.Minute     // after which no node decrypts with a destroyed key, acknowledged or not
-	clockMargin   = 2 * time.Second // between this clock and the register's
-	nodeSilence   = 2 * time.Minute // a node that reported longer before the destruction is gone, and its keys with it
-	maxSkew       = 5 * time.Minute // of an approval that seems to be given in the future
-	maxRefused    = 10_000          // that followUps looks through
+	maxEviction = time.Minute     // after which no node decrypts with a destroyed key, whether it reported or not
+	clockMargin = 2 * time.Second // between this clock and the register's
+	nodeSilence = 2 * time.Minute // a node that has not reported for so long has stopped, and has no keys
+	maxSkew     = 5 * time.Minute // of an approval time in the future
+	maxRefused  = 10_000          // that requestFollowUps reads
 )
 
-// What steps wait for.
+// The codes of conditions that steps wait for.
 const (
 	waitEviction   = "erasure.eviction"
 	waitProjection = "erasure.projection_behind"
 	// waitRelease: a version that another release built holds copies. A node of that
-	// release folds its rows anew, or an operator drops it.
+	// release recomputes its rows, or an operator drops the version.
 	waitRelease = "erasure.projection_of_other_release"
-	// waitSweep: rows of a version that was dropped are still being removed.
+	// waitSweep: rows of a dropped version are still being removed.
 	waitSweep = "erasure.projection_not_swept"
 )
 
-// step does what follows a request's state. Each case is one transaction of the
-// register, or calls that may be repeated and then such a transaction.
+// step runs the step that follows a request's state. Each case is one transaction of the
+// register, or repeatable calls and then such a transaction.
 func (c Config) step(ctx context.Context, r ports.ErasureRequest) (ports.ErasureRequest, error) {
 	switch r.State {
 	case shredding.ErasureRequested:
 		return c.preview(ctx, r)
 	case shredding.ErasurePreviewed:
-		return c.refuseWholly(ctx, r)
+		return c.refuseIfNothingErasable(ctx, r)
 	case shredding.ErasureApproved:
 		return c.fence(ctx, r)
 	case shredding.ErasureFenced:
@@ -62,7 +62,8 @@ func (c Config) step(ctx context.Context, r ports.ErasureRequest) (ports.Erasure
 	}
 }
 
-// fence checks once more what was approved, and shuts appends about the person out.
+// fence compares the request with its approval again, and makes the log refuse appends
+// with the person's data.
 func (c Config) fence(ctx context.Context, r ports.ErasureRequest) (ports.ErasureRequest, error) {
 	if err := c.Gate.Check(ctx); err != nil {
 		return r, err
@@ -73,7 +74,7 @@ func (c Config) fence(ctx context.Context, r ports.ErasureRequest) (ports.Erasur
 	}
 	now := c.now()
 	if ahead := r.ApprovedAt.Sub(now); ahead > 0 && ahead < maxSkew {
-		now = r.ApprovedAt // given on a node whose clock is a little ahead
+		now = r.ApprovedAt // the approver's node has a clock that is a little ahead
 	}
 	switch err := shredding.CheckApproval(r.ApprovedAt, now, r.Scope, s.scope); fault.CodeOf(err) {
 	case "":
@@ -84,18 +85,18 @@ func (c Config) fence(ctx context.Context, r ports.ErasureRequest) (ports.Erasur
 			r.Classes = s.classes
 			return c.refuse(ctx, r, reason)
 		}
-		return c.previewed(ctx, r, s)
+		return c.storePreview(ctx, r, s)
 	}
 	r.Partitions, r.Classes = s.partitions, s.classes
 	r.Attempts, r.LastError, r.UpdatedAt = 0, "", c.now()
 	fenced, err := c.Register.FenceErasure(ctx, r)
 	switch {
-	case forbidden(err):
+	case isHeld(err):
 		return c.refuseForHold(ctx, r)
 	case fault.CodeOf(err) == codeExpired: // by the register's clock
 		return c.expire(ctx, r)
 	}
-	return c.reread(ctx, r, fenced, err)
+	return c.takeOrReread(ctx, r, fenced, err)
 }
 
 const codeExpired = "erasure.approval_expired"
@@ -105,8 +106,8 @@ func (c Config) expire(ctx context.Context, r ports.ErasureRequest) (ports.Erasu
 	return c.move(ctx, r)
 }
 
-// forbidden reports whether a hold or retention stands against the erasure.
-func forbidden(err error) bool {
+// isHeld reports whether a hold or retention forbids the erasure.
+func isHeld(err error) bool {
 	code := fault.CodeOf(err)
 	return code == "erasure.held" || code == "erasure.retained"
 }
@@ -114,17 +115,17 @@ func forbidden(err error) bool {
 func (c Config) refuse(ctx context.Context, r ports.ErasureRequest, reason string) (ports.ErasureRequest, error) {
 	r.Attempts, r.LastError, r.UpdatedAt = 0, "", c.now()
 	refused, err := c.Register.RefuseErasure(ctx, r, reason)
-	return c.reread(ctx, r, refused, err)
+	return c.takeOrReread(ctx, r, refused, err)
 }
 
-// refuseForHold ends a request that met a hold, with the hold's end on it.
+// refuseForHold ends a request because of a hold, with the day on which the hold ends.
 func (c Config) refuseForHold(ctx context.Context, r ports.ErasureRequest) (ports.ErasureRequest, error) {
 	s, err := c.survey(ctx, r)
 	if err != nil {
 		return r, err
 	}
 	reason := s.refused()
-	if reason == "" { // released meanwhile: the next attempt goes through
+	if reason == "" { // released in between: the next attempt succeeds
 		return r, fault.New(fault.Conflict, "erasure.hold_moved", "a hold came and went; the step is tried again")
 	}
 	r.Classes = s.classes
@@ -133,13 +134,13 @@ func (c Config) refuseForHold(ctx context.Context, r ports.ErasureRequest) (port
 
 // destroy deletes the keys: the point of no return.
 func (c Config) destroy(ctx context.Context, r ports.ErasureRequest) (ports.ErasureRequest, error) {
-	// With receipts outside that this database does not know, the next number may be
-	// taken by an erasure that was forgotten.
+	// If the export store has receipts that this database lacks, one of them may have the
+	// next number.
 	if err := c.Gate.Check(ctx); err != nil {
 		return r, err
 	}
 	_, destroyed, err := c.Register.DestroyErasure(ctx, r.ID)
-	if forbidden(err) {
+	if isHeld(err) {
 		return c.refuseForHold(ctx, r)
 	}
 	if err != nil {
@@ -148,7 +149,7 @@ func (c Config) destroy(ctx context.Context, r ports.ErasureRequest) (ports.Eras
 	return destroyed, nil
 }
 
-// announce appends the event that tells of the erasure to each partition's log.
+// announce appends the event of the erasure to each partition's log.
 func (c Config) announce(ctx context.Context, r ports.ErasureRequest) (ports.ErasureRequest, error) {
 	note, err := c.storedReceipt(ctx, r.Receipt)
 	if err != nil {
@@ -159,7 +160,7 @@ func (c Config) announce(ctx context.Context, r ports.ErasureRequest) (ports.Era
 		return r, err
 	}
 	for _, p := range r.Partitions {
-		// An idempotency key is forgotten some day, an event is not.
+		// The log keeps idempotency keys for a limited time, but events for ever.
 		if at, err := c.announcedAt(ctx, r, p); err != nil || at > 0 {
 			if err != nil {
 				return r, err
@@ -182,8 +183,8 @@ func (c Config) announce(ctx context.Context, r ports.ErasureRequest) (ports.Era
 	return c.move(ctx, r)
 }
 
-// announcedAt finds the sequence of the announcement in a partition; 0 if there is
-// none yet.
+// announcedAt returns the sequence of the announcement in a partition, 0 if there is none
+// yet.
 func (c Config) announcedAt(ctx context.Context, r ports.ErasureRequest, p event.PartitionID) (event.Sequence, error) {
 	found, err := c.Streams.EventsOfStream(ctx, p, stream(r.ID), 1, 1)
 	if err != nil || len(found) == 0 {
@@ -192,12 +193,12 @@ func (c Config) announcedAt(ctx context.Context, r ports.ErasureRequest, p event
 	return found[0].Sequence, nil
 }
 
-// awaitEviction waits until no node can decrypt any more: all that live have said
-// so, or the life of a cached key is over.
+// awaitEviction waits until no node can decrypt any more: all running nodes have reported
+// it, or every cached key has expired.
 func (c Config) awaitEviction(ctx context.Context, r ports.ErasureRequest) (ports.ErasureRequest, error) {
 	now := c.now()
-	if now.Before(r.DestroyedAt.Add(evictionLimit + clockMargin)) {
-		// Both times are the register's, whose clock also wrote when nodes reported.
+	if now.Before(r.DestroyedAt.Add(maxEviction + clockMargin)) {
+		// Both times are of the register's clock, like the times of the nodes' reports.
 		behind, err := c.Register.NodesBehind(ctx, r.Generation, r.DestroyedAt.Add(-nodeSilence))
 		if err != nil {
 			return r, err
@@ -210,23 +211,23 @@ func (c Config) awaitEviction(ctx context.Context, r ports.ErasureRequest) (port
 	return c.move(ctx, r)
 }
 
-// complete reports whether no class was refused.
-func complete(r ports.ErasureRequest) bool {
+// isComplete reports whether the request erases every class.
+func isComplete(r ports.ErasureRequest) bool {
 	return !slices.ContainsFunc(r.Classes, func(c ports.ErasureClass) bool { return !c.Erased })
 }
 
-// rebuild folds anew the rows of read models that hold copies. Every version of every
-// projection must have passed the announcement first: what was sealed before lies before
-// it, so no copy comes later. What is folded after the keys are gone, here or in a
-// rebuild of the whole, reads [REDACTED] where a class was erased; copies of classes that
-// are kept stay sealed.
+// rebuild recomputes the rows of read models that hold copies. Every version of every
+// projection must have passed the announcement first: all sealed values of the person are
+// before it in the log, so that no copy is added later. Rows recomputed after the keys are
+// destroyed read [REDACTED] where a class was erased; copies of classes that are kept stay
+// sealed.
 func (c Config) rebuild(ctx context.Context, r ports.ErasureRequest) (ports.ErasureRequest, error) {
 	for _, p := range r.Partitions {
 		if err := c.forgetCopies(ctx, r, p); err != nil {
 			return r, err
 		}
 	}
-	if complete(r) {
+	if isComplete(r) {
 		for _, p := range r.Partitions {
 			left, err := c.countCopies(ctx, p, r.Subject)
 			if err != nil {
@@ -256,11 +257,11 @@ func (c Config) forgetCopies(ctx context.Context, r ports.ErasureRequest, p even
 		case fault.CodeOf(err) == projection.CodeTargetBehind, fault.CodeOf(err) == projection.CodeBusy:
 			return waitFor(waitProjection)
 		case fault.CodeOf(err) == projection.CodeOtherCode:
-			if complete(r) { // else nobody knows the classes of what is left
+			if isComplete(r) { // else the copies may be of classes that are kept
 				return waitFor(waitRelease)
 			}
 		default:
-			return fmt.Errorf("fold rows of %s anew: %w", name, err)
+			return fmt.Errorf("recompute rows of %s: %w", name, err)
 		}
 	}
 	return nil
@@ -281,8 +282,9 @@ func (c Config) countCopies(ctx context.Context, p event.PartitionID, s shreddin
 	return left, nil
 }
 
-// followUps makes the requests that were put off until a day that has come.
-func (c Config) followUps(ctx context.Context, now time.Time) error {
+// requestFollowUps makes new requests for classes that had to be kept until a day that is
+// over.
+func (c Config) requestFollowUps(ctx context.Context, now time.Time) error {
 	ended, err := c.Register.Erasures(ctx, "", []shredding.ErasureState{shredding.ErasureCompleted, shredding.ErasureRefused}, maxRefused)
 	if err != nil {
 		return err
@@ -298,11 +300,12 @@ func (c Config) followUps(ctx context.Context, now time.Time) error {
 			RequestedBy: r.RequestedBy, RequestedAt: now, DueOn: event.DateOf(now.Add(shredding.ErasureDue)),
 			State: shredding.ErasureRequested, UpdatedAt: now,
 		}
-		if _, err := c.Register.Erasure(ctx, next.TenantID, next.ID); fault.KindOf(err) != fault.NotFound || err == nil {
-			if err != nil {
-				return err
-			}
+		_, err := c.Register.Erasure(ctx, next.TenantID, next.ID)
+		if err == nil {
 			continue // made before
+		}
+		if fault.KindOf(err) != fault.NotFound {
+			return err
 		}
 		if err := c.Register.AddErasure(ctx, next); err != nil && fault.KindOf(err) != fault.Conflict {
 			return err

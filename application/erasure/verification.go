@@ -14,16 +14,16 @@ import (
 
 const page = 200
 
-// Results is what the verification of an erasure found. A value counts once per
-// place in a record.
+// Results is the result of verifying an erasure. A value counts once per place in a
+// record.
 type Results struct {
 	VerifiedAt time.Time      `json:"verified_at"`
 	Events     int64          `json:"events"`           // that hold sealed values of the person
 	Intents    int64          `json:"intents"`          // the same
 	Redacted   int64          `json:"redacted"`         // values that read [REDACTED]
 	Kept       int64          `json:"kept"`             // values of classes that are not erased
-	Copies     *int64         `json:"copies,omitempty"` // rows of read models with sealed copies, which is 0; absent when a class is kept, whose copies stay
-	Late       []LateEvent    `json:"late_events"`      // written in the moment of the destruction; unreadable like the others
+	Copies     *int64         `json:"copies,omitempty"` // rows of read models with sealed copies, always 0; absent if a class, and with it its copies, is kept
+	Late       []LateEvent    `json:"late_events"`      // appended at the moment of the destruction; unreadable like the others
 	Chains     []ChainVerdict `json:"verified_chains"`  // of the logs concerned
 }
 
@@ -34,9 +34,9 @@ type LateEvent struct {
 	EventID     event.ID       `json:"event_id"`
 }
 
-// verify proves the erasure: every sealed value of the person is opened by the way
-// that all readers take, with every right, and must be redacted; read models hold no
-// copies; the logs concerned are sound.
+// verify proves the erasure. It opens every sealed value of the person as a reader with all
+// rights does and requires [REDACTED], requires that read models hold no copies, and
+// verifies the chains of the logs concerned.
 func (c Config) verify(ctx context.Context, r ports.ErasureRequest) (ports.ErasureRequest, error) {
 	dir, err := c.directory(ctx, r.TenantID)
 	if err != nil {
@@ -66,8 +66,8 @@ func (c Config) verify(ctx context.Context, r ports.ErasureRequest) (ports.Erasu
 		}
 		v.results.Chains = append(v.results.Chains, verdict)
 	}
-	if complete(r) {
-		v.results.Copies = new(int64) // copies has looked
+	if isComplete(r) {
+		v.results.Copies = new(int64) // copies fails on any other number
 	}
 	v.results.VerifiedAt = c.now()
 	encoded, err := json.Marshal(v.results)
@@ -143,9 +143,9 @@ func (v *verification) intents(ctx context.Context, p event.PartitionID) error {
 	}
 }
 
-// collect makes a document of the person's sealed values alone, each with the place
-// it was sealed in, so that nobody else's data are opened. Values of classes that are
-// kept are left out; nil if nothing is left.
+// collect makes a document of the person's sealed values alone, each with the place where
+// it was sealed, so that verify opens no other person's data. It leaves out values of
+// classes that are kept; nil if no value remains.
 func (v *verification) collect(document []byte, at shredding.Location) ([]byte, error) {
 	sealed, err := shredding.FindSealed(document)
 	if err != nil {
@@ -164,11 +164,7 @@ func (v *verification) collect(document []byte, at shredding.Location) ([]byte, 
 			v.results.Kept++
 			continue
 		}
-		if s.Origin == nil {
-			origin := at
-			origin.Pointer = s.Pointer
-			s.Origin = &origin
-		}
+		s.SetOrigin(at)
 		out = s.Append(append(out, ','))
 	}
 	if out == nil {
@@ -178,7 +174,7 @@ func (v *verification) collect(document []byte, at shredding.Location) ([]byte, 
 	return append(out, ']'), nil
 }
 
-// open opens the collected values and wants nothing but redactions.
+// open opens the collected values and requires that all are redacted.
 func (v *verification) open(ctx context.Context, documents []module.SealedDocument) error {
 	if len(documents) == 0 {
 		return nil
@@ -201,9 +197,10 @@ func (v *verification) open(ctx context.Context, documents []module.SealedDocume
 	return nil
 }
 
-// copies wants none in read models. One that an event brought in late is replaced.
+// copies requires that read models hold no copies. It recomputes rows into which a late
+// event brought one.
 func (v *verification) copies(ctx context.Context, p event.PartitionID) error {
-	if !complete(v.request) {
+	if !isComplete(v.request) {
 		return nil
 	}
 	left, err := v.config.countCopies(ctx, p, v.request.Subject)

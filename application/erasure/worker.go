@@ -16,29 +16,29 @@ import (
 )
 
 const (
-	recheck       = 200 * time.Millisecond // of a step that waits for others
-	patience      = 30 * time.Second       // until waiting counts as a failure
+	waitInterval  = 200 * time.Millisecond // between attempts at a step that waits for a condition
+	maxWait       = 30 * time.Second       // for a condition until the attempt counts as failed
 	firstBackoff  = time.Second
 	maxBackoff    = time.Minute
-	concurrent    = 4
-	maxOpen       = 1000
+	maxConcurrent = 4
+	maxListed     = 1000
 	followUpEvery = time.Hour
 )
 
-// Worker carries approved requests out. Any number of workers, on any number of
-// nodes, may work on one register.
+// Worker executes approved requests. Several workers, on several nodes, may work on one
+// register.
 type Worker struct {
-	config Config
-	woken  chan struct{}
-	rested chan struct{}
+	config   Config
+	woken    chan struct{}
+	released chan struct{}
 
-	mu       sync.Mutex
-	pending  map[event.ID]*pending
-	idle     bool // there was no open request at the last look
-	followed time.Time
+	mu           sync.Mutex
+	pending      map[event.ID]*pending
+	idle         bool // the last poll found no open request
+	lastFollowUp time.Time
 }
 
-// pending is what this process remembers of a request between two looks.
+// pending is what this process remembers of a request between two polls.
 type pending struct {
 	running bool
 	due     time.Time
@@ -48,39 +48,39 @@ type pending struct {
 
 // NewWorker makes a Worker.
 func NewWorker(c Config) *Worker {
-	return &Worker{config: c.withDefaults(), woken: make(chan struct{}, 1), rested: make(chan struct{}, 1), pending: map[event.ID]*pending{}}
+	return &Worker{config: c.withDefaults(), woken: make(chan struct{}, 1), released: make(chan struct{}, 1), pending: map[event.ID]*pending{}}
 }
 
-// Wake makes the worker look at once.
+// Wake makes the worker poll at once.
 func (w *Worker) Wake() {
 	select {
 	case w.woken <- struct{}{}:
-	default: // told already
+	default: // it is signalled already
 	}
 }
 
-// Run works until ctx ends, and returns when everything it began has stopped. What
-// is unfinished is finished by the next one.
+// Run works until ctx ends, and returns when its steps have stopped. Another worker, or a
+// later Run, finishes unfinished requests.
 func (w *Worker) Run(ctx context.Context) {
 	var running sync.WaitGroup
 	defer running.Wait()
-	slots := make(chan struct{}, concurrent)
+	slots := make(chan struct{}, maxConcurrent)
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-w.rested: // a request may be due before the next poll
+		case <-w.released: // a request may be due before the next poll
 			timer.Reset(w.pause())
 			continue
 		case <-timer.C:
 		case <-w.woken:
 		}
-		w.followUp(ctx)
+		w.maybeFollowUp(ctx)
 		for _, r := range w.due(ctx) {
 			running.Go(func() {
-				defer w.rest(r.ID)
+				defer w.release(r.ID)
 				select {
 				case slots <- struct{}{}:
 					defer func() { <-slots }()
@@ -93,39 +93,40 @@ func (w *Worker) Run(ctx context.Context) {
 	}
 }
 
-// RunOnce takes every open request as far as it goes without waiting, one after the
-// other.
+// RunOnce advances every open request as far as possible without waiting, one after the
+// other. Tests call it.
 func (w *Worker) RunOnce(ctx context.Context) {
-	w.followUp(ctx)
+	w.maybeFollowUp(ctx)
 	for _, r := range w.due(ctx) {
 		func() {
-			defer w.rest(r.ID)
+			defer w.release(r.ID)
 			w.advance(ctx, r)
 		}()
 	}
 }
 
-// open lists the requests that have not ended, those that wait for a person
-// first, each sort newest first; no number of the former hides one with work to do.
-func (w *Worker) open(ctx context.Context) ([]ports.ErasureRequest, error) {
+// openRequests lists the requests that have not ended: first those that wait for a person,
+// then those with a step to run, both newest first. It reads them separately, so that many
+// waiting requests do not displace one with a step to run.
+func (w *Worker) openRequests(ctx context.Context) ([]ports.ErasureRequest, error) {
 	var working []shredding.ErasureState
 	for _, state := range shredding.ErasureStates() {
 		if !state.Final() && state != shredding.ErasurePreviewed {
 			working = append(working, state)
 		}
 	}
-	waiting, err := w.config.Register.Erasures(ctx, "", []shredding.ErasureState{shredding.ErasurePreviewed}, maxOpen)
+	waitingForPerson, err := w.config.Register.Erasures(ctx, "", []shredding.ErasureState{shredding.ErasurePreviewed}, maxListed)
 	if err != nil {
 		return nil, err
 	}
-	atWork, err := w.config.Register.Erasures(ctx, "", working, maxOpen)
-	return append(waiting, atWork...), err
+	running, err := w.config.Register.Erasures(ctx, "", working, maxListed)
+	return append(waitingForPerson, running...), err
 }
 
-// due claims the requests to look at now, the oldest first, so that receipts are
-// signed in their order.
+// due claims the requests to advance now, the oldest first, so that receipts are signed in
+// the order of their numbers.
 func (w *Worker) due(ctx context.Context) []ports.ErasureRequest {
-	open, err := w.open(ctx)
+	open, err := w.openRequests(ctx)
 	if err != nil {
 		if ctx.Err() == nil {
 			w.config.Logger.WarnContext(ctx, "erasure requests could not be read", "code", fault.CodeOf(err))
@@ -142,7 +143,7 @@ func (w *Worker) due(ctx context.Context) []ports.ErasureRequest {
 	for i := len(open) - 1; i >= 0; i-- {
 		r := open[i]
 		known[r.ID] = true
-		if r.State == shredding.ErasurePreviewed && refusedWholly(r.Classes) == "" {
+		if r.State == shredding.ErasurePreviewed && refusalReason(r.Classes) == "" {
 			continue // it waits for a person
 		}
 		p := w.pending[r.ID]
@@ -175,18 +176,19 @@ func (w *Worker) observe(open []ports.ErasureRequest) {
 	w.config.Observer.ErasureRequests(byState, oldest)
 }
 
-func (w *Worker) rest(id event.ID) {
+// release ends the claim of due.
+func (w *Worker) release(id event.ID) {
 	w.mu.Lock()
 	w.pending[id].running = false
 	w.mu.Unlock()
 	select {
-	case w.rested <- struct{}{}:
-	default: // told already
+	case w.released <- struct{}{}:
+	default: // it is signalled already
 	}
 }
 
-// idlePolls is how many polls are skipped for one while no request is open. A request
-// that is made on this node ends the pause; one of another node waits for its end.
+// idlePolls is the pause in polls while no request is open. An approval on this node ends
+// the pause; one on another node waits for its end.
 const idlePolls = 5
 
 // pause is how long to sleep: until the next request is due, at most a poll.
@@ -205,18 +207,18 @@ func (w *Worker) pause() time.Duration {
 	return wait
 }
 
-// waiting says that a step cannot be done yet because others are not ready.
+// waiting is the error of a step whose condition does not hold yet.
 type waiting struct{ code string }
 
 func (w waiting) Error() string { return "waiting: " + w.code }
 
 func waitFor(code string) error { return waiting{code} }
 
-// advance does step after step until the request has ended, waits or fails.
+// advance runs step after step until the request has ended, waits or fails.
 func (w *Worker) advance(ctx context.Context, r ports.ErasureRequest) {
 	for ctx.Err() == nil {
-		next, err := w.guarded(ctx, r)
-		if fault.CodeOf(err) == "erasure.changed" { // another worker was faster
+		next, err := w.runStep(ctx, r)
+		if fault.CodeOf(err) == "erasure.changed" { // another worker moved it first
 			next, err = w.config.Register.Erasure(ctx, r.TenantID, r.ID)
 		}
 		if ctx.Err() != nil {
@@ -232,17 +234,17 @@ func (w *Worker) advance(ctx context.Context, r ports.ErasureRequest) {
 		if next.State != r.State {
 			w.config.Logger.InfoContext(ctx, "erasure moved", "request", r.ID.String(), "from", string(r.State), "to", string(next.State))
 		}
-		w.clear(r.ID)
-		if next.State.Final() || next.State == shredding.ErasurePreviewed && refusedWholly(next.Classes) == "" {
+		w.resetPending(r.ID)
+		if next.State.Final() || next.State == shredding.ErasurePreviewed && refusalReason(next.Classes) == "" {
 			return
 		}
 		r = next
 	}
 }
 
-// guarded turns a bug, such as one in a read model, into a failure of the request at
-// hand. The panic's value may quote an event, so only its place is logged.
-func (w *Worker) guarded(ctx context.Context, r ports.ErasureRequest) (next ports.ErasureRequest, err error) {
+// runStep runs one step and turns a panic, such as of a read model, into a failure of the
+// request. It logs only the stack, since the panic's value may quote an event.
+func (w *Worker) runStep(ctx context.Context, r ports.ErasureRequest) (next ports.ErasureRequest, err error) {
 	defer func() {
 		if v := recover(); v != nil {
 			w.config.Logger.ErrorContext(ctx, "erasure panicked", "request", r.ID.String(), "state", string(r.State), "type", fmt.Sprintf("%T", v), "stack", string(debug.Stack()))
@@ -252,15 +254,15 @@ func (w *Worker) guarded(ctx context.Context, r ports.ErasureRequest) (next port
 	return w.config.step(ctx, r)
 }
 
-func (w *Worker) clear(id event.ID) {
+func (w *Worker) resetPending(id event.ID) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	p := w.pending[id]
 	p.due, p.state, p.since = time.Time{}, "", time.Time{}
 }
 
-// postpone plans the next attempt: soon if others are not ready, later and later
-// after failures, for ever. Nothing is skipped.
+// postpone schedules the next attempt: soon if the step waits for a condition, with growing
+// pauses after failures. It never gives a request up.
 func (w *Worker) postpone(ctx context.Context, r ports.ErasureRequest, err error) {
 	now := w.config.Clock.Now()
 	code := fault.CodeOf(err)
@@ -272,17 +274,17 @@ func (w *Worker) postpone(ctx context.Context, r ports.ErasureRequest, err error
 		if p.state != r.State {
 			p.state, p.since = r.State, now
 		}
-		patient := wait.code == waitEviction || now.Sub(p.since) < patience
-		if patient {
-			p.due = now.Add(recheck)
+		keepsWaiting := wait.code == waitEviction || now.Sub(p.since) < maxWait
+		if keepsWaiting {
+			p.due = now.Add(waitInterval)
 		}
 		w.mu.Unlock()
-		if patient {
+		if keepsWaiting {
 			return
 		}
 	}
 	attempts, noteErr := w.config.Register.NoteErasureFailure(ctx, r.ID, code)
-	if noteErr != nil { // the register is away too: go by what was known
+	if noteErr != nil { // the register is unavailable too
 		attempts = r.Attempts + 1
 	}
 	backoff := min(firstBackoff<<min(max(attempts-1, 0), 10), maxBackoff)
@@ -297,20 +299,20 @@ func (w *Worker) postpone(ctx context.Context, r ports.ErasureRequest, err error
 	w.config.Logger.Log(ctx, level, message, "request", r.ID.String(), "state", string(r.State), "code", code, "attempts", attempts, "retry_in", backoff.String())
 }
 
-// followUp requests again what retention or a hold with an end refused, once that is
-// over. The new request needs an approval of its own.
-func (w *Worker) followUp(ctx context.Context) {
+// maybeFollowUp requests the erasure of classes whose retention or hold is over, at most
+// every followUpEvery. The new request needs its own approval.
+func (w *Worker) maybeFollowUp(ctx context.Context) {
 	now := w.config.now()
 	w.mu.Lock()
-	early := now.Sub(w.followed) < followUpEvery
-	if !early {
-		w.followed = now
+	isDue := now.Sub(w.lastFollowUp) >= followUpEvery
+	if isDue {
+		w.lastFollowUp = now
 	}
 	w.mu.Unlock()
-	if early {
+	if !isDue {
 		return
 	}
-	if err := w.config.followUps(ctx, now); err != nil && ctx.Err() == nil {
+	if err := w.config.requestFollowUps(ctx, now); err != nil && ctx.Err() == nil {
 		w.config.Logger.WarnContext(ctx, "refused erasures could not be looked through", "code", fault.CodeOf(err))
 	}
 }

@@ -6,8 +6,7 @@ import (
 	"github.com/erpbackbone/backbone/domain/fault"
 )
 
-// Class says what kind of personal data a field holds. Readers are allowed by
-// class.
+// Class is the kind of personal data that a field holds. Readers get permission per class.
 type Class string
 
 // The classes.

@@ -13,23 +13,32 @@ import (
 	"github.com/erpbackbone/backbone/domain/jsondoc"
 )
 
-// Answers that readers get in the place of a personal value, as JSON texts.
+// JSON texts that readers get in the place of a personal value.
 const (
 	Redacted = `"[REDACTED]"` // its key was destroyed
 	Masked   = `"[MASKED]"`   // the reader lacks the class
 )
 
-// Sealed is a sealed value as it stands in a document:
+// Sealed is a sealed value in a document:
 //
 //	{"$pii": "<base64url>", "sub": "<subject>"}                                          in events and intents
 //	{"$pii": "<base64url>", "sub": "<subject>", "at": [partition, kind, record id, type, schema version, pointer]}   in copies
 type Sealed struct {
-	Pointer  string // in the document it stands in
+	Pointer  string // in the document that holds it
 	Envelope Envelope
 	Subject  Subject
-	Origin   *Location // where it was sealed, if the document is a copy and says so
+	Origin   *Location // where it was sealed; nil: where it is now
 
 	start, end int // in the document that it was found in
+}
+
+// SetOrigin makes a value that was sealed in the document at a place a copy that names it.
+// A copy keeps its Origin.
+func (s *Sealed) SetOrigin(at Location) {
+	if s.Origin == nil {
+		at.Pointer += s.Pointer
+		s.Origin = &at
+	}
 }
 
 // Append adds the sealed value as JSON to dst.
@@ -46,11 +55,11 @@ func (s Sealed) Append(dst []byte) []byte {
 	return append(dst, '}')
 }
 
-// SealDocument adds to dst a copy of the document in which the value of every
-// field is replaced by its sealed form and every other byte is as it was. seal is
-// called per field with the value's bytes as they stand in the document, in
-// document order. json.not_found if a field is not there, pii.paths_overlap if
-// one is inside another, or the first error of seal; dst is then unchanged.
+// SealDocument adds to dst a copy of the document in which the sealed form replaces the
+// value of every field and every other byte is unchanged. It calls seal per field with the
+// value's bytes, in document order. json.not_found if the document lacks a field,
+// pii.paths_overlap if one is inside another, or the first error of seal; dst is then
+// unchanged.
 func SealDocument(dst, document []byte, fields []Field, seal func(f Field, value []byte) (Envelope, error)) ([]byte, error) {
 	return replaceFields(dst, document, fields, func(dst []byte, f Field, value []byte) ([]byte, error) {
 		envelope, err := seal(f, value)
@@ -61,8 +70,8 @@ func SealDocument(dst, document []byte, fields []Field, seal func(f Field, value
 	})
 }
 
-// DescribeDocument adds to dst a copy of the document in which the value of every
-// field is replaced by {"present":true,"class":"..."}, for rules and policies,
+// DescribeDocument adds to dst a copy of the document in which
+// {"present":true,"class":"..."} replaces the value of every field, for rules and policies,
 // which decide without the value. The faults are those of SealDocument.
 func DescribeDocument(dst, document []byte, fields []Field) ([]byte, error) {
 	return replaceFields(dst, document, fields, func(dst []byte, f Field, _ []byte) ([]byte, error) {
@@ -102,8 +111,8 @@ func replaceFields(dst, document []byte, fields []Field, write func(dst []byte, 
 	return append(out, document[pos:]...), nil
 }
 
-// Answer is what a reader gets for one sealed value. The zero Answer is none and
-// an error, so that a forgotten case never becomes a redaction.
+// Answer is the text that a reader gets for one sealed value. The zero Answer is an error,
+// so that a forgotten case never becomes a redaction.
 type Answer struct {
 	plain Plain
 	text  string
@@ -113,8 +122,8 @@ type Answer struct {
 // Clear answers with the opened value.
 func Clear(p Plain) Answer { return Answer{plain: p, clear: true} }
 
-// Destroyed answers "[REDACTED]". Only a key store that says that the key was
-// destroyed allows it; an outage is an error.
+// Destroyed answers "[REDACTED]". Callers use it only if the key store says that the key
+// was destroyed; an outage is an error.
 func Destroyed() Answer { return Answer{text: Redacted} }
 
 // Withheld answers "[MASKED]".
@@ -123,10 +132,10 @@ func Withheld() Answer { return Answer{text: Masked} }
 // Kept leaves the value sealed as it is.
 func Kept(s Sealed) Answer { return Answer{text: string(s.Append(nil))} }
 
-// OpenDocument adds to dst a copy of the document in which every sealed value is
-// replaced by the answer of open and every other byte is as it was. The first
-// error of open ends it, dst is then unchanged; pii.unsealable if a sealed value
-// has not the form of one, pii.unanswered if open gives no answer.
+// OpenDocument adds to dst a copy of the document in which the answer of open replaces
+// every sealed value and every other byte is unchanged. It returns the first error of open,
+// pii.unsealable if a sealed value is malformed, and pii.unanswered if open returns the zero
+// Answer; dst is then unchanged.
 func OpenDocument(dst, document []byte, open func(Sealed) (Answer, error)) ([]byte, error) {
 	found, err := FindSealed(document)
 	if err != nil {
@@ -135,8 +144,8 @@ func OpenDocument(dst, document []byte, open func(Sealed) (Answer, error)) ([]by
 	return OpenFound(dst, document, found, func(i int) (Answer, error) { return open(found[i]) })
 }
 
-// OpenFound is OpenDocument for values that FindSealed found in this very document,
-// so that it is read once. open is given their indexes, in order.
+// OpenFound is OpenDocument for values that FindSealed found in the same document, so that
+// it is parsed once. It calls open with their indexes, in order.
 func OpenFound(dst, document []byte, found []Sealed, open func(i int) (Answer, error)) ([]byte, error) {
 	out, pos := dst, 0
 	for i := range found {
@@ -161,68 +170,59 @@ func (a Answer) append(dst []byte, pointer string) ([]byte, error) {
 		defer clear(text)
 	}
 	if len(text) == 0 {
-		return nil, fault.New(fault.Internal, "pii.unanswered", "nobody decided about a sealed value; report this defect").WithField(pointer)
+		return nil, fault.New(fault.Internal, "pii.unanswered", "no answer was given for a sealed value; report this defect").WithField(pointer)
 	}
 	return append(dst, text...), nil
 }
 
 // FindSealed lists the sealed values of a document in document order, to fetch
-// their keys before opening. pii.unsealable if one has not the form of one.
+// their keys before opening. pii.unsealable if one is malformed.
 func FindSealed(document []byte) ([]Sealed, error) {
-	var all []Sealed
-	err := eachSealed(document, func(s Sealed, start, end int) error {
-		s.start, s.end = start, end
-		all = append(all, s)
-		return nil
-	})
-	return all, err
-}
-
-// HasSealed reports whether the document may hold sealed values; it is cheap and
-// errs on the side of yes.
-func HasSealed(document []byte) bool { return bytes.Contains(document, []byte(`"`+sealedMember+`"`)) }
-
-func eachSealed(document []byte, f func(s Sealed, start, end int) error) error {
 	start, end, found, err := jsondoc.Locate(document, "")
 	if err != nil || !found {
-		return err
+		return nil, err
 	}
-	return findSealed(document, start, end, nil, f)
+	return appendSealed(nil, document, start, end, nil)
 }
 
-// findSealed visits the value document[start:end]. Parts without the mark are not
-// looked into; the mark cannot be written in another way, as callers may not send
-// it and the stores write it as we do.
-func findSealed(document []byte, start, end int, pointer []byte, f func(s Sealed, start, end int) error) error {
+// HasSealed reports whether the document may hold sealed values. It is cheap, and may be
+// true for a document that holds none.
+func HasSealed(document []byte) bool { return bytes.Contains(document, []byte(`"`+sealedMember+`"`)) }
+
+// appendSealed adds the sealed values in document[start:end]. It skips parts without the
+// member $pii, which has one spelling: callers may not send it, and the stores keep it as
+// Append writes it.
+func appendSealed(all []Sealed, document []byte, start, end int, pointer []byte) ([]Sealed, error) {
 	if !HasSealed(document[start:end]) {
-		return nil
+		return all, nil
 	}
 	inner := func(at int, pointer []byte) error {
 		_, length, _, err := jsondoc.Locate(document[at:end], "")
-		if err != nil {
-			return err
+		if err == nil {
+			all, err = appendSealed(all, document, at, at+length, pointer)
 		}
-		return findSealed(document, at, at+length, pointer, f)
+		return err
 	}
+	var err error
 	switch document[start] {
 	case '[':
-		return eachElement(document[:end], start, func(index, at int) error {
+		err = eachElement(document[:end], start, func(index, at int) error {
 			return inner(at, strconv.AppendInt(append(pointer, '/'), int64(index), 10))
 		})
 	case '{':
-		_, marked, err := jsondoc.Member(document[start:end], sealedMember)
-		if err != nil {
-			return err
+		var isSealed bool
+		if _, isSealed, err = jsondoc.Member(document[start:end], sealedMember); err != nil {
+			break
 		}
-		if marked {
-			s, err := parseSealed(document[start:end])
-			if err != nil {
-				return err
+		if isSealed {
+			var s Sealed
+			if s, err = parseSealed(document[start:end]); err == nil {
+				s.Pointer, s.start, s.end = string(pointer), start, end
+				all = append(all, s)
 			}
-			s.Pointer = string(pointer)
-			return f(s, start, end)
+			break
 		}
-		return eachMember(document[:end], start, func(quoted []byte, at int) error {
+		err = eachMember(document[:end], start, func(quoted []byte, at int) error {
 			var name string
 			if json.Unmarshal(quoted, &name) != nil {
 				return brokenDocument()
@@ -230,11 +230,11 @@ func findSealed(document []byte, start, end int, pointer []byte, f func(s Sealed
 			return inner(at, appendToken(pointer, name))
 		})
 	}
-	return nil
+	return all, err
 }
 
-// parseSealed reads a sealed value, with blanks and in any order, as a store may
-// give it back.
+// parseSealed parses a sealed value, with blanks and in any order, as a store may return
+// it.
 func parseSealed(raw []byte) (Sealed, error) {
 	var s Sealed
 	var sub string

@@ -24,14 +24,14 @@ const (
 	nonceOffset      = 62
 	sealedOffset     = 74
 
-	saltSize  = commitmentOffset - saltOffset
-	tagSize   = 16
-	keySize   = 32
-	padding   = 32 // plaintext is a multiple of it
-	smallest  = sealedOffset + padding + tagSize
-	aadSize   = 128 // room for the authenticated data but for type, pointer and subject
-	aadDomain = "backbone/pii-aad/v1"
-	kdfDomain = "backbone/pii-kdf/v1"
+	saltSize        = commitmentOffset - saltOffset
+	tagSize         = 16
+	keySize         = 32
+	padding         = 32 // plaintext is a multiple of it
+	minEnvelopeSize = sealedOffset + padding + tagSize
+	aadSize         = 128 // room for the authenticated data but for type, pointer and subject
+	aadDomain       = "backbone/pii-aad/v1"
+	kdfDomain       = "backbone/pii-kdf/v1"
 )
 
 // Kind says which kind of record a sealed value belongs to.
@@ -88,7 +88,7 @@ func appendNumber(dst []byte, v uint32) []byte {
 //	format, key class, u32 key version, salt[24], commitment[32], nonce[12], ciphertext and tag
 type Envelope []byte
 
-// Header is what an envelope says in clear. It is authenticated on opening only.
+// Header is the unencrypted part of an envelope. Only opening authenticates it.
 type Header struct {
 	Class   KeyClass
 	Version uint32
@@ -98,11 +98,11 @@ type Header struct {
 // fault is pii.unsealable.
 func ParseEnvelope(text string) (Envelope, error) {
 	// The decoder skips line breaks, but a value has one spelling only.
-	if len(text) < base64.RawURLEncoding.EncodedLen(smallest) || bytes.ContainsAny([]byte(text), "\r\n") {
+	if len(text) < base64.RawURLEncoding.EncodedLen(minEnvelopeSize) || bytes.ContainsAny([]byte(text), "\r\n") {
 		return nil, unsealable()
 	}
 	e, err := base64.RawURLEncoding.Strict().DecodeString(text)
-	if err != nil || !Envelope(e).sound() {
+	if err != nil || !Envelope(e).isWellFormed() {
 		return nil, unsealable()
 	}
 	return e, nil
@@ -114,25 +114,24 @@ func (e Envelope) String() string { return base64.RawURLEncoding.EncodeToString(
 // Header reads key class and version, to find the key. pii.unsealable if the
 // envelope has not the form of a known format.
 func (e Envelope) Header() (Header, error) {
-	if !e.sound() {
+	if !e.isWellFormed() {
 		return Header{}, unsealable()
 	}
 	return Header{Class: KeyClass(e[1]), Version: binary.BigEndian.Uint32(e[2:])}, nil
 }
 
-func (e Envelope) sound() bool {
-	return len(e) >= smallest && (len(e)-sealedOffset-tagSize)%padding == 0 && e[0] == envelopeFormat && KeyClass(e[1]).Valid()
+func (e Envelope) isWellFormed() bool {
+	return len(e) >= minEnvelopeSize && (len(e)-sealedOffset-tagSize)%padding == 0 && e[0] == envelopeFormat && KeyClass(e[1]).Valid()
 }
 
-// unsealable is the one error of opening: nothing tells a wrong key from a wrong
-// place from a changed byte.
+// unsealable is the fault of every failure to open: it does not tell a wrong key from a
+// wrong place or a changed byte.
 func unsealable() error {
 	return fault.New(fault.Internal, "pii.unsealable", "this sealed value cannot be opened; verify the log and the key store")
 }
 
 // Seal encrypts a value, its JSON text exactly as received, for one place and
-// subject. The key of the value is derived from the DEK with a random salt and
-// used once. pii.key_evicted if the DEK was zeroed; pii.value_invalid if the value
+// subject. Seal derives the value's key from the DEK with a random salt and uses it once. pii.key_evicted if the DEK was zeroed; pii.value_invalid if the value
 // is empty or has blanks around it, which opening could not give back.
 func Seal(key Key, at Location, subject Subject, value []byte) (Envelope, error) {
 	var salt [saltSize]byte
@@ -184,9 +183,9 @@ func seal(key Key, at Location, subject Subject, value []byte, salt [saltSize]by
 	return encrypt(block, e, plaintext, aad)
 }
 
-// Open gives the value back. Whatever is wrong (form, key, place, subject, a
-// changed byte), the error is the same pii.unsealable; only a zeroed DEK is
-// pii.key_evicted, which is worth another try.
+// Open returns the value. Every failure (form, key, place, subject, a changed byte) has the
+// same fault pii.unsealable; only a zeroed DEK is pii.key_evicted, after which the caller
+// may try again.
 func Open(key Key, at Location, subject Subject, e Envelope) (Plain, error) {
 	h, err := e.Header()
 	if err != nil || h.Class != key.Class || h.Version != key.Version {

@@ -13,7 +13,7 @@ const (
 	ErasureDue       = 30 * 24 * time.Hour // unless the request names another date
 )
 
-// Basis is why data are erased.
+// Basis is the legal reason for an erasure.
 type Basis string
 
 // The bases.
@@ -29,10 +29,10 @@ func (b Basis) Valid() bool {
 	return slices.Contains([]Basis{GDPRArticle17, SubjectRequest, RetentionExpired, CourtOrder}, b)
 }
 
-// ErasureState is how far an erasure request has come.
+// ErasureState is the state of an erasure request.
 type ErasureState string
 
-// The states of the way, in order.
+// The states of ErasurePath, in order.
 const (
 	ErasureRequested ErasureState = "requested"
 	ErasurePreviewed ErasureState = "previewed" // the scope is counted and its digest stored
@@ -47,21 +47,21 @@ const (
 	ErasureCompleted ErasureState = "completed" // the certificate is stored
 )
 
-// The side exits.
+// The final states beside ErasureCompleted.
 const (
 	ErasureRejected  ErasureState = "rejected"  // by the approver
 	ErasureWithdrawn ErasureState = "withdrawn" // before the fences
-	ErasureExpired   ErasureState = "expired"   // the approval grew too old
+	ErasureExpired   ErasureState = "expired"   // the approval is too old
 	ErasureRefused   ErasureState = "refused"   // by a hold or retention
 )
 
-var erasureWay = []ErasureState{
+var erasurePath = []ErasureState{
 	ErasureRequested, ErasurePreviewed, ErasureApproved, ErasureFenced, ErasureDestroyed, ErasureReceipted,
 	ErasureAnnounced, ErasureEvicted, ErasureRebuilt, ErasureVerified, ErasureCompleted,
 }
 
-// erasureExits are the moves beside the way. From approved a request goes back
-// when its scope has changed: a new partition needs a new preview and approval.
+// erasureExits are the moves that leave erasurePath. An approved request goes back to
+// previewed when its scope has changed: a new partition needs a new preview and approval.
 var erasureExits = map[ErasureState][]ErasureState{
 	ErasureRequested: {ErasureRejected, ErasureWithdrawn, ErasureRefused},
 	ErasurePreviewed: {ErasureRejected, ErasureWithdrawn, ErasureRefused},
@@ -69,21 +69,24 @@ var erasureExits = map[ErasureState][]ErasureState{
 	ErasureFenced:    {ErasureRefused},
 }
 
-// ErasureStates lists every state, those of the way first and in order.
+// ErasurePath lists the states that lead to completed, in order.
+func ErasurePath() []ErasureState { return slices.Clone(erasurePath) }
+
+// ErasureStates lists every state, those of ErasurePath first.
 func ErasureStates() []ErasureState {
-	return append(slices.Clone(erasureWay), ErasureRejected, ErasureWithdrawn, ErasureExpired, ErasureRefused)
+	return append(ErasurePath(), ErasureRejected, ErasureWithdrawn, ErasureExpired, ErasureRefused)
 }
 
 // Valid reports whether the state is one of the list.
 func (s ErasureState) Valid() bool { return slices.Contains(ErasureStates(), s) }
 
-// Next is the state after this one on the way, false at the end and off the way.
+// Next returns the state after this one on ErasurePath, false at its end and off the path.
 func (s ErasureState) Next() (ErasureState, bool) {
-	i := slices.Index(erasureWay, s)
-	if i < 0 || i+1 == len(erasureWay) {
+	i := slices.Index(erasurePath, s)
+	if i < 0 || i+1 == len(erasurePath) {
 		return "", false
 	}
-	return erasureWay[i+1], true
+	return erasurePath[i+1], true
 }
 
 // Final reports whether nothing follows.
@@ -92,16 +95,16 @@ func (s ErasureState) Final() bool {
 	return s.Valid() && !more
 }
 
-// Irrevocable reports whether keys are destroyed, after which there is only
-// forward.
+// Irrevocable reports whether keys are destroyed, after which a request only moves on along
+// ErasurePath.
 func (s ErasureState) Irrevocable() bool {
-	return slices.Index(erasureWay, s) >= slices.Index(erasureWay, ErasureDestroyed)
+	return slices.Index(erasurePath, s) >= slices.Index(erasurePath, ErasureDestroyed)
 }
 
-// Fences reports whether a request in this state keeps appends about its subject
-// out. A refusal lifts the fences in the same transaction.
+// Fences reports whether the store refuses appends with data of the request's subject in
+// this state. RefuseErasure removes the fences in the same transaction.
 func (s ErasureState) Fences() bool {
-	return slices.Index(erasureWay, s) >= slices.Index(erasureWay, ErasureFenced)
+	return slices.Index(erasurePath, s) >= slices.Index(erasurePath, ErasureFenced)
 }
 
 // CanBecome reports whether a request may move from one state to another.
@@ -110,8 +113,8 @@ func (s ErasureState) CanBecome(to ErasureState) bool {
 	return ok && next == to || slices.Contains(erasureExits[s], to)
 }
 
-// Move is CanBecome with the fault erasure.move_refused. Repeating a step that is
-// done is for the caller to notice: a state does not become itself.
+// Move is CanBecome with the fault erasure.move_refused. No state becomes itself: callers
+// that repeat a step check that first.
 func (s ErasureState) Move(to ErasureState) (ErasureState, error) {
 	if !s.CanBecome(to) {
 		return s, fault.New(fault.FailedPrecondition, "erasure.move_refused",
@@ -120,9 +123,8 @@ func (s ErasureState) Move(to ErasureState) (ErasureState, error) {
 	return to, nil
 }
 
-// CheckApprover wants a second person: erasure.same_person if the approver made
-// the request or one of the two is not known as a person. Persons are compared,
-// not logins.
+// CheckApprover requires a second person: erasure.same_person if the approver made the
+// request or one of the two has no person id. It compares persons, not logins.
 func CheckApprover(requester, approver string) error {
 	if requester == "" || approver == "" || requester == approver {
 		return fault.New(fault.Forbidden, "erasure.same_person", "an erasure is approved by another person than requested it; ask a colleague")
@@ -130,9 +132,8 @@ func CheckApprover(requester, approver string) error {
 	return nil
 }
 
-// CheckApproval wants an approval that is younger than ApprovalValidity, was not
-// given in the future and covers the scope as it is now: erasure.approval_expired
-// or erasure.scope_changed.
+// CheckApproval requires an approval that is younger than ApprovalValidity, not in the
+// future, and of the present scope: erasure.approval_expired or erasure.scope_changed.
 func CheckApproval(approvedAt, now time.Time, approvedScope, scope [32]byte) error {
 	if age := now.Sub(approvedAt); age < 0 || age >= ApprovalValidity {
 		return fault.New(fault.FailedPrecondition, "erasure.approval_expired", "the approval is valid for %d hours and is over; request the erasure again", int(ApprovalValidity.Hours()))

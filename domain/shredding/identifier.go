@@ -6,7 +6,7 @@ import (
 	"github.com/erpbackbone/backbone/domain/fault"
 )
 
-// PersonalPattern says which kind of personal datum a text looks like: "email",
+// PersonalPattern returns the kind of personal datum that a text looks like: "email",
 // "iban", "card" or "phone"; "" if none. Plain document numbers and tax ids pass
 // (security.md section 2).
 func PersonalPattern(s string) string {
@@ -36,7 +36,7 @@ func CheckIdentifier(field, s string) error {
 
 // CheckText refuses a short free text that is kept for ever, such as a reason or a
 // comment, if the whole of it or one of its words looks like a person's datum:
-// pii.in_text. Names are not recognised; whoever writes must leave them out.
+// pii.in_text. It does not recognise names of persons.
 func CheckText(field, s string) error {
 	kind := PersonalPattern(s)
 	for word := range strings.FieldsSeq(s) {
@@ -62,7 +62,7 @@ func looksLikeEmail(s string) bool {
 	return dot > 0 && dot < len(domain)-2 && !strings.ContainsAny(domain, "/@")
 }
 
-// looksLikePhone wants a leading plus and 7 to 15 digits (E.164).
+// looksLikePhone requires a leading plus and 7 to 15 digits (E.164).
 func looksLikePhone(s string) bool {
 	if len(s) < 8 || s[0] != '+' {
 		return false
@@ -80,7 +80,7 @@ func looksLikePhone(s string) bool {
 	return digits >= 7 && digits <= 15
 }
 
-// compact drops blanks and dashes, up to limit bytes; longer texts give "".
+// compact removes blanks and dashes. It returns "" if more than limit bytes remain.
 func compact(s string, limit int) string {
 	if len(s) > 2*limit {
 		return ""
@@ -97,7 +97,7 @@ func compact(s string, limit int) string {
 	return b.String()
 }
 
-// looksLikeCard wants 13 to 19 digits, an issuer prefix and a right Luhn digit.
+// looksLikeCard requires 13 to 19 digits, an issuer prefix and a right Luhn digit.
 func looksLikeCard(s string) bool {
 	if len(s) < 13 || s[0] < '2' || s[0] > '6' {
 		return false

@@ -3,6 +3,7 @@ package shredding
 import (
 	"crypto/hkdf"
 	"crypto/sha256"
+	"slices"
 
 	"github.com/erpbackbone/backbone/domain/fault"
 )
@@ -12,8 +13,8 @@ const DEKSize = 32
 
 const fingerprintInfo = "backbone/dek-fp/v1"
 
-// Fingerprint names a DEK without giving it away. Receipts carry it, so that a
-// replay destroys exactly the keys an erasure destroyed.
+// Fingerprint identifies a DEK without revealing it. Receipts hold it, so that a replay
+// destroys exactly the keys that the erasure destroyed.
 type Fingerprint [16]byte
 
 // Key is one version of a subject's data encryption key. It prints without the
@@ -25,7 +26,7 @@ type Key struct {
 	DEK     Secret
 }
 
-// NewKey takes over the DEK's bytes. pii.key_invalid unless there are 32 of them,
+// NewKey takes ownership of the DEK's bytes. pii.key_invalid unless there are 32 of them,
 // the class is known and the version not 0.
 func NewKey(class KeyClass, version uint32, dek []byte) (Key, error) {
 	if len(dek) != DEKSize || !class.Valid() || version == 0 {
@@ -44,4 +45,45 @@ func (k Key) Fingerprint() (f Fingerprint, err error) {
 		return err
 	})
 	return f, err
+}
+
+// KeyState is the state of a subject's key, per partition, subject and key class.
+type KeyState string
+
+// The states.
+const (
+	KeyAbsent    KeyState = "absent" // never minted
+	KeyActive    KeyState = "active"
+	KeyFenced    KeyState = "fenced"    // an erasure has begun: the key opens values and seals none
+	KeyDestroyed KeyState = "destroyed" // every version is deleted
+)
+
+// keyMoves are the allowed moves. A destroyed key becomes active only by a reopening that
+// two persons approved, with a new version. An absent key becomes destroyed by the erasure
+// of an unknown subject, so that no key can be minted later.
+var keyMoves = map[KeyState][]KeyState{
+	KeyAbsent:    {KeyActive, KeyDestroyed},
+	KeyActive:    {KeyActive, KeyFenced},
+	KeyFenced:    {KeyActive, KeyDestroyed},
+	KeyDestroyed: {KeyActive},
+}
+
+// CanBecome reports whether a key may move from one state to another; active
+// becomes active by a new version.
+func (s KeyState) CanBecome(to KeyState) bool { return slices.Contains(keyMoves[s], to) }
+
+// Seals reports whether new values may be sealed.
+func (s KeyState) Seals() bool { return s == KeyActive }
+
+// Codes of faults that callers act on.
+const (
+	CodeKeyMoved      = "pii.key_moved"      // of the store: seal again
+	CodeSubjectErased = "pii.subject_erased" // Erased
+)
+
+// Erased is the fault for an append about a subject whose key is fenced or
+// destroyed.
+func Erased(pointer string) *fault.Error {
+	return fault.New(fault.Gone, CodeSubjectErased,
+		"the personal data of this subject are erased or being erased; leave the personal fields out").WithField(pointer)
 }

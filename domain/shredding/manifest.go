@@ -27,9 +27,8 @@ type Declaration struct {
 	Subject json.RawMessage
 }
 
-// Manifest says which parts of an event type's data are personal and whose they
-// are. It is immutable and safe for concurrent use. The nil manifest declares
-// nothing.
+// Manifest declares which parts of an event type's data are personal and who their subject
+// is. It is immutable and safe for concurrent use. The nil manifest declares nothing.
 type Manifest struct{ fields []field }
 
 // field is one declaration. Its subject is either found at a path or is the
@@ -81,22 +80,22 @@ func ParseManifest(declared []Declaration) (*Manifest, []fault.Violation) {
 // Empty reports whether the manifest declares nothing.
 func (m *Manifest) Empty() bool { return m == nil || len(m.fields) == 0 }
 
-// covers reports whether the value at the steps is sealed, alone or as a part.
+// covers reports whether the value at the steps is sealed, by itself or as part of another.
 func (m *Manifest) covers(steps []string) bool {
 	return m != nil && slices.ContainsFunc(m.fields, func(f field) bool {
 		return len(f.path.steps) <= len(steps) && overlap(f.path.steps, steps)
 	})
 }
 
-// findings collects what is wrong with a registration.
+// findings collects the violations of a registration.
 type findings struct{ found []fault.Violation }
 
 func (l *findings) add(pointer, code, detail string, args ...any) {
 	l.found = append(l.found, fault.Violation{Field: pointer, Code: code, Detail: fmt.Sprintf(detail, args...)})
 }
 
-// take adds the fault of a parser.
-func (l *findings) take(pointer string, err error) {
+// addFault adds the fault of a parser.
+func (l *findings) addFault(pointer string, err error) {
 	if f, ok := fault.As(err); ok {
 		l.add(pointer, f.Code, "%s", f.Detail)
 	}
@@ -105,7 +104,7 @@ func (l *findings) take(pointer string, err error) {
 func (l *findings) declaration(at string, d Declaration, f *field) {
 	path, err := ParsePath(d.Path)
 	if err != nil {
-		l.take(at+"/path", err)
+		l.addFault(at+"/path", err)
 	}
 	f.path, f.class = path, Class(d.Class)
 	if !f.class.Valid() {
@@ -147,7 +146,7 @@ func (l *findings) subject(at string, raw json.RawMessage, f *field) {
 	}
 	f.subjectType = s.Type
 	if f.subject, err = ParsePath(s.Path); err != nil {
-		l.take(at+"/path", err)
+		l.addFault(at+"/path", err)
 		return
 	}
 	f.shared = common(f.path.steps, f.subject.steps)
@@ -163,8 +162,8 @@ func (l *findings) subject(at string, raw json.RawMessage, f *field) {
 	f.subjectAt = string(pointer)
 }
 
-// ClassAt gives the class of the declared field that a pointer of Resolve leads to;
-// data is the pointer of the value that $ stands for, as there.
+// ClassAt returns the class of the declared field at a pointer of Resolve; data is the
+// pointer of the value that $ stands for, as in Resolve.
 func (m *Manifest) ClassAt(pointer, data string) (Class, bool) {
 	rest, below := strings.CutPrefix(pointer, data)
 	if m == nil || !below || rest == "" || rest[0] != '/' {
@@ -172,15 +171,15 @@ func (m *Manifest) ClassAt(pointer, data string) (Class, bool) {
 	}
 	tokens := strings.Split(rest[1:], "/")
 	for i := range m.fields {
-		if f := &m.fields[i]; f.leadsTo(tokens) {
+		if f := &m.fields[i]; f.matches(tokens) {
 			return f.class, true
 		}
 	}
 	return "", false
 }
 
-// leadsTo compares pointer tokens with the declared steps; [*] is any index.
-func (f *field) leadsTo(tokens []string) bool {
+// matches reports whether pointer tokens follow the declared steps; [*] is any index.
+func (f *field) matches(tokens []string) bool {
 	if len(tokens) != len(f.tokens) {
 		return false
 	}

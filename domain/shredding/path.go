@@ -18,7 +18,7 @@ const (
 // each is the step into every element of an array; all other steps are names.
 const each = "[*]"
 
-// Path says where in an event's data something stands: "$", then ".name" for a
+// Path is a place in an event's data: "$", then ".name" for a
 // member and "[*]" for every element of an array, and nothing else. Names are
 // letters, digits, _ and -. It has one step at least and the first is a name,
 // because data is an object and stays one.
@@ -82,7 +82,7 @@ func pathText(steps []string) string {
 	return b.String()
 }
 
-// common counts the steps that both begin with.
+// common returns the length of the common prefix.
 func common(a, b []string) int {
 	n := 0
 	for n < len(a) && n < len(b) && a[n] == b[n] {
@@ -91,7 +91,7 @@ func common(a, b []string) int {
 	return n
 }
 
-// overlap reports whether one is the other or leads into it.
+// overlap reports whether one path is a prefix of the other.
 func overlap(a, b []string) bool { return common(a, b) == min(len(a), len(b)) }
 
 // appendToken adds a name as a token of an RFC 6901 pointer.

@@ -22,8 +22,8 @@ type Field struct {
 }
 
 // Resolve finds the personal values of a document in the order of the manifest.
-// The document must have passed jsondoc.Check and its schema: what the schema does
-// not allow is not looked for. data is the pointer of the value that the
+// The document must have passed jsondoc.Check and its schema: Resolve does not search for
+// values that the schema does not allow. data is the pointer of the value that the
 // manifest's $ stands for ("/data" in a stored payload, "" if it is the document);
 // entities are the references among which roles are looked up. A value that is
 // null is present.
@@ -32,7 +32,7 @@ type Field struct {
 // or, for a role, not exactly one reference; pii.subject_invalid and
 // pii.in_identifier for an id that is no pseudonym; pii.too_many_fields and
 // pii.too_many_subjects; pii.reserved_name if the document has a member named
-// $pii anywhere, as if it were sealed already.
+// $pii anywhere, which marks sealed values.
 func (m *Manifest) Resolve(document []byte, data string, entities []event.EntityRef) ([]Field, error) {
 	if err := CheckReserved(document); err != nil || m.Empty() {
 		return nil, err
@@ -69,7 +69,7 @@ func (r *resolver) walk(start, step int, pointer []byte) error {
 		r.shared = start
 	}
 	if step == len(r.field.tokens) {
-		return r.take(string(pointer))
+		return r.add(string(pointer))
 	}
 	token := r.field.tokens[step]
 	switch c := r.document[start]; {
@@ -87,7 +87,8 @@ func (r *resolver) walk(start, step int, pointer []byte) error {
 	return nil
 }
 
-func (r *resolver) take(pointer string) error {
+// add adds the field at a pointer.
+func (r *resolver) add(pointer string) error {
 	if len(r.found) == MaxFields {
 		return fault.New(fault.TooLarge, "pii.too_many_fields", "an event has at most %d personal fields; send several events", MaxFields).With("limit", MaxFields)
 	}
@@ -125,7 +126,7 @@ func (r *resolver) subject(pointer string) (Subject, error) {
 			return "", missingSubject(pointer)
 		}
 		if value = value[start:end]; kind == r.kind && r.id != "" && string(value[1:len(value)-1]) == r.id {
-			return r.last, nil // a usual event is about one person
+			return r.last, nil // most events concern one person
 		}
 		if bytes.IndexByte(value, '\\') < 0 {
 			id = string(value[1 : len(value)-1])

@@ -11,69 +11,68 @@ import (
 	"github.com/erpbackbone/backbone/domain/fault"
 )
 
-// hidden is what secrets print.
-const hidden = "[SECRET]"
+// maskedText replaces a secret wherever it is printed.
+const maskedText = "[SECRET]"
 
 var errSecret = errors.New("a secret cannot be marshalled; pass on a reference to it")
 
-// veil keeps bytes where neither printing nor marshalling reaches them. They lie
-// behind a function because fmt calls no methods on unexported fields but prints
-// what they contain, and follows pointers when the verb does not fit; of a
-// function it prints the address.
-type veil struct{ held func() *held }
+// masked stores bytes so that neither printing nor marshalling shows them. A function
+// returns them because fmt calls no methods of unexported fields but prints their content,
+// and follows pointers when the verb does not fit; of a function it prints the address.
+type masked struct{ buffer func() *buffer }
 
-func cover(b []byte) veil {
-	h := &held{bytes: b}
-	return veil{func() *held { return h }}
+func mask(b []byte) masked {
+	h := &buffer{bytes: b}
+	return masked{func() *buffer { return h }}
 }
 
-type held struct {
+type buffer struct {
 	mu     sync.RWMutex
 	bytes  []byte
 	zeroed bool
 }
 
 // String gives [SECRET].
-func (veil) String() string { return hidden }
+func (masked) String() string { return maskedText }
 
 // GoString gives [SECRET].
-func (veil) GoString() string { return hidden }
+func (masked) GoString() string { return maskedText }
 
 // Format writes [SECRET] whatever the verb.
-func (veil) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, hidden) }
+func (masked) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, maskedText) }
 
 // LogValue gives [SECRET].
-func (veil) LogValue() slog.Value { return slog.StringValue(hidden) }
+func (masked) LogValue() slog.Value { return slog.StringValue(maskedText) }
 
 // MarshalJSON refuses.
-func (veil) MarshalJSON() ([]byte, error) { return nil, errSecret }
+func (masked) MarshalJSON() ([]byte, error) { return nil, errSecret }
 
 // MarshalText refuses.
-func (veil) MarshalText() ([]byte, error) { return nil, errSecret }
+func (masked) MarshalText() ([]byte, error) { return nil, errSecret }
 
 // MarshalBinary refuses.
-func (veil) MarshalBinary() ([]byte, error) { return nil, errSecret }
+func (masked) MarshalBinary() ([]byte, error) { return nil, errSecret }
 
-// Zero overwrites the bytes and makes every later use fail. It waits for uses in
-// flight. Best effort: Go may have copied the bytes before, on a stack that grew
-// for example.
-func (v veil) Zero() {
-	if v.held == nil {
+// Zero overwrites the bytes and makes every later use fail. It waits for uses in flight.
+// Go may have copied the bytes before, for example on a stack that grew; Zero does not reach
+// such copies.
+func (v masked) Zero() {
+	if v.buffer == nil {
 		return
 	}
-	h := v.held()
+	h := v.buffer()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	clear(h.bytes)
 	h.bytes, h.zeroed = nil, true
 }
 
-// use lends the bytes. They must not be kept or changed.
-func (v veil) use(f func([]byte) error) error {
-	if v.held == nil {
+// use calls f with the bytes, which f must not keep or change.
+func (v masked) use(f func([]byte) error) error {
+	if v.buffer == nil {
 		return evicted()
 	}
-	h := v.held()
+	h := v.buffer()
 	h.mu.RLock()
 	defer h.mu.RUnlock()
 	if h.zeroed {
@@ -86,28 +85,27 @@ func evicted() error {
 	return fault.New(fault.Unavailable, "pii.key_evicted", "the key was taken out of memory meanwhile; try again")
 }
 
-// Secret holds key material: it cannot be printed or marshalled, and copies of a
-// Secret share their bytes, so that one Zero ends them all. The zero Secret
-// holds nothing.
-type Secret struct{ veil }
+// Secret holds key material: it cannot be printed or marshalled. Copies of a Secret share
+// their bytes, so that one Zero overwrites all of them. The zero Secret holds nothing.
+type Secret struct{ masked }
 
-// NewSecret takes the bytes over: the caller must not use the slice again.
-func NewSecret(b []byte) Secret { return Secret{cover(b)} }
+// NewSecret takes ownership of the bytes: the caller must not use the slice again.
+func NewSecret(b []byte) Secret { return Secret{mask(b)} }
 
-// Use lends the bytes for the time of the call; f must not keep or change them.
-// pii.key_evicted if the secret was zeroed or never held anything.
+// Use calls f with the bytes, which f must not keep or change. pii.key_evicted if the secret
+// was zeroed or holds nothing.
 func (s Secret) Use(f func([]byte) error) error { return s.use(f) }
 
-// Plain holds an opened personal value, the JSON text as it was received. It
-// cannot be printed or marshalled; Reveal is the one way out. It lives in the
-// request it was opened for.
-type Plain struct{ veil }
+// Plain holds an opened personal value, the JSON text as it was received. It cannot be
+// printed or marshalled; only Reveal returns it. A Plain must not outlive the request that
+// opened it.
+type Plain struct{ masked }
 
-// NewPlain takes the bytes over: the caller must not use the slice again.
-func NewPlain(b []byte) Plain { return Plain{cover(b)} }
+// NewPlain takes ownership of the bytes: the caller must not use the slice again.
+func NewPlain(b []byte) Plain { return Plain{mask(b)} }
 
-// Reveal gives a copy of the JSON text, nil once the value was zeroed.
+// Reveal returns a copy of the JSON text, nil once the value was zeroed.
 func (p Plain) Reveal() (text []byte) {
-	_ = p.use(func(b []byte) error { text = bytes.Clone(b); return nil }) // nil says so
+	_ = p.use(func(b []byte) error { text = bytes.Clone(b); return nil }) // on an error text stays nil
 	return text
 }

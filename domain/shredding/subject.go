@@ -11,9 +11,8 @@ const maxSubject = 128
 
 // Subject is the canonical text of the person that personal data is about:
 // "type:id", such as "employee:E-1", at most 128 bytes of [A-Za-z0-9._:-]. It is
-// a pseudonym, stands in clear beside every sealed value and outlives the
-// erasure, so an id that is itself a person's datum is refused where data enters
-// (Manifest.Resolve). The type has no colon, the id may have some.
+// a pseudonym, is stored in clear beside every sealed value and outlives the
+// erasure, so Manifest.Resolve refuses an id that is itself personal data. The type has no colon, the id may have some.
 type Subject string
 
 // ParseSubject reads the canonical text. pii.subject_invalid if it is none.

@@ -6,14 +6,14 @@ import (
 	"unicode"
 )
 
-// personalWords are words of member names that tell of a person's datum.
+// personalWords are words in the names of members that hold personal data.
 var personalWords = wordSet(`
 	name names firstname lastname surname forename fullname nickname username middlename birthname
 	email emails mail mails phone phones telephone telefax mobile cellphone fax iban ibans
 	address addresses birth birthday birthdate birthplace dob dateofbirth
 	taxid taxids ssn note notes`)
 
-// documentNotes are words before "note" that make it a document.
+// documentNotes are the words that, before "note", name a document.
 var documentNotes = wordSet("credit debit delivery dispatch goods promissory consignment")
 
 func wordSet(list string) map[string]bool {
