@@ -9,7 +9,7 @@ import (
 	"github.com/erpbackbone/backbone/domain/fault"
 )
 
-// encode writes a value down: members by name, numbers as they are.
+// encode writes a value as JSON: members by name, numbers as they are.
 func encode(v any, l Limits) ([]byte, error) {
 	e := encoder{limits: l}
 	e.text = json.NewEncoder(&e.out)
@@ -80,9 +80,9 @@ func (e *encoder) value(v any, depth int) error {
 			e.out.WriteString(string(n))
 			return nil
 		}
-		n, ok := parse(v)
+		n, ok := parseNumber(v)
 		if !ok {
-			return output("gives a number that JSON cannot say, or one with too many digits")
+			return invalidOutput("gives a number that JSON cannot say, or one with too many digits")
 		}
 		e.out.WriteString(n.String())
 	}

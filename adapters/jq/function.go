@@ -1,23 +1,23 @@
 package jq
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
-	"io"
 	"math/big"
 	"regexp/syntax"
 	"strings"
 
 	"github.com/itchyny/gojq"
+
+	"github.com/erpbackbone/backbone/domain/jsondoc"
 )
 
 // Bounds of single operations.
 const (
-	maxIndex       = 100_000
-	maxPathLength  = maxDepth
-	maxPatternText = 1024
-	comparison     = 8 // how often sorting looks at a value, about
+	maxIndex         = 100_000
+	maxPathLength    = maxDepth
+	maxPatternText   = 1024
+	comparisonFactor = 8 // about how often sorting compares a value
 )
 
 var (
@@ -29,18 +29,19 @@ var (
 	errPattern  = errors.New("pattern out of bounds")
 )
 
-// functions are what rewritten programs call. Those that only pay give null, or their
-// input where they stand in an argument.
+// functions are the functions that rewritten programs call. Those made by payFunction only
+// pay and give null; those made by checkFunction give their input, so that they can follow
+// an argument.
 func (m *meter) functions() []gojq.CompilerOption {
-	pay := func(name string, how func(v any) bool) gojq.CompilerOption {
+	payFunction := func(name string, pay func(v any) bool) gojq.CompilerOption {
 		return gojq.WithFunction(name, 0, 0, func(v any, _ []any) any {
-			if !how(v) {
-				return errOver
+			if !pay(v) {
+				return errExhausted
 			}
 			return nil
 		})
 	}
-	through := func(name string, check func(v any) error) gojq.CompilerOption {
+	checkFunction := func(name string, check func(v any) error) gojq.CompilerOption {
 		return gojq.WithFunction(name, 0, 0, func(v any, _ []any) any {
 			if err := check(v); err != nil {
 				return err
@@ -67,17 +68,17 @@ func (m *meter) functions() []gojq.CompilerOption {
 		return unary(name, func(v any) any { return number(v, func(d decimal) any { return d.round(to).value() }) })
 	}
 	return []gojq.CompilerOption{
-		pay(string(shallow), func(v any) bool { return m.shallow(v, 2) }),
-		pay(string(deep), func(v any) bool { return m.deep(v, comparison, 0) }),
-		pay(string(rewrites), func(v any) bool { return m.deep(v, 1, 0) }),
-		pay("_each", func(v any) bool { return m.shallow(v, 1) }),
-		through("_paid", func(v any) error {
-			if !m.deep(v, 2, 0) {
-				return errOver
+		payFunction(string(costShallow), func(v any) bool { return m.payShallow(v, 2) }),
+		payFunction(string(costDeep), func(v any) bool { return m.payDeep(v, comparisonFactor, 0) }),
+		payFunction(string(costCopy), func(v any) bool { return m.payDeep(v, 1, 0) }),
+		payFunction("_each", func(v any) bool { return m.payShallow(v, 1) }),
+		checkFunction("_paid", func(v any) error {
+			if !m.payDeep(v, 2, 0) {
+				return errExhausted
 			}
 			return nil
 		}),
-		through("_at", m.indexes), through("_path", m.path), through("_paths", m.paths), through("_pathlength", m.path),
+		checkFunction("_at", m.checkIndex), checkFunction("_path", m.checkPath), checkFunction("_paths", m.checkPaths), checkFunction("_pathlength", m.checkPath),
 		binary("_addition", m.add), binary("_sub", m.subtract), binary("_mul", m.multiply), binary("_div", m.divide), binary("_mod", m.modulo),
 		compares("_eq", func(c int) bool { return c == 0 }), compares("_ne", func(c int) bool { return c != 0 }),
 		compares("_lt", func(c int) bool { return c < 0 }), compares("_gt", func(c int) bool { return c > 0 }),
@@ -89,15 +90,15 @@ func (m *meter) functions() []gojq.CompilerOption {
 		unary("_abs", func(v any) any {
 			return number(v, func(d decimal) any { return decimal{new(big.Int).Abs(d.digits), d.scale}.value() })
 		}),
-		rounds("_floor", down), rounds("_ceil", up), rounds("_round", nearest), rounds("_trunc", toZero),
+		rounds("_floor", roundDown), rounds("_ceil", roundUp), rounds("_round", roundHalfAway), rounds("_trunc", roundToZero),
 		unary("_sum", m.sum), unary("_tonumber", m.toNumber), unary("_fromjson", m.fromJSON),
 		gojq.WithFunction("_join", 1, 1, func(v any, args []any) any { return m.join(v, args[0]) }),
-		gojq.WithFunction("_pattern", 2, 2, func(v any, args []any) any { return m.pattern(v, args[0], args[1]) }),
+		gojq.WithFunction("_pattern", 2, 2, func(v any, args []any) any { return m.payPattern(v, args[0], args[1]) }),
 	}
 }
 
 func number(v any, f func(d decimal) any) any {
-	d, ok := parse(v)
+	d, ok := parseNumber(v)
 	if !ok {
 		return errNumbers
 	}
@@ -106,25 +107,25 @@ func number(v any, f func(d decimal) any) any {
 
 // compare orders values as jq does, numbers exactly.
 func (m *meter) compare(a, b any) (int, error) {
-	x, okX := parse(a)
-	y, okY := parse(b)
+	x, okX := parseNumber(a)
+	y, okY := parseNumber(b)
 	if okX && okY {
 		return x.cmp(y), nil
 	}
-	if !m.deep(a, 1, 0) || !m.deep(b, 1, 0) {
-		return 0, errOver
+	if !m.payDeep(a, 1, 0) || !m.payDeep(b, 1, 0) {
+		return 0, errExhausted
 	}
 	return gojq.Compare(a, b), nil
 }
 
-func (m *meter) indexes(v any) error {
+func (m *meter) checkIndex(v any) error {
 	switch v := v.(type) {
 	case string, nil:
 		return nil
 	case []any, map[string]any, bool:
 		return errIndex
 	default:
-		n, ok := parse(v)
+		n, ok := parseNumber(v)
 		if !ok || n.digits.CmpAbs(new(big.Int).Mul(big.NewInt(maxIndex), pow10(n.scale))) > 0 {
 			return errIndex
 		}
@@ -132,38 +133,38 @@ func (m *meter) indexes(v any) error {
 	}
 }
 
-func (m *meter) path(v any) error {
+func (m *meter) checkPath(v any) error {
 	steps, is := v.([]any)
 	if !is || len(steps) > maxPathLength {
-		m.over = m.over || is
+		m.isExhausted = m.isExhausted || is
 		return errIndex
 	}
-	if !m.shallow(v, 1) {
-		return errOver
+	if !m.payShallow(v, 1) {
+		return errExhausted
 	}
 	for _, step := range steps {
 		if slice, is := step.(map[string]any); is {
 			for _, bound := range slice {
-				if err := m.indexes(bound); err != nil {
+				if err := m.checkIndex(bound); err != nil {
 					return err
 				}
 			}
 			continue
 		}
-		if err := m.indexes(step); err != nil {
+		if err := m.checkIndex(step); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (m *meter) paths(v any) error {
+func (m *meter) checkPaths(v any) error {
 	all, is := v.([]any)
 	if !is {
 		return errIndex
 	}
 	for _, p := range all {
-		if err := m.path(p); err != nil {
+		if err := m.checkPath(p); err != nil {
 			return err
 		}
 	}
@@ -187,23 +188,18 @@ func (m *meter) fromJSON(v any) any {
 		return errOperands
 	}
 	if !m.spend(64*len(text) + 64) {
-		return errOver
+		return errExhausted
 	}
-	d := json.NewDecoder(bytes.NewReader([]byte(text)))
-	d.UseNumber()
-	var out any
-	if err := d.Decode(&out); err != nil {
-		return errOperands
-	}
-	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+	out, err := jsondoc.Decode([]byte(text))
+	if err != nil {
 		return errOperands
 	}
 	return out
 }
 
-// pattern pays for a regular expression: it looks at every character once for each of
-// its parts, and every match is an object.
-func (m *meter) pattern(v, re, flags any) any {
+// payPattern pays for a regular expression: matching reads every character once for each
+// instruction, and every match is an object.
+func (m *meter) payPattern(v, re, flags any) any {
 	text, isText := v.(string)
 	source, isSource := re.(string)
 	if letters, is := flags.(string); !isText || !isSource || flags != nil && (!is || len(letters) > 16) {
@@ -219,7 +215,7 @@ func (m *meter) pattern(v, re, flags any) any {
 		}
 	}
 	if !m.spend(256*len(source) + 4*parts*(len(text)+16) + 1024*(len(text)+1)) {
-		return errOver
+		return errExhausted
 	}
 	return nil
 }
@@ -244,14 +240,14 @@ func (m *meter) join(v, separator any) any {
 		case json.Number:
 			text = part.String()
 		default:
-			d, ok := parse(part)
+			d, ok := parseNumber(part)
 			if !ok {
 				return errOperands
 			}
 			text = d.String()
 		}
 		if !m.spend(2*(len(text)+len(between)) + 16) {
-			return errOver
+			return errExhausted
 		}
 		if i > 0 {
 			out.WriteString(between)

@@ -67,7 +67,7 @@ func expression() *rapid.Generator[string] {
 	})
 }
 
-func TestRandomPrograms(t *testing.T) {
+func TestApplyRandomPrograms(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		program := expression().Draw(t, "program")
 		bounded(t, `def f: 1; 2 as $x | `+program)

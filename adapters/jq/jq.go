@@ -1,16 +1,17 @@
-// Package jq compiles programs in jq, the language of JSON filters, with gojq. A
-// program sees its document and nothing else: whatever would read the environment,
-// files, further inputs or the clock, or would print, is refused when it is compiled,
-// and so are modules and functions whose answer differs between machines. What is left
-// is rewritten before gojq gets it, so that every operation that costs more than a
-// step is paid out of a budget first (rewrite.go, meter.go). The budget counts work,
-// not time: a busy machine gives the answer that an idle one gives.
+// Package jq compiles and runs programs in jq, the language of JSON filters, with gojq.
+// Compiler implements ports.TransformCompiler: application/registry compiles upcasters with
+// it, application/projections/custom the programs of custom projections.
+//
+// A program reads its document only. Compile refuses functions that read the environment,
+// files, further inputs or the clock, or that print, and modules and functions whose result
+// differs between machines. It rewrites the program so that every operation that costs more
+// than a step is paid out of a budget first (rewrite.go, meter.go). The budget counts work,
+// not time, so a busy machine gives the same result as an idle one.
 //
 // Numbers keep their text, and arithmetic on them is decimal and exact (number.go).
 package jq
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -22,6 +23,7 @@ import (
 	"github.com/itchyny/gojq"
 
 	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/jsondoc"
 	"github.com/erpbackbone/backbone/ports"
 )
 
@@ -30,7 +32,7 @@ type Limits struct {
 	ProgramBytes int
 	Steps        int           // of the machine that runs programs
 	Work         int           // about the bytes that operations read and make
-	Time         time.Duration // a second line: steps and work end a run long before
+	Time         time.Duration // steps and work end a run long before; this limit catches what they miss
 	OutputBytes  int
 	OutputDepth  int
 }
@@ -63,8 +65,8 @@ func invalid(format string, args ...any) *fault.Error {
 	return fault.New(fault.Invalid, codeInvalid, "the jq program "+format, args...)
 }
 
-// program is a compiled program. A machine runs it once at a time; more are made when
-// several goroutines want to.
+// program is a compiled program. A machine executes one run at a time; concurrent runs make
+// further machines.
 type program struct {
 	limits   Limits
 	text     string // rewritten
@@ -87,7 +89,7 @@ func (c Compiler) Compile(source string) (ports.Transform, error) {
 	}
 	query, err := gojq.Parse(source)
 	if err != nil {
-		return nil, unreadable(source, err)
+		return nil, parseFault(source, err)
 	}
 	text, err := rewrite(source, query)
 	if err != nil {
@@ -136,8 +138,8 @@ func (p *program) build() (m *machine, err error) {
 	return m, nil
 }
 
-// unreadable says where a program cannot be read.
-func unreadable(source string, err error) error {
+// parseFault says where a program cannot be read.
+func parseFault(source string, err error) error {
 	var parse *gojq.ParseError
 	if !errors.As(err, &parse) {
 		return invalid("cannot be read; correct it")
@@ -181,10 +183,8 @@ func (p *program) Apply(ctx context.Context, document json.RawMessage) (out json
 		}
 		p.machines.Put(m)
 	}()
-	decoder := json.NewDecoder(bytes.NewReader(document))
-	decoder.UseNumber()
-	var input any
-	if err := decoder.Decode(&input); err != nil {
+	input, err := jsondoc.Decode(document)
+	if err != nil {
 		return nil, fault.New(fault.Invalid, "json.malformed", "the document is no JSON; send one RFC 8259 document").WithCause(err)
 	}
 	m.meter.start(ctx, p.limits)
@@ -192,24 +192,24 @@ func (p *program) Apply(ctx context.Context, document json.RawMessage) (out json
 	results := m.code.RunWithContext(m.meter, input)
 	value, more := results.Next()
 	if !more {
-		return nil, output("gives no value; it must give one object")
+		return nil, invalidOutput("gives no value; it must give one object")
 	}
 	if failed, is := value.(error); is {
-		return nil, m.meter.reason(ctx, failed)
+		return nil, m.meter.toFault(ctx, failed)
 	}
 	object, isObject := value.(map[string]any)
 	if !isObject {
-		return nil, output("gives a value that is no object; it must give one object")
+		return nil, invalidOutput("gives a value that is no object; it must give one object")
 	}
 	if second, again := results.Next(); again {
 		if failed, is := second.(error); is {
-			return nil, m.meter.reason(ctx, failed)
+			return nil, m.meter.toFault(ctx, failed)
 		}
-		return nil, output("gives several values; it must give one object")
+		return nil, invalidOutput("gives several values; it must give one object")
 	}
 	return encode(object, p.limits)
 }
 
-func output(what string) error {
+func invalidOutput(what string) error {
 	return fault.New(fault.FailedPrecondition, codeOutput, "the jq program %s; correct it", what)
 }

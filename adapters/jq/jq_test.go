@@ -62,15 +62,15 @@ func TestPrelude(t *testing.T) {
 	}
 }
 
-// TestOwnNames shows that the library has no function of a name that is used here: it
+// TestInternalNames shows that the library has no function of a name that is used here: it
 // would be called instead.
-func TestOwnNames(t *testing.T) {
+func TestInternalNames(t *testing.T) {
 	t.Parallel()
 	names := []string{"_each/0", "_paid/0", "_at/0", "_path/0", "_paths/0", "_pathlength/0", "_neg/0", "_pos/0", "_shallow/0", "_deep/0", "_nodes/0"}
 	for _, name := range operators {
 		names = append(names, name+"/2")
 	}
-	for _, name := range own {
+	for _, name := range replacements {
 		for _, arity := range []string{"/0", "/1", "/2"} {
 			names = append(names, name+arity)
 		}
@@ -84,9 +84,9 @@ func TestOwnNames(t *testing.T) {
 	}
 }
 
-// TestSameAsTheLibrary compares rewritten programs with what gojq itself makes of
+// TestApplyAgreesWithLibrary compares rewritten programs with what gojq itself makes of
 // them, paths and errors included.
-func TestSameAsTheLibrary(t *testing.T) {
+func TestApplyAgreesWithLibrary(t *testing.T) {
 	t.Parallel()
 	const document = `{"a":1,"b":{"c":[1,2,{"d":"x"}],"e":null},"s":"one, two,three","list":[3,1,2],"rows":[{"k":"p","n":2},{"k":"q","n":1},{"k":"p","n":5}],"t":true}`
 	for _, program := range []string{
@@ -138,7 +138,7 @@ func reference(t *testing.T, program, document string) string {
 	return string(out)
 }
 
-func TestNumbersKeepTheirText(t *testing.T) {
+func TestApplyNumbers(t *testing.T) {
 	t.Parallel()
 	for program, want := range map[string]string{
 		`{x: .a, y: .b, z: [.c]}`: `{"x":12.10,"y":12345678901234567.89,"z":[1e5]}`,
@@ -156,7 +156,7 @@ func TestNumbersKeepTheirText(t *testing.T) {
 	require.Equal(t, `{"a":"<&>é\u0001","z":1.50}`, got)
 }
 
-func TestRefusedPrograms(t *testing.T) {
+func TestCompileRefuses(t *testing.T) {
 	t.Parallel()
 	for program, names := range map[string]string{
 		`input`: "input/0", `[inputs]`: "inputs/0", `$ENV`: "$ENV", `env.PATH`: "env/0", `now`: "now/0", `debug`: "debug/0", `debug("x")`: "debug/1", `stderr`: "stderr/0",
@@ -187,7 +187,7 @@ func TestRefusedPrograms(t *testing.T) {
 }
 
 // A program as long as programs may be is compiled, or refused, soon.
-func TestLongPrograms(t *testing.T) {
+func TestCompileLongPrograms(t *testing.T) {
 	for part, end := range map[string]string{"1+": "1", "add|": ".", ". as $a|": ".", "-": "1", "try ": ".", ".?//": ".", "label $a|": "."} {
 		began := processorTime(t)
 		_, err := New().Compile(strings.Repeat(part, 65_000/len(part)) + end)
@@ -200,7 +200,7 @@ func TestLongPrograms(t *testing.T) {
 	require.NoError(t, err)
 }
 
-func TestOneObject(t *testing.T) {
+func TestApplyOutput(t *testing.T) {
 	t.Parallel()
 	for _, program := range []string{`empty`, `., .`, `.a`, `[.]`, `null`, `"x"`, `.[]`, `select(false)`} {
 		_, err := apply(t, program, `{"a":1,"b":2}`)
@@ -237,9 +237,9 @@ func processorTime(t require.TestingT) time.Duration {
 	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
 }
 
-// TestBounds runs programs that explode: each ends soon, with little memory, with an
+// TestApplyLimits runs programs that explode: each ends soon, with little memory, with an
 // error.
-func TestBounds(t *testing.T) {
+func TestApplyLimits(t *testing.T) {
 	var before, after runtime.MemStats
 	for _, program := range explosions {
 		p, err := unhurried().Compile(program)
@@ -264,7 +264,7 @@ func TestBounds(t *testing.T) {
 	}
 }
 
-func TestCancelled(t *testing.T) {
+func TestApplyCancelled(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()

@@ -14,16 +14,16 @@ type decimal struct {
 	scale  int
 }
 
-// Bounds of numbers. One that is handed on as it is may be larger.
+// Bounds of numbers in arithmetic. A number that a program only copies may be larger.
 const (
-	maxDigits   = 400
-	maxBits     = 1400 // of that many digits
-	quotientFor = 34   // significant digits of a quotient that does not come out even
+	maxDigits      = 400
+	maxBits        = 1400 // of that many digits
+	quotientDigits = 34   // significant digits of a quotient that does not come out even
 )
 
-// parse reads a number of any form that the library has. ok is false for what is no
-// number and for one out of bounds.
-func parse(v any) (d decimal, ok bool) {
+// parseNumber reads a number of any type that the library uses. ok is false for other values
+// and for numbers out of bounds.
+func parseNumber(v any) (d decimal, ok bool) {
 	switch v := v.(type) {
 	case int:
 		return decimal{big.NewInt(int64(v)), 0}, true
@@ -86,7 +86,7 @@ func (d decimal) String() string {
 	return sign + text[:len(text)-d.scale] + "." + text[len(text)-d.scale:]
 }
 
-// value is the number in a form that the library has.
+// value is the number in a type that the library uses.
 func (d decimal) value() any {
 	if d.scale > 0 {
 		return json.Number(d.String())
@@ -109,17 +109,17 @@ func align(a, b decimal) (x, y *big.Int, scale int) {
 	return x, y, scale
 }
 
-func (d decimal) plus(o decimal) decimal {
+func (d decimal) add(o decimal) decimal {
 	x, y, scale := align(d, o)
 	return decimal{new(big.Int).Add(x, y), scale}
 }
 
-func (d decimal) minus(o decimal) decimal {
+func (d decimal) subtract(o decimal) decimal {
 	x, y, scale := align(d, o)
 	return decimal{new(big.Int).Sub(x, y), scale}
 }
 
-func (d decimal) times(o decimal) decimal {
+func (d decimal) multiply(o decimal) decimal {
 	return decimal{new(big.Int).Mul(d.digits, o.digits), d.scale + o.scale}
 }
 
@@ -128,9 +128,9 @@ func (d decimal) cmp(o decimal) int {
 	return x.Cmp(y)
 }
 
-// over divides: exactly where the quotient has an end, else to 34 significant digits,
+// divide is exact if the quotient has finitely many digits, else to 34 significant digits,
 // half to even. o is not zero.
-func (d decimal) over(o decimal) decimal {
+func (d decimal) divide(o decimal) decimal {
 	x, y, _ := align(d, o)
 	q := new(big.Rat).SetFrac(x, y)
 	if places, exact := q.FloatPrec(); exact && places <= maxDigits {
@@ -138,7 +138,7 @@ func (d decimal) over(o decimal) decimal {
 		return out
 	}
 	// The quotient times ten to the power of scale has 34 or 35 digits before its point.
-	scale := quotientFor - (len(new(big.Int).Abs(q.Num()).String()) - len(q.Denom().String()))
+	scale := quotientDigits - (len(new(big.Int).Abs(q.Num()).String()) - len(q.Denom().String()))
 	num, denom := new(big.Int).Set(q.Num()), new(big.Int).Set(q.Denom())
 	if scale >= 0 {
 		num.Mul(num, pow10(scale))
@@ -162,14 +162,14 @@ func halfEven(num, denom *big.Int) *big.Int {
 	return q
 }
 
-// rounding says where a number goes that is not whole.
+// rounding is how a number becomes whole.
 type rounding uint8
 
 const (
-	toZero rounding = iota
-	down
-	up
-	nearest // halves away from zero
+	roundToZero rounding = iota
+	roundDown
+	roundUp
+	roundHalfAway // halves away from zero
 )
 
 func (d decimal) round(to rounding) decimal {
@@ -178,17 +178,17 @@ func (d decimal) round(to rounding) decimal {
 	}
 	unit := pow10(d.scale)
 	q, r := new(big.Int).QuoRem(d.digits, unit, new(big.Int))
-	away := false
+	awayFromZero := false
 	switch to {
-	case toZero:
-	case down:
-		away = r.Sign() < 0
-	case up:
-		away = r.Sign() > 0
-	case nearest:
-		away = new(big.Int).Lsh(new(big.Int).Abs(r), 1).Cmp(unit) >= 0
+	case roundToZero:
+	case roundDown:
+		awayFromZero = r.Sign() < 0
+	case roundUp:
+		awayFromZero = r.Sign() > 0
+	case roundHalfAway:
+		awayFromZero = new(big.Int).Lsh(new(big.Int).Abs(r), 1).Cmp(unit) >= 0
 	}
-	if away {
+	if awayFromZero {
 		q.Add(q, big.NewInt(int64(r.Sign())))
 	}
 	return decimal{q, 0}

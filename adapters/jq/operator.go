@@ -11,8 +11,8 @@ import (
 
 // numbers applies f if both are numbers. A result with too many digits is an error.
 func numbers(a, b any, f func(x, y decimal) decimal) (any, bool) {
-	x, okX := parse(a)
-	y, okY := parse(b)
+	x, okX := parseNumber(a)
+	y, okY := parseNumber(b)
 	if !okX || !okY {
 		return nil, false
 	}
@@ -30,11 +30,11 @@ func (m *meter) add(a, b any) any {
 	case b == nil:
 		return a
 	}
-	if n, are := numbers(a, b, decimal.plus); are {
+	if n, are := numbers(a, b, decimal.add); are {
 		return n
 	}
-	if !m.shallow(a, 1) || !m.shallow(b, 1) {
-		return errOver
+	if !m.payShallow(a, 1) || !m.payShallow(b, 1) {
+		return errExhausted
 	}
 	switch x := a.(type) {
 	case string:
@@ -55,7 +55,8 @@ func (m *meter) add(a, b any) any {
 	return errOperands
 }
 
-// sum adds what is in a list or an object, in order. Lists and texts are built up once.
+// sum adds the elements of a list or the members of an object, in order. Consecutive texts
+// and lists are joined in one pass, so that the cost does not grow with their square.
 func (m *meter) sum(v any) any {
 	var parts []any
 	switch v := v.(type) {
@@ -68,8 +69,8 @@ func (m *meter) sum(v any) any {
 	default:
 		return errOperands
 	}
-	if !m.shallow(v, 2) {
-		return errOver
+	if !m.payShallow(v, 2) {
+		return errExhausted
 	}
 	var total any
 	for i := 0; i < len(parts); i++ {
@@ -82,7 +83,7 @@ func (m *meter) sum(v any) any {
 					break
 				}
 				if !m.spend(len(s) + 16) {
-					return errOver
+					return errExhausted
 				}
 				text.WriteString(s)
 			}
@@ -95,8 +96,8 @@ func (m *meter) sum(v any) any {
 				if !is {
 					break
 				}
-				if !m.shallow(l, 1) {
-					return errOver
+				if !m.payShallow(l, 1) {
+					return errExhausted
 				}
 				list = append(list, l...)
 			}
@@ -116,7 +117,7 @@ func (m *meter) sum(v any) any {
 }
 
 func (m *meter) subtract(a, b any) any {
-	if n, are := numbers(a, b, decimal.minus); are {
+	if n, are := numbers(a, b, decimal.subtract); are {
 		return n
 	}
 	x, okX := a.([]any)
@@ -124,8 +125,8 @@ func (m *meter) subtract(a, b any) any {
 	if !okX || !okY {
 		return errOperands
 	}
-	if !m.spend(16*len(x)*max(len(y), 1)) || !m.deep(a, max(len(y), 1), 0) || !m.deep(b, max(len(x), 1), 0) {
-		return errOver
+	if !m.spend(16*len(x)*max(len(y), 1)) || !m.payDeep(a, max(len(y), 1), 0) || !m.payDeep(b, max(len(x), 1), 0) {
+		return errExhausted
 	}
 	out := []any{}
 	for _, v := range x {
@@ -137,7 +138,7 @@ func (m *meter) subtract(a, b any) any {
 }
 
 func (m *meter) multiply(a, b any) any {
-	if n, are := numbers(a, b, decimal.times); are {
+	if n, are := numbers(a, b, decimal.multiply); are {
 		return n
 	}
 	if text, is := b.(string); is {
@@ -145,17 +146,17 @@ func (m *meter) multiply(a, b any) any {
 	}
 	switch x := a.(type) {
 	case string:
-		times, ok := parse(b)
+		times, ok := parseNumber(b)
 		if !ok {
 			return errOperands
 		}
 		if times.digits.Sign() <= 0 {
 			return nil
 		}
-		n := times.round(up)
+		n := times.round(roundUp)
 		if !n.digits.IsInt64() || n.digits.Int64() > 1<<30 || !m.spend(int(n.digits.Int64())*(len(x)+1)) {
-			m.over = true
-			return errOver
+			m.isExhausted = true
+			return errExhausted
 		}
 		return strings.Repeat(x, int(n.digits.Int64()))
 	case map[string]any:
@@ -163,8 +164,8 @@ func (m *meter) multiply(a, b any) any {
 		if !is {
 			return errOperands
 		}
-		if !m.deep(a, 1, 0) || !m.deep(b, 1, 0) {
-			return errOver
+		if !m.payDeep(a, 1, 0) || !m.payDeep(b, 1, 0) {
+			return errExhausted
 		}
 		return merge(x, y)
 	}
@@ -185,13 +186,13 @@ func merge(x, y map[string]any) map[string]any {
 }
 
 func (m *meter) divide(a, b any) any {
-	x, okX := parse(a)
-	y, okY := parse(b)
+	x, okX := parseNumber(a)
+	y, okY := parseNumber(b)
 	if okX && okY {
 		if y.digits.Sign() == 0 {
 			return errZero
 		}
-		return x.over(y).value()
+		return x.divide(y).value()
 	}
 	text, isText := a.(string)
 	separator, isToo := b.(string)
@@ -199,7 +200,7 @@ func (m *meter) divide(a, b any) any {
 		return errOperands
 	}
 	if !m.spend(costElement * (len(text) + 1)) {
-		return errOver
+		return errExhausted
 	}
 	out := []any{}
 	if text == "" {
@@ -211,17 +212,16 @@ func (m *meter) divide(a, b any) any {
 	return out
 }
 
-// modulo works on whole numbers, what is behind the point falls away; the sign is that
-// of the first.
+// modulo works on the integer parts; the result has the sign of a.
 func (m *meter) modulo(a, b any) any {
-	x, okX := parse(a)
-	y, okY := parse(b)
+	x, okX := parseNumber(a)
+	y, okY := parseNumber(b)
 	if !okX || !okY {
 		return errOperands
 	}
-	divisor := y.round(toZero).digits
+	divisor := y.round(roundToZero).digits
 	if divisor.Sign() == 0 {
 		return errZero
 	}
-	return decimal{new(big.Int).Rem(x.round(toZero).digits, divisor), 0}.value()
+	return decimal{new(big.Int).Rem(x.round(roundToZero).digits, divisor), 0}.value()
 }

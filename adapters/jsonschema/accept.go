@@ -11,9 +11,9 @@ import (
 	"github.com/erpbackbone/backbone/domain/jsondoc"
 )
 
-// node is a schema of the common keywords, compiled for the evaluator in scan.go.
-// It is stricter than the schema or equal to it, never laxer: what it accepts,
-// gojsonschema accepts; what it does not accept, gojsonschema decides.
+// node is a schema of the common keywords, compiled for the scanner in scan.go. It is as
+// strict as the schema or stricter: gojsonschema accepts every document that it accepts, and
+// decides on all others.
 type node struct {
 	types      typeSet // 0: any
 	members    map[string]member
@@ -159,7 +159,7 @@ func (b *builder) keyword(n *node, s map[string]any, k string, v any, at string)
 		}
 		n.items = b.build(at + "/items")
 	case "minProperties":
-		// A name that stands twice in the document would be counted twice.
+		// The scanner counts a repeated name twice.
 		least := b.size(v)
 		n.someMember, b.ok = least == 1, b.ok && least <= 1
 	case "maxProperties":
@@ -233,7 +233,7 @@ func (b *builder) choose(n *node, values []any) {
 		case bool:
 			n.choice.truth = n.choice.truth || t
 			n.choice.untruth = n.choice.untruth || !t
-		default: // the library compares numbers as doubles; leave that to it
+		default: // the library compares numbers as doubles
 			b.ok = false
 		}
 	}

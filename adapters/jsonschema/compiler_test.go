@@ -25,7 +25,7 @@ func mustCompile(t testing.TB, source string) *compiledSchema {
 	return s.(*compiledSchema)
 }
 
-func TestRefusesReferencesThatLeaveTheSchema(t *testing.T) {
+func TestCompileReferences(t *testing.T) {
 	var asked atomic.Int64
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		asked.Add(1)
@@ -73,7 +73,7 @@ func TestRefusesReferencesThatLeaveTheSchema(t *testing.T) {
 	require.Zero(t, asked.Load())
 }
 
-func TestOpensNoFileAndNoSocket(t *testing.T) {
+func TestCompileOpensNoFileOrSocket(t *testing.T) {
 	before := openDescriptors(t)
 	for _, draft := range []string{"04", "06", "07"} {
 		s := mustCompile(t, `{"$schema":"http://json-schema.org/draft-`+draft+`/schema#","$comment":"x",
@@ -113,7 +113,7 @@ func processorTime(t *testing.T) time.Duration {
 	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
 }
 
-func TestRefusesOversizedAndMalformedSchemas(t *testing.T) {
+func TestCompileRefuses(t *testing.T) {
 	deep := strings.Repeat(`{"items":`, 80) + `{}` + strings.Repeat(`}`, 80)
 	many := make([]string, 300)
 	for i := range many {
@@ -163,7 +163,7 @@ func doubling(n int) string {
 	return b.String()
 }
 
-func TestAcceptsRecursiveSchemas(t *testing.T) {
+func TestCompileRecursiveSchemas(t *testing.T) {
 	t.Parallel()
 	tree := mustCompile(t, `{"type":"object","required":["name"],"properties":{"name":{"type":"string"},
 		"children":{"type":"array","items":{"$ref":"#"}}},"additionalProperties":false}`)
@@ -178,7 +178,7 @@ func TestAcceptsRecursiveSchemas(t *testing.T) {
 	require.Empty(t, found)
 }
 
-func TestViolationsCarryKeywordAndPointerOnly(t *testing.T) {
+func TestValidateViolations(t *testing.T) {
 	t.Parallel()
 	s := mustCompile(t, `{"$schema":"http://json-schema.org/draft-07/schema#","type":"object",
 		"required":["must"],"additionalProperties":false,
@@ -223,7 +223,7 @@ func TestViolationsCarryKeywordAndPointerOnly(t *testing.T) {
 	}
 }
 
-func TestNumbersAreExact(t *testing.T) {
+func TestValidateNumbers(t *testing.T) {
 	t.Parallel()
 	s := mustCompile(t, `{"properties":{"a":{"type":"number","multipleOf":0.01,"maximum":12500.00},"n":{"type":"integer"}}}`)
 	for document, valid := range map[string]bool{
@@ -240,7 +240,7 @@ func TestNumbersAreExact(t *testing.T) {
 	}
 }
 
-func TestDatesAreStrict(t *testing.T) {
+func TestValidateDates(t *testing.T) {
 	t.Parallel()
 	s := mustCompile(t, `{"properties":{"d":{"format":"date"},"t":{"format":"date-time"}}}`)
 	for document, valid := range map[string]bool{
@@ -257,7 +257,7 @@ func TestDatesAreStrict(t *testing.T) {
 	}
 }
 
-func TestHostileDocumentsAreBounded(t *testing.T) {
+func TestValidateHostileDocuments(t *testing.T) {
 	t.Parallel()
 	s := mustCompile(t, `{"type":"array","items":{"type":"string"}}`)
 	found, err := s.Validate(json.RawMessage("[" + strings.TrimSuffix(strings.Repeat("1,", 5000), ",") + "]"))
@@ -275,7 +275,7 @@ func TestHostileDocumentsAreBounded(t *testing.T) {
 	require.Equal(t, "schema.pattern_properties", found[0].Code)
 }
 
-func TestPatternCostIsLinear(t *testing.T) {
+func TestValidatePatternCost(t *testing.T) {
 	t.Parallel()
 	s := mustCompile(t, `{"type":"string","pattern":"^(a+)+$"}`)
 	done := make(chan error, 1)

@@ -105,7 +105,7 @@ func isTime[T string | []byte](s T) bool {
 }
 
 // mute replaces every text of the library that could quote a value or a name, so
-// that no later use of it can print one. It is also cheaper.
+// that no caller can print one. It also saves the rendering.
 type mute struct{ gojsonschema.DefaultLocale }
 
 const muted = "The value is not valid."

@@ -5,10 +5,9 @@ import (
 	"unicode/utf8"
 )
 
-// scanner reads one JSON document and applies schemas on the way, without
-// decoding it. It is strict: anything unusual (deep nesting, control characters,
-// invalid UTF-8, exponents, long numbers) makes it give up, which is not a
-// verdict.
+// scanner reads one JSON document and applies schemas to its values without decoding it. It
+// gives up on anything unusual (deep nesting, control characters, invalid UTF-8, exponents,
+// long numbers); the library then decides.
 type scanner struct {
 	data []byte
 	pos  int
@@ -22,11 +21,11 @@ func (n *node) accepts(document []byte) bool {
 	if !s.value(n, 0) {
 		return false
 	}
-	s.blank()
+	s.skipBlanks()
 	return s.pos == len(s.data)
 }
 
-func (s *scanner) blank() {
+func (s *scanner) skipBlanks() {
 	for s.pos < len(s.data) {
 		switch s.data[s.pos] {
 		case ' ', '\t', '\n', '\r':
@@ -37,9 +36,9 @@ func (s *scanner) blank() {
 	}
 }
 
-// next skips blanks and gives the byte that follows, 0 at the end.
+// next skips blanks and gives the next byte, 0 at the end.
 func (s *scanner) next() byte {
-	s.blank()
+	s.skipBlanks()
 	if s.pos < len(s.data) {
 		return s.data[s.pos]
 	}

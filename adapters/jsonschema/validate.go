@@ -184,7 +184,7 @@ var keywords = map[string]string{
 	"condition_else":                  "else",
 }
 
-// sentences say in one constant sentence per keyword what is wrong.
+// sentences are the details of violations by keyword. They never quote the document.
 var sentences = map[string]string{
 	"false_schema":          "Nothing is allowed here.",
 	"required":              "This member is required.",

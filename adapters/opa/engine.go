@@ -13,7 +13,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"runtime"
 	"sort"
 	"strings"
@@ -27,6 +26,7 @@ import (
 	"github.com/open-policy-agent/opa/v1/topdown"
 
 	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/jsondoc"
 	"github.com/erpbackbone/backbone/ports"
 )
 
@@ -381,11 +381,6 @@ func exactJSON(v any) (any, []byte, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	d := json.NewDecoder(bytes.NewReader(text))
-	d.UseNumber()
-	var out any
-	if err := d.Decode(&out); err != nil && !errors.Is(err, io.EOF) {
-		return nil, nil, err
-	}
-	return out, text, nil
+	out, err := jsondoc.Decode(text)
+	return out, text, err
 }

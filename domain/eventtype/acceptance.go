@@ -39,8 +39,8 @@ func (p *prover) accepts(n schema.Node, v any) bool {
 	if !p.all(schemaList(words, "allOf"), func(i int, s any) bool { return p.accepts(n.Child(s, "allOf", number(i)), v) }) {
 		return false
 	}
-	if alternatives := schemaList(words, "anyOf"); len(alternatives) > 0 && !slices.ContainsFunc(indexes(alternatives), func(i int) bool {
-		return p.accepts(n.Child(alternatives[i], "anyOf", number(i)), v)
+	if alternatives := schemaList(words, "anyOf"); len(alternatives) > 0 && p.all(alternatives, func(i int, s any) bool {
+		return !p.accepts(n.Child(s, "anyOf", number(i)), v)
 	}) {
 		return false
 	}
@@ -119,7 +119,7 @@ func (p *prover) acceptsArray(n schema.Node, words map[string]any, list []any) b
 	if words["uniqueItems"] == true {
 		for i := range list {
 			if typeOf(list[i])&(isString|isBoolean|isNull) == 0 || slices.Contains(list[:i], list[i]) {
-				return false // of numbers, arrays and objects it is not shown
+				return false // not decided for numbers, arrays and objects
 			}
 		}
 	}

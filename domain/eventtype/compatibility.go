@@ -32,7 +32,7 @@ func Compare(older, newer *Registration) Comparison {
 		out.Differences = []Difference{{Kind: Changed, Pointer: dataSchema, Demand: DemandType, Detail: "the schemas cannot be compared; correct the new one"}}
 		return out
 	}
-	w := &schemaDiff{prover: newProver(), seen: map[[2]nodePair]bool{}}
+	w := &schemaDiff{prover: newProver(), seen: map[nodePair]bool{}}
 	out.Compatible = w.isContained(docOlder.Root(), docNewer.Root())
 	w.compareNodes(docOlder.Root(), docNewer.Root())
 	if !out.Compatible && !slices.ContainsFunc(w.found, explainsIncompatibility) {

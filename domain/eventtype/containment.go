@@ -14,20 +14,23 @@ import (
 type prover struct {
 	steps int
 	depth int
-	// A pair of schemas that is being compared counts as contained where it is met again in the
-	// recursion: a document is finite, so a difference would be found at another place. Only
-	// negative results are cached, because positive ones may rest on that assumption.
-	open    map[[2]nodePair]bool
-	refuted map[[2]nodePair]bool
+	// A pair of schemas that is being compared counts as contained if the recursion reaches it
+	// again: a document is finite, so a difference would be found elsewhere. Only negative
+	// results are cached, because positive ones may rest on that assumption.
+	open    map[nodePair]bool
+	refuted map[nodePair]bool
 }
 
+// nodePair is two schemas that are compared.
 type nodePair struct {
-	doc *schema.Document
-	at  string
+	docA, docB *schema.Document
+	atA, atB   string
 }
+
+func pairOf(a, b schema.Node) nodePair { return nodePair{a.Doc, b.Doc, a.At, b.At} }
 
 func newProver() *prover {
-	return &prover{open: map[[2]nodePair]bool{}, refuted: map[[2]nodePair]bool{}}
+	return &prover{open: map[nodePair]bool{}, refuted: map[nodePair]bool{}}
 }
 
 func (p *prover) exhausted() bool { return p.steps > maxSteps }
@@ -45,12 +48,12 @@ func (p *prover) isContained(a, b schema.Node) bool {
 		return false
 	}
 	if !okA {
-		a = anySchema(a.Doc) // nothing is known of it
+		a = anySchema(a.Doc) // a reference without target may accept anything
 	}
 	if a.IsDerived() || b.IsDerived() {
 		return p.proveContained(a, b)
 	}
-	pair := [2]nodePair{{a.Doc, a.At}, {b.Doc, b.At}}
+	pair := pairOf(a, b)
 	if p.refuted[pair] {
 		return false
 	}
@@ -58,12 +61,10 @@ func (p *prover) isContained(a, b schema.Node) bool {
 		return true
 	}
 	p.open[pair] = true
-	shown := p.proveContained(a, b)
+	isProven := p.proveContained(a, b)
 	delete(p.open, pair)
-	if !shown {
-		p.refuted[pair] = true
-	}
-	return shown
+	p.refuted[pair] = !isProven
+	return isProven
 }
 
 // isEquivalent reports whether two schemas provably accept the same values.
@@ -277,7 +278,7 @@ func (p *prover) arraysContained(a, b schema.Node, wordsA, wordsB map[string]any
 	return true
 }
 
-// element is the schema of an array's element at a place.
+// element is the schema of an array's element at an index.
 func element(n schema.Node, words map[string]any, i int) schema.Node {
 	switch items := words["items"].(type) {
 	case nil:
@@ -385,11 +386,11 @@ func (p *prover) combinations(a, b schema.Node, wordsA, wordsB map[string]any) b
 		return false
 	}
 	if alternatives := schemaList(wordsB, "anyOf"); len(alternatives) > 0 {
-		shown := false
+		isProven := false
 		for i, s := range alternatives {
-			shown = shown || p.isContained(a, b.Child(s, "anyOf", number(i)))
+			isProven = isProven || p.isContained(a, b.Child(s, "anyOf", number(i)))
 		}
-		if !shown && !p.alternatives(a, b, wordsA, wordsB, "anyOf") {
+		if !isProven && !p.alternatives(a, b, wordsA, wordsB, "anyOf") {
 			return false
 		}
 	}
@@ -423,8 +424,8 @@ func (p *prover) combinations(a, b schema.Node, wordsA, wordsB map[string]any) b
 func (p *prover) alternatives(a, b schema.Node, wordsA, wordsB map[string]any, keyword string) bool {
 	have := schemaList(wordsA, keyword)
 	return len(have) > 0 && p.all(have, func(i int, s any) bool {
-		return slices.ContainsFunc(indexes(schemaList(wordsB, keyword)), func(j int) bool {
-			return p.isContained(a.Child(s, keyword, number(i)), b.Child(schemaList(wordsB, keyword)[j], keyword, number(j)))
+		return !p.all(schemaList(wordsB, keyword), func(j int, t any) bool {
+			return !p.isContained(a.Child(s, keyword, number(i)), b.Child(t, keyword, number(j)))
 		})
 	})
 }
@@ -439,12 +440,4 @@ func (p *prover) exclusive(a, b schema.Node, wordsA, wordsB map[string]any) bool
 	return p.all(have, func(i int, s any) bool {
 		return p.isEquivalent(a.Child(s, "oneOf", number(i)), b.Child(want[i], "oneOf", number(i)))
 	})
-}
-
-func indexes(list []any) []int {
-	out := make([]int, len(list))
-	for i := range out {
-		out[i] = i
-	}
-	return out
 }

@@ -88,7 +88,7 @@ type schemaDiff struct {
 	*prover
 	found     []Difference
 	truncated bool
-	seen      map[[2]nodePair]bool
+	seen      map[nodePair]bool
 }
 
 const dataSchema = "/data_schema"
@@ -100,11 +100,11 @@ func (w *schemaDiff) add(kind DifferenceKind, n schema.Node, demand Demand, met 
 			return // the list is full
 		}
 	}
-	at := n.At
-	if at == "?" {
-		at = ""
+	at := dataSchema
+	if !n.IsDerived() {
+		at += n.At
 	}
-	w.found = append(w.found, Difference{Kind: kind, Pointer: dataSchema + at, Demand: demand, Met: met, Detail: detail})
+	w.found = append(w.found, Difference{Kind: kind, Pointer: at, Demand: demand, Met: met, Detail: detail})
 }
 
 // compareNodes adds the differences between two schemas for the same value.
@@ -115,7 +115,7 @@ func (w *schemaDiff) compareNodes(older, newer schema.Node) {
 		w.addNarrowedOrWidened(older, newer, newer)
 		return
 	}
-	pair := [2]nodePair{{older.Doc, older.At}, {newer.Doc, newer.At}}
+	pair := pairOf(older, newer)
 	if w.seen[pair] || len(w.seen) > maxSteps/100 {
 		return
 	}
@@ -125,22 +125,22 @@ func (w *schemaDiff) compareNodes(older, newer schema.Node) {
 		return
 	}
 	wordsOlder, wordsNewer := older.Keywords(), newer.Keywords()
-	apart := map[string]bool{}
+	compared := map[string]bool{} // keywords
 	if isMembers(wordsOlder) && isMembers(wordsNewer) {
-		apart["properties"], apart["required"] = true, true
+		compared["properties"], compared["required"] = true, true
 		w.compareMembers(older, newer, wordsOlder, wordsNewer)
 	}
 	_, listOlder := wordsOlder["items"].(map[string]any)
 	_, listNewer := wordsNewer["items"].(map[string]any)
 	if listOlder && listNewer {
-		apart["items"] = true
+		compared["items"] = true
 		w.compareNodes(older.Child(wordsOlder["items"], "items"), newer.Child(wordsNewer["items"], "items"))
 	}
-	if len(apart) == 0 {
+	if len(compared) == 0 {
 		w.addNarrowedOrWidened(older, newer, newer)
 		return
 	}
-	w.addNarrowedOrWidened(w.rest(older, wordsOlder, apart), w.rest(newer, wordsNewer, apart), newer)
+	w.addNarrowedOrWidened(w.rest(older, wordsOlder, compared), w.rest(newer, wordsNewer, compared), newer)
 }
 
 // sameValues finds members that only one version names although both accept them, because the
@@ -157,9 +157,10 @@ func isMembers(words map[string]any) bool {
 	return has
 }
 
-func (w *schemaDiff) rest(n schema.Node, words map[string]any, apart map[string]bool) schema.Node {
+// rest is a schema without the keywords that were compared already.
+func (w *schemaDiff) rest(n schema.Node, words map[string]any, compared map[string]bool) schema.Node {
 	out := maps.Clone(words)
-	maps.DeleteFunc(out, func(word string, _ any) bool { return apart[word] })
+	maps.DeleteFunc(out, func(word string, _ any) bool { return compared[word] })
 	return n.Doc.Derive(out)
 }
 
@@ -213,7 +214,7 @@ func (w *schemaDiff) compareMembers(older, newer schema.Node, wordsOlder, wordsN
 				continue
 			}
 			w.add(Removed, gone, DemandVersion, true, "new events need not carry it; earlier events keep it")
-		case isThere && !wasThere && renamedTo(renames, name):
+		case isThere && !wasThere && slices.Contains(slices.Collect(maps.Values(renames)), name):
 		case isThere && isRequired && (!wasThere || !wasRequired):
 			w.addRequired(added)
 			if wasThere {
@@ -317,15 +318,6 @@ func (w *schemaDiff) guessRenames(older, newer schema.Node, before, after map[st
 	}
 	maps.DeleteFunc(out, func(_, to string) bool { return claimed[to] > 1 })
 	return out
-}
-
-func renamedTo(renames map[string]string, name string) bool {
-	for _, to := range renames {
-		if to == name {
-			return true
-		}
-	}
-	return false
 }
 
 func quoted(name string) string {

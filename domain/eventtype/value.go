@@ -10,7 +10,7 @@ import (
 	"github.com/erpbackbone/backbone/domain/schema"
 )
 
-// Bounds of one comparison. What is not decided within them counts as different.
+// Bounds of one comparison. Schemas that are not decided within them count as different.
 const (
 	maxComparedBytes = 1 << 20
 	maxSteps         = 400_000
