@@ -19,7 +19,7 @@ type publisherKey struct {
 }
 
 func publisherFenced() error {
-	return fault.New(fault.Conflict, "publisher.fenced", "another node publishes this partition since; leave it to that one")
+	return fault.New(fault.Conflict, "publisher.fenced", "another node publishes this partition now; leave it to that one")
 }
 
 // BeginPublishing implements ports.PublisherCursors.

@@ -1,5 +1,6 @@
-// Package leases keeps the leases that nodes share work with. They are rows of the log's
-// database and have nothing to do with the leases on keys that the append engine takes.
+// Package leases stores the leases with which nodes divide work, and the heartbeats of the
+// nodes, as rows of the log's database. Members of application/sharing call its [Store]. The
+// leases on keys that the append engine takes are the key store's, not these.
 package leases
 
 import (
@@ -17,14 +18,14 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// Store are rows of the log's database, which several nodes share work with.
+// Store implements ports.Leases.
 type Store struct {
 	db      *pg.Database
 	queries *leasesdb.Queries
 	warned  atomic.Int64 // when locked leases were last reported: Unix nanoseconds
 }
 
-// New makes the leases on work over db.
+// New makes a Store over db.
 func New(db *pg.Database) *Store { return &Store{db: db, queries: leasesdb.New()} }
 
 var _ ports.Leases = (*Store)(nil)
@@ -43,17 +44,11 @@ func (l *Store) Hold(ctx context.Context, holder string, ttl time.Duration, reso
 			rows, err = l.hold(ctx, holder, ttl, resources)
 		}
 	}
-	if err != nil {
-		return nil, pg.Translate(ctx, err)
-	}
-	out := make([]ports.Lease, len(rows))
-	for i, r := range rows {
-		out[i] = lease(leasesdb.ListLeasesRow(r))
-	}
+	out, err := pg.MapRows(ctx, rows, err, func(r *leasesdb.HoldLeasesRow) ports.Lease { return lease((*leasesdb.ListLeasesRow)(r)) })
 	slices.SortFunc(out, func(a, b ports.Lease) int {
 		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Partition, b.Partition))
 	})
-	return out, nil
+	return out, err
 }
 
 func (l *Store) hold(ctx context.Context, holder string, ttl time.Duration, resources []ports.LeaseResource) ([]leasesdb.HoldLeasesRow, error) {
@@ -98,14 +93,7 @@ func (l *Store) Release(ctx context.Context, holder string, resources []ports.Le
 // List implements ports.Leases.
 func (l *Store) List(ctx context.Context, name string) ([]ports.Lease, error) {
 	rows, err := l.queries.ListLeases(ctx, l.db.Reads, name)
-	if err != nil {
-		return nil, pg.Translate(ctx, err)
-	}
-	out := make([]ports.Lease, len(rows))
-	for i, r := range rows {
-		out[i] = lease(r)
-	}
-	return out, nil
+	return pg.MapRows(ctx, rows, err, lease)
 }
 
 // forgetNodes is how long the last heartbeat of a node is stored, in units of the time
@@ -144,17 +132,12 @@ func (l *Store) Leave(ctx context.Context, work, node string) error {
 
 // Prune implements ports.Leases.
 func (l *Store) Prune(ctx context.Context, prefix string, keep []string) (int, error) {
-	if keep == nil {
-		keep = []string{}
-	}
+	keep = append([]string{}, keep...) // never NULL
 	n, err := l.queries.PruneLeases(ctx, l.db.Reads, &leasesdb.PruneLeasesParams{Prefix: prefix, Keep: keep})
-	if err != nil {
-		return 0, pg.Translate(ctx, err)
-	}
-	return int(n), nil
+	return int(n), pg.Translate(ctx, err)
 }
 
-func lease(r leasesdb.ListLeasesRow) ports.Lease {
+func lease(r *leasesdb.ListLeasesRow) ports.Lease {
 	return ports.Lease{
 		LeaseResource: ports.LeaseResource{Name: r.Name, Partition: event.PartitionID(r.PartitionID)},
 		Holder:        r.Holder, Term: uint64(r.Term), TakenAt: r.TakenAt.UTC(), ExpiresAt: r.ExpiresAt.UTC(),
@@ -162,11 +145,7 @@ func lease(r leasesdb.ListLeasesRow) ports.Lease {
 }
 
 func resourceColumns(resources []ports.LeaseResource) (names []string, partitions []int32) {
-	names, partitions = make([]string, len(resources)), make([]int32, len(resources))
-	for i, r := range resources {
-		names[i], partitions[i] = r.Name, int32(r.Partition)
-	}
-	return names, partitions
+	return pg.Map(resources, func(r *ports.LeaseResource) string { return r.Name }), pg.Map(resources, func(r *ports.LeaseResource) int32 { return int32(r.Partition) })
 }
 
 func interval(d time.Duration) pgtype.Interval {

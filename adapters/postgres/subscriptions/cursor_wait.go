@@ -18,16 +18,16 @@ import (
 // first and the longest. No connection is held during a pause.
 const (
 	firstCursorPause = 20 * time.Millisecond
-	cursorPause      = 3 * pg.ShortLockWait
+	maxCursorPause   = 3 * pg.ShortLockWait
 )
 
-// cursorWaits keeps polls that wait for cursors from using up the pool: of all polls that
-// want one cursor, one waits in the database, and all cursors together leave a quarter of
-// the connections to reads.
+// cursorWaits keeps polls that wait for locked cursors from using up the pool. Of all polls
+// that want one cursor, one waits in the database, and all cursors together leave a quarter
+// of the connections to reads.
 type cursorWaits struct {
-	slots chan struct{}
-	mu    sync.Mutex
-	gates map[cursorKey]*cursorGate
+	connections chan struct{} // as many tokens as connections may wait
+	mu          sync.Mutex
+	gates       map[cursorKey]*cursorGate
 }
 
 type cursorKey struct {
@@ -36,45 +36,47 @@ type cursorKey struct {
 }
 
 type cursorGate struct {
-	turn    chan struct{} // of capacity 1
-	wanting int
+	token   chan struct{} // of the poll that waits in the database
+	waiters int
 }
 
 func newCursorWaits(connections int) *cursorWaits {
-	return &cursorWaits{slots: make(chan struct{}, max(connections*3/4, 1)), gates: map[cursorKey]*cursorGate{}}
+	return &cursorWaits{connections: make(chan struct{}, max(connections*3/4, 1)), gates: map[cursorKey]*cursorGate{}}
 }
 
-// enter waits for the turn at a cursor.
+// enter waits until no other poll of this node waits for the cursor.
 func (c *cursorWaits) enter(ctx context.Context, k cursorKey) (leave func(), err error) {
 	c.mu.Lock()
 	g := c.gates[k]
 	if g == nil {
-		g = &cursorGate{turn: make(chan struct{}, 1)}
+		g = &cursorGate{token: make(chan struct{}, 1)}
 		c.gates[k] = g
 	}
-	g.wanting++
+	g.waiters++
 	c.mu.Unlock()
-	forget := func() {
+	release, err := acquire(ctx, g.token)
+	if release == nil {
+		release = func() {}
+	}
+	leave = sync.OnceFunc(func() {
+		release()
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		if g.wanting--; g.wanting == 0 {
+		if g.waiters--; g.waiters == 0 {
 			delete(c.gates, k)
 		}
+	})
+	if err != nil {
+		leave()
 	}
-	select {
-	case g.turn <- struct{}{}:
-		return sync.OnceFunc(func() { <-g.turn; forget() }), nil
-	case <-ctx.Done():
-		forget()
-		return nil, ctx.Err()
-	}
+	return leave, err
 }
 
-// slot waits for the right to a connection.
-func (c *cursorWaits) slot(ctx context.Context) (free func(), err error) {
+// acquire waits for a token of a channel.
+func acquire(ctx context.Context, tokens chan struct{}) (release func(), err error) {
 	select {
-	case c.slots <- struct{}{}:
-		return sync.OnceFunc(func() { <-c.slots }), nil
+	case tokens <- struct{}{}:
+		return sync.OnceFunc(func() { <-tokens }), nil
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
@@ -85,40 +87,39 @@ type cursorHeld struct{ error }
 
 func (c cursorHeld) Unwrap() error { return c.error }
 
-// deliverInTurn waits for the cursor, in short attempts, as long as the store has
-// patience.
-func (s *Store) deliverInTurn(ctx context.Context, k cursorKey, once func(free func()) error) error {
-	patient, cancel := context.WithTimeout(ctx, s.db.Config.Limits.LockTimeout)
+// deliverInTurn waits for the cursor in short attempts, for at most the lock timeout.
+func (s *Store) deliverInTurn(ctx context.Context, k cursorKey, attempt func(locked func()) error) error {
+	bounded, cancel := context.WithTimeout(ctx, s.db.Config.Limits.LockTimeout)
 	defer cancel()
-	out := func(err error) error {
+	translate := func(err error) error {
 		if ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) {
 			return pg.LockHeldFault(err)
 		}
 		return err
 	}
-	leave, err := s.cursors.enter(patient, k)
+	leave, err := s.cursors.enter(bounded, k)
 	if err != nil {
-		return out(err)
+		return translate(err)
 	}
 	defer leave()
-	for pause := firstCursorPause; ; pause = min(2*pause, cursorPause) {
-		free, err := s.cursors.slot(patient)
+	for pause := firstCursorPause; ; pause = min(2*pause, maxCursorPause) {
+		release, err := acquire(bounded, s.cursors.connections)
 		if err != nil {
-			return out(err)
+			return translate(err)
 		}
-		err = once(func() { free(); leave() })
-		free()
+		err = attempt(func() { release(); leave() })
+		release()
 		if _, held := errors.AsType[cursorHeld](err); !held {
 			return err
 		}
-		if err := ports.Sleep(patient, pause); err != nil {
-			return out(err)
+		if err := ports.Sleep(bounded, pause); err != nil {
+			return translate(err)
 		}
 	}
 }
 
-// waitForCursor locks a cursor in one round trip; what comes after it in the transaction
-// has the usual patience.
+// waitForCursor locks a cursor in one round trip, with a short lock timeout. Later statements
+// of the transaction have the usual one.
 func (s *Store) waitForCursor(ctx context.Context, tx pgx.Tx, k cursorKey) (row subscriptionsdb.LockSubscriptionCursorRow, err error) {
 	var batch pgx.Batch
 	batch.Queue(pg.SetLockTimeout, pg.Milliseconds(pg.ShortLockWait))

@@ -18,10 +18,10 @@ import (
 
 const deliverTries = 3
 
-// Deliver implements ports.Deliveries: a short transaction that begins with the
-// cursor's row lock. A deadlock or serialization failure runs all of it again.
+// Deliver implements ports.Deliveries with a short transaction that begins by locking the
+// cursor's row. After a deadlock or serialization failure it runs f again.
 func (s *Store) Deliver(ctx context.Context, uid event.ID, p event.PartitionID, wait bool, f func(ctx context.Context, tx ports.DeliveryTx) error) (ran bool, err error) {
-	var own error // of f; what is not the database's passes as it is
+	var own error // of f; errors that are not the database's are returned unchanged
 	for range deliverTries {
 		own = nil
 		ran, err = s.deliverOnce(ctx, uid, p, wait, func(ctx context.Context, tx ports.DeliveryTx) error {
@@ -42,31 +42,30 @@ func (s *Store) deliverOnce(ctx context.Context, uid event.ID, p event.Partition
 	if !wait {
 		return s.deliverLocked(ctx, cursorKey{uid, p}, nil, f)
 	}
-	err = s.deliverInTurn(ctx, cursorKey{uid, p}, func(had func()) error {
-		ran, err = s.deliverLocked(ctx, cursorKey{uid, p}, had, f)
+	err = s.deliverInTurn(ctx, cursorKey{uid, p}, func(locked func()) error {
+		ran, err = s.deliverLocked(ctx, cursorKey{uid, p}, locked, f)
 		return err
 	})
 	return ran, err
 }
 
-// deliverLocked runs f under the cursor's lock, and had when it has it; without had it
-// does not wait for the lock.
-func (s *Store) deliverLocked(ctx context.Context, k cursorKey, had func(), f func(ctx context.Context, tx ports.DeliveryTx) error) (ran bool, err error) {
-	uid, p, wait := k.subscription, k.partition, had != nil
+// deliverLocked runs f under the cursor's lock. It calls locked as soon as it has the lock;
+// if locked is nil it does not wait for the lock.
+func (s *Store) deliverLocked(ctx context.Context, k cursorKey, locked func(), f func(ctx context.Context, tx ports.DeliveryTx) error) (ran bool, err error) {
+	uid, p, wait := k.subscription, k.partition, locked != nil
 	err = pgx.BeginFunc(ctx, s.db.Reads, func(tx pgx.Tx) error {
 		ran = false
 		row, err := s.lockCursor(ctx, tx, k, wait)
 		if wait && err == nil {
-			had()
-		}
-		if errors.Is(err, pgx.ErrNoRows) && !wait {
-			there, err := s.queries.SubscriptionCursorExists(ctx, tx, &subscriptionsdb.SubscriptionCursorExistsParams{Subscription: pg.UUID(uid), PartitionID: int32(p)})
-			if err != nil || there {
-				return err
-			}
-			return subscriptionNotFound()
+			locked()
 		}
 		if errors.Is(err, pgx.ErrNoRows) {
+			if !wait { // locked by another session, or deleted
+				exists, err := s.queries.SubscriptionCursorExists(ctx, tx, &subscriptionsdb.SubscriptionCursorExistsParams{Subscription: pg.UUID(uid), PartitionID: int32(p)})
+				if err != nil || exists {
+					return err
+				}
+			}
 			return subscriptionNotFound()
 		}
 		if err != nil {
@@ -76,7 +75,7 @@ func (s *Store) deliverLocked(ctx context.Context, k cursorKey, had func(), f fu
 		if err := json.Unmarshal(row.Counts, &d.counts); err != nil {
 			return err
 		}
-		// After the lock, which may have taken its time.
+		// Read after the lock, which may have taken long to acquire.
 		if d.now, err = s.storeTime(ctx, tx); err != nil {
 			return err
 		}
@@ -91,7 +90,7 @@ func (s *Store) deliverLocked(ctx context.Context, k cursorKey, had func(), f fu
 
 func (s *Store) lockCursor(ctx context.Context, tx pgx.Tx, k cursorKey, wait bool) (subscriptionsdb.LockSubscriptionCursorRow, error) {
 	row, err := s.queries.TryLockSubscriptionCursor(ctx, tx, &subscriptionsdb.TryLockSubscriptionCursorParams{Subscription: pg.UUID(k.subscription), PartitionID: int32(k.partition)})
-	if wait && errors.Is(err, pgx.ErrNoRows) { // held, or not there
+	if wait && errors.Is(err, pgx.ErrNoRows) { // locked by another session, or deleted
 		return s.waitForCursor(ctx, tx, k)
 	}
 	return subscriptionsdb.LockSubscriptionCursorRow(row), err
@@ -106,8 +105,8 @@ type deliveryTx struct {
 	row       subscriptionsdb.LockSubscriptionCursorRow
 	counts    subscription.Counts
 	now       time.Time
-	parked    int64 // messages that this transaction parks, less those that it takes back
-	listed    bool  // parked messages were listed, and may be taken back
+	parked    int64 // messages that this transaction parks, less those that it unparks
+	listed    bool  // parked messages were listed, so they may be unparked
 }
 
 func (d *deliveryTx) Now() time.Time              { return d.now }
@@ -160,12 +159,8 @@ func (d *deliveryTx) Parked(ctx context.Context, q ports.ParkedQuery) ([]subscri
 		return []subscription.Message{}, nil
 	}
 	found, err := d.store.parkedMessages(ctx, d.tx, d.uid, []int32{int32(d.partition)}, d.partition, q)
-	out := make([]subscription.Message, len(found))
-	for i := range found {
-		out[i] = found[i].Message
-	}
-	d.listed = d.listed || len(out) > 0
-	return out, err
+	d.listed = d.listed || len(found) > 0
+	return pg.Map(found, func(m *ports.ParkedMessage) subscription.Message { return m.Message }), err
 }
 
 func (d *deliveryTx) EventsAfter(ctx context.Context, after event.Sequence, limit, bytes int, types []string) ([]event.Recorded, error) {
@@ -181,15 +176,12 @@ func (d *deliveryTx) Save(ctx context.Context, c ports.DeliveryCursor, changed [
 	if err != nil {
 		return err
 	}
-	if err := d.takeBack(ctx, changed, done); err != nil {
+	if err := d.unpark(ctx, changed, done); err != nil {
 		return err
 	}
 	queries := d.store.queries
 	var open, parked []subscription.Message
-	gone := make([]int64, 0, len(done))
-	for _, n := range done {
-		gone = append(gone, int64(n))
-	}
+	gone := pg.Sequences(done)
 	for i := range changed {
 		if changed[i].State != subscription.ParkedState {
 			open = append(open, changed[i])
@@ -225,34 +217,30 @@ func (d *deliveryTx) Save(ctx context.Context, c ports.DeliveryCursor, changed [
 	})
 }
 
-// takeBack removes from what is parked whatever changes or is done with.
-func (d *deliveryTx) takeBack(ctx context.Context, changed []subscription.Message, done []event.Sequence) error {
+// unpark removes the parked messages that were changed or are done.
+func (d *deliveryTx) unpark(ctx context.Context, changed []subscription.Message, done []event.Sequence) error {
 	if !d.listed || len(changed)+len(done) == 0 {
 		return nil
 	}
-	sequences := make([]int64, 0, len(changed)+len(done))
+	sequences := pg.Sequences(done)
 	for i := range changed {
 		sequences = append(sequences, int64(changed[i].Sequence))
-	}
-	for _, n := range done {
-		sequences = append(sequences, int64(n))
 	}
 	rows, err := d.store.queries.DeleteParked(ctx, d.tx, &subscriptionsdb.DeleteParkedParams{Subscription: pg.UUID(d.uid), PartitionID: int32(d.partition), Sequences: sequences})
 	d.parked -= rows
 	return err
 }
 
-// epoch stands for no time in arrays, which hold no NULL.
-var epoch = time.Unix(0, 0).UTC()
+// timeOrEpoch writes no time as 1970 into arrays, whose Go types hold no NULL.
+func timeOrEpoch(t time.Time) time.Time {
+	if t.IsZero() {
+		return time.Unix(0, 0).UTC()
+	}
+	return t
+}
 
 func (d *deliveryTx) columns(messages []subscription.Message) *subscriptionsdb.SaveMessagesParams {
 	p := &subscriptionsdb.SaveMessagesParams{Subscription: pg.UUID(d.uid), PartitionID: int32(d.partition)}
-	at := func(t time.Time) time.Time {
-		if t.IsZero() {
-			return epoch
-		}
-		return t
-	}
 	for i := range messages {
 		m := &messages[i]
 		p.Sequences = append(p.Sequences, int64(m.Sequence))
@@ -261,8 +249,8 @@ func (d *deliveryTx) columns(messages []subscription.Message) *subscriptionsdb.S
 		p.States = append(p.States, string(m.State))
 		p.Consumers = append(p.Consumers, m.Consumer)
 		p.Attempts = append(p.Attempts, int32(m.Attempts))
-		p.Due = append(p.Due, at(m.Due))
-		p.Handed = append(p.Handed, at(m.DeliveredAt))
+		p.Due = append(p.Due, timeOrEpoch(m.Due))
+		p.Handed = append(p.Handed, timeOrEpoch(m.DeliveredAt))
 		p.Codes = append(p.Codes, m.Code)
 		p.Details = append(p.Details, m.Detail)
 		p.Changed = append(p.Changed, m.ChangedAt)
@@ -311,30 +299,22 @@ func (d *deliveryTx) Record(ctx context.Context, decisions []ports.ParkedDecisio
 	return d.store.queries.InsertDecisions(ctx, d.tx, p)
 }
 
-// What a delivery reads of the open messages where it does not need them all.
-
 // PartitionsWithOpen implements ports.Deliveries.
 func (s *Store) PartitionsWithOpen(ctx context.Context, uid event.ID, in []event.PartitionID, events []event.ID) ([]event.PartitionID, error) {
-	partitions := partitionNumbers(in)
+	partitions := pg.Partitions(in)
 	if len(in) == 0 {
 		cursors, err := s.queries.ListSubscriptionCursors(ctx, s.db.Reads, pg.UUID(uid))
 		if err != nil {
 			return nil, pg.Translate(ctx, err)
 		}
-		for i := range cursors {
-			partitions = append(partitions, cursors[i].PartitionID)
-		}
+		partitions = pg.Map(cursors, func(c *subscriptionsdb.BackboneSubscriptionCursor) int32 { return c.PartitionID })
 	}
-	found, err := s.queries.ListPartitionsOfMessages(ctx, s.db.Reads, &subscriptionsdb.ListPartitionsOfMessagesParams{Subscription: pg.UUID(uid), Partitions: partitions, EventIds: uuids(events)})
-	out := make([]event.PartitionID, len(found))
-	for i, p := range found {
-		out[i] = event.PartitionID(p)
-	}
-	return out, pg.Translate(ctx, err)
+	found, err := s.queries.ListPartitionsOfMessages(ctx, s.db.Reads, &subscriptionsdb.ListPartitionsOfMessagesParams{Subscription: pg.UUID(uid), Partitions: partitions, EventIds: pg.UUIDs(events)})
+	return pg.MapRows(ctx, found, err, func(p *int32) event.PartitionID { return event.PartitionID(*p) })
 }
 
 func (d *deliveryTx) OpenByEvent(ctx context.Context, events []event.ID) ([]subscription.Message, error) {
-	rows, err := d.store.queries.ListOpenMessagesOf(ctx, d.tx, &subscriptionsdb.ListOpenMessagesOfParams{Subscription: pg.UUID(d.uid), PartitionID: int32(d.partition), EventIds: uuids(events)})
+	rows, err := d.store.queries.ListOpenMessagesOf(ctx, d.tx, &subscriptionsdb.ListOpenMessagesOfParams{Subscription: pg.UUID(d.uid), PartitionID: int32(d.partition), EventIds: pg.UUIDs(events)})
 	return messagesOf(rows), err
 }
 
@@ -362,36 +342,25 @@ func (d *deliveryTx) CountWaiting(ctx context.Context) (int, error) {
 
 func (d *deliveryTx) LowestOpen(ctx context.Context, limit int) ([]event.Sequence, error) {
 	found, err := d.store.queries.ListLowestMessages(ctx, d.tx, &subscriptionsdb.ListLowestMessagesParams{Subscription: pg.UUID(d.uid), PartitionID: int32(d.partition), PageSize: pg.PageSize(limit)})
-	out := make([]event.Sequence, len(found))
-	for i, n := range found {
-		out[i] = event.Sequence(n)
-	}
-	return out, err
+	return pg.Map(found, func(n *int64) event.Sequence { return event.Sequence(*n) }), err
 }
 
-// keyBytes is never nil: no array at all would match nothing.
+// keyBytes is never nil, because a NULL array would match nothing.
 func keyBytes(keys []subscription.Key) [][]byte {
-	out := make([][]byte, len(keys))
-	for i := range keys {
-		out[i] = keys[i][:]
-	}
-	return out
+	return pg.Map(keys, func(k *subscription.Key) []byte { return k[:] })
 }
 
-// messageRow is what every list of open messages gives.
+// messageRow is a row of any query that lists open messages.
 type messageRow interface {
 	subscriptionsdb.ListOpenMessagesRow | subscriptionsdb.ListOpenMessagesOfRow | subscriptionsdb.ListMovingMessagesRow | subscriptionsdb.ListWaitingMessagesRow
 }
 
 func messagesOf[R messageRow](rows []R) []subscription.Message {
-	out := make([]subscription.Message, len(rows))
-	for i := range rows {
-		r := subscriptionsdb.ListOpenMessagesRow(rows[i])
-		out[i] = subscription.Message{
-			Sequence: event.Sequence(r.Sequence), EventID: r.EventID.Bytes, State: subscription.State(r.State), Consumer: r.Consumer, Attempts: int(r.Attempts),
-			Due: pg.TimeOrZero(r.DueAt), DeliveredAt: pg.TimeOrZero(r.HandedAt), Code: r.Code, Detail: r.Detail, ChangedAt: r.ChangedAt.UTC(),
+	return pg.Map(rows, func(row *R) subscription.Message {
+		r := subscriptionsdb.ListOpenMessagesRow(*row)
+		return subscription.Message{
+			Sequence: event.Sequence(r.Sequence), EventID: r.EventID.Bytes, Key: subscription.Key(r.OrderKey), State: subscription.State(r.State), Consumer: r.Consumer,
+			Attempts: int(r.Attempts), Due: pg.TimeOrZero(r.DueAt), DeliveredAt: pg.TimeOrZero(r.HandedAt), Code: r.Code, Detail: r.Detail, ChangedAt: r.ChangedAt.UTC(),
 		}
-		copy(out[i].Key[:], r.OrderKey)
-	}
-	return out
+	})
 }

@@ -1,8 +1,11 @@
-// Package subscriptions keeps subscriptions and their deliveries. Store holds how far each
-// subscription has come in each partition and the messages that are in flight, waiting or
-// parked; Webhooks holds endpoints and the attempts to reach them; Publishers holds how far
-// a message broker has been fed. Deliver serializes all changes of one subscription in one
-// partition by the lock of its cursor row.
+// Package subscriptions stores subscriptions and their deliveries in PostgreSQL, for
+// application/subscriptions, application/webhooks and application/fanout.
+//
+// [Store] has the definitions, a cursor for each subscription and partition, and the
+// messages that are in flight, waiting or parked. [Webhooks] has endpoints and the attempts
+// to reach them, [Publishers] the position that a message broker has reached. Deliver
+// serializes all changes of one subscription in one partition with the lock of its cursor
+// row. The package decides neither what is delivered nor when.
 package subscriptions
 
 import (
@@ -12,7 +15,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/erpbackbone/backbone/adapters/postgres/eventlog"
 	"github.com/erpbackbone/backbone/adapters/postgres/internal/pg"
@@ -23,8 +25,7 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// Store keeps subscriptions, how far each has come in each partition, and the
-// messages that are in flight, waiting or parked.
+// Store has subscriptions, their cursors and their messages.
 type Store struct {
 	db      *pg.Database
 	queries *subscriptionsdb.Queries
@@ -90,7 +91,7 @@ func (s *Store) CreateSubscription(ctx context.Context, sub subscription.Subscri
 			return nil
 		}
 		if most > 0 {
-			// In a statement of its own, which sees what was committed before the lock was had.
+			// A statement of its own, which sees what was committed before the lock was acquired.
 			there, err := s.queries.CountSubscriptions(ctx, tx, sub.TenantID)
 			if err != nil {
 				return err
@@ -164,14 +165,14 @@ func (s *Store) ChangeSubscription(ctx context.Context, sub subscription.Subscri
 		return pg.Translate(ctx, err)
 	}
 	if rows == 0 {
-		return fault.New(fault.Conflict, "subscription.changed", "somebody else changed the subscription meanwhile; read it and try again")
+		return fault.New(fault.Conflict, "subscription.changed", "another request has changed the subscription; read it and try again")
 	}
 	return nil
 }
 
-// DeleteSubscription implements ports.Subscriptions. The definition goes first: from
-// then on nobody hands anything out, and a row that a hand-out under way adds after
-// its partition was cleared belongs to an incarnation that does not come back.
+// DeleteSubscription implements ports.Subscriptions. It deletes the definition first: from
+// then on no poll delivers anything. A poll in flight may add a row after its partition was
+// cleared; that row's UID is never used again, so no subscription sees it.
 func (s *Store) DeleteSubscription(ctx context.Context, uid event.ID) error {
 	if err := s.queries.DeleteSubscription(ctx, s.db.Reads, pg.UUID(uid)); err != nil {
 		return pg.Translate(ctx, err)
@@ -183,7 +184,7 @@ func (s *Store) DeleteSubscription(ctx context.Context, uid event.ID) error {
 	for i := range cursors {
 		one := []int32{cursors[i].PartitionID}
 		err := pgx.BeginFunc(ctx, s.db.Reads, func(tx pgx.Tx) error {
-			// The cursor's row lock waits for a hand-out under way.
+			// Waits for the row lock of a poll in flight.
 			if err := s.queries.DeleteSubscriptionCursors(ctx, tx, &subscriptionsdb.DeleteSubscriptionCursorsParams{Subscription: pg.UUID(uid), Partitions: one}); err != nil {
 				return err
 			}
@@ -200,8 +201,8 @@ func (s *Store) DeleteSubscription(ctx context.Context, uid event.ID) error {
 	return pg.Translate(ctx, s.queries.DeleteSubscriptionConsumers(ctx, s.db.Reads, pg.UUID(uid)))
 }
 
-// RemoveOrphanedMessages implements ports.Deliveries. Nobody parks for a subscription that is
-// gone, so no lock is needed.
+// RemoveOrphanedMessages implements ports.Deliveries. No session parks messages of a deleted
+// subscription, so no lock is needed.
 func (s *Store) RemoveOrphanedMessages(ctx context.Context) (removed int, err error) {
 	left, err := s.queries.ListParkedRemains(ctx, s.db.Reads)
 	for _, r := range left {
@@ -225,25 +226,20 @@ func (s *Store) Backlogs(ctx context.Context, uid event.ID) ([]ports.DeliveryBac
 	if err != nil {
 		return nil, pg.Translate(ctx, err)
 	}
-	partitions := make([]int32, len(cursors))
-	for i := range cursors {
-		partitions[i] = cursors[i].PartitionID
-	}
+	partitions := pg.Map(cursors, func(c *subscriptionsdb.BackboneSubscriptionCursor) int32 { return c.PartitionID })
 	counts, err := s.queries.CountSubscriptionMessages(ctx, s.db.Reads, &subscriptionsdb.CountSubscriptionMessagesParams{Subscription: pg.UUID(uid), Partitions: partitions})
 	if err != nil {
 		return nil, pg.Translate(ctx, err)
 	}
-	open := make([]subscriptionsdb.CountAllMessagesRow, len(counts))
-	for i := range counts {
-		open[i] = subscriptionsdb.CountAllMessagesRow(counts[i])
-	}
-	found, err := backlogsOf(cursors, open)
+	found, err := backlogsOf(cursors, pg.Map(counts, func(r *subscriptionsdb.CountSubscriptionMessagesRow) subscriptionsdb.CountAllMessagesRow {
+		return subscriptionsdb.CountAllMessagesRow(*r)
+	}))
 	return found[uid], err
 }
 
 // DeliveryStates implements ports.Deliveries.
 func (s *Store) DeliveryStates(ctx context.Context, uids []event.ID) (map[event.ID]ports.DeliveryState, error) {
-	rows, err := s.queries.ListSubscriptionStates(ctx, s.db.Reads, uuids(uids))
+	rows, err := s.queries.ListSubscriptionStates(ctx, s.db.Reads, pg.UUIDs(uids))
 	if err != nil {
 		return nil, pg.Translate(ctx, err)
 	}
@@ -304,14 +300,9 @@ func (s *Store) Due(ctx context.Context, limit int) ([]ports.DueDelivery, error)
 		return nil, pg.Translate(ctx, err)
 	}
 	rows, err := s.queries.ListDueMessages(ctx, s.db.Reads, &subscriptionsdb.ListDueMessagesParams{Now: now, Scan: pg.PageSize(limit)})
-	if err != nil {
-		return nil, pg.Translate(ctx, err)
-	}
-	out := make([]ports.DueDelivery, len(rows))
-	for i, r := range rows {
-		out[i] = ports.DueDelivery{UID: r.Subscription.Bytes, Partition: event.PartitionID(r.PartitionID), Expired: r.Expired}
-	}
-	return out, nil
+	return pg.MapRows(ctx, rows, err, func(r *subscriptionsdb.ListDueMessagesRow) ports.DueDelivery {
+		return ports.DueDelivery{UID: r.Subscription.Bytes, Partition: event.PartitionID(r.PartitionID), Expired: r.Expired}
+	})
 }
 
 // Consumers implements ports.Deliveries.
@@ -320,7 +311,7 @@ func (s *Store) Consumers(ctx context.Context, uid event.ID, consumer string, ba
 	if err != nil {
 		return nil, pg.Translate(ctx, err)
 	}
-	// A consumer whose row somebody locks is known as it was.
+	// If another session locks the consumer's row, the row stays as it is.
 	if _, err := pg.QueryWithLockTimeout[struct{}](ctx, s.db, pg.ShortLockWait, subscriptionsdb.SaveConsumer, pg.UUID(uid), consumer, now.Add(back)); err != nil && !pg.IsLockTimeout(err) {
 		return nil, pg.Translate(ctx, err)
 	}
@@ -342,100 +333,15 @@ func (s *Store) Consumers(ctx context.Context, uid event.ID, consumer string, ba
 
 // EventsAt implements ports.Deliveries.
 func (s *Store) EventsAt(ctx context.Context, p event.PartitionID, sequences []event.Sequence) ([]event.Recorded, error) {
-	wanted := make([]int64, len(sequences))
-	for i, n := range sequences {
-		wanted[i] = int64(n)
-	}
-	return s.events.BySequence(ctx, p, wanted, true)
+	return s.events.BySequence(ctx, p, pg.Sequences(sequences), true)
 }
 
-// storeTime is the database's clock, so that all nodes agree on when a lease ends;
-// with an injected clock, which only tests have, it is that.
+// storeTime returns the time of the database's clock, so that all nodes agree on when a
+// lease ends. Tests inject a clock, which is used instead.
 func (s *Store) storeTime(ctx context.Context, db subscriptionsdb.DBTX) (time.Time, error) {
 	if s.db.Config.Limits.MaxClockSkew < 0 {
 		return s.db.Now(), nil
 	}
 	now, err := s.queries.StoreClock(ctx, db)
 	return now.UTC(), err
-}
-
-func partitionNumbers(partitions []event.PartitionID) []int32 {
-	out := make([]int32, len(partitions))
-	for i, p := range partitions {
-		out[i] = int32(p)
-	}
-	return out
-}
-
-func uuids(ids []event.ID) []pgtype.UUID {
-	out := make([]pgtype.UUID, len(ids))
-	for i, id := range ids {
-		out[i] = pg.UUID(id)
-	}
-	return out
-}
-
-// ParkedMessages implements ports.SubscriptionDeadLetters.
-func (s *Store) ParkedMessages(ctx context.Context, uid event.ID, partitions []event.PartitionID, from event.PartitionID, q ports.ParkedQuery) ([]ports.ParkedMessage, error) {
-	return s.parkedMessages(ctx, s.db.Reads, uid, partitionNumbers(partitions), from, q)
-}
-
-func (s *Store) parkedMessages(ctx context.Context, db subscriptionsdb.DBTX, uid event.ID, partitions []int32, from event.PartitionID, q ports.ParkedQuery) ([]ports.ParkedMessage, error) {
-	var rows []subscriptionsdb.BackboneSubscriptionParked
-	var err error
-	if len(q.EventIDs) == 0 {
-		rows, err = s.queries.ListParkedMessages(ctx, db, &subscriptionsdb.ListParkedMessagesParams{
-			Subscription: pg.UUID(uid), Partitions: partitions, FromPartition: int32(from), After: int64(q.After), Code: q.Code, PageSize: pg.PageSize(q.Limit),
-		})
-	} else {
-		rows, err = s.queries.ListParkedMessagesOf(ctx, db, &subscriptionsdb.ListParkedMessagesOfParams{
-			Subscription: pg.UUID(uid), Partitions: partitions, FromPartition: int32(from), After: int64(q.After),
-			EventIds: uuids(q.EventIDs), Code: q.Code, PageSize: pg.PageSize(q.Limit),
-		})
-	}
-	if err != nil {
-		return nil, pg.Translate(ctx, err)
-	}
-	out := make([]ports.ParkedMessage, len(rows))
-	for i := range rows {
-		r := &rows[i]
-		out[i] = ports.ParkedMessage{Partition: event.PartitionID(r.PartitionID), Message: subscription.Message{
-			Sequence: event.Sequence(r.Sequence), EventID: r.EventID.Bytes, State: subscription.ParkedState, Consumer: r.Consumer, Attempts: int(r.Attempts),
-			DeliveredAt: pg.TimeOrZero(r.HandedAt), Code: r.Code, Detail: r.Detail, ChangedAt: r.ChangedAt.UTC(),
-		}}
-		copy(out[i].Key[:], r.OrderKey)
-	}
-	return out, nil
-}
-
-// ParkedGroups implements ports.SubscriptionDeadLetters.
-func (s *Store) ParkedGroups(ctx context.Context, uid event.ID, partitions []event.PartitionID) ([]ports.ParkedGroup, error) {
-	rows, err := s.queries.CountParkedByCode(ctx, s.db.Reads, &subscriptionsdb.CountParkedByCodeParams{Subscription: pg.UUID(uid), Partitions: partitionNumbers(partitions)})
-	if err != nil {
-		return nil, pg.Translate(ctx, err)
-	}
-	out := make([]ports.ParkedGroup, len(rows))
-	for i, r := range rows {
-		out[i] = ports.ParkedGroup{Code: r.Code, Messages: int(r.Messages), First: r.First.UTC(), Last: r.Last.UTC()}
-	}
-	return out, nil
-}
-
-// Decisions implements ports.SubscriptionDeadLetters.
-func (s *Store) Decisions(ctx context.Context, tenantID, id string, partitions []event.PartitionID, limit int) ([]ports.ParkedDecision, error) {
-	rows, err := s.queries.ListDecisions(ctx, s.db.Reads, &subscriptionsdb.ListDecisionsParams{
-		TenantID: tenantID, Subscription: id, Partitions: partitionNumbers(partitions), PageSize: pg.PageSize(limit),
-	})
-	if err != nil {
-		return nil, pg.Translate(ctx, err)
-	}
-	out := make([]ports.ParkedDecision, len(rows))
-	for i := range rows {
-		r := &rows[i]
-		out[i] = ports.ParkedDecision{
-			ID: r.ID.Bytes, TenantID: r.TenantID, Subscription: r.Subscription, Partition: event.PartitionID(r.PartitionID), Sequence: event.Sequence(r.Sequence),
-			EventID: r.EventID.Bytes, Action: r.Action, Actor: r.Actor, Reason: r.Reason, Code: r.Code, At: r.At.UTC(),
-		}
-	}
-	return out, nil
 }

@@ -58,24 +58,16 @@ func (s *Webhooks) WebhookEndpoint(ctx context.Context, subscription event.ID) (
 // WebhookEndpoints implements ports.WebhookEndpoints.
 func (s *Webhooks) WebhookEndpoints(ctx context.Context, tenantID string) ([]ports.WebhookEndpoint, error) {
 	rows, err := s.queries.ListWebhookEndpoints(ctx, s.db.Reads, tenantID)
-	if err != nil {
-		return nil, pg.Translate(ctx, err)
-	}
-	out := make([]ports.WebhookEndpoint, len(rows))
-	for i := range rows {
-		out[i] = webhookEndpoint(&rows[i].BackboneWebhookEndpoint)
-	}
-	return out, nil
+	return pg.MapRows(ctx, rows, err, func(r *subscriptionsdb.ListWebhookEndpointsRow) ports.WebhookEndpoint {
+		return webhookEndpoint(&r.BackboneWebhookEndpoint)
+	})
 }
 
 // SaveWebhookEndpoint implements ports.WebhookEndpoints.
 func (s *Webhooks) SaveWebhookEndpoint(ctx context.Context, e ports.WebhookEndpoint) error {
 	var saved int64
 	var err error
-	names := e.HeaderNames
-	if names == nil {
-		names = []string{}
-	}
+	names := append([]string{}, e.HeaderNames...) // never NULL
 	if e.Revision == 1 {
 		saved, err = s.queries.InsertWebhookEndpoint(ctx, s.db.Reads, &subscriptionsdb.InsertWebhookEndpointParams{
 			Subscription: pg.UUID(e.Subscription), TenantID: e.TenantID, Url: e.URL, SecretNumber: int32(e.SecretNumber), PreviousUntil: pg.OptionalTime(e.PreviousUntil),
@@ -91,7 +83,7 @@ func (s *Webhooks) SaveWebhookEndpoint(ctx context.Context, e ports.WebhookEndpo
 		return pg.Translate(ctx, err)
 	}
 	if saved == 0 {
-		return fault.New(fault.Conflict, "webhook.endpoint_changed", "somebody else changed the endpoint meanwhile; read it and try again")
+		return fault.New(fault.Conflict, "webhook.endpoint_changed", "another request has changed the endpoint; read it and try again")
 	}
 	return nil
 }
@@ -109,11 +101,7 @@ func (s *Webhooks) AddWebhookAttempts(ctx context.Context, subscription event.ID
 	p := subscriptionsdb.InsertWebhookAttemptsParams{Subscription: pg.UUID(subscription)}
 	for i := range attempts {
 		a := &attempts[i]
-		next := a.Next
-		if next.IsZero() {
-			next = time.Unix(0, 0) // NULL does not fit into an array of times
-		}
-		p.EventIds, p.AttemptedAt, p.NextAt = append(p.EventIds, pg.UUID(a.EventID)), append(p.AttemptedAt, a.At), append(p.NextAt, next)
+		p.EventIds, p.AttemptedAt, p.NextAt = append(p.EventIds, pg.UUID(a.EventID)), append(p.AttemptedAt, a.At), append(p.NextAt, timeOrEpoch(a.Next))
 		p.Sequences, p.Partitions = append(p.Sequences, int64(a.Sequence)), append(p.Partitions, int32(a.Partition))
 		p.Attempts, p.Statuses = append(p.Attempts, int32(a.Attempt)), append(p.Statuses, int32(a.Status))
 		p.Durations, p.Codes = append(p.Durations, int32(a.Duration.Milliseconds())), append(p.Codes, a.Code)
@@ -130,16 +118,11 @@ func (s *Webhooks) AddWebhookAttempts(ctx context.Context, subscription event.ID
 // WebhookAttempts implements ports.WebhookAttempts.
 func (s *Webhooks) WebhookAttempts(ctx context.Context, subscription event.ID, limit int) ([]ports.WebhookAttempt, error) {
 	rows, err := s.queries.ListWebhookAttempts(ctx, s.db.Reads, &subscriptionsdb.ListWebhookAttemptsParams{Subscription: pg.UUID(subscription), Newest: int32(limit)})
-	if err != nil {
-		return nil, pg.Translate(ctx, err)
-	}
-	out := make([]ports.WebhookAttempt, len(rows))
-	for i := range rows {
-		r := &rows[i].BackboneWebhookAttempt
-		out[i] = ports.WebhookAttempt{
+	return pg.MapRows(ctx, rows, err, func(row *subscriptionsdb.ListWebhookAttemptsRow) ports.WebhookAttempt {
+		r := &row.BackboneWebhookAttempt
+		return ports.WebhookAttempt{
 			EventID: event.ID(r.EventID.Bytes), Partition: event.PartitionID(r.PartitionID), Sequence: event.Sequence(r.Sequence), Attempt: int(r.Attempt),
 			At: r.AttemptedAt.UTC(), Status: int(r.Status), Code: r.Code, Duration: time.Duration(r.DurationMs) * time.Millisecond, Next: pg.TimeOrZero(r.NextAt),
 		}
-	}
-	return out, nil
+	})
 }

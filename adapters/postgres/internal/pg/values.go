@@ -1,6 +1,7 @@
 package pg
 
 import (
+	"context"
 	"math"
 	"time"
 
@@ -46,3 +47,35 @@ func OptionalText(s string) pgtype.Text { return pgtype.Text{String: s, Valid: s
 
 // Date converts a date for a parameter.
 func Date(d event.Date) pgtype.Date { return pgtype.Date{Time: d.Time(), Valid: true} }
+
+// Map converts every element of a list.
+func Map[A, B any](in []A, convert func(*A) B) []B {
+	out := make([]B, len(in))
+	for i := range in {
+		out[i] = convert(&in[i])
+	}
+	return out
+}
+
+// MapRows converts the rows of a query that returned err.
+func MapRows[A, B any](ctx context.Context, rows []A, err error, convert func(*A) B) ([]B, error) {
+	if err != nil {
+		return nil, Translate(ctx, err)
+	}
+	return Map(rows, convert), nil
+}
+
+// UUIDs converts ids.
+func UUIDs(ids []event.ID) []pgtype.UUID {
+	return Map(ids, func(id *event.ID) pgtype.UUID { return UUID(*id) })
+}
+
+// Partitions converts numbers of partitions.
+func Partitions(partitions []event.PartitionID) []int32 {
+	return Map(partitions, func(p *event.PartitionID) int32 { return int32(*p) })
+}
+
+// Sequences converts sequences.
+func Sequences(sequences []event.Sequence) []int64 {
+	return Map(sequences, func(n *event.Sequence) int64 { return int64(*n) })
+}
