@@ -66,7 +66,7 @@ func (t *fetcher) fetchFrom(ctx context.Context, b ports.DeliveryBacklog, room i
 			}
 		}
 		if !opened {
-			free := min(room, t.sub.Settings.MaxInFlight-t.inFlightElsewhere-w.InFlight())
+			free := min(room, t.sub.Settings.MaxInFlight-t.inFlightElsewhere-w.Count(subscription.Leased))
 			if due, bytes, result.truncated, err = t.claimDue(ctx, tx, w, max(free, 0)); err != nil {
 				return err
 			}
@@ -225,7 +225,7 @@ func (t *fetcher) readNew(ctx context.Context, tx ports.DeliveryTx, w *subscript
 		return nil, 0, err
 	}
 	w.HoldKeys(held)
-	waiting := w.WaitingCount()
+	waiting := w.Count(subscription.Waiting)
 	if w.IsPartial() {
 		if waiting, err = tx.CountWaiting(ctx); err != nil {
 			return nil, 0, err

@@ -5,19 +5,20 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/json"
+	"strconv"
 	"strings"
 
 	"github.com/erpbackbone/backbone/domain/event"
 )
 
-// Key says in whose order a message stands: messages with the same key are handed
-// out one after another. It is a hash, so that no value of a payload is stored with
-// a message. The zero Key stands in nobody's order.
+// Key decides the order of messages: those with the same key are delivered one after
+// another. It is a hash, so that no value of a payload is stored with a message. Messages
+// with the zero Key have no order.
 type Key [16]byte
 
-// KeyOf gives an event's key. An event that is about no entity of the type, or has no
-// scalar value at the path, stands in the order of its stream. Of several entities or
-// values the first counts.
+// KeyOf returns an event's key. An event without an entity of the type, or without a scalar
+// value at the path, gets the key of its stream. The first of several entities or values
+// counts.
 func (s *Settings) KeyOf(e *event.Recorded) Key {
 	switch {
 	case s.PartitionBy == NoOrder:
@@ -43,7 +44,7 @@ func (s *Settings) KeyOf(e *event.Recorded) Key {
 	return hashKey(PerStream, e.Stream.Type, e.Stream.ID)
 }
 
-// NeedsPayload reports whether keys are in the payload.
+// NeedsPayload reports whether keys are computed from the payload.
 func (s *Settings) NeedsPayload() bool {
 	return strings.HasPrefix(s.PartitionBy, entityPrefix) || strings.HasPrefix(s.PartitionBy, pathPrefix)
 }
@@ -59,7 +60,7 @@ func hashKey(parts ...string) Key {
 	return Key(h.Sum(nil)[:16])
 }
 
-// firstAt gives the first scalar at a path of the stored data, as JSON.
+// firstAt returns the first scalar at a path of the stored data, marked with its JSON type.
 func firstAt(payload []byte, path string) (string, bool) {
 	var stored struct {
 		Data any `json:"data"`
@@ -85,10 +86,7 @@ func firstAt(payload []byte, path string) (string, bool) {
 	case json.Number:
 		return "n" + v.String(), true
 	case bool:
-		if v {
-			return "true", true
-		}
-		return "false", true
+		return strconv.FormatBool(v), true
 	default:
 		return "", false
 	}
@@ -107,8 +105,8 @@ func first(v any) any {
 	}
 }
 
-// Owner is the consumer that a key is pinned to: the one of the list with the highest
-// weight, so that a consumer who comes or goes moves its own keys only.
+// Owner is the consumer that a key is pinned to: the one with the highest weight, so that a
+// consumer that joins or leaves moves only its own keys.
 func (k Key) Owner(consumers []string) string {
 	var owner string
 	var highest [32]byte

@@ -14,8 +14,8 @@ type Strategy string
 
 // The strategies.
 const (
-	RoundRobin Strategy = "round_robin" // whoever asks next
-	Pinned     Strategy = "pinned"      // the same consumer for the same key, while it keeps asking
+	RoundRobin Strategy = "round_robin" // the next one that polls
+	Pinned     Strategy = "pinned"      // the same consumer for the same key, while it keeps polling
 )
 
 // Origin is where a subscription begins in each legal entity.
@@ -25,52 +25,52 @@ type Origin string
 const (
 	Beginning Origin = "beginning"
 	End       Origin = "end"      // what is appended after the subscription was made
-	Position  Origin = "position" // at the sequences that are named
+	Position  Origin = "position" // at named sequences
 	AtTime    Origin = "time"     // with what was recorded at the time or later
-	AtCursor  Origin = "cursor"   // where a feed of all legal entities has come to
+	AtCursor  Origin = "cursor"   // at the position that a feed of all legal entities has reached
 )
 
 // Start says where a subscription begins. Legal entities that Positions or the cursor
-// does not name begin at their beginning, and so do those made after the subscription.
+// does not name begin at their first event, and so do those created after the subscription.
 type Start struct {
 	From      Origin                    `json:"from"`
-	Positions map[string]event.Sequence `json:"positions,omitempty"` // by legal entity: the first to be handed out
+	Positions map[string]event.Sequence `json:"positions,omitempty"` // by legal entity: the first to be delivered
 	Time      time.Time                 `json:"time,omitzero"`
-	Cursor    string                    `json:"cursor,omitempty"` // as a feed gave it
-	// Marks are the positions that a cursor stands for: the last sequence that the feed
-	// has shown. They cover legal entities that whoever has the cursor may not see now.
+	Cursor    string                    `json:"cursor,omitempty"` // as a feed returned it
+	// Marks are the positions that a cursor encodes: the last sequence that the feed has
+	// shown. They may name legal entities that the caller may not see any more.
 	Marks map[event.PartitionID]event.Sequence `json:"marks,omitempty"`
 }
 
 // maxCursor bounds a cursor's text: some thousands of legal entities.
 const maxCursor = 128 << 10
 
-// Settings say how messages are handed out. Zero values stand for the defaults.
+// Settings say how messages are delivered. Zero values are replaced by the defaults.
 type Settings struct {
 	Start            Start         `json:"start"`
 	MessageTimeout   time.Duration `json:"message_timeout"`   // after which a message that was not answered counts as failed; 30 s
 	MaxRetries       int           `json:"max_retries"`       // before a message is parked; 5. NoRetries is none
-	BreakerAfter     int           `json:"breaker_after"`     // failures in a row until nothing is handed out; 10. NoBreaker never does
+	BreakerAfter     int           `json:"breaker_after"`     // failures in a row until deliveries stop; 10. NoBreaker never stops them
 	CheckpointAfter  int           `json:"checkpoint_after"`  // acknowledgements until the checkpoint is written; 10
-	MaxInFlight      int           `json:"max_in_flight"`     // messages handed out and not answered; 1,000
+	MaxInFlight      int           `json:"max_in_flight"`     // messages delivered and not answered; 1,000
 	ConsumerStrategy Strategy      `json:"consumer_strategy"` // round_robin
 	PartitionBy      string        `json:"partition_by"`      // PerLegalEntity; see KeyOf
 	RetryFirst       time.Duration `json:"retry_first"`       // 1 s; doubles with every attempt
 	RetryLongest     time.Duration `json:"retry_longest"`     // 60 s
 }
 
-// Values that stand for none, since zero is the default.
+// Values that mean none, since zero is the default.
 const (
 	NoRetries = -1
 	NoBreaker = -1
 )
 
-// What the order of messages is kept by, apart from "entity:<type>" and JSON paths.
+// The values of PartitionBy besides "entity:<type>" and JSON paths.
 const (
-	PerLegalEntity = "legal_entity" // one after another in a legal entity; a parked message steps aside
+	PerLegalEntity = "legal_entity" // one after another in a legal entity; a parked message does not block the rest
 	PerStream      = "stream"
 	PerCorrelation = "correlation"
-	NoOrder        = "none" // consumers share messages in whatever order
+	NoOrder        = "none" // consumers share messages in any order
 	entityPrefix   = "entity:"
 	pathPrefix     = "$."
 )
@@ -164,7 +164,7 @@ func validKey(by string) bool {
 	}
 }
 
-// KeyPath is the JSON path that the order is kept by, "" if it is none.
+// KeyPath is the JSON path of PartitionBy, "" if that is none.
 func (s *Settings) KeyPath() string {
 	if strings.HasPrefix(s.PartitionBy, pathPrefix) {
 		return s.PartitionBy
@@ -172,7 +172,7 @@ func (s *Settings) KeyPath() string {
 	return ""
 }
 
-// holdsKeys reports whether what follows a parked message of its key waits for it.
+// holdsKeys reports whether a parked message blocks later messages of its key.
 func (s *Settings) holdsKeys() bool {
 	return s.PartitionBy != PerLegalEntity && s.PartitionBy != NoOrder
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/erpbackbone/backbone/domain/shredding"
 )
 
-// Status says whether a subscription hands anything out.
+// Status says whether a subscription delivers.
 type Status string
 
 // The states of a subscription.
@@ -22,18 +22,18 @@ const (
 	Parked Status = "parked" // by its breaker, after too many failures in a row
 )
 
-// Subscription is a reader with a memory: the service knows what it was handed, what
-// it has dealt with and what it could not deal with.
+// Subscription is a persistent reader: the service stores which events it was delivered,
+// acknowledged and refused.
 type Subscription struct {
-	UID            event.ID // of this incarnation; a subscription made again under the same id has another
+	UID            event.ID // a subscription that is created again under the same id has another one
 	TenantID       string
-	ID             string // chosen by who made it, unique in the tenant
+	ID             string // chosen by its creator, unique in the tenant
 	SubscriberType string
 	SubscriberID   string
 	Filter         Filter
 	Settings       Settings
 	Status         Status
-	Owner          string // person id; what is delivered is what this person may read
+	Owner          string // person id; only events that this person may read are delivered
 	Revision       int64  // changes with every change by a person
 	CreatedAt      time.Time
 	UpdatedAt      time.Time
@@ -42,9 +42,9 @@ type Subscription struct {
 	LastFailure    Failure
 }
 
-// CurrentStart is where legal entities begin that join: where the last reset has moved the
-// subscription to, else where it began. The definition stays as it was asked for, so
-// that asking again finds it.
+// CurrentStart is where legal entities that join begin: at the last reset, else at the start
+// of the settings. A reset leaves the settings unchanged, so that a repeated request to
+// create the subscription finds the same definition.
 func (s *Subscription) CurrentStart() Start {
 	if s.ResetStart != nil {
 		return *s.ResetStart
@@ -58,8 +58,7 @@ type Failure struct {
 	At   time.Time
 }
 
-// Filter selects events. Parts that are empty select all; an event passes if it
-// passes every part.
+// Filter selects events that match all its parts. An empty part matches every event.
 type Filter struct {
 	EventTypes    []string         `json:"event_types,omitempty"`
 	LegalEntities []string         `json:"legal_entities,omitempty"`
@@ -70,8 +69,8 @@ type Filter struct {
 	Predicate     *event.Predicate `json:"predicate,omitempty"` // over the stored data
 }
 
-// Matches decides about an event of a legal entity that the filter covers. The module
-// of a type is asked for only if modules are part of the filter.
+// Matches decides about an event of a legal entity that the filter covers. It calls moduleOf
+// only if the filter names modules.
 func (f *Filter) Matches(e *event.Recorded, moduleOf func(eventType string) string) bool {
 	return matchesAny(f.EventTypes, e.Type) &&
 		(len(f.Modules) == 0 || slices.Contains(f.Modules, moduleOf(e.Type))) &&
@@ -81,7 +80,7 @@ func (f *Filter) Matches(e *event.Recorded, moduleOf func(eventType string) stri
 		(f.Predicate == nil || f.Predicate.Matches(e.Payload))
 }
 
-// Covers reports whether events of the legal entity may pass.
+// Covers reports whether events of the legal entity may match.
 func (f *Filter) Covers(legalEntity string) bool { return matchesAny(f.LegalEntities, legalEntity) }
 
 func matchesAny(wanted []string, have string) bool {
@@ -101,8 +100,8 @@ const (
 
 var identifier = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.:-]{0,99}$`)
 
-// ValidConsumer reports whether a text can name a consumer; "" is everybody who
-// gives no name.
+// ValidConsumer reports whether a text can name a consumer; "" is all consumers without a
+// name.
 func ValidConsumer(name string) bool {
 	return name == "" || identifier.MatchString(name) && shredding.PersonalPattern(name) == ""
 }
@@ -152,9 +151,7 @@ func (f *Filter) check() error {
 				return filterInvalid(part.field, "an item has 1 to 200 bytes; correct the list")
 			}
 		}
-		items := slices.Clone(*part.items)
-		slices.Sort(items)
-		*part.items = slices.Compact(items) // the same filter, however it is written
+		*part.items = slices.Compact(slices.Sorted(slices.Values(*part.items))) // so that filters with the same items are equal
 	}
 	return nil
 }
@@ -163,7 +160,7 @@ func filterInvalid(field, detail string) error {
 	return fault.New(fault.Invalid, "subscription.filter_invalid", detail).WithField(field)
 }
 
-// SameDefinition reports whether two subscriptions were asked for in the same words.
+// SameDefinition reports whether two subscriptions were requested with the same content.
 func (s *Subscription) SameDefinition(o *Subscription) bool {
 	return s.TenantID == o.TenantID && s.ID == o.ID && s.SubscriberType == o.SubscriberType && s.SubscriberID == o.SubscriberID &&
 		string(s.definition()) == string(o.definition())
@@ -180,8 +177,8 @@ func (s *Subscription) definition() []byte {
 	return b
 }
 
-// LimitReached is the fault of a tenant that has as many subscriptions as it may.
+// LimitReached is the fault of a tenant that has the allowed number of subscriptions.
 func LimitReached(most int) error {
 	return fault.New(fault.FailedPrecondition, "subscription.too_many",
-		"the tenant has as many subscriptions as it may have, %d; delete one that nobody needs, or let an operator raise subscriptions.per_tenant", most)
+		"the tenant has the %d subscriptions that it may have; delete one that is not needed, or let an operator raise subscriptions.per_tenant", most)
 }

@@ -2,6 +2,8 @@ package subscription
 
 import (
 	"cmp"
+	"iter"
+	"maps"
 	"slices"
 	"time"
 
@@ -11,11 +13,11 @@ import (
 // State says what a message waits for.
 type State string
 
-// The states of a message. What is done with has none: its row is gone.
+// The states of a message. A message that is done has none: its row is deleted.
 const (
-	Waiting     State = "waiting" // read, not handed out yet: one before it of its key is not done
-	Leased      State = "leased"  // delivered out, until Due
-	Retry       State = "retry"   // failed, to be handed out again from Due on
+	Waiting     State = "waiting" // read, not delivered yet: an earlier message of its key is not done
+	Leased      State = "leased"  // delivered, until Due
+	Retry       State = "retry"   // failed, to be delivered again from Due on
 	ParkedState State = "parked"  // a dead letter: a person decides
 )
 
@@ -25,24 +27,24 @@ const (
 	CodeNack    = "nack"
 )
 
-// Message is an event on its way to a subscriber. It holds no payload.
+// Message is an event that a subscription covers and that is not done. It holds no payload.
 type Message struct {
 	Sequence    event.Sequence
 	EventID     event.ID
 	Key         Key
 	State       State
-	Consumer    string    // that has it or had it last
-	Attempts    int       // how often it was handed out since it was read or replayed
+	Consumer    string    // of the last delivery
+	Attempts    int       // deliveries since it was read or replayed
 	Due         time.Time // when the lease ends, or the next attempt may be made; zero: neither
-	DeliveredAt time.Time // last; zero: never
+	DeliveredAt time.Time // last delivery; zero: never
 	Code        string    // of the last failure
 	Detail      string    // in words; never values of a payload
 	ChangedAt   time.Time
 }
 
-// Counts add up what happened to messages.
+// Counts are totals of what happened to messages.
 type Counts struct {
-	Delivered    int64 `json:"delivered"` // every handing-out, also a second one
+	Delivered    int64 `json:"delivered"` // repeated deliveries count again
 	Acknowledged int64 `json:"acknowledged"`
 	Retried      int64 `json:"retried"` // failures that are tried again
 	TimedOut     int64 `json:"timed_out"`
@@ -52,7 +54,7 @@ type Counts struct {
 	Replayed     int64 `json:"replayed"`
 }
 
-// Add adds up.
+// Add adds the counts of o.
 func (c *Counts) Add(o Counts) {
 	c.Delivered += o.Delivered
 	c.Acknowledged += o.Acknowledged
@@ -64,31 +66,30 @@ func (c *Counts) Add(o Counts) {
 	c.Replayed += o.Replayed
 }
 
-// Window is the open messages of a subscription in one legal entity while the caller
-// holds their lock.
+// Window is the open messages of a subscription in one legal entity while the caller holds
+// their lock.
 type Window struct {
 	settings  Settings
 	now       time.Time
 	open      []Message               // not parked, by sequence
-	parked    map[Key]event.Sequence  // the first of each key, where it holds back the rest
-	changed   map[event.Sequence]bool // by sequence: to be stored
+	parked    map[Key]event.Sequence  // the first parked message of each key that blocks later ones
+	changed   map[event.Sequence]bool // to be stored
 	closed    map[event.Sequence]bool // to be removed
-	delivered map[event.Sequence]bool // delivered out in this window
-	partial   bool                    // more is open than it was given
+	delivered map[event.Sequence]bool // delivered in this window
+	partial   bool                    // more messages may be open than the window was given
 
 	// Counts is what happened in this window.
 	Counts Counts
-	// Failures counts failures of this window, for the breaker. Messages that one
-	// consumer was handed together and let time out are one failure: it went away.
+	// Failures counts failures of this window, for the breaker. Messages that one consumer
+	// got together and let time out are one failure: the consumer stopped.
 	Failures int
-	// LastCode is the code of the newest of them.
-	LastCode string
-	// Succeeded says that something was acknowledged.
+	LastCode string // of the newest failure
+	// Succeeded reports that a message was acknowledged.
 	Succeeded bool
 }
 
-// NewWindow takes the open messages, those that are not parked, by sequence. Before it
-// hands anything out it must be told by Hold which keys are held back.
+// NewWindow makes a window of all open messages, which excludes parked ones, by sequence.
+// The caller must call HoldKeys before Claim and Admit.
 func NewWindow(s Settings, now time.Time, open []Message) *Window {
 	return &Window{
 		settings: s, now: now, open: open, parked: map[Key]event.Sequence{},
@@ -96,12 +97,21 @@ func NewWindow(s Settings, now time.Time, open []Message) *Window {
 	}
 }
 
-// isReady reports whether a message could be handed out, were it alone.
+// openMessages yields the messages that are still open.
+func (w *Window) openMessages(yield func(*Message) bool) {
+	for i := range w.open {
+		if m := &w.open[i]; !w.isClosed(m) && !yield(m) {
+			return
+		}
+	}
+}
+
+// isReady reports whether a message may be delivered, apart from the order of its key.
 func (w *Window) isReady(m *Message) bool {
 	return m.State == Waiting || m.State == Retry && !m.Due.After(w.now)
 }
 
-// HoldKeys says which keys are held back by a parked message, beside those that are known.
+// HoldKeys adds keys whose messages wait behind a parked message.
 func (w *Window) HoldKeys(parked map[Key]event.Sequence) {
 	if !w.settings.holdsKeys() {
 		return
@@ -113,30 +123,36 @@ func (w *Window) HoldKeys(parked map[Key]event.Sequence) {
 	}
 }
 
-// ClaimableKeys lists the keys of the messages that may be handed out, each once, if parked
-// messages hold any back: those to ask Hold's question for.
-func (w *Window) ClaimableKeys() (keys []Key) {
-	if !w.settings.holdsKeys() {
-		return nil
-	}
-	seen := map[Key]bool{{}: true}
-	for i := range w.open {
-		if m := &w.open[i]; !w.isClosed(m) && m.State != Leased && !seen[m.Key] {
-			seen[m.Key] = true
-			keys = append(keys, m.Key)
+// ClaimableKeys lists the keys of the messages that may be delivered, each once, if parked
+// messages may block keys. The caller looks for parked messages of them, for HoldKeys.
+func (w *Window) ClaimableKeys() []Key {
+	return w.holdableKeys(func(yield func(Key) bool) {
+		for m := range w.openMessages {
+			if m.State != Leased && !yield(m.Key) {
+				return
+			}
 		}
-	}
-	return keys
+	})
 }
 
-// KeysOf is Keys for candidates.
-func (w *Window) KeysOf(candidates []Candidate) (keys []Key) {
+// KeysOf lists the keys of candidates like ClaimableKeys.
+func (w *Window) KeysOf(candidates []Candidate) []Key {
+	return w.holdableKeys(func(yield func(Key) bool) {
+		for i := range candidates {
+			if !yield(candidates[i].Key) {
+				return
+			}
+		}
+	})
+}
+
+func (w *Window) holdableKeys(all iter.Seq[Key]) (keys []Key) {
 	if !w.settings.holdsKeys() {
 		return nil
 	}
 	seen := map[Key]bool{{}: true}
-	for i := range candidates {
-		if k := candidates[i].Key; !seen[k] {
+	for k := range all {
+		if !seen[k] {
 			seen[k] = true
 			keys = append(keys, k)
 		}
@@ -144,16 +160,15 @@ func (w *Window) KeysOf(candidates []Candidate) (keys []Key) {
 	return keys
 }
 
-// Expire lets leases end whose time is over. It reports whether there were any.
+// Expire ends the leases whose time is over and reports whether there were any.
 func (w *Window) Expire() bool {
 	type lease struct {
 		consumer string
 		due      int64
 	}
 	ended := map[lease]bool{}
-	for i := range w.open {
-		m := &w.open[i]
-		if w.isClosed(m) || m.State != Leased || m.Due.After(w.now) {
+	for m := range w.openMessages {
+		if m.State != Leased || m.Due.After(w.now) {
 			continue
 		}
 		if l := (lease{m.Consumer, m.Due.UnixMicro()}); !ended[l] {
@@ -191,15 +206,15 @@ func (w *Window) park(m *Message) {
 	}
 }
 
-// isHeldByParked reports whether a parked message of the key holds back a sequence.
+// isHeldByParked reports whether a parked message of the key blocks a sequence.
 func (w *Window) isHeldByParked(k Key, n event.Sequence) bool {
 	first, known := w.parked[k]
 	return known && first < n
 }
 
-// Claim hands out what is due, in order, and no message before an earlier one of its
-// key is done with, unless both are handed out together. mine says whose keys the
-// consumer takes; nil: all.
+// Claim delivers messages that are due, in order. A message waits until earlier messages of
+// its key are done, unless they are delivered together. ownsKey reports whether the
+// consumer gets the messages of a key; nil: all.
 func (w *Window) Claim(consumer string, limit int, ownsKey func(Key) bool) []Message {
 	var out []Message
 	for _, m := range w.claimable(limit, ownsKey) {
@@ -209,8 +224,8 @@ func (w *Window) Claim(consumer string, limit int, ownsKey func(Key) bool) []Mes
 	return out
 }
 
-// Claimable lists what Claim would hand out. With a smaller limit that is the
-// beginning of it.
+// Claimable lists what Claim would deliver. With a smaller limit it is the beginning of
+// that list.
 func (w *Window) Claimable(limit int, ownsKey func(Key) bool) (sequences []event.Sequence) {
 	for _, m := range w.claimable(limit, ownsKey) {
 		sequences = append(sequences, m.Sequence)
@@ -220,11 +235,7 @@ func (w *Window) Claimable(limit int, ownsKey func(Key) bool) (sequences []event
 
 func (w *Window) claimable(limit int, ownsKey func(Key) bool) (out []*Message) {
 	held := map[Key]bool{}
-	for i := range w.open {
-		m := &w.open[i]
-		if w.isClosed(m) {
-			continue
-		}
+	for m := range w.openMessages {
 		if !w.isReady(m) || held[m.Key] || w.isHeldByParked(m.Key, m.Sequence) || len(out) >= limit || ownsKey != nil && !ownsKey(m.Key) {
 			if m.Key != (Key{}) && !w.delivered[m.Sequence] {
 				held[m.Key] = true
@@ -245,20 +256,20 @@ func (w *Window) lease(m *Message, consumer string) {
 	w.Counts.Delivered++
 }
 
-// Candidate is an event that the filter lets pass and that follows all messages of
-// the window.
+// Candidate is an event that matches the filter and follows all messages of the window.
 type Candidate struct {
 	Sequence event.Sequence
 	EventID  event.ID
 	Key      Key
 }
 
-// Admit takes events in, in order: hands out what may be and lets the rest wait. It
-// ends, answering how many it took, when no room is left for either.
+// Admit adds events in their order: it delivers at most room of them and lets at most
+// waiting of the rest wait. It stops where neither is possible and returns how many it
+// admitted.
 func (w *Window) Admit(candidates []Candidate, consumer string, room, waiting int, ownsKey func(Key) bool) (delivered []Message, admitted int) {
 	held := map[Key]bool{}
-	for i := range w.open {
-		if m := &w.open[i]; !w.isClosed(m) && m.Key != (Key{}) && !w.delivered[m.Sequence] {
+	for m := range w.openMessages {
+		if m.Key != (Key{}) && !w.delivered[m.Sequence] {
 			held[m.Key] = true
 		}
 	}
@@ -288,37 +299,31 @@ func (w *Window) Admit(candidates []Candidate, consumer string, room, waiting in
 	return delivered, admitted
 }
 
-// IsBlocked reports that nothing new can be handed out before something is answered:
-// with one key for all, any open message holds back the rest.
+// IsBlocked reports that nothing new can be delivered before a message is answered: with
+// one key for all messages, any open one blocks the rest.
 func (w *Window) IsBlocked() bool {
 	if w.settings.PartitionBy != PerLegalEntity {
 		return false
 	}
-	return slices.ContainsFunc(w.open, func(m Message) bool { return !w.isClosed(&m) && !w.delivered[m.Sequence] })
+	for m := range w.openMessages {
+		if !w.delivered[m.Sequence] {
+			return true
+		}
+	}
+	return false
 }
 
-// InFlight counts the messages that are handed out, WaitingCount those that are not.
-func (w *Window) InFlight() (n int) {
-	for i := range w.open {
-		if m := &w.open[i]; !w.isClosed(m) && m.State == Leased {
+// Count counts the open messages in a state.
+func (w *Window) Count(state State) (n int) {
+	for m := range w.openMessages {
+		if m.State == state {
 			n++
 		}
 	}
 	return n
 }
 
-// WaitingCount counts the messages that were read and not handed out yet.
-func (w *Window) WaitingCount() (n int) {
-	for i := range w.open {
-		if m := &w.open[i]; !w.isClosed(m) && m.State == Waiting {
-			n++
-		}
-	}
-	return n
-}
-
-// FirstOpen is the lowest sequence that is not done with, parked ones apart; 0 if there
-// is none.
+// FirstOpen is the lowest sequence that is not done, except parked ones; 0 if there is none.
 func (w *Window) FirstOpen() event.Sequence {
 	for i := range w.open {
 		if m := &w.open[i]; !w.isClosed(m) {
@@ -336,8 +341,8 @@ type Outcome string
 // The outcomes.
 const (
 	Applied        Outcome = "taken"
-	NotOutstanding Outcome = "not_outstanding" // acknowledged already, or never handed out
-	OtherConsumer  Outcome = "other_consumer"  // delivered out to another consumer meanwhile
+	NotOutstanding Outcome = "not_outstanding" // acknowledged already, or never delivered
+	OtherConsumer  Outcome = "other_consumer"  // delivered to another consumer since
 	AlreadyParked  Outcome = "parked"          // a dead letter: replay or discard it
 )
 
@@ -349,8 +354,8 @@ func (w *Window) find(n event.Sequence) *Message {
 	return &w.open[i]
 }
 
-// answerable finds a message that was handed out. A lease that has ended meanwhile
-// still takes an answer: the subscriber did see the message.
+// answerable finds a message that was delivered. An answer counts even after the lease has
+// ended, because the subscriber did see the message.
 func (w *Window) answerable(n event.Sequence, consumer string) (*Message, Outcome) {
 	m := w.find(n)
 	switch {
@@ -364,7 +369,7 @@ func (w *Window) answerable(n event.Sequence, consumer string) (*Message, Outcom
 	return m, Applied
 }
 
-// Acknowledge ends a message. With a consumer, only one that it has.
+// Acknowledge ends a message; if a consumer is named, only one that was delivered to it.
 func (w *Window) Acknowledge(n event.Sequence, consumer string) Outcome {
 	m, outcome := w.answerable(n, consumer)
 	if m != nil {
@@ -379,8 +384,8 @@ func (w *Window) acknowledge(m *Message) {
 	w.Succeeded = true
 }
 
-// AcknowledgeThrough ends every message up to and with a sequence that was handed out
-// and not refused. With a consumer, only those that it has.
+// AcknowledgeThrough ends every message up to a sequence, inclusive, that was delivered and
+// not refused; if a consumer is named, only those that were delivered to it.
 func (w *Window) AcknowledgeThrough(n event.Sequence, consumer string) (acknowledged int) {
 	for i := range w.open {
 		m := &w.open[i]
@@ -397,7 +402,7 @@ func (w *Window) AcknowledgeThrough(n event.Sequence, consumer string) (acknowle
 	return acknowledged
 }
 
-// Refusal is what a subscriber wants done with a message that it could not take.
+// Refusal is what a subscriber wants done with a message that it could not process.
 type Refusal string
 
 // The refusals.
@@ -407,7 +412,7 @@ const (
 	Skip  Refusal = "skip"
 )
 
-// Refuse answers a message that was handed out with a failure.
+// Refuse answers a delivered message with a failure.
 func (w *Window) Refuse(n event.Sequence, consumer string, how Refusal, code, detail string) Outcome {
 	m, outcome := w.answerable(n, consumer)
 	if m == nil {
@@ -432,8 +437,7 @@ func (w *Window) Refuse(n event.Sequence, consumer string, how Refusal, code, de
 	return Applied
 }
 
-// Requeue undoes the handing-out of a message that its consumer never saw, if it is
-// the newest one.
+// Requeue undoes a delivery that its consumer never saw, if it is the message's newest one.
 func (w *Window) Requeue(n event.Sequence, attempt int) {
 	m := w.find(n)
 	if m == nil || m.State != Leased || m.Attempts != attempt {
@@ -448,7 +452,7 @@ func (w *Window) Requeue(n event.Sequence, attempt int) {
 	w.Counts.Delivered--
 }
 
-// Replay lets a parked message begin anew.
+// Replay makes a parked message due, with all its attempts ahead.
 func (w *Window) Replay(m Message) {
 	m.State, m.Attempts, m.Due, m.ChangedAt = Retry, 0, w.now, w.now
 	i, _ := slices.BinarySearchFunc(w.open, m.Sequence, compareSequence)
@@ -463,23 +467,19 @@ func (w *Window) Discard(n event.Sequence) {
 	w.Counts.Discarded++
 }
 
-// Changes are what must be stored: messages as they are now, and the sequences of
-// those that are done with.
+// Changes returns what must be stored: messages as they are now, and the sequences of those
+// that are done.
 func (w *Window) Changes() (changed []Message, done []event.Sequence) {
 	for i := range w.open {
 		if n := w.open[i].Sequence; w.changed[n] && !w.closed[n] {
 			changed = append(changed, w.open[i])
 		}
 	}
-	for n := range w.closed {
-		done = append(done, n)
-	}
-	slices.Sort(done)
-	return changed, done
+	return changed, slices.Sorted(maps.Keys(w.closed))
 }
 
-// NewPartialWindow makes a window of some of the open messages, by sequence. Nothing may be
-// handed out before Take has added whatever else could be.
+// NewPartialWindow makes a window of some of the open messages, by sequence. Before Claim,
+// Add must have added all other messages that could be delivered.
 func NewPartialWindow(s Settings, now time.Time, open []Message) *Window {
 	w := NewWindow(s, now, open)
 	w.partial = true
@@ -495,20 +495,19 @@ func (w *Window) Add(more []Message) {
 	slices.SortFunc(w.open, func(a, b Message) int { return cmp.Compare(a.Sequence, b.Sequence) })
 }
 
-// HeldKey says that nothing of a key can be handed out that follows a sequence.
+// HeldKey says that no message of a key that follows a sequence can be delivered.
 type HeldKey struct {
 	Key   Key
 	After event.Sequence
 }
 
-// HeldKeys lists the keys of which nothing can be handed out that follows a message of the
-// window, each once, with the first such message. What comes before it may be free: a
-// message that was given back, or an earlier one that is replayed.
+// HeldKeys lists the keys of which no message can be delivered that follows a message of the
+// window, each once, with the first such message. Earlier messages of the key may be
+// deliverable: one that was requeued, or one that is replayed.
 func (w *Window) HeldKeys() (keys []HeldKey) {
 	held := map[Key]bool{}
-	for i := range w.open {
-		m := &w.open[i]
-		if !w.isClosed(m) && m.Key != (Key{}) && !held[m.Key] && (!w.isReady(m) || w.isHeldByParked(m.Key, m.Sequence)) {
+	for m := range w.openMessages {
+		if m.Key != (Key{}) && !held[m.Key] && (!w.isReady(m) || w.isHeldByParked(m.Key, m.Sequence)) {
 			held[m.Key] = true
 			keys = append(keys, HeldKey{m.Key, m.Sequence})
 		}
@@ -517,8 +516,7 @@ func (w *Window) HeldKeys() (keys []HeldKey) {
 }
 
 // ClosedCount counts the messages that are no longer open after this window.
-func (w *Window) ClosedCount() int {
-	n := 0
+func (w *Window) ClosedCount() (n int) {
 	for i := range w.open {
 		if w.isClosed(&w.open[i]) {
 			n++
@@ -527,8 +525,8 @@ func (w *Window) ClosedCount() int {
 	return n
 }
 
-// FirstOpenAmong is First of a part, given the lowest sequences that were open before, one more
-// than Ended.
+// FirstOpenAmong is FirstOpen of a partial window. lowest are the lowest sequences that were
+// open before this window, one more than ClosedCount.
 func (w *Window) FirstOpenAmong(lowest []event.Sequence) event.Sequence {
 	first := w.FirstOpen()
 	for _, n := range lowest {
