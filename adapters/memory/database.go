@@ -178,6 +178,21 @@ func readPartition[T any](ctx context.Context, s *state, id event.PartitionID, f
 	return out, err
 }
 
+// acquire puts the one token into a channel, and waits for that until the context ends.
+func acquire(ctx context.Context, token chan struct{}) error {
+	if err := ctx.Err(); err != nil {
+		return err // a select takes either when both are possible
+	}
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case token <- struct{}{}:
+		return nil
+	}
+}
+
+func release(token chan struct{}) { <-token }
+
 // reader is for the other objects: they read events as callers do.
 func (s *state) reader() *EventReader { return &EventReader{heads{s}} }
 

@@ -46,35 +46,31 @@ func (s *EventReader) EventsOfStream(ctx context.Context, id event.PartitionID, 
 // candidates are the ascending sequences inside the query's bounds, through the
 // key index when a key is asked for.
 func (p *partition) candidates(q *ports.EventQuery) []event.Sequence {
-	low, high := event.Sequence(0), event.Sequence(len(p.events)) // low < n <= high
+	low, high := max(q.From, 1), event.Sequence(len(p.events))
 	if q.Until != 0 {
 		high = min(high, q.Until)
-	}
-	switch {
-	case q.Direction == ports.Forward:
-		low = q.After
-	case q.After != 0:
-		high = min(high, q.After-1)
-	}
-	if q.From != 0 {
-		low = max(low, q.From-1)
 	}
 	if q.To != 0 {
 		high = min(high, q.To)
 	}
-	if low >= high {
-		return nil
+	if q.Direction == ports.Forward {
+		low = max(low, q.After+1)
+	} else if q.After != 0 {
+		high = min(high, q.After-1)
 	}
+	out := []event.Sequence{}
 	if q.Key != "" {
-		list := following(p.byKey[q.Key], low)
-		end, _ := slices.BinarySearch(list, high+1)
-		return list[:end]
+		for _, n := range p.byKey[q.Key] {
+			if n >= low && n <= high {
+				out = append(out, n)
+			}
+		}
+		return out
 	}
-	list := make([]event.Sequence, 0, high-low)
-	for n := low + 1; n <= high; n++ {
-		list = append(list, n)
+	for n := low; n <= high; n++ {
+		out = append(out, n)
 	}
-	return list
+	return out
 }
 
 func selects(q *ports.EventQuery, e *event.Recorded) bool {

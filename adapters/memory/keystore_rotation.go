@@ -206,38 +206,30 @@ type exportedLine struct {
 
 // ExportKeys implements ports.KeyRotation.
 func (k *KeyRotation) ExportKeys(_ context.Context, row func(line []byte) error) error {
-	var lines [][]byte
-	add := func(l exportedLine) error {
+	var lines []exportedLine
+	k.mu.RLock()
+	for _, kek := range k.keks {
+		lines = append(lines, exportedLine{KEK: &kek})
+	}
+	for _, s := range k.subjects {
+		key := s.SubjectKey
+		key.Versions = cloneVersions(key.Versions)
+		lines = append(lines, exportedLine{Tenant: s.tenantID, Subject: &key})
+	}
+	for _, s := range k.secrets {
+		lines = append(lines, exportedLine{Secret: &s})
+	}
+	k.mu.RUnlock()
+	for _, l := range lines {
 		line, err := json.Marshal(l)
-		lines = append(lines, line)
-		return err
-	}
-	err := func() error {
-		k.mu.RLock()
-		defer k.mu.RUnlock()
-		for _, kek := range k.keks {
-			if err := add(exportedLine{KEK: &kek}); err != nil {
-				return err
-			}
+		if err != nil {
+			return err
 		}
-		for _, s := range k.subjects {
-			if err := add(exportedLine{Tenant: s.tenantID, Subject: &s.SubjectKey}); err != nil {
-				return err
-			}
-		}
-		for _, s := range k.secrets {
-			if err := add(exportedLine{Secret: &s}); err != nil {
-				return err
-			}
-		}
-		return nil
-	}()
-	for _, line := range lines {
-		if err == nil {
-			err = row(line)
+		if err := row(line); err != nil {
+			return err
 		}
 	}
-	return err
+	return nil
 }
 
 // restored reads an export into a store of its own.

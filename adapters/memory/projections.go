@@ -68,19 +68,9 @@ func (s *state) advance(ctx context.Context, a ports.ProjectionAdvance, h ports.
 
 // occupy waits until no other caller writes a read model, and gives this one the exclusive
 // right until leave: no checkpoint moves, and no version is shown or dropped.
-func (s *state) occupy(ctx context.Context) error {
-	if err := ctx.Err(); err != nil {
-		return err // a select takes either when both are possible
-	}
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case s.advancing <- struct{}{}:
-		return nil
-	}
-}
+func (s *state) occupy(ctx context.Context) error { return acquire(ctx, s.advancing) }
 
-func (s *state) leave() { <-s.advancing }
+func (s *state) leave() { release(s.advancing) }
 
 // onCheckpoint runs f on a checkpoint, one at a time in the whole database.
 func (s *state) onCheckpoint(ctx context.Context, w ports.ProjectionWork, f func(*Tx, *ports.Checkpoint) (bool, error)) (ports.Checkpoint, error) {
