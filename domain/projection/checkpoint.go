@@ -4,17 +4,16 @@ import (
 	"time"
 
 	"github.com/erpbackbone/backbone/domain/event"
-	"github.com/erpbackbone/backbone/domain/fault"
 )
 
-// The states of a checkpoint: how a projection fares in one partition.
+// The statuses of a checkpoint.
 const (
 	Reading  = "running"  // it follows the log
 	Retrying = "retrying" // the last attempt failed and there will be another
-	Halted   = "faulted"  // it stands still until an operator fixes, skips or resets it
+	Halted   = "faulted"  // it is blocked until an operator fixes, skips or resets it
 )
 
-// Checkpoint is how far a projection has read one partition, and how it fared.
+// Checkpoint is the position and the status of a projection in one partition.
 type Checkpoint struct {
 	Projection    string
 	Version       int
@@ -28,23 +27,23 @@ type Checkpoint struct {
 	NextAttemptAt time.Time
 	UpdatedAt     time.Time
 	LastEventAt   time.Time // when the event at the sequence was recorded
-	Term          uint64    // of the lease under which it moved last, 0: none
-	Processed     uint64    // events that the handler was given
-	Skipped       uint64    // events that were passed over because they failed
+	Term          uint64    // of the lease under which it last moved; 0: none
+	Processed     uint64    // events that the handler received
+	Skipped       uint64    // events that were skipped because they failed
 	Failed        uint64    // attempts that were rolled back
-	// Generation grows when the rows are replaced by those of another fold: what was read
-	// of them before does not fit what is read afterwards.
+	// Generation grows when the rows are replaced: pages of rows that were read before do
+	// not fit pages that are read afterwards.
 	Generation uint64
-	// Redactions is how many of the partition's redactions there were when its rows began
-	// to be folded. What was redacted since may still be in them.
+	// Redactions counts the redactions of the partition before its first row was computed.
+	// Values that were redacted since may still be in the rows.
 	Redactions uint64
 }
 
-// Advance moves the checkpoint after events were passed, of which handed went to the
-// handler; last is when the last one was recorded.
-func (c *Checkpoint) Advance(to event.Sequence, handed int, last, at time.Time) {
+// Advance moves the checkpoint to a sequence, which was recorded at last; the handler
+// received processed of the events before it.
+func (c *Checkpoint) Advance(to event.Sequence, processed int, last, at time.Time) {
 	c.Sequence, c.LastEventAt = to, last
-	c.Processed += uint64(handed)
+	c.Processed += uint64(processed)
 	c.clear(at)
 }
 
@@ -54,18 +53,17 @@ func (c *Checkpoint) clear(at time.Time) {
 	c.FirstFailedAt, c.LastFailedAt, c.NextAttemptAt = time.Time{}, time.Time{}, time.Time{}
 }
 
-// IsFailing tells whether the last attempt failed, or an operator has just asked for
-// another one.
+// IsFailing tells whether the last attempt failed or an operator asked for another one.
 func (c *Checkpoint) IsFailing() bool { return c.Status != Reading }
 
-// Fail counts an attempt that failed, after which there is another one.
+// Fail counts a failed attempt and schedules the next one after a pause.
 func (c *Checkpoint) Fail(code string, pause time.Duration, at time.Time) {
 	c.count(code, at)
 	c.Status, c.NextAttemptAt = Retrying, at.Add(pause)
 }
 
-// Halt counts an attempt that failed, after which there is none until an operator asks
-// for it. It may have failed before in a batch with others: so often, since then.
+// Halt counts a failed attempt and stops until an operator acts. attempts and since count
+// earlier failures of the event in a batch with other events.
 func (c *Checkpoint) Halt(code string, at time.Time, attempts int, since time.Time) {
 	c.count(code, at)
 	c.Attempts = max(c.Attempts, attempts)
@@ -84,14 +82,14 @@ func (c *Checkpoint) count(code string, at time.Time) {
 	c.Error, c.LastFailedAt, c.UpdatedAt = code, at, at
 }
 
-// SkipEvent moves the checkpoint past one event that failed.
+// SkipEvent moves the checkpoint past one failed event.
 func (c *Checkpoint) SkipEvent(to event.Sequence, recorded, at time.Time) {
 	c.Sequence, c.LastEventAt = to, recorded
 	c.Skipped++
 	c.clear(at)
 }
 
-// Retry lets a halted partition try again, with all its attempts. Fault
+// Retry gives a halted partition its full number of attempts again. Fault
 // projection.not_halted.
 func (c *Checkpoint) Retry(at time.Time) error {
 	if err := c.RequireHalted(); err != nil {
@@ -101,41 +99,28 @@ func (c *Checkpoint) Retry(at time.Time) error {
 	return nil
 }
 
-// RequireHalted refuses to treat a partition that goes on by itself. Fault
+// RequireHalted refuses to fix or skip in a partition that is not halted. Fault
 // projection.not_halted.
 func (c *Checkpoint) RequireHalted() error {
 	if c.Status != Halted {
-		return fault.New(fault.FailedPrecondition, CodeNotHalted,
-			"the projection does not stand still at an event in this legal entity; look at its checkpoints")
+		return refuse(CodeNotHalted, "the projection is not halted at an event in this legal entity; look at its checkpoints")
 	}
 	return nil
 }
 
-// Rewind begins anew. What was counted stays: it counts work that was done.
+// Rewind starts again at the beginning of the log. The counters stay: they count work that
+// was done.
 func (c *Checkpoint) Rewind(at time.Time) {
 	c.Sequence, c.LastEventAt = 0, time.Time{}
 	c.Generation++
 	c.clear(at)
 }
 
-// CodeNotHalted says that there is nothing to fix or to skip.
-const CodeNotHalted = "projection.not_halted"
-
-// CodeFenced says that somebody else has taken over.
-const CodeFenced = "projection.fenced"
-
-// Fenced is the fault of whoever works under a lease that somebody else has taken over.
-func Fenced() *fault.Error {
-	return fault.New(fault.Conflict, CodeFenced, "somebody else works this projection by now; take the lease again first")
-}
-
-// CodeBusy says that somebody else holds what an attempt needs.
-const CodeBusy = "projection.busy"
-
-// Busy is the fault of an attempt that did nothing, because a session of somebody else
-// holds a lock that it needs.
-func Busy() *fault.Error {
-	return fault.New(fault.Unavailable, CodeBusy,
-		"another session of the database holds the projection's checkpoint or rows in this legal entity; try again, and end that session if it stays (backbone doctor --section contention names it)").
-		WithRetryAfter(time.Second)
+// WithRowsOf is the checkpoint of a version whose rows were replaced by those of another
+// version: it moves to the position of those rows and keeps the counters of its own work.
+func (c Checkpoint) WithRowsOf(by Checkpoint) Checkpoint {
+	by.Projection, by.Version, by.Partition, by.Term = c.Projection, c.Version, c.Partition, c.Term
+	by.Processed, by.Skipped, by.Failed = c.Processed, c.Skipped, c.Failed
+	by.Generation = c.Generation + 1
+	return by
 }

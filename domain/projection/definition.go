@@ -11,18 +11,18 @@ import (
 	"github.com/erpbackbone/backbone/domain/fault"
 )
 
-// Definition is a projection that was created at run time: which events it reads, under
-// which key an event counts, and what it makes of the state of that key. It belongs to
-// a tenant and reads the tenant's legal entities only.
+// Definition describes a custom projection, which a tenant creates at run time: the events
+// that it reads, the key under which an event counts, and the fold of that key's state. It
+// reads the tenant's legal entities only.
 type Definition struct {
 	TenantID    string `json:"tenant_id"`
 	Description string `json:"description,omitempty"`
 	Filter      Filter `json:"filter"`
 	Key         string `json:"key"`  // jq: event -> text, or null for an event that does not count
-	Fold        string `json:"fold"` // jq: {"state", "event"} -> the new state, or null: there is none any more
+	Fold        string `json:"fold"` // jq: {"state", "event"} -> the new state, or null to remove the row
 }
 
-// Filter chooses events. All that is given must fit.
+// Filter selects events. Every member that is given must match.
 type Filter struct {
 	Types         []string       `json:"types,omitempty"`          // one of these
 	Tags          []string       `json:"tags,omitempty"`           // all of these
@@ -36,38 +36,30 @@ type FilterEntity struct {
 	ID   string `json:"entity_id,omitempty"` // "": any of the type
 }
 
-// Limits of definitions, in bytes where nothing else is said.
+// Limits of definitions, in bytes unless a comment names another unit.
 const (
 	maxName        = 64
 	maxDescription = 1000
 	maxProgram     = 16 << 10
 	maxFilterList  = 100 // entries
 	maxFilterText  = 256
-	// MaxKey bounds what a key program gives.
+	// MaxKey bounds the result of a key program.
 	MaxKey = 512
 	// MaxState bounds the state of a key.
 	MaxState = 64 << 10
-	// MaxCustom is how many projections of its own a tenant may have.
+	// MaxCustom is how many custom projections a tenant may have.
 	MaxCustom = 50
-	// MaxBuilding is how many of them may be built anew at a time.
+	// MaxBuilding is how many of them may be rebuilt at the same time.
 	MaxBuilding = 5
 )
 
-// The codes of faults about definitions.
-const (
-	CodeInvalid = "projection.definition_invalid"
-	CodeExists  = "projection.exists"
-	// CodeUnreadable says that another release wrote a definition.
-	CodeUnreadable = "projection.definition_unreadable"
-)
-
-// CustomName is the name of a tenant's projection among those of all tenants. Names of
-// built-in projections hold a point and no slash, so none is like another.
+// CustomName is the full name of a tenant's custom projection. Names of projections of
+// modules hold a point and no slash, so the two never collide.
 func CustomName(tenantID, name string) string { return tenantID + "/" + name }
 
-// SplitName splits a name into its tenant and the name that the tenant gave; built-in
-// projections have no tenant.
-func SplitName(full string) (tenantID, name string, owned bool) {
+// SplitName splits a full name into the tenant and the name that the tenant gave; isCustom is
+// false for projections of modules, which have no tenant.
+func SplitName(full string) (tenantID, name string, isCustom bool) {
 	cut := strings.LastIndexByte(full, '/')
 	if cut < 0 {
 		return "", full, false
@@ -75,7 +67,7 @@ func SplitName(full string) (tenantID, name string, owned bool) {
 	return full[:cut], full[cut+1:], true
 }
 
-// CheckName wants a name that a tenant may give. Fault projection.definition_invalid.
+// CheckName refuses a name that a tenant may not give. Fault projection.definition_invalid.
 func CheckName(name string) error {
 	if !IsValidName(name) {
 		return invalidDefinition("/name", "a name has 1 to 64 of a-z, 0-9, - and _; choose another")
@@ -92,16 +84,16 @@ func invalidDefinition(field, detail string) *fault.Error {
 	return fault.New(fault.Invalid, CodeInvalid, "%s", detail).WithField(field)
 }
 
-// Check wants a definition within its limits. Fault projection.definition_invalid with
-// the field.
+// Check refuses a definition that exceeds its limits. Fault projection.definition_invalid
+// with the field.
 func (d Definition) Check() error {
 	switch {
 	case len(d.Description) > maxDescription:
 		return invalidDefinition("/description", "a description has at most 1000 bytes; shorten it")
 	case strings.TrimSpace(d.Key) == "" || len(d.Key) > maxProgram:
-		return invalidDefinition("/key", "the key is a jq program of at most 16 KiB that makes a text of an event; write one")
+		return invalidDefinition("/key", "the key is a jq program of at most 16 KiB that makes a text from an event; write one")
 	case strings.TrimSpace(d.Fold) == "" || len(d.Fold) > maxProgram:
-		return invalidDefinition("/fold", "the fold is a jq program of at most 16 KiB that makes a state of a state and an event; write one")
+		return invalidDefinition("/fold", "the fold is a jq program of at most 16 KiB that makes a state from a state and an event; write one")
 	}
 	for _, l := range []struct {
 		field  string
@@ -134,8 +126,8 @@ func checkList(field string, values []string) error {
 	return nil
 }
 
-// Matches tells whether the filter chooses an event of a legal entity that it reads.
-// refs are the entities that the event is about.
+// Matches tells whether the filter selects an event; refs are the entities that the event
+// is about.
 func (f Filter) Matches(e *event.Skeleton, refs []event.EntityRef) bool {
 	if len(f.Types) > 0 && !slices.Contains(f.Types, e.Type) || !f.Reads(e.Scope.LegalEntity) {
 		return false
@@ -150,7 +142,7 @@ func (f Filter) Matches(e *event.Skeleton, refs []event.EntityRef) bool {
 	})
 }
 
-// Reads tells whether the filter chooses events of a legal entity at all.
+// Reads tells whether the filter selects events of a legal entity at all.
 func (f Filter) Reads(legalEntity string) bool {
 	return len(f.LegalEntities) == 0 || slices.Contains(f.LegalEntities, legalEntity)
 }
@@ -160,12 +152,11 @@ func IsValidKey(key string) bool {
 	return key != "" && len(key) <= MaxKey && utf8.ValidString(key) && !strings.ContainsAny(key, "\x00\U0010FFFF")
 }
 
-// Encode writes a definition down.
+// Encode serializes a definition for the register.
 func (d Definition) Encode() ([]byte, error) { return json.Marshal(d) }
 
-// ParseDefinition reads what Encode wrote. What a later release has added is not passed
-// over: this one would build other rows than it. Fault
-// projection.definition_unreadable.
+// ParseDefinition reads the output of Encode. It refuses members that a later release has
+// added, since this release would build other rows. Fault projection.definition_unreadable.
 func ParseDefinition(stored []byte) (d Definition, err error) {
 	decoder := json.NewDecoder(bytes.NewReader(stored))
 	decoder.DisallowUnknownFields()
@@ -176,15 +167,9 @@ func ParseDefinition(stored []byte) (d Definition, err error) {
 	return d, nil
 }
 
-// Exists refuses a second projection of one name.
-func Exists(name string) *fault.Error {
-	return fault.New(fault.Conflict, CodeExists, "there is a projection %q already; change it with `backbone projections change`, or choose another name", name)
-}
-
-// CodeBeingChanged says that a definition has a successor already that is not shown yet.
-const CodeBeingChanged = "projection.being_changed"
-
-// BeingChanged refuses a second change at the same time.
-func BeingChanged(name string) *fault.Error {
-	return fault.New(fault.Conflict, CodeBeingChanged, "another version of projection %s is being built; look at its versions, and wait for it, switch to it or cancel it first", shortName(name))
+// shortName is the name that a tenant gave its custom projection; projections of modules
+// have one name only.
+func shortName(name string) string {
+	_, name, _ = SplitName(name)
+	return name
 }
