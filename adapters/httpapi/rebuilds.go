@@ -31,8 +31,7 @@ var rowRebuildHandlers = handlers{
 type Rebuilds interface {
 	Show(ctx context.Context, name string) (projections.Rebuild, error)
 	Start(ctx context.Context, o projections.Order, selfSwitching bool) (projections.Rebuild, error)
-	Compare(ctx context.Context, name string, partitions []event.PartitionID, examples int) (projections.Comparison, error)
-	ComparePartition(ctx context.Context, name string, p event.PartitionID, examples int) (projections.Comparison, error)
+	Compare(ctx context.Context, name string, scope event.PartitionID, partitions []event.PartitionID, examples int) (projections.Comparison, error)
 	Switch(ctx context.Context, o projections.Order) (projections.Rebuild, error)
 	Rollback(ctx context.Context, o projections.Order) (projections.Rebuild, error)
 	Cancel(ctx context.Context, o projections.Order) (projections.Rebuild, error)
@@ -166,15 +165,15 @@ func (s *Server) compareProjection(ctx context.Context, r *request, body *api.Pr
 	if err != nil {
 		return nil, err
 	}
-	var c projections.Comparison
-	if body.LegalEntity == "" {
-		c, err = s.config.Rebuilds.Compare(ctx, full, ids, examples)
-	} else {
-		var le ports.LegalEntity
-		if le, err = s.authorizeIn(ctx, actionOperateProjections, body.LegalEntity); err == nil {
-			c, err = s.config.Rebuilds.ComparePartition(ctx, full, le.Partition, examples)
+	var scope event.PartitionID
+	if body.LegalEntity != "" {
+		le, err := s.authorizeIn(ctx, actionOperateProjections, body.LegalEntity)
+		if err != nil {
+			return nil, err
 		}
+		scope, ids = le.Partition, []event.PartitionID{le.Partition}
 	}
+	c, err := s.config.Rebuilds.Compare(ctx, full, scope, ids, examples)
 	if err != nil {
 		return nil, err
 	}

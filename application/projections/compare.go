@@ -10,21 +10,18 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// Comparison is in what two versions of a projection differ.
+// Comparison lists the differences between two versions of a projection.
 type Comparison struct {
 	Projection string
-	Left       int // the version that is shown
-	Right      int // the one that is building, else the one that is retained
+	Left       int // the active version
+	Right      int // the building version, else the retained one
 	Partitions []ports.ProjectionDifference
-	// Unready are partitions in which the two could not be brought to the same event.
-	Unready []event.PartitionID
-	// OnlyLeft and OnlyRight are partitions that one of the two reads alone, since their
-	// definitions name other legal entities.
-	OnlyLeft  []event.PartitionID
-	OnlyRight []event.PartitionID
+	Unready    []event.PartitionID // in which the two could not be brought to the same event
+	OnlyLeft   []event.PartitionID // that the definition of one of the two leaves out
+	OnlyRight  []event.PartitionID
 }
 
-// Rows is how many rows differ.
+// Rows is the number of rows that differ.
 func (c Comparison) Rows() (n uint64) {
 	for _, p := range c.Partitions {
 		n += p.Rows()
@@ -32,28 +29,20 @@ func (c Comparison) Rows() (n uint64) {
 	return n
 }
 
-// Compare compares the version that is shown with the one that is built, or else with
-// the one that is retained, in some partitions, row by row and each at one event.
-// Faults: projection.not_building, projection.definition_unreadable.
-func (r *Rebuilds) Compare(ctx context.Context, name string, partitions []event.PartitionID, examples int) (Comparison, error) {
-	return r.compare(ctx, name, 0, partitions, examples)
-}
-
-// ComparePartition is Compare for what was built for one partition alone.
-func (r *Rebuilds) ComparePartition(ctx context.Context, name string, p event.PartitionID, examples int) (Comparison, error) {
-	return r.compare(ctx, name, p, []event.PartitionID{p}, examples)
-}
-
-func (r *Rebuilds) compare(ctx context.Context, name string, scope event.PartitionID, partitions []event.PartitionID, examples int) (Comparison, error) {
+// Compare compares the active version with the building one, else with the retained one, row
+// by row and in each of the partitions at one event. scope is the one partition that the
+// other version covers; 0: all. Faults: projection.not_building,
+// projection.definition_unreadable.
+func (r *Rebuilds) Compare(ctx context.Context, name string, scope event.PartitionID, partitions []event.PartitionID, examples int) (Comparison, error) {
 	all, err := r.list(ctx, name)
 	if err != nil {
 		return Comparison{}, err
 	}
-	left, right := pair(all, name, scope)
+	left, right := selectPair(all, name, scope)
 	if left.Name == "" || right.Name == "" {
 		return Comparison{}, projection.NotBuilding(name)
 	}
-	shown, err := r.build(ctx, left)
+	active, err := r.build(ctx, left)
 	if err != nil {
 		return Comparison{}, err
 	}
@@ -64,12 +53,12 @@ func (r *Rebuilds) compare(ctx context.Context, name string, scope event.Partiti
 	tables, _ := r.tables(left)
 	c := ports.ProjectionComparison{
 		Projection: name, Left: left.Version, Right: right.Version, MaxBehind: r.config.MaxBehind, Tables: tables, Examples: examples,
-		Types:    map[int][]string{left.Version: shown.EventTypes, right.Version: other.EventTypes},
-		Handlers: map[int]ports.ProjectionHandler{left.Version: shown.handler, right.Version: other.handler},
+		Types:    map[int][]string{left.Version: active.EventTypes, right.Version: other.EventTypes},
+		Handlers: map[int]ports.ProjectionHandler{left.Version: active.handler, right.Version: other.handler},
 	}
 	out := Comparison{Projection: name, Left: c.Left, Right: c.Right}
 	for _, id := range slices.Sorted(slices.Values(partitions)) {
-		switch inLeft, inRight := shown.reads(id), other.reads(id); {
+		switch inLeft, inRight := active.reads(id), other.reads(id); {
 		case inLeft && !inRight:
 			out.OnlyLeft = append(out.OnlyLeft, id)
 			continue
@@ -93,9 +82,9 @@ func (r *Rebuilds) compare(ctx context.Context, name string, scope event.Partiti
 	return out, nil
 }
 
-// pair gives the version that is shown and the one that it is compared with; a name is
-// empty when there is none.
-func pair(all []projection.Projection, name string, scope event.PartitionID) (left, right projection.Projection) {
+// selectPair returns the active version and the one to compare it with; a name is empty when
+// there is none.
+func selectPair(all []projection.Projection, name string, scope event.PartitionID) (left, right projection.Projection) {
 	var retained projection.Projection
 	for _, p := range all {
 		switch {

@@ -251,7 +251,7 @@ func newFixture(t *testing.T, change func(*projections.Config)) *runnerFixture {
 
 func (g *runnerFixture) config() projections.Config {
 	return projections.Config{
-		Store: g.store.Projections, Register: g.store.ProjectionVersions, Heads: g.taps, Clock: g.clock, Observer: g.watcher, Batch: 4, Logger: slog.New(slog.NewTextHandler(g.logged, nil)),
+		Store: g.store.Projections, Register: g.store.ProjectionVersions, Versions: g.store.ProjectionVersions, Heads: g.taps, Clock: g.clock, Observer: g.watcher, Batch: 4, Logger: slog.New(slog.NewTextHandler(g.logged, nil)),
 	}
 }
 
@@ -304,7 +304,7 @@ func (g *runnerFixture) count(p event.PartitionID) int {
 
 func (g *runnerFixture) reached(t *testing.T, p event.PartitionID) event.Sequence {
 	t.Helper()
-	n, err := g.runner.Reached(t.Context(), name, version, p)
+	n, _, err := g.runner.Position(t.Context(), name, version, p)
 	require.NoError(t, err)
 	return n
 }

@@ -9,28 +9,28 @@ import (
 	"github.com/erpbackbone/backbone/domain/projection"
 )
 
-// Health says what is wrong with this node's projections, nil if nothing is: that the
-// log or its own loop is not looked at any more, that a partition with new events had
-// no attempt for too long, or that a projection stands still at an event. A projection
-// that is only behind is healthy. Fault projection.stalled or projection.halted.
+// Health reports what is wrong with this node's projections: its loop or the watch of the log
+// has stopped, a partition with new events had no attempt for longer than Stall, or a
+// projection is halted at an event. A projection that is only behind is healthy. Faults:
+// projection.stalled, projection.halted.
 func (r *Runner) Health() error {
 	now := r.config.Clock.Now()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	switch {
 	case r.lastRound.IsZero():
-		return nil // it has not begun
+		return nil // the loop has not started
 	case absDiff(now, r.lastRound) > r.config.Stall:
-		return stalled("the projections' loop has not gone round since %s; restart this node", r.lastRound)
+		return stalled("the projections' loop has not run since %s; restart this node", r.lastRound)
 	}
-	if looked := r.config.Heads.LastRead(); absDiff(now, latest(looked, r.startedAt)) > r.config.Stall {
-		return stalled("the log has not been looked at since %s; see that the database answers", looked)
+	if read := r.config.Heads.LastRead(); absDiff(now, latest(read, r.startedAt)) > r.config.Stall {
+		return stalled("the log has not been read since %s; check that the database answers", read)
 	}
 	var stuck, halted []string
 	for _, p := range r.running {
 		name := fmt.Sprintf("%s v%d", p.Name, p.Version)
 		if p.isCustom() {
-			name = "a projection of a tenant's own"
+			name = "a projection of a tenant"
 		}
 		if p.registered.Status == projection.Faulted && !p.isCustom() {
 			halted = append(halted, name)
@@ -39,34 +39,33 @@ func (r *Runner) Health() error {
 		if p.registered.Status != projection.Running {
 			continue
 		}
-		stands, stops := 0, 0
+		stalledUnits, haltedUnits := 0, 0
 		for _, u := range p.units {
 			switch {
-			case u.halted && p.isCustom(): // the tenant's program, and nobody else's matter
+			case u.halted && p.isCustom(): // a failing program concerns its tenant, not the node
 			case u.halted:
-				stops++
+				haltedUnits++
 			case u.isStalled(now, r.config.Stall):
-				stands++
+				stalledUnits++
 			}
 		}
-		if stands > 0 {
-			stuck = append(stuck, fmt.Sprintf("%s in %d legal entities", name, stands))
+		if stalledUnits > 0 {
+			stuck = append(stuck, fmt.Sprintf("%s in %d legal entities", name, stalledUnits))
 		}
-		if stops > 0 {
-			halted = append(halted, fmt.Sprintf("%s in %d legal entities", name, stops))
+		if haltedUnits > 0 {
+			halted = append(halted, fmt.Sprintf("%s in %d legal entities", name, haltedUnits))
 		}
 	}
 	switch {
 	case len(stuck) > 0:
 		return fault.New(fault.Unavailable, "projection.stalled", "no attempt where one is due: %s; restart this node", strings.Join(stuck, ", "))
 	case len(halted) > 0:
-		return fault.New(fault.FailedPrecondition, "projection.halted", "standing still at an event: %s; look at the dead letters, then fix or skip", strings.Join(halted, ", "))
+		return fault.New(fault.FailedPrecondition, "projection.halted", "halted at an event: %s; look at the dead letters, then fix or skip", strings.Join(halted, ", "))
 	}
 	return nil
 }
 
-// isStalled tells whether there has been work for a while and nobody has begun with it, or
-// ended it.
+// isStalled tells whether due work was neither started nor finished for longer than stall.
 func (u *unit) isStalled(now time.Time, stall time.Duration) bool {
 	if u.pendingSince.IsZero() || remaining(now, u.notBefore, u.pause) > 0 {
 		return false

@@ -10,16 +10,16 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// lag is how far a reader of the log is behind: in events, and by how long the oldest of
-// them has waited. The age of the newest would stay near zero under steady traffic,
-// however far behind the reader is.
+// lag is the number of events that a reader of the log has not read and the age of the oldest
+// of them. The age of the newest would stay near zero under steady traffic, however far
+// behind the reader is.
 type lag struct {
 	events  uint64
 	seconds float64
 }
 
-// computeLag is the lag of a reader that has got to a sequence; oldest is when the event after
-// it was recorded.
+// computeLag is the lag of a reader at a sequence; oldest is when the event after it was
+// recorded.
 func computeLag(at event.Sequence, head ports.Head, oldest, now time.Time) lag {
 	if at >= head.Sequence {
 		return lag{}
@@ -27,14 +27,14 @@ func computeLag(at event.Sequence, head ports.Head, oldest, now time.Time) lag {
 	return lag{uint64(head.Sequence - at), max(0, now.Sub(oldest).Seconds())}
 }
 
-// nextPosition is where the first event is that a reader has not read.
+// nextPosition is the position of the first event that a reader has not read.
 func nextPosition(p event.PartitionID, at event.Sequence) ports.EventPosition {
 	return ports.EventPosition{Partition: p, Sequence: at + 1}
 }
 
-// observe reports the lag of the partitions that are this node's. Of the projections of
-// tenants the worst in each partition is reported, without those that stand still at an
-// event or that somebody has halted: they are their tenant's matter.
+// observe reports the lag of this node's partitions. Of custom projections it reports the
+// worst lag of each partition, without those that are halted or stopped, which concern their
+// tenant only.
 func (r *Runner) observe(ctx context.Context, heads map[event.PartitionID]ports.Head) {
 	var units []*unit
 	r.mu.Lock()
@@ -50,29 +50,29 @@ func (r *Runner) observe(ctx context.Context, heads map[event.PartitionID]ports.
 		}
 	}
 	r.mu.Unlock()
-	own := map[event.PartitionID]lag{}
+	custom := map[event.PartitionID]lag{}
 	for i, l := range r.lags(ctx, units, heads) {
 		u := units[i]
 		if !u.owner.isCustom() {
 			r.config.Observer.ProjectionLag(u.owner.label(), u.partition, l.events, l.seconds)
 			continue
 		}
-		worst := own[u.partition]
-		own[u.partition] = lag{max(worst.events, l.events), max(worst.seconds, l.seconds)}
+		worst := custom[u.partition]
+		custom[u.partition] = lag{max(worst.events, l.events), max(worst.seconds, l.seconds)}
 	}
-	for id, l := range own {
+	for id, l := range custom {
 		r.config.Observer.ProjectionLag(customLabel, id, l.events, l.seconds)
 	}
-	for id := range r.loop.own {
-		if _, still := own[id]; !still {
+	for id := range r.loop.customLags {
+		if _, isReported := custom[id]; !isReported {
 			r.config.Observer.ProjectionLeft(customLabel, id)
 		}
 	}
-	r.loop.own = own
+	r.loop.customLags = custom
 }
 
-// observeUnit reports the lag of one unit that was worked. Those of tenants are reported
-// by observe, all together.
+// observeUnit reports the lag of one unit after its turn. observe reports those of custom
+// projections together.
 func (r *Runner) observeUnit(ctx context.Context, u *unit, heads map[event.PartitionID]ports.Head) {
 	if u.owner.isCustom() {
 		return
@@ -81,9 +81,8 @@ func (r *Runner) observeUnit(ctx context.Context, u *unit, heads map[event.Parti
 	r.config.Observer.ProjectionLag(u.owner.label(), u.partition, l.events, l.seconds)
 }
 
-// lags tells how far units are behind. The store is asked once for all of them, and only
-// for those that are behind and have moved since: a projection that has caught up or stands
-// still costs nothing.
+// lags computes the lags of units. It asks the store once for all of them, and only about
+// units that are behind and have moved: one that has caught up or is halted costs nothing.
 func (r *Runner) lags(ctx context.Context, units []*unit, heads map[event.PartitionID]ports.Head) []lag {
 	at := make([]event.Sequence, len(units))
 	var unknown []ports.EventPosition

@@ -16,7 +16,7 @@ func LeaseName(name string, version int) string {
 	return fmt.Sprintf("projection/%s/%d", name, version)
 }
 
-// resourceOf is what must be held to work a partition.
+// resourceOf is the lease that is needed to work a partition.
 func (p *running) resourceOf(id event.PartitionID) ports.LeaseResource {
 	if p.registered.Settings.SingleInstance {
 		id = 0
@@ -24,14 +24,13 @@ func (p *running) resourceOf(id event.PartitionID) ports.LeaseResource {
 	return ports.LeaseResource{Name: p.resource, Partition: id}
 }
 
-// prefers tells whether this node is the one among the living that should work a
-// resource.
+// prefers tells whether this node, among the live ones, should work a resource.
 func (r *Runner) prefers(resource ports.LeaseResource) bool {
 	return r.member == nil || r.member.Prefers(resource)
 }
 
-// renew sends a heartbeat, renews the leases in use, and releases those that another
-// node should have.
+// renew sends a heartbeat, renews the leases in use, and releases those that another node
+// should hold.
 func (r *Runner) renew(ctx context.Context) {
 	var inUse []ports.LeaseResource
 	r.mu.Lock()
@@ -60,7 +59,7 @@ func (r *Runner) reportLeases(ctx context.Context, changes []sharing.Change, err
 	}
 }
 
-// forgetLease forgets a lease that a transaction was fenced for.
+// forgetLease drops a lease after a transaction under it was fenced.
 func (r *Runner) forgetLease(p *running, l ports.Lease) {
 	r.member.Forget(l.LeaseResource, l.Term)
 	r.config.Observer.ProjectionLease(p.label(), sharing.Lost)
@@ -75,7 +74,7 @@ func (r *Runner) nameOf(resource ports.LeaseResource) string {
 	return resource.Name
 }
 
-// reportRemote tells the observer which partitions other nodes work from now on.
+// reportRemote tells the observer which partitions other nodes now work.
 func (r *Runner) reportRemote() {
 	for _, p := range r.running {
 		for id := range p.units {

@@ -373,7 +373,7 @@ func TestHealth_LoopStalls(t *testing.T) {
 	g.taps.mu.Unlock()
 	g.clock.Advance(31 * time.Second)
 	g.round(t)
-	require.Contains(t, g.runner.Health().Error(), "the log has not been looked at")
+	require.Contains(t, g.runner.Health().Error(), "the log has not been read")
 	g.taps.mu.Lock()
 	g.taps.stuck = false
 	g.taps.mu.Unlock()

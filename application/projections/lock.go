@@ -8,28 +8,28 @@ import (
 	"github.com/erpbackbone/backbone/domain/projection"
 )
 
-// Another session of the database may hold a checkpoint, or rows of a read model, for as
-// long as it likes. An attempt waits for it only briefly; a unit that has met such a lock
-// is tried again until it has it, more patiently, but only few workers do that, and the
-// others serve what is not locked.
+// Another session of the database may hold a checkpoint or rows of a read model for any time.
+// An attempt waits only briefly for such a lock. The runner tries a blocked unit again with
+// longer and longer waits, but with few workers, so that the remaining ones serve partitions
+// that are not locked.
 const (
-	// briefWait is longer than others hold a checkpoint: an operator, or the node that
-	// worked the partition before.
+	// briefWait is longer than an operator, or the node that worked the partition before, holds
+	// a checkpoint.
 	briefWait = 100 * time.Millisecond
-	// totalLockWait bounds what the attempts of all units that wait for locks take together,
-	// so that each has its turn within it.
+	// totalLockWait bounds the waits of all blocked units together, so that each is tried within
+	// this time.
 	totalLockWait = 2 * time.Second
 	// maxLockPause is the longest pause between two attempts.
 	maxLockPause = time.Second
-	// lockWarning is how long a unit waits before that is worth a line in the log.
+	// lockWarning is how long a unit is blocked before the runner logs it.
 	lockWarning = 10 * time.Second
 )
 
 // maxBlockedWorkers is how many workers may wait for locks.
 func (r *Runner) maxBlockedWorkers() int { return max(1, r.config.Workers/4) }
 
-// dequeue takes the next unit that may be begun with, and how long it waits for locks;
-// nil: there is none. It is called with mu.
+// dequeue returns the next unit that a worker may start with and how long its attempts wait
+// for locks; nil: there is none. Its caller holds mu.
 func (r *Runner) dequeue() (*unit, time.Duration) {
 	i := slices.IndexFunc(r.queue, func(u *unit) bool { return u.blocked == 0 || r.blocked < r.maxBlockedWorkers() })
 	if i < 0 {
@@ -40,19 +40,19 @@ func (r *Runner) dequeue() (*unit, time.Duration) {
 	if u.blocked == 0 || r.config.Workers < 2 {
 		return u, briefWait
 	}
-	others := 0
+	blockedUnits := 0
 	for _, p := range r.running {
 		for _, v := range p.units {
 			if v.blocked > 0 {
-				others++
+				blockedUnits++
 			}
 		}
 	}
 	wait := briefWait << min(u.blocked, 8)
-	return u, max(briefWait, min(wait, totalLockWait/time.Duration(max(others, 1))))
+	return u, max(briefWait, min(wait, totalLockWait/time.Duration(max(blockedUnits, 1))))
 }
 
-// countBusy counts workers that begin or end. It is called with mu.
+// countBusy counts workers that start or end. Its caller holds mu.
 func (r *Runner) countBusy(blocked bool, change int) {
 	r.busy += change
 	if blocked {
@@ -60,7 +60,8 @@ func (r *Runner) countBusy(blocked bool, change int) {
 	}
 }
 
-// recordBlocked lets a unit try again soon. That somebody else holds a lock is no failure.
+// recordBlocked schedules the next attempt of a blocked unit. A lock of another session is
+// no failure of the projection.
 func (r *Runner) recordBlocked(ctx context.Context, p *running, u *unit) {
 	now := r.config.Clock.Now()
 	r.mu.Lock()

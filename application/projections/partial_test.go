@@ -128,7 +128,7 @@ func TestRebuildOfOnePartition(t *testing.T) {
 	w.start(t)
 	w.hurry(t, func() bool { return w.stand(t).Parts[0].Progress.Remaining() == 0 }, "it catches up")
 	require.Empty(t, w.shown(t, version+1, b), "it reads no other")
-	c, err := w.rebuilds.ComparePartition(t.Context(), name, a, 1)
+	c, err := w.rebuilds.Compare(t.Context(), name, a, []event.PartitionID{a}, 1)
 	require.NoError(t, err)
 	require.Equal(t, []any{version, version + 1, uint64(20)}, []any{c.Left, c.Right, c.Rows()})
 

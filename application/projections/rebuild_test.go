@@ -105,7 +105,7 @@ func TestRebuild(t *testing.T) {
 	for _, step := range []func() error{
 		func() error { _, err := w.rebuilds.Switch(t.Context(), order); return err },
 		func() error { _, err := w.rebuilds.Cancel(t.Context(), order); return err },
-		func() error { _, err := w.rebuilds.Compare(t.Context(), name, nil, 0); return err },
+		func() error { _, err := w.rebuilds.Compare(t.Context(), name, 0, nil, 0); return err },
 	} {
 		require.Equal(t, projection.CodeNotBuilding, fault.CodeOf(step()))
 	}

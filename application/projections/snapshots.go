@@ -12,31 +12,31 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// KeptSnapshots is how many snapshots of a projection are kept, of all partitions and of
-// each single one.
+// KeptSnapshots is how many snapshots of a projection are kept for each scope: for all
+// partitions, and for each single one.
 const KeptSnapshots = 3
 
-// Snapshot is a frozen copy of what readers were shown of a projection.
+// Snapshot is a frozen copy of the active version of a projection.
 type Snapshot struct {
 	Version   int
-	Partition event.PartitionID // that it is about; 0: all
-	Complete  bool              // else it is still being copied
-	SameCode  bool              // a rebuild may begin with it as far as the handler goes
+	Partition event.PartitionID // that it covers; 0: all
+	Complete  bool              // else nodes are still copying it
+	SameCode  bool              // the handler that builds the next version also built it
 	StartedAt time.Time
 	StartedBy string
 	Parts     []ports.SnapshotPart
 }
 
-// TakeSnapshot begins to copy what readers are shown, of all partitions or of the one of
-// the order. The copies are made by whichever node comes to it, each partition at a moment
-// of its own. Faults: projection.not_found, projection.rebuild_unsupported,
-// projection.snapshot_under_way, projection.not_read.
+// TakeSnapshot orders a snapshot of the active version, in all partitions or in that of the
+// order. Any node copies the partitions, each in a transaction of its own. Faults:
+// projection.not_found, projection.rebuild_unsupported, projection.snapshot_under_way,
+// projection.not_read.
 func (r *Rebuilds) TakeSnapshot(ctx context.Context, o Order) (Rebuild, error) {
 	all, err := r.list(ctx, o.Name)
 	if err != nil {
 		return Rebuild{}, err
 	}
-	shown, next := projection.Projection{}, 0
+	active, next := projection.Projection{}, 0
 	for _, p := range all {
 		if p.Name != o.Name {
 			continue
@@ -44,25 +44,25 @@ func (r *Rebuilds) TakeSnapshot(ctx context.Context, o Order) (Rebuild, error) {
 		next = max(next, p.Version+1)
 		switch {
 		case p.Role == projection.Active:
-			shown = p
+			active = p
 		case p.Role == projection.Saving && p.Scope == o.Partition:
 			return Rebuild{}, projection.SnapshotInProgress(o.Name)
 		}
 	}
-	if shown.Name == "" {
+	if active.Name == "" {
 		return Rebuild{}, projection.NotFound(o.Name)
 	}
-	if tables, _ := r.tables(shown); len(tables) == 0 || r.config.Snapshots == nil {
+	if tables, _ := r.tables(active); len(tables) == 0 || r.config.Snapshots == nil {
 		return Rebuild{}, fault.New(fault.FailedPrecondition, "projection.rebuild_unsupported", "projection %s does not say which tables it writes; there is nothing to copy", o.Name)
 	}
-	p := shown
+	p := active
 	p.Version, p.Role, p.Scope, p.Base, p.SelfSwitching, p.ChangedBy = next, projection.Saving, o.Partition, 0, false, o.By
 	if err := r.requireCovered(ctx, p); err != nil {
 		return Rebuild{}, err
 	}
 	added, err := r.config.Register.AddProjection(ctx, p)
 	if fault.KindOf(err) == fault.NotFound && err != nil || err == nil && (added.Role != projection.Saving || added.Scope != p.Scope) {
-		err = projection.SnapshotInProgress(o.Name) // somebody was faster
+		err = projection.SnapshotInProgress(o.Name) // another caller was faster
 	}
 	if err != nil {
 		return Rebuild{}, err
@@ -70,7 +70,7 @@ func (r *Rebuilds) TakeSnapshot(ctx context.Context, o Order) (Rebuild, error) {
 	return r.Show(ctx, o.Name)
 }
 
-// DropSnapshot removes a snapshot, little by little. Fault
+// DropSnapshot drops a snapshot; its rows are removed in steps. Fault
 // projection.snapshot_not_found.
 func (r *Rebuilds) DropSnapshot(ctx context.Context, o Order) (Rebuild, error) {
 	all, err := r.list(ctx, o.Name)
@@ -118,17 +118,16 @@ func (r *Rebuilds) addSnapshots(ctx context.Context, all []projection.Projection
 	return nil
 }
 
-// buildsSame tells whether the next version would be built by what built this one.
+// buildsSame tells whether the code that built a version would also build the next one.
 func (r *Rebuilds) buildsSame(all []projection.Projection, p projection.Projection) bool {
 	if d := r.declared(p.Name); d != nil {
 		return p.Code == d.Version
 	}
-	return slices.ContainsFunc(all, func(a projection.Projection) bool {
-		return a.Name == p.Name && a.Role == projection.Active && projection.SameCode(a, p)
-	})
+	i := slices.IndexFunc(all, isActive(p.Name))
+	return i >= 0 && projection.SameCode(all[i], p)
 }
 
-// chooseBase chooses the snapshot that a version begins with, if the order wants one.
+// chooseBase sets the snapshot that a version starts from, if the order names one.
 func (r *Rebuilds) chooseBase(ctx context.Context, all []projection.Projection, o Order, next *projection.Projection) error {
 	if o.Snapshot == 0 && !o.Latest {
 		return nil
@@ -140,7 +139,7 @@ func (r *Rebuilds) chooseBase(ctx context.Context, all []projection.Projection, 
 	if err != nil {
 		return err
 	}
-	var refused error                        // what is wrong with the newest
+	var refused error                        // the reason against the newest one
 	for _, p := range slices.Backward(all) { // by version
 		if p.Name != o.Name || p.Role != projection.Saved || !o.Latest && p.Version != o.Snapshot || o.Latest && p.Scope != 0 && p.Scope != o.Partition {
 			continue
@@ -165,13 +164,13 @@ func (r *Rebuilds) chooseBase(ctx context.Context, all []projection.Projection, 
 	return cmp.Or(refused, error(projection.SnapshotNotFound(o.Name)))
 }
 
-// redactionsEvery is how often snapshots are looked through for what was redacted. None
-// of it is ever copied back, however long that takes.
+// redactionsEvery is how often outdated parts are removed from snapshots. A redacted value is
+// never copied back, however long that takes.
 const redactionsEvery = time.Minute
 
-// CopyRound copies what snapshots that are being taken lack, and what versions lack that
-// begin with one, and removes what may hold what was redacted. What another node copies
-// is left to it.
+// CopyRound copies the missing parts of snapshots and of versions that start from one, and
+// removes parts that may hold redacted values. It leaves the parts alone that another node
+// copies.
 func (r *Rebuilds) CopyRound(ctx context.Context) error {
 	if r.config.Snapshots == nil {
 		return nil
@@ -187,8 +186,8 @@ func (r *Rebuilds) CopyRound(ctx context.Context) error {
 		r.checked = now
 	}
 	for _, p := range all {
-		tables, ours := r.tables(p)
-		if !ours {
+		tables, known := r.tables(p)
+		if !known {
 			continue
 		}
 		var err error
@@ -212,9 +211,10 @@ func (r *Rebuilds) partsOf(ctx context.Context, p projection.Projection, version
 	return slices.DeleteFunc(parts, func(s ports.SnapshotPart) bool { return s.Version != version || !p.Reads(s.Partition) }), err
 }
 
-// copySnapshot copies the parts of a snapshot. One that cannot be of one handler is dropped.
+// copySnapshot copies the parts of a snapshot. It drops a snapshot whose parts would come from
+// two handlers.
 func (r *Rebuilds) copySnapshot(ctx context.Context, all []projection.Projection, p projection.Projection, tables []ports.ProjectionTable) error {
-	at := slices.IndexFunc(all, func(a projection.Projection) bool { return a.Name == p.Name && a.Role == projection.Active })
+	at := slices.IndexFunc(all, isActive(p.Name))
 	if at < 0 {
 		return nil
 	}
@@ -233,7 +233,7 @@ func (r *Rebuilds) copySnapshot(ctx context.Context, all []projection.Projection
 		done, err := r.config.Snapshots.SavePart(ctx, ports.SnapshotCopy{Projection: p.Name, Version: p.Version, Partition: part.Partition, Tables: tables})
 		switch fault.CodeOf(err) {
 		case projection.CodeOtherCode:
-			r.config.Logger.WarnContext(ctx, "a snapshot is dropped, since readers are shown what another handler built by now", "projection", p.Name, "version", p.Version)
+			r.config.Logger.WarnContext(ctx, "a snapshot is dropped, since another handler built the version that is now active", "projection", p.Name, "version", p.Version)
 			return r.config.Versions.DropProjection(ctx, p.Name, p.Version, p.ChangedBy)
 		case projection.CodeChanged:
 			return nil // it was dropped
@@ -256,16 +256,20 @@ func (r *Rebuilds) copySnapshot(ctx context.Context, all []projection.Projection
 	return err
 }
 
-// copyBase copies the parts of the snapshot that a version begins with, and then lets it
-// follow the log. Partitions that the snapshot lacks are read from the beginning.
+// copyBase copies the parts of the snapshot that a version starts from, and then lets the
+// version follow the log. It reads partitions that the snapshot lacks from the beginning.
 func (r *Rebuilds) copyBase(ctx context.Context, p projection.Projection, tables []ports.ProjectionTable) error {
 	parts, err := r.partsOf(ctx, p, p.Base)
 	if err != nil {
 		return err
 	}
-	types, err := r.typesOf(p)
+	d, err := r.declaration(p)
 	if err != nil {
 		return err
+	}
+	var types []string
+	if d != nil {
+		types = d.EventTypes
 	}
 	complete := true
 	for _, part := range parts {
@@ -287,16 +291,16 @@ func (r *Rebuilds) copyBase(ctx context.Context, p projection.Projection, tables
 	p.Status = projection.Running
 	_, err = r.config.Register.ChangeProjection(ctx, p)
 	if fault.CodeOf(err) == projection.CodeChanged {
-		return nil // another node was faster, or an operator has decided
+		return nil // another node was faster, or an operator acted
 	}
 	if err == nil {
-		r.config.Logger.InfoContext(ctx, "a version of a projection begins with a snapshot", "projection", p.Name, "version", p.Version, "snapshot", p.Base, "partitions", len(parts))
+		r.config.Logger.InfoContext(ctx, "a version of a projection starts from a snapshot", "projection", p.Name, "version", p.Version, "snapshot", p.Base, "partitions", len(parts))
 		r.config.Wake()
 	}
 	return err
 }
 
-// removeRedacted removes the parts of a snapshot that may hold what was redacted since.
+// removeRedacted removes the parts of a snapshot that may hold values redacted since.
 func (r *Rebuilds) removeRedacted(ctx context.Context, p projection.Projection, tables []ports.ProjectionTable) error {
 	parts, err := r.partsOf(ctx, p, p.Version)
 	if err != nil {
@@ -309,7 +313,7 @@ func (r *Rebuilds) removeRedacted(ctx context.Context, p projection.Projection, 
 		if err := r.config.Snapshots.ForgetPart(ctx, ports.SnapshotCopy{Projection: p.Name, Version: p.Version, Partition: part.Partition, Tables: tables}); err != nil {
 			return err
 		}
-		r.config.Logger.InfoContext(ctx, "a part of a snapshot was removed, since it may hold what was redacted", "projection", p.Name, "version", p.Version, "partition", uint32(part.Partition))
+		r.config.Logger.InfoContext(ctx, "a part of a snapshot was removed, since it may hold redacted values", "projection", p.Name, "version", p.Version, "partition", uint32(part.Partition))
 	}
 	return nil
 }

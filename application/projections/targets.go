@@ -13,7 +13,7 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// TargetsConfig is what Targets need.
+// TargetsConfig configures Targets.
 type TargetsConfig struct {
 	Store       ports.ProjectionTargetStore
 	Checkpoints ports.Projections
@@ -21,20 +21,22 @@ type TargetsConfig struct {
 	Versions    ports.ProjectionVersions
 	Records     ports.PersonalRecords
 	Declared    []module.Projection
-	Handlers    map[string]ports.ProjectionHandler // as the runner has them
+	Handlers    map[string]ports.ProjectionHandler // those of the runner
 	Targets     map[string][]ports.ProjectionTarget
-	CustomRows  CustomRows // nil: rows of tenants' own projections are not folded anew
+	CustomRows  CustomRows
 	Logger      *slog.Logger
 
-	// MaxEvents is how many events of an entity are folded in one transaction, which holds
+	// MaxEvents bounds the events of an entity, which one transaction applies while it holds
 	// the checkpoint; 0 is 10,000.
 	MaxEvents int
 }
 
-// Targets fold parts of read models anew while the rest stays as it is: the rows of one
-// entity, or of all entities that events about a person belong to. What readers see of
-// them changes in one step.
-type Targets struct{ config TargetsConfig }
+// Targets recomputes parts of read models: the rows of one entity, or of all entities that
+// events about a person belong to. Readers see the change of an entity in one step.
+type Targets struct {
+	config TargetsConfig
+	catalog
+}
 
 // NewTargets makes Targets.
 func NewTargets(c TargetsConfig) *Targets {
@@ -44,13 +46,13 @@ func NewTargets(c TargetsConfig) *Targets {
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &Targets{c}
+	return &Targets{c, catalog{modules: c.Declared, handlers: c.Handlers}}
 }
 
-// TargetOrder is what is folded anew: the rows of an entity, or those of a subject.
+// TargetOrder selects the rows to recompute: those of an entity, or those of a subject.
 type TargetOrder struct {
 	Name       string
-	Version    int // 0: all living ones that this release builds
+	Version    int // 0: all live ones that this release builds
 	Partitions []event.PartitionID
 	Entity     event.StreamID
 	Subject    shredding.Subject // "": Entity
@@ -58,26 +60,23 @@ type TargetOrder struct {
 	By         string
 }
 
-// TargetReport is what a rebuild of rows changed, or would change.
+// TargetReport counts the changes of a recomputation, or of its dry run.
 type TargetReport struct {
 	Projection string
 	DryRun     bool
 	Rebuilt    []TargetResult
-	// Foreign are living versions that another release built: their rows are as they were.
-	Foreign []int
+	Foreign    []int // live versions of another release, whose rows are unchanged
 }
 
-// Rows is how many rows were not as a fold of the log makes them.
+// Rows is the number of rows that the recomputation changed.
 func (r TargetReport) Rows() (n uint64) {
 	for _, one := range r.Rebuilt {
-		for _, t := range one.Tables {
-			n += t.OnlyLeft + t.OnlyRight + t.Changed
-		}
+		n += ports.TargetChange{Tables: one.Tables}.Rows()
 	}
 	return n
 }
 
-// TargetResult is what changed in one version and partition.
+// TargetResult counts the changes in one version and partition.
 type TargetResult struct {
 	Version    int
 	Partition  event.PartitionID
@@ -92,7 +91,7 @@ func (r *TargetResult) add(c ports.TargetChange) {
 	r.Entities++
 	r.Sequence, r.Events, r.PassedOver = c.Sequence, r.Events+c.Events, r.PassedOver+c.PassedOver
 	for _, t := range c.Tables {
-		at := slices.IndexFunc(r.Tables, func(have ports.TableDifference) bool { return have.Table == t.Table })
+		at := slices.IndexFunc(r.Tables, func(known ports.TableDifference) bool { return known.Table == t.Table })
 		if at < 0 {
 			r.Tables = append(r.Tables, t)
 			continue
@@ -103,20 +102,21 @@ func (r *TargetResult) add(c ports.TargetChange) {
 	}
 }
 
-// Rebuild folds anew. Each entity is a transaction of its own: what ends in the middle is
-// done again from the beginning, which changes nothing of what was done. Faults:
+// Rebuild recomputes rows. Each entity is a transaction of its own; an interrupted rebuild can
+// be repeated, which changes nothing in the entities that are done. Faults:
 // projection.not_found, projection.target_unsupported, projection.target_too_large,
-// projection.other_code, and what a handler says of an event.
+// projection.other_code, and those of a handler.
 func (t *Targets) Rebuild(ctx context.Context, o TargetOrder) (TargetReport, error) {
 	out := TargetReport{Projection: o.Name, DryRun: o.DryRun}
-	if _, _, owned := projection.SplitName(o.Name); owned && t.config.CustomRows != nil {
+	if _, _, isCustom := projection.SplitName(o.Name); isCustom && t.config.CustomRows != nil {
 		return t.rebuildCustom(ctx, o)
 	}
-	d, targets, err := t.declared(o.Name)
+	d, targets, err := t.declaredTargets(o.Name)
 	if err != nil {
 		return out, err
 	}
-	if o.Subject == "" && !slices.ContainsFunc(targets, func(t ports.ProjectionTarget) bool { return t.Covers(o.Entity) }) {
+	entities := []ports.SubjectEntity{{Target: coveringTarget(targets, o.Entity), Entity: o.Entity.ID}}
+	if o.Subject == "" && entities[0].Target < 0 {
 		return out, projection.TargetUnsupported(o.Name, o.Entity.Type)
 	}
 	versions, foreign, err := t.liveVersions(ctx, d, o.Version)
@@ -130,24 +130,17 @@ func (t *Targets) Rebuild(ctx context.Context, o TargetOrder) (TargetReport, err
 		return out, projection.ForeignVersion(o.Name, out.Foreign[0])
 	}
 	for _, id := range slices.Sorted(slices.Values(o.Partitions)) {
-		entities := []ports.SubjectEntity{}
 		if o.Subject != "" {
 			if entities, err = t.findEntities(ctx, id, o.Subject, targets); err != nil {
 				return out, err
 			}
-		} else {
-			at := slices.IndexFunc(targets, func(t ports.ProjectionTarget) bool { return t.Covers(o.Entity) })
-			entities = append(entities, ports.SubjectEntity{Target: at, Entity: o.Entity.ID})
-		}
-		if len(entities) == 0 {
-			continue
 		}
 		for _, p := range versions {
-			if !p.Reads(id) {
+			if len(entities) == 0 || !p.Reads(id) {
 				continue
 			}
 			result, err := t.recompute(ctx, o, d, p, id, 0, targets, entities)
-			if fault.CodeOf(err) == projection.CodeFenced { // dropped meanwhile
+			if fault.CodeOf(err) == projection.CodeFenced { // it was dropped
 				if o.Version == 0 {
 					continue
 				}
@@ -159,12 +152,16 @@ func (t *Targets) Rebuild(ctx context.Context, o TargetOrder) (TargetReport, err
 			out.Rebuilt = append(out.Rebuilt, result)
 		}
 	}
-	t.config.Logger.InfoContext(ctx, "rows of a projection were folded anew", "projection", o.Name, "of_subject", o.Subject != "", "entity_type", o.Entity.Type,
-		"rows_differed", out.Rows(), "dry_run", o.DryRun, "by", o.By)
+	t.logRebuild(ctx, o, out)
 	return out, nil
 }
 
-// recompute folds entities of one version and partition anew.
+func (t *Targets) logRebuild(ctx context.Context, o TargetOrder, r TargetReport) {
+	t.config.Logger.InfoContext(ctx, "rows of a projection were recomputed", "projection", o.Name, "of_subject", o.Subject != "", "entity_type", o.Entity.Type,
+		"rows_differed", r.Rows(), "dry_run", o.DryRun, "by", o.By)
+}
+
+// recompute rebuilds the rows of entities in one version and partition.
 func (t *Targets) recompute(ctx context.Context, o TargetOrder, d module.Projection, p projection.Projection, id event.PartitionID, passed event.Sequence, targets []ports.ProjectionTarget, entities []ports.SubjectEntity) (TargetResult, error) {
 	result := TargetResult{Version: p.Version, Partition: id}
 	h := guarded{t.config.Handlers[o.Name], o.Name, t.config.Logger}
@@ -181,25 +178,26 @@ func (t *Targets) recompute(ctx context.Context, o TargetOrder, d module.Project
 	return result, nil
 }
 
-func (t *Targets) declared(name string) (module.Projection, []ports.ProjectionTarget, error) {
-	if _, own, owned := projection.SplitName(name); owned {
-		return module.Projection{}, nil, projection.TargetsUndeclared(own)
+// coveringTarget is the index of the target whose rows belong to an entity; -1: none.
+func coveringTarget(targets []ports.ProjectionTarget, entity event.StreamID) int {
+	return slices.IndexFunc(targets, func(t ports.ProjectionTarget) bool { return t.Covers(entity) })
+}
+
+func (t *Targets) declaredTargets(name string) (module.Projection, []ports.ProjectionTarget, error) {
+	d, targets := t.declared(name), t.config.Targets[name]
+	_, short, isCustom := projection.SplitName(name)
+	switch {
+	case isCustom || d != nil && len(targets) == 0:
+		return module.Projection{}, nil, projection.TargetsUndeclared(short)
+	case d == nil:
+		return module.Projection{}, nil, projection.NotFound(name)
 	}
-	for _, d := range t.config.Declared {
-		if d.Name != name {
-			continue
-		}
-		if targets := t.config.Targets[name]; len(targets) > 0 {
-			return d, targets, nil
-		}
-		return d, nil, projection.TargetsUndeclared(name)
-	}
-	return module.Projection{}, nil, projection.NotFound(name)
+	return *d, targets, nil
 }
 
 // liveVersions are the versions that follow the log: those that this release's handler builds,
-// and the others. version 0: all.
-func (t *Targets) liveVersions(ctx context.Context, d module.Projection, version int) (own, foreign []projection.Projection, err error) {
+// and foreign ones, which another release builds. version 0: all.
+func (t *Targets) liveVersions(ctx context.Context, d module.Projection, version int) (buildable, foreign []projection.Projection, err error) {
 	all, err := t.config.Register.ListProjections(ctx)
 	if err != nil {
 		return nil, nil, err
@@ -209,22 +207,22 @@ func (t *Targets) liveVersions(ctx context.Context, d module.Projection, version
 			continue
 		}
 		if p.Code == d.Version {
-			own = append(own, p)
+			buildable = append(buildable, p)
 		} else {
 			foreign = append(foreign, p)
 		}
 	}
-	if len(own)+len(foreign) == 0 {
+	if len(buildable)+len(foreign) == 0 {
 		return nil, nil, projection.VersionNotFound(d.Name, version)
 	}
-	return own, foreign, nil
+	return buildable, foreign, nil
 }
 
-// personPage is how many events about a person are looked at at once.
+// personPage is how many events about a person are read at once.
 const personPage = 200
 
-// findEntities are the entities that events about a person belong to, and those whose rows
-// say that they hold copies.
+// findEntities lists the entities that events about a person belong to, and those whose rows
+// hold sealed copies of the person's values.
 func (t *Targets) findEntities(ctx context.Context, id event.PartitionID, s shredding.Subject, targets []ports.ProjectionTarget) ([]ports.SubjectEntity, error) {
 	found, err := t.config.Store.SubjectEntities(ctx, id, s, targets)
 	if err != nil {
@@ -241,7 +239,7 @@ func (t *Targets) findEntities(ctx context.Context, id event.PartitionID, s shre
 		}
 		for _, e := range events {
 			after = e.Sequence
-			at := slices.IndexFunc(targets, func(t ports.ProjectionTarget) bool { return t.Covers(e.Stream) })
+			at := coveringTarget(targets, e.Stream)
 			if of := (ports.SubjectEntity{Target: at, Entity: e.Stream.ID}); at >= 0 && !known[of] {
 				known[of] = true
 				found = append(found, of)
@@ -265,13 +263,13 @@ func (t *Targets) HoldersOfCopies() []string {
 	return out
 }
 
-// withCopies are a projection's targets that hold copies.
+// withCopies are a projection's targets whose rows hold copies.
 func (t *Targets) withCopies(name string) []ports.ProjectionTarget {
 	return slices.DeleteFunc(slices.Clone(t.config.Targets[name]), func(t ports.ProjectionTarget) bool { return !t.Personal() })
 }
 
-// CountCopies counts the rows of a projection, of whatever version, that hold sealed
-// copies of a person in a partition.
+// CountCopies counts the rows of all versions of a projection that hold sealed copies of a
+// person in a partition.
 func (t *Targets) CountCopies(ctx context.Context, name string, id event.PartitionID, s shredding.Subject) (n int64, err error) {
 	counts, err := t.config.Store.CountCopies(ctx, id, s, t.withCopies(name))
 	for _, of := range counts {
@@ -280,28 +278,28 @@ func (t *Targets) CountCopies(ctx context.Context, name string, id event.Partiti
 	return n, err
 }
 
-// Forget folds the rows of a projection anew that hold copies of a person whose keys were
-// destroyed, in every living version, and drops its snapshots that hold some. Every
-// version must have passed the sequence: what was sealed before lies before it, so that no
-// copy comes later. It may be repeated. Faults: projection.target_behind while a version
-// has not passed it, projection.other_code while one of another release holds copies, which
-// only a node of that release folds anew.
+// Forget recomputes the rows that hold copies of a person whose keys were destroyed, in every
+// live version, and drops snapshots that hold copies. Every version must have passed the
+// sequence: all values of the person were sealed before it, so that no copy is added later. It
+// may be repeated. Faults: projection.target_behind while a version has not passed the
+// sequence, projection.other_code while a version of another release holds copies, which only
+// a node of that release recomputes.
 func (t *Targets) Forget(ctx context.Context, name string, id event.PartitionID, s shredding.Subject, passed event.Sequence) error {
-	d, _, err := t.declared(name)
+	d, _, err := t.declaredTargets(name)
 	if err != nil {
 		return err
 	}
 	targets := t.withCopies(name)
-	own, foreign, err := t.liveVersions(ctx, d, 0)
+	buildable, foreign, err := t.liveVersions(ctx, d, 0)
 	if fault.KindOf(err) == fault.NotFound && err != nil {
-		return nil //nolint:nilerr // no node has begun it
+		return nil //nolint:nilerr // no node has started it
 	}
 	if err != nil {
 		return err
 	}
-	for _, p := range slices.Concat(own, foreign) {
+	for _, p := range slices.Concat(buildable, foreign) {
 		if !p.Reads(id) || p.Code != d.Version && p.Role == projection.Retained {
-			continue // nobody writes it
+			continue // no node writes it
 		}
 		if err := t.requirePassed(ctx, p, id, passed); err != nil {
 			return err
@@ -311,35 +309,41 @@ func (t *Targets) Forget(ctx context.Context, name string, id event.PartitionID,
 	if err != nil {
 		return err
 	}
-	for _, p := range own {
+	for _, p := range buildable {
 		if !p.Reads(id) {
 			continue
 		}
 		_, err := t.recompute(ctx, TargetOrder{Name: name, By: "erasure"}, d, p, id, passed, targets, entities)
-		if err != nil && fault.CodeOf(err) != projection.CodeFenced { // dropped meanwhile
+		if err != nil && fault.CodeOf(err) != projection.CodeFenced { // it was dropped
 			return err
 		}
 	}
 	if err := t.dropSnapshots(ctx, name, id, s, targets); err != nil {
 		return err
 	}
-	// A version that was begun meanwhile with one of the snapshots is waited for, and one
-	// that was given the rows of another one in the partition, which raises its revision.
+	// A version that was added since may have started from one of the snapshots, and one whose
+	// revision was raised may have the rows of another version: the next call checks them.
 	now, _, err := t.liveVersions(ctx, d, 0)
 	if err != nil {
 		return err
 	}
 	for _, p := range now {
-		if !slices.ContainsFunc(own, func(known projection.Projection) bool {
+		if !slices.ContainsFunc(buildable, func(known projection.Projection) bool {
 			return known.Version == p.Version && known.Revision == p.Revision
 		}) {
 			return projection.TargetBehind(name, p.Version)
 		}
 	}
-	return t.foreignCopies(ctx, name, id, s, targets, foreign)
+	counts, err := t.config.Store.CountCopies(ctx, id, s, targets)
+	for _, p := range foreign {
+		if counts[p.Version] > 0 {
+			return projection.ForeignVersion(name, p.Version)
+		}
+	}
+	return err
 }
 
-// requirePassed wants a version to have passed a sequence.
+// requirePassed refuses a version that has not passed a sequence.
 func (t *Targets) requirePassed(ctx context.Context, p projection.Projection, id event.PartitionID, passed event.Sequence) error {
 	checkpoints, err := t.config.Checkpoints.Checkpoints(ctx, p.Name, p.Version)
 	if err != nil {
@@ -351,42 +355,19 @@ func (t *Targets) requirePassed(ctx context.Context, p projection.Projection, id
 	return nil
 }
 
-// foreignCopies refuses while a version that this release cannot fold holds copies.
-func (t *Targets) foreignCopies(ctx context.Context, name string, id event.PartitionID, s shredding.Subject, targets []ports.ProjectionTarget, foreign []projection.Projection) error {
-	if len(foreign) == 0 {
-		return nil
-	}
-	counts, err := t.config.Store.CountCopies(ctx, id, s, targets)
-	if err != nil {
-		return err
-	}
-	for _, p := range foreign {
-		if counts[p.Version] > 0 {
-			return projection.ForeignVersion(name, p.Version)
-		}
-	}
-	return nil
-}
-
-// dropSnapshots drops the snapshots of a projection that hold copies of a person, or that
-// are just being taken.
+// dropSnapshots drops the snapshots of a projection that hold copies, or that are being taken. It
+// lists them before it counts, so that a snapshot completed in between is dropped too.
 func (t *Targets) dropSnapshots(ctx context.Context, name string, id event.PartitionID, s shredding.Subject, targets []ports.ProjectionTarget) error {
 	all, err := t.config.Register.ListProjections(ctx)
 	if err != nil {
 		return err
-	}
-	all = slices.DeleteFunc(all, func(p projection.Projection) bool {
-		return p.Name != name || p.Role != projection.Saving && p.Role != projection.Saved
-	})
-	if len(all) == 0 {
-		return nil
 	}
 	counts, err := t.config.Store.CountCopies(ctx, id, s, targets)
 	if err != nil {
 		return err
 	}
 	for _, p := range all {
-		if p.Role == projection.Saved && counts[p.Version] == 0 {
+		if p.Name != name || p.Role != projection.Saving && (p.Role != projection.Saved || counts[p.Version] == 0) {
 			continue
 		}
 		if err := t.config.Versions.DropProjection(ctx, name, p.Version, "erasure"); err != nil && fault.CodeOf(err) != projection.CodeChanged {
@@ -397,16 +378,16 @@ func (t *Targets) dropSnapshots(ctx context.Context, name string, id event.Parti
 	return nil
 }
 
-// CustomRows folds rows of tenants' own projections anew: declarative.Service.
+// CustomRows recomputes rows of custom projections: custom.Service.
 type CustomRows interface {
-	// Recompute folds the rows of a version to which events of an entity or about a person
-	// contributed, and tells how many they are. Faults: projection.fenced,
+	// Recompute rebuilds the rows of a version to which events of an entity or about a person
+	// contributed, and returns their number. Faults: projection.fenced,
 	// projection.definition_unreadable, projection.target_too_large, projection.changed.
 	Recompute(ctx context.Context, p projection.Projection, o ports.RecomputeRequest) (rows int, change ports.TargetChange, err error)
 }
 
-// rebuildCustom is Rebuild for a projection of a tenant's own. All rows of an entity are one
-// transaction, since their keys may join events of several entities.
+// rebuildCustom is Rebuild for a custom projection. One transaction replaces all rows of an
+// entity, since their keys may join events of several entities.
 func (t *Targets) rebuildCustom(ctx context.Context, o TargetOrder) (TargetReport, error) {
 	out := TargetReport{Projection: o.Name, DryRun: o.DryRun}
 	all, err := t.config.Register.NamedProjections(ctx, o.Name)
@@ -417,14 +398,14 @@ func (t *Targets) rebuildCustom(ctx context.Context, o TargetOrder) (TargetRepor
 		return !p.Role.IsLive() || o.Version != 0 && p.Version != o.Version
 	})
 	if len(all) == 0 {
-		_, own, _ := projection.SplitName(o.Name)
-		return out, projection.VersionNotFound(own, o.Version)
+		_, short, _ := projection.SplitName(o.Name)
+		return out, projection.VersionNotFound(short, o.Version)
 	}
 	for _, p := range all {
 		for _, id := range slices.Sorted(slices.Values(o.Partitions)) {
 			rows, change, err := t.config.CustomRows.Recompute(ctx, p, ports.RecomputeRequest{Partition: id, Entity: o.Entity, Subject: o.Subject, DryRun: o.DryRun, By: o.By})
 			code := fault.CodeOf(err)
-			if code == projection.CodeFenced && o.Version != 0 { // dropped meanwhile
+			if code == projection.CodeFenced && o.Version != 0 { // it was dropped
 				err = projection.VersionNotFound(o.Name, o.Version)
 			}
 			if o.Version == 0 && code == projection.CodeUnreadable {
@@ -443,7 +424,6 @@ func (t *Targets) rebuildCustom(ctx context.Context, o TargetOrder) (TargetRepor
 			out.Rebuilt = append(out.Rebuilt, result)
 		}
 	}
-	t.config.Logger.InfoContext(ctx, "rows of a projection were folded anew", "projection", o.Name, "of_subject", o.Subject != "", "entity_type", o.Entity.Type,
-		"rows_differed", out.Rows(), "dry_run", o.DryRun, "by", o.By)
+	t.logRebuild(ctx, o, out)
 	return out, nil
 }

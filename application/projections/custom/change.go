@@ -8,27 +8,26 @@ import (
 	"github.com/erpbackbone/backbone/domain/projection"
 )
 
-// ChangeResult is what a change of a definition comes to.
+// ChangeResult is the result of a change of a definition.
 type ChangeResult struct {
 	Version int  // that has the definition
-	Shown   int  // that readers are shown for now
-	Same    bool // that version had the definition before; nothing was begun
+	Shown   int  // that readers see now
+	Same    bool // the version had the definition before; none was added
 	Trial   Trial
 }
 
-// Change checks and tries a new definition for a projection and begins a version with
-// it beside the one that readers are shown, who are switched to it once it has caught up
-// if switching says so, and by an operator otherwise. A definition that the projection
-// has already begins nothing. Faults: those of Create but projection.exists and
-// projection.too_many, projection.not_found, projection.being_changed,
-// projection.too_many_building. A definition is not changed that others have changed since
-// (projection.wrong_expected_version).
+// Change checks and tries a new definition and adds a building version with it. With switching
+// the version becomes active once it has caught up, otherwise an operator switches to it. A
+// definition that the projection already has adds nothing. Faults: those of Create but
+// projection.exists and projection.too_many; projection.not_found, projection.being_changed,
+// projection.too_many_building, and projection.wrong_expected_version when another caller has
+// changed the definition since.
 func (s *Service) Change(ctx context.Context, c Creation, switching bool) (ChangeResult, error) {
 	all, err := s.config.Register.ListProjections(ctx)
 	if err != nil {
 		return ChangeResult{}, err
 	}
-	now, err := shown(all, c.Definition.TenantID, c.Name)
+	now, err := findActive(all, c.Definition.TenantID, c.Name)
 	if err != nil {
 		return ChangeResult{}, err
 	}
@@ -70,8 +69,11 @@ func (s *Service) Change(ctx context.Context, c Creation, switching bool) (Chang
 	}
 	added, err := s.config.Register.AddProjection(ctx, next)
 	switch {
-	case fault.KindOf(err) == fault.NotFound && err != nil:
-		return out, s.changeConflict(ctx, c)
+	case fault.KindOf(err) == fault.NotFound && err != nil: // another change or a deletion was faster
+		if _, _, err := s.Find(ctx, c.Definition.TenantID, c.Name); fault.KindOf(err) == fault.NotFound && err != nil {
+			return out, err
+		}
+		return out, projection.BeingChanged(c.Name)
 	case err != nil:
 		return out, err
 	case added.Role != projection.Building || !bytes.Equal(added.Definition, wanted):
@@ -81,7 +83,7 @@ func (s *Service) Change(ctx context.Context, c Creation, switching bool) (Chang
 	return out, nil
 }
 
-// same compares a definition with what is stored, whatever release wrote that.
+// same compares a definition with a stored one, which any release may have written.
 func same(stored, wanted []byte) bool {
 	d, err := projection.ParseDefinition(stored)
 	if err != nil {
@@ -89,12 +91,4 @@ func same(stored, wanted []byte) bool {
 	}
 	again, err := d.Encode()
 	return err == nil && bytes.Equal(again, wanted)
-}
-
-// changeConflict says why a change lost a race: against another one, or against a deletion.
-func (s *Service) changeConflict(ctx context.Context, c Creation) error {
-	if _, _, err := s.Find(ctx, c.Definition.TenantID, c.Name); fault.KindOf(err) == fault.NotFound && err != nil {
-		return err
-	}
-	return projection.BeingChanged(c.Name)
 }

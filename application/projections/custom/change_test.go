@@ -86,7 +86,7 @@ func TestAChangeIsBuiltBeside(t *testing.T) {
 		require.NoError(t, err)
 		return s.CaughtUp && s.Progress.Remaining() == 0 && g.rows(t, "sums", us)["V-2"] != ""
 	}, "it catches up though it never reads one legal entity")
-	c, err := b.Compare(t.Context(), order("sums").Name, []event.PartitionID{us.Partition, de.Partition, fr.Partition, foreign.Partition}, 10)
+	c, err := b.Compare(t.Context(), order("sums").Name, 0, []event.PartitionID{us.Partition, de.Partition, fr.Partition, foreign.Partition}, 10)
 	require.NoError(t, err)
 	require.Len(t, c.Partitions, 1)
 	require.Equal(t, us.Partition, c.Partitions[0].Partition)
@@ -287,7 +287,7 @@ func TestAVersionOfALaterReleaseIsLeftAlone(t *testing.T) {
 	require.Empty(t, at, "it was not begun")
 	b := g.rebuilds()
 	require.NoError(t, b.Round(t.Context()))
-	_, err = b.Compare(t.Context(), p.Name, []event.PartitionID{le.Partition}, 1)
+	_, err = b.Compare(t.Context(), p.Name, 0, []event.PartitionID{le.Partition}, 1)
 	require.Equal(t, projection.CodeUnreadable, fault.CodeOf(err))
 	o := order("sums")
 	o.Force = true

@@ -1,6 +1,9 @@
-// Package custom runs projections that tenants create while the system runs: a
-// filter, a key and a fold, the last two programs in jq. Programs see events as the API
-// shows them, in the version in which their type is read, without personal values in
-// clear: those stand as tokens, which programs may move and which are kept as sealed
-// copies that the reader's rights decide about.
+// Package custom runs the projections that tenants create at run time: a filter, and two
+// programs in jq that compute the key of an event and the new state of that key.
+//
+// A [Service] creates, changes and reads them; application/projections runs their handlers. A
+// program receives events as the API shows them, upcast to the newest version of their type,
+// with a token in place of each personal value. It may move tokens; the stored row holds
+// sealed copies, which each reader sees by the reader's own rights. The package never sees a
+// personal value in clear.
 package custom

@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/erpbackbone/backbone/domain/event"
@@ -21,18 +23,18 @@ type program struct {
 	fold   ports.Transform
 }
 
-// resultMember is the member in which a program's value is handed over: transforms give
-// objects, and a key is none.
+// resultMember is the member that holds the result of a program: a transform returns objects,
+// and a key is a text.
 const resultMember = "value"
 
-// compile makes a program of a definition. Fault transform.invalid with the field.
+// compile compiles a definition. Fault transform.invalid with the field.
 func compile(compiler ports.TransformCompiler, d projection.Definition) (*program, error) {
 	p := &program{filter: d.Filter}
 	for _, part := range []struct {
 		field, source string
 		into          *ports.Transform
 	}{{"/key", d.Key, &p.key}, {"/fold", d.Fold, &p.fold}} {
-		// By itself first: brackets that do not match must not match those around it.
+		// First alone, so that unbalanced brackets cannot pair with those around the program.
 		_, err := compiler.Compile(part.source)
 		if err == nil {
 			*part.into, err = compiler.Compile(`{"` + resultMember + `": (` + part.source + "\n)}")
@@ -47,7 +49,7 @@ func compile(compiler ports.TransformCompiler, d projection.Definition) (*progra
 	return p, nil
 }
 
-// run applies a transform and takes its value out of the answer.
+// run applies a transform and returns the value of the result member.
 func run(ctx context.Context, t ports.Transform, document json.RawMessage, field string) (json.RawMessage, error) {
 	out, err := t.Apply(ctx, document)
 	if err != nil {
@@ -55,12 +57,12 @@ func run(ctx context.Context, t ports.Transform, document json.RawMessage, field
 	}
 	value, found, err := jsondoc.Member(out, resultMember)
 	if err != nil || !found {
-		return nil, fault.New(fault.Internal, "projection.answer_unreadable", "the answer of a program cannot be read; report it").WithCause(err)
+		return nil, fault.New(fault.Internal, "projection.answer_unreadable", "the result of a program cannot be read; report it").WithCause(err)
 	}
 	return value, nil
 }
 
-// withField says which of the two programs it was. What programs give is none of the text.
+// withField names the failing program. The text of the fault quotes no result.
 func withField(err error, field string) error {
 	if f, ok := fault.As(err); ok {
 		return f.WithField(field)
@@ -68,14 +70,13 @@ func withField(err error, field string) error {
 	return err
 }
 
-// document is an event as programs see it, with the sealed values that its tokens stand
-// for.
+// document is an event as programs receive it.
 type document struct {
-	sealed json.RawMessage // with copies
-	bare   json.RawMessage // with tokens
+	sealed json.RawMessage // with sealed copies of personal values
+	bare   json.RawMessage // with tokens instead
 }
 
-// eventKey gives the key under which an event counts; none if it does not count.
+// eventKey returns the key under which an event counts; counts is false if it has none.
 func (p *program) eventKey(ctx context.Context, d document) (key string, counts bool, err error) {
 	value, err := run(ctx, p.key, d.bare, "/key")
 	if err != nil {
@@ -91,7 +92,7 @@ func (p *program) eventKey(ctx context.Context, d document) (key string, counts 
 	return key, true, nil
 }
 
-// foldEvent folds an event into a state, null: there is none. A nil answer removes the key.
+// foldEvent folds an event into a state, nil if the key has none. A nil result removes the key.
 func (p *program) foldEvent(ctx context.Context, state json.RawMessage, d document) (json.RawMessage, error) {
 	if state == nil {
 		state = json.RawMessage("null")
@@ -124,8 +125,7 @@ func (p *program) foldEvent(ctx context.Context, state json.RawMessage, d docume
 	return out, nil
 }
 
-// newDocument writes an event as programs see it. Events come in the version in which their
-// type is read.
+// newDocument renders an event, upcast before, and returns the entities that it refers to.
 func newDocument(e *event.Recorded) (document, []event.EntityRef, error) {
 	var stored struct {
 		Data       json.RawMessage `json:"data"`
@@ -172,7 +172,7 @@ func newDocument(e *event.Recorded) (document, []event.EntityRef, error) {
 	return d, refs, err
 }
 
-// timeLayout is how the API writes times.
+// timeLayout is the time format of the API.
 const timeLayout = "2006-01-02T15:04:05.000000Z"
 
 func orEmpty(value json.RawMessage, empty string) json.RawMessage {
@@ -182,7 +182,7 @@ func orEmpty(value json.RawMessage, empty string) json.RawMessage {
 	return value
 }
 
-// encode leaves characters for HTML as they are.
+// encode leaves the characters <, > and & unescaped.
 func encode(v any) ([]byte, error) {
 	var b strings.Builder
 	encoder := json.NewEncoder(&b)
@@ -191,7 +191,7 @@ func encode(v any) ([]byte, error) {
 	return []byte(strings.TrimSuffix(b.String(), "\n")), err
 }
 
-// documentShape is an event as the API shows it, without what is about its place in the chain.
+// documentShape is the event of the API without the members of the hash chain.
 type documentShape struct {
 	ID            string          `json:"id"`
 	Type          string          `json:"type"`
@@ -227,4 +227,116 @@ type actorShape struct {
 type metadataShape struct {
 	Tags   []string     `json:"tags"`
 	Source event.Source `json:"source"`
+}
+
+// handler folds events into the rows of a custom projection.
+type handler struct {
+	program *program
+	tenant  string
+	rows    ports.ProjectionRows
+}
+
+// keyedEvent is an event with the key under which it counts.
+type keyedEvent struct {
+	key      string
+	sequence event.Sequence
+	document document
+}
+
+// selectEvents returns the events that count, in order.
+func (p *program) selectEvents(ctx context.Context, tenant string, events []event.Recorded) (out []keyedEvent, err error) {
+	for i := range events {
+		e := &events[i]
+		if e.Scope.TenantID != tenant {
+			return nil, fault.New(fault.Internal, "projection.foreign_event", "a projection received an event of another tenant; report it")
+		}
+		if len(p.filter.Types) > 0 && !slices.Contains(p.filter.Types, e.Type) {
+			continue
+		}
+		shown, refs, err := newDocument(e)
+		if err != nil {
+			return nil, err
+		}
+		if !p.filter.Matches(&e.Skeleton, refs) {
+			continue
+		}
+		key, counts, err := p.eventKey(ctx, shown)
+		if err != nil {
+			return nil, err
+		}
+		if counts {
+			out = append(out, keyedEvent{key, e.Sequence, shown})
+		}
+	}
+	return out, nil
+}
+
+// Apply implements ports.ProjectionHandler. It finds the keys of the whole batch first, so that
+// it reads and writes all rows at once.
+func (h *handler) Apply(ctx context.Context, tx ports.ProjectionTx, b ports.ProjectionBatch) error {
+	events, err := h.program.selectEvents(ctx, h.tenant, b.Events)
+	if err != nil || len(events) == 0 {
+		return err
+	}
+	found := map[string]bool{}
+	for _, e := range events {
+		found[e.key] = true
+	}
+	keys := slices.Sorted(maps.Keys(found))
+	before, err := h.rows.LoadProjectionRows(ctx, tx, b, keys)
+	if err != nil {
+		return err
+	}
+	after, err := h.program.foldAll(ctx, events, before)
+	if err != nil {
+		return err
+	}
+	var rows []ports.ProjectionRow
+	var gone []string
+	for _, key := range keys {
+		row, exists := after[key]
+		_, existed := before[key]
+		switch {
+		case exists:
+			rows = append(rows, row)
+		case existed:
+			gone = append(gone, key)
+		}
+	}
+	return h.rows.StoreProjectionRows(ctx, tx, b, rows, gone)
+}
+
+// foldAll folds events in order into copies of the rows.
+func (p *program) foldAll(ctx context.Context, events []keyedEvent, before map[string]ports.ProjectionRow) (map[string]ports.ProjectionRow, error) {
+	after := maps.Clone(before)
+	for _, e := range events {
+		if err := p.foldRow(ctx, e, after); err != nil {
+			return nil, err
+		}
+	}
+	return after, nil
+}
+
+// foldRow folds one event into the row of its key.
+func (p *program) foldRow(ctx context.Context, e keyedEvent, rows map[string]ports.ProjectionRow) error {
+	next, err := p.foldEvent(ctx, rows[e.key].State, e.document)
+	switch {
+	case err != nil:
+		return err
+	case next == nil:
+		delete(rows, e.key)
+	default:
+		rows[e.key] = ports.ProjectionRow{Key: e.key, State: next, Sequence: e.sequence}
+	}
+	return nil
+}
+
+// Reset implements ports.ProjectionResetter.
+func (h *handler) Reset(ctx context.Context, tx ports.ProjectionTx, b ports.ProjectionBatch) error {
+	return h.rows.ForgetProjectionRows(ctx, tx, b)
+}
+
+// Tables implements ports.ProjectionTables.
+func (h *handler) Tables() []ports.ProjectionTable {
+	return []ports.ProjectionTable{ports.ProjectionRowTable}
 }

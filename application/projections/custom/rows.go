@@ -12,26 +12,26 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// RowsQuery asks for the rows of a projection in a legal entity.
+// RowsQuery selects rows of a projection in a legal entity.
 type RowsQuery struct {
 	Name        string
 	Entity      ports.LegalEntity // of the caller's tenant
 	Key         string            // "": all
 	Prefix      string
-	MinSequence string // wait until the projection has got there
+	MinSequence string // wait until the projection has reached it
 	Cursor      string
 	Limit       int
 }
 
-// Page is an answer. Sealed values in states are copies.
+// Page is a page of rows. Sealed values in states are copies.
 type Page struct {
 	Version    int
-	Sequence   event.Sequence // that the rows are at
+	Sequence   event.Sequence // of the checkpoint of the rows
 	Rows       []ports.ProjectionRow
-	NextCursor string // "": there is no more
+	NextCursor string // "": the last page
 }
 
-// cursor is where a page ended.
+// cursor is the end of a page and the query that it belongs to.
 type cursor struct {
 	Name      string `json:"n"`
 	Version   int    `json:"v"`
@@ -41,7 +41,7 @@ type cursor struct {
 	After     string `json:"a"`
 }
 
-// Rows lists rows by key, of the version that readers are shown when it begins. Faults:
+// Rows lists rows by key, of the version that is active when it starts. Faults:
 // projection.not_found, projection.not_read, projection.definition_unreadable,
 // cursor.foreign, read.not_caught_up.
 func (s *Service) Rows(ctx context.Context, q RowsQuery) (page Page, err error) {
@@ -54,11 +54,10 @@ func (s *Service) Rows(ctx context.Context, q RowsQuery) (page Page, err error) 
 	return Page{}, projection.Changed()
 }
 
-// readTries is how often another version is read, since the one that was shown was
-// removed while it was read.
+// readTries is how often a read starts again because its version was removed.
 const readTries = 3
 
-// page reads once. It is gone when the version was removed meanwhile.
+// page reads once. gone means that the version was removed while it was read.
 func (s *Service) page(ctx context.Context, q RowsQuery) (out Page, gone bool, err error) {
 	p, d, err := s.Find(ctx, q.Entity.TenantID, q.Name)
 	if err != nil {
@@ -72,10 +71,10 @@ func (s *Service) page(ctx context.Context, q RowsQuery) (out Page, gone bool, e
 		var given cursor
 		raw, err := base64.RawURLEncoding.DecodeString(q.Cursor)
 		if err != nil || json.Unmarshal(raw, &given) != nil {
-			return Page{}, false, fault.New(fault.Invalid, "cursor.malformed", "this is no cursor; pass next_cursor of the page before as it is").WithField("cursor")
+			return Page{}, false, fault.New(fault.Invalid, "cursor.malformed", "this is no cursor; pass next_cursor of the previous page unchanged").WithField("cursor")
 		}
 		if at.After = given.After; at != given {
-			return Page{}, false, fault.New(fault.Invalid, "cursor.foreign", "this cursor belongs to another query, or to a version that is not shown any more; start that query again without a cursor").WithField("cursor")
+			return Page{}, false, fault.New(fault.Invalid, "cursor.foreign", "this cursor belongs to another query, or to a version that is no longer active; start that query again without a cursor").WithField("cursor")
 		}
 	}
 	if q.MinSequence != "" {
@@ -93,7 +92,7 @@ func (s *Service) page(ctx context.Context, q RowsQuery) (out Page, gone bool, e
 	if err != nil {
 		return Page{}, false, err
 	}
-	if sequence == 0 { // not begun, or removed: then some of its rows may be gone already
+	if sequence == 0 { // not started, or removed: some of its rows may be gone already
 		now, _, err := s.Find(ctx, q.Entity.TenantID, q.Name)
 		if err != nil || now.Version != p.Version {
 			return Page{}, true, err

@@ -12,30 +12,28 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// Config is what a Service needs.
+// Config configures a Service.
 type Config struct {
 	Compiler ports.TransformCompiler
 	Rows     ports.ProjectionRows
 	Register ports.ProjectionRegister
 	Entities ports.LegalEntities
-	// Events are read in the version in which their type is read, to try programs on.
+	// Events gives trials stored events, upcast to the newest version of their type.
 	Events ports.EventSearcher
-	// Upcast lets a handler have its events in the version in which their type is read.
+	// Upcast makes a handler receive events in the newest version of their type.
 	Upcast func(ports.ProjectionHandler) ports.ProjectionHandler
-	// Await waits until a version has got to a sequence and tells how far it is.
+	// Await waits until a version has reached a sequence and returns its position.
 	Await func(ctx context.Context, projection string, version int, p event.PartitionID, need event.Sequence) (event.Sequence, error)
-	Wake  func() // lets this node's runner look
-	// Unregistered gives those of some event types that nobody has registered; nil: it is
-	// not looked.
+	Wake  func() // wakes this node's runner
+	// Unregistered returns those of the event types that are not registered; nil: no warning.
 	Unregistered func(ctx context.Context, types []string) ([]string, error)
 
-	// Recompute is what folding single rows anew needs.
 	Recompute RecomputeConfig
 
-	Trial int // events that a definition is tried on at most; 0 is 100
+	Trial int // upper bound of the events of a trial; 0 is 100
 }
 
-// Service creates projections, runs and shows them.
+// Service creates, changes, runs and reads custom projections.
 type Service struct{ config Config }
 
 // New makes a Service.
@@ -58,20 +56,19 @@ func New(c Config) *Service {
 	return &Service{c}
 }
 
-// pageBytes bounds the payloads of events that are read at once, unless the first alone
-// has more.
+// pageBytes bounds the payloads of a page of events, unless the first event has more.
 const pageBytes = 8 << 20
 
-// batchSize bounds how long a transaction is that runs programs.
+// batchSize bounds the events of a transaction, and with them the time for their programs.
 const batchSize = 100
 
-// Declare tells what a projection reads. Fault projection.definition_unreadable.
+// Declare describes the events that a version reads. Fault projection.definition_unreadable.
 func (s *Service) Declare(p projection.Projection) (module.Projection, error) {
 	d, err := projection.ParseDefinition(p.Definition)
 	return module.Projection{Name: p.Name, Version: p.Version, EventTypes: d.Filter.Types}, err
 }
 
-// Prepare builds what is needed to run a projection. Faults:
+// Prepare builds the handler of a version. Faults:
 // projection.definition_unreadable, transform.invalid.
 func (s *Service) Prepare(p projection.Projection) (module.Projection, ports.ProjectionHandler, ports.ProjectionResetter, error) {
 	d, err := projection.ParseDefinition(p.Definition)
@@ -86,8 +83,8 @@ func (s *Service) Prepare(p projection.Projection) (module.Projection, ports.Pro
 	return module.Projection{Name: p.Name, Version: p.Version, EventTypes: d.Filter.Types}, s.config.Upcast(h), h, nil
 }
 
-// Partitions are those of the tenant's legal entities that a version reads, or all of
-// them if its definition cannot be read: nobody works it, and its operators see it.
+// Partitions are those of the tenant's legal entities that a version reads. For a definition
+// that cannot be read they are all: no node works it, but its operators must see it.
 func (s *Service) Partitions(ctx context.Context, p projection.Projection) ([]event.PartitionID, error) {
 	d, err := projection.ParseDefinition(p.Definition)
 	if fault.CodeOf(err) == projection.CodeUnreadable {
@@ -95,7 +92,7 @@ func (s *Service) Partitions(ctx context.Context, p projection.Projection) ([]ev
 	} else if err != nil {
 		return nil, err
 	}
-	read, err := s.read(ctx, d)
+	read, err := s.legalEntities(ctx, d)
 	if err != nil {
 		return nil, err
 	}
@@ -106,8 +103,8 @@ func (s *Service) Partitions(ctx context.Context, p projection.Projection) ([]ev
 	return out, nil
 }
 
-// read are the legal entities that a definition reads.
-func (s *Service) read(ctx context.Context, d projection.Definition) ([]ports.LegalEntity, error) {
+// legalEntities are those that a definition reads.
+func (s *Service) legalEntities(ctx context.Context, d projection.Definition) ([]ports.LegalEntity, error) {
 	if d.TenantID == "" {
 		return nil, fault.New(fault.Internal, projection.CodeUnreadable, "a projection belongs to no tenant; delete it and create it again")
 	}
@@ -118,22 +115,22 @@ func (s *Service) read(ctx context.Context, d projection.Definition) ([]ports.Le
 	return slices.DeleteFunc(slices.Clone(all), func(le ports.LegalEntity) bool { return le.TenantID != d.TenantID || !d.Filter.Reads(le.Code) }), nil
 }
 
-// Creation is a projection that somebody wants.
+// Creation is the request for a new or changed projection.
 type Creation struct {
 	Name       string
 	Definition projection.Definition
 	By         string
 	DryRun     bool // only try it
 	SkipTrial  bool // create it without a trial
-	// Expected is the version that readers were shown when somebody decided on this; 0: there
-	// was no projection of the name, nil: whatever there is.
+	// Expected is the version that was active when the caller decided; 0: no projection of the
+	// name, nil: any.
 	Expected *int
 }
 
-// expects says whether a creation was decided on while readers were shown a version, 0: none.
-func (c Creation) expects(shown int) bool { return c.Expected == nil || *c.Expected == shown }
+// expects tells whether the caller decided while a version was active; 0: none.
+func (c Creation) expects(active int) bool { return c.Expected == nil || *c.Expected == active }
 
-// Create checks a definition, tries it, and makes it a projection that runs. Faults:
+// Create checks and tries a definition and adds a running projection with it. Faults:
 // projection.definition_invalid, transform.invalid, projection.trial_failed,
 // projection.exists, projection.too_many, projection.wrong_expected_version.
 func (s *Service) Create(ctx context.Context, c Creation) (projection.Projection, Trial, error) {
@@ -170,7 +167,7 @@ func (s *Service) Create(ctx context.Context, c Creation) (projection.Projection
 	return added, trial, nil
 }
 
-// checked is a definition that may be tried.
+// checked is a valid definition with its program and legal entities.
 type checked struct {
 	program *program
 	read    []ports.LegalEntity
@@ -184,19 +181,19 @@ func (s *Service) check(ctx context.Context, d projection.Definition) (c checked
 	if c.program, err = compile(s.config.Compiler, d); err != nil {
 		return c, err
 	}
-	if c.read, err = s.read(ctx, d); err != nil {
+	if c.read, err = s.legalEntities(ctx, d); err != nil {
 		return c, err
 	}
 	for _, code := range d.Filter.LegalEntities {
 		if !slices.ContainsFunc(c.read, func(le ports.LegalEntity) bool { return le.Code == code }) {
-			return c, fault.New(fault.Invalid, projection.CodeInvalid, "there is no legal entity of this code that you may see; list them").WithField("/filter/legal_entities")
+			return c, fault.New(fault.Invalid, projection.CodeInvalid, "no legal entity of this code is visible to you; list them").WithField("/filter/legal_entities")
 		}
 	}
 	return c, nil
 }
 
-// newVersion finds a version for a new projection. A number that was given is not given
-// again: rows of a projection that was deleted may still be there.
+// newVersion numbers a new projection. It does not assign a number again, because rows of a
+// deleted projection may still exist.
 func (s *Service) newVersion(ctx context.Context, c Creation) (p projection.Projection, err error) {
 	all, err := s.config.Register.ListProjections(ctx)
 	if err != nil {
@@ -224,16 +221,16 @@ func (s *Service) newVersion(ctx context.Context, c Creation) (p projection.Proj
 	return p, err
 }
 
-// nameTaken refuses a creation because there is a projection of its name: whoever said which
-// version they had seen is told that it is another one.
+// nameTaken refuses a creation because the name exists. A caller that expected another version
+// is told so.
 func nameTaken(all []projection.Projection, c Creation) error {
-	if now, err := shown(all, c.Definition.TenantID, c.Name); err == nil && !c.expects(now.Version) {
+	if now, err := findActive(all, c.Definition.TenantID, c.Name); err == nil && !c.expects(now.Version) {
 		return projection.WrongVersion(now.Name, *c.Expected, now.Version)
 	}
 	return projection.Exists(c.Name)
 }
 
-// createConflict refuses a creation because somebody was faster.
+// createConflict refuses a creation because another caller was faster.
 func (s *Service) createConflict(ctx context.Context, c Creation) error {
 	all, err := s.config.Register.NamedProjections(ctx, projection.CustomName(c.Definition.TenantID, c.Name))
 	if err != nil {
@@ -242,7 +239,7 @@ func (s *Service) createConflict(ctx context.Context, c Creation) error {
 	return nameTaken(all, c)
 }
 
-// Delete ends a tenant's projection; its rows are removed little by little. Fault
+// Delete ends a tenant's projection; its rows are removed in steps. Fault
 // projection.not_found.
 func (s *Service) Delete(ctx context.Context, tenantID, name, by string) error {
 	err := s.config.Rows.EndProjection(ctx, projection.CustomName(tenantID, name), by)
@@ -253,23 +250,21 @@ func (s *Service) Delete(ctx context.Context, tenantID, name, by string) error {
 	return err
 }
 
-// Find gives the version of a tenant's projection that readers are shown, with its
-// definition. Faults: projection.not_found, projection.definition_unreadable.
+// Find returns the active version of a tenant's projection and its definition. Faults: projection.not_found, projection.definition_unreadable.
 func (s *Service) Find(ctx context.Context, tenantID, name string) (p projection.Projection, d projection.Definition, err error) {
 	all, err := s.config.Register.NamedProjections(ctx, projection.CustomName(tenantID, name))
 	if err != nil {
 		return p, d, err
 	}
-	if p, err = shown(all, tenantID, name); err != nil {
+	if p, err = findActive(all, tenantID, name); err != nil {
 		return p, d, err
 	}
 	d, err = projection.ParseDefinition(p.Definition)
 	return p, d, err
 }
 
-// shown is the version of a tenant's projection that readers are shown. Fault
-// projection.not_found.
-func shown(all []projection.Projection, tenantID, name string) (projection.Projection, error) {
+// findActive is the active version of a tenant's projection. Fault projection.not_found.
+func findActive(all []projection.Projection, tenantID, name string) (projection.Projection, error) {
 	for _, p := range all {
 		if projection.IsValidName(name) && p.Name == projection.CustomName(tenantID, name) && p.Role == projection.Active {
 			return p, nil
@@ -278,14 +273,13 @@ func shown(all []projection.Projection, tenantID, name string) (projection.Proje
 	return projection.Projection{}, projection.NotFound(name)
 }
 
-// Versions gives the definitions of those versions of a tenant's projection that follow
-// the log, by number. Faults: projection.not_found, projection.definition_unreadable.
+// Versions returns the definitions of the live versions of a tenant's projection by number. Faults: projection.not_found, projection.definition_unreadable.
 func (s *Service) Versions(ctx context.Context, tenantID, name string) (map[int]projection.Definition, error) {
 	all, err := s.config.Register.NamedProjections(ctx, projection.CustomName(tenantID, name))
 	if err != nil {
 		return nil, err
 	}
-	if _, err := shown(all, tenantID, name); err != nil {
+	if _, err := findActive(all, tenantID, name); err != nil {
 		return nil, err
 	}
 	out := map[int]projection.Definition{}

@@ -12,16 +12,16 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// Trial is what a definition makes of events that are there: of the last ones that it
-// chooses, beginning without a state.
+// Trial is the result of a definition on the last stored events that it selects, from an empty
+// state.
 type Trial struct {
-	Considered int // events that it was shown
-	Events     int // of these, that counted
+	Considered int // events that the key program received
+	Events     int // of these, the ones that counted
 	Entities   []TrialEntity
 	Warnings   []Warning
 }
 
-// Warning is what is likely a mistake in a definition and keeps nobody from using it.
+// Warning names a likely mistake in a definition, which does not keep it from being used.
 type Warning struct {
 	Code   string // CodeCountsNothing or CodeUnregistered
 	Detail string
@@ -34,15 +34,15 @@ const (
 	CodeUnregistered  = "projection.type_unregistered"
 )
 
-// TrialEntity is what comes of the events of one legal entity.
+// TrialEntity holds the rows of one legal entity.
 type TrialEntity struct {
 	Entity ports.LegalEntity
 	Events int
 	Rows   []ports.ProjectionRow // by key; sealed values are copies
 }
 
-// tryAndWarn tries a definition, unless that is not wanted, and says what about it is
-// likely a mistake.
+// tryAndWarn runs the trial, unless the creation skips it, and adds warnings about likely
+// mistakes.
 func (s *Service) tryAndWarn(ctx context.Context, c Creation, d checked) (t Trial, err error) {
 	if !c.SkipTrial || c.DryRun {
 		if t, err = s.runTrial(ctx, d.program, c.Definition, d.read); err != nil {
@@ -62,23 +62,23 @@ func (s *Service) tryAndWarn(ctx context.Context, c Creation, d checked) (t Tria
 	for _, name := range missing {
 		t.Warnings = append(t.Warnings, Warning{
 			Code: CodeUnregistered, Field: fmt.Sprintf("/filter/types/%d", slices.Index(c.Definition.Filter.Types, name)),
-			Detail: fmt.Sprintf("nobody has registered an event type %q; correct it, or register the type", name),
+			Detail: fmt.Sprintf("event type %q is not registered; correct it, or register the type", name),
 		})
 	}
 	return t, nil
 }
 
-// countsNothing warns of a definition for which no event counted. What its filter did
-// not even choose cannot be the key's fault.
+// countsNothing warns of a definition for which no event counted. It blames the filter if that
+// selected no event, else the key.
 func countsNothing(looked int) Warning {
-	w := Warning{Code: CodeCountsNothing, Field: "/key", Detail: fmt.Sprintf("it counted 0 of the last %d events; look at what the key makes of them, and at the filter's entities and tags", looked)}
+	w := Warning{Code: CodeCountsNothing, Field: "/key", Detail: fmt.Sprintf("it counted 0 of the last %d events; check the key program on them, and the filter's entities and tags", looked)}
 	if looked == 0 {
-		w.Field, w.Detail = "/filter", "it counted 0 of 0 events: there is none yet that the filter chooses; look at the filter if there should be"
+		w.Field, w.Detail = "/filter", "it counted 0 of 0 events: no stored event matches the filter; check the filter if there should be one"
 	}
 	return w
 }
 
-// runTrial folds the last events that a definition chooses.
+// runTrial folds the last events that a definition selects.
 func (s *Service) runTrial(ctx context.Context, p *program, d projection.Definition, read []ports.LegalEntity) (t Trial, err error) {
 	for _, le := range read {
 		if t.Events >= s.config.Trial {
@@ -110,8 +110,8 @@ func (s *Service) runTrial(ctx context.Context, p *program, d projection.Definit
 	return t, nil
 }
 
-// replayLast does something for each of the last events that a query selects, the oldest first
-// and one by one. Which they are is found without their data, which is read in pages.
+// replayLast calls do for each of the last n events that a query selects, oldest first. It finds
+// them without their data and then reads the data in pages.
 func (s *Service) replayLast(ctx context.Context, q ports.EventQuery, n int, do func(event.Recorded) error) error {
 	q.Direction, q.Limit, q.WithoutData = ports.Backward, n, true
 	found, err := s.config.Events.SearchEvents(ctx, q, 0)
@@ -137,7 +137,7 @@ func (s *Service) replayLast(ctx context.Context, q ports.EventQuery, n int, do 
 	}
 }
 
-// candidates asks for the events of a partition that a definition's filter may choose.
+// candidates queries the events of a partition that a definition's filter may select.
 func candidates(d projection.Definition, p event.PartitionID) ports.EventQuery {
 	q := ports.EventQuery{Partition: p, Types: d.Filter.Types}
 	switch {
@@ -149,13 +149,13 @@ func candidates(d projection.Definition, p event.PartitionID) ports.EventQuery {
 	return q
 }
 
-// trialFailed says at which event and why.
+// trialFailed names the event and the cause.
 func trialFailed(ctx context.Context, err error, e *event.Recorded) error {
 	f, ok := fault.As(err)
 	if !ok || ctx.Err() != nil || f.Kind == fault.Unavailable || f.Kind == fault.Timeout {
 		return err
 	}
 	return fault.New(fault.FailedPrecondition, "projection.trial_failed",
-		"the definition cannot digest event %s of %s: %s; correct it, or create it untried", e.ID, e.Scope.LegalEntity, f.Detail).
+		"the definition cannot process event %s of %s: %s; correct it, or create it untried", e.ID, e.Scope.LegalEntity, f.Detail).
 		WithField(f.Field).With("cause", f.Code).With("event_id", e.ID.String())
 }

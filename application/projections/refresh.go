@@ -10,6 +10,14 @@ import (
 	"github.com/erpbackbone/backbone/domain/projection"
 )
 
+// versionSpec is a version that this node should work.
+type versionSpec struct {
+	declaration *declaredProjection
+	registered  projection.Projection
+	only        map[event.PartitionID]bool // partitions that it reads; nil: all
+	partitions  int                        // their number when only was made
+}
+
 func newRunning(d *declaredProjection, known projection.Projection) *running {
 	p := &running{Projection: d.Projection, handler: d.handler, registered: known, units: map[event.PartitionID]*unit{}}
 	p.Version = known.Version
@@ -18,13 +26,13 @@ func newRunning(d *declaredProjection, known projection.Projection) *running {
 	return p
 }
 
-// label is what the version is observed as.
+// label is the name under which the version is observed.
 func (p *running) label() string { return *p.observedAs.Load() }
 
 func (p *running) observeAs(name string) { p.observedAs.Store(&name) }
 
-// label is what a version is observed as: what readers are shown by the projection's
-// name alone.
+// label is the name under which a version is observed: the active one by the name of the
+// projection, a custom one by customLabel, since metrics are visible to all tenants.
 func label(p projection.Projection) string {
 	if len(p.Definition) > 0 {
 		return customLabel
@@ -35,23 +43,15 @@ func label(p projection.Projection) string {
 	return fmt.Sprintf("%s/%d", p.Name, p.Version)
 }
 
-// refresh reads what operators decided, and the checkpoints of what they touched.
+// refresh reads the register, and the checkpoints of the versions that changed in it.
 func (r *Runner) refresh(ctx context.Context) {
 	err := r.refreshAll(ctx)
 	if err != nil && ctx.Err() == nil {
-		r.config.Logger.WarnContext(ctx, "the state of the projections could not be read; it will be looked for again", "code", fault.CodeOf(err))
+		r.config.Logger.WarnContext(ctx, "the state of the projections could not be read; it will be read again", "code", fault.CodeOf(err))
 	}
 }
 
 func (r *Runner) refreshAll(ctx context.Context) error {
-	if r.config.Register == nil {
-		for _, p := range r.running {
-			if err := r.refreshOne(ctx, p, p.registered); err != nil {
-				return err
-			}
-		}
-		return nil
-	}
 	all, err := r.config.Register.ListProjections(ctx)
 	if err != nil {
 		return err
@@ -65,8 +65,8 @@ func (r *Runner) refreshAll(ctx context.Context) error {
 		}
 		for _, known := range versions {
 			w := versionSpec{declaration: d, registered: known}
-			for _, id := range limitScope(known, nil) {
-				w.only = map[event.PartitionID]bool{id: true}
+			if known.Scope != 0 {
+				w.only = map[event.PartitionID]bool{known.Scope: true}
 			}
 			want = append(want, w)
 		}
@@ -94,12 +94,12 @@ func (r *Runner) refreshAll(ctx context.Context) error {
 	return nil
 }
 
-// versionsToRun are those of a projection that this node works: the living ones that are
-// built by the handler it has. The first node with a newer handler begins a version for
-// it beside the one that is shown; the first node of all makes the first version.
+// versionsToRun are the live versions of a projection that this node's handler builds. The
+// first node with a newer handler adds a building version for it; the first node of all adds
+// the first version.
 func (r *Runner) versionsToRun(ctx context.Context, d *declaredProjection, all []projection.Projection) (out []projection.Projection, err error) {
 	latest, code := 0, 0
-	var shown projection.Projection
+	var active projection.Projection
 	for _, p := range all {
 		if p.Name != d.Name {
 			continue
@@ -110,7 +110,7 @@ func (r *Runner) versionsToRun(ctx context.Context, d *declaredProjection, all [
 		}
 		code = max(code, p.Code)
 		if p.Role == projection.Active {
-			shown = p
+			active = p
 		}
 		if p.Code == d.Version {
 			out = append(out, p)
@@ -120,16 +120,16 @@ func (r *Runner) versionsToRun(ctx context.Context, d *declaredProjection, all [
 		return out, nil
 	}
 	p := builtIn(d.Projection)
-	if shown.Name != "" {
-		p.Version, p.Role, p.SelfSwitching, p.Settings = latest+1, projection.Building, true, shown.Settings
-		r.config.Logger.InfoContext(ctx, "a newer handler builds its version of a projection beside the one that is shown",
-			"projection", p.Name, "version", p.Version, "shown", shown.Version)
+	if active.Name != "" {
+		p.Version, p.Role, p.SelfSwitching, p.Settings = latest+1, projection.Building, true, active.Settings
+		r.config.Logger.InfoContext(ctx, "a newer handler builds its version of a projection beside the active one",
+			"projection", p.Name, "version", p.Version, "shown", active.Version)
 	} else {
 		p.Version = max(p.Version, latest+1)
 	}
 	p, err = r.config.Register.AddProjection(ctx, p)
 	if fault.KindOf(err) == fault.NotFound && err != nil {
-		return out, nil //nolint:nilerr // another one is being built; its turn comes
+		return out, nil //nolint:nilerr // another version is being built; the next refresh tries again
 	}
 	if err == nil && p.Code == d.Version && p.Role.IsLive() {
 		out = append(out, p)
@@ -146,7 +146,7 @@ func (r *Runner) findRunning(known projection.Projection) *running {
 	return nil
 }
 
-// replaceRunning sets what this node works. What is in the hands of a worker comes to its end.
+// replaceRunning sets the versions that this node works. Running workers finish their turn.
 func (r *Runner) replaceRunning(next []*running) {
 	r.mu.Lock()
 	before := r.running
@@ -171,7 +171,7 @@ func (r *Runner) unobserve(p *running) {
 	}
 }
 
-// refreshOne brings a version to what is known of it.
+// refreshOne applies a changed revision of a version and reads its checkpoints.
 func (r *Runner) refreshOne(ctx context.Context, p *running, known projection.Projection) error {
 	if p.loaded && known.Revision == p.registered.Revision {
 		return nil
@@ -188,7 +188,7 @@ func (r *Runner) refreshOne(ctx context.Context, p *running, known projection.Pr
 	defer r.mu.Unlock()
 	p.registered, p.loaded = known, true
 	for _, u := range p.units {
-		u.recheck = true // also where it has got to by now is looked at again
+		u.recheck = true // its position is read again too
 		u.halted, u.notBefore, u.outages, u.attempts, u.isolating = false, time.Time{}, 0, 0, false
 	}
 	for _, c := range checkpoints {
@@ -200,4 +200,71 @@ func (r *Runner) refreshOne(ctx context.Context, p *running, known projection.Pr
 		u.recheck = u.recheck || c.IsFailing()
 	}
 	return nil
+}
+
+// customVersions are the versions of custom projections. One that cannot be built keeps no
+// other from running; the runner tries it again after it was changed.
+func (r *Runner) customVersions(ctx context.Context, all []projection.Projection) (out []versionSpec, err error) {
+	if r.config.Custom == nil {
+		return nil, nil
+	}
+	heads, _ := r.config.Heads.Heads()
+	for _, known := range all {
+		if len(known.Definition) == 0 || !known.Role.IsLive() {
+			continue
+		}
+		w := versionSpec{registered: known, partitions: len(heads)}
+		p := r.findRunning(known)
+		if p == nil {
+			resource := LeaseName(known.Name, known.Version)
+			if r.loop.unready[resource] == known.Revision {
+				continue
+			}
+			declared, handler, _, err := r.config.Custom.Prepare(known)
+			if err != nil {
+				if r.loop.unready == nil {
+					r.loop.unready = map[string]int64{}
+				}
+				r.loop.unready[resource] = known.Revision
+				r.config.Logger.ErrorContext(ctx, "a version of a custom projection cannot be run by this node; change the projection, or delete it and create it again", "projection", known.Name, "version", known.Version, "code", fault.CodeOf(err))
+				continue
+			}
+			w.declaration = &declaredProjection{declared, guarded{handler, known.Name, r.config.Logger}}
+		}
+		if p != nil && p.partitions == len(heads) {
+			w.only, w.partitions = p.only, p.partitions
+		} else {
+			read, err := r.config.Custom.Partitions(ctx, known)
+			if err != nil {
+				return out, err
+			}
+			w.only = map[event.PartitionID]bool{}
+			for _, id := range read {
+				w.only[id] = known.Reads(id)
+			}
+		}
+		out = append(out, w)
+	}
+	return out, nil
+}
+
+// customLabel is the name under which all custom projections are observed together, because
+// their names must not show in metrics.
+const customLabel = "own"
+
+// isCustom tells whether a tenant created the projection. It reads the name, which workers may
+// read without mu.
+func (p *running) isCustom() bool {
+	_, _, isCustom := projection.SplitName(p.Name)
+	return isCustom
+}
+
+// reads tells whether a version reads a partition.
+func (p *running) reads(id event.PartitionID) bool { return p.only == nil || p.only[id] }
+
+// readOnly sets which partitions a version reads.
+func (r *Runner) readOnly(p *running, w versionSpec) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	p.only, p.partitions = w.only, w.partitions
 }

@@ -10,39 +10,39 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// unit is one projection in one partition, guarded by the runner's mu.
+// unit is one projection in one partition; the runner's mu guards it.
 type unit struct {
 	owner        *running
 	partition    event.PartitionID
-	position     event.Sequence // how far it is known to be; another node may be further
+	position     event.Sequence // the last known one; another node may be ahead
 	busy         bool           // queued or worked
-	recheck      bool           // queueDue at it even if nothing is new
+	recheck      bool           // due although nothing is new
 	halted       bool           // waits for an operator
 	notBefore    time.Time      // no attempt before
-	pause        time.Duration  // how long that was when it began
-	outages      int            // failures in a row that were not the events' fault
-	attempts     int            // failures in a row that may have been
+	pause        time.Duration  // the whole pause that notBefore ends
+	outages      int            // failures in a row that no event caused
+	attempts     int            // failures in a row that an event may have caused
 	failingSince time.Time      // when the first of these was
-	// While an event is isolated the batches are small and end at bound.
+	// While an event is isolated the batches are small and end at isolationEnd.
 	isolating      bool
 	isolationEnd   event.Sequence
 	isolationBatch int
 
-	blocked      int       // attempts in a row that met a lock of somebody else
+	blocked      int       // attempts in a row that met a lock of another session
 	blockedSince time.Time // when the first of these was
-	warned       bool      // that this lasts
+	warned       bool      // of a long lock, in the log
 
-	pendingSince time.Time // failingSince when something is new here; zero: nothing is
+	pendingSince time.Time // since when there is something to do; zero: nothing
 	attemptedAt  time.Time // when the last transaction began
 
-	// oldest is the first event that it has not read, as far as the lag was measured.
+	// oldest is the first unread event when the lag was last measured.
 	oldest struct {
 		sequence   event.Sequence
 		recordedAt time.Time
 	}
 }
 
-// unit is the state of a partition, made at need.
+// unit returns the state of a partition and makes it on first use.
 func (p *running) unit(id event.PartitionID) *unit {
 	u := p.units[id]
 	if u == nil {
@@ -52,11 +52,15 @@ func (p *running) unit(id event.PartitionID) *unit {
 	return u
 }
 
-// maxTurnBatches is how many transactions a unit may do before others get their turn.
-const maxTurnBatches = 16
+// maxTurnBatches is how many transactions a unit may do before the worker takes the next one.
+// customTurnBatches is the same for custom projections, whose programs may be slow.
+const (
+	maxTurnBatches    = 16
+	customTurnBatches = 2
+)
 
-// queueDue queues what can be worked, and returns the leases that are needed for more, and
-// how long until a pause ends.
+// queueDue queues the units that can be worked, and returns the leases that further units need
+// and the time until the next pause ends.
 func (r *Runner) queueDue(heads map[event.PartitionID]ports.Head, now time.Time) (missing []ports.LeaseResource, next time.Duration) {
 	next = time.Hour
 	asked := map[ports.LeaseResource]bool{}
@@ -105,7 +109,7 @@ func (r *Runner) queueDue(heads map[event.PartitionID]ports.Head, now time.Time)
 	return missing, next
 }
 
-// wait is how long a unit has to wait: for the end of a pause, or for company.
+// wait is how long a unit has to wait: for the end of a pause, or for a full batch.
 func (p *running) wait(u *unit, head event.Sequence, now time.Time) time.Duration {
 	if rest := remaining(now, u.notBefore, u.pause); rest > 0 {
 		return rest
@@ -118,8 +122,8 @@ func (p *running) wait(u *unit, head event.Sequence, now time.Time) time.Duratio
 	return remaining(now, u.pendingSince.Add(wait), wait)
 }
 
-// remaining is what is left of a pause. A clock that was set back since it began makes it
-// no longer than it was.
+// remaining is the rest of a pause. A clock that was set back makes it no longer than the
+// whole pause.
 func remaining(now, until time.Time, pause time.Duration) time.Duration {
 	rest := until.Sub(now)
 	if rest > pause {
@@ -128,7 +132,7 @@ func remaining(now, until time.Time, pause time.Duration) time.Duration {
 	return max(rest, 0)
 }
 
-// start lets workers begin with what is queued.
+// start gives queued units to free workers.
 func (r *Runner) start(ctx context.Context, heads map[event.PartitionID]ports.Head) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -142,7 +146,7 @@ func (r *Runner) start(ctx context.Context, heads map[event.PartitionID]ports.He
 		if r.member != nil {
 			held, _, isHeld := r.member.Lease(p.resourceOf(u.partition))
 			if !isHeld {
-				u.busy, u.recheck = false, true // it was lost while the unit waited
+				u.busy, u.recheck = false, true // the lease was lost while the unit was queued
 				continue
 			}
 			lease = &held
@@ -162,7 +166,7 @@ func (r *Runner) start(ctx context.Context, heads map[event.PartitionID]ports.He
 	}
 }
 
-// workUnit advances a unit until it has caught up, fails, or others are due.
+// workUnit advances a unit until it has caught up, fails, or its turn ends.
 func (r *Runner) workUnit(ctx context.Context, p *running, u *unit, settings projection.Settings, lease *ports.Lease, target event.Sequence, wait time.Duration) {
 	batches := maxTurnBatches
 	if p.isCustom() {
@@ -181,7 +185,7 @@ func (r *Runner) workUnit(ctx context.Context, p *running, u *unit, settings pro
 	}
 }
 
-// step does one transaction. It reports whether to go on.
+// step does one transaction. It reports whether to continue.
 func (r *Runner) step(ctx context.Context, p *running, u *unit, settings projection.Settings, lease *ports.Lease, target event.Sequence, wait time.Duration) bool {
 	r.mu.Lock()
 	at, limit := u.position, settings.BatchSize
@@ -191,7 +195,7 @@ func (r *Runner) step(ctx context.Context, p *running, u *unit, settings project
 	if u.isolating {
 		limit = u.isolationBatch
 	} else if target > at {
-		limit = min(limit, int(target-at)) // what fails is then known to be in these
+		limit = min(limit, int(target-at)) // so that a failure is known to be among these events
 	}
 	u.attemptedAt = r.config.Clock.Now()
 	r.mu.Unlock()
@@ -220,13 +224,13 @@ func (r *Runner) step(ctx context.Context, p *running, u *unit, settings project
 	return r.recordFailure(ctx, p, u, settings, work, c, at, limit, err)
 }
 
-// isTransient tells whether an attempt failed for something that has nothing to do with
-// the events: it does not count against them.
+// isTransient tells whether an attempt failed for a reason that lies outside the events, such
+// as an outage. Such a failure does not count as an attempt.
 func isTransient(err error) bool {
 	switch fault.KindOf(err) {
 	case fault.Unavailable, fault.Timeout, fault.TooMany:
-		_, said := fault.As(err)
-		return said
+		_, isFault := fault.As(err)
+		return isFault
 	default:
 		return false
 	}
@@ -236,19 +240,19 @@ func (r *Runner) recordAdvance(ctx context.Context, p *running, u *unit, c ports
 	r.mu.Lock()
 	u.position, u.halted = c.Sequence, c.Status == projection.Halted
 	u.outages, u.notBefore = 0, time.Time{}
-	free := u.warned
+	wasBlocked := u.warned
 	u.blocked, u.warned = 0, false
 	switch {
 	case !u.isolating:
 		u.attempts, u.failingSince = 0, time.Time{}
-	case u.position >= u.isolationEnd: // it went well this time
+	case u.position >= u.isolationEnd: // the isolated range succeeded
 		u.isolating, u.attempts, u.failingSince = false, 0, time.Time{}
 	default:
 		u.isolationBatch = max(1, int(u.isolationEnd-u.position)/2)
 	}
 	r.mu.Unlock()
-	if free {
-		r.config.Logger.InfoContext(ctx, "projection has the lock that it waited for", "projection", p.Name, "partition", uint32(u.partition))
+	if wasBlocked {
+		r.config.Logger.InfoContext(ctx, "projection acquired the lock that it waited for", "projection", p.Name, "partition", uint32(u.partition))
 	}
 	if passed > 0 {
 		r.config.Observer.ProjectionAdvanced(p.label(), passed)
@@ -256,7 +260,7 @@ func (r *Runner) recordAdvance(ctx context.Context, p *running, u *unit, c ports
 	return passed > 0
 }
 
-// recordOutage holds a unit back until what it needs is there again.
+// recordOutage delays a unit after an outage, such as of the database.
 func (r *Runner) recordOutage(ctx context.Context, p *running, u *unit, settings projection.Settings, err error) {
 	r.mu.Lock()
 	u.outages++
@@ -264,16 +268,16 @@ func (r *Runner) recordOutage(ctx context.Context, p *running, u *unit, settings
 	u.notBefore, u.pause = r.config.Clock.Now().Add(pause), pause
 	r.mu.Unlock()
 	r.config.Observer.ProjectionFailed(p.label(), u.partition)
-	r.config.Logger.WarnContext(ctx, "projection waits for what it needs",
+	r.config.Logger.WarnContext(ctx, "projection cannot be advanced now; it will try again",
 		"projection", p.Name, "partition", uint32(u.partition), "code", fault.CodeOf(err), "retry_in", pause.String())
 }
 
-// recordFailure counts an attempt. After the last one the event is isolated: the batch is
-// halved until it is the event alone, so that the others keep their effects.
+// recordFailure counts a failed attempt. After the last one it isolates the event: it halves
+// the batch until only the event is left, so that all earlier events take effect.
 func (r *Runner) recordFailure(ctx context.Context, p *running, u *unit, settings projection.Settings, work ports.ProjectionWork, c ports.Checkpoint, at event.Sequence, limit int, err error) bool {
 	now := r.config.Clock.Now()
 	r.mu.Lock()
-	if c.Sequence != at { // another node has been here
+	if c.Sequence != at { // another node has advanced it
 		u.position, at = c.Sequence, c.Sequence
 	}
 	if !u.isolating {
@@ -311,7 +315,7 @@ func (r *Runner) recordFailure(ctx context.Context, p *running, u *unit, setting
 	return r.isolateEvent(ctx, p, u, settings, f)
 }
 
-// isolateEvent puts the event into the dead letters.
+// isolateEvent moves the event to the dead letters.
 func (r *Runner) isolateEvent(ctx context.Context, p *running, u *unit, settings projection.Settings, f ports.ProjectionFailure) bool {
 	c, err := r.config.Store.Isolate(ctx, f, settings.OnPoison)
 	if err != nil {
@@ -328,12 +332,12 @@ func (r *Runner) isolateEvent(ctx context.Context, p *running, u *unit, settings
 	halted := u.halted
 	r.mu.Unlock()
 	r.config.Observer.ProjectionDeadLetter(p.label(), u.partition)
-	r.config.Logger.ErrorContext(ctx, "projection cannot digest an event; it is in the dead letters",
+	r.config.Logger.ErrorContext(ctx, "projection cannot process an event; it is in the dead letters",
 		"projection", p.Name, "partition", uint32(u.partition), "sequence", uint64(f.At)+1, "code", f.Code, "policy", settings.OnPoison)
 	return !halted
 }
 
-// faultField says where in an event something is wrong, never what is there.
+// faultField names the place of the error in an event, never a value.
 func faultField(err error) string {
 	if f, ok := fault.As(err); ok && f.Field != "" {
 		return "at " + f.Field

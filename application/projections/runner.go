@@ -16,34 +16,34 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// Heads knows how far the log is.
+// Heads watches the head of every partition.
 type Heads interface {
-	// Heads gives what is known and a channel that is closed when there is more.
+	// Heads returns the known heads and a channel that is closed when one of them grows.
 	Heads() (map[event.PartitionID]ports.Head, <-chan struct{})
-	// LastRead is when the log last answered.
+	// LastRead is when the log was last read.
 	LastRead() time.Time
 }
 
-// Config is what a Runner needs.
+// Config configures a Runner.
 type Config struct {
 	Store    ports.Projections
-	Register ports.ProjectionRegister // nil: all that is declared runs, with default settings
-	Versions ports.ProjectionVersions // nil: the declared version is shown
-	Leases   ports.Leases             // nil: this node works alone and without leases
-	Custom   CustomProjections        // nil: only what is declared runs
+	Register ports.ProjectionRegister
+	Versions ports.ProjectionVersions
+	Leases   ports.Leases      // nil: this node works alone and without leases
+	Custom   CustomProjections // nil: only projections of modules run
 	Heads    Heads
-	Node     string // names this process among those that share the work
+	Node     string // identifies this process among the nodes
 	Logger   *slog.Logger
 	Clock    ports.Clock
-	Observer Observer // nil: nobody watches
+	Observer Observer // nil: nothing is observed
 
 	Batch   int           // events of one transaction unless a projection's settings say; 0 is 500
-	Bytes   int           // of the payloads of one transaction, unless one event alone has more; 0 is 16 MiB
-	Workers int           // partitions that are worked at a time; 0 is 4
-	Refresh time.Duration // how often operators' decisions are looked for; 0 is 1 s
-	TTL     time.Duration // of leases and of a node's sign of life; 0 is 10 s
+	Bytes   int           // of the payloads in one transaction, unless a single event has more; 0 is 16 MiB
+	Workers int           // partitions that are worked at the same time; 0 is 4
+	Refresh time.Duration // how often the register is read; 0 is 1 s
+	TTL     time.Duration // of leases and of a node's heartbeat; 0 is 10 s
 	Renew   time.Duration // how often they are renewed; 0 is 3 s
-	Stall   time.Duration // without an attempt where one is due: something stopped; 0 is 30 s
+	Stall   time.Duration // without a due attempt until the node is unhealthy; 0 is 30 s
 }
 
 func (c Config) withDefaults() Config {
@@ -74,19 +74,19 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// Observer sees how projections fare. Partitions are only reported by the node that
-// works them.
+// Observer receives the measurements of projections. Only the node that works a partition
+// reports it.
 type Observer interface {
-	// ProjectionLag reports a partition's lag in events, and for how many seconds the oldest
-	// of them has waited since it was recorded.
+	// ProjectionLag reports a partition's lag in events, and in seconds since the oldest of
+	// them was recorded.
 	ProjectionLag(projection string, p event.PartitionID, events uint64, seconds float64)
-	// ProjectionLeft reports that another node works the partition from now on.
+	// ProjectionLeft reports that another node now works the partition.
 	ProjectionLeft(projection string, p event.PartitionID)
-	// ProjectionAdvanced reports events that a transaction passed.
+	// ProjectionAdvanced reports the events that a transaction advanced over.
 	ProjectionAdvanced(projection string, events int)
 	// ProjectionFailed reports an attempt that was rolled back.
 	ProjectionFailed(projection string, p event.PartitionID)
-	// ProjectionDeadLetter reports an event that could not be digested.
+	// ProjectionDeadLetter reports an event that could not be processed.
 	ProjectionDeadLetter(projection string, p event.PartitionID)
 	// ProjectionLease reports a lease that was "taken", "lost", or "released".
 	ProjectionLease(projection, change string)
@@ -101,8 +101,8 @@ func (noObserver) ProjectionFailed(string, event.PartitionID)               {}
 func (noObserver) ProjectionDeadLetter(string, event.PartitionID)           {}
 func (noObserver) ProjectionLease(string, string)                           {}
 
-// Runner drives projections. What its loop alone touches is loop's; the rest is
-// guarded by mu.
+// Runner advances projections. Only its loop touches the fields of loop; mu guards all fields
+// below it.
 type Runner struct {
 	config   Config
 	declared []declaredProjection
@@ -111,22 +111,22 @@ type Runner struct {
 	working  sync.WaitGroup
 
 	loop struct {
-		refreshed time.Time
-		renewed   time.Time
-		unready   map[string]int64          // revisions of created projections that cannot be built, by lease name
-		own       map[event.PartitionID]lag // of tenants' projections, as it was reported
+		refreshed  time.Time
+		renewed    time.Time
+		unready    map[string]int64          // revisions of custom projections that cannot be built, by lease name
+		customLags map[event.PartitionID]lag // of custom projections, as last reported
 	}
 
 	mu        sync.Mutex
 	running   []*running // replaced as a whole, by the loop
 	queue     []*unit
 	busy      int
-	blocked   int // of these, those that wait for a lock of somebody else
+	blocked   int // busy workers that wait for a lock of another session
 	startedAt time.Time
-	lastRound time.Time // when the loop last went round
+	lastRound time.Time // when the loop last ran
 }
 
-// declaredProjection is a projection of the code with its handler.
+// declaredProjection is a projection of a module with its handler.
 type declaredProjection struct {
 	module.Projection
 	handler ports.ProjectionHandler
@@ -140,8 +140,8 @@ type running struct {
 	observedAs        atomic.Pointer[string]
 	resource          string                     // of its leases
 	loaded            bool                       // its checkpoints have been read
-	only              map[event.PartitionID]bool // that it reads; nil: all. It is replaced as a whole
-	partitions        int                        // that there were when only was made
+	only              map[event.PartitionID]bool // partitions that it reads, replaced as a whole; nil: all
+	partitions        int                        // their number when only was made
 	units             map[event.PartitionID]*unit
 }
 
@@ -168,23 +168,23 @@ func New(c Config, projections []module.Projection, handlers map[string]ports.Pr
 	return r, nil
 }
 
-// builtIn is a declared projection before anybody decided anything about it.
+// builtIn is the first version of a projection of a module.
 func builtIn(p module.Projection) projection.Projection {
 	return projection.Projection{
 		Name: p.Name, Version: p.Version, Role: projection.Active, Code: p.Version, Status: projection.Running, Settings: projection.DefaultSettings(), ChangedBy: "system",
 	}
 }
 
-// guarded turns a handler's panic into a failure of the partition at hand, so that
-// a bug in one read model stops neither the process nor the others.
+// guarded turns a panic of a handler into a failure of its partition, so that a bug in one read
+// model stops neither the process nor other projections.
 type guarded struct {
 	ports.ProjectionHandler
 	projection string
 	logger     *slog.Logger
 }
 
-// Apply implements ports.ProjectionHandler. Fault projection.panicked; the panic's
-// value may quote an event, so only the place is logged.
+// Apply implements ports.ProjectionHandler. Fault projection.panicked. It logs only the place
+// of the panic, whose value may quote an event.
 func (g guarded) Apply(ctx context.Context, tx ports.ProjectionTx, b ports.ProjectionBatch) (err error) {
 	defer func() {
 		if recover() != nil {
@@ -198,8 +198,7 @@ func (g guarded) Apply(ctx context.Context, tx ports.ProjectionTx, b ports.Proje
 // maxTick is how late a refresh or a renewal may be.
 const maxTick = 500 * time.Millisecond
 
-// Run works until ctx ends; then it waits for the workers, gives its leases back and
-// leaves.
+// Run works until ctx ends; then it waits for the workers and releases the leases.
 func (r *Runner) Run(ctx context.Context) {
 	tick := time.NewTicker(min(r.config.Refresh, r.config.Renew, maxTick))
 	defer tick.Stop()
@@ -224,16 +223,16 @@ func (r *Runner) Run(ctx context.Context) {
 	}
 }
 
-// Wake makes the loop go round at once.
+// Wake runs the loop at once.
 func (r *Runner) Wake() {
 	select {
 	case r.wake <- struct{}{}:
-	default: // already told
+	default: // a wake is pending
 	}
 }
 
-// round does what is due, starts workers, and returns how long there is nothing more
-// to do unless something happens.
+// round does the due work of the loop, starts workers, and returns the time until the next
+// work is due.
 func (r *Runner) round(ctx context.Context, heads map[event.PartitionID]ports.Head) time.Duration {
 	now := r.config.Clock.Now()
 	r.mu.Lock()
@@ -264,29 +263,26 @@ func (r *Runner) round(ctx context.Context, heads map[event.PartitionID]ports.He
 	return next
 }
 
-// absDiff is how far two times are from each other: a clock that is set back makes
-// nothing wait.
+// absDiff is the distance of two times: it lets no work wait after a clock was set back.
 func absDiff(a, b time.Time) time.Duration { return a.Sub(b).Abs() }
 
-// Active is the version of the projection that readers are shown.
+// Active is the version of the projection that readers see.
 func (r *Runner) Active(ctx context.Context, name string) (int, error) {
 	for _, d := range r.declared {
 		if d.Name != name {
 			continue
 		}
-		if r.config.Versions != nil {
-			version, err := r.config.Versions.ActiveProjection(ctx, name)
-			if err == nil || fault.KindOf(err) != fault.NotFound {
-				return version, err
-			}
+		version, err := r.config.Versions.ActiveProjection(ctx, name)
+		if err != nil && fault.KindOf(err) == fault.NotFound {
+			return d.Version, nil // before any node has run
 		}
-		return d.Version, nil // before any node has run
+		return version, err
 	}
 	return 0, projection.NotFound(name)
 }
 
-// Position is how far a version of the projection has got, on whatever node, and of
-// which generation its rows are.
+// Position is the sequence that a version has reached, on any node, and the generation of its
+// rows.
 func (r *Runner) Position(ctx context.Context, name string, version int, p event.PartitionID) (reached event.Sequence, generation uint64, err error) {
 	checkpoints, err := r.config.Store.Checkpoints(ctx, name, version)
 	if err != nil {
@@ -298,10 +294,4 @@ func (r *Runner) Position(ctx context.Context, name string, version int, p event
 		}
 	}
 	return 0, 0, nil
-}
-
-// Reached is how far a version of the projection has got, on whatever node.
-func (r *Runner) Reached(ctx context.Context, name string, version int, p event.PartitionID) (event.Sequence, error) {
-	reached, _, err := r.Position(ctx, name, version, p)
-	return reached, err
 }

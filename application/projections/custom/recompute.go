@@ -2,7 +2,6 @@ package custom
 
 import (
 	"context"
-	"encoding/json"
 	"maps"
 	"slices"
 
@@ -12,10 +11,10 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// RecomputeConfig is what folding single rows anew needs.
+// RecomputeConfig configures the recomputation of single rows.
 type RecomputeConfig struct {
 	Store ports.RowRecomputer
-	// Log gives events as they are stored.
+	// Log reads stored events.
 	Log interface {
 		ports.EventSearcher
 		ReadStream(ctx context.Context, q ports.StreamQuery) (events []event.Recorded, more bool, err error)
@@ -24,22 +23,22 @@ type RecomputeConfig struct {
 	Letters ports.DeadLetters
 
 	MaxEvents int // of the entity or person; 0 is 10,000
-	MaxRead   int // events of the legal entity that are looked at; 0 is 200,000
+	MaxRead   int // events of the legal entity that are read; 0 is 200,000
 }
 
 const (
 	recomputeTries = 3
-	recomputeKeys  = 1000 // rows that are folded at once, and held in memory
-	recomputePage  = 100  // events that are read at once
-	recomputeTail  = 500  // events that are read while the checkpoint is held
+	recomputeKeys  = 1000 // rows of one recomputation, which are held in memory
+	recomputePage  = 100  // events of a page
+	recomputeTail  = 500  // events that are read under the lock of the checkpoint
 )
 
-// Recompute folds rows of a version anew to which events of an entity or about a person
-// contributed, and tells how many they are. A key may join events of several entities, so
-// these rows are folded from all events that count under their keys: the log is read from
-// its beginning, up to the last events without holding up anybody. Faults:
-// projection.target_too_large, projection.definition_unreadable, projection.changed,
-// projection.fenced, and what the programs say of an event that the version has digested.
+// Recompute rebuilds the rows of a version to which events of an entity or about a person
+// contributed, and returns their number. A key may join events of several entities, so it folds
+// all events that count under these keys: it reads the log from the beginning, and locks the
+// checkpoint only for the last events. Faults: projection.target_too_large,
+// projection.definition_unreadable, projection.changed, projection.fenced, and those of a
+// program on an event that the version has applied.
 func (s *Service) Recompute(ctx context.Context, p projection.Projection, o ports.RecomputeRequest) (rows int, change ports.TargetChange, err error) {
 	d, err := projection.ParseDefinition(p.Definition)
 	if err != nil {
@@ -70,7 +69,7 @@ type recomputation struct {
 	definition projection.Definition
 	order      ports.RecomputeRequest
 	work       ports.ProjectionWork
-	skipped    map[event.Sequence]bool // that the version has gone on without
+	skipped    map[event.Sequence]bool // events that the version skipped
 	eventsRead int
 }
 
@@ -92,7 +91,7 @@ func (r *recomputation) run(ctx context.Context) (rows int, change ports.TargetC
 	for {
 		if err := r.readEvents(ctx, f, at, now.Sequence); err != nil {
 			if at > 0 && fault.CodeOf(err) != projection.CodeTargetTooLarge && !isTransient(ctx, err) {
-				err = projection.Changed() // the version has gone on without the event since
+				err = projection.Changed() // the version has skipped the event since
 			}
 			return 0, change, err
 		}
@@ -122,7 +121,7 @@ func (r *recomputation) run(ctx context.Context) (rows int, change ports.TargetC
 	return len(keys), change, nil
 }
 
-// loadSkipped finds the events that the version has gone on without.
+// loadSkipped finds the events that the version skipped.
 func (r *recomputation) loadSkipped(ctx context.Context) error {
 	r.skipped = map[event.Sequence]bool{}
 	q := ports.DeadLetterQuery{
@@ -146,12 +145,12 @@ func (r *recomputation) loadSkipped(ctx context.Context) error {
 	}
 }
 
-// findKeys are those under which the events of the entity, or about the person, count.
+// findKeys returns the keys under which the events of the entity, or about the person, count.
 func (r *recomputation) findKeys(ctx context.Context, through event.Sequence) (map[string]bool, error) {
 	c := r.service.config.Recompute
-	find := &keyFinder{program: r.program, tenant: r.definition.TenantID, keys: map[string]bool{}}
-	seen := map[event.Sequence]bool{} // an event of the entity's stream may refer to the entity too
-	look := func(events []event.Recorded) error {
+	finder := &keyFinder{program: r.program, tenant: r.definition.TenantID, keys: map[string]bool{}}
+	seen := map[event.Sequence]bool{} // an event of the entity's stream may also refer to the entity
+	collect := func(events []event.Recorded) error {
 		var fresh []event.Recorded
 		for _, e := range events {
 			if !seen[e.Sequence] && e.Sequence <= through {
@@ -162,8 +161,8 @@ func (r *recomputation) findKeys(ctx context.Context, through event.Sequence) (m
 		if len(seen) > c.MaxEvents {
 			return projection.TargetTooLarge(c.MaxEvents)
 		}
-		err := r.deliver(ctx, find, fresh)
-		if err == nil && len(find.keys) > recomputeKeys {
+		err := r.deliver(ctx, finder, fresh)
+		if err == nil && len(finder.keys) > recomputeKeys {
 			err = projection.TargetTooLarge(recomputeKeys)
 		}
 		return err
@@ -172,10 +171,10 @@ func (r *recomputation) findKeys(ctx context.Context, through event.Sequence) (m
 		for after := event.Sequence(0); ; {
 			events, err := c.Records.PersonalEvents(ctx, r.work.Partition, r.order.Subject, after, recomputePage)
 			if err == nil {
-				err = look(events)
+				err = collect(events)
 			}
 			if err != nil || len(events) < recomputePage {
-				return find.keys, err
+				return finder.keys, err
 			}
 			after = events[len(events)-1].Sequence
 		}
@@ -184,7 +183,7 @@ func (r *recomputation) findKeys(ctx context.Context, through event.Sequence) (m
 	for {
 		events, more, err := c.Log.ReadStream(ctx, stream)
 		if err == nil {
-			err = look(events)
+			err = collect(events)
 		}
 		if err != nil {
 			return nil, err
@@ -194,11 +193,11 @@ func (r *recomputation) findKeys(ctx context.Context, through event.Sequence) (m
 		}
 		stream.From = events[len(events)-1].StreamVersion + 1
 	}
-	err := r.eachPage(ctx, ports.EventQuery{Partition: r.work.Partition, Key: event.EntityKey(r.order.Entity.Type, r.order.Entity.ID), Until: through}, look)
-	return find.keys, err
+	err := r.eachPage(ctx, ports.EventQuery{Partition: r.work.Partition, Key: event.EntityKey(r.order.Entity.Type, r.order.Entity.ID), Until: through}, collect)
+	return finder.keys, err
 }
 
-// eachPage does something with all events that a query selects, page by page.
+// eachPage calls do with all events that a query selects, page by page.
 func (r *recomputation) eachPage(ctx context.Context, q ports.EventQuery, do func([]event.Recorded) error) error {
 	q.Limit, q.Bytes = recomputePage, pageBytes
 	for {
@@ -219,7 +218,7 @@ func (r *recomputation) eachPage(ctx context.Context, q ports.EventQuery, do fun
 	}
 }
 
-// readEvents hands over what the filter may choose, after a sequence and up to another.
+// readEvents delivers the events after one sequence and up to another that the filter may select.
 func (r *recomputation) readEvents(ctx context.Context, f *rowFolder, after, through event.Sequence) error {
 	if after >= through {
 		return nil
@@ -235,8 +234,8 @@ func (r *recomputation) readEvents(ctx context.Context, f *rowFolder, after, thr
 	})
 }
 
-// deliver hands events over in the version in which their type is read. Those that the
-// version has gone on without come alone, and what fails of them is left out again.
+// deliver applies events, upcast, to a consumer. It delivers skipped events one by one, and skips
+// those again that still fail.
 func (r *recomputation) deliver(ctx context.Context, to eventConsumer, events []event.Recorded) error {
 	h := r.service.config.Upcast(to)
 	b := ports.ProjectionBatch{Projection: r.work.Projection, Version: r.work.Version, Partition: r.work.Partition}
@@ -265,20 +264,20 @@ func (r *recomputation) deliver(ctx context.Context, to eventConsumer, events []
 	return nil
 }
 
-// isTransient tells whether an error is none of the event's.
+// isTransient tells whether the cause of an error lies outside the event.
 func isTransient(ctx context.Context, err error) bool {
 	kind := fault.KindOf(err)
 	return ctx.Err() != nil || kind == fault.Unavailable || kind == fault.Timeout
 }
 
-// eventConsumer is handed events.
+// eventConsumer is a handler of the recomputation.
 type eventConsumer interface {
 	ports.ProjectionHandler
-	// recover hears that an event was digested that a version had gone on without.
+	// recover records that a skipped event was applied.
 	recover(s event.Sequence)
 }
 
-// keyFinder finds keys.
+// keyFinder collects the keys of events.
 type keyFinder struct {
 	program *program
 	tenant  string
@@ -301,9 +300,9 @@ type rowFolder struct {
 	tenant    string
 	wanted    map[string]bool
 	rows      map[string]ports.ProjectionRow
-	events    int  // that were folded
-	failed    int  // of the keys, that could not be
-	last      bool // whether the last event was of the keys
+	events    int  // that were applied
+	failed    int  // events that could not be applied
+	last      bool // the last event counted under one of the keys
 	recovered []event.Sequence
 }
 
@@ -329,27 +328,17 @@ func (f *rowFolder) Apply(ctx context.Context, _ ports.ProjectionTx, b ports.Pro
 		if f.last = f.wanted[e.key]; !f.last {
 			continue
 		}
-		var state json.RawMessage
-		if row, exists := f.rows[e.key]; exists {
-			state = row.State
-		}
-		next, err := f.program.foldEvent(ctx, state, e.document)
-		if err != nil {
+		if err := f.program.foldRow(ctx, e, f.rows); err != nil {
 			f.failed++
 			return err
 		}
 		f.events++
-		if next == nil {
-			delete(f.rows, e.key)
-			continue
-		}
-		f.rows[e.key] = ports.ProjectionRow{Key: e.key, State: next, Sequence: e.sequence}
 	}
 	return nil
 }
 
-// tailHandler is handed what came while the log was read. An event that fails there is one that
-// the version has just gone on without: all is looked at again.
+// tailHandler receives the events that were appended while the log was read. A failing one is
+// an event that the version has just skipped, so that the recomputation starts again.
 type tailHandler struct{ ports.ProjectionHandler }
 
 func (t tailHandler) Apply(ctx context.Context, tx ports.ProjectionTx, b ports.ProjectionBatch) error {

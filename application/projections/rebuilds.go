@@ -19,50 +19,50 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// RebuildsConfig is what Rebuilds need.
+// RebuildsConfig configures Rebuilds.
 type RebuildsConfig struct {
-	Store    ports.Projections
-	Register ports.ProjectionRegister
-	Versions ports.ProjectionVersions
-	// Snapshots keeps snapshots; nil: there are none.
-	Snapshots ports.ProjectionSnapshots
+	Store     ports.Projections
+	Register  ports.ProjectionRegister
+	Versions  ports.ProjectionVersions
+	Snapshots ports.ProjectionSnapshots // nil: there are none
 	Clock     ports.Clock
 	Declared  []module.Projection
-	Custom    CustomProjections                  // nil: there are only those that are declared
-	Handlers  map[string]ports.ProjectionHandler // as the runner has them
-	// Tables are those that handlers write. A projection without is not rebuilt.
+	Custom    CustomProjections
+	Handlers  map[string]ports.ProjectionHandler // those of the runner
+	// Tables are those that handlers write. A projection without tables is not rebuilt.
 	Tables map[string][]ports.ProjectionTable
 	Logger *slog.Logger
-	Wake   func() // lets this node's runner look
+	Wake   func() // wakes this node's runner
 
-	// MaxBehind is how many events a version may lack in a legal entity to be shown; 0 is
-	// 1000.
+	// MaxBehind is how many events a version may lack in a legal entity when it becomes active;
+	// 0 is 1000.
 	MaxBehind uint64
-	Every     time.Duration // how often rebuilds are advanced, and five times as long between looks for new ones; 0 is 1 s
-	Sweep     int           // rows that are removed at once of a table and legal entity; 0 is 5000
-	// ManualSwitch leaves also the version of a newer handler to operators to be switched to.
+	Every     time.Duration // how often rebuilds are advanced; new ones are looked up five times less often; 0 is 1 s
+	Sweep     int           // rows of a table and legal entity that one statement removes; 0 is 5000
+	// ManualSwitch leaves the switch to the version of a newer handler to operators.
 	ManualSwitch bool
 }
 
-// Rebuilds build versions of projections beside those that readers are shown. Any node
-// may start, switch or cancel one; the runners of all nodes share the work.
+// Rebuilds builds versions of projections beside the active ones. Any node may start, switch or
+// cancel a rebuild; the runners of all nodes share the work.
 type Rebuilds struct {
 	config RebuildsConfig
+	catalog
 
-	checked time.Time // when CopyRound last looked for what was redacted
+	checked time.Time // when CopyRound last checked snapshots for redactions
 	idle    atomic.Bool
 	wakes   [2]chan struct{} // of the loops of Run
 
 	mu       sync.Mutex
 	samples  map[string][]projection.Sample // by lease name of the version, oldest first
-	reported map[maintenanceTask]string     // what was last logged
-	pruned   time.Time                      // when Round last forgot what was dropped long ago
+	reported map[maintenanceTask]string     // the failure that was last logged
+	pruned   time.Time                      // when Round last removed old dropped versions
 }
 
-// maintenanceTask is what keeps a version from being looked after, in one of the rounds.
+// maintenanceTask is one kind of work on one version.
 type maintenanceTask struct{ version, round string }
 
-// NewRebuilds makes Rebuilds.
+// NewRebuilds makes Rebuilds with its defaults.
 func NewRebuilds(c RebuildsConfig) *Rebuilds {
 	if c.MaxBehind == 0 {
 		c.MaxBehind = 1000
@@ -89,26 +89,26 @@ func NewRebuilds(c RebuildsConfig) *Rebuilds {
 		for _, kick := range r.wakes {
 			select {
 			case kick <- struct{}{}:
-			default: // that loop will look already
+			default: // a wake is pending
 			}
 		}
 	}
-	r.config = c
+	r.config, r.catalog = c, catalog{c.Declared, c.Handlers, c.Custom}
 	return r
 }
 
-// Rebuild is how the versions of a projection stand to each other.
+// Rebuild is the status of the versions of a projection.
 type Rebuild struct {
 	Projection string
 	Active     int
-	Partition  event.PartitionID // that Retained and Building are about; 0: all
-	Retained   int               // 0: there is none to go back to
+	Partition  event.PartitionID // that Retained and Building cover; 0: all
+	Retained   int               // 0: no rollback is possible
 	Building   int               // 0: nothing is being rebuilt
 	Dropping   []int
-	// Parts are about one partition each, those in which there is something.
+	// Parts are the versions that cover one partition each.
 	Parts     []Rebuild
 	Snapshots []Snapshot
-	// The rest is about the version that is building.
+	// All fields below describe the building version.
 	StartedAt     time.Time
 	StartedBy     string
 	SelfSwitching bool
@@ -117,30 +117,28 @@ type Rebuild struct {
 	PerSecond     float64
 	Left          time.Duration // to go, if LeftKnown
 	LeftKnown     bool
-	Halted        int  // legal entities in which it stands still
+	Halted        int  // legal entities in which it is halted
 	CaughtUp      bool // a switch is possible
-	Base          int  // version of the snapshot that it begins with; 0: the beginning of the log
+	Base          int  // version of the snapshot that it starts from; 0: the beginning of the log
 }
 
-// Order is what an operator wants of a rebuild.
+// Order is an operator's order about a rebuild or snapshot.
 type Order struct {
-	Name  string
-	By    string
-	Force bool // switch: whatever the version lacks
-	// Partition is the one that it is about; 0: all.
-	Partition event.PartitionID
-	// Snapshot is the version of one that Start begins with or DropSnapshot removes; Latest
-	// is the newest one that Start may begin with.
+	Name      string
+	By        string
+	Force     bool              // switch although the version lacks events
+	Partition event.PartitionID // that it covers; 0: all
+	// Snapshot is the version that Start starts from or DropSnapshot removes; Latest selects
+	// the newest usable one.
 	Snapshot int
 	Latest   bool
 }
 
-// Start begins to build a version beside the one that is shown. Faults:
-// projection.not_found, projection.rebuilding, projection.rebuild_unsupported, those of
-// a snapshot to begin with (projection.snapshot_not_found, projection.snapshot_outdated,
-// projection.other_code); projection.other_code for a partition of a version that
-// another handler built than this release has, projection.not_read for one that the
-// definition leaves out.
+// Start adds a building version beside the active one. Faults: projection.not_found,
+// projection.rebuilding, projection.rebuild_unsupported; of the snapshot
+// projection.snapshot_not_found and projection.snapshot_outdated; projection.other_code for a
+// snapshot or an active version that another handler built; projection.not_read for a
+// partition that the definition leaves out.
 func (r *Rebuilds) Start(ctx context.Context, o Order, selfSwitching bool) (Rebuild, error) {
 	all, err := r.list(ctx, o.Name)
 	if err != nil {
@@ -156,8 +154,8 @@ func (r *Rebuilds) Start(ctx context.Context, o Order, selfSwitching bool) (Rebu
 	if d := r.declared(o.Name); d != nil {
 		p.Code = d.Version
 	}
-	if err := r.checkScopes(all, p); err != nil {
-		return Rebuild{}, err
+	if i := slices.IndexFunc(all, isActive(o.Name)); p.Scope != 0 && !projection.SameCode(all[i], p) {
+		return Rebuild{}, projection.OtherCode(p.Name, all[i].Version) // its rows would be mixed with those of other partitions
 	}
 	if err := r.requireCovered(ctx, p); err != nil {
 		return Rebuild{}, err
@@ -168,7 +166,7 @@ func (r *Rebuilds) Start(ctx context.Context, o Order, selfSwitching bool) (Rebu
 	p.SelfSwitching, p.ChangedBy = selfSwitching, o.By
 	added, err := r.config.Register.AddProjection(ctx, p)
 	if fault.KindOf(err) == fault.NotFound && err != nil || err == nil && (added.Role != projection.Building || added.Scope != p.Scope || !bytes.Equal(added.Definition, p.Definition)) {
-		err = projection.Rebuilding(o.Name) // somebody was faster
+		err = projection.Rebuilding(o.Name) // another caller was faster
 	}
 	if err != nil {
 		return Rebuild{}, err
@@ -177,7 +175,7 @@ func (r *Rebuilds) Start(ctx context.Context, o Order, selfSwitching bool) (Rebu
 	return r.Show(ctx, o.Name)
 }
 
-// Show tells how the versions stand. Fault projection.not_found.
+// Show returns the status of the versions. Fault projection.not_found.
 func (r *Rebuilds) Show(ctx context.Context, name string) (Rebuild, error) {
 	all, err := r.list(ctx, name)
 	if err != nil {
@@ -190,7 +188,7 @@ func (r *Rebuilds) Show(ctx context.Context, name string) (Rebuild, error) {
 	return out, r.addParts(ctx, all, &out)
 }
 
-// status tells how the versions stand that are about a partition; 0: about all.
+// status is the status of the versions that cover a partition; 0: of those that cover all.
 func (r *Rebuilds) status(ctx context.Context, all []projection.Projection, name string, scope event.PartitionID) (Rebuild, error) {
 	out := Rebuild{Projection: name, Partition: scope}
 	for _, p := range all {
@@ -215,7 +213,7 @@ func (r *Rebuilds) status(ctx context.Context, all []projection.Projection, name
 	return out, nil
 }
 
-// measure adds how far the version that is building has come.
+// measure adds the progress of the building version.
 func (r *Rebuilds) measure(ctx context.Context, p projection.Projection, out *Rebuild) error {
 	heads, err := r.config.Store.PartitionHeads(ctx)
 	if err != nil {
@@ -232,11 +230,11 @@ func (r *Rebuilds) measure(ctx context.Context, p projection.Projection, out *Re
 			out.Halted++
 		}
 	}
-	read, err := r.reads(ctx, p)
+	read, err := r.partitions(ctx, p)
 	if err != nil {
 		return err
 	}
-	out.CaughtUp = p.Status != projection.Created // else it is still being copied
+	out.CaughtUp = p.Status != projection.Created // else its base is still being copied
 	for id, head := range heads {
 		if read != nil && !slices.Contains(read, id) {
 			continue
@@ -253,12 +251,14 @@ func (r *Rebuilds) measure(ctx context.Context, p projection.Projection, out *Re
 	return nil
 }
 
-// window is how far back the pace of a rebuild is looked at.
-const window = 15 * time.Second
+// The pace of a rebuild is measured over a window of samples.
+const (
+	window     = 15 * time.Second
+	maxSamples = 100
+)
 
-// sample remembers how far a version has come and gives the oldest and the newest
-// sample. A node that has just begun to look takes the start of the rebuild for the
-// oldest.
+// sample records the progress of a version and returns the oldest and the newest sample. On a
+// node that has just started the oldest is the start of the rebuild.
 func (r *Rebuilds) sample(p projection.Projection, done uint64) (from, to projection.Sample) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -275,9 +275,7 @@ func (r *Rebuilds) sample(p projection.Projection, done uint64) (from, to projec
 	return from, to
 }
 
-const maxSamples = 100
-
-// Switch shows the version that was built to readers and retains the other. Faults:
+// Switch activates the building version and retains the active one. Faults:
 // projection.not_building, projection.version_behind, projection.version_halted,
 // projection.changed.
 func (r *Rebuilds) Switch(ctx context.Context, o Order) (Rebuild, error) {
@@ -289,7 +287,7 @@ func (r *Rebuilds) Switch(ctx context.Context, o Order) (Rebuild, error) {
 	})
 }
 
-// Rollback shows the version before again and retains the other. Faults:
+// Rollback activates the retained version and retains the active one. Faults:
 // projection.not_retained and those of Switch.
 func (r *Rebuilds) Rollback(ctx context.Context, o Order) (Rebuild, error) {
 	return r.swap(ctx, o, func(b Rebuild) (int, error) {
@@ -325,13 +323,13 @@ func (r *Rebuilds) swap(ctx context.Context, o Order, choose func(Rebuild) (int,
 	return r.Show(ctx, o.Name)
 }
 
-// Cancel ends a rebuild and removes what it wrote, little by little. Fault
+// Cancel drops the building version; its rows are removed in steps. Fault
 // projection.not_building.
 func (r *Rebuilds) Cancel(ctx context.Context, o Order) (Rebuild, error) {
 	return r.drop(ctx, o, func(b Rebuild) int { return b.Building }, projection.NotBuilding)
 }
 
-// Drop removes the version that is retained, little by little. Fault
+// Drop drops the retained version; its rows are removed in steps. Fault
 // projection.not_retained.
 func (r *Rebuilds) Drop(ctx context.Context, o Order) (Rebuild, error) {
 	return r.drop(ctx, o, func(b Rebuild) int { return b.Retained }, projection.NotRetained)
@@ -354,9 +352,8 @@ func (r *Rebuilds) drop(ctx context.Context, o Order, choose func(Rebuild) int, 
 	return r.Show(ctx, o.Name)
 }
 
-// Run looks after rebuilds until ctx ends: it takes samples of their pace, switches to
-// those that switch by themselves, removes what is dropped, and beside that copies
-// snapshots.
+// Run maintains rebuilds until ctx ends: it measures their pace, switches to self-switching
+// versions and removes dropped rows, and in a second loop copies snapshots.
 func (r *Rebuilds) Run(ctx context.Context) {
 	var copying sync.WaitGroup
 	copying.Go(func() { r.repeat(ctx, r.wakes[0], r.CopyRound) })
@@ -364,18 +361,17 @@ func (r *Rebuilds) Run(ctx context.Context) {
 	copying.Wait()
 }
 
-// idlePauses is how many times Every the loops rest while no version is being built,
-// copied, or removed. Orders on this node end the rest; those of other nodes, which work
-// on them as well, wait for its end.
+// idlePauses is how many times Every the loops pause while no version is being built, copied,
+// or removed. An order on this node ends the pause; other nodes notice it after theirs.
 const idlePauses = 5
 
-func (r *Rebuilds) repeat(ctx context.Context, kicked <-chan struct{}, round func(context.Context) error) {
+func (r *Rebuilds) repeat(ctx context.Context, wake <-chan struct{}, round func(context.Context) error) {
 	pause := time.NewTimer(0)
 	defer pause.Stop()
 	for {
 		err := round(ctx)
 		if err != nil && !errors.As(err, new(loggedError)) && ctx.Err() == nil {
-			r.config.Logger.WarnContext(ctx, "rebuilds of projections could not be looked after; it will be tried again", "code", fault.CodeOf(err))
+			r.config.Logger.WarnContext(ctx, "rebuilds of projections could not be maintained; it will be tried again", "code", fault.CodeOf(err))
 		}
 		if err == nil && r.idle.Load() {
 			pause.Reset(idlePauses * r.config.Every)
@@ -386,12 +382,12 @@ func (r *Rebuilds) repeat(ctx context.Context, kicked <-chan struct{}, round fun
 		case <-ctx.Done():
 			return
 		case <-pause.C:
-		case <-kicked:
+		case <-wake:
 		}
 	}
 }
 
-// listAll gives all versions of all projections, and notes whether there is anything to do.
+// listAll lists all versions of all projections, and records whether one needs work.
 func (r *Rebuilds) listAll(ctx context.Context) ([]projection.Projection, error) {
 	all, err := r.config.Register.ListProjections(ctx)
 	r.idle.Store(err == nil && !slices.ContainsFunc(all, func(p projection.Projection) bool {
@@ -400,13 +396,13 @@ func (r *Rebuilds) listAll(ctx context.Context) ([]projection.Projection, error)
 	return all, err
 }
 
-// loggedError is an error that the log has.
+// loggedError is an error that was already logged.
 type loggedError struct{ error }
 
 func (l loggedError) Unwrap() error { return l.error }
 
-// reportOnce logs what keeps a version from being looked after, once until it is over or
-// something else, or somebody has treated the version.
+// reportOnce logs why a task on a version fails: once, until the task succeeds, fails
+// differently, or the version is changed.
 func (r *Rebuilds) reportOnce(ctx context.Context, round string, p projection.Projection, err error) error {
 	key, now := maintenanceTask{LeaseName(p.Name, p.Version), round}, ""
 	if err != nil {
@@ -425,14 +421,14 @@ func (r *Rebuilds) reportOnce(ctx context.Context, round string, p projection.Pr
 		return nil
 	}
 	if before != now {
-		r.config.Logger.WarnContext(ctx, "a version of a projection could not be looked after; it is tried again and again, and said once; where it stays so, cancel it",
+		r.config.Logger.WarnContext(ctx, "a version of a projection could not be maintained; it is tried again, and logged once; if it stays so, cancel the rebuild",
 			"projection", p.Name, "version", p.Version, "partition", uint32(p.Scope), "to", round, "code", fault.CodeOf(err))
 	}
 	return loggedError{err}
 }
 
-// Round looks after all rebuilds once. One that fails holds back no other; the first
-// error is returned, and before those that the log has the first that it has not.
+// Round maintains all rebuilds once. A failing one holds back no other. Round returns the first
+// error that is not yet logged, else the first one.
 func (r *Rebuilds) Round(ctx context.Context) error {
 	all, err := r.listAll(ctx)
 	if err != nil {
@@ -444,14 +440,14 @@ func (r *Rebuilds) Round(ctx context.Context) error {
 			first = err
 		}
 	}
-	living := map[string]bool{}
+	registered := map[string]bool{}
 	for _, p := range all {
-		living[LeaseName(p.Name, p.Version)] = p.Role != projection.Dropped
-		tables, ours := r.tables(p)
+		registered[LeaseName(p.Name, p.Version)] = p.Role != projection.Dropped
+		tables, known := r.tables(p)
 		switch {
 		case p.Role == projection.Building:
 			keep(r.reportOnce(ctx, "follow", p, r.advance(ctx, p)))
-		case p.Role == projection.Dropping && ours:
+		case p.Role == projection.Dropping && known:
 			_, err := r.config.Versions.SweepProjection(ctx, p.Name, p.Version, tables, r.config.Sweep)
 			keep(r.reportOnce(ctx, "remove", p, err))
 		}
@@ -459,19 +455,19 @@ func (r *Rebuilds) Round(ctx context.Context) error {
 	keep(r.prune(ctx))
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	maps.DeleteFunc(r.samples, func(version string, _ []projection.Sample) bool { return !living[version] })
-	maps.DeleteFunc(r.reported, func(of maintenanceTask, _ string) bool { return !living[of.version] })
+	maps.DeleteFunc(r.samples, func(version string, _ []projection.Sample) bool { return !registered[version] })
+	maps.DeleteFunc(r.reported, func(of maintenanceTask, _ string) bool { return !registered[of.version] })
 	return first
 }
 
-// KeptDropped is how long a version stays known after nothing was left of it: who dropped
-// what, and when, can be looked up that long. The newest of a projection always stays, so
-// that its number is not given again.
+// KeptDropped is how long a dropped version stays registered, so that operators can look up who
+// dropped it and when. The newest version of a projection always stays, so that its number is
+// not assigned again.
 const KeptDropped = 30 * 24 * time.Hour
 
 const pruneEvery = time.Hour
 
-// prune forgets versions that were dropped long ago.
+// prune removes versions from the register that were dropped long ago.
 func (r *Rebuilds) prune(ctx context.Context) error {
 	now := r.config.Clock.Now()
 	if !r.pruned.IsZero() && absDiff(now, r.pruned) < pruneEvery {
@@ -483,12 +479,13 @@ func (r *Rebuilds) prune(ctx context.Context) error {
 	}
 	r.pruned = now
 	if forgotten > 0 {
-		r.config.Logger.InfoContext(ctx, "versions of projections were forgotten that were dropped long ago", "versions", forgotten)
+		r.config.Logger.InfoContext(ctx, "versions of projections that were dropped long ago were removed from the register", "versions", forgotten)
 	}
 	return nil
 }
 
-// advance takes a sample of a rebuild and switches to it when it is time.
+// advance samples the pace of a rebuild and switches to a self-switching version that has
+// caught up.
 func (r *Rebuilds) advance(ctx context.Context, p projection.Projection) error {
 	var b Rebuild
 	if err := r.measure(ctx, p, &b); err != nil {
@@ -503,4 +500,150 @@ func (r *Rebuilds) advance(ctx context.Context, p projection.Projection) error {
 		return nil // the next round tries again, or another node was faster or is newer
 	}
 	return err
+}
+
+// isActive selects the active version of a projection.
+func isActive(name string) func(projection.Projection) bool {
+	return func(p projection.Projection) bool { return p.Name == name && p.Role == projection.Active }
+}
+
+// requireCovered refuses a partition that a version does not read, since it would stay empty.
+func (r *Rebuilds) requireCovered(ctx context.Context, p projection.Projection) error {
+	if p.Scope == 0 {
+		return nil
+	}
+	read, err := r.partitions(ctx, p)
+	if err == nil && !slices.Contains(read, p.Scope) {
+		err = projection.NotRead(p.Name)
+	}
+	return err
+}
+
+// statusFor is the status of the versions that an order is about.
+func (r *Rebuilds) statusFor(ctx context.Context, o Order) (Rebuild, error) {
+	all, err := r.list(ctx, o.Name)
+	if err != nil {
+		return Rebuild{}, err
+	}
+	return r.status(ctx, all, o.Name, o.Partition)
+}
+
+// activate activates another version, or replaces the rows of one partition in the active one.
+func (r *Rebuilds) activate(ctx context.Context, o Order, s ports.ProjectionSwitch) error {
+	if o.Partition == 0 {
+		return r.config.Versions.SwitchProjection(ctx, s)
+	}
+	all, err := r.config.Register.NamedProjections(ctx, o.Name)
+	if err != nil {
+		return err
+	}
+	for _, p := range all {
+		if p.Version != s.To {
+			continue
+		}
+		// The active version may have changed since the building one was started.
+		if i := slices.IndexFunc(all, func(from projection.Projection) bool { return from.Version == s.From }); i < 0 || !projection.SameCode(all[i], p) {
+			return projection.OtherCode(o.Name, p.Version)
+		}
+		s.Partitions = []event.PartitionID{o.Partition}
+		tables, _ := r.tables(p)
+		_, err := r.config.Versions.SwitchPartition(ctx, ports.PartitionSwitch{ProjectionSwitch: s, Partition: o.Partition, Tables: tables})
+		return err
+	}
+	return projection.Changed()
+}
+
+// addParts adds the versions that cover single partitions, and the snapshots.
+func (r *Rebuilds) addParts(ctx context.Context, all []projection.Projection, out *Rebuild) error {
+	var scopes []event.PartitionID
+	for _, p := range all {
+		if p.Name == out.Projection && p.Scope != 0 && p.Role.IsLive() && !slices.Contains(scopes, p.Scope) {
+			scopes = append(scopes, p.Scope)
+		}
+	}
+	slices.Sort(scopes)
+	for _, scope := range scopes {
+		part, err := r.status(ctx, all, out.Projection, scope)
+		if err != nil {
+			return err
+		}
+		part.Dropping = nil
+		out.Parts = append(out.Parts, part)
+	}
+	return r.addSnapshots(ctx, all, out)
+}
+
+// list returns all versions of all projections. Fault projection.not_found when the named one
+// does not exist.
+func (r *Rebuilds) list(ctx context.Context, name string) ([]projection.Projection, error) {
+	all, err := r.config.Register.ListProjections(ctx)
+	if err != nil || r.declared(name) != nil {
+		return all, err
+	}
+	if !slices.ContainsFunc(all, func(p projection.Projection) bool { return p.Name == name && len(p.Definition) > 0 && p.Role.IsLive() }) {
+		_, short, _ := projection.SplitName(name)
+		return nil, projection.NotFound(short)
+	}
+	return all, nil
+}
+
+// build is the code that builds a version.
+type build struct {
+	module.Projection
+	handler ports.ProjectionHandler // nil: another release has it
+	only    []event.PartitionID     // partitions that it reads; nil: all
+}
+
+func (b build) reads(id event.PartitionID) bool { return b.only == nil || slices.Contains(b.only, id) }
+
+// build finds the code that builds a version: its definition, or the module's handler if that
+// has built the version so far.
+func (r *Rebuilds) build(ctx context.Context, p projection.Projection) (b build, err error) {
+	if b.only, err = r.partitions(ctx, p); err != nil {
+		return b, err
+	}
+	if len(p.Definition) > 0 {
+		b.Projection, b.handler, _, err = r.custom.Prepare(p)
+	} else if d := r.declared(p.Name); d != nil {
+		if b.Projection = *d; p.Code == d.Version {
+			b.handler = r.handlers[p.Name]
+		}
+	}
+	if b.handler != nil {
+		b.handler = guarded{b.handler, p.Name, r.config.Logger} // like the runner's
+	}
+	return b, err
+}
+
+// find is build for a version by its number. Fault projection.changed.
+func (r *Rebuilds) find(ctx context.Context, name string, version int) (build, error) {
+	all, err := r.config.Register.NamedProjections(ctx, name)
+	if err != nil {
+		return build{}, err
+	}
+	for _, p := range all {
+		if p.Version == version {
+			return r.build(ctx, p)
+		}
+	}
+	return build{}, projection.Changed()
+}
+
+// isBuiltHere tells whether this node may activate a version that has caught up.
+func (r *Rebuilds) isBuiltHere(p projection.Projection) bool {
+	if len(p.Definition) > 0 {
+		return true
+	}
+	d := r.declared(p.Name)
+	return d != nil && p.Code == d.Version && (!r.config.ManualSwitch || p.ChangedBy != builtIn(*d).ChangedBy)
+}
+
+// tables are those that hold a version's rows; known is false for projections of other
+// releases.
+func (r *Rebuilds) tables(p projection.Projection) (tables []ports.ProjectionTable, known bool) {
+	if len(p.Definition) > 0 {
+		return []ports.ProjectionTable{ports.ProjectionRowTable}, true
+	}
+	tables, known = r.config.Tables[p.Name]
+	return tables, known
 }

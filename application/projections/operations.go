@@ -11,7 +11,7 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// OperationsConfig is what Operations need.
+// OperationsConfig configures Operations.
 type OperationsConfig struct {
 	Store    ports.Projections
 	Register ports.ProjectionRegister
@@ -19,41 +19,44 @@ type OperationsConfig struct {
 	Leases   ports.Leases
 	Clock    ports.Clock
 	Declared []module.Projection
-	Custom   CustomProjections                  // nil: there are only those that are declared
-	Handlers map[string]ports.ProjectionHandler // as the modules made them
-	Wake     func()                             // lets this node's runner look; nil: it looks by itself
+	Custom   CustomProjections
+	Handlers map[string]ports.ProjectionHandler // of modules
+	Wake     func()                             // wakes this node's runner; nil: it waits for its next refresh
 }
 
-// Operations are what operators see of projections and do to them, on any node: nodes
-// learn of it by the projection's revision, within the runner's Refresh.
-type Operations struct{ config OperationsConfig }
+// Operations lists projections and executes the operators' actions, on any node. Nodes notice
+// an action by the projection's revision, within the runner's Refresh.
+type Operations struct {
+	config OperationsConfig
+	catalog
+}
 
 // NewOperations makes Operations.
 func NewOperations(c OperationsConfig) *Operations {
 	if c.Wake == nil {
 		c.Wake = func() {}
 	}
-	return &Operations{c}
+	return &Operations{c, catalog{c.Declared, c.Handlers, c.Custom}}
 }
 
-// View is a projection with how it fares.
+// View is a version with its status in each partition.
 type View struct {
 	projection.Projection
 	EventTypes []string
-	Current    bool // the version that readers are shown
+	Current    bool // readers see it
 	Partitions []PartitionView
 }
 
-// PartitionView is how a projection fares in one partition.
+// PartitionView is the status of a version in one partition.
 type PartitionView struct {
 	ports.Checkpoint
 	Head       event.Sequence
 	LagEvents  uint64
-	LagSeconds float64 // age of the oldest event that it has not read; 0: it has read all
-	Holder     string  // the node that works it; "" nobody at the moment
+	LagSeconds float64 // age of the oldest unread event; 0: none
+	Holder     string  // the node that works it; "": none
 }
 
-// List shows all projections in the partitions that the caller may see.
+// List returns all live versions, in the partitions that the caller may see.
 func (o *Operations) List(ctx context.Context, visible []event.PartitionID) ([]View, error) {
 	known, err := o.config.Register.ListProjections(ctx)
 	if err != nil {
@@ -73,7 +76,7 @@ func (o *Operations) List(ctx context.Context, visible []event.PartitionID) ([]V
 			continue
 		}
 		v := View{Projection: p, Current: p.Role == projection.Active}
-		if d := o.declaration(p); d != nil {
+		if d, _ := o.declaration(p); d != nil {
 			v.EventTypes = d.EventTypes
 		}
 		read, err := o.readPartitions(ctx, p, visible)
@@ -83,7 +86,7 @@ func (o *Operations) List(ctx context.Context, visible []event.PartitionID) ([]V
 		if len(read) == 0 && (len(p.Definition) > 0 || p.Scope != 0) {
 			continue // another tenant's, or in no legal entity of the caller
 		}
-		if v.Partitions, err = o.partitions(ctx, p, read, heads, leases); err != nil {
+		if v.Partitions, err = o.partitionViews(ctx, p, read, heads, leases); err != nil {
 			return nil, err
 		}
 		out = append(out, v)
@@ -91,7 +94,7 @@ func (o *Operations) List(ctx context.Context, visible []event.PartitionID) ([]V
 	return out, o.measure(ctx, out, heads)
 }
 
-// measure fills in how far the views are behind.
+// measure fills in the lags of the views.
 func (o *Operations) measure(ctx context.Context, views []View, heads map[event.PartitionID]ports.Head) error {
 	var unread []ports.EventPosition
 	for _, v := range views {
@@ -124,7 +127,7 @@ func (o *Operations) measure(ctx context.Context, views []View, heads map[event.
 	return nil
 }
 
-func (o *Operations) partitions(ctx context.Context, p projection.Projection, visible []event.PartitionID, heads map[event.PartitionID]ports.Head, leases []ports.Lease) ([]PartitionView, error) {
+func (o *Operations) partitionViews(ctx context.Context, p projection.Projection, visible []event.PartitionID, heads map[event.PartitionID]ports.Head, leases []ports.Lease) ([]PartitionView, error) {
 	checkpoints, err := o.config.Store.Checkpoints(ctx, p.Name, p.Version)
 	if err != nil {
 		return nil, err
@@ -150,17 +153,7 @@ func (o *Operations) partitions(ctx context.Context, p projection.Projection, vi
 	return out, nil
 }
 
-func (o *Operations) declared(name string) *module.Projection {
-	for i := range o.config.Declared {
-		if o.config.Declared[i].Name == name {
-			return &o.config.Declared[i]
-		}
-	}
-	return nil
-}
-
-// Show gives the version of a projection that readers are shown. Fault
-// projection.not_found.
+// Show returns the active version of a projection. Fault projection.not_found.
 func (o *Operations) Show(ctx context.Context, name string, visible []event.PartitionID) (View, error) {
 	all, err := o.List(ctx, visible)
 	if err != nil {
@@ -174,25 +167,24 @@ func (o *Operations) Show(ctx context.Context, name string, visible []event.Part
 	return View{}, projection.NotFound(name)
 }
 
-// Command is what an operator wants to be done.
+// Command is an action of an operator.
 type Command struct {
 	Name    string
-	Version int // 0: the one that readers are shown
+	Version int // 0: the active one
 	Action  projection.Action
-	// Partition is the one it is about; 0: all of Partitions. Only fix, skip and reset are
-	// about partitions, and skip always about one.
+	// Partition limits fix and reset to one partition; 0: all of Partitions. Skip needs it.
 	Partition  event.PartitionID
 	Partitions []event.PartitionID
 	By         string
 	Reason     string
 }
 
-// Do does it. Faults: projection.not_found, those of projection.Status.After,
+// Do executes a command. Faults: projection.not_found, those of projection.Status.After,
 // projection.not_halted, projection.partition_missing, projection.partition_unwanted,
 // projection.reset_unsupported, projection.changed.
 func (o *Operations) Do(ctx context.Context, c Command) error {
 	if !slices.Contains(projection.Actions(), c.Action) {
-		c.Action = "" // those that are not an operator's are unknown to one
+		c.Action = "" // operators may not take the actions of the runner
 	}
 	p, err := o.find(ctx, c.Name, c.Version)
 	if err != nil {
@@ -216,13 +208,14 @@ func (o *Operations) Do(ctx context.Context, c Command) error {
 		}
 	default:
 		if c.Partition != 0 {
-			return fault.New(fault.Invalid, "projection.partition_unwanted", "a projection is treated with %s in all legal entities; leave the legal entity out", c.Action).WithField("/legal_entity")
+			return fault.New(fault.Invalid, "projection.partition_unwanted", "%s acts on all legal entities; leave the legal entity out", c.Action).WithField("/legal_entity")
 		}
 	}
 	return o.setStatus(ctx, p.Name, p.Version, next, c)
 }
 
-// setStatus writes the new status, which what was done to partitions may have outrun.
+// setStatus writes the new status. It tries again when the revision has changed, as actions on
+// partitions raise it too.
 func (o *Operations) setStatus(ctx context.Context, name string, version int, next projection.Status, c Command) error {
 	defer o.config.Wake()
 	for range changeTries {
@@ -247,7 +240,7 @@ func (o *Operations) setStatus(ctx context.Context, name string, version int, ne
 
 const changeTries = 5
 
-// find gives a living version, 0: the one that readers are shown.
+// find returns a live version; 0: the active one.
 func (o *Operations) find(ctx context.Context, name string, version int) (projection.Projection, error) {
 	all, err := o.config.Register.ListProjections(ctx)
 	if err != nil {
@@ -265,14 +258,14 @@ func (o *Operations) find(ctx context.Context, name string, version int) (projec
 	return o.config.Register.AddProjection(ctx, builtIn(*d))
 }
 
-// onPartitions fixes, skips or resets. Without a partition of its own, fix leaves those
-// alone that are not halted.
+// onPartitions fixes, skips or resets partitions. A fix of all partitions leaves those alone
+// that are not halted.
 func (o *Operations) onPartitions(ctx context.Context, c Command, p projection.Projection, partitions []event.PartitionID) error {
 	resetter, can := o.resetter(p)
 	if c.Action == projection.Reset && !can {
-		return fault.New(fault.FailedPrecondition, "projection.reset_unsupported", "projection %s cannot forget what it wrote; rebuild it instead", p.Name)
+		return fault.New(fault.FailedPrecondition, "projection.reset_unsupported", "projection %s cannot remove its rows; rebuild it instead", p.Name)
 	}
-	if d := o.declaration(p); c.Action == projection.Reset && (d == nil || p.Code != d.Version) {
+	if d, _ := o.declaration(p); c.Action == projection.Reset && (d == nil || p.Code != d.Version) {
 		return fault.New(fault.FailedPrecondition, "projection.other_code", "version %d of projection %s was built by another release, and this one cannot build it again; rebuild it instead", p.Version, p.Name)
 	}
 	partitions, err := o.readPartitions(ctx, p, partitions)
@@ -321,4 +314,23 @@ func (o *Operations) Configure(ctx context.Context, name string, s projection.Se
 // DeadLetters lists dead letters of all partitions.
 func (o *Operations) DeadLetters(ctx context.Context, q ports.DeadLetterQuery) ([]ports.DeadLetter, error) {
 	return o.config.Letters.ListDeadLetters(ctx, q)
+}
+
+// readPartitions keeps the partitions that a version reads.
+func (o *Operations) readPartitions(ctx context.Context, p projection.Projection, partitions []event.PartitionID) ([]event.PartitionID, error) {
+	read, err := o.partitions(ctx, p)
+	if err != nil || read == nil {
+		return partitions, err
+	}
+	return slices.DeleteFunc(slices.Clone(partitions), func(id event.PartitionID) bool { return !slices.Contains(read, id) }), nil
+}
+
+// resetter removes the rows of a version.
+func (o *Operations) resetter(p projection.Projection) (ports.ProjectionResetter, bool) {
+	if len(p.Definition) == 0 {
+		r, can := o.handlers[p.Name].(ports.ProjectionResetter)
+		return r, can
+	}
+	_, _, r, err := o.custom.Prepare(p)
+	return r, err == nil && r != nil
 }

@@ -237,7 +237,7 @@ func TestAnAbsentStoreIsWaitedFor(t *testing.T) {
 	g.until(t, func() bool { return f.asked.Load() > 2 }, "it asks again")
 	require.Zero(t, g.count(a))
 	f.checkpoints.Store(true)
-	_, err := g.runner.Reached(t.Context(), name, version, a)
+	_, _, err := g.runner.Position(t.Context(), name, version, a)
 	require.ErrorIs(t, err, errFlaky)
 	f.checkpoints.Store(false)
 	f.heads.Store(false)
