@@ -381,7 +381,7 @@ func TestHealth_LoopStalls(t *testing.T) {
 	require.NoError(t, g.runner.Health())
 	g.stop()
 	g.clock.Advance(31 * time.Second)
-	require.Contains(t, g.runner.Health().Error(), "loop has not gone round")
+	require.Contains(t, g.runner.Health().Error(), "loop has not run")
 }
 
 // passingTime is a clock on which time passes between one look at it and the next, as

@@ -143,6 +143,6 @@ func TestRunner_LogsLongLockOnce(t *testing.T) {
 	require.Zero(t, g.watcher.failed(p))
 	g.stop()
 	require.Equal(t, 1, strings.Count(g.logged.String(), "projection waits for a lock that another session holds"))
-	require.Equal(t, 1, strings.Count(g.logged.String(), "projection has the lock that it waited for"))
+	require.Equal(t, 1, strings.Count(g.logged.String(), "projection acquired the lock that it waited for"))
 	require.NotContains(t, g.logged.String(), "level=ERROR")
 }

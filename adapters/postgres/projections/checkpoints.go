@@ -1,17 +1,20 @@
-// Package projections moves read models along the log. Checkpoints runs a handler in the
-// transaction that holds the checkpoint of a projection in a partition; Versions builds a
-// new version beside the active one and switches to it; Rows keeps the rows of custom
-// projections; Snapshots saves the rows of a version; Targets rebuilds single entities.
-// Every object takes the checkpoint's row lock before anything else.
+// Package projections stores the checkpoints and rows of read models. [Checkpoints] runs a
+// handler in the transaction that locks the checkpoint of a projection in a partition;
+// [Versions] is the register of projections, which builds a new version beside the active one
+// and switches to it; [Rows] stores the rows of custom projections; [Snapshots] saves the rows
+// of a version; [Targets] recomputes the rows of single entities.
+//
+// application/projections and the HTTP API call it through ports. Every object locks the
+// checkpoint's row before anything else, so that no two transactions write the rows of one
+// version and partition. The package computes no row itself: handlers do.
 package projections
 
 import (
 	"context"
-	"errors"
+	"math"
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/erpbackbone/backbone/adapters/postgres/eventlog"
 	"github.com/erpbackbone/backbone/adapters/postgres/internal/pg"
@@ -22,16 +25,7 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// work is what all objects of this room share: the checkpoints' locks and the
-// transactions around them.
-type work struct {
-	db      *pg.Database
-	queries *projectionsdb.Queries
-	events  *eventlog.Reader
-}
-
-// Checkpoints advances projections and keeps how far each has come in each
-// partition.
+// Checkpoints advances projections and stores the position of each in each partition.
 type Checkpoints struct{ *work }
 
 var _ ports.Projections = (*Checkpoints)(nil)
@@ -41,12 +35,9 @@ func New(db *pg.Database, events *eventlog.Reader) *Checkpoints {
 	return &Checkpoints{&work{db: db, queries: projectionsdb.New(), events: events}}
 }
 
-const advanceTries = 3
-
-// Advance implements ports.Projections. The handler's transaction is a pgx.Tx at
-// READ COMMITTED. A deadlock or serialization failure runs all of it again, so the
-// handler may be called again with the same events in a new transaction. The checkpoint
-// passes events of other types too.
+// Advance implements ports.Projections. The handler's transaction is a pgx.Tx at READ COMMITTED.
+// After a deadlock or serialization failure the handler is called again with the same events
+// in a new transaction. The checkpoint also advances over events of other types.
 func (s *Checkpoints) Advance(ctx context.Context, a ports.ProjectionAdvance, h ports.ProjectionHandler) (c ports.Checkpoint, passed int, err error) {
 	c, err = s.onCheckpoint(ctx, a.ProjectionWork, func(tx pgx.Tx, c *ports.Checkpoint) (bool, error) {
 		passed = 0
@@ -62,7 +53,7 @@ func (s *Checkpoints) Advance(ctx context.Context, a ports.ProjectionAdvance, h 
 	return c, passed, err
 }
 
-// apply hands the events after a checkpoint, which tx holds, to the handler.
+// apply gives the handler the events after a checkpoint that tx has locked.
 func (s *work) apply(ctx context.Context, tx pgx.Tx, a ports.ProjectionAdvance, h ports.ProjectionHandler, c *ports.Checkpoint) (passed int, err error) {
 	events, last, err := s.events.EventsOf(ctx, tx, &a, c.Sequence)
 	if err != nil || last == nil {
@@ -84,134 +75,6 @@ func (s *work) apply(ctx context.Context, tx pgx.Tx, a ports.ProjectionAdvance, 
 	return passed, nil
 }
 
-// untranslatedError is an error in a handler's own words, which are the caller's to judge.
-type untranslatedError struct{ error }
-
-func (s untranslatedError) Unwrap() error { return s.error }
-
-// markHandlerError keeps what a handler says, unless it is what PostgreSQL says: that may quote
-// a value, and a database that is away is not the event's fault.
-func markHandlerError(ctx context.Context, err error) error {
-	if pg.IsSerializationFailure(err) || pg.IsLockTimeout(err) {
-		return err
-	}
-	if _, database := errors.AsType[*pgconn.PgError](err); database || pg.IsUnavailable(err) {
-		return pg.Translate(ctx, err)
-	}
-	return untranslatedError{err}
-}
-
-// onCheckpoint runs f in a transaction that holds the checkpoint, after it has made
-// sure of the lease, and writes the checkpoint when f says so. It tries again after a
-// deadlock. Fault projection.busy when somebody else's lock outlasts the patience.
-func (s *work) onCheckpoint(ctx context.Context, w ports.ProjectionWork, f func(pgx.Tx, *ports.Checkpoint) (bool, error)) (c ports.Checkpoint, err error) {
-	for range advanceTries {
-		var before ports.Checkpoint
-		err = pgx.BeginFunc(ctx, s.db.Reads, func(tx pgx.Tx) error {
-			if before, err = s.lockCheckpoint(ctx, tx, w); err != nil {
-				return err
-			}
-			c = before
-			write, err := f(tx, &c)
-			if err != nil || !write {
-				return err
-			}
-			if w.Lease != nil {
-				c.Term = w.Lease.Term
-			}
-			return s.writeCheckpoint(ctx, tx, c)
-		})
-		if err != nil {
-			c = before
-		}
-		if !pg.IsSerializationFailure(err) {
-			break
-		}
-	}
-	if own, handlers := errors.AsType[untranslatedError](err); handlers {
-		return c, own.error
-	}
-	if pg.IsLockTimeout(err) {
-		return c, projection.Busy().WithCause(pg.RedactError(err))
-	}
-	return c, pg.Translate(ctx, err)
-}
-
-func (s *work) writeCheckpoint(ctx context.Context, tx pgx.Tx, c ports.Checkpoint) error {
-	return s.queries.UpdateCheckpoint(ctx, tx, &projectionsdb.UpdateCheckpointParams{
-		Projection: c.Projection, Version: int32(c.Version), PartitionID: int32(c.Partition), Sequence: int64(c.Sequence),
-		Status: c.Status, Error: pg.OptionalText(c.Error), Attempts: int32(c.Attempts), UpdatedAt: c.UpdatedAt,
-		FirstFailedAt: pg.OptionalTime(c.FirstFailedAt), LastFailedAt: pg.OptionalTime(c.LastFailedAt), NextAttemptAt: pg.OptionalTime(c.NextAttemptAt),
-		LastEventAt: pg.OptionalTime(c.LastEventAt), Term: int64(c.Term),
-		Processed: int64(c.Processed), Skipped: int64(c.Skipped), Failed: int64(c.Failed),
-	})
-}
-
-// lockCheckpoint takes the row's lock first and reads the lease in a statement of its
-// own after it: while it waited somebody may have taken over, and a statement sees what
-// was committed before it began. A partition without a row gets one.
-func (s *work) lockCheckpoint(ctx context.Context, tx pgx.Tx, w ports.ProjectionWork) (ports.Checkpoint, error) {
-	c, found, err := s.readLocked(ctx, tx, w)
-	if err != nil || found {
-		return c, err
-	}
-	if err := s.requireLive(ctx, tx, w); err != nil {
-		return c, err
-	}
-	if err := s.queries.InsertCheckpoint(ctx, tx, &projectionsdb.InsertCheckpointParams{
-		Projection: w.Projection, Version: int32(w.Version), PartitionID: int32(w.Partition), UpdatedAt: s.db.Now(),
-	}); err != nil {
-		return c, err
-	}
-	c, _, err = s.readLocked(ctx, tx, w)
-	return c, err
-}
-
-const advanceTimeouts = `SELECT set_config('idle_in_transaction_session_timeout', $1, true), set_config('lock_timeout', $2, true)`
-
-// readLocked sends all statements at once.
-func (s *work) readLocked(ctx context.Context, tx pgx.Tx, w ports.ProjectionWork) (c ports.Checkpoint, found bool, err error) {
-	patience := w.LockWait
-	if patience <= 0 {
-		patience = s.db.Config.Limits.LockTimeout
-	}
-	batch := &pgx.Batch{}
-	batch.Queue(advanceTimeouts, pg.Milliseconds(s.db.Config.Limits.ProjectionIdleTimeout), pg.Milliseconds(patience))
-	batch.Queue(projectionsdb.LockCheckpoint, w.Projection, int32(w.Version), int32(w.Partition)).QueryRow(func(row pgx.Row) error {
-		var r projectionsdb.BackboneProjectionCheckpoint
-		err := row.Scan(&r.Sequence, &r.UpdatedAt, &r.Version, &r.PartitionID, &r.Projection, &r.Status, &r.Error, &r.Term, &r.Processed,
-			&r.Skipped, &r.Failed, &r.Attempts, &r.FirstFailedAt, &r.LastFailedAt, &r.NextAttemptAt, &r.LastEventAt,
-			&r.Generation, &r.Redactions)
-		if errors.Is(err, pgx.ErrNoRows) {
-			c = ports.Checkpoint{Projection: w.Projection, Version: w.Version, Partition: w.Partition, Status: projection.Reading}
-			return nil
-		}
-		c, found = checkpoint(&r), err == nil
-		return err
-	})
-	if w.Lease != nil {
-		batch.Queue(projectionsdb.LeaseTerm, w.Lease.Name, int32(w.Lease.Partition), w.Lease.Holder).QueryRow(func(row pgx.Row) error {
-			var term int64
-			err := row.Scan(&term)
-			if errors.Is(err, pgx.ErrNoRows) || err == nil && uint64(term) != w.Lease.Term {
-				return projection.Fenced()
-			}
-			return err
-		})
-	}
-	return c, found, tx.SendBatch(ctx, batch).Close()
-}
-
-func checkpoint(r *projectionsdb.BackboneProjectionCheckpoint) ports.Checkpoint {
-	return ports.Checkpoint{
-		Projection: r.Projection, Version: int(r.Version), Partition: event.PartitionID(r.PartitionID), Sequence: event.Sequence(r.Sequence),
-		Status: r.Status, Error: r.Error.String, Attempts: int(r.Attempts), UpdatedAt: r.UpdatedAt.UTC(),
-		FirstFailedAt: pg.TimeOrZero(r.FirstFailedAt), LastFailedAt: pg.TimeOrZero(r.LastFailedAt), NextAttemptAt: pg.TimeOrZero(r.NextAttemptAt),
-		LastEventAt: pg.TimeOrZero(r.LastEventAt), Term: uint64(r.Term),
-		Processed: uint64(r.Processed), Skipped: uint64(r.Skipped), Failed: uint64(r.Failed), Generation: uint64(r.Generation), Redactions: uint64(r.Redactions),
-	}
-}
-
 // Checkpoints implements ports.Projections, by partition.
 func (s *Checkpoints) Checkpoints(ctx context.Context, name string, version int) ([]ports.Checkpoint, error) {
 	rows, err := s.queries.ListCheckpoints(ctx, s.db.Reads, &projectionsdb.ListCheckpointsParams{Projection: name, Version: int32(version)})
@@ -225,8 +88,8 @@ func (s *Checkpoints) Checkpoints(ctx context.Context, name string, version int)
 	return out, nil
 }
 
-// RecordFailure implements ports.Projections. A projection that failed on its very
-// first event gets a checkpoint at sequence 0.
+// RecordFailure implements ports.Projections. A projection that failed on its first event gets a
+// checkpoint at sequence 0.
 func (s *Checkpoints) RecordFailure(ctx context.Context, f ports.ProjectionFailure) (ports.Checkpoint, error) {
 	return s.onCheckpoint(ctx, f.ProjectionWork, func(_ pgx.Tx, c *ports.Checkpoint) (bool, error) {
 		if c.Sequence != f.At || c.Status == projection.Halted {
@@ -247,18 +110,16 @@ func (s *Checkpoints) Isolate(ctx context.Context, f ports.ProjectionFailure, po
 		if err != nil {
 			return false, err
 		}
-		status := ports.LetterWaiting
 		c.Halt(f.Code, s.db.Now(), f.Attempts, f.Since)
 		letter := &projectionsdb.UpsertDeadLetterParams{
 			Kind: ports.LetterOfProjection, Name: f.Projection, Version: int32(f.Version), PartitionID: int32(f.Partition), Sequence: int64(e.Sequence),
 			EventID: pg.UUID(e.ID), Code: f.Code, Detail: f.Detail, Attempts: int32(c.Attempts),
-			FirstFailedAt: c.FirstFailedAt, LastFailedAt: c.LastFailedAt,
+			FirstFailedAt: c.FirstFailedAt, LastFailedAt: c.LastFailedAt, Status: ports.LetterWaiting,
 		}
 		if policy == projection.SkipEvent {
-			status = ports.LetterPassed
+			letter.Status = ports.LetterPassed
 			c.SkipEvent(e.Sequence, e.RecordedAt, s.db.Now())
 		}
-		letter.Status = status
 		if err := s.queries.UpsertDeadLetter(ctx, tx, letter); err != nil {
 			return false, err
 		}
@@ -271,10 +132,7 @@ func (s *Checkpoints) Isolate(ctx context.Context, f ports.ProjectionFailure, po
 	})
 }
 
-// systemActor is who does what nobody asked for.
-const systemActor = "system"
-
-// next is the event after a sequence.
+// next reads the event after a sequence.
 func (s *work) next(ctx context.Context, tx pgx.Tx, p event.PartitionID, after event.Sequence) (event.Recorded, error) {
 	events, err := s.events.EventsAfter(ctx, tx, p, after, 1, []string{""})
 	if err == nil && len(events) == 0 {
@@ -321,10 +179,10 @@ func (s *Checkpoints) Reset(ctx context.Context, o ports.ProjectionOperation, h 
 		if err := h.Reset(ctx, tx, b); err != nil {
 			return false, markHandlerError(ctx, err)
 		}
-		if err := s.queries.BeginAgain(ctx, tx, &projectionsdb.BeginAgainParams{Projection: o.Projection, Version: int32(o.Version), PartitionID: int32(o.Partition)}); err != nil {
+		if err := s.queries.RestartRows(ctx, tx, &projectionsdb.RestartRowsParams{Projection: o.Projection, Version: int32(o.Version), PartitionID: int32(o.Partition)}); err != nil {
 			return false, err
 		}
-		if err := s.resolveLetters(ctx, tx, o.ProjectionWork, maxSequence, ports.LetterDiscarded, o.By, o.Reason); err != nil {
+		if err := s.resolveLetters(ctx, tx, o.ProjectionWork, math.MaxInt64, ports.LetterDiscarded, o.By, o.Reason); err != nil {
 			return false, err
 		}
 		c.Rewind(s.db.Now())

@@ -15,11 +15,8 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// Rows keeps the rows of custom projections, which are not tables of a module.
-type Rows struct {
-	*work
-	checkpoints *Checkpoints
-}
+// Rows stores the rows of custom projections, which have no tables of a module.
+type Rows struct{ *work }
 
 var (
 	_ ports.ProjectionRows = (*Rows)(nil)
@@ -28,7 +25,7 @@ var (
 
 // NewRows makes the store of custom projections' rows.
 func NewRows(c *Checkpoints) *Rows {
-	return &Rows{c.work, c}
+	return &Rows{c.work}
 }
 
 func pgxTx(tx ports.ProjectionTx) (pgx.Tx, error) {
@@ -92,8 +89,8 @@ func (s *Rows) ForgetProjectionRows(ctx context.Context, tx ports.ProjectionTx, 
 	})
 }
 
-// ListProjectionRows implements ports.ProjectionRows. Rows and checkpoint are of one
-// snapshot.
+// ListProjectionRows implements ports.ProjectionRows. It reads rows and checkpoint in one
+// snapshot of the database.
 func (s *Rows) ListProjectionRows(ctx context.Context, q ports.ProjectionRowQuery) (rows []ports.ProjectionRow, at event.Sequence, err error) {
 	p := &projectionsdb.ListProjectionRowsParams{
 		Projection: q.Projection, Version: int32(q.Version), PartitionID: int32(q.Partition), After: q.After,
@@ -122,11 +119,11 @@ func (s *Rows) ListProjectionRows(ctx context.Context, q ports.ProjectionRowQuer
 	return rows, at, pg.Translate(ctx, err)
 }
 
-// EndProjection implements ports.ProjectionRows. It takes the checkpoints before the
-// versions, as whoever works a partition does, and looks again once it has the versions:
-// one may have been begun before it had them.
+// EndProjection implements ports.ProjectionRows. It locks the checkpoints before the versions,
+// like a node that works a partition, and lists the versions again once it has locked them:
+// one may have been added before.
 func (s *Rows) EndProjection(ctx context.Context, name, by string) error {
-	return s.inTransaction(ctx, func(tx pgx.Tx) error {
+	return s.inTransaction(ctx, "", func(tx pgx.Tx) error {
 		for round := 0; round < endRounds; round++ {
 			versions, err := s.queries.AliveProjections(ctx, tx, name)
 			if err != nil {
@@ -146,12 +143,11 @@ func (s *Rows) EndProjection(ctx context.Context, name, by string) error {
 	})
 }
 
-// endRounds bounds how often it is looked for versions that were begun meanwhile. There
-// are none after the one that is shown is held, so two rounds and one that finds none
-// are enough.
+// endRounds bounds how often EndProjection lists the versions. None is added once the active
+// version is locked, so that two rounds and one that finds none are enough.
 const endRounds = 5
 
-// endAll ends versions. One that somebody has begun to drop meanwhile is ended already.
+// endAll ends versions. It skips one that another transaction has dropped.
 func (s *Rows) endAll(ctx context.Context, tx pgx.Tx, name string, versions []int32, by string) error {
 	if _, err := s.lockVersions(ctx, tx, name, 0, versions...); err != nil {
 		return err
@@ -163,4 +159,80 @@ func (s *Rows) endAll(ctx context.Context, tx pgx.Tx, name string, versions []in
 		}
 	}
 	return nil
+}
+
+// RowPosition implements ports.RowRecomputer.
+func (s *Rows) RowPosition(ctx context.Context, w ports.ProjectionWork) (at ports.RowPosition, begun bool, err error) {
+	all, err := (&Checkpoints{s.work}).Checkpoints(ctx, w.Projection, w.Version)
+	if err != nil {
+		return at, false, err
+	}
+	for _, c := range all {
+		if c.Partition != w.Partition {
+			continue
+		}
+		redactions, err := s.queries.GetSnapshotEpoch(ctx, s.db.Reads, int32(w.Partition))
+		return ports.RowPosition{Sequence: c.Sequence, Generation: c.Generation, Redactions: uint64(redactions)}, true, pg.Translate(ctx, err)
+	}
+	return at, false, nil
+}
+
+// RecomputeRows implements ports.RowRecomputer. The lock of the checkpoint keeps other
+// transactions from writing rows of the version in the partition, switching to it, resetting
+// or dropping it.
+func (s *Rows) RecomputeRows(ctx context.Context, r ports.RowRecompute, begin func() (ports.ProjectionHandler, func() map[string]ports.ProjectionRow)) (ports.TargetChange, error) {
+	return s.recompute(ctx, r.ProjectionWork, r.DryRun, func(tx pgx.Tx, c *ports.Checkpoint) (change ports.TargetChange, err error) {
+		redactions, err := s.queries.GetSnapshotEpoch(ctx, tx, int32(r.Partition))
+		if err != nil {
+			return change, err
+		}
+		now := ports.RowPosition{Sequence: r.Since.Sequence, Generation: c.Generation, Redactions: uint64(redactions)}
+		if now != r.Since || c.Sequence < r.ReadThrough || uint64(c.Sequence-r.ReadThrough) > uint64(r.Limit) {
+			return change, untranslatedError{projection.Changed()}
+		}
+		h, rows := begin()
+		change.Sequence = c.Sequence
+		if change.Events, err = s.applyTail(ctx, tx, r, h, c.Sequence); err != nil {
+			return change, err
+		}
+		if err := s.replaceKeys(ctx, tx, r, rows(), &change); err != nil {
+			return change, err
+		}
+		for _, sequence := range r.Recovered {
+			if err := s.resolveSkipped(ctx, tx, r.ProjectionWork, sequence, r.By); err != nil {
+				return change, err
+			}
+		}
+		return change, nil
+	})
+}
+
+// applyTail gives the handler the events that it has not read yet.
+func (s *Rows) applyTail(ctx context.Context, tx pgx.Tx, r ports.RowRecompute, h ports.ProjectionHandler, through event.Sequence) (applied int, err error) {
+	for at := r.ReadThrough; at < through; {
+		a := &ports.ProjectionAdvance{ProjectionWork: r.ProjectionWork, Types: r.Types, Limit: int(min(through-at, lockedBatch)), Bytes: lockedBytes}
+		events, last, err := s.events.EventsOf(ctx, tx, a, at)
+		if err != nil || last == nil {
+			return applied, err
+		}
+		if len(events) > 0 {
+			if err := h.Apply(ctx, tx, ports.ProjectionBatch{Projection: r.Projection, Version: r.Version, Partition: r.Partition, Events: events}); err != nil {
+				return applied, markHandlerError(ctx, err)
+			}
+		}
+		at, applied = last.Sequence, applied+len(events)
+	}
+	return applied, nil
+}
+
+// replaceKeys writes the rows that differ and removes the keys that have none any more.
+func (s *Rows) replaceKeys(ctx context.Context, tx pgx.Tx, r ports.RowRecompute, after map[string]ports.ProjectionRow, change *ports.TargetChange) error {
+	b := ports.ProjectionBatch{Projection: r.Projection, Version: r.Version, Partition: r.Partition}
+	before, err := s.LoadProjectionRows(ctx, tx, b, r.Keys)
+	if err != nil {
+		return err
+	}
+	rows, gone, d := ports.DiffRows(r.Keys, before, after)
+	change.Tables = []ports.TableDifference{d}
+	return s.StoreProjectionRows(ctx, tx, b, rows, gone)
 }

@@ -25,16 +25,16 @@ func NewSnapshots(c *Checkpoints) *Snapshots {
 
 var _ ports.ProjectionSnapshots = (*Snapshots)(nil)
 
-// PlanSnapshot implements ports.Snapshots.
+// PlanSnapshot implements ports.ProjectionSnapshots.
 func (s *Snapshots) PlanSnapshot(ctx context.Context, name string, version, of int) error {
 	return pg.Translate(ctx, s.queries.PlanSnapshotParts(ctx, s.db.Reads, &projectionsdb.PlanSnapshotPartsParams{Name: name, Version: int32(version), OfVersion: int32(of)}))
 }
 
-// SavePart implements ports.Snapshots. The snapshot of the transaction is the
-// one moment; whether the version is still being saved is asked at the end, so that
-// dropping it waits for nobody.
+// SavePart implements ports.ProjectionSnapshots. The transaction reads checkpoint and rows in one
+// snapshot of the database. It verifies the role of the version at the end, so that a drop does
+// not wait for the copy.
 func (s *Snapshots) SavePart(ctx context.Context, c ports.SnapshotCopy) (done bool, err error) {
-	err = s.copying(ctx, pgx.RepeatableRead, func(tx pgx.Tx) error {
+	err = s.inTransaction(ctx, pgx.RepeatableRead, func(tx pgx.Tx) error {
 		part, err := s.lockPart(ctx, tx, c)
 		if done = part != nil; err != nil || !done || part.TakenAt.Valid {
 			return err
@@ -67,17 +67,17 @@ func (s *Snapshots) SavePart(ctx context.Context, c ports.SnapshotCopy) (done bo
 	return done && err == nil, err
 }
 
-// RestorePart implements ports.Snapshots. It holds the part, so that nobody
-// removes what it copies.
+// RestorePart implements ports.ProjectionSnapshots. It locks the part, so that its rows stay
+// until they are copied.
 func (s *Snapshots) RestorePart(ctx context.Context, c ports.SnapshotCopy) (done bool, err error) {
-	err = s.copying(ctx, pgx.ReadCommitted, func(tx pgx.Tx) error {
+	err = s.inTransaction(ctx, pgx.ReadCommitted, func(tx pgx.Tx) error {
 		part, err := s.lockPart(ctx, tx, c)
 		if done = part != nil; err != nil || !done || !part.TakenAt.Valid {
 			return err
 		}
 		redactions, err := s.queries.GetSnapshotEpoch(ctx, tx, int32(c.Partition))
 		if err != nil || redactions != part.Redactions {
-			return err // it begins with the log
+			return err // the version reads the partition from the beginning of the log
 		}
 		begun, err := s.queries.RestoreCheckpoint(ctx, tx, &projectionsdb.RestoreCheckpointParams{
 			Projection: c.Projection, Version: int32(c.To), PartitionID: int32(c.Partition), Sequence: part.Sequence, UpdatedAt: s.db.Now(),
@@ -97,26 +97,7 @@ func (s *Snapshots) RestorePart(ctx context.Context, c ports.SnapshotCopy) (done
 	return done && err == nil, err
 }
 
-// copying runs f in a transaction, and again when it met another one.
-func (s *Snapshots) copying(ctx context.Context, level pgx.TxIsoLevel, f func(tx pgx.Tx) error) (err error) {
-	for range advanceTries {
-		err = pgx.BeginTxFunc(ctx, s.db.Reads, pgx.TxOptions{IsoLevel: level}, func(tx pgx.Tx) error {
-			if _, err := tx.Exec(ctx, advanceTimeouts, pg.Milliseconds(s.db.Config.Limits.ProjectionIdleTimeout), pg.Milliseconds(s.db.Config.Limits.LockTimeout)); err != nil {
-				return err
-			}
-			return f(tx)
-		})
-		if !pg.IsSerializationFailure(err) {
-			break
-		}
-	}
-	if own, ours := errors.AsType[untranslatedError](err); ours {
-		return own.error
-	}
-	return pg.Translate(ctx, err)
-}
-
-// lockPart gives nil for a part that somebody else holds, or that is gone.
+// lockPart returns nil for a part that another node has locked, or that is gone.
 func (s *Snapshots) lockPart(ctx context.Context, tx pgx.Tx, c ports.SnapshotCopy) (*projectionsdb.LockSnapshotPartRow, error) {
 	part, err := s.queries.LockSnapshotPart(ctx, tx, &projectionsdb.LockSnapshotPartParams{Projection: c.Projection, Version: int32(c.Version), PartitionID: int32(c.Partition)})
 	if errors.Is(err, pgx.ErrNoRows) {
@@ -125,7 +106,7 @@ func (s *Snapshots) lockPart(ctx context.Context, tx pgx.Tx, c ports.SnapshotCop
 	return &part, err
 }
 
-// requireRole holds a version in a role until the transaction ends.
+// requireRole locks a version that has a role until the transaction ends.
 func (s *Snapshots) requireRole(ctx context.Context, tx pgx.Tx, name string, version int, want projection.Role) error {
 	role, err := s.queries.ShareProjection(ctx, tx, &projectionsdb.ShareProjectionParams{Name: name, Version: int32(version)})
 	if errors.Is(err, pgx.ErrNoRows) || err == nil && projection.Role(role) != want {
@@ -134,18 +115,14 @@ func (s *Snapshots) requireRole(ctx context.Context, tx pgx.Tx, name string, ver
 	return err
 }
 
-// copyRows copies the rows of a version to another one.
+// copyRows copies the rows of one version to another.
 func (s *Snapshots) copyRows(ctx context.Context, tx pgx.Tx, c ports.SnapshotCopy, from, to int) (copied int64, err error) {
 	for _, table := range c.Tables {
 		columns, err := s.queries.ColumnsOf(ctx, tx, &projectionsdb.ColumnsOfParams{SchemaName: table.Schema, TableName: table.Name})
 		if err != nil {
 			return copied, err
 		}
-		arguments := []any{int32(c.Partition), int32(from), int32(to)}
-		if table.Shared {
-			arguments = append(arguments, c.Projection)
-		}
-		tag, err := tx.Exec(ctx, copyStatement(table, columns), arguments...)
+		tag, err := tx.Exec(ctx, copyStatement(table, columns), tableArguments(table, c.Projection, int32(c.Partition), int32(from), int32(to))...)
 		if err != nil {
 			return copied, err
 		}
@@ -167,9 +144,9 @@ func copyStatement(t ports.ProjectionTable, columns []string) string {
 		tableName(t), strings.Join(into, ", "), strings.Join(values, ", "), projectionFilter(t, 4))
 }
 
-// FinishSnapshot implements ports.Snapshots.
+// FinishSnapshot implements ports.ProjectionSnapshots.
 func (s *Snapshots) FinishSnapshot(ctx context.Context, name string, version, keep int, by string) error {
-	return s.inTransaction(ctx, func(tx pgx.Tx) error {
+	return s.inTransaction(ctx, "", func(tx pgx.Tx) error {
 		if err := s.changeRole(ctx, tx, name, int32(version), by, projection.Saved, projection.Saving); err != nil {
 			return err
 		}
@@ -186,7 +163,7 @@ func (s *Snapshots) FinishSnapshot(ctx context.Context, name string, version, ke
 	})
 }
 
-// SnapshotParts implements ports.Snapshots.
+// SnapshotParts implements ports.ProjectionSnapshots.
 func (s *Snapshots) SnapshotParts(ctx context.Context, name string) ([]ports.SnapshotPart, error) {
 	rows, err := s.queries.ListSnapshotParts(ctx, s.db.Reads, name)
 	if err != nil {
@@ -202,20 +179,16 @@ func (s *Snapshots) SnapshotParts(ctx context.Context, name string) ([]ports.Sna
 	return out, nil
 }
 
-// ForgetPart implements ports.Snapshots. The part goes first: that waits for
-// who copies it.
+// ForgetPart implements ports.ProjectionSnapshots. It deletes the part first and so waits
+// for a node that copies it.
 func (s *Snapshots) ForgetPart(ctx context.Context, c ports.SnapshotCopy) error {
-	return s.inTransaction(ctx, func(tx pgx.Tx) error {
+	return s.inTransaction(ctx, "", func(tx pgx.Tx) error {
 		removed, err := s.queries.DeleteSnapshotPart(ctx, tx, &projectionsdb.DeleteSnapshotPartParams{Projection: c.Projection, Version: int32(c.Version), PartitionID: int32(c.Partition)})
 		if err != nil || removed == 0 {
 			return err
 		}
 		for _, table := range c.Tables {
-			arguments := []any{int32(c.Partition), int32(c.Version)}
-			if table.Shared {
-				arguments = append(arguments, c.Projection)
-			}
-			if _, err := tx.Exec(ctx, deleteAll(table), arguments...); err != nil {
+			if _, err := tx.Exec(ctx, deleteAll(table), tableArguments(table, c.Projection, int32(c.Partition), int32(c.Version))...); err != nil {
 				return err
 			}
 		}

@@ -3,12 +3,10 @@ package projections
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/erpbackbone/backbone/adapters/postgres/internal/pg"
 	"github.com/erpbackbone/backbone/domain/event"
@@ -17,54 +15,31 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// Targets rebuilds the rows of single entities, and finds those of a person.
+// Targets recomputes the rows of single entities, and finds those of a person.
 type Targets struct{ *work }
 
-// NewTargets makes the store of the tables that rebuilds write to.
+// NewTargets makes the store that recomputes rows.
 func NewTargets(c *Checkpoints) *Targets {
 	return &Targets{c.work}
 }
 
 var _ ports.ProjectionTargetStore = (*Targets)(nil)
 
-// replaceRows tells reports in several pages that rows below the checkpoint are others.
-const replaceRows = `UPDATE backbone.projection_checkpoints SET generation = generation + 1
-	WHERE projection = $1 AND version = $2 AND partition_id = $3`
-
-// errDryRun rolls back what was done to see what it would do.
-var errDryRun = errors.New("rehearsed")
-
-// RebuildTarget implements ports.ProjectionTargetStore. The lock of the checkpoint keeps
-// out whoever else writes rows of the version in the partition, switches to it, resets
-// or drops it.
-func (s *Targets) RebuildTarget(ctx context.Context, r ports.TargetRebuild, h ports.ProjectionHandler) (change ports.TargetChange, err error) {
-	_, err = s.onCheckpoint(ctx, r.ProjectionWork, func(tx pgx.Tx, c *ports.Checkpoint) (bool, error) {
+// RebuildTarget implements ports.ProjectionTargetStore. The lock of the checkpoint keeps other
+// transactions from writing rows of the version in the partition, switching to it, resetting
+// or dropping it.
+func (s *Targets) RebuildTarget(ctx context.Context, r ports.TargetRebuild, h ports.ProjectionHandler) (ports.TargetChange, error) {
+	return s.recompute(ctx, r.ProjectionWork, r.DryRun, func(tx pgx.Tx, c *ports.Checkpoint) (ports.TargetChange, error) {
 		if c.Sequence < r.Passed {
-			return false, projection.TargetBehind(r.Projection, r.Version)
+			return ports.TargetChange{}, projection.TargetBehind(r.Projection, r.Version)
 		}
 		f := targetRebuild{store: s, tx: tx, request: r, handler: h, change: ports.TargetChange{Sequence: c.Sequence}}
-		if err := f.run(ctx); err != nil {
-			return false, err
-		}
-		if change = f.change; r.DryRun {
-			return false, untranslatedError{errDryRun}
-		}
-		if change.Rows() == 0 {
-			return false, nil
-		}
-		_, err := tx.Exec(ctx, replaceRows, r.Projection, int32(r.Version), int32(r.Partition))
-		return false, err
+		err := f.run(ctx)
+		return f.change, err
 	})
-	if errors.Is(err, errDryRun) {
-		err = nil
-	}
-	if err != nil {
-		change = ports.TargetChange{}
-	}
-	return change, err
 }
 
-// targetRebuild is one rebuild of one entity's rows, in a transaction that holds the checkpoint.
+// targetRebuild recomputes the rows of one entity in a transaction that has locked the checkpoint.
 type targetRebuild struct {
 	store     *Targets
 	tx        pgx.Tx
@@ -109,18 +84,18 @@ func (f *targetRebuild) run(ctx context.Context) error {
 	return nil
 }
 
-// foldPage is how many events are read and handed over at once, of which the payloads
-// have no more than levelBytes.
-const foldPage = 500
+// targetPage is how many events are read and applied at once; their payloads have at most
+// lockedBytes.
+const targetPage = 500
 
-// read gives the entity's events up to the checkpoint, in the order of the log and
-// without their payloads.
+// read returns the entity's events up to the checkpoint, in the order of the log and without
+// their payloads.
 func (f *targetRebuild) read(ctx context.Context) ([]event.Recorded, error) {
 	var out []event.Recorded
 	for _, streamType := range f.request.Target.Streams {
 		q := ports.StreamQuery{
 			Partition: f.request.Partition, Stream: event.StreamID{Type: streamType, ID: f.request.Entity},
-			Direction: ports.Backward, Limit: foldPage, WithoutData: true,
+			Direction: ports.Backward, Limit: targetPage, WithoutData: true,
 		}
 		for {
 			page, err := f.store.events.StreamPage(ctx, f.tx, &q)
@@ -135,7 +110,7 @@ func (f *targetRebuild) read(ctx context.Context) ([]event.Recorded, error) {
 			if f.request.Limit > 0 && len(out) > f.request.Limit {
 				return nil, untranslatedError{projection.TargetTooLarge(f.request.Limit)}
 			}
-			if len(page) < foldPage {
+			if len(page) < targetPage {
 				break
 			}
 			if q.From = page[len(page)-1].StreamVersion - 1; q.From == 0 {
@@ -150,8 +125,8 @@ func (f *targetRebuild) read(ctx context.Context) ([]event.Recorded, error) {
 const listPayloads = `SELECT p.sequence, p.salt, p.payload FROM unnest($2::bigint[]) AS k (wanted)
 	CROSS JOIN LATERAL (SELECT x.sequence, x.salt, x.payload FROM backbone.event_payloads x WHERE x.partition_id = $1 AND x.sequence = k.wanted LIMIT 1) p`
 
-// load gives the first of the events with their payloads: as many as fit into
-// levelBytes, and at least one.
+// load returns the first of the events with their payloads: as many as fit into lockedBytes, at
+// least one.
 func (f *targetRebuild) load(ctx context.Context, events []event.Recorded) ([]event.Recorded, error) {
 	sequences := make([]event.Sequence, len(events))
 	for i := range events {
@@ -162,7 +137,7 @@ func (f *targetRebuild) load(ctx context.Context, events []event.Recorded) ([]ev
 		return nil, err
 	}
 	n := 0
-	for left := levelBytes; n < len(events) && (n == 0 || sizes[sequences[n]] <= left); n++ {
+	for left := lockedBytes; n < len(events) && (n == 0 || sizes[sequences[n]] <= left); n++ {
 		left -= sizes[sequences[n]]
 	}
 	out := slices.Clone(events[:n])
@@ -183,7 +158,7 @@ func (f *targetRebuild) load(ctx context.Context, events []event.Recorded) ([]ev
 	return out, err
 }
 
-// selection chooses the entity's rows of a table, whose alias is t.
+// selection selects the entity's rows of a table with the alias t.
 func (f *targetRebuild) selection(t ports.TargetTable) (statement string, arguments []any) {
 	statement, arguments = "t.partition_id = $1 AND t.version = $2", []any{int32(f.request.Partition), int32(f.request.Version)}
 	switch {
@@ -196,8 +171,8 @@ func (f *targetRebuild) selection(t ports.TargetTable) (statement string, argume
 	}
 }
 
-// rows gives by table a digest of each row of the entity by its key. The values stay in
-// the database.
+// rows returns for each table a digest of each row of the entity by key. The values stay in the
+// database.
 func (f *targetRebuild) rows(ctx context.Context) ([]map[string]string, error) {
 	out := make([]map[string]string, len(f.request.Target.Tables))
 	for i, table := range f.request.Target.Tables {
@@ -226,37 +201,37 @@ func (f *targetRebuild) rows(ctx context.Context) ([]map[string]string, error) {
 	return out, nil
 }
 
-// maxRowsPerEvent bounds what is compared: a journal has more rows than events.
+// maxRowsPerEvent bounds the compared rows: a journal has more rows than events.
 const maxRowsPerEvent = 10
 
 func changed(t ports.TargetTable, before, after map[string]string) ports.TableDifference {
 	d := ports.TableDifference{Table: t.Schema + "." + t.Name, LeftRows: uint64(len(before)), RightRows: uint64(len(after))}
 	for key, digest := range before {
-		switch now, stands := after[key]; {
-		case !stands:
+		switch now, exists := after[key]; {
+		case !exists:
 			d.OnlyLeft++
 		case now != digest:
 			d.Changed++
 		}
 	}
 	for key := range after {
-		if _, stood := before[key]; !stood {
+		if _, existed := before[key]; !existed {
 			d.OnlyRight++
 		}
 	}
 	return d
 }
 
-// fold hands the events over. Those that the version has gone on without are tried
-// alone: one that is digested now is resolved.
+// fold applies the events. It tries skipped events one by one, and resolves the dead letter of
+// one that succeeds.
 func (f *targetRebuild) fold(ctx context.Context, events []event.Recorded) error {
-	without, err := f.skippedEvents(ctx)
+	skipped, err := f.skippedEvents(ctx)
 	if err != nil {
 		return err
 	}
 	for len(events) > 0 {
 		n := 0
-		for n < len(events) && n < foldPage && !without[events[n].Sequence] {
+		for n < len(events) && n < targetPage && !skipped[events[n].Sequence] {
 			n++
 		}
 		if n == 0 {
@@ -300,10 +275,7 @@ func (f *targetRebuild) skippedEvents(ctx context.Context) (map[event.Sequence]b
 	return out, err
 }
 
-const resolvePassedOver = `UPDATE backbone.dead_letters SET status = 'resolved', settled_at = $6, settled_by = $7
-	WHERE kind = $1 AND name = $2 AND version = $3 AND partition_id = $4 AND sequence = $5`
-
-// retrySkipped tries an event that was passed over. What fails leaves the transaction as it was.
+// retrySkipped tries a skipped event. A failure rolls back to the savepoint before it.
 func (f *targetRebuild) retrySkipped(ctx context.Context, e event.Recorded) error {
 	page, err := f.load(ctx, []event.Recorded{e})
 	if err != nil {
@@ -318,9 +290,7 @@ func (f *targetRebuild) retrySkipped(ctx context.Context, e event.Recorded) erro
 		return nil
 	}
 	f.change.Events++
-	_, err = f.tx.Exec(ctx, resolvePassedOver, ports.LetterOfProjection, f.request.Projection, int32(f.request.Version), int32(f.request.Partition), int64(e.Sequence),
-		f.store.db.Now(), pgtype.Text{String: f.request.By, Valid: f.request.By != ""})
-	return err
+	return f.store.resolveSkipped(ctx, f.tx, f.request.ProjectionWork, e.Sequence, f.request.By)
 }
 
 // SubjectEntities implements ports.ProjectionTargetStore.
@@ -356,8 +326,8 @@ func (s *Targets) SubjectEntities(ctx context.Context, p event.PartitionID, subj
 	return out, nil
 }
 
-// subjectFilter chooses rows with sealed copies of the person $2. Rows without have an empty text, which
-// their indexes leave out.
+// subjectFilter selects rows with sealed copies of the person $2. Rows without copies have an
+// empty text, which the indexes exclude.
 func subjectFilter(t ports.TargetTable) string {
 	column := "t." + pgx.Identifier{t.Subject}.Sanitize()
 	return column + " = $2 AND " + column + " <> ''"

@@ -12,24 +12,6 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
-const BeginAgain = `-- name: BeginAgain :exec
-UPDATE backbone.projection_checkpoints
-SET generation = generation + 1, redactions = (SELECT count(*) FROM backbone.pii_redactions r WHERE r.partition_id = $1)
-WHERE projection = $2 AND version = $3 AND partition_id = $1
-`
-
-type BeginAgainParams struct {
-	PartitionID int32
-	Projection  string
-	Version     int32
-}
-
-// The rows of a partition are computed from the beginning of the log.
-func (q *Queries) BeginAgain(ctx context.Context, db DBTX, arg *BeginAgainParams) error {
-	_, err := db.Exec(ctx, BeginAgain, arg.PartitionID, arg.Projection, arg.Version)
-	return err
-}
-
 const ColumnsOf = `-- name: ColumnsOf :many
 SELECT a.attname::text FROM pg_catalog.pg_attribute a
 WHERE a.attrelid = (quote_ident($1::text) || '.' || quote_ident($2::text))::regclass
@@ -353,29 +335,39 @@ func (q *Queries) PlanSnapshotParts(ctx context.Context, db DBTX, arg *PlanSnaps
 	return err
 }
 
-const ReplaceFold = `-- name: ReplaceFold :exec
+const RaiseGeneration = `-- name: RaiseGeneration :exec
 UPDATE backbone.projection_checkpoints
-SET generation = $1, redactions = $2
-WHERE projection = $3 AND version = $4 AND partition_id = $5
+SET generation = generation + 1
+WHERE projection = $1 AND version = $2 AND partition_id = $3
 `
 
-type ReplaceFoldParams struct {
-	Generation  int64
-	Redactions  int64
+type RaiseGenerationParams struct {
 	Projection  string
 	Version     int32
 	PartitionID int32
 }
 
-// The rows of a partition were replaced by those of another version.
-func (q *Queries) ReplaceFold(ctx context.Context, db DBTX, arg *ReplaceFoldParams) error {
-	_, err := db.Exec(ctx, ReplaceFold,
-		arg.Generation,
-		arg.Redactions,
-		arg.Projection,
-		arg.Version,
-		arg.PartitionID,
-	)
+// Rows below the checkpoint were recomputed: a report in several pages notices it.
+func (q *Queries) RaiseGeneration(ctx context.Context, db DBTX, arg *RaiseGenerationParams) error {
+	_, err := db.Exec(ctx, RaiseGeneration, arg.Projection, arg.Version, arg.PartitionID)
+	return err
+}
+
+const RestartRows = `-- name: RestartRows :exec
+UPDATE backbone.projection_checkpoints
+SET generation = generation + 1, redactions = (SELECT count(*) FROM backbone.pii_redactions r WHERE r.partition_id = $1)
+WHERE projection = $2 AND version = $3 AND partition_id = $1
+`
+
+type RestartRowsParams struct {
+	PartitionID int32
+	Projection  string
+	Version     int32
+}
+
+// The rows of a partition are computed from the beginning of the log.
+func (q *Queries) RestartRows(ctx context.Context, db DBTX, arg *RestartRowsParams) error {
+	_, err := db.Exec(ctx, RestartRows, arg.PartitionID, arg.Projection, arg.Version)
 	return err
 }
 
@@ -446,6 +438,32 @@ func (q *Queries) RetainedInScope(ctx context.Context, db DBTX, arg *RetainedInS
 		return nil, err
 	}
 	return items, nil
+}
+
+const SetGeneration = `-- name: SetGeneration :exec
+UPDATE backbone.projection_checkpoints
+SET generation = $1, redactions = $2
+WHERE projection = $3 AND version = $4 AND partition_id = $5
+`
+
+type SetGenerationParams struct {
+	Generation  int64
+	Redactions  int64
+	Projection  string
+	Version     int32
+	PartitionID int32
+}
+
+// The rows of a partition were replaced by those of another version.
+func (q *Queries) SetGeneration(ctx context.Context, db DBTX, arg *SetGenerationParams) error {
+	_, err := db.Exec(ctx, SetGeneration,
+		arg.Generation,
+		arg.Redactions,
+		arg.Projection,
+		arg.Version,
+		arg.PartitionID,
+	)
+	return err
 }
 
 const TouchActive = `-- name: TouchActive :execrows

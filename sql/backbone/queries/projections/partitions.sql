@@ -26,16 +26,22 @@ UPDATE backbone.dead_letters
 SET version = @to_version
 WHERE kind = 'projection' AND name = @name AND version = @version AND partition_id = @partition_id;
 
--- name: BeginAgain :exec
+-- name: RestartRows :exec
 -- The rows of a partition are computed from the beginning of the log.
 UPDATE backbone.projection_checkpoints
 SET generation = generation + 1, redactions = (SELECT count(*) FROM backbone.pii_redactions r WHERE r.partition_id = @partition_id)
 WHERE projection = @projection AND version = @version AND partition_id = @partition_id;
 
--- name: ReplaceFold :exec
+-- name: SetGeneration :exec
 -- The rows of a partition were replaced by those of another version.
 UPDATE backbone.projection_checkpoints
 SET generation = @generation, redactions = @redactions
+WHERE projection = @projection AND version = @version AND partition_id = @partition_id;
+
+-- name: RaiseGeneration :exec
+-- Rows below the checkpoint were recomputed: a report in several pages notices it.
+UPDATE backbone.projection_checkpoints
+SET generation = generation + 1
 WHERE projection = @projection AND version = @version AND partition_id = @partition_id;
 
 -- name: ListSnapshotParts :many
