@@ -11,6 +11,7 @@ import (
 	"context"
 	"encoding/json"
 	"log/slog"
+	"maps"
 	"strconv"
 	"time"
 
@@ -212,10 +213,7 @@ var mergeFold = module.EntityFold{
 		if err := json.Unmarshal(data, &members); err != nil {
 			return err
 		}
-		have := *state.(*map[string]json.RawMessage)
-		for name, value := range members {
-			have[name] = value
-		}
+		maps.Copy(*state.(*map[string]json.RawMessage), members)
 		return nil
 	},
 }

@@ -65,7 +65,7 @@ func (r *entityRead) read(ctx context.Context) (State, error) {
 		}
 	}
 	if r.query.Consistency != Strong {
-		if p, ok := r.newestSnapshot(ctx); ok {
+		if p := r.takeSnapshot(ctx); p.base != nil {
 			return r.buildState(p, p.after, r.query.Consistency)
 		}
 	}
@@ -130,11 +130,6 @@ func (r *entityRead) takeSnapshot(ctx context.Context) foldProgress {
 }
 
 func isObject(b []byte) bool { return len(b) > 0 && b[0] == '{' }
-
-func (r *entityRead) newestSnapshot(ctx context.Context) (foldProgress, bool) {
-	p := r.takeSnapshot(ctx)
-	return p, p.base != nil
-}
 
 // dropBackDatedSnapshots drops snapshots that a later event is back-dated before, with one
 // query per snapshot.

@@ -77,11 +77,10 @@ func (a *attempt) validate() error {
 		_, err := a.intentType.Manifest().Resolve(a.payload, "", nil)
 		return prependPayloadPointer(err)
 	}
-	code := "intent.schema_invalid"
 	for i := range violations {
 		violations[i].Field = "/payload" + violations[i].Field
 	}
-	return fault.New(fault.Invalid, code, "the payload does not fit the schema of %s; correct the fields named in violations", a.stored.Type).
+	return fault.New(fault.Invalid, "intent.schema_invalid", "the payload does not fit the schema of %s; correct the fields named in violations", a.stored.Type).
 		WithField(violations[0].Field).WithViolations(violations...)
 }
 
@@ -176,12 +175,11 @@ func refusalStatus(err error) intent.Status {
 }
 
 func (a *attempt) plannerInput(now time.Time) module.Input {
-	in := module.Input{
+	return module.Input{
 		IntentID: a.stored.ID, Type: a.stored.Type, Payload: a.payload, Actor: a.stored.Actor, PersonID: a.stored.PersonID,
 		Roles: a.stored.Roles, LegalEntity: a.entity, EffectiveDate: a.requestedDate, CorrelationID: a.stored.CorrelationID,
 		CausedBy: a.stored.CausedBy, Source: a.stored.Source, Now: now, Today: a.entity.Today(now), Approvals: a.stored.Approvals,
 	}
-	return in
 }
 
 func (a *attempt) plan(ctx context.Context, useCache bool) (planned, error) {
@@ -374,12 +372,9 @@ func (a *attempt) execute(ctx context.Context, p planned) (Outcome, error) {
 	if res.Replayed {
 		return a.service.replay(ctx, row.Partition, res.Outcome)
 	}
-	out := Outcome{
-		IntentID: row.ID, Status: row.Status, CorrelationID: row.CorrelationID, Rules: rules,
-		PlanHash: row.PlanHash, Events: make([]Result, len(res.Events)),
-	}
-	for i, e := range res.Events {
-		out.Events[i] = Result{ID: e.ID, Type: e.Type, Sequence: e.Sequence, Stream: e.Stream, StreamVersion: e.StreamVersion}
+	out := Outcome{IntentID: row.ID, Status: row.Status, CorrelationID: row.CorrelationID, Rules: rules, PlanHash: row.PlanHash, Events: []Result{}}
+	for _, e := range res.Events {
+		out.Events = append(out.Events, Result{ID: e.ID, Type: e.Type, Sequence: e.Sequence, Stream: e.Stream, StreamVersion: e.StreamVersion})
 	}
 	return out, nil
 }

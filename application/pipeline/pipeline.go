@@ -263,7 +263,7 @@ func (s *Service) setFingerprint(ctx context.Context, le ports.LegalEntity, clai
 // under its lock, and refuse looks it up before it answers. A first request, which
 // nearly every request is, therefore costs no look-up.
 func (s *Service) claimKey(ctx context.Context, run *attempt, req Request) (release func(), err error) {
-	key, err := concurrency.ScopeIdempotencyKey(principalOf(run).PersonID, "intents", req.IdempotencyKey)
+	key, err := concurrency.ScopeIdempotencyKey(run.caller.Principal.PersonID, "intents", req.IdempotencyKey)
 	if err != nil {
 		return nil, err
 	}
@@ -286,26 +286,16 @@ func (s *Service) lookUpReplay(ctx context.Context, p event.PartitionID, claim *
 		return nil, err
 	}
 	if f := claim.Check(outcome.Fingerprint); f != nil {
-		return nil, rewordIdempotencyFault(f)
+		if f.Code == concurrency.CodeIdempotencyMismatch {
+			return nil, idempotencyMismatchFault()
+		}
+		return nil, f
 	}
 	o, err := s.replay(ctx, p, outcome)
-	if err != nil {
-		return nil, err
-	}
-	return &o, nil
+	return &o, err
 }
-
-func principalOf(run *attempt) ports.Principal { return run.caller.Principal }
 
 const codeIdempotencyMismatch = "intent.idempotency_mismatch"
-
-// rewordIdempotencyFault replaces the log's fault about a used key by the one of intents.
-func rewordIdempotencyFault(f *fault.Error) error {
-	if f.Code == concurrency.CodeIdempotencyMismatch {
-		return idempotencyMismatchFault()
-	}
-	return f
-}
 
 func idempotencyMismatchFault() error {
 	return fault.New(fault.Conflict, codeIdempotencyMismatch, "this idempotency key was used for an intent with other content; use a new key for a new intent")

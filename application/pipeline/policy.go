@@ -1,18 +1,18 @@
 package pipeline
 
 import (
-	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
-	"sort"
+	"slices"
 	"strings"
 
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/domain/intent"
+	"github.com/erpbackbone/backbone/domain/jsondoc"
 )
 
 // actorInput is the actor in a policy's input.
@@ -23,18 +23,16 @@ type actorInput struct {
 	OnBehalfOf string   `json:"on_behalf_of"`
 }
 
-type intentInput struct {
-	Type          string `json:"type"`
-	EffectiveDate string `json:"effective_date,omitempty"`
-}
-
 type approvalInput struct {
 	PersonID string   `json:"person_id"`
 	Roles    []string `json:"roles"`
 }
 
 type policyInput struct {
-	Intent    intentInput     `json:"intent"`
+	Intent struct {
+		Type          string `json:"type"`
+		EffectiveDate string `json:"effective_date,omitempty"`
+	} `json:"intent"`
 	Actor     actorInput      `json:"actor"`
 	Facts     any             `json:"facts,omitempty"`
 	Approvals []approvalInput `json:"approvals"`
@@ -42,25 +40,27 @@ type policyInput struct {
 
 // decision is a policy's answer about a plan.
 type decision struct {
-	Outcome string `json:"outcome"` // "allow", "deny", "needs_approval"
-	Denials []struct {
-		Code       string         `json:"code"`
-		Kind       string         `json:"kind"`
-		Detail     string         `json:"detail"`
-		Attributes map[string]any `json:"attributes"`
-	} `json:"denials"`
-	Needs []intent.ApprovalNeed  `json:"needs"`
-	Rules []event.RuleEvaluation `json:"rules"`
+	Outcome string                 `json:"outcome"` // "allow", "deny", "needs_approval"
+	Denials []denial               `json:"denials"`
+	Needs   []intent.ApprovalNeed  `json:"needs"`
+	Rules   []event.RuleEvaluation `json:"rules"`
+}
+
+type denial struct {
+	Code       string         `json:"code"`
+	Kind       string         `json:"kind"`
+	Detail     string         `json:"detail"`
+	Attributes map[string]any `json:"attributes"`
 }
 
 func (a *attempt) policyInput() policyInput {
 	in := policyInput{
-		Intent: intentInput{Type: a.stored.Type},
 		Actor: actorInput{
 			Type: string(a.stored.Actor.Type), ID: a.stored.Actor.ID, Roles: append([]string{}, a.stored.Roles...),
 		},
 		Approvals: []approvalInput{},
 	}
+	in.Intent.Type = a.stored.Type
 	if d := a.stored.Actor.Details.OnBehalfOf; d != nil {
 		in.Actor.OnBehalfOf = d.ID
 	}
@@ -74,8 +74,7 @@ func (a *attempt) policyInput() policyInput {
 // of this type. The answer depends on type, actor type and roles only, so it is cached.
 func (a *attempt) checkMaySubmit(ctx context.Context) error {
 	s := a.service
-	roles := append([]string{}, a.stored.Roles...)
-	sort.Strings(roles)
+	roles := slices.Sorted(slices.Values(a.stored.Roles))
 	key := a.stored.Type + "|" + string(a.stored.Actor.Type) + "|" + strings.Join(roles, ",")
 	s.maySubmitMu.RLock()
 	allowed, known := s.maySubmit[key]
@@ -100,7 +99,7 @@ func (a *attempt) checkMaySubmit(ctx context.Context) error {
 		s.maySubmitMu.Unlock()
 	}
 	if !allowed {
-		return fault.New(fault.Forbidden, "intent.forbidden", "none of your roles may submit %s; ask an administrator or somebody who has the role", a.stored.Type)
+		return fault.New(fault.Forbidden, "intent.forbidden", "none of your roles may submit %s; ask an administrator, or a person who has the role", a.stored.Type)
 	}
 	return nil
 }
@@ -131,7 +130,7 @@ func (a *attempt) decide(ctx context.Context, facts any, effective event.Date) (
 // denialFault turns a policy's denials into one fault. The first denial by code gives
 // the fault; with several, all are listed as violations.
 func denialFault(d decision) error {
-	sort.SliceStable(d.Denials, func(i, j int) bool { return d.Denials[i].Code < d.Denials[j].Code })
+	slices.SortStableFunc(d.Denials, func(a, b denial) int { return strings.Compare(a.Code, b.Code) })
 	first := d.Denials[0]
 	f := fault.New(kindByName(first.Kind), first.Code, "%s", first.Detail)
 	for name, v := range first.Attributes {
@@ -160,15 +159,7 @@ func kindByName(name string) fault.Kind {
 // policies in force. The drafts hold personal values in clear, so the hash of such a plan
 // is stored keyed only.
 func planHash(drafts []event.Draft, policyDigest string) (event.Hash, error) {
-	h := sha256.New()
-	put := func(b []byte) {
-		var n [4]byte
-		binary.BigEndian.PutUint32(n[:], uint32(len(b)))
-		h.Write(n[:])
-		h.Write(b)
-	}
-	put([]byte("backbone/plan/v1"))
-	put([]byte(policyDigest))
+	parts := [][]byte{[]byte("backbone/plan/v1"), []byte(policyDigest)}
 	for i := range drafts {
 		d := &drafts[i]
 		c := struct {
@@ -188,19 +179,15 @@ func planHash(drafts []event.Draft, policyDigest string) (event.Hash, error) {
 		if err != nil {
 			return event.Hash{}, fmt.Errorf("plan hash: %w", err)
 		}
-		put(b)
+		parts = append(parts, b)
 	}
-	return event.Hash(h.Sum(nil)), nil
+	return hashParts(parts...), nil
 }
 
-// requestDigest hashes a request's content for its idempotency key. Source is left out: it
-// says where the request came from, not what it asks for.
-func requestDigest(req Request) event.Hash {
+// hashParts hashes each part with its length.
+func hashParts(parts ...[]byte) event.Hash {
 	h := sha256.New()
-	for _, part := range [][]byte{
-		[]byte(req.Type), []byte(req.LegalEntity.Code), compactJSON(req.Payload), []byte(formatDate(req.EffectiveDate)),
-		[]byte(req.CorrelationID), req.CausedBy[:],
-	} {
+	for _, part := range parts {
 		var n [4]byte
 		binary.BigEndian.PutUint32(n[:], uint32(len(part)))
 		h.Write(n[:])
@@ -209,12 +196,13 @@ func requestDigest(req Request) event.Hash {
 	return event.Hash(h.Sum(nil))
 }
 
-func compactJSON(raw json.RawMessage) []byte {
-	var buf bytes.Buffer
-	if json.Compact(&buf, raw) != nil {
-		return raw
-	}
-	return buf.Bytes()
+// requestDigest hashes a request's content for its idempotency key. Source is left out: it
+// says where the request came from, not what it asks for.
+func requestDigest(req Request) event.Hash {
+	return hashParts(
+		[]byte(req.Type), []byte(req.LegalEntity.Code), jsondoc.AppendCompact(nil, req.Payload), []byte(formatDate(req.EffectiveDate)),
+		[]byte(req.CorrelationID), req.CausedBy[:],
+	)
 }
 
 func formatDate(d *event.Date) string {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"sync"
 
 	"github.com/erpbackbone/backbone/application/module"
@@ -242,15 +243,7 @@ func (v *planView) Waiting(ctx context.Context, types []string, from, to event.D
 }
 
 func containsOrEmpty(types []string, name string) bool {
-	if len(types) == 0 {
-		return true
-	}
-	for _, t := range types {
-		if t == name {
-			return true
-		}
-	}
-	return false
+	return len(types) == 0 || slices.Contains(types, name)
 }
 
 // expectations lists the versions read, for the append to check.

@@ -103,13 +103,13 @@ func (c *CursorSealer) SealText(tenantID string, digest []byte, text string) str
 // OpenText checks and reads a cursor made by SealText. Faults as Open.
 func (c *CursorSealer) OpenText(cursor, tenantID string, digest []byte) (string, error) {
 	b, err := base64.RawURLEncoding.DecodeString(cursor)
-	if err != nil || len(b) < 17 {
+	if err != nil || len(b) < textMACBytes+1 {
 		return "", malformedCursorFault()
 	}
-	if !hmac.Equal(b[:16], c.mac(tenantID, digest, b[16:], textMACBytes)) {
+	if !hmac.Equal(b[:textMACBytes], c.mac(tenantID, digest, b[textMACBytes:], textMACBytes)) {
 		return "", foreignCursorFault()
 	}
-	return string(b[16:]), nil
+	return string(b[textMACBytes:]), nil
 }
 
 // SealEncrypted is SealText for a text that the client must not read, such as positions in
@@ -147,19 +147,28 @@ func (c *CursorSealer) encrypt(mac, text []byte) []byte {
 // OpenFeed reads the positions in a cursor of a feed of all legal entities. Faults:
 // cursor.malformed, cursor.foreign.
 func (c *CursorSealer) OpenFeed(cursor, tenantID string) ([]ports.FeedMark, error) {
-	text, err := c.OpenText(cursor, tenantID, []byte(allDigest))
+	_, marks, err := c.openMarks(cursor, tenantID, []byte(allDigest))
 	if err != nil {
 		return nil, err
-	}
-	_, marks, ok := decodeMarks(text)
-	if !ok {
-		return nil, malformedCursorFault()
 	}
 	out := make([]ports.FeedMark, len(marks))
 	for i, m := range marks {
 		out[i] = ports.FeedMark{Partition: m.Partition, After: m.After, ChecksumPrefix: m.ChecksumPrefix}
 	}
 	return out, nil
+}
+
+// openMarks reads the marks in a cursor. Faults: cursor.malformed, cursor.foreign.
+func (c *CursorSealer) openMarks(cursor, tenantID string, digest []byte) (lastServed event.PartitionID, marks []mark, err error) {
+	text, err := c.OpenText(cursor, tenantID, digest)
+	if err != nil {
+		return 0, nil, err
+	}
+	lastServed, marks, ok := decodeMarks(text)
+	if !ok {
+		return 0, nil, malformedCursorFault()
+	}
+	return lastServed, marks, nil
 }
 
 func foreignCursorFault() *fault.Error {
@@ -204,13 +213,7 @@ func compareRecording(a, b *event.Recorded, d ports.Direction) int {
 	if d == ports.Backward {
 		a, b = b, a
 	}
-	if c := a.RecordedAt.Compare(b.RecordedAt); c != 0 {
-		return c
-	}
-	if c := cmp.Compare(a.Partition, b.Partition); c != 0 {
-		return c
-	}
-	return cmp.Compare(a.Sequence, b.Sequence)
+	return cmp.Or(a.RecordedAt.Compare(b.RecordedAt), cmp.Compare(a.Partition, b.Partition), cmp.Compare(a.Sequence, b.Sequence))
 }
 
 func formatSequence(n event.Sequence) string { return "seq:" + strconv.FormatUint(uint64(n), 10) }

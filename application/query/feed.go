@@ -1,8 +1,10 @@
 package query
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
+	"maps"
 	"slices"
 
 	"github.com/erpbackbone/backbone/domain/event"
@@ -80,17 +82,12 @@ func (s *Service) Feed(ctx context.Context, q FeedQuery) (Page, error) {
 	if q.Count < 1 {
 		return Page{}, fault.New(fault.Invalid, "request.parameter_invalid", "a page holds at least one event; correct the count").WithField("count")
 	}
-	digest := []byte("$all")
 	var lastServed event.PartitionID
 	marks := map[event.PartitionID]mark{}
 	if q.Cursor != "" && q.Cursor != "0" {
-		text, err := s.cursors.OpenText(q.Cursor, q.TenantID, digest)
+		from, list, err := s.cursors.openMarks(q.Cursor, q.TenantID, []byte(allDigest))
 		if err != nil {
 			return Page{}, withFromField(err)
-		}
-		from, list, ok := decodeMarks(text)
-		if !ok {
-			return Page{}, withFromField(malformedCursorFault())
 		}
 		lastServed = from
 		for _, m := range list {
@@ -121,21 +118,16 @@ func (s *Service) Feed(ctx context.Context, q FeedQuery) (Page, error) {
 		if len(events) == 0 {
 			continue
 		}
-		last := &events[len(events)-1]
-		m := mark{Partition: b.mark.Partition, After: last.Sequence}
-		copy(m.ChecksumPrefix[:], last.Checksum[:])
-		marks[m.Partition], lastServed = m, m.Partition
+		lastServed = b.mark.Partition
+		marks[lastServed] = markOf(&events[len(events)-1])
 		page.Events = append(page.Events, events...)
 		page.HasMore = page.HasMore || len(events) < b.quota
 		bytes += payloadBytes(events)
 	}
 	sortByRecording(page.Events, ports.Forward)
-	list := make([]mark, 0, len(marks))
-	for _, m := range marks {
-		list = append(list, m) // including legal entities that the caller cannot see now and may see later
-	}
-	slices.SortFunc(list, func(a, b mark) int { return int(a.Partition) - int(b.Partition) })
-	page.NextCursor = s.cursors.SealText(q.TenantID, digest, encodeMarks(lastServed, list))
+	// The cursor includes legal entities that the caller cannot see now and may see later.
+	list := slices.SortedFunc(maps.Values(marks), func(a, b mark) int { return cmp.Compare(a.Partition, b.Partition) })
+	page.NextCursor = s.cursors.SealText(q.TenantID, []byte(allDigest), encodeMarks(lastServed, list))
 	return page, nil
 }
 
@@ -199,22 +191,9 @@ func splitPage(backlogs []backlog, lastServed event.PartitionID, count int) (sha
 	for i := range backlogs {
 		order[i] = &backlogs[i]
 	}
-	slices.SortStableFunc(order, func(a, b *backlog) int {
-		switch {
-		case a.size < b.size:
-			return -1
-		case a.size > b.size:
-			return 1
-		default:
-			return 0
-		}
-	})
+	slices.SortStableFunc(order, func(a, b *backlog) int { return cmp.Compare(a.size, b.size) })
 	for i, b := range order {
-		fair := count / (len(order) - i)
-		b.quota = fair
-		if b.size < event.Sequence(fair) {
-			b.quota = int(b.size)
-		}
+		b.quota = int(min(b.size, event.Sequence(count/(len(order)-i))))
 		count -= b.quota
 		more = more || event.Sequence(b.quota) < b.size
 	}

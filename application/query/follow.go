@@ -3,7 +3,7 @@ package query
 import (
 	"context"
 	"slices"
-	"strings"
+	"strconv"
 	"sync"
 
 	"github.com/erpbackbone/backbone/domain/event"
@@ -94,13 +94,9 @@ func (f *Feeds) All(q AllQuery) (*AllFeed, error) {
 	if q.From == "" || q.From == "0" || q.From == FromNow {
 		return a, nil
 	}
-	text, err := f.service.cursors.OpenText(q.From, q.TenantID, []byte(allDigest))
-	if err != nil {
+	var err error
+	if a.lastServed, a.marks, err = f.service.cursors.openMarks(q.From, q.TenantID, []byte(allDigest)); err != nil {
 		return nil, withFromField(err)
-	}
-	var ok bool
-	if a.lastServed, a.marks, ok = decodeMarks(text); !ok {
-		return nil, withFromField(malformedCursorFault())
 	}
 	slices.SortFunc(a.marks, func(a, b mark) int { return int(a.Partition) - int(b.Partition) })
 	return a, nil
@@ -118,11 +114,9 @@ func (a *AllFeed) Start(ctx context.Context) (map[event.PartitionID]ports.Head, 
 	}
 	for p := range a.partitions {
 		head := heads[p]
-		m := *a.markFor(p)
+		m := a.markFor(p)
 		if a.query.From == FromNow {
-			m.After = head.Sequence
-			copy(m.ChecksumPrefix[:], head.Checksum[:])
-			*a.markFor(p) = m
+			m.After, m.ChecksumPrefix = head.Sequence, [8]byte(head.Checksum[:8])
 			continue
 		}
 		if head.Sequence < m.After || head.Sequence == m.After && m.After > 0 && [8]byte(head.Checksum[:8]) != m.ChecksumPrefix {
@@ -226,9 +220,7 @@ func (a *AllFeed) Read(ctx context.Context, heads map[event.PartitionID]ports.He
 }
 
 func markOf(e *event.Recorded) mark {
-	m := mark{Partition: e.Partition, After: e.Sequence}
-	copy(m.ChecksumPrefix[:], e.Checksum[:])
-	return m
+	return mark{Partition: e.Partition, After: e.Sequence, ChecksumPrefix: [8]byte(e.Checksum[:8])}
 }
 
 // readShare reads a partition's share of a page, of at most bytes of payloads, and returns
@@ -245,8 +237,7 @@ func (a *AllFeed) readShare(ctx context.Context, b backlog, head ports.Head, byt
 		found, err = a.filter(ctx, found)
 		return found, reached, err
 	}
-	found, reached, err = a.searchByType(ctx, b, head, bytes)
-	if err == nil {
+	if found, reached, err = a.searchByType(ctx, b, head, bytes); err == nil {
 		found, err = a.filter(ctx, found)
 	}
 	return found, reached, err
@@ -278,11 +269,11 @@ func (a *AllFeed) filter(ctx context.Context, found []event.Recorded) ([]event.R
 // searchByType finds a partition's next events of the query's types by their index.
 func (a *AllFeed) searchByType(ctx context.Context, b backlog, head ports.Head, bytes int) (found []event.Recorded, reached mark, err error) {
 	s := a.feeds.service
-	witness, err := s.checksumPrefix(ctx, b.mark.Partition, b.mark.After)
+	prefix, err := s.checksumPrefix(ctx, b.mark.Partition, b.mark.After)
 	if err != nil {
 		return nil, b.mark, err
 	}
-	if witness != b.mark.ChecksumPrefix {
+	if prefix != b.mark.ChecksumPrefix {
 		return nil, b.mark, divergedFault()
 	}
 	q := ports.EventQuery{Partition: b.mark.Partition, Types: a.query.Types, After: b.mark.After, Until: head.Sequence, Limit: b.quota, Bytes: bytes}
@@ -294,9 +285,7 @@ func (a *AllFeed) searchByType(ctx context.Context, b backlog, head ports.Head, 
 	case len(scan.Events) == b.quota:
 		return scan.Events, markOf(&scan.Events[len(scan.Events)-1]), nil
 	case !scan.Stopped:
-		reached = mark{Partition: b.mark.Partition, After: head.Sequence}
-		copy(reached.ChecksumPrefix[:], head.Checksum[:])
-		return scan.Events, reached, nil
+		return scan.Events, mark{Partition: b.mark.Partition, After: head.Sequence, ChecksumPrefix: [8]byte(head.Checksum[:8])}, nil
 	default:
 		reached = mark{Partition: b.mark.Partition, After: scan.Reached}
 		reached.ChecksumPrefix, err = s.checksumPrefix(ctx, b.mark.Partition, scan.Reached)
@@ -310,12 +299,8 @@ func (a *AllFeed) Cursor() string {
 	if a.query.From == FromNow {
 		return ""
 	}
-	list := make([]mark, 0, len(a.marks))
-	for _, m := range a.marks {
-		if m.After > 0 {
-			list = append(list, m) // including legal entities that the caller cannot see now and may see later
-		}
-	}
+	// The cursor includes legal entities that the caller cannot see now and may see later.
+	list := slices.DeleteFunc(slices.Clone(a.marks), func(m mark) bool { return m.After == 0 })
 	return a.feeds.service.cursors.SealText(a.query.TenantID, []byte(allDigest), encodeMarks(a.lastServed, list))
 }
 
@@ -409,8 +394,7 @@ func (s *StreamFeed) readByVersion(ctx context.Context, head ports.Head, count i
 		return nil, false, err
 	}
 	if !page.HasMore {
-		s.scanned.After = head.Sequence
-		copy(s.scanned.ChecksumPrefix[:], head.Checksum[:])
+		s.scanned.After, s.scanned.ChecksumPrefix = head.Sequence, [8]byte(head.Checksum[:8])
 	}
 	return page.Events, page.HasMore, nil
 }
@@ -453,5 +437,5 @@ func (s *StreamFeed) Cursor() string {
 	if s.query.OnlyNew {
 		return ""
 	}
-	return strings.TrimPrefix(formatSequence(event.Sequence(s.lastVersion)), "seq:")
+	return strconv.FormatUint(uint64(s.lastVersion), 10)
 }

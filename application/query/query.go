@@ -12,6 +12,7 @@ package query
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/erpbackbone/backbone/domain/event"
@@ -117,15 +118,7 @@ func (s *Service) checksumPrefix(ctx context.Context, p event.PartitionID, at ev
 }
 
 func isReadable(codes []string, code string) bool {
-	if len(codes) == 0 {
-		return true
-	}
-	for _, c := range codes {
-		if c == code {
-			return true
-		}
-	}
-	return false
+	return len(codes) == 0 || slices.Contains(codes, code)
 }
 
 // ResolveKnownAt resolves known_at to a sequence: a time, "seq:<n>", or "" for the head.

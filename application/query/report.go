@@ -49,9 +49,6 @@ func NewReports(q *Service, models map[string]module.ReadModel, sources map[stri
 	return &Reports{query: q, models: models, sources: sources, progress: progress, clock: clock, maxWait: maxWait}, nil
 }
 
-// Models lists the declared read models by path.
-func (r *Reports) Models() map[string]module.ReadModel { return r.models }
-
 // ReportQuery is a request to a read model, with its parameters not yet checked.
 type ReportQuery struct {
 	Path        string
@@ -114,62 +111,63 @@ func rebuildingFault() error {
 // dropped, reset or replaced during the query: the checkpoint is then lower than before, or
 // of another generation.
 func (r *Reports) queryOnce(ctx context.Context, model module.ReadModel, q ReportQuery) (report ports.Report, at reportPin, isConsistent bool, err error) {
-	at, rest, err := r.resolvePin(ctx, model, q)
+	at, err = r.resolvePin(ctx, model, q)
 	if err != nil {
 		return report, at, false, err
 	}
 	report, err = r.sources[q.Path].Query(ctx, ports.ReadModelQuery{
-		Partition: q.Entity.Partition, Entity: q.Entity, Version: at.version, AsOf: at.asOf, Known: at.known, KnownAt: at.knownAt, Params: q.Params,
-		Cursor: rest, Limit: q.Limit,
+		Partition: q.Entity.Partition, Entity: q.Entity, Version: at.Version, AsOf: at.AsOf, Known: at.Known, KnownAt: at.KnownAt, Params: q.Params,
+		Cursor: at.Rest, Limit: q.Limit,
 	})
-	if err != nil || at.known == 0 {
+	if err != nil || at.Known == 0 {
 		return report, at, true, err
 	}
-	reached, generation, err := r.progress.Position(ctx, model.Projection, at.version, q.Entity.Partition)
-	return report, at, reached >= at.known && generation == at.generation, err
+	reached, generation, err := r.progress.Position(ctx, model.Projection, at.Version, q.Entity.Partition)
+	return report, at, reached >= at.Known && generation == at.Generation, err
 }
 
-// resolvePin returns the report's position on both time axes, and the source's own cursor.
+// resolvePin returns the report's position on both time axes, with the source's own cursor.
 // The first page resolves the position; later pages take it from their cursor.
-func (r *Reports) resolvePin(ctx context.Context, model module.ReadModel, q ReportQuery) (at reportPin, rest string, err error) {
+func (r *Reports) resolvePin(ctx context.Context, model module.ReadModel, q ReportQuery) (at reportPin, err error) {
 	version, err := r.progress.Active(ctx, model.Projection)
 	if err != nil {
-		return reportPin{}, "", err
+		return reportPin{}, err
 	}
 	asOf := q.Entity.Today(r.clock.Now())
 	if q.AsOf != "" {
 		if asOf, err = event.ParseDate(q.AsOf); err != nil {
-			return reportPin{}, "", fault.New(fault.Invalid, "report.as_of_invalid", "as_of is an ISO date such as 2026-03-31").WithField("as_of")
+			return reportPin{}, fault.New(fault.Invalid, "report.as_of_invalid", "as_of is an ISO date such as 2026-03-31").WithField("as_of")
 		}
 	}
 	if q.Cursor == "" {
 		known, err := r.resolveKnownAt(ctx, model, version, q)
-		return reportPin{partition: q.Entity.Partition, known: known.sequence, knownAt: known.text, asOf: asOf, params: encodeParams(q.Params), version: version, generation: known.generation}, "", err
+		return reportPin{
+			Partition: q.Entity.Partition, Known: known.sequence, KnownAt: known.text, AsOf: asOf, Params: encodeParams(q.Params), Version: version, Generation: known.generation,
+		}, err
 	}
 	text, err := r.query.cursors.OpenText(q.Cursor, q.Entity.TenantID, []byte(q.Path))
 	if err != nil {
-		return reportPin{}, "", err
+		return reportPin{}, err
 	}
-	at, rest, ok := decodeReportPin(text)
-	if !ok || at.params != encodeParams(q.Params) || at.partition != q.Entity.Partition ||
-		(q.AsOf != "" && asOf != at.asOf) || (q.KnownAt != "" && q.KnownAt != at.knownAt) {
-		return reportPin{}, "", fault.New(fault.Invalid, "cursor.foreign", "this cursor belongs to another query; start that query again without a cursor").WithField("cursor")
+	if json.Unmarshal([]byte(text), &at) != nil || at.Params != encodeParams(q.Params) || at.Partition != q.Entity.Partition ||
+		(q.AsOf != "" && asOf != at.AsOf) || (q.KnownAt != "" && q.KnownAt != at.KnownAt) {
+		return reportPin{}, fault.New(fault.Invalid, "cursor.foreign", "this cursor belongs to another query; start that query again without a cursor").WithField("cursor")
 	}
-	if at.version != 0 && at.version != version {
+	if at.Version != 0 && at.Version != version {
 		// The report was started on an earlier version, which may have been dropped since.
-		reached, generation, err := r.progress.Position(ctx, model.Projection, at.version, q.Entity.Partition)
-		if err == nil && (reached < at.known || generation != at.generation) {
+		reached, generation, err := r.progress.Position(ctx, model.Projection, at.Version, q.Entity.Partition)
+		if err == nil && (reached < at.Known || generation != at.Generation) {
 			err = rebuildingFault()
 		}
-		return at, rest, err
+		return at, err
 	}
 	// A read model that is being rebuilt lacks rows until it has reached the position.
-	at.version = version
-	_, generation, err := r.waitUntilReached(ctx, model.Projection, version, q.Entity.Partition, at.known)
-	if err == nil && generation != at.generation {
+	at.Version = version
+	_, generation, err := r.waitUntilReached(ctx, model.Projection, version, q.Entity.Partition, at.Known)
+	if err == nil && generation != at.Generation {
 		err = rebuildingFault()
 	}
-	return at, rest, err
+	return at, err
 }
 
 type resolvedKnownAt struct {
@@ -247,25 +245,19 @@ func waitUntilSettled(ctx context.Context, now time.Time, knownAt string, delay,
 
 // waitUntilReached polls the projection's checkpoint until it has reached need.
 func (r *Reports) waitUntilReached(ctx context.Context, projection string, version int, p event.PartitionID, need event.Sequence) (event.Sequence, uint64, error) {
-	deadline := time.NewTimer(r.maxWait)
-	defer deadline.Stop()
-	pause := 5 * time.Millisecond
-	for {
+	deadline := time.Now().Add(r.maxWait)
+	for pause := 5 * time.Millisecond; ; pause = min(2*pause, 100*time.Millisecond) {
 		reached, generation, err := r.progress.Position(ctx, projection, version, p)
 		if err != nil || reached >= need {
 			return reached, generation, err
 		}
-		next := time.NewTimer(pause)
-		select {
-		case <-ctx.Done():
-			next.Stop()
-			return 0, 0, ctx.Err()
-		case <-deadline.C:
-			next.Stop()
+		left := time.Until(deadline)
+		if left <= 0 {
 			return reached, generation, fault.New(fault.Timeout, codeNotCaughtUp, "the read model has reached sequence %d; ask again in a moment", reached).
 				WithNumbers(strconv.FormatUint(uint64(need), 10), strconv.FormatUint(uint64(reached), 10)).WithRetryAfter(time.Second)
-		case <-next.C:
-			pause = min(2*pause, 100*time.Millisecond)
+		}
+		if err := ports.Sleep(ctx, min(pause, left)); err != nil {
+			return 0, 0, err
 		}
 	}
 }
@@ -320,43 +312,24 @@ func (r *Reports) WaitUntilReached(ctx context.Context, projection string, versi
 
 // reportPin is the position that all pages of one report share.
 type reportPin struct {
-	partition event.PartitionID
-	known     event.Sequence
-	knownAt   string
-	asOf      event.Date
-	params    string
-	version   int // of the projection; 0: the cursor was made before projections had versions
-	// generation of the rows of that version.
-	generation uint64
-}
-
-type reportPinJSON struct {
-	Partition event.PartitionID `json:"p"`
-	Known     event.Sequence    `json:"k"`
-	KnownAt   string            `json:"t"`
-	AsOf      event.Date        `json:"a"`
-	Params    string            `json:"q"`
-	Rest      string            `json:"r"`
-	Version   int               `json:"v,omitempty"`
-
-	Generation uint64 `json:"g,omitempty"`
+	Partition  event.PartitionID `json:"p"`
+	Known      event.Sequence    `json:"k"`
+	KnownAt    string            `json:"t"`
+	AsOf       event.Date        `json:"a"`
+	Params     string            `json:"q"`
+	Rest       string            `json:"r"`           // the source's own cursor
+	Version    int               `json:"v,omitempty"` // of the projection; 0: the cursor was made before projections had versions
+	Generation uint64            `json:"g,omitempty"` // of the rows of that version
 }
 
 // encode joins the pin and the source's own cursor.
 func (p reportPin) encode(rest string) string {
-	b, err := json.Marshal(reportPinJSON{p.partition, p.known, p.knownAt, p.asOf, p.params, rest, p.version, p.generation})
+	p.Rest = rest
+	b, err := json.Marshal(p)
 	if err != nil {
 		return ""
 	}
 	return string(b)
-}
-
-func decodeReportPin(text string) (reportPin, string, bool) {
-	var t reportPinJSON
-	if err := json.Unmarshal([]byte(text), &t); err != nil {
-		return reportPin{}, "", false
-	}
-	return reportPin{t.Partition, t.Known, t.KnownAt, t.AsOf, t.Params, t.Version, t.Generation}, t.Rest, true
 }
 
 func encodeParams(params map[string]string) string {

@@ -125,12 +125,11 @@ func TestReport(t *testing.T) {
 	require.Equal(t, ports.ReadModelQuery{
 		Partition: d.entity.Partition, Entity: d.entity, Version: 7, AsOf: event.MustDate("2026-01-01"), Known: 3, KnownAt: "seq:3", Params: map[string]string{"account": "1"}, Limit: 100,
 	}, d.source.last())
-	require.Contains(t, d.Models(), "till/numbers")
 
 	_, err = d.query(t, func(q *query.ReportQuery) { q.Path = "till/none" })
 	require.Equal(t, "report.not_found", code(t, err))
 	require.Equal(t, fault.NotFound, fault.KindOf(err))
-	_, err = query.NewReports(d.Service, d.Models(), nil, d.progress, d.clock, 0)
+	_, err = query.NewReports(d.Service, map[string]module.ReadModel{"till/numbers": model}, nil, d.progress, d.clock, 0)
 	require.Equal(t, "report.unbound", code(t, err))
 }
 

@@ -69,7 +69,7 @@ func (s *Service) Events(ctx context.Context, sel Selection) (Page, error) {
 		if q.Until = head.Sequence; q.Until == 0 {
 			return Page{Events: []event.Recorded{}}, nil
 		}
-		copy(pos.ChecksumPrefix[:], head.Checksum[:])
+		pos.ChecksumPrefix = [8]byte(head.Checksum[:8])
 	}
 	if sel.matchesNothing(q) {
 		return Page{Events: []event.Recorded{}}, nil
@@ -102,7 +102,7 @@ func (sel *Selection) query() (ports.EventQuery, error) {
 	name, rest, named := strings.Cut(sel.StreamID, ":")
 	named = named && name != "" && rest != ""
 	invalid := func(detail string) (ports.EventQuery, error) {
-		return q, (&fault.Error{Kind: fault.Invalid, Code: "request.parameter_invalid", Detail: detail}).WithField("stream_id")
+		return q, fault.New(fault.Invalid, "request.parameter_invalid", "%s", detail).WithField("stream_id")
 	}
 	switch sel.Kind {
 	case ByEntity:
@@ -145,13 +145,7 @@ func intersectTypes(wanted, others []string) []string {
 	if wanted == nil {
 		return others
 	}
-	out := []string{}
-	for _, t := range wanted {
-		if slices.Contains(others, t) {
-			out = append(out, t)
-		}
-	}
-	return out
+	return slices.DeleteFunc(slices.Clone(wanted), func(t string) bool { return !slices.Contains(others, t) })
 }
 
 // matchesNothing reports whether the filters by type and module exclude every type.
@@ -274,20 +268,14 @@ func (s *Service) pinnedMarks(ctx context.Context, sel *Selection, digest []byte
 		var marks []mark
 		for _, le := range entities {
 			if head := heads[le.Partition]; head.Sequence > 0 {
-				m := mark{Partition: le.Partition, Until: head.Sequence}
-				copy(m.ChecksumPrefix[:], head.Checksum[:])
-				marks = append(marks, m)
+				marks = append(marks, mark{Partition: le.Partition, Until: head.Sequence, ChecksumPrefix: [8]byte(head.Checksum[:8])})
 			}
 		}
 		return marks, nil
 	}
-	text, err := s.cursors.OpenText(sel.Cursor, sel.TenantID, digest)
+	_, marks, err := s.cursors.openMarks(sel.Cursor, sel.TenantID, digest)
 	if err != nil {
 		return nil, err
-	}
-	_, marks, ok := decodeMarks(text)
-	if !ok {
-		return nil, malformedCursorFault()
 	}
 	seen := make(map[event.PartitionID]bool, len(entities))
 	for _, le := range entities {

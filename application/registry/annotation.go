@@ -3,6 +3,7 @@ package registry
 import (
 	"bytes"
 	"encoding/json"
+	"reflect"
 )
 
 // equalSchemas reports whether two JSON Schemas are equal apart from x-not-pii, the reason
@@ -16,9 +17,7 @@ func equalSchemas(a, b json.RawMessage) bool {
 	}
 	removeNotPIIReasons(x)
 	removeNotPIIReasons(y)
-	ca, errA := json.Marshal(x)
-	cb, errB := json.Marshal(y)
-	return errA == nil && errB == nil && bytes.Equal(ca, cb)
+	return reflect.DeepEqual(x, y)
 }
 
 // decodeKeepingNumbers decodes a document without rounding its numbers.

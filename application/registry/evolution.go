@@ -1,9 +1,10 @@
 package registry
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
+	"maps"
+	"reflect"
 	"strings"
 
 	"github.com/erpbackbone/backbone/application/module"
@@ -57,11 +58,10 @@ func (r *Registry) Check(ctx context.Context, reg eventtype.Registration, p Proo
 	collect(r.checkOwner(&reg))
 	valid := reg.Validate() // sets the retention class
 	compiled, broken := r.schemas.Compile(reg.DataSchema)
+	collect(valid)
 	if broken != nil {
-		collect(valid)
 		collect(prependSchemaPointer(broken))
 	} else {
-		collect(valid)
 		out.Findings = append(out.Findings, reg.CheckPersonal()...)
 		collect(checkExamples(compiled, reg.Examples))
 	}
@@ -102,9 +102,7 @@ func prependSchemaPointer(err error) error {
 	if !ok {
 		return err
 	}
-	moved := *f
-	moved.Field = "/data_schema" + f.Field
-	return &moved
+	return f.WithField("/data_schema" + f.Field)
 }
 
 func (r *Registry) checkOwner(reg *eventtype.Registration) error {
@@ -277,42 +275,25 @@ func lookUp(v any, pointer string) (any, bool) {
 	return v, true
 }
 
-// equalRegistrations compares registrations regardless of the order of JSON members.
+// equalRegistrations compares registrations regardless of the order of JSON members. An
+// empty list equals an absent one.
 func equalRegistrations(a, b eventtype.Registration) bool {
-	canonical := func(r eventtype.Registration) []byte {
-		for _, list := range []*[]string{&r.RequiredDimensions, &r.OptionalDimensions} {
-			if len(*list) == 0 {
-				*list = nil
-			}
-		}
-		if len(r.RequiredEntityRefs) == 0 {
-			r.RequiredEntityRefs = nil
-		}
-		if len(r.PIIFields) == 0 {
-			r.PIIFields = nil
-		}
-		if len(r.BusinessKeys) == 0 {
-			r.BusinessKeys = nil
-		}
-		if len(r.Examples) == 0 {
-			r.Examples = nil
-		}
-		if len(r.Upcasters) == 0 {
-			r.Upcasters = nil
-		}
+	decode := func(r eventtype.Registration) (members map[string]any, ok bool) {
+		var decoded any
 		document, err := r.Document()
-		var v any
-		if err != nil || !decodeKeepingNumbers(document, &v) {
-			return nil
+		if err != nil || !decodeKeepingNumbers(document, &decoded) {
+			return nil, false
 		}
-		out, err := json.Marshal(v)
-		if err != nil {
-			return nil
-		}
-		return out
+		members, ok = decoded.(map[string]any)
+		maps.DeleteFunc(members, func(_ string, v any) bool {
+			list, isList := v.([]any)
+			return v == nil || isList && len(list) == 0
+		})
+		return members, ok
 	}
-	x := canonical(a)
-	return x != nil && bytes.Equal(x, canonical(b))
+	x, decodedX := decode(a)
+	y, decodedY := decode(b)
+	return decodedX && decodedY && reflect.DeepEqual(x, y)
 }
 
 // registerChecked checks a version against the registry's current generation and stores it

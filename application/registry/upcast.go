@@ -124,9 +124,6 @@ func (r *Registry) readStoredUpcasters(t *module.RegisteredType) {
 // checkUpcasters checks that the programs of a version compile and convert from registered
 // versions.
 func (r *Registry) checkUpcasters(now *snapshot, reg *eventtype.Registration) error {
-	if len(reg.Upcasters) == 0 {
-		return nil
-	}
 	var found []fault.Violation
 	for i, u := range reg.Upcasters {
 		if now.versions[reg.Type][u.FromVersion] == nil {
@@ -140,9 +137,6 @@ func (r *Registry) checkUpcasters(now *snapshot, reg *eventtype.Registration) er
 		if f, ok := fault.As(r.readUpcasters(&one)); ok {
 			found = append(found, fault.Violation{Field: fmt.Sprintf("/upcasters/%d/jq", i), Code: f.Code, Detail: f.Detail})
 		}
-	}
-	if len(found) == 0 {
-		return nil
 	}
 	return eventtype.Invalid(found)
 }

@@ -35,7 +35,7 @@ func New(versions module.Versions) *Service { return &Service{versions} }
 func (s *Service) Upcast(ctx context.Context, events []event.Recorded) ([]event.Recorded, error) {
 	return s.upcastAll(ctx, events, func(e *event.Recorded, err error) error {
 		return fault.New(fault.Internal, "event_type.upcast_failed",
-			"event %s of %s version %d cannot be lifted to the version in which it is read; register a version whose upcaster can", e.ID, e.Type, e.SchemaVersion).WithCause(err)
+			"event %s of %s version %d cannot be upcast to the version in which it is read; register a version whose upcaster can", e.ID, e.Type, e.SchemaVersion).WithCause(err)
 	})
 }
 
@@ -280,11 +280,11 @@ func (r upcastingReader) EventByID(ctx context.Context, p event.PartitionID, id 
 	if err != nil {
 		return found, err
 	}
-	lifted, err := r.upcaster.Upcast(ctx, []event.Recorded{found})
+	upcast, err := r.upcaster.Upcast(ctx, []event.Recorded{found})
 	if err != nil {
 		return event.Recorded{}, err
 	}
-	return lifted[0], nil
+	return upcast[0], nil
 }
 
 // EventsOfStream implements ports.EventReader.
@@ -335,13 +335,13 @@ func (r upcastingReader) Matches(ctx context.Context, q ports.MatchQuery) (ports
 	for i := range page.Matches {
 		events[i] = page.Matches[i].Event
 	}
-	lifted, err := r.upcaster.Upcast(ctx, events)
+	upcast, err := r.upcaster.Upcast(ctx, events)
 	if err != nil {
 		return ports.MatchPage{}, err
 	}
 	matches := slices.Clone(page.Matches)
 	for i := range matches {
-		matches[i].Event = lifted[i]
+		matches[i].Event = upcast[i]
 	}
 	page.Matches = matches
 	return page, nil
