@@ -35,7 +35,7 @@ import (
 // (Unavailable: the key store was not reached; sealed values only),
 // legal_entity.not_found, append.queue_full (Unavailable), append.outcome_unknown (Timeout: the connection was lost at commit and the
 // outcome could not be found out), append.rejected_by_store (Internal: the store
-// refused a value nobody foresaw). Suite: test/conformance.
+// refused a value for an unexpected reason). Suite: test/conformance.
 type EventAppender interface {
 	Append(ctx context.Context, r AppendRequest) (AppendResult, error)
 }

@@ -30,8 +30,8 @@ type EntitySnapshot struct {
 	State            json.RawMessage
 }
 
-// EntitySnapshots keeps the newest snapshots of entities, snapshot.Kept of each. They are derived: whoever loses them
-// folds again.
+// EntitySnapshots keeps the newest snapshots of entities, snapshot.Kept of each. They are derived:
+// lost ones are folded again.
 type EntitySnapshots interface {
 	// EntitySnapshots lists the kept snapshots of an entity, newest AsOf first, stale
 	// ones too, and the partition's epoch.

@@ -22,7 +22,7 @@ type Lease struct {
 	LeaseResource
 	Holder string // "" in a list: released
 	// Term numbers the holders of the resource, from 1. It grows whenever the holder
-	// changes and never when a lease is renewed, so whoever acts for a holder can be
+	// changes and never when a lease is renewed, so that a transaction of the holder can be
 	// told from one who was paused past its lease.
 	Term      uint64
 	TakenAt   time.Time // when the holder took it

@@ -13,7 +13,7 @@ import "context"
 //	<SHA-256 of the text, in lower-case hex>
 //
 // with a line break after each of the two lines, under the key hash of the algorithm
-// 0xff "backbone/note-digest/v1", so that nobody takes it for a signature of the text.
+// 0xff "backbone/note-digest/v1", so that it is not taken for a signature of the text.
 // It is checked with the same verifier key.
 
 // NoteSigner signs texts with one key. The same text gives the same note for ever.

@@ -25,7 +25,7 @@ type Publisher interface {
 	// Publish hands over messages of one partition in their order and waits until the
 	// broker has stored all of them, or one is not. The error speaks of the message after
 	// the stored ones; it may be stored or not, and no message behind it is stored before
-	// it, so whoever publishes again from there keeps the order. The id of a message is
+	// it, so a publisher that starts again from there keeps the order. The id of a message is
 	// that of its event: the broker leaves out what it took already within its window.
 	//
 	// Several calls, each of another partition, may run at once.

@@ -16,7 +16,7 @@ type RedactionRequest struct {
 	Reason      string   // at most 1,000 bytes, no personal data
 	RequestedBy string   // person id
 	RequestedAt time.Time
-	ApprovedBy  string // person id; "" while nobody approved
+	ApprovedBy  string // person id; "" until it is approved
 	ApprovedAt  time.Time
 }
 
@@ -39,7 +39,7 @@ type Redaction struct {
 type RedactedPayload struct {
 	OldHash event.Hash
 	NewHash event.Hash
-	Salt    event.Salt // new, so that nobody finds the old values by trying
+	Salt    event.Salt // new, so that the old values cannot be found by guessing
 	Payload []byte     // the stored bytes with "[REDACTED]" at the pointers and nothing else changed
 }
 

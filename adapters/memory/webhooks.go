@@ -62,7 +62,7 @@ func (s *Webhooks) WebhookEndpoints(ctx context.Context, tenantID string) ([]por
 func (s *Webhooks) SaveWebhookEndpoint(ctx context.Context, e ports.WebhookEndpoint) error {
 	return s.do(ctx, func() error {
 		if s.endpoints[e.Subscription].Revision != e.Revision-1 {
-			return fault.New(fault.Conflict, "webhook.endpoint_changed", "somebody else changed the endpoint meanwhile; read it and try again")
+			return fault.New(fault.Conflict, "webhook.endpoint_changed", "another request has changed the endpoint; read it and try again")
 		}
 		s.endpoints[e.Subscription] = e
 		return nil

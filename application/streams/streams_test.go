@@ -185,7 +185,7 @@ func TestStreamChangeRefusals(t *testing.T) {
 	_, err = r.SetMetadata(t.Context(), c, stream.Metadata{})
 	require.Equal(t, "stream.reason_too_long", fault.CodeOf(err))
 
-	// A list binds whoever changes the stream, administrators aside.
+	// A list binds every caller that changes the stream except administrators.
 	_, err = r.SetMetadata(t.Context(), r.change(none), metadata(t, `{"acl":{"delete":[],"metadata":["cfo"]}}`))
 	require.NoError(t, err)
 	_, err = r.Delete(t.Context(), r.change(none), true)
@@ -195,7 +195,7 @@ func TestStreamChangeRefusals(t *testing.T) {
 	_, err = r.Status(t.Context(), r.entity, none, []string{"module"})
 	require.Equal(t, "stream.access_denied", fault.CodeOf(err))
 	c = r.change(none)
-	c.Roles = nil // nobody in particular is not the log itself
+	c.Roles = nil // no roles at all differ from the log itself
 	_, err = r.Delete(t.Context(), c, false)
 	require.Equal(t, "stream.access_denied", fault.CodeOf(err))
 	c.Roles = []string{"admin"}

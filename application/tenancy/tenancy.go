@@ -1,5 +1,7 @@
-// Package tenancy knows who calls and where they may go: principals, legal
-// entities and the first set-up of a deployment.
+// Package tenancy authenticates callers and limits them to their tenant's legal entities.
+// Service finds principals by token, creates principals and legal entities, and bootstraps an
+// installation. The HTTP API and the composition root call it. It never reads or writes
+// events.
 package tenancy
 
 import (

@@ -17,12 +17,12 @@ type Kind uint8
 
 // The kinds.
 const (
-	Internal           Kind = iota // not foreseen
+	Internal           Kind = iota // unexpected
 	Invalid                        // the request is wrong in itself
-	Unauthenticated                // nobody known is asking
-	Forbidden                      // somebody known may not
+	Unauthenticated                // the caller is not known
+	Forbidden                      // the caller is known and may not
 	NotFound                       // no such thing, or the caller may not see it
-	Conflict                       // somebody else got there first
+	Conflict                       // another request came first
 	Gone                           // it existed and was ended for good
 	TooLarge                       // over a size limit
 	FailedPrecondition             // right request, wrong state

@@ -1,5 +1,6 @@
-// Package intent is what a business module wants to happen and what became of
-// it: the stored intent with its lifecycle, plan hash, rule trace and approvals.
+// Package intent has the stored request of a caller to a business module and its outcome: an
+// Intent with its lifecycle, plan hash, rule trace and approvals. application/pipeline moves
+// it from status to status and the stores keep it. The package does no planning and no I/O.
 package intent
 
 import (

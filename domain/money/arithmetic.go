@@ -43,8 +43,8 @@ func (n Number) decimal() *apd.Decimal {
 	return apd.New(n.coefficient, -n.scale)
 }
 
-// fromDecimal takes over a decimal nobody else will change, in the short form if
-// the coefficient fits.
+// fromDecimal takes ownership of a decimal: the caller does not change it afterwards. It uses
+// the short form if the coefficient fits.
 func fromDecimal(d *apd.Decimal) Number {
 	if d.Exponent > 0 { // scales are never negative
 		widened := new(apd.Decimal)

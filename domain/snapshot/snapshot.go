@@ -1,5 +1,7 @@
-// Package snapshot has the rules of stored states: how many are kept, and what is
-// refused. A snapshot is derived from events; whoever loses it folds again.
+// Package snapshot has the rules of stored states of entities and streams: how many are kept,
+// how large they may be, and the faults of stores that refuse one. The stores of snapshots
+// and the services above them use it. A snapshot is derived from events: a lost one is folded
+// again.
 package snapshot
 
 import "github.com/erpbackbone/backbone/domain/fault"

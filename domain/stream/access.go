@@ -71,7 +71,7 @@ func (a *ACL) Check(r Right, roles []string) error {
 	return fault.New(fault.Forbidden, "stream.access_denied", "the stream's access list lets none of your roles do this; ask whoever keeps the stream's metadata, or an administrator")
 }
 
-// CheckAccess is Check on an encoded list. A list that cannot be read lets nobody in.
+// CheckAccess is Check on an encoded list. A list that cannot be decoded denies access.
 func CheckAccess(access []byte, r Right, roles []string) *fault.Error {
 	if len(access) == 0 || roles == nil {
 		return nil

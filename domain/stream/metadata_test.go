@@ -138,7 +138,7 @@ func TestACLCheck(t *testing.T) {
 	}
 	require.NoError(t, (*stream.ACL)(nil).Check(stream.Read, []string{}))
 	require.Nil(t, stream.CheckAccess(nil, stream.Write, []string{}))
-	require.NotNil(t, stream.CheckAccess([]byte("broken"), stream.Write, []string{"module"}), "what cannot be read lets nobody in")
+	require.NotNil(t, stream.CheckAccess([]byte("broken"), stream.Write, []string{"module"}), "a list that cannot be decoded denies access")
 	require.Nil(t, stream.CheckAccess([]byte("broken"), stream.Write, []string{"admin"}))
 	for action, right := range map[event.StreamAction]stream.Right{
 		event.AppendToStream: stream.Write, event.RecreateStream: stream.Write, event.DeleteStream: stream.Delete,

@@ -1,6 +1,7 @@
-// Package stream is what a stream has besides its events: metadata that limit what
-// is read of it and who reads and writes it, and the names of the events that
-// change a stream. Metadata never touch facts.
+// Package stream has the metadata of a stream beside its events: Metadata limits which events
+// are read and how long answers are cached, ACL says which roles may read and write. It also
+// names the events that change a stream. application/streams edits metadata, the stores check
+// access. Metadata never changes stored events.
 package stream
 
 import "github.com/erpbackbone/backbone/domain/event"

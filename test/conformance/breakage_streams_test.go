@@ -74,7 +74,7 @@ func (s *tooEarly) Append(ctx context.Context, r ports.AppendRequest) (ports.App
 		next[e.Stream] = to
 	}
 	for range 8 {
-		runtime.Gosched() // whoever comes between is not seen
+		runtime.Gosched() // an append in between is not seen
 	}
 	withoutChanges(&r)
 	result, err := s.wrapper.Append(ctx, r)

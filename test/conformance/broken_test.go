@@ -152,7 +152,7 @@ func TestTheSuiteFailsOnABrokenStore(t *testing.T) {
 }
 
 // runOn runs TestBrokenStore, or those of its groups that matter, in a child process. A
-// group makes all that it needs; hundreds of others in each child would only cost time.
+// group creates its own fixtures; hundreds of further sub-tests in each child only cost time.
 func runOn(t *testing.T, name, of string) (string, error) {
 	t.Helper()
 	binary, err := os.Executable()

@@ -61,7 +61,7 @@ type ReadModel interface {
 // Harness makes the stores under test.
 type Harness struct {
 	// New returns an empty store that has not been bootstrapped and whose only source
-	// of time is the clock; it must accept that the clock stands still, jumps and is
+	// of time is the clock; it must accept that the clock does not move, jumps and is
 	// far from the machine's. The suite calls New a few times in all, not once per
 	// sub-test: sub-tests make their own legal entities.
 	New func(t *testing.T, clock ports.Clock) Store
@@ -79,13 +79,13 @@ const LogName = "conformance.example.org"
 // Deployment is the deployment number of every store that the suite bootstraps.
 const Deployment = 5
 
-// Clock is a clock that stands still until it is set.
+// Clock is a clock that moves only when a test moves it.
 type Clock struct {
 	mu  sync.Mutex
 	now time.Time
 }
 
-// NewClock stands at a Monday morning.
+// NewClock is set to a Monday morning.
 func NewClock() *Clock { return &Clock{now: time.Date(2026, 3, 2, 9, 0, 0, 0, time.UTC)} }
 
 // Now implements ports.Clock.
@@ -102,7 +102,7 @@ func (c *Clock) Advance(d time.Duration) {
 	c.now = c.now.Add(d)
 }
 
-// promise is one sub-test, named by the sentence it checks.
+// promise is one sub-test, named for the behaviour it checks.
 type promise struct {
 	name  string
 	check func(t *testing.T, s *suite)

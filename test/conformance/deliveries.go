@@ -93,9 +93,9 @@ func (c *DeliveryFixture) Subscribe(t require.TestingT, id string, s subscriptio
 	require.True(t, created)
 }
 
-// RunDeliveryRace lets producers write while consumers take, refuse, forget and park
-// what they are handed, and checks that nobody misses anything or sees it out of its
-// order. The store's only source of time is the clock.
+// RunDeliveryRace lets producers write while consumers acknowledge, refuse, forget and park
+// the messages delivered to them, and checks that every message is delivered in its order.
+// The store's only source of time is the clock.
 func RunDeliveryRace(t *testing.T, newStore func(t *testing.T, clock ports.Clock) SubscriptionStore, events int) {
 	t.Helper()
 	clock := NewClock()
@@ -221,7 +221,7 @@ func (c *deliveryRace) consume(ctx context.Context, t require.TestingT, i int) {
 				c.report("acknowledge: %v", err)
 				return
 			}
-			for _, ignored := range answered.Ignored { // somebody else was faster, or it is parked
+			for _, ignored := range answered.Ignored { // another consumer was faster, or it is parked
 				done = slices.DeleteFunc(done, func(id event.ID) bool { return id == ignored.EventID })
 			}
 			c.record(c.finished, done)
@@ -260,8 +260,8 @@ func (c *deliveryRace) report(format string, args ...any) {
 	c.wrong = append(c.wrong, fmt.Sprintf(format, args...))
 }
 
-// checkOrder checks a batch. What was settled only grows, so whoever is found to have been
-// overtaken was.
+// checkOrder checks a batch. Messages stay settled, so a message that was overtaken at the
+// time of the check was overtaken at delivery too.
 func (c *deliveryRace) checkOrder(batch []subscriptions.Delivery) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -327,7 +327,7 @@ func (c *deliveryRace) before(e *event.Recorded) (out []event.ID) {
 const consumerCount = 8
 
 // RunConsumersTogether lets the consumers of one legal entity, on two nodes, meet while
-// each of them holds a message that nobody else has: nobody's work waits for another's.
+// each of them holds a message of its own: no consumer waits for another one.
 // One key fails and holds back its own messages only.
 func RunConsumersTogether(t *testing.T, newStore func(t *testing.T, clock ports.Clock) SubscriptionStore) {
 	t.Helper()
@@ -358,7 +358,8 @@ func RunConsumersTogether(t *testing.T, newStore func(t *testing.T, clock ports.
 }
 
 // deliverConcurrently lets every consumer take one message, and acknowledge it when all of them have
-// one. Whoever gets one of the bad key refuses it and asks again.
+// one. A consumer that gets one of the bad key refuses it and asks
+// again.
 func (c *DeliveryFixture) deliverConcurrently(ctx context.Context, t *testing.T, nodes []*subscriptions.Service, bad []event.ID) {
 	t.Helper()
 	var mu sync.Mutex

@@ -40,8 +40,8 @@ func (l listed) LegalEntity(ctx context.Context, tenantID, code string) (ports.L
 
 // RunHandover lets readers follow a live feed while producers write, stop anywhere, and
 // go on with a subscription from the feed's cursor, made or reset: each has everything
-// once, in the order of each legal entity. A legal entity that joins meanwhile is there
-// from its beginning.
+// once, in the order of each legal entity. A legal entity that is
+// created while they read is delivered from its beginning.
 func RunHandover(t *testing.T, newStore func(t *testing.T, clock ports.Clock) FeedStore, events int) {
 	t.Helper()
 	clock := NewClock()
@@ -79,7 +79,7 @@ func RunHandover(t *testing.T, newStore func(t *testing.T, clock ports.Clock) Fe
 				return
 			}
 			cursor := feed.Cursor()
-			for shown := 0; shown < (r+1)*events/8; { // others stop later
+			for shown := 0; shown < (r+1)*events/8; { // later readers stop later
 				heads, err := store.PartitionHeads(t.Context())
 				if !okay(t, err) {
 					return
@@ -170,7 +170,7 @@ func refusedCursors(t *testing.T, c *DeliveryFixture, feeds *query.Feeds) {
 	require.NoError(t, err)
 	require.Equal(t, at, made.Settings.Start.Cursor)
 
-	// A legal entity that nobody knew when the cursor was made begins at its beginning.
+	// A legal entity created after the cursor is read from its beginning.
 	d := NewSubscriptionFixture(t, c.Store, c.Clock, "handover-2")
 	le, err := c.Store.CreateLegalEntity(ctx, ports.LegalEntity{TenantID: c.Tenant, Code: "CC", Name: "CC", TimeZone: "UTC", Status: "active", CreatedAt: c.Clock.Now()})
 	require.NoError(t, err)

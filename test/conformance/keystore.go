@@ -319,7 +319,7 @@ func (f *keyFixture) listen(t *testing.T) *signals {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		return s.losses > 0
-	}, "whoever begins to listen forgets everything")
+	}, "a new listener forgets all keys")
 	return s
 }
 

@@ -303,7 +303,7 @@ func leasePrune(t *testing.T, h LeaseHarness) {
 	h.release(t, "a", []ports.LeaseResource{{Name: "hook/1"}, {Name: "hook/2"}, {Name: "hooks"}, {Name: "g", Partition: 1}})
 	n, err := h.Leases.Prune(context.Background(), "hook/", []string{"hook/2"})
 	require.NoError(t, err)
-	require.Equal(t, 1, n, "hook/2 is kept, hook/3 is held, the others are not named so")
+	require.Equal(t, 1, n, "hook/2 is kept, hook/3 is held, the remaining names have another prefix")
 	left, err := h.Leases.List(context.Background(), "")
 	require.NoError(t, err)
 	var names []string
@@ -314,7 +314,7 @@ func leasePrune(t *testing.T, h LeaseHarness) {
 	h.Pass(2 * leaseLife)
 	n, err = h.Leases.Prune(context.Background(), "hook/", nil)
 	require.NoError(t, err)
-	require.Equal(t, 2, n, "what has expired is nobody's")
+	require.Equal(t, 2, n, "an expired lease has no holder")
 	again := h.hold(t, "b", []ports.LeaseResource{{Name: "hook/1"}})
 	require.EqualValues(t, 1, again[0].Term)
 }

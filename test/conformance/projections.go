@@ -446,7 +446,7 @@ func rowsRefolded(t *testing.T, s *suite) {
 		require.Equal(t, before.Generation+1, after.Generation)
 	}
 	_, err = refold(ports.RowRecompute{Limit: 2})
-	require.Equal(t, projection.CodeChanged, fault.CodeOf(err), "the rows were replaced meanwhile")
+	require.Equal(t, projection.CodeChanged, fault.CodeOf(err), "the rows were replaced since")
 	require.NoError(t, s.store.EndProjection(ctx, name, "ada"))
 	_, err = refold(ports.RowRecompute{Limit: 2})
 	require.Equal(t, projection.CodeFenced, fault.CodeOf(err))

@@ -140,7 +140,7 @@ func oneMoves(t require.TestingT, s ports.PublisherCursors) {
 	for range races {
 		at := only(t, s).PublishedThrough
 		oneWinner(t, race(8, func(i int) (err error) {
-			// Nobody waits long for who holds the cursor; who gave up asks again.
+			// A move waits only briefly for the lock on the cursor; then the caller tries again.
 			for err = move(s, 1, at, at+event.Sequence(i+1)); fault.KindOf(err) == fault.Unavailable; {
 				err = move(s, 1, at, at+event.Sequence(i+1))
 			}

@@ -53,7 +53,7 @@ func race(n int, write func(i int) error) []error {
 	return errs
 }
 
-// oneWinner demands that exactly one error is nil and that all others carry the
+// oneWinner requires that exactly one error is nil and that all other errors have the
 // code.
 func oneWinner(t require.TestingT, errs []error, code string) int {
 	winner := -1
@@ -65,7 +65,7 @@ func oneWinner(t require.TestingT, errs []error, code string) int {
 		}
 		require.Equal(t, code, fault.CodeOf(err), "error: %v", err)
 	}
-	require.NotEqual(t, -1, winner, "nobody won")
+	require.NotEqual(t, -1, winner, "no request succeeded")
 	return winner
 }
 
@@ -97,8 +97,8 @@ func raceCondition(t *testing.T, s *suite) {
 	})
 }
 
-// raceDecisions lets sixteen buyers decide on what they read: a seat is taken while
-// there are seats, and nobody takes two.
+// raceDecisions lets sixteen buyers decide on what they read: seats are sold while
+// there are any, one to a buyer.
 func raceDecisions(t *testing.T, s *suite) {
 	const buyers, seats = 16, 5
 	b := s.newBook(t)
@@ -280,7 +280,7 @@ var contests = []contest{
 }
 
 // raceContests mixes contests, so that a store that decides several requests
-// together must hold each against what it has just granted to the others.
+// together must check each against the requests that it has just accepted.
 func raceContests(t *testing.T, s *suite) {
 	const rivals, rounds = 4, 15
 	b := s.newBook(t)

@@ -248,9 +248,9 @@ func lifecyclePartitions(t *testing.T, s *suite) {
 	require.Equal(t, event.StreamTombstoned, a.status(t, id).State)
 }
 
-// raceDeletion lets one writer delete a stream while others append to it at the
-// version they saw. Whoever comes behind the deletion is refused, whoever came
-// before it has made the deletion's expectation wrong.
+// raceDeletion lets one writer delete a stream while other writers append to it at the
+// version they read. An append after the deletion is refused; an append before it makes the
+// deletion's expectation wrong.
 func raceDeletion(t *testing.T, s *suite) {
 	const writers = 16
 	b := s.newBook(t)

@@ -92,7 +92,7 @@ type SubscriptionFixture struct {
 // subscriptionIDs are shared, since ids are unique in a log.
 var subscriptionIDs = newIDSource()
 
-// NewSubscriptionFixture makes a tenant in a store, which it bootstraps if nobody has.
+// NewSubscriptionFixture makes a tenant in a store, which it bootstraps unless it is.
 func NewSubscriptionFixture(t require.TestingT, s SubscriptionStore, clock *Clock, tenant string) *SubscriptionFixture {
 	ctx := context.Background()
 	d := &SubscriptionFixture{Store: s, Clock: clock, Tenant: tenant, ids: subscriptionIDs}
@@ -306,7 +306,7 @@ func excludes(t require.TestingT, d *SubscriptionFixture) {
 	s := d.create(t, "s")
 	d.in(t, s.UID, 0, func(context.Context, ports.DeliveryTx) error {
 		ran, err := d.Store.Deliver(ctx, s.UID, d.Entities[0].Partition, false, func(context.Context, ports.DeliveryTx) error {
-			return errors.New("somebody else is here")
+			return errors.New("a second delivery is inside")
 		})
 		require.NoError(t, err)
 		require.False(t, ran)
@@ -437,8 +437,8 @@ func sized(bytes int) option {
 	}
 }
 
-// subscriptionLimit lets many make subscriptions at once: as many get one as the tenant may
-// have, others of its ids find what is there, and one that is deleted makes room.
+// subscriptionLimit creates many subscriptions at once: as many are created as the tenant may
+// have, a known id returns the existing one, and a deletion makes room for another one.
 func subscriptionLimit(t require.TestingT, d *SubscriptionFixture) {
 	ctx := context.Background()
 	const most = 5
@@ -476,7 +476,7 @@ func subscriptionLimit(t require.TestingT, d *SubscriptionFixture) {
 }
 
 // stateChanges changes a subscription in every way: its state is another one each time,
-// as it is when the cursors are read, and others' stay as they are.
+// as it is when the cursors are read, and the states of other subscriptions do not change.
 func stateChanges(t require.TestingT, d *SubscriptionFixture) {
 	ctx := context.Background()
 	s, other := d.create(t, "s"), d.create(t, "other")
@@ -894,7 +894,7 @@ func breakerRace(t require.TestingT, d *SubscriptionFixture) {
 		}) {
 			require.NoError(t, err)
 		}
-		require.NotEqual(t, opened[0], opened[1], "it opens once, and somebody is told")
+		require.NotEqual(t, opened[0], opened[1], "it opens once, and one caller is told")
 		there, err := d.Store.Subscription(ctx, d.Tenant, s.ID)
 		require.NoError(t, err)
 		require.Equal(t, []any{subscription.Parked, 2, s.Revision + 1}, []any{there.Status, there.Failures, there.Revision})

@@ -196,7 +196,7 @@ func TestBrokenSubscriptionStoresAreNoticed(t *testing.T) {
 		{"forgets who has a message", brokenSubscriptions{tx: inside(brokenDelivery{message: func(m *subscription.Message) { m.Consumer = "" }})}, "MessagesComeBackAsTheyWere"},
 		{"forgets the term", brokenSubscriptions{tx: inside(brokenDelivery{cursor: func(c *ports.DeliveryCursor) { c.Term = 1 }})}, "MessagesComeBackAsTheyWere"},
 		{"leaves out nothing", brokenSubscriptions{tx: inside(brokenDelivery{but: func([]subscription.HeldKey) []subscription.HeldKey { return nil }})}, "PartsOfWhatIsOpenAreWhatTheySay"},
-		{"finds events of others", brokenSubscriptions{anywhere: true}, "PartsOfWhatIsOpenAreWhatTheySay"},
+		{"finds events of other partitions", brokenSubscriptions{anywhere: true}, "PartsOfWhatIsOpenAreWhatTheySay"},
 		{"finds due what waits", brokenSubscriptions{tx: inside(brokenDelivery{message: func(m *subscription.Message) {
 			if m.State == subscription.Waiting {
 				m.Due = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -209,7 +209,7 @@ func TestBrokenSubscriptionStoresAreNoticed(t *testing.T) {
 			return list
 		}}, "WhatIsDueIsFoundAndNothingElse"},
 		{"clears dead letters too", brokenSubscriptions{tx: inside(brokenDelivery{clear: func(event.Sequence) event.Sequence { return 0 }})}, "AResetKeepsParkedMessagesBeforeIt"},
-		{"begins every page anew", brokenSubscriptions{parked: func(q *ports.ParkedQuery) { q.After = 0 }}, "ParkedMessagesComeInPagesAndGroups"},
+		{"begins every page at the start", brokenSubscriptions{parked: func(q *ports.ParkedQuery) { q.After = 0 }}, "ParkedMessagesComeInPagesAndGroups"},
 		{"mixes failures", brokenSubscriptions{parked: func(q *ports.ParkedQuery) { q.Code = "" }}, "ParkedMessagesComeInPagesAndGroups"},
 		{"forgets decisions", brokenSubscriptions{forget: true, deleted: map[string]bool{}}, "DecisionsOutliveTheirSubscription"},
 		{"never opens the breaker", brokenSubscriptions{tx: inside(brokenDelivery{threshold: func(int) int { return 0 }})}, "TheBreakerOpensAtItsThresholdOnce"},

@@ -37,7 +37,7 @@ func (s roleBroken) ActiveProjection(ctx context.Context, name string) (int, err
 	return version, err
 }
 
-// dropBroken lets whoever has not heard of a drop go on.
+// dropBroken lets workers continue with a dropped version.
 type dropBroken struct{ *wrapper }
 
 func goOnAfterDrop(w *wrapper) conformance.Store { return dropBroken{w} }
@@ -46,7 +46,7 @@ func (s dropBroken) Advance(ctx context.Context, a ports.ProjectionAdvance, h po
 	all, err := s.ListProjections(ctx)
 	for _, p := range all {
 		if p.Name == a.Projection && p.Version == a.Version && (p.Role == projection.Dropping || p.Role == projection.Dropped) {
-			a.Projection += " " // one that nobody registered
+			a.Projection += " " // an unregistered one
 		}
 	}
 	if err != nil {

@@ -219,7 +219,7 @@ var destructionTests = map[string]func(*testing.T, *keyFixture){
 	},
 	"ErasuresMintsAndRotationsRace": func(t *testing.T, f *keyFixture) {
 		// Rotations wrap the keys of persons again while they are minted, get new versions
-		// and are erased. Nobody waits for ever, and what is destroyed stays.
+		// and are erased. No operation blocks for ever, and destroyed keys stay destroyed.
 		const persons = 12
 		ctx := context.WithoutCancel(t.Context())
 		var ids []ports.SubjectKeyID
@@ -319,7 +319,7 @@ var destructionTests = map[string]func(*testing.T, *keyFixture){
 	"AnotherTenantsKeyStays": func(t *testing.T, f *keyFixture) {
 		key := f.mint(t, subjectKeyID(2, "employee:E-1", 1))
 		r := newRequest(key.SubjectKeyID)
-		r.TenantID = "rival" // whoever made it, it names a partition that is not its tenant's
+		r.TenantID = "rival" // it names a partition of another tenant
 		r = f.requested(t, r)
 		r.Preview, r.Scope = json.RawMessage(`{}`), scopeOfRequest
 		r = f.move(t, r, shredding.ErasurePreviewed)

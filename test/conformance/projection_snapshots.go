@@ -116,8 +116,8 @@ func buildBeside(t *testing.T, s *suite) {
 	require.Equal(t, projection.CodeChanged, fault.CodeOf(err), "another version is shown by now")
 }
 
-// showBeforeSnapshot: nobody copies into a version that is shown, so it would wait for
-// ever.
+// showBeforeSnapshot activates a version before its snapshot is copied. An active version gets
+// no copy, so it must not wait for one.
 func showBeforeSnapshot(t *testing.T, s *suite) {
 	ctx := context.Background()
 	b := s.newBook(t)
@@ -174,7 +174,7 @@ func beginWithSnapshot(t *testing.T, s *suite) {
 	require.Equal(t, at, b.checkpointOf(t, name, 3).Sequence)
 	require.Equal(t, b.checkpointOf(t, name, 1).Processed-2, b.checkpointOf(t, name, 3).Processed, "what the rows are folded from counts")
 	_, _, err = b.store.Advance(ctx, b.step(name, 2, nil, 0), &recorder{book: b})
-	require.Equal(t, projection.CodeFenced, fault.CodeOf(err), "nobody writes it")
+	require.Equal(t, projection.CodeFenced, fault.CodeOf(err), "no worker may write it")
 
 	require.NoError(t, b.store.ForgetPart(ctx, b.copyOf(name, 2, 0)))
 	require.Empty(t, b.rowKeys(t, name, 2))

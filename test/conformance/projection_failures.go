@@ -135,7 +135,7 @@ func staleFailure(t *testing.T, s *suite) {
 	} {
 		c, err := record()
 		require.NoError(t, err)
-		require.Equal(t, before, c, "somebody has passed that place since")
+		require.Equal(t, before, c, "the checkpoint has passed that event since")
 		require.Equal(t, before, h.checkpoint(t, name))
 	}
 	require.Empty(t, s.letters(t, name))
@@ -168,18 +168,18 @@ func haltPartition(t *testing.T, s *suite) {
 		Code: "case.broken", Detail: "events of type x", Attempts: 2, Status: ports.LetterWaiting,
 	}, d)
 
-	for range 2 { // it stands still until somebody does something about it
+	for range 2 { // it stays halted until an operator acts
 		c, passed := h.advance(t, name, 4)
 		require.Zero(t, passed)
 		require.Equal(t, []any{event.Sequence(4), projection.Halted}, []any{c.Sequence, c.Status})
 	}
 	c, err = b.store.RecordFailure(ctx, h.failure(name, 4))
 	require.NoError(t, err)
-	require.Equal(t, 2, c.Attempts, "nobody attempts anything meanwhile")
+	require.Equal(t, 2, c.Attempts, "no attempt is made while it is halted")
 	require.Equal(t, upTo(4), h.seen)
 	h2 := &recorder{book: other}
 	h2.catchUp(t, name, 4)
-	require.Equal(t, upTo(10), h2.seen, "the others go on")
+	require.Equal(t, upTo(10), h2.seen, "the other partitions continue")
 }
 
 func passPoison(t *testing.T, s *suite) {
@@ -194,7 +194,7 @@ func passPoison(t *testing.T, s *suite) {
 	require.Equal(t, ports.LetterPassed, s.letters(t, name)[0].Status)
 	h.catchUp(t, name, 4)
 	require.Equal(t, append(upTo(4), 6, 7, 8, 9, 10), h.seen)
-	require.Equal(t, ports.LetterPassed, s.letters(t, name)[0].Status, "nobody digested it")
+	require.Equal(t, ports.LetterPassed, s.letters(t, name)[0].Status, "no handler processed it")
 }
 
 func haltProjection(t *testing.T, s *suite) {

@@ -222,7 +222,7 @@ var rotationTests = map[string]func(*testing.T, *keyFixture){
 		require.Equal(t, must(f.node.TenantSecret(t.Context(), keyTenant, "fingerprint")), must(node.TenantSecret(t.Context(), keyTenant, "fingerprint")))
 		old := backup.read(t, gone.SubjectKeyID)
 		require.Equal(t, shredding.KeyActive, old.State, "the receipts are replayed afterwards")
-		require.EqualValues(t, 1, old.Versions[0].Epoch, "and nothing opens it meanwhile")
+		require.EqualValues(t, 1, old.Versions[0].Epoch, "and no key opens it until then")
 		n, err = eraser.RestoreKeys(t.Context(), exported(lines), dead)
 		require.NoError(t, err)
 		require.Zero(t, n, "repeated")

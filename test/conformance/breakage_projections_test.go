@@ -9,7 +9,7 @@ import (
 	"github.com/erpbackbone/backbone/test/conformance"
 )
 
-// termBroken forgets under which lease somebody works.
+// termBroken forgets the lease of the worker.
 type termBroken struct{ *wrapper }
 
 func ignoreTerm(w *wrapper) conformance.Store { return termBroken{w} }

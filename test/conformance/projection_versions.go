@@ -124,7 +124,7 @@ func switchLevels(t *testing.T, s *suite) {
 	list, err := s.store.Checkpoints(context.Background(), name, 2)
 	require.NoError(t, err)
 	require.Len(t, list, 1)
-	require.Equal(t, event.Sequence(10), list[0].Sequence, "nobody goes back in time")
+	require.Equal(t, event.Sequence(10), list[0].Sequence, "no reader goes back in time")
 	require.Equal(t, append(upTo(10), upTo(10)...), h.seen)
 }
 
@@ -175,7 +175,7 @@ func switchReads(t *testing.T, s *suite) {
 	b.follow(t, name, 2, 8, h)
 	read := []event.PartitionID{b.le.Partition, other.le.Partition}
 	swap := ports.ProjectionSwitch{Projection: name, From: 1, To: 2, MaxBehind: 5, By: "ada", Types: []string{b.changed.Type}, Partitions: read[:1]}
-	require.Equal(t, projection.CodeVersionBehind, fault.CodeOf(s.store.SwitchProjection(context.Background(), swap)), "nobody can make good what it lacks")
+	require.Equal(t, projection.CodeVersionBehind, fault.CodeOf(s.store.SwitchProjection(context.Background(), swap)), "no handler can read the missing events")
 	swap.Partitions, swap.Handler = read, h
 	require.Equal(t, projection.CodeVersionBehind, fault.CodeOf(s.store.SwitchProjection(context.Background(), swap)), "it has not begun in the other legal entity")
 	swap.Partitions = read[:1]
@@ -250,7 +250,7 @@ func compareReads(t *testing.T, s *suite) {
 	require.Equal(t, projection.CodeIncomparable, fault.CodeOf(err), "it lacks too much")
 	c.MaxBehind, c.Handlers = 7, nil
 	_, err = s.store.CompareProjection(ctx, c)
-	require.Equal(t, projection.CodeIncomparable, fault.CodeOf(err), "nobody can build it")
+	require.Equal(t, projection.CodeIncomparable, fault.CodeOf(err), "there is no handler to build it")
 	c.Handlers = map[int]ports.ProjectionHandler{2: refuse}
 	d, err := s.store.CompareProjection(ctx, c)
 	require.NoError(t, err)
