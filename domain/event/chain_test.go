@@ -2,12 +2,14 @@ package event_test
 
 import (
 	"encoding/hex"
+	"reflect"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/test/testkit/allfields"
 )
 
 // The envelope of the known answers; sealing itself is not part of this package.
@@ -45,6 +47,24 @@ func TestHashKnownAnswers(t *testing.T) {
 	require.Equal(t, "63b29bc1f982232bc81692856ecc49919aefc76c68398a1b2e1a29072ac4415d", hex.EncodeToString(checksum[:]))
 	leaf := event.LeafHash(checksum)
 	require.Equal(t, "025f1901e59958ff0d781282b7f9697beeee84613e8f2415d8fdd8002539515d", hex.EncodeToString(leaf[:]))
+}
+
+func TestAppendPreimage_EveryField(t *testing.T) {
+	t.Parallel()
+	var all event.Skeleton
+	allfields.Fill(&all)
+	full := all.AppendPreimage(nil)
+	fields := reflect.TypeFor[event.Skeleton]()
+	for i := range fields.NumField() {
+		name := fields.Field(i).Name
+		without := all
+		reflect.ValueOf(&without).Elem().Field(i).SetZero()
+		if name == "Checksum" {
+			require.Equal(t, full, without.AppendPreimage(nil), "the checksum covers the rest")
+			continue
+		}
+		require.NotEqual(t, full, without.AppendPreimage(nil), "%s is hashed", name)
+	}
 }
 
 func TestDatesBeforeTheEpoch(t *testing.T) {

@@ -12,6 +12,7 @@ import (
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/ports"
+	"github.com/erpbackbone/backbone/test/testkit/allfields"
 )
 
 var appendPromises = []promise{
@@ -80,14 +81,14 @@ func fieldsComeBack(t *testing.T, s *suite) {
 	cause := b.event(s.opened, stream("cause"))
 	b.write(t, cause)
 	want := b.event(s.changed, stream("full"), tagged("z", "a"), about("vendor", "V-1"), func(p *event.Prepared) {
-		p.OccurredAt = time.Date(2026, 1, 2, 3, 4, 5, 678901000, time.UTC)
+		written := p.Skeleton
+		allfields.Fill(&p.Skeleton)
+		p.Partition, p.ID, p.Type, p.SchemaVersion, p.Stream = written.Partition, written.ID, written.Type, written.SchemaVersion, written.Stream
+		p.Scope.TenantID, p.Scope.LegalEntity, p.Tags, p.PayloadHash = written.Scope.TenantID, written.Scope.LegalEntity, written.Tags, written.PayloadHash
 		p.EffectiveDate = event.MustDate("1969-12-31")
-		p.Scope.Division, p.Scope.Region, p.Scope.Site = "div", "reg", "site"
 		p.Scope.Custom = []byte(`{ "plant" : "P1" }`)
-		p.ActorType, p.ActorID, p.ActorName = event.Agent, "agent-7", "matching agent"
-		p.ActorDetails = []byte(`{"on_behalf_of":{"type":"human","id":"u-1"} }`)
-		p.CausedBy, p.IntentID, p.CorrelationID = cause.ID, b.ids.next(), "corr-é"
-		p.Source = event.Source{System: "erp", Channel: "api", Reference: "doc/1"}
+		p.ActorType, p.ActorDetails = event.Agent, []byte(`{"on_behalf_of":{"type":"human","id":"u-1"} }`)
+		p.CausedBy, p.CausedByPartition, p.IntentID, p.CorrelationID = cause.ID, 0, b.ids.next(), "corr-é"
 		p.RulesEvaluated = []byte(`[ {"rule_id":"r1"} ]`)
 		p.PII = map[string]string{"/data/name": "identity", "/data/email": "contact"}
 	})
