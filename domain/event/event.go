@@ -184,6 +184,7 @@ type Skeleton struct {
 	PII               map[string]string
 	PayloadHash       Hash
 	ContentEncoding   string // "" is plain JSON
+	ReasonCode        string // why the event was recorded, a code of the caller's own
 	Checksum          Hash
 }
 

@@ -45,4 +45,5 @@ type BackboneEvent struct {
 	PayloadHash       []byte
 	ContentEncoding   pgtype.Text
 	Checksum          []byte
+	ReasonCode        pgtype.Text
 }
