@@ -876,7 +876,6 @@ type Event struct {
 	IntentID      string            `json:"intent_id,omitempty,omitzero"`
 	Metadata      Metadata          `json:"metadata"`
 	OccurredAt    time.Time         `json:"occurred_at"`
-	ReasonCode    string            `json:"reason_code,omitempty,omitzero"`
 	RecordedAt    time.Time         `json:"recorded_at"`
 	SchemaVersion uint32            `json:"schema_version"`
 	Scope         Scope             `json:"scope"`
@@ -1615,9 +1614,6 @@ type NewEvent struct {
 
 	// OccurredAt Now by default.
 	OccurredAt time.Time `json:"occurred_at,omitempty,omitzero"`
-
-	// ReasonCode Why the event is recorded; a code of the caller's own.
-	ReasonCode string `json:"reason_code,omitempty,omitzero"`
 
 	// SchemaVersion The newest active one by default.
 	SchemaVersion *uint32  `json:"schema_version,omitempty,omitzero"`
@@ -2498,9 +2494,6 @@ type StreamEvent struct {
 
 	// OccurredAt Now by default.
 	OccurredAt time.Time `json:"occurred_at,omitempty,omitzero"`
-
-	// ReasonCode Why the event is recorded; a code of the caller's own.
-	ReasonCode string `json:"reason_code,omitempty,omitzero"`
 
 	// SchemaVersion The newest active one by default.
 	SchemaVersion *uint32     `json:"schema_version,omitempty,omitzero"`

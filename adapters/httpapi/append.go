@@ -191,7 +191,7 @@ func schemaVersion(asked *uint32, code string) (uint32, error) {
 
 func (s *Server) draft(ctx context.Context, e *api.NewEvent, le ports.LegalEntity) (event.Draft, error) {
 	d := event.Draft{
-		Type: e.Type, CorrelationID: e.CorrelationID, ReasonCode: e.ReasonCode, Data: e.Data, Dimensions: e.Dimensions, Tags: e.Tags,
+		Type: e.Type, CorrelationID: e.CorrelationID, Data: e.Data, Dimensions: e.Dimensions, Tags: e.Tags,
 		Scope:  event.Scope{Division: e.Scope.Division, Region: e.Scope.Region, Site: e.Scope.Site},
 		Stream: event.StreamID{Type: e.Stream.Type, ID: e.Stream.ID},
 		Source: event.Source{System: e.Source.System, Channel: e.Source.Channel, Reference: e.Source.Reference},

@@ -176,7 +176,6 @@ func (r *renderer) event(e *event.Recorded) {
 	}
 	r.optional("intent_id", idText(e.IntentID))
 	r.member("correlation_id", e.CorrelationID)
-	r.optional("reason_code", e.ReasonCode)
 	if !r.withoutData {
 		r.payload(e)
 	}

@@ -113,7 +113,7 @@ func (s *Server) appendToStream(ctx context.Context, r *request, body *api.Strea
 			Scope:           api.NewScope{LegalEntity: r.query("legal_entity"), Division: e.Scope.Division, Region: e.Scope.Region, Site: e.Scope.Site, Custom: e.Scope.Custom},
 			Stream:          api.Stream{Type: r.path("type"), ID: r.path("id")},
 			ExpectedVersion: body.ExpectedVersion, ExpectedEntities: e.ExpectedEntities,
-			CausedBy: e.CausedBy, CausedByLegalEntity: e.CausedByLegalEntity, CorrelationID: e.CorrelationID, ReasonCode: e.ReasonCode,
+			CausedBy: e.CausedBy, CausedByLegalEntity: e.CausedByLegalEntity, CorrelationID: e.CorrelationID,
 			Data: e.Data, Dimensions: e.Dimensions, Entities: e.Entities, Tags: e.Tags, Source: e.Source,
 		}
 	}

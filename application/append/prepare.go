@@ -211,7 +211,6 @@ func (p *Preparer) prepareEvent(ctx context.Context, out *event.Prepared, d *eve
 	if out.CorrelationID = d.CorrelationID; out.CorrelationID == "" {
 		out.CorrelationID = b.CorrelationID
 	}
-	out.ReasonCode = d.ReasonCode
 	out.Stream = d.Stream
 	out.Tags = d.Tags
 	if out.Source = d.Source; out.Source == (event.Source{}) {
@@ -245,7 +244,6 @@ func (p *Preparer) checkShape(d *event.Draft) error {
 	}
 	if err := checkIdentifiers(
 		textField{"/stream/type", d.Stream.Type}, textField{"/stream/id", d.Stream.ID}, textField{"/correlation_id", d.CorrelationID},
-		textField{"/reason_code", d.ReasonCode},
 		textField{"/source/system", d.Source.System}, textField{"/source/channel", d.Source.Channel}, textField{"/source/reference", d.Source.Reference},
 		textField{"/scope/division", d.Scope.Division}, textField{"/scope/region", d.Scope.Region}, textField{"/scope/site", d.Scope.Site},
 	); err != nil {

@@ -81,7 +81,6 @@ type eventLine struct {
 	PII               map[string]string `json:"pii,omitempty"`
 	PayloadHash       string            `json:"payload_hash"`
 	ContentEncoding   string            `json:"content_encoding,omitempty"`
-	ReasonCode        string            `json:"reason_code,omitempty"`
 	Checksum          string            `json:"checksum"`
 	Salt              string            `json:"salt,omitempty"`
 	Payload           *string           `json:"payload"` // the stored text; null: there is none
@@ -119,7 +118,7 @@ func lineOf(e *event.Recorded, rows []ports.PersonalRow) eventLine {
 		CausedBy: optionalID(e.CausedBy), CausedByPartition: e.CausedByPartition, IntentID: optionalID(e.IntentID), CorrelationID: e.CorrelationID,
 		StreamType: e.Stream.Type, StreamID: e.Stream.ID, StreamVersion: e.StreamVersion, Tags: e.Tags,
 		SourceSystem: e.Source.System, SourceChannel: e.Source.Channel, SourceReference: e.Source.Reference, RulesEvaluated: string(e.RulesEvaluated),
-		PII: e.PII, PayloadHash: hex.EncodeToString(e.PayloadHash[:]), ContentEncoding: e.ContentEncoding, ReasonCode: e.ReasonCode, Checksum: hex.EncodeToString(e.Checksum[:]),
+		PII: e.PII, PayloadHash: hex.EncodeToString(e.PayloadHash[:]), ContentEncoding: e.ContentEncoding, Checksum: hex.EncodeToString(e.Checksum[:]),
 	}
 	if e.Payload != nil {
 		text := string(e.Payload)
@@ -143,7 +142,7 @@ func (l *eventLine) recorded(p event.PartitionID) (event.Recorded, []ports.Perso
 		CausedByPartition: l.CausedByPartition, CorrelationID: l.CorrelationID,
 		Stream: event.StreamID{Type: l.StreamType, ID: l.StreamID}, StreamVersion: l.StreamVersion, Tags: l.Tags,
 		Source:         event.Source{System: l.SourceSystem, Channel: l.SourceChannel, Reference: l.SourceReference},
-		RulesEvaluated: json.RawMessage(l.RulesEvaluated), PII: l.PII, ContentEncoding: l.ContentEncoding, ReasonCode: l.ReasonCode,
+		RulesEvaluated: json.RawMessage(l.RulesEvaluated), PII: l.PII, ContentEncoding: l.ContentEncoding,
 	}}
 	if l.CausedBy != nil {
 		e.CausedBy = *l.CausedBy

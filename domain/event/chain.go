@@ -55,7 +55,7 @@ func LeafHash(checksum Hash) Hash {
 }
 
 // AppendPreimage appends S: the skeleton's fields by ascending tag, each as
-// u16 tag ‖ L(value), NULL columns left out. The tag numbers are frozen; 35 is
+// u16 tag ‖ L(value), NULL columns left out. The tag numbers are frozen; 34 is
 // the next free one. The checksum itself is not part of it.
 func (s *Skeleton) AppendPreimage(dst []byte) []byte {
 	p := preimage{dst}
@@ -94,7 +94,6 @@ func (s *Skeleton) AppendPreimage(dst []byte) []byte {
 	p.sortedMap(31, s.PII)
 	p.bytes(32, s.PayloadHash[:])
 	p.optional(33, s.ContentEncoding)
-	p.optional(34, s.ReasonCode)
 	return p.b
 }
 

@@ -184,7 +184,6 @@ type Skeleton struct {
 	PII               map[string]string
 	PayloadHash       Hash
 	ContentEncoding   string // "" is plain JSON
-	ReasonCode        string // why the event was recorded, a code of the caller's own
 	Checksum          Hash
 }
 

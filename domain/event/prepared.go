@@ -20,7 +20,6 @@ type Draft struct {
 	CausedByIndex     int // 1-based index of an earlier event of the same batch that caused this one; 0: none
 	CausedByPartition PartitionID
 	CorrelationID     string
-	ReasonCode        string
 	Data              any // encoded with encoding/json once; json.RawMessage passes verbatim
 	Dimensions        map[string]string
 	Entities          []EntityRef

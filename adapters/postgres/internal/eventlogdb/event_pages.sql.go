@@ -11,7 +11,7 @@ import (
 
 const ListEventsWithin = `-- name: ListEventsWithin :many
 
-SELECT e.sequence, e.occurred_at, e.recorded_at, e.stream_version, e.partition_id, e.schema_version, e.effective_date, e.caused_by_partition, e.id, e.caused_by, e.intent_id, e.type, e.tenant_id, e.legal_entity, e.division, e.region, e.site, e.custom_scopes, e.actor_type, e.actor_id, e.actor_name, e.actor_details, e.correlation_id, e.stream_type, e.stream_id, e.tags, e.source_system, e.source_channel, e.source_reference, e.rules_evaluated, e.pii, e.payload_hash, e.content_encoding, e.checksum, e.reason_code, p.salt, p.payload
+SELECT e.sequence, e.occurred_at, e.recorded_at, e.stream_version, e.partition_id, e.schema_version, e.effective_date, e.caused_by_partition, e.id, e.caused_by, e.intent_id, e.type, e.tenant_id, e.legal_entity, e.division, e.region, e.site, e.custom_scopes, e.actor_type, e.actor_id, e.actor_name, e.actor_details, e.correlation_id, e.stream_type, e.stream_id, e.tags, e.source_system, e.source_channel, e.source_reference, e.rules_evaluated, e.pii, e.payload_hash, e.content_encoding, e.checksum, p.salt, p.payload
 FROM backbone.events e
 LEFT JOIN LATERAL (
     SELECT x.salt, x.payload FROM backbone.event_payloads x
@@ -116,7 +116,6 @@ func (q *Queries) ListEventsWithin(ctx context.Context, db DBTX, arg *ListEvents
 			&i.BackboneEvent.PayloadHash,
 			&i.BackboneEvent.ContentEncoding,
 			&i.BackboneEvent.Checksum,
-			&i.BackboneEvent.ReasonCode,
 			&i.Salt,
 			&i.Payload,
 		); err != nil {

@@ -13,7 +13,7 @@ import (
 
 const GetEventByID = `-- name: GetEventByID :one
 
-SELECT e.sequence, e.occurred_at, e.recorded_at, e.stream_version, e.partition_id, e.schema_version, e.effective_date, e.caused_by_partition, e.id, e.caused_by, e.intent_id, e.type, e.tenant_id, e.legal_entity, e.division, e.region, e.site, e.custom_scopes, e.actor_type, e.actor_id, e.actor_name, e.actor_details, e.correlation_id, e.stream_type, e.stream_id, e.tags, e.source_system, e.source_channel, e.source_reference, e.rules_evaluated, e.pii, e.payload_hash, e.content_encoding, e.checksum, e.reason_code, p.salt, p.payload
+SELECT e.sequence, e.occurred_at, e.recorded_at, e.stream_version, e.partition_id, e.schema_version, e.effective_date, e.caused_by_partition, e.id, e.caused_by, e.intent_id, e.type, e.tenant_id, e.legal_entity, e.division, e.region, e.site, e.custom_scopes, e.actor_type, e.actor_id, e.actor_name, e.actor_details, e.correlation_id, e.stream_type, e.stream_id, e.tags, e.source_system, e.source_channel, e.source_reference, e.rules_evaluated, e.pii, e.payload_hash, e.content_encoding, e.checksum, p.salt, p.payload
 FROM backbone.events e
 LEFT JOIN LATERAL (
     SELECT x.salt, x.payload FROM backbone.event_payloads x
@@ -74,7 +74,6 @@ func (q *Queries) GetEventByID(ctx context.Context, db DBTX, arg *GetEventByIDPa
 		&i.BackboneEvent.PayloadHash,
 		&i.BackboneEvent.ContentEncoding,
 		&i.BackboneEvent.Checksum,
-		&i.BackboneEvent.ReasonCode,
 		&i.Salt,
 		&i.Payload,
 	)
@@ -94,7 +93,7 @@ func (q *Queries) GetReadAheadLimit(ctx context.Context, db DBTX) (int32, error)
 }
 
 const ListEventsAfter = `-- name: ListEventsAfter :many
-SELECT e.sequence, e.occurred_at, e.recorded_at, e.stream_version, e.partition_id, e.schema_version, e.effective_date, e.caused_by_partition, e.id, e.caused_by, e.intent_id, e.type, e.tenant_id, e.legal_entity, e.division, e.region, e.site, e.custom_scopes, e.actor_type, e.actor_id, e.actor_name, e.actor_details, e.correlation_id, e.stream_type, e.stream_id, e.tags, e.source_system, e.source_channel, e.source_reference, e.rules_evaluated, e.pii, e.payload_hash, e.content_encoding, e.checksum, e.reason_code, p.salt, p.payload
+SELECT e.sequence, e.occurred_at, e.recorded_at, e.stream_version, e.partition_id, e.schema_version, e.effective_date, e.caused_by_partition, e.id, e.caused_by, e.intent_id, e.type, e.tenant_id, e.legal_entity, e.division, e.region, e.site, e.custom_scopes, e.actor_type, e.actor_id, e.actor_name, e.actor_details, e.correlation_id, e.stream_type, e.stream_id, e.tags, e.source_system, e.source_channel, e.source_reference, e.rules_evaluated, e.pii, e.payload_hash, e.content_encoding, e.checksum, p.salt, p.payload
 FROM backbone.events e
 LEFT JOIN LATERAL (
     SELECT x.salt, x.payload FROM backbone.event_payloads x
@@ -170,7 +169,6 @@ func (q *Queries) ListEventsAfter(ctx context.Context, db DBTX, arg *ListEventsA
 			&i.BackboneEvent.PayloadHash,
 			&i.BackboneEvent.ContentEncoding,
 			&i.BackboneEvent.Checksum,
-			&i.BackboneEvent.ReasonCode,
 			&i.Salt,
 			&i.Payload,
 		); err != nil {
@@ -186,7 +184,7 @@ func (q *Queries) ListEventsAfter(ctx context.Context, db DBTX, arg *ListEventsA
 
 const ListEventsBySequence = `-- name: ListEventsBySequence :many
 
-SELECT e.sequence, e.occurred_at, e.recorded_at, e.stream_version, e.partition_id, e.schema_version, e.effective_date, e.caused_by_partition, e.id, e.caused_by, e.intent_id, e.type, e.tenant_id, e.legal_entity, e.division, e.region, e.site, e.custom_scopes, e.actor_type, e.actor_id, e.actor_name, e.actor_details, e.correlation_id, e.stream_type, e.stream_id, e.tags, e.source_system, e.source_channel, e.source_reference, e.rules_evaluated, e.pii, e.payload_hash, e.content_encoding, e.checksum, e.reason_code FROM backbone.events e
+SELECT e.sequence, e.occurred_at, e.recorded_at, e.stream_version, e.partition_id, e.schema_version, e.effective_date, e.caused_by_partition, e.id, e.caused_by, e.intent_id, e.type, e.tenant_id, e.legal_entity, e.division, e.region, e.site, e.custom_scopes, e.actor_type, e.actor_id, e.actor_name, e.actor_details, e.correlation_id, e.stream_type, e.stream_id, e.tags, e.source_system, e.source_channel, e.source_reference, e.rules_evaluated, e.pii, e.payload_hash, e.content_encoding, e.checksum FROM backbone.events e
 WHERE e.partition_id = $1 AND e.sequence = ANY ($2::bigint[])
 `
 
@@ -243,7 +241,6 @@ func (q *Queries) ListEventsBySequence(ctx context.Context, db DBTX, arg *ListEv
 			&i.PayloadHash,
 			&i.ContentEncoding,
 			&i.Checksum,
-			&i.ReasonCode,
 		); err != nil {
 			return nil, err
 		}
@@ -256,7 +253,7 @@ func (q *Queries) ListEventsBySequence(ctx context.Context, db DBTX, arg *ListEv
 }
 
 const ListEventsOfCorrelation = `-- name: ListEventsOfCorrelation :many
-SELECT e.sequence, e.occurred_at, e.recorded_at, e.stream_version, e.partition_id, e.schema_version, e.effective_date, e.caused_by_partition, e.id, e.caused_by, e.intent_id, e.type, e.tenant_id, e.legal_entity, e.division, e.region, e.site, e.custom_scopes, e.actor_type, e.actor_id, e.actor_name, e.actor_details, e.correlation_id, e.stream_type, e.stream_id, e.tags, e.source_system, e.source_channel, e.source_reference, e.rules_evaluated, e.pii, e.payload_hash, e.content_encoding, e.checksum, e.reason_code FROM backbone.events e
+SELECT e.sequence, e.occurred_at, e.recorded_at, e.stream_version, e.partition_id, e.schema_version, e.effective_date, e.caused_by_partition, e.id, e.caused_by, e.intent_id, e.type, e.tenant_id, e.legal_entity, e.division, e.region, e.site, e.custom_scopes, e.actor_type, e.actor_id, e.actor_name, e.actor_details, e.correlation_id, e.stream_type, e.stream_id, e.tags, e.source_system, e.source_channel, e.source_reference, e.rules_evaluated, e.pii, e.payload_hash, e.content_encoding, e.checksum FROM backbone.events e
 WHERE e.partition_id = $1 AND e.correlation_id = $2::text
   AND e.sequence >= $3::bigint AND e.sequence <= $4::bigint
 `
@@ -319,7 +316,6 @@ func (q *Queries) ListEventsOfCorrelation(ctx context.Context, db DBTX, arg *Lis
 			&i.PayloadHash,
 			&i.ContentEncoding,
 			&i.Checksum,
-			&i.ReasonCode,
 		); err != nil {
 			return nil, err
 		}
@@ -332,7 +328,7 @@ func (q *Queries) ListEventsOfCorrelation(ctx context.Context, db DBTX, arg *Lis
 }
 
 const ListEventsOfStream = `-- name: ListEventsOfStream :many
-SELECT e.sequence, e.occurred_at, e.recorded_at, e.stream_version, e.partition_id, e.schema_version, e.effective_date, e.caused_by_partition, e.id, e.caused_by, e.intent_id, e.type, e.tenant_id, e.legal_entity, e.division, e.region, e.site, e.custom_scopes, e.actor_type, e.actor_id, e.actor_name, e.actor_details, e.correlation_id, e.stream_type, e.stream_id, e.tags, e.source_system, e.source_channel, e.source_reference, e.rules_evaluated, e.pii, e.payload_hash, e.content_encoding, e.checksum, e.reason_code, p.salt, p.payload
+SELECT e.sequence, e.occurred_at, e.recorded_at, e.stream_version, e.partition_id, e.schema_version, e.effective_date, e.caused_by_partition, e.id, e.caused_by, e.intent_id, e.type, e.tenant_id, e.legal_entity, e.division, e.region, e.site, e.custom_scopes, e.actor_type, e.actor_id, e.actor_name, e.actor_details, e.correlation_id, e.stream_type, e.stream_id, e.tags, e.source_system, e.source_channel, e.source_reference, e.rules_evaluated, e.pii, e.payload_hash, e.content_encoding, e.checksum, p.salt, p.payload
 FROM backbone.events e
 LEFT JOIN LATERAL (
     SELECT x.salt, x.payload FROM backbone.event_payloads x
@@ -409,7 +405,6 @@ func (q *Queries) ListEventsOfStream(ctx context.Context, db DBTX, arg *ListEven
 			&i.BackboneEvent.PayloadHash,
 			&i.BackboneEvent.ContentEncoding,
 			&i.BackboneEvent.Checksum,
-			&i.BackboneEvent.ReasonCode,
 			&i.Salt,
 			&i.Payload,
 		); err != nil {
@@ -424,7 +419,7 @@ func (q *Queries) ListEventsOfStream(ctx context.Context, db DBTX, arg *ListEven
 }
 
 const ListEventsOfStreamAsOf = `-- name: ListEventsOfStreamAsOf :many
-SELECT e.sequence, e.occurred_at, e.recorded_at, e.stream_version, e.partition_id, e.schema_version, e.effective_date, e.caused_by_partition, e.id, e.caused_by, e.intent_id, e.type, e.tenant_id, e.legal_entity, e.division, e.region, e.site, e.custom_scopes, e.actor_type, e.actor_id, e.actor_name, e.actor_details, e.correlation_id, e.stream_type, e.stream_id, e.tags, e.source_system, e.source_channel, e.source_reference, e.rules_evaluated, e.pii, e.payload_hash, e.content_encoding, e.checksum, e.reason_code, p.salt, p.payload
+SELECT e.sequence, e.occurred_at, e.recorded_at, e.stream_version, e.partition_id, e.schema_version, e.effective_date, e.caused_by_partition, e.id, e.caused_by, e.intent_id, e.type, e.tenant_id, e.legal_entity, e.division, e.region, e.site, e.custom_scopes, e.actor_type, e.actor_id, e.actor_name, e.actor_details, e.correlation_id, e.stream_type, e.stream_id, e.tags, e.source_system, e.source_channel, e.source_reference, e.rules_evaluated, e.pii, e.payload_hash, e.content_encoding, e.checksum, p.salt, p.payload
 FROM backbone.events e
 LEFT JOIN LATERAL (
     SELECT x.salt, x.payload FROM backbone.event_payloads x
@@ -507,7 +502,6 @@ func (q *Queries) ListEventsOfStreamAsOf(ctx context.Context, db DBTX, arg *List
 			&i.BackboneEvent.PayloadHash,
 			&i.BackboneEvent.ContentEncoding,
 			&i.BackboneEvent.Checksum,
-			&i.BackboneEvent.ReasonCode,
 			&i.Salt,
 			&i.Payload,
 		); err != nil {
@@ -522,7 +516,7 @@ func (q *Queries) ListEventsOfStreamAsOf(ctx context.Context, db DBTX, arg *List
 }
 
 const ListEventsOfStreamAsOfBackward = `-- name: ListEventsOfStreamAsOfBackward :many
-SELECT e.sequence, e.occurred_at, e.recorded_at, e.stream_version, e.partition_id, e.schema_version, e.effective_date, e.caused_by_partition, e.id, e.caused_by, e.intent_id, e.type, e.tenant_id, e.legal_entity, e.division, e.region, e.site, e.custom_scopes, e.actor_type, e.actor_id, e.actor_name, e.actor_details, e.correlation_id, e.stream_type, e.stream_id, e.tags, e.source_system, e.source_channel, e.source_reference, e.rules_evaluated, e.pii, e.payload_hash, e.content_encoding, e.checksum, e.reason_code, p.salt, p.payload
+SELECT e.sequence, e.occurred_at, e.recorded_at, e.stream_version, e.partition_id, e.schema_version, e.effective_date, e.caused_by_partition, e.id, e.caused_by, e.intent_id, e.type, e.tenant_id, e.legal_entity, e.division, e.region, e.site, e.custom_scopes, e.actor_type, e.actor_id, e.actor_name, e.actor_details, e.correlation_id, e.stream_type, e.stream_id, e.tags, e.source_system, e.source_channel, e.source_reference, e.rules_evaluated, e.pii, e.payload_hash, e.content_encoding, e.checksum, p.salt, p.payload
 FROM backbone.events e
 LEFT JOIN LATERAL (
     SELECT x.salt, x.payload FROM backbone.event_payloads x
@@ -605,7 +599,6 @@ func (q *Queries) ListEventsOfStreamAsOfBackward(ctx context.Context, db DBTX, a
 			&i.BackboneEvent.PayloadHash,
 			&i.BackboneEvent.ContentEncoding,
 			&i.BackboneEvent.Checksum,
-			&i.BackboneEvent.ReasonCode,
 			&i.Salt,
 			&i.Payload,
 		); err != nil {
@@ -620,7 +613,7 @@ func (q *Queries) ListEventsOfStreamAsOfBackward(ctx context.Context, db DBTX, a
 }
 
 const ListEventsOfStreamBackward = `-- name: ListEventsOfStreamBackward :many
-SELECT e.sequence, e.occurred_at, e.recorded_at, e.stream_version, e.partition_id, e.schema_version, e.effective_date, e.caused_by_partition, e.id, e.caused_by, e.intent_id, e.type, e.tenant_id, e.legal_entity, e.division, e.region, e.site, e.custom_scopes, e.actor_type, e.actor_id, e.actor_name, e.actor_details, e.correlation_id, e.stream_type, e.stream_id, e.tags, e.source_system, e.source_channel, e.source_reference, e.rules_evaluated, e.pii, e.payload_hash, e.content_encoding, e.checksum, e.reason_code, p.salt, p.payload
+SELECT e.sequence, e.occurred_at, e.recorded_at, e.stream_version, e.partition_id, e.schema_version, e.effective_date, e.caused_by_partition, e.id, e.caused_by, e.intent_id, e.type, e.tenant_id, e.legal_entity, e.division, e.region, e.site, e.custom_scopes, e.actor_type, e.actor_id, e.actor_name, e.actor_details, e.correlation_id, e.stream_type, e.stream_id, e.tags, e.source_system, e.source_channel, e.source_reference, e.rules_evaluated, e.pii, e.payload_hash, e.content_encoding, e.checksum, p.salt, p.payload
 FROM backbone.events e
 LEFT JOIN LATERAL (
     SELECT x.salt, x.payload FROM backbone.event_payloads x
@@ -699,7 +692,6 @@ func (q *Queries) ListEventsOfStreamBackward(ctx context.Context, db DBTX, arg *
 			&i.BackboneEvent.PayloadHash,
 			&i.BackboneEvent.ContentEncoding,
 			&i.BackboneEvent.Checksum,
-			&i.BackboneEvent.ReasonCode,
 			&i.Salt,
 			&i.Payload,
 		); err != nil {
@@ -714,7 +706,7 @@ func (q *Queries) ListEventsOfStreamBackward(ctx context.Context, db DBTX, arg *
 }
 
 const ListEventsOfTypesAfter = `-- name: ListEventsOfTypesAfter :many
-SELECT e.sequence, e.occurred_at, e.recorded_at, e.stream_version, e.partition_id, e.schema_version, e.effective_date, e.caused_by_partition, e.id, e.caused_by, e.intent_id, e.type, e.tenant_id, e.legal_entity, e.division, e.region, e.site, e.custom_scopes, e.actor_type, e.actor_id, e.actor_name, e.actor_details, e.correlation_id, e.stream_type, e.stream_id, e.tags, e.source_system, e.source_channel, e.source_reference, e.rules_evaluated, e.pii, e.payload_hash, e.content_encoding, e.checksum, e.reason_code, p.salt, p.payload
+SELECT e.sequence, e.occurred_at, e.recorded_at, e.stream_version, e.partition_id, e.schema_version, e.effective_date, e.caused_by_partition, e.id, e.caused_by, e.intent_id, e.type, e.tenant_id, e.legal_entity, e.division, e.region, e.site, e.custom_scopes, e.actor_type, e.actor_id, e.actor_name, e.actor_details, e.correlation_id, e.stream_type, e.stream_id, e.tags, e.source_system, e.source_channel, e.source_reference, e.rules_evaluated, e.pii, e.payload_hash, e.content_encoding, e.checksum, p.salt, p.payload
 FROM backbone.events e
 LEFT JOIN LATERAL (
     SELECT x.salt, x.payload FROM backbone.event_payloads x
@@ -796,7 +788,6 @@ func (q *Queries) ListEventsOfTypesAfter(ctx context.Context, db DBTX, arg *List
 			&i.BackboneEvent.PayloadHash,
 			&i.BackboneEvent.ContentEncoding,
 			&i.BackboneEvent.Checksum,
-			&i.BackboneEvent.ReasonCode,
 			&i.Salt,
 			&i.Payload,
 		); err != nil {

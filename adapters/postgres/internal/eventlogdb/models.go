@@ -45,5 +45,4 @@ type BackboneEvent struct {
 	PayloadHash       []byte
 	ContentEncoding   pgtype.Text
 	Checksum          []byte
-	ReasonCode        pgtype.Text
 }
