@@ -58,10 +58,10 @@ func TestWebhookProblems(t *testing.T) {
 	lateSubscriptions.Subscriptions = testkit.Must(subscriptions.New(subscriptions.Config{
 		Store: h.store.Subscriptions, Log: h.store.Events, Access: entitlements{h.store.Directory}, Heads: testkit.Must(subscriptions.NewHeadWatcher(subscriptions.HeadWatcherConfig{Heads: h.store.Events, Clock: system.Clock{}, Poll: 500 * time.Millisecond})), IDs: system.NewIDs(), Clock: system.Clock{}, Limits: conformance.DeliveryLimits(),
 	}))
-	service.Webhooks = webhooks.NewService(webhooks.ServiceConfig{
+	service.Webhooks = testkit.Must(webhooks.NewService(webhooks.ServiceConfig{
 		Endpoints: endpoints, Attempts: endpoints, Entities: h.store.Directory, Subscriptions: h.store.Subscriptions, Secrets: derivedSecrets{}, Clock: system.Clock{}, IDs: system.NewIDs(),
-		Sender: sender.New(sender.Config{Clock: system.Clock{}}),
-	})
+		Sender: sender.New(sender.Config{Clock: system.Clock{}}), Timeout: 15 * time.Second, Overlap: 24 * time.Hour,
+	}))
 	const at = "/api/subscriptions"
 	for _, body := range []string{`{"id":"hook","subscriber_type":"webhook","subscriber_id":"x"}`, `{"id":"polled","subscriber_type":"service","subscriber_id":"x"}`} {
 		made := h.do(t, testRequest{method: "POST", path: at, token: "module", body: body})

@@ -3,6 +3,7 @@ package webhooks
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"log/slog"
 	"maps"
 	"slices"
@@ -59,7 +60,7 @@ type Observer interface {
 	WebhookLease(change string)
 }
 
-// Config is what a Dispatcher needs. Numbers of 0 take their default.
+// Config is what a Dispatcher needs.
 type Config struct {
 	*Service
 	Engine    Engine
@@ -70,13 +71,24 @@ type Config struct {
 	Logger    *slog.Logger // nil: silent
 	Observer  Observer     // nil: nobody watches
 
-	Concurrency int           // deliveries to one endpoint at the same time; 4
-	Look        time.Duration // how often to look for endpoints; 2 s
-	TTL         time.Duration // of a lease; 10 s
-	Wait        time.Duration // of one question for a message; 25 s
-	Rest        time.Duration // after the third failure in a row, doubled with each; 1 s
-	Longest     time.Duration // rest; 60 s
-	Stall       time.Duration // without a look, after which health says so; 30 s
+	Concurrency int // deliveries to one endpoint at the same time; positive
+	Timing
+}
+
+// Timing are intervals of a Dispatcher. Operators do not turn them: servers use
+// StandardTiming, tests shorten it.
+type Timing struct {
+	Look    time.Duration // how often to look for endpoints
+	TTL     time.Duration // of a lease: another node takes over an endpoint after it
+	Wait    time.Duration // of one poll for a message; shorter than what proxies close
+	Rest    time.Duration // after the third failure in a row, doubled with each
+	Longest time.Duration // bound of Rest
+	Stall   time.Duration // without a look, after which the health check fails
+}
+
+// StandardTiming is the timing of servers.
+var StandardTiming = Timing{
+	Look: 2 * time.Second, TTL: 10 * time.Second, Wait: 25 * time.Second, Rest: time.Second, Longest: time.Minute, Stall: 30 * time.Second,
 }
 
 // Dispatcher delivers to the endpoints whose leases this node holds.
@@ -93,21 +105,11 @@ type Dispatcher struct {
 	attempts map[event.ID][]ports.WebhookAttempt // that are not written down yet
 }
 
-// NewDispatcher makes a Dispatcher. It does nothing until it runs.
-func NewDispatcher(c Config) *Dispatcher {
-	or := func(d *time.Duration, fallback time.Duration) {
-		if *d <= 0 {
-			*d = fallback
-		}
-	}
-	or(&c.Look, 2*time.Second)
-	or(&c.TTL, 10*time.Second)
-	or(&c.Wait, 25*time.Second)
-	or(&c.Rest, time.Second)
-	or(&c.Longest, time.Minute)
-	or(&c.Stall, 30*time.Second)
-	if c.Concurrency <= 0 {
-		c.Concurrency = 4
+// NewDispatcher makes a Dispatcher. It does nothing until it runs. It refuses a Concurrency or
+// Timing that is not positive.
+func NewDispatcher(c Config) (*Dispatcher, error) {
+	if err := errors.Join(fault.RequirePositive("webhooks.Config", c.Timing), fault.RequirePositive("webhooks.Config", struct{ Concurrency int }{c.Concurrency})); err != nil {
+		return nil, err
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
@@ -115,7 +117,7 @@ func NewDispatcher(c Config) *Dispatcher {
 	member := sharing.New(sharing.Config{
 		Leases: c.Leases, Work: sharedWork, Holder: c.Node + "/" + rand.Text()[:8], TTL: c.TTL, Now: time.Now, Logger: c.Logger.With("work", sharedWork),
 	})
-	return &Dispatcher{Config: c, member: member, running: map[event.ID]*runner{}, attempts: map[event.ID][]ports.WebhookAttempt{}}
+	return &Dispatcher{Config: c, member: member, running: map[event.ID]*runner{}, attempts: map[event.ID][]ports.WebhookAttempt{}}, nil
 }
 
 // leasePrefix begins the names of the leases on endpoints. Nothing is fenced by them,

@@ -253,19 +253,21 @@ func (h *webhookFixture) Send(_ context.Context, r ports.WebhookRequest) (ports.
 }
 
 func (h *webhookFixture) service() *webhooks.Service {
-	return webhooks.NewService(webhooks.ServiceConfig{Endpoints: h.endpoints, Attempts: h.endpoints, Entities: h, Subscriptions: h, Secrets: h, Sender: h, Clock: h.clock, IDs: system.NewIDs(), Resume: h.resume})
+	return testkit.Must(webhooks.NewService(webhooks.ServiceConfig{Endpoints: h.endpoints, Attempts: h.endpoints, Entities: h, Subscriptions: h, Secrets: h, Sender: h, Clock: h.clock, IDs: system.NewIDs(), Resume: h.resume, Timeout: 15 * time.Second, Overlap: 24 * time.Hour}))
 }
 
 func (h *webhookFixture) run(t *testing.T, node string, change func(*webhooks.Config)) (stop func()) {
 	t.Helper()
 	c := webhooks.Config{
 		Service: h.service(), Engine: h, Directory: h, Encoder: h, Leases: h.leases, Node: node,
-		Look: 10 * time.Millisecond, TTL: 500 * time.Millisecond, Rest: time.Millisecond, Longest: 5 * time.Millisecond,
+		Concurrency: 4, Timing: webhooks.Timing{
+			Look: 10 * time.Millisecond, TTL: 500 * time.Millisecond, Wait: 25 * time.Second, Rest: time.Millisecond, Longest: 5 * time.Millisecond, Stall: 30 * time.Second,
+		},
 	}
 	if change != nil {
 		change(&c)
 	}
-	d := webhooks.NewDispatcher(c)
+	d := testkit.Must(webhooks.NewDispatcher(c))
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() { d.Run(ctx) })

@@ -57,10 +57,12 @@ func TestHealth_DispatcherStalls(t *testing.T) {
 	h.set(t)
 	directory := &hung{Directory: h}
 	told := &changes{told: map[string]int{}}
-	d := webhooks.NewDispatcher(webhooks.Config{
+	d := testkit.Must(webhooks.NewDispatcher(webhooks.Config{
 		Service: h.service(), Engine: h, Directory: directory, Encoder: h, Leases: h.leases, Node: "a", Observer: told,
-		Look: 10 * time.Millisecond, TTL: 2 * time.Second, Stall: 100 * time.Millisecond,
-	})
+		Concurrency: 4, Timing: webhooks.Timing{
+			Look: 10 * time.Millisecond, TTL: 2 * time.Second, Wait: 25 * time.Second, Rest: time.Second, Longest: time.Minute, Stall: 100 * time.Millisecond,
+		},
+	}))
 	require.NoError(t, d.Health(), "it does not run")
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup

@@ -44,22 +44,16 @@ type ServiceConfig struct {
 	// Resume goes on with a subscription that was paused since its endpoint wanted nothing
 	// more; nil: its owner does that.
 	Resume  func(ctx context.Context, owner ports.Principal, id string) error
-	Timeout time.Duration // of one attempt; 0 is 15 s
-	Overlap time.Duration // in which the secret before signs too; 0 is 24 h
+	Timeout time.Duration // of one attempt; positive
+	Overlap time.Duration // in which the previous secret signs too; 0: not at all
 }
 
 // Service looks after endpoints.
 type Service struct{ config ServiceConfig }
 
-// NewService makes a Service.
-func NewService(c ServiceConfig) *Service {
-	if c.Timeout <= 0 {
-		c.Timeout = 15 * time.Second
-	}
-	if c.Overlap <= 0 {
-		c.Overlap = 24 * time.Hour
-	}
-	return &Service{c}
+// NewService makes a Service. It refuses a Timeout that is not positive.
+func NewService(c ServiceConfig) (*Service, error) {
+	return &Service{c}, fault.RequirePositive("webhooks.ServiceConfig", struct{ Timeout time.Duration }{c.Timeout})
 }
 
 // Endpoint is an endpoint with its secret, which is shown when it is made or replaced

@@ -52,7 +52,10 @@ func NewServer(ctx context.Context, config configs.Config, o Options) (*Server, 
 		},
 	}
 	parts.Live = app.liveParts()
-	app.composeWebhooks(o.Observers.Webhooks)
+	if err := app.composeWebhooks(o.Observers.Webhooks); err != nil {
+		app.Close()
+		return nil, errors.Join(err, keys.stop())
+	}
 	parts.Subscriptions, parts.Webhooks = app.Subscriptions, app.webhooks.service
 	if app.personal != nil {
 		parts.Personal, parts.Erasures = app.personal.vault, app.personal.service

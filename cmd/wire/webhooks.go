@@ -30,9 +30,9 @@ type webhookDirectory struct {
 }
 
 // composeWebhooks composes the delivery to endpoints.
-func (a *App) composeWebhooks(observer webhooks.Observer) {
+func (a *App) composeWebhooks(observer webhooks.Observer) error {
 	c := a.Config.Webhook
-	service := webhooks.NewService(webhooks.ServiceConfig{
+	service, err := webhooks.NewService(webhooks.ServiceConfig{
 		Endpoints: a.Store.Webhooks, Attempts: a.Store.Webhooks, Entities: a.Store.Directory, Subscriptions: a.Store.Subscriptions, Secrets: a.Vault(), Clock: system.Clock{}, IDs: system.NewIDs(), Timeout: c.Timeout, Overlap: c.SecretOverlap,
 		Resume: func(ctx context.Context, owner ports.Principal, id string) error {
 			_, err := a.Subscriptions.Resume(ctx, subscriptions.Caller{Principal: owner}, id)
@@ -43,10 +43,15 @@ func (a *App) composeWebhooks(observer webhooks.Observer) {
 			UserAgent: "Backbone/" + configs.Version, Clock: system.Clock{},
 		}),
 	})
-	a.webhooks = &webhookRunner{service: service, dispatcher: webhooks.NewDispatcher(webhooks.Config{
+	if err != nil {
+		return err
+	}
+	dispatcher, err := webhooks.NewDispatcher(webhooks.Config{
 		Service: service, Engine: deliveries{a.Subscriptions}, Directory: webhookDirectory{a.Store.Subscriptions, a.Store.Directory}, Encoder: ownerEncoder{a}, Leases: a.Store.Leases, Node: a.Config.Node.ID,
-		Logger: a.Logger, Observer: observer, Concurrency: c.Concurrency,
-	})}
+		Logger: a.Logger, Observer: observer, Concurrency: c.Concurrency, Timing: webhooks.StandardTiming,
+	})
+	a.webhooks = &webhookRunner{service: service, dispatcher: dispatcher}
+	return err
 }
 
 // deliveries drives the persistent subscriptions for webhooks.
