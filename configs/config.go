@@ -90,6 +90,9 @@ type Projector struct {
 	Renew   time.Duration `config:"renew"`   // how often a node gives a sign of life; at most a third of ttl
 	Stall   time.Duration `config:"stall"`   // readiness is degraded when events wait so long without an attempt
 
+	RecomputeEvents int `config:"recompute_events"` // events of one entity or person whose rows are recomputed in place: they delay the projection
+	RecomputeReads  int `config:"recompute_reads"`  // events of a legal entity that recomputing rows of a tenant's projection may read
+
 	SwitchWithin int    `config:"switch_within"` // events that a rebuilt version may lack in a legal entity when readers are switched to it
 	Switch       string `config:"switch"`        // auto: a version that a newer release builds is switched to once it has caught up; manual: by an operator
 
@@ -208,7 +211,7 @@ func Default() Config {
 		Intake:    Intake{Retries: []time.Duration{50 * time.Millisecond, 200 * time.Millisecond, 800 * time.Millisecond}},
 		Policy:    Policy{CachedDecisions: 16_384},
 		Query:     Query{FoldBudget: 500 * time.Millisecond, SnapshotEvery: 100},
-		Projector: Projector{Poll: 2 * time.Second, Batch: 500, Bytes: 16 << 20, Workers: 4, TTL: 10 * time.Second, Renew: 3 * time.Second, Stall: 30 * time.Second, SwitchWithin: 1000, Switch: "auto"},
+		Projector: Projector{Poll: 2 * time.Second, Batch: 500, Bytes: 16 << 20, Workers: 4, TTL: 10 * time.Second, Renew: 3 * time.Second, Stall: 30 * time.Second, RecomputeEvents: 10_000, RecomputeReads: 200_000, SwitchWithin: 1000, Switch: "auto"},
 		Delivery:  Delivery{Listen: "notify", Poll: 500 * time.Millisecond},
 		Feeds:     Feeds{PerPrincipal: 20, PerNode: 1000, Batch: 100, Heartbeat: 15 * time.Second, WriteTimeout: 30 * time.Second, Review: time.Minute},
 		NATS:      defaultNATS(),

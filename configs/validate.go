@@ -43,6 +43,8 @@ func (c Config) Validate() error {
 		{"projector.batch", c.Projector.Batch, 1, 10_000},
 		{"projector.bytes", c.Projector.Bytes, 64 << 10, 1 << 30},
 		{"projector.workers", c.Projector.Workers, 1, 1000},
+		{"projector.recompute_events", c.Projector.RecomputeEvents, 1, 1_000_000},
+		{"projector.recompute_reads", c.Projector.RecomputeReads, 1, 100_000_000},
 		{"projector.switch_within", c.Projector.SwitchWithin, 1, 100_000},
 		{"feeds.per_principal", c.Feeds.PerPrincipal, 1, 100_000},
 		{"feeds.per_node", c.Feeds.PerNode, 1, 100_000},

@@ -17,6 +17,7 @@ import (
 	"github.com/erpbackbone/backbone/application/tenancy"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/ports"
+	"github.com/erpbackbone/backbone/test/testkit"
 )
 
 // TestCustomProjections shows who may create, see and change one, and that other tenants
@@ -34,14 +35,14 @@ func TestCustomProjections(t *testing.T) {
 			TenantID: "rival", PersonID: "r-1", PrincipalID: "r-1", ActorType: event.Human, RoleLabel: "admin", Roles: []string{"admin", "operator", "controller"},
 		})
 		require.NoError(t, err)
-		own := custom.New(custom.Config{
-			Compiler: jq.New(), Rows: store.ProjectionRows, Register: store.ProjectionVersions, Entities: who, Events: store.Events,
+		own := testkit.Must(custom.New(custom.Config{
+			Compiler: jq.New(), Rows: store.ProjectionRows, Register: store.ProjectionVersions, Entities: who, Events: store.Events, Recompute: custom.RecomputeConfig{RecomputeLimits: custom.RecomputeLimits{MaxEvents: 10_000, MaxRead: 200_000}},
 			Await: func(context.Context, string, int, event.PartitionID, event.Sequence) (event.Sequence, error) {
 				return 0, nil
 			},
-		})
+		}))
 		c.CustomProjections = own
-		c.Rebuilds = projections.NewRebuilds(projections.RebuildsConfig{Store: store.Projections, Register: store.ProjectionVersions, Versions: store.ProjectionVersions, Clock: system.Clock{}, Custom: own})
+		c.Rebuilds = testkit.Must(projections.NewRebuilds(projections.RebuildsConfig{Store: store.Projections, Register: store.ProjectionVersions, Versions: store.ProjectionVersions, Clock: system.Clock{}, Custom: own, MaxBehind: 1000}))
 		c.Projections = projections.NewOperations(projections.OperationsConfig{
 			Store: store.Projections, Register: store.ProjectionVersions, Letters: store.ProjectionVersions, Leases: store.Leases, Clock: system.Clock{}, Custom: own,
 		})

@@ -89,8 +89,7 @@ type Limits struct {
 	PerNode             int           // feeds on this node
 }
 
-// readTimeout ends the read of a page whose connection is dead. A page of 1,000 events takes
-// milliseconds.
+// readTimeout ends the read of a page whose connection is dead.
 const readTimeout = 30 * time.Second
 
 // Service runs feeds.

@@ -60,10 +60,11 @@ func TestRebuilds_LogsBlockedVersionOnce(t *testing.T) {
 	w.start(t)
 	w.until(t, func() bool { return w.reached(t, a) == 3 }, "the first version")
 	log, register := &logBuffer{}, &asked{ProjectionRegister: w.store.ProjectionVersions}
-	rebuilds := projections.NewRebuilds(projections.RebuildsConfig{
-		Store: w.store.Projections, Register: register, Versions: w.store.ProjectionVersions, Snapshots: w.store.ProjectionSnapshots, Clock: w.clock, Declared: declared, Every: time.Millisecond, MaxBehind: 5,
+	rebuilds := testkit.Must(projections.NewRebuilds(projections.RebuildsConfig{
+		Store: w.store.Projections, Register: register, Versions: w.store.ProjectionVersions, Snapshots: w.store.ProjectionSnapshots, Clock: w.clock, Declared: declared, MaxBehind: 5,
 		Handlers: map[string]ports.ProjectionHandler{name: w.handler}, Tables: map[string][]ports.ProjectionTable{name: {ports.ProjectionRowTable}}, Logger: slog.New(slog.NewTextHandler(log, nil)),
-	})
+	}))
+	rebuilds.SetInterval(time.Millisecond)
 	part, err := rebuilds.Start(t.Context(), projections.Order{Name: name, By: "ada", Partition: a}, true)
 	require.NoError(t, err)
 	scoped := part.Parts[0].Building
@@ -147,10 +148,10 @@ func TestRebuilds_ReportsFailureBesideTroubledVersion(t *testing.T) {
 	w.start(t)
 	w.until(t, func() bool { return w.reached(t, a) == 3 }, "the first version")
 	open := func(v ports.ProjectionVersions) *projections.Rebuilds {
-		return projections.NewRebuilds(projections.RebuildsConfig{
+		return testkit.Must(projections.NewRebuilds(projections.RebuildsConfig{
 			Store: w.store.Projections, Register: w.store.ProjectionVersions, Versions: v, Snapshots: w.store.ProjectionSnapshots, Clock: w.clock, Declared: declared, MaxBehind: 5,
 			Handlers: map[string]ports.ProjectionHandler{name: w.handler}, Tables: map[string][]ports.ProjectionTable{name: {ports.ProjectionRowTable}},
-		})
+		}))
 	}
 	rebuilds := open(w.store.ProjectionVersions)
 	part, err := rebuilds.Start(t.Context(), projections.Order{Name: name, By: "ada", Partition: a}, true)

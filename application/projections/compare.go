@@ -52,7 +52,7 @@ func (r *Rebuilds) Compare(ctx context.Context, name string, scope event.Partiti
 	}
 	tables, _ := r.tables(left)
 	c := ports.ProjectionComparison{
-		Projection: name, Left: left.Version, Right: right.Version, MaxBehind: r.config.MaxBehind, Tables: tables, Examples: examples,
+		Projection: name, Left: left.Version, Right: right.Version, MaxBehind: uint64(r.config.MaxBehind), Tables: tables, Examples: examples,
 		Types:    map[int][]string{left.Version: active.EventTypes, right.Version: other.EventTypes},
 		Handlers: map[int]ports.ProjectionHandler{left.Version: active.handler, right.Version: other.handler},
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/projection"
 	"github.com/erpbackbone/backbone/ports"
+	"github.com/erpbackbone/backbone/test/conformance"
 	"github.com/erpbackbone/backbone/test/testkit"
 )
 
@@ -251,7 +252,8 @@ func newFixture(t *testing.T, change func(*projections.Config)) *runnerFixture {
 
 func (g *runnerFixture) config() projections.Config {
 	return projections.Config{
-		Store: g.store.Projections, Register: g.store.ProjectionVersions, Versions: g.store.ProjectionVersions, Heads: g.taps, Clock: g.clock, Observer: g.watcher, Batch: 4, Logger: slog.New(slog.NewTextHandler(g.logged, nil)),
+		Store: g.store.Projections, Register: g.store.ProjectionVersions, Versions: g.store.ProjectionVersions, Heads: g.taps, Clock: g.clock, Observer: g.watcher, Logger: slog.New(slog.NewTextHandler(g.logged, nil)),
+		Limits: conformance.ProjectorLimits(func(l *projections.Limits) { l.Batch = 4 }),
 	}
 }
 

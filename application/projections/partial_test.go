@@ -16,6 +16,7 @@ import (
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/domain/projection"
 	"github.com/erpbackbone/backbone/ports"
+	"github.com/erpbackbone/backbone/test/testkit"
 )
 
 // rower writes a row for each event, which says what wrote it.
@@ -55,11 +56,11 @@ func newRebuildFixture(t *testing.T) *rebuildFixture {
 }
 
 func (w *rebuildFixture) looking(declared []module.Projection) *projections.Rebuilds {
-	return projections.NewRebuilds(projections.RebuildsConfig{
+	return testkit.Must(projections.NewRebuilds(projections.RebuildsConfig{
 		Store: w.store.Projections, Register: w.store.ProjectionVersions, Versions: w.store.ProjectionVersions, Snapshots: w.store.ProjectionSnapshots, Clock: w.clock, Declared: declared,
 		Handlers: map[string]ports.ProjectionHandler{name: w.handler}, Tables: map[string][]ports.ProjectionTable{name: {ports.ProjectionRowTable}},
 		Wake: w.runner.Wake, MaxBehind: 5,
-	})
+	}))
 }
 
 // shown counts the rows of a version by what wrote them.

@@ -16,6 +16,7 @@ import (
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/domain/projection"
 	"github.com/erpbackbone/backbone/ports"
+	"github.com/erpbackbone/backbone/test/testkit"
 )
 
 // versioned counts events by version and partition.
@@ -67,10 +68,10 @@ func newWorkshop(t *testing.T) *targetFixture {
 }
 
 func (w *targetFixture) newRebuilds(declared []module.Projection, byHand bool) *projections.Rebuilds {
-	return projections.NewRebuilds(projections.RebuildsConfig{
+	return testkit.Must(projections.NewRebuilds(projections.RebuildsConfig{
 		Store: w.store.Projections, Register: w.store.ProjectionVersions, Versions: w.store.ProjectionVersions, Clock: w.clock, Declared: declared, Handlers: map[string]ports.ProjectionHandler{name: w.handler},
 		Tables: map[string][]ports.ProjectionTable{name: {{Schema: "till", Name: "balances"}}}, Wake: w.runner.Wake, MaxBehind: 5, ManualSwitch: byHand,
-	})
+	}))
 }
 
 func (w *targetFixture) rows(version int, p event.PartitionID) int {

@@ -35,10 +35,8 @@ type RebuildsConfig struct {
 	Wake   func() // wakes this node's runner
 
 	// MaxBehind is how many events a version may lack in a legal entity when it becomes active;
-	// 0 is 1000.
-	MaxBehind uint64
-	Every     time.Duration // how often rebuilds are advanced; new ones are looked up five times less often; 0 is 1 s
-	Sweep     int           // rows of a table and legal entity that one statement removes; 0 is 5000
+	// positive.
+	MaxBehind int
 	// ManualSwitch leaves the switch to the version of a newer handler to operators.
 	ManualSwitch bool
 }
@@ -48,6 +46,7 @@ type RebuildsConfig struct {
 type Rebuilds struct {
 	config RebuildsConfig
 	catalog
+	interval time.Duration // advanceInterval, which tests shorten
 
 	checked time.Time // when CopyRound last checked snapshots for redactions
 	idle    atomic.Bool
@@ -62,16 +61,19 @@ type Rebuilds struct {
 // maintenanceTask is one kind of work on one version.
 type maintenanceTask struct{ version, round string }
 
-// NewRebuilds makes Rebuilds with its defaults.
-func NewRebuilds(c RebuildsConfig) *Rebuilds {
-	if c.MaxBehind == 0 {
-		c.MaxBehind = 1000
-	}
-	if c.Every <= 0 {
-		c.Every = time.Second
-	}
-	if c.Sweep <= 0 {
-		c.Sweep = 5000
+const (
+	// advanceInterval is how often rebuilds are advanced. New ones are looked for five times as
+	// seldom: they take minutes, and an idle node should ask little.
+	advanceInterval = time.Second
+	// sweepRows are removed at once of a table and legal entity, so that the transaction is
+	// short.
+	sweepRows = 5000
+)
+
+// NewRebuilds makes Rebuilds. It refuses a MaxBehind that is not positive.
+func NewRebuilds(c RebuildsConfig) (*Rebuilds, error) {
+	if err := fault.RequirePositive("projections.RebuildsConfig", struct{ MaxBehind int }{c.MaxBehind}); err != nil {
+		return nil, err
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
@@ -79,7 +81,7 @@ func NewRebuilds(c RebuildsConfig) *Rebuilds {
 	if c.Wake == nil {
 		c.Wake = func() {}
 	}
-	r := &Rebuilds{samples: map[string][]projection.Sample{}, reported: map[maintenanceTask]string{}}
+	r := &Rebuilds{interval: advanceInterval, samples: map[string][]projection.Sample{}, reported: map[maintenanceTask]string{}}
 	for i := range r.wakes {
 		r.wakes[i] = make(chan struct{}, 1)
 	}
@@ -94,7 +96,7 @@ func NewRebuilds(c RebuildsConfig) *Rebuilds {
 		}
 	}
 	r.config, r.catalog = c, catalog{c.Declared, c.Handlers, c.Custom}
-	return r
+	return r, nil
 }
 
 // Rebuild is the status of the versions of a projection.
@@ -242,7 +244,7 @@ func (r *Rebuilds) measure(ctx context.Context, p projection.Projection, out *Re
 		reached := min(at[id], head.Sequence)
 		out.Progress.Total += uint64(head.Sequence)
 		out.Progress.Done += uint64(reached)
-		if uint64(head.Sequence-reached) > r.config.MaxBehind {
+		if uint64(head.Sequence-reached) > uint64(r.config.MaxBehind) {
 			out.CaughtUp = false
 		}
 	}
@@ -269,7 +271,7 @@ func (r *Rebuilds) sample(p projection.Projection, done uint64) (from, to projec
 	}
 	r.samples[key] = list
 	from, to = list[0], list[len(list)-1]
-	if to.At.Sub(from.At) < r.config.Every {
+	if to.At.Sub(from.At) < r.interval {
 		from = projection.Sample{At: p.CreatedAt}
 	}
 	return from, to
@@ -312,7 +314,7 @@ func (r *Rebuilds) swap(ctx context.Context, o Order, choose func(Rebuild) (int,
 		return b, err
 	}
 	err = r.activate(ctx, o, ports.ProjectionSwitch{
-		Projection: o.Name, From: b.Active, To: to, MaxBehind: r.config.MaxBehind, Force: o.Force,
+		Projection: o.Name, From: b.Active, To: to, MaxBehind: uint64(r.config.MaxBehind), Force: o.Force,
 		Types: build.EventTypes, Handler: build.handler, Partitions: build.only, By: o.By,
 	})
 	if err != nil {
@@ -374,9 +376,9 @@ func (r *Rebuilds) repeat(ctx context.Context, wake <-chan struct{}, round func(
 			r.config.Logger.WarnContext(ctx, "rebuilds of projections could not be maintained; it will be tried again", "code", fault.CodeOf(err))
 		}
 		if err == nil && r.idle.Load() {
-			pause.Reset(idlePauses * r.config.Every)
+			pause.Reset(idlePauses * r.interval)
 		} else {
-			pause.Reset(r.config.Every)
+			pause.Reset(r.interval)
 		}
 		select {
 		case <-ctx.Done():
@@ -448,7 +450,7 @@ func (r *Rebuilds) Round(ctx context.Context) error {
 		case p.Role == projection.Building:
 			keep(r.reportOnce(ctx, "follow", p, r.advance(ctx, p)))
 		case p.Role == projection.Dropping && known:
-			_, err := r.config.Versions.SweepProjection(ctx, p.Name, p.Version, tables, r.config.Sweep)
+			_, err := r.config.Versions.SweepProjection(ctx, p.Name, p.Version, tables, sweepRows)
 			keep(r.reportOnce(ctx, "remove", p, err))
 		}
 	}

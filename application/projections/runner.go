@@ -37,41 +37,18 @@ type Config struct {
 	Clock    ports.Clock
 	Observer Observer // nil: nothing is observed
 
-	Batch   int           // events of one transaction unless a projection's settings say; 0 is 500
-	Bytes   int           // of the payloads in one transaction, unless a single event has more; 0 is 16 MiB
-	Workers int           // partitions that are worked at the same time; 0 is 4
-	Refresh time.Duration // how often the register is read; 0 is 1 s
-	TTL     time.Duration // of leases and of a node's heartbeat; 0 is 10 s
-	Renew   time.Duration // how often they are renewed; 0 is 3 s
-	Stall   time.Duration // without a due attempt until the node is unhealthy; 0 is 30 s
+	Limits
 }
 
-func (c Config) withDefaults() Config {
-	orElse := func(d *time.Duration, value time.Duration) {
-		if *d <= 0 {
-			*d = value
-		}
-	}
-	orElse(&c.Refresh, time.Second)
-	orElse(&c.TTL, 10*time.Second)
-	orElse(&c.Renew, 3*time.Second)
-	orElse(&c.Stall, 30*time.Second)
-	if c.Batch <= 0 {
-		c.Batch = 500
-	}
-	if c.Bytes <= 0 {
-		c.Bytes = 16 << 20
-	}
-	if c.Workers <= 0 {
-		c.Workers = 4
-	}
-	if c.Logger == nil {
-		c.Logger = slog.New(slog.DiscardHandler)
-	}
-	if c.Observer == nil {
-		c.Observer = noObserver{}
-	}
-	return c
+// Limits are settings of a Runner. All must be positive.
+type Limits struct {
+	Batch   int           // events of one transaction unless a projection's settings say
+	Bytes   int           // of the payloads of one transaction, unless one event alone has more
+	Workers int           // partitions that are worked at a time
+	Refresh time.Duration // how often operators' decisions are looked for
+	TTL     time.Duration // of leases and of a node's sign of life
+	Renew   time.Duration // how often they are renewed
+	Stall   time.Duration // without an attempt where one is due, after which the health check fails
 }
 
 // Observer receives the measurements of projections. Only the node that works a partition
@@ -145,10 +122,18 @@ type running struct {
 	units             map[event.PartitionID]*unit
 }
 
-// New binds declared projections to their handlers. Fault projection.unbound for
-// one without a handler.
+// New binds declared projections to their handlers. It refuses limits that are not positive.
+// Fault projection.unbound for a projection without a handler.
 func New(c Config, projections []module.Projection, handlers map[string]ports.ProjectionHandler) (*Runner, error) {
-	c = c.withDefaults()
+	if err := fault.RequirePositive("projections.Config", c.Limits); err != nil {
+		return nil, err
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	if c.Observer == nil {
+		c.Observer = noObserver{}
+	}
 	r := &Runner{config: c, wake: make(chan struct{}, 1)}
 	if c.Leases != nil {
 		r.member = sharing.New(sharing.Config{

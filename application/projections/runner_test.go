@@ -15,6 +15,7 @@ import (
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/domain/projection"
 	"github.com/erpbackbone/backbone/ports"
+	"github.com/erpbackbone/backbone/test/conformance"
 	"github.com/erpbackbone/backbone/test/testkit"
 )
 
@@ -265,7 +266,7 @@ func TestReached(t *testing.T) {
 
 func TestUnboundProjection(t *testing.T) {
 	t.Parallel()
-	_, err := projections.New(projections.Config{}, declared, map[string]ports.ProjectionHandler{"till.other": newCountingHandler()})
+	_, err := projections.New(projections.Config{Limits: conformance.ProjectorLimits(nil)}, declared, map[string]ports.ProjectionHandler{"till.other": newCountingHandler()})
 	require.Equal(t, "projection.unbound", fault.CodeOf(err))
 }
 

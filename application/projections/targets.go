@@ -27,7 +27,7 @@ type TargetsConfig struct {
 	Logger      *slog.Logger
 
 	// MaxEvents bounds the events of an entity, which one transaction applies while it holds
-	// the checkpoint; 0 is 10,000.
+	// the checkpoint; positive.
 	MaxEvents int
 }
 
@@ -38,15 +38,15 @@ type Targets struct {
 	catalog
 }
 
-// NewTargets makes Targets.
-func NewTargets(c TargetsConfig) *Targets {
-	if c.MaxEvents <= 0 {
-		c.MaxEvents = 10_000
+// NewTargets makes Targets. It refuses MaxEvents that are not positive.
+func NewTargets(c TargetsConfig) (*Targets, error) {
+	if err := fault.RequirePositive("projections.TargetsConfig", struct{ MaxEvents int }{c.MaxEvents}); err != nil {
+		return nil, err
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &Targets{c, catalog{modules: c.Declared, handlers: c.Handlers}}
+	return &Targets{c, catalog{modules: c.Declared, handlers: c.Handlers}}, nil
 }
 
 // TargetOrder selects the rows to recompute: those of an entity, or those of a subject.

@@ -15,6 +15,7 @@ import (
 	"github.com/erpbackbone/backbone/domain/projection"
 	"github.com/erpbackbone/backbone/domain/shredding"
 	"github.com/erpbackbone/backbone/ports"
+	"github.com/erpbackbone/backbone/test/testkit"
 )
 
 const ada shredding.Subject = "person:ada"
@@ -85,15 +86,15 @@ func newStaff(versions ...projection.Projection) (*staff, *projections.Targets) 
 		s.versions[i].Name = people
 		s.reached[s.versions[i].Version] = 9
 	}
-	return s, projections.NewTargets(projections.TargetsConfig{
-		Store: s, Checkpoints: s, Register: s, Versions: s, Records: s,
+	return s, testkit.Must(projections.NewTargets(projections.TargetsConfig{
+		Store: s, Checkpoints: s, Register: s, Versions: s, Records: s, MaxEvents: 10_000,
 		Declared: []module.Projection{{Name: people, Version: 1}, {Name: "gl.plain", Version: 1}},
 		Handlers: map[string]ports.ProjectionHandler{people: newCountingHandler()},
 		Targets: map[string][]ports.ProjectionTarget{people: {
 			{Streams: []string{"hr.desk"}, ID: "main", Tables: []ports.TargetTable{{ProjectionTable: ports.ProjectionTable{Name: "desks"}}}},
 			{Streams: []string{"hr.person"}, Tables: []ports.TargetTable{{ProjectionTable: ports.ProjectionTable{Name: "people"}, Subject: "subject"}}},
 		}},
-	})
+	}))
 }
 
 func built(n, code int, role projection.Role) projection.Projection {

@@ -16,7 +16,7 @@ import (
 // composeProjections makes the runner of the projections, after the watch.
 func (a *App) composeProjections(handlers map[string]ports.ProjectionHandler, clock ports.Clock, o Options) (err error) {
 	c := a.Config.Projector
-	a.custom = custom.New(custom.Config{
+	a.custom, err = custom.New(custom.Config{
 		Compiler: jq.NewWithLimits(foldLimits()), Rows: a.Store.ProjectionRows, Register: a.Store.ProjectionVersions, Entities: a.Store.Directory, Events: upcasting.UpcastReader(a.Store.Events, a.Upcaster),
 		Upcast: func(h ports.ProjectionHandler) ports.ProjectionHandler {
 			return upcasting.UpcastProjection(h, a.Upcaster)
@@ -25,25 +25,34 @@ func (a *App) composeProjections(handlers map[string]ports.ProjectionHandler, cl
 			return a.Reports.WaitUntilReached(ctx, name, version, p, need)
 		},
 		Wake: func() { a.Runner.Wake() }, Unregistered: a.Registry.FindUnregistered,
-		Recompute: custom.RecomputeConfig{Store: a.Store.ProjectionRows, Log: a.Store.Events, Records: a.Store.PersonalRecords, Letters: a.Store.ProjectionVersions},
+		Recompute: custom.RecomputeConfig{Store: a.Store.ProjectionRows, Log: a.Store.Events, Records: a.Store.PersonalRecords, Letters: a.Store.ProjectionVersions, RecomputeLimits: custom.RecomputeLimits{MaxEvents: c.RecomputeEvents, MaxRead: c.RecomputeReads}},
 	})
+	if err != nil {
+		return err
+	}
 	a.operations = projections.NewOperations(projections.OperationsConfig{
 		Store: a.Store.Projections, Register: a.Store.ProjectionVersions, Letters: a.Store.ProjectionVersions, Leases: a.Store.Leases, Clock: clock,
 		Declared: a.Catalog.Projections, Custom: a.custom, Handlers: handlers, Wake: func() { a.Runner.Wake() },
 	})
 	upcast := a.withUpcasting(handlers)
-	a.rebuilds = projections.NewRebuilds(projections.RebuildsConfig{
+	a.rebuilds, err = projections.NewRebuilds(projections.RebuildsConfig{
 		Store: a.Store.Projections, Register: a.Store.ProjectionVersions, Versions: a.Store.ProjectionVersions, Snapshots: a.Store.ProjectionSnapshots, Clock: clock, Logger: a.Logger, Declared: a.Catalog.Projections, Custom: a.custom, Handlers: upcast,
-		Tables: tablesOf(handlers), Wake: func() { a.Runner.Wake() }, MaxBehind: uint64(c.SwitchWithin), ManualSwitch: c.Switch == "manual",
+		Tables: tablesOf(handlers), Wake: func() { a.Runner.Wake() }, MaxBehind: c.SwitchWithin, ManualSwitch: c.Switch == "manual",
 	})
-	a.targets = projections.NewTargets(projections.TargetsConfig{
+	if err != nil {
+		return err
+	}
+	a.targets, err = projections.NewTargets(projections.TargetsConfig{
 		Store: a.Store.ProjectionTargets, Checkpoints: a.Store.Projections, Register: a.Store.ProjectionVersions, Versions: a.Store.ProjectionVersions, Records: a.Store.PersonalRecords, Logger: a.Logger,
-		Declared: a.Catalog.Projections, Handlers: upcast, Targets: targetsOf(handlers), CustomRows: a.custom,
+		Declared: a.Catalog.Projections, Handlers: upcast, Targets: targetsOf(handlers), CustomRows: a.custom, MaxEvents: c.RecomputeEvents,
 	})
+	if err != nil {
+		return err
+	}
 	a.Runner, err = projections.New(projections.Config{
 		Store: a.Store.Projections, Register: a.Store.ProjectionVersions, Versions: a.Store.ProjectionVersions, Custom: a.custom, Leases: a.Store.Leases, Heads: a.Watch, Node: a.Config.Node.ID,
 		Logger: a.Logger, Clock: clock, Observer: o.Observers.Projection,
-		Batch: c.Batch, Bytes: c.Bytes, Workers: c.Workers, Refresh: c.Poll, TTL: c.TTL, Renew: c.Renew, Stall: c.Stall,
+		Limits: projections.Limits{Batch: c.Batch, Bytes: c.Bytes, Workers: c.Workers, Refresh: c.Poll, TTL: c.TTL, Renew: c.Renew, Stall: c.Stall},
 	}, a.Catalog.Projections, upcast)
 	return err
 }

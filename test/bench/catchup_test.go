@@ -120,7 +120,7 @@ func (c *catchUpFixture) catchUp(name string, h ports.ProjectionHandler, types [
 	runner, err := projections.New(projections.Config{
 		Store: app.Store.Projections, Register: app.Store.ProjectionVersions, Versions: app.Store.ProjectionVersions, Leases: app.Store.Leases, Heads: heads, Node: "bench", Clock: system.Clock{},
 		Observer: observed, Logger: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
-		Batch: settings.Batch, Workers: settings.Workers, Refresh: settings.Poll, TTL: settings.TTL, Renew: settings.Renew, Stall: settings.Stall,
+		Limits: projections.Limits{Batch: settings.Batch, Bytes: settings.Bytes, Workers: settings.Workers, Refresh: settings.Poll, TTL: settings.TTL, Renew: settings.Renew, Stall: settings.Stall},
 	}, declared, handlers)
 	require.NoError(t, err)
 	ctx, stop := context.WithCancel(t.Context())

@@ -23,6 +23,7 @@ import (
 	"github.com/erpbackbone/backbone/application/subscriptions"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/ports"
+	"github.com/erpbackbone/backbone/test/conformance"
 	"github.com/erpbackbone/backbone/test/testkit"
 )
 
@@ -233,6 +234,7 @@ func (p *deliveryFixture) projection(name string) func(context.Context, *subscri
 	return func(ctx context.Context, w *subscriptions.HeadWatcher, a *arrivalTimes) {
 		runner, err := projections.New(projections.Config{
 			Store: p.engine.store.Projections, Register: p.engine.store.ProjectionVersions, Leases: p.engine.store.Leases, Heads: w, Node: "bench", Clock: system.Clock{},
+			Limits: conformance.ProjectorLimits(func(l *projections.Limits) { l.Refresh = time.Second }),
 		}, []module.Projection{{Name: name, Version: 1}}, map[string]ports.ProjectionHandler{name: a})
 		if err != nil {
 			p.t.Error(err)

@@ -11,6 +11,7 @@ import (
 	"github.com/erpbackbone/backbone/application/projections/custom"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/ports"
+	"github.com/erpbackbone/backbone/test/testkit"
 )
 
 const mostBytes = 8 << 20
@@ -40,7 +41,8 @@ func TestLargeEventsAreTriedAFewAtATime(t *testing.T) {
 	t.Parallel()
 	g := newRig(t)
 	reads := &weighed{EventSearcher: g.store.Events}
-	service := custom.New(custom.Config{Compiler: jq.NewWithLimits(patient()), Rows: g.store.ProjectionRows, Register: g.store.ProjectionVersions, Entities: g.store.Directory, Events: reads, Trial: 15})
+	service := testkit.Must(custom.New(custom.Config{Compiler: jq.NewWithLimits(patient()), Rows: g.store.ProjectionRows, Register: g.store.ProjectionVersions, Entities: g.store.Directory, Events: reads, Recompute: custom.RecomputeConfig{RecomputeLimits: recomputeLimits}}))
+	service.SetTrialEvents(15)
 	le := g.entity(t, "acme", "USMF")
 	text := strings.Repeat("x", 1<<20)
 	for i := range 20 {

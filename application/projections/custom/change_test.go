@@ -20,6 +20,7 @@ import (
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/domain/projection"
 	"github.com/erpbackbone/backbone/ports"
+	"github.com/erpbackbone/backbone/test/testkit"
 )
 
 const (
@@ -28,7 +29,7 @@ const (
 )
 
 func (g *rig) rebuilds() *projections.Rebuilds {
-	return projections.NewRebuilds(projections.RebuildsConfig{Store: g.store.Projections, Register: g.store.ProjectionVersions, Versions: g.store.ProjectionVersions, Clock: g.clock, Custom: g.service})
+	return testkit.Must(projections.NewRebuilds(projections.RebuildsConfig{Store: g.store.Projections, Register: g.store.ProjectionVersions, Versions: g.store.ProjectionVersions, Clock: g.clock, Custom: g.service, MaxBehind: 1000}))
 }
 
 func (g *rig) change(name string, d projection.Definition) (custom.ChangeResult, error) {
@@ -354,10 +355,10 @@ func TestATypeThatChangesBetweenTheVersions(t *testing.T) {
 	g := newRig(t)
 	le := g.entity(t, "acme", "USMF")
 	var begun atomic.Bool
-	g.service = custom.New(custom.Config{
-		Compiler: jq.NewWithLimits(patient()), Rows: g.store.ProjectionRows, Register: g.store.ProjectionVersions, Entities: g.store.Directory, Events: g.store.Events,
+	g.service = testkit.Must(custom.New(custom.Config{
+		Compiler: jq.NewWithLimits(patient()), Rows: g.store.ProjectionRows, Register: g.store.ProjectionVersions, Entities: g.store.Directory, Events: g.store.Events, Recompute: custom.RecomputeConfig{RecomputeLimits: recomputeLimits},
 		Upcast: func(h ports.ProjectionHandler) ports.ProjectionHandler { return renamed{h, &begun} },
-	})
+	}))
 	r, _ := g.node(t)
 	g.create(t, "sums", definition("acme", `.data.vendor // error("none")`, counts))
 	require.NoError(t, g.operations().Configure(t.Context(), order("sums").Name, projection.Settings{MaxAttempts: 1}, "ada"))
@@ -414,8 +415,8 @@ func TestReadersOfARemovedVersionReadTheNext(t *testing.T) {
 		require.NoError(t, err)
 	}
 	waited := 0
-	service := custom.New(custom.Config{
-		Compiler: jq.NewWithLimits(patient()), Rows: g.store.ProjectionRows, Register: g.store.ProjectionVersions, Entities: g.store.Directory, Events: g.store.Events,
+	service := testkit.Must(custom.New(custom.Config{
+		Compiler: jq.NewWithLimits(patient()), Rows: g.store.ProjectionRows, Register: g.store.ProjectionVersions, Entities: g.store.Directory, Events: g.store.Events, Recompute: custom.RecomputeConfig{RecomputeLimits: recomputeLimits},
 		Await: func(context.Context, string, int, event.PartitionID, event.Sequence) (event.Sequence, error) {
 			if waited++; waited == 1 {
 				replace("2")
@@ -424,7 +425,7 @@ func TestReadersOfARemovedVersionReadTheNext(t *testing.T) {
 			}
 			return 0, nil
 		},
-	})
+	}))
 	page, err := service.Rows(t.Context(), custom.RowsQuery{Name: "sums", Entity: le, Limit: 1, MinSequence: "1"})
 	require.NoError(t, err)
 	require.Equal(t, []any{3, "3", 2}, []any{page.Version, string(page.Rows[0].State), waited})
@@ -439,8 +440,8 @@ func TestLikelyMistakesAreSaid(t *testing.T) {
 	}
 	fails := errors.New("away")
 	var unregistered error
-	service := custom.New(custom.Config{
-		Compiler: jq.NewWithLimits(patient()), Rows: g.store.ProjectionRows, Register: g.store.ProjectionVersions, Entities: g.store.Directory, Events: g.store.Events,
+	service := testkit.Must(custom.New(custom.Config{
+		Compiler: jq.NewWithLimits(patient()), Rows: g.store.ProjectionRows, Register: g.store.ProjectionVersions, Entities: g.store.Directory, Events: g.store.Events, Recompute: custom.RecomputeConfig{RecomputeLimits: recomputeLimits},
 		Unregistered: func(_ context.Context, types []string) (out []string, err error) {
 			for _, name := range types {
 				if name != posted {
@@ -449,7 +450,7 @@ func TestLikelyMistakesAreSaid(t *testing.T) {
 			}
 			return out, unregistered
 		},
-	})
+	}))
 	try := func(d projection.Definition) custom.Trial {
 		_, trial, err := service.Create(t.Context(), custom.Creation{Name: "x", Definition: d, DryRun: true})
 		require.NoError(t, err)

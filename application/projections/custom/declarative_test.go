@@ -19,6 +19,7 @@ import (
 	"github.com/erpbackbone/backbone/domain/projection"
 	"github.com/erpbackbone/backbone/domain/shredding"
 	"github.com/erpbackbone/backbone/ports"
+	"github.com/erpbackbone/backbone/test/testkit"
 )
 
 // TestAFoldIsWhatGoFolds compares with a fold in Go over random events, batches and
@@ -116,7 +117,7 @@ func TestTheRunnerFollowsWhatIsCreatedAndDeleted(t *testing.T) {
 	require.NoError(t, g.service.Delete(t.Context(), "acme", "sums", "ada"))
 	_, err := g.service.Rows(t.Context(), custom.RowsQuery{Name: "sums", Entity: le, Limit: 1})
 	require.Equal(t, "projection.not_found", fault.CodeOf(err))
-	rebuilds := projections.NewRebuilds(projections.RebuildsConfig{Store: g.store.Projections, Register: g.store.ProjectionVersions, Versions: g.store.ProjectionVersions, Clock: g.clock})
+	rebuilds := testkit.Must(projections.NewRebuilds(projections.RebuildsConfig{Store: g.store.Projections, Register: g.store.ProjectionVersions, Versions: g.store.ProjectionVersions, Clock: g.clock, MaxBehind: 1000}))
 	for range 3 {
 		require.NoError(t, rebuilds.Round(t.Context()))
 	}
@@ -379,7 +380,7 @@ func TestWhatADefinitionLeavesOutIsNotRebuilt(t *testing.T) {
 	d := definition("acme", ".data.vendor", sums, posted)
 	d.Filter.LegalEntities = []string{"USMF"}
 	g.create(t, "sums", d)
-	rebuilds := projections.NewRebuilds(projections.RebuildsConfig{Store: g.store.Projections, Register: g.store.ProjectionVersions, Versions: g.store.ProjectionVersions, Snapshots: g.store.ProjectionSnapshots, Clock: g.clock, Custom: g.service})
+	rebuilds := testkit.Must(projections.NewRebuilds(projections.RebuildsConfig{Store: g.store.Projections, Register: g.store.ProjectionVersions, Versions: g.store.ProjectionVersions, Snapshots: g.store.ProjectionSnapshots, Clock: g.clock, Custom: g.service, MaxBehind: 1000}))
 	at := func(le ports.LegalEntity) projections.Order {
 		return projections.Order{Name: projection.CustomName("acme", "sums"), By: "ada", Partition: le.Partition}
 	}

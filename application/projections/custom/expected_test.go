@@ -11,6 +11,7 @@ import (
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/domain/projection"
 	"github.com/erpbackbone/backbone/ports"
+	"github.com/erpbackbone/backbone/test/testkit"
 )
 
 // wrongVersion requires the refusal of what was decided on while readers were shown
@@ -87,7 +88,7 @@ func TestWhoExpectsNoneIsToldOfAFasterOne(t *testing.T) {
 					require.NoError(t, err)
 				}
 			}}
-			late := custom.New(custom.Config{Compiler: jq.NewWithLimits(patient()), Rows: g.store.ProjectionRows, Register: register, Entities: g.store.Directory, Events: g.store.Events})
+			late := testkit.Must(custom.New(custom.Config{Compiler: jq.NewWithLimits(patient()), Rows: g.store.ProjectionRows, Register: register, Entities: g.store.Directory, Events: g.store.Events, Recompute: custom.RecomputeConfig{RecomputeLimits: recomputeLimits}}))
 			_, _, err := late.Create(t.Context(), custom.Creation{Name: "sums", Definition: definition("acme", ".id", "2"), By: "ada", Expected: new(0)})
 			wrongVersion(t, err, 0, versions, "there is a projection sums already")
 		})

@@ -18,6 +18,7 @@ import (
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/projection"
 	"github.com/erpbackbone/backbone/ports"
+	"github.com/erpbackbone/backbone/test/conformance"
 	"github.com/erpbackbone/backbone/test/testkit"
 )
 
@@ -52,12 +53,12 @@ func newRig(t *testing.T) *rig {
 	g.store = memory.New(memory.Config{LogName: "x", Clock: g.clock})
 	limits := patient()
 	limits.Steps, limits.Work, limits.OutputBytes = 100_000, 8<<20, projection.MaxState+1024
-	g.service = custom.New(custom.Config{
-		Compiler: jq.NewWithLimits(limits), Rows: g.store.ProjectionRows, Register: g.store.ProjectionVersions, Entities: g.store.Directory, Events: g.store.Events,
+	g.service = testkit.Must(custom.New(custom.Config{
+		Compiler: jq.NewWithLimits(limits), Rows: g.store.ProjectionRows, Register: g.store.ProjectionVersions, Entities: g.store.Directory, Events: g.store.Events, Recompute: custom.RecomputeConfig{RecomputeLimits: recomputeLimits},
 		Await: func(context.Context, string, int, event.PartitionID, event.Sequence) (event.Sequence, error) {
 			return 0, nil
 		},
-	})
+	}))
 	return g
 }
 
@@ -133,11 +134,14 @@ func (h heads) Heads() (map[event.PartitionID]ports.Head, <-chan struct{}) {
 
 func (h heads) LastRead() time.Time { return h.clock.Now() }
 
+// recomputeLimits are limits that no test of another behaviour meets.
+var recomputeLimits = custom.RecomputeLimits{MaxEvents: 10_000, MaxRead: 200_000}
+
 // node runs a node until stop.
 func (g *rig) node(t *testing.T) (r *projections.Runner, stop func()) {
 	t.Helper()
 	r, err := projections.New(projections.Config{
-		Store: g.store.Projections, Register: g.store.ProjectionVersions, Versions: g.store.ProjectionVersions, Custom: g.service, Heads: heads{g.store, g.clock}, Clock: g.clock, Refresh: time.Millisecond,
+		Store: g.store.Projections, Register: g.store.ProjectionVersions, Versions: g.store.ProjectionVersions, Custom: g.service, Heads: heads{g.store, g.clock}, Clock: g.clock, Limits: conformance.ProjectorLimits(func(l *projections.Limits) { l.Refresh = time.Millisecond }),
 	}, nil, nil)
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())

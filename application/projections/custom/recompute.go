@@ -22,8 +22,13 @@ type RecomputeConfig struct {
 	Records ports.PersonalRecords
 	Letters ports.DeadLetters
 
-	MaxEvents int // of the entity or person; 0 is 10,000
-	MaxRead   int // events of the legal entity that are read; 0 is 200,000
+	RecomputeLimits
+}
+
+// RecomputeLimits bound how long folding single rows anew takes. Both must be positive.
+type RecomputeLimits struct {
+	MaxEvents int // of the entity or person
+	MaxRead   int // events of the legal entity that are read to find those of a key
 }
 
 const (

@@ -18,6 +18,7 @@ import (
 	"github.com/erpbackbone/backbone/domain/projection"
 	"github.com/erpbackbone/backbone/domain/shredding"
 	"github.com/erpbackbone/backbone/ports"
+	"github.com/erpbackbone/backbone/test/testkit"
 )
 
 // booth is a rig that folds rows anew, with what happens while the log is read.
@@ -33,12 +34,12 @@ type booth struct {
 func newBooth(t *testing.T, change func(*custom.RecomputeConfig)) *booth {
 	t.Helper()
 	g := &booth{rig: newRig(t)}
-	c := custom.RecomputeConfig{Store: g.store.ProjectionRows, Log: g, Records: g, Letters: g.store.ProjectionVersions}
+	c := custom.RecomputeConfig{Store: g.store.ProjectionRows, Log: g, Records: g, Letters: g.store.ProjectionVersions, RecomputeLimits: recomputeLimits}
 	if change != nil {
 		change(&c)
 	}
-	g.service = custom.New(custom.Config{Compiler: jq.NewWithLimits(patient()), Rows: g.store.ProjectionRows, Register: g.store.ProjectionVersions, Entities: g.store.Directory, Events: g.store.Events, Recompute: c})
-	g.targets = projections.NewTargets(projections.TargetsConfig{Register: g.store.ProjectionVersions, CustomRows: g.service})
+	g.service = testkit.Must(custom.New(custom.Config{Compiler: jq.NewWithLimits(patient()), Rows: g.store.ProjectionRows, Register: g.store.ProjectionVersions, Entities: g.store.Directory, Events: g.store.Events, Recompute: c}))
+	g.targets = testkit.Must(projections.NewTargets(projections.TargetsConfig{Register: g.store.ProjectionVersions, CustomRows: g.service, MaxEvents: 10_000}))
 	g.le = g.entity(t, "acme", "USMF")
 	return g
 }

@@ -29,23 +29,22 @@ type Config struct {
 	Unregistered func(ctx context.Context, types []string) ([]string, error)
 
 	Recompute RecomputeConfig
-
-	Trial int // upper bound of the events of a trial; 0 is 100
 }
 
-// Service creates, changes, runs and reads custom projections.
-type Service struct{ config Config }
+// trialEvents are the events that a definition is tried on at most, since the caller waits for
+// the result.
+const trialEvents = 100
 
-// New makes a Service.
-func New(c Config) *Service {
-	if c.Trial <= 0 {
-		c.Trial = 100
-	}
-	if c.Recompute.MaxEvents <= 0 {
-		c.Recompute.MaxEvents = 10_000
-	}
-	if c.Recompute.MaxRead <= 0 {
-		c.Recompute.MaxRead = 200_000
+// Service creates, changes, runs and reads custom projections.
+type Service struct {
+	config      Config
+	trialEvents int
+}
+
+// New makes a Service. It refuses limits that are not positive.
+func New(c Config) (*Service, error) {
+	if err := fault.RequirePositive("custom.RecomputeConfig", c.Recompute.RecomputeLimits); err != nil {
+		return nil, err
 	}
 	if c.Wake == nil {
 		c.Wake = func() {}
@@ -53,7 +52,7 @@ func New(c Config) *Service {
 	if c.Upcast == nil {
 		c.Upcast = func(h ports.ProjectionHandler) ports.ProjectionHandler { return h }
 	}
-	return &Service{c}
+	return &Service{config: c, trialEvents: trialEvents}, nil
 }
 
 // pageBytes bounds the payloads of a page of events, unless the first event has more.

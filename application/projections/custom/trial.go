@@ -81,12 +81,12 @@ func countsNothing(looked int) Warning {
 // runTrial folds the last events that a definition selects.
 func (s *Service) runTrial(ctx context.Context, p *program, d projection.Definition, read []ports.LegalEntity) (t Trial, err error) {
 	for _, le := range read {
-		if t.Events >= s.config.Trial {
+		if t.Events >= s.trialEvents {
 			break
 		}
 		one := TrialEntity{Entity: le}
 		rows := map[string]ports.ProjectionRow{}
-		err := s.replayLast(ctx, candidates(d, le.Partition), s.config.Trial-t.Events, func(e event.Recorded) error {
+		err := s.replayLast(ctx, candidates(d, le.Partition), s.trialEvents-t.Events, func(e event.Recorded) error {
 			t.Considered++
 			counted, err := p.selectEvents(ctx, d.TenantID, []event.Recorded{e})
 			if err == nil {

@@ -76,7 +76,9 @@ func TestClocksThatJump(t *testing.T) {
 		running.Go(func() { w.Run(ctx) })
 		runner, err := projections.New(projections.Config{
 			Store: s.Projections, Register: s.ProjectionVersions, Leases: s.Leases, Heads: w, Node: fmt.Sprintf("n%d", i), Clock: c,
-			TTL: 3 * time.Second, Renew: time.Second, Refresh: 200 * time.Millisecond, Batch: 5,
+			Limits: conformance.ProjectorLimits(func(l *projections.Limits) {
+				l.TTL, l.Renew, l.Refresh, l.Batch = 3*time.Second, time.Second, 200*time.Millisecond, 5
+			}),
 		}, []module.Projection{{Name: name, Version: 1}}, map[string]ports.ProjectionHandler{name: pgtest.Applied(func(ctx context.Context, tx pgx.Tx, b ports.ProjectionBatch) error {
 			for _, e := range b.Events {
 				if _, err := tx.Exec(ctx, "INSERT INTO backbone.jumps (partition_id, sequence) VALUES ($1, $2)", int32(b.Partition), int64(e.Sequence)); err != nil {
