@@ -44,7 +44,8 @@ type Config struct {
 type HTTP struct {
 	Listen          string        `config:"listen"`           // host:port
 	BodyLimitBytes  int           `config:"body_limit_bytes"` // larger request bodies are refused while they arrive
-	ReadTimeout     time.Duration `config:"read_timeout"`     // for a whole request
+	ReadTimeout     time.Duration `config:"read_timeout"`     // for a body to arrive
+	RequestTimeout  time.Duration `config:"request_timeout"`  // from the arrival of a request to its answer; work is stopped then
 	ShutdownTimeout time.Duration `config:"shutdown_timeout"` // for requests in flight when the server stops
 }
 
@@ -204,7 +205,7 @@ func (d DSN) Reveal() string { return string(d) }
 // shows the same.
 func Default() Config {
 	return Config{
-		HTTP:      HTTP{Listen: "127.0.0.1:8080", BodyLimitBytes: 4 << 20, ReadTimeout: 30 * time.Second, ShutdownTimeout: 20 * time.Second},
+		HTTP:      HTTP{Listen: "127.0.0.1:8080", BodyLimitBytes: 4 << 20, ReadTimeout: 30 * time.Second, RequestTimeout: 30 * time.Second, ShutdownTimeout: 20 * time.Second},
 		Database:  Database{ReadPool: 8, Appenders: 2, PhysicalPartitions: 32},
 		Engine:    defaultEngine(),
 		Limits:    Limits{EventBytes: 1 << 20, BatchEvents: 100, Depth: 32, Nodes: 50_000, EntityRefs: 128, Tags: 32},

@@ -63,6 +63,7 @@ func (c Config) Validate() error {
 	}
 	periods := []period{
 		{"http.read_timeout", c.HTTP.ReadTimeout, time.Second, 10 * time.Minute},
+		{"http.request_timeout", c.HTTP.RequestTimeout, time.Second, 10 * time.Minute},
 		{"http.shutdown_timeout", c.HTTP.ShutdownTimeout, time.Second, 10 * time.Minute},
 		{"engine.group_timeout", c.Engine.GroupTimeout, time.Second, 10 * time.Minute},
 		{"engine.lock_timeout", c.Engine.LockTimeout, 10 * time.Millisecond, 10 * time.Minute},

@@ -101,6 +101,9 @@ func (d catalogStub) ReadModels() map[string]module.ReadModel { return d }
 func (catalogStub) IntentTypes() []module.IntentType          { return nil }
 func (catalogStub) Owner(string) string                       { return "" }
 
+// anyLimits are for servers that answer no request.
+var anyLimits = Limits{1, 1, 1, 1, 1, 1, 1}
+
 func TestInvalidReadModels(t *testing.T) {
 	t.Parallel()
 	for path, params := range map[string][]module.Param{
@@ -110,7 +113,7 @@ func TestInvalidReadModels(t *testing.T) {
 		"gl/{account}":            {{Name: "account"}},
 		"gl/journal":              {{Name: "as_of"}},
 	} {
-		_, err := New(Config{Catalog: catalogStub{path: {Params: params}}})
+		_, err := New(Config{Catalog: catalogStub{path: {Params: params}}, Limits: anyLimits})
 		require.Error(t, err, path)
 		require.True(t, strings.Contains(err.Error(), path))
 	}
@@ -140,7 +143,7 @@ func TestDocumentOfBuiltInModules(t *testing.T) {
 	t.Parallel()
 	catalog, err := module.Build(jsonschema.New(), gl.New(), ap.New())
 	require.NoError(t, err)
-	s, err := New(Config{Catalog: catalog})
+	s, err := New(Config{Catalog: catalog, Limits: anyLimits})
 	require.NoError(t, err)
 	loader := openapi3.NewLoader()
 	served, err := loader.LoadFromData(s.document)
@@ -152,7 +155,7 @@ func TestDocumentOfBuiltInModules(t *testing.T) {
 	intents, ok := served.Paths.Value("/api/intents").Post.Extensions["x-intents"].([]any)
 	require.True(t, ok)
 	require.Len(t, intents, len(catalog.IntentTypes()))
-	again, err := New(Config{Catalog: catalog})
+	again, err := New(Config{Catalog: catalog, Limits: anyLimits})
 	require.NoError(t, err)
 	require.Equal(t, string(s.document), string(again.document), "the same bytes every time")
 	assembled, err := os.ReadFile("openapi/assembled.yaml")

@@ -68,7 +68,7 @@ func endCode(err error) string {
 // send writes and flushes within WriteTimeout.
 func (s *eventStream) send(ctx context.Context, b []byte) error {
 	// A recorder in a test has no deadline to set; a connection always has.
-	_ = s.connection.SetWriteDeadline(time.Now().Add(s.feed.writeTimeout))
+	_ = s.connection.SetWriteDeadline(time.Now().Add(s.feed.server.config.Live.WriteTimeout))
 	defer context.AfterFunc(ctx, func() { _ = s.connection.SetWriteDeadline(time.Now().Add(closeTimeout)) })()
 	_, err := s.w.Write(b)
 	if err == nil {

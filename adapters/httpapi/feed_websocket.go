@@ -197,7 +197,7 @@ func (s *socket) send(ctx context.Context, b []byte) error {
 // sendContext bounds one write. A write that is in progress when the feed ends may still
 // complete: canceling it would close the connection before the last message.
 func (s *socket) sendContext(ctx context.Context) (context.Context, func()) {
-	within, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.feed.writeTimeout)
+	within, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.feed.server.config.Live.WriteTimeout)
 	unlink := context.AfterFunc(ctx, func() { time.AfterFunc(closeTimeout, cancel) })
 	return within, func() { unlink(); cancel() }
 }

@@ -47,12 +47,16 @@ type Live interface {
 type LiveConfig struct {
 	Feeds *query.Feeds // positions in the log to follow; nil: feed.not_served
 	Live  Live
-	// WriteTimeout is how long a reader may take to take what it is sent; 0 is 30 s.
-	WriteTimeout time.Duration
 	// Origins are the hosts, besides the server's own, whose pages may open WebSockets,
 	// as patterns of path.Match.
 	Origins []string
-	Batch   int // events of one page; 0 is 100
+	LiveLimits
+}
+
+// LiveLimits bound a live feed. Both must be positive.
+type LiveLimits struct {
+	WriteTimeout time.Duration // for a reader to accept what it is sent
+	Batch        int           // events of one page
 }
 
 // isFeed reports whether the answer is a feed, which is neither compressed nor buffered.
@@ -118,14 +122,13 @@ type liveFeed struct {
 	open               func(from string, given bool) (followedSource, error)
 	entities           []string // named by the caller; each must stay readable
 	followsAll         bool     // the caller named none: all that it may see
+	batch              int      // events of one page
 	withoutData        bool     // without payloads
 	cursorsAreVersions bool     // cursors are versions of a stream
 	from               string
 	hasFrom            bool
-	batch              int
 	source             followedSource
 	leave              func()
-	writeTimeout       time.Duration // for one message
 }
 
 // followedSource is a source that follows changes of the caller's rights.
@@ -223,13 +226,7 @@ func (s *Server) wantsModules(modules []string) func(context.Context, string) (b
 func (f *liveFeed) checkAdmission(r *request) (err error) {
 	c := f.server.config.Live
 	this := callOf(f.ctx)
-	f.request = this.request
-	if f.batch = c.Batch; f.batch <= 0 {
-		f.batch = defaultPage
-	}
-	if f.writeTimeout = c.WriteTimeout; f.writeTimeout <= 0 {
-		f.writeTimeout = 30 * time.Second
-	}
+	f.request, f.batch = this.request, c.Batch
 	if f.withoutData = r.withoutData(); r.err != nil {
 		return r.err
 	}

@@ -166,6 +166,19 @@ func (l *bytesLog) String() string {
 	return l.b.String()
 }
 
+// limitsOf returns the default limits; change adapts them; nil: no change.
+func limitsOf(change func(*httpapi.Limits)) httpapi.Limits {
+	c := configs.Default()
+	l := httpapi.Limits{
+		BodyBytes: int64(c.HTTP.BodyLimitBytes), EventBytes: c.Limits.EventBytes, EventNodes: c.Limits.Nodes, Depth: c.Limits.Depth, BatchEvents: c.Limits.BatchEvents,
+		Body: c.HTTP.ReadTimeout, Request: c.HTTP.RequestTimeout,
+	}
+	if change != nil {
+		change(&l)
+	}
+	return l
+}
+
 // startAPI starts a server; change may replace parts of its configuration.
 func startAPI(t testing.TB, change ...func(*httpapi.Config)) *apiFixture {
 	t.Helper()
@@ -221,7 +234,7 @@ func startAPIWithFeeds(t testing.TB, feeds live.Limits, change ...func(*httpapi.
 
 	appends := appending.NewService(preparer, h.store.Appender, h.store.Events, h.store.Intents, clock, ids, time.Hour)
 	config := httpapi.Config{
-		Access: who, Events: reads, Types: types, Reports: reports, Catalog: catalog,
+		Access: who, Events: reads, Types: types, Reports: reports, Catalog: catalog, Limits: limitsOf(nil),
 		Appends: appends,
 		Streams: streams.New(streams.Config{Writer: streamWriter{appends}, Reader: h.store.Events, Catalog: catalog, Roles: catalog.RoleNames()}),
 		Intents: pipeline.New(pipeline.Config{
@@ -249,7 +262,7 @@ func startAPIWithFeeds(t testing.TB, feeds live.Limits, change ...func(*httpapi.
 		Heartbeat: cmp.Or(feeds.Heartbeat, defaults.Heartbeat), AccessCheckInterval: cmp.Or(feeds.AccessCheckInterval, defaults.Review),
 		PerPrincipal: cmp.Or(feeds.PerPrincipal, defaults.PerPrincipal), PerNode: cmp.Or(feeds.PerNode, defaults.PerNode),
 	}
-	config.Live = httpapi.LiveConfig{Feeds: query.NewFeeds(reads, h.store.Events, clock), Live: testkit.Must(live.New(live.Config{Heads: watch, Clock: clock, Limits: feeds}))}
+	config.Live = httpapi.LiveConfig{Feeds: query.NewFeeds(reads, h.store.Events, clock), Live: testkit.Must(live.New(live.Config{Heads: watch, Clock: clock, Limits: feeds})), LiveLimits: httpapi.LiveLimits{WriteTimeout: defaults.WriteTimeout, Batch: defaults.Batch}}
 	for _, f := range change {
 		f(&config)
 	}

@@ -275,7 +275,7 @@ func TestUnexpectedErrors(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s, err := httpapi.New(httpapi.Config{Access: failingAccess{err: c.err}, Catalog: catalog})
+			s, err := httpapi.New(httpapi.Config{Access: failingAccess{err: c.err}, Catalog: catalog, Limits: limitsOf(nil)})
 			require.NoError(t, err)
 			answer := httptest.NewRecorder()
 			r := httptest.NewRequest("GET", "/api/events/x", nil)
@@ -303,7 +303,7 @@ func TestSlowBody(t *testing.T) {
 	t.Parallel()
 	catalog, err := module.Build(nil)
 	require.NoError(t, err)
-	s, err := httpapi.New(httpapi.Config{Access: allowingAccess{}, Catalog: catalog, Limits: httpapi.Limits{Body: 50 * time.Millisecond}})
+	s, err := httpapi.New(httpapi.Config{Access: allowingAccess{}, Catalog: catalog, Limits: limitsOf(func(l *httpapi.Limits) { l.Body = 50 * time.Millisecond })})
 	require.NoError(t, err)
 	h := &apiFixture{}
 	h.serve(t, s)

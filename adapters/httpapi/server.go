@@ -21,10 +21,11 @@ import (
 	"github.com/erpbackbone/backbone/application/projections/custom"
 	"github.com/erpbackbone/backbone/application/registry"
 	"github.com/erpbackbone/backbone/application/streams"
+	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/domain/jsondoc"
 )
 
-// Limits bound a request. A field that is 0 has the value of DefaultLimits.
+// Limits bound a request. All must be positive.
 type Limits struct {
 	BodyBytes   int64         // of a request
 	EventBytes  int           // of one event
@@ -33,14 +34,6 @@ type Limits struct {
 	BatchEvents int           // events in one append
 	Body        time.Duration // for a body to arrive
 	Request     time.Duration // for everything after the body
-}
-
-// DefaultLimits are those of the API's documentation.
-func DefaultLimits() Limits {
-	return Limits{
-		BodyBytes: 4 << 20, EventBytes: 1 << 20, EventNodes: 50_000, Depth: 32, BatchEvents: 100,
-		Body: 30 * time.Second, Request: 30 * time.Second,
-	}
 }
 
 // minCompressedBytes is the size in bytes from which compressing an answer pays.
@@ -109,7 +102,15 @@ type Server struct {
 // not fit into the API: a path that is taken, or a parameter that is not in the path it
 // belongs to.
 func New(c Config) (*Server, error) {
-	s := &Server{config: c, limits: c.Limits.withDefaults(), log: c.Logger}
+	if err := fault.RequirePositive("httpapi.Config", c.Limits); err != nil {
+		return nil, err
+	}
+	if c.Live.Live != nil {
+		if err := fault.RequirePositive("httpapi.LiveConfig", c.Live.LiveLimits); err != nil {
+			return nil, err
+		}
+	}
+	s := &Server{config: c, limits: c.Limits, log: c.Logger}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}
@@ -192,27 +193,6 @@ func (s *Server) Shutdown(ctx context.Context) error {
 		return errors.Join(err, s.http.Close())
 	}
 	return nil
-}
-
-func (l Limits) withDefaults() Limits {
-	d := DefaultLimits()
-	for _, f := range [...]struct{ value, standard *int }{
-		{&l.EventBytes, &d.EventBytes}, {&l.EventNodes, &d.EventNodes}, {&l.Depth, &d.Depth}, {&l.BatchEvents, &d.BatchEvents},
-	} {
-		if *f.value == 0 {
-			*f.value = *f.standard
-		}
-	}
-	if l.BodyBytes == 0 {
-		l.BodyBytes = d.BodyBytes
-	}
-	if l.Body == 0 {
-		l.Body = d.Body
-	}
-	if l.Request == 0 {
-		l.Request = d.Request
-	}
-	return l
 }
 
 // bodyLimits are the JSON limits for a whole body. A batch may have as many values as its

@@ -335,8 +335,8 @@ func TestDrillLongExport(t *testing.T) {
 	var slow httpapi.Config
 	h := startAPI(t, func(c *httpapi.Config) { slow = *c })
 	h.machineType(t)
-	h.appendMachines(t, "USMF", 1600)                                                // pages of 100, 200, 400, 800 and 100
-	limits := httpapi.Limits{Request: 9 * time.Second, Body: 100 * time.Millisecond} // with room for a busy machine
+	h.appendMachines(t, "USMF", 1600)                                                                       // pages of 100, 200, 400, 800 and 100
+	limits := limitsOf(func(l *httpapi.Limits) { l.Request, l.Body = 9*time.Second, 100*time.Millisecond }) // with room for a busy machine
 	slow.Events, slow.Limits = slowLog{slow.Events}, limits
 	server, err := httpapi.New(slow)
 	require.NoError(t, err)

@@ -23,7 +23,7 @@ func TestTraceRoute(t *testing.T) {
 	require.NoError(t, err)
 	spans := tracetest.NewSpanRecorder()
 	s, err := httpapi.New(httpapi.Config{
-		Access: failingAccess{err: fault.New(fault.Unauthenticated, "auth.token_missing", "send one")}, Catalog: catalog,
+		Access: failingAccess{err: fault.New(fault.Unauthenticated, "auth.token_missing", "send one")}, Catalog: catalog, Limits: limitsOf(nil),
 		Tracing: sdk.NewTracerProvider(sdk.WithSpanProcessor(spans)),
 	})
 	require.NoError(t, err)
@@ -49,7 +49,7 @@ func TestTraceHasNoContents(t *testing.T) {
 		spans := tracetest.NewSpanRecorder()
 		log := &strings.Builder{}
 		s, err := httpapi.New(httpapi.Config{
-			Access: failingAccess{err: cause}, Catalog: catalog, Tracing: sdk.NewTracerProvider(sdk.WithSpanProcessor(spans)), Logger: slog.New(slog.NewTextHandler(log, nil)),
+			Access: failingAccess{err: cause}, Catalog: catalog, Limits: limitsOf(nil), Tracing: sdk.NewTracerProvider(sdk.WithSpanProcessor(spans)), Logger: slog.New(slog.NewTextHandler(log, nil)),
 		})
 		require.NoError(t, err)
 		answer := httptest.NewRecorder()

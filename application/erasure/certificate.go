@@ -19,8 +19,7 @@ import (
 const (
 	certificateFormat = "backbone/erasure-certificate/v1"
 
-	maxEpochAge        = 24 * time.Hour     // after which a rotation has replaced the KEK that wrapped the keys
-	defaultKeyDeletion = 7 * 24 * time.Hour // in which an operator can cancel the old KEK's deletion
+	maxEpochAge = 24 * time.Hour // after which a rotation has replaced the KEK that wrapped the keys
 )
 
 // Certificate proves an erasure to the person and to a supervisory authority. It holds the

@@ -16,6 +16,7 @@ import (
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/domain/shredding"
 	"github.com/erpbackbone/backbone/ports"
+	"github.com/erpbackbone/backbone/test/testkit"
 )
 
 // breaker counts the moments before and after each call of a worker to the outside,
@@ -218,7 +219,7 @@ func brokenAt(t *testing.T, at int, death bool) []string {
 	s := b.approved(t)
 	x := &breaker{at: at, death: death, written: map[string]map[string]bool{}}
 	var worked sync.WaitGroup
-	worked.Go(func() { erasure.NewWorker(fragile(b.config, x)).RunOnce(t.Context()) })
+	worked.Go(func() { testkit.Must(erasure.NewWorker(fragile(b.config, x))).RunOnce(t.Context()) })
 	worked.Wait()
 	moment := "nowhere"
 	if at > 0 {
@@ -233,7 +234,7 @@ func brokenAt(t *testing.T, at int, death bool) []string {
 	b.clock.Advance(5 * time.Minute) // what is signed must not depend on when
 	moments := x.seen
 	x.at = 0
-	erasure.NewWorker(fragile(b.config, x)).RunOnce(t.Context())
+	testkit.Must(erasure.NewWorker(fragile(b.config, x))).RunOnce(t.Context())
 
 	s = b.get(t, s.ID)
 	require.Equal(t, "completed", s.State, "%s: %+v", moment, s.Steps)

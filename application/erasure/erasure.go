@@ -8,6 +8,7 @@ import (
 	"github.com/erpbackbone/backbone/application/module"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/eventtype"
+	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/domain/shredding"
 	"github.com/erpbackbone/backbone/ports"
 )
@@ -32,10 +33,10 @@ type Config struct {
 	IDs           ports.IDSource
 	Logger        *slog.Logger  // nil: silent
 	Observer      Observer      // nil: none
-	Poll          time.Duration // how often a worker looks for requests; 0 is a second
+	Poll          time.Duration // how often a worker looks for requests; positive
 
 	// Certificates promise from when backups are unreadable. KeyDeletion is how long the key
-	// service keeps an ended KEK, 0: 7 days. RotatedByHand: no job ends the KEKs that wrapped
+	// service keeps an ended KEK; positive. RotatedByHand: no job ends the KEKs that wrapped
 	// destroyed keys, so certificates promise no time.
 	KeyDeletion   time.Duration
 	RotatedByHand bool
@@ -118,20 +119,16 @@ const (
 	certificateFolder = "certificates/"
 )
 
-func (c Config) withDefaults() Config {
+// complete returns the configuration with a logger and an observer. It refuses periods that are
+// not positive.
+func (c Config) complete() (Config, error) {
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
 	if c.Observer == nil {
 		c.Observer = noObserver{}
 	}
-	if c.KeyDeletion <= 0 {
-		c.KeyDeletion = defaultKeyDeletion
-	}
-	if c.Poll <= 0 {
-		c.Poll = time.Second
-	}
-	return c
+	return c, fault.RequirePositive("erasure.Config", struct{ Poll, KeyDeletion time.Duration }{c.Poll, c.KeyDeletion})
 }
 
 func (c Config) now() time.Time { return event.Micros(c.Clock.Now()) }

@@ -10,6 +10,7 @@ import (
 	"github.com/erpbackbone/backbone/application/erasure"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/test/testkit"
 )
 
 func TestTheWholeWay(t *testing.T) {
@@ -150,7 +151,7 @@ func TestPartial(t *testing.T) {
 	b.work(t)
 	require.Len(t, b.list(t), 1, "not on the day itself, which has not begun everywhere")
 	b.clock.Set(until.AddDays(1).Time())
-	worker := erasure.NewWorker(b.config)
+	worker := testkit.Must(erasure.NewWorker(b.config))
 	worker.RunOnce(t.Context())
 	b.clock.Advance(2 * time.Hour)
 	worker.RunOnce(t.Context())
@@ -177,7 +178,7 @@ func TestAllThatThereIsUnderRetention(t *testing.T) {
 	// The follow-up comes when the retention of what there was is over; what came
 	// since keeps it refused.
 	b.clock.Set(until.AddDays(2).Time())
-	erasure.NewWorker(b.config).RunOnce(t.Context())
+	testkit.Must(erasure.NewWorker(b.config)).RunOnce(t.Context())
 	require.Len(t, b.list(t), 2)
 }
 

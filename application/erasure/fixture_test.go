@@ -119,16 +119,16 @@ func setup(t testing.TB) *rig {
 	require.NoError(t, err)
 	b.vkey, err = b.notes.VerifierKey(t.Context())
 	require.NoError(t, err)
-	b.gate = erasure.NewGate(erasure.GateConfig{Exports: b.exports, Receipts: b.register.Erasures(), Clock: b.clock})
+	b.gate = testkit.Must(erasure.NewGate(erasure.GateConfig{Exports: b.exports, Receipts: b.register.Erasures(), Clock: b.clock, Interval: time.Minute}))
 	// Another node verifies, whose memory is empty: none here listens for evictions.
 	b.opener = &opener{Opener: vault.New(vault.Config{Keys: b.register, DataKeys: dataKeys, Manifests: b.types, Clock: b.clock})}
 	b.config = erasure.Config{
 		Register: b.register.Erasures(), Records: b.store.PersonalRecords, Intents: b.store.Intents, Streams: b.store.Events, LegalEntities: b.store.Directory, Types: b.store.Registry,
 		Copies: b.copies, Announcer: announcer{b.log}, Opener: b.opener, Chains: chains{b.store}, Notes: b.notes, Exports: b.exports, Gate: b.gate,
-		Clock: b.clock, IDs: b.ids, Observer: b.observer, Logger: slog.New(slog.DiscardHandler), Poll: 10 * time.Millisecond,
+		Clock: b.clock, IDs: b.ids, Observer: b.observer, Logger: slog.New(slog.DiscardHandler), Poll: 10 * time.Millisecond, KeyDeletion: 7 * 24 * time.Hour,
 	}
 	b.copies.rig = b
-	b.service = erasure.NewService(b.config, nil)
+	b.service = testkit.Must(erasure.NewService(b.config, nil))
 	return b
 }
 
@@ -191,7 +191,7 @@ func (b *rig) approved(t testing.TB, change ...func(*erasure.NewRequest)) erasur
 // work lets a new worker, as after a restart, do what it can at once.
 func (b *rig) work(t testing.TB) {
 	t.Helper()
-	erasure.NewWorker(b.config).RunOnce(t.Context())
+	testkit.Must(erasure.NewWorker(b.config)).RunOnce(t.Context())
 }
 
 func (b *rig) get(t testing.TB, id event.ID) erasure.Status {

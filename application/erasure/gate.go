@@ -12,10 +12,10 @@ import (
 )
 
 const (
-	gateInterval = time.Minute
-	gateTimeout  = 15 * time.Second
-	staleAfter   = 3 // intervals without a check, after which a verdict expires
-	receiptsPage = 500
+	gateRetryAfter = time.Minute
+	gateTimeout    = 15 * time.Second
+	staleAfter     = 3 // intervals without a check, after which a verdict expires
+	receiptsPage   = 500
 )
 
 // Receipts reads the register's receipts. ports.ErasureRegister has it.
@@ -28,7 +28,7 @@ type GateConfig struct {
 	Exports  ports.ExportStore
 	Receipts Receipts
 	Clock    ports.Clock
-	Interval time.Duration     // 0 is a minute
+	Interval time.Duration     // how often to compare; positive
 	Logger   *slog.Logger      // nil: silent
 	Behind   func(behind bool) // called with every verdict; may be nil
 }
@@ -45,10 +45,10 @@ type Gate struct {
 	exported uint64 // the newest receipt known to be exported; receipts never vanish
 }
 
-// NewGate makes a Gate, closed until the first check.
-func NewGate(c GateConfig) *Gate {
-	if c.Interval <= 0 {
-		c.Interval = gateInterval
+// NewGate makes a Gate, closed until the first check. It refuses an Interval that is not positive.
+func NewGate(c GateConfig) (*Gate, error) {
+	if err := fault.RequirePositive("erasure.GateConfig", struct{ Interval time.Duration }{c.Interval}); err != nil {
+		return nil, err
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
@@ -56,7 +56,7 @@ func NewGate(c GateConfig) *Gate {
 	if c.Behind == nil {
 		c.Behind = func(bool) {}
 	}
-	return &Gate{config: c}
+	return &Gate{config: c}, nil
 }
 
 // Run checks at once and then in each interval, until ctx ends.
@@ -108,7 +108,7 @@ func (g *Gate) Check(ctx context.Context) error {
 }
 
 func behind(detail string) *fault.Error {
-	return fault.New(fault.Unavailable, "pii.receipts_behind", detail).WithRetryAfter(gateInterval)
+	return fault.New(fault.Unavailable, "pii.receipts_behind", detail).WithRetryAfter(gateRetryAfter)
 }
 
 // compare reads the export store before the register: an erasure that runs at the same

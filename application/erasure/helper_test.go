@@ -16,6 +16,7 @@ import (
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/domain/shredding"
 	"github.com/erpbackbone/backbone/ports"
+	"github.com/erpbackbone/backbone/test/testkit"
 )
 
 func (e *exports) names() []string {
@@ -70,7 +71,7 @@ func (b *rig) stopAt(t testing.TB, state shredding.ErasureState) {
 	defer cancel()
 	config := b.config
 	config.Register = stopping{b.register.Erasures(), state, cancel}
-	erasure.NewWorker(config).RunOnce(ctx)
+	testkit.Must(erasure.NewWorker(config)).RunOnce(ctx)
 	require.Equal(t, string(state), b.list(t)[0].State)
 }
 

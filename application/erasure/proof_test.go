@@ -20,6 +20,7 @@ import (
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/domain/shredding"
 	"github.com/erpbackbone/backbone/ports"
+	"github.com/erpbackbone/backbone/test/testkit"
 )
 
 // TestEveryChangedByteOfACertificateIsFound changes, drops and adds bytes.
@@ -136,7 +137,7 @@ func TestTheGate(t *testing.T) {
 	kept := b.receipts(t)
 	inside := &book{slices.Clone(kept)}
 	gate := func() *erasure.Gate {
-		return erasure.NewGate(erasure.GateConfig{Exports: b.exports, Receipts: inside, Clock: b.clock})
+		return testkit.Must(erasure.NewGate(erasure.GateConfig{Exports: b.exports, Receipts: inside, Clock: b.clock, Interval: time.Minute}))
 	}
 	b.gate = gate()
 	closed := func(why string) {
@@ -221,7 +222,7 @@ func TestReplay(t *testing.T) {
 		return keys[0].State
 	}
 	require.Equal(t, shredding.KeyActive, state(), "the backup brought it back")
-	gate := erasure.NewGate(erasure.GateConfig{Exports: b.exports, Receipts: restored.Erasures(), Clock: b.clock})
+	gate := testkit.Must(erasure.NewGate(erasure.GateConfig{Exports: b.exports, Receipts: restored.Erasures(), Clock: b.clock, Interval: time.Minute}))
 	require.Error(t, gate.Check(t.Context()))
 
 	var progress []string

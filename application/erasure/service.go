@@ -29,11 +29,13 @@ type Service struct {
 
 // NewService makes a Service. It calls wake when a request was approved, to make a worker
 // of this process start at once; wake may be nil.
-func NewService(c Config, wake func()) *Service {
+// It refuses periods that are not positive.
+func NewService(c Config, wake func()) (*Service, error) {
 	if wake == nil {
 		wake = func() {}
 	}
-	return &Service{config: c.withDefaults(), wake: wake}
+	c, err := c.complete()
+	return &Service{config: c, wake: wake}, err
 }
 
 // NewRequest asks for an erasure.

@@ -46,9 +46,10 @@ type pending struct {
 	since   time.Time              // when it began to wait in it
 }
 
-// NewWorker makes a Worker.
-func NewWorker(c Config) *Worker {
-	return &Worker{config: c.withDefaults(), woken: make(chan struct{}, 1), released: make(chan struct{}, 1), pending: map[event.ID]*pending{}}
+// NewWorker makes a Worker. It refuses periods that are not positive.
+func NewWorker(c Config) (*Worker, error) {
+	c, err := c.complete()
+	return &Worker{config: c, woken: make(chan struct{}, 1), released: make(chan struct{}, 1), pending: map[event.ID]*pending{}}, err
 }
 
 // Wake makes the worker poll at once.

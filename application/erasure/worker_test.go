@@ -36,7 +36,7 @@ func TestManyWorkers(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	var workers sync.WaitGroup
 	for range 4 {
-		workers.Go(func() { erasure.NewWorker(b.config).Run(ctx) })
+		workers.Go(func() { testkit.Must(erasure.NewWorker(b.config)).Run(ctx) })
 	}
 	testkit.Eventually(t, time.Minute, func() bool {
 		b.clock.Advance(250 * time.Millisecond)
@@ -73,8 +73,8 @@ func TestWokenByTheApproval(t *testing.T) {
 	b.hire(t, b.de, contacted, "E-1", 20)
 	b.report(t, "node-1", 0)
 	b.config.Poll = time.Hour
-	worker := erasure.NewWorker(b.config)
-	b.service = erasure.NewService(b.config, worker.Wake)
+	worker := testkit.Must(erasure.NewWorker(b.config))
+	b.service = testkit.Must(erasure.NewService(b.config, worker.Wake))
 	ctx, stop := context.WithCancel(t.Context())
 	var running sync.WaitGroup
 	defer running.Wait()
@@ -98,7 +98,7 @@ func TestASilentNodeIsWaitedForAMinute(t *testing.T) {
 	b.clock.Advance(119 * time.Second)
 	b.report(t, "deaf", 0)
 	s := b.approved(t)
-	worker := erasure.NewWorker(b.config)
+	worker := testkit.Must(erasure.NewWorker(b.config))
 	worker.RunOnce(t.Context())
 	for range 61 {
 		require.Equal(t, "announced", b.get(t, s.ID).State)
@@ -121,7 +121,7 @@ func TestAProjectionBehind(t *testing.T) {
 	b.hire(t, b.de, contacted, "E-1", 2)
 	b.reached = func(event.Sequence) event.Sequence { return 2 }
 	s := b.approved(t)
-	worker := erasure.NewWorker(b.config)
+	worker := testkit.Must(erasure.NewWorker(b.config))
 	worker.RunOnce(t.Context())
 	require.Equal(t, "evicted", b.get(t, s.ID).State)
 	require.EqualValues(t, 2, b.copies.rows[b.de.Partition][subject])
@@ -147,7 +147,7 @@ func TestAFailingStepIsNeverSkipped(t *testing.T) {
 	b.config.Logger = slog.New(slog.NewTextHandler(&logged, &slog.HandlerOptions{Level: slog.LevelError}))
 	notes := b.config.Notes
 	b.config.Notes = brokenSigner{notes}
-	worker := erasure.NewWorker(b.config)
+	worker := testkit.Must(erasure.NewWorker(b.config))
 	worker.RunOnce(t.Context())
 	worker.RunOnce(t.Context())
 	require.Len(t, b.observer.failures, 1, "not before its time")
@@ -198,7 +198,7 @@ func TestVerificationFindsWhatIsLeft(t *testing.T) {
 	b.hire(t, b.de, contacted, "E-1", 1)
 	s := b.approved(t)
 	b.opener.alive = true
-	worker := erasure.NewWorker(b.config)
+	worker := testkit.Must(erasure.NewWorker(b.config))
 	worker.RunOnce(t.Context())
 	require.Equal(t, "rebuilt", b.get(t, s.ID).State)
 	require.Equal(t, "erasure.still_readable", b.raw(t, s.ID).LastError)
@@ -248,7 +248,7 @@ func TestASignerReplacedInBetween(t *testing.T) {
 	b.exports.away = true
 	config := b.config
 	config.Gate = open{}
-	erasure.NewWorker(config).RunOnce(t.Context())
+	testkit.Must(erasure.NewWorker(config)).RunOnce(t.Context())
 	require.Equal(t, "destroyed", b.get(t, s.ID).State)
 	stored := b.receipts(t)[0].Note
 	require.NotEmpty(t, stored)
@@ -274,7 +274,7 @@ func TestReceiptsAreSignedInTheirOrder(t *testing.T) {
 	second := b.approved(t, func(n *erasure.NewRequest) { n.Subject = "employee:E-2" })
 	config := b.config
 	config.Register = without{b.register.Erasures(), first.ID}
-	erasure.NewWorker(config).RunOnce(t.Context())
+	testkit.Must(erasure.NewWorker(config)).RunOnce(t.Context())
 	require.Equal(t, "destroyed", b.get(t, second.ID).State)
 	require.Empty(t, b.receipts(t)[1].Note, "its text would lack the hash of the first")
 	require.Empty(t, b.observer.failures)

@@ -38,5 +38,5 @@ func (a *App) composeFeeds(clock ports.Clock, o Options) (err error) {
 // liveParts is what the API needs to serve live feeds.
 func (a *App) liveParts() httpapi.LiveConfig {
 	c := a.Config.Feeds
-	return httpapi.LiveConfig{Feeds: a.Feeds, Live: a.Live, WriteTimeout: c.WriteTimeout, Origins: c.Origins, Batch: c.Batch}
+	return httpapi.LiveConfig{Feeds: a.Feeds, Live: a.Live, Origins: c.Origins, LiveLimits: httpapi.LiveLimits{WriteTimeout: c.WriteTimeout, Batch: c.Batch}}
 }

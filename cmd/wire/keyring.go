@@ -68,7 +68,9 @@ func openKeyring(ctx context.Context, c configs.Config, service *keyService, log
 	if metrics != nil {
 		guard.Behind, watch = metrics.ReceiptsBehind, metrics
 	}
-	k.Gate = erasure.NewGate(guard)
+	if k.Gate, err = erasure.NewGate(guard); err != nil {
+		return nil, err
+	}
 	k.Rotation = keyrotation.New(keyrotation.Config{
 		Keys: k.KEKs, Recovery: k.KEKs, KMS: service.rotator, DataKeys: service.app, Exports: exports, Receipts: k.Erasures, Notary: k.notes,
 		Gate: k.Gate.Check, Clock: clock, AliasPrefix: aliasPrefix(logName), DeletionDays: c.Rotation.DeletionDays, Node: nodeID(c), Logger: logger, Observer: watch,

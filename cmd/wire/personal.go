@@ -100,7 +100,7 @@ func newPersonal(ctx context.Context, c configs.Config, ring *Keyring, manifests
 }
 
 // addErasures makes what erases, from the parts of the App.
-func (p *personal) addErasures(a *App, clock ports.Clock, ids ports.IDSource) {
+func (p *personal) addErasures(a *App, clock ports.Clock, ids ports.IDSource) (err error) {
 	config := erasure.Config{
 		Register: p.Erasures, Records: a.Store.PersonalRecords, Intents: a.Store.Intents, Streams: a.Store.Events, LegalEntities: a.Store.Directory, Types: a.Store.Registry,
 		Copies: a.targets, Announcer: announcer{a.Append}, Opener: p.vault, Chains: chains{a.Store},
@@ -110,8 +110,11 @@ func (p *personal) addErasures(a *App, clock ports.Clock, ids ports.IDSource) {
 	if p.metrics != nil {
 		config.Observer = p.metrics
 	}
-	p.worker = erasure.NewWorker(config)
-	p.service = erasure.NewService(config, p.worker.Wake)
+	if p.worker, err = erasure.NewWorker(config); err != nil {
+		return err
+	}
+	p.service, err = erasure.NewService(config, p.worker.Wake)
+	return err
 }
 
 // run works until ctx ends.

@@ -48,7 +48,7 @@ func NewServer(ctx context.Context, config configs.Config, o Options) (*Server, 
 		OperatorTenant: config.Projector.OperatorTenant,
 		Limits: httpapi.Limits{
 			BodyBytes: int64(config.HTTP.BodyLimitBytes), EventBytes: config.Limits.EventBytes, EventNodes: config.Limits.Nodes,
-			Depth: config.Limits.Depth, BatchEvents: config.Limits.BatchEvents, Body: config.HTTP.ReadTimeout,
+			Depth: config.Limits.Depth, BatchEvents: config.Limits.BatchEvents, Body: config.HTTP.ReadTimeout, Request: config.HTTP.RequestTimeout,
 		},
 	}
 	parts.Live = app.liveParts()

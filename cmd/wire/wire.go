@@ -271,7 +271,9 @@ func (a *App) compose(ctx context.Context, clock ports.Clock, ids ports.IDSource
 		return err
 	}
 	if a.personal != nil {
-		a.personal.addErasures(a, clock, ids)
+		if err := a.personal.addErasures(a, clock, ids); err != nil {
+			return err
+		}
 	}
 	a.Reports, err = query.NewReports(a.Query, a.Catalog.ReadModels(), sources, a.Runner, clock, 5*time.Second)
 	if err != nil {
