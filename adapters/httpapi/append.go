@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -193,7 +194,7 @@ func (s *Server) draft(ctx context.Context, e *api.NewEvent, le ports.LegalEntit
 	d := event.Draft{
 		Type: e.Type, CorrelationID: e.CorrelationID, Data: e.Data, Dimensions: e.Dimensions, Tags: e.Tags,
 		Scope:  event.Scope{Division: e.Scope.Division, Region: e.Scope.Region, Site: e.Scope.Site},
-		Stream: event.StreamID{Type: e.Stream.Type, ID: e.Stream.ID},
+		Stream: streamID(e.Stream),
 		Source: event.Source{System: e.Source.System, Channel: e.Source.Channel, Reference: e.Source.Reference},
 	}
 	if e.Type == "" {
@@ -295,30 +296,27 @@ func parseExpected(raw json.RawMessage) (concurrency.Expected, bool) {
 // it. Events of one stream must not expect different versions.
 func streamExpectations(events []api.NewEvent, header string) ([]concurrency.StreamExpectation, error) {
 	var out []concurrency.StreamExpectation
-	demanded := make(map[event.StreamID]concurrency.Expected, 1)
-	demand := func(stream event.StreamID, e concurrency.Expected, field string) error {
+	expect := func(given api.Stream, e concurrency.Expected, field string) error {
 		if e.IsAny() {
 			return nil
 		}
-		have, again := demanded[stream]
-		switch {
-		case again && have != e:
+		stream := streamID(given)
+		i := slices.IndexFunc(out, func(s concurrency.StreamExpectation) bool { return s.Stream == stream })
+		if i < 0 {
+			out = append(out, concurrency.StreamExpectation{Stream: stream, Expected: e})
+		} else if out[i].Expected != e {
 			return fault.New(fault.Invalid, "append.expected_version_conflict",
 				"the batch expects two versions of one stream; give the version before the batch, once or with every event alike").WithField(field)
-		case !again:
-			demanded[stream] = e
-			out = append(out, concurrency.StreamExpectation{Stream: stream, Expected: e})
 		}
 		return nil
 	}
 	for i := range events {
-		e := &events[i]
 		field := fmt.Sprintf("/events/%d/expected_version", i)
-		expected, ok := parseExpected(e.ExpectedVersion)
+		expected, ok := parseExpected(events[i].ExpectedVersion)
 		if !ok {
 			return nil, invalidExpectation(field)
 		}
-		if err := demand(event.StreamID{Type: e.Stream.Type, ID: e.Stream.ID}, expected, field); err != nil {
+		if err := expect(events[i].Stream, expected, field); err != nil {
 			return nil, err
 		}
 	}
@@ -329,15 +327,15 @@ func streamExpectations(events []api.NewEvent, header string) ([]concurrency.Str
 	if err != nil {
 		return nil, err
 	}
-	stream := event.StreamID{Type: events[0].Stream.Type, ID: events[0].Stream.ID}
-	for i := range events {
-		if (event.StreamID{Type: events[i].Stream.Type, ID: events[i].Stream.ID}) != stream {
-			return nil, fault.New(fault.Invalid, "append.expected_version_ambiguous",
-				"the header speaks of one stream and the batch has several; give expected_version with the events").WithField("Expected-Version")
-		}
+	if slices.ContainsFunc(events, func(e api.NewEvent) bool { return e.Stream != events[0].Stream }) {
+		return nil, fault.New(fault.Invalid, "append.expected_version_ambiguous",
+			"the header names the version of one stream and the batch has several; give expected_version with the events").WithField("Expected-Version")
 	}
-	return out, demand(stream, expected, "Expected-Version")
+	err = expect(events[0].Stream, expected, "Expected-Version")
+	return out, err
 }
+
+func streamID(s api.Stream) event.StreamID { return event.StreamID{Type: s.Type, ID: s.ID} }
 
 func invalidExpectation(field string) error {
 	return fault.New(fault.Invalid, "append.expected_version_invalid", "an expected version is a number, no_stream, stream_exists or any; correct it").WithField(field)

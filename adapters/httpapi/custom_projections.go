@@ -2,7 +2,6 @@ package httpapi
 
 import (
 	"context"
-	"encoding/json"
 	"net/http"
 	"slices"
 	"strings"
@@ -132,51 +131,24 @@ func (s *Server) createProjection(ctx context.Context, r *request, body *api.New
 	return reply(http.StatusCreated, out)
 }
 
-// definitionResult is the answer to a definition.
-type definitionResult struct {
-	Name      string              `json:"name"`
-	Version   int                 `json:"version"`
-	Shown     int                 `json:"shown,omitempty"`
-	Unchanged bool                `json:"unchanged,omitempty"`
-	DryRun    bool                `json:"dry_run"`
-	LookedAt  int                 `json:"looked_at"`
-	Events    int                 `json:"events"`
-	Trial     []trialResult       `json:"trial"`
-	Warnings  []definitionWarning `json:"warnings"`
-}
-
-type definitionWarning struct {
-	Code   string `json:"code"`
-	Detail string `json:"detail"`
-	Field  string `json:"field"`
-}
-
-func (s *Server) describeDefinition(ctx context.Context, c custom.Creation, version int, t custom.Trial) (definitionResult, error) {
-	out := definitionResult{Name: c.Name, Version: version, DryRun: c.DryRun, LookedAt: t.Considered, Events: t.Events, Trial: []trialResult{}, Warnings: []definitionWarning{}}
-	for _, e := range t.Entities {
-		shown, err := s.trialResult(ctx, e)
-		if err != nil {
+func (s *Server) describeDefinition(ctx context.Context, c custom.Creation, version int, t custom.Trial) (api.ProjectionCreated, error) {
+	out := api.ProjectionCreated{
+		Name: c.Name, Version: version, DryRun: c.DryRun, LookedAt: t.Considered, Events: t.Events, Trial: make([]api.ProjectionTrial, len(t.Entities)),
+		Warnings: convert(t.Warnings, func(w custom.Warning) api.ProjectionWarning { return api.ProjectionWarning(w) }),
+	}
+	for i, e := range t.Entities {
+		var err error
+		if out.Trial[i], err = s.trialAnswer(ctx, e); err != nil {
 			return out, err
 		}
-		out.Trial = append(out.Trial, shown)
-	}
-	for _, w := range t.Warnings {
-		out.Warnings = append(out.Warnings, definitionWarning(w))
 	}
 	return out, nil
 }
 
-// trialResult is the result of a trial in one legal entity. Its rows are shown to callers
+// trialAnswer is the result of a trial in one legal entity. Its rows are shown to callers
 // who may read the events.
-type trialResult struct {
-	LegalEntity string          `json:"legal_entity"`
-	Events      int             `json:"events"`
-	RowCount    int             `json:"row_count"`
-	Rows        json.RawMessage `json:"rows,omitempty"`
-}
-
-func (s *Server) trialResult(ctx context.Context, t custom.TrialEntity) (trialResult, error) {
-	out := trialResult{LegalEntity: t.Entity.Code, Events: t.Events, RowCount: len(t.Rows)}
+func (s *Server) trialAnswer(ctx context.Context, t custom.TrialEntity) (api.ProjectionTrial, error) {
+	out := api.ProjectionTrial{LegalEntity: t.Entity.Code, Events: t.Events, RowCount: len(t.Rows)}
 	err := s.config.Access.Authorize(ctx, callOf(ctx).principal, tenancy.Action{Name: actionReadEvents, LegalEntity: t.Entity.Code})
 	switch {
 	case fault.KindOf(err) == fault.Forbidden && err != nil:
@@ -184,7 +156,7 @@ func (s *Server) trialResult(ctx context.Context, t custom.TrialEntity) (trialRe
 	case err != nil:
 		return out, err
 	}
-	rows, err := encode(projectionRows(t.Rows))
+	rows, err := encode(convert(t.Rows, projectionRowAnswer))
 	if err != nil {
 		return out, err
 	}
@@ -192,17 +164,8 @@ func (s *Server) trialResult(ctx context.Context, t custom.TrialEntity) (trialRe
 	return out, err
 }
 
-// projectionRow is a row of a projection.
-type projectionRow struct {
-	Key      string          `json:"key"`
-	State    json.RawMessage `json:"state"`
-	Sequence string          `json:"sequence"`
-}
-
-func projectionRows(rows []ports.ProjectionRow) []projectionRow {
-	return convert(rows, func(r ports.ProjectionRow) projectionRow {
-		return projectionRow{r.Key, r.State, numberText(r.Sequence)}
-	})
+func projectionRowAnswer(r ports.ProjectionRow) api.ProjectionRow {
+	return api.ProjectionRow{Key: r.Key, State: r.State, Sequence: numberText(r.Sequence)}
 }
 
 // replaceProjection answers PUT /api/admin/projections/{name}.
@@ -291,15 +254,10 @@ func (s *Server) getProjectionRows(ctx context.Context, r *request) (any, error)
 	if err != nil {
 		return nil, err
 	}
-	body, err := encode(struct {
-		Projection  string          `json:"projection"`
-		Version     int             `json:"version"`
-		LegalEntity string          `json:"legal_entity"`
-		Sequence    string          `json:"sequence"`
-		Rows        []projectionRow `json:"rows"`
-		HasMore     bool            `json:"has_more"`
-		NextCursor  string          `json:"next_cursor,omitempty"`
-	}{r.path("name"), page.Version, q.Entity.Code, numberText(page.Sequence), projectionRows(page.Rows), page.NextCursor != "", page.NextCursor})
+	body, err := encode(api.ProjectionRows{
+		Projection: q.Name, Version: page.Version, LegalEntity: q.Entity.Code, Sequence: numberText(page.Sequence),
+		Rows: convert(page.Rows, projectionRowAnswer), HasMore: page.NextCursor != "", NextCursor: page.NextCursor,
+	})
 	if err != nil {
 		return nil, err
 	}

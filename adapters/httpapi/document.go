@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"bytes"
+	"cmp"
 	_ "embed"
 	"encoding/json"
 	"errors"
@@ -149,7 +150,7 @@ func describeReadModel(m readModel) object {
 			in = "path"
 		}
 		parameters = append(parameters, object{
-			"name": p.Name, "in": in, "required": p.Required || p.InPath, "description": p.Description, "schema": parameterSchema(p.Type),
+			"name": p.Name, "in": in, "required": p.Required || p.InPath, "description": p.Description, "schema": valueSchema(string(p.Type)),
 		})
 	}
 	for _, name := range []string{"InLegalEntity", "AsOf", "KnownAt", "MinSequence", "Limit", "Cursor"} {
@@ -168,19 +169,6 @@ func describeReadModel(m readModel) object {
 	}
 }
 
-func parameterSchema(t module.ParamType) object {
-	switch t {
-	case module.ParamDate:
-		return object{"type": "string", "format": "date"}
-	case module.ParamBool:
-		return object{"type": "boolean"}
-	case module.ParamInteger:
-		return object{"type": "integer", "format": "int64"}
-	default:
-		return object{"type": "string"}
-	}
-}
-
 // name is the read model's in operation ids and schemas: ApOpenItems for ap/open-items.
 func (m readModel) name() string { return pascalCase(m.path) }
 
@@ -188,14 +176,11 @@ func (m readModel) name() string { return pascalCase(m.path) }
 func reportSchemas(m readModel) (row, report object) {
 	columns := object{}
 	for _, c := range m.Columns {
-		schema := columnSchema(c.Type)
+		schema := valueSchema(c.Type)
 		schema["description"] = c.Description
 		columns[c.Name] = schema
 	}
-	rows := m.RowsName
-	if rows == "" {
-		rows = "rows"
-	}
+	rows := cmp.Or(m.RowsName, "rows")
 	properties := object{
 		rows:          object{"type": "array", "items": ref("schemas", m.name()+"Row")},
 		"has_more":    object{"type": "boolean"},
@@ -210,9 +195,9 @@ func reportSchemas(m readModel) (row, report object) {
 	return object{"type": "object", "properties": columns}, object{"type": "object", "required": required, "properties": properties}
 }
 
-// columnSchema says how a column is written. Amounts are text, so that no reader
+// valueSchema says how a column or parameter of a read model is written. Amounts are text, so that no reader
 // turns them into binary fractions.
-func columnSchema(t string) object {
+func valueSchema(t string) object {
 	switch t {
 	case "date":
 		return object{"type": "string", "format": "date"}

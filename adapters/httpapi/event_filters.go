@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"cmp"
 	"context"
 	"math"
 	"slices"
@@ -62,10 +63,7 @@ func (s *Server) checkAgainstRegistry(ctx context.Context, sel *query.Selection)
 	known := map[string]bool{}
 	for i := range registered {
 		t := &registered[i]
-		owner := s.config.Catalog.Owner(t.Type)
-		if owner == "" {
-			owner = t.Module
-		}
+		owner := cmp.Or(s.config.Catalog.Owner(t.Type), t.Module)
 		ours := len(sel.Modules) == 0 || slices.Contains(sel.Modules, owner)
 		if ours && len(sel.Modules) > 0 {
 			known[owner] = true

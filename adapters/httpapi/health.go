@@ -72,24 +72,20 @@ func isDegraded(err error) bool {
 	return ok
 }
 
-// metricsPage answers with the handler of the metrics.
-type metricsPage struct {
-	page http.Handler
-	ctx  context.Context
-}
+// responseFunc writes a response by itself.
+type responseFunc func(w http.ResponseWriter) error
 
-func (m metricsPage) write(w http.ResponseWriter) error {
-	r, err := http.NewRequestWithContext(m.ctx, http.MethodGet, "/metrics", http.NoBody)
-	if err != nil {
-		return err
-	}
-	m.page.ServeHTTP(w, r)
-	return nil
-}
+func (f responseFunc) write(w http.ResponseWriter) error { return f(w) }
 
 // getMetrics answers GET /metrics.
 func (s *Server) getMetrics(ctx context.Context, _ *request) (any, error) {
-	return metricsPage{page: s.config.MetricsPage, ctx: ctx}, nil
+	return responseFunc(func(w http.ResponseWriter) error {
+		r, err := http.NewRequestWithContext(ctx, http.MethodGet, "/metrics", http.NoBody)
+		if err == nil {
+			s.config.MetricsPage.ServeHTTP(w, r)
+		}
+		return err
+	}), nil
 }
 
 // getDocument answers GET /api/openapi.yaml.

@@ -1,7 +1,7 @@
 package httpapi
 
 import (
-	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -21,7 +21,7 @@ type Reports interface {
 	Query(ctx context.Context, q query.ReportQuery) (ports.Report, error)
 }
 
-// readModel is a declared read model and where it is served.
+// readModel is a declared read model and its address.
 type readModel struct {
 	module.ReadModel
 	path  string // "gl/accounts/{account}/ledger"
@@ -125,73 +125,51 @@ func readModelHandler(m readModel) handler {
 // renderReport writes header, rows, footer and paging of a report, in the order of its
 // fields.
 func renderReport(r ports.Report) ([]byte, error) {
-	w := reportWriter{}
-	w.buffer.WriteByte('{')
+	var fields []ports.ReportField
 	if r.Flat {
-		w.members(r.Header)
+		fields = append(fields, r.Header...)
 	} else {
-		w.object("header", r.Header)
+		fields = append(fields, ports.ReportField{Name: "header", Value: r.Header})
 	}
-	rows := r.RowsName
-	if rows == "" {
-		rows = "rows"
-	}
-	w.member(rows, list(r.Rows))
+	fields = append(fields, ports.ReportField{Name: cmp.Or(r.RowsName, "rows"), Value: list(r.Rows)})
 	switch {
 	case r.Flat:
-		w.members(r.Footer)
+		fields = append(fields, r.Footer...)
 	case len(r.Footer) > 0:
-		w.object("footer", r.Footer)
+		fields = append(fields, ports.ReportField{Name: "footer", Value: r.Footer})
 	}
 	if !r.Flat || r.HasMore {
-		w.member("has_more", r.HasMore)
+		fields = append(fields, ports.ReportField{Name: "has_more", Value: r.HasMore})
 	}
 	if r.NextCursor != "" {
-		w.member("next_cursor", r.NextCursor)
+		fields = append(fields, ports.ReportField{Name: "next_cursor", Value: r.NextCursor})
 	}
-	w.buffer.WriteByte('}')
-	return w.buffer.Bytes(), w.err
+	return appendFields(nil, fields)
 }
 
-type reportWriter struct {
-	buffer    bytes.Buffer
-	hasMember bool // a member has been written before
-	err       error
-}
-
-func (w *reportWriter) name(name string) {
-	if w.hasMember {
-		w.buffer.WriteByte(',')
+// appendFields appends an object with the fields in their order. A value that is a list of
+// fields is an object too.
+func appendFields(b []byte, fields []ports.ReportField) ([]byte, error) {
+	b = append(b, '{')
+	for i, f := range fields {
+		name, err := encode(f.Name)
+		if err != nil {
+			return nil, err
+		}
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = append(append(b, name...), ':')
+		if nested, isObject := f.Value.([]ports.ReportField); isObject {
+			b, err = appendFields(b, nested)
+		} else {
+			var value []byte
+			value, err = encode(f.Value)
+			b = append(b, value...)
+		}
+		if err != nil {
+			return nil, err
+		}
 	}
-	w.hasMember = true
-	w.value(name)
-	w.buffer.WriteByte(':')
-}
-
-func (w *reportWriter) value(v any) {
-	b, err := encode(v)
-	if err != nil && w.err == nil {
-		w.err = err
-	}
-	w.buffer.Write(b)
-}
-
-func (w *reportWriter) member(name string, v any) {
-	w.name(name)
-	w.value(v)
-}
-
-func (w *reportWriter) members(fields []ports.ReportField) {
-	for _, f := range fields {
-		w.member(f.Name, f.Value)
-	}
-}
-
-func (w *reportWriter) object(name string, fields []ports.ReportField) {
-	w.name(name)
-	w.buffer.WriteByte('{')
-	w.hasMember = false
-	w.members(fields)
-	w.buffer.WriteByte('}')
-	w.hasMember = true
+	return append(b, '}'), nil
 }

@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"strconv"
@@ -142,10 +143,7 @@ func (s *Server) checkSubscribed(ctx context.Context, sub *subscription.Subscrip
 	declared := key == nil
 	for i := range registered {
 		t := &registered[i]
-		owner := s.config.Catalog.Owner(t.Type)
-		if owner == "" {
-			owner = t.Module
-		}
+		owner := cmp.Or(s.config.Catalog.Owner(t.Type), t.Module)
 		types[t.Type], modules[owner] = true, true
 		if len(f.EventTypes) > 0 && !slices.Contains(f.EventTypes, t.Type) || len(f.Modules) > 0 && !slices.Contains(f.Modules, owner) {
 			continue

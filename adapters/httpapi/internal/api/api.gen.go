@@ -1581,7 +1581,7 @@ type ProjectionTrial struct {
 	RowCount    int    `json:"row_count"`
 
 	// Rows Absent for callers who may not read the events.
-	Rows []ProjectionRow `json:"rows,omitempty,omitzero"`
+	Rows json.RawMessage `json:"rows,omitempty,omitzero"`
 }
 
 // ProjectionWarning A likely mistake in a definition, which may be used all the same.
