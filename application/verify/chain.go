@@ -11,7 +11,7 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// The event types that explain what happened to personal data.
+// The event types of erasures and redactions.
 const (
 	subjectErased   = "pii.subject.erased"
 	payloadRedacted = "pii.payload.redacted"
@@ -23,9 +23,9 @@ type chain struct {
 	entity     ports.LegalEntity
 	head       ports.Head // as it was when the run began; zero for an export file
 	earlier    *Head      // of an earlier export; nil: none
-	passed     bool       // the chain went through it
+	passed     bool       // the chain has reached its sequence
 	previous   event.Hash
-	unlinked   bool // the event before could not be read
+	unlinked   bool // the event before is unreadable
 	last       event.Recorded
 	buffer     []byte
 	redactions redactions
@@ -43,7 +43,7 @@ func newChain(r *run, report *EntityReport, le ports.LegalEntity, genesis event.
 		}
 		if c.earlier = r.reference.of(le.Partition); c.earlier != nil {
 			report.Reference = &c.earlier.Sequence
-			c.pass(0, c.previous)
+			c.compareHead(0, c.previous)
 		}
 	}
 	return c
@@ -53,8 +53,8 @@ func (c *chain) add(kind FindingKind, n event.Sequence, detail string) {
 	c.report.add(Finding{Kind: kind, Sequence: n, Detail: detail})
 }
 
-// pass compares with the earlier head.
-func (c *chain) pass(n event.Sequence, checksum event.Hash) {
+// compareHead compares a link with the earlier head.
+func (c *chain) compareHead(n event.Sequence, checksum event.Hash) {
 	if c.earlier == nil || n != c.earlier.Sequence {
 		return
 	}
@@ -64,7 +64,7 @@ func (c *chain) pass(n event.Sequence, checksum event.Hash) {
 	}
 }
 
-// check takes the next event. rows are those about persons, if they are known.
+// check checks the next event. rows are its rows about persons, complete if rowsKnown.
 func (c *chain) check(e *event.Recorded, rows []ports.PersonalRow, rowsKnown bool) {
 	r := c.report
 	found := func(kind FindingKind, format string, args ...any) {
@@ -83,9 +83,9 @@ func (c *chain) check(e *event.Recorded, rows []ports.PersonalRow, rowsKnown boo
 		found(PayloadMissing, "the event has no payload")
 	} else {
 		stored := event.HashPayload(e.Salt, e.Payload)
-		c.redactions.saw(e, stored)
+		c.redactions.note(e, stored)
 		if stored == e.PayloadHash {
-			c.explain(e, found)
+			c.readAnnouncement(e, found)
 		}
 		c.checkSealed(e, rows, rowsKnown, found)
 	}
@@ -97,23 +97,23 @@ func (c *chain) check(e *event.Recorded, rows []ports.PersonalRow, rowsKnown boo
 	if e.Sequence == c.head.Sequence && e.Checksum != c.head.Checksum {
 		found(ChecksumMismatch, "the checksum is not the one that the head of the log had when the run began")
 	}
-	c.pass(e.Sequence, e.Checksum)
-	// Going on from the stored checksum shows further places instead of one long tail.
+	c.compareHead(e.Sequence, e.Checksum)
+	// Continue from the stored checksum, so that later damage is found by itself.
 	c.previous, c.unlinked = e.Checksum, false
 	r.Events++
 	r.Head, r.Checksum = e.Sequence, hex.EncodeToString(e.Checksum[:])
 	c.last = *e
 }
 
-// unreadable takes an event that the store cannot give.
+// unreadable notes an event that the store cannot read.
 func (c *chain) unreadable(n event.Sequence) {
 	c.add(EventUnreadable, n, "a column holds a value that cannot be read")
 	c.report.Events++
 	c.report.Head, c.unlinked = n, true
 }
 
-// explain keeps what an event says about erasures and redactions.
-func (c *chain) explain(e *event.Recorded, found func(FindingKind, string, ...any)) {
+// readAnnouncement reads the event of an erasure or redaction.
+func (c *chain) readAnnouncement(e *event.Recorded, found func(FindingKind, string, ...any)) {
 	switch e.Type {
 	case subjectErased:
 		var erased Erasure
@@ -124,13 +124,13 @@ func (c *chain) explain(e *event.Recorded, found func(FindingKind, string, ...an
 		erased.Sequence = e.Sequence
 		c.report.Erasures = append(c.report.Erasures, erased)
 	case payloadRedacted:
-		var said announcement
-		if !decodeData(e, &said) {
+		var a announcement
+		if !decodeData(e, &a) {
 			found(AnnouncementUnreadable, "the event of a redaction cannot be read")
 			return
 		}
-		said.place = e.Sequence
-		c.redactions.announce(said)
+		a.place = e.Sequence
+		c.redactions.announce(a)
 	}
 }
 
@@ -140,8 +140,8 @@ func decodeData(e *event.Recorded, to any) bool {
 	return err == nil && json.Unmarshal(body.Data, to) == nil
 }
 
-// checkSealed looks at the form of sealed values and whether an erasure would find
-// the event by each of its persons.
+// checkSealed checks the form of sealed values and that the rows about persons name each
+// person of the event, since an erasure finds the event by them.
 func (c *chain) checkSealed(e *event.Recorded, rows []ports.PersonalRow, rowsKnown bool, found func(FindingKind, string, ...any)) {
 	if !shredding.HasSealed(e.Payload) && len(e.PII) == 0 && len(rows) == 0 {
 		return
@@ -182,9 +182,7 @@ func (c *chain) checkSealed(e *event.Recorded, rows []ports.PersonalRow, rowsKno
 		if !ok || !sameSet(pointers, row.Pointers) {
 			found(PersonalRowExtra, "a row names a person or fields that the payload has not sealed")
 		}
-		if ok {
-			delete(want, k)
-		}
+		delete(want, k)
 	}
 	for range want {
 		found(PersonalRowMissing, "no row names a person whose values the payload has sealed: an erasure would not find this event")
@@ -192,25 +190,19 @@ func (c *chain) checkSealed(e *event.Recorded, rows []ports.PersonalRow, rowsKno
 }
 
 func sameSet(a, b []string) bool {
-	if len(a) != len(b) {
-		return false
-	}
-	a, b = slices.Clone(a), slices.Clone(b)
-	slices.Sort(a)
-	slices.Sort(b)
-	return slices.Equal(a, b)
+	return slices.Equal(slices.Sorted(slices.Values(a)), slices.Sorted(slices.Values(b)))
 }
 
-// abort judges what is certain although the chain could not be read to its end.
+// abort reports what is certain although the chain could not be read to its end.
 func (c *chain) abort() {
 	c.redactions.abort(c.report)
 	c.report.sort()
 }
 
-// finish judges what only the whole chain can tell.
+// finish reports what follows from the whole chain.
 func (c *chain) finish() {
 	defer c.report.sort()
-	c.redactions.judge(c.report)
+	c.redactions.finish(c.report)
 	if c.earlier != nil && !c.passed {
 		if c.earlier.Sequence > c.report.Head {
 			c.add(HeadBeyondEnd, c.report.Head+1, fmt.Sprintf("the log ends at %d, but a head of %d was exported earlier: its tail was cut off or it was set back", c.report.Head, c.earlier.Sequence))

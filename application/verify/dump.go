@@ -19,9 +19,8 @@ import (
 // character escaped.
 const maxLine = 32 << 20
 
-// Dump verifies an export file, without database and network, and keeps one line in
-// memory. Fault verify.not_an_export (Invalid): the file does not begin like one. An
-// error of the reader passes as it is; what was found until then is in the report.
+// Dump verifies an export file without database and network. It keeps one line in memory. Fault verify.not_an_export (Invalid): the file does not begin like one. It
+// returns an error of the reader unchanged, with the findings until then in the report.
 func Dump(file io.Reader, options ...Option) (EntityReport, string, error) {
 	d := dump{in: bufio.NewReaderSize(file, 64<<10), digest: sha256.New()}
 	text, err := d.line()
@@ -40,9 +39,9 @@ func Dump(file io.Reader, options ...Option) (EntityReport, string, error) {
 	le := ports.LegalEntity{TenantID: header.Tenant, Code: header.LegalEntity, Partition: header.Partition}
 	report := newReport(le)
 	var genesis event.Hash
-	unhex(genesis[:], header.Genesis) // what is not a hash is not the genesis either
+	unhex(genesis[:], header.Genesis) // newChain reports an invalid one as a wrong one
 	d.chain = newChain(&r, &report, le, genesis)
-	d.chain.redactions.know(nil)
+	d.chain.redactions.init(nil)
 	if err := d.read(); err != nil {
 		d.chain.abort()
 		return report, header.LogName, err
@@ -72,7 +71,7 @@ func (d *dump) line() ([]byte, error) {
 		switch {
 		case errors.Is(err, bufio.ErrBufferFull) && len(long) <= maxLine:
 		case errors.Is(err, bufio.ErrBufferFull):
-			return long, io.EOF // no such line was written, so whatever follows counts for nothing
+			return long, io.EOF // Export writes no such line, so the rest of the file is ignored
 		default:
 			return long, err
 		}
@@ -132,7 +131,7 @@ func (d *dump) redaction(text []byte) {
 	if decodeLine(text, &l) && d.chain.report.Events == 0 {
 		if r, ok := l.redaction(d.chain.entity.Partition); ok {
 			d.redactions = append(d.redactions, r)
-			d.chain.redactions.know(d.redactions)
+			d.chain.redactions.init(d.redactions)
 			return
 		}
 	}
@@ -145,7 +144,6 @@ func (d *dump) trailer(text []byte) {
 		d.malformed()
 		return
 	}
-	// There is one way to write it.
 	if again, err := encodeLine(l); err != nil || !bytes.Equal(again, text) {
 		d.malformed()
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// ExportSummary says what an export holds.
+// ExportSummary describes an export.
 type ExportSummary struct {
 	Events   uint64
 	Head     event.Sequence
@@ -23,11 +23,11 @@ type ExportSummary struct {
 
 // Export writes the log of one legal entity, up to its head at the time of the call,
 // to an export file, which Dump verifies without database and network. Sealed values
-// stay sealed. It proves nothing by itself: what is wrong in the database is written
-// as it is. A page of events is all it keeps in memory.
+// stay sealed. Export verifies nothing: it writes damaged data as it is. It keeps one page
+// of events in memory.
 //
-// Faults: verify.export_interrupted (Conflict: a payload was redacted meanwhile) and
-// those of the store; an error of the writer passes as it is.
+// Faults: verify.export_interrupted (Conflict: a payload was redacted during the export) and
+// those of the store; Export returns an error of the writer unchanged.
 func Export(ctx context.Context, store Store, le ports.LegalEntity, at time.Time, w io.Writer, progress Progress) (ExportSummary, error) {
 	x := exporter{out: w, digest: sha256.New()}
 	installation, err := store.Installation(ctx)
@@ -88,8 +88,8 @@ func (x *exporter) write(line any) error {
 func (x *exporter) events(ctx context.Context, store Store, le ports.LegalEntity, head ports.Head, progress Progress) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	side := newSideRows(ctx, store, le.Partition, head.Sequence)
-	defer side.stop()
+	rows := newPersonalRows(ctx, store, le.Partition, head.Sequence)
+	defer rows.stop()
 	for p := range readAhead(ctx, store, le.Partition, 0) {
 		if len(p.unreadable) > 0 {
 			return fault.New(fault.FailedPrecondition, "verify.export_unreadable", "event %d cannot be read, so it cannot be exported; verify the log", p.unreadable[0])
@@ -102,11 +102,11 @@ func (x *exporter) events(ctx context.Context, store Store, le ports.LegalEntity
 			if e.Sequence > head.Sequence {
 				return nil
 			}
-			rows, err := side.exact(e.Sequence)
+			personal, err := rows.rowsOf(e.Sequence, func(ports.PersonalRow) {}) // the file has no place for extra rows
 			if err != nil {
 				return err
 			}
-			if err := x.write(lineOf(e, rows)); err != nil {
+			if err := x.write(lineOf(e, personal)); err != nil {
 				return err
 			}
 			x.summary.Events++

@@ -11,7 +11,7 @@ import (
 )
 
 // The export file, format 1: JSON Lines. A header, a line per redaction, a line per
-// event in order, a trailer. docs/hashes.md describes it. Whatever is hashed is there
+// event in order, a trailer. docs/hashes.md describes it. The file holds all hashed data
 // byte for byte: JSON columns and payloads are strings that hold their text.
 const exportFormat = "backbone/log-export/v1"
 
@@ -130,7 +130,7 @@ func lineOf(e *event.Recorded, rows []ports.PersonalRow) eventLine {
 	return l
 }
 
-// recorded puts the event together again; false if a hash has not its length.
+// recorded decodes the event; false if a hash does not have its length.
 func (l *eventLine) recorded(p event.PartitionID) (event.Recorded, []ports.PersonalRow, bool) {
 	e := event.Recorded{Skeleton: event.Skeleton{
 		Partition: p, Sequence: l.Sequence, ID: l.ID, Type: l.Type, SchemaVersion: l.SchemaVersion, OccurredAt: l.OccurredAt, RecordedAt: l.RecordedAt,
@@ -182,7 +182,7 @@ func (l *redactionLine) redaction(p event.PartitionID) (ports.Redaction, bool) {
 	return r, unhex(r.OldPayloadHash[:], l.Old) && unhex(r.NewPayloadHash[:], l.New)
 }
 
-// encodeLine is the one way in which a line is written.
+// encodeLine encodes a line in its only valid form.
 func encodeLine(line any) ([]byte, error) {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)

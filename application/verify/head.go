@@ -13,9 +13,9 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// Heads is where every chain stood at a time. Kept outside the database, it shows
-// what no chain can show by itself: that its tail was cut off, that it was set back,
-// or that all of it was computed again.
+// Heads holds the last link of every chain at a time. Stored outside the database, it
+// reveals damage that a chain cannot reveal by itself: that its tail was cut off, that the
+// database was restored to an earlier state, or that all checksums were recomputed.
 type Heads struct {
 	LogName    string        `json:"log_name"`
 	Time       time.Time     `json:"time"`
@@ -23,7 +23,7 @@ type Heads struct {
 	Registry   *RegistryHead `json:"registry,omitempty"` // nil where only export files were read
 }
 
-// Head is where one chain stood.
+// Head is the last link of one chain.
 type Head struct {
 	Tenant      string            `json:"tenant"`
 	LegalEntity string            `json:"legal_entity"`
@@ -32,7 +32,7 @@ type Head struct {
 	Checksum    string            `json:"checksum"` // hexadecimal; of the genesis for sequence 0
 }
 
-// HeadsOf takes the heads of reports, which should be sound. registry may be nil.
+// HeadsOf returns the heads of reports, which should be sound. registry may be nil.
 func HeadsOf(logName string, at time.Time, reports []EntityReport, registry *RegistryReport) Heads {
 	h := Heads{LogName: logName, Time: at.UTC(), Partitions: make([]Head, len(reports))}
 	for i, r := range reports {
@@ -48,13 +48,13 @@ func HeadsOf(logName string, at time.Time, reports []EntityReport, registry *Reg
 	return h
 }
 
-// Encode gives the file's text.
+// Encode returns the file's text.
 func (h Heads) Encode() ([]byte, error) {
 	text, err := json.MarshalIndent(h, "", "  ")
 	return append(text, '\n'), err
 }
 
-// ParseHeads reads the file's text. Fault verify.heads_invalid.
+// ParseHeads parses the file's text. Fault verify.heads_invalid.
 func ParseHeads(text []byte) (Heads, error) {
 	var h Heads
 	d := json.NewDecoder(bytes.NewReader(text))
@@ -78,7 +78,7 @@ func ParseHeads(text []byte) (Heads, error) {
 	return h, nil
 }
 
-// reference finds the earlier heads. A nil reference has none.
+// reference holds the earlier heads. A nil reference has none.
 type reference struct {
 	logName  string
 	heads    []Head
@@ -101,15 +101,15 @@ func (r *reference) knows(code string) bool {
 	return r != nil && slices.ContainsFunc(r.heads, func(h Head) bool { return h.LegalEntity == code })
 }
 
-// vanished reports the chosen legal entities that had a head and are not there.
-func (r *reference) vanished(there []ports.LegalEntity, tenantID string, codes []string) []EntityReport {
+// missingEntities reports the selected legal entities that have a head and do not exist.
+func (r *reference) missingEntities(existing []ports.LegalEntity, tenantID string, codes []string) []EntityReport {
 	var out []EntityReport
 	if r == nil {
 		return out
 	}
 	for _, h := range r.heads {
 		chosen := (tenantID == "" || tenantID == h.Tenant) && (len(codes) == 0 || slices.Contains(codes, h.LegalEntity))
-		if !chosen || slices.ContainsFunc(there, func(le ports.LegalEntity) bool {
+		if !chosen || slices.ContainsFunc(existing, func(le ports.LegalEntity) bool {
 			return le.Partition == h.Partition && le.TenantID == h.Tenant && le.Code == h.LegalEntity
 		}) {
 			continue

@@ -11,7 +11,7 @@ import (
 const (
 	pageSize  = 1000
 	pageBytes = 16 << 20 // what a page of large events should not exceed by much
-	// maxUnreadable ends a run: whatever makes so many events unreadable is not an edit.
+	// maxUnreadable ends a run: so many unreadable events have another cause than tampering.
 	maxUnreadable = 100
 )
 
@@ -40,15 +40,15 @@ func readAhead(ctx context.Context, store ports.ChainReader, p event.PartitionID
 	return out
 }
 
-// pager reads a partition page by page. An event that cannot be read is searched for
-// one by one and passed over.
+// pager reads a partition page by page. It finds an unreadable event by reading events one
+// by one, and skips it.
 type pager struct {
 	store     ports.ChainReader
 	partition event.PartitionID
 	after     event.Sequence
 	limit     int
-	alone     int // so many events more are read one by one
-	passed    int
+	single    int // how many further events are read one by one
+	skipped   int
 }
 
 func (r *pager) next(ctx context.Context) (next page, more bool) {
@@ -60,18 +60,18 @@ func (r *pager) next(ctx context.Context) (next page, more bool) {
 			next.events, more = events, len(events) == r.limit
 			if len(events) > 0 {
 				r.after = events[len(events)-1].Sequence
-				r.alone = max(r.alone-len(events), 0)
+				r.single = max(r.single-len(events), 0)
 			}
-			if r.alone == 0 && more {
+			if r.single == 0 && more {
 				r.limit = nextLimit(events)
 			}
 			return next, more
 		case f != nil && f.Kind == fault.Internal && r.limit > 1:
-			r.limit, r.alone = 1, r.limit
-		case f != nil && f.Kind == fault.Internal && r.passed < maxUnreadable:
-			r.passed++
+			r.limit, r.single = 1, r.limit
+		case f != nil && f.Kind == fault.Internal && r.skipped < maxUnreadable:
+			r.skipped++
 			r.after++
-			// Reported with the next event that can be read: when none can, it is not the events.
+			// Reported with the next readable event: if there is none, the store is at fault.
 			next.unreadable = append(next.unreadable, r.after)
 		default:
 			return page{err: err}, false

@@ -21,55 +21,59 @@ type announcement struct {
 	place   event.Sequence // of the event itself
 }
 
-// sighting is what was seen of an event whose payload needs an explanation.
-type sighting struct {
+// suspect is an event whose payload only a redaction can explain.
+type suspect struct {
 	id       event.ID
 	skeleton event.Hash // the hash in the skeleton
 	stored   event.Hash // of the payload
 }
 
-// maxSightings bounds what is kept for the end; beyond it a payload that does not
-// fit counts as tampered with at once. There are far fewer redactions in any log.
-const maxSightings = 100_000
+// maxSuspects bounds the suspects in memory; beyond it a payload with a wrong hash counts
+// as tampered with at once. A log has far fewer redactions.
+const maxSuspects = 100_000
 
-// redactions holds against each other what the records say, what the events say and
-// what is stored. A payload may differ from its skeleton only if all three agree.
+// redactions compares the records of redactions, their events and the stored payloads. A
+// payload may differ from its skeleton only if all three agree.
 type redactions struct {
 	records   map[event.Sequence][]ports.Redaction // by redacted event
-	first     map[event.ID]bool                    // those that were there when the run began
+	recorded  map[string]bool                      // ids of records
+	first     map[event.ID]bool                    // records that existed when the run began
 	announced map[string]announcement              // by id of the redaction
 	repeated  []announcement                       // a second event of one redaction
-	seen      map[event.Sequence]sighting
+	suspects  map[event.Sequence]suspect
 	overflow  []event.Sequence
 }
 
-// know takes the records as they are before the events are read.
-func (r *redactions) know(records []ports.Redaction) {
-	r.records, r.first, r.announced, r.seen = map[event.Sequence][]ports.Redaction{}, map[event.ID]bool{}, map[string]announcement{}, map[event.Sequence]sighting{}
+// init sets the records as they are before the events are read.
+func (r *redactions) init(records []ports.Redaction) {
+	r.records, r.first, r.announced, r.suspects = map[event.Sequence][]ports.Redaction{}, map[event.ID]bool{}, map[string]announcement{}, map[event.Sequence]suspect{}
 	for _, x := range records {
 		r.first[x.ID] = true
 	}
-	r.learn(records)
+	r.setRecords(records)
 }
 
-// learn takes the records again, as they are now.
-func (r *redactions) learn(records []ports.Redaction) {
+// setRecords replaces the records with the present ones.
+func (r *redactions) setRecords(records []ports.Redaction) {
 	clear(r.records)
+	r.recorded = map[string]bool{}
 	for _, x := range records {
 		r.records[x.Sequence] = append(r.records[x.Sequence], x)
+		r.recorded[x.ID.String()] = true
 	}
 }
 
-// saw keeps an event if its payload is not the skeleton's or ought not to be.
-func (r *redactions) saw(e *event.Recorded, stored event.Hash) {
+// note keeps an event as a suspect if its payload is not the skeleton's, or if it has
+// records of redactions.
+func (r *redactions) note(e *event.Recorded, stored event.Hash) {
 	if stored == e.PayloadHash && len(r.records[e.Sequence]) == 0 {
 		return
 	}
-	if len(r.seen) == maxSightings {
+	if len(r.suspects) == maxSuspects {
 		r.overflow = append(r.overflow, e.Sequence)
 		return
 	}
-	r.seen[e.Sequence] = sighting{e.ID, e.PayloadHash, stored}
+	r.suspects[e.Sequence] = suspect{e.ID, e.PayloadHash, stored}
 }
 
 func (r *redactions) announce(a announcement) {
@@ -80,45 +84,31 @@ func (r *redactions) announce(a announcement) {
 	r.announced[a.ID] = a
 }
 
-// unexplained reports whether a redaction in these minutes could explain more than
-// is known by now.
-func (r *redactions) unexplained() bool {
-	for n := range r.seen {
+// hasUnexplained reports whether a suspect, record or event lacks its counterpart, which a
+// redaction during the run could have added since.
+func (r *redactions) hasUnexplained() bool {
+	for n := range r.suspects {
 		if len(r.records[n]) == 0 {
 			return true
 		}
 	}
-	for _, records := range r.records {
-		for _, x := range records {
-			if _, ok := r.announced[x.ID.String()]; !ok {
-				return true
-			}
+	for id := range r.recorded {
+		if _, ok := r.announced[id]; !ok {
+			return true
 		}
 	}
 	for id := range r.announced {
-		if !r.recorded(id) {
+		if !r.recorded[id] {
 			return true
 		}
 	}
 	return false
 }
 
-func (r *redactions) recorded(id string) bool {
-	for _, records := range r.records {
-		for _, x := range records {
-			if x.ID.String() == id {
-				return true
-			}
-		}
-	}
-	return false
-}
-
-// abort reports the payloads that no record explains, when the events that tell of
-// redactions could not all be read.
+// abort reports the payloads that no record explains, if not all events could be read.
 func (r *redactions) abort(report *EntityReport) {
-	for _, n := range slices.Sorted(maps.Keys(r.seen)) {
-		if s := r.seen[n]; len(r.records[n]) == 0 && s.stored != s.skeleton {
+	for _, n := range slices.Sorted(maps.Keys(r.suspects)) {
+		if s := r.suspects[n]; len(r.records[n]) == 0 && s.stored != s.skeleton {
 			report.add(Finding{Kind: PayloadMismatch, Sequence: n, EventID: s.id.String(), Detail: unrecorded})
 		}
 	}
@@ -126,22 +116,22 @@ func (r *redactions) abort(report *EntityReport) {
 
 const unrecorded = "the payload's hash is not the one in the skeleton, and no redaction is on record"
 
-// judge reports the redactions that agree and every payload and record that does not.
-func (r *redactions) judge(report *EntityReport) {
+// finish reports the redactions that agree and every payload and record that does not.
+func (r *redactions) finish(report *EntityReport) {
 	add := func(kind FindingKind, n event.Sequence, id, detail string) {
 		report.add(Finding{Kind: kind, Sequence: n, EventID: id, Detail: detail})
 	}
-	sequences := slices.Collect(maps.Keys(r.seen))
+	sequences := slices.Collect(maps.Keys(r.suspects))
 	for n := range r.records {
-		if _, ok := r.seen[n]; !ok {
+		if _, ok := r.suspects[n]; !ok {
 			sequences = append(sequences, n)
 		}
 	}
 	slices.Sort(sequences)
 	for _, n := range sequences {
 		if records := r.records[n]; len(records) > 0 {
-			r.judgeEvent(report, n, records, add)
-		} else if s := r.seen[n]; s.stored != s.skeleton {
+			r.checkEvent(report, n, records, add)
+		} else if s := r.suspects[n]; s.stored != s.skeleton {
 			add(PayloadMismatch, n, s.id.String(), unrecorded)
 		}
 	}
@@ -150,7 +140,7 @@ func (r *redactions) judge(report *EntityReport) {
 	}
 	ids := slices.Sorted(maps.Keys(r.announced))
 	for _, id := range ids {
-		if !r.recorded(id) {
+		if !r.recorded[id] {
 			add(RedactionUnrecorded, r.announced[id].place, "", "the event tells of a redaction that is not on record")
 		}
 	}
@@ -162,12 +152,12 @@ func (r *redactions) judge(report *EntityReport) {
 	})
 }
 
-// judgeEvent follows the redactions of one event from the hash in the skeleton to the
-// one of the stored payload.
-func (r *redactions) judgeEvent(report *EntityReport, n event.Sequence, records []ports.Redaction, add func(FindingKind, event.Sequence, string, string)) {
-	s, seen := r.seen[n]
-	if !seen {
-		// It was read before it was redacted, or it is not there, which is a finding of its own.
+// checkEvent follows the redactions of one event from the hash in the skeleton to that of
+// the stored payload.
+func (r *redactions) checkEvent(report *EntityReport, n event.Sequence, records []ports.Redaction, add func(FindingKind, event.Sequence, string, string)) {
+	s, found := r.suspects[n]
+	if !found {
+		// The event was read before its redaction, or it is missing, which another check reports.
 		for _, x := range records {
 			if r.first[x.ID] {
 				add(RedactionMismatch, n, x.EventID.String(), "a redaction is on record of an event without payload")
@@ -184,20 +174,20 @@ func (r *redactions) judgeEvent(report *EntityReport, n event.Sequence, records 
 		}
 		x := left[i]
 		left = slices.Delete(left, i, i+1)
-		said, ok := r.announced[x.ID.String()]
+		a, ok := r.announced[x.ID.String()]
 		switch {
 		case !ok:
 			add(RedactionUnannounced, n, s.id.String(), fmt.Sprintf("no event tells of redaction %s; if it was interrupted, `backbone redact run` completes it", x.ID))
 			return
-		case x.EventID != s.id || said.EventID != s.id.String() || said.Target != n ||
-			said.Old != hex.EncodeToString(x.OldPayloadHash[:]) || said.New != hex.EncodeToString(x.NewPayloadHash[:]):
+		case x.EventID != s.id || a.EventID != s.id.String() || a.Target != n ||
+			a.Old != hex.EncodeToString(x.OldPayloadHash[:]) || a.New != hex.EncodeToString(x.NewPayloadHash[:]):
 			add(RedactionMismatch, n, s.id.String(), fmt.Sprintf("record and event of redaction %s do not agree", x.ID))
 			return
 		}
 		reached = x.NewPayloadHash
 		sound = append(sound, Redaction{
 			ID: x.ID.String(), Sequence: n, EventID: s.id.String(), Pointers: x.Pointers, Reason: x.Reason,
-			RequestedBy: x.RequestedBy, ApprovedBy: x.ApprovedBy, RedactedAt: x.RedactedAt, AnnouncedIn: said.place,
+			RequestedBy: x.RequestedBy, ApprovedBy: x.ApprovedBy, RedactedAt: x.RedactedAt, AnnouncedIn: a.place,
 		})
 	}
 	if s.stored != reached {

@@ -13,27 +13,19 @@ import (
 
 // RegistryReport is the verdict on the registry's log of its own changes.
 type RegistryReport struct {
-	Changes    int       `json:"changes"`
-	Versions   int       `json:"versions"`
-	Head       int64     `json:"head_change"`
-	Checksum   string    `json:"head_checksum"`              // "" without a change
-	Reference  *int64    `json:"reference_change,omitempty"` // of the earlier head that it was compared with
-	Findings   []Finding `json:"findings"`                   // their sequence is the number of a change
-	Suppressed int       `json:"suppressed_findings"`        // beyond MaxFindings
+	Changes     int    `json:"changes"`
+	Versions    int    `json:"versions"`
+	Head        int64  `json:"head_change"`
+	Checksum    string `json:"head_checksum"`              // "" without a change
+	Reference   *int64 `json:"reference_change,omitempty"` // of the earlier head that it was compared with
+	FindingList        // their sequence is the number of a change
 }
-
-// Sound reports whether nothing was found.
-func (r RegistryReport) Sound() bool { return len(r.Findings) == 0 }
 
 func (r *RegistryReport) add(kind FindingKind, change int64, detail string, args ...any) {
-	if len(r.Findings) == MaxFindings {
-		r.Suppressed++
-		return
-	}
-	r.Findings = append(r.Findings, Finding{Kind: kind, Sequence: event.Sequence(change), Detail: fmt.Sprintf(detail, args...)})
+	r.FindingList.add(Finding{Kind: kind, Sequence: event.Sequence(change), Detail: fmt.Sprintf(detail, args...)})
 }
 
-// RegistryHead is where the registry's chain stood.
+// RegistryHead is the last link of the registry's chain.
 type RegistryHead struct {
 	Change   int64  `json:"change"` // the number of the last one
 	Checksum string `json:"checksum"`
@@ -45,24 +37,24 @@ type registryVersion struct {
 	version uint32
 }
 
-// Registry computes the chain of all changes of the event types again, and holds what
-// is registered against it: every version is there as it was registered, and no other.
+// Registry recomputes the chain of all changes of the event types and compares the
+// registered versions with it: every version must exist as it was registered, and no other.
 func Registry(ctx context.Context, store ports.RegistryAudit, options ...Option) (RegistryReport, error) {
 	record, err := store.RegistryRecord(ctx)
 	if err != nil {
 		return RegistryReport{}, err
 	}
-	var asked run
+	var settings run
 	for _, o := range options {
-		o(&asked)
+		o(&settings)
 	}
-	report := RegistryReport{Changes: len(record.Changes), Versions: len(record.Versions), Findings: []Finding{}}
-	registered := report.walk(record, asked.reference)
+	report := RegistryReport{Changes: len(record.Changes), Versions: len(record.Versions), FindingList: FindingList{Findings: []Finding{}}}
+	registered := report.walk(record, settings.reference)
 	report.compare(record, registered)
 	return report, nil
 }
 
-// walk follows the chain and gives the changes that registered a version.
+// walk follows the chain and returns the changes that registered a version.
 func (r *RegistryReport) walk(record ports.RegistryRecord, reference *reference) map[registryVersion]*eventtype.Change {
 	var earlier *RegistryHead
 	if reference != nil {
@@ -78,7 +70,7 @@ func (r *RegistryReport) walk(record ports.RegistryRecord, reference *reference)
 		}
 		if link = c.ChainChecksum(link); link != c.Checksum {
 			r.add(ChecksumMismatch, c.Number, "the change of %s version %d, or its place among the changes, is not what it was", c.Type, c.SchemaVersion)
-			link = c.Checksum // what follows is judged by itself
+			link = c.Checksum // so that later changes are checked by themselves
 		}
 		r.Head, r.Checksum = c.Number, hex.EncodeToString(c.Checksum[:])
 		if !passed && c.Number == earlier.Change && r.Checksum == earlier.Checksum {
@@ -104,7 +96,7 @@ func (r *RegistryReport) walk(record ports.RegistryRecord, reference *reference)
 	return registered
 }
 
-// compare holds the stored versions against the changes that registered them.
+// compare compares the stored versions with the changes that registered them.
 func (r *RegistryReport) compare(record ports.RegistryRecord, registered map[registryVersion]*eventtype.Change) {
 	for i := range record.Versions {
 		v := &record.Versions[i]

@@ -9,46 +9,46 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// FindingKind says what does not fit.
+// FindingKind names a kind of damage.
 type FindingKind string
 
 // The findings.
 const (
-	GenesisMismatch  FindingKind = "genesis_mismatch"  // the partition's first link is not what log name and partition id give
-	SequenceGap      FindingKind = "sequence_gap"      // an event is missing or was put in
-	PayloadMismatch  FindingKind = "payload_mismatch"  // the payload is not what the skeleton or an authorised redaction vouches for
+	GenesisMismatch  FindingKind = "genesis_mismatch"  // the partition's genesis checksum is not that of its log name and partition id
+	SequenceGap      FindingKind = "sequence_gap"      // an event is missing or was inserted
+	PayloadMismatch  FindingKind = "payload_mismatch"  // the payload's hash is not that of the skeleton or of an authorised redaction
 	PayloadMissing   FindingKind = "payload_missing"   // there is no payload
 	ChecksumMismatch FindingKind = "checksum_mismatch" // the skeleton, or one before it, was changed
-	TimeBackwards    FindingKind = "time_backwards"    // recorded_at goes back
+	TimeBackwards    FindingKind = "time_backwards"    // recorded_at is before that of the event before
 	ForeignScope     FindingKind = "foreign_scope"     // the event names another legal entity than its partition's
-	EventUnreadable  FindingKind = "event_unreadable"  // a column holds what no append writes
-	HiddenEvents     FindingKind = "hidden_events"     // there are events that reading in order does not come across
+	EventUnreadable  FindingKind = "event_unreadable"  // a column holds a value that no append writes
+	HiddenEvents     FindingKind = "hidden_events"     // there are events that reading in order does not return
 
 	RedactionUnannounced FindingKind = "redaction_unannounced" // a record of a redaction without its event
 	RedactionUnrecorded  FindingKind = "redaction_unrecorded"  // an event of a redaction without its record
 	RedactionMismatch    FindingKind = "redaction_mismatch"    // record, event and payload of a redaction do not agree
 
-	AnnouncementUnreadable FindingKind = "announcement_unreadable" // an event of a redaction or erasure does not say what it must
+	AnnouncementUnreadable FindingKind = "announcement_unreadable" // an event of a redaction or erasure cannot be read
 
-	SealedMalformed    FindingKind = "sealed_malformed"     // a sealed value has not the form of one
+	SealedMalformed    FindingKind = "sealed_malformed"     // a sealed value is malformed
 	PersonalRowMissing FindingKind = "personal_row_missing" // an event with sealed values that an erasure would not find
 	PersonalRowExtra   FindingKind = "personal_row_extra"   // a row that names a person without sealed values there
 
-	StreamMismatch FindingKind = "stream_mismatch" // what is kept of a stream does not agree with its events
+	StreamMismatch FindingKind = "stream_mismatch" // the row of a stream does not agree with its events
 
 	HeadMismatch       FindingKind = "head_mismatch"        // the chain does not pass through the exported head
 	HeadBeyondEnd      FindingKind = "head_beyond_end"      // the log is shorter than it was
-	LegalEntityMissing FindingKind = "legal_entity_missing" // the exported heads have a legal entity that is not there
+	LegalEntityMissing FindingKind = "legal_entity_missing" // a legal entity of the exported heads is missing
 	LogNameChanged     FindingKind = "log_name_changed"     // the exported heads are of a log of another name
 
-	RegistrationMismatch FindingKind = "registration_mismatch" // a version of an event type is not what its change vouches for
+	RegistrationMismatch FindingKind = "registration_mismatch" // a version of an event type is not as its change registered it
 
 	ExportMalformed FindingKind = "export_malformed" // a line of the export file is not as it was written
-	ExportTruncated FindingKind = "export_truncated" // the export file has no end, or an end that does not fit
+	ExportTruncated FindingKind = "export_truncated" // the export file has no trailer, or one that does not match
 	ExportDigest    FindingKind = "export_digest"    // the export file is not the one that was written
 )
 
-// Finding is one place that does not fit.
+// Finding is one damaged place.
 type Finding struct {
 	Kind     FindingKind    `json:"kind"`
 	Sequence event.Sequence `json:"sequence"`
@@ -56,7 +56,7 @@ type Finding struct {
 	Detail   string         `json:"detail"`
 }
 
-// Redaction is an authorised redaction: record, event and payload agree.
+// Redaction is an authorised redaction, whose record, event and payload agree.
 type Redaction struct {
 	ID          string         `json:"redaction_id"`
 	Sequence    event.Sequence `json:"sequence"` // of the event that was redacted
@@ -66,7 +66,7 @@ type Redaction struct {
 	RequestedBy string         `json:"requested_by"`
 	ApprovedBy  string         `json:"approved_by"`
 	RedactedAt  time.Time      `json:"redacted_at"`
-	AnnouncedIn event.Sequence `json:"announced_in"` // sequence of the event that says so
+	AnnouncedIn event.Sequence `json:"announced_in"` // sequence of its event
 }
 
 // Erasure is an erasure that was announced in the log.
@@ -91,32 +91,37 @@ type EntityReport struct {
 	Sealed      uint64            `json:"sealed_values"`                // checked for their form
 	Redactions  []Redaction       `json:"redactions"`
 	Erasures    []Erasure         `json:"erasures"`
-	Findings    []Finding         `json:"findings"`
-	Suppressed  int               `json:"suppressed_findings"` // beyond MaxFindings
+	FindingList
+}
+
+// FindingList lists the findings of a report, at most MaxFindings.
+type FindingList struct {
+	Findings   []Finding `json:"findings"`
+	Suppressed int       `json:"suppressed_findings"` // the number of further findings
 }
 
 func newReport(le ports.LegalEntity) EntityReport {
 	return EntityReport{
 		Tenant: le.TenantID, LegalEntity: le.Code, Partition: le.Partition,
-		Redactions: []Redaction{}, Erasures: []Erasure{}, Findings: []Finding{},
+		Redactions: []Redaction{}, Erasures: []Erasure{}, FindingList: FindingList{Findings: []Finding{}},
 	}
 }
 
-// Sound reports whether nothing was found.
-func (r EntityReport) Sound() bool { return len(r.Findings) == 0 }
+// Sound reports whether there are no findings.
+func (l FindingList) Sound() bool { return len(l.Findings) == 0 }
 
-// MaxFindings bounds the findings listed per legal entity; the rest is counted.
+// MaxFindings bounds the findings that a report lists; it counts the others.
 const MaxFindings = 20
 
-// sort puts the findings in the order of the log.
+// sort sorts the findings by sequence.
 func (r *EntityReport) sort() {
 	slices.SortStableFunc(r.Findings, func(a, b Finding) int { return cmp.Compare(a.Sequence, b.Sequence) })
 }
 
-func (r *EntityReport) add(f Finding) {
-	if len(r.Findings) == MaxFindings {
-		r.Suppressed++
+func (l *FindingList) add(f Finding) {
+	if len(l.Findings) == MaxFindings {
+		l.Suppressed++
 		return
 	}
-	r.Findings = append(r.Findings, f)
+	l.Findings = append(l.Findings, f)
 }

@@ -12,19 +12,19 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// Every append asks the row that is kept of a stream which version comes next, whether
-// the stream takes events, and from whom. So the rows are compared with the events, from
-// both sides: each event that begins or changes a stream with its row, and each row with
-// the events at the ends of its stream and those that it refers to. Rows move on while
-// this runs: what an event says of a stream is the least that its row may say later.
+// Every append reads from the row of a stream its next version, whether the stream takes
+// events, and from whom. So verification compares the rows with the events in both
+// directions: each event that begins or changes a stream with its row, and each row with
+// the first and last event of its stream and the events that it refers to. Appends change
+// rows while this runs: a row may be newer than an event, never older.
 //
-// A log may have nearly as many streams as events. So while the events up to the head of
-// the log are walked, those that begin a stream are only counted. No two rows are of one
+// A log may have nearly as many streams as events. So the walk over the events up to the
+// head of the log only counts the events that begin a stream. No two rows are of one
 // stream: if all rows begin where their streams do, and there are as many up to the head as
-// events that begin a stream, each of those events has its row. If not, each is asked for
-// its row.
+// events that begin a stream, each of those events has its row. If not, findMissingRows
+// reads the row of each.
 
-// streamPage is how many rows of streams are compared at a time.
+// streamPage is how many rows of streams one query reads.
 const streamPage = 1000
 
 // checkStreams compares the events of a page with the rows of their streams.
@@ -43,11 +43,11 @@ func (c *chain) checkStreams(ctx context.Context, store Store, events []event.Re
 			c.begun++
 		}
 	}
-	return c.compare(ctx, store, marks)
+	return c.compareRows(ctx, store, marks)
 }
 
-// compare asks for the rows of the streams of events.
-func (c *chain) compare(ctx context.Context, store Store, marks []*event.Recorded) error {
+// compareRows compares events with the rows of their streams.
+func (c *chain) compareRows(ctx context.Context, store Store, marks []*event.Recorded) error {
 	if len(marks) == 0 {
 		return nil
 	}
@@ -71,21 +71,21 @@ func (c *chain) compare(ctx context.Context, store Store, marks []*event.Recorde
 	return nil
 }
 
-// findUnkept names the events up to the head that begin a stream of which another thing
-// is kept, or nothing.
-func (c *chain) findUnkept(ctx context.Context, store Store) error {
+// findMissingRows reports the events up to the head that begin a stream whose row is
+// missing or does not agree.
+func (c *chain) findMissingRows(ctx context.Context, store Store) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	for p := range readAhead(ctx, store, c.entity.Partition, 0) {
 		var marks []*event.Recorded
 		for i := range p.events {
 			e := &p.events[i]
-			action := stream.ActionOf(e.Type) // the others were asked
+			action := stream.ActionOf(e.Type) // the walk has compared the others
 			if e.StreamVersion == 1 && e.Sequence <= c.head.Sequence && action != event.DescribeStream && action != event.RecreateStream {
 				marks = append(marks, e)
 			}
 		}
-		if err := c.compare(ctx, store, marks); err != nil {
+		if err := c.compareRows(ctx, store, marks); err != nil {
 			return err
 		}
 		if p.err != nil {
@@ -98,7 +98,8 @@ func (c *chain) findUnkept(ctx context.Context, store Store) error {
 	return ctx.Err()
 }
 
-// disagreement says what the row of a stream has against one of its events; "" is nothing.
+// disagreement describes how the row of a stream disagrees with one of its events, "" if it
+// agrees.
 func disagreement(e *event.Recorded, row *ports.StreamRow) string {
 	if row == nil {
 		return fmt.Sprintf("nothing is kept of the stream %s, to which the event belongs", e.Stream)
@@ -119,20 +120,20 @@ func disagreement(e *event.Recorded, row *ports.StreamRow) string {
 	return ""
 }
 
-// sameSettings compares what the log obeys of metadata with the event that set them. An
-// event that says nothing readable, or not what it said when it was recorded, is judged by
-// its own checks: it may have been redacted, and the log goes on obeying what was set.
+// sameSettings compares the stored settings of a stream with the event that set them. It
+// accepts an event whose payload is unreadable or was changed, which other checks report:
+// a redaction may have changed it, and the settings stay in force.
 func sameSettings(e *event.Recorded, kept json.RawMessage) bool {
 	if event.HashPayload(e.Salt, e.Payload) != e.PayloadHash {
 		return true
 	}
-	var said struct {
+	var data struct {
 		Metadata stream.Metadata `json:"metadata"`
 	}
-	if !decodeData(e, &said) {
+	if !decodeData(e, &data) {
 		return true
 	}
-	want, _, err := said.Metadata.Settings()
+	want, _, err := data.Metadata.Settings()
 	if err != nil {
 		return true
 	}
@@ -144,15 +145,13 @@ func sameSettings(e *event.Recorded, kept json.RawMessage) bool {
 	return err == nil && bytes.Equal(want, have)
 }
 
-// streamRows is what came of comparing all rows with their events.
+// streamRows is the result of comparing all rows with their events.
 type streamRows struct {
-	begun      uint64 // rows of streams that begin up to the head
-	findings   []Finding
-	suppressed int // beyond MaxFindings
+	begun uint64 // rows of streams that begin up to the head
+	FindingList
 }
 
-// readStreamRows compares all rows with the events. It needs nothing of the walk, which
-// goes on meanwhile.
+// readStreamRows compares all rows with the events. It runs in parallel with the walk.
 func readStreamRows(ctx context.Context, store ports.ChainAudit, p event.PartitionID, head event.Sequence) (out streamRows, err error) {
 	var from event.StreamID
 	for more := true; more; {
@@ -162,14 +161,9 @@ func readStreamRows(ctx context.Context, store ports.ChainAudit, p event.Partiti
 		}
 		for i := range page.Rows {
 			r := &page.Rows[i]
-			detail := contradiction(r)
-			switch {
-			case detail == "":
-			case len(out.findings) == MaxFindings:
-				out.suppressed++
-			default:
+			if detail := contradiction(r); detail != "" {
 				detail = fmt.Sprintf("what is kept of the stream %s does not agree with its events: %s", r.Stream, detail)
-				out.findings = append(out.findings, Finding{Kind: StreamMismatch, Sequence: r.LastEvent, Detail: detail})
+				out.add(Finding{Kind: StreamMismatch, Sequence: r.LastEvent, Detail: detail})
 			}
 		}
 		from = page.Next
@@ -179,7 +173,7 @@ func readStreamRows(ctx context.Context, store ports.ChainAudit, p event.Partiti
 	return out, err
 }
 
-// contradiction says what a row has against the events of its stream; "" is nothing.
+// contradiction describes how a row contradicts the events of its stream, "" if it agrees.
 func contradiction(r *ports.StreamRowWithEnds) string {
 	state := event.StreamActive
 	switch stream.ActionOf(r.LastEventType) {

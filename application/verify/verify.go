@@ -4,13 +4,14 @@ import (
 	"context"
 	"fmt"
 	"iter"
+	"math"
 
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// Store is what verification reads.
+// Store reads the log and the rows that verification compares with it.
 type Store interface {
 	ports.ChainReader
 	ports.ChainAudit
@@ -19,29 +20,27 @@ type Store interface {
 	Head(ctx context.Context, p event.PartitionID) (ports.Head, error)
 }
 
-// Progress is told how many events of how many are checked.
+// Progress is called with the number of events checked and their total.
 type Progress func(legalEntity string, done, total uint64)
 
-// Option is a further demand on a run.
+// Option changes a run.
 type Option func(*run)
 
-// Against compares with heads that were exported earlier. The chain of each of their
-// legal entities, as far as it is chosen, and the registry's must pass through that
-// sequence with that checksum.
+// Against compares with heads that were exported earlier. The chain of each selected legal
+// entity, and the registry's, must have that checksum at that sequence.
 func Against(heads Heads) Option {
 	return func(r *run) { r.reference = newReference(heads) }
 }
 
-// run is what holds for all legal entities of a run.
+// run holds the settings of a run over legal entities.
 type run struct {
 	logName   string
 	reference *reference // nil: none
-	progress  Progress   // nil: nobody asks
+	progress  Progress   // may be nil
 }
 
-// Run verifies the named legal entities of a tenant, all of them when none is
-// named. An error means that the run could not finish; what was found until then
-// is in the reports.
+// Run verifies the named legal entities of a tenant, all of them if none is named. An error
+// means that the run could not finish; the reports hold the findings until then.
 func Run(ctx context.Context, store Store, tenantID string, codes []string, progress Progress, options ...Option) ([]EntityReport, error) {
 	installation, err := store.Installation(ctx)
 	if err != nil {
@@ -59,8 +58,7 @@ func Run(ctx context.Context, store Store, tenantID string, codes []string, prog
 	if err != nil {
 		return nil, err
 	}
-	// Those first that ought to be there and are not.
-	reports := r.reference.vanished(entities, tenantID, codes)
+	reports := r.reference.missingEntities(entities, tenantID, codes)
 	for _, le := range selected {
 		report, err := r.verify(ctx, store, le)
 		reports = append(reports, report)
@@ -71,8 +69,8 @@ func Run(ctx context.Context, store Store, tenantID string, codes []string, prog
 	return reports, nil
 }
 
-// choose picks by code. A legal entity that only an exported head knows is found
-// missing, not unknown.
+// choose selects legal entities by code. A code that only an exported head has is no error:
+// missingEntities reports it.
 func choose(all []ports.LegalEntity, codes []string, known func(code string) bool) ([]ports.LegalEntity, error) {
 	if len(codes) == 0 {
 		return all, nil
@@ -104,11 +102,11 @@ func (r *run) verify(ctx context.Context, store Store, le ports.LegalEntity) (En
 		return report, err
 	}
 	if headErr != nil {
-		head.Genesis = event.GenesisChecksum(r.logName, le.Partition) // it came with what cannot be read
+		head.Genesis = event.GenesisChecksum(r.logName, le.Partition) // Head could not return the stored one
 	}
 	c := newChain(r, &report, le, head.Genesis)
 	c.head = head
-	c.redactions.know(known)
+	c.redactions.init(known)
 	if err := r.walkAll(ctx, store, c); err != nil {
 		c.abort()
 		return report, err
@@ -123,9 +121,9 @@ func (r *run) verify(ctx context.Context, store Store, le ports.LegalEntity) (En
 	return report, nil
 }
 
-// walkAll checks all events and what is kept beside them.
+// walkAll checks all events and the rows of streams and persons.
 func (r *run) walkAll(ctx context.Context, store Store, c *chain) error {
-	// Whichever side fails first ends the other one: a walk may take hours.
+	// The first error ends both comparisons: a walk may take hours.
 	within, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var rows streamRows
@@ -144,15 +142,15 @@ func (r *run) walkAll(ctx context.Context, store Store, c *chain) error {
 	if err := context.Cause(within); err != nil {
 		return err
 	}
-	for _, f := range rows.findings {
+	for _, f := range rows.Findings {
 		c.report.add(f)
 	}
-	c.report.Suppressed += rows.suppressed
-	if rows.begun != c.begun || len(rows.findings) > 0 {
-		if err := c.findUnkept(ctx, store); err != nil {
+	c.report.Suppressed += rows.Suppressed
+	if rows.begun != c.begun || len(rows.Findings) > 0 {
+		if err := c.findMissingRows(ctx, store); err != nil {
 			return err
 		}
-		if c.report.Sound() && c.report.Head >= c.head.Sequence { // whatever it is, it must not pass
+		if c.report.Sound() && c.report.Head >= c.head.Sequence { // no event was found to explain the numbers
 			c.add(StreamMismatch, 0, fmt.Sprintf("%d events begin a stream, but something is kept of %d", c.begun, rows.begun))
 		}
 	}
@@ -170,38 +168,42 @@ func (r *run) walkAll(ctx context.Context, store Store, c *chain) error {
 func (r *run) walkEvents(ctx context.Context, store Store, c *chain) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	side := newSideRows(ctx, store, c.entity.Partition, c.head.Sequence)
-	defer side.stop()
-	if err := r.walk(ctx, store, c, side); err != nil {
+	rows := newPersonalRows(ctx, store, c.entity.Partition, c.head.Sequence)
+	defer rows.stop()
+	if err := r.walk(ctx, store, c, rows); err != nil {
 		return err
 	}
-	// Whoever redacts while this runs writes the record first and the event after: when
-	// something needs an explanation, the records and the rest of the log are read again.
-	if c.redactions.unexplained() {
+	// A redaction that runs at the same time stores its record first and appends its event
+	// afterwards: if something is unexplained, read the records and the rest of the log again.
+	if c.redactions.hasUnexplained() {
 		late, err := store.Redactions(ctx, c.entity.Partition)
 		if err != nil {
 			return err
 		}
-		c.redactions.learn(late)
-		if err := r.walk(ctx, store, c, side); err != nil {
+		c.redactions.setRecords(late)
+		if err := r.walk(ctx, store, c, rows); err != nil {
 			return err
 		}
 	}
-	return side.rest(c)
+	rest, err := rows.rowsOf(math.MaxInt64, c.addExtraRow)
+	for _, row := range rest {
+		c.addExtraRow(row)
+	}
+	return err
 }
 
-// walk checks what is after the last event that was checked.
-func (r *run) walk(ctx context.Context, store Store, c *chain, side *sideRows) error {
+// walk checks the events after the last one that was checked.
+func (r *run) walk(ctx context.Context, store Store, c *chain, rows *personalRows) error {
 	for p := range readAhead(ctx, store, c.entity.Partition, c.report.Head) {
 		for _, n := range p.unreadable {
 			c.unreadable(n)
 		}
 		for i := range p.events {
-			rows, err := side.of(c, p.events[i].Sequence)
+			personal, err := rows.rowsOf(p.events[i].Sequence, c.addExtraRow)
 			if err != nil {
 				return err
 			}
-			c.check(&p.events[i], rows, p.events[i].Sequence <= c.head.Sequence)
+			c.check(&p.events[i], personal, p.events[i].Sequence <= c.head.Sequence)
 		}
 		if err := c.checkStreams(ctx, store, p.events); err != nil {
 			return err
@@ -216,55 +218,42 @@ func (r *run) walk(ctx context.Context, store Store, c *chain, side *sideRows) e
 	return ctx.Err()
 }
 
-// sideRows follows the rows about persons beside the events.
-type sideRows struct {
+// personalRows reads the rows about persons in parallel with the events.
+type personalRows struct {
 	next func() (ports.PersonalRow, error, bool)
 	stop func()
-	row  ports.PersonalRow // the next one, if there is one
-	have bool
+	row  ports.PersonalRow // the next one if hasRow
 	err  error
+
+	hasRow bool
 }
 
-func newSideRows(ctx context.Context, store ports.ChainAudit, p event.PartitionID, until event.Sequence) *sideRows {
-	s := &sideRows{}
-	s.next, s.stop = iter.Pull2(store.PersonalRows(ctx, p, until))
-	s.advance()
-	return s
+func newPersonalRows(ctx context.Context, store ports.ChainAudit, p event.PartitionID, until event.Sequence) *personalRows {
+	r := &personalRows{}
+	r.next, r.stop = iter.Pull2(store.PersonalRows(ctx, p, until))
+	r.advance()
+	return r
 }
 
-func (s *sideRows) advance() {
-	s.row, s.err, s.have = s.next()
-	s.have = s.have && s.err == nil
+func (r *personalRows) advance() {
+	r.row, r.err, r.hasRow = r.next()
+	r.hasRow = r.hasRow && r.err == nil
 }
 
-// of gives the rows of one event; rows before it belong to no event.
-func (s *sideRows) of(c *chain, n event.Sequence) (rows []ports.PersonalRow, err error) {
-	for s.have && int64(s.row.Sequence) <= int64(n) {
-		if s.row.Sequence == n {
-			rows = append(rows, s.row)
+// rowsOf returns the rows of one event. It passes rows before it, which belong to no event,
+// to extra.
+func (r *personalRows) rowsOf(n event.Sequence, extra func(ports.PersonalRow)) (rows []ports.PersonalRow, err error) {
+	for ; r.hasRow && int64(r.row.Sequence) <= int64(n); r.advance() {
+		if r.row.Sequence == n {
+			rows = append(rows, r.row)
 		} else {
-			c.add(PersonalRowExtra, s.row.Sequence, "a row names a person for an event that is not there")
-		}
-		s.advance()
-	}
-	return rows, s.err
-}
-
-// exact gives the rows of one event for an export, which has no place for others.
-func (s *sideRows) exact(n event.Sequence) (rows []ports.PersonalRow, err error) {
-	for ; s.have && int64(s.row.Sequence) <= int64(n); s.advance() {
-		if s.row.Sequence == n {
-			rows = append(rows, s.row)
+			extra(r.row)
 		}
 	}
-	return rows, s.err
+	return rows, r.err
 }
 
-// rest finds the rows after the last event.
-func (s *sideRows) rest(c *chain) error {
-	for s.have {
-		c.add(PersonalRowExtra, s.row.Sequence, "a row names a person for an event that is not there")
-		s.advance()
-	}
-	return s.err
+// addExtraRow reports a row that belongs to no event.
+func (c *chain) addExtraRow(row ports.PersonalRow) {
+	c.add(PersonalRowExtra, row.Sequence, "a row names a person for an event that is not there")
 }
