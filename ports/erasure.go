@@ -15,7 +15,7 @@ type ErasureRequest struct {
 	TenantID    string
 	Subject     shredding.Subject
 	Partitions  []event.PartitionID // ascending
-	AllEntities bool                // nobody named legal entities: all of the tenant, also ones that are new when the erasure begins
+	AllEntities bool                // the request names no legal entities: all of the tenant, including those added before the erasure begins
 	Basis       shredding.Basis
 	Reason      string // of the officer; at most 1,000 bytes, no personal data
 	RequestedBy string // person id
@@ -35,7 +35,7 @@ type ErasureRequest struct {
 	Receipt     uint64 // number
 	EvictedAt   time.Time
 	CompletedAt time.Time
-	Results     json.RawMessage // what verification found
+	Results     json.RawMessage // of verification
 	Attempts    int             // of the step that is next
 	LastError   string          // code of the last failure of that step
 	UpdatedAt   time.Time
@@ -48,7 +48,7 @@ type ErasureStep struct {
 	Attempts int       // that failed before
 }
 
-// ErasureClass is what an erasure does with one key class.
+// ErasureClass is the decision of an erasure about one key class.
 type ErasureClass struct {
 	Class   shredding.KeyClass `json:"class"`
 	Erased  bool               `json:"erased"`
@@ -61,10 +61,10 @@ type DestroyedKey struct {
 	Partition    event.PartitionID
 	Class        shredding.KeyClass
 	Reference    string
-	Fingerprints []shredding.Fingerprint // of every version; none for a subject nobody knew
+	Fingerprints []shredding.Fingerprint // of every version; none for an unknown subject
 }
 
-// Destruction is what the destroying step did.
+// Destruction is the result of the destroying step.
 type Destruction struct {
 	Keys          []DestroyedKey // by partition and class
 	DestroyedAt   time.Time      // of the database
@@ -97,9 +97,9 @@ type LegalHold struct {
 	ReleasedAt time.Time
 }
 
-// ErasureRegister is the key store as the erasure of persons sees it. Its methods run
-// as the eraser role, which the appending nodes do not have. Every method is one
-// transaction and may be repeated; a step that is done already changes nothing.
+// ErasureRegister is the key store for the erasure of persons. Its methods run as the
+// eraser role, which the appending nodes do not have. Every method is one transaction and
+// may be repeated; a step that is done already changes nothing.
 //
 // Errors: keys.unavailable, erasure.not_found (NotFound), erasure.changed (Conflict:
 // another process moved the request), erasure.move_refused, erasure.same_person,
@@ -116,9 +116,9 @@ type ErasureRegister interface {
 	ErasureSteps(ctx context.Context, tenantID string, id event.ID) ([]ErasureStep, error)
 	// MoveErasure stores the request at its next state, with everything the caller set
 	// on it, if its revision is still r.Revision, and journals the step. The store
-	// checks the move itself: no receipted without an exported receipt, and no evicted in
-	// the minute after the destruction, by its own clock, while a node that was there has
-	// not forgotten. It does not approve, fence or destroy.
+	// checks the move itself: it refuses receipted without an exported receipt, and evicted
+	// within a minute after the destruction, by its own clock, while a node that reported
+	// before has not evicted its keys. It does not approve, fence or destroy.
 	MoveErasure(ctx context.Context, r ErasureRequest) (ErasureRequest, error)
 	// NoteErasureFailure counts a failed attempt at a step.
 	NoteErasureFailure(ctx context.Context, id event.ID, code string) (attempts int, err error)
@@ -126,19 +126,19 @@ type ErasureRegister interface {
 	// approved. The database itself refuses the requester: erasure.same_person.
 	ApproveErasure(ctx context.Context, id event.ID, approver string, scope event.Hash, at time.Time) (ErasureRequest, error)
 	// FenceErasure inserts the fences of the classes that are erased and moves the
-	// request to fenced: from then on nothing is sealed for them. The holds are checked
-	// in the same transaction.
+	// request to fenced: from then on no value is sealed for them. It checks the holds in
+	// the same transaction.
 	FenceErasure(ctx context.Context, r ErasureRequest) (ErasureRequest, error)
-	// RefuseErasure lifts the fences of a request that is not destroyed, and ends it.
+	// RefuseErasure removes the fences of a request that is not destroyed, and ends it.
 	RefuseErasure(ctx context.Context, r ErasureRequest, reason string) (ErasureRequest, error)
 	// DestroyErasure locks all key rows of the fenced classes in key order, which waits
 	// for appends in flight, checks the holds again, deletes every version, marks the
-	// rows destroyed (making them for subjects nobody knew), takes the next receipt
+	// rows destroyed (inserting rows for unknown subjects), takes the next receipt
 	// number, raises the generation, tells every node, and moves the request to
-	// destroyed. Repeated, it answers the first destruction again.
+	// destroyed. Repeated, it returns the first destruction again.
 	DestroyErasure(ctx context.Context, id event.ID) (Destruction, ErasureRequest, error)
 	// SaveReceipt stores the signed note of a receipt. The same bytes again change
-	// nothing; others: erasure.receipt_changed (Internal).
+	// nothing; other bytes: erasure.receipt_changed (Internal).
 	SaveReceipt(ctx context.Context, number uint64, note []byte, exported bool) error
 	// Receipts lists receipts by number, from one on.
 	Receipts(ctx context.Context, from uint64, limit int) ([]ErasureReceipt, error)
@@ -146,8 +146,8 @@ type ErasureRegister interface {
 	// from a backup that did not know it, and stores the receipt. If the store has the
 	// receipt's request and it has not ended, it goes on from destroyed.
 	ReplayErasure(ctx context.Context, receipt ErasureReceipt, keys []ReplayKey) error
-	// NodesBehind counts nodes that reported since the moment and have not forgotten
-	// the generation.
+	// NodesBehind counts nodes that reported since a time and have not evicted the keys
+	// destroyed up to the generation.
 	NodesBehind(ctx context.Context, generation int64, since time.Time) (int, error)
 	// PlaceHold and ReleaseHold keep legal holds; Holds lists those in force on a day.
 	PlaceHold(ctx context.Context, h LegalHold) error
@@ -163,7 +163,7 @@ type ReplayKey struct {
 	Fingerprints []shredding.Fingerprint
 }
 
-// PersonalRecords finds what the log holds of a person. It reads as the application.
+// PersonalRecords finds a person's records in the log. It reads as the application.
 type PersonalRecords interface {
 	// CountPersonalRecords counts a subject's sealed records in a partition.
 	CountPersonalRecords(ctx context.Context, p event.PartitionID, s shredding.Subject) ([]PersonalCount, error)

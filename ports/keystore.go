@@ -16,7 +16,7 @@ type SubjectKeyID struct {
 	Class     shredding.KeyClass
 }
 
-// SubjectKey is what the key store knows of a key.
+// SubjectKey is the state of a key in the key store.
 type SubjectKey struct {
 	SubjectKeyID
 	Reference string // random UUID; the only name of a subject that leaves the store (KMS, NOTIFY)
@@ -34,31 +34,31 @@ type WrappedKey struct {
 	Fingerprint shredding.Fingerprint
 }
 
-// SubjectKeys is the key store as an appending and reading node sees it. The wrapped
-// keys of a destroyed subject are gone; nothing brings them back. It reads what is
-// committed and keeps nothing.
+// SubjectKeys is the key store for nodes that append and read. The wrapped keys of a
+// destroyed subject are deleted and cannot be restored. Implementations read committed
+// data and cache nothing.
 //
-// Errors: keys.unavailable (Unavailable: the key store was not reached, retryable),
+// Errors: keys.unavailable (Unavailable: the key store cannot be reached, retryable),
 // and those named below. Suite: test/conformance, RunKeyStore.
 type SubjectKeys interface {
-	// SubjectKeys answers for every id, in order. One that was never minted has state
-	// absent; one that an erasure has fenced has state fenced and its versions.
+	// SubjectKeys returns the state of every id, in order. A key that was never minted has
+	// state absent; a key that an erasure has fenced has state fenced and its versions.
 	SubjectKeys(ctx context.Context, ids []SubjectKeyID) ([]SubjectKey, error)
 	// MintSubjectKey stores the first version of an absent key, or the next version of
-	// an active one, and answers what stands afterwards: the loser of a race gets the
-	// winner's key and throws its own away. The KEK must be the tenant's active one.
+	// an active one, and returns the stored key: the loser of a race gets the winner's key
+	// and discards its own. The KEK must be the tenant's active one.
 	//
 	//	pii.subject_erased  Gone: fenced or destroyed
 	//	keys.epoch_closed   Conflict: the KEK is not active any more; generate again under the active one
 	MintSubjectKey(ctx context.Context, tenantID string, k MintedKey) (SubjectKey, error)
-	// ActiveKEK gives the KEK that wraps new keys of a tenant. keys.kek_missing
+	// ActiveKEK returns the KEK that wraps new keys of a tenant. keys.kek_missing
 	// (FailedPrecondition) if the tenant has none yet.
 	ActiveKEK(ctx context.Context, tenantID string) (KEK, error)
-	// TenantSecret gives a tenant's wrapped secret of a purpose; Reference is "" if
+	// TenantSecret returns a tenant's wrapped secret of a purpose; Reference is "" if
 	// there is none.
 	TenantSecret(ctx context.Context, tenantID, purpose string) (TenantSecret, error)
-	// SaveTenantSecret stores the first secret of a tenant and purpose and answers what
-	// stands afterwards. keys.epoch_closed as above.
+	// SaveTenantSecret stores the first secret of a tenant and purpose and returns the
+	// stored one. keys.epoch_closed as above.
 	SaveTenantSecret(ctx context.Context, s TenantSecret) (TenantSecret, error)
 }
 
@@ -69,7 +69,7 @@ type MintedKey struct {
 	WrappedKey
 }
 
-// TenantSecret is a secret of a tenant that is no subject's, such as the key of
+// TenantSecret is a secret that belongs to a tenant and to no subject, such as the key of
 // idempotency fingerprints.
 type TenantSecret struct {
 	TenantID  string
@@ -78,15 +78,14 @@ type TenantSecret struct {
 	WrappedKey
 }
 
-// KeyEvictions tells a node which keys it must forget.
+// KeyEvictions notifies a node of the keys that it must evict.
 type KeyEvictions interface {
 	// ListenEvictions calls evict with the reference of every key that was destroyed or
-	// got a new version, and lost when signals may have been missed: then everything
-	// must be forgotten. It reconnects by itself and returns when ctx ends.
+	// got a new version, and lost when it may have missed signals: then the node must evict
+	// all keys. It reconnects by itself and returns when ctx ends.
 	ListenEvictions(ctx context.Context, evict func(reference string), lost func()) error
-	// ReportNode stores that the node has forgotten everything destroyed up to the
-	// generation and gives the newest one. A generation that grew means that keys were
-	// destroyed.
+	// ReportNode stores that the node has evicted all keys destroyed up to the generation
+	// and returns the newest one. A later generation means that keys were destroyed.
 	ReportNode(ctx context.Context, node string, forgotten int64) (newest int64, err error)
 }
 

@@ -17,8 +17,8 @@ import (
 //	kms.unavailable           Unavailable: not reached, too slow, throttled or broken
 //	                          inside, after several tries. The outcome is unknown.
 //	                          Retryable, and it says when.
-//	kms.access_denied         Unavailable: the service does not accept who we are or
-//	                          what we may. Retryable once an operator has repaired it;
+//	kms.access_denied         Unavailable: the service refuses the client's credentials or
+//	                          rights. Retryable once an operator has repaired it;
 //	                          tried once.
 //	kms.key_not_found         NotFound: no such key, or its deletion is complete.
 //	kms.key_disabled          FailedPrecondition: an operator disabled the key.
@@ -52,12 +52,12 @@ type DataKeys interface {
 	// wrapped under another one is refused.
 	//
 	//	kms.ciphertext_invalid  Invalid: not what Generate or ReWrap returned, or another
-	//	                        encryption context; the service does not tell which
+	//	                        encryption context; the service does not say which
 	//	kms.key_mismatch        Invalid: wrapped under another key
 	Unwrap(ctx context.Context, keyID string, wrapped []byte, bound EncryptionContext) (shredding.Secret, error)
 }
 
-// KeyPurpose says what a key is for.
+// KeyPurpose is the use of a key.
 type KeyPurpose string
 
 // The purposes.
@@ -66,7 +66,7 @@ const (
 	SignMessages KeyPurpose = "sign" // Ed25519: Signer
 )
 
-// KeyState says what may be done with a key.
+// KeyState is the state of a key in the service.
 type KeyState string
 
 // The states. A deleted key has none: it is not found.
@@ -86,21 +86,21 @@ type ManagedKey struct {
 	DeletionAt time.Time // zero unless the deletion is scheduled
 }
 
-// KeyLifecycle makes keys and ends them. Safe for concurrent use.
+// KeyLifecycle creates and deletes keys. Safe for concurrent use.
 type KeyLifecycle interface {
 	// Create makes a key under an alias ("alias/" and up to 250 of A-Z a-z 0-9 / _ -).
-	// If the alias names a key already, that key comes back as it stands, whatever its
-	// state and purpose: after a crash the caller finds what it made, and looks at it. A
-	// crash, a lost answer or a race may leave a key without a name that nothing uses.
+	// If the alias names a key already, Create returns that key, whatever its state and
+	// purpose: after a crash the caller finds the key it made, and checks it. A crash, a
+	// lost answer or a race may leave a key without a name that nothing uses.
 	Create(ctx context.Context, alias string, purpose KeyPurpose) (ManagedKey, error)
-	// Describe tells what a key is, by id or alias.
+	// Describe returns the description of a key, by id or alias.
 	Describe(ctx context.Context, key string) (ManagedKey, error)
 	// ReWrap wraps a data key, which stays the same, under another key without showing
 	// it. Both keys must be enabled. Faults of Unwrap too.
 	ReWrap(ctx context.Context, fromKeyID, toKeyID string, wrapped []byte, bound EncryptionContext) ([]byte, error)
 	// ScheduleDeletion makes a key unusable at once and destroys it after a number of
 	// days, 7 to 30. It returns the time of destruction; for a key that is scheduled
-	// already, the time that stands. Once destroyed: kms.key_not_found.
+	// already, the scheduled time. Once destroyed: kms.key_not_found.
 	ScheduleDeletion(ctx context.Context, keyID string, days int) (time.Time, error)
 }
 
@@ -112,7 +112,7 @@ const MaximumSignedMessage = 4096
 type Signer interface {
 	// Sign signs 1 to MaximumSignedMessage bytes. kms.request_invalid otherwise.
 	Sign(ctx context.Context, keyID string, message []byte) ([]byte, error)
-	// PublicKey gives the key to check signatures with; keep it, since a deleted key
+	// PublicKey returns the key to check signatures with; keep it, since a deleted key
 	// cannot be asked.
 	PublicKey(ctx context.Context, keyID string) (ed25519.PublicKey, error)
 }

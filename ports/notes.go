@@ -16,20 +16,20 @@ import "context"
 // 0xff "backbone/note-digest/v1", so that it is not taken for a signature of the text.
 // It is checked with the same verifier key.
 
-// NoteSigner signs texts with one key. The same text gives the same note for ever.
+// NoteSigner signs texts with one key. The same text always gives the same note.
 // Safe for concurrent use.
 type NoteSigner interface {
 	// SignNote signs a text of printable UTF-8 lines, the last one ended by a line
 	// break: note.text_invalid (Internal) otherwise. Faults of Signer too.
 	SignNote(ctx context.Context, text []byte) (note []byte, err error)
-	// VerifierKey gives the key to check the notes with.
+	// VerifierKey returns the key to check the notes with.
 	VerifierKey(ctx context.Context) (string, error)
 }
 
 // NoteOpener checks notes. It needs no service.
 type NoteOpener interface {
-	// OpenNote gives a note's text if it is signed with one of the keys and has no other
-	// signature. A note has one spelling, so every changed byte is found.
+	// OpenNote returns a note's text if it is signed with one of the keys and has no other
+	// signature. A note has one encoding, so OpenNote detects every changed byte.
 	//
 	//	note.key_invalid   Invalid: not a verifier key
 	//	note.not_verified  Invalid: malformed, changed, or signed with another key

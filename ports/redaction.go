@@ -43,31 +43,31 @@ type RedactedPayload struct {
 	Payload []byte     // the stored bytes with "[REDACTED]" at the pointers and nothing else changed
 }
 
-// Redactions changes payloads, with two persons, as the eraser role: the nodes that
-// append have no right to any of it. Every method is one transaction.
+// Redactions changes payloads with the approval of a second person, as the eraser role,
+// which the appending nodes do not have. Every method is one transaction.
 //
 // Faults: redaction.event_not_found, redaction.pointer_invalid (outside of /data, or
 // no value there), redaction.invalid (persons, reason, number of pointers),
 // redaction.not_found, redaction.same_person (Forbidden), redaction.not_approved,
-// redaction.approval_expired (72 hours), redaction.scope_changed (not what was
-// approved), redaction.event_changed (the stored payload is not what the log vouches
-// for), redaction.sealed, redaction.repeated, redaction.payload_refused (more or less
+// redaction.approval_expired (72 hours), redaction.scope_changed (not the
+// approved scope), redaction.event_changed (the stored payload does not have the hash
+// in the log), redaction.sealed, redaction.repeated, redaction.payload_refused (more or less
 // than the pointers differs, or a hash does not match).
 type Redactions interface {
 	RedactionReader
 	// RequestRedaction stores a request; requested_at is the database's time.
 	RequestRedaction(ctx context.Context, r RedactionRequest) (RedactionRequest, error)
-	// ApproveRedaction stores the approval of another person. One that still holds is
-	// kept, so that repeating it changes nothing.
+	// ApproveRedaction stores the approval of another person. It keeps one that is still
+	// valid, so that repeating it changes nothing.
 	ApproveRedaction(ctx context.Context, p event.PartitionID, id event.ID, person string) (RedactionRequest, error)
 	// RedactionRequests lists a partition's requests, oldest first.
 	RedactionRequests(ctx context.Context, p event.PartitionID) ([]RedactionRequest, error)
-	// RedactPayload carries an approved request out. Repeated, it answers the first
-	// redaction again and changes nothing.
+	// RedactPayload executes an approved request. Repeated, it returns the first redaction
+	// again and changes nothing.
 	RedactPayload(ctx context.Context, r RedactionRequest, to RedactedPayload) (Redaction, error)
 }
 
-// RedactionReader lists what was redacted.
+// RedactionReader lists redactions.
 type RedactionReader interface {
 	// Redactions lists a partition's redactions, oldest first.
 	Redactions(ctx context.Context, p event.PartitionID) ([]Redaction, error)

@@ -15,41 +15,40 @@ type PersonalRow struct {
 	Pointers []string // in the stored document
 }
 
-// ChainAudit reads what verification compares with the events.
+// ChainAudit reads the rows that verification compares with the events.
 type ChainAudit interface {
 	RedactionReader
 	// PersonalRows lists a partition's rows up to a sequence, by sequence, key class
 	// and subject. It streams; the first error ends it.
 	PersonalRows(ctx context.Context, p event.PartitionID, until event.Sequence) iter.Seq2[PersonalRow, error]
-	// CountEvents counts every stored event up to a sequence, also those whose
-	// sequence no append could have given and no read by page would come across.
+	// CountEvents counts every stored event up to a sequence, including events whose
+	// sequence no append can have assigned and no read by page returns.
 	CountEvents(ctx context.Context, p event.PartitionID, until event.Sequence) (uint64, error)
-	// StreamRows returns what is kept of those of the streams of which something is, in no
-	// particular order.
+	// StreamRows returns the rows of the streams that have one, in no particular order.
 	StreamRows(ctx context.Context, p event.PartitionID, streams []event.StreamID) ([]StreamRow, error)
-	// StreamRowsWithEnds reads a page of what is kept of streams, by type and id, from a
-	// stream on, and what their events say at the same moment.
+	// StreamRowsWithEnds reads a page of rows of streams, by type and id, from a stream on,
+	// with the events of their streams in the same snapshot.
 	StreamRowsWithEnds(ctx context.Context, p event.PartitionID, from event.StreamID, limit int) (StreamRowPage, error)
-	// CountStreamRows counts what is kept of streams that begin, as it says, up to a
-	// sequence.
+	// CountStreamRows counts the rows of streams whose First is not after a sequence.
 	CountStreamRows(ctx context.Context, p event.PartitionID, until event.Sequence) (uint64, error)
 }
 
-// StreamRow is what is kept of a stream beside its events.
+// StreamRow is the stored state of a stream beside its events.
 type StreamRow struct {
 	Stream      event.StreamID
 	First, Last event.Sequence // of its events
 	StreamStatus
 }
 
-// StreamRowPage is a page of what is kept of streams. Rows that have neither state nor
-// metadata and agree with their events need not be there.
+// StreamRowPage is a page of rows of streams. It may leave out rows that have neither state
+// nor metadata and agree with their events.
 type StreamRowPage struct {
 	Rows []StreamRowWithEnds
 	Next event.StreamID // begins the next page; the zero value if nothing follows
 }
 
-// StreamRowWithEnds is a StreamRow with events of the stream. What is not there is zero.
+// StreamRowWithEnds is a StreamRow with events of the stream. The fields of missing events
+// are zero.
 type StreamRowWithEnds struct {
 	StreamRow
 	FirstEvent, LastEvent event.Sequence

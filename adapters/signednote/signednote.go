@@ -1,5 +1,7 @@
-// Package signednote writes and reads signed notes (c2sp.org/signed-note) whose
-// Ed25519 keys stay in a key management service.
+// Package signednote writes and reads signed notes (c2sp.org/signed-note) whose Ed25519
+// keys stay in a key management service. [Signer] signs the receipts, certificates and
+// notices of erasure and keyrotation, [Opener] verifies them without any service. The
+// package never holds a private key.
 package signednote
 
 import (
@@ -43,9 +45,9 @@ var (
 	_ ports.NoteOpener = Opener{}
 )
 
-// NewSigner makes a Signer. name says who signs and stands in every note, such as
+// NewSigner makes a Signer. name identifies the signer in every note, such as
 // "receipts.books.example.org": no blanks, no plus sign. note.key_invalid (Invalid)
-// for another.
+// for any other.
 func NewSigner(name, keyID string, s ports.Signer) (*Signer, error) {
 	if name == "" || strings.ContainsAny(name, "+ \t\r\n\u00a0") {
 		return nil, keyInvalid("the name of a signer has neither blanks nor plus signs; choose another")
@@ -83,8 +85,8 @@ func (s *Signer) SignNote(ctx context.Context, text []byte) ([]byte, error) {
 	return signed, nil
 }
 
-// printable reports whether readers of notes accept the text; the library's writer
-// does not look.
+// printable reports whether readers of notes accept the text, which the library's writer
+// does not check.
 func printable(text []byte) bool {
 	return utf8.Valid(text) && bytes.HasSuffix(text, []byte("\n")) && !bytes.ContainsFunc(text, func(r rune) bool { return r < ' ' && r != '\n' })
 }
@@ -103,7 +105,7 @@ func (s *Signer) VerifierKey(ctx context.Context) (string, error) {
 		base64.StdEncoding.EncodeToString(append([]byte{algorithmEd25519}, public...))), nil
 }
 
-// publicKey asks the service once.
+// publicKey returns the public key. It asks the service once.
 func (s *Signer) publicKey(ctx context.Context) (ed25519.PublicKey, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -142,8 +144,8 @@ func (Opener) OpenNote(signed []byte, verifierKeys ...string) ([]byte, error) {
 	if err != nil {
 		return nil, notVerified().WithCause(err)
 	}
-	// Base64 has spare bits that decoders ignore, and signatures of unknown keys are
-	// passed over: compare with the one spelling there is.
+	// note.Open ignores spare bits of base64 and signatures of unknown keys. Accept only the
+	// one encoding that SignNote returns.
 	if len(opened.Sigs) != 1 || len(opened.UnverifiedSigs) != 0 {
 		return nil, notVerified()
 	}
@@ -151,14 +153,14 @@ func (Opener) OpenNote(signed []byte, verifierKeys ...string) ([]byte, error) {
 	if err != nil {
 		return nil, notVerified()
 	}
-	spelled := opened.Text + "\n— " + opened.Sigs[0].Name + " " + base64.StdEncoding.EncodeToString(raw) + "\n"
-	if spelled != string(signed) {
+	encoded := opened.Text + "\n— " + opened.Sigs[0].Name + " " + base64.StdEncoding.EncodeToString(raw) + "\n"
+	if encoded != string(signed) {
 		return nil, notVerified()
 	}
 	return []byte(opened.Text), nil
 }
 
-// parseKey reads a verifier key in its one spelling.
+// parseKey parses a verifier key, which has one encoding.
 func parseKey(text string) (name string, public ed25519.PublicKey, err error) {
 	invalid := keyInvalid("a verifier key is <name>+<8 hex digits>+<base64 of an Ed25519 key>; copy it as it was published")
 	if _, err := note.NewVerifier(text); err != nil {
@@ -186,8 +188,8 @@ func (k keyed) KeyHash() uint32                       { return k.hash }
 func (k keyed) Sign(message []byte) ([]byte, error)   { return k.sign(message) }
 func (k keyed) Verify(message, signature []byte) bool { return k.verify(message, signature) }
 
-// message is what is signed for a text: the text, or its digest when it is longer
-// than a signing service takes.
+// message returns the message to sign for a text: the text, or its digest if it is longer
+// than a signing service accepts.
 func message(text []byte) []byte {
 	if len(text) <= ports.MaximumSignedMessage {
 		return text

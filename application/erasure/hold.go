@@ -73,7 +73,7 @@ func (s *Service) ReleaseHold(ctx context.Context, principal ports.Principal, id
 	// The register cannot be asked for a hold by its id, so its legal entity is not known
 	// before it ends.
 	if len(principal.LegalEntities) > 0 {
-		return Hold{}, fault.New(fault.Forbidden, "erasure.needs_all_entities", "holds are released by somebody who sees all legal entities; ask such a colleague")
+		return Hold{}, fault.New(fault.Forbidden, "erasure.needs_all_entities", "only a person who sees all legal entities releases holds; ask such a colleague")
 	}
 	h, err := s.config.Register.ReleaseHold(ctx, principal.TenantID, id, principal.PersonID, s.config.now())
 	if err != nil {

@@ -295,7 +295,7 @@ func (w *Worker) postpone(ctx context.Context, r ports.ErasureRequest, err error
 	w.config.Observer.ErasureFailed(string(r.State))
 	level, message := slog.LevelWarn, "erasure step failed; it will be tried again"
 	if attempts >= AlarmAttempts {
-		level, message = slog.LevelError, "erasure is stuck; somebody has to look"
+		level, message = slog.LevelError, "erasure is stuck; an operator has to look"
 	}
 	w.config.Logger.Log(ctx, level, message, "request", r.ID.String(), "state", string(r.State), "code", code, "attempts", attempts, "retry_in", backoff.String())
 }

@@ -14,14 +14,14 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// EventType is the type of the event that tells of a redaction; StreamType the type of
-// its stream, whose id is the redaction's.
+// EventType is the type of the event of a redaction, StreamType the type of its stream,
+// whose id is the redaction's.
 const (
 	EventType  = "pii.payload.redacted"
 	StreamType = "pii.redaction"
 )
 
-// Events is what is read of the log.
+// Events reads the log. ports.EventReader has it.
 type Events interface {
 	EventByID(ctx context.Context, p event.PartitionID, id event.ID) (event.Recorded, error)
 	Events(ctx context.Context, q ports.EventQuery) ([]event.Recorded, error)
@@ -31,7 +31,7 @@ type Events interface {
 // Announcer appends the event of a redaction.
 type Announcer interface {
 	// Announce appends the draft as a system actor, if the stream is as expected. With a
-	// key that is known already it does nothing.
+	// key that it knows it does nothing.
 	Announce(ctx context.Context, a Announcement) error
 }
 
@@ -60,8 +60,8 @@ type Service struct{ config Config }
 // New makes a Service.
 func New(c Config) *Service { return &Service{c} }
 
-// Request asks to redact the values at the pointers of an event. Everything that
-// could refuse it later is checked at once. Faults: those of ports.Redactions, and
+// Request asks to redact the values at the pointers of an event. It makes all checks that
+// could refuse the request later. Faults: those of ports.Redactions, and
 // redaction.pointer_personal for a pointer through a member named like a person's
 // datum: pointers are kept for ever.
 func (s *Service) Request(ctx context.Context, le ports.LegalEntity, id event.ID, pointers []string, reason, person string) (ports.RedactionRequest, error) {
@@ -88,14 +88,13 @@ func (s *Service) Request(ctx context.Context, le ports.LegalEntity, id event.ID
 	})
 }
 
-// Approve is the second person's word.
+// Approve stores the approval of a second person.
 func (s *Service) Approve(ctx context.Context, le ports.LegalEntity, id event.ID, person string) (ports.RedactionRequest, error) {
 	return s.config.Redactions.ApproveRedaction(ctx, le.Partition, id, person)
 }
 
-// Run carries an approved request out and appends its event. It may be repeated: a
-// redaction that was carried out is not carried out again, and an event that is
-// missing after a crash is appended.
+// Run executes an approved request and appends its event. It may be repeated: it executes a
+// redaction once, and appends an event that is missing after a crash.
 func (s *Service) Run(ctx context.Context, le ports.LegalEntity, id event.ID) (ports.Redaction, error) {
 	requests, err := s.config.Redactions.RedactionRequests(ctx, le.Partition)
 	if err != nil {
@@ -135,8 +134,8 @@ func (s *Service) run(ctx context.Context, le ports.LegalEntity, r ports.Redacti
 	return x, s.announce(ctx, le, x)
 }
 
-// Repair appends the events of redactions that were interrupted before theirs, and
-// tells how many.
+// Repair appends the missing events of redactions that a crash interrupted, and returns
+// how many.
 func (s *Service) Repair(ctx context.Context, le ports.LegalEntity) (repaired int, err error) {
 	done, err := s.config.Redactions.Redactions(ctx, le.Partition)
 	if err != nil {
@@ -158,14 +157,14 @@ func (s *Service) Repair(ctx context.Context, le ports.LegalEntity) (repaired in
 	return repaired, nil
 }
 
-// State is a request and what became of it.
+// State is a request with its redaction.
 type State struct {
 	Request   ports.RedactionRequest
-	Redaction *ports.Redaction // nil: not carried out
+	Redaction *ports.Redaction // nil: not executed
 	Announced bool             // its event is in the log
 }
 
-// List tells the state of every request of a legal entity, oldest first.
+// List returns the state of every request of a legal entity, oldest first.
 func (s *Service) List(ctx context.Context, le ports.LegalEntity) ([]State, error) {
 	requests, err := s.config.Redactions.RedactionRequests(ctx, le.Partition)
 	if err != nil {
@@ -191,8 +190,8 @@ func (s *Service) List(ctx context.Context, le ports.LegalEntity) ([]State, erro
 	return out, nil
 }
 
-// redact gives the payload with "[REDACTED]" at the pointers and every other byte as
-// it was.
+// redact returns the payload with "[REDACTED]" at the pointers and every other byte
+// unchanged.
 func redact(payload []byte, pointers []string) ([]byte, error) {
 	out := payload
 	for _, p := range pointers {
@@ -247,8 +246,8 @@ type redacted struct {
 	ApprovedBy  string         `json:"approved_by"`
 }
 
-// announce appends the event unless it is there. Its stream can be begun once only,
-// so it is never there twice, even after the idempotency key is forgotten.
+// announce appends the event unless the log has it. Its stream must not exist, so the log
+// never has it twice, even after the idempotency key has expired.
 func (s *Service) announce(ctx context.Context, le ports.LegalEntity, x ports.Redaction) error {
 	if done, err := s.announced(ctx, x); err != nil || done {
 		return err
@@ -271,7 +270,7 @@ func (s *Service) announce(ctx context.Context, le ports.LegalEntity, x ports.Re
 		Fingerprint:    event.HashPayload(event.Salt(x.ID), data),
 	})
 	if fault.CodeOf(err) == "append.wrong_expected_version" {
-		return nil // somebody else completed it meanwhile
+		return nil // another process has appended it
 	}
 	return err
 }

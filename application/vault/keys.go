@@ -155,7 +155,7 @@ const (
 )
 
 func keyEvicted() error {
-	return fault.New(fault.Unavailable, "pii.key_evicted", "the key was taken out of memory meanwhile; try again")
+	return fault.New(fault.Unavailable, "pii.key_evicted", "the key was removed from memory; try again")
 }
 
 // mayBeOutdated reports whether an error of the key service may have an outdated read as

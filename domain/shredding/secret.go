@@ -82,7 +82,7 @@ func (v masked) use(f func([]byte) error) error {
 }
 
 func evicted() error {
-	return fault.New(fault.Unavailable, "pii.key_evicted", "the key was taken out of memory meanwhile; try again")
+	return fault.New(fault.Unavailable, "pii.key_evicted", "the key was removed from memory; try again")
 }
 
 // Secret holds key material: it cannot be printed or marshalled. Copies of a Secret share

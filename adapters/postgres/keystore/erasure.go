@@ -45,7 +45,7 @@ func (e *ErasureRegister) Erasure(ctx context.Context, tenantID string, id event
 	return e.stored(ctx, &row, err)
 }
 
-// stored is a request as a function answered it.
+// stored converts the row that a function returned.
 func (*ErasureRegister) stored(ctx context.Context, row *keystoredb.KeystorePiiDeletionLog, err error) (ports.ErasureRequest, error) {
 	if noRows(err) {
 		return ports.ErasureRequest{}, keyFault("erasure.not_found", "")
@@ -163,11 +163,11 @@ func (e *ErasureRegister) DestroyErasure(ctx context.Context, id event.ID) (port
 		if destruction, err = destructionOf(&row); err != nil {
 			return err
 		}
-		stands, err := e.queries.GetErasure(ctx, tx, &keystoredb.GetErasureParams{RequestID: pg.UUID(id)})
+		stored, err := e.queries.GetErasure(ctx, tx, &keystoredb.GetErasureParams{RequestID: pg.UUID(id)})
 		if err != nil {
 			return err
 		}
-		request, err = erasureRequest(&stands)
+		request, err = erasureRequest(&stored)
 		return err
 	})
 	if err != nil {
@@ -220,8 +220,8 @@ func (e *ErasureRegister) Receipts(ctx context.Context, from uint64, limit int) 
 	return out, nil
 }
 
-// ReplayErasure implements ports.ErasureRegister. Versions whose fingerprints the
-// receipt does not name stay, behind the fence: they were made after a reopening.
+// ReplayErasure implements ports.ErasureRegister. It keeps versions whose fingerprints the
+// receipt does not name, fenced: they were minted after a reopening.
 func (e *ErasureRegister) ReplayErasure(ctx context.Context, receipt ports.ErasureReceipt, keys []ports.ReplayKey) error {
 	params := &keystoredb.ReplayErasureParams{
 		Number: int64(receipt.Number), RequestID: pg.UUID(receipt.RequestID), TenantID: receipt.TenantID, Note: receipt.Note, Exported: receipt.Exported,

@@ -14,8 +14,8 @@ import (
 	"github.com/erpbackbone/backbone/domain/shredding"
 )
 
-// sqlstateRefused is raised by keystore.refuse: the constraint is a fault's code, the
-// detail an id of ours.
+// sqlstateRefused is the SQLSTATE that keystore.refuse raises: the constraint holds the
+// fault's code, the detail the id of a request.
 const sqlstateRefused = "BK001"
 
 // keyRefusals are the faults that the functions of the key store raise.
@@ -31,12 +31,12 @@ var keyRefusals = map[string]struct {
 	"keys.move_refused":        {fault.FailedPrecondition, "the tenant's key is not in a state from which it can go there; list its keys and finish the rotation that is under way"},
 	"erasure.not_found":        {fault.NotFound, "there is no such erasure request, hold or receipt; look at the list"},
 	"erasure.duplicate":        {fault.Conflict, "an erasure of this subject is under way already; follow that one"},
-	"erasure.changed":          {fault.Conflict, "somebody else has changed it meanwhile; read it again"},
+	"erasure.changed":          {fault.Conflict, "another process has changed it; read it again"},
 	"erasure.move_refused":     {fault.FailedPrecondition, "the erasure request is not in a state from which it can go there; read the request again"},
 	"erasure.same_person":      {fault.Forbidden, "an erasure is approved by another person than requested it; ask a colleague"},
 	"erasure.scope_changed":    {fault.FailedPrecondition, "the request concerns more or less than was approved; approve the new preview"},
 	"erasure.approval_expired": {fault.FailedPrecondition, "the approval is missing or too old; request the erasure again"},
-	"erasure.held":             {fault.FailedPrecondition, "a legal hold stands against the erasure; wait until it ends or have it released"},
+	"erasure.held":             {fault.FailedPrecondition, "a legal hold forbids the erasure; wait until it ends or have it released"},
 	"erasure.receipt_changed":  {fault.Internal, "another receipt is stored under this number; compare the database with the export store before anything else is erased"},
 }
 
@@ -49,15 +49,15 @@ func keyFault(code, detail string) *fault.Error {
 		return fault.New(fault.Internal, pg.CodeInternal, "the key store refused a statement; the server's log has the reason")
 	}
 	f := fault.New(r.kind, code, r.detail)
-	// The detail is the id of the request that is in the way.
+	// The detail is the id of the conflicting request.
 	if id, err := parseReference(detail); err == nil {
 		f = f.With("request_id", event.ID(id.Bytes).String())
 	}
 	return f
 }
 
-// translateKeys turns an error of the key store into a fault. The caller's own
-// cancellation passes as it is.
+// translateKeys turns an error of the key store into a fault. It returns the caller's own
+// cancellation unchanged.
 func translateKeys(ctx context.Context, err error) error {
 	if err == nil {
 		return nil
@@ -91,8 +91,8 @@ func translateKeys(ctx context.Context, err error) error {
 
 func noRows(err error) bool { return errors.Is(err, pgx.ErrNoRows) }
 
-// Unavailable is the fault keys.unavailable: the key store does not answer, so
-// personal values cannot be stored.
+// Unavailable is the fault keys.unavailable: without the key store no personal value can be
+// stored.
 func Unavailable(err error) *fault.Error {
 	return fault.New(fault.Unavailable, "keys.unavailable",
 		"the key store cannot be reached, and personal values cannot be stored without it; try again").WithRetryAfter(pg.RetryAfter).WithCause(pg.RedactError(err))

@@ -23,10 +23,10 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// Config says how to open a key store. Only DSN is required.
+// Config configures Open. Only DSN is required.
 type Config struct {
-	// DSN connects as backbone_app. It may lead through a transaction pooler that
-	// passes on start-up parameters.
+	// DSN connects as backbone_app. A transaction pooler in between must pass on start-up
+	// parameters.
 	DSN string
 	// EraserDSN connects as backbone_eraser, for Erasures and Rotation; "" leaves them out.
 	EraserDSN string
@@ -34,18 +34,19 @@ type Config struct {
 	ListenDSN string
 	// PoolSize bounds the connections of each of the two roles; 0 is 4.
 	PoolSize int
-	// Logger gets what operators must know; nil is slog.Default.
+	// Logger gets messages for operators; nil is slog.Default.
 	Logger *slog.Logger
-	// Tracer follows statements (never their arguments); nil follows nothing.
+	// Tracer traces statements, never their arguments; may be nil.
 	Tracer pgx.QueryTracer
 	// DialFunc opens connections; nil is a TCP or unix socket dialer with keepalive.
 	DialFunc func(ctx context.Context, network, address string) (net.Conn, error)
 
-	LockTimeout time.Duration // zero: keyLockTimeout; tests that stop in the middle take longer
+	LockTimeout time.Duration // zero: keyLockTimeout; tests that pause in a transaction set a longer one
 }
 
-// keyLockTimeout is how long a mint or an erasure waits for a lock. Leases that it
-// waits for end with their append; a session that hangs so long is ended by the server.
+// keyLockTimeout bounds how long a mint or an erasure waits for a lock. The leases that it
+// waits for end with their append; the server ends a session that is idle in a transaction
+// for so long.
 const keyLockTimeout = 10 * time.Second
 
 func (c Config) withDefaults() Config {
@@ -68,8 +69,7 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// Store keeps the wrapped keys of persons in PostgreSQL, in a schema that only
-// its functions reach. It is safe for concurrent use.
+// Store stores the wrapped keys of persons in PostgreSQL. It is safe for concurrent use.
 type Store struct {
 	config  Config
 	log     *slog.Logger
@@ -102,7 +102,7 @@ func Open(ctx context.Context, c Config) (*Store, error) {
 	return k, nil
 }
 
-// open makes a pool and looks whether the database answers.
+// open makes a pool and pings the database.
 func (k *Store) open(ctx context.Context, dsn, name string) (*pgxpool.Pool, error) {
 	config, err := pgxpool.ParseConfig(dsn)
 	if err != nil {
@@ -186,7 +186,7 @@ func (k *Store) SubjectKeys(ctx context.Context, ids []ports.SubjectKeyID) ([]po
 	return out, nil
 }
 
-// addSubjectKey adds a row, which is one version or none, to what is known of a key.
+// addSubjectKey adds a row, which holds at most one version, to a key.
 func addSubjectKey(key *ports.SubjectKey, r *keystoredb.ReadSubjectKeysRow) {
 	key.Reference, key.State, key.Active = reference(r.KeyRef), shredding.KeyState(r.State), uint32(r.ActiveVersion)
 	if r.Version > 0 {

@@ -23,9 +23,9 @@ const (
 )
 
 // ListenEvictions implements ports.KeyEvictions on a connection of its own, since
-// LISTEN does not survive a pooler. It calls lost as soon as it notices that the
-// connection is gone, and once it listens, also for the first time: whatever was
-// read before may have been destroyed since.
+// a transaction pooler does not support LISTEN. It calls lost when the connection is lost
+// and each time it begins to listen: keys that were read before may have been destroyed
+// since.
 func (k *Store) ListenEvictions(ctx context.Context, evict func(reference string), lost func()) error {
 	pause := firstListenPause
 	for {
@@ -37,7 +37,7 @@ func (k *Store) ListenEvictions(ctx context.Context, evict func(reference string
 			lost()
 			pause = firstListenPause
 		}
-		k.log.Warn("lost the connection that hears of destroyed keys; keys are forgotten", "error", pg.RedactError(err))
+		k.log.Warn("lost the connection that listens for destroyed keys; the cached keys are evicted", "error", pg.RedactError(err))
 		if err := ports.Sleep(ctx, pause/2+rand.N(pause/2)); err != nil {
 			return err
 		}

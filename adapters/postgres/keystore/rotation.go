@@ -123,8 +123,8 @@ func (r *Rotation) CloseKEK(ctx context.Context, tenantID string, epoch uint32, 
 	return translateKeys(ctx, r.queries.CloseKEK(ctx, r.pool, &keystoredb.CloseKEKParams{TenantID: tenantID, Epoch: int32(epoch), NewState: string(to)}))
 }
 
-// ExportKeys implements ports.KeyRotation: {"table":…,"row":{…}} per line. Which nodes
-// there are is left out.
+// ExportKeys implements ports.KeyRotation: {"table":…,"row":{…}} per line. It leaves out
+// the table of nodes.
 func (r *Rotation) ExportKeys(ctx context.Context, row func(line []byte) error) error {
 	rows, err := r.pool.Query(ctx, `SELECT keystore.export_lines()`)
 	if err != nil {
@@ -139,9 +139,9 @@ func (r *Rotation) ExportKeys(ctx context.Context, row func(line []byte) error) 
 	return translateKeys(ctx, rows.Err())
 }
 
-// inScratch loads an export into tables of a transaction that never commits unless f
-// asks for it.
-func (r *Rotation) inScratch(ctx context.Context, lines ports.ExportedLines, f func(tx pgx.Tx) (commit bool, err error)) error {
+// withScratch loads an export into temporary tables and runs f in the same transaction. It
+// commits only if f returns true.
+func (r *Rotation) withScratch(ctx context.Context, lines ports.ExportedLines, f func(tx pgx.Tx) (commit bool, err error)) error {
 	tx, err := r.pool.Begin(ctx)
 	if err != nil {
 		return translateKeys(ctx, err)
@@ -183,7 +183,7 @@ func (r *Rotation) inScratch(ctx context.Context, lines ports.ExportedLines, f f
 	return exportFault(ctx, err)
 }
 
-// exportFault tells an export that does not fit from a store that fails.
+// exportFault distinguishes a damaged export from a failure of the store.
 func exportFault(ctx context.Context, err error) error {
 	pgErr, ok := errors.AsType[*pgconn.PgError](err)
 	if ok && (strings.HasPrefix(pgErr.Code, "22") || strings.HasPrefix(pgErr.Code, "23")) {
@@ -194,7 +194,7 @@ func exportFault(ctx context.Context, err error) error {
 
 // SampleExport implements ports.KeyRecovery.
 func (r *Rotation) SampleExport(ctx context.Context, lines ports.ExportedLines, tenantID string, epoch uint32, n int) (rows []ports.WrappedRow, total int64, err error) {
-	err = r.inScratch(ctx, lines, func(tx pgx.Tx) (bool, error) {
+	err = r.withScratch(ctx, lines, func(tx pgx.Tx) (bool, error) {
 		sample, err := r.queries.SampleScratch(ctx, tx, &keystoredb.SampleScratchParams{TenantID: tenantID, Epoch: int32(epoch), PageSize: int32(n)})
 		for _, row := range sample {
 			total = row.Total
@@ -212,7 +212,7 @@ func (r *Rotation) SampleExport(ctx context.Context, lines ports.ExportedLines, 
 
 // ExportedKEKs implements ports.KeyRecovery.
 func (r *Rotation) ExportedKEKs(ctx context.Context, lines ports.ExportedLines) (keks []ports.KEK, err error) {
-	err = r.inScratch(ctx, lines, func(tx pgx.Tx) (bool, error) {
+	err = r.withScratch(ctx, lines, func(tx pgx.Tx) (bool, error) {
 		rows, err := r.queries.ListScratchKEKs(ctx, tx)
 		keks = storedKEKs(rows)
 		return false, err
@@ -226,7 +226,7 @@ func (r *Rotation) RestoreKeys(ctx context.Context, lines ports.ExportedLines, d
 	for i, k := range dead {
 		params.DeadTenants[i], params.DeadEpochs[i] = k.TenantID, int32(k.Epoch)
 	}
-	err = r.inScratch(ctx, lines, func(tx pgx.Tx) (bool, error) {
+	err = r.withScratch(ctx, lines, func(tx pgx.Tx) (bool, error) {
 		taken, err = r.queries.RestoreScratch(ctx, tx, params)
 		return true, err
 	})
