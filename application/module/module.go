@@ -12,6 +12,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/erpbackbone/backbone/domain/concurrency"
@@ -74,14 +75,7 @@ type Input struct {
 
 // HasRole reports whether the actor has one of the roles.
 func (in Input) HasRole(roles ...string) bool {
-	for _, have := range in.Roles {
-		for _, want := range roles {
-			if have == want {
-				return true
-			}
-		}
-	}
-	return false
+	return slices.ContainsFunc(in.Roles, func(have string) bool { return slices.Contains(roles, have) })
 }
 
 // DocumentID is the id of the n-th (from 0) new thing that this intent makes. It
@@ -113,17 +107,17 @@ type State interface {
 const TaggedLimit = 20
 
 // Load folds a stream whose state has type T.
-func Load[T any](ctx context.Context, s State, streamType, id string) (T, event.Version, error) {
+func Load[T any](ctx context.Context, s State, id event.StreamID) (T, error) {
 	var zero T
-	raw, v, err := s.Stream(ctx, event.StreamID{Type: streamType, ID: id})
+	raw, _, err := s.Stream(ctx, id)
 	if err != nil {
-		return zero, 0, err
+		return zero, err
 	}
 	state, ok := raw.(T)
 	if !ok {
-		return zero, 0, fmt.Errorf("fold of %s gives %T, not %T", streamType, raw, zero)
+		return zero, fmt.Errorf("fold of %s gives %T, not %T", id.Type, raw, zero)
 	}
-	return state, v, nil
+	return state, nil
 }
 
 // Plan is what an intent would do.

@@ -299,13 +299,12 @@ func (state) Waiting(context.Context, []string, event.Date, event.Date) (int, er
 func TestLoad(t *testing.T) {
 	t.Parallel()
 	s := state{&event.Source{System: "x"}}
-	got, version, err := module.Load[*event.Source](t.Context(), s, "order", "O-1")
+	got, err := module.Load[*event.Source](t.Context(), s, event.StreamID{Type: "order", ID: "O-1"})
 	require.NoError(t, err)
-	require.EqualValues(t, 7, version)
 	require.Same(t, s.value, got)
-	_, _, err = module.Load[string](t.Context(), s, "order", "O-1")
+	_, err = module.Load[string](t.Context(), s, event.StreamID{Type: "order", ID: "O-1"})
 	require.ErrorContains(t, err, "fold of order gives *event.Source, not string")
-	_, _, err = module.Load[string](t.Context(), s, "order", "broken")
+	_, err = module.Load[string](t.Context(), s, event.StreamID{Type: "order", ID: "broken"})
 	require.EqualError(t, err, "broken")
 }
 

@@ -81,7 +81,7 @@ func (cashModule) Register(r *module.Registrar) error {
 					return module.Plan{Kept: kept}, fault.New(fault.Invalid, "cash.slip_invalid", "the slip has no name; correct it")
 				}
 			}
-			box, _, err := module.Load[*cashBalance](ctx, s, "cash", "main")
+			box, err := module.Load[*cashBalance](ctx, s, event.StreamID{Type: "cash", ID: "main"})
 			if err != nil {
 				return module.Plan{}, err
 			}

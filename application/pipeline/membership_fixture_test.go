@@ -95,7 +95,7 @@ func (membershipModule) Register(r *module.Registrar) error {
 			if err := json.Unmarshal(in.Payload, &m); err != nil {
 				return module.Plan{}, err
 			}
-			if _, _, err := module.Load[*memberList](ctx, s, "membership", "main"); err != nil {
+			if _, err := module.Load[*memberList](ctx, s, event.StreamID{Type: "membership", ID: "main"}); err != nil {
 				return module.Plan{}, err
 			}
 			p := module.Plan{

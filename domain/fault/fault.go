@@ -170,6 +170,15 @@ func CodeOf(err error) string {
 	return "internal"
 }
 
+// WithField names the member that the fault in err's chain is about. Other errors are returned
+// as they are.
+func WithField(err error, pointer string) error {
+	if f, ok := As(err); ok {
+		return f.WithField(pointer)
+	}
+	return err
+}
+
 // As finds the first fault in err's chain.
 func As(err error) (*Error, bool) {
 	var e *Error

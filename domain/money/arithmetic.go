@@ -1,6 +1,7 @@
 package money
 
 import (
+	"cmp"
 	"math"
 	"math/bits"
 	"strings"
@@ -120,18 +121,13 @@ func align(a, b Number) (x, y int64, scale int32, ok bool) {
 
 // Sign is -1, 0 or 1.
 func (n Number) Sign() int {
-	switch {
-	case n.large != nil:
+	if n.large != nil {
 		return n.large.Sign()
-	case n.coefficient < 0:
-		return -1
-	case n.coefficient > 0:
-		return 1
 	}
-	return 0
+	return cmp.Compare(n.coefficient, 0)
 }
 
-// IsZero tells whether the value is 0, at any scale.
+// IsZero reports whether the value is 0, at any scale.
 func (n Number) IsZero() bool { return n.Sign() == 0 }
 
 // Scale is the number of digits after the point.
@@ -157,18 +153,12 @@ func (n Number) digits() int {
 // Cmp is -1 if n < o, 0 if they have the same value, 1 if n > o.
 func (n Number) Cmp(o Number) int {
 	if x, y, _, ok := align(n, o); ok {
-		switch {
-		case x < y:
-			return -1
-		case x > y:
-			return 1
-		}
-		return 0
+		return cmp.Compare(x, y)
 	}
 	return n.decimal().Cmp(o.decimal())
 }
 
-// Equal tells whether both have the same value; 2.50 equals 2.5.
+// Equal reports whether both have the same value; 2.50 equals 2.5.
 func (n Number) Equal(o Number) bool { return n.Cmp(o) == 0 }
 
 // Neg is -n.

@@ -11,7 +11,7 @@ const (
 	rateWholeDigits  = 10 // a rate is stored with 22 digits, 12 of them decimals
 )
 
-// CheckAmount tells whether the number may stand as an amount of the currency:
+// CheckAmount checks that the number may be an amount of the currency:
 // at most its minor unit in decimals, as written (money.scale with the attributes
 // currency, allowed, got), and at most 15 significant digits (money.too_large).
 // Fewer decimals are fine.
@@ -34,15 +34,15 @@ func CheckNonNegative(n Number) error {
 	return nil
 }
 
-// CheckQuantity tells whether the number may stand as a quantity or a unit price:
+// CheckQuantity checks that the number may be a quantity or a unit price:
 // up to 10 decimals (money.scale) and 15 significant digits (money.too_large).
 func CheckQuantity(n Number) error { return checkDecimals(n, QuantityDecimals) }
 
-// CheckPercent tells whether the number may stand as a percent: up to 6 decimals
+// CheckPercent checks that the number may be a percent: up to 6 decimals
 // (money.scale) and 15 significant digits (money.too_large).
 func CheckPercent(n Number) error { return checkDecimals(n, PercentDecimals) }
 
-// CheckRate tells whether the number may stand as an exchange rate: greater than 0
+// CheckRate checks that the number may be an exchange rate: greater than 0
 // (money.not_positive), up to 12 decimals (money.scale), 15 significant digits and
 // 10 digits before the point (money.too_large).
 func CheckRate(n Number) error {

@@ -1,7 +1,6 @@
 package money
 
 import (
-	"cmp"
 	"math"
 	"math/big"
 	"math/bits"
@@ -77,54 +76,6 @@ func Allocate(total Number, weights []Number, c Currency) ([]Number, error) {
 		return nil, fault.New(fault.Invalid, "money.weights_invalid",
 			"an amount can only be split by weights whose sum is not 0; give at least one weight that counts")
 	}
-	if shares, ok := allocateShort(units, weights, sum); ok {
-		return shares, nil
-	}
-	return allocateLarge(units, weights, sum), nil
-}
-
-// allocateShort splits with machine words, ok unless a coefficient is too long or
-// a weight negative.
-func allocateShort(units Number, weights []Number, sum Number) ([]Number, bool) {
-	if units.large != nil || sum.large != nil {
-		return nil, false
-	}
-	for _, w := range weights {
-		if w.Sign() < 0 {
-			return nil, false
-		}
-	}
-	// The sum has the largest scale of all weights, and no weight exceeds it.
-	whole, divisor := magnitude(units.coefficient), uint64(sum.coefficient)
-	shares := make([]Number, len(weights))
-	remainders := make([]uint64, len(weights))
-	left := whole
-	for i, w := range weights {
-		aligned, ok := shift(w.coefficient, sum.scale-w.scale)
-		if !ok {
-			return nil, false
-		}
-		hi, lo := bits.Mul64(whole, uint64(aligned))
-		share, remainder := bits.Div64(hi, lo, divisor) // aligned <= divisor, so hi < divisor
-		shares[i] = Number{coefficient: int64(share), scale: units.scale}
-		remainders[i] = remainder
-		left -= share
-	}
-	if left > 0 {
-		for _, i := range descending(len(weights), func(i, j int) int { return cmp.Compare(remainders[i], remainders[j]) })[:left] {
-			shares[i].coefficient++
-		}
-	}
-	if units.coefficient < 0 {
-		for i := range shares {
-			shares[i].coefficient = -shares[i].coefficient
-		}
-	}
-	return shares, true
-}
-
-// allocateLarge splits with integers of any length and weights of any sign.
-func allocateLarge(units Number, weights []Number, sum Number) []Number {
 	scale := sum.Scale()
 	whole, divisor := units.integer(units.Scale()), sum.integer(scale)
 	negative := whole.Sign() < 0
@@ -156,7 +107,7 @@ func allocateLarge(units Number, weights []Number, sum Number) []Number {
 		d := apd.NewWithBigInt(new(apd.BigInt).SetMathBigInt(s), int32(-units.Scale()))
 		out[i] = fromDecimal(d)
 	}
-	return out
+	return out, nil
 }
 
 // integer gives the value times 10^scale, where scale is at least the number's

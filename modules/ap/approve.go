@@ -170,10 +170,6 @@ func (a *approving) settled(events []event.Draft, cause int, thread string, tags
 	return append(events, paid)
 }
 
-func journalTitle(k contract.Kind, d *contract.Document) string {
-	return (&journal{kind: k, d: d}).title()
-}
-
 // planReject plans the end of a document that was not approved.
 func planReject(k contract.Kind) func(context.Context, module.Input, module.State) (module.Plan, error) {
 	return module.PlanOf(func(ctx context.Context, in module.Input, s module.State, p contract.Rejection) (module.Plan, error) {

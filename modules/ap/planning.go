@@ -31,12 +31,11 @@ func postingDate(in module.Input, given *event.Date, fallback event.Date) (event
 }
 
 func loadSettings(ctx context.Context, s module.State) (*domain.Settings, error) {
-	settings, _, err := module.Load[*domain.Settings](ctx, s, contract.StreamSettings, contract.SettingsStream().ID)
-	return settings, err
+	return module.Load[*domain.Settings](ctx, s, contract.SettingsStream())
 }
 
 func loadVendor(ctx context.Context, s module.State, id string) (*domain.Vendor, error) {
-	v, _, err := module.Load[*domain.Vendor](ctx, s, contract.StreamVendor, id)
+	v, err := module.Load[*domain.Vendor](ctx, s, contract.VendorStream(id))
 	if err != nil {
 		return nil, err
 	}
@@ -48,8 +47,7 @@ func loadVendor(ctx context.Context, s module.State, id string) (*domain.Vendor,
 }
 
 func loadDocument(ctx context.Context, s module.State, k contract.Kind, id string) (*domain.Document, error) {
-	d, _, err := module.Load[*domain.Document](ctx, s, k.StreamType(), id)
-	return d, err
+	return module.Load[*domain.Document](ctx, s, k.Stream(id))
 }
 
 // facts are what the policy decides on.

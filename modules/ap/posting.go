@@ -47,19 +47,18 @@ func journalLines(ctx context.Context, ledger *gl.Ledger, books gl.Settings, set
 	}
 	control := domain.Control(d)
 	j.add(j.profileIf(!control.IsZero(), gl.RoleAPControl), control.Neg(), gl.SubledgerLine{
-		Description: j.title(), Control: true,
+		Description: journalTitle(k, d), Control: true,
 		Dimensions: j.own(map[string]string{dimensionVendor: d.VendorID}),
 	})
 	return j.lines, j.err
 }
 
-// title describes the document without naming a person.
-func (j *journal) title() string {
-	text := "Invoice "
-	if j.kind == contract.CreditMemo {
-		text = "Credit memo "
+// journalTitle describes the document without naming a person.
+func journalTitle(k contract.Kind, d *contract.Document) string {
+	if k == contract.CreditMemo {
+		return "Credit memo " + d.InvoiceNumber
 	}
-	return text + j.d.InvoiceNumber
+	return "Invoice " + d.InvoiceNumber
 }
 
 // own adds the department that every line carries to dimensions of its own.

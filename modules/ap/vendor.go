@@ -56,7 +56,7 @@ func registerVendor(ctx context.Context, in module.Input, s module.State) (modul
 	var series []event.SeriesNumber
 	switch {
 	case v.VendorID != "":
-		have, _, err := module.Load[*domain.Vendor](ctx, s, contract.StreamVendor, v.VendorID)
+		have, err := module.Load[*domain.Vendor](ctx, s, contract.VendorStream(v.VendorID))
 		if err != nil {
 			return module.Plan{}, err
 		}
@@ -104,7 +104,7 @@ func checkVendor(v *contract.VendorRegistration, today event.Date) error {
 	}
 	if v.Currency != "" {
 		if _, err := money.LookupCurrency(v.Currency, today.Time()); err != nil {
-			return at(err, "/currency")
+			return fault.WithField(err, "/currency")
 		}
 	}
 	return checkTerms(v.Terms, "/terms")
@@ -121,20 +121,13 @@ func checkTerms(t *contract.Terms, field string) error {
 func percent(n money.Number, field string) error {
 	for _, check := range []func(money.Number) error{money.CheckPercent, money.CheckNonNegative} {
 		if err := check(n); err != nil {
-			return at(err, field)
+			return fault.WithField(err, field)
 		}
 	}
 	if n.Cmp(money.FromInt(100)) > 0 {
 		return fault.New(fault.Invalid, "money.too_large", "a percent is at most 100; correct it").WithField(field).WithNumbers("100", n.String())
 	}
 	return nil
-}
-
-func at(err error, field string) error {
-	if f, ok := fault.As(err); ok && f.Field == "" {
-		return f.WithField(field)
-	}
-	return err
 }
 
 func vendorDuplicate(h fault.Holder) *fault.Error {
@@ -178,10 +171,10 @@ func checkSettings(c *contract.SettingsChanged) error {
 			return nil
 		}
 		if err := money.CheckNonNegative(*n); err != nil {
-			return at(err, field)
+			return fault.WithField(err, field)
 		}
 		if _, err := n.Rescale(maxMinorUnit); err != nil {
-			return at(err, field)
+			return fault.WithField(err, field)
 		}
 		return nil
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"strconv"
 
 	"github.com/erpbackbone/backbone/application/module"
 	"github.com/erpbackbone/backbone/domain/event"
@@ -44,21 +45,21 @@ func planConfigure(ctx context.Context, in module.Input, s module.State, setting
 func checkSettings(s domain.Settings, on event.Date) error {
 	currency, err := money.LookupCurrency(s.FunctionalCurrency, on.Time())
 	if err != nil {
-		return withField(err, "/functional_currency")
+		return fault.WithField(err, "/functional_currency")
 	}
 	for _, name := range slices.Sorted(maps.Keys(s.TaxGroups)) {
 		g := s.TaxGroups[name]
 		if err := money.CheckPercent(g.Rate); err != nil {
-			return withField(err, "/tax_groups/"+jsondoc.EscapeToken(name)+"/rate")
+			return fault.WithField(err, "/tax_groups/"+jsondoc.EscapeToken(name)+"/rate")
 		}
 		if err := money.CheckPercent(g.RecoverablePercent); err != nil {
-			return withField(err, "/tax_groups/"+jsondoc.EscapeToken(name)+"/recoverable_percent")
+			return fault.WithField(err, "/tax_groups/"+jsondoc.EscapeToken(name)+"/recoverable_percent")
 		}
 	}
 	for _, role := range slices.Sorted(maps.Keys(s.Limits)) {
 		if limit := s.Limits[role]; limit != nil {
 			if err := domain.CheckSideAmount(*limit, currency); err != nil {
-				return withField(err, "/limits/"+jsondoc.EscapeToken(role))
+				return fault.WithField(err, "/limits/"+jsondoc.EscapeToken(role))
 			}
 		}
 	}
@@ -99,7 +100,7 @@ func planDefineAccount(ctx context.Context, in module.Input, s module.State) (mo
 	}
 	for i, code := range account.Currencies {
 		if _, err := money.LookupCurrency(code, in.Today.Time()); err != nil {
-			return module.Plan{}, withField(err, "/currencies/"+itoa(i))
+			return module.Plan{}, fault.WithField(err, "/currencies/"+strconv.Itoa(i))
 		}
 	}
 	if err := checkActive(account.ActiveFrom, account.ActiveTo); err != nil {
@@ -115,7 +116,7 @@ func planDefineAccount(ctx context.Context, in module.Input, s module.State) (mo
 	}
 	if account.Parent != "" {
 		if _, err := ledger.Account(ctx, account.Parent); err != nil {
-			return module.Plan{}, withField(err, "/parent")
+			return module.Plan{}, fault.WithField(err, "/parent")
 		}
 	}
 	known, err := policyFacts(ctx, ledger)
@@ -165,7 +166,7 @@ func planMarkAccount(ctx context.Context, in module.Input, s module.State, event
 	}
 	ledger := contract.NewLedger(s)
 	if _, err := ledger.Account(ctx, mark.Code); err != nil {
-		return module.Plan{}, withField(err, "/code")
+		return module.Plan{}, fault.WithField(err, "/code")
 	}
 	have, err := loadAccount(ctx, s, mark.Code)
 	if err != nil {

@@ -154,7 +154,7 @@ func planReverseJournal(ctx context.Context, in module.Input, s module.State, p 
 		return module.Plan{}, err
 	}
 	if p.PostingDate == nil && in.EffectiveDate == nil {
-		was, err := load[*domain.JournalState](ctx, s, domain.JournalStream(original.String()))
+		was, err := module.Load[*domain.JournalState](ctx, s, domain.JournalStream(original.String()))
 		if err != nil {
 			return module.Plan{}, err
 		}

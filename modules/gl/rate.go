@@ -22,11 +22,11 @@ func planSetExchangeRate(ctx context.Context, in module.Input, s module.State) (
 	}
 	for field, code := range map[string]string{"/from": rate.From, "/to": rate.To} {
 		if _, err := money.LookupCurrency(code, rate.Date.Time()); err != nil {
-			return module.Plan{}, withField(err, field)
+			return module.Plan{}, fault.WithField(err, field)
 		}
 	}
 	stream := domain.RateStream(rate.From, rate.To)
-	history, err := load[*domain.RateHistory](ctx, s, stream)
+	history, err := module.Load[*domain.RateHistory](ctx, s, stream)
 	if err != nil {
 		return module.Plan{}, err
 	}

@@ -53,21 +53,13 @@ func compile(compiler ports.TransformCompiler, d projection.Definition) (*progra
 func run(ctx context.Context, t ports.Transform, document json.RawMessage, field string) (json.RawMessage, error) {
 	out, err := t.Apply(ctx, document)
 	if err != nil {
-		return nil, withField(err, field)
+		return nil, fault.WithField(err, field)
 	}
 	value, found, err := jsondoc.Member(out, resultMember)
 	if err != nil || !found {
 		return nil, fault.New(fault.Internal, "projection.answer_unreadable", "the result of a program cannot be read; report it").WithCause(err)
 	}
 	return value, nil
-}
-
-// withField names the failing program. The text of the fault quotes no result.
-func withField(err error, field string) error {
-	if f, ok := fault.As(err); ok {
-		return f.WithField(field)
-	}
-	return err
 }
 
 // document is an event as programs receive it.
@@ -116,7 +108,7 @@ func (p *program) foldEvent(ctx context.Context, state json.RawMessage, d docume
 	}
 	out, _, err := shredding.Attach(value, held)
 	if err != nil {
-		return nil, withField(err, "/fold")
+		return nil, fault.WithField(err, "/fold")
 	}
 	if len(out) > projection.MaxState {
 		return nil, fault.New(fault.FailedPrecondition, "projection.state_too_large",

@@ -54,7 +54,7 @@ func planRemove(ctx context.Context, in module.Input, s module.State) (module.Pl
 	if err := json.Unmarshal(in.Payload, &data); err != nil {
 		return module.Plan{}, err
 	}
-	have, _, err := module.Load[*item](ctx, s, StreamItem, data.ItemID)
+	have, err := module.Load[*item](ctx, s, event.StreamID{Type: StreamItem, ID: data.ItemID})
 	switch {
 	case err != nil:
 		return module.Plan{}, err

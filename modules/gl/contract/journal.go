@@ -248,7 +248,7 @@ func (l *Ledger) lines(ctx context.Context, s Settings, j *Journal, envelope map
 func (l *Ledger) postingAccount(ctx context.Context, in *SubledgerLine, j *Journal, currency, at string) (Account, error) {
 	account, err := l.Account(ctx, in.Account)
 	if err != nil {
-		return Account{}, withField(err, at+"/account")
+		return Account{}, fault.WithField(err, at+"/account")
 	}
 	refuse := func(code, detail string, args ...any) (Account, error) {
 		return Account{}, fault.New(fault.FailedPrecondition, code, detail, args...).
@@ -304,21 +304,21 @@ func (l *Ledger) convert(ctx context.Context, line *PostedLine, given *money.Num
 	}
 	currency, err := money.LookupCurrency(line.Currency, date.Time())
 	if err != nil {
-		return withField(err, at+"/currency")
+		return fault.WithField(err, at+"/currency")
 	}
 	if err := domain.CheckSideAmount(line.Amount, currency); err != nil {
-		return withField(err, at+"/amount")
+		return fault.WithField(err, at+"/amount")
 	}
 	if given != nil {
 		if err := domain.CheckSideAmount(*given, book); err != nil {
-			return withField(err, at+"/functional_amount")
+			return fault.WithField(err, at+"/functional_amount")
 		}
 		line.FunctionalAmount = *given
 		return nil
 	}
 	rate, rateDate, err := l.Rate(ctx, currency.Code, book.Code, date)
 	if err != nil {
-		return withField(err, at+"/currency")
+		return fault.WithField(err, at+"/currency")
 	}
 	line.FunctionalAmount, line.Rate = line.Amount, rate
 	if currency.Code != book.Code {
@@ -374,11 +374,4 @@ func (l *Ledger) settleRounding(ctx context.Context, s Settings, date event.Date
 		return nil, false, err
 	}
 	return append(lines, line), true, nil
-}
-
-func withField(err error, pointer string) error {
-	if f, ok := fault.As(err); ok {
-		return f.WithField(pointer)
-	}
-	return err
 }

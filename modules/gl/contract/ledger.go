@@ -32,16 +32,11 @@ func NewLedger(s module.State) *Ledger {
 	}
 }
 
-func load[T any](ctx context.Context, s module.State, id event.StreamID) (T, error) {
-	state, _, err := module.Load[T](ctx, s, id.Type, id.ID)
-	return state, err
-}
-
 // Settings gives the ledger's configuration, with all defaults filled in. The
 // maps must not be changed. Fault: gl.ledger.not_configured.
 func (l *Ledger) Settings(ctx context.Context) (Settings, error) {
 	if l.settings == nil {
-		s, err := load[*domain.LedgerState](ctx, l.state, domain.LedgerStream())
+		s, err := module.Load[*domain.LedgerState](ctx, l.state, domain.LedgerStream())
 		if err != nil {
 			return Settings{}, err
 		}
@@ -82,7 +77,7 @@ func (l *Ledger) account(ctx context.Context, code string) (*domain.AccountState
 	if a, ok := l.accounts[code]; ok {
 		return a, nil
 	}
-	a, err := load[*domain.AccountState](ctx, l.state, domain.AccountStream(code))
+	a, err := module.Load[*domain.AccountState](ctx, l.state, domain.AccountStream(code))
 	if err != nil {
 		return nil, err
 	}
@@ -106,7 +101,7 @@ func (l *Ledger) Account(ctx context.Context, code string) (Account, error) {
 func (l *Ledger) dimensionValue(ctx context.Context, dimension, value string) (domain.DimensionValue, bool, error) {
 	d, ok := l.dimensions[dimension]
 	if !ok {
-		loaded, err := load[*domain.DimensionState](ctx, l.state, domain.DimensionStream(dimension))
+		loaded, err := module.Load[*domain.DimensionState](ctx, l.state, domain.DimensionStream(dimension))
 		if err != nil {
 			return domain.DimensionValue{}, false, err
 		}
@@ -139,7 +134,7 @@ func (l *Ledger) Rate(ctx context.Context, from, to string, date event.Date) (mo
 	stream := domain.RateStream(from, to)
 	h, ok := l.rates[stream.ID]
 	if !ok {
-		if h, err = load[*domain.RateHistory](ctx, l.state, stream); err != nil {
+		if h, err = module.Load[*domain.RateHistory](ctx, l.state, stream); err != nil {
 			return money.Number{}, 0, err
 		}
 		l.rates[stream.ID] = h

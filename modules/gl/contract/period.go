@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/erpbackbone/backbone/application/module"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/domain/money"
@@ -87,7 +88,7 @@ func (l *Ledger) CheckPeriod(ctx context.Context, moduleName string, date event.
 
 func (l *Ledger) loadCalendar(ctx context.Context) (*domain.Calendar, error) {
 	if l.calendar == nil {
-		c, err := load[*domain.Calendar](ctx, l.state, domain.CalendarStream())
+		c, err := module.Load[*domain.Calendar](ctx, l.state, domain.CalendarStream())
 		if err != nil {
 			return nil, err
 		}
@@ -98,11 +99,11 @@ func (l *Ledger) loadCalendar(ctx context.Context) (*domain.Calendar, error) {
 
 // periodState is the stricter of the module's state and the ledger's.
 func (l *Ledger) periodState(ctx context.Context, moduleName, period string) (domain.PeriodState, error) {
-	p, err := load[*domain.ModulePeriod](ctx, l.state, domain.PeriodStream(ModuleName, period))
+	p, err := module.Load[*domain.ModulePeriod](ctx, l.state, domain.PeriodStream(ModuleName, period))
 	if err != nil || moduleName == ModuleName {
 		return stateOf(p), err
 	}
-	own, err := load[*domain.ModulePeriod](ctx, l.state, domain.PeriodStream(moduleName, period))
+	own, err := module.Load[*domain.ModulePeriod](ctx, l.state, domain.PeriodStream(moduleName, period))
 	if err != nil {
 		return domain.PeriodNotOpen, err
 	}

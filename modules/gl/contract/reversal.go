@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 
+	"github.com/erpbackbone/backbone/application/module"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/modules/gl/domain"
@@ -35,7 +36,7 @@ type PlannedReversal struct {
 // gl.journal.is_reversal, gl.journal.is_closing, gl.journal.owned_by_module,
 // gl.journal.reversal_date_invalid, those of CheckPeriod.
 func PlanReversal(ctx context.Context, l *Ledger, r Reversal) (PlannedReversal, error) {
-	original, err := load[*domain.JournalState](ctx, l.state, domain.JournalStream(r.OriginalID.String()))
+	original, err := module.Load[*domain.JournalState](ctx, l.state, domain.JournalStream(r.OriginalID.String()))
 	if err != nil {
 		return PlannedReversal{}, err
 	}

@@ -77,43 +77,40 @@ func checkLineSum(r Rule, root *Element) []fault.Violation {
 	return r.compare(root, total.parent, tagLineNet, money.Sum(parts...), got)
 }
 
-func checkAllowanceSum(r Rule, root *Element) []fault.Violation {
-	return r.chargeSum(root, false, tagAllowances)
-}
-
-func checkChargeSum(r Rule, root *Element) []fault.Violation {
-	return r.chargeSum(root, true, tagCharges)
-}
-
-func (r Rule) chargeSum(root *Element, charge bool, tag string) []fault.Violation {
-	totals := root.find(tagTotals)
-	if totals == nil {
-		return nil
-	}
-	var elements []*Element
-	for _, e := range root.all(tagCharge) {
-		if is, ok := parseIndicator(e.text("cbc:ChargeIndicator")); ok && is == charge {
-			elements = append(elements, e.find("cbc:Amount"))
+// chargeSum makes the check that a total is the sum of the document's charges, or of its
+// allowances.
+func chargeSum(charges bool, tag string) func(Rule, *Element) []fault.Violation {
+	return func(r Rule, root *Element) []fault.Violation {
+		totals := root.find(tagTotals)
+		if totals == nil {
+			return nil
 		}
+		var elements []*Element
+		for _, e := range root.all(tagCharge) {
+			if isCharge, ok := parseIndicator(e.text("cbc:ChargeIndicator")); ok && isCharge == charges {
+				elements = append(elements, e.find("cbc:Amount"))
+			}
+		}
+		parts, ok := numbers(elements...)
+		got, valid := number(totals.find(tag))
+		if !ok || !valid {
+			return nil
+		}
+		return r.compare(root, totals, tag, money.Sum(parts...), got)
 	}
-	parts, ok := numbers(elements...)
-	got, valid := number(totals.find(tag))
-	if !ok || !valid {
-		return nil
-	}
-	return r.compare(root, totals, tag, money.Sum(parts...), got)
 }
 
-func checkNetTotal(r Rule, root *Element) []fault.Violation {
-	t := root.find(tagTotals)
-	if t.text(tagExclusive) == "" || t.text(tagLineNet) == "" {
-		return nil
+// balance makes the check that a total is base - less + plus. Without total or base nothing
+// is checked.
+func balance(total, base, less, plus string) func(Rule, *Element) []fault.Violation {
+	return func(r Rule, root *Element) []fault.Violation {
+		t := root.find(tagTotals)
+		n, ok := numbers(t.find(total), t.find(base), t.find(less), t.find(plus))
+		if !ok || t.text(total) == "" || t.text(base) == "" {
+			return nil
+		}
+		return r.compare(root, t, total, n[1].Sub(n[2]).Add(n[3]), n[0])
 	}
-	n, ok := numbers(t.find(tagExclusive), t.find(tagLineNet), t.find(tagAllowances), t.find(tagCharges))
-	if !ok {
-		return nil
-	}
-	return r.compare(root, t, tagExclusive, n[1].Sub(n[2]).Add(n[3]), n[0])
 }
 
 func checkTaxSum(r Rule, root *Element) []fault.Violation {
@@ -172,18 +169,6 @@ func checkGrossTotal(r Rule, root *Element) []fault.Violation {
 		}
 		return out
 	}
-}
-
-func checkPayable(r Rule, root *Element) []fault.Violation {
-	t := root.find(tagTotals)
-	if t.text(tagPayable) == "" || t.text(tagInclusive) == "" {
-		return nil
-	}
-	n, ok := numbers(t.find(tagPayable), t.find(tagInclusive), t.find(tagPrepaid), t.find(tagRounding))
-	if !ok {
-		return nil
-	}
-	return r.compare(root, t, tagPayable, n[1].Sub(n[2]).Add(n[3]), n[0])
 }
 
 // checkCategoryTax allows for rounding as the published rule does: a difference
