@@ -130,7 +130,7 @@ func rewrite(source string, q *gojq.Query) (text string, err error) {
 	for name := range defs {
 		all = append(all, name)
 	}
-	// A function may call those that stand before it.
+	// A function may call those defined before it.
 	slices.SortFunc(all, func(a, b string) int { return prelude()[a].order - prelude()[b].order })
 	var out strings.Builder
 	for _, name := range all {

@@ -2,7 +2,7 @@
 // built-in functions that reach nothing outside their input: no network, no
 // clock, no randomness, no environment. A decision is therefore a function of
 // policies, data and input. An Engine implements ports.PolicyEngine for the access checks of
-// the API and for the intent pipeline; whatever prevents a decision is a denial.
+// the API and for the intent pipeline. An error in a decision is a denial.
 package opa
 
 import (
@@ -14,7 +14,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
-	"sort"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -36,7 +36,7 @@ const (
 	RuleTimeout   = 200 * time.Millisecond // all others
 	cacheEntries  = 4096
 	cacheKeyBytes = 4096 // larger inputs are not kept
-	secondChance  = 5    // times the timeout for an evaluation that ran out of it; a runaway policy ends after six timeouts
+	retryFactor   = 5    // times the timeout for the one retry of an evaluation that timed out; a runaway policy ends after six timeouts
 	maxQueries    = 1024 // distinct queries; they come from code
 	accessQuery   = "data.backbone.authz.decision"
 )
@@ -47,7 +47,7 @@ type Engine struct {
 	store    storage.Store
 	digest   string
 	timeouts []prefixTimeout // longest prefix first
-	turns    chan struct{}   // one per processor
+	slots    chan struct{}   // one per processor
 	cached   map[string]bool
 	cache    *lru.Cache[string, []byte]
 
@@ -115,14 +115,14 @@ func New(modules []ports.PolicyModule, options ...Option) (*Engine, error) {
 		compiler: compiler,
 		store:    inmem.NewFromObjectWithOpts(documents, inmem.OptRoundTripOnWrite(false), inmem.OptReturnASTValuesOnRead(true)),
 		digest:   digest(modules, canonical),
-		turns:    make(chan struct{}, runtime.GOMAXPROCS(0)),
+		slots:    make(chan struct{}, runtime.GOMAXPROCS(0)),
 		cached:   map[string]bool{},
 		queries:  map[string]*compiledQuery{},
 	}
 	for prefix, timeout := range s.timeouts {
 		e.timeouts = append(e.timeouts, prefixTimeout{prefix, timeout})
 	}
-	sort.Slice(e.timeouts, func(i, j int) bool { return len(e.timeouts[i].prefix) > len(e.timeouts[j].prefix) })
+	slices.SortFunc(e.timeouts, func(a, b prefixTimeout) int { return len(b.prefix) - len(a.prefix) })
 	if s.entries > 0 {
 		for _, q := range s.cached {
 			e.cached[q] = true
@@ -161,8 +161,7 @@ func compile(modules []ports.PolicyModule) (*ast.Compiler, error) {
 func (e *Engine) Digest() string { return e.digest }
 
 func digest(modules []ports.PolicyModule, data []byte) string {
-	sorted := append([]ports.PolicyModule(nil), modules...)
-	sort.Slice(sorted, func(i, j int) bool { return sorted[i].Path < sorted[j].Path })
+	sorted := slices.SortedFunc(slices.Values(modules), func(a, b ports.PolicyModule) int { return strings.Compare(a.Path, b.Path) })
 	h := sha256.New()
 	part := func(s []byte) {
 		fmt.Fprintf(h, "%d:", len(s))
@@ -192,7 +191,7 @@ func (e *Engine) Decide(ctx context.Context, query string, input, out any) error
 	}
 	result, err := e.evaluate(ctx, query, document)
 	if err != nil && errors.Is(ctx.Err(), context.Canceled) {
-		err = errors.Join(err, context.Canceled) // the caller has gone, and may test for that
+		err = errors.Join(err, context.Canceled) // the caller canceled the request and may test for that
 	}
 	if err != nil {
 		return undecided(query, err)
@@ -216,26 +215,26 @@ func (e *Engine) evaluate(ctx context.Context, query string, document []byte) (r
 		return nil, errors.New("input is not JSON")
 	}
 	if ctx.Err() != nil {
-		return nil, errOutOfTime
+		return nil, errTimedOut
 	}
 	// A busy machine must not cause denials: evaluations wait for a slot before their timeout
 	// starts, and one that timed out is tried once more with a longer timeout. Twice the
 	// same timeout was not enough on a machine with ten times more work than processors.
 	select {
-	case e.turns <- struct{}{}:
+	case e.slots <- struct{}{}:
 	case <-ctx.Done():
-		return nil, errOutOfTime
+		return nil, errTimedOut
 	}
-	defer func() { <-e.turns }()
+	defer func() { <-e.slots }()
 	timeout := e.timeout(query)
 	result, err = e.attempt(ctx, prepared, input, timeout)
-	if errors.Is(err, errOutOfTime) && ctx.Err() == nil {
-		result, err = e.attempt(ctx, prepared, input, secondChance*timeout)
+	if errors.Is(err, errTimedOut) && ctx.Err() == nil {
+		result, err = e.attempt(ctx, prepared, input, retryFactor*timeout)
 	}
 	return result, err
 }
 
-var errOutOfTime = errors.New("out of time")
+var errTimedOut = errors.New("out of time")
 
 func (e *Engine) attempt(ctx context.Context, prepared *compiledQuery, input ast.Value, timeout time.Duration) (result []byte, err error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
@@ -248,7 +247,7 @@ func (e *Engine) attempt(ctx context.Context, prepared *compiledQuery, input ast
 	value, err := e.run(ctx, prepared, input)
 	switch {
 	case err != nil && ctx.Err() != nil:
-		return nil, errOutOfTime
+		return nil, errTimedOut
 	case err != nil:
 		return nil, redactError(err)
 	case value == nil:
@@ -334,8 +333,8 @@ func (e *Engine) prepared(query string) (*compiledQuery, error) {
 	if err != nil || !ref.HasPrefix(ast.DefaultRootRef) || !ref.IsGround() || len(ref) < 2 {
 		return nil, errors.New("query is not the path of a rule")
 	}
-	made := &compiledQuery{compiler: e.compiler.QueryCompiler()}
-	if made.body, err = made.compiler.Compile(ast.NewBody(ast.Equality.Expr(ast.NewTerm(resultVar), ast.NewTerm(ref)))); err != nil {
+	created := &compiledQuery{compiler: e.compiler.QueryCompiler()}
+	if created.body, err = created.compiler.Compile(ast.NewBody(ast.Equality.Expr(ast.NewTerm(resultVar), ast.NewTerm(ref)))); err != nil {
 		return nil, errors.New("query does not compile")
 	}
 	e.mu.Lock()
@@ -343,8 +342,8 @@ func (e *Engine) prepared(query string) (*compiledQuery, error) {
 	if p := e.queries[query]; p != nil {
 		return p, nil
 	}
-	e.queries[query] = made
-	return made, nil
+	e.queries[query] = created
+	return created, nil
 }
 
 // decodeDecision decodes a decision.
@@ -364,7 +363,7 @@ const retryAfter = time.Second
 // undecided is a denial in any case. After a timeout it is Unavailable instead of
 // Forbidden: the same question has an answer on a machine that is less busy.
 func undecided(query string, cause error) error {
-	if errors.Is(cause, errOutOfTime) {
+	if errors.Is(cause, errTimedOut) {
 		return fault.New(fault.Unavailable, "policy.undecided",
 			"the policies could not be asked in time, so nothing was done; send the request again").
 			WithRetryAfter(retryAfter).WithCause(fmt.Errorf("%s: %w", query, cause))

@@ -2,12 +2,12 @@ package opa
 
 // HoldTurns takes the slots of all processors and returns the function that releases them.
 func (e *Engine) HoldTurns() (release func()) {
-	for range cap(e.turns) {
-		e.turns <- struct{}{}
+	for range cap(e.slots) {
+		e.slots <- struct{}{}
 	}
 	return func() {
-		for range cap(e.turns) {
-			<-e.turns
+		for range cap(e.slots) {
+			<-e.slots
 		}
 	}
 }

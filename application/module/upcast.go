@@ -64,5 +64,5 @@ type Upcaster interface {
 // upcasters cannot convert.
 func NotUpcastable(name string, version uint32) *fault.Error {
 	return fault.New(fault.FailedPrecondition, "event_type.not_upcastable",
-		"events of %s are read in a later version than %d, and this one cannot be lifted to it; correct what violations names, or append it in a later version that takes events", name, version)
+		"events of %s are read in a later version than %d, and this one cannot be converted to it; correct the members that violations name, or append it in a later version that takes events", name, version)
 }

@@ -13,7 +13,7 @@ import (
 // Action names a change of the registry.
 type Action string
 
-// The changes. There are no others: a version is never rewritten and never deleted.
+// The changes. A version is never rewritten and never deleted.
 const (
 	ActionRegistered  Action = "registry.type.registered"
 	ActionDeprecated  Action = "registry.type.deprecated"

@@ -140,7 +140,7 @@ func personalDifferences(older, newer *Registration, add addition) {
 		if ok && !namesMember(doc, f.Path) {
 			continue // the member was removed together with its declaration
 		}
-		add(PersonalDataNotDeclared, DemandType, "the value would stand in clear beside earlier events that seal it; declare it, or leave the member out", "/pii_fields/%d", i)
+		add(PersonalDataNotDeclared, DemandType, "the value would be stored in clear while earlier events seal it; declare it, or leave the member out", "/pii_fields/%d", i)
 	}
 }
 

@@ -184,7 +184,7 @@ func (w *schemaDiff) addNarrowedOrWidened(older, newer, at schema.Node) {
 	case tighter:
 		w.add(Narrowed, at, DemandType, false, "values are refused that earlier events may hold; accept them again, or register a new type")
 	case enums:
-		w.add(EnumChanged, at, DemandType, false, "the listed values are others, so earlier events may not fit; list the earlier ones too, or register a new type")
+		w.add(EnumChanged, at, DemandType, false, "other values are listed, so earlier events may not fit; list the earlier ones too, or register a new type")
 	default:
 		w.add(Changed, at, DemandType, false, "it is not shown that earlier events still fit; take the change back, or register a new type")
 	}
@@ -252,7 +252,7 @@ func (w *schemaDiff) addRequired(n schema.Node) {
 	case !w.accepts(withoutFormat(n), value):
 		w.add(RequiredAdded, n, DemandDefault, false, "its default is not shown to fit its own schema; correct the default")
 	default:
-		w.add(RequiredAdded, n, DemandDefault, true, "its default stands for it in earlier events")
+		w.add(RequiredAdded, n, DemandDefault, true, "its default is used in earlier events")
 	}
 }
 

@@ -28,7 +28,7 @@ func (r *Registration) Upcasts(from uint32) bool {
 func (r *Registration) checkUpcasters() (found []fault.Violation) {
 	const code = "event_type.upcaster_invalid"
 	if len(r.Upcasters) > maxUpcasters {
-		return []fault.Violation{{Field: "/upcasters", Code: code, Detail: fmt.Sprintf("a version may have %d upcasters; lift earlier versions step by step", maxUpcasters)}}
+		return []fault.Violation{{Field: "/upcasters", Code: code, Detail: fmt.Sprintf("a version may have %d upcasters; convert earlier versions step by step", maxUpcasters)}}
 	}
 	for i, u := range r.Upcasters {
 		field := fmt.Sprintf("/upcasters/%d", i)
@@ -67,11 +67,11 @@ func markCoveredByUpcaster(all []Difference, declared bool) []Difference {
 		}
 		if !declared {
 			if d.Demand == DemandUpcaster {
-				d.Detail += "; an upcaster that lifts earlier events would do as well"
+				d.Detail += "; an upcaster that converts earlier events is sufficient as well"
 			}
 			continue
 		}
-		d.Met, d.Detail = true, "the upcaster lifts earlier events, which is proven on all of them before the version is registered"
+		d.Met, d.Detail = true, "the upcaster converts earlier events, which is proven on all of them before the version is registered"
 	}
 	return all
 }

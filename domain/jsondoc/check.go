@@ -1,7 +1,9 @@
-// Package jsondoc looks at JSON documents as raw bytes. Check runs before any
-// decoder sees a document: it holds the limits and refuses everything on which
-// two readers could disagree. The lookup and splice functions work on checked
-// documents and leave every byte they do not replace as it was.
+// Package jsondoc works on JSON documents as raw bytes. Check runs before any decoder: it
+// enforces the limits and refuses everything on which two readers could disagree, such as
+// repeated names. Member, Locate, Splice and their relatives find and replace values of
+// checked documents and keep all other bytes. Decode gives Go values with exact numbers.
+// The HTTP API, the pipeline and the stores call the package. It knows no schema and does no
+// I/O.
 package jsondoc
 
 import (
@@ -137,13 +139,13 @@ func (s *scanner) document() error {
 			return err
 		}
 		if opened {
-			if more, err := s.first(); err != nil {
+			if more, err := s.openContainer(); err != nil {
 				return err
 			} else if more {
 				continue
 			}
 		}
-		if more, err := s.next(); err != nil || !more {
+		if more, err := s.endValue(); err != nil || !more {
 			return err
 		}
 	}
@@ -166,7 +168,7 @@ func (s *scanner) value() (opened bool, err error) {
 		s.frames = append(s.frames, frame{object: c == '{', names: len(s.names), folded: len(s.folded)})
 		return true, nil
 	case '"':
-		return false, s.text()
+		return false, s.stringValue()
 	case 't':
 		return false, s.literal("true")
 	case 'f':
@@ -181,22 +183,22 @@ func (s *scanner) value() (opened bool, err error) {
 	}
 }
 
-// first follows an opening bracket: it tells whether a value is next.
-func (s *scanner) first() (more bool, err error) {
+// openContainer follows an opening bracket. more reports whether a value is next.
+func (s *scanner) openContainer() (more bool, err error) {
 	f := &s.frames[len(s.frames)-1]
 	s.space()
 	if s.pos < len(s.raw) && s.raw[s.pos] == f.closing() {
 		return false, nil
 	}
 	if f.object {
-		return true, s.name(f)
+		return true, s.memberName(f)
 	}
 	return true, nil
 }
 
-// next follows a value: it closes what ends here and tells whether a value is
-// next.
-func (s *scanner) next() (more bool, err error) {
+// endValue follows a value: it closes the objects and arrays that end here. more reports
+// whether a value is next.
+func (s *scanner) endValue() (more bool, err error) {
 	for len(s.frames) > 0 {
 		s.space()
 		f := &s.frames[len(s.frames)-1]
@@ -211,7 +213,7 @@ func (s *scanner) next() (more bool, err error) {
 			s.pos++
 			if f.object {
 				s.space()
-				return true, s.name(f)
+				return true, s.memberName(f)
 			}
 			f.index++
 			return true, nil
@@ -359,7 +361,7 @@ func (s *scanner) over(code, unit string, limit int) error {
 		WithField(s.pointer()).With("limit", limit).With("offset", s.pos)
 }
 
-// pointer tells where the scanner is. It is built for findings only.
+// pointer is the scanner's position in the document. It is built for findings only.
 func (s *scanner) pointer() string {
 	var p []byte
 	for i := range s.frames {

@@ -127,7 +127,7 @@ func SetMember(dst, raw []byte, name string, value []byte) ([]byte, error) {
 		dst = append(dst, value...)
 		return append(dst, raw[at.end:]...), nil
 	}
-	// The walker stands on the closing brace.
+	// The walker is at the closing brace.
 	dst = append(dst, raw[:w.pos]...)
 	if !w.empty {
 		dst = append(dst, ',')
@@ -168,7 +168,7 @@ type walker struct {
 }
 
 func broken() error {
-	return fault.New(fault.Invalid, "json.malformed", "the document is not what it was taken for: an object, complete; send one RFC 8259 document")
+	return fault.New(fault.Invalid, "json.malformed", "the document is not a complete object; send one RFC 8259 document")
 }
 
 func (w *walker) at(c byte) bool { return w.pos < len(w.raw) && w.raw[w.pos] == c }
@@ -180,7 +180,7 @@ func (w *walker) space() {
 }
 
 // member searches the object that begins here. If it is not found the walker
-// stands on the closing brace.
+// is at the closing brace.
 func (w *walker) member(name string) (at span, found bool, err error) {
 	err = w.members(func(key []byte, value span) bool {
 		if found = equalName(key, name); found {
@@ -194,9 +194,9 @@ func (w *walker) member(name string) (at span, found bool, err error) {
 	return at, found, nil
 }
 
-// members shows the members of the object that begins here, names as written and
-// without quotes, until one is not wanted any more. After the last one the walker
-// stands on the closing brace.
+// members calls more with each member of the object that begins here, names as written and
+// without quotes, until more returns false. After the last one the walker
+// is at the closing brace.
 func (w *walker) members(more func(name []byte, value span) bool) error {
 	w.pos++
 	w.space()
@@ -234,7 +234,7 @@ func (w *walker) members(more func(name []byte, value span) bool) error {
 func (w *walker) element(token string) (at span, found bool, err error) {
 	index, err := strconv.ParseUint(token, 10, 31)
 	if err != nil || len(token) > 1 && token[0] == '0' {
-		return span{}, false, nil //nolint:nilerr // what is no index names no element
+		return span{}, false, nil //nolint:nilerr // a token that is no index has no element
 	}
 	w.pos++
 	if w.space(); w.at(']') {
@@ -274,7 +274,7 @@ func (w *walker) value() (span, error) {
 			}
 			w.pos++
 		case '"':
-			if !w.text() {
+			if !w.skipString() {
 				return span{}, broken()
 			}
 		case ',', ':', ' ', '\t', '\r', '\n':
@@ -295,9 +295,9 @@ func (w *walker) value() (span, error) {
 	return span{}, broken()
 }
 
-// text steps over the string that begins here; false if it has no end. A quote
+// skipString steps over the string that begins here; false if it has no end. A quote
 // after an odd number of backslashes is part of it.
-func (w *walker) text() bool {
+func (w *walker) skipString() bool {
 	begin := w.pos + 1
 	for from := begin; ; {
 		n := bytes.IndexByte(w.raw[from:], '"')
@@ -315,7 +315,7 @@ func (w *walker) text() bool {
 	}
 }
 
-// isDelimiter tells whether a number or literal ends before c.
+// isDelimiter reports whether a number or literal ends before c.
 func isDelimiter(c byte) bool {
 	switch c {
 	case ',', ':', '{', '}', '[', ']', '"':

@@ -7,8 +7,8 @@ var (
 	unescapes = strings.NewReplacer("~1", "/", "~0", "~")
 )
 
-// EscapeToken gives a member's name as it stands in a JSON pointer (RFC 6901).
+// EscapeToken writes a member's name as a token of a JSON pointer (RFC 6901).
 func EscapeToken(name string) string { return escapes.Replace(name) }
 
-// UnescapeToken gives the member's name that a token of a JSON pointer stands for.
+// UnescapeToken gives the member's name of a token of a JSON pointer.
 func UnescapeToken(token string) string { return unescapes.Replace(token) }

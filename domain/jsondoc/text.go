@@ -14,10 +14,10 @@ const linearNames = 32
 
 var seed = maphash.MakeSeed()
 
-// text reads a string value.
-func (s *scanner) text() error {
+// stringValue reads a string value.
+func (s *scanner) stringValue() error {
 	start := s.pos + 1
-	bound := min(len(s.raw), start+s.limits.StringBytes+1) // no look at what is over the limit anyway
+	bound := min(len(s.raw), start+s.limits.StringBytes+1) // bytes over the limit are not read
 	for s.pos = start; ; {
 		for s.pos < bound && plain[s.raw[s.pos]] {
 			s.pos++
@@ -29,15 +29,15 @@ func (s *scanner) text() error {
 			s.pos++
 			return nil
 		}
-		if _, err := s.special(); err != nil {
+		if _, err := s.escapeOrRune(); err != nil {
 			return err
 		}
 	}
 }
 
-// name reads the name of the next member of f and the colon after it, and looks
-// for the same name among the members before.
-func (s *scanner) name(f *frame) error {
+// memberName reads the name of the next member of f and the colon after it, and refuses a
+// name that an earlier member has.
+func (s *scanner) memberName(f *frame) error {
 	f.name = span{} // until it is known, findings belong to the object
 	if !s.at('"') {
 		return s.unexpected("a member name in double quotes is expected here")
@@ -59,7 +59,7 @@ func (s *scanner) name(f *frame) error {
 		if s.at('"') {
 			break
 		}
-		r, err := s.special()
+		r, err := s.escapeOrRune()
 		if err != nil {
 			return err
 		}
@@ -67,7 +67,7 @@ func (s *scanner) name(f *frame) error {
 	}
 	name := span{start, s.pos}
 	s.pos++
-	if !s.unique(f, span{folded, len(s.folded)}) {
+	if !s.addUnique(f, span{folded, len(s.folded)}) {
 		s.pos = start - 1
 		f.name = name
 		return s.invalid("json.duplicate_name", "two members of one object have the same name, capitals aside; send each name once")
@@ -81,8 +81,9 @@ func (s *scanner) name(f *frame) error {
 	return nil
 }
 
-// unique adds a folded name to those of the object, false if it is there already.
-func (s *scanner) unique(f *frame, name span) bool {
+// addUnique adds a folded name to those of the object. It is false if the object has the
+// name already.
+func (s *scanner) addUnique(f *frame, name span) bool {
 	folded := s.folded[name.start:name.end]
 	if f.table == nil {
 		for i := f.names; i < len(s.names); i++ {
@@ -128,7 +129,7 @@ func (s *scanner) rebuild(f *frame) {
 	}
 }
 
-// slot is where the search for a hash begins. The hash is seeded, so nobody can
+// slot is where the search for a hash begins. The hash is seeded, so a sender cannot
 // prepare names that collide.
 func slot(table []uint32, hash uint64) int { return int(hash % uint64(len(table))) }
 
@@ -142,7 +143,7 @@ func (s *scanner) push(n foldedName) {
 	s.names = append(s.names, n)
 }
 
-// plain marks the bytes that stand for themselves in a string.
+// plain marks the bytes that a string holds without an escape.
 var plain = func() (t [256]bool) {
 	for c := ' '; c < utf8.RuneSelf; c++ {
 		t[c] = c != '"' && c != '\\'
@@ -169,8 +170,8 @@ func fold(r rune) rune {
 	}
 }
 
-// special reads an escape or a character beyond ASCII inside a string.
-func (s *scanner) special() (rune, error) {
+// escapeOrRune reads an escape or a character beyond ASCII inside a string.
+func (s *scanner) escapeOrRune() (rune, error) {
 	if s.pos == len(s.raw) {
 		return 0, s.malformed("the document ends inside a string")
 	}

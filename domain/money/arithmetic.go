@@ -11,7 +11,7 @@ import (
 	"github.com/erpbackbone/backbone/domain/fault"
 )
 
-// The decimal library stands behind the coefficients that do not fit an int64.
+// The decimal library computes with coefficients that do not fit an int64.
 // Its contexts are never changed after start. Sums and products are never cut;
 // precision only bounds the length of a result that is brought to a scale.
 var (

@@ -2,7 +2,7 @@ package money
 
 // iso4217 lists the codes of ISO 4217 with their numeric code and minor unit: list
 // one (in use, including fund codes) as of January 2026, and from list three
-// (withdrawn) what can still stand on a document. List three gives months and no
+// (withdrawn) those that documents can still use. List three gives months and no
 // minor units. The day here is the one on which the successor took over alone, if
 // known, else the first of the month of withdrawal; the minor unit is the last one
 // in use. A withdrawn numeric code may belong to another currency by now.

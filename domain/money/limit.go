@@ -24,12 +24,12 @@ func CheckAmount(n Number, c Currency) error {
 	return checkDigits(n)
 }
 
-// CheckNonNegative refuses a negative number with money.negative, for fields where
-// only a side or a document type may tell direction.
+// CheckNonNegative refuses a negative number with money.negative, for fields whose
+// direction is given by a side or a document type.
 func CheckNonNegative(n Number) error {
 	if n.Sign() < 0 {
 		return fault.New(fault.Invalid, "money.negative",
-			"this number may not be negative; send its absolute value and tell the direction by side or document type")
+			"this number may not be negative; send its absolute value and give the direction by side or document type")
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
-// Package money holds exact amounts: numbers as they stand in a document,
-// currencies, and the four operations that may round. No binary floating point
-// comes near it. It is the only importer of the decimal library.
+// Package money holds exact amounts: numbers as they are written in a
+// document (Number), currencies (Currency), and the operations that may round: Round,
+// Convert, Percent and Allocate. Modules, entity states and read models use it. It never
+// uses binary floating point, and it is the only importer of the decimal library.
 package money
 
 import (
@@ -26,7 +27,7 @@ const (
 
 // Number is an exact decimal number. It is immutable and may be copied; its zero
 // value is 0. It keeps its scale: 2.50 stays "2.50" and is Equal to 2.5. Compare
-// with Equal or Cmp, since == tells 2.50 from 2.5.
+// with Equal or Cmp, since == distinguishes 2.50 from 2.5.
 //
 // In JSON it is a bare number. An optional member is a *Number with omitempty;
 // omitzero on a Number would drop amounts that are 0.
@@ -36,7 +37,7 @@ type Number struct {
 	large       *apd.Decimal // set when the coefficient does not fit; never changed once set
 }
 
-// ParseNumber reads a number as it may stand in a payload:
+// ParseNumber reads a number as a payload may hold it:
 // -?(0|[1-9][0-9]*)(\.[0-9]+)? with at most 15 significant digits. Trailing zeros
 // count as digits. Faults, all of kind invalid: money.exponent,
 // money.negative_zero, money.too_large (digits), money.scale (more than 30

@@ -148,7 +148,7 @@ type undeclared struct {
 const notPII = "x-not-pii"
 
 // walk visits a schema, which is about the value at the steps. stack are the visits around
-// it; suspect tells that a name on the way is a person's datum, text that nothing said so far
+// it; suspect reports that a name on the way is a person's datum, text that no schema so far
 // excludes a text here.
 func (u *undeclared) walk(at schema.Node, steps, stack []string, suspect, text bool) {
 	if u.manifest.covers(steps) && len(steps) > 0 || !u.schema.spend() {

@@ -97,7 +97,7 @@ func checkVendor(v *contract.VendorRegistration, today event.Date) error {
 		return personInClear("/vat_id")
 	case v.NaturalPerson && v.Person == nil && v.PartyID == "" && v.RegistrationID == "" && v.VendorID == "":
 		return fault.New(fault.FailedPrecondition, "ap.vendor.identity_required",
-			"nothing tells who the vendor is; send person, party_id, registration_id or vendor_id").WithField("/person")
+			"no member identifies the vendor; send person, party_id, registration_id or vendor_id").WithField("/person")
 	case seriesVendorID.MatchString(v.VendorID):
 		return fault.New(fault.FailedPrecondition, "ap.vendor.id_reserved",
 			"ids of V- and six or more digits are given out by the number series; leave vendor_id out or choose another form").WithField("/vendor_id")

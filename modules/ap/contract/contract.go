@@ -140,8 +140,8 @@ const (
 	DueDateFromDefault  = "default_terms"
 )
 
-// Hold kinds. Those of BlocksApproval block approval and payment, the others
-// payment only.
+// Hold kinds. Those of BlocksApproval block approval and payment, those of
+// BlocksPayment payment only.
 const (
 	HoldDuplicateSuspect = "DUPLICATE_SUSPECT"
 	HoldTaxVariance      = "TAX_VARIANCE"

@@ -64,8 +64,8 @@ type VendorContact struct {
 }
 
 // SettingsChanged is the data of ap.settings.changed and the payload of
-// ap.configure: the sections that are given replace the earlier ones, the others
-// stay. Amounts are in functional currency.
+// ap.configure: the sections that are given replace the earlier ones, sections
+// that are left out stay. Amounts are in functional currency.
 type SettingsChanged struct {
 	Limits              map[string]*money.Number   `json:"limits,omitempty"` // role → largest document, gross; null is no limit
 	SecondApproverAbove *money.Number              `json:"second_approver_above,omitempty"`

@@ -227,7 +227,7 @@ type TaxFinding struct {
 }
 
 // TaxFindings compares each tax line with its rate: tax = taxable × rate / 100 to
-// the currency's minor unit, within the tolerance. reverseCharge tells of which
+// the currency's minor unit, within the tolerance. reverseCharge reports for which
 // groups the buyer owes the tax, so that the vendor must charge none.
 func TaxFindings(d *contract.Document, c money.Currency, tolerance money.Number, reverseCharge func(group string) bool) []Finding {
 	var found []Finding

@@ -258,7 +258,7 @@ func (l *Ledger) postingAccount(ctx context.Context, in *SubledgerLine, j *Journ
 	case l.accounts[in.Account].Blocked:
 		return refuse("gl.account.blocked", "account %s is blocked; unblock it or use another", in.Account)
 	case !account.Postable:
-		return refuse("gl.account.not_postable", "account %s only sums up others; post to one below it", in.Account)
+		return refuse("gl.account.not_postable", "account %s only sums up accounts below it; post to one below it", in.Account)
 	case !account.ActiveOn(j.PostingDate):
 		return refuse("gl.account.inactive", "account %s is not active on %s; use another account or date", in.Account, j.PostingDate)
 	case !account.Takes(currency):

@@ -45,7 +45,7 @@ func (r *run) vendor(d *ubl.Document) (vendorID, intentID string, err error) {
 	identity := d.Supplier.Identity()
 	if identity == "" {
 		return "", "", fault.New(fault.Invalid, CodeVendorUnknown,
-			"the seller has neither a VAT identifier nor another one that could be told from blank; ask the supplier for a corrected document")
+			"the seller has neither a VAT identifier nor another identifier that is not blank; ask the supplier for a corrected document")
 	}
 	r.mu.Lock()
 	v, met := r.vendors[identity]
@@ -145,7 +145,7 @@ func (r *run) afterEvents(p *inputFile, out outcome, submitted client.IntentEven
 			f.Holds = append(f.Holds, Hold{EventID: e.ID})
 		}
 	}
-	// The answer names holds by their events and tells their kinds in the rule that
+	// The answer names holds by their events and their kinds in the rule that
 	// placed them, both in the same order.
 	if kinds := out.holdKinds(); len(kinds) == len(f.Holds) {
 		for i := range f.Holds {

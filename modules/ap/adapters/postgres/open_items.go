@@ -26,6 +26,14 @@ const (
 	maxLimit     = 5000
 )
 
+// pageRows is how many rows a page has at most.
+func pageRows(limit int) int {
+	if limit <= 0 {
+		limit = defaultLimit
+	}
+	return min(limit, maxLimit)
+}
+
 // States of an open document.
 const (
 	statePosted        = "posted"
@@ -77,13 +85,7 @@ func (o *OpenItems) Query(ctx context.Context, q ports.ReadModelQuery) (ports.Re
 	if err != nil {
 		return ports.Report{}, err
 	}
-	limit := q.Limit
-	switch {
-	case limit <= 0:
-		limit = defaultLimit
-	case limit > maxLimit:
-		limit = maxLimit
-	}
+	limit := pageRows(q.Limit)
 	params.PartitionID, params.Version = int32(q.Partition), int32(q.Version)
 	params.Known, params.AsOf = int64(q.Known), date(q.AsOf)
 	params.FunctionalCurrency, params.PageSize = book.Code, int32(limit+1)

@@ -46,7 +46,7 @@ func NewProjection() *Projection { return &Projection{queries: apdb.New()} }
 
 // Apply implements ports.ProjectionHandler; tx must be a pgx.Tx.
 func (p *Projection) Apply(ctx context.Context, tx ports.ProjectionTx, given ports.ProjectionBatch) error {
-	db, err := openItemsTx(tx)
+	db, err := transaction(tx)
 	if err != nil || len(given.Events) == 0 {
 		return err
 	}
@@ -72,10 +72,10 @@ func (p *Projection) Apply(ctx context.Context, tx ports.ProjectionTx, given por
 	return nil
 }
 
-func openItemsTx(tx ports.ProjectionTx) (pgx.Tx, error) {
+func transaction(tx ports.ProjectionTx) (pgx.Tx, error) {
 	db, ok := tx.(pgx.Tx)
 	if !ok {
-		return nil, fmt.Errorf("projection ap.open-items writes in a pgx.Tx, not in a %T", tx)
+		return nil, fmt.Errorf("projections of ap write in a pgx.Tx, not in a %T", tx)
 	}
 	return db, nil
 }
@@ -117,15 +117,15 @@ func (p *Projection) Targets() []ports.ProjectionTarget {
 
 // Reset implements ports.ProjectionResetter.
 func (p *Projection) Reset(ctx context.Context, tx ports.ProjectionTx, b ports.ProjectionBatch) error {
-	db, err := openItemsTx(tx)
-	if err != nil {
-		return err
-	}
-	return forget(ctx, db, b, "DELETE FROM ap.document_holds WHERE partition_id = $1 AND version = $2", "DELETE FROM ap.document_entries WHERE partition_id = $1 AND version = $2",
+	return deleteRows(ctx, tx, b, "DELETE FROM ap.document_holds WHERE partition_id = $1 AND version = $2", "DELETE FROM ap.document_entries WHERE partition_id = $1 AND version = $2",
 		"DELETE FROM ap.documents WHERE partition_id = $1 AND version = $2", "DELETE FROM ap.ledgers WHERE partition_id = $1 AND version = $2")
 }
 
-func forget(ctx context.Context, db pgx.Tx, b ports.ProjectionBatch, statements ...string) error {
+func deleteRows(ctx context.Context, tx ports.ProjectionTx, b ports.ProjectionBatch, statements ...string) error {
+	db, err := transaction(tx)
+	if err != nil {
+		return err
+	}
 	for _, statement := range statements {
 		if _, err := db.Exec(ctx, statement, int32(b.Partition), int32(b.Version)); err != nil {
 			return err

@@ -35,7 +35,7 @@ func NewVendorProjection() *VendorProjection { return &VendorProjection{queries:
 
 // Apply implements ports.ProjectionHandler; tx must be a pgx.Tx.
 func (p *VendorProjection) Apply(ctx context.Context, tx ports.ProjectionTx, b ports.ProjectionBatch) error {
-	db, err := vendorTx(tx)
+	db, err := transaction(tx)
 	if err != nil {
 		return err
 	}
@@ -69,19 +69,7 @@ func (p *VendorProjection) Targets() []ports.ProjectionTarget {
 
 // Reset implements ports.ProjectionResetter.
 func (p *VendorProjection) Reset(ctx context.Context, tx ports.ProjectionTx, b ports.ProjectionBatch) error {
-	db, err := vendorTx(tx)
-	if err != nil {
-		return err
-	}
-	return forget(ctx, db, b, "DELETE FROM ap.vendor_contacts WHERE partition_id = $1 AND version = $2", "DELETE FROM ap.vendors WHERE partition_id = $1 AND version = $2")
-}
-
-func vendorTx(tx ports.ProjectionTx) (pgx.Tx, error) {
-	db, ok := tx.(pgx.Tx)
-	if !ok {
-		return nil, fmt.Errorf("projection ap.vendors writes in a pgx.Tx, not in a %T", tx)
-	}
-	return db, nil
+	return deleteRows(ctx, tx, b, "DELETE FROM ap.vendor_contacts WHERE partition_id = $1 AND version = $2", "DELETE FROM ap.vendors WHERE partition_id = $1 AND version = $2")
 }
 
 func (p *VendorProjection) apply(ctx context.Context, db pgx.Tx, version int32, e *event.Recorded) error {

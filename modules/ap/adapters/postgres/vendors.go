@@ -40,13 +40,7 @@ type vendorRow struct {
 // that they have as of the date, by id. Personal values are sealed; the server opens
 // them for the reader. Fault: cursor.invalid.
 func (v *Vendors) Query(ctx context.Context, q ports.ReadModelQuery) (ports.Report, error) {
-	limit := q.Limit
-	switch {
-	case limit <= 0:
-		limit = defaultLimit
-	case limit > maxLimit:
-		limit = maxLimit
-	}
+	limit := pageRows(q.Limit)
 	params := &apdb.VendorsParams{
 		PartitionID: int32(q.Partition), Version: int32(q.Version), Known: int64(q.Known), AsOf: date(q.AsOf), VendorID: q.Params[paramVendor], PageSize: int32(limit + 1),
 	}
