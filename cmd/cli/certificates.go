@@ -26,12 +26,7 @@ func verifyCertificateCommand() *cobra.Command {
 			"Exit code 0: genuine. 1: changed, or signed with another key. 2: nothing was checked.",
 		Example: "  backbone verify-certificate erasure.json --key receipts.example.org+f82bea8e+AYqI4910CfGV/VLbLTy6XXLKZwm/HZQSG/N0iAG0D29c\n" +
 			"  backbone verify-certificate - --key receipts.vkey --json < erasure.json",
-		Args: func(cmd *cobra.Command, args []string) error {
-			if err := cobra.ExactArgs(1)(cmd, args); err != nil {
-				return exit{2, err}
-			}
-			return nil
-		},
+		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.File, o.In, o.output = args[0], cmd.InOrStdin(), newOutput(cmd, o.json)
 			genuine, err := verifyCertificate(o)

@@ -27,7 +27,7 @@ import (
 
 // Run carries out a command line, without the program's name, until it is done or the
 // process is interrupted. It returns the exit code: 0 done, 1 failed, 2 for a command
-// that does not exist; the help of a command names others. Commands that open the
+// that does not exist or has other arguments; the help of a command names others. Commands that open the
 // server's databases do so with the modules.
 func Run(args []string, modules []plugin.Module) int {
 	TuneMemory()
@@ -150,7 +150,24 @@ func newRoot(modules []plugin.Module) *cobra.Command {
 			root.AddCommand(m.Command())
 		}
 	}
+	codeArguments(root)
 	return root
+}
+
+// codeArguments gives exit code 2 and a pointer to the help to command lines with too many or too
+// few arguments, as unknownCommand does for commands that do not exist.
+func codeArguments(cmd *cobra.Command) {
+	if check := cmd.Args; check != nil {
+		cmd.Args = func(cmd *cobra.Command, args []string) error {
+			if err := check(cmd, args); err != nil {
+				return exit{2, fmt.Errorf("%w; see `%s --help`", err, cmd.CommandPath())}
+			}
+			return nil
+		}
+	}
+	for _, sub := range cmd.Commands() {
+		codeArguments(sub)
+	}
 }
 
 func versionCommand() *cobra.Command {

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/spf13/cobra"
 	"github.com/stretchr/testify/require"
 
 	"github.com/erpbackbone/backbone/domain/fault"
@@ -44,4 +45,25 @@ func TestUnknownCommand(t *testing.T) {
 	for _, line := range []string{"", "--version", "help", "help erasure", "subscriptions", "subscriptions --help", "subscriptions list", "entity vendor V-1", "completion bash", "__complete subs", "__completeNoDesc subs"} {
 		require.NoError(t, unknownCommand(newRoot(modules.BuiltIn()), strings.Fields(line)), line)
 	}
+}
+
+func TestSurplusArguments(t *testing.T) {
+	t.Parallel()
+	root := newRoot(modules.BuiltIn())
+	var check func(cmd *cobra.Command)
+	check = func(cmd *cobra.Command) {
+		for _, sub := range cmd.Commands() {
+			check(sub)
+		}
+		if cmd.HasSubCommands() || strings.Contains(cmd.Use, "...") {
+			return
+		}
+		require.NotNil(t, cmd.Args, cmd.CommandPath())
+		err := cmd.Args(cmd, []string{"a", "b", "c", "d"})
+		require.ErrorContains(t, err, "; see `"+cmd.CommandPath()+" --help`")
+		var coded exit
+		require.ErrorAs(t, err, &coded)
+		require.Equal(t, 2, coded.ExitCode())
+	}
+	check(root)
 }
