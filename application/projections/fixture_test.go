@@ -236,7 +236,7 @@ const (
 
 var declared = []module.Projection{{Name: name, Version: version, EventTypes: []string{"till.cash.moved"}}}
 
-// newFixture makes a rig whose runner looks when it is woken, unless changed.
+// newFixture makes a fixture whose runner looks when it is woken, unless changed.
 func newFixture(t *testing.T, change func(*projections.Config)) *runnerFixture {
 	t.Helper()
 	g := &runnerFixture{clock: testkit.NewClock(start), ids: system.NewIDs(), counter: newCountingHandler(), watcher: newRecordingObserver(), logged: &logBuffer{}}

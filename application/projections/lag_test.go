@@ -34,9 +34,9 @@ func (c tenants) Partitions(_ context.Context, p projection.Projection) ([]event
 	return []event.PartitionID{c[p.Name].partition}, nil
 }
 
-// TestTheWorstLagOfTenantsProjectionsIsObserved has three of them: one reads everything,
-// one fails and is tried again, and one stands still where its tenant's program fails.
-func TestTheWorstLagOfTenantsProjectionsIsObserved(t *testing.T) {
+// TestRunner_ObservesWorstCustomLag has three of them: one reads everything,
+// one fails and is tried again, and one is halted where its tenant's program fails.
+func TestRunner_ObservesWorstCustomLag(t *testing.T) {
 	t.Parallel()
 	of := tenants{}
 	g := newFixture(t, func(c *projections.Config) { c.Custom = of })
@@ -73,7 +73,7 @@ func TestTheWorstLagOfTenantsProjectionsIsObserved(t *testing.T) {
 		g.watcher.mu.Lock()
 		defer g.watcher.mu.Unlock()
 		return g.watcher.letters == 1
-	}, "the other stands still")
+	}, "the other is halted")
 	g.until(t, func() bool {
 		g.clock.Advance(time.Second)
 		_, there := g.watcher.of("own", b)
@@ -87,9 +87,9 @@ func TestTheWorstLagOfTenantsProjectionsIsObserved(t *testing.T) {
 	}, "caught up")
 }
 
-// TestSettingsChangeWhileEventsAreDigested is for the race detector: workers look at a
-// projection that the loop is told of anew with every change.
-func TestSettingsChangeWhileEventsAreDigested(t *testing.T) {
+// TestRunner_SettingsChangeDuringWork is for the race detector: workers look at a
+// projection that the loop is informed of again with every change.
+func TestRunner_SettingsChangeDuringWork(t *testing.T) {
 	t.Parallel()
 	g := newFixture(t, nil)
 	p := g.entity(t, "A")

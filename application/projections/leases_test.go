@@ -274,7 +274,7 @@ func TestRunner_DeadNodeIsReplaced(t *testing.T) {
 		ProjectionWork: ports.ProjectionWork{Projection: name, Version: version, Partition: a, Lease: &held[0]}, Limit: 10,
 	}, stuck.counter)
 	require.Equal(t, projection.CodeFenced, fault.CodeOf(err))
-	c.wait(t, 0, func() bool { return c.count(a) == 9 }, "the second goes on")
+	c.wait(t, 0, func() bool { return c.count(a) == 9 }, "the second continues")
 	for id, n := range c.nodes[second].counter.seen {
 		require.Equal(t, 1, n, id)
 	}
@@ -296,7 +296,7 @@ func TestRunner_ContinuesAfterFencing(t *testing.T) {
 	c.wait(t, 0, func() bool { return m.watcher.changes("lost") == 1 }, "it is fenced")
 	require.Equal(t, 2, c.count(a))
 	require.Zero(t, m.watcher.failed(a), "that is no failure of the events")
-	c.wait(t, 100*time.Millisecond, func() bool { return c.count(a) == 4 }, "and goes on when the other's lease has ended")
+	c.wait(t, 100*time.Millisecond, func() bool { return c.count(a) == 4 }, "and continues when the other's lease has ended")
 	require.Equal(t, 2, m.watcher.changes("taken"))
 }
 

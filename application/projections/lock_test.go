@@ -15,9 +15,9 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// lockedStore is a store in which somebody else holds the checkpoints of some
+// lockedStore is a store in which another session holds the checkpoints of some
 // partitions. Who waits for one briefly is busy at once, who waits longer waits until
-// the test lets it go on.
+// the test lets it continue.
 type lockedStore struct {
 	ports.Projections
 	mu      sync.Mutex
@@ -25,7 +25,7 @@ type lockedStore struct {
 	waits   map[event.PartitionID][]time.Duration
 	waiting int
 	most    int
-	gate    chan struct{} // a patient attempt goes on
+	gate    chan struct{} // a patient attempt continues
 }
 
 func (s *lockedStore) Advance(ctx context.Context, a ports.ProjectionAdvance, h ports.ProjectionHandler) (ports.Checkpoint, int, error) {
@@ -91,9 +91,9 @@ func TestRunner_BlockedUnitsLeaveWorkersFree(t *testing.T) {
 	g.start(t)
 	g.hurry(t, s.see(func() bool { return s.waiting == 1 && len(s.waits) == 8 }), "all were tried, and one is waited for")
 	for n := 2; n < 6; n++ { // while that one is being waited for
-		g.until(t, func() bool { return g.count(free) == n-1 }, "the others go on")
+		g.until(t, func() bool { return g.count(free) == n-1 }, "the other ones continue")
 		g.write(t, free, moved(1)...)
-		g.hurry(t, func() bool { return g.count(free) == n }, "the others go on")
+		g.hurry(t, func() bool { return g.count(free) == n }, "the other ones continue")
 	}
 	require.True(t, s.see(func() bool { return s.most == 1 && s.waiting == 1 })(), "one worker of four waits")
 
@@ -102,8 +102,8 @@ func TestRunner_BlockedUnitsLeaveWorkersFree(t *testing.T) {
 	s.mu.Unlock()
 	close(s.gate)
 	for _, p := range locked {
-		g.hurry(t, func() bool { return g.count(p) == 3 }, "they go on")
-		require.Zero(t, g.watcher.failed(p), "a lock of somebody else is no failure")
+		g.hurry(t, func() bool { return g.count(p) == 3 }, "they continue")
+		require.Zero(t, g.watcher.failed(p), "a lock of another session is no failure")
 		require.Zero(t, g.checkpoint(t, p).Attempts)
 	}
 	require.Empty(t, g.letters(t))
@@ -132,14 +132,14 @@ func TestRunner_LogsLongLockOnce(t *testing.T) {
 	end := start.Add(40 * time.Second)
 	g.hurry(t, s.see(func() bool { return !g.clock.Now().Before(end) && len(s.waits[p]) > 9 }), "it lasts")
 	g.write(t, free, moved(1)...)
-	g.hurry(t, func() bool { return g.count(free) == 1 }, "the other goes on")
+	g.hurry(t, func() bool { return g.count(free) == 1 }, "the other continues")
 	s.mu.Lock()
 	delete(s.held, p)
 	for _, wait := range s.waits[p] {
 		require.Equal(t, s.waits[p][0], wait)
 	}
 	s.mu.Unlock()
-	g.hurry(t, func() bool { return g.count(p) == 1 }, "it goes on")
+	g.hurry(t, func() bool { return g.count(p) == 1 }, "it continues")
 	require.Zero(t, g.watcher.failed(p))
 	g.stop()
 	require.Equal(t, 1, strings.Count(g.logged.String(), "projection waits for a lock that another session holds"))

@@ -53,9 +53,9 @@ func TestRunner_IsolatesPoisonEvent(t *testing.T) {
 	c := g.checkpoint(t, bad)
 	require.Equal(t, []any{event.Sequence(6), projection.Halted, "till.amount_invalid"}, []any{c.Sequence, c.Status, c.Error})
 	require.Equal(t, 6, g.count(bad), "the effects of the others are kept, each once")
-	g.until(t, func() bool { return g.count(good) == 3 }, "the others go on")
+	g.until(t, func() bool { return g.count(good) == 3 }, "the other ones continue")
 
-	// It stands still, whatever comes.
+	// It stays halted, also after further events.
 	attempts := g.counter.attempts()
 	g.write(t, bad, moved(1)...)
 	g.write(t, good, moved(1)...)
@@ -70,7 +70,7 @@ func TestRunner_IsolatesPoisonEvent(t *testing.T) {
 	g.counter.mu.Unlock()
 	_, err := g.store.Projections.Fix(t.Context(), ports.ProjectionOperation{ProjectionWork: ports.ProjectionWork{Projection: name, Version: version, Partition: bad}, By: "ada"})
 	require.NoError(t, err)
-	g.hurry(t, func() bool { return g.reached(t, bad) == 9 }, "it goes on")
+	g.hurry(t, func() bool { return g.reached(t, bad) == 9 }, "it continues")
 	require.Equal(t, 9, g.count(bad))
 	require.Equal(t, ports.LetterResolved, g.letters(t)[0].Status)
 	g.healthy(t)
@@ -88,7 +88,7 @@ func TestRunner_SkipsPoisonEvents(t *testing.T) {
 		g.spoil(t, a, n)
 	}
 	g.start(t)
-	g.hurry(t, func() bool { return g.reached(t, a) == 12 }, "it goes on without them")
+	g.hurry(t, func() bool { return g.reached(t, a) == 12 }, "it continues after the events")
 	require.Equal(t, 8, g.count(a))
 	list := g.letters(t)
 	require.Len(t, list, 4)
@@ -139,10 +139,10 @@ func TestRunner_OutageCountsNoAttempt(t *testing.T) {
 	require.Empty(t, g.letters(t))
 	require.Zero(t, g.reached(t, a))
 	g.counter.fail(a, nil)
-	g.hurry(t, func() bool { return g.reached(t, a) == 3 }, "it goes on by itself")
+	g.hurry(t, func() bool { return g.reached(t, a) == 3 }, "it continues by itself")
 }
 
-func TestOperatorsDecide(t *testing.T) {
+func TestOperations_OnPoisonEvent(t *testing.T) {
 	t.Parallel()
 	g := newFixture(t, nil)
 	a := g.entity(t, "A")
@@ -169,7 +169,7 @@ func TestOperatorsDecide(t *testing.T) {
 		}
 		require.Equal(t, before, g.reached(t, a))
 		change(projection.Running)
-		g.hurry(t, func() bool { return g.reached(t, a) == before+1 }, "it goes on where it was")
+		g.hurry(t, func() bool { return g.reached(t, a) == before+1 }, "it continues where it was")
 	}
 	require.Equal(t, 4, g.count(a))
 

@@ -166,15 +166,20 @@ func (r *Rebuilds) Start(ctx context.Context, o Order, selfSwitching bool) (Rebu
 		return Rebuild{}, err
 	}
 	p.SelfSwitching, p.ChangedBy = selfSwitching, o.By
-	added, err := r.config.Register.AddProjection(ctx, p)
-	if fault.KindOf(err) == fault.NotFound && err != nil || err == nil && (added.Role != projection.Building || added.Scope != p.Scope || !bytes.Equal(added.Definition, p.Definition)) {
-		err = projection.Rebuilding(o.Name) // another caller was faster
-	}
-	if err != nil {
+	if err := r.addVersion(ctx, p, projection.Rebuilding(o.Name)); err != nil {
 		return Rebuild{}, err
 	}
 	r.config.Wake()
 	return r.Show(ctx, o.Name)
+}
+
+// addVersion registers a version. It returns conflict if another caller was faster.
+func (r *Rebuilds) addVersion(ctx context.Context, p projection.Projection, conflict error) error {
+	added, err := r.config.Register.AddProjection(ctx, p)
+	if err != nil && fault.KindOf(err) == fault.NotFound || err == nil && (added.Role != p.Role || added.Scope != p.Scope || !bytes.Equal(added.Definition, p.Definition)) {
+		return conflict
+	}
+	return err
 }
 
 // Show returns the status of the versions. Fault projection.not_found.

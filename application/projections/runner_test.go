@@ -67,7 +67,7 @@ func TestRunner_RestartsFromCheckpoint(t *testing.T) {
 	require.Len(t, g.counter.seen, 8)
 }
 
-func TestAFailingPartitionIsHeldBackAlone(t *testing.T) {
+func TestRunner_FailingPartitionBlocksNoOther(t *testing.T) {
 	t.Parallel()
 	g := newFixture(t, nil)
 	g.settings(t, func(s *projection.Settings) { s.MaxAttempts = 100 })
@@ -77,10 +77,10 @@ func TestAFailingPartitionIsHeldBackAlone(t *testing.T) {
 	g.start(t)
 	g.until(t, func() bool { return g.watcher.failed(bad) == 1 }, "it failed")
 
-	// The others go on, and the failing one is not tried before its time.
+	// The other ones continue, and the failing one is not tried before its time.
 	for i := range 5 {
 		g.write(t, good, moved(1)...)
-		g.until(t, func() bool { return g.reached(t, good) == event.Sequence(i)+1 }, "the others go on")
+		g.until(t, func() bool { return g.reached(t, good) == event.Sequence(i)+1 }, "the other ones continue")
 	}
 	require.Equal(t, 1, g.watcher.failed(bad))
 	require.Zero(t, g.count(bad), "nothing of a failed batch stays")
@@ -99,7 +99,7 @@ func TestAFailingPartitionIsHeldBackAlone(t *testing.T) {
 		g.until(t, func() bool { return g.watcher.failed(bad) == attempt+2 }, "the next attempt")
 	}
 
-	// Once it is mended it catches up, and a later failure begins anew.
+	// Once it is repaired it catches up, and a later failure starts again.
 	g.counter.fail(bad, nil)
 	g.clock.Advance(time.Minute)
 	g.until(t, func() bool { return g.reached(t, bad) == 2 }, "recovery")
@@ -116,7 +116,7 @@ func TestAFailingPartitionIsHeldBackAlone(t *testing.T) {
 	require.Contains(t, g.logged.String(), "till.broken")
 }
 
-func TestLagIsObserved(t *testing.T) {
+func TestRunner_ObservesLag(t *testing.T) {
 	t.Parallel()
 	g := newFixture(t, nil)
 	g.settings(t, func(s *projection.Settings) { s.MaxAttempts = 100 })
@@ -154,9 +154,9 @@ func (q *questioned) RecordedAt(ctx context.Context, places []ports.EventPositio
 	return q.Projections.RecordedAt(ctx, places)
 }
 
-// TestLagIsLookedUpOnlyWhereAProjectionMoves holds the price of the measurement: nothing
-// where all is read, and one question where a projection stands still.
-func TestLagIsLookedUpOnlyWhereAProjectionMoves(t *testing.T) {
+// TestRunner_QueriesLagOnlyAfterProgress holds the price of the measurement: nothing
+// where all is read, and one question where a projection is halted.
+func TestRunner_QueriesLagOnlyAfterProgress(t *testing.T) {
 	t.Parallel()
 	store := &questioned{}
 	g := newFixture(t, func(c *projections.Config) {
@@ -180,7 +180,7 @@ func TestLagIsLookedUpOnlyWhereAProjectionMoves(t *testing.T) {
 	require.Equal(t, []int64{before[0] + 1, before[1] + 1}, []int64{store.questions.Load(), store.events.Load()})
 }
 
-func TestASignalWakes(t *testing.T) {
+func TestRunner_WakesOnSignal(t *testing.T) {
 	t.Parallel()
 	g := newFixture(t, func(c *projections.Config) { c.Refresh, c.Renew = time.Hour, time.Hour })
 	a := g.entity(t, "A")
@@ -223,7 +223,7 @@ func (f *flaky) RecordFailure(ctx context.Context, failure ports.ProjectionFailu
 	return f.Projections.RecordFailure(ctx, failure)
 }
 
-func TestAnAbsentStoreIsWaitedFor(t *testing.T) {
+func TestRunner_WaitsForUnavailableStore(t *testing.T) {
 	t.Parallel()
 	var f *flaky
 	g := newFixture(t, func(c *projections.Config) {
@@ -255,7 +255,7 @@ func TestAnAbsentStoreIsWaitedFor(t *testing.T) {
 	require.Equal(t, attempts, g.counter.attempts())
 }
 
-func TestReached(t *testing.T) {
+func TestRunner_Position(t *testing.T) {
 	t.Parallel()
 	g := newFixture(t, nil)
 	a := g.entity(t, "A")
@@ -264,7 +264,7 @@ func TestReached(t *testing.T) {
 	require.Equal(t, "projection.not_found", fault.CodeOf(err))
 }
 
-func TestUnboundProjection(t *testing.T) {
+func TestNew_UnboundProjection(t *testing.T) {
 	t.Parallel()
 	_, err := projections.New(projections.Config{Limits: conformance.ProjectorLimits(nil)}, declared, map[string]ports.ProjectionHandler{"till.other": newCountingHandler()})
 	require.Equal(t, "projection.unbound", fault.CodeOf(err))
@@ -289,7 +289,7 @@ func TestRunner_PanicFailsPartition(t *testing.T) {
 	g.write(t, bad, moved(1)...)
 	g.write(t, good, moved(1)...)
 	g.start(t)
-	g.until(t, func() bool { return g.watcher.failed(bad) == 1 && g.reached(t, good) == 1 }, "the process and the others live on")
+	g.until(t, func() bool { return g.watcher.failed(bad) == 1 && g.reached(t, good) == 1 }, "the process and the other projections keep running")
 	require.Zero(t, g.count(bad))
 	g.counter.fail(bad, nil)
 	g.clock.Advance(time.Second)

@@ -60,11 +60,7 @@ func (r *Rebuilds) TakeSnapshot(ctx context.Context, o Order) (Rebuild, error) {
 	if err := r.requireCovered(ctx, p); err != nil {
 		return Rebuild{}, err
 	}
-	added, err := r.config.Register.AddProjection(ctx, p)
-	if fault.KindOf(err) == fault.NotFound && err != nil || err == nil && (added.Role != projection.Saving || added.Scope != p.Scope) {
-		err = projection.SnapshotInProgress(o.Name) // another caller was faster
-	}
-	if err != nil {
+	if err := r.addVersion(ctx, p, projection.SnapshotInProgress(o.Name)); err != nil {
 		return Rebuild{}, err
 	}
 	return r.Show(ctx, o.Name)

@@ -70,21 +70,18 @@ type TargetReport struct {
 
 // Rows is the number of rows that the recomputation changed.
 func (r TargetReport) Rows() (n uint64) {
-	for _, one := range r.Rebuilt {
-		n += ports.TargetChange{Tables: one.Tables}.Rows()
+	for _, result := range r.Rebuilt {
+		n += result.TargetChange.Rows()
 	}
 	return n
 }
 
 // TargetResult counts the changes in one version and partition.
 type TargetResult struct {
-	Version    int
-	Partition  event.PartitionID
-	Entities   int
-	Sequence   event.Sequence // of the checkpoint, at the last of them
-	Events     int
-	PassedOver int
-	Tables     []ports.TableDifference
+	Version            int
+	Partition          event.PartitionID
+	Entities           int
+	ports.TargetChange // Sequence is that of the checkpoint at the last entity
 }
 
 func (r *TargetResult) add(c ports.TargetChange) {

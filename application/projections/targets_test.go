@@ -20,9 +20,9 @@ import (
 
 const ada shredding.Subject = "person:ada"
 
-// staff is a store with a projection that keeps copies: versions with checkpoints, and
+// peopleFixture is a store with a projection that keeps copies: versions with checkpoints, and
 // rows of people, some of which events tell of and some of which only rows do.
-type staff struct {
+type peopleFixture struct {
 	ports.Projections
 	ports.ProjectionRegister
 	ports.ProjectionVersions
@@ -38,20 +38,20 @@ type staff struct {
 	folds    func(ports.TargetRebuild) error // on each
 }
 
-func (s *staff) ListProjections(context.Context) ([]projection.Projection, error) {
+func (s *peopleFixture) ListProjections(context.Context) ([]projection.Projection, error) {
 	return slices.Clone(s.versions), nil
 }
 
-func (s *staff) Checkpoints(_ context.Context, name string, version int) ([]ports.Checkpoint, error) {
+func (s *peopleFixture) Checkpoints(_ context.Context, name string, version int) ([]ports.Checkpoint, error) {
 	return []ports.Checkpoint{{Projection: name, Version: version, Partition: 7, Sequence: s.reached[version]}}, nil
 }
 
-func (s *staff) DropProjection(_ context.Context, _ string, version int, _ string) error {
+func (s *peopleFixture) DropProjection(_ context.Context, _ string, version int, _ string) error {
 	s.dropped = append(s.dropped, version)
 	return nil
 }
 
-func (s *staff) PersonalEvents(_ context.Context, _ event.PartitionID, _ shredding.Subject, after event.Sequence, limit int) (out []event.Recorded, err error) {
+func (s *peopleFixture) PersonalEvents(_ context.Context, _ event.PartitionID, _ shredding.Subject, after event.Sequence, limit int) (out []event.Recorded, err error) {
 	for i, stream := range s.streams {
 		if sequence := event.Sequence(i + 1); sequence > after && len(out) < limit {
 			out = append(out, event.Recorded{Skeleton: event.Skeleton{Sequence: sequence, Stream: stream}})
@@ -60,15 +60,15 @@ func (s *staff) PersonalEvents(_ context.Context, _ event.PartitionID, _ shreddi
 	return out, nil
 }
 
-func (s *staff) SubjectEntities(context.Context, event.PartitionID, shredding.Subject, []ports.ProjectionTarget) ([]ports.SubjectEntity, error) {
+func (s *peopleFixture) SubjectEntities(context.Context, event.PartitionID, shredding.Subject, []ports.ProjectionTarget) ([]ports.SubjectEntity, error) {
 	return s.rows, nil
 }
 
-func (s *staff) CountCopies(context.Context, event.PartitionID, shredding.Subject, []ports.ProjectionTarget) (map[int]int64, error) {
+func (s *peopleFixture) CountCopies(context.Context, event.PartitionID, shredding.Subject, []ports.ProjectionTarget) (map[int]int64, error) {
 	return s.copies, nil
 }
 
-func (s *staff) RebuildTarget(_ context.Context, r ports.TargetRebuild, h ports.ProjectionHandler) (ports.TargetChange, error) {
+func (s *peopleFixture) RebuildTarget(_ context.Context, r ports.TargetRebuild, h ports.ProjectionHandler) (ports.TargetChange, error) {
 	if s.folds != nil {
 		if err := s.folds(r); err != nil {
 			return ports.TargetChange{}, err
@@ -80,8 +80,8 @@ func (s *staff) RebuildTarget(_ context.Context, r ports.TargetRebuild, h ports.
 
 const people = "hr.people"
 
-func newStaff(versions ...projection.Projection) (*staff, *projections.Targets) {
-	s := &staff{versions: versions, reached: map[int]event.Sequence{}, copies: map[int]int64{}}
+func newPeopleFixture(versions ...projection.Projection) (*peopleFixture, *projections.Targets) {
+	s := &peopleFixture{versions: versions, reached: map[int]event.Sequence{}, copies: map[int]int64{}}
 	for i := range s.versions {
 		s.versions[i].Name = people
 		s.reached[s.versions[i].Version] = 9
@@ -101,9 +101,9 @@ func built(n, code int, role projection.Role) projection.Projection {
 	return projection.Projection{Version: n, Code: code, Role: role}
 }
 
-func TestAPersonIsForgottenInEveryVersion(t *testing.T) {
+func TestTargets_ForgetInEveryVersion(t *testing.T) {
 	t.Parallel()
-	s, targets := newStaff(built(1, 1, projection.Retained), built(2, 1, projection.Active), built(3, 1, projection.Building), built(4, 1, projection.Dropping),
+	s, targets := newPeopleFixture(built(1, 1, projection.Retained), built(2, 1, projection.Active), built(3, 1, projection.Building), built(4, 1, projection.Dropping),
 		projection.Projection{Version: 5, Code: 1, Role: projection.Building, Scope: 8})
 	s.reached[5] = 0 // of another legal entity
 	for n := range 500 {
@@ -140,7 +140,7 @@ func TestAPersonIsForgottenInEveryVersion(t *testing.T) {
 		return nil
 	}
 	require.Equal(t, projection.CodeTargetBehind, forget())
-	// So is one that got the rows of another, which were not folded anew, after its own were.
+	// So is one that got the rows of another, which were not recomputed, after its own were.
 	s.reached[6] = 9
 	s.folds = func(r ports.TargetRebuild) error {
 		if r.Version == 3 && s.versions[1].Revision == 0 {
@@ -155,12 +155,12 @@ func TestAPersonIsForgottenInEveryVersion(t *testing.T) {
 	require.Equal(t, "hr.unreadable", forget())
 }
 
-// What another release built this one cannot fold: while it holds copies somebody has to
+// What another release built this one cannot fold: while it holds copies an operator has to
 // see to it.
-func TestAForeignVersionWithCopies(t *testing.T) {
+func TestTargets_ForgetRefusedByForeignVersion(t *testing.T) {
 	t.Parallel()
-	s, targets := newStaff(built(1, 1, projection.Active), built(2, 2, projection.Building), built(3, 5, projection.Retained))
-	s.reached[3] = 2 // nobody writes it
+	s, targets := newPeopleFixture(built(1, 1, projection.Active), built(2, 2, projection.Building), built(3, 5, projection.Retained))
+	s.reached[3] = 2 // no node writes it
 	forget := func() string { return fault.CodeOf(targets.Forget(t.Context(), people, 7, ada, 9)) }
 	s.reached[2] = 8
 	require.Equal(t, projection.CodeTargetBehind, forget(), "it may still write some")
@@ -172,21 +172,21 @@ func TestAForeignVersionWithCopies(t *testing.T) {
 	}
 	n, err := targets.CountCopies(t.Context(), people, 7, ada)
 	require.NoError(t, err)
-	require.EqualValues(t, 5, n, "whatever the version")
+	require.EqualValues(t, 5, n, "in any version")
 	require.Equal(t, []string{people}, targets.HoldersOfCopies())
 }
 
-func TestSnapshotsWithCopiesAreDropped(t *testing.T) {
+func TestTargets_ForgetDropsSnapshots(t *testing.T) {
 	t.Parallel()
-	s, targets := newStaff(built(1, 1, projection.Active), built(2, 1, projection.Saved), built(3, 1, projection.Saved), built(4, 1, projection.Saving))
+	s, targets := newPeopleFixture(built(1, 1, projection.Active), built(2, 1, projection.Saved), built(3, 1, projection.Saved), built(4, 1, projection.Saving))
 	s.copies[2] = 1
 	require.NoError(t, targets.Forget(t.Context(), people, 7, ada, 9))
 	require.Equal(t, []int{2, 4}, s.dropped, "and one that is being taken, which may come to hold some")
 }
 
-func TestRowsThatAreMeant(t *testing.T) {
+func TestTargets_SelectRows(t *testing.T) {
 	t.Parallel()
-	s, targets := newStaff(built(1, 1, projection.Retained), built(2, 1, projection.Active), built(3, 2, projection.Building))
+	s, targets := newPeopleFixture(built(1, 1, projection.Retained), built(2, 1, projection.Active), built(3, 2, projection.Building))
 	order := projections.TargetOrder{Name: people, Partitions: []event.PartitionID{8, 7}, Entity: event.StreamID{Type: "hr.person", ID: "1"}, By: "ada"}
 	code := func(change func(*projections.TargetOrder)) string {
 		o := order
@@ -215,7 +215,7 @@ func TestRowsThatAreMeant(t *testing.T) {
 	require.EqualValues(t, 4, report.Rows())
 	require.Equal(t, []any{1, event.PartitionID(7), 1, 2}, []any{report.Rebuilt[0].Version, report.Rebuilt[0].Partition, report.Rebuilt[0].Entities, report.Rebuilt[0].Events})
 
-	// One that is dropped meanwhile is left out, unless it is the one that is meant.
+	// One that is dropped in the meantime is skipped, unless it is the one that is meant.
 	s.folds = func(r ports.TargetRebuild) error {
 		if r.Version == 1 {
 			return projection.Fenced()

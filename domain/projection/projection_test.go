@@ -41,7 +41,7 @@ func TestTransitions(t *testing.T) {
 	}
 }
 
-func TestPauses(t *testing.T) {
+func TestSettings_Pause(t *testing.T) {
 	t.Parallel()
 	s := projection.DefaultSettings()
 	for i, seconds := range []int{1, 2, 4, 8, 16, 32, 60, 60, 60} {

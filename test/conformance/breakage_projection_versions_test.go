@@ -8,7 +8,7 @@ import (
 	"github.com/erpbackbone/backbone/test/conformance"
 )
 
-// switchBroken shows a version whatever it lacks.
+// switchBroken switches to a version that lacks events.
 type switchBroken struct{ *wrapper }
 
 func switchAnyhow(w *wrapper) conformance.Store { return switchBroken{w} }
@@ -94,7 +94,7 @@ type limitBroken struct{ *wrapper }
 func countNothing(w *wrapper) conformance.Store { return limitBroken{w} }
 
 func (s limitBroken) AddProjection(ctx context.Context, p projection.Projection) (projection.Projection, error) {
-	if tenant, name, owned := projection.SplitName(p.Name); owned {
+	if tenant, name, isCustom := projection.SplitName(p.Name); isCustom {
 		p.Name = projection.CustomName(tenant+"/"+name, name) // a tenant of its own
 	}
 	return s.wrapper.AddProjection(ctx, p)

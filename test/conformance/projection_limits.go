@@ -13,30 +13,30 @@ import (
 	"github.com/erpbackbone/backbone/domain/projection"
 )
 
-// limitPromises are about what a tenant may have of projections of its own.
+// limitPromises are about what a tenant may have of custom projections.
 var limitPromises = []promise{
-	{"ATenantsLastPlaceIsGivenOnce", lastPlace},
-	{"ATenantBuildsNoMoreThanItMay", lastBuild},
-	{"AVersionFollowsTheOneItWasMadeFor", madeFor},
-	{"WhatWasDroppedLongAgoIsForgotten", forgetDropped},
+	{"TenantLimitHoldsUnderConcurrency", tenantLimit},
+	{"BuildLimitHoldsUnderConcurrency", buildLimit},
+	{"ExpectedActiveVersionIsRequired", expectedActive},
+	{"OldDroppedVersionsAreRemoved", forgetDropped},
 }
 
-// owned is a version of a tenant's own projection.
-func owned(tenant, name string, version int, role projection.Role) projection.Projection {
+// customVersion is a version of a custom projection.
+func customVersion(tenant, name string, version int, role projection.Role) projection.Projection {
 	return projection.Projection{
 		Name: projection.CustomName(tenant, name), Version: version, Role: role, Status: projection.Running, Settings: projection.DefaultSettings(), Definition: []byte(`{}`),
 	}
 }
 
-func (s *suite) own(t tester, p projection.Projection) {
+func (s *suite) addVersion(t tester, p projection.Projection) {
 	t.Helper()
 	_, err := s.store.AddProjection(context.Background(), p)
 	require.NoError(t, err)
 }
 
-// addAtOnce adds versions at the same time and gives how often which code came of it, ""
+// addConcurrently adds versions at the same time and gives how often which code came of it, ""
 // for those that were added.
-func (s *suite) addAtOnce(all []projection.Projection) map[string]int {
+func (s *suite) addConcurrently(all []projection.Projection) map[string]int {
 	out := map[string]int{}
 	var mu sync.Mutex
 	var adding sync.WaitGroup
@@ -55,46 +55,46 @@ func (s *suite) addAtOnce(all []projection.Projection) map[string]int {
 	return out
 }
 
-func lastPlace(t *testing.T, s *suite) {
+func tenantLimit(t *testing.T, s *suite) {
 	tenant, other := s.unique("tenant"), s.unique("tenant")
 	for i := range projection.MaxCustom - 1 {
-		s.own(t, owned(tenant, fmt.Sprintf("p%d", i), 1, projection.Active))
+		s.addVersion(t, customVersion(tenant, fmt.Sprintf("p%d", i), 1, projection.Active))
 	}
-	s.own(t, owned(tenant+"/x", "p", 1, projection.Active))
+	s.addVersion(t, customVersion(tenant+"/x", "p", 1, projection.Active))
 	var all []projection.Projection
 	for i := range 8 {
-		all = append(all, owned(tenant, fmt.Sprintf("last%d", i), 1, projection.Active))
+		all = append(all, customVersion(tenant, fmt.Sprintf("last%d", i), 1, projection.Active))
 	}
-	require.Equal(t, map[string]int{"": 1, "projection.too_many": 7}, s.addAtOnce(all))
-	s.own(t, owned(tenant, "p0", 1, projection.Active)) // known, so nothing is added
-	s.own(t, owned(other, "p0", 1, projection.Active))
+	require.Equal(t, map[string]int{"": 1, "projection.too_many": 7}, s.addConcurrently(all))
+	s.addVersion(t, customVersion(tenant, "p0", 1, projection.Active)) // known, so nothing is added
+	s.addVersion(t, customVersion(other, "p0", 1, projection.Active))
 }
 
-func lastBuild(t *testing.T, s *suite) {
+func buildLimit(t *testing.T, s *suite) {
 	tenant := s.unique("tenant")
 	var all []projection.Projection
 	for i := range projection.MaxBuilding + 4 {
 		name := fmt.Sprintf("p%d", i)
-		s.own(t, owned(tenant, name, 1, projection.Active))
-		all = append(all, owned(tenant, name, 2, projection.Building))
+		s.addVersion(t, customVersion(tenant, name, 1, projection.Active))
+		all = append(all, customVersion(tenant, name, 2, projection.Building))
 	}
-	require.Equal(t, map[string]int{"": projection.MaxBuilding, "projection.too_many_building": 4}, s.addAtOnce(all))
+	require.Equal(t, map[string]int{"": projection.MaxBuilding, "projection.too_many_building": 4}, s.addConcurrently(all))
 }
 
-func madeFor(t *testing.T, s *suite) {
+func expectedActive(t *testing.T, s *suite) {
 	tenant := s.unique("tenant")
-	s.own(t, owned(tenant, "p", 1, projection.Active))
-	s.own(t, owned(tenant, "p", 2, projection.Building))
+	s.addVersion(t, customVersion(tenant, "p", 1, projection.Active))
+	s.addVersion(t, customVersion(tenant, "p", 2, projection.Building))
 	b := s.newBook(t)
 	require.NoError(t, b.swap(projection.CustomName(tenant, "p"), 1, 2, &recorder{book: b}))
-	next := owned(tenant, "p", 3, projection.Building)
+	next := customVersion(tenant, "p", 3, projection.Building)
 	next.ExpectedActive = 1
 	_, err := s.store.AddProjection(context.Background(), next)
 	f, ok := fault.As(err)
 	require.True(t, ok, err)
 	require.Equal(t, []any{projection.CodeWrongVersion, fault.Conflict, 1, 2}, []any{f.Code, f.Kind, f.Expected, f.Actual})
 	next.ExpectedActive = 2
-	s.own(t, next)
+	s.addVersion(t, next)
 }
 
 func forgetDropped(t *testing.T, s *suite) {

@@ -14,13 +14,13 @@ import (
 
 // partPromises are those of versions of one partition, and of snapshots.
 var partPromises = []promise{
-	{"RowsOfAPartitionAreReplacedAndKept", replaceAndBack},
-	{"OneOfManyReplacesAPartition", replaceRace},
-	{"PartitionsAreBuiltBesideEachOther", buildBeside},
-	{"AVersionBeginsWithASnapshot", beginWithSnapshot},
-	{"WhatASnapshotIsFoldedFromCountsAsProcessed", processedOfTypes},
-	{"WhatIsShownBeforeItsSnapshotIsCopiedRuns", showBeforeSnapshot},
-	{"TheNewestSnapshotsOfAScopeAreKept", keepSnapshots},
+	{"PartitionSwitchSwapsRows", replaceAndBack},
+	{"ConcurrentPartitionSwitchesOneWins", replaceRace},
+	{"PartitionsBuildIndependently", buildBeside},
+	{"VersionStartsFromSnapshot", beginWithSnapshot},
+	{"SnapshotEventsCountAsProcessed", processedOfTypes},
+	{"VersionActivatedBeforeCopyRuns", activateBeforeCopy},
+	{"NewestSnapshotsOfScopeAreKept", keepSnapshots},
 }
 
 var rowTables = []ports.ProjectionTable{ports.ProjectionRowTable}
@@ -116,9 +116,9 @@ func buildBeside(t *testing.T, s *suite) {
 	require.Equal(t, projection.CodeChanged, fault.CodeOf(err), "another version is shown by now")
 }
 
-// showBeforeSnapshot activates a version before its snapshot is copied. An active version gets
+// activateBeforeCopy activates a version before its snapshot is copied. An active version gets
 // no copy, so it must not wait for one.
-func showBeforeSnapshot(t *testing.T, s *suite) {
+func activateBeforeCopy(t *testing.T, s *suite) {
 	ctx := context.Background()
 	b := s.newBook(t)
 	name := b.versions(t)

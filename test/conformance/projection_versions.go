@@ -18,16 +18,16 @@ import (
 )
 
 var versionPromises = []promise{
-	{"OneVersionIsShownAndOneIsBuilt", oneOfEachRole},
-	{"ASwitchLeavesAWayBack", switchAndBack},
-	{"ASwitchMakesGoodWhatIsLacking", switchLevels},
-	{"ADroppedVersionIsNotBegunAgain", dropEnds},
-	{"OneOfManySwitchesWins", switchRace},
-	{"ASwitchWaitsOnlyForWhatTheVersionReads", switchReads},
+	{"OneActiveAndOneBuildingVersion", oneOfEachRole},
+	{"SwitchRetainsPreviousVersion", switchAndBack},
+	{"SwitchCatchesUp", switchCatchesUp},
+	{"DroppedVersionIsNotWorkedAgain", dropEnds},
+	{"ConcurrentSwitchesOneWins", switchRace},
+	{"SwitchIgnoresUnreadPartitions", switchReads},
 	{"AnEndedProjectionLeavesNoVersion", endRace},
-	{"ASwitchDropsNothingUnderItsWriter", switchDrops},
-	{"AComparisonIsOfOneMoment", compareRace},
-	{"AComparisonHandsEachVersionWhatItReads", compareReads},
+	{"SwitchDropsAfterWriterEnds", switchDrops},
+	{"ComparisonIsConsistent", compareRace},
+	{"ComparisonFiltersTypesByVersion", compareReads},
 }
 
 // versions is a projection with its first version shown.
@@ -111,7 +111,7 @@ func switchAndBack(t *testing.T, s *suite) {
 	require.Equal(t, map[int]projection.Role{1: projection.Retained, 2: projection.Dropping, 3: projection.Active}, b.roles(t, name), "one way back")
 }
 
-func switchLevels(t *testing.T, s *suite) {
+func switchCatchesUp(t *testing.T, s *suite) {
 	b := s.ten(t)
 	h, name := &recorder{book: b}, b.versions(t)
 	require.Equal(t, event.Sequence(10), b.follow(t, name, 1, 0, h))
@@ -275,7 +275,7 @@ func compareReads(t *testing.T, s *suite) {
 }
 
 // switchDrops shows a third version while the first one, which was kept, is written: the
-// switch drops it after its writer has ended, and leaves nothing of it to go on from.
+// switch drops it after its writer has ended, and leaves no checkpoint of it.
 func switchDrops(t *testing.T, s *suite) {
 	ctx := context.Background()
 	b := s.ten(t)

@@ -21,7 +21,7 @@ import (
 var projectionPromises = []promise{
 	{"EachEventIsAppliedExactlyOnceInOrder", advanceOnce},
 	{"ABatchHoldsAtMostTheLimit", advanceLimit},
-	{"OnlyTheAskedTypesAreHandedOver", advanceTypes},
+	{"OnlyRequestedTypesAreDelivered", advanceTypes},
 	{"AFailedHandlerLeavesCheckpointAndReadModelUntouched", handlerFails},
 	{"SeveralWorkersPassEachEventOnce", advanceRace},
 	{"VersionsAndPartitionsHaveTheirOwnCheckpoints", ownCheckpoints},
@@ -242,7 +242,7 @@ func recordedTimes(t *testing.T, s *suite) {
 }
 
 var wakeUpPromises = []promise{
-	{"AListenerHearsThatAPartitionGrew", wakeUp},
+	{"ListenerWakesWhenPartitionGrows", wakeUp},
 }
 
 // wakeUp appends until the listener hears of it, since one signal may be lost.
@@ -268,12 +268,12 @@ func wakeUp(t *testing.T, s *suite) {
 
 // rowPromises are those of the rows of projections that were created at run time.
 var rowPromises = []promise{
-	{"RowsAreOfTheirVersionAndPartition", rowsApart},
-	{"RowsOfAFailedBatchAreNotThere", rowsRolledBack},
+	{"RowsBelongToVersionAndPartition", rowsApart},
+	{"FailedBatchStoresNoRows", rowsRolledBack},
 	{"RowsArePagedByTheBytesOfTheirKeys", rowsPaged},
-	{"ForgettingEmptiesOnePartition", rowsForgotten},
-	{"AnEndedProjectionIsWorkedByNobodyAndSweptInSteps", rowsSwept},
-	{"RowsAreReplacedByThoseOfAnotherFold", rowsRefolded},
+	{"ForgetRemovesRowsOfOnePartition", rowsForgotten},
+	{"EndedProjectionIsSweptInSteps", rowsSwept},
+	{"RecomputedRowsReplaceRows", rowsRecomputed},
 }
 
 // onRows calls f in the transaction of a batch, so that it may write rows.
@@ -391,7 +391,7 @@ func rowsForgotten(t *testing.T, s *suite) {
 	require.Equal(t, []string{"z"}, keys)
 }
 
-func rowsRefolded(t *testing.T, s *suite) {
+func rowsRecomputed(t *testing.T, s *suite) {
 	ctx := context.Background()
 	b := s.newBook(t)
 	name := b.versions(t)
@@ -407,7 +407,7 @@ func rowsRefolded(t *testing.T, s *suite) {
 	require.NoError(t, b.rows(t, name, 1, nil, "a"))
 	require.NoError(t, b.rows(t, name, 1, nil, "d"))
 	var handed []event.Sequence
-	refold := func(r ports.RowRecompute) (ports.TargetChange, error) {
+	recompute := func(r ports.RowRecompute) (ports.TargetChange, error) {
 		r.ProjectionWork, r.Since, r.ReadThrough, r.By = work, since, since.Sequence, "ada"
 		r.Keys = []string{"a", "b", "x"}
 		rows := map[string]ports.ProjectionRow{}
@@ -424,11 +424,11 @@ func rowsRefolded(t *testing.T, s *suite) {
 			}), func() map[string]ports.ProjectionRow { return rows }
 		})
 	}
-	_, err = refold(ports.RowRecompute{Limit: 1})
+	_, err = recompute(ports.RowRecompute{Limit: 1})
 	require.Equal(t, projection.CodeChanged, fault.CodeOf(err), "more came than may be read while the checkpoint is held")
 	for _, dry := range []bool{true, false} {
 		before := b.checkpointOf(t, name, 1)
-		change, err := refold(ports.RowRecompute{Limit: 2, DryRun: dry})
+		change, err := recompute(ports.RowRecompute{Limit: 2, DryRun: dry})
 		require.NoError(t, err)
 		require.Equal(t, []event.Sequence{since.Sequence + 1, since.Sequence + 2}, handed)
 		require.Equal(t, []any{before.Sequence, 2, uint64(3)}, []any{change.Sequence, change.Events, change.Rows()})
@@ -445,10 +445,10 @@ func rowsRefolded(t *testing.T, s *suite) {
 		require.Equal(t, []string{"a", "c", "d", "x"}, keys)
 		require.Equal(t, before.Generation+1, after.Generation)
 	}
-	_, err = refold(ports.RowRecompute{Limit: 2})
+	_, err = recompute(ports.RowRecompute{Limit: 2})
 	require.Equal(t, projection.CodeChanged, fault.CodeOf(err), "the rows were replaced since")
 	require.NoError(t, s.store.EndProjection(ctx, name, "ada"))
-	_, err = refold(ports.RowRecompute{Limit: 2})
+	_, err = recompute(ports.RowRecompute{Limit: 2})
 	require.Equal(t, projection.CodeFenced, fault.CodeOf(err))
 }
 

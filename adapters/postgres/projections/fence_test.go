@@ -16,9 +16,9 @@ import (
 	"github.com/erpbackbone/backbone/test/testkit"
 )
 
-// TestAPausedWorkerIsFenced pauses a worker at the lock of its checkpoint: somebody else
+// TestAdvance_PausedWorkerIsFenced pauses a worker at the lock of its checkpoint: another node
 // holds the row while the lease changes hands. What it had read before does not count.
-func TestAPausedWorkerIsFenced(t *testing.T) {
+func TestAdvance_PausedWorkerIsFenced(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.Database(t)
 	s := pgtest.Open(t, dsn)
@@ -67,9 +67,9 @@ func TestAPausedWorkerIsFenced(t *testing.T) {
 	require.Equal(t, []any{event.Sequence(2), taken[0].Term}, []any{c.Sequence, c.Term})
 }
 
-// TestAHandlersFailureSaysWhoseFaultItIs: what the database refuses is a failure of the
+// TestAdvance_HandlerErrors: what the database refuses is a failure of the
 // event, without PostgreSQL's words; a database that goes away is not.
-func TestAHandlersFailureSaysWhoseFaultItIs(t *testing.T) {
+func TestAdvance_HandlerErrors(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.Database(t)
 	s := pgtest.Open(t, dsn)
@@ -95,8 +95,8 @@ func TestAHandlersFailureSaysWhoseFaultItIs(t *testing.T) {
 	}
 }
 
-// TestANodeThatHangsInATransactionIsCutOff: its lock on the checkpoint ends by itself.
-func TestANodeThatHangsInATransactionIsCutOff(t *testing.T) {
+// TestAdvance_EndsHungTransaction: its lock on the checkpoint ends by itself.
+func TestAdvance_EndsHungTransaction(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.Database(t)
 	s := pgtest.Open(t, dsn, pgtest.Usual)

@@ -22,11 +22,11 @@ import (
 	"github.com/erpbackbone/backbone/test/testkit"
 )
 
-// TestALockOfSomebodyElseIsBusy: whoever holds the checkpoint, or what the handler
+// TestAdvance_LockOfOtherSessionIsBusy: a session that locks the checkpoint, or rows that the handler
 // writes, keeps an attempt no longer than it wants to wait, and changes nothing.
-func TestALockOfSomebodyElseIsBusy(t *testing.T) {
+func TestAdvance_LockOfOtherSessionIsBusy(t *testing.T) {
 	t.Parallel()
-	w, books := newTill(t)
+	w, books := newSumFixture(t)
 	p, other := books[0], books[1]
 	for _, id := range books {
 		_, err := w.store.Appender.Append(t.Context(), pgtest.Invoice(id, 4))
@@ -170,7 +170,7 @@ func TestDrillLockedCheckpoints(t *testing.T) {
 	testkit.Eventually(t, pgtest.AWhile, func() bool { return pgtest.Waiters(t, reader) > 0 }, "they are waited for")
 	for round := range rounds {
 		write(free)
-		testkit.Eventually(t, pgtest.AWhile, reached(free, 2+round), "the others go on")
+		testkit.Eventually(t, pgtest.AWhile, reached(free, 2+round), "the other ones continue")
 	}
 	require.True(t, reached(locked, 1)())
 	// No round waits for a lock: once they have been met, one worker is left with them.
@@ -191,7 +191,7 @@ func TestDrillLockedCheckpoints(t *testing.T) {
 	require.False(t, unlimited)
 	require.LessOrEqual(t, longest, 2*time.Second)
 	require.NoError(t, tx.Rollback(t.Context()))
-	testkit.Eventually(t, pgtest.AWhile, reached(locked, 2), "they go on when they are free")
+	testkit.Eventually(t, pgtest.AWhile, reached(locked, 2), "they continue when they are free")
 	all, err := s.Projections.Checkpoints(t.Context(), name, 1)
 	require.NoError(t, err)
 	require.Len(t, all, 12)

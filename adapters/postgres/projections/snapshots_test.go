@@ -19,7 +19,7 @@ import (
 )
 
 // saving begins a snapshot of the first version in all partitions, or in one.
-func (w *till) saving(t *testing.T, version int, scope event.PartitionID) {
+func (w *sumFixture) saving(t *testing.T, version int, scope event.PartitionID) {
 	t.Helper()
 	p, err := w.store.ProjectionVersions.AddProjection(t.Context(), projection.Projection{Name: tillName, Version: version, Code: 1, Role: projection.Saving, Scope: scope, Status: projection.Running})
 	require.NoError(t, err)
@@ -27,11 +27,11 @@ func (w *till) saving(t *testing.T, version int, scope event.PartitionID) {
 	require.NoError(t, w.store.ProjectionSnapshots.PlanSnapshot(t.Context(), tillName, version, 1))
 }
 
-func (w *till) part(version int, p event.PartitionID) ports.SnapshotCopy {
+func (w *sumFixture) part(version int, p event.PartitionID) ports.SnapshotCopy {
 	return ports.SnapshotCopy{Projection: tillName, Version: version, Partition: p, Tables: tillTables}
 }
 
-func (w *till) save(t *testing.T, version int, partitions ...event.PartitionID) {
+func (w *sumFixture) save(t *testing.T, version int, partitions ...event.PartitionID) {
 	t.Helper()
 	for _, p := range partitions {
 		done, err := w.store.ProjectionSnapshots.SavePart(t.Context(), w.part(version, p))
@@ -41,7 +41,7 @@ func (w *till) save(t *testing.T, version int, partitions ...event.PartitionID) 
 	require.NoError(t, w.store.ProjectionSnapshots.FinishSnapshot(t.Context(), tillName, version, 3, "ada"))
 }
 
-func (w *till) restore(t *testing.T, version, to int, p event.PartitionID) {
+func (w *sumFixture) restore(t *testing.T, version, to int, p event.PartitionID) {
 	t.Helper()
 	c := w.part(version, p)
 	c.To = to
@@ -50,7 +50,7 @@ func (w *till) restore(t *testing.T, version, to int, p event.PartitionID) {
 	require.True(t, done)
 }
 
-func (w *till) parts(t *testing.T) map[int]map[event.PartitionID]ports.SnapshotPart {
+func (w *sumFixture) parts(t *testing.T) map[int]map[event.PartitionID]ports.SnapshotPart {
 	t.Helper()
 	all, err := w.store.ProjectionSnapshots.SnapshotParts(t.Context(), tillName)
 	require.NoError(t, err)
@@ -64,9 +64,9 @@ func (w *till) parts(t *testing.T) map[int]map[event.PartitionID]ports.SnapshotP
 	return out
 }
 
-func TestARebuildBeginsWithASnapshot(t *testing.T) {
+func TestSnapshots_StartRebuild(t *testing.T) {
 	t.Parallel()
-	w, partitions := newTill(t)
+	w, partitions := newSumFixture(t)
 	a, b := partitions[0], partitions[1]
 	w.write(t, a, 1, 12)
 	w.write(t, b, 1, 4)
@@ -79,7 +79,7 @@ func TestARebuildBeginsWithASnapshot(t *testing.T) {
 	require.Equal(t, []any{event.Sequence(4), uint64(4), true}, []any{parts[b].Sequence, parts[b].Rows, parts[b].Usable})
 	require.False(t, parts[a].TakenAt.IsZero())
 	_, _, err := w.store.Projections.Advance(t.Context(), ports.ProjectionAdvance{ProjectionWork: w.work(2, a)}, w)
-	require.Equal(t, projection.CodeFenced, fault.CodeOf(err), "nobody writes it")
+	require.Equal(t, projection.CodeFenced, fault.CodeOf(err), "no node writes it")
 	require.ErrorContains(t, w.swap(t, 1, 2, 1000), "changed", "and it is not shown")
 
 	// What happens to the rows that are shown is not in it.
@@ -110,10 +110,10 @@ func TestARebuildBeginsWithASnapshot(t *testing.T) {
 	require.Equal(t, projection.Saved, w.roles(t)[4], "of the other partition")
 }
 
-// TestTheNewestSnapshotsAreKept: those of one partition do not push out those of all.
-func TestTheNewestSnapshotsAreKept(t *testing.T) {
+// TestSnapshots_KeepNewest: those of one partition do not push out those of all.
+func TestSnapshots_KeepNewest(t *testing.T) {
 	t.Parallel()
-	w, partitions := newTill(t)
+	w, partitions := newSumFixture(t)
 	a := partitions[0]
 	w.write(t, a, 1, 3)
 	w.advance(t, 1, a, 0)
@@ -145,10 +145,10 @@ func TestTheNewestSnapshotsAreKept(t *testing.T) {
 	require.Equal(t, projection.CodeChanged, fault.CodeOf(w.store.ProjectionSnapshots.FinishSnapshot(t.Context(), tillName, 4, 3, "ada")))
 }
 
-// TestASnapshotIsOfOneMoment takes snapshots of a projection that goes on all the time.
-func TestASnapshotIsOfOneMoment(t *testing.T) {
+// TestSnapshots_AreConsistent takes snapshots of a projection that continues all the time.
+func TestSnapshots_AreConsistent(t *testing.T) {
 	t.Parallel()
-	w, partitions := newTill(t, func(c *postgres.Config) { c.ReadPool = 12 })
+	w, partitions := newSumFixture(t, func(c *postgres.Config) { c.ReadPool = 12 })
 	a := partitions[0]
 	const events, snapshots = 120, 6
 	ctx, stop := context.WithCancel(t.Context())
@@ -194,14 +194,14 @@ func TestASnapshotIsOfOneMoment(t *testing.T) {
 	}
 }
 
-// TestNobodyWaitsForACopy lets a copy stand still in the middle of its rows.
-func TestNobodyWaitsForACopy(t *testing.T) {
+// TestSnapshots_CopyBlocksNoWriter blocks a copy in the middle of its rows.
+func TestSnapshots_CopyBlocksNoWriter(t *testing.T) {
 	t.Parallel()
-	for name, copying := range map[string]func(*till, context.Context, event.PartitionID) (bool, error){
-		"a snapshot that is being taken": func(w *till, ctx context.Context, a event.PartitionID) (bool, error) {
+	for name, copying := range map[string]func(*sumFixture, context.Context, event.PartitionID) (bool, error){
+		"a snapshot that is being taken": func(w *sumFixture, ctx context.Context, a event.PartitionID) (bool, error) {
 			return w.store.ProjectionSnapshots.SavePart(ctx, w.part(3, a))
 		},
-		"a version that begins with one": func(w *till, ctx context.Context, a event.PartitionID) (bool, error) {
+		"a version that begins with one": func(w *sumFixture, ctx context.Context, a event.PartitionID) (bool, error) {
 			c := w.part(2, a)
 			c.To = 4
 			return w.store.ProjectionSnapshots.RestorePart(ctx, c)
@@ -209,7 +209,7 @@ func TestNobodyWaitsForACopy(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w, partitions := newTill(t)
+			w, partitions := newSumFixture(t)
 			a := partitions[0]
 			w.write(t, a, 1, 6)
 			w.advance(t, 1, a, 4)
@@ -217,7 +217,7 @@ func TestNobodyWaitsForACopy(t *testing.T) {
 			w.save(t, 2, a)
 			w.saving(t, 3, 0)
 			w.build(t, 4)
-			// Somebody has the row that the copy would write.
+			// Another session has locked the row that the copy would write.
 			to := map[bool]int{true: 3, false: 4}[name == "a snapshot that is being taken"]
 			blocker, err := pgtest.Connect(t, w.dsn).Begin(t.Context())
 			require.NoError(t, err)
@@ -237,7 +237,7 @@ func TestNobodyWaitsForACopy(t *testing.T) {
 			done, err := copying(w, t.Context(), a)
 			require.NoError(t, err)
 			require.False(t, done, "another node leaves it alone")
-			require.Equal(t, event.Sequence(6), w.advance(t, 1, a, 0), "the projection goes on")
+			require.Equal(t, event.Sequence(6), w.advance(t, 1, a, 0), "the projection continues")
 			if to == 4 {
 				require.NoError(t, w.store.ProjectionVersions.DropProjection(t.Context(), tillName, 4, "ada"), "a rebuild is cancelled at once")
 			}
@@ -256,11 +256,11 @@ func TestNobodyWaitsForACopy(t *testing.T) {
 	}
 }
 
-// TestNothingThatWasRedactedComesBack redacts an event that is in the rows that readers
+// TestSnapshots_RestoreNoRedactedValue redacts an event that is in the rows that readers
 // are shown, in a snapshot, and in what was begun with it.
-func TestNothingThatWasRedactedComesBack(t *testing.T) {
+func TestSnapshots_RestoreNoRedactedValue(t *testing.T) {
 	t.Parallel()
-	w, partitions := newTill(t)
+	w, partitions := newSumFixture(t)
 	a := &pgtest.Archive{Dsn: w.dsn, Database: w.store, Partition: partitions[0]}
 	_, err := a.Appender.Append(t.Context(), pgtest.Invoice(a.Partition, 1))
 	require.NoError(t, err)
@@ -294,7 +294,7 @@ func TestNothingThatWasRedactedComesBack(t *testing.T) {
 	w.saving(t, 4, 0)
 	w.save(t, 4, p)
 	require.Equal(t, []any{uint64(0), false, false}, []any{w.parts(t)[4][p].Rows, w.parts(t)[4][p].Usable, w.parts(t)[4][p].TakenAt.IsZero()})
-	// Once they are folded anew it is, in whatever way.
+	// Once they are recomputed it is, in whatever way.
 	w.advance(t, 3, p, 0)
 	require.NoError(t, w.swap(t, 1, 3, 100))
 	w.saving(t, 5, 0)
@@ -309,10 +309,10 @@ func TestNothingThatWasRedactedComesBack(t *testing.T) {
 	require.True(t, w.parts(t)[6][p].Usable)
 }
 
-// TestASnapshotIsOfOneHandler switches to another handler's version while one is taken.
-func TestASnapshotIsOfOneHandler(t *testing.T) {
+// TestSnapshots_OfOneHandler switches to another handler's version while one is taken.
+func TestSnapshots_OfOneHandler(t *testing.T) {
 	t.Parallel()
-	w, partitions := newTill(t)
+	w, partitions := newSumFixture(t)
 	a, b := partitions[0], partitions[1]
 	for _, p := range partitions {
 		w.write(t, p, 1, 3)

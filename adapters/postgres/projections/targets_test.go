@@ -20,9 +20,9 @@ import (
 	"github.com/erpbackbone/backbone/test/testkit"
 )
 
-// shelf is a projection with rows of many entities: one by the entity's id and one by the
+// entityFixture is a projection with rows of many entities: one by the entity's id and one by the
 // event's sequence alone, for each event.
-type shelf struct {
+type entityFixture struct {
 	store *postgres.Database
 	dsn   string
 	fails map[event.Sequence]bool
@@ -39,7 +39,7 @@ var (
 	}}
 )
 
-func newShelf(t *testing.T, options ...pgtest.Option) (*shelf, []event.PartitionID) {
+func newEntityFixture(t *testing.T, options ...pgtest.Option) (*entityFixture, []event.PartitionID) {
 	t.Helper()
 	dsn := pgtest.Database(t)
 	pgtest.Execute(t, dsn, `CREATE SCHEMA shelf; GRANT USAGE ON SCHEMA shelf TO backbone_app;
@@ -47,13 +47,13 @@ func newShelf(t *testing.T, options ...pgtest.Option) (*shelf, []event.Partition
 			PRIMARY KEY (partition_id, version, item, sequence));
 		CREATE TABLE shelf.marks (sequence bigint, partition_id integer, version integer, note text NOT NULL, PRIMARY KEY (partition_id, version, sequence));
 		GRANT SELECT, INSERT, UPDATE, DELETE ON shelf.items, shelf.marks TO backbone_app`)
-	w := &shelf{store: pgtest.Open(t, dsn, options...), dsn: dsn, fails: map[event.Sequence]bool{}}
+	w := &entityFixture{store: pgtest.Open(t, dsn, options...), dsn: dsn, fails: map[event.Sequence]bool{}}
 	_, err := w.store.ProjectionVersions.AddProjection(t.Context(), projection.Projection{Name: shelfName, Version: 1, Status: projection.Running})
 	require.NoError(t, err)
 	return w, pgtest.NewBooks(t, w.store, 2)
 }
 
-func (w *shelf) write(t testing.TB, p event.PartitionID, streams ...event.StreamID) {
+func (w *entityFixture) write(t testing.TB, p event.PartitionID, streams ...event.StreamID) {
 	t.Helper()
 	for _, s := range streams {
 		r := pgtest.Invoice(p, 1)
@@ -65,7 +65,7 @@ func (w *shelf) write(t testing.TB, p event.PartitionID, streams ...event.Stream
 
 func item(id string) event.StreamID { return event.StreamID{Type: "item", ID: id} }
 
-func (w *shelf) Apply(ctx context.Context, tx ports.ProjectionTx, b ports.ProjectionBatch) error {
+func (w *entityFixture) Apply(ctx context.Context, tx ports.ProjectionTx, b ports.ProjectionBatch) error {
 	w.mu.Lock()
 	gate, fails := w.gate, w.fails
 	w.mu.Unlock()
@@ -88,7 +88,7 @@ func (w *shelf) Apply(ctx context.Context, tx ports.ProjectionTx, b ports.Projec
 	return nil
 }
 
-func (w *shelf) Reset(ctx context.Context, tx ports.ProjectionTx, b ports.ProjectionBatch) error {
+func (w *entityFixture) Reset(ctx context.Context, tx ports.ProjectionTx, b ports.ProjectionBatch) error {
 	for _, table := range []string{"shelf.items", "shelf.marks"} {
 		if _, err := tx.(pgx.Tx).Exec(ctx, "DELETE FROM "+table+" WHERE partition_id = $1 AND version = $2", int32(b.Partition), int32(b.Version)); err != nil {
 			return err
@@ -97,17 +97,17 @@ func (w *shelf) Reset(ctx context.Context, tx ports.ProjectionTx, b ports.Projec
 	return nil
 }
 
-func (w *shelf) work(version int, p event.PartitionID) ports.ProjectionWork {
+func (w *entityFixture) work(version int, p event.PartitionID) ports.ProjectionWork {
 	return ports.ProjectionWork{Projection: shelfName, Version: version, Partition: p}
 }
 
-func (w *shelf) advance(t testing.TB, version int, p event.PartitionID, limit int) {
+func (w *entityFixture) advance(t testing.TB, version int, p event.PartitionID, limit int) {
 	t.Helper()
 	_, _, err := w.store.Projections.Advance(t.Context(), ports.ProjectionAdvance{ProjectionWork: w.work(version, p), Limit: limit}, w)
 	require.NoError(t, err)
 }
 
-func (w *shelf) rebuild(t testing.TB, version int, p event.PartitionID, id string, change ...func(*ports.TargetRebuild)) (ports.TargetChange, error) {
+func (w *entityFixture) rebuild(t testing.TB, version int, p event.PartitionID, id string, change ...func(*ports.TargetRebuild)) (ports.TargetChange, error) {
 	t.Helper()
 	r := ports.TargetRebuild{ProjectionWork: w.work(version, p), Target: shelfTarget, Entity: id, Limit: 1000, By: "ada"}
 	for _, c := range change {
@@ -116,7 +116,7 @@ func (w *shelf) rebuild(t testing.TB, version int, p event.PartitionID, id strin
 	return w.store.ProjectionTargets.RebuildTarget(context.Background(), r, w)
 }
 
-func (w *shelf) must(t testing.TB, version int, p event.PartitionID, id string, change ...func(*ports.TargetRebuild)) ports.TargetChange {
+func (w *entityFixture) must(t testing.TB, version int, p event.PartitionID, id string, change ...func(*ports.TargetRebuild)) ports.TargetChange {
 	t.Helper()
 	c, err := w.rebuild(t, version, p, id, change...)
 	require.NoError(t, err)
@@ -124,7 +124,7 @@ func (w *shelf) must(t testing.TB, version int, p event.PartitionID, id string, 
 }
 
 // dump gives all rows of a version.
-func (w *shelf) dump(t testing.TB, version int) (rows []string) {
+func (w *entityFixture) dump(t testing.TB, version int) (rows []string) {
 	t.Helper()
 	for _, table := range shelfTables {
 		found, err := w.store.Pool().Query(t.Context(), fmt.Sprintf("SELECT (to_jsonb(t) - 'version')::text FROM %s.%s AS t WHERE version = $1 ORDER BY 1", table.Schema, table.Name), version)
@@ -143,9 +143,9 @@ func differing(c ports.TargetChange) (out [][3]uint64) {
 	return out
 }
 
-func TestAnEntityIsFoldedAnew(t *testing.T) {
+func TestRebuildTarget_Entity(t *testing.T) {
 	t.Parallel()
-	w, partitions := newShelf(t)
+	w, partitions := newEntityFixture(t)
 	a, b := partitions[0], partitions[1]
 	for range 5 {
 		w.write(t, a, item("A"), item("B"), event.StreamID{Type: "old_item", ID: "A"})
@@ -181,7 +181,7 @@ func TestAnEntityIsFoldedAnew(t *testing.T) {
 	require.Equal(t, right, w.dump(t, 2), "of no other version")
 	w.advance(t, 1, a, 0)
 	w.advance(t, 2, a, 0)
-	require.Equal(t, w.dump(t, 2), w.dump(t, 1), "and it goes on from where it stood")
+	require.Equal(t, w.dump(t, 2), w.dump(t, 1), "and it continues from where it stood")
 
 	// There is one entity only: all rows are its.
 	pgtest.Execute(t, w.dsn, `UPDATE shelf.marks SET note = 'wrong' WHERE version = 1`)
@@ -193,9 +193,9 @@ func TestAnEntityIsFoldedAnew(t *testing.T) {
 	require.Equal(t, w.dump(t, 2), w.dump(t, 1))
 }
 
-func TestWhatCannotBeFoldedAnewStays(t *testing.T) {
+func TestRebuildTarget_FailureKeepsRows(t *testing.T) {
 	t.Parallel()
-	w, partitions := newShelf(t)
+	w, partitions := newEntityFixture(t)
 	p := partitions[0]
 	w.write(t, p, item("A"), item("A"), item("A"), item("B"))
 	w.advance(t, 1, p, 0)
@@ -233,11 +233,11 @@ func (h *handed) Apply(ctx context.Context, tx ports.ProjectionTx, b ports.Proje
 	return h.ProjectionHandler.Apply(ctx, tx, b)
 }
 
-// TestLargeEventsAreFoldedAnewFewAtATime: whatever the events of an entity take together,
+// TestRebuildTarget_PagesLargeEvents: whatever the events of an entity take together,
 // no more than 16 MiB of them are in memory at once.
-func TestLargeEventsAreFoldedAnewFewAtATime(t *testing.T) {
+func TestRebuildTarget_PagesLargeEvents(t *testing.T) {
 	t.Parallel()
-	w, partitions := newShelf(t)
+	w, partitions := newEntityFixture(t)
 	p := partitions[0]
 	large := func(s event.StreamID, n byte) ports.AppendRequest {
 		r := pgtest.Invoice(p, 1)
@@ -273,10 +273,10 @@ func TestLargeEventsAreFoldedAnewFewAtATime(t *testing.T) {
 }
 
 // An event that a version went on without is left out again, until it can be digested. A
-// partition that stands still keeps standing there.
-func TestWhatWasPassedOver(t *testing.T) {
+// partition that is halted stays halted.
+func TestRebuildTarget_SkippedEvents(t *testing.T) {
 	t.Parallel()
-	w, partitions := newShelf(t)
+	w, partitions := newEntityFixture(t)
 	p := partitions[0]
 	w.write(t, p, item("A"), item("A"), item("A"), item("A"))
 	w.fails[2] = true
@@ -315,9 +315,9 @@ func TestWhatWasPassedOver(t *testing.T) {
 }
 
 // A session that ends in the middle leaves the rows as they were.
-func TestASessionEndsWhileAnEntityIsFoldedAnew(t *testing.T) {
+func TestRebuildTarget_SessionEnds(t *testing.T) {
 	t.Parallel()
-	w, partitions := newShelf(t)
+	w, partitions := newEntityFixture(t)
 	p := partitions[0]
 	w.write(t, p, item("A"), item("A"), item("A"))
 	w.advance(t, 1, p, 0)
@@ -337,10 +337,10 @@ func TestASessionEndsWhileAnEntityIsFoldedAnew(t *testing.T) {
 	require.Equal(t, [][3]uint64{{0, 0, 1}, {0, 1, 0}}, differing(w.must(t, 1, p, "A")))
 }
 
-// TestADropWaitsForARebuildOfAnEntity, and nothing comes after it.
-func TestADropWaitsForARebuildOfAnEntity(t *testing.T) {
+// TestRebuildTarget_DropWaits, and nothing comes after it.
+func TestRebuildTarget_DropWaits(t *testing.T) {
 	t.Parallel()
-	w, partitions := newShelf(t)
+	w, partitions := newEntityFixture(t)
 	p := partitions[0]
 	w.write(t, p, item("A"), item("A"))
 	w.advance(t, 1, p, 0)
@@ -373,12 +373,12 @@ func TestADropWaitsForARebuildOfAnEntity(t *testing.T) {
 	require.Equal(t, projection.CodeFenced, fault.CodeOf(err))
 }
 
-// TestEntitiesAreFoldedAnewUnderLoad folds entities anew in two versions while events
+// TestRebuildTarget_UnderLoad recomputes entities in two versions while events
 // about them come in, both versions follow, readers are switched, and one is reset. In the
 // end both are what a fold of the log from its beginning makes.
-func TestEntitiesAreFoldedAnewUnderLoad(t *testing.T) {
+func TestRebuildTarget_UnderLoad(t *testing.T) {
 	t.Parallel()
-	w, partitions := newShelf(t, func(c *postgres.Config) { c.ReadPool = 12 })
+	w, partitions := newEntityFixture(t, func(c *postgres.Config) { c.ReadPool = 12 })
 	p := partitions[0]
 	const events, items = 120, 4
 	_, err := w.store.ProjectionVersions.AddProjection(t.Context(), projection.Projection{Name: shelfName, Version: 2, Role: projection.Building, Status: projection.Running})
@@ -432,9 +432,9 @@ func TestEntitiesAreFoldedAnewUnderLoad(t *testing.T) {
 	require.Equal(t, w.dump(t, 9), w.dump(t, 2))
 }
 
-func TestCopiesAreCountedByVersion(t *testing.T) {
+func TestCountCopies_ByVersion(t *testing.T) {
 	t.Parallel()
-	w, partitions := newShelf(t)
+	w, partitions := newEntityFixture(t)
 	a, b := partitions[0], partitions[1]
 	w.write(t, a, item("A"), item("B"), item("A"))
 	for _, version := range []int{1, 2} {

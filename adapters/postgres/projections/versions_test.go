@@ -18,10 +18,10 @@ import (
 	"github.com/erpbackbone/backbone/test/testkit"
 )
 
-// till is a projection whose rows build on each other: each has the sum of all
+// sumFixture is a projection whose rows build on each other: each has the sum of all
 // sequences up to its own, so that a row that is missing, doubled or mixed in from
 // another version shows in all that follow.
-type till struct {
+type sumFixture struct {
 	store *postgres.Database
 	dsn   string
 	wrong map[int]bool // versions that forget every fifth event's own share
@@ -31,27 +31,27 @@ var tillTables = []ports.ProjectionTable{{Schema: "till", Name: "sums", Key: []s
 
 const tillName = "till.sums"
 
-func newTill(t *testing.T, options ...pgtest.Option) (*till, []event.PartitionID) {
+func newSumFixture(t *testing.T, options ...pgtest.Option) (*sumFixture, []event.PartitionID) {
 	t.Helper()
 	dsn := pgtest.Database(t)
 	pgtest.Execute(t, dsn, `CREATE SCHEMA till; GRANT USAGE ON SCHEMA till TO backbone_app;
 		CREATE TABLE till.sums (sequence bigint, partition_id integer, version integer, total numeric NOT NULL, note text NOT NULL,
 			PRIMARY KEY (partition_id, version, sequence));
 		GRANT SELECT, INSERT, UPDATE, DELETE ON till.sums TO backbone_app`)
-	w := &till{store: pgtest.Open(t, dsn, options...), dsn: dsn, wrong: map[int]bool{}}
+	w := &sumFixture{store: pgtest.Open(t, dsn, options...), dsn: dsn, wrong: map[int]bool{}}
 	_, err := w.store.ProjectionVersions.AddProjection(t.Context(), projection.Projection{Name: tillName, Version: 1, Status: projection.Running})
 	require.NoError(t, err)
 	return w, pgtest.NewBooks(t, w.store, 2)
 }
 
-func (w *till) build(t *testing.T, version int) {
+func (w *sumFixture) build(t *testing.T, version int) {
 	t.Helper()
 	p, err := w.store.ProjectionVersions.AddProjection(t.Context(), projection.Projection{Name: tillName, Version: version, Code: 1, Role: projection.Building, Status: projection.Running})
 	require.NoError(t, err)
 	require.Equal(t, projection.Building, p.Role)
 }
 
-func (w *till) Apply(ctx context.Context, tx ports.ProjectionTx, b ports.ProjectionBatch) error {
+func (w *sumFixture) Apply(ctx context.Context, tx ports.ProjectionTx, b ports.ProjectionBatch) error {
 	for _, e := range b.Events {
 		share := int64(e.Sequence)
 		if w.wrong[b.Version] && e.Sequence%5 == 0 {
@@ -66,19 +66,19 @@ func (w *till) Apply(ctx context.Context, tx ports.ProjectionTx, b ports.Project
 	return nil
 }
 
-func (w *till) work(version int, p event.PartitionID) ports.ProjectionWork {
+func (w *sumFixture) work(version int, p event.PartitionID) ports.ProjectionWork {
 	return ports.ProjectionWork{Projection: tillName, Version: version, Partition: p}
 }
 
 // advance reads at most limit events; 0: all.
-func (w *till) advance(t *testing.T, version int, p event.PartitionID, limit int) event.Sequence {
+func (w *sumFixture) advance(t *testing.T, version int, p event.PartitionID, limit int) event.Sequence {
 	t.Helper()
 	c, _, err := w.store.Projections.Advance(t.Context(), ports.ProjectionAdvance{ProjectionWork: w.work(version, p), Limit: limit}, w)
 	require.NoError(t, err)
 	return c.Sequence
 }
 
-func (w *till) write(t *testing.T, p event.PartitionID, from, to int) {
+func (w *sumFixture) write(t *testing.T, p event.PartitionID, from, to int) {
 	t.Helper()
 	for n := from; n <= to; n++ {
 		_, err := w.store.Appender.Append(t.Context(), pgtest.Invoice(p, 1))
@@ -86,26 +86,26 @@ func (w *till) write(t *testing.T, p event.PartitionID, from, to int) {
 	}
 }
 
-func (w *till) compare(t *testing.T, p event.PartitionID, left, right int) ports.ProjectionDifference {
+func (w *sumFixture) compare(t *testing.T, p event.PartitionID, left, right int) ports.ProjectionDifference {
 	t.Helper()
 	d, err := w.store.ProjectionVersions.CompareProjection(t.Context(), w.comparison(p, left, right))
 	require.NoError(t, err)
 	return d
 }
 
-func (w *till) comparison(p event.PartitionID, left, right int) ports.ProjectionComparison {
+func (w *sumFixture) comparison(p event.PartitionID, left, right int) ports.ProjectionComparison {
 	return ports.ProjectionComparison{
 		Projection: tillName, Partition: p, Left: left, Right: right, MaxBehind: 1000, Tables: tillTables, Examples: 2,
 		Handlers: map[int]ports.ProjectionHandler{left: w, right: w},
 	}
 }
 
-func (w *till) swap(t *testing.T, from, to int, behind uint64) error {
+func (w *sumFixture) swap(t *testing.T, from, to int, behind uint64) error {
 	t.Helper()
 	return w.store.ProjectionVersions.SwitchProjection(t.Context(), ports.ProjectionSwitch{Projection: tillName, From: from, To: to, MaxBehind: behind, Handler: w, By: "ada"})
 }
 
-func (w *till) rows(t *testing.T) map[int]int {
+func (w *sumFixture) rows(t *testing.T) map[int]int {
 	t.Helper()
 	rows, err := w.store.Pool().Query(t.Context(), "SELECT version, count(*) FROM till.sums GROUP BY version")
 	require.NoError(t, err)
@@ -122,7 +122,7 @@ func (w *till) rows(t *testing.T) map[int]int {
 // the log from its beginning makes.
 func TestRebuildUnderLoad(t *testing.T) {
 	t.Parallel()
-	w, partitions := newTill(t, func(c *postgres.Config) { c.ReadPool = 12 })
+	w, partitions := newSumFixture(t, func(c *postgres.Config) { c.ReadPool = 12 })
 	const events = 150
 	w.write(t, partitions[0], 1, 60)
 	w.build(t, 2)
@@ -156,7 +156,7 @@ func TestRebuildUnderLoad(t *testing.T) {
 			last := int64(0)
 			for ctx.Err() == nil {
 				// In one statement: while the reader looks for the rows of a version that was shown
-				// a moment ago, that one goes on beside the one that is shown by then.
+				// a moment ago, that one continues beside the one that is shown by then.
 				var version int
 				var n, top, total int64
 				err := w.store.Pool().QueryRow(ctx, `SELECT v.version, count(s.sequence), coalesce(max(s.sequence), 0), coalesce(max(s.total), 0)
@@ -216,24 +216,24 @@ func TestRebuildUnderLoad(t *testing.T) {
 	}
 }
 
-// meanwhile does something when it is handed events first.
-type meanwhile struct {
-	*till
+// beforeApply does something before the handler receives events.
+type beforeApply struct {
+	*sumFixture
 	once sync.Once
 	do   func()
 }
 
-func (m *meanwhile) Apply(ctx context.Context, tx ports.ProjectionTx, b ports.ProjectionBatch) error {
+func (m *beforeApply) Apply(ctx context.Context, tx ports.ProjectionTx, b ports.ProjectionBatch) error {
 	m.once.Do(m.do)
-	return m.till.Apply(ctx, tx, b)
+	return m.sumFixture.Apply(ctx, tx, b)
 }
 
-// TestASwitchSeesWhereTheShownVersionBegins: a partition in which the shown version has
+// TestSwitchProjection_SeesConcurrentStart: a partition in which the shown version has
 // no checkpoint yet has nothing that a switch could hold, and readers must not go back
 // there either.
-func TestASwitchSeesWhereTheShownVersionBegins(t *testing.T) {
+func TestSwitchProjection_SeesConcurrentStart(t *testing.T) {
 	t.Parallel()
-	w, partitions := newTill(t)
+	w, partitions := newSumFixture(t)
 	a, b := partitions[0], partitions[1]
 	w.build(t, 2)
 	w.write(t, a, 1, 2)
@@ -241,14 +241,14 @@ func TestASwitchSeesWhereTheShownVersionBegins(t *testing.T) {
 	w.advance(t, 2, a, 1)
 	w.write(t, b, 1, 2)
 	w.advance(t, 2, b, 1)
-	h := &meanwhile{till: w, do: func() { w.advance(t, 1, b, 0) }}
+	h := &beforeApply{sumFixture: w, do: func() { w.advance(t, 1, b, 0) }}
 	require.NoError(t, w.store.ProjectionVersions.SwitchProjection(t.Context(), ports.ProjectionSwitch{Projection: tillName, From: 1, To: 2, MaxBehind: 30, Handler: h, By: "ada"}))
 	require.Equal(t, map[int]int{1: 4, 2: 4}, w.rows(t), "as much is shown as before")
 }
 
-func TestAWrongVersionShowsInAComparison(t *testing.T) {
+func TestCompareProjection_FindsDifferences(t *testing.T) {
 	t.Parallel()
-	w, partitions := newTill(t)
+	w, partitions := newSumFixture(t)
 	a, b := partitions[0], partitions[1]
 	w.wrong[2] = true
 	w.write(t, a, 1, 12)
@@ -276,7 +276,7 @@ func TestAWrongVersionShowsInAComparison(t *testing.T) {
 	require.Equal(t, []uint64{1, 1, 8}, []uint64{table.OnlyLeft, table.OnlyRight, table.Changed})
 	require.Equal(t, []string{"right", "left"}, []string{table.Examples[0].Where, table.Examples[1].Where})
 
-	// 1.0 is not 1.00 to whoever reads it.
+	// 1.0 is not 1.00 to a reader.
 	pgtest.Execute(t, w.dsn, `UPDATE till.sums SET total = total * 1.0 WHERE version = 1 AND sequence = 1`)
 	require.Equal(t, uint64(9), w.compare(t, a, 1, 2).Tables[0].Changed)
 
@@ -289,9 +289,9 @@ func TestAWrongVersionShowsInAComparison(t *testing.T) {
 	require.Equal(t, projection.CodeIncomparable, fault.CodeOf(err))
 }
 
-func TestSwitchMakesGoodWhatIsLacking(t *testing.T) {
+func TestSwitchProjection_CatchesUp(t *testing.T) {
 	t.Parallel()
-	w, partitions := newTill(t)
+	w, partitions := newSumFixture(t)
 	a := partitions[0]
 	w.write(t, a, 1, 10)
 	w.advance(t, 1, a, 0)
@@ -306,7 +306,7 @@ func TestSwitchMakesGoodWhatIsLacking(t *testing.T) {
 	active, err := w.store.ProjectionVersions.ActiveProjection(t.Context(), tillName)
 	require.NoError(t, err)
 	require.Equal(t, 2, active)
-	require.Equal(t, projection.CodeChanged, fault.CodeOf(w.swap(t, 1, 2, 5)), "somebody else was faster")
+	require.Equal(t, projection.CodeChanged, fault.CodeOf(w.swap(t, 1, 2, 5)), "another caller was faster")
 	_, err = w.store.ProjectionVersions.ActiveProjection(t.Context(), "no.such")
 	require.Equal(t, "projection.not_found", fault.CodeOf(err))
 
@@ -321,7 +321,7 @@ func TestSwitchMakesGoodWhatIsLacking(t *testing.T) {
 	require.NoError(t, w.swap(t, 2, 3, 5))
 	require.Equal(t, map[int]projection.Role{1: projection.Dropping, 2: projection.Retained, 3: projection.Active}, w.roles(t))
 
-	// One that cannot go on is shown only if it is forced.
+	// One that cannot continue is shown only if it is forced.
 	w.write(t, a, 11, 12)
 	w.advance(t, 3, a, 0)
 	_, err = w.store.Projections.Isolate(t.Context(), ports.ProjectionFailure{ProjectionWork: w.work(2, a), At: 10, Code: "x"}, projection.StopPartition)
@@ -331,7 +331,7 @@ func TestSwitchMakesGoodWhatIsLacking(t *testing.T) {
 	require.Equal(t, projection.Active, w.roles(t)[2])
 }
 
-func (w *till) roles(t *testing.T) map[int]projection.Role {
+func (w *sumFixture) roles(t *testing.T) map[int]projection.Role {
 	t.Helper()
 	all, err := w.store.ProjectionVersions.ListProjections(t.Context())
 	require.NoError(t, err)
@@ -342,11 +342,11 @@ func (w *till) roles(t *testing.T) map[int]projection.Role {
 	return out
 }
 
-// TestNothingIsLeftOfACancelledRebuild cancels while a worker is in the middle of a
+// TestDropProjection_RemovesRows cancels while a worker is in the middle of a
 // transaction and another one has not heard of it.
-func TestNothingIsLeftOfACancelledRebuild(t *testing.T) {
+func TestDropProjection_RemovesRows(t *testing.T) {
 	t.Parallel()
-	w, partitions := newTill(t)
+	w, partitions := newSumFixture(t)
 	a, b := partitions[0], partitions[1]
 	w.write(t, a, 1, 9)
 	w.write(t, b, 1, 5)
@@ -382,7 +382,7 @@ func TestNothingIsLeftOfACancelledRebuild(t *testing.T) {
 	require.NoError(t, <-dropped)
 	for _, p := range partitions {
 		_, _, err := w.store.Projections.Advance(t.Context(), ports.ProjectionAdvance{ProjectionWork: w.work(2, p)}, w)
-		require.Equal(t, projection.CodeFenced, fault.CodeOf(err), "nobody begins with it again")
+		require.Equal(t, projection.CodeFenced, fault.CodeOf(err), "no node starts it again")
 	}
 	removed := []int64{}
 	for w.roles(t)[2] != projection.Dropped {
@@ -397,11 +397,11 @@ func TestNothingIsLeftOfACancelledRebuild(t *testing.T) {
 	w.build(t, 3)
 }
 
-// TestASweepIsBounded drops a version with rows in more legal entities than one step looks
+// TestSweepProjection_IsBounded drops a version with rows in more legal entities than one step looks
 // at, one of which has more rows than one step removes.
-func TestASweepIsBounded(t *testing.T) {
+func TestSweepProjection_IsBounded(t *testing.T) {
 	t.Parallel()
-	w, _ := newTill(t)
+	w, _ := newSumFixture(t)
 	for n := range 68 { // 70 with those of the till
 		_, err := w.store.Directory.CreateLegalEntity(t.Context(), ports.LegalEntity{TenantID: "swept", Code: fmt.Sprintf("X%d", n)})
 		require.NoError(t, err)

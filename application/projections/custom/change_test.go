@@ -28,11 +28,11 @@ const (
 	counts   = `{n: ((.state.n // 0) + 1)}`
 )
 
-func (g *rig) rebuilds() *projections.Rebuilds {
+func (g *customFixture) rebuilds() *projections.Rebuilds {
 	return testkit.Must(projections.NewRebuilds(projections.RebuildsConfig{Store: g.store.Projections, Register: g.store.ProjectionVersions, Versions: g.store.ProjectionVersions, Clock: g.clock, Custom: g.service, MaxBehind: 1000}))
 }
 
-func (g *rig) change(name string, d projection.Definition) (custom.ChangeResult, error) {
+func (g *customFixture) change(name string, d projection.Definition) (custom.ChangeResult, error) {
 	return g.service.Change(context.Background(), custom.Creation{Name: name, Definition: d, By: "bob"}, false)
 }
 
@@ -41,11 +41,11 @@ func order(name string) projections.Order {
 	return projections.Order{Name: projection.CustomName("acme", name), By: "ada"}
 }
 
-// TestAChangeIsBuiltBeside has versions that read other events and other legal entities
+// TestChange_BuildsVersion has versions that read other events and other legal entities
 // than each other, and a node that restarts in between.
-func TestAChangeIsBuiltBeside(t *testing.T) {
+func TestChange_BuildsVersion(t *testing.T) {
 	t.Parallel()
-	g := newRig(t)
+	g := newCustomFixture(t)
 	us, de, fr := g.entity(t, "acme", "USMF"), g.entity(t, "acme", "DEMF"), g.entity(t, "acme", "FRMF")
 	foreign := g.entity(t, "rival", "USMF")
 	r, stop := g.node(t)
@@ -108,7 +108,7 @@ func TestAChangeIsBuiltBeside(t *testing.T) {
 
 	g.write(t, us, posted, `{"vendor":"V-1","amount":"3"}`)
 	g.write(t, de, posted, `{"vendor":"V-1","amount":"3"}`)
-	g.until(t, r, func() bool { return g.rows(t, "sums", us)["V-1"] == `{"n":3}` }, "it goes on")
+	g.until(t, r, func() bool { return g.rows(t, "sums", us)["V-1"] == `{"n":3}` }, "it continues")
 	g.until(t, r, func() bool {
 		at, err := g.store.Projections.Checkpoints(t.Context(), order("sums").Name, 1)
 		require.NoError(t, err)
@@ -137,10 +137,10 @@ func TestAChangeIsBuiltBeside(t *testing.T) {
 	require.Equal(t, `{"n":2,"sum":4.50}`, g.rows(t, "sums", us)["V-1"])
 }
 
-// TestAChangeThatFailsHaltsItsVersionOnly also fixes nothing: it is cancelled.
-func TestAChangeThatFailsHaltsItsVersionOnly(t *testing.T) {
+// TestChange_FailureHaltsNewVersionOnly also fixes nothing: it is cancelled.
+func TestChange_FailureHaltsNewVersionOnly(t *testing.T) {
 	t.Parallel()
-	g := newRig(t)
+	g := newCustomFixture(t)
 	le := g.entity(t, "acme", "USMF")
 	r, _ := g.node(t)
 	g.create(t, "sums", definition("acme", ".data.vendor", counts, posted))
@@ -157,9 +157,9 @@ func TestAChangeThatFailsHaltsItsVersionOnly(t *testing.T) {
 		require.NoError(t, err)
 		return s
 	}
-	g.until(t, r, func() bool { g.clock.Advance(time.Second); return show().Halted == 1 }, "the new version stands still")
+	g.until(t, r, func() bool { g.clock.Advance(time.Second); return show().Halted == 1 }, "the new version is halted")
 	g.write(t, le, posted, `{"vendor":"V-1","amount":"4"}`)
-	g.until(t, r, func() bool { return g.rows(t, "sums", le)["V-1"] == `{"n":4}` }, "the one that is shown goes on")
+	g.until(t, r, func() bool { return g.rows(t, "sums", le)["V-1"] == `{"n":4}` }, "the active version continues")
 	require.NoError(t, b.Round(t.Context()))
 	require.Equal(t, 1, show().Active)
 	_, err = b.Switch(t.Context(), order("sums"))
@@ -174,9 +174,9 @@ func TestAChangeThatFailsHaltsItsVersionOnly(t *testing.T) {
 	require.Equal(t, `{"n":4}`, g.rows(t, "sums", le)["V-1"])
 }
 
-func TestOneOfManyChangesWins(t *testing.T) {
+func TestChange_ConcurrentChanges(t *testing.T) {
 	t.Parallel()
-	g := newRig(t)
+	g := newCustomFixture(t)
 	g.entity(t, "acme", "USMF")
 	g.create(t, "sums", definition("acme", ".id", counts))
 	errs := make([]error, 8)
@@ -200,10 +200,10 @@ func TestOneOfManyChangesWins(t *testing.T) {
 	require.Equal(t, fmt.Sprint(won), versions[2].Fold)
 }
 
-// TestChangesHaveLimits: another tenant's are as good as none, and do not count.
-func TestChangesHaveLimits(t *testing.T) {
+// TestChange_Limits: another tenant's are as good as none, and do not count.
+func TestChange_Limits(t *testing.T) {
 	t.Parallel()
-	g := newRig(t)
+	g := newCustomFixture(t)
 	le := g.entity(t, "acme", "USMF")
 	g.write(t, le, posted, `{"vendor":"V-1"}`)
 	g.entity(t, "rival", "USMF")
@@ -240,10 +240,10 @@ func TestChangesHaveLimits(t *testing.T) {
 	require.Equal(t, "transform.invalid", fault.CodeOf(err))
 }
 
-// TestADeletionEndsAChange removes the rows of both versions.
-func TestADeletionEndsAChange(t *testing.T) {
+// TestDelete_EndsChange removes the rows of both versions.
+func TestDelete_EndsChange(t *testing.T) {
 	t.Parallel()
-	g := newRig(t)
+	g := newCustomFixture(t)
 	le := g.entity(t, "acme", "USMF")
 	r, stop := g.node(t)
 	g.write(t, le, posted, `{"vendor":"V-1","amount":"1"}`)
@@ -267,11 +267,11 @@ func TestADeletionEndsAChange(t *testing.T) {
 	require.Equal(t, 3, g.create(t, "sums", definition("acme", ".id", counts)).Version)
 }
 
-// TestAVersionOfALaterReleaseIsLeftAlone: a node that cannot read a definition builds
-// nothing with it, and the versions that it can read go on.
-func TestAVersionOfALaterReleaseIsLeftAlone(t *testing.T) {
+// TestRunner_SkipsDefinitionOfLaterRelease: a node that cannot read a definition builds
+// nothing with it, and the versions that it can read continue.
+func TestRunner_SkipsDefinitionOfLaterRelease(t *testing.T) {
 	t.Parallel()
-	g := newRig(t)
+	g := newCustomFixture(t)
 	le := g.entity(t, "acme", "USMF")
 	r, _ := g.node(t)
 	p := g.create(t, "sums", definition("acme", ".data.vendor", counts))
@@ -282,7 +282,7 @@ func TestAVersionOfALaterReleaseIsLeftAlone(t *testing.T) {
 	_, err := g.store.ProjectionVersions.AddProjection(t.Context(), later)
 	require.NoError(t, err)
 	g.write(t, le, posted, `{"vendor":"V-1"}`)
-	g.until(t, r, func() bool { return g.rows(t, "sums", le)["V-1"] == `{"n":1}` }, "what it can read goes on")
+	g.until(t, r, func() bool { return g.rows(t, "sums", le)["V-1"] == `{"n":1}` }, "what it can read continues")
 	at, err := g.store.Projections.Checkpoints(t.Context(), p.Name, 2)
 	require.NoError(t, err)
 	require.Empty(t, at, "it was not begun")
@@ -304,11 +304,11 @@ func TestAVersionOfALaterReleaseIsLeftAlone(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// TestAPartByAnotherDefinitionIsNotMixedIn begins to build one legal entity anew just
+// TestRebuild_RefusesPartitionOfOtherDefinition starts to rebuild one legal entity just
 // before the definition changes.
-func TestAPartByAnotherDefinitionIsNotMixedIn(t *testing.T) {
+func TestRebuild_RefusesPartitionOfOtherDefinition(t *testing.T) {
 	t.Parallel()
-	g := newRig(t)
+	g := newCustomFixture(t)
 	le := g.entity(t, "acme", "USMF")
 	g.write(t, le, posted, `{"vendor":"V-1"}`)
 	g.advance(t, g.create(t, "sums", definition("acme", ".data.vendor", counts)), le, 0)
@@ -348,11 +348,11 @@ func (r renamed) Apply(ctx context.Context, tx ports.ProjectionTx, b ports.Proje
 	return r.ProjectionHandler.Apply(ctx, tx, b)
 }
 
-// TestATypeThatChangesBetweenTheVersions leaves what the older one made to its readers,
-// and keeps nobody from showing the newer one.
-func TestATypeThatChangesBetweenTheVersions(t *testing.T) {
+// TestChange_EventTypeChangesBetweenVersions leaves what the older one made to its readers,
+// and does not prevent a switch to the newer one.
+func TestChange_EventTypeChangesBetweenVersions(t *testing.T) {
 	t.Parallel()
-	g := newRig(t)
+	g := newCustomFixture(t)
 	le := g.entity(t, "acme", "USMF")
 	var begun atomic.Bool
 	g.service = testkit.Must(custom.New(custom.Config{
@@ -376,7 +376,7 @@ func TestATypeThatChangesBetweenTheVersions(t *testing.T) {
 		s, err := b.Show(t.Context(), order("sums").Name)
 		require.NoError(t, err)
 		return halted[0].Status == projection.Halted && s.Progress.Remaining() == 0
-	}, "the older one cannot go on, the newer one does")
+	}, "the older one cannot continue, the newer one does")
 	require.Equal(t, `{"n":1}`, g.rows(t, "sums", le)["V-1"], "its rows are as they were")
 	_, err = b.Switch(t.Context(), order("sums"))
 	require.NoError(t, err)
@@ -392,11 +392,11 @@ func TestATypeThatChangesBetweenTheVersions(t *testing.T) {
 
 func onlyErr(_ any, err error) error { return err }
 
-// TestReadersOfARemovedVersionReadTheNext has two switches happen while somebody waits
+// TestRows_ReadNextVersionAfterRemoval has two switches happen while a reader waits
 // for the version that was shown when they asked.
-func TestReadersOfARemovedVersionReadTheNext(t *testing.T) {
+func TestRows_ReadNextVersionAfterRemoval(t *testing.T) {
 	t.Parallel()
-	g := newRig(t)
+	g := newCustomFixture(t)
 	le := g.entity(t, "acme", "USMF")
 	g.write(t, le, posted, `{"vendor":"V-1"}`)
 	p := g.create(t, "sums", definition("acme", ".data.vendor", counts))
@@ -431,9 +431,9 @@ func TestReadersOfARemovedVersionReadTheNext(t *testing.T) {
 	require.Equal(t, []any{3, "3", 2}, []any{page.Version, string(page.Rows[0].State), waited})
 }
 
-func TestLikelyMistakesAreSaid(t *testing.T) {
+func TestTrial_Warnings(t *testing.T) {
 	t.Parallel()
-	g := newRig(t)
+	g := newCustomFixture(t)
 	le := g.entity(t, "acme", "USMF")
 	for range 3 {
 		g.write(t, le, posted, `{"vendor":"V-1"}`, "a")

@@ -31,8 +31,8 @@ const (
 	sums = `{n: ((.state.n // 0) + 1), sum: ((.state.sum // 0) + (.event.data.amount | tonumber))}`
 )
 
-// rig is a store with the service on it.
-type rig struct {
+// customFixture is a store with the service on it.
+type customFixture struct {
 	store   *memory.Database
 	clock   *testkit.Clock
 	ids     *system.IDs
@@ -47,9 +47,9 @@ func patient() jq.Limits {
 	return limits
 }
 
-func newRig(t *testing.T) *rig {
+func newCustomFixture(t *testing.T) *customFixture {
 	t.Helper()
-	g := &rig{clock: testkit.NewClock(start), ids: system.NewIDs()}
+	g := &customFixture{clock: testkit.NewClock(start), ids: system.NewIDs()}
 	g.store = memory.New(memory.Config{LogName: "x", Clock: g.clock})
 	limits := patient()
 	limits.Steps, limits.Work, limits.OutputBytes = 100_000, 8<<20, projection.MaxState+1024
@@ -62,7 +62,7 @@ func newRig(t *testing.T) *rig {
 	return g
 }
 
-func (g *rig) entity(t *testing.T, tenant, code string) ports.LegalEntity {
+func (g *customFixture) entity(t *testing.T, tenant, code string) ports.LegalEntity {
 	t.Helper()
 	le, err := g.store.Directory.CreateLegalEntity(t.Context(), ports.LegalEntity{TenantID: tenant, Code: code})
 	require.NoError(t, err)
@@ -70,7 +70,7 @@ func (g *rig) entity(t *testing.T, tenant, code string) ports.LegalEntity {
 }
 
 // write appends an event with these data and gives its sequence.
-func (g *rig) write(t require.TestingT, le ports.LegalEntity, typ, data string, tags ...string) event.Sequence {
+func (g *customFixture) write(t require.TestingT, le ports.LegalEntity, typ, data string, tags ...string) event.Sequence {
 	payload := fmt.Sprintf(`{"data":%s,"dimensions":{},"entity_refs":[{"entity_type":"vendor","entity_id":"V-1","role":"from"}]}`, data)
 	keys := []string{event.EntityKey("vendor", "V-1")}
 	for _, tag := range tags {
@@ -90,14 +90,14 @@ func definition(tenant, key, fold string, types ...string) projection.Definition
 	return projection.Definition{TenantID: tenant, Key: key, Fold: fold, Filter: projection.Filter{Types: types}}
 }
 
-func (g *rig) create(t require.TestingT, name string, d projection.Definition) projection.Projection {
+func (g *customFixture) create(t require.TestingT, name string, d projection.Definition) projection.Projection {
 	p, _, err := g.service.Create(context.Background(), custom.Creation{Name: name, Definition: d, By: "ada"})
 	require.NoError(t, err)
 	return p
 }
 
-// advance hands over what is new, in batches of a limit, to a handler made anew.
-func (g *rig) advance(t require.TestingT, p projection.Projection, le ports.LegalEntity, limit int) {
+// advance hands over what is new, in batches of a limit, to a handler made again.
+func (g *customFixture) advance(t require.TestingT, p projection.Projection, le ports.LegalEntity, limit int) {
 	for {
 		d, h, _, err := g.service.Prepare(p)
 		require.NoError(t, err)
@@ -111,7 +111,7 @@ func (g *rig) advance(t require.TestingT, p projection.Projection, le ports.Lega
 	}
 }
 
-func (g *rig) rows(t require.TestingT, name string, le ports.LegalEntity) map[string]string {
+func (g *customFixture) rows(t require.TestingT, name string, le ports.LegalEntity) map[string]string {
 	page, err := g.service.Rows(context.Background(), custom.RowsQuery{Name: name, Entity: le, Limit: 1000})
 	require.NoError(t, err)
 	out := map[string]string{}
@@ -138,7 +138,7 @@ func (h heads) LastRead() time.Time { return h.clock.Now() }
 var recomputeLimits = custom.RecomputeLimits{MaxEvents: 10_000, MaxRead: 200_000}
 
 // node runs a node until stop.
-func (g *rig) node(t *testing.T) (r *projections.Runner, stop func()) {
+func (g *customFixture) node(t *testing.T) (r *projections.Runner, stop func()) {
 	t.Helper()
 	r, err := projections.New(projections.Config{
 		Store: g.store.Projections, Register: g.store.ProjectionVersions, Versions: g.store.ProjectionVersions, Custom: g.service, Heads: heads{g.store, g.clock}, Clock: g.clock, Limits: conformance.ProjectorLimits(func(l *projections.Limits) { l.Refresh = time.Millisecond }),
@@ -153,12 +153,12 @@ func (g *rig) node(t *testing.T) (r *projections.Runner, stop func()) {
 }
 
 // until lets time pass until a condition holds.
-func (g *rig) until(t *testing.T, r *projections.Runner, condition func() bool, what string) {
+func (g *customFixture) until(t *testing.T, r *projections.Runner, condition func() bool, what string) {
 	t.Helper()
 	testkit.Eventually(t, patience, func() bool { g.clock.Advance(50 * time.Millisecond); r.Wake(); return condition() }, what)
 }
 
-func (g *rig) operations() *projections.Operations {
+func (g *customFixture) operations() *projections.Operations {
 	return projections.NewOperations(projections.OperationsConfig{
 		Store: g.store.Projections, Register: g.store.ProjectionVersions, Letters: g.store.ProjectionVersions, Leases: g.store.Leases, Clock: g.clock, Custom: g.service,
 	})

@@ -198,15 +198,15 @@ func (r *recomputation) findKeys(ctx context.Context, through event.Sequence) (m
 		}
 		stream.From = events[len(events)-1].StreamVersion + 1
 	}
-	err := r.eachPage(ctx, ports.EventQuery{Partition: r.work.Partition, Key: event.EntityKey(r.order.Entity.Type, r.order.Entity.ID), Until: through}, collect)
+	err := eachPage(ctx, r.service.config.Recompute.Log, ports.EventQuery{Partition: r.work.Partition, Key: event.EntityKey(r.order.Entity.Type, r.order.Entity.ID), Until: through}, collect)
 	return finder.keys, err
 }
 
 // eachPage calls do with all events that a query selects, page by page.
-func (r *recomputation) eachPage(ctx context.Context, q ports.EventQuery, do func([]event.Recorded) error) error {
+func eachPage(ctx context.Context, events ports.EventSearcher, q ports.EventQuery, do func([]event.Recorded) error) error {
 	q.Limit, q.Bytes = recomputePage, pageBytes
 	for {
-		page, err := r.service.config.Recompute.Log.SearchEvents(ctx, q, 0)
+		page, err := events.SearchEvents(ctx, q, 0)
 		if err == nil {
 			err = do(page.Events)
 		}
@@ -230,7 +230,7 @@ func (r *recomputation) readEvents(ctx context.Context, f *rowFolder, after, thr
 	}
 	q := candidates(r.definition, r.work.Partition)
 	q.After, q.Until = after, through
-	return r.eachPage(ctx, q, func(events []event.Recorded) error {
+	return eachPage(ctx, r.service.config.Recompute.Log, q, func(events []event.Recorded) error {
 		most := r.service.config.Recompute.MaxRead
 		if r.eventsRead += len(events); r.eventsRead > most {
 			return projection.TargetTooLarge(most)

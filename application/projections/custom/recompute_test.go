@@ -21,9 +21,9 @@ import (
 	"github.com/erpbackbone/backbone/test/testkit"
 )
 
-// booth is a rig that folds rows anew, with what happens while the log is read.
-type booth struct {
-	*rig
+// recomputeFixture is a fixture that recomputes rows, with what happens while the log is read.
+type recomputeFixture struct {
+	*customFixture
 	targets  *projections.Targets
 	personal []event.Sequence // of events that hold values of a person
 	while    func()           // once, when the log is read from its beginning
@@ -31,9 +31,9 @@ type booth struct {
 	largest  int // bytes of payloads in one answer
 }
 
-func newBooth(t *testing.T, change func(*custom.RecomputeConfig)) *booth {
+func newRecomputeFixture(t *testing.T, change func(*custom.RecomputeConfig)) *recomputeFixture {
 	t.Helper()
-	g := &booth{rig: newRig(t)}
+	g := &recomputeFixture{customFixture: newCustomFixture(t)}
 	c := custom.RecomputeConfig{Store: g.store.ProjectionRows, Log: g, Records: g, Letters: g.store.ProjectionVersions, RecomputeLimits: recomputeLimits}
 	if change != nil {
 		change(&c)
@@ -45,7 +45,7 @@ func newBooth(t *testing.T, change func(*custom.RecomputeConfig)) *booth {
 }
 
 // SearchEvents is the log.
-func (g *booth) SearchEvents(ctx context.Context, q ports.EventQuery, scan int) (ports.EventScan, error) {
+func (g *recomputeFixture) SearchEvents(ctx context.Context, q ports.EventQuery, scan int) (ports.EventScan, error) {
 	if q.Key == "" && q.After == 0 && g.while != nil {
 		then := g.while
 		g.while = nil
@@ -56,21 +56,21 @@ func (g *booth) SearchEvents(ctx context.Context, q ports.EventQuery, scan int) 
 	return found, err
 }
 
-func (g *booth) ReadStream(ctx context.Context, q ports.StreamQuery) ([]event.Recorded, bool, error) {
+func (g *recomputeFixture) ReadStream(ctx context.Context, q ports.StreamQuery) ([]event.Recorded, bool, error) {
 	events, more, err := g.store.Events.ReadStream(ctx, q)
 	g.largest = max(g.largest, payloadBytes(events))
 	return events, more, err
 }
 
-func (g *booth) CountPersonalRecords(context.Context, event.PartitionID, shredding.Subject) ([]ports.PersonalCount, error) {
+func (g *recomputeFixture) CountPersonalRecords(context.Context, event.PartitionID, shredding.Subject) ([]ports.PersonalCount, error) {
 	return nil, nil
 }
 
-func (g *booth) PersonalIntents(context.Context, event.PartitionID, shredding.Subject, event.ID, int) ([]event.ID, error) {
+func (g *recomputeFixture) PersonalIntents(context.Context, event.PartitionID, shredding.Subject, event.ID, int) ([]event.ID, error) {
 	return nil, nil
 }
 
-func (g *booth) PersonalEvents(ctx context.Context, p event.PartitionID, _ shredding.Subject, after event.Sequence, _ int) (out []event.Recorded, err error) {
+func (g *recomputeFixture) PersonalEvents(ctx context.Context, p event.PartitionID, _ shredding.Subject, after event.Sequence, _ int) (out []event.Recorded, err error) {
 	for _, s := range g.personal {
 		if s <= after {
 			continue
@@ -85,7 +85,7 @@ func (g *booth) PersonalEvents(ctx context.Context, p event.PartitionID, _ shred
 }
 
 // bill writes an event of a stream that refers to a machine and counts for a vendor.
-func (g *booth) bill(t require.TestingT, stream, machine, vendor, amount string, text ...string) event.Sequence {
+func (g *recomputeFixture) bill(t require.TestingT, stream, machine, vendor, amount string, text ...string) event.Sequence {
 	payload := fmt.Sprintf(`{"data":{"vendor":%q,"amount":%q,"text":%q},"dimensions":{},"entity_refs":[{"entity_type":"machine","entity_id":%q,"role":"for"}]}`, vendor, amount, strings.Join(text, ""), machine)
 	result, err := g.store.Appender.Append(context.Background(), ports.AppendRequest{Partition: g.le.Partition, Events: []event.Prepared{{
 		Skeleton: event.Skeleton{
@@ -98,13 +98,13 @@ func (g *booth) bill(t require.TestingT, stream, machine, vendor, amount string,
 }
 
 // damage writes rows that no event makes.
-func (g *booth) damage(t require.TestingT, p projection.Projection, rows map[string]string, gone ...string) {
+func (g *recomputeFixture) damage(t require.TestingT, p projection.Projection, rows map[string]string, gone ...string) {
 	g.write(t, g.le, "shop.other", `{}`)
 	_, _, err := g.store.Projections.Advance(context.Background(), ports.ProjectionAdvance{ProjectionWork: g.work(p)}, scribble{g.store.ProjectionRows, rows, gone})
 	require.NoError(t, err)
 }
 
-func (g *booth) work(p projection.Projection) ports.ProjectionWork {
+func (g *recomputeFixture) work(p projection.Projection) ports.ProjectionWork {
 	return ports.ProjectionWork{Projection: p.Name, Version: p.Version, Partition: g.le.Partition}
 }
 
@@ -122,7 +122,7 @@ func (s scribble) Apply(ctx context.Context, tx ports.ProjectionTx, b ports.Proj
 	return s.store.StoreProjectionRows(ctx, tx, b, rows, s.gone)
 }
 
-func (g *booth) rebuild(entity event.StreamID, subject shredding.Subject, dry bool) (projections.TargetReport, error) {
+func (g *recomputeFixture) rebuild(entity event.StreamID, subject shredding.Subject, dry bool) (projections.TargetReport, error) {
 	return g.targets.Rebuild(context.Background(), projections.TargetOrder{
 		Name: projection.CustomName("acme", "sums"), Partitions: []event.PartitionID{g.le.Partition}, Entity: entity, Subject: subject, DryRun: dry, By: "ada",
 	})
@@ -132,7 +132,7 @@ var machine = event.StreamID{Type: "machine", ID: "M-1"}
 
 // spending has two vendors, whose rows events of several machines contribute to, and a
 // third without the machine of the tests.
-func (g *booth) spending(t *testing.T) (p projection.Projection, fresh map[string]string) {
+func (g *recomputeFixture) spending(t *testing.T) (p projection.Projection, fresh map[string]string) {
 	t.Helper()
 	p = g.create(t, "sums", definition("acme", ".data.vendor", sums, posted))
 	g.bill(t, "1", "M-1", "V-1", "1")
@@ -145,9 +145,9 @@ func (g *booth) spending(t *testing.T) (p projection.Projection, fresh map[strin
 	return p, fresh
 }
 
-func TestRowsOfAnEntityAreFoldedFromAllThatCountsInThem(t *testing.T) {
+func TestRecompute_Entity(t *testing.T) {
 	t.Parallel()
-	g := newBooth(t, nil)
+	g := newRecomputeFixture(t, nil)
 	p, fresh := g.spending(t)
 	none, err := g.rebuild(event.StreamID{Type: "machine", ID: "M-9"}, "", false)
 	require.NoError(t, err)
@@ -179,9 +179,9 @@ func TestRowsOfAnEntityAreFoldedFromAllThatCountsInThem(t *testing.T) {
 	require.Equal(t, fresh, g.rows(t, "sums", g.le), "a stream is an entity too")
 }
 
-func TestRowsOfAPersonAreFoldedAnew(t *testing.T) {
+func TestRecompute_Person(t *testing.T) {
 	t.Parallel()
-	g := newBooth(t, nil)
+	g := newRecomputeFixture(t, nil)
 	p, fresh := g.spending(t)
 	g.damage(t, p, map[string]string{"V-1": `1`, "V-2": `2`, "V-3": `3`})
 	g.personal = []event.Sequence{2, 4}
@@ -192,11 +192,11 @@ func TestRowsOfAPersonAreFoldedAnew(t *testing.T) {
 	require.Equal(t, fresh, g.rows(t, "sums", g.le))
 }
 
-// TestRowsAreFoldedAnewWhileTheProjectionGoesOn has events come, and the rows be replaced,
+// TestRecompute_DuringProgress has events come, and the rows be replaced,
 // while the log is read.
-func TestRowsAreFoldedAnewWhileTheProjectionGoesOn(t *testing.T) {
+func TestRecompute_DuringProgress(t *testing.T) {
 	t.Parallel()
-	g := newBooth(t, nil)
+	g := newRecomputeFixture(t, nil)
 	p, _ := g.spending(t)
 	g.damage(t, p, map[string]string{"V-1": `{"n":7}`})
 	g.while = func() {
@@ -206,7 +206,7 @@ func TestRowsAreFoldedAnewWhileTheProjectionGoesOn(t *testing.T) {
 	}
 	_, err := g.rebuild(machine, "", false)
 	require.NoError(t, err)
-	require.Equal(t, `{"n":3,"sum":19}`, g.rows(t, "sums", g.le)["V-1"], "with what came meanwhile")
+	require.Equal(t, `{"n":3,"sum":19}`, g.rows(t, "sums", g.le)["V-1"], "with the events that came in the meantime")
 	g.damage(t, p, map[string]string{"V-1": `{"n":7}`})
 	g.while = func() {
 		_, _, resetter, err := g.service.Prepare(p)
@@ -221,9 +221,9 @@ func TestRowsAreFoldedAnewWhileTheProjectionGoesOn(t *testing.T) {
 	require.Equal(t, `{"n":3,"sum":19}`, g.rows(t, "sums", g.le)["V-1"])
 }
 
-func TestWhatAVersionHasGoneOnWithoutIsLeftOutAgain(t *testing.T) {
+func TestRecompute_SkippedEventIsSkippedAgain(t *testing.T) {
 	t.Parallel()
-	g := newBooth(t, nil)
+	g := newRecomputeFixture(t, nil)
 	p, fresh := g.spending(t)
 	g.bill(t, "5", "M-1", "V-1", "no number")
 	_, err := g.store.Projections.Isolate(t.Context(), ports.ProjectionFailure{ProjectionWork: g.work(p), At: 4, Code: "transform.failed"}, projection.SkipEvent)
@@ -235,16 +235,65 @@ func TestWhatAVersionHasGoneOnWithoutIsLeftOutAgain(t *testing.T) {
 	require.Equal(t, fresh, g.rows(t, "sums", g.le))
 }
 
-func TestTooMuchIsNotFoldedAtOnce(t *testing.T) {
+func TestRecompute_Limits(t *testing.T) {
 	t.Parallel()
 	for _, change := range []func(*custom.RecomputeConfig){
 		func(c *custom.RecomputeConfig) { c.MaxEvents = 1 },
 		func(c *custom.RecomputeConfig) { c.MaxRead = 3 },
 	} {
-		g := newBooth(t, change)
+		g := newRecomputeFixture(t, change)
 		g.spending(t)
 		_, err := g.rebuild(machine, "", false)
 		require.Equal(t, projection.CodeTargetTooLarge, fault.CodeOf(err))
 		require.Contains(t, err.Error(), "rebuild the legal entity instead")
 	}
+}
+
+// An event of the stream of an entity usually refers to it too, and is one event.
+func TestRecompute_CountsEventOfOwnEntityOnce(t *testing.T) {
+	t.Parallel()
+	g := newRecomputeFixture(t, func(c *custom.RecomputeConfig) { c.MaxEvents = 4 })
+	p, _ := g.spending(t) // two of them refer to the machine
+	own := func() {
+		_, err := g.store.Appender.Append(context.Background(), ports.AppendRequest{Partition: g.le.Partition, Events: []event.Prepared{{
+			Skeleton: event.Skeleton{
+				ID: g.ids.NewID(start), Type: "machine.moved", SchemaVersion: 1, Stream: machine,
+				Scope: event.Scope{TenantID: g.le.TenantID, LegalEntity: g.le.Code}, ActorType: event.Human, ActorID: "p-1", ActorName: "clerk",
+			},
+			Payload: []byte(`{"data":{},"dimensions":{},"entity_refs":[{"entity_type":"machine","entity_id":"M-1","role":"of"}]}`),
+			Keys:    []string{event.EntityKey("machine", "M-1")},
+		}}})
+		require.NoError(t, err)
+		g.advance(t, p, g.le, 100)
+	}
+	own()
+	own()
+	_, err := g.rebuild(machine, "", false)
+	require.NoError(t, err, "four events")
+	own()
+	_, err = g.rebuild(machine, "", false)
+	require.Equal(t, projection.CodeTargetTooLarge, fault.CodeOf(err), "five")
+}
+
+// A version may continue without an event while its log is read: that is looked at again, and
+// refuses nothing.
+func TestRecompute_EventSkippedDuringRead(t *testing.T) {
+	t.Parallel()
+	g := newRecomputeFixture(t, nil)
+	p, fresh := g.spending(t)
+	g.damage(t, p, map[string]string{"V-1": `{"n":7}`})
+	g.while = func() {
+		var before event.Sequence
+		for range 600 { // more than is read while the checkpoint is held
+			before = g.write(t, g.le, "shop.other", `{}`)
+		}
+		g.advance(t, p, g.le, 100)
+		g.bill(t, "5", "M-1", "V-1", "no number")
+		_, err := g.store.Projections.Isolate(context.Background(), ports.ProjectionFailure{ProjectionWork: g.work(p), At: before, Code: "transform.failed"}, projection.SkipEvent)
+		require.NoError(t, err)
+	}
+	done, err := g.rebuild(machine, "", false)
+	require.NoError(t, err)
+	require.Equal(t, 1, done.Rebuilt[0].PassedOver)
+	require.Equal(t, fresh, g.rows(t, "sums", g.le))
 }

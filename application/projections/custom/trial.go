@@ -118,23 +118,16 @@ func (s *Service) replayLast(ctx context.Context, q ports.EventQuery, n int, do 
 	if err != nil || len(found.Events) == 0 {
 		return err
 	}
-	q.Direction, q.WithoutData, q.Bytes = ports.Forward, false, pageBytes
+	q.Direction, q.WithoutData = ports.Forward, false
 	q.Until, q.After = found.Events[0].Sequence, found.Events[len(found.Events)-1].Sequence-1
-	for {
-		page, err := s.config.Events.SearchEvents(ctx, q, 0)
-		if err != nil {
-			return err
-		}
-		for i := range page.Events {
-			if err := do(page.Events[i]); err != nil {
+	return eachPage(ctx, s.config.Events, q, func(page []event.Recorded) error {
+		for i := range page {
+			if err := do(page[i]); err != nil {
 				return err
 			}
 		}
-		if !page.Stopped {
-			return nil
-		}
-		q.After = page.Reached
-	}
+		return nil
+	})
 }
 
 // candidates queries the events of a partition that a definition's filter may select.

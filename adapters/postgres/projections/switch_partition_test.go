@@ -18,21 +18,21 @@ import (
 )
 
 // buildIn begins a version of one partition.
-func (w *till) buildIn(t *testing.T, version int, p event.PartitionID) {
+func (w *sumFixture) buildIn(t *testing.T, version int, p event.PartitionID) {
 	t.Helper()
 	got, err := w.store.ProjectionVersions.AddProjection(t.Context(), projection.Projection{Name: tillName, Version: version, Code: 1, Role: projection.Building, Scope: p, Status: projection.Running})
 	require.NoError(t, err)
 	require.Equal(t, []any{projection.Building, p}, []any{got.Role, got.Scope})
 }
 
-func (w *till) swapIn(ctx context.Context, p event.PartitionID, to int, behind uint64) (int, error) {
+func (w *sumFixture) swapIn(ctx context.Context, p event.PartitionID, to int, behind uint64) (int, error) {
 	return w.store.ProjectionVersions.SwitchPartition(ctx, ports.PartitionSwitch{
 		ProjectionSwitch: ports.ProjectionSwitch{Projection: tillName, From: 1, To: to, MaxBehind: behind, Partitions: []event.PartitionID{p}, Handler: w, By: "ada"},
 		Partition:        p, Tables: tillTables,
 	})
 }
 
-func (w *till) at(t *testing.T, version int, p event.PartitionID) (c ports.Checkpoint) {
+func (w *sumFixture) at(t *testing.T, version int, p event.PartitionID) (c ports.Checkpoint) {
 	t.Helper()
 	all, err := w.store.Projections.Checkpoints(t.Context(), tillName, version)
 	require.NoError(t, err)
@@ -45,14 +45,14 @@ func (w *till) at(t *testing.T, version int, p event.PartitionID) (c ports.Check
 }
 
 // count is how many rows there are of a version in a partition.
-func (w *till) count(t *testing.T, version int, p event.PartitionID) (n int) {
+func (w *sumFixture) count(t *testing.T, version int, p event.PartitionID) (n int) {
 	t.Helper()
 	require.NoError(t, w.store.Pool().QueryRow(t.Context(), "SELECT count(*) FROM till.sums WHERE version = $1 AND partition_id = $2", version, int32(p)).Scan(&n))
 	return n
 }
 
 // waiting returns once so many sessions wait for a lock.
-func (w *till) waiting(t *testing.T, n int, what string) {
+func (w *sumFixture) waiting(t *testing.T, n int, what string) {
 	t.Helper()
 	watcher := pgtest.Connect(t, w.dsn)
 	testkit.Eventually(t, pgtest.AWhile, func() bool {
@@ -62,9 +62,9 @@ func (w *till) waiting(t *testing.T, n int, what string) {
 	}, what)
 }
 
-func TestRowsOfOnePartitionAreReplaced(t *testing.T) {
+func TestSwitchPartition_ReplacesRows(t *testing.T) {
 	t.Parallel()
-	w, partitions := newTill(t)
+	w, partitions := newSumFixture(t)
 	a, b := partitions[0], partitions[1]
 	w.write(t, a, 1, 12)
 	w.write(t, b, 1, 4)
@@ -100,7 +100,7 @@ func TestRowsOfOnePartitionAreReplaced(t *testing.T) {
 	_, _, err = w.store.Projections.Advance(t.Context(), ports.ProjectionAdvance{ProjectionWork: w.work(2, a)}, w)
 	require.Equal(t, projection.CodeFenced, fault.CodeOf(err))
 
-	// Both go on, and the way back is as short.
+	// Both continue, and the way back is as short.
 	w.write(t, a, 13, 20)
 	w.advance(t, 1, a, 0)
 	w.advance(t, 3, a, 0)
@@ -144,10 +144,10 @@ func TestRowsOfOnePartitionAreReplaced(t *testing.T) {
 	require.Equal(t, 22, w.count(t, 1, a))
 }
 
-// TestAPartitionGoesOnAfterAnEventThatItStoodStillAt: dead letters belong to the rows.
-func TestAPartitionGoesOnAfterAnEventThatItStoodStillAt(t *testing.T) {
+// TestSwitchPartition_HaltedPartitionContinues: dead letters belong to the rows.
+func TestSwitchPartition_HaltedPartitionContinues(t *testing.T) {
 	t.Parallel()
-	w, partitions := newTill(t)
+	w, partitions := newSumFixture(t)
 	a := partitions[0]
 	w.write(t, a, 1, 8)
 	w.advance(t, 1, a, 5)
@@ -173,11 +173,11 @@ func TestAPartitionGoesOnAfterAnEventThatItStoodStillAt(t *testing.T) {
 	require.Equal(t, []any{1, ports.LetterResolved, 3, ports.LetterWaiting}, []any{letters[0].Version, letters[0].Status, letters[1].Version, letters[1].Status})
 }
 
-// TestAPartitionIsReplacedUnderLoad writes, reads and replaces rows of one partition
+// TestSwitchPartition_UnderLoad writes, reads and replaces rows of one partition
 // forwards and backwards, all at once.
-func TestAPartitionIsReplacedUnderLoad(t *testing.T) {
+func TestSwitchPartition_UnderLoad(t *testing.T) {
 	t.Parallel()
-	w, partitions := newTill(t, func(c *postgres.Config) { c.ReadPool = 12 })
+	w, partitions := newSumFixture(t, func(c *postgres.Config) { c.ReadPool = 12 })
 	const events = 120
 	a := partitions[0]
 	w.write(t, a, 1, 40)
@@ -194,7 +194,7 @@ func TestAPartitionIsReplacedUnderLoad(t *testing.T) {
 			}
 		})
 		for _, role := range []projection.Role{projection.Active, projection.Building, projection.Retained} {
-			working.Go(func() { // whoever works what has a role by now
+			working.Go(func() { // a node works each version that has a role now
 				for ctx.Err() == nil {
 					all, err := w.store.ProjectionVersions.ListProjections(ctx)
 					for _, known := range all {
@@ -254,29 +254,29 @@ func TestAPartitionIsReplacedUnderLoad(t *testing.T) {
 	require.Equal(t, uint64(switched), w.at(t, 1, a).Generation)
 }
 
-// TestOneOfManyReplacesThePartition lets what excludes one another wait for the same
+// TestSwitchPartition_ConcurrentSwitches lets what excludes one another wait for the same
 // checkpoint.
-func TestOneOfManyReplacesThePartition(t *testing.T) {
+func TestSwitchPartition_ConcurrentSwitches(t *testing.T) {
 	t.Parallel()
-	for name, rival := range map[string]func(*till, context.Context, event.PartitionID) error{
-		"another node": func(w *till, ctx context.Context, a event.PartitionID) error {
+	for name, rival := range map[string]func(*sumFixture, context.Context, event.PartitionID) error{
+		"another node": func(w *sumFixture, ctx context.Context, a event.PartitionID) error {
 			_, err := w.swapIn(ctx, a, 2, 50)
 			return err
 		},
-		"a reset": func(w *till, ctx context.Context, a event.PartitionID) error {
+		"a reset": func(w *sumFixture, ctx context.Context, a event.PartitionID) error {
 			_, err := w.store.Projections.Reset(ctx, ports.ProjectionOperation{ProjectionWork: w.work(1, a), By: "eve"}, w)
 			return err
 		},
-		"a switch of all": func(w *till, ctx context.Context, _ event.PartitionID) error {
+		"a switch of all": func(w *sumFixture, ctx context.Context, _ event.PartitionID) error {
 			return w.store.ProjectionVersions.SwitchProjection(ctx, ports.ProjectionSwitch{Projection: tillName, From: 1, To: 4, MaxBehind: 50, Handler: w, By: "eve"})
 		},
-		"a cancellation": func(w *till, ctx context.Context, _ event.PartitionID) error {
+		"a cancellation": func(w *sumFixture, ctx context.Context, _ event.PartitionID) error {
 			return w.store.ProjectionVersions.DropProjection(ctx, tillName, 2, "eve")
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w, partitions := newTill(t)
+			w, partitions := newSumFixture(t)
 			a := partitions[0]
 			w.write(t, a, 1, 9)
 			w.advance(t, 1, a, 0)
@@ -320,15 +320,15 @@ func TestOneOfManyReplacesThePartition(t *testing.T) {
 }
 
 // Reset implements ports.ProjectionResetter.
-func (w *till) Reset(ctx context.Context, tx ports.ProjectionTx, b ports.ProjectionBatch) error {
+func (w *sumFixture) Reset(ctx context.Context, tx ports.ProjectionTx, b ports.ProjectionBatch) error {
 	_, err := tx.(pgx.Tx).Exec(ctx, "DELETE FROM till.sums WHERE partition_id = $1 AND version = $2", int32(b.Partition), int32(b.Version))
 	return err
 }
 
-// TestAPartitionIsReplacedAsAWhole ends the session in the middle of the rows.
-func TestAPartitionIsReplacedAsAWhole(t *testing.T) {
+// TestSwitchPartition_IsAtomic ends the session in the middle of the rows.
+func TestSwitchPartition_IsAtomic(t *testing.T) {
 	t.Parallel()
-	w, partitions := newTill(t)
+	w, partitions := newSumFixture(t)
 	a := partitions[0]
 	w.write(t, a, 1, 9)
 	w.advance(t, 1, a, 0)

@@ -68,8 +68,8 @@ func (s *succession) roles(t *testing.T) map[int]projection.Role {
 	return out
 }
 
-// TestNoVersionIsBegunOfAnEndedProjection has whoever comes second wait for the first.
-func TestNoVersionIsBegunOfAnEndedProjection(t *testing.T) {
+// TestEndProjection_RefusesNewVersion makes the second transaction wait for the first.
+func TestEndProjection_RefusesNewVersion(t *testing.T) {
 	t.Parallel()
 	s := newSuccession(t)
 	err := s.during(t, `UPDATE backbone.projections SET role = 'dropping' WHERE name = 'acme/notes' AND version = 1`, func() error { return s.add(2, projection.Building) })
@@ -77,9 +77,9 @@ func TestNoVersionIsBegunOfAnEndedProjection(t *testing.T) {
 	require.Equal(t, map[int]projection.Role{1: projection.Dropping}, s.roles(t))
 }
 
-// TestAVersionBegunMeanwhileIsEndedToo: whoever ends the projection has looked for its
+// TestEndProjection_EndsConcurrentVersion: the transaction that ends the projection has listed its
 // versions before there was the second one.
-func TestAVersionBegunMeanwhileIsEndedToo(t *testing.T) {
+func TestEndProjection_EndsConcurrentVersion(t *testing.T) {
 	t.Parallel()
 	s := newSuccession(t)
 	require.NoError(t, s.during(t, `
@@ -90,8 +90,8 @@ func TestAVersionBegunMeanwhileIsEndedToo(t *testing.T) {
 	require.Equal(t, map[int]projection.Role{1: projection.Dropping, 2: projection.Dropping}, s.roles(t))
 }
 
-// TestOneOfTwoChangesWins: the second one waits for the first and finds it begun.
-func TestOneOfTwoChangesWins(t *testing.T) {
+// TestAddProjection_ConcurrentChanges: the second one waits for the first and finds it begun.
+func TestAddProjection_ConcurrentChanges(t *testing.T) {
 	t.Parallel()
 	s := newSuccession(t)
 	err := s.during(t, `INSERT INTO backbone.projections (name, version, code, role, status, settings, definition, revision, created_at, changed_at, changed_by)

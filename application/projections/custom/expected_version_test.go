@@ -24,10 +24,10 @@ func wrongVersion(t *testing.T, err error, expected, shown int, detail string) {
 	require.Contains(t, f.Detail, detail)
 }
 
-// TestZeroExpectsThatThereIsNone: only who says nothing takes whichever version there is.
-func TestZeroExpectsThatThereIsNone(t *testing.T) {
+// TestCreate_ExpectedVersionZero: only who says nothing takes whichever version there is.
+func TestCreate_ExpectedVersionZero(t *testing.T) {
 	t.Parallel()
-	g := newRig(t)
+	g := newCustomFixture(t)
 	creation := func(fold string, expected *int) custom.Creation {
 		return custom.Creation{Name: "sums", Definition: definition("acme", ".id", fold), By: "ada", Expected: expected}
 	}
@@ -61,7 +61,7 @@ func TestZeroExpectsThatThereIsNone(t *testing.T) {
 	require.NoError(t, create(creation("3", new(0))), "what was deleted is not there")
 }
 
-// faster is a register in which somebody else creates a projection just before.
+// faster is a register in which another caller creates a projection just before.
 type faster struct {
 	ports.ProjectionRegister
 	before func()
@@ -72,13 +72,13 @@ func (f *faster) AddProjection(ctx context.Context, p projection.Projection) (pr
 	return f.ProjectionRegister.AddProjection(ctx, p)
 }
 
-// TestWhoExpectsNoneIsToldOfAFasterOne has the other one begin after the look.
-func TestWhoExpectsNoneIsToldOfAFasterOne(t *testing.T) {
+// TestCreate_ExpectedVersionZeroConcurrent has the other one begin after the look.
+func TestCreate_ExpectedVersionZeroConcurrent(t *testing.T) {
 	t.Parallel()
 	for name, versions := range map[string]int{"of the same version": 1, "of a later version": 2} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			g := newRig(t)
+			g := newCustomFixture(t)
 			register := &faster{ProjectionRegister: g.store.ProjectionVersions, before: func() {
 				for n := range versions {
 					if n > 0 {

@@ -87,7 +87,7 @@ func TestRebuilds_LogsBlockedVersionOnce(t *testing.T) {
 	require.Equal(t, 1, log.count("WARN"), log.String())
 	require.Equal(t, 1, log.count("code="+projection.CodeOtherCode))
 
-	// Whoever has treated it is told whether that was of use.
+	// The operator who changed it sees in the log whether that helped.
 	all, err := w.store.ProjectionVersions.NamedProjections(t.Context(), name)
 	require.NoError(t, err)
 	for _, p := range all {
@@ -102,7 +102,7 @@ func TestRebuilds_LogsBlockedVersionOnce(t *testing.T) {
 	require.Equal(t, 2, log.count("WARN"))
 }
 
-func TestVersionsThatWereDroppedLongAgoAreForgotten(t *testing.T) {
+func TestRebuilds_PrunesDroppedVersions(t *testing.T) {
 	t.Parallel()
 	w := newRebuildFixture(t)
 	a := w.entity(t, "A")

@@ -37,9 +37,9 @@ func (w *weighed) SearchEvents(ctx context.Context, q ports.EventQuery, scan int
 
 // A trial of large events has as many as one of small ones, and reads them a few at a
 // time, in their order.
-func TestLargeEventsAreTriedAFewAtATime(t *testing.T) {
+func TestTrial_PagesLargeEvents(t *testing.T) {
 	t.Parallel()
-	g := newRig(t)
+	g := newCustomFixture(t)
 	reads := &weighed{EventSearcher: g.store.Events}
 	service := testkit.Must(custom.New(custom.Config{Compiler: jq.NewWithLimits(patient()), Rows: g.store.ProjectionRows, Register: g.store.ProjectionVersions, Entities: g.store.Directory, Events: reads, Recompute: custom.RecomputeConfig{RecomputeLimits: recomputeLimits}}))
 	service.SetTrialEvents(15)
@@ -63,8 +63,8 @@ func TestLargeEventsAreTriedAFewAtATime(t *testing.T) {
 	}
 }
 
-// Rows are folded anew from large events a few at a time, and come out as they were.
-func TestLargeEventsAreFoldedAnewAFewAtATime(t *testing.T) {
+// Rows are recomputed from large events a few at a time, and come out as they were.
+func TestRecompute_PagesLargeEvents(t *testing.T) {
 	t.Parallel()
 	g := newBooth(t, nil)
 	p := g.create(t, "sums", definition("acme", ".data.vendor", sums, posted))

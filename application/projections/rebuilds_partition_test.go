@@ -82,14 +82,14 @@ func (w *rebuildFixture) hurry(t *testing.T, condition func() bool, what string)
 	w.pass(t, time.Second, condition, what)
 }
 
-func (w *rebuildFixture) stand(t *testing.T) projections.Rebuild {
+func (w *rebuildFixture) status(t *testing.T) projections.Rebuild {
 	t.Helper()
 	b, err := w.rebuilds.Show(t.Context(), name)
 	require.NoError(t, err)
 	return b
 }
 
-func TestRebuildOfOnePartition(t *testing.T) {
+func TestRebuilds_OnePartition(t *testing.T) {
 	t.Parallel()
 	w := newRebuildFixture(t)
 	a, b := w.entity(t, "A"), w.entity(t, "B")
@@ -110,10 +110,10 @@ func TestRebuildOfOnePartition(t *testing.T) {
 	require.NoError(t, err)
 	_, err = w.rebuilds.Start(t.Context(), order, false)
 	require.Equal(t, projection.CodeRebuilding, fault.CodeOf(err))
-	require.Len(t, w.stand(t).Parts, 1)
-	part := w.stand(t).Parts[0]
+	require.Len(t, w.status(t).Parts, 1)
+	part := w.status(t).Parts[0]
 	require.Equal(t, []any{a, version + 1, false, projection.Progress{Total: 20}}, []any{part.Partition, part.Building, part.CaughtUp, part.Progress}, "it counts its own events")
-	require.Zero(t, w.stand(t).Building)
+	require.Zero(t, w.status(t).Building)
 	_, err = w.rebuilds.Switch(t.Context(), order)
 	require.Equal(t, projection.CodeVersionBehind, fault.CodeOf(err))
 
@@ -127,7 +127,7 @@ func TestRebuildOfOnePartition(t *testing.T) {
 	w.stop()
 	delete(w.handler.fails, version+1)
 	w.start(t)
-	w.hurry(t, func() bool { return w.stand(t).Parts[0].Progress.Remaining() == 0 }, "it catches up")
+	w.hurry(t, func() bool { return w.status(t).Parts[0].Progress.Remaining() == 0 }, "it catches up")
 	require.Empty(t, w.shown(t, version+1, b), "it reads no other")
 	c, err := w.rebuilds.Compare(t.Context(), name, a, []event.PartitionID{a}, 1)
 	require.NoError(t, err)
@@ -135,18 +135,18 @@ func TestRebuildOfOnePartition(t *testing.T) {
 
 	_, err = w.rebuilds.Switch(t.Context(), order)
 	require.NoError(t, err)
-	require.Equal(t, version, w.stand(t).Active, "no other version is shown")
+	require.Equal(t, version, w.status(t).Active, "no other version is shown")
 	require.Equal(t, map[string]int{"second": 20}, w.shown(t, version, a))
 	require.Equal(t, map[string]int{"first": 10}, w.shown(t, version, b))
-	kept := w.stand(t).Parts[0].Retained
+	kept := w.status(t).Parts[0].Retained
 	require.Equal(t, map[string]int{"first": 20}, w.shown(t, kept, a))
 
-	// Both go on, and there is a way back.
+	// Both continue, and there is a way back.
 	w.write(t, a, moved(2)...)
 	w.write(t, b, moved(1)...)
 	w.hurry(t, func() bool {
 		return w.shown(t, version, a)["second"] == 22 && w.shown(t, kept, a)["second"] == 2 && w.shown(t, version, b)["second"] == 1
-	}, "both go on")
+	}, "both continue")
 	reached, generation, err := w.runner.Position(t.Context(), name, version, a)
 	require.NoError(t, err)
 	require.Equal(t, []uint64{22, 1}, []uint64{uint64(reached), generation})
@@ -155,7 +155,7 @@ func TestRebuildOfOnePartition(t *testing.T) {
 	require.Equal(t, map[string]int{"first": 20, "second": 2}, w.shown(t, version, a))
 	_, err = w.rebuilds.Drop(t.Context(), order)
 	require.NoError(t, err)
-	require.Empty(t, w.stand(t).Parts)
+	require.Empty(t, w.status(t).Parts)
 	_, err = w.rebuilds.Rollback(t.Context(), order)
 	require.Equal(t, projection.CodeNotRetained, fault.CodeOf(err))
 
@@ -173,7 +173,7 @@ func TestRebuildOfOnePartition(t *testing.T) {
 	require.Equal(t, projection.CodeOtherCode, fault.CodeOf(err))
 }
 
-func TestRebuildFromASnapshot(t *testing.T) {
+func TestRebuilds_FromSnapshot(t *testing.T) {
 	t.Parallel()
 	w := newRebuildFixture(t)
 	a, b := w.entity(t, "A"), w.entity(t, "B")
@@ -192,8 +192,8 @@ func TestRebuildFromASnapshot(t *testing.T) {
 	_, err = w.rebuilds.Start(t.Context(), latest, false)
 	require.Equal(t, projection.CodeSnapshotNotFound, fault.CodeOf(err), "it is not complete")
 	require.NoError(t, w.rebuilds.CopyRound(t.Context()))
-	require.Len(t, w.stand(t).Snapshots, 1)
-	taken := w.stand(t).Snapshots[0]
+	require.Len(t, w.status(t).Snapshots, 1)
+	taken := w.status(t).Snapshots[0]
 	require.Equal(t, []any{version + 1, true, true, "ada"}, []any{taken.Version, taken.Complete, taken.SameCode, taken.StartedBy})
 	require.Equal(t, []any{event.Sequence(20), uint64(20), true}, []any{taken.Parts[0].Sequence, taken.Parts[0].Rows, taken.Parts[0].Usable})
 
@@ -205,12 +205,12 @@ func TestRebuildFromASnapshot(t *testing.T) {
 	w.start(t)
 	_, err = w.rebuilds.Start(t.Context(), latest, false)
 	require.NoError(t, err)
-	shown := w.stand(t)
+	shown := w.status(t)
 	require.Equal(t, []any{version + 2, version + 1, projection.Created, false}, []any{shown.Building, shown.Base, shown.Status, shown.CaughtUp})
-	w.hurry(t, func() bool { return w.shown(t, version, b)["first"]+w.shown(t, version, b)["second"] == 2 }, "others go on")
+	w.hurry(t, func() bool { return w.shown(t, version, b)["first"]+w.shown(t, version, b)["second"] == 2 }, "the other ones continue")
 	require.Empty(t, w.shown(t, version+2, b), "it waits for the copy")
 	require.NoError(t, w.rebuilds.CopyRound(t.Context()))
-	w.hurry(t, func() bool { return w.stand(t).CaughtUp && w.stand(t).Progress.Remaining() == 0 }, "it catches up")
+	w.hurry(t, func() bool { return w.status(t).CaughtUp && w.status(t).Progress.Remaining() == 0 }, "it catches up")
 	require.Equal(t, map[string]int{"first": 20, "second": 3}, w.shown(t, version+2, a))
 	require.Equal(t, map[string]int{"second": 2}, w.shown(t, version+2, b))
 	_, err = w.rebuilds.Switch(t.Context(), order)
@@ -221,12 +221,12 @@ func TestRebuildFromASnapshot(t *testing.T) {
 	_, err = w.rebuilds.TakeSnapshot(t.Context(), inA)
 	require.NoError(t, err)
 	require.NoError(t, w.rebuilds.CopyRound(t.Context()))
-	newest := w.stand(t).Snapshots[0]
+	newest := w.status(t).Snapshots[0]
 	require.Equal(t, a, newest.Partition)
 	inA.Snapshot = newest.Version
 	_, err = w.rebuilds.Start(t.Context(), inA, false)
 	require.NoError(t, err)
-	require.Equal(t, newest.Version, w.stand(t).Parts[0].Base)
+	require.Equal(t, newest.Version, w.status(t).Parts[0].Base)
 	inB := inA
 	inB.Partition = b
 	_, err = w.rebuilds.Start(t.Context(), inB, false)
@@ -238,8 +238,8 @@ func TestRebuildFromASnapshot(t *testing.T) {
 
 	// What begins with it is not held up by its end: it reads the log.
 	require.NoError(t, w.rebuilds.CopyRound(t.Context()))
-	w.hurry(t, func() bool { return w.stand(t).Parts[0].CaughtUp && w.stand(t).Parts[0].Progress.Remaining() == 0 }, "it catches up")
-	require.Equal(t, map[string]int{"second": 23}, w.shown(t, w.stand(t).Parts[0].Building, a))
+	w.hurry(t, func() bool { return w.status(t).Parts[0].CaughtUp && w.status(t).Parts[0].Progress.Remaining() == 0 }, "it catches up")
+	require.Equal(t, map[string]int{"second": 23}, w.shown(t, w.status(t).Parts[0].Building, a))
 
 	// Another release's handler begins with none of this one.
 	newer := w.looking([]module.Projection{{Name: name, Version: version + 1, EventTypes: declared[0].EventTypes}})
@@ -250,9 +250,9 @@ func TestRebuildFromASnapshot(t *testing.T) {
 	require.Equal(t, projection.CodeOtherCode, fault.CodeOf(err))
 }
 
-// TestASnapshotOfAnotherHandlerIsGivenUp switches to a newer handler's version before the
+// TestRebuilds_DropsSnapshotOfOtherHandler switches to a newer handler's version before the
 // copy is made.
-func TestASnapshotOfAnotherHandlerIsGivenUp(t *testing.T) {
+func TestRebuilds_DropsSnapshotOfOtherHandler(t *testing.T) {
 	t.Parallel()
 	w := newRebuildFixture(t)
 	a := w.entity(t, "A")
@@ -267,6 +267,6 @@ func TestASnapshotOfAnotherHandlerIsGivenUp(t *testing.T) {
 	_, _, err = w.store.Projections.Advance(t.Context(), ports.ProjectionAdvance{ProjectionWork: ports.ProjectionWork{Projection: name, Version: 9, Partition: a}}, w.handler)
 	require.NoError(t, err)
 	require.NoError(t, w.rebuilds.CopyRound(t.Context()))
-	require.Empty(t, w.stand(t).Snapshots)
-	require.Equal(t, []int{version + 1}, w.stand(t).Dropping)
+	require.Empty(t, w.status(t).Snapshots)
+	require.Equal(t, []int{version + 1}, w.status(t).Dropping)
 }

@@ -49,7 +49,7 @@ func (v *versioned) fail(version int, err error) {
 	v.block[version] = err
 }
 
-// targetFixture is a rig with rebuilds.
+// targetFixture is a fixture with rebuilds.
 type targetFixture struct {
 	*runnerFixture
 	handler  *versioned
@@ -127,7 +127,7 @@ func TestRebuild(t *testing.T) {
 	require.Equal(t, projection.CodeVersionBehind, fault.CodeOf(err))
 	w.write(t, a, moved(1)...)
 	w.write(t, b, moved(2)...)
-	w.hurry(t, func() bool { return w.rows(version, a) == 21 && w.rows(version, b) == 2 }, "the shown version goes on")
+	w.hurry(t, func() bool { return w.rows(version, a) == 21 && w.rows(version, b) == 2 }, "the shown version continues")
 	require.Equal(t, version, w.active(t))
 
 	w.handler.fail(version+1, nil)
@@ -145,12 +145,12 @@ func TestRebuild(t *testing.T) {
 
 	// Both are kept up to date, so that there is a way back.
 	w.write(t, a, moved(1)...)
-	w.hurry(t, func() bool { return w.rows(version, a) == 22 && w.rows(version+1, a) == 22 }, "both go on")
+	w.hurry(t, func() bool { return w.rows(version, a) == 22 && w.rows(version+1, a) == 22 }, "both continue")
 	shown, err = w.rebuilds.Rollback(t.Context(), order)
 	require.NoError(t, err)
 	require.Equal(t, []int{version, version + 1}, []int{shown.Active, shown.Retained})
 
-	// Dropped, a version is not written any more, also by whoever has not heard of it.
+	// Dropped, a version is not written any more, also by a node that has not noticed the drop.
 	shown, err = w.rebuilds.Drop(t.Context(), order)
 	require.NoError(t, err)
 	require.Equal(t, []int{version + 1}, shown.Dropping)
@@ -182,7 +182,7 @@ func TestRebuilds_StalledBuildIsNotActivated(t *testing.T) {
 	w.hurry(t, func() bool { return w.rows(version, a) == 3 }, "the first version")
 	_, err := w.rebuilds.Start(t.Context(), projections.Order{Name: name, By: "ada"}, true)
 	require.NoError(t, err)
-	w.hurry(t, func() bool { return w.show(t).Halted == 1 }, "it stands still")
+	w.hurry(t, func() bool { return w.show(t).Halted == 1 }, "it is halted")
 	require.NoError(t, w.rebuilds.Round(t.Context()))
 	require.Equal(t, version, w.active(t))
 	_, err = w.rebuilds.Switch(t.Context(), projections.Order{Name: name})
@@ -195,14 +195,14 @@ func TestRebuilds_StalledBuildIsNotActivated(t *testing.T) {
 	w.handler.fail(version+1, nil)
 	fix.Version = version + 1
 	require.NoError(t, o.Do(t.Context(), fix))
-	w.hurry(t, func() bool { return w.rows(version+1, a) == 3 }, "it goes on")
+	w.hurry(t, func() bool { return w.rows(version+1, a) == 3 }, "it continues")
 
 	require.NoError(t, w.rebuilds.Round(t.Context()))
 	require.Equal(t, version+1, w.active(t))
 }
 
 // TestRebuilds_NewerHandlerBuildsVersion: a release whose handler is newer begins a
-// version of its own, and nodes of the release before go on with theirs.
+// version of its own, and nodes of the release before continue with theirs.
 func TestRebuilds_NewerHandlerBuildsVersion(t *testing.T) {
 	t.Parallel()
 	for _, byHand := range []bool{false, true} {

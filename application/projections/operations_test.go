@@ -63,7 +63,7 @@ func TestOperations(t *testing.T) {
 		}
 		return n
 	}
-	g.hurry(t, func() bool { return halted() == 2 }, "both stand still")
+	g.hurry(t, func() bool { return halted() == 2 }, "both are halted")
 	one, err := o.Show(t.Context(), name, []event.PartitionID{b})
 	require.NoError(t, err)
 	require.Len(t, one.Partitions, 1, "who may see one sees one")
@@ -71,7 +71,7 @@ func TestOperations(t *testing.T) {
 	// Skip is about one event of one legal entity.
 	require.Equal(t, "projection.partition_missing", fault.CodeOf(do(projection.Skip, 0)))
 	require.NoError(t, do(projection.Skip, a))
-	g.hurry(t, func() bool { return g.reached(t, a) == 3 }, "it goes on without it")
+	g.hurry(t, func() bool { return g.reached(t, a) == 3 }, "it continues after the event")
 	require.Equal(t, 2, g.count(a))
 	require.Equal(t, projection.CodeNotHalted, fault.CodeOf(do(projection.Skip, a)))
 	letters, err := o.DeadLetters(t.Context(), ports.DeadLetterQuery{Partitions: []event.PartitionID{a}})
@@ -79,7 +79,7 @@ func TestOperations(t *testing.T) {
 	require.Len(t, letters, 1)
 	require.Equal(t, []string{ports.LetterSkipped, "ada", "because"}, []string{letters[0].Status, letters[0].SettledBy, letters[0].Reason})
 
-	// Fix tries again wherever it stands still.
+	// Fix tries again wherever it is halted.
 	g.counter.mu.Lock()
 	clear(g.counter.poison)
 	g.counter.mu.Unlock()
@@ -88,7 +88,7 @@ func TestOperations(t *testing.T) {
 	g.hurry(t, func() bool { return g.reached(t, b) == 3 }, "it has digested it")
 	require.Zero(t, halted())
 
-	// A paused projection stands still and is resumed.
+	// A paused projection is halted and is resumed.
 	require.Equal(t, "projection.partition_unwanted", fault.CodeOf(do(projection.Pause, a)))
 	require.NoError(t, do(projection.Pause, 0))
 	require.Equal(t, projection.Paused, show().Status)
@@ -141,9 +141,9 @@ func TestSettings(t *testing.T) {
 	require.Equal(t, "projection.not_found", fault.CodeOf(o.Configure(t.Context(), "no.such", projection.Settings{}, "ada")))
 }
 
-// TestAnActionThatIsOvertakenLooksAgain: somebody else changes the projection between
+// TestOperations_RetriesAfterConcurrentChange: another caller changes the projection between
 // reading and writing.
-func TestAnActionThatIsOvertakenLooksAgain(t *testing.T) {
+func TestOperations_RetriesAfterConcurrentChange(t *testing.T) {
 	t.Parallel()
 	g := newFixture(t, nil)
 	g.settings(t, func(*projection.Settings) {})

@@ -22,12 +22,12 @@ import (
 	"github.com/erpbackbone/backbone/test/testkit"
 )
 
-// TestAFoldIsWhatGoFolds compares with a fold in Go over random events, batches and
-// handlers that are made anew for each batch, as after a restart.
-func TestAFoldIsWhatGoFolds(t *testing.T) {
+// TestFold_MatchesGo compares with a fold in Go over random events, batches and
+// handlers that are made again for each batch, as after a restart.
+func TestFold_MatchesGo(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
-		g := newRig(&testing.T{})
+		g := newCustomFixture(&testing.T{})
 		le, err := g.store.Directory.CreateLegalEntity(context.Background(), ports.LegalEntity{TenantID: "acme", Code: "USMF"})
 		require.NoError(t, err)
 		p := g.create(t, "per-vendor", definition("acme", `if .data.vendor == "none" then null else .data.vendor end`,
@@ -86,10 +86,10 @@ func cents(text string) (n int64) {
 	return n
 }
 
-// TestTheRunnerFollowsWhatIsCreatedAndDeleted also restarts and resets.
-func TestTheRunnerFollowsWhatIsCreatedAndDeleted(t *testing.T) {
+// TestRunner_CreatedAndDeletedProjections also restarts and resets.
+func TestRunner_CreatedAndDeletedProjections(t *testing.T) {
 	t.Parallel()
-	g := newRig(t)
+	g := newCustomFixture(t)
 	le := g.entity(t, "acme", "USMF")
 	r, stop := g.node(t)
 	g.write(t, le, posted, `{"vendor":"V-1","amount":"10.10"}`)
@@ -104,7 +104,7 @@ func TestTheRunnerFollowsWhatIsCreatedAndDeleted(t *testing.T) {
 	stop()
 	r, _ = g.node(t)
 	g.write(t, le, posted, `{"vendor":"V-1","amount":"0.05"}`)
-	g.until(t, r, shows(le, `{"n":2,"sum":10.15}`), "after a restart it goes on")
+	g.until(t, r, shows(le, `{"n":2,"sum":10.15}`), "after a restart it continues")
 
 	ops, name := g.operations(), projection.CustomName("acme", "sums")
 	require.NoError(t, ops.Do(t.Context(), projections.Command{Name: name, Action: projection.Pause, By: "ada"}))
@@ -129,10 +129,10 @@ func TestTheRunnerFollowsWhatIsCreatedAndDeleted(t *testing.T) {
 	g.until(t, r, shows(le, `{"first":"10.10"}`), "another one of the same name")
 }
 
-// TestAPoisonEventStopsItsLegalEntityOnly also shows that a dead letter holds no value.
-func TestAPoisonEventStopsItsLegalEntityOnly(t *testing.T) {
+// TestRunner_PoisonEventHaltsOneLegalEntity also shows that a dead letter holds no value.
+func TestRunner_PoisonEventHaltsOneLegalEntity(t *testing.T) {
 	t.Parallel()
-	g := newRig(t)
+	g := newCustomFixture(t)
 	bad, good := g.entity(t, "acme", "BAD"), g.entity(t, "acme", "GOOD")
 	r, _ := g.node(t)
 	g.create(t, "sums", definition("acme", ".data.vendor", sums, posted))
@@ -149,16 +149,16 @@ func TestAPoisonEventStopsItsLegalEntityOnly(t *testing.T) {
 	d := letters()[0]
 	require.Equal(t, []any{bad.Partition, event.Sequence(2), "transform.failed", "at /fold"}, []any{d.Partition, d.Sequence, d.Code, d.Detail})
 	require.Equal(t, map[string]string{"V-1": `{"n":1,"sum":1}`}, g.rows(t, "sums", bad), "what came before it is kept")
-	g.until(t, r, func() bool { return g.rows(t, "sums", good)["V-1"] == `{"n":1,"sum":3}` }, "the others go on")
+	g.until(t, r, func() bool { return g.rows(t, "sums", good)["V-1"] == `{"n":1,"sum":3}` }, "the other ones continue")
 	g.until(t, r, func() bool { return r.Health() == nil }, "a tenant's program makes no node degraded")
 	require.NoError(t, g.operations().Do(t.Context(), projections.Command{Name: projection.CustomName("acme", "sums"), Action: projection.Skip, Partition: bad.Partition, By: "ada"}))
-	g.until(t, r, func() bool { return g.rows(t, "sums", bad)["V-1"] == `{"n":2,"sum":3}` }, "skipped, it goes on")
+	g.until(t, r, func() bool { return g.rows(t, "sums", bad)["V-1"] == `{"n":2,"sum":3}` }, "skipped, it continues")
 }
 
-// TestProgramsAreBounded tries programs that do not end or make too much.
-func TestProgramsAreBounded(t *testing.T) {
+// TestCreate_ProgramLimits tries programs that do not end or make too much.
+func TestCreate_ProgramLimits(t *testing.T) {
 	t.Parallel()
-	g := newRig(t)
+	g := newCustomFixture(t)
 	le := g.entity(t, "acme", "USMF")
 	g.write(t, le, posted, `{"vendor":"V-1","amount":"1"}`)
 	big := strings.Repeat("x", 2000)
@@ -200,9 +200,9 @@ func TestProgramsAreBounded(t *testing.T) {
 	require.Empty(t, all, "nothing was created")
 }
 
-func TestADryRunCreatesNothing(t *testing.T) {
+func TestCreate_DryRun(t *testing.T) {
 	t.Parallel()
-	g := newRig(t)
+	g := newCustomFixture(t)
 	le := g.entity(t, "acme", "USMF")
 	for i := range 120 {
 		g.write(t, le, posted, fmt.Sprintf(`{"vendor":"V-1","amount":"%d"}`, i), "all")
@@ -218,10 +218,10 @@ func TestADryRunCreatesNothing(t *testing.T) {
 	require.Equal(t, "projection.not_found", fault.CodeOf(err))
 }
 
-// TestTenantsKeepToThemselves has two tenants with projections of one name.
-func TestTenantsKeepToThemselves(t *testing.T) {
+// TestService_TenantIsolation has two tenants with projections of one name.
+func TestService_TenantIsolation(t *testing.T) {
 	t.Parallel()
-	g := newRig(t)
+	g := newCustomFixture(t)
 	acme, rival := g.entity(t, "acme", "USMF"), g.entity(t, "rival", "USMF")
 	r, _ := g.node(t)
 	g.write(t, acme, posted, `{"vendor":"V-1","amount":"1"}`)
@@ -248,7 +248,7 @@ func TestTenantsKeepToThemselves(t *testing.T) {
 	_, h, _, err := g.service.Prepare(own)
 	require.NoError(t, err)
 	_, _, err = g.store.Projections.Advance(t.Context(), ports.ProjectionAdvance{ProjectionWork: ports.ProjectionWork{Projection: own.Name, Version: own.Version, Partition: rival.Partition}}, h)
-	require.Equal(t, "projection.foreign_event", fault.CodeOf(err), "whoever hands an event over")
+	require.Equal(t, "projection.foreign_event", fault.CodeOf(err), "from any caller")
 	_, _, err = g.service.Create(t.Context(), custom.Creation{Name: "sums", Definition: definition("acme", ".id", ".event"), By: "ada"})
 	require.Equal(t, projection.CodeExists, fault.CodeOf(err))
 	for i := 1; i < projection.MaxCustom; i++ {
@@ -259,11 +259,11 @@ func TestTenantsKeepToThemselves(t *testing.T) {
 	g.create(t, "more", definition("rival", ".id", "true"))
 }
 
-// TestSealedValuesAreMovedAndKept shows that no program sees a personal value, and that
+// TestFold_KeepsSealedValues shows that no program sees a personal value, and that
 // a row opens with the key of the event that it came from.
-func TestSealedValuesAreMovedAndKept(t *testing.T) {
+func TestFold_KeepsSealedValues(t *testing.T) {
 	t.Parallel()
-	g := newRig(t)
+	g := newCustomFixture(t)
 	le := g.entity(t, "acme", "USMF")
 	key, err := shredding.NewKey(shredding.KeyStandard, 1, bytes.Repeat([]byte{7}, shredding.DEKSize))
 	require.NoError(t, err)
@@ -305,9 +305,9 @@ func TestSealedValuesAreMovedAndKept(t *testing.T) {
 	require.Equal(t, "projection.trial_failed", fault.CodeOf(err), "a personal value is no key")
 }
 
-func TestRowsArePaged(t *testing.T) {
+func TestRows_Paging(t *testing.T) {
 	t.Parallel()
-	g := newRig(t)
+	g := newCustomFixture(t)
 	le, other := g.entity(t, "acme", "USMF"), g.entity(t, "acme", "DEMF")
 	d := definition("acme", ".data.vendor", sums, posted)
 	d.Filter.LegalEntities = []string{"USMF"}
@@ -340,7 +340,7 @@ func TestRowsArePaged(t *testing.T) {
 
 func TestFilters(t *testing.T) {
 	t.Parallel()
-	g := newRig(t)
+	g := newCustomFixture(t)
 	le := g.entity(t, "acme", "USMF")
 	g.write(t, le, posted, `{}`, "a", "b")
 	g.write(t, le, "shop.other.thing", `{}`, "a")
@@ -371,11 +371,11 @@ func TestFilters(t *testing.T) {
 	require.Equal(t, projection.CodeInvalid, fault.CodeOf(err))
 }
 
-// TestWhatADefinitionLeavesOutIsNotRebuilt: a version of it would never be caught up, and
+// TestRebuild_SkipsUnreadLegalEntities: a version of it would never be caught up, and
 // count among those that are being built.
-func TestWhatADefinitionLeavesOutIsNotRebuilt(t *testing.T) {
+func TestRebuild_SkipsUnreadLegalEntities(t *testing.T) {
 	t.Parallel()
-	g := newRig(t)
+	g := newCustomFixture(t)
 	us, de := g.entity(t, "acme", "USMF"), g.entity(t, "acme", "DEMF")
 	d := definition("acme", ".data.vendor", sums, posted)
 	d.Filter.LegalEntities = []string{"USMF"}
