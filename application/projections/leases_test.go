@@ -203,11 +203,11 @@ func TestRunner_SharesPartitions(t *testing.T) {
 	require.True(t, settled(), "each by the one that should")
 	require.NotZero(t, c.nodes["a"].watcher.changes("released"), "it was handed over")
 
-	// One leaves in good order: the others need not wait for anything to expire.
+	// One leaves in good order: the other nodes need not wait for anything to expire.
 	c.nodes["b"].stop()
 	require.NotContains(t, c.holders(t), "b")
 	write()
-	c.wait(t, 100*time.Millisecond, func() bool { return c.total(ps) == written }, "the others took it over")
+	c.wait(t, 100*time.Millisecond, func() bool { return c.total(ps) == written }, "the other nodes took it over")
 	seen := 0
 	for _, m := range c.nodes {
 		for _, n := range m.counter.seen {
@@ -324,7 +324,7 @@ func TestRunner_SingleInstance(t *testing.T) {
 	require.Equal(t, before, c.nodes[other].counter.attempts())
 }
 
-// TestRunner_WorksPartitionsInParallel: slow partitions do not keep others waiting, as long
+// TestRunner_WorksPartitionsInParallel: slow partitions do not block other ones, as long
 // as there are workers.
 func TestRunner_WorksPartitionsInParallel(t *testing.T) {
 	t.Parallel()

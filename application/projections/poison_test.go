@@ -52,7 +52,7 @@ func TestRunner_IsolatesPoisonEvent(t *testing.T) {
 	require.GreaterOrEqual(t, d.LastFailedAt.Sub(d.FirstFailedAt), 15*time.Second, "1, 2, 4 and 8 seconds between five attempts")
 	c := g.checkpoint(t, bad)
 	require.Equal(t, []any{event.Sequence(6), projection.Halted, "till.amount_invalid"}, []any{c.Sequence, c.Status, c.Error})
-	require.Equal(t, 6, g.count(bad), "the effects of the others are kept, each once")
+	require.Equal(t, 6, g.count(bad), "the effects of the other events are kept, each once")
 	g.until(t, func() bool { return g.count(good) == 3 }, "the other ones continue")
 
 	// It stays halted, also after further events.

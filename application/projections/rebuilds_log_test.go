@@ -139,7 +139,8 @@ func (failingForget) ForgetDropped(context.Context, time.Time) (int, error) {
 	return 0, fault.New(fault.Internal, "store.failed", "no")
 }
 
-// What a version is said to be kept by hides nothing that nobody has said yet.
+// TestRebuilds_ReportsFailureBesideTroubledVersion: a failure that was already logged hides no
+// failure that was not.
 func TestRebuilds_ReportsFailureBesideTroubledVersion(t *testing.T) {
 	t.Parallel()
 	w := newRebuildFixture(t)

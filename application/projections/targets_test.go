@@ -125,7 +125,7 @@ func TestTargets_ForgetInEveryVersion(t *testing.T) {
 	require.Equal(t, want, s.folded, "what events and what rows tell, each once")
 	require.Empty(t, s.dropped)
 
-	// One that was dropped in the meantime is nobody's concern; one that began is.
+	// A version that was dropped in the meantime is ignored; one that was started is not.
 	s.folds = func(r ports.TargetRebuild) error {
 		if r.Version == 3 {
 			return projection.Fenced()

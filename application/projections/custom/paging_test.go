@@ -66,7 +66,7 @@ func TestTrial_PagesLargeEvents(t *testing.T) {
 // Rows are recomputed from large events a few at a time, and come out as they were.
 func TestRecompute_PagesLargeEvents(t *testing.T) {
 	t.Parallel()
-	g := newBooth(t, nil)
+	g := newRecomputeFixture(t, nil)
 	p := g.create(t, "sums", definition("acme", ".data.vendor", sums, posted))
 	text := strings.Repeat("x", 1<<20)
 	for range 10 {
