@@ -286,31 +286,17 @@ func (r *Rebuilds) sample(p projection.Projection, done uint64) (from, to projec
 // projection.not_building, projection.version_behind, projection.version_halted,
 // projection.changed.
 func (r *Rebuilds) Switch(ctx context.Context, o Order) (Rebuild, error) {
-	return r.swap(ctx, o, func(b Rebuild) (int, error) {
-		if b.Building == 0 {
-			return 0, projection.NotBuilding(o.Name)
-		}
-		return b.Building, nil
-	})
+	return r.swap(ctx, o, func(b Rebuild) int { return b.Building }, projection.NotBuilding)
 }
 
 // Rollback activates the retained version and retains the active one. Faults:
 // projection.not_retained and those of Switch.
 func (r *Rebuilds) Rollback(ctx context.Context, o Order) (Rebuild, error) {
-	return r.swap(ctx, o, func(b Rebuild) (int, error) {
-		if b.Retained == 0 {
-			return 0, projection.NotRetained(o.Name)
-		}
-		return b.Retained, nil
-	})
+	return r.swap(ctx, o, func(b Rebuild) int { return b.Retained }, projection.NotRetained)
 }
 
-func (r *Rebuilds) swap(ctx context.Context, o Order, choose func(Rebuild) (int, error)) (Rebuild, error) {
-	b, err := r.statusFor(ctx, o)
-	if err != nil {
-		return b, err
-	}
-	to, err := choose(b)
+func (r *Rebuilds) swap(ctx context.Context, o Order, choose func(Rebuild) int, none func(string) *fault.Error) (Rebuild, error) {
+	b, to, err := r.chooseVersion(ctx, o, choose, none)
 	if err != nil {
 		return b, err
 	}
@@ -343,13 +329,9 @@ func (r *Rebuilds) Drop(ctx context.Context, o Order) (Rebuild, error) {
 }
 
 func (r *Rebuilds) drop(ctx context.Context, o Order, choose func(Rebuild) int, none func(string) *fault.Error) (Rebuild, error) {
-	b, err := r.statusFor(ctx, o)
+	b, version, err := r.chooseVersion(ctx, o, choose, none)
 	if err != nil {
 		return b, err
-	}
-	version := choose(b)
-	if version == 0 {
-		return b, none(o.Name)
 	}
 	if err := r.config.Versions.DropProjection(ctx, o.Name, version, o.By); err != nil {
 		return b, err
@@ -526,13 +508,19 @@ func (r *Rebuilds) requireCovered(ctx context.Context, p projection.Projection) 
 	return err
 }
 
-// statusFor is the status of the versions that an order is about.
-func (r *Rebuilds) statusFor(ctx context.Context, o Order) (Rebuild, error) {
+// chooseVersion returns the status of the versions that an order is about, and one of them.
+func (r *Rebuilds) chooseVersion(ctx context.Context, o Order, choose func(Rebuild) int, none func(string) *fault.Error) (b Rebuild, version int, err error) {
 	all, err := r.list(ctx, o.Name)
 	if err != nil {
-		return Rebuild{}, err
+		return b, 0, err
 	}
-	return r.status(ctx, all, o.Name, o.Partition)
+	if b, err = r.status(ctx, all, o.Name, o.Partition); err != nil {
+		return b, 0, err
+	}
+	if version = choose(b); version == 0 {
+		return b, 0, none(o.Name)
+	}
+	return b, version, nil
 }
 
 // activate activates another version, or replaces the rows of one partition in the active one.
@@ -628,10 +616,8 @@ func (r *Rebuilds) find(ctx context.Context, name string, version int) (build, e
 	if err != nil {
 		return build{}, err
 	}
-	for _, p := range all {
-		if p.Version == version {
-			return r.build(ctx, p)
-		}
+	if i := slices.IndexFunc(all, func(p projection.Projection) bool { return p.Version == version }); i >= 0 {
+		return r.build(ctx, all[i])
 	}
 	return build{}, projection.Changed()
 }

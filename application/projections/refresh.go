@@ -3,6 +3,8 @@ package projections
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/erpbackbone/backbone/domain/event"
@@ -161,10 +163,7 @@ func (r *Runner) replaceRunning(next []*running) {
 
 func (r *Runner) unobserve(p *running) {
 	r.mu.Lock()
-	ids := make([]event.PartitionID, 0, len(p.units))
-	for id := range p.units {
-		ids = append(ids, id)
-	}
+	ids := slices.Collect(maps.Keys(p.units))
 	r.mu.Unlock()
 	for _, id := range ids {
 		r.config.Observer.ProjectionLeft(p.label(), id)

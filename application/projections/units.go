@@ -2,6 +2,7 @@ package projections
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/erpbackbone/backbone/domain/event"
@@ -227,13 +228,8 @@ func (r *Runner) step(ctx context.Context, p *running, u *unit, settings project
 // isTransient tells whether an attempt failed for a reason that lies outside the events, such
 // as an outage. Such a failure does not count as an attempt.
 func isTransient(err error) bool {
-	switch fault.KindOf(err) {
-	case fault.Unavailable, fault.Timeout, fault.TooMany:
-		_, isFault := fault.As(err)
-		return isFault
-	default:
-		return false
-	}
+	f, ok := fault.As(err)
+	return ok && slices.Contains([]fault.Kind{fault.Unavailable, fault.Timeout, fault.TooMany}, f.Kind)
 }
 
 func (r *Runner) recordAdvance(ctx context.Context, p *running, u *unit, c ports.Checkpoint, passed int) bool {

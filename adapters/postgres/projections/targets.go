@@ -267,11 +267,10 @@ func (f *targetRebuild) skippedEvents(ctx context.Context) (map[event.Sequence]b
 		return nil, err
 	}
 	out := map[event.Sequence]bool{}
-	var sequence int64
-	_, err = pgx.ForEachRow(rows, []any{&sequence}, func() error {
+	sequences, err := pgx.CollectRows(rows, pgx.RowTo[int64])
+	for _, sequence := range sequences {
 		out[event.Sequence(sequence)] = true
-		return nil
-	})
+	}
 	return out, err
 }
 
