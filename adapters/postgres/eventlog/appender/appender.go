@@ -26,7 +26,7 @@ func (s *Engine) Append(ctx context.Context, r ports.AppendRequest) (ports.Appen
 		return ports.AppendResult{}, err
 	}
 	started := time.Now()
-	w := &waiting{request: &r, queuedAt: started, answer: make(chan answer, 1)}
+	w := &queuedRequest{request: &r, queuedAt: started, answer: make(chan answer, 1)}
 	for i := range r.Events {
 		w.bytes += r.Events[i].Size()
 	}
@@ -49,8 +49,8 @@ func (s *Engine) Append(ctx context.Context, r ports.AppendRequest) (ports.Appen
 		return got.result, got.err
 	case <-ctx.Done():
 	}
-	for !w.state.CompareAndSwap(stateTaken, stateLeft) {
-		if w.state.CompareAndSwap(stateWaiting, stateAbandoned) {
+	for !w.state.CompareAndSwap(stateTaken, stateCallerGone) {
+		if w.state.CompareAndSwap(stateQueued, stateAbandoned) {
 			return ports.AppendResult{}, ctx.Err()
 		}
 	}
@@ -93,7 +93,7 @@ func hashPartition(p event.PartitionID) uint32 {
 
 // appender gathers requests into groups and runs one group at a time.
 type appender struct {
-	store  *Engine
+	engine *Engine
 	number int
 	queue  *queue
 	done   chan struct{}
@@ -102,7 +102,7 @@ type appender struct {
 
 func startAppender(s *Engine, number int) *appender {
 	a := &appender{
-		store: s, number: number, done: make(chan struct{}),
+		engine: s, number: number, done: make(chan struct{}),
 		queue: newQueue(&s.limits),
 	}
 	a.queue.begin = func(d *stalledPartition) { go a.serveStalled(d) }
@@ -113,19 +113,19 @@ func startAppender(s *Engine, number int) *appender {
 
 func (a *appender) run() {
 	defer close(a.done)
-	var taken []*waiting
+	var taken []*queuedRequest
 	for {
 		taken = a.queue.take(taken)
 		if taken == nil {
 			return
 		}
-		patient := time.Now().Add(a.store.limits.LockTimeout)
-		for _, w := range a.queue.stall(a.group.run(taken, true), patient) {
-			w.answer <- answer{err: lockedFault(a.store.lockWait())}
+		deadline := time.Now().Add(a.engine.limits.LockTimeout)
+		for _, w := range a.queue.stall(a.group.run(taken, true), deadline) {
+			w.answer <- answer{err: lockedFault(a.engine.lockWait())}
 		}
 		clear(taken)
 		requests, bytes := a.queue.depth()
-		a.store.metrics.ObserveQueue(a.number, requests, bytes)
+		a.engine.metrics.ObserveQueue(a.number, requests, bytes)
 	}
 }
 

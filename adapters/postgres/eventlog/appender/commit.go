@@ -15,7 +15,7 @@ import (
 // write is the second round trip. A group with a lease in another database takes
 // two more: it looks whether the lease is still there when all rows are written, and
 // commits then.
-func (g *group) write(ctx context.Context, conn *pgxpool.Conn, ws []*waiting) (ending, error) {
+func (g *group) write(ctx context.Context, conn *pgxpool.Conn, ws []*queuedRequest) (ending, error) {
 	statements := g.writer.fill(g, ws)
 	var batch pgx.Batch
 	for _, s := range statements {
@@ -53,7 +53,7 @@ func (g *group) readWritten(results pgx.BatchResults, statements []statement, co
 		}
 		if s.rows != anyRows && int(tag.RowsAffected()) != s.rows {
 			// The commit is on its way in the same pipeline: this must be impossible.
-			g.store.db.Log.Error("append wrote fewer rows than it should", "statement", s.name, "rows", tag.RowsAffected(), "expected", s.rows)
+			g.engine.db.Log.Error("append wrote fewer rows than it should", "statement", s.name, "rows", tag.RowsAffected(), "expected", s.rows)
 		}
 	}
 	if commit != nil {

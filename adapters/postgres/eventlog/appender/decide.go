@@ -33,7 +33,7 @@ type verdict struct {
 	partHead *head
 }
 
-// overlay is what earlier requests of the group are about to write. Nothing of a
+// overlay holds the rows that earlier requests of the group are about to write. Nothing of a
 // request enters it before everything about the request is decided, so a refusal
 // has nothing to take back.
 type overlay struct {
@@ -64,7 +64,7 @@ func (o *overlay) reset() {
 // decideAll decides every request in order. It may ask for names that became
 // known only now (a series number inside a stream id); then the facts have
 // pending lookups and everything is decided again after they were read.
-func (g *group) decideAll(ws []*waiting, now time.Time) {
+func (g *group) decideAll(ws []*queuedRequest, now time.Time) {
 	g.overlay.reset()
 	g.events = g.events[:0]
 	g.verdicts = g.verdicts[:0]
@@ -82,7 +82,7 @@ func (g *group) decideAll(ws []*waiting, now time.Time) {
 	}
 }
 
-func (g *group) decide(w *waiting, now time.Time, v *verdict) {
+func (g *group) decide(w *queuedRequest, now time.Time, v *verdict) {
 	r := w.request
 	h, known := g.heads[r.Partition]
 	if !known {
@@ -100,7 +100,7 @@ func (g *group) decide(w *waiting, now time.Time, v *verdict) {
 			return
 		}
 	}
-	if g.checkDemands(r, v); v.err != nil {
+	if g.checkPreconditions(r, v); v.err != nil {
 		return
 	}
 	if g.stage(r, v); v.err != nil {
@@ -123,9 +123,10 @@ func (g *group) streamOf(k streamKey) streamRow {
 	return g.facts.streams.get(k)
 }
 
-// checkDemands holds the request against database and overlay in the order that
-// the port promises; business keys follow in stage.
-func (g *group) checkDemands(r *ports.AppendRequest, v *verdict) {
+// checkPreconditions checks the request's revision, keys, access, streams, entities and
+// conditions against database and overlay, in the order that the port promises; stage checks
+// the business keys.
+func (g *group) checkPreconditions(r *ports.AppendRequest, v *verdict) {
 	if w := r.Intent; w != nil {
 		k := intentKey{r.Partition, w.Intent.ID}
 		revision, ok := g.overlay.intents[k]
@@ -313,7 +314,7 @@ func (g *group) nextNumber(k textKey) uint64 {
 
 // accept gives the staged events their places and lets later requests see them.
 // Nothing in it can refuse.
-func (g *group) accept(w *waiting, h *head, now time.Time, v *verdict) {
+func (g *group) accept(w *queuedRequest, h *head, now time.Time, v *verdict) {
 	r := w.request
 	recordedAt := now
 	if h.current.RecordedAt.After(now) {
@@ -366,8 +367,8 @@ func (g *group) accept(w *waiting, h *head, now time.Time, v *verdict) {
 	}
 }
 
-// wantAll asks for whatever the requests are known to build on.
-func (g *group) wantAll(ws []*waiting) {
+// wantAll asks for all rows that the requests are known to depend on.
+func (g *group) wantAll(ws []*queuedRequest) {
 	g.tracksEntities = false
 	for _, w := range ws {
 		r := w.request

@@ -1,11 +1,11 @@
 // Package appender is the append engine. Engine.Append puts a request into the queue of
-// its partition's appender; the appender gathers what waits into a group and commits the
+// its partition's appender; the appender gathers queued requests into a group and commits the
 // group in one transaction of two round trips. The steps have a file each:
 //
-//	queue.go    what waits, bounded in requests and bytes
-//	stalled.go  partitions whose head row another session locks; they wait apart
+//	queue.go    the queued requests, bounded in number and bytes
+//	stalled.go  partitions whose head row another session locks; they wait in slots of their own
 //	group.go    one transaction: lock the head rows and read what the requests build on
-//	lookup.go   what the group has read, asked for in sets
+//	lookup.go   the rows that the group reads, in one statement for each kind
 //	decide.go   accept or refuse each request, in Go, against what was read
 //	write.go    insert everything in sets
 //	commit.go   commit in the same round trip

@@ -21,12 +21,12 @@ func Queued(s *Engine) int {
 	return n
 }
 
-// Brief is how long an appender waits for a lock.
-func Brief(s *Engine) time.Duration { return s.lockWait() }
+// LockWait is how long an appender waits for a lock.
+func LockWait(s *Engine) time.Duration { return s.lockWait() }
 
-// BePatient lets the requests of legal entities whose lock was missed already wait so
+// SetMaxWait lets the requests of legal entities whose lock was missed already wait so
 // long for it from now on.
-func BePatient(s *Engine, d time.Duration) {
+func SetMaxWait(s *Engine, d time.Duration) {
 	for _, a := range s.appenders {
 		a.queue.mu.Lock()
 		a.queue.maxWait = d
@@ -34,8 +34,8 @@ func BePatient(s *Engine, d time.Duration) {
 	}
 }
 
-// Patience is until when the requests that wait beside an appender wait for a lock.
-func Patience(s *Engine) (until []time.Time) {
+// Deadlines is until when the requests that wait beside an appender wait for a lock.
+func Deadlines(s *Engine) (until []time.Time) {
 	for _, a := range s.appenders {
 		a.queue.mu.Lock()
 		for _, d := range a.queue.stalled {
@@ -50,11 +50,11 @@ func Patience(s *Engine) (until []time.Time) {
 
 // Gather moves requests to a group, those that may be taken, and gives what is kept.
 func Gather(requests []*ports.AppendRequest, may func(*ports.AppendRequest) bool) (group, kept []*ports.AppendRequest) {
-	var items []*waiting
+	var items []*queuedRequest
 	for _, r := range requests {
-		items = append(items, &waiting{request: r})
+		items = append(items, &queuedRequest{request: r})
 	}
-	taken, left := gather(nil, items, &pg.Limits{GroupEvents: 512, GroupBytes: 4 << 20, OversizeBytes: 512 << 10}, false, func(w *waiting) bool { return may(w.request) }, func(*waiting) {})
+	taken, left := gather(nil, items, &pg.Limits{GroupEvents: 512, GroupBytes: 4 << 20, OversizeBytes: 512 << 10}, false, func(w *queuedRequest) bool { return may(w.request) }, func(*queuedRequest) {})
 	for _, w := range taken {
 		group = append(group, w.request)
 	}

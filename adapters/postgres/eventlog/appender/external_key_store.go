@@ -84,10 +84,10 @@ var errLeaseLost = errors.New("the lease on the keys was lost")
 // lives until after the events' commit. The zero of it, without a pool, leases
 // nothing: the key store is in the log's database.
 type externalLease struct {
-	pool    *leasePool
-	conn    *pgxpool.Conn
-	held    bool // the transaction has begun
-	probers []prober
+	pool           *leasePool
+	conn           *pgxpool.Conn
+	held           bool // the transaction has begun
+	batchedLookups []anyLookup
 }
 
 // open gets a connection before the group locks heads, so that a key store that does not
@@ -129,7 +129,7 @@ func (l *externalLease) read(ctx context.Context, f *facts, before ...string) er
 	for _, sql := range before {
 		batch.Queue(sql)
 	}
-	l.probers = queuePending(&batch, f.keys, l.probers[:0])
+	l.batchedLookups = queuePending(&batch, f.keyLookups, l.batchedLookups[:0])
 	results := l.conn.SendBatch(ctx, &batch)
 	defer results.Close()
 	for range before {
@@ -137,7 +137,7 @@ func (l *externalLease) read(ctx context.Context, f *facts, before ...string) er
 			return err
 		}
 	}
-	for _, p := range l.probers {
+	for _, p := range l.batchedLookups {
 		if err := p.read(results); err != nil {
 			return err
 		}
@@ -178,7 +178,7 @@ func (l *externalLease) drop() {
 
 // openLease prepares the lease of a group with sealed values in a key store of its
 // own. Without it these requests are refused and their neighbours go on.
-func (g *group) openLease(ctx context.Context, ws []*waiting) {
+func (g *group) openLease(ctx context.Context, ws []*queuedRequest) {
 	if g.lease.pool == nil || g.keyFault != nil || !anySealed(ws) {
 		return
 	}
@@ -199,7 +199,7 @@ func (g *group) takeLease(ctx context.Context) {
 }
 
 func (g *group) refuseKeys(err error) {
-	g.store.db.Log.Error("the key store gives no leases; personal values are refused", "error", pg.RedactError(err))
+	g.engine.db.Log.Error("the key store gives no leases; personal values are refused", "error", pg.RedactError(err))
 	g.keyFault = leaseFault(err)
 }
 

@@ -23,7 +23,7 @@ import (
 // group runs the requests of one transaction. It belongs to one appender and is
 // used again, with its buffers, for the next group.
 type group struct {
-	store          *Engine
+	engine         *Engine
 	facts          *facts
 	overlay        overlay
 	heads          map[event.PartitionID]*head
@@ -36,7 +36,7 @@ type group struct {
 	tracksEntities bool
 	scratch        []byte
 	decidedAt      time.Time
-	probers        []prober
+	batchedLookups []anyLookup
 	writer         *writer
 	lease          externalLease
 	begun          *pgxpool.Conn // whose transaction the next attempt goes on with; nil: it begins one
@@ -44,7 +44,7 @@ type group struct {
 }
 
 func (g *group) init(s *Engine) {
-	g.store = s
+	g.engine = s
 	g.facts = newFacts(s.leases != nil)
 	g.lease.pool = s.leases
 	g.overlay = newOverlay()
@@ -77,12 +77,12 @@ const (
 
 // attempt runs the group once. A lease in another database lives until the outcome
 // is known.
-func (g *group) attempt(ws []*waiting, keyFault *fault.Error) (ending, error) {
+func (g *group) attempt(ws []*queuedRequest, keyFault *fault.Error) (ending, error) {
 	g.keyFault = keyFault
 	defer g.lease.release()
 	end, err := g.transact(ws)
 	if end == outcomeUnknown {
-		g.store.db.Log.Warn("connection lost at commit; looking for the outcome", "requests", len(ws), "error", pg.RedactError(err))
+		g.engine.db.Log.Warn("connection lost at commit; looking for the outcome", "requests", len(ws), "error", pg.RedactError(err))
 		end, err = g.resolveOutcome(ws)
 	}
 	return end, err
@@ -92,25 +92,25 @@ func (g *group) attempt(ws []*waiting, keyFault *fault.Error) (ending, error) {
 // are returned unanswered and unwritten, so that the appender can retry them without
 // blocking other partitions. With probeLocks set, run first asks PostgreSQL which head rows
 // are free and commits only those.
-func (g *group) run(ws []*waiting, probeLocks bool) (missed []*waiting) {
+func (g *group) run(ws []*queuedRequest, probeLocks bool) (missed []*queuedRequest) {
 	var keyFault *fault.Error
 	for rerun := 0; ; rerun++ {
 		started := time.Now()
 		end, err := g.attempt(ws, keyFault)
 		switch {
 		case errors.Is(err, errNoKeyStore) && keyFault == nil:
-			g.store.db.Log.Error("the key store's schema is missing; personal values are refused", "error", pg.RedactError(err))
+			g.engine.db.Log.Error("the key store's schema is missing; personal values are refused", "error", pg.RedactError(err))
 			keyFault = keystore.Missing(err)
 			continue
 		case errors.Is(err, errLeaseLost) && rerun >= maxReruns:
 			keyFault = keystore.Unavailable(err) // nothing left to lose: those without personal values go on
 			continue
 		case end == committed:
-			g.store.metrics.ObserveGroup(len(ws), len(g.events), time.Since(started))
+			g.engine.metrics.ObserveGroup(len(ws), len(g.events), time.Since(started))
 			g.answerAll(ws)
 			return nil
 		case end == outcomeUnknown:
-			g.store.db.Log.Error("the outcome of an append group is not known", "requests", len(ws), "error", pg.RedactError(err))
+			g.engine.db.Log.Error("the outcome of an append group is not known", "requests", len(ws), "error", pg.RedactError(err))
 			// Refusals too: what refused them may be a row of this very group.
 			for _, w := range ws {
 				w.answer <- answer{err: outcomeUnknownFault(w.request)}
@@ -122,7 +122,7 @@ func (g *group) run(ws []*waiting, probeLocks bool) (missed []*waiting) {
 			time.Sleep(rerunPause << rerun)
 			continue
 		case end == unavailable:
-			g.store.db.Log.Error("append group without a database", "requests", len(ws), "error", pg.RedactError(err))
+			g.engine.db.Log.Error("append group without a database", "requests", len(ws), "error", pg.RedactError(err))
 			g.refuseAll(ws, pg.UnavailableFault(err))
 			return nil
 		case isFault(err): // a reason that holds for every request, such as the clock
@@ -132,7 +132,7 @@ func (g *group) run(ws []*waiting, probeLocks bool) (missed []*waiting) {
 		case len(ws) > 1:
 			// The store refuses a value of one request. Halving the group finds which one
 			// and commits the others.
-			g.store.db.Log.Warn("append group refused by the store; halving it", "requests", len(ws), "error", pg.RedactError(err))
+			g.engine.db.Log.Warn("append group refused by the store; halving it", "requests", len(ws), "error", pg.RedactError(err))
 			return g.runHalves(ws, probeLocks)
 		default:
 			g.refuseAll(ws, g.rejected(err))
@@ -148,9 +148,9 @@ func (g *group) rejected(err error) *fault.Error {
 	if pgErr, ok := errors.AsType[*pgconn.PgError](err); ok && pgErr.Code == pg.SQLStateUnique {
 		detail = "the store holds a row of this request already; send the request with new ids"
 		// Everything else unique was checked under the head lock.
-		g.store.db.Log.Error("unique violation under the head lock: a used event id, or a session that writes without the lock", "error", cause)
+		g.engine.db.Log.Error("unique violation under the head lock: a used event id, or a session that writes without the lock", "error", cause)
 	} else {
-		g.store.db.Log.Error("append rejected by the store", "error", cause)
+		g.engine.db.Log.Error("append rejected by the store", "error", cause)
 	}
 	f := fault.New(fault.Internal, codeRejected, "%s", detail).WithCause(cause)
 	if s, ok := errors.AsType[*pg.StatementError](cause); ok {
@@ -163,14 +163,14 @@ func (g *group) rejected(err error) *fault.Error {
 }
 
 // transact locks, reads, decides, writes and commits.
-func (g *group) transact(ws []*waiting) (ending, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), g.store.limits.GroupTimeout)
+func (g *group) transact(ws []*queuedRequest) (ending, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), g.engine.limits.GroupTimeout)
 	defer cancel()
 	conn, begun := g.begun, g.begun != nil
 	g.begun = nil
 	if !begun {
 		var err error
-		if conn, err = g.store.appends.Acquire(ctx); err != nil {
+		if conn, err = g.engine.appends.Acquire(ctx); err != nil {
 			return unavailable, err
 		}
 	}
@@ -193,13 +193,13 @@ func discard(conn *pgxpool.Conn) {
 	conn.Release()
 }
 
-func (g *group) transactOn(ctx context.Context, conn *pgxpool.Conn, begun bool, ws []*waiting) (ending, error) {
-	if err := g.lockAndRead(ctx, conn, begun, ws); err != nil {
+func (g *group) transactOn(ctx context.Context, conn *pgxpool.Conn, begun bool, ws []*queuedRequest) (ending, error) {
+	if err := g.lockHeadsAndRead(ctx, conn, begun, ws); err != nil {
 		return beforeCommit(err), err
 	}
 	locked := time.Now()
 	g.takeLease(ctx)
-	g.decidedAt = g.store.db.Now()
+	g.decidedAt = g.engine.db.Now()
 	for {
 		g.decideAll(ws, g.decidedAt)
 		if !g.facts.pending() {
@@ -223,7 +223,7 @@ func (g *group) transactOn(ctx context.Context, conn *pgxpool.Conn, begun bool, 
 	}
 	end, err := g.write(ctx, conn, ws)
 	if end == committed {
-		g.store.pace.note(time.Since(locked))
+		g.engine.pace.note(time.Since(locked))
 	}
 	return end, err
 }
@@ -237,16 +237,17 @@ func beforeCommit(err error) ending {
 
 func isFault(err error) bool { _, ok := fault.As(err); return ok }
 
-// lockAndRead is the first round trip.
-func (g *group) lockAndRead(ctx context.Context, conn *pgxpool.Conn, begun bool, ws []*waiting) error {
-	err := g.lockAndAsk(ctx, conn, begun, ws)
+// lockHeadsAndRead is the first round trip. It names the missing schema of a key store in the
+// log's database, because another statement of the batch may have failed for it.
+func (g *group) lockHeadsAndRead(ctx context.Context, conn *pgxpool.Conn, begun bool, ws []*queuedRequest) error {
+	err := g.sendLockAndReads(ctx, conn, begun, ws)
 	if err != nil && g.lease.pool == nil && g.keyFault == nil && keystore.LacksKeyStore(err) && anySealed(ws) {
 		return fmt.Errorf("%w: %w", errNoKeyStore, err)
 	}
 	return err
 }
 
-func (g *group) lockAndAsk(ctx context.Context, conn *pgxpool.Conn, begun bool, ws []*waiting) error {
+func (g *group) sendLockAndReads(ctx context.Context, conn *pgxpool.Conn, begun bool, ws []*queuedRequest) error {
 	g.facts.reset()
 	g.partitions = g.partitions[:0]
 	for _, w := range ws {
@@ -263,15 +264,15 @@ func (g *group) lockAndAsk(ctx context.Context, conn *pgxpool.Conn, begun bool, 
 	var batch pgx.Batch
 	if !begun {
 		batch.Queue(beginAppend)
-		if wait := g.store.lockWait(); wait != g.store.shortLockWait() { // which the session has
+		if wait := g.engine.lockWait(); wait != g.engine.shortLockWait() { // which the session has
 			batch.Queue(pg.SetLockTimeout, pg.Milliseconds(wait))
 		}
 	}
 	opening := batch.Len()
 	batch.Queue(appenderdb.LockPartitionHeads, g.partitionIDs)
 	batch.Queue(appenderdb.ListLastEvents, g.partitionIDs)
-	g.probers = queuePending(&batch, g.facts.log, g.probers[:0])
-	before := g.store.db.Clock.Now()
+	g.batchedLookups = queuePending(&batch, g.facts.logLookups, g.batchedLookups[:0])
+	before := g.engine.db.Clock.Now()
 	results := conn.SendBatch(ctx, &batch)
 	defer results.Close()
 	for range opening {
@@ -286,7 +287,7 @@ func (g *group) lockAndAsk(ctx context.Context, conn *pgxpool.Conn, begun bool, 
 	if err != nil {
 		return err
 	}
-	for _, l := range g.probers {
+	for _, l := range g.batchedLookups {
 		if err := l.read(results); err != nil {
 			return err
 		}
@@ -294,7 +295,7 @@ func (g *group) lockAndAsk(ctx context.Context, conn *pgxpool.Conn, begun bool, 
 	if err := results.Close(); err != nil {
 		return err
 	}
-	return g.checkClock(before, databaseTime, g.store.db.Clock.Now())
+	return g.checkClock(before, databaseTime, g.engine.db.Clock.Now())
 }
 
 func (g *group) readHeads(results pgx.BatchResults) error {
@@ -342,30 +343,30 @@ func (g *group) readLastEvents(results pgx.BatchResults) (databaseTime time.Time
 // checkClock refuses to stamp events with a clock that is off: the database was
 // asked at some moment between the two readings.
 func (g *group) checkClock(before, database, after time.Time) error {
-	limit := g.store.limits.MaxClockSkew
+	limit := g.engine.limits.MaxClockSkew
 	if limit < 0 || !database.Before(before.Add(-limit)) && !database.After(after.Add(limit)) {
 		return nil
 	}
 	skew := before.Sub(database)
-	g.store.db.Log.Error("this node's clock is off; appends are refused", "skew", skew.String(), "limit", limit.String())
+	g.engine.db.Log.Error("this node's clock is off; appends are refused", "skew", skew.String(), "limit", limit.String())
 	return fault.New(fault.Unavailable, codeClockSkew,
 		"this node's clock is %s off the database's; use another node until its clock is set", skew.Round(time.Millisecond)).WithRetryAfter(5 * time.Second)
 }
 
 // readPending asks for names that became known while deciding.
 func (g *group) readPending(ctx context.Context, conn *pgxpool.Conn) error {
-	if slices.ContainsFunc(g.facts.keys, isPending) {
+	if slices.ContainsFunc(g.facts.keyLookups, isPending) {
 		if err := g.lease.read(ctx, g.facts); err != nil {
 			return fmt.Errorf("%w: %w", errLeaseLost, pg.RedactError(err))
 		}
 	}
 	var batch pgx.Batch
-	if g.probers = queuePending(&batch, g.facts.log, g.probers[:0]); len(g.probers) == 0 {
+	if g.batchedLookups = queuePending(&batch, g.facts.logLookups, g.batchedLookups[:0]); len(g.batchedLookups) == 0 {
 		return nil
 	}
 	results := conn.SendBatch(ctx, &batch)
 	defer results.Close()
-	for _, l := range g.probers {
+	for _, l := range g.batchedLookups {
 		if err := l.read(results); err != nil {
 			return err
 		}
@@ -374,7 +375,7 @@ func (g *group) readPending(ctx context.Context, conn *pgxpool.Conn) error {
 }
 
 // wantHolders asks for the ids of stored events that refused a request.
-func (g *group) wantHolders(ws []*waiting) {
+func (g *group) wantHolders(ws []*queuedRequest) {
 	for i := range g.verdicts {
 		v := &g.verdicts[i]
 		if v.holder != 0 && v.holder <= v.partHead.locked.Sequence {
@@ -384,7 +385,7 @@ func (g *group) wantHolders(ws []*waiting) {
 }
 
 // answerAll answers from the verdicts after the commit.
-func (g *group) answerAll(ws []*waiting) {
+func (g *group) answerAll(ws []*queuedRequest) {
 	for i, w := range ws {
 		v := &g.verdicts[i]
 		switch {
@@ -398,13 +399,13 @@ func (g *group) answerAll(ws []*waiting) {
 	}
 	for p, h := range g.heads {
 		if h.current.Sequence > h.locked.Sequence {
-			g.store.notifier.grew(p, h.current.Sequence)
+			g.engine.notifier.grew(p, h.current.Sequence)
 		}
 	}
 	clear(g.events) // let go of the callers' memory
 }
 
-func (g *group) refuseAll(ws []*waiting, err *fault.Error) {
+func (g *group) refuseAll(ws []*queuedRequest, err *fault.Error) {
 	for _, w := range ws {
 		w.answer <- answer{err: err}
 	}

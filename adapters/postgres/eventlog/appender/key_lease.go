@@ -81,7 +81,7 @@ func isSealed(r *ports.AppendRequest) bool {
 	return false
 }
 
-func anySealed(ws []*waiting) bool {
+func anySealed(ws []*queuedRequest) bool {
 	for _, w := range ws {
 		if isSealed(w.request) {
 			return true

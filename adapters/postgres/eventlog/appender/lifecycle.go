@@ -62,7 +62,7 @@ func (s *streamChange) fill(c []*pg.Column, state event.StreamState) {
 	version(c[3], s.metadataVersion)
 }
 
-// checkAccess holds the caller's roles against the access lists of what is written.
+// checkAccess checks the caller's roles against the access lists of the streams it writes.
 func (g *group) checkAccess(r *ports.AppendRequest) *fault.Error {
 	if r.Roles == nil {
 		return nil
@@ -78,8 +78,8 @@ func (g *group) checkAccess(r *ports.AppendRequest) *fault.Error {
 	return nil
 }
 
-// checkStates looks whether every staged event may go into its stream. Ordinary
-// events of ordinary streams, which is nearly all there is, cost a look each.
+// checkStates checks that every staged event may be written to its stream. Ordinary events
+// of active streams, nearly all of them, cost one map lookup each.
 func (g *group) checkStates(r *ports.AppendRequest, v *verdict) {
 	staged := g.events[v.first:]
 	for i := range staged {

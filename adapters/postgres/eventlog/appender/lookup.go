@@ -14,8 +14,8 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// lookup is what a group knows of one kind of row, as of its head locks. Names
-// are asked for once; a name without a row has the zero value.
+// lookup holds the rows of one kind that a group has read under its head locks. Each key is
+// read once; a key without a row has the zero value.
 type lookup[K comparable, V any] struct {
 	sql     string
 	rows    map[K]V
@@ -25,8 +25,8 @@ type lookup[K comparable, V any] struct {
 	scan    func(rows pgx.Rows, ordinal *int32, v *V) error
 }
 
-// prober is a lookup of any kind.
-type prober interface {
+// anyLookup is a lookup whatever its types of key and row.
+type anyLookup interface {
 	reset()
 	pending() bool
 	queue(*pgx.Batch)
@@ -46,7 +46,7 @@ func (l *lookup[K, V]) reset() {
 	l.asked = l.asked[:0]
 }
 
-// want asks for a name unless it was asked for before.
+// want adds a key to the next query, unless it was read before.
 func (l *lookup[K, V]) want(k K) {
 	if _, known := l.rows[k]; !known {
 		var zero V
@@ -181,11 +181,11 @@ type facts struct {
 	sequences      *lookup[intentKey, event.Sequence]
 	leases         *lookup[keyVersion, bool]
 	keyStates      *lookup[subjectKey, shredding.KeyState]
-	log            []prober // asked on the group's own connection
-	keys           []prober // asked on a lease's connection: the key store is another database
+	logLookups     []anyLookup // asked on the group's own connection
+	keyLookups     []anyLookup // asked on a lease's connection: the key store is another database
 }
 
-func newFacts(keysApart bool) *facts {
+func newFacts(externalKeyStore bool) *facts {
 	const i2, i4, i8, text, uuid = pgtype.Int2OID, pgtype.Int4OID, pgtype.Int8OID, pgtype.TextOID, pgtype.UUIDOID
 	f := &facts{
 		streams: newLookup(appenderdb.ListStreamVersions, []uint32{i4, text, text},
@@ -253,10 +253,10 @@ func newFacts(keysApart bool) *facts {
 		leases:    newLookup(leaseKeys, []uint32{i4, text, i2, i4}, encodeKeyVersion, scanLease),
 		keyStates: newLookup(readKeyStates, []uint32{i4, text, i2}, encodeSubjectKey, scanKeyState),
 	}
-	f.log = []prober{f.streams, f.idempotency, f.business, f.entities, f.keyConditions, f.typeConditions, f.series, f.intents, f.ids, f.sequences}
-	f.keys = []prober{f.leases, f.keyStates}
-	if !keysApart {
-		f.log, f.keys = append(f.log, f.keys...), nil
+	f.logLookups = []anyLookup{f.streams, f.idempotency, f.business, f.entities, f.keyConditions, f.typeConditions, f.series, f.intents, f.ids, f.sequences}
+	f.keyLookups = []anyLookup{f.leases, f.keyStates}
+	if !externalKeyStore {
+		f.logLookups, f.keyLookups = append(f.logLookups, f.keyLookups...), nil
 	}
 	return f
 }
@@ -289,7 +289,7 @@ func scanIdempotency(r pgx.Rows, n *int32, v *idempotencyRow) error {
 }
 
 func (f *facts) reset() {
-	for _, l := range f.log {
+	for _, l := range f.logLookups {
 		l.reset()
 	}
 	f.forgetKeys()
@@ -297,14 +297,14 @@ func (f *facts) reset() {
 
 // forgetKeys drops what was asked of a key store in another database.
 func (f *facts) forgetKeys() {
-	for _, l := range f.keys {
+	for _, l := range f.keyLookups {
 		l.reset()
 	}
 }
 
 // queuePending adds a statement for every lookup with pending names and returns
 // them in order.
-func queuePending(b *pgx.Batch, lookups, into []prober) []prober {
+func queuePending(b *pgx.Batch, lookups, into []anyLookup) []anyLookup {
 	for _, l := range lookups {
 		if l.pending() {
 			l.queue(b)
@@ -314,8 +314,8 @@ func queuePending(b *pgx.Batch, lookups, into []prober) []prober {
 	return into
 }
 
-func isPending(l prober) bool { return l.pending() }
+func isPending(l anyLookup) bool { return l.pending() }
 
 func (f *facts) pending() bool {
-	return slices.ContainsFunc(f.log, isPending) || slices.ContainsFunc(f.keys, isPending)
+	return slices.ContainsFunc(f.logLookups, isPending) || slices.ContainsFunc(f.keyLookups, isPending)
 }

@@ -13,19 +13,19 @@ import (
 
 // The states of a waiting request.
 const (
-	stateWaiting int32 = iota
+	stateQueued int32 = iota
 	stateTaken
-	stateAbandoned // the caller gave up before it was taken
-	stateLeft      // the caller gave up after it was taken, and was told that the outcome is unknown
+	stateAbandoned  // the caller gave up before it was taken
+	stateCallerGone // the caller gave up after it was taken and got append.outcome_unknown
 )
 
-// waiting is one request in the queue of an appender.
-type waiting struct {
+// queuedRequest is one request in the queue of an appender.
+type queuedRequest struct {
 	request  *ports.AppendRequest
 	intent   *encodedIntent
 	bytes    int
 	queuedAt time.Time
-	deadline time.Time // until when it waits for a lock of another session; zero: it has met none
+	deadline time.Time // end of its wait for locks of other sessions; zero: it has not met one
 	state    atomic.Int32
 	answer   chan answer // of capacity 1: the appender never waits for a caller
 }
@@ -35,22 +35,22 @@ type answer struct {
 	err    error
 }
 
-func (w *waiting) oversize(l *pg.Limits) bool {
+func (w *queuedRequest) oversize(l *pg.Limits) bool {
 	return w.bytes > l.OversizeBytes || len(w.request.Events) > l.GroupEvents
 }
 
-// queue is what waits for one appender, bounded in requests and bytes, as a whole
-// and per partition. A request that does not fit is refused at once. What waits for a
-// lock of another session waits in stalled partitions, so that it stops neither the appender nor
-// the other partitions.
+// queue holds the requests of one appender, bounded in requests and bytes, as a whole
+// and per partition. A request that does not fit is refused at once. Requests that need a
+// lock which another session holds wait in stalled partitions, so that they block neither the
+// appender nor other partitions.
 type queue struct {
 	mu           sync.Mutex
-	items        []*waiting
+	items        []*queuedRequest
 	stalled      map[event.PartitionID]*stalledPartition
-	suspects     map[event.PartitionID]bool // whose lock was missed and has not been had since
+	suspects     map[event.PartitionID]bool // a group missed their lock and has not acquired it since
 	load         load
 	stalledLoad  load // the part of it in stalled partitions
-	borrowedLoad load // what stalled partitions took from groups; load does not count it
+	borrowedLoad load // of requests that groups moved to stalled partitions; load does not count it
 	partitions   map[event.PartitionID]load
 	limits       *pg.Limits
 	limit        load                    // of the queue
@@ -76,7 +76,7 @@ func newQueue(l *pg.Limits) *queue {
 	}
 }
 
-func (q *queue) push(w *waiting) error {
+func (q *queue) push(w *queuedRequest) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.closed {
@@ -87,17 +87,17 @@ func (q *queue) push(w *waiting) error {
 	p := w.request.Partition
 	total, own := q.load.plus(1, w.bytes), q.partitions[p].plus(1, w.bytes)
 	full := q.load.requests > 0 && (total.exceeds(q.limit) || own.requests > 1 && own.exceeds(q.share))
-	d, aside := q.stalled[p]
-	aside = aside || q.suspects[p]
-	if aside && !full { // nor may all stalled partitions together
-		behind := q.stalledLoad.plus(1, w.bytes)
-		full = q.stalledLoad.requests > 0 && behind.exceeds(q.share)
+	d, isStalled := q.stalled[p]
+	isStalled = isStalled || q.suspects[p]
+	if isStalled && !full { // nor may all stalled partitions together
+		stalledLoad := q.stalledLoad.plus(1, w.bytes)
+		full = q.stalledLoad.requests > 0 && stalledLoad.exceeds(q.share)
 	}
 	if full {
 		return fault.New(fault.Unavailable, codeQueueFull, "too many appends are waiting; try again").WithRetryAfter(pg.RetryAfter)
 	}
 	q.load, q.partitions[p] = total, own
-	if aside {
+	if isStalled {
 		if d == nil {
 			d = q.isolate(p)
 		}
@@ -134,7 +134,7 @@ func (q *queue) depth() (requests, bytes int) {
 // over then and come first next time. It waits for the first request and returns
 // nil when the queue is closed and empty and its stalled partitions have ended. Requests whose
 // callers gave up are dropped.
-func (q *queue) take(group []*waiting) []*waiting {
+func (q *queue) take(group []*queuedRequest) []*queuedRequest {
 	for {
 		q.mu.Lock()
 		group = q.fill(group[:0])
@@ -151,7 +151,7 @@ func (q *queue) take(group []*waiting) []*waiting {
 }
 
 // remove takes a request out of the loads.
-func (q *queue) remove(w *waiting) {
+func (q *queue) remove(w *queuedRequest) {
 	p := w.request.Partition
 	q.load = q.load.plus(-1, -w.bytes)
 	if own := q.partitions[p].plus(-1, -w.bytes); own.requests > 0 {
@@ -161,20 +161,20 @@ func (q *queue) remove(w *waiting) {
 	}
 }
 
-func (q *queue) fill(group []*waiting) []*waiting {
-	group, q.items = gather(group, q.items, q.limits, q.limits.OnePartitionPerGroup, (*waiting).take, q.remove)
+func (q *queue) fill(group []*queuedRequest) []*queuedRequest {
+	group, q.items = gather(group, q.items, q.limits, q.limits.OnePartitionPerGroup, (*queuedRequest).take, q.remove)
 	return group
 }
 
 // take lets an appender have the request, unless its caller gave up.
-func (w *waiting) take() bool { return w.state.CompareAndSwap(stateWaiting, stateTaken) }
+func (w *queuedRequest) take() bool { return w.state.CompareAndSwap(stateQueued, stateTaken) }
 
 // waits reports whether the caller still waits for the request to be taken.
-func (w *waiting) waits() bool { return w.state.Load() == stateWaiting }
+func (w *queuedRequest) waits() bool { return w.state.Load() == stateQueued }
 
 // gather moves the next requests from items to group, those that may be taken, and
-// returns what is kept. It reports whatever leaves items to left.
-func gather(group, items []*waiting, limits *pg.Limits, onePartition bool, take func(*waiting) bool, left func(*waiting)) (taken, kept []*waiting) {
+// returns the rest as kept. It calls onRemoved for each request that leaves items.
+func gather(group, items []*queuedRequest, limits *pg.Limits, onePartition bool, take func(*queuedRequest) bool, onRemoved func(*queuedRequest)) (taken, kept []*queuedRequest) {
 	events, bytes := 0, 0
 	kept = items[:0]
 	full := false
@@ -182,7 +182,7 @@ func gather(group, items []*waiting, limits *pg.Limits, onePartition bool, take 
 		switch {
 		case full:
 		case w.state.Load() == stateAbandoned:
-			left(w)
+			onRemoved(w)
 			continue
 		case onePartition && len(group) > 0 && group[0].request.Partition != w.request.Partition:
 			// Passed over: it comes first next time.
@@ -191,7 +191,7 @@ func gather(group, items []*waiting, limits *pg.Limits, onePartition bool, take 
 				break
 			}
 			// Alone when it is the first; nothing else joins it.
-			left(w)
+			onRemoved(w)
 			if take(w) {
 				group, full = append(group, w), true
 			}
@@ -199,7 +199,7 @@ func gather(group, items []*waiting, limits *pg.Limits, onePartition bool, take 
 		case events+len(w.request.Events) > limits.GroupEvents || bytes+w.bytes > limits.GroupBytes:
 			full = true
 		default:
-			left(w)
+			onRemoved(w)
 			if take(w) {
 				group = append(group, w)
 				events += len(w.request.Events)

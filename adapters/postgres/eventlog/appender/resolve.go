@@ -17,7 +17,7 @@ import (
 // session holds as long as it lives, and looks for one row of the group: the
 // group is there as a whole or not at all. It returns committed, rolledBack
 // with errAbsent, or outcomeUnknown.
-func (g *group) resolveOutcome(ws []*waiting) (ending, error) {
+func (g *group) resolveOutcome(ws []*queuedRequest) (ending, error) {
 	var err error
 	for try := range lookupTries {
 		if try > 0 {
@@ -39,10 +39,10 @@ func (g *group) resolveOutcome(ws []*waiting) (ending, error) {
 	return outcomeUnknown, err
 }
 
-func (g *group) findCommitMarker(ws []*waiting) (found, certain bool, err error) {
-	ctx, cancel := context.WithTimeout(context.Background(), g.store.limits.GroupTimeout)
+func (g *group) findCommitMarker(ws []*queuedRequest) (found, certain bool, err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), g.engine.limits.GroupTimeout)
 	defer cancel()
-	conn, err := g.store.appends.Acquire(ctx)
+	conn, err := g.engine.appends.Acquire(ctx)
 	if err != nil {
 		return false, false, err
 	}
@@ -71,7 +71,7 @@ func (g *group) findCommitMarker(ws []*waiting) (found, certain bool, err error)
 func (g *group) lockOnly(ctx context.Context, conn *pgxpool.Conn) error {
 	var batch pgx.Batch
 	batch.Queue(beginAppend)
-	batch.Queue(pg.SetLockTimeout, pg.Milliseconds(g.store.limits.LockTimeout)) // the lost session ends within it
+	batch.Queue(pg.SetLockTimeout, pg.Milliseconds(g.engine.limits.LockTimeout)) // the lost session ends within it
 	batch.Queue(appenderdb.LockPartitionHeads, g.partitionIDs)
 	return conn.SendBatch(ctx, &batch).Close()
 }
@@ -79,7 +79,7 @@ func (g *group) lockOnly(ctx context.Context, conn *pgxpool.Conn) error {
 // wantCommitMarker asks for a row that only this group can have written and returns
 // how to judge it. Events and idempotency keys are certain. An intent alone is
 // certain unless another transaction has changed it since.
-func (g *group) wantCommitMarker(ws []*waiting) (judge func() (found, certain bool)) {
+func (g *group) wantCommitMarker(ws []*queuedRequest) (judge func() (found, certain bool)) {
 	if len(g.events) > 0 {
 		k := intentKey{g.events[0].Partition, g.events[0].ID}
 		g.facts.sequences.want(k)

@@ -40,9 +40,9 @@ const (
 // session. The queue's mu guards its fields.
 type stalledPartition struct {
 	partition event.PartitionID
-	first     []*waiting // that missed the lock together; the queue's load does not count them
-	rest      []*waiting // that came after them
-	runs      bool       // it has the lock, and its first requests run
+	first     []*queuedRequest // that missed the lock together; the queue's load does not count them
+	rest      []*queuedRequest // that came after them
+	runs      bool             // it has the lock, and its first requests run
 	recalled  chan struct{}
 }
 
@@ -54,9 +54,9 @@ func (q *queue) isolate(p event.PartitionID) *stalledPartition {
 	return d
 }
 
-// enqueue lets a request wait behind the others of its partition. It is called with the
+// enqueue adds a request to the end of its partition's. It is called with the
 // queue's mu, and the request is in its load already.
-func (d *stalledPartition) enqueue(q *queue, w *waiting, now time.Time) {
+func (d *stalledPartition) enqueue(q *queue, w *queuedRequest, now time.Time) {
 	w.setDeadline(now.Add(q.maxWait))
 	d.rest = append(d.rest, w)
 	q.stalledLoad = q.stalledLoad.plus(1, w.bytes)
@@ -64,31 +64,31 @@ func (d *stalledPartition) enqueue(q *queue, w *waiting, now time.Time) {
 
 // setDeadline bounds how long a request waits for locks of other sessions, from the first
 // one that it meets; a second lock does not extend the deadline.
-func (w *waiting) setDeadline(until time.Time) {
+func (w *queuedRequest) setDeadline(until time.Time) {
 	if w.deadline.IsZero() {
 		w.deadline = until
 	}
 }
 
 // stall sends the requests of a group that missed a lock, of which nothing was written,
-// into stalled partitions, in their order, and behind them what waits for the same partitions.
-// It returns those that there is no room for.
-func (q *queue) stall(ws []*waiting, until time.Time) (refused []*waiting) {
+// into stalled partitions, in their order, and after them the queued requests of the same
+// partitions. It returns the requests that there is no room for.
+func (q *queue) stall(ws []*queuedRequest, until time.Time) (refused []*queuedRequest) {
 	if len(ws) == 0 {
 		return nil
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for _, w := range ws {
-		if !w.state.CompareAndSwap(stateTaken, stateWaiting) {
-			continue // its caller has left
+		if !w.state.CompareAndSwap(stateTaken, stateQueued) {
+			continue // its caller gave up
 		}
-		aside := q.borrowedLoad.plus(1, w.bytes)
-		if q.borrowedLoad.requests > 0 && aside.exceeds(q.limit) {
+		borrowed := q.borrowedLoad.plus(1, w.bytes)
+		if q.borrowedLoad.requests > 0 && borrowed.exceeds(q.limit) {
 			refused = append(refused, w)
 			continue
 		}
-		q.borrowedLoad = aside
+		q.borrowedLoad = borrowed
 		p := w.request.Partition
 		d := q.stalled[p]
 		if d == nil {
@@ -114,14 +114,14 @@ func (q *queue) stall(ws []*waiting, until time.Time) (refused []*waiting) {
 // next prepares the next attempt of a stalled partition. late are the requests whose
 // deadline has passed; until is the earliest deadline of the others. over: nothing waits
 // any more, and the partition is the appender's again.
-func (q *queue) next(d *stalledPartition, now time.Time) (late []*waiting, until time.Time, over bool) {
+func (q *queue) next(d *stalledPartition, now time.Time) (late []*queuedRequest, until time.Time, over bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.stalled[d.partition] != d {
 		return nil, until, true // recalled
 	}
-	remain := func(ws []*waiting, left func(*waiting)) []*waiting {
-		return slices.DeleteFunc(ws, func(w *waiting) bool {
+	remain := func(ws []*queuedRequest, left func(*queuedRequest)) []*queuedRequest {
+		return slices.DeleteFunc(ws, func(w *queuedRequest) bool {
 			switch {
 			case !w.waits():
 			case now.Before(w.deadline):
@@ -136,7 +136,7 @@ func (q *queue) next(d *stalledPartition, now time.Time) (late []*waiting, until
 	d.first = remain(d.first, q.returnBorrowed)
 	d.rest = remain(d.rest, q.removeStalled)
 	if len(d.first) == 0 {
-		d.first, d.rest = gather(d.first, d.rest, q.limits, false, (*waiting).waits, q.removeStalled)
+		d.first, d.rest = gather(d.first, d.rest, q.limits, false, (*queuedRequest).waits, q.removeStalled)
 		for _, w := range d.first {
 			q.borrowedLoad = q.borrowedLoad.plus(1, w.bytes)
 		}
@@ -146,27 +146,27 @@ func (q *queue) next(d *stalledPartition, now time.Time) (late []*waiting, until
 		q.signal()
 		return late, until, true
 	}
-	return late, slices.MinFunc(d.first, func(a, b *waiting) int { return a.deadline.Compare(b.deadline) }).deadline, false
+	return late, slices.MinFunc(d.first, func(a, b *queuedRequest) int { return a.deadline.Compare(b.deadline) }).deadline, false
 }
 
-// returnBorrowed takes a request out of what is aside.
-func (q *queue) returnBorrowed(w *waiting) { q.borrowedLoad = q.borrowedLoad.plus(-1, -w.bytes) }
+// returnBorrowed subtracts a request from borrowedLoad.
+func (q *queue) returnBorrowed(w *queuedRequest) { q.borrowedLoad = q.borrowedLoad.plus(-1, -w.bytes) }
 
-func (q *queue) removeStalled(w *waiting) {
+func (q *queue) removeStalled(w *queuedRequest) {
 	q.stalledLoad = q.stalledLoad.plus(-1, -w.bytes)
 	q.remove(w)
 }
 
 // lockAcquired returns the first requests of a stalled partition that has got its lock,
 // without those whose callers gave up.
-func (q *queue) lockAcquired(d *stalledPartition) []*waiting {
+func (q *queue) lockAcquired(d *stalledPartition) []*queuedRequest {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.stalled[d.partition] != d {
 		return nil // recalled
 	}
 	d.runs = true
-	taken := make([]*waiting, 0, len(d.first))
+	taken := make([]*queuedRequest, 0, len(d.first))
 	for _, w := range d.first {
 		q.returnBorrowed(w)
 		if w.take() {
@@ -217,22 +217,23 @@ func (q *queue) requeue(d *stalledPartition) {
 	delete(q.suspects, d.partition)
 }
 
-// stallAgain gives requests that missed a lock again back to their stalled partition.
-func (q *queue) stallAgain(d *stalledPartition, ws []*waiting) {
+// stallAgain returns requests that missed another lock to their stalled partition.
+func (q *queue) stallAgain(d *stalledPartition, ws []*queuedRequest) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	d.runs = false
 	for _, w := range ws {
-		if w.state.CompareAndSwap(stateTaken, stateWaiting) {
+		if w.state.CompareAndSwap(stateTaken, stateQueued) {
 			d.first = append(d.first, w)
 			q.borrowedLoad = q.borrowedLoad.plus(1, w.bytes)
 		}
 	}
 }
 
-// stalledPartition runs until its partition is the appender's again or nothing waits for it.
+// serveStalled tries a stalled partition until the partition is the appender's again or has
+// no requests.
 func (a *appender) serveStalled(d *stalledPartition) {
-	s := a.store
+	s := a.engine
 	s.countStalled(1)
 	defer s.countStalled(-1)
 	var since time.Time // the first attempt that missed the lock; zero: none did
@@ -305,12 +306,12 @@ func (s *Engine) attemptWait(until time.Time) time.Duration {
 // attempt waits for the head of a stalled partition and runs its first requests in the
 // same transaction. It reports whether they missed a lock, that one or another.
 func (a *appender) attempt(g *group, d *stalledPartition, until time.Time) (missed bool) {
-	if g.store == nil {
-		g.init(a.store)
+	if g.engine == nil {
+		g.init(a.engine)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), a.store.limits.GroupTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), a.engine.limits.GroupTimeout)
 	defer cancel()
-	conn, err := g.waitForHead(ctx, d.partition, a.store.attemptWait(until))
+	conn, err := g.waitForHead(ctx, d.partition, a.engine.attemptWait(until))
 	if pg.IsLockTimeout(err) {
 		return true
 	}
@@ -336,7 +337,7 @@ func (a *appender) attempt(g *group, d *stalledPartition, until time.Time) (miss
 // it returns. Nothing is pipelined here, so that a lock that was missed costs no
 // connection.
 func (g *group) waitForHead(ctx context.Context, p event.PartitionID, wait time.Duration) (*pgxpool.Conn, error) {
-	conn, err := g.store.appends.Acquire(ctx)
+	conn, err := g.engine.appends.Acquire(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -347,10 +348,10 @@ func (g *group) waitForHead(ctx context.Context, p event.PartitionID, wait time.
 		if _, err := conn.Exec(ctx, pg.SetLockTimeout, pg.Milliseconds(wait)); err != nil {
 			return err
 		}
-		if _, err := g.store.queries.LockPartitionHeads(ctx, conn, []int32{int32(p)}); err != nil {
+		if _, err := g.engine.queries.LockPartitionHeads(ctx, conn, []int32{int32(p)}); err != nil {
 			return err
 		}
-		_, err := conn.Exec(ctx, pg.SetLockTimeout, pg.Milliseconds(g.store.lockWait()))
+		_, err := conn.Exec(ctx, pg.SetLockTimeout, pg.Milliseconds(g.engine.lockWait()))
 		return err
 	}()
 	if err == nil {
@@ -399,10 +400,10 @@ func (p *pace) fastest() time.Duration {
 
 // splitByLockState separates the requests of partitions whose heads are free now from those
 // whose heads another session has locked.
-func (g *group) splitByLockState(ws []*waiting) (free, held []*waiting, err error) {
-	ctx, cancel := context.WithTimeout(context.Background(), g.store.limits.GroupTimeout)
+func (g *group) splitByLockState(ws []*queuedRequest) (free, held []*queuedRequest, err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), g.engine.limits.GroupTimeout)
 	defer cancel()
-	conn, err := g.store.appends.Acquire(ctx)
+	conn, err := g.engine.appends.Acquire(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -411,7 +412,7 @@ func (g *group) splitByLockState(ws []*waiting) (free, held []*waiting, err erro
 	for i, p := range g.partitions {
 		ids[i] = int32(p)
 	}
-	found, err := g.store.queries.ListFreeHeads(ctx, conn, ids)
+	found, err := g.engine.queries.ListFreeHeads(ctx, conn, ids)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -425,15 +426,15 @@ func (g *group) splitByLockState(ws []*waiting) (free, held []*waiting, err erro
 	return free, held, nil
 }
 
-// handleLockTimeout says which requests of a group that missed a lock cannot go on, after it has
-// run the others, if it may look for them.
-func (g *group) handleLockTimeout(ws []*waiting, probeLocks bool) (again []*waiting) {
+// handleLockTimeout returns the requests of a group that must wait for a lock. With probeLocks
+// it finds the requests whose heads are free, and runs those first.
+func (g *group) handleLockTimeout(ws []*queuedRequest, probeLocks bool) (again []*queuedRequest) {
 	if !probeLocks || len(g.partitions) < 2 {
 		return ws
 	}
 	free, held, err := g.splitByLockState(ws)
 	if err != nil {
-		g.store.db.Log.Warn("it could not be found out whose lock an append group missed", "error", pg.RedactError(err))
+		g.engine.db.Log.Warn("it could not be found out whose lock an append group missed", "error", pg.RedactError(err))
 		return ws
 	}
 	if len(held) == 0 {
@@ -444,15 +445,15 @@ func (g *group) handleLockTimeout(ws []*waiting, probeLocks bool) (again []*wait
 
 // runHalves runs the second half after the first, without the requests of partitions that
 // missed a lock in the first half.
-func (g *group) runHalves(ws []*waiting, probeLocks bool) (again []*waiting) {
+func (g *group) runHalves(ws []*queuedRequest, probeLocks bool) (again []*queuedRequest) {
 	again = g.run(ws[:len(ws)/2], probeLocks)
 	if len(again) == 0 {
 		return g.run(ws[len(ws)/2:], probeLocks)
 	}
 	again = slices.Clone(again)
-	var free []*waiting
+	var free []*queuedRequest
 	for _, w := range ws[len(ws)/2:] {
-		if slices.ContainsFunc(again, func(v *waiting) bool { return v.request.Partition == w.request.Partition }) {
+		if slices.ContainsFunc(again, func(v *queuedRequest) bool { return v.request.Partition == w.request.Partition }) {
 			again = append(again, w)
 		} else {
 			free = append(free, w)
@@ -464,9 +465,9 @@ func (g *group) runHalves(ws []*waiting, probeLocks bool) (again []*waiting) {
 	return slices.Concat(again, g.run(free, probeLocks))
 }
 
-// lockedFault is the answer when patience has ended. Nothing was written.
-func lockedFault(patience time.Duration) *fault.Error {
+// lockedFault is the answer after a wait for a lock timed out. Nothing was written.
+func lockedFault(waited time.Duration) *fault.Error {
 	return fault.New(fault.Unavailable, pg.CodeUnavailable,
 		"another session of the database has held a lock that this legal entity's appends need for %s; try again, and end that session if it stays (backbone doctor --section contention names it)",
-		patience.Round(time.Millisecond)).WithRetryAfter(pg.RetryAfter)
+		waited.Round(time.Millisecond)).WithRetryAfter(pg.RetryAfter)
 }

@@ -44,7 +44,7 @@ func TestPatienceBeginsAnewWithTheNextLock(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			dsn := pgtest.Database(t)
-			s, seen, books := beside(t, dsn, 1)
+			s, seen, books := openWithBooks(t, dsn, 1)
 			kept, err := s.Appender.Append(t.Context(), pgtest.Invoice(books[0], 1))
 			require.NoError(t, err)
 			release := pgtest.Hold(t, dsn, books[0])
@@ -54,7 +54,7 @@ func TestPatienceBeginsAnewWithTheNextLock(t *testing.T) {
 			another.Events[0].Stream, another.Streams = kept.Events[0].Stream, nil
 			behind := send(context.Background(), s, another)
 			testkit.Eventually(t, pgtest.AWhile, func() bool { return appender.Queued(s.Appender) == 1 })
-			patience := slices.MaxFunc(appender.Patience(s.Appender), time.Time.Compare) // of the one behind
+			patience := slices.MaxFunc(appender.Deadlines(s.Appender), time.Time.Compare) // of the one behind
 			// The first one gets the lock, and stops when it has given it back: it is nobody's.
 			reached, goOn := seen.Stop(t)
 			release()
@@ -63,7 +63,7 @@ func TestPatienceBeginsAnewWithTheNextLock(t *testing.T) {
 			goOn()
 			require.NoError(t, (<-first).err)
 			testkit.Eventually(t, pgtest.AWhile, func() bool {
-				now := appender.Patience(s.Appender)
+				now := appender.Deadlines(s.Appender)
 				return len(now) == 1 && now[0].After(patience)
 			}, "it waits as long for the next lock")
 			unanswered(t, behind)
@@ -80,7 +80,7 @@ func TestManyDetoursEndTogether(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.Database(t)
 	const many = 60
-	s, seen, books := beside(t, dsn, many)
+	s, seen, books := openWithBooks(t, dsn, many)
 	tx, err := pgtest.Connect(t, dsn).Begin(t.Context())
 	require.NoError(t, err)
 	_, err = tx.Exec(t.Context(), "LOCK TABLE backbone.event_keys IN ACCESS EXCLUSIVE MODE")
@@ -111,7 +111,7 @@ func TestManyDetoursEndTogether(t *testing.T) {
 func TestDrillManyStalledPartitions(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.Database(t)
-	s, seen, books := beside(t, dsn, 8)
+	s, seen, books := openWithBooks(t, dsn, 8)
 	var releases []func()
 	for _, p := range books {
 		releases = append(releases, pgtest.Hold(t, dsn, p))
@@ -170,16 +170,16 @@ func TestDrillSlowGroup(t *testing.T) {
 	seen, sent := &pgtest.Groups{}, &lockTimeouts{}
 	s := pgtest.Open(t, dsn, pgtest.SingleAppender, pgtest.WithoutPhysicalPartitions, func(c *postgres.Config) { c.Metrics, c.Tracer = seen, sent })
 	books := pgtest.NewBooks(t, s, 1)
-	require.Equal(t, 100*time.Millisecond, appender.Brief(s.Appender))
+	require.Equal(t, 100*time.Millisecond, appender.LockWait(s.Appender))
 	slowly(t, dsn, "0.2")
 	for range 4 {
 		_, err := s.Appender.Append(t.Context(), pgtest.Invoice(books[0], 1))
 		require.NoError(t, err)
 	}
 	require.Empty(t, sent.take(), "the session's own holds")
-	require.GreaterOrEqual(t, appender.Brief(s.Appender), 800*time.Millisecond)
-	require.LessOrEqual(t, appender.Brief(s.Appender), 2*time.Second)
-	wait := fmt.Sprint(appender.Brief(s.Appender).Milliseconds())
+	require.GreaterOrEqual(t, appender.LockWait(s.Appender), 800*time.Millisecond)
+	require.LessOrEqual(t, appender.LockWait(s.Appender), 2*time.Second)
+	wait := fmt.Sprint(appender.LockWait(s.Appender).Milliseconds())
 	_, err := s.Appender.Append(t.Context(), pgtest.Invoice(books[0], 1))
 	require.NoError(t, err)
 	require.Equal(t, []string{wait}, sent.take(), "a group waits for its heads so long")
@@ -187,7 +187,7 @@ func TestDrillSlowGroup(t *testing.T) {
 	pgtest.Execute(t, dsn, "DROP TRIGGER slowly ON backbone.events")
 	testkit.Eventually(t, pgtest.AWhile, func() bool {
 		_, err := s.Appender.Append(t.Context(), pgtest.Invoice(books[0], 1))
-		return err == nil && appender.Brief(s.Appender) == 100*time.Millisecond
+		return err == nil && appender.LockWait(s.Appender) == 100*time.Millisecond
 	}, "what was slow once is forgotten")
 }
 

@@ -17,14 +17,14 @@ import (
 	"github.com/erpbackbone/backbone/test/testkit"
 )
 
-// patient is an append's patience in tests that wait for its end. Where the lock is given
+// shortLockTimeout is an append's patience in tests that wait for its end. Where the lock is given
 // back it is that of open: so long that nobody's ends, however slow the machine.
-const patient = 2 * time.Second
+const shortLockTimeout = 2 * time.Second
 
-func impatient(c *postgres.Config) { c.Limits.LockTimeout = patient }
+func withShortLockTimeout(c *postgres.Config) { c.Limits.LockTimeout = shortLockTimeout }
 
-// beside is a store with one appender, its metrics and some legal entities.
-func beside(t *testing.T, dsn string, entities int, options ...pgtest.Option) (*postgres.Database, *pgtest.Groups, []event.PartitionID) {
+// openWithBooks is a store with one appender, its metrics and some legal entities.
+func openWithBooks(t *testing.T, dsn string, entities int, options ...pgtest.Option) (*postgres.Database, *pgtest.Groups, []event.PartitionID) {
 	t.Helper()
 	seen := &pgtest.Groups{}
 	s := pgtest.Open(t, dsn, append([]pgtest.Option{pgtest.SingleAppender, pgtest.WithoutPhysicalPartitions, func(c *postgres.Config) { c.Metrics = seen }}, options...)...)
@@ -70,7 +70,7 @@ func requireLocked(t *testing.T, err error) {
 func TestALockedHeadHoldsUpItsLegalEntityAlone(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.Database(t)
-	s, seen, books := beside(t, dsn, 101)
+	s, seen, books := openWithBooks(t, dsn, 101)
 	locked, others := books[50], append(append([]event.PartitionID{}, books[:50]...), books[51:]...)
 	release := pgtest.Hold(t, dsn, locked)
 	requests := []ports.AppendRequest{pgtest.Invoice(locked, 2), pgtest.Invoice(locked, 1), pgtest.Invoice(locked, 1)}
@@ -114,7 +114,7 @@ func TestALockedHeadHoldsUpItsLegalEntityAlone(t *testing.T) {
 func TestALockThatIsMissedInAGroupCostsTheOthersNothing(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.Database(t)
-	s, seen, books := beside(t, dsn, 12)
+	s, seen, books := openWithBooks(t, dsn, 12)
 	releases := []func(){pgtest.Hold(t, dsn, books[0]), pgtest.Hold(t, dsn, books[6]), pgtest.Hold(t, dsn, books[11])}
 	locked := map[event.PartitionID]bool{books[0]: true, books[6]: true, books[11]: true}
 	var free, held []<-chan outcome
@@ -150,7 +150,7 @@ func TestALockThatIsMissedInAGroupCostsTheOthersNothing(t *testing.T) {
 func TestMoreLockedHeadsThanSlots(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.Database(t)
-	s, seen, books := beside(t, dsn, 20)
+	s, seen, books := openWithBooks(t, dsn, 20)
 	locker := pgtest.Connect(t, dsn)
 	tx, err := locker.Begin(t.Context())
 	require.NoError(t, err)
@@ -180,7 +180,7 @@ func TestMoreLockedHeadsThanSlots(t *testing.T) {
 func TestDrillLockTimeout(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.Database(t)
-	s, seen, books := beside(t, dsn, 2, impatient)
+	s, seen, books := openWithBooks(t, dsn, 2, withShortLockTimeout)
 	release := pgtest.Hold(t, dsn, books[0])
 	began := time.Now()
 	first := pgtest.Invoice(books[0], 1)
@@ -190,13 +190,13 @@ func TestDrillLockTimeout(t *testing.T) {
 	for _, out := range refused {
 		requireLocked(t, (<-out).err)
 	}
-	require.GreaterOrEqual(t, time.Since(began), patient)
+	require.GreaterOrEqual(t, time.Since(began), shortLockTimeout)
 	testkit.Eventually(t, pgtest.AWhile, detours(seen, 0))
 	_, err := s.Events.EventByID(t.Context(), books[0], first.Events[0].ID)
 	require.Equal(t, "event.not_found", fault.CodeOf(err))
 
 	// From now on the appender does not try it at all: the detour does, at once.
-	appender.BePatient(s.Appender, 2*pgtest.AWhile)
+	appender.SetMaxWait(s.Appender, 2*pgtest.AWhile)
 	groupsBefore := len(seen.Seen())
 	again := send(context.Background(), s, pgtest.Invoice(books[0], 1))
 	testkit.Eventually(t, pgtest.AWhile, func() bool { return appender.Queued(s.Appender) == 0 && seen.Detours.Load() == 1 })
@@ -215,7 +215,7 @@ func TestDrillLockTimeout(t *testing.T) {
 func TestDrillLockOnEventRow(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.Database(t)
-	s, seen, books := beside(t, dsn, 3, impatient)
+	s, seen, books := openWithBooks(t, dsn, 3, withShortLockTimeout)
 	kept := pgtest.Invoice(books[0], 1)
 	_, err := s.Appender.Append(t.Context(), kept)
 	require.NoError(t, err)
@@ -237,7 +237,7 @@ func TestDrillLockOnEventRow(t *testing.T) {
 	}
 	requireLocked(t, (<-refused).err)
 	testkit.Eventually(t, pgtest.AWhile, detours(seen, 0))
-	appender.BePatient(s.Appender, 2*pgtest.AWhile)
+	appender.SetMaxWait(s.Appender, 2*pgtest.AWhile)
 	late := send(context.Background(), s, more())
 	testkit.Eventually(t, pgtest.AWhile, detours(seen, 1))
 	require.NoError(t, tx.Rollback(t.Context()))
@@ -287,7 +287,7 @@ func TestALockedTable(t *testing.T) {
 func TestACallerWhoGivesUpBesideTheOthersFindsNothingWritten(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.Database(t)
-	s, seen, books := beside(t, dsn, 1)
+	s, seen, books := openWithBooks(t, dsn, 1)
 	release := pgtest.Hold(t, dsn, books[0])
 	ctx, cancel := context.WithCancel(t.Context())
 	first, behind, kept := pgtest.Invoice(books[0], 1), pgtest.Invoice(books[0], 1), pgtest.Invoice(books[0], 1)
@@ -314,7 +314,7 @@ func TestACallerWhoGivesUpBesideTheOthersFindsNothingWritten(t *testing.T) {
 func TestLockedLegalEntitiesLeaveHalfOfTheQueue(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.Database(t)
-	s, seen, books := beside(t, dsn, 3, func(c *postgres.Config) { c.Limits.QueueRequests, c.Limits.PartitionRequests = 8, 4 })
+	s, seen, books := openWithBooks(t, dsn, 3, func(c *postgres.Config) { c.Limits.QueueRequests, c.Limits.PartitionRequests = 8, 4 })
 	release := []func(){pgtest.Hold(t, dsn, books[0]), pgtest.Hold(t, dsn, books[1])}
 	waiting := []<-chan outcome{send(context.Background(), s, pgtest.Invoice(books[0], 1)), send(context.Background(), s, pgtest.Invoice(books[1], 1))}
 	testkit.Eventually(t, pgtest.AWhile, detours(seen, 2))
@@ -343,9 +343,9 @@ func TestDrillCloseWithLockedLegalEntities(t *testing.T) {
 	t.Parallel()
 	for _, released := range []bool{true, false} {
 		dsn := pgtest.Database(t)
-		s, seen, books := beside(t, dsn, 2, func(c *postgres.Config) {
+		s, seen, books := openWithBooks(t, dsn, 2, func(c *postgres.Config) {
 			if !released {
-				c.Limits.LockTimeout = patient
+				c.Limits.LockTimeout = shortLockTimeout
 			}
 		})
 		release := pgtest.Hold(t, dsn, books[0])

@@ -106,7 +106,7 @@ func envelopeElements() []uint32 {
 }
 
 // fill builds the statements of a decided group.
-func (w *writer) fill(g *group, ws []*waiting) []statement {
+func (w *writer) fill(g *group, ws []*queuedRequest) []statement {
 	sets := [...]*rowSet{
 		w.events, w.payloads, w.keys, w.streams, w.changedStreams, w.business, w.idempotency, w.series, w.intents, w.eventSubjects, w.intentSubjects,
 	}
@@ -221,7 +221,7 @@ func (w *writer) addStream(k streamKey, s streamRow) {
 	set.rows++
 }
 
-func (w *writer) addSideRows(r *waiting, v *verdict) {
+func (w *writer) addSideRows(r *queuedRequest, v *verdict) {
 	if claim := r.request.Idempotency; claim != nil {
 		c := w.idempotency.columns
 		c[0].Int4(int32(r.request.Partition))
@@ -239,7 +239,7 @@ func (w *writer) addSideRows(r *waiting, v *verdict) {
 	}
 }
 
-func (w *writer) addIntent(r *waiting, v *verdict) {
+func (w *writer) addIntent(r *queuedRequest, v *verdict) {
 	in, encoded := &r.request.Intent.Intent, r.intent
 	first, count := in.FirstSequence, in.EventCount
 	if v.count > 0 {
