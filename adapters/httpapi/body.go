@@ -91,8 +91,8 @@ func checkMediaType(h http.Header) error {
 }
 
 // decodeBody decodes a body that guard has read and checked. It refuses members that
-// the document does not name: a caller who sends a tenant or an actor is told that it
-// has no effect. An absent body leaves the target as it is.
+// the document does not name, so that a caller who sends a tenant or an actor learns that
+// it has no effect. An absent body leaves the target as it is.
 func decodeBody(raw []byte, target any) error {
 	if len(raw) == 0 {
 		return nil

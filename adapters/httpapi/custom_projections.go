@@ -34,9 +34,9 @@ func (s *Server) fullProjectionName(ctx context.Context, name string) (string, e
 	return name, nil
 }
 
-// tenantProjectionName returns the name of a projection within the caller's tenant; mine is
+// tenantProjectionName returns the name of a projection within its tenant; inTenant is
 // false for another tenant's.
-func tenantProjectionName(ctx context.Context, full string) (name string, mine bool) {
+func tenantProjectionName(ctx context.Context, full string) (name string, inTenant bool) {
 	tenant, name, owned := projection.SplitName(full)
 	return name, !owned || tenant == callOf(ctx).principal.TenantID
 }

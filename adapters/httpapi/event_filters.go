@@ -64,18 +64,18 @@ func (s *Server) checkAgainstRegistry(ctx context.Context, sel *query.Selection)
 	for i := range registered {
 		t := &registered[i]
 		owner := cmp.Or(s.config.Catalog.Owner(t.Type), t.Module)
-		ours := len(sel.Modules) == 0 || slices.Contains(sel.Modules, owner)
-		if ours && len(sel.Modules) > 0 {
+		inModules := len(sel.Modules) == 0 || slices.Contains(sel.Modules, owner)
+		if inModules && len(sel.Modules) > 0 {
 			known[owner] = true
 			if !slices.Contains(sel.ModuleTypes, t.Type) {
 				sel.ModuleTypes = append(sel.ModuleTypes, t.Type)
 			}
 		}
-		asked := len(sel.Filter.Types) == 0 || slices.Contains(sel.Filter.Types, t.Type)
+		selected := len(sel.Filter.Types) == 0 || slices.Contains(sel.Filter.Types, t.Type)
 		if sel.Kind == query.ByType {
-			asked = t.Type == sel.StreamID
+			selected = t.Type == sel.StreamID
 		}
-		if sel.Filter.Predicate == nil || !ours || !asked {
+		if sel.Filter.Predicate == nil || !inModules || !selected {
 			continue
 		}
 		for _, f := range t.PIIFields {

@@ -41,13 +41,13 @@ func (s *Server) render(ctx context.Context, recorded []event.Recorded) (*render
 		return nil, err
 	}
 	size := 512
-	elsewhere := false
+	hasForeignCause := false
 	for i := range recorded {
 		size += len(recorded[i].Payload) + len(recorded[i].RulesEvaluated) + 1024
-		elsewhere = elsewhere || recorded[i].CausedByPartition != 0
+		hasForeignCause = hasForeignCause || recorded[i].CausedByPartition != 0
 	}
 	r := &renderer{b: make([]byte, 0, size), shown: recorded}
-	if elsewhere {
+	if hasForeignCause {
 		_, r.entityCodes, err = s.visiblePartitions(ctx)
 	}
 	return r, err

@@ -31,7 +31,7 @@ type eventStream struct {
 	b          []byte
 }
 
-// reconnectMS is how long clients are told to wait before they connect again.
+// reconnectMS is how long clients wait before they connect again, in milliseconds.
 const reconnectMS = "2000"
 
 // serveEvents writes server-sent events. A feed that the server ends closes with an

@@ -411,7 +411,7 @@ func TestFeedEndsWithLostRights(t *testing.T) {
 }
 
 // The access list of a stream is checked against the present roles of its reader.
-func TestStreamFeedEndsWithLostRole(t *testing.T) {
+func TestStreamFeedLostRole(t *testing.T) {
 	t.Parallel()
 	access := &changingAccess{}
 	h := startAPIWithFeeds(t, live.Limits{AccessCheckInterval: 20 * time.Millisecond}, func(c *httpapi.Config) { access.Access, c.Access = c.Access, access })
@@ -439,7 +439,7 @@ func TestStreamFeedEndsWithLostRole(t *testing.T) {
 }
 
 // A server that stops informs its readers at once, with the cursor to continue at.
-func TestShutdownEndsFeeds(t *testing.T) {
+func TestFeedShutdown(t *testing.T) {
 	t.Parallel()
 	var service httpapi.Live
 	h := startAPI(t, func(c *httpapi.Config) { service = c.Live.Live })
@@ -513,9 +513,9 @@ func TestFeedPositionAheadOfLog(t *testing.T) {
 	}
 }
 
-// TestRefusedFeedIsNotCounted allows one feed, and asks for positions that the log
+// TestFeedRefusedCount allows one feed, and asks for positions that the log
 // cannot continue from.
-func TestRefusedFeedIsNotCounted(t *testing.T) {
+func TestFeedRefusedCount(t *testing.T) {
 	t.Parallel()
 	h := startAPIWithFeeds(t, live.Limits{PerPrincipal: 1})
 	h.machineType(t)

@@ -21,9 +21,9 @@ type operation struct {
 	action     string // for the access policy; "" is open to everyone
 	body       bodyUse
 	batch      bool // the body holds many events, each within the limits of one
-	// parameters are those of path, query and header, in the document's order. Others in
-	// the query are refused: a misspelt filter that is ignored would show more than was
-	// asked for, and dry_run in the query of a request that has it in its body would write.
+	// parameters are those of path, query and header, in the document's order. Other
+	// parameters of the query are refused: a misspelt filter that is ignored would show more
+	// than was asked for, and dry_run in the query of a request that has it in its body would write.
 	parameters     []parameter
 	skipQueryCheck bool // the handler checks the query itself
 }

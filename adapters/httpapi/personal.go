@@ -62,21 +62,21 @@ func asUnavailable(err error) error {
 	if !strings.HasPrefix(f.Code, "kms.") && !strings.HasPrefix(f.Code, "keys.") {
 		return err
 	}
-	away := *f
-	away.Kind = fault.Unavailable
-	return away.WithCause(err)
+	unavailable := *f
+	unavailable.Kind = fault.Unavailable
+	return unavailable.WithCause(err)
 }
 
 // openEvents returns copies of the events with opened payloads.
 func (s *Server) openEvents(ctx context.Context, recorded []event.Recorded) ([]event.Recorded, error) {
 	var documents []module.SealedDocument
-	var places []int
+	var indexes []int
 	for i := range recorded {
 		e := &recorded[i]
 		if !shredding.HasSealed(e.Payload) {
 			continue
 		}
-		places = append(places, i)
+		indexes = append(indexes, i)
 		documents = append(documents, module.SealedDocument{
 			At: shredding.Location{
 				Partition: e.Partition, Kind: shredding.KindEvent, Record: e.ID, Type: e.Type, SchemaVersion: e.SchemaVersion,
@@ -91,8 +91,8 @@ func (s *Server) openEvents(ctx context.Context, recorded []event.Recorded) ([]e
 		return nil, err
 	}
 	opened := slices.Clone(recorded)
-	for i, place := range places {
-		opened[place].Payload = documents[i].Document
+	for i, index := range indexes {
+		opened[index].Payload = documents[i].Document
 	}
 	return opened, nil
 }

@@ -62,8 +62,8 @@ func (s *Server) listProjections(ctx context.Context, _ *request) (any, error) {
 	}
 	out := api.ProjectionList{Projections: make([]api.Projection, 0, len(all))}
 	for _, v := range all {
-		name, mine := tenantProjectionName(ctx, v.Name)
-		if _, visible := codes[v.Scope]; !mine || v.Scope != 0 && !visible {
+		name, inTenant := tenantProjectionName(ctx, v.Name)
+		if _, visible := codes[v.Scope]; !inTenant || v.Scope != 0 && !visible {
 			continue
 		}
 		shown := projectionAnswer(v, codes)
@@ -139,10 +139,10 @@ var perLegalEntityActions = []projection.Action{projection.Fix, projection.Skip,
 // Config.OperatorTenant decide for all.
 func (s *Server) checkDecidesForAll(ctx context.Context) error {
 	p := callOf(ctx).principal
-	others := fault.New(fault.Forbidden, "projection.affects_others",
+	affectsOthers := fault.New(fault.Forbidden, "projection.affects_others",
 		"this is about all legal entities, also those that are not yours; ask an operator of all of them, who is of the tenant in projector.operator_tenant where there are several tenants")
 	if len(p.LegalEntities) > 0 {
-		return others
+		return affectsOthers
 	}
 	if s.config.OperatorTenant == p.TenantID {
 		return nil
@@ -152,7 +152,7 @@ func (s *Server) checkDecidesForAll(ctx context.Context) error {
 		return err
 	}
 	if slices.ContainsFunc(all, func(le ports.LegalEntity) bool { return le.TenantID != p.TenantID }) {
-		return others
+		return affectsOthers
 	}
 	return nil
 }

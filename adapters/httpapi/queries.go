@@ -25,29 +25,29 @@ const (
 )
 
 // queryEvents answers POST /api/query.
-func (s *Server) queryEvents(ctx context.Context, _ *request, asked *api.EventQuery) (any, error) {
-	if asked.LegalEntity == "" {
+func (s *Server) queryEvents(ctx context.Context, _ *request, body *api.EventQuery) (any, error) {
+	if body.LegalEntity == "" {
 		return nil, missingMember("/legal_entity")
 	}
-	le, err := s.authorizeIn(ctx, actionReadEvents, asked.LegalEntity)
+	le, err := s.authorizeIn(ctx, actionReadEvents, body.LegalEntity)
 	if err != nil {
 		return nil, pointAtMember(err, "/legal_entity")
 	}
 	q := query.MatchQuery{Entity: le, Limit: defaultPage}
-	if asked.Limit != nil {
-		q.Limit = *asked.Limit
+	if body.Limit != nil {
+		q.Limit = *body.Limit
 	}
 	if q.Limit < 1 || q.Limit > maxPage {
 		return nil, invalidParameter("/limit", wantedPage)
 	}
-	if asked.After != "" {
-		after, err := strconv.ParseUint(asked.After, 10, 63)
+	if body.After != "" {
+		after, err := strconv.ParseUint(body.After, 10, 63)
 		if err != nil {
 			return nil, invalidParameter("/after", `a sequence in quotes, such as "4711"`)
 		}
 		q.After = event.Sequence(after)
 	}
-	if q.Items, err = parseConditionItems(asked.Items, "/items"); err != nil {
+	if q.Items, err = parseConditionItems(body.Items, "/items"); err != nil {
 		return nil, err
 	}
 	page, err := s.config.Events.Match(ctx, q)
@@ -58,7 +58,7 @@ func (s *Server) queryEvents(ctx context.Context, _ *request, asked *api.EventQu
 	if err != nil {
 		return nil, err
 	}
-	w.document("append_condition", api.AppendCondition{LegalEntity: le.Code, Items: asked.Items, After: numberText(page.Condition.After)})
+	w.document("append_condition", api.AppendCondition{LegalEntity: le.Code, Items: body.Items, After: numberText(page.Condition.After)})
 	w.raw("}")
 	return w.answer()
 }

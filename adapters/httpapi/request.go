@@ -27,7 +27,7 @@ type request struct {
 func (r *request) path(name string) string {
 	value := r.c.Param(name)
 	if r.c.Request().URL.RawPath != "" {
-		if unescaped, err := url.PathUnescape(value); err == nil { // check has refused others
+		if unescaped, err := url.PathUnescape(value); err == nil { // check has refused malformed ones
 			return unescaped
 		}
 	}

@@ -42,7 +42,7 @@ func (s *Server) pollSubscription(ctx context.Context, r *request) (any, error) 
 	}
 	w, err := s.render(ctx, convert(batch.Deliveries, func(d subscriptions.Delivery) event.Recorded { return d.Event }))
 	if err != nil {
-		s.giveBack(ctx, q.ID, batch.Deliveries, err)
+		s.requeue(ctx, q.ID, batch.Deliveries, err)
 		return nil, err
 	}
 	w.raw(`{"events":[`)
@@ -65,13 +65,13 @@ func (s *Server) pollSubscription(ctx context.Context, r *request) (any, error) 
 	return w.answer()
 }
 
-// giveBackTimeout bounds giveBack, which runs even if the caller has left.
-const giveBackTimeout = 5 * time.Second
+// requeueTimeout bounds requeue, which runs even if the caller has left.
+const requeueTimeout = 5 * time.Second
 
-// giveBack undoes deliveries that the server could not render, such as while the keys
+// requeue undoes deliveries that the server could not render, such as while the keys
 // are unavailable: their attempts must not count, or messages that no consumer saw would
 // become dead letters. If it fails too, the deliveries expire.
-func (s *Server) giveBack(ctx context.Context, id string, list []subscriptions.Delivery, cause error) {
+func (s *Server) requeue(ctx context.Context, id string, list []subscriptions.Delivery, cause error) {
 	switch fault.KindOf(cause) {
 	case fault.Unavailable, fault.Timeout, fault.TooMany:
 	default:
@@ -80,7 +80,7 @@ func (s *Server) giveBack(ctx context.Context, id string, list []subscriptions.D
 		}
 	}
 	p := callOf(ctx).principal
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), giveBackTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), requeueTimeout)
 	defer cancel()
 	if err := s.config.Subscriptions.Requeue(ctx, p, id, list); err != nil {
 		s.log.WarnContext(ctx, "messages that could not be shown wait until their leases end", "subscription", id, "code", fault.CodeOf(err))
@@ -176,8 +176,8 @@ func (s *Server) listParkedGroups(ctx context.Context, r *request) (any, error) 
 	})}, err
 }
 
-// getParkedMessage answers GET /api/subscriptions/{id}/parked/{event_id}. Whoever may read
-// the event sees it too, opened for them.
+// getParkedMessage answers GET /api/subscriptions/{id}/parked/{event_id}. A caller who may
+// read the event gets it too, with its personal values opened.
 func (s *Server) getParkedMessage(ctx context.Context, r *request) (any, error) {
 	id, err := parseID(r.path("event_id"), "subscription.message_not_found")
 	if err != nil {

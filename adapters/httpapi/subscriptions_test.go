@@ -50,7 +50,7 @@ func (c *failingUpcaster) UpcastForDisplay(_ context.Context, events []event.Rec
 // lateSubscriptions are subscriptions over the store of a running server.
 type lateSubscriptions struct{ httpapi.Subscriptions }
 
-func TestPollReturnsUnshownMessages(t *testing.T) {
+func TestPollRequeuesUnrendered(t *testing.T) {
 	t.Parallel()
 	needed, service := &failingUpcaster{}, &lateSubscriptions{}
 	h := startAPI(t, func(c *httpapi.Config) { c.Upcaster, c.Subscriptions = needed, service })

@@ -97,7 +97,7 @@ type Service struct {
 	maySubmitMu sync.RWMutex
 	maySubmit   map[string]bool // intent type, actor type and roles → may submit
 
-	runningKeys sync.Map // idempotency keys under way on this node
+	runningKeys sync.Map // idempotency keys of requests that run on this node
 }
 
 // New makes a Service.

@@ -241,7 +241,7 @@ func (a *attempt) redactError(err error, forOtherPerson bool) error {
 	if ok {
 		parts = append(parts, f.Field, f.Expected, f.Actual, f.Holder, f.Violations, f.Attributes)
 	}
-	if a.checkNoPersonalText(parts, "others") == nil {
+	if a.checkNoPersonalText(parts, "another person") == nil {
 		return err
 	}
 	redacted := fault.New(fault.KindOf(err), fault.CodeOf(err), "the module's message contains personal data and is left out; report this defect")

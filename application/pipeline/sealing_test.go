@@ -141,8 +141,8 @@ func TestApproveErasedSubject(t *testing.T) {
 	require.NoError(t, err, "it can still be ended")
 }
 
-// TestRefusalsStoreNoPersonalValue covers every kind of refusal.
-func TestRefusalsStoreNoPersonalValue(t *testing.T) {
+// TestRefusalPersonalValues covers every kind of refusal.
+func TestRefusalPersonalValues(t *testing.T) {
 	t.Parallel()
 	h := newMembershipFixture(t)
 	invalid := h.registerMember(5)
@@ -179,9 +179,9 @@ func TestRefusalsStoreNoPersonalValue(t *testing.T) {
 	require.Zero(t, h.vault.opens)
 }
 
-// TestErrorsRevealNoPersonalValue covers approvers, who may read other classes of values
+// TestErrorPersonalValues covers approvers, who may read other classes of values
 // than the submitter, and logs, which must hold no personal values.
-func TestErrorsRevealNoPersonalValue(t *testing.T) {
+func TestErrorPersonalValues(t *testing.T) {
 	t.Parallel()
 	h := newMembershipFixture(t)
 	out, err := h.service.Submit(t.Context(), clerk, h.registerMember(feeLeaksToApprover))
@@ -269,7 +269,7 @@ func TestDryRunSealsNothing(t *testing.T) {
 	require.Equal(t, "policy.personal_facts", fault.CodeOf(err))
 }
 
-func TestPlanHashesAndFingerprintsAreKeyed(t *testing.T) {
+func TestSubmitKeyedHashes(t *testing.T) {
 	t.Parallel()
 	h := newMembershipFixture(t)
 	req := h.registerMember(500)
@@ -294,9 +294,9 @@ func TestPlanHashesAndFingerprintsAreKeyed(t *testing.T) {
 	require.Equal(t, "intent.idempotency_mismatch", fault.CodeOf(err), "the stored fingerprint is the keyed one")
 }
 
-// TestStoreReceivesNoPersonalValueInClear scans every path into the store, after a check
+// TestSubmitPersonalValuesInStore scans every path into the store, after a check
 // that the scan itself works.
-func TestStoreReceivesNoPersonalValueInClear(t *testing.T) {
+func TestSubmitPersonalValuesInStore(t *testing.T) {
 	t.Parallel()
 	h := newMembershipFixture(t)
 	h.appender.forbidden = []string{"M-1"}

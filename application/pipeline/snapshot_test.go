@@ -104,9 +104,9 @@ func (b *cashFixture) seen(t require.TestingT, n *pipeline.Service) int64 {
 	return balance
 }
 
-// TestStatesFromSnapshotsAreEqual starts nodes over random histories. Each starts from the
+// TestSnapshotStateEquality starts nodes over random histories. Each starts from the
 // stored snapshot if it can decode it, and plans with the same state as the others.
-func TestStatesFromSnapshotsAreEqual(t *testing.T) {
+func TestSnapshotStateEquality(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {
 		b := newCashFixture(t)

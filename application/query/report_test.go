@@ -323,7 +323,7 @@ func TestReportPagesArePinned(t *testing.T) {
 	require.Equal(t, []any{1, 2, 3, 4}, rows)
 }
 
-func TestReportPagesWaitForPinnedSequence(t *testing.T) {
+func TestReportPinnedSequence(t *testing.T) {
 	t.Parallel()
 	d := newReportFixture(t, 5, 20*time.Millisecond)
 	r, err := d.query(t, func(q *query.ReportQuery) { q.Limit = 2 })

@@ -140,12 +140,12 @@ func (sel *Selection) query() (ports.EventQuery, error) {
 	return q, nil
 }
 
-// intersectTypes returns the types that are in both lists; wanted nil stands for all.
-func intersectTypes(wanted, others []string) []string {
+// intersectTypes returns the types that are in both lists; all of allowed if wanted is nil.
+func intersectTypes(wanted, allowed []string) []string {
 	if wanted == nil {
-		return others
+		return allowed
 	}
-	return slices.DeleteFunc(slices.Clone(wanted), func(t string) bool { return !slices.Contains(others, t) })
+	return slices.DeleteFunc(slices.Clone(wanted), func(t string) bool { return !slices.Contains(allowed, t) })
 }
 
 // matchesNothing reports whether the filters by type and module exclude every type.

@@ -29,7 +29,7 @@ func TestRegisterBuiltInAddsReason(t *testing.T) {
 	require.NoError(t, node(t, store.Registry, before).RegisterBuiltIn(t.Context()), "and the way back")
 }
 
-func TestRegisterBuiltInReasonHidesNoChange(t *testing.T) {
+func TestRegisterBuiltInChangeBesideReason(t *testing.T) {
 	t.Parallel()
 	for before, after := range map[string]string{
 		`{"properties":{"size":{"type":"string"}}}`:                         `{"properties":{"size":{"type":"number","x-not-pii":"of a company"}}}`,

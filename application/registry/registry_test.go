@@ -207,7 +207,7 @@ func TestLookupMissRefreshes(t *testing.T) {
 	require.EqualValues(t, 3, typ.SchemaVersion)
 }
 
-func TestLookupOfKnownTypeReadsNoStore(t *testing.T) {
+func TestLookupKnownType(t *testing.T) {
 	t.Parallel()
 	store := &fakeStore{stored: memory.New(memory.Config{}).Registry}
 	r := node(t, store, orderSchema)

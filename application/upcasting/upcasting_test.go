@@ -381,8 +381,8 @@ func BenchmarkUpcastCurrentVersion(bm *testing.B) {
 	}
 }
 
-// TestUpcastCurrentVersionAllocatesNothing: no allocation for events of the newest version.
-func TestUpcastCurrentVersionAllocatesNothing(t *testing.T) {
+// TestUpcastAllocations: no allocation for events of the newest version.
+func TestUpcastAllocations(t *testing.T) {
 	b := setup(t)
 	b.register(version(1, leadV1))
 	b.register(version(2, leadV2, from(1, rename)))
