@@ -18,27 +18,26 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// Message is an event that was handed out.
+// Message is a delivered event.
 type Message struct {
 	Event   event.Recorded
 	Attempt int // 1: the first
 }
 
-// Engine hands out what is due and takes answers: the persistent subscriptions. It
-// keeps the order, and hands out no message before an earlier one of its key is done
-// with.
+// Engine delivers due messages and applies answers: the persistent subscriptions. It keeps
+// the order: a message is delivered only after the earlier ones of its key are done.
 type Engine interface {
 	// Next waits for a message; found is false if none came.
 	Next(ctx context.Context, owner ports.Principal, id string, wait time.Duration) (m Message, found bool, err error)
 	Acknowledge(ctx context.Context, owner ports.Principal, id string, m Message) error
 	// Refuse has a message tried again later, or parked after its last attempt.
 	Refuse(ctx context.Context, owner ports.Principal, id string, m Message, code string) error
-	// Requeue has a message handed out again as if it had not been.
+	// Requeue undoes the delivery of a message, so that it is delivered again and no attempt is lost.
 	Requeue(ctx context.Context, owner ports.Principal, id string, m Message) error
 	Pause(ctx context.Context, owner ports.Principal, id string) error
 }
 
-// Directory finds what endpoints belong to.
+// Directory finds subscriptions and their owners.
 type Directory interface {
 	// Subscriptions lists those of all tenants for "".
 	Subscriptions(ctx context.Context, tenantID string) ([]subscription.Subscription, error)
@@ -51,7 +50,7 @@ type Encoder interface {
 	EncodeFor(ctx context.Context, owner ports.Principal, e event.Recorded) ([]byte, error)
 }
 
-// Observer is told what happens.
+// Observer is notified of attempts and leases.
 type Observer interface {
 	// WebhookAttempt reports an attempt; code is "" for one that was taken.
 	WebhookAttempt(code string, duration time.Duration)
@@ -120,18 +119,18 @@ func NewDispatcher(c Config) (*Dispatcher, error) {
 	return &Dispatcher{Config: c, member: member, running: map[event.ID]*runner{}, attempts: map[event.ID][]ports.WebhookAttempt{}}, nil
 }
 
-// leasePrefix begins the names of the leases on endpoints. Nothing is fenced by them,
-// and no two subscriptions have one uid.
+// leasePrefix begins the names of the leases on endpoints. Their terms fence nothing, so
+// expired ones may be pruned.
 const leasePrefix = "webhook/"
 
-// sharedWork is what the nodes that deliver share.
+// sharedWork names the work that the nodes share.
 const sharedWork = "webhook"
 
 func resource(uid event.ID) ports.LeaseResource {
 	return ports.LeaseResource{Name: leasePrefix + uid.String()}
 }
 
-// Run delivers until ctx ends; then it gives its leases back.
+// Run delivers until ctx ends; then it releases its leases.
 func (d *Dispatcher) Run(ctx context.Context) {
 	var working sync.WaitGroup
 	look := time.NewTicker(d.Look)
@@ -144,7 +143,7 @@ func (d *Dispatcher) Run(ctx context.Context) {
 		case err == nil:
 			d.recordReconcile()
 		case ctx.Err() == nil:
-			d.Logger.WarnContext(ctx, "webhooks could not be looked after; it will be tried again", "code", fault.CodeOf(err))
+			d.Logger.WarnContext(ctx, "endpoints of webhooks could not be read or leased; it will be tried again", "code", fault.CodeOf(err))
 		}
 		select {
 		case <-ctx.Done():
@@ -166,7 +165,7 @@ func (d *Dispatcher) leave(ctx context.Context, working *sync.WaitGroup) {
 	d.saveAttempts(leaving)
 }
 
-// recordAttempt keeps what came of an attempt until it is written down.
+// recordAttempt buffers the outcome of an attempt until saveAttempts stores it.
 func (d *Dispatcher) recordAttempt(uid event.ID, a ports.WebhookAttempt) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -174,8 +173,8 @@ func (d *Dispatcher) recordAttempt(uid event.ID, a ports.WebhookAttempt) {
 	d.attempts[uid] = all[max(len(all)-keptAttempts, 0):]
 }
 
-// saveAttempts stores what came of attempts since the last time. What cannot be stored is
-// forgotten: it is there to be looked at, and nothing follows from it.
+// saveAttempts stores the attempts since the last call. If that fails they are lost: people
+// read them, but no decision depends on them.
 func (d *Dispatcher) saveAttempts(ctx context.Context) {
 	d.mu.Lock()
 	attempts := d.attempts
@@ -183,16 +182,16 @@ func (d *Dispatcher) saveAttempts(ctx context.Context) {
 	d.mu.Unlock()
 	for uid, list := range attempts {
 		if err := d.config.Attempts.AddWebhookAttempts(ctx, uid, list, keptAttempts); err != nil && ctx.Err() == nil {
-			d.Logger.WarnContext(ctx, "what came of attempts to deliver could not be written down", "code", fault.CodeOf(err))
+			d.Logger.WarnContext(ctx, "attempts to deliver could not be stored", "code", fault.CodeOf(err))
 		}
 	}
 }
 
-// pruneEvery is how often the leases of endpoints that are gone are removed.
+// pruneEvery is how often the leases of deleted endpoints are removed.
 const pruneEvery = time.Minute
 
-// prune removes them. Another node may have taken one again that was just removed; the
-// next time it has expired.
+// prune removes the leases of deleted endpoints. A node with an older list of endpoints may
+// take such a lease again; it is removed after it has expired.
 func (d *Dispatcher) prune(ctx context.Context, endpoints []ports.WebhookEndpoint) error {
 	if time.Since(d.pruned) < min(pruneEvery, 30*d.Look) {
 		return nil
@@ -208,7 +207,7 @@ func (d *Dispatcher) prune(ctx context.Context, endpoints []ports.WebhookEndpoin
 	return err
 }
 
-// reconcile starts what is to run here and stops what is not.
+// reconcile starts the runners of endpoints that this node should deliver to and stops the rest.
 func (d *Dispatcher) reconcile(ctx context.Context, working *sync.WaitGroup) error {
 	asking, cancel := context.WithTimeout(ctx, d.TTL/2)
 	defer cancel()
@@ -233,7 +232,7 @@ func (d *Dispatcher) reconcile(ctx context.Context, working *sync.WaitGroup) err
 			r.stop()
 			delete(d.running, uid)
 		case w.leaving, w.endpoint.Revision != r.endpoint.Revision, w.sub.Revision != r.sub.Revision:
-			r.drain() // what is under way comes to its end: broken off it would be an attempt lost, and to some messages the only one
+			r.drain() // deliveries in flight finish; an interruption would cost the message an attempt, perhaps its only one
 			delete(d.running, uid)
 		}
 	}
@@ -251,13 +250,13 @@ func (d *Dispatcher) reconcile(ctx context.Context, working *sync.WaitGroup) err
 		}
 		working.Go(func() {
 			own.Wait()
-			stop() // of one that was drained nobody knows any more
+			stop() // frees the context of a drained runner, which d.running does not list any more
 		})
 	}
 	return nil
 }
 
-// reportChanges reports which endpoints have come and gone since before.
+// reportChanges reports which endpoints this node has started or stopped delivering to.
 func (d *Dispatcher) reportChanges(before []event.ID, wanted map[event.ID]*runner) {
 	if d.Observer == nil {
 		return
@@ -278,7 +277,7 @@ func (d *Dispatcher) reportChanges(before []event.ID, wanted map[event.ID]*runne
 	}
 }
 
-// wanted are the endpoints that are to be delivered to by this node.
+// wanted returns runners of the endpoints that this node should deliver to.
 func (d *Dispatcher) wanted(ctx context.Context, endpoints []ports.WebhookEndpoint) (map[event.ID]*runner, error) {
 	all, err := d.Directory.Subscriptions(ctx, "")
 	if err != nil {
@@ -291,8 +290,8 @@ func (d *Dispatcher) wanted(ctx context.Context, endpoints []ports.WebhookEndpoi
 	out := map[event.ID]*runner{}
 	var resources []ports.LeaseResource
 	for _, e := range endpoints {
-		sub, there := subs[e.Subscription]
-		if !there {
+		sub, exists := subs[e.Subscription]
+		if !exists {
 			if err := d.config.Endpoints.DeleteWebhookEndpoint(ctx, e.Subscription); err != nil {
 				return nil, err
 			}
@@ -318,4 +317,24 @@ func (d *Dispatcher) wanted(ctx context.Context, endpoints []ports.WebhookEndpoi
 		}
 	}
 	return out, nil
+}
+
+// Health returns an error if this node has not read and leased endpoints for too long, and
+// nil if it has or does not run. Endpoints that fail or are far behind are healthy. Fault
+// webhook.stalled.
+func (d *Dispatcher) Health() error {
+	last := d.lastReconcile.Load()
+	if last == nil {
+		return nil
+	}
+	if since := time.Since(*last); since > d.Stall {
+		return fault.New(fault.Unavailable, "webhook.stalled", "this node has not read its webhooks for %s; see that the database answers, then restart this node", since.Round(time.Second))
+	}
+	return nil
+}
+
+// recordReconcile stores when reconcile last succeeded.
+func (d *Dispatcher) recordReconcile() {
+	now := time.Now() // by this process's own monotonic clock
+	d.lastReconcile.Store(&now)
 }

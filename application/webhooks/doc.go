@@ -1,10 +1,10 @@
 // Package webhooks sends the events of subscriptions to endpoints over HTTP.
 //
-// A [Service] keeps the endpoints and their secrets, and sends test events; the HTTP API
+// A [Service] manages the endpoints and their secrets, and sends test events; the HTTP API
 // calls it. A [Dispatcher] runs on every node, shares the endpoints with other nodes under
-// leases, takes messages from the [Engine], sends them, and acknowledges or refuses them.
-// What is sent, in which order, when again, and when it becomes a dead letter, the
-// subscription decides and never this package.
+// leases, fetches messages from the [Engine], sends them, and acknowledges or refuses them.
+// The subscription, never this package, decides which messages are sent, in which order,
+// when they are retried and when they become dead letters.
 //
 // Deliveries follow Standard Webhooks: the id of a message is that of its event, and
 // the signature is HMAC-SHA-256 of id, timestamp and body under the endpoint's secret.

@@ -22,9 +22,9 @@ const (
 	headersNonce   = 12
 )
 
-// headersLabel is what the key of an endpoint's headers is derived for. It is frozen:
-// under another label they cannot be opened. The origin is part of it, so that headers
-// go nowhere else, whatever becomes of the stored address.
+// headersLabel is the label that the key of an endpoint's headers is derived with. It never
+// changes, because stored headers could not be opened any more. It contains the origin, so
+// that headers cannot be sent elsewhere, even if the stored address is changed.
 func headersLabel(e *ports.WebhookEndpoint) string {
 	return "backbone/webhook-headers/v1|" + e.Subscription.String() + "|" + origin(e.URL)
 }

@@ -3,6 +3,8 @@ package webhooks
 import (
 	"context"
 	"errors"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -17,33 +19,32 @@ type runner struct {
 	d        *Dispatcher
 	endpoint ports.WebhookEndpoint
 	sub      subscription.Subscription
-	leaving  bool               // another node should have it; of a runner that does not run
+	leaving  bool               // another node should deliver to it; set only while the runner does not run
 	stop     context.CancelFunc // ends everything
-	drain    context.CancelFunc // ends the taking of messages
+	drain    context.CancelFunc // stops fetching messages; deliveries in flight finish
 
 	mu        sync.Mutex
 	failures  int       // in a row
 	notBefore time.Time // no attempt is made before
 }
 
-// pauseAfter is how many failures in a row an endpoint may have before it is left alone
-// for a while.
+// pauseAfter is how many failures in a row an endpoint may have before deliveries pause.
 const pauseAfter = 3
 
-// codeDisabled is the fault of an endpoint that was disabled by another delivery.
+// codeDisabled is the fault of an endpoint that another delivery has disabled.
 const codeDisabled = "webhook.endpoint_disabled"
 
-// answerMargin is left between an attempt and the end of the message's lease.
+// answerMargin is the time between the end of an attempt and the end of the message's lease.
 const answerMargin = 2 * time.Second
 
-// work takes messages until taking ends, and delivers until ctx does.
-func (r *runner) work(taking, ctx context.Context) {
-	for taking.Err() == nil {
-		if !r.waitForPause(taking) {
+// work fetches messages until fetching ends, and delivers until ctx ends.
+func (r *runner) work(fetching, ctx context.Context) {
+	for fetching.Err() == nil {
+		if !r.waitForPause(fetching) {
 			return
 		}
-		if err := r.next(taking, ctx); err != nil && taking.Err() == nil {
-			r.d.Logger.WarnContext(ctx, "a webhook could not go on; it will be tried again", "subscription", r.sub.ID, "code", fault.CodeOf(err))
+		if err := r.next(fetching, ctx); err != nil && fetching.Err() == nil {
+			r.d.Logger.WarnContext(ctx, "deliveries to a webhook were interrupted; it will be tried again", "subscription", r.sub.ID, "code", fault.CodeOf(err))
 			r.pause(r.d.Rest)
 		}
 	}
@@ -69,21 +70,21 @@ func (r *runner) pause(d time.Duration) {
 }
 
 // next delivers one message.
-func (r *runner) next(taking, ctx context.Context) error {
-	owner, err := r.d.Directory.PrincipalByPerson(taking, r.sub.TenantID, r.sub.Owner)
+func (r *runner) next(fetching, ctx context.Context) error {
+	owner, err := r.d.Directory.PrincipalByPerson(fetching, r.sub.TenantID, r.sub.Owner)
 	if err != nil {
 		r.pause(r.d.Longest)
 		return err
 	}
 	if owner.Expired(r.d.config.Clock.Now()) {
 		r.pause(r.d.Longest)
-		return fault.New(fault.Forbidden, "webhook.owner_expired", "the owner's access has expired, and with it what was sent in its name; renew it, or delete the subscription")
+		return fault.New(fault.Forbidden, "webhook.owner_expired", "the owner's access has expired, so nothing is sent on its behalf; renew it, or delete the subscription")
 	}
-	m, found, err := r.d.Engine.Next(taking, owner, r.sub.ID, r.d.Wait)
+	m, found, err := r.d.Engine.Next(fetching, owner, r.sub.ID, r.d.Wait)
 	if err != nil || !found {
 		return err
 	}
-	lease := r.sub.Settings.MessageTimeout // by the store's clock, which began before ours
+	lease := r.sub.Settings.MessageTimeout // by the store's clock; it began before Next returned
 	timeout := min(r.d.config.Timeout, max(lease-answerMargin, lease/2))
 	began := time.Now()
 	code, answer, err := r.attempt(ctx, owner, m, timeout)
@@ -92,9 +93,9 @@ func (r *runner) next(taking, ctx context.Context) error {
 	}
 	if ctx.Err() != nil {
 		if answer.Status == 0 {
-			return ctx.Err() // the message's lease ends by itself; if it arrived, it comes again with the same id
+			return ctx.Err() // the lease expires; a message that did arrive is sent again with the same id
 		}
-		// The endpoint did answer: that is kept.
+		// The endpoint did answer: its answer is still stored.
 		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), answerMargin)
 		defer cancel()
 		ctx = last
@@ -104,10 +105,10 @@ func (r *runner) next(taking, ctx context.Context) error {
 		return r.d.Engine.Acknowledge(ctx, owner, r.sub.ID, m)
 	}
 	if err != nil && !deliveryFault(err) {
-		// Ours, such as the key service: no fault of the endpoint.
+		// This service failed, such as the key service, and not the endpoint.
 		r.pause(r.d.Rest)
 		if isOwnFailure(err) {
-			return r.d.Engine.Requeue(ctx, owner, r.sub.ID, m) // it comes back: no attempt is lost
+			return r.d.Engine.Requeue(ctx, owner, r.sub.ID, m)
 		}
 		return r.d.Engine.Refuse(ctx, owner, r.sub.ID, m, code)
 	}
@@ -119,13 +120,13 @@ func (r *runner) next(taking, ctx context.Context) error {
 	var disabled error
 	if answer.Status == statusGone {
 		r.stop()
-		ctx = context.WithoutCancel(ctx) // of this very runner
+		ctx = context.WithoutCancel(ctx) // stop has cancelled it
 		disabled = r.disable(ctx, owner, code)
 	}
 	return errors.Join(r.d.Engine.Refuse(ctx, owner, r.sub.ID, m, code), disabled)
 }
 
-// isOwnFailure tells failures that lose no attempt from those that do.
+// isOwnFailure reports whether this service failed in a way that costs the message no attempt.
 func isOwnFailure(err error) bool {
 	if err == nil || deliveryFault(err) {
 		return false
@@ -138,7 +139,7 @@ func isOwnFailure(err error) bool {
 	}
 }
 
-// recordAttempt keeps what came of an attempt, for whoever looks at the endpoint.
+// recordAttempt stores the outcome of an attempt, for the endpoint's owner and operators.
 func (r *runner) recordAttempt(m Message, code string, answer ports.WebhookAnswer, err error, took time.Duration) {
 	now := r.d.config.Clock.Now()
 	a := ports.WebhookAttempt{
@@ -146,7 +147,7 @@ func (r *runner) recordAttempt(m Message, code string, answer ports.WebhookAnswe
 		Status: answer.Status, Code: code, Duration: took,
 	}
 	switch s := &r.sub.Settings; {
-	case code == "", answer.Status == statusGone: // the latter waits for the owner, not for a time
+	case code == "", answer.Status == statusGone: // after 410 the owner has to act
 	case isOwnFailure(err):
 		a.Next = event.Micros(now.Add(r.d.Rest))
 	case m.Attempt <= s.MaxRetries:
@@ -157,11 +158,11 @@ func (r *runner) recordAttempt(m Message, code string, answer ports.WebhookAnswe
 
 func (r *runner) attempt(ctx context.Context, owner ports.Principal, m Message, timeout time.Duration) (code string, a ports.WebhookAnswer, err error) {
 	began := time.Now()
-	// As it is now: a secret that was replaced signs from the next delivery on.
+	// Read again, so that a new secret signs from the next delivery on.
 	e, err := r.d.config.Endpoints.WebhookEndpoint(ctx, r.sub.UID)
 	var data []byte
 	if err == nil && !e.DisabledAt.IsZero() {
-		err = fault.New(fault.FailedPrecondition, codeDisabled, "the endpoint was disabled meanwhile; set it again")
+		err = fault.New(fault.FailedPrecondition, codeDisabled, "the endpoint is disabled; set it again")
 	}
 	if err == nil {
 		data, err = r.d.Encoder.EncodeFor(ctx, owner, m.Event)
@@ -182,7 +183,7 @@ func (r *runner) resetFailures() {
 	r.failures = 0
 }
 
-// pauseAfterFailure lets the endpoint rest as it asks for, or as its failures suggest.
+// pauseAfterFailure pauses deliveries for as long as the endpoint asks, else by its failures in a row.
 func (r *runner) pauseAfterFailure(a ports.WebhookAnswer) {
 	r.mu.Lock()
 	r.failures++
@@ -201,20 +202,41 @@ func (r *runner) pauseAfterFailure(a ports.WebhookAnswer) {
 	}
 }
 
-// disable ends deliveries until the owner says otherwise.
+// disable stops deliveries until the owner enables the endpoint again.
 func (r *runner) disable(ctx context.Context, owner ports.Principal, code string) error {
 	e, err := r.d.config.Endpoints.WebhookEndpoint(ctx, r.sub.UID)
 	if err != nil {
 		return err
 	}
 	if e.URL != r.endpoint.URL || !e.DisabledAt.IsZero() {
-		return nil // another delivery did it, or the owner has acted
+		return nil // another delivery has disabled it, or the owner has changed it
 	}
 	now := event.Micros(r.d.config.Clock.Now())
 	e.DisabledAt, e.DisabledCode = now, code
 	if err := r.d.save(ctx, &e, now); err != nil {
 		return err
 	}
-	r.d.Logger.WarnContext(ctx, "an endpoint wants nothing more; its subscription is paused", "subscription", r.sub.ID)
+	r.d.Logger.WarnContext(ctx, "an endpoint wants no more deliveries; its subscription is paused", "subscription", r.sub.ID)
 	return r.d.Engine.Pause(ctx, owner, r.sub.ID)
 }
+
+// failure is the code of a failed delivery, "" for a success. Only a status of 2xx is one.
+func failure(a ports.WebhookAnswer, err error) string {
+	switch {
+	case err != nil:
+		return fault.CodeOf(err)
+	case a.Status >= 200 && a.Status < 300:
+		return ""
+	default:
+		return "webhook.status_" + strconv.Itoa(a.Status)
+	}
+}
+
+// deliveryFault reports whether the endpoint failed, and not this service.
+func deliveryFault(err error) bool { return strings.HasPrefix(fault.CodeOf(err), "webhook.") }
+
+// statusGone is the answer of an endpoint that wants no more deliveries.
+const statusGone = 410
+
+// codeGone is the code with which such an endpoint is disabled.
+const codeGone = "webhook.status_410"

@@ -41,14 +41,14 @@ type ServiceConfig struct {
 	Sender        ports.WebhookSender
 	Clock         ports.Clock
 	IDs           ports.IDSource
-	// Resume goes on with a subscription that was paused since its endpoint wanted nothing
-	// more; nil: its owner does that.
+	// Resume resumes a subscription that was paused because its endpoint answered 410; nil: the
+	// owner resumes it.
 	Resume  func(ctx context.Context, owner ports.Principal, id string) error
 	Timeout time.Duration // of one attempt; positive
 	Overlap time.Duration // in which the previous secret signs too; 0: not at all
 }
 
-// Service looks after endpoints.
+// Service manages endpoints.
 type Service struct{ config ServiceConfig }
 
 // NewService makes a Service. It refuses a Timeout that is not positive.
@@ -56,36 +56,21 @@ func NewService(c ServiceConfig) (*Service, error) {
 	return &Service{c}, fault.RequirePositive("webhooks.ServiceConfig", struct{ Timeout time.Duration }{c.Timeout})
 }
 
-// Endpoint is an endpoint with its secret, which is shown when it is made or replaced
-// and never again.
+// Endpoint is an endpoint with its secret, which is shown only when it is created or replaced.
 type Endpoint struct {
 	ports.WebhookEndpoint
 	Secret   string          // "": not shown
 	Schedule []time.Duration // the pauses after failed attempts of a message
 }
 
-// owned finds a subscription of the caller that is a webhook's. Whoever is not its owner
-// does not learn whether there is one.
+// owned finds a webhook's subscription of the caller. Other callers do not learn whether it
+// exists.
 func (s *Service) owned(ctx context.Context, p ports.Principal, id string) (subscription.Subscription, error) {
-	sub, err := s.config.Subscriptions.Subscription(ctx, p.TenantID, id)
-	if err != nil {
-		return sub, err
-	}
-	if sub.Owner != p.PersonID {
-		return sub, fault.New(fault.NotFound, "subscription.not_found", "there is no such subscription that you may see; GET /api/subscriptions lists them")
-	}
-	return sub, webhookOnly(&sub)
+	return s.seen(ctx, Caller{Principal: p}, id)
 }
 
-func webhookOnly(sub *subscription.Subscription) error {
-	if sub.SubscriberType != subscription.Webhook {
-		return fault.New(fault.FailedPrecondition, "webhook.not_a_webhook", "only a subscription with subscriber_type webhook has an endpoint; make one")
-	}
-	return nil
-}
-
-// codeDeleted marks an endpoint that was deleted. The row stays as long as its
-// subscription, so that an endpoint that is made again has another secret.
+// codeDeleted marks a deleted endpoint. Its row stays as long as its subscription, so that
+// an endpoint that is created again gets another secret.
 const codeDeleted = "webhook.endpoint_deleted"
 
 // deletedURL is the address of a deleted endpoint.
@@ -100,7 +85,7 @@ func (s *Service) find(ctx context.Context, sub *subscription.Subscription) (End
 	return Endpoint{WebhookEndpoint: e, Schedule: Schedule(&sub.Settings)}, err
 }
 
-// Endpoint gives the endpoint of a subscription, without its secret.
+// Endpoint returns the endpoint of a subscription, without its secret.
 func (s *Service) Endpoint(ctx context.Context, c Caller, id string) (Endpoint, error) {
 	sub, err := s.seen(ctx, c, id)
 	if err != nil {
@@ -111,8 +96,8 @@ func (s *Service) Endpoint(ctx context.Context, c Caller, id string) (Endpoint, 
 	return e, err
 }
 
-// mine is the endpoint of a subscription of the caller.
-func (s *Service) mine(ctx context.Context, p ports.Principal, id string) (Endpoint, error) {
+// ownEndpoint finds the endpoint of a subscription of the caller.
+func (s *Service) ownEndpoint(ctx context.Context, p ports.Principal, id string) (Endpoint, error) {
 	sub, err := s.owned(ctx, p, id)
 	if err != nil {
 		return Endpoint{}, err
@@ -120,18 +105,18 @@ func (s *Service) mine(ctx context.Context, p ports.Principal, id string) (Endpo
 	return s.find(ctx, &sub)
 }
 
-// Setting is what an owner says about an endpoint.
+// Setting is the part of an endpoint that its owner sets.
 type Setting struct {
 	URL string
-	// Headers are sent with every delivery, such as what the receiver's gateway asks for;
-	// nil leaves them as they are, and an empty list takes them away.
+	// Headers are sent with every delivery, such as those that the receiver's gateway requires;
+	// nil leaves them unchanged, and an empty list removes them.
 	Headers []ports.Header
 }
 
-// Set gives a subscription its endpoint, or another address or other headers, and
-// enables it if it was disabled; what was paused with it goes on. The secret is shown if the endpoint is new; a new
-// address keeps it. Faults: webhook.url_invalid, webhook.header_invalid,
-// webhook.headers_missing, webhook.endpoint_changed.
+// Set creates the endpoint of a subscription, or changes its address or headers, and enables
+// it if it was disabled. A subscription that was paused with it is resumed. The secret is
+// shown if the endpoint is new; a new address keeps it. Faults: webhook.url_invalid,
+// webhook.header_invalid, webhook.headers_missing, webhook.endpoint_changed.
 func (s *Service) Set(ctx context.Context, p ports.Principal, id string, to Setting) (e Endpoint, created bool, err error) {
 	if err := s.config.Sender.Check(to.URL); err != nil {
 		return Endpoint{}, false, err
@@ -172,8 +157,8 @@ func (s *Service) Set(ctx context.Context, p ports.Principal, id string, to Sett
 		}
 	}
 	if gone && sub.Status == subscription.Paused && s.config.Resume != nil {
-		// Before the endpoint is enabled: it takes nothing until then, and whoever sets it
-		// again after a failure comes by here again.
+		// Before the endpoint is enabled: nothing is sent until then, and after a failure the
+		// owner's next call resumes the subscription again.
 		if err := s.config.Resume(ctx, p, id); err != nil {
 			return Endpoint{}, false, err
 		}
@@ -181,11 +166,11 @@ func (s *Service) Set(ctx context.Context, p ports.Principal, id string, to Sett
 	return e, created, s.save(ctx, &e.WebhookEndpoint, now)
 }
 
-// Delete takes the endpoint of a subscription away: nothing is sent any more, and what
-// waits goes on waiting. Its headers are forgotten, and no later endpoint has its
-// secret. Fault webhook.endpoint_not_found.
+// Delete deletes the endpoint of a subscription: nothing is sent any more, and messages keep
+// waiting. Its headers are deleted, and no later endpoint gets its secret. Fault
+// webhook.endpoint_not_found.
 func (s *Service) Delete(ctx context.Context, p ports.Principal, id string) error {
-	e, err := s.mine(ctx, p, id)
+	e, err := s.ownEndpoint(ctx, p, id)
 	if err != nil {
 		return err
 	}
@@ -200,10 +185,10 @@ func (s *Service) save(ctx context.Context, e *ports.WebhookEndpoint, now time.T
 	return s.config.Endpoints.SaveWebhookEndpoint(ctx, *e)
 }
 
-// Rotate makes a new secret and shows it. The one before signs too for a day, so that
-// receivers have time to learn the new one.
+// Rotate makes a new secret and shows it. The previous one signs too for a day, so that
+// receivers have time to install the new one.
 func (s *Service) Rotate(ctx context.Context, p ports.Principal, id string) (Endpoint, error) {
-	e, err := s.mine(ctx, p, id)
+	e, err := s.ownEndpoint(ctx, p, id)
 	if err != nil {
 		return Endpoint{}, err
 	}
@@ -221,7 +206,6 @@ func (s *Service) secret(ctx context.Context, e *ports.WebhookEndpoint) (text st
 	if err != nil {
 		return "", err
 	}
-
 	defer key.Zero()
 	err = key.Use(func(b []byte) error {
 		text = secretText(b)
@@ -230,17 +214,17 @@ func (s *Service) secret(ctx context.Context, e *ports.WebhookEndpoint) (text st
 	return text, err
 }
 
-// Tested is what a test delivery came to.
+// Tested is the outcome of a test delivery.
 type Tested struct {
-	Status   int           // 0: there was no answer
-	Code     string        // of the failure; "" is a delivery that was taken
+	Status   int           // of the answer; 0: none
+	Code     string        // of the failure; "": success
 	Duration time.Duration // until the answer
 }
 
-// Test sends a message of the type backbone.webhook.test, also to an endpoint that is
-// disabled. What comes of it changes nothing.
+// Test sends a message of the type backbone.webhook.test, also to a disabled endpoint. Its
+// outcome changes nothing.
 func (s *Service) Test(ctx context.Context, p ports.Principal, id string) (Tested, error) {
-	e, err := s.mine(ctx, p, id)
+	e, err := s.ownEndpoint(ctx, p, id)
 	if err != nil {
 		return Tested{}, err
 	}
@@ -253,12 +237,12 @@ func (s *Service) Test(ctx context.Context, p ports.Principal, id string) (Teste
 	}
 	out := Tested{Status: answer.Status, Code: failure(answer, err), Duration: time.Since(began)}
 	if err != nil && answer.Status == 0 && !deliveryFault(err) {
-		return Tested{}, err // the key service, not the endpoint
+		return Tested{}, err // this service failed, not the endpoint
 	}
 	return out, nil
 }
 
-// send signs a message with every secret that is good now, and sends it.
+// send signs a message with every secret that is valid now, and sends it.
 func (s *Service) send(ctx context.Context, e *ports.WebhookEndpoint, id string, text []byte, timeout time.Duration) (ports.WebhookAnswer, error) {
 	now := s.config.Clock.Now()
 	numbers := []int{e.SecretNumber}

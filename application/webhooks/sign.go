@@ -19,13 +19,13 @@ const secretPrefix = "whsec_"
 // secretPurpose names the tenants' secrets that those of endpoints are derived from.
 const secretPurpose = "webhook"
 
-// secretLabel is what an endpoint's secret is derived for. It is frozen: another label
-// makes other secrets.
+// secretLabel is the label that an endpoint's secret is derived with. It never changes:
+// another label would change all secrets.
 func secretLabel(subscription event.ID, number int) string {
 	return "backbone/webhook/v1|" + subscription.String() + "|" + strconv.Itoa(number)
 }
 
-// secretText is a secret as it is shown, once, to whoever checks signatures.
+// secretText is a secret as it is shown, once, to the owner of the endpoint.
 func secretText(key []byte) string { return secretPrefix + base64.StdEncoding.EncodeToString(key) }
 
 // sign makes the header webhook-signature: one signature for each key.
@@ -40,7 +40,7 @@ func sign(keys [][]byte, id string, at time.Time, body []byte) string {
 	return strings.Join(out, " ")
 }
 
-// body writes a message. data is written as it is.
+// body encodes a message; data must be JSON.
 func body(kind string, at time.Time, data []byte) []byte {
 	name, err := json.Marshal(kind)
 	if err != nil {

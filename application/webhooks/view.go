@@ -13,14 +13,14 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// Caller looks at endpoints.
+// Caller is a principal that reads endpoints.
 type Caller struct {
 	ports.Principal
-	Operator bool // may look at those of others of the tenant
+	Operator bool // may read all endpoints of the tenant
 }
 
-// address is what the caller sees of an endpoint's: a query such as ?code=... is often
-// all that a receiver asks for, and is shown to its owner alone.
+// address is the part of an endpoint's address that the caller may see. A query such as
+// ?code=... often is the only secret that a receiver asks for, so only the owner sees it.
 func (c *Caller) address(sub *subscription.Subscription, url string) string {
 	if before, _, found := strings.Cut(url, "?"); found && sub.Owner != c.PersonID {
 		return before + "?..."
@@ -28,7 +28,7 @@ func (c *Caller) address(sub *subscription.Subscription, url string) string {
 	return url
 }
 
-// seen finds a webhook's subscription that the caller may look at.
+// seen finds a webhook's subscription that the caller may see.
 func (s *Service) seen(ctx context.Context, c Caller, id string) (subscription.Subscription, error) {
 	sub, err := s.config.Subscriptions.Subscription(ctx, c.TenantID, id)
 	if err != nil {
@@ -37,11 +37,14 @@ func (s *Service) seen(ctx context.Context, c Caller, id string) (subscription.S
 	if sub.Owner != c.PersonID && !c.Operator {
 		return sub, fault.New(fault.NotFound, "subscription.not_found", "there is no such subscription that you may see; GET /api/subscriptions lists them")
 	}
-	return sub, webhookOnly(&sub)
+	if sub.SubscriberType != subscription.Webhook {
+		return sub, fault.New(fault.FailedPrecondition, "webhook.not_a_webhook", "only a subscription with subscriber_type webhook has an endpoint; make one")
+	}
+	return sub, nil
 }
 
-// Schedule lists the pauses after failed attempts: after the last of them and one more
-// failure a message is a dead letter.
+// Schedule lists the pauses after failed attempts. The failure after the last pause makes a
+// message a dead letter.
 func Schedule(s *subscription.Settings) []time.Duration {
 	out := make([]time.Duration, 0, max(s.MaxRetries, 0))
 	for n := 1; n <= s.MaxRetries; n++ {
@@ -57,7 +60,7 @@ type Listed struct {
 	Last         *Attempt // the newest; nil: none yet
 }
 
-// List gives the endpoints that the caller may look at, by subscription.
+// List returns the endpoints that the caller may see, by subscription.
 func (s *Service) List(ctx context.Context, c Caller) ([]Listed, error) {
 	all, err := s.config.Endpoints.WebhookEndpoints(ctx, c.TenantID)
 	out := []Listed{}
@@ -92,15 +95,14 @@ func (s *Service) List(ctx context.Context, c Caller) ([]Listed, error) {
 	return out, nil
 }
 
-// Attempt is what came of an attempt, with the code of the event's legal entity.
+// Attempt is the outcome of an attempt, with the code of the event's legal entity.
 type Attempt struct {
 	ports.WebhookAttempt
 	LegalEntity string
 }
 
-// Attempts lists what came of the newest attempts, the newest first, at events of legal
-// entities that the caller may know of. Older ones than the newest hundred or so are
-// forgotten.
+// Attempts lists the newest attempts, the newest first, to deliver events of legal entities
+// that the caller may see. About a hundred attempts are stored.
 func (s *Service) Attempts(ctx context.Context, c Caller, id string, limit int) ([]Attempt, error) {
 	sub, err := s.seen(ctx, c, id)
 	if err != nil {
@@ -116,7 +118,7 @@ func (s *Service) Attempts(ctx context.Context, c Caller, id string, limit int) 
 func (s *Service) attempts(ctx context.Context, c Caller, uid event.ID, codes map[event.PartitionID]string, limit int) ([]Attempt, error) {
 	read := limit
 	if len(c.LegalEntities) > 0 {
-		read = max(limit, 2*keptAttempts) // all that there are: some of them are not shown
+		read = max(limit, 2*keptAttempts) // all stored ones, since some are not shown
 	}
 	list, err := s.config.Attempts.WebhookAttempts(ctx, uid, read)
 	if err != nil {
@@ -131,7 +133,7 @@ func (s *Service) attempts(ctx context.Context, c Caller, uid event.ID, codes ma
 	return out, nil
 }
 
-// codes are those of the legal entities that a caller may know of.
+// codes returns the codes of the legal entities that a caller may see.
 func (s *Service) codes(ctx context.Context, c Caller) (map[event.PartitionID]string, error) {
 	entities, err := s.config.Entities.LegalEntities(ctx, c.TenantID)
 	if err != nil {
@@ -146,5 +148,5 @@ func (s *Service) codes(ctx context.Context, c Caller) (map[event.PartitionID]st
 	return out, nil
 }
 
-// keptAttempts of each endpoint are kept.
+// keptAttempts is how many attempts are stored for each endpoint.
 const keptAttempts = 100
