@@ -14,11 +14,11 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// Acknowledgement says what a subscriber has dealt with: one event and all before it
-// that were handed out in its legal entity, or a list of events.
+// Acknowledgement names the events that a subscriber has processed: one event and all that
+// were delivered before it in its legal entity, or a list of events.
 type Acknowledgement struct {
 	ID       string
-	Consumer string // only what this consumer has; "": whoever has it
+	Consumer string // only messages that this consumer got; "": of any consumer
 
 	LegalEntity string // with EventIDs it may be left out
 	EventID     event.ID
@@ -26,25 +26,24 @@ type Acknowledgement struct {
 	EventIDs    []event.ID
 }
 
-// Refusal says what a subscriber could not deal with.
+// Refusal names the events that a subscriber could not process.
 type Refusal struct {
 	ID          string
 	Consumer    string
-	LegalEntity string // "": wherever the events are
+	LegalEntity string // "": of any legal entity
 	EventIDs    []event.ID
 	Action      subscription.Refusal
 	Code        string // groups failures; "" is subscription.CodeNack
 	Reason      string // in words, for people; no personal data
 }
 
-// AnswerResult says what became of an answer. What it could not be applied to is named
-// and was not changed.
+// AnswerResult is the outcome of an answer. Ignored messages were not changed.
 type AnswerResult struct {
 	Applied int
 	Ignored []Ignored
 }
 
-// Ignored is an event that an answer did nothing to.
+// Ignored is an event that an answer did not apply to.
 type Ignored struct {
 	EventID event.ID
 	Reason  subscription.Outcome
@@ -53,8 +52,8 @@ type Ignored struct {
 // maxAnswers bounds the events of one answer.
 const maxAnswers = 10_000
 
-// Acknowledge ends messages. Acknowledging twice, or what was not handed out, changes
-// nothing and is said. Faults: subscription.not_found, subscription.not_owner,
+// Acknowledge ends messages. Messages that were acknowledged before or not delivered are
+// reported as ignored. Faults: subscription.not_found, subscription.not_owner,
 // subscription.answer_invalid, subscription.not_handed_out, event.not_found,
 // legal_entity.not_found.
 func (s *Service) Acknowledge(ctx context.Context, p ports.Principal, a Acknowledgement) (AnswerResult, error) {
@@ -86,7 +85,7 @@ func (s *Service) Acknowledge(ctx context.Context, p ports.Principal, a Acknowle
 	err = s.withLock(ctx, sub.UID, le.Partition, func(ctx context.Context, tx ports.DeliveryTx) error {
 		c := tx.Cursor()
 		if a.Sequence > c.ReadThrough {
-			return fault.New(fault.Conflict, "subscription.not_handed_out", "this event was not handed out yet; acknowledge what a poll brought").
+			return fault.New(fault.Conflict, "subscription.not_handed_out", "this event was not delivered yet; acknowledge what a poll returned").
 				With("read_through", sequenceText(c.ReadThrough))
 		}
 		w, err := deliveredWindow(ctx, tx, &sub)
@@ -109,7 +108,7 @@ func (s *Service) finishAnswer(sub *subscription.Subscription, out AnswerResult,
 	return out, nil
 }
 
-// openWindow takes the open messages of a locked cursor.
+// openWindow reads the open messages of a locked cursor.
 func openWindow(ctx context.Context, tx ports.DeliveryTx, sub *subscription.Subscription) (*subscription.Window, error) {
 	open, err := tx.Open(ctx)
 	if err != nil {
@@ -118,8 +117,8 @@ func openWindow(ctx context.Context, tx ports.DeliveryTx, sub *subscription.Subs
 	return subscription.NewWindow(sub.Settings, tx.Now(), open), nil
 }
 
-// deliveredWindow takes those that were handed out: whatever a subscriber may answer, or may let
-// time out. What waits behind them may be any number.
+// deliveredWindow reads only the delivered messages, which a subscriber may answer or let time
+// out. Any number of messages may wait behind them.
 func deliveredWindow(ctx context.Context, tx ports.DeliveryTx, sub *subscription.Subscription) (*subscription.Window, error) {
 	delivered, err := tx.Delivered(ctx)
 	if err != nil {
@@ -128,7 +127,7 @@ func deliveredWindow(ctx context.Context, tx ports.DeliveryTx, sub *subscription
 	return subscription.NewPartialWindow(sub.Settings, tx.Now(), delivered), nil
 }
 
-// saveAnswer keeps a window and tells the breaker of it.
+// saveAnswer stores a window and counts its failures for the breaker.
 func saveAnswer(ctx context.Context, s *Service, tx ports.DeliveryTx, sub *subscription.Subscription, w *subscription.Window) error {
 	var err error
 	switch {
@@ -148,18 +147,18 @@ func saveAnswer(ctx context.Context, s *Service, tx ports.DeliveryTx, sub *subsc
 
 var failureCode = regexp.MustCompile(`^[a-z0-9][a-z0-9_.:-]{0,63}$`)
 
-// codeWords sets the words of a code apart.
+// codeWords replaces the separators of a code by blanks.
 var codeWords = strings.NewReplacer("_", " ", ".", " ", ":", " ", "-", " ")
 
-// personalCode reports whether a code, or a word of it, looks like somebody's datum,
-// however it is written: a code has small letters, which an account number has not.
+// personalCode reports whether a code, or a word of it, looks like personal data. It checks
+// capital letters, because codes have small ones and account numbers capital ones.
 func personalCode(code string) bool {
 	upper := strings.ToUpper(code)
 	return shredding.PersonalPattern(upper) != "" || shredding.CheckText("/code", codeWords.Replace(upper)) != nil
 }
 
-// Refuse answers messages with a failure: to be tried again after a while, to be
-// parked, or to be skipped. Faults: as Acknowledge, and subscription.reason_invalid,
+// Refuse answers messages with a failure: they are retried later, parked, or skipped. Faults:
+// as Acknowledge, and subscription.reason_invalid,
 // pii.in_text.
 func (s *Service) Refuse(ctx context.Context, p ports.Principal, r Refusal) (AnswerResult, error) {
 	switch r.Action {
@@ -196,7 +195,7 @@ func (s *Service) Refuse(ctx context.Context, p ports.Principal, r Refusal) (Ans
 
 const maxReason = 500
 
-// checkReason refuses words that are kept if they look like somebody's datum.
+// checkReason refuses a reason that looks like personal data, because it is stored.
 func checkReason(reason string) error {
 	if len(reason) > maxReason {
 		return fault.New(fault.Invalid, "subscription.reason_invalid", "a reason has at most 500 bytes; shorten it").WithField("/reason")
@@ -216,8 +215,8 @@ type answerFunc func(*subscription.Window, event.Sequence) subscription.Outcome
 // decisionFunc keeps what was decided about a message.
 type decisionFunc func(subscription.Message) ports.ParkedDecision
 
-// answer applies an answer to the events, wherever they are open. record keeps what
-// was decided about those that took it.
+// answer applies an answer to the events in all partitions in which they are open. record
+// makes the stored decision about a message that the answer applied to; nil: none.
 func (s *Service) answer(ctx context.Context, p ports.Principal, sub *subscription.Subscription, legalEntity string, ids []event.ID, apply answerFunc, record decisionFunc) (AnswerResult, error) {
 	if len(ids) > maxAnswers {
 		return AnswerResult{}, fault.New(fault.Invalid, "subscription.answer_invalid", "an answer names at most 10,000 events; send several").WithField("/event_ids")
@@ -237,7 +236,7 @@ func (s *Service) answer(ctx context.Context, p ports.Principal, sub *subscripti
 	outcomes := map[event.ID]subscription.Outcome{}
 	var total subscription.Counts
 	visited := map[event.PartitionID]bool{}
-	// What is not open where it was handed out may be parked.
+	// Messages that are not open may be parked.
 	for _, list := range []func(context.Context, *subscription.Subscription, event.PartitionID, []event.ID) ([]event.PartitionID, error){s.partitionsWithOpen, s.partitionsWithParked} {
 		if len(outcomes) == len(wanted) {
 			break
@@ -266,7 +265,7 @@ func (s *Service) answer(ctx context.Context, p ports.Principal, sub *subscripti
 			out.Ignored = append(out.Ignored, Ignored{id, subscription.NotOutstanding})
 		case outcome == subscription.Applied:
 			out.Applied++
-			outcomes[id] = subscription.NotOutstanding // windowOf twice
+			outcomes[id] = subscription.NotOutstanding // for an id that is named twice
 		default:
 			out.Ignored = append(out.Ignored, Ignored{id, outcome})
 		}
@@ -274,11 +273,11 @@ func (s *Service) answer(ctx context.Context, p ports.Principal, sub *subscripti
 	return s.finishAnswer(sub, out, total, nil)
 }
 
-// answerPartition applies an answer to those of the events that are open in one partition, and
-// says which are parked there.
+// answerPartition applies an answer to the events that are open in one partition, and reports
+// those that are parked there.
 func (s *Service) answerPartition(ctx context.Context, sub *subscription.Subscription, partition event.PartitionID, ids []event.ID, wanted map[event.ID]bool, apply answerFunc, record decisionFunc) (found map[event.ID]subscription.Outcome, counts subscription.Counts, err error) {
 	err = s.withLock(ctx, sub.UID, partition, func(ctx context.Context, tx ports.DeliveryTx) error {
-		found = map[event.ID]subscription.Outcome{} // it may run again
+		found = map[event.ID]subscription.Outcome{} // the function may run again
 		w, open, err := windowOf(ctx, tx, sub, ids)
 		if err != nil {
 			return err
@@ -311,9 +310,8 @@ func (s *Service) answerPartition(ctx context.Context, sub *subscription.Subscri
 	return found, counts, err
 }
 
-// Requeue takes back what a poll handed out and could not show: it is handed out
-// again, and no attempt was made. Whatever was answered or handed out again meanwhile
-// stays as it is.
+// Requeue undoes deliveries that did not reach the consumer: they are repeated, and no attempt
+// is counted. Messages that were answered or delivered again since then stay as they are.
 func (s *Service) Requeue(ctx context.Context, p ports.Principal, id string, list []Delivery) error {
 	sub, err := s.findOwned(ctx, p, id)
 	if err != nil {
@@ -341,11 +339,11 @@ func (s *Service) Requeue(ctx context.Context, p ports.Principal, id string, lis
 	return nil
 }
 
-// maxNamedEvents is how many events of an answer are looked for by themselves. With more,
-// all that is open is read instead.
+// maxNamedEvents is how many events of an answer are read by id. For more events, all open
+// messages are read.
 const maxNamedEvents = 100
 
-// windowOf takes the open messages of an answer's events. The window may be given more.
+// windowOf reads the open messages of an answer's events; for many events, all open messages.
 func windowOf(ctx context.Context, tx ports.DeliveryTx, sub *subscription.Subscription, ids []event.ID) (w *subscription.Window, open []subscription.Message, err error) {
 	if len(ids) > maxNamedEvents {
 		if open, err = tx.Open(ctx); err != nil {
@@ -359,9 +357,9 @@ func windowOf(ctx context.Context, tx ports.DeliveryTx, sub *subscription.Subscr
 	return subscription.NewPartialWindow(sub.Settings, tx.Now(), open), open, nil
 }
 
-// partitionsWithOpen lists the partitions in which one of the events is open or, if they are many,
-// anything is: nobody waits for a legal entity that has none of them. only is the one to
-// look at, 0 for all.
+// partitionsWithOpen lists the partitions in which one of the events is open or, for many
+// events, any message is, so that no lock of another partition is waited for. only limits it
+// to one partition; 0: all.
 func (s *Service) partitionsWithOpen(ctx context.Context, sub *subscription.Subscription, only event.PartitionID, ids []event.ID) ([]event.PartitionID, error) {
 	if len(ids) > maxNamedEvents {
 		return s.filterPartitions(ctx, sub, only, func(b *ports.DeliveryBacklog) bool { return b.FirstOpen > 0 })
@@ -378,7 +376,8 @@ func (s *Service) partitionsWithParked(ctx context.Context, sub *subscription.Su
 	return s.filterPartitions(ctx, sub, only, func(b *ports.DeliveryBacklog) bool { return b.Parked > 0 })
 }
 
-// filterPartitions lists the partitions for which something holds, of all or of only one.
+// filterPartitions lists the partitions whose backlog meets a condition. only limits it to one
+// partition; 0: all.
 func (s *Service) filterPartitions(ctx context.Context, sub *subscription.Subscription, only event.PartitionID, holds func(*ports.DeliveryBacklog) bool) (out []event.PartitionID, err error) {
 	backlogs, err := s.config.Store.Backlogs(ctx, sub.UID)
 	for i := range backlogs {
@@ -389,7 +388,7 @@ func (s *Service) filterPartitions(ctx context.Context, sub *subscription.Subscr
 	return out, err
 }
 
-// entity finds a legal entity that the caller may know of.
+// entity finds a legal entity that the caller may see.
 func (s *Service) entity(ctx context.Context, p ports.Principal, code string) (ports.LegalEntity, error) {
 	all, err := s.config.Access.Visible(ctx, p)
 	if err != nil {

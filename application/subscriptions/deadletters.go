@@ -12,7 +12,7 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// DeadLetter is a parked message with the legal entity it is of.
+// DeadLetter is a parked message with the code of its legal entity.
 type DeadLetter struct {
 	LegalEntity string
 	ports.ParkedMessage
@@ -30,11 +30,11 @@ type DeadLetterQuery struct {
 // DeadLetterPage is a page of dead letters, by legal entity and sequence.
 type DeadLetterPage struct {
 	DeadLetters []DeadLetter
-	Next        string // "": there are no more
+	Next        string // "": the last page
 }
 
-// visiblePartitions gives the legal entities that the caller may know of and that the subscription
-// has a cursor in, by partition.
+// visiblePartitions returns the legal entities that the caller may see and in which the
+// subscription has a cursor, by partition.
 func (s *Service) visiblePartitions(ctx context.Context, c Caller, sub *subscription.Subscription, legalEntity string) ([]event.PartitionID, map[event.PartitionID]string, error) {
 	entities, err := s.config.Access.Visible(ctx, c.Principal)
 	if err != nil {
@@ -114,7 +114,7 @@ func (s *Service) DeadLetterGroups(ctx context.Context, c Caller, id string) ([]
 	return s.config.Store.ParkedGroups(ctx, sub.UID, partitions)
 }
 
-// DeadLetter gives one parked message. Fault subscription.message_not_found.
+// DeadLetter returns one parked message. Fault subscription.message_not_found.
 func (s *Service) DeadLetter(ctx context.Context, c Caller, id string, eventID event.ID) (DeadLetter, error) {
 	page, err := s.DeadLetters(ctx, c, id, DeadLetterQuery{EventIDs: []event.ID{eventID}, Limit: 1})
 	if err != nil {
@@ -126,8 +126,7 @@ func (s *Service) DeadLetter(ctx context.Context, c Caller, id string, eventID e
 	return page.DeadLetters[0], nil
 }
 
-// Decisions lists what was decided about dead letters and skipped messages, newest
-// first.
+// Decisions lists the decisions about dead letters and skipped messages, newest first.
 func (s *Service) Decisions(ctx context.Context, c Caller, id string, limit int) ([]ports.ParkedDecision, map[event.PartitionID]string, error) {
 	sub, err := s.findManaged(ctx, c, id)
 	if err != nil {
@@ -142,23 +141,23 @@ func (s *Service) Decisions(ctx context.Context, c Caller, id string, limit int)
 }
 
 // DeadLetterResult says how many dead letters were replayed or discarded, and whether the same
-// question would find more.
+// query would find more.
 type DeadLetterResult struct {
 	Messages int
 	HasMore  bool
 }
 
-// Replay hands parked messages out again, at most Limit of them, each with all its
-// attempts ahead. It is recorded.
+// Replay makes parked messages due, at most Limit of them, each with all its attempts ahead. It
+// records the decision.
 func (s *Service) Replay(ctx context.Context, c Caller, id string, q DeadLetterQuery, reason string) (DeadLetterResult, error) {
 	return s.resolveDeadLetters(ctx, c, id, q, "replay", reason)
 }
 
-// Discard gives parked messages up, at most Limit of them. Who did it and why is kept
-// for good. Fault subscription.reason_missing.
+// Discard removes parked messages, at most Limit of them. The actor and the reason are stored
+// permanently. Fault subscription.reason_missing.
 func (s *Service) Discard(ctx context.Context, c Caller, id string, q DeadLetterQuery, reason string) (DeadLetterResult, error) {
 	if strings.TrimSpace(reason) == "" {
-		return DeadLetterResult{}, fault.New(fault.Invalid, "subscription.reason_missing", "say why these messages are given up; it is kept for auditors").WithField("/reason")
+		return DeadLetterResult{}, fault.New(fault.Invalid, "subscription.reason_missing", "say why these messages are discarded; the reason is stored for auditors").WithField("/reason")
 	}
 	return s.resolveDeadLetters(ctx, c, id, q, "discard", reason)
 }

@@ -14,9 +14,8 @@ import (
 
 const expireLimit = 10_000
 
-// Run ends leases whose time is over, wakes polls that wait for a retry, and measures,
-// until ctx ends. All subscriptions together cost one look per sweep, and none while no
-// subscription is known.
+// Run ends expired leases, wakes polls that wait for a retry, and measures lag, until ctx
+// ends. A sweep costs one query for all subscriptions, and none while there are none.
 func (s *Service) Run(ctx context.Context) {
 	sweep, measure := time.NewTicker(s.config.ExpireInterval), time.NewTicker(s.config.MeasureInterval)
 	defer sweep.Stop()
@@ -30,7 +29,7 @@ func (s *Service) Run(ctx context.Context) {
 			return
 		case <-sweep.C:
 			if s.hasNoSubscriptions.Load() {
-				s.recordExpiry() // there is nothing to look for
+				s.recordExpiry() // no subscription has leases
 			} else if err = s.ExpireLeases(ctx); err == nil {
 				s.recordExpiry()
 			}
@@ -43,8 +42,8 @@ func (s *Service) Run(ctx context.Context) {
 	}
 }
 
-// ExpireLeases looks once for leases that have ended and messages whose next attempt has
-// come. Several nodes may do so at the same time.
+// ExpireLeases ends the leases that have expired and wakes the polls of subscriptions with
+// messages whose next attempt is due. Several nodes may do so at the same time.
 func (s *Service) ExpireLeases(ctx context.Context) error {
 	due, err := s.config.Store.Due(ctx, expireLimit)
 	if err != nil || len(due) == 0 {
@@ -77,8 +76,8 @@ func (s *Service) ExpireLeases(ctx context.Context) error {
 	return nil
 }
 
-// expirePartition ends leases in one legal entity, unless another session holds its lock and
-// ends them itself.
+// expirePartition ends leases in one legal entity. If another session holds its lock, that
+// session ends them.
 func (s *Service) expirePartition(ctx context.Context, sub *subscription.Subscription, p event.PartitionID) error {
 	unlock, err := s.locks.lock(ctx, lockKey{sub.UID, p})
 	if err != nil {
@@ -115,13 +114,12 @@ func (s *Service) observe(sub *subscription.Subscription, c subscription.Counts)
 	}
 }
 
-// measure reports how far every subscription is behind, and removes what is left of
-// those that are gone: their series on this node, and rows where a deletion did not
-// come to its end.
+// measure reports the lag of every subscription, and removes what deleted subscriptions have
+// left: their series on this node, and the rows of interrupted deletions.
 func (s *Service) measure(ctx context.Context) error {
-	// The cursors first: a subscription that is made meanwhile is not taken for one that
-	// is gone.
-	s.hasNoSubscriptions.Store(true) // before the look: a poll meanwhile says that there is one
+	// Cursors are read before subscriptions, so that a subscription that is created between the
+	// two queries is not taken for a deleted one.
+	s.hasNoSubscriptions.Store(true) // before the query, because a concurrent poll sets it to false
 	backlogs, err := s.config.Store.AllBacklogs(ctx)
 	if err != nil {
 		s.hasNoSubscriptions.Store(false)
@@ -184,14 +182,13 @@ func (s *Service) removeOrphans(ctx context.Context) error {
 		}
 		s.lastOrphanRemoval = now
 		if removed > 0 {
-			s.config.Logger.InfoContext(ctx, "dead letters of subscriptions that are gone were removed", "messages", removed)
+			s.config.Logger.InfoContext(ctx, "dead letters of deleted subscriptions were removed", "messages", removed)
 		}
 	}
 	return nil
 }
 
-// recordedTimes tells when the oldest events were recorded that subscriptions are not done
-// with.
+// recordedTimes returns when the oldest event of each backlog was recorded.
 func (s *Service) recordedTimes(ctx context.Context, all []subscription.Subscription, backlogs map[event.ID][]ports.DeliveryBacklog, heads map[event.PartitionID]ports.Head) (map[ports.EventPosition]time.Time, error) {
 	asked := map[ports.EventPosition]bool{}
 	for i := range all {
@@ -207,11 +204,11 @@ func (s *Service) recordedTimes(ctx context.Context, all []subscription.Subscrip
 	return s.config.Log.RecordedAt(ctx, slices.Collect(maps.Keys(asked)))
 }
 
-// seriesKey is what the series of a subscription are named by.
+// seriesKey names the metric series of a subscription.
 type seriesKey struct{ tenantID, id string }
 
-// forgetDeleted ends the series of subscriptions that were there at the last measurement: they
-// may have been deleted on another node.
+// forgetDeleted ends the series of subscriptions that existed at the last measurement and have
+// been deleted since, perhaps on another node.
 func (s *Service) forgetDeleted(all []subscription.Subscription) {
 	now := make(map[seriesKey]bool, len(all))
 	for i := range all {
@@ -223,4 +220,24 @@ func (s *Service) forgetDeleted(all []subscription.Subscription) {
 		}
 	}
 	s.reported = now
+}
+
+// Health returns an error if this node has not ended expired leases for too long, and nil if
+// it has or does not run. Subscribers that are far behind are healthy. Fault
+// subscription.stalled.
+func (s *Service) Health() error {
+	last := s.lastExpiry.Load()
+	if last == nil {
+		return nil
+	}
+	if since := time.Since(*last); since > max(s.stallAfter, 3*s.config.ExpireInterval) {
+		return fault.New(fault.Unavailable, "subscription.stalled", "expired leases have not been looked for in %s; see that the database answers, then restart this node", since.Round(time.Second))
+	}
+	return nil
+}
+
+// recordExpiry stores when a sweep last succeeded.
+func (s *Service) recordExpiry() {
+	now := time.Now() // by this process's own monotonic clock
+	s.lastExpiry.Store(&now)
 }

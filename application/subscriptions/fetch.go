@@ -8,34 +8,34 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// fetcher takes messages for one poll from one legal entity after the other.
+// fetcher fetches messages for one poll from one legal entity after the other.
 type fetcher struct {
 	service  *Service
 	sub      *subscription.Subscription
 	consumer string
 	ownsKey  func(subscription.Key) bool
 	moduleOf func(eventType string) string
-	// inFlightElsewhere counts what is in flight in other legal entities. Polls that run there at
-	// the same time are not seen, so several consumers may exceed the bound a little.
+	// inFlightElsewhere counts messages in flight in other legal entities. It does not see polls
+	// that run there at the same time, so several consumers may exceed the bound a little.
 	inFlightElsewhere int
-	scanBudget        int                 // events that may still be looked at
-	byteBudget        int                 // of payloads that may still be answered; what has taken them all or more ends the poll
-	hasMessages       bool                // something was taken: not even one more may exceed the bytes
-	stopped           bool                // the subscription was paused, parked, changed or deleted meanwhile
+	scanBudget        int                 // events that may still be read
+	byteBudget        int                 // bytes of payloads that may still be answered; the poll ends when none are left
+	hasMessages       bool                // a message was fetched, so no further one may exceed byteBudget
+	stopped           bool                // the subscription was paused, parked, changed or deleted during the poll
 	status            subscription.Status // then
 }
 
-// fetchResult is what was taken from one legal entity in one transaction.
+// fetchResult is the result of one transaction in one legal entity.
 type fetchResult struct {
 	deliveries  []Delivery
-	readBefore  event.Sequence // readNew through, before and after
+	readBefore  event.Sequence // the cursor's position before and after
 	readThrough event.Sequence
-	blocked     bool // nothing new before something is answered
-	truncated   bool // more could have been taken, were it not for its bytes
+	blocked     bool // no new event is delivered before a message is answered
+	truncated   bool // byteBudget excluded further messages
 	locked      bool // another node holds the lock
 }
 
-// fetchFrom takes messages of one legal entity in one transaction.
+// fetchFrom fetches messages of one legal entity in one transaction.
 func (t *fetcher) fetchFrom(ctx context.Context, b ports.DeliveryBacklog, room int) (fetchResult, error) {
 	s, uid := t.service, t.sub.UID
 	unlock, err := s.locks.lock(ctx, lockKey{uid, b.Partition})
@@ -49,7 +49,7 @@ func (t *fetcher) fetchFrom(ctx context.Context, b ports.DeliveryBacklog, room i
 	var opened bool
 	var counts subscription.Counts
 	ran, err := s.config.Store.Deliver(ctx, uid, b.Partition, false, func(ctx context.Context, tx ports.DeliveryTx) error {
-		result, due, fresh, scanned, bytes, opened = fetchResult{}, nil, nil, 0, 0, false // it may run again
+		result, due, fresh, scanned, bytes, opened = fetchResult{}, nil, nil, 0, 0, false // the function may run again
 		if t.status = tx.Status(); t.status != subscription.Active || tx.Revision() != t.sub.Revision {
 			t.stopped = true
 			return nil
@@ -100,16 +100,16 @@ func (t *fetcher) fetchFrom(ctx context.Context, b ports.DeliveryBacklog, room i
 	if result.deliveries, err = s.loadEvents(ctx, b.Partition, due); err != nil {
 		return result, err
 	}
-	result.deliveries = append(result.deliveries, fresh...) // what is new follows all that was there
+	result.deliveries = append(result.deliveries, fresh...) // new events follow all due messages
 	return result, nil
 }
 
-// maxHeldKeys is how many messages on their way, and keys that they hold, are left out one by
-// one of what is read. With more, all that is open is read.
+// maxHeldKeys is how many delivered messages, and keys that they hold, a query excludes by
+// name. For more of them, all open messages are read.
 const maxHeldKeys = 200
 
-// loadWindow takes what was handed out, if what else is open can be found by its keys; fill
-// adds it. Otherwise it takes all.
+// loadWindow reads the delivered messages if loadWaiting can find the remaining ones by their
+// keys, and all open messages otherwise.
 func (t *fetcher) loadWindow(ctx context.Context, tx ports.DeliveryTx) (*subscription.Window, error) {
 	if t.ownsKey != nil || t.sub.Settings.PartitionBy == subscription.PerLegalEntity {
 		return openWindow(ctx, tx, t.sub)
@@ -124,15 +124,15 @@ func (t *fetcher) loadWindow(ctx context.Context, tx ports.DeliveryTx) (*subscri
 	return subscription.NewPartialWindow(t.sub.Settings, tx.Now(), delivered), nil
 }
 
-// loadWaiting adds what waits to a part of what is open, until there is as much to hand out as
-// there is room. If that is less, the keys of all that was not added are held: whatever
-// else the log has of them must wait too.
+// loadWaiting adds waiting messages to a partial window until it has enough to deliver. If it
+// finds fewer, all messages that it did not add have keys that are held, so later events of
+// those keys must wait too.
 func loadWaiting(ctx context.Context, tx ports.DeliveryTx, w *subscription.Window, room int) error {
 	page := 2*room + 50
 	for after := event.Sequence(0); ; {
 		except := w.HeldKeys()
 		if len(except) > maxHeldKeys {
-			except, page = nil, maxWaiting // all of it: page by page, each would be held against all before it
+			except, page = nil, maxWaiting // read all at once
 		}
 		more, err := tx.Waiting(ctx, after, except, page)
 		if err != nil {
@@ -151,7 +151,7 @@ func loadWaiting(ctx context.Context, tx ports.DeliveryTx, w *subscription.Windo
 	}
 }
 
-// claimDue hands out what was taken in before and is due, as many bytes as are left.
+// claimDue delivers stored messages that are due, up to the bytes that are left.
 func (t *fetcher) claimDue(ctx context.Context, tx ports.DeliveryTx, w *subscription.Window, room int) (claimed []subscription.Message, bytes int, truncated bool, err error) {
 	held, err := tx.ParkedKeys(ctx, w.ClaimableKeys())
 	if err != nil {
@@ -182,23 +182,23 @@ func (t *fetcher) claimDue(ctx context.Context, tx ports.DeliveryTx, w *subscrip
 	return w.Claim(t.consumer, fitting, t.ownsKey), bytes, fitting < len(wanted), nil
 }
 
-// fitsBudget reports whether a poll's answer may have so many bytes of this legal entity, of
-// which before messages are taken already. The first of a poll always fits.
+// fitsBudget reports whether an answer may contain so many bytes of this legal entity, after
+// before messages of it. The first message of a poll always fits.
 func (t *fetcher) fitsBudget(bytes, before int) bool {
 	return bytes <= t.byteBudget || before == 0 && !t.hasMessages
 }
 
-// minReadBytes are the bytes that one step of the log may read, however few are left of an
-// answer: the filter may leave most of them out.
+// minReadBytes is how many bytes one step may read from the log even if fewer may be answered,
+// because the filter may exclude most of them.
 const minReadBytes = 1 << 20
 
-// readNew takes events in that were not looked at yet, one step of the log. before is what
-// the answer has of this legal entity already.
+// readNew admits events that were not read yet, in one step of the log. before counts the
+// messages of this legal entity that the answer has already.
 func (t *fetcher) readNew(ctx context.Context, tx ports.DeliveryTx, w *subscription.Window, cursor *ports.DeliveryCursor, room, before int, bytes *int, result *fetchResult) (deliveries []Delivery, scanned int, err error) {
 	step := maxScanStep
 	if selectsAll(&t.sub.Filter) {
 		if step = min(room, maxScanStep); t.sub.Settings.PartitionBy != subscription.PerLegalEntity {
-			step = min(2*room+50, maxScanStep) // some may have to wait
+			step = min(2*room+50, maxScanStep) // some of them may have to wait
 		}
 	}
 	events, err := tx.EventsAfter(ctx, cursor.ReadThrough, step, max(t.byteBudget-*bytes, min(minReadBytes, t.service.config.MaxBytes)), t.sub.Filter.EventTypes)
@@ -246,7 +246,7 @@ func (t *fetcher) readNew(ctx context.Context, tx ports.DeliveryTx, w *subscript
 	return deliveries, len(events), nil
 }
 
-// loadEvents reads the events of messages that were there already.
+// loadEvents reads the events of stored messages.
 func (s *Service) loadEvents(ctx context.Context, p event.PartitionID, messages []subscription.Message) ([]Delivery, error) {
 	if len(messages) == 0 {
 		return nil, nil
@@ -272,7 +272,7 @@ func (s *Service) loadEvents(ctx context.Context, p event.PartitionID, messages 
 	return out, nil
 }
 
-// countFailures tells the breaker of the window's failures.
+// countFailures adds the window's failures to the breaker's count.
 func (s *Service) countFailures(ctx context.Context, tx ports.DeliveryTx, sub *subscription.Subscription, w *subscription.Window) (opened bool, err error) {
 	return tx.Fail(ctx, w.Failures, w.LastCode, max(sub.Settings.BreakerAfter, 0))
 }

@@ -35,18 +35,18 @@ const (
 	readTimeout = 5 * time.Second
 )
 
-// HeadWatcher reads the heads of all partitions, for every reader on the node that waits for
-// events: two hundred idle subscriptions cost the database one query per poll. A
-// signal only makes it look earlier; what it shows has been read from the store. While
-// signals announce every event it polls every Quiet only, which bounds how late the first
-// event is seen whose signal was lost; from then on it polls every Poll.
+// HeadWatcher reads the heads of all partitions for every reader on the node that waits for
+// events: two hundred idle subscriptions cost the database one query per interval. A signal
+// only makes it query earlier. While signals announce every event it queries every Quiet,
+// which bounds the delay of the first event whose signal is lost; from then on it queries
+// every Poll.
 type HeadWatcher struct {
 	config      HeadWatcherConfig
 	minInterval time.Duration
 	timeout     time.Duration
 	signal      chan struct{}
 
-	unannouncedAt time.Time // when a look found events that no signal had announced, or the HeadWatcher began; by Run only
+	unannouncedAt time.Time // when a query last found events that no signal had announced, at first the start of Run; by Run only
 
 	mu       sync.Mutex
 	heads    map[event.PartitionID]ports.Head // replaced, never changed
@@ -54,7 +54,7 @@ type HeadWatcher struct {
 	lastRead time.Time
 }
 
-// NewHeadWatcher makes a HeadWatcher that knows nothing until it runs. It refuses a Poll that is
+// NewHeadWatcher makes a HeadWatcher, which has no heads until it runs. It refuses a Poll that is
 // not positive.
 func NewHeadWatcher(c HeadWatcherConfig) (*HeadWatcher, error) {
 	if err := fault.RequirePositive("subscriptions.HeadWatcherConfig", struct{ Poll time.Duration }{c.Poll}); err != nil {
@@ -69,28 +69,28 @@ func NewHeadWatcher(c HeadWatcherConfig) (*HeadWatcher, error) {
 	}, nil
 }
 
-// Heads gives what is known now and a channel that is closed as soon as any partition
-// has grown beyond it. The map is shared: it must not be changed. Whoever takes both,
-// reads, and then waits for the channel misses nothing.
+// Heads returns the heads as last read and a channel that is closed as soon as any partition
+// has grown beyond them. The map is shared: callers must not change it. A caller that takes
+// both, reads, and then waits for the channel misses no event.
 func (w *HeadWatcher) Heads() (map[event.PartitionID]ports.Head, <-chan struct{}) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.heads, w.changed
 }
 
-// LastRead is when the store last answered, zero before the first time. A Watch that
-// stopped looking is a node that delivers nothing.
+// LastRead is when the store last answered, zero before the first time. A node whose
+// HeadWatcher has stopped delivers nothing.
 func (w *HeadWatcher) LastRead() time.Time {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.lastRead
 }
 
-// Wake makes the HeadWatcher look at once.
+// Wake makes the HeadWatcher query at once.
 func (w *HeadWatcher) Wake() {
 	select {
 	case w.signal <- struct{}{}:
-	default: // already told
+	default: // a signal is pending
 	}
 }
 
@@ -113,7 +113,7 @@ func (w *HeadWatcher) Run(ctx context.Context) {
 	defer rest.Stop()
 	announced := true
 	for {
-		// The rest comes before the wait: a signal during it is looked at right after.
+		// The minimum interval passes before the wait, so a signal during it is handled right after.
 		select {
 		case <-ctx.Done():
 			return
@@ -135,12 +135,12 @@ func (w *HeadWatcher) Run(ctx context.Context) {
 	}
 }
 
-// unannouncedPeriod is how long the HeadWatcher looks every Poll after it found events that no signal
-// had announced: more signals may be missing. A look just before the signal looks the
-// same and costs a minute of such looks.
+// unannouncedPeriod is how long the HeadWatcher queries every Poll after it found events that no
+// signal had announced, since more signals may be missing. A query just before a signal
+// arrives has the same effect.
 const unannouncedPeriod = time.Minute
 
-// interval is how long to wait for a signal before the next look.
+// interval is how long to wait for a signal before the next query.
 func (w *HeadWatcher) interval() time.Duration {
 	if w.config.WakeUps == nil || time.Since(w.unannouncedAt) < unannouncedPeriod {
 		return w.config.Poll
@@ -155,9 +155,9 @@ func (w *HeadWatcher) refresh(ctx context.Context) (grown bool) {
 	cancel()
 	if err != nil {
 		if ctx.Err() == nil {
-			w.config.Logger.WarnContext(ctx, "the heads could not be read; the next poll looks again", "code", fault.CodeOf(err))
+			w.config.Logger.WarnContext(ctx, "the heads could not be read; they will be read again", "code", fault.CodeOf(err))
 		}
-		w.unannouncedAt = time.Now() // signals may be missing, too
+		w.unannouncedAt = time.Now() // signals may be lost too
 		return false
 	}
 	w.mu.Lock()

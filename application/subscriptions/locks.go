@@ -16,34 +16,34 @@ type wakeUps struct {
 
 // subscribe returns a channel that is closed at the next wake; done must be called when
 // the poll stops waiting.
-func (k *wakeUps) subscribe(uid event.ID) (kicked <-chan struct{}, done func()) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.waiting == nil {
-		k.waiting, k.subscribers = map[event.ID]chan struct{}{}, map[event.ID]int{}
+func (w *wakeUps) subscribe(uid event.ID) (woken <-chan struct{}, done func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.waiting == nil {
+		w.waiting, w.subscribers = map[event.ID]chan struct{}{}, map[event.ID]int{}
 	}
-	c := k.waiting[uid]
+	c := w.waiting[uid]
 	if c == nil {
 		c = make(chan struct{})
-		k.waiting[uid] = c
+		w.waiting[uid] = c
 	}
-	k.subscribers[uid]++
+	w.subscribers[uid]++
 	return c, func() {
-		k.mu.Lock()
-		defer k.mu.Unlock()
-		if k.subscribers[uid]--; k.subscribers[uid] <= 0 {
-			delete(k.subscribers, uid)
-			delete(k.waiting, uid)
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if w.subscribers[uid]--; w.subscribers[uid] <= 0 {
+			delete(w.subscribers, uid)
+			delete(w.waiting, uid)
 		}
 	}
 }
 
-func (k *wakeUps) wake(uid event.ID) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if c := k.waiting[uid]; c != nil {
+func (w *wakeUps) wake(uid event.ID) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if c := w.waiting[uid]; c != nil {
 		close(c)
-		k.waiting[uid] = make(chan struct{})
+		w.waiting[uid] = make(chan struct{})
 	}
 }
 
@@ -53,8 +53,8 @@ type lockKey struct {
 	partition event.PartitionID
 }
 
-// partitionLocks queues the callers of this node that need the same row lock, because waiting
-// here costs no database connection.
+// partitionLocks queues the callers of this node that need the same row lock: a caller that
+// waits here needs no database connection.
 type partitionLocks struct {
 	mu   sync.Mutex
 	held map[lockKey]*partitionLock

@@ -15,13 +15,13 @@ import (
 const (
 	MaxWait       = 30 * time.Second
 	MaxPoll       = 1000
-	maxScanStep   = 1000   // events that are looked at in one transaction
-	maxScanPoll   = 50_000 // events that one poll looks at before it answers
+	maxScanStep   = 1000   // events that one transaction reads
+	maxScanPoll   = 50_000 // events that one poll reads before it answers
 	maxWaiting    = 10_000 // messages of a legal entity that wait behind others
 	recheckLocked = 10 * time.Millisecond
 )
 
-// Poll asks for what is next.
+// Poll is a request for the next messages.
 type Poll struct {
 	ID       string
 	Consumer string
@@ -29,36 +29,35 @@ type Poll struct {
 	Wait     time.Duration // at most MaxWait
 }
 
-// Delivery is an event that was handed out.
+// Delivery is a delivered event.
 type Delivery struct {
 	Event    event.Recorded
 	Attempt  int       // 1: for the first time
-	Deadline time.Time // until when it is to be answered
+	Deadline time.Time // of the answer
 }
 
-// Batch is what a poll brought.
+// Batch is the result of a poll.
 type Batch struct {
 	Deliveries []Delivery // in order within a legal entity
-	HasMore    bool       // another poll at once makes sense
+	HasMore    bool       // another poll may return messages at once
 	Status     subscription.Status
 }
 
-// Poll hands out what is due: messages whose next attempt has come, then events that
-// were not looked at yet. Without any it waits; nothing is held in the store
-// meanwhile. Faults: subscription.not_found, subscription.not_owner,
+// Poll delivers due messages: first those whose next attempt is due, then events that were
+// not read yet. If there are none it waits, without a lock or connection of the store. Faults: subscription.not_found, subscription.not_owner,
 // subscription.consumer_invalid.
 func (s *Service) Poll(ctx context.Context, p ports.Principal, q Poll) (Batch, error) {
 	if !subscription.ValidConsumer(q.Consumer) {
-		return Batch{}, fault.New(fault.Invalid, "subscription.consumer_invalid", "a consumer's name has 1 to 100 letters, digits, and _ . : - after the first, and is nobody's datum; correct it").WithField("consumer")
+		return Batch{}, fault.New(fault.Invalid, "subscription.consumer_invalid", "a consumer's name has 1 to 100 letters, digits, and _ . : - after the first, and is no personal data; correct it").WithField("consumer")
 	}
 	q.Limit, q.Wait = min(max(q.Limit, 1), MaxPoll), min(q.Wait, MaxWait)
 	timeout := time.NewTimer(q.Wait)
 	defer timeout.Stop()
 	for first := true; ; first = false {
-		// Both before reading, so that nothing falls between reading and waiting.
+		// Both are taken before reading, so that no change between reading and waiting is missed.
 		heads, grown := s.config.Heads.Heads()
 		if first || s.config.Heads.LastRead().IsZero() {
-			heads = nil // the store's own, which has what the caller has just written
+			heads = nil // read from the store, so that the caller's last writes are included
 		}
 		sub, err := s.findOwned(ctx, p, q.ID)
 		if err != nil {
@@ -89,7 +88,7 @@ func (s *Service) Poll(ctx context.Context, p ports.Principal, q Poll) (Batch, e
 	}
 }
 
-// waitForChange waits until another round makes sense.
+// waitForChange waits until another attempt may find messages.
 func (s *Service) waitForChange(ctx context.Context, r pollAttempt, grown, woken <-chan struct{}, timeout <-chan time.Time) (again bool, err error) {
 	var recheck, due <-chan time.Time
 	if r.recheck > 0 {
@@ -137,23 +136,22 @@ func (s *Service) waitForChange(ctx context.Context, r pollAttempt, grown, woken
 	}
 }
 
-// pollAttempt is one look at everything.
+// pollAttempt is one attempt to find messages in all legal entities.
 type pollAttempt struct {
 	batch       Batch
-	readThrough map[event.PartitionID]event.Sequence // read through
-	partitions  int                                  // partitions there were
-	recheck     time.Duration                        // 0: only a signal can bring something
-	due         time.Duration                        // until the first open message is due; 0: none will be
+	readThrough map[event.PartitionID]event.Sequence
+	partitions  int           // number of partitions at the attempt
+	recheck     time.Duration // 0: only a signal can make messages available
+	due         time.Duration // until the first open message is due; 0: none
 
-	// What is looked for at a recheck: a shared one asks whether the subscription is still
-	// as it was, an idle one only for its definition. Others do another round.
+	// How waitForChange rechecks: with coalesced it compares the state of the subscription, with
+	// inactive only its revision; otherwise it makes another attempt.
 	uid                 event.ID
 	coalesced, inactive bool
 	state               ports.DeliveryState
 }
 
-// isAffected reports whether anything grew that the subscription covers, or there is a
-// legal entity that was not there before.
+// isAffected reports whether a covered partition has grown or a legal entity was added.
 func (r *pollAttempt) isAffected(heads map[event.PartitionID]ports.Head) bool {
 	if len(heads) > r.partitions {
 		return true
@@ -166,8 +164,8 @@ func (r *pollAttempt) isAffected(heads map[event.PartitionID]ports.Head) bool {
 	return false
 }
 
-// pollAttempt hands out in one legal entity after the other until the limit is reached. Heads
-// that are nil are read from the store.
+// attemptPoll delivers from one legal entity after the other until the limit is reached. If
+// heads is nil they are read from the store.
 func (s *Service) attemptPoll(ctx context.Context, p ports.Principal, sub subscription.Subscription, q Poll, heads map[event.PartitionID]ports.Head) (pollAttempt, error) {
 	r := pollAttempt{
 		batch: Batch{Deliveries: []Delivery{}, Status: sub.Status}, readThrough: map[event.PartitionID]event.Sequence{},
@@ -196,7 +194,7 @@ func (s *Service) attemptPoll(ctx context.Context, p ports.Principal, sub subscr
 	if err != nil {
 		return r, err
 	}
-	// Consumers who stay away change nothing that is looked at; their keys go to others.
+	// When a pinned consumer leaves, its keys move to other consumers without any stored change.
 	r.coalesced = sub.Settings.ConsumerStrategy != subscription.Pinned
 	r.state.CursorHash = ports.HashCursors(backlogs)
 	inFlight := 0
@@ -210,7 +208,7 @@ func (s *Service) attemptPoll(ctx context.Context, p ports.Principal, sub subscr
 	backlogs = slices.DeleteFunc(backlogs, func(b ports.DeliveryBacklog) bool {
 		return !slices.ContainsFunc(entities, func(le ports.LegalEntity) bool { return le.Partition == b.Partition })
 	})
-	// The one that was served longest ago first, so that a busy one keeps none waiting.
+	// The least recently served legal entity first, so that a busy one does not starve the rest.
 	slices.SortStableFunc(backlogs, func(a, b ports.DeliveryBacklog) int { return a.UpdatedAt.Compare(b.UpdatedAt) })
 	t := fetcher{service: s, sub: &sub, consumer: q.Consumer, ownsKey: ownsKey, scanBudget: maxScanPoll, byteBudget: s.config.MaxBytes, moduleOf: noModule}
 	if len(sub.Filter.Modules) > 0 {
@@ -237,14 +235,14 @@ func (s *Service) attemptPoll(ctx context.Context, p ports.Principal, sub subscr
 			return r, err
 		}
 		if t.stopped {
-			r.batch.Status, r.recheck, r.coalesced = t.status, recheckLocked, false // as it is now
+			r.batch.Status, r.recheck, r.coalesced = t.status, recheckLocked, false // the current status
 			break
 		}
 	}
 	return r, nil
 }
 
-// fetchEntity takes from one legal entity, in steps, as long as it brings nothing.
+// fetchEntity fetches from one legal entity in steps until a step delivers messages.
 func (s *Service) fetchEntity(ctx context.Context, t *fetcher, r *pollAttempt, b ports.DeliveryBacklog, head event.Sequence, room int) error {
 	for {
 		result, err := t.fetchFrom(ctx, b, room)
@@ -263,13 +261,13 @@ func (s *Service) fetchEntity(ctx context.Context, t *fetcher, r *pollAttempt, b
 			return nil
 		}
 		if result.readThrough == result.readBefore {
-			return nil // no room: something must be answered first
+			return nil // no room until a message is answered
 		}
 	}
 }
 
-// deliverableEntities lists the legal entities that are handed out to the caller: the owner may
-// read them now, the caller too, and the filter covers them.
+// deliverableEntities lists the legal entities that the filter covers and whose events both
+// the owner and the caller may read now.
 func (s *Service) deliverableEntities(ctx context.Context, p ports.Principal, sub *subscription.Subscription) ([]ports.LegalEntity, error) {
 	owner, err := s.config.Access.Owner(ctx, sub.TenantID, sub.Owner)
 	if fault.KindOf(err) == fault.NotFound {
@@ -291,7 +289,7 @@ func (s *Service) deliverableEntities(ctx context.Context, p ports.Principal, su
 	}), nil
 }
 
-// ensureCursors lists the cursors, after adding those of legal entities that have joined.
+// ensureCursors adds the cursors of legal entities that have joined and lists all cursors.
 func (s *Service) ensureCursors(ctx context.Context, sub *subscription.Subscription, entities []ports.LegalEntity) ([]ports.DeliveryBacklog, error) {
 	existing, err := s.config.Store.Backlogs(ctx, sub.UID)
 	if err != nil {
@@ -307,7 +305,7 @@ func (s *Service) ensureCursors(ctx context.Context, sub *subscription.Subscript
 	return s.config.Store.Backlogs(ctx, sub.UID)
 }
 
-// keyOwnership tells whose keys the consumer takes; nil: all.
+// keyOwnership returns a function that reports whether the consumer gets a key; nil: all keys.
 func (s *Service) keyOwnership(ctx context.Context, sub *subscription.Subscription, q Poll) (func(subscription.Key) bool, error) {
 	if sub.Settings.ConsumerStrategy != subscription.Pinned {
 		return nil, nil

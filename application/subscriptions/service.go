@@ -14,24 +14,24 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// Store keeps subscriptions.
+// Store stores subscriptions, their messages and their dead letters.
 type Store interface {
 	ports.Subscriptions
 	ports.Deliveries
 	ports.SubscriptionDeadLetters
 }
 
-// Access knows who may read what.
+// Access decides what principals may read.
 type Access interface {
 	// Readable lists the legal entities whose events the principal may read now.
 	Readable(ctx context.Context, p ports.Principal) ([]ports.LegalEntity, error)
-	// Visible lists the legal entities that the principal may know of.
+	// Visible lists the legal entities whose existence the principal may know.
 	Visible(ctx context.Context, p ports.Principal) ([]ports.LegalEntity, error)
-	// Owner finds a person as it is now; fault principal.not_found.
+	// Owner returns a person with its current rights; fault principal.not_found.
 	Owner(ctx context.Context, tenantID, personID string) (ports.Principal, error)
 }
 
-// Log is what the service reads of the log besides the deliveries themselves.
+// Log reads the log, apart from the events that are delivered.
 type Log interface {
 	HeadSource
 	EventByID(ctx context.Context, p event.PartitionID, id event.ID) (event.Recorded, error)
@@ -39,7 +39,7 @@ type Log interface {
 	RecordedAt(ctx context.Context, places []ports.EventPosition) (map[ports.EventPosition]time.Time, error)
 }
 
-// Observer is told what happens to subscriptions, for metrics. Its methods must not
+// Observer is notified of what happens to subscriptions, for metrics. Its methods must not
 // block.
 type Observer interface {
 	SubscriptionLag(tenantID, id string, events uint64, seconds float64)
@@ -65,7 +65,7 @@ type Config struct {
 	Heads  *HeadWatcher
 	IDs    ports.IDSource
 	Clock  ports.Clock
-	// Modules gives what tells which module an event type belongs to now, for filters on
+	// Modules returns a function that maps event types to their current modules, for filters on
 	// modules; nil: types belong to none.
 	Modules  func(ctx context.Context) (moduleOf func(eventType string) string, err error)
 	Observer Observer     // nil: none
@@ -88,13 +88,13 @@ type Limits struct {
 // its health check fails. Three intervals are the least, so that a long interval is no failure.
 const stallAfter = 30 * time.Second
 
-// Cursors knows the cursors of feeds.
+// Cursors opens the cursors of feeds.
 type Cursors interface {
-	// OpenFeed reads where a cursor stands. Faults: cursor.malformed, cursor.foreign.
+	// OpenFeed returns the positions that a cursor encodes. Faults: cursor.malformed, cursor.foreign.
 	OpenFeed(cursor, tenantID string) ([]ports.FeedMark, error)
 }
 
-// Service delivers events to persistent subscriptions, applies their answers, and keeps
+// Service delivers events to persistent subscriptions, applies their answers, and manages
 // their dead letters.
 type Service struct {
 	config  Config
@@ -108,7 +108,7 @@ type Service struct {
 	reported           map[seriesKey]bool        // by Run only
 	hasNoSubscriptions atomic.Bool               // the last measurement found no subscription, and none was polled since
 	lastExpiry         atomic.Pointer[time.Time] // when a sweep succeeded last; nil: it does not run
-	lastOrphanRemoval  time.Time                 // when remains were removed last; by Run only
+	lastOrphanRemoval  time.Time                 // by Run only
 
 	closing chan struct{}
 	closed  sync.Once
@@ -116,7 +116,7 @@ type Service struct {
 
 func noModule(string) string { return "" }
 
-// Close lets polls that wait come back empty, for a server that shuts down.
+// Close makes waiting polls return without messages, for a server that shuts down.
 func (s *Service) Close() { s.closed.Do(func() { close(s.closing) }) }
 
 // New makes a Service. It refuses limits that are not positive.
@@ -136,10 +136,11 @@ func New(c Config) (*Service, error) {
 	return &Service{config: c, stallAfter: stallAfter, closing: make(chan struct{})}, nil
 }
 
-// Caller is who asks.
+// Caller is the principal of a request.
 type Caller struct {
 	Principal ports.Principal
-	// Operator may manage the subscriptions of other persons; it gets none of their events.
+	// Operator: the caller may manage the subscriptions of other persons, but gets no events of
+	// them.
 	Operator bool
 }
 
@@ -147,7 +148,7 @@ func notFound() *fault.Error {
 	return fault.New(fault.NotFound, "subscription.not_found", "there is no such subscription that you may see; GET /api/subscriptions lists them")
 }
 
-// findManaged gives a subscription that the caller may look after.
+// findManaged returns a subscription that the caller may manage.
 func (s *Service) findManaged(ctx context.Context, c Caller, id string) (subscription.Subscription, error) {
 	sub, err := s.config.Store.Subscription(ctx, c.Principal.TenantID, id)
 	if err != nil {
@@ -159,7 +160,7 @@ func (s *Service) findManaged(ctx context.Context, c Caller, id string) (subscri
 	return sub, nil
 }
 
-// findOwned gives a subscription whose events the caller may take: the owner's own.
+// findOwned returns a subscription whose events the caller may receive, as its owner.
 func (s *Service) findOwned(ctx context.Context, p ports.Principal, id string) (subscription.Subscription, error) {
 	sub, err := s.config.Store.Subscription(ctx, p.TenantID, id)
 	if err == nil && sub.Owner != p.PersonID {
@@ -171,8 +172,8 @@ func (s *Service) findOwned(ctx context.Context, p ports.Principal, id string) (
 	return sub, err
 }
 
-// Create makes a subscription. The same definition again answers what is there, with
-// created false. Faults: subscription.exists (Conflict: another definition or owner),
+// Create creates a subscription. For the same definition again it returns the existing one,
+// with created false. Faults: subscription.exists (Conflict: another definition or owner),
 // legal_entity.not_found, subscription.position_invalid, subscription.too_many,
 // cursor.malformed, cursor.foreign, cursor.diverged, and those of Subscription.Check.
 func (s *Service) Create(ctx context.Context, p ports.Principal, sub subscription.Subscription) (made subscription.Subscription, created bool, err error) {
@@ -200,7 +201,7 @@ func (s *Service) Create(ctx context.Context, p ports.Principal, sub subscriptio
 			return sub, false, fault.New(fault.NotFound, "legal_entity.not_found", "one of these legal entities is none whose events you may read; GET /api/admin/legal-entities lists them").WithField("/legal_entities")
 		}
 	}
-	// A misspelt one would begin at its beginning, with all that ever happened there.
+	// An unknown code would be ignored, so its legal entity would begin at its first event.
 	for code := range sub.Settings.Start.Positions {
 		if !sub.Filter.Covers(code) || !slices.ContainsFunc(entities, func(le ports.LegalEntity) bool { return le.Code == code }) {
 			return sub, false, positionInvalid("/settings/start_positions")
@@ -227,7 +228,7 @@ func requireSameDefinition(stored, wanted subscription.Subscription) (subscripti
 	return stored, false, nil
 }
 
-// List gives the subscriptions that the caller may look after, by id.
+// List returns the subscriptions that the caller may manage, by id.
 func (s *Service) List(ctx context.Context, c Caller) ([]subscription.Subscription, error) {
 	all, err := s.config.Store.Subscriptions(ctx, c.Principal.TenantID)
 	if err != nil {
@@ -236,8 +237,8 @@ func (s *Service) List(ctx context.Context, c Caller) ([]subscription.Subscripti
 	return slices.DeleteFunc(all, func(sub subscription.Subscription) bool { return sub.Owner != c.Principal.PersonID && !c.Operator }), nil
 }
 
-// Change replaces the settings, apart from where the subscription began. The order
-// cannot be kept by something else while messages stand in the old one. Faults:
+// Change replaces the settings, except the start. partition_by cannot change while messages
+// are open or parked, because their keys follow the old one. Faults:
 // subscription.settings_in_use, subscription.changed, those of Subscription.Check.
 func (s *Service) Change(ctx context.Context, c Caller, id string, settings subscription.Settings) (subscription.Subscription, error) {
 	sub, err := s.findManaged(ctx, c, id)
@@ -306,7 +307,8 @@ func (s *Service) Pause(ctx context.Context, c Caller, id string) (subscription.
 	return s.save(ctx, sub)
 }
 
-// Resume goes on after a pause or after the breaker opened, with no failures counted.
+// Resume resumes deliveries after a pause or after the breaker opened, and resets the count of
+// failures.
 func (s *Service) Resume(ctx context.Context, c Caller, id string) (subscription.Subscription, error) {
 	sub, err := s.findManaged(ctx, c, id)
 	if err != nil || sub.Status == subscription.Active {
@@ -316,8 +318,8 @@ func (s *Service) Resume(ctx context.Context, c Caller, id string) (subscription
 	return s.save(ctx, sub)
 }
 
-// Delete removes a subscription with everything that is open and parked. The record
-// of decisions about dead letters stays.
+// Delete removes a subscription with its open and parked messages. The record of decisions
+// about dead letters stays.
 func (s *Service) Delete(ctx context.Context, c Caller, id string) error {
 	sub, err := s.findManaged(ctx, c, id)
 	if err != nil {

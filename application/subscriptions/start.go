@@ -3,6 +3,7 @@ package subscriptions
 import (
 	"context"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/erpbackbone/backbone/domain/event"
@@ -11,7 +12,7 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// resolveCursor fills in what the cursor of a start stands for, if it has one.
+// resolveCursor replaces the cursor of a start, if it has one, by the positions that it encodes.
 func (s *Service) resolveCursor(tenantID string, start *subscription.Start, field string) ([]ports.FeedMark, error) {
 	start.Marks = nil
 	if start.From != subscription.AtCursor {
@@ -33,7 +34,7 @@ func (s *Service) resolveCursor(tenantID string, start *subscription.Start, fiel
 	return marks, nil
 }
 
-// cursorFault says of a cursor what is to be done here, where no page came before.
+// cursorFault rewords a fault about a cursor, since here no page preceded the request.
 func cursorFault(err error, field string) error {
 	f, ok := fault.As(err)
 	if !ok {
@@ -48,8 +49,8 @@ func cursorFault(err error, field string) error {
 	return f.WithField(field)
 }
 
-// checkSameLog makes sure that the marks are of the log as it is: after a failover that lost
-// its end, other events may stand where the feed was.
+// checkSameLog refuses marks of another log: after a failover that lost the end of the log,
+// other events may have the sequences that the feed had reached.
 func (s *Service) checkSameLog(ctx context.Context, entities []ports.LegalEntity, marks []ports.FeedMark, field string) error {
 	if len(marks) == 0 {
 		return nil
@@ -81,76 +82,60 @@ func (s *Service) checkSameLog(ctx context.Context, entities []ports.LegalEntity
 	return nil
 }
 
-// newCursors gives the cursors of the legal entities that have none yet.
+// newCursors returns cursors for the legal entities that have none yet.
 func (s *Service) newCursors(ctx context.Context, sub *subscription.Subscription, entities []ports.LegalEntity, existing []ports.DeliveryBacklog) ([]ports.DeliveryCursor, error) {
 	has := make(map[event.PartitionID]bool, len(existing))
 	for _, b := range existing {
 		has[b.Partition] = true
 	}
+	// Most polls add no cursor and need no heads.
+	readHeads := sync.OnceValues(func() (map[event.PartitionID]ports.Head, error) { return s.config.Log.PartitionHeads(ctx) })
+	headOf := func(p event.PartitionID) (event.Sequence, error) {
+		heads, err := readHeads()
+		return heads[p].Sequence, err
+	}
 	var out []ports.DeliveryCursor
-	var heads map[event.PartitionID]ports.Head
+	isNew := len(existing) == 0 // the subscription is being created
 	for _, le := range entities {
 		if has[le.Partition] || !sub.Filter.Covers(le.Code) {
 			continue
 		}
-		c := ports.DeliveryCursor{Partition: le.Partition}
-		start := sub.CurrentStart()
-		isNew := len(existing) == 0 // the subscription is being made
-		switch {
+		var through event.Sequence
+		var err error
+		switch start := sub.CurrentStart(); {
 		case start.From == subscription.Position && start.Positions[le.Code] > 0:
-			if heads == nil {
-				var err error
-				if heads, err = s.config.Log.PartitionHeads(ctx); err != nil {
-					return nil, err
-				}
-			}
-			c.ReadThrough = start.Positions[le.Code] - 1
-			if isNew && c.ReadThrough > heads[le.Partition].Sequence {
-				return nil, positionInvalid("/settings/start_positions")
+			through = start.Positions[le.Code] - 1
+			var head event.Sequence
+			if head, err = headOf(le.Partition); err == nil && isNew && through > head {
+				err = positionInvalid("/settings/start_positions")
 			}
 		case start.From == subscription.End && isNew:
-			if heads == nil {
-				var err error
-				if heads, err = s.config.Log.PartitionHeads(ctx); err != nil {
-					return nil, err
-				}
-			}
-			c.ReadThrough = heads[le.Partition].Sequence
+			through, err = headOf(le.Partition)
 		case start.From == subscription.End && le.CreatedAt.Before(sub.CreatedAt):
-			n, err := s.config.Log.SequenceAt(ctx, le.Partition, sub.CreatedAt)
-			if err != nil {
-				return nil, err
-			}
-			c.ReadThrough = n
+			through, err = s.config.Log.SequenceAt(ctx, le.Partition, sub.CreatedAt)
 		case start.From == subscription.AtTime:
-			n, err := s.config.Log.SequenceAt(ctx, le.Partition, start.Time.Add(-time.Microsecond))
-			if err != nil {
-				return nil, err
-			}
-			c.ReadThrough = n
+			through, err = s.config.Log.SequenceAt(ctx, le.Partition, start.Time.Add(-time.Microsecond))
 		case start.From == subscription.AtCursor && start.Marks[le.Partition] > 0:
-			if heads == nil {
-				var err error
-				if heads, err = s.config.Log.PartitionHeads(ctx); err != nil {
-					return nil, err
-				}
-			}
-			c.ReadThrough = min(start.Marks[le.Partition], heads[le.Partition].Sequence)
+			through, err = headOf(le.Partition)
+			through = min(start.Marks[le.Partition], through)
 		}
-		out = append(out, c)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, ports.DeliveryCursor{Partition: le.Partition, ReadThrough: through})
 	}
 	return out, nil
 }
 
 func positionInvalid(field string) *fault.Error {
-	return fault.New(fault.Invalid, "subscription.position_invalid", "a position is the sequence of the first event to be handed out, 1 to one after the last event of a legal entity that the subscription covers; correct it").WithField(field)
+	return fault.New(fault.Invalid, "subscription.position_invalid", "a position is the sequence of the first event to be delivered, 1 to one after the last event of a legal entity that the subscription covers; correct it").WithField(field)
 }
 
-// Reset moves a subscription to any position, in the legal entities that the caller
-// sees: what is open is dropped, what follows the position is handed out again, and
-// dead letters up to it are kept. With Position, legal entities that are not named
-// stay as they are; with AtCursor they go to their beginning, as in the feed. Those that
-// join later begin where it goes too, but for Position. Faults:
+// Reset moves a subscription to a position in the legal entities that the caller sees. Open
+// messages are dropped, events after the position are delivered again, and dead letters up
+// to it are kept. Legal entities that are not named stay where they are with Position; with
+// AtCursor they begin at their first event, as in the feed. Those that join later begin at
+// the same start, except with Position. Faults:
 // subscription.position_invalid, subscription.changed, cursor.malformed, cursor.foreign,
 // cursor.diverged.
 func (s *Service) Reset(ctx context.Context, c Caller, id string, to subscription.Start) (subscription.Subscription, error) {
@@ -207,7 +192,7 @@ func (s *Service) Reset(ctx context.Context, c Caller, id string, to subscriptio
 		return sub, positionInvalid("/positions")
 	}
 	if to.From != subscription.Position && (sub.Owner == c.Principal.PersonID || len(c.Principal.LegalEntities) == 0) {
-		// Others who see some legal entities only have not spoken of those that join.
+		// Any other caller sees only some legal entities and decides nothing for those that join.
 		if sub, err = s.save(ctx, s.withResetStart(sub, to)); err != nil {
 			return sub, err
 		}
@@ -221,9 +206,9 @@ func (s *Service) Reset(ctx context.Context, c Caller, id string, to subscriptio
 	return sub, nil
 }
 
-// withResetStart says where legal entities begin that join after a reset.
+// withResetStart sets where legal entities that join after a reset begin.
 func (s *Service) withResetStart(sub subscription.Subscription, to subscription.Start) subscription.Subscription {
-	to.Cursor = "" // its marks are there
+	to.Cursor = "" // replaced by its marks
 	if to.From == subscription.End {
 		to = subscription.Start{From: subscription.AtTime, Time: event.Micros(s.config.Clock.Now())}
 	}

@@ -9,8 +9,8 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// states shows the polls of this node that wait behind something what other nodes did:
-// one look at the store is for all of them.
+// stateCache lets all polls of this node that wait behind open messages share one query for
+// changes that other nodes made.
 type stateCache struct {
 	mu      sync.Mutex
 	waiting map[event.ID]int // polls by subscription
@@ -49,8 +49,8 @@ func (b *stateCache) cached(uid event.ID, age time.Duration) (state ports.Delive
 	return state, known
 }
 
-// deliveryState tells how a subscription stands. What others of this node have asked within half
-// the time between two looks is not asked again.
+// deliveryState returns the state of a subscription, which another poll of this node may have
+// read up to half a recheck interval ago.
 func (s *Service) deliveryState(ctx context.Context, uid event.ID) (ports.DeliveryState, error) {
 	b := &s.states
 	age := s.config.RecheckInterval / 2
@@ -78,7 +78,7 @@ func (s *Service) deliveryState(ctx context.Context, uid event.ID) (ports.Delive
 		return ports.DeliveryState{}, err
 	}
 	for _, one := range uids {
-		if _, there := states[one]; !there {
+		if _, exists := states[one]; !exists {
 			states[one] = ports.DeliveryState{Revision: -1} // deleted: differs from every state that a poll has seen
 		}
 	}

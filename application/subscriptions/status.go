@@ -17,8 +17,8 @@ type Progress struct {
 	LegalEntity string
 	ports.DeliveryBacklog
 	Head      event.Sequence
-	LagEvents uint64        // after the read position, and open ones; the filter may leave some out
-	LagAge    time.Duration // age of the oldest event that is not done with; 0: none
+	LagEvents uint64        // events after the read position, also those that the filter excludes, and open messages
+	LagAge    time.Duration // age of the oldest event that is not done; 0: none
 }
 
 // Status is a subscription with its progress.
@@ -33,7 +33,7 @@ type Status struct {
 	Counts    subscription.Counts
 }
 
-// Get gives a subscription with its progress. Fault subscription.not_found.
+// Get returns a subscription with its progress. Fault subscription.not_found.
 func (s *Service) Get(ctx context.Context, c Caller, id string) (Status, error) {
 	sub, err := s.findManaged(ctx, c, id)
 	if err != nil {
@@ -86,7 +86,7 @@ func (s *Service) Get(ctx context.Context, c Caller, id string) (Status, error) 
 	return out, nil
 }
 
-// oldest is the first event that is not done with.
+// oldest is the first event that is not done.
 func oldest(b *ports.DeliveryBacklog) ports.EventPosition {
 	if b.FirstOpen > 0 {
 		return ports.EventPosition{Partition: b.Partition, Sequence: b.FirstOpen}
@@ -94,7 +94,7 @@ func oldest(b *ports.DeliveryBacklog) ports.EventPosition {
 	return ports.EventPosition{Partition: b.Partition, Sequence: b.ReadThrough + 1}
 }
 
-// lag counts what is not done with.
+// lag counts the events that are not done.
 func lag(b *ports.DeliveryBacklog, head event.Sequence) uint64 {
 	open := uint64(b.InFlight + b.Waiting)
 	if head > b.ReadThrough {
