@@ -11,38 +11,30 @@ import (
 	"github.com/erpbackbone/backbone/domain/fault"
 )
 
-// Error codes of the server that mean something of their own here.
+// Error codes of the server that are handled specially.
 const (
 	codeMessageTooLarge   = 10054
 	codeDuplicateInBatch  = 10201
-	codeDuplicateUnderWay = 10158
+	codeDuplicateInFlight = 10158
 	codeBatchIncomplete   = 10176
 	codeStreamNotFound    = 10059
 	codeStreamOffline     = 10118
 )
 
-// complaintLife is how long a complaint of the connection explains a request that got
-// no answer.
-const complaintLife = 10 * time.Second
+// connectionErrorLife is how long an error of the connection explains a request that got no
+// answer.
+const connectionErrorLife = 10 * time.Second
 
 func unavailable(what string, cause error) *fault.Error {
-	f := fault.New(fault.Unavailable, "publisher.unavailable", "%s; it will be tried again", what).WithRetryAfter(time.Second)
-	if cause != nil {
-		f = f.WithCause(cause)
-	}
-	return f
+	return fault.New(fault.Unavailable, "publisher.unavailable", "%s; it will be tried again", what).WithRetryAfter(time.Second).WithCause(cause)
 }
 
 func refused(what string, cause error) *fault.Error {
-	f := fault.New(fault.FailedPrecondition, "publisher.refused", "%s; correct the stream, its limits or the rights of this client", what)
-	if cause != nil {
-		f = f.WithCause(cause)
-	}
-	return f
+	return fault.New(fault.FailedPrecondition, "publisher.refused", "%s; correct the stream, its limits or the rights of this client", what).WithCause(cause)
 }
 
-// translate makes a fault of what the client or the server said. The caller's own
-// cancellation passes as it is.
+// translate converts an error of the client or the server to a fault. The error of the
+// caller's own context is returned unchanged.
 func (p *Publisher) translate(ctx context.Context, err error) error {
 	if cause := ctx.Err(); cause != nil {
 		return cause
@@ -61,15 +53,15 @@ func (p *Publisher) translate(ctx context.Context, err error) error {
 		case api.ErrorCode == codeStreamNotFound:
 			p.forget()
 			return unavailable("the stream is gone", err)
-		case api.Code == 503, api.Code == 429, api.Code == 504, api.ErrorCode == codeDuplicateUnderWay, api.ErrorCode == codeBatchIncomplete, api.ErrorCode == codeStreamOffline:
+		case api.Code == 503, api.Code == 429, api.Code == 504, api.ErrorCode == codeDuplicateInFlight, api.ErrorCode == codeBatchIncomplete, api.ErrorCode == codeStreamOffline:
 			return unavailable("the broker cannot take messages now", err)
 		default:
-			p.forget() // somebody may correct it
+			p.forget() // an operator may correct it
 			return refused("the broker refuses messages: "+api.Description, err)
 		}
 	}
-	if c := p.refused.Load(); c != nil && time.Since(c.at) < complaintLife {
-		return refused("the broker lets this client not do it", errors.New(c.text))
+	if c := p.refused.Load(); c != nil && time.Since(c.at) < connectionErrorLife {
+		return refused("the broker does not permit this to the client", errors.New(c.text))
 	}
 	return unavailable("the broker does not answer", err)
 }

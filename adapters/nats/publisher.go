@@ -36,18 +36,18 @@ type Config struct {
 	Stream        string // name; BACKBONE
 	SubjectPrefix string // first tokens of every subject; backbone
 
-	// What the stream is made with, and must have at least if it is there already.
+	// What the stream is created with; an existing stream must have at least this.
 	Replicas        int           // 1
 	DuplicateWindow time.Duration // 2 min
-	MaxAge          time.Duration // of stored messages; only when it is made; 0: for ever
-	MaxBytes        int64         // of the stream; only when it is made; 0: no limit
+	MaxAge          time.Duration // of stored messages; only for a new stream; 0: no limit
+	MaxBytes        int64         // of the stream; only for a new stream; 0: no limit
 
 	Timeout time.Duration // until a message or a batch must be acknowledged; 5 s
 	Batch   int           // messages of one atomic batch; 256
-	Windows int           // batches under way at once; 16
+	Windows int           // batches in flight; 16
 
 	Logger      *slog.Logger // nil: silent
-	Reconnected func()       // called when the broker is back; nil: nobody is
+	Reconnected func()       // called when the broker is back; nil: none
 }
 
 // Publisher implements ports.Publisher.
@@ -58,23 +58,24 @@ type Publisher struct {
 	window chan struct{}
 
 	mu      sync.Mutex
-	stream  *verified                // nil until the stream was looked at
-	refused atomic.Pointer[complain] // newest complaint that came outside an answer
+	stream  *verified                       // nil until the stream was read
+	refused atomic.Pointer[connectionError] // newest one
 }
 
-// verified is what is known of the stream.
+// verified is what was read of the stream.
 type verified struct {
 	atomic  bool
 	largest int // bytes of a message, 0: whatever the server takes
 }
 
-// complain is something that the server told the connection, not a request.
-type complain struct {
+// connectionError is an error that the server reported to the connection and not in the
+// answer to a request.
+type connectionError struct {
 	at   time.Time
 	text string
 }
 
-// Open connects in the background: a broker that is away now may come. Faults:
+// Open connects in the background, so that the broker may start later. Faults:
 // publisher.config_invalid.
 func Open(c Config) (*Publisher, error) {
 	c.defaults()
@@ -129,8 +130,8 @@ func (p *Publisher) options() (client.Options, error) {
 	o.AllowReconnect, o.MaxReconnect, o.RetryOnFailedConnect = true, -1, true
 	o.ReconnectWait, o.ReconnectJitter = 500*time.Millisecond, 500*time.Millisecond
 	o.PingInterval, o.MaxPingsOut = 5*time.Second, 2
-	// Nothing waits in this process for the broker to come back: what was not handed
-	// over is published again from the cursor.
+	// No message is buffered while the broker is unavailable: after an error the dispatcher
+	// publishes again from the cursor.
 	o.ReconnectBufSize = -1
 	var apply []client.Option
 	if p.config.Credentials != "" {
@@ -156,14 +157,14 @@ func (p *Publisher) options() (client.Options, error) {
 	o.ConnectedCB, o.ReconnectedCB = back, back
 	o.DisconnectedErrCB = func(_ *client.Conn, err error) {
 		if err != nil {
-			p.config.Logger.Warn("the connection to NATS was lost; it is made again", "error", err.Error())
+			p.config.Logger.Warn("the connection to NATS was lost; reconnecting", "error", err.Error())
 		}
 	}
 	o.AsyncErrorCB = func(_ *client.Conn, _ *client.Subscription, err error) {
 		if errors.Is(err, client.ErrPermissionViolation) || errors.Is(err, client.ErrAuthorization) {
-			p.refused.Store(&complain{time.Now(), err.Error()})
+			p.refused.Store(&connectionError{time.Now(), err.Error()})
 		}
-		p.config.Logger.Warn("NATS complains", "error", err.Error())
+		p.config.Logger.Warn("error of the connection to NATS", "error", err.Error())
 	}
 	return o, nil
 }
@@ -171,7 +172,7 @@ func (p *Publisher) options() (client.Options, error) {
 // Close ends the connection.
 func (p *Publisher) Close() { p.conn.Close() }
 
-// forget makes the next Publish look at the stream again.
+// forget makes the next Publish read the stream again.
 func (p *Publisher) forget() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -255,8 +256,8 @@ const (
 	batchCommit   = "Nats-Batch-Commit"
 )
 
-// batch publishes messages of which the broker stores all or none. If it has one of
-// them already, an answer was lost before; they are then published one by one.
+// batch publishes messages of which the broker stores all or none. If the broker has stored
+// one of them before, its answer was lost; they are then published one by one.
 func (p *Publisher) batch(ctx context.Context, messages []*client.Msg) (ports.Published, error) {
 	bounded, cancel := context.WithTimeout(ctx, p.config.Timeout)
 	defer cancel()

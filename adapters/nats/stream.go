@@ -11,15 +11,15 @@ import (
 	"github.com/erpbackbone/backbone/domain/fault"
 )
 
-// Verify makes the stream if it is not there and checks it if it is. It never changes
-// one that is there. Faults: publisher.unavailable, publisher.refused with what is to
-// be changed.
+// Verify creates the stream if it does not exist, and checks it otherwise. It never changes
+// an existing stream. Faults: publisher.unavailable, publisher.refused with the change that
+// the stream needs.
 func (p *Publisher) Verify(ctx context.Context) error {
 	_, err := p.verify(ctx)
 	return err
 }
 
-// verify looks at the stream once per connection.
+// verify reads the stream once per connection.
 func (p *Publisher) verify(ctx context.Context) (verified, error) {
 	p.mu.Lock()
 	known := p.stream
@@ -65,7 +65,7 @@ func (p *Publisher) create(ctx context.Context) (jetstream.Stream, error) {
 	return p.js.CreateStream(ctx, c)
 }
 
-// mismatch tells why a stream does not do; "" if it does.
+// mismatch says why a stream is not usable; "" if it is.
 func (p *Publisher) mismatch(c *jetstream.StreamConfig) string {
 	all := strings.Split(p.config.SubjectPrefix+".>", ".")
 	covered := false
@@ -84,7 +84,7 @@ func (p *Publisher) mismatch(c *jetstream.StreamConfig) string {
 	case c.Duplicates < window:
 		return "recognises duplicates for a shorter time than nats.duplicate_window (" + window.Round(time.Second).String() + ")"
 	case c.NoAck:
-		return "acknowledges nothing, so nobody would know what is stored"
+		return "acknowledges nothing, so it is not known what is stored"
 	case c.Sealed:
 		return "is sealed"
 	case c.Mirror != nil:

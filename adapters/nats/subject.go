@@ -3,13 +3,14 @@ package nats
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"fmt"
 	"strings"
 
 	"github.com/erpbackbone/backbone/domain/event"
 )
 
-// longestToken is how many bytes of an encoded token are kept; longer ones end in a
-// digest, so that no subject outgrows what the protocol takes on a line.
+// longestToken bounds the bytes of an encoded token, because the protocol bounds a line.
+// Longer tokens are shortened and end in a digest.
 const longestToken = 256
 
 // Subject is where an event goes: <prefix>.<tenant>.<legal entity>.<type>. Tenant and
@@ -27,54 +28,40 @@ func Subject(prefix string, e *event.Skeleton) string {
 }
 
 // token writes letters, digits, hyphen and underscore as they are and every other byte
-// as % and two digits. No text but the empty one gives a lone %.
+// as % and two digits. The empty text is a single %.
 func token(text string) string {
 	if text == "" {
 		return "%"
 	}
-	var b strings.Builder
-	for i := range len(text) {
-		c := text[i]
-		if c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '-' || c == '_' {
-			b.WriteByte(c)
-			continue
-		}
-		escape(&b, c)
+	encoded := percentEncode(text, func(c byte) bool {
+		return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '-' || c == '_'
+	})
+	if len(encoded) <= longestToken {
+		return encoded
 	}
-	if b.Len() <= longestToken {
-		return b.String()
-	}
-	// "%~" comes out of no text, so a shortened token is no other one's.
+	// No text is encoded with "%~", so a shortened token never equals another one.
 	sum := sha256.Sum256([]byte(text))
-	return b.String()[:longestToken/2] + "%~" + hex.EncodeToString(sum[:])
+	return encoded[:longestToken/2] + "%~" + hex.EncodeToString(sum[:])
 }
 
-func escape(b *strings.Builder, c byte) {
-	const digits = "0123456789ABCDEF"
-	b.WriteByte('%')
-	b.WriteByte(digits[c>>4])
-	b.WriteByte(digits[c&15])
-}
-
-// headerText writes a CloudEvents attribute as a header's value: what is not a visible
-// ASCII character, the quote and the percent sign are percent-encoded.
-func headerText(text string) string {
-	plain := true
-	for i := range len(text) {
-		plain = plain && visible(text[i])
-	}
-	if plain {
-		return text
+// percentEncode writes every byte that is not plain as % and two digits.
+func percentEncode(text string, isPlain func(byte) bool) string {
+	if !strings.ContainsFunc(text, func(r rune) bool { return r > '~' || !isPlain(byte(r)) }) {
+		return text // the usual case, without a copy
 	}
 	var b strings.Builder
 	for i := range len(text) {
-		if visible(text[i]) {
-			b.WriteByte(text[i])
-			continue
+		if c := text[i]; isPlain(c) {
+			b.WriteByte(c)
+		} else {
+			fmt.Fprintf(&b, "%%%02X", c)
 		}
-		escape(&b, text[i])
 	}
 	return b.String()
 }
 
-func visible(c byte) bool { return c > ' ' && c <= '~' && c != '"' && c != '%' }
+// headerText writes a CloudEvents attribute as a header's value: bytes other than visible
+// ASCII characters, the quote and the percent sign are percent-encoded.
+func headerText(text string) string {
+	return percentEncode(text, func(c byte) bool { return c > ' ' && c <= '~' && c != '"' && c != '%' })
+}

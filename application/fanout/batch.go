@@ -23,7 +23,7 @@ type turn struct {
 	through   event.Sequence
 }
 
-// result is what came of it.
+// result is the outcome of a turn.
 type result struct {
 	turn
 	oldest             time.Time // recorded_at of the first event that is not published; zero: none known
@@ -32,8 +32,8 @@ type result struct {
 	err                error
 }
 
-// work publishes one batch. The cursor moves over what the broker has stored and over
-// nothing else, also when the batch fails in the middle.
+// work publishes one batch. The cursor moves exactly over the events that the broker has
+// stored, also when the batch fails in the middle.
 func (d *Dispatcher) work(ctx context.Context, t turn) (r result) {
 	r.turn = t
 	if !t.begun {
@@ -63,8 +63,7 @@ func (d *Dispatcher) work(ctx context.Context, t turn) (r result) {
 
 func (d *Dispatcher) publish(ctx context.Context, r *result, events []event.Recorded) error {
 	for i := range events {
-		// The log has no gaps. A page that has one was read wrongly, and the cursor would
-		// pass over what is missing.
+		// The log has no gaps. If a page has one, the cursor must not skip the missing event.
 		if want := r.through + 1 + event.Sequence(i); events[i].Sequence != want {
 			return fault.New(fault.Internal, "publisher.gap", "event %d of partition %d is missing in what was read; verify the log", want, r.partition)
 		}
@@ -77,7 +76,7 @@ func (d *Dispatcher) publish(ctx context.Context, r *result, events []event.Reco
 	if stored > 0 {
 		to := events[stored-1].Sequence
 		if err := d.Cursors.MovePublished(ctx, d.Name, r.partition, r.term, r.through, to); err != nil {
-			return err // the broker has it; it will leave out what comes again
+			return err // the broker has stored the events and drops their repetition
 		}
 		r.through, r.stored, r.duplicates, r.oldest = to, stored, duplicates, time.Time{}
 		if stored < len(events) {
@@ -103,8 +102,8 @@ func (d *Dispatcher) messages(ctx context.Context, events []event.Recorded) ([]p
 	return messages, nil
 }
 
-// send gives messages to the publisher. One that is too large for the broker goes as a
-// reference: its data can be read over the API, and nothing behind it waits for ever.
+// send passes messages to the publisher. A message that is too large for the broker is sent
+// as a reference, so that later events are not blocked; its data can be read over the API.
 func (d *Dispatcher) send(ctx context.Context, events []event.Recorded, messages []ports.Message) (stored, duplicates int, err error) {
 	for stored < len(messages) {
 		done, err := d.Publisher.Publish(ctx, messages[stored:])
@@ -117,7 +116,7 @@ func (d *Dispatcher) send(ctx context.Context, events []event.Recorded, messages
 		case stored == len(messages):
 			return stored, duplicates, nil
 		case err == nil:
-			return stored, duplicates, fault.New(fault.Unavailable, "publisher.unavailable", "the broker did not say that it stored everything; it will be tried again")
+			return stored, duplicates, fault.New(fault.Unavailable, "publisher.unavailable", "the broker did not confirm that it stored everything; it will be tried again")
 		case fault.KindOf(err) != fault.TooLarge || messages[stored].Reference:
 			return stored, duplicates, err
 		}

@@ -15,8 +15,8 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// Heads knows how far every partition has grown. Whoever takes the map and the channel,
-// reads, and waits for the channel misses nothing.
+// Heads returns the heads of all partitions and a channel that is closed when any has grown.
+// A caller that takes both, reads, and waits for the channel misses no event.
 type Heads interface {
 	Heads() (map[event.PartitionID]ports.Head, <-chan struct{})
 }
@@ -32,15 +32,15 @@ type Encoder interface {
 	Encode(ctx context.Context, events []event.Recorded, reference bool) ([][]byte, error)
 }
 
-// Observer watches a dispatcher.
+// Observer is notified of what a dispatcher does.
 type Observer interface {
-	// Published reports messages that the broker stored, and those of them that it had
-	// already.
+	// Published reports messages that the broker stored, and how many of them it had stored
+	// before.
 	Published(publisher string, messages, duplicates int)
 	// PublishFailed reports an attempt that failed, by code.
 	PublishFailed(publisher, code string)
-	// PublishLag reports what this node's partitions have not published: events, and the
-	// age of the oldest of them as far as it is known.
+	// PublishLag reports the unpublished events of this node's partitions, and the age of the
+	// oldest of them if it is known.
 	PublishLag(publisher string, events uint64, seconds float64)
 	// PublisherLeases reports how many partitions this node publishes.
 	PublisherLeases(publisher string, held int)
@@ -98,12 +98,12 @@ type heldPartition struct {
 	through  event.Sequence
 	oldest   time.Time
 	busy     bool
-	cancel   context.CancelFunc // ends what is under way
-	served   uint64             // when it had its turn
-	leaving  bool               // another node should have it: given back as soon as it is not busy
+	cancel   context.CancelFunc // of the batch in flight
+	served   uint64             // number of its last turn
+	leaving  bool               // another node should publish it: released as soon as it is not busy
 	failures int
 	retryAt  time.Time
-	woken    bool      // a failure of what is under way is older than the news that the broker is back
+	woken    bool      // the broker came back while a batch was in flight, so its failure causes no pause
 	waiting  time.Time // since when events wait without progress; zero: none do
 	code     string    // of the newest failure since then
 }
@@ -128,8 +128,8 @@ func New(c Config) *Dispatcher {
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
-	// A process that starts again under its name is another holder: a term that is its
-	// own was begun by itself.
+	// A restarted process is another holder, so that it never continues a term that the
+	// process before it has begun.
 	member := sharing.New(sharing.Config{
 		Leases: c.Leases, Work: LeaseName(c.Name), Holder: c.Node + "/" + rand.Text()[:8], TTL: c.TTL, Now: time.Now,
 		Logger: c.Logger.With("work", LeaseName(c.Name)),
@@ -150,11 +150,11 @@ func LeaseName(publisher string) string { return "publisher/" + publisher }
 func (d *Dispatcher) Wake() {
 	select {
 	case d.wake <- struct{}{}:
-	default: // already told
+	default: // a signal is pending
 	}
 }
 
-// Run publishes until ctx ends; then it gives its leases back.
+// Run publishes until ctx ends; then it releases its leases.
 func (d *Dispatcher) Run(ctx context.Context) {
 	var working sync.WaitGroup
 	d.renewed = time.Now()
@@ -183,7 +183,7 @@ func (d *Dispatcher) Run(ctx context.Context) {
 		for p, h := range heads {
 			if h.Sequence > 0 && !asked[p] {
 				asked[p] = true
-				renew.Reset(0) // new here: ask for its lease at once
+				renew.Reset(0) // a new partition: acquire its lease at once
 			}
 		}
 		pause.Reset(d.start(ctx, &working, heads))
@@ -195,7 +195,7 @@ func (d *Dispatcher) Run(ctx context.Context) {
 		case r := <-d.done:
 			d.finish(ctx, r)
 			if r.share.leaving {
-				renew.Reset(0) // somebody waits for it
+				renew.Reset(0) // another node waits for it
 			}
 		case <-d.wake:
 			for _, s := range d.held {
@@ -210,8 +210,8 @@ func (d *Dispatcher) Run(ctx context.Context) {
 	}
 }
 
-// start sets workers on partitions with something to publish, those that waited
-// longest first, and tells how long nothing is to be done.
+// start starts workers for partitions with unpublished events, those that waited longest
+// first, and returns how long until the next pause ends.
 func (d *Dispatcher) start(ctx context.Context, working *sync.WaitGroup, heads map[event.PartitionID]ports.Head) time.Duration {
 	now := time.Now()
 	wait := d.Longest
@@ -244,16 +244,16 @@ func (d *Dispatcher) start(ctx context.Context, working *sync.WaitGroup, heads m
 	return wait
 }
 
-// finish notes what came of a turn.
+// finish applies the outcome of a turn.
 func (d *Dispatcher) finish(ctx context.Context, r result) {
 	s := r.share
 	woken := s.woken
 	s.busy, s.woken, s.cancel = false, false, nil
 	if d.held[s.partition] != s {
-		return // somebody else's meanwhile
+		return // the lease was lost during the turn
 	}
 	if r.begun && !s.begun {
-		s.failures = r.failures // of whoever had it before: a broker that is away is left alone as long
+		s.failures = r.failures // of the node before, so that the pause before an unavailable broker continues
 	}
 	s.begun, s.through, s.oldest = r.begun, r.through, r.oldest
 	if r.stored > 0 {
@@ -266,7 +266,7 @@ func (d *Dispatcher) finish(ctx context.Context, r result) {
 	switch {
 	case r.err == nil:
 		s.failures = 0
-		if r.stored == 0 { // nothing there, whatever the heads say: a replica may be behind
+		if r.stored == 0 { // the heads name more events, but a replica may lag
 			s.retryAt = time.Now().Add(emptyPause)
 		}
 		return
@@ -312,7 +312,7 @@ func Backoff(first, longest time.Duration, failures int) time.Duration {
 	return min(longest, first<<(failures-1))
 }
 
-// report tells the lag of what this node publishes.
+// report observes the lag of this node's partitions.
 func (d *Dispatcher) report(heads map[event.PartitionID]ports.Head) {
 	if d.Observer == nil {
 		return

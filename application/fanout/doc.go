@@ -3,8 +3,8 @@
 // A [Dispatcher] runs on every node and shares the partitions with other nodes under
 // leases. Each partition is published in its order, by one node at a time, from the
 // publisher's cursor, which moves only over events that the broker has confirmed. So
-// nothing is lost while the broker is away, and an event that is published twice carries
-// the same id twice. [Status] reports how far it is. cmd/wire starts it with the NATS
+// no event is lost while the broker is unavailable, and an event that is published twice has
+// the same id both times. [Status] reports the positions. cmd/wire starts it with the NATS
 // adapter as its publisher.
 //
 // What was published cannot be erased any more. Personal values are therefore published as

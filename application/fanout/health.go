@@ -8,28 +8,27 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// verdict is what the loop found out about itself, and when.
+// verdict is the health of the loop at a moment.
 type verdict struct {
 	at  time.Time
 	err error
 }
 
-// Health says what is wrong with what this node publishes, nil if nothing is or it does
-// not run: that its loop stands still, that its leases could not be renewed, or that
-// events wait and nothing of their legal entity was published for too long. A publisher
-// that is only behind is healthy. Fault publisher.stalled.
+// Health returns an error if the loop is blocked, if leases could not be renewed, or if
+// events of a legal entity wait and none was published for too long; nil also while the
+// dispatcher does not run. A publisher that only lags is healthy. Fault publisher.stalled.
 func (d *Dispatcher) Health() error {
 	v := d.verdict.Load()
 	if v == nil {
 		return nil
 	}
 	if since := time.Since(v.at); since > d.Stall {
-		return fault.New(fault.Unavailable, "publisher.stalled", "the publisher's loop has not gone round for %s; restart this node", since.Round(time.Second))
+		return fault.New(fault.Unavailable, "publisher.stalled", "the publisher's loop is blocked for %s; restart this node", since.Round(time.Second))
 	}
 	return v.err
 }
 
-// updateHealth looks at what is held. It is called with every renewal.
+// updateHealth checks the partitions of this node. It is called with every renewal.
 func (d *Dispatcher) updateHealth(heads map[event.PartitionID]ports.Head) {
 	now := time.Now()
 	v := &verdict{at: now}

@@ -14,9 +14,9 @@ func (d *Dispatcher) resource(p event.PartitionID) ports.LeaseResource {
 	return ports.LeaseResource{Name: LeaseName(d.Name), Partition: p}
 }
 
-// renew sends a heartbeat, releases what another node should publish and nothing is in
-// flight for, and takes and renews the rest of this node's share. While the store does
-// not answer, each lease goes on to its end.
+// renew sends a heartbeat, releases idle partitions that another node should publish, and
+// acquires and renews the rest of this node's share. While the store does not answer, each
+// lease is used until it ends.
 func (d *Dispatcher) renew(ctx context.Context, heads map[event.PartitionID]ports.Head) {
 	asking, cancel := context.WithTimeout(ctx, d.TTL/3)
 	defer cancel()
@@ -52,11 +52,11 @@ func (d *Dispatcher) renew(ctx context.Context, heads map[event.PartitionID]port
 	}
 }
 
-// reconcile makes what is published here that of which the leases are held.
+// reconcile makes the published partitions those whose leases this node holds.
 func (d *Dispatcher) reconcile(changes []sharing.Change) {
 	for _, c := range changes {
 		if s := d.held[c.Resource.Partition]; s != nil {
-			d.drop(s) // also when it was lost and taken again in between: the term is another
+			d.drop(s) // also if it was lost and acquired again: its term has changed
 		}
 		if c.Kind == sharing.Taken {
 			d.held[c.Resource.Partition] = &heldPartition{partition: c.Resource.Partition}
@@ -64,7 +64,7 @@ func (d *Dispatcher) reconcile(changes []sharing.Change) {
 	}
 	for p, s := range d.held {
 		lease, until, isHeld := d.member.Lease(d.resource(p))
-		if !isHeld { // it ended unused
+		if !isHeld { // it expired unused
 			d.drop(s)
 			continue
 		}

@@ -10,7 +10,7 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// PartitionStatus is how far a publisher is in one legal entity.
+// PartitionStatus is the position of a publisher in one legal entity.
 type PartitionStatus struct {
 	Publisher        string            `json:"publisher"`
 	Partition        event.PartitionID `json:"partition_id"`
@@ -20,16 +20,16 @@ type PartitionStatus struct {
 	Head             event.Sequence    `json:"head,string"`
 	LagEvents        uint64            `json:"lag_events"`
 	LagSeconds       float64           `json:"lag_seconds"` // age of the oldest event that is not published; 0: none
-	Holder           string            `json:"holder"`      // node that publishes it; "": nobody now
+	Holder           string            `json:"holder"`      // node that publishes it; "": none now
 	Term             uint64            `json:"term"`
 	MovedAt          *time.Time        `json:"moved_at,omitempty"`
 	Failures         int               `json:"failures"` // in a row
 	LastError        string            `json:"last_error,omitempty"`
 	FailedAt         *time.Time        `json:"failed_at,omitempty"`
-	NextAttemptAt    *time.Time        `json:"next_attempt_at,omitempty"` // at the latest, while somebody publishes it
+	NextAttemptAt    *time.Time        `json:"next_attempt_at,omitempty"` // at the latest, while a node publishes it
 }
 
-// StatusSources is what a status is read from.
+// StatusSources are the stores that Status reads.
 type StatusSources struct {
 	Cursors interface {
 		PublisherCursors(ctx context.Context, publisher string) ([]ports.PublisherCursor, error)
@@ -47,8 +47,8 @@ type StatusSources struct {
 	Clock ports.Clock
 }
 
-// Status tells how far a publisher is in every legal entity, by tenant and code. One
-// that nobody has published yet is there too.
+// Status returns the position of a publisher in every legal entity, by tenant and code, also
+// where nothing was published yet.
 func Status(ctx context.Context, from StatusSources, publisher string) ([]PartitionStatus, error) {
 	cursors, err := from.Cursors.PublisherCursors(ctx, publisher)
 	if err != nil {
@@ -73,7 +73,7 @@ func Status(ctx context.Context, from StatusSources, publisher string) ([]Partit
 		for _, c := range cursors {
 			if c.Partition == le.Partition {
 				s.PublishedThrough, s.Term, s.Failures, s.LastError = c.PublishedThrough, c.Term, c.Failures, c.LastError
-				s.MovedAt, s.FailedAt = when(c.MovedAt), when(c.FailedAt)
+				s.MovedAt, s.FailedAt = optional(c.MovedAt), optional(c.FailedAt)
 			}
 		}
 		for _, l := range leases {
@@ -82,7 +82,7 @@ func Status(ctx context.Context, from StatusSources, publisher string) ([]Partit
 			}
 		}
 		if s.Failures > 0 && s.FailedAt != nil && s.Holder != "" {
-			s.NextAttemptAt = when(s.FailedAt.Add(Backoff(FirstPause, LongestPause, s.Failures)))
+			s.NextAttemptAt = optional(s.FailedAt.Add(Backoff(FirstPause, LongestPause, s.Failures)))
 		}
 		if s.Head > s.PublishedThrough {
 			s.LagEvents = uint64(s.Head - s.PublishedThrough)
@@ -102,7 +102,7 @@ func Status(ctx context.Context, from StatusSources, publisher string) ([]Partit
 	return out, nil
 }
 
-func when(t time.Time) *time.Time {
+func optional(t time.Time) *time.Time {
 	if t.IsZero() {
 		return nil
 	}
