@@ -100,7 +100,7 @@ func count(from, to int) []int {
 	return out
 }
 
-func TestAMessageIsACloudEvent(t *testing.T) {
+func TestPublisher_MessageIsCloudEvent(t *testing.T) {
 	t.Parallel()
 	s := server(t)
 	p := publisher(t, nats.Config{URLs: []string{s.URL()}})
@@ -133,7 +133,7 @@ func TestAMessageIsACloudEvent(t *testing.T) {
 	}, headers)
 }
 
-func TestBatchesAreStoredOnceAndInOrder(t *testing.T) {
+func TestPublisher_Batches(t *testing.T) {
 	t.Parallel()
 	s := server(t)
 	p := publisher(t, nats.Config{URLs: []string{s.URL()}, Batch: 50})
@@ -152,7 +152,7 @@ func TestBatchesAreStoredOnceAndInOrder(t *testing.T) {
 	require.Equal(t, count(1, 170), stored(t, jetStream(t, s.URL()), "BACKBONE"))
 }
 
-func TestAStreamWithoutAtomicBatchesTakesOneAtATime(t *testing.T) {
+func TestPublisher_StreamWithoutAtomicBatches(t *testing.T) {
 	t.Parallel()
 	s := server(t)
 	js := jetStream(t, s.URL())
@@ -169,7 +169,7 @@ func TestAStreamWithoutAtomicBatchesTakesOneAtATime(t *testing.T) {
 	require.Equal(t, count(1, 40), stored(t, js, "OLD"))
 }
 
-func TestWhatComesBeforeATooLargeMessageIsStored(t *testing.T) {
+func TestPublisher_TooLargeMessage(t *testing.T) {
 	t.Parallel()
 	s := server(t)
 	js := jetStream(t, s.URL())
@@ -185,7 +185,7 @@ func TestWhatComesBeforeATooLargeMessageIsStored(t *testing.T) {
 	require.Equal(t, count(1, 3), stored(t, js, "BACKBONE"))
 }
 
-func TestAStreamThatDoesNotDoIsNamed(t *testing.T) {
+func TestVerify_Refusals(t *testing.T) {
 	t.Parallel()
 	s := server(t)
 	js := jetStream(t, s.URL())
@@ -250,7 +250,7 @@ func TestDrillBrokerRestart(t *testing.T) {
 	require.Equal(t, count(1, 40), stored(t, jetStream(t, second.URL()), "BACKBONE"))
 }
 
-func TestABrokerThatWasNeverThereIsUnavailable(t *testing.T) {
+func TestPublisher_BrokerUnavailable(t *testing.T) {
 	t.Parallel()
 	p := publisher(t, nats.Config{URLs: []string{"nats://127.0.0.1:1"}, Timeout: 100 * time.Millisecond})
 	_, err := p.Publish(t.Context(), messages(1, 1))

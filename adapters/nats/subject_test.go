@@ -15,7 +15,7 @@ func skeleton(tenant, entity, eventType string) *event.Skeleton {
 	return &event.Skeleton{Type: eventType, Scope: event.Scope{TenantID: tenant, LegalEntity: entity}}
 }
 
-func TestSubjects(t *testing.T) {
+func TestSubject(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ tenant, entity, eventType, want string }{
 		{"acme", "USMF", "ap.invoice.approved", "backbone.acme.USMF.ap.invoice.approved"},
@@ -31,9 +31,9 @@ func TestSubjects(t *testing.T) {
 	require.NotEqual(t, long, nats.Subject("backbone", skeleton(strings.Repeat("ü", 301), strings.Repeat("x", 257), "c")))
 }
 
-// TestSubjectsAreInjective looks for two events that differ in tenant, legal entity or
+// TestSubject_IsInjective looks for two events that differ in tenant, legal entity or
 // type and share a subject, and for subjects that a server would not take.
-func TestSubjectsAreInjective(t *testing.T) {
+func TestSubject_IsInjective(t *testing.T) {
 	t.Parallel()
 	text := rapid.StringOfN(rapid.SampledFrom([]rune("ab.%*> ~2E0\t\x00ü")), 0, 6, -1)
 	rapid.Check(t, func(t *rapid.T) {

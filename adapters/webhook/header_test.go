@@ -14,7 +14,7 @@ import (
 	"github.com/erpbackbone/backbone/test/testkit"
 )
 
-func TestHeadersThatAnOwnerMaySet(t *testing.T) {
+func TestCheckHeader(t *testing.T) {
 	t.Parallel()
 	s := webhook.New(webhook.Config{Clock: testkit.NewClock(now)})
 	for _, h := range []ports.Header{
@@ -38,8 +38,8 @@ func TestHeadersThatAnOwnerMaySet(t *testing.T) {
 	}
 }
 
-// TestOwnHeadersAreSentBesideOurs asks a receiver what it was sent.
-func TestOwnHeadersAreSentBesideOurs(t *testing.T) {
+// TestSend_OwnHeaders asks a receiver what it was sent.
+func TestSend_OwnHeaders(t *testing.T) {
 	t.Parallel()
 	got := make(chan http.Header, 1)
 	receiver := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { got <- r.Header.Clone() }))

@@ -27,7 +27,7 @@ const patience = time.Minute
 
 var now = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
-func TestPublicAddresses(t *testing.T) {
+func TestPublic(t *testing.T) {
 	t.Parallel()
 	for address, public := range map[string]bool{
 		"8.8.8.8": true, "1.1.1.1": true, "93.184.216.34": true, "172.15.255.255": true, "172.32.0.0": true, "100.63.255.255": true, "100.128.0.0": true,
@@ -47,7 +47,7 @@ func TestPublicAddresses(t *testing.T) {
 	require.False(t, webhook.Public(netip.Addr{}))
 }
 
-func TestAddressesAreChecked(t *testing.T) {
+func TestCheck(t *testing.T) {
 	t.Parallel()
 	strict := webhook.New(webhook.Config{Clock: testkit.NewClock(now)})
 	for _, good := range []string{"https://example.org/hook?x=1", "https://example.org:8443", "https://[2606:4700:4700::1111]/x", "https://8.8.8.8/"} {
@@ -104,9 +104,9 @@ func names(t *testing.T, answer func(question int32) netip.Addr) *net.Resolver {
 	}}
 }
 
-// TestANameThatChangesLeadsNowhere resolves a name to this host, as one does that was
+// TestSend_ChangedDNSName resolves a name to this host, as one does that was
 // rebound after somebody had checked it.
-func TestANameThatChangesLeadsNowhere(t *testing.T) {
+func TestSend_ChangedDNSName(t *testing.T) {
 	t.Parallel()
 	var reached atomic.Bool
 	inner := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { reached.Store(true) }))
@@ -135,7 +135,7 @@ func endpoint(t *testing.T, handler http.HandlerFunc) (address string, s *webhoo
 	return server.URL, webhook.New(webhook.Config{AllowHTTP: true, AllowPrivateNetworks: true, Clock: testkit.NewClock(now)})
 }
 
-func TestADelivery(t *testing.T) {
+func TestSend(t *testing.T) {
 	t.Parallel()
 	var got *http.Request
 	var body []byte
@@ -158,7 +158,7 @@ func TestADelivery(t *testing.T) {
 	}
 }
 
-func TestRedirectsAreNotFollowed(t *testing.T) {
+func TestSend_FollowsNoRedirect(t *testing.T) {
 	t.Parallel()
 	var calls atomic.Int32
 	address, s := endpoint(t, func(w http.ResponseWriter, r *http.Request) {
@@ -171,7 +171,7 @@ func TestRedirectsAreNotFollowed(t *testing.T) {
 	require.Equal(t, int32(1), calls.Load())
 }
 
-func TestFailuresAreNamed(t *testing.T) {
+func TestSend_FailureCodes(t *testing.T) {
 	t.Parallel()
 	release := make(chan struct{})
 	slow, s := endpoint(t, func(_ http.ResponseWriter, r *http.Request) {
@@ -208,7 +208,7 @@ func TestFailuresAreNamed(t *testing.T) {
 	require.Equal(t, 200, a.Status)
 }
 
-func TestRetryAfterIsRead(t *testing.T) {
+func TestSend_RetryAfter(t *testing.T) {
 	t.Parallel()
 	var text atomic.Value
 	address, s := endpoint(t, func(w http.ResponseWriter, _ *http.Request) {

@@ -16,9 +16,9 @@ type jumpingClock struct{ off atomic.Int64 }
 
 func (c *jumpingClock) Now() time.Time { return time.Now().Add(time.Duration(c.off.Load())) }
 
-// TestClocksThatJump has two nodes whose clocks jump by two days back and forth, also
+// TestDispatcher_ClockJumps has two nodes whose clocks jump by two days back and forth, also
 // while they rest after a failure: leases and pauses go by no clock that can jump.
-func TestClocksThatJump(t *testing.T) {
+func TestDispatcher_ClockJumps(t *testing.T) {
 	t.Parallel()
 	const partitions, rounds, each = 4, 20, 5
 	r := newFixture()

@@ -161,8 +161,8 @@ func TestDispatcher_StopReleasesLeases(t *testing.T) {
 	r.settled(t, 1)
 }
 
-// TestAFailingPartitionHoldsUpNoOther also shows what a failure leaves behind.
-func TestAFailingPartitionHoldsUpNoOther(t *testing.T) {
+// TestDispatcher_FailingPartitionBlocksNoOther also shows what a failure leaves behind.
+func TestDispatcher_FailingPartitionBlocksNoOther(t *testing.T) {
 	t.Parallel()
 	r := newFixture()
 	var broken atomic.Bool
@@ -346,7 +346,7 @@ func (c *counting) PublisherLease(_, change string) {
 	}
 }
 
-func TestADispatcherIsObserved(t *testing.T) {
+func TestDispatcher_Observer(t *testing.T) {
 	t.Parallel()
 	r := newFixture()
 	var once sync.Once

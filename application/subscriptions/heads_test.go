@@ -177,7 +177,7 @@ func TestHeadWatcher_UnchangedHeadsWakeNoReader(t *testing.T) {
 	}
 }
 
-func TestWatchPolls(t *testing.T) {
+func TestHeadWatcher_PollIntervals(t *testing.T) {
 	t.Parallel()
 	t.Run("quietly while signals announce every event", func(t *testing.T) {
 		t.Parallel()

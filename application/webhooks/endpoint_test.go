@@ -21,7 +21,7 @@ import (
 // TestCustomHeaders keeps headers as secrets and sends them to nobody else.
 func TestCustomHeaders(t *testing.T) {
 	t.Parallel()
-	h := newHouse()
+	h := newFixture()
 	s := h.service()
 	set := func(url string, headers []ports.Header) (webhooks.Endpoint, error) {
 		e, _, err := s.Set(t.Context(), owner, "orders", webhooks.Setting{URL: url, Headers: headers})
@@ -82,10 +82,10 @@ func TestCustomHeaders(t *testing.T) {
 	require.Equal(t, "kms.unavailable", fault.CodeOf(err), "nothing is stored in the clear when keys are away")
 }
 
-// TestADeletedEndpoint sends nothing, and comes again with another secret.
-func TestADeletedEndpoint(t *testing.T) {
+// TestService_DeletedEndpoint sends nothing, and comes again with another secret.
+func TestService_DeletedEndpoint(t *testing.T) {
 	t.Parallel()
-	h := newHouse()
+	h := newFixture()
 	s := h.service()
 	require.Equal(t, "webhook.endpoint_not_found", fault.CodeOf(s.Delete(t.Context(), owner, "orders")))
 	first, _, err := s.Set(t.Context(), owner, "orders", webhooks.Setting{URL: "https://example.org/hook", Headers: []ports.Header{{Name: "X-A", Value: "1"}}})
@@ -132,7 +132,7 @@ func (h *webhookFixture) leased(t *testing.T) (names []string) {
 // TestDispatcher_PrunesLeases leaves no row behind, and leaves others alone.
 func TestDispatcher_PrunesLeases(t *testing.T) {
 	t.Parallel()
-	h := newHouse()
+	h := newFixture()
 	h.set(t)
 	_, err := h.leases.Hold(t.Context(), "x", time.Nanosecond, []ports.LeaseResource{{Name: "projection/a/1", Partition: 3}, {Name: "webhook/" + event.ID{99}.String()}})
 	require.NoError(t, err)
@@ -147,10 +147,10 @@ func TestDispatcher_PrunesLeases(t *testing.T) {
 	testkit.Eventually(t, patience, func() bool { return strings.Join(h.leased(t), " ") == "projection/a/1" })
 }
 
-// TestAttempts_AreKept shows what came of attempts, with the time of the next.
-func TestAttempts_AreKept(t *testing.T) {
+// TestAttempts shows what came of attempts, with the time of the next.
+func TestAttempts(t *testing.T) {
 	t.Parallel()
-	h := newHouse()
+	h := newFixture()
 	h.sub.Settings.MaxRetries, h.sub.Settings.RetryFirst, h.sub.Settings.RetryLongest = 1, time.Minute, time.Hour
 	h.set(t)
 	h.answer = func(r ports.WebhookRequest) (ports.WebhookAnswer, error) {
@@ -209,7 +209,7 @@ func TestAttempts_AreKept(t *testing.T) {
 // entity only, whose attempts are older than those at events of another.
 func TestAttempts_HideOtherLegalEntities(t *testing.T) {
 	t.Parallel()
-	h := newHouse()
+	h := newFixture()
 	h.more = []ports.LegalEntity{{Partition: 6, TenantID: "acme", Code: "DEMF"}}
 	h.set(t)
 	at := event.Micros(h.clock.Now())
@@ -261,7 +261,7 @@ func find(list []webhooks.Attempt, attempt int) webhooks.Attempt {
 // is under way, which comes to its end.
 func TestDispatcher_HandsOverEndpoints(t *testing.T) {
 	t.Parallel()
-	h := newHouse()
+	h := newFixture()
 	h.set(t)
 	begun, release := make(chan struct{}), make(chan struct{})
 	h.answer = func(r ports.WebhookRequest) (ports.WebhookAnswer, error) {
@@ -314,7 +314,7 @@ func TestDispatcher_HandsOverEndpoints(t *testing.T) {
 // change, and the delivery comes to its end.
 func TestDispatcher_ChangeDrainsDeliveries(t *testing.T) {
 	t.Parallel()
-	h := newHouse()
+	h := newFixture()
 	h.set(t)
 	begun, release := make(chan struct{}), make(chan struct{})
 	h.answer = func(r ports.WebhookRequest) (ports.WebhookAnswer, error) {

@@ -62,7 +62,7 @@ type queued struct {
 	attempts int
 }
 
-func newHouse() *webhookFixture {
+func newFixture() *webhookFixture {
 	h := &webhookFixture{
 		changed: make(chan struct{}), clock: testkit.NewClock(time.Now()), endpoints: memory.New(memory.Config{}).Webhooks, leases: memory.New(memory.Config{Clock: system.Clock{}}).Leases,
 		sub: subscription.Subscription{UID: event.ID{7}, TenantID: "acme", ID: "orders", SubscriberType: "webhook", SubscriberID: "x", Status: subscription.Active, Owner: "p-1", Revision: 1},

@@ -53,7 +53,7 @@ func (c *changes) count(change string) int {
 // endpoint that comes and goes is told of.
 func TestHealth_DispatcherStalls(t *testing.T) {
 	t.Parallel()
-	h := newHouse()
+	h := newFixture()
 	h.set(t)
 	directory := &hung{Directory: h}
 	told := &changes{told: map[string]int{}}

@@ -32,9 +32,9 @@ func verify(t *testing.T, secret string, r ports.WebhookRequest) error {
 	return checker.Verify(r.Body, h)
 }
 
-func TestDeliveriesAreSigned(t *testing.T) {
+func TestDispatcher_SignsDeliveries(t *testing.T) {
 	t.Parallel()
-	h := newHouse()
+	h := newFixture()
 	e := h.set(t)
 	require.True(t, strings.HasPrefix(e.Secret, "whsec_"))
 	h.run(t, "a", nil)
@@ -88,7 +88,7 @@ func (h *webhookFixture) test(t *testing.T) ports.WebhookRequest {
 // their order, and other keys do not wait.
 func TestDispatcher_KeepsOrderOfKey(t *testing.T) {
 	t.Parallel()
-	h := newHouse()
+	h := newFixture()
 	h.set(t)
 	var arrived []int
 	tries := map[string]int{}
@@ -126,7 +126,7 @@ func TestDispatcher_KeepsOrderOfKey(t *testing.T) {
 
 func TestDispatcher_StatusGoneDisablesEndpoint(t *testing.T) {
 	t.Parallel()
-	h := newHouse()
+	h := newFixture()
 	h.set(t)
 	h.answer = func(r ports.WebhookRequest) (ports.WebhookAnswer, error) {
 		if r.URL == "https://example.org/new" {
@@ -175,7 +175,7 @@ func TestDispatcher_StatusGoneDisablesEndpoint(t *testing.T) {
 
 func TestDispatcher_RetryAfter(t *testing.T) {
 	t.Parallel()
-	h := newHouse()
+	h := newFixture()
 	h.set(t)
 	h.answer = func(ports.WebhookRequest) (ports.WebhookAnswer, error) {
 		return ports.WebhookAnswer{Status: 429, RetryAfter: time.Hour}, nil
@@ -188,9 +188,9 @@ func TestDispatcher_RetryAfter(t *testing.T) {
 	require.Equal(t, []string{"webhook.status_429"}, h.refusals)
 }
 
-func TestFailuresAreRefusedByCode(t *testing.T) {
+func TestDispatcher_RefusesFailuresByCode(t *testing.T) {
 	t.Parallel()
-	h := newHouse()
+	h := newFixture()
 	h.set(t)
 	outcomes := []func() (ports.WebhookAnswer, error){
 		func() (ports.WebhookAnswer, error) { return ports.WebhookAnswer{Status: 302}, nil },
@@ -223,7 +223,7 @@ func TestFailuresAreRefusedByCode(t *testing.T) {
 
 func TestDispatcher_KeyServiceUnavailable(t *testing.T) {
 	t.Parallel()
-	h := newHouse()
+	h := newFixture()
 	h.set(t)
 	h.keys = fault.New(fault.Unavailable, "kms.unavailable", "away; wait")
 	h.run(t, "a", nil)
@@ -241,7 +241,7 @@ func TestDispatcher_KeyServiceUnavailable(t *testing.T) {
 
 func TestDispatcher_OwnerExpired(t *testing.T) {
 	t.Parallel()
-	h := newHouse()
+	h := newFixture()
 	h.set(t)
 	h.expires = h.clock.Now()
 	h.run(t, "a", nil)
@@ -256,7 +256,7 @@ func TestDispatcher_OwnerExpired(t *testing.T) {
 
 func TestService_Permissions(t *testing.T) {
 	t.Parallel()
-	h := newHouse()
+	h := newFixture()
 	s := h.service()
 	_, _, err := s.Set(t.Context(), owner, "orders", webhooks.Setting{URL: "http://example.org"})
 	require.Equal(t, "webhook.url_invalid", fault.CodeOf(err))
@@ -295,7 +295,7 @@ func TestService_Permissions(t *testing.T) {
 
 func TestDispatcher_DeletesEndpointOfDeletedSubscription(t *testing.T) {
 	t.Parallel()
-	h := newHouse()
+	h := newFixture()
 	h.set(t)
 	h.run(t, "a", nil)
 	h.add("k")
@@ -309,9 +309,9 @@ func TestDispatcher_DeletesEndpointOfDeletedSubscription(t *testing.T) {
 	})
 }
 
-func TestANodeTakesOver(t *testing.T) {
+func TestDispatcher_TakeoverFromStoppedNode(t *testing.T) {
 	t.Parallel()
-	h := newHouse()
+	h := newFixture()
 	h.set(t)
 	long := func(c *webhooks.Config) { c.TTL = time.Hour }
 	stop := h.run(t, "a", long)

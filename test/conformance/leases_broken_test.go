@@ -112,9 +112,9 @@ var brokenLeases = []struct {
 	{"prunes what is kept", func(l leases) ports.Leases { return greedy{l} }, []string{"OnlyWhatNobodyHoldsIsPruned"}},
 }
 
-// TestTheLeaseSuiteFailsOnBrokenLeases runs the suite on all broken leases in child
+// TestLeaseSuite_FailsOnBrokenLeases runs the suite on all broken leases in child
 // processes and demands that the named sub-tests failed there.
-func TestTheLeaseSuiteFailsOnBrokenLeases(t *testing.T) {
+func TestLeaseSuite_FailsOnBrokenLeases(t *testing.T) {
 	t.Parallel()
 	for _, b := range brokenLeases {
 		t.Run(b.name, func(t *testing.T) {

@@ -30,8 +30,8 @@ func TestLeases(t *testing.T) {
 	})
 }
 
-// TestLeasesGoByTheDatabasesClock has two stores whose own clocks are years apart.
-func TestLeasesGoByTheDatabasesClock(t *testing.T) {
+// TestHold_UsesDatabaseClock has two stores whose own clocks are years apart.
+func TestHold_UsesDatabaseClock(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.Database(t)
 	slow := pgtest.Open(t, dsn, pgtest.WithClock(testkit.NewClock(time.Date(2001, 1, 1, 0, 0, 0, 0, time.UTC))))
@@ -52,9 +52,9 @@ func TestLeasesGoByTheDatabasesClock(t *testing.T) {
 	require.Equal(t, []string{"fast", "slow"}, alive)
 }
 
-// TestLockedLeasesCostNoOthers: another session locks one lease and a node's sign of
+// TestHold_LockedLeaseIsSkipped: another session locks one lease and a node's sign of
 // life.
-func TestLockedLeasesCostNoOthers(t *testing.T) {
+func TestHold_LockedLeaseIsSkipped(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.Database(t)
 	leases := pgtest.Open(t, dsn, pgtest.Usual).Leases

@@ -35,7 +35,7 @@ func (r *rowCounter) TraceQueryEnd(ctx context.Context, _ *pgx.Conn, data pgx.Tr
 
 // Thousands of messages wait behind the keys that one consumer has: what another one
 // asks for, and what either answers, reads a handful of them.
-func TestWhoIsFarBehindReadsLittle(t *testing.T) {
+func TestPoll_LargeBacklogReadsFewPages(t *testing.T) {
 	t.Parallel()
 	clock := conformance.NewClock()
 	counter := &rowCounter{}

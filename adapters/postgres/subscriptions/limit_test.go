@@ -15,7 +15,7 @@ import (
 
 // Whoever makes a subscription while another one is being made counts it, as soon as it
 // is there.
-func TestTheLastSubscriptionIsGivenOnce(t *testing.T) {
+func TestCreateSubscription_ConcurrentLimit(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.Database(t)
 	clock := conformance.NewClock()

@@ -165,7 +165,7 @@ func await(ctx context.Context, c *conformance.DeliveryFixture, id string) (got 
 }
 
 // Subscriptions that wait ask the database nothing.
-func TestIdleSubscriptionsAskNothing(t *testing.T) {
+func TestPoll_IdleSubscriptionsSendNoQueries(t *testing.T) {
 	t.Parallel()
 	clock := conformance.NewClock()
 	counter := &statementCounter{}
@@ -198,7 +198,7 @@ func TestIdleSubscriptionsAskNothing(t *testing.T) {
 
 // Subscriptions that wait behind open messages cost one statement at a time together,
 // and see all the same what other nodes do.
-func TestSubscriptionsThatWaitForAnswersLookTogether(t *testing.T) {
+func TestPoll_WaitingPollsShareQueries(t *testing.T) {
 	t.Parallel()
 	clock := conformance.NewClock()
 	counter := &statementCounter{}

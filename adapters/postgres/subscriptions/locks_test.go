@@ -47,9 +47,9 @@ func TestDrillLockedPublisherCursor(t *testing.T) {
 	require.NoError(t, s.Publishers.MovePublished(t.Context(), "nats", books[0], 1, 0, 5))
 }
 
-// TestALockedSubscriptionCursorLeavesConnectionsToTheOthers: more answers wait for it
+// TestDeliver_LockedCursorLeavesConnections: more answers wait for it
 // than there are connections.
-func TestALockedSubscriptionCursorLeavesConnectionsToTheOthers(t *testing.T) {
+func TestDeliver_LockedCursorLeavesConnections(t *testing.T) {
 	t.Parallel()
 	clock := conformance.NewClock()
 	dsn := pgtest.Database(t)
@@ -130,8 +130,8 @@ func TestDrillCursorWaitersTimeOut(t *testing.T) {
 	require.NoError(t, tx.Rollback(t.Context()))
 }
 
-// TestALockedConsumerGoesOn: polls do not wait for the row that says that they come.
-func TestALockedConsumerGoesOn(t *testing.T) {
+// TestConsumers_LockedRow: polls do not wait for the row that says that they come.
+func TestConsumers_LockedRow(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.Database(t)
 	s := pgtest.Open(t, dsn)

@@ -10,8 +10,8 @@ import (
 	"github.com/erpbackbone/backbone/domain/event"
 )
 
-// TestTheOutboxIsTailedBySequence reads as somebody does who polls the view.
-func TestTheOutboxIsTailedBySequence(t *testing.T) {
+// TestOutbox_TailBySequence reads as somebody does who polls the view.
+func TestOutbox_TailBySequence(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.Database(t)
 	s := pgtest.Open(t, dsn)
@@ -73,7 +73,7 @@ func TestTheOutboxIsTailedBySequence(t *testing.T) {
 	}
 }
 
-// TestTheOutboxHasDebeziumsDefaultColumns holds the view against "Outbox Event Router",
+// TestOutbox_DebeziumDefaultColumns holds the view against "Outbox Event Router",
 // section "Expected outbox table", of Debezium's documentation
 // (https://debezium.io/documentation/reference/stable/transformations/outbox-event-router.html):
 //
@@ -89,7 +89,7 @@ func TestTheOutboxIsTailedBySequence(t *testing.T) {
 // route.by.field, table.field.event.key, table.field.event.type and table.field.event.payload say
 // otherwise. Debezium's PostgreSQL connector maps text as character varying, to STRING,
 // and json as jsonb, to a STRING named io.debezium.data.Json.
-func TestTheOutboxHasDebeziumsDefaultColumns(t *testing.T) {
+func TestOutbox_DebeziumDefaultColumns(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.Database(t)
 	conn := pgtest.Connect(t, dsn)

@@ -31,7 +31,7 @@ ALTER TABLE backbone.subscription_messages ADD CONSTRAINT subscription_messages_
 
 // What the release before has parked is parked afterwards, is counted, holds back what
 // it held back, and can be replayed.
-func TestParkedMessagesOfTheReleaseBeforeStayParked(t *testing.T) {
+func TestParked_MessagesOfPreviousRelease(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.Database(t)
 	clock := conformance.NewClock()
@@ -80,7 +80,7 @@ func TestParkedMessagesOfTheReleaseBeforeStayParked(t *testing.T) {
 }
 
 // A node of the release before cannot park where nobody looks any more.
-func TestNobodyParksAmongOpenMessages(t *testing.T) {
+func TestParked_NotAmongOpenMessages(t *testing.T) {
 	t.Parallel()
 	conn := pgtest.Connect(t, pgtest.As("backbone_app", pgtest.Database(t)))
 	_, err := conn.Exec(t.Context(), `INSERT INTO backbone.subscription_messages (subscription, partition_id, sequence, event_id, order_key, state, consumer, attempts, code, detail, changed_at)
@@ -90,7 +90,7 @@ func TestNobodyParksAmongOpenMessages(t *testing.T) {
 
 // A node of the release before that resets a subscription leaves what is parked: it is
 // handed out again, and parked again if it fails again, and counted once.
-func TestWhatIsParkedTwiceIsOneDeadLetter(t *testing.T) {
+func TestParked_TwiceIsOneDeadLetter(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.Database(t)
 	clock := conformance.NewClock()
@@ -215,7 +215,7 @@ func pagesOf(t *testing.T, dsn, tables string, how pgtest.Option, use func(*post
 
 // A node of the release before deletes a subscription and leaves its dead letters, which
 // it does not know.
-func TestDeadLettersGoWithTheirSubscription(t *testing.T) {
+func TestDeleteSubscription_RemovesDeadLetters(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.Database(t)
 	clock := conformance.NewClock()

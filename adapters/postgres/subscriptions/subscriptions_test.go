@@ -22,21 +22,21 @@ func TestDeliveryRace(t *testing.T) {
 	}, 120)
 }
 
-func TestConsumersWorkAtTheSameTime(t *testing.T) {
+func TestPoll_ConcurrentConsumers(t *testing.T) {
 	t.Parallel()
 	conformance.RunConsumersTogether(t, func(t *testing.T, clock ports.Clock) conformance.SubscriptionStore {
 		return pgtest.Combine(pgtest.Open(t, pgtest.Database(t), pgtest.WithClock(clock)))
 	})
 }
 
-func TestPollsEndAtTheirBytes(t *testing.T) {
+func TestPoll_MaxBytes(t *testing.T) {
 	t.Parallel()
 	conformance.RunDeliveryBytes(t, func(t *testing.T, clock ports.Clock) conformance.SubscriptionStore {
 		return pgtest.Combine(pgtest.Open(t, pgtest.Database(t), pgtest.WithClock(clock)))
 	})
 }
 
-func TestASubscriptionGoesOnWhereAFeedStopped(t *testing.T) {
+func TestCreate_StartAtFeedCursor(t *testing.T) {
 	t.Parallel()
 	conformance.RunHandover(t, func(t *testing.T, clock ports.Clock) conformance.FeedStore {
 		return pgtest.Combine(pgtest.Open(t, pgtest.Database(t), pgtest.WithClock(clock)))

@@ -13,8 +13,8 @@ import (
 	"github.com/erpbackbone/backbone/test/testkit"
 )
 
-// TestNoAttemptOutlivesItsEndpoint writes one down while the endpoint is being removed.
-func TestNoAttemptOutlivesItsEndpoint(t *testing.T) {
+// TestAddWebhookAttempts_DeletedEndpoint writes one down while the endpoint is being removed.
+func TestAddWebhookAttempts_DeletedEndpoint(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.Database(t)
 	s := pgtest.Open(t, dsn)

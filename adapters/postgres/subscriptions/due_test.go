@@ -15,7 +15,7 @@ import (
 )
 
 // Messages that nobody polls for any more stay due; they hide no lease that has ended.
-func TestOldRetriesHideNoEndedLease(t *testing.T) {
+func TestDue_OldRetriesHideNoExpiredLease(t *testing.T) {
 	t.Parallel()
 	clock := conformance.NewClock()
 	s := pgtest.Open(t, pgtest.Database(t), pgtest.WithClock(clock))
@@ -44,7 +44,7 @@ func TestOldRetriesHideNoEndedLease(t *testing.T) {
 }
 
 // The names of consumers that do not come back are not kept.
-func TestGoneConsumersLeaveNoRows(t *testing.T) {
+func TestConsumers_RemovesExpiredRows(t *testing.T) {
 	t.Parallel()
 	clock := conformance.NewClock()
 	dsn := pgtest.Database(t)
