@@ -84,9 +84,9 @@ type Deliveries interface {
 	RemoveOrphanedMessages(ctx context.Context) (removed int, err error)
 	// AllBacklogs lists those of all subscriptions.
 	AllBacklogs(ctx context.Context) (map[event.ID][]DeliveryBacklog, error)
-	// Deliver runs f while nobody else touches the subscription's cursor and messages in
+	// Deliver runs f while no other caller touches the subscription's cursor and messages in
 	// the partition; its changes become visible together, or not at all if it fails. With
-	// wait false it answers ran false at once if somebody else is there. Fault
+	// wait false it answers ran false at once if another caller is inside. Fault
 	// subscription.not_found if the subscription or its cursor is gone.
 	Deliver(ctx context.Context, uid event.ID, p event.PartitionID, wait bool, f func(ctx context.Context, tx DeliveryTx) error) (ran bool, err error)
 	// Due lists the subscriptions that have a message whose lease has ended or whose time

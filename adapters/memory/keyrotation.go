@@ -25,20 +25,11 @@ func (k *keyState) kek(tenantID string, epoch uint32) *ports.KEK {
 func (k *KeyRotation) KEKs(_ context.Context, tenantID string) ([]ports.KEK, error) {
 	k.mu.RLock()
 	defer k.mu.RUnlock()
-	out := []ports.KEK{}
-	for _, kek := range k.keks {
-		if tenantID == "" || kek.TenantID == tenantID {
-			out = append(out, kek)
-		}
-	}
-	return out, nil
+	return list(slices.Values(k.keks), func(kek ports.KEK) bool { return tenantID == "" || kek.TenantID == tenantID }, compareKEKs), nil
 }
 
-func (k *keyState) addKEK(kek ports.KEK) {
-	k.keks = append(k.keks, kek)
-	slices.SortFunc(k.keks, func(a, b ports.KEK) int {
-		return cmp.Or(cmp.Compare(a.TenantID, b.TenantID), cmp.Compare(a.Epoch, b.Epoch))
-	})
+func compareKEKs(a, b ports.KEK) int {
+	return cmp.Or(cmp.Compare(a.TenantID, b.TenantID), cmp.Compare(a.Epoch, b.Epoch))
 }
 
 // AddKEK implements ports.KeyRotation.
@@ -58,7 +49,7 @@ func (k *KeyRotation) AddKEK(_ context.Context, kek ports.KEK) error {
 		return fault.New(fault.Conflict, "keys.epoch_taken", "another process has made the tenant's next key already; list its keys and go on with that one")
 	}
 	kek.State = ports.KEKPending
-	k.addKEK(kek)
+	k.keks = append(k.keks, kek)
 	return nil
 }
 
@@ -243,7 +234,7 @@ func restored(lines ports.ExportedLines) (*KeyStore, error) {
 		}
 		switch {
 		case l.KEK != nil:
-			out.addKEK(*l.KEK)
+			out.keks = append(out.keks, *l.KEK)
 		case l.Subject != nil:
 			out.subjects[l.Subject.SubjectKeyID] = &subjectKey{tenantID: l.Tenant, SubjectKey: *l.Subject}
 		case l.Secret != nil:
@@ -269,12 +260,12 @@ func (*KeyRotation) SampleExport(ctx context.Context, lines ports.ExportedLines,
 }
 
 // ExportedKEKs implements ports.KeyRecovery.
-func (*KeyRotation) ExportedKEKs(_ context.Context, lines ports.ExportedLines) ([]ports.KEK, error) {
+func (*KeyRotation) ExportedKEKs(ctx context.Context, lines ports.ExportedLines) ([]ports.KEK, error) {
 	scratch, err := restored(lines)
 	if err != nil {
 		return nil, err
 	}
-	return scratch.keks, nil
+	return scratch.Rotation().KEKs(ctx, "")
 }
 
 var kekOrder = []ports.KEKState{ports.KEKPending, ports.KEKActive, ports.KEKDraining, ports.KEKDeleting, ports.KEKDeleted}
@@ -295,7 +286,7 @@ func (k *KeyRotation) RestoreKeys(_ context.Context, lines ports.ExportedLines, 
 		if stored := k.kek(kek.TenantID, kek.Epoch); stored != nil {
 			stored.State = laterKEKState(stored.State, kek.State)
 		} else {
-			k.addKEK(kek)
+			k.keks = append(k.keks, kek)
 		}
 	}
 	isDead := func(tenantID string, epoch uint32) bool {

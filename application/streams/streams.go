@@ -139,7 +139,7 @@ func (s *Service) checkRoles(a *stream.ACL) error {
 	for pointer, roles := range a.Roles() {
 		for _, r := range roles {
 			if !slices.Contains(s.config.Roles, r) {
-				return fault.New(fault.Invalid, "stream.role_unknown", "the access list names a role that does not exist, which would let nobody in; correct it").WithField(pointer)
+				return fault.New(fault.Invalid, "stream.role_unknown", "the access list names a role that does not exist, so it would grant nothing; correct it").WithField(pointer)
 			}
 		}
 	}

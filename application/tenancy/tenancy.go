@@ -146,15 +146,7 @@ func nonNil(s []string) []string {
 }
 
 func entitled(p ports.Principal, code string) bool {
-	if len(p.LegalEntities) == 0 {
-		return true
-	}
-	for _, c := range p.LegalEntities {
-		if c == code {
-			return true
-		}
-	}
-	return false
+	return len(p.LegalEntities) == 0 || slices.Contains(p.LegalEntities, code)
 }
 
 // entityNotFound repeats the code only if it is formed like one: anything else may be

@@ -68,7 +68,7 @@ func (a *ACL) Check(r Right, roles []string) error {
 	if list == nil || slices.ContainsFunc(roles, func(role string) bool { return slices.Contains(list, role) || slices.Contains(unrestricted, role) }) {
 		return nil
 	}
-	return fault.New(fault.Forbidden, "stream.access_denied", "the stream's access list lets none of your roles do this; ask whoever keeps the stream's metadata, or an administrator")
+	return fault.New(fault.Forbidden, "stream.access_denied", "the stream's access list lets none of your roles do this; ask a person who may change the stream's metadata, or an administrator")
 }
 
 // CheckAccess is Check on an encoded list. A list that cannot be decoded denies access.
