@@ -16,7 +16,7 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-func TestEndpointsThatWouldCarryKeysInClearAreRefused(t *testing.T) {
+func TestNewRefusesInsecureEndpoints(t *testing.T) {
 	t.Parallel()
 	_, credentials := startServer(t, "127.0.0.1:0")
 	for endpoint, good := range map[string]bool{
@@ -34,7 +34,7 @@ func TestEndpointsThatWouldCarryKeysInClearAreRefused(t *testing.T) {
 	}
 }
 
-func TestConfigurationIsChecked(t *testing.T) {
+func TestNewChecksConfig(t *testing.T) {
 	t.Parallel()
 	_, credentials := startServer(t, "127.0.0.1:0")
 	_, err := awskms.New(t.Context(), awskms.Config{})
@@ -49,7 +49,7 @@ func TestConfigurationIsChecked(t *testing.T) {
 	}
 }
 
-func TestCallsAreObserved(t *testing.T) {
+func TestObserver(t *testing.T) {
 	t.Parallel()
 	endpoint, credentials := startServer(t, "127.0.0.1:0")
 	var mu sync.Mutex
@@ -73,9 +73,9 @@ func TestCallsAreObserved(t *testing.T) {
 	require.Equal(t, []string{"GenerateDataKey kms.key_not_found", "Sign kms.access_denied", "GenerateDataKey ok"}, seen)
 }
 
-// TestAServerThatAcceptsAndSaysNothing has a real socket, where the suite breaks the
+// TestUnwrapTimesOutOnSilentServer has a real socket, where the suite breaks the
 // transport.
-func TestAServerThatAcceptsAndSaysNothing(t *testing.T) {
+func TestUnwrapTimesOutOnSilentServer(t *testing.T) {
 	t.Parallel()
 	_, credentials := startServer(t, "127.0.0.1:0")
 	silent, err := net.Listen("tcp", "127.0.0.1:0")

@@ -24,7 +24,7 @@ func open(t *testing.T) (*exportdir.Store, string) {
 	return s, folder
 }
 
-func TestDocumentsStayAsTheyWereWritten(t *testing.T) {
+func TestPutIfAbsent(t *testing.T) {
 	t.Parallel()
 	s, folder := open(t)
 	ctx := t.Context()
@@ -68,7 +68,7 @@ func TestDocumentsStayAsTheyWereWritten(t *testing.T) {
 	require.EqualValues(t, 0o400, info.Mode().Perm())
 }
 
-func TestNamesAreChecked(t *testing.T) {
+func TestNames(t *testing.T) {
 	t.Parallel()
 	s, folder := open(t)
 	outside := filepath.Join(filepath.Dir(folder), "secret")
@@ -83,9 +83,9 @@ func TestNamesAreChecked(t *testing.T) {
 	require.Equal(t, "export.name_invalid", fault.CodeOf(err))
 }
 
-// TestRacingWriters lets many writers, of two processes so to speak, fight for the
+// TestPutIfAbsentConcurrently lets many writers, of two processes so to speak, fight for the
 // same names: one wins each, and nobody is told a thing that is not so.
-func TestRacingWriters(t *testing.T) {
+func TestPutIfAbsentConcurrently(t *testing.T) {
 	t.Parallel()
 	one, folder := open(t)
 	two, err := exportdir.Open(folder)
@@ -121,7 +121,7 @@ func TestRacingWriters(t *testing.T) {
 	require.Len(t, entries, rounds, "nothing unfinished is left")
 }
 
-func TestLeftoversOfCrashes(t *testing.T) {
+func TestOpenRemovesUnfinishedFiles(t *testing.T) {
 	t.Parallel()
 	s, folder := open(t)
 	require.NoError(t, s.PutIfAbsent(t.Context(), "receipts/1.note", []byte("one")))
@@ -145,10 +145,10 @@ func TestLeftoversOfCrashes(t *testing.T) {
 	require.NoError(t, s.PutIfAbsent(t.Context(), "receipts/1.note", []byte("one")))
 }
 
-// TestAFolderThatWentAway must look like an outage, never like an empty store, and
+// TestUnmountedFolder must look like an outage, never like an empty store, and
 // must not be made anew: a share that is not mounted would get documents that
 // nobody finds later.
-func TestAFolderThatWentAway(t *testing.T) {
+func TestUnmountedFolder(t *testing.T) {
 	t.Parallel()
 	s, folder := open(t)
 	require.NoError(t, s.PutIfAbsent(t.Context(), "receipts/1.note", []byte("one")))

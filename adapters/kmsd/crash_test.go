@@ -19,12 +19,12 @@ import (
 // again: it kills itself while it writes a file, where no clean-up runs.
 const crashVariable = "BACKBONE_KMSD_CRASH"
 
-// TestCrashingChild is the child; alone it does nothing. The file at which it dies is
+// TestCrashChildProcess is the child; alone it does nothing. The file at which it dies is
 // the n-th it writes.
-func TestCrashingChild(t *testing.T) {
+func TestCrashChildProcess(t *testing.T) {
 	folder, n, ok := strings.Cut(os.Getenv(crashVariable), "|")
 	if !ok {
-		t.Skip("runs as the child of TestACrashLeavesNoHalfKey")
+		t.Skip("runs as the child of TestCreateKeyAfterCrash")
 	}
 	r := &rig{folder: folder, clock: conformance.NewClock(), audit: &lines{}}
 	r.open(t)
@@ -40,7 +40,7 @@ func TestCrashingChild(t *testing.T) {
 	r.must(t, "CreateAlias", `{"AliasName":"alias/x","TargetKeyId":"`+id+`"}`) // one file
 }
 
-func TestACrashLeavesNoHalfKey(t *testing.T) {
+func TestCreateKeyAfterCrash(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
 		died, n string
@@ -57,7 +57,7 @@ func TestACrashLeavesNoHalfKey(t *testing.T) {
 			r := newRig(t)
 			kept := r.newKey(t)
 			require.NoError(t, r.Close())
-			child := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestCrashingChild$")
+			child := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestCrashChildProcess$")
 			child.Env = append(os.Environ(), crashVariable+"="+r.folder+"|"+test.n)
 			output, err := child.CombinedOutput()
 			var died *exec.ExitError

@@ -148,7 +148,7 @@ func (r *rig) state(t testing.TB, id string) any {
 	return r.must(t, "DescribeKey", `{"KeyId":"`+id+`"}`)["KeyMetadata"].(map[string]any)["KeyState"]
 }
 
-func TestKeysSurviveARestart(t *testing.T) {
+func TestOpenReadsStoredKeys(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	id := r.newKey(t)
@@ -164,7 +164,7 @@ func TestKeysSurviveARestart(t *testing.T) {
 	require.Equal(t, opened["Plaintext"], r.must(t, "Decrypt", `{"CiphertextBlob":"`+made["CiphertextBlob"].(string)+`","EncryptionContext":{"k":"1"}}`)["Plaintext"])
 }
 
-func TestFilesBelongToTheOwnerAlone(t *testing.T) {
+func TestFileModes(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.must(t, "CreateAlias", `{"AliasName":"alias/x","TargetKeyId":"`+r.newKey(t)+`"}`)
@@ -181,7 +181,7 @@ func TestFilesBelongToTheOwnerAlone(t *testing.T) {
 	}
 }
 
-func TestAnExposedFolderOrFileIsRefused(t *testing.T) {
+func TestOpenRefusesExposedFiles(t *testing.T) {
 	t.Parallel()
 	for _, suffix := range []string{"", ".key", ".state", kmsd.CredentialsFile, "aliases.json"} {
 		r := newRig(t)
@@ -208,7 +208,7 @@ func TestAnExposedFolderOrFileIsRefused(t *testing.T) {
 	}
 }
 
-func TestDamageIsRefused(t *testing.T) {
+func TestOpenRefusesDamagedFiles(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	id := r.newKey(t)
@@ -233,7 +233,7 @@ func TestDamageIsRefused(t *testing.T) {
 	require.Equal(t, "Enabled", r.state(t, id))
 }
 
-func TestOneServerPerFolder(t *testing.T) {
+func TestOpenLocksFolder(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	_, err := kmsd.Open(r.config())
@@ -242,7 +242,7 @@ func TestOneServerPerFolder(t *testing.T) {
 
 // Between fork and exec a child has copies of all descriptors of its parent. A folder
 // that was given back at that moment was still taken until the child's exec.
-func TestAFolderIsFreeWhileAChildIsStarting(t *testing.T) {
+func TestCloseUnlocksFolderDespiteChildProcess(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	copied, err := r.DuplicateLock()
@@ -251,7 +251,7 @@ func TestAFolderIsFreeWhileAChildIsStarting(t *testing.T) {
 	r.restart(t)
 }
 
-func TestAKeyIsDestroyedWhenItsWaitIsOver(t *testing.T) {
+func TestScheduledDeletion(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	id := r.newKey(t)
@@ -282,7 +282,7 @@ func TestAKeyIsDestroyedWhenItsWaitIsOver(t *testing.T) {
 	r.refused(t, "NotFoundException", "DescribeKey", `{"KeyId":"`+id+`"}`)
 }
 
-func TestARestartFinishesDeletions(t *testing.T) {
+func TestOpenFinishesDeletions(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	due, interrupted, kept := r.newKey(t), r.newKey(t), r.newKey(t)
@@ -301,7 +301,7 @@ func TestARestartFinishesDeletions(t *testing.T) {
 	require.Equal(t, "Enabled", r.state(t, kept))
 }
 
-func TestTheAuditHoldsNoSecrets(t *testing.T) {
+func TestAuditHoldsNoSecrets(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	id := r.newKey(t)
@@ -336,7 +336,7 @@ func TestTheAuditHoldsNoSecrets(t *testing.T) {
 	}
 }
 
-func TestEveryCallIsAudited(t *testing.T) {
+func TestAuditOfEveryCall(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	before := strings.Count(r.audit.String(), `"msg":"kms call"`)
@@ -357,7 +357,7 @@ func TestEveryCallIsAudited(t *testing.T) {
 	require.Equal(t, "Disabled", r.state(t, id))
 }
 
-func TestPrincipalsHaveTheirRightsOnly(t *testing.T) {
+func TestPrincipalRights(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	may := map[string]string{
@@ -378,7 +378,7 @@ func TestPrincipalsHaveTheirRightsOnly(t *testing.T) {
 	}
 }
 
-func TestListenStaysOnThisMachine(t *testing.T) {
+func TestListenRefusesRemoteAddresses(t *testing.T) {
 	t.Parallel()
 	for _, address := range []string{"", ":0", "0.0.0.0:0", "[::]:0", "localhost:0", "192.0.2.1:0", "example.org:80", "127.0.0.1"} {
 		_, err := kmsd.Listen(address)
@@ -408,7 +408,7 @@ func TestListenStaysOnThisMachine(t *testing.T) {
 	require.Equal(t, "no socket", string(content))
 }
 
-func TestServeEndsWithItsContext(t *testing.T) {
+func TestServeReturnsWhenContextEnds(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	listener, err := kmsd.Listen("127.0.0.1:0")

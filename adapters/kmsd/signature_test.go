@@ -11,7 +11,7 @@ import (
 	"github.com/erpbackbone/backbone/adapters/kmsd"
 )
 
-func TestASignedRequestIsKnown(t *testing.T) {
+func TestAuthenticateSignedRequest(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	for _, profile := range []string{kmsd.App, kmsd.Rotator, kmsd.SealSigner, kmsd.BreakGlass} {
@@ -26,7 +26,7 @@ func TestASignedRequestIsKnown(t *testing.T) {
 	require.NoError(t, err)
 }
 
-func TestAChangedRequestIsRefused(t *testing.T) {
+func TestAuthenticateRefusesChangedRequest(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	const body = `{"KeyId":"a"}`
@@ -94,7 +94,7 @@ func flipLast(q *http.Request) {
 	q.Header.Set("Authorization", text[:len(text)-1]+last)
 }
 
-func TestASignatureIsGoodForFiveMinutes(t *testing.T) {
+func TestAuthenticateSignatureWindow(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	request := r.request(t, kmsd.App, "Decrypt", "{}")
@@ -105,7 +105,7 @@ func TestASignatureIsGoodForFiveMinutes(t *testing.T) {
 	}
 }
 
-func TestOtherPathsAndBodiesAreRefused(t *testing.T) {
+func TestServeHTTPRefusesOtherPathsAndBodies(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	for _, change := range []func(*http.Request){

@@ -60,7 +60,7 @@ func signer(t *testing.T, s *service) (*signednote.Signer, string) {
 
 const text = "backbone/test/v1\nfirst line\nünd noch eine\n"
 
-func TestNotesAreThoseOfTheStandard(t *testing.T) {
+func TestSignNoteKnownAnswers(t *testing.T) {
 	t.Parallel()
 	s := newService(1)
 	n, vkey := signer(t, s)
@@ -95,8 +95,8 @@ func signature(t *testing.T, signed []byte) []byte {
 	return raw[4:]
 }
 
-// TestLongTextsAreSignedByTheirDigest passes the limit of the service.
-func TestLongTextsAreSignedByTheirDigest(t *testing.T) {
+// TestSignNoteSignsDigestOfLongText passes the limit of the service.
+func TestSignNoteSignsDigestOfLongText(t *testing.T) {
 	t.Parallel()
 	s := newService(1)
 	n, vkey := signer(t, s)
@@ -130,8 +130,8 @@ func TestLongTextsAreSignedByTheirDigest(t *testing.T) {
 	require.Equal(t, "note.not_verified", fault.CodeOf(err))
 }
 
-// TestEveryChangedByteIsFound changes, drops and adds bytes.
-func TestEveryChangedByteIsFound(t *testing.T) {
+// TestOpenNoteDetectsEveryChangedByte changes, drops and adds bytes.
+func TestOpenNoteDetectsEveryChangedByte(t *testing.T) {
 	t.Parallel()
 	n, vkey := signer(t, newService(1))
 	signed, err := n.SignNote(t.Context(), []byte(text))
@@ -156,7 +156,7 @@ func TestEveryChangedByteIsFound(t *testing.T) {
 	refused([]byte(text), "text alone", 0)
 }
 
-func TestKeysAreChecked(t *testing.T) {
+func TestVerifierKeys(t *testing.T) {
 	t.Parallel()
 	n, vkey := signer(t, newService(1))
 	_, other := signer(t, newService(2))
@@ -178,7 +178,7 @@ func TestKeysAreChecked(t *testing.T) {
 	}
 }
 
-func TestTextsAndServicesThatAreNoGood(t *testing.T) {
+func TestSignNoteRefuses(t *testing.T) {
 	t.Parallel()
 	s := newService(1)
 	n, _ := signer(t, s)

@@ -13,7 +13,7 @@ import (
 	"github.com/erpbackbone/backbone/test/testkit"
 )
 
-func TestTheWholeWay(t *testing.T) {
+func TestCompleteErasure(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.hire(t, b.de, contacted, "E-1", 20)
@@ -88,7 +88,7 @@ func TestTheWholeWay(t *testing.T) {
 	require.NoError(t, b.gate.Check(t.Context()))
 }
 
-func TestAnUnknownSubjectIsKeptOut(t *testing.T) {
+func TestErasureOfUnknownSubject(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	s := b.approved(t)
@@ -162,7 +162,7 @@ func TestPartial(t *testing.T) {
 	require.Contains(t, all[0].Reason, s.ID.String())
 }
 
-func TestAllThatThereIsUnderRetention(t *testing.T) {
+func TestAllRecordsUnderRetention(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.hire(t, b.de, paid, "E-1", 2)
@@ -182,7 +182,7 @@ func TestAllThatThereIsUnderRetention(t *testing.T) {
 	require.Len(t, b.list(t), 2)
 }
 
-func TestEverythingMustBeKept(t *testing.T) {
+func TestRequestRefusedByRetention(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.hire(t, b.de, contacted, "E-1", 1)
@@ -201,7 +201,7 @@ func TestEverythingMustBeKept(t *testing.T) {
 	require.Equal(t, "previewed", b.requested(t, func(n *erasure.NewRequest) { n.LegalEntities = []string{"USMF"} }).State, "the hold is of the other legal entity")
 }
 
-func TestAHoldBeforeTheFence(t *testing.T) {
+func TestHoldBeforeFence(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.hire(t, b.de, contacted, "E-1", 1)
@@ -223,7 +223,7 @@ func TestAHoldBeforeTheFence(t *testing.T) {
 	require.Equal(t, "completed", b.get(t, again.ID).State)
 }
 
-func TestAHoldBetweenFenceAndDestruction(t *testing.T) {
+func TestHoldBetweenFenceAndDestruction(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.hire(t, b.de, contacted, "E-1", 1)
@@ -238,7 +238,7 @@ func TestAHoldBetweenFenceAndDestruction(t *testing.T) {
 	require.Empty(t, b.exports.names())
 }
 
-func TestANewLegalEntityNeedsANewApproval(t *testing.T) {
+func TestNewLegalEntityNeedsNewApproval(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.hire(t, b.de, contacted, "E-1", 1)
@@ -275,7 +275,7 @@ func TestNamedLegalEntitiesOnly(t *testing.T) {
 	b.refusesAppends(t, b.us)
 }
 
-func TestAnApprovalExpires(t *testing.T) {
+func TestApprovalExpiry(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.hire(t, b.de, contacted, "E-1", 1)
@@ -288,7 +288,7 @@ func TestAnApprovalExpires(t *testing.T) {
 	b.hire(t, b.de, contacted, "E-1", 1)
 }
 
-func TestAnApprovalFromAClockAhead(t *testing.T) {
+func TestApprovalFromClockAhead(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	s := b.approved(t)

@@ -38,8 +38,8 @@ func TestModule(t *testing.T) {
 	}
 }
 
-// TestIntentsToo counts and verifies the values that stored intents hold.
-func TestIntentsToo(t *testing.T) {
+// TestErasureOfIntents counts and verifies the values that stored intents hold.
+func TestErasureOfIntents(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	id := b.ids.NewID(start)

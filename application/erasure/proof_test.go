@@ -23,8 +23,8 @@ import (
 	"github.com/erpbackbone/backbone/test/testkit"
 )
 
-// TestEveryChangedByteOfACertificateIsFound changes, drops and adds bytes.
-func TestEveryChangedByteOfACertificateIsFound(t *testing.T) {
+// TestVerifyCertificateDetectsEveryChangedByte changes, drops and adds bytes.
+func TestVerifyCertificateDetectsEveryChangedByte(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.hire(t, b.de, contacted, "E-1", 1)
@@ -63,7 +63,7 @@ func TestEveryChangedByteOfACertificateIsFound(t *testing.T) {
 	refused(forged, "receipt as note", 0)
 }
 
-func TestReceiptsReadBack(t *testing.T) {
+func TestParseReceipt(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	r := erasure.Receipt{Number: 12, Previous: hash([]byte("x")), TenantID: "acme", RequestID: b.ids.NewID(start), At: start.Add(time.Microsecond)}
@@ -131,7 +131,7 @@ func (b *book) Receipts(_ context.Context, from uint64, limit int) ([]ports.Eras
 	return out[:min(limit, len(out))], nil
 }
 
-func TestTheGate(t *testing.T) {
+func TestGate(t *testing.T) {
 	t.Parallel()
 	b := erased(t, 3)
 	kept := b.receipts(t)

@@ -88,7 +88,7 @@ func seeing(p ports.Principal, codes ...string) ports.Principal {
 	return p
 }
 
-func TestRequestsAreChecked(t *testing.T) {
+func TestRequestRefuses(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	past := event.DateOf(start).AddDays(-1)
@@ -224,9 +224,9 @@ func TestEndings(t *testing.T) {
 	}
 }
 
-// TestWhenEveryStepWasDone reads the times of the steps, also of a request that went
+// TestStepTimes reads the times of the steps, also of a request that went
 // back and of one that left the way.
-func TestWhenEveryStepWasDone(t *testing.T) {
+func TestStepTimes(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.hire(t, b.us, contacted, "E-1", 1)

@@ -22,8 +22,8 @@ import (
 	"github.com/erpbackbone/backbone/test/testkit"
 )
 
-// TestManyWorkers lets four workers, as on four nodes, carry out ten requests.
-func TestManyWorkers(t *testing.T) {
+// TestConcurrentWorkers lets four workers, as on four nodes, carry out ten requests.
+func TestConcurrentWorkers(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	const requests = 10
@@ -65,9 +65,9 @@ func TestManyWorkers(t *testing.T) {
 	}
 }
 
-// TestWokenByTheApproval completes a request over 20 events while the only node
+// TestApprovalWakesWorker completes a request over 20 events while the only node
 // acknowledges at once; nothing polls within the test's time.
-func TestWokenByTheApproval(t *testing.T) {
+func TestApprovalWakesWorker(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.hire(t, b.de, contacted, "E-1", 20)
@@ -90,7 +90,7 @@ func TestWokenByTheApproval(t *testing.T) {
 	})
 }
 
-func TestASilentNodeIsWaitedForAMinute(t *testing.T) {
+func TestWorkerWaitsForSilentNode(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.report(t, "deaf", 0)
@@ -114,8 +114,8 @@ func TestASilentNodeIsWaitedForAMinute(t *testing.T) {
 	require.Equal(t, 62*time.Second, c.Times.Confirmed.Sub(c.Times.Destroyed))
 }
 
-// TestAProjectionBehind is waited for: a copy that it wrote afterwards would stay.
-func TestAProjectionBehind(t *testing.T) {
+// TestWorkerWaitsForProjection is waited for: a copy that it wrote afterwards would stay.
+func TestWorkerWaitsForProjection(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.hire(t, b.de, contacted, "E-1", 2)
@@ -138,8 +138,8 @@ func TestAProjectionBehind(t *testing.T) {
 	require.Equal(t, "completed", b.get(t, s.ID).State)
 }
 
-// TestAFailingStepIsNeverSkipped fails more often than the alarm's limit.
-func TestAFailingStepIsNeverSkipped(t *testing.T) {
+// TestWorkerRepeatsFailingStep fails more often than the alarm's limit.
+func TestWorkerRepeatsFailingStep(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	s := b.approved(t)
@@ -170,9 +170,9 @@ func (brokenSigner) SignNote(context.Context, []byte) ([]byte, error) {
 	return nil, fault.New(fault.Unavailable, "kms.unavailable", "away")
 }
 
-// TestABugInAReadModel stops the request and not the process, and its panic is not
+// TestWorkerRecoversPanic stops the request and not the process, and its panic is not
 // quoted.
-func TestABugInAReadModel(t *testing.T) {
+func TestWorkerRecoversPanic(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.hire(t, b.de, contacted, "E-1", 1)
@@ -192,7 +192,7 @@ func (panicking) Forget(context.Context, string, event.PartitionID, shredding.Su
 	panic(errors.New("ada@example.org"))
 }
 
-func TestVerificationFindsWhatIsLeft(t *testing.T) {
+func TestVerificationFindsReadableValues(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.hire(t, b.de, contacted, "E-1", 1)
@@ -211,9 +211,9 @@ func TestVerificationFindsWhatIsLeft(t *testing.T) {
 	require.Zero(t, b.copies.rows[b.de.Partition][subject])
 }
 
-// TestALateEvent was sealed before and recorded after the destruction, as may happen
+// TestLateEvent was sealed before and recorded after the destruction, as may happen
 // with a key store of its own.
-func TestALateEvent(t *testing.T) {
+func TestLateEvent(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.hire(t, b.de, contacted, "E-1", 1)
@@ -240,8 +240,8 @@ func (l late) PersonalEvents(ctx context.Context, p event.PartitionID, s shreddi
 	return found, err
 }
 
-// TestASignerReplacedInBetween keeps the note that was stored first.
-func TestASignerReplacedInBetween(t *testing.T) {
+// TestReplacedSigner keeps the note that was stored first.
+func TestReplacedSigner(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	s := b.approved(t)
@@ -264,8 +264,8 @@ type open struct{}
 
 func (open) Check(context.Context) error { return nil }
 
-// TestReceiptsAreSignedInTheirOrder lets a worker meet the second receipt first.
-func TestReceiptsAreSignedInTheirOrder(t *testing.T) {
+// TestReceiptOrder lets a worker meet the second receipt first.
+func TestReceiptOrder(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	first := b.approved(t)

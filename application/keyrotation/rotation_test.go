@@ -123,7 +123,7 @@ func TestCrashAtEveryCall(t *testing.T) {
 	}
 }
 
-func TestErasuresDuringAnInterruptedRotationGetAnother(t *testing.T) {
+func TestRotateAgainAfterErasureDuringInterruptedRotation(t *testing.T) {
 	t.Parallel()
 	r := started(t, 5)
 	calls := 0
@@ -168,7 +168,7 @@ func TestRotate_RestoredDatabaseIsRefused(t *testing.T) {
 	r.requireRotated(t, 3)
 }
 
-func TestFirstKEKIsMadeOnce(t *testing.T) {
+func TestEnsureKEKConcurrently(t *testing.T) {
 	t.Parallel()
 	r := newRig()
 	var running sync.WaitGroup
@@ -309,9 +309,9 @@ func TestNightly_TakesOverFromDeadNode(t *testing.T) {
 	r.requireRotated(t, 5)
 }
 
-// TestEveryEndedKeyHasItsNotice ends an epoch of which another key's end was announced
+// TestNotices ends an epoch of which another key's end was announced
 // before the database was restored.
-func TestEveryEndedKeyHasItsNotice(t *testing.T) {
+func TestNotices(t *testing.T) {
 	t.Parallel()
 	r := started(t, 3)
 	earlier := []byte("backbone/epoch-notice/v1\ntenant acme\nended epoch 1\nkey another\n")

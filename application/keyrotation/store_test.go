@@ -180,7 +180,7 @@ func crashAtEveryCall(t *testing.T, keys int, open func(t *testing.T) (ports.Sub
 	}
 }
 
-func TestCrashAtEveryCallOnAKeyStoreInMemory(t *testing.T) {
+func TestCrashAtEveryCallInMemory(t *testing.T) {
 	t.Parallel()
 	crashAtEveryCall(t, 5, func(*testing.T) (ports.SubjectKeys, eraserStore) {
 		k := memory.NewKeyStore()

@@ -160,9 +160,9 @@ func TestRun(t *testing.T) {
 	require.Equal(t, "redaction.not_found", fault.CodeOf(err))
 }
 
-// TestACrashBeforeTheEvent is repaired from the record, by the same command or by
+// TestCrashBeforeEvent is repaired from the record, by the same command or by
 // one for all.
-func TestACrashBeforeTheEvent(t *testing.T) {
+func TestCrashBeforeEvent(t *testing.T) {
 	t.Parallel()
 	for name, again := range map[string]func(*redaction.Service, event.ID) error{
 		"run again": func(s *redaction.Service, id event.ID) error { _, err := s.Run(t.Context(), entity, id); return err },
@@ -207,7 +207,7 @@ func TestACrashBeforeTheEvent(t *testing.T) {
 	}
 }
 
-func TestRequestsThatCannotRun(t *testing.T) {
+func TestRunRefuses(t *testing.T) {
 	t.Parallel()
 	a, s := newArchive()
 	for code, pointers := range map[string][]string{

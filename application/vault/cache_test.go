@@ -84,7 +84,7 @@ func TestOutages(t *testing.T) {
 	require.Equal(t, []int{6, 1}, []int{r.tally.kms["unwrapkms.unavailable"], r.tally.kms["generatekms.unavailable"]}, "errors are not kept")
 }
 
-func TestDestroyedIsRememberedAndAbsentIsNot(t *testing.T) {
+func TestCacheKeepsDestroyedAndNotAbsentKeys(t *testing.T) {
 	t.Parallel()
 	r := setup(t)
 	sealed := r.seal(t, r.hired("E-1"))
@@ -115,7 +115,7 @@ func TestDestroyedIsRememberedAndAbsentIsNot(t *testing.T) {
 	require.Equal(t, before+3, reads)
 }
 
-func TestEvictionsForgetAtOnce(t *testing.T) {
+func TestEvict(t *testing.T) {
 	t.Parallel()
 	for name, evict := range map[string]func(*rig, string){
 		"one": func(r *rig, reference string) { r.vault.Evict(reference) },
@@ -220,7 +220,7 @@ func TestLoad_SlowKeyService(t *testing.T) {
 	require.Zero(t, r.service.alive())
 }
 
-func TestTheCacheIsBounded(t *testing.T) {
+func TestCacheLimit(t *testing.T) {
 	t.Parallel()
 	r := setup(t, func(c *vault.Config) { c.Entries = 3 })
 	var documents [][]byte
@@ -249,7 +249,7 @@ func TestTheCacheIsBounded(t *testing.T) {
 	require.LessOrEqual(t, r.service.alive(), 3)
 }
 
-func TestForgettingAsksTheStoreAgain(t *testing.T) {
+func TestForget(t *testing.T) {
 	t.Parallel()
 	r := setup(t)
 	r.seal(t, r.hired("E-1"))
@@ -266,7 +266,7 @@ func TestForgettingAsksTheStoreAgain(t *testing.T) {
 }
 
 // Keys of one subject in other partitions and classes are other keys.
-func TestKeysAreApart(t *testing.T) {
+func TestKeysPerPartitionSubjectAndClass(t *testing.T) {
 	t.Parallel()
 	r := setup(t)
 	r.seal(t, r.hired("E-1"))
@@ -289,7 +289,7 @@ func TestKeysAreApart(t *testing.T) {
 }
 
 // Sealers and openers go on while everything is evicted all the time.
-func TestEvictionsWhileKeysAreUsed(t *testing.T) {
+func TestEvictKeysInUse(t *testing.T) {
 	t.Parallel()
 	r := setup(t)
 	sealed := r.seal(t, r.hired("E-1"))
@@ -337,7 +337,7 @@ func TestEvictionsWhileKeysAreUsed(t *testing.T) {
 }
 
 // A key is zeroed at once although a request holds it, which then looks again.
-func TestAnEvictionDoesNotWaitForARequest(t *testing.T) {
+func TestEvictDoesNotWaitForRequest(t *testing.T) {
 	t.Parallel()
 	r := setup(t)
 	sealed := r.seal(t, r.document(couple))
@@ -352,7 +352,7 @@ func TestAnEvictionDoesNotWaitForARequest(t *testing.T) {
 }
 
 // A row of one partition is no way to the values of another.
-func TestCopiesStayInTheirPartition(t *testing.T) {
+func TestOpenRefusesCopyFromOtherPartition(t *testing.T) {
 	t.Parallel()
 	r := setup(t)
 	request := r.hired("E-1")

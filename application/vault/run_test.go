@@ -75,7 +75,7 @@ func run(t *testing.T, r *rig) *signals {
 	return s
 }
 
-func TestASignalEvictsAndIsReportedAtOnce(t *testing.T) {
+func TestRunReportsSignalAtOnce(t *testing.T) {
 	t.Parallel()
 	r := setup(t, func(c *vault.Config) { c.Poll = time.Hour })
 	s := run(t, r)
@@ -102,7 +102,7 @@ func TestASignalEvictsAndIsReportedAtOnce(t *testing.T) {
 	require.Eventually(t, func() bool { return s.last() == 4 }, time.Minute, time.Millisecond)
 }
 
-func TestAGenerationThatMovedFlushes(t *testing.T) {
+func TestRunEvictsOnNewGeneration(t *testing.T) {
 	t.Parallel()
 	for _, newest := range []int64{9, 1} { // destroyed since, or restored from a backup
 		r := setup(t, func(c *vault.Config) { c.Poll = time.Millisecond })

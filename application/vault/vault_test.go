@@ -86,7 +86,7 @@ func TestOpen_NothingSealedReadsNoKey(t *testing.T) {
 	require.Contains(t, text, canary)
 }
 
-func TestDestroyedIsToldToThoseWhoMayNotRead(t *testing.T) {
+func TestOpenShowsRedactionToReadersWithoutRight(t *testing.T) {
 	t.Parallel()
 	r := setup(t)
 	sealed := r.seal(t, r.hired("E-1"))
@@ -134,7 +134,7 @@ func TestWithoutKeys(t *testing.T) {
 	}
 }
 
-func TestTheGateKeepsPersonalValuesIn(t *testing.T) {
+func TestClosedGate(t *testing.T) {
 	t.Parallel()
 	var gate error
 	var mu sync.Mutex
@@ -153,7 +153,7 @@ func TestTheGateKeepsPersonalValuesIn(t *testing.T) {
 }
 
 // S8 in small: whatever is exchanged, the error is one, and no document is changed.
-func TestMovedValuesDoNotOpen(t *testing.T) {
+func TestOpenRefusesMovedValues(t *testing.T) {
 	t.Parallel()
 	r := setup(t)
 	sound, other := r.seal(t, r.hired("E-1")), r.seal(t, r.hired("E-2"))
@@ -208,7 +208,7 @@ func TestMovedValuesDoNotOpen(t *testing.T) {
 	}
 }
 
-func TestSealingForTheErasedIsRefused(t *testing.T) {
+func TestSealRefusesErasedSubject(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(*ports.SubjectKey){"fenced": fence, "destroyed": destroy} {
 		r := setup(t)
@@ -235,7 +235,7 @@ func TestSealingForTheErasedIsRefused(t *testing.T) {
 }
 
 // A fence that was lifted is no reason to refuse for a minute.
-func TestALiftedFenceIsSeen(t *testing.T) {
+func TestSealAfterRemovedFence(t *testing.T) {
 	t.Parallel()
 	r := setup(t)
 	sealed := r.seal(t, r.hired("E-1"))
@@ -246,7 +246,7 @@ func TestALiftedFenceIsSeen(t *testing.T) {
 	r.seal(t, r.hired("E-1"))
 }
 
-func TestErasedWhileMinting(t *testing.T) {
+func TestMintOfErasedSubject(t *testing.T) {
 	t.Parallel()
 	r := setup(t)
 	r.store.beforeMint = func() { r.store.set(employee("E-1"), destroy) }
@@ -283,7 +283,7 @@ func TestLoad_ConcurrentSealersShareOneCall(t *testing.T) {
 
 // A sealer that reads of a key before those who made it are told does not have it
 // unwrapped: it is about to be here.
-func TestAKeyOnItsWayIsNotUnwrapped(t *testing.T) {
+func TestMintedKeyIsNotUnwrapped(t *testing.T) {
 	t.Parallel()
 	r := setup(t)
 	partner := r.document(`{"data":{"partner":{"id":"P-9","name":"Bob"}}}`)
@@ -348,7 +348,7 @@ func TestMint_RaceUsesWinnersKey(t *testing.T) {
 	require.Contains(t, text, canary)
 }
 
-func TestAClosedEpochIsFollowed(t *testing.T) {
+func TestMintAfterClosedEpoch(t *testing.T) {
 	t.Parallel()
 	r := setup(t)
 	r.seal(t, r.hired("E-1")) // keeps KEK 1
@@ -363,7 +363,7 @@ func TestAClosedEpochIsFollowed(t *testing.T) {
 }
 
 // A key wrapped again under the next KEK does not break who remembers the old one.
-func TestARewrappedKeyIsReadAgain(t *testing.T) {
+func TestOpenRewrappedKey(t *testing.T) {
 	t.Parallel()
 	r := setup(t)
 	sealed := r.seal(t, r.hired("E-1"))
@@ -384,7 +384,7 @@ func TestARewrappedKeyIsReadAgain(t *testing.T) {
 	require.Contains(t, text, canary)
 }
 
-func TestANewVersionSealsAfterForgetting(t *testing.T) {
+func TestSealWithNewVersionAfterForget(t *testing.T) {
 	t.Parallel()
 	r := setup(t)
 	old, _, err := r.vault.Seal(t.Context(), r.hired("E-1"))
@@ -442,9 +442,9 @@ func TestLoad_CancelledLeaderDoesNotFailFollowers(t *testing.T) {
 	require.Equal(t, 1, unwrapped)
 }
 
-// TestKeysThatTheServiceRefuses: a KEK that is scheduled for deletion or disabled, or
+// TestUnwrapRefused: a KEK that is scheduled for deletion or disabled, or
 // another than the row names, is an error of its own and never looks like an erasure.
-func TestKeysThatTheServiceRefuses(t *testing.T) {
+func TestUnwrapRefused(t *testing.T) {
 	t.Parallel()
 	for code, kind := range map[string]fault.Kind{
 		"kms.key_pending_deletion": fault.FailedPrecondition, "kms.key_disabled": fault.FailedPrecondition,

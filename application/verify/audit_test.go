@@ -47,7 +47,7 @@ func personalRows() []ports.PersonalRow {
 	}
 }
 
-func TestSealedValuesAndTheirRows(t *testing.T) {
+func TestPersonalRows(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		event func(*event.Prepared)
@@ -117,8 +117,8 @@ func TestSealedValuesAndTheirRows(t *testing.T) {
 	}
 }
 
-// TestErasuresAreListed reads the events that announce them.
-func TestErasuresAreListed(t *testing.T) {
+// TestErasures reads the events that announce them.
+func TestErasures(t *testing.T) {
 	t.Parallel()
 	v := newVault()
 	le := v.entity(t, "A", 1)
@@ -147,8 +147,8 @@ func TestHiddenEvents(t *testing.T) {
 	require.Equal(t, []place{{verify.HiddenEvents, 0}}, places(v.run(t)[0]))
 }
 
-// TestEventsThatCannotBeRead are passed over; an outage is not taken for tampering.
-func TestEventsThatCannotBeRead(t *testing.T) {
+// TestUnreadableEvents are passed over; an outage is not taken for tampering.
+func TestUnreadableEvents(t *testing.T) {
 	t.Parallel()
 	v := newVault()
 	v.entity(t, "A", 2500)

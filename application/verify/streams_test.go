@@ -9,9 +9,9 @@ import (
 	"github.com/erpbackbone/backbone/domain/event"
 )
 
-// TestStreamsThatAreKeptTooManyAreFound counts more streams than begin, and none of what is
+// TestExtraStreamRows counts more streams than begin, and none of what is
 // compared one by one says which.
-func TestStreamsThatAreKeptTooManyAreFound(t *testing.T) {
+func TestExtraStreamRows(t *testing.T) {
 	t.Parallel()
 	v := newVault()
 	v.entity(t, "ONE", 10)
@@ -20,8 +20,8 @@ func TestStreamsThatAreKeptTooManyAreFound(t *testing.T) {
 	require.Equal(t, []place{{verify.StreamMismatch, 0}}, places(v.run(t)[0]))
 }
 
-// TestEventsBeforeTheFirstOfAStreamAreFound gives an event a version that no stream has.
-func TestEventsBeforeTheFirstOfAStreamAreFound(t *testing.T) {
+// TestEventsBeforeFirstOfStream gives an event a version that no stream has.
+func TestEventsBeforeFirstOfStream(t *testing.T) {
 	t.Parallel()
 	v := newVault()
 	v.entity(t, "ONE", 10)

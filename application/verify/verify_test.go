@@ -406,7 +406,7 @@ func (renamed) Installation(context.Context) (ports.Installation, error) {
 	return ports.Installation{LogName: "other.example.org"}, nil
 }
 
-func TestFindingsAreBounded(t *testing.T) {
+func TestFindingsLimit(t *testing.T) {
 	t.Parallel()
 	v := newVault()
 	v.entity(t, "A", 100)

@@ -24,7 +24,7 @@ const contactSchema = `{
 
 var payeeRole = []shredding.Role{{Name: "payee", One: true}}
 
-func TestCheckAcceptsTheExample(t *testing.T) {
+func TestCheckAcceptsExample(t *testing.T) {
 	t.Parallel()
 	require.Empty(t, contacts(t).Check(shredding.EventType{
 		Schema: json.RawMessage(contactSchema), Roles: payeeRole,
@@ -145,7 +145,7 @@ func TestCheckRolesAndBusinessKeys(t *testing.T) {
 }
 
 // Definitions that use one another twice spell out 2^40 places.
-func TestCheckEndsOnHugeSchemas(t *testing.T) {
+func TestCheckOfHugeSchema(t *testing.T) {
 	t.Parallel()
 	var definitions []string
 	for i := range 40 {

@@ -93,7 +93,7 @@ func doubleKeyed(t *testing.T, keys [2][]byte, nonce, aad []byte) []byte {
 
 // A ciphertext that GCM opens under two keys is an envelope under one of them at
 // most.
-func TestOneCiphertextHasOneKey(t *testing.T) {
+func TestKeyCommitment(t *testing.T) {
 	t.Parallel()
 	at, salt, nonce := knownLocation(), run(0x40, 24), run(0x80, 12)
 	aad := at.AppendAAD(nil, employee, shredding.KeyStandard, 1)

@@ -12,7 +12,7 @@ import (
 	"github.com/erpbackbone/backbone/domain/shredding"
 )
 
-func TestCopiesTellWhereTheyWereSealed(t *testing.T) {
+func TestCopySealed(t *testing.T) {
 	t.Parallel()
 	at := shredding.Location{Partition: 17, Kind: shredding.KindEvent, Record: ulid.MustParse("01ARZ3NDEKTSV4RRFFQ69G5FAV"), Type: "hr.employee.hired", SchemaVersion: 2, Pointer: "/data"}
 	plain := `{ "n":1.50,"a~b":[{"$pii":"` + knownEnvelope + `","sub":"employee:E-1"}, 2],"x":{"y":{"$pii":"` + knownEnvelope + `","sub":"employee:E-2"}} }`
@@ -44,7 +44,7 @@ func TestCopiesTellWhereTheyWereSealed(t *testing.T) {
 	require.Error(t, err)
 }
 
-func TestSealedValuesAreMovedAsTokens(t *testing.T) {
+func TestDetachAndAttach(t *testing.T) {
 	t.Parallel()
 	at := knownLocation()
 	at.Pointer = "/data"
@@ -94,7 +94,7 @@ func TestSealedValuesAreMovedAsTokens(t *testing.T) {
 }
 
 // A program that repeats a token makes no document that fills the memory.
-func TestRepeatedTokensAreBounded(t *testing.T) {
+func TestAttachLimit(t *testing.T) {
 	t.Parallel()
 	envelope, err := newBox(t).seal(shredding.Field{Pointer: "/data/email"}, []byte(`"`+strings.Repeat("a", 10_000)+`"`))
 	require.NoError(t, err)

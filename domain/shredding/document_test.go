@@ -120,7 +120,7 @@ func pointers(t require.TestingT, raw []byte) map[string]string {
 }
 
 // Sealing any places of any document and opening it again changes no byte.
-func TestSealingAndOpeningIsTheIdentity(t *testing.T) {
+func TestSealAndOpenDocument(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
 	rapid.Check(t, func(t *rapid.T) {

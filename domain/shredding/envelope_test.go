@@ -68,7 +68,7 @@ func TestEnvelopeKnownAnswers(t *testing.T) {
 	require.Equal(t, "8fb0bdd1171ff05b8fc2f54f01310192", hex.EncodeToString(f[:]))
 }
 
-func TestSealAndOpenGiveTheValueBack(t *testing.T) {
+func TestSealAndOpen(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		value := []byte(`"` + rapid.StringMatching(`[ -!#-\[\]-~é]{0,200}`).Draw(t, "text") + `"`)

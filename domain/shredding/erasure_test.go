@@ -52,7 +52,7 @@ func TestErasureMoves(t *testing.T) {
 }
 
 // From destroyed on there is only forward, and the way has an end.
-func TestErasureGoesForward(t *testing.T) {
+func TestErasurePath(t *testing.T) {
 	t.Parallel()
 	s, steps := shredding.ErasureRequested, 1
 	for {

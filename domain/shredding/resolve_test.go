@@ -11,9 +11,9 @@ import (
 	"github.com/erpbackbone/backbone/domain/shredding"
 )
 
-// TestEachFieldHasItsOwnSubject mixes fields of one person with those of others who
+// TestSubjectPerField mixes fields of one person with those of others who
 // have the same id, or the same type, and with ids that are written otherwise.
-func TestEachFieldHasItsOwnSubject(t *testing.T) {
+func TestSubjectPerField(t *testing.T) {
 	t.Parallel()
 	var declared []shredding.Declaration
 	declare := func(path, subject string) {

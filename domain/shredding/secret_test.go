@@ -29,7 +29,7 @@ type carrier struct {
 	any    any
 }
 
-func TestSecretsAreNeverPrinted(t *testing.T) {
+func TestSecretFormatting(t *testing.T) {
 	t.Parallel()
 	secret, plain := shredding.NewSecret([]byte(canary)), shredding.NewPlain([]byte(canary))
 	key := testKey(t, 0, 1, []byte(canary + canary)[:32])
@@ -74,7 +74,7 @@ func clean(t *testing.T, out string) {
 	}
 }
 
-func TestZeroEndsEveryCopy(t *testing.T) {
+func TestZeroReachesCopies(t *testing.T) {
 	t.Parallel()
 	held := []byte(canary)
 	s := shredding.NewSecret(held)
@@ -95,7 +95,7 @@ func TestZeroEndsEveryCopy(t *testing.T) {
 }
 
 // A key that is evicted while values are sealed must never seal with zeros.
-func TestEvictionWaitsForUses(t *testing.T) {
+func TestZeroWaitsForUses(t *testing.T) {
 	t.Parallel()
 	for range 200 {
 		key, again := testKey(t, 0, 1, run(0, 32)), testKey(t, 0, 1, run(0, 32))

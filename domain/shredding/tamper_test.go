@@ -44,7 +44,7 @@ var exchanges = map[string]func(to, from *place){
 	"key version":    func(to, from *place) { to.version = from.version },
 }
 
-func TestSwappedCiphertextsAreRefused(t *testing.T) {
+func TestOpenRefusesSwappedCiphertexts(t *testing.T) {
 	t.Parallel()
 	dek := run(0, 32) // one DEK everywhere, so that the place alone decides
 	a := place{knownLocation(), employee, shredding.KeyStandard, 1}
@@ -93,7 +93,7 @@ func TestSwappedCiphertextsAreRefused(t *testing.T) {
 	}
 }
 
-func TestFieldsDoNotRunIntoEachOther(t *testing.T) {
+func TestAADFieldBoundaries(t *testing.T) {
 	t.Parallel()
 	texts := [][4]string{{"event", "ab", "c", "d:e"}, {"event", "a", "bc", "d:e"}, {"event", "", "abc", "d:e"}, {"eventa", "b", "c", "d:e"}, {"event", "ab", "cd", ":e"}, {"event", "c", "ab", "d:e"}}
 	seen := map[string]int{}
@@ -105,7 +105,7 @@ func TestFieldsDoNotRunIntoEachOther(t *testing.T) {
 	}
 }
 
-func TestFlippedEnvelopesAreRefused(t *testing.T) {
+func TestOpenRefusesFlippedBits(t *testing.T) {
 	t.Parallel()
 	key := testKey(t, shredding.KeyStandard, 1, run(0, 32))
 	at := knownLocation()
@@ -141,7 +141,7 @@ func TestFlippedEnvelopesAreRefused(t *testing.T) {
 	require.Greater(t, count, 12_000)
 }
 
-func TestAnotherKeyOpensNothing(t *testing.T) {
+func TestOpenRefusesOtherKey(t *testing.T) {
 	t.Parallel()
 	at := knownLocation()
 	right, wrong := testKey(t, 0, 1, run(0, 32)), testKey(t, 0, 1, run(1, 32))
@@ -178,7 +178,7 @@ func requireUniqueSaltsAndNonces(t *testing.T, count int) {
 
 // After a roll-over both versions open what they sealed, and neither opens what
 // the other sealed.
-func TestKeyVersionsRollOver(t *testing.T) {
+func TestKeyVersions(t *testing.T) {
 	t.Parallel()
 	at := knownLocation()
 	keys := map[uint32]shredding.Key{}

@@ -87,7 +87,7 @@ func waitsForLock(t *testing.T, superuser *pgx.Conn, name string) {
 	}, name, "waits for a lock")
 }
 
-func TestDestructionWaitsForLeases(t *testing.T) {
+func TestDestroyErasureWaitsForLeases(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.Database(t)
 	k := pgtest.OpenKeys(t, dsn)
@@ -122,7 +122,7 @@ func TestDestructionWaitsForLeases(t *testing.T) {
 	require.Equal(t, []int32{1}, leaseKeys(t, other, "employee:E-1", "employee:E-2"))
 }
 
-func TestDestructionSeesAMintInFlight(t *testing.T) {
+func TestDestroyErasureWaitsForMint(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.Database(t)
 	k := pgtest.OpenKeys(t, dsn)
@@ -152,7 +152,7 @@ func TestDestructionSeesAMintInFlight(t *testing.T) {
 	require.Equal(t, []string{"0"}, pgtest.Column(t, superuser, `SELECT count(*)::text FROM keystore.data_subject_keys`))
 }
 
-func TestLeasePassesOverABusyKey(t *testing.T) {
+func TestLeaseSkipsLockedKey(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.Database(t)
 	k := pgtest.OpenKeys(t, dsn)
@@ -171,7 +171,7 @@ func TestLeasePassesOverABusyKey(t *testing.T) {
 	require.Empty(t, leaseKeys(t, app, "employee:E-1"), "another version")
 }
 
-func TestActivationWaitsForMintsInFlight(t *testing.T) {
+func TestActivateKEKWaitsForMints(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.Database(t)
 	k := pgtest.OpenKeys(t, dsn)
@@ -275,7 +275,7 @@ func TestTwoPersonsBySQL(t *testing.T) {
 	require.Equal(t, shredding.KeyFenced, keys[0].State)
 }
 
-func TestErasureMovesAgreeWithTheDomain(t *testing.T) {
+func TestErasureMovesMatchDomain(t *testing.T) {
 	t.Parallel()
 	superuser := pgtest.Connect(t, pgtest.Database(t))
 	for _, from := range shredding.ErasureStates() {
@@ -405,7 +405,7 @@ func TestErasurePlans(t *testing.T) {
 	}
 }
 
-func TestEvictionsComeBackAfterALostConnection(t *testing.T) {
+func TestListenEvictionsReconnects(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.Database(t)
 	k := pgtest.OpenKeys(t, dsn)
