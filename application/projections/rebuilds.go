@@ -62,11 +62,11 @@ type Rebuilds struct {
 type maintenanceTask struct{ version, round string }
 
 const (
-	// advanceInterval is how often rebuilds are advanced. New ones are looked for five times as
-	// seldom: they take minutes, and an idle node should ask little.
+	// advanceInterval is how often rebuilds are advanced. New ones are looked up five times less
+	// often: they take minutes, and an idle node should send few queries.
 	advanceInterval = time.Second
-	// sweepRows are removed at once of a table and legal entity, so that the transaction is
-	// short.
+	// sweepRows is how many rows of a table and legal entity one statement removes, so that its
+	// transaction stays short.
 	sweepRows = 5000
 )
 

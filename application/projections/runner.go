@@ -43,10 +43,10 @@ type Config struct {
 // Limits are settings of a Runner. All must be positive.
 type Limits struct {
 	Batch   int           // events of one transaction unless a projection's settings say
-	Bytes   int           // of the payloads of one transaction, unless one event alone has more
-	Workers int           // partitions that are worked at a time
-	Refresh time.Duration // how often operators' decisions are looked for
-	TTL     time.Duration // of leases and of a node's sign of life
+	Bytes   int           // of the payloads of one transaction, unless a single event has more
+	Workers int           // partitions that are worked at the same time
+	Refresh time.Duration // how often the register is read
+	TTL     time.Duration // of leases and of a node's heartbeat
 	Renew   time.Duration // how often they are renewed
 	Stall   time.Duration // without an attempt where one is due, after which the health check fails
 }

@@ -25,7 +25,7 @@ type RecomputeConfig struct {
 	RecomputeLimits
 }
 
-// RecomputeLimits bound how long folding single rows anew takes. Both must be positive.
+// RecomputeLimits bounds the time of a recomputation. Both limits must be positive.
 type RecomputeLimits struct {
 	MaxEvents int // of the entity or person
 	MaxRead   int // events of the legal entity that are read to find those of a key
