@@ -5,7 +5,6 @@ import (
 	"strings"
 	"sync/atomic"
 
-	"github.com/erpbackbone/backbone/adapters/httpapi"
 	"github.com/erpbackbone/backbone/adapters/nats"
 	"github.com/erpbackbone/backbone/adapters/system"
 	"github.com/erpbackbone/backbone/application/fanout"
@@ -70,15 +69,4 @@ func FanoutStatus(ctx context.Context, dsn string) ([]fanout.PartitionStatus, er
 	return fanout.Status(ctx, fanout.StatusSources{
 		Cursors: store.Publishers, Heads: store.Events, Leases: store.Leases, Entities: store.Directory, Log: store.Events, Clock: system.Clock{},
 	}, natsPublisher)
-}
-
-// fanoutReady reports the health of the fan-out, which never keeps requests from being served.
-func (a *App) fanoutReady(out map[string]error) {
-	if a.fanout == nil {
-		return
-	}
-	out["fanout"] = nil
-	if err := a.fanout.dispatcher.Load().Health(); err != nil {
-		out["fanout"] = httpapi.Degraded{Err: err}
-	}
 }

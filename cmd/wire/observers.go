@@ -28,29 +28,9 @@ type observed struct {
 // the options.
 func composeObservers(ctx context.Context, config configs.Config, o *Options) (observed, error) {
 	metrics := prometheus.New()
-	if o.Observers.Append == nil {
-		o.Observers.Append = metrics
-	}
-	if o.Observers.Personal == nil {
-		o.Observers.Personal = metrics
-	}
-	if o.Observers.Projection == nil {
-		o.Observers.Projection = metrics
-	}
-	if o.Observers.Webhooks == nil {
-		o.Observers.Webhooks = metrics
-	}
-	if o.Observers.Fanout == nil {
-		o.Observers.Fanout = metrics
-	}
-	if o.Observers.Subscriptions == nil {
-		o.Observers.Subscriptions = metrics
-	}
-	if o.Observers.Entities == nil {
-		o.Observers.Entities = metrics
-	}
-	if o.Observers.Feeds == nil {
-		o.Observers.Feeds = metrics
+	o.Observers = observers{
+		Append: metrics, Projection: metrics, Personal: metrics, Feeds: metrics, Fanout: metrics, Webhooks: metrics, Subscriptions: metrics, Entities: metrics,
+		Tracer: o.Observers.Tracer,
 	}
 	out := observed{http: metrics, kms: metrics.ObserveKMS, page: metrics.Handler()}
 	if config.Telemetry.OTLPEndpoint == "" {

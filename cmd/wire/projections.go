@@ -3,7 +3,6 @@ package wire
 import (
 	"context"
 
-	"github.com/erpbackbone/backbone/adapters/httpapi"
 	"github.com/erpbackbone/backbone/adapters/jq"
 	"github.com/erpbackbone/backbone/application/projections"
 	"github.com/erpbackbone/backbone/application/projections/custom"
@@ -85,13 +84,4 @@ func targetsOf(handlers map[string]ports.ProjectionHandler) map[string][]ports.P
 		}
 	}
 	return out
-}
-
-// projectionsReady reports the health of the projections, which never keeps requests from
-// being served.
-func (a *App) projectionsReady(out map[string]error) {
-	out["projections"] = nil
-	if err := a.Runner.Health(); err != nil {
-		out["projections"] = httpapi.Degraded{Err: err}
-	}
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"slices"
 
-	"github.com/erpbackbone/backbone/adapters/httpapi"
 	"github.com/erpbackbone/backbone/application/subscriptions"
 	"github.com/erpbackbone/backbone/application/tenancy"
 	"github.com/erpbackbone/backbone/domain/fault"
@@ -22,21 +21,6 @@ func (a *App) composeSubscriptions(clock ports.Clock, ids ports.IDSource, cursor
 		},
 	})
 	return err
-}
-
-// subscriptionsReady reports the health of subscriptions and webhooks, which never keeps
-// requests from being served.
-func (a *App) subscriptionsReady(out map[string]error) {
-	checks := map[string]func() error{"subscriptions": a.Subscriptions.Health}
-	if a.webhooks != nil {
-		checks["webhooks"] = a.webhooks.dispatcher.Health
-	}
-	for name, check := range checks {
-		out[name] = nil
-		if err := check(); err != nil {
-			out[name] = httpapi.Degraded{Err: err}
-		}
-	}
 }
 
 // modules resolves the module of an event type: a built-in one, or the one it

@@ -20,6 +20,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/erpbackbone/backbone/adapters/httpapi"
 	"github.com/erpbackbone/backbone/adapters/jq"
 	"github.com/erpbackbone/backbone/adapters/jsonschema"
 	"github.com/erpbackbone/backbone/adapters/opa"
@@ -377,9 +378,19 @@ func (a *App) Ready(ctx context.Context) map[string]error {
 	if a.personal != nil {
 		a.personal.ready(ctx, out)
 	}
-	a.projectionsReady(out)
-	a.fanoutReady(out)
-	a.subscriptionsReady(out)
+	checks := map[string]func() error{"projections": a.Runner.Health, "subscriptions": a.Subscriptions.Health}
+	if a.webhooks != nil {
+		checks["webhooks"] = a.webhooks.dispatcher.Health
+	}
+	if a.fanout != nil {
+		checks["fanout"] = a.fanout.dispatcher.Load().Health
+	}
+	for name, check := range checks {
+		out[name] = nil
+		if err := check(); err != nil {
+			out[name] = httpapi.Degraded{Err: err}
+		}
+	}
 	return out
 }
 
