@@ -50,7 +50,7 @@ type GetIdempotencyKeyRow struct {
 	EventCount    int32
 }
 
-// Reads of the rows that ride along with events.
+// Reads of idempotency keys and intents, which are written together with events.
 func (q *Queries) GetIdempotencyKey(ctx context.Context, db DBTX, arg *GetIdempotencyKeyParams) (GetIdempotencyKeyRow, error) {
 	row := db.QueryRow(ctx, GetIdempotencyKey, arg.PartitionID, arg.Key, arg.Now)
 	var i GetIdempotencyKeyRow

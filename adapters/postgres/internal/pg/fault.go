@@ -48,7 +48,7 @@ func (e *StatementError) Error() string {
 	return strings.Join(parts, ", ")
 }
 
-// RedactError takes out of a library's error whatever may quote a value.
+// RedactError removes the parts of a library's error that may quote a value.
 func RedactError(err error) error {
 	if pgErr, ok := errors.AsType[*pgconn.PgError](err); ok {
 		return &StatementError{SQLState: pgErr.Code, Constraint: pgErr.ConstraintName, table: pgErr.TableName}
@@ -108,7 +108,7 @@ func UnavailableFault(err error) *fault.Error {
 	return fault.New(fault.Unavailable, CodeUnavailable, detail).WithRetryAfter(RetryAfter).WithCause(RedactError(err))
 }
 
-// LockHeldFault is the fault of what waited for a lock until its patience ended.
+// LockHeldFault is the fault of a statement whose wait for a lock timed out.
 func LockHeldFault(err error) *fault.Error {
 	return fault.New(fault.Unavailable, CodeUnavailable,
 		"another session of the database holds a lock that this needs; try again, and end that session if it stays (backbone doctor --section contention names it)").

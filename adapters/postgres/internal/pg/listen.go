@@ -37,7 +37,8 @@ func (s *Database) Connect(ctx context.Context, dsn, name string) (*pgx.Conn, er
 // that it is still there.
 const listenCheckTimeout = 5 * time.Second
 
-// ListenTo hears payloads, and an empty one whenever it begins to listen.
+// ListenTo calls hear with the payload of each notification, and with "" whenever it begins to
+// listen, because notifications may have been lost before.
 func (s *Database) ListenTo(ctx context.Context, channel string, hear func(payload string)) error {
 	for {
 		err := s.listenOnce(ctx, channel, hear)
@@ -74,8 +75,8 @@ func (s *Database) listenOnce(ctx context.Context, channel string, hear func(pay
 	}
 }
 
-// waitNotification waits for a signal. After a silence it asks the server whether the
-// connection still is one; nil without an error is that it is.
+// waitNotification waits for a notification. After ListenCheck without one it pings the
+// server; nil without an error means that the connection still works.
 func (s *Database) waitNotification(ctx context.Context, conn *pgx.Conn) (*pgconn.Notification, error) {
 	quiet, cancel := context.WithTimeout(ctx, s.Config.Limits.ListenCheck)
 	n, err := conn.WaitForNotification(quiet)

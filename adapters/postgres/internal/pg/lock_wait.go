@@ -7,13 +7,14 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// QueryWithLockTimeout runs a statement that waits so long for each lock of others, in one round trip,
-// and gives its rows by position. After a lock that it missed, isLockTimeout tells.
+// QueryWithLockTimeout runs a statement in one round trip and returns its rows by position.
+// The statement waits at most wait for each lock of another session; IsLockTimeout recognises
+// the error of a longer one.
 func QueryWithLockTimeout[T any](ctx context.Context, s *Database, wait time.Duration, sql string, args ...any) ([]T, error) {
 	return collect(ctx, s, wait, pgx.RowToStructByPos[T], sql, args)
 }
 
-// QueryColumnWithLockTimeout is brief for rows of one column.
+// QueryColumnWithLockTimeout is QueryWithLockTimeout for rows of one column.
 func QueryColumnWithLockTimeout[T any](ctx context.Context, s *Database, wait time.Duration, sql string, args ...any) ([]T, error) {
 	return collect(ctx, s, wait, pgx.RowTo[T], sql, args)
 }

@@ -1,4 +1,4 @@
--- Reads of the rows that ride along with events.
+-- Reads of idempotency keys and intents, which are written together with events.
 
 -- name: GetIdempotencyKey :one
 SELECT k.fingerprint, k.intent_id, k.first_sequence, k.event_count
