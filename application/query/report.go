@@ -231,7 +231,7 @@ func (r *Reports) WaitUntilSettled(ctx context.Context, knownAt string) error {
 func waitUntilSettled(ctx context.Context, now time.Time, knownAt string, delay, maxWait time.Duration) error {
 	t, err := time.Parse(time.RFC3339Nano, knownAt)
 	if err != nil {
-		return nil // seq:<n>, or a text that ResolveKnownAt refuses
+		return nil //nolint:nilerr // seq:<n>, or a text that ResolveKnownAt refuses
 	}
 	ahead := t.Sub(now)
 	if ahead > maxWait {
