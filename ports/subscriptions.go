@@ -8,12 +8,12 @@ import (
 	"github.com/erpbackbone/backbone/domain/subscription"
 )
 
-// Subscriptions keeps the definitions of persistent subscriptions.
+// Subscriptions stores the definitions of persistent subscriptions.
 type Subscriptions interface {
 	// CreateSubscription stores a definition with its first cursors, all or nothing. An
-	// id that the tenant has already changes nothing: the stored one comes back with
-	// created false. A tenant that has as many as most allows gets no other one, however
-	// many ask at once: fault subscription.too_many; 0 allows any number.
+	// id that the tenant has already changes nothing: the stored one is returned with created
+	// false. A tenant that has most of them gets no further one, also under concurrent calls:
+	// fault subscription.too_many; 0 allows any number.
 	CreateSubscription(ctx context.Context, s subscription.Subscription, cursors []DeliveryCursor, most int) (stored subscription.Subscription, created bool, err error)
 	// Subscription returns fault subscription.not_found if the tenant has none of that id.
 	Subscription(ctx context.Context, tenantID, id string) (subscription.Subscription, error)
@@ -23,19 +23,19 @@ type Subscriptions interface {
 	// subscription with this UID if its revision is the one before s.Revision; else fault
 	// subscription.changed (Conflict).
 	ChangeSubscription(ctx context.Context, s subscription.Subscription) error
-	// DeleteSubscription removes a subscription with its cursors and messages. What was
-	// decided about its parked messages stays. Deleting again changes nothing.
+	// DeleteSubscription removes a subscription with its cursors and messages. Decisions about
+	// its parked messages stay. Deleting again changes nothing.
 	DeleteSubscription(ctx context.Context, uid event.ID) error
 }
 
-// DeliveryCursor is how far a subscription is in one legal entity.
+// DeliveryCursor is the position of a subscription in one legal entity.
 type DeliveryCursor struct {
 	Partition event.PartitionID
-	// ReadThrough is the last sequence that was looked at: everything up to it is done
-	// with, left out by the filter, or a message.
+	// ReadThrough is the last sequence that was read: each event up to it is done, excluded by
+	// the filter, or a message.
 	ReadThrough event.Sequence
-	// Checkpoint is the last sequence up to which nothing is open, parked messages apart,
-	// as it was last written.
+	// Checkpoint is the last sequence up to which no message is open, except parked ones, as it
+	// was last written.
 	Checkpoint event.Sequence
 	Pending    int   // acknowledgements since then
 	Term       int64 // grows with every reset
@@ -44,24 +44,24 @@ type DeliveryCursor struct {
 	UpdatedAt  time.Time
 }
 
-// DeliveryBacklog is a cursor with what is open behind it.
+// DeliveryBacklog is a cursor with its open messages.
 type DeliveryBacklog struct {
 	DeliveryCursor
-	FirstOpen event.Sequence // that is open, parked messages apart; 0: none
+	FirstOpen event.Sequence // lowest open sequence, except parked ones; 0: none
 	InFlight  int
 	Waiting   int       // messages that wait for another one or for their next attempt
-	NextDue   time.Time // when the first message is due that is not handed out, or a lease ends; zero: none
+	NextDue   time.Time // when the first message becomes due or a lease ends; zero: never
 }
 
-// DeliveryState is another one after every change of a subscription's definition or of
-// any of its cursors.
+// DeliveryState changes with every change of a subscription's definition or of any of its
+// cursors.
 type DeliveryState struct {
 	Revision   int64
 	CursorHash int64 // see HashCursors
 }
 
-// HashCursors is DeliveryState.Moved of cursors: of when each of them was changed, in
-// microseconds since 1970, exclusive or.
+// HashCursors computes DeliveryState.CursorHash: the exclusive or of when each cursor was
+// changed, in microseconds since 1970.
 func HashCursors(cursors []DeliveryBacklog) (hash int64) {
 	for i := range cursors {
 		hash ^= cursors[i].UpdatedAt.UnixMicro()
@@ -69,18 +69,17 @@ func HashCursors(cursors []DeliveryBacklog) (hash int64) {
 	return hash
 }
 
-// Deliveries keeps cursors and messages of subscriptions. Times are the store's, so
+// Deliveries stores cursors and messages of subscriptions. Times are the store's, so
 // that all nodes agree on when a lease ends.
 type Deliveries interface {
 	// AddCursors adds the cursors that are missing.
 	AddCursors(ctx context.Context, uid event.ID, cursors []DeliveryCursor) error
 	// Backlogs lists the cursors of a subscription by partition.
 	Backlogs(ctx context.Context, uid event.ID) ([]DeliveryBacklog, error)
-	// DeliveryStates gives what changes with every change of some subscriptions, one query
-	// for all of them; one that is gone has none.
+	// DeliveryStates returns the states of subscriptions with one query; a deleted one has none.
 	DeliveryStates(ctx context.Context, uids []event.ID) (map[event.ID]DeliveryState, error)
-	// RemoveOrphanedMessages removes parked messages of subscriptions that are gone, and says how
-	// many: a node of a release that did not know them deletes a subscription without them.
+	// RemoveOrphanedMessages removes parked messages of deleted subscriptions and returns their
+	// number. Nodes of an older release leave them when they delete a subscription.
 	RemoveOrphanedMessages(ctx context.Context) (removed int, err error)
 	// AllBacklogs lists those of all subscriptions.
 	AllBacklogs(ctx context.Context) (map[event.ID][]DeliveryBacklog, error)
@@ -89,20 +88,20 @@ type Deliveries interface {
 	// wait false it answers ran false at once if another caller is inside. Fault
 	// subscription.not_found if the subscription or its cursor is gone.
 	Deliver(ctx context.Context, uid event.ID, p event.PartitionID, wait bool, f func(ctx context.Context, tx DeliveryTx) error) (ran bool, err error)
-	// Due lists the subscriptions that have a message whose lease has ended or whose time
-	// to be handed out has come, with its partition. One query for all of them.
+	// Due lists the subscriptions that have a message whose lease has ended or that is due, with
+	// its partition, with one query.
 	Due(ctx context.Context, limit int) ([]DueDelivery, error)
-	// Consumers says that a consumer will be back within the time, and lists all those of
-	// which that was said and is still so, by name.
+	// Consumers registers a consumer, which will poll again within the time, and lists the
+	// consumers whose time is not over, by name.
 	Consumers(ctx context.Context, uid event.ID, consumer string, back time.Duration) ([]string, error)
-	// PartitionsWithOpen lists, ascending, the partitions in which one of the events is open, parked
-	// ones apart: among those that are named, or among all for none.
+	// PartitionsWithOpen lists, ascending, the partitions in which one of the events is open and
+	// not parked, among the given partitions or, for none, among all.
 	PartitionsWithOpen(ctx context.Context, uid event.ID, in []event.PartitionID, events []event.ID) ([]event.PartitionID, error)
 	// EventsAt reads events by sequence, ascending; those that do not exist are left out.
 	EventsAt(ctx context.Context, p event.PartitionID, sequences []event.Sequence) ([]event.Recorded, error)
 }
 
-// DueDelivery names where something is to be done.
+// DueDelivery names a subscription and partition with due messages.
 type DueDelivery struct {
 	UID       event.ID
 	Partition event.PartitionID
@@ -115,33 +114,32 @@ type DeliveryTx interface {
 	Status() subscription.Status
 	Revision() int64 // of the definition
 	Cursor() DeliveryCursor
-	// Open lists the messages that are not parked, by sequence: as many as a subscription
-	// is behind. What follows tells parts of them.
+	// Open lists the messages that are not parked, by sequence, which may be very many. The
+	// next methods list parts of them.
 	Open(ctx context.Context) ([]subscription.Message, error)
 	// OpenByEvent lists those of the given events.
 	OpenByEvent(ctx context.Context, events []event.ID) ([]subscription.Message, error)
-	// Delivered lists those that were handed out: without an answer yet, or to be tried again.
+	// Delivered lists those that were delivered and have no answer yet or will be retried.
 	Delivered(ctx context.Context) ([]subscription.Message, error)
-	// Waiting lists those that were not handed out yet and follow a sequence, limit of them
-	// at most (1 or more), without those of some keys that follow where the key is held.
-	Waiting(ctx context.Context, after event.Sequence, but []subscription.HeldKey, limit int) ([]subscription.Message, error)
-	// CountWaiting counts those that were not handed out yet.
+	// Waiting lists those that were not delivered yet and follow a sequence, limit of them at
+	// most (1 or more), except messages of held keys that follow the key's sequence.
+	Waiting(ctx context.Context, after event.Sequence, except []subscription.HeldKey, limit int) ([]subscription.Message, error)
+	// CountWaiting counts those that were not delivered yet.
 	CountWaiting(ctx context.Context) (int, error)
-	// LowestOpen gives the lowest sequences of messages that are not parked, limit of them at
+	// LowestOpen returns the lowest sequences of messages that are not parked, limit of them at
 	// most (1 or more).
 	LowestOpen(ctx context.Context, limit int) ([]event.Sequence, error)
-	// ParkedKeys gives the first parked sequence of those keys that have one.
+	// ParkedKeys returns the first parked sequence of each key that has one.
 	ParkedKeys(ctx context.Context, keys []subscription.Key) (map[subscription.Key]event.Sequence, error)
-	// Parked lists parked messages after a sequence, by sequence: those that are named, or
-	// all, or those with a code.
+	// Parked lists parked messages, by sequence.
 	Parked(ctx context.Context, q ParkedQuery) ([]subscription.Message, error)
 	// EventsAfter reads the log; payloads come with the given types only, with all when
 	// none is named. It ends before the event whose payload exceeds the number of bytes,
 	// together with those before it; the first comes however large it is.
 	EventsAfter(ctx context.Context, after event.Sequence, limit, bytes int, types []string) ([]event.Recorded, error)
-	// Sizes gives the bytes of the stored payloads of events.
+	// Sizes returns the bytes of the stored payloads of events.
 	Sizes(ctx context.Context, sequences []event.Sequence) (map[event.Sequence]int, error)
-	// Save stores messages, removes those that are done with, and moves the cursor. Only
+	// Save stores messages, removes those that are done, and moves the cursor. Only
 	// parked messages that Parked has listed may change or be removed.
 	Save(ctx context.Context, c DeliveryCursor, changed []subscription.Message, done []event.Sequence) error
 	// Clear removes the messages that are not parked, and the parked ones after a
@@ -152,7 +150,7 @@ type DeliveryTx interface {
 	Fail(ctx context.Context, failures int, code string, threshold int) (opened bool, err error)
 	// Succeed sets the failures in a row to none.
 	Succeed(ctx context.Context) error
-	// Record keeps what was decided, for good.
+	// Record stores decisions permanently.
 	Record(ctx context.Context, d []ParkedDecision) error
 }
 
@@ -178,8 +176,8 @@ type ParkedGroup struct {
 	Last     time.Time
 }
 
-// ParkedDecision is what a person decided about a parked message, or a subscriber
-// about one that it skipped.
+// ParkedDecision is the decision of a person about a parked message, or of a subscriber about
+// one that it skipped.
 type ParkedDecision struct {
 	ID           event.ID
 	TenantID     string
@@ -194,7 +192,7 @@ type ParkedDecision struct {
 	At           time.Time
 }
 
-// SubscriptionDeadLetters lists parked messages and what became of them.
+// SubscriptionDeadLetters lists parked messages and the decisions about them.
 type SubscriptionDeadLetters interface {
 	// ParkedMessages lists a page, by partition and sequence, in the partitions given,
 	// after the one named (0, 0: from the start).
@@ -205,9 +203,9 @@ type SubscriptionDeadLetters interface {
 	Decisions(ctx context.Context, tenantID, id string, partitions []event.PartitionID, limit int) ([]ParkedDecision, error)
 }
 
-// FeedMark is where a feed's cursor stands in one legal entity.
+// FeedMark is the position of a feed's cursor in one legal entity.
 type FeedMark struct {
 	Partition      event.PartitionID
 	After          event.Sequence // that was shown last
-	ChecksumPrefix [8]byte        // beginning of the checksum of the event at After: another one is of another log
+	ChecksumPrefix [8]byte        // beginning of the checksum of the event at After; it differs in another log
 }

@@ -7,14 +7,14 @@ import (
 	"github.com/erpbackbone/backbone/domain/event"
 )
 
-// WebhookEndpoint is where the events of a subscription are sent. Its secret is not in
-// it: it is derived from one that the key store keeps for the tenant.
+// WebhookEndpoint is the address to which the events of a subscription are sent. Its secret is
+// not stored with it, but derived from a secret of the tenant in the key store.
 type WebhookEndpoint struct {
 	Subscription  event.ID // UID of the subscription
 	TenantID      string
 	URL           string
 	SecretNumber  int       // of the secret that signs, from 1
-	PreviousUntil time.Time // until when the secret before signs too; zero: it does not
+	PreviousUntil time.Time // until when the previous secret signs too; zero: it does not
 	DisabledAt    time.Time // zero: it is not
 	DisabledCode  string    // why
 	HeaderNames   []string  // of the owner's own headers, in their order; nil: none
@@ -24,7 +24,7 @@ type WebhookEndpoint struct {
 	UpdatedAt     time.Time
 }
 
-// WebhookEndpoints keeps endpoints, one for a subscription.
+// WebhookEndpoints stores endpoints, at most one for a subscription.
 type WebhookEndpoints interface {
 	// WebhookEndpoint returns fault webhook.endpoint_not_found if there is none.
 	WebhookEndpoint(ctx context.Context, subscription event.ID) (WebhookEndpoint, error)
@@ -35,13 +35,13 @@ type WebhookEndpoints interface {
 	// revision is the one before e.Revision; else fault webhook.endpoint_changed
 	// (Conflict).
 	SaveWebhookEndpoint(ctx context.Context, e WebhookEndpoint) error
-	// DeleteWebhookEndpoint removes an endpoint and its attempts; one that is not there
+	// DeleteWebhookEndpoint removes an endpoint and its attempts; an unknown one
 	// changes nothing.
 	DeleteWebhookEndpoint(ctx context.Context, subscription event.ID) error
 }
 
-// WebhookAttempt is what came of one attempt to deliver. It holds no value of an event
-// and no word of an endpoint.
+// WebhookAttempt is the outcome of one attempt to deliver. It contains no value of an event and
+// no text of an endpoint.
 type WebhookAttempt struct {
 	EventID   event.ID
 	Partition event.PartitionID
@@ -49,15 +49,15 @@ type WebhookAttempt struct {
 	Attempt   int // 1: the first
 	At        time.Time
 	Status    int    // of the answer; 0: there was none
-	Code      string // "": taken
+	Code      string // "": success
 	Duration  time.Duration
 	Next      time.Time // of the next attempt at the earliest; zero: none
 }
 
-// WebhookAttempts keeps the newest attempts for each endpoint.
+// WebhookAttempts stores the newest attempts for each endpoint.
 type WebhookAttempts interface {
-	// AddWebhookAttempts adds attempts and forgets all but about the newest keep. Those of
-	// an endpoint that is gone are not kept.
+	// AddWebhookAttempts adds attempts and removes all but about the newest keep. Attempts of a
+	// deleted endpoint are not stored.
 	AddWebhookAttempts(ctx context.Context, subscription event.ID, attempts []WebhookAttempt, keep int) error
 	// WebhookAttempts lists at most limit, the newest first.
 	WebhookAttempts(ctx context.Context, subscription event.ID, limit int) ([]WebhookAttempt, error)
@@ -77,16 +77,16 @@ type WebhookRequest struct {
 	Timeout   time.Duration
 }
 
-// WebhookAnswer is what the endpoint said. Of its words nothing is kept.
+// WebhookAnswer is the answer of an endpoint. Its body is discarded.
 type WebhookAnswer struct {
 	Status     int
-	RetryAfter time.Duration // that it asks for; 0: nothing
+	RetryAfter time.Duration // that the endpoint asks for; 0: none
 }
 
 // WebhookSender sends deliveries.
 type WebhookSender interface {
-	// Check refuses an address that nothing is ever sent to, as far as it can be seen
-	// without asking anybody. Fault webhook.url_invalid (Invalid).
+	// Check refuses an address that nothing may be sent to, as far as the address alone tells,
+	// without resolving its name. Fault webhook.url_invalid (Invalid).
 	Check(url string) error
 	// CheckHeader refuses a header that an owner may not set: one that belongs to the
 	// delivery or to the connection, or that is none. Fault webhook.header_invalid
