@@ -2445,12 +2445,6 @@ type Source struct {
 	System    string `json:"system"`
 }
 
-// StateOfStream defines model for StateOfStream.
-type StateOfStream struct {
-	State  StreamState `json:"state"`
-	Stream EventStream `json:"stream"`
-}
-
 // Stream defines model for Stream.
 type Stream struct {
 	ID   string `json:"id"`
@@ -3535,11 +3529,6 @@ type SetStreamMetadataParams struct {
 	IdempotencyKey IdempotencyKey `json:"Idempotency-Key,omitempty,omitzero"`
 }
 
-// GetStreamStateParams defines parameters for GetStreamState.
-type GetStreamStateParams struct {
-	LegalEntity InLegalEntity `form:"legal_entity" json:"legal_entity"`
-}
-
 // ListWebhookAttemptsParams defines parameters for ListWebhookAttempts.
 type ListWebhookAttemptsParams struct {
 	Limit Limit `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
@@ -4407,18 +4396,6 @@ func (c *Client) SetStreamMetadata(ctx context.Context, pType OfStreamType, id O
 	r.setHeader("Expected-Version", params.ExpectedVersion)
 	r.setHeader("Idempotency-Key", params.IdempotencyKey)
 	var out StreamChange
-	err := c.do(ctx, r, &out, options)
-	return out, err
-}
-
-// GetStreamState is GET /api/streams/{type}/{id}/state: Read whether a stream is active, deleted or tombstoned.
-func (c *Client) GetStreamState(ctx context.Context, pType OfStreamType, id OfStreamID, params GetStreamStateParams, options ...Option) (StateOfStream, error) {
-	r := request{
-		method: http.MethodGet, path: expandPath("/api/streams/%s/%s/state", pType, id),
-		repeatable: true,
-	}
-	r.setQuery("legal_entity", params.LegalEntity)
-	var out StateOfStream
 	err := c.do(ctx, r, &out, options)
 	return out, err
 }

@@ -25,7 +25,6 @@ var streamHandlers = handlers{
 	"deleteStream":      (*Server).deleteStream,
 	"setStreamMetadata": withBody((*Server).setStreamMetadata),
 	"getStreamMetadata": (*Server).getStreamMetadata,
-	"getStreamState":    (*Server).getStreamState,
 }
 
 // readStream answers GET /api/streams/{type}/{id}.
@@ -240,17 +239,4 @@ func (s *Server) getStreamMetadata(ctx context.Context, r *request) (any, error)
 		Stream: api.EventStream{Type: r.path("type"), ID: r.path("id"), Version: int64(status.Version)}, State: status.State.String(),
 		Metadata: metadata, MetadataVersion: int64(status.MetadataVersion), ReadableFrom: int64(status.ReadableFrom),
 	})
-}
-
-// getStreamState answers GET /api/streams/{type}/{id}/state.
-func (s *Server) getStreamState(ctx context.Context, r *request) (any, error) {
-	le, err := s.authorizeIn(ctx, actionReadStatus, r.query("legal_entity"))
-	if err != nil {
-		return nil, err
-	}
-	status, err := s.config.Streams.State(ctx, le, r.stream())
-	if err != nil {
-		return nil, err
-	}
-	return api.StateOfStream{Stream: api.EventStream{Type: r.path("type"), ID: r.path("id"), Version: int64(status.Version)}, State: status.State.String()}, nil
 }

@@ -224,12 +224,3 @@ func (s *Service) Status(ctx context.Context, le ports.LegalEntity, id event.Str
 	}
 	return out, nil
 }
-
-// State reads the state and the version of a stream. Fault: stream.not_found.
-func (s *Service) State(ctx context.Context, le ports.LegalEntity, id event.StreamID) (ports.StreamStatus, error) {
-	stored, err := s.config.Reader.StreamStatus(ctx, le.Partition, id)
-	if err == nil && stored.State == event.StreamAbsent {
-		err = concurrency.ActionRefused(id, stored.State, event.DeleteStream)
-	}
-	return stored, err
-}

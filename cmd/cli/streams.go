@@ -21,7 +21,7 @@ func streamsCommand() *cobra.Command {
 			"of the stream, and no event ever leaves the log: deletions and limits concern reads of the\n" +
 			"stream alone.",
 	}
-	cmd.AddCommand(showStreamCommand(), streamStateCommand(), deleteStreamCommand(), tombstoneStreamCommand(), streamMetadataCommand())
+	cmd.AddCommand(showStreamCommand(), deleteStreamCommand(), tombstoneStreamCommand(), streamMetadataCommand())
 	return cmd
 }
 
@@ -102,27 +102,6 @@ func showStreamCommand() *cobra.Command {
 				}
 			}
 		})
-	})
-}
-
-func streamStateCommand() *cobra.Command {
-	cmd := &cobra.Command{
-		Use:     "state STREAM",
-		Short:   "Show whether a stream is active, deleted or tombstoned",
-		Example: "  backbone streams state machine/M-17 --legal-entity USMF",
-		Args:    cobra.ExactArgs(1),
-	}
-	o := streamFlags(cmd, false)
-	return serverCommand(cmd, func(ctx context.Context, s *session, args []string) error {
-		id, err := o.stream(args[0])
-		if err != nil {
-			return err
-		}
-		state, err := s.GetStreamState(ctx, id.Type, id.ID, client.GetStreamStateParams{LegalEntity: o.legalEntity}, s.keep())
-		if err != nil {
-			return err
-		}
-		return s.print(func(p *page) { p.row(args[0], state.State, state.Stream.Version) })
 	})
 }
 

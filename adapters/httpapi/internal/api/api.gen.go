@@ -1688,12 +1688,6 @@ type Source struct {
 	System    string `json:"system"`
 }
 
-// StateOfStream defines model for StateOfStream.
-type StateOfStream struct {
-	State  StreamState `json:"state"`
-	Stream EventStream `json:"stream"`
-}
-
 // Stream defines model for Stream.
 type Stream struct {
 	ID   string `json:"id"`
