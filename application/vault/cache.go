@@ -8,29 +8,30 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// entry is the result of one read of the key store about a key, and the versions that
-// were unwrapped since. The Vault's lock guards it; known and expiresAt never change.
+// entry is the state of one key as the key store last returned it, and the versions of the
+// key that the vault has unwrapped since. The Vault's lock guards it; known and expiresAt
+// never change.
 type entry struct {
 	known     ports.SubjectKey
 	expiresAt time.Time
-	cached    bool // in the cache; otherwise only the requests that waited for it use it
+	cached    bool // false: only the requests that waited for it use it
 	deks      map[uint32]*dek
 	unwraps   map[uint32]*pendingKey
 	element   *list.Element
 }
 
-// dek is an unwrapped version. The last user zeroes one that is not cached.
+// dek is an unwrapped version of a key. If it is not cached, the last user zeroes it.
 type dek struct {
 	key    shredding.Key
 	cached bool
 	users  int
 }
 
-func newEntry(k ports.SubjectKey, dies time.Time) *entry {
-	return &entry{known: k, expiresAt: dies, deks: map[uint32]*dek{}, unwraps: map[uint32]*pendingKey{}}
+func newEntry(k ports.SubjectKey, expiresAt time.Time) *entry {
+	return &entry{known: k, expiresAt: expiresAt, deks: map[uint32]*dek{}, unwraps: map[uint32]*pendingKey{}}
 }
 
-// matches reports whether a read says the same as the entry.
+// matches reports whether a newer read returned the same state.
 func (e *entry) matches(k ports.SubjectKey) bool {
 	return e.known.Reference == k.Reference && e.known.State == k.State && e.known.Active == k.Active && len(e.known.Versions) == len(k.Versions)
 }
@@ -75,7 +76,7 @@ func (c *cache) put(e *entry) (evicted int) {
 	}
 	if old := c.byID[e.known.SubjectKeyID]; old != nil {
 		if old.expiresAt.After(e.expiresAt) {
-			return 0 // of a later read
+			return 0 // the old entry is of a later read
 		}
 		evicted += c.drop(old, false)
 	}
@@ -123,8 +124,8 @@ func (c *cache) shrink(except *entry) (evicted int) {
 }
 
 // drop removes an entry and returns how many keys it evicted. With zeroNow it zeroes the
-// keys although requests use them, which then get pii.key_evicted; otherwise the last user
-// zeroes them.
+// keys at once, and requests that use them fail with pii.key_evicted; otherwise the last
+// user zeroes them.
 func (c *cache) drop(e *entry, zeroNow bool) (evicted int) {
 	if !e.cached {
 		return 0

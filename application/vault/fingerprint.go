@@ -25,13 +25,13 @@ type tenantSecret struct {
 	retryAt time.Time // after an error: from when a request loads it again
 }
 
-// secretRetryPause is how long requests get the last error of loading a secret: requests
-// that can continue without it must not wait for the key service one after another.
+// secretRetryPause is how long requests get the last error of loading a secret at once.
+// Otherwise each of them would wait for the unavailable key service.
 const secretRetryPause = 2 * time.Second
 
 // Fingerprint implements module.Fingerprints. Without keys it returns the digest itself,
-// for tests. Faults of the key store and the key service, until the tenant's secret is
-// loaded.
+// for tests. Until the tenant's secret is loaded it may return faults of the key store and
+// the key service.
 func (v *Vault) Fingerprint(ctx context.Context, tenantID string, digest event.Hash) (event.Hash, error) {
 	if v.Keys == nil {
 		return digest, nil
@@ -48,7 +48,7 @@ func (v *Vault) Derive(ctx context.Context, tenantID, purpose, label string) (sh
 		return shredding.Secret{}, fault.New(fault.FailedPrecondition, "pii.keys_missing", "secrets need a key service; have an operator configure kms")
 	}
 	if purpose == fingerprintPurpose {
-		return shredding.Secret{}, fault.New(fault.Internal, "pii.purpose_taken", "the secrets of fingerprints derive nothing else; report this")
+		return shredding.Secret{}, fault.New(fault.Internal, "pii.purpose_taken", "the secret of fingerprints must not derive other keys; report this defect")
 	}
 	h, err := v.hmacWithSecret(ctx, tenantID, purpose, []byte(label))
 	if err != nil {
@@ -92,7 +92,7 @@ func (v *Vault) loadSecret(ctx context.Context, s *tenantSecret, tenantID, purpo
 	if fault.CodeOf(s.err) == codeEpochClosed {
 		s.value, s.err = v.secret(ctx, tenantID, purpose)
 	}
-	if s.err != nil { // requests that wait now or come within the pause get it
+	if s.err != nil { // the waiting requests, and those within the pause, get the error
 		v.mu.Lock()
 		s.retryAt = v.Clock.Now().Add(secretRetryPause)
 		v.mu.Unlock()

@@ -19,8 +19,8 @@ type want struct {
 	version uint32
 }
 
-// keySet is the keys of one request, which uses them until release. A wanted key that is
-// in neither map has a version that the key store does not have.
+// keySet holds the keys that one request uses until it calls release. A wanted key that is
+// in neither map has a version that the key store lacks.
 type keySet struct {
 	vault     *Vault
 	deks      map[want]*dek
@@ -111,7 +111,7 @@ func (v *Vault) acquireFromStore(ctx context.Context, tenantID string, l *keySet
 			l.deks[w] = d
 		}
 		switch {
-		case !last && (verdict == keyExpired || e.remembered && (verdict == keyChanged || err != nil && mayBeOutdated(err))):
+		case !last && (verdict == keyExpired || e.mayBeOutdated && (verdict == keyChanged || err != nil && isFromOutdatedRead(err))):
 			again = append(again, w)
 		case err != nil:
 			first = cmp.Or(first, err)
@@ -150,7 +150,7 @@ type verdict int
 const (
 	keyUsable    verdict = iota
 	keyDestroyed         // to seal with: fenced too
-	keyChanged           // the read does not have the wanted version, and may be outdated
+	keyChanged           // the read lacks the wanted version, and may be outdated
 	keyExpired           // the read expired before the key was unwrapped, or is known to be outdated
 )
 
@@ -158,9 +158,9 @@ func keyEvicted() error {
 	return fault.New(fault.Unavailable, "pii.key_evicted", "the key was removed from memory; try again")
 }
 
-// mayBeOutdated reports whether an error of the key service may have an outdated read as
-// its cause: a rotation wraps keys again under another KEK.
-func mayBeOutdated(err error) bool {
+// isFromOutdatedRead reports whether an error of the key service may be due to an outdated
+// read of the key store: a rotation wraps keys again under another KEK.
+func isFromOutdatedRead(err error) bool {
 	switch fault.KindOf(err) {
 	case fault.NotFound, fault.FailedPrecondition, fault.Invalid:
 		return true
@@ -168,7 +168,7 @@ func mayBeOutdated(err error) bool {
 	return false
 }
 
-// key acquires one key whose state is known.
+// key acquires one key from its entry.
 func (v *Vault) key(ctx context.Context, tenantID string, w want, e knownKey) (*dek, verdict, error) {
 	version := w.version
 	switch state := e.known.State; {
@@ -181,7 +181,7 @@ func (v *Vault) key(ctx context.Context, tenantID string, w want, e knownKey) (*
 		version = e.known.Active
 	case state == shredding.KeyAbsent:
 		return v.mintKey(ctx, tenantID, w.id)
-	case e.remembered:
+	case e.mayBeOutdated:
 		return nil, keyChanged, nil // fenced, but an erasure may have been refused since
 	default:
 		return nil, keyDestroyed, nil
@@ -190,7 +190,7 @@ func (v *Vault) key(ctx context.Context, tenantID string, w want, e knownKey) (*
 	if err != nil {
 		return nil, keyUsable, err
 	}
-	if d == nil { // the mint that it waited for found the subject erased
+	if d == nil { // unwrapped joined a mint, which found the subject erased
 		return nil, keyExpired, nil
 	}
 	if !v.Clock.Now().Before(e.expiresAt) {
@@ -227,7 +227,7 @@ func (m *pendingKey) complete(d *dek, is verdict, err error) {
 	close(m.done)
 }
 
-// await waits for a key. The caller has counted itself in waiters.
+// await waits for a key. The caller has added itself to waiters.
 func (v *Vault) await(ctx context.Context, m *pendingKey) (*dek, verdict, error) {
 	select {
 	case <-m.done:
@@ -290,7 +290,7 @@ func (v *Vault) unwrap(ctx context.Context, m *pendingKey, e *entry, version uin
 func (v *Vault) open(ctx context.Context, k ports.SubjectKey, version uint32) (*dek, error) {
 	i := slices.IndexFunc(k.Versions, func(w ports.WrappedKey) bool { return w.Version == version })
 	if i < 0 {
-		return nil, fault.New(fault.Internal, "pii.key_invalid", "the key store names an active version of a key and does not have it; verify the key store")
+		return nil, fault.New(fault.Internal, "pii.key_invalid", "the key store lacks the active version of a key; restore the key store's row from an export")
 	}
 	w := k.Versions[i]
 	plain, err := v.unwrapKey(ctx, w.KEK, w.Wrapped, ports.Bound(k.Partition, k.Reference, version))
@@ -305,7 +305,7 @@ func newDEK(class shredding.KeyClass, version uint32, plain shredding.Secret) (*
 	err := plain.Use(func(b []byte) error { length = len(b); return nil })
 	if err != nil || length != shredding.DEKSize {
 		plain.Zero()
-		return nil, fmt.Errorf("the key service gave a key of %d bytes", length)
+		return nil, fmt.Errorf("the key service returned a key of %d bytes", length)
 	}
 	return &dek{key: shredding.Key{Class: class, Version: version, DEK: plain}}, nil
 }

@@ -18,7 +18,7 @@ import (
 // takes neither more connections for each of them nor anything from the others.
 func TestLoad_HangingKeyServiceDelaysOnlyItsCallers(t *testing.T) {
 	t.Parallel()
-	r := setup(t, func(c *vault.Config) { c.Turn = time.Second })
+	r := setup(t, func(c *vault.Config) { c.MaxCallWait = time.Second })
 	r.seal(t, r.hired("known"))
 	var calls, most atomic.Int64
 	answer := make(chan struct{})

@@ -59,8 +59,8 @@ func (v *Vault) runMint(ctx context.Context, m *pendingKey, tenantID string, id 
 	v.mu.Lock()
 	evicted := 0
 	if e != nil && !m.stale(e.known.Reference) {
-		// A read that began after the key was stored may have ended first. Its entry stays:
-		// the requests that waited for it use that entry.
+		// A read that began after the key was stored may have ended before this mint. Its
+		// entry stays, because the requests that waited for it use it.
 		if have := v.cache.get(id, now); have == nil || !have.matches(e.known) {
 			evicted = v.cache.put(e)
 		}
@@ -127,7 +127,7 @@ type cachedKEK struct {
 // any more, generate reads it again, once.
 func (v *Vault) generate(ctx context.Context, tenantID string, bound ports.EncryptionContext) (ports.KEK, shredding.Secret, []byte, error) {
 	for {
-		kek, remembered, err := v.activeKEK(ctx, tenantID)
+		kek, isCached, err := v.activeKEK(ctx, tenantID)
 		if err != nil {
 			return ports.KEK{}, shredding.Secret{}, nil, err
 		}
@@ -135,14 +135,14 @@ func (v *Vault) generate(ctx context.Context, tenantID string, bound ports.Encry
 		if err == nil {
 			return kek, made.Plain, made.Wrapped, nil
 		}
-		if v.dropKEK(tenantID, err); !remembered || !mayBeOutdated(err) {
+		if v.dropKEK(tenantID, err); !isCached || !isFromOutdatedRead(err) {
 			return ports.KEK{}, shredding.Secret{}, nil, err
 		}
 	}
 }
 
-// activeKEK returns the KEK for new keys; remembered: from memory.
-func (v *Vault) activeKEK(ctx context.Context, tenantID string) (kek ports.KEK, remembered bool, err error) {
+// activeKEK returns the KEK for new keys, and whether it is from memory.
+func (v *Vault) activeKEK(ctx context.Context, tenantID string) (kek ports.KEK, isCached bool, err error) {
 	now := v.Clock.Now()
 	v.mu.Lock()
 	kept, ok := v.keks[tenantID]
@@ -159,9 +159,9 @@ func (v *Vault) activeKEK(ctx context.Context, tenantID string) (kek ports.KEK, 
 	return kek, false, nil
 }
 
-// dropKEK drops the cached KEK of a tenant if a refusal says that it may be outdated.
+// dropKEK drops the cached KEK of a tenant if the error may be due to it being outdated.
 func (v *Vault) dropKEK(tenantID string, refusal error) {
-	if fault.CodeOf(refusal) != codeEpochClosed && !mayBeOutdated(refusal) {
+	if fault.CodeOf(refusal) != codeEpochClosed && !isFromOutdatedRead(refusal) {
 		return
 	}
 	v.mu.Lock()

@@ -9,12 +9,13 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// Open implements module.Opener. The class of a value is that of the type and version it
-// was sealed in; Open masks a value of unknown class for all readers but module.Planning.
-// Readers who may not read a value still learn that its key was destroyed, if the key store
-// is available: that is no secret, and they must not think that the value still exists. A
-// copy from another partition than its document's is pii.unsealable, unless the document
-// names none.
+// Open implements module.Opener. A reader gets "[REDACTED]" for a value whose key was
+// destroyed, "[MASKED]" for a value whose class its roles do not read, and otherwise the
+// value. The class is the one that the type and version declare in which the value was
+// sealed; only module.Planning reads a value of unknown class. Readers who may not read a
+// value still learn that its key was destroyed, if the key store is available: that is no
+// secret, and they must not think that the value still exists. A copy from another partition
+// than its document's is pii.unsealable, unless the document names no partition.
 func (v *Vault) Open(ctx context.Context, documents []module.SealedDocument, r module.Reader) error {
 	o := opening{vault: v, reader: r, documents: documents}
 	if err := o.find(ctx); err != nil || len(o.values) == 0 {
@@ -140,7 +141,7 @@ func (o *opening) value(ctx context.Context, document shredding.Location, s shre
 	return sealedValue{at: at, want: want{id, h.Version}, withheld: !allowed}, nil
 }
 
-// mayRead reports whether the reader may read the class of the value at a place.
+// mayRead reports whether the reader may read the class of a value.
 func (o *opening) mayRead(ctx context.Context, at shredding.Location) (bool, error) {
 	if _, all := o.reader.(module.Planning); all {
 		return true, nil

@@ -32,15 +32,14 @@ type reading struct {
 	err     error
 }
 
-// knownKey is an entry for a request. remembered: the read began before the request, so it
-// may be outdated.
+// knownKey is the entry of a key that a request needs.
 type knownKey struct {
 	*entry
-	remembered bool
+	mayBeOutdated bool // the read began before the request
 }
 
-// lookUp returns the state of keys, from memory or with one read of the key store for all
-// that are not in memory.
+// lookUp returns the states of keys. It reads those that are neither in memory nor being
+// read from the key store, all at once.
 func (v *Vault) lookUp(ctx context.Context, ids []ports.SubjectKeyID) (map[ports.SubjectKeyID]knownKey, error) {
 	out := make(map[ports.SubjectKeyID]knownKey, len(ids))
 	joined := map[ports.SubjectKeyID]*reading{}
@@ -121,7 +120,8 @@ func (v *Vault) read(ctx context.Context, r *reading, expiresAt time.Time) {
 	v.mu.Unlock()
 }
 
-// Evict zeroes the key with the reference, although requests may use it.
+// Evict zeroes the key with the reference. Requests that use it fail with pii.key_evicted
+// and are tried once more.
 func (v *Vault) Evict(reference string) {
 	v.mu.Lock()
 	for w := range v.inFlight {
@@ -136,7 +136,7 @@ func (v *Vault) Evict(reference string) {
 	v.evicted(evicted)
 }
 
-// EvictAll zeroes all keys of persons, although requests may use them.
+// EvictAll does the same for all keys of persons, and forgets the active KEKs.
 func (v *Vault) EvictAll() {
 	v.mu.Lock()
 	for w := range v.inFlight {
@@ -149,14 +149,17 @@ func (v *Vault) EvictAll() {
 	v.evicted(evicted)
 }
 
-// detachInFlight prevents later requests from waiting for reads and mints that began before
-// an eviction. The caller holds the lock.
+// detachInFlight keeps later requests from joining reads and mints that began before an
+// eviction. The caller holds the lock.
 func (v *Vault) detachInFlight() {
 	clear(v.reads)
 	clear(v.mints)
 }
 
-// Forget implements module.Sealer.
+// Forget implements module.Sealer. The transaction of an append leases the versions of the
+// keys that its values were sealed with. It fails with pii.subject_erased if a key was
+// fenced or destroyed since, and with pii.key_moved if the key has a newer version or is
+// locked; then the caller forgets the keys and seals again.
 func (v *Vault) Forget(p event.PartitionID, used []event.SealedSubject) {
 	ids := make([]ports.SubjectKeyID, len(used))
 	for i, u := range used {
@@ -165,8 +168,8 @@ func (v *Vault) Forget(p event.PartitionID, used []event.SealedSubject) {
 	v.forget(ids...)
 }
 
-// forget makes the next request read the key store. Requests that use the keys may
-// continue.
+// forget drops keys from memory, so that the next request reads the key store. Requests
+// that use the keys continue.
 func (v *Vault) forget(ids ...ports.SubjectKeyID) {
 	v.mu.Lock()
 	evicted := 0
@@ -190,9 +193,9 @@ func (v *Vault) evicted(keys int) {
 	}
 }
 
-// destroyed returns the keys that are known to be destroyed, for readers who may not read
-// the values. While the key store is unavailable it returns none: the values are then
-// masked, not shown as redacted.
+// destroyed returns which of the keys are destroyed, to show [REDACTED] also to readers who
+// may not read the values. While the key store is unavailable it returns none, so these
+// readers get [MASKED].
 func (v *Vault) destroyed(ctx context.Context, ids []ports.SubjectKeyID) map[ports.SubjectKeyID]bool {
 	if len(ids) == 0 || v.ready() != nil {
 		return nil

@@ -10,9 +10,9 @@ import (
 )
 
 // Redact returns the events with "[REDACTED]" in the place of sealed values whose key was
-// destroyed. The other values stay sealed; Redact opens none. It reads the key store once
-// for all of them and fails if that is unavailable, so that no reader takes an erased value
-// for one that still exists. Without a key store it returns the events unchanged.
+// destroyed. It opens no value: the others stay sealed. It fails if the key store is
+// unavailable, so that no reader takes an erased value for one that still exists. Without a
+// key store it returns the events unchanged.
 func (v *Vault) Redact(ctx context.Context, events []event.Recorded) ([]event.Recorded, error) {
 	if v.Keys == nil {
 		return events, nil

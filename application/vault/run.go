@@ -12,19 +12,18 @@ import (
 // before that.
 const expireInterval = time.Second
 
-// Run listens for evictions and reports to the key store which generation this node has
-// evicted, every Poll and at once after a signal, until ctx ends. If keys were destroyed
-// since the last report, Run first evicts all keys and then reports. It repeats a failed
-// report with the next one; until then Life bounds how long a key stays in memory.
+// Run evicts the keys that the key store reports as destroyed, until ctx ends. It tells the
+// key store up to which generation this node has evicted them, every Poll and at once after
+// a signal. After a failed report, Life still bounds how long a key stays in memory.
 func (v *Vault) Run(ctx context.Context, evictions ports.KeyEvictions, node string) {
 	var running sync.WaitGroup
 	running.Go(func() { v.listen(ctx, evictions) })
 	running.Go(func() { v.expireLoop(ctx) })
 	tick := time.NewTicker(v.Poll)
 	defer tick.Stop()
-	forgotten := int64(0)
+	generation := int64(0)
 	for ctx.Err() == nil {
-		forgotten = v.report(ctx, evictions, node, forgotten)
+		generation = v.report(ctx, evictions, node, generation)
 		select {
 		case <-ctx.Done():
 		case <-tick.C:
@@ -35,17 +34,18 @@ func (v *Vault) Run(ctx context.Context, evictions ports.KeyEvictions, node stri
 	v.EvictAll()
 }
 
-// report reports the evicted generation and evicts all keys when the key store has another
-// one: a later one when keys were destroyed, an earlier one when it was restored from a
-// backup. It returns the generation that is evicted now.
-func (v *Vault) report(ctx context.Context, evictions ports.KeyEvictions, node string, forgotten int64) int64 {
+// report tells the key store up to which generation this node has evicted the destroyed
+// keys. If the key store has another generation, report evicts all keys and reports again:
+// a later one means that keys were destroyed, an earlier one that the key store was restored
+// from a backup. It returns the last generation up to which keys are evicted.
+func (v *Vault) report(ctx context.Context, evictions ports.KeyEvictions, node string, evicted int64) int64 {
 	for {
-		newest, err := evictions.ReportNode(ctx, node, forgotten)
-		if err != nil || newest == forgotten {
-			return forgotten
+		newest, err := evictions.ReportNode(ctx, node, evicted)
+		if err != nil || newest == evicted {
+			return evicted
 		}
-		v.EvictAll() // before it is reported
-		forgotten = newest
+		v.EvictAll() // before the next report says so
+		evicted = newest
 	}
 }
 

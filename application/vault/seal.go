@@ -12,7 +12,7 @@ import (
 
 const codeKeyEvicted = "pii.key_evicted"
 
-// sealedSize estimates how many bytes a sealed value is longer than the value.
+// sealedSize estimates by how many bytes sealing lengthens a value.
 const sealedSize = 256
 
 // Seal implements module.Sealer. A field of a subject that is fenced or destroyed is

@@ -18,27 +18,27 @@ const (
 	DefaultPoll    = 5 * time.Second
 )
 
-// The limits of calls to the key service. Without them a slow or silent key service, which
-// delays every call for seconds, would block all requests.
+// The limits of calls to the key service. Without them a key service that delays every call
+// for seconds would block all requests.
 const (
-	DefaultCalls = 64
-	DefaultTurn  = 5 * time.Second
+	DefaultMaxCalls    = 64
+	DefaultMaxCallWait = 5 * time.Second
 )
 
 const (
-	// callTimeout ends a call to the key store or the key service even if no request waits
-	// for it any more. Both have shorter timeouts of their own.
+	// callTimeout bounds a call to the key store or the key service, which goes on when the
+	// request that began it ends. Both have shorter timeouts of their own.
 	callTimeout = 30 * time.Second
 	// maxParallelUnwraps bounds the calls to the key service that one request makes at the
 	// same time.
 	maxParallelUnwraps = 8
-	// maxRounds is how often a request reads the key store because the cached state of a
-	// key was outdated.
+	// maxRounds is how often a request looks its keys up; it repeats the lookup when the
+	// cached state of a key was outdated.
 	maxRounds = 3
 )
 
-// Observer counts the work of a Vault. The Vault calls the methods often, some under its
-// lock: they must be quick and must not call the Vault.
+// Observer counts the work of a Vault. The Vault calls some methods under its lock: they
+// must return at once and must not call the Vault.
 type Observer interface {
 	CacheHits(keys int)
 	CacheMisses(keys int)
@@ -54,9 +54,9 @@ type Observer interface {
 
 // Config is what a Vault needs.
 type Config struct {
-	// Keys and DataKeys are set together or not at all. Without them every
-	// document with personal values is refused with pii.keys_missing and fingerprints
-	// are not keyed, which is for tests only.
+	// Keys and DataKeys are set together or not at all. Without them the Vault refuses every
+	// document with personal values (pii.keys_missing) and returns fingerprints unkeyed,
+	// which is for tests only.
 	Keys      ports.SubjectKeys
 	DataKeys  ports.DataKeys
 	Manifests module.Manifests
@@ -64,32 +64,33 @@ type Config struct {
 	// that is set back would lengthen lives.
 	Clock    ports.Clock
 	Observer Observer
-	// Gate refuses seals and opens while it returns an error, such as
-	// pii.receipts_behind; nil is always open.
+	// Gate returns the error with which the Vault refuses to seal and open, such as
+	// pii.receipts_behind after a restore; nil never refuses.
 	Gate    func() error
 	Entries int           // keys in memory; 0: DefaultEntries
 	Life    time.Duration // of a key in memory; 0: DefaultLife
-	Poll    time.Duration // of Run; 0: DefaultPoll
-	Calls   int           // of the key service at the same time; 0: DefaultCalls
-	Turn    time.Duration // how long a call may wait until it is one of Calls; 0: DefaultTurn
+	Poll    time.Duration // between reports of Run to the key store; 0: DefaultPoll
+
+	MaxCalls    int           // of the key service at the same time; 0: DefaultMaxCalls
+	MaxCallWait time.Duration // of a call while MaxCalls are running; 0: DefaultMaxCallWait
 }
 
 // Vault implements module.Sealer, module.Opener and module.Fingerprints. It is safe
 // for concurrent use.
 //
 // Cache rules: the result of a read of the key store expires Life after the read began,
-// however often it is used. The vault caches a destroyed key as destroyed for as long, and
-// does not cache an absent one. It delivers a read that began before an eviction to the
-// requests that waited for it, and does not cache it. At most one call at a time reads,
-// mints or unwraps a key. While the key store is unavailable the keys in memory serve until
-// they expire; then every request fails, and no value looks erased.
+// however often it is used. The vault caches the state of a destroyed key for as long, and
+// does not cache an absent key. The result of a read that began before an eviction goes to
+// the requests that waited for it and is not cached. At most one call at a time reads,
+// mints or unwraps a key. While the key store is unavailable, requests use the keys in
+// memory until these expire; then requests fail, so that no value looks erased.
 type Vault struct {
 	Config
 
 	mu        sync.Mutex
 	cache     cache
-	reads     map[ports.SubjectKeyID]*reading    // reads of the key store that later requests may wait for
-	mints     map[ports.SubjectKeyID]*pendingKey // mints that later requests may wait for
+	reads     map[ports.SubjectKeyID]*reading    // reads of the key store that other requests may join
+	mints     map[ports.SubjectKeyID]*pendingKey // mints that other requests may join
 	inFlight  map[*evictionWatch]struct{}        // of all reads and mints that have not ended
 	keks      map[string]cachedKEK               // by purpose and tenant
 	secrets   map[string]*tenantSecret           // by purpose and tenant
@@ -127,17 +128,17 @@ func New(c Config) *Vault {
 	if c.Poll <= 0 {
 		c.Poll = DefaultPoll
 	}
-	if c.Calls <= 0 {
-		c.Calls = DefaultCalls
+	if c.MaxCalls <= 0 {
+		c.MaxCalls = DefaultMaxCalls
 	}
-	if c.Turn <= 0 {
-		c.Turn = DefaultTurn
+	if c.MaxCallWait <= 0 {
+		c.MaxCallWait = DefaultMaxCallWait
 	}
 	v := &Vault{
 		Config: c,
 		reads:  map[ports.SubjectKeyID]*reading{}, mints: map[ports.SubjectKeyID]*pendingKey{}, inFlight: map[*evictionWatch]struct{}{},
 		keks: map[string]cachedKEK{}, secrets: map[string]*tenantSecret{}, reportDue: make(chan struct{}, 1),
-		slots: make(chan struct{}, c.Calls),
+		slots: make(chan struct{}, c.MaxCalls),
 	}
 	v.cache.init(c.Entries)
 	return v
@@ -157,16 +158,16 @@ func KeysMissing() error {
 		"this installation has no key service, so personal data can neither be stored nor read; configure one")
 }
 
-// acquireSlot waits until the caller may call the key service; release ends the call. If
-// that takes longer than Turn, it fails with kms.unavailable.
+// acquireSlot waits until the caller may call the key service; the caller calls
+// release afterwards. After MaxCallWait it fails with kms.unavailable.
 func (v *Vault) acquireSlot(ctx context.Context) (release func(), err error) {
-	timeout := time.NewTimer(v.Turn)
+	timeout := time.NewTimer(v.MaxCallWait)
 	defer timeout.Stop()
 	select {
 	case v.slots <- struct{}{}:
 		return func() { <-v.slots }, nil
 	case <-timeout.C:
-		return nil, fault.New(fault.Unavailable, "kms.unavailable", "the key service is slow and many wait for it; try again").WithRetryAfter(time.Second)
+		return nil, fault.New(fault.Unavailable, "kms.unavailable", "the key service is slow and too many requests wait for it; try again").WithRetryAfter(time.Second)
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}

@@ -215,7 +215,7 @@ func TestSealRefusesErasedSubject(t *testing.T) {
 		sealed := r.seal(t, r.document(couple))
 		reference := r.store.set(employee("E-1"), change)
 		r.vault.Evict(reference)
-		for range 2 { // remembered or not
+		for range 2 { // from the key store, then from memory
 			_, _, err := r.vault.Seal(t.Context(), r.document(couple))
 			f, ok := fault.As(err)
 			require.True(t, ok)
