@@ -74,8 +74,8 @@ type ProjectionFailure struct {
 	Code   string
 	Detail string        // never quotes a value of the event
 	Pause  time.Duration // until the next attempt
-	// Attempts and Since count the failures of the batch that an event was isolated from, this
-	// attempt included. 0 uses the counts of the checkpoint.
+	// Attempts and Since describe the failures in a row of the batch that the event was in, this
+	// one included: how many, and when the first was. 0 uses those of the checkpoint.
 	Attempts int
 	Since    time.Time
 }
@@ -129,11 +129,13 @@ type EventPosition struct {
 
 // ProjectionRegister stores the versions of all projections.
 type ProjectionRegister interface {
-	// AddProjection registers a version with revision 1, unless it is registered, and returns
-	// the registered one. Faults: projection.not_found when another version is already
-	// building or active, as this one would be, or when this one is building and no version is
-	// active; projection.wrong_expected_version when a version other than ExpectedActive is
-	// active; those of projection.CheckLimits for custom projections.
+	// AddProjection registers a version with revision 1 and returns it, or the version that is
+	// registered under this number already. A projection has at most one active version and, for
+	// each scope, at most one that is building, retained or saving. It needs an active version
+	// before one is built or saved. Faults: projection.not_found when these rules do not allow
+	// the version, as when two callers start a rebuild at once; projection.wrong_expected_version
+	// when a version other than ExpectedActive is active; those of projection.CheckLimits for
+	// custom projections.
 	AddProjection(ctx context.Context, p projection.Projection) (projection.Projection, error)
 	// ListProjections lists the versions of all projections, by name and version. It lists a
 	// dropped version only if it is the latest of its projection.
@@ -141,8 +143,8 @@ type ProjectionRegister interface {
 	// NamedProjections lists all versions of one projection, by version. The list is empty for
 	// an unknown name.
 	NamedProjections(ctx context.Context, name string) ([]projection.Projection, error)
-	// ChangeProjection writes status, settings and ChangedBy, and raises the revision. Faults: projection.not_found, projection.changed
-	// (conflict) if its revision is not p's.
+	// ChangeProjection writes status, settings and ChangedBy, and raises the revision. Faults:
+	// projection.not_found, projection.changed (conflict) if its revision is not p's.
 	ChangeProjection(ctx context.Context, p projection.Projection) (projection.Projection, error)
 }
 
@@ -240,7 +242,7 @@ type RowRecompute struct {
 
 // RowRecomputer replaces rows of custom projections.
 type RowRecomputer interface {
-	// RowPosition returns the state of the rows; begun is false where there is no checkpoint.
+	// RowPosition returns the state of the rows; begun is false if there is no checkpoint.
 	RowPosition(ctx context.Context, w ProjectionWork) (at RowPosition, begun bool, err error)
 	// RecomputeRows locks the checkpoint, applies the events between ReadThrough and it, and
 	// replaces the rows of the keys, in one transaction. It calls begin for each attempt, which
@@ -345,7 +347,7 @@ type ProjectionTargets interface {
 }
 
 // HoldsSealedCopies tells whether a handler declares a table with sealed copies of personal
-// values. It receives events in which the values of erased persons are "[REDACTED]".
+// values. Such a handler receives "[REDACTED]" in place of the values of erased persons.
 func HoldsSealedCopies(h ProjectionHandler) bool {
 	declares, ok := h.(ProjectionTargets)
 	return ok && slices.ContainsFunc(declares.Targets(), ProjectionTarget.Personal)
@@ -367,7 +369,7 @@ type TargetRebuild struct {
 	Target ProjectionTarget
 	Entity string         // its id
 	Types  []string       // what the projection reads
-	Passed event.Sequence // sequence that the checkpoint must have reached; 0: any
+	Passed event.Sequence // the checkpoint must have reached it; 0: any
 	Limit  int            // upper bound of the events
 	DryRun bool           // roll everything back and tell what would have changed
 	By     string
@@ -445,7 +447,7 @@ type SnapshotCopy struct {
 // neither readers nor writers of the projection.
 type ProjectionSnapshots interface {
 	// PlanSnapshot adds the missing parts of a snapshot that is being saved: one for each
-	// partition of its scope in which the version of has a checkpoint.
+	// partition of its scope in which the version to copy, of, has a checkpoint.
 	PlanSnapshot(ctx context.Context, projection string, version, of int) error
 	// SavePart copies the active rows of a partition with their checkpoint, both read at the
 	// same time, into a snapshot that is being saved. done is false while another node copies

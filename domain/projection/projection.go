@@ -96,7 +96,8 @@ const (
 	Dropped  Role = "dropped"  // its rows are gone
 )
 
-// IsLive tells whether the version follows the log.
+// IsLive tells whether the version follows the log: the nodes that have its handler fold new
+// events into it, whether readers see it or not.
 func (r Role) IsLive() bool { return r == Building || r == Active || r == Retained }
 
 // Projection is one version of a projection in the register.
@@ -136,8 +137,8 @@ func (p Projection) WithDefaults() Projection {
 	return p
 }
 
-// SameCode tells whether the same handler or definition builds two versions, so that
-// their rows mix.
+// SameCode tells whether the same handler or definition builds two versions, so that one version
+// may hold rows of both.
 func SameCode(a, b Projection) bool {
 	if len(a.Definition) > 0 || len(b.Definition) > 0 {
 		return bytes.Equal(a.Definition, b.Definition)

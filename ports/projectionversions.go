@@ -92,7 +92,9 @@ type RowDifference struct {
 	Columns []string // the differing ones of a row that is in both
 }
 
-// ProjectionVersions stores versions of read models beside each other.
+// ProjectionVersions stores versions of read models beside each other. A read uses the version
+// that is active when it begins, and a later page of it reads the same version or is refused: no
+// reader sees the rows of two versions mixed by SwitchProjection.
 type ProjectionVersions interface {
 	// ActiveProjection returns the active version. Fault projection.not_found.
 	ActiveProjection(ctx context.Context, projection string) (version int, err error)
