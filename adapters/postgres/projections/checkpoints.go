@@ -67,7 +67,7 @@ func (s *work) apply(ctx context.Context, tx pgx.Tx, a ports.ProjectionAdvance, 
 		}
 	}
 	if c.IsFailing() {
-		if err := s.resolveLetters(ctx, tx, a.ProjectionWork, last.Sequence, ports.LetterResolved, "", ""); err != nil {
+		if err := s.settleLetters(ctx, tx, a.ProjectionWork, last.Sequence, ports.LetterResolved, "", ""); err != nil {
 			return 0, err
 		}
 	}
@@ -165,7 +165,7 @@ func (s *Checkpoints) Skip(ctx context.Context, o ports.ProjectionOperation) (po
 			return false, err
 		}
 		c.SkipEvent(e.Sequence, e.RecordedAt, s.db.Now())
-		if err := s.resolveLetters(ctx, tx, o.ProjectionWork, e.Sequence, ports.LetterSkipped, o.By, o.Reason); err != nil {
+		if err := s.settleLetters(ctx, tx, o.ProjectionWork, e.Sequence, ports.LetterSkipped, o.By, o.Reason); err != nil {
 			return false, err
 		}
 		return true, s.bumpRevision(ctx, tx, o)
@@ -182,7 +182,7 @@ func (s *Checkpoints) Reset(ctx context.Context, o ports.ProjectionOperation, h 
 		if err := s.queries.RestartRows(ctx, tx, &projectionsdb.RestartRowsParams{Projection: o.Projection, Version: int32(o.Version), PartitionID: int32(o.Partition)}); err != nil {
 			return false, err
 		}
-		if err := s.resolveLetters(ctx, tx, o.ProjectionWork, math.MaxInt64, ports.LetterDiscarded, o.By, o.Reason); err != nil {
+		if err := s.settleLetters(ctx, tx, o.ProjectionWork, math.MaxInt64, ports.LetterDiscarded, o.By, o.Reason); err != nil {
 			return false, err
 		}
 		c.Rewind(s.db.Now())

@@ -11,8 +11,9 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// resolveLetters settles the waiting dead letters up to a sequence; by "" is the system.
-func (s *work) resolveLetters(ctx context.Context, tx pgx.Tx, w ports.ProjectionWork, through event.Sequence, status, by, reason string) error {
+// settleLetters gives the waiting dead letters up to a sequence their final status; by "" is the
+// system.
+func (s *work) settleLetters(ctx context.Context, tx pgx.Tx, w ports.ProjectionWork, through event.Sequence, status, by, reason string) error {
 	return s.queries.SettleDeadLetters(ctx, tx, &projectionsdb.SettleDeadLettersParams{
 		Kind: ports.LetterOfProjection, Name: w.Projection, Version: int32(w.Version), PartitionID: int32(w.Partition), Through: int64(through),
 		Status: status, SettledAt: pg.OptionalTime(s.db.Now()), SettledBy: pg.OptionalText(by), Reason: pg.OptionalText(reason),
@@ -49,11 +50,11 @@ func (s *Versions) ListDeadLetters(ctx context.Context, q ports.DeadLetterQuery)
 	return out, nil
 }
 
-const resolveSkipped = `UPDATE backbone.dead_letters SET status = 'resolved', settled_at = $6, settled_by = $7
+const resolveLetter = `UPDATE backbone.dead_letters SET status = 'resolved', settled_at = $6, settled_by = $7
 	WHERE kind = $1 AND name = $2 AND version = $3 AND partition_id = $4 AND sequence = $5`
 
 // resolveSkipped resolves the dead letter of a skipped event that was applied later.
 func (s *work) resolveSkipped(ctx context.Context, tx pgx.Tx, w ports.ProjectionWork, sequence event.Sequence, by string) error {
-	_, err := tx.Exec(ctx, resolveSkipped, ports.LetterOfProjection, w.Projection, int32(w.Version), int32(w.Partition), int64(sequence), s.db.Now(), pg.OptionalText(by))
+	_, err := tx.Exec(ctx, resolveLetter, ports.LetterOfProjection, w.Projection, int32(w.Version), int32(w.Partition), int64(sequence), s.db.Now(), pg.OptionalText(by))
 	return err
 }

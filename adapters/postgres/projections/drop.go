@@ -31,7 +31,7 @@ func (s *work) drop(ctx context.Context, tx pgx.Tx, name string, version int32, 
 	return s.end(ctx, tx, name, version, by, projection.Building, projection.Retained, projection.Saving, projection.Saved)
 }
 
-// end is drop for a version that has one of the roles.
+// end is drop for a version in one of the roles from.
 func (s *work) end(ctx context.Context, tx pgx.Tx, name string, version int32, by string, from ...projection.Role) error {
 	if err := s.changeRole(ctx, tx, name, version, by, projection.Dropping, from...); err != nil {
 		return err
@@ -76,7 +76,7 @@ func (s *Versions) SweepProjection(ctx context.Context, name string, version int
 		after, _ = known.(int32)
 	}
 	partitions = slices.DeleteFunc(partitions, func(p int32) bool { return p <= after })
-	statements, left := 0, false // left: an earlier partition still has rows
+	statements, left := 0, false // left: rows may remain in one of the partitions so far
 	for len(partitions) > 0 && statements < sweepStatements {
 		for _, table := range tables {
 			n, err := s.sweep(ctx, name, version, table, partitions[0], limit)

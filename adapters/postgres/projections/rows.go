@@ -119,9 +119,9 @@ func (s *Rows) ListProjectionRows(ctx context.Context, q ports.ProjectionRowQuer
 	return rows, at, pg.Translate(ctx, err)
 }
 
-// EndProjection implements ports.ProjectionRows. It locks the checkpoints before the versions,
-// like a node that works a partition, and lists the versions again once it has locked them:
-// one may have been added before.
+// EndProjection implements ports.ProjectionRows. It locks the checkpoints before the versions, in
+// the same order as a node that works a partition. It lists the versions again once it has locked
+// them, since another caller may have added one in between.
 func (s *Rows) EndProjection(ctx context.Context, name, by string) error {
 	return s.inTransaction(ctx, "", func(tx pgx.Tx) error {
 		for round := 0; round < endRounds; round++ {
@@ -207,7 +207,7 @@ func (s *Rows) RecomputeRows(ctx context.Context, r ports.RowRecompute, begin fu
 	})
 }
 
-// applyTail gives the handler the events that it has not read yet.
+// applyTail lets the handler apply the events after ReadThrough, up to the checkpoint.
 func (s *Rows) applyTail(ctx context.Context, tx pgx.Tx, r ports.RowRecompute, h ports.ProjectionHandler, through event.Sequence) (applied int, err error) {
 	for at := r.ReadThrough; at < through; {
 		a := &ports.ProjectionAdvance{ProjectionWork: r.ProjectionWork, Types: r.Types, Limit: int(min(through-at, lockedBatch)), Bytes: lockedBytes}

@@ -14,12 +14,12 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// errVersionStarted rolls a switch back: the active version has started a partition in which it
-// had no checkpoint to lock before.
+// errVersionStarted rolls a switch back: a node has started a partition of the active version, in
+// which there was no checkpoint to lock before.
 var errVersionStarted = errors.New("the active version has started another legal entity")
 
 // SwitchProjection implements ports.ProjectionVersions. It locks the checkpoints before the
-// versions, like a node that works a partition.
+// versions, in the same order as a node that works a partition, so that the two do not deadlock.
 func (s *Versions) SwitchProjection(ctx context.Context, w ports.ProjectionSwitch) error {
 	if to, err := s.findProjection(ctx, w.Projection, w.To); err != nil {
 		return err
@@ -49,7 +49,8 @@ func (s *Versions) SwitchProjection(ctx context.Context, w ports.ProjectionSwitc
 				return err
 			}
 		}
-		// Two versions are never active or retained at once, not even inside the transaction.
+		// Unique indexes allow one active and one retained version, even within a transaction. To
+		// therefore leaves its role first and is dropping until From has left the active one.
 		if err := s.changeRole(ctx, tx, w.Projection, int32(w.To), w.By, projection.Dropping, projection.Building, projection.Retained); err != nil {
 			return err
 		}
@@ -62,14 +63,15 @@ func (s *Versions) SwitchProjection(ctx context.Context, w ports.ProjectionSwitc
 		return s.requireNoneStarted(ctx, tx, w, locked)
 	})
 	if errors.Is(err, errVersionStarted) {
-		return projection.VersionBehind(w.Projection, w.To, 1) // it starts partitions again and again: at least one event
+		// A node has started a partition in each attempt, so that To lacks at least one event.
+		return projection.VersionBehind(w.Projection, w.To, 1)
 	}
 	return err
 }
 
-// requireNoneStarted verifies that the version which was active has started no partition since its
-// checkpoints were locked. A node that starts one shares the version's row until it commits,
-// so that none can start after the change of the role.
+// requireNoneStarted verifies that no node has started a partition of From since its checkpoints
+// were locked. A node that starts one locks the version's row FOR SHARE until it commits, so that
+// the change of the role waits for it, and no node can start one after that change.
 func (s *Versions) requireNoneStarted(ctx context.Context, tx pgx.Tx, w ports.ProjectionSwitch, locked map[event.PartitionID]map[int]*ports.Checkpoint) error {
 	now, err := s.queries.ListCheckpoints(ctx, tx, &projectionsdb.ListCheckpointsParams{Projection: w.Projection, Version: int32(w.From)})
 	if err != nil {
@@ -172,7 +174,8 @@ func (s *Versions) SwitchPartition(ctx context.Context, w ports.PartitionSwitch)
 				return err
 			}
 		}
-		// Two versions are never retained for a partition at the same time.
+		// A unique index allows one retained version of a partition: To leaves that role before the
+		// replaced rows get it.
 		if err := s.changeRole(ctx, tx, w.Projection, int32(w.To), w.By, projection.Dropping, projection.Building, projection.Retained); err != nil {
 			return err
 		}

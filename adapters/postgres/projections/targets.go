@@ -45,7 +45,7 @@ type targetRebuild struct {
 	tx        pgx.Tx
 	request   ports.TargetRebuild
 	handler   ports.ProjectionHandler
-	sequences []int64 // selection the entity's events
+	sequences []int64 // of the entity's events up to the checkpoint
 	change    ports.TargetChange
 }
 

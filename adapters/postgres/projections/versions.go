@@ -33,7 +33,7 @@ func NewVersions(c *Checkpoints) *Versions {
 	return &Versions{work: c.work}
 }
 
-// ActiveProjection implements ports.Versions.
+// ActiveProjection implements ports.ProjectionVersions.
 func (s *Versions) ActiveProjection(ctx context.Context, name string) (int, error) {
 	version, err := s.queries.ActiveProjection(ctx, s.db.Reads, name)
 	if errors.Is(err, pgx.ErrNoRows) {
