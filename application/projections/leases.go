@@ -16,7 +16,7 @@ func LeaseName(name string, version int) string {
 	return fmt.Sprintf("projection/%s/%d", name, version)
 }
 
-// resourceOf is the lease that is needed to work a partition.
+// resourceOf names the lease that a node needs to work a partition.
 func (p *running) resourceOf(id event.PartitionID) ports.LeaseResource {
 	if p.registered.Settings.SingleInstance {
 		id = 0
@@ -24,7 +24,9 @@ func (p *running) resourceOf(id event.PartitionID) ports.LeaseResource {
 	return ports.LeaseResource{Name: p.resource, Partition: id}
 }
 
-// prefers tells whether this node, among the live ones, should work a resource.
+// prefers tells whether this node should work a resource. Each node computes the answer from the
+// resource and the live nodes that it last read, which differ for a moment when a node comes or
+// goes: the lease decides then which node folds the partition.
 func (r *Runner) prefers(resource ports.LeaseResource) bool {
 	return r.member == nil || r.member.Prefers(resource)
 }

@@ -13,8 +13,8 @@ import (
 // longer and longer waits, but with few workers, so that the remaining ones serve partitions
 // that are not locked.
 const (
-	// briefWait is longer than an operator, or the node that worked the partition before, holds
-	// a checkpoint.
+	// briefWait is longer than an operator's action, or the last transaction of the node that
+	// worked the partition before, usually locks a checkpoint.
 	briefWait = 100 * time.Millisecond
 	// totalLockWait bounds the waits of all blocked units together, so that each is tried within
 	// this time.

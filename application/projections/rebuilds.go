@@ -28,8 +28,9 @@ type RebuildsConfig struct {
 	Clock     ports.Clock
 	Declared  []module.Projection
 	Custom    CustomProjections
-	Handlers  map[string]ports.ProjectionHandler // those of the runner
-	// Tables are those that handlers write. A projection without tables is not rebuilt.
+	Handlers  map[string]ports.ProjectionHandler // of modules, by projection, as the runner has them
+	// Tables are those that handlers write, by projection. A projection without tables is not
+	// rebuilt.
 	Tables map[string][]ports.ProjectionTable
 	Logger *slog.Logger
 	Wake   func() // wakes this node's runner
@@ -42,7 +43,8 @@ type RebuildsConfig struct {
 }
 
 // Rebuilds builds versions of projections beside the active ones. Any node may start, switch or
-// cancel a rebuild; the runners of all nodes share the work.
+// cancel a rebuild; the runners of all nodes fold the events into the new version, as they do
+// into the active one.
 type Rebuilds struct {
 	config RebuildsConfig
 	catalog
@@ -117,7 +119,7 @@ type Rebuild struct {
 	Status        projection.Status
 	Progress      projection.Progress
 	PerSecond     float64
-	Left          time.Duration // to go, if LeftKnown
+	Left          time.Duration // estimated until it has caught up, if LeftKnown
 	LeftKnown     bool
 	Halted        int  // legal entities in which it is halted
 	CaughtUp      bool // a switch is possible
@@ -157,7 +159,8 @@ func (r *Rebuilds) Start(ctx context.Context, o Order, selfSwitching bool) (Rebu
 		p.Code = d.Version
 	}
 	if i := slices.IndexFunc(all, isActive(o.Name)); p.Scope != 0 && !projection.SameCode(all[i], p) {
-		return Rebuild{}, projection.OtherCode(p.Name, all[i].Version) // its rows would be mixed with those of other partitions
+		// A switch would put its rows beside those of the active version's other partitions.
+		return Rebuild{}, projection.OtherCode(p.Name, all[i].Version)
 	}
 	if err := r.requireCovered(ctx, p); err != nil {
 		return Rebuild{}, err
@@ -195,7 +198,7 @@ func (r *Rebuilds) Show(ctx context.Context, name string) (Rebuild, error) {
 	return out, r.addParts(ctx, all, &out)
 }
 
-// status is the status of the versions that cover a partition; 0: of those that cover all.
+// status describes the versions that cover one partition; scope 0: those that cover all.
 func (r *Rebuilds) status(ctx context.Context, all []projection.Projection, name string, scope event.PartitionID) (Rebuild, error) {
 	out := Rebuild{Projection: name, Partition: scope}
 	for _, p := range all {
@@ -282,9 +285,10 @@ func (r *Rebuilds) sample(p projection.Projection, done uint64) (from, to projec
 	return from, to
 }
 
-// Switch activates the building version and retains the active one. Faults:
+// Switch activates the building version, retains the active one, and drops the version that was
+// retained before. It checks positions and not rows: Compare does that. Faults:
 // projection.not_building, projection.version_behind, projection.version_halted,
-// projection.changed.
+// projection.changed; for a single partition also projection.other_code.
 func (r *Rebuilds) Switch(ctx context.Context, o Order) (Rebuild, error) {
 	return r.swap(ctx, o, func(b Rebuild) int { return b.Building }, projection.NotBuilding)
 }
@@ -350,8 +354,8 @@ func (r *Rebuilds) Run(ctx context.Context) {
 	copying.Wait()
 }
 
-// idlePauses is how many times Every the loops pause while no version is being built, copied,
-// or removed. An order on this node ends the pause; other nodes notice it after theirs.
+// idlePauses is how many intervals the loops pause while no version is being built, copied, or
+// removed. An order on this node ends the pause; other nodes notice it after theirs.
 const idlePauses = 5
 
 func (r *Rebuilds) repeat(ctx context.Context, wake <-chan struct{}, round func(context.Context) error) {
@@ -480,13 +484,13 @@ func (r *Rebuilds) advance(ctx context.Context, p projection.Projection) error {
 	if err := r.measure(ctx, p, &b); err != nil {
 		return err
 	}
-	if !p.SelfSwitching || !b.CaughtUp || b.Halted > 0 || !r.isBuiltHere(p) {
+	if !p.SelfSwitching || !b.CaughtUp || b.Halted > 0 || !r.maySwitch(p) {
 		return nil
 	}
 	_, err := r.Switch(ctx, Order{Name: p.Name, By: p.ChangedBy, Partition: p.Scope})
 	switch fault.CodeOf(err) {
 	case projection.CodeVersionBehind, projection.CodeChanged, projection.CodeNotBuilding, projection.CodeVersionHalted, projection.CodeUnreadable:
-		return nil // the next round tries again, or another node was faster or is newer
+		return nil // the next round tries again, or another node has switched or has a newer release
 	}
 	return err
 }
@@ -591,8 +595,8 @@ type build struct {
 
 func (b build) reads(id event.PartitionID) bool { return b.only == nil || slices.Contains(b.only, id) }
 
-// build finds the code that builds a version: its definition, or the module's handler if that
-// has built the version so far.
+// build finds the code that builds a version: its definition, or the module's handler if the
+// version was built by this version of the handler.
 func (r *Rebuilds) build(ctx context.Context, p projection.Projection) (b build, err error) {
 	if b.only, err = r.partitions(ctx, p); err != nil {
 		return b, err
@@ -622,8 +626,9 @@ func (r *Rebuilds) find(ctx context.Context, name string, version int) (build, e
 	return build{}, projection.Changed()
 }
 
-// isBuiltHere tells whether this node may activate a version that has caught up.
-func (r *Rebuilds) isBuiltHere(p projection.Projection) bool {
+// maySwitch tells whether this node may switch to a self-switching version: it has the handler
+// of the version, and ManualSwitch does not leave the switch to operators.
+func (r *Rebuilds) maySwitch(p projection.Projection) bool {
 	if len(p.Definition) > 0 {
 		return true
 	}
@@ -631,8 +636,8 @@ func (r *Rebuilds) isBuiltHere(p projection.Projection) bool {
 	return d != nil && p.Code == d.Version && (!r.config.ManualSwitch || p.ChangedBy != builtIn(*d).ChangedBy)
 }
 
-// tables are those that hold a version's rows; known is false for projections of other
-// releases.
+// tables lists the tables that hold a version's rows; known is false for a projection that only
+// another release declares.
 func (r *Rebuilds) tables(p projection.Projection) (tables []ports.ProjectionTable, known bool) {
 	if len(p.Definition) > 0 {
 		return []ports.ProjectionTable{ports.ProjectionRowTable}, true

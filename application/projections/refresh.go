@@ -96,9 +96,10 @@ func (r *Runner) refreshAll(ctx context.Context) error {
 	return nil
 }
 
-// versionsToRun are the live versions of a projection that this node's handler builds. The
-// first node with a newer handler adds a building version for it; the first node of all adds
-// the first version.
+// versionsToRun lists the live versions of a projection that this node's handler builds: a node
+// with an older or newer handler leaves them alone, so that no two handlers write the rows of one
+// version. The first node with a newer handler adds a building version for it; the first node of
+// all adds the first version.
 func (r *Runner) versionsToRun(ctx context.Context, d *declaredProjection, all []projection.Projection) (out []projection.Projection, err error) {
 	latest, code := 0, 0
 	var active projection.Projection
@@ -201,8 +202,8 @@ func (r *Runner) refreshOne(ctx context.Context, p *running, known projection.Pr
 	return nil
 }
 
-// customVersions are the versions of custom projections. One that cannot be built keeps no
-// other from running; the runner tries it again after it was changed.
+// customVersions lists the versions of custom projections. One that cannot be built does not keep
+// the other ones from running; the runner tries it again after it was changed.
 func (r *Runner) customVersions(ctx context.Context, all []projection.Projection) (out []versionSpec, err error) {
 	if r.config.Custom == nil {
 		return nil, nil

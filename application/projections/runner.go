@@ -48,7 +48,7 @@ type Limits struct {
 	Refresh time.Duration // how often the register is read
 	TTL     time.Duration // of leases and of a node's heartbeat
 	Renew   time.Duration // how often they are renewed
-	Stall   time.Duration // without an attempt where one is due, after which the health check fails
+	Stall   time.Duration // how long a due attempt may be missing before the health check fails
 }
 
 // Observer receives the measurements of projections. Only the node that works a partition
@@ -57,7 +57,8 @@ type Observer interface {
 	// ProjectionLag reports a partition's lag in events, and in seconds since the oldest of
 	// them was recorded.
 	ProjectionLag(projection string, p event.PartitionID, events uint64, seconds float64)
-	// ProjectionLeft reports that another node now works the partition.
+	// ProjectionLeft reports that this node no longer measures the partition, for example because
+	// another node now works it.
 	ProjectionLeft(projection string, p event.PartitionID)
 	// ProjectionAdvanced reports the events that a transaction advanced over.
 	ProjectionAdvanced(projection string, events int)

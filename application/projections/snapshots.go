@@ -135,7 +135,7 @@ func (r *Rebuilds) chooseBase(ctx context.Context, all []projection.Projection, 
 	if err != nil {
 		return err
 	}
-	var refused error                        // the reason against the newest one
+	var refused error                        // why the newest snapshot was refused
 	for _, p := range slices.Backward(all) { // by version
 		if p.Name != o.Name || p.Role != projection.Saved || !o.Latest && p.Version != o.Snapshot || o.Latest && p.Scope != 0 && p.Scope != o.Partition {
 			continue
@@ -207,8 +207,8 @@ func (r *Rebuilds) partsOf(ctx context.Context, p projection.Projection, version
 	return slices.DeleteFunc(parts, func(s ports.SnapshotPart) bool { return s.Version != version || !p.Reads(s.Partition) }), err
 }
 
-// copySnapshot copies the parts of a snapshot. It drops a snapshot whose parts would come from
-// two handlers.
+// copySnapshot copies the parts of a snapshot. It drops the snapshot if another handler now builds
+// the active version, since its parts would then come from two handlers.
 func (r *Rebuilds) copySnapshot(ctx context.Context, all []projection.Projection, p projection.Projection, tables []ports.ProjectionTable) error {
 	at := slices.IndexFunc(all, isActive(p.Name))
 	if at < 0 {

@@ -21,10 +21,11 @@ type unit struct {
 	halted       bool           // waits for an operator
 	notBefore    time.Time      // no attempt before
 	pause        time.Duration  // the whole pause that notBefore ends
-	outages      int            // failures in a row that no event caused
+	outages      int            // failures in a row with a cause outside the events
 	attempts     int            // failures in a row that an event may have caused
 	failingSince time.Time      // when the first of these was
-	// While an event is isolated the batches are small and end at isolationEnd.
+	// The runner isolates the event that fails among those up to isolationEnd, in batches of
+	// isolationBatch events, which it halves after each failure.
 	isolating      bool
 	isolationEnd   event.Sequence
 	isolationBatch int
@@ -218,7 +219,7 @@ func (r *Runner) step(ctx context.Context, p *running, u *unit, settings project
 	case fault.CodeOf(err) == projection.CodeBusy:
 		r.recordBlocked(ctx, p, u)
 		return false
-	case isTransient(err), c.Projection == "": // without a checkpoint nothing was tried
+	case isTransient(err), c.Projection == "": // without a checkpoint the handler was not called
 		r.recordOutage(ctx, p, u, settings, err)
 		return false
 	}

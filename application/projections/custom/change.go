@@ -10,8 +10,8 @@ import (
 
 // ChangeResult is the result of a change of a definition.
 type ChangeResult struct {
-	Version int  // that has the definition
-	Shown   int  // that readers see now
+	Version int  // the version with the definition
+	Shown   int  // the active version, which readers see now
 	Same    bool // the version had the definition before; none was added
 	Trial   Trial
 }

@@ -5,5 +5,6 @@
 // program receives events as the API shows them, upcast to the newest version of their type,
 // with a token in place of each personal value. It may move tokens; the stored row holds
 // sealed copies, which each reader sees by the reader's own rights. The package never sees a
-// personal value in clear.
+// personal value in clear. A program reads nothing but its input: no file, network, environment,
+// clock or randomness, and no row of another key. Its work and the size of its result are bounded.
 package custom

@@ -23,8 +23,8 @@ type program struct {
 	fold   ports.Transform
 }
 
-// resultMember is the member that holds the result of a program: a transform returns objects,
-// and a key is a text.
+// resultMember is the member that holds the result of a program. It is needed because a transform
+// returns an object, but a key is a text and a removed state is null.
 const resultMember = "value"
 
 // compile compiles a definition. Fault transform.invalid with the field.
@@ -34,7 +34,8 @@ func compile(compiler ports.TransformCompiler, d projection.Definition) (*progra
 		field, source string
 		into          *ports.Transform
 	}{{"/key", d.Key, &p.key}, {"/fold", d.Fold, &p.fold}} {
-		// First alone, so that unbalanced brackets cannot pair with those around the program.
+		// The program is compiled alone first: an unbalanced bracket in it must not match one of the
+		// brackets that are added around it.
 		_, err := compiler.Compile(part.source)
 		if err == nil {
 			*part.into, err = compiler.Compile(`{"` + resultMember + `": (` + part.source + "\n)}")

@@ -307,7 +307,7 @@ type rowFolder struct {
 	rows      map[string]ports.ProjectionRow
 	events    int  // that were applied
 	failed    int  // events that could not be applied
-	last      bool // the last event counted under one of the keys
+	last      bool // the last event that it received counted under a wanted key
 	recovered []event.Sequence
 }
 

@@ -249,7 +249,8 @@ func (s *Service) Delete(ctx context.Context, tenantID, name, by string) error {
 	return err
 }
 
-// Find returns the active version of a tenant's projection and its definition. Faults: projection.not_found, projection.definition_unreadable.
+// Find returns the active version of a tenant's projection and its definition. Faults:
+// projection.not_found, projection.definition_unreadable.
 func (s *Service) Find(ctx context.Context, tenantID, name string) (p projection.Projection, d projection.Definition, err error) {
 	all, err := s.config.Register.NamedProjections(ctx, projection.CustomName(tenantID, name))
 	if err != nil {
@@ -272,7 +273,8 @@ func findActive(all []projection.Projection, tenantID, name string) (projection.
 	return projection.Projection{}, projection.NotFound(name)
 }
 
-// Versions returns the definitions of the live versions of a tenant's projection by number. Faults: projection.not_found, projection.definition_unreadable.
+// Versions returns the definitions of the live versions of a tenant's projection by number.
+// Faults: projection.not_found, projection.definition_unreadable.
 func (s *Service) Versions(ctx context.Context, tenantID, name string) (map[int]projection.Definition, error) {
 	all, err := s.config.Register.NamedProjections(ctx, projection.CustomName(tenantID, name))
 	if err != nil {

@@ -12,8 +12,8 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// Trial is the result of a definition on the last stored events that it selects, from an empty
-// state.
+// Trial is the result of folding, from an empty state, the last stored events that a definition
+// selects.
 type Trial struct {
 	Considered int // events that the key program received
 	Events     int // of these, the ones that counted
@@ -21,7 +21,7 @@ type Trial struct {
 	Warnings   []Warning
 }
 
-// Warning names a likely mistake in a definition, which does not keep it from being used.
+// Warning names a likely mistake in a definition that is accepted all the same.
 type Warning struct {
 	Code   string // CodeCountsNothing or CodeUnregistered
 	Detail string
@@ -70,9 +70,9 @@ func (s *Service) tryAndWarn(ctx context.Context, c Creation, d checked) (t Tria
 
 // countsNothing warns of a definition for which no event counted. It blames the filter if that
 // selected no event, else the key.
-func countsNothing(looked int) Warning {
-	w := Warning{Code: CodeCountsNothing, Field: "/key", Detail: fmt.Sprintf("it counted 0 of the last %d events; check the key program on them, and the filter's entities and tags", looked)}
-	if looked == 0 {
+func countsNothing(considered int) Warning {
+	w := Warning{Code: CodeCountsNothing, Field: "/key", Detail: fmt.Sprintf("it counted 0 of the last %d events; check the key program on them, and the filter's entities and tags", considered)}
+	if considered == 0 {
 		w.Field, w.Detail = "/filter", "it counted 0 of 0 events: no stored event matches the filter; check the filter if there should be one"
 	}
 	return w
@@ -149,6 +149,6 @@ func trialFailed(ctx context.Context, err error, e *event.Recorded) error {
 		return err
 	}
 	return fault.New(fault.FailedPrecondition, "projection.trial_failed",
-		"the definition cannot process event %s of %s: %s; correct it, or create it untried", e.ID, e.Scope.LegalEntity, f.Detail).
+		"the definition cannot process event %s of %s: %s; correct it, or create it without a trial", e.ID, e.Scope.LegalEntity, f.Detail).
 		WithField(f.Field).With("cause", f.Code).With("event_id", e.ID.String())
 }
