@@ -14,20 +14,22 @@ import (
 	gl "github.com/erpbackbone/backbone/modules/gl/contract"
 )
 
-// planApprove plans an approval. Below the threshold for a second approver, and
-// for that second one, it is a single batch of the approval, the journal and the
-// posting, so that approved and posted cannot part.
+// planApprove plans an approval. Every document needs one approval, and two when its
+// gross amount is over the settings' SecondApproverAbove; the policy checks limits and
+// segregation of duties. The first of two approvals is only recorded. The last one is a
+// single plan of the approved event, the journal and the posted event, so that one append
+// commits all three or none.
 func planApprove(k contract.Kind) func(context.Context, module.Input, module.State) (module.Plan, error) {
 	return module.PlanOf(func(ctx context.Context, in module.Input, s module.State, p contract.Decision) (module.Plan, error) {
 		d, err := loadDocument(ctx, s, k, p.ID())
 		if err != nil {
 			return module.Plan{}, err
 		}
-		if err := d.Demand(domain.Undecided()...); err != nil {
+		if err := d.RequireState(domain.UndecidedStates()...); err != nil {
 			return module.Plan{}, err
 		}
 		if holds := d.OpenHolds(true); len(holds) > 0 {
-			return module.Plan{}, onHold(k, holds)
+			return module.Plan{}, onHoldFault(k, holds)
 		}
 		date, err := postingDate(in, p.PostingDate, d.PostingDate)
 		if err != nil {
@@ -61,18 +63,18 @@ func planApprove(k contract.Kind) func(context.Context, module.Input, module.Sta
 		}
 		plan := module.Plan{Facts: &f}
 		if approval.Step < approval.StepsRequired {
-			recorded := draft(k, d, contract.ApprovalRecorded, approval, date, correlation(in, d), nil)
+			recorded := draft(k, d, contract.ApprovalRecorded, approval, date, correlationIDOf(in, d), nil)
 			recorded.CausedBy = d.SubmittedID
 			plan.Events = []event.Draft{recorded}
 			return plan, nil
 		}
-		a := approving{kind: k, d: d, in: in, date: date, approval: approval, ledger: ledger, books: books, settings: settings}
+		a := finalApproval{kind: k, d: d, in: in, date: date, approval: approval, ledger: ledger, books: books, settings: settings}
 		plan.Events, plan.Rules, f.Period, err = a.post(ctx, s)
 		return plan, err
 	})
 }
 
-func onHold(k contract.Kind, holds []domain.Hold) error {
+func onHoldFault(k contract.Kind, holds []domain.Hold) error {
 	var ids, kinds []string
 	for _, h := range holds {
 		ids = append(ids, h.ID)
@@ -85,8 +87,8 @@ func onHold(k contract.Kind, holds []domain.Hold) error {
 		With("holds", ids).With("hold_kinds", kinds)
 }
 
-// approving is the last approval of a document.
-type approving struct {
+// finalApproval is the last approval of a document.
+type finalApproval struct {
 	kind     contract.Kind
 	d        *domain.Document
 	in       module.Input
@@ -97,9 +99,10 @@ type approving struct {
 	settings *domain.Settings
 }
 
-// post plans the approval with everything that follows from it.
-func (a *approving) post(ctx context.Context, s module.State) ([]event.Draft, []event.RuleEvaluation, *gl.Period, error) {
-	thread := correlation(a.in, a.d)
+// post drafts the approval, the journal and the posting. A document without any amount
+// gets no journal.
+func (a *finalApproval) post(ctx context.Context, s module.State) ([]event.Draft, []event.RuleEvaluation, *gl.Period, error) {
+	thread := correlationIDOf(a.in, a.d)
 	approved := draft(a.kind, a.d, contract.Approved, a.approval, a.date, thread, nil)
 	approved.CausedBy = a.d.SubmittedID
 	id := a.d.Data.ID()
@@ -110,7 +113,7 @@ func (a *approving) post(ctx context.Context, s module.State) ([]event.Draft, []
 			return nil, nil, nil, err
 		}
 		approved.Tags = slices.Clone(period.Tags)
-		events := a.settled([]event.Draft{approved}, 1, thread, period.Tags)
+		events := a.appendPaid([]event.Draft{approved}, 1, thread, period.Tags)
 		return events, []event.RuleEvaluation{period.Rule()}, &period, nil
 	}
 
@@ -134,7 +137,7 @@ func (a *approving) post(ctx context.Context, s module.State) ([]event.Draft, []
 	planned, err := gl.PlanSubledgerJournal(ctx, a.ledger, gl.SubledgerJournal{
 		SourceModule: contract.ModuleName, CausedByIndex: 1, SourceEventToken: gl.EventID(a.in, 0).String(),
 		Description: journalTitle(a.kind, &a.d.Data), PostingDate: a.date, Currency: a.d.Data.Currency,
-		Dimensions: filled(map[string]string{dimensionVendor: a.d.Data.VendorID}, head), Lines: lines, JournalID: journalID,
+		Dimensions: withDefaults(map[string]string{dimensionVendor: a.d.Data.VendorID}, head), Lines: lines, JournalID: journalID,
 	})
 	if err != nil {
 		return nil, nil, nil, err
@@ -146,8 +149,8 @@ func (a *approving) post(ctx context.Context, s module.State) ([]event.Draft, []
 	entry.Entities = append(slices.Clone(entry.Entities), contract.VendorRef(a.d.Data.VendorID), a.kind.Ref(id))
 	events := []event.Draft{approved, entry}
 	c := planned.Control
-	if c == nil { // all of it is withheld or rounded away: nothing stays open
-		return a.settled(events, 2, thread, tags), planned.Rules, &planned.Period, nil
+	if c == nil { // withholding and rounding take the whole total: nothing is owed to the vendor
+		return a.appendPaid(events, 2, thread, tags), planned.Rules, &planned.Period, nil
 	}
 	posted := draft(a.kind, a.d, contract.Posted, contract.DocumentPosted{
 		DocumentRef: contract.RefTo(a.kind, id), JournalID: journalID.String(), JournalEventID: gl.EventID(a.in, 1).String(),
@@ -159,9 +162,9 @@ func (a *approving) post(ctx context.Context, s module.State) ([]event.Draft, []
 	return append(events, posted), planned.Rules, &planned.Period, nil
 }
 
-// settled adds the end of an invoice that leaves nothing open. A credit memo of
-// that kind is known by its amount.
-func (a *approving) settled(events []event.Draft, cause int, thread string, tags []string) []event.Draft {
+// appendPaid adds the paid event of an invoice that leaves nothing open. Credit memos have
+// no such event; their fold derives the state from the amount.
+func (a *finalApproval) appendPaid(events []event.Draft, cause int, thread string, tags []string) []event.Draft {
 	if a.kind != contract.Invoice {
 		return events
 	}
@@ -170,21 +173,21 @@ func (a *approving) settled(events []event.Draft, cause int, thread string, tags
 	return append(events, paid)
 }
 
-// planReject plans the end of a document that was not approved.
+// planReject plans the rejection of a document that is neither approved nor rejected.
 func planReject(k contract.Kind) func(context.Context, module.Input, module.State) (module.Plan, error) {
 	return module.PlanOf(func(ctx context.Context, in module.Input, s module.State, p contract.Rejection) (module.Plan, error) {
 		d, err := loadDocument(ctx, s, k, p.ID())
 		if err != nil {
 			return module.Plan{}, err
 		}
-		if err := d.Demand(domain.Undecided()...); err != nil {
+		if err := d.RequireState(domain.UndecidedStates()...); err != nil {
 			return module.Plan{}, err
 		}
 		date, err := postingDate(in, nil, in.Today)
 		if err != nil {
 			return module.Plan{}, err
 		}
-		rejected := draft(k, d, contract.Rejected, contract.DocumentRejected{DocumentRef: contract.RefTo(k, p.ID()), Reason: p.Reason}, date, correlation(in, d), nil)
+		rejected := draft(k, d, contract.Rejected, contract.DocumentRejected{DocumentRef: contract.RefTo(k, p.ID()), Reason: p.Reason}, date, correlationIDOf(in, d), nil)
 		rejected.CausedBy = d.SubmittedID
 		f := factsOf(in)
 		f.Submitters, f.Approvers = d.Submitters, d.Approvers
@@ -192,8 +195,7 @@ func planReject(k contract.Kind) func(context.Context, module.Input, module.Stat
 	})
 }
 
-// planReleaseHold plans the release of a hold. The hold's id leads to the
-// document, of either kind.
+// planReleaseHold plans the release of a hold on an invoice or a credit memo.
 func planReleaseHold(ctx context.Context, in module.Input, s module.State, p contract.HoldRelease) (module.Plan, error) {
 	d, hold, err := findHold(ctx, s, p)
 	if err != nil {
@@ -207,7 +209,7 @@ func planReleaseHold(ctx context.Context, in module.Input, s module.State, p con
 		return module.Plan{}, fault.New(fault.Conflict, "ap.hold.already_released",
 			"this hold was released before; look at the %s's events to see by whom", d.Kind.Noun()).With("hold_id", hold.ID)
 	}
-	if err := d.Demand(domain.StateSubmitted, domain.StateValidated, domain.StatePosted); err != nil {
+	if err := d.RequireState(domain.StateSubmitted, domain.StateValidated, domain.StatePosted); err != nil {
 		return module.Plan{}, err
 	}
 	date, err := postingDate(in, nil, in.Today)
@@ -216,7 +218,7 @@ func planReleaseHold(ctx context.Context, in module.Input, s module.State, p con
 	}
 	released := draft(d.Kind, d, contract.HoldReleased, contract.HoldReleasedData{
 		DocumentRef: contract.RefTo(d.Kind, d.Data.ID()), HoldID: hold.ID, Kind: hold.Kind, Reason: p.Reason,
-	}, date, correlation(in, d), nil)
+	}, date, correlationIDOf(in, d), nil)
 	released.CausedBy = d.SubmittedID
 	f := factsOf(in)
 	f.Submitters, f.Hold = d.Submitters, &holdFacts{ID: hold.ID, Kind: hold.Kind}

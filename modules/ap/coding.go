@@ -12,24 +12,25 @@ import (
 	gl "github.com/erpbackbone/backbone/modules/gl/contract"
 )
 
-// envelopeDimensions are the dimensions that a document's events may carry.
+// envelopeDimensions are the dimensions that the submitted event may carry as a whole.
 var envelopeDimensions = []string{gl.DimensionDepartment, "cost_center", "project"}
 
 const dimensionCostCenter = "cost_center"
 
-// coding is what became of a document's lines.
+// coding is the outcome of codeLines beside the lines.
 type coding struct {
 	findings []domain.Finding
 	warnings []contract.Warning
 	rule     event.RuleEvaluation
 }
 
-// code gives every line its account and dimensions: its own, else those that the
-// coding table has for its accounting reference, else the vendor's account, else
-// the posting profile's default. An accounting reference that the table does not
-// know is taken as a cost center if there is such a one, else it stays as it is,
-// with a warning. The lines of d are replaced, not changed.
-func code(ctx context.Context, ledger *gl.Ledger, settings *domain.Settings, vendor *domain.Vendor, books gl.Settings, d *contract.Document) (coding, error) {
+// codeLines gives every line its account and dimensions. The account is the line's own,
+// else that of the coding table for the line's accounting reference, else the vendor's
+// default, else the posting profile's. An accounting reference that is not in the table
+// becomes the cost center if a cost center has that code; otherwise codeLines warns. A
+// line without an account is a finding. The slice d.Lines is replaced, its lines are not
+// written to.
+func codeLines(ctx context.Context, ledger *gl.Ledger, settings *domain.Settings, vendor *domain.Vendor, books gl.Settings, d *contract.Document) (coding, error) {
 	c := coding{rule: event.RuleEvaluation{RuleID: "ap.submit.coding", RuleName: "Account and dimensions of each line", Result: event.RuleFired}}
 	lines := make([]contract.Line, len(d.Lines))
 	for i, l := range d.Lines {
@@ -41,23 +42,23 @@ func code(ctx context.Context, ledger *gl.Ledger, settings *domain.Settings, ven
 				if l.Account == "" && entry.Account != "" {
 					l.Account, source = entry.Account, "coding_table"
 				}
-				l.Dimensions = filled(l.Dimensions, entry.Dimensions)
+				l.Dimensions = withDefaults(l.Dimensions, entry.Dimensions)
 			default:
 				isCostCenter, err := ledger.DimensionValueDefined(ctx, dimensionCostCenter, l.AccountingCost)
 				if err != nil {
 					return coding{}, err
 				}
 				if isCostCenter {
-					l.Dimensions = filled(l.Dimensions, map[string]string{dimensionCostCenter: l.AccountingCost})
+					l.Dimensions = withDefaults(l.Dimensions, map[string]string{dimensionCostCenter: l.AccountingCost})
 				} else {
 					c.warnings = append(c.warnings, contract.Warning{Code: "ap.coding.entry_missing", LineNumber: l.LineNumber})
 				}
 			}
 		}
-		if standard(d) && l.Account == "" {
+		if isStandard(d) && l.Account == "" {
 			l.Account, source = defaultAccount(vendor, books)
 		}
-		if standard(d) && l.Account == "" {
+		if isStandard(d) && l.Account == "" {
 			c.findings = append(c.findings, domain.Finding{
 				Kind: contract.HoldCodingMissing, Blocks: contract.BlocksApproval,
 				Reason: fmt.Sprintf("line %d has no account, and neither the vendor nor the posting profile has one for it", l.LineNumber),
@@ -78,12 +79,14 @@ func code(ctx context.Context, ledger *gl.Ledger, settings *domain.Settings, ven
 // maxTracedLines bounds the rule trace of long documents.
 const maxTracedLines = 20
 
-// standard reports whether the lines are posted to accounts of their own.
-func standard(d *contract.Document) bool {
+// isStandard reports whether each line is posted to its own account. Prepayments and
+// opening items are posted to one account of the posting profile.
+func isStandard(d *contract.Document) bool {
 	return d.DocumentType == "" || d.DocumentType == contract.TypeStandard
 }
 
-// defaultAccount is the account of a line that names none, and where it is from.
+// defaultAccount returns the account of a line that names none, and its source for the
+// rule trace.
 func defaultAccount(vendor *domain.Vendor, books gl.Settings) (account, source string) {
 	if vendor.Master.DefaultAccount != "" {
 		return vendor.Master.DefaultAccount, "vendor"
@@ -91,8 +94,8 @@ func defaultAccount(vendor *domain.Vendor, books gl.Settings) (account, source s
 	return books.PostingProfile[gl.RoleDefaultExpense], "posting_profile"
 }
 
-// filled adds what is missing; neither map is changed.
-func filled(own, defaults map[string]string) map[string]string {
+// withDefaults adds the defaults that own lacks. It changes neither map.
+func withDefaults(own, defaults map[string]string) map[string]string {
 	out, copied := own, false
 	for name, v := range defaults {
 		if own[name] != "" || v == "" {
@@ -107,13 +110,13 @@ func filled(own, defaults map[string]string) map[string]string {
 	return out
 }
 
-// headDimensions are the dimensions of a document as a whole: what all lines
-// agree on, else the vendor's defaults, else the ledger's. A department there
-// must be.
+// headDimensions returns the dimensions of the document as a whole: the value that all
+// lines have, else the vendor's default, else the ledger's. It refuses a document without
+// a department, as every journal line needs one.
 func headDimensions(k contract.Kind, d *contract.Document, vendor *domain.Vendor, books gl.Settings) (map[string]string, error) {
 	out := map[string]string{}
 	for _, name := range envelopeDimensions {
-		v := agreed(d.Lines, name)
+		v := commonDimension(d.Lines, name)
 		if v == "" {
 			v = vendor.Master.DefaultDimensions[name]
 		}
@@ -132,8 +135,8 @@ func headDimensions(k contract.Kind, d *contract.Document, vendor *domain.Vendor
 	return out, nil
 }
 
-// agreed is the value that all lines have, "" if they differ or one lacks it.
-func agreed(lines []contract.Line, dimension string) string {
+// commonDimension returns the value that all lines have, "" if they differ.
+func commonDimension(lines []contract.Line, dimension string) string {
 	v := lines[0].Dimensions[dimension]
 	for i := range lines {
 		if lines[i].Dimensions[dimension] != v {

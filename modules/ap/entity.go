@@ -34,8 +34,9 @@ func registerEntities(r *module.Registrar) {
 	}
 }
 
-// sealedOnly keeps a sealed value, or the mark of one. Personal data in clear, of
-// before there were keys, goes into no state.
+// sealedOnly returns a sealed value or the mark "[REDACTED]", and nil for everything else:
+// entity states never hold personal data in clear, which events from before key
+// management may have.
 func sealedOnly(value json.RawMessage) json.RawMessage {
 	if string(value) == shredding.Redacted {
 		return value
@@ -47,7 +48,7 @@ func sealedOnly(value json.RawMessage) json.RawMessage {
 	return value
 }
 
-// vendorEntity is a vendor with its contacts and what it has sent.
+// vendorEntity is a vendor with its contacts and figures about its documents.
 type vendorEntity struct {
 	VendorID      string                  `json:"vendor_id"`
 	Status        string                  `json:"status,omitempty"` // "active" once registered
@@ -59,10 +60,11 @@ type vendorEntity struct {
 	Terms         *contract.Terms         `json:"terms,omitempty"`
 	Contacts      map[string]contactState `json:"contacts,omitempty"`
 	Documents     map[string]int          `json:"documents,omitempty"` // status → how many
-	// Posted is what was posted to the control account, payable positive, by currency.
+	// Posted sums the postings to the control account by currency; positive is owed to the
+	// vendor.
 	Posted map[string]string `json:"posted,omitempty"`
-	// Undecided are the documents that wait for a decision: id → status.
-	Undecided map[string]string `json:"undecided_documents,omitempty"`
+	// UndecidedDocuments are the documents that wait for a decision: id → status.
+	UndecidedDocuments map[string]string `json:"undecided_documents,omitempty"`
 }
 
 // contactState is a contact of a vendor; all of it is sealed.
@@ -114,11 +116,13 @@ func (v *vendorEntity) apply(e event.Recorded, data []byte) error {
 	if !ok {
 		return nil
 	}
-	return v.document(k, e, data)
+	return v.countDocument(k, e, data)
 }
 
-// document counts a step of one of the vendor's documents.
-func (v *vendorEntity) document(k contract.Kind, e event.Recorded, data []byte) error {
+// countDocument moves one of the vendor's documents to its next status in the counts. A
+// decided document is no longer listed by id: only a posted invoice can still change, to
+// paid.
+func (v *vendorEntity) countDocument(k contract.Kind, e event.Recorded, data []byte) error {
 	next := ""
 	switch e.Type {
 	case k.Event(contract.Submitted):
@@ -156,10 +160,10 @@ func (v *vendorEntity) document(k contract.Kind, e event.Recorded, data []byte) 
 	if v.Documents == nil {
 		v.Documents = map[string]int{}
 	}
-	if v.Undecided == nil {
-		v.Undecided = map[string]string{}
+	if v.UndecidedDocuments == nil {
+		v.UndecidedDocuments = map[string]string{}
 	}
-	before, undecided := v.Undecided[e.Stream.ID]
+	before, undecided := v.UndecidedDocuments[e.Stream.ID]
 	if next == string(domain.StatePaid) && !undecided {
 		before, undecided = string(domain.StatePosted), true
 	}
@@ -169,9 +173,9 @@ func (v *vendorEntity) document(k contract.Kind, e event.Recorded, data []byte) 
 		}
 	}
 	v.Documents[next]++
-	delete(v.Undecided, e.Stream.ID)
-	if slices.Contains(domain.Undecided(), domain.State(next)) {
-		v.Undecided[e.Stream.ID] = next
+	delete(v.UndecidedDocuments, e.Stream.ID)
+	if slices.Contains(domain.UndecidedStates(), domain.State(next)) {
+		v.UndecidedDocuments[e.Stream.ID] = next
 	}
 	return nil
 }
@@ -233,11 +237,11 @@ type documentHold struct {
 
 func (d *documentEntity) apply(e event.Recorded, data []byte) error {
 	if e.Stream != d.kind.Stream(d.DocumentID) {
-		return nil // another document's that refers to this one
+		return nil // an event of another document that refers to this one
 	}
 	switch e.Type {
 	case d.kind.Event(contract.Submitted):
-		return d.submitted(data)
+		return d.applySubmitted(data)
 	case d.kind.Event(contract.Validated):
 		d.Status = string(domain.StateValidated)
 	case d.kind.Event(contract.Held):
@@ -276,7 +280,7 @@ func (d *documentEntity) apply(e event.Recorded, data []byte) error {
 	return nil
 }
 
-func (d *documentEntity) submitted(data []byte) error {
+func (d *documentEntity) applySubmitted(data []byte) error {
 	var s contract.Document
 	if err := json.Unmarshal(data, &s); err != nil {
 		return err

@@ -1,5 +1,7 @@
-// Package ap is accounts payable: vendors, invoices and credit memos from their
-// arrival to their posting. It plans; the pipeline decides, appends and records.
+// Package ap is accounts payable: it registers vendors, and takes invoices and credit
+// memos from submission to posting. Module declares the intents, events, policy and read
+// models; the plan functions turn an intent into drafts of events. The pipeline calls
+// them, asks the policy for its decision and appends the drafts.
 package ap
 
 import (
@@ -21,16 +23,18 @@ import (
 var files embed.FS
 
 const (
-	// policyPackage has the rules submit and decision.
+	// policyPackage is the Rego package with the rules submit (may the actor submit the
+	// intent?) and decision (may the plan take effect?).
 	policyPackage = "backbone.rules.ap"
 	policyFile    = "policy/ap.rego"
-	// longName is how the registry shows the owner of the event types.
+	// longName is the owner of the event types as the registry shows it.
 	longName = "accounts_payable"
-	// retentionYears is how long tax law wants the documents kept.
+	// retentionYears is how long tax law requires documents to be kept.
 	retentionYears = 7
 )
 
-// OpenItems is the projection and the read model of open documents.
+// OpenItems is the projection of open documents and its read model. A change of the rows
+// needs a higher version, which a rebuild builds from the events beside the active one.
 const (
 	OpenItems              = "ap.open-items"
 	OpenItemsVersion       = 1
@@ -38,7 +42,7 @@ const (
 	ReadModelOpenItemsPath = contract.ModuleName + "/" + ReadModelOpenItems
 )
 
-// Vendors is the projection and the read model of vendors and their contacts.
+// Vendors is the projection of vendors and their contacts, and its read model.
 const (
 	Vendors              = "ap.vendors"
 	VendorsVersion       = 1
@@ -46,7 +50,8 @@ const (
 	ReadModelVendorsPath = contract.ModuleName + "/" + ReadModelVendors
 )
 
-// eventLedgerConfigured sets the book currency of the projection.
+// eventLedgerConfigured is an event of the general ledger. The projection of open items
+// reads it for the functional currency.
 const eventLedgerConfigured = "gl.ledger.configured"
 
 // Module is accounts payable.
@@ -78,8 +83,8 @@ func (Module) Register(r *module.Registrar) error {
 	return nil
 }
 
-// schema reads a schema; schemas that both kinds of documents share name the
-// document's id by a placeholder.
+// schema reads a schema file. Invoices and credit memos share some files, in which the
+// placeholder @document_id@ is replaced by the kind's id field.
 func schema(name string, k contract.Kind) (json.RawMessage, error) {
 	b, err := files.ReadFile("schema/" + name + ".json")
 	if err != nil {
@@ -139,9 +144,9 @@ func registerEvents(r *module.Registrar) error {
 	return nil
 }
 
-// vendorTypes are the types of the vendor master. Those with personal data are of
-// the class of persons' data: what is sealed in them may be erased on request,
-// while figures and ids stay as long as tax law wants.
+// vendorTypes are the event types of the vendor master. Those with personal data have
+// the retention class PIISubject: their sealed values can be erased on request, while
+// figures and ids are kept as long as tax law requires.
 func vendorTypes(vendorRef eventtype.RequiredRef) []module.EventType {
 	registered := eventtype.Registration{
 		Type: contract.EventVendorRegistered, SchemaVersion: 1,

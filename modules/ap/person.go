@@ -13,15 +13,16 @@ import (
 	"github.com/erpbackbone/backbone/modules/ap/domain"
 )
 
-// personFields declares the person of a vendor, whose data belongs to the vendor's
-// own id.
+// personFields declares the member person of a vendor as personal data of the subject
+// vendor:<vendor id>.
 func personFields() []eventtype.PIIField {
 	return []eventtype.PIIField{{
 		Path: "$.person", Class: string(shredding.Identity), Subject: json.RawMessage(`{"path":"$.vendor_id","type":"vendor"}`),
 	}}
 }
 
-// contactFields declares the data of a contact, which belongs to the contact's id.
+// contactFields declares the members of a contact as personal data of the subject
+// contact:<contact id>.
 func contactFields() []eventtype.PIIField {
 	var fields []eventtype.PIIField
 	for _, name := range contactMembers {
@@ -35,13 +36,13 @@ func contactFields() []eventtype.PIIField {
 // contactMembers are the members of a contact that are personal data.
 var contactMembers = []string{"name", "email", "phone", "function"}
 
-func personInClear(field string) error {
+func personInClearFault(field string) error {
 	return fault.New(fault.FailedPrecondition, "ap.vendor.person_in_clear",
 		"here it would be kept in clear for ever; send name, address and VAT id of a natural person inside person, where they are sealed").WithField(field)
 }
 
-// checkPersonSealed keeps the first version of the type, which cannot seal
-// anything, free of a person's name and VAT id.
+// checkPersonSealed refuses the name and VAT id of a natural person in version 1 of
+// ap.vendor.registered, which declares no sealed fields.
 func checkPersonSealed(data json.RawMessage, _ map[string]string) error {
 	var v contract.VendorRegistered
 	if err := module.DecodePayload(data, &v); err != nil {
@@ -49,14 +50,15 @@ func checkPersonSealed(data json.RawMessage, _ map[string]string) error {
 	}
 	switch {
 	case v.NaturalPerson && v.Name != "":
-		return personInClear("/data/name")
+		return personInClearFault("/data/name")
 	case v.NaturalPerson && v.VATID != "":
-		return personInClear("/data/vat_id")
+		return personInClearFault("/data/vat_id")
 	}
 	return nil
 }
 
-// mentionsPerson reports whether a registration is about a natural person.
+// mentionsPerson reports whether a registration may be about a natural person. A payload
+// that cannot be decoded counts as one.
 func mentionsPerson(payload json.RawMessage) bool {
 	var p struct {
 		NaturalPerson bool            `json:"natural_person"`
@@ -65,10 +67,11 @@ func mentionsPerson(payload json.RawMessage) bool {
 	return json.Unmarshal(payload, &p) != nil || p.NaturalPerson || p.Person != nil
 }
 
-// personID is the vendor id of a natural person whose registration gives none.
+// personID makes the vendor id of a natural person whose registration gives none.
 func personID(intentID event.ID) string { return vendorPrefix + module.DeriveID(intentID, 0).String() }
 
-// withVendorID gives a person the id that the person's data is sealed under.
+// withVendorID fills in the vendor id of a natural person, because the person's data is
+// sealed under that id.
 func withVendorID(intentID event.ID, payload json.RawMessage) json.RawMessage {
 	var p struct {
 		VendorID string          `json:"vendor_id"`
@@ -80,24 +83,25 @@ func withVendorID(intentID event.ID, payload json.RawMessage) json.RawMessage {
 	return editPayload(payload, func(p members) { p.set("vendor_id", personID(intentID)) })
 }
 
-// planSetVendorContact records a contact, new or changed.
+// planSetVendorContact plans to record a new or changed contact. The stored intent of a
+// refused request keeps the ids only.
 func planSetVendorContact(ctx context.Context, in module.Input, s module.State) (module.Plan, error) {
 	var c contract.VendorContact
 	if err := module.DecodePayload(in.Payload, &c); err != nil {
-		return withoutContact(in), err
+		return refusedContactPlan(in), err
 	}
 	if _, err := loadVendor(ctx, s, c.VendorID); err != nil {
-		return withoutContact(in), err
+		return refusedContactPlan(in), err
 	}
 	plan, err := contactPlan(in, c.VendorContactRef, contract.EventContactRecorded, c)
 	if err != nil {
-		return withoutContact(in), err
+		return refusedContactPlan(in), err
 	}
 	return plan, nil
 }
 
-// withoutContact keeps the ids alone of a contact that is refused.
-func withoutContact(in module.Input) module.Plan {
+// refusedContactPlan stores the intent of a refused contact without the contact's data.
+func refusedContactPlan(in module.Input) module.Plan {
 	return module.Plan{Kept: editPayload(in.Payload, func(p members) {
 		for _, name := range contactMembers {
 			delete(p, name)
@@ -131,8 +135,8 @@ func contactPlan(in module.Input, c contract.VendorContactRef, eventType string,
 	}, nil
 }
 
-// keptSubmission is the payload of a document without the name of a vendor who is
-// a natural person; nil if there is none.
+// keptSubmission returns the payload without vendor_name if the vendor is a natural
+// person, else nil, which stores the payload as it was sent.
 func keptSubmission(payload json.RawMessage, d *contract.Document, vendor *domain.Vendor) json.RawMessage {
 	if d.VendorName == "" || !vendor.Master.NaturalPerson {
 		return nil
@@ -140,14 +144,15 @@ func keptSubmission(payload json.RawMessage, d *contract.Document, vendor *domai
 	return editPayload(payload, func(p members) { delete(p, "vendor_name") })
 }
 
-// members are the members of a payload, their values as they were sent.
+// members are the members of a payload by name, with their values as sent.
 type members map[string]json.RawMessage
 
 func (m members) set(name, value string) {
 	m[name], _ = json.Marshal(value) // texts encode
 }
 
-// editPayload changes members of a payload, which is an object.
+// editPayload applies edit to the members of a payload. A payload that is no object
+// becomes {}.
 func editPayload(payload json.RawMessage, edit func(members)) json.RawMessage {
 	p := members{}
 	if json.Unmarshal(payload, &p) != nil {

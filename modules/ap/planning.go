@@ -13,8 +13,8 @@ import (
 	gl "github.com/erpbackbone/backbone/modules/gl/contract"
 )
 
-// postingDate is the date that decides the period: the payload's, else the
-// intent's, else the default. Both given must agree.
+// postingDate chooses the date that decides the period: the payload's, else the intent's
+// effective date, else the fallback. It refuses two dates that differ.
 func postingDate(in module.Input, given *event.Date, fallback event.Date) (event.Date, error) {
 	switch {
 	case given != nil && in.EffectiveDate != nil && *given != *in.EffectiveDate:
@@ -52,14 +52,14 @@ func loadDocument(ctx context.Context, s module.State, k contract.Kind, id strin
 
 // facts are what the policy decides on.
 type facts struct {
-	Acting       []string       `json:"acting"`               // who counts as acting now
-	Service      bool           `json:"service"`              // a system acts
+	Acting       []string       `json:"acting"`               // persons who count as acting now
+	Service      bool           `json:"service"`              // the actor is a system
 	Submitters   []domain.Step  `json:"submitters,omitempty"` // of the document
 	Approvers    []domain.Step  `json:"approvers,omitempty"`  // of the document, so far
-	Approval     *approvalFacts `json:"approval,omitempty"`   // an approval is asked for
-	Period       *gl.Period     `json:"period,omitempty"`     // something is posted into it
+	Approval     *approvalFacts `json:"approval,omitempty"`   // the intent approves a document
+	Period       *gl.Period     `json:"period,omitempty"`     // the plan posts into this period
 	SecondPerson bool           `json:"second_person"`        // a second person must agree
-	Hold         *holdFacts     `json:"hold,omitempty"`       // a hold is to be released
+	Hold         *holdFacts     `json:"hold,omitempty"`       // the intent releases this hold
 }
 
 type approvalFacts struct {
@@ -75,7 +75,7 @@ type holdFacts struct {
 	Kind string `json:"kind"`
 }
 
-// factsOf names the persons who act.
+// factsOf makes the facts that every plan has: the acting persons.
 func factsOf(in module.Input) facts {
 	f := facts{Acting: domain.Persons(in.Actor), Service: domain.IsService(in.Actor.Type)}
 	if !f.Service && in.PersonID != "" && !slices.Contains(f.Acting, in.PersonID) {
@@ -84,16 +84,16 @@ func factsOf(in module.Input) facts {
 	return f
 }
 
-// correlation is the thread of a later step: the caller's if it named one, else
-// the document's.
-func correlation(in module.Input, d *domain.Document) string {
+// correlationIDOf returns the correlation id for a later step of a document: the caller's
+// if it sent one, else the document's. A caller without one has the intent's id.
+func correlationIDOf(in module.Input, d *domain.Document) string {
 	if in.CorrelationID != "" && in.CorrelationID != in.IntentID.String() {
 		return in.CorrelationID
 	}
 	return d.CorrelationID
 }
 
-// draft is an event on a document's stream.
+// draft makes an event on a document's stream.
 func draft(k contract.Kind, d *domain.Document, action string, data any, date event.Date, correlationID string, tags []string) event.Draft {
 	id := d.Data.ID()
 	return event.Draft{

@@ -11,16 +11,16 @@ import (
 	gl "github.com/erpbackbone/backbone/modules/gl/contract"
 )
 
-// roleOpening is the posting profile's account that items of earlier books are
-// posted against.
+// roleOpening is the posting profile's role for the account against which open items
+// taken over from earlier books are posted.
 const roleOpening = "opening"
 
-// dimensionVendor is on every line of a control account.
+// dimensionVendor is the dimension that every line of a control account has.
 const dimensionVendor = "vendor"
 
-// journal builds the lines of a document's journal. Debits are those of an
-// invoice; for a credit memo all sides are swapped.
-type journal struct {
+// journalBuilder builds the lines of a document's journal and keeps the first error. It
+// thinks in the sides of an invoice; add swaps them for a credit memo.
+type journalBuilder struct {
 	ctx      context.Context
 	ledger   *gl.Ledger
 	books    gl.Settings
@@ -35,25 +35,28 @@ type journal struct {
 	err   error
 }
 
-// journalLines turns a document into the lines of its journal: each line's
-// account, tax, withholding, rounding, and the control account.
+// journalLines turns a document into the lines of its journal: one per document line,
+// then tax, withholding, the rounding amount that the document states, and the line on
+// the control account. Differences of currency conversion are no matter of this function:
+// PlanSubledgerJournal adds a line for them.
 func journalLines(ctx context.Context, ledger *gl.Ledger, books gl.Settings, settings *domain.Settings, vendor *domain.Vendor, k contract.Kind, d *contract.Document, c money.Currency, head map[string]string) ([]gl.SubledgerLine, error) {
-	j := &journal{ctx: ctx, ledger: ledger, books: books, settings: settings, vendor: vendor, kind: k, d: d, currency: c, head: head}
-	j.documentLines()
-	j.tax()
-	j.withholding()
+	j := &journalBuilder{ctx: ctx, ledger: ledger, books: books, settings: settings, vendor: vendor, kind: k, d: d, currency: c, head: head}
+	j.addDocumentLines()
+	j.addTax()
+	j.addWithholding()
 	if d.RoundingAmount != nil {
-		j.add(j.profile(gl.RoleRounding), *d.RoundingAmount, gl.SubledgerLine{Description: "Rounding", Dimensions: j.own(nil)})
+		j.add(j.profileAccount(gl.RoleRounding), *d.RoundingAmount, gl.SubledgerLine{Description: "Rounding", Dimensions: j.withDepartment(nil)})
 	}
 	control := domain.Control(d)
-	j.add(j.profileIf(!control.IsZero(), gl.RoleAPControl), control.Neg(), gl.SubledgerLine{
+	j.add(j.profileAccountIf(!control.IsZero(), gl.RoleAPControl), control.Neg(), gl.SubledgerLine{
 		Description: journalTitle(k, d), Control: true,
-		Dimensions: j.own(map[string]string{dimensionVendor: d.VendorID}),
+		Dimensions: j.withDepartment(map[string]string{dimensionVendor: d.VendorID}),
 	})
 	return j.lines, j.err
 }
 
-// journalTitle describes the document without naming a person.
+// journalTitle describes the document by its number. It names no person, as journals
+// cannot seal one.
 func journalTitle(k contract.Kind, d *contract.Document) string {
 	if k == contract.CreditMemo {
 		return "Credit memo " + d.InvoiceNumber
@@ -61,14 +64,14 @@ func journalTitle(k contract.Kind, d *contract.Document) string {
 	return "Invoice " + d.InvoiceNumber
 }
 
-// own adds the department that every line carries to dimensions of its own.
-func (j *journal) own(dimensions map[string]string) map[string]string {
-	return filled(dimensions, map[string]string{gl.DimensionDepartment: j.head[gl.DimensionDepartment]})
+// withDepartment adds the document's department unless the dimensions have one.
+func (j *journalBuilder) withDepartment(dimensions map[string]string) map[string]string {
+	return withDefaults(dimensions, map[string]string{gl.DimensionDepartment: j.head[gl.DimensionDepartment]})
 }
 
-// add appends a line whose amount is a debit of an invoice if positive. Lines of
-// 0 post nothing.
-func (j *journal) add(account string, amount money.Number, line gl.SubledgerLine) {
+// add appends a line. On an invoice a positive amount is a debit, a negative one a
+// credit; on a credit memo the other way round. An amount of 0 adds no line.
+func (j *journalBuilder) add(account string, amount money.Number, line gl.SubledgerLine) {
 	if j.err != nil || amount.IsZero() {
 		return
 	}
@@ -79,8 +82,8 @@ func (j *journal) add(account string, amount money.Number, line gl.SubledgerLine
 	j.lines = append(j.lines, line)
 }
 
-// profile is the account of a role of the posting profile.
-func (j *journal) profile(role string) string {
+// profileAccount looks up the account of a role of the posting profile.
+func (j *journalBuilder) profileAccount(role string) string {
 	if j.err != nil {
 		return ""
 	}
@@ -89,31 +92,32 @@ func (j *journal) profile(role string) string {
 	return account
 }
 
-// profileIf asks for the account only when there is something to post.
-func (j *journal) profileIf(needed bool, role string) string {
+// profileAccountIf looks the account up only if needed, so that a profile without the
+// role does not fail a document that posts nothing to it.
+func (j *journalBuilder) profileAccountIf(needed bool, role string) string {
 	if !needed {
 		return ""
 	}
-	return j.profile(role)
+	return j.profileAccount(role)
 }
 
-// orProfile is the account if it is named, else that of the role.
-func (j *journal) orProfile(account, role string) string {
+// accountOrProfile returns the account, or that of the role if it is "".
+func (j *journalBuilder) accountOrProfile(account, role string) string {
 	if account != "" {
 		return account
 	}
-	return j.profile(role)
+	return j.profileAccount(role)
 }
 
-func (j *journal) documentLines() {
+func (j *journalBuilder) addDocumentLines() {
 	for i := range j.d.Lines {
 		j.add(j.lineAccount(i), j.d.Lines[i].Amount, gl.SubledgerLine{
-			Description: lineTitle(&j.d.Lines[i]), TaxCode: j.d.Lines[i].TaxGroup, Dimensions: filled(j.d.Lines[i].Dimensions, j.head),
+			Description: lineTitle(&j.d.Lines[i]), TaxCode: j.d.Lines[i].TaxGroup, Dimensions: withDefaults(j.d.Lines[i].Dimensions, j.head),
 		})
 	}
 }
 
-// maxJournalText bounds the text of a journal line, in characters.
+// maxJournalText is the longest text of a journal line, in characters.
 const maxJournalText = 200
 
 func lineTitle(l *contract.Line) string {
@@ -123,18 +127,19 @@ func lineTitle(l *contract.Line) string {
 	return l.Description
 }
 
-// lineAccount is the account of a line as it was coded, or as it can be coded by
-// now.
-func (j *journal) lineAccount(i int) string {
+// lineAccount returns the account that coding gave the line at submission. A line without
+// one is coded now, since the settings may have changed while a CODING_MISSING hold was
+// open.
+func (j *journalBuilder) lineAccount(i int) string {
 	if j.err != nil {
 		return ""
 	}
 	l := &j.d.Lines[i]
 	switch j.d.DocumentType {
 	case contract.TypePrepayment:
-		return j.profile(gl.RolePrepayment)
+		return j.profileAccount(gl.RolePrepayment)
 	case contract.TypeOpening:
-		return j.profile(roleOpening)
+		return j.profileAccount(roleOpening)
 	}
 	if l.Account != "" {
 		return l.Account
@@ -151,16 +156,17 @@ func (j *journal) lineAccount(i int) string {
 	return account
 }
 
-// taxSum is the tax of one group over the document.
+// taxSum is the sum of a document's tax in one tax group.
 type taxSum struct {
 	group   string
 	taxable money.Number
 	charged money.Number
 }
 
-// taxSums adds the tax lines up by group. A document without tax lines has its
-// lines' groups; tax whose group is unknown has none.
-func (j *journal) taxSums() []taxSum {
+// taxSums sums the tax lines by group. For a document without tax lines it uses the
+// groups of the document lines; if they have several, the charged tax is summed under
+// group "".
+func (j *journalBuilder) taxSums() []taxSum {
 	var sums []taxSum
 	index := map[string]int{}
 	sum := func(group string) *taxSum {
@@ -198,12 +204,12 @@ func (j *journal) taxSums() []taxSum {
 	return sums
 }
 
-func (j *journal) tax() {
+func (j *journalBuilder) addTax() {
 	hundred := money.FromInt(100)
 	for _, t := range j.taxSums() {
 		g, configured := j.books.TaxGroups[t.group]
 		if !configured {
-			// Without a rule of its own, tax that was charged is recoverable.
+			// Charged tax of a group that is not configured is recoverable in full.
 			g = gl.TaxGroup{RecoverablePercent: hundred}
 		}
 		tax := t.charged
@@ -219,26 +225,26 @@ func (j *journal) tax() {
 			recoverable = money.Percent(tax, g.RecoverablePercent, j.currency)
 		}
 		if !recoverable.IsZero() {
-			j.add(j.orProfile(g.Account, gl.RoleInputTax), recoverable,
-				gl.SubledgerLine{Description: "Input tax", TaxCode: t.group, Dimensions: j.own(nil)})
+			j.add(j.accountOrProfile(g.Account, gl.RoleInputTax), recoverable,
+				gl.SubledgerLine{Description: "Input tax", TaxCode: t.group, Dimensions: j.withDepartment(nil)})
 		}
-		j.cost(t.group, g, tax.Sub(recoverable))
+		j.addNonRecoverableTax(t.group, g, tax.Sub(recoverable))
 		if reverse {
-			j.add(j.orProfile(g.OutputAccount, gl.RoleOutputTax), tax.Neg(),
-				gl.SubledgerLine{Description: "Reverse charge", TaxCode: t.group, Dimensions: j.own(nil)})
+			j.add(j.accountOrProfile(g.OutputAccount, gl.RoleOutputTax), tax.Neg(),
+				gl.SubledgerLine{Description: "Reverse charge", TaxCode: t.group, Dimensions: j.withDepartment(nil)})
 		}
 	}
 }
 
-// cost posts tax that cannot be recovered: to the group's own account, else to
-// the lines of the group, each its share.
-func (j *journal) cost(group string, g gl.TaxGroup, tax money.Number) {
+// addNonRecoverableTax posts tax that cannot be recovered to the group's expense account.
+// Without one it allocates the tax to the accounts of the group's lines by their amounts.
+func (j *journalBuilder) addNonRecoverableTax(group string, g gl.TaxGroup, tax money.Number) {
 	const text = "Tax that cannot be recovered"
 	if tax.IsZero() || j.err != nil {
 		return
 	}
 	if g.ExpenseAccount != "" {
-		j.add(g.ExpenseAccount, tax, gl.SubledgerLine{Description: text, TaxCode: group, Dimensions: filled(j.own(nil), j.head)})
+		j.add(g.ExpenseAccount, tax, gl.SubledgerLine{Description: text, TaxCode: group, Dimensions: withDefaults(j.withDepartment(nil), j.head)})
 		return
 	}
 	weights, total := make([]money.Number, len(j.d.Lines)), money.Number{}
@@ -248,11 +254,11 @@ func (j *journal) cost(group string, g gl.TaxGroup, tax money.Number) {
 			total = total.Add(weights[i])
 		}
 	}
-	if total.IsZero() { // no line of the group: all lines bear it
+	if total.IsZero() { // no line of the group: allocate to all lines
 		for i := range j.d.Lines {
 			weights[i] = j.d.Lines[i].Amount
 		}
-		if domain.Net(j.d).IsZero() { // tax alone: the first line bears it
+		if domain.Net(j.d).IsZero() { // a document of tax alone: the first line takes all
 			weights[0] = money.FromInt(1)
 			for i := range weights[1:] {
 				weights[i+1] = money.Number{}
@@ -269,12 +275,12 @@ func (j *journal) cost(group string, g gl.TaxGroup, tax money.Number) {
 			continue
 		}
 		j.add(j.lineAccount(i), share, gl.SubledgerLine{
-			Description: text, TaxCode: group, Dimensions: filled(j.d.Lines[i].Dimensions, j.head),
+			Description: text, TaxCode: group, Dimensions: withDefaults(j.d.Lines[i].Dimensions, j.head),
 		})
 	}
 }
 
-func (j *journal) withholding() {
+func (j *journalBuilder) addWithholding() {
 	for _, w := range j.d.Withholding {
 		if w.Amount.IsZero() {
 			continue
@@ -285,7 +291,7 @@ func (j *journal) withholding() {
 				"the settings have no withholding code %q any more; add it with ap.configure", w.Code)
 			return
 		}
-		j.add(j.orProfile(code.Account, gl.RoleWithholding), w.Amount.Neg(),
-			gl.SubledgerLine{Description: "Withholding " + w.Code, TaxCode: w.Code, Dimensions: j.own(nil)})
+		j.add(j.accountOrProfile(code.Account, gl.RoleWithholding), w.Amount.Neg(),
+			gl.SubledgerLine{Description: "Withholding " + w.Code, TaxCode: w.Code, Dimensions: j.withDepartment(nil)})
 	}
 }

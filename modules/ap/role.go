@@ -5,7 +5,8 @@ import (
 	"github.com/erpbackbone/backbone/domain/shredding"
 )
 
-// roles are the roles of accounts payable; controllers and CFOs come with the ledger.
+// roles are the roles that accounts payable declares. The roles controller and cfo are
+// declared by the general ledger.
 func roles() []module.Role {
 	return []module.Role{
 		{

@@ -15,8 +15,9 @@ import (
 	gl "github.com/erpbackbone/backbone/modules/gl/contract"
 )
 
-// planSubmit plans the submission of a document: the event itself, what is found
-// about it: validated, or one hold per finding.
+// planSubmit plans the submission of a document: the submitted event, then either the
+// validated event or one held event per finding. No document is posted here: every one
+// waits for an approval.
 func planSubmit(k contract.Kind) func(context.Context, module.Input, module.State) (module.Plan, error) {
 	return module.PlanOf(func(ctx context.Context, in module.Input, s module.State, p contract.Submission) (plan module.Plan, err error) {
 		d := p.Document
@@ -29,10 +30,12 @@ func planSubmit(k contract.Kind) func(context.Context, module.Input, module.Stat
 		if err != nil {
 			return module.Plan{}, err
 		}
+		// The stored intent must not hold the person's name either, also when a later check
+		// refuses the plan.
 		if kept := keptSubmission(in.Payload, &d, vendor); kept != nil {
 			defer func() { plan.Kept = kept }()
 		}
-		complete(&d, vendor, settings)
+		applyDefaults(&d, vendor, settings)
 		if err := domain.CheckDocument(k, &d); err != nil {
 			return module.Plan{}, err
 		}
@@ -56,7 +59,7 @@ func planSubmit(k contract.Kind) func(context.Context, module.Input, module.Stat
 		if err != nil {
 			return module.Plan{}, err
 		}
-		coded, err := code(ctx, ledger, settings, vendor, books, &d)
+		coded, err := codeLines(ctx, ledger, settings, vendor, books, &d)
 		if err != nil {
 			return module.Plan{}, err
 		}
@@ -64,7 +67,7 @@ func planSubmit(k contract.Kind) func(context.Context, module.Input, module.Stat
 		if err != nil {
 			return module.Plan{}, err
 		}
-		matchTags, found, err := possibleDuplicates(ctx, s, k, &d, currency, settings.DuplicateWindowDays)
+		matchTags, found, err := findPossibleDuplicates(ctx, s, k, &d, currency, settings.DuplicateWindowDays)
 		if err != nil {
 			return module.Plan{}, err
 		}
@@ -84,8 +87,9 @@ func planSubmit(k contract.Kind) func(context.Context, module.Input, module.Stat
 	})
 }
 
-// complete fills in what the submission leaves to the master data.
-func complete(d *contract.Document, vendor *domain.Vendor, settings *domain.Settings) {
+// applyDefaults fills in the due date from the vendor's terms, else from the default
+// terms. It drops the name of a natural person, which submissions cannot seal.
+func applyDefaults(d *contract.Document, vendor *domain.Vendor, settings *domain.Settings) {
 	if vendor.Master.NaturalPerson {
 		d.VendorName = ""
 	}
@@ -112,8 +116,8 @@ func checkWithholding(d *contract.Document, settings *domain.Settings) error {
 	return nil
 }
 
-// submissionEvents are the document and what was found about it. Only the document
-// carries the period's tags: a finding has no financial effect.
+// submissionEvents drafts the submitted event and the events for its findings. Only the
+// submitted event carries the period's tags: a finding has no financial effect.
 func submissionEvents(k contract.Kind, d *contract.Document, date event.Date, dimensions map[string]string, tags []string, findings []domain.Finding, warnings []contract.Warning) []event.Draft {
 	doc := &domain.Document{Kind: k, Data: *d}
 	submitted := draft(k, doc, contract.Submitted, *d, date, "", tags)
@@ -136,7 +140,8 @@ func submissionEvents(k contract.Kind, d *contract.Document, date event.Date, di
 	return events
 }
 
-// holdID names the n-th hold of a document, so that the id alone leads to it.
+// holdID is the id of a document's n-th hold. It begins with the document's id, so that
+// findHold can load the document from the hold's id alone.
 func holdID(documentID string, n int) string { return fmt.Sprintf("%s-H%d", documentID, n) }
 
 func findingRule(findings []domain.Finding) event.RuleEvaluation {
@@ -148,14 +153,15 @@ func findingRule(findings []domain.Finding) event.RuleEvaluation {
 	return r
 }
 
-// possibleDuplicates finds earlier documents that may be the same one, by what their
-// submissions are tagged with. It returns the document's own tags and at most one
-// finding, which names the first of them. The number itself being taken is a
-// refusal.
+// findPossibleDuplicates searches earlier submissions by tag for documents that may be
+// the same one: a similar number, or the same total within windowDays. It returns the
+// tags of d and at most one finding, which names the first such document. A document with
+// the same number is no finding but a fault: d is refused.
 //
-// The look-up becomes an append condition, so that of two documents that race
-// for a tag the second is planned again and then sees the first.
-func possibleDuplicates(ctx context.Context, s module.State, k contract.Kind, d *contract.Document, c money.Currency, windowDays int) (own []string, found []domain.Finding, err error) {
+// The search becomes an append condition. When two documents with the same tag race, the
+// append of the second fails, and its next planning finds the first. The business key
+// "number" refuses the same number on every path, raw appends included.
+func findPossibleDuplicates(ctx context.Context, s module.State, k contract.Kind, d *contract.Document, c money.Currency, windowDays int) (own []string, found []domain.Finding, err error) {
 	rules := map[string]string{}
 	var wanted []string
 	if tag, ok := domain.NumberTag(k, d.VendorID, d.InvoiceNumber); ok {
@@ -186,7 +192,7 @@ func possibleDuplicates(ctx context.Context, s module.State, k contract.Kind, d 
 			return nil, nil, err
 		}
 		if domain.SameNumber(earlier.Data.InvoiceNumber, d.InvoiceNumber) && earlier.Data.VendorID == d.VendorID {
-			return nil, nil, earlier.Duplicate(d, earlier.Holder())
+			return nil, nil, earlier.DuplicateFault(d, earlier.Holder())
 		}
 		if earlier.State == domain.StateRejected {
 			continue // a rejected document is no duplicate
@@ -210,13 +216,13 @@ func possibleDuplicates(ctx context.Context, s module.State, k contract.Kind, d 
 	return own, found, nil
 }
 
-// possibleDuplicate is the finding of a DUPLICATE_SUSPECT hold.
+// possibleDuplicate is the detail of a DUPLICATE_SUSPECT finding.
 type possibleDuplicate struct {
 	DocumentID string   `json:"document_id"` // the first possible duplicate
-	Rules      []string `json:"rules"`       // what this one has in common with any of them
+	Rules      []string `json:"rules"`       // rules by which any earlier document matches, sorted
 }
 
-// onDuplicateDocument words a number that is taken.
+// onDuplicateDocument makes the fault for a number that another document holds.
 func onDuplicateDocument(k contract.Kind) func(context.Context, module.Input, module.State, string, fault.Holder) error {
 	return func(ctx context.Context, in module.Input, s module.State, eventType string, h fault.Holder) error {
 		var p contract.Submission
@@ -231,6 +237,6 @@ func onDuplicateDocument(k contract.Kind) func(context.Context, module.Input, mo
 			}
 			earlier = loaded
 		}
-		return earlier.Duplicate(&p.Document, h)
+		return earlier.DuplicateFault(&p.Document, h)
 	}
 }

@@ -14,19 +14,19 @@ import (
 	"github.com/erpbackbone/backbone/modules/ap/domain"
 )
 
-// Vendor numbers that are assigned: V-000001 and up.
+// The number series of vendors without an id of their own: V-000001 and up.
 const (
 	vendorSeries = "ap.vendor"
 	vendorPrefix = "V-"
 	vendorWidth  = 6
 )
 
-// seriesVendorID matches the ids that only the series gives out: a chosen one
-// would stop the series when it gets there.
+// seriesVendorID matches the ids that only the series assigns. If a caller could choose
+// one, the series would fail when it reaches that number.
 var seriesVendorID = regexp.MustCompile(`^V-[0-9]{6,}$`)
 
-// planRegisterVendor plans a registration. Of a natural person who is refused the
-// stored intent keeps no name and no VAT id, in any member.
+// planRegisterVendor plans a registration. When it refuses a natural person, the stored
+// intent keeps neither name nor VAT id, in whichever member they were sent.
 func planRegisterVendor(ctx context.Context, in module.Input, s module.State) (module.Plan, error) {
 	plan, err := registerVendor(ctx, in, s)
 	if err != nil && mentionsPerson(in.Payload) {
@@ -61,7 +61,7 @@ func registerVendor(ctx context.Context, in module.Input, s module.State) (modul
 			return module.Plan{}, err
 		}
 		if have.Registered {
-			return module.Plan{}, vendorDuplicate(have.Holder())
+			return module.Plan{}, duplicateVendorFault(have.Holder())
 		}
 	case v.NaturalPerson:
 		// A number of the series is known only under the store's lock, too late to seal
@@ -84,17 +84,17 @@ func registerVendor(ctx context.Context, in module.Input, s module.State) (modul
 	}, nil
 }
 
-// checkVendor demands what the schema cannot: personal data only where it is
-// sealed, numbers and currency in order, an id that is not the series' own.
+// checkVendor checks rules that the schema cannot express: personal data only in the
+// sealed member, a known currency, valid terms, and no id of the number series.
 func checkVendor(v *contract.VendorRegistration, today event.Date) error {
 	switch {
 	case v.Person != nil && !v.NaturalPerson:
 		return fault.New(fault.FailedPrecondition, "ap.vendor.person_unexpected",
 			"only a natural person has a person; send natural_person: true, or name and vat_id of the company").WithField("/person")
 	case v.NaturalPerson && v.Name != "":
-		return personInClear("/name")
+		return personInClearFault("/name")
 	case v.NaturalPerson && v.VATID != "":
-		return personInClear("/vat_id")
+		return personInClearFault("/vat_id")
 	case v.NaturalPerson && v.Person == nil && v.PartyID == "" && v.RegistrationID == "" && v.VendorID == "":
 		return fault.New(fault.FailedPrecondition, "ap.vendor.identity_required",
 			"no member identifies the vendor; send person, party_id, registration_id or vendor_id").WithField("/person")
@@ -114,11 +114,11 @@ func checkTerms(t *contract.Terms, field string) error {
 	if t == nil || t.DiscountPercent == nil {
 		return nil
 	}
-	return percent(*t.DiscountPercent, field+"/discount_percent")
+	return checkPercent(*t.DiscountPercent, field+"/discount_percent")
 }
 
-// percent demands a number from 0 to 100 with up to 6 decimals.
-func percent(n money.Number, field string) error {
+// checkPercent accepts a number from 0 to 100 with up to 6 decimals.
+func checkPercent(n money.Number, field string) error {
 	for _, check := range []func(money.Number) error{money.CheckPercent, money.CheckNonNegative} {
 		if err := check(n); err != nil {
 			return fault.WithField(err, field)
@@ -130,13 +130,13 @@ func percent(n money.Number, field string) error {
 	return nil
 }
 
-func vendorDuplicate(h fault.Holder) *fault.Error {
+func duplicateVendorFault(h fault.Holder) *fault.Error {
 	return fault.New(fault.Conflict, "ap.vendor.duplicate",
 		"this vendor is registered already; use the id of the holder").WithHolder(h)
 }
 
 func onDuplicateVendor(_ context.Context, _ module.Input, _ module.State, _ string, h fault.Holder) error {
-	return vendorDuplicate(h)
+	return duplicateVendorFault(h)
 }
 
 func planConfigure(ctx context.Context, in module.Input, s module.State, c contract.SettingsChanged) (module.Plan, error) {
@@ -152,9 +152,8 @@ func planConfigure(ctx context.Context, in module.Input, s module.State, c contr
 		return module.Plan{}, err
 	}
 	f := factsOf(in)
-	// What is set first has nothing to protect yet and says itself whether it takes
-	// a second person. From then on the settings in
-	// force decide, so that no single person can switch the second person off.
+	// The first settings decide themselves whether they need a second person. From then
+	// on the settings in force decide, so that no single person can turn this off.
 	f.SecondPerson = settings.SecondPerson
 	if !settings.Configured && c.SecondPerson != nil {
 		f.SecondPerson = *c.SecondPerson
@@ -195,7 +194,7 @@ func checkSettings(c *contract.SettingsChanged) error {
 		return err
 	}
 	for code, w := range c.WithholdingCodes {
-		if err := percent(w.Percent, "/withholding_codes/"+jsondoc.EscapeToken(code)+"/percent"); err != nil {
+		if err := checkPercent(w.Percent, "/withholding_codes/"+jsondoc.EscapeToken(code)+"/percent"); err != nil {
 			return err
 		}
 	}
@@ -212,5 +211,5 @@ func checkSettings(c *contract.SettingsChanged) error {
 	return nil
 }
 
-// maxMinorUnit is the most decimals that an amount of any currency has.
+// maxMinorUnit is the largest number of decimals of any currency.
 const maxMinorUnit = 4

@@ -19,11 +19,11 @@ func planDefineFiscalYear(ctx context.Context, in module.Input, s module.State, 
 	}
 	for _, have := range calendar.Years() {
 		if have.Label == year.Label {
-			return module.Plan{}, duplicate(domain.EventFiscalYearDefined, "fiscal year "+year.Label).WithField("/label")
+			return module.Plan{}, duplicateFault(domain.EventFiscalYearDefined, "fiscal year "+year.Label).WithField("/label")
 		}
 	}
 	if len(year.Periods) == 0 {
-		year.Periods = monthly(year)
+		year.Periods = splitByMonth(year)
 	}
 	if err := checkPeriods(calendar, year); err != nil {
 		return module.Plan{}, err
@@ -31,7 +31,7 @@ func planDefineFiscalYear(ctx context.Context, in module.Input, s module.State, 
 	if err := checkAdjacent(calendar.Years(), year); err != nil {
 		return module.Plan{}, err
 	}
-	known, err := policyFacts(ctx, contract.NewLedger(s))
+	known, err := loadFacts(ctx, contract.NewLedger(s))
 	date := effectiveDate(in)
 	return module.Plan{
 		Events: []event.Draft{
@@ -45,10 +45,10 @@ func planDefineFiscalYear(ctx context.Context, in module.Input, s module.State, 
 	}, err
 }
 
-// monthly cuts a year at the ends of calendar months. A period is named by year and
+// splitByMonth cuts a year at the ends of calendar months. A period is named by year and
 // number: "2026-03" is the third period of year "2026", so March if the year is the
 // calendar year.
-func monthly(year domain.FiscalYear) []domain.PeriodSpan {
+func splitByMonth(year domain.FiscalYear) []domain.PeriodSpan {
 	var out []domain.PeriodSpan
 	for start := year.Start; start <= year.End && len(out) < maxPeriods; {
 		t := start.Time()
@@ -62,7 +62,7 @@ func monthly(year domain.FiscalYear) []domain.PeriodSpan {
 // maxPeriods bounds the periods of a year: weeks, and some to close with.
 const maxPeriods = 60
 
-func overlap(field, detail string, args ...any) error {
+func overlapFault(field, detail string, args ...any) error {
 	return fault.New(fault.FailedPrecondition, "gl.fiscal_year.overlap", detail, args...).WithField(field)
 }
 
@@ -70,10 +70,10 @@ func overlap(field, detail string, args ...any) error {
 // order, under names of their own.
 func checkPeriods(calendar *domain.Calendar, year domain.FiscalYear) error {
 	if year.End < year.Start {
-		return overlap("/end", "the year ends on %s, before it starts on %s; correct the dates", year.End, year.Start)
+		return overlapFault("/end", "the year ends on %s, before it starts on %s; correct the dates", year.End, year.Start)
 	}
 	if len(year.Periods) > maxPeriods {
-		return overlap("/periods", "a year has at most %d periods; shorten it", maxPeriods)
+		return overlapFault("/periods", "a year has at most %d periods; shorten it", maxPeriods)
 	}
 	names, next := map[string]bool{}, year.Start
 	for i, p := range year.Periods {
@@ -81,16 +81,16 @@ func checkPeriods(calendar *domain.Calendar, year domain.FiscalYear) error {
 		_, _, taken := calendar.Period(p.Period)
 		switch {
 		case names[p.Period] || taken:
-			return overlap(field+"/period", "period %s exists already; name it differently", p.Period)
+			return overlapFault(field+"/period", "period %s exists already; name it differently", p.Period)
 		case p.Start != next:
-			return overlap(field+"/start", "period %s starts on %s, not on %s; leave no gap and no overlap", p.Period, p.Start, next)
+			return overlapFault(field+"/start", "period %s starts on %s, not on %s; leave no gap and no overlap", p.Period, p.Start, next)
 		case p.End < p.Start:
-			return overlap(field+"/end", "period %s ends before it starts; correct the dates", p.Period)
+			return overlapFault(field+"/end", "period %s ends before it starts; correct the dates", p.Period)
 		}
 		names[p.Period], next = true, p.End+1
 	}
 	if next != year.End+1 {
-		return overlap("/periods", "the periods end on %s and the year on %s; fill the year", next-1, year.End)
+		return overlapFault("/periods", "the periods end on %s and the year on %s; fill the year", next-1, year.End)
 	}
 	return nil
 }
@@ -104,7 +104,7 @@ func checkAdjacent(years []domain.FiscalYear, year domain.FiscalYear) error {
 	if year.Start == last.End+1 || year.End == first.Start-1 {
 		return nil
 	}
-	return overlap("/start", "the calendar covers %s to %s; a new year starts on %s or ends on %s",
+	return overlapFault("/start", "the calendar covers %s to %s; a new year starts on %s or ends on %s",
 		first.Start, last.End, last.End+1, first.Start-1)
 }
 
@@ -124,12 +124,12 @@ type periodRequest struct {
 
 // periodContext is what the period intents read.
 type periodContext struct {
-	request  periodRequest
-	calendar *domain.Calendar
-	year     domain.FiscalYear
-	span     domain.PeriodSpan
-	own      domain.PeriodState // of the module that was named
-	ledger   domain.PeriodState
+	request     periodRequest
+	calendar    *domain.Calendar
+	year        domain.FiscalYear
+	span        domain.PeriodSpan
+	moduleState domain.PeriodState // of the module that was named
+	ledgerState domain.PeriodState
 }
 
 func readPeriod(ctx context.Context, in module.Input, s module.State) (periodContext, error) {
@@ -156,7 +156,7 @@ func readPeriod(ctx context.Context, in module.Input, s module.State) (periodCon
 	if err != nil {
 		return p, err
 	}
-	p.own, p.ledger = own.State, ledger.State
+	p.moduleState, p.ledgerState = own.State, ledger.State
 	return p, nil
 }
 
@@ -171,29 +171,29 @@ func (p periodContext) draft(in module.Input, eventType, moduleName string) even
 }
 
 func (p periodContext) plan(ctx context.Context, s module.State, level string, drafts ...event.Draft) (module.Plan, error) {
-	known, err := policyFacts(ctx, contract.NewLedger(s))
+	known, err := loadFacts(ctx, contract.NewLedger(s))
 	known.CloseLevel = level
 	return module.Plan{Events: drafts, Facts: known}, err
 }
 
-func (p periodContext) wrongState(allowed ...string) error {
-	return wrongState("gl.period", "period "+p.span.Period+" of "+p.request.Module, string(p.own), allowed...)
+func (p periodContext) wrongStateFault(allowed ...string) error {
+	return wrongStateFault("gl.period", "period "+p.span.Period+" of "+p.request.Module, string(p.moduleState), allowed...)
 }
 
-func (p periodContext) hardClosed() error {
+func (p periodContext) hardClosedFault() error {
 	return fault.New(fault.FailedPrecondition, "gl.period.hard_closed",
 		"period %s is closed for good for %s; post the correction in an open period", p.span.Period, p.request.Module).
 		With("period", p.span.Period).With("module", p.request.Module)
 }
 
-// ledgerFirst refuses to open another module's period while the ledger's is not.
-func (p periodContext) ledgerFirst() error {
-	if p.request.Module == contract.ModuleName || p.ledger == domain.PeriodOpen {
+// requireLedgerOpen refuses to open another module's period while the ledger's is not.
+func (p periodContext) requireLedgerOpen() error {
+	if p.request.Module == contract.ModuleName || p.ledgerState == domain.PeriodOpen {
 		return nil
 	}
 	return fault.New(fault.FailedPrecondition, "gl.period.ledger_closed",
-		"period %s of the ledger is %s, and %s cannot be more open than the ledger; open it for gl first", p.span.Period, p.ledger, p.request.Module).
-		With("period", p.span.Period).With("state", string(p.ledger))
+		"period %s of the ledger is %s, and %s cannot be more open than the ledger; open it for gl first", p.span.Period, p.ledgerState, p.request.Module).
+		With("period", p.span.Period).With("state", string(p.ledgerState))
 }
 
 func planOpenPeriod(ctx context.Context, in module.Input, s module.State) (module.Plan, error) {
@@ -201,14 +201,14 @@ func planOpenPeriod(ctx context.Context, in module.Input, s module.State) (modul
 	if err != nil {
 		return module.Plan{}, err
 	}
-	switch p.own {
+	switch p.moduleState {
 	case domain.PeriodNotOpen:
 	case domain.PeriodHardClosed:
-		return module.Plan{}, p.hardClosed()
+		return module.Plan{}, p.hardClosedFault()
 	default:
-		return module.Plan{}, p.wrongState(string(domain.PeriodNotOpen))
+		return module.Plan{}, p.wrongStateFault(string(domain.PeriodNotOpen))
 	}
-	if err := p.ledgerFirst(); err != nil {
+	if err := p.requireLedgerOpen(); err != nil {
 		return module.Plan{}, err
 	}
 	return p.plan(ctx, s, "", p.draft(in, domain.EventPeriodOpened, p.request.Module))
@@ -219,14 +219,14 @@ func planReopenPeriod(ctx context.Context, in module.Input, s module.State) (mod
 	if err != nil {
 		return module.Plan{}, err
 	}
-	switch p.own {
+	switch p.moduleState {
 	case domain.PeriodSoftClosed:
 	case domain.PeriodHardClosed:
-		return module.Plan{}, p.hardClosed()
+		return module.Plan{}, p.hardClosedFault()
 	default:
-		return module.Plan{}, p.wrongState(string(domain.PeriodSoftClosed))
+		return module.Plan{}, p.wrongStateFault(string(domain.PeriodSoftClosed))
 	}
-	if err := p.ledgerFirst(); err != nil {
+	if err := p.requireLedgerOpen(); err != nil {
 		return module.Plan{}, err
 	}
 	return p.plan(ctx, s, "", p.draft(in, domain.EventPeriodReopened, p.request.Module))

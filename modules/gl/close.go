@@ -27,11 +27,11 @@ func (m *Module) planClosePeriod(ctx context.Context, in module.Input, s module.
 		eventType, allowed = domain.EventPeriodHardClosed, []string{string(domain.PeriodOpen), string(domain.PeriodSoftClosed)}
 	}
 	switch {
-	case p.own == domain.PeriodHardClosed:
-		return module.Plan{}, p.hardClosed()
-	case p.own == domain.PeriodOpen, hard && p.own == domain.PeriodSoftClosed:
+	case p.moduleState == domain.PeriodHardClosed:
+		return module.Plan{}, p.hardClosedFault()
+	case p.moduleState == domain.PeriodOpen, hard && p.moduleState == domain.PeriodSoftClosed:
 	default:
-		return module.Plan{}, p.wrongState(allowed...)
+		return module.Plan{}, p.wrongStateFault(allowed...)
 	}
 	if hard {
 		if err := m.checkHardClose(ctx, s, p); err != nil {

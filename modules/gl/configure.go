@@ -30,7 +30,7 @@ func planConfigure(ctx context.Context, in module.Input, s module.State, setting
 	case err != nil:
 		return module.Plan{}, err
 	case was.FunctionalCurrency != settings.FunctionalCurrency:
-		if err := checkCurrencyFree(ctx, s, was.FunctionalCurrency); err != nil {
+		if err := checkNoJournals(ctx, s, was.FunctionalCurrency); err != nil {
 			return module.Plan{}, err
 		}
 	}
@@ -66,11 +66,11 @@ func checkSettings(s domain.Settings, on event.Date) error {
 	return nil
 }
 
-// checkCurrencyFree refuses a new functional currency once there is a journal. All
+// checkNoJournals refuses a new functional currency once there is a journal. All
 // journals carry the tag of their fiscal year, and looking at a tag is a condition
 // of the append, so the first journal and this change cannot pass each other. A
 // year whose first events say nothing either way counts as having one.
-func checkCurrencyFree(ctx context.Context, s module.State, currency string) error {
+func checkNoJournals(ctx context.Context, s module.State, currency string) error {
 	calendar, err := loadCalendar(ctx, s)
 	if err != nil {
 		return err
@@ -112,14 +112,14 @@ func planDefineAccount(ctx context.Context, in module.Input, s module.State) (mo
 		return module.Plan{}, err
 	}
 	if have.Defined {
-		return module.Plan{}, duplicate(domain.EventAccountDefined, "account "+account.Code).WithField("/code")
+		return module.Plan{}, duplicateFault(domain.EventAccountDefined, "account "+account.Code).WithField("/code")
 	}
 	if account.Parent != "" {
 		if _, err := ledger.Account(ctx, account.Parent); err != nil {
 			return module.Plan{}, fault.WithField(err, "/parent")
 		}
 	}
-	known, err := policyFacts(ctx, ledger)
+	known, err := loadFacts(ctx, ledger)
 	return module.Plan{
 		Events: []event.Draft{{
 			Type: domain.EventAccountDefined, EffectiveDate: effectiveDate(in), Stream: domain.AccountStream(account.Code),
@@ -145,22 +145,22 @@ func checkActive(from, to *event.Date) error {
 	return nil
 }
 
-// accountMark is the data of gl.account.blocked and gl.account.unblocked.
-type accountMark struct {
+// accountChange is the data of gl.account.blocked and gl.account.unblocked.
+type accountChange struct {
 	Code   string `json:"code"`
 	Reason string `json:"reason"`
 }
 
 func planBlockAccount(ctx context.Context, in module.Input, s module.State) (module.Plan, error) {
-	return planMarkAccount(ctx, in, s, domain.EventAccountBlocked, false)
+	return planSetBlocked(ctx, in, s, domain.EventAccountBlocked, false)
 }
 
 func planUnblockAccount(ctx context.Context, in module.Input, s module.State) (module.Plan, error) {
-	return planMarkAccount(ctx, in, s, domain.EventAccountUnblocked, true)
+	return planSetBlocked(ctx, in, s, domain.EventAccountUnblocked, true)
 }
 
-func planMarkAccount(ctx context.Context, in module.Input, s module.State, eventType string, blockedBefore bool) (module.Plan, error) {
-	var mark accountMark
+func planSetBlocked(ctx context.Context, in module.Input, s module.State, eventType string, blockedBefore bool) (module.Plan, error) {
+	var mark accountChange
 	if err := module.DecodePayload(in.Payload, &mark); err != nil {
 		return module.Plan{}, err
 	}
@@ -177,9 +177,9 @@ func planMarkAccount(ctx context.Context, in module.Input, s module.State, event
 		if !have.Blocked {
 			state, allowed = allowed, state
 		}
-		return module.Plan{}, wrongState("gl.account", "account "+mark.Code, state, allowed)
+		return module.Plan{}, wrongStateFault("gl.account", "account "+mark.Code, state, allowed)
 	}
-	known, err := policyFacts(ctx, ledger)
+	known, err := loadFacts(ctx, ledger)
 	return module.Plan{
 		Events: []event.Draft{{
 			Type: eventType, EffectiveDate: effectiveDate(in), Stream: domain.AccountStream(mark.Code),
@@ -199,9 +199,9 @@ func planDefineDimensionValue(ctx context.Context, in module.Input, s module.Sta
 		return module.Plan{}, err
 	}
 	if have {
-		return module.Plan{}, duplicate(domain.EventDimensionValueDefined, "value "+value.Value+" of "+value.Dimension).WithField("/value")
+		return module.Plan{}, duplicateFault(domain.EventDimensionValueDefined, "value "+value.Value+" of "+value.Dimension).WithField("/value")
 	}
-	known, err := policyFacts(ctx, ledger)
+	known, err := loadFacts(ctx, ledger)
 	return module.Plan{
 		Events: []event.Draft{{
 			Type: domain.EventDimensionValueDefined, EffectiveDate: effectiveDate(in),

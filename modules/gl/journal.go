@@ -59,10 +59,10 @@ func planPostJournal(ctx context.Context, in module.Input, s module.State, p pos
 		}
 		journal.Lines = append(journal.Lines, contract.SubledgerLine{
 			Account: l.Account, Side: l.Side, Amount: l.Amount, Currency: l.Currency, FunctionalAmount: l.FunctionalAmount,
-			Description: l.Description, TaxCode: l.TaxCode, Dimensions: overlay(p.Dimensions, l.Dimensions),
+			Description: l.Description, TaxCode: l.TaxCode, Dimensions: mergeDimensions(p.Dimensions, l.Dimensions),
 		})
 	}
-	journal.Dimensions = envelope(p.Dimensions, journal.Lines)
+	journal.Dimensions = envelopeDimensions(p.Dimensions, journal.Lines)
 	planned, err := contract.PlanJournal(ctx, ledger, journal)
 	if err != nil {
 		return module.Plan{}, err
@@ -72,8 +72,8 @@ func planPostJournal(ctx context.Context, in module.Input, s module.State, p pos
 	}, nil
 }
 
-// overlay gives the line's dimensions over those of the whole journal.
-func overlay(header, line map[string]string) map[string]string {
+// mergeDimensions gives the line's dimensions over those of the whole journal.
+func mergeDimensions(header, line map[string]string) map[string]string {
 	if len(header) == 0 {
 		return line
 	}
@@ -82,9 +82,9 @@ func overlay(header, line map[string]string) map[string]string {
 	return out
 }
 
-// envelope gives the journal's own dimensions and the department on which all
+// envelopeDimensions gives the journal's own dimensions and the department on which all
 // lines agree.
-func envelope(header map[string]string, lines []contract.SubledgerLine) map[string]string {
+func envelopeDimensions(header map[string]string, lines []contract.SubledgerLine) map[string]string {
 	out := maps.Clone(header)
 	if out == nil {
 		out = map[string]string{}
@@ -118,8 +118,8 @@ type reverseJournal struct {
 	Reason        string      `json:"reason"`
 }
 
-// find gives the journal's id, from its number if that is what was sent.
-func (r reverseJournal) find(ctx context.Context, s module.State) (event.ID, error) {
+// findJournal gives the journal's id, from its number if that is what was sent.
+func (r reverseJournal) findJournal(ctx context.Context, s module.State) (event.ID, error) {
 	byID := r.JournalID != event.ID{}
 	if byID == (r.JournalNumber != "") {
 		return event.ID{}, fault.New(fault.Invalid, "intent.schema_invalid",
@@ -149,7 +149,7 @@ func planReverseJournal(ctx context.Context, in module.Input, s module.State, p 
 	if err != nil {
 		return module.Plan{}, err
 	}
-	original, err := p.find(ctx, s)
+	original, err := p.findJournal(ctx, s)
 	if err != nil {
 		return module.Plan{}, err
 	}

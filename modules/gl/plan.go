@@ -25,9 +25,9 @@ type journalFacts struct {
 	Period   contract.Period `json:"period"`
 }
 
-// policyFacts are the facts that the settings give. A ledger that is not
+// loadFacts are the facts that the settings give. A ledger that is not
 // configured yet has the defaults.
-func policyFacts(ctx context.Context, l *contract.Ledger) (facts, error) {
+func loadFacts(ctx context.Context, l *contract.Ledger) (facts, error) {
 	s, err := l.Settings(ctx)
 	switch {
 	case fault.CodeOf(err) == "gl.ledger.not_configured":
@@ -73,10 +73,10 @@ func onDuplicate(_ context.Context, _ module.Input, _ module.State, eventType st
 	if !ok {
 		return nil
 	}
-	return duplicate(eventType, d.what).WithHolder(h)
+	return duplicateFault(eventType, d.what).WithHolder(h)
 }
 
-func duplicate(eventType, what string) *fault.Error {
+func duplicateFault(eventType, what string) *fault.Error {
 	return fault.New(fault.Conflict, duplicates[eventType].code, "%s exists already; use it or choose another", what)
 }
 

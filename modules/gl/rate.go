@@ -17,7 +17,7 @@ func planSetExchangeRate(ctx context.Context, in module.Input, s module.State) (
 	if err := module.DecodePayload(in.Payload, &rate); err != nil {
 		return module.Plan{}, err
 	}
-	if err := rateValue(rate); err != nil {
+	if err := checkRateValue(rate); err != nil {
 		return module.Plan{}, err
 	}
 	for field, code := range map[string]string{"/from": rate.From, "/to": rate.To} {
@@ -35,15 +35,15 @@ func planSetExchangeRate(ctx context.Context, in module.Input, s module.State) (
 			"the %s rate from %s to %s on %s is %s already; give a reason to correct it", rate.RateType, rate.From, rate.To, rate.Date, have.Rate).
 			WithField("/date").WithNumbers(have.Rate.String(), rate.Rate.String())
 	}
-	known, err := policyFacts(ctx, contract.NewLedger(s))
+	known, err := loadFacts(ctx, contract.NewLedger(s))
 	return module.Plan{
 		Events: []event.Draft{{Type: domain.EventExchangeRateSet, EffectiveDate: rate.Date, Stream: stream, Data: rate}},
 		Facts:  known,
 	}, err
 }
 
-// rateValue demands a rate that can be used.
-func rateValue(r domain.ExchangeRate) error {
+// checkRateValue demands a rate that can be used.
+func checkRateValue(r domain.ExchangeRate) error {
 	if err := money.CheckRate(r.Rate); err != nil {
 		f, _ := fault.As(err)
 		return fault.New(fault.Invalid, "gl.rate.value_invalid", "%s", f.Detail).WithField("/rate").WithCause(err)
@@ -63,5 +63,5 @@ func checkRate(data json.RawMessage, _ map[string]string) error {
 		}
 		return fault.New(fault.Invalid, "gl.rate.value_invalid", "the data is not a rate; see the schema of gl.exchange_rate.set").WithCause(err)
 	}
-	return rateValue(r)
+	return checkRateValue(r)
 }

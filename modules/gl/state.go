@@ -21,8 +21,8 @@ func loadAccount(ctx context.Context, s module.State, code string) (*domain.Acco
 	return module.Load[*domain.AccountState](ctx, s, domain.AccountStream(code))
 }
 
-// wrongState is the fault for an intent that a thing's state does not allow.
-func wrongState(noun, what, state string, allowed ...string) error {
+// wrongStateFault is the fault for an intent that a thing's state does not allow.
+func wrongStateFault(noun, what, state string, allowed ...string) error {
 	return fault.New(fault.FailedPrecondition, noun+".wrong_state",
 		"%s is %s; this needs %s", what, state, strings.Join(allowed, " or ")).
 		With("state", state).With("allowed_states", allowed)

@@ -1,6 +1,6 @@
-// Package contract is what other modules and adapters may use of accounts payable:
-// the names of its events, streams and entities, and the data that its events
-// carry. It has no behaviour beyond encoding.
+// Package contract is the part of accounts payable that other modules and adapters may
+// import: names of intents, events, streams and entities, and the types of payloads and
+// event data. It has no rules.
 package contract
 
 import "github.com/erpbackbone/backbone/domain/event"

@@ -50,7 +50,7 @@ func (d *Document) ID() string {
 	return d.InvoiceID
 }
 
-// SetID names the document.
+// SetID sets the id field of the kind.
 func (d *Document) SetID(k Kind, id string) {
 	if k == CreditMemo {
 		d.CreditMemoID = id
@@ -69,7 +69,7 @@ type TaxLine struct {
 	ExemptionCode string        `json:"exemption_code,omitempty"`
 }
 
-// Withholding is tax that the payer keeps back and pays for the vendor.
+// Withholding is tax that the payer withholds and pays to the tax office for the vendor.
 type Withholding struct {
 	Code   string       `json:"code"` // of the settings' withholding codes
 	Amount money.Number `json:"amount"`
@@ -117,11 +117,11 @@ type Attachment struct {
 // document without id, with the date that decides the period.
 type Submission struct {
 	Document
-	PostingDate *event.Date `json:"posting_date,omitempty"` // default: the invoice date
+	PostingDate *event.Date `json:"posting_date,omitempty"` // default: the intent's effective date, else the invoice date
 }
 
-// DocumentValidated is the data of ap.invoice.validated and its twin: the document
-// passed every check.
+// DocumentValidated is the data of ap.invoice.validated and ap.credit_memo.validated: the
+// document passed every check.
 type DocumentValidated struct {
 	DocumentRef
 	Match    string    `json:"match"`              // "off": documents are not matched with orders
@@ -156,7 +156,7 @@ func (r DocumentRef) ID() string {
 	return r.InvoiceID
 }
 
-// DocumentHeld is the data of ap.invoice.held and its twin.
+// DocumentHeld is the data of ap.invoice.held and ap.credit_memo.held.
 type DocumentHeld struct {
 	DocumentRef
 	HoldID  string `json:"hold_id"`
@@ -166,7 +166,7 @@ type DocumentHeld struct {
 	Finding any    `json:"finding,omitempty"`
 }
 
-// HoldReleasedData is the data of ap.invoice.hold_released and its twin.
+// HoldReleasedData is the data of ap.invoice.hold_released and ap.credit_memo.hold_released.
 type HoldReleasedData struct {
 	DocumentRef
 	HoldID string `json:"hold_id"`
@@ -174,8 +174,8 @@ type HoldReleasedData struct {
 	Reason string `json:"reason"`
 }
 
-// DocumentApproved is the data of ap.invoice.approved and .approval_recorded and
-// their twins.
+// DocumentApproved is the data of ap.invoice.approved and ap.invoice.approval_recorded,
+// and of the same events of credit memos.
 type DocumentApproved struct {
 	DocumentRef
 	PostingDate        event.Date   `json:"posting_date"`
@@ -186,8 +186,8 @@ type DocumentApproved struct {
 	Comment            string       `json:"comment,omitempty"`
 }
 
-// DocumentPosted is the data of ap.invoice.posted and its twin: the control line
-// of the journal, copied.
+// DocumentPosted is the data of ap.invoice.posted and ap.credit_memo.posted: a copy of the
+// journal's line on the control account, so that readers of AP need no journal.
 type DocumentPosted struct {
 	DocumentRef
 	JournalID          string       `json:"journal_id"`
@@ -209,7 +209,7 @@ type DocumentPaid struct {
 	OpenAfter money.Number `json:"open_after"`
 }
 
-// DocumentRejected is the data of ap.invoice.rejected and its twin.
+// DocumentRejected is the data of ap.invoice.rejected and ap.credit_memo.rejected.
 type DocumentRejected struct {
 	DocumentRef
 	Reason string `json:"reason"`

@@ -27,19 +27,18 @@ type VendorRegistered struct {
 	DefaultAccount    string            `json:"default_account,omitempty"`
 	DefaultDimensions map[string]string `json:"default_dimensions,omitempty"`
 	WithholdingCode   string            `json:"withholding_code,omitempty"`
-	Identity          string            `json:"identity,omitempty"` // by what the vendor is known: "vat:…", "reg:…" or "party:…"
+	Identity          string            `json:"identity,omitempty"` // business key: "vat:…", "reg:…" or "party:…"
 }
 
-// VendorRegistration is the data of ap.vendor.registered version 2 on its way to the
-// log, where the person is sealed. The payload of ap.register_vendor has the same
-// form.
+// VendorRegistration is the data of ap.vendor.registered version 2 before the person is
+// sealed. The payload of ap.register_vendor has the same form.
 type VendorRegistration struct {
 	VendorRegistered
 	Person *Person `json:"person,omitempty"`
 }
 
-// Person is what a vendor who is a natural person is called. It is personal data of
-// subject vendor:<vendor id>.
+// Person identifies a vendor who is a natural person. It is personal data of the subject
+// vendor:<vendor id>.
 type Person struct {
 	Name    string `json:"name"`
 	Address string `json:"address,omitempty"`
@@ -53,19 +52,20 @@ type VendorContactRef struct {
 	ContactID string `json:"contact_id"`
 }
 
-// VendorContact is the data of ap.vendor.contact_recorded on its way to the log. All
-// but the ids is personal data of subject contact:<contact id> and sealed there.
+// VendorContact is the data of ap.vendor.contact_recorded before it is sealed. All but the
+// ids is personal data of the subject contact:<contact id>.
 type VendorContact struct {
 	VendorContactRef
 	Name     string `json:"name"`
 	Email    string `json:"email,omitempty"`
 	Phone    string `json:"phone,omitempty"`
-	Function string `json:"function,omitempty"` // what the person does at the vendor
+	Function string `json:"function,omitempty"` // of the person at the vendor: "accounting"
 }
 
 // SettingsChanged is the data of ap.settings.changed and the payload of
-// ap.configure: the sections that are given replace the earlier ones, sections
-// that are left out stay. Amounts are in functional currency.
+// ap.configure. A section that is given replaces the earlier one, except that limits are
+// merged by role; a section that is left out stays. Amounts are in functional currency
+// unless said otherwise.
 type SettingsChanged struct {
 	Limits              map[string]*money.Number   `json:"limits,omitempty"` // role → largest document, gross; null is no limit
 	SecondApproverAbove *money.Number              `json:"second_approver_above,omitempty"`
@@ -77,7 +77,7 @@ type SettingsChanged struct {
 	SecondPerson        *bool                      `json:"second_person,omitempty"`
 }
 
-// Tolerances bound how far a document may be off before it is held.
+// Tolerances are the largest differences for which a document is not held.
 type Tolerances struct {
 	TaxAmount *money.Number `json:"tax_amount,omitempty"` // per tax line, in document currency
 }
@@ -89,7 +89,8 @@ type Coding struct {
 	Dimensions     map[string]string `json:"dimensions,omitempty"`
 }
 
-// WithholdingCode is the share that is withheld, and the account that it is owed on.
+// WithholdingCode is a kind of withholding tax: its rate, and the account on which the
+// withheld tax is owed.
 type WithholdingCode struct {
 	Percent money.Number `json:"percent"`
 	Account string       `json:"account,omitempty"` // "" is the posting profile's withholding
@@ -108,8 +109,8 @@ type Rejection struct {
 	Reason string `json:"reason"`
 }
 
-// HoldRelease is the payload of ap.release_hold. The hold id alone finds the
-// document; a document that is named must be the one.
+// HoldRelease is the payload of ap.release_hold. The hold id alone finds the document; a
+// document id may be sent as well and must then belong to the hold.
 type HoldRelease struct {
 	DocumentRef
 	HoldID string `json:"hold_id"`

@@ -10,11 +10,10 @@ import (
 	"github.com/erpbackbone/backbone/modules/ap/contract"
 )
 
-// CheckDocument demands what makes a document true in itself: numbers that fit
-// their currency as of the invoice date, sums that agree to the last digit, a due
-// date that is not before the invoice date. Faults: money.*, and of the kind:
-// number_invalid, total_mismatch, tax_mismatch, payable_mismatch,
-// due_date_invalid, line_number_invalid.
+// CheckDocument checks that a document is consistent in itself: amounts fit the currency
+// as of the invoice date, sums agree to the last digit, and the due date is not before the
+// invoice date. Faults: money.*, and those of the kind with number_invalid,
+// total_mismatch, tax_mismatch, payable_mismatch, due_date_invalid, line_number_invalid.
 func CheckDocument(k contract.Kind, d *contract.Document) error {
 	if err := checkNumber(k, d.InvoiceNumber); err != nil {
 		return err
@@ -40,8 +39,8 @@ func CheckDocument(k contract.Kind, d *contract.Document) error {
 	return nil
 }
 
-// checkNumber demands a number that can be seen: two papers must not differ by
-// something unreadable, and no number may be claimed by blanks alone.
+// checkNumber refuses a blank number and one with invisible characters, because two
+// documents must not differ in characters that a reader cannot see.
 func checkNumber(k contract.Kind, number string) error {
 	invisible := func(r rune) bool { return unicode.In(r, unicode.Cc, unicode.Cf, unicode.Zl, unicode.Zp) }
 	if strings.TrimSpace(number) == "" || strings.ContainsFunc(number, invisible) {
@@ -52,7 +51,7 @@ func checkNumber(k contract.Kind, number string) error {
 	return nil
 }
 
-// at names the field that a fault of package money is about.
+// at adds the field to a fault of package money that names none.
 func at(err error, field string) error {
 	if f, ok := fault.As(err); ok && f.Field == "" {
 		return f.WithField(field)
@@ -168,7 +167,7 @@ func Net(d *contract.Document) money.Number {
 	return sum
 }
 
-// Withheld is what the payer keeps back for the tax office.
+// Withheld is the sum that the payer withholds for the tax office.
 func Withheld(d *contract.Document) money.Number {
 	var sum money.Number
 	for i := range d.Withholding {
@@ -177,8 +176,8 @@ func Withheld(d *contract.Document) money.Number {
 	return sum
 }
 
-// Control is what the document moves on the vendor's account: the total with its
-// rounding, less what is withheld.
+// Control is the amount that the document posts to the control account: the total plus
+// its rounding amount, less withheld tax.
 func Control(d *contract.Document) money.Number {
 	return d.TotalAmount.Add(value(d.RoundingAmount)).Sub(Withheld(d))
 }

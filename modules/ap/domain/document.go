@@ -24,17 +24,17 @@ const (
 	StateRejected  State = "rejected"
 )
 
-// Undecided lists the states in which a document can be approved or rejected.
-func Undecided() []State { return []State{StateSubmitted, StateValidated} }
+// UndecidedStates lists the states in which a document can be approved or rejected.
+func UndecidedStates() []State { return []State{StateSubmitted, StateValidated} }
 
 // Step is what a person did to a document, for segregation of duties.
 type Step struct {
 	Name    string   `json:"step"` // "submitted", "approved"
 	EventID string   `json:"event_id"`
-	Persons []string `json:"persons"` // who counts as having done it
+	Persons []string `json:"persons"` // see Persons
 }
 
-// Hold is a finding that blocks.
+// Hold blocks approval or payment of a document until it is released.
 type Hold struct {
 	ID       string
 	Kind     string
@@ -42,8 +42,8 @@ type Hold struct {
 	Released bool
 }
 
-// Document is the fold of the stream of an invoice or credit memo. It is never
-// changed once shared.
+// Document is the state of the stream of an invoice or credit memo. Readers share it;
+// only Apply changes it, on a clone.
 type Document struct {
 	Kind          contract.Kind
 	State         State
@@ -57,7 +57,7 @@ type Document struct {
 	Holds         []Hold
 }
 
-// Clone copies the document; what was submitted never changes, so it is shared.
+// Clone copies the document. The submitted data never changes, so clones share it.
 func (d *Document) Clone() *Document {
 	c := *d
 	c.Submitters, c.Approvers, c.Holds = slices.Clone(d.Submitters), slices.Clone(d.Approvers), slices.Clone(d.Holds)
@@ -129,8 +129,8 @@ func IsService(t event.ActorType) bool {
 	return t == event.System || t == event.External || t == event.Import
 }
 
-// Persons lists who counts as having acted: a person as itself, an agent as
-// itself and as whom it acts for, a service only as whom it acts for.
+// Persons lists the persons who count as having acted, for segregation of duties: a person
+// or agent itself, and the one on whose behalf it acts; for a service only the latter.
 func Persons(a event.Actor) []string {
 	persons := []string{}
 	if !IsService(a.Type) {
@@ -166,9 +166,9 @@ func (d *Document) OpenHolds(blocksApproval bool) []Hold {
 	return open
 }
 
-// Demand refuses a document that does not exist or is in none of the states.
+// RequireState refuses a document that does not exist or is in none of the states.
 // Faults: <kind>.not_found, <kind>.wrong_state.
-func (d *Document) Demand(allowed ...State) error {
+func (d *Document) RequireState(allowed ...State) error {
 	if d.State == StateNone {
 		return fault.New(fault.NotFound, d.Kind.Code("not_found"),
 			"there is no %s with this id in this legal entity; look it up and use its id", d.Kind.Noun())
@@ -192,9 +192,8 @@ func states(allowed []State) string {
 	return text
 }
 
-// Duplicate words the refusal of a document whose number is taken, for the one
-// that came later.
-func (d *Document) Duplicate(later *contract.Document, h fault.Holder) *fault.Error {
+// DuplicateFault makes the fault for a later document with the number of d.
+func (d *Document) DuplicateFault(later *contract.Document, h fault.Holder) *fault.Error {
 	agree := d.Data.TotalAmount.Equal(later.TotalAmount) && d.Data.Currency == later.Currency
 	detail := "this vendor's %s with this number was submitted before, with the same total; look at the holder instead of submitting it again"
 	if !agree {
@@ -204,7 +203,7 @@ func (d *Document) Duplicate(later *contract.Document, h fault.Holder) *fault.Er
 		WithHolder(h).With("totals_agree", agree)
 }
 
-// Holder names the document to a later claimant of its number.
+// Holder describes the document in the fault for a later one with its number.
 func (d *Document) Holder() fault.Holder {
 	return fault.Holder{EventID: d.SubmittedID.String(), DocumentID: d.Data.ID(), Sequence: fmt.Sprint(uint64(d.Sequence))}
 }
@@ -217,7 +216,7 @@ type Finding struct {
 	Detail any // figures, for the event
 }
 
-// TaxFinding is the figures of a tax line that is off.
+// TaxFinding has the figures of a tax line that does not fit its rate.
 type TaxFinding struct {
 	TaxGroup   string       `json:"tax_group,omitempty"`
 	Expected   money.Number `json:"expected"`
@@ -254,8 +253,8 @@ func TaxFindings(d *contract.Document, c money.Currency, tolerance money.Number,
 	return found
 }
 
-// PayeeFindings checks what a document says about money that went or is to go
-// elsewhere.
+// PayeeFindings checks the document's statements about payment: a payee other than the
+// vendor, and a prepaid amount.
 func PayeeFindings(d *contract.Document) []Finding {
 	var found []Finding
 	if d.PayeeDiffers {

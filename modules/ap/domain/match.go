@@ -16,16 +16,16 @@ const (
 	RuleSameTotal  = "total"  // same vendor, currency and total on the same day
 )
 
-// NumberTag marks the documents of a vendor whose numbers are the same when only
-// letters and digits count and zeros in front of a group of digits do not:
-// "INV-00123" and "inv 123". ok is false for a number without letters and digits.
+// NumberTag is the tag that documents of a vendor share when their LooseNumber is the
+// same, as for "INV-00123" and "inv 123". ok is false for a number without letters and
+// digits.
 func NumberTag(k contract.Kind, vendorID, number string) (tag string, ok bool) {
 	loose := LooseNumber(number)
 	return "match:" + string(k) + ":number:" + vendorID + ":" + loose, loose != ""
 }
 
-// TotalTag marks the documents of a vendor with the same currency and total on a
-// day.
+// TotalTag is the tag that documents of a vendor share when currency, total and date are
+// the same.
 func TotalTag(k contract.Kind, vendorID string, c money.Currency, total money.Number, day event.Date) string {
 	return "match:" + string(k) + ":total:" + vendorID + ":" + c.Code + ":" + total.Fixed(c.MinorUnit) + ":" + day.String()
 }
@@ -34,9 +34,9 @@ func TotalTag(k contract.Kind, vendorID string, c money.Currency, total money.Nu
 // without zeros in front of a group of digits.
 func LooseNumber(number string) string {
 	var b strings.Builder
-	inDigits := false // a digit of the present group was written
+	inDigits := false // a digit of the current group was written
 	digits := false   // the last rune was a digit
-	zeros := false    // the present group has only had zeros
+	zeros := false    // the current group begins with zeros
 	flush := func() {
 		if digits && zeros && !inDigits {
 			b.WriteByte('0')
@@ -66,8 +66,8 @@ func LooseNumber(number string) string {
 	return b.String()
 }
 
-// SameNumber reports whether two document numbers are one number, however they
-// are written: width, case and blanks do not count.
+// SameNumber reports whether two document numbers have the same normal form: the same
+// business key.
 func SameNumber(a, b string) bool {
 	return eventtype.Normalise(eventtype.NormaliseDocumentNumber, a) == eventtype.Normalise(eventtype.NormaliseDocumentNumber, b)
 }

@@ -1,6 +1,6 @@
-// Package domain holds the rules of accounts payable that need nothing but the
-// facts: what makes a document consistent, what is held and why, how streams
-// fold into vendors, documents and settings.
+// Package domain holds the rules of accounts payable as pure functions and types: the
+// checks of a document, the findings that hold one, and the states that streams of
+// vendors, documents and settings fold into.
 package domain
 
 import (
@@ -21,8 +21,8 @@ const (
 	MaxDuplicateWindowDays = 60
 )
 
-// Settings are a legal entity's policy data for payables. They are never changed
-// once shared.
+// Settings are a legal entity's limits, tolerances and defaults for payables. Readers
+// share them; only Apply changes them, on a clone.
 type Settings struct {
 	Configured          bool
 	Limits              map[string]*money.Number // role → largest document; nil is no limit
@@ -50,7 +50,7 @@ func NewSettings() *Settings {
 	}
 }
 
-// Clone copies the settings. Sections are replaced as wholes, so they are shared.
+// Clone copies the settings. Sections are replaced as a whole, so clones share them.
 func (s *Settings) Clone() *Settings { c := *s; return &c }
 
 // Coding finds the coding of an accounting reference.
@@ -72,7 +72,7 @@ func (s *Settings) Apply(e event.Recorded, data []byte) error {
 	return nil
 }
 
-// Change replaces the sections that are given. Limits are overlaid role by role.
+// Change replaces the sections that c has. Only limits are merged, role by role.
 func (s *Settings) Change(c contract.SettingsChanged) {
 	s.Configured = true
 	if c.Limits != nil {

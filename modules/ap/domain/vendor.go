@@ -11,20 +11,20 @@ import (
 	"github.com/erpbackbone/backbone/modules/ap/contract"
 )
 
-// Vendor is the fold of a vendor's stream, without personal data: no value that the
-// log seals is read. It is never changed once shared.
+// Vendor is the state of a vendor's stream. It holds no personal data: Apply reads no
+// sealed value. Readers share it; only Apply changes it, on a clone.
 type Vendor struct {
 	Registered bool
 	EventID    event.ID
 	Sequence   event.Sequence
 	Master     contract.VendorRegistered
-	Contacts   map[string]bool // ids of those recorded and not removed
+	Contacts   map[string]bool // ids of contacts that were not removed
 }
 
 // Clone copies the vendor.
 func (v *Vendor) Clone() *Vendor { c := *v; c.Contacts = maps.Clone(v.Contacts); return &c }
 
-// Apply folds an event of any version.
+// Apply folds an event of either version of ap.vendor.registered, or of a contact.
 func (v *Vendor) Apply(e event.Recorded, data []byte) error {
 	switch e.Type {
 	case contract.EventVendorRegistered:
@@ -50,14 +50,14 @@ func (v *Vendor) Apply(e event.Recorded, data []byte) error {
 	return nil
 }
 
-// Holder names the vendor to a caller who registers it again.
+// Holder describes the vendor in the fault for a second registration.
 func (v *Vendor) Holder() fault.Holder {
 	return fault.Holder{EventID: v.EventID.String(), DocumentID: v.Master.VendorID, Sequence: fmt.Sprint(uint64(v.Sequence))}
 }
 
-// Identity is by what a vendor is known: its VAT id if it has one, else its
-// registration id, else its party id, in upper case without blanks and dots. ""
-// if it has none.
+// Identity is the business key of a vendor: "vat:" and its VAT id if it has one, else
+// "reg:" and its registration id, else "party:" and its party id, normalised to upper case
+// without blanks and dots. It is "" without any of them.
 func Identity(vatID, registrationID, partyID string) string {
 	for _, id := range []struct{ scheme, value string }{
 		{"vat", vatID}, {"reg", registrationID}, {"party", partyID},

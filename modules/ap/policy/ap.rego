@@ -1,5 +1,7 @@
-# Who may do what in accounts payable: roles, limits, segregation of duties,
-# postings into closing periods, second persons. Planners bring the facts.
+# The policy of accounts payable. It refuses (denials) actors without the role, services
+# that approve, violations of segregation of duties and amounts over the approval limit. It
+# asks another person for approval (needs) of postings into soft-closed periods and of
+# changed settings. Planners supply input.facts.
 package backbone.rules.ap
 
 import rego.v1
@@ -84,8 +86,7 @@ default configuring := false
 
 configuring if input.intent.type == "ap.configure"
 
-# evaluation is the trace of a rule: whether it was about this plan and whether
-# it found something.
+# evaluation is the trace of a rule: whether it applied to this plan, and its findings.
 evaluation(id, name, applies, found) := {
 	"rule_id": id,
 	"rule_name": name,
@@ -126,7 +127,7 @@ service_denials := [{
 
 # --- Segregation of duties ---------------------------------------------------
 
-# overlapping lists the earlier steps that a person acting now took part in.
+# overlapping lists the earlier steps in which one of the acting persons took part.
 overlapping(steps) := [step |
 	some step in steps
 	some person in step.persons
@@ -162,8 +163,8 @@ s6_denials := same_person(
 
 # --- Limits -------------------------------------------------------------------
 
-# within holds for roles whose limit covers the amount. A role without an entry
-# has no limit to give; an entry of null is no limit.
+# within holds for roles whose limit covers the amount. A role without an entry may
+# approve no amount; a role whose entry is null may approve any.
 within(role) if {
 	limit := input.facts.approval.limits[role]
 	limit == null

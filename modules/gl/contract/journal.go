@@ -78,7 +78,7 @@ type Journal struct {
 // (gl.account.control_account).
 func PlanJournal(ctx context.Context, l *Ledger, j Journal) (PlannedJournal, error) {
 	if n := len(j.Lines); n < domain.MinLines || n > domain.MaxLines {
-		return PlannedJournal{}, domain.LineCount(n)
+		return PlannedJournal{}, domain.LineCountFault(n)
 	}
 	settings, err := l.Settings(ctx)
 	if err != nil {
@@ -97,18 +97,18 @@ func PlanJournal(ctx context.Context, l *Ledger, j Journal) (PlannedJournal, err
 			"the reversal date %s is not after the posting date %s; use a later day", *j.ReversalDate, j.PostingDate).
 			WithField("/reversal_date")
 	}
-	dimensions, err := l.envelope(ctx, settings, j.Dimensions, j.PostingDate)
+	dimensions, err := l.envelopeDimensions(ctx, settings, j.Dimensions, j.PostingDate)
 	if err != nil {
 		return PlannedJournal{}, err
 	}
-	lines, control, err := l.lines(ctx, settings, &j, dimensions)
+	lines, control, err := l.convertLines(ctx, settings, &j, dimensions)
 	if err != nil {
 		return PlannedJournal{}, err
 	}
 	if err := domain.CheckBalance(lines); err != nil {
 		return PlannedJournal{}, err
 	}
-	lines, rounded, err := l.settleRounding(ctx, settings, j.PostingDate, lines)
+	lines, rounded, err := l.addRoundingLine(ctx, settings, j.PostingDate, lines)
 	if err != nil {
 		return PlannedJournal{}, err
 	}
@@ -166,8 +166,8 @@ func roundingRule(rounded bool) event.RuleEvaluation {
 	return r
 }
 
-// envelope fills in the department and checks the values.
-func (l *Ledger) envelope(ctx context.Context, s Settings, given map[string]string, date event.Date) (map[string]string, error) {
+// envelopeDimensions fills in the department and checks the values.
+func (l *Ledger) envelopeDimensions(ctx context.Context, s Settings, given map[string]string, date event.Date) (map[string]string, error) {
 	out := maps.Clone(given)
 	if out == nil {
 		out = map[string]string{}
@@ -184,13 +184,15 @@ func (l *Ledger) envelope(ctx context.Context, s Settings, given map[string]stri
 	return out, l.checkDimensions(ctx, out, date, "")
 }
 
-// ownedDimension reports whether a dimension's values are the master data of a
+// isSubledgerDimension reports whether a dimension's values are the master data of a
 // subledger, which answers for them, and not values defined in the ledger.
-func ownedDimension(dimension string) bool { return dimension == "vendor" || dimension == "customer" }
+func isSubledgerDimension(dimension string) bool {
+	return dimension == "vendor" || dimension == "customer"
+}
 
 func (l *Ledger) checkDimensions(ctx context.Context, dimensions map[string]string, date event.Date, at string) error {
 	for _, name := range slices.Sorted(maps.Keys(dimensions)) {
-		if ownedDimension(name) {
+		if isSubledgerDimension(name) {
 			continue
 		}
 		v, found, err := l.dimensionValue(ctx, name, dimensions[name])
@@ -210,9 +212,9 @@ func (l *Ledger) checkDimensions(ctx context.Context, dimensions map[string]stri
 	return nil
 }
 
-// lines checks and converts the lines. control is the index of the first control
+// convertLines checks and converts the lines. control is the index of the first control
 // line, -1 if there is none.
-func (l *Ledger) lines(ctx context.Context, s Settings, j *Journal, envelope map[string]string) (out []PostedLine, control int, err error) {
+func (l *Ledger) convertLines(ctx context.Context, s Settings, j *Journal, envelope map[string]string) (out []PostedLine, control int, err error) {
 	control = -1
 	out = make([]PostedLine, 0, len(j.Lines)+1)
 	for i := range j.Lines {
@@ -261,7 +263,7 @@ func (l *Ledger) postingAccount(ctx context.Context, in *SubledgerLine, j *Journ
 		return refuse("gl.account.not_postable", "account %s only sums up accounts below it; post to one below it", in.Account)
 	case !account.ActiveOn(j.PostingDate):
 		return refuse("gl.account.inactive", "account %s is not active on %s; use another account or date", in.Account, j.PostingDate)
-	case !account.Takes(currency):
+	case !account.AcceptsCurrency(currency):
 		return refuse("gl.account.currency_not_allowed", "account %s takes no amounts in %s; use another account", in.Account, currency)
 	case account.IsControl() && (!in.Control || account.Control != j.SourceModule):
 		return refuse("gl.account.control_account", "account %s belongs to the subledger %s and takes no other line; post there", in.Account, account.Control)
@@ -327,9 +329,9 @@ func (l *Ledger) convert(ctx context.Context, line *PostedLine, given *money.Num
 	return nil
 }
 
-// settleRounding adds the line that books the difference of conversion, if it is
+// addRoundingLine adds the line that books the difference of conversion, if it is
 // at most half a minor unit per converted line.
-func (l *Ledger) settleRounding(ctx context.Context, s Settings, date event.Date, lines []PostedLine) ([]PostedLine, bool, error) {
+func (l *Ledger) addRoundingLine(ctx context.Context, s Settings, date event.Date, lines []PostedLine) ([]PostedLine, bool, error) {
 	debit, credit := domain.FunctionalTotals(lines)
 	difference := debit.Sub(credit)
 	if difference.IsZero() {
@@ -353,7 +355,7 @@ func (l *Ledger) settleRounding(ctx context.Context, s Settings, date event.Date
 		units = units.Mul(money.FromInt(10))
 	}
 	if units.Mul(money.FromInt(2)).Cmp(money.FromInt(int64(converted))) > 0 {
-		return nil, false, domain.UnbalancedFunctional(book, debit, credit)
+		return nil, false, domain.UnbalancedFunctionalFault(book, debit, credit)
 	}
 	account, err := l.ProfileAccount(ctx, domain.RoleRounding)
 	if err != nil {

@@ -70,7 +70,7 @@ func (l *Ledger) Functional(ctx context.Context) (money.Currency, error) {
 	if err != nil {
 		return money.Currency{}, err
 	}
-	return lookup(s.FunctionalCurrency)
+	return lookupCurrency(s.FunctionalCurrency)
 }
 
 func (l *Ledger) account(ctx context.Context, code string) (*domain.AccountState, error) {

@@ -73,7 +73,7 @@ func (l *Ledger) CheckPeriod(ctx context.Context, moduleName string, date event.
 	switch state {
 	case domain.PeriodOpen, domain.PeriodSoftClosed:
 	case domain.PeriodHardClosed:
-		return Period{}, l.hardClosed(ctx, moduleName, date, span)
+		return Period{}, l.hardClosedFault(ctx, moduleName, date, span)
 	default:
 		return Period{}, fault.New(fault.FailedPrecondition, "gl.period.not_open",
 			"period %s was not opened yet for %s; open it with gl.open_period or use another date", span.Period, moduleName).
@@ -117,9 +117,9 @@ func stateOf(p *domain.ModulePeriod) domain.PeriodState {
 	return p.State
 }
 
-// hardClosed finds the first date after the closed period that is open to the
+// hardClosedFault finds the first date after the closed period that is open to the
 // module.
-func (l *Ledger) hardClosed(ctx context.Context, moduleName string, date event.Date, closed domain.PeriodSpan) error {
+func (l *Ledger) hardClosedFault(ctx context.Context, moduleName string, date event.Date, closed domain.PeriodSpan) error {
 	f := fault.New(fault.FailedPrecondition, "gl.period.hard_closed",
 		"period %s is closed for good; no later period is open, so open one with gl.open_period and post there", closed.Period)
 	for _, span := range l.calendar.Periods() {
@@ -140,5 +140,7 @@ func (l *Ledger) hardClosed(ctx context.Context, moduleName string, date event.D
 	return f.With("period", closed.Period).With("module", moduleName).With("date", date.String())
 }
 
-// lookup finds a currency without asking for a date.
-func lookup(code string) (money.Currency, error) { return money.LookupCurrency(code, time.Time{}) }
+// lookupCurrency finds a currency without asking for a date.
+func lookupCurrency(code string) (money.Currency, error) {
+	return money.LookupCurrency(code, time.Time{})
+}

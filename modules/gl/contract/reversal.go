@@ -40,7 +40,7 @@ func PlanReversal(ctx context.Context, l *Ledger, r Reversal) (PlannedReversal, 
 	if err != nil {
 		return PlannedReversal{}, err
 	}
-	if err := reversible(original, r); err != nil {
+	if err := checkReversible(original, r); err != nil {
 		return PlannedReversal{}, err
 	}
 	if r.PostingDate < original.EffectiveDate {
@@ -97,7 +97,7 @@ func PlanReversal(ctx context.Context, l *Ledger, r Reversal) (PlannedReversal, 
 
 func reversalText(number string) string { return "Reversal of " + number }
 
-func reversible(original *domain.JournalState, r Reversal) error {
+func checkReversible(original *domain.JournalState, r Reversal) error {
 	id := r.OriginalID.String()
 	refuse := func(kind fault.Kind, code, detail string, args ...any) *fault.Error {
 		return fault.New(kind, code, detail, args...).With("journal_id", id)

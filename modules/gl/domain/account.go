@@ -35,8 +35,8 @@ func (a Account) ActiveOn(d event.Date) bool {
 	return (a.ActiveFrom == nil || d >= *a.ActiveFrom) && (a.ActiveTo == nil || d <= *a.ActiveTo)
 }
 
-// Takes reports whether the account may hold amounts of the currency.
-func (a Account) Takes(currency string) bool {
+// AcceptsCurrency reports whether the account may hold amounts of the currency.
+func (a Account) AcceptsCurrency(currency string) bool {
 	return len(a.Currencies) == 0 || slices.Contains(a.Currencies, currency)
 }
 

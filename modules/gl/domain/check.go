@@ -35,7 +35,7 @@ func CheckJournal(data json.RawMessage, _ map[string]string) error {
 // Check is CheckJournal for a journal that is already decoded.
 func (j *JournalPosted) Check() error {
 	if n := len(j.Lines); n < MinLines || n > MaxLines {
-		return LineCount(n)
+		return LineCountFault(n)
 	}
 	functional, err := money.LookupCurrency(j.FunctionalCurrency, time.Time{})
 	if err != nil {
@@ -54,7 +54,7 @@ func (j *JournalPosted) Check() error {
 			return err
 		}
 	}
-	if err := balance(j.Lines, functional); err != nil {
+	if err := checkBalances(j.Lines, functional); err != nil {
 		return err
 	}
 	debit, credit := FunctionalTotals(j.Lines)
@@ -145,26 +145,26 @@ func CheckBalance(lines []Line) error {
 	return nil
 }
 
-func balance(lines []Line, functional money.Currency) error {
+func checkBalances(lines []Line, functional money.Currency) error {
 	if err := CheckBalance(lines); err != nil {
 		return err
 	}
 	if debit, credit := FunctionalTotals(lines); !debit.Equal(credit) {
-		return UnbalancedFunctional(functional, debit, credit)
+		return UnbalancedFunctionalFault(functional, debit, credit)
 	}
 	return nil
 }
 
-// UnbalancedFunctional is the fault for a journal whose functional amounts differ.
-func UnbalancedFunctional(functional money.Currency, debit, credit money.Number) error {
+// UnbalancedFunctionalFault is the fault for a journal whose functional amounts differ.
+func UnbalancedFunctionalFault(functional money.Currency, debit, credit money.Number) error {
 	d, c := debit.Fixed(functional.MinorUnit), credit.Fixed(functional.MinorUnit)
 	return fault.New(fault.Invalid, "gl.journal.unbalanced_functional",
 		"debit %s and credit %s in functional currency %s differ by more than rounding; correct the functional amounts", d, c, functional.Code).
 		WithField("/lines").With("currency", functional.Code).With("debit", d).With("credit", c)
 }
 
-// LineCount is the fault for too few or too many lines.
-func LineCount(n int) error {
+// LineCountFault is the fault for too few or too many lines.
+func LineCountFault(n int) error {
 	return fault.New(fault.FailedPrecondition, "gl.journal.line_count",
 		"a journal has %d to %d lines, this one has %d; split or complete it", MinLines, MaxLines, n).
 		WithField("/lines").With("minimum", MinLines).With("maximum", MaxLines).With("got", n)

@@ -46,7 +46,7 @@ Exit code: 0 nothing refused, 1 something refused, 2 could not run or not finish
   backbone ap import --legal-entity DEMF --posting-date 2026-04-01 late/invoice-4711.xml`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return unusable("name at least one file or folder; backbone ap import --help shows examples", nil)
+				return usageError("name at least one file or folder; backbone ap import --help shows examples", nil)
 			}
 			return nil
 		},
@@ -56,7 +56,7 @@ Exit code: 0 nothing refused, 1 something refused, 2 could not run or not finish
 		},
 	}
 	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error {
-		return unusable(err.Error()+"; backbone ap import --help lists the flags", err)
+		return usageError(err.Error()+"; backbone ap import --help lists the flags", err)
 	})
 	flags := cmd.Flags()
 	flags.StringVar(&c.server, "server", "", "base URL of the server (environment "+EnvServer+")")
@@ -79,34 +79,34 @@ func (c *importFlags) run(cmd *cobra.Command, paths []string, newAPI func(server
 	server, token := flagOrEnv(c.server, EnvServer), flagOrEnv(c.token, EnvToken)
 	switch {
 	case server == "":
-		return unusable("no server; set "+EnvServer+" or --server to its URL", nil)
+		return usageError("no server; set "+EnvServer+" or --server to its URL", nil)
 	case token == "":
-		return unusable("no access token; set "+EnvToken+" or --token", nil)
+		return usageError("no access token; set "+EnvToken+" or --token", nil)
 	case options.LegalEntity == "":
-		return unusable("no legal entity; name the one that was billed with --legal-entity or "+EnvLegalEntity, nil)
+		return usageError("no legal entity; name the one that was billed with --legal-entity or "+EnvLegalEntity, nil)
 	case c.parallel < 1 || c.parallel > MaxParallel:
-		return unusable(fmt.Sprintf("--parallel is 1 to %d", MaxParallel), nil)
+		return usageError(fmt.Sprintf("--parallel is 1 to %d", MaxParallel), nil)
 	}
 	if c.postingDate != "" {
 		date, err := event.ParseDate(c.postingDate)
 		if err != nil {
-			return unusable("--posting-date is a date such as 2026-03-31", err)
+			return usageError("--posting-date is a date such as 2026-03-31", err)
 		}
 		options.PostingDate = &date
 	}
 	files, err := FindFiles(paths)
 	if err != nil {
-		return unusable(err.Error(), err)
+		return usageError(err.Error(), err)
 	}
 	api, err := newAPI(server, token)
 	if err != nil {
-		return unusable(reason(err), err)
+		return usageError(reason(err), err)
 	}
 
 	ctx, release := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 	defer release()
 	finished := func() {}
-	if terminal(cmd.ErrOrStderr()) {
+	if isTerminal(cmd.ErrOrStderr()) {
 		p := newProgress(cmd.ErrOrStderr(), len(files))
 		options.Progress, finished = p.step, p.close
 	}
@@ -118,7 +118,7 @@ func (c *importFlags) run(cmd *cobra.Command, paths []string, newAPI func(server
 		write = report.WriteJSON
 	}
 	if err := write(cmd.OutOrStdout()); err != nil {
-		return unusable("the report cannot be written: "+withoutPath(err).Error()+"; "+report.Totals.summary(), err)
+		return usageError("the report cannot be written: "+withoutPath(err).Error()+"; "+report.Totals.summary(), err)
 	}
 	return report.Err()
 }
@@ -131,6 +131,6 @@ func flagOrEnv(flag, variable string) string {
 	return strings.TrimSpace(flag)
 }
 
-func unusable(text string, err error) error {
+func usageError(text string, err error) error {
 	return &ExitError{code: ExitUnfinished, text: text, err: err}
 }

@@ -216,17 +216,17 @@ func (e *fileError) Unwrap() error { return e.err }
 // finish registers the vendor of a file and submits its document.
 func (r *run) finish(p *inputFile) FileResult {
 	if p.err != nil {
-		return p.result.ended(p.err)
+		return p.result.withError(p.err)
 	}
 	if r.ctx.Err() != nil {
 		return notSent(p.result)
 	}
-	vendorID, intentID, err := r.vendor(&p.document)
+	vendorID, intentID, err := r.resolveVendor(&p.document)
 	switch {
 	case err != nil:
-		return p.result.ended(err)
+		return p.result.withError(err)
 	case vendorID == "":
-		return p.result.pending(intentID, "the registration of its vendor waits for the approval of another person; approve that intent, then run the command again")
+		return p.result.pendingApproval(intentID, "the registration of its vendor waits for the approval of another person; approve that intent, then run the command again")
 	}
 	p.result.VendorID = vendorID
 	return r.submit(p)
@@ -238,9 +238,9 @@ func closedChannel() chan struct{} {
 	return c
 }
 
-// ended is the result of a file that an error ended: refused when the error is the
+// withError is the result of a file that an error ended: refused when the error is the
 // reader's or the server's word about the document, failed otherwise.
-func (f FileResult) ended(err error) FileResult {
+func (f FileResult) withError(err error) FileResult {
 	var unread *fileError
 	if errors.As(err, &unread) {
 		f.Status, f.Code = StatusFailed, CodeFileUnreadable
@@ -279,7 +279,7 @@ func (f FileResult) ended(err error) FileResult {
 	return f
 }
 
-func (f FileResult) pending(intentID, detail string) FileResult {
+func (f FileResult) pendingApproval(intentID, detail string) FileResult {
 	f.Status, f.Code, f.IntentID, f.Detail = StatusPending, "intent.pending_approval", intentID, detail
 	return f
 }

@@ -37,5 +37,5 @@ func TestProgressCountsByStatus(t *testing.T) {
 	p.step(FileResult{Status: StatusAccepted})
 	p.close() // an import that ended early does not hang
 	require.Contains(t, out.String(), "1/3")
-	require.False(t, terminal(&out))
+	require.False(t, isTerminal(&out))
 }

@@ -17,8 +17,8 @@ type progress struct {
 	counted Totals
 }
 
-// terminal reports whether a stream is a terminal.
-func terminal(w io.Writer) bool {
+// isTerminal reports whether a stream is a terminal.
+func isTerminal(w io.Writer) bool {
 	f, ok := w.(*os.File)
 	return ok && term.IsTerminal(int(f.Fd()))
 }

@@ -111,7 +111,7 @@ func newReport(files []FileResult, vendors int, cause error) *Report {
 	sums := map[string]amounts{}
 	for i := range files {
 		f := &files[i]
-		f.Violations, f.Holds, f.Warnings = list(f.Violations), list(f.Holds), list(f.Warnings)
+		f.Violations, f.Holds, f.Warnings = nonNil(f.Violations), nonNil(f.Holds), nonNil(f.Warnings)
 		r.Totals.add(f, sums)
 	}
 	for currency, sum := range sums {
@@ -123,8 +123,8 @@ func newReport(files []FileResult, vendors int, cause error) *Report {
 	return r
 }
 
-// list is s, never nil, so that it is written as a list.
-func list[T any](s []T) []T {
+// nonNil is s, never nil, so that it is written as a list.
+func nonNil[T any](s []T) []T {
 	if s == nil {
 		return []T{}
 	}
@@ -150,11 +150,11 @@ func (t *Totals) tally(s Status) {
 func (t *Totals) add(f *FileResult, sums map[string]amounts) {
 	t.tally(f.Status)
 	if f.Status == StatusRefused {
-		for _, name := range names(f.Violations) {
+		for _, name := range ruleNames(f.Violations) {
 			t.ByRule[name]++
 		}
 	}
-	for _, name := range names(f.Warnings) {
+	for _, name := range ruleNames(f.Warnings) {
 		t.ByWarning[name]++
 	}
 	held := map[string]bool{}
@@ -185,19 +185,19 @@ func (t *Totals) add(f *FileResult, sums map[string]amounts) {
 	t.ByCurrency[f.Currency], sums[f.Currency] = c, sum
 }
 
-// name is the rule of a finding, or its code where no rule is named.
-func name(v fault.Violation) string {
+// ruleOrCode is the rule of a finding, or its code where no rule is named.
+func ruleOrCode(v fault.Violation) string {
 	if v.Rule != "" {
 		return v.Rule
 	}
 	return v.Code
 }
 
-// names lists the names of findings, each once.
-func names(findings []fault.Violation) []string {
+// ruleNames lists the names of findings, each once.
+func ruleNames(findings []fault.Violation) []string {
 	var out []string
 	for _, v := range findings {
-		if n := name(v); !slices.Contains(out, n) {
+		if n := ruleOrCode(v); !slices.Contains(out, n) {
 			out = append(out, n)
 		}
 	}

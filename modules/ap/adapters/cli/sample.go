@@ -24,7 +24,7 @@ func Sample(ctx context.Context, s plugin.Session) error {
 	if err := writeSamples(folder); err != nil {
 		return err
 	}
-	r.say("\n1. Submit: the importer reads UBL documents from %s", folder)
+	r.printf("\n1. Submit: the importer reads UBL documents from %s", folder)
 	files, err := FindFiles([]string{folder})
 	if err != nil {
 		return err
@@ -33,7 +33,7 @@ func Sample(ctx context.Context, s plugin.Session) error {
 	if err := report.WriteTable(s.Out); err != nil {
 		return err
 	}
-	r.say("\n2. Approve and post: three roles with rising limits")
+	r.printf("\n2. Approve and post: three roles with rising limits")
 	var journal string
 	for _, f := range report.Files {
 		if f.Status != StatusAccepted {
@@ -41,18 +41,18 @@ func Sample(ctx context.Context, s plugin.Session) error {
 		}
 		posted, err := r.approve(ctx, string(f.Kind), f.DocumentID)
 		if err != nil {
-			r.say("   %s %s waits: %s", f.Kind, f.DocumentID, err.Error())
+			r.printf("   %s %s waits: %s", f.Kind, f.DocumentID, err.Error())
 			continue
 		}
 		if posted != "" {
 			journal = posted
 		}
 	}
-	r.say("\n3. The books of %s", s.LegalEntity)
+	r.printf("\n3. The books of %s", s.LegalEntity)
 	if err := r.printBooks(ctx); err != nil {
 		return err
 	}
-	r.say("\n4. Trace the last journal back to its paper")
+	r.printf("\n4. Trace the last journal back to its paper")
 	return s.Trace(ctx, journal)
 }
 
@@ -72,7 +72,7 @@ func Hints(s plugin.Session) []string {
 // sampleRun is one run of the sample.
 type sampleRun struct{ plugin.Session }
 
-func (r sampleRun) say(format string, args ...any) { fmt.Fprintf(r.Out, format+"\n", args...) }
+func (r sampleRun) printf(format string, args ...any) { fmt.Fprintf(r.Out, format+"\n", args...) }
 
 func (r sampleRun) client(role string) *client.Client {
 	c, err := client.New(client.Config{Server: r.Server, Token: r.Tokens[role]})
@@ -120,7 +120,7 @@ func (r sampleRun) approve(ctx context.Context, kind, id string) (string, error)
 		}
 		for _, e := range out.Events {
 			if e.Type == gl.EventJournalPosted {
-				r.say("   %s %s approved by %s, posted as sequence %s", kind, id, role, e.Sequence)
+				r.printf("   %s %s approved by %s, posted as sequence %s", kind, id, role, e.Sequence)
 				return e.ID, nil
 			}
 		}
@@ -147,15 +147,15 @@ func (r sampleRun) printBooks(ctx context.Context) error {
 	if err := json.Unmarshal(document, &balance); err != nil {
 		return err
 	}
-	r.say("   %-8s %-28s %14s %14s", "account", "name ("+balance.Currency+")", "debit", "credit")
+	r.printf("   %-8s %-28s %14s %14s", "account", "name ("+balance.Currency+")", "debit", "credit")
 	for _, a := range balance.Accounts {
-		r.say("   %-8s %-28s %14s %14s", a.Account, a.Name, a.Debit, a.Credit)
+		r.printf("   %-8s %-28s %14s %14s", a.Account, a.Name, a.Debit, a.Credit)
 	}
-	r.say("   %-8s %-28s %14s %14s", "", "total", balance.TotalDebit, balance.TotalCredit)
+	r.printf("   %-8s %-28s %14s %14s", "", "total", balance.TotalDebit, balance.TotalCredit)
 	items, err := auditor.ReadApOpenItems(ctx, client.ReadApOpenItemsParams{LegalEntity: r.LegalEntity})
 	if err != nil {
 		return err
 	}
-	r.say("   %d open items", len(items.Rows))
+	r.printf("   %d open items", len(items.Rows))
 	return nil
 }

@@ -30,18 +30,18 @@ const (
 	intentExpired  = "expired"
 )
 
-// vendor is a seller met in the files. The lock is held while it is registered, so
+// resolveVendor is a seller met in the files. The lock is held while it is registered, so
 // that this happens once.
 type vendor struct {
 	sync.Mutex
 	id string // "" until known
 }
 
-// vendor gives the id of a document's vendor, who is registered on the way if the
+// resolveVendor gives the id of a document's vendor, who is registered on the way if the
 // server does not know it. Where the registration waits for approval it gives no
 // vendor id but that of the intent. A refusal is not kept: the next document of
 // the same vendor may say more about it.
-func (r *run) vendor(d *ubl.Document) (vendorID, intentID string, err error) {
+func (r *run) resolveVendor(d *ubl.Document) (vendorID, intentID string, err error) {
 	identity := d.Supplier.Identity()
 	if identity == "" {
 		return "", "", fault.New(fault.Invalid, CodeVendorUnknown,
@@ -62,9 +62,9 @@ func (r *run) vendor(d *ubl.Document) (vendorID, intentID string, err error) {
 	}
 	payload, err := d.VendorPayload(defaultNetDays)
 	if err != nil {
-		return "", "", unwritable(err)
+		return "", "", encodeFault(err)
 	}
-	out, err := r.send(submission{r.intent(contract.IntentRegisterVendor, payload, d), idempotencyKey(r.LegalEntity, "vendor", identity)})
+	out, err := r.send(submission{r.newIntent(contract.IntentRegisterVendor, payload, d), idempotencyKey(r.LegalEntity, "vendor", identity)})
 	if said, ok := fault.As(err); ok && said.Code == "ap.vendor.duplicate" && said.Holder != nil && said.Holder.DocumentID != "" {
 		v.id = said.Holder.DocumentID
 		return v.id, "", nil
@@ -72,17 +72,17 @@ func (r *run) vendor(d *ubl.Document) (vendorID, intentID string, err error) {
 	if err != nil {
 		return "", "", err
 	}
-	registered, ok := out.find(contract.EventVendorRegistered)
+	registered, ok := out.findEvent(contract.EventVendorRegistered)
 	switch {
 	case ok:
-		v.id = documentOf(registered)
+		v.id = documentIDOf(registered)
 	case out.hasNoEvents():
-		return "", "", out.refusal("the registration of its vendor")
+		return "", "", out.earlierRefusal("the registration of its vendor")
 	default:
 		return "", out.IntentID, nil
 	}
 	if v.id == "" {
-		return "", "", unexpected()
+		return "", "", unexpectedAnswer()
 	}
 	if !out.replayed {
 		r.mu.Lock()
@@ -102,36 +102,36 @@ func (r *run) submit(p *inputFile) FileResult {
 		PayeeBank: d.PaymentAccounts.Compare(nil),
 	})
 	if err != nil {
-		return p.result.ended(unwritable(err))
+		return p.result.withError(encodeFault(err))
 	}
-	s := submission{r.intent(d.Intent(), payload, d), idempotencyKey(r.LegalEntity, d.SHA256)}
+	s := submission{r.newIntent(d.Intent(), payload, d), idempotencyKey(r.LegalEntity, d.SHA256)}
 	if r.PostingDate != nil {
 		s.EffectiveDate = r.PostingDate.String()
 	}
 	out, err := r.send(s)
 	if err != nil {
-		return r.afterFault(p, err)
+		return r.resultOfFault(p, err)
 	}
 	p.result.IntentID = out.IntentID
 	kind := d.Kind
-	submitted, ok := out.find(kind.Event(contract.Submitted))
+	submitted, ok := out.findEvent(kind.Event(contract.Submitted))
 	switch {
-	case ok && documentOf(submitted) == "", !ok && out.Status == intentExecuted:
-		return p.result.ended(unexpected())
+	case ok && documentIDOf(submitted) == "", !ok && out.Status == intentExecuted:
+		return p.result.withError(unexpectedAnswer())
 	case ok:
-		return r.afterEvents(p, out, submitted)
+		return r.resultOfEvents(p, out, submitted)
 	case out.hasNoEvents():
-		return p.result.ended(out.refusal("this document"))
+		return p.result.withError(out.earlierRefusal("this document"))
 	default:
-		return p.result.pending(out.IntentID, "it waits for the approval of another person; approve that intent")
+		return p.result.pendingApproval(out.IntentID, "it waits for the approval of another person; approve that intent")
 	}
 }
 
-// afterEvents ends a document that is in the books, since now or since before.
-func (r *run) afterEvents(p *inputFile, out outcome, submitted client.IntentEvent) FileResult {
+// resultOfEvents ends a document that is in the books, since now or since before.
+func (r *run) resultOfEvents(p *inputFile, out outcome, submitted client.IntentEvent) FileResult {
 	f := p.result
-	f.DocumentID = documentOf(submitted)
-	r.remember(f)
+	f.DocumentID = documentIDOf(submitted)
+	r.recordTotal(f)
 	kind := f.Kind
 	if out.replayed {
 		f.Status, f.Code = StatusDuplicate, kind.Code("duplicate")
@@ -155,17 +155,17 @@ func (r *run) afterEvents(p *inputFile, out outcome, submitted client.IntentEven
 	return f
 }
 
-// afterFault ends a document that the server did not take: a duplicate if the
+// resultOfFault ends a document that the server did not take: a duplicate if the
 // first one has the same total, else refused or failed.
-func (r *run) afterFault(p *inputFile, err error) FileResult {
+func (r *run) resultOfFault(p *inputFile, err error) FileResult {
 	f := p.result
 	said, ok := fault.As(err)
 	if !ok || said.Code != f.Kind.Code("duplicate") {
-		return f.ended(err)
+		return f.withError(err)
 	}
 	if agree, _ := said.Attributes["totals_agree"].(bool); !agree {
-		f = f.ended(err)
-		r.compare(&f)
+		f = f.withError(err)
+		r.addFigures(&f)
 		return f
 	}
 	f.Status, f.Code, f.Detail, f.Holder = StatusDuplicate, said.Code, said.Detail, said.Holder
@@ -174,21 +174,21 @@ func (r *run) afterFault(p *inputFile, err error) FileResult {
 	}
 	if said.Holder != nil {
 		f.DocumentID = said.Holder.DocumentID
-		r.remember(f)
+		r.recordTotal(f)
 	}
 	return f
 }
 
-// remember keeps the total of a document in the books.
-func (r *run) remember(f FileResult) {
+// recordTotal keeps the total of a document in the books.
+func (r *run) recordTotal(f FileResult) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.booked[f.DocumentID] = bookedDocument{total: f.gross, currency: f.Currency}
 }
 
-// compare adds the figures to the refusal of a number that is taken by a document
+// addFigures adds the figures to the refusal of a number that is taken by a document
 // with another total, as far as they are known here.
-func (r *run) compare(f *FileResult) {
+func (r *run) addFigures(f *FileResult) {
 	if len(f.Violations) == 0 || f.Violations[0].Got != "" || f.Total == "" {
 		return
 	}
@@ -209,16 +209,16 @@ func (r *run) compare(f *FileResult) {
 	}
 }
 
-// intent asks for something that a document calls for.
-func (r *run) intent(intentType string, payload json.RawMessage, d *ubl.Document) client.IntentRequest {
+// newIntent asks for something that a document calls for.
+func (r *run) newIntent(intentType string, payload json.RawMessage, d *ubl.Document) client.IntentRequest {
 	return client.IntentRequest{
 		Type: intentType, LegalEntity: r.LegalEntity, Payload: payload,
 		Source: client.Source{System: sourceSystem, Channel: sourceChannel, Reference: d.SHA256},
 	}
 }
 
-// find gives the first event of a type.
-func (o *outcome) find(eventType string) (client.IntentEvent, bool) {
+// findEvent gives the first event of a type.
+func (o *outcome) findEvent(eventType string) (client.IntentEvent, bool) {
 	for _, e := range o.Events {
 		if e.Type == eventType {
 			return e, true
@@ -237,9 +237,9 @@ func (o *outcome) hasNoEvents() bool {
 	}
 }
 
-// refusal is the fault of an intent that ended without events, of which the server
+// earlierRefusal is the fault of an intent that ended without events, of which the server
 // reminds by a replay.
-func (o *outcome) refusal(what string) error {
+func (o *outcome) earlierRefusal(what string) error {
 	return fault.New(fault.Conflict, "intent."+o.Status,
 		"%s was submitted before, and that intent was %s; look at the intent, and enter the document by hand if it is to be booked after all", what, o.Status).
 		WithIntent(o.IntentID)
@@ -258,18 +258,18 @@ func (o *outcome) holdKinds() []string {
 	return kinds
 }
 
-// documentOf is the id in the stream of an event.
-func documentOf(e client.IntentEvent) string {
+// documentIDOf is the id in the stream of an event.
+func documentIDOf(e client.IntentEvent) string {
 	_, id, _ := strings.Cut(e.Stream, "/")
 	return id
 }
 
-func unwritable(err error) error {
+func encodeFault(err error) error {
 	return fault.New(fault.Internal, CodeUnexpected,
 		"the document was read but cannot be written as an intent; report this with the file").WithCause(err)
 }
 
-func unexpected() error {
+func unexpectedAnswer() error {
 	return fault.New(fault.Internal, CodeUnexpected,
 		"the server's answer does not fit its API; check that server and command have the same version")
 }

@@ -89,7 +89,7 @@ func (f *FileResult) reasons() []string {
 // finding is one finding with its figures.
 func finding(v fault.Violation) string {
 	var b strings.Builder
-	b.WriteString(name(v))
+	b.WriteString(ruleOrCode(v))
 	if v.Expected != "" || v.Got != "" {
 		separator := " "
 		for _, figure := range []struct{ label, value string }{{"expected", v.Expected}, {"got", v.Got}, {"difference", v.Difference}} {

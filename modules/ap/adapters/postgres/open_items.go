@@ -77,7 +77,7 @@ type openItemRow struct {
 // open_functional over all rows is the credit balance of the control account at
 // the same as_of and known_at. Faults: report.parameter_invalid, cursor.invalid.
 func (o *OpenItems) Query(ctx context.Context, q ports.ReadModelQuery) (ports.Report, error) {
-	book, err := o.book(ctx, q)
+	book, err := o.functionalCurrency(ctx, q)
 	if err != nil {
 		return ports.Report{}, err
 	}
@@ -109,9 +109,9 @@ func (o *OpenItems) Query(ctx context.Context, q ports.ReadModelQuery) (ports.Re
 	return report, nil
 }
 
-// book is the functional currency as known at the query's sequence, the zero
+// functionalCurrency is the functional currency as known at the query's sequence, the zero
 // currency before there was one.
-func (o *OpenItems) book(ctx context.Context, q ports.ReadModelQuery) (money.Currency, error) {
+func (o *OpenItems) functionalCurrency(ctx context.Context, q ports.ReadModelQuery) (money.Currency, error) {
 	code, err := o.queries.LedgerCurrency(ctx, o.pool, &apdb.LedgerCurrencyParams{PartitionID: int32(q.Partition), Version: int32(q.Version), Known: int64(q.Known)})
 	if errors.Is(err, pgx.ErrNoRows) {
 		return money.Currency{}, nil
@@ -205,8 +205,8 @@ func toRow(r *apdb.OpenItemsRow, asOf event.Date, book money.Currency) (openItem
 	row := openItemRow{
 		VendorID: r.VendorID, DocumentID: r.DocumentID, Number: r.InvoiceNumber, Kind: r.Kind,
 		InvoiceDate: event.DateOf(r.InvoiceDate.Time), DueDate: event.DateOf(r.DueDate.Time), Currency: r.Currency,
-		Total: fixed(total, currency), Applied: fixed(total.Sub(open), currency), Open: fixed(open, currency),
-		OpenFunctional: fixed(functional, book), State: statePosted, Holds: json.RawMessage(r.Holds),
+		Total: formatAmount(total, currency), Applied: formatAmount(total.Sub(open), currency), Open: formatAmount(open, currency),
+		OpenFunctional: formatAmount(functional, book), State: statePosted, Holds: json.RawMessage(r.Holds),
 		Dimensions: json.RawMessage(r.Dimensions), EventID: event.ID(id.Bytes).String(),
 	}
 	if !open.Equal(total) {
@@ -218,9 +218,9 @@ func toRow(r *apdb.OpenItemsRow, asOf event.Date, book money.Currency) (openItem
 	return row, nil
 }
 
-// fixed writes an amount at the currency's scale. Columns have more decimals than
+// formatAmount writes an amount at the currency's scale. Columns have more decimals than
 // most currencies; those are zeros.
-func fixed(n money.Number, c money.Currency) string {
+func formatAmount(n money.Number, c money.Currency) string {
 	if exact, err := n.Rescale(c.MinorUnit); err == nil {
 		n = exact
 	}

@@ -105,7 +105,7 @@ func (p *VendorProjection) addVendor(ctx context.Context, db pgx.Tx, version int
 	}
 	if v.NaturalPerson {
 		copies := copier{event: e}
-		row.Name = copies.of("person", v.Person)
+		row.Name = copies.copyMember("person", v.Person)
 		row.Subject = copies.subject
 	}
 	return p.queries.VendorInsert(ctx, db, row)
@@ -127,7 +127,7 @@ func (p *VendorProjection) addContact(ctx context.Context, db pgx.Tx, version in
 	row := &apdb.VendorContactInsertParams{
 		PartitionID: int32(e.Partition), Version: version, Sequence: int64(e.Sequence), EffectiveDate: date(e.EffectiveDate), Removed: e.Type == contract.EventContactRemoved,
 		VendorID: c.VendorID, ContactID: c.ContactID,
-		Name: copies.of("name", c.Name), Email: copies.of("email", c.Email), Phone: copies.of("phone", c.Phone), JobFunction: copies.of("function", c.Function),
+		Name: copies.copyMember("name", c.Name), Email: copies.copyMember("email", c.Email), Phone: copies.copyMember("phone", c.Phone), JobFunction: copies.copyMember("function", c.Function),
 	}
 	row.Subject = copies.subject
 	return p.queries.VendorContactInsert(ctx, db, row)
@@ -137,13 +137,13 @@ func (p *VendorProjection) addContact(ctx context.Context, db pgx.Tx, version in
 // they were sealed, by which they open.
 type copier struct {
 	event   *event.Recorded
-	subject string // of the copies; those of one row are one person's
+	subject string // copyMember the copies; those of one row are one person's
 }
 
-// of copies a member of data. What is no sealed value is not copied, unless it says
+// copyMember copies a member of data. What is no sealed value is not copied, unless it says
 // that there was one: personal data in clear, of before there were keys, belongs in
 // no table.
-func (c *copier) of(member string, value json.RawMessage) string {
+func (c *copier) copyMember(member string, value json.RawMessage) string {
 	if bytes.Equal(value, []byte(shredding.Redacted)) {
 		return shredding.Redacted
 	}

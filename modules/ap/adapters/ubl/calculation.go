@@ -193,8 +193,8 @@ func checkCategoryTax(r Rule, root *Element) []fault.Violation {
 	return out
 }
 
-// terms are the business terms of amounts by the names of group and element.
-var terms = map[string]string{
+// businessTerms are the business terms of amounts by the names of group and element.
+var businessTerms = map[string]string{
 	tagTotals + "/" + tagLineNet:       "BT-106",
 	tagTotals + "/" + tagAllowances:    "BT-107",
 	tagTotals + "/" + tagCharges:       "BT-108",
@@ -217,7 +217,7 @@ func termOf(e *Element) string {
 		return ""
 	}
 	if group.tag != tagCharge {
-		return terms[group.tag+"/"+e.tag]
+		return businessTerms[group.tag+"/"+e.tag]
 	}
 	charge, _ := parseIndicator(group.text("cbc:ChargeIndicator"))
 	var names [4]string // allowance, its base, charge, its base

@@ -40,11 +40,11 @@ func (c *checker) invalid(e *Element, bt, detail string) { c.add(e, CodeValueInv
 // text reads a text of at most longest characters.
 func (c *checker) text(e *Element, bt string, longest int) string {
 	s := e.value()
-	c.length(e, s, bt, longest)
+	c.checkLength(e, s, bt, longest)
 	return s
 }
 
-func (c *checker) length(e *Element, s, bt string, longest int) {
+func (c *checker) checkLength(e *Element, s, bt string, longest int) {
 	if n := utf8.RuneCountInString(s); n > longest {
 		v := c.add(e, CodeFieldTooLong, bt, "This text is longer than its field.")
 		v.Expected = "at most " + strconv.Itoa(longest) + " characters"
@@ -65,15 +65,15 @@ func (c *checker) date(e *Element, bt string) (event.Date, bool) {
 
 // quantity reads a quantity or a unit price.
 func (c *checker) quantity(e *Element, bt string) *money.Number {
-	return c.limited(e, bt, money.QuantityDecimals)
+	return c.boundedDecimal(e, bt, money.QuantityDecimals)
 }
 
 func (c *checker) percent(e *Element, bt string) *money.Number {
-	return c.limited(e, bt, money.PercentDecimals)
+	return c.boundedDecimal(e, bt, money.PercentDecimals)
 }
 
-// limited reads a number with at most scale decimals; zeros beyond do not count.
-func (c *checker) limited(e *Element, bt string, scale int) *money.Number {
+// boundedDecimal reads a number with at most scale decimals; zeros beyond do not count.
+func (c *checker) boundedDecimal(e *Element, bt string, scale int) *money.Number {
 	if e.value() == "" {
 		return nil
 	}
@@ -101,13 +101,13 @@ func (c *checker) checkSupplier(root *Element, s Supplier) {
 	if party == nil {
 		return
 	}
-	c.length(party, s.VATID, "BT-31", maxReference)
-	c.length(party, s.RegistrationID, "BT-30", maxReference)
+	c.checkLength(party, s.VATID, "BT-31", maxReference)
+	c.checkLength(party, s.RegistrationID, "BT-30", maxReference)
 	for _, id := range s.PartyIDs {
-		c.length(party, id, "BT-29", maxReference)
+		c.checkLength(party, id, "BT-29", maxReference)
 	}
-	c.length(party, s.LegalName, "BT-27", maxName)
-	c.length(party, s.TradeName, "BT-28", maxName)
+	c.checkLength(party, s.LegalName, "BT-27", maxName)
+	c.checkLength(party, s.TradeName, "BT-28", maxName)
 	if s.Country != "" && !isCountry(s.Country) {
 		c.invalid(party.find("cac:PostalAddress", "cac:Country", "cbc:IdentificationCode"), "BT-40",
 			"A country is a code of two letters as in ISO 3166-1.")
@@ -140,7 +140,7 @@ func (c *checker) checkTree(root *Element) (money.Currency, bool) {
 			}
 		}
 	})
-	currency, supported := c.currency(root)
+	currency, supported := c.lookupCurrency(root)
 	taxCurrency := root.text("cbc:TaxCurrencyCode")
 	root.walk(func(e *Element) {
 		if len(c.findings) > MaxFindings || e.Space != NamespaceBasic || !strings.HasSuffix(e.Name, "Amount") {
@@ -153,7 +153,7 @@ func (c *checker) checkTree(root *Element) (money.Currency, bool) {
 			c.add(e, CodeCurrencyMismatch, termOf(e), "This amount is in another currency than the document.")
 		}
 		if isAmount(e) && e.value() != "" {
-			c.amount(e, currency, supported && !stated)
+			c.checkAmount(e, currency, supported && !stated)
 		}
 	})
 	return currency, supported
@@ -169,7 +169,7 @@ func inTaxTotal(e *Element) bool {
 	return false
 }
 
-func (c *checker) amount(e *Element, currency money.Currency, limited bool) {
+func (c *checker) checkAmount(e *Element, currency money.Currency, limited bool) {
 	n, ok := parseDecimal(e.value())
 	if !ok {
 		c.invalid(e, termOf(e), "An amount is a decimal number of at most 15 digits.")
@@ -185,9 +185,9 @@ func (c *checker) amount(e *Element, currency money.Currency, limited bool) {
 	}
 }
 
-// currency looks up the currency as of the issue date. An absent one is a matter
+// lookupCurrency looks up the currency as of the issue date. An absent one is a matter
 // of BR-05.
-func (c *checker) currency(root *Element) (money.Currency, bool) {
+func (c *checker) lookupCurrency(root *Element) (money.Currency, bool) {
 	e := root.find(tagCurrency)
 	day, ok := parseDate(root.text("cbc:IssueDate"))
 	if e.value() == "" || !ok {

@@ -11,9 +11,9 @@ import (
 	"github.com/erpbackbone/backbone/modules/ap/contract"
 )
 
-// toDocument maps the tree. Values that do not fit are reported to the checker and
+// mapDocument maps the tree. Values that do not fit are reported to the checker and
 // left at zero; the document is then refused as a whole.
-func toDocument(root *Element, c *checker) Document {
+func mapDocument(root *Element, c *checker) Document {
 	d := Document{
 		Root:              root.Name,
 		Kind:              contract.Invoice,
@@ -58,7 +58,7 @@ func toDocument(root *Element, c *checker) Document {
 	readLines(root, c, &d)
 	readAttachments(root, c, &d)
 	if d.Totals.Gross.Sign() < 0 {
-		d.flip()
+		d.swapKind()
 	}
 	return d
 }
@@ -351,9 +351,9 @@ func (d *Document) amounts() []*money.Number {
 	return out
 }
 
-// fit drops zeros that a supplier writes beyond the minor unit of the currency,
+// dropExtraZeros drops zeros that a supplier writes beyond the minor unit of the currency,
 // as in 100.00 JPY.
-func (d *Document) fit(minorUnit int) {
+func (d *Document) dropExtraZeros(minorUnit int) {
 	for _, n := range d.amounts() {
 		if n.Scale() <= minorUnit {
 			continue
@@ -364,9 +364,9 @@ func (d *Document) fit(minorUnit int) {
 	}
 }
 
-// flip turns a document with a negative total into one of the other kind. Prices
+// swapKind turns a document with a negative total into one of the other kind. Prices
 // keep their sign, as quantities carry the direction.
-func (d *Document) flip() {
+func (d *Document) swapKind() {
 	d.Flipped = true
 	if d.Kind == contract.Invoice {
 		d.Kind = contract.CreditMemo

@@ -34,7 +34,7 @@ func Read(r io.Reader) (Document, error) {
 		}
 	}
 	if len(refusals) > 0 {
-		return document, refuse(findings, refusals).With("sha256", digest)
+		return document, refusal(findings, refusals).With("sha256", digest)
 	}
 	return document, nil
 }
@@ -46,9 +46,9 @@ func Read(r io.Reader) (Document, error) {
 func Interpret(root *Element) (Document, []fault.Violation) {
 	var c checker
 	currency, supported := c.checkTree(root)
-	document := toDocument(root, &c)
+	document := mapDocument(root, &c)
 	if supported {
-		document.fit(currency.MinorUnit)
+		document.dropExtraZeros(currency.MinorUnit)
 	}
 	findings := c.findings
 	for _, rule := range rules {
@@ -62,8 +62,8 @@ func Interpret(root *Element) (Document, []fault.Violation) {
 	return document, findings
 }
 
-// refuse makes the fault of a document that is not taken.
-func refuse(findings, refusals []fault.Violation) *fault.Error {
+// refusal makes the fault of a document that is not taken.
+func refusal(findings, refusals []fault.Violation) *fault.Error {
 	code := CodeRuleViolated
 	var names []string
 	for _, v := range refusals {

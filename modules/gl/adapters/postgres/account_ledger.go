@@ -69,8 +69,8 @@ type lineCursor struct {
 	line     int32
 }
 
-// beginning is before every line that effective dates allow.
-var beginning = lineCursor{date: event.MustDate("0001-01-01")}
+// beforeFirstLine is before every line that effective dates allow.
+var beforeFirstLine = lineCursor{date: event.MustDate("0001-01-01")}
 
 func (p lineCursor) String() string {
 	return fmt.Sprintf("%d:%d:%d", int32(p.date), p.sequence, p.line)
@@ -107,7 +107,7 @@ func pageRows(limit int) int {
 // opening_balance, the balance before the page. Faults:
 // gl.account.not_found, cursor.malformed.
 func (a *AccountLedger) Query(ctx context.Context, q ports.ReadModelQuery) (ports.Report, error) {
-	after, err := start(q)
+	after, err := startCursor(q)
 	if err != nil {
 		return ports.Report{}, err
 	}
@@ -121,14 +121,14 @@ func (a *AccountLedger) Query(ctx context.Context, q ports.ReadModelQuery) (port
 	return report, err
 }
 
-// start is the place before the page.
-func start(q ports.ReadModelQuery) (lineCursor, error) {
+// startCursor is the place before the page.
+func startCursor(q ports.ReadModelQuery) (lineCursor, error) {
 	if q.Cursor != "" {
 		return parseCursor(q.Cursor)
 	}
 	from := q.Params["from"]
 	if from == "" {
-		return beginning, nil
+		return beforeFirstLine, nil
 	}
 	d, err := event.ParseDate(from)
 	if err != nil {
@@ -231,7 +231,7 @@ func accountRow(r *gldb.AccountLinePageRow, functional money.Currency, inDocumen
 		return accountLedgerRow{}, money.Number{}, err
 	}
 	row := accountLedgerRow{
-		EffectiveDate: event.DateOf(r.EffectiveDate.Time), RecordedAt: utc(r.RecordedAt), Sequence: strconv.FormatInt(r.Sequence, 10),
+		EffectiveDate: event.DateOf(r.EffectiveDate.Time), RecordedAt: formatTime(r.RecordedAt), Sequence: strconv.FormatInt(r.Sequence, 10),
 		EventID: event.ID(r.EventID.Bytes).String(), JournalID: r.JournalID, JournalNumber: r.JournalNumber, LineNumber: r.LineNumber,
 		Type: r.JournalType, Description: r.Description, Side: r.Side, Amount: amount.Fixed(currency.MinorUnit), Currency: r.Currency,
 		FunctionalAmount: functionalAmount.Fixed(book.MinorUnit), Rate: r.Rate, Dimensions: r.Dimensions,

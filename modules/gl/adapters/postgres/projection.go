@@ -213,5 +213,5 @@ func optionalNumber(n money.Number) string {
 	return n.String()
 }
 
-// utc is how times are shown: RFC 3339 with microseconds.
-func utc(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000000Z") }
+// formatTime is how times are shown: RFC 3339 with microseconds.
+func formatTime(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000000Z") }
