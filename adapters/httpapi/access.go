@@ -33,21 +33,20 @@ type Access interface {
 const rawParameter = "raw"
 
 // guard runs the first checks in their order: authenticated, allowed, well-formed and
-// within the limits. The body is not read before the caller is known and may do the
-// action anywhere.
+// within the limits. It reads the body only of a caller whose roles allow the action.
 func (s *Server) guard(op operation) echo.MiddlewareFunc {
 	return func(next echo.HandlerFunc) echo.HandlerFunc {
 		return func(c echo.Context) error {
 			ctx := c.Request().Context()
-			this := callOf(ctx)
-			this.route = c.Path()
+			current := callOf(ctx)
+			current.route = c.Path()
 			if op.action != "" {
-				this.token = tokenOf(c.Request())
-				p, err := s.config.Access.Authenticate(ctx, this.token)
+				current.token = tokenOf(c.Request())
+				p, err := s.config.Access.Authenticate(ctx, current.token)
 				if err != nil {
 					return err
 				}
-				this.principal = p
+				current.principal = p
 				if err := s.config.Access.Authorize(ctx, p, actionAnywhere(op.action)); err != nil {
 					return err
 				}
@@ -65,13 +64,13 @@ func (s *Server) guard(op operation) echo.MiddlewareFunc {
 				}
 			}
 			if isFeed(c) {
-				this.request = c.Request()
+				current.feedRequest = c.Request()
 			}
 			if op.hasQueryParameter(rawParameter) {
 				switch c.QueryParam(rawParameter) {
 				case "", "false":
 				case "true":
-					this.wantsRaw = true
+					current.wantsRaw = true
 				default:
 					return invalidParameter(rawParameter, "true or false")
 				}
@@ -79,12 +78,12 @@ func (s *Server) guard(op operation) echo.MiddlewareFunc {
 			if op.body == noBody {
 				return next(c)
 			}
-			buffer := buffers.Get().(*bodyBuffer)
+			buffer := bodyBuffers.Get().(*bodyBuffer)
 			defer buffer.release()
 			if err := s.readBody(c, buffer, op); err != nil {
 				return err
 			}
-			this.body = buffer.Bytes()
+			current.body = buffer.Bytes()
 			return next(c)
 		}
 	}
@@ -94,7 +93,7 @@ func (s *Server) guard(op operation) echo.MiddlewareFunc {
 // is silently dropped would show more than was asked for. No stored id, code or name
 // holds U+0000 or bytes that are not UTF-8.
 func checkAddress(u *url.URL) error {
-	if !isReadable(u.Path) {
+	if !isStorableText(u.Path) {
 		return fault.New(fault.Invalid, "request.path_invalid", "the path holds U+0000 or bytes that are not UTF-8; correct it")
 	}
 	params, err := url.ParseQuery(u.RawQuery)
@@ -103,22 +102,25 @@ func checkAddress(u *url.URL) error {
 			"the query cannot be read; percent-encode values and join parameters by &")
 	}
 	for name, values := range params {
-		if !isReadable(name) {
+		if !isStorableText(name) {
 			return fault.New(fault.Invalid, "request.query_malformed",
 				"the name of a parameter holds U+0000 or bytes that are not UTF-8; correct it")
 		}
-		if slices.ContainsFunc(values, func(v string) bool { return !isReadable(v) }) {
+		if slices.ContainsFunc(values, func(v string) bool { return !isStorableText(v) }) {
 			return invalidParameter(name, "text in UTF-8 without U+0000")
 		}
 	}
 	return nil
 }
 
-func isReadable(text string) bool { return utf8.ValidString(text) && !strings.ContainsRune(text, 0) }
+func isStorableText(text string) bool {
+	return utf8.ValidString(text) && !strings.ContainsRune(text, 0)
+}
 
-// actionAnywhere asks whether the caller may do the action in any legal entity. For raw
-// appends that means an event type that no built-in module owns. The legal entity and
-// the types are checked once the body has been read.
+// actionAnywhere is the action without a legal entity, for which the access policy checks
+// the caller's roles. A raw append is checked for an event type that no built-in module
+// owns. Handlers check the legal entity and the types when they have read them
+// (authorizeIn).
 func actionAnywhere(action string) tenancy.Action {
 	a := tenancy.Action{Name: action}
 	if action == actionAppend {
@@ -178,7 +180,8 @@ func (s *Server) findByID(ctx context.Context, r *request, action, notFound stri
 	return last
 }
 
-// visibleLegalEntities lists the legal entities that the caller may see.
+// visibleLegalEntities lists the legal entities that the caller may see: all of the tenant
+// if the principal names none.
 func (s *Server) visibleLegalEntities(ctx context.Context) ([]ports.LegalEntity, error) {
 	p := callOf(ctx).principal
 	all, err := s.config.Access.LegalEntities(ctx, p.TenantID)

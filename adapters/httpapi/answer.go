@@ -25,18 +25,19 @@ func encode(v any) ([]byte, error) {
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
 }
 
-// response is an answer with a status of its own, or a stream that is written as it grows.
+// response is an answer with a status of its own, or one that is written piece by piece: an
+// export or a live feed.
 type response interface {
 	write(w http.ResponseWriter) error
 }
 
-// answer is a document.
+// answer is a response whose whole body is in memory.
 type answer struct {
 	status       int
 	contentType  string // "" is JSON
 	body         []byte
 	replayed     bool
-	cacheControl string // Cache-Control; "" is as for every answer
+	cacheControl string // Cache-Control; "" keeps the no-store that observe sets
 }
 
 // reply encodes a value of the generated models.

@@ -29,8 +29,8 @@ func (s *Server) appendEvents(ctx context.Context, r *request, body *api.AppendR
 	return s.appendBatch(ctx, r, body, "")
 }
 
-// appendBatch writes a batch. The place is the part of the request that only its path
-// and query give; it enters the fingerprint of the idempotency key.
+// appendBatch writes a batch. place holds the values of path and query that the body does not
+// repeat, so that the fingerprint of the idempotency key covers them too.
 func (s *Server) appendBatch(ctx context.Context, r *request, batch *api.AppendRequest, place string) (any, error) {
 	code, err := legalEntityOf(batch)
 	if err != nil {
@@ -292,8 +292,9 @@ func parseExpected(raw json.RawMessage) (concurrency.Expected, bool) {
 	return concurrency.Exactly(event.Version(n)), err == nil
 }
 
-// streamExpectations collects the versions that the batch expects of its streams before
-// it. Events of one stream must not expect different versions.
+// streamExpectations collects the versions that the streams of a batch must have before it,
+// from the member expected_version of its events or the header Expected-Version; the API has
+// no ETag. Events of one stream must not expect different versions.
 func streamExpectations(events []api.NewEvent, header string) ([]concurrency.StreamExpectation, error) {
 	var out []concurrency.StreamExpectation
 	expect := func(given api.Stream, e concurrency.Expected, field string) error {

@@ -25,12 +25,12 @@ type bodyBuffer struct{ bytes.Buffer }
 
 const pooledBytes = 256 << 10
 
-var buffers = sync.Pool{New: func() any { return new(bodyBuffer) }}
+var bodyBuffers = sync.Pool{New: func() any { return new(bodyBuffer) }}
 
 func (b *bodyBuffer) release() {
 	if b.Cap() <= pooledBytes {
 		b.Reset()
-		buffers.Put(b)
+		bodyBuffers.Put(b)
 	}
 }
 
@@ -39,12 +39,12 @@ func (b *bodyBuffer) release() {
 const drainTimeout = 2 * time.Second
 
 // readBody receives the body and checks its bytes before any decoder does. A body over the
-// limit is refused as soon as that is known: by its Content-Length, or while it is
-// still being sent.
+// limit is refused by its Content-Length or, without one, as soon as more bytes arrive;
+// memory holds one byte more than the limit at most.
 func (s *Server) readBody(c echo.Context, buffer *bodyBuffer, op operation) error {
 	r := c.Request()
 	if r.ContentLength > s.limits.BodyBytes {
-		return s.tooLarge(c)
+		return s.refuseLargeBody(c)
 	}
 	if r.ContentLength != 0 {
 		if err := checkMediaType(r.Header); err != nil {
@@ -52,14 +52,14 @@ func (s *Server) readBody(c echo.Context, buffer *bodyBuffer, op operation) erro
 		}
 	}
 	connection := http.NewResponseController(c.Response().Writer)
-	// Only the recorder of a test has no deadline.
+	// Only the ResponseRecorder of a test does not support deadlines.
 	_ = connection.SetReadDeadline(time.Now().Add(s.limits.Body))
 	if r.ContentLength > 0 {
 		buffer.Grow(int(min(r.ContentLength, pooledBytes)) + bytes.MinRead)
 	}
 	n, err := io.Copy(buffer, io.LimitReader(r.Body, s.limits.BodyBytes+1))
 	if n > s.limits.BodyBytes {
-		return s.tooLarge(c)
+		return s.refuseLargeBody(c)
 	}
 	if err != nil {
 		c.Response().Header().Set(echo.HeaderConnection, "close")
@@ -75,7 +75,7 @@ func (s *Server) readBody(c echo.Context, buffer *bodyBuffer, op operation) erro
 	return jsondoc.Check(buffer.Bytes(), s.limits.bodyLimits(op.batch))
 }
 
-func (s *Server) tooLarge(c echo.Context) error {
+func (s *Server) refuseLargeBody(c echo.Context) error {
 	c.Response().Header().Set(echo.HeaderConnection, "close")
 	_ = http.NewResponseController(c.Response().Writer).SetReadDeadline(time.Now().Add(drainTimeout))
 	return fault.New(fault.TooLarge, "http.body_too_large", "a request body may have %d bytes; send less at once", s.limits.BodyBytes).

@@ -108,12 +108,12 @@ func (s *Server) getProcess(ctx context.Context, r *request) (any, error) {
 	return w.answer()
 }
 
-// graphLimit is the limit of an answer that has no pages.
+// graphLimit is the number of events in an answer that has no further pages.
 func (r *request) graphLimit() int {
 	return r.integer("limit", 1, maxPage, query.MaxEvents, wantedPage)
 }
 
-// omissions writes where and why the answer stops before its end.
+// omissions lists the events at which the answer was cut off, with the reasons.
 func (r *renderer) omissions(all []query.Omission) {
 	r.boolean("truncated", len(all) > 0)
 	if len(all) == 0 {

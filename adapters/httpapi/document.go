@@ -35,10 +35,10 @@ func Document(catalog Catalog) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return document(models, catalog.IntentTypes())
+	return assembleDocument(models, catalog.IntentTypes())
 }
 
-func document(models []readModel, intents []module.IntentType) ([]byte, error) {
+func assembleDocument(models []readModel, intents []module.IntentType) ([]byte, error) {
 	var root yaml.Node
 	if err := yaml.Unmarshal(coreDocument, &root); err != nil {
 		return nil, fmt.Errorf("embedded OpenAPI document: %w", err)
@@ -195,8 +195,8 @@ func reportSchemas(m readModel) (row, report object) {
 	return object{"type": "object", "properties": columns}, object{"type": "object", "required": required, "properties": properties}
 }
 
-// valueSchema says how a column or parameter of a read model is written. Amounts are text, so that no reader
-// turns them into binary fractions.
+// valueSchema is the schema of a column or parameter of a read model. Amounts are text, so
+// that no reader converts them to binary fractions.
 func valueSchema(t string) object {
 	switch t {
 	case "date":

@@ -129,7 +129,7 @@ func (e *export) write(w http.ResponseWriter) error {
 		if e.checkpoints && more {
 			e.lines = append(append(append(e.lines, `{"next_cursor":"`...), e.sel.Cursor...), "\"}\n"...)
 		}
-		// A recorder in a test has no deadline to set; a connection always has.
+		// Only the ResponseRecorder of a test does not support deadlines.
 		_ = connection.SetWriteDeadline(time.Now().Add(e.server.limits.Request + 30*time.Second))
 		if _, err := w.Write(e.lines); err != nil {
 			return e.abort()
@@ -158,7 +158,7 @@ func (e *export) write(w http.ResponseWriter) error {
 	}
 }
 
-// abort marks the connection to be aborted once the request is in the log.
+// abort makes observe abort the connection after it has logged the request.
 func (e *export) abort() error {
 	callOf(e.ctx).isAborted = true
 	return nil

@@ -67,7 +67,7 @@ func endCode(err error) string {
 
 // send writes and flushes within WriteTimeout.
 func (s *eventStream) send(ctx context.Context, b []byte) error {
-	// A recorder in a test has no deadline to set; a connection always has.
+	// Only the ResponseRecorder of a test does not support deadlines.
 	_ = s.connection.SetWriteDeadline(time.Now().Add(s.feed.server.config.Live.WriteTimeout))
 	defer context.AfterFunc(ctx, func() { _ = s.connection.SetWriteDeadline(time.Now().Add(closeTimeout)) })()
 	_, err := s.w.Write(b)
@@ -113,8 +113,8 @@ func (s *eventStream) Events(ctx context.Context, events []event.Recorded, curso
 	return nil
 }
 
-// maxWriteBytes bounds what a reader must receive within one WriteTimeout, unless one
-// event is larger.
+// maxWriteBytes is the size above which buffered events are sent: a reader must receive that
+// much, and the last event, within one WriteTimeout.
 const maxWriteBytes = 256 << 10
 
 // CaughtUp implements live.Sink.

@@ -33,13 +33,16 @@ const (
 	pathFeedAll    = "/api/subscribe/streams/$all"
 	pathFeedStream = "/api/subscribe/streams/:type/:id"
 	feedProtocol   = "backbone.v1" // the WebSocket subprotocol
-	bearerProtocol = "bearer."     // followedSource by an access token, among the subprotocols
+	bearerProtocol = "bearer."     // the prefix of the subprotocol that carries an access token
 )
 
 // Live serves feeds: live.Service.
 type Live interface {
+	// Enter counts a new feed of the principal and of the server, and refuses one over their
+	// limits with feed.too_many. The caller calls leave when the feed has ended.
 	Enter(principal string) (leave func(), err error)
 	Run(ctx context.Context, f live.Feed) error
+	// Close ends all feeds and refuses new ones.
 	Close(ctx context.Context) error
 }
 
@@ -55,7 +58,7 @@ type LiveConfig struct {
 
 // LiveLimits bound a live feed. Both must be positive.
 type LiveLimits struct {
-	WriteTimeout time.Duration // for a reader to accept what it is sent
+	WriteTimeout time.Duration // for a reader to receive one write; a slower reader loses its feed
 	Batch        int           // events of one page
 }
 
@@ -68,7 +71,7 @@ func skipsCompression(c echo.Context) bool {
 }
 
 // refusesGzip reports whether the request names gzip with weight 0, as RFC 9110 has it.
-// The middleware only searches for the word.
+// Echo's middleware only searches for the word gzip.
 func refusesGzip(r *http.Request) bool {
 	for _, line := range r.Header.Values(echo.HeaderAcceptEncoding) {
 		for coding := range strings.SplitSeq(line, ",") {
@@ -119,20 +122,20 @@ type liveFeed struct {
 	server             *Server
 	ctx                context.Context
 	request            *http.Request
-	open               func(from string, given bool) (followedSource, error)
-	entities           []string // named by the caller; each must stay readable
-	followsAll         bool     // the caller named none: all that it may see
+	open               func(from string, given bool) (accessAwareSource, error)
+	entities           []string // legal entities that the caller named; it must keep the right to each
+	followsAll         bool     // the caller named no legal entity: all that it may see
 	batch              int      // events of one page
 	withoutData        bool     // without payloads
 	cursorsAreVersions bool     // cursors are versions of a stream
 	from               string
 	hasFrom            bool
-	source             followedSource
+	source             accessAwareSource
 	leave              func()
 }
 
-// followedSource is a source that follows changes of the caller's rights.
-type followedSource interface {
+// accessAwareSource is a source that applies changes of the caller's rights.
+type accessAwareSource interface {
 	live.Source
 	UpdateAccess(ctx context.Context, readable, roles []string) error
 }
@@ -144,7 +147,7 @@ func (s *Server) subscribeToStream(ctx context.Context, r *request) (any, error)
 		return nil, err
 	}
 	f := &liveFeed{server: s, ctx: ctx, cursorsAreVersions: true, entities: []string{le.Code}}
-	f.open = func(from string, resumed bool) (followedSource, error) {
+	f.open = func(from string, resumed bool) (accessAwareSource, error) {
 		q := query.StreamFollowQuery{Entity: le, Stream: r.stream(), Roles: rolesOf(ctx), OnlyNew: from == query.FromNow && !resumed}
 		if from != "" && !q.OnlyNew {
 			n, err := strconv.ParseUint(from, 10, 63)
@@ -183,7 +186,7 @@ func (s *Server) subscribeToAll(ctx context.Context, r *request) (any, error) {
 		q.IncludeType = s.wantsModules(modules)
 	}
 	f := &liveFeed{server: s, ctx: ctx, entities: q.LegalEntities, followsAll: len(q.LegalEntities) == 0}
-	f.open = func(from string, _ bool) (followedSource, error) {
+	f.open = func(from string, _ bool) (accessAwareSource, error) {
 		q := q
 		q.From = from
 		return s.config.Live.Feeds.All(q)
@@ -192,7 +195,7 @@ func (s *Server) subscribeToAll(ctx context.Context, r *request) (any, error) {
 }
 
 // requireTypes refuses types that are not registered: a feed of a misspelt type would
-// stay silent, and an empty page of it would look like a fact.
+// send nothing, and an empty page would look as if the log held no such events.
 func (s *Server) requireTypes(ctx context.Context, field string, types ...string) error {
 	unknown, err := s.config.Types.FindUnregistered(ctx, types)
 	if err == nil && len(unknown) > 0 {
@@ -201,8 +204,8 @@ func (s *Server) requireTypes(ctx context.Context, field string, types ...string
 	return err
 }
 
-// wantsModules returns a predicate over event types, which also resolves types that are
-// registered while the feed runs.
+// wantsModules returns a predicate over event types: whether one of the modules owns the type.
+// It looks types up when they occur, because they may be registered while the feed runs.
 func (s *Server) wantsModules(modules []string) func(context.Context, string) (bool, error) {
 	known := map[string]bool{}
 	return func(ctx context.Context, eventType string) (bool, error) {
@@ -222,11 +225,12 @@ func (s *Server) wantsModules(modules []string) func(context.Context, string) (b
 	}
 }
 
-// checkAdmission checks everything that must be refused before the status is sent.
+// checkAdmission opens the feed's source and counts the feed (Live.Enter). It refuses before
+// the answer's status is sent; afterwards a problem can only be a message of the feed.
 func (f *liveFeed) checkAdmission(r *request) (err error) {
 	c := f.server.config.Live
-	this := callOf(f.ctx)
-	f.request, f.batch = this.request, c.Batch
+	current := callOf(f.ctx)
+	f.request, f.batch = current.feedRequest, c.Batch
 	if f.withoutData = r.withoutData(); r.err != nil {
 		return r.err
 	}
@@ -245,7 +249,7 @@ func (f *liveFeed) checkAdmission(r *request) (err error) {
 	} else if a := f.request.Header.Get(echo.HeaderAccept); a != "" && !strings.Contains(a, "text/event-stream") && !strings.Contains(a, "*/*") {
 		return fault.New(fault.Invalid, "feed.transport_missing", "a feed is sent as Accept: text/event-stream, or over a WebSocket; ask for one of them")
 	}
-	if f.leave, err = c.Live.Enter(this.principal.TenantID + "/" + this.principal.PrincipalID); err != nil {
+	if f.leave, err = c.Live.Enter(current.principal.TenantID + "/" + current.principal.PrincipalID); err != nil {
 		return err
 	}
 	if err := f.checkPosition(); err != nil {
@@ -284,8 +288,8 @@ const positionTimeout = 10 * time.Second
 // reauthorize checks the token and the rights again. Losing a legal entity ends the feed,
 // so that no event is left out silently; new ones join it.
 func (f *liveFeed) reauthorize(ctx context.Context) error {
-	this, access := callOf(f.ctx), f.server.config.Access
-	p, err := access.Authenticate(ctx, this.token)
+	current, access := callOf(f.ctx), f.server.config.Access
+	p, err := access.Authenticate(ctx, current.token)
 	if err != nil {
 		return err
 	}
@@ -297,10 +301,10 @@ func (f *liveFeed) reauthorize(ctx context.Context) error {
 			return err
 		}
 	}
-	if f.followsAll && hasShrunk(this.principal.LegalEntities, p.LegalEntities) {
+	if f.followsAll && hasShrunk(current.principal.LegalEntities, p.LegalEntities) {
 		return fault.New(fault.Forbidden, "feed.rights_changed", "you may no longer see all legal entities of this feed; connect again with the last cursor to go on with the others")
 	}
-	this.principal = p
+	current.principal = p
 	return f.source.UpdateAccess(ctx, p.LegalEntities, p.Roles)
 }
 
@@ -321,7 +325,7 @@ func (f *liveFeed) run(ctx context.Context, transport string, sink live.Sink) er
 	})
 }
 
-// renderEach renders each event of a page by itself.
+// renderEach renders each event of a page into a document of its own.
 func (f *liveFeed) renderEach(ctx context.Context, events []event.Recorded) ([][]byte, error) {
 	w, err := f.server.render(ctx, events)
 	if err != nil {
@@ -361,7 +365,7 @@ func (f *liveFeed) problemDocument(err error) (body []byte, status int, code str
 	return body, p.Status, p.Code
 }
 
-// closeFeeds ends the feeds, which would otherwise never let a shutdown finish.
+// closeFeeds ends the feeds and waits until their readers are notified.
 func (s *Server) closeFeeds(ctx context.Context) error {
 	if s.config.Live.Live == nil {
 		return nil
@@ -369,7 +373,7 @@ func (s *Server) closeFeeds(ctx context.Context) error {
 	return s.config.Live.Live.Close(ctx)
 }
 
-var _ followedSource = (*query.AllFeed)(nil)
+var _ accessAwareSource = (*query.AllFeed)(nil)
 
 // sameOrigin reports whether a web page may open WebSockets here. Programs send no
 // origin.

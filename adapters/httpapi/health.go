@@ -37,7 +37,8 @@ func (s *Server) getLiveness(_ context.Context, _ *request) (any, error) {
 	return api.Health{Status: healthOK, Checks: map[string]string{}}, nil
 }
 
-// getReadiness answers GET /readyz: 200 also while it is degraded. What is wrong with a check is in the log.
+// getReadiness answers GET /readyz, with 200 also while the server is degraded. The errors of
+// checks are in the log only.
 func (s *Server) getReadiness(ctx context.Context, _ *request) (any, error) {
 	out, status := api.Health{Status: healthOK, Checks: map[string]string{}}, http.StatusOK
 	if s.config.Ready == nil {
@@ -50,7 +51,7 @@ func (s *Server) getReadiness(ctx context.Context, _ *request) (any, error) {
 			continue
 		case isDegraded(err):
 			out.Checks[name] = healthDegraded
-			if f, ok := fault.As(err); ok { // its text is written for callers
+			if f, ok := fault.As(err); ok { // a fault's text is written for callers
 				if out.Reasons == nil {
 					out.Reasons = map[string]string{}
 				}

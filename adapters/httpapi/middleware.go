@@ -17,17 +17,19 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// call is what is known about a request while it runs.
+// call holds the state of a request from its first layer to its log line.
 type call struct {
-	requestID string
-	route     string // "" until an operation has been found
-	token     string // of the caller; long answers check it again
-	principal ports.Principal
-	body      []byte        // as sent, checked; valid until the answer
-	code      string        // of the problem that answered it
-	request   *http.Request // of a live feed
-	wantsRaw  bool          // events are wanted as they are stored
-	isAborted bool          // the answer is incomplete; the connection must end with an error
+	// requestID is in the answer, the log and the error_id of a problem. It is not the
+	// correlation id of events, which is a member of a body.
+	requestID   string
+	route       string // "" until an operation has been found
+	token       string // of the caller; feeds and exports check it again
+	principal   ports.Principal
+	body        []byte        // as sent, checked; valid until the answer
+	code        string        // of the problem that answered it
+	feedRequest *http.Request // nil unless the answer is a live feed
+	wantsRaw    bool          // the caller wants events as they are stored
+	isAborted   bool          // the answer is incomplete; the connection must end with an error
 }
 
 type callKey struct{}
@@ -42,54 +44,54 @@ func callOf(ctx context.Context) *call {
 
 const (
 	headerRequestID = "X-Request-Id"
-	unmatched       = "unmatched"
+	unmatchedRoute  = "unmatched"
 )
 
 var requestIDPattern = regexp.MustCompile(`^[A-Za-z0-9._-]{8,64}$`)
 
-// observe is the outermost layer: it gives the request an id and a deadline, and
-// reports it in log and metrics once it is answered. It logs no query, no body
-// and no header.
+// observe is the outermost layer. It takes the request's id from X-Request-Id, or makes one,
+// sets the deadline, and records the request in log and metrics once it is answered. It
+// logs no query, no body and no header.
 func (s *Server) observe(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
 		started := time.Now()
 		r := c.Request()
-		this := &call{requestID: r.Header.Get(headerRequestID)}
-		if !requestIDPattern.MatchString(this.requestID) {
-			this.requestID = rand.Text()
+		current := &call{requestID: r.Header.Get(headerRequestID)}
+		if !requestIDPattern.MatchString(current.requestID) {
+			current.requestID = rand.Text()
 		}
-		ctx, cancel := context.WithValue(r.Context(), callKey{}, this), context.CancelFunc(func() {})
+		ctx, cancel := context.WithValue(r.Context(), callKey{}, current), context.CancelFunc(func() {})
 		if !routesWithoutDeadline[c.Path()] {
 			ctx, cancel = context.WithTimeout(ctx, s.limits.Body+s.limits.Request)
 		}
 		defer cancel()
 		c.SetRequest(r.WithContext(ctx))
 		h := c.Response().Header()
-		h.Set(headerRequestID, this.requestID)
+		h.Set(headerRequestID, current.requestID)
 		h.Set(echo.HeaderCacheControl, "no-store")
 		h.Set(echo.HeaderXContentTypeOptions, "nosniff")
 		if err := next(c); err != nil {
 			c.Error(err)
 		}
-		s.report(ctx, c, this, time.Since(started))
-		if this.isAborted {
+		s.recordRequest(ctx, c, current, time.Since(started))
+		if current.isAborted {
 			panic(http.ErrAbortHandler)
 		}
 		return nil
 	}
 }
 
-// routesWithoutDeadline holds the routes whose answers have no deadline as a whole; each of their
-// pages has that of a request.
+// routesWithoutDeadline holds the routes whose answers may take any time; each page of such an
+// answer has a deadline of its own.
 var routesWithoutDeadline = map[string]bool{"/api/events/export": true, pathFeedAll: true, pathFeedStream: true}
 
-func (s *Server) report(ctx context.Context, c echo.Context, this *call, took time.Duration) {
-	route := this.route
+func (s *Server) recordRequest(ctx context.Context, c echo.Context, current *call, took time.Duration) {
+	route := current.route
 	if route == "" {
-		route = unmatched
+		route = unmatchedRoute
 	}
 	status := c.Response().Status
-	if this.request == nil || status >= http.StatusBadRequest { // the duration of a feed is no latency
+	if current.feedRequest == nil || status >= http.StatusBadRequest { // a feed lasts as long as its reader stays, which is no latency
 		s.config.Metrics.ObserveRequest(c.Request().Method, route, status, took)
 	}
 	level := slog.LevelInfo
@@ -104,20 +106,20 @@ func (s *Server) report(ctx context.Context, c echo.Context, this *call, took ti
 	}
 	attributes := make([]slog.Attr, 0, 8)
 	attributes = append(attributes,
-		slog.String("request_id", this.requestID), slog.String("method", c.Request().Method), slog.String("route", route),
+		slog.String("request_id", current.requestID), slog.String("method", c.Request().Method), slog.String("route", route),
 		slog.Int("status", status), slog.Int64("ms", took.Milliseconds()), slog.Int64("bytes", c.Response().Size))
-	if this.principal.PersonID != "" {
-		attributes = append(attributes, slog.String("person_id", this.principal.PersonID))
+	if current.principal.PersonID != "" {
+		attributes = append(attributes, slog.String("person_id", current.principal.PersonID))
 	}
-	if this.code != "" {
-		attributes = append(attributes, slog.String("code", this.code))
+	if current.code != "" {
+		attributes = append(attributes, slog.String("code", current.code))
 	}
 	s.log.LogAttrs(ctx, level, "request", attributes...)
 }
 
 var errPanic = errors.New("panic")
 
-// isProbe reports whether the request is one that monitors repeat.
+// isProbe reports whether the request is a health check or a scrape of metrics.
 func isProbe(c echo.Context) bool {
 	switch c.Request().URL.Path {
 	case "/livez", "/readyz", "/metrics":

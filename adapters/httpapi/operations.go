@@ -177,8 +177,8 @@ func withBody[T any](handle func(s *Server, ctx context.Context, r *request, bod
 	}
 }
 
-// route binds every operation of the document to its handler.
-func (s *Server) route(e *echo.Echo) error {
+// bindRoutes binds every operation of the document to its handler.
+func (s *Server) bindRoutes(e *echo.Echo) error {
 	operations, err := documentedOperations()
 	if err != nil {
 		return err
@@ -209,7 +209,7 @@ func (s *Server) route(e *echo.Echo) error {
 func (s *Server) serve(handle handler, o operation) echo.HandlerFunc {
 	return func(c echo.Context) error {
 		r := &request{c: c}
-		if err := r.check(o); err != nil {
+		if err := r.checkParameters(o); err != nil {
 			return err
 		}
 		value, err := handle(s, c.Request().Context(), r)

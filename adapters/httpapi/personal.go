@@ -39,7 +39,7 @@ func (maskAll) Open(_ context.Context, documents []module.SealedDocument, _ modu
 }
 
 // openSealed opens the documents of one answer for the caller together, so that each key
-// is fetched once. Opened values are kept nowhere but in the answer.
+// is fetched once. Opened values are in the answer only and never cached.
 func (s *Server) openSealed(ctx context.Context, documents []module.SealedDocument) error {
 	if len(documents) == 0 {
 		return nil

@@ -49,19 +49,20 @@ type problem struct {
 	ErrorID      string            `json:"error_id,omitempty"`
 }
 
-// problemMembers are the names that attributes of a fault may not take.
+// problemMembers are the standard members; an attribute of a fault with one of these names is
+// left out.
 var problemMembers = map[string]bool{
 	"type": true, "title": true, "status": true, "code": true, "detail": true, "field": true, "intent_id": true, "expected": true,
 	"actual": true, "holder": true, "violations": true, "retry_after_ms": true, "error_id": true,
 }
 
-// defaultRetry is the Retry-After of an unavailable store that does not give one.
+// defaultRetry is the Retry-After of a fault Unavailable that gives none.
 const defaultRetry = time.Second
 
-// faultOf converts the error of a handler. ok is false for an internal error,
-// which is logged with its causes. A fault's Detail is shown even then; the text of any
+// faultOf converts the error of a handler. isForeseen is false for an internal error,
+// which problemOf logs with its causes. A fault's Detail is shown even then; the text of any
 // other error is for the log only.
-func faultOf(err error) (f *fault.Error, status int, ok bool) {
+func faultOf(err error) (f *fault.Error, status int, isForeseen bool) {
 	if f, ok := fault.As(err); ok {
 		return f, statuses[f.Kind], f.Kind != fault.Internal
 	}
@@ -97,21 +98,21 @@ func routerProblem(h *echo.HTTPError) *fault.Error {
 
 // problemOf converts an error to a problem document and notes its code for the log.
 func (s *Server) problemOf(ctx context.Context, err error) (problem, *fault.Error) {
-	f, status, foreseen := faultOf(err)
+	f, status, isForeseen := faultOf(err)
 	call := callOf(ctx)
 	p := problem{
 		Type: "/problems/" + f.Code, Title: http.StatusText(status), Status: status, Code: f.Code, Detail: f.Detail, Field: f.Field,
 		IntentID: f.IntentID, Expected: f.Expected, Actual: f.Actual, Holder: f.Holder, Violations: f.Violations,
 	}
 	call.code = f.Code
-	if !foreseen {
+	if !isForeseen {
 		p.ErrorID = call.requestID
 		s.log.ErrorContext(ctx, "request failed", "request_id", call.requestID, "route", call.route, "code", f.Code, "error", errorChain(err))
 	}
 	return p, f
 }
 
-// answerProblem is echo's error handler.
+// answerProblem is echo's error handler: it answers with the problem document of an error.
 func (s *Server) answerProblem(err error, c echo.Context) {
 	if c.Response().Committed {
 		return

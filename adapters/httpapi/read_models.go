@@ -28,8 +28,8 @@ type readModel struct {
 	route string // "/api/gl/accounts/:account/ledger"
 }
 
-// reserved are the first segments of the core document's paths.
-var reserved = map[string]bool{
+// reservedSegments are the first segments of the core document's paths.
+var reservedSegments = map[string]bool{
 	"events": true, "event-types": true, "intents": true, "admin": true, "openapi.yaml": true, "query": true, "streams": true,
 	"entities": true, "snapshots": true, "subscriptions": true, "erasure-requests": true, "legal-holds": true, "projections": true,
 }
@@ -41,7 +41,7 @@ func declaredReadModels(catalog Catalog) ([]readModel, error) {
 	for _, path := range slices.Sorted(maps.Keys(declared)) {
 		m := readModel{ReadModel: declared[path], path: path}
 		parts := strings.Split(path, "/")
-		if reserved[parts[0]] {
+		if reservedSegments[parts[0]] {
 			return nil, fmt.Errorf("read model %s: /api/%s is taken by the API itself", path, parts[0])
 		}
 		inPath := map[string]bool{}
@@ -70,8 +70,8 @@ func declaredReadModels(catalog Catalog) ([]readModel, error) {
 	return out, nil
 }
 
-// commonParameters are those that every read model has, with their place in the
-// document.
+// commonParameters are those that every read model has, with their names under
+// components/parameters of the document.
 var commonParameters = map[string]string{
 	"legal_entity": "InLegalEntity", "as_of": "AsOf", "known_at": "KnownAt", "min_sequence": "MinSequence", "limit": "Limit", "cursor": "Cursor",
 }

@@ -259,7 +259,7 @@ func (s *Server) rebuildProjectionRows(ctx context.Context, r *request, body *ap
 	if o.Name, err = s.fullProjectionName(ctx, r.path("name")); err != nil {
 		return nil, err
 	}
-	if err := parseRowsOrder(body, &o); err != nil {
+	if err := parseTargetOrder(body, &o); err != nil {
 		return nil, err
 	}
 	ids, codes, err := s.visiblePartitions(ctx)
@@ -288,9 +288,9 @@ func (s *Server) rebuildProjectionRows(ctx context.Context, r *request, body *ap
 	}, nil
 }
 
-// parseRowsOrder reads which rows to rebuild: those of an entity in one legal entity, or those of a
-// person.
-func parseRowsOrder(b *api.ProjectionRowsCommand, o *projections.TargetOrder) error {
+// parseTargetOrder checks which rows to rebuild, those of an entity in one legal entity or those
+// of a person, and sets the order's Subject.
+func parseTargetOrder(b *api.ProjectionRowsCommand, o *projections.TargetOrder) error {
 	entity := o.Entity != event.StreamID{}
 	switch {
 	case b.Version < 0:

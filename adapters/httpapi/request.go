@@ -27,7 +27,7 @@ type request struct {
 func (r *request) path(name string) string {
 	value := r.c.Param(name)
 	if r.c.Request().URL.RawPath != "" {
-		if unescaped, err := url.PathUnescape(value); err == nil { // check has refused malformed ones
+		if unescaped, err := url.PathUnescape(value); err == nil { // checkParameters has refused malformed paths
 			return unescaped
 		}
 	}
@@ -53,6 +53,8 @@ func (r *request) list(name string) []string {
 // header is a parameter in a header; "" if it is absent.
 func (r *request) header(name string) string { return r.c.Request().Header.Get(name) }
 
+// idempotencyKey is the key by which a service recognizes a request that is sent again. It is
+// optional: without it the service takes a repetition for a new request.
 func (r *request) idempotencyKey() string { return r.header("Idempotency-Key") }
 
 // fail notes the first error of the request.
@@ -87,11 +89,11 @@ func (r *request) direction() ports.Direction {
 	return ports.Forward
 }
 
-// integer is a parameter with a number between two bounds, or absent if it is not given.
-// want says what the parameter is.
-func (r *request) integer(name string, least, most, absent int, want string) int {
+// integer is a parameter with a number between two bounds; defaultValue if it is absent.
+// want is the text of the refusal.
+func (r *request) integer(name string, least, most, defaultValue int, want string) int {
 	if r.query(name) == "" {
-		return absent
+		return defaultValue
 	}
 	n, err := strconv.Atoi(r.query(name))
 	if err != nil || n < least || n > most {
@@ -100,7 +102,8 @@ func (r *request) integer(name string, least, most, absent int, want string) int
 	return n
 }
 
-// pageLimit is the number of items on a page.
+// pageLimit is the number of items on a page. For the next page the caller sends the answer's
+// next_cursor as cursor, or in /api/streams its next_from or next_cursor as from.
 func (r *request) pageLimit(name string) int {
 	return r.integer(name, 1, maxPage, defaultPage, wantedPage)
 }
@@ -129,11 +132,11 @@ func (r *request) date(name string) *event.Date {
 }
 
 // moment is a parameter with a bound in time; zero if it is absent. See parseMoment.
-func (r *request) moment(name string, until bool) time.Time {
+func (r *request) moment(name string, isUpperBound bool) time.Time {
 	if r.query(name) == "" {
 		return time.Time{}
 	}
-	at, ok := parseMoment(r.query(name), until)
+	at, ok := parseMoment(r.query(name), isUpperBound)
 	if !ok {
 		r.fail(invalidParameter(name, "a date such as 2026-03-31 or an RFC 3339 time such as 2026-03-31T12:00:00Z"))
 	}
@@ -143,9 +146,9 @@ func (r *request) moment(name string, until bool) time.Time {
 // parseMoment reads a bound in time: a time, or a date for the UTC day. Upper bounds include
 // their value for the caller and exclude it for the store, so the result is the end of
 // the day, or the microsecond after the time.
-func parseMoment(text string, until bool) (time.Time, bool) {
+func parseMoment(text string, isUpperBound bool) (time.Time, bool) {
 	if d, err := event.ParseDate(text); err == nil {
-		if until {
+		if isUpperBound {
 			d = d.AddDays(1)
 		}
 		return d.Time(), true
@@ -155,15 +158,15 @@ func parseMoment(text string, until bool) (time.Time, bool) {
 		return t, false
 	}
 	t = event.Micros(t)
-	if until {
+	if isUpperBound {
 		t = t.Add(time.Microsecond)
 	}
 	return t, true
 }
 
-// check refuses a request that lacks a parameter of path or query, or gives a parameter
-// twice. It does not check that a header is present.
-func (r *request) check(o operation) error {
+// checkParameters refuses a request that lacks a parameter of path or query, or gives a parameter
+// twice. Required headers are left to the handlers.
+func (r *request) checkParameters(o operation) error {
 	for _, in := range [...]string{"path", "query", "header"} {
 		for _, p := range o.parameters {
 			if p.in != in {

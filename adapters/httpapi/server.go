@@ -25,7 +25,8 @@ import (
 	"github.com/erpbackbone/backbone/domain/jsondoc"
 )
 
-// Limits bound a request. All must be positive.
+// Limits bound one request. All must be positive. No limit of this package bounds how many
+// requests a caller sends: services refuse with append.queue_full or feed.too_many.
 type Limits struct {
 	BodyBytes   int64         // of a request
 	EventBytes  int           // of one event
@@ -43,26 +44,29 @@ const minCompressedBytes = 1400
 type Config struct {
 	Access    Access
 	Intents   Intents
-	Appends   *appending.Service // events without an intent
-	Streams   *streams.Service   // deletes streams and keeps their metadata
+	Appends   *appending.Service // appends events that no intent plans
+	Streams   *streams.Service   // deletes streams and stores their metadata
 	Events    Events
 	Types     *registry.Registry
 	Reports   Reports
 	Catalog   Catalog
-	Entities  *entities.Service        // states of entities
-	Snapshots *streams.SnapshotService // states that clients computed from their streams
+	Entities  *entities.Service        // computes states of entities
+	Snapshots *streams.SnapshotService // stores states that clients computed from streams
 	// Personal opens personal values in answers; nil: every caller sees "[MASKED]".
 	Personal Personal
-	// Upcaster shows events in the newest version; nil: as they are stored.
+	// Upcaster converts events to the newest version of their type; nil: answers have them as
+	// they are stored.
 	Upcaster Upcasts
-	// Erasures answers erasure requests and legal holds; nil: pii.keys_missing.
+	// The routes of a service that is nil answer with the code named here.
+
+	// Erasures serves erasure requests and legal holds; nil: pii.keys_missing.
 	Erasures Erasures
 	// Projections shows and operates projections; nil: projection.not_served.
 	Projections Projections
 	// CustomProjections manages projections that tenants define; nil: projection.not_served.
 	CustomProjections *custom.Service
-	// OperatorTenant is the tenant whose operators decide about projections for all
-	// tenants; "": none where there are several.
+	// OperatorTenant is the tenant whose operators may change projections for all tenants;
+	// "": no operator may, if the installation has several tenants.
 	OperatorTenant string
 	// Rebuilds builds new versions of projections; nil: projection.not_served.
 	Rebuilds Rebuilds
@@ -73,7 +77,7 @@ type Config struct {
 	// Subscriptions serves persistent subscriptions; nil: subscription.not_served.
 	Subscriptions Subscriptions
 
-	// Live serves live feeds; without its services they are refused.
+	// Live serves live feeds; without its services: feed.not_served.
 	Live LiveConfig
 
 	Limits  Limits
@@ -97,7 +101,7 @@ type Server struct {
 	http     *http.Server
 }
 
-// New makes a Server. It fails if the embedded OpenAPI document cannot be read, if an
+// New makes a Server. doc.go says how to add a route. New fails if the embedded OpenAPI document cannot be read, if an
 // operation has no handler or a handler no operation, and if the declared read models do
 // not fit into the API: a path that is taken, or a parameter that is not in the path it
 // belongs to.
@@ -130,7 +134,7 @@ func New(c Config) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	if s.document, err = document(models, c.Catalog.IntentTypes()); err != nil {
+	if s.document, err = assembleDocument(models, c.Catalog.IntentTypes()); err != nil {
 		return nil, err
 	}
 	e := echo.New()
@@ -143,7 +147,7 @@ func New(c Config) (*Server, error) {
 	}
 	e.Use(middleware.GzipWithConfig(middleware.GzipConfig{MinLength: minCompressedBytes, Level: gzip.BestSpeed, Skipper: skipsCompression}))
 	e.Use(s.recoverPanic)
-	if err := s.route(e); err != nil {
+	if err := s.bindRoutes(e); err != nil {
 		return nil, err
 	}
 	for _, m := range models {
@@ -160,7 +164,7 @@ func New(c Config) (*Server, error) {
 }
 
 // answerHeadAsGet lets load balancers probe health by HEAD; net/http drops the body, because
-// the request that it holds stays a HEAD.
+// it still holds the original HEAD request.
 func answerHeadAsGet(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodHead && (r.URL.Path == "/livez" || r.URL.Path == "/readyz") {
@@ -182,8 +186,9 @@ func (s *Server) Serve(l net.Listener) error {
 	return nil
 }
 
-// Shutdown ends live feeds and waiting polls, stops accepting requests and waits for
-// running ones until ctx ends; then it closes their connections.
+// Shutdown first ends waiting polls and live feeds, because feeds have no end of their own.
+// Then it stops accepting requests and waits for running ones. When ctx ends before they
+// do, it closes their connections.
 func (s *Server) Shutdown(ctx context.Context) error {
 	if s.config.Subscriptions != nil {
 		s.config.Subscriptions.Close()

@@ -62,8 +62,8 @@ func (s *Server) readSnapshot(ctx context.Context, r *request, v event.Version) 
 	return out, err
 }
 
-// rolesOf returns the caller's roles for access lists. They are never nil, which would
-// be the server itself.
+// rolesOf returns the caller's roles for access lists. They are never nil,
+// because services take nil for the server itself.
 func rolesOf(ctx context.Context) []string {
 	return append([]string{}, callOf(ctx).principal.Roles...)
 }

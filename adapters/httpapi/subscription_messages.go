@@ -233,7 +233,7 @@ func (s *Server) discardParkedMessages(ctx context.Context, r *request, body *ap
 	return s.settleParked(ctx, r, body, s.config.Subscriptions.Discard)
 }
 
-// settleParked decides about parked messages by a method of the service.
+// settleParked passes the selected parked messages to settle: the service's Replay or Discard.
 func (s *Server) settleParked(
 	ctx context.Context, r *request, b *api.SettleParked,
 	settle func(ctx context.Context, c subscriptions.Caller, id string, q subscriptions.DeadLetterQuery, reason string) (subscriptions.DeadLetterResult, error),

@@ -195,8 +195,9 @@ func subscriptionSettings(b *api.SubscriptionSettings) (subscription.Settings, e
 	return out, nil
 }
 
-// parseLimit reads a limit of which 0 means none; an absent one is 0, the default. A
-// negative number is moved past none, so that it is refused and not taken for none.
+// parseLimit converts a limit. For callers 0 means no limit; for the service 0 means the
+// default, and the negative number none means no limit. A negative number of a caller becomes
+// less than none, so that the service refuses it.
 func parseLimit(n *int, none int) int {
 	switch {
 	case n == nil:
@@ -212,7 +213,7 @@ func parseLimit(n *int, none int) int {
 
 func milliseconds(n int) time.Duration { return time.Duration(n) * time.Millisecond }
 
-// subscriptionStart reads a position. The prefix is that of the fields.
+// subscriptionStart reads where a subscription begins. Faults name fields with the prefix.
 func subscriptionStart(from string, positions map[string]string, at, cursor, prefix string) (subscription.Start, error) {
 	out := subscription.Start{From: subscription.Origin(from), Cursor: cursor}
 	for code, text := range positions {
