@@ -63,8 +63,9 @@ func New(c Config) (*Client, error) {
 	return out, nil
 }
 
-// largestAnswer bounds what is read of an answer.
-const largestAnswer = 256 << 20
+// maxAnswerBytes bounds how much of an answer is read into memory; a longer document is cut
+// off and fails as client.answer_unreadable.
+const maxAnswerBytes = 256 << 20
 
 // request is one call, which may be sent more than once.
 type request struct {
@@ -73,7 +74,7 @@ type request struct {
 	query        url.Values
 	header       http.Header
 	body         any
-	repeatable   bool // sending it twice takes effect once
+	repeatable   bool // a GET, x-repeatable in the document, or with an idempotency key: sent twice it takes effect once
 }
 
 // Call is what the options of one call ask for.
@@ -86,16 +87,16 @@ type Call struct {
 // An Option changes how one call is sent, or observes its answer.
 type Option func(*Call)
 
-// Replayed sets to when the server knew the idempotency key and gave its first
+// Replayed sets *target: true if the server knew the idempotency key and sent its first
 // answer again.
-func Replayed(to *bool) Option { return func(c *Call) { c.Replayed = to } }
+func Replayed(target *bool) Option { return func(c *Call) { c.Replayed = target } }
 
-// Document sets to the answer as the server wrote it, byte for byte: an erasure
-// certificate is verified over these bytes, and a file of them has its last newline.
-func Document(to *json.RawMessage) Option { return func(c *Call) { c.Document = to } }
+// Document sets *target to the answer byte for byte, including a last newline, because the
+// signature of an erasure certificate covers these bytes.
+func Document(target *json.RawMessage) Option { return func(c *Call) { c.Document = target } }
 
-// WithBody sends a document of the caller as it is in place of the typed body, so
-// that the server judges members that this version does not know.
+// WithBody sends the caller's document in place of the typed body, so that the server, and
+// not this version of the client, checks its members.
 func WithBody(document json.RawMessage) Option { return func(c *Call) { c.Body = document } }
 
 // ReadModel asks a read model that the generated methods do not know, such as one of
@@ -109,7 +110,7 @@ func (c *Client) ReadModel(ctx context.Context, path string, query url.Values, o
 	return c.do(ctx, request{method: http.MethodGet, path: "/api/" + strings.Join(parts, "/"), query: query, repeatable: true}, out, options)
 }
 
-// expandPath puts escaped values into the path of an operation.
+// expandPath escapes values and puts them into the path of an operation.
 func expandPath(format string, values ...any) string {
 	escaped := make([]any, len(values))
 	for i, v := range values {
@@ -118,10 +119,10 @@ func expandPath(format string, values ...any) string {
 	return fmt.Sprintf(format, escaped...)
 }
 
-// setQuery adds a parameter. One that is "", 0, false or nil is left out; where the
-// server distinguishes it from an absent one, the parameter is a pointer.
+// setQuery adds a parameter unless it is "", 0, false or nil. Where the server distinguishes
+// such a value from an absent one, the parameter is a pointer.
 func (r *request) setQuery(name string, value any) {
-	text, given := parameterText(value)
+	text, given := formatParameter(value)
 	if !given {
 		return
 	}
@@ -132,7 +133,7 @@ func (r *request) setQuery(name string, value any) {
 }
 
 func (r *request) setHeader(name string, value any) {
-	text, given := parameterText(value)
+	text, given := formatParameter(value)
 	if !given {
 		return
 	}
@@ -142,7 +143,7 @@ func (r *request) setHeader(name string, value any) {
 	r.header.Set(name, text)
 }
 
-func parameterText(value any) (text string, given bool) {
+func formatParameter(value any) (text string, given bool) {
 	v := reflect.ValueOf(value)
 	if !v.IsValid() || v.IsZero() {
 		return "", false
@@ -153,8 +154,9 @@ func parameterText(value any) (text string, given bool) {
 	return fmt.Sprint(v.Interface()), true
 }
 
-// do sends a request, again while the server is unavailable, and decodes the answer
-// into out unless that is nil.
+// do sends a request and decodes the answer into out unless that is nil. It sends the request
+// again only after a fault Unavailable, at most Config.Attempts times in all: a request that
+// timed out may still take effect.
 func (c *Client) do(ctx context.Context, r request, out any, options []Option) error {
 	for _, o := range options {
 		o(&r.Call)
@@ -195,8 +197,8 @@ func decode(answer []byte, out any) error {
 	return nil
 }
 
-// mayRepeat reports whether sending again is safe. An answer that the server is
-// unavailable means that nothing was written; a broken connection does not.
+// mayRepeat reports whether sending again after a fault Unavailable is safe. A server that
+// answers so has written nothing; after a broken connection that is not known.
 func (r request) mayRepeat(f *fault.Error) bool {
 	return r.repeatable || f.Code != codeUnreachable
 }
@@ -209,7 +211,7 @@ func (c *Client) send(ctx context.Context, r request, body []byte) ([]byte, erro
 	target.RawPath = c.base.EscapedPath() + r.path
 	path, err := url.PathUnescape(target.RawPath)
 	if err != nil {
-		return nil, fault.New(fault.Invalid, "client.path_invalid", "this cannot be asked for; correct the id or path").WithCause(err)
+		return nil, fault.New(fault.Invalid, "client.path_invalid", "the path of this request is invalid; correct the id or path").WithCause(err)
 	}
 	target.Path, target.RawQuery = path, r.query.Encode()
 	req, err := http.NewRequestWithContext(ctx, r.method, target.String(), bytes.NewReader(body))
@@ -226,15 +228,15 @@ func (c *Client) send(ctx context.Context, r request, body []byte) ([]byte, erro
 	c.authorize(req)
 	res, err := c.http.Do(req)
 	if err != nil {
-		return nil, unreachable(ctx, err)
+		return nil, unreachableFault(ctx, err)
 	}
 	defer func() { _ = res.Body.Close() }()
-	text, err := io.ReadAll(io.LimitReader(res.Body, largestAnswer))
+	text, err := io.ReadAll(io.LimitReader(res.Body, maxAnswerBytes))
 	if err != nil {
-		return nil, unreachable(ctx, err)
+		return nil, unreachableFault(ctx, err)
 	}
 	if res.StatusCode >= http.StatusBadRequest {
-		return nil, problem(res, text)
+		return nil, decodeProblem(res, text)
 	}
 	if r.Replayed != nil {
 		*r.Replayed = res.Header.Get("Idempotency-Replayed") == "true"
@@ -251,13 +253,13 @@ func (c *Client) authorize(req *http.Request) {
 	}
 }
 
-func unreachable(ctx context.Context, err error) error {
+func unreachableFault(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
 	var timeout interface{ Timeout() bool }
 	if errors.As(err, &timeout) && timeout.Timeout() {
-		return fault.New(fault.Timeout, "client.timeout", "the server did not answer in time; send it again with the same idempotency key").WithCause(err)
+		return fault.New(fault.Timeout, "client.timeout", "the server did not answer in time; send the request again, a write with the same idempotency key").WithCause(err)
 	}
 	return fault.New(fault.Unavailable, codeUnreachable, "the server cannot be reached; check its address and that it runs").WithCause(err)
 }

@@ -13,23 +13,23 @@ import (
 	"github.com/erpbackbone/backbone/domain/fault"
 )
 
-// ExportedPage is a part of an export: whole lines, one event each.
+// ExportedPage is a part of an export: complete lines, one event each.
 type ExportedPage struct {
 	Lines  []byte
 	Events int
-	// NextCursor continues behind the page; "" after the last one.
+	// NextCursor continues after the page; "" on the last one.
 	NextCursor string
 }
 
 const (
-	// longestLine bounds one event, which the server bounds at 1 MiB by default.
-	longestLine = 64 << 20
-	codeAborted = "client.export_aborted"
+	// maxLineBytes bounds one event, which the server bounds at 1 MiB by default.
+	maxLineBytes = 64 << 20
+	codeAborted  = "client.export_aborted"
 )
 
 // Export reads all events of a query, a page at a time; parameters are those of GET
 // /api/events/export. When the export breaks off, the cursor of the last page
-// that take received continues behind it, so no event comes twice. Faults: those of the
+// that take received continues after it, so no event comes twice. Faults: those of the
 // server, client.export_aborted (Unavailable: the body is incomplete).
 func (c *Client) Export(ctx context.Context, parameters url.Values, take func(ExportedPage) error) error {
 	query := url.Values{"checkpoints": {"true"}}
@@ -46,24 +46,24 @@ func (c *Client) Export(ctx context.Context, parameters url.Values, take func(Ex
 	c.authorize(req)
 	res, err := c.http.Do(req)
 	if err != nil {
-		return unreachable(ctx, err)
+		return unreachableFault(ctx, err)
 	}
 	defer func() { _ = res.Body.Close() }()
 	if res.StatusCode >= http.StatusBadRequest {
-		text, err := io.ReadAll(io.LimitReader(res.Body, largestAnswer))
+		text, err := io.ReadAll(io.LimitReader(res.Body, maxAnswerBytes))
 		if err != nil {
-			return unreachable(ctx, err)
+			return unreachableFault(ctx, err)
 		}
-		return problem(res, text)
+		return decodeProblem(res, text)
 	}
-	return exported(ctx, res, take)
+	return readExport(ctx, res, take)
 }
 
-func exported(ctx context.Context, res *http.Response, take func(ExportedPage) error) error {
+func readExport(ctx context.Context, res *http.Response, take func(ExportedPage) error) error {
 	var page ExportedPage
 	lines := bufio.NewReaderSize(res.Body, 256<<10)
 	for {
-		line, err := wholeLine(lines)
+		line, err := readLine(lines)
 		switch {
 		case errors.Is(err, io.EOF) && len(line) == 0:
 			return take(page)
@@ -71,13 +71,13 @@ func exported(ctx context.Context, res *http.Response, take func(ExportedPage) e
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}
-			return aborted(err)
+			return abortedFault(err)
 		case bytes.HasPrefix(line, []byte(`{"next_cursor":`)):
 			var checkpoint struct {
 				NextCursor string `json:"next_cursor"`
 			}
 			if err := json.Unmarshal(line, &checkpoint); err != nil {
-				return aborted(err)
+				return abortedFault(err)
 			}
 			page.NextCursor = checkpoint.NextCursor
 			if err := take(page); err != nil {
@@ -85,7 +85,7 @@ func exported(ctx context.Context, res *http.Response, take func(ExportedPage) e
 			}
 			page = ExportedPage{Lines: page.Lines[:0]}
 		case bytes.HasPrefix(line, []byte(`{"error":`)):
-			return lastLine(line)
+			return decodeFinalProblem(line)
 		default:
 			page.Lines = append(page.Lines, line...)
 			page.Events++
@@ -93,9 +93,9 @@ func exported(ctx context.Context, res *http.Response, take func(ExportedPage) e
 	}
 }
 
-// wholeLine reads a line with its end. At the end of the body it gives
-// io.EOF; a line that does not end is io.ErrUnexpectedEOF.
-func wholeLine(r *bufio.Reader) ([]byte, error) {
+// readLine reads a line including its newline. It returns io.EOF at the end of the body, and
+// io.ErrUnexpectedEOF if the last line has no newline.
+func readLine(r *bufio.Reader) ([]byte, error) {
 	var line []byte
 	for {
 		part, err := r.ReadSlice('\n')
@@ -106,7 +106,7 @@ func wholeLine(r *bufio.Reader) ([]byte, error) {
 		switch {
 		case err == nil:
 			return line, nil
-		case errors.Is(err, bufio.ErrBufferFull) && len(line) < longestLine:
+		case errors.Is(err, bufio.ErrBufferFull) && len(line) < maxLineBytes:
 		case errors.Is(err, io.EOF) && len(line) > 0:
 			return nil, io.ErrUnexpectedEOF
 		default:
@@ -115,8 +115,8 @@ func wholeLine(r *bufio.Reader) ([]byte, error) {
 	}
 }
 
-// lastLine reads the problem with which a server ends an export that failed.
-func lastLine(line []byte) error {
+// decodeFinalProblem reads the problem with which a server ends an export that failed.
+func decodeFinalProblem(line []byte) error {
 	var last struct {
 		Error json.RawMessage `json:"error"`
 	}
@@ -124,11 +124,11 @@ func lastLine(line []byte) error {
 		Status int `json:"status"`
 	}
 	if json.Unmarshal(line, &last) != nil || json.Unmarshal(last.Error, &status) != nil {
-		return aborted(nil)
+		return abortedFault(nil)
 	}
-	return problem(&http.Response{StatusCode: status.Status, Header: http.Header{}}, last.Error)
+	return decodeProblem(&http.Response{StatusCode: status.Status, Header: http.Header{}}, last.Error)
 }
 
-func aborted(cause error) error {
+func abortedFault(cause error) error {
 	return fault.New(fault.Unavailable, codeAborted, "the export broke off; go on with the cursor of its last page").WithCause(cause)
 }

@@ -15,45 +15,45 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// The names of what a feed sends.
+// The names of the server-sent events of a feed.
 const (
 	FeedEvent    = "event"
 	FeedCaughtUp = "caughtUp"
 	feedProblem  = "problem"
 )
 
-// FeedItem is an event of a live feed, or the mark that it has caught up.
+// FeedItem is an event of a live feed, or the notice that the feed has caught up with the log.
 type FeedItem struct {
-	ID   string // the position behind it
+	ID   string // the position to resume from after it
 	Name string // FeedEvent or FeedCaughtUp
 	Data []byte // JSON, valid until the next item
 }
 
-// Feed says what to follow.
+// Feed names a feed and where it begins.
 type Feed struct {
 	Path       string // /api/subscribe/streams/...
 	Parameters url.Values
-	LastID     string // of the last item that was seen; "" begins where the parameters say
+	LastID     string // of the last item that the caller received; "": the parameters give the position
 	// Lost is called when the connection was lost, with the reason and the pause before
 	// the next attempt; nil: no call.
 	Lost func(err error, pause time.Duration)
 }
 
 const (
-	feedSilence = time.Minute // longer than the interval of heartbeats
-	feedPause   = 500 * time.Millisecond
+	maxFeedSilence      = time.Minute // must be longer than the server's interval of heartbeats
+	firstReconnectPause = 500 * time.Millisecond
 )
 
 // Follow passes the items of a live feed to take. When the connection is lost or the
-// server is unavailable it connects again behind the last item: no item is missed and
-// none comes twice. It ends with ctx, with an error of take, or with a fault that
-// another attempt cannot cure.
+// server is unavailable it connects again and resumes after the last item: no item is
+// missed and none comes twice. It ends with ctx, with an error of take, or with any fault but
+// Unavailable, Timeout and TooMany.
 func (c *Client) Follow(ctx context.Context, f Feed, take func(FeedItem) error) error {
-	pause := feedPause
+	pause := firstReconnectPause
 	for {
 		before := f.LastID
 		err := c.followOnce(ctx, &f, take)
-		var done taken
+		var done callbackError
 		switch {
 		case ctx.Err() != nil:
 			return ctx.Err()
@@ -64,7 +64,7 @@ func (c *Client) Follow(ctx context.Context, f Feed, take func(FeedItem) error) 
 			return err
 		}
 		if f.LastID != before {
-			pause = feedPause
+			pause = firstReconnectPause
 		}
 		wanted := pause
 		if problem, ok := fault.As(err); ok {
@@ -81,15 +81,15 @@ func (c *Client) Follow(ctx context.Context, f Feed, take func(FeedItem) error) 
 	}
 }
 
-// taken is an error of the callback, which ends the feed.
-type taken struct{ err error }
+// callbackError is an error of the callback, which ends the feed.
+type callbackError struct{ err error }
 
-func (t taken) Error() string { return t.err.Error() }
+func (t callbackError) Error() string { return t.err.Error() }
 
 func (c *Client) followOnce(ctx context.Context, f *Feed, take func(FeedItem) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	silent := time.AfterFunc(feedSilence, func() {
+	silent := time.AfterFunc(maxFeedSilence, func() {
 		cancel(fault.New(fault.Timeout, "client.feed_silent", "the server has said nothing for a minute; connect again"))
 	})
 	defer silent.Stop()
@@ -106,24 +106,24 @@ func (c *Client) followOnce(ctx context.Context, f *Feed, take func(FeedItem) er
 	}
 	res, err := c.http.Do(req)
 	if err != nil {
-		return lostFeed(ctx, err)
+		return lostFeedFault(ctx, err)
 	}
 	defer func() { _ = res.Body.Close() }()
 	if res.StatusCode >= http.StatusBadRequest {
-		text, err := io.ReadAll(io.LimitReader(res.Body, largestAnswer))
+		text, err := io.ReadAll(io.LimitReader(res.Body, maxAnswerBytes))
 		if err != nil {
-			return lostFeed(ctx, err)
+			return lostFeedFault(ctx, err)
 		}
-		return problem(res, text)
+		return decodeProblem(res, text)
 	}
 	lines := bufio.NewReaderSize(res.Body, 64<<10)
 	var item FeedItem
 	for {
-		line, err := wholeLine(lines)
+		line, err := readLine(lines)
 		if err != nil {
-			return lostFeed(ctx, err)
+			return lostFeedFault(ctx, err)
 		}
-		silent.Reset(feedSilence)
+		silent.Reset(maxFeedSilence)
 		if line[0] == ':' {
 			continue // a comment
 		}
@@ -153,12 +153,12 @@ func dispatch(f *Feed, item FeedItem, take func(FeedItem) error) error {
 			Status int `json:"status"`
 		}
 		if err := json.Unmarshal(item.Data, &status); err != nil {
-			return aborted(err)
+			return abortedFault(err)
 		}
-		return problem(&http.Response{StatusCode: status.Status, Header: http.Header{}}, item.Data)
+		return decodeProblem(&http.Response{StatusCode: status.Status, Header: http.Header{}}, item.Data)
 	case FeedEvent, FeedCaughtUp:
 		if err := take(item); err != nil {
-			return taken{err}
+			return callbackError{err}
 		}
 	}
 	if item.ID != "" {
@@ -167,11 +167,11 @@ func dispatch(f *Feed, item FeedItem, take func(FeedItem) error) error {
 	return nil
 }
 
-func lostFeed(ctx context.Context, err error) error {
+func lostFeedFault(ctx context.Context, err error) error {
 	if f, ok := fault.As(context.Cause(ctx)); ok {
 		return f
 	}
-	return unreachable(ctx, err)
+	return unreachableFault(ctx, err)
 }
 
 // StreamPath is the path of the feed of one stream.

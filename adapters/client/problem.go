@@ -19,9 +19,9 @@ var kinds = map[int]fault.Kind{
 	http.StatusMethodNotAllowed: fault.Invalid, http.StatusUnsupportedMediaType: fault.Invalid,
 }
 
-// problem decodes a problem document. Members that a fault has no field for become
+// decodeProblem decodes a problem document. Members that a fault has no field for become
 // its attributes.
-func problem(res *http.Response, text []byte) error {
+func decodeProblem(res *http.Response, text []byte) error {
 	var p struct {
 		Code         string            `json:"code"`
 		Detail       string            `json:"detail"`
@@ -37,7 +37,7 @@ func problem(res *http.Response, text []byte) error {
 	decoder := json.NewDecoder(bytes.NewReader(text))
 	decoder.UseNumber()
 	if err := decoder.Decode(&p); err != nil || p.Code == "" {
-		return fault.New(kind, "client.answer_unreadable", "the server answered with status %d and no problem document; check its address and what stands before it", res.StatusCode)
+		return fault.New(kind, "client.answer_unreadable", "the server answered with status %d and no problem document; check its address and the proxies before it", res.StatusCode)
 	}
 	// Not fault.New: the detail is no format.
 	f := &fault.Error{
