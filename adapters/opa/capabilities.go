@@ -19,22 +19,22 @@ var refusedBuiltins = []string{
 // without network access.
 func Capabilities() *ast.Capabilities {
 	c := ast.CapabilitiesForThisVersion()
-	c.Builtins = slices.DeleteFunc(slices.Clone(c.Builtins), func(b *ast.Builtin) bool { return refused(b.Name) })
+	c.Builtins = slices.DeleteFunc(slices.Clone(c.Builtins), func(b *ast.Builtin) bool { return isRefused(b.Name) })
 	c.AllowNet = []string{}
 	return c
 }
 
-func refused(name string) bool {
+func isRefused(name string) bool {
 	return slices.ContainsFunc(refusedBuiltins, func(r string) bool {
 		return name == r || (strings.HasSuffix(r, ".") && strings.HasPrefix(name, r))
 	})
 }
 
-// firstRefused finds a call of a refused function. The compiler does so too, but
+// findRefusedBuiltin finds a call of a refused function. The compiler does so too, but
 // it silently erases print.
-func firstRefused(m *ast.Module) (found string) {
+func findRefusedBuiltin(m *ast.Module) (found string) {
 	ast.WalkRefs(m, func(r ast.Ref) bool {
-		if name := r.String(); found == "" && refused(name) {
+		if name := r.String(); found == "" && isRefused(name) {
 			found = name
 		}
 		return false

@@ -1,7 +1,9 @@
 // Package opa decides with Rego policies. The policies are compiled once, with
 // built-in functions that reach nothing outside their input: no network, no
 // clock, no randomness, no environment. A decision is therefore a function of
-// policies, data and input. An Engine implements ports.PolicyEngine for the access checks of
+// policies, data and input. All Rego files are compiled together, so that one package may import
+// another; a query names one rule of one package, and the engine never combines the answers
+// of several. An Engine implements ports.PolicyEngine for the access checks of
 // the API and for the intent pipeline. An error in a decision is a denial.
 package opa
 
@@ -35,8 +37,8 @@ const (
 	AccessTimeout = 50 * time.Millisecond  // queries under data.backbone.authz
 	RuleTimeout   = 200 * time.Millisecond // all others
 	cacheEntries  = 4096
-	cacheKeyBytes = 4096 // larger inputs are not kept
-	retryFactor   = 5    // times the timeout for the one retry of an evaluation that timed out; a runaway policy ends after six timeouts
+	cacheKeyBytes = 4096 // decisions about larger inputs are not cached
+	retryFactor   = 5    // an evaluation that timed out is retried once, with this many times its timeout
 	maxQueries    = 1024 // distinct queries; they come from code
 	accessQuery   = "data.backbone.authz.decision"
 )
@@ -47,7 +49,7 @@ type Engine struct {
 	store    storage.Store
 	digest   string
 	timeouts []prefixTimeout // longest prefix first
-	slots    chan struct{}   // one per processor
+	slots    chan struct{}   // bounds concurrent evaluations: one per processor
 	cached   map[string]bool
 	cache    *lru.Cache[string, []byte]
 
@@ -69,7 +71,7 @@ type settings struct {
 	entries  int
 }
 
-// Option changes how an engine is made.
+// Option changes a setting of New.
 type Option func(*settings)
 
 // WithData adds a document under data, such as limits per role. Its numbers stay
@@ -106,7 +108,7 @@ func New(modules []ports.PolicyModule, options ...Option) (*Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	data, canonical, err := exactJSON(s.data)
+	data, canonical, err := decodeExactJSON(s.data)
 	if err != nil {
 		return nil, fmt.Errorf("policy data is not JSON: %w", err)
 	}
@@ -145,7 +147,7 @@ func compile(modules []ports.PolicyModule) (*ast.Compiler, error) {
 		if err != nil {
 			return nil, fmt.Errorf("policy %s does not parse: %w", m.Path, err)
 		}
-		if name := firstRefused(p); name != "" {
+		if name := findRefusedBuiltin(p); name != "" {
 			return nil, fmt.Errorf("policy %s calls %s, which policies may not use", m.Path, name)
 		}
 		parsed[m.Path] = p
@@ -180,7 +182,7 @@ func digest(modules []ports.PolicyModule, data []byte) string {
 func (e *Engine) Decide(ctx context.Context, query string, input, out any) error {
 	document, err := json.Marshal(input)
 	if err != nil {
-		return undecided(query, errors.New("input is not JSON"))
+		return undecidedFault(query, errors.New("input is not JSON"))
 	}
 	var key string
 	if e.cached[query] && len(document) <= cacheKeyBytes {
@@ -194,7 +196,7 @@ func (e *Engine) Decide(ctx context.Context, query string, input, out any) error
 		err = errors.Join(err, context.Canceled) // the caller canceled the request and may test for that
 	}
 	if err != nil {
-		return undecided(query, err)
+		return undecidedFault(query, err)
 	}
 	if err := decodeDecision(query, result, out); err != nil {
 		return err
@@ -206,7 +208,7 @@ func (e *Engine) Decide(ctx context.Context, query string, input, out any) error
 }
 
 func (e *Engine) evaluate(ctx context.Context, query string, document []byte) (result []byte, err error) {
-	prepared, err := e.prepared(query)
+	prepared, err := e.prepareQuery(query)
 	if err != nil {
 		return nil, err
 	}
@@ -227,16 +229,16 @@ func (e *Engine) evaluate(ctx context.Context, query string, document []byte) (r
 	}
 	defer func() { <-e.slots }()
 	timeout := e.timeout(query)
-	result, err = e.attempt(ctx, prepared, input, timeout)
+	result, err = e.evaluateOnce(ctx, prepared, input, timeout)
 	if errors.Is(err, errTimedOut) && ctx.Err() == nil {
-		result, err = e.attempt(ctx, prepared, input, retryFactor*timeout)
+		result, err = e.evaluateOnce(ctx, prepared, input, retryFactor*timeout)
 	}
 	return result, err
 }
 
 var errTimedOut = errors.New("out of time")
 
-func (e *Engine) attempt(ctx context.Context, prepared *compiledQuery, input ast.Value, timeout time.Duration) (result []byte, err error) {
+func (e *Engine) evaluateOnce(ctx context.Context, prepared *compiledQuery, input ast.Value, timeout time.Duration) (result []byte, err error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	defer func() {
@@ -244,7 +246,7 @@ func (e *Engine) attempt(ctx context.Context, prepared *compiledQuery, input ast
 			result, err = nil, errors.New("evaluation panicked")
 		}
 	}()
-	value, err := e.run(ctx, prepared, input)
+	value, err := e.runQuery(ctx, prepared, input)
 	switch {
 	case err != nil && ctx.Err() != nil:
 		return nil, errTimedOut
@@ -268,11 +270,10 @@ type compiledQuery struct {
 
 const resultVar = ast.Var("result")
 
-// run gives the value of the query's rule as JSON, nil when it is undefined. It drives
-// OPA's evaluator itself: the package rego in front of it links OPA's planner,
-// WebAssembly compiler and bundle loader, a fifth of OPA's build, and none of them is
-// used here.
-func (e *Engine) run(ctx context.Context, q *compiledQuery, input ast.Value) (value any, err error) {
+// runQuery returns the value of the query's rule as JSON, nil if the rule is undefined. It
+// calls OPA's evaluator directly: OPA's package rego would link its planner, WebAssembly
+// compiler and bundle loader, a fifth of OPA's build, which the engine does not use.
+func (e *Engine) runQuery(ctx context.Context, q *compiledQuery, input ast.Value) (value any, err error) {
 	transaction, err := e.store.NewTransaction(ctx)
 	if err != nil {
 		return nil, err
@@ -319,7 +320,7 @@ func (e *Engine) timeout(query string) time.Duration {
 	return RuleTimeout
 }
 
-func (e *Engine) prepared(query string) (*compiledQuery, error) {
+func (e *Engine) prepareQuery(query string) (*compiledQuery, error) {
 	e.mu.RLock()
 	p, n := e.queries[query], len(e.queries)
 	e.mu.RUnlock()
@@ -346,12 +347,12 @@ func (e *Engine) prepared(query string) (*compiledQuery, error) {
 	return created, nil
 }
 
-// decodeDecision decodes a decision.
+// decodeDecision decodes a decision into out. Fault policy.undecided if its shape does not fit.
 func decodeDecision(query string, result []byte, out any) error {
 	d := json.NewDecoder(bytes.NewReader(result))
 	d.UseNumber()
 	if err := d.Decode(out); err != nil {
-		return undecided(query, errors.New("result has an unexpected shape"))
+		return undecidedFault(query, errors.New("result has an unexpected shape"))
 	}
 	return nil
 }
@@ -360,9 +361,10 @@ func decodeDecision(query string, result []byte, out any) error {
 // then.
 const retryAfter = time.Second
 
-// undecided is a denial in any case. After a timeout it is Unavailable instead of
-// Forbidden: the same question has an answer on a machine that is less busy.
-func undecided(query string, cause error) error {
+// undecidedFault is the fault of a decision that could not be made; the caller denies the
+// action in any case. After a timeout it is Unavailable instead of Forbidden, because a less
+// busy machine would decide the same query.
+func undecidedFault(query string, cause error) error {
 	if errors.Is(cause, errTimedOut) {
 		return fault.New(fault.Unavailable, "policy.undecided",
 			"the policies could not be asked in time, so nothing was done; send the request again").
@@ -373,9 +375,9 @@ func undecided(query string, cause error) error {
 		WithCause(fmt.Errorf("%s: %w", query, cause))
 }
 
-// exactJSON turns any value into decoded JSON whose numbers are as they were written,
-// and into its canonical text.
-func exactJSON(v any) (any, []byte, error) {
+// decodeExactJSON converts a value to decoded JSON that keeps its numbers exact, and to its
+// text.
+func decodeExactJSON(v any) (any, []byte, error) {
 	text, err := json.Marshal(v)
 	if err != nil {
 		return nil, nil, err
