@@ -194,7 +194,7 @@ type Batch struct {
 // planning.
 func EventID(intentID event.ID, i int) event.ID { return DeriveID(intentID, eventIDBase+i) }
 
-// Documents take the first ids below their intent, events those after this many.
+// Of the ids derived from an intent, documents have n below eventIDBase and events n from it.
 const eventIDBase = 1000
 
 // Projection is a declared writer of a read model. plugin.Module binds its handler by

@@ -13,8 +13,8 @@ import (
 // to. Intents are not versioned.
 const IntentSchemaVersion = 1
 
-// Sealer seals the personal values of documents before they go to the store. It is
-// the only way in.
+// Sealer seals the personal values of documents before they are stored. No personal value is
+// stored without it.
 type Sealer interface {
 	// Seal replaces the fields of the document by their sealed form, keeps every other byte,
 	// and lists the keys it used, for the store's lease. Without fields it returns the
@@ -56,7 +56,7 @@ type SealRequest struct {
 	Fields   []shredding.Field
 }
 
-// Opener opens sealed values for a reader. It is the only way out.
+// Opener opens sealed values for a reader. No other code opens them.
 type Opener interface {
 	// Open replaces the sealed values of all documents: by the value if the reader may
 	// see its class, by "[MASKED]" if not, by "[REDACTED]" if the key store says that
@@ -79,8 +79,8 @@ type Reader interface {
 	Reads(recordType string, class shredding.Class) bool
 }
 
-// Planning reads every class: planners and folds work on the caller's request and show
-// the values to no one.
+// Planning is the Reader of planners and folds. It reads every class, because they return the
+// values to no caller.
 type Planning struct{}
 
 // Reads implements Reader.

@@ -19,7 +19,8 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// Registrar collects one module's declarations.
+// Registrar collects one module's declarations. Its methods record errors, which Build returns
+// together.
 type Registrar struct {
 	module   string
 	prefixes []string
@@ -43,8 +44,8 @@ func (r *Registrar) Prefixes(prefixes ...string) {
 	}
 }
 
-// EventType declares an event type. The registration's Module is the long name
-// that the registry shows; ownership follows the prefix.
+// EventType declares an event type. The module that declared its prefix owns it; the
+// registration's Module is only the long name that the registry shows.
 func (r *Registrar) EventType(t EventType) {
 	if !slices.Contains(r.prefixes, eventtype.Prefix(t.Type)) {
 		r.fail("event type %s: prefix %q is not declared", t.Type, eventtype.Prefix(t.Type))
@@ -60,7 +61,7 @@ func (r *Registrar) EventType(t EventType) {
 	r.catalog.EventTypes = append(r.catalog.EventTypes, t)
 }
 
-// Fold declares how a kind of stream is folded.
+// Fold declares how streams of a type are folded.
 func (r *Registrar) Fold(f Fold) {
 	if f.StreamType == "" || f.New == nil || f.Clone == nil || f.Apply == nil {
 		r.fail("fold %q lacks New, Clone or Apply", f.StreamType)
@@ -74,7 +75,7 @@ func (r *Registrar) Fold(f Fold) {
 	r.catalog.folds[f.StreamType] = f
 }
 
-// Intent declares an intent.
+// Intent declares an intent, whose type begins with the module's name.
 func (r *Registrar) Intent(t IntentType) {
 	if !strings.HasPrefix(t.Type, r.module+".") {
 		r.fail("intent %s must begin with %q", t.Type, r.module+".")
@@ -103,12 +104,13 @@ func (r *Registrar) Intent(t IntentType) {
 	r.catalog.intents[t.Type] = t
 }
 
-// Policy declares the module's Rego files.
+// Policy declares the module's Rego files. IntentType.Policy names the package that decides
+// about an intent.
 func (r *Registrar) Policy(files ...ports.PolicyModule) {
 	r.catalog.Policies = append(r.catalog.Policies, files...)
 }
 
-// Projection declares a read model writer.
+// Projection declares a projection, which writes the rows of read models.
 func (r *Registrar) Projection(p Projection) {
 	if p.Name == "" || p.Version < 1 || len(p.EventTypes) == 0 {
 		r.fail("projection %q lacks name, version or event types", p.Name)
@@ -121,7 +123,7 @@ func (r *Registrar) Projection(p Projection) {
 	r.catalog.Projections = append(r.catalog.Projections, p)
 }
 
-// ReadModel declares a report.
+// ReadModel declares a report over the rows of a projection.
 func (r *Registrar) ReadModel(m ReadModel) {
 	path := r.module + "/" + m.Name
 	if _, dup := r.catalog.readModels[path]; dup {
@@ -195,10 +197,10 @@ func (c *Catalog) Upcast(eventType string, version uint32) (from uint32, u Upcas
 }
 
 // Build joins the modules' declarations. It refuses on any error and returns all
-// of them: names declared twice, foreign prefixes, intents that emit unknown
+// of them: names declared twice, by one module or by two, prefixes of another module, intents that emit unknown
 // types or lack a policy, projections of unknown types, schemas that do not compile
-// or would let personal data be stored in clear. Policies are compiled by the policy
-// engine.
+// or would let personal data be stored in clear. The policy engine
+// compiles the policies, and refuses two files with one path.
 func Build(schemas ports.SchemaCompiler, modules ...Module) (*Catalog, error) {
 	c, errs := declare(modules)
 	errs = append(errs, c.crossCheck(schemas)...)
@@ -231,7 +233,7 @@ func declare(modules []Module) (*Catalog, []error) {
 	return c, errs
 }
 
-// packageLine finds the package that a Rego file is of.
+// packageLine matches the line that names the package of a Rego file.
 var packageLine = regexp.MustCompile(`(?m)^[ \t]*package[ \t]+([A-Za-z0-9_.]+)`)
 
 func (c *Catalog) crossCheck(schemas ports.SchemaCompiler) []error {
@@ -270,7 +272,7 @@ func (c *Catalog) crossCheck(schemas ports.SchemaCompiler) []error {
 			}
 		}
 		if t.Policy != "" && !policies[t.Policy] {
-			errs = append(errs, fmt.Errorf("intent %s names policy %s, which no module brings", t.Type, t.Policy))
+			errs = append(errs, fmt.Errorf("intent %s names policy %s, which no module declares", t.Type, t.Policy))
 		}
 	}
 	writers := map[string]bool{}
@@ -304,7 +306,7 @@ func (c *Catalog) crossCheckUpcast(t EventType, schemas ports.SchemaCompiler) (e
 	}
 	schema, err := schemas.Compile(t.DataSchema)
 	if err != nil {
-		return errs // said already
+		return errs // crossCheck has reported it
 	}
 	for _, older := range c.EventTypes {
 		if older.Type != t.Type || older.SchemaVersion != from {

@@ -22,9 +22,9 @@ func FoldOf[T interface {
 	}
 }
 
-// Codec stores the state of a Fold, so that long streams are not folded from their
-// first event again. A decoded state equals the encoded one. It
-// holds nothing that the events do not hold; personal values stay sealed.
+// Codec encodes the state of a Fold for storage, so that long streams are not folded from
+// their first event again. A decoded state equals the encoded one. It holds nothing that the
+// events do not hold; personal values stay sealed.
 type Codec struct {
 	Version int // raise it whenever New, Apply or the form change; states of other versions are not read
 	Encode  func(state any) ([]byte, error)

@@ -20,11 +20,10 @@ type StreamLog interface {
 	ports.EventSearcher
 }
 
-// Events streams what a query selects. A page is read when its
-// first event is consumed, so a slow consumer holds one page in memory and no resource of
-// the store. A
+// Events streams the events that a query selects. It reads a page when the page's first event
+// is consumed, so a slow consumer holds one page in memory and no resource of the store. A
 // forward stream without an Until ends at the head as of its beginning. A limit of 0
-// is none. An error, the context's too, ends the stream as its last element.
+// is none. An error, also the context's, is the last element of the stream.
 func Events(ctx context.Context, log StreamLog, q ports.EventQuery) iter.Seq2[event.Recorded, error] {
 	return func(yield func(event.Recorded, error) bool) {
 		if q.Until == 0 {
