@@ -19,7 +19,7 @@ import (
 const (
 	certificateFormat = "backbone/erasure-certificate/v1"
 
-	maxEpochAge = 24 * time.Hour // after which a rotation has replaced the KEK that wrapped the keys
+	maxEpochAge = 24 * time.Hour // the nightly rotation replaces the KEK that wrapped the destroyed keys within it
 )
 
 // Certificate proves an erasure to the person and to a supervisory authority. It holds the
@@ -50,17 +50,17 @@ type CertificateCounts struct {
 	Events   int64 `json:"events"`
 	Intents  int64 `json:"intents"`
 	Redacted int64 `json:"redacted_values"`
-	Keys     int   `json:"keys"`         // closed for ever, per legal entity and class
+	Keys     int   `json:"keys"`         // of every erased class and legal entity; none is ever minted again
 	Versions int   `json:"key_versions"` // destroyed
 }
 
-// CertificateTimes are the times that the installation promises.
+// CertificateTimes says from when the erased data cannot be read, and where.
 type CertificateTimes struct {
 	Destroyed   time.Time `json:"keys_destroyed_at"`                // from then on no node reads the key from the store
 	Undecrypted time.Time `json:"no_node_decrypts_from"`            // a minute later at the latest
 	Confirmed   time.Time `json:"nodes_confirmed_at"`               // when all nodes had reported it, or the minute was over
-	Backups     time.Time `json:"backups_unreadable_from,omitzero"` // at the latest, except for persons who may cancel the deletion of a key in the key service; zero: not promised
-	Irrevocable time.Time `json:"irrevocable_from,omitzero"`        // at the latest, for everybody; zero: not promised
+	Backups     time.Time `json:"backups_unreadable_from,omitzero"` // at the latest, except for persons who may cancel the deletion of a KEK in the key service; zero: not promised
+	Irrevocable time.Time `json:"irrevocable_from,omitzero"`        // at the latest: the key service has destroyed the KEK; zero: not promised
 	Condition   string    `json:"condition"`
 }
 
@@ -70,12 +70,12 @@ type CertificateReceipt struct {
 	SHA256 string `json:"sha256"`
 }
 
-// rotationCondition qualifies the last two times, which lie after the certificate is
+// rotationCondition qualifies Backups and Irrevocable, which lie after the certificate is
 // issued.
-const rotationCondition = "the last two times are kept by replacing the key that wrapped the destroyed keys; the signed notice of that key's end, which names the receipts it covers, proves it"
+const rotationCondition = "the last two times are reached when the key that wrapped the destroyed keys is deleted; the signed notice of its deletion names the receipts it covers and proves it"
 
-// byHandCondition replaces it where no job rotates KEKs.
-const byHandCondition = "keys are replaced by hand here, so no time is promised from which backups are unreadable; the signed notice of the end of the key that wrapped the destroyed keys, which names the receipts it covers, tells it"
+// noRotationCondition replaces rotationCondition where no job rotates KEKs.
+const noRotationCondition = "this installation rotates keys on command only, so it promises no time from which backups are unreadable; the signed notice of the deletion of the key that wrapped the destroyed keys names the receipts it covers and tells the time"
 
 // outOfReach lists the data that an erasure does not reach.
 func outOfReach() []string {
@@ -117,13 +117,13 @@ func checkRequest(document []byte, id event.ID) error {
 		} `json:"certificate"`
 	}
 	if json.Unmarshal(document, &d) != nil || d.Certificate.RequestID != id {
-		return fault.New(fault.Internal, "erasure.certificate_changed", "another document lies where the certificate belongs; look who put it there")
+		return fault.New(fault.Internal, "erasure.certificate_changed", "the export store has another document under the name of the certificate; find out who stored it")
 	}
 	return nil
 }
 
-// certificate makes the document from stored data only, so that every attempt makes the
-// same bytes.
+// certificate makes the document from stored data only, so that every attempt signs the same
+// certificate.
 func (c Config) certificate(ctx context.Context, r ports.ErasureRequest) ([]byte, error) {
 	dir, err := c.directory(ctx, r.TenantID)
 	if err != nil {
@@ -154,7 +154,7 @@ func (c Config) certificate(ctx context.Context, r ports.ErasureRequest) ([]byte
 		Verification: results, Receipt: CertificateReceipt{Number: r.Receipt, SHA256: fmt.Sprintf("%x", noteHash(note))}, OutOfReach: outOfReach(),
 	}
 	if c.RotatedByHand {
-		out.Times.Backups, out.Times.Irrevocable, out.Times.Condition = time.Time{}, time.Time{}, byHandCondition
+		out.Times.Backups, out.Times.Irrevocable, out.Times.Condition = time.Time{}, time.Time{}, noRotationCondition
 	}
 	if !isComplete(r) {
 		out.Outcome = "partial"
@@ -181,15 +181,15 @@ func certificateText(id event.ID, certificate []byte) []byte {
 // certificateDocument encodes a certificate in the one way that VerifyCertificate accepts,
 // so that it detects every changed byte.
 func certificateDocument(certificate, note []byte) []byte {
-	quoted, _ := json.Marshal(string(note)) // a text cannot fail
+	quoted, _ := json.Marshal(string(note)) // encoding a string cannot fail
 	return fmt.Appendf(nil, "{\n  \"certificate\": %s,\n  \"note\": %s\n}\n", certificate, quoted)
 }
 
-// VerifyCertificate checks without any service that a certificate is signed with one of
-// the keys and that no byte was changed.
+// VerifyCertificate checks that a certificate is signed with one of the keys and that no
+// byte was changed. It needs the verifier keys only: no database, key service or network.
 //
-//	erasure.certificate_malformed  Invalid: no certificate, or changed in its form
-//	erasure.certificate_altered    Invalid: not what was signed
+//	erasure.certificate_malformed  Invalid: no certificate, or not encoded as it was issued
+//	erasure.certificate_altered    Invalid: not the certificate that was signed
 //	note.key_invalid, note.not_verified
 func VerifyCertificate(document []byte, notes ports.NoteOpener, verifierKeys ...string) (Certificate, error) {
 	var out Certificate
@@ -246,7 +246,7 @@ func (c Certificate) Summary() string {
 	line("Closed for ever", "%s: one per erased class and legal entity, whether it existed or not", counted(int64(c.Counts.Keys), "key"))
 	line("No node decrypts from", "%s", c.Times.Undecrypted.Format(time.RFC3339))
 	if !c.Times.Backups.IsZero() {
-		line("Backups are dead from", "%s at the latest", c.Times.Backups.Format(time.RFC3339))
+		line("Backups unreadable", "from %s at the latest", c.Times.Backups.Format(time.RFC3339))
 		line("Irrevocable from", "%s at the latest", c.Times.Irrevocable.Format(time.RFC3339))
 	}
 	line("", "%s", c.Times.Condition)

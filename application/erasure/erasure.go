@@ -35,9 +35,9 @@ type Config struct {
 	Observer      Observer      // nil: none
 	Poll          time.Duration // how often a worker looks for requests; positive
 
-	// Certificates promise from when backups are unreadable. KeyDeletion is how long the key
-	// service keeps an ended KEK; positive. RotatedByHand: no job ends the KEKs that wrapped
-	// destroyed keys, so certificates promise no time.
+	// Certificates promise from when backups are unreadable. KeyDeletion is the time from
+	// scheduling the deletion of a KEK to its deletion; positive. If RotatedByHand is set, no
+	// job rotates KEKs, so certificates promise no time.
 	KeyDeletion   time.Duration
 	RotatedByHand bool
 }
@@ -57,20 +57,20 @@ type Types interface {
 type Copies interface {
 	// HoldersOfCopies names the projections that keep copies.
 	HoldersOfCopies() []string
-	// CountCopies counts the rows of a projection, of whatever version, that hold sealed
+	// CountCopies counts the rows of a projection, in all its versions, that hold sealed
 	// copies of a person in a partition.
 	CountCopies(ctx context.Context, projection string, p event.PartitionID, s shredding.Subject) (int64, error)
-	// Forget recomputes those rows from the log, in which the person's values now read
+	// Forget recomputes those rows from the log, so that the person's values read
 	// "[REDACTED]". Every version must have passed the sequence. It may be repeated.
-	// Faults: projection.target_behind while a version has not passed it,
-	// projection.other_code while one that another release built holds copies.
+	// Faults: projection.target_behind while a version has not passed the sequence,
+	// projection.other_code while a version that another release built holds copies.
 	Forget(ctx context.Context, projection string, p event.PartitionID, s shredding.Subject, passed event.Sequence) error
 }
 
 // Announcer appends one event to a log.
 type Announcer interface {
-	// Announce appends the draft as a system actor. With a key that it knows it does
-	// nothing.
+	// Announce appends the draft as a system actor. If the log has the idempotency key, it
+	// does nothing.
 	Announce(ctx context.Context, a Announcement) error
 }
 
@@ -96,8 +96,9 @@ type ChainVerdict struct {
 	Findings    int            `json:"findings"`      // 0: sound
 }
 
-// Check returns an error while a condition does not hold.
+// Check is a condition of a step, such as Gate.
 type Check interface {
+	// Check returns an error while the condition does not hold.
 	Check(ctx context.Context) error
 }
 
@@ -110,7 +111,7 @@ type Observer interface {
 	ErasureRequests(byState map[string]int, oldestDue time.Time)
 }
 
-// AlarmAttempts is how many attempts at a step fail before it is an alarm.
+// AlarmAttempts is after how many failed attempts at a step the worker logs an error.
 const AlarmAttempts = 5
 
 // Names in the export store.

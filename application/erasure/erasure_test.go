@@ -316,6 +316,6 @@ func TestCertificate_BackupRetention(t *testing.T) {
 	require.Zero(t, c.Times.Backups)
 	require.Zero(t, c.Times.Irrevocable)
 	require.NotContains(t, string(document), "irrevocable_from")
-	require.Contains(t, c.Times.Condition, "by hand")
+	require.Contains(t, c.Times.Condition, "on command only")
 	require.NotContains(t, c.Summary(), "0001-01-01")
 }

@@ -14,7 +14,7 @@ import (
 const (
 	gateRetryAfter = time.Minute
 	gateTimeout    = 15 * time.Second
-	staleAfter     = 3 // intervals without a check, after which a verdict expires
+	staleAfter     = 3 // intervals without a check until a verdict expires
 	receiptsPage   = 500
 )
 
@@ -34,8 +34,9 @@ type GateConfig struct {
 }
 
 // Gate compares the receipts in the export store with those in the register. A database
-// restored from a backup, or a standby that lost the last commits, may lack erasures; until
-// an operator replays them, the vault neither seals nor opens personal data.
+// that was restored from a backup, or a standby that lost the last commits, may lack
+// erasures. The vault then neither seals nor opens personal data until an operator replays
+// the receipts.
 type Gate struct {
 	config GateConfig
 
@@ -45,7 +46,8 @@ type Gate struct {
 	exported uint64 // the newest receipt known to be exported; receipts never vanish
 }
 
-// NewGate makes a Gate, closed until the first check. It refuses an Interval that is not positive.
+// NewGate makes a Gate, which is closed until the first check. It refuses an Interval that is
+// not positive.
 func NewGate(c GateConfig) (*Gate, error) {
 	if err := fault.RequirePositive("erasure.GateConfig", struct{ Interval time.Duration }{c.Interval}); err != nil {
 		return nil, err
@@ -79,7 +81,7 @@ func (g *Gate) Open() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.at.IsZero() || g.config.Clock.Now().Sub(g.at) > staleAfter*g.config.Interval {
-		return behind("it is not known whether this installation has forgotten erasures; wait until the receipts are compared")
+		return behind("the receipts of erasures were not compared yet, so this database may lack erasures; wait until they are compared")
 	}
 	return g.verdict
 }
@@ -90,7 +92,7 @@ func (g *Gate) Check(ctx context.Context) error {
 	defer cancel()
 	verdict := g.compare(comparing)
 	if ctx.Err() != nil {
-		return verdict // because the process ends, not because of receipts
+		return verdict // the process ends, so the verdict says nothing about receipts
 	}
 	g.mu.Lock()
 	before, first := g.verdict, g.at.IsZero()
@@ -100,9 +102,9 @@ func (g *Gate) Check(ctx context.Context) error {
 	switch {
 	case verdict != nil && (before == nil || first):
 		f, _ := fault.As(verdict)
-		g.config.Logger.ErrorContext(ctx, "personal data are withheld", "code", f.Code, "detail", f.Detail, "cause", fault.CodeOf(f.Unwrap()))
+		g.config.Logger.ErrorContext(ctx, "personal data is withheld", "code", f.Code, "detail", f.Detail, "cause", fault.CodeOf(f.Unwrap()))
 	case verdict == nil && before != nil:
-		g.config.Logger.InfoContext(ctx, "receipts are in step; personal data are served again")
+		g.config.Logger.InfoContext(ctx, "the receipts match the register; personal data is served again")
 	}
 	return verdict
 }
@@ -111,10 +113,11 @@ func behind(detail string) *fault.Error {
 	return fault.New(fault.Unavailable, "pii.receipts_behind", detail).WithRetryAfter(gateRetryAfter)
 }
 
-// compare reads the export store before the register: an erasure that runs at the same
-// time stores its receipt in the register first.
+// compare requires that the newest receipt in the export store is in the register, and the
+// newest exported one of the register in the export store. It reads the export store first,
+// because an erasure that runs at the same time stores its receipt in the register first.
 func (g *Gate) compare(ctx context.Context) error {
-	const unreadable = "the receipts of erasures outside the database cannot be read; bring the export store back"
+	const unreadable = "the receipts of erasures outside the database cannot be read; make the export store available again"
 	names, err := g.config.Exports.List(ctx, receiptFolder)
 	if err != nil {
 		return behind(unreadable).WithCause(err)
@@ -123,7 +126,7 @@ func (g *Gate) compare(ctx context.Context) error {
 	for _, name := range names {
 		newest = max(newest, receiptNumber(name))
 	}
-	if err := g.compareInside(ctx, newest); err != nil || newest == 0 {
+	if err := g.requireNewestExported(ctx, newest); err != nil || newest == 0 {
 		return err
 	}
 	outside, err := g.config.Exports.Get(ctx, ReceiptName(newest))
@@ -152,10 +155,10 @@ func (g *Gate) compare(ctx context.Context) error {
 	return nil
 }
 
-// compareInside requires the register's newest exported receipt in the export store.
-// Without it this is another store, such as a share that is not mounted, and may lack
-// other receipts too.
-func (g *Gate) compareInside(ctx context.Context, outside uint64) error {
+// requireNewestExported requires that the export store has the register's newest exported
+// receipt. A store without it is not the one that receipts were exported to, such as the
+// empty mount point of a share, and cannot prove that the register is complete.
+func (g *Gate) requireNewestExported(ctx context.Context, outside uint64) error {
 	exported, err := g.newestExported(ctx)
 	if err != nil {
 		return registerUnavailable(err)
@@ -165,15 +168,16 @@ func (g *Gate) compareInside(ctx context.Context, outside uint64) error {
 	}
 	// It may have been exported after the names were listed.
 	if _, err := g.config.Exports.Get(ctx, ReceiptName(exported)); err != nil {
-		return behind("the export store lacks receipts that were brought there; mount the right one, or bring them back with `backbone erasure replay`").WithCause(err)
+		return behind("the export store lacks receipts that were exported to it; mount the right one, or export them again with `backbone erasure replay`").WithCause(err)
 	}
 	return nil
 }
 
 func registerUnavailable(err error) error {
-	return behind("the register of erasures cannot be read; bring the key store back").WithCause(err)
+	return behind("the register of erasures cannot be read; make the key store available again").WithCause(err)
 }
 
+// newestExported returns the number of the newest receipt that the register has as exported.
 func (g *Gate) newestExported(ctx context.Context) (uint64, error) {
 	g.mu.Lock()
 	newest := g.exported
@@ -204,7 +208,7 @@ type ReplayConfig struct {
 	Exports      ports.ExportStore
 	Register     ports.ErasureRegister
 	Notes        ports.NoteOpener
-	VerifierKeys []string                         // with which receipts are or were signed
+	VerifierKeys []string                         // of all keys that ever signed receipts
 	Progress     func(done, total int, r Receipt) // may be nil
 }
 
@@ -214,7 +218,7 @@ func reexport(ctx context.Context, c ReplayConfig) error {
 		if len(r.Note) == 0 || !r.Exported {
 			return nil
 		}
-		// If other bytes have the name, Replay finds them when it checks the chain.
+		// If the store has other bytes under the name, Replay finds them when it checks the chain.
 		if err := c.Exports.PutIfAbsent(ctx, ReceiptName(r.Number), r.Note); err != nil && fault.KindOf(err) != fault.Conflict {
 			return err
 		}
@@ -242,8 +246,9 @@ func eachReceipt(ctx context.Context, register Receipts, from uint64, visit func
 }
 
 // Replay repeats every erasure that has a receipt in the export store, in the order of the
-// receipts: it fences subjects and destroys keys by fingerprint. It may be repeated and
-// interrupted. It returns how many receipts it replayed.
+// receipts: it fences the subjects, so that nothing is sealed for them, and destroys the keys
+// with the receipt's fingerprints. It may be repeated and interrupted. It returns how many
+// receipts it replayed.
 //
 //	erasure.receipt_invalid  Invalid: a receipt is missing, not signed with one of the
 //	                         keys, or not the successor of the one before; nothing after
@@ -293,5 +298,5 @@ func Replay(ctx context.Context, c ReplayConfig) (int, error) {
 
 func invalidReceipt(number uint64, err error) error {
 	return fault.New(fault.Invalid, "erasure.receipt_invalid",
-		"receipt %d is not signed with a known key, or does not follow the one before it; bring the document back from another copy, or name the older key", number).WithCause(err)
+		"receipt %d is not signed with a known key, or does not follow the one before it; restore the document from another copy, or name the older verifier key too", number).WithCause(err)
 }

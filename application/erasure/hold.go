@@ -11,16 +11,17 @@ import (
 // NewHold asks for a legal hold.
 type NewHold struct {
 	Subject       string
-	LegalEntities []string // codes; none: all of the tenant, which needs a caller who sees all
+	LegalEntities []string // codes; none: all that the caller sees
 	Reason        string
 	Until         *event.Date // the last day; nil: until it is released
 }
 
-// PlaceHold stores legal holds on a person's data, one per legal entity. A hold that is
-// placed before the keys are destroyed ends an erasure that has begun. Faults of Request,
-// and erasure.until_invalid.
+// PlaceHold stores legal holds on a person's data: one per legal entity, or one for the
+// tenant if a caller who sees all legal entities names none. A hold that is placed before
+// the keys are destroyed ends an erasure that has begun. Faults of Request, and
+// erasure.until_invalid.
 func (s *Service) PlaceHold(ctx context.Context, principal ports.Principal, n NewHold) ([]Hold, error) {
-	if err := needsPerson(principal); err != nil {
+	if err := requirePerson(principal); err != nil {
 		return nil, err
 	}
 	subject, err := parseSubject(n.Subject)
@@ -63,15 +64,15 @@ func (s *Service) PlaceHold(ctx context.Context, principal ports.Principal, n Ne
 // ReleaseHold ends a hold. It does not repeat the requests that the hold refused.
 // erasure.not_found.
 func (s *Service) ReleaseHold(ctx context.Context, principal ports.Principal, id event.ID) (Hold, error) {
-	if err := needsPerson(principal); err != nil {
+	if err := requirePerson(principal); err != nil {
 		return Hold{}, err
 	}
 	dir, err := s.config.directory(ctx, principal.TenantID)
 	if err != nil {
 		return Hold{}, err
 	}
-	// The register cannot be asked for a hold by its id, so its legal entity is not known
-	// before it ends.
+	// The register does not return a hold by its id, so its legal entity is not known before
+	// it is released.
 	if len(principal.LegalEntities) > 0 {
 		return Hold{}, fault.New(fault.Forbidden, "erasure.needs_all_entities", "only a person who sees all legal entities releases holds; ask such a colleague")
 	}

@@ -39,7 +39,7 @@ func (Module) Register(r *module.Registrar) error {
 		"A person's data were erased: the keys of the named retention classes are destroyed, and the sealed values of the person in this log read [REDACTED] from then on.",
 		subjectErasedSchema, subjectErasedExample))
 	r.EventType(builtin(PayloadRedacted,
-		"Personal values that stood in clear in an event's payload were replaced. The event's skeleton is unchanged; this event vouches for the new payload by its hash.",
+		"Personal values that were stored in clear in an event's payload were replaced. The event's skeleton is unchanged; this event proves the new payload by its hash.",
 		payloadRedactedSchema, payloadRedactedExample))
 	return nil
 }

@@ -23,7 +23,7 @@ const (
 	endedByExpiry      = "approval_expired"
 )
 
-// survey is the data that a request concerns at one moment.
+// survey holds what a request concerns at one moment, and what it may erase.
 type survey struct {
 	partitions []event.PartitionID
 	found      map[shredding.KeyClass]bool // classes with records
@@ -82,14 +82,14 @@ func (c Config) survey(ctx context.Context, r ports.ErasureRequest) (survey, err
 	return s, nil
 }
 
-// retainedType is a type under one key class. Versions of a type may differ in class, and
-// the retention of one version does not apply to the values that another one seals.
+// retainedType is an event type under one key class. Versions of a type may differ in class,
+// and the retention of one version does not apply to values that another version sealed.
 type retainedType struct {
 	eventType string
 	class     shredding.KeyClass
 }
 
-// retention returns the minimum years of retention that registrations demand.
+// retention returns the years for which registrations require data to be kept.
 func (c Config) retention(ctx context.Context) (map[retainedType]int, error) {
 	types, _, err := c.Types.EventTypes(ctx)
 	if err != nil {
@@ -107,9 +107,9 @@ func (c Config) retention(ctx context.Context) (map[retainedType]int, error) {
 	return years, nil
 }
 
-// count counts the records and returns until when each class is under minimum retention:
-// the newest record of a type plus the years that its registration demands, in the legal
-// entity's days.
+// count counts the records and returns until when each class must be kept: the day of the
+// newest record of a type, in the legal entity's time zone, plus the years of retention that
+// its registration requires.
 func (c Config) count(ctx context.Context, subject shredding.Subject, dir directory, s *survey) (keep map[shredding.KeyClass]event.Date, err error) {
 	retained, err := c.retention(ctx)
 	if err != nil {
@@ -167,9 +167,10 @@ func (c Config) findCopies(ctx context.Context, subject shredding.Subject, s *su
 	return nil
 }
 
-// decide refuses per key class. A hold concerns the person, so it refuses every class, in
-// all legal entities of the request. If all records must be kept, decide refuses the
-// classes without records as well: a request that erases nothing must not end as completed.
+// decide decides for each key class whether it is erased or must be kept. A hold concerns
+// the person, so every class is kept, in all legal entities of the request. If all records
+// must be kept, the classes without records are kept as well: a request that erases nothing
+// must not end as completed.
 func (s *survey) decide(keep map[shredding.KeyClass]event.Date, holds []ports.LegalHold) {
 	allKept, last := len(s.found) > 0, event.Date(0)
 	for class := range s.found {
@@ -188,7 +189,7 @@ func (s *survey) decide(keep map[shredding.KeyClass]event.Date, holds []ports.Le
 		if len(holds) > 0 {
 			c.Erased, c.Refused = false, refusedByHold
 			for _, h := range holds {
-				if h.Until == nil { // its end is not known
+				if h.Until == nil { // the hold has no end date
 					c.Until = nil
 					break
 				}
@@ -203,8 +204,8 @@ func (s *survey) decide(keep map[shredding.KeyClass]event.Date, holds []ports.Le
 
 // scopeOf returns the digest to which an approval is bound: the request, the partitions,
 // and which key classes are erased. A new legal entity, or a class whose retention begins
-// or ends, needs a new approval. New events of the person do not, so they are not counted
-// in the digest.
+// or ends, changes it and so needs a new approval. New events of the person need none, so
+// the digest leaves out the counts.
 func scopeOf(r ports.ErasureRequest, partitions []event.PartitionID, classes []ports.ErasureClass) event.Hash {
 	h := sha256.New()
 	fmt.Fprintf(h, "backbone/erasure-scope/v1\n%s\n%s\n%s\n", r.ID, r.TenantID, r.Subject)
@@ -259,9 +260,8 @@ func (c Config) move(ctx context.Context, r ports.ErasureRequest) (ports.Erasure
 	return c.takeOrReread(ctx, r, moved, err)
 }
 
-// takeOrReread returns the moved request, or the stored one if another process changed it
-// first: that process has done the same work, or decided otherwise, and the next step
-// starts from there.
+// takeOrReread returns the moved request. If another process changed it first, it returns the
+// stored request, from whose state the next step continues.
 func (c Config) takeOrReread(ctx context.Context, r, moved ports.ErasureRequest, err error) (ports.ErasureRequest, error) {
 	if fault.CodeOf(err) != "erasure.changed" {
 		return moved, err

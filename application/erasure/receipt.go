@@ -23,8 +23,10 @@ const (
 	timeFormat    = "2006-01-02T15:04:05.000000Z"
 )
 
-// Receipt is the content of the signed note of a destruction, from which Replay repeats it
-// in a database that was restored from a backup:
+// Receipt proves that an erasure destroyed keys, and names them by fingerprint. It is the
+// text of a signed note in the register and in the export store, outside the database. Each
+// receipt holds the hash of the one before. Replay repeats the destruction from it in a
+// database that was restored from a backup.
 //
 //	backbone/erasure-receipt/v1
 //	<number>
@@ -45,7 +47,7 @@ type Receipt struct {
 // ReceiptName returns the name of a receipt in the export store.
 func ReceiptName(number uint64) string { return fmt.Sprintf("%s%020d.note", receiptFolder, number) }
 
-// receiptNumber parses a name; 0 if it is not that of a receipt.
+// receiptNumber returns the number of the receipt with a name, 0 if it is no receipt's name.
 func receiptNumber(name string) uint64 {
 	digits, ok := strings.CutSuffix(strings.TrimPrefix(name, receiptFolder), ".note")
 	n, err := strconv.ParseUint(digits, 10, 64)
@@ -146,13 +148,14 @@ func parseKeyLine(words []string) (k ports.ReplayKey, ok bool) {
 	return k, true
 }
 
-// noteHash is the hash in the next receipt, the event and the certificate.
+// noteHash is the hash of a receipt that the next receipt, the event and the certificate
+// hold.
 func noteHash(note []byte) event.Hash { return sha256.Sum256(note) }
 
-// issueReceipt signs the receipt of a destruction and exports it. A note that is stored in
-// the register stays, even if the signing key is replaced.
+// issueReceipt signs the receipt of a destruction, stores it in the register and exports it.
+// It never signs a stored receipt again, even if the signing key was replaced.
 func (c Config) issueReceipt(ctx context.Context, r ports.ErasureRequest) (ports.ErasureRequest, error) {
-	d, r, err := c.Register.DestroyErasure(ctx, r.ID) // the first destruction again
+	d, r, err := c.Register.DestroyErasure(ctx, r.ID) // repeated, it returns the first destruction
 	if err != nil {
 		return r, err
 	}
@@ -165,7 +168,7 @@ func (c Config) issueReceipt(ctx context.Context, r ports.ErasureRequest) (ports
 	}
 	if note == nil {
 		if !d.PreviousKnown {
-			return r, waitFor("erasure.receipt_order") // the one before is signed first
+			return r, waitFor("erasure.receipt_order") // the receipt before is not signed yet
 		}
 		text := receiptOf(r, d).Text()
 		if note, err = c.Notes.SignNote(ctx, text); err != nil {
@@ -187,8 +190,8 @@ func (c Config) issueReceipt(ctx context.Context, r ports.ErasureRequest) (ports
 	return c.move(ctx, r)
 }
 
-// noteStoredFirst returns the note that another worker stored first, which differs if the
-// signing key was replaced in between; nil if err has another cause.
+// noteStoredFirst returns the note that another worker stored first; nil if err has another
+// cause. The two notes differ if the signing key was replaced in between.
 func (c Config) noteStoredFirst(ctx context.Context, number uint64, err error) []byte {
 	if fault.CodeOf(err) != "erasure.receipt_changed" {
 		return nil

@@ -20,16 +20,17 @@ const (
 	maxListing     = 1000
 )
 
-// Service handles the requests of officers. Its callers apply policies first; it requires
-// a person, a second person, and access to all legal entities concerned.
+// Service handles the requests of officers. Its callers check first whether the policies
+// permit an action. Service requires that the caller is a person and sees all legal entities
+// concerned, and that another person approves than requested.
 type Service struct {
 	config Config
 	wake   func()
 }
 
-// NewService makes a Service. It calls wake when a request was approved, to make a worker
-// of this process start at once; wake may be nil.
-// It refuses periods that are not positive.
+// NewService makes a Service. The Service calls wake after an approval, so that a worker of
+// this process starts at once; wake may be nil. NewService refuses periods that are not
+// positive.
 func NewService(c Config, wake func()) (*Service, error) {
 	if wake == nil {
 		wake = func() {}
@@ -51,14 +52,14 @@ type NewRequest struct {
 // Request stores a request and counts the records it concerns. If a hold or retention
 // forbids all of it, Request refuses it at once.
 //
-//	erasure.needs_person    Forbidden: services and agents request nothing
+//	erasure.needs_person    Forbidden: the caller is a service or an agent
 //	pii.subject_invalid, erasure.basis_invalid, erasure.reason_missing,
 //	erasure.reason_invalid, erasure.due_invalid  Invalid
 //	legal_entity.not_found  NotFound: absent, or not visible to the caller
 //	erasure.duplicate       Conflict: an erasure of the subject has not ended
 //	idempotency.mismatch    Conflict: the key was used for another request
 func (s *Service) Request(ctx context.Context, principal ports.Principal, n NewRequest) (Status, error) {
-	if err := needsPerson(principal); err != nil {
+	if err := requirePerson(principal); err != nil {
 		return Status{}, err
 	}
 	dir, err := s.config.directory(ctx, principal.TenantID)
@@ -109,8 +110,8 @@ func (s *Service) check(principal ports.Principal, dir directory, n NewRequest) 
 	return r, err
 }
 
-// choose returns the partitions of a request or hold. all: a caller who sees all legal
-// entities has named none.
+// choose returns the partitions of a request or hold. all is true if the caller sees all
+// legal entities and has named none.
 func (d directory) choose(principal ports.Principal, codes []string) (partitions []event.PartitionID, all bool, err error) {
 	if len(codes) == 0 {
 		if len(principal.LegalEntities) == 0 {
@@ -133,10 +134,11 @@ func (d directory) choose(principal ports.Principal, codes []string) (partitions
 }
 
 func entityNotFound() error {
-	return fault.New(fault.NotFound, "legal_entity.not_found", "there is no such legal entity in your sight; use a code from GET /api/admin/legal-entities").WithField("/legal_entities")
+	return fault.New(fault.NotFound, "legal_entity.not_found", "there is no such legal entity, or you may not see it; use a code from GET /api/admin/legal-entities").WithField("/legal_entities")
 }
 
-// add stores a request, or returns the one that the same key made before (replayed).
+// add stores a request. If the caller used the key before, add returns that earlier request
+// (replayed).
 func (s *Service) add(ctx context.Context, principal ports.Principal, r ports.ErasureRequest, key string) (stored ports.ErasureRequest, replayed bool, err error) {
 	if len(key) > maxKey {
 		return r, false, fault.New(fault.Invalid, "idempotency.key_invalid", "an idempotency key has at most %d bytes; send a shorter one", maxKey)
@@ -149,8 +151,8 @@ func (s *Service) add(ctx context.Context, principal ports.Principal, r ports.Er
 		stored, err = s.config.Register.Erasure(ctx, r.TenantID, r.ID)
 		return stored, false, err
 	}
-	// The id of a request with a key follows from the key and the day, so that the
-	// register's primary key finds the first one again.
+	// The id of a request with a key is derived from the key and the day, so the register
+	// finds the first request by its primary key.
 	today := keyedID(principal, key, r.RequestedAt)
 	for _, id := range []event.ID{today, keyedID(principal, key, r.RequestedAt.AddDate(0, 0, -1))} {
 		first, found, err := s.findReplayed(ctx, r, id)
@@ -161,7 +163,7 @@ func (s *Service) add(ctx context.Context, principal ports.Principal, r ports.Er
 	r.ID = today
 	if err := s.config.Register.AddErasure(ctx, r); err != nil {
 		if first, found, firstErr := s.findReplayed(ctx, r, today); found && firstErr == nil {
-			return first, true, nil // the same call twice at the same time
+			return first, true, nil // the caller sent the same request twice at the same time
 		}
 		return r, false, err
 	}
@@ -198,10 +200,10 @@ func keyedID(principal ports.Principal, key string, at time.Time) event.ID {
 	return id
 }
 
-// Approve approves the stored preview of a request, by a second person, and starts the
-// erasure. Approving again changes nothing. scope is that of the preview that the person
-// saw: the request may concern more data by the time of the approval. "" accepts the stored
-// preview.
+// Approve stores the approval of a second person for the previewed scope, and starts the
+// erasure. Approving again changes nothing. scope is the digest that the preview showed to
+// the person: if the request concerns other data since, Approve refuses. "" accepts the
+// stored preview.
 //
 //	erasure.scope_changed                      FailedPrecondition: it concerns other data than the person saw
 //	erasure.needs_person, erasure.same_person  Forbidden
@@ -216,7 +218,7 @@ func (s *Service) Approve(ctx context.Context, principal ports.Principal, id eve
 		return Status{}, err
 	}
 	if scope != "" && scope != scopeText(r) {
-		return Status{}, fault.New(fault.FailedPrecondition, "erasure.scope_changed", "the request concerns more or less than you saw; look at its preview again, then approve that").WithField("/scope")
+		return Status{}, fault.New(fault.FailedPrecondition, "erasure.scope_changed", "the request concerns other data than the preview that you saw; read its preview again, then approve that").WithField("/scope")
 	}
 	if r.ApprovedBy == principal.PersonID && r.State != shredding.ErasurePreviewed {
 		return dir.status(r, s.today())
@@ -260,7 +262,7 @@ func (s *Service) end(ctx context.Context, principal ports.Principal, dir direct
 	if err != nil {
 		return Status{}, err
 	}
-	if r.State != to { // else it ended so before: the answer is the same
+	if r.State != to { // else an earlier call ended it: this one returns the same
 		if _, err := r.State.Move(to); err != nil {
 			return Status{}, err
 		}
@@ -294,7 +296,7 @@ func (s *Service) List(ctx context.Context, principal ports.Principal, states []
 	wanted := make([]shredding.ErasureState, len(states))
 	for i, state := range states {
 		if wanted[i] = shredding.ErasureState(state); !wanted[i].Valid() {
-			return nil, fault.New(fault.Invalid, "erasure.state_invalid", "there is no such state of an erasure request; use those that requests show").WithField("/status")
+			return nil, fault.New(fault.Invalid, "erasure.state_invalid", "there is no such state of an erasure request; use the states that requests have").WithField("/status")
 		}
 	}
 	if limit <= 0 {
@@ -306,7 +308,7 @@ func (s *Service) List(ctx context.Context, principal ports.Principal, states []
 	}
 	fetch := min(limit, maxListing)
 	if len(principal.LegalEntities) > 0 {
-		fetch = maxListing // the caller does not see some of them
+		fetch = maxListing // the loop below leaves out those that the caller may not see
 	}
 	all, err := s.config.Register.Erasures(ctx, principal.TenantID, wanted, fetch)
 	if err != nil {
@@ -336,16 +338,16 @@ func (s *Service) Certificate(ctx context.Context, principal ports.Principal, id
 	}
 	if r.State != shredding.ErasureCompleted {
 		return nil, fault.New(fault.FailedPrecondition, "erasure.not_completed",
-			"the request is %s, and there is a certificate once it is completed; wait, or look at its steps", r.State)
+			"the request is %s, and its certificate is issued when it is completed; wait, or read its steps", r.State)
 	}
 	return s.config.Exports.Get(ctx, certificateName(id))
 }
 
-// find reads a request if the caller sees all of its legal entities; for a change the
-// caller must be a person.
+// find reads a request, if the caller sees all of its legal entities. If the caller is to
+// change it, the caller must be a person.
 func (s *Service) find(ctx context.Context, principal ports.Principal, id event.ID, change bool) (ports.ErasureRequest, directory, error) {
 	if change {
-		if err := needsPerson(principal); err != nil {
+		if err := requirePerson(principal); err != nil {
 			return ports.ErasureRequest{}, directory{}, err
 		}
 	}
@@ -355,7 +357,7 @@ func (s *Service) find(ctx context.Context, principal ports.Principal, id event.
 	}
 	r, err := s.config.Register.Erasure(ctx, principal.TenantID, id)
 	if err == nil && !dir.sees(principal, r.Partitions) {
-		err = fault.New(fault.NotFound, "erasure.not_found", "there is no such erasure request in your sight; list them to find its id")
+		err = fault.New(fault.NotFound, "erasure.not_found", "there is no such erasure request, or you may not see it; list the requests to find its id")
 	}
 	return r, dir, err
 }
@@ -367,10 +369,10 @@ func (c Config) directory(ctx context.Context, tenantID string) (directory, erro
 
 func (s *Service) today() event.Date { return event.DateOf(s.config.now()) }
 
-// needsPerson requires a human caller: two persons answer for an erasure.
-func needsPerson(p ports.Principal) error {
+// requirePerson requires a human caller: two persons are responsible for an erasure.
+func requirePerson(p ports.Principal) error {
 	if p.ActorType != event.Human || p.PersonID == "" || p.TenantID == "" {
-		return fault.New(fault.Forbidden, "erasure.needs_person", "erasures and holds are decided by persons, not by services; sign in as a person")
+		return fault.New(fault.Forbidden, "erasure.needs_person", "only persons decide about erasures and holds; sign in as a person")
 	}
 	return nil
 }
@@ -386,17 +388,17 @@ func parseSubject(text string) (shredding.Subject, error) {
 	return subject, err
 }
 
-// checkReason requires a short text without anything that looks like personal data, since
-// the register keeps it for ever.
+// checkReason requires a short text in which nothing looks like personal data, because the
+// register stores it for ever.
 func checkReason(text string) (string, error) {
 	text = strings.TrimSpace(text)
 	if text == "" {
-		return "", fault.New(fault.Invalid, "erasure.reason_missing", "say why; the reason is kept with the request").WithField("/reason")
+		return "", fault.New(fault.Invalid, "erasure.reason_missing", "the reason is missing; send one, which is stored with the request").WithField("/reason")
 	}
 	personal := shredding.CheckText("/reason", text) != nil
 	if len(text) > maxReason || personal || strings.ContainsFunc(text, func(r rune) bool { return r < ' ' && r != '\n' && r != '\t' || r == '\uFFFD' }) {
 		return "", fault.New(fault.Invalid, "erasure.reason_invalid",
-			"a reason has at most %d bytes and holds no personal data, since it is kept; word it without", maxReason).WithField("/reason")
+			"a reason has at most %d bytes and holds no personal data, because it is stored for ever; write it without personal data", maxReason).WithField("/reason")
 	}
 	return text, nil
 }

@@ -45,13 +45,13 @@ type Class struct {
 	Until   *event.Date `json:"until,omitempty"`   // when the refusal ends; nil: not known
 }
 
-// Step is one state on the path to completed.
+// Step is one state on the path to completed, done or not.
 type Step struct {
 	State     string
 	Done      bool
 	At        time.Time // zero if it is not done or its time is not stored
-	Attempts  int       // that failed, of the step that is next
-	LastError string    // code
+	Attempts  int       // failed ones, of the next step
+	LastError string    // code of the last failure
 }
 
 // Preview counts what an erasure concerns. It holds no values.
@@ -201,7 +201,7 @@ func steps(r ports.ErasureRequest, journal []ports.ErasureStep) []Step {
 	}
 	path := shredding.ErasurePath()
 	reached := slices.Index(path, r.State)
-	if reached < 0 { // the request ended off the path; the states before that are done
+	if reached < 0 { // the request left the path, such as by a refusal
 		reached = lastPathState(path, at, journal)
 	}
 	out := make([]Step, len(path))

@@ -16,10 +16,10 @@ import (
 
 const (
 	maxEviction = time.Minute     // after which no node decrypts with a destroyed key, whether it reported or not
-	clockMargin = 2 * time.Second // between this clock and the register's
-	nodeSilence = 2 * time.Minute // a node that has not reported for so long has stopped, and has no keys
-	maxSkew     = 5 * time.Minute // of an approval time in the future
-	maxRefused  = 10_000          // that requestFollowUps reads
+	clockMargin = 2 * time.Second // how far this clock may differ from the register's
+	nodeSilence = 2 * time.Minute // a node that has not reported for so long counts as stopped
+	maxSkew     = 5 * time.Minute // how far an approval may be in the future
+	maxRefused  = 10_000          // ended requests that requestFollowUps reads
 )
 
 // The codes of conditions that steps wait for.
@@ -34,7 +34,8 @@ const (
 )
 
 // step runs the step that follows a request's state. Each case is one transaction of the
-// register, or repeatable calls and then such a transaction.
+// register, or repeatable calls and then such a transaction: if the process dies, any worker
+// runs the step again.
 func (c Config) step(ctx context.Context, r ports.ErasureRequest) (ports.ErasureRequest, error) {
 	switch r.State {
 	case shredding.ErasureRequested:
@@ -62,8 +63,8 @@ func (c Config) step(ctx context.Context, r ports.ErasureRequest) (ports.Erasure
 	}
 }
 
-// fence compares the request with its approval again, and makes the log refuse appends
-// with the person's data.
+// fence checks that the request still has the approved scope, and makes the log refuse
+// appends with the person's data. If the scope has changed, the request needs a new approval.
 func (c Config) fence(ctx context.Context, r ports.ErasureRequest) (ports.ErasureRequest, error) {
 	if err := c.Gate.Check(ctx); err != nil {
 		return r, err
@@ -125,17 +126,17 @@ func (c Config) refuseForHold(ctx context.Context, r ports.ErasureRequest) (port
 		return r, err
 	}
 	reason := s.refused()
-	if reason == "" { // released in between: the next attempt succeeds
-		return r, fault.New(fault.Conflict, "erasure.hold_moved", "a hold came and went; the step is tried again")
+	if reason == "" { // the hold was released in between
+		return r, fault.New(fault.Conflict, "erasure.hold_moved", "a hold was placed and released while the step ran; the step is repeated")
 	}
 	r.Classes = s.classes
 	return c.refuse(ctx, r, reason)
 }
 
-// destroy deletes the keys: the point of no return.
+// destroy deletes the keys, which cannot be undone.
 func (c Config) destroy(ctx context.Context, r ports.ErasureRequest) (ports.ErasureRequest, error) {
-	// If the export store has receipts that this database lacks, one of them may have the
-	// next number.
+	// If the export store has receipts that this database lacks, one of them may already have
+	// the number that the destruction would take.
 	if err := c.Gate.Check(ctx); err != nil {
 		return r, err
 	}
@@ -193,12 +194,12 @@ func (c Config) announcedAt(ctx context.Context, r ports.ErasureRequest, p event
 	return found[0].Sequence, nil
 }
 
-// awaitEviction waits until no node can decrypt any more: all running nodes have reported
-// it, or every cached key has expired.
+// awaitEviction waits until no node can decrypt with the destroyed keys any more: all running
+// nodes have reported that they evicted them, or every cached key has expired.
 func (c Config) awaitEviction(ctx context.Context, r ports.ErasureRequest) (ports.ErasureRequest, error) {
 	now := c.now()
 	if now.Before(r.DestroyedAt.Add(maxEviction + clockMargin)) {
-		// Both times are of the register's clock, like the times of the nodes' reports.
+		// DestroyedAt is by the register's clock, like the times of the nodes' reports.
 		behind, err := c.Register.NodesBehind(ctx, r.Generation, r.DestroyedAt.Add(-nodeSilence))
 		if err != nil {
 			return r, err
@@ -216,11 +217,10 @@ func isComplete(r ports.ErasureRequest) bool {
 	return !slices.ContainsFunc(r.Classes, func(c ports.ErasureClass) bool { return !c.Erased })
 }
 
-// rebuild recomputes the rows of read models that hold copies. Every version of every
-// projection must have passed the announcement first: all sealed values of the person are
-// before it in the log, so that no copy is added later. Rows recomputed after the keys are
-// destroyed read [REDACTED] where a class was erased; copies of classes that are kept stay
-// sealed.
+// rebuild recomputes the rows of read models that hold copies. In the new rows erased values
+// read [REDACTED], and copies of classes that are kept stay sealed. First every version of
+// every projection must have passed the announcement: all sealed values of the person come
+// before it in the log, so no projection adds a copy later.
 func (c Config) rebuild(ctx context.Context, r ports.ErasureRequest) (ports.ErasureRequest, error) {
 	for _, p := range r.Partitions {
 		if err := c.forgetCopies(ctx, r, p); err != nil {
@@ -282,8 +282,8 @@ func (c Config) countCopies(ctx context.Context, p event.PartitionID, s shreddin
 	return left, nil
 }
 
-// requestFollowUps makes new requests for classes that had to be kept until a day that is
-// over.
+// requestFollowUps makes a new request for every ended one that had to keep a class until a
+// day that has passed.
 func (c Config) requestFollowUps(ctx context.Context, now time.Time) error {
 	ended, err := c.Register.Erasures(ctx, "", []shredding.ErasureState{shredding.ErasureCompleted, shredding.ErasureRefused}, maxRefused)
 	if err != nil {
@@ -296,7 +296,7 @@ func (c Config) requestFollowUps(ctx context.Context, now time.Time) error {
 		}
 		next := ports.ErasureRequest{
 			ID: module.DeriveID(r.ID, 1), TenantID: r.TenantID, Subject: r.Subject, Partitions: r.Partitions, AllEntities: r.AllEntities,
-			Basis: r.Basis, Reason: fmt.Sprintf("follows request %s, of which a part had to be kept until now", r.ID),
+			Basis: r.Basis, Reason: fmt.Sprintf("follows request %s, which had to keep a part of the data until now", r.ID),
 			RequestedBy: r.RequestedBy, RequestedAt: now, DueOn: event.DateOf(now.Add(shredding.ErasureDue)),
 			State: shredding.ErasureRequested, UpdatedAt: now,
 		}

@@ -14,20 +14,20 @@ import (
 
 const page = 200
 
-// Results is the result of verifying an erasure. A value counts once per place in a
-// record.
+// Results is the result of verifying an erasure. It counts a value at each place in a record.
 type Results struct {
 	VerifiedAt time.Time      `json:"verified_at"`
 	Events     int64          `json:"events"`           // that hold sealed values of the person
-	Intents    int64          `json:"intents"`          // the same
+	Intents    int64          `json:"intents"`          // that hold sealed values of the person
 	Redacted   int64          `json:"redacted"`         // values that read [REDACTED]
 	Kept       int64          `json:"kept"`             // values of classes that are not erased
 	Copies     *int64         `json:"copies,omitempty"` // rows of read models with sealed copies, always 0; absent if a class, and with it its copies, is kept
-	Late       []LateEvent    `json:"late_events"`      // appended at the moment of the destruction; unreadable like the others
+	Late       []LateEvent    `json:"late_events"`      // recorded after the destruction; their values read [REDACTED] too
 	Chains     []ChainVerdict `json:"verified_chains"`  // of the logs concerned
 }
 
-// LateEvent is an event that was recorded after its key was destroyed.
+// LateEvent is an event that was recorded after its key was destroyed. It can exist only if
+// the key store is in a database of its own, so that lease and append are two transactions.
 type LateEvent struct {
 	LegalEntity string         `json:"legal_entity"`
 	Sequence    event.Sequence `json:"sequence"`
@@ -143,9 +143,9 @@ func (v *verification) intents(ctx context.Context, p event.PartitionID) error {
 	}
 }
 
-// collect makes a document of the person's sealed values alone, each with the place where
-// it was sealed, so that verify opens no other person's data. It leaves out values of
-// classes that are kept; nil if no value remains.
+// collect returns a JSON array of the person's sealed values, each with the place where it
+// was sealed, so that verify opens no other person's data. It leaves out values of classes
+// that are kept, and returns nil if no value remains.
 func (v *verification) collect(document []byte, at shredding.Location) ([]byte, error) {
 	sealed, err := shredding.FindSealed(document)
 	if err != nil {
@@ -185,11 +185,11 @@ func (v *verification) open(ctx context.Context, documents []module.SealedDocume
 	for _, d := range documents {
 		var values []json.RawMessage
 		if err := json.Unmarshal(d.Document, &values); err != nil {
-			return fault.New(fault.Internal, "erasure.verification_failed", "an opened document cannot be read; report this defect")
+			return fault.New(fault.Internal, "erasure.verification_failed", "the opened values are no JSON array; report this defect")
 		}
 		for _, value := range values {
 			if string(value) != shredding.Redacted {
-				return fault.New(fault.Internal, "erasure.still_readable", "a value of an erased person does not read [REDACTED]; look for a key that came back")
+				return fault.New(fault.Internal, "erasure.still_readable", "a value of an erased person does not read [REDACTED]; look for a restored key")
 			}
 			v.results.Redacted++
 		}
@@ -197,8 +197,8 @@ func (v *verification) open(ctx context.Context, documents []module.SealedDocume
 	return nil
 }
 
-// copies requires that read models hold no copies. It recomputes rows into which a late
-// event brought one.
+// copies requires that read models hold no copies. It recomputes rows that hold the copy of
+// a value of a late event.
 func (v *verification) copies(ctx context.Context, p event.PartitionID) error {
 	if !isComplete(v.request) {
 		return nil

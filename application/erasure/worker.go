@@ -38,12 +38,12 @@ type Worker struct {
 	lastFollowUp time.Time
 }
 
-// pending is what this process remembers of a request between two polls.
+// pending is the state of an open request in this process.
 type pending struct {
 	running bool
-	due     time.Time
-	state   shredding.ErasureState // in which it waits or failed
-	since   time.Time              // when it began to wait in it
+	due     time.Time              // of the next attempt
+	state   shredding.ErasureState // in which the request waits for a condition
+	since   time.Time              // when it began to wait in that state
 }
 
 // NewWorker makes a Worker. It refuses periods that are not positive.
@@ -60,8 +60,8 @@ func (w *Worker) Wake() {
 	}
 }
 
-// Run works until ctx ends, and returns when its steps have stopped. Another worker, or a
-// later Run, finishes unfinished requests.
+// Run executes requests until ctx ends, and returns when its steps have stopped. Another
+// worker, or a later Run, continues the unfinished requests.
 func (w *Worker) Run(ctx context.Context) {
 	var running sync.WaitGroup
 	defer running.Wait()
@@ -94,8 +94,8 @@ func (w *Worker) Run(ctx context.Context) {
 	}
 }
 
-// RunOnce advances every open request as far as possible without waiting, one after the
-// other. Tests call it.
+// RunOnce advances every open request, one after the other, until it has ended, waits or
+// fails. Tests call it.
 func (w *Worker) RunOnce(ctx context.Context) {
 	w.maybeFollowUp(ctx)
 	for _, r := range w.due(ctx) {
@@ -188,11 +188,12 @@ func (w *Worker) release(id event.ID) {
 	}
 }
 
-// idlePolls is the pause in polls while no request is open. An approval on this node ends
-// the pause; one on another node waits for its end.
+// idlePolls is after how many periods of Poll an idle worker polls again. An approval on
+// this node wakes the worker at once, one on another node does not.
 const idlePolls = 5
 
-// pause is how long to sleep: until the next request is due, at most a poll.
+// pause returns how long to sleep: until the next request is due, at most Poll, or longer
+// while no request is open.
 func (w *Worker) pause() time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -249,7 +250,7 @@ func (w *Worker) runStep(ctx context.Context, r ports.ErasureRequest) (next port
 	defer func() {
 		if v := recover(); v != nil {
 			w.config.Logger.ErrorContext(ctx, "erasure panicked", "request", r.ID.String(), "state", string(r.State), "type", fmt.Sprintf("%T", v), "stack", string(debug.Stack()))
-			err = fault.New(fault.Internal, "erasure.panicked", "the step stopped on a bug; look for its place in the log")
+			err = fault.New(fault.Internal, "erasure.panicked", "the step panicked; look for the stack in the server's log, then report this defect")
 		}
 	}()
 	return w.config.step(ctx, r)
@@ -262,8 +263,8 @@ func (w *Worker) resetPending(id event.ID) {
 	p.due, p.state, p.since = time.Time{}, "", time.Time{}
 }
 
-// postpone schedules the next attempt: soon if the step waits for a condition, with growing
-// pauses after failures. It never gives a request up.
+// postpone schedules the next attempt: soon if the step waits for a condition, after growing
+// pauses if it failed. It never gives up a request.
 func (w *Worker) postpone(ctx context.Context, r ports.ErasureRequest, err error) {
 	now := w.config.Clock.Now()
 	code := fault.CodeOf(err)
@@ -295,7 +296,7 @@ func (w *Worker) postpone(ctx context.Context, r ports.ErasureRequest, err error
 	w.config.Observer.ErasureFailed(string(r.State))
 	level, message := slog.LevelWarn, "erasure step failed; it will be tried again"
 	if attempts >= AlarmAttempts {
-		level, message = slog.LevelError, "erasure is stuck; an operator has to look"
+		level, message = slog.LevelError, "erasure is stuck; an operator has to find the cause"
 	}
 	w.config.Logger.Log(ctx, level, message, "request", r.ID.String(), "state", string(r.State), "code", code, "attempts", attempts, "retry_in", backoff.String())
 }
@@ -314,6 +315,6 @@ func (w *Worker) maybeFollowUp(ctx context.Context) {
 		return
 	}
 	if err := w.config.requestFollowUps(ctx, now); err != nil && ctx.Err() == nil {
-		w.config.Logger.WarnContext(ctx, "refused erasures could not be looked through", "code", fault.CodeOf(err))
+		w.config.Logger.WarnContext(ctx, "follow-ups of ended erasures could not be requested", "code", fault.CodeOf(err))
 	}
 }

@@ -152,7 +152,7 @@ func TestWorkerRepeatsFailingStep(t *testing.T) {
 	worker.RunOnce(t.Context())
 	require.Len(t, b.observer.failures, 1, "not before its time")
 	for i := range 6 {
-		require.Equal(t, i >= erasure.AlarmAttempts-1, bytes.Contains(logged.Bytes(), []byte("an operator has to look")), "attempt %d", i+1)
+		require.Equal(t, i >= erasure.AlarmAttempts-1, bytes.Contains(logged.Bytes(), []byte("an operator has to find the cause")), "attempt %d", i+1)
 		b.clock.Advance(time.Hour)
 		worker.RunOnce(t.Context())
 	}
