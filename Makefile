@@ -62,7 +62,7 @@ drill: ensure-postgres ensure-compiler ## Run the drills: killed processes, stal
 	BACKBONE_REQUIRE_POSTGRES=1 $(GO) test -shuffle=on -timeout 60m -run '$(LOAD_DRILLS)' $(TESTFLAGS) ./...
 
 bench: ensure-postgres ## Measure, and print the ratios of one run as a table
-	BACKBONE_REQUIRE_POSTGRES=1 $(GO) test -tags bench -run TestReport -v -count=1 -timeout 60m $(TESTFLAGS) ./test/bench
+	BACKBONE_REQUIRE_POSTGRES=1 $(GO) test -tags bench -run TestReport -v -count=1 -p 1 -timeout 60m $(TESTFLAGS) ./test/bench ./test/e2e
 
 lint: tools ## Run the linters (go vet among them)
 	$(TOOLS)/golangci-lint run

@@ -21,7 +21,8 @@
 //
 // One section alone: make bench TESTFLAGS='-run TestReport/append' (append, conditions,
 // personal, intents, reads, delivery, projections, rebuild, subscriptions, idle, fanout).
-// The last five share books that the first of them fills. The micro-benchmarks of single steps:
+// The last five share books that the first of them fills. The idle section also runs in
+// test/e2e, which prints what `backbone dev` and `backbone serve` use without clients. The micro-benchmarks of single steps:
 //
 //	go test -tags bench -run '^$' -bench . ./test/bench
 package bench

@@ -3,16 +3,11 @@
 package bench
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
-	"maps"
 	"net/http"
-	"os"
 	"runtime/debug"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -29,8 +24,7 @@ const (
 	idleSubscriptions = 200
 	idlePeriods       = 4 // of a measurement: what happens every 15 s must be in it
 
-	idleSettled    = 70 * time.Second // until a node trusts that signals announce every event, and polls less
-	idleStatements = 4.0              // per second at most, of a node without clients
+	idleSettled = 70 * time.Second // until a node trusts that signals announce every event, and polls less
 )
 
 // idleUsage is what a period without events cost.
@@ -60,15 +54,7 @@ func reportIdle(t *testing.T, o options, s *bookFixtures, figures *table) {
 	statements := newStatistics(t, s.cluster, o)
 	debug.FreeOSMemory() // as a server does once it serves
 	measure(idleSettled)
-	names := u.node.sent.names()
 	none := measure(period)
-	memory := residentMemory(t)
-	asked := map[string]int64{}
-	for name, n := range u.node.sent.names() {
-		if n -= names[name]; n > 0 {
-			asked[name] = n
-		}
-	}
 
 	for i := range idleSubscriptions {
 		_, _, err := service.Create(t.Context(), u.owner, subscription.Subscription{
@@ -112,28 +98,8 @@ func reportIdle(t *testing.T, o options, s *bookFixtures, figures *table) {
 	}
 	running.Wait()
 
-	figures.add(figure{
-		name: fmt.Sprintf("A node on which nothing happens, over %s", period), value: fmt.Sprintf("%s, %d MB resident with this benchmark", none, memory>>20),
-		target: fmt.Sprintf("<= %.0f statements/s", idleStatements), ok: none.statements <= idleStatements,
-	})
-	for _, name := range slices.SortedFunc(maps.Keys(asked), func(a, b string) int { return cmp.Or(cmp.Compare(asked[b], asked[a]), cmp.Compare(a, b)) }) {
-		figures.addText("   of these, "+name, "%.2f statements/s", float64(asked[name])/period.Seconds())
-	}
+	figures.addText(fmt.Sprintf("A node on which nothing happens, over %s", period), "%s", none)
 	figures.addText(fmt.Sprintf("   with %d subscriptions, each polled again and again for %s", idleSubscriptions, subscriptions.MaxWait), "%s", many)
-}
-
-// residentMemory is what this process holds, in bytes; 0 where the system does not say.
-func residentMemory(t *testing.T) int64 {
-	t.Helper()
-	text, err := os.ReadFile("/proc/self/statm")
-	if errors.Is(err, fs.ErrNotExist) {
-		return 0
-	}
-	require.NoError(t, err)
-	var size, resident int64
-	_, err = fmt.Sscan(string(text), &size, &resident)
-	require.NoError(t, err)
-	return resident * int64(os.Getpagesize())
 }
 
 func (l idleUsage) String() string {

@@ -5,5 +5,6 @@
 // The demonstration's books are set up once. Every test that needs a server of its
 // own, because it kills it or tampers with its data, starts on a copy of that data
 // folder; the others share one server and keep to different legal entities. Drills (TestDrill...)
-// kill processes or wait for real leases; `make drill` runs them.
+// kill processes or wait for real leases; `make drill` runs them. TestReport measures idle
+// servers; `make bench` runs it.
 package e2e
