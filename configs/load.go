@@ -50,12 +50,12 @@ func load(path string, environ func() []string) (Config, error) {
 			return Config{}, &Error{Problem: "cannot read the file " + path + "; give a readable YAML file", cause: err}
 		}
 	}
-	if err := known(k, fields); err != nil {
+	if err := refuseUnknownKeys(k, fields); err != nil {
 		return Config{}, err
 	}
 	var unknown []string
 	source := env.Provider(".", env.Opt{Prefix: envPrefix, EnvironFunc: environ, TransformFunc: func(name, value string) (string, any) {
-		key := keyOf(name)
+		key := keyOfVariable(name)
 		if _, ok := fields[key]; ok {
 			return key, value
 		}
@@ -75,7 +75,7 @@ func load(path string, environ func() []string) (Config, error) {
 		if !k.Exists(key) || k.Get(key) == nil {
 			continue
 		}
-		if expected := set(fields[key], k.Get(key)); expected != "" {
+		if expected := assign(fields[key], k.Get(key)); expected != "" {
 			return Config{}, &Error{Key: key, Problem: "must be " + expected}
 		}
 	}
@@ -116,14 +116,14 @@ func sortedKeys(fields map[string]reflect.Value) []string {
 	return out
 }
 
-// keyOf turns BACKBONE_HTTP_READ_TIMEOUT into http.read_timeout.
-func keyOf(name string) string {
+// keyOfVariable turns BACKBONE_HTTP_READ_TIMEOUT into http.read_timeout.
+func keyOfVariable(name string) string {
 	return strings.Replace(strings.ToLower(strings.TrimPrefix(name, envPrefix)), "_", ".", 1)
 }
 
-// known refuses keys of the file that mean nothing: a misspelt limit must not be
+// refuseUnknownKeys refuses keys of the file that mean nothing: a misspelt limit must not be
 // a limit that silently does not hold.
-func known(k *koanf.Koanf, fields map[string]reflect.Value) error {
+func refuseUnknownKeys(k *koanf.Koanf, fields map[string]reflect.Value) error {
 	keys := k.Keys()
 	sort.Strings(keys)
 	for _, key := range keys {
@@ -138,9 +138,9 @@ func known(k *koanf.Koanf, fields map[string]reflect.Value) error {
 	return nil
 }
 
-// set assigns a value of the file or the environment. It returns what was
+// assign assigns a value of the file or the environment. It returns what was
 // expected if the value is not that.
-func set(field reflect.Value, value any) (expected string) {
+func assign(field reflect.Value, value any) (expected string) {
 	text, isText := value.(string)
 	switch field.Interface().(type) {
 	case string, DSN:

@@ -112,7 +112,7 @@ func (c *Cluster) Port() int { return c.state.Port }
 
 // SocketDir is the folder of the unix socket, open to the user that PostgreSQL
 // runs as and to root.
-func (c *Cluster) SocketDir() string { return c.directory.cluster() }
+func (c *Cluster) SocketDir() string { return c.directory.clusterDir() }
 
 // LogFile is where PostgreSQL writes its log.
 func (c *Cluster) LogFile() string { return c.directory.logFile() }
@@ -194,8 +194,8 @@ func (c *Cluster) hasExited() bool {
 	}
 }
 
-// portFree tells whether a server could listen on the port now.
-func portFree(port int) bool {
+// isPortFree tells whether a server could listen on the port now.
+func isPortFree(port int) bool {
 	listener, err := net.Listen("tcp4", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
 	if err != nil {
 		return false
@@ -219,12 +219,12 @@ func freePort() (int, error) {
 // choosePort decides the port of the next try.
 func choosePort(wanted, last, try int) (int, error) {
 	switch {
-	case wanted != 0 && portFree(wanted):
+	case wanted != 0 && isPortFree(wanted):
 		return wanted, nil
 	case wanted != 0:
 		return 0, fault.New(fault.FailedPrecondition, "dev.port_in_use",
 			"Port %d on 127.0.0.1 is taken by another program. Choose another port for PostgreSQL, or none to have one found.", wanted)
-	case try == 0 && last != 0 && portFree(last):
+	case try == 0 && last != 0 && isPortFree(last):
 		return last, nil
 	}
 	return freePort()

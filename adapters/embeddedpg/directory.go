@@ -27,10 +27,10 @@ type state struct {
 	SuperuserPassword string `json:"superuser_password"`
 }
 
-func (d *directory) home() string          { return filepath.Join(d.root, "pg") }
-func (d *directory) cluster() string       { return filepath.Join(d.home(), "data") }
-func (d *directory) ephemeralMark() string { return filepath.Join(d.home(), "ephemeral") }
-func (d *directory) logFile() string       { return filepath.Join(d.home(), "postgresql.log") }
+func (d *directory) pgDir() string          { return filepath.Join(d.root, "pg") }
+func (d *directory) clusterDir() string       { return filepath.Join(d.pgDir(), "data") }
+func (d *directory) ephemeralMark() string { return filepath.Join(d.pgDir(), "ephemeral") }
+func (d *directory) logFile() string       { return filepath.Join(d.pgDir(), "postgresql.log") }
 func (d *directory) stateFile() string     { return filepath.Join(d.root, "postgres.json") }
 
 // openDirectory creates the data directory when it is missing and takes its
@@ -71,16 +71,16 @@ func openDirectory(path string) (*directory, error) {
 	return d, nil
 }
 
-// unfinished begins the names of folders in which clusters are made.
-const unfinished = "data.initializing"
+// unfinishedPrefix begins the names of folders in which clusters are made.
+const unfinishedPrefix = "data.initializing"
 
 // removeUnfinished removes what starts that were killed have left. The initdb of one may
 // be writing there: what it leaves is removed by the next start that makes a cluster.
 func (d *directory) removeUnfinished() {
-	entries, _ := os.ReadDir(d.home()) // a folder that cannot be read is found out by whoever needs it
+	entries, _ := os.ReadDir(d.pgDir()) // a folder that cannot be read is found out by whoever needs it
 	for _, entry := range entries {
-		if strings.HasPrefix(entry.Name(), unfinished) {
-			_ = os.RemoveAll(filepath.Join(d.home(), entry.Name()))
+		if strings.HasPrefix(entry.Name(), unfinishedPrefix) {
+			_ = os.RemoveAll(filepath.Join(d.pgDir(), entry.Name()))
 		}
 	}
 }
@@ -125,12 +125,12 @@ func directoryError(root string, err error) error {
 
 // major is the major version that made the cluster, 0 when there is none yet.
 func (d *directory) major() (int, error) {
-	if _, err := os.Stat(d.cluster()); errors.Is(err, os.ErrNotExist) {
+	if _, err := os.Stat(d.clusterDir()); errors.Is(err, os.ErrNotExist) {
 		return 0, nil
 	} else if err != nil {
 		return 0, directoryError(d.root, err)
 	}
-	text, err := os.ReadFile(filepath.Join(d.cluster(), "PG_VERSION"))
+	text, err := os.ReadFile(filepath.Join(d.clusterDir(), "PG_VERSION"))
 	if errors.Is(err, os.ErrPermission) {
 		return 0, directoryError(d.root, err)
 	}
@@ -138,7 +138,7 @@ func (d *directory) major() (int, error) {
 	if err != nil || parseErr != nil {
 		return 0, fault.New(fault.FailedPrecondition, "dev.data_directory_damaged",
 			"%s has no readable PG_VERSION, so it is not a complete PostgreSQL cluster; nothing was changed. "+
-				"Restore it from a backup, or choose another data directory.", d.cluster()).WithCause(errors.Join(err, parseErr))
+				"Restore it from a backup, or choose another data directory.", d.clusterDir()).WithCause(errors.Join(err, parseErr))
 	}
 	return major, nil
 }

@@ -48,20 +48,20 @@ type serverProcess struct {
 // prepare brings the cluster into a state from which it can be started.
 func (l *launch) prepare(ctx context.Context) (err error) {
 	d := l.directory
-	if l.owner, err = chooseOwner(d.home()); err != nil {
+	if l.owner, err = chooseOwner(d.pgDir()); err != nil {
 		return err
 	}
-	if err := os.MkdirAll(d.home(), 0o700); err != nil {
+	if err := os.MkdirAll(d.pgDir(), 0o700); err != nil {
 		return directoryError(d.root, err)
 	}
-	if err := l.owner.own(d.home()); err != nil {
+	if err := l.owner.own(d.pgDir()); err != nil {
 		return directoryError(d.root, err)
 	}
 	if err := l.checkKind(); err != nil {
 		return err
 	}
-	if _, err := os.Stat(d.cluster()); err == nil {
-		if l.name, err = clusterName(d.cluster()); err != nil {
+	if _, err := os.Stat(d.clusterDir()); err == nil {
+		if l.name, err = clusterName(d.clusterDir()); err != nil {
 			return err
 		}
 		if err := d.stopOrphans(ctx, l.name, l.log); err != nil {
@@ -69,7 +69,7 @@ func (l *launch) prepare(ctx context.Context) (err error) {
 		}
 	}
 	if l.config.Ephemeral {
-		if err := os.RemoveAll(d.cluster()); err != nil {
+		if err := os.RemoveAll(d.clusterDir()); err != nil {
 			return directoryError(d.root, err)
 		}
 	}
@@ -95,7 +95,7 @@ func (l *launch) prepare(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	if l.name, err = clusterName(d.cluster()); err != nil {
+	if l.name, err = clusterName(d.clusterDir()); err != nil {
 		return err
 	}
 	return l.writeConfiguration()
@@ -106,7 +106,7 @@ func (l *launch) prepare(ctx context.Context) (err error) {
 func (l *launch) checkKind() error {
 	d := l.directory
 	_, markErr := os.Stat(d.ephemeralMark())
-	_, clusterErr := os.Stat(d.cluster())
+	_, clusterErr := os.Stat(d.clusterDir())
 	marked, exists := markErr == nil, clusterErr == nil
 	switch {
 	case l.config.Ephemeral && exists && !marked:
@@ -132,11 +132,11 @@ func (l *launch) initialize(ctx context.Context) error {
 		return directoryError(d.root, err)
 	}
 	d.removeUnfinished() // whoever works there fails, and ends
-	next, err := os.MkdirTemp(d.home(), unfinished)
+	next, err := os.MkdirTemp(d.pgDir(), unfinishedPrefix)
 	if err != nil {
 		return directoryError(d.root, err)
 	}
-	passwordFile := filepath.Join(d.home(), "password.initializing")
+	passwordFile := filepath.Join(d.pgDir(), "password.initializing")
 	defer os.Remove(passwordFile) //nolint:errcheck // readable by the owner only, and replaced by the next start
 	err = errors.Join(
 		l.owner.own(next),
@@ -166,11 +166,11 @@ func (l *launch) initialize(ctx context.Context) error {
 		return fault.New(fault.FailedPrecondition, "dev.postgres_start_failed",
 			"initdb could not create a cluster in %s: %s. Mend that and start again.", d.root, lastLine(output.String())).WithCause(err)
 	}
-	if err := os.Rename(next, d.cluster()); err != nil {
+	if err := os.Rename(next, d.clusterDir()); err != nil {
 		return directoryError(d.root, err)
 	}
 	d.removeUnfinished()
-	return syncDirectory(d.home())
+	return syncDirectory(d.pgDir())
 }
 
 // runWithin runs a program and ends its process group when the context ends.
@@ -192,7 +192,7 @@ func syncDirectory(path string) error {
 }
 
 func (l *launch) writeConfiguration() error {
-	dir := l.directory.cluster()
+	dir := l.directory.clusterDir()
 	err := errors.Join(
 		replaceFile(filepath.Join(dir, "postgresql.conf"), []byte(configurationFile(l.settings)), l.owner),
 		replaceFile(filepath.Join(dir, "pg_hba.conf"), []byte(accessFile), l.owner),
@@ -221,7 +221,7 @@ func (l *launch) start(ctx context.Context) (*serverProcess, error) {
 			return nil, directoryError(l.directory.root, err)
 		}
 		last = err
-		if ctx.Err() != nil || portFree(port) {
+		if ctx.Err() != nil || isPortFree(port) {
 			break // the port was not the reason
 		}
 	}
@@ -241,7 +241,7 @@ func (l *launch) startOnce(ctx context.Context) (*serverProcess, error) {
 	}
 	// Given on the command line these win over postgresql.auto.conf, so nobody can
 	// open the cluster to the network by ALTER SYSTEM.
-	cmd, done, err := l.owner.command(l.installation.program("postgres"), d.cluster(), func(dir string) []string {
+	cmd, done, err := l.owner.command(l.installation.program("postgres"), d.clusterDir(), func(dir string) []string {
 		return []string{
 			"-D", dir, "-p", strconv.Itoa(l.state.Port), "-c", "cluster_name=" + l.name, "-c", "listen_addresses=127.0.0.1",
 			"-c", "unix_socket_directories=.", "-c", "unix_socket_permissions=0700",
@@ -310,7 +310,7 @@ func (l *launch) awaitReady(ctx context.Context, process *serverProcess) error {
 
 // reportsReady reads the status that the server keeps in the eighth line.
 func (l *launch) reportsReady(pid int) bool {
-	text, err := os.ReadFile(filepath.Join(l.directory.cluster(), "postmaster.pid"))
+	text, err := os.ReadFile(filepath.Join(l.directory.clusterDir(), "postmaster.pid"))
 	if err != nil {
 		return false
 	}

@@ -47,12 +47,12 @@ func clusterName(dir string) (string, error) {
 // postmaster.pid is gone or names no living process. The caller holds the data
 // directory's lock, so no living backbone owns these processes.
 func (d *directory) stopOrphans(ctx context.Context, name string, log *slog.Logger) error {
-	lockFile := filepath.Join(d.cluster(), "postmaster.pid")
+	lockFile := filepath.Join(d.clusterDir(), "postmaster.pid")
 	pid, err := readPostmasterPID(lockFile)
 	if err != nil || pid == 0 {
 		return err
 	}
-	if alive(pid) && isServer(pid, name) {
+	if processExists(pid) && isServer(pid, name) {
 		log.Warn("stopping the PostgreSQL of an earlier run that was killed", "pid", pid)
 		if err := stopProcess(ctx, pid, func() bool { return !isServer(pid, name) }); err != nil {
 			return err
@@ -69,21 +69,21 @@ func (d *directory) stopOrphans(ctx context.Context, name string, log *slog.Logg
 		if err := waitUntil(ctx, immediateStopTime, gone); err != nil {
 			return fault.New(fault.FailedPrecondition, "dev.data_directory_in_use",
 				"PostgreSQL processes %v of an earlier run still work in %s and do not end. End them, then start again.",
-				clusterProcesses(name), d.cluster()).WithCause(err)
+				clusterProcesses(name), d.clusterDir()).WithCause(err)
 		}
 	}
 	// A process that ends loses its title before its memory, and PostgreSQL refuses to
 	// start while the memory is attached. If it stays so, PostgreSQL itself says why.
-	if detached := func() bool { return !memoryAttached(lockFile) }; !detached() {
+	if detached := func() bool { return !isMemoryAttached(lockFile) }; !detached() {
 		log.Info("waiting until the memory of an earlier PostgreSQL is given back")
 		if err := waitUntil(ctx, immediateStopTime, detached); err != nil && ctx.Err() != nil {
 			return err
 		}
 	}
-	if pid, err = readPostmasterPID(lockFile); err != nil || pid == 0 || !alive(pid) {
+	if pid, err = readPostmasterPID(lockFile); err != nil || pid == 0 || !processExists(pid) {
 		return err // PostgreSQL replaces a stale lock file of its own accord
 	}
-	if d.foreignServer(pid) {
+	if d.isForeignServer(pid) {
 		return inUse(d.root, strconv.Itoa(pid))
 	}
 	// The process id was given to an unrelated program since; PostgreSQL would
@@ -92,9 +92,9 @@ func (d *directory) stopOrphans(ctx context.Context, name string, log *slog.Logg
 	return os.Remove(lockFile)
 }
 
-// foreignServer tells whether a process is a PostgreSQL that somebody else
+// isForeignServer tells whether a process is a PostgreSQL that somebody else
 // started in this cluster. In doubt it is.
-func (d *directory) foreignServer(pid int) bool {
+func (d *directory) isForeignServer(pid int) bool {
 	program, _, _ := strings.Cut(commandLine(pid), " ")
 	switch filepath.Base(program) {
 	case "postgres", "postmaster", "postgres:":
@@ -105,7 +105,7 @@ func (d *directory) foreignServer(pid int) bool {
 	if err != nil {
 		return true
 	}
-	ours, err := os.Stat(d.cluster())
+	ours, err := os.Stat(d.clusterDir())
 	return err != nil || os.SameFile(theirs, ours)
 }
 
@@ -127,9 +127,9 @@ func readPostmasterPID(path string) (int, error) {
 	return pid, nil
 }
 
-// memoryAttached tells whether a process has the shared memory that postmaster.pid names
+// isMemoryAttached tells whether a process has the shared memory that postmaster.pid names
 // in its seventh line, by key and id. False where the system does not list such memory.
-func memoryAttached(lockFile string) bool {
+func isMemoryAttached(lockFile string) bool {
 	text, err := os.ReadFile(lockFile)
 	lines := strings.Split(string(text), "\n")
 	if err != nil || len(lines) < 7 {
@@ -157,8 +157,8 @@ func sameWord(signed, unsigned string) bool {
 	return err == nil && otherErr == nil && uint32(s) == uint32(u) //nolint:gosec // the same bits
 }
 
-// alive tells whether a process exists, whoever owns it.
-func alive(pid int) bool {
+// processExists tells whether a process exists, whoever owns it.
+func processExists(pid int) bool {
 	err := syscall.Kill(pid, 0)
 	return err == nil || errors.Is(err, syscall.EPERM)
 }

@@ -24,7 +24,7 @@ func newFeeds(r client.Registerer) feeds {
 		}, []string{"transport"}),
 		age: client.NewHistogramVec(client.HistogramOpts{
 			Name: "backbone_feed_event_age_seconds", Help: "Age of the newest event of a page of a live feed when its reader had taken it.",
-			Buckets: append(append([]float64{}, fast...), 60, 3600, 86400),
+			Buckets: append(append([]float64{}, durationBuckets...), 60, 3600, 86400),
 		}, []string{"transport"}),
 		ended: client.NewCounterVec(client.CounterOpts{
 			Name: "backbone_feeds_ended_total", Help: "Live feeds that ended, by reason: left or the fault's code.",

@@ -48,7 +48,7 @@ func newPersonal(r client.Registerer) personal {
 		opened:   counter("backbone_vault_opened_values_total", "Personal values opened for readers."),
 		redacted: counter("backbone_vault_redacted_values_total", "Personal values shown as [REDACTED] because their key was destroyed."),
 		kmsDuration: client.NewHistogramVec(client.HistogramOpts{
-			Name: "backbone_kms_call_duration_seconds", Help: "Calls to the key service with all their tries, by operation and outcome: ok or the fault's code.", Buckets: fast,
+			Name: "backbone_kms_call_duration_seconds", Help: "Calls to the key service with all their tries, by operation and outcome: ok or the fault's code.", Buckets: durationBuckets,
 		}, []string{"operation", "outcome"}),
 		generationLag: gauge("backbone_keystore_generation_lag", "Destructions of keys that this node has not followed yet."),
 		receiptsGate:  gauge("backbone_erasure_receipts_behind", "1 while personal data is withheld because receipts of erasures outside the database are ahead of it or cannot be read, else 0."),

@@ -33,15 +33,15 @@ type Metrics struct {
 	groupDuration   client.Histogram
 	queueRequests   *client.GaugeVec
 	queueBytes      *client.GaugeVec
-	detours         client.Gauge
+	blockedPartitions         client.Gauge
 
 	projections
 
 	requestDuration *client.HistogramVec
 }
 
-// fast are the bounds for what takes from tenths of a millisecond to seconds.
-var fast = []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10}
+// durationBuckets are the bounds for what takes from tenths of a millisecond to seconds.
+var durationBuckets = []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10}
 
 // New makes the metrics, and those of the Go runtime and the process, in a
 // registry of their own.
@@ -49,7 +49,7 @@ func New() *Metrics {
 	m := &Metrics{
 		registry: client.NewRegistry(),
 		appendDuration: client.NewHistogramVec(client.HistogramOpts{
-			Name: "backbone_append_duration_seconds", Help: "From queueing an append to its answer, by outcome.", Buckets: fast,
+			Name: "backbone_append_duration_seconds", Help: "From queueing an append to its answer, by outcome.", Buckets: durationBuckets,
 		}, []string{"outcome"}),
 		appendedEvents: client.NewCounter(client.CounterOpts{
 			Name: "backbone_append_events_total", Help: "Events that were appended.",
@@ -64,23 +64,23 @@ func New() *Metrics {
 			Name: "backbone_append_group_events", Help: "Events that shared a transaction.", Buckets: client.ExponentialBuckets(1, 2, 14),
 		}),
 		groupDuration: client.NewHistogram(client.HistogramOpts{
-			Name: "backbone_append_group_duration_seconds", Help: "How long the transaction of a group took.", Buckets: fast,
+			Name: "backbone_append_group_duration_seconds", Help: "How long the transaction of a group took.", Buckets: durationBuckets,
 		}),
 		queueRequests: client.NewGaugeVec(client.GaugeOpts{
 			Name: "backbone_append_queue_depth", Help: "Requests that wait for an appender.",
 		}, []string{"appender"}),
-		detours: client.NewGauge(client.GaugeOpts{
+		blockedPartitions: client.NewGauge(client.GaugeOpts{
 			Name: "backbone_append_blocked_legal_entities", Help: "Legal entities whose appends wait for a lock that another session of the database holds.",
 		}),
 		queueBytes: client.NewGaugeVec(client.GaugeOpts{
 			Name: "backbone_append_queue_bytes", Help: "Bytes that wait for an appender.",
 		}, []string{"appender"}),
 		requestDuration: client.NewHistogramVec(client.HistogramOpts{
-			Name: "backbone_http_request_duration_seconds", Help: "HTTP requests by method, route and status.", Buckets: fast,
+			Name: "backbone_http_request_duration_seconds", Help: "HTTP requests by method, route and status.", Buckets: durationBuckets,
 		}, []string{"method", "route", "status"}),
 	}
 	m.registry.MustRegister(
-		m.appendDuration, m.appendedEvents, m.appendConflicts, m.groupRequests, m.groupEvents, m.groupDuration, m.queueRequests, m.queueBytes, m.detours,
+		m.appendDuration, m.appendedEvents, m.appendConflicts, m.groupRequests, m.groupEvents, m.groupDuration, m.queueRequests, m.queueBytes, m.blockedPartitions,
 		m.requestDuration,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	)
@@ -140,7 +140,7 @@ func (m *Metrics) ObserveQueue(appender, requests, bytes int) {
 
 // ObserveDetours reports how many legal entities' appends wait for a lock of another
 // session.
-func (m *Metrics) ObserveDetours(partitions int) { m.detours.Set(float64(partitions)) }
+func (m *Metrics) ObserveDetours(partitions int) { m.blockedPartitions.Set(float64(partitions)) }
 
 // methods are those that get a label of their own; a caller may send anything.
 var methods = map[string]bool{"GET": true, "HEAD": true, "POST": true, "PUT": true, "PATCH": true, "DELETE": true, "OPTIONS": true}

@@ -19,7 +19,7 @@ func newWebhooks(registry client.Registerer) webhooks {
 			Name: "backbone_webhook_attempts_total", Help: "Deliveries to endpoints by what came of them; taken is success.",
 		}, []string{"outcome"}),
 		webhookDuration: client.NewHistogram(client.HistogramOpts{
-			Name: "backbone_webhook_duration_seconds", Help: "How long a delivery took until it was answered or had failed.", Buckets: fast,
+			Name: "backbone_webhook_duration_seconds", Help: "How long a delivery took until it was answered or had failed.", Buckets: durationBuckets,
 		}),
 		webhookMoves: client.NewCounterVec(client.CounterOpts{
 			Name: "backbone_webhook_lease_changes_total", Help: "Endpoints that this node took, lost, or released for another one, by change.",

@@ -32,14 +32,14 @@ func verifyCertificateCommand() *cobra.Command {
 			genuine, err := verifyCertificate(o)
 			switch {
 			case !genuine:
-				return exit{1, err}
+				return exitError{1, err}
 			case err != nil:
-				return exit{2, err}
+				return exitError{2, err}
 			}
 			return nil
 		},
 	}
-	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return exit{2, err} })
+	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return exitError{2, err} })
 	cmd.Flags().StringArrayVar(&o.Keys, "key", nil, "verifier key, or a file with some; repeat it for keys of other years (required)")
 	cmd.Flags().BoolVar(&o.json, "json", false, "print the verdict as JSON")
 	return cmd

@@ -107,28 +107,28 @@ func unknownCommand(root *cobra.Command, args []string) error {
 		if similar := cmd.SuggestionsFor(name); len(similar) > 0 {
 			next = fmt.Sprintf("did you mean %s?", strings.Join(similar, ", "))
 		}
-		return exit{2, fmt.Errorf("unknown command %q for %q; %s", name, cmd.CommandPath(), next)}
+		return exitError{2, fmt.Errorf("unknown command %q for %q; %s", name, cmd.CommandPath(), next)}
 	}
 	return nil
 }
 
-// exit is an error that carries the process's exit code.
-type exit struct {
+// exitError is an error that carries the process's exit code.
+type exitError struct {
 	code int
 	err  error
 }
 
-func (e exit) Error() string {
+func (e exitError) Error() string {
 	if e.err == nil {
 		return ""
 	}
 	return describe(e.err)
 }
 
-func (e exit) Unwrap() error { return e.err }
+func (e exitError) Unwrap() error { return e.err }
 
 // ExitCode is the code the process ends with.
-func (e exit) ExitCode() int { return e.code }
+func (e exitError) ExitCode() int { return e.code }
 
 func newRoot(modules []plugin.Module) *cobra.Command {
 	root := &cobra.Command{
@@ -150,23 +150,23 @@ func newRoot(modules []plugin.Module) *cobra.Command {
 			root.AddCommand(m.Command())
 		}
 	}
-	codeArguments(root)
+	setArgumentExitCode(root)
 	return root
 }
 
-// codeArguments gives exit code 2 and a pointer to the help to command lines with too many or too
+// setArgumentExitCode gives exit code 2 and a pointer to the help to command lines with too many or too
 // few arguments, as unknownCommand does for commands that do not exist.
-func codeArguments(cmd *cobra.Command) {
+func setArgumentExitCode(cmd *cobra.Command) {
 	if check := cmd.Args; check != nil {
 		cmd.Args = func(cmd *cobra.Command, args []string) error {
 			if err := check(cmd, args); err != nil {
-				return exit{2, fmt.Errorf("%w; see `%s --help`", err, cmd.CommandPath())}
+				return exitError{2, fmt.Errorf("%w; see `%s --help`", err, cmd.CommandPath())}
 			}
 			return nil
 		}
 	}
 	for _, sub := range cmd.Commands() {
-		codeArguments(sub)
+		setArgumentExitCode(sub)
 	}
 }
 

@@ -38,7 +38,7 @@ func TestUnknownCommand(t *testing.T) {
 	} {
 		err := unknownCommand(newRoot(modules.BuiltIn()), strings.Fields(line))
 		require.EqualError(t, err, want, line)
-		var coded exit
+		var coded exitError
 		require.ErrorAs(t, err, &coded)
 		require.Equal(t, 2, coded.ExitCode())
 	}
@@ -61,7 +61,7 @@ func TestSurplusArguments(t *testing.T) {
 		require.NotNil(t, cmd.Args, cmd.CommandPath())
 		err := cmd.Args(cmd, []string{"a", "b", "c", "d"})
 		require.ErrorContains(t, err, "; see `"+cmd.CommandPath()+" --help`")
-		var coded exit
+		var coded exitError
 		require.ErrorAs(t, err, &coded)
 		require.Equal(t, 2, coded.ExitCode())
 	}

@@ -58,7 +58,7 @@ func doctorCommand() *cobra.Command {
 				return err
 			}
 			if !sound {
-				return exit{code: 1}
+				return exitError{code: 1}
 			}
 			return nil
 		},

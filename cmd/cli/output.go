@@ -171,8 +171,8 @@ func (p *progress) report(title string, done, total int) {
 	fmt.Fprintf(p.out, "%s%-18s [%s%s] %d / %d  %s%s", clearLine, title, strings.Repeat("=", full), strings.Repeat("-", barWidth-full), done, total, left, end)
 }
 
-// writeWhole writes a file under another name and renames it when it is complete.
-func writeWhole(path string, write func(io.Writer) error) (err error) {
+// writeFileAtomically writes a file under another name and renames it when it is complete.
+func writeFileAtomically(path string, write func(io.Writer) error) (err error) {
 	cannot := func(err error) error {
 		return fault.New(fault.FailedPrecondition, "file.not_written", "the file cannot be written; check that its folder is there and has room").WithCause(err)
 	}

@@ -38,17 +38,17 @@ func verifyCommand() *cobra.Command {
 			"  backbone verify --dump DEMF.jsonl --head heads-2026-03.json",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if err := cobra.NoArgs(cmd, args); err != nil {
-				return exit{2, err}
+				return exitError{2, err}
 			}
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
 			if len(o.Dumps) == 0 {
 				if o.DSN, err = readerDSN(dsn, dataDir); err != nil {
-					return exit{2, err}
+					return exitError{2, err}
 				}
 			} else if dsn != "" || o.Tenant != "" || len(o.LegalEntities) > 0 {
-				return exit{2, fmt.Errorf("an export file is verified as a whole: leave out --dsn, --tenant and --legal-entity")}
+				return exitError{2, fmt.Errorf("an export file is verified as a whole: leave out --dsn, --tenant and --legal-entity")}
 			}
 			o.output = newOutput(cmd, o.json)
 			sound, err := verifyLog(cmd.Context(), o)
@@ -57,14 +57,14 @@ func verifyCommand() *cobra.Command {
 			}
 			switch {
 			case !sound: // also if something else ended the run: what was found stays found
-				return exit{1, err}
+				return exitError{1, err}
 			case err != nil:
-				return exit{2, err}
+				return exitError{2, err}
 			}
 			return nil
 		},
 	}
-	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return exit{2, err} })
+	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return exitError{2, err} })
 	f := cmd.Flags()
 	readerFlags(cmd, &dsn, &dataDir)
 	f.StringVar(&o.Tenant, "tenant", "", "only this tenant")
@@ -282,7 +282,7 @@ func writeHeads(path string, heads verify.Heads) error {
 	if err != nil {
 		return err
 	}
-	return writeWhole(path, func(w io.Writer) error {
+	return writeFileAtomically(path, func(w io.Writer) error {
 		_, err := w.Write(text)
 		return err
 	})
@@ -422,7 +422,7 @@ func exportLog(ctx context.Context, o exportLogOptions) error {
 	if o.File == "-" {
 		err = write(o.out)
 	} else {
-		err = writeWhole(o.File, write)
+		err = writeFileAtomically(o.File, write)
 	}
 	if err != nil {
 		return err

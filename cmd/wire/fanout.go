@@ -43,7 +43,7 @@ func (a *App) composeFanout(ctx context.Context, observer fanout.Observer) error
 		return err
 	}
 	f.dispatcher.Store(fanout.New(fanout.Config{
-		Name: natsPublisher, Node: a.Config.Node.ID, Publisher: f.publisher, Cursors: a.Store.Publishers, Leases: a.Store.Leases, Heads: a.Watch, Log: a.Store.Events,
+		Name: natsPublisher, Node: a.Config.Node.ID, Publisher: f.publisher, Cursors: a.Store.Publishers, Leases: a.Store.Leases, Heads: a.HeadWatcher, Log: a.Store.Events,
 		Encoder: presenter{opener: a.Vault(), upcaster: a.Upcaster, entities: a.Store.Directory, reader: a.readerOf(c.Reader)},
 		Clock:   system.Clock{}, Logger: a.Logger, Observer: observer, Batch: c.Batch, Workers: c.Workers,
 	}))

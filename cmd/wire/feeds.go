@@ -25,11 +25,11 @@ func (a *App) composeFeeds(clock ports.Clock, o Options) (err error) {
 	if c.Delivery.Listen == listenNotify {
 		watch.WakeUps = a.Store.Events
 	}
-	if a.Watch, err = subscriptions.NewHeadWatcher(watch); err != nil {
+	if a.HeadWatcher, err = subscriptions.NewHeadWatcher(watch); err != nil {
 		return err
 	}
 	a.Feeds = query.NewFeeds(a.Query, a.Store.Events, clock)
-	a.Live, err = live.New(live.Config{Heads: a.Watch, Clock: clock, Observer: o.Observers.Feeds, Limits: live.Limits{
+	a.Live, err = live.New(live.Config{Heads: a.HeadWatcher, Clock: clock, Observer: o.Observers.Feeds, Limits: live.Limits{
 		Heartbeat: c.Feeds.Heartbeat, AccessCheckInterval: c.Feeds.Review, PerPrincipal: c.Feeds.PerPrincipal, PerNode: c.Feeds.PerNode,
 	}})
 	return err

@@ -24,7 +24,7 @@ import (
 type Keyring struct {
 	service  *keyService
 	store    *keystore.Store
-	notes    *receiptSigner
+	signer    *receiptSigner
 	Erasures *keystore.ErasureRegister
 	KEKs     *keystore.Rotation
 	Exports  ports.ExportStore // where receipts, certificates and exports of keys are kept
@@ -62,7 +62,7 @@ func openKeyring(ctx context.Context, c configs.Config, service *keyService, log
 	if err != nil {
 		return nil, err
 	}
-	k := &Keyring{service: service, store: store, Erasures: store.Erasures(), KEKs: store.Rotation(), Exports: exports, notes: newReceiptSigner(logName, service, exports)}
+	k := &Keyring{service: service, store: store, Erasures: store.Erasures(), KEKs: store.Rotation(), Exports: exports, signer: newReceiptSigner(logName, service, exports)}
 	guard := erasure.GateConfig{Exports: exports, Receipts: k.Erasures, Clock: clock, Interval: c.Erasure.GateInterval, Logger: logger}
 	var watch keyrotation.Observer
 	if metrics != nil {
@@ -72,7 +72,7 @@ func openKeyring(ctx context.Context, c configs.Config, service *keyService, log
 		return nil, err
 	}
 	k.Rotation = keyrotation.New(keyrotation.Config{
-		Keys: k.KEKs, Recovery: k.KEKs, KMS: service.rotator, DataKeys: service.app, Exports: exports, Receipts: k.Erasures, Notary: k.notes,
+		Keys: k.KEKs, Recovery: k.KEKs, KMS: service.rotator, DataKeys: service.app, Exports: exports, Receipts: k.Erasures, Notary: k.signer,
 		Gate: k.Gate.Check, Clock: clock, AliasPrefix: aliasPrefix(logName), DeletionDays: c.Rotation.DeletionDays, Node: nodeID(c), Logger: logger, Observer: watch,
 	})
 	return k, nil

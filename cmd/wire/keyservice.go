@@ -37,7 +37,7 @@ func openKeyService(ctx context.Context, c configs.KMS, observe awskms.Observer,
 	s := &keyService{endpoint: c.Endpoint, credentials: c.CredentialsFile, close: func() error { return nil }}
 	region := c.Region
 	if c.LocalDirectory != "" {
-		if err := s.embed(ctx, c.LocalDirectory, audit); err != nil {
+		if err := s.serveEmbedded(ctx, c.LocalDirectory, audit); err != nil {
 			return nil, err
 		}
 		defer func() {
@@ -67,8 +67,8 @@ func openKeyService(ctx context.Context, c configs.KMS, observe awskms.Observer,
 	return s, nil
 }
 
-// embed serves the keys of a folder on a free port of loopback.
-func (s *keyService) embed(ctx context.Context, directory string, audit *slog.Logger) error {
+// serveEmbedded serves the keys of a folder on a free port of loopback.
+func (s *keyService) serveEmbedded(ctx context.Context, directory string, audit *slog.Logger) error {
 	server, err := kmsd.Open(kmsd.Config{Directory: directory, Logger: audit})
 	if err != nil {
 		return err

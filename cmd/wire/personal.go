@@ -33,9 +33,9 @@ type personal struct {
 	service *erasure.Service
 	metrics *prometheus.Metrics // nil: not measured
 	logger  *slog.Logger
-	prepare chan struct{} // a tenant may be new
-	kms     probe
-	keys    probe
+	tenantChanges chan struct{} // a tenant may be new
+	kmsProbe     probe
+	keyStoreProbe    probe
 }
 
 // openPersonal makes what seals and opens, if there is a key service.
@@ -72,7 +72,7 @@ func (a *App) prepareNewTenant() {
 
 // newPersonal makes what the append path needs; addErasures adds the rest.
 func newPersonal(ctx context.Context, c configs.Config, ring *Keyring, manifests module.Manifests, logger *slog.Logger, metrics *prometheus.Metrics) *personal {
-	p := &personal{Keyring: ring, node: c.Node.ID, metrics: metrics, logger: logger, prepare: make(chan struct{}, 1)}
+	p := &personal{Keyring: ring, node: c.Node.ID, metrics: metrics, logger: logger, tenantChanges: make(chan struct{}, 1)}
 	_ = p.Gate.Check(ctx) // the verdict is kept: a node starts with a closed gate too
 	config := vault.Config{
 		Keys:     kekCreator{subjectKeys: ring.store, ensure: ring.Rotation.EnsureKEK},
@@ -82,14 +82,14 @@ func newPersonal(ctx context.Context, c configs.Config, ring *Keyring, manifests
 		config.Observer = metrics
 	}
 	p.vault = vault.New(config)
-	p.kms.query = func(ctx context.Context) error {
-		_, err := ring.service.rotator.Describe(ctx, ring.notes.alias)
+	p.kmsProbe.query = func(ctx context.Context) error {
+		_, err := ring.service.rotator.Describe(ctx, ring.signer.alias)
 		if fault.KindOf(err) == fault.NotFound {
 			return nil // it answered
 		}
 		return err
 	}
-	p.keys.query = func(ctx context.Context) error {
+	p.keyStoreProbe.query = func(ctx context.Context) error {
 		_, err := ring.store.ActiveKEK(ctx, "no tenant")
 		if fault.CodeOf(err) == "keys.kek_missing" {
 			return nil
@@ -104,7 +104,7 @@ func (p *personal) addErasures(a *App, clock ports.Clock, ids ports.IDSource) (e
 	config := erasure.Config{
 		Register: p.Erasures, Records: a.Store.PersonalRecords, Intents: a.Store.Intents, Streams: a.Store.Events, LegalEntities: a.Store.Directory, Types: a.Store.Registry,
 		Copies: a.targets, Announcer: announcer{a.Append}, Opener: p.vault, Chains: chains{a.Store},
-		Notes: p.notes, Exports: p.Exports, Gate: p.Gate, Clock: clock, IDs: ids, Logger: a.Logger, Poll: a.Config.Erasure.Poll,
+		Notes: p.signer, Exports: p.Exports, Gate: p.Gate, Clock: clock, IDs: ids, Logger: a.Logger, Poll: a.Config.Erasure.Poll,
 		KeyDeletion: time.Duration(a.Config.Rotation.DeletionDays) * 24 * time.Hour, RotatedByHand: a.Config.Rotation.At == "",
 	}
 	if p.metrics != nil {
@@ -118,7 +118,7 @@ func (p *personal) addErasures(a *App, clock ports.Clock, ids ports.IDSource) (e
 }
 
 // run works until ctx ends.
-func (p *personal) run(ctx context.Context, a *App, complain func(error)) {
+func (p *personal) run(ctx context.Context, a *App, logFailure func(error)) {
 	var running sync.WaitGroup
 	running.Go(func() { p.Gate.Run(ctx) })
 	running.Go(func() {
@@ -126,10 +126,10 @@ func (p *personal) run(ctx context.Context, a *App, complain func(error)) {
 		p.reportStop(ctx)
 	})
 	running.Go(func() { p.worker.Run(ctx) })
-	running.Go(func() { p.prepareTenants(ctx, a, complain) })
+	running.Go(func() { p.prepareTenants(ctx, a, logFailure) })
 	if at, err := time.Parse("15:04", a.Config.Rotation.At); err == nil {
 		night := keyrotation.Nightly{At: time.Duration(at.Hour())*time.Hour + time.Duration(at.Minute())*time.Minute, MaximumAge: a.Config.Rotation.MaximumAge}
-		running.Go(func() { p.Rotation.RunNightly(ctx, night, complain) })
+		running.Go(func() { p.Rotation.RunNightly(ctx, night, logFailure) })
 	}
 	running.Wait()
 }
@@ -153,10 +153,10 @@ const prepareRetryDelay = 5 * time.Second
 // prepareTenants makes the key that signs, every tenant's first KEK, and loads what
 // appends without personal data need of the key service, so that they continue when it is
 // unavailable later.
-func (p *personal) prepareTenants(ctx context.Context, a *App, complain func(error)) {
+func (p *personal) prepareTenants(ctx context.Context, a *App, logFailure func(error)) {
 	for {
 		err := p.prepareOnce(ctx, a)
-		complain(err)
+		logFailure(err)
 		var again <-chan time.Time
 		if err != nil {
 			again = time.After(prepareRetryDelay)
@@ -164,7 +164,7 @@ func (p *personal) prepareTenants(ctx context.Context, a *App, complain func(err
 		select {
 		case <-ctx.Done():
 			return
-		case <-p.prepare:
+		case <-p.tenantChanges:
 		case <-again:
 		}
 	}
@@ -175,7 +175,7 @@ func (p *personal) prepareOnce(ctx context.Context, a *App) error {
 	if err != nil {
 		return err
 	}
-	if _, err := p.notes.VerifierKey(ctx); err != nil {
+	if _, err := p.signer.VerifierKey(ctx); err != nil {
 		return err
 	}
 	var failures []error
@@ -198,14 +198,14 @@ func (p *personal) prepareOnce(ctx context.Context, a *App) error {
 // requestPreparation makes prepareTenants run again.
 func (p *personal) requestPreparation() {
 	select {
-	case p.prepare <- struct{}{}:
+	case p.tenantChanges <- struct{}{}:
 	default: // requested already
 	}
 }
 
 // ready reports the health of what personal data needs. All else works without it.
 func (p *personal) ready(ctx context.Context, out map[string]error) {
-	for name, err := range map[string]error{"kms": p.kms.check(ctx), "key_store": p.keys.check(ctx), "receipts": p.Gate.Open()} {
+	for name, err := range map[string]error{"kms": p.kmsProbe.check(ctx), "key_store": p.keyStoreProbe.check(ctx), "receipts": p.Gate.Open()} {
 		if err != nil {
 			err = httpapi.Degraded{Err: err}
 		}

@@ -49,7 +49,7 @@ func (a *App) composeProjections(handlers map[string]ports.ProjectionHandler, cl
 		return err
 	}
 	a.Runner, err = projections.New(projections.Config{
-		Store: a.Store.Projections, Register: a.Store.ProjectionVersions, Versions: a.Store.ProjectionVersions, Custom: a.custom, Leases: a.Store.Leases, Heads: a.Watch, Node: a.Config.Node.ID,
+		Store: a.Store.Projections, Register: a.Store.ProjectionVersions, Versions: a.Store.ProjectionVersions, Custom: a.custom, Leases: a.Store.Leases, Heads: a.HeadWatcher, Node: a.Config.Node.ID,
 		Logger: a.Logger, Clock: clock, Observer: o.Observers.Projection,
 		Limits: projections.Limits{Batch: c.Batch, Bytes: c.Bytes, Workers: c.Workers, Refresh: c.Poll, TTL: c.TTL, Renew: c.Renew, Stall: c.Stall},
 	}, a.Catalog.Projections, upcast)

@@ -14,7 +14,7 @@ import (
 func (a *App) composeSubscriptions(clock ports.Clock, ids ports.IDSource, cursors subscriptions.Cursors, o Options) (err error) {
 	c := a.Config.Subscriptions
 	a.Subscriptions, err = subscriptions.New(subscriptions.Config{
-		Store: a.Store.Subscriptions, Log: a.Store.Events, Access: subscribers{a}, Heads: a.Watch, IDs: ids, Clock: clock,
+		Store: a.Store.Subscriptions, Log: a.Store.Events, Access: subscriptionAccess{a}, Heads: a.HeadWatcher, IDs: ids, Clock: clock,
 		Modules: a.modules, Observer: o.Observers.Subscriptions, Logger: a.Logger, Cursors: cursors,
 		Limits: subscriptions.Limits{
 			MaxPerTenant: c.PerTenant, MaxBytes: c.PollBytes, ExpireInterval: c.Sweep, RecheckInterval: c.Recheck, MeasureInterval: c.Measure, OrphanInterval: c.Orphans,
@@ -42,11 +42,11 @@ func (a *App) modules(ctx context.Context) (func(string) string, error) {
 	}, nil
 }
 
-// subscribers implements delivery.Access.
-type subscribers struct{ app *App }
+// subscriptionAccess implements delivery.Access.
+type subscriptionAccess struct{ app *App }
 
 // Readable implements delivery.Access. A role that was taken away counts at once.
-func (s subscribers) Readable(ctx context.Context, p ports.Principal) ([]ports.LegalEntity, error) {
+func (s subscriptionAccess) Readable(ctx context.Context, p ports.Principal) ([]ports.LegalEntity, error) {
 	err := s.app.Tenancy.Authorize(ctx, p, tenancy.Action{Name: "events.read"})
 	if fault.KindOf(err) == fault.Forbidden {
 		return nil, nil
@@ -58,7 +58,7 @@ func (s subscribers) Readable(ctx context.Context, p ports.Principal) ([]ports.L
 }
 
 // Visible implements delivery.Access.
-func (s subscribers) Visible(ctx context.Context, p ports.Principal) ([]ports.LegalEntity, error) {
+func (s subscriptionAccess) Visible(ctx context.Context, p ports.Principal) ([]ports.LegalEntity, error) {
 	all, err := s.app.Tenancy.LegalEntities(ctx, p.TenantID)
 	if err != nil || len(p.LegalEntities) == 0 {
 		return all, err
@@ -67,6 +67,6 @@ func (s subscribers) Visible(ctx context.Context, p ports.Principal) ([]ports.Le
 }
 
 // Owner implements delivery.Access.
-func (s subscribers) Owner(ctx context.Context, tenantID, personID string) (ports.Principal, error) {
+func (s subscriptionAccess) Owner(ctx context.Context, tenantID, personID string) (ports.Principal, error) {
 	return s.app.Store.Directory.PrincipalByPerson(ctx, tenantID, personID)
 }

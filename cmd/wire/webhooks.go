@@ -47,19 +47,19 @@ func (a *App) composeWebhooks(observer webhooks.Observer) error {
 		return err
 	}
 	dispatcher, err := webhooks.NewDispatcher(webhooks.Config{
-		Service: service, Engine: deliveries{a.Subscriptions}, Directory: webhookDirectory{a.Store.Subscriptions, a.Store.Directory}, Encoder: ownerEncoder{a}, Leases: a.Store.Leases, Node: a.Config.Node.ID,
+		Service: service, Engine: subscriptionEngine{a.Subscriptions}, Directory: webhookDirectory{a.Store.Subscriptions, a.Store.Directory}, Encoder: ownerEncoder{a}, Leases: a.Store.Leases, Node: a.Config.Node.ID,
 		Logger: a.Logger, Observer: observer, Concurrency: c.Concurrency, Timing: webhooks.StandardTiming,
 	})
 	a.webhooks = &webhookRunner{service: service, dispatcher: dispatcher}
 	return err
 }
 
-// deliveries drives the persistent subscriptions for webhooks.
-type deliveries struct{ service *subscriptions.Service }
+// subscriptionEngine drives the persistent subscriptions for webhooks.
+type subscriptionEngine struct{ service *subscriptions.Service }
 
 // Next implements webhook.Engine. One message at a time: the service keeps the order
 // between those that are delivered one by one.
-func (d deliveries) Next(ctx context.Context, owner ports.Principal, id string, wait time.Duration) (webhooks.Message, bool, error) {
+func (d subscriptionEngine) Next(ctx context.Context, owner ports.Principal, id string, wait time.Duration) (webhooks.Message, bool, error) {
 	b, err := d.service.Poll(ctx, owner, subscriptions.Poll{ID: id, Limit: 1, Wait: wait})
 	if err != nil || len(b.Deliveries) == 0 {
 		return webhooks.Message{}, false, err
@@ -68,13 +68,13 @@ func (d deliveries) Next(ctx context.Context, owner ports.Principal, id string, 
 }
 
 // Acknowledge implements webhook.Engine.
-func (d deliveries) Acknowledge(ctx context.Context, owner ports.Principal, id string, m webhooks.Message) error {
+func (d subscriptionEngine) Acknowledge(ctx context.Context, owner ports.Principal, id string, m webhooks.Message) error {
 	_, err := d.service.Acknowledge(ctx, owner, subscriptions.Acknowledgement{ID: id, LegalEntity: m.Event.Scope.LegalEntity, EventIDs: []event.ID{m.Event.ID}})
 	return err
 }
 
 // Refuse implements webhook.Engine.
-func (d deliveries) Refuse(ctx context.Context, owner ports.Principal, id string, m webhooks.Message, code string) error {
+func (d subscriptionEngine) Refuse(ctx context.Context, owner ports.Principal, id string, m webhooks.Message, code string) error {
 	_, err := d.service.Refuse(ctx, owner, subscriptions.Refusal{
 		ID: id, LegalEntity: m.Event.Scope.LegalEntity, EventIDs: []event.ID{m.Event.ID}, Action: subscription.Again, Code: code,
 	})
@@ -82,12 +82,12 @@ func (d deliveries) Refuse(ctx context.Context, owner ports.Principal, id string
 }
 
 // Requeue implements webhook.Engine.
-func (d deliveries) Requeue(ctx context.Context, owner ports.Principal, id string, m webhooks.Message) error {
+func (d subscriptionEngine) Requeue(ctx context.Context, owner ports.Principal, id string, m webhooks.Message) error {
 	return d.service.Requeue(ctx, owner, id, []subscriptions.Delivery{{Event: m.Event, Attempt: m.Attempt}})
 }
 
 // Pause implements webhook.Engine.
-func (d deliveries) Pause(ctx context.Context, owner ports.Principal, id string) error {
+func (d subscriptionEngine) Pause(ctx context.Context, owner ports.Principal, id string) error {
 	_, err := d.service.Pause(ctx, subscriptions.Caller{Principal: owner}, id)
 	return err
 }

@@ -112,7 +112,7 @@ type App struct {
 	Runner        *projections.Runner
 	Entities      *entities.Service
 	Snapshots     *streams.SnapshotService
-	Watch         *subscriptions.HeadWatcher
+	HeadWatcher         *subscriptions.HeadWatcher
 	Feeds         *query.Feeds
 	Live          *live.Service
 	Subscriptions *subscriptions.Service
@@ -260,7 +260,7 @@ func (a *App) compose(ctx context.Context, clock ports.Clock, ids ports.IDSource
 		return err
 	}
 	cursors := query.NewCursorSealer(cursorKey)
-	a.Query = query.New(a.Store.Events, a.Store.Events, a.Tenancy, cursors, query.WithSettleDelay(settlingTime))
+	a.Query = query.New(a.Store.Events, a.Store.Events, a.Tenancy, cursors, query.WithSettleDelay(settleDelay))
 	a.Registry.SetProver(upcasting.NewProver(a.Store.Events, cursors))
 	if err := a.composeFeeds(clock, o); err != nil {
 		return err
@@ -280,7 +280,7 @@ func (a *App) compose(ctx context.Context, clock ports.Clock, ids ports.IDSource
 	if err != nil {
 		return err
 	}
-	a.Reports.SettleDelay = settlingTime
+	a.Reports.SettleDelay = settleDelay
 	a.Entities = entities.New(entities.Config{
 		Log: upcasting.UpcastReader(a.Store.Events, a.Upcaster), Snapshots: a.Store.Snapshots, Positions: positions{a.Query, a.Reports}, Folds: a.Catalog, Background: a.background, Clock: clock,
 		Logger: a.Logger, Observer: o.Observers.Entities, ReadingID: a.Registry.ReadingID, SnapshotEvery: c.Query.SnapshotEvery, FoldTimeout: c.Query.FoldBudget,
@@ -303,8 +303,8 @@ func (a *App) withUpcasting(handlers map[string]ports.ProjectionHandler) map[str
 	return out
 }
 
-// settlingTime is twice the clock skew at which a node stops appending.
-const settlingTime = 2 * time.Second
+// settleDelay is twice the clock skew at which a node stops appending.
+const settleDelay = 2 * time.Second
 
 // cursorKey signs cursors, the same on every node of a deployment. It keeps clients
 // from building positions by hand and protects no secret: a caller who could compute it
@@ -318,14 +318,14 @@ func (a *App) cursorKey(ctx context.Context) ([]byte, error) {
 	return sum[:], nil
 }
 
-// sweepInterval is how often expired idempotency keys are removed. An expired key is
+// expiredKeysInterval is how often expired idempotency keys are removed. An expired key is
 // void at once; removing it only frees space.
-const sweepInterval = 10 * time.Minute
+const expiredKeysInterval = 10 * time.Minute
 
 // Run keeps the registry fresh, the projections moving and the key table small
 // until ctx ends.
 func (a *App) Run(ctx context.Context) {
-	complain := func(err error) {
+	logFailure := func(err error) {
 		if err != nil && ctx.Err() == nil {
 			a.Logger.WarnContext(ctx, "background work failed; it will be tried again", "code", fault.CodeOf(err))
 		}
@@ -335,15 +335,15 @@ func (a *App) Run(ctx context.Context) {
 	if a.Config.Delivery.Listen == listenNotify {
 		refresh = 2 * idlePoll // only types whose signal was lost wait for it
 		running.Go(func() {
-			complain(a.Store.Registry.ListenEventTypes(ctx, func() { complain(a.Registry.Refresh(ctx)) }))
+			logFailure(a.Store.Registry.ListenEventTypes(ctx, func() { logFailure(a.Registry.Refresh(ctx)) }))
 		})
 	}
-	running.Go(func() { a.Registry.Run(ctx, refresh, complain) })
-	running.Go(func() { a.sweep(ctx, complain) })
+	running.Go(func() { a.Registry.Run(ctx, refresh, logFailure) })
+	running.Go(func() { a.deleteExpiredKeys(ctx, logFailure) })
 	if a.personal != nil {
-		running.Go(func() { a.personal.run(ctx, a, complain) })
+		running.Go(func() { a.personal.run(ctx, a, logFailure) })
 	}
-	running.Go(func() { a.Watch.Run(ctx) })
+	running.Go(func() { a.HeadWatcher.Run(ctx) })
 	running.Go(func() { a.rebuilds.Run(ctx) })
 	running.Go(func() { a.Subscriptions.Run(ctx) })
 	if a.webhooks != nil {
@@ -356,8 +356,8 @@ func (a *App) Run(ctx context.Context) {
 	running.Wait()
 }
 
-func (a *App) sweep(ctx context.Context, complain func(error)) {
-	tick := time.NewTicker(sweepInterval)
+func (a *App) deleteExpiredKeys(ctx context.Context, logFailure func(error)) {
+	tick := time.NewTicker(expiredKeysInterval)
 	defer tick.Stop()
 	for {
 		select {
@@ -365,7 +365,7 @@ func (a *App) sweep(ctx context.Context, complain func(error)) {
 			return
 		case <-tick.C:
 			_, err := a.Store.Intents.DeleteExpiredIdempotencyKeys(ctx, time.Now())
-			complain(err)
+			logFailure(err)
 		}
 	}
 }
