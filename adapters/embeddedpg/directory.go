@@ -27,8 +27,8 @@ type state struct {
 	SuperuserPassword string `json:"superuser_password"`
 }
 
-func (d *directory) pgDir() string          { return filepath.Join(d.root, "pg") }
-func (d *directory) clusterDir() string       { return filepath.Join(d.pgDir(), "data") }
+func (d *directory) pgDir() string         { return filepath.Join(d.root, "pg") }
+func (d *directory) clusterDir() string    { return filepath.Join(d.pgDir(), "data") }
 func (d *directory) ephemeralMark() string { return filepath.Join(d.pgDir(), "ephemeral") }
 func (d *directory) logFile() string       { return filepath.Join(d.pgDir(), "postgresql.log") }
 func (d *directory) stateFile() string     { return filepath.Join(d.root, "postgres.json") }

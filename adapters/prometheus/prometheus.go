@@ -25,15 +25,15 @@ type Metrics struct {
 	webhooks
 	entities
 
-	appendDuration  *client.HistogramVec
-	appendedEvents  client.Counter
-	appendConflicts *client.CounterVec
-	groupRequests   client.Histogram
-	groupEvents     client.Histogram
-	groupDuration   client.Histogram
-	queueRequests   *client.GaugeVec
-	queueBytes      *client.GaugeVec
-	blockedPartitions         client.Gauge
+	appendDuration    *client.HistogramVec
+	appendedEvents    client.Counter
+	appendConflicts   *client.CounterVec
+	groupRequests     client.Histogram
+	groupEvents       client.Histogram
+	groupDuration     client.Histogram
+	queueRequests     *client.GaugeVec
+	queueBytes        *client.GaugeVec
+	blockedPartitions client.Gauge
 
 	projections
 

@@ -11,17 +11,17 @@ import (
 	"github.com/erpbackbone/backbone/domain/fault"
 )
 
-// natsPublisher names the cursors and leases of the fan-out to NATS.
+// natsPublisher is the name under which the fan-out to NATS keeps its cursors and leases.
 const natsPublisher = "nats"
 
-// fanoutRunner publishes the log to a cluster of a message broker.
+// fanoutRunner publishes the log to a message broker.
 type fanoutRunner struct {
 	publisher  *nats.Publisher
-	dispatcher atomic.Pointer[fanout.Dispatcher] // the publisher calls it back while it is made
+	dispatcher atomic.Pointer[fanout.Dispatcher] // set after the publisher, whose Reconnected may be called before
 }
 
-// composeFanout makes the fan-out, if one is configured. A broker that is unavailable may come
-// later; a stream with the wrong settings is an error at once.
+// composeFanout composes the fan-out if one is configured. The node starts while the broker is
+// unavailable; it does not start when the stream has wrong settings.
 func (a *App) composeFanout(ctx context.Context, observer fanout.Observer) error {
 	c := a.Config.NATS
 	if !c.Configured() {
@@ -59,7 +59,7 @@ func (a *App) composeFanout(ctx context.Context, observer fanout.Observer) error
 	}
 }
 
-// FanoutStatus says how far every legal entity of a database is published to NATS.
+// FanoutStatus reports how far every legal entity of a database is published to NATS.
 func FanoutStatus(ctx context.Context, dsn string) ([]fanout.PartitionStatus, error) {
 	store, err := OpenReader(ctx, dsn)
 	if err != nil {

@@ -17,8 +17,7 @@ const listenNotify = "notify"
 // bounds the delay after a lost notification.
 const idlePoll = 2 * time.Second
 
-// composeFeeds composes the one watcher of the heads that all parts of a node share, and the
-// live feeds.
+// composeFeeds composes the live feeds and the head watcher, which all parts of a node share.
 func (a *App) composeFeeds(clock ports.Clock, o Options) (err error) {
 	c := a.Config
 	watch := subscriptions.HeadWatcherConfig{Heads: a.Store.Events, Logger: a.Logger, Clock: clock, Poll: c.Delivery.Poll, Quiet: idlePoll}
@@ -35,7 +34,7 @@ func (a *App) composeFeeds(clock ports.Clock, o Options) (err error) {
 	return err
 }
 
-// liveParts is what the API needs to serve live feeds.
+// liveParts returns the API's configuration of live feeds.
 func (a *App) liveParts() httpapi.LiveConfig {
 	c := a.Config.Feeds
 	return httpapi.LiveConfig{Feeds: a.Feeds, Live: a.Live, Origins: c.Origins, LiveLimits: httpapi.LiveLimits{WriteTimeout: c.WriteTimeout, Batch: c.Batch}}

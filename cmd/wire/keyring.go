@@ -19,21 +19,21 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// Keyring joins the key service, the key store, the export store and the rotation of keys. It
-// needs no catalog, so tools open it too.
+// Keyring holds the key service, the key store, the export store and the rotation of keys. It
+// needs no module catalog, so that tools can open it too.
 type Keyring struct {
 	service  *keyService
 	store    *keystore.Store
-	signer    *receiptSigner
+	signer   *receiptSigner
 	Erasures *keystore.ErasureRegister
 	KEKs     *keystore.Rotation
-	Exports  ports.ExportStore // where receipts, certificates and exports of keys are kept
+	Exports  ports.ExportStore // stores receipts, certificates and exports of keys
 	Gate     *erasure.Gate
 	Rotation *keyrotation.Service
 }
 
-// keyStoreConfig says where the key store is: in the log's database unless it has an
-// address of its own.
+// keyStoreConfig returns the connections of the key store: those of the log's database, unless
+// keystore.dsn is set.
 func keyStoreConfig(c configs.Config) keystore.Config {
 	k := keystore.Config{
 		DSN: c.KeyStore.DSN.Reveal(), EraserDSN: c.KeyStore.EraserDSN.Reveal(), ListenDSN: c.KeyStore.ListenDSN.Reveal(),
@@ -50,7 +50,7 @@ func keyStoreConfig(c configs.Config) keystore.Config {
 	return k
 }
 
-// openKeyring connects to the key store. service stays the caller's to end.
+// openKeyring connects to the key store. The caller stops the service if it fails.
 func openKeyring(ctx context.Context, c configs.Config, service *keyService, logName string, clock ports.Clock, logger *slog.Logger, metrics *prometheus.Metrics) (*Keyring, error) {
 	exports, err := exportdir.Open(c.Erasure.ExportDirectory)
 	if err != nil {
@@ -78,8 +78,8 @@ func openKeyring(ctx context.Context, c configs.Config, service *keyService, log
 	return k, nil
 }
 
-// OpenKeyring opens the keys of an installation for a tool, with the key service that
-// is configured. audit takes the calls of an embedded key server, one JSON line each.
+// OpenKeyring opens the keys of an installation for a tool, with the configured key service.
+// audit receives the calls of an embedded key server, one JSON line each.
 // Faults: config.dsn_missing and those of requireKeys.
 func OpenKeyring(ctx context.Context, c configs.Config, audit io.Writer) (_ *Keyring, err error) {
 	if c.Database.DSN == "" {
@@ -109,18 +109,17 @@ func OpenKeyring(ctx context.Context, c configs.Config, audit io.Writer) (_ *Key
 	return k, nil
 }
 
-// Close ends the connections and an embedded key server.
+// Close closes the connections and stops an embedded key server.
 func (k *Keyring) Close() error {
 	k.store.Close()
 	return k.service.stop()
 }
 
-// VerifierKeys are the public keys of this installation's receipts, from the export store.
+// VerifierKeys reads the public keys of this installation's receipts from the export store.
 func (k *Keyring) VerifierKeys(ctx context.Context) ([]string, error) {
 	return storedVerifierKeys(ctx, k.Exports)
 }
 
-// storedVerifierKeys are the public keys that lie in the export store.
 func storedVerifierKeys(ctx context.Context, exports ports.ExportStore) ([]string, error) {
 	names, err := exports.List(ctx, verifierKeyFolder)
 	if err != nil {
@@ -137,13 +136,14 @@ func storedVerifierKeys(ctx context.Context, exports ports.ExportStore) ([]strin
 	return out, nil
 }
 
-// The embedded interfaces have a method of their own name.
+// These aliases exist to be embedded: an embedded ports.SubjectKeys would hide its method of
+// the same name.
 type (
 	subjectKeys   = ports.SubjectKeys
 	legalEntities = ports.LegalEntities
 )
 
-// kekCreator makes the first KEK of a tenant when it is wanted.
+// kekCreator creates a tenant's first KEK when it is requested and does not exist.
 type kekCreator struct {
 	subjectKeys
 	ensure func(ctx context.Context, tenantID string) error

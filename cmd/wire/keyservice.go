@@ -16,8 +16,8 @@ import (
 	"github.com/erpbackbone/backbone/domain/fault"
 )
 
-// keyService is the key service in the three roles of this product, each with the
-// credentials that its work needs and no more.
+// keyService holds one client of the key service for each role, so that each role has only the
+// permissions that its work needs.
 type keyService struct {
 	app     *awskms.Client // makes and opens data keys
 	rotator *awskms.Client // makes, re-wraps and ends KEKs
@@ -27,9 +27,9 @@ type keyService struct {
 	close                 func() error // of an embedded server
 }
 
-// openKeyService makes the clients, and starts the embedded server when one is
-// configured. It does not call the service: a node starts while the service is unavailable.
-// Nothing is opened when no key service is configured.
+// openKeyService creates the clients, and starts the embedded server if one is configured. It
+// does not call the service, so that a node starts while the service is unavailable. Without a
+// configured key service it returns nil.
 func openKeyService(ctx context.Context, c configs.KMS, observe awskms.Observer, audit *slog.Logger) (_ *keyService, err error) {
 	if !c.Configured() {
 		return nil, nil
@@ -88,8 +88,8 @@ func (s *keyService) serveEmbedded(ctx context.Context, directory string, audit 
 	return nil
 }
 
-// requireKeys refuses to serve without what sealing and erasing need: a server that
-// came up without it would refuse every personal value later.
+// requireKeys refuses a configuration that lacks what sealing and erasing need. A server that
+// started without it would refuse every personal value later.
 func requireKeys(c configs.Config) error {
 	switch {
 	case !c.KMS.Configured():
@@ -108,8 +108,8 @@ func requireKeys(c configs.Config) error {
 	return nil
 }
 
-// aliasPrefix begins the names of an installation's keys in the key service, so that
-// several installations may share one.
+// aliasPrefix returns the prefix of an installation's key names in the key service, so that
+// several installations can share a service.
 func aliasPrefix(logName string) string {
 	sum := sha256.Sum256([]byte(logName))
 	readable := strings.Map(func(r rune) rune {
@@ -122,7 +122,7 @@ func aliasPrefix(logName string) string {
 	return "alias/backbone/" + readable[:min(len(readable), 64)] + "-" + hex.EncodeToString(sum[:4])
 }
 
-// auditLog is the audit of an embedded key server, separate from other logs.
+// auditLog returns the logger of an embedded key server's audit, apart from the program's log.
 func auditLog(to io.Writer) *slog.Logger {
 	if to == nil {
 		return slog.New(slog.DiscardHandler)
@@ -130,7 +130,7 @@ func auditLog(to io.Writer) *slog.Logger {
 	return slog.New(slog.NewJSONHandler(to, nil))
 }
 
-// stop stops an embedded server; without a key service there is nothing to end.
+// stop stops an embedded server. A nil keyService has none.
 func (s *keyService) stop() error {
 	if s == nil {
 		return nil

@@ -24,8 +24,8 @@ type observed struct {
 	close   func(context.Context) error
 }
 
-// composeObservers makes metrics, and traces when a collector is configured, and puts them into
-// the options.
+// composeObservers creates the metrics, which the API always serves, and traces if
+// telemetry.otlp_endpoint is set. It adds both to the options.
 func composeObservers(ctx context.Context, config configs.Config, o *Options) (observed, error) {
 	metrics := prometheus.New()
 	o.Observers = observers{
@@ -45,7 +45,7 @@ func composeObservers(ctx context.Context, config configs.Config, o *Options) (o
 		return observed{}, err
 	}
 	out.tracing, out.close = traces.TracerProvider(), traces.Shutdown
-	// Statements without arguments: values never leave the process.
+	// The tracer records statements without their arguments, so that values stay in the process.
 	o.Observers.Tracer = otelpgx.NewTracer(otelpgx.WithTracerProvider(traces.TracerProvider()))
 	return out, nil
 }

@@ -24,21 +24,21 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// personal seals, opens and erases personal data.
+// personal holds the services that seal, open and erase personal data, and their workers.
 type personal struct {
 	*Keyring
-	node    string
-	vault   *vault.Vault
-	worker  *erasure.Worker
-	service *erasure.Service
-	metrics *prometheus.Metrics // nil: not measured
-	logger  *slog.Logger
-	tenantChanges chan struct{} // a tenant may be new
-	kmsProbe     probe
-	keyStoreProbe    probe
+	node          string
+	vault         *vault.Vault
+	worker        *erasure.Worker
+	service       *erasure.Service
+	metrics       *prometheus.Metrics // nil: not measured
+	logger        *slog.Logger
+	tenantChanges chan struct{} // wakes prepareTenants: a tenant may be new
+	kmsProbe      probe
+	keyStoreProbe probe
 }
 
-// openPersonal makes what seals and opens, if there is a key service.
+// openPersonal composes the vault and its keys, if a key service is configured.
 func (a *App) openPersonal(ctx context.Context, o Options, clock ports.Clock) error {
 	if o.keys == nil {
 		return nil
@@ -55,7 +55,8 @@ func (a *App) openPersonal(ctx context.Context, o Options, clock ports.Clock) er
 	return nil
 }
 
-// Vault seals and opens personal values. Without a key service it refuses both.
+// Vault returns the service that seals and opens personal values. Without a key service it
+// refuses both.
 func (a *App) Vault() *vault.Vault {
 	if a.personal == nil {
 		return vault.New(vault.Config{Manifests: a.Registry})
@@ -63,17 +64,18 @@ func (a *App) Vault() *vault.Vault {
 	return a.personal.vault
 }
 
-// prepareNewTenant requests the keys of a tenant that may be new.
+// prepareNewTenant requests keys for a tenant that may be new.
 func (a *App) prepareNewTenant() {
 	if a.personal != nil {
 		a.personal.requestPreparation()
 	}
 }
 
-// newPersonal makes what the append path needs; addErasures adds the rest.
+// newPersonal composes the vault, which the append path needs. addErasures adds the rest once
+// the projections exist.
 func newPersonal(ctx context.Context, c configs.Config, ring *Keyring, manifests module.Manifests, logger *slog.Logger, metrics *prometheus.Metrics) *personal {
 	p := &personal{Keyring: ring, node: c.Node.ID, metrics: metrics, logger: logger, tenantChanges: make(chan struct{}, 1)}
-	_ = p.Gate.Check(ctx) // the verdict is kept: a node starts with a closed gate too
+	_ = p.Gate.Check(ctx) // the gate stores the verdict; a closed gate does not keep a node from starting
 	config := vault.Config{
 		Keys:     kekCreator{subjectKeys: ring.store, ensure: ring.Rotation.EnsureKEK},
 		DataKeys: ring.service.app, Manifests: manifests, Gate: p.Gate.Open,
@@ -85,7 +87,7 @@ func newPersonal(ctx context.Context, c configs.Config, ring *Keyring, manifests
 	p.kmsProbe.query = func(ctx context.Context) error {
 		_, err := ring.service.rotator.Describe(ctx, ring.signer.alias)
 		if fault.KindOf(err) == fault.NotFound {
-			return nil // it answered
+			return nil // the service answered
 		}
 		return err
 	}
@@ -99,7 +101,7 @@ func newPersonal(ctx context.Context, c configs.Config, ring *Keyring, manifests
 	return p
 }
 
-// addErasures makes what erases, from the parts of the App.
+// addErasures composes the erasure worker and its service from the parts of the App.
 func (p *personal) addErasures(a *App, clock ports.Clock, ids ports.IDSource) (err error) {
 	config := erasure.Config{
 		Register: p.Erasures, Records: a.Store.PersonalRecords, Intents: a.Store.Intents, Streams: a.Store.Events, LegalEntities: a.Store.Directory, Types: a.Store.Registry,
@@ -117,7 +119,8 @@ func (p *personal) addErasures(a *App, clock ports.Clock, ids ports.IDSource) (e
 	return err
 }
 
-// run works until ctx ends.
+// run checks the gate, follows evictions of keys, erases, prepares tenants and rotates KEKs until
+// ctx ends.
 func (p *personal) run(ctx context.Context, a *App, logFailure func(error)) {
 	var running sync.WaitGroup
 	running.Go(func() { p.Gate.Run(ctx) })
@@ -134,11 +137,11 @@ func (p *personal) run(ctx context.Context, a *App, logFailure func(error)) {
 	running.Wait()
 }
 
-// reportStopTimeout bounds the last report of a node that ends.
+// reportStopTimeout bounds the last report of a node that stops.
 const reportStopTimeout = 2 * time.Second
 
-// reportStop reports that this node holds no keys any more and never will, so that no
-// erasure waits for it. Without the report they wait a minute.
+// reportStop reports that this node holds no keys any more, so that no erasure waits for it.
+// Without the report erasures wait a minute.
 func (p *personal) reportStop(ctx context.Context) {
 	leaving, cancel := context.WithTimeout(context.WithoutCancel(ctx), reportStopTimeout)
 	defer cancel()
@@ -150,9 +153,9 @@ func (p *personal) reportStop(ctx context.Context) {
 // prepareRetryDelay is the pause after a failure to prepare the tenants.
 const prepareRetryDelay = 5 * time.Second
 
-// prepareTenants makes the key that signs, every tenant's first KEK, and loads what
-// appends without personal data need of the key service, so that they continue when it is
-// unavailable later.
+// prepareTenants creates the signing key and every tenant's first KEK. It also loads the keys
+// that fingerprint requests, so that appends without personal data continue while the key
+// service is unavailable. It runs again when a tenant may be new, and after a failure.
 func (p *personal) prepareTenants(ctx context.Context, a *App, logFailure func(error)) {
 	for {
 		err := p.prepareOnce(ctx, a)
@@ -203,7 +206,8 @@ func (p *personal) requestPreparation() {
 	}
 }
 
-// ready reports the health of what personal data needs. All else works without it.
+// ready checks the key service, the key store and the gate. A failure is httpapi.Degraded:
+// requests without personal data do not need them.
 func (p *personal) ready(ctx context.Context, out map[string]error) {
 	for name, err := range map[string]error{"kms": p.kmsProbe.check(ctx), "key_store": p.keyStoreProbe.check(ctx), "receipts": p.Gate.Open()} {
 		if err != nil {
@@ -213,8 +217,8 @@ func (p *personal) ready(ctx context.Context, out map[string]error) {
 	}
 }
 
-// Bounds of a probe: load balancers ask every second or so, and an
-// unavailable service answers late.
+// Load balancers check readiness about every second, and an unavailable service answers late.
+// A probe therefore caches its answer and has a time limit.
 const (
 	probeCacheTime = 2 * time.Second
 	probeTimeout   = 2 * time.Second
@@ -241,10 +245,11 @@ func (p *probe) check(ctx context.Context) error {
 	return p.err
 }
 
-// announcer appends the events of an erasure, as the system.
+// announcer appends the events of an erasure with the system as the actor.
 type announcer struct{ appends *eventappend.Service }
 
-// eraserActor appends the announcements; the request names the persons.
+// eraserActor is the actor of the announcements. Who requested and approved the erasure is in
+// the request.
 const eraserActor = "s-backbone-erasure"
 
 // Announce implements erasure.Announcer. The stream of a request has one event per
@@ -277,7 +282,7 @@ func (c chains) VerifyChain(ctx context.Context, le ports.LegalEntity) (erasure.
 	return v, nil
 }
 
-// tenantNotifier calls notify after a legal entity was made.
+// tenantNotifier calls notify after a legal entity was created.
 type tenantNotifier struct {
 	legalEntities
 	notify func()
@@ -292,7 +297,7 @@ func (n tenantNotifier) CreateLegalEntity(ctx context.Context, le ports.LegalEnt
 	return le, err
 }
 
-// meteredEvictions measures how many evictions of keys a node lags behind.
+// meteredEvictions measures by how many evictions of keys a node is behind.
 type meteredEvictions struct {
 	ports.KeyEvictions
 	metrics *prometheus.Metrics // may be nil

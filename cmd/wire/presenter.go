@@ -18,8 +18,8 @@ type noPersonalData struct{}
 // Reads implements module.Reader.
 func (noPersonalData) Reads(string, shredding.Class) bool { return false }
 
-// presenter writes events as the API shows them, for a receiver that makes no request
-// of its own.
+// presenter writes events as the API shows them, for a receiver that makes no request: the
+// reader of a broker's stream or the owner of a webhook.
 type presenter struct {
 	opener   module.Opener
 	upcaster module.Upcaster // events are shown in the newest version
@@ -40,8 +40,8 @@ func (p presenter) Encode(ctx context.Context, recorded []event.Recorded, refere
 		return nil, err
 	}
 	if !reference {
-		// An event that cannot be upcast is shown as it is stored, with the reason: an event
-		// that needs an administrator must not block the rest.
+		// An event that cannot be upcast is written as it is stored, with the reason: it must
+		// not block the events after it until an administrator has repaired the upcaster.
 		if recorded, err = p.upcaster.UpcastForDisplay(ctx, recorded); err != nil {
 			return nil, err
 		}
@@ -52,14 +52,14 @@ func (p presenter) Encode(ctx context.Context, recorded []event.Recorded, refere
 	return httpapi.EncodeEvents(recorded, codes, reference)
 }
 
-// open gives the events with opened payloads; what was read stays as it is.
+// open returns the events with opened payloads. It copies: recorded stays unchanged.
 func (p presenter) open(ctx context.Context, recorded []event.Recorded) ([]event.Recorded, error) {
 	var documents []module.SealedDocument
-	var places []int
+	var indexes []int
 	for i := range recorded {
 		e := &recorded[i]
 		if shredding.HasSealed(e.Payload) {
-			places = append(places, i)
+			indexes = append(indexes, i)
 			documents = append(documents, module.SealedDocument{
 				At:       shredding.Location{Partition: e.Partition, Kind: shredding.KindEvent, Record: e.ID, Type: e.Type, SchemaVersion: e.SchemaVersion},
 				Document: e.Payload,
@@ -77,13 +77,14 @@ func (p presenter) open(ctx context.Context, recorded []event.Recorded) ([]event
 		return nil, err
 	}
 	opened := slices.Clone(recorded)
-	for i, place := range places {
-		opened[place].Payload = documents[i].Document
+	for i, index := range indexes {
+		opened[index].Payload = documents[i].Document
 	}
 	return opened, nil
 }
 
-// codes finds the names of the legal entities in which events were caused.
+// codes returns the codes of legal entities by partition, if an event was caused in another
+// one; it leaves out those that the receiver may not see.
 func (p presenter) codes(ctx context.Context, recorded []event.Recorded) (map[event.PartitionID]string, error) {
 	if !slices.ContainsFunc(recorded, func(e event.Recorded) bool { return e.CausedByPartition != 0 }) {
 		return nil, nil
@@ -101,8 +102,8 @@ func (p presenter) codes(ctx context.Context, recorded []event.Recorded) (map[ev
 	return out, nil
 }
 
-// readerOf gives what a person may see; nothing where there is no such person, or
-// where it may not see the legal entity. "" is no person.
+// readerOf returns the reader for a person's rights. It may see no personal data where person
+// is empty, the tenant has no such principal, or the principal lacks the legal entity.
 func (a *App) readerOf(person string) func(context.Context, event.Scope) (module.Reader, error) {
 	return func(ctx context.Context, scope event.Scope) (module.Reader, error) {
 		if person == "" {

@@ -12,7 +12,8 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// composeProjections makes the runner of the projections, after the watch.
+// composeProjections composes the projections, their rebuilds and their operations. They wait
+// for the head watcher, which must exist.
 func (a *App) composeProjections(handlers map[string]ports.ProjectionHandler, clock ports.Clock, o Options) (err error) {
 	c := a.Config.Projector
 	a.custom, err = custom.New(custom.Config{
@@ -56,15 +57,15 @@ func (a *App) composeProjections(handlers map[string]ports.ProjectionHandler, cl
 	return err
 }
 
-// foldLimits end the programs of tenants' projections sooner than upcasters: a
-// transaction runs two of them for each event of a batch.
+// foldLimits bounds the programs of tenants' projections more tightly than those of upcasters:
+// a transaction runs two of them for each event of a batch.
 func foldLimits() jq.Limits {
 	l := jq.DefaultLimits()
 	l.ProgramBytes, l.Steps, l.Work, l.OutputBytes = 20<<10, 100_000, 8<<20, projection.MaxState+1024
 	return l
 }
 
-// tablesOf are the tables that projections write.
+// tablesOf collects the tables that projections write, by projection.
 func tablesOf(handlers map[string]ports.ProjectionHandler) map[string][]ports.ProjectionTable {
 	out := map[string][]ports.ProjectionTable{}
 	for name, h := range handlers {
@@ -75,7 +76,7 @@ func tablesOf(handlers map[string]ports.ProjectionHandler) map[string][]ports.Pr
 	return out
 }
 
-// targetsOf are the parts of read models that can be recomputed on their own.
+// targetsOf collects the parts of read models that can be recomputed alone, by projection.
 func targetsOf(handlers map[string]ports.ProjectionHandler) map[string][]ports.ProjectionTarget {
 	out := map[string][]ports.ProjectionTarget{}
 	for name, h := range handlers {

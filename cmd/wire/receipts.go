@@ -10,12 +10,13 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// verifierKeyFolder is where the public keys of signers lie in the export store, for
-// use when the key service is unavailable.
+// verifierKeyFolder is the folder of the signers' public keys in the export store. Verifiers
+// read them there, so that they do not need the key service.
 const verifierKeyFolder = "verifier-keys/"
 
-// receiptSigner signs receipts, certificates and notices of epochs with one key of the
-// key service, which it makes on first use: a node starts while the service is unavailable.
+// receiptSigner signs receipts, certificates and notices of epochs with one key of the key
+// service. It creates the key on first use, so that a node starts while the service is
+// unavailable.
 type receiptSigner struct {
 	name    string
 	alias   string
@@ -37,7 +38,7 @@ func newReceiptSigner(logName string, keys *keyService, exports ports.ExportStor
 	return &receiptSigner{name: "receipts." + name, alias: aliasPrefix(logName) + "/receipts", rotator: keys.rotator, signer: keys.signer, exports: exports}
 }
 
-// open finds or makes the key, and leaves its public half in the export store.
+// open finds or creates the key and writes its public half to the export store.
 func (s *receiptSigner) open(ctx context.Context) (*signednote.Signer, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -24,8 +24,8 @@ type redactionAnnouncer struct {
 	appender ports.EventAppender
 }
 
-// NewRedactionAnnouncer composes what appends the events of redactions over a store that
-// is open as the application's role, the only one that can.
+// NewRedactionAnnouncer composes the append path for the events of redactions. The store must
+// be open as the application's role, the only one that may append.
 func NewRedactionAnnouncer(ctx context.Context, store *postgres.Database, limits configs.Limits, modules []plugin.Module) (redaction.Announcer, error) {
 	schemas := jsonschema.New()
 	catalog, err := buildCatalog(schemas, modules)
@@ -48,8 +48,9 @@ func NewRedactionAnnouncer(ctx context.Context, store *postgres.Database, limits
 	}, nil
 }
 
-// redactionKeyTTL is how long a repeat finds the first outcome by its key; after
-// that the event's stream, which can be started once, prevents a second one.
+// redactionKeyTTL is how long a repeated announcement finds the outcome of the first by its
+// idempotency key. Afterwards the event's stream, which can be started once, prevents a second
+// event.
 const redactionKeyTTL = 24 * time.Hour
 
 // Announce implements redaction.Announcer.

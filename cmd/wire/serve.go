@@ -12,7 +12,10 @@ import (
 	"github.com/erpbackbone/backbone/domain/fault"
 )
 
-// Serve runs the API until ctx ends.
+// Serve runs a node until ctx ends: it composes the server, opens the port, and starts the
+// background work and the API. When ctx ends, background work stops at once, while requests in
+// flight have http.shutdown_timeout before the API closes their connections. The key service
+// and the connections to the databases are closed last. Only the requests have a time limit.
 func Serve(ctx context.Context, config configs.Config, modules []plugin.Module) (err error) {
 	if config.Database.DSN == "" {
 		return fault.New(fault.Invalid, "config.dsn_missing", "no database; set database.dsn or BACKBONE_DATABASE_DSN")

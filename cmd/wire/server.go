@@ -16,10 +16,10 @@ import (
 // Server is an App with its HTTP API.
 type Server struct {
 	App      *App
-	keys     *keyService // nil without one
+	keys     *keyService // nil: none is configured
 	http     *httpapi.Server
 	shutdown time.Duration
-	close    func(context.Context) error // ends what observes
+	close    func(context.Context) error // sends the remaining traces; nil: nothing is traced
 }
 
 // NewServer composes an App and its API.
@@ -68,8 +68,8 @@ func NewServer(ctx context.Context, config configs.Config, o Options) (*Server, 
 	return &Server{App: app, keys: keys, http: api, shutdown: config.HTTP.ShutdownTimeout, close: observed.close}, nil
 }
 
-// KeyService is how to reach the key service: its address, and the file of credentials.
-// Both are "" without one.
+// KeyService returns the address of the key service and the path of its credentials file.
+// Both are empty when none is configured.
 func (s *Server) KeyService() (endpoint, credentials string) {
 	if s.keys == nil {
 		return "", ""
@@ -77,14 +77,14 @@ func (s *Server) KeyService() (endpoint, credentials string) {
 	return s.keys.endpoint, s.keys.credentials
 }
 
-// Close ends the App, and the key server if it is embedded.
+// Close closes the App and stops an embedded key server.
 func (s *Server) Close() error {
 	s.App.Close()
 	return s.keys.stop()
 }
 
-// Serve answers requests until ctx ends; then it takes no more and waits for
-// those in flight.
+// Serve answers requests until ctx ends. Then it accepts no more, waits at most
+// http.shutdown_timeout for the requests in flight, and sends the remaining traces.
 func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	served := make(chan error, 1)
 	go func() { served <- s.http.Serve(l) }()

@@ -12,7 +12,7 @@ import (
 // streamWriter appends the events that change streams.
 type streamWriter struct{ appends *eventappend.Service }
 
-// Write implements stream.Writer.
+// Write implements streams.EventWriter.
 func (w streamWriter) Write(ctx context.Context, r streams.EventWrite) (ports.AppendedEvent, bool, error) {
 	receipts, replayed, err := w.appends.Append(ctx, eventappend.Request{
 		LegalEntity: r.LegalEntity, Actor: r.Actor, PersonID: r.PersonID, Roles: r.Roles, Drafts: []event.Draft{r.Draft}, Streams: r.Expected,

@@ -23,8 +23,8 @@ func (a *App) composeSubscriptions(clock ports.Clock, ids ports.IDSource, cursor
 	return err
 }
 
-// modules resolves the module of an event type: a built-in one, or the one it
-// was registered for.
+// modules returns a function that names the module of an event type: the built-in module that
+// declares the type, else the module for which it was registered.
 func (a *App) modules(ctx context.Context) (func(string) string, error) {
 	registered, err := a.Registry.List(ctx)
 	if err != nil {
@@ -42,10 +42,11 @@ func (a *App) modules(ctx context.Context) (func(string) string, error) {
 	}, nil
 }
 
-// subscriptionAccess implements delivery.Access.
+// subscriptionAccess decides by the tenant's roles. It implements subscriptions.Access.
 type subscriptionAccess struct{ app *App }
 
-// Readable implements delivery.Access. A role that was taken away counts at once.
+// Readable implements subscriptions.Access. A principal whose role was withdrawn can read
+// nothing from then on.
 func (s subscriptionAccess) Readable(ctx context.Context, p ports.Principal) ([]ports.LegalEntity, error) {
 	err := s.app.Tenancy.Authorize(ctx, p, tenancy.Action{Name: "events.read"})
 	if fault.KindOf(err) == fault.Forbidden {
@@ -57,7 +58,7 @@ func (s subscriptionAccess) Readable(ctx context.Context, p ports.Principal) ([]
 	return s.Visible(ctx, p)
 }
 
-// Visible implements delivery.Access.
+// Visible implements subscriptions.Access.
 func (s subscriptionAccess) Visible(ctx context.Context, p ports.Principal) ([]ports.LegalEntity, error) {
 	all, err := s.app.Tenancy.LegalEntities(ctx, p.TenantID)
 	if err != nil || len(p.LegalEntities) == 0 {
@@ -66,7 +67,7 @@ func (s subscriptionAccess) Visible(ctx context.Context, p ports.Principal) ([]p
 	return slices.DeleteFunc(slices.Clone(all), func(le ports.LegalEntity) bool { return !slices.Contains(p.LegalEntities, le.Code) }), nil
 }
 
-// Owner implements delivery.Access.
+// Owner implements subscriptions.Access.
 func (s subscriptionAccess) Owner(ctx context.Context, tenantID, personID string) (ports.Principal, error) {
 	return s.app.Store.Directory.PrincipalByPerson(ctx, tenantID, personID)
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// webhookRunner sends events of subscriptions to endpoints.
+// webhookRunner holds the operations on endpoints and the dispatcher that delivers to them.
 type webhookRunner struct {
 	service    *webhooks.Service
 	dispatcher *webhooks.Dispatcher
@@ -54,11 +54,12 @@ func (a *App) composeWebhooks(observer webhooks.Observer) error {
 	return err
 }
 
-// subscriptionEngine drives the persistent subscriptions for webhooks.
+// subscriptionEngine delivers messages from the persistent subscriptions. It implements
+// webhooks.Engine.
 type subscriptionEngine struct{ service *subscriptions.Service }
 
-// Next implements webhook.Engine. One message at a time: the service keeps the order
-// between those that are delivered one by one.
+// Next implements webhooks.Engine. It polls for one message: the service keeps the order of
+// messages only between polls.
 func (d subscriptionEngine) Next(ctx context.Context, owner ports.Principal, id string, wait time.Duration) (webhooks.Message, bool, error) {
 	b, err := d.service.Poll(ctx, owner, subscriptions.Poll{ID: id, Limit: 1, Wait: wait})
 	if err != nil || len(b.Deliveries) == 0 {
@@ -67,13 +68,13 @@ func (d subscriptionEngine) Next(ctx context.Context, owner ports.Principal, id 
 	return webhooks.Message{Event: b.Deliveries[0].Event, Attempt: b.Deliveries[0].Attempt}, true, nil
 }
 
-// Acknowledge implements webhook.Engine.
+// Acknowledge implements webhooks.Engine.
 func (d subscriptionEngine) Acknowledge(ctx context.Context, owner ports.Principal, id string, m webhooks.Message) error {
 	_, err := d.service.Acknowledge(ctx, owner, subscriptions.Acknowledgement{ID: id, LegalEntity: m.Event.Scope.LegalEntity, EventIDs: []event.ID{m.Event.ID}})
 	return err
 }
 
-// Refuse implements webhook.Engine.
+// Refuse implements webhooks.Engine.
 func (d subscriptionEngine) Refuse(ctx context.Context, owner ports.Principal, id string, m webhooks.Message, code string) error {
 	_, err := d.service.Refuse(ctx, owner, subscriptions.Refusal{
 		ID: id, LegalEntity: m.Event.Scope.LegalEntity, EventIDs: []event.ID{m.Event.ID}, Action: subscription.Again, Code: code,
@@ -81,12 +82,12 @@ func (d subscriptionEngine) Refuse(ctx context.Context, owner ports.Principal, i
 	return err
 }
 
-// Requeue implements webhook.Engine.
+// Requeue implements webhooks.Engine.
 func (d subscriptionEngine) Requeue(ctx context.Context, owner ports.Principal, id string, m webhooks.Message) error {
 	return d.service.Requeue(ctx, owner, id, []subscriptions.Delivery{{Event: m.Event, Attempt: m.Attempt}})
 }
 
-// Pause implements webhook.Engine.
+// Pause implements webhooks.Engine.
 func (d subscriptionEngine) Pause(ctx context.Context, owner ports.Principal, id string) error {
 	_, err := d.service.Pause(ctx, subscriptions.Caller{Principal: owner}, id)
 	return err
@@ -95,7 +96,7 @@ func (d subscriptionEngine) Pause(ctx context.Context, owner ports.Principal, id
 // ownerEncoder writes events as the owner of a subscription may see them.
 type ownerEncoder struct{ app *App }
 
-// EncodeFor implements webhook.Encoder.
+// EncodeFor implements webhooks.Encoder.
 func (o ownerEncoder) EncodeFor(ctx context.Context, owner ports.Principal, e event.Recorded) ([]byte, error) {
 	p := presenter{
 		opener: o.app.Vault(), upcaster: o.app.Upcaster, entities: o.app.Store.Directory,

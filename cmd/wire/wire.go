@@ -1,5 +1,7 @@
-// Package wire is the composition root: the one place that knows every adapter. It joins
-// them with the modules that its caller hands over and knows none of these by name.
+// Package wire is the composition root: the one package that imports every adapter. It
+// connects the adapters with the services of application/ and with the modules that its
+// caller passes; it names no module. Serve runs a node; NewServer and Open compose its parts,
+// OpenKeyring and OpenReader those that tools need. cmd/cli calls it.
 package wire
 
 import (
@@ -65,8 +67,10 @@ func buildCatalog(schemas ports.SchemaCompiler, modules []plugin.Module) (*modul
 	return catalog, nil
 }
 
-// Migrate brings a database to this version's schema, that of the modules included. The
-// DSN is the owner's.
+// Migrate brings a database to this version's schema and to that of the modules. It connects
+// as the owner. The server never migrates: an operator runs `backbone migrate` before the new
+// nodes start, and `backbone dev` migrates at every start. Of several runs at once one
+// migrates while the rest wait.
 func Migrate(ctx context.Context, ownerDSN string, progress func(string), modules ...plugin.Module) error {
 	var sets []migrate.Set
 	for _, m := range modules {
@@ -82,7 +86,7 @@ func Migrate(ctx context.Context, ownerDSN string, progress func(string), module
 	return migrate.Run(ctx, ownerDSN, progress, sets...)
 }
 
-// observers are the metrics hooks; nil observes nothing.
+// observers receive the measurements of the services. A nil observer measures nothing.
 type observers struct {
 	Append        postgres.AppendMetrics
 	Projection    projections.Observer
@@ -95,7 +99,7 @@ type observers struct {
 	Tracer        pgx.QueryTracer
 }
 
-// App is everything that serves requests, without a transport.
+// App holds the composed services of a node, without its HTTP API.
 type App struct {
 	Config        configs.Config
 	Logger        *slog.Logger
@@ -112,7 +116,7 @@ type App struct {
 	Runner        *projections.Runner
 	Entities      *entities.Service
 	Snapshots     *streams.SnapshotService
-	HeadWatcher         *subscriptions.HeadWatcher
+	HeadWatcher   *subscriptions.HeadWatcher
 	Feeds         *query.Feeds
 	Live          *live.Service
 	Subscriptions *subscriptions.Service
@@ -129,17 +133,17 @@ type App struct {
 
 // Options are what differs between `serve`, `dev` and tools.
 type Options struct {
-	Modules                []plugin.Module // business modules, those that others build on first
+	Modules                []plugin.Module // business modules; one comes after the modules whose event types it uses
 	AllowDevelopmentTokens bool
-	// LogName and Deployment fix a new installation; "" needs one that is fixed
-	// already.
+	// LogName and Deployment identify a new installation. With an empty LogName the
+	// database must hold an installation already.
 	LogName    string
 	Deployment uint16
 	Observers  observers
 	Logger     *slog.Logger
-	Audit      io.Writer // of an embedded key server, one JSON line per call; nil: nowhere
+	Audit      io.Writer // receives the calls of an embedded key server, one JSON line each; nil: they are not recorded
 
-	keys *keyService // nil: personal data is refused, which is enough for tools
+	keys *keyService // nil: the App refuses personal data, as in tools that need none
 }
 
 // OpenStore opens the database of the log as the configuration says, with the logger and
@@ -169,8 +173,7 @@ func storeConfig(c configs.Config, o Options) postgres.Config {
 	}
 }
 
-// Open composes an App over a migrated database and brings the built-in event
-// types into its registry.
+// Open composes an App over a migrated database and registers the built-in event types.
 func Open(ctx context.Context, config configs.Config, o Options) (*App, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -189,8 +192,8 @@ func Open(ctx context.Context, config configs.Config, o Options) (*App, error) {
 	return a, nil
 }
 
-// cachedQueries names the policy queries whose decisions are cached. A decision is a pure
-// function of its input: the policies know neither time nor chance.
+// cachedQueries lists the policy queries whose decisions a node caches. This is safe because
+// the policies use neither the time nor random values: equal input has an equal decision.
 func cachedQueries(c *module.Catalog) []string {
 	queries := []string{"data.backbone.authz.decision"}
 	for _, t := range c.IntentTypes() {
@@ -201,6 +204,9 @@ func cachedQueries(c *module.Catalog) []string {
 	return queries
 }
 
+// compose builds the services in the order of their dependencies: the vault before the append
+// path that seals with it, the head watcher before the subscriptions and projections that wait
+// for it, and the projections before the erasures that recompute their rows.
 func (a *App) compose(ctx context.Context, clock ports.Clock, ids ports.IDSource, o Options) error {
 	schemas := jsonschema.New()
 	var err error
@@ -289,14 +295,15 @@ func (a *App) compose(ctx context.Context, clock ports.Clock, ids ports.IDSource
 	return nil
 }
 
-// withUpcasting hands events to projections in the version in which their type is read, and to
-// those that keep copies of personal values without what was erased.
+// withUpcasting wraps the handlers so that they receive events in the version in which their
+// type is read now. A handler that keeps copies of personal values receives events without the
+// erased values.
 func (a *App) withUpcasting(handlers map[string]ports.ProjectionHandler) map[string]ports.ProjectionHandler {
 	out := make(map[string]ports.ProjectionHandler, len(handlers))
-	opened := a.Vault()
+	personalValues := a.Vault()
 	for name, h := range handlers {
 		if ports.HoldsSealedCopies(h) {
-			h = vault.Projection(h, opened)
+			h = vault.Projection(h, personalValues)
 		}
 		out[name] = upcasting.UpcastProjection(h, a.Upcaster)
 	}
@@ -306,9 +313,9 @@ func (a *App) withUpcasting(handlers map[string]ports.ProjectionHandler) map[str
 // settleDelay is twice the clock skew at which a node stops appending.
 const settleDelay = 2 * time.Second
 
-// cursorKey signs cursors, the same on every node of a deployment. It keeps clients
-// from building positions by hand and protects no secret: a caller who could compute it
-// can read the database anyway.
+// cursorKey derives the key that signs cursors. All nodes of a deployment derive the same one.
+// It keeps clients from building positions by hand and protects no secret: a caller who could
+// compute it can read the database anyway.
 func (a *App) cursorKey(ctx context.Context) ([]byte, error) {
 	installation, err := a.Store.Directory.Installation(ctx)
 	if err != nil {
@@ -318,12 +325,13 @@ func (a *App) cursorKey(ctx context.Context) ([]byte, error) {
 	return sum[:], nil
 }
 
-// expiredKeysInterval is how often expired idempotency keys are removed. An expired key is
-// void at once; removing it only frees space.
+// expiredKeysInterval is how often a node deletes expired idempotency keys. A key has no
+// effect from the moment it expires; deleting it only frees space.
 const expiredKeysInterval = 10 * time.Minute
 
-// Run keeps the registry fresh, the projections moving and the key table small
-// until ctx ends.
+// Run does the background work of a node until ctx ends: it refreshes the registry, runs
+// projections, rebuilds, subscriptions, webhooks, the fan-out, erasures and rotations, and
+// deletes expired idempotency keys. It returns when all of that has stopped.
 func (a *App) Run(ctx context.Context) {
 	logFailure := func(err error) {
 		if err != nil && ctx.Err() == nil {
@@ -333,7 +341,7 @@ func (a *App) Run(ctx context.Context) {
 	var running sync.WaitGroup
 	refresh := time.Second
 	if a.Config.Delivery.Listen == listenNotify {
-		refresh = 2 * idlePoll // only types whose signal was lost wait for it
+		refresh = 2 * idlePoll // bounds the delay after a lost notification
 		running.Go(func() {
 			logFailure(a.Store.Registry.ListenEventTypes(ctx, func() { logFailure(a.Registry.Refresh(ctx)) }))
 		})
@@ -370,8 +378,8 @@ func (a *App) deleteExpiredKeys(ctx context.Context, logFailure func(error)) {
 	}
 }
 
-// Ready reports what keeps the node from serving, by part; nil is ready. A part that requests
-// do without is httpapi.Degraded.
+// Ready checks the parts of the node; nil means that a part is ready. A failure of a part that
+// most requests do not need is an httpapi.Degraded.
 func (a *App) Ready(ctx context.Context) map[string]error {
 	out := map[string]error{"database": a.Store.Ping(ctx)}
 	_, out["installation"] = a.Store.Directory.Installation(ctx)
@@ -394,7 +402,7 @@ func (a *App) Ready(ctx context.Context) map[string]error {
 	return out
 }
 
-// Close ends the stores; queued appends are answered first.
+// Close cancels snapshots in progress, answers the queued appends and closes the connections.
 func (a *App) Close() {
 	a.background.Close()
 	if a.fanout != nil {
@@ -406,13 +414,14 @@ func (a *App) Close() {
 	}
 }
 
-// positions resolves known_at, also for moments that have only just passed.
+// positions resolves known_at. For a moment within the settle delay it waits, since events of
+// that time may still be appended.
 type positions struct {
 	query   *query.Service
 	reports *query.Reports
 }
 
-// ResolveKnownAt implements entity.Positions.
+// ResolveKnownAt implements entities.Positions.
 func (p positions) ResolveKnownAt(ctx context.Context, partition event.PartitionID, knownAt string) (event.Sequence, string, error) {
 	if knownAt != "" {
 		if err := p.reports.WaitUntilSettled(ctx, knownAt); err != nil {
@@ -424,8 +433,8 @@ func (p positions) ResolveKnownAt(ctx context.Context, partition event.Partition
 
 var invalidInNodeID = regexp.MustCompile(`[^A-Za-z0-9._-]+`)
 
-// nodeID is the configured one, or the host's name and a random part, another one with
-// every call: a node that restarts has lost its caches and counts as another one.
+// nodeID returns the configured id, else the host's name with a random suffix that differs at
+// every call: a node that restarts has lost its caches and counts as a new node.
 func nodeID(c configs.Config) string {
 	if c.Node.ID != "" {
 		return c.Node.ID
