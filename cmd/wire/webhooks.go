@@ -58,8 +58,8 @@ func (a *App) composeWebhooks(observer webhooks.Observer) error {
 // webhooks.Engine.
 type subscriptionEngine struct{ service *subscriptions.Service }
 
-// Next implements webhooks.Engine. It polls for one message: the service keeps the order of
-// messages only between polls.
+// Next implements webhooks.Engine. It polls for one message at a time: the service delivers
+// the next message of a key only after this one was answered.
 func (d subscriptionEngine) Next(ctx context.Context, owner ports.Principal, id string, wait time.Duration) (webhooks.Message, bool, error) {
 	b, err := d.service.Poll(ctx, owner, subscriptions.Poll{ID: id, Limit: 1, Wait: wait})
 	if err != nil || len(b.Deliveries) == 0 {
