@@ -1,6 +1,7 @@
-// Package cli holds the commands of accounts payable for a terminal. They talk to
-// a server through its HTTP API alone, so their requests pass the same checks and leave the
-// same trace as those of any other caller.
+// Package cli holds the terminal commands of accounts payable: Import submits supplier
+// documents, Sample runs the demonstration of `backbone dev`. They call a server through
+// its HTTP API only, so their requests pass the same checks and leave the same trace as
+// those of any other caller.
 package cli
 
 import (
@@ -20,21 +21,21 @@ type API interface {
 
 // Exit codes of the import.
 const (
-	ExitRefused    = 1 // something was refused
-	ExitUnfinished = 2 // it could not run, or not to the end
+	ExitRefused    = 1 // at least one file was refused
+	ExitUnfinished = 2 // the import could not start, or a file has no final answer
 )
 
-// ExitError ends a command with an exit code. Its text is for the terminal.
+// ExitError is the error of a command with its exit code.
 type ExitError struct {
 	code int
 	text string
 	err  error
 }
 
-// Error says what happened and what to do next.
+// Error is one sentence for the terminal with the next step.
 func (e *ExitError) Error() string { return e.text }
 
-// Unwrap gives the cause, nil if there is none.
+// Unwrap returns the cause, or nil.
 func (e *ExitError) Unwrap() error { return e.err }
 
 // ExitCode is ExitRefused or ExitUnfinished.

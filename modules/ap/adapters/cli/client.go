@@ -10,7 +10,7 @@ import (
 func Command() *cobra.Command {
 	cmd := &cobra.Command{Use: "ap", Short: "Work with accounts payable"}
 	cmd.AddCommand(ImportCommand(func(server, token string) (API, error) {
-		return client.New(client.Config{Server: server, Token: token, Attempts: 1}) // the import tries again by itself
+		return client.New(client.Config{Server: server, Token: token, Attempts: 1}) // the import itself retries
 	}))
 	return cmd
 }

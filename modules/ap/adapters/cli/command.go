@@ -19,21 +19,21 @@ const (
 	EnvLegalEntity = "BACKBONE_LEGAL_ENTITY"
 )
 
-// ImportCommand is `import`, to be mounted below `ap`. newAPI connects to a server
-// at its base URL. Errors of the command are *ExitError.
+// ImportCommand is `backbone ap import`. newAPI makes the client of a server from its base
+// URL and a token. Errors of the command are *ExitError.
 func ImportCommand(newAPI func(server, token string) (API, error)) *cobra.Command {
 	var c importFlags
 	cmd := &cobra.Command{
 		Use:   "import [flags] PATH...",
 		Short: "Submit supplier documents in UBL 2.1 / EN 16931",
 		Long: `Read UBL 2.1 invoices and credit notes, check them by the rules of EN 16931 that
-protect the books, and submit each to accounts payable. Vendors that are not
-known yet are registered on the way. A PATH is a file, or a folder whose *.xml
-files are taken in name order, those of folders in it too.
+protect the books, and submit each to accounts payable. The import registers
+vendors that the server does not know. A PATH is a file, or a folder whose *.xml
+files are read in name order, including those of its subfolders.
 
-Each file stands alone and ends as
+Each file is handled independently and ends as
   accepted    it was submitted; holds that block its approval or payment are named
-  duplicate   the same document was submitted before, by whatever way
+  duplicate   the same document was submitted before, by an import or another caller
   refused     it breaks a rule, or its number is taken by one with another total
   pending     its intent waits for the approval of another person
   failed      there was no usable answer; run the command again
@@ -63,7 +63,7 @@ Exit code: 0 nothing refused, 1 something refused, 2 could not run or not finish
 	flags.StringVar(&c.token, "token", "", "access token (environment "+EnvToken+", which other users of this machine cannot see)")
 	flags.StringVar(&c.legalEntity, "legal-entity", "", "code of the legal entity that was billed (environment "+EnvLegalEntity+")")
 	flags.StringVar(&c.postingDate, "posting-date", "", "date that decides the period, as 2026-03-31 (default each document's date)")
-	flags.IntVar(&c.parallel, "parallel", DefaultParallel, fmt.Sprintf("files under way at once, 1 to %d", MaxParallel))
+	flags.IntVar(&c.parallel, "parallel", DefaultParallel, fmt.Sprintf("files processed concurrently, 1 to %d", MaxParallel))
 	flags.BoolVar(&c.json, "json", false, "write the report as JSON")
 	return cmd
 }
@@ -123,7 +123,7 @@ func (c *importFlags) run(cmd *cobra.Command, paths []string, newAPI func(server
 	return report.Err()
 }
 
-// flagOrEnv is the flag's value, else that of the environment variable.
+// flagOrEnv returns the flag's value, else that of the environment variable.
 func flagOrEnv(flag, variable string) string {
 	if flag == "" {
 		flag = os.Getenv(variable)

@@ -10,13 +10,12 @@ import (
 	"strings"
 )
 
-// FindFiles lists the files that the paths name, each once, in name order: a file
-// is itself, whatever its name; a folder means all files named *.xml in it and
-// below, in any case. Symbolic links to files are followed, those to folders only
-// when the path itself is one. What cannot be read inside a folder, such as a
-// link to nothing, is listed all the same: reading it fails for that file alone.
-// It fails when a path does not exist or cannot be listed, and when nothing is
-// found at all.
+// FindFiles lists the files that the paths name, each once, in name order. A path to a
+// file is listed under any name; a path to a folder stands for all files named *.xml in it
+// and in its subfolders, whatever the case. Symbolic links to files are followed, those to
+// folders only if the path itself is one. A file in a folder that cannot be read, such as
+// a broken link, is listed too, and its import fails alone. FindFiles fails if a path does
+// not exist or cannot be listed, or if it finds no file.
 func FindFiles(paths []string) ([]string, error) {
 	var files []string
 	for _, path := range paths {
@@ -66,7 +65,7 @@ func unreadable(path string, err error) error {
 	return fmt.Errorf("%s cannot be read: %w; nothing was sent", printable(path), withoutPath(err))
 }
 
-// withoutPath is the reason of a failed file operation without operation and path.
+// withoutPath strips operation and path from the error of a file operation.
 func withoutPath(err error) error {
 	var failed *fs.PathError
 	if errors.As(err, &failed) {

@@ -21,21 +21,21 @@ const (
 	DefaultParallel = 8
 	MaxParallel     = 64
 
-	// grace is how long requests in flight may still take after an interruption,
-	// so that their outcome can be reported.
+	// grace is how long requests in flight may run on after an interruption, so that the
+	// report has their outcome.
 	grace = 10 * time.Second
 )
 
-// Options say how to import.
+// Options configure an import.
 type Options struct {
 	LegalEntity string
 	PostingDate *event.Date // nil: each document's own date
-	Parallel    int         // files under way at once; 0 means DefaultParallel
-	// Progress is called once for each file that was worked on, in the order in
-	// which they end, never concurrently. May be nil.
+	Parallel    int         // files processed concurrently; 0 means DefaultParallel
+	// Progress is called with the result of each processed file, as files end, never
+	// concurrently. May be nil.
 	Progress func(FileResult)
-	// Wait pauses before a retry and gives up when the context ends. Nil waits on
-	// the clock.
+	// Wait pauses before a retry and returns an error when the context ends. Nil is
+	// ports.Sleep.
 	Wait func(context.Context, time.Duration) error
 }
 
@@ -44,8 +44,9 @@ type Options struct {
 // same vendor and number are sent one after another in the order given, all other files
 // concurrently.
 //
-// When ctx ends, or the server rejects or does not answer requests, no further request is
-// started; those in flight may end. The report always covers every file.
+// When ctx ends, the server rejects a request, or many requests in a row have no usable
+// answer, the import starts no further request; those in flight may end. The report always
+// covers every file, and a second run with the same files submits nothing twice.
 func Import(ctx context.Context, api API, files []string, o Options) *Report {
 	if o.Parallel <= 0 {
 		o.Parallel = DefaultParallel
@@ -72,11 +73,11 @@ func Import(ctx context.Context, api API, files []string, o Options) *Report {
 	return newReport(r.results, r.registered, context.Cause(ctx))
 }
 
-// run is one running import.
+// run is the state of one import.
 type run struct {
 	Options
 	api      API
-	ctx      context.Context // ends when no further request should start
+	ctx      context.Context // once it ends, no request is started
 	stop     context.CancelCauseFunc
 	requests context.Context // of the requests; outlives ctx by the grace
 
@@ -85,21 +86,23 @@ type run struct {
 
 	next  sync.Mutex // guards index and turn
 	index int
-	turn  chan struct{} // closed when the file before has joined its lane
+	turn  chan struct{} // closed when the previous file has joined its lane
 
-	// lanes holds, by vendor and number, the end of the last file that joined. Only
-	// the file whose turn it is touches it.
+	// A lane is the sequence of files with the same vendor and number. lanes holds, per
+	// lane, a channel that is closed when its last file has ended. Only the worker whose
+	// turn it is accesses the map.
 	lanes map[string]chan struct{}
 
-	mu         sync.Mutex // guards what follows
+	mu         sync.Mutex // guards the fields down to unanswered
 	vendors    map[string]*vendor
 	booked     map[string]bookedDocument // by document id
 	registered int
 	unanswered int // consecutive requests without a usable answer
-	reporting  sync.Mutex
+
+	reporting sync.Mutex // serialises calls of Progress
 }
 
-// bookedDocument is the total of a document that the server has, to compare duplicates with.
+// bookedDocument is the total of a document that the server has.
 type bookedDocument struct {
 	total    money.Number
 	currency string
@@ -119,7 +122,7 @@ type inputFile struct {
 func (r *run) work() {
 	for {
 		r.next.Lock()
-		i, before := r.index, r.turn
+		i, previousJoined := r.index, r.turn
 		joined := make(chan struct{})
 		if i < len(r.files) {
 			r.index, r.turn = i+1, joined
@@ -134,16 +137,16 @@ func (r *run) work() {
 			continue
 		}
 		p := read(r.files[i])
-		<-before
-		ahead, done := closedChannel(), make(chan struct{})
+		<-previousJoined
+		previousDone, done := closedChannel(), make(chan struct{})
 		if lane := p.lane(); lane != "" {
 			if last, ok := r.lanes[lane]; ok {
-				ahead = last
+				previousDone = last
 			}
 			r.lanes[lane] = done
 		}
 		close(joined)
-		<-ahead
+		<-previousDone
 		r.results[i] = r.finish(p)
 		close(done)
 		r.report(r.results[i])
@@ -159,7 +162,7 @@ func (r *run) report(f FileResult) {
 	r.Progress(f)
 }
 
-// lane names the files that must keep their order; "" has none.
+// lane is the key of the file's lane, "" for a file that is not submitted.
 func (p *inputFile) lane() string {
 	if p.err != nil {
 		return ""
@@ -179,7 +182,7 @@ func read(path string) *inputFile {
 	source := &errorReader{Reader: f}
 	p.document, p.err = ubl.Read(source)
 	if source.err != nil {
-		p.err = &fileError{source.err} // the disk failed, the document may be sound
+		p.err = &fileError{source.err} // reading failed, so the document must not count as refused
 		return p
 	}
 	d := &p.document
@@ -192,7 +195,7 @@ func read(path string) *inputFile {
 	return p
 }
 
-// errorReader keeps the error of a read.
+// errorReader keeps the last error of the reader other than io.EOF.
 type errorReader struct {
 	io.Reader
 	err error
@@ -207,13 +210,13 @@ func (w *errorReader) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// fileError is a file that cannot be read at all.
+// fileError is the error of a file that cannot be opened or read.
 type fileError struct{ err error }
 
 func (e *fileError) Error() string { return withoutPath(e.err).Error() }
 func (e *fileError) Unwrap() error { return e.err }
 
-// finish registers the vendor of a file and submits its document.
+// finish resolves the vendor of a file and submits its document.
 func (r *run) finish(p *inputFile) FileResult {
 	if p.err != nil {
 		return p.result.withError(p.err)
@@ -238,8 +241,8 @@ func closedChannel() chan struct{} {
 	return c
 }
 
-// withError is the result of a file that an error ended: refused when the error is the
-// reader's or the server's word about the document, failed otherwise.
+// withError returns the result of a file that ended with an error: refused if the reader
+// or the server decided about the document, else failed.
 func (f FileResult) withError(err error) FileResult {
 	var unread *fileError
 	if errors.As(err, &unread) {
@@ -250,30 +253,30 @@ func (f FileResult) withError(err error) FileResult {
 	if errors.Is(err, errNotSent) {
 		return notSent(f)
 	}
-	said, ok := fault.As(err)
+	failure, ok := fault.As(err)
 	if !ok {
 		f.Status, f.Code = StatusFailed, CodeNoAnswer
-		f.Detail = "the server did not answer: " + reason(err) + "; run the command again, what was taken counts as duplicate then"
+		f.Detail = "the server did not answer: " + reason(err) + "; run the command again, which reports documents submitted before as duplicates"
 		return f
 	}
-	f.Code, f.Detail, f.Holder = said.Code, said.Detail, said.Holder
-	if said.IntentID != "" {
-		f.IntentID = said.IntentID
+	f.Code, f.Detail, f.Holder = failure.Code, failure.Detail, failure.Holder
+	if failure.IntentID != "" {
+		f.IntentID = failure.IntentID
 	}
 	if classify(err) != decided {
 		f.Status = StatusFailed
 		return f
 	}
 	f.Status = StatusRefused
-	for _, v := range said.Violations {
+	for _, v := range failure.Violations {
 		if v.Severity != ubl.SeverityWarning {
 			f.Violations = append(f.Violations, v)
 		}
 	}
 	if len(f.Violations) == 0 {
 		f.Violations = []fault.Violation{{
-			Field: said.Field, Code: said.Code, Severity: ubl.SeverityError, Detail: said.Detail,
-			Expected: text(said.Expected), Got: text(said.Actual),
+			Field: failure.Field, Code: failure.Code, Severity: ubl.SeverityError, Detail: failure.Detail,
+			Expected: text(failure.Expected), Got: text(failure.Actual),
 		}}
 	}
 	return f

@@ -350,21 +350,21 @@ func TestImportUnreachableServer(t *testing.T) {
 
 func TestImportStopsWhenRejected(t *testing.T) {
 	t.Parallel()
-	for _, said := range []*fault.Error{
+	for _, failure := range []*fault.Error{
 		fault.New(fault.Unauthenticated, "auth.token_invalid", "send a valid token"),
 		fault.New(fault.Forbidden, "intent.forbidden", "ask for the role"),
 		fault.New(fault.NotFound, "legal_entity.not_found", "name another"),
 	} {
 		s := newServer()
 		var calls atomic.Int32
-		s.before = func(context.Context, submission) error { calls.Add(1); return said }
+		s.before = func(context.Context, submission) error { calls.Add(1); return failure }
 		r := importFolder(t, s, 1, sampleFolder(t))
 		require.EqualValues(t, 1, calls.Load())
-		require.Equal(t, said.Code, r.Files[0].Code)
+		require.Equal(t, failure.Code, r.Files[0].Code)
 		require.Equal(t, 9, r.Totals.Failed)
 		require.Equal(t, 2, exitCode(t, r.Err()))
-		require.ErrorContains(t, r.Err(), said.Detail)
-		require.ErrorIs(t, r.Err(), said)
+		require.ErrorContains(t, r.Err(), failure.Detail)
+		require.ErrorIs(t, r.Err(), failure)
 	}
 }
 

@@ -29,8 +29,8 @@ func newProgress(w io.Writer, files int) *progress {
 	return p
 }
 
-// step counts a file and redraws the line: a file is a request at least, so this is
-// seldom.
+// step counts a file and redraws the line. It is not throttled, as each file takes at
+// least one request.
 func (p *progress) step(f FileResult) {
 	p.counted.tally(f.Status)
 	p.done++
@@ -42,5 +42,5 @@ func (p *progress) draw() {
 	fmt.Fprintf(p.out, "%s%d/%d  %s", clearLine, p.done, p.files, p.counted.summary())
 }
 
-// close leaves the line.
+// close ends the line.
 func (p *progress) close() { fmt.Fprintln(p.out) }

@@ -11,28 +11,28 @@ import (
 	"github.com/erpbackbone/backbone/modules/ap/contract"
 )
 
-// Status is what became of a file.
+// Status is the outcome of a file.
 type Status string
 
-// The ways a file ends.
+// The statuses of a file.
 const (
-	StatusAccepted  Status = "accepted"  // it is in the books' inbox now
+	StatusAccepted  Status = "accepted"  // the document was submitted
 	StatusDuplicate Status = "duplicate" // the same document was submitted before
-	StatusRefused   Status = "refused"   // a rule of the standard or of the server is against it
+	StatusRefused   Status = "refused"   // it breaks a rule of the standard or of the server
 	StatusPending   Status = "pending"   // its intent waits for the approval of another person
 	StatusFailed    Status = "failed"    // the outcome is unknown; run again
 )
 
-// Codes of files that did not get as far as a reader's or a server's answer.
+// Codes that the import itself gives to files.
 const (
 	CodeFileUnreadable = "import.file_unreadable" // the file cannot be opened or read
-	CodeNoAnswer       = "import.no_answer"       // the server did not answer; the outcome is open
-	CodeNotSent        = "import.not_sent"        // the import ended before this file's turn
+	CodeNoAnswer       = "import.no_answer"       // the server did not answer; the outcome is unknown
+	CodeNotSent        = "import.not_sent"        // the import ended before it sent this file
 	CodeUnexpected     = "import.unexpected"      // the server's answer does not fit its API
 	CodeVendorUnknown  = "import.vendor_unknown"  // the document's seller has no usable identifier
 )
 
-// FileResult is what became of one file. Lists are never nil.
+// FileResult is the outcome of one file. In a report its lists are never nil.
 type FileResult struct {
 	File       string            `json:"file"`
 	Status     Status            `json:"status"`
@@ -49,7 +49,7 @@ type FileResult struct {
 	Violations []fault.Violation `json:"violations"`
 	Holds      []Hold            `json:"holds"`
 	Warnings   []fault.Violation `json:"warnings"`
-	Holder     *fault.Holder     `json:"holder,omitempty"` // event and document that were first
+	Holder     *fault.Holder     `json:"holder,omitempty"` // event and document that hold the number
 
 	gross     money.Number
 	minorUnit int // decimals of Currency
@@ -65,7 +65,7 @@ type Hold struct {
 type Report struct {
 	Files    []FileResult `json:"files"`
 	Totals   Totals       `json:"totals"`
-	Complete bool         `json:"complete"` // every file was answered
+	Complete bool         `json:"complete"` // no file failed
 
 	cause error // why the import ended early
 }
@@ -79,8 +79,8 @@ type Totals struct {
 	Failed            int                       `json:"failed"`
 	VendorsRegistered int                       `json:"vendors_registered"`
 	ByCurrency        map[string]CurrencyTotals `json:"by_currency"`
-	ByRule            map[string]int            `json:"by_rule"`    // files refused by each rule, or code where no rule is named
-	ByWarning         map[string]int            `json:"by_warning"` // files that each rule warned about
+	ByRule            map[string]int            `json:"by_rule"`    // files refused, by rule, or by code where no rule is named
+	ByWarning         map[string]int            `json:"by_warning"` // files with a warning, by rule
 	ByHold            map[string]int            `json:"by_hold"`    // documents held, by kind
 }
 
@@ -94,7 +94,7 @@ type CurrencyTotals struct {
 	CreditMemoAmount string `json:"credit_memo_amount"`
 }
 
-// amounts are the sums behind CurrencyTotals.
+// amounts sums the amounts of CurrencyTotals.
 type amounts struct {
 	invoices, creditMemos money.Number
 	minorUnit             int
@@ -123,7 +123,7 @@ func newReport(files []FileResult, vendors int, cause error) *Report {
 	return r
 }
 
-// nonNil is s, never nil, so that it is written as a list.
+// nonNil replaces a nil slice by an empty one, so that JSON has a list and not null.
 func nonNil[T any](s []T) []T {
 	if s == nil {
 		return []T{}
@@ -131,7 +131,6 @@ func nonNil[T any](s []T) []T {
 	return s
 }
 
-// tally counts a file by its status.
 func (t *Totals) tally(s Status) {
 	switch s {
 	case StatusAccepted:
@@ -185,7 +184,7 @@ func (t *Totals) add(f *FileResult, sums map[string]amounts) {
 	t.ByCurrency[f.Currency], sums[f.Currency] = c, sum
 }
 
-// ruleOrCode is the rule of a finding, or its code where no rule is named.
+// ruleOrCode returns the rule of a finding, or its code where no rule is named.
 func ruleOrCode(v fault.Violation) string {
 	if v.Rule != "" {
 		return v.Rule
@@ -193,7 +192,7 @@ func ruleOrCode(v fault.Violation) string {
 	return v.Code
 }
 
-// ruleNames lists the names of findings, each once.
+// ruleNames lists the rules or codes of findings, each once.
 func ruleNames(findings []fault.Violation) []string {
 	var out []string
 	for _, v := range findings {
@@ -212,12 +211,12 @@ func (r *Report) WriteJSON(w io.Writer) error {
 	return encoder.Encode(r)
 }
 
-// Err is nil when nothing was refused, else an *ExitError: ExitUnfinished if a
-// file was not answered, ExitRefused if one was refused.
+// Err returns an *ExitError with ExitUnfinished if a file failed, else with ExitRefused if
+// one was refused, else nil.
 func (r *Report) Err() error {
 	switch t := r.Totals; {
 	case !r.Complete:
-		text := fmt.Sprintf("%d of %s could not be finished; run the command again, what was taken counts as duplicate then", t.Failed, count(len(r.Files), "file"))
+		text := fmt.Sprintf("%d of %s could not be finished; run the command again, which reports documents submitted before as duplicates", t.Failed, count(len(r.Files), "file"))
 		if r.cause != nil {
 			text = "the import ended early: " + printable(reason(r.cause)) + "; " + text
 		}

@@ -56,7 +56,7 @@ func Sample(ctx context.Context, s plugin.Session) error {
 	return s.Trace(ctx, journal)
 }
 
-// Hints are commands to try next on accounts payable and its journals.
+// Hints lists commands to try next on accounts payable and its journals.
 func Hints(s plugin.Session) []string {
 	hints := []string{
 		fmt.Sprintf("%s ap import --token %s --legal-entity %s PATH...", s.Program, s.Tokens["importer"], s.LegalEntity),
@@ -77,7 +77,7 @@ func (r sampleRun) printf(format string, args ...any) { fmt.Fprintf(r.Out, forma
 func (r sampleRun) client(role string) *client.Client {
 	c, err := client.New(client.Config{Server: r.Server, Token: r.Tokens[role]})
 	if err != nil {
-		panic(err) // the address is our own
+		panic(err) // the session's own server has a valid address
 	}
 	return c
 }
@@ -124,12 +124,12 @@ func (r sampleRun) approve(ctx context.Context, kind, id string) (string, error)
 				return e.ID, nil
 			}
 		}
-		last = nil // one approval of two; the next role gives the other
+		last = nil // the first approval of two; the next role gives the second
 	}
 	return "", last
 }
 
-// printBooks shows the trial balance and that open items equal the control account.
+// printBooks prints the trial balance and the number of open items.
 func (r sampleRun) printBooks(ctx context.Context) error {
 	auditor := r.client("auditor")
 	var document json.RawMessage

@@ -14,33 +14,32 @@ import (
 	"github.com/erpbackbone/backbone/modules/ap/contract"
 )
 
-// retryWaits are the pauses before a request is sent again, unless the server
-// names another.
+// retryWaits are the pauses before the retries of a request, unless the server sends a
+// Retry-After.
 var retryWaits = []time.Duration{200 * time.Millisecond, 800 * time.Millisecond, 3200 * time.Millisecond}
 
 // maxRetryWait bounds the pause that a server may ask for.
 const maxRetryWait = 30 * time.Second
 
-// runningTries is how many more times a request is sent that the server is still
-// processing, such as another import's: the server ends every request after a minute, and
-// asks for pauses of a second.
+// runningTries bounds further retries while the server still processes a request with the
+// same key, for example that of another import. The server ends every request after a
+// minute and asks for pauses of a second.
 const runningTries = 90
 
 // errNotSent is the error of a request that was never started.
 var errNotSent = errors.New("the import has ended")
 
-// answerClass is what an answer means for the request.
+// answerClass says what an answer means for the request.
 type answerClass int
 
 const (
 	decided  answerClass = iota // the server decided about this request
-	busy                        // it did nothing, and may do so later
-	running                     // it is processing this request already
-	unknown                     // whether it did something is unknown
-	rejected                    // it will refuse all requests like this one
+	busy                        // the server did nothing and may accept the request later
+	running                     // the server is already processing this request
+	unknown                     // the request may or may not have taken effect
+	rejected                    // the server will refuse every request of this import
 )
 
-// classify classifies an error of the API.
 func classify(err error) answerClass {
 	f, ok := fault.As(err)
 	if !ok {
@@ -79,12 +78,12 @@ type outcome struct {
 	replayed bool // the server knew the key and gave its first answer again
 }
 
-// send submits an intent, again while the server is busy or does not answer: the
-// idempotency key makes that safe. A server that knows the key with another
-// content, say because a posting date was given this time, gets the request under a key
-// for exactly this content, and then judges by the document itself. The key of a
-// vendor is made of the file's hash instead: a registration may be about a person,
-// and a name can be found from its hash by hashing names.
+// send submits an intent and retries while the server is busy or does not answer, which
+// the idempotency key makes safe. If the server knows the key with other content, for
+// example because this run has a posting date, send uses a key that includes a digest of
+// the content; the server then finds duplicates by the document's number. For a vendor the
+// digest is of the file's hash: a registration may name a person, and a digest of a name
+// can be reversed by hashing guesses.
 func (r *run) send(s submission) (outcome, error) {
 	out, err := r.sendWithRetries(s)
 	if code := fault.CodeOf(err); code == "intent.idempotency_mismatch" || code == concurrency.CodeIdempotencyMismatch {
@@ -99,7 +98,7 @@ func (r *run) send(s submission) (outcome, error) {
 }
 
 func (r *run) sendWithRetries(s submission) (outcome, error) {
-	outcomeUnknown := false // an earlier request of this call may have done it
+	outcomeUnknown := false // an earlier request of this call may have taken effect
 	retries, runningLeft := retryWaits, runningTries
 	for {
 		if r.ctx.Err() != nil && !outcomeUnknown {
@@ -108,23 +107,23 @@ func (r *run) sendWithRetries(s submission) (outcome, error) {
 		var out outcome
 		var err error
 		out.IntentOutcome, err = r.api.SubmitIntent(r.requests, client.SubmitIntentParams{IdempotencyKey: s.key}, s.IntentRequest, client.Replayed(&out.replayed))
-		meant := classify(err)
+		class := classify(err)
 		if err == nil {
-			meant = decided
-			// A replay of a request of this call whose answer was lost is reported as
-			// the first answer.
+			class = decided
+			// The replay of a request of this call whose answer was lost counts as the first
+			// answer, not as a duplicate.
 			out.replayed = out.replayed && !outcomeUnknown
 		}
-		r.recordAnswer(meant, err)
-		outcomeUnknown = outcomeUnknown || meant == unknown
-		if meant == decided || meant == rejected {
+		r.recordAnswer(class, err)
+		outcomeUnknown = outcomeUnknown || class == unknown
+		if class == decided || class == rejected {
 			return out, err
 		}
 		pause := retryWaits[len(retryWaits)-1]
 		switch {
 		case len(retries) > 0:
 			pause, retries = retries[0], retries[1:]
-		case meant == running && runningLeft > 0:
+		case class == running && runningLeft > 0:
 			runningLeft--
 		default:
 			return out, err
@@ -138,8 +137,9 @@ func (r *run) sendWithRetries(s submission) (outcome, error) {
 	}
 }
 
-// recordAnswer stops the import when the server rejects a request, or leaves many in a row
-// unanswered. One file that it cannot handle stops nothing.
+// recordAnswer stops the import when the server rejects a request or many requests in a
+// row have no usable answer. The limit is above the retries of a single file, so one file
+// that the server cannot handle does not stop the import.
 func (r *run) recordAnswer(m answerClass, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -155,12 +155,12 @@ func (r *run) recordAnswer(m answerClass, err error) {
 	}
 }
 
-// maxKey leaves room for the digest that send may add to a key, within the 255
-// bytes that a key has at most.
+// maxKey is the longest key without the digest that send may add; a key has at most 255
+// bytes.
 const maxKey = 255 - 1 - 2*sha256.Size
 
-// idempotencyKey joins parts to a key. What a header cannot carry, or is too long,
-// is replaced by its digest.
+// idempotencyKey joins the parts. A key that is too long or that a header cannot carry is
+// replaced by its digest.
 func idempotencyKey(parts ...string) string {
 	key := strings.Join(parts, "|")
 	unfit := func(c rune) bool { return c <= ' ' || c > '~' }
@@ -176,7 +176,7 @@ func digest(parts ...string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// reason words an error for the terminal.
+// reason describes an error for the terminal.
 func reason(err error) string {
 	if f, ok := fault.As(err); ok {
 		return f.Detail + " (" + f.Code + ")"

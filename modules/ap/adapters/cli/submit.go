@@ -11,17 +11,17 @@ import (
 	"github.com/erpbackbone/backbone/modules/ap/contract"
 )
 
-// defaultNetDays are the terms of payment of a vendor that is registered on the
-// way, in days after the invoice date: what accounts payable assumes anyway.
+// defaultNetDays are the terms of payment of a vendor that the import registers, in days
+// after the invoice date. They equal the default terms of accounts payable.
 const defaultNetDays = 30
 
-// Members of the source of events.
+// The source that the import's intents and their events name.
 const (
 	sourceSystem  = "backbone ap import"
 	sourceChannel = "batch"
 )
 
-// States of an intent that is answered without a fault.
+// Statuses of an intent for which the server answers without a fault.
 const (
 	intentExecuted = "executed"
 	intentRejected = "rejected"
@@ -30,17 +30,17 @@ const (
 	intentExpired  = "expired"
 )
 
-// resolveVendor is a seller met in the files. The lock is held while it is registered, so
-// that this happens once.
+// vendor is a seller named in the files. Its lock is held during registration, so that
+// concurrent files register it once.
 type vendor struct {
 	sync.Mutex
-	id string // "" until known
+	id string // "" until the server answered
 }
 
-// resolveVendor gives the id of a document's vendor, who is registered on the way if the
-// server does not know it. Where the registration waits for approval it gives no
-// vendor id but that of the intent. A refusal is not kept: the next document of
-// the same vendor may say more about it.
+// resolveVendor returns the id of a document's vendor and registers a vendor that the
+// server does not know. If the registration waits for approval, it returns the id of that
+// intent instead. A refusal is not cached: the next document of the same vendor may have
+// the data that this one lacks.
 func (r *run) resolveVendor(d *ubl.Document) (vendorID, intentID string, err error) {
 	identity := d.Supplier.Identity()
 	if identity == "" {
@@ -48,8 +48,8 @@ func (r *run) resolveVendor(d *ubl.Document) (vendorID, intentID string, err err
 			"the seller has neither a VAT identifier nor another identifier that is not blank; ask the supplier for a corrected document")
 	}
 	r.mu.Lock()
-	v, met := r.vendors[identity]
-	if !met {
+	v, known := r.vendors[identity]
+	if !known {
 		v = &vendor{}
 		r.vendors[identity] = v
 	}
@@ -65,8 +65,8 @@ func (r *run) resolveVendor(d *ubl.Document) (vendorID, intentID string, err err
 		return "", "", encodeFault(err)
 	}
 	out, err := r.send(submission{r.newIntent(contract.IntentRegisterVendor, payload, d), idempotencyKey(r.LegalEntity, "vendor", identity)})
-	if said, ok := fault.As(err); ok && said.Code == "ap.vendor.duplicate" && said.Holder != nil && said.Holder.DocumentID != "" {
-		v.id = said.Holder.DocumentID
+	if failure, ok := fault.As(err); ok && failure.Code == "ap.vendor.duplicate" && failure.Holder != nil && failure.Holder.DocumentID != "" {
+		v.id = failure.Holder.DocumentID
 		return v.id, "", nil
 	}
 	if err != nil {
@@ -97,8 +97,8 @@ func (r *run) submit(p *inputFile) FileResult {
 	d := &p.document
 	payload, err := d.IntentPayload(ubl.Submission{
 		VendorID: p.result.VendorID,
-		// No approved account of any vendor is known here, so an account that the
-		// document names is never taken for approved.
+		// The import knows no approved bank accounts, so every account that a document
+		// names is a mismatch.
 		PayeeBank: d.PaymentAccounts.Compare(nil),
 	})
 	if err != nil {
@@ -127,7 +127,8 @@ func (r *run) submit(p *inputFile) FileResult {
 	}
 }
 
-// resultOfEvents ends a document that is in the books, since now or since before.
+// resultOfEvents makes the result of a document that has a submitted event: accepted, or
+// duplicate if the server replayed the answer to an earlier import of the same file.
 func (r *run) resultOfEvents(p *inputFile, out outcome, submitted client.IntentEvent) FileResult {
 	f := p.result
 	f.DocumentID = documentIDOf(submitted)
@@ -135,7 +136,7 @@ func (r *run) resultOfEvents(p *inputFile, out outcome, submitted client.IntentE
 	kind := f.Kind
 	if out.replayed {
 		f.Status, f.Code = StatusDuplicate, kind.Code("duplicate")
-		f.Detail = "this very file was submitted before; look at the document named here"
+		f.Detail = "this file was submitted before; look at the document named here"
 		f.Holder = &fault.Holder{EventID: submitted.ID, DocumentID: f.DocumentID, Sequence: submitted.Sequence}
 		return f
 	}
@@ -145,8 +146,8 @@ func (r *run) resultOfEvents(p *inputFile, out outcome, submitted client.IntentE
 			f.Holds = append(f.Holds, Hold{EventID: e.ID})
 		}
 	}
-	// The answer names holds by their events and their kinds in the rule that
-	// placed them, both in the same order.
+	// Held events carry no kind in the answer. The trace of the rule that placed the holds
+	// lists the kinds in the same order.
 	if kinds := out.holdKinds(); len(kinds) == len(f.Holds) {
 		for i := range f.Holds {
 			f.Holds[i].Kind = kinds[i]
@@ -155,39 +156,40 @@ func (r *run) resultOfEvents(p *inputFile, out outcome, submitted client.IntentE
 	return f
 }
 
-// resultOfFault ends a document that the server did not take: a duplicate if the
-// first one has the same total, else refused or failed.
+// resultOfFault makes the result of a document that the server answered with a fault: a
+// duplicate if its number is taken by a document with the same total, else refused or
+// failed.
 func (r *run) resultOfFault(p *inputFile, err error) FileResult {
 	f := p.result
-	said, ok := fault.As(err)
-	if !ok || said.Code != f.Kind.Code("duplicate") {
+	failure, ok := fault.As(err)
+	if !ok || failure.Code != f.Kind.Code("duplicate") {
 		return f.withError(err)
 	}
-	if agree, _ := said.Attributes["totals_agree"].(bool); !agree {
+	if agree, _ := failure.Attributes["totals_agree"].(bool); !agree {
 		f = f.withError(err)
 		r.addFigures(&f)
 		return f
 	}
-	f.Status, f.Code, f.Detail, f.Holder = StatusDuplicate, said.Code, said.Detail, said.Holder
-	if said.IntentID != "" {
-		f.IntentID = said.IntentID
+	f.Status, f.Code, f.Detail, f.Holder = StatusDuplicate, failure.Code, failure.Detail, failure.Holder
+	if failure.IntentID != "" {
+		f.IntentID = failure.IntentID
 	}
-	if said.Holder != nil {
-		f.DocumentID = said.Holder.DocumentID
+	if failure.Holder != nil {
+		f.DocumentID = failure.Holder.DocumentID
 		r.recordTotal(f)
 	}
 	return f
 }
 
-// recordTotal keeps the total of a document in the books.
+// recordTotal keeps the total of a document that the server has, for addFigures.
 func (r *run) recordTotal(f FileResult) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.booked[f.DocumentID] = bookedDocument{total: f.gross, currency: f.Currency}
 }
 
-// addFigures adds the figures to the refusal of a number that is taken by a document
-// with another total, as far as they are known here.
+// addFigures adds both totals to the refusal of a number that a document with another
+// total has. The other total is known only if that document was in this import.
 func (r *run) addFigures(f *FileResult) {
 	if len(f.Violations) == 0 || f.Violations[0].Got != "" || f.Total == "" {
 		return
@@ -209,7 +211,7 @@ func (r *run) addFigures(f *FileResult) {
 	}
 }
 
-// newIntent asks for something that a document calls for.
+// newIntent makes a request whose source refers to the file.
 func (r *run) newIntent(intentType string, payload json.RawMessage, d *ubl.Document) client.IntentRequest {
 	return client.IntentRequest{
 		Type: intentType, LegalEntity: r.LegalEntity, Payload: payload,
@@ -217,7 +219,7 @@ func (r *run) newIntent(intentType string, payload json.RawMessage, d *ubl.Docum
 	}
 }
 
-// findEvent gives the first event of a type.
+// findEvent returns the first event of a type.
 func (o *outcome) findEvent(eventType string) (client.IntentEvent, bool) {
 	for _, e := range o.Events {
 		if e.Type == eventType {
@@ -237,15 +239,15 @@ func (o *outcome) hasNoEvents() bool {
 	}
 }
 
-// earlierRefusal is the fault of an intent that ended without events, of which the server
-// reminds by a replay.
+// earlierRefusal makes the fault for an intent of an earlier import that ended without
+// events. The server replays its outcome for the same idempotency key.
 func (o *outcome) earlierRefusal(what string) error {
 	return fault.New(fault.Conflict, "intent."+o.Status,
-		"%s was submitted before, and that intent was %s; look at the intent, and enter the document by hand if it is to be booked after all", what, o.Status).
+		"%s was submitted before, and that intent was %s; look at the intent, and enter the document by hand if it must be booked", what, o.Status).
 		WithIntent(o.IntentID)
 }
 
-// holdKinds are the kinds of the holds that the rules placed.
+// holdKinds lists the kinds of the holds that the rules placed, in their order.
 func (o *outcome) holdKinds() []string {
 	var kinds []string
 	for _, rule := range o.Rules {
@@ -258,7 +260,7 @@ func (o *outcome) holdKinds() []string {
 	return kinds
 }
 
-// documentIDOf is the id in the stream of an event.
+// documentIDOf returns the id part of the event's stream.
 func documentIDOf(e client.IntentEvent) string {
 	_, id, _ := strings.Cut(e.Stream, "/")
 	return id

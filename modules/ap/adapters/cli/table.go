@@ -15,7 +15,7 @@ import (
 	"github.com/erpbackbone/backbone/modules/ap/contract"
 )
 
-// findingsShown bounds the findings of one file in the table; JSON has them all.
+// findingsShown is the most findings of one file that the table has; JSON has them all.
 const findingsShown = 10
 
 // WriteTable writes the report for a person: one row per file with a row for each
@@ -39,7 +39,7 @@ func (r *Report) WriteTable(w io.Writer) error {
 	out.WriteByte('\n')
 	r.Totals.write(&out, len(r.Files))
 	for line := range bytes.Lines(out.Bytes()) {
-		// tabwriter pads cells that nothing follows.
+		// tabwriter pads the last cells of a row too.
 		if _, err := fmt.Fprintf(w, "%s\n", bytes.TrimRight(line, " \n")); err != nil {
 			return err
 		}
@@ -47,7 +47,7 @@ func (r *Report) WriteTable(w io.Writer) error {
 	return nil
 }
 
-// reasons says why the file ended as it did; there is always one.
+// reasons explains the file's status in at least one line, "-" if there is no more to say.
 func (f *FileResult) reasons() []string {
 	var out []string
 	switch f.Status {
@@ -86,7 +86,7 @@ func (f *FileResult) reasons() []string {
 	return out
 }
 
-// finding is one finding with its figures.
+// finding writes a finding with its figures and position on one line.
 func finding(v fault.Violation) string {
 	var b strings.Builder
 	b.WriteString(ruleOrCode(v))
@@ -147,7 +147,8 @@ func (t *Totals) write(w io.Writer, total int) {
 	_ = counts.Flush() // into memory
 }
 
-// summary counts files by status; what is rare is left out when it is nothing.
+// summary writes the number of files by status. Pending and failed are left out when they
+// are 0.
 func (t *Totals) summary() string {
 	text := fmt.Sprintf("%d accepted, %s, %d refused", t.Accepted, count(t.Duplicate, "duplicate"), t.Refused)
 	if t.Pending > 0 {
@@ -172,8 +173,8 @@ func noun(k contract.Kind) string {
 
 func dash(s string) string { return cmp.Or(printable(s), "-") }
 
-// printable replaces what a terminal could take for a command, or a table for
-// structure. Names and numbers come from the files' senders.
+// printable replaces control characters, which a terminal could take for a command and a
+// table for a separator: names and numbers come from the senders of the files.
 func printable(s string) string {
 	return strings.Map(func(r rune) rune {
 		if r == unicode.ReplacementChar || !unicode.IsPrint(r) {
@@ -183,7 +184,7 @@ func printable(s string) string {
 	}, s)
 }
 
-// text is a number of a fault.
+// text writes a number of a fault, "" for none.
 func text(v any) string {
 	if v == nil {
 		return ""
@@ -191,7 +192,7 @@ func text(v any) string {
 	return fmt.Sprint(v)
 }
 
-// count words a number of things.
+// count writes a number with its noun.
 func count(n int, thing string) string {
 	if n == 1 {
 		return "1 " + thing

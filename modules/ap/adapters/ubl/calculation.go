@@ -7,18 +7,17 @@ import (
 	"github.com/erpbackbone/backbone/domain/money"
 )
 
-// The checks of sums. An amount that is no number is reported by the check of
-// values; a sum with such an operand is not judged. A total that is absent counts
-// as 0 where the standard makes it optional; where it is required its absence is
-// a violation of the presence rule alone.
+// The functions below check sums. They skip a sum with an amount that is no number, which
+// checkTree reports. An absent total counts as 0 where the standard makes it optional; an
+// absent required total violates only the rule of its presence.
 
 var (
 	one     = money.FromInt(1)
 	percent = money.MustNumber("0.01")
 )
 
-// isAmount reports whether an element holds a monetary amount that can be booked. Unit prices
-// and what is deducted from them have more decimals.
+// isAmount reports whether an element holds a monetary amount that can be booked. Unit
+// prices and allowances on them cannot: they may have more decimals.
 func isAmount(e *Element) bool {
 	if e.Space != NamespaceBasic || !strings.HasSuffix(e.Name, "Amount") || e.Name == "PriceAmount" {
 		return false
@@ -44,7 +43,7 @@ func checkDecimals(r Rule, root *Element) []fault.Violation {
 	return out
 }
 
-// currencyOf gives the currency written at an amount if it looks like a code.
+// currencyOf returns the currency attribute of an amount, "" if it cannot be a code.
 func currencyOf(e *Element) string {
 	if code := e.Attribute("currencyID"); len(code) == 3 {
 		return code
@@ -128,7 +127,7 @@ func checkTaxSum(r Rule, root *Element) []fault.Violation {
 	return out
 }
 
-// taxTotals gives the VAT totals in the given currency.
+// taxTotals returns the VAT totals in the given currency.
 func taxTotals(root *Element, currency string) []*Element {
 	var out []*Element
 	for _, t := range root.all(tagTaxTotal) {
@@ -171,8 +170,8 @@ func checkGrossTotal(r Rule, root *Element) []fault.Violation {
 	}
 }
 
-// checkCategoryTax allows for rounding as the published rule does: a difference
-// below 1.00 is a warning.
+// checkCategoryTax compares the VAT of each category with its rate. Like the published
+// rule it tolerates rounding: a difference below 1.00 is a warning.
 func checkCategoryTax(r Rule, root *Element) []fault.Violation {
 	var out []fault.Violation
 	for _, s := range root.all(tagTaxTotal, tagSubtotal) {
@@ -210,7 +209,7 @@ var businessTerms = map[string]string{
 	"cac:CreditNoteLine/" + tagLineNet: "BT-131",
 }
 
-// termOf names the business term of an amount, "" for those outside the standard.
+// termOf returns the business term of an amount, "" for one outside the standard.
 func termOf(e *Element) string {
 	group := e.parent
 	if group == nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/erpbackbone/backbone/domain/money"
 )
 
-// Longest texts that are taken, in characters.
+// The longest accepted texts, in characters.
 const (
 	maxNumber           = 50  // as the payload allows
 	maxCode             = 10  // codes of two or three characters
@@ -21,8 +21,8 @@ const (
 	maxDescription      = 1000
 )
 
-// checker collects values that do not fit their fields. Their texts are never
-// copied into a finding.
+// checker reads values and collects a finding for each one that does not fit its field.
+// Findings never contain the text, which may name a person.
 type checker struct{ findings []fault.Violation }
 
 func (c *checker) add(e *Element, code, bt, detail string) *fault.Violation {
@@ -37,7 +37,7 @@ func (c *checker) add(e *Element, code, bt, detail string) *fault.Violation {
 
 func (c *checker) invalid(e *Element, bt, detail string) { c.add(e, CodeValueInvalid, bt, detail) }
 
-// text reads a text of at most longest characters.
+// text reads a text and reports one longer than longest characters.
 func (c *checker) text(e *Element, bt string, longest int) string {
 	s := e.value()
 	c.checkLength(e, s, bt, longest)
@@ -72,7 +72,7 @@ func (c *checker) percent(e *Element, bt string) *money.Number {
 	return c.boundedDecimal(e, bt, money.PercentDecimals)
 }
 
-// boundedDecimal reads a number with at most scale decimals; zeros beyond do not count.
+// boundedDecimal reads a number with at most scale decimals, not counting zeros at the end.
 func (c *checker) boundedDecimal(e *Element, bt string, scale int) *money.Number {
 	if e.value() == "" {
 		return nil
@@ -95,7 +95,7 @@ func (c *checker) boundedDecimal(e *Element, bt string, scale int) *money.Number
 	return &n
 }
 
-// checkSupplier limits the texts that identify the seller.
+// checkSupplier checks the lengths of the texts that identify the seller, and its country.
 func (c *checker) checkSupplier(root *Element, s Supplier) {
 	party := root.find("cac:AccountingSupplierParty", "cac:Party")
 	if party == nil {
@@ -114,8 +114,8 @@ func (c *checker) checkSupplier(root *Element, s Supplier) {
 	}
 }
 
-// singletons are elements that decide amounts or identity: with a second one, the check of
-// a rule and a reader could use different values.
+// singletons are elements that decide amounts or identity and may occur only once in their
+// parent. With a second one, a rule could check another value than the one that is mapped.
 var singletons = map[string]bool{
 	"cbc:ID": true, "cbc:IssueDate": true, "cbc:DueDate": true, "cbc:InvoiceTypeCode": true, "cbc:CreditNoteTypeCode": true,
 	tagCurrency: true, "cbc:TaxCurrencyCode": true, "cac:AccountingSupplierParty": true, "cac:PayeeParty": true, "cac:Party": true,
@@ -125,9 +125,9 @@ var singletons = map[string]bool{
 	"cbc:BaseQuantity": true, "cbc:InvoicedQuantity": true, "cbc:CreditedQuantity": true, "cbc:Percent": true, "cbc:CompanyID": true,
 }
 
-// checkTree judges what no rule of the standard says: that elements are not
-// repeated, and that amounts are numbers of the document's currency. It gives that
-// currency if it is supported.
+// checkTree checks two things that no rule of the standard covers: singletons are not
+// repeated, and amounts are numbers in the document's currency. It returns that currency,
+// and whether it is supported.
 func (c *checker) checkTree(root *Element) (money.Currency, bool) {
 	root.walk(func(e *Element) {
 		seen := make(map[string]bool, min(len(e.Children), len(singletons)))
@@ -147,7 +147,7 @@ func (c *checker) checkTree(root *Element) (money.Currency, bool) {
 			return
 		}
 		code := e.Attribute("currencyID")
-		// VAT may be stated a second time in the currency of the tax report.
+		// The VAT total may be stated a second time in the currency of the tax report.
 		stated := code != "" && code == taxCurrency && inTaxTotal(e)
 		if code != "" && code != root.text(tagCurrency) && !stated {
 			c.add(e, CodeCurrencyMismatch, termOf(e), "This amount is in another currency than the document.")
@@ -175,7 +175,7 @@ func (c *checker) checkAmount(e *Element, currency money.Currency, limited bool)
 		c.invalid(e, termOf(e), "An amount is a decimal number of at most 15 digits.")
 		return
 	}
-	// UBL-DT-01 reports amounts with more decimals than it allows.
+	// The rule UBL-DT-01 reports more than amountDecimals, so they need no second finding.
 	if !limited || n.Scale() <= currency.MinorUnit || n.Scale() > amountDecimals {
 		return
 	}
@@ -185,8 +185,8 @@ func (c *checker) checkAmount(e *Element, currency money.Currency, limited bool)
 	}
 }
 
-// lookupCurrency looks up the currency as of the issue date. An absent one is a matter
-// of BR-05.
+// lookupCurrency looks up the currency as of the issue date. The rule BR-05 reports an
+// absent one.
 func (c *checker) lookupCurrency(root *Element) (money.Currency, bool) {
 	e := root.find(tagCurrency)
 	day, ok := parseDate(root.text("cbc:IssueDate"))

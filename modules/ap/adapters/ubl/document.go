@@ -15,10 +15,10 @@ import (
 // typePrepayment is the code of a prepayment invoice in UNTDID 1001.
 const typePrepayment = "386"
 
-// Document is what accounts payable takes from one supplier document. Amounts are
-// in units of Currency and have the sign that fits Kind: a document whose total is
-// negative is turned into the other kind with all amounts and quantities negated,
-// so Total is never negative. Absent texts are empty; placeholders count as absent.
+// Document has the parts of a supplier document that accounts payable uses. Amounts are in
+// units of Currency. Totals.Gross is never negative: a document with a negative total is
+// mapped to the other Kind with all amounts and quantities negated. Absent texts are
+// empty; placeholders count as absent.
 type Document struct {
 	SHA256       string // of the file, lower case hexadecimal
 	Root         string // Invoice or CreditNote
@@ -30,7 +30,7 @@ type Document struct {
 	IssueDate    event.Date
 	Currency     string      // BT-5, ISO 4217
 	DueDate      *event.Date // BT-9
-	PaymentTerms string      // BT-20, the supplier's words; not parsed
+	PaymentTerms string      // BT-20, free text; not parsed
 
 	TaxCurrency            string        // BT-6
 	TaxAmountInTaxCurrency *money.Number // BT-111, in TaxCurrency; for information
@@ -44,7 +44,7 @@ type Document struct {
 	PrecedingInvoices []string // BT-25, in document order
 
 	Supplier         Supplier
-	PayeeDiffers     bool     // BG-10 names another than the seller
+	PayeeDiffers     bool     // the payee (BG-10) is not the seller
 	PaymentReference string   // BT-83, the first
 	PaymentAccounts  Accounts // BT-84
 
@@ -66,19 +66,19 @@ type Supplier struct {
 	Person         Person   // of a natural person only
 }
 
-// Person is what a document says of a seller who may be a natural person. It goes
-// into the registration of the vendor, where it is sealed, and nowhere else: it has
-// no text and no JSON form.
+// Person is the name and address of a seller who may be a natural person. VendorPayload
+// alone reads them, for the registration that seals them. Formatting and marshalling a
+// Person reveals neither.
 type Person struct{ name, address string }
 
-// Format writes whether there is one, never who, for every verb.
+// Format writes whether the name is known, for every verb.
 func (p Person) Format(s fmt.State, _ rune) { _, _ = fmt.Fprintf(s, "known: %t", p.name != "") }
 
 // MarshalJSON writes null.
 func (p Person) MarshalJSON() ([]byte, error) { return []byte("null"), nil }
 
-// NaturalPerson reports whether the seller may be a person without a company: then
-// name and address are in Person alone.
+// NaturalPerson reports whether the seller may be a natural person: it has neither a VAT
+// identifier nor a registration identifier. Its name and address are then only in Person.
 func (s Supplier) NaturalPerson() bool { return s.VATID == "" && s.RegistrationID == "" }
 
 // Name is the legal name, else the trade name.
@@ -89,9 +89,8 @@ func (s Supplier) Name() string {
 	return s.TradeName
 }
 
-// Identity is by what the supplier is known: "vat:" and its VAT identifier if it
-// has one, else "reg:" and its registration identifier, else "party:" and its first
-// party identifier, each in upper case without blanks and dots. "" if it has none.
+// Identity is the business key of the supplier as a vendor, "" if it has no identifier; see
+// domain.Identity. Of several party identifiers the first one counts.
 func (s Supplier) Identity() string {
 	party := ""
 	if len(s.PartyIDs) > 0 {
@@ -112,9 +111,9 @@ const (
 	PayeeBankNone     = "none"     // the document names no account
 )
 
-// Accounts are the bank accounts a document asks to be paid to. They are personal
-// data and a way to divert payments, so they can be compared and nothing else:
-// they have no text and no JSON form.
+// Accounts are the bank accounts to which a document asks for payment. They may be
+// personal data, and a forged one diverts the payment, so they can only be compared:
+// formatting and marshalling reveal none.
 type Accounts struct{ ids []string }
 
 // Compare reports how the accounts relate to those approved for the vendor. Blanks
@@ -134,7 +133,7 @@ func (a Accounts) Compare(approved []string) string {
 // Len is the number of accounts.
 func (a Accounts) Len() int { return len(a.ids) }
 
-// Format writes the number of accounts, never the accounts, for every verb.
+// Format writes the number of accounts, for every verb.
 func (a Accounts) Format(s fmt.State, _ rune) { _, _ = fmt.Fprintf(s, "%d account(s)", len(a.ids)) }
 
 // MarshalJSON writes null.
@@ -159,7 +158,7 @@ type Line struct {
 	Quantity          *money.Number // BT-129
 	UnitPrice         *money.Number // BT-146, for PriceBaseQuantity units
 	PriceBaseQuantity *money.Number // BT-149
-	Amount            money.Number  // BT-131, BT-99, or BT-92 with its sign turned
+	Amount            money.Number  // BT-131, BT-99, or BT-92 negated
 	TaxCategory       string        // BT-151, BT-95, BT-102
 	TaxRate           *money.Number // BT-152, BT-96, BT-103, percent
 	OrderLine         string        // BT-132
@@ -176,7 +175,8 @@ type TaxLine struct {
 	ExemptionCode string        // BT-121
 }
 
-// TaxGroup names category and rate, "S/25"; a category without rate counts as 0.
+// TaxGroup is the ledger's tax group for a category and rate: "S/25", "E/0" for a category
+// without rate, and "" without category.
 func TaxGroup(category string, rate *money.Number) string {
 	if category == "" {
 		return ""
@@ -201,8 +201,8 @@ type Totals struct {
 	Payable    money.Number  // BT-115
 }
 
-// Attachment describes a file embedded in the document (BT-125). The file itself
-// is not kept, and its name is made from its type.
+// Attachment describes a file embedded in the document (BT-125). The content is not kept,
+// and FileName is generated from the type.
 type Attachment struct {
 	SHA256      string // of the content, lower case hexadecimal
 	FileName    string // attachment-1.pdf

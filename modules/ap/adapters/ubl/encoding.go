@@ -13,8 +13,8 @@ import (
 
 var errEncoding = errors.New("unsupported encoding")
 
-// charsetReader turns the two single-byte encodings that still occur into UTF-8.
-// The decoder calls it only for declared encodings other than UTF-8.
+// charsetReader converts ISO-8859-1 and US-ASCII to UTF-8. The XML decoder calls it only
+// for declared encodings other than UTF-8.
 func charsetReader(label string, in io.Reader) (io.Reader, error) {
 	switch strings.ToLower(label) {
 	case "iso-8859-1", "iso8859-1", "latin1":
@@ -25,7 +25,7 @@ func charsetReader(label string, in io.Reader) (io.Reader, error) {
 	return nil, errEncoding
 }
 
-// singleByteReader reads bytes whose value is the code point.
+// singleByteReader converts an encoding whose bytes equal their code points to UTF-8.
 type singleByteReader struct {
 	r       io.Reader
 	last    byte // greatest byte of the encoding
@@ -55,8 +55,8 @@ func (s *singleByteReader) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// blob digests an embedded file while it is read, so that its bytes are never
-// held. The text is base64 with blanks anywhere.
+// blob computes the digest of an embedded file while it is read, so that memory holds no
+// more than a buffer of it. The text is base64 with blanks anywhere.
 type blob struct {
 	hash  hash.Hash
 	size  int64

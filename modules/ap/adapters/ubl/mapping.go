@@ -11,8 +11,8 @@ import (
 	"github.com/erpbackbone/backbone/modules/ap/contract"
 )
 
-// mapDocument maps the tree. Values that do not fit are reported to the checker and
-// left at zero; the document is then refused as a whole.
+// mapDocument maps the tree to a Document. A value that does not fit is reported to the
+// checker, and the finding refuses the document.
 func mapDocument(root *Element, c *checker) Document {
 	d := Document{
 		Root:              root.Name,
@@ -63,8 +63,8 @@ func mapDocument(root *Element, c *checker) Document {
 	return d
 }
 
-// readAddress joins the seller's address (BG-5) to one text, "" if it is longer than
-// its field: an address is no reason to refuse a document.
+// readAddress joins the seller's address (BG-5) to one text. An address that is too long
+// becomes "": it is no reason to refuse a document.
 func readAddress(root *Element) string {
 	at := root.find("cac:AccountingSupplierParty", "cac:Party", "cac:PostalAddress")
 	var parts []string
@@ -83,8 +83,7 @@ func readAddress(root *Element) string {
 	return address
 }
 
-// readSupplier reads what identifies the seller. Contacts and addresses are left out,
-// except for the country and the address of a natural person.
+// readSupplier reads the seller's identifiers, names and country, and no contacts.
 func readSupplier(root *Element) Supplier {
 	party := root.find("cac:AccountingSupplierParty", "cac:Party")
 	s := Supplier{
@@ -94,13 +93,13 @@ func readSupplier(root *Element) Supplier {
 		Country:        strings.ToUpper(party.text("cac:PostalAddress", "cac:Country", "cbc:IdentificationCode")),
 	}
 	for _, scheme := range party.all("cac:PartyTaxScheme") {
-		// Other schemes hold a local tax number (BT-32), which identifies no company abroad.
+		// Other schemes hold a local tax number (BT-32), which is not unique across countries.
 		if s.VATID == "" && strings.EqualFold(scheme.text("cac:TaxScheme", "cbc:ID"), "VAT") {
 			s.VATID = scheme.text("cbc:CompanyID")
 		}
 	}
 	for _, id := range party.all("cac:PartyIdentification", "cbc:ID") {
-		// A creditor identifier of SEPA (BT-90) belongs to a bank mandate.
+		// A SEPA creditor identifier (BT-90) belongs to a direct debit mandate.
 		if id.value() != "" && !strings.EqualFold(id.Attribute("schemeID"), "SEPA") {
 			s.PartyIDs = append(s.PartyIDs, id.value())
 		}
@@ -111,8 +110,8 @@ func readSupplier(root *Element) Supplier {
 	return s
 }
 
-// vatCountry gives the ISO 3166-1 code for a VAT prefix, "" if it is none. Two
-// prefixes are not country codes.
+// vatCountry returns the ISO 3166-1 code for a VAT prefix, "" if it is none. The prefixes
+// of Greece and Northern Ireland are not country codes.
 func vatCountry(prefix string) string {
 	switch {
 	case prefix == "EL":
@@ -129,8 +128,8 @@ func isCountry(s string) bool {
 	return len(s) == 2 && strings.Trim(s, "ABCDEFGHIJKLMNOPQRSTUVWXYZ") == ""
 }
 
-// payeeDiffers compares the payee (BG-10) with the seller by identifier, and by
-// name only if the payee has no identifier.
+// payeeDiffers reports whether the payee (BG-10) is not the seller. It compares
+// identifiers, and names only if the payee has no identifier.
 func payeeDiffers(root *Element) bool {
 	payee := root.find("cac:PayeeParty")
 	if payee == nil {
@@ -206,7 +205,7 @@ func readTotals(root *Element) Totals {
 	}
 }
 
-// amount reads an amount that the check of values has judged.
+// amount reads an amount; checkTree has reported one that is no number.
 func amount(e *Element) money.Number {
 	n, _ := number(e)
 	return n
@@ -297,8 +296,8 @@ func readLines(root *Element, c *checker, d *Document) {
 	}
 }
 
-// extensions names files by type; the types are those EN 16931 allows and images
-// that occur.
+// extensions are the file extensions by type: the types that EN 16931 allows, and some
+// more that suppliers use.
 var extensions = map[string]string{
 	"application/pdf": "pdf", "image/png": "png", "image/jpeg": "jpg", "image/tiff": "tif", "text/csv": "csv",
 	"application/xml": "xml", "text/xml": "xml", "application/zip": "zip",
@@ -333,7 +332,7 @@ func readAttachments(root *Element, c *checker, d *Document) {
 	}
 }
 
-// amounts gives every amount in the document currency.
+// amounts returns every amount in the document currency.
 func (d *Document) amounts() []*money.Number {
 	t := &d.Totals
 	out := []*money.Number{&t.Lines, &t.Allowances, &t.Charges, &t.Net, &t.Tax, &t.Gross, &t.Payable}
@@ -351,8 +350,7 @@ func (d *Document) amounts() []*money.Number {
 	return out
 }
 
-// dropExtraZeros drops zeros that a supplier writes beyond the minor unit of the currency,
-// as in 100.00 JPY.
+// dropExtraZeros drops zeros beyond the minor unit of the currency, as in 100.00 JPY.
 func (d *Document) dropExtraZeros(minorUnit int) {
 	for _, n := range d.amounts() {
 		if n.Scale() <= minorUnit {
@@ -364,8 +362,8 @@ func (d *Document) dropExtraZeros(minorUnit int) {
 	}
 }
 
-// swapKind turns a document with a negative total into one of the other kind. Prices
-// keep their sign, as quantities carry the direction.
+// swapKind makes an invoice a credit memo, or the reverse, and negates its amounts and
+// quantities. Prices keep their sign, as the quantities are negated.
 func (d *Document) swapKind() {
 	d.Flipped = true
 	if d.Kind == contract.Invoice {
@@ -387,7 +385,7 @@ func (d *Document) swapKind() {
 	}
 }
 
-// String names the document for logs without its content.
+// String identifies the document in logs by kind and digest, without its content.
 func (d Document) String() string {
 	return fmt.Sprintf("%s %.12s", d.Kind, d.SHA256)
 }

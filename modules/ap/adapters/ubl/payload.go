@@ -9,13 +9,12 @@ import (
 	"github.com/erpbackbone/backbone/modules/ap/contract"
 )
 
-// Submission is what a document does not say and its intent needs.
+// Submission has the values of an intent that are not in the document.
 type Submission struct {
 	VendorID string // of the registered vendor
 	// PayeeBank is the outcome of Accounts.Compare; "" is PayeeBankNone.
 	PayeeBank string
-	// Dimensions gives the dimensions of a line, nil for none. Nil leaves every
-	// line without.
+	// Dimensions returns the dimensions of a line, or nil. May be nil.
 	Dimensions func(Line) map[string]string
 }
 
@@ -33,10 +32,10 @@ type linePayload struct {
 	Dimensions     map[string]string `json:"dimensions,omitempty"`
 }
 
-// Intent gives the type of the intent that books the document.
+// Intent is the type of the intent that submits the document.
 func (d Document) Intent() string { return d.Kind.Intent("submit") }
 
-// IntentPayload gives the payload of the intent named by Intent, a contract.Submission, for
+// IntentPayload makes the payload of the intent of type Intent, a contract.Submission, for
 // a document that Read accepted. The same document and submission give the same bytes. The
 // sum of the line amounts and tax_amount is total_amount. A document without due date has
 // neither due_date nor due_date_source, so that the terms agreed with the vendor apply.
@@ -103,7 +102,7 @@ func (d Document) IntentPayload(s Submission) (json.RawMessage, error) {
 	return json.Marshal(p)
 }
 
-// vendorPayload has the members of contract.VendorRegistration that a document can give.
+// vendorPayload has the members of contract.VendorRegistration that a document has.
 type vendorPayload struct {
 	Name           string           `json:"name,omitempty"`
 	Country        string           `json:"country,omitempty"`
@@ -116,9 +115,9 @@ type vendorPayload struct {
 	Terms          contract.Terms   `json:"terms"`
 }
 
-// VendorPayload gives the payload of ap.register_vendor for the seller, with the given
-// terms of payment in days after the invoice date. Of a seller that may be a natural
-// person, name and address are in person, where the server seals them.
+// VendorPayload makes the payload of ap.register_vendor for the seller, with terms of
+// netDays after the invoice date. Name and address of a seller who may be a natural person
+// are in the member person, which the server seals.
 func (d Document) VendorPayload(netDays int) (json.RawMessage, error) {
 	s := d.Supplier
 	p := vendorPayload{

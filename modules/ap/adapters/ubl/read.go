@@ -10,11 +10,10 @@ import (
 
 // Read reads one document and checks it. Warnings are in the Document.
 //
-// A document that is refused gives a *fault.Error whose violations list everything
-// that was found, with the attribute sha256 when the file could be read to its
-// end. Its code is CodeRuleViolated if only rules of the standard are violated,
-// else the code of the first finding that is none. The Document is then whatever
-// could be read, at least SHA256, and only good for naming the file.
+// A refused document returns a *fault.Error whose violations list all findings, with the
+// attribute sha256 if the file could be read to its end. The code is CodeRuleViolated if
+// only rules of the standard are violated, else that of the first other finding. The
+// Document then has the parts that could be read and serves only to describe the file.
 func Read(r io.Reader) (Document, error) {
 	root, digest, err := Parse(r)
 	if err != nil {
@@ -39,10 +38,10 @@ func Read(r io.Reader) (Document, error) {
 	return document, nil
 }
 
-// Interpret checks a tree by every rule and maps it. All findings are returned,
-// values that cannot be read first, then rules in the order of the table; the
-// document may be booked only if none has the severity error. Of a hostile file
-// with more than MaxFindings of them the first MaxFindings are returned.
+// Interpret checks a tree by every rule and maps it. It returns at most MaxFindings
+// findings: values that cannot be read, then violated rules in the order of the table. If
+// it has to cut the list, errors come before warnings. The document may be booked only if
+// no finding has the severity error.
 func Interpret(root *Element) (Document, []fault.Violation) {
 	var c checker
 	currency, supported := c.checkTree(root)
@@ -55,14 +54,14 @@ func Interpret(root *Element) (Document, []fault.Violation) {
 		findings = append(findings, rule.Check(root)...)
 	}
 	if len(findings) > MaxFindings {
-		// Errors first, so that warnings never hide what refuses the document.
+		// Errors first, so that warnings never displace the reason of a refusal.
 		slices.SortStableFunc(findings, func(a, b fault.Violation) int { return strings.Compare(a.Severity, b.Severity) })
 		findings = slices.Clone(findings[:MaxFindings])
 	}
 	return document, findings
 }
 
-// refusal makes the fault of a document that is not taken.
+// refusal makes the fault of a refused document.
 func refusal(findings, refusals []fault.Violation) *fault.Error {
 	code := CodeRuleViolated
 	var names []string

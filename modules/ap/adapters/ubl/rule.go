@@ -8,8 +8,8 @@ import (
 	"github.com/erpbackbone/backbone/domain/money"
 )
 
-// Rule is one rule of EN 16931 that a document must keep. Each can be checked
-// alone, on a whole document or on a part of one.
+// Rule is one rule of EN 16931. Each can be checked alone, on a whole document or on a
+// part of one. A violation refuses the document unless its severity is warning.
 type Rule struct {
 	ID        string // "BR-CO-15"
 	BT        string // the business term that is wrong when the rule is violated
@@ -17,13 +17,13 @@ type Rule struct {
 	check     func(Rule, *Element) []fault.Violation
 }
 
-// Check gives the violations of this rule in the document, in document order.
+// Check returns the violations of this rule in document order.
 func (r Rule) Check(root *Element) []fault.Violation { return r.check(r, root) }
 
 // Rules lists every rule that is enforced.
 func Rules() []Rule { return slices.Clone(rules) }
 
-// Names of elements that several rules use.
+// Elements that several rules use.
 const (
 	tagTotals     = "cac:LegalMonetaryTotal"
 	tagTaxTotal   = "cac:TaxTotal"
@@ -78,8 +78,8 @@ func lineTag(root *Element) string { return "cac:" + root.Name + "Line" }
 // typeCodeTag is the name of the type code of this document.
 func typeCodeTag(root *Element) string { return "cbc:" + root.Name + "TypeCode" }
 
-// violation starts a record at an element. The statement says what should hold;
-// values of the document are not copied, except amounts.
+// violation makes a violation at an element. Its detail is the rule's statement. Of the
+// document's values only amounts are ever added.
 func (r Rule) violation(at *Element) fault.Violation {
 	return fault.Violation{
 		Code: CodeRuleViolated, Rule: r.ID, Severity: SeverityError, BT: r.BT,
@@ -87,7 +87,7 @@ func (r Rule) violation(at *Element) fault.Violation {
 	}
 }
 
-// missing reports that the path of tags is absent below an element.
+// missing makes the violation for an absent path of tags below an element.
 func (r Rule) missing(below *Element, tags ...string) []fault.Violation {
 	v := r.violation(below)
 	v.Element += "/" + strings.Join(tags, "/")
@@ -95,8 +95,8 @@ func (r Rule) missing(below *Element, tags ...string) []fault.Violation {
 	return []fault.Violation{v}
 }
 
-// compare reports an amount that is not what it should be. at is the element that
-// holds got; below says where it belongs if it is absent.
+// compare returns a violation if got differs from expected. tag is the element of the
+// amount; below is the element that contains it or should.
 func (r Rule) compare(root, below *Element, tag string, expected, got money.Number) []fault.Violation {
 	if got.Equal(expected) {
 		return nil

@@ -29,14 +29,14 @@ type Element struct {
 	tag        string // name with the usual prefix, "cbc:LineExtensionAmount"
 	parent     *Element
 	index      int  // among siblings of the same name, from 1
-	repeated   bool // there is another sibling of the same name
+	repeated   bool // a sibling has the same name
 	attributes []attribute
 	content    *content
 }
 
 type attribute struct{ name, value string }
 
-// content is what is kept of an embedded file: its digest, not its bytes.
+// content has the digest and size of an embedded file, not its bytes.
 type content struct {
 	sha256 string
 	size   int64
@@ -71,8 +71,8 @@ func (e *Element) Path() string {
 	return path
 }
 
-// find gives the first element down the path of tags, nil if there is none. It is
-// safe on nil.
+// find returns the first element down the path of tags, nil if there is none. It may be
+// called on nil.
 func (e *Element) find(tags ...string) *Element {
 next:
 	for _, tag := range tags {
@@ -90,7 +90,7 @@ next:
 	return e
 }
 
-// all gives every element down the path of tags, in document order.
+// all returns every element down the path of tags, in document order.
 func (e *Element) all(tags ...string) []*Element {
 	if e == nil {
 		return nil
@@ -126,16 +126,16 @@ func (e *Element) walk(visit func(*Element)) {
 	}
 }
 
-// isPlaceholder recognizes the texts that suppliers write where a tool forces them to
-// fill a field.
+// isPlaceholder reports whether a text stands for an absent value, as suppliers write
+// where their software requires one.
 func isPlaceholder(s string) bool {
 	return s == "" || s == "-" || strings.EqualFold(s, "n/a")
 }
 
-// Parse reads one UBL Invoice or CreditNote into a tree and gives the lower case
-// hexadecimal SHA-256 of the file. The tree may be a part of a document: no rule
-// is checked here. Refusals are faults with the codes of this package; an error
-// of r is returned as it is. Memory stays within a few times the size of the file.
+// Parse reads one UBL Invoice or CreditNote into a tree and returns the SHA-256 of the
+// file in lower case hexadecimal. It checks no rule of the standard, so the document may be
+// incomplete. Refusals are faults with the codes of this package; an error of r is
+// returned unchanged. Memory stays within a few times the size of the file.
 func Parse(r io.Reader) (root *Element, digest string, err error) {
 	in := &input{r: r, hash: sha256.New()}
 	root, err = parse(in)
@@ -199,8 +199,8 @@ type builder struct {
 	line     int
 }
 
-// translate makes a fault of a decoder's error. The decoder's words may quote the
-// file, so they become the cause only.
+// translate turns an error of the decoder into a fault. The decoder's text may quote the
+// file, so it is only the cause.
 func (b *builder) translate(err error) error {
 	line, _ := b.decoder.InputPos()
 	if syntax, ok := errors.AsType[*xml.SyntaxError](err); ok {

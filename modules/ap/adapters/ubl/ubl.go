@@ -2,11 +2,14 @@
 // European standard EN 16931 and turns them into payloads of accounts payable
 // intents.
 //
-// Read is the whole way: it parses the XML into a light tree, checks the tree
-// against the rules of the standard that protect the books, and maps it to a
-// Document. Nothing of a document that may name a person is copied: no notes, no
-// contacts, no addresses, no extensions, no content of attachments. Bank accounts
-// can be compared but never be read back.
+// Read does all of it: it parses the XML into a tree of Elements, checks the tree against
+// the rules of the standard that protect the books, and maps it to a Document. A document
+// that breaks a rule with severity error is refused as a whole: no total is corrected.
+//
+// Payloads have no notes, contacts or extensions, and no content of attachments, as these
+// may name persons. Name and address of a seller who may be a natural person are only in
+// Supplier.Person, which VendorPayload puts where the server seals it. Bank accounts can be
+// compared but never read back.
 //
 // The business terms (BT-1, BT-2, ...) and rule names (BR-CO-15, ...) are those of
 // EN 16931-1:2017; element names are those of UBL 2.1.
@@ -39,7 +42,7 @@ const (
 // Severities of a finding.
 const (
 	SeverityError   = "error"   // the document is refused
-	SeverityWarning = "warning" // the document is taken; the finding is shown
+	SeverityWarning = "warning" // the document is accepted; the finding is reported
 )
 
 // Namespaces of UBL 2. A document may bind them to any prefix.

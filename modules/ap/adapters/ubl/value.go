@@ -8,9 +8,9 @@ import (
 	"github.com/erpbackbone/backbone/domain/money"
 )
 
-// decimalText rewrites an xsd:decimal in the grammar of money: no blanks around
-// it, no plus sign, no needless leading zeros, a digit on both sides of the point,
-// no negative zero. Digits after the point stay as written, so the scale is kept.
+// decimalText rewrites an xsd:decimal in the grammar of package money: no blanks around
+// it, no plus sign, no needless leading zeros, a digit on both sides of the point, no
+// negative zero. It keeps the digits after the point and so the scale.
 func decimalText(s string) (string, bool) {
 	s = strings.Trim(s, " \t\r\n")
 	negative := strings.HasPrefix(s, "-")
@@ -38,8 +38,8 @@ func allDigits(s string) bool {
 	return strings.Trim(s, "0123456789") == ""
 }
 
-// parseDecimal reads an xsd:decimal exactly. Zeros at the end of a fraction are
-// given up only when the number is too long with them.
+// parseDecimal reads an xsd:decimal exactly. It drops zeros at the end of a fraction only
+// if the number is too long with them.
 func parseDecimal(s string) (money.Number, bool) {
 	text, ok := decimalText(s)
 	if !ok {
@@ -58,7 +58,8 @@ func decimals(s string) int {
 	return len(fraction)
 }
 
-// number reads an element: absent counts as 0, ok is false if it is no number.
+// number reads an element. An absent one counts as 0; ok is false for a text that is no
+// number.
 func number(e *Element) (n money.Number, ok bool) {
 	if e.value() == "" {
 		return money.Number{}, true
@@ -66,8 +67,8 @@ func number(e *Element) (n money.Number, ok bool) {
 	return parseDecimal(e.value())
 }
 
-// parseDate reads an xsd:date. A time zone is allowed there and says nothing about
-// a document date, so it is dropped.
+// parseDate reads an xsd:date. It ignores the time zone that the type allows, as document
+// dates have none.
 func parseDate(s string) (event.Date, bool) {
 	if len(s) < len(time.DateOnly) {
 		return 0, false
