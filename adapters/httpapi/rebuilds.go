@@ -244,8 +244,8 @@ func buildingAnswer(b projections.Rebuild) (out api.ProjectionBuilding) {
 		Version: b.Building, Status: string(b.Status), StartedAt: timeText(b.StartedAt), StartedBy: b.StartedBy, Switch: b.SelfSwitching, FromSnapshot: b.Base,
 		DoneEvents: numberText(b.Progress.Done), TotalEvents: numberText(b.Progress.Total), EventsPerSecond: b.PerSecond, CaughtUp: b.CaughtUp, Faulted: b.Halted,
 	}
-	if b.LeftKnown {
-		out.SecondsLeft = b.Left.Seconds()
+	if b.TimeLeftKnown {
+		out.SecondsLeft = b.TimeLeft.Seconds()
 	}
 	return out
 }

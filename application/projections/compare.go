@@ -42,11 +42,11 @@ func (r *Rebuilds) Compare(ctx context.Context, name string, scope event.Partiti
 	if left.Name == "" || right.Name == "" {
 		return Comparison{}, projection.NotBuilding(name)
 	}
-	active, err := r.build(ctx, left)
+	active, err := r.builderOf(ctx, left)
 	if err != nil {
 		return Comparison{}, err
 	}
-	other, err := r.build(ctx, right)
+	other, err := r.builderOf(ctx, right)
 	if err != nil {
 		return Comparison{}, err
 	}

@@ -21,10 +21,10 @@ func (r *Runner) Health() error {
 	case r.lastRound.IsZero():
 		return nil // the loop has not started
 	case absDiff(now, r.lastRound) > r.config.Stall:
-		return stalled("the projections' loop has not run since %s; restart this node", r.lastRound)
+		return stalledFault("the projections' loop has not run since %s; restart this node", r.lastRound)
 	}
 	if read := r.config.Heads.LastRead(); absDiff(now, latest(read, r.startedAt)) > r.config.Stall {
-		return stalled("the log has not been read since %s; check that the database answers", read)
+		return stalledFault("the log has not been read since %s; check that the database answers", read)
 	}
 	var stuck, halted []string
 	for _, p := range r.running {
@@ -80,6 +80,6 @@ func latest(a, b time.Time) time.Time {
 	return b
 }
 
-func stalled(detail string, since time.Time) error {
+func stalledFault(detail string, since time.Time) error {
 	return fault.New(fault.Unavailable, "projection.stalled", detail, since.UTC().Format(time.RFC3339))
 }

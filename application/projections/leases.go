@@ -54,7 +54,7 @@ func (r *Runner) renew(ctx context.Context) {
 // reportLeases tells the observer which leases changed.
 func (r *Runner) reportLeases(ctx context.Context, changes []sharing.Change, err error) {
 	for _, c := range changes {
-		r.config.Observer.ProjectionLease(r.nameOf(c.Resource), c.Kind)
+		r.config.Observer.ProjectionLease(r.labelOf(c.Resource), c.Kind)
 	}
 	if err != nil && ctx.Err() == nil {
 		r.config.Logger.WarnContext(ctx, "leases of projections could not be renewed; they will be tried again", "code", fault.CodeOf(err))
@@ -67,7 +67,7 @@ func (r *Runner) forgetLease(p *running, l ports.Lease) {
 	r.config.Observer.ProjectionLease(p.label(), sharing.Lost)
 }
 
-func (r *Runner) nameOf(resource ports.LeaseResource) string {
+func (r *Runner) labelOf(resource ports.LeaseResource) string {
 	for _, p := range r.running {
 		if p.resource == resource.Name {
 			return p.label()

@@ -50,18 +50,18 @@ type Rebuilds struct {
 	catalog
 	interval time.Duration // advanceInterval, which tests shorten
 
-	checked time.Time // when CopyRound last checked snapshots for redactions
+	checked time.Time // when CopySnapshots last checked snapshots for redactions
 	idle    atomic.Bool
 	wakes   [2]chan struct{} // of the loops of Run
 
 	mu       sync.Mutex
 	samples  map[string][]projection.Sample // by lease name of the version, oldest first
 	reported map[maintenanceTask]string     // the failure that was last logged
-	pruned   time.Time                      // when Round last removed old dropped versions
+	pruned   time.Time                      // when Maintain last removed old dropped versions
 }
 
 // maintenanceTask is one kind of work on one version.
-type maintenanceTask struct{ version, round string }
+type maintenanceTask struct{ version, task string }
 
 const (
 	// advanceInterval is how often rebuilds are advanced. New ones are looked up five times less
@@ -119,8 +119,8 @@ type Rebuild struct {
 	Status        projection.Status
 	Progress      projection.Progress
 	PerSecond     float64
-	Left          time.Duration // estimated until it has caught up, if LeftKnown
-	LeftKnown     bool
+	TimeLeft      time.Duration // estimated until it has caught up, if TimeLeftKnown
+	TimeLeftKnown bool
 	Halted        int  // legal entities in which it is halted
 	CaughtUp      bool // a switch is possible
 	Base          int  // version of the snapshot that it starts from; 0: the beginning of the log
@@ -257,14 +257,14 @@ func (r *Rebuilds) measure(ctx context.Context, p projection.Projection, out *Re
 		}
 	}
 	from, to := r.sample(p, out.Progress.Done)
-	out.PerSecond, out.Left, out.LeftKnown = out.Progress.Pace(from, to)
+	out.PerSecond, out.TimeLeft, out.TimeLeftKnown = out.Progress.Pace(from, to)
 	return nil
 }
 
 // The pace of a rebuild is measured over a window of samples.
 const (
-	window     = 15 * time.Second
-	maxSamples = 100
+	paceWindow     = 15 * time.Second
+	maxPaceSamples = 100
 )
 
 // sample records the progress of a version and returns the oldest and the newest sample. On a
@@ -274,7 +274,7 @@ func (r *Rebuilds) sample(p projection.Projection, done uint64) (from, to projec
 	defer r.mu.Unlock()
 	key, now := LeaseName(p.Name, p.Version), r.config.Clock.Now()
 	list := append(r.samples[key], projection.Sample{At: now, Done: done})
-	for len(list) > 2 && (now.Sub(list[1].At) > window || len(list) > maxSamples) {
+	for len(list) > 2 && (now.Sub(list[1].At) > paceWindow || len(list) > maxPaceSamples) {
 		list = list[1:]
 	}
 	r.samples[key] = list
@@ -290,27 +290,27 @@ func (r *Rebuilds) sample(p projection.Projection, done uint64) (from, to projec
 // projection.not_building, projection.version_behind, projection.version_halted,
 // projection.changed; for a single partition also projection.other_code.
 func (r *Rebuilds) Switch(ctx context.Context, o Order) (Rebuild, error) {
-	return r.swap(ctx, o, func(b Rebuild) int { return b.Building }, projection.NotBuilding)
+	return r.switchTo(ctx, o, func(b Rebuild) int { return b.Building }, projection.NotBuilding)
 }
 
 // Rollback activates the retained version and retains the active one. Faults:
 // projection.not_retained and those of Switch.
 func (r *Rebuilds) Rollback(ctx context.Context, o Order) (Rebuild, error) {
-	return r.swap(ctx, o, func(b Rebuild) int { return b.Retained }, projection.NotRetained)
+	return r.switchTo(ctx, o, func(b Rebuild) int { return b.Retained }, projection.NotRetained)
 }
 
-func (r *Rebuilds) swap(ctx context.Context, o Order, choose func(Rebuild) int, none func(string) *fault.Error) (Rebuild, error) {
+func (r *Rebuilds) switchTo(ctx context.Context, o Order, choose func(Rebuild) int, none func(string) *fault.Error) (Rebuild, error) {
 	b, to, err := r.chooseVersion(ctx, o, choose, none)
 	if err != nil {
 		return b, err
 	}
-	build, err := r.find(ctx, o.Name, to)
+	code, err := r.findBuilder(ctx, o.Name, to)
 	if err != nil {
 		return b, err
 	}
 	err = r.activate(ctx, o, ports.ProjectionSwitch{
 		Projection: o.Name, From: b.Active, To: to, MaxBehind: uint64(r.config.MaxBehind), Force: o.Force,
-		Types: build.EventTypes, Handler: build.handler, Partitions: build.only, By: o.By,
+		Types: code.EventTypes, Handler: code.handler, Partitions: code.readPartitions, By: o.By,
 	})
 	if err != nil {
 		return b, err
@@ -349,8 +349,8 @@ func (r *Rebuilds) drop(ctx context.Context, o Order, choose func(Rebuild) int, 
 // versions and removes dropped rows, and in a second loop copies snapshots.
 func (r *Rebuilds) Run(ctx context.Context) {
 	var copying sync.WaitGroup
-	copying.Go(func() { r.repeat(ctx, r.wakes[0], r.CopyRound) })
-	r.repeat(ctx, r.wakes[1], r.Round)
+	copying.Go(func() { r.repeat(ctx, r.wakes[0], r.CopySnapshots) })
+	r.repeat(ctx, r.wakes[1], r.Maintain)
 	copying.Wait()
 }
 
@@ -396,8 +396,8 @@ func (l loggedError) Unwrap() error { return l.error }
 
 // reportOnce logs why a task on a version fails: once, until the task succeeds, fails
 // differently, or the version is changed.
-func (r *Rebuilds) reportOnce(ctx context.Context, round string, p projection.Projection, err error) error {
-	key, now := maintenanceTask{LeaseName(p.Name, p.Version), round}, ""
+func (r *Rebuilds) reportOnce(ctx context.Context, task string, p projection.Projection, err error) error {
+	key, now := maintenanceTask{LeaseName(p.Name, p.Version), task}, ""
 	if err != nil {
 		now = fmt.Sprintf("%s %d", fault.CodeOf(err), p.Revision)
 	}
@@ -415,14 +415,14 @@ func (r *Rebuilds) reportOnce(ctx context.Context, round string, p projection.Pr
 	}
 	if before != now {
 		r.config.Logger.WarnContext(ctx, "a version of a projection could not be maintained; it is tried again, and logged once; if it stays so, cancel the rebuild",
-			"projection", p.Name, "version", p.Version, "partition", uint32(p.Scope), "to", round, "code", fault.CodeOf(err))
+			"projection", p.Name, "version", p.Version, "partition", uint32(p.Scope), "to", task, "code", fault.CodeOf(err))
 	}
 	return loggedError{err}
 }
 
-// Round maintains all rebuilds once. A failing one holds back no other. Round returns the first
-// error that is not yet logged, else the first one.
-func (r *Rebuilds) Round(ctx context.Context) error {
+// Maintain advances all rebuilds and removes dropped rows, once. A failing one does not hold back
+// the other ones. It returns the first error that is not yet logged, else the first one.
+func (r *Rebuilds) Maintain(ctx context.Context) error {
 	all, err := r.listAll(ctx)
 	if err != nil {
 		return err
@@ -586,19 +586,21 @@ func (r *Rebuilds) list(ctx context.Context, name string) ([]projection.Projecti
 	return all, nil
 }
 
-// build is the code that builds a version.
-type build struct {
+// builder is the code that builds a version.
+type builder struct {
 	module.Projection
-	handler ports.ProjectionHandler // nil: another release has it
-	only    []event.PartitionID     // partitions that it reads; nil: all
+	handler        ports.ProjectionHandler // nil: another release has it
+	readPartitions []event.PartitionID     // nil: all
 }
 
-func (b build) reads(id event.PartitionID) bool { return b.only == nil || slices.Contains(b.only, id) }
+func (b builder) reads(id event.PartitionID) bool {
+	return b.readPartitions == nil || slices.Contains(b.readPartitions, id)
+}
 
-// build finds the code that builds a version: its definition, or the module's handler if the
+// builderOf finds the code that builds a version: its definition, or the module's handler if the
 // version was built by this version of the handler.
-func (r *Rebuilds) build(ctx context.Context, p projection.Projection) (b build, err error) {
-	if b.only, err = r.partitions(ctx, p); err != nil {
+func (r *Rebuilds) builderOf(ctx context.Context, p projection.Projection) (b builder, err error) {
+	if b.readPartitions, err = r.partitions(ctx, p); err != nil {
 		return b, err
 	}
 	if len(p.Definition) > 0 {
@@ -609,21 +611,21 @@ func (r *Rebuilds) build(ctx context.Context, p projection.Projection) (b build,
 		}
 	}
 	if b.handler != nil {
-		b.handler = guarded{b.handler, p.Name, r.config.Logger} // like the runner's
+		b.handler = panicGuard{b.handler, p.Name, r.config.Logger} // like the runner's
 	}
 	return b, err
 }
 
-// find is build for a version by its number. Fault projection.changed.
-func (r *Rebuilds) find(ctx context.Context, name string, version int) (build, error) {
+// findBuilder is builderOf for a version by its number. Fault projection.changed.
+func (r *Rebuilds) findBuilder(ctx context.Context, name string, version int) (builder, error) {
 	all, err := r.config.Register.NamedProjections(ctx, name)
 	if err != nil {
-		return build{}, err
+		return builder{}, err
 	}
 	if i := slices.IndexFunc(all, func(p projection.Projection) bool { return p.Version == version }); i >= 0 {
-		return r.build(ctx, all[i])
+		return r.builderOf(ctx, all[i])
 	}
-	return build{}, projection.Changed()
+	return builder{}, projection.Changed()
 }
 
 // maySwitch tells whether this node may switch to a self-switching version: it has the handler

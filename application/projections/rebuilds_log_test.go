@@ -72,7 +72,7 @@ func TestRebuilds_LogsBlockedVersionOnce(t *testing.T) {
 	_, err = w.store.ProjectionVersions.AddProjection(t.Context(), newer)
 	require.NoError(t, err)
 	require.NoError(t, w.store.ProjectionVersions.SwitchProjection(t.Context(), ports.ProjectionSwitch{Projection: name, From: version, To: newer.Version, Force: true, By: "ada"}))
-	require.Equal(t, projection.CodeOtherCode, fault.CodeOf(rebuilds.Round(t.Context())))
+	require.Equal(t, projection.CodeOtherCode, fault.CodeOf(rebuilds.Maintain(t.Context())))
 
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
@@ -115,7 +115,7 @@ func TestRebuilds_PrunesDroppedVersions(t *testing.T) {
 		_, err = w.rebuilds.Cancel(t.Context(), projections.Order{Name: name, By: "ada"})
 		require.NoError(t, err)
 		for range 3 { // removed, found empty, dropped
-			require.NoError(t, w.rebuilds.Round(t.Context()))
+			require.NoError(t, w.rebuilds.Maintain(t.Context()))
 		}
 	}
 	known := func() int {
@@ -125,10 +125,10 @@ func TestRebuilds_PrunesDroppedVersions(t *testing.T) {
 	}
 	require.Equal(t, 3, known())
 	w.clock.Advance(projections.KeptDropped - time.Hour)
-	require.NoError(t, w.rebuilds.Round(t.Context()))
+	require.NoError(t, w.rebuilds.Maintain(t.Context()))
 	require.Equal(t, 3, known())
 	w.clock.Advance(2 * time.Hour)
-	require.NoError(t, w.rebuilds.Round(t.Context()))
+	require.NoError(t, w.rebuilds.Maintain(t.Context()))
 	require.Equal(t, 2, known(), "the newest stays, so that its number is not given again")
 }
 
@@ -161,6 +161,6 @@ func TestRebuilds_ReportsFailureBesideTroubledVersion(t *testing.T) {
 	_, err = w.store.ProjectionVersions.AddProjection(t.Context(), newer)
 	require.NoError(t, err)
 	require.NoError(t, w.store.ProjectionVersions.SwitchProjection(t.Context(), ports.ProjectionSwitch{Projection: name, From: version, To: newer.Version, Force: true, By: "ada"}))
-	require.Equal(t, projection.CodeOtherCode, fault.CodeOf(rebuilds.Round(t.Context())))
-	require.Equal(t, "store.failed", fault.CodeOf(open(failingForget{w.store.ProjectionVersions}).Round(t.Context())))
+	require.Equal(t, projection.CodeOtherCode, fault.CodeOf(rebuilds.Maintain(t.Context())))
+	require.Equal(t, "store.failed", fault.CodeOf(open(failingForget{w.store.ProjectionVersions}).Maintain(t.Context())))
 }

@@ -163,7 +163,7 @@ func TestRebuilds_OnePartition(t *testing.T) {
 	_, err = w.rebuilds.Start(t.Context(), order, true)
 	require.NoError(t, err)
 	w.hurry(t, func() bool {
-		require.NoError(t, w.rebuilds.Round(t.Context()))
+		require.NoError(t, w.rebuilds.Maintain(t.Context()))
 		return w.shown(t, version, a)["second"] == 22
 	}, "it is shown")
 
@@ -191,7 +191,7 @@ func TestRebuilds_FromSnapshot(t *testing.T) {
 	require.Equal(t, projection.CodeSnapshotInProgress, fault.CodeOf(err))
 	_, err = w.rebuilds.Start(t.Context(), latest, false)
 	require.Equal(t, projection.CodeSnapshotNotFound, fault.CodeOf(err), "it is not complete")
-	require.NoError(t, w.rebuilds.CopyRound(t.Context()))
+	require.NoError(t, w.rebuilds.CopySnapshots(t.Context()))
 	require.Len(t, w.status(t).Snapshots, 1)
 	taken := w.status(t).Snapshots[0]
 	require.Equal(t, []any{version + 1, true, true, "ada"}, []any{taken.Version, taken.Complete, taken.SameCode, taken.StartedBy})
@@ -209,7 +209,7 @@ func TestRebuilds_FromSnapshot(t *testing.T) {
 	require.Equal(t, []any{version + 2, version + 1, projection.Created, false}, []any{shown.Building, shown.Base, shown.Status, shown.CaughtUp})
 	w.hurry(t, func() bool { return w.shown(t, version, b)["first"]+w.shown(t, version, b)["second"] == 2 }, "the other ones continue")
 	require.Empty(t, w.shown(t, version+2, b), "it waits for the copy")
-	require.NoError(t, w.rebuilds.CopyRound(t.Context()))
+	require.NoError(t, w.rebuilds.CopySnapshots(t.Context()))
 	w.hurry(t, func() bool { return w.status(t).CaughtUp && w.status(t).Progress.Remaining() == 0 }, "it catches up")
 	require.Equal(t, map[string]int{"first": 20, "second": 3}, w.shown(t, version+2, a))
 	require.Equal(t, map[string]int{"second": 2}, w.shown(t, version+2, b))
@@ -220,7 +220,7 @@ func TestRebuilds_FromSnapshot(t *testing.T) {
 	inA := projections.Order{Name: name, By: "ada", Partition: a}
 	_, err = w.rebuilds.TakeSnapshot(t.Context(), inA)
 	require.NoError(t, err)
-	require.NoError(t, w.rebuilds.CopyRound(t.Context()))
+	require.NoError(t, w.rebuilds.CopySnapshots(t.Context()))
 	newest := w.status(t).Snapshots[0]
 	require.Equal(t, a, newest.Partition)
 	inA.Snapshot = newest.Version
@@ -237,7 +237,7 @@ func TestRebuilds_FromSnapshot(t *testing.T) {
 	require.NoError(t, err)
 
 	// What begins with it is not held up by its end: it reads the log.
-	require.NoError(t, w.rebuilds.CopyRound(t.Context()))
+	require.NoError(t, w.rebuilds.CopySnapshots(t.Context()))
 	w.hurry(t, func() bool { return w.status(t).Parts[0].CaughtUp && w.status(t).Parts[0].Progress.Remaining() == 0 }, "it catches up")
 	require.Equal(t, map[string]int{"second": 23}, w.shown(t, w.status(t).Parts[0].Building, a))
 
@@ -266,7 +266,7 @@ func TestRebuilds_DropsSnapshotOfOtherHandler(t *testing.T) {
 	require.NoError(t, w.store.ProjectionVersions.SwitchProjection(t.Context(), ports.ProjectionSwitch{Projection: name, From: version, To: 9, Force: true, By: "ada"}))
 	_, _, err = w.store.Projections.Advance(t.Context(), ports.ProjectionAdvance{ProjectionWork: ports.ProjectionWork{Projection: name, Version: 9, Partition: a}}, w.handler)
 	require.NoError(t, err)
-	require.NoError(t, w.rebuilds.CopyRound(t.Context()))
+	require.NoError(t, w.rebuilds.CopySnapshots(t.Context()))
 	require.Empty(t, w.status(t).Snapshots)
 	require.Equal(t, []int{version + 1}, w.status(t).Dropping)
 }

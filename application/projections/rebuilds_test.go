@@ -135,8 +135,8 @@ func TestRebuild(t *testing.T) {
 	require.Equal(t, []int{21, 2}, []int{w.rows(version+1, a), w.rows(version+1, b)})
 	w.clock.Advance(10 * time.Second)
 	shown = w.show(t)
-	require.True(t, shown.LeftKnown)
-	require.Zero(t, shown.Left)
+	require.True(t, shown.TimeLeftKnown)
+	require.Zero(t, shown.TimeLeft)
 
 	shown, err = w.rebuilds.Switch(t.Context(), order)
 	require.NoError(t, err)
@@ -154,7 +154,7 @@ func TestRebuild(t *testing.T) {
 	shown, err = w.rebuilds.Drop(t.Context(), order)
 	require.NoError(t, err)
 	require.Equal(t, []int{version + 1}, shown.Dropping)
-	require.NoError(t, w.rebuilds.Round(t.Context()))
+	require.NoError(t, w.rebuilds.Maintain(t.Context()))
 	require.Empty(t, w.show(t).Dropping)
 	checkpoints, err := w.store.Projections.Checkpoints(t.Context(), name, version+1)
 	require.NoError(t, err)
@@ -167,7 +167,7 @@ func TestRebuild(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, version+2, shown.Building)
 	w.hurry(t, func() bool { return w.show(t).CaughtUp }, "it catches up")
-	require.NoError(t, w.rebuilds.Round(t.Context()))
+	require.NoError(t, w.rebuilds.Maintain(t.Context()))
 	require.Equal(t, version+2, w.active(t), "it switches by itself")
 }
 
@@ -183,7 +183,7 @@ func TestRebuilds_StalledBuildIsNotActivated(t *testing.T) {
 	_, err := w.rebuilds.Start(t.Context(), projections.Order{Name: name, By: "ada"}, true)
 	require.NoError(t, err)
 	w.hurry(t, func() bool { return w.show(t).Halted == 1 }, "it is halted")
-	require.NoError(t, w.rebuilds.Round(t.Context()))
+	require.NoError(t, w.rebuilds.Maintain(t.Context()))
 	require.Equal(t, version, w.active(t))
 	_, err = w.rebuilds.Switch(t.Context(), projections.Order{Name: name})
 	require.Equal(t, projection.CodeVersionHalted, fault.CodeOf(err))
@@ -197,7 +197,7 @@ func TestRebuilds_StalledBuildIsNotActivated(t *testing.T) {
 	require.NoError(t, o.Do(t.Context(), fix))
 	w.hurry(t, func() bool { return w.rows(version+1, a) == 3 }, "it continues")
 
-	require.NoError(t, w.rebuilds.Round(t.Context()))
+	require.NoError(t, w.rebuilds.Maintain(t.Context()))
 	require.Equal(t, version+1, w.active(t))
 }
 
@@ -233,9 +233,9 @@ func TestRebuilds_NewerHandlerBuildsVersion(t *testing.T) {
 		require.Equal(t, version, shown().Active)
 		w.write(t, a, moved(1)...)
 		w.hurry(t, func() bool { next.Wake(); return w.rows(version, a) == 8 && w.rows(version+1, a) == 8 }, "each follows with its own handler")
-		require.NoError(t, w.rebuilds.Round(t.Context()), "the release before leaves the switch to the newer one")
+		require.NoError(t, w.rebuilds.Maintain(t.Context()), "the release before leaves the switch to the newer one")
 		require.Equal(t, version, shown().Active)
-		require.NoError(t, rebuilds.Round(t.Context()))
+		require.NoError(t, rebuilds.Maintain(t.Context()))
 		if byHand {
 			require.Equal(t, version, shown().Active)
 		} else {

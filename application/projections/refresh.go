@@ -14,10 +14,10 @@ import (
 
 // versionSpec is a version that this node should work.
 type versionSpec struct {
-	declaration *declaredProjection
-	registered  projection.Projection
-	only        map[event.PartitionID]bool // partitions that it reads; nil: all
-	partitions  int                        // their number when only was made
+	declaration     *declaredProjection
+	registered      projection.Projection
+	readPartitions  map[event.PartitionID]bool // nil: all
+	knownPartitions int                        // how many the log had when readPartitions was made
 }
 
 func newRunning(d *declaredProjection, known projection.Projection) *running {
@@ -68,7 +68,7 @@ func (r *Runner) refreshAll(ctx context.Context) error {
 		for _, known := range versions {
 			w := versionSpec{declaration: d, registered: known}
 			if known.Scope != 0 {
-				w.only = map[event.PartitionID]bool{known.Scope: true}
+				w.readPartitions = map[event.PartitionID]bool{known.Scope: true}
 			}
 			want = append(want, w)
 		}
@@ -84,12 +84,12 @@ func (r *Runner) refreshAll(ctx context.Context) error {
 		if p == nil {
 			p = newRunning(w.declaration, w.registered)
 		}
-		r.readOnly(p, w)
+		r.setReadPartitions(p, w)
 		next = append(next, p)
 	}
 	r.replaceRunning(next)
 	for i, p := range next {
-		if err := r.refreshOne(ctx, p, want[i].registered); err != nil {
+		if err := r.refreshVersion(ctx, p, want[i].registered); err != nil {
 			return err
 		}
 	}
@@ -171,8 +171,8 @@ func (r *Runner) unobserve(p *running) {
 	}
 }
 
-// refreshOne applies a changed revision of a version and reads its checkpoints.
-func (r *Runner) refreshOne(ctx context.Context, p *running, known projection.Projection) error {
+// refreshVersion applies a changed revision of a version and reads its checkpoints.
+func (r *Runner) refreshVersion(ctx context.Context, p *running, known projection.Projection) error {
 	if p.loaded && known.Revision == p.registered.Revision {
 		return nil
 	}
@@ -213,7 +213,7 @@ func (r *Runner) customVersions(ctx context.Context, all []projection.Projection
 		if len(known.Definition) == 0 || !known.Role.IsLive() {
 			continue
 		}
-		w := versionSpec{registered: known, partitions: len(heads)}
+		w := versionSpec{registered: known, knownPartitions: len(heads)}
 		p := r.findRunning(known)
 		if p == nil {
 			resource := LeaseName(known.Name, known.Version)
@@ -229,18 +229,18 @@ func (r *Runner) customVersions(ctx context.Context, all []projection.Projection
 				r.config.Logger.ErrorContext(ctx, "a version of a custom projection cannot be run by this node; change the projection, or delete it and create it again", "projection", known.Name, "version", known.Version, "code", fault.CodeOf(err))
 				continue
 			}
-			w.declaration = &declaredProjection{declared, guarded{handler, known.Name, r.config.Logger}}
+			w.declaration = &declaredProjection{declared, panicGuard{handler, known.Name, r.config.Logger}}
 		}
-		if p != nil && p.partitions == len(heads) {
-			w.only, w.partitions = p.only, p.partitions
+		if p != nil && p.knownPartitions == len(heads) {
+			w.readPartitions, w.knownPartitions = p.readPartitions, p.knownPartitions
 		} else {
 			read, err := r.config.Custom.Partitions(ctx, known)
 			if err != nil {
 				return out, err
 			}
-			w.only = map[event.PartitionID]bool{}
+			w.readPartitions = map[event.PartitionID]bool{}
 			for _, id := range read {
-				w.only[id] = known.Reads(id)
+				w.readPartitions[id] = known.Reads(id)
 			}
 		}
 		out = append(out, w)
@@ -260,11 +260,13 @@ func (p *running) isCustom() bool {
 }
 
 // reads tells whether a version reads a partition.
-func (p *running) reads(id event.PartitionID) bool { return p.only == nil || p.only[id] }
+func (p *running) reads(id event.PartitionID) bool {
+	return p.readPartitions == nil || p.readPartitions[id]
+}
 
-// readOnly sets which partitions a version reads.
-func (r *Runner) readOnly(p *running, w versionSpec) {
+// setReadPartitions sets which partitions a version reads.
+func (r *Runner) setReadPartitions(p *running, w versionSpec) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	p.only, p.partitions = w.only, w.partitions
+	p.readPartitions, p.knownPartitions = w.readPartitions, w.knownPartitions
 }

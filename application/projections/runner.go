@@ -118,8 +118,8 @@ type running struct {
 	observedAs        atomic.Pointer[string]
 	resource          string                     // of its leases
 	loaded            bool                       // its checkpoints have been read
-	only              map[event.PartitionID]bool // partitions that it reads, replaced as a whole; nil: all
-	partitions        int                        // their number when only was made
+	readPartitions    map[event.PartitionID]bool // that it reads, replaced as a whole; nil: all
+	knownPartitions   int                        // how many the log had when readPartitions was made
 	units             map[event.PartitionID]*unit
 }
 
@@ -146,7 +146,7 @@ func New(c Config, projections []module.Projection, handlers map[string]ports.Pr
 		if h == nil {
 			return nil, fault.New(fault.Internal, "projection.unbound", "projection %s has no handler; bind one in the composition root", p.Name)
 		}
-		r.declared = append(r.declared, declaredProjection{p, guarded{h, p.Name, c.Logger}})
+		r.declared = append(r.declared, declaredProjection{p, panicGuard{h, p.Name, c.Logger}})
 	}
 	for i := range r.declared {
 		r.running = append(r.running, newRunning(&r.declared[i], builtIn(r.declared[i].Projection)))
@@ -161,9 +161,9 @@ func builtIn(p module.Projection) projection.Projection {
 	}
 }
 
-// guarded turns a panic of a handler into a failure of its partition, so that a bug in one read
+// panicGuard turns a panic of a handler into a failure of its partition, so that a bug in one read
 // model stops neither the process nor other projections.
-type guarded struct {
+type panicGuard struct {
 	ports.ProjectionHandler
 	projection string
 	logger     *slog.Logger
@@ -171,7 +171,7 @@ type guarded struct {
 
 // Apply implements ports.ProjectionHandler. Fault projection.panicked. It logs only the place
 // of the panic, whose value may quote an event.
-func (g guarded) Apply(ctx context.Context, tx ports.ProjectionTx, b ports.ProjectionBatch) (err error) {
+func (g panicGuard) Apply(ctx context.Context, tx ports.ProjectionTx, b ports.ProjectionBatch) (err error) {
 	defer func() {
 		if recover() != nil {
 			g.logger.ErrorContext(ctx, "projection panicked", "projection", g.projection, "stack", string(debug.Stack()))
@@ -242,7 +242,7 @@ func (r *Runner) round(ctx context.Context, heads map[event.PartitionID]ports.He
 		r.reportLeases(ctx, changes, err)
 		_, next = r.queueDue(heads, r.config.Clock.Now())
 	}
-	r.start(ctx, heads)
+	r.startWorkers(ctx, heads)
 	if tick {
 		r.observe(ctx, heads)
 	}

@@ -164,10 +164,10 @@ func (r *Rebuilds) chooseBase(ctx context.Context, all []projection.Projection, 
 // never copied back, however long that takes.
 const redactionsEvery = time.Minute
 
-// CopyRound copies the missing parts of snapshots and of versions that start from one, and
+// CopySnapshots copies the missing parts of snapshots and of versions that start from one, and
 // removes parts that may hold redacted values. It leaves the parts alone that another node
 // copies.
-func (r *Rebuilds) CopyRound(ctx context.Context) error {
+func (r *Rebuilds) CopySnapshots(ctx context.Context) error {
 	if r.config.Snapshots == nil {
 		return nil
 	}

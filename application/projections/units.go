@@ -134,8 +134,8 @@ func remaining(now, until time.Time, pause time.Duration) time.Duration {
 	return max(rest, 0)
 }
 
-// start gives queued units to free workers.
-func (r *Runner) start(ctx context.Context, heads map[event.PartitionID]ports.Head) {
+// startWorkers gives queued units to free workers.
+func (r *Runner) startWorkers(ctx context.Context, heads map[event.PartitionID]ports.Head) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for r.busy < r.config.Workers {
@@ -175,7 +175,7 @@ func (r *Runner) workUnit(ctx context.Context, p *running, u *unit, settings pro
 		batches = customTurnBatches
 	}
 	for range batches {
-		if ctx.Err() != nil || !r.step(ctx, p, u, settings, lease, target, wait) {
+		if ctx.Err() != nil || !r.advanceOnce(ctx, p, u, settings, lease, target, wait) {
 			return
 		}
 		r.mu.Lock()
@@ -187,8 +187,8 @@ func (r *Runner) workUnit(ctx context.Context, p *running, u *unit, settings pro
 	}
 }
 
-// step does one transaction. It reports whether to continue.
-func (r *Runner) step(ctx context.Context, p *running, u *unit, settings projection.Settings, lease *ports.Lease, target event.Sequence, wait time.Duration) bool {
+// advanceOnce does one transaction. It reports whether to continue.
+func (r *Runner) advanceOnce(ctx context.Context, p *running, u *unit, settings projection.Settings, lease *ports.Lease, target event.Sequence, wait time.Duration) bool {
 	r.mu.Lock()
 	at, limit := u.position, settings.BatchSize
 	if limit == 0 {

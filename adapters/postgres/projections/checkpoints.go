@@ -106,7 +106,7 @@ func (s *Checkpoints) Isolate(ctx context.Context, f ports.ProjectionFailure, po
 		if c.Sequence != f.At || c.Status == projection.Halted {
 			return false, nil
 		}
-		e, err := s.next(ctx, tx, f.Partition, c.Sequence)
+		e, err := s.readNext(ctx, tx, f.Partition, c.Sequence)
 		if err != nil {
 			return false, err
 		}
@@ -132,8 +132,8 @@ func (s *Checkpoints) Isolate(ctx context.Context, f ports.ProjectionFailure, po
 	})
 }
 
-// next reads the event after a sequence.
-func (s *work) next(ctx context.Context, tx pgx.Tx, p event.PartitionID, after event.Sequence) (event.Recorded, error) {
+// readNext reads the event after a sequence.
+func (s *work) readNext(ctx context.Context, tx pgx.Tx, p event.PartitionID, after event.Sequence) (event.Recorded, error) {
 	events, err := s.events.EventsAfter(ctx, tx, p, after, 1, []string{""})
 	if err == nil && len(events) == 0 {
 		err = fault.New(fault.FailedPrecondition, "projection.no_event", "there is no event after the checkpoint; look at the checkpoints again")
@@ -160,7 +160,7 @@ func (s *Checkpoints) Skip(ctx context.Context, o ports.ProjectionOperation) (po
 		if err := c.RequireHalted(); err != nil {
 			return false, err
 		}
-		e, err := s.next(ctx, tx, o.Partition, c.Sequence)
+		e, err := s.readNext(ctx, tx, o.Partition, c.Sequence)
 		if err != nil {
 			return false, err
 		}

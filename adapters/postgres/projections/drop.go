@@ -21,18 +21,18 @@ func (s *Versions) DropProjection(ctx context.Context, name string, version int,
 		if _, err := s.lockVersions(ctx, tx, name, 0, int32(version)); err != nil {
 			return err
 		}
-		return s.drop(ctx, tx, name, int32(version), by)
+		return s.dropVersion(ctx, tx, name, int32(version), by)
 	})
 }
 
-// drop ends a version. It deletes the checkpoints, so that no node works the version and a
-// running report notices that its rows are going.
-func (s *work) drop(ctx context.Context, tx pgx.Tx, name string, version int32, by string) error {
-	return s.end(ctx, tx, name, version, by, projection.Building, projection.Retained, projection.Saving, projection.Saved)
+// dropVersion ends a version. It deletes the checkpoints, so that no node works the version and a
+// running report notices that its rows are being removed.
+func (s *work) dropVersion(ctx context.Context, tx pgx.Tx, name string, version int32, by string) error {
+	return s.endVersion(ctx, tx, name, version, by, projection.Building, projection.Retained, projection.Saving, projection.Saved)
 }
 
-// end is drop for a version in one of the roles from.
-func (s *work) end(ctx context.Context, tx pgx.Tx, name string, version int32, by string, from ...projection.Role) error {
+// endVersion is dropVersion for a version in one of the roles from.
+func (s *work) endVersion(ctx context.Context, tx pgx.Tx, name string, version int32, by string, from ...projection.Role) error {
 	if err := s.changeRole(ctx, tx, name, version, by, projection.Dropping, from...); err != nil {
 		return err
 	}
@@ -109,7 +109,7 @@ func (s *Versions) SweepProjection(ctx context.Context, name string, version int
 }
 
 func (s *Versions) sweep(ctx context.Context, name string, version int, table ports.ProjectionTable, p int32, limit int) (int64, error) {
-	tag, err := s.db.Reads.Exec(ctx, deleteSome(table), tableArguments(table, name, p, int32(version), limit)...)
+	tag, err := s.db.Reads.Exec(ctx, deleteSomeStatement(table), tableArguments(table, name, p, int32(version), limit)...)
 	return tag.RowsAffected(), err
 }
 
@@ -120,8 +120,8 @@ func (s *Versions) ForgetDropped(ctx context.Context, before time.Time) (int, er
 	return int(forgotten), pg.Translate(ctx, err)
 }
 
-// deleteSome removes at most $3 rows of the partition $1 and the version $2.
-func deleteSome(t ports.ProjectionTable) string {
+// deleteSomeStatement deletes at most $3 rows of the partition $1 and the version $2.
+func deleteSomeStatement(t ports.ProjectionTable) string {
 	return fmt.Sprintf(`DELETE FROM %[1]s WHERE partition_id = $1 AND version = $2%[3]s AND (%[2]s) IN (
 		SELECT %[2]s FROM %[1]s WHERE partition_id = $1 AND version = $2%[3]s ORDER BY %[2]s LIMIT $3)`, tableName(t), columnNames(t), projectionFilter(t, 4))
 }

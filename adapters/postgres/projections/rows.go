@@ -153,7 +153,7 @@ func (s *Rows) endAll(ctx context.Context, tx pgx.Tx, name string, versions []in
 		return err
 	}
 	for _, version := range versions {
-		err := s.end(ctx, tx, name, version, by, projection.Active, projection.Building, projection.Retained, projection.Saving, projection.Saved)
+		err := s.endVersion(ctx, tx, name, version, by, projection.Active, projection.Building, projection.Retained, projection.Saving, projection.Saved)
 		if err != nil && fault.CodeOf(err) != projection.CodeChanged {
 			return err
 		}

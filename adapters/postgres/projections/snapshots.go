@@ -15,7 +15,7 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// Snapshots saves the rows of a version, so that a later one begins with them.
+// Snapshots saves the rows of a version, so that a rebuild can start from them.
 type Snapshots struct{ *work }
 
 // NewSnapshots makes the store of projections' snapshots.
@@ -155,7 +155,7 @@ func (s *Snapshots) FinishSnapshot(ctx context.Context, name string, version, ke
 			return err
 		}
 		for _, v := range older {
-			if err := s.end(ctx, tx, name, v, by, projection.Saved); err != nil {
+			if err := s.endVersion(ctx, tx, name, v, by, projection.Saved); err != nil {
 				return err
 			}
 		}
@@ -188,7 +188,7 @@ func (s *Snapshots) ForgetPart(ctx context.Context, c ports.SnapshotCopy) error 
 			return err
 		}
 		for _, table := range c.Tables {
-			if _, err := tx.Exec(ctx, deleteAll(table), tableArguments(table, c.Projection, int32(c.Partition), int32(c.Version))...); err != nil {
+			if _, err := tx.Exec(ctx, deleteStatement(table), tableArguments(table, c.Projection, int32(c.Partition), int32(c.Version))...); err != nil {
 				return err
 			}
 		}
@@ -196,7 +196,7 @@ func (s *Snapshots) ForgetPart(ctx context.Context, c ports.SnapshotCopy) error 
 	})
 }
 
-// deleteAll removes the rows of the version $2 in the partition $1.
-func deleteAll(t ports.ProjectionTable) string {
+// deleteStatement deletes the rows of the version $2 in the partition $1.
+func deleteStatement(t ports.ProjectionTable) string {
 	return fmt.Sprintf("DELETE FROM %s WHERE partition_id = $1 AND version = $2%s", tableName(t), projectionFilter(t, 3))
 }

@@ -45,7 +45,7 @@ func (s *Versions) SwitchProjection(ctx context.Context, w ports.ProjectionSwitc
 			return err
 		}
 		for _, version := range older {
-			if err := s.drop(ctx, tx, w.Projection, version, w.By); err != nil {
+			if err := s.dropVersion(ctx, tx, w.Projection, version, w.By); err != nil {
 				return err
 			}
 		}
@@ -170,7 +170,7 @@ func (s *Versions) SwitchPartition(ctx context.Context, w ports.PartitionSwitch)
 			}
 		}
 		for _, version := range older {
-			if err := s.drop(ctx, tx, w.Projection, version, w.By); err != nil {
+			if err := s.dropVersion(ctx, tx, w.Projection, version, w.By); err != nil {
 				return err
 			}
 		}
@@ -249,7 +249,7 @@ func (s *Versions) swapRows(ctx context.Context, tx pgx.Tx, w ports.PartitionSwi
 	}
 	move := func(from, to int32) error {
 		for _, table := range w.Tables {
-			if _, err := tx.Exec(ctx, moveRows(table), tableArguments(table, w.Projection, int32(w.Partition), from, to)...); err != nil {
+			if _, err := tx.Exec(ctx, moveStatement(table), tableArguments(table, w.Projection, int32(w.Partition), from, to)...); err != nil {
 				return err
 			}
 		}
@@ -285,8 +285,8 @@ func (s *Versions) swapCheckpoints(ctx context.Context, tx pgx.Tx, w ports.Parti
 	return nil
 }
 
-// moveRows turns the rows of the version $2 in the partition $1 into those of the
+// moveStatement turns the rows of the version $2 in the partition $1 into those of the
 // version $3.
-func moveRows(t ports.ProjectionTable) string {
+func moveStatement(t ports.ProjectionTable) string {
 	return fmt.Sprintf("UPDATE %s SET version = $3 WHERE partition_id = $1 AND version = $2%s", tableName(t), projectionFilter(t, 4))
 }

@@ -50,7 +50,7 @@ type targetRebuild struct {
 }
 
 func (f *targetRebuild) run(ctx context.Context) error {
-	events, err := f.read(ctx)
+	events, err := f.readEvents(ctx)
 	if err != nil {
 		return err
 	}
@@ -61,7 +61,7 @@ func (f *targetRebuild) run(ctx context.Context) error {
 	events = slices.DeleteFunc(events, func(e event.Recorded) bool {
 		return len(f.request.Types) > 0 && !slices.Contains(f.request.Types, e.Type)
 	})
-	before, err := f.rows(ctx)
+	before, err := f.digestRows(ctx)
 	if err != nil {
 		return err
 	}
@@ -74,12 +74,12 @@ func (f *targetRebuild) run(ctx context.Context) error {
 	if err := f.fold(ctx, events); err != nil {
 		return err
 	}
-	after, err := f.rows(ctx)
+	after, err := f.digestRows(ctx)
 	if err != nil {
 		return err
 	}
 	for i, table := range f.request.Target.Tables {
-		f.change.Tables = append(f.change.Tables, changed(table, before[i], after[i]))
+		f.change.Tables = append(f.change.Tables, compareDigests(table, before[i], after[i]))
 	}
 	return nil
 }
@@ -88,9 +88,9 @@ func (f *targetRebuild) run(ctx context.Context) error {
 // lockedBytes.
 const targetPage = 500
 
-// read returns the entity's events up to the checkpoint, in the order of the log and without
-// their payloads.
-func (f *targetRebuild) read(ctx context.Context) ([]event.Recorded, error) {
+// readEvents returns the entity's events up to the checkpoint, in the order of the log and
+// without their payloads.
+func (f *targetRebuild) readEvents(ctx context.Context) ([]event.Recorded, error) {
 	var out []event.Recorded
 	for _, streamType := range f.request.Target.Streams {
 		q := ports.StreamQuery{
@@ -125,9 +125,9 @@ func (f *targetRebuild) read(ctx context.Context) ([]event.Recorded, error) {
 const listPayloads = `SELECT p.sequence, p.salt, p.payload FROM unnest($2::bigint[]) AS k (wanted)
 	CROSS JOIN LATERAL (SELECT x.sequence, x.salt, x.payload FROM backbone.event_payloads x WHERE x.partition_id = $1 AND x.sequence = k.wanted LIMIT 1) p`
 
-// load returns the first of the events with their payloads: as many as fit into lockedBytes, at
-// least one.
-func (f *targetRebuild) load(ctx context.Context, events []event.Recorded) ([]event.Recorded, error) {
+// loadPayloads returns the first of the events with their payloads: as many as fit into
+// lockedBytes, at least one.
+func (f *targetRebuild) loadPayloads(ctx context.Context, events []event.Recorded) ([]event.Recorded, error) {
 	sequences := make([]event.Sequence, len(events))
 	for i := range events {
 		sequences[i] = events[i].Sequence
@@ -171,9 +171,9 @@ func (f *targetRebuild) selection(t ports.TargetTable) (statement string, argume
 	}
 }
 
-// rows returns for each table a digest of each row of the entity by key. The values stay in the
-// database.
-func (f *targetRebuild) rows(ctx context.Context) ([]map[string]string, error) {
+// digestRows returns for each table a digest of each row of the entity by key. The values stay in
+// the database.
+func (f *targetRebuild) digestRows(ctx context.Context) ([]map[string]string, error) {
 	out := make([]map[string]string, len(f.request.Target.Tables))
 	for i, table := range f.request.Target.Tables {
 		statement, arguments := f.selection(table)
@@ -204,7 +204,7 @@ func (f *targetRebuild) rows(ctx context.Context) ([]map[string]string, error) {
 // maxRowsPerEvent bounds the compared rows: a journal has more rows than events.
 const maxRowsPerEvent = 10
 
-func changed(t ports.TargetTable, before, after map[string]string) ports.TableDifference {
+func compareDigests(t ports.TargetTable, before, after map[string]string) ports.TableDifference {
 	d := ports.TableDifference{Table: t.Schema + "." + t.Name, LeftRows: uint64(len(before)), RightRows: uint64(len(after))}
 	for key, digest := range before {
 		switch now, exists := after[key]; {
@@ -241,7 +241,7 @@ func (f *targetRebuild) fold(ctx context.Context, events []event.Recorded) error
 			events = events[1:]
 			continue
 		}
-		page, err := f.load(ctx, events[:n])
+		page, err := f.loadPayloads(ctx, events[:n])
 		if err != nil {
 			return err
 		}
@@ -276,7 +276,7 @@ func (f *targetRebuild) skippedEvents(ctx context.Context) (map[event.Sequence]b
 
 // retrySkipped tries a skipped event. A failure rolls back to the savepoint before it.
 func (f *targetRebuild) retrySkipped(ctx context.Context, e event.Recorded) error {
-	page, err := f.load(ctx, []event.Recorded{e})
+	page, err := f.loadPayloads(ctx, []event.Recorded{e})
 	if err != nil {
 		return err
 	}

@@ -48,7 +48,7 @@ func (s *Service) Change(ctx context.Context, c Creation, switching bool) (Chang
 	}
 	next := latest
 	switch {
-	case same(latest.Definition, wanted):
+	case isSameDefinition(latest.Definition, wanted):
 		out.Version, out.Same = latest.Version, true
 	case !c.expects(now.Version):
 		return out, projection.WrongVersion(now.Name, *c.Expected, now.Version)
@@ -83,8 +83,8 @@ func (s *Service) Change(ctx context.Context, c Creation, switching bool) (Chang
 	return out, nil
 }
 
-// same compares a definition with a stored one, which any release may have written.
-func same(stored, wanted []byte) bool {
+// isSameDefinition compares a definition with a stored one, which any release may have written.
+func isSameDefinition(stored, wanted []byte) bool {
 	d, err := projection.ParseDefinition(stored)
 	if err != nil {
 		return false

@@ -129,7 +129,7 @@ func TestChange_BuildsVersion(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, 3, rebuilt.Building, "the same definition in a new version")
 	g.until(t, r, func() bool {
-		require.NoError(t, b.Round(t.Context()))
+		require.NoError(t, b.Maintain(t.Context()))
 		s, err := b.Show(t.Context(), order("sums").Name)
 		require.NoError(t, err)
 		return s.Active == 3
@@ -160,7 +160,7 @@ func TestChange_FailureHaltsNewVersionOnly(t *testing.T) {
 	g.until(t, r, func() bool { g.clock.Advance(time.Second); return show().Halted == 1 }, "the new version is halted")
 	g.write(t, le, posted, `{"vendor":"V-1","amount":"4"}`)
 	g.until(t, r, func() bool { return g.rows(t, "sums", le)["V-1"] == `{"n":4}` }, "the active version continues")
-	require.NoError(t, b.Round(t.Context()))
+	require.NoError(t, b.Maintain(t.Context()))
 	require.Equal(t, 1, show().Active)
 	_, err = b.Switch(t.Context(), order("sums"))
 	require.Equal(t, projection.CodeVersionHalted, fault.CodeOf(err))
@@ -169,7 +169,7 @@ func TestChange_FailureHaltsNewVersionOnly(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []int{2}, show().Dropping)
 	for len(show().Dropping) > 0 {
-		require.NoError(t, b.Round(t.Context()))
+		require.NoError(t, b.Maintain(t.Context()))
 	}
 	require.Equal(t, `{"n":4}`, g.rows(t, "sums", le)["V-1"])
 }
@@ -261,7 +261,7 @@ func TestDelete_EndsChange(t *testing.T) {
 	require.Equal(t, "projection.not_found", fault.CodeOf(err))
 	stop()
 	for range 3 {
-		require.NoError(t, g.rebuilds().Round(t.Context()))
+		require.NoError(t, g.rebuilds().Maintain(t.Context()))
 	}
 	require.Zero(t, stored(1)+stored(2))
 	require.Equal(t, 3, g.create(t, "sums", definition("acme", ".id", counts)).Version)
@@ -287,7 +287,7 @@ func TestRunner_SkipsDefinitionOfLaterRelease(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, at, "it was not begun")
 	b := g.rebuilds()
-	require.NoError(t, b.Round(t.Context()))
+	require.NoError(t, b.Maintain(t.Context()))
 	_, err = b.Compare(t.Context(), p.Name, 0, []event.PartitionID{le.Partition}, 1)
 	require.Equal(t, projection.CodeUnreadable, fault.CodeOf(err))
 	o := order("sums")
@@ -421,7 +421,7 @@ func TestRows_ReadNextVersionAfterRemoval(t *testing.T) {
 			if waited++; waited == 1 {
 				replace("2")
 				replace("3")
-				require.NoError(t, g.rebuilds().Round(t.Context()))
+				require.NoError(t, g.rebuilds().Maintain(t.Context()))
 			}
 			return 0, nil
 		},

@@ -228,7 +228,7 @@ func (r *recomputation) readEvents(ctx context.Context, f *rowFolder, after, thr
 	if after >= through {
 		return nil
 	}
-	q := candidates(r.definition, r.work.Partition)
+	q := candidateQuery(r.definition, r.work.Partition)
 	q.After, q.Until = after, through
 	return eachPage(ctx, r.service.config.Recompute.Log, q, func(events []event.Recorded) error {
 		most := r.service.config.Recompute.MaxRead
@@ -258,7 +258,7 @@ func (r *recomputation) deliver(ctx context.Context, to eventConsumer, events []
 			if err != nil && !isTransient(ctx, err) {
 				err = nil
 			} else if err == nil {
-				to.recover(events[0].Sequence)
+				to.markRecovered(events[0].Sequence)
 			}
 		}
 		if err != nil {
@@ -278,8 +278,8 @@ func isTransient(ctx context.Context, err error) bool {
 // eventConsumer is a handler of the recomputation.
 type eventConsumer interface {
 	ports.ProjectionHandler
-	// recover records that a skipped event was applied.
-	recover(s event.Sequence)
+	// markRecovered records that a skipped event was applied.
+	markRecovered(s event.Sequence)
 }
 
 // keyFinder collects the keys of events.
@@ -297,7 +297,7 @@ func (f *keyFinder) Apply(ctx context.Context, _ ports.ProjectionTx, b ports.Pro
 	return err
 }
 
-func (f *keyFinder) recover(event.Sequence) {}
+func (f *keyFinder) markRecovered(event.Sequence) {}
 
 // rowFolder folds the rows of some keys, without a transaction.
 type rowFolder struct {
@@ -317,7 +317,7 @@ func (f *rowFolder) clone() *rowFolder {
 	return &c
 }
 
-func (f *rowFolder) recover(s event.Sequence) {
+func (f *rowFolder) markRecovered(s event.Sequence) {
 	if f.last {
 		f.recovered = append(f.recovered, s)
 	}

@@ -119,7 +119,7 @@ func TestRunner_CreatedAndDeletedProjections(t *testing.T) {
 	require.Equal(t, "projection.not_found", fault.CodeOf(err))
 	rebuilds := testkit.Must(projections.NewRebuilds(projections.RebuildsConfig{Store: g.store.Projections, Register: g.store.ProjectionVersions, Versions: g.store.ProjectionVersions, Clock: g.clock, MaxBehind: 1000}))
 	for range 3 {
-		require.NoError(t, rebuilds.Round(t.Context()))
+		require.NoError(t, rebuilds.Maintain(t.Context()))
 	}
 	left, _, err := g.store.ProjectionRows.ListProjectionRows(t.Context(), ports.ProjectionRowQuery{Projection: name, Version: 1, Partition: le.Partition})
 	require.NoError(t, err)

@@ -86,7 +86,7 @@ func (s *Service) runTrial(ctx context.Context, p *program, d projection.Definit
 		}
 		one := TrialEntity{Entity: le}
 		rows := map[string]ports.ProjectionRow{}
-		err := s.replayLast(ctx, candidates(d, le.Partition), s.trialEvents-t.Events, func(e event.Recorded) error {
+		err := s.replayLast(ctx, candidateQuery(d, le.Partition), s.trialEvents-t.Events, func(e event.Recorded) error {
 			t.Considered++
 			counted, err := p.selectEvents(ctx, d.TenantID, []event.Recorded{e})
 			if err == nil {
@@ -130,8 +130,8 @@ func (s *Service) replayLast(ctx context.Context, q ports.EventQuery, n int, do 
 	})
 }
 
-// candidates queries the events of a partition that a definition's filter may select.
-func candidates(d projection.Definition, p event.PartitionID) ports.EventQuery {
+// candidateQuery queries the events of a partition that a definition's filter may select.
+func candidateQuery(d projection.Definition, p event.PartitionID) ports.EventQuery {
 	q := ports.EventQuery{Partition: p, Types: d.Filter.Types}
 	switch {
 	case len(d.Filter.Entities) == 1 && d.Filter.Entities[0].ID != "":
