@@ -42,7 +42,7 @@ func erasureChanged() error {
 }
 
 func moveRefused() error {
-	return fault.New(fault.FailedPrecondition, "erasure.move_refused", "the erasure request is not in a state from which it can go there; read the request again")
+	return fault.New(fault.FailedPrecondition, "erasure.move_refused", "the erasure request cannot move to that state from its present one; read the request again")
 }
 
 func otherTenantsKey() error {
@@ -99,7 +99,7 @@ func (k *ErasureRegister) AddErasure(_ context.Context, r ports.ErasureRequest) 
 		case e.ID == r.ID:
 			return erasureChanged()
 		case same && !e.State.Final():
-			return fault.New(fault.Conflict, "erasure.duplicate", "an erasure of this subject is under way already; follow that one").With("request_id", e.ID.String())
+			return fault.New(fault.Conflict, "erasure.duplicate", "an erasure of this subject has begun already; follow that one").With("request_id", e.ID.String())
 		}
 	}
 	r.State, r.Revision, r.UpdatedAt = shredding.ErasureRequested, 1, k.now()
@@ -214,7 +214,7 @@ func (k *ErasureRegister) ApproveErasure(_ context.Context, id event.ID, approve
 		case e.State != shredding.ErasurePreviewed:
 			return ports.ErasureRequest{}, moveRefused()
 		case e.Scope != scope:
-			return ports.ErasureRequest{}, fault.New(fault.FailedPrecondition, "erasure.scope_changed", "the request concerns more or less than was approved; approve the new preview")
+			return ports.ErasureRequest{}, fault.New(fault.FailedPrecondition, "erasure.scope_changed", "the request concerns other data than was approved; approve the new preview")
 		}
 		e.ApprovedBy, e.ApprovedAt, e.approvalStored = approver, at.UTC(), k.now()
 		return k.reach(e, shredding.ErasureApproved), nil

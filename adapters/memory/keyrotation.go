@@ -46,7 +46,7 @@ func (k *KeyRotation) AddKEK(_ context.Context, kek ports.KEK) error {
 		return nil
 	}
 	if kek.Epoch != newest+1 {
-		return fault.New(fault.Conflict, "keys.epoch_taken", "another process has made the tenant's next key already; list its keys and go on with that one")
+		return fault.New(fault.Conflict, "keys.epoch_taken", "another process has made the tenant's next key already; list its keys and continue with that one")
 	}
 	kek.State = ports.KEKPending
 	k.keks = append(k.keks, kek)
@@ -58,7 +58,7 @@ func epochMissing() error {
 }
 
 func kekMoveRefused() error {
-	return fault.New(fault.FailedPrecondition, "keys.move_refused", "the tenant's key is not in a state from which it can go there; list its keys and finish the rotation that is under way")
+	return fault.New(fault.FailedPrecondition, "keys.move_refused", "the tenant's key cannot move to that state from its present one; list its keys and finish the rotation that has begun")
 }
 
 // ActivateKEK implements ports.KeyRotation.

@@ -186,7 +186,7 @@ func (k *KeyStore) ActiveKEK(_ context.Context, tenantID string) (ports.KEK, err
 		}
 	}
 	return ports.KEK{}, fault.New(fault.FailedPrecondition, "keys.kek_missing",
-		"the tenant has no key yet that its persons' keys are wrapped with; run backbone keys rotate for it")
+		"the tenant has no key yet that wraps the keys of persons; run `backbone keys rotate` for it")
 }
 
 // TenantSecret implements ports.SubjectKeys.

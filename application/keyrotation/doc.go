@@ -1,5 +1,6 @@
-// Package keyrotation replaces the KEKs that wrap the keys of persons, epoch by epoch:
-// backups from before an erasure then hold keys that no KEK opens any more.
+// Package keyrotation replaces the KEKs that wrap the keys of persons: backups from before
+// an erasure then hold keys that no KEK opens any more. An epoch is the number of a tenant's
+// KEK, from 1; every rotation makes the KEK of the next epoch.
 //
 // A [Service] rotates the KEKs of a tenant, makes its first one, exports the key store to
 // the export store outside the database, and restores keys from exports. The nightly job
@@ -8,7 +9,9 @@
 //
 // A rotation has six steps: make the next KEK, activate it, wrap the remaining keys again,
 // check that none is wrapped by the old KEK and that keys open, prove that an export
-// restores, end the old KEK. Each step may be repeated, and the states of the KEKs say
-// where to continue after a crash. The package never sees personal data, and never ends a
-// KEK that still wraps a key.
+// restores, delete the old KEK. Each step may be repeated, and the states of the KEKs say
+// where to continue after a crash. Appends continue during a rotation: the activation waits
+// for mints in flight, the vault repeats a later mint under the old KEK, and wrapping a data
+// key again does not change it, so cached keys stay valid. The package never sees personal
+// data, and never deletes a KEK that still wraps a key.
 package keyrotation

@@ -16,8 +16,8 @@ import (
 
 var plainSegment = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]{0,62}$`)
 
-// Segment turns any text into one segment of a name: the text itself where that is safe,
-// else a digest.
+// Segment turns any text into one segment of a key's alias or of a name in the export store:
+// the text itself if both allow its characters, else a digest.
 func Segment(text string) string {
 	if plainSegment.MatchString(text) {
 		return text
@@ -26,7 +26,7 @@ func Segment(text string) string {
 	return "x-" + hex.EncodeToString(sum[:16])
 }
 
-// openEpoch makes the next KEK, unless one is pending, and activates it.
+// openEpoch makes the KEK of the next epoch, unless one is pending, and activates it.
 func (s *Service) openEpoch(ctx context.Context, tenantID string, e epochs, progress Progress) (epochs, error) {
 	if e.pending == nil {
 		progress.report(tenantID, 1, "Making the next key", 0, 0)
@@ -35,7 +35,7 @@ func (s *Service) openEpoch(ctx context.Context, tenantID string, e epochs, prog
 			return epochs{}, err
 		}
 	}
-	if e.pending != nil { // else another process has activated it
+	if e.pending != nil { // else another process has activated the KEK
 		progress.report(tenantID, 2, "Activating the next key", 0, 0)
 		if err := s.recordCoverage(ctx, tenantID, e.pending.Epoch); err != nil {
 			return epochs{}, err
@@ -47,9 +47,9 @@ func (s *Service) openEpoch(ctx context.Context, tenantID string, e epochs, prog
 	return s.epochs(ctx, tenantID)
 }
 
-// addKEK makes a KEK under its epoch's alias, or finds the one that a crash or
-// another process made. It skips an alias whose key is not usable, because the database
-// was restored to a time before that key was ended.
+// addKEK makes the KEK of an epoch under the epoch's alias, or finds the key that an earlier
+// attempt or another process made. It skips an alias whose key cannot be used: the database
+// was restored to a time before that key was deleted.
 func (s *Service) addKEK(ctx context.Context, tenantID string, epoch uint32) (epochs, error) {
 	const aliases = 20
 	for n := 1; n <= aliases; n++ {
@@ -73,7 +73,7 @@ func (s *Service) addKEK(ctx context.Context, tenantID string, epoch uint32) (ep
 	return epochs{}, fault.New(fault.FailedPrecondition, "keys.kek_unusable", "the key service has keys under the names of the next epoch, and none of them is enabled; enable the newest one, then rotate again")
 }
 
-// rewrap wraps all keys of an epoch with the next one.
+// rewrap wraps all keys of the old KEK with the new one, and returns how many it changed.
 func (s *Service) rewrap(ctx context.Context, from, to ports.KEK, progress Progress) (int64, error) {
 	left, err := s.c.Keys.CountWrappedWith(ctx, from.TenantID, from.Epoch)
 	if err != nil {
@@ -100,13 +100,13 @@ func (s *Service) rewrap(ctx context.Context, from, to ports.KEK, progress Progr
 			return done, err
 		}
 		done += changed
-		// An erasure may destroy a page, or another process rewrap it, in between. That does
-		// not happen many times in a row.
+		// Between read and save an erasure may destroy all keys of a page, or another process
+		// may rewrap them. That does not happen many times in a row.
 		if idle++; changed > 0 {
 			idle = 0
 		}
 		if idle > 10 {
-			return done, fault.New(fault.Internal, "keys.rotation_stuck", "keys are left on the old epoch and none of them can be saved; look at the key store's log, then rotate again")
+			return done, fault.New(fault.Internal, "keys.rotation_stuck", "keys are left on the old epoch and none of them can be saved; look for the cause in the log of the key store's database, then rotate again")
 		}
 	}
 }
@@ -133,8 +133,8 @@ func (s *Service) forEach(ctx context.Context, n int, f func(ctx context.Context
 	return context.Cause(ctx)
 }
 
-// check requires before the export that no key is left on the old epoch and that keys of
-// the new one open.
+// check requires, before the export, that no key is wrapped with the old KEK any more and
+// that the new KEK unwraps a sample.
 func (s *Service) check(ctx context.Context, from, to ports.KEK, progress Progress) error {
 	progress.report(to.TenantID, 4, "Checking that keys open", 0, 0)
 	left, err := s.c.Keys.CountWrappedWith(ctx, from.TenantID, from.Epoch)
@@ -148,11 +148,11 @@ func (s *Service) check(ctx context.Context, from, to ports.KEK, progress Progre
 	if err != nil {
 		return err
 	}
-	return s.open(ctx, to, sample)
+	return s.proveKeys(ctx, to, sample)
 }
 
-// open proves that wrapped keys open under a KEK and have their stored fingerprints.
-func (s *Service) open(ctx context.Context, kek ports.KEK, rows []ports.WrappedRow) error {
+// proveKeys unwraps keys with a KEK and compares them with their stored fingerprints.
+func (s *Service) proveKeys(ctx context.Context, kek ports.KEK, rows []ports.WrappedRow) error {
 	return s.forEach(ctx, len(rows), func(ctx context.Context, i int) error {
 		row := rows[i]
 		plain, err := s.c.DataKeys.Unwrap(ctx, kek.KeyID, row.Wrapped, ports.Bound(row.Partition, row.Reference, row.Version))
@@ -160,21 +160,22 @@ func (s *Service) open(ctx context.Context, kek ports.KEK, rows []ports.WrappedR
 			return err
 		}
 		defer plain.Zero()
-		return sameKey(plain, row)
+		return checkFingerprint(plain, row)
 	})
 }
 
-// epochRecord names the newest erasure before an epoch was activated. The epoch's KEK
-// never wrapped a key that an erasure up to that one destroyed.
+// epochRecord names the newest erasure of the tenant before an epoch was activated. The
+// epoch covers the erasures up to that one: its KEK never wrapped a key that they destroyed,
+// so once the KEKs of earlier epochs are deleted no backup can undo them.
 type epochRecord struct {
-	Receipt uint64 `json:"receipts_to"` // of the tenant; 0: none
+	Receipt uint64 `json:"receipts_to"` // number of the erasure's receipt; 0: none
 }
 
 func epochRecordName(tenantID string, epoch uint32) string {
 	return fmt.Sprintf("epochs/%s/%d/begun.json", Segment(tenantID), epoch)
 }
 
-// recordCoverage stores, once and before the epoch is used, which erasures it covers.
+// recordCoverage stores, once and before the epoch is activated, which erasures it covers.
 func (s *Service) recordCoverage(ctx context.Context, tenantID string, epoch uint32) error {
 	newest, err := s.newestReceipts(ctx)
 	if err != nil {
@@ -186,7 +187,7 @@ func (s *Service) recordCoverage(ctx context.Context, tenantID string, epoch uin
 	}
 	err = s.c.Exports.PutIfAbsent(ctx, epochRecordName(tenantID, epoch), content)
 	if fault.CodeOf(err) == "export.name_taken" {
-		return nil // an earlier run stored it and knew of fewer erasures: the claim is too small, never too large
+		return nil // an earlier run stored it, when there were as many erasures or fewer: it never claims too many
 	}
 	return err
 }
@@ -201,17 +202,17 @@ func (s *Service) covered(ctx context.Context, tenantID string, epoch uint32) (u
 	if err != nil {
 		return 0, err
 	}
-	var b epochRecord
-	if err := json.Unmarshal(content, &b); err != nil {
+	var record epochRecord
+	if err := json.Unmarshal(content, &record); err != nil {
 		return 0, fault.New(fault.FailedPrecondition, "keys.epoch_record_damaged", "%s in the export store is damaged; remove it, then rotate again", epochRecordName(tenantID, epoch)).WithCause(err)
 	}
-	return b.Receipt, nil
+	return record.Receipt, nil
 }
 
-// endKEKs continues the deletion of every KEK of a tenant that is in state deleting: it
-// schedules the deletion, exports the notice, and marks the KEK deleted once the key
-// service does not have the key any more.
-func (s *Service) endKEKs(ctx context.Context, tenantID string) error {
+// deleteKEKs continues the deletion of every KEK of a tenant that is in state deleting: it
+// schedules the deletion, exports the notice, and marks the KEK as deleted once the key
+// service has deleted it.
+func (s *Service) deleteKEKs(ctx context.Context, tenantID string) error {
 	keks, err := s.c.Keys.KEKs(ctx, tenantID)
 	if err != nil {
 		return err
@@ -224,14 +225,15 @@ func (s *Service) endKEKs(ctx context.Context, tenantID string) error {
 		if i+1 < len(keks) {
 			successor = keks[i+1].Epoch
 		}
-		if _, err := s.endKEK(ctx, k, successor); err != nil {
+		if _, err := s.deleteKEK(ctx, k, successor); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (s *Service) endKEK(ctx context.Context, k ports.KEK, successor uint32) (time.Time, error) {
+// deleteKEK does so for one KEK and returns when the key service deletes it.
+func (s *Service) deleteKEK(ctx context.Context, k ports.KEK, successor uint32) (time.Time, error) {
 	at, err := s.c.KMS.ScheduleDeletion(ctx, k.KeyID, s.c.DeletionDays)
 	if fault.CodeOf(err) == codeKeyNotFound {
 		at = s.c.Clock.Now()

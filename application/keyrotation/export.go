@@ -19,11 +19,11 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// An export of the key store is a folder "keystore/<number>" of the export store:
-// begun.json, which claims the number, parts of compressed lines, and manifest.json,
-// which is written last: a crash left a folder without one. An export claims its number
-// before it reads the key store, so it holds everything that one with a smaller number
-// holds, whatever clocks say.
+// An export of the key store is a folder "keystore/<number>" of the export store. It has
+// begun.json, which claims the number, parts of compressed lines, and manifest.json. Export
+// writes the manifest last, so a folder without one is incomplete. It claims the number
+// before it reads the key store, so it holds everything that the key store held when an
+// export with a smaller number began, whatever the nodes' clocks say.
 const (
 	exportFolder   = "keystore/"
 	exportFormat   = 1
@@ -50,8 +50,8 @@ func exportName(number uint64, document string) string {
 	return fmt.Sprintf("%s%010d/%s", exportFolder, number, document)
 }
 
-// Export writes all tables of the key store to the export store and reads them back.
-// Progress counts lines. Exports with smaller numbers stay: Rotate removes them.
+// Export writes the tables of the key store to the export store and reads the manifest back.
+// Progress counts lines. Exports with smaller numbers stay until Rotate removes them.
 func (s *Service) Export(ctx context.Context, progress Progress) (Export, error) {
 	number, err := s.claimExport(ctx)
 	if err != nil {
@@ -81,7 +81,7 @@ func (s *Service) Export(ctx context.Context, progress Progress) (Export, error)
 	}
 	err = s.c.Keys.ExportKeys(ctx, func(line []byte) error {
 		if bytes.IndexByte(line, '\n') >= 0 {
-			return fault.New(fault.Internal, "keys.export_damaged", "the key store gave a line that spans two; nothing was exported, report this")
+			return fault.New(fault.Internal, "keys.export_damaged", "a line of the key store contains a line break; nothing was exported, report this defect")
 		}
 		lines.Write(line)
 		lines.WriteByte('\n')
@@ -208,10 +208,10 @@ func (s *Service) lines(ctx context.Context, e Export) ports.ExportedLines {
 	}
 }
 
-// proveExport exports the key store, loads the export into scratch tables and opens keys
-// from there. Only then may Rotate end the old KEK: the database and this export are the
-// only places that have its keys wrapped with the new one. proveExport removes older
-// exports, which hold keys of persons that were erased since.
+// proveExport exports the key store, loads the export into scratch tables and unwraps keys
+// from there. Only then may Rotate delete the old KEK: only the database and this export
+// hold the keys wrapped with the new one. proveExport removes older exports, which hold keys
+// of persons that were erased since.
 func (s *Service) proveExport(ctx context.Context, kek ports.KEK, progress Progress) (uint64, error) {
 	progress.report(kek.TenantID, 5, "Proving that an export restores", 0, 0)
 	before, err := s.c.Keys.CountWrappedWith(ctx, kek.TenantID, kek.Epoch)
@@ -233,7 +233,7 @@ func (s *Service) proveExport(ctx context.Context, kek ports.KEK, progress Progr
 	if total < min(before, after) || len(sample) == 0 && total > 0 {
 		return 0, fault.New(fault.Internal, "keys.export_incomplete", "the export holds %d keys of the epoch, the store %d; the old epoch is kept, rotate again", total, after)
 	}
-	if err := s.open(ctx, kek, sample); err != nil {
+	if err := s.proveKeys(ctx, kek, sample); err != nil {
 		return 0, err
 	}
 	return e.Number, s.removeExportsBefore(ctx, e.Number)
@@ -244,7 +244,8 @@ func (s *Service) removeExportsBefore(ctx context.Context, number uint64) error 
 	if err != nil {
 		return err
 	}
-	// The manifests first: an interrupted removal must leave no complete export.
+	// The manifests go first: an interrupted removal must not leave a damaged export that
+	// counts as complete.
 	for _, manifests := range []bool{true, false} {
 		for _, name := range names {
 			if n := numberOf(name); n > 0 && n < number && strings.HasSuffix(name, "/manifest.json") == manifests {

@@ -16,19 +16,19 @@ import (
 const (
 	nightlyFolder   = "nightly/"
 	claimRetention  = 30 * 24 * time.Hour
-	claimTimeout    = time.Hour // after it another node takes an unfinished night over
+	claimTimeout    = time.Hour // after it another node may claim an unfinished night
 	nightlyInterval = time.Minute
 )
 
 // Nightly says when the job runs.
 type Nightly struct {
 	At         time.Duration // after midnight UTC
-	MaximumAge time.Duration // of an epoch without erasures; 0: no limit
+	MaximumAge time.Duration // of a KEK whose tenant has no new erasures; 0: no limit
 }
 
-// RunNightly rotates every night until ctx ends. Of several nodes the one that claims the
-// night first in the export store does it. RunNightly passes failures to onError and tries
-// again in the next interval.
+// RunNightly rotates every night until ctx ends. Of several nodes, the one that claims the
+// night first in the export store does the work. RunNightly passes failures to onError and
+// calls Night again in the next interval.
 func (s *Service) RunNightly(ctx context.Context, n Nightly, onError func(error)) {
 	tick := time.NewTicker(nightlyInterval)
 	defer tick.Stop()
@@ -44,8 +44,8 @@ func (s *Service) RunNightly(ctx context.Context, n Nightly, onError func(error)
 	}
 }
 
-// Night rotates what is due in the night that began last, unless this or another node has
-// finished that night or is working on it.
+// Night rotates the KEKs of the tenants that are due, for the night that began last, unless
+// this or another node has finished that night or is working on it.
 func (s *Service) Night(ctx context.Context, n Nightly) error {
 	now := s.c.Clock.Now().UTC()
 	night := now.Truncate(24 * time.Hour).Add(n.At)
@@ -75,7 +75,7 @@ func (s *Service) Night(ctx context.Context, n Nightly) error {
 		s.c.Logger.InfoContext(ctx, "keys rotated", "tenant", tenantID, "ended_epoch", out.Ended, "active_epoch", out.Active, "rewrapped", out.Rewrapped,
 			"covers_receipts_to", out.Covers, "elapsed", s.c.Clock.Now().Sub(began))
 	}
-	if err := errors.Join(append(failures, s.endAllKEKs(ctx))...); err != nil {
+	if err := errors.Join(append(failures, s.deleteAllKEKs(ctx))...); err != nil {
 		return err
 	}
 	if err := s.c.Exports.PutIfAbsent(ctx, folder+"done", []byte("done\n")); err != nil {
@@ -84,15 +84,15 @@ func (s *Service) Night(ctx context.Context, n Nightly) error {
 	return s.deleteOldClaims(ctx, now)
 }
 
-// endAllKEKs continues the deletion of KEKs of all tenants.
-func (s *Service) endAllKEKs(ctx context.Context) error {
+// deleteAllKEKs continues the deletions of KEKs of all tenants.
+func (s *Service) deleteAllKEKs(ctx context.Context) error {
 	keks, err := s.c.Keys.KEKs(ctx, "")
 	if err != nil {
 		return err
 	}
 	var failures []error
 	for _, tenantID := range tenantsOf(keks) {
-		failures = append(failures, s.endKEKs(ctx, tenantID))
+		failures = append(failures, s.deleteKEKs(ctx, tenantID))
 	}
 	return errors.Join(failures...)
 }
@@ -134,7 +134,7 @@ func (s *Service) claimNight(ctx context.Context, folder string, now time.Time) 
 	return err == nil, err
 }
 
-// deleteOldClaims deletes the documents of nights before the retention.
+// deleteOldClaims deletes the documents of nights older than claimRetention.
 func (s *Service) deleteOldClaims(ctx context.Context, now time.Time) error {
 	names, err := s.c.Exports.List(ctx, nightlyFolder)
 	if err != nil {
@@ -151,8 +151,8 @@ func (s *Service) deleteOldClaims(ctx context.Context, now time.Time) error {
 	return nil
 }
 
-// Due lists the tenants that need a rotation: an earlier run began one, a person was
-// erased since the epoch began, or its KEK is older than the age.
+// Due lists the tenants that need a rotation: an earlier run began one, a person was erased
+// since the active KEK was activated, or the KEK is older than age (0: no limit).
 func (s *Service) Due(ctx context.Context, age time.Duration) ([]string, error) {
 	keks, err := s.c.Keys.KEKs(ctx, "")
 	if err != nil {

@@ -11,16 +11,16 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// NoticeName returns the name of an ended epoch's notice in the export store. A restored
-// database may end an epoch again, with another key: that notice is stored beside the
-// first one, as ended-2.note and so on.
+// NoticeName returns the name of the notice of an ended epoch in the export store. A restored
+// database may end the same epoch number again, with another key; that notice is stored as
+// ended-2.note, and so on.
 func NoticeName(tenantID string, epoch uint32) string {
 	return fmt.Sprintf("epochs/%s/%d/ended.note", Segment(tenantID), epoch)
 }
 
-// exportNotice exports the signed notice of an ended epoch, once. It names the erasures
-// that no backup can undo after the key's destruction: those up to a receipt, whose keys
-// were never wrapped with a later KEK.
+// exportNotice exports the signed notice of an ended epoch, once. The notice names the
+// erasures that no backup can undo after the KEK is deleted: those that the successor
+// covers.
 func (s *Service) exportNotice(ctx context.Context, ended ports.KEK, successor uint32, destroyedAt time.Time) error {
 	name, exists, err := s.findNotice(ctx, ended)
 	if err != nil || exists {
@@ -43,7 +43,7 @@ func (s *Service) exportNotice(ctx context.Context, ended ports.KEK, successor u
 	return err
 }
 
-// findNotice returns the name of a KEK's notice, and whether the notice is exported.
+// findNotice returns the name of a KEK's notice, and whether the notice exists.
 func (s *Service) findNotice(ctx context.Context, ended ports.KEK) (name string, exists bool, err error) {
 	first := NoticeName(ended.TenantID, ended.Epoch)
 	name = first
@@ -62,14 +62,14 @@ func (s *Service) findNotice(ctx context.Context, ended ports.KEK) (name string,
 	}
 }
 
-// sameKey compares an opened key with the fingerprint that is stored beside it.
-func sameKey(plain shredding.Secret, row ports.WrappedRow) error {
+// checkFingerprint compares an unwrapped key with its stored fingerprint.
+func checkFingerprint(plain shredding.Secret, row ports.WrappedRow) error {
 	if row.Fingerprint == (shredding.Fingerprint{}) {
 		return nil // a secret that has none
 	}
 	got, err := shredding.Key{DEK: plain}.Fingerprint()
 	if err == nil && got != row.Fingerprint {
-		err = fault.New(fault.Internal, "keys.fingerprint_differs", "key %s opens to another key than was stored; keep the old epoch and restore the key store's row from an export", row.Reference)
+		err = fault.New(fault.Internal, "keys.fingerprint_differs", "unwrapping key %s gives another key than its fingerprint names; keep the old epoch and restore the key store's row from an export", row.Reference)
 	}
 	return err
 }

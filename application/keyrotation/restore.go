@@ -8,20 +8,20 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// Restored is what a recovery did.
+// Restored is the result of Restore.
 type Restored struct {
 	Export uint64      `json:"export"`
 	Keys   int64       `json:"keys"` // rows taken from the export
 	Dead   []ports.KEK `json:"-"`    // KEKs that the key service deleted or will delete
 }
 
-// Restore restores wrapped keys after the key store was restored from a backup: it
-// replaces rows wrapped with KEKs that the key service does not have any more from an
-// export (number 0: the newest), and adds rows that the backup lacks. It does not repeat
-// the erasures since the backup: replay the receipts afterwards.
+// Restore restores wrapped keys from an export (number 0: the newest) after the key store was
+// restored from a backup. It replaces the rows that are wrapped with KEKs which the key
+// service has deleted or will delete, and adds the rows that the backup lacks. It does not
+// repeat the erasures since the backup: the operator replays the receipts afterwards.
 //
 //	keys.export_missing, keys.export_damaged
-//	keys.export_too_old  FailedPrecondition: the KEK that was active when the export was made is gone too
+//	keys.export_too_old  FailedPrecondition: the KEK that was active when the export was made is deleted too
 func (s *Service) Restore(ctx context.Context, number uint64, progress Progress) (Restored, error) {
 	e, err := s.ReadExport(ctx, number)
 	if err != nil {
@@ -59,7 +59,7 @@ func (s *Service) Restore(ctx context.Context, number uint64, progress Progress)
 	}
 	for _, k := range exported {
 		if k.State == ports.KEKActive && slices.ContainsFunc(out.Dead, func(dead ports.KEK) bool { return dead.TenantID == k.TenantID && dead.Epoch == k.Epoch }) {
-			return out, fault.New(fault.FailedPrecondition, "keys.export_too_old", "the key that export %d is wrapped with is gone too; take a newer export, or cancel the key's deletion in the key service while that is possible", e.Number)
+			return out, fault.New(fault.FailedPrecondition, "keys.export_too_old", "the key that export %d is wrapped with is deleted too; take a newer export, or cancel the key's deletion in the key service while that is possible", e.Number)
 		}
 	}
 	progress.report("", 3, "Replacing keys", 0, 0)

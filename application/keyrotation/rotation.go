@@ -12,7 +12,7 @@ import (
 // The sizes of a rotation.
 const (
 	PageSize   = 500 // rows wrapped again in one transaction
-	SampleSize = 100 // keys that are opened to prove that all do
+	SampleSize = 100 // keys that are unwrapped to prove that a KEK works
 
 	defaultWorkers      = 8 // calls to the key service at once
 	defaultDeletionDays = 7
@@ -42,25 +42,25 @@ type Config struct {
 	Keys     ports.KeyRotation
 	Recovery ports.KeyRecovery
 	KMS      ports.KeyLifecycle // as the rotator
-	DataKeys ports.DataKeys     // as the application, so that a check opens keys with the rights that the application has
+	DataKeys ports.DataKeys     // as the application, so that checks unwrap keys with its rights
 	Exports  ports.ExportStore
 	Receipts Receipts
 	Notary   Notary
 	Clock    ports.Clock
-	// Gate refuses rotations while it returns an error, such as pii.receipts_behind: the
-	// operator repairs a restored database first. nil never refuses.
+	// Gate returns the error with which rotations are refused, such as pii.receipts_behind
+	// until an operator has repaired a restored database. nil never refuses.
 	Gate func(ctx context.Context) error
 
 	AliasPrefix  string // of all KEKs of the installation, "alias/backbone/NAME"; no slash at the end
 	DeletionDays int    // 7 to 30; 0 is 7
 	Workers      int    // 0 is 8
-	Node         string // who runs it, for the claims of the nightly job
+	Node         string // name of this process in the claims of the nightly job
 	Logger       *slog.Logger
 	Observer     Observer // may be nil
 }
 
-// Service rotates KEKs. Safe for concurrent use, also by several processes: a step that two
-// of them do at the same time takes effect once.
+// Service rotates KEKs. Goroutines and processes may run it at the same time: a step that two
+// of them take takes effect once.
 type Service struct{ c Config }
 
 // New makes a Service.
@@ -110,12 +110,12 @@ type Outcome struct {
 	DeletionAt time.Time `json:"deletion_at"`        // when the key service destroys the ended KEK
 }
 
-// Rotate finishes the rotation that an earlier run began, or makes a new one. If it
-// finished an earlier one and a person was erased since that began, it rotates again.
+// Rotate finishes the rotation that an earlier run began, or runs a new one. If it finished
+// an earlier one and a person was erased since that one began, it rotates again.
 //
 //	keys.kek_missing   FailedPrecondition: the tenant has no KEK
 //	pii.receipts_behind, or another fault of Config.Gate
-//	keys.*, kms.*      of the key store and the key service; the next run continues there
+//	keys.*, kms.*      of the key store and the key service; the next run continues at the failed step
 func (s *Service) Rotate(ctx context.Context, tenantID string, progress Progress) (out Outcome, err error) {
 	began := s.c.Clock.Now()
 	var rewrapped int64
@@ -142,7 +142,7 @@ func (s *Service) Rotate(ctx context.Context, tenantID string, progress Progress
 
 func (s *Service) rotateOnce(ctx context.Context, tenantID string, progress Progress) (Outcome, error) {
 	out := Outcome{TenantID: tenantID}
-	if err := s.endKEKs(ctx, tenantID); err != nil { // an earlier run may have stopped in its last step
+	if err := s.deleteKEKs(ctx, tenantID); err != nil { // an earlier run may have stopped in its last step
 		return out, err
 	}
 	e, err := s.epochs(ctx, tenantID)
@@ -175,7 +175,7 @@ func (s *Service) rotateOnce(ctx context.Context, tenantID string, progress Prog
 	if err := s.c.Keys.CloseKEK(ctx, tenantID, out.Ended, ports.KEKDeleting); err != nil {
 		return out, err
 	}
-	if out.DeletionAt, err = s.endKEK(ctx, *e.draining, out.Active); err != nil {
+	if out.DeletionAt, err = s.deleteKEK(ctx, *e.draining, out.Active); err != nil {
 		return out, err
 	}
 	out.Covers, err = s.covered(ctx, tenantID, out.Active)
@@ -220,7 +220,7 @@ func (s *Service) EnsureKEK(ctx context.Context, tenantID string) error {
 	return err
 }
 
-// List gives the KEKs of a tenant, of all tenants for "".
+// List lists the KEKs of a tenant; "" lists those of all tenants.
 func (s *Service) List(ctx context.Context, tenantID string) ([]ports.KEK, error) {
 	return s.c.Keys.KEKs(ctx, tenantID)
 }

@@ -56,7 +56,8 @@ func (*ErasureRegister) stored(ctx context.Context, row *keystoredb.KeystorePiiD
 	return erasureRequest(row)
 }
 
-// Erasures implements ports.ErasureRegister. No states are all; a limit of 0 is none.
+// Erasures implements ports.ErasureRegister. Without states it lists the requests in all
+// states; a limit of 0 is no limit.
 func (e *ErasureRegister) Erasures(ctx context.Context, tenantID string, states []shredding.ErasureState, limit int) ([]ports.ErasureRequest, error) {
 	names := make([]string, len(states))
 	for i, s := range states {
@@ -207,7 +208,7 @@ func (e *ErasureRegister) SaveReceipt(ctx context.Context, number uint64, note [
 	return translateKeys(ctx, e.queries.SaveReceipt(ctx, e.pool, &keystoredb.SaveReceiptParams{Number: int64(number), Note: note, Exported: exported}))
 }
 
-// Receipts implements ports.ErasureRegister. A limit of 0 is none.
+// Receipts implements ports.ErasureRegister. A limit of 0 is no limit.
 func (e *ErasureRegister) Receipts(ctx context.Context, from uint64, limit int) ([]ports.ErasureReceipt, error) {
 	rows, err := e.queries.ListReceipts(ctx, e.pool, &keystoredb.ListReceiptsParams{FromNumber: int64(from), PageSize: pg.PageSize(limit)})
 	if err != nil {
@@ -220,8 +221,8 @@ func (e *ErasureRegister) Receipts(ctx context.Context, from uint64, limit int) 
 	return out, nil
 }
 
-// ReplayErasure implements ports.ErasureRegister. It keeps versions whose fingerprints the
-// receipt does not name, fenced: they were minted after a reopening.
+// ReplayErasure implements ports.ErasureRegister. It deletes only versions whose fingerprints
+// the receipt names. A key that has other versions stays, and is fenced.
 func (e *ErasureRegister) ReplayErasure(ctx context.Context, receipt ports.ErasureReceipt, keys []ports.ReplayKey) error {
 	params := &keystoredb.ReplayErasureParams{
 		Number: int64(receipt.Number), RequestID: pg.UUID(receipt.RequestID), TenantID: receipt.TenantID, Note: receipt.Note, Exported: receipt.Exported,
@@ -263,8 +264,8 @@ func (e *ErasureRegister) ReleaseHold(ctx context.Context, tenantID string, id e
 	return legalHold(&row), nil
 }
 
-// Holds implements ports.ErasureRegister; the day of Until is still in force. Subject
-// "" lists those of all subjects.
+// Holds implements ports.ErasureRegister. A hold is in force on its day Until too. Subject ""
+// lists the holds of all subjects.
 func (e *ErasureRegister) Holds(ctx context.Context, tenantID string, subject shredding.Subject, on event.Date) ([]ports.LegalHold, error) {
 	rows, err := e.queries.ListHolds(ctx, e.pool, &keystoredb.ListHoldsParams{TenantID: tenantID, SubjectID: string(subject), OnDay: pg.OptionalDate(&on)})
 	if err != nil {
@@ -310,7 +311,7 @@ func erasureRequest(r *keystoredb.KeystorePiiDeletionLog) (ports.ErasureRequest,
 	return out, nil
 }
 
-// damagedRequest drops the cause, which may quote what is stored.
+// damagedRequest drops the cause, which may quote stored data.
 func damagedRequest(error) *fault.Error {
 	return fault.New(fault.Internal, pg.CodeInternal, "a stored erasure request cannot be read; look at the key store's tables")
 }

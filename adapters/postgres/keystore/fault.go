@@ -23,18 +23,18 @@ var keyRefusals = map[string]struct {
 	kind   fault.Kind
 	detail string
 }{
-	"keys.request_invalid":     {fault.Internal, "the key store was asked for a key that cannot be: another tenant's, a version without the one before, or a damaged reference; report this"},
+	"keys.request_invalid":     {fault.Internal, "the request to the key store is invalid: the key of another tenant, a version without the one before, or a damaged reference; report this defect"},
 	"keys.epoch_closed":        {fault.Conflict, "new keys are not wrapped with this epoch of the tenant's key any more; make the key again under the active one"},
 	"keys.epoch_missing":       {fault.NotFound, "the tenant has no key of this epoch; list its keys"},
-	"keys.epoch_taken":         {fault.Conflict, "another process has made the tenant's next key already; list its keys and go on with that one"},
+	"keys.epoch_taken":         {fault.Conflict, "another process has made the tenant's next key already; list its keys and continue with that one"},
 	"keys.epoch_in_use":        {fault.FailedPrecondition, "keys are still wrapped with this epoch; wrap them again first"},
-	"keys.move_refused":        {fault.FailedPrecondition, "the tenant's key is not in a state from which it can go there; list its keys and finish the rotation that is under way"},
+	"keys.move_refused":        {fault.FailedPrecondition, "the tenant's key cannot move to that state from its present one; list its keys and finish the rotation that has begun"},
 	"erasure.not_found":        {fault.NotFound, "there is no such erasure request, hold or receipt; look at the list"},
-	"erasure.duplicate":        {fault.Conflict, "an erasure of this subject is under way already; follow that one"},
-	"erasure.changed":          {fault.Conflict, "another process has changed it; read it again"},
-	"erasure.move_refused":     {fault.FailedPrecondition, "the erasure request is not in a state from which it can go there; read the request again"},
+	"erasure.duplicate":        {fault.Conflict, "an erasure of this subject has begun already; follow that one"},
+	"erasure.changed":          {fault.Conflict, "another process has changed the request; read it again"},
+	"erasure.move_refused":     {fault.FailedPrecondition, "the erasure request cannot move to that state from its present one; read the request again"},
 	"erasure.same_person":      {fault.Forbidden, "an erasure is approved by another person than requested it; ask a colleague"},
-	"erasure.scope_changed":    {fault.FailedPrecondition, "the request concerns more or less than was approved; approve the new preview"},
+	"erasure.scope_changed":    {fault.FailedPrecondition, "the request concerns other data than was approved; approve the new preview"},
 	"erasure.approval_expired": {fault.FailedPrecondition, "the approval is missing or too old; request the erasure again"},
 	"erasure.held":             {fault.FailedPrecondition, "a legal hold forbids the erasure; wait until it ends or have it released"},
 	"erasure.receipt_changed":  {fault.Internal, "another receipt is stored under this number; compare the database with the export store before anything else is erased"},
@@ -98,15 +98,15 @@ func Unavailable(err error) *fault.Error {
 		"the key store cannot be reached, and personal values cannot be stored without it; try again").WithRetryAfter(pg.RetryAfter).WithCause(pg.RedactError(err))
 }
 
-// Missing is the fault of a key store whose schema is not migrated, or closed to
-// the application's role.
+// Missing is the fault of a key store whose schema is not migrated, or that the application's
+// role may not use.
 func Missing(err error) *fault.Error {
 	return fault.New(fault.Unavailable, pg.CodeNotMigrated,
-		"the key store's schema is missing in its database or closed to the application; run backbone migrate").WithCause(pg.RedactError(err))
+		"the key store's schema is missing in its database, or the application may not use it; run `backbone migrate`").WithCause(pg.RedactError(err))
 }
 
-// LacksKeyStore reports whether a statement may have failed because the functions
-// of the key store are not there or not for this role.
+// LacksKeyStore reports whether a statement may have failed because the functions of the key
+// store do not exist, or this role may not call them.
 func LacksKeyStore(err error) bool {
 	pgErr, ok := errors.AsType[*pgconn.PgError](err)
 	if !ok {

@@ -25,8 +25,7 @@ import (
 
 // Config configures Open. Only DSN is required.
 type Config struct {
-	// DSN connects as backbone_app. A transaction pooler in between must pass on start-up
-	// parameters.
+	// DSN connects as backbone_app. A transaction pooler must forward start-up parameters.
 	DSN string
 	// EraserDSN connects as backbone_eraser, for Erasures and Rotation; "" leaves them out.
 	EraserDSN string
@@ -44,9 +43,9 @@ type Config struct {
 	LockTimeout time.Duration // zero: keyLockTimeout; tests that pause in a transaction set a longer one
 }
 
-// keyLockTimeout bounds how long a mint or an erasure waits for a lock. The leases that it
-// waits for end with their append; the server ends a session that is idle in a transaction
-// for so long.
+// keyLockTimeout bounds how long a mint or an erasure waits for a lock, and how long a session
+// of Store may be idle in a transaction. The leases that an erasure waits for end with their
+// append.
 const keyLockTimeout = 10 * time.Second
 
 func (c Config) withDefaults() Config {
@@ -151,12 +150,12 @@ func (k *Store) Close() {
 // Ping reports whether the database answers.
 func (k *Store) Ping(ctx context.Context) error { return translateKeys(ctx, k.pool.Ping(ctx)) }
 
-// Erasures needs an EraserDSN.
+// Erasures returns the register of erasures. It needs an EraserDSN.
 func (k *Store) Erasures() *ErasureRegister {
 	return &ErasureRegister{pool: k.eraser, queries: k.queries}
 }
 
-// Rotation needs an EraserDSN.
+// Rotation returns the methods that rotate KEKs. It needs an EraserDSN.
 func (k *Store) Rotation() *Rotation { return &Rotation{pool: k.eraser, queries: k.queries} }
 
 // SubjectKeys implements ports.SubjectKeys in one round trip.
@@ -225,7 +224,7 @@ func (k *Store) ActiveKEK(ctx context.Context, tenantID string) (ports.KEK, erro
 	row, err := k.queries.GetActiveKEK(ctx, k.pool, tenantID)
 	if noRows(err) {
 		return ports.KEK{}, fault.New(fault.FailedPrecondition, "keys.kek_missing",
-			"the tenant has no key yet that its persons' keys are wrapped with; run backbone keys rotate for it")
+			"the tenant has no key yet that wraps the keys of persons; run `backbone keys rotate` for it")
 	}
 	if err != nil {
 		return ports.KEK{}, translateKeys(ctx, err)

@@ -12,7 +12,7 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// channelEvict carries the reference of a key, nothing else.
+// channelEvict is the NOTIFY channel of evictions. A payload is the reference of a key.
 const channelEvict = "keystore_evict"
 
 // Pauses between attempts to listen.

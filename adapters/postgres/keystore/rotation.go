@@ -61,7 +61,7 @@ func (r *Rotation) ActivateKEK(ctx context.Context, tenantID string, epoch uint3
 	return translateKeys(ctx, r.queries.ActivateKEK(ctx, r.pool, &keystoredb.ActivateKEKParams{TenantID: tenantID, Epoch: int32(epoch)}))
 }
 
-// WrappedWith implements ports.KeyRotation. A limit of 0 is none.
+// WrappedWith implements ports.KeyRotation. A limit of 0 is no limit.
 func (r *Rotation) WrappedWith(ctx context.Context, tenantID string, epoch uint32, limit int) ([]ports.WrappedRow, error) {
 	rows, err := r.queries.ListWrappedWith(ctx, r.pool, &keystoredb.ListWrappedWithParams{TenantID: tenantID, Epoch: int32(epoch), PageSize: pg.PageSize(limit)})
 	if err != nil {
@@ -101,7 +101,7 @@ func (r *Rotation) CountWrappedWith(ctx context.Context, tenantID string, epoch 
 }
 
 // SaveRewrapped implements ports.KeyRotation. keys.epoch_closed (Conflict) if the new
-// epoch is not the active one. Rows that an erasure holds are left out too.
+// epoch is not the active one. It skips rows that an erasure has locked.
 func (r *Rotation) SaveRewrapped(ctx context.Context, tenantID string, from, to uint32, rows []ports.WrappedRow) (int64, error) {
 	params := &keystoredb.SaveRewrappedParams{
 		TenantID: tenantID, FromEpoch: int32(from), ToEpoch: int32(to),
