@@ -97,8 +97,8 @@ func optionalTime(t time.Time) string {
 // numbers above 2^53.
 func numberText[N ~uint64](n N) string { return strconv.FormatUint(uint64(n), 10) }
 
-// list makes sure that an empty list is written as [].
-func list[T any](items []T) []T {
+// nonNil replaces nil by an empty slice, which is encoded as [] and not as null.
+func nonNil[T any](items []T) []T {
 	if items == nil {
 		return []T{}
 	}

@@ -53,7 +53,7 @@ func (s *Server) appendBatch(ctx context.Context, r *request, batch *api.AppendR
 		Drafts: make([]event.Draft, len(batch.Events)),
 	}
 	for i := range batch.Events {
-		if req.Drafts[i], err = s.draft(ctx, &batch.Events[i], le); err != nil {
+		if req.Drafts[i], err = s.parseDraft(ctx, &batch.Events[i], le); err != nil {
 			return nil, pointAtEvent(err, i)
 		}
 	}
@@ -123,7 +123,7 @@ func mixedLegalEntities(pointer string) error {
 	return fault.New(fault.Invalid, "append.mixed_legal_entities", "a batch belongs to one legal entity; send one batch for each").WithField(pointer)
 }
 
-// typesOf lists the batch's types with their owners, each once.
+// typesOf lists each event type of the batch once, with the module that owns it.
 func (s *Server) typesOf(batch *api.AppendRequest) []tenancy.TypeAccess {
 	out := make([]tenancy.TypeAccess, 0, 1)
 	seen := make(map[string]bool, 1)
@@ -139,8 +139,8 @@ func (s *Server) typesOf(batch *api.AppendRequest) []tenancy.TypeAccess {
 	return out
 }
 
-// checkStreams keeps events of other owners out of the streams of built-in modules,
-// which fold them into documents and rely on their versions.
+// checkStreams refuses events of other owners in the streams of built-in modules, which fold
+// these streams into documents and rely on their versions.
 func (s *Server) checkStreams(batch *api.AppendRequest) error {
 	for i := range batch.Events {
 		e := &batch.Events[i]
@@ -190,7 +190,7 @@ func schemaVersion(asked *uint32, code string) (uint32, error) {
 	return *asked, nil
 }
 
-func (s *Server) draft(ctx context.Context, e *api.NewEvent, le ports.LegalEntity) (event.Draft, error) {
+func (s *Server) parseDraft(ctx context.Context, e *api.NewEvent, le ports.LegalEntity) (event.Draft, error) {
 	d := event.Draft{
 		Type: e.Type, CorrelationID: e.CorrelationID, Data: e.Data, Dimensions: e.Dimensions, Tags: e.Tags,
 		Scope:  event.Scope{Division: e.Scope.Division, Region: e.Scope.Region, Site: e.Scope.Site},
@@ -239,7 +239,7 @@ func (s *Server) draft(ctx context.Context, e *api.NewEvent, le ports.LegalEntit
 		if e.CausedBy == "" {
 			return d, missingMember("/caused_by")
 		}
-		other, err := s.findVisible(ctx, e.CausedByLegalEntity)
+		other, err := s.findVisibleLegalEntity(ctx, e.CausedByLegalEntity)
 		if err != nil {
 			return d, pointAtMember(err, "/caused_by_legal_entity")
 		}
@@ -248,9 +248,9 @@ func (s *Server) draft(ctx context.Context, e *api.NewEvent, le ports.LegalEntit
 	return d, nil
 }
 
-// findVisible finds a legal entity that the caller may see, without the right to act
+// findVisibleLegalEntity finds a legal entity that the caller may see, even if it may not act
 // in it.
-func (s *Server) findVisible(ctx context.Context, code string) (ports.LegalEntity, error) {
+func (s *Server) findVisibleLegalEntity(ctx context.Context, code string) (ports.LegalEntity, error) {
 	visible, err := s.visibleLegalEntities(ctx)
 	if err != nil {
 		return ports.LegalEntity{}, err
@@ -268,12 +268,12 @@ func invalidCause(pointer string) error {
 	return fault.New(fault.Invalid, "request.caused_by_invalid", "caused_by is the id of an event, 26 characters; correct it").WithField(pointer)
 }
 
-// fingerprint identifies what a request asks for: its body without white space,
-// and the header that is part of it.
-func fingerprint(body []byte, expectedVersion string) event.Hash {
-	compact := jsondoc.AppendCompact(make([]byte, 0, len(body)+len(expectedVersion)+1), body)
+// fingerprint is the digest of a request: its body without white space, and the values of
+// header, path and query that change its effect.
+func fingerprint(body []byte, outsideBody string) event.Hash {
+	compact := jsondoc.AppendCompact(make([]byte, 0, len(body)+len(outsideBody)+1), body)
 	compact = append(compact, '\n')
-	return sha256.Sum256(append(compact, expectedVersion...))
+	return sha256.Sum256(append(compact, outsideBody...))
 }
 
 // parseExpected reads an expected version: a number, or a word such as "no_stream".
@@ -324,7 +324,7 @@ func streamExpectations(events []api.NewEvent, header string) ([]concurrency.Str
 	if header == "" {
 		return out, nil
 	}
-	expected, err := expectedHeader(header)
+	expected, err := parseExpectedHeader(header)
 	if err != nil {
 		return nil, err
 	}

@@ -57,7 +57,7 @@ func (s *Server) getDescendants(ctx context.Context, r *request) (any, error) {
 			w.raw(",")
 		}
 		w.raw(`{"event":`)
-		w.event(&w.shown[i])
+		w.event(&w.prepared[i])
 		w.member("parent", d.Parent.String())
 		w.number("depth", uint64(d.Depth))
 		w.raw("}")

@@ -59,7 +59,7 @@ func assembleDocument(models []readModel, intents []module.IntentType) ([]byte, 
 		if err := json.Unmarshal(t.Schema, &schema); err != nil {
 			return nil, fmt.Errorf("schema of intent %s: %w", t.Type, err)
 		}
-		listed[i] = object{"type": t.Type, "description": t.Description, "emits": list(t.Emits), "payload_schema": schema}
+		listed[i] = object{"type": t.Type, "description": t.Description, "emits": nonNil(t.Emits), "payload_schema": schema}
 		if len(t.PIIFields) > 0 {
 			fields := make([]object, len(t.PIIFields))
 			for j, f := range t.PIIFields {

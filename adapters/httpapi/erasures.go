@@ -14,18 +14,19 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// Erasures erases personal data and keeps legal holds: erasure.Service. It covers only
-// what the caller may see.
+// Erasures erases personal data and keeps legal holds: erasure.Service. It finds only requests
+// and holds that the principal may see.
 type Erasures interface {
 	Request(ctx context.Context, p ports.Principal, r erasure.NewRequest) (erasure.Status, error)
 	// Approve takes the scope of the preview that the approver saw, and fails with
-	// erasure.scope_changed if the scope has changed. "" approves the present scope.
+	// erasure.scope_changed if the scope has changed. "" approves the current scope.
 	Approve(ctx context.Context, p ports.Principal, id event.ID, scope string) (erasure.Status, error)
 	Reject(ctx context.Context, p ports.Principal, id event.ID, reason string) (erasure.Status, error)
 	Withdraw(ctx context.Context, p ports.Principal, id event.ID, reason string) (erasure.Status, error)
 	Get(ctx context.Context, p ports.Principal, id event.ID) (erasure.Status, error)
 	List(ctx context.Context, p ports.Principal, states []string, limit int) ([]erasure.Status, error)
-	// Certificate returns the file's bytes; erasure.not_completed before it is complete.
+	// Certificate returns the stored bytes of the certificate; erasure.not_completed before the
+	// erasure is complete.
 	Certificate(ctx context.Context, p ports.Principal, id event.ID) ([]byte, error)
 	PlaceHold(ctx context.Context, p ports.Principal, h erasure.NewHold) ([]erasure.Hold, error)
 	ReleaseHold(ctx context.Context, p ports.Principal, id event.ID) (erasure.Hold, error)
@@ -60,7 +61,7 @@ func (s *Server) requestErasure(ctx context.Context, r *request, body *api.NewEr
 	if err := checkLegalEntities(body.LegalEntities); err != nil {
 		return nil, err
 	}
-	due, err := optionalDate("/due_on", body.DueOn)
+	due, err := parseOptionalDate("/due_on", body.DueOn)
 	if err != nil {
 		return nil, err
 	}
@@ -82,7 +83,7 @@ func checkLegalEntities(codes []string) error {
 	return nil
 }
 
-func optionalDate(pointer, text string) (*event.Date, error) {
+func parseOptionalDate(pointer, text string) (*event.Date, error) {
 	if text == "" {
 		return nil, nil
 	}
@@ -135,8 +136,8 @@ func (s *Server) rejectErasureRequest(ctx context.Context, r *request, body *api
 	return s.decideErasure(ctx, r, body.Reason, s.config.Erasures.Reject)
 }
 
-// decideErasure records the decision of the second person, with its scope or reason. The
-// policy is asked again, because only now the requester is known.
+// decideErasure records the decision of the second person, with its scope or reason. It asks
+// the access policy again, because only now the requester is known.
 func (s *Server) decideErasure(
 	ctx context.Context, r *request, argument string,
 	decision func(ctx context.Context, p ports.Principal, id event.ID, argument string) (erasure.Status, error),
@@ -182,13 +183,13 @@ func (s *Server) getErasureCertificate(ctx context.Context, r *request) (any, er
 
 func erasureAnswer(e erasure.Status) api.ErasureRequest {
 	out := api.ErasureRequest{
-		ID: e.ID.String(), Subject: e.Subject, LegalEntities: list(e.LegalEntities), Basis: e.Basis, Reason: e.Reason, Status: e.State,
+		ID: e.ID.String(), Subject: e.Subject, LegalEntities: nonNil(e.LegalEntities), Basis: e.Basis, Reason: e.Reason, Status: e.State,
 		Preview: api.ErasurePreview{
 			Events: e.Preview.Events, Intents: e.Preview.Intents,
 			Types: convert(e.Preview.Types, func(t erasure.TypeCount) api.ErasureTypeCount {
 				return api.ErasureTypeCount{Type: t.Type, LegalEntity: t.LegalEntity, Intent: t.Intent, Events: t.Events, Fields: t.Fields}
 			}),
-			LegalEntities: list(e.Preview.LegalEntities), Projections: list(e.Preview.Projections), Holds: convert(e.Preview.Holds, holdAnswer),
+			LegalEntities: nonNil(e.Preview.LegalEntities), Projections: nonNil(e.Preview.Projections), Holds: convert(e.Preview.Holds, holdAnswer),
 			Retained: convert(e.Preview.Retained, func(c erasure.Retained) api.RetainedClass {
 				return api.RetainedClass{Class: c.Class, Until: c.Until.String()}
 			}),

@@ -35,7 +35,7 @@ func (s *Server) readSelection(ctx context.Context, action string, r *request) (
 		return sel, fault.New(fault.Invalid, "request.parameter_missing", "legal_entity is required for this stream_type; add it").WithField("legal_entity")
 	}
 	var err error
-	if sel.Filter, err = eventFilter(r); err != nil {
+	if sel.Filter, err = parseEventFilter(r); err != nil {
 		return sel, err
 	}
 	sel.Modules = r.list("modules")
@@ -103,7 +103,7 @@ func unknownType(field string) error {
 	return fault.New(fault.Invalid, "query.event_type_unknown", "one of these event types is not registered; GET /api/event-types lists them").WithField(field)
 }
 
-func eventFilter(r *request) (ports.EventQuery, error) {
+func parseEventFilter(r *request) (ports.EventQuery, error) {
 	q := ports.EventQuery{
 		Division: r.query("division"), Region: r.query("region"), Site: r.query("site"),
 		Source:    event.Source{System: r.query("source_system"), Channel: r.query("source_channel"), Reference: r.query("source_reference")},

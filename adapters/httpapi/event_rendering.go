@@ -15,21 +15,21 @@ import (
 	"github.com/erpbackbone/backbone/domain/jsondoc"
 )
 
-// renderer writes events in the one form that all answers share. Stored JSON is copied
-// and never decoded: that takes a tenth of the time of encoding structs, and data keeps
-// its bytes.
+// renderer writes events in the form that all answers share. It copies stored JSON without
+// decoding it, which takes a tenth of the time of encoding structs and keeps the bytes of
+// data.
 type renderer struct {
 	b           []byte
-	shown       []event.Recorded             // upcast and opened
+	prepared    []event.Recorded             // upcast and opened
 	entityCodes map[event.PartitionID]string // of the legal entities that the caller may see
 	withoutData bool                         // leave the payload out
 	err         error                        // the first value that could not be written
 }
 
-// render prepares a renderer for events: upcast unless the caller asked for stored
-// events, then with personal values opened. Upcasting comes first, because its programs
-// must not see personal values. Legal entities are looked up only if an event was caused
-// in another one.
+// render makes a renderer for events. It upcasts them unless the caller asked for stored
+// events, and then opens personal values. Upcasting comes first, because its programs
+// must not see personal values. It looks legal entities up only if an event of
+// another one caused an event.
 func (s *Server) render(ctx context.Context, recorded []event.Recorded) (*renderer, error) {
 	var err error
 	if s.config.Upcaster != nil && !callOf(ctx).wantsRaw {
@@ -46,14 +46,14 @@ func (s *Server) render(ctx context.Context, recorded []event.Recorded) (*render
 		size += len(recorded[i].Payload) + len(recorded[i].RulesEvaluated) + 1024
 		hasForeignCause = hasForeignCause || recorded[i].CausedByPartition != 0
 	}
-	r := &renderer{b: make([]byte, 0, size), shown: recorded}
+	r := &renderer{b: make([]byte, 0, size), prepared: recorded}
 	if hasForeignCause {
 		_, r.entityCodes, err = s.visiblePartitions(ctx)
 	}
 	return r, err
 }
 
-// answer is what has been written, unless it is incomplete.
+// answer returns the written document, or the error that left it incomplete.
 func (r *renderer) answer() (any, error) {
 	return answer{status: http.StatusOK, body: r.b}, r.err
 }
@@ -91,7 +91,7 @@ func (r *renderer) member(name, value string) {
 	r.text(value)
 }
 
-// optional is member for a value that may be absent.
+// optional writes a member unless its value is "".
 func (r *renderer) optional(name, value string) {
 	if value != "" {
 		r.member(name, value)
@@ -132,14 +132,14 @@ func (r *renderer) hash(name string, h event.Hash) {
 	r.raw(`"`)
 }
 
-// events writes the list of events.
+// events writes the prepared events as an array.
 func (r *renderer) events() {
 	r.raw("[")
-	for i := range r.shown {
+	for i := range r.prepared {
 		if i > 0 {
 			r.raw(",")
 		}
-		r.event(&r.shown[i])
+		r.event(&r.prepared[i])
 	}
 	r.raw("]")
 }
@@ -198,7 +198,7 @@ func (r *renderer) scope(s *event.Scope) {
 }
 
 // The names of a payload's members in the store and in answers.
-var storedMembers, shownMembers = []string{"data", "dimensions", "entity_refs"}, []string{"data", "dimensions", "entities"}
+var storedMembers, apiMembers = []string{"data", "dimensions", "entity_refs"}, []string{"data", "dimensions", "entities"}
 
 // payload copies the members of a stored payload under the names of the API.
 func (r *renderer) payload(e *event.Recorded) {
@@ -208,7 +208,7 @@ func (r *renderer) payload(e *event.Recorded) {
 		if (err != nil || value == nil) && r.err == nil {
 			r.err = fmt.Errorf("payload of event %s has no %s", e.ID, storedMembers[i])
 		}
-		r.name(shownMembers[i])
+		r.name(apiMembers[i])
 		r.bytes(value)
 	}
 }

@@ -29,7 +29,7 @@ var eventTypeHandlers = handlers{
 // registerEventType answers POST /api/event-types.
 func (s *Server) registerEventType(ctx context.Context, r *request, body *api.EventTypeRegistration) (any, error) {
 	reg := registrationOf(body)
-	proof, err := s.parseProof(ctx, body.Proof)
+	proof, err := s.newProof(ctx, body.Proof)
 	if err != nil {
 		return nil, err
 	}
@@ -47,7 +47,7 @@ func (s *Server) registerEventType(ctx context.Context, r *request, body *api.Ev
 func registrationOf(b *api.EventTypeRegistration) eventtype.Registration {
 	reg := eventtype.Registration{
 		Type: b.Type, SchemaVersion: b.SchemaVersion, Module: b.Module, DataSchema: b.DataSchema,
-		RequiredDimensions: list(b.RequiredDimensions), OptionalDimensions: list(b.OptionalDimensions),
+		RequiredDimensions: nonNil(b.RequiredDimensions), OptionalDimensions: nonNil(b.OptionalDimensions),
 		RequiredEntityRefs: convert(b.RequiredEntityRefs, func(r api.RequiredReference) eventtype.RequiredRef {
 			return eventtype.RequiredRef{EntityType: r.EntityType, Role: r.Role, Cardinality: eventtype.Cardinality(r.Cardinality)}
 		}),
@@ -58,7 +58,7 @@ func registrationOf(b *api.EventTypeRegistration) eventtype.Registration {
 		BusinessKeys: convert(b.BusinessKeys, func(k api.BusinessKey) eventtype.BusinessKeyRule {
 			return eventtype.BusinessKeyRule{Name: k.Name, Fields: k.Fields, Normalise: k.Normalise, Document: k.Document}
 		}),
-		Description: b.Description, Examples: list(b.Examples),
+		Description: b.Description, Examples: nonNil(b.Examples),
 	}
 	for _, u := range b.Upcasters {
 		reg.Upcasters = append(reg.Upcasters, eventtype.Upcaster{FromVersion: u.FromVersion, JQ: u.Jq})
@@ -119,7 +119,7 @@ func (s *Server) getEventType(ctx context.Context, r *request) (any, error) {
 func eventTypeAnswer(r eventtype.Registration) api.EventType {
 	out := api.EventType{
 		Type: r.Type, SchemaVersion: int(r.SchemaVersion), Module: r.Module, DataSchema: r.DataSchema,
-		RequiredDimensions: list(r.RequiredDimensions), OptionalDimensions: list(r.OptionalDimensions),
+		RequiredDimensions: nonNil(r.RequiredDimensions), OptionalDimensions: nonNil(r.OptionalDimensions),
 		RequiredEntityRefs: convert(r.RequiredEntityRefs, func(r eventtype.RequiredRef) api.RequiredReference {
 			return api.RequiredReference{EntityType: r.EntityType, Role: r.Role, Cardinality: string(r.Cardinality)}
 		}),
@@ -128,9 +128,9 @@ func eventTypeAnswer(r eventtype.Registration) api.EventType {
 		}),
 		RetentionClass: string(r.RetentionClass), MinimumRetentionYears: r.MinRetentionYears,
 		BusinessKeys: convert(r.BusinessKeys, func(k eventtype.BusinessKeyRule) api.BusinessKey {
-			return api.BusinessKey{Name: k.Name, Fields: list(k.Fields), Normalise: k.Normalise, Document: k.Document}
+			return api.BusinessKey{Name: k.Name, Fields: nonNil(k.Fields), Normalise: k.Normalise, Document: k.Document}
 		}),
-		Description: r.Description, Examples: list(r.Examples),
+		Description: r.Description, Examples: nonNil(r.Examples),
 		IsActive: r.Active, RegisteredAt: timeText(r.RegisteredAt), RegisteredBy: r.RegisteredBy,
 	}
 	for _, u := range r.Upcasters {
@@ -141,7 +141,7 @@ func eventTypeAnswer(r eventtype.Registration) api.EventType {
 
 // checkEventType answers POST /api/event-types/check.
 func (s *Server) checkEventType(ctx context.Context, _ *request, body *api.EventTypeRegistration) (any, error) {
-	proof, err := s.parseProof(ctx, body.Proof)
+	proof, err := s.newProof(ctx, body.Proof)
 	if err != nil {
 		return nil, err
 	}
@@ -173,9 +173,9 @@ func (s *Server) checkEventType(ctx context.Context, _ *request, body *api.Event
 	return out, nil
 }
 
-// parseProof reads the token of an earlier check of upcasters, and adds the legal entities
-// whose events may be named to the caller.
-func (s *Server) parseProof(ctx context.Context, token string) (registry.Proof, error) {
+// newProof makes the proof to check: the token of an earlier check of upcasters, and the legal
+// entities whose events the answer may name to the caller.
+func (s *Server) newProof(ctx context.Context, token string) (registry.Proof, error) {
 	_, codes, err := s.visiblePartitions(ctx)
 	return registry.Proof{Token: token, Visible: codes}, err
 }

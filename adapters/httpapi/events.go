@@ -55,7 +55,7 @@ func (s *Server) listEvents(ctx context.Context, r *request) (any, error) {
 	return w.answer()
 }
 
-// renderPage writes the members that every page of events begins with.
+// renderPage begins a page of events with the members that all pages share.
 func (s *Server) renderPage(ctx context.Context, events []event.Recorded, withoutData, hasMore bool) (*renderer, error) {
 	w, err := s.render(ctx, events)
 	if err != nil {
@@ -96,7 +96,7 @@ func (s *Server) getEvent(ctx context.Context, r *request) (any, error) {
 		return nil, err
 	}
 	w.raw(`{"event":`)
-	w.event(&w.shown[0])
+	w.event(&w.prepared[0])
 	w.raw("}")
 	return w.answer()
 }

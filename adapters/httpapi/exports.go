@@ -52,7 +52,7 @@ func (s *Server) exportEvents(ctx context.Context, r *request) (any, error) {
 		return nil, r.err
 	}
 	e.sel.Limit = firstExportPage
-	return e, e.read()
+	return e, e.readPage()
 }
 
 // reauthorize checks the token and the rights again before each page, because an
@@ -71,8 +71,8 @@ func (e *export) reauthorize(ctx context.Context) error {
 	return e.server.config.Access.Authorize(ctx, p, a)
 }
 
-// read fetches and renders the next page.
-func (e *export) read() error {
+// readPage fetches and renders the next page.
+func (e *export) readPage() error {
 	ctx, cancel := context.WithTimeout(e.ctx, e.server.limits.Request)
 	defer cancel()
 	if e.lines != nil {
@@ -92,9 +92,9 @@ func (e *export) read() error {
 		return err
 	}
 	w.withoutData = e.sel.Filter.WithoutData
-	for i := range w.shown {
+	for i := range w.prepared {
 		from := len(w.b)
-		w.event(&w.shown[i])
+		w.event(&w.prepared[i])
 		if line := w.b[from:]; bytes.ContainsAny(line, "\r\n") { // stored JSON may have line breaks between members
 			w.b = append(w.b[:from], jsondoc.AppendCompact(nil, line)...)
 		}
@@ -104,7 +104,7 @@ func (e *export) read() error {
 		return w.err
 	}
 	if e.remaining >= 0 {
-		e.remaining -= len(w.shown)
+		e.remaining -= len(w.prepared)
 	}
 	e.page, e.lines, e.sel.Cursor = page, w.b, page.NextCursor
 	switch {
@@ -140,7 +140,7 @@ func (e *export) write(w http.ResponseWriter) error {
 		if err := connection.Flush(); err != nil {
 			return e.abort()
 		}
-		if err := e.read(); err != nil {
+		if err := e.readPage(); err != nil {
 			line, _ := e.server.problemOf(e.ctx, err)
 			body, failed := line.encode(nil)
 			if failed != nil {

@@ -23,8 +23,8 @@ func (f *liveFeed) write(w http.ResponseWriter) error {
 	return f.serveEvents(w)
 }
 
-// eventStream sends a feed as server-sent events.
-type eventStream struct {
+// sseSink sends a feed as server-sent events.
+type sseSink struct {
 	feed       *liveFeed
 	w          http.ResponseWriter
 	connection *http.ResponseController
@@ -41,7 +41,7 @@ func (f *liveFeed) serveEvents(w http.ResponseWriter) error {
 	h.Set(echo.HeaderContentType, "text/event-stream")
 	h.Set("X-Accel-Buffering", "no") // proxies must not buffer
 	w.WriteHeader(http.StatusOK)
-	s := &eventStream{feed: f, w: w, connection: http.NewResponseController(w)}
+	s := &sseSink{feed: f, w: w, connection: http.NewResponseController(w)}
 	if gone := s.send(f.ctx, []byte("retry: "+reconnectMS+"\n\n")); gone != nil {
 		return nil //nolint:nilerr // the reader has left
 	}
@@ -66,7 +66,7 @@ func endCode(err error) string {
 }
 
 // send writes and flushes within WriteTimeout.
-func (s *eventStream) send(ctx context.Context, b []byte) error {
+func (s *sseSink) send(ctx context.Context, b []byte) error {
 	// Only the ResponseRecorder of a test does not support deadlines.
 	_ = s.connection.SetWriteDeadline(time.Now().Add(s.feed.server.config.Live.WriteTimeout))
 	defer context.AfterFunc(ctx, func() { _ = s.connection.SetWriteDeadline(time.Now().Add(closeTimeout)) })()
@@ -89,12 +89,12 @@ func sendError(err error) error {
 	}
 }
 
-func (s *eventStream) id(cursor string) {
+func (s *sseSink) id(cursor string) {
 	s.b = append(append(append(s.b, "id: "...), cursor...), '\n')
 }
 
 // Events implements live.Sink.
-func (s *eventStream) Events(ctx context.Context, events []event.Recorded, cursors []string) error {
+func (s *sseSink) Events(ctx context.Context, events []event.Recorded, cursors []string) error {
 	shown, err := s.feed.renderEach(ctx, events)
 	if err != nil {
 		return err
@@ -118,7 +118,7 @@ func (s *eventStream) Events(ctx context.Context, events []event.Recorded, curso
 const maxWriteBytes = 256 << 10
 
 // CaughtUp implements live.Sink.
-func (s *eventStream) CaughtUp(ctx context.Context, cursor string) error {
+func (s *sseSink) CaughtUp(ctx context.Context, cursor string) error {
 	s.b = s.b[:0]
 	s.id(cursor)
 	s.b = append(s.feed.appendPosition(append(s.b, "event: caughtUp\ndata: {"...), cursor), "}\n\n"...)
@@ -127,7 +127,7 @@ func (s *eventStream) CaughtUp(ctx context.Context, cursor string) error {
 
 // Heartbeat implements live.Sink: a comment, with an id if the position moved over
 // events that the filters leave out.
-func (s *eventStream) Heartbeat(ctx context.Context, cursor string) error {
+func (s *sseSink) Heartbeat(ctx context.Context, cursor string) error {
 	s.b = s.b[:0]
 	if cursor != "" {
 		s.id(cursor)

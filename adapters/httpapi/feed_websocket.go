@@ -28,7 +28,7 @@ const (
 // checkHandshake refuses a request while it can still be answered with a problem
 // document.
 func (s *Server) checkHandshake(r *http.Request) error {
-	if !sameOrigin(r, s.config.Live.Origins) {
+	if !mayOpenWebSocket(r, s.config.Live.Origins) {
 		return fault.New(fault.Forbidden, "feed.origin_refused", "pages of this origin may not open feeds; add its host to feeds.origins")
 	}
 	offered := subprotocols(r)
@@ -49,8 +49,8 @@ func matchesAny(patterns []string, host string) bool {
 	})
 }
 
-// socket sends a feed over a WebSocket.
-type socket struct {
+// webSocketSink sends a feed over a WebSocket.
+type webSocketSink struct {
 	feed *liveFeed
 	conn *websocket.Conn
 	b    []byte
@@ -66,7 +66,7 @@ type command struct {
 	} `json:"options"`
 }
 
-// serveWebSocket sends messages until the feed ends, and then the reason.
+// serveWebSocket sends messages until the feed ends, and then the reason of its end.
 func (f *liveFeed) serveWebSocket(w http.ResponseWriter) error {
 	conn, err := websocket.Accept(w, f.request, &websocket.AcceptOptions{
 		Subprotocols: []string{feedProtocol}, InsecureSkipVerify: true, // checkHandshake checks the origin
@@ -76,7 +76,7 @@ func (f *liveFeed) serveWebSocket(w http.ResponseWriter) error {
 	}
 	defer func() { _ = conn.CloseNow() }()
 	conn.SetReadLimit(maxMessageBytes)
-	s := &socket{feed: f, conn: conn}
+	s := &webSocketSink{feed: f, conn: conn}
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(f.ctx)) // a hijacked request's context ends at once
 	defer cancel(nil)
 	commands := make(chan command)
@@ -90,7 +90,7 @@ func (f *liveFeed) serveWebSocket(w http.ResponseWriter) error {
 }
 
 // readCommands reads the client's messages, and with them its answers to pings.
-func (s *socket) readCommands(ctx context.Context, cancel context.CancelCauseFunc, commands chan<- command) {
+func (s *webSocketSink) readCommands(ctx context.Context, cancel context.CancelCauseFunc, commands chan<- command) {
 	for {
 		_, text, err := s.conn.Read(context.WithoutCancel(ctx)) // ends with the connection; a canceled read would close it
 		if err != nil {
@@ -113,7 +113,7 @@ func (s *socket) readCommands(ctx context.Context, cancel context.CancelCauseFun
 }
 
 // awaitSubscribe waits for the client's message unless the query gives the position.
-func (s *socket) awaitSubscribe(ctx context.Context, commands <-chan command) error {
+func (s *webSocketSink) awaitSubscribe(ctx context.Context, commands <-chan command) error {
 	if s.feed.hasFrom {
 		return nil
 	}
@@ -129,7 +129,7 @@ func (s *socket) awaitSubscribe(ctx context.Context, commands <-chan command) er
 	}
 }
 
-func (s *socket) subscribe(c command) error {
+func (s *webSocketSink) subscribe(c command) error {
 	switch {
 	case c.Action != "subscribe":
 		return unknownAction()
@@ -161,7 +161,7 @@ func refuseCommands(ctx context.Context, cancel context.CancelCauseFunc, command
 }
 
 // sendEnd sends the reason as a message and as a close code, with the cursor to continue at.
-func (s *socket) sendEnd(err error) {
+func (s *webSocketSink) sendEnd(err error) {
 	callOf(s.feed.ctx).code = endCode(err)
 	if errors.Is(err, live.ErrDisconnected) || fault.CodeOf(err) == live.CodeTooSlow {
 		return
@@ -184,7 +184,7 @@ func (s *socket) sendEnd(err error) {
 	_ = s.conn.Close(closing, code) // the connection is closed in any case
 }
 
-func (s *socket) send(ctx context.Context, b []byte) error {
+func (s *webSocketSink) send(ctx context.Context, b []byte) error {
 	within, cancel := s.sendContext(ctx)
 	defer cancel()
 	err := s.conn.Write(within, websocket.MessageText, b)
@@ -196,14 +196,14 @@ func (s *socket) send(ctx context.Context, b []byte) error {
 
 // sendContext bounds one write. A write that is in progress when the feed ends may still
 // complete: canceling it would close the connection before the last message.
-func (s *socket) sendContext(ctx context.Context) (context.Context, func()) {
+func (s *webSocketSink) sendContext(ctx context.Context) (context.Context, func()) {
 	within, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.feed.server.config.Live.WriteTimeout)
 	unlink := context.AfterFunc(ctx, func() { time.AfterFunc(closeTimeout, cancel) })
 	return within, func() { unlink(); cancel() }
 }
 
 // Events implements live.Sink.
-func (s *socket) Events(ctx context.Context, events []event.Recorded, cursors []string) error {
+func (s *webSocketSink) Events(ctx context.Context, events []event.Recorded, cursors []string) error {
 	shown, err := s.feed.renderEach(ctx, events)
 	if err != nil {
 		return err
@@ -219,14 +219,14 @@ func (s *socket) Events(ctx context.Context, events []event.Recorded, cursors []
 }
 
 // CaughtUp implements live.Sink.
-func (s *socket) CaughtUp(ctx context.Context, cursor string) error {
+func (s *webSocketSink) CaughtUp(ctx context.Context, cursor string) error {
 	s.b = append(s.feed.appendPosition(append(s.b[:0], `{"type":"caughtUp",`...), cursor), '}')
 	return s.send(ctx, s.b)
 }
 
 // Heartbeat implements live.Sink: a message for the program, and a ping whose answer
 // shows that the client is connected.
-func (s *socket) Heartbeat(ctx context.Context, cursor string) error {
+func (s *webSocketSink) Heartbeat(ctx context.Context, cursor string) error {
 	s.b = append(s.b[:0], `{"type":"heartbeat"`...)
 	if cursor != "" {
 		s.b = s.feed.appendPosition(append(s.b, ','), cursor)

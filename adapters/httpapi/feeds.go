@@ -183,7 +183,7 @@ func (s *Server) subscribeToAll(ctx context.Context, r *request) (any, error) {
 		if err := s.checkAgainstRegistry(ctx, &query.Selection{Modules: modules}); err != nil {
 			return nil, err
 		}
-		q.IncludeType = s.wantsModules(modules)
+		q.IncludeType = s.ownedByModules(modules)
 	}
 	f := &liveFeed{server: s, ctx: ctx, entities: q.LegalEntities, followsAll: len(q.LegalEntities) == 0}
 	f.open = func(from string, _ bool) (accessAwareSource, error) {
@@ -204,9 +204,9 @@ func (s *Server) requireTypes(ctx context.Context, field string, types ...string
 	return err
 }
 
-// wantsModules returns a predicate over event types: whether one of the modules owns the type.
+// ownedByModules returns a predicate: whether one of the modules owns an event type.
 // It looks types up when they occur, because they may be registered while the feed runs.
-func (s *Server) wantsModules(modules []string) func(context.Context, string) (bool, error) {
+func (s *Server) ownedByModules(modules []string) func(context.Context, string) (bool, error) {
 	known := map[string]bool{}
 	return func(ctx context.Context, eventType string) (bool, error) {
 		if wants, ok := known[eventType]; ok {
@@ -332,12 +332,12 @@ func (f *liveFeed) renderEach(ctx context.Context, events []event.Recorded) ([][
 		return nil, err
 	}
 	w.withoutData = f.withoutData
-	ends := make([]int, len(w.shown))
-	for i := range w.shown {
-		w.event(&w.shown[i])
+	ends := make([]int, len(w.prepared))
+	for i := range w.prepared {
+		w.event(&w.prepared[i])
 		ends[i] = len(w.b)
 	}
-	out, from := make([][]byte, len(w.shown)), 0
+	out, from := make([][]byte, len(w.prepared)), 0
 	for i, end := range ends {
 		out[i], from = w.b[from:end:end], end
 		if bytes.ContainsAny(out[i], "\r\n") { // stored JSON may have line breaks between members
@@ -375,9 +375,9 @@ func (s *Server) closeFeeds(ctx context.Context) error {
 
 var _ accessAwareSource = (*query.AllFeed)(nil)
 
-// sameOrigin reports whether a web page may open WebSockets here. Programs send no
-// origin.
-func sameOrigin(r *http.Request, patterns []string) bool {
+// mayOpenWebSocket reports whether the page that sent the request may open a WebSocket.
+// Programs, which send no Origin, may.
+func mayOpenWebSocket(r *http.Request, patterns []string) bool {
 	origin := r.Header.Get(echo.HeaderOrigin)
 	if origin == "" {
 		return true

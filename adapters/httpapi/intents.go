@@ -91,7 +91,7 @@ func statusOf(o pipeline.Outcome) int {
 }
 
 func outcomeAnswer(status int, o pipeline.Outcome) (answer, error) {
-	rules, err := encode(list(o.Rules))
+	rules, err := encode(nonNil(o.Rules))
 	if err != nil {
 		return answer{}, err
 	}
@@ -120,7 +120,7 @@ func intentEvents(results []pipeline.Result) []api.IntentEvent {
 
 func needAnswers(needs []intent.ApprovalNeed) []api.ApprovalNeed {
 	return convert(needs, func(n intent.ApprovalNeed) api.ApprovalNeed {
-		return api.ApprovalNeed{Roles: list(n.Roles), Reason: n.Reason, RuleID: n.RuleID}
+		return api.ApprovalNeed{Roles: nonNil(n.Roles), Reason: n.Reason, RuleID: n.RuleID}
 	})
 }
 
@@ -156,7 +156,7 @@ func (s *Server) getIntent(ctx context.Context, r *request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	rules, err := encode(list(outcome.Rules))
+	rules, err := encode(nonNil(outcome.Rules))
 	if err != nil {
 		return nil, err
 	}
@@ -186,7 +186,7 @@ func (s *Server) approveIntent(ctx context.Context, r *request, body *api.Approv
 		return nil, err
 	}
 	d := pipeline.Decision{PlanHash: body.PlanHash, Comment: body.Comment}
-	out, err := s.decide(ctx, r, d, s.config.Intents.Approve)
+	out, err := s.decideIntent(ctx, r, d, s.config.Intents.Approve)
 	if err != nil {
 		return nil, err
 	}
@@ -201,15 +201,15 @@ func (s *Server) rejectIntent(ctx context.Context, r *request, body *api.RejectR
 	if err := checkText("/reason", body.Reason); err != nil {
 		return nil, err
 	}
-	out, err := s.decide(ctx, r, pipeline.Decision{Comment: body.Reason}, s.config.Intents.Reject)
+	out, err := s.decideIntent(ctx, r, pipeline.Decision{Comment: body.Reason}, s.config.Intents.Reject)
 	if err != nil {
 		return nil, err
 	}
 	return outcomeAnswer(http.StatusOK, out)
 }
 
-// decide finds the intent and records the caller's decision about it.
-func (s *Server) decide(ctx context.Context, r *request, d pipeline.Decision, decision func(context.Context, pipeline.Caller, pipeline.Decision) (pipeline.Outcome, error)) (out pipeline.Outcome, err error) {
+// decideIntent finds the intent and records the caller's decision about it.
+func (s *Server) decideIntent(ctx context.Context, r *request, d pipeline.Decision, decision func(context.Context, pipeline.Caller, pipeline.Decision) (pipeline.Outcome, error)) (out pipeline.Outcome, err error) {
 	d.IdempotencyKey = r.idempotencyKey()
 	err = s.findByID(ctx, r, "intents.approve", codeIntentNotFound, func(le ports.LegalEntity, id event.ID) (err error) {
 		d.LegalEntity, d.Intent = le, id

@@ -33,7 +33,7 @@ func (s *Server) placeLegalHold(ctx context.Context, _ *request, body *api.NewLe
 	if err := checkLegalEntities(body.LegalEntities); err != nil {
 		return nil, err
 	}
-	until, err := optionalDate("/until", body.Until)
+	until, err := parseOptionalDate("/until", body.Until)
 	if err != nil {
 		return nil, err
 	}

@@ -48,13 +48,13 @@ func (s *Server) openSealed(ctx context.Context, documents []module.SealedDocume
 	if err != nil {
 		return err
 	}
-	return asUnavailable(s.config.Personal.Open(ctx, documents, reader))
+	return convertToUnavailable(s.config.Personal.Open(ctx, documents, reader))
 }
 
-// asUnavailable turns every failure of the key service and key store into Unavailable: the
+// convertToUnavailable turns every failure of the key service and key store into Unavailable: the
 // request is valid, so the caller may retry, and never gets a placeholder instead of a
 // value.
-func asUnavailable(err error) error {
+func convertToUnavailable(err error) error {
 	f, ok := fault.As(err)
 	if !ok || f.Kind == fault.Unavailable || f.Kind == fault.Timeout {
 		return err
@@ -109,9 +109,9 @@ func (s *Server) openIntent(ctx context.Context, stored intent.Intent) ([]byte, 
 	return documents[0].Document, nil
 }
 
-// openSealedValues opens the copied sealed values in an encoded answer about a legal entity.
-// Each names the record it was sealed for, which must be in that legal entity's
-// partition.
+// openSealedValues opens the sealed values that an encoded answer about a legal entity copies
+// from records. Each names the record that it was sealed for, which must be in that legal
+// entity's partition.
 func (s *Server) openSealedValues(ctx context.Context, p event.PartitionID, body []byte) ([]byte, error) {
 	if !shredding.HasSealed(body) {
 		return body, nil

@@ -130,8 +130,8 @@ func (s *Server) operateProjection(ctx context.Context, r *request, body *api.Pr
 	return s.getProjection(ctx, r)
 }
 
-// perLegalEntityActions are the actions on single legal entities: without one they apply to
-// those that the caller may see.
+// perLegalEntityActions act on single legal entities, so they need no right to all. If the
+// request names none, they apply to each that the caller may see.
 var perLegalEntityActions = []projection.Action{projection.Fix, projection.Skip, projection.Reset}
 
 // checkDecidesForAll refuses a change for all legal entities to callers who may see only
@@ -157,7 +157,7 @@ func (s *Server) checkDecidesForAll(ctx context.Context) error {
 	return nil
 }
 
-// maxReasonBytes bounds what an operator writes, in bytes.
+// maxReasonBytes bounds the reason that an operator gives.
 const maxReasonBytes = 1000
 
 // configureProjection answers PUT /api/admin/projections/{name}/settings.
@@ -196,7 +196,7 @@ func projectionAnswer(v projections.View, codes map[event.PartitionID]string) ap
 	if out.EventTypes == nil {
 		out.EventTypes = []string{}
 	}
-	if d, err := projection.ParseDefinition(v.Definition); err == nil { // an error: it is built in, or of another release
+	if d, err := projection.ParseDefinition(v.Definition); err == nil { // an error: it is built in, or another release wrote it
 		out.Definition = definitionAnswer(d)
 	}
 	behind, processed, skipped, failed := uint64(0), uint64(0), uint64(0), uint64(0)

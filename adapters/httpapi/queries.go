@@ -17,7 +17,8 @@ var queryHandlers = handlers{
 	"queryEvents": withBody((*Server).queryEvents),
 }
 
-// The limits of one condition or query.
+// The limits of one query or append condition: its items, and the types and keys (tags and
+// entities) of an item.
 const (
 	maxItems     = 64
 	maxItemTypes = 128

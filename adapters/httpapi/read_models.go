@@ -131,7 +131,7 @@ func renderReport(r ports.Report) ([]byte, error) {
 	} else {
 		fields = append(fields, ports.ReportField{Name: "header", Value: r.Header})
 	}
-	fields = append(fields, ports.ReportField{Name: cmp.Or(r.RowsName, "rows"), Value: list(r.Rows)})
+	fields = append(fields, ports.ReportField{Name: cmp.Or(r.RowsName, "rows"), Value: nonNil(r.Rows)})
 	switch {
 	case r.Flat:
 		fields = append(fields, r.Footer...)

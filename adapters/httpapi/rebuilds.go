@@ -55,8 +55,8 @@ func (s *Server) showRebuild(ctx context.Context, name string) (any, error) {
 	return rebuildAnswer(b, codes), err
 }
 
-// runRebuildStep runs a step that changes what readers are shown, in one legal entity or,
-// without one, in all. The step gets the projection's full name.
+// runRebuildStep runs a step of a rebuild in one legal entity or, without one, in all, and
+// answers with the state after it. The step gets the projection's full name.
 func (s *Server) runRebuildStep(ctx context.Context, r *request, legalEntity string, o projections.Order, step func(context.Context, projections.Order) (projections.Rebuild, error)) (any, error) {
 	name := r.path("name")
 	var err error
@@ -92,7 +92,7 @@ func (s *Server) getProjectionRebuild(ctx context.Context, r *request) (any, err
 	return s.showRebuild(ctx, r.path("name"))
 }
 
-// latestSnapshot is the newest one that a rebuild may begin with.
+// latestSnapshot asks for the newest snapshot that a rebuild may begin with.
 const latestSnapshot = "latest"
 
 // rebuildProjection answers POST /api/admin/projections/{name}/rebuild.
@@ -139,7 +139,7 @@ func (s *Server) dropProjectionVersion(ctx context.Context, r *request, body *ap
 	return s.runRebuildStep(ctx, r, body.LegalEntity, projections.Order{Snapshot: body.Snapshot}, drop)
 }
 
-// The differing rows that a comparison lists for each table and legal entity.
+// How many differing rows a comparison lists for each table and legal entity.
 const (
 	defaultExamples = 10
 	maxExamples     = 1000

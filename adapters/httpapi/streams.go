@@ -190,7 +190,7 @@ func (s *Server) streamChange(ctx context.Context, action string, r *request) (s
 		LegalEntity: le, Stream: id, Actor: tenancy.Actor(principal), PersonID: principal.PersonID, Roles: principal.Roles,
 		Reason: r.query("reason"), IdempotencyKey: r.idempotencyKey(),
 	}
-	if c.Expected, err = expectedHeader(expected); err != nil {
+	if c.Expected, err = parseExpectedHeader(expected); err != nil {
 		return c, err
 	}
 	if c.IdempotencyKey != "" {
@@ -203,8 +203,8 @@ func (s *Server) streamChange(ctx context.Context, action string, r *request) (s
 	return c, nil
 }
 
-// expectedHeader reads the header Expected-Version; "" expects any version.
-func expectedHeader(header string) (concurrency.Expected, error) {
+// parseExpectedHeader reads the header Expected-Version; "" expects any version.
+func parseExpectedHeader(header string) (concurrency.Expected, error) {
 	if expected, ok := concurrency.ParseExpected(header); ok {
 		return expected, nil
 	}

@@ -46,11 +46,11 @@ func (s *Server) pollSubscription(ctx context.Context, r *request) (any, error) 
 		return nil, err
 	}
 	w.raw(`{"events":[`)
-	for i := range w.shown {
+	for i := range w.prepared {
 		if i > 0 {
 			w.raw(",")
 		}
-		w.event(&w.shown[i])
+		w.event(&w.prepared[i])
 		// An event is an object: the delivery is its last member.
 		w.b = bytes.TrimSuffix(w.b, []byte("}"))
 		w.raw(`,"delivery":{"attempt":`)
@@ -83,7 +83,7 @@ func (s *Server) requeue(ctx context.Context, id string, list []subscriptions.De
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), requeueTimeout)
 	defer cancel()
 	if err := s.config.Subscriptions.Requeue(ctx, p, id, list); err != nil {
-		s.log.WarnContext(ctx, "messages that could not be shown wait until their leases end", "subscription", id, "code", fault.CodeOf(err))
+		s.log.WarnContext(ctx, "failed to requeue messages that could not be rendered; they are delivered again when their leases expire", "subscription", id, "code", fault.CodeOf(err))
 	}
 }
 
@@ -91,13 +91,13 @@ func invalidAnswer(pointer, want string) error {
 	return fault.New(fault.Invalid, "subscription.answer_invalid", "%s", want).WithField(pointer)
 }
 
-// eventIDs reads a list of ids.
-func eventIDs(texts []string, pointer string) ([]event.ID, error) {
+// parseEventIDs reads a list of ids.
+func parseEventIDs(texts []string, pointer string) ([]event.ID, error) {
 	out := make([]event.ID, len(texts))
 	for i, text := range texts {
 		var err error
 		if out[i], err = event.ParseID(text); err != nil {
-			return nil, invalidAnswer(pointer+"/"+strconv.Itoa(i), "an event id has 26 characters; send those that a poll brought")
+			return nil, invalidAnswer(pointer+"/"+strconv.Itoa(i), "an event id has 26 characters; send ids that a poll returned")
 		}
 	}
 	return out, nil
@@ -107,7 +107,7 @@ func eventIDs(texts []string, pointer string) ([]event.ID, error) {
 func (s *Server) acknowledgeEvents(ctx context.Context, r *request, body *api.Acknowledge) (any, error) {
 	a := subscriptions.Acknowledgement{ID: r.path("id"), Consumer: body.Consumer, LegalEntity: body.LegalEntity}
 	var err error
-	if a.EventIDs, err = eventIDs(body.EventIds, "/event_ids"); err != nil {
+	if a.EventIDs, err = parseEventIDs(body.EventIds, "/event_ids"); err != nil {
 		return nil, err
 	}
 	if len(a.EventIDs) > 0 && (body.EventID != "" || body.Sequence != "") {
@@ -115,7 +115,7 @@ func (s *Server) acknowledgeEvents(ctx context.Context, r *request, body *api.Ac
 	}
 	if body.EventID != "" {
 		if a.EventID, err = event.ParseID(body.EventID); err != nil {
-			return nil, invalidAnswer("/event_id", "an event id has 26 characters; send one that a poll brought")
+			return nil, invalidAnswer("/event_id", "an event id has 26 characters; send one that a poll returned")
 		}
 	}
 	if body.Sequence != "" {
@@ -135,7 +135,7 @@ func (s *Server) refuseEvents(ctx context.Context, r *request, body *api.Nack) (
 		ID: r.path("id"), Consumer: body.Consumer, LegalEntity: body.LegalEntity, Action: subscription.Refusal(body.Action), Code: body.Code, Reason: body.Reason,
 	}
 	var err error
-	if n.EventIDs, err = eventIDs(body.EventIds, "/event_ids"); err != nil {
+	if n.EventIDs, err = parseEventIDs(body.EventIds, "/event_ids"); err != nil {
 		return nil, err
 	}
 	out, err := s.config.Subscriptions.Refuse(ctx, callOf(ctx).principal, n)
@@ -215,9 +215,9 @@ func (s *Server) getParkedMessage(ctx context.Context, r *request) (any, error) 
 		return nil, err
 	}
 	w.bytes(bytes.TrimSuffix(head, []byte("}")))
-	if len(w.shown) > 0 {
+	if len(w.prepared) > 0 {
 		w.name("event")
-		w.event(&w.shown[0])
+		w.event(&w.prepared[0])
 	}
 	w.raw("}")
 	return w.answer()
@@ -240,7 +240,7 @@ func (s *Server) settleParked(
 ) (any, error) {
 	q := subscriptions.DeadLetterQuery{LegalEntity: b.LegalEntity, Code: b.Code, Limit: defaultPage}
 	var err error
-	if q.EventIDs, err = eventIDs(b.EventIds, "/event_ids"); err != nil {
+	if q.EventIDs, err = parseEventIDs(b.EventIds, "/event_ids"); err != nil {
 		return nil, err
 	}
 	if b.All == (len(q.EventIDs) > 0) {

@@ -95,7 +95,7 @@ func (s *Server) createSubscription(ctx context.Context, _ *request, body *api.N
 			return nil, prefixField(err, "/predicate/")
 		}
 	}
-	if sub.Settings, err = subscriptionSettings(&body.Settings); err != nil {
+	if sub.Settings, err = parseSubscriptionSettings(&body.Settings); err != nil {
 		return nil, err
 	}
 	if err := checkStart(&sub.Settings.Start); err != nil {
@@ -175,13 +175,13 @@ func (s *Server) checkSubscribed(ctx context.Context, sub *subscription.Subscrip
 	return warnings, nil
 }
 
-// subscriptionSettings reads settings; what is left out has its default.
-func subscriptionSettings(b *api.SubscriptionSettings) (subscription.Settings, error) {
+// parseSubscriptionSettings reads settings. The service replaces absent ones by defaults.
+func parseSubscriptionSettings(b *api.SubscriptionSettings) (subscription.Settings, error) {
 	if b.ResolveLinks {
 		return subscription.Settings{}, fault.New(fault.Invalid, "subscription.setting_unsupported",
 			"there are no links between streams to resolve; leave resolve_links out, and use entity references and tags").WithField("/settings/resolve_links")
 	}
-	start, err := subscriptionStart(b.StartFrom, b.StartPositions, b.StartTime, b.StartCursor, "/settings/start_")
+	start, err := parseSubscriptionStart(b.StartFrom, b.StartPositions, b.StartTime, b.StartCursor, "/settings/start_")
 	if err != nil {
 		return subscription.Settings{}, err
 	}
@@ -213,8 +213,8 @@ func parseLimit(n *int, none int) int {
 
 func milliseconds(n int) time.Duration { return time.Duration(n) * time.Millisecond }
 
-// subscriptionStart reads where a subscription begins. Faults name fields with the prefix.
-func subscriptionStart(from string, positions map[string]string, at, cursor, prefix string) (subscription.Start, error) {
+// parseSubscriptionStart reads where a subscription begins. Faults name fields with the prefix.
+func parseSubscriptionStart(from string, positions map[string]string, at, cursor, prefix string) (subscription.Start, error) {
 	out := subscription.Start{From: subscription.Origin(from), Cursor: cursor}
 	for code, text := range positions {
 		n, err := strconv.ParseUint(text, 10, 63)
@@ -270,7 +270,7 @@ func (s *Server) getSubscription(ctx context.Context, r *request) (any, error) {
 
 // changeSubscription answers PUT /api/subscriptions/{id}/settings.
 func (s *Server) changeSubscription(ctx context.Context, r *request, body *api.SubscriptionSettings) (any, error) {
-	settings, err := subscriptionSettings(body)
+	settings, err := parseSubscriptionSettings(body)
 	if err != nil {
 		return nil, err
 	}
@@ -330,7 +330,7 @@ func (s *Server) resumeSubscription(ctx context.Context, r *request) (any, error
 
 // resetSubscription answers POST /api/subscriptions/{id}/reset.
 func (s *Server) resetSubscription(ctx context.Context, r *request, body *api.ResetSubscription) (any, error) {
-	to, err := subscriptionStart(body.To, body.Positions, body.Time, body.Cursor, "/")
+	to, err := parseSubscriptionStart(body.To, body.Positions, body.Time, body.Cursor, "/")
 	if err != nil {
 		return nil, err
 	}
