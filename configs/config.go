@@ -1,5 +1,7 @@
-// Package configs is Backbone's configuration and its own policies. A value comes
-// from the defaults, then a YAML file, then the environment; the later wins.
+// Package configs holds Backbone's configuration and its own policies. Load reads a value from
+// the defaults, then from a YAML file, then from the environment; the later source wins.
+// Commands load a Config; cmd/wire passes its sections to the services, which read no
+// configuration themselves.
 package configs
 
 import (
@@ -12,8 +14,8 @@ import (
 // (-ldflags "-X github.com/erpbackbone/backbone/configs.Version=v1.2.3").
 var Version = "dev"
 
-// Config is everything that can be set. The names in the file are the tags; the
-// environment variable of http.listen is BACKBONE_HTTP_LISTEN.
+// Config holds all settings. The tags are the names in the file; the environment variable of
+// http.listen is BACKBONE_HTTP_LISTEN.
 type Config struct {
 	HTTP      HTTP      `config:"http"`
 	Database  Database  `config:"database"`
@@ -40,145 +42,144 @@ type Config struct {
 	Telemetry   Telemetry   `config:"telemetry"`
 }
 
-// HTTP is the API server.
+// HTTP configures the API server.
 type HTTP struct {
 	Listen          string        `config:"listen"`           // host:port
-	BodyLimitBytes  int           `config:"body_limit_bytes"` // larger request bodies are refused while they arrive
+	BodyLimitBytes  int           `config:"body_limit_bytes"` // the server refuses a larger request body before it has read all of it
 	ReadTimeout     time.Duration `config:"read_timeout"`     // for a body to arrive
-	RequestTimeout  time.Duration `config:"request_timeout"`  // from the arrival of a request to its answer; work is stopped then
-	ShutdownTimeout time.Duration `config:"shutdown_timeout"` // for requests in flight when the server stops
+	RequestTimeout  time.Duration `config:"request_timeout"`  // from the arrival of a request to its answer; the server cancels the request's work then
+	ShutdownTimeout time.Duration `config:"shutdown_timeout"` // for requests in flight when the server stops; it closes their connections then
 }
 
-// Database is PostgreSQL.
+// Database configures the connections to PostgreSQL.
 type Database struct {
-	DSN                DSN `config:"dsn"`                 // the application's role
-	OwnerDSN           DSN `config:"owner_dsn"`           // the owner's role, for migrations only
-	EraserDSN          DSN `config:"eraser_dsn"`          // the eraser's role: erasures, redactions and rotation of keys; empty: this node does none of them
-	ListenDSN          DSN `config:"listen_dsn"`          // a direct connection for wake-ups when dsn leads through a pooler; empty: dsn
+	DSN                DSN `config:"dsn"`                 // the application's role, backbone_app
+	OwnerDSN           DSN `config:"owner_dsn"`           // the owner's role, backbone_owner, or a superuser; only `backbone migrate` connects with it
+	EraserDSN          DSN `config:"eraser_dsn"`          // the eraser's role, backbone_eraser, for erasures, redactions and rotation of keys; serve requires it or keystore.eraser_dsn
+	ListenDSN          DSN `config:"listen_dsn"`          // a direct connection for LISTEN when dsn is that of a pooler; empty: dsn
 	ReadPool           int `config:"read_pool"`           // connections for reads
 	Appenders          int `config:"appenders"`           // connections that append, about one per core of the database
-	PhysicalPartitions int `config:"physical_partitions"` // legal entities with tables of their own; 0 on Citus. Plans over hundreds of tables exhaust the lock table
+	PhysicalPartitions int `config:"physical_partitions"` // legal entities that get tables of their own; 0 on Citus. A query over hundreds of tables can exhaust PostgreSQL's lock table
 }
 
 // Limits bound what one caller may send.
 type Limits struct {
 	EventBytes  int `config:"event_bytes"`  // one event
 	BatchEvents int `config:"batch_events"` // events of one request
-	Depth       int `config:"depth"`        // JSON inside JSON
+	Depth       int `config:"depth"`        // nesting of the JSON
 	Nodes       int `config:"nodes"`        // JSON values of one event
 	EntityRefs  int `config:"entity_refs"`  // references of one event
 	Tags        int `config:"tags"`         // tags of one event
 }
 
-// Intake is the intent pipeline.
+// Intake configures the intent pipeline.
 type Intake struct {
-	Retries []time.Duration `config:"retries"` // pauses before an intent that met a conflict is planned again
+	Retries []time.Duration `config:"retries"` // pauses before the pipeline plans an intent again that met a conflict
 }
 
-// Query is how entities and streams are folded on read.
+// Query configures folds of entities and streams on read.
 type Query struct {
-	FoldBudget    time.Duration `config:"fold_budget"`    // a fold of an entity that takes longer is answered as far as it came
+	FoldBudget    time.Duration `config:"fold_budget"`    // a read of an entity answers with the events that were folded within it
 	SnapshotEvery int           `config:"snapshot_every"` // events between snapshots of an entity or a stream
 }
 
-// Projector keeps the read models.
+// Projector configures the projections.
 type Projector struct {
-	Poll    time.Duration `config:"poll"`    // how often to look for what operators decided
-	Batch   int           `config:"batch"`   // events of one transaction, unless a projection's settings say
-	Bytes   int           `config:"bytes"`   // of the payloads of one transaction, unless one event alone has more
-	Workers int           `config:"workers"` // partitions that a node works at a time
-	TTL     time.Duration `config:"ttl"`     // another node takes over when a node was silent for so long
-	Renew   time.Duration `config:"renew"`   // how often a node gives a sign of life; at most a third of ttl
-	Stall   time.Duration `config:"stall"`   // readiness is degraded when events wait so long without an attempt
+	Poll    time.Duration `config:"poll"`    // how often a node reads the decisions of operators
+	Batch   int           `config:"batch"`   // events of one transaction, unless a projection declares its own number
+	Bytes   int           `config:"bytes"`   // payloads of one transaction; a larger event has a transaction of its own
+	Workers int           `config:"workers"` // partitions that a node processes at the same time
+	TTL     time.Duration `config:"ttl"`     // of a lease: another node takes over from a node that has not renewed for so long
+	Renew   time.Duration `config:"renew"`   // how often a node renews its leases; at most a third of ttl
+	Stall   time.Duration `config:"stall"`   // readiness reports degraded when no attempt was made for so long while events wait
 
-	RecomputeEvents int `config:"recompute_events"` // events of one entity or person whose rows are recomputed in place: they delay the projection
-	RecomputeReads  int `config:"recompute_reads"`  // events of a legal entity that recomputing rows of a tenant's projection may read
+	RecomputeEvents int `config:"recompute_events"` // most events of an entity or person whose rows are recomputed in place, which delays the projection
+	RecomputeReads  int `config:"recompute_reads"`  // most events of a legal entity that recomputing the rows of a custom projection may read
 
-	SwitchWithin int    `config:"switch_within"` // events that a rebuilt version may lack in a legal entity when readers are switched to it
-	Switch       string `config:"switch"`        // auto: a version that a newer release builds is switched to once it has caught up; manual: by an operator
+	SwitchWithin int    `config:"switch_within"` // most events that a rebuilt version may be behind in a legal entity when readers are switched to it
+	Switch       string `config:"switch"`        // auto: a node switches readers to the version of a newer release once it has caught up; manual: an operator does
 
-	OperatorTenant string `config:"operator_tenant"` // whose operators decide about projections where several tenants share them; empty: nobody does then
+	OperatorTenant string `config:"operator_tenant"` // the tenant whose operators decide about projections that several tenants share; empty: no operator may
 }
 
-// Delivery is how a node learns that events were written, for all who wait for them.
+// Delivery configures how a node learns of new events, for all its feeds, subscriptions and projections.
 type Delivery struct {
-	Listen string        `config:"listen"` // notify: PostgreSQL's signals wake; poll: none are listened to, as behind a pooler without a direct way
-	Poll   time.Duration `config:"poll"`   // how often to look when nothing wakes; every 2 s while signals announce every event
+	Listen string        `config:"listen"` // notify: LISTEN wakes the node; poll: it does not listen, which a transaction pooler without listen_dsn requires
+	Poll   time.Duration `config:"poll"`   // how often the node looks for events; every 2 s while notifications announce them
 }
 
-// Feeds are the live feeds of the API.
+// Feeds configures the live feeds of the API.
 type Feeds struct {
 	PerPrincipal int           `config:"per_principal"` // feeds of one principal on a node
 	PerNode      int           `config:"per_node"`      // feeds on a node
-	Batch        int           `config:"batch"`         // events that are read at once
-	Heartbeat    time.Duration `config:"heartbeat"`     // silence after which a feed shows that it lives
-	WriteTimeout time.Duration `config:"write_timeout"` // for a reader to take what it is sent
-	Review       time.Duration `config:"review"`        // how often the reader's rights are looked at again
+	Batch        int           `config:"batch"`         // events of one read
+	Heartbeat    time.Duration `config:"heartbeat"`     // silence after which a feed sends a heartbeat
+	WriteTimeout time.Duration `config:"write_timeout"` // for the reader to receive what was sent; a slower one is disconnected
+	Review       time.Duration `config:"review"`        // how often the reader's rights are checked again
 	Origins      []string      `config:"origins"`       // hosts, such as *.example.org, whose pages may open WebSockets besides the server's own
 }
 
-// Idempotency is how repeated requests are recognised.
+// Idempotency configures how repeated requests are recognised.
 type Idempotency struct {
 	TTL time.Duration `config:"ttl"` // how long a key is remembered; business keys never expire
 }
 
-// KMS is the key service that wraps the keys of persons and signs receipts: AWS KMS,
-// a `backbone kmsd`, or the same embedded in this process.
+// KMS configures the key service, which wraps the keys of persons and signs receipts: AWS KMS,
+// a `backbone kmsd`, or a kmsd embedded in this process.
 type KMS struct {
 	Endpoint        string `config:"endpoint"`         // URL or unix:PATH; empty with a region: AWS KMS itself
 	Region          string `config:"region"`           // such as eu-central-1; empty with an endpoint: "local", which is kmsd's
 	CredentialsFile string `config:"credentials_file"` // in the form of AWS's shared credentials; empty: found the way AWS tools do
-	AppProfile      string `config:"app_profile"`      // makes and opens data keys. Empty: "app" of credentials_file, else AWS's default
-	RotatorProfile  string `config:"rotator_profile"`  // makes, re-wraps and ends KEKs. Empty: "rotator", else as above
-	SignerProfile   string `config:"signer_profile"`   // signs receipts and certificates. Empty: "signer", else as above
-	LocalDirectory  string `config:"local_directory"`  // keys of an embedded kmsd, instead of endpoint
-	AllowLocal      bool   `config:"allow_local"`      // an embedded kmsd is accepted by `backbone serve`
+	AppProfile      string `config:"app_profile"`      // profile that creates and opens data keys; empty: "app" if credentials_file is set, else AWS's default
+	RotatorProfile  string `config:"rotator_profile"`  // profile that creates KEKs, re-wraps with them and ends them; empty: "rotator", or as above
+	SignerProfile   string `config:"signer_profile"`   // profile that signs receipts and certificates; empty: "signer", or as above
+	LocalDirectory  string `config:"local_directory"`  // folder of the keys of an embedded kmsd, instead of endpoint
+	AllowLocal      bool   `config:"allow_local"`      // lets `backbone serve` embed a kmsd
 }
 
-// Configured tells whether there is a key service at all.
+// Configured reports whether a key service is configured.
 func (k KMS) Configured() bool { return k.Endpoint != "" || k.Region != "" || k.LocalDirectory != "" }
 
-// KeyStore is where the wrapped keys of persons lie when it is not the database of
-// the log.
+// KeyStore configures the database of the wrapped keys of persons, if it is not the log's.
 type KeyStore struct {
 	DSN       DSN `config:"dsn"`        // the application's role; empty: database.dsn
 	OwnerDSN  DSN `config:"owner_dsn"`  // the owner's role, for migrations only; empty: database.owner_dsn
 	EraserDSN DSN `config:"eraser_dsn"` // the eraser's role; empty: database.eraser_dsn unless dsn is set
-	ListenDSN DSN `config:"listen_dsn"` // a direct connection when dsn leads through a pooler; empty: database.listen_dsn unless dsn is set
+	ListenDSN DSN `config:"listen_dsn"` // a direct connection for LISTEN when dsn is that of a pooler; empty: database.listen_dsn unless dsn is set
 }
 
-// Erasure is how persons are erased.
+// Erasure configures the erasure of persons.
 type Erasure struct {
 	ExportDirectory string        `config:"export_directory"` // receipts, certificates and exports of keys; outside the database and its backups, the same for all nodes
-	Poll            time.Duration `config:"poll"`             // how often approved requests are looked for
-	GateInterval    time.Duration `config:"gate_interval"`    // how often receipts outside and inside the database are compared
+	Poll            time.Duration `config:"poll"`             // how often a node looks for approved requests
+	GateInterval    time.Duration `config:"gate_interval"`    // how often the gate compares the receipts in export_directory with those in the database
 }
 
-// Rotation is how KEKs are replaced, which makes backups from before an erasure
-// useless to find an erased person's keys in.
+// Rotation configures the replacement of KEKs. After it, the keys of an erased person in older
+// backups can no longer be unwrapped.
 type Rotation struct {
-	At           string        `config:"at"`            // time of day in UTC, such as 02:00, of the tenants with erasures since the last one; empty: never by itself
-	MaximumAge   time.Duration `config:"max_age"`       // tenants without erasures are rotated when their KEK is this old
-	DeletionDays int           `config:"deletion_days"` // from the end of an epoch to the destruction of its KEK
+	At           string        `config:"at"`            // time of day in UTC, such as 02:00, at which a node rotates tenants with erasures since their last rotation; empty: only `backbone keys rotate` does
+	MaximumAge   time.Duration `config:"max_age"`       // age of a KEK at which a node rotates a tenant without erasures
+	DeletionDays int           `config:"deletion_days"` // days from the end of an epoch to the destruction of its KEK
 }
 
-// Node is this process among several on one database.
+// Node identifies this process among the nodes of a database.
 type Node struct {
 	ID string `config:"id"` // empty: the host's name and a random part, new at every start
 }
 
-// Log is the program's log.
+// Log configures the program's log.
 type Log struct {
 	Level  string `config:"level"`  // debug, info, warn, error
 	Format string `config:"format"` // json, text
 }
 
-// Telemetry is where traces go.
+// Telemetry configures where traces are sent.
 type Telemetry struct {
-	OTLPEndpoint string `config:"otlp_endpoint"` // OTLP over HTTP: URL or host:port of a collector; empty: no traces
+	OTLPEndpoint string `config:"otlp_endpoint"` // host:port of a collector that receives OTLP over HTTP; empty: no traces
 }
 
-// DSN is a connection string. It may hold a password, so it does not print.
+// DSN is a connection string. It may hold a password, so that it prints as "[DSN]".
 type DSN string
 
 // String implements fmt.Stringer.
@@ -198,11 +199,10 @@ func (d DSN) LogValue() slog.Value { return slog.StringValue(d.String()) }
 // MarshalText implements encoding.TextMarshaler, which JSON and YAML use.
 func (d DSN) MarshalText() ([]byte, error) { return []byte(d.String()), nil }
 
-// Reveal gives the connection string itself.
+// Reveal returns the connection string itself.
 func (d DSN) Reveal() string { return string(d) }
 
-// Default gives the configuration when nothing is set. backbone.example.yaml
-// shows the same.
+// Default returns the default of every setting. backbone.example.yaml documents the same values.
 func Default() Config {
 	return Config{
 		HTTP:      HTTP{Listen: "127.0.0.1:8080", BodyLimitBytes: 4 << 20, ReadTimeout: 30 * time.Second, RequestTimeout: 30 * time.Second, ShutdownTimeout: 20 * time.Second},

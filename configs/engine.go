@@ -2,15 +2,15 @@ package configs
 
 import "time"
 
-// Engine bounds the append engine and its sessions in the database. The defaults hold for
-// one server with one database; a limit is turned when a metric or an alarm says so.
+// Engine bounds the append engine and its sessions in the database. The defaults suit one
+// server with one database; an operator changes a limit when a metric or an alarm suggests it.
 type Engine struct {
 	OnePartitionPerGroup  bool          `config:"one_partition_per_group"` // a transaction writes one legal entity, so that on Citus it stays on one shard
 	GroupEvents           int           `config:"group_events"`            // events of one append transaction
 	GroupBytes            int           `config:"group_bytes"`             // payloads of one append transaction
 	OversizeBytes         int           `config:"oversize_bytes"`          // a larger request has a transaction of its own, so that small ones do not wait for it
-	QueueRequests         int           `config:"queue_requests"`          // requests that wait for one appender; more are refused
-	QueueBytes            int           `config:"queue_bytes"`             // their payloads
+	QueueRequests         int           `config:"queue_requests"`          // append queue: requests that wait for one appender; the engine refuses more
+	QueueBytes            int           `config:"queue_bytes"`             // payloads of the requests in the queue of one appender
 	PartitionRequests     int           `config:"partition_requests"`      // the share of one legal entity in them, so that it does not fill the queue
 	PartitionBytes        int           `config:"partition_bytes"`         // the share of one legal entity in their payloads
 	GroupTimeout          time.Duration `config:"group_timeout"`           // one append transaction
@@ -18,7 +18,7 @@ type Engine struct {
 	LeaseLockTimeout      time.Duration `config:"lease_lock_timeout"`      // a node passes over leases that another session locks for longer
 	IdleTimeout           time.Duration `config:"idle_timeout"`            // silence after which PostgreSQL ends an append session that holds locks
 	ProjectionIdleTimeout time.Duration `config:"projection_idle_timeout"` // the same for a session that holds a projection's checkpoint
-	NotifyTimeout         time.Duration `config:"notify_timeout"`          // a notification that takes longer is dropped; readers poll
+	NotifyTimeout         time.Duration `config:"notify_timeout"`          // a notification that takes longer is dropped, and readers find the events by polling
 	ListenCheck           time.Duration `config:"listen_check"`            // silence after which a listening connection is probed
 	MaxClockSkew          time.Duration `config:"max_clock_skew"`          // between this node's clock and the database's; appends are refused beyond
 }
@@ -33,7 +33,7 @@ func defaultEngine() Engine {
 	}
 }
 
-// Policy is the evaluation of policies.
+// Policy configures the evaluation of policies.
 type Policy struct {
-	CachedDecisions int `config:"cached_decisions"` // decisions that a node keeps; equal questions have equal answers
+	CachedDecisions int `config:"cached_decisions"` // decisions that a node caches; equal input has an equal decision
 }

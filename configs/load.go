@@ -17,10 +17,10 @@ import (
 
 const envPrefix = "BACKBONE_"
 
-// Error says which setting is wrong. It never quotes the value, which may be a
-// password.
+// Error names the first wrong setting and what to write instead. It never quotes the value,
+// which may be a password.
 type Error struct {
-	Key     string // "database.read_pool", a variable of the environment, or "" for the file as a whole
+	Key     string // such as "database.read_pool", or the name of an environment variable; "": the file as a whole
 	Problem string // ends with what to write instead
 	cause   error
 }
@@ -33,12 +33,12 @@ func (e *Error) Error() string {
 	return "configuration: " + e.Key + " " + e.Problem
 }
 
-// Unwrap gives the cause, if there is one.
+// Unwrap returns the cause, if any.
 func (e *Error) Unwrap() error { return e.cause }
 
-// Load reads the file at path (none if path is empty) and the environment. Every
-// error is an *Error: a file that cannot be read, a key that does not exist, a
-// value of the wrong type or out of range.
+// Load reads the file at path, if path is not empty, and the environment, which wins over the
+// file. Every error is an *Error: a file that cannot be read, an unknown key, a value of the
+// wrong type or out of range.
 func Load(path string) (Config, error) { return load(path, os.Environ) }
 
 func load(path string, environ func() []string) (Config, error) {
@@ -85,7 +85,7 @@ func load(path string, environ func() []string) (Config, error) {
 	return c, nil
 }
 
-// fieldsOf maps "http.listen" to the field.
+// fieldsOf maps keys such as "http.listen" to the fields of c.
 func fieldsOf(c *Config) map[string]reflect.Value {
 	out := map[string]reflect.Value{}
 	root := reflect.ValueOf(c).Elem()
@@ -121,8 +121,8 @@ func keyOfVariable(name string) string {
 	return strings.Replace(strings.ToLower(strings.TrimPrefix(name, envPrefix)), "_", ".", 1)
 }
 
-// refuseUnknownKeys refuses keys of the file that mean nothing: a misspelt limit must not be
-// a limit that silently does not hold.
+// refuseUnknownKeys returns an error if the file has a key that is no setting. Without it, a
+// misspelt limit would be ignored silently.
 func refuseUnknownKeys(k *koanf.Koanf, fields map[string]reflect.Value) error {
 	keys := k.Keys()
 	sort.Strings(keys)
@@ -138,8 +138,8 @@ func refuseUnknownKeys(k *koanf.Koanf, fields map[string]reflect.Value) error {
 	return nil
 }
 
-// assign assigns a value of the file or the environment. It returns what was
-// expected if the value is not that.
+// assign sets a field to a value of the file or the environment. For a value of the wrong type
+// it returns a description of the expected one.
 func assign(field reflect.Value, value any) (expected string) {
 	text, isText := value.(string)
 	switch field.Interface().(type) {

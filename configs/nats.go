@@ -5,25 +5,25 @@ import (
 	"time"
 )
 
-// NATS is the fan-out of all events to a stream of a NATS JetStream cluster.
+// NATS configures the fan-out of all events to a stream of a NATS JetStream cluster.
 type NATS struct {
 	URLs            DSN           `config:"urls"`             // of the cluster's servers, separated by commas; empty: no fan-out. They may hold a password
 	Credentials     string        `config:"credentials"`      // .creds file; empty: none
 	CAFile          string        `config:"ca_file"`          // root certificates; empty: the system's
 	CertFile        string        `config:"cert_file"`        // of this client; empty: none
 	KeyFile         string        `config:"key_file"`         // of cert_file
-	Stream          string        `config:"stream"`           // made if it is not there, else only checked
+	Stream          string        `config:"stream"`           // the node creates it if it does not exist, else only checks it
 	SubjectPrefix   string        `config:"subject_prefix"`   // subjects are <prefix>.<tenant>.<legal entity>.<type>
-	Replicas        int           `config:"replicas"`         // of the stream; at least, if it is there
-	DuplicateWindow time.Duration `config:"duplicate_window"` // in which the stream leaves out what comes again; at least, if it is there
-	MaxAge          time.Duration `config:"max_age"`          // of messages, when the stream is made; 0: for ever
-	Reader          string        `config:"reader"`           // person id of the principal whose rights decide which personal values leave; empty: none
+	Replicas        int           `config:"replicas"`         // of a new stream; an existing one must have at least as many
+	DuplicateWindow time.Duration `config:"duplicate_window"` // within which the stream stores a repeated message once; an existing stream must have at least this
+	MaxAge          time.Duration `config:"max_age"`          // of the messages of a new stream; 0: unlimited
+	Reader          string        `config:"reader"`           // person id of the principal whose rights decide which personal values are published in clear; empty: none
 	Batch           int           `config:"batch"`            // events of one batch
 	Workers         int           `config:"workers"`          // legal entities that publish at the same time
-	Timeout         time.Duration `config:"timeout"`          // until a batch must be acknowledged
+	Timeout         time.Duration `config:"timeout"`          // for the acknowledgement of a batch
 }
 
-// Configured tells whether there is a fan-out.
+// Configured reports whether the fan-out is configured.
 func (n NATS) Configured() bool { return n.URLs != "" }
 
 func defaultNATS() NATS {

@@ -8,8 +8,8 @@ import (
 //go:embed policy/*.rego
 var policyFiles embed.FS
 
-// Policies gives Backbone's own Rego files, path to source: backbone.authz, which
-// guards the API, and backbone.rules, what the policies of modules share.
+// Policies returns Backbone's own Rego files, source by path: backbone.authz, which authorizes
+// calls of the API, and backbone.rules, whose functions the policies of modules share.
 func Policies() map[string]string {
 	const folder = "policy"
 	entries, err := policyFiles.ReadDir(folder)

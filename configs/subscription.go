@@ -5,14 +5,14 @@ import (
 	"time"
 )
 
-// Subscriptions are the persistent subscriptions.
+// Subscriptions configures the persistent subscriptions.
 type Subscriptions struct {
 	PerTenant int           `config:"per_tenant"` // subscriptions of one tenant
-	PollBytes int           `config:"poll_bytes"` // payloads that one poll answers, unless its first event alone has more
-	Sweep     time.Duration `config:"sweep"`      // how often leases that have ended and retries that are due are looked for
-	Recheck   time.Duration `config:"recheck"`    // how often polls that wait behind open messages look for what other nodes did
-	Measure   time.Duration `config:"measure"`    // how often metrics are taken and remains of deleted subscriptions removed
-	Orphans   time.Duration `config:"orphans"`    // how often parked messages are looked for whose subscription an older node deleted
+	PollBytes int           `config:"poll_bytes"` // payloads of the answer to one poll; a larger event is answered alone
+	Sweep     time.Duration `config:"sweep"`      // how often a node looks for expired leases and due retries
+	Recheck   time.Duration `config:"recheck"`    // how often a poll that waits for open messages reads what other nodes acknowledged
+	Measure   time.Duration `config:"measure"`    // how often a node measures subscriptions and removes what deleted ones left
+	Orphans   time.Duration `config:"orphans"`    // how often a node looks for parked messages whose subscription an older node deleted
 }
 
 func defaultSubscriptions() Subscriptions {

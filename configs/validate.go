@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// Validate checks ranges; the error is an *Error. A DSN may be empty here: the
-// commands that need one ask for it.
+// Validate checks the ranges of all settings; its error is an *Error for the first wrong one. A
+// DSN may be empty: the commands that need it check that.
 func (c Config) Validate() error {
 	type span struct {
 		key       string
@@ -99,7 +99,7 @@ func (c Config) Validate() error {
 		return &Error{Key: "http.listen", Problem: "must be host:port, such as 127.0.0.1:8080"}
 	}
 	if e := c.Telemetry.OTLPEndpoint; e != "" && !hostPort(e) {
-		return &Error{Key: "telemetry.otlp_endpoint", Problem: "must be host:port, such as 127.0.0.1:4317, or empty"}
+		return &Error{Key: "telemetry.otlp_endpoint", Problem: "must be host:port, such as 127.0.0.1:4318, or empty"}
 	}
 	if !slices.Contains([]string{"notify", "poll"}, c.Delivery.Listen) {
 		return &Error{Key: "delivery.listen", Problem: "must be notify or poll"}

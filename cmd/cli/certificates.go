@@ -13,8 +13,8 @@ import (
 	"github.com/erpbackbone/backbone/domain/fault"
 )
 
-// verifyCertificateCommand ends with code 0 for a genuine certificate, 1 for one that
-// is not, and 2 when nothing could be checked.
+// verifyCertificateCommand exits with 0 for a genuine certificate, 1 for one that is not, and 2
+// when the check could not be made.
 func verifyCertificateCommand() *cobra.Command {
 	var o certificateOptions
 	cmd := &cobra.Command{
@@ -45,7 +45,7 @@ func verifyCertificateCommand() *cobra.Command {
 	return cmd
 }
 
-// maxCertificateBytes is more than any certificate has, in bytes.
+// maxCertificateBytes bounds the file that is read. Every certificate is smaller.
 const maxCertificateBytes = 16 << 20
 
 // certificateOptions are the flags of `backbone verify-certificate`.
@@ -57,9 +57,9 @@ type certificateOptions struct {
 }
 
 // verifyCertificate checks a certificate of erasure offline and prints its content.
-// genuine is false for one that was changed or signed with another key; an error
-// with it names the difference. An error with genuine true means that nothing
-// could be checked: no file, no key.
+// genuine is false for a certificate that was changed or signed with another key; the error then
+// names the difference. An error with genuine true means that the check could not be made, for
+// lack of a file or a key.
 func verifyCertificate(o certificateOptions) (genuine bool, err error) {
 	keys, err := verifierKeys(o.Keys)
 	if err != nil {
@@ -93,7 +93,7 @@ func verifyCertificate(o certificateOptions) (genuine bool, err error) {
 	return true, err
 }
 
-// verifierKeys takes keys as they are, or from files.
+// verifierKeys returns the keys; an argument that is no key names a file of keys.
 func verifierKeys(given []string) ([]string, error) {
 	var keys []string
 	for _, k := range given {

@@ -1,6 +1,7 @@
-// Package cli is the command line: one file for each noun, with the flags of its
-// commands, the calls that they make and what they print. newRoot builds the tree of
-// commands; Run carries one out and turns its error into an exit code.
+// Package cli is the command line: one file for each noun, with the flags of its commands,
+// their calls and their output (output.go). newRoot lists the commands, those of the modules
+// included: a new command is a function here and an entry there. Run executes a command line and
+// turns its error into an exit code.
 //
 // Commands that talk to a server call it over HTTP (client.go). Commands that work on
 // the databases themselves, such as migrate, verify, doctor and keys, open them here or
@@ -25,10 +26,12 @@ import (
 	"github.com/erpbackbone/backbone/domain/fault"
 )
 
-// Run carries out a command line, without the program's name, until it is done or the
-// process is interrupted. It returns the exit code: 0 done, 1 failed, 2 for a command
-// that does not exist or has other arguments; the help of a command names others. Commands that open the
-// server's databases do so with the modules.
+// Run executes a command line, without the program's name, until the command ends. SIGINT and
+// SIGTERM cancel the command's context once; nothing ends a command that does not return then.
+// Commands that open the server's databases use the modules.
+//
+// Run returns the exit code: 0 for success, 1 for a failure, 2 for an unknown command or a wrong
+// number of arguments. Commands with further meanings, such as verify, state them in their help.
 func Run(args []string, modules []plugin.Module) int {
 	TuneMemory()
 	if err := forbidCoreDumps(); err != nil {
@@ -56,10 +59,9 @@ func Run(args []string, modules []plugin.Module) int {
 	return 1
 }
 
-// describe words an error for a terminal, on one line: a fault's detail first, its
-// code after, and the parameter or member it is about, which the detail of a server
-// leaves to the document that carries it. Where the fault only says that a part is unavailable or broken, the
-// reader is the operator, so the cause follows.
+// describe renders an error on one line for a terminal: a fault's detail, its code, and the
+// parameter or member that is wrong, which a server's detail does not repeat. The cause follows
+// if a part is unavailable or broken, since an operator has to repair it.
 func describe(err error) string {
 	f, ok := fault.As(err)
 	if !ok {
@@ -78,9 +80,8 @@ func describe(err error) string {
 
 func oneLine(err error) string { return strings.Join(strings.Fields(err.Error()), " ") }
 
-// unknownCommand is the error, with exit code 2, for a command line that names a
-// command that does not exist, at any level; nil if it names one. Cobra alone would
-// show the help of the command above it and exit 0.
+// unknownCommand returns an error with exit code 2 if the command line names a command that does
+// not exist, at any level. Cobra alone would print the help of the parent command and exit 0.
 func unknownCommand(root *cobra.Command, args []string) error {
 	if len(args) > 0 && strings.HasPrefix(args[0], cobra.ShellCompRequestCmd) {
 		return nil // cobra adds these hidden commands when it executes them
@@ -98,7 +99,7 @@ func unknownCommand(root *cobra.Command, args []string) error {
 	for _, name := range rest {
 		switch {
 		case strings.HasPrefix(name, "-") && err == nil:
-			return nil // cobra judges flags
+			return nil // cobra checks flags
 		case strings.HasPrefix(name, "-"):
 			continue
 		}
@@ -154,8 +155,8 @@ func newRoot(modules []plugin.Module) *cobra.Command {
 	return root
 }
 
-// setArgumentExitCode gives exit code 2 and a pointer to the help to command lines with too many or too
-// few arguments, as unknownCommand does for commands that do not exist.
+// setArgumentExitCode makes commands answer a wrong number of arguments with exit code 2 and a
+// pointer to their help, as unknownCommand does for unknown commands.
 func setArgumentExitCode(cmd *cobra.Command) {
 	if check := cmd.Args; check != nil {
 		cmd.Args = func(cmd *cobra.Command, args []string) error {
@@ -183,20 +184,20 @@ func versionCommand() *cobra.Command {
 	}
 }
 
-// gcPercent lets the heap grow to five times what is alive before it is collected.
-// The server keeps little alive and allocates much: at Go's default of 100 the
-// collector took an eighth of the processor under load.
+// gcPercent lets the heap grow to five times the live memory before a collection. The server
+// keeps little memory alive and allocates much: at Go's default of 100 the collector used an
+// eighth of the processor under load.
 const gcPercent = 400
 
-// TuneMemory sets the collector for a server process, unless GOGC says otherwise.
+// TuneMemory sets gcPercent for the process, unless GOGC is set.
 func TuneMemory() {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(gcPercent)
 	}
 }
 
-// forbidCoreDumps keeps keys and opened values out of files that the system writes
-// when a process dies.
+// forbidCoreDumps keeps keys and opened values out of the file that the system would write when
+// the process crashes.
 func forbidCoreDumps() error {
 	return syscall.Setrlimit(syscall.RLIMIT_CORE, &syscall.Rlimit{})
 }

@@ -17,14 +17,14 @@ func envOr(name, otherwise string) string {
 	return otherwise
 }
 
-// session is a command's way to a server and to its own output.
+// session is a command's connection to a server and its output.
 type session struct {
 	*client.Client
 	output
 }
 
-// serverCommand completes a command that talks to a server: it adds --server, --token
-// and --json, and runs it with a session.
+// serverCommand completes a command that calls a server: it adds --server (environment
+// BACKBONE_SERVER), --token (BACKBONE_TOKEN) and --json, and runs it with a session.
 func serverCommand(cmd *cobra.Command, run func(ctx context.Context, s *session, args []string) error) *cobra.Command {
 	var server, token string
 	var asJSON bool
@@ -43,12 +43,12 @@ func serverCommand(cmd *cobra.Command, run func(ctx context.Context, s *session,
 	return cmd
 }
 
-// serverFlags adds the flags that say which server is called, as whom.
+// serverFlags adds the flags for the server and the access token.
 func serverFlags(cmd *cobra.Command, server, token *string) {
 	f := cmd.Flags()
 	f.StringVar(server, "server", envOr("BACKBONE_SERVER", "http://127.0.0.1:8080"), "server's URL (environment BACKBONE_SERVER)")
 	f.StringVar(token, "token", os.Getenv("BACKBONE_TOKEN"), "access token (environment BACKBONE_TOKEN)")
-	f.Lookup("token").DefValue = "" // the help of a user shows no token
+	f.Lookup("token").DefValue = "" // the help must not print the token of the environment
 	f.Lookup("server").DefValue = "http://127.0.0.1:8080"
 }
 

@@ -52,7 +52,7 @@ func createProjectionCommand() *cobra.Command {
 	})
 }
 
-// triedOn says on how many events a definition was tried.
+// triedOn renders the number of events on which a definition was tried.
 func triedOn(made client.ProjectionCreated) string {
 	text := ". It was tried on " + counted(made.LookedAt, "event")
 	if made.Events < made.LookedAt {
@@ -61,7 +61,7 @@ func triedOn(made client.ProjectionCreated) string {
 	return text
 }
 
-// trial writes what a definition made of events, and what is likely a mistake in it.
+// trial writes the rows that a definition made of events, and its likely mistakes.
 func (p *page) trial(made client.ProjectionCreated) {
 	for _, w := range made.Warnings {
 		p.line("Warning: %s", w.Detail)
@@ -82,7 +82,7 @@ func (p *page) trial(made client.ProjectionCreated) {
 
 const maxDefinitionBytes = 256 << 10
 
-// readDefinition reads a definition in YAML, of which JSON is a part. Fault
+// readDefinition reads a definition in YAML or JSON. Fault
 // projection.file_invalid.
 func readDefinition(path string) (json.RawMessage, error) {
 	f, err := os.Open(path)
@@ -130,9 +130,9 @@ type projectionChange struct {
 	switchTo bool // then switch
 }
 
-// changeProjection builds a version of a projection by the definition of a file beside
-// the one that readers are shown. Rows that differ do not stop the switch: a change is meant to
-// make them differ.
+// changeProjection builds a version of a projection from the definition in a file, while
+// readers keep the active version. Unlike a rebuild, it switches to a version whose rows differ:
+// that is the purpose of a change.
 func (s *session) changeProjection(ctx context.Context, path string, r projectionChange) error {
 	definition, err := readDefinition(path)
 	if err != nil {
@@ -175,7 +175,7 @@ func (s *session) changeProjection(ctx context.Context, path string, r projectio
 	return s.nextOfRebuild(made.Name)
 }
 
-// changed writes what became of a changed definition, with the next step.
+// changed writes the outcome of a changed definition and the next step.
 func (p *page) changed(made client.ProjectionCreated, r projectionChange) {
 	var text string
 	switch {
@@ -217,9 +217,9 @@ func projectionDefinitionCommand() *cobra.Command {
 	})
 }
 
-// definitionFile is a definition as files have it. ExpectedVersion is the version that
-// readers were shown when it was printed, so that a change of it is refused once another
-// caller has changed it.
+// definitionFile is the content of a definition file. ExpectedVersion was the active version
+// when the file was printed, so that the server refuses a change that would overwrite another
+// caller's.
 type definitionFile struct {
 	Name            string `json:"name" yaml:"name"`
 	ExpectedVersion int    `json:"expected_version,omitempty" yaml:"expected_version,omitempty"`
@@ -238,8 +238,8 @@ type definitionFile struct {
 	Fold string `json:"fold" yaml:"fold"`
 }
 
-// projectionDefinition prints the definition of a version, 0: of the one that readers
-// are shown. Faults: projection.not_found, projection.built_in.
+// projectionDefinition prints the definition of a version; 0 is the active one. Faults:
+// projection.not_found, projection.built_in.
 func (s *session) projectionDefinition(ctx context.Context, name string, version int) error {
 	all, err := s.ListProjections(ctx)
 	if err != nil {

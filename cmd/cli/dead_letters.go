@@ -52,9 +52,9 @@ func deadLettersCommand() *cobra.Command {
 	})
 }
 
-// subscriptionDeadLetters are the dead letters of subscriptions in the form of the other
-// readers' ones: on the first page, up to the limit for each subscription. A caller who
-// may not see subscriptions gets none.
+// subscriptionDeadLetters lists the dead letters of subscriptions in the form of those of
+// projections: on the first page only, at most limit for each subscription. A caller who may not
+// read subscriptions gets none.
 func (s *session) subscriptionDeadLetters(ctx context.Context, f client.ListDeadLettersParams, statuses []string) ([]client.DeadLetter, error) {
 	const kind, waiting = "subscription", "waiting"
 	if f.Cursor != "" || f.Kind != "" && f.Kind != kind || len(statuses) > 0 && !slices.Contains(statuses, waiting) {
@@ -73,7 +73,7 @@ func (s *session) subscriptionDeadLetters(ctx context.Context, f client.ListDead
 			continue
 		}
 		parked, err := s.ListParkedMessages(ctx, v.ID, client.ListParkedMessagesParams{Limit: f.Limit})
-		if err != nil && fault.KindOf(err) != fault.NotFound { // deleted in between
+		if err != nil && fault.KindOf(err) != fault.NotFound { // the subscription was deleted after it was listed
 			return nil, err
 		}
 		for _, m := range parked.Messages {

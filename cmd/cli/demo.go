@@ -22,17 +22,17 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// demoLogName is the log name of every demonstration: it protects nothing.
+// demoLogName is the log name of every demonstration.
 const demoLogName = "demo.backbone.local"
 
-// setupWorkers is how many lanes of the set-up run side by side. Together they
-// fill the store's groups.
+// setupWorkers is how many lanes of the set-up run in parallel. So many fill the transactions of
+// the append engine, which groups concurrent appends.
 const setupWorkers = 48
 
-// SetUpDemo sets up the demonstration tenant, or finishes what an interrupted start
-// left undone. tokens are those of earlier starts, by role; a persona without one
-// gets a new one. books sets up the books too, which an earlier start may have done.
-// done and total count intents.
+// SetUpDemo sets up the demonstration tenant, or continues the set-up of an interrupted start.
+// tokens are those of earlier starts, by role; a persona without a valid one gets a new one.
+// books is false if an earlier start has set up the books. progress may be nil; done and total
+// count intents.
 func SetUpDemo(ctx context.Context, app *wire.App, modules []plugin.Module, tokens map[string]string, books bool, progress func(title string, done, total int)) (map[string]string, error) {
 	tokens, err := enrollPersonas(ctx, app, tokens)
 	if err != nil {
@@ -48,7 +48,7 @@ func SetUpDemo(ctx context.Context, app *wire.App, modules []plugin.Module, toke
 	return tokens, demoBooks(ctx, app, modules, entities, progress)
 }
 
-// demoEntities finds or makes the legal entities, in the order of demo.Entities.
+// demoEntities finds or creates the legal entities, in the order of demo.Entities.
 func demoEntities(ctx context.Context, app *wire.App) ([]ports.LegalEntity, error) {
 	have := map[string]ports.LegalEntity{}
 	known, err := app.Tenancy.LegalEntities(ctx, demo.Tenant)
@@ -72,7 +72,7 @@ func demoEntities(ctx context.Context, app *wire.App) ([]ports.LegalEntity, erro
 	return entities, nil
 }
 
-// demoBooks runs the stages one after another, the lanes of a stage side by side.
+// demoBooks runs the stages one after another and the lanes of a stage in parallel.
 func demoBooks(ctx context.Context, app *wire.App, modules []plugin.Module, entities []ports.LegalEntity, progress func(title string, done, total int)) error {
 	total := 0
 	books := make([][]demo.Stage, len(demo.Entities))
@@ -121,8 +121,8 @@ func demoBooks(ctx context.Context, app *wire.App, modules []plugin.Module, enti
 	return nil
 }
 
-// setUpStep submits one intent. If it waits for a second person, the CFO lets it
-// through. Intents that an earlier, interrupted start completed are passed over.
+// setUpStep submits one intent. If the intent needs an approval, a persona with a suitable role
+// approves it. An intent that an earlier start completed is skipped.
 func setUpStep(ctx context.Context, app *wire.App, le ports.LegalEntity, s demo.Step, key string) error {
 	caller := demoCaller(app, s.As)
 	out, err := app.Intake.Submit(ctx, caller, pipeline.Request{
@@ -138,8 +138,7 @@ func setUpStep(ctx context.Context, app *wire.App, le ports.LegalEntity, s demo.
 	return err
 }
 
-// approverOf picks a persona with a role whose approval is needed, other than
-// the requester.
+// approverOf picks a role whose approval the intent needs, other than the requester's.
 func approverOf(out pipeline.Outcome, requester string) string {
 	for _, need := range out.Needs {
 		for _, role := range need.Roles {
@@ -161,8 +160,8 @@ func isDone(err error) bool {
 	return false
 }
 
-// demoPrincipal is a persona in the principals directory. Services are not
-// persons and have none behind them.
+// demoPrincipal returns the principal of a persona. A service has an id of its own as its person,
+// since it acts for none.
 func demoPrincipal(p demo.Persona) ports.Principal {
 	kind, id := event.Human, "p-"+p.Role
 	if p.Service {
@@ -174,7 +173,7 @@ func demoPrincipal(p demo.Persona) ports.Principal {
 	}
 }
 
-// personas hold one role each, those of the modules included.
+// personas returns one persona for each role, those of the modules included.
 func personas(app *wire.App) []demo.Persona {
 	all := slices.Clone(demo.Personas)
 	for _, role := range app.Catalog.Roles {

@@ -57,19 +57,19 @@ func devCommand(modules []plugin.Module) *cobra.Command {
 	return cmd
 }
 
-// devOptions are the flags of `backbone dev`.
+// devOptions are the flags of `backbone dev` and its output.
 type devOptions struct {
 	Modules  []plugin.Module
 	DataDir  string
 	HTTP     string // host:port on loopback
-	Postgres string // folder of the PostgreSQL programs; "" is found
+	Postgres string // folder of the PostgreSQL programs; "": searched for
 	Sample   bool
-	NATS     bool      // an installed nats-server beside it, and the fan-out to it
-	Out      io.Writer // what a person reads
+	NATS     bool      // run an installed nats-server and publish to it
+	Out      io.Writer // messages for the user
 	Terminal bool      // Out is a terminal: progress may redraw its line
 }
 
-// devFile is DIR/dev.json: how to reach a running `backbone dev`.
+// devFile is DIR/dev.json: the addresses and tokens of a running `backbone dev`.
 type devFile struct {
 	HTTP          string            `json:"http"`
 	DSN           string            `json:"dsn"`
@@ -82,13 +82,13 @@ type devFile struct {
 	NATS          string            `json:"nats,omitempty"` // address of the NATS server of --nats
 }
 
-// devKMS is how to reach the key server of a running `backbone dev`.
+// devKMS holds the address and credentials of the key server of a running `backbone dev`.
 type devKMS struct {
 	Endpoint    string `json:"endpoint"`
 	Credentials string `json:"credentials_file"`
 }
 
-// devState is DIR/dev-state.json: what must outlive a run.
+// devState is DIR/dev-state.json: the state that the next run needs.
 type devState struct {
 	AppPassword    string            `json:"app_password"`
 	EraserPassword string            `json:"eraser_password"`
@@ -105,7 +105,7 @@ const (
 	devDatabase  = "backbone"
 	devKeys      = "kms"           // folder
 	devExports   = "exports"       // folder
-	devKeysAudit = "kms-audit.log" // not beside the keys
+	devKeysAudit = "kms-audit.log" // outside the folder of the keys
 	stopTimeout  = 30 * time.Second
 )
 
@@ -116,9 +116,11 @@ func readDevFile(dataDir string) (devFile, error) {
 	return f, err
 }
 
-// runDev runs the embedded default until ctx ends or PostgreSQL dies.
+// runDev runs PostgreSQL, the embedded key server, the demo tenant and the API in one process
+// until ctx ends or PostgreSQL dies. If the process is killed, PostgreSQL keeps running; the
+// next start on the folder stops it first.
 func runDev(ctx context.Context, o devOptions) (err error) {
-	dir := filepath.Clean(o.DataDir) // as given: paths that are printed stay short
+	dir := filepath.Clean(o.DataDir) // not made absolute, so that printed paths stay short
 	absolute, err := filepath.Abs(dir)
 	if err != nil {
 		return err
@@ -163,8 +165,8 @@ func runDev(ctx context.Context, o devOptions) (err error) {
 	config.HTTP.Listen = listener.Addr().String()
 	config.KMS.LocalDirectory, config.KMS.AllowLocal = filepath.Join(absolute, devKeys), true
 	config.Erasure.ExportDirectory = filepath.Join(absolute, devExports)
-	config.Node.ID = "dev"  // the same at every start: erasures wait for nodes that have just gone
-	config.Rotation.At = "" // by `backbone keys rotate` only: no key rotates unless the user asks
+	config.Node.ID = "dev"  // the same at every start, since erasures wait for nodes that stopped without a report
+	config.Rotation.At = "" // only `backbone keys rotate` rotates keys
 	if o.NATS {
 		broker, err := startDevNATS(absolute, state, &config, logger)
 		if err != nil {
@@ -175,7 +177,8 @@ func runDev(ctx context.Context, o devOptions) (err error) {
 	return serveDev(ctx, o, dir, listener, cluster, state, config, wire.Options{Modules: o.Modules, Logger: logger, Audit: audit}, say)
 }
 
-// ignoreCancellation drops the error of work that Ctrl-C interrupted: the next start continues it.
+// ignoreCancellation drops the error of work that Ctrl-C interrupted. The next start continues
+// that work.
 func ignoreCancellation(ctx context.Context, err error) error {
 	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
 		return nil
@@ -243,7 +246,7 @@ func setUpDemo(ctx context.Context, server *wire.Server, o devOptions, dir strin
 	var progress func(string, int, int)
 	if !state.BooksReady {
 		say("Setting up the demo tenant: two legal entities with books, calendar and rates")
-		progress = progressLine(o.Out, o.Terminal)
+		progress = newProgress(o.Out, o.Terminal).report
 	}
 	tokens, err := SetUpDemo(ctx, server.App, o.Modules, state.Tokens, !state.BooksReady, progress)
 	if err != nil {
@@ -253,15 +256,8 @@ func setUpDemo(ctx context.Context, server *wire.Server, o devOptions, dir strin
 	return writeJSON(filepath.Join(dir, devStateName), state)
 }
 
-// progressLine redraws one line on a terminal and is silent otherwise, but for
-// the end.
-func progressLine(out io.Writer, terminal bool) func(string, int, int) {
-	lines := newProgress(out, terminal)
-	return lines.report
-}
-
-// prepareDevDatabase makes the database, the passwords of its roles and the schema,
-// and a configuration that leads there.
+// prepareDevDatabase creates the database, migrates it, sets the passwords of its roles, and
+// returns a configuration that connects to it.
 func prepareDevDatabase(ctx context.Context, cluster *embeddedpg.Cluster, dir string, modules []plugin.Module, say func(string, ...any)) (*devState, configs.Config, error) {
 	state, err := readDevState(dir)
 	if err != nil {
@@ -303,11 +299,11 @@ func prepareDevDatabase(ctx context.Context, cluster *embeddedpg.Cluster, dir st
 	config := configs.Default()
 	config.Database.DSN = configs.DSN(cluster.DSN("backbone_app", state.AppPassword, devDatabase))
 	config.Database.EraserDSN = configs.DSN(cluster.DSN("backbone_eraser", state.EraserPassword, devDatabase))
-	config.Webhook.AllowPrivateNetworks, config.Webhook.AllowHTTP = true, true // the receiver of a trial runs on this machine
+	config.Webhook.AllowPrivateNetworks, config.Webhook.AllowHTTP = true, true // a user tries webhooks with a receiver on this machine
 	return state, config, nil
 }
 
-// readDevState reads what earlier runs left, and fills in what is new.
+// readDevState reads the state of earlier runs and generates missing passwords.
 func readDevState(dir string) (*devState, error) {
 	state := &devState{}
 	if err := readJSON(filepath.Join(dir, devStateName), state); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -337,8 +333,8 @@ func ensureDatabase(ctx context.Context, dsn string) error {
 	return err
 }
 
-// listenLoopback refuses all addresses but loopback, because the tokens of the demo are in a
-// file.
+// listenLoopback listens on a loopback address. It refuses any other, because the tokens of the
+// demo are in a file.
 func listenLoopback(address string) (net.Listener, error) {
 	host, _, err := net.SplitHostPort(address)
 	if err != nil {
@@ -378,7 +374,7 @@ func readJSON(path string, into any) error {
 	return json.Unmarshal(b, into)
 }
 
-// writeJSON replaces a file in one step, readable by its owner only.
+// writeJSON replaces a file atomically. Only its owner can read it.
 func writeJSON(path string, value any) error {
 	b, err := json.MarshalIndent(value, "", "  ")
 	if err != nil {
@@ -398,11 +394,11 @@ func writeJSON(path string, value any) error {
 	return os.Rename(temp.Name(), path)
 }
 
-// devNATS is the folder of the streams.
+// devNATS is the folder of the NATS server's streams.
 const devNATS = "nats"
 
-// startDevNATS starts a NATS server with JetStream in the data folder and leads the
-// fan-out to it. Its address stays the same as long as its port is free.
+// startDevNATS starts a NATS server with JetStream in the data folder and configures the fan-out
+// to it. The server uses the port of the last run if that is free.
 func startDevNATS(dir string, state *devState, config *configs.Config, logger *slog.Logger) (*natsd.Server, error) {
 	if state.NATSPassword == "" {
 		state.NATSPassword = rand.Text()
@@ -418,7 +414,7 @@ func startDevNATS(dir string, state *devState, config *configs.Config, logger *s
 	return server, nil
 }
 
-// devConfig is the configuration that leads to a running `backbone dev`, for tools.
+// devConfig returns the configuration with which tools connect to a running `backbone dev`.
 func devConfig(f devFile) configs.Config {
 	c := configs.Default()
 	c.Database.DSN, c.Database.EraserDSN = configs.DSN(f.DSN), configs.DSN(f.EraserDSN)

@@ -121,11 +121,11 @@ func runDoctor(ctx context.Context, o doctorOptions) (sound bool, err error) {
 	return d.Sound, o.show(d, func(p *page) { p.findings(d) })
 }
 
-// examination goes through one database.
+// examination collects the findings of the databases, one database at a time.
 type examination struct {
 	options doctorOptions
 	section string // "": all
-	prefix  string // of the findings' subjects
+	prefix  string // added to the subjects of findings
 	now     time.Time
 	out     []monitor.Finding
 }
@@ -167,8 +167,8 @@ func (x *examination) add(findings ...monitor.Finding) {
 	}
 }
 
-// examine runs one query and judges its answer. A query that fails becomes a finding and
-// does not stop the others, unless its parameters are wrong.
+// examine runs one query and adds the findings about its answer. A query that fails becomes a
+// finding, and doctor continues, unless the query's parameters are wrong.
 func examine[A any](x *examination, section string, question func() (A, error), judge func(A) []monitor.Finding) (*A, error) {
 	if !x.includes(section) {
 		return nil, nil
@@ -411,7 +411,7 @@ func (p *page) throughput(t *monitor.Throughput) {
 		p.hour(h)
 	}
 	if len(t.LegalEntities) == 1 {
-		return // the same once more
+		return // the table would repeat the one above
 	}
 	p.section("Events by legal entity", "LEGAL ENTITY", "EVENTS")
 	for _, e := range t.LegalEntities[:min(maxRows, len(t.LegalEntities))] {

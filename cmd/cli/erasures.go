@@ -85,19 +85,19 @@ func approveErasureCommand() *cobra.Command {
 			return err
 		}
 		switch shredding.ErasureState(seen.Status) {
-		case shredding.ErasureRequested: // without a scope, whatever is counted next would be approved
+		case shredding.ErasureRequested: // an approval without a scope would approve any later count
 			return fault.New(fault.FailedPrecondition, "erasure.move_refused", "it is not counted yet what the request concerns; try again in a moment")
 		case shredding.ErasurePreviewed:
 			printApproval(s.err, seen)
 		}
-		// Bound to the scope that was shown: if the request comes to concern something else
-		// before an attempt gets through, the server approves nothing.
+		// The approval names the scope that was printed. If the request's scope changes before
+		// the approval arrives, the server refuses it.
 		approved, err := s.ApproveErasureRequest(ctx, args[0], client.ApproveErasure{Scope: seen.Preview.Scope}, s.keep())
 		return s.erasure(ctx, wait, approved, err)
 	})
 }
 
-// printApproval prints on one line what is about to be approved.
+// printApproval prints on one line the scope that the person is about to approve.
 func printApproval(out io.Writer, e client.ErasureRequest) {
 	classes := make([]string, len(e.Classes))
 	for i, c := range e.Classes {
@@ -110,7 +110,7 @@ func printApproval(out io.Writer, e client.ErasureRequest) {
 	}
 }
 
-// endErasureCommand is reject, for the second person, and withdraw, for the first.
+// endErasureCommand builds reject, for the approver, and withdraw, for the requester.
 func endErasureCommand(verb string) *cobra.Command {
 	var reason string
 	cmd := &cobra.Command{
@@ -172,7 +172,7 @@ func (s *session) erasure(ctx context.Context, wait bool, e client.ErasureReques
 	}
 }
 
-// endedWithout is the fault for a request that ended and erased nothing.
+// endedWithout returns the fault for a request that ended without erasing anything.
 func endedWithout(e client.ErasureRequest) error {
 	ended := func(format string, args ...any) error {
 		return fault.New(fault.FailedPrecondition, "erasure.ended", format, args...)
@@ -201,7 +201,7 @@ func endedWithout(e client.ErasureRequest) error {
 	return ended("the request is refused by %s until %s, and nothing is erased; on the day after, a new request is made by itself and needs an approval", against, when)
 }
 
-// Waits between two reads of a request under way.
+// Pauses between two reads of a request in progress.
 const (
 	firstPoll   = 200 * time.Millisecond
 	longestPoll = 2 * time.Second
@@ -229,7 +229,7 @@ func (s *session) followErasure(ctx context.Context, e client.ErasureRequest) (c
 		}
 		if !waitsForApproval(e) {
 			approved = true
-		} else if approved || scope != "" && e.Preview.Scope != scope { // or it was approved between two reads
+		} else if approved || scope != "" && e.Preview.Scope != scope { // else it was approved between two reads
 			shown.report("waits for a new approval", total, total) // a bar ends only when it is full
 			return e, nil
 		}
@@ -262,7 +262,7 @@ func stepTitle(e client.ErasureRequest) string {
 	return e.Status
 }
 
-// erasure writes all of a request, with the next step.
+// erasure writes a whole request and the next step.
 func (p *page) erasure(e client.ErasureRequest) {
 	p.line("Erasure %s is %s", e.ID, e.Status)
 	row := func(name, format string, args ...any) {
@@ -319,7 +319,7 @@ func (p *page) erasure(e client.ErasureRequest) {
 
 const unknownWarning = "Warning: nothing is known about this subject; check the id: approving it keeps the id from ever being used"
 
-// isUnknown reports whether a request concerns nothing that there is.
+// isUnknown reports whether a request found nothing to erase.
 func isUnknown(e client.ErasureRequest) bool {
 	return e.Preview.Events == 0 && e.Preview.Intents == 0 && len(e.Preview.Projections) == 0
 }
@@ -335,7 +335,7 @@ func daysLeft(e client.ErasureRequest) string {
 	}
 }
 
-// classOutcome words what happens, or has happened, to a class.
+// classOutcome renders the planned or actual outcome for a class of data.
 func classOutcome(e client.ErasureRequest, c client.ErasureClass) string {
 	switch {
 	case c.Erased && !e.DestroyedAt.IsZero():
@@ -395,12 +395,12 @@ func listErasuresCommand() *cobra.Command {
 // Listings of requests.
 const (
 	defaultErasures = 100
-	maxErasures     = 1000 // the server gives no more at once
+	maxErasures     = 1000 // the most that the server answers at once
 )
 
-// erasuresByUrgency lists the open requests before those that have ended, in two calls:
-// the server lists by age, so that ended requests could push out the oldest open ones,
-// which are the most urgent. more says that not all open requests are listed.
+// erasuresByUrgency lists the open requests before the ended ones. It makes two calls, because
+// the server lists by age: in one list, ended requests could displace the oldest open ones, which
+// are the most urgent. more reports that not all open requests are listed.
 func (s *session) erasuresByUrgency(ctx context.Context, states []string, limit int) (all []client.ErasureRequest, more bool, err error) {
 	if len(states) == 0 {
 		for _, state := range shredding.ErasureStates() {
@@ -412,7 +412,7 @@ func (s *session) erasuresByUrgency(ctx context.Context, states []string, limit 
 		if shredding.ErasureState(state).Final() {
 			ended = append(ended, state)
 		} else {
-			open = append(open, state) // also one that does not exist: the server says so
+			open = append(open, state) // an unknown state too: the server refuses it
 		}
 	}
 	all = []client.ErasureRequest{}
@@ -458,7 +458,7 @@ func erasureCertificateCommand() *cobra.Command {
 		if file != "" {
 			return os.WriteFile(file, s.document, 0o600)
 		}
-		_, err := s.out.Write(s.document) // not a byte may differ from what was signed
+		_, err := s.out.Write(s.document) // the bytes must be those that were signed
 		return err
 	})
 	cmd.Flags().Lookup("json").Hidden = true // it is JSON

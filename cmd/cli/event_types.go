@@ -74,9 +74,8 @@ func pushTypesCommand() *cobra.Command {
 	return serverCommand(cmd, func(ctx context.Context, s *session, args []string) error { return s.pushTypes(ctx, args[0], dryRun) })
 }
 
-// pushTypes registers the files of a directory that the server does not have, after
-// printing what it will do. If it would refuse one, nothing is registered: fault
-// types.refused.
+// pushTypes prints a plan and then registers the files of a directory that the server does not
+// have. If the server would refuse one of them, it registers none: fault types.refused.
 func (s *session) pushTypes(ctx context.Context, directory string, dryRun bool) error {
 	files, err := readTypeDirectory(directory)
 	if err != nil {
@@ -99,7 +98,7 @@ func (s *session) pushTypes(ctx context.Context, directory string, dryRun bool) 
 		}
 		proof := p.Proof.Proof
 		if proof == "" && len(p.document.Upcasters) > 0 {
-			// The version before was registered just now.
+			// The previous version was registered just now.
 			found, err := s.checkType(ctx, p.document)
 			if err != nil {
 				return faultInFile(p.File, err)
@@ -122,7 +121,7 @@ func (s *session) pushTypes(ctx context.Context, directory string, dryRun bool) 
 	return printPage(s.out, func(p *page) { p.line("Registered %d, unchanged %d.", registered, len(plan)-registered) })
 }
 
-// plannedType is a file and what becomes of it.
+// plannedType is a file and the server's verdict about it.
 type plannedType struct {
 	File string `json:"file"`
 	client.EventTypeCheck
@@ -130,16 +129,16 @@ type plannedType struct {
 	document typeDocument
 }
 
-// The verdicts of the server that the plan looks at.
+// The verdicts of the server that the plan distinguishes.
 const (
 	verdictNewVersion = "new_version"
 	verdictUnchanged  = "unchanged"
 	verdictRefused    = "refused"
 )
 
-// planTypes has the server check each file, in order. Where the version before is a
-// file that is not registered yet, the two are compared here: that is what the
-// server will find once it has the first.
+// planTypes asks the server to check each file, in order. If the previous version is a file that
+// is not registered yet, planTypes compares the two itself, as the server will after it has
+// registered the first.
 func (s *session) planTypes(ctx context.Context, files []typeFile) ([]plannedType, error) {
 	out := make([]plannedType, 0, len(files))
 	for _, f := range files {
@@ -159,8 +158,8 @@ func (s *session) planTypes(ctx context.Context, files []typeFile) ([]plannedTyp
 	return out, nil
 }
 
-// checkType repeats the check until all stored events of earlier versions were read, or one of them
-// cannot be read in this version.
+// checkType repeats the check until the server has read all stored events of earlier versions,
+// or has found one that cannot be read in this version.
 func (s *session) checkType(ctx context.Context, t typeDocument) (client.EventTypeCheck, error) {
 	ask := func(cursor string) (client.EventTypeCheck, error) {
 		body, err := t.request(cursor)
@@ -175,7 +174,7 @@ func (s *session) checkType(ctx context.Context, t typeDocument) (client.EventTy
 	}
 	show, title, total := newProgress(s.err, s.terminal), fmt.Sprintf("%s v%d", t.Type, t.SchemaVersion), found.Proof.Partitions
 	for hasProof(found) && !found.Proof.Failed && !found.Proof.Complete {
-		// The last part is reported when it is over: a full bar disappears.
+		// The last part is reported only at its end, since a full bar ends its line.
 		show.report(title, min(found.Proof.PartitionsDone, total-1), total)
 		if found, err = ask(found.Proof.NextCursor); err != nil {
 			return found, err
@@ -189,7 +188,7 @@ func (s *session) checkType(ctx context.Context, t typeDocument) (client.EventTy
 // version that was checked.
 func hasProof(c client.EventTypeCheck) bool { return !reflect.ValueOf(c.Proof).IsZero() }
 
-// faultInFile says which file a fault is about.
+// faultInFile adds the name of a file to a fault.
 func faultInFile(path string, err error) error {
 	f, ok := fault.As(err)
 	if !ok {
@@ -200,8 +199,8 @@ func faultInFile(path string, err error) error {
 	return &placed
 }
 
-// compareWith replaces the comparison with the newest registered version by the one with
-// the file before.
+// compareWith replaces the server's comparison, with the newest registered version, by the one
+// with the previous file.
 func (p *plannedType) compareWith(before plannedType) {
 	older, newer := before.document.registration(), p.document.registration()
 	c := eventtype.Compare(&older, &newer)
@@ -236,8 +235,7 @@ func (p *plannedType) compareWith(before plannedType) {
 	}
 }
 
-// refusedTypes is the fault for a plan with files that would be refused; nil
-// otherwise.
+// refusedTypes returns a fault if the server would refuse a file of the plan.
 func refusedTypes(plan []plannedType) error {
 	refused := 0
 	for _, p := range plan {
@@ -251,7 +249,7 @@ func refusedTypes(plan []plannedType) error {
 	return fault.New(fault.FailedPrecondition, "types.refused", "%d of %d versions would be refused, so nothing is registered; correct what is listed", refused, len(plan))
 }
 
-// typePlan writes what becomes of each file, and why a version would be refused.
+// typePlan writes the verdict for each file, and why the server would refuse a version.
 func (p *page) typePlan(plan []plannedType) {
 	p.row("TYPE", "VERSION", "VERDICT", "COMPARED WITH", "EARLIER DATA FIT")
 	for _, t := range plan {
@@ -302,9 +300,8 @@ func pullTypesCommand() *cobra.Command {
 	return serverCommand(cmd, func(ctx context.Context, s *session, args []string) error { return s.pullTypes(ctx, args[0]) })
 }
 
-// pullTypes writes every version that is not of a built-in module into a directory.
-// A file that holds just that already is left alone, and so is one that the server
-// has nothing for.
+// pullTypes writes every registered version into a directory, except those of built-in modules.
+// It changes neither a file with the same content nor one that the server does not know.
 func (s *session) pullTypes(ctx context.Context, directory string) error {
 	if _, err := s.ListEventTypes(ctx, s.keep()); err != nil {
 		return err
@@ -360,7 +357,7 @@ func (s *session) pullTypes(ctx context.Context, directory string) error {
 	})
 }
 
-// changeTypeCommand is deprecate, or reactivate.
+// changeTypeCommand builds deprecate and reactivate.
 func changeTypeCommand(reactivate bool) *cobra.Command {
 	var schemaVersion uint32
 	var reason string
@@ -440,8 +437,8 @@ type typeFile struct {
 	typeDocument
 }
 
-// typeDocument is the content of a file: what is registered, with its members in the
-// order in which every file is written.
+// typeDocument is the content of a file: a registration, with its members in the order in which
+// every file is written.
 type typeDocument struct {
 	Type               string                      `json:"type"`
 	SchemaVersion      uint32                      `json:"schema_version"`
@@ -468,7 +465,7 @@ func newTypeDocument(r eventtype.Registration) typeDocument {
 	}
 }
 
-// registration is the document for comparisons on this machine.
+// registration converts the document for comparisons on this machine.
 func (t typeDocument) registration() eventtype.Registration {
 	return eventtype.Registration{
 		Type: t.Type, SchemaVersion: t.SchemaVersion, Module: t.Module, Description: t.Description, RetentionClass: t.RetentionClass,
@@ -478,7 +475,7 @@ func (t typeDocument) registration() eventtype.Registration {
 	}
 }
 
-// request is the document as the server takes it, with what an earlier check proved.
+// request converts the document to the server's form and adds the proof of an earlier check.
 func (t typeDocument) request(proof string) (json.RawMessage, error) {
 	return encodeType(struct {
 		typeDocument
@@ -490,8 +487,8 @@ func typeFileName(name string, schemaVersion uint32) string {
 	return fmt.Sprintf("%s.v%d.json", name, schemaVersion)
 }
 
-// encodeType writes a version the one way that files of types are written: members in
-// a fixed order, those of schema and examples as they were given.
+// encodeType encodes a version in the one form of type files: its members in a fixed order,
+// those of the schema and the examples in the order of the source.
 func encodeType(t any) ([]byte, error) {
 	var b bytes.Buffer
 	encoder := json.NewEncoder(&b)
@@ -530,8 +527,8 @@ func readTypeFile(path string) (typeFile, error) {
 	return out, nil
 }
 
-// readTypeFiles reads versions in the order in which they can be registered. Each may
-// be given once. Fault types.version_repeated.
+// readTypeFiles reads versions and sorts them into the order of registration. Fault
+// types.version_repeated if two files hold the same version.
 func readTypeFiles(paths []string) ([]typeFile, error) {
 	out := make([]typeFile, len(paths))
 	for i, path := range paths {
@@ -551,8 +548,8 @@ func readTypeFiles(paths []string) ([]typeFile, error) {
 	return out, nil
 }
 
-// readTypeDirectory reads all files of types in a directory. Each has the name of
-// what it holds, so that no one edits another version than meant. Faults
+// readTypeDirectory reads all type files of a directory. A file must have the name of the
+// version that it holds, so that a person who opens it edits the intended version. Faults
 // types.directory_empty, types.file_misnamed.
 func readTypeDirectory(directory string) ([]typeFile, error) {
 	paths, err := filepath.Glob(filepath.Join(escapeGlob(directory), "*.json"))
@@ -581,8 +578,7 @@ var globEscapes = strings.NewReplacer(`\`, `\\`, "*", `\*`, "?", `\?`, "[", `\[`
 
 func escapeGlob(path string) string { return globEscapes.Replace(path) }
 
-// writeTypeFile writes a version unless the file holds just that already. A reader
-// never sees half of it.
+// writeTypeFile writes a version atomically, unless the file has the same content already.
 func writeTypeFile(directory string, r eventtype.Registration) (written bool, err error) {
 	if !eventtype.ValidName(r.Type) {
 		return false, fault.New(fault.Internal, "client.answer_unreadable", "the server lists a type whose name is none; check the server's address and version")

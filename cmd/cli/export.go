@@ -15,8 +15,8 @@ import (
 	"github.com/erpbackbone/backbone/domain/fault"
 )
 
-// exportFilters are the flags of export that pass to the server under their names
-// with underscores.
+// exportFilters are the flags that export passes to the server as parameters of the same names,
+// with underscores for hyphens.
 var exportFilters = []struct{ flag, parameter, usage string }{
 	{"stream-type", "stream_type", "what the events are gathered by: entity, scope, type, correlation, actor, tag or dimension"},
 	{"stream-id", "stream_id", "vendor:V-1042, an event type, a tag, department:OPS, …; with scope the legal entity by default"},
@@ -97,8 +97,8 @@ func exportCommand() *cobra.Command {
 	return cmd
 }
 
-// eventExport writes the events of a query to a file, whole pages only, so that an
-// interrupted export can continue behind its last page.
+// eventExport writes the events of a query to a file in whole pages, so that an interrupted
+// export can continue after its last page.
 type eventExport struct {
 	session
 	parameters  url.Values // of GET /api/events/export
@@ -135,9 +135,8 @@ func (x *eventExport) run(ctx context.Context) (err error) {
 	return err
 }
 
-// exportFile is where the lines go. A file is made with the first page, so that a
-// query that is refused leaves none; an existing file is only appended to when an
-// export continues.
+// exportFile receives the lines of an export. It creates its file with the first page, so that a
+// refused query leaves no file. It appends to an existing file only when an export continues.
 type exportFile struct {
 	export *eventExport
 	file   *os.File
@@ -169,7 +168,7 @@ func (f *exportFile) write(lines []byte) error {
 		f.size = about.Size()
 	}
 	n, err := f.file.Write(lines)
-	if err != nil { // a full disk leaves no half page; a pipe cannot be cut
+	if err != nil { // a full disk must not leave a part of a page; truncating a pipe fails
 		return errors.Join(err, f.file.Truncate(f.size))
 	}
 	f.size += int64(n)
@@ -183,8 +182,8 @@ func (f *exportFile) close() error {
 	return f.file.Close()
 }
 
-// counter shows on a terminal how many events have come, and how fast. Their total is not
-// known. It is used by one goroutine.
+// counter shows on a terminal the number of received events and their rate; the total is
+// unknown. It is not safe for concurrent use.
 type counter struct {
 	out            io.Writer // nil: nothing is shown
 	events         int
@@ -211,7 +210,7 @@ func (c *counter) draw(end string) {
 	fmt.Fprintf(c.out, "%s%d events  %.0f events/s%s", clearLine, c.events, perSecond, end)
 }
 
-// stop leaves the line.
+// stop draws the final numbers; output continues on the next line.
 func (c *counter) stop() {
 	if c.out != nil {
 		c.draw("\n")

@@ -65,7 +65,7 @@ type fanoutOptions struct {
 	output
 }
 
-// printFanoutStatus shows how far the fan-out is in every legal entity.
+// printFanoutStatus prints how far every legal entity is published.
 func printFanoutStatus(ctx context.Context, o fanoutOptions) error {
 	if o.Config.Database.DSN == "" {
 		return fault.New(fault.Invalid, "config.dsn_missing", "no database; set database.dsn or BACKBONE_DATABASE_DSN, or name the folder of a running \"backbone dev\" with --data-dir")

@@ -20,8 +20,8 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// localKeys adds the flags of commands that reach the keys themselves, without a
-// server, and makes what runs them.
+// localKeys completes a command that opens the keys itself, without a server: it adds the flags
+// and sets the function that runs it.
 func localKeys(cmd *cobra.Command, o *keysOptions, run func(context.Context, keysOptions) error) *cobra.Command {
 	var path, dataDir string
 	f := cmd.Flags()
@@ -141,7 +141,7 @@ type keysOptions struct {
 	output
 }
 
-// withKeys opens the keys for a tool.
+// withKeys opens the keys for f and closes them afterwards.
 func withKeys(ctx context.Context, o keysOptions, f func(*wire.Keyring) error) (err error) {
 	k, err := wire.OpenKeyring(ctx, o.Config, o.err)
 	if err != nil {
@@ -151,7 +151,8 @@ func withKeys(ctx context.Context, o keysOptions, f func(*wire.Keyring) error) (
 	return f(k)
 }
 
-// progress shows steps: a bar on a terminal for those that count, else a line each.
+// progress returns a function that shows steps: on a terminal a bar for each step with a total,
+// elsewhere a line for each step.
 func (o *keysOptions) progress() keyrotation.Progress {
 	show := newProgress(o.err, o.terminal)
 	return func(s keyrotation.Step) {
@@ -160,7 +161,7 @@ func (o *keysOptions) progress() keyrotation.Progress {
 			title = s.TenantID + ": " + title
 		}
 		if o.terminal && s.Total == 0 {
-			return // a bar needs an end
+			return // a bar needs a total
 		}
 		show.report(title, int(s.Done), int(s.Total))
 		if o.terminal && s.Done >= s.Total {
@@ -169,7 +170,7 @@ func (o *keysOptions) progress() keyrotation.Progress {
 	}
 }
 
-// epochLine is a KEK as `backbone keys list` shows it.
+// epochLine is a KEK in the answer of `backbone keys list`.
 type epochLine struct {
 	TenantID string         `json:"tenant_id"`
 	Epoch    uint32         `json:"epoch"`
@@ -178,7 +179,7 @@ type epochLine struct {
 	KMSKey   string         `json:"kms_key"`
 }
 
-// listKeys prints the KEKs.
+// listKeys prints the KEKs and the number of keys that each wraps.
 func listKeys(ctx context.Context, o keysOptions) error {
 	return withKeys(ctx, o, func(k *wire.Keyring) error {
 		keks, err := k.Rotation.List(ctx, o.Tenant)
@@ -202,7 +203,7 @@ func listKeys(ctx context.Context, o keysOptions) error {
 	})
 }
 
-// rotateKeys rotates the KEK of a tenant, of every tenant that has one for "".
+// rotateKeys rotates the KEK of a tenant; without one, the KEKs of all tenants.
 func rotateKeys(ctx context.Context, o keysOptions) error {
 	return withKeys(ctx, o, func(k *wire.Keyring) error {
 		tenants := []string{o.Tenant}
@@ -247,7 +248,7 @@ func describeRotation(r keyrotation.Outcome) string {
 	if r.Covers == 0 {
 		return text + "."
 	}
-	return text + fmt.Sprintf("; then nobody can undo the erasures up to receipt %d from a backup.", r.Covers)
+	return text + fmt.Sprintf("; after that no backup can undo the erasures up to receipt %d.", r.Covers)
 }
 
 // exportKeys exports the key store to the export store.
@@ -281,8 +282,8 @@ func restoreKeys(ctx context.Context, o keysOptions) error {
 
 const afterBackup = "Erasure requests that were made after the backup are not in the database; their receipts and certificates are in the folder of exports.\n"
 
-// describeRestore words which keys were restored and whether the gate still withholds personal
-// data: a database that lacks no key may lack erasures, and the other way round.
+// describeRestore reports which keys were restored and whether the gate still withholds personal
+// data. The two are independent: a database may have all keys and lack erasures, or the reverse.
 func describeRestore(r keyrotation.Restored, withheld error) string {
 	text := fmt.Sprintf("Nothing came from export %d: the database lacks no key that is in it.\n", r.Export)
 	if r.Keys > 0 {

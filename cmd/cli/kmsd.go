@@ -49,8 +49,7 @@ type kmsdOptions struct {
 	Audit  io.Writer // one JSON line per call
 }
 
-// serveKMSD serves keys until ctx ends. The audit is written at its full detail whatever
-// the configuration of other logs says.
+// serveKMSD serves keys until ctx ends. It audits every call, whatever log.level is.
 func serveKMSD(ctx context.Context, o kmsdOptions) (err error) {
 	logger := slog.New(slog.NewJSONHandler(o.Audit, nil))
 	server, err := kmsd.Open(kmsd.Config{Directory: o.Keys, Logger: logger})

@@ -19,7 +19,7 @@ import (
 	"github.com/erpbackbone/backbone/domain/fault"
 )
 
-// output is where a command prints, and how.
+// output is the destination and the form of what a command prints.
 type output struct {
 	out, err io.Writer
 	json     bool // print the answer as JSON
@@ -31,15 +31,14 @@ func newOutput(cmd *cobra.Command, asJSON bool) output {
 	return output{out: cmd.OutOrStdout(), err: cmd.ErrOrStderr(), json: asJSON, terminal: isTerminal(os.Stderr)}
 }
 
-// keep makes a call keep the server's answer as it was written, for print.
+// keep returns the option with which a call stores the server's answer unchanged, for print.
 func (o *output) keep() client.Option { return client.Document(&o.document) }
 
-// print writes the answer that was kept as JSON if that was asked for, otherwise the
-// text that write makes of it.
+// print writes the stored answer of the server: as JSON with --json, else as the page that
+// write builds.
 func (o *output) print(write func(p *page)) error { return o.show(o.document, write) }
 
-// show writes an answer as JSON if that was asked for, otherwise the text that write
-// makes of it.
+// show writes an answer: as JSON with --json, else as the page that write builds.
 func (o *output) show(answer any, write func(p *page)) error {
 	if o.json {
 		return printJSON(o.out, answer)
@@ -47,7 +46,7 @@ func (o *output) show(answer any, write func(p *page)) error {
 	return printPage(o.out, write)
 }
 
-// page is text for a person: lines, and tables whose columns are aligned.
+// page is text for a person: lines (line), and tables with aligned columns (row).
 type page struct {
 	text  bytes.Buffer
 	table *tabwriter.Writer // nil outside a table
@@ -61,13 +60,13 @@ func printPage(out io.Writer, write func(p *page)) error {
 	return err
 }
 
-// line ends the table before it and writes text and a line break.
+// line ends the open table, if any, and writes a line.
 func (p *page) line(format string, args ...any) {
 	p.end()
 	fmt.Fprintf(&p.text, format+"\n", args...)
 }
 
-// row adds a line to the table that is open, or begins one.
+// row adds a row to the open table, or begins a table.
 func (p *page) row(cells ...any) {
 	if p.table == nil {
 		p.table = tabwriter.NewWriter(&p.text, 0, 0, 2, ' ', 0)
@@ -81,14 +80,14 @@ func (p *page) row(cells ...any) {
 	fmt.Fprintln(p.table)
 }
 
-// next writes how to continue behind a page of a list that has more.
+// next writes how to read the next page of a list, if there is one.
 func (p *page) next(cursor string) {
 	if cursor != "" {
 		p.line("There are more; continue with --cursor %s", cursor)
 	}
 }
 
-// end ends the table that is open, if there is one.
+// end ends the open table, if any.
 func (p *page) end() {
 	if p.table != nil {
 		_ = p.table.Flush() // into memory
@@ -103,10 +102,10 @@ func printJSON(out io.Writer, answer any) error {
 	return encoder.Encode(answer)
 }
 
-// minute is how tables show times.
+// minute is the layout of times in tables.
 const minute = "2006-01-02 15:04Z"
 
-// counted words a number of things whose plural ends in s.
+// counted renders a number with its noun, whose plural must end in s.
 func counted[N int | int64 | uint64](n N, thing string) string {
 	if n == 1 {
 		return "1 " + thing
@@ -116,8 +115,8 @@ func counted[N int | int64 | uint64](n N, thing string) string {
 
 func isTerminal(f *os.File) bool { return term.IsTerminal(int(f.Fd())) }
 
-// progress shows long work: a bar that is redrawn on a terminal, a line for each new
-// title elsewhere.
+// progress shows the progress of long work: on a terminal as a bar that it redraws, elsewhere as
+// a line for each new title.
 type progress struct {
 	out      io.Writer
 	terminal bool
@@ -138,8 +137,8 @@ const (
 	clearLine   = "\r\x1b[K" // moves to the beginning of the terminal's line and empties it
 )
 
-// report shows done of total. It may be called from several goroutines. The report with
-// done equal to total leaves the bar's line.
+// report shows done of total. It may be called from several goroutines. Once done reaches
+// total, output continues on the next line.
 func (p *progress) report(title string, done, total int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -171,7 +170,8 @@ func (p *progress) report(title string, done, total int) {
 	fmt.Fprintf(p.out, "%s%-18s [%s%s] %d / %d  %s%s", clearLine, title, strings.Repeat("=", full), strings.Repeat("-", barWidth-full), done, total, left, end)
 }
 
-// writeFileAtomically writes a file under another name and renames it when it is complete.
+// writeFileAtomically writes a file under another name and renames it when it is complete, so
+// that path never holds a part of it.
 func writeFileAtomically(path string, write func(io.Writer) error) (err error) {
 	cannot := func(err error) error {
 		return fault.New(fault.FailedPrecondition, "file.not_written", "the file cannot be written; check that its folder is there and has room").WithCause(err)

@@ -136,8 +136,8 @@ type bootstrapOptions struct {
 	Admin      string
 }
 
-// bootstrap fixes the installation and enrolls the first administrator. It
-// returns the access token, which is not kept.
+// bootstrap names the installation and enrolls the first administrator. It returns the access
+// token, which is not stored.
 func bootstrap(ctx context.Context, config configs.Config, o bootstrapOptions) (string, error) {
 	if config.Database.DSN == "" {
 		return "", fault.New(fault.Invalid, "config.dsn_missing", "no database; set database.dsn or BACKBONE_DATABASE_DSN")
@@ -153,18 +153,18 @@ func bootstrap(ctx context.Context, config configs.Config, o bootstrapOptions) (
 	return token, err
 }
 
-// tokenLifetime is how long an access token is good.
+// tokenLifetime is how long an access token is valid.
 const tokenLifetime = 365 * 24 * time.Hour
 
-// enrollment is what a principal is given.
+// enrollment says how storePrincipal treats a known principal.
 type enrollment struct {
-	renew      bool // replaces a token that is still good, such as one that was lost
+	renew      bool // replaces a token that is still valid, such as a lost one
 	everywhere bool // all legal entities of the tenant, also for a principal that had some only
 	service    bool // --service was given
 }
 
-// storePrincipal makes a token for a new principal, or for one whose access has expired or is
-// renewed. A known principal gets further legal entities only if they are named, or all are.
+// storePrincipal creates a token for a new principal, or for a known one whose access has expired
+// or is renewed. A known principal keeps its legal entities unless some, or all, are named.
 func storePrincipal(ctx context.Context, app *wire.App, p ports.Principal, how enrollment) (token string, renewed bool, err error) {
 	renew := how.renew
 	before, err := app.Store.Directory.PrincipalByPerson(ctx, p.TenantID, p.PersonID)
@@ -204,11 +204,11 @@ type enrollOptions struct {
 	LegalEntities []string // empty: all for a new principal, unchanged for a known one
 	Everywhere    bool     // all legal entities, for a known principal too
 	Service       bool
-	Renew         bool // replace a token that is still good; without Roles the rights stay
+	Renew         bool // replace a token that is still valid; without Roles the rights stay
 }
 
-// enrollPrincipal makes a further principal, or renews the access of one, and returns the access
-// token, which is not kept.
+// enrollPrincipal enrolls a further principal, or renews the access of one, and returns the
+// access token, which is not stored.
 func enrollPrincipal(ctx context.Context, config configs.Config, o enrollOptions) (token string, renewed bool, err error) {
 	if config.Database.DSN == "" {
 		return "", false, fault.New(fault.Invalid, "config.dsn_missing", "no database; set database.dsn or BACKBONE_DATABASE_DSN")

@@ -129,7 +129,7 @@ func configureProjectionCommand() *cobra.Command {
 	})
 }
 
-// settingsText says all settings in words.
+// settingsText renders all settings.
 func settingsText(s client.ProjectionSettings) string {
 	checkpoints := s.Checkpoint.Mode
 	if s.Checkpoint.Events > 0 {

@@ -16,7 +16,7 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// rebuildCommands are those of `backbone projections` that are about versions.
+// rebuildCommands builds the commands of `backbone projections` for versions and snapshots.
 func rebuildCommands() []*cobra.Command {
 	return []*cobra.Command{
 		rebuildCommand(), snapshotCommand(), versionsCommand(), compareCommand(),
@@ -81,8 +81,7 @@ type rebuildOptions struct {
 	switchTo     bool   // then switch; with compare only if nothing differs
 }
 
-// rebuildProjection builds a version of a projection beside the one that readers are
-// shown.
+// rebuildProjection builds a version of a projection while readers keep the active one.
 func (s *session) rebuildProjection(ctx context.Context, o rebuildOptions) error {
 	b, err := s.RebuildProjection(ctx, o.name, client.ProjectionRebuildCommand{
 		Switch: o.switchTo && !o.wait && !o.compare, LegalEntity: o.legalEntity, FromSnapshot: o.fromSnapshot,
@@ -118,8 +117,8 @@ func (s *session) rebuildProjection(ctx context.Context, o rebuildOptions) error
 	return s.nextOfRebuild(command)
 }
 
-// buildingOf is the version of a legal entity that is being built, "" for all of them;
-// its zero value without one.
+// buildingOf returns the version that is being built for a legal entity, or for all of them with
+// ""; the zero value if there is none.
 func buildingOf(b client.ProjectionRebuild, legalEntity string) client.ProjectionBuilding {
 	if legalEntity == "" {
 		return b.Building
@@ -140,7 +139,7 @@ func commandTarget(name, legalEntity string) string {
 	return name + " --legal-entity " + legalEntity
 }
 
-// nextOfRebuild says what follows once a version has caught up.
+// nextOfRebuild describes the next step once a version has caught up.
 func (s *session) nextOfRebuild(command string) error {
 	if s.json {
 		return nil
@@ -150,8 +149,8 @@ func (s *session) nextOfRebuild(command string) error {
 	})
 }
 
-// switchTries bounds how often a switch is tried that is refused because more events were
-// written in between than the version may lack.
+// switchTries bounds the attempts at a switch. The server refuses a switch when more events were
+// written since the version caught up than it may be behind.
 const switchTries = 30
 
 func (s *session) switchCaughtUp(ctx context.Context, name, legalEntity string) error {
@@ -166,10 +165,10 @@ func (s *session) switchCaughtUp(ctx context.Context, name, legalEntity string) 
 	}
 }
 
-// rebuildPoll is how often the progress of a rebuild is read.
+// rebuildPoll is the pause between two reads of a rebuild's progress.
 const rebuildPoll = 500 * time.Millisecond
 
-// awaitRebuild waits until a version has caught up, with a bar on a terminal. Faults:
+// awaitRebuild waits until a version has caught up and shows its progress. Faults:
 // projection.version_halted, projection.not_building when another caller ended it.
 func (s *session) awaitRebuild(ctx context.Context, name, legalEntity string, version int) (client.ProjectionRebuild, error) {
 	drawn := false
@@ -315,7 +314,7 @@ func removeCommand(name string, retained bool, short string) *cobra.Command {
 	})
 }
 
-// rebuild prints the versions of a projection and the progress of the one that is built.
+// rebuild writes the versions of a projection and the progress of the one that is being built.
 func (s *session) rebuild(b client.ProjectionRebuild, err error) error {
 	if err != nil {
 		return err
@@ -340,7 +339,7 @@ func (s *session) rebuild(b client.ProjectionRebuild, err error) error {
 	})
 }
 
-// building writes the progress of a version, if one is built.
+// building writes the progress of the version that is being built, if any.
 func (p *page) building(prefix string, b client.ProjectionBuilding) {
 	if b.Version == 0 {
 		return
@@ -407,7 +406,7 @@ func compareCommand() *cobra.Command {
 	})
 }
 
-// comparison prints in what two versions of a projection differ.
+// comparison writes the differences between two versions of a projection.
 func (s *session) comparison(c client.ProjectionComparison, err error) error {
 	if err != nil {
 		return err
@@ -455,8 +454,8 @@ func (p *page) comparison(c client.ProjectionComparison) {
 	}
 }
 
-// rebuildRows recomputes the rows of an entity (type/id of its stream) or a person in
-// place, and prints how many were not as the log makes them.
+// rebuildRows recomputes the rows of an entity (type/id of its stream) or a person in place, and
+// prints how many differed from the log.
 func (s *session) rebuildRows(ctx context.Context, name, entity string, body client.ProjectionRowsCommand) error {
 	if entity != "" {
 		var found bool
@@ -491,7 +490,7 @@ func (s *session) rebuildRows(ctx context.Context, name, entity string, body cli
 	})
 }
 
-// rowsOutcome says what became of rows that were not as the log makes them.
+// rowsOutcome describes what was done about rows that differed from the log.
 func rowsOutcome(rows string, dryRun bool) string {
 	switch {
 	case rows == "0":

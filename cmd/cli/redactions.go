@@ -58,7 +58,7 @@ func redactCommand(modules []plugin.Module) *cobra.Command {
 	return cmd
 }
 
-// redactSubcommand adds the flags that all of them have.
+// redactSubcommand adds the flags that all subcommands of redact have.
 func redactSubcommand(modules []plugin.Module, use, short, example string, do func(context.Context, redactOptions) error, flags func(*cobra.Command, *redactOptions)) *cobra.Command {
 	o := redactOptions{Modules: modules}
 	var path, dataDir string
@@ -217,7 +217,7 @@ func approveRedaction(ctx context.Context, o redactOptions) error {
 	return o.printStates(stateOf(r.entity, redaction.State{Request: request}))
 }
 
-// runRedaction carries a request out; without an id it completes what was interrupted.
+// runRedaction executes a request; without an id it completes interrupted ones.
 func runRedaction(ctx context.Context, o redactOptions) error {
 	var id event.ID
 	if o.ID != "" {
@@ -259,7 +259,7 @@ func runRedaction(ctx context.Context, o redactOptions) error {
 	return err
 }
 
-// listRedactions lists requests and what became of them.
+// listRedactions lists requests with their outcomes.
 func listRedactions(ctx context.Context, o redactOptions) error {
 	r, err := openRedactor(ctx, o, false)
 	if err != nil {

@@ -9,10 +9,10 @@ import (
 	"github.com/erpbackbone/backbone/adapters/plugin"
 )
 
-// sampleEntity is the legal entity whose books take the samples.
+// sampleEntity is the legal entity in which the samples are booked.
 const sampleEntity = "DEMF"
 
-// demoSession is a running `backbone dev` as the modules' demonstrations see it.
+// demoSession describes a running `backbone dev` to the demonstrations of modules.
 func demoSession(o devOptions, dir string, state *devState, file devFile) plugin.Session {
 	return plugin.Session{
 		Program: os.Args[0], DataDir: dir, Server: file.HTTP, LegalEntity: sampleEntity, Tokens: file.Tokens, SampleDone: state.SampleDone, Out: o.Out,
@@ -27,7 +27,7 @@ func demoSession(o devOptions, dir string, state *devState, file devFile) plugin
 	}
 }
 
-// runSample runs the samples of the modules. Books that have seen them keep them.
+// runSample runs the samples of the modules once in the life of a data folder.
 func runSample(ctx context.Context, o devOptions, dir string, state *devState, file devFile, say func(string, ...any)) error {
 	if state.SampleDone {
 		say("\nThe sample documents are in the books of %s already.", sampleEntity)

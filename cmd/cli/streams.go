@@ -33,8 +33,8 @@ type streamOptions struct {
 	idempotencyKey  string
 }
 
-// streamFlags adds the flags that say which stream is meant; changes adds those of
-// commands that change it.
+// streamFlags adds the flags that identify a stream; with changes also those of commands that
+// change it.
 func streamFlags(cmd *cobra.Command, changes bool) *streamOptions {
 	var o streamOptions
 	f := cmd.Flags()

@@ -150,7 +150,7 @@ func resetSubscriptionCommand() *cobra.Command {
 	})
 }
 
-// subscription prints a subscription that was made or changed.
+// subscription writes a subscription that was created or changed.
 func (s *session) subscription(v client.Subscription, err error) error {
 	if err != nil {
 		return err
@@ -278,5 +278,5 @@ func settleParkedCommand(verb string) *cobra.Command {
 	})
 }
 
-// subscriptionMinute is how the tables of subscriptions and webhooks show times.
+// subscriptionMinute is the layout of times in the tables of subscriptions and webhooks.
 const subscriptionMinute = "2006-01-02 15:04"

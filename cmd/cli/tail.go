@@ -70,8 +70,8 @@ type tail struct {
 	from        string // beginning, now, or the position that an earlier tail printed
 }
 
-// run prints events as they come until ctx ends, which is no error. It connects again
-// behind the last event when the connection is lost.
+// run prints events as they arrive until ctx ends, which is no error. When the connection is
+// lost it reconnects and continues after the last event.
 func (t *tail) run(ctx context.Context) error {
 	feed, err := t.feed()
 	if err != nil {
@@ -101,7 +101,7 @@ func (t *tail) run(ctx context.Context) error {
 // afterVersion marks a position that an earlier tail of a stream printed.
 const afterVersion = "after:"
 
-// next is the value of --from that continues behind an item.
+// next returns the value of --from that continues after an item.
 func (t *tail) next(id string) string {
 	if t.stream != "" {
 		return afterVersion + id

@@ -53,12 +53,12 @@ func traceCommand() *cobra.Command {
 	return cmd
 }
 
-// trace follows an event back to its first cause, with the intents and persons behind
-// each step, or forward to its effects, or shows the process that it is part of.
+// trace follows an event back to its first cause, with the intent and the person of each step,
+// or forward to its effects, or shows the process that it belongs to.
 type trace struct {
 	session
 	legalEntity string
-	effects     bool // what the event led to, instead of its causes
+	effects     bool // show the effects of the event instead of its causes
 	process     bool // everything that happened under the event's correlation id
 	raw         bool // events as they are stored
 }
@@ -130,7 +130,7 @@ func nothingToTrace(id string) *fault.Error {
 	return fault.New(fault.NotFound, codeNothingToTrace, "there is no event, document or journal %q in this legal entity; check the id and --legal-entity", id)
 }
 
-// event reads an event; without a legal entity all that the caller may see are searched.
+// event reads an event; without a legal entity it searches all that the caller may see.
 func (t *trace) event(ctx context.Context, id string) (client.Event, error) {
 	answer, err := t.GetEvent(ctx, id, client.GetEventParams{LegalEntity: t.legalEntity, Raw: t.raw})
 	return answer.Event, err
@@ -152,8 +152,8 @@ func (t *trace) lastEvent(ctx context.Context, streamType, streamID, asked strin
 	return list.Events[0].ID, nil
 }
 
-// cause writes one link of the chain: what happened, by whom, through which
-// intent, let through by which rules, from which paper.
+// cause writes one link of the chain: the event, its actor, its intent, the rules that permitted
+// it, and its source document.
 func (p *page) cause(depth int, e client.Event, in client.Intent) {
 	indent := strings.Repeat("   ", depth)
 	arrow := ""
@@ -221,7 +221,7 @@ func headline(e client.Event) string {
 	return strings.Join(parts, ", ")
 }
 
-// showEffects shows what an event led to, each effect under its cause.
+// showEffects prints the effects of an event, each under its cause.
 func (t *trace) showEffects(ctx context.Context, id string) error {
 	root, err := t.event(ctx, id)
 	if err != nil {
@@ -259,13 +259,13 @@ func (p *page) effect(depth int, e client.Event) {
 	p.position(strings.Repeat("   ", depth)+"     ", e)
 }
 
-// position writes where an event is in the log, and who caused it.
+// position writes the place of an event in the log and its actor.
 func (p *page) position(indent string, e client.Event) {
 	p.line("%s%s  %s  %s/%s version %d, sequence %s, by %s %s", indent, e.RecordedAt.UTC().Format("2006-01-02 15:04:05.000Z"),
 		e.Scope.LegalEntity, e.Stream.Type, e.Stream.ID, e.Stream.Version, e.Sequence, e.Actor.Type, e.Actor.ID)
 }
 
-// showProcess shows everything under the event's correlation id with its times.
+// showProcess prints all events with the event's correlation id and their times.
 func (t *trace) showProcess(ctx context.Context, id string) error {
 	e, err := t.event(ctx, id)
 	if err != nil {
@@ -295,10 +295,10 @@ func (t *trace) showProcess(ctx context.Context, id string) error {
 	})
 }
 
-// maxEntitiesListed bounds the entities that a terminal is shown of a process.
+// maxEntitiesListed bounds the printed entities of a process.
 const maxEntitiesListed = 20
 
-// aboutLine names what a process was about, each entity once, whatever its roles.
+// aboutLine lists the entities of a process, each once even if it has several roles.
 func aboutLine(entities []client.EntityReference) string {
 	var names []string
 	seen := make(map[string]struct{}, len(entities)) // a process of many documents is about very many entities
@@ -324,7 +324,7 @@ func milliseconds(n json.Number) time.Duration {
 	return time.Duration(ms * float64(time.Millisecond))
 }
 
-// leftOutTexts say why an answer stops before its end.
+// leftOutTexts explain, by the server's reason, why an answer is incomplete.
 var leftOutTexts = map[string]string{
 	"depth":        "it has more steps than are followed",
 	"count":        "there are more events than are shown at once",
@@ -347,5 +347,5 @@ func (p *page) leftOut(left []client.LeftOut) {
 	}
 }
 
-// leftOutList is a list in JSON even when it is empty.
+// leftOutList encodes as a list even when it is empty.
 func leftOutList(left []client.LeftOut) []client.LeftOut { return append([]client.LeftOut{}, left...) }

@@ -56,7 +56,7 @@ func verifyCommand() *cobra.Command {
 				err = fmt.Errorf("%s; a `backbone dev` must be running to be verified", describe(err))
 			}
 			switch {
-			case !sound: // also if something else ended the run: what was found stays found
+			case !sound: // even if an error ended the run: tampering that was found stays found
 				return exitError{1, err}
 			case err != nil:
 				return exitError{2, err}
@@ -76,7 +76,7 @@ func verifyCommand() *cobra.Command {
 	return cmd
 }
 
-// readerFlags adds the flags that say which database is read.
+// readerFlags adds the flags that identify the database to read.
 func readerFlags(cmd *cobra.Command, dsn, dataDir *string) {
 	f := cmd.Flags()
 	f.StringVar(dsn, "dsn", "", "database to read; the roles backbone_app and backbone_reader may (default: BACKBONE_DATABASE_DSN, then --data-dir)")
@@ -141,8 +141,8 @@ type verifyOptions struct {
 	output
 }
 
-// verifyLog proves the log sound. sound false without an error is a verdict. With an
-// error, sound false means that tampering was found before the run had to end.
+// verifyLog checks the log and reports whether it is sound. With an error, sound false means
+// that tampering was found before the error ended the run; sound true means no verdict.
 func verifyLog(ctx context.Context, o verifyOptions) (sound bool, err error) {
 	var options []verify.Option
 	if o.Head != "" {
@@ -190,11 +190,11 @@ func verifyLog(ctx context.Context, o verifyOptions) (sound bool, err error) {
 	return sound, err
 }
 
-// verdict collects what a run finds.
+// verdict collects the findings of a run.
 type verdict struct {
 	logName  string
 	reports  []verify.EntityReport
-	registry *verify.RegistryReport // nil: not looked at, since there is no database
+	registry *verify.RegistryReport // nil: not verified, since there is no database
 	headFile string                 // written
 }
 
@@ -276,7 +276,7 @@ func (r *progressReader) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// writeHeads writes a file that is either whole or not there.
+// writeHeads writes the heads of a sound log to a file.
 func writeHeads(path string, heads verify.Heads) error {
 	text, err := heads.Encode()
 	if err != nil {
@@ -288,7 +288,7 @@ func writeHeads(path string, heads verify.Heads) error {
 	})
 }
 
-// nothingToVerify keeps an empty run from passing for a sound one.
+// nothingToVerify returns an error if a run verified nothing, so that it does not count as sound.
 func nothingToVerify(tenant string) error {
 	if tenant != "" {
 		return fault.New(fault.NotFound, "verify.nothing", "tenant %s has no legal entity here, so nothing was verified; check --tenant and the database", tenant)
@@ -300,7 +300,7 @@ func nothingToVerify(tenant string) error {
 // --json has them all.
 const maxListed = 20
 
-// verdict writes what a run found; finished says that it came to its end.
+// verdict writes the findings of a run; finished is false if an error ended it.
 func (p *page) verdict(v *verdict, sound, finished bool, elapsed time.Duration) {
 	if len(v.reports) == 0 {
 		p.registry(v.registry)
@@ -324,7 +324,7 @@ func (p *page) verdict(v *verdict, sound, finished bool, elapsed time.Duration) 
 		p.explained(r)
 		for _, f := range r.Findings {
 			about := ""
-			if f.EventID != "" { // an event that is not there has no id
+			if f.EventID != "" { // a missing event has no id
 				about = " (event " + f.EventID + ")"
 			}
 			p.line("%s sequence %d%s: %s: %s", r.LegalEntity, f.Sequence, about, f.Kind, f.Detail)
@@ -348,7 +348,7 @@ func (p *page) verdict(v *verdict, sound, finished bool, elapsed time.Duration) 
 	}
 }
 
-// registry writes what became of the registry's own log; nil: it was not verified.
+// registry writes the verdict about the registry's own log; nil: it was not verified.
 func (p *page) registry(r *verify.RegistryReport) {
 	if r == nil {
 		return

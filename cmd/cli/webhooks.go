@@ -111,7 +111,7 @@ func showWebhookCommand() *cobra.Command {
 	})
 }
 
-// scheduleText writes pauses: "5s, 10s, then a dead letter".
+// scheduleText renders a retry schedule: "5s, 10s, then a dead letter".
 func scheduleText(seconds []int64) string {
 	var parts []string
 	total := time.Duration(0)
@@ -167,7 +167,7 @@ func createWebhookCommand() *cobra.Command {
 		body.SubscriberID = cmp.Or(body.SubscriberID, body.ID)
 		endpoint := client.NewWebhookEndpoint{URL: url}
 		var replacement []client.Option
-		if withoutHeaders { // an empty map takes the headers away, which the typed body cannot say
+		if withoutHeaders { // an empty map removes the headers, which the typed body cannot express
 			document, err := json.Marshal(map[string]any{"url": url, "headers": map[string]string{}})
 			if err != nil {
 				return err
@@ -191,8 +191,8 @@ func createWebhookCommand() *cobra.Command {
 		}
 		e, err := s.SetWebhookEndpoint(ctx, body.ID, endpoint, replacement...)
 		if err != nil {
-			if isNew && fault.KindOf(err) == fault.Invalid { // a subscription without an endpoint would keep its id from the next try
-				_, _ = s.DeleteSubscription(ctx, body.ID) // the first error says more
+			if isNew && fault.KindOf(err) == fault.Invalid { // a subscription left without an endpoint would block its id for the next attempt
+				_, _ = s.DeleteSubscription(ctx, body.ID) // the first error is the one to report
 			}
 			return err
 		}
@@ -207,7 +207,7 @@ func createWebhookCommand() *cobra.Command {
 	})
 }
 
-// whyNotSent says why no events of a subscription are sent; "" if they are.
+// whyNotSent explains why no events of a subscription are sent; "" if they are sent.
 func whyNotSent(s *client.Subscription) string {
 	if s.Status == "" || s.Status == string(subscription.Active) {
 		return ""
@@ -215,7 +215,7 @@ func whyNotSent(s *client.Subscription) string {
 	return fmt.Sprintf("its subscription is %s; `backbone subscriptions resume %s` resumes it", s.Status, s.ID)
 }
 
-// endpoint prints an endpoint that was made or changed, with its secret if it has one.
+// endpoint writes an endpoint that was created or changed, with its secret if the answer has one.
 func (s *session) endpoint(id string, e client.WebhookEndpoint, done string) error {
 	return s.show(map[string]any{"subscription": id, "endpoint": e}, func(p *page) {
 		p.line("%s", done)
@@ -225,8 +225,7 @@ func (s *session) endpoint(id string, e client.WebhookEndpoint, done string) err
 	})
 }
 
-// readHeaders reads lines such as "Authorization: Bearer abc". Values are not repeated
-// in errors.
+// readHeaders reads lines such as "Authorization: Bearer abc". Its errors do not quote values.
 func readHeaders(path string, in io.Reader) (map[string]string, error) {
 	if path != "-" {
 		file, err := os.Open(path)
@@ -297,7 +296,7 @@ func testWebhookCommand() *cobra.Command {
 	})
 }
 
-// testAdvice says what to do about a test that was not taken.
+// testAdvice returns the next step after a test message that the endpoint did not accept.
 func testAdvice(t client.WebhookTest) string {
 	switch {
 	case t.Status >= 300 && t.Status < 400:

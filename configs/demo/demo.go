@@ -1,6 +1,7 @@
-// Package demo is the demonstration tenant of `backbone dev`, as data: its legal entities
-// and its holders of the platform's roles. Modules bring their books, as stages of
-// intents that a customer would submit too.
+// Package demo describes the demonstration tenant of `backbone dev`: its legal entities and one
+// persona for each of the platform's roles. Modules describe their own set-up as stages of
+// intents (Demo.Books), which cmd/cli submits as a customer would. The package does nothing
+// itself.
 package demo
 
 import (
@@ -26,15 +27,14 @@ var Entities = []Entity{
 	{Code: "DEMF", Name: "Demo Fertigung GmbH", Currency: "EUR", TimeZone: "Europe/Berlin", Home: "DE"},
 }
 
-// Persona is a person or service of the demonstration. Each holds the one role
-// that is its name.
+// Persona is a person or service of the demonstration. It holds one role.
 type Persona struct {
 	Role    string
 	Service bool   // a service identity, not a person
 	Name    string // display name in the principals directory
 }
 
-// Personas hold the platform's roles. The roles of modules name theirs themselves.
+// Personas hold the platform's roles. Modules declare the personas of their own roles.
 var Personas = []Persona{
 	{Role: "module", Service: true, Name: "Module service"},
 	{Role: "importer", Service: true, Name: "Import service"},
@@ -69,10 +69,10 @@ type Step struct {
 	Payload json.RawMessage
 }
 
-// Lane is a list of steps that must run one after another.
+// Lane is a list of steps that run one after another.
 type Lane []Step
 
-// Stage is a set of lanes that may run side by side.
+// Stage is a set of lanes that may run in parallel.
 type Stage struct {
 	Title string
 	Lanes []Lane
