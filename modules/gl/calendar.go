@@ -45,9 +45,9 @@ func planDefineFiscalYear(ctx context.Context, in module.Input, s module.State, 
 	}, err
 }
 
-// splitByMonth cuts a year at the ends of calendar months. A period is named by year and
-// number: "2026-03" is the third period of year "2026", so March if the year is the
-// calendar year.
+// splitByMonth divides a year into periods at the ends of calendar months. A period is
+// named by the year's label and its number: "2026-03" is the third period of year "2026",
+// which is March if the year begins in January.
 func splitByMonth(year domain.FiscalYear) []domain.PeriodSpan {
 	var out []domain.PeriodSpan
 	for start := year.Start; start <= year.End && len(out) < maxPeriods; {
@@ -59,15 +59,15 @@ func splitByMonth(year domain.FiscalYear) []domain.PeriodSpan {
 	return out
 }
 
-// maxPeriods bounds the periods of a year: weeks, and some to close with.
+// maxPeriods is the most periods of a year: 53 weeks, and some for closing entries.
 const maxPeriods = 60
 
 func overlapFault(field, detail string, args ...any) error {
 	return fault.New(fault.FailedPrecondition, "gl.fiscal_year.overlap", detail, args...).WithField(field)
 }
 
-// checkPeriods demands that the periods fill the year without gap and overlap, in
-// order, under names of their own.
+// checkPeriods refuses periods that do not fill the year in order, without gap and
+// overlap, or whose names are taken.
 func checkPeriods(calendar *domain.Calendar, year domain.FiscalYear) error {
 	if year.End < year.Start {
 		return overlapFault("/end", "the year ends on %s, before it starts on %s; correct the dates", year.End, year.Start)
@@ -95,7 +95,7 @@ func checkPeriods(calendar *domain.Calendar, year domain.FiscalYear) error {
 	return nil
 }
 
-// checkAdjacent demands that the year continues the calendar at one of its ends.
+// checkAdjacent refuses a year that adjoins neither end of the calendar.
 func checkAdjacent(years []domain.FiscalYear, year domain.FiscalYear) error {
 	if len(years) == 0 {
 		return nil
@@ -122,7 +122,7 @@ type periodRequest struct {
 	Level string `json:"level"`
 }
 
-// periodContext is what the period intents read.
+// periodContext is the state that the planners of period intents read.
 type periodContext struct {
 	request     periodRequest
 	calendar    *domain.Calendar
@@ -160,7 +160,7 @@ func readPeriod(ctx context.Context, in module.Input, s module.State) (periodCon
 	return p, nil
 }
 
-// draft is the event that changes the period for a module.
+// draft makes the event that changes the period's state for a module.
 func (p periodContext) draft(in module.Input, eventType, moduleName string) event.Draft {
 	change := p.request.periodChange
 	change.Module = moduleName
@@ -186,7 +186,8 @@ func (p periodContext) hardClosedFault() error {
 		With("period", p.span.Period).With("module", p.request.Module)
 }
 
-// requireLedgerOpen refuses to open another module's period while the ledger's is not.
+// requireLedgerOpen refuses to open another module's period while the ledger's own is not
+// open.
 func (p periodContext) requireLedgerOpen() error {
 	if p.request.Module == contract.ModuleName || p.ledgerState == domain.PeriodOpen {
 		return nil

@@ -7,8 +7,8 @@ import (
 	"github.com/erpbackbone/backbone/modules/gl/domain"
 )
 
-// checkYear is the check of gl.fiscal_year.defined and gl.calendar.extended that
-// runs on every path: periods fill the year in order, without gap and overlap.
+// checkYear is the check of gl.fiscal_year.defined and gl.calendar.extended: periods fill
+// the year in order, without gap and overlap. It runs on raw appends too.
 func checkYear(data json.RawMessage, _ map[string]string) error {
 	var y domain.FiscalYear
 	if err := json.Unmarshal(data, &y); err != nil {
@@ -17,8 +17,8 @@ func checkYear(data json.RawMessage, _ map[string]string) error {
 	return checkPeriods(&domain.Calendar{}, y)
 }
 
-// checkConfigured is the check of gl.ledger.configured that runs on every path:
-// the money grammar of rates and limits, and a currency that exists.
+// checkConfigured is the check of gl.ledger.configured: rates and limits follow the
+// grammar of package money, and the currency exists. It runs on raw appends too.
 func checkConfigured(data json.RawMessage, _ map[string]string) error {
 	var s domain.Settings
 	if err := json.Unmarshal(data, &s); err != nil {
@@ -27,5 +27,5 @@ func checkConfigured(data json.RawMessage, _ map[string]string) error {
 		}
 		return fault.New(fault.Invalid, "gl.ledger.data_invalid", "the data is not a configuration; see the type's schema").WithCause(err)
 	}
-	return checkSettings(s, 0) // a currency may have been retired since
+	return checkSettings(s, 0) // no date: a raw append may bring a configuration whose currency was retired
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/erpbackbone/backbone/modules/gl/domain"
 )
 
-// levelHard is the level of gl.close_period that is final.
+// levelHard is the level of gl.close_period that cannot be undone.
 const levelHard = "hard"
 
 // subledgers are the modules whose periods close with the ledger's.
@@ -55,7 +55,9 @@ func (m *Module) planClosePeriod(ctx context.Context, in module.Input, s module.
 	return p.plan(ctx, s, p.request.Level, drafts...)
 }
 
-// checkHardClose refuses a close that could not be corrected afterwards.
+// checkHardClose refuses a hard close while intents that post into the period wait for
+// approval. With the setting OrderlyClose it also refuses one while an earlier period can
+// still be posted to, and that of a year's last period in the ledger.
 func (m *Module) checkHardClose(ctx context.Context, s module.State, p periodContext) error {
 	types := m.PostingIntents[p.request.Module]
 	if p.request.Module == contract.ModuleName {

@@ -24,8 +24,7 @@ func planConfigure(ctx context.Context, in module.Input, s module.State, setting
 	known := facts{SecondPerson: was.SecondPerson, Limits: was.EffectiveLimits()}
 	switch {
 	case fault.CodeOf(err) == "gl.ledger.not_configured":
-		// There is nothing to protect yet, so the first configuration decides itself
-		// whether it needs a second person.
+		// The first configuration decides itself whether it needs a second person.
 		known.SecondPerson = settings.SecondPerson
 	case err != nil:
 		return module.Plan{}, err
@@ -66,10 +65,11 @@ func checkSettings(s domain.Settings, on event.Date) error {
 	return nil
 }
 
-// checkNoJournals refuses a new functional currency once there is a journal. All
-// journals carry the tag of their fiscal year, and looking at a tag is a condition
-// of the append, so the first journal and this change cannot pass each other. A
-// year whose first events say nothing either way counts as having one.
+// checkNoJournals refuses a new functional currency once a journal was posted. It searches
+// by the tag of each fiscal year, which every journal carries. The search becomes an append
+// condition, so this change and the first journal cannot both be appended. The search
+// returns at most module.TaggedLimit events; a year with that many counts as having a
+// journal.
 func checkNoJournals(ctx context.Context, s module.State, currency string) error {
 	calendar, err := loadCalendar(ctx, s)
 	if err != nil {
@@ -129,7 +129,7 @@ func planDefineAccount(ctx context.Context, in module.Input, s module.State) (mo
 	}, err
 }
 
-// normalSide is the side that increases accounts of a type.
+// normalSide returns the side that increases accounts of a type.
 func normalSide(accountType string) domain.Side {
 	if accountType == "asset" || accountType == "expense" {
 		return domain.Debit

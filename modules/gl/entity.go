@@ -77,7 +77,7 @@ type journalEntity struct {
 
 func (j *journalEntity) apply(e event.Recorded, data []byte) error {
 	if e.Stream != domain.JournalStream(j.JournalID) {
-		return nil // refers to the journal: a document that it posts, or its reversal
+		return nil // an event of another stream that refers to the journal
 	}
 	switch e.Type {
 	case domain.EventJournalPosted:

@@ -17,14 +17,14 @@ type postJournal struct {
 	Description  string            `json:"description"`
 	PostingDate  *event.Date       `json:"posting_date"`
 	ReversalDate *event.Date       `json:"reversal_date"`
-	Currency     string            `json:"currency"` // of lines that name none; default functional
+	Currency     string            `json:"currency"` // of lines that name none; "" is the functional currency
 	Dimensions   map[string]string `json:"dimensions"`
 	Lines        []struct {
 		Account          string            `json:"account"`
 		Side             domain.Side       `json:"debit_credit"`
 		Amount           money.Number      `json:"amount"`
 		Currency         string            `json:"currency"`
-		FunctionalAmount *money.Number     `json:"functional_amount"` // exchange differences, on lines of amount 0 only
+		FunctionalAmount *money.Number     `json:"functional_amount"` // of an exchange difference, whose amount is 0
 		Description      string            `json:"description"`
 		TaxCode          string            `json:"tax_code"`
 		Dimensions       map[string]string `json:"dimensions"`
@@ -72,7 +72,7 @@ func planPostJournal(ctx context.Context, in module.Input, s module.State, p pos
 	}, nil
 }
 
-// mergeDimensions gives the line's dimensions over those of the whole journal.
+// mergeDimensions adds the journal's dimensions to a line's; the line's win.
 func mergeDimensions(header, line map[string]string) map[string]string {
 	if len(header) == 0 {
 		return line
@@ -82,8 +82,8 @@ func mergeDimensions(header, line map[string]string) map[string]string {
 	return out
 }
 
-// envelopeDimensions gives the journal's own dimensions and the department on which all
-// lines agree.
+// envelopeDimensions returns the journal's dimensions. If they have no department, it adds
+// the one that all lines have.
 func envelopeDimensions(header map[string]string, lines []contract.SubledgerLine) map[string]string {
 	out := maps.Clone(header)
 	if out == nil {
@@ -118,7 +118,7 @@ type reverseJournal struct {
 	Reason        string      `json:"reason"`
 }
 
-// findJournal gives the journal's id, from its number if that is what was sent.
+// findJournal returns the journal's id, which it looks up if the caller sent the number.
 func (r reverseJournal) findJournal(ctx context.Context, s module.State) (event.ID, error) {
 	byID := r.JournalID != event.ID{}
 	if byID == (r.JournalNumber != "") {
@@ -154,6 +154,8 @@ func planReverseJournal(ctx context.Context, in module.Input, s module.State, p 
 		return module.Plan{}, err
 	}
 	if p.PostingDate == nil && in.EffectiveDate == nil {
+		// Without a given date, a journal of a future date is reversed on that date, as
+		// PlanReversal refuses an earlier one.
 		was, err := module.Load[*domain.JournalState](ctx, s, domain.JournalStream(original.String()))
 		if err != nil {
 			return module.Plan{}, err

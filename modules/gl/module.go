@@ -1,5 +1,7 @@
-// Package gl is the general ledger: the chart of accounts, the calendar with its
-// periods, exchange rates, and journals that balance.
+// Package gl is the general ledger: the chart of accounts, the calendar with its periods,
+// exchange rates, and balanced journals. Module declares it. Other modules post through
+// package contract; gl imports none of them and knows them by name only, to close their
+// periods.
 package gl
 
 import (
@@ -14,7 +16,7 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// policyPackage decides on the ledger's intents.
+// policyPackage is the Rego package that decides on the ledger's intents.
 const policyPackage = "backbone.rules.gl"
 
 //go:embed schema/*.json
@@ -25,13 +27,13 @@ var policy string
 
 // Module is the general ledger.
 type Module struct {
-	// PostingIntents names, per module, the intents that post into a period; while
-	// one of them waits for approval its period is not closed for good.
+	// PostingIntents names, per module, the intents that post into a period. While one of
+	// them waits for approval, its period cannot be hard-closed.
 	PostingIntents map[string][]string
 }
 
-// New makes the module. The posting intents of accounts payable are those of its
-// first cut.
+// New makes the module. Its list of posting intents also names intents that accounts
+// payable does not declare yet, of which none can wait.
 func New() *Module {
 	return &Module{PostingIntents: map[string][]string{
 		"gl": {"gl.post_journal", "gl.reverse_journal"},
@@ -157,7 +159,8 @@ func registerFolds(r *module.Registrar) {
 	r.Fold(module.FoldOf(domain.StreamPeriod, domain.NewModulePeriod))
 	r.Fold(module.FoldOf(domain.StreamAccount, func() *domain.AccountState { return &domain.AccountState{} }))
 	r.Fold(module.FoldOf(domain.StreamJournal, func() *domain.JournalState { return &domain.JournalState{} }))
-	// These two grow for ever: a rate per day, a value per project.
+	// These two streams grow without bound (a rate per day, a value per project), so their
+	// states are stored.
 	dimension := module.FoldOf(domain.StreamDimension, domain.NewDimensionState)
 	dimension.Codec = module.JSONCodec[domain.DimensionState](1)
 	r.Fold(dimension)

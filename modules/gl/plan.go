@@ -25,8 +25,8 @@ type journalFacts struct {
 	Period   contract.Period `json:"period"`
 }
 
-// loadFacts are the facts that the settings give. A ledger that is not
-// configured yet has the defaults.
+// loadFacts makes the facts that come from the settings, or from their defaults before the
+// ledger is configured.
 func loadFacts(ctx context.Context, l *contract.Ledger) (facts, error) {
 	s, err := l.Settings(ctx)
 	switch {
@@ -38,7 +38,7 @@ func loadFacts(ctx context.Context, l *contract.Ledger) (facts, error) {
 	return facts{SecondPerson: s.SecondPerson, Limits: s.EffectiveLimits()}, nil
 }
 
-// effectiveDate is the date asked for, else today.
+// effectiveDate returns the intent's effective date, else today.
 func effectiveDate(in module.Input) event.Date {
 	if in.EffectiveDate != nil {
 		return *in.EffectiveDate
@@ -46,8 +46,8 @@ func effectiveDate(in module.Input) event.Date {
 	return in.Today
 }
 
-// postingDate is the payload's date, else the intent's, else today. Two dates that
-// differ are refused rather than chosen between.
+// postingDate chooses the date that decides the period: the payload's, else the intent's
+// effective date, else today. It refuses two dates that differ.
 func postingDate(in module.Input, given *event.Date) (event.Date, error) {
 	if given == nil {
 		return effectiveDate(in), nil
@@ -60,7 +60,7 @@ func postingDate(in module.Input, given *event.Date) (event.Date, error) {
 	return *given, nil
 }
 
-// duplicates words the loss of a business key per event type.
+// duplicates has the code and subject of the fault for a taken business key, by event type.
 var duplicates = map[string]struct{ code, what string }{
 	domain.EventJournalPosted:         {"gl.journal.duplicate", "a journal with this number"},
 	domain.EventAccountDefined:        {"gl.account.duplicate", "an account with this code"},
@@ -80,7 +80,7 @@ func duplicateFault(eventType, what string) *fault.Error {
 	return fault.New(fault.Conflict, duplicates[eventType].code, "%s exists already; use it or choose another", what)
 }
 
-// entity refers to the thing an event is about.
+// entity makes the reference to the subject of an event.
 func entity(kind, id string) []event.EntityRef {
 	return []event.EntityRef{{Type: kind, ID: id, Role: "subject"}}
 }

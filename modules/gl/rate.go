@@ -42,7 +42,8 @@ func planSetExchangeRate(ctx context.Context, in module.Input, s module.State) (
 	}, err
 }
 
-// checkRateValue demands a rate that can be used.
+// checkRateValue refuses a rate outside the grammar of package money, and one of a
+// currency to itself.
 func checkRateValue(r domain.ExchangeRate) error {
 	if err := money.CheckRate(r.Rate); err != nil {
 		f, _ := fault.As(err)
@@ -54,7 +55,7 @@ func checkRateValue(r domain.ExchangeRate) error {
 	return nil
 }
 
-// checkRate is the check of gl.exchange_rate.set that runs on every path.
+// checkRate is the check of gl.exchange_rate.set. It runs on raw appends too.
 func checkRate(data json.RawMessage, _ map[string]string) error {
 	var r domain.ExchangeRate
 	if err := json.Unmarshal(data, &r); err != nil {

@@ -5,7 +5,8 @@ import (
 	"github.com/erpbackbone/backbone/modules/gl/domain"
 )
 
-// ProjectionLedger writes the journal lines and the names that reports show.
+// ProjectionLedger is the projection of journals with their lines, account names and the
+// functional currency. Both read models query its rows.
 const ProjectionLedger = "gl.ledger"
 
 // Paths of the ledger's read models.

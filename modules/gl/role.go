@@ -5,8 +5,8 @@ import (
 	"github.com/erpbackbone/backbone/domain/shredding"
 )
 
-// roles are the ledger's roles. Controllers and CFOs approve in the modules whose journals
-// they answer for, so they see whom those pay.
+// roles are the roles that the ledger declares. Controllers and CFOs also approve documents
+// of subledgers, so they read contacts and bank accounts.
 func roles() []module.Role {
 	return []module.Role{
 		{Name: "gl_accountant", Persona: "Greta Ledger", Description: "posts journals and keeps the chart of accounts", Approves: true},

@@ -21,7 +21,8 @@ func loadAccount(ctx context.Context, s module.State, code string) (*domain.Acco
 	return module.Load[*domain.AccountState](ctx, s, domain.AccountStream(code))
 }
 
-// wrongStateFault is the fault for an intent that a thing's state does not allow.
+// wrongStateFault makes the fault for an intent that the state of its subject does not
+// allow. noun is the first part of the code, what describes the subject.
 func wrongStateFault(noun, what, state string, allowed ...string) error {
 	return fault.New(fault.FailedPrecondition, noun+".wrong_state",
 		"%s is %s; this needs %s", what, state, strings.Join(allowed, " or ")).

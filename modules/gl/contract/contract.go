@@ -1,8 +1,8 @@
-// Package contract is what other modules may use of the general ledger:
-// the ledger's settings, calendar, rates and dimensions as a planner sees them,
-// and the planning of journals that a subledger causes. It is pure: it reads
-// through module.State, which turns everything read into an expectation of the
-// append, and returns drafts.
+// Package contract is the part of the general ledger that other modules may import. A
+// planner makes a Ledger to read settings, periods, rates and accounts, and calls
+// PlanSubledgerJournal or PlanReversal for the draft of a journal, which it appends
+// together with its own events. The package writes nothing. It reads through module.State,
+// so every stream that it reads becomes an expectation of the append.
 package contract
 
 import (
@@ -17,7 +17,7 @@ const (
 	EventJournalReversed = domain.EventJournalReversed
 )
 
-// ModuleName is the ledger's own name in period checks.
+// ModuleName is the ledger's name, also in period checks.
 const ModuleName = "gl"
 
 type (
@@ -57,8 +57,10 @@ const (
 // EventID is the id that the i-th draft (from 0) of an intent's plan will have.
 func EventID(in module.Input, i int) event.ID { return module.EventID(in.IntentID, i) }
 
-// NumberTag is on every journal, so that it is found by its number.
+// NumberTag is the tag of a journal by which a search finds it by number.
 func NumberTag(number string) string { return "journal:" + number }
 
-// SeriesToken replaces a journal's number in drafts until the number is known.
+// SeriesToken is the placeholder of a journal's number in drafts. The store assigns the
+// number in the transaction of the append, so that a failed append leaves no gap, and
+// replaces the token by it; see event.SeriesNumber.
 func SeriesToken(journal event.ID) string { return "series:" + journal.String() }

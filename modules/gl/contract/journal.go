@@ -12,7 +12,7 @@ import (
 	"github.com/erpbackbone/backbone/modules/gl/domain"
 )
 
-// DimensionDepartment is on the envelope of every journal.
+// DimensionDepartment is the dimension that every journal has as a whole.
 const DimensionDepartment = "department"
 
 // SubledgerJournal is a journal that another module's event causes.
@@ -21,7 +21,7 @@ type SubledgerJournal struct {
 	CausedByIndex    int    // 1-based index of the causing draft in the plan; 0: none
 	CausedBy         event.ID
 	SourceEventToken string // id of the causing event: EventID(in, i).String()
-	Description      string // no names of persons
+	Description      string // must name no person: journals have no sealed fields
 	PostingDate      event.Date
 	Currency         string
 	Dimensions       map[string]string // of the envelope; department falls back to the ledger's default
@@ -30,22 +30,22 @@ type SubledgerJournal struct {
 	SeriesToken      string   // "" is SeriesToken(JournalID)
 }
 
-// SubledgerLine is a line of a journal before it is posted. Amount is never
-// negative: swap the side instead.
+// SubledgerLine is a line of a journal to plan. Amount is not negative: the side gives the
+// direction.
 type SubledgerLine struct {
 	Account          string
 	Side             Side
 	Amount           money.Number  // in Currency
 	Currency         string        // "" is the journal's
-	FunctionalAmount *money.Number // given instead of converted: carrying amounts, and exchange differences on lines of amount 0
+	FunctionalAmount *money.Number // replaces the conversion: for carrying amounts, and for exchange differences on lines of amount 0
 	Description      string
-	Dimensions       map[string]string // own dimensions; required ones that lack come from the envelope, then from the ledger's defaults
+	Dimensions       map[string]string // missing ones that the account requires come from the journal, then from the ledger's defaults
 	TaxCode          string
 	Control          bool // the line on the module's control account
 }
 
-// PlannedJournal is a journal ready to be appended, with what the caller's plan
-// needs of it.
+// PlannedJournal is the draft of a journal, with the rules and the period for the caller's
+// plan.
 type PlannedJournal struct {
 	Draft   event.Draft
 	Journal domain.JournalPosted
@@ -55,10 +55,11 @@ type PlannedJournal struct {
 	Period  Period
 }
 
-// PlanSubledgerJournal turns a module's lines into a posted journal of type
-// subledger: it checks period, accounts and dimensions, converts each line once
-// and adds a rounding line where conversion leaves up to half a minor unit per
-// converted line. Faults: those of CheckPeriod, Settings and Rate,
+// PlanSubledgerJournal plans a journal of type subledger from a module's lines. It checks
+// period, accounts and dimensions and converts each line once to functional currency. The
+// lines must balance exactly in every currency. If conversion leaves a difference of at
+// most half a minor unit per converted line, it adds a rounding line; a larger one is a
+// fault. Faults: those of CheckPeriod, Settings and Rate,
 // gl.journal.line_count, gl.journal.unbalanced, gl.journal.unbalanced_functional,
 // gl.account.*, gl.ledger.profile_missing, money.*.
 func PlanSubledgerJournal(ctx context.Context, l *Ledger, j SubledgerJournal) (PlannedJournal, error) {
@@ -73,8 +74,8 @@ type Journal struct {
 	RecurringID  string
 }
 
-// PlanJournal is PlanSubledgerJournal for a journal of any type. Without a source
-// module the ledger's own period counts and control accounts take no line
+// PlanJournal is PlanSubledgerJournal for a journal of any type. For a journal without a
+// source module it checks the ledger's own period and refuses lines on control accounts
 // (gl.account.control_account).
 func PlanJournal(ctx context.Context, l *Ledger, j Journal) (PlannedJournal, error) {
 	if n := len(j.Lines); n < domain.MinLines || n > domain.MaxLines {
@@ -128,8 +129,8 @@ func PlanJournal(ctx context.Context, l *Ledger, j Journal) (PlannedJournal, err
 	return plan, nil
 }
 
-// draftJournal completes the data with number and totals, checks it as every path
-// does, and wraps it.
+// draftJournal adds the number token and the totals, runs the checks that every append of
+// a journal passes, and makes the draft.
 func draftJournal(posted domain.JournalPosted, j SubledgerJournal, dimensions map[string]string, period Period) (PlannedJournal, error) {
 	token := j.SeriesToken
 	if token == "" {
@@ -166,7 +167,8 @@ func roundingRule(rounded bool) event.RuleEvaluation {
 	return r
 }
 
-// envelopeDimensions fills in the department and checks the values.
+// envelopeDimensions returns the journal's dimensions with the default department filled
+// in, and checks their values.
 func (l *Ledger) envelopeDimensions(ctx context.Context, s Settings, given map[string]string, date event.Date) (map[string]string, error) {
 	out := maps.Clone(given)
 	if out == nil {
@@ -184,8 +186,8 @@ func (l *Ledger) envelopeDimensions(ctx context.Context, s Settings, given map[s
 	return out, l.checkDimensions(ctx, out, date, "")
 }
 
-// isSubledgerDimension reports whether a dimension's values are the master data of a
-// subledger, which answers for them, and not values defined in the ledger.
+// isSubledgerDimension reports whether the dimension's values are master data of a
+// subledger, which checks them, and are not defined in the ledger.
 func isSubledgerDimension(dimension string) bool {
 	return dimension == "vendor" || dimension == "customer"
 }
@@ -246,7 +248,7 @@ func (l *Ledger) convertLines(ctx context.Context, s Settings, j *Journal, envel
 	return out, control, nil
 }
 
-// postingAccount checks that the account may be posted to.
+// postingAccount loads the account of a line and checks that the line may be posted to it.
 func (l *Ledger) postingAccount(ctx context.Context, in *SubledgerLine, j *Journal, currency, at string) (Account, error) {
 	account, err := l.Account(ctx, in.Account)
 	if err != nil {
@@ -273,8 +275,7 @@ func (l *Ledger) postingAccount(ctx context.Context, in *SubledgerLine, j *Journ
 	return account, nil
 }
 
-// lineDimensions completes the required dimensions of the account and checks all
-// values.
+// lineDimensions fills in the dimensions that the account requires and checks all values.
 func (l *Ledger) lineDimensions(ctx context.Context, s Settings, account Account, own, envelope map[string]string, date event.Date, at string) (map[string]string, error) {
 	out := maps.Clone(own)
 	for _, name := range account.RequiredDimensions {
@@ -298,7 +299,7 @@ func (l *Ledger) lineDimensions(ctx context.Context, s Settings, account Account
 	return out, l.checkDimensions(ctx, out, date, at)
 }
 
-// convert checks the amount and sets functional amount, rate and its day.
+// convert checks the line's amount and sets its functional amount, rate and rate date.
 func (l *Ledger) convert(ctx context.Context, line *PostedLine, given *money.Number, date event.Date, at string) error {
 	book, err := l.Functional(ctx)
 	if err != nil {
@@ -329,8 +330,9 @@ func (l *Ledger) convert(ctx context.Context, line *PostedLine, given *money.Num
 	return nil
 }
 
-// addRoundingLine adds the line that books the difference of conversion, if it is
-// at most half a minor unit per converted line.
+// addRoundingLine appends a line on the rounding account for the difference that
+// conversion left between debit and credit. It refuses a difference of more than half a
+// minor unit per converted line.
 func (l *Ledger) addRoundingLine(ctx context.Context, s Settings, date event.Date, lines []PostedLine) ([]PostedLine, bool, error) {
 	debit, credit := domain.FunctionalTotals(lines)
 	difference := debit.Sub(credit)

@@ -10,9 +10,9 @@ import (
 	"github.com/erpbackbone/backbone/modules/gl/domain"
 )
 
-// Ledger is a view of the ledger for one plan. It loads what is asked for and
-// remembers it; every stream it reads becomes an expectation of the append. It is
-// not for concurrent use.
+// Ledger reads the ledger's state for one plan. It loads streams on demand and caches
+// them; every stream it reads becomes an expectation of the append. It must not be used
+// concurrently.
 type Ledger struct {
 	state      module.State
 	settings   *domain.LedgerState
@@ -22,7 +22,7 @@ type Ledger struct {
 	rates      map[string]*domain.RateHistory
 }
 
-// NewLedger gives a view over the state of a plan.
+// NewLedger makes a Ledger that reads the state of a plan.
 func NewLedger(s module.State) *Ledger {
 	return &Ledger{
 		state:      s,
@@ -32,8 +32,8 @@ func NewLedger(s module.State) *Ledger {
 	}
 }
 
-// Settings gives the ledger's configuration, with all defaults filled in. The
-// maps must not be changed. Fault: gl.ledger.not_configured.
+// Settings returns the ledger's configuration, with all defaults filled in. Callers must
+// not change the maps. Fault: gl.ledger.not_configured.
 func (l *Ledger) Settings(ctx context.Context) (Settings, error) {
 	if l.settings == nil {
 		s, err := module.Load[*domain.LedgerState](ctx, l.state, domain.LedgerStream())
@@ -49,7 +49,7 @@ func (l *Ledger) Settings(ctx context.Context) (Settings, error) {
 	return l.settings.Settings, nil
 }
 
-// ProfileAccount gives the account of a role of the posting profile. Faults:
+// ProfileAccount returns the account of a role of the posting profile. Faults:
 // gl.ledger.not_configured, gl.ledger.profile_missing.
 func (l *Ledger) ProfileAccount(ctx context.Context, role string) (string, error) {
 	s, err := l.Settings(ctx)
@@ -64,7 +64,7 @@ func (l *Ledger) ProfileAccount(ctx context.Context, role string) (string, error
 	return account, nil
 }
 
-// Functional gives the book currency. Fault: gl.ledger.not_configured.
+// Functional returns the functional currency. Fault: gl.ledger.not_configured.
 func (l *Ledger) Functional(ctx context.Context) (money.Currency, error) {
 	s, err := l.Settings(ctx)
 	if err != nil {
@@ -85,7 +85,7 @@ func (l *Ledger) account(ctx context.Context, code string) (*domain.AccountState
 	return a, nil
 }
 
-// Account gives an account of the chart. Fault: gl.account.not_found.
+// Account returns an account of the chart. Fault: gl.account.not_found.
 func (l *Ledger) Account(ctx context.Context, code string) (Account, error) {
 	a, err := l.account(ctx, code)
 	if err != nil {
@@ -119,9 +119,9 @@ func (l *Ledger) DimensionValueDefined(ctx context.Context, dimension, value str
 	return found, err
 }
 
-// Rate gives the spot rate, units of to per 1 from, and its day: the latest on or
-// before the date, at most Settings.RateAgeDays old. From a currency to itself it
-// is 1 of that date. No inverse and no cross rate is derived. Faults:
+// Rate returns the spot rate, units of to per 1 from, and its date: the latest on or before
+// the date, at most Settings.RateAgeDays old. The rate of a currency to itself is 1. It
+// derives neither inverse nor cross rates. Faults:
 // gl.rate.missing, gl.rate.stale, gl.ledger.not_configured.
 func (l *Ledger) Rate(ctx context.Context, from, to string, date event.Date) (money.Number, event.Date, error) {
 	if from == to {
@@ -155,9 +155,9 @@ func (l *Ledger) Rate(ctx context.Context, from, to string, date event.Date) (mo
 	return r.Rate, r.Date, nil
 }
 
-// FunctionalAmount converts an amount into functional currency by the rule of
-// Rate, rounded once. Use it for figures that are shown or compared; a journal
-// converts its own lines. Faults: those of Rate, money.currency_unsupported.
+// FunctionalAmount converts an amount to functional currency at the rate of Rate and
+// rounds once. It is for figures that are shown or compared; PlanJournal converts the lines
+// of a journal itself. Faults: those of Rate, money.currency_unsupported.
 func (l *Ledger) FunctionalAmount(ctx context.Context, amount money.Number, currency string, date event.Date) (functional, rate money.Number, rateDate event.Date, err error) {
 	book, err := l.Functional(ctx)
 	if err != nil {

@@ -17,20 +17,19 @@ const (
 	PeriodSoftClosed = string(domain.PeriodSoftClosed)
 )
 
-// TagLatePosting is on every event that went into a soft-closed period.
+// TagLatePosting marks events that were posted into a soft-closed period.
 const TagLatePosting = "late_posting"
 
-// PeriodTag is on every event with a financial effect in the period.
+// PeriodTag marks events with a financial effect in the period.
 func PeriodTag(period string) string { return "period:" + period }
 
-// YearTag is on every event with a financial effect in the fiscal year.
+// YearTag marks events with a financial effect in the fiscal year.
 func YearTag(fiscalYear string) string { return "fy:" + fiscalYear }
 
 // LateApprovers are the roles that may approve an event in a soft-closed period.
 func LateApprovers() []string { return []string{"controller", "cfo"} }
 
-// Period is the period of a date, as it bears on an event with a financial
-// effect.
+// Period is the period into which an event with a financial effect is posted.
 type Period struct {
 	ID         string   `json:"id"`          // "2026-03"
 	FiscalYear string   `json:"fiscal_year"` // "2026"
@@ -51,10 +50,11 @@ func (p Period) Rule() event.RuleEvaluation {
 	return r
 }
 
-// CheckPeriod finds the period of the date and demands that events of the module
-// may go into it: the stricter of the module's own state and the ledger's counts.
-// Faults: gl.period.undefined, gl.period.not_open, gl.period.hard_closed (names
-// the first open date).
+// CheckPeriod finds the period of the date and checks that the module may post into it. The
+// stricter of the module's state and the ledger's counts. An open period accepts the
+// posting. So does a soft-closed one, but Period.NeedsApproval tells the policy to ask for
+// an approval. A hard-closed or unopened period is a fault. Faults: gl.period.undefined,
+// gl.period.not_open, gl.period.hard_closed (with the first open date).
 func (l *Ledger) CheckPeriod(ctx context.Context, moduleName string, date event.Date) (Period, error) {
 	c, err := l.loadCalendar(ctx)
 	if err != nil {
@@ -97,7 +97,7 @@ func (l *Ledger) loadCalendar(ctx context.Context) (*domain.Calendar, error) {
 	return l.calendar, nil
 }
 
-// periodState is the stricter of the module's state and the ledger's.
+// periodState returns the stricter of the module's state and the ledger's.
 func (l *Ledger) periodState(ctx context.Context, moduleName, period string) (domain.PeriodState, error) {
 	p, err := module.Load[*domain.ModulePeriod](ctx, l.state, domain.PeriodStream(ModuleName, period))
 	if err != nil || moduleName == ModuleName {
@@ -117,8 +117,8 @@ func stateOf(p *domain.ModulePeriod) domain.PeriodState {
 	return p.State
 }
 
-// hardClosedFault finds the first date after the closed period that is open to the
-// module.
+// hardClosedFault makes the fault for a hard-closed period. It names the first later date
+// on which the module may post.
 func (l *Ledger) hardClosedFault(ctx context.Context, moduleName string, date event.Date, closed domain.PeriodSpan) error {
 	f := fault.New(fault.FailedPrecondition, "gl.period.hard_closed",
 		"period %s is closed for good; no later period is open, so open one with gl.open_period and post there", closed.Period)
@@ -140,7 +140,7 @@ func (l *Ledger) hardClosedFault(ctx context.Context, moduleName string, date ev
 	return f.With("period", closed.Period).With("module", moduleName).With("date", date.String())
 }
 
-// lookupCurrency finds a currency without asking for a date.
+// lookupCurrency finds a currency, retired or not.
 func lookupCurrency(code string) (money.Currency, error) {
 	return money.LookupCurrency(code, time.Time{})
 }

@@ -10,9 +10,9 @@ import (
 	"github.com/erpbackbone/backbone/modules/gl/domain"
 )
 
-// Reversal asks for a journal to be reversed.
+// Reversal is a request to reverse a journal.
 type Reversal struct {
-	Module           string   // who reverses: a journal of another module's is refused
+	Module           string   // module that reverses; a module may reverse its own journals only
 	OriginalID       event.ID // journal to reverse
 	PostingDate      event.Date
 	Reason           string
@@ -21,18 +21,19 @@ type Reversal struct {
 	SourceEventToken string   // id of the causing event; "" for the ledger's own reversals
 	CausedBy         event.ID
 	CausedByIndex    int // 1-based index of the causing draft; 0: none
-	Index            int // place (from 0) of Journal.Draft in the plan; Reversed follows it
+	Index            int // index (from 0) of Journal.Draft in the plan; Reversed follows it
 }
 
-// PlannedReversal is the reversing journal and the mark on the original. Append
-// both, in this order.
+// PlannedReversal is the reversing journal and the event that marks the original as
+// reversed. The plan must hold both, in this order.
 type PlannedReversal struct {
 	Journal  PlannedJournal
 	Reversed event.Draft
 }
 
-// PlanReversal posts the original again with the sides swapped, amounts and rates
-// copied. Faults: gl.journal.not_found, gl.journal.already_reversed,
+// PlanReversal plans a journal with the lines of the original, their sides swapped and
+// their amounts and rates copied, so that the two offset each other in functional currency
+// too. A journal is reversed once. Faults: gl.journal.not_found, gl.journal.already_reversed,
 // gl.journal.is_reversal, gl.journal.is_closing, gl.journal.owned_by_module,
 // gl.journal.reversal_date_invalid, those of CheckPeriod.
 func PlanReversal(ctx context.Context, l *Ledger, r Reversal) (PlannedReversal, error) {
@@ -44,8 +45,7 @@ func PlanReversal(ctx context.Context, l *Ledger, r Reversal) (PlannedReversal, 
 		return PlannedReversal{}, err
 	}
 	if r.PostingDate < original.EffectiveDate {
-		// Between the two dates the books would show the reversal of something that
-		// has not happened yet.
+		// Reports as of a date between the two would have the reversal without the original.
 		return PlannedReversal{}, fault.New(fault.Invalid, "gl.journal.reversal_date_invalid",
 			"the posting date %s is before the journal's own, %s; use that day or a later one", r.PostingDate, original.EffectiveDate).
 			WithField("/posting_date").With("journal_id", r.OriginalID.String())

@@ -40,14 +40,14 @@ func (a Account) AcceptsCurrency(currency string) bool {
 	return len(a.Currencies) == 0 || slices.Contains(a.Currencies, currency)
 }
 
-// AccountState is the fold of an account's stream.
+// AccountState is the state of an account's stream.
 type AccountState struct {
 	Defined bool
 	Blocked bool
 	Account Account
 }
 
-// Clone copies the state; the account is replaced as a whole, so it is shared.
+// Clone copies the state. The account is replaced as a whole, so clones share it.
 func (s *AccountState) Clone() *AccountState { c := *s; return &c }
 
 // Apply folds an event.
@@ -82,7 +82,7 @@ func (v DimensionValue) ActiveOn(d event.Date) bool {
 	return (v.ActiveFrom == nil || d >= *v.ActiveFrom) && (v.ActiveTo == nil || d <= *v.ActiveTo)
 }
 
-// DimensionState is the fold of a dimension's stream: its values.
+// DimensionState is the state of a dimension's stream: its values.
 type DimensionState struct {
 	values map[string]DimensionValue
 }
@@ -101,10 +101,10 @@ func (s *DimensionState) Clone() *DimensionState {
 	return &DimensionState{values: c}
 }
 
-// MarshalJSON keeps the values in the store.
+// MarshalJSON encodes the state for module.JSONCodec.
 func (s *DimensionState) MarshalJSON() ([]byte, error) { return json.Marshal(s.values) }
 
-// UnmarshalJSON reads what MarshalJSON wrote.
+// UnmarshalJSON decodes the form of MarshalJSON.
 func (s *DimensionState) UnmarshalJSON(b []byte) error {
 	s.values = map[string]DimensionValue{}
 	return json.Unmarshal(b, &s.values)

@@ -9,7 +9,7 @@ import (
 	"github.com/erpbackbone/backbone/domain/event"
 )
 
-// PeriodSpan is a posting period of the calendar. Both days belong to it.
+// PeriodSpan is a posting period of the calendar. Start and End belong to it.
 type PeriodSpan struct {
 	Period string     `json:"period"`
 	Start  event.Date `json:"start"`
@@ -25,8 +25,8 @@ type FiscalYear struct {
 	Periods []PeriodSpan `json:"periods"`
 }
 
-// Calendar is the fold of gl.calendar/main: the fiscal years by start. It is
-// replaced, not changed, so clones share their years.
+// Calendar is the state of the stream gl.calendar/main: the fiscal years by start. A
+// FiscalYear never changes, so clones share them.
 type Calendar struct {
 	years []FiscalYear
 }
@@ -51,7 +51,7 @@ func (c *Calendar) Apply(e event.Recorded, data []byte) error {
 	return nil
 }
 
-// Find gives the year and period that the day belongs to.
+// Find returns the year and period of the day.
 func (c *Calendar) Find(d event.Date) (FiscalYear, PeriodSpan, bool) {
 	i := sort.Search(len(c.years), func(i int) bool { return c.years[i].End >= d })
 	if i == len(c.years) || d < c.years[i].Start {
@@ -65,7 +65,7 @@ func (c *Calendar) Find(d event.Date) (FiscalYear, PeriodSpan, bool) {
 	return y, y.Periods[j], true
 }
 
-// Period gives a period and its year by the period's id.
+// Period returns a period and its year by the period's id.
 func (c *Calendar) Period(id string) (FiscalYear, PeriodSpan, bool) {
 	for _, y := range c.years {
 		for _, p := range y.Periods {
@@ -86,15 +86,16 @@ func (c *Calendar) Periods() []PeriodSpan {
 	return out
 }
 
-// PeriodState is how far a period is open for a module.
+// PeriodState says whether a module may post into a period.
 type PeriodState string
 
-// The states of a period, from its creation on.
+// The states of a period, in the order in which it passes through them. A soft-closed
+// period can be reopened.
 const (
 	PeriodNotOpen    PeriodState = "not_open"
 	PeriodOpen       PeriodState = "open"
-	PeriodSoftClosed PeriodState = "soft_closed"
-	PeriodHardClosed PeriodState = "hard_closed"
+	PeriodSoftClosed PeriodState = "soft_closed" // postings need an approval
+	PeriodHardClosed PeriodState = "hard_closed" // final; postings are refused
 )
 
 // Stricter returns the state that accepts fewer events. A hard close is final, so it
@@ -119,7 +120,7 @@ func (s PeriodState) rank() int {
 	}
 }
 
-// ModulePeriod is the fold of gl.period/<module>:<period>.
+// ModulePeriod is the state of the stream gl.period/<module>:<period>.
 type ModulePeriod struct {
 	State PeriodState
 }

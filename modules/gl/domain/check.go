@@ -11,16 +11,17 @@ import (
 	"github.com/erpbackbone/backbone/domain/money"
 )
 
-// Bounds of what only a raw append can bring: intents number lines themselves and
-// take accounts from the chart.
+// Bounds for raw appends. In journals of intents the planner numbers the lines, and the
+// chart bounds the accounts.
 const (
 	maxLineNumber = 1_000_000
 	maxAccount    = 64 // bytes
 )
 
-// CheckJournal is the check of gl.journal.posted that runs on every path into the
-// log: line count and numbering, money grammar, scale by currency, balance per
-// currency and in functional currency, totals. Faults: gl.journal.line_count,
+// CheckJournal is the check of gl.journal.posted. It runs before every append, raw ones
+// included, so that every journal in the log balances: debit equals credit exactly in each
+// currency and in functional currency. It also checks the number of lines and their
+// numbering, the form and scale of amounts, and the totals. Faults: gl.journal.line_count,
 // gl.journal.line_number_invalid, gl.journal.unbalanced,
 // gl.journal.unbalanced_functional, gl.journal.functional_currency_invalid,
 // gl.journal.functional_amount_mismatch, gl.journal.total_mismatch, money.*.
@@ -113,7 +114,7 @@ func CheckSideAmount(n money.Number, c money.Currency) error {
 	return money.CheckAmount(n, c)
 }
 
-// CheckBalance demands that debit equals credit in every currency, exactly.
+// CheckBalance checks that debit equals credit exactly in every currency.
 func CheckBalance(lines []Line) error {
 	sums := map[string][2]money.Number{}
 	for i := range lines {
@@ -155,7 +156,8 @@ func checkBalances(lines []Line, functional money.Currency) error {
 	return nil
 }
 
-// UnbalancedFunctionalFault is the fault for a journal whose functional amounts differ.
+// UnbalancedFunctionalFault makes the fault for a journal whose functional amounts do not
+// balance.
 func UnbalancedFunctionalFault(functional money.Currency, debit, credit money.Number) error {
 	d, c := debit.Fixed(functional.MinorUnit), credit.Fixed(functional.MinorUnit)
 	return fault.New(fault.Invalid, "gl.journal.unbalanced_functional",
@@ -163,7 +165,7 @@ func UnbalancedFunctionalFault(functional money.Currency, debit, credit money.Nu
 		WithField("/lines").With("currency", functional.Code).With("debit", d).With("credit", c)
 }
 
-// LineCountFault is the fault for too few or too many lines.
+// LineCountFault makes the fault for too few or too many lines.
 func LineCountFault(n int) error {
 	return fault.New(fault.FailedPrecondition, "gl.journal.line_count",
 		"a journal has %d to %d lines, this one has %d; split or complete it", MinLines, MaxLines, n).
@@ -181,8 +183,8 @@ func functionalAmountMissing(i int, currency string) error {
 		WithField(fmt.Sprintf("/lines/%d/amount_in_reporting_currency", i)).With("currency", currency)
 }
 
-// decodeFault keeps faults of the money grammar and hides what a decoder says,
-// which may quote values.
+// decodeFault returns a fault of package money unchanged. It replaces an error of the JSON
+// decoder, whose text may quote values.
 func decodeFault(err error) error {
 	if f, ok := fault.As(err); ok {
 		return f

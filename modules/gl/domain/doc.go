@@ -1,4 +1,4 @@
-// Package domain holds the general ledger's own values: accounts, the calendar,
-// periods, rates and journals, how they are folded from their events, and the
-// checks that every journal passes, whatever its origin. It is pure.
+// Package domain holds the general ledger's types as pure code: accounts, the calendar,
+// periods, rates, settings and journals, the states that their streams fold into, and
+// CheckJournal, which every journal passes before it is appended.
 package domain

@@ -68,7 +68,8 @@ func JournalTypes() []JournalType {
 }
 
 // JournalSeries is the gap-free series of a type's numbers in a fiscal year:
-// GJ-2026-000001 and up. The token replaces the number until it is known.
+// GJ-2026-000001 and up. The store replaces the token by the number when it appends the
+// journal.
 func JournalSeries(t JournalType, fiscalYear, token string) event.SeriesNumber {
 	series := t.Prefix() + "-" + fiscalYear
 	return event.SeriesNumber{Series: series, Prefix: series + "-", Width: 6, Token: token}
@@ -80,14 +81,14 @@ const (
 	MaxLines = 2000
 )
 
-// Line is a line of a posted journal. Amounts are never negative: the side alone
-// gives the direction.
+// Line is a line of a posted journal. Amounts are not negative: the side gives the
+// direction. Each line has its own currency.
 type Line struct {
 	LineNumber       int               `json:"line_number"`
 	Account          string            `json:"account"`
 	AccountName      string            `json:"account_name,omitempty"`
 	Side             Side              `json:"debit_credit"`
-	Amount           money.Number      `json:"amount"` // in Currency; 0 on pure exchange and rounding lines
+	Amount           money.Number      `json:"amount"` // in Currency; 0 on lines for an exchange or rounding difference
 	Currency         string            `json:"currency"`
 	FunctionalAmount money.Number      `json:"amount_in_reporting_currency"` // in the journal's functional currency
 	Rate             money.Number      `json:"exchange_rate,omitzero"`       // functional units per 1 Currency; absent when the functional amount is given, not converted
@@ -124,10 +125,9 @@ type JournalReversed struct {
 	Reason              string     `json:"reason"`
 }
 
-// DecodeJournal reads the data of gl.journal.posted and fills in what the schema
-// leaves optional: the type (general), the functional currency (the currency of
-// the lines, if they have only one) and functional amounts of lines in functional
-// currency.
+// DecodeJournal reads the data of gl.journal.posted and fills in optional members: the type
+// (general), the functional currency (that of the lines, if they have only one), the
+// functional amounts of lines in functional currency, and the totals.
 func DecodeJournal(data []byte) (JournalPosted, error) {
 	// Optional amounts are read separately: a zero amount cannot be told from a missing one.
 	var read struct {
@@ -179,7 +179,7 @@ func DecodeJournal(data []byte) (JournalPosted, error) {
 	return j, nil
 }
 
-// givenNumber is a number that may be left out.
+// givenNumber is an optional number that records whether it was given.
 type givenNumber struct {
 	money.Number
 	given bool
@@ -215,17 +215,17 @@ func FunctionalTotals(lines []Line) (debit, credit money.Number) {
 	return debit, credit
 }
 
-// JournalState is the fold of a journal's stream.
+// JournalState is the state of a journal's stream.
 type JournalState struct {
 	Posted        bool
 	EventID       event.ID
 	EffectiveDate event.Date
-	Dimensions    map[string]string // of the envelope
+	Dimensions    map[string]string // of the event as a whole
 	Journal       JournalPosted
 	ReversedBy    string // journal id; "" if it was not reversed
 }
 
-// Clone copies the state; the posted journal never changes, so it is shared.
+// Clone copies the state. The posted journal never changes, so clones share it.
 func (s *JournalState) Clone() *JournalState { c := *s; return &c }
 
 // Apply folds an event.

@@ -32,13 +32,13 @@ const (
 	StreamJournal      = "gl.journal"       // id: ULID
 )
 
-// MainStream is the id of streams that a ledger has only one of.
+// MainStream is the id of streams that exist once per ledger.
 const MainStream = "main"
 
 // LedgerStream holds the settings.
 func LedgerStream() event.StreamID { return event.StreamID{Type: StreamLedger, ID: MainStream} }
 
-// CalendarStream holds the fiscal years in one place.
+// CalendarStream holds all fiscal years.
 func CalendarStream() event.StreamID { return event.StreamID{Type: StreamCalendar, ID: MainStream} }
 
 // PeriodStream holds the state of a period for a module.
@@ -61,12 +61,12 @@ func FiscalYearStream(label string) event.StreamID {
 	return event.StreamID{Type: StreamFiscalYear, ID: label}
 }
 
-// RateStream holds the rates of a pair, units of to per 1 from.
+// RateStream holds the rates of a currency pair, units of to per 1 from.
 func RateStream(from, to string) event.StreamID {
 	return event.StreamID{Type: StreamExchangeRate, ID: from + "-" + to}
 }
 
-// JournalStream holds a journal and what became of it.
+// JournalStream holds a journal and the mark that it was reversed.
 func JournalStream(id string) event.StreamID {
 	return event.StreamID{Type: StreamJournal, ID: id}
 }

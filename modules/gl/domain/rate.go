@@ -26,31 +26,31 @@ type ExchangeRate struct {
 	Reason   string       `json:"reason,omitempty"`
 }
 
-// DatedRate is a rate of a day.
+// DatedRate is the rate of a day.
 type DatedRate struct {
 	Date event.Date   `json:"date"`
 	Rate money.Number `json:"rate"`
 }
 
-// RateHistory is the fold of a pair's stream: the rates by type and date. The
-// last rate set for a day counts.
+// RateHistory is the state of a currency pair's stream: the rates by type and date. If a
+// day's rate is set again, the later one replaces it.
 type RateHistory struct {
 	spot    []DatedRate
 	closing []DatedRate
 }
 
-// storedRates is the form of a history in the store.
+// storedRates is the encoded form of a RateHistory.
 type storedRates struct {
 	Spot    []DatedRate `json:"spot"`
 	Closing []DatedRate `json:"closing"`
 }
 
-// MarshalJSON keeps the rates in the store.
+// MarshalJSON encodes the history for module.JSONCodec.
 func (h *RateHistory) MarshalJSON() ([]byte, error) {
 	return json.Marshal(storedRates{h.spot, h.closing})
 }
 
-// UnmarshalJSON reads what MarshalJSON wrote.
+// UnmarshalJSON decodes the form of MarshalJSON.
 func (h *RateHistory) UnmarshalJSON(b []byte) error {
 	var s storedRates
 	if err := json.Unmarshal(b, &s); err != nil {
@@ -96,7 +96,7 @@ func (h *RateHistory) list(rateType string) *[]DatedRate {
 	return &h.spot
 }
 
-// Latest gives the last rate on or before the day.
+// Latest returns the last rate on or before the day.
 func (h *RateHistory) Latest(rateType string, d event.Date) (DatedRate, bool) {
 	list := *h.list(rateType)
 	i := sort.Search(len(list), func(i int) bool { return list[i].Date > d })
@@ -106,7 +106,7 @@ func (h *RateHistory) Latest(rateType string, d event.Date) (DatedRate, bool) {
 	return list[i-1], true
 }
 
-// On gives the rate of exactly the day.
+// On returns the rate of exactly the day.
 func (h *RateHistory) On(rateType string, d event.Date) (DatedRate, bool) {
 	r, ok := h.Latest(rateType, d)
 	return r, ok && r.Date == d

@@ -33,19 +33,18 @@ const (
 // DefaultRateAgeDays is how old a spot rate may be if the configuration does not set it.
 const DefaultRateAgeDays = 31
 
-// TaxGroup is how tax of one kind is posted.
+// TaxGroup has the rate of one kind of tax and the accounts to which it is posted.
 type TaxGroup struct {
 	Rate               money.Number `json:"rate"`                      // percent of the taxable amount
 	Account            string       `json:"account,omitempty"`         // recoverable input tax; "" is the profile's input_tax
 	OutputAccount      string       `json:"output_account,omitempty"`  // reverse charge's other side; "" is the profile's output_tax
-	RecoverablePercent money.Number `json:"recoverable_percent"`       // 0 to 100; the rest is cost
+	RecoverablePercent money.Number `json:"recoverable_percent"`       // 0 to 100; the rest is an expense
 	ReverseCharge      bool         `json:"reverse_charge,omitempty"`  // the buyer owes the tax
 	ExpenseAccount     string       `json:"expense_account,omitempty"` // for the part that is not recoverable; "" is the line's own account
 	Description        string       `json:"description,omitempty"`
 }
 
-// UnmarshalJSON fills in what a writer may leave out: all of the tax is
-// recoverable.
+// UnmarshalJSON fills in the default of an absent recoverable_percent: 100.
 func (g *TaxGroup) UnmarshalJSON(b []byte) error {
 	type plain TaxGroup
 	p := plain{RecoverablePercent: money.FromInt(100)}
@@ -56,15 +55,15 @@ func (g *TaxGroup) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// Settings are the ledger's configuration, as the event gl.ledger.configured
-// carries it: always whole, never a difference.
+// Settings are the ledger's configuration and the data of gl.ledger.configured. Each event
+// has all settings and replaces the earlier ones.
 type Settings struct {
 	FunctionalCurrency string                   `json:"functional_currency"`
 	DefaultDimensions  map[string]string        `json:"default_dimensions"`
 	RateAgeDays        int                      `json:"rate_age_days"`
 	TaxGroups          map[string]TaxGroup      `json:"tax_groups"`
 	PostingProfile     map[string]string        `json:"posting_profile"` // role → account
-	Limits             map[string]*money.Number `json:"limits"`          // role → largest journal without a second person, functional currency; null is none
+	Limits             map[string]*money.Number `json:"limits"`          // role → largest journal without an approval, functional currency; null is no limit
 	SecondPerson       bool                     `json:"second_person"`
 	OrderlyClose       bool                     `json:"orderly_close"`
 }
@@ -77,7 +76,7 @@ func DefaultLimits() map[string]*money.Number {
 	}
 }
 
-// EffectiveLimits are the defaults overlaid by the settings.
+// EffectiveLimits returns the default limits, replaced by those that the settings name.
 func (s Settings) EffectiveLimits() map[string]*money.Number {
 	out := DefaultLimits()
 	for role, limit := range s.Limits {
@@ -86,7 +85,7 @@ func (s Settings) EffectiveLimits() map[string]*money.Number {
 	return out
 }
 
-// UnmarshalJSON fills in what a writer may leave out, so that no map is nil.
+// UnmarshalJSON fills in the defaults of absent members, so that no map is nil.
 func (s *Settings) UnmarshalJSON(b []byte) error {
 	type plain Settings
 	p := plain{RateAgeDays: DefaultRateAgeDays, SecondPerson: true, OrderlyClose: true}
@@ -109,13 +108,13 @@ func (s *Settings) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// LedgerState is the fold of gl.ledger/main. It is never changed once shared.
+// LedgerState is the state of the stream gl.ledger/main.
 type LedgerState struct {
 	Configured bool
 	Settings   Settings
 }
 
-// Clone copies the state; settings are replaced as a whole, so they are shared.
+// Clone copies the state. Settings are replaced as a whole, so clones share them.
 func (s *LedgerState) Clone() *LedgerState { c := *s; return &c }
 
 // Apply folds an event.

@@ -1,4 +1,7 @@
-# Who may do what in the general ledger, and who must look at it as well.
+# The policy of the general ledger. It refuses actors without the role and journals over
+# every role's limit. It asks another person for approval (needs) of journals over the
+# preparer's limit, of postings into soft-closed periods, and of steps that take a second
+# person. Planners supply input.facts.
 package backbone.rules.gl
 
 import rego.v1
@@ -29,10 +32,11 @@ submit := {"allow": true, "reason": ""} if may_submit
 
 else := {"allow": false, "reason": "the intent is for other roles"}
 
-# Persons who may look at journals. A service never approves.
+# Roles that may approve a journal over its preparer's limit. Services are not among them.
 reviewers := ["gl_accountant", "controller", "cfo"]
 
-# Limits: a role may post journals up to its limit alone; null is no limit.
+# within holds for roles that may post the journal without an approval. A role without an
+# entry may post none; a role whose entry is null may post any.
 within(role) if {
 	role in object.keys(input.facts.limits)
 	input.facts.limits[role] == null
@@ -59,7 +63,8 @@ over_limit if {
 
 sufficient := [role | some role in reviewers; within(role)]
 
-# The second person of a step is of the same or a higher role.
+# second_roles are the roles whose holder may be the second person of a step: the same role
+# as the actor's or a higher one.
 default second_roles := []
 
 second_roles := ["admin", "controller", "cfo"] if input.intent.type == "gl.configure_ledger"
@@ -166,7 +171,7 @@ outcome := "deny" if {
 	count(needs) > 0
 } else := "allow"
 
-# Sets become sorted lists, so the answer is the same every time.
+# Sets become sorted lists, so that equal input gives an equal decision.
 decision := {
 	"outcome": outcome,
 	"denials": [d | some d in denials],
