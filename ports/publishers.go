@@ -59,8 +59,8 @@ type PublisherCursors interface {
 	// failures. publisher.cursor_moved (Conflict) if it is not at from, or to is not
 	// beyond it.
 	MovePublished(ctx context.Context, publisher string, p event.PartitionID, term uint64, from, to event.Sequence) error
-	// NotePublishFailure counts a failure of the term that has begun on a cursor.
-	NotePublishFailure(ctx context.Context, publisher string, p event.PartitionID, term uint64, code string) error
+	// RecordPublishFailure counts a failure of the term that has begun on a cursor.
+	RecordPublishFailure(ctx context.Context, publisher string, p event.PartitionID, term uint64, code string) error
 	// PublisherCursors lists the cursors of a publisher, or all for "", by publisher and
 	// partition.
 	PublisherCursors(ctx context.Context, publisher string) ([]PublisherCursor, error)

@@ -123,7 +123,7 @@ type DeliveryTx interface {
 	Delivered(ctx context.Context) ([]subscription.Message, error)
 	// Waiting lists those that were not delivered yet and follow a sequence, limit of them at
 	// most (1 or more), except messages of held keys that follow the key's sequence.
-	Waiting(ctx context.Context, after event.Sequence, except []subscription.HeldKey, limit int) ([]subscription.Message, error)
+	Waiting(ctx context.Context, after event.Sequence, except []subscription.BlockedKey, limit int) ([]subscription.Message, error)
 	// CountWaiting counts those that were not delivered yet.
 	CountWaiting(ctx context.Context) (int, error)
 	// LowestOpen returns the lowest sequences of messages that are not parked, limit of them at

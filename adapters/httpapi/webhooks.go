@@ -21,13 +21,13 @@ var webhookHandlers = handlers{
 
 // Webhooks manages the endpoints of subscriptions: webhooks.Service.
 type Webhooks interface {
-	List(ctx context.Context, c webhooks.Caller) ([]webhooks.Listed, error)
+	List(ctx context.Context, c webhooks.Caller) ([]webhooks.ListedEndpoint, error)
 	Endpoint(ctx context.Context, c webhooks.Caller, id string) (webhooks.Endpoint, error)
 	Attempts(ctx context.Context, c webhooks.Caller, id string, limit int) ([]webhooks.Attempt, error)
-	Set(ctx context.Context, p ports.Principal, id string, to webhooks.Setting) (e webhooks.Endpoint, created bool, err error)
+	Set(ctx context.Context, p ports.Principal, id string, to webhooks.EndpointSettings) (e webhooks.Endpoint, created bool, err error)
 	Delete(ctx context.Context, p ports.Principal, id string) error
 	Rotate(ctx context.Context, p ports.Principal, id string) (webhooks.Endpoint, error)
-	Test(ctx context.Context, p ports.Principal, id string) (webhooks.Tested, error)
+	Test(ctx context.Context, p ports.Principal, id string) (webhooks.TestResult, error)
 }
 
 // webhookCaller returns the caller with its rights on endpoints.
@@ -53,7 +53,7 @@ func (s *Server) listWebhooks(ctx context.Context, _ *request) (any, error) {
 		return nil, err
 	}
 	all, err := s.config.Webhooks.List(ctx, caller)
-	return api.WebhookList{Webhooks: convert(all, func(e webhooks.Listed) api.Webhook {
+	return api.WebhookList{Webhooks: convert(all, func(e webhooks.ListedEndpoint) api.Webhook {
 		w := api.Webhook{
 			Subscription: e.Subscription.ID, SubscriberID: e.Subscription.SubscriberID, Status: string(e.Subscription.Status), Owner: e.Subscription.Owner,
 			URL: e.URL, HeaderNames: headerNames(&e.WebhookEndpoint), SecretNumber: e.SecretNumber, DisabledAt: optionalTime(e.DisabledAt), DisabledCode: e.DisabledCode,
@@ -110,7 +110,7 @@ func (s *Server) getWebhookEndpoint(ctx context.Context, r *request) (any, error
 
 // setWebhookEndpoint answers PUT /api/subscriptions/{id}/endpoint.
 func (s *Server) setWebhookEndpoint(ctx context.Context, r *request, body *api.NewWebhookEndpoint) (any, error) {
-	to := webhooks.Setting{URL: body.URL}
+	to := webhooks.EndpointSettings{URL: body.URL}
 	if body.Headers != nil {
 		to.Headers = make([]ports.Header, 0, len(body.Headers))
 		for name, value := range body.Headers {

@@ -323,9 +323,9 @@ func (d *deliveryTx) Delivered(context.Context) ([]subscription.Message, error) 
 	return d.filterOpen(func(m *subscription.Message) bool { return m.State != subscription.Waiting }), nil
 }
 
-func (d *deliveryTx) Waiting(_ context.Context, after event.Sequence, except []subscription.HeldKey, limit int) ([]subscription.Message, error) {
+func (d *deliveryTx) Waiting(_ context.Context, after event.Sequence, except []subscription.BlockedKey, limit int) ([]subscription.Message, error) {
 	out := d.filterOpen(func(m *subscription.Message) bool {
-		held := func(k subscription.HeldKey) bool { return k.Key == m.Key && m.Sequence > k.After }
+		held := func(k subscription.BlockedKey) bool { return k.Key == m.Key && m.Sequence > k.After }
 		return m.State == subscription.Waiting && m.Sequence > after && !slices.ContainsFunc(except, held)
 	})
 	return first(out, limit), nil

@@ -59,8 +59,8 @@ func (s *Publishers) MovePublished(ctx context.Context, publisher string, p even
 	})
 }
 
-// NotePublishFailure implements ports.PublisherCursors.
-func (s *Publishers) NotePublishFailure(ctx context.Context, publisher string, p event.PartitionID, term uint64, code string) error {
+// RecordPublishFailure implements ports.PublisherCursors.
+func (s *Publishers) RecordPublishFailure(ctx context.Context, publisher string, p event.PartitionID, term uint64, code string) error {
 	return s.change(ctx, publisher, p, term, func(c *ports.PublisherCursor) error {
 		c.Failures++
 		c.LastError, c.FailedAt = code, event.Micros(s.clock.Now())

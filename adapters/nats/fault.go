@@ -48,19 +48,19 @@ func (p *Publisher) translate(ctx context.Context, err error) error {
 	if api, ok := errors.AsType[*jetstream.APIError](err); ok {
 		switch {
 		case api.ErrorCode == codeMessageTooLarge:
-			p.forget() // its limit was lowered
+			p.forgetStream() // its limit was lowered
 			return p.tooLarge(int(p.conn.MaxPayload()))
 		case api.ErrorCode == codeStreamNotFound:
-			p.forget()
+			p.forgetStream()
 			return unavailable("the stream is gone", err)
 		case api.Code == 503, api.Code == 429, api.Code == 504, api.ErrorCode == codeDuplicateInFlight, api.ErrorCode == codeBatchIncomplete, api.ErrorCode == codeStreamOffline:
 			return unavailable("the broker cannot take messages now", err)
 		default:
-			p.forget() // an operator may correct it
+			p.forgetStream() // an operator may correct it
 			return refused("the broker refuses messages: "+api.Description, err)
 		}
 	}
-	if c := p.refused.Load(); c != nil && time.Since(c.at) < connectionErrorLife {
+	if c := p.lastRefusal.Load(); c != nil && time.Since(c.at) < connectionErrorLife {
 		return refused("the broker does not permit this to the client", errors.New(c.text))
 	}
 	return unavailable("the broker does not answer", err)

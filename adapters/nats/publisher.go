@@ -42,9 +42,9 @@ type Config struct {
 	MaxAge          time.Duration // of stored messages; only for a new stream; 0: no limit
 	MaxBytes        int64         // of the stream; only for a new stream; 0: no limit
 
-	Timeout time.Duration // until a message or a batch must be acknowledged; 5 s
-	Batch   int           // messages of one atomic batch; 256
-	Windows int           // batches in flight; 16
+	Timeout    time.Duration // until a message or a batch must be acknowledged; 5 s
+	Batch      int           // messages of one atomic batch; 256
+	MaxBatches int           // batches in flight; 16
 
 	Logger      *slog.Logger // nil: silent
 	Reconnected func()       // called when the broker is back; nil: none
@@ -55,17 +55,17 @@ type Publisher struct {
 	config Config
 	conn   *client.Conn
 	js     jetstream.JetStream
-	window chan struct{}
+	slots  chan struct{}
 
-	mu      sync.Mutex
-	stream  *verified                       // nil until the stream was read
-	refused atomic.Pointer[connectionError] // newest one
+	mu          sync.Mutex
+	stream      *streamLimits                   // nil until the stream was read
+	lastRefusal atomic.Pointer[connectionError] // newest one
 }
 
-// verified is what was read of the stream.
-type verified struct {
-	atomic  bool
-	largest int // bytes of a message, 0: whatever the server takes
+// streamLimits is what was read of the stream.
+type streamLimits struct {
+	atomic   bool
+	maxBytes int // bytes of a message, 0: whatever the server takes
 }
 
 // connectionError is an error that the server reported to the connection and not in the
@@ -79,7 +79,7 @@ type connectionError struct {
 // publisher.config_invalid.
 func Open(c Config) (*Publisher, error) {
 	c.defaults()
-	p := &Publisher{config: c, window: make(chan struct{}, c.Windows)}
+	p := &Publisher{config: c, slots: make(chan struct{}, c.MaxBatches)}
 	options, err := p.options()
 	if err != nil {
 		return nil, err
@@ -113,8 +113,8 @@ func (c *Config) defaults() {
 	if c.Batch <= 0 || c.Batch > largestBatch {
 		c.Batch = 256
 	}
-	if c.Windows <= 0 {
-		c.Windows = 16
+	if c.MaxBatches <= 0 {
+		c.MaxBatches = 16
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
@@ -149,7 +149,7 @@ func (p *Publisher) options() (client.Options, error) {
 		}
 	}
 	back := func(*client.Conn) {
-		p.forget()
+		p.forgetStream()
 		if p.config.Reconnected != nil {
 			p.config.Reconnected()
 		}
@@ -162,7 +162,7 @@ func (p *Publisher) options() (client.Options, error) {
 	}
 	o.AsyncErrorCB = func(_ *client.Conn, _ *client.Subscription, err error) {
 		if errors.Is(err, client.ErrPermissionViolation) || errors.Is(err, client.ErrAuthorization) {
-			p.refused.Store(&connectionError{time.Now(), err.Error()})
+			p.lastRefusal.Store(&connectionError{time.Now(), err.Error()})
 		}
 		p.config.Logger.Warn("error of the connection to NATS", "error", err.Error())
 	}
@@ -172,8 +172,8 @@ func (p *Publisher) options() (client.Options, error) {
 // Close ends the connection.
 func (p *Publisher) Close() { p.conn.Close() }
 
-// forget makes the next Publish read the stream again.
-func (p *Publisher) forget() {
+// forgetStream makes the next Publish read the stream again.
+func (p *Publisher) forgetStream() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.stream = nil
@@ -183,18 +183,18 @@ func (p *Publisher) forget() {
 func (p *Publisher) Publish(ctx context.Context, messages []ports.Message) (ports.Published, error) {
 	var done ports.Published
 	select {
-	case p.window <- struct{}{}:
+	case p.slots <- struct{}{}:
 	case <-ctx.Done():
 		return done, ctx.Err()
 	}
-	defer func() { <-p.window }()
+	defer func() { <-p.slots }()
 	stream, err := p.verify(ctx)
 	if err != nil {
 		return done, err
 	}
 	largest := int(p.conn.MaxPayload())
-	if stream.largest > 0 {
-		largest = min(largest, stream.largest)
+	if stream.maxBytes > 0 {
+		largest = min(largest, stream.maxBytes)
 	}
 	if largest <= 0 {
 		return done, unavailable("the broker was not reached yet", nil)

@@ -20,7 +20,7 @@ func (p *Publisher) Verify(ctx context.Context) error {
 }
 
 // verify reads the stream once per connection.
-func (p *Publisher) verify(ctx context.Context) (verified, error) {
+func (p *Publisher) verify(ctx context.Context) (streamLimits, error) {
 	p.mu.Lock()
 	known := p.stream
 	p.mu.Unlock()
@@ -34,15 +34,15 @@ func (p *Publisher) verify(ctx context.Context) (verified, error) {
 		stream, err = p.create(bounded)
 	}
 	if err != nil {
-		return verified{}, p.translate(ctx, err)
+		return streamLimits{}, p.translate(ctx, err)
 	}
 	c := stream.CachedInfo().Config
 	if problem := p.mismatch(&c); problem != "" {
-		return verified{}, fault.New(fault.FailedPrecondition, "publisher.refused", "the stream %s %s; change it, or the settings nats.*", c.Name, problem)
+		return streamLimits{}, fault.New(fault.FailedPrecondition, "publisher.refused", "the stream %s %s; change it, or the settings nats.*", c.Name, problem)
 	}
-	found := verified{atomic: c.AllowAtomicPublish}
+	found := streamLimits{atomic: c.AllowAtomicPublish}
 	if c.MaxMsgSize > 0 {
-		found.largest = int(c.MaxMsgSize)
+		found.maxBytes = int(c.MaxMsgSize)
 	}
 	p.mu.Lock()
 	p.stream = &found

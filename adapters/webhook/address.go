@@ -16,22 +16,22 @@ func prefixes(texts ...string) []netip.Prefix {
 }
 
 var (
-	// closed4 are the IPv4 addresses that lead to this host, into a private network, to
+	// blockedIPv4 are the IPv4 addresses that lead to this host, into a private network, to
 	// a machine's metadata, or to nobody: IANA's special-purpose registry, and the
 	// address under which one cloud serves metadata outside of it.
-	closed4 = prefixes(
+	blockedIPv4 = prefixes(
 		"0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12", "192.0.0.0/24", "192.0.2.0/24",
 		"192.88.99.0/24", "192.168.0.0/16", "198.18.0.0/15", "198.51.100.0/24", "203.0.113.0/24", "224.0.0.0/4", "240.0.0.0/4", "168.63.129.16/32",
 	)
-	// open6 is what IPv6 uses for public addresses; closed6 what of it is none, or hides
+	// publicIPv6 is what IPv6 uses for public addresses; closed6 what of it is none, or hides
 	// an IPv4 address that a relay would unpack.
-	open6   = prefixes("2000::/3")
-	closed6 = prefixes("2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20")
+	publicIPv6  = prefixes("2000::/3")
+	blockedIPv6 = prefixes("2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20")
 	// nat64 carries the IPv4 address in its last four bytes.
 	nat64 = netip.MustParsePrefix("64:ff9b::/96")
 )
 
-func within(a netip.Addr, list []netip.Prefix) bool {
+func isWithin(a netip.Addr, list []netip.Prefix) bool {
 	return slices.ContainsFunc(list, func(p netip.Prefix) bool { return p.Contains(a) })
 }
 
@@ -43,19 +43,19 @@ func Public(a netip.Addr) bool {
 	case !a.IsValid():
 		return false
 	case a.Is4():
-		return !within(a, closed4)
+		return !isWithin(a, blockedIPv4)
 	case nat64.Contains(a):
 		b := a.As16()
 		return Public(netip.AddrFrom4([4]byte(b[12:])))
 	default:
-		return within(a, open6) && !within(a, closed6)
+		return isWithin(a, publicIPv6) && !isWithin(a, blockedIPv6)
 	}
 }
 
-// allowed decides about an address that is about to be connected to.
-func (s *Sender) allowed(a netip.Addr) error {
+// checkAddress decides about an address that is about to be connected to.
+func (s *Sender) checkAddress(a netip.Addr) error {
 	bare := a.WithZone("").Unmap()
-	if s.config.AllowPrivateNetworks && bare.IsValid() && !bare.IsMulticast() && !bare.IsUnspecified() || within(bare, s.networks) || Public(a) {
+	if s.config.AllowPrivateNetworks && bare.IsValid() && !bare.IsMulticast() && !bare.IsUnspecified() || isWithin(bare, s.networks) || Public(a) {
 		return nil
 	}
 	return fault.New(fault.Forbidden, "webhook.address_refused", "the endpoint's name leads to an address of a private, local or reserved network; use a public one, or have an operator add the network to webhook.allowed_networks")

@@ -15,11 +15,11 @@ const (
 	longestHeaderValue = 4096
 )
 
-// ownHeaders are those of the delivery; hopHeaders those of the connection, which the
+// deliveryHeaders are those of the delivery; connectionHeaders those of the connection, which the
 // transport writes itself (RFC 9110 section 7.6.1, and what HTTP/2 forbids).
 var (
-	ownHeaders = []string{"content-type", "content-length", "content-encoding", "host", "user-agent", "date", "expect", "accept-encoding", "cookie"}
-	hopHeaders = []string{"connection", "keep-alive", "te", "trailer", "transfer-encoding", "upgrade", "http2-settings"}
+	deliveryHeaders   = []string{"content-type", "content-length", "content-encoding", "host", "user-agent", "date", "expect", "accept-encoding", "cookie"}
+	connectionHeaders = []string{"connection", "keep-alive", "te", "trailer", "transfer-encoding", "upgrade", "http2-settings"}
 )
 
 func headerInvalid(detail string) error {
@@ -32,9 +32,9 @@ func (s *Sender) CheckHeader(h ports.Header) error {
 	switch {
 	case name == "" || len(name) > longestHeaderName || strings.ContainsFunc(name, notToken):
 		return headerInvalid("the name of a header has at most 100 letters, digits and hyphens, such as X-Route; correct it")
-	case slices.Contains(ownHeaders, name) || strings.HasPrefix(name, "webhook-"):
+	case slices.Contains(deliveryHeaders, name) || strings.HasPrefix(name, "webhook-"):
 		return headerInvalid("the header " + http.CanonicalHeaderKey(name) + " belongs to the delivery itself; leave it out")
-	case slices.Contains(hopHeaders, name) || strings.HasPrefix(name, "proxy-"):
+	case slices.Contains(connectionHeaders, name) || strings.HasPrefix(name, "proxy-"):
 		return headerInvalid("the header " + http.CanonicalHeaderKey(name) + " belongs to the connection; leave it out")
 	case h.Value == "" || len(h.Value) > longestHeaderValue || h.Value != strings.TrimSpace(h.Value) || strings.ContainsFunc(h.Value, notVisible):
 		return headerInvalid("the value of " + http.CanonicalHeaderKey(name) + " is not one line of 1 to 4096 visible ASCII characters; correct it")

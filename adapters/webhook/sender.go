@@ -39,10 +39,10 @@ type Sender struct {
 }
 
 const (
-	longestURL     = 2000
+	maxURLBytes    = 2000
 	connectTimeout = 10 * time.Second
-	answerBytes    = 16 << 10 // of an answer that are read, so that its connection can be used again
-	longestRetry   = 24 * time.Hour
+	maxAnswerBytes = 16 << 10 // of an answer that are read, so that its connection can be used again
+	maxRetryAfter  = 24 * time.Hour
 )
 
 // New makes a Sender.
@@ -51,7 +51,7 @@ func New(c Config) *Sender {
 		c.UserAgent = "Backbone"
 	}
 	s := &Sender{config: c, networks: c.AllowedNetworks}
-	dialer := &net.Dialer{Timeout: connectTimeout, Resolver: c.Resolver, Control: s.control}
+	dialer := &net.Dialer{Timeout: connectTimeout, Resolver: c.Resolver, Control: s.checkConnection}
 	s.client = &http.Client{
 		Transport: &http.Transport{
 			Proxy: nil, DialContext: dialer.DialContext, ForceAttemptHTTP2: true,
@@ -63,13 +63,13 @@ func New(c Config) *Sender {
 	return s
 }
 
-// control sees every address before it is connected to, after names were resolved.
-func (s *Sender) control(network, address string, _ syscall.RawConn) error {
+// checkConnection sees every address before it is connected to, after names were resolved.
+func (s *Sender) checkConnection(network, address string, _ syscall.RawConn) error {
 	at, err := netip.ParseAddrPort(address)
 	if err != nil || !strings.HasPrefix(network, "tcp") {
 		return fault.New(fault.Forbidden, "webhook.address_refused", "the endpoint's name leads to no TCP address; correct it")
 	}
-	return s.allowed(at.Addr())
+	return s.checkAddress(at.Addr())
 }
 
 func urlInvalid(detail string) error {
@@ -78,7 +78,7 @@ func urlInvalid(detail string) error {
 
 // Check implements ports.WebhookSender.
 func (s *Sender) Check(text string) error {
-	if len(text) > longestURL {
+	if len(text) > maxURLBytes {
 		return urlInvalid("an address has at most 2000 bytes; shorten it")
 	}
 	u, err := url.Parse(text)
@@ -97,7 +97,7 @@ func (s *Sender) Check(text string) error {
 			return urlInvalid("a port is a number from 1 to 65535; correct it")
 		}
 	}
-	if a, err := netip.ParseAddr(u.Hostname()); err == nil && s.allowed(a) != nil {
+	if a, err := netip.ParseAddr(u.Hostname()); err == nil && s.checkAddress(a) != nil {
 		return urlInvalid("this address is of a private, local or reserved network; use a public one, or have an operator add the network to webhook.allowed_networks")
 	}
 	return nil
@@ -131,7 +131,7 @@ func (s *Sender) Send(ctx context.Context, r ports.WebhookRequest) (ports.Webhoo
 		return ports.WebhookAnswer{}, s.translate(ctx, err)
 	}
 	defer response.Body.Close()
-	_, _ = io.CopyN(io.Discard, response.Body, answerBytes) // what it says does not matter, nor how it ends
+	_, _ = io.CopyN(io.Discard, response.Body, maxAnswerBytes) // what it says does not matter, nor how it ends
 	return ports.WebhookAnswer{Status: response.StatusCode, RetryAfter: s.retryAfter(response.Header.Get("Retry-After"))}, nil
 }
 
@@ -139,11 +139,11 @@ func (s *Sender) Send(ctx context.Context, r ports.WebhookRequest) (ports.Webhoo
 func (s *Sender) retryAfter(text string) time.Duration {
 	var wait time.Duration
 	if n, err := strconv.Atoi(text); err == nil {
-		wait = time.Duration(min(n, int(longestRetry/time.Second))) * time.Second
+		wait = time.Duration(min(n, int(maxRetryAfter/time.Second))) * time.Second
 	} else if at, err := http.ParseTime(text); err == nil {
 		wait = at.Sub(s.config.Clock.Now())
 	}
-	return min(max(wait, 0), longestRetry)
+	return min(max(wait, 0), maxRetryAfter)
 }
 
 // translate names what went wrong and keeps none of the words, which may be the

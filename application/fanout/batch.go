@@ -16,7 +16,7 @@ const pageBytes = 8 << 20
 
 // turn is one batch of one partition.
 type turn struct {
-	share     *heldPartition
+	held      *heldPartition
 	partition event.PartitionID
 	term      uint64
 	begun     bool
@@ -54,7 +54,7 @@ func (d *Dispatcher) work(ctx context.Context, t turn) (r result) {
 	}
 	r.err = err
 	if code := fault.CodeOf(err); code != "publisher.fenced" && code != "publisher.cursor_moved" && ctx.Err() == nil {
-		if failed := d.Cursors.NotePublishFailure(ctx, d.Name, t.partition, t.term, code); fault.CodeOf(failed) == "publisher.fenced" {
+		if failed := d.Cursors.RecordPublishFailure(ctx, d.Name, t.partition, t.term, code); fault.CodeOf(failed) == "publisher.fenced" {
 			r.err = failed
 		}
 	}

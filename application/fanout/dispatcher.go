@@ -65,12 +65,12 @@ type Config struct {
 	Logger    *slog.Logger // nil: silent
 	Observer  Observer     // nil: nobody watches
 
-	Batch   int           // events of one batch, which has 8 MiB of payloads at most; 256
-	Workers int           // partitions that publish at the same time; 4
-	TTL     time.Duration // of a lease; 10 s
-	Retry   time.Duration // pause after the first failure, doubled with each; 1 s
-	Longest time.Duration // pause between two attempts; 60 s
-	Stall   time.Duration // without progress where events wait, after which health says so; 2 min
+	Batch        int           // events of one batch, which has 8 MiB of payloads at most; 256
+	Workers      int           // partitions that publish at the same time; 4
+	TTL          time.Duration // of a lease; 10 s
+	FirstPause   time.Duration // pause after the first failure, doubled with each; 1 s
+	LongestPause time.Duration // pause between two attempts; 60 s
+	StallAfter   time.Duration // without progress where events wait, after which health says so; 2 min
 }
 
 // Dispatcher publishes the partitions whose leases this node holds.
@@ -81,31 +81,31 @@ type Dispatcher struct {
 	done   chan result
 
 	// By Run only.
-	held    map[event.PartitionID]*heldPartition
-	renewed time.Time // when the leases were, with success
-	served  uint64
+	held      map[event.PartitionID]*heldPartition
+	renewedAt time.Time // when the leases were, with success
+	served    uint64
 
-	verdict atomic.Pointer[verdict] // nil: it does not run
+	health atomic.Pointer[healthStatus] // nil: it does not run
 }
 
 // heldPartition is a partition that this node publishes.
 type heldPartition struct {
 	partition event.PartitionID
 	term      uint64
-	ends      time.Time // of the lease, by this process's own monotonic clock
+	leaseEnds time.Time // of the lease, by this process's own monotonic clock
 
-	begun    bool
-	through  event.Sequence
-	oldest   time.Time
-	busy     bool
-	cancel   context.CancelFunc // of the batch in flight
-	served   uint64             // number of its last turn
-	leaving  bool               // another node should publish it: released as soon as it is not busy
-	failures int
-	retryAt  time.Time
-	woken    bool      // the broker came back while a batch was in flight, so its failure causes no pause
-	waiting  time.Time // since when events wait without progress; zero: none do
-	code     string    // of the newest failure since then
+	begun        bool
+	through      event.Sequence
+	oldest       time.Time
+	busy         bool
+	cancel       context.CancelFunc // of the batch in flight
+	served       uint64             // number of its last turn
+	leaving      bool               // another node should publish it: released as soon as it is not busy
+	failures     int
+	retryAt      time.Time
+	woken        bool      // the broker came back while a batch was in flight, so its failure causes no pause
+	waitingSince time.Time // since when events wait without progress; zero: none do
+	code         string    // of the newest failure since then
 }
 
 // New makes a Dispatcher. It does nothing until it runs.
@@ -116,9 +116,9 @@ func New(c Config) *Dispatcher {
 		}
 	}
 	or(&c.TTL, 10*time.Second)
-	or(&c.Retry, FirstPause)
-	or(&c.Longest, LongestPause)
-	or(&c.Stall, 2*time.Minute)
+	or(&c.FirstPause, FirstPause)
+	or(&c.LongestPause, LongestPause)
+	or(&c.StallAfter, 2*time.Minute)
 	if c.Batch <= 0 {
 		c.Batch = 256
 	}
@@ -157,10 +157,10 @@ func (d *Dispatcher) Wake() {
 // Run publishes until ctx ends; then it releases its leases.
 func (d *Dispatcher) Run(ctx context.Context) {
 	var working sync.WaitGroup
-	d.renewed = time.Now()
-	d.verdict.Store(&verdict{at: d.renewed})
+	d.renewedAt = time.Now()
+	d.health.Store(&healthStatus{at: d.renewedAt})
 	defer func() {
-		d.verdict.Store(nil)
+		d.health.Store(nil)
 		settled := make(chan struct{})
 		go func() { working.Wait(); close(settled) }()
 		for {
@@ -175,7 +175,7 @@ func (d *Dispatcher) Run(ctx context.Context) {
 	}()
 	renew := time.NewTimer(0)
 	defer renew.Stop()
-	pause := time.NewTimer(d.Longest)
+	pause := time.NewTimer(d.LongestPause)
 	defer pause.Stop()
 	asked := map[event.PartitionID]bool{}
 	for {
@@ -194,7 +194,7 @@ func (d *Dispatcher) Run(ctx context.Context) {
 		case <-pause.C:
 		case r := <-d.done:
 			d.finish(ctx, r)
-			if r.share.leaving {
+			if r.held.leaving {
 				renew.Reset(0) // another node waits for it
 			}
 		case <-d.wake:
@@ -214,7 +214,7 @@ func (d *Dispatcher) Run(ctx context.Context) {
 // first, and returns how long until the next pause ends.
 func (d *Dispatcher) start(ctx context.Context, working *sync.WaitGroup, heads map[event.PartitionID]ports.Head) time.Duration {
 	now := time.Now()
-	wait := d.Longest
+	wait := d.LongestPause
 	busy := 0
 	var due []*heldPartition
 	for _, s := range d.held {
@@ -222,7 +222,7 @@ func (d *Dispatcher) start(ctx context.Context, working *sync.WaitGroup, heads m
 		case s.busy:
 			busy++
 		case s.leaving:
-		case s.begun && heads[s.partition].Sequence <= s.through, !now.Before(s.ends):
+		case s.begun && heads[s.partition].Sequence <= s.through, !now.Before(s.leaseEnds):
 		case now.Before(s.retryAt):
 			wait = min(wait, s.retryAt.Sub(now))
 		default:
@@ -233,8 +233,8 @@ func (d *Dispatcher) start(ctx context.Context, working *sync.WaitGroup, heads m
 	for _, s := range due[:min(len(due), max(d.Workers-busy, 0))] {
 		d.served++
 		s.served, s.busy = d.served, true
-		turn := turn{share: s, partition: s.partition, term: s.term, begun: s.begun, through: s.through}
-		bounded, cancel := context.WithDeadline(ctx, s.ends)
+		turn := turn{held: s, partition: s.partition, term: s.term, begun: s.begun, through: s.through}
+		bounded, cancel := context.WithDeadline(ctx, s.leaseEnds)
 		s.cancel = cancel
 		working.Go(func() {
 			defer cancel()
@@ -246,7 +246,7 @@ func (d *Dispatcher) start(ctx context.Context, working *sync.WaitGroup, heads m
 
 // finish applies the outcome of a turn.
 func (d *Dispatcher) finish(ctx context.Context, r result) {
-	s := r.share
+	s := r.held
 	woken := s.woken
 	s.busy, s.woken, s.cancel = false, false, nil
 	if d.held[s.partition] != s {
@@ -257,7 +257,7 @@ func (d *Dispatcher) finish(ctx context.Context, r result) {
 	}
 	s.begun, s.through, s.oldest = r.begun, r.through, r.oldest
 	if r.stored > 0 {
-		s.waiting, s.code = time.Time{}, ""
+		s.waitingSince, s.code = time.Time{}, ""
 	}
 	if d.Observer != nil && r.stored > 0 {
 		d.Observer.Published(d.Name, r.stored, r.duplicates)
@@ -283,7 +283,7 @@ func (d *Dispatcher) finish(ctx context.Context, r result) {
 	}
 	s.failures++
 	s.code = code
-	pause := Backoff(d.Retry, d.Longest, s.failures)
+	pause := Backoff(d.FirstPause, d.LongestPause, s.failures)
 	if woken {
 		pause = 0
 	}

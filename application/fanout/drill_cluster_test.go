@@ -222,7 +222,7 @@ func TestDrillBrokerClusterLosesServers(t *testing.T) {
 				require.NoError(t, err)
 				t.Cleanup(p.Close)
 				c.Publisher, c.TTL, c.Batch = p, 3*time.Second, 100
-				c.Retry, c.Longest = 50*time.Millisecond, 500*time.Millisecond
+				c.FirstPause, c.LongestPause = 50*time.Millisecond, 500*time.Millisecond
 				_, _ = run(t, c)
 			}
 			progress := func() {

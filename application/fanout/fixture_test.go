@@ -222,7 +222,7 @@ func newFixture() *fanoutFixture {
 func (r *fanoutFixture) config(node string) fanout.Config {
 	return fanout.Config{
 		Name: "nats", Node: node, Publisher: r.broker, Cursors: r.cursors, Leases: r.leases, Heads: r.log, Log: r.log, Encoder: r.log, Clock: system.Clock{},
-		Batch: 16, TTL: 300 * time.Millisecond, Retry: time.Millisecond, Longest: 20 * time.Millisecond,
+		Batch: 16, TTL: 300 * time.Millisecond, FirstPause: time.Millisecond, LongestPause: 20 * time.Millisecond,
 	}
 }
 

@@ -8,8 +8,8 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// verdict is the health of the loop at a moment.
-type verdict struct {
+// healthStatus is the health of the loop at a moment.
+type healthStatus struct {
 	at  time.Time
 	err error
 }
@@ -18,11 +18,11 @@ type verdict struct {
 // events of a legal entity wait and none was published for too long; nil also while the
 // dispatcher does not run. A publisher that only lags is healthy. Fault publisher.stalled.
 func (d *Dispatcher) Health() error {
-	v := d.verdict.Load()
+	v := d.health.Load()
 	if v == nil {
 		return nil
 	}
-	if since := time.Since(v.at); since > d.Stall {
+	if since := time.Since(v.at); since > d.StallAfter {
 		return fault.New(fault.Unavailable, "publisher.stalled", "the publisher's loop is blocked for %s; restart this node", since.Round(time.Second))
 	}
 	return v.err
@@ -31,9 +31,9 @@ func (d *Dispatcher) Health() error {
 // updateHealth checks the partitions of this node. It is called with every renewal.
 func (d *Dispatcher) updateHealth(heads map[event.PartitionID]ports.Head) {
 	now := time.Now()
-	v := &verdict{at: now}
-	defer func() { d.verdict.Store(v) }()
-	if since := now.Sub(d.renewed); since > d.Stall {
+	v := &healthStatus{at: now}
+	defer func() { d.health.Store(v) }()
+	if since := now.Sub(d.renewedAt); since > d.StallAfter {
 		v.err = fault.New(fault.Unavailable, "publisher.stalled", "the publisher's leases could not be renewed for %s; see that the database answers", since.Round(time.Second))
 		return
 	}
@@ -41,12 +41,12 @@ func (d *Dispatcher) updateHealth(heads map[event.PartitionID]ports.Head) {
 	for _, s := range d.held {
 		switch {
 		case s.begun && heads[s.partition].Sequence <= s.through:
-			s.waiting, s.code = time.Time{}, ""
+			s.waitingSince, s.code = time.Time{}, ""
 			continue
-		case s.waiting.IsZero():
-			s.waiting = now
+		case s.waitingSince.IsZero():
+			s.waitingSince = now
 		}
-		if since := now.Sub(s.waiting); since > d.Stall {
+		if since := now.Sub(s.waitingSince); since > d.StallAfter {
 			stuck++
 			if since > longest {
 				longest, code = since, s.code

@@ -45,7 +45,7 @@ func (d *Dispatcher) renew(ctx context.Context, heads map[event.PartitionID]port
 		}
 		return
 	}
-	d.renewed = before
+	d.renewedAt = before
 	if d.Observer != nil {
 		d.Observer.PublisherLeases(d.Name, len(d.held))
 		d.Observer.PublisherNodes(d.Name, d.member.Nodes())
@@ -68,7 +68,7 @@ func (d *Dispatcher) reconcile(changes []sharing.Change) {
 			d.drop(s)
 			continue
 		}
-		s.term, s.ends, s.leaving = lease.Term, until, !d.member.Prefers(d.resource(p))
+		s.term, s.leaseEnds, s.leaving = lease.Term, until, !d.member.IsPreferred(d.resource(p))
 	}
 }
 

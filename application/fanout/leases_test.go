@@ -172,7 +172,7 @@ func TestHealth_PublisherStalls(t *testing.T) {
 		return 0, p, nil, false
 	}
 	c := r.config("a")
-	c.Stall = 50 * time.Millisecond
+	c.StallAfter = 50 * time.Millisecond
 	leases := &unreachableLeases{Leases: r.leases}
 	c.Leases = leases
 	c.TTL = 90 * time.Millisecond
@@ -213,7 +213,7 @@ func TestDispatcher_TakeoverKeepsBackoff(t *testing.T) {
 	_, err := r.cursors.BeginPublishing(t.Context(), "nats", 1, 1)
 	require.NoError(t, err)
 	for range 7 {
-		require.NoError(t, r.cursors.NotePublishFailure(t.Context(), "nats", 1, 1, "publisher.unavailable"))
+		require.NoError(t, r.cursors.RecordPublishFailure(t.Context(), "nats", 1, 1, "publisher.unavailable"))
 	}
 	var asked atomic.Int64
 	r.broker.fail = func([]ports.Message) (n int, p ports.Published, err error, broken bool) {
@@ -221,7 +221,7 @@ func TestDispatcher_TakeoverKeepsBackoff(t *testing.T) {
 		return 0, p, fault.New(fault.Unavailable, "publisher.unavailable", "away; wait"), true
 	}
 	c := r.config("a")
-	c.Retry, c.Longest, c.TTL = time.Second, time.Hour, time.Minute
+	c.FirstPause, c.LongestPause, c.TTL = time.Second, time.Hour, time.Minute
 	_, err = r.leases.Hold(t.Context(), "before", time.Nanosecond, []ports.LeaseResource{{Name: fanout.LeaseName("nats"), Partition: 1}})
 	require.NoError(t, err) // term 1 was another node's
 	_, stop := run(t, c)

@@ -176,7 +176,7 @@ func TestDispatcher_FailingPartitionBlocksNoOther(t *testing.T) {
 	r.log.write(1, 10)
 	r.log.write(2, 100)
 	c := r.config("a")
-	c.Workers, c.Longest, c.Retry = 1, time.Hour, time.Hour
+	c.Workers, c.LongestPause, c.FirstPause = 1, time.Hour, time.Hour
 	c.TTL = time.Minute // it has its leases all the time
 	d, _ := run(t, c)
 	r.settled(t, 2)
@@ -220,7 +220,7 @@ func TestDispatcher_WakeEndsBackoff(t *testing.T) {
 	}
 	r.log.write(1, 10)
 	c := r.config("a")
-	c.Longest, c.Retry, c.TTL = time.Hour, time.Hour, time.Minute
+	c.LongestPause, c.FirstPause, c.TTL = time.Hour, time.Hour, time.Minute
 	d, _ := run(t, c)
 	<-blocked
 	r.broker.mu.Lock()

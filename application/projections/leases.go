@@ -28,7 +28,7 @@ func (p *running) resourceOf(id event.PartitionID) ports.LeaseResource {
 // resource and the live nodes that it last read, which differ for a moment when a node comes or
 // goes: the lease decides then which node folds the partition.
 func (r *Runner) prefers(resource ports.LeaseResource) bool {
-	return r.member == nil || r.member.Prefers(resource)
+	return r.member == nil || r.member.IsPreferred(resource)
 }
 
 // renew sends a heartbeat, renews the leases in use, and releases those that another node

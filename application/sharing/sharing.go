@@ -116,7 +116,7 @@ func (m *Member) plan(wanted, inUse []ports.LeaseResource) (renew, release []por
 		keep[r] = true
 	}
 	for _, r := range wanted {
-		if !keep[r] && m.prefers(r) {
+		if !keep[r] && m.isPreferred(r) {
 			keep[r] = true
 		}
 	}
@@ -124,7 +124,7 @@ func (m *Member) plan(wanted, inUse []ports.LeaseResource) (renew, release []por
 	for r, l := range m.held {
 		switch {
 		case keep[r]:
-		case !m.prefers(r):
+		case !m.isPreferred(r):
 			release = append(release, r)
 		case now.Sub(l.used).Abs() < m.config.TTL:
 			keep[r] = true
@@ -188,15 +188,15 @@ func (m *Member) Acquire(ctx context.Context, resources []ports.LeaseResource) (
 	return changes, nil
 }
 
-// Prefers tells whether this node is the one among the living that should work a
+// IsPreferred tells whether this node is the one among the living that should work a
 // resource. Before the first heartbeat no node is.
-func (m *Member) Prefers(r ports.LeaseResource) bool {
+func (m *Member) IsPreferred(r ports.LeaseResource) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.prefers(r)
+	return m.isPreferred(r)
 }
 
-func (m *Member) prefers(r ports.LeaseResource) bool {
+func (m *Member) isPreferred(r ports.LeaseResource) bool {
 	return ports.Preferred(m.nodes, r) == m.config.Holder
 }
 

@@ -145,7 +145,7 @@ func TestMember(t *testing.T) {
 func testHandOver(t *testing.T) {
 	leases := newLeases()
 	a, b := newMember(leases, "a"), newMember(leases, "b")
-	require.False(t, a.Prefers(resource(1)), "before the first heartbeat no node is preferred")
+	require.False(t, a.IsPreferred(resource(1)), "before the first heartbeat no node is preferred")
 	require.Equal(t, map[string]int{sharing.Taken: partitions}, a.renew(t))
 	require.Equal(t, partitions, a.usable())
 	require.Equal(t, 1, a.Nodes())
@@ -159,8 +159,8 @@ func testHandOver(t *testing.T) {
 	require.Equal(t, partitions-released, a.usable())
 	require.Equal(t, 2, a.Nodes())
 	for _, r := range resources() {
-		require.NotEqual(t, a.Prefers(r), b.Prefers(r), "both nodes compute the same owner")
-		require.Equal(t, a.Prefers(r), a.Use(r))
+		require.NotEqual(t, a.IsPreferred(r), b.IsPreferred(r), "both nodes compute the same owner")
+		require.Equal(t, a.IsPreferred(r), a.Use(r))
 	}
 	require.Empty(t, a.renew(t), "nothing moves while no node comes or goes")
 	require.Empty(t, b.renew(t))

@@ -162,7 +162,7 @@ func personalCode(code string) bool {
 // pii.in_text.
 func (s *Service) Refuse(ctx context.Context, p ports.Principal, r Refusal) (AnswerResult, error) {
 	switch r.Action {
-	case subscription.Again, subscription.Park, subscription.Skip:
+	case subscription.RetryLater, subscription.Park, subscription.Skip:
 	default:
 		return AnswerResult{}, fault.New(fault.Invalid, "subscription.answer_invalid", "the action is retry, park or skip; correct it").WithField("/action")
 	}

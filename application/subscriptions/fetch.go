@@ -36,8 +36,8 @@ type fetchResult struct {
 }
 
 // fetchFrom fetches messages of one legal entity in one transaction.
-func (t *fetcher) fetchFrom(ctx context.Context, b ports.DeliveryBacklog, room int) (fetchResult, error) {
-	s, uid := t.service, t.sub.UID
+func (f *fetcher) fetchFrom(ctx context.Context, b ports.DeliveryBacklog, room int) (fetchResult, error) {
+	s, uid := f.service, f.sub.UID
 	unlock, err := s.locks.lock(ctx, lockKey{uid, b.Partition})
 	if err != nil {
 		return fetchResult{}, err
@@ -50,36 +50,36 @@ func (t *fetcher) fetchFrom(ctx context.Context, b ports.DeliveryBacklog, room i
 	var counts subscription.Counts
 	ran, err := s.config.Store.Deliver(ctx, uid, b.Partition, false, func(ctx context.Context, tx ports.DeliveryTx) error {
 		result, due, fresh, scanned, bytes, opened = fetchResult{}, nil, nil, 0, 0, false // the function may run again
-		if t.status = tx.Status(); t.status != subscription.Active || tx.Revision() != t.sub.Revision {
-			t.stopped = true
+		if f.status = tx.Status(); f.status != subscription.Active || tx.Revision() != f.sub.Revision {
+			f.stopped = true
 			return nil
 		}
-		w, err := t.loadWindow(ctx, tx)
+		w, err := f.loadWindow(ctx, tx)
 		if err != nil {
 			return err
 		}
 		cursor := tx.Cursor()
 		result.readBefore, result.readThrough = cursor.ReadThrough, cursor.ReadThrough
 		if w.Expire() {
-			if opened, err = s.countFailures(ctx, tx, t.sub, w); err != nil {
+			if opened, err = s.countFailures(ctx, tx, f.sub, w); err != nil {
 				return err
 			}
 		}
 		if !opened {
-			free := min(room, t.sub.Settings.MaxInFlight-t.inFlightElsewhere-w.Count(subscription.Leased))
-			if due, bytes, result.truncated, err = t.claimDue(ctx, tx, w, max(free, 0)); err != nil {
+			free := min(room, f.sub.Settings.MaxInFlight-f.inFlightElsewhere-w.Count(subscription.Leased))
+			if due, bytes, result.truncated, err = f.claimDue(ctx, tx, w, max(free, 0)); err != nil {
 				return err
 			}
 			result.blocked = w.IsBlocked()
 			if free -= len(due); free > 0 && !result.blocked && !result.truncated {
-				if fresh, scanned, err = t.readNew(ctx, tx, w, &cursor, free, len(due), &bytes, &result); err != nil {
+				if fresh, scanned, err = f.readNew(ctx, tx, w, &cursor, free, len(due), &bytes, &result); err != nil {
 					return err
 				}
 			}
 			result.readThrough = cursor.ReadThrough
 		}
 		counts = w.Counts
-		return saveWindow(ctx, tx, cursor, w, &t.sub.Settings, result.readThrough != result.readBefore)
+		return saveWindow(ctx, tx, cursor, w, &f.sub.Settings, result.readThrough != result.readBefore)
 	})
 	unlock()
 	if err != nil {
@@ -89,13 +89,13 @@ func (t *fetcher) fetchFrom(ctx context.Context, b ports.DeliveryBacklog, room i
 		result.locked = true
 		return result, nil
 	}
-	t.scanBudget -= max(scanned, 1)
-	t.byteBudget -= bytes
-	t.hasMessages = t.hasMessages || len(due)+len(fresh) > 0
-	s.observe(t.sub, counts)
+	f.scanBudget -= max(scanned, 1)
+	f.byteBudget -= bytes
+	f.hasMessages = f.hasMessages || len(due)+len(fresh) > 0
+	s.observe(f.sub, counts)
 	if opened {
-		t.stopped, t.status = true, subscription.Parked
-		s.config.Observer.SubscriptionBreaker(t.sub.TenantID, t.sub.ID)
+		f.stopped, f.status = true, subscription.Parked
+		s.config.Observer.SubscriptionBreaker(f.sub.TenantID, f.sub.ID)
 	}
 	if result.deliveries, err = s.loadEvents(ctx, b.Partition, due); err != nil {
 		return result, err
@@ -104,24 +104,24 @@ func (t *fetcher) fetchFrom(ctx context.Context, b ports.DeliveryBacklog, room i
 	return result, nil
 }
 
-// maxHeldKeys is how many delivered messages, and keys that they hold, a query excludes by
+// maxBlockedKeys is how many delivered messages, and keys that they hold, a query excludes by
 // name. For more of them, all open messages are read.
-const maxHeldKeys = 200
+const maxBlockedKeys = 200
 
 // loadWindow reads the delivered messages if loadWaiting can find the remaining ones by their
 // keys, and all open messages otherwise.
-func (t *fetcher) loadWindow(ctx context.Context, tx ports.DeliveryTx) (*subscription.Window, error) {
-	if t.ownsKey != nil || t.sub.Settings.PartitionBy == subscription.PerLegalEntity {
-		return openWindow(ctx, tx, t.sub)
+func (f *fetcher) loadWindow(ctx context.Context, tx ports.DeliveryTx) (*subscription.Window, error) {
+	if f.ownsKey != nil || f.sub.Settings.PartitionBy == subscription.PerLegalEntity {
+		return openWindow(ctx, tx, f.sub)
 	}
 	delivered, err := tx.Delivered(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if len(delivered) > maxHeldKeys {
-		return openWindow(ctx, tx, t.sub)
+	if len(delivered) > maxBlockedKeys {
+		return openWindow(ctx, tx, f.sub)
 	}
-	return subscription.NewPartialWindow(t.sub.Settings, tx.Now(), delivered), nil
+	return subscription.NewPartialWindow(f.sub.Settings, tx.Now(), delivered), nil
 }
 
 // loadWaiting adds waiting messages to a partial window until it has enough to deliver. If it
@@ -130,8 +130,8 @@ func (t *fetcher) loadWindow(ctx context.Context, tx ports.DeliveryTx) (*subscri
 func loadWaiting(ctx context.Context, tx ports.DeliveryTx, w *subscription.Window, room int) error {
 	page := 2*room + 50
 	for after := event.Sequence(0); ; {
-		except := w.HeldKeys()
-		if len(except) > maxHeldKeys {
+		except := w.BlockedKeys()
+		if len(except) > maxBlockedKeys {
 			except, page = nil, maxWaiting // read all at once
 		}
 		more, err := tx.Waiting(ctx, after, except, page)
@@ -139,11 +139,11 @@ func loadWaiting(ctx context.Context, tx ports.DeliveryTx, w *subscription.Windo
 			return err
 		}
 		w.Add(more)
-		held, err := tx.ParkedKeys(ctx, w.ClaimableKeys())
+		parked, err := tx.ParkedKeys(ctx, w.ClaimableKeys())
 		if err != nil {
 			return err
 		}
-		w.HoldKeys(held)
+		w.BlockKeys(parked)
 		if len(more) < page || len(w.Claimable(room, nil)) >= room {
 			return nil
 		}
@@ -152,18 +152,18 @@ func loadWaiting(ctx context.Context, tx ports.DeliveryTx, w *subscription.Windo
 }
 
 // claimDue delivers stored messages that are due, up to the bytes that are left.
-func (t *fetcher) claimDue(ctx context.Context, tx ports.DeliveryTx, w *subscription.Window, room int) (claimed []subscription.Message, bytes int, truncated bool, err error) {
-	held, err := tx.ParkedKeys(ctx, w.ClaimableKeys())
+func (f *fetcher) claimDue(ctx context.Context, tx ports.DeliveryTx, w *subscription.Window, room int) (claimed []subscription.Message, bytes int, truncated bool, err error) {
+	parked, err := tx.ParkedKeys(ctx, w.ClaimableKeys())
 	if err != nil {
 		return nil, 0, false, err
 	}
-	w.HoldKeys(held)
+	w.BlockKeys(parked)
 	if w.IsPartial() && room > 0 {
 		if err := loadWaiting(ctx, tx, w, room); err != nil {
 			return nil, 0, false, err
 		}
 	}
-	wanted := w.Claimable(room, t.ownsKey)
+	wanted := w.Claimable(room, f.ownsKey)
 	if len(wanted) == 0 {
 		return nil, 0, false, nil
 	}
@@ -173,19 +173,19 @@ func (t *fetcher) claimDue(ctx context.Context, tx ports.DeliveryTx, w *subscrip
 	}
 	fitting := 0
 	for _, n := range wanted {
-		if !t.fitsBudget(bytes+sizes[n], fitting) {
+		if !f.fitsBudget(bytes+sizes[n], fitting) {
 			break
 		}
 		bytes += sizes[n]
 		fitting++
 	}
-	return w.Claim(t.consumer, fitting, t.ownsKey), bytes, fitting < len(wanted), nil
+	return w.Claim(f.consumer, fitting, f.ownsKey), bytes, fitting < len(wanted), nil
 }
 
 // fitsBudget reports whether an answer may contain so many bytes of this legal entity, after
 // before messages of it. The first message of a poll always fits.
-func (t *fetcher) fitsBudget(bytes, before int) bool {
-	return bytes <= t.byteBudget || before == 0 && !t.hasMessages
+func (f *fetcher) fitsBudget(bytes, before int) bool {
+	return bytes <= f.byteBudget || before == 0 && !f.hasMessages
 }
 
 // minReadBytes is how many bytes one step may read from the log even if fewer may be answered,
@@ -194,14 +194,14 @@ const minReadBytes = 1 << 20
 
 // readNew admits events that were not read yet, in one step of the log. before counts the
 // messages of this legal entity that the answer has already.
-func (t *fetcher) readNew(ctx context.Context, tx ports.DeliveryTx, w *subscription.Window, cursor *ports.DeliveryCursor, room, before int, bytes *int, result *fetchResult) (deliveries []Delivery, scanned int, err error) {
+func (f *fetcher) readNew(ctx context.Context, tx ports.DeliveryTx, w *subscription.Window, cursor *ports.DeliveryCursor, room, before int, bytes *int, result *fetchResult) (deliveries []Delivery, scanned int, err error) {
 	step := maxScanStep
-	if selectsAll(&t.sub.Filter) {
-		if step = min(room, maxScanStep); t.sub.Settings.PartitionBy != subscription.PerLegalEntity {
+	if selectsAll(&f.sub.Filter) {
+		if step = min(room, maxScanStep); f.sub.Settings.PartitionBy != subscription.PerLegalEntity {
 			step = min(2*room+50, maxScanStep) // some of them may have to wait
 		}
 	}
-	events, err := tx.EventsAfter(ctx, cursor.ReadThrough, step, max(t.byteBudget-*bytes, min(minReadBytes, t.service.config.MaxBytes)), t.sub.Filter.EventTypes)
+	events, err := tx.EventsAfter(ctx, cursor.ReadThrough, step, max(f.byteBudget-*bytes, min(minReadBytes, f.service.config.MaxBytes)), f.sub.Filter.EventTypes)
 	if err != nil || len(events) == 0 {
 		return nil, 0, err
 	}
@@ -210,28 +210,28 @@ func (t *fetcher) readNew(ctx context.Context, tx ports.DeliveryTx, w *subscript
 	total := *bytes
 	for i := range events {
 		e := &events[i]
-		if !t.sub.Filter.Matches(e, t.moduleOf) {
+		if !f.sub.Filter.Matches(e, f.moduleOf) {
 			continue
 		}
-		if total += len(e.Payload); !t.fitsBudget(total, before+len(candidates)) {
+		if total += len(e.Payload); !f.fitsBudget(total, before+len(candidates)) {
 			events, result.truncated = events[:i], true
 			break
 		}
-		candidates = append(candidates, subscription.Candidate{Sequence: e.Sequence, EventID: e.ID, Key: t.sub.Settings.KeyOf(e)})
+		candidates = append(candidates, subscription.Candidate{Sequence: e.Sequence, EventID: e.ID, Key: f.sub.Settings.KeyOf(e)})
 		bySequence[e.Sequence] = e
 	}
-	held, err := tx.ParkedKeys(ctx, w.KeysOf(candidates))
+	parked, err := tx.ParkedKeys(ctx, w.CandidateKeys(candidates))
 	if err != nil {
 		return nil, 0, err
 	}
-	w.HoldKeys(held)
+	w.BlockKeys(parked)
 	waiting := w.Count(subscription.Waiting)
 	if w.IsPartial() {
 		if waiting, err = tx.CountWaiting(ctx); err != nil {
 			return nil, 0, err
 		}
 	}
-	admitted, count := w.Admit(candidates, t.consumer, room, maxWaiting-waiting, t.ownsKey)
+	admitted, count := w.Admit(candidates, f.consumer, room, maxWaiting-waiting, f.ownsKey)
 	if len(events) > 0 {
 		cursor.ReadThrough = events[len(events)-1].Sequence
 	}

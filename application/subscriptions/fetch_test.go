@@ -44,10 +44,10 @@ func (d *lockedCursor) Delivered(context.Context) ([]subscription.Message, error
 	return d.that(func(m subscription.Message) bool { return m.State != subscription.Waiting }), nil
 }
 
-func (d *lockedCursor) Waiting(_ context.Context, after event.Sequence, but []subscription.HeldKey, limit int) ([]subscription.Message, error) {
+func (d *lockedCursor) Waiting(_ context.Context, after event.Sequence, but []subscription.BlockedKey, limit int) ([]subscription.Message, error) {
 	d.asked++
 	return d.that(func(m subscription.Message) bool {
-		held := func(k subscription.HeldKey) bool { return k.Key == m.Key && m.Sequence > k.After }
+		held := func(k subscription.BlockedKey) bool { return k.Key == m.Key && m.Sequence > k.After }
 		if limit--; m.State != subscription.Waiting || m.Sequence <= after || slices.ContainsFunc(but, held) {
 			limit++
 			return false
@@ -102,7 +102,7 @@ func TestPartialWindow_DeliversLikeFullWindow(t *testing.T) {
 			w.Expire()
 			held, err := d.ParkedKeys(r.Context(), w.ClaimableKeys())
 			require.NoError(r, err)
-			w.HoldKeys(held)
+			w.BlockKeys(held)
 			if w.IsPartial() {
 				require.NoError(r, loadWaiting(r.Context(), d, w, room))
 			}
@@ -110,9 +110,9 @@ func TestPartialWindow_DeliversLikeFullWindow(t *testing.T) {
 			if left = room - len(out); left == 0 {
 				return out, 0
 			}
-			held, err = d.ParkedKeys(r.Context(), w.KeysOf(candidates))
+			held, err = d.ParkedKeys(r.Context(), w.CandidateKeys(candidates))
 			require.NoError(r, err)
-			w.HoldKeys(held)
+			w.BlockKeys(held)
 			fresh, _ := w.Admit(candidates, "c", left, maxWaiting, nil)
 			return append(out, fresh...), left
 		}
@@ -173,7 +173,7 @@ func TestPartialWindow_SkipsHeldKeys(t *testing.T) {
 func TestPartialWindow_ManyHeldKeys(t *testing.T) {
 	t.Parallel()
 	d := &lockedCursor{now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), parked: map[subscription.Key]event.Sequence{}}
-	const keys = maxHeldKeys + 50
+	const keys = maxBlockedKeys + 50
 	for n := event.Sequence(1); n < maxWaiting; n++ {
 		k := subscription.Key{1, byte(n % keys), byte(n % keys >> 8)}
 		d.parked[k] = 0

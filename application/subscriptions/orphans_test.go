@@ -152,7 +152,7 @@ func TestRequeue_CountsNoAttempt(t *testing.T) {
 	// What was answered, or handed out again, is nobody's to give back.
 	first := poll(t, c, subscriptions.Poll{})
 	require.Equal(t, 1, acknowledge(t, c, written[0]).Applied)
-	require.Equal(t, 1, refuse(t, c, subscription.Again, "x", written[1]).Applied)
+	require.Equal(t, 1, refuse(t, c, subscription.RetryLater, "x", written[1]).Applied)
 	c.Clock.Advance(time.Second)
 	second := poll(t, c, subscriptions.Poll{})
 	require.Equal(t, written[1:], ids(second))

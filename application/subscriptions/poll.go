@@ -210,9 +210,9 @@ func (s *Service) attemptPoll(ctx context.Context, p ports.Principal, sub subscr
 	})
 	// The least recently served legal entity first, so that a busy one does not starve the rest.
 	slices.SortStableFunc(backlogs, func(a, b ports.DeliveryBacklog) int { return a.UpdatedAt.Compare(b.UpdatedAt) })
-	t := fetcher{service: s, sub: &sub, consumer: q.Consumer, ownsKey: ownsKey, scanBudget: maxScanPoll, byteBudget: s.config.MaxBytes, moduleOf: noModule}
+	f := fetcher{service: s, sub: &sub, consumer: q.Consumer, ownsKey: ownsKey, scanBudget: maxScanPoll, byteBudget: s.config.MaxBytes, moduleOf: noModule}
 	if len(sub.Filter.Modules) > 0 {
-		if t.moduleOf, err = s.config.Modules(ctx); err != nil {
+		if f.moduleOf, err = s.config.Modules(ctx); err != nil {
 			return r, err
 		}
 	}
@@ -226,16 +226,16 @@ func (s *Service) attemptPoll(ctx context.Context, p ports.Principal, sub subscr
 			continue
 		}
 		room := q.Limit - len(r.batch.Deliveries)
-		t.inFlightElsewhere = inFlight - b.InFlight + len(r.batch.Deliveries)
-		if room <= 0 || t.scanBudget <= 0 || t.byteBudget <= 0 {
+		f.inFlightElsewhere = inFlight - b.InFlight + len(r.batch.Deliveries)
+		if room <= 0 || f.scanBudget <= 0 || f.byteBudget <= 0 {
 			r.batch.HasMore = true
 			break
 		}
-		if err := s.fetchEntity(ctx, &t, &r, b, heads[b.Partition].Sequence, room); err != nil {
+		if err := s.fetchEntity(ctx, &f, &r, b, heads[b.Partition].Sequence, room); err != nil {
 			return r, err
 		}
-		if t.stopped {
-			r.batch.Status, r.recheck, r.coalesced = t.status, recheckLocked, false // the current status
+		if f.stopped {
+			r.batch.Status, r.recheck, r.coalesced = f.status, recheckLocked, false // the current status
 			break
 		}
 	}
@@ -243,9 +243,9 @@ func (s *Service) attemptPoll(ctx context.Context, p ports.Principal, sub subscr
 }
 
 // fetchEntity fetches from one legal entity in steps until a step delivers messages.
-func (s *Service) fetchEntity(ctx context.Context, t *fetcher, r *pollAttempt, b ports.DeliveryBacklog, head event.Sequence, room int) error {
+func (s *Service) fetchEntity(ctx context.Context, f *fetcher, r *pollAttempt, b ports.DeliveryBacklog, head event.Sequence, room int) error {
 	for {
-		result, err := t.fetchFrom(ctx, b, room)
+		result, err := f.fetchFrom(ctx, b, room)
 		if err != nil {
 			return err
 		}
@@ -256,8 +256,8 @@ func (s *Service) fetchEntity(ctx context.Context, t *fetcher, r *pollAttempt, b
 		r.batch.Deliveries = append(r.batch.Deliveries, result.deliveries...)
 		r.readThrough[b.Partition] = result.readThrough
 		hasMore := result.truncated || result.readThrough < head && !result.blocked
-		if !hasMore || t.stopped || result.truncated && t.hasMessages || len(result.deliveries) > 0 || t.scanBudget <= 0 {
-			r.batch.HasMore = r.batch.HasMore || hasMore && !t.stopped
+		if !hasMore || f.stopped || result.truncated && f.hasMessages || len(result.deliveries) > 0 || f.scanBudget <= 0 {
+			r.batch.HasMore = r.batch.HasMore || hasMore && !f.stopped
 			return nil
 		}
 		if result.readThrough == result.readBefore {

@@ -119,7 +119,7 @@ func TestAcknowledge_CoversEarlierMessages(t *testing.T) {
 	c.Subscribe(t, "s", subscription.Settings{PartitionBy: subscription.NoOrder}, subscription.Filter{})
 	written, other := c.Write(t, 0, 5, "one"), c.Write(t, 1, 2, "two")
 	poll(t, c, subscriptions.Poll{Consumer: "a"})
-	refuse(t, c, subscription.Again, "x", written[1])
+	refuse(t, c, subscription.RetryLater, "x", written[1])
 	out, err := c.Service.Acknowledge(t.Context(), c.Person, subscriptions.Acknowledgement{ID: "s", LegalEntity: "AA", EventID: written[3], Sequence: 4})
 	require.NoError(t, err)
 	require.Equal(t, 3, out.Applied, "but not what was refused")
@@ -141,9 +141,9 @@ func TestRefuse_BlocksOnlyItsKey(t *testing.T) {
 	require.Equal(t, slices.Concat(bad, good), ids(first))
 	acknowledge(t, c, good...)
 	for attempt := 1; attempt <= 3; attempt++ {
-		refuse(t, c, subscription.Again, "case.broken", bad[0])
+		refuse(t, c, subscription.RetryLater, "case.broken", bad[0])
 		if attempt == 1 {
-			refuse(t, c, subscription.Again, "case.later", bad[1])
+			refuse(t, c, subscription.RetryLater, "case.later", bad[1])
 		}
 		more := c.Write(t, 0, 1, "good")
 		require.Equal(t, more, ids(poll(t, c, subscriptions.Poll{})), "the others go on")
@@ -212,9 +212,9 @@ func TestBreaker_StopsDelivery(t *testing.T) {
 	c.Subscribe(t, "s", subscription.Settings{PartitionBy: subscription.NoOrder, BreakerAfter: 3}, subscription.Filter{})
 	c.Write(t, 0, 6, "one")
 	got := ids(poll(t, c, subscriptions.Poll{Limit: 4}))
-	refuse(t, c, subscription.Again, "x", got[:2]...)
+	refuse(t, c, subscription.RetryLater, "x", got[:2]...)
 	acknowledge(t, c, got[2]) // not in a row
-	refuse(t, c, subscription.Again, "x", got[3])
+	refuse(t, c, subscription.RetryLater, "x", got[3])
 	require.Equal(t, subscription.Active, status(t, c).Status)
 	c.Clock.Advance(time.Minute)
 	// One consumer that goes away with three messages is one failure.
@@ -223,7 +223,7 @@ func TestBreaker_StopsDelivery(t *testing.T) {
 	require.NoError(t, c.Service.ExpireLeases(t.Context()))
 	require.Equal(t, 2, status(t, c).Failures)
 	c.Clock.Advance(time.Minute)
-	refuse(t, c, subscription.Again, "y", ids(poll(t, c, subscriptions.Poll{Limit: 1}))...)
+	refuse(t, c, subscription.RetryLater, "y", ids(poll(t, c, subscriptions.Poll{Limit: 1}))...)
 	require.Equal(t, subscription.Parked, status(t, c).Status)
 	require.Equal(t, "y", status(t, c).LastFailure.Code)
 	c.Clock.Advance(time.Hour)
@@ -407,7 +407,7 @@ func TestPoll_WaitsForEvents(t *testing.T) {
 	acknowledge(t, c, written...)
 	require.Equal(t, more, ids(<-got))
 	// So do a refusal whose time comes, and the end of the service.
-	refuse(t, c, subscription.Again, "x", more...)
+	refuse(t, c, subscription.RetryLater, "x", more...)
 	got = wait(subscriptions.Poll{})
 	c.Clock.Advance(time.Second)
 	require.NoError(t, c.Service.ExpireLeases(t.Context()))

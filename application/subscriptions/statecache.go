@@ -20,58 +20,58 @@ type stateCache struct {
 }
 
 // register counts a waiting poll; leave must be called when it stops waiting.
-func (b *stateCache) register(uid event.ID) (leave func()) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.waiting == nil {
-		b.waiting = map[event.ID]int{}
-		b.query = make(chan struct{}, 1)
-		b.query <- struct{}{}
+func (c *stateCache) register(uid event.ID) (leave func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.waiting == nil {
+		c.waiting = map[event.ID]int{}
+		c.query = make(chan struct{}, 1)
+		c.query <- struct{}{}
 	}
-	b.waiting[uid]++
+	c.waiting[uid]++
 	return func() {
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		if b.waiting[uid]--; b.waiting[uid] == 0 {
-			delete(b.waiting, uid)
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if c.waiting[uid]--; c.waiting[uid] == 0 {
+			delete(c.waiting, uid)
 		}
 	}
 }
 
 // cached returns the state of a subscription if it was read less than age ago.
-func (b *stateCache) cached(uid event.ID, age time.Duration) (state ports.DeliveryState, known bool) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if time.Since(b.readAt) > age {
+func (c *stateCache) cached(uid event.ID, age time.Duration) (state ports.DeliveryState, known bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if time.Since(c.readAt) > age {
 		return state, false
 	}
-	state, known = b.states[uid]
+	state, known = c.states[uid]
 	return state, known
 }
 
 // deliveryState returns the state of a subscription, which another poll of this node may have
 // read up to half a recheck interval ago.
 func (s *Service) deliveryState(ctx context.Context, uid event.ID) (ports.DeliveryState, error) {
-	b := &s.states
+	c := &s.states
 	age := s.config.RecheckInterval / 2
-	if known, ok := b.cached(uid, age); ok {
+	if known, ok := c.cached(uid, age); ok {
 		return known, nil
 	}
 	select {
-	case <-b.query:
-		defer func() { b.query <- struct{}{} }()
+	case <-c.query:
+		defer func() { c.query <- struct{}{} }()
 	case <-ctx.Done():
 		return ports.DeliveryState{}, ctx.Err()
 	}
-	if known, ok := b.cached(uid, age); ok {
+	if known, ok := c.cached(uid, age); ok {
 		return known, nil
 	}
-	b.mu.Lock()
-	uids := make([]event.ID, 0, len(b.waiting))
-	for one := range b.waiting {
+	c.mu.Lock()
+	uids := make([]event.ID, 0, len(c.waiting))
+	for one := range c.waiting {
 		uids = append(uids, one)
 	}
-	b.mu.Unlock()
+	c.mu.Unlock()
 	at := time.Now()
 	states, err := s.config.Store.DeliveryStates(ctx, uids)
 	if err != nil {
@@ -82,8 +82,8 @@ func (s *Service) deliveryState(ctx context.Context, uid event.ID) (ports.Delive
 			states[one] = ports.DeliveryState{Revision: -1} // deleted: differs from every state that a poll has seen
 		}
 	}
-	b.mu.Lock()
-	b.readAt, b.states = at, states
-	b.mu.Unlock()
+	c.mu.Lock()
+	c.readAt, c.states = at, states
+	c.mu.Unlock()
 	return states[uid], nil
 }

@@ -24,9 +24,9 @@ type Message struct {
 	Attempt int // 1: the first
 }
 
-// Engine delivers due messages and applies answers: the persistent subscriptions. It keeps
+// Consumer delivers due messages and applies answers: the persistent subscriptions. It keeps
 // the order: a message is delivered only after the earlier ones of its key are done.
-type Engine interface {
+type Consumer interface {
 	// Next waits for a message; found is false if none came.
 	Next(ctx context.Context, owner ports.Principal, id string, wait time.Duration) (m Message, found bool, err error)
 	Acknowledge(ctx context.Context, owner ports.Principal, id string, m Message) error
@@ -62,7 +62,7 @@ type Observer interface {
 // Config is what a Dispatcher needs.
 type Config struct {
 	*Service
-	Engine    Engine
+	Consumer  Consumer
 	Directory Directory
 	Encoder   Encoder
 	Leases    ports.Leases // give an endpoint to one node at a time; they save work, the engine keeps the order
@@ -77,17 +77,17 @@ type Config struct {
 // Timing are intervals of a Dispatcher. Operators do not turn them: servers use
 // StandardTiming, tests shorten it.
 type Timing struct {
-	Look    time.Duration // how often to look for endpoints
-	TTL     time.Duration // of a lease: another node takes over an endpoint after it
-	Wait    time.Duration // of one poll for a message; shorter than what proxies close
-	Rest    time.Duration // after the third failure in a row, doubled with each
-	Longest time.Duration // bound of Rest
-	Stall   time.Duration // without a look, after which the health check fails
+	ReconcileInterval time.Duration // how often to look for endpoints
+	TTL               time.Duration // of a lease: another node takes over an endpoint after it
+	PollWait          time.Duration // of one poll for a message; shorter than what proxies close
+	FirstPause        time.Duration // after the third failure in a row, doubled with each
+	LongestPause      time.Duration // bound of Rest
+	StallAfter        time.Duration // without a look, after which the health check fails
 }
 
 // StandardTiming is the timing of servers.
 var StandardTiming = Timing{
-	Look: 2 * time.Second, TTL: 10 * time.Second, Wait: 25 * time.Second, Rest: time.Second, Longest: time.Minute, Stall: 30 * time.Second,
+	ReconcileInterval: 2 * time.Second, TTL: 10 * time.Second, PollWait: 25 * time.Second, FirstPause: time.Second, LongestPause: time.Minute, StallAfter: 30 * time.Second,
 }
 
 // Dispatcher delivers to the endpoints whose leases this node holds.
@@ -133,7 +133,7 @@ func resource(uid event.ID) ports.LeaseResource {
 // Run delivers until ctx ends; then it releases its leases.
 func (d *Dispatcher) Run(ctx context.Context) {
 	var working sync.WaitGroup
-	look := time.NewTicker(d.Look)
+	look := time.NewTicker(d.ReconcileInterval)
 	defer look.Stop()
 	d.recordReconcile()
 	defer d.lastReconcile.Store(nil)
@@ -170,7 +170,7 @@ func (d *Dispatcher) recordAttempt(uid event.ID, a ports.WebhookAttempt) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	all := append(d.attempts[uid], a)
-	d.attempts[uid] = all[max(len(all)-keptAttempts, 0):]
+	d.attempts[uid] = all[max(len(all)-maxStoredAttempts, 0):]
 }
 
 // saveAttempts stores the attempts since the last call. If that fails they are lost: people
@@ -181,7 +181,7 @@ func (d *Dispatcher) saveAttempts(ctx context.Context) {
 	d.attempts = map[event.ID][]ports.WebhookAttempt{}
 	d.mu.Unlock()
 	for uid, list := range attempts {
-		if err := d.config.Attempts.AddWebhookAttempts(ctx, uid, list, keptAttempts); err != nil && ctx.Err() == nil {
+		if err := d.config.Attempts.AddWebhookAttempts(ctx, uid, list, maxStoredAttempts); err != nil && ctx.Err() == nil {
 			d.Logger.WarnContext(ctx, "attempts to deliver could not be stored", "code", fault.CodeOf(err))
 		}
 	}
@@ -193,7 +193,7 @@ const pruneEvery = time.Minute
 // prune removes the leases of deleted endpoints. A node with an older list of endpoints may
 // take such a lease again; it is removed after it has expired.
 func (d *Dispatcher) prune(ctx context.Context, endpoints []ports.WebhookEndpoint) error {
-	if time.Since(d.pruned) < min(pruneEvery, 30*d.Look) {
+	if time.Since(d.pruned) < min(pruneEvery, 30*d.ReconcileInterval) {
 		return nil
 	}
 	keep := make([]string, 0, len(endpoints))
@@ -311,7 +311,7 @@ func (d *Dispatcher) wanted(ctx context.Context, endpoints []ports.WebhookEndpoi
 	}
 	for uid, r := range out {
 		_, _, isHeld := d.member.Lease(resource(uid))
-		r.leaving = !d.member.Prefers(resource(uid))
+		r.leaving = !d.member.IsPreferred(resource(uid))
 		if !isHeld && !r.leaving { // the node that holds it has to release it first
 			delete(out, uid)
 		}
@@ -327,7 +327,7 @@ func (d *Dispatcher) Health() error {
 	if last == nil {
 		return nil
 	}
-	if since := time.Since(*last); since > d.Stall {
+	if since := time.Since(*last); since > d.StallAfter {
 		return fault.New(fault.Unavailable, "webhook.stalled", "this node has not read its webhooks for %s; see that the database answers, then restart this node", since.Round(time.Second))
 	}
 	return nil

@@ -24,7 +24,7 @@ func TestCustomHeaders(t *testing.T) {
 	h := newFixture()
 	s := h.service()
 	set := func(url string, headers []ports.Header) (webhooks.Endpoint, error) {
-		e, _, err := s.Set(t.Context(), owner, "orders", webhooks.Setting{URL: url, Headers: headers})
+		e, _, err := s.Set(t.Context(), owner, "orders", webhooks.EndpointSettings{URL: url, Headers: headers})
 		return e, err
 	}
 	const secret = "Bearer s3cr3t"
@@ -88,7 +88,7 @@ func TestService_DeletedEndpoint(t *testing.T) {
 	h := newFixture()
 	s := h.service()
 	require.Equal(t, "webhook.endpoint_not_found", fault.CodeOf(s.Delete(t.Context(), owner, "orders")))
-	first, _, err := s.Set(t.Context(), owner, "orders", webhooks.Setting{URL: "https://example.org/hook", Headers: []ports.Header{{Name: "X-A", Value: "1"}}})
+	first, _, err := s.Set(t.Context(), owner, "orders", webhooks.EndpointSettings{URL: "https://example.org/hook", Headers: []ports.Header{{Name: "X-A", Value: "1"}}})
 	require.NoError(t, err)
 	h.run(t, "a", nil)
 	h.add("k")
@@ -109,7 +109,7 @@ func TestService_DeletedEndpoint(t *testing.T) {
 	require.Empty(t, stored.Headers)
 	testkit.Eventually(t, patience, func() bool { return len(h.leased(t)) == 0 }, "its lease row goes")
 
-	again, created, err := s.Set(t.Context(), owner, "orders", webhooks.Setting{URL: "https://example.org/hook"})
+	again, created, err := s.Set(t.Context(), owner, "orders", webhooks.EndpointSettings{URL: "https://example.org/hook"})
 	require.NoError(t, err)
 	require.True(t, created)
 	require.NotEqual(t, first.Secret, again.Secret)
@@ -167,7 +167,7 @@ func TestAttempts(t *testing.T) {
 		}
 	}
 	// It looks once, for up to half a TTL.
-	stop := h.run(t, "a", func(c *webhooks.Config) { c.Look, c.TTL, c.Concurrency = time.Hour, time.Hour, 1 })
+	stop := h.run(t, "a", func(c *webhooks.Config) { c.ReconcileInterval, c.TTL, c.Concurrency = time.Hour, time.Hour, 1 })
 	h.add("k")
 	testkit.Eventually(t, patience, func() bool { return h.delivered() == 1 })
 	stop() // what was not written down yet is
@@ -339,7 +339,7 @@ func TestDispatcher_ChangeDrainsDeliveries(t *testing.T) {
 			h.sub.Revision++
 		},
 		func() {
-			_, _, err := h.service().Set(t.Context(), owner, "orders", webhooks.Setting{URL: "https://example.org/other"})
+			_, _, err := h.service().Set(t.Context(), owner, "orders", webhooks.EndpointSettings{URL: "https://example.org/other"})
 			require.NoError(t, err)
 		},
 	} {

@@ -259,9 +259,9 @@ func (h *webhookFixture) service() *webhooks.Service {
 func (h *webhookFixture) run(t *testing.T, node string, change func(*webhooks.Config)) (stop func()) {
 	t.Helper()
 	c := webhooks.Config{
-		Service: h.service(), Engine: h, Directory: h, Encoder: h, Leases: h.leases, Node: node,
+		Service: h.service(), Consumer: h, Directory: h, Encoder: h, Leases: h.leases, Node: node,
 		Concurrency: 4, Timing: webhooks.Timing{
-			Look: 10 * time.Millisecond, TTL: 500 * time.Millisecond, Wait: 25 * time.Second, Rest: time.Millisecond, Longest: 5 * time.Millisecond, Stall: 30 * time.Second,
+			ReconcileInterval: 10 * time.Millisecond, TTL: 500 * time.Millisecond, PollWait: 25 * time.Second, FirstPause: time.Millisecond, LongestPause: 5 * time.Millisecond, StallAfter: 30 * time.Second,
 		},
 	}
 	if change != nil {
@@ -278,7 +278,7 @@ func (h *webhookFixture) run(t *testing.T, node string, change func(*webhooks.Co
 
 func (h *webhookFixture) set(t *testing.T) webhooks.Endpoint {
 	t.Helper()
-	e, created, err := h.service().Set(t.Context(), owner, "orders", webhooks.Setting{URL: "https://example.org/hook"})
+	e, created, err := h.service().Set(t.Context(), owner, "orders", webhooks.EndpointSettings{URL: "https://example.org/hook"})
 	require.NoError(t, err)
 	require.True(t, created)
 	return e

@@ -17,7 +17,7 @@ import (
 
 // Bounds of an endpoint's own headers.
 const (
-	mostHeaders    = 10
+	maxHeaders     = 10
 	headersVersion = 1 // of the form in which they are stored
 	headersNonce   = 12
 )
@@ -45,8 +45,8 @@ func (s *Service) setHeaders(ctx context.Context, e *ports.WebhookEndpoint, head
 		e.HeaderNames, e.Headers = nil, nil
 		return nil
 	}
-	if len(headers) > mostHeaders {
-		return fault.New(fault.Invalid, "webhook.header_invalid", "an endpoint has at most %d headers of its own; leave some out", mostHeaders).WithField("/headers")
+	if len(headers) > maxHeaders {
+		return fault.New(fault.Invalid, "webhook.header_invalid", "an endpoint has at most %d headers of its own; leave some out", maxHeaders).WithField("/headers")
 	}
 	headers = slices.Clone(headers)
 	for i := range headers {

@@ -58,9 +58,9 @@ func TestHealth_DispatcherStalls(t *testing.T) {
 	directory := &hung{Directory: h}
 	told := &changes{told: map[string]int{}}
 	d := testkit.Must(webhooks.NewDispatcher(webhooks.Config{
-		Service: h.service(), Engine: h, Directory: directory, Encoder: h, Leases: h.leases, Node: "a", Observer: told,
+		Service: h.service(), Consumer: h, Directory: directory, Encoder: h, Leases: h.leases, Node: "a", Observer: told,
 		Concurrency: 4, Timing: webhooks.Timing{
-			Look: 10 * time.Millisecond, TTL: 2 * time.Second, Wait: 25 * time.Second, Rest: time.Second, Longest: time.Minute, Stall: 100 * time.Millisecond,
+			ReconcileInterval: 10 * time.Millisecond, TTL: 2 * time.Second, PollWait: 25 * time.Second, FirstPause: time.Second, LongestPause: time.Minute, StallAfter: 100 * time.Millisecond,
 		},
 	}))
 	require.NoError(t, d.Health(), "it does not run")

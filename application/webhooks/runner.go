@@ -45,7 +45,7 @@ func (r *runner) work(fetching, ctx context.Context) {
 		}
 		if err := r.next(fetching, ctx); err != nil && fetching.Err() == nil {
 			r.d.Logger.WarnContext(ctx, "deliveries to a webhook were interrupted; it will be tried again", "subscription", r.sub.ID, "code", fault.CodeOf(err))
-			r.pause(r.d.Rest)
+			r.pause(r.d.FirstPause)
 		}
 	}
 }
@@ -73,14 +73,14 @@ func (r *runner) pause(d time.Duration) {
 func (r *runner) next(fetching, ctx context.Context) error {
 	owner, err := r.d.Directory.PrincipalByPerson(fetching, r.sub.TenantID, r.sub.Owner)
 	if err != nil {
-		r.pause(r.d.Longest)
+		r.pause(r.d.LongestPause)
 		return err
 	}
 	if owner.Expired(r.d.config.Clock.Now()) {
-		r.pause(r.d.Longest)
+		r.pause(r.d.LongestPause)
 		return fault.New(fault.Forbidden, "webhook.owner_expired", "the owner's access has expired, so nothing is sent on its behalf; renew it, or delete the subscription")
 	}
-	m, found, err := r.d.Engine.Next(fetching, owner, r.sub.ID, r.d.Wait)
+	m, found, err := r.d.Consumer.Next(fetching, owner, r.sub.ID, r.d.PollWait)
 	if err != nil || !found {
 		return err
 	}
@@ -102,15 +102,15 @@ func (r *runner) next(fetching, ctx context.Context) error {
 	}
 	if code == "" && err == nil {
 		r.resetFailures()
-		return r.d.Engine.Acknowledge(ctx, owner, r.sub.ID, m)
+		return r.d.Consumer.Acknowledge(ctx, owner, r.sub.ID, m)
 	}
-	if err != nil && !deliveryFault(err) {
+	if err != nil && !isEndpointFailure(err) {
 		// This service failed, such as the key service, and not the endpoint.
-		r.pause(r.d.Rest)
+		r.pause(r.d.FirstPause)
 		if isOwnFailure(err) {
-			return r.d.Engine.Requeue(ctx, owner, r.sub.ID, m)
+			return r.d.Consumer.Requeue(ctx, owner, r.sub.ID, m)
 		}
-		return r.d.Engine.Refuse(ctx, owner, r.sub.ID, m, code)
+		return r.d.Consumer.Refuse(ctx, owner, r.sub.ID, m, code)
 	}
 	if code == codeDisabled {
 		r.stop() // the message waits until its lease ends
@@ -123,12 +123,12 @@ func (r *runner) next(fetching, ctx context.Context) error {
 		ctx = context.WithoutCancel(ctx) // stop has cancelled it
 		disabled = r.disable(ctx, owner, code)
 	}
-	return errors.Join(r.d.Engine.Refuse(ctx, owner, r.sub.ID, m, code), disabled)
+	return errors.Join(r.d.Consumer.Refuse(ctx, owner, r.sub.ID, m, code), disabled)
 }
 
 // isOwnFailure reports whether this service failed in a way that costs the message no attempt.
 func isOwnFailure(err error) bool {
-	if err == nil || deliveryFault(err) {
+	if err == nil || isEndpointFailure(err) {
 		return false
 	}
 	switch fault.KindOf(err) {
@@ -149,7 +149,7 @@ func (r *runner) recordAttempt(m Message, code string, answer ports.WebhookAnswe
 	switch s := &r.sub.Settings; {
 	case code == "", answer.Status == statusGone: // after 410 the owner has to act
 	case isOwnFailure(err):
-		a.Next = event.Micros(now.Add(r.d.Rest))
+		a.Next = event.Micros(now.Add(r.d.FirstPause))
 	case m.Attempt <= s.MaxRetries:
 		a.Next = event.Micros(now.Add(s.Backoff(m.Attempt)))
 	}
@@ -170,7 +170,7 @@ func (r *runner) attempt(ctx context.Context, owner ports.Principal, m Message, 
 	if err == nil {
 		a, err = r.d.send(ctx, &e, m.Event.ID.String(), body(m.Event.Type, m.Event.RecordedAt, data), timeout)
 	}
-	code = failure(a, err)
+	code = failureCode(a, err)
 	if r.d.Observer != nil && ctx.Err() == nil {
 		r.d.Observer.WebhookAttempt(code, time.Since(began))
 	}
@@ -194,9 +194,9 @@ func (r *runner) pauseAfterFailure(a ports.WebhookAnswer) {
 		return
 	}
 	if n >= pauseAfter || a.Status == 429 {
-		pause := r.d.Longest
+		pause := r.d.LongestPause
 		if shift := max(n-pauseAfter, 0); shift < 16 {
-			pause = min(pause, r.d.Rest<<shift)
+			pause = min(pause, r.d.FirstPause<<shift)
 		}
 		r.pause(pause)
 	}
@@ -217,11 +217,11 @@ func (r *runner) disable(ctx context.Context, owner ports.Principal, code string
 		return err
 	}
 	r.d.Logger.WarnContext(ctx, "an endpoint wants no more deliveries; its subscription is paused", "subscription", r.sub.ID)
-	return r.d.Engine.Pause(ctx, owner, r.sub.ID)
+	return r.d.Consumer.Pause(ctx, owner, r.sub.ID)
 }
 
-// failure is the code of a failed delivery, "" for a success. Only a status of 2xx is one.
-func failure(a ports.WebhookAnswer, err error) string {
+// failureCode is the code of a failed delivery, "" for a success. Only a status of 2xx is one.
+func failureCode(a ports.WebhookAnswer, err error) string {
 	switch {
 	case err != nil:
 		return fault.CodeOf(err)
@@ -232,8 +232,8 @@ func failure(a ports.WebhookAnswer, err error) string {
 	}
 }
 
-// deliveryFault reports whether the endpoint failed, and not this service.
-func deliveryFault(err error) bool { return strings.HasPrefix(fault.CodeOf(err), "webhook.") }
+// isEndpointFailure reports whether the endpoint failed, and not this service.
+func isEndpointFailure(err error) bool { return strings.HasPrefix(fault.CodeOf(err), "webhook.") }
 
 // statusGone is the answer of an endpoint that wants no more deliveries.
 const statusGone = 410

@@ -63,10 +63,10 @@ type Endpoint struct {
 	Schedule []time.Duration // the pauses after failed attempts of a message
 }
 
-// owned finds a webhook's subscription of the caller. Other callers do not learn whether it
+// findOwned finds a webhook's subscription of the caller. Other callers do not learn whether it
 // exists.
-func (s *Service) owned(ctx context.Context, p ports.Principal, id string) (subscription.Subscription, error) {
-	return s.seen(ctx, Caller{Principal: p}, id)
+func (s *Service) findOwned(ctx context.Context, p ports.Principal, id string) (subscription.Subscription, error) {
+	return s.findVisible(ctx, Caller{Principal: p}, id)
 }
 
 // codeDeleted marks a deleted endpoint. Its row stays as long as its subscription, so that
@@ -87,26 +87,26 @@ func (s *Service) find(ctx context.Context, sub *subscription.Subscription) (End
 
 // Endpoint returns the endpoint of a subscription, without its secret.
 func (s *Service) Endpoint(ctx context.Context, c Caller, id string) (Endpoint, error) {
-	sub, err := s.seen(ctx, c, id)
+	sub, err := s.findVisible(ctx, c, id)
 	if err != nil {
 		return Endpoint{}, err
 	}
 	e, err := s.find(ctx, &sub)
-	e.URL = c.address(&sub, e.URL)
+	e.URL = c.visibleURL(&sub, e.URL)
 	return e, err
 }
 
 // ownEndpoint finds the endpoint of a subscription of the caller.
 func (s *Service) ownEndpoint(ctx context.Context, p ports.Principal, id string) (Endpoint, error) {
-	sub, err := s.owned(ctx, p, id)
+	sub, err := s.findOwned(ctx, p, id)
 	if err != nil {
 		return Endpoint{}, err
 	}
 	return s.find(ctx, &sub)
 }
 
-// Setting is the part of an endpoint that its owner sets.
-type Setting struct {
+// EndpointSettings is the part of an endpoint that its owner sets.
+type EndpointSettings struct {
 	URL string
 	// Headers are sent with every delivery, such as those that the receiver's gateway requires;
 	// nil leaves them unchanged, and an empty list removes them.
@@ -117,11 +117,11 @@ type Setting struct {
 // it if it was disabled. A subscription that was paused with it is resumed. The secret is
 // shown if the endpoint is new; a new address keeps it. Faults: webhook.url_invalid,
 // webhook.header_invalid, webhook.headers_missing, webhook.endpoint_changed.
-func (s *Service) Set(ctx context.Context, p ports.Principal, id string, to Setting) (e Endpoint, created bool, err error) {
+func (s *Service) Set(ctx context.Context, p ports.Principal, id string, to EndpointSettings) (e Endpoint, created bool, err error) {
 	if err := s.config.Sender.Check(to.URL); err != nil {
 		return Endpoint{}, false, err
 	}
-	sub, err := s.owned(ctx, p, id)
+	sub, err := s.findOwned(ctx, p, id)
 	if err != nil {
 		return Endpoint{}, false, err
 	}
@@ -214,8 +214,8 @@ func (s *Service) secret(ctx context.Context, e *ports.WebhookEndpoint) (text st
 	return text, err
 }
 
-// Tested is the outcome of a test delivery.
-type Tested struct {
+// TestResult is the outcome of a test delivery.
+type TestResult struct {
 	Status   int           // of the answer; 0: none
 	Code     string        // of the failure; "": success
 	Duration time.Duration // until the answer
@@ -223,21 +223,21 @@ type Tested struct {
 
 // Test sends a message of the type backbone.webhook.test, also to a disabled endpoint. Its
 // outcome changes nothing.
-func (s *Service) Test(ctx context.Context, p ports.Principal, id string) (Tested, error) {
+func (s *Service) Test(ctx context.Context, p ports.Principal, id string) (TestResult, error) {
 	e, err := s.ownEndpoint(ctx, p, id)
 	if err != nil {
-		return Tested{}, err
+		return TestResult{}, err
 	}
 	now := s.config.Clock.Now()
 	text := fmt.Appendf(nil, `{"subscription":%q}`, id)
 	began := time.Now()
 	answer, err := s.send(ctx, &e.WebhookEndpoint, "test_"+s.config.IDs.NewID(now).String(), body("backbone.webhook.test", now, text), s.config.Timeout)
 	if err := ctx.Err(); err != nil {
-		return Tested{}, err
+		return TestResult{}, err
 	}
-	out := Tested{Status: answer.Status, Code: failure(answer, err), Duration: time.Since(began)}
-	if err != nil && answer.Status == 0 && !deliveryFault(err) {
-		return Tested{}, err // this service failed, not the endpoint
+	out := TestResult{Status: answer.Status, Code: failureCode(answer, err), Duration: time.Since(began)}
+	if err != nil && answer.Status == 0 && !isEndpointFailure(err) {
+		return TestResult{}, err // this service failed, not the endpoint
 	}
 	return out, nil
 }

@@ -19,17 +19,17 @@ type Caller struct {
 	Operator bool // may read all endpoints of the tenant
 }
 
-// address is the part of an endpoint's address that the caller may see. A query such as
+// visibleURL is the part of an endpoint's address that the caller may see. A query such as
 // ?code=... often is the only secret that a receiver asks for, so only the owner sees it.
-func (c *Caller) address(sub *subscription.Subscription, url string) string {
+func (c *Caller) visibleURL(sub *subscription.Subscription, url string) string {
 	if before, _, found := strings.Cut(url, "?"); found && sub.Owner != c.PersonID {
 		return before + "?..."
 	}
 	return url
 }
 
-// seen finds a webhook's subscription that the caller may see.
-func (s *Service) seen(ctx context.Context, c Caller, id string) (subscription.Subscription, error) {
+// findVisible finds a webhook's subscription that the caller may see.
+func (s *Service) findVisible(ctx context.Context, c Caller, id string) (subscription.Subscription, error) {
 	sub, err := s.config.Subscriptions.Subscription(ctx, c.TenantID, id)
 	if err != nil {
 		return sub, err
@@ -53,17 +53,17 @@ func Schedule(s *subscription.Settings) []time.Duration {
 	return out
 }
 
-// Listed is an endpoint in a list.
-type Listed struct {
+// ListedEndpoint is an endpoint in a list.
+type ListedEndpoint struct {
 	Endpoint
 	Subscription subscription.Subscription
 	Last         *Attempt // the newest; nil: none yet
 }
 
 // List returns the endpoints that the caller may see, by subscription.
-func (s *Service) List(ctx context.Context, c Caller) ([]Listed, error) {
+func (s *Service) List(ctx context.Context, c Caller) ([]ListedEndpoint, error) {
 	all, err := s.config.Endpoints.WebhookEndpoints(ctx, c.TenantID)
-	out := []Listed{}
+	out := []ListedEndpoint{}
 	if err != nil || len(all) == 0 {
 		return out, err
 	}
@@ -71,7 +71,7 @@ func (s *Service) List(ctx context.Context, c Caller) ([]Listed, error) {
 	if err != nil {
 		return nil, err
 	}
-	codes, err := s.codes(ctx, c)
+	codes, err := s.legalEntityCodes(ctx, c)
 	if err != nil {
 		return nil, err
 	}
@@ -80,8 +80,8 @@ func (s *Service) List(ctx context.Context, c Caller) ([]Listed, error) {
 		if i < 0 || e.DisabledCode == codeDeleted || subs[i].Owner != c.PersonID && !c.Operator {
 			continue
 		}
-		l := Listed{Endpoint: Endpoint{WebhookEndpoint: e}, Subscription: subs[i]}
-		l.URL = c.address(&subs[i], l.URL)
+		l := ListedEndpoint{Endpoint: Endpoint{WebhookEndpoint: e}, Subscription: subs[i]}
+		l.URL = c.visibleURL(&subs[i], l.URL)
 		newest, err := s.attempts(ctx, c, e.Subscription, codes, 1)
 		if err != nil {
 			return nil, err
@@ -91,7 +91,7 @@ func (s *Service) List(ctx context.Context, c Caller) ([]Listed, error) {
 		}
 		out = append(out, l)
 	}
-	slices.SortFunc(out, func(a, b Listed) int { return cmp.Compare(a.Subscription.ID, b.Subscription.ID) })
+	slices.SortFunc(out, func(a, b ListedEndpoint) int { return cmp.Compare(a.Subscription.ID, b.Subscription.ID) })
 	return out, nil
 }
 
@@ -104,11 +104,11 @@ type Attempt struct {
 // Attempts lists the newest attempts, the newest first, to deliver events of legal entities
 // that the caller may see. About a hundred attempts are stored.
 func (s *Service) Attempts(ctx context.Context, c Caller, id string, limit int) ([]Attempt, error) {
-	sub, err := s.seen(ctx, c, id)
+	sub, err := s.findVisible(ctx, c, id)
 	if err != nil {
 		return nil, err
 	}
-	codes, err := s.codes(ctx, c)
+	codes, err := s.legalEntityCodes(ctx, c)
 	if err != nil {
 		return nil, err
 	}
@@ -118,7 +118,7 @@ func (s *Service) Attempts(ctx context.Context, c Caller, id string, limit int) 
 func (s *Service) attempts(ctx context.Context, c Caller, uid event.ID, codes map[event.PartitionID]string, limit int) ([]Attempt, error) {
 	read := limit
 	if len(c.LegalEntities) > 0 {
-		read = max(limit, 2*keptAttempts) // all stored ones, since some are not shown
+		read = max(limit, 2*maxStoredAttempts) // all stored ones, since some are not shown
 	}
 	list, err := s.config.Attempts.WebhookAttempts(ctx, uid, read)
 	if err != nil {
@@ -133,8 +133,8 @@ func (s *Service) attempts(ctx context.Context, c Caller, uid event.ID, codes ma
 	return out, nil
 }
 
-// codes returns the codes of the legal entities that a caller may see.
-func (s *Service) codes(ctx context.Context, c Caller) (map[event.PartitionID]string, error) {
+// legalEntityCodes returns the codes of the legal entities that a caller may see.
+func (s *Service) legalEntityCodes(ctx context.Context, c Caller) (map[event.PartitionID]string, error) {
 	entities, err := s.config.Entities.LegalEntities(ctx, c.TenantID)
 	if err != nil {
 		return nil, err
@@ -148,5 +148,5 @@ func (s *Service) codes(ctx context.Context, c Caller) (map[event.PartitionID]st
 	return out, nil
 }
 
-// keptAttempts is how many attempts are stored for each endpoint.
-const keptAttempts = 100
+// maxStoredAttempts is how many attempts are stored for each endpoint.
+const maxStoredAttempts = 100

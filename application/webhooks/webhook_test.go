@@ -150,13 +150,13 @@ func TestDispatcher_StatusGoneDisablesEndpoint(t *testing.T) {
 	h.mu.Lock()
 	h.stuck = fault.New(fault.Unavailable, "storage.unavailable", "away; try again")
 	h.mu.Unlock()
-	_, _, err := h.service().Set(t.Context(), owner, "orders", webhooks.Setting{URL: "https://example.org/new"})
+	_, _, err := h.service().Set(t.Context(), owner, "orders", webhooks.EndpointSettings{URL: "https://example.org/new"})
 	require.Equal(t, "storage.unavailable", fault.CodeOf(err))
 	h.mu.Lock()
 	h.stuck = nil
 	h.mu.Unlock()
 	// The owner gives another address, and it goes on.
-	e, created, err := h.service().Set(t.Context(), owner, "orders", webhooks.Setting{URL: "https://example.org/new"})
+	e, created, err := h.service().Set(t.Context(), owner, "orders", webhooks.EndpointSettings{URL: "https://example.org/new"})
 	require.NoError(t, err)
 	require.False(t, created)
 	require.Empty(t, e.Secret)
@@ -165,7 +165,7 @@ func TestDispatcher_StatusGoneDisablesEndpoint(t *testing.T) {
 	require.Equal(t, "https://example.org/new", h.sent[len(h.sent)-1].URL)
 	// What its owner has paused stays paused.
 	require.NoError(t, h.Pause(t.Context(), owner, "orders"))
-	_, _, err = h.service().Set(t.Context(), owner, "orders", webhooks.Setting{URL: "https://example.org/newer"})
+	_, _, err = h.service().Set(t.Context(), owner, "orders", webhooks.EndpointSettings{URL: "https://example.org/newer"})
 	require.NoError(t, err)
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -258,24 +258,24 @@ func TestService_Permissions(t *testing.T) {
 	t.Parallel()
 	h := newFixture()
 	s := h.service()
-	_, _, err := s.Set(t.Context(), owner, "orders", webhooks.Setting{URL: "http://example.org"})
+	_, _, err := s.Set(t.Context(), owner, "orders", webhooks.EndpointSettings{URL: "http://example.org"})
 	require.Equal(t, "webhook.url_invalid", fault.CodeOf(err))
 	_, err = s.Endpoint(t.Context(), webhooks.Caller{Principal: owner}, "orders")
 	require.Equal(t, "webhook.endpoint_not_found", fault.CodeOf(err))
 	h.set(t)
 	stranger := ports.Principal{TenantID: "acme", PersonID: "p-2"}
-	_, _, err = s.Set(t.Context(), stranger, "orders", webhooks.Setting{URL: "https://evil.example.org"})
+	_, _, err = s.Set(t.Context(), stranger, "orders", webhooks.EndpointSettings{URL: "https://evil.example.org"})
 	require.Equal(t, "subscription.not_found", fault.CodeOf(err))
 	_, err = s.Rotate(t.Context(), stranger, "orders")
 	require.Equal(t, "subscription.not_found", fault.CodeOf(err))
 	_, err = s.Test(t.Context(), stranger, "orders")
 	require.Equal(t, "subscription.not_found", fault.CodeOf(err))
-	again, created, err := s.Set(t.Context(), owner, "orders", webhooks.Setting{URL: "https://example.org/hook"})
+	again, created, err := s.Set(t.Context(), owner, "orders", webhooks.EndpointSettings{URL: "https://example.org/hook"})
 	require.NoError(t, err)
 	require.False(t, created)
 	require.Equal(t, int64(1), again.Revision, "the same address changes nothing")
 
-	_, _, err = s.Set(t.Context(), owner, "orders", webhooks.Setting{URL: "https://example.org/hook?code=hidden"})
+	_, _, err = s.Set(t.Context(), owner, "orders", webhooks.EndpointSettings{URL: "https://example.org/hook?code=hidden"})
 	require.NoError(t, err)
 	for want, c := range map[string]webhooks.Caller{
 		"https://example.org/hook?code=hidden": {Principal: owner},

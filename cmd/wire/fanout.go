@@ -32,7 +32,7 @@ func (a *App) composeFanout(ctx context.Context, observer fanout.Observer) error
 	f.publisher, err = nats.Open(nats.Config{
 		URLs: strings.Split(c.URLs.Reveal(), ","), Credentials: c.Credentials, CAFile: c.CAFile, CertFile: c.CertFile, KeyFile: c.KeyFile,
 		Stream: c.Stream, SubjectPrefix: c.SubjectPrefix, Replicas: c.Replicas, DuplicateWindow: c.DuplicateWindow, MaxAge: c.MaxAge,
-		Batch: c.Batch, Windows: c.Workers, Timeout: c.Timeout, Logger: a.Logger,
+		Batch: c.Batch, MaxBatches: c.Workers, Timeout: c.Timeout, Logger: a.Logger,
 		Reconnected: func() {
 			if d := f.dispatcher.Load(); d != nil {
 				d.Wake()

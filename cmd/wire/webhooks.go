@@ -47,20 +47,20 @@ func (a *App) composeWebhooks(observer webhooks.Observer) error {
 		return err
 	}
 	dispatcher, err := webhooks.NewDispatcher(webhooks.Config{
-		Service: service, Engine: subscriptionEngine{a.Subscriptions}, Directory: webhookDirectory{a.Store.Subscriptions, a.Store.Directory}, Encoder: ownerEncoder{a}, Leases: a.Store.Leases, Node: a.Config.Node.ID,
+		Service: service, Consumer: subscriptionConsumer{a.Subscriptions}, Directory: webhookDirectory{a.Store.Subscriptions, a.Store.Directory}, Encoder: ownerEncoder{a}, Leases: a.Store.Leases, Node: a.Config.Node.ID,
 		Logger: a.Logger, Observer: observer, Concurrency: c.Concurrency, Timing: webhooks.StandardTiming,
 	})
 	a.webhooks = &webhookRunner{service: service, dispatcher: dispatcher}
 	return err
 }
 
-// subscriptionEngine delivers messages from the persistent subscriptions. It implements
-// webhooks.Engine.
-type subscriptionEngine struct{ service *subscriptions.Service }
+// subscriptionConsumer delivers messages from the persistent subscriptions. It implements
+// webhooks.Consumer.
+type subscriptionConsumer struct{ service *subscriptions.Service }
 
-// Next implements webhooks.Engine. It polls for one message at a time: the service delivers
+// Next implements webhooks.Consumer. It polls for one message at a time: the service delivers
 // the next message of a key only after this one was answered.
-func (d subscriptionEngine) Next(ctx context.Context, owner ports.Principal, id string, wait time.Duration) (webhooks.Message, bool, error) {
+func (d subscriptionConsumer) Next(ctx context.Context, owner ports.Principal, id string, wait time.Duration) (webhooks.Message, bool, error) {
 	b, err := d.service.Poll(ctx, owner, subscriptions.Poll{ID: id, Limit: 1, Wait: wait})
 	if err != nil || len(b.Deliveries) == 0 {
 		return webhooks.Message{}, false, err
@@ -68,27 +68,27 @@ func (d subscriptionEngine) Next(ctx context.Context, owner ports.Principal, id 
 	return webhooks.Message{Event: b.Deliveries[0].Event, Attempt: b.Deliveries[0].Attempt}, true, nil
 }
 
-// Acknowledge implements webhooks.Engine.
-func (d subscriptionEngine) Acknowledge(ctx context.Context, owner ports.Principal, id string, m webhooks.Message) error {
+// Acknowledge implements webhooks.Consumer.
+func (d subscriptionConsumer) Acknowledge(ctx context.Context, owner ports.Principal, id string, m webhooks.Message) error {
 	_, err := d.service.Acknowledge(ctx, owner, subscriptions.Acknowledgement{ID: id, LegalEntity: m.Event.Scope.LegalEntity, EventIDs: []event.ID{m.Event.ID}})
 	return err
 }
 
-// Refuse implements webhooks.Engine.
-func (d subscriptionEngine) Refuse(ctx context.Context, owner ports.Principal, id string, m webhooks.Message, code string) error {
+// Refuse implements webhooks.Consumer.
+func (d subscriptionConsumer) Refuse(ctx context.Context, owner ports.Principal, id string, m webhooks.Message, code string) error {
 	_, err := d.service.Refuse(ctx, owner, subscriptions.Refusal{
-		ID: id, LegalEntity: m.Event.Scope.LegalEntity, EventIDs: []event.ID{m.Event.ID}, Action: subscription.Again, Code: code,
+		ID: id, LegalEntity: m.Event.Scope.LegalEntity, EventIDs: []event.ID{m.Event.ID}, Action: subscription.RetryLater, Code: code,
 	})
 	return err
 }
 
-// Requeue implements webhooks.Engine.
-func (d subscriptionEngine) Requeue(ctx context.Context, owner ports.Principal, id string, m webhooks.Message) error {
+// Requeue implements webhooks.Consumer.
+func (d subscriptionConsumer) Requeue(ctx context.Context, owner ports.Principal, id string, m webhooks.Message) error {
 	return d.service.Requeue(ctx, owner, id, []subscriptions.Delivery{{Event: m.Event, Attempt: m.Attempt}})
 }
 
-// Pause implements webhooks.Engine.
-func (d subscriptionEngine) Pause(ctx context.Context, owner ports.Principal, id string) error {
+// Pause implements webhooks.Consumer.
+func (d subscriptionConsumer) Pause(ctx context.Context, owner ports.Principal, id string) error {
 	_, err := d.service.Pause(ctx, subscriptions.Caller{Principal: owner}, id)
 	return err
 }

@@ -172,8 +172,8 @@ func (s *Settings) KeyPath() string {
 	return ""
 }
 
-// holdsKeys reports whether a parked message blocks later messages of its key.
-func (s *Settings) holdsKeys() bool {
+// parkedBlocksKey reports whether a parked message blocks later messages of its key.
+func (s *Settings) parkedBlocksKey() bool {
 	return s.PartitionBy != PerLegalEntity && s.PartitionBy != NoOrder
 }
 

@@ -89,7 +89,7 @@ type Window struct {
 }
 
 // NewWindow makes a window of all open messages, which excludes parked ones, by sequence.
-// The caller must call HoldKeys before Claim and Admit.
+// The caller must call BlockKeys before Claim and Admit.
 func NewWindow(s Settings, now time.Time, open []Message) *Window {
 	return &Window{
 		settings: s, now: now, open: open, parked: map[Key]event.Sequence{},
@@ -111,9 +111,9 @@ func (w *Window) isReady(m *Message) bool {
 	return m.State == Waiting || m.State == Retry && !m.Due.After(w.now)
 }
 
-// HoldKeys adds keys whose messages wait behind a parked message.
-func (w *Window) HoldKeys(parked map[Key]event.Sequence) {
-	if !w.settings.holdsKeys() {
+// BlockKeys adds keys whose messages wait behind a parked message.
+func (w *Window) BlockKeys(parked map[Key]event.Sequence) {
+	if !w.settings.parkedBlocksKey() {
 		return
 	}
 	for k, n := range parked {
@@ -124,9 +124,9 @@ func (w *Window) HoldKeys(parked map[Key]event.Sequence) {
 }
 
 // ClaimableKeys lists the keys of the messages that may be delivered, each once, if parked
-// messages may block keys. The caller looks for parked messages of them, for HoldKeys.
+// messages may block keys. The caller looks for parked messages of them, for BlockKeys.
 func (w *Window) ClaimableKeys() []Key {
-	return w.holdableKeys(func(yield func(Key) bool) {
+	return w.distinctKeys(func(yield func(Key) bool) {
 		for m := range w.openMessages {
 			if m.State != Leased && !yield(m.Key) {
 				return
@@ -135,9 +135,9 @@ func (w *Window) ClaimableKeys() []Key {
 	})
 }
 
-// KeysOf lists the keys of candidates like ClaimableKeys.
-func (w *Window) KeysOf(candidates []Candidate) []Key {
-	return w.holdableKeys(func(yield func(Key) bool) {
+// CandidateKeys lists the keys of candidates like ClaimableKeys.
+func (w *Window) CandidateKeys(candidates []Candidate) []Key {
+	return w.distinctKeys(func(yield func(Key) bool) {
 		for i := range candidates {
 			if !yield(candidates[i].Key) {
 				return
@@ -146,8 +146,8 @@ func (w *Window) KeysOf(candidates []Candidate) []Key {
 	})
 }
 
-func (w *Window) holdableKeys(all iter.Seq[Key]) (keys []Key) {
-	if !w.settings.holdsKeys() {
+func (w *Window) distinctKeys(all iter.Seq[Key]) (keys []Key) {
+	if !w.settings.parkedBlocksKey() {
 		return nil
 	}
 	seen := map[Key]bool{{}: true}
@@ -199,15 +199,15 @@ func (w *Window) park(m *Message) {
 	m.State, m.Due, m.ChangedAt = ParkedState, time.Time{}, w.now
 	w.changed[m.Sequence] = true
 	w.Counts.Parked++
-	if w.settings.holdsKeys() && m.Key != (Key{}) {
+	if w.settings.parkedBlocksKey() && m.Key != (Key{}) {
 		if n, known := w.parked[m.Key]; !known || m.Sequence < n {
 			w.parked[m.Key] = m.Sequence
 		}
 	}
 }
 
-// isHeldByParked reports whether a parked message of the key blocks a sequence.
-func (w *Window) isHeldByParked(k Key, n event.Sequence) bool {
+// isBlockedByParked reports whether a parked message of the key blocks a sequence.
+func (w *Window) isBlockedByParked(k Key, n event.Sequence) bool {
 	first, known := w.parked[k]
 	return known && first < n
 }
@@ -234,11 +234,11 @@ func (w *Window) Claimable(limit int, ownsKey func(Key) bool) (sequences []event
 }
 
 func (w *Window) claimable(limit int, ownsKey func(Key) bool) (out []*Message) {
-	held := map[Key]bool{}
+	blocked := map[Key]bool{}
 	for m := range w.openMessages {
-		if !w.isReady(m) || held[m.Key] || w.isHeldByParked(m.Key, m.Sequence) || len(out) >= limit || ownsKey != nil && !ownsKey(m.Key) {
+		if !w.isReady(m) || blocked[m.Key] || w.isBlockedByParked(m.Key, m.Sequence) || len(out) >= limit || ownsKey != nil && !ownsKey(m.Key) {
 			if m.Key != (Key{}) && !w.delivered[m.Sequence] {
-				held[m.Key] = true
+				blocked[m.Key] = true
 			}
 			continue
 		}
@@ -267,22 +267,22 @@ type Candidate struct {
 // waiting of the rest wait. It stops where neither is possible and returns how many it
 // admitted.
 func (w *Window) Admit(candidates []Candidate, consumer string, room, waiting int, ownsKey func(Key) bool) (delivered []Message, admitted int) {
-	held := map[Key]bool{}
+	blocked := map[Key]bool{}
 	for m := range w.openMessages {
 		if m.Key != (Key{}) && !w.delivered[m.Sequence] {
-			held[m.Key] = true
+			blocked[m.Key] = true
 		}
 	}
 	for _, c := range candidates {
 		m := Message{Sequence: c.Sequence, EventID: c.EventID, Key: c.Key, State: Waiting, ChangedAt: w.now}
 		switch {
-		case held[c.Key] || w.isHeldByParked(c.Key, c.Sequence) || ownsKey != nil && !ownsKey(c.Key):
+		case blocked[c.Key] || w.isBlockedByParked(c.Key, c.Sequence) || ownsKey != nil && !ownsKey(c.Key):
 			if waiting <= 0 {
 				return delivered, admitted
 			}
 			waiting--
 			if c.Key != (Key{}) {
-				held[c.Key] = true
+				blocked[c.Key] = true
 			}
 			w.open = append(w.open, m)
 			w.changed[m.Sequence] = true
@@ -407,9 +407,9 @@ type Refusal string
 
 // The refusals.
 const (
-	Again Refusal = "retry"
-	Park  Refusal = "park"
-	Skip  Refusal = "skip"
+	RetryLater Refusal = "retry"
+	Park       Refusal = "park"
+	Skip       Refusal = "skip"
 )
 
 // Refuse answers a delivered message with a failure.
@@ -418,7 +418,7 @@ func (w *Window) Refuse(n event.Sequence, consumer string, how Refusal, code, de
 	if m == nil {
 		return outcome
 	}
-	if m.State == Retry && how == Again {
+	if m.State == Retry && how == RetryLater {
 		return NotOutstanding // it failed already, and its time is set
 	}
 	switch how {
@@ -495,21 +495,21 @@ func (w *Window) Add(more []Message) {
 	slices.SortFunc(w.open, func(a, b Message) int { return cmp.Compare(a.Sequence, b.Sequence) })
 }
 
-// HeldKey says that no message of a key that follows a sequence can be delivered.
-type HeldKey struct {
+// BlockedKey says that no message of a key that follows a sequence can be delivered.
+type BlockedKey struct {
 	Key   Key
 	After event.Sequence
 }
 
-// HeldKeys lists the keys of which no message can be delivered that follows a message of the
+// BlockedKeys lists the keys of which no message can be delivered that follows a message of the
 // window, each once, with the first such message. Earlier messages of the key may be
 // deliverable: one that was requeued, or one that is replayed.
-func (w *Window) HeldKeys() (keys []HeldKey) {
-	held := map[Key]bool{}
+func (w *Window) BlockedKeys() (keys []BlockedKey) {
+	seen := map[Key]bool{}
 	for m := range w.openMessages {
-		if m.Key != (Key{}) && !held[m.Key] && (!w.isReady(m) || w.isHeldByParked(m.Key, m.Sequence)) {
-			held[m.Key] = true
-			keys = append(keys, HeldKey{m.Key, m.Sequence})
+		if m.Key != (Key{}) && !seen[m.Key] && (!w.isReady(m) || w.isBlockedByParked(m.Key, m.Sequence)) {
+			seen[m.Key] = true
+			keys = append(keys, BlockedKey{m.Key, m.Sequence})
 		}
 	}
 	return keys

@@ -201,7 +201,7 @@ func (c *deliveryRace) consume(ctx context.Context, t require.TestingT, i int) {
 			case x < 6: // forgotten
 			case x < 14:
 				c.record(c.excuse, id)
-				_, err = node.Refuse(ctx, c.Person, subscriptions.Refusal{ID: "race", EventIDs: id, Action: subscription.Again, Code: "case.busy"})
+				_, err = node.Refuse(ctx, c.Person, subscriptions.Refusal{ID: "race", EventIDs: id, Action: subscription.RetryLater, Code: "case.busy"})
 			case x < 16:
 				c.record(c.excuse, id)
 				c.record(c.parked, id)
@@ -403,7 +403,7 @@ func (c *DeliveryFixture) next(ctx context.Context, t *testing.T, node *subscrip
 			if !slices.Contains(bad, d.Event.ID) {
 				return d.Event.ID
 			}
-			if _, err := node.Refuse(ctx, c.Person, subscriptions.Refusal{ID: "s", Consumer: consumer, EventIDs: []event.ID{d.Event.ID}, Action: subscription.Again}); err != nil {
+			if _, err := node.Refuse(ctx, c.Person, subscriptions.Refusal{ID: "s", Consumer: consumer, EventIDs: []event.ID{d.Event.ID}, Action: subscription.RetryLater}); err != nil {
 				t.Errorf("refuse: %v", err)
 			}
 		}

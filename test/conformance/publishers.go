@@ -111,7 +111,7 @@ func lowerTermFenced(t require.TestingT, s ports.PublisherCursors) {
 	_, err := s.BeginPublishing(ctx, "nats", publisherPartition, 4)
 	require.Equal(t, "publisher.fenced", fault.CodeOf(err))
 	require.Equal(t, "publisher.fenced", fault.CodeOf(move(s, 4, 5, 6)), "a worker that was paused past its lease moves nothing")
-	require.Equal(t, "publisher.fenced", fault.CodeOf(s.NotePublishFailure(ctx, "nats", publisherPartition, 4, "publisher.unavailable")))
+	require.Equal(t, "publisher.fenced", fault.CodeOf(s.RecordPublishFailure(ctx, "nats", publisherPartition, 4, "publisher.unavailable")))
 	c := only(t, s)
 	require.Equal(t, event.Sequence(5), c.PublishedThrough)
 	require.Equal(t, uint64(6), c.Term)
@@ -153,7 +153,7 @@ func failuresCounted(t require.TestingT, s ports.PublisherCursors) {
 	ctx := context.Background()
 	begin(t, s, 1)
 	for range 3 {
-		require.NoError(t, s.NotePublishFailure(ctx, "nats", publisherPartition, 1, "publisher.unavailable"))
+		require.NoError(t, s.RecordPublishFailure(ctx, "nats", publisherPartition, 1, "publisher.unavailable"))
 	}
 	c := only(t, s)
 	require.Equal(t, 3, c.Failures)

@@ -37,11 +37,11 @@ func (b brokenCursors) MovePublished(ctx context.Context, publisher string, p ev
 	return b.cursors.MovePublished(ctx, publisher, p, term, from, to)
 }
 
-func (b brokenCursors) NotePublishFailure(ctx context.Context, publisher string, p event.PartitionID, term uint64, code string) error {
+func (b brokenCursors) RecordPublishFailure(ctx context.Context, publisher string, p event.PartitionID, term uint64, code string) error {
 	if b.note {
 		return nil
 	}
-	return b.cursors.NotePublishFailure(ctx, publisher, p, term, code)
+	return b.cursors.RecordPublishFailure(ctx, publisher, p, term, code)
 }
 
 // current is the cursor of the suite's partition.

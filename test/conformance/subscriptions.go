@@ -389,15 +389,15 @@ func partialReads(t require.TestingT, d *SubscriptionFixture) {
 		require.Equal(t, 4, n)
 		for _, c := range []struct {
 			after event.Sequence
-			but   []subscription.HeldKey
+			but   []subscription.BlockedKey
 			limit int
 			want  []subscription.Message
 		}{
 			{0, nil, 10, waiting}, {0, nil, 2, waiting[:2]}, {4, nil, 10, waiting[1:]}, {8, nil, 10, waiting[:0]},
-			{0, []subscription.HeldKey{{Key: waiting[1].Key, After: 2}, {Key: leased.Key, After: 2}}, 10, []subscription.Message{waiting[0], waiting[2]}},
-			{0, []subscription.HeldKey{{Key: waiting[0].Key, After: 1}}, 1, waiting[1:2]},
-			{0, []subscription.HeldKey{{Key: leased.Key, After: 9}, {Key: waiting[1].Key, After: 7}}, 10, waiting[:3]},
-			{0, []subscription.HeldKey{{Key: waiting[1].Key, After: 7}, {Key: waiting[0].Key, After: 3}}, 10, waiting[1:3]},
+			{0, []subscription.BlockedKey{{Key: waiting[1].Key, After: 2}, {Key: leased.Key, After: 2}}, 10, []subscription.Message{waiting[0], waiting[2]}},
+			{0, []subscription.BlockedKey{{Key: waiting[0].Key, After: 1}}, 1, waiting[1:2]},
+			{0, []subscription.BlockedKey{{Key: leased.Key, After: 9}, {Key: waiting[1].Key, After: 7}}, 10, waiting[:3]},
+			{0, []subscription.BlockedKey{{Key: waiting[1].Key, After: 7}, {Key: waiting[0].Key, After: 3}}, 10, waiting[1:3]},
 		} {
 			found, err := tx.Waiting(ctx, c.after, c.but, c.limit)
 			require.NoError(t, err)

@@ -116,10 +116,10 @@ type brokenDelivery struct {
 	clear     func(event.Sequence) event.Sequence
 	threshold func(int) int
 	cursor    func(*ports.DeliveryCursor)
-	but       func([]subscription.HeldKey) []subscription.HeldKey
+	but       func([]subscription.BlockedKey) []subscription.BlockedKey
 }
 
-func (d brokenDelivery) Waiting(ctx context.Context, after event.Sequence, but []subscription.HeldKey, limit int) ([]subscription.Message, error) {
+func (d brokenDelivery) Waiting(ctx context.Context, after event.Sequence, but []subscription.BlockedKey, limit int) ([]subscription.Message, error) {
 	if d.but != nil {
 		but = d.but(but)
 	}
@@ -195,7 +195,7 @@ func TestBrokenSubscriptionStoresAreNoticed(t *testing.T) {
 		{"keeps what failed", brokenSubscriptions{deliver: wrapDelivery}, "WhatFailsLeavesNothing"},
 		{"forgets who has a message", brokenSubscriptions{tx: inside(brokenDelivery{message: func(m *subscription.Message) { m.Consumer = "" }})}, "MessagesComeBackAsTheyWere"},
 		{"forgets the term", brokenSubscriptions{tx: inside(brokenDelivery{cursor: func(c *ports.DeliveryCursor) { c.Term = 1 }})}, "MessagesComeBackAsTheyWere"},
-		{"leaves out nothing", brokenSubscriptions{tx: inside(brokenDelivery{but: func([]subscription.HeldKey) []subscription.HeldKey { return nil }})}, "PartsOfWhatIsOpenAreWhatTheySay"},
+		{"leaves out nothing", brokenSubscriptions{tx: inside(brokenDelivery{but: func([]subscription.BlockedKey) []subscription.BlockedKey { return nil }})}, "PartsOfWhatIsOpenAreWhatTheySay"},
 		{"finds events of other partitions", brokenSubscriptions{anywhere: true}, "PartsOfWhatIsOpenAreWhatTheySay"},
 		{"finds due what waits", brokenSubscriptions{tx: inside(brokenDelivery{message: func(m *subscription.Message) {
 			if m.State == subscription.Waiting {

@@ -82,13 +82,13 @@ func acquire(ctx context.Context, tokens chan struct{}) (release func(), err err
 	}
 }
 
-// cursorHeld is the error of a cursor that another session holds; nothing was written.
-type cursorHeld struct{ error }
+// cursorLocked is the error of a cursor that another session holds; nothing was written.
+type cursorLocked struct{ error }
 
-func (c cursorHeld) Unwrap() error { return c.error }
+func (c cursorLocked) Unwrap() error { return c.error }
 
-// deliverInTurn waits for the cursor in short attempts, for at most the lock timeout.
-func (s *Store) deliverInTurn(ctx context.Context, k cursorKey, attempt func(locked func()) error) error {
+// retryWhileLocked waits for the cursor in short attempts, for at most the lock timeout.
+func (s *Store) retryWhileLocked(ctx context.Context, k cursorKey, attempt func(locked func()) error) error {
 	bounded, cancel := context.WithTimeout(ctx, s.db.Config.Limits.LockTimeout)
 	defer cancel()
 	translate := func(err error) error {
@@ -109,7 +109,7 @@ func (s *Store) deliverInTurn(ctx context.Context, k cursorKey, attempt func(loc
 		}
 		err = attempt(func() { release(); leave() })
 		release()
-		if _, held := errors.AsType[cursorHeld](err); !held {
+		if _, held := errors.AsType[cursorLocked](err); !held {
 			return err
 		}
 		if err := ports.Sleep(bounded, pause); err != nil {
@@ -129,7 +129,7 @@ func (s *Store) waitForCursor(ctx context.Context, tx pgx.Tx, k cursorKey) (row 
 	})
 	batch.Queue(pg.SetLockTimeout, pg.Milliseconds(s.db.Config.Limits.LockTimeout))
 	if err = tx.SendBatch(ctx, &batch).Close(); pg.IsLockTimeout(err) {
-		err = cursorHeld{err}
+		err = cursorLocked{err}
 	}
 	return row, err
 }

@@ -42,7 +42,7 @@ func (s *Store) deliverOnce(ctx context.Context, uid event.ID, p event.Partition
 	if !wait {
 		return s.deliverLocked(ctx, cursorKey{uid, p}, nil, f)
 	}
-	err = s.deliverInTurn(ctx, cursorKey{uid, p}, func(locked func()) error {
+	err = s.retryWhileLocked(ctx, cursorKey{uid, p}, func(locked func()) error {
 		ran, err = s.deliverLocked(ctx, cursorKey{uid, p}, locked, f)
 		return err
 	})
@@ -323,7 +323,7 @@ func (d *deliveryTx) Delivered(ctx context.Context) ([]subscription.Message, err
 	return messagesOf(rows), err
 }
 
-func (d *deliveryTx) Waiting(ctx context.Context, after event.Sequence, but []subscription.HeldKey, limit int) ([]subscription.Message, error) {
+func (d *deliveryTx) Waiting(ctx context.Context, after event.Sequence, but []subscription.BlockedKey, limit int) ([]subscription.Message, error) {
 	keys, froms, last := make([]subscription.Key, len(but)), make([]int64, len(but)), int64(0)
 	for i, k := range but {
 		keys[i], froms[i] = k.Key, int64(k.After)

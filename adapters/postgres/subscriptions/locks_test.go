@@ -34,7 +34,7 @@ func TestDrillLockedPublisherCursor(t *testing.T) {
 	require.NoError(t, err)
 	_, begun := s.Publishers.BeginPublishing(t.Context(), "nats", books[0], 1)
 	for _, err := range []error{
-		begun, s.Publishers.MovePublished(t.Context(), "nats", books[0], 1, 0, 5), s.Publishers.NotePublishFailure(t.Context(), "nats", books[0], 1, "x"),
+		begun, s.Publishers.MovePublished(t.Context(), "nats", books[0], 1, 0, 5), s.Publishers.RecordPublishFailure(t.Context(), "nats", books[0], 1, "x"),
 	} {
 		f, ok := fault.As(err)
 		require.True(t, ok)

@@ -84,8 +84,8 @@ func (s *Publishers) MovePublished(ctx context.Context, publisher string, p even
 	})
 }
 
-// NotePublishFailure implements ports.PublisherCursors.
-func (s *Publishers) NotePublishFailure(ctx context.Context, publisher string, p event.PartitionID, term uint64, code string) error {
+// RecordPublishFailure implements ports.PublisherCursors.
+func (s *Publishers) RecordPublishFailure(ctx context.Context, publisher string, p event.PartitionID, term uint64, code string) error {
 	return s.withCursor(ctx, publisher, p, term, func(tx pgx.Tx, _ event.Sequence) error {
 		return s.queries.NotePublishFailure(ctx, tx, &subscriptionsdb.NotePublishFailureParams{
 			Publisher: publisher, PartitionID: int32(p), LastError: pg.OptionalText(code), FailedAt: pg.OptionalTime(s.db.Now()),
