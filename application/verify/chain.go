@@ -17,13 +17,13 @@ const (
 	payloadRedacted = "pii.payload.redacted"
 )
 
-// chain walks one partition, from a store or an export file.
+// chain checks the events of one partition, from a store or an export file.
 type chain struct {
 	report     *EntityReport
 	entity     ports.LegalEntity
 	head       ports.Head // as it was when the run began; zero for an export file
-	earlier    *Head      // of an earlier export; nil: none
-	passed     bool       // the chain has reached its sequence
+	earlier    *Head      // exported earlier; nil: none
+	passed     bool       // the chain has reached the sequence of the earlier head
 	previous   event.Hash
 	unlinked   bool // the event before is unreadable
 	last       event.Recorded
@@ -53,18 +53,21 @@ func (c *chain) add(kind FindingKind, n event.Sequence, detail string) {
 	c.report.add(Finding{Kind: kind, Sequence: n, Detail: detail})
 }
 
-// compareHead compares a link with the earlier head.
+// compareHead compares the checksum at a sequence with the earlier head, if it is of that
+// sequence.
 func (c *chain) compareHead(n event.Sequence, checksum event.Hash) {
 	if c.earlier == nil || n != c.earlier.Sequence {
 		return
 	}
 	c.passed = true
 	if hex.EncodeToString(checksum[:]) != c.earlier.Checksum {
-		c.add(HeadMismatch, n, "the checksum is not the one that was exported earlier: the log was computed again up to here")
+		c.add(HeadMismatch, n, "the checksum is not the one that was exported earlier: the checksums up to here were recomputed")
 	}
 }
 
-// check checks the next event. rows are its rows about persons, complete if rowsKnown.
+// check checks the next event: sequence, scope, time, payload hash, sealed values, checksum
+// and head. rows are its rows about persons; rowsKnown is false for an event that was
+// appended after the run began, whose rows were not read.
 func (c *chain) check(e *event.Recorded, rows []ports.PersonalRow, rowsKnown bool) {
 	r := c.report
 	found := func(kind FindingKind, format string, args ...any) {
@@ -77,7 +80,7 @@ func (c *chain) check(e *event.Recorded, rows []ports.PersonalRow, rowsKnown boo
 		found(ForeignScope, "the event's scope is not that of its partition")
 	}
 	if e.RecordedAt.Before(c.last.RecordedAt) {
-		found(TimeBackwards, "recorded before the event before it")
+		found(TimeBackwards, "recorded earlier than the event before it")
 	}
 	if e.Payload == nil {
 		found(PayloadMissing, "the event has no payload")
@@ -112,7 +115,7 @@ func (c *chain) unreadable(n event.Sequence) {
 	c.report.Head, c.unlinked = n, true
 }
 
-// readAnnouncement reads the event of an erasure or redaction.
+// readAnnouncement collects the data of an event of an erasure or redaction.
 func (c *chain) readAnnouncement(e *event.Recorded, found func(FindingKind, string, ...any)) {
 	switch e.Type {
 	case subjectErased:
@@ -193,21 +196,21 @@ func sameSet(a, b []string) bool {
 	return slices.Equal(slices.Sorted(slices.Values(a)), slices.Sorted(slices.Values(b)))
 }
 
-// abort reports what is certain although the chain could not be read to its end.
+// abort reports the findings that hold although the chain could not be read to its end.
 func (c *chain) abort() {
 	c.redactions.abort(c.report)
 	c.report.sort()
 }
 
-// finish reports what follows from the whole chain.
+// finish reports the findings that need the whole chain.
 func (c *chain) finish() {
 	defer c.report.sort()
 	c.redactions.finish(c.report)
 	if c.earlier != nil && !c.passed {
 		if c.earlier.Sequence > c.report.Head {
-			c.add(HeadBeyondEnd, c.report.Head+1, fmt.Sprintf("the log ends at %d, but a head of %d was exported earlier: its tail was cut off or it was set back", c.report.Head, c.earlier.Sequence))
+			c.add(HeadBeyondEnd, c.report.Head+1, fmt.Sprintf("the log ends at %d, but a head of %d was exported earlier: the end was cut off, or the database was restored to an earlier state", c.report.Head, c.earlier.Sequence))
 		} else {
-			c.add(HeadMismatch, c.earlier.Sequence, "the event that was the head when heads were exported is not there")
+			c.add(HeadMismatch, c.earlier.Sequence, "the event of the exported head does not exist")
 		}
 	}
 }

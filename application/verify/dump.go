@@ -19,8 +19,10 @@ import (
 // character escaped.
 const maxLine = 32 << 20
 
-// Dump verifies an export file without database and network. It keeps one line in memory. Fault verify.not_an_export (Invalid): the file does not begin like one. It
-// returns an error of the reader unchanged, with the findings until then in the report.
+// Dump verifies an export file without database and network, one line at a time. It returns
+// the log name too. An error of the reader comes back unchanged, with the findings until
+// then in the report. verify.not_an_export (Invalid) if the file does not begin like an
+// export.
 func Dump(file io.Reader, options ...Option) (EntityReport, string, error) {
 	d := dump{in: bufio.NewReaderSize(file, 64<<10), digest: sha256.New()}
 	text, err := d.line()
@@ -39,7 +41,7 @@ func Dump(file io.Reader, options ...Option) (EntityReport, string, error) {
 	le := ports.LegalEntity{TenantID: header.Tenant, Code: header.LegalEntity, Partition: header.Partition}
 	report := newReport(le)
 	var genesis event.Hash
-	unhex(genesis[:], header.Genesis) // newChain reports an invalid one as a wrong one
+	unhex(genesis[:], header.Genesis) // newChain reports an invalid text as a mismatch
 	d.chain = newChain(&r, &report, le, genesis)
 	d.chain.redactions.init(nil)
 	if err := d.read(); err != nil {
@@ -58,7 +60,8 @@ type dump struct {
 	redactions []ports.Redaction
 }
 
-// line reads one line with its line feed; io.EOF with what is left without one.
+// line reads one line with its line feed. At the end of the file it returns io.EOF with the
+// rest that has no line feed.
 func (d *dump) line() ([]byte, error) {
 	d.number++
 	var long []byte
@@ -153,7 +156,7 @@ func (d *dump) trailer(text []byte) {
 		checksum = hex.EncodeToString(d.chain.previous[:])
 	}
 	if l.Events != r.Events || l.Head != r.Head || l.Checksum != checksum || l.Redactions != len(d.redactions) {
-		d.truncated("the trailer counts other events than there are, or ends with another one")
+		d.truncated("the counts or the head in the trailer are not those of the file")
 	}
 	if l.Digest != hex.EncodeToString(d.digest.Sum(nil)) {
 		d.chain.add(ExportDigest, 0, "the digest in the trailer is not that of the file")

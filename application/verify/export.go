@@ -21,10 +21,10 @@ type ExportSummary struct {
 	Checksum event.Hash
 }
 
-// Export writes the log of one legal entity, up to its head at the time of the call,
-// to an export file, which Dump verifies without database and network. Sealed values
-// stay sealed. Export verifies nothing: it writes damaged data as it is. It keeps one page
-// of events in memory.
+// Export writes the log of one legal entity, up to its head at the time of the call, to an
+// export file, which Dump verifies without database and network. Sealed values stay sealed.
+// Export verifies nothing: it writes damaged data as it is. It keeps a few pages of events
+// in memory.
 //
 // Faults: verify.export_interrupted (Conflict: a payload was redacted during the export) and
 // those of the store; Export returns an error of the writer unchanged.
@@ -102,7 +102,7 @@ func (x *exporter) events(ctx context.Context, store Store, le ports.LegalEntity
 			if e.Sequence > head.Sequence {
 				return nil
 			}
-			personal, err := rows.rowsOf(e.Sequence, func(ports.PersonalRow) {}) // the file has no place for extra rows
+			personal, err := rows.rowsOf(e.Sequence, func(ports.PersonalRow) {}) // the file cannot hold rows without an event
 			if err != nil {
 				return err
 			}

@@ -73,12 +73,12 @@ func ParseHeads(text []byte) (Heads, error) {
 		bad = bad || err != nil || len(checksum) != len(event.Hash{}) || r.Change < 1
 	}
 	if bad {
-		return Heads{}, fault.New(fault.Invalid, "verify.heads_invalid", "the file of exported heads is not as `backbone verify --export-head` wrote it; take the original")
+		return Heads{}, fault.New(fault.Invalid, "verify.heads_invalid", "this is not a file of heads as `backbone verify --export-head` writes it; use the original file")
 	}
 	return h, nil
 }
 
-// reference holds the earlier heads. A nil reference has none.
+// reference holds the heads of an earlier export. nil: there are none.
 type reference struct {
 	logName  string
 	heads    []Head
@@ -96,8 +96,8 @@ func (r *reference) of(p event.PartitionID) *Head {
 	return nil
 }
 
-// knows reports whether a legal entity of this code had a head.
-func (r *reference) knows(code string) bool {
+// hasHeadOf reports whether a head of a legal entity with this code was exported.
+func (r *reference) hasHeadOf(code string) bool {
 	return r != nil && slices.ContainsFunc(r.heads, func(h Head) bool { return h.LegalEntity == code })
 }
 
@@ -116,7 +116,7 @@ func (r *reference) missingEntities(existing []ports.LegalEntity, tenantID strin
 		}
 		report := newReport(ports.LegalEntity{TenantID: h.Tenant, Code: h.LegalEntity, Partition: h.Partition})
 		report.Reference = &h.Sequence
-		report.add(Finding{Kind: LegalEntityMissing, Sequence: h.Sequence, Detail: "heads of this legal entity were exported earlier, but the log has it no more under this tenant, code and partition"})
+		report.add(Finding{Kind: LegalEntityMissing, Sequence: h.Sequence, Detail: "heads of this legal entity were exported earlier, but the log has no legal entity of this tenant, code and partition"})
 		out = append(out, report)
 	}
 	return out

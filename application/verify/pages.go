@@ -10,8 +10,9 @@ import (
 
 const (
 	pageSize  = 1000
-	pageBytes = 16 << 20 // what a page of large events should not exceed by much
-	// maxUnreadable ends a run: so many unreadable events have another cause than tampering.
+	pageBytes = 16 << 20 // approximate limit of the payloads of a page
+	// maxUnreadable bounds the unreadable events of a run, which fails beyond it: so many
+	// have another cause than tampering.
 	maxUnreadable = 100
 )
 
@@ -21,7 +22,8 @@ type page struct {
 	err        error // after both
 }
 
-// readAhead reads the next page while the last one is hashed.
+// readAhead reads pages while the caller checks earlier ones: one waits, another is being
+// read.
 func readAhead(ctx context.Context, store ports.ChainReader, p event.PartitionID, after event.Sequence) <-chan page {
 	out := make(chan page, 1)
 	go func() {
@@ -71,7 +73,8 @@ func (r *pager) next(ctx context.Context) (next page, more bool) {
 		case f != nil && f.Kind == fault.Internal && r.skipped < maxUnreadable:
 			r.skipped++
 			r.after++
-			// Reported with the next readable event: if there is none, the store is at fault.
+			// It is reported together with the next readable event. If none follows, the run
+			// fails with the store's error.
 			next.unreadable = append(next.unreadable, r.after)
 		default:
 			return page{err: err}, false

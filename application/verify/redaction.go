@@ -28,16 +28,16 @@ type suspect struct {
 	stored   event.Hash // of the payload
 }
 
-// maxSuspects bounds the suspects in memory; beyond it a payload with a wrong hash counts
-// as tampered with at once. A log has far fewer redactions.
+// maxSuspects bounds the suspects in memory. Further payloads with a wrong hash are reported
+// without looking for a redaction. A log has far fewer redactions.
 const maxSuspects = 100_000
 
-// redactions compares the records of redactions, their events and the stored payloads. A
-// payload may differ from its skeleton only if all three agree.
+// redactions compares the records of redactions, their events and the stored payloads. The
+// hash of a payload may differ from the skeleton's only if all three agree.
 type redactions struct {
 	records   map[event.Sequence][]ports.Redaction // by redacted event
 	recorded  map[string]bool                      // ids of records
-	first     map[event.ID]bool                    // records that existed when the run began
+	initial   map[event.ID]bool                    // records that existed when the run began
 	announced map[string]announcement              // by id of the redaction
 	repeated  []announcement                       // a second event of one redaction
 	suspects  map[event.Sequence]suspect
@@ -46,14 +46,14 @@ type redactions struct {
 
 // init sets the records as they are before the events are read.
 func (r *redactions) init(records []ports.Redaction) {
-	r.records, r.first, r.announced, r.suspects = map[event.Sequence][]ports.Redaction{}, map[event.ID]bool{}, map[string]announcement{}, map[event.Sequence]suspect{}
+	r.records, r.initial, r.announced, r.suspects = map[event.Sequence][]ports.Redaction{}, map[event.ID]bool{}, map[string]announcement{}, map[event.Sequence]suspect{}
 	for _, x := range records {
-		r.first[x.ID] = true
+		r.initial[x.ID] = true
 	}
 	r.setRecords(records)
 }
 
-// setRecords replaces the records with the present ones.
+// setRecords replaces the records with those that the store has now.
 func (r *redactions) setRecords(records []ports.Redaction) {
 	clear(r.records)
 	r.recorded = map[string]bool{}
@@ -63,8 +63,8 @@ func (r *redactions) setRecords(records []ports.Redaction) {
 	}
 }
 
-// note keeps an event as a suspect if its payload is not the skeleton's, or if it has
-// records of redactions.
+// note keeps an event as a suspect if its payload's hash is not the skeleton's, or if there
+// are records of its redaction.
 func (r *redactions) note(e *event.Recorded, stored event.Hash) {
 	if stored == e.PayloadHash && len(r.records[e.Sequence]) == 0 {
 		return
@@ -114,7 +114,7 @@ func (r *redactions) abort(report *EntityReport) {
 	}
 }
 
-const unrecorded = "the payload's hash is not the one in the skeleton, and no redaction is on record"
+const unrecorded = "the payload's hash is not the one in the skeleton, and there is no record of a redaction"
 
 // finish reports the redactions that agree and every payload and record that does not.
 func (r *redactions) finish(report *EntityReport) {
@@ -141,11 +141,11 @@ func (r *redactions) finish(report *EntityReport) {
 	ids := slices.Sorted(maps.Keys(r.announced))
 	for _, id := range ids {
 		if !r.recorded[id] {
-			add(RedactionUnrecorded, r.announced[id].place, "", "the event tells of a redaction that is not on record")
+			add(RedactionUnrecorded, r.announced[id].place, "", "the event announces a redaction that has no record")
 		}
 	}
 	for _, a := range r.repeated {
-		add(RedactionMismatch, a.place, "", "a second event tells of the same redaction")
+		add(RedactionMismatch, a.place, "", "a second event announces the same redaction")
 	}
 	slices.SortFunc(report.Redactions, func(a, b Redaction) int {
 		return cmp.Or(cmp.Compare(a.Sequence, b.Sequence), a.RedactedAt.Compare(b.RedactedAt))
@@ -159,8 +159,8 @@ func (r *redactions) checkEvent(report *EntityReport, n event.Sequence, records 
 	if !found {
 		// The event was read before its redaction, or it is missing, which another check reports.
 		for _, x := range records {
-			if r.first[x.ID] {
-				add(RedactionMismatch, n, x.EventID.String(), "a redaction is on record of an event without payload")
+			if r.initial[x.ID] {
+				add(RedactionMismatch, n, x.EventID.String(), "there is a record of a redaction, but the event has no payload")
 			}
 		}
 		return
@@ -169,7 +169,7 @@ func (r *redactions) checkEvent(report *EntityReport, n event.Sequence, records 
 	for left := slices.Clone(records); len(left) > 0; {
 		i := slices.IndexFunc(left, func(x ports.Redaction) bool { return x.OldPayloadHash == reached })
 		if i < 0 {
-			add(RedactionMismatch, n, s.id.String(), fmt.Sprintf("redaction %s does not begin with the payload that the log vouches for", left[0].ID))
+			add(RedactionMismatch, n, s.id.String(), fmt.Sprintf("the old hash in the record of redaction %s is neither the skeleton's nor that of an earlier redaction", left[0].ID))
 			return
 		}
 		x := left[i]
@@ -177,7 +177,7 @@ func (r *redactions) checkEvent(report *EntityReport, n event.Sequence, records 
 		a, ok := r.announced[x.ID.String()]
 		switch {
 		case !ok:
-			add(RedactionUnannounced, n, s.id.String(), fmt.Sprintf("no event tells of redaction %s; if it was interrupted, `backbone redact run` completes it", x.ID))
+			add(RedactionUnannounced, n, s.id.String(), fmt.Sprintf("no event announces redaction %s; if it was interrupted, `backbone redact run` completes it", x.ID))
 			return
 		case x.EventID != s.id || a.EventID != s.id.String() || a.Target != n ||
 			a.Old != hex.EncodeToString(x.OldPayloadHash[:]) || a.New != hex.EncodeToString(x.NewPayloadHash[:]):
@@ -191,7 +191,7 @@ func (r *redactions) checkEvent(report *EntityReport, n event.Sequence, records 
 		})
 	}
 	if s.stored != reached {
-		add(PayloadMismatch, n, s.id.String(), "the payload is not the one that its redaction left")
+		add(PayloadMismatch, n, s.id.String(), "the payload's hash is not the new hash of its last redaction")
 		return
 	}
 	report.Redactions = append(report.Redactions, sound...)

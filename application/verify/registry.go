@@ -11,7 +11,7 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// RegistryReport is the verdict on the registry's log of its own changes.
+// RegistryReport is the result of verifying the registry of event types.
 type RegistryReport struct {
 	Changes     int    `json:"changes"`
 	Versions    int    `json:"versions"`

@@ -22,7 +22,7 @@ const (
 	TimeBackwards    FindingKind = "time_backwards"    // recorded_at is before that of the event before
 	ForeignScope     FindingKind = "foreign_scope"     // the event names another legal entity than its partition's
 	EventUnreadable  FindingKind = "event_unreadable"  // a column holds a value that no append writes
-	HiddenEvents     FindingKind = "hidden_events"     // there are events that reading in order does not return
+	HiddenEvents     FindingKind = "hidden_events"     // reading in order does not return all stored events
 
 	RedactionUnannounced FindingKind = "redaction_unannounced" // a record of a redaction without its event
 	RedactionUnrecorded  FindingKind = "redaction_unrecorded"  // an event of a redaction without its record
@@ -79,7 +79,7 @@ type Erasure struct {
 	ReceiptSHA256 string         `json:"receipt_sha256"`
 }
 
-// EntityReport is the verdict on one legal entity.
+// EntityReport is the result of verifying one legal entity.
 type EntityReport struct {
 	Tenant      string            `json:"tenant_id"`
 	LegalEntity string            `json:"legal_entity"`

@@ -12,16 +12,16 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// Every append reads from the row of a stream its next version, whether the stream takes
+// Every append reads from the row of a stream its next version, whether the stream accepts
 // events, and from whom. So verification compares the rows with the events in both
 // directions: each event that begins or changes a stream with its row, and each row with
 // the first and last event of its stream and the events that it refers to. Appends change
-// rows while this runs: a row may be newer than an event, never older.
+// rows while a run reads them, so a row may be newer than an event, never older.
 //
-// A log may have nearly as many streams as events. So the walk over the events up to the
-// head of the log only counts the events that begin a stream. No two rows are of one
-// stream: if all rows begin where their streams do, and there are as many up to the head as
-// events that begin a stream, each of those events has its row. If not, findMissingRows
+// A log may have nearly as many streams as events, and reading the row of each is slow. So
+// for the events up to the head the run only counts those that begin a stream. Every stream
+// has at most one row: if all rows agree with the first event of their stream, and there are
+// as many rows as events that begin a stream, no row is missing. Otherwise findMissingRows
 // reads the row of each.
 
 // streamPage is how many rows of streams one query reads.
@@ -35,7 +35,7 @@ func (c *chain) checkStreams(ctx context.Context, store Store, events []event.Re
 		action := stream.ActionOf(e.Type)
 		switch {
 		case e.StreamVersion == 0 || e.StreamVersion > math.MaxInt64:
-			c.add(StreamMismatch, e.Sequence, fmt.Sprintf("no event of the stream %s can be at this version", e.Stream))
+			c.add(StreamMismatch, e.Sequence, fmt.Sprintf("no event of the stream %s can have this version", e.Stream))
 		case action == event.DescribeStream, action == event.RecreateStream, e.StreamVersion == 1 && e.Sequence > c.head.Sequence:
 			marks = append(marks, e)
 		}
@@ -102,15 +102,15 @@ func (c *chain) findMissingRows(ctx context.Context, store Store) error {
 // agrees.
 func disagreement(e *event.Recorded, row *ports.StreamRow) string {
 	if row == nil {
-		return fmt.Sprintf("nothing is kept of the stream %s, to which the event belongs", e.Stream)
+		return fmt.Sprintf("the stream %s of the event has no row", e.Stream)
 	}
 	if e.StreamVersion == 1 && row.First != e.Sequence {
-		return fmt.Sprintf("the stream %s begins here, but what is kept of it says at %d", e.Stream, row.First)
+		return fmt.Sprintf("the stream %s begins here, but its row says at %d", e.Stream, row.First)
 	}
 	switch stream.ActionOf(e.Type) {
 	case event.RecreateStream:
 		if row.ReadableFrom < e.StreamVersion {
-			return fmt.Sprintf("the stream %s was begun anew here, but what is kept of it shows earlier events", e.Stream)
+			return fmt.Sprintf("the stream %s was recreated here, but its row shows earlier events", e.Stream)
 		}
 	case event.DescribeStream:
 		if row.MetadataVersion < e.StreamVersion || row.MetadataVersion == e.StreamVersion && !sameSettings(e, row.Settings) {
@@ -162,7 +162,7 @@ func readStreamRows(ctx context.Context, store ports.ChainAudit, p event.Partiti
 		for i := range page.Rows {
 			r := &page.Rows[i]
 			if detail := contradiction(r); detail != "" {
-				detail = fmt.Sprintf("what is kept of the stream %s does not agree with its events: %s", r.Stream, detail)
+				detail = fmt.Sprintf("the row of the stream %s does not agree with its events: %s", r.Stream, detail)
 				out.add(Finding{Kind: StreamMismatch, Sequence: r.LastEvent, Detail: detail})
 			}
 		}
@@ -173,7 +173,7 @@ func readStreamRows(ctx context.Context, store ports.ChainAudit, p event.Partiti
 	return out, err
 }
 
-// contradiction describes how a row contradicts the events of its stream, "" if it agrees.
+// contradiction describes how a row contradicts the events of its stream; "" if it does not.
 func contradiction(r *ports.StreamRowWithEnds) string {
 	state := event.StreamActive
 	switch stream.ActionOf(r.LastEventType) {
@@ -184,17 +184,17 @@ func contradiction(r *ports.StreamRowWithEnds) string {
 	}
 	switch {
 	case r.LastEvent == 0:
-		return "it has none"
+		return "it has no events"
 	case r.Version != r.LastEventVersion:
 		return fmt.Sprintf("version %d is not %d", r.Version, r.LastEventVersion)
 	case r.First != r.FirstEvent || r.Last != r.LastEvent:
-		return fmt.Sprintf("it is said to reach from %d to %d, not from %d to %d", r.First, r.Last, r.FirstEvent, r.LastEvent)
+		return fmt.Sprintf("its row says that it reaches from %d to %d, not from %d to %d", r.First, r.Last, r.FirstEvent, r.LastEvent)
 	case r.State != state:
 		return fmt.Sprintf("it is %s, not %s", r.State, state)
 	case r.MetadataVersion != 0 && r.MetadataEventType != stream.MetadataChanged, r.MetadataVersion == 0 && len(r.Settings) > 0:
 		return "no event has set these metadata"
 	case r.ReadableFrom != 0 && r.ReadableEventType != stream.Recreated:
-		return fmt.Sprintf("it was not begun anew at version %d", r.ReadableFrom)
+		return fmt.Sprintf("it was not recreated at version %d", r.ReadableFrom)
 	default:
 		return ""
 	}

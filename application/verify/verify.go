@@ -39,8 +39,11 @@ type run struct {
 	progress  Progress   // may be nil
 }
 
-// Run verifies the named legal entities of a tenant, all of them if none is named. An error
-// means that the run could not finish; the reports hold the findings until then.
+// Run verifies the named legal entities of a tenant, all of them if none is named, one after
+// the other. It keeps in memory a few pages of events, the records and events of redactions
+// and erasures, and at most maxSuspects events that a redaction must explain, so a long log
+// needs no more than a short one. An error means that the run could not finish; the reports
+// hold the findings until then.
 func Run(ctx context.Context, store Store, tenantID string, codes []string, progress Progress, options ...Option) ([]EntityReport, error) {
 	installation, err := store.Installation(ctx)
 	if err != nil {
@@ -54,7 +57,7 @@ func Run(ctx context.Context, store Store, tenantID string, codes []string, prog
 	if err != nil {
 		return nil, err
 	}
-	selected, err := choose(entities, codes, r.reference.knows)
+	selected, err := choose(entities, codes, r.reference.hasHeadOf)
 	if err != nil {
 		return nil, err
 	}
@@ -69,9 +72,9 @@ func Run(ctx context.Context, store Store, tenantID string, codes []string, prog
 	return reports, nil
 }
 
-// choose selects legal entities by code. A code that only an exported head has is no error:
-// missingEntities reports it.
-func choose(all []ports.LegalEntity, codes []string, known func(code string) bool) ([]ports.LegalEntity, error) {
+// choose selects legal entities by code. It skips a code that only the exported heads have,
+// which missingEntities reports.
+func choose(all []ports.LegalEntity, codes []string, hasHead func(code string) bool) ([]ports.LegalEntity, error) {
 	if len(codes) == 0 {
 		return all, nil
 	}
@@ -83,14 +86,14 @@ func choose(all []ports.LegalEntity, codes []string, known func(code string) boo
 				out, found = append(out, le), true
 			}
 		}
-		if !found && !known(code) {
+		if !found && !hasHead(code) {
 			return nil, fmt.Errorf("there is no legal entity %q in this log; name one that exists", code)
 		}
 	}
 	return out, nil
 }
 
-// verify walks one partition of a store.
+// verify checks one partition of a store.
 func (r *run) verify(ctx context.Context, store Store, le ports.LegalEntity) (EntityReport, error) {
 	report := newReport(le)
 	head, headErr := store.Head(ctx, le.Partition)
@@ -115,15 +118,15 @@ func (r *run) verify(ctx context.Context, store Store, le ports.LegalEntity) (En
 		c.add(EventUnreadable, report.Head, "the last event holds a value that cannot be read")
 	}
 	if report.Head < head.Sequence {
-		c.add(SequenceGap, report.Head+1, fmt.Sprintf("the log ends at %d, but its head was %d", report.Head, head.Sequence))
+		c.add(SequenceGap, report.Head+1, fmt.Sprintf("the log ends at %d, but its head was %d when the run began", report.Head, head.Sequence))
 	}
 	c.finish()
 	return report, nil
 }
 
-// walkAll checks all events and the rows of streams and persons.
+// walkAll checks all events, the rows of streams and of persons, and the number of events.
 func (r *run) walkAll(ctx context.Context, store Store, c *chain) error {
-	// The first error ends both comparisons: a walk may take hours.
+	// The first error ends both goroutines: a walk may take hours.
 	within, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var rows streamRows
@@ -150,8 +153,8 @@ func (r *run) walkAll(ctx context.Context, store Store, c *chain) error {
 		if err := c.findMissingRows(ctx, store); err != nil {
 			return err
 		}
-		if c.report.Sound() && c.report.Head >= c.head.Sequence { // no event was found to explain the numbers
-			c.add(StreamMismatch, 0, fmt.Sprintf("%d events begin a stream, but something is kept of %d", c.begun, rows.begun))
+		if c.report.Sound() && c.report.Head >= c.head.Sequence { // no finding explains the difference
+			c.add(StreamMismatch, 0, fmt.Sprintf("%d events begin a stream, but there are rows of %d streams", c.begun, rows.begun))
 		}
 	}
 	count, err := store.CountEvents(ctx, c.entity.Partition, c.report.Head)
@@ -159,7 +162,7 @@ func (r *run) walkAll(ctx context.Context, store Store, c *chain) error {
 		return err
 	}
 	if count != c.report.Events {
-		c.add(HiddenEvents, 0, fmt.Sprintf("there are %d events up to the last one, but reading them in order gave %d", count, c.report.Events))
+		c.add(HiddenEvents, 0, fmt.Sprintf("there are %d events up to the last one, but reading them in order returned %d", count, c.report.Events))
 	}
 	return nil
 }
@@ -174,7 +177,8 @@ func (r *run) walkEvents(ctx context.Context, store Store, c *chain) error {
 		return err
 	}
 	// A redaction that runs at the same time stores its record first and appends its event
-	// afterwards: if something is unexplained, read the records and the rest of the log again.
+	// afterwards. If a record, event or payload lacks its counterpart, read the records again
+	// and the events that were appended since.
 	if c.redactions.hasUnexplained() {
 		late, err := store.Redactions(ctx, c.entity.Partition)
 		if err != nil {
@@ -218,7 +222,8 @@ func (r *run) walk(ctx context.Context, store Store, c *chain, rows *personalRow
 	return ctx.Err()
 }
 
-// personalRows reads the rows about persons in parallel with the events.
+// personalRows merges the rows about persons, which the store streams by sequence, with the
+// events.
 type personalRows struct {
 	next func() (ports.PersonalRow, error, bool)
 	stop func()
@@ -240,8 +245,8 @@ func (r *personalRows) advance() {
 	r.hasRow = r.hasRow && r.err == nil
 }
 
-// rowsOf returns the rows of one event. It passes rows before it, which belong to no event,
-// to extra.
+// rowsOf returns the rows of one event. It calls extra with the rows of earlier sequences,
+// which belong to no event.
 func (r *personalRows) rowsOf(n event.Sequence, extra func(ports.PersonalRow)) (rows []ports.PersonalRow, err error) {
 	for ; r.hasRow && int64(r.row.Sequence) <= int64(n); r.advance() {
 		if r.row.Sequence == n {
@@ -255,5 +260,5 @@ func (r *personalRows) rowsOf(n event.Sequence, extra func(ports.PersonalRow)) (
 
 // addExtraRow reports a row that belongs to no event.
 func (c *chain) addExtraRow(row ports.PersonalRow) {
-	c.add(PersonalRowExtra, row.Sequence, "a row names a person for an event that is not there")
+	c.add(PersonalRowExtra, row.Sequence, "a row names a person for an event that does not exist")
 }
