@@ -15,7 +15,7 @@ import (
 	"github.com/erpbackbone/backbone/domain/fault"
 )
 
-// takeAll gathers the lines of an export and the cursor behind them.
+// takeAll gathers the lines of an export and the cursor that continues after them.
 func takeAll(t *testing.T, c *client.Client, parameters url.Values) (lines, cursor string, events int, err error) {
 	t.Helper()
 	err = c.Export(t.Context(), parameters, func(p client.ExportedPage) error {

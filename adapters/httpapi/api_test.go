@@ -55,7 +55,7 @@ func TestRawEventRoundTrip(t *testing.T) {
 	require.Equal(t, id, chain[0].(map[string]any)["id"])
 	require.Equal(t, "USMF", chain[1].(map[string]any)["caused_by_legal_entity"])
 
-	// Somebody who sees only DEMF learns that there is more, and not where.
+	// A caller who sees only DEMF learns that there are further causes, and not where.
 	lineage = h.do(t, testRequest{method: "GET", path: "/api/events/" + other + "/lineage", token: "german_auditor"}).json(t)
 	require.EqualValues(t, 1, lineage["depth"])
 	require.Equal(t, true, lineage["truncated"])

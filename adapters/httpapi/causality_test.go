@@ -62,7 +62,8 @@ func TestDescendantsAndProcess(t *testing.T) {
 	require.EqualValues(t, 2, tree["count"])
 	require.Equal(t, []any{map[string]any{"reason": "count"}}, tree["left_out"])
 
-	// Of what is in DEMF somebody who sees only USMF learns where it begins, not what it is.
+	// A caller who sees only USMF learns at which event the branch in DEMF begins, and nothing of
+	// its events.
 	tree = get("/api/events/"+a+"/descendants", "american_auditor")
 	require.EqualValues(t, 1, tree["count"])
 	require.Equal(t, true, tree["truncated"])

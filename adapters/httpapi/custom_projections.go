@@ -145,8 +145,8 @@ func (s *Server) describeDefinition(ctx context.Context, c custom.Creation, vers
 	return out, nil
 }
 
-// trialAnswer is the result of a trial in one legal entity. Its rows are shown to callers
-// who may read the events.
+// trialAnswer is the result of a trial in one legal entity. Only callers who may read
+// its events get its rows.
 func (s *Server) trialAnswer(ctx context.Context, t custom.TrialEntity) (api.ProjectionTrial, error) {
 	out := api.ProjectionTrial{LegalEntity: t.Entity.Code, Events: t.Events, RowCount: len(t.Rows)}
 	err := s.config.Access.Authorize(ctx, callOf(ctx).principal, tenancy.Action{Name: actionReadEvents, LegalEntity: t.Entity.Code})

@@ -76,7 +76,7 @@ func TestCustomProjections(t *testing.T) {
 	answers(http.StatusCreated, "", post(admin, definition))
 	answers(http.StatusConflict, "projection.exists", post(admin, definition))
 
-	// Whoever sees some legal entities has projections of those only.
+	// A caller who sees some legal entities may define projections of those only.
 	local := h.tokens["german_admin"]
 	answers(http.StatusForbidden, "projection.affects_others", post(local, `{"name":"mine","key":".id","fold":"1"}`))
 	answers(http.StatusForbidden, "projection.affects_others", post(local, `{"name":"mine","filter":{"legal_entities":["DEMF","USMF"]},"key":".id","fold":"1"}`))
@@ -86,7 +86,7 @@ func TestCustomProjections(t *testing.T) {
 	answers(http.StatusOK, "", testRequest{method: "POST", path: all + "/german/pause", token: local})
 	answers(http.StatusNoContent, "", testRequest{method: "DELETE", path: all + "/german", token: local})
 
-	// The operators of a tenant decide about its own, though others share the installation.
+	// A tenant's operators operate its projections, though further tenants share the installation.
 	answers(http.StatusOK, "", testRequest{method: "POST", path: one + "/pause", token: h.tokens["operator"]})
 	answers(http.StatusOK, "", testRequest{method: "PUT", path: one + "/settings", token: h.tokens["operator"], body: `{"max_attempts":3}`})
 	answers(http.StatusOK, "", testRequest{method: "GET", path: rows, token: h.tokens["auditor"]})
@@ -94,7 +94,7 @@ func TestCustomProjections(t *testing.T) {
 	answers(http.StatusBadRequest, "cursor.malformed", testRequest{method: "GET", path: rows + "&cursor=%21", token: h.tokens["auditor"]})
 	answers(http.StatusBadRequest, "request.parameter_unknown", testRequest{method: "GET", path: rows + "&as_of=2026-01-01", token: h.tokens["auditor"]})
 
-	// A definition changes beside the one that is shown.
+	// A changed definition becomes a new version beside the active one.
 	put := func(token, query, body string) testRequest {
 		return testRequest{method: "PUT", path: one + query, token: token, body: body}
 	}
@@ -141,7 +141,7 @@ func TestCustomProjections(t *testing.T) {
 	moved := changed(http.StatusOK, testRequest{method: "POST", path: one + "/switch", token: h.tokens["operator"]})
 	require.Equal(t, []any{"notes", 2.0, 1.0}, []any{moved["name"], moved["active"], moved["retained"]})
 
-	// What was decided on while readers were shown another version is not built.
+	// A change that expects a version that is no longer active is refused.
 	late := changed(http.StatusConflict, put(admin, "", strings.Replace(other, `"1"}`, `"3","expected_version":1}`, 1)))
 	require.Equal(t, []any{"projection.wrong_expected_version", 1.0, 2.0, "/expected_version"}, []any{late["code"], late["expected"], late["actual"], late["field"]})
 	answers(http.StatusConflict, "projection.wrong_expected_version", put(admin, "?dry_run=true", strings.Replace(other, `"1"}`, `"3","expected_version":1}`, 1)))

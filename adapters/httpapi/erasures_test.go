@@ -28,7 +28,7 @@ type erasureStub struct {
 	mu       sync.Mutex
 	requests []erasure.Status
 	holds    []erasure.Hold
-	asked    []string // what the last list was asked for
+	asked    []string // states that the last List was asked for
 	keys     map[string]int
 }
 
@@ -266,7 +266,7 @@ func TestLegalHolds(t *testing.T) {
 	require.Len(t, listed("employee:E-1"), 2)
 }
 
-// TestErasureProblemDocuments sends what must be refused; each gets its own problem
+// TestErasureProblemDocuments sends requests that must be refused; each gets its own problem
 // document.
 func TestErasureProblemDocuments(t *testing.T) {
 	t.Parallel()

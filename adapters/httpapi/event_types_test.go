@@ -54,7 +54,7 @@ func TestEventTypeEvolution(t *testing.T) {
 	require.Equal(t, "new_version", verdict(second)["verdict"])
 	require.Equal(t, http.StatusCreated, post("", "admin", second).status)
 
-	// Deprecated: no more appends. Nobody but an administrator may.
+	// A deprecated type takes no appends. Only an administrator may deprecate and reactivate.
 	for _, verb := range []string{"/deprecate", "/reactivate"} {
 		require.Equal(t, http.StatusForbidden, post("/crm.lead.won"+verb, "module", "").status)
 		require.Equal(t, http.StatusNotFound, post("/crm.lead.lost"+verb, "admin", "").status)

@@ -95,15 +95,15 @@ func (s *sseSink) id(cursor string) {
 
 // Events implements live.Sink.
 func (s *sseSink) Events(ctx context.Context, events []event.Recorded, cursors []string) error {
-	shown, err := s.feed.renderEach(ctx, events)
+	documents, err := s.feed.renderEach(ctx, events)
 	if err != nil {
 		return err
 	}
 	s.b = s.b[:0]
-	for i := range shown {
+	for i := range documents {
 		s.id(cursors[i])
-		s.b = append(append(append(s.b, "event: event\ndata: "...), shown[i]...), "\n\n"...)
-		if len(s.b) > maxWriteBytes || i == len(shown)-1 {
+		s.b = append(append(append(s.b, "event: event\ndata: "...), documents[i]...), "\n\n"...)
+		if len(s.b) > maxWriteBytes || i == len(documents)-1 {
 			if err := s.send(ctx, s.b); err != nil {
 				return err
 			}

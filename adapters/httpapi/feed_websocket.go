@@ -204,12 +204,12 @@ func (s *webSocketSink) sendContext(ctx context.Context) (context.Context, func(
 
 // Events implements live.Sink.
 func (s *webSocketSink) Events(ctx context.Context, events []event.Recorded, cursors []string) error {
-	shown, err := s.feed.renderEach(ctx, events)
+	documents, err := s.feed.renderEach(ctx, events)
 	if err != nil {
 		return err
 	}
-	for i := range shown {
-		s.b = append(append(s.b[:0], `{"type":"event","event":`...), shown[i]...)
+	for i := range documents {
+		s.b = append(append(s.b[:0], `{"type":"event","event":`...), documents[i]...)
 		s.b = append(s.feed.appendPosition(append(s.b, ','), cursors[i]), '}')
 		if err := s.send(ctx, s.b); err != nil {
 			return err

@@ -277,8 +277,8 @@ func readMessage(t *testing.T, conn *websocket.Conn) (message, error) {
 	return m, nil
 }
 
-// expectMessage returns the next message and skips heartbeats, unless one is wanted: on a busy
-// machine they come between any others.
+// expectMessage returns the next message. It skips heartbeats unless want is one, because on a
+// busy machine they come between any two messages.
 func expectMessage(t *testing.T, conn *websocket.Conn, want string) message {
 	t.Helper()
 	for {
@@ -486,7 +486,7 @@ func TestSlowFeedReaderIsDisconnected(t *testing.T) {
 	_, err = fmt.Fprintf(conn, "GET /api/subscribe/streams/$all HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\n\r\n", h.tokens["auditor"])
 	require.NoError(t, err)
 	require.Eventually(t, func() bool { return strings.Contains(h.log.String(), "feed.reader_too_slow") }, waitLimit, 10*time.Millisecond)
-	text, _ := io.ReadAll(conn) // what was on its way; the connection breaks off behind it
+	text, _ := io.ReadAll(conn) // the bytes in flight; then the connection is aborted
 	ids := strings.Split(string(text), "\nid: ")
 	require.Greater(t, len(ids), 1)
 	seen := strings.Count(string(text), "\n\n") - 2 // header, retry; the last event may be cut

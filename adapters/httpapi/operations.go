@@ -14,7 +14,7 @@ import (
 	"github.com/erpbackbone/backbone/domain/fault"
 )
 
-// operation is what a route demands of a request, as the OpenAPI document says.
+// operation is what the OpenAPI document requires of the requests of a route.
 type operation struct {
 	id, method string
 	path       string // as echo writes it: "/api/events/:id"
@@ -34,7 +34,7 @@ type parameter struct {
 	required bool
 }
 
-// bodyUse tells whether an operation has a body.
+// bodyUse states whether an operation has a body.
 type bodyUse uint8
 
 const (
@@ -43,7 +43,7 @@ const (
 	requiredBody
 )
 
-// hasQueryParameter tells whether the document names a parameter of the query.
+// hasQueryParameter reports whether the document names a parameter of the query.
 func (o operation) hasQueryParameter(name string) bool {
 	return slices.ContainsFunc(o.parameters, func(p parameter) bool { return p.in == "query" && p.name == name })
 }
@@ -52,7 +52,7 @@ func (o operation) hasQueryParameter(name string) bool {
 // are derived from. Limits and flags that OpenAPI has no word for are extensions.
 type documentedOperation struct {
 	ID          string                `yaml:"operationId"`
-	Security    *[]any                `yaml:"security"` // [] says that everyone may call it
+	Security    *[]any                `yaml:"security"` // [] opens the operation to everyone
 	Action      string                `yaml:"x-action"` // of the access policy; absent: open to everyone
 	Batch       bool                  `yaml:"x-batch"`
 	Parameters  []documentedParameter `yaml:"parameters"`

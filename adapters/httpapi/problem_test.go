@@ -32,7 +32,7 @@ const (
 	tick    = 5 * time.Millisecond
 )
 
-var update = flag.Bool("update", false, "write the expected problem documents anew")
+var update = flag.Bool("update", false, "rewrite the expected problem documents")
 
 var ulids = regexp.MustCompile(`[0-7][0-9A-HJKMNP-TV-Z]{25}`)
 
@@ -58,7 +58,7 @@ func intentBody(payload string) string {
 	return `{"type":"note.add_page","legal_entity":"USMF","payload":` + payload + `}`
 }
 
-// TestProblemDocuments sends what the API must withstand. Each gets its own
+// TestProblemDocuments sends requests that the API must refuse. Each gets its own
 // problem document, and nothing is written.
 func TestProblemDocuments(t *testing.T) {
 	t.Parallel()

@@ -66,9 +66,9 @@ func (s *Server) listProjections(ctx context.Context, _ *request) (any, error) {
 		if _, visible := codes[v.Scope]; !inTenant || v.Scope != 0 && !visible {
 			continue
 		}
-		shown := projectionAnswer(v, codes)
-		shown.Name, shown.LegalEntities = name, nil
-		out.Projections = append(out.Projections, shown)
+		answer := projectionAnswer(v, codes)
+		answer.Name, answer.LegalEntities = name, nil
+		out.Projections = append(out.Projections, answer)
 	}
 	return out, nil
 }
@@ -88,9 +88,9 @@ func (s *Server) getProjection(ctx context.Context, r *request) (any, error) {
 	if fault.KindOf(err) == fault.NotFound && err != nil {
 		err = projection.NotFound(name)
 	}
-	shown := projectionAnswer(v, codes)
-	shown.Name = name
-	return shown, err
+	answer := projectionAnswer(v, codes)
+	answer.Name = name
+	return answer, err
 }
 
 // operateProjection answers POST /api/admin/projections/{name}/{action}.
@@ -199,9 +199,9 @@ func projectionAnswer(v projections.View, codes map[event.PartitionID]string) ap
 	if d, err := projection.ParseDefinition(v.Definition); err == nil { // an error: it is built in, or another release wrote it
 		out.Definition = definitionAnswer(d)
 	}
-	behind, processed, skipped, failed := uint64(0), uint64(0), uint64(0), uint64(0)
+	lag, processed, skipped, failed := uint64(0), uint64(0), uint64(0), uint64(0)
 	for _, p := range v.Partitions {
-		behind, processed, skipped, failed = behind+p.LagEvents, processed+p.Processed, skipped+p.Skipped, failed+p.Failed
+		lag, processed, skipped, failed = lag+p.LagEvents, processed+p.Processed, skipped+p.Skipped, failed+p.Failed
 		out.LagSeconds = max(out.LagSeconds, p.LagSeconds)
 		switch p.Status {
 		case projection.Halted:
@@ -216,6 +216,6 @@ func projectionAnswer(v projections.View, codes map[event.PartitionID]string) ap
 			UpdatedAt: optionalTime(p.UpdatedAt), Node: p.Holder, Processed: numberText(p.Processed), Skipped: numberText(p.Skipped), Failed: numberText(p.Failed),
 		})
 	}
-	out.LagEvents, out.Processed, out.Skipped, out.Failed = numberText(behind), numberText(processed), numberText(skipped), numberText(failed)
+	out.LagEvents, out.Processed, out.Skipped, out.Failed = numberText(lag), numberText(processed), numberText(skipped), numberText(failed)
 	return out
 }

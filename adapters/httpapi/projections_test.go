@@ -59,7 +59,7 @@ func (l *projectionList) List(context.Context, []event.PartitionID) ([]projectio
 	return l.views, nil
 }
 
-// TestProjectionVersionOfOneLegalEntity tells a version of one legal entity from one
+// TestProjectionVersionOfOneLegalEntity distinguishes a version of one legal entity from one
 // of all, and shows it only to callers who may see that legal entity.
 func TestProjectionVersionOfOneLegalEntity(t *testing.T) {
 	t.Parallel()
@@ -111,7 +111,7 @@ func TestProjectionRights(t *testing.T) {
 	}
 	refused(http.StatusForbidden, "auth.forbidden", testRequest{method: "GET", path: one, token: h.tokens["ap_clerk"]})
 
-	// Who may see one legal entity sees that one, and decides nothing for the others.
+	// A caller who may see one legal entity sees that one and may change nothing for all.
 	german := h.tokens["german_operator"]
 	require.Len(t, h.do(t, testRequest{method: "GET", path: one, token: german}).json(t)["legal_entities"], 1)
 	refused(http.StatusForbidden, "projection.affects_others", testRequest{method: "POST", path: one + "/pause", token: german})

@@ -173,7 +173,7 @@ func TestEventsReadsOnDemand(t *testing.T) {
 	require.Equal(t, 550, n)
 	require.Equal(t, 2, s.reads)
 
-	// Who stops is read no further for; who is cancelled learns of it once.
+	// A consumer that stops ends the reading; a canceled one gets the error once.
 	s.reads = 0
 	for _, err := range module.Events(t.Context(), s, ports.EventQuery{Partition: s.partition}) {
 		require.NoError(t, err)

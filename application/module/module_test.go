@@ -308,8 +308,8 @@ func TestLoad(t *testing.T) {
 	require.EqualError(t, err, "broken")
 }
 
-// TestBuildRefusesUndeclaredPersonalData: what would be stored in clear, or without saying
-// whose it is, keeps the program from starting.
+// TestBuildRefusesUndeclaredPersonalData checks that Build refuses types whose personal data
+// would be stored in clear, or without the person it belongs to.
 func TestBuildRefusesUndeclaredPersonalData(t *testing.T) {
 	t.Parallel()
 	const closed = `{"type":"object","additionalProperties":false,"properties":{"customer":{"type":"string"},"email":{"type":"string"}}}`
