@@ -30,7 +30,7 @@ const ownerVariable = "EMBEDDEDPG_TEST_OWNER"
 
 func TestMain(m *testing.M) {
 	if dir := os.Getenv(ownerVariable); dir != "" {
-		cluster, err := embeddedpg.Start(context.Background(), embeddedpg.Config{DataDir: dir, Settings: small()})
+		cluster, err := embeddedpg.Start(context.Background(), embeddedpg.Config{DataDir: dir, Settings: smallSettings()})
 		if err != nil {
 			fmt.Println("failed", err)
 			os.Exit(1)
@@ -41,8 +41,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// small keeps kept clusters of tests cheap without touching what they promise.
-func small() map[string]string {
+// smallSettings keeps kept clusters of tests cheap without touching what they promise.
+func smallSettings() map[string]string {
 	return map[string]string{"shared_buffers": "16MB", "max_connections": "20"}
 }
 
@@ -59,7 +59,7 @@ func requirePostgres(t *testing.T) {
 func start(t *testing.T, config embeddedpg.Config) *embeddedpg.Cluster {
 	t.Helper()
 	if config.Settings == nil {
-		config.Settings = small()
+		config.Settings = smallSettings()
 	}
 	cluster, err := embeddedpg.Start(t.Context(), config)
 	require.NoError(t, err)
@@ -119,7 +119,7 @@ func processGone(pid int) func() bool {
 	}
 }
 
-func TestClusterKeepsItsDataBetweenStarts(t *testing.T) {
+func TestCluster_KeepsDataBetweenStarts(t *testing.T) {
 	requirePostgres(t)
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "a folder with spaces, 'quotes' and ü")
@@ -139,7 +139,7 @@ func TestClusterKeepsItsDataBetweenStarts(t *testing.T) {
 	require.Equal(t, "still here", query(t, second.SuperuserDSN("postgres"), "SELECT value FROM kept"))
 }
 
-func TestClusterIsPrivateAndSafe(t *testing.T) {
+func TestCluster_IsPrivateAndDurable(t *testing.T) {
 	requirePostgres(t)
 	t.Parallel()
 	dir := t.TempDir()
@@ -300,7 +300,7 @@ func TestDrillSharedMemoryOfKilledServer(t *testing.T) {
 	require.Equal(t, "1", query(t, again.SuperuserDSN("postgres"), "SELECT '1'"))
 }
 
-func TestStaleLockFileOfAnotherProgramIsRemoved(t *testing.T) {
+func TestStart_RemovesStaleLockFile(t *testing.T) {
 	requirePostgres(t)
 	t.Parallel()
 	dir := t.TempDir()
@@ -320,7 +320,7 @@ func TestStaleLockFileOfAnotherProgramIsRemoved(t *testing.T) {
 	require.False(t, processGone(other.Process.Pid)(), "the unrelated program is left alone")
 }
 
-func TestOtherMajorVersionIsRefused(t *testing.T) {
+func TestStart_OtherMajorVersionIsRefused(t *testing.T) {
 	requirePostgres(t)
 	t.Parallel()
 	dir := t.TempDir()
@@ -342,7 +342,7 @@ func TestOtherMajorVersionIsRefused(t *testing.T) {
 	start(t, embeddedpg.Config{DataDir: dir}) // nothing was harmed
 }
 
-func TestDirectoryWithAnOwnerIsRefused(t *testing.T) {
+func TestStart_DirectoryInUseIsRefused(t *testing.T) {
 	requirePostgres(t)
 	t.Parallel()
 	dir := t.TempDir()
@@ -359,7 +359,7 @@ func TestDirectoryWithAnOwnerIsRefused(t *testing.T) {
 	requireFault(t, err, "dev.data_directory_foreign")
 }
 
-func TestTakenPort(t *testing.T) {
+func TestStart_TakenPort(t *testing.T) {
 	requirePostgres(t)
 	t.Parallel()
 	first := start(t, embeddedpg.Config{DataDir: t.TempDir(), Ephemeral: true})
@@ -372,7 +372,7 @@ func TestTakenPort(t *testing.T) {
 		second := start(t, embeddedpg.Config{DataDir: dir, Ephemeral: true})
 		taken := second.Port()
 		stop(t, second)
-		third, err := embeddedpg.Start(t.Context(), embeddedpg.Config{DataDir: t.TempDir(), Port: taken, Ephemeral: true, Settings: small()})
+		third, err := embeddedpg.Start(t.Context(), embeddedpg.Config{DataDir: t.TempDir(), Port: taken, Ephemeral: true, Settings: smallSettings()})
 		if fault.CodeOf(err) == "dev.port_in_use" && try < 3 {
 			continue // another program has been faster
 		}
@@ -384,7 +384,7 @@ func TestTakenPort(t *testing.T) {
 	}
 }
 
-func TestEphemeralClusterIsMadeAnew(t *testing.T) {
+func TestStart_EphemeralClusterIsRecreated(t *testing.T) {
 	requirePostgres(t)
 	t.Parallel()
 	dir := t.TempDir()
@@ -399,7 +399,7 @@ func TestEphemeralClusterIsMadeAnew(t *testing.T) {
 	requireFault(t, err, "dev.data_directory_in_use")
 }
 
-func TestFailedStartSaysWhyAndGivesTheDirectoryBack(t *testing.T) {
+func TestStart_FailureNamesCauseAndReleasesDirectory(t *testing.T) {
 	requirePostgres(t)
 	t.Parallel()
 	dir := t.TempDir()

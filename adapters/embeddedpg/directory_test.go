@@ -10,7 +10,7 @@ import (
 
 // Between fork and exec a child has copies of all descriptors of its parent. A
 // directory that was given back at that moment was still taken until the child's exec.
-func TestADirectoryIsFreeWhileAChildIsStarting(t *testing.T) {
+func TestRelease_DuringForkOfChild(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
 	d, err := openDirectory(root)

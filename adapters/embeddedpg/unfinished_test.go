@@ -13,9 +13,9 @@ import (
 	"github.com/erpbackbone/backbone/adapters/embeddedpg"
 )
 
-// TestAClusterIsMadeBesideAnInitdbThatGoesOn has the folder of a start that was killed
+// TestStart_IgnoresInitdbOfKilledStart has the folder of a start that was killed
 // filled further, as its initdb does, which outlives it.
-func TestAClusterIsMadeBesideAnInitdbThatGoesOn(t *testing.T) {
+func TestStart_IgnoresInitdbOfKilledStart(t *testing.T) {
 	requirePostgres(t)
 	t.Parallel()
 	dir := t.TempDir()

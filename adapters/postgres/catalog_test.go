@@ -21,7 +21,7 @@ var directories = []string{"installation", "legal_entities", "principals", "even
 func TestSchemaCanBeSharded(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.Database(t)
-	pgtest.NewBooks(t, pgtest.Open(t, dsn), 3) // with physical partitions
+	pgtest.NewPartitions(t, pgtest.Open(t, dsn), 3) // with physical partitions
 	conn := pgtest.Connect(t, dsn)
 
 	require.Empty(t, pgtest.Column(t, conn, `
@@ -74,7 +74,7 @@ func TestSchemaCanBeSharded(t *testing.T) {
 func TestGrants(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.Database(t)
-	pgtest.NewBooks(t, pgtest.Open(t, dsn), 2)
+	pgtest.NewPartitions(t, pgtest.Open(t, dsn), 2)
 	conn := pgtest.Connect(t, dsn)
 	got := pgtest.Grants(t, conn, "backbone", "backbone_owner")
 	// S I U D: SELECT, INSERT, UPDATE, DELETE. E: EXECUTE. "U" of the schema is USAGE.
@@ -125,7 +125,7 @@ func TestTheLogCannotBeChanged(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.Database(t)
 	s := pgtest.Open(t, dsn)
-	p := pgtest.NewBooks(t, s, 1)[0]
+	p := pgtest.NewPartitions(t, s, 1)[0]
 	_, err := s.Appender.Append(t.Context(), pgtest.Invoice(p, 1))
 	require.NoError(t, err)
 	// The default partition is to hold a row too.
@@ -176,5 +176,5 @@ func TestTheLogCannotBeChanged(t *testing.T) {
 		_, err := app.Exec(context.Background(), attack)
 		require.Equal(t, refused, pgtest.SQLState(err), "app without triggers: %s", attack)
 	}
-	require.Equal(t, 1, pgtest.RequireSound(t, s, p))
+	require.Equal(t, 1, pgtest.RequireVerified(t, s, p))
 }

@@ -43,9 +43,9 @@ func runConformance(t *testing.T, keyStore func(t *testing.T, dsn string) (keysD
 			keys := pgtest.OpenKeys(t, keysDSN)
 			return conformance.NewKeyRegister(keys, keys.Rotation(), keys.Erasures())
 		},
-		Leases: func(s conformance.Store) ports.Leases { return s.(pgtest.Combined).Rooms.Leases },
+		Leases: func(s conformance.Store) ports.Leases { return s.(pgtest.Combined).Database.Leases },
 		ReadModel: func(_ *testing.T, s conformance.Store) conformance.ReadModel {
-			return readModel{s.(pgtest.Combined).Rooms}
+			return readModel{s.(pgtest.Combined).Database}
 		},
 	})
 }

@@ -25,13 +25,13 @@ func TestLegalEntitiesGetPhysicalPartitionsInMeasure(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.Database(t)
 	s := pgtest.Open(t, dsn, func(c *postgres.Config) { c.PhysicalPartitions = 2 })
-	books := pgtest.NewBooks(t, s, 4)
+	books := pgtest.NewPartitions(t, s, 4)
 	conn := pgtest.Connect(t, dsn)
 	require.Equal(t, []string{"3"}, pgtest.Column(t, conn, physicalPartitions), "two and the default")
 	for _, p := range books {
 		_, err := s.Appender.Append(t.Context(), pgtest.Invoice(p, 2))
 		require.NoError(t, err)
-		require.Equal(t, 2, pgtest.RequireSound(t, s, p))
+		require.Equal(t, 2, pgtest.RequireVerified(t, s, p))
 		require.EqualValues(t, 5, p>>19, "the deployment number")
 	}
 	require.Equal(t, []string{"4"}, pgtest.Column(t, conn, `SELECT count(*)::text FROM backbone.events_default`))
@@ -45,7 +45,7 @@ func TestLegalEntitiesGetPhysicalPartitionsInMeasure(t *testing.T) {
 // create creates a legal entity. Each call gives up after some seconds in which others hold
 // the tables that it attaches to.
 func create(ctx context.Context, s *postgres.Database, code string) error {
-	ctx, cancel := context.WithTimeout(ctx, pgtest.AWhile)
+	ctx, cancel := context.WithTimeout(ctx, pgtest.WaitLimit)
 	defer cancel()
 	for {
 		if _, err := s.Directory.CreateLegalEntity(ctx, pgtest.LegalEntity(code)); fault.CodeOf(err) != "store.unavailable" {
@@ -60,7 +60,7 @@ func TestAttachWhileAReaderIsOpen(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.Database(t)
 	s := pgtest.Open(t, dsn)
-	p := pgtest.NewBooks(t, s, 1)[0]
+	p := pgtest.NewPartitions(t, s, 1)[0]
 	reader := pgtest.Connect(t, pgtest.As("backbone_app", dsn))
 	tx, err := reader.Begin(t.Context())
 	require.NoError(t, err)
@@ -70,7 +70,7 @@ func TestAttachWhileAReaderIsOpen(t *testing.T) {
 	created := make(chan error, 1)
 	go func() { created <- create(t.Context(), s, "NEW") }()
 	observer := pgtest.Connect(t, dsn)
-	testkit.Eventually(t, pgtest.AWhile, func() bool { return pgtest.Waiters(t, observer) > 0 }, "the attachment waits")
+	testkit.Eventually(t, pgtest.WaitLimit, func() bool { return pgtest.CountLockWaiters(t, observer) > 0 }, "the attachment waits")
 	for range 50 {
 		_, err := s.Appender.Append(t.Context(), pgtest.Invoice(p, 1))
 		require.NoError(t, err)
@@ -84,14 +84,14 @@ func TestAttachWhileAReaderIsOpen(t *testing.T) {
 	}
 	require.NoError(t, tx.Rollback(t.Context()))
 	require.NoError(t, <-created)
-	require.Equal(t, 50, pgtest.RequireSound(t, s, p))
+	require.Equal(t, 50, pgtest.RequireVerified(t, s, p))
 }
 
 func TestLegalEntitiesAreCreatedOnceByManyAtOnce(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.Database(t)
 	s := pgtest.Open(t, dsn)
-	pgtest.NewBooks(t, s, 1)
+	pgtest.NewPartitions(t, s, 1)
 	errs := make([]error, 8)
 	var wg sync.WaitGroup
 	for i := range errs {
@@ -114,7 +114,7 @@ func TestLegalEntitiesAreCreatedOnceByManyAtOnce(t *testing.T) {
 func TestTheGenesisChecksumIsVerifiedByTheDatabase(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.Database(t)
-	pgtest.NewBooks(t, pgtest.Open(t, dsn), 1)
+	pgtest.NewPartitions(t, pgtest.Open(t, dsn), 1)
 	app := pgtest.Connect(t, pgtest.As("backbone_app", dsn))
 	create := func(p event.PartitionID, genesis event.Hash) error {
 		_, err := app.Exec(t.Context(), `SELECT backbone.create_legal_entity($1, 'demo', 'X', '', 'UTC', 'active', now(), $2, 0)`, int32(p), genesis[:])
@@ -188,7 +188,7 @@ func TestExpiredIdempotencyKeysAreDeleted(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.Database(t)
 	s := pgtest.Open(t, dsn)
-	p := pgtest.NewBooks(t, s, 2)
+	p := pgtest.NewPartitions(t, s, 2)
 	for i, lifetime := range []time.Duration{-time.Hour, time.Hour, -time.Minute} {
 		r := pgtest.Invoice(p[i%2], 1)
 		r.Idempotency.ExpiresAt = time.Now().Add(lifetime)

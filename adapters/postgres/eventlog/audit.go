@@ -99,15 +99,15 @@ func streamRowOf(r *eventlogdb.ListStreamRowsRow) ports.StreamRow {
 	}
 }
 
-// endings are the types of the events after which a stream is not as its row is without a
+// endingTypes are the types of the events after which a stream is not as its row is without a
 // state.
-var endings = []string{stream.Deleted, stream.Tombstoned}
+var endingTypes = []string{stream.Deleted, stream.Tombstoned}
 
 // StreamRowsWithEnds implements ports.ChainAudit. Nearly all rows agree with their events,
 // so the database compares them: sending and decoding them would take longer.
 func (s *Audit) StreamRowsWithEnds(ctx context.Context, p event.PartitionID, from event.StreamID, limit int) (ports.StreamRowPage, error) {
 	rows, err := s.queries.ListStreamRowsWithEnds(ctx, s.db.Reads, &eventlogdb.ListStreamRowsWithEndsParams{
-		PartitionID: int32(p), FromType: from.Type, FromID: from.ID, PageSize: pg.PageSize(limit), Endings: endings,
+		PartitionID: int32(p), FromType: from.Type, FromID: from.ID, PageSize: pg.PageSize(limit), Endings: endingTypes,
 	})
 	if err != nil {
 		return ports.StreamRowPage{}, pg.Translate(ctx, err)

@@ -22,14 +22,14 @@ import (
 // beside them: each is a page of its own to find, and the disk finds several as fast
 // as one.
 const (
-	fetchPart     = 250
-	fetchTogether = 4
-	fetchAlone    = 32 // so few are not worth a second connection
-	fetchLarge    = 8  // large ones are fetched so many at a time
+	fetchPart       = 250
+	fetchParallel   = 4
+	fetchSerially   = 32 // so few are not worth a second connection
+	largeEventsPage = 8  // large ones are fetched so many at a time
 )
 
-// fetchAhead is how many pages the system is told to read before they are needed.
-const fetchAhead = 32
+// readAheadPages is how many pages the system is told to read before they are needed.
+const readAheadPages = 32
 
 // scattered runs statements whose rows lie scattered: under ReadScattered, in one
 // round trip and one transaction with it.
@@ -41,7 +41,7 @@ type scattered struct {
 
 var _ eventlogdb.DBTX = (*scattered)(nil)
 
-// readAhead is fetchAhead, or less if the server does not allow it.
+// readAhead is readAheadPages, or less if the server does not allow it.
 func (s *scattered) readAhead(ctx context.Context) (int32, error) {
 	limit := s.limit.Load()
 	if limit == 0 {
@@ -52,7 +52,7 @@ func (s *scattered) readAhead(ctx context.Context) (int32, error) {
 		limit = int64(n) + 1
 		s.limit.Store(limit)
 	}
-	return int32(min(limit-1, fetchAhead)), nil
+	return int32(min(limit-1, readAheadPages)), nil
 }
 
 // Query implements eventlogdb.DBTX.
@@ -119,21 +119,21 @@ func (r *scatteredRows) Err() error {
 	return r.err
 }
 
-// wanted is an event that is to be fetched, and its place in the answer.
-type wanted struct {
+// fetchTarget is an event that is to be fetched, and its place in the answer.
+type fetchTarget struct {
 	sequence int64
-	place    int
+	index    int
 }
 
 // fetch is what is fetched of the events of one partition.
 type fetch struct {
 	store       *Reader
 	partition   event.PartitionID
-	correlation string   // of all the events between the first and the last; "": they have nothing in common
-	wanted      []wanted // by sequence
+	correlation string        // of all the events between the first and the last; "": they have nothing in common
+	targets     []fetchTarget // by sequence
 	events      []event.Recorded
 	payloads    []eventlogdb.ListPayloadsBySequenceRow // empty: they are not asked for
-	bound       *bound                                 // of the payloads; nil: none
+	bound       *byteLimit                             // of the payloads; nil: none
 }
 
 // BySequence fetches events in the given order.
@@ -144,26 +144,26 @@ func (s *Reader) BySequence(ctx context.Context, p event.PartitionID, sequences 
 // fetch is bySequence for events of a correlation, if one is given: the sequences are
 // then all that it has between the first and the last of them. It fails when the payloads
 // go beyond their bound, if there is one.
-func (s *Reader) fetch(ctx context.Context, p event.PartitionID, correlation string, sequences []int64, withPayload bool, b *bound) ([]event.Recorded, error) {
+func (s *Reader) fetch(ctx context.Context, p event.PartitionID, correlation string, sequences []int64, withPayload bool, b *byteLimit) ([]event.Recorded, error) {
 	f := &fetch{
-		store: s, partition: p, correlation: correlation, bound: b, wanted: make([]wanted, len(sequences)), events: make([]event.Recorded, len(sequences)),
+		store: s, partition: p, correlation: correlation, bound: b, targets: make([]fetchTarget, len(sequences)), events: make([]event.Recorded, len(sequences)),
 	}
 	for i, n := range sequences {
-		f.wanted[i] = wanted{n, i}
+		f.targets[i] = fetchTarget{n, i}
 	}
-	slices.SortFunc(f.wanted, func(a, b wanted) int { return cmp.Compare(a.sequence, b.sequence) })
+	slices.SortFunc(f.targets, func(a, b fetchTarget) int { return cmp.Compare(a.sequence, b.sequence) })
 	if withPayload {
 		f.payloads = make([]eventlogdb.ListPayloadsBySequenceRow, len(sequences))
 	}
 	var parts []func(context.Context) error
-	for part := range slices.Chunk(f.wanted, fetchPart) {
+	for part := range slices.Chunk(f.targets, fetchPart) {
 		parts = append(parts, func(ctx context.Context) error { return f.readEvents(ctx, part) })
 		if withPayload {
 			parts = append(parts, func(ctx context.Context) error { return f.readPayloads(ctx, part) })
 		}
 	}
-	together := fetchTogether
-	if len(sequences) <= fetchAlone {
+	together := fetchParallel
+	if len(sequences) <= fetchSerially {
 		together = 1
 	}
 	if err := runParts(ctx, parts, together); err != nil {
@@ -207,9 +207,9 @@ func runParts(ctx context.Context, parts []func(context.Context) error, together
 	return nil
 }
 
-// places are where a sequence is wanted; more than one if it was asked for twice.
-func places(part []wanted, sequence int64) []wanted {
-	from, _ := slices.BinarySearchFunc(part, sequence, func(w wanted, n int64) int { return cmp.Compare(w.sequence, n) })
+// targetsOf are where a sequence is wanted; more than one if it was asked for twice.
+func targetsOf(part []fetchTarget, sequence int64) []fetchTarget {
+	from, _ := slices.BinarySearchFunc(part, sequence, func(w fetchTarget, n int64) int { return cmp.Compare(w.sequence, n) })
 	to := from
 	for to < len(part) && part[to].sequence == sequence {
 		to++
@@ -217,7 +217,7 @@ func places(part []wanted, sequence int64) []wanted {
 	return part[from:to]
 }
 
-func sequencesOf(part []wanted) []int64 {
+func sequencesOf(part []fetchTarget) []int64 {
 	out := make([]int64, len(part))
 	for i, w := range part {
 		out[i] = w.sequence
@@ -225,7 +225,7 @@ func sequencesOf(part []wanted) []int64 {
 	return out
 }
 
-func (f *fetch) readEvents(ctx context.Context, part []wanted) error {
+func (f *fetch) readEvents(ctx context.Context, part []fetchTarget) error {
 	var rows pgx.Rows
 	var err error
 	if f.correlation != "" {
@@ -238,8 +238,8 @@ func (f *fetch) readEvents(ctx context.Context, part []wanted) error {
 	}
 	defer rows.Close()
 	return eachEvent(rows, func(row *eventlogdb.BackboneEvent) error {
-		for _, w := range places(part, row.Sequence) {
-			if err := decode(row, nil, nil, &f.events[w.place]); err != nil {
+		for _, w := range targetsOf(part, row.Sequence) {
+			if err := decode(row, nil, nil, &f.events[w.index]); err != nil {
 				return err
 			}
 		}
@@ -269,15 +269,15 @@ func eachEvent(rows pgx.Rows, do func(*eventlogdb.BackboneEvent) error) error {
 	return rows.Err()
 }
 
-func (f *fetch) readPayloads(ctx context.Context, part []wanted) error {
+func (f *fetch) readPayloads(ctx context.Context, part []fetchTarget) error {
 	s := f.store
-	rows, err := s.queries.ListPayloadsBySequence(ctx, f.bound.on(s.scattered), &eventlogdb.ListPayloadsBySequenceParams{PartitionID: int32(f.partition), Sequences: sequencesOf(part)})
+	rows, err := s.queries.ListPayloadsBySequence(ctx, f.bound.limitRows(s.scattered), &eventlogdb.ListPayloadsBySequenceParams{PartitionID: int32(f.partition), Sequences: sequencesOf(part)})
 	if err != nil {
 		return err
 	}
 	for i := range rows {
-		for _, w := range places(part, rows[i].Sequence) {
-			f.payloads[w.place] = rows[i]
+		for _, w := range targetsOf(part, rows[i].Sequence) {
+			f.payloads[w.index] = rows[i]
 		}
 	}
 	return nil
@@ -293,7 +293,7 @@ func (s *Reader) fetchWithin(ctx context.Context, p event.PartitionID, correlati
 		return events, false, err
 	}
 	if _, large := s.large.Load(p); !large {
-		b := &bound{}
+		b := &byteLimit{}
 		b.left.Store(int64(bytes))
 		if events, err = s.fetch(ctx, p, correlation, sequences, true, b); b.left.Load() >= 0 {
 			return events, false, err
@@ -301,7 +301,7 @@ func (s *Reader) fetchWithin(ctx context.Context, p event.PartitionID, correlati
 		s.large.Store(p, nil)
 	}
 	events = []event.Recorded{}
-	for some := range slices.Chunk(sequences, fetchLarge) {
+	for some := range slices.Chunk(sequences, largeEventsPage) {
 		part, err := s.fetch(ctx, p, correlation, some, true, nil)
 		if err != nil {
 			return nil, false, err
@@ -313,54 +313,54 @@ func (s *Reader) fetchWithin(ctx context.Context, p event.PartitionID, correlati
 			events = append(events, part[i])
 		}
 	}
-	if len(sequences) > fetchLarge {
+	if len(sequences) > largeEventsPage {
 		s.large.Delete(p) // all of the page fitted
 	}
 	return events, false, nil
 }
 
-// bound ends the rows of all parts of a fetch once their last columns, the payloads,
+// byteLimit ends the rows of all parts of a fetch once their last columns, the payloads,
 // exceed what is left of a number of bytes together.
-type bound struct{ left atomic.Int64 }
+type byteLimit struct{ left atomic.Int64 }
 
-var errBeyondBound = errors.New("the payloads are larger than their bound")
+var errByteLimit = errors.New("the payloads are larger than their bound")
 
-// on is a connection whose rows count.
-func (b *bound) on(db eventlogdb.DBTX) eventlogdb.DBTX {
+// limitRows is a connection whose rows count.
+func (b *byteLimit) limitRows(db eventlogdb.DBTX) eventlogdb.DBTX {
 	if b == nil {
 		return db
 	}
-	return &boundDB{db, b}
+	return &limitedDB{db, b}
 }
 
-type boundDB struct {
+type limitedDB struct {
 	eventlogdb.DBTX
-	bound *bound
+	bound *byteLimit
 }
 
 // Query implements eventlogdb.DBTX.
-func (d *boundDB) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
+func (d *limitedDB) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
 	rows, err := d.DBTX.Query(ctx, sql, args...)
 	if err != nil {
 		return nil, err
 	}
-	return &boundRows{Rows: rows, bound: d.bound}, nil
+	return &limitedRows{Rows: rows, bound: d.bound}, nil
 }
 
-type boundRows struct {
+type limitedRows struct {
 	pgx.Rows
-	bound *bound
+	bound *byteLimit
 	err   error
 }
 
 // Next implements pgx.Rows.
-func (r *boundRows) Next() bool {
+func (r *limitedRows) Next() bool {
 	if r.err != nil || !r.Rows.Next() {
 		return false
 	}
 	values := r.RawValues()
 	if r.bound.left.Add(-int64(len(values[len(values)-1]))) < 0 {
-		r.err = errBeyondBound
+		r.err = errByteLimit
 		r.Close()
 		return false
 	}
@@ -368,7 +368,7 @@ func (r *boundRows) Next() bool {
 }
 
 // Err implements pgx.Rows.
-func (r *boundRows) Err() error {
+func (r *limitedRows) Err() error {
 	if r.err != nil {
 		return r.err
 	}

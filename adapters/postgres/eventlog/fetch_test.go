@@ -17,12 +17,12 @@ import (
 	"github.com/erpbackbone/backbone/test/testkit"
 )
 
-// TestScatteredEvents reads more events than one statement fetches, as they lie
+// TestFetch_ScatteredEvents reads more events than one statement fetches, as they lie
 // between others.
-func TestScatteredEvents(t *testing.T) {
+func TestFetch_ScatteredEvents(t *testing.T) {
 	t.Parallel()
 	s := pgtest.Open(t, pgtest.Database(t))
-	p := pgtest.NewBooks(t, s, 1)[0]
+	p := pgtest.NewPartitions(t, s, 1)[0]
 	const batches, batch, every = 30, 60, 2
 	payloads := map[event.ID]string{}
 	var ids []event.ID
@@ -74,11 +74,11 @@ func TestScatteredEvents(t *testing.T) {
 	require.Empty(t, read(ports.EventQuery{CorrelationID: "another"}))
 }
 
-// TestScatteredEventsAreWhole compares every field with what a read by id gives.
-func TestScatteredEventsAreWhole(t *testing.T) {
+// TestFetch_EventsAreComplete compares every field with what a read by id gives.
+func TestFetch_EventsAreComplete(t *testing.T) {
 	t.Parallel()
 	s := pgtest.Open(t, pgtest.Database(t))
-	p := pgtest.NewBooks(t, s, 1)[0]
+	p := pgtest.NewPartitions(t, s, 1)[0]
 	r := pgtest.Invoice(p, 2)
 	e := &r.Events[1]
 	e.CorrelationID, e.CausedBy, e.SchemaVersion = "process", r.Events[0].ID, 3
@@ -100,12 +100,12 @@ func TestScatteredEventsAreWhole(t *testing.T) {
 	require.Equal(t, e.PII, want.PII)
 }
 
-// TestFetchKeepsOrder asks for places in any order, twice, and for some that are
+// TestFetch_KeepsOrder asks for places in any order, twice, and for some that are
 // nowhere.
-func TestFetchKeepsOrder(t *testing.T) {
+func TestFetch_KeepsOrder(t *testing.T) {
 	t.Parallel()
 	s := pgtest.Open(t, pgtest.Database(t))
-	books := pgtest.NewBooks(t, s, 2)
+	books := pgtest.NewPartitions(t, s, 2)
 	for range 6 {
 		_, err := s.Appender.Append(t.Context(), pgtest.Invoice(books[0], 100))
 		require.NoError(t, err)
@@ -132,13 +132,13 @@ func TestFetchKeepsOrder(t *testing.T) {
 	require.Len(t, events, 1)
 }
 
-// TestGroupsAreInsertedInOrder looks at a database that nobody has analysed, in which
+// TestInsertEvents_RowsAreInKeyOrder looks at a database that nobody has analysed, in which
 // the planner joins the rows of a group the other way round.
-func TestGroupsAreInsertedInOrder(t *testing.T) {
+func TestInsertEvents_RowsAreInKeyOrder(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.Database(t)
 	s := pgtest.Open(t, dsn)
-	books := pgtest.NewBooks(t, s, 3)
+	books := pgtest.NewPartitions(t, s, 3)
 	conn := pgtest.Connect(t, dsn)
 	const batches = 20
 	for range batches {
@@ -160,14 +160,14 @@ func TestGroupsAreInsertedInOrder(t *testing.T) {
 	require.LessOrEqual(t, pages, 10, "2,000 entries, the root and the page that describes the index")
 }
 
-// TestPagesOfAProcess counts the pages that a process of a thousand events touches
+// TestFetch_PageReadsOfProcess counts the pages that a process of a thousand events touches
 // which lie scattered, each in a page of its own. It is what a trace costs when the
 // store does not fit into memory.
-func TestPagesOfAProcess(t *testing.T) {
+func TestFetch_PageReadsOfProcess(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.Database(t)
 	s := pgtest.Open(t, dsn)
-	p := pgtest.NewBooks(t, s, 1)[0]
+	p := pgtest.NewPartitions(t, s, 1)[0]
 	owner := pgtest.Connect(t, dsn)
 	// Rows whose commit is not on the disk yet are not marked as visible to all.
 	_, err := owner.Exec(t.Context(), "SET synchronous_commit = on")
@@ -186,7 +186,7 @@ func TestPagesOfAProcess(t *testing.T) {
 	}
 	// A session that only just begins, in whatever database, may keep pages from being
 	// marked as visible to all.
-	testkit.Eventually(t, pgtest.AWhile, func() (visible bool) {
+	testkit.Eventually(t, pgtest.WaitLimit, func() (visible bool) {
 		for _, table := range []string{"events", "event_payloads"} {
 			_, err := owner.Exec(t.Context(), "VACUUM ANALYZE backbone."+table)
 			require.NoError(t, err)
@@ -203,17 +203,17 @@ func TestPagesOfAProcess(t *testing.T) {
 		sequences = append(sequences, n)
 	}
 	require.Len(t, sequences, 1000)
-	search := touched(t, app, eventlogdb.SearchCorrelation, false, int32(p), "process", int64(0), int64(1)<<62, int32(1001))
-	events := touched(t, app, eventlogdb.ListEventsOfCorrelation, true, int32(p), "process", sequences[0], sequences[999])
-	payloads := touched(t, app, eventlogdb.ListPayloadsBySequence, true, int32(p), sequences)
+	search := countPagesRead(t, app, eventlogdb.SearchCorrelation, false, int32(p), "process", int64(0), int64(1)<<62, int32(1001))
+	events := countPagesRead(t, app, eventlogdb.ListEventsOfCorrelation, true, int32(p), "process", sequences[0], sequences[999])
+	payloads := countPagesRead(t, app, eventlogdb.ListPayloadsBySequence, true, int32(p), sequences)
 	t.Logf("pages: search %d, events %d, payloads %d", search, events, payloads)
 	require.LessOrEqual(t, search, 30, "pages of the correlation's index, no event")
 	require.LessOrEqual(t, events, 1000+30, "each event's page once, and again the index")
 	require.LessOrEqual(t, payloads, 1000+2*1000+10, "each payload's page once, and the way to it through two levels of the primary key")
 }
 
-// touched runs a query and counts the pages that it asked for, in memory or not.
-func touched(t *testing.T, conn *pgx.Conn, query string, scattered bool, args ...any) int {
+// countPagesRead runs a query and counts the pages that it asked for, in memory or not.
+func countPagesRead(t *testing.T, conn *pgx.Conn, query string, scattered bool, args ...any) int {
 	t.Helper()
 	tx, err := conn.Begin(t.Context())
 	require.NoError(t, err)

@@ -19,7 +19,7 @@ func TestDrillMatchCostOfFrequentKeys(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.Database(t)
 	s := pgtest.Open(t, dsn)
-	p := pgtest.NewBooks(t, s, 1)[0]
+	p := pgtest.NewPartitions(t, s, 1)[0]
 	const rows = 60_000
 	owner := pgtest.Connect(t, dsn)
 	fill(t, owner, p, rows)
@@ -52,7 +52,7 @@ func TestDrillMatchCostOfFrequentKeys(t *testing.T) {
 	require.Empty(t, sequences)
 
 	// An append that holds such a condition against the log keeps nobody waiting.
-	ctx, cancel := context.WithTimeout(t.Context(), pgtest.AWhile)
+	ctx, cancel := context.WithTimeout(t.Context(), pgtest.WaitLimit)
 	defer cancel()
 	_, err = s.Appender.Append(ctx, ports.AppendRequest{Partition: p, Conditions: []concurrency.AppendCondition{
 		{After: rows - 2*concurrency.MaxConditionScan, Items: []concurrency.Item{{Tags: []string{"even", "odd"}}}},

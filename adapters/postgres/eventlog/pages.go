@@ -22,7 +22,7 @@ func (s *Reader) EventsWithin(ctx context.Context, db eventlogdb.DBTX, p event.P
 	if _, large := s.large.Load(p); large {
 		return s.eventsMeasured(ctx, db, p, after, limit, bytes, types)
 	}
-	cut := &cutting{DBTX: db, left: bytes}
+	cut := &byteCutter{DBTX: db, left: bytes}
 	events, err := s.EventsAfter(ctx, cut, p, after, limit, types)
 	if cut.cut {
 		s.large.Store(p, nil)
@@ -49,7 +49,7 @@ func (s *Reader) EventsOf(ctx context.Context, db eventlogdb.DBTX, a *ports.Proj
 }
 
 func (s *Reader) eventsOfTypes(ctx context.Context, db eventlogdb.DBTX, a *ports.ProjectionAdvance, after event.Sequence) ([]event.Recorded, error) {
-	cut := &cutting{DBTX: db, left: a.Bytes}
+	cut := &byteCutter{DBTX: db, left: a.Bytes}
 	if a.Bytes <= 0 {
 		cut.left = math.MaxInt
 	}
@@ -62,47 +62,47 @@ func (s *Reader) eventsOfTypes(ctx context.Context, db eventlogdb.DBTX, a *ports
 	if cut.cut {
 		s.large.Store(a.Partition, nil)
 	}
-	return RecordedAll(rows, func(r *eventlogdb.ListEventsOfTypesAfterRow) (*eventlogdb.BackboneEvent, []byte, []byte) {
+	return DecodeRows(rows, func(r *eventlogdb.ListEventsOfTypesAfterRow) (*eventlogdb.BackboneEvent, []byte, []byte) {
 		return &r.BackboneEvent, r.Salt, r.Payload
 	})
 }
 
-// cutting ends the rows of a query before the one whose last column, the payload, exceeds
+// byteCutter ends the rows of a query before the one whose last column, the payload, exceeds
 // what is left of a number of bytes, but never before the first. Measuring payloads in
 // the database means to look at each twice, and nearly all pages fit. The rest of one
 // that does not is read from the wire and thrown away, so its partition is remembered:
 // from then on its pages are measured before they are sent.
-type cutting struct {
+type byteCutter struct {
 	eventlogdb.DBTX
 	left int
 	cut  bool
 }
 
 // Query implements eventlogdb.DBTX.
-func (c *cutting) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
+func (c *byteCutter) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
 	rows, err := c.DBTX.Query(ctx, sql, args...)
-	return &cuttingRows{Rows: rows, of: c}, err
+	return &cutRows{Rows: rows, cutter: c}, err
 }
 
-type cuttingRows struct {
+type cutRows struct {
 	pgx.Rows
-	of    *cutting
-	begun bool
+	cutter *byteCutter
+	hasRow bool
 }
 
 // Next implements pgx.Rows.
-func (r *cuttingRows) Next() bool {
-	if r.of.cut || !r.Rows.Next() {
+func (r *cutRows) Next() bool {
+	if r.cutter.cut || !r.Rows.Next() {
 		return false
 	}
 	values := r.RawValues()
-	r.of.left -= len(values[len(values)-1])
-	if r.of.left < 0 && r.begun {
-		r.of.cut = true
+	r.cutter.left -= len(values[len(values)-1])
+	if r.cutter.left < 0 && r.hasRow {
+		r.cutter.cut = true
 		r.Close()
 		return false
 	}
-	r.begun = true
+	r.hasRow = true
 	return true
 }
 
@@ -120,7 +120,7 @@ func (s *Reader) eventsMeasured(ctx context.Context, db eventlogdb.DBTX, p event
 	if len(rows) == limit {
 		s.large.Delete(p) // all of the page fitted
 	}
-	return RecordedAll(rows, func(r *eventlogdb.ListEventsWithinRow) (*eventlogdb.BackboneEvent, []byte, []byte) {
+	return DecodeRows(rows, func(r *eventlogdb.ListEventsWithinRow) (*eventlogdb.BackboneEvent, []byte, []byte) {
 		return &r.BackboneEvent, r.Salt, r.Payload
 	})
 }

@@ -30,13 +30,13 @@ func (h *taken) Apply(_ context.Context, _ ports.ProjectionTx, b ports.Projectio
 	return nil
 }
 
-// TestPagesOfAProjection goes through logs by pages of every kind: each event of the
+// TestEventsOf_Pages goes through logs by pages of every kind: each event of the
 // projection's types comes once and in order, every other one is passed, and no batch
 // is larger than allowed, unless it is one event.
-func TestPagesOfAProjection(t *testing.T) {
+func TestEventsOf_Pages(t *testing.T) {
 	t.Parallel()
 	s := pgtest.Open(t, pgtest.Database(t))
-	books := pgtest.NewBooks(t, s, 2)
+	books := pgtest.NewPartitions(t, s, 2)
 	const events, small, large = 60, 100, 3000
 	all := map[string][]event.Sequence{}
 	for i, p := range books {

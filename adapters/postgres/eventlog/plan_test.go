@@ -70,7 +70,7 @@ func TestPlans(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.Database(t)
 	s := pgtest.Open(t, dsn)
-	books := pgtest.NewBooks(t, s, 3)
+	books := pgtest.NewPartitions(t, s, 3)
 	owner := pgtest.Connect(t, dsn)
 	_, err := owner.Exec(t.Context(), "ALTER TABLE backbone.events SET (autovacuum_enabled = off)")
 	require.Error(t, err) // partitioned tables have no storage: switched off one by one below
@@ -92,7 +92,7 @@ func TestPlans(t *testing.T) {
 			_, err := conn.Exec(t.Context(), settings)
 			require.NoError(t, err)
 			for _, query := range queries {
-				for _, finding := range scans(t, conn, query, books[0]) {
+				for _, finding := range findScans(t, conn, query, books[0]) {
 					t.Errorf("%s: %s", state, finding)
 				}
 			}
@@ -165,8 +165,8 @@ func (p *plan) walk(f func(*plan)) {
 	}
 }
 
-// scans explains a query and returns what is wrong with its scans.
-func scans(t *testing.T, conn *pgx.Conn, query string, p event.PartitionID) (findings []string) {
+// findScans explains a query and returns what is wrong with its scans.
+func findScans(t *testing.T, conn *pgx.Conn, query string, p event.PartitionID) (findings []string) {
 	t.Helper()
 	name := strings.Fields(query)[2]
 	description, err := conn.Prepare(t.Context(), "described_"+name, query)

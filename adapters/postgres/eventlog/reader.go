@@ -60,23 +60,23 @@ func decode(e *eventlogdb.BackboneEvent, salt, payload []byte, r *event.Recorded
 	r.Payload = payload
 	// A byte more would be cut off and never be noticed.
 	if len(e.PayloadHash) > len(r.PayloadHash) || len(e.Checksum) > len(r.Checksum) || copy(r.Salt[:], salt) != len(salt) {
-		return Undecodable(r.ID)
+		return UndecodableFault(r.ID)
 	}
 	if len(e.Pii) > 0 {
 		if err := json.Unmarshal(e.Pii, &r.PII); err != nil {
-			return Undecodable(r.ID) // the cause might quote the text
+			return UndecodableFault(r.ID) // the cause might quote the text
 		}
 	}
 	return nil
 }
 
-// Undecodable is the fault of an event whose row cannot be read.
-func Undecodable(id event.ID) error {
+// UndecodableFault is the fault of an event whose row cannot be read.
+func UndecodableFault(id event.ID) error {
 	return fault.New(fault.Internal, pg.CodeInternal, "event %s cannot be decoded; verify the log", id)
 }
 
-// RecordedAll decodes rows; row gives the envelope, the salt and the payload of one.
-func RecordedAll[R any](rows []R, row func(*R) (*eventlogdb.BackboneEvent, []byte, []byte)) ([]event.Recorded, error) {
+// DecodeRows decodes rows; row gives the envelope, the salt and the payload of one.
+func DecodeRows[R any](rows []R, row func(*R) (*eventlogdb.BackboneEvent, []byte, []byte)) ([]event.Recorded, error) {
 	out := make([]event.Recorded, len(rows))
 	for i := range rows {
 		e, salt, payload := row(&rows[i])
@@ -113,7 +113,7 @@ func (s *Reader) eventsOfStream(ctx context.Context, db eventlogdb.DBTX, p event
 	if err != nil {
 		return nil, pg.Translate(ctx, err)
 	}
-	return RecordedAll(rows, func(r *eventlogdb.ListEventsOfStreamRow) (*eventlogdb.BackboneEvent, []byte, []byte) {
+	return DecodeRows(rows, func(r *eventlogdb.ListEventsOfStreamRow) (*eventlogdb.BackboneEvent, []byte, []byte) {
 		return &r.BackboneEvent, r.Salt, r.Payload
 	})
 }
@@ -130,7 +130,7 @@ func (s *Reader) EventsAfter(ctx context.Context, db eventlogdb.DBTX, p event.Pa
 	if err != nil {
 		return nil, pg.Translate(ctx, err)
 	}
-	return RecordedAll(rows, func(r *eventlogdb.ListEventsAfterRow) (*eventlogdb.BackboneEvent, []byte, []byte) {
+	return DecodeRows(rows, func(r *eventlogdb.ListEventsAfterRow) (*eventlogdb.BackboneEvent, []byte, []byte) {
 		return &r.BackboneEvent, r.Salt, r.Payload
 	})
 }

@@ -17,7 +17,7 @@ import (
 
 func TestRedaction(t *testing.T) {
 	t.Parallel()
-	a := pgtest.NewArchive(t)
+	a := pgtest.NewRedactionFixture(t)
 	ctx := t.Context()
 	r := a.Approved(t, "/data/name", "/data/lines/0/note")
 	require.Equal(t, "p-1", r.RequestedBy)
@@ -73,11 +73,11 @@ func TestRedaction(t *testing.T) {
 	}
 }
 
-// TestRedactionIsRefused tries everything that is not exactly what two persons
+// TestRedaction_RefusedWithoutApproval tries everything that is not exactly what two persons
 // agreed on; the payload stays as it was.
-func TestRedactionIsRefused(t *testing.T) {
+func TestRedaction_RefusedWithoutApproval(t *testing.T) {
 	t.Parallel()
-	a := pgtest.NewArchive(t)
+	a := pgtest.NewRedactionFixture(t)
 	ctx := t.Context()
 	good := func() ports.RedactedPayload { return pgtest.Replacement(a.Event.PayloadHash, pgtest.RedactedPayload) }
 	refused := func(code string, r ports.RedactionRequest, to ports.RedactedPayload) {
@@ -180,11 +180,11 @@ func TestRedactionIsRefused(t *testing.T) {
 	refused("event_changed", r, pgtest.Replacement(a.Event.PayloadHash, string(bytes.Replace([]byte(pgtest.RedactedPayload), []byte("1.50"), []byte("9.50"), 1))))
 }
 
-// TestNobodyElseRedacts tries as the roles that may not, and around the function as
+// TestRedaction_OtherRolesAreRefused tries as the roles that may not, and around the function as
 // the one that may, with and without triggers.
-func TestNobodyElseRedacts(t *testing.T) {
+func TestRedaction_OtherRolesAreRefused(t *testing.T) {
 	t.Parallel()
-	a := pgtest.NewArchive(t)
+	a := pgtest.NewRedactionFixture(t)
 	r := a.Approved(t, "/data/name", "/data/lines/0/note")
 	app, err := eventlog.OpenRedactor(t.Context(), pgtest.As("backbone_app", a.Dsn))
 	require.NoError(t, err)

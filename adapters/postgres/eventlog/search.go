@@ -25,7 +25,7 @@ const searchTime = 3 * time.Second
 
 // Events implements ports.EventReader. A limit of 0 reads to the end.
 func (s *Reader) Events(ctx context.Context, q ports.EventQuery) ([]event.Recorded, error) {
-	if q.Direction == ports.Forward && leaderOf(&q) == byLog && !filtered(&q) {
+	if q.Direction == ports.Forward && leaderOf(&q) == byLog && !hasFilters(&q) {
 		b, empty, err := s.bounds(ctx, &q)
 		if err != nil || empty {
 			return []event.Recorded{}, err
@@ -56,7 +56,7 @@ func (s *Reader) SearchEvents(ctx context.Context, q ports.EventQuery, scan int)
 		return out, pg.Translate(ctx, err)
 	}
 	correlation := ""
-	if leaderOf(&q) == byCorrelation && !filtered(&q) {
+	if leaderOf(&q) == byCorrelation && !hasFilters(&q) {
 		correlation = q.CorrelationID
 	}
 	events, cut, err := s.fetchWithin(ctx, q.Partition, correlation, sequences, !q.WithoutData, q.Bytes)
@@ -144,8 +144,8 @@ func leaderOf(q *ports.EventQuery) leader {
 	}
 }
 
-// filtered reports whether the query asks for more than its leader and bounds.
-func filtered(q *ports.EventQuery) bool {
+// hasFilters reports whether the query asks for more than its leader and bounds.
+func hasFilters(q *ports.EventQuery) bool {
 	lead := leaderOf(q)
 	return len(q.Types) > 0 && lead != byTypes || q.CorrelationID != "" && lead != byCorrelation || q.ActorID != "" && lead != byActor ||
 		!q.OccurredFrom.IsZero() || !q.OccurredTo.IsZero() || q.EffectiveFrom != nil || q.EffectiveTo != nil ||
@@ -157,10 +157,10 @@ func filtered(q *ports.EventQuery) bool {
 // page of candidates; with filters it goes on until the limit, the end or the scan
 // is reached, and tells the latter.
 func (s *Reader) search(ctx context.Context, q *ports.EventQuery, b span, scan int, out *ports.EventScan) ([]int64, error) {
-	if !filtered(q) {
+	if !hasFilters(q) {
 		return s.candidates(ctx, q, b, pg.PageSize(q.Limit))
 	}
-	match, err := matching(q)
+	match, err := filterParams(q)
 	if err != nil {
 		return nil, err
 	}
@@ -228,7 +228,7 @@ func (s *Reader) candidates(ctx context.Context, q *ports.EventQuery, b span, si
 		}
 		return s.queries.SearchActor(ctx, s.db.Reads, p)
 	case byTypes:
-		p := &eventlogdb.SearchTypesParams{Types: eachOnce(q.Types), PartitionID: partition, After: b.after, Until: b.until, PageSize: size}
+		p := &eventlogdb.SearchTypesParams{Types: distinctTypes(q.Types), PartitionID: partition, After: b.after, Until: b.until, PageSize: size}
 		if back {
 			return s.queries.SearchTypesBackward(ctx, s.db.Reads, (*eventlogdb.SearchTypesBackwardParams)(p))
 		}
@@ -242,15 +242,15 @@ func (s *Reader) candidates(ctx context.Context, q *ports.EventQuery, b span, si
 	}
 }
 
-// eachOnce names each type once; a type that is named twice would be found twice.
-func eachOnce(types []string) []string {
+// distinctTypes names each type once; a type that is named twice would be found twice.
+func distinctTypes(types []string) []string {
 	out := slices.Clone(types)
 	slices.Sort(out)
 	return slices.Compact(out)
 }
 
-// matching puts the query's filters together.
-func matching(q *ports.EventQuery) (*eventlogdb.MatchEventsParams, error) {
+// filterParams puts the query's filters together.
+func filterParams(q *ports.EventQuery) (*eventlogdb.MatchEventsParams, error) {
 	p := &eventlogdb.MatchEventsParams{
 		PartitionID: int32(q.Partition), Types: q.Types, SchemaVersion: pgtype.Int4{Int32: int32(q.SchemaVersion), Valid: q.SchemaVersion != 0},
 		CorrelationID: pg.OptionalText(q.CorrelationID), ActorID: pg.OptionalText(q.ActorID),

@@ -38,7 +38,7 @@ func (s *Reader) ReadStream(ctx context.Context, q ports.StreamQuery) (events []
 	if _, large := s.large.Load(q.Partition); large {
 		return s.readStreamInParts(ctx, q)
 	}
-	cut := &cutting{DBTX: s.db.Reads, left: q.Bytes}
+	cut := &byteCutter{DBTX: s.db.Reads, left: q.Bytes}
 	events, err = s.StreamPage(ctx, cut, &q)
 	if cut.cut {
 		s.large.Store(q.Partition, nil)
@@ -52,7 +52,7 @@ func (s *Reader) readStreamInParts(ctx context.Context, q ports.StreamQuery) ([]
 	limit := int(pg.PageSize(q.Limit))
 	out := []event.Recorded{}
 	for left := q.Bytes; ; {
-		q.Limit = min(limit-len(out), fetchLarge)
+		q.Limit = min(limit-len(out), largeEventsPage)
 		part, err := s.StreamPage(ctx, s.db.Reads, &q)
 		if err != nil {
 			return nil, false, err
@@ -64,7 +64,7 @@ func (s *Reader) readStreamInParts(ctx context.Context, q ports.StreamQuery) ([]
 			out = append(out, part[i])
 		}
 		if len(part) < q.Limit || len(out) == limit {
-			if len(out) > fetchLarge {
+			if len(out) > largeEventsPage {
 				s.large.Delete(q.Partition) // all of the page fitted
 			}
 			return out, false, nil
@@ -97,7 +97,7 @@ func (s *Reader) StreamPage(ctx context.Context, db eventlogdb.DBTX, q *ports.St
 	if err != nil {
 		return nil, pg.Translate(ctx, err)
 	}
-	return RecordedAll(rows, func(r *eventlogdb.ListEventsOfStreamBackwardRow) (*eventlogdb.BackboneEvent, []byte, []byte) {
+	return DecodeRows(rows, func(r *eventlogdb.ListEventsOfStreamBackwardRow) (*eventlogdb.BackboneEvent, []byte, []byte) {
 		return &r.BackboneEvent, r.Salt, r.Payload
 	})
 }
@@ -119,7 +119,7 @@ func (s *Reader) readStreamAsOf(ctx context.Context, db eventlogdb.DBTX, q *port
 		if err != nil {
 			return nil, pg.Translate(ctx, err)
 		}
-		return RecordedAll(rows, func(r *eventlogdb.ListEventsOfStreamAsOfRow) (*eventlogdb.BackboneEvent, []byte, []byte) {
+		return DecodeRows(rows, func(r *eventlogdb.ListEventsOfStreamAsOfRow) (*eventlogdb.BackboneEvent, []byte, []byte) {
 			return &r.BackboneEvent, r.Salt, r.Payload
 		})
 	}
@@ -134,7 +134,7 @@ func (s *Reader) readStreamAsOf(ctx context.Context, db eventlogdb.DBTX, q *port
 	if err != nil {
 		return nil, pg.Translate(ctx, err)
 	}
-	return RecordedAll(rows, func(r *eventlogdb.ListEventsOfStreamAsOfBackwardRow) (*eventlogdb.BackboneEvent, []byte, []byte) {
+	return DecodeRows(rows, func(r *eventlogdb.ListEventsOfStreamAsOfBackwardRow) (*eventlogdb.BackboneEvent, []byte, []byte) {
 		return &r.BackboneEvent, r.Salt, r.Payload
 	})
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// living writes streams in every state that a stream can be in.
-func (c *crimes) living(t *testing.T, le ports.LegalEntity) {
+// useStreams writes streams in every state that a stream can be in.
+func (c *tamperFixture) useStreams(t *testing.T, le ports.LegalEntity) {
 	t.Helper()
 	write := func(id string, types ...string) {
 		r := fullEvents(le, len(types))
@@ -42,13 +42,13 @@ func (c *crimes) living(t *testing.T, le ports.LegalEntity) {
 	write("single", "")
 }
 
-// TestSuperuserEditsOfStreamsAreFound changes what is kept of streams beside their
+// TestVerify_FindsTamperedStreamRows changes what is kept of streams beside their
 // events, by which appends decide what comes next and who may write it.
-func TestSuperuserEditsOfStreamsAreFound(t *testing.T) {
+func TestVerify_FindsTamperedStreamRows(t *testing.T) {
 	t.Parallel()
-	c := newCrimes(t)
-	sound := c.books(t, "SOUND")
-	c.living(t, sound)
+	c := newTamperFixture(t)
+	sound := c.newLegalEntity(t, "SOUND")
+	c.useStreams(t, sound)
 	report := c.verify(t, sound)
 	require.True(t, report.Sound(), "%v", report.Findings)
 
@@ -92,18 +92,18 @@ func TestSuperuserEditsOfStreamsAreFound(t *testing.T) {
 		"INSERT INTO backbone.stream_versions (version, first_sequence, last_sequence, partition_id, stream_type, stream_id) VALUES (1, 3, 3, $1, '', '')",
 	}
 	for i, statement := range statements {
-		le := c.books(t, fmt.Sprintf("S%d", i))
-		c.living(t, le)
+		le := c.newLegalEntity(t, fmt.Sprintf("S%d", i))
+		c.useStreams(t, le)
 		require.EqualValues(t, 1, c.exec(t, statement, int32(le.Partition)), statement)
 		require.Contains(t, kinds(c.verify(t, le)), verify.StreamMismatch, statement)
 	}
 }
 
-// TestAStreamOfWhichNothingIsKeptIsNamed removes rows, or puts others in their place so
+// TestVerify_NamesEventsWithoutStreamRow removes rows, or puts others in their place so
 // that there are as many: the events that they were kept of are named.
-func TestAStreamOfWhichNothingIsKeptIsNamed(t *testing.T) {
+func TestVerify_NamesEventsWithoutStreamRow(t *testing.T) {
 	t.Parallel()
-	c := newCrimes(t)
+	c := newTamperFixture(t)
 	for i, statements := range [][]string{
 		{"DELETE FROM backbone.stream_versions WHERE partition_id = $1 AND stream_id = 'single'"},
 		{
@@ -111,8 +111,8 @@ func TestAStreamOfWhichNothingIsKeptIsNamed(t *testing.T) {
 			"INSERT INTO backbone.stream_versions (version, first_sequence, last_sequence, partition_id, stream_type, stream_id) VALUES (1, 3, 3, $1, 'machine', 'none')",
 		},
 	} {
-		le := c.books(t, fmt.Sprintf("N%d", i))
-		c.living(t, le)
+		le := c.newLegalEntity(t, fmt.Sprintf("N%d", i))
+		c.useStreams(t, le)
 		page, err := c.Events.EventsOfStream(t.Context(), le.Partition, event.StreamID{Type: "machine", ID: "single"}, 1, 1)
 		require.NoError(t, err)
 		for _, statement := range statements {
@@ -126,13 +126,13 @@ func TestAStreamOfWhichNothingIsKeptIsNamed(t *testing.T) {
 	}
 }
 
-// TestStreamRowsComeInPages reads what is kept of streams a few at a time: those that need
+// TestAudit_StreamRowPages reads what is kept of streams a few at a time: those that need
 // a second look come once each, wherever a page ends.
-func TestStreamRowsComeInPages(t *testing.T) {
+func TestAudit_StreamRowPages(t *testing.T) {
 	t.Parallel()
-	c := newCrimes(t)
-	le := c.books(t, "PAGES")
-	c.living(t, le)
+	c := newTamperFixture(t)
+	le := c.newLegalEntity(t, "PAGES")
+	c.useStreams(t, le)
 	for limit := 1; limit <= 20; limit++ {
 		var ids []string
 		pages := 0
@@ -151,12 +151,12 @@ func TestStreamRowsComeInPages(t *testing.T) {
 	}
 }
 
-// TestRedactedMetadataAreNoFinding redacts a text of the metadata that the log obeys: the
+// TestVerify_AcceptsRedactedMetadata redacts a text of the metadata that the log obeys: the
 // row keeps it, as the log goes on obeying it, and the event no longer says it.
-func TestRedactedMetadataAreNoFinding(t *testing.T) {
+func TestVerify_AcceptsRedactedMetadata(t *testing.T) {
 	t.Parallel()
-	c := newCrimes(t)
-	le := c.books(t, "REDACTED")
+	c := newTamperFixture(t)
+	le := c.newLegalEntity(t, "REDACTED")
 	r := fullEvents(le, 1)
 	r.Idempotency, r.Streams = nil, nil
 	e := &r.Events[0]

@@ -22,9 +22,9 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// crimes is a database in which a superuser changes what nobody may change, each
+// tamperFixture is a database in which a superuser changes what nobody may change, each
 // time in a legal entity of its own.
-type crimes struct {
+type tamperFixture struct {
 	*postgres.Database
 	dsn      string
 	redactor *eventlog.Redactor
@@ -33,9 +33,9 @@ type crimes struct {
 
 const crimeEvents = 12
 
-func newCrimes(t *testing.T) *crimes {
+func newTamperFixture(t *testing.T) *tamperFixture {
 	t.Helper()
-	c := &crimes{dsn: pgtest.Database(t)}
+	c := &tamperFixture{dsn: pgtest.Database(t)}
 	c.Database = pgtest.Open(t, c.dsn)
 	require.NoError(t, c.Directory.Bootstrap(t.Context(), ports.Installation{LogName: pgtest.LogName, Deployment: 5}))
 	var err error
@@ -47,15 +47,15 @@ func newCrimes(t *testing.T) *crimes {
 	return c
 }
 
-func (c *crimes) exec(t *testing.T, statement string, args ...any) int64 {
+func (c *tamperFixture) exec(t *testing.T, statement string, args ...any) int64 {
 	t.Helper()
 	tag, err := c.super.Exec(t.Context(), statement, args...)
 	require.NoError(t, err, statement)
 	return tag.RowsAffected()
 }
 
-// books makes a legal entity with events that fill every column.
-func (c *crimes) books(t *testing.T, code string) ports.LegalEntity {
+// newLegalEntity makes a legal entity with events that fill every column.
+func (c *tamperFixture) newLegalEntity(t *testing.T, code string) ports.LegalEntity {
 	t.Helper()
 	le, err := c.Directory.CreateLegalEntity(t.Context(), pgtest.LegalEntity(code))
 	require.NoError(t, err)
@@ -83,7 +83,7 @@ func fullEvents(le ports.LegalEntity, n int) ports.AppendRequest {
 	return r
 }
 
-func (c *crimes) verify(t *testing.T, le ports.LegalEntity, options ...verify.Option) verify.EntityReport {
+func (c *tamperFixture) verify(t *testing.T, le ports.LegalEntity, options ...verify.Option) verify.EntityReport {
 	t.Helper()
 	reports, err := verify.Run(t.Context(), c.Chains(), le.TenantID, []string{le.Code}, nil, options...)
 	require.NoError(t, err)
@@ -92,7 +92,7 @@ func (c *crimes) verify(t *testing.T, le ports.LegalEntity, options ...verify.Op
 }
 
 // heads exports the heads of a legal entity and reads them back from the file's text.
-func (c *crimes) heads(t *testing.T, le ports.LegalEntity) verify.Heads {
+func (c *tamperFixture) heads(t *testing.T, le ports.LegalEntity) verify.Heads {
 	t.Helper()
 	report := c.verify(t, le)
 	require.True(t, report.Sound(), "%v", report.Findings)
@@ -103,7 +103,7 @@ func (c *crimes) heads(t *testing.T, le ports.LegalEntity) verify.Heads {
 	return heads
 }
 
-func (c *crimes) export(t *testing.T, le ports.LegalEntity) []byte {
+func (c *tamperFixture) export(t *testing.T, le ports.LegalEntity) []byte {
 	t.Helper()
 	var file bytes.Buffer
 	_, err := verify.Export(t.Context(), c.Chains(), le, time.Now(), &file, nil)
@@ -113,7 +113,7 @@ func (c *crimes) export(t *testing.T, le ports.LegalEntity) []byte {
 
 // recompute writes every checksum again from an event on, as somebody would who
 // knows the format.
-func (c *crimes) recompute(t *testing.T, le ports.LegalEntity, from event.Sequence) {
+func (c *tamperFixture) recompute(t *testing.T, le ports.LegalEntity, from event.Sequence) {
 	t.Helper()
 	events, err := c.Audit.ChainPage(t.Context(), le.Partition, 0, 0)
 	require.NoError(t, err)
@@ -130,7 +130,7 @@ func (c *crimes) recompute(t *testing.T, le ports.LegalEntity, from event.Sequen
 }
 
 // cut deletes everything after an event.
-func (c *crimes) cut(t *testing.T, le ports.LegalEntity, after int) {
+func (c *tamperFixture) cut(t *testing.T, le ports.LegalEntity, after int) {
 	t.Helper()
 	for _, table := range []string{"events", "event_payloads", "event_keys"} {
 		c.exec(t, "DELETE FROM backbone."+table+" WHERE partition_id = $1 AND sequence > $2", int32(le.Partition), after)
@@ -138,13 +138,13 @@ func (c *crimes) cut(t *testing.T, le ports.LegalEntity, after int) {
 	c.exec(t, "DELETE FROM backbone.stream_versions WHERE partition_id = $1 AND last_sequence > $2", int32(le.Partition), after)
 }
 
-func (c *crimes) redact(t *testing.T, le ports.LegalEntity, n event.Sequence) ports.Redaction {
+func (c *tamperFixture) redact(t *testing.T, le ports.LegalEntity, n event.Sequence) ports.Redaction {
 	t.Helper()
 	return c.redactAt(t, le, n, "/data/name")
 }
 
 // redactAt redacts the name where it stands.
-func (c *crimes) redactAt(t *testing.T, le ports.LegalEntity, n event.Sequence, pointer string) ports.Redaction {
+func (c *tamperFixture) redactAt(t *testing.T, le ports.LegalEntity, n event.Sequence, pointer string) ports.Redaction {
 	t.Helper()
 	r := ports.RedactionRequest{ID: ulid.Make(), Partition: le.Partition, Sequence: n, Pointers: []string{pointer}, Reason: "x", RequestedBy: "p-1"}
 	_, err := c.redactor.RequestRedaction(t.Context(), r)
@@ -159,7 +159,7 @@ func (c *crimes) redactAt(t *testing.T, le ports.LegalEntity, n event.Sequence, 
 }
 
 // announce appends the event of a redaction.
-func (c *crimes) announce(t *testing.T, le ports.LegalEntity, x ports.Redaction) {
+func (c *tamperFixture) announce(t *testing.T, le ports.LegalEntity, x ports.Redaction) {
 	t.Helper()
 	r := fullEvents(le, 1)
 	e := &r.Events[0]
@@ -210,11 +210,11 @@ var edits = map[string]string{
 	"checksum":            "sha256('x')",
 }
 
-// TestSuperuserEditsAreFound changes each column of the skeleton in turn, and in
+// TestVerify_FindsTamperedColumns changes each column of the skeleton in turn, and in
 // ways that no append could have written.
-func TestSuperuserEditsAreFound(t *testing.T) {
+func TestVerify_FindsTamperedColumns(t *testing.T) {
 	t.Parallel()
-	c := newCrimes(t)
+	c := newTamperFixture(t)
 	columns := pgtest.Column(t, c.super, `SELECT attname::text FROM pg_attribute WHERE attrelid = 'backbone.events'::regclass AND attnum > 0 AND NOT attisdropped AND attname <> 'partition_id'`)
 	for _, name := range columns {
 		require.Contains(t, edits, name, "a new column of the skeleton: is it hashed?")
@@ -230,7 +230,7 @@ func TestSuperuserEditsAreFound(t *testing.T) {
 		statements["column "+name] = "UPDATE backbone.events SET " + name + " = " + value
 	}
 	for i, name := range slices.Sorted(maps.Keys(statements)) {
-		le := c.books(t, fmt.Sprintf("E%d", i))
+		le := c.newLegalEntity(t, fmt.Sprintf("E%d", i))
 		require.EqualValues(t, 1, c.exec(t, statements[name]+at, int32(le.Partition)), name)
 		report := c.verify(t, le)
 		require.False(t, report.Sound(), name)
@@ -240,12 +240,12 @@ func TestSuperuserEditsAreFound(t *testing.T) {
 	}
 }
 
-// TestSuperuserCrimesAreFound is the list of what somebody can do who may write
+// TestVerify_FindsTampering is the list of what somebody can do who may write
 // everywhere. Where headOnly is set the log fits together without a head from
 // outside, and only that one tells.
-func TestSuperuserCrimesAreFound(t *testing.T) {
+func TestVerify_FindsTampering(t *testing.T) {
 	t.Parallel()
-	c := newCrimes(t)
+	c := newTamperFixture(t)
 	type crime struct {
 		name     string
 		headOnly bool
@@ -345,7 +345,7 @@ func TestSuperuserCrimesAreFound(t *testing.T) {
 			one("INSERT INTO backbone.event_pii_subjects VALUES (5, $1, 0, 'employee:E-1', '{/data/name}')")},
 	} {
 		t.Run(x.name, func(t *testing.T) {
-			le := c.books(t, fmt.Sprintf("C%d", i))
+			le := c.newLegalEntity(t, fmt.Sprintf("C%d", i))
 			heads := c.heads(t, le)
 			x.do(t, le)
 			if x.want != verify.LegalEntityMissing {
@@ -366,7 +366,7 @@ func TestSuperuserCrimesAreFound(t *testing.T) {
 	}
 
 	t.Run("exchange the rows of two partitions", func(t *testing.T) {
-		a, b := c.books(t, "SA"), c.books(t, "SB")
+		a, b := c.newLegalEntity(t, "SA"), c.newLegalEntity(t, "SB")
 		var heads verify.Heads
 		for _, le := range []ports.LegalEntity{a, b} {
 			h := c.heads(t, le)
@@ -389,14 +389,14 @@ func TestSuperuserCrimesAreFound(t *testing.T) {
 	})
 
 	t.Run("another log name", func(t *testing.T) {
-		le := c.books(t, "LN")
+		le := c.newLegalEntity(t, "LN")
 		heads := c.heads(t, le)
 		heads.LogName = "other.example.org"
 		require.Contains(t, kinds(c.verify(t, le, verify.Against(heads))), verify.LogNameChanged)
 	})
 
 	t.Run("an authorised redaction is none", func(t *testing.T) {
-		le := c.books(t, "OK")
+		le := c.newLegalEntity(t, "OK")
 		heads := c.heads(t, le)
 		x := c.redact(t, le, 5)
 		c.announce(t, le, x)
@@ -424,10 +424,10 @@ func kinds(r verify.EntityReport) []verify.FindingKind {
 	return out
 }
 
-// TestEveryByteOfAnExportCounts flips every byte of an export file in turn.
-func TestEveryByteOfAnExportCounts(t *testing.T) {
+// TestVerify_FindsFlippedBytesOfExport flips every byte of an export file in turn.
+func TestVerify_FindsFlippedBytesOfExport(t *testing.T) {
 	t.Parallel()
-	c := newCrimes(t)
+	c := newTamperFixture(t)
 	le, err := c.Directory.CreateLegalEntity(t.Context(), pgtest.LegalEntity("X"))
 	require.NoError(t, err)
 	_, err = c.Appender.Append(t.Context(), fullEvents(le, 3))

@@ -20,8 +20,8 @@ import (
 	"github.com/erpbackbone/backbone/test/testkit"
 )
 
-// watched runs a watch over a store. Without listening it polls only.
-func watched(t *testing.T, s *postgres.Database, wakeUps ports.WakeUps, poll time.Duration) *subscriptions.HeadWatcher {
+// newHeadWatcher runs a watch over a store. Without listening it polls only.
+func newHeadWatcher(t *testing.T, s *postgres.Database, wakeUps ports.WakeUps, poll time.Duration) *subscriptions.HeadWatcher {
 	t.Helper()
 	w := testkit.Must(subscriptions.NewHeadWatcher(subscriptions.HeadWatcherConfig{Heads: s.Events, WakeUps: wakeUps, Clock: system.Clock{}, Poll: poll}))
 	ctx, cancel := context.WithCancel(t.Context())
@@ -31,10 +31,10 @@ func watched(t *testing.T, s *postgres.Database, wakeUps ports.WakeUps, poll tim
 	return w
 }
 
-// seen waits until a watch knows a head.
-func seen(t *testing.T, w *subscriptions.HeadWatcher, p event.PartitionID, want event.Sequence) {
+// awaitHead waits until a watch knows a head.
+func awaitHead(t *testing.T, w *subscriptions.HeadWatcher, p event.PartitionID, want event.Sequence) {
 	t.Helper()
-	limit := time.NewTimer(pgtest.AWhile)
+	limit := time.NewTimer(pgtest.WaitLimit)
 	defer limit.Stop()
 	for {
 		heads, changed := w.Heads()
@@ -49,12 +49,12 @@ func seen(t *testing.T, w *subscriptions.HeadWatcher, p event.PartitionID, want 
 	}
 }
 
-// listening waits until somebody listens for appends, other than the one known before. A
+// awaitListener waits until somebody listens for appends, other than the one known before. A
 // listener that has been asked whether it is there says so instead.
-func listening(t *testing.T, dsn string, before int32) (pid int32) {
+func awaitListener(t *testing.T, dsn string, before int32) (pid int32) {
 	t.Helper()
 	conn := pgtest.Connect(t, dsn)
-	testkit.Eventually(t, pgtest.AWhile, func() bool {
+	testkit.Eventually(t, pgtest.WaitLimit, func() bool {
 		err := conn.QueryRow(t.Context(), `SELECT pid FROM pg_stat_activity
 			WHERE datname = current_database() AND application_name = 'backbone listen' AND query IN ('LISTEN "event_appended"', '-- ping') AND pid <> $1`, before).Scan(&pid)
 		return err == nil
@@ -87,9 +87,9 @@ func TestDrillListenerKilled(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.Database(t)
 	s := pgtest.Open(t, dsn)
-	p := pgtest.NewBooks(t, s, 1)[0]
-	w := watched(t, s, s.Events, 500*time.Millisecond)
-	listening(t, dsn, 0)
+	p := pgtest.NewPartitions(t, s, 1)[0]
+	w := newHeadWatcher(t, s, s.Events, 500*time.Millisecond)
+	awaitListener(t, dsn, 0)
 	killer := pgtest.Connect(t, dsn)
 	for n := event.Sequence(1); n <= 60; n++ {
 		if n%10 == 5 {
@@ -99,7 +99,7 @@ func TestDrillListenerKilled(t *testing.T) {
 		}
 		_, err := s.Appender.Append(t.Context(), pgtest.Invoice(p, 1))
 		require.NoError(t, err)
-		seen(t, w, p, n)
+		awaitHead(t, w, p, n)
 	}
 }
 
@@ -108,16 +108,16 @@ func TestDrillListenerReconnects(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.Database(t)
 	s := pgtest.Open(t, dsn)
-	p := pgtest.NewBooks(t, s, 1)[0]
-	w := watched(t, s, s.Events, time.Hour)
-	pid := listening(t, dsn, 0)
+	p := pgtest.NewPartitions(t, s, 1)[0]
+	w := newHeadWatcher(t, s, s.Events, time.Hour)
+	pid := awaitListener(t, dsn, 0)
 	for range 3 {
 		_, err := pgtest.Connect(t, dsn).Exec(t.Context(), `SELECT pg_terminate_backend($1)`, pid)
 		require.NoError(t, err)
 		result, err := s.Appender.Append(t.Context(), pgtest.Invoice(p, 1))
 		require.NoError(t, err)
-		seen(t, w, p, result.Head)
-		pid = listening(t, dsn, pid)
+		awaitHead(t, w, p, result.Head)
+		pid = awaitListener(t, dsn, pid)
 	}
 }
 
@@ -166,16 +166,16 @@ func TestDrillPollCoversLostNotifications(t *testing.T) {
 	dsn := pgtest.Database(t)
 	var network deafness
 	s := pgtest.Open(t, dsn, func(c *postgres.Config) { c.DialFunc, c.Limits.ListenCheck = network.dial, time.Hour })
-	p := pgtest.NewBooks(t, s, 1)[0]
+	p := pgtest.NewPartitions(t, s, 1)[0]
 	listener := beginning{s.Events, make(chan struct{}, 1)}
-	w := watched(t, s, listener, 500*time.Millisecond)
+	w := newHeadWatcher(t, s, listener, 500*time.Millisecond)
 	pgtest.Receive(t, listener.begun, "nobody listens")
 	before := network.conns.Load()
 	network.on.Store(true)
 	for n := event.Sequence(1); n <= 3; n++ {
 		_, err := s.Appender.Append(t.Context(), pgtest.Invoice(p, 1))
 		require.NoError(t, err)
-		seen(t, w, p, n)
+		awaitHead(t, w, p, n)
 	}
 	require.Equal(t, before, network.conns.Load(), "it does not know that it is deaf")
 }
@@ -186,26 +186,26 @@ func TestDrillListenerWithoutNotifications(t *testing.T) {
 	dsn := pgtest.Database(t)
 	var network deafness
 	s := pgtest.Open(t, dsn, func(c *postgres.Config) { c.DialFunc, c.Limits.ListenCheck = network.dial, 50*time.Millisecond })
-	p := pgtest.NewBooks(t, s, 1)[0]
+	p := pgtest.NewPartitions(t, s, 1)[0]
 	listener := beginning{s.Events, make(chan struct{}, 1)}
-	w := watched(t, s, listener, time.Hour)
+	w := newHeadWatcher(t, s, listener, time.Hour)
 	pgtest.Receive(t, listener.begun, "nobody listens")
 	before := network.conns.Load()
 	network.on.Store(true)
 	result, err := s.Appender.Append(t.Context(), pgtest.Invoice(p, 1))
 	require.NoError(t, err)
-	testkit.Eventually(t, pgtest.AWhile, func() bool { return network.conns.Load() > before }, "it never asked")
+	testkit.Eventually(t, pgtest.WaitLimit, func() bool { return network.conns.Load() > before }, "it never asked")
 	network.on.Store(false)
-	seen(t, w, p, result.Head)
+	awaitHead(t, w, p, result.Head)
 }
 
 // However fast a partition grows, it is told of at most every 10 ms, and the last
 // growth is told of: a signal per append would make a queue of the whole cluster.
-func TestNotificationsAreCoalesced(t *testing.T) {
+func TestNotify_CoalescesPerPartition(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.Database(t)
 	s := pgtest.Open(t, dsn)
-	p := pgtest.NewBooks(t, s, 1)[0]
+	p := pgtest.NewPartitions(t, s, 1)[0]
 	listener := pgtest.Connect(t, dsn)
 	_, err := listener.Exec(t.Context(), "LISTEN event_appended")
 	require.NoError(t, err)
@@ -224,7 +224,7 @@ func TestNotificationsAreCoalesced(t *testing.T) {
 	}
 	last := `"sequence":"640"}`
 	heard := 0
-	ctx, cancel := context.WithTimeout(t.Context(), pgtest.AWhile)
+	ctx, cancel := context.WithTimeout(t.Context(), pgtest.WaitLimit)
 	defer cancel()
 	for {
 		n, err := listener.WaitForNotification(ctx)

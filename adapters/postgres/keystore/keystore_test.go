@@ -79,7 +79,7 @@ func fenceRow(t testing.TB, superuser *pgx.Conn, subject string) uuid.UUID {
 // waitsForLock waits until a session of the name waits for a lock.
 func waitsForLock(t *testing.T, superuser *pgx.Conn, name string) {
 	t.Helper()
-	testkit.Eventually(t, pgtest.AWhile, func() bool {
+	testkit.Eventually(t, pgtest.WaitLimit, func() bool {
 		var waits bool
 		require.NoError(t, superuser.QueryRow(t.Context(), `SELECT EXISTS (SELECT FROM pg_stat_activity
 			WHERE datname = current_database() AND application_name = $1 AND wait_event_type = 'Lock')`, name).Scan(&waits))

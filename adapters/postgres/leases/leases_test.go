@@ -57,7 +57,7 @@ func TestHold_UsesDatabaseClock(t *testing.T) {
 func TestHold_LockedLeaseIsSkipped(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.Database(t)
-	leases := pgtest.Open(t, dsn, pgtest.Usual).Leases
+	leases := pgtest.Open(t, dsn, pgtest.WithDefaultLimits).Leases
 	resources := make([]ports.LeaseResource, 5)
 	for i := range resources {
 		resources[i] = ports.LeaseResource{Name: "w", Partition: event.PartitionID(i + 1)}

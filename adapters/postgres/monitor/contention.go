@@ -124,7 +124,7 @@ func (m *Monitor) Contention(ctx context.Context) (Contention, error) {
 func (c Contention) Findings() []Finding {
 	out := []Finding{c.judgeWaits(), c.judgeSnapshots(), c.judgeIdle()}
 	for _, h := range c.Holders {
-		f := judged("contention", h.Kind, float64(h.SnapshotAge), holderWarn, 0)
+		f := newFinding("contention", h.Kind, float64(h.SnapshotAge), holderWarn, 0)
 		if h.Kind == "prepared transaction" && h.Seconds > snapshotFail {
 			f.Status = FindingWarn
 		}
@@ -138,7 +138,7 @@ func (c Contention) Findings() []Finding {
 
 func (c Contention) judgeWaits() Finding {
 	if len(c.Waits) == 0 {
-		return judged("contention", "lock waits", 0, waitWarn, waitFail).with("", "nobody waits for a lock; %s", c.Conflicts)
+		return newFinding("contention", "lock waits", 0, waitWarn, waitFail).with("", "nobody waits for a lock; %s", c.Conflicts)
 	}
 	longest := c.Waits[0]
 	for _, w := range c.Waits {
@@ -154,7 +154,7 @@ func (c Contention) judgeWaits() Finding {
 		what = longest.Relation
 	}
 	blockers := strings.Trim(strings.ReplaceAll(fmt.Sprint(longest.BlockedBy), " ", ", "), "[]")
-	return judged("contention", "lock waits", longest.Seconds, waitWarn, waitFail).with(
+	return newFinding("contention", "lock waits", longest.Seconds, waitWarn, waitFail).with(
 		"find out what the holder does; if nobody needs it, end it: SELECT pg_terminate_backend(pid)",
 		"waiting sessions: %d; longest: pid %d, %s for %s, behind pid %s%s", len(c.Waits), longest.PID, duration(longest.Seconds), what, blockers,
 		c.describe(longest.BlockedBy))
@@ -187,7 +187,7 @@ func (c Contention) judgeSnapshots() Finding {
 	if c.Hidden > 0 {
 		detail += fmt.Sprintf("; sessions of other roles that are hidden from this one: %d (GRANT pg_read_all_stats shows them)", c.Hidden)
 	}
-	return judged("contention", "oldest snapshot", oldest.Seconds, snapshotWarn, snapshotFail).with(
+	return newFinding("contention", "oldest snapshot", oldest.Seconds, snapshotWarn, snapshotFail).with(
 		"end it, or move the report or dump to a standby: rows that were rewritten meanwhile cannot be cleaned away and appends slow down", "%s", detail)
 }
 
@@ -201,7 +201,7 @@ func (c Contention) judgeIdle() Finding {
 			oldest = s
 		}
 	}
-	f := judged("contention", "idle in transaction", oldest.IdleSeconds, idleWarn, idleFail)
+	f := newFinding("contention", "idle in transaction", oldest.IdleSeconds, idleWarn, idleFail)
 	if count == 0 {
 		return f.with("", "no session")
 	}

@@ -94,10 +94,10 @@ func (d Delivery) Findings(now time.Time) []Finding {
 		}
 	}
 	if d.WaitingIntents == 0 {
-		out = append(out, judged("delivery", "waiting intents", 0, 0, 0).with("", "none"))
+		out = append(out, newFinding("delivery", "waiting intents", 0, 0, 0).with("", "none"))
 	} else {
 		age := now.Sub(d.OldestIntent).Seconds()
-		out = append(out, judged("delivery", "waiting intents", age, intentWarn, 0).with("remind the approvers, or let the requesters withdraw",
+		out = append(out, newFinding("delivery", "waiting intents", age, intentWarn, 0).with("remind the approvers, or let the requesters withdraw",
 			"%d wait for approval, the oldest for %s", d.WaitingIntents, duration(age)))
 	}
 	if f := d.ErasuresUnknown; f != nil {
@@ -113,7 +113,7 @@ func (p *ProjectionLag) judge(now time.Time) Finding {
 	if !p.WaitingSince.IsZero() {
 		late = now.Sub(p.WaitingSince).Seconds()
 	}
-	f := judged("delivery", fmt.Sprintf("projection %s v%d", p.Projection, p.Version), late, lagWarn, 0)
+	f := newFinding("delivery", fmt.Sprintf("projection %s v%d", p.Projection, p.Version), late, lagWarn, 0)
 	next := "see that a server runs; the metric backbone_projection_lag_seconds says whether it catches up"
 	detail := fmt.Sprintf("%d events behind", p.Behind)
 	if late > 0 {
@@ -150,7 +150,7 @@ func (p *ProjectionLag) judge(now time.Time) Finding {
 }
 
 func (e *OpenErasures) judge(now time.Time) Finding {
-	f := judged("delivery", "erasures", 0, 0, 0)
+	f := newFinding("delivery", "erasures", 0, 0, 0)
 	switch {
 	case e == nil:
 		return f.with("", "not asked: give the configuration with database.eraser_dsn or keystore.eraser_dsn")

@@ -196,7 +196,7 @@ func (m *Monitor) largest(ctx context.Context, streams map[sampledStream]int, ou
 
 // Findings sums the distribution up.
 func (d Distribution) Findings() []Finding {
-	f := judged("distribution", "events", 0, 0, 0)
+	f := newFinding("distribution", "events", 0, 0, 0)
 	if d.Events == 0 {
 		return []Finding{f.with("", "no events in %d legal entities", len(d.LegalEntities))}
 	}

@@ -7,8 +7,8 @@ import (
 	"github.com/erpbackbone/backbone/adapters/postgres/internal/pg"
 )
 
-// UnhurriedMonitor gives the questions of a monitor so long.
-func UnhurriedMonitor(ctx context.Context, m *Monitor, d time.Duration) error {
+// SetTimeouts gives the questions of a monitor so long.
+func SetTimeouts(ctx context.Context, m *Monitor, d time.Duration) error {
 	_, err := m.conn.Exec(ctx, "SELECT set_config('statement_timeout', $1, false), set_config('lock_timeout', $1, false)", pg.Milliseconds(d))
 	return err
 }

@@ -24,8 +24,8 @@ type Finding struct {
 	Next    string        `json:"next_step,omitempty"` // absent when all is well
 }
 
-// judged is a finding by two limits; 0 is no limit.
-func judged(section, subject string, value, warn, fail float64) Finding {
+// newFinding is a finding by two limits; 0 is no limit.
+func newFinding(section, subject string, value, warn, fail float64) Finding {
 	f := Finding{Section: section, Subject: subject, Status: FindingOK}
 	switch {
 	case fail > 0 && value >= fail:

@@ -204,7 +204,7 @@ func (m *Monitor) entityHours(ctx context.Context, e entityHead, first time.Time
 		return nil, monitorFault(ctx, err)
 	}
 	if len(found) != count {
-		return nil, eventlog.Undecodable(event.ID{})
+		return nil, eventlog.UndecodableFault(event.ID{})
 	}
 	looked := monitordb.CountCommitsParams{PartitionID: e.PartitionID, PageSize: int32(sample)}
 	var places []int

@@ -24,13 +24,13 @@ import (
 
 func openMonitor(t *testing.T, dsn string) *monitor.Monitor {
 	t.Helper()
-	m := hurried(t, dsn)
-	require.NoError(t, monitor.UnhurriedMonitor(t.Context(), m, pgtest.AWhile))
+	m := openWithShortTimeouts(t, dsn)
+	require.NoError(t, monitor.SetTimeouts(t.Context(), m, pgtest.WaitLimit))
 	return m
 }
 
-// hurried is a monitor whose questions take no longer than an operator's may.
-func hurried(t *testing.T, dsn string) *monitor.Monitor {
+// openWithShortTimeouts is a monitor whose questions take no longer than an operator's may.
+func openWithShortTimeouts(t *testing.T, dsn string) *monitor.Monitor {
 	t.Helper()
 	m, err := monitor.Open(t.Context(), dsn)
 	require.NoError(t, err)
@@ -38,8 +38,8 @@ func hurried(t *testing.T, dsn string) *monitor.Monitor {
 	return m
 }
 
-// events writes events past the appender, a hundred per commit, the last one now.
-func events(t *testing.T, dsn string, p event.PartitionID, count int) {
+// insertEvents writes events past the appender, a hundred per commit, the last one now.
+func insertEvents(t *testing.T, dsn string, p event.PartitionID, count int) {
 	t.Helper()
 	pgtest.Execute(t, dsn, fmt.Sprintf(`INSERT INTO backbone.events (partition_id, sequence, id, type, schema_version, occurred_at, recorded_at, effective_date, tenant_id, legal_entity,
 		actor_type, actor_id, correlation_id, stream_type, stream_id, stream_version, payload_hash, checksum)
@@ -62,13 +62,13 @@ func finding(t *testing.T, all []monitor.Finding, subject string) monitor.Findin
 	return monitor.Finding{}
 }
 
-func TestThroughputByTheHour(t *testing.T) {
+func TestThroughput_Hours(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 3, 2, 12, 30, 0, 0, time.UTC)
 	clock := testkit.NewClock(now.Add(-30 * time.Hour))
 	dsn := pgtest.Database(t)
 	s := pgtest.Open(t, dsn, pgtest.WithClock(clock), pgtest.SingleAppender)
-	books := pgtest.NewBooks(t, s, 3)
+	books := pgtest.NewPartitions(t, s, 3)
 	at := func(when time.Time, p event.PartitionID, sizes ...int) {
 		for _, n := range sizes {
 			clock.Set(when)
@@ -108,11 +108,11 @@ func TestThroughputByTheHour(t *testing.T) {
 	require.Equal(t, "legal_entity.not_found", fault.CodeOf(err))
 }
 
-func TestCommitsOfABusyHourAreEstimated(t *testing.T) {
+func TestThroughput_BusyHourIsEstimated(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.Database(t)
-	books := pgtest.NewBooks(t, pgtest.Open(t, dsn), 1)
-	events(t, dsn, books[0], 20_000) // 200 commits within a fifth of a second
+	books := pgtest.NewPartitions(t, pgtest.Open(t, dsn), 1)
+	insertEvents(t, dsn, books[0], 20_000) // 200 commits within a fifth of a second
 	got, err := openMonitor(t, dsn).Throughput(t.Context(), monitor.ThroughputQuery{Now: time.Now()})
 	require.NoError(t, err)
 	var counted, commits int64
@@ -125,19 +125,19 @@ func TestCommitsOfABusyHourAreEstimated(t *testing.T) {
 	require.InDelta(t, 200, commits, 50)
 }
 
-func TestContentionNamesTheHeadThatIsWaitedFor(t *testing.T) {
+func TestContention_NamesLockedHead(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.Database(t)
 	s := pgtest.Open(t, dsn)
-	books := pgtest.NewBooks(t, s, 2)
-	release := pgtest.Hold(t, dsn, books[1])
+	books := pgtest.NewPartitions(t, s, 2)
+	release := pgtest.LockHead(t, dsn, books[1])
 	answered := make(chan error, 1)
 	go func() {
 		_, err := s.Appender.Append(context.WithoutCancel(t.Context()), pgtest.Invoice(books[1], 1))
 		answered <- err
 	}()
 	superuser, app := openMonitor(t, dsn), openMonitor(t, pgtest.As("backbone_app", dsn))
-	pgtest.HeldUp(t, s, pgtest.Connect(t, dsn))
+	pgtest.AwaitLockWait(t, s, pgtest.Connect(t, dsn))
 	c, err := superuser.Contention(t.Context())
 	require.NoError(t, err)
 	require.Len(t, c.Waits, 1)
@@ -169,7 +169,7 @@ func TestContentionNamesTheHeadThatIsWaitedFor(t *testing.T) {
 	require.NoError(t, <-answered)
 }
 
-func TestContentionFindsOldSnapshots(t *testing.T) {
+func TestContention_FindsOldSnapshots(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.Database(t)
 	report := pgtest.Connect(t, dsn)
@@ -206,11 +206,11 @@ func TestContentionFindsOldSnapshots(t *testing.T) {
 	require.Equal(t, monitor.FindingFail, finding(t, c.Findings(), "lock waits").Status)
 }
 
-func TestDistributionIsExactOrSaysThatItIsNot(t *testing.T) {
+func TestDistribution_SamplesAreMarked(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.Database(t)
 	s := pgtest.Open(t, dsn)
-	books := pgtest.NewBooks(t, s, 3)
+	books := pgtest.NewPartitions(t, s, 3)
 	_, err := s.Appender.Append(t.Context(), pgtest.Invoice(books[1], 3))
 	require.NoError(t, err)
 	m := openMonitor(t, pgtest.As("backbone_app", dsn))
@@ -224,7 +224,7 @@ func TestDistributionIsExactOrSaysThatItIsNot(t *testing.T) {
 	require.Positive(t, small.EventTypes[0].PayloadBytes)
 	require.Empty(t, small.Keys, "nothing is known before ANALYZE")
 
-	events(t, dsn, books[0], 20_000)
+	insertEvents(t, dsn, books[0], 20_000)
 	for range 20 {
 		_, err := s.Appender.Append(t.Context(), pgtest.Invoice(books[1], 20))
 		require.NoError(t, err)
@@ -253,11 +253,11 @@ func TestDistributionIsExactOrSaysThatItIsNot(t *testing.T) {
 	}
 }
 
-func TestStorageFindsWhatIsBroken(t *testing.T) {
+func TestStorage_FindsDefects(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.Database(t)
 	s := pgtest.Open(t, dsn, func(c *postgres.Config) { c.PhysicalPartitions = 1 })
-	books := pgtest.NewBooks(t, s, 2)
+	books := pgtest.NewPartitions(t, s, 2)
 	for _, p := range books {
 		_, err := s.Appender.Append(t.Context(), pgtest.Invoice(p, 2))
 		require.NoError(t, err)
@@ -288,7 +288,7 @@ func TestStorageFindsWhatIsBroken(t *testing.T) {
 	pgtest.Execute(t, dsn, "ALTER TABLE backbone.stream_versions SET (autovacuum_enabled = off)")
 	pgtest.Execute(t, dsn, fmt.Sprintf("INSERT INTO backbone.stream_versions SELECT 1, 1, 1, %d, 'x', n::text FROM generate_series(1, 12000) n", books[1]))
 	pgtest.Execute(t, dsn, "UPDATE backbone.stream_versions SET version = version + 1")
-	testkit.Eventually(t, pgtest.AWhile, func() bool {
+	testkit.Eventually(t, pgtest.WaitLimit, func() bool {
 		got, err = m.Storage(t.Context(), 1)
 		require.NoError(t, err)
 		return finding(t, got.Findings(), "dead rows").Status == monitor.FindingWarn
@@ -302,33 +302,33 @@ func TestStorageFindsWhatIsBroken(t *testing.T) {
 	require.Equal(t, []string{fmt.Sprintf("backbone.events_p%d", books[0])}, got.Partitioning.Unattached)
 }
 
-// checkpoint says that a projection has come that far.
-func checkpoint(t *testing.T, dsn, projection string, version int, p event.PartitionID, sequence int, status string) {
+// insertCheckpoint says that a projection has come that far.
+func insertCheckpoint(t *testing.T, dsn, projection string, version int, p event.PartitionID, sequence int, status string) {
 	t.Helper()
 	pgtest.Execute(t, dsn, fmt.Sprintf(`INSERT INTO backbone.projection_checkpoints (projection, version, partition_id, sequence, status, updated_at)
 		VALUES ('%s', %d, %d, %d, '%s', now())
 		ON CONFLICT (projection, version, partition_id) DO UPDATE SET sequence = excluded.sequence, status = excluded.status`, projection, version, p, sequence, status))
 }
 
-// register enters a version as servers do, or changes what it is there for.
-func register(t *testing.T, dsn, projection string, version int, role, state string) {
+// insertVersion enters a version as servers do, or changes what it is there for.
+func insertVersion(t *testing.T, dsn, projection string, version int, role, state string) {
 	t.Helper()
 	pgtest.Execute(t, dsn, fmt.Sprintf(`INSERT INTO backbone.projections (name, version, code, role, status, settings, revision, created_at, changed_at, changed_by)
 		VALUES ('%[1]s', %[2]d, %[2]d, '%[3]s', '%[4]s', '{}', 1, now(), now(), 'system')
 		ON CONFLICT (name, version) DO UPDATE SET role = excluded.role, status = excluded.status`, projection, version, role, state))
 }
 
-// TestDeliveryJudgesWhatReadersAreShown: beside the active version of a projection one
+// TestDelivery_JudgesActiveVersionOnly: beside the active version of a projection one
 // is built and one is kept, and neither speaks for it.
-func TestDeliveryJudgesWhatReadersAreShown(t *testing.T) {
+func TestDelivery_JudgesActiveVersionOnly(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.Database(t)
 	s := pgtest.Open(t, dsn)
-	books := pgtest.NewBooks(t, s, 1)
+	books := pgtest.NewPartitions(t, s, 1)
 	_, err := s.Appender.Append(t.Context(), pgtest.Invoice(books[0], 5))
 	require.NoError(t, err)
 	for version := 1; version <= 4; version++ {
-		checkpoint(t, dsn, "ap.ledger", version, books[0], 2, "running")
+		insertCheckpoint(t, dsn, "ap.ledger", version, books[0], 2, "running")
 	}
 	m := openMonitor(t, pgtest.As("backbone_app", dsn))
 	later := time.Now().Add(2 * time.Minute)
@@ -343,10 +343,10 @@ func TestDeliveryJudgesWhatReadersAreShown(t *testing.T) {
 	}
 	require.NotContains(t, findings(), "projection ap.ledger v4", "no server has entered it")
 
-	register(t, dsn, "ap.ledger", 1, "dropping", "running")
-	register(t, dsn, "ap.ledger", 2, "retained", "running")
-	register(t, dsn, "ap.ledger", 3, "active", "running")
-	register(t, dsn, "ap.ledger", 4, "building", "running")
+	insertVersion(t, dsn, "ap.ledger", 1, "dropping", "running")
+	insertVersion(t, dsn, "ap.ledger", 2, "retained", "running")
+	insertVersion(t, dsn, "ap.ledger", 3, "active", "running")
+	insertVersion(t, dsn, "ap.ledger", 4, "building", "running")
 	found := findings()
 	require.NotContains(t, found, "projection ap.ledger v1")
 	require.Equal(t, monitor.FindingWarn, found["projection ap.ledger v2"].Status)
@@ -355,39 +355,39 @@ func TestDeliveryJudgesWhatReadersAreShown(t *testing.T) {
 	require.Contains(t, found["projection ap.ledger v4"].Detail, "being built")
 
 	for version := 2; version <= 4; version++ {
-		checkpoint(t, dsn, "ap.ledger", version, books[0], 2, "faulted")
+		insertCheckpoint(t, dsn, "ap.ledger", version, books[0], 2, "faulted")
 	}
 	found = findings()
 	require.Equal(t, monitor.FindingWarn, found["projection ap.ledger v2"].Status)
 	require.Equal(t, monitor.FindingFail, found["projection ap.ledger v3"].Status)
 	require.Equal(t, monitor.FindingWarn, found["projection ap.ledger v4"].Status)
 
-	checkpoint(t, dsn, "ap.ledger", 3, books[0], 2, "retrying")
-	register(t, dsn, "ap.ledger", 3, "active", "paused")
+	insertCheckpoint(t, dsn, "ap.ledger", 3, books[0], 2, "retrying")
+	insertVersion(t, dsn, "ap.ledger", 3, "active", "paused")
 	paused := findings()["projection ap.ledger v3"]
 	require.Equal(t, monitor.FindingWarn, paused.Status)
 	require.Contains(t, paused.Detail, "it is paused")
 	require.Contains(t, paused.Next, "resume")
-	register(t, dsn, "ap.ledger", 3, "active", "faulted")
+	insertVersion(t, dsn, "ap.ledger", 3, "active", "faulted")
 	faulted := findings()["projection ap.ledger v3"]
 	require.Equal(t, monitor.FindingFail, faulted.Status, "no single legal entity, but all of them")
 	require.Contains(t, faulted.Detail, "all legal entities")
 }
 
-func TestDeliveryFindsWhatIsLate(t *testing.T) {
+func TestDelivery_FindsLag(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.Database(t)
 	s := pgtest.Open(t, dsn)
-	books := pgtest.NewBooks(t, s, 2)
+	books := pgtest.NewPartitions(t, s, 2)
 	for _, p := range books {
 		_, err := s.Appender.Append(t.Context(), pgtest.Invoice(p, 5))
 		require.NoError(t, err)
 	}
-	checkpoint(t, dsn, "ap.ledger", 1, books[0], 2, "running")
-	checkpoint(t, dsn, "ap.ledger", 2, books[0], 2, "running")
-	checkpoint(t, dsn, "ap.ledger", 2, books[1], 5, "running")
-	register(t, dsn, "ap.ledger", 1, "dropped", "running")
-	register(t, dsn, "ap.ledger", 2, "active", "running")
+	insertCheckpoint(t, dsn, "ap.ledger", 1, books[0], 2, "running")
+	insertCheckpoint(t, dsn, "ap.ledger", 2, books[0], 2, "running")
+	insertCheckpoint(t, dsn, "ap.ledger", 2, books[1], 5, "running")
+	insertVersion(t, dsn, "ap.ledger", 1, "dropped", "running")
+	insertVersion(t, dsn, "ap.ledger", 2, "active", "running")
 	m := openMonitor(t, pgtest.As("backbone_app", dsn))
 	now := time.Now()
 	got, err := m.Delivery(t.Context(), now)
@@ -405,7 +405,7 @@ func TestDeliveryFindsWhatIsLate(t *testing.T) {
 	require.Equal(t, "none", finding(t, got.Findings(now), "waiting intents").Detail)
 	require.Contains(t, finding(t, got.Findings(now), "erasures").Detail, "not asked")
 
-	checkpoint(t, dsn, "ap.ledger", 2, books[1], 5, "faulted")
+	insertCheckpoint(t, dsn, "ap.ledger", 2, books[1], 5, "faulted")
 	pgtest.Execute(t, dsn, fmt.Sprintf(`INSERT INTO backbone.intents (partition_id, id, created_at, updated_at, first_sequence, event_count, revision, legal_entity, type, status, actor_type, actor_id)
 		SELECT %d, gen_random_uuid(), now() - n * interval '1 day' - interval '1 hour', now(), 0, 0, 1, 'LE0', 'ap.submit_invoice', 'pending_approval', 'human', 'u' FROM generate_series(1, 9) n`, books[0]))
 	conn := pgtest.Connect(t, dsn)
@@ -426,22 +426,22 @@ func TestDeliveryFindsWhatIsLate(t *testing.T) {
 	require.Equal(t, monitor.FindingFail, finding(t, got.Findings(now.Add(48*time.Hour)), "erasures").Status, "overdue")
 }
 
-func TestMonitorChangesNothingAndIsBounded(t *testing.T) {
+func TestMonitor_IsReadOnlyAndBounded(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.Database(t)
-	pgtest.NewBooks(t, pgtest.Open(t, dsn), 1)
+	pgtest.NewPartitions(t, pgtest.Open(t, dsn), 1)
 	locker := pgtest.Connect(t, dsn)
 	tx, err := locker.Begin(t.Context())
 	require.NoError(t, err)
 	_, err = tx.Exec(t.Context(), "LOCK TABLE backbone.legal_entities IN ACCESS EXCLUSIVE MODE")
 	require.NoError(t, err)
-	m := hurried(t, pgtest.As("backbone_app", dsn))
-	ctx, cancel := context.WithTimeout(t.Context(), pgtest.AWhile)
+	m := openWithShortTimeouts(t, pgtest.As("backbone_app", dsn))
+	ctx, cancel := context.WithTimeout(t.Context(), pgtest.WaitLimit)
 	defer cancel()
 	_, err = m.Distribution(ctx)
 	require.Equal(t, "store.question_too_slow", fault.CodeOf(err), "the lock stays: the question ends by itself")
 	require.NoError(t, ctx.Err())
-	require.NoError(t, monitor.UnhurriedMonitor(t.Context(), m, pgtest.AWhile)) // it does not wait for the table, and is not slow for another reason
+	require.NoError(t, monitor.SetTimeouts(t.Context(), m, pgtest.WaitLimit)) // it does not wait for the table, and is not slow for another reason
 	c, err := m.Contention(t.Context())
 	require.NoError(t, err, "the question that says why is still answered")
 	require.Empty(t, c.Waits)
@@ -469,18 +469,18 @@ func TestDocumentedQueries(t *testing.T) {
 	require.NoError(t, err)
 	dsn := pgtest.Database(t)
 	s := pgtest.Open(t, dsn)
-	books := pgtest.NewBooks(t, s, 2)
+	books := pgtest.NewPartitions(t, s, 2)
 	_, err = s.Appender.Append(t.Context(), pgtest.Invoice(books[0], 5))
 	require.NoError(t, err)
-	checkpoint(t, dsn, "ap.ledger", 1, books[0], 2, "running")
-	release := pgtest.Hold(t, dsn, books[0])
+	insertCheckpoint(t, dsn, "ap.ledger", 1, books[0], 2, "running")
+	release := pgtest.LockHead(t, dsn, books[0])
 	answered := make(chan error, 1)
 	go func() {
 		_, err := s.Appender.Append(context.WithoutCancel(t.Context()), pgtest.Invoice(books[0], 1))
 		answered <- err
 	}()
 	conn := pgtest.Connect(t, pgtest.As("backbone_app", dsn))
-	pgtest.HeldUp(t, s, pgtest.Connect(t, dsn))
+	pgtest.AwaitLockWait(t, s, pgtest.Connect(t, dsn))
 	blocks := strings.Split(string(text), "```sql\n")[1:]
 	require.GreaterOrEqual(t, len(blocks), 6)
 	for _, block := range blocks {

@@ -10,7 +10,7 @@ import (
 	"github.com/erpbackbone/backbone/adapters/postgres/monitor"
 )
 
-func TestCheckSettingsFindsLeakyLogs(t *testing.T) {
+func TestCheckSettings_FindsLogsWithValues(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.Database(t)
 	unsound := func() (names []string) {

@@ -158,7 +158,7 @@ func (s Storage) Findings() []Finding {
 	for i, b := range s.BrokenIndexes {
 		names[i] = b.Name
 	}
-	indexes := judged("storage", "indexes", float64(len(names)), 1, 0)
+	indexes := newFinding("storage", "indexes", float64(len(names)), 1, 0)
 	if len(names) == 0 {
 		out = append(out, indexes.with("", "all are valid"))
 	} else {
@@ -166,13 +166,13 @@ func (s Storage) Findings() []Finding {
 			"no query may use %s", strings.Join(names, ", ")))
 	}
 	out = append(out, s.judgeVacuum(), s.judgeAnalyze())
-	return append(out, judged("storage", "transaction ids", float64(s.FrozenAge), frozenWarn, frozenFail).with(
+	return append(out, newFinding("storage", "transaction ids", float64(s.FrozenAge), frozenWarn, frozenFail).with(
 		"run VACUUM (FREEZE) as the owner and see that autovacuum is on: at 2,000,000,000 PostgreSQL stops writing",
 		"the oldest row that is not frozen is %d transactions old", s.FrozenAge))
 }
 
 func (p *Partitioning) judge() Finding {
-	f := judged("storage", "partitions", 0, 0, 0)
+	f := newFinding("storage", "partitions", 0, 0, 0)
 	switch {
 	case p.Wanted > 0 && p.SharedEvents > 0 && p.Physical < p.Wanted:
 		f.Status = FindingWarn
@@ -187,7 +187,7 @@ func (p *Partitioning) judge() Finding {
 }
 
 func (p *Partitioning) judgeTables() Finding {
-	f := judged("storage", "partition tables", float64(len(p.Unattached)), 1, 0)
+	f := newFinding("storage", "partition tables", float64(len(p.Unattached)), 1, 0)
 	if len(p.WithoutPayload) > 0 {
 		f.Status = FindingFail
 		return f.with("restore the database: a table of the log was taken out of it",
@@ -201,7 +201,7 @@ func (p *Partitioning) judgeTables() Finding {
 
 func (s Storage) judgeVacuum() Finding {
 	worst := slices.MaxFunc(append([]VacuumState{{}}, s.VacuumStates...), func(a, b VacuumState) int { return int(a.Dead - b.Dead) })
-	f := judged("storage", "dead rows", 0, 0, 0)
+	f := newFinding("storage", "dead rows", 0, 0, 0)
 	if worst.Dead > deadWarn && worst.Dead > worst.Live/2 {
 		f.Status = FindingWarn
 	}
@@ -223,7 +223,7 @@ func (s Storage) judgeAnalyze() Finding {
 			stale = append(stale, v.Name)
 		}
 	}
-	f := judged("storage", "statistics", float64(len(stale)), 1, 0)
+	f := newFinding("storage", "statistics", float64(len(stale)), 1, 0)
 	if len(stale) == 0 {
 		return f.with("", "the planner knows the tables that change")
 	}

@@ -48,7 +48,7 @@ func (s *succession) during(t *testing.T, statement string, do func() error) err
 	require.NoError(t, err)
 	done := make(chan error, 1)
 	go func() { done <- do() }()
-	testkit.Eventually(t, pgtest.AWhile, func() bool {
+	testkit.Eventually(t, pgtest.WaitLimit, func() bool {
 		waiting := 0
 		require.NoError(t, s.watcher.QueryRow(t.Context(), "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'").Scan(&waiting))
 		return waiting == 1

@@ -22,7 +22,7 @@ func TestAdvance_PausedWorkerIsFenced(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.Database(t)
 	s := pgtest.Open(t, dsn)
-	p := pgtest.NewBooks(t, s, 1)[0]
+	p := pgtest.NewPartitions(t, s, 1)[0]
 	for n := 1; n <= 3; n++ {
 		_, err := s.Appender.Append(t.Context(), pgtest.Invoice(p, n))
 		require.NoError(t, err)
@@ -48,7 +48,7 @@ func TestAdvance_PausedWorkerIsFenced(t *testing.T) {
 		done <- err
 	}()
 	watcher := pgtest.Connect(t, dsn)
-	testkit.Eventually(t, pgtest.AWhile, func() bool {
+	testkit.Eventually(t, pgtest.WaitLimit, func() bool {
 		var waiting int
 		require.NoError(t, watcher.QueryRow(t.Context(), "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'").Scan(&waiting))
 		return waiting == 1
@@ -73,7 +73,7 @@ func TestAdvance_HandlerErrors(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.Database(t)
 	s := pgtest.Open(t, dsn)
-	p := pgtest.NewBooks(t, s, 1)[0]
+	p := pgtest.NewPartitions(t, s, 1)[0]
 	_, err := s.Appender.Append(t.Context(), pgtest.Invoice(p, 1))
 	require.NoError(t, err)
 	step := ports.ProjectionAdvance{ProjectionWork: ports.ProjectionWork{Projection: "x", Version: 1, Partition: p}, Limit: 1}
@@ -99,8 +99,8 @@ func TestAdvance_HandlerErrors(t *testing.T) {
 func TestAdvance_EndsHungTransaction(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.Database(t)
-	s := pgtest.Open(t, dsn, pgtest.Usual)
-	p := pgtest.NewBooks(t, s, 1)[0]
+	s := pgtest.Open(t, dsn, pgtest.WithDefaultLimits)
+	p := pgtest.NewPartitions(t, s, 1)[0]
 	_, err := s.Appender.Append(t.Context(), pgtest.Invoice(p, 1))
 	require.NoError(t, err)
 	step := ports.ProjectionAdvance{ProjectionWork: ports.ProjectionWork{Projection: "x", Version: 1, Partition: p}, Limit: 1}

@@ -120,7 +120,7 @@ func TestDrillLockedCheckpoints(t *testing.T) {
 	pgtest.Execute(t, dsn, `CREATE TABLE backbone.applied (partition_id integer, sequence bigint, PRIMARY KEY (partition_id, sequence));
 		GRANT SELECT, INSERT ON backbone.applied TO backbone_app`)
 	s := pgtest.Open(t, dsn, pgtest.WithoutPhysicalPartitions)
-	books := pgtest.NewBooks(t, s, 12)
+	books := pgtest.NewPartitions(t, s, 12)
 	locked, free := books[:8], books[8:]
 	tries := &attempts{Projections: s.Projections, met: map[event.PartitionID]bool{}}
 	watch := testkit.Must(subscriptions.NewHeadWatcher(subscriptions.HeadWatcherConfig{Heads: s.Events, Clock: system.Clock{}, Poll: 20 * time.Millisecond}))
@@ -154,7 +154,7 @@ func TestDrillLockedCheckpoints(t *testing.T) {
 		}
 	}
 	write(books)
-	testkit.Eventually(t, pgtest.AWhile, reached(books, 1), "everything has a checkpoint")
+	testkit.Eventually(t, pgtest.WaitLimit, reached(books, 1), "everything has a checkpoint")
 
 	tx, err := pgtest.Connect(t, dsn).Begin(t.Context())
 	require.NoError(t, err)
@@ -167,14 +167,14 @@ func TestDrillLockedCheckpoints(t *testing.T) {
 	}
 	tries.mu.Unlock()
 	write(locked)
-	testkit.Eventually(t, pgtest.AWhile, func() bool { return pgtest.Waiters(t, reader) > 0 }, "they are waited for")
+	testkit.Eventually(t, pgtest.WaitLimit, func() bool { return pgtest.CountLockWaiters(t, reader) > 0 }, "they are waited for")
 	for round := range rounds {
 		write(free)
-		testkit.Eventually(t, pgtest.AWhile, reached(free, 2+round), "the other ones continue")
+		testkit.Eventually(t, pgtest.WaitLimit, reached(free, 2+round), "the other ones continue")
 	}
 	require.True(t, reached(locked, 1)())
 	// No round waits for a lock: once they have been met, one worker is left with them.
-	testkit.Eventually(t, pgtest.AWhile, func() bool {
+	testkit.Eventually(t, pgtest.WaitLimit, func() bool {
 		tries.mu.Lock()
 		defer tries.mu.Unlock()
 		for _, met := range tries.met {
@@ -191,7 +191,7 @@ func TestDrillLockedCheckpoints(t *testing.T) {
 	require.False(t, unlimited)
 	require.LessOrEqual(t, longest, 2*time.Second)
 	require.NoError(t, tx.Rollback(t.Context()))
-	testkit.Eventually(t, pgtest.AWhile, reached(locked, 2), "they continue when they are free")
+	testkit.Eventually(t, pgtest.WaitLimit, reached(locked, 2), "they continue when they are free")
 	all, err := s.Projections.Checkpoints(t.Context(), name, 1)
 	require.NoError(t, err)
 	require.Len(t, all, 12)

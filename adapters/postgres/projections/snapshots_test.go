@@ -162,7 +162,7 @@ func TestSnapshots_AreConsistent(t *testing.T) {
 			}
 		}
 	})
-	testkit.Eventually(t, pgtest.AWhile, func() bool { return w.at(t, 1, a).Sequence > 0 }, "it has begun")
+	testkit.Eventually(t, pgtest.WaitLimit, func() bool { return w.at(t, 1, a).Sequence > 0 }, "it has begun")
 	for n := range snapshots {
 		w.saving(t, 2+n, 0)
 		var nodes sync.WaitGroup
@@ -182,7 +182,7 @@ func TestSnapshots_AreConsistent(t *testing.T) {
 		require.NoError(t, w.store.ProjectionSnapshots.FinishSnapshot(ctx, tillName, 2+n, snapshots, "ada"))
 	}
 	writing.Wait()
-	testkit.Eventually(t, pgtest.AWhile, func() bool { return w.at(t, 1, a).Sequence == events }, "it has caught up")
+	testkit.Eventually(t, pgtest.WaitLimit, func() bool { return w.at(t, 1, a).Sequence == events }, "it has caught up")
 	stop()
 	working.Wait()
 	for n := range snapshots {
@@ -261,7 +261,7 @@ func TestSnapshots_CopyBlocksNoWriter(t *testing.T) {
 func TestSnapshots_RestoreNoRedactedValue(t *testing.T) {
 	t.Parallel()
 	w, partitions := newSumFixture(t)
-	a := &pgtest.Archive{Dsn: w.dsn, Database: w.store, Partition: partitions[0]}
+	a := &pgtest.RedactionFixture{Dsn: w.dsn, Database: w.store, Partition: partitions[0]}
 	_, err := a.Appender.Append(t.Context(), pgtest.Invoice(a.Partition, 1))
 	require.NoError(t, err)
 	r := pgtest.Invoice(a.Partition, 1)

@@ -55,7 +55,7 @@ func (w *sumFixture) count(t *testing.T, version int, p event.PartitionID) (n in
 func (w *sumFixture) waiting(t *testing.T, n int, what string) {
 	t.Helper()
 	watcher := pgtest.Connect(t, w.dsn)
-	testkit.Eventually(t, pgtest.AWhile, func() bool {
+	testkit.Eventually(t, pgtest.WaitLimit, func() bool {
 		var waiting int
 		require.NoError(t, watcher.QueryRow(t.Context(), "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'").Scan(&waiting))
 		return waiting == n
@@ -243,7 +243,7 @@ func TestSwitchPartition_UnderLoad(t *testing.T) {
 		default:
 		}
 	}
-	testkit.Eventually(t, pgtest.AWhile, func() bool { return w.rows(t)[1] == 2*events && w.rows(t)[other] == events }, "all have caught up")
+	testkit.Eventually(t, pgtest.WaitLimit, func() bool { return w.rows(t)[1] == 2*events && w.rows(t)[other] == events }, "all have caught up")
 	stop()
 	working.Wait()
 	for _, p := range partitions {

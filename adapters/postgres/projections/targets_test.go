@@ -50,7 +50,7 @@ func newEntityFixture(t *testing.T, options ...pgtest.Option) (*entityFixture, [
 	w := &entityFixture{store: pgtest.Open(t, dsn, options...), dsn: dsn, fails: map[event.Sequence]bool{}}
 	_, err := w.store.ProjectionVersions.AddProjection(t.Context(), projection.Projection{Name: shelfName, Version: 1, Status: projection.Running})
 	require.NoError(t, err)
-	return w, pgtest.NewBooks(t, w.store, 2)
+	return w, pgtest.NewPartitions(t, w.store, 2)
 }
 
 func (w *entityFixture) write(t testing.TB, p event.PartitionID, streams ...event.StreamID) {
@@ -365,7 +365,7 @@ func TestRebuildTarget_DropWaits(t *testing.T) {
 		dropped <- w.store.ProjectionVersions.DropProjection(context.Background(), shelfName, 2, "ada")
 	}()
 	watcher := pgtest.Connect(t, w.dsn)
-	testkit.Eventually(t, pgtest.AWhile, func() bool { return pgtest.Waiters(t, watcher) == 1 }, "the drop waits")
+	testkit.Eventually(t, pgtest.WaitLimit, func() bool { return pgtest.CountLockWaiters(t, watcher) == 1 }, "the drop waits")
 	release()
 	require.NoError(t, <-rebuilt)
 	require.NoError(t, <-dropped)
@@ -423,7 +423,7 @@ func TestRebuildTarget_UnderLoad(t *testing.T) {
 	writing.Wait()
 	_, err = w.store.Projections.Reset(t.Context(), ports.ProjectionOperation{ProjectionWork: w.work(2, p), By: "ada"}, w)
 	require.NoError(t, err)
-	testkit.Eventually(t, pgtest.AWhile, func() bool { return len(w.dump(t, 1)) == 2*events && len(w.dump(t, 2)) == 2*events }, "both have caught up")
+	testkit.Eventually(t, pgtest.WaitLimit, func() bool { return len(w.dump(t, 1)) == 2*events && len(w.dump(t, 2)) == 2*events }, "both have caught up")
 	stop()
 	working.Wait()
 	w.advance(t, 9, p, 0)

@@ -41,7 +41,7 @@ func newSumFixture(t *testing.T, options ...pgtest.Option) (*sumFixture, []event
 	w := &sumFixture{store: pgtest.Open(t, dsn, options...), dsn: dsn, wrong: map[int]bool{}}
 	_, err := w.store.ProjectionVersions.AddProjection(t.Context(), projection.Projection{Name: tillName, Version: 1, Status: projection.Running})
 	require.NoError(t, err)
-	return w, pgtest.NewBooks(t, w.store, 2)
+	return w, pgtest.NewPartitions(t, w.store, 2)
 }
 
 func (w *sumFixture) build(t *testing.T, version int) {
@@ -202,7 +202,7 @@ func TestRebuildUnderLoad(t *testing.T) {
 			}
 		}
 	}())
-	testkit.Eventually(t, pgtest.AWhile, func() bool { return w.rows(t)[1] == 2*events && w.rows(t)[2] == 2*events }, "both have caught up")
+	testkit.Eventually(t, pgtest.WaitLimit, func() bool { return w.rows(t)[1] == 2*events && w.rows(t)[2] == 2*events }, "both have caught up")
 	stop()
 	working.Wait()
 	for _, p := range partitions {
@@ -372,7 +372,7 @@ func TestDropProjection_RemovesRows(t *testing.T) {
 	dropped := make(chan error, 1)
 	go func() { dropped <- w.store.ProjectionVersions.DropProjection(context.Background(), tillName, 2, "ada") }()
 	watcher := pgtest.Connect(t, w.dsn)
-	testkit.Eventually(t, pgtest.AWhile, func() bool {
+	testkit.Eventually(t, pgtest.WaitLimit, func() bool {
 		var waiting int
 		require.NoError(t, watcher.QueryRow(t.Context(), "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'").Scan(&waiting))
 		return waiting == 1

@@ -126,8 +126,8 @@ func TestARegistryThatWasTamperedWithIsFound(t *testing.T) {
 // which their node has not heard: nobody would ever give one back.
 func TestNobodyWaitsForTheRegistryForEver(t *testing.T) {
 	t.Parallel()
-	s := pgtest.Open(t, pgtest.Database(t), func(c *postgres.Config) { pgtest.ForLocks(c, 20*time.Millisecond) })
-	ctx, cancel := context.WithTimeout(t.Context(), pgtest.AWhile)
+	s := pgtest.Open(t, pgtest.Database(t), func(c *postgres.Config) { pgtest.SetLockTimeout(c, 20*time.Millisecond) })
+	ctx, cancel := context.WithTimeout(t.Context(), pgtest.WaitLimit)
 	defer cancel()
 	for range s.Pool().Config().MaxConns {
 		conn, err := s.Pool().Acquire(ctx)

@@ -18,7 +18,7 @@ import (
 // event, and one that was folded before the redaction and is saved after it.
 func TestARedactionTakesSnapshotsWithIt(t *testing.T) {
 	t.Parallel()
-	a := pgtest.NewArchive(t)
+	a := pgtest.NewRedactionFixture(t)
 	ctx := t.Context()
 	require.Equal(t, event.Sequence(2), a.Event.Sequence)
 	state := json.RawMessage(`{"name":"Ada"}`)

@@ -34,7 +34,7 @@ func TestCreateSubscription_ConcurrentLimit(t *testing.T) {
 		_, _, err := c.Service.Create(t.Context(), c.Person, subscription.Subscription{ID: "third", SubscriberType: "service", SubscriberID: "suite"})
 		answered <- err
 	}()
-	testkit.Eventually(t, pgtest.AWhile, func() bool {
+	testkit.Eventually(t, pgtest.WaitLimit, func() bool {
 		var waiting int
 		err := watcher.QueryRow(t.Context(), `SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database() AND query LIKE '%LockSubscriptionTenant%'`).Scan(&waiting)
 		return err == nil && waiting == 1

@@ -63,7 +63,7 @@ func ownServer(t *testing.T) string {
 	})
 	require.NoError(t, err)
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), pgtest.AWhile)
+		ctx, cancel := context.WithTimeout(context.Background(), pgtest.WaitLimit)
 		defer cancel()
 		if err := cluster.Stop(ctx); err != nil {
 			t.Errorf("stopping the server: %v", err)
@@ -187,13 +187,13 @@ func TestPoll_IdleSubscriptionsSendNoQueries(t *testing.T) {
 		waiting.Go(func() { got.Add(await(ctx, c, name(i))) })
 	}
 	// Quiet is when only the watch's own look happens: one statement after the other.
-	testkit.Eventually(t, pgtest.AWhile, func() bool {
+	testkit.Eventually(t, pgtest.WaitLimit, func() bool {
 		looks, others := counter.heads.Load(), counter.others.Load()
-		testkit.Eventually(t, pgtest.AWhile, func() bool { return counter.heads.Load() >= looks+20 })
+		testkit.Eventually(t, pgtest.WaitLimit, func() bool { return counter.heads.Load() >= looks+20 })
 		return counter.others.Load() == others
 	}, "nothing but looks")
 	c.Write(t, 0, 1, "one")
-	testkit.Eventually(t, pgtest.AWhile, func() bool { return got.Load() == idle }, "everybody has it")
+	testkit.Eventually(t, pgtest.WaitLimit, func() bool { return got.Load() == idle }, "everybody has it")
 }
 
 // Subscriptions that wait behind open messages cost one statement at a time together,
@@ -229,9 +229,9 @@ func TestPoll_WaitingPollsShareQueries(t *testing.T) {
 	for i := range consumers {
 		waiting.Go(func() { got.Add(await(ctx, c, name(i))) })
 	}
-	testkit.Eventually(t, pgtest.AWhile, func() bool {
+	testkit.Eventually(t, pgtest.WaitLimit, func() bool {
 		looks, others := counter.states.Load(), counter.others.Load()
-		testkit.Eventually(t, pgtest.AWhile, func() bool { return counter.states.Load() >= looks+5 })
+		testkit.Eventually(t, pgtest.WaitLimit, func() bool { return counter.states.Load() >= looks+5 })
 		return counter.others.Load() == others
 	}, "nothing but looks")
 	require.Zero(t, got.Load())
@@ -241,10 +241,10 @@ func TestPoll_WaitingPollsShareQueries(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, 1, out.Applied)
 	}
-	testkit.Eventually(t, pgtest.AWhile, func() bool { return got.Load() == 1 }, "what was waited for was answered on another node")
+	testkit.Eventually(t, pgtest.WaitLimit, func() bool { return got.Load() == 1 }, "what was waited for was answered on another node")
 	_, err := elsewhere.Resume(ctx, subscriptions.Caller{Principal: c.Person}, "s-1")
 	require.NoError(t, err)
-	testkit.Eventually(t, pgtest.AWhile, func() bool { return got.Load() == 2 }, "it was resumed on another node")
+	testkit.Eventually(t, pgtest.WaitLimit, func() bool { return got.Load() == 2 }, "it was resumed on another node")
 }
 
 // statementCounter counts looks at the heads, at the state of subscriptions, and all

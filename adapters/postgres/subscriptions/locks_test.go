@@ -23,7 +23,7 @@ func TestDrillLockedPublisherCursor(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.Database(t)
 	s := pgtest.Open(t, dsn)
-	books := pgtest.NewBooks(t, s, 2)
+	books := pgtest.NewPartitions(t, s, 2)
 	for _, p := range books {
 		_, err := s.Publishers.BeginPublishing(t.Context(), "nats", p, 1)
 		require.NoError(t, err)
@@ -78,12 +78,12 @@ func TestDeliver_LockedCursorLeavesConnections(t *testing.T) {
 	for range cap(answers) {
 		go func() { answers <- deliver(context.Background(), 0) }()
 	}
-	testkit.Eventually(t, pgtest.AWhile, func() bool { return pgtest.Waiters(t, observer) == 1 })
+	testkit.Eventually(t, pgtest.WaitLimit, func() bool { return pgtest.CountLockWaiters(t, observer) == 1 })
 	for range 2 * connections {
 		_, err := s.Subscriptions.Subscription(t.Context(), c.Tenant, "till")
 		require.NoError(t, err)
 		require.NoError(t, deliver(t.Context(), 1), "another legal entity's")
-		require.LessOrEqual(t, pgtest.Waiters(t, observer), 1, "of all who want it one waits in the database")
+		require.LessOrEqual(t, pgtest.CountLockWaiters(t, observer), 1, "of all who want it one waits in the database")
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -102,7 +102,7 @@ func TestDrillCursorWaitersTimeOut(t *testing.T) {
 	clock := conformance.NewClock()
 	dsn := pgtest.Database(t)
 	const patience = 5 * time.Second
-	s := pgtest.Open(t, dsn, pgtest.WithClock(clock), func(c *postgres.Config) { pgtest.ForLocks(c, patience) })
+	s := pgtest.Open(t, dsn, pgtest.WithClock(clock), func(c *postgres.Config) { pgtest.SetLockTimeout(c, patience) })
 	c := conformance.NewDeliveryFixture(conformance.NewSubscriptionFixture(t, pgtest.Combine(s), clock, "t"), nil)
 	c.Subscribe(t, "till", subscription.Settings{}, subscription.Filter{})
 	sub, err := s.Subscriptions.Subscription(t.Context(), c.Tenant, "till")

@@ -15,7 +15,7 @@ func TestOutbox_TailBySequence(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.Database(t)
 	s := pgtest.Open(t, dsn)
-	partitions := pgtest.NewBooks(t, s, 2)
+	partitions := pgtest.NewPartitions(t, s, 2)
 	reader := pgtest.Connect(t, dsn)
 	_, err := reader.Exec(t.Context(), "SET ROLE backbone_outbox_reader")
 	require.NoError(t, err)

@@ -204,7 +204,7 @@ func pagesOf(t *testing.T, dsn, tables string, how pgtest.Option, use func(*post
 	s := pgtest.Open(t, dsn, how)
 	use(s)
 	s.Close()
-	testkit.Eventually(t, pgtest.AWhile, func() bool {
+	testkit.Eventually(t, pgtest.WaitLimit, func() bool {
 		var left int
 		require.NoError(t, conn.QueryRow(t.Context(), `SELECT count(*) FROM pg_stat_activity
 			WHERE datname = current_database() AND application_name LIKE 'backbone %' AND pid <> ALL ($1)`, others).Scan(&left))
@@ -249,7 +249,7 @@ func TestDeleteSubscription_RemovesDeadLetters(t *testing.T) {
 	running.Go(func() { c.Service.Run(ctx) })
 	defer running.Wait()
 	defer stop()
-	testkit.Eventually(t, pgtest.AWhile, func() bool { return parked() == 3 })
+	testkit.Eventually(t, pgtest.WaitLimit, func() bool { return parked() == 3 })
 	page, err := c.Service.DeadLetters(t.Context(), subscriptions.Caller{Principal: c.Person}, "stays", subscriptions.DeadLetterQuery{Limit: 10})
 	require.NoError(t, err)
 	require.Len(t, page.DeadLetters, 3)

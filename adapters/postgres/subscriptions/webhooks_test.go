@@ -32,7 +32,7 @@ func TestAddWebhookAttempts_DeletedEndpoint(t *testing.T) {
 		written <- s.Webhooks.AddWebhookAttempts(context.Background(), uid, []ports.WebhookAttempt{{EventID: event.ID{9}, Partition: 5, Sequence: 1, Attempt: 1, At: at, Status: 204}}, 10)
 	}()
 	watcher := pgtest.Connect(t, dsn)
-	testkit.Eventually(t, pgtest.AWhile, func() bool {
+	testkit.Eventually(t, pgtest.WaitLimit, func() bool {
 		var waiting int
 		require.NoError(t, watcher.QueryRow(t.Context(), "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'").Scan(&waiting))
 		return waiting == 1

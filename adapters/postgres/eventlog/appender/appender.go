@@ -105,7 +105,7 @@ func startAppender(s *Engine, number int) *appender {
 		engine: s, number: number, done: make(chan struct{}),
 		queue: newQueue(&s.limits),
 	}
-	a.queue.begin = func(d *stalledPartition) { go a.serveStalled(d) }
+	a.queue.startServing = func(d *stalledPartition) { go a.serveStalled(d) }
 	a.group.init(s)
 	go a.run()
 	return a

@@ -20,11 +20,11 @@ import (
 	"github.com/erpbackbone/backbone/test/testkit"
 )
 
-// stalled stops the only appender of a store with a group of one request, so that the
+// pauseAppender stops the only appender of a store with a group of one request, so that the
 // queue behind it grows into one group, for as long as that takes.
-func stalled(t *testing.T, s *postgres.Database, p event.PartitionID) (goOn func()) {
+func pauseAppender(t *testing.T, s *postgres.Database, p event.PartitionID) (goOn func()) {
 	t.Helper()
-	reached, open := pgtest.Observer(s).Stop(t)
+	reached, open := pgtest.Observer(s).PauseAfterCommit(t)
 	plug := send(context.Background(), s, pgtest.Invoice(p, 1))
 	pgtest.Receive(t, reached, "the plug's commit")
 	return func() {
@@ -38,23 +38,23 @@ type outcome struct {
 	err    error
 }
 
-// together makes the requests wait while the only appender stands still, so that they
+// appendInOneGroup makes the requests wait while the only appender stands still, so that they
 // share a group, and returns their answers in order.
-func together(t *testing.T, s *postgres.Database, p event.PartitionID, requests ...ports.AppendRequest) []outcome {
+func appendInOneGroup(t *testing.T, s *postgres.Database, p event.PartitionID, requests ...ports.AppendRequest) []outcome {
 	t.Helper()
-	goOn := stalled(t, s, p)
+	goOn := pauseAppender(t, s, p)
 	var wg sync.WaitGroup
 	out := make([]outcome, len(requests))
 	for i := range requests {
 		wg.Go(func() { out[i].result, out[i].err = s.Appender.Append(context.Background(), requests[i]) })
 	}
-	testkit.Eventually(t, pgtest.AWhile, func() bool { return appender.Queued(s.Appender) == len(requests) }, "the requests wait in the queue")
+	testkit.Eventually(t, pgtest.WaitLimit, func() bool { return appender.Queued(s.Appender) == len(requests) }, "the requests wait in the queue")
 	goOn()
 	wg.Wait()
 	return out
 }
 
-func TestPoisonFailsItsCallerAlone(t *testing.T) {
+func TestAppend_RejectedValueFailsItsRequestOnly(t *testing.T) {
 	t.Parallel()
 	const secret = "ada@example.org"
 	poisons := map[string]func(*ports.AppendRequest){
@@ -71,7 +71,7 @@ func TestPoisonFailsItsCallerAlone(t *testing.T) {
 			dsn := pgtest.Database(t)
 			pgtest.Execute(t, dsn, `ALTER TABLE backbone.events ADD CONSTRAINT unforeseen CHECK (source_channel NOT LIKE 'forbidden%')`)
 			s := pgtest.Open(t, dsn, pgtest.SingleAppender)
-			p := pgtest.NewBooks(t, s, 1)[0]
+			p := pgtest.NewPartitions(t, s, 1)[0]
 			taken := pgtest.Invoice(p, 1)
 			taken.Events[0].ID = takenID
 			_, err := s.Appender.Append(t.Context(), taken)
@@ -86,7 +86,7 @@ func TestPoisonFailsItsCallerAlone(t *testing.T) {
 			} else {
 				spoil(&requests[7])
 			}
-			for i, o := range together(t, s, p, requests...) {
+			for i, o := range appendInOneGroup(t, s, p, requests...) {
 				if i != 7 && (spoil != nil || i != 6) {
 					require.NoError(t, o.err)
 					continue
@@ -99,52 +99,52 @@ func TestPoisonFailsItsCallerAlone(t *testing.T) {
 					require.NotContains(t, e.Error(), secret)
 				}
 			}
-			require.Equal(t, 21, pgtest.RequireSound(t, s, p))
+			require.Equal(t, 21, pgtest.RequireVerified(t, s, p))
 		})
 	}
 }
 
 var takenID = event.ID{1, 2, 3}
 
-func TestAnOversizeRequestGoesAlone(t *testing.T) {
+func TestGroup_OversizeRequestIsAlone(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.Database(t)
 	seen := &pgtest.Groups{}
 	s := pgtest.Open(t, dsn, pgtest.SingleAppender, func(c *postgres.Config) { c.Metrics = seen })
-	p := pgtest.NewBooks(t, s, 1)[0]
+	p := pgtest.NewPartitions(t, s, 1)[0]
 	big := pgtest.Invoice(p, 1)
 	big.Events[0].Payload = []byte(`{"data":"` + strings.Repeat("x", 1<<20) + `"}`)
 	big.Events[0].PayloadHashDone = false
 	many := pgtest.Invoice(p, 600)
 	requests := []ports.AppendRequest{pgtest.Invoice(p, 1), big, pgtest.Invoice(p, 1), many, pgtest.Invoice(p, 1)}
-	for _, o := range together(t, s, p, requests...) {
+	for _, o := range appendInOneGroup(t, s, p, requests...) {
 		require.NoError(t, o.err)
 	}
 	// The plug, the three small ones together, each big one alone.
 	require.ElementsMatch(t, []int{1, 3, 1, 1}, seen.Seen())
-	require.Equal(t, 605, pgtest.RequireSound(t, s, p))
+	require.Equal(t, 605, pgtest.RequireVerified(t, s, p))
 }
 
-func TestAGroupMayBeKeptToOnePartition(t *testing.T) {
+func TestGroup_OnePartitionPerGroup(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.Database(t)
 	seen := &pgtest.Groups{}
 	s := pgtest.Open(t, dsn, pgtest.SingleAppender, func(c *postgres.Config) { c.Metrics, c.Limits.OnePartitionPerGroup = seen, true })
-	p := pgtest.NewBooks(t, s, 2)
-	for _, o := range together(t, s, p[0], pgtest.Invoice(p[0], 1), pgtest.Invoice(p[1], 1), pgtest.Invoice(p[0], 1), pgtest.Invoice(p[1], 1)) {
+	p := pgtest.NewPartitions(t, s, 2)
+	for _, o := range appendInOneGroup(t, s, p[0], pgtest.Invoice(p[0], 1), pgtest.Invoice(p[1], 1), pgtest.Invoice(p[0], 1), pgtest.Invoice(p[1], 1)) {
 		require.NoError(t, o.err)
 	}
 	require.ElementsMatch(t, []int{1, 2, 2}, seen.Seen())
-	require.Equal(t, 3, pgtest.RequireSound(t, s, p[0]))
-	require.Equal(t, 2, pgtest.RequireSound(t, s, p[1]))
+	require.Equal(t, 3, pgtest.RequireVerified(t, s, p[0]))
+	require.Equal(t, 2, pgtest.RequireVerified(t, s, p[1]))
 }
 
-func TestACallerWhoGivesUpInTheQueueFindsNothingWritten(t *testing.T) {
+func TestAppend_CancelledInQueueWritesNothing(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.Database(t)
 	s := pgtest.Open(t, dsn, pgtest.SingleAppender)
-	p := pgtest.NewBooks(t, s, 1)[0]
-	goOn := stalled(t, s, p)
+	p := pgtest.NewPartitions(t, s, 1)[0]
+	goOn := pauseAppender(t, s, p)
 	ctx, cancel := context.WithCancel(t.Context())
 	given := make(chan error, 1)
 	abandoned := pgtest.Invoice(p, 1)
@@ -152,7 +152,7 @@ func TestACallerWhoGivesUpInTheQueueFindsNothingWritten(t *testing.T) {
 		_, err := s.Appender.Append(ctx, abandoned)
 		given <- err
 	}()
-	testkit.Eventually(t, pgtest.AWhile, func() bool { return appender.Queued(s.Appender) == 1 })
+	testkit.Eventually(t, pgtest.WaitLimit, func() bool { return appender.Queued(s.Appender) == 1 })
 	cancel()
 	require.ErrorIs(t, <-given, context.Canceled)
 	goOn()
@@ -160,16 +160,16 @@ func TestACallerWhoGivesUpInTheQueueFindsNothingWritten(t *testing.T) {
 	require.NoError(t, err)
 	_, err = s.Events.EventByID(t.Context(), p, abandoned.Events[0].ID)
 	require.Equal(t, "event.not_found", fault.CodeOf(err))
-	require.Equal(t, 2, pgtest.RequireSound(t, s, p))
+	require.Equal(t, 2, pgtest.RequireVerified(t, s, p))
 }
 
-func TestAFullQueueRefusesAtOnce(t *testing.T) {
+func TestQueue_FullQueueRefuses(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.Database(t)
 	s := pgtest.Open(t, dsn, pgtest.SingleAppender, func(c *postgres.Config) { c.Limits.QueueRequests, c.Limits.PartitionRequests = 3, 2 })
-	books := pgtest.NewBooks(t, s, 2)
+	books := pgtest.NewPartitions(t, s, 2)
 	p := books[0]
-	goOn := stalled(t, s, p)
+	goOn := pauseAppender(t, s, p)
 	answers := make(chan error, 3)
 	send := func() {
 		_, err := s.Appender.Append(context.Background(), pgtest.Invoice(p, 1))
@@ -177,7 +177,7 @@ func TestAFullQueueRefusesAtOnce(t *testing.T) {
 	}
 	go send()
 	go send()
-	testkit.Eventually(t, pgtest.AWhile, func() bool { return appender.Queued(s.Appender) == 2 })
+	testkit.Eventually(t, pgtest.WaitLimit, func() bool { return appender.Queued(s.Appender) == 2 })
 	_, err := s.Appender.Append(t.Context(), pgtest.Invoice(p, 1))
 	f, ok := fault.As(err)
 	require.True(t, ok)
@@ -189,7 +189,7 @@ func TestAFullQueueRefusesAtOnce(t *testing.T) {
 		_, err := s.Appender.Append(context.Background(), pgtest.Invoice(books[1], 1))
 		answers <- err
 	}()
-	testkit.Eventually(t, pgtest.AWhile, func() bool { return appender.Queued(s.Appender) == 3 })
+	testkit.Eventually(t, pgtest.WaitLimit, func() bool { return appender.Queued(s.Appender) == 3 })
 	_, err = s.Appender.Append(t.Context(), pgtest.Invoice(books[1], 1))
 	require.Equal(t, "append.queue_full", fault.CodeOf(err))
 	goOn()
@@ -198,12 +198,12 @@ func TestAFullQueueRefusesAtOnce(t *testing.T) {
 	}
 }
 
-func TestCloseAnswersWhatIsQueued(t *testing.T) {
+func TestClose_AnswersQueuedRequests(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.Database(t)
 	s := pgtest.Open(t, dsn, pgtest.SingleAppender)
-	p := pgtest.NewBooks(t, s, 1)[0]
-	release := pgtest.Hold(t, dsn, p)
+	p := pgtest.NewPartitions(t, s, 1)[0]
+	release := pgtest.LockHead(t, dsn, p)
 	observer := pgtest.Connect(t, dsn)
 	answers := make(chan error, 5)
 	for range cap(answers) {
@@ -212,13 +212,13 @@ func TestCloseAnswersWhatIsQueued(t *testing.T) {
 			answers <- err
 		}()
 	}
-	testkit.Eventually(t, pgtest.AWhile, func() bool { return pgtest.Waiters(t, observer) == 1 })
+	testkit.Eventually(t, pgtest.WaitLimit, func() bool { return pgtest.CountLockWaiters(t, observer) == 1 })
 	closed := make(chan struct{})
 	go func() {
 		s.Close()
 		close(closed)
 	}()
-	testkit.Eventually(t, pgtest.AWhile, func() bool {
+	testkit.Eventually(t, pgtest.WaitLimit, func() bool {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 		defer cancel()
 		_, err := s.Appender.Append(ctx, pgtest.Invoice(p, 1))
@@ -236,14 +236,14 @@ func TestCloseAnswersWhatIsQueued(t *testing.T) {
 	}
 	require.Positive(t, written)
 	again := pgtest.Open(t, dsn)
-	require.Equal(t, written, pgtest.RequireSound(t, again, p))
+	require.Equal(t, written, pgtest.RequireVerified(t, again, p))
 }
 
-func TestSixtyFourCallersOneBusinessKey(t *testing.T) {
+func TestAppend_ConcurrentBusinessKeyIsClaimedOnce(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.Database(t)
 	stores := []*postgres.Database{pgtest.Open(t, dsn), pgtest.Open(t, dsn)} // two nodes
-	p := pgtest.NewBooks(t, stores[0], 1)[0]
+	p := pgtest.NewPartitions(t, stores[0], 1)[0]
 	outcomes := make([]outcome, 64)
 	var wg sync.WaitGroup
 	for i := range outcomes {
@@ -252,7 +252,7 @@ func TestSixtyFourCallersOneBusinessKey(t *testing.T) {
 		wg.Go(func() { outcomes[i].result, outcomes[i].err = stores[i%2].Appender.Append(context.Background(), r) })
 	}
 	wg.Wait()
-	require.Equal(t, 1, pgtest.RequireSound(t, stores[0], p))
+	require.Equal(t, 1, pgtest.RequireVerified(t, stores[0], p))
 	all, err := stores[0].Audit.ChainPage(t.Context(), p, 0, 0)
 	require.NoError(t, err)
 	holders := 0
@@ -269,11 +269,11 @@ func TestSixtyFourCallersOneBusinessKey(t *testing.T) {
 	require.Equal(t, 63, holders)
 }
 
-func TestSixteenCallersOneExpectedVersion(t *testing.T) {
+func TestAppend_ConcurrentExpectedVersionIsMetOnce(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.Database(t)
 	stores := []*postgres.Database{pgtest.Open(t, dsn), pgtest.Open(t, dsn)}
-	p := pgtest.NewBooks(t, stores[0], 1)[0]
+	p := pgtest.NewPartitions(t, stores[0], 1)[0]
 	stream := event.StreamID{Type: "invoice", ID: "contested"}
 	for round := range 10 {
 		errs := make([]error, 16)
@@ -299,10 +299,10 @@ func TestSixteenCallersOneExpectedVersion(t *testing.T) {
 		}
 		require.Equal(t, 1, winners)
 	}
-	require.Equal(t, 10, pgtest.RequireSound(t, stores[0], p))
+	require.Equal(t, 10, pgtest.RequireVerified(t, stores[0], p))
 }
 
-func TestAClockThatIsOffRefusesToAppend(t *testing.T) {
+func TestAppend_ClockSkewIsRefused(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.Database(t)
 	with := func(clock ports.Clock) *postgres.Database {
@@ -310,7 +310,7 @@ func TestAClockThatIsOffRefusesToAppend(t *testing.T) {
 	}
 	clock := &jumpingClock{}
 	s := with(clock)
-	p := pgtest.NewBooks(t, s, 1)[0]
+	p := pgtest.NewPartitions(t, s, 1)[0]
 	refused := func(s *postgres.Database) {
 		_, err := s.Appender.Append(t.Context(), pgtest.Invoice(p, 1))
 		require.Equal(t, "append.clock_skew", fault.CodeOf(err))
@@ -323,17 +323,17 @@ func TestAClockThatIsOffRefusesToAppend(t *testing.T) {
 		clock.off.Store(int64(off))
 		refused(s)
 	}
-	require.Zero(t, pgtest.RequireSound(t, s, p))
+	require.Zero(t, pgtest.RequireVerified(t, s, p))
 	clock.off.Store(0) // the right time goes on while the append runs
 	_, err := s.Appender.Append(t.Context(), pgtest.Invoice(p, 1))
 	require.NoError(t, err)
 }
 
-func TestTheHeadRowIsNeverWritten(t *testing.T) {
+func TestAppend_HeadRowIsNeverWritten(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.Database(t)
 	s := pgtest.Open(t, dsn)
-	p := pgtest.NewBooks(t, s, 1)[0]
+	p := pgtest.NewPartitions(t, s, 1)[0]
 	conn := pgtest.Connect(t, dsn)
 	place := func() (tuple, author string) {
 		require.NoError(t, conn.QueryRow(t.Context(), `SELECT ctid::text, xmin::text FROM backbone.partition_heads WHERE partition_id = $1`, int32(p)).Scan(&tuple, &author))
@@ -349,11 +349,11 @@ func TestTheHeadRowIsNeverWritten(t *testing.T) {
 	require.Equal(t, author, gotAuthor)
 }
 
-func TestANotificationIsBareAndComesAfterTheCommit(t *testing.T) {
+func TestNotify_FollowsCommitWithoutContent(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.Database(t)
 	s := pgtest.Open(t, dsn)
-	p := pgtest.NewBooks(t, s, 1)[0]
+	p := pgtest.NewPartitions(t, s, 1)[0]
 	listener := pgtest.Connect(t, dsn)
 	_, err := listener.Exec(t.Context(), "LISTEN event_appended")
 	require.NoError(t, err)
@@ -361,7 +361,7 @@ func TestANotificationIsBareAndComesAfterTheCommit(t *testing.T) {
 		_, err = s.Appender.Append(t.Context(), pgtest.Invoice(p, 1))
 		require.NoError(t, err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), pgtest.AWhile)
+	ctx, cancel := context.WithTimeout(t.Context(), pgtest.WaitLimit)
 	defer cancel()
 	for {
 		n, err := listener.WaitForNotification(ctx)

@@ -45,18 +45,18 @@ func (readsAll) Owner(_ context.Context, tenantID, personID string) (ports.Princ
 	return ports.Principal{TenantID: tenantID, PersonID: personID}, nil
 }
 
-// TestClocksThatJump has three nodes whose clocks jump by up to two days, back and forth,
+// TestAppend_NodesWithJumpingClocks has three nodes whose clocks jump by up to two days, back and forth,
 // while they share projections and hand out a subscription's events. Leases, message
 // timeouts and checkpoints go by the database's clock: no event is applied twice or left
 // out, and none is handed out again.
-func TestClocksThatJump(t *testing.T) {
+func TestAppend_NodesWithJumpingClocks(t *testing.T) {
 	t.Parallel()
 	const events, each, name = 400, 10, "clocks"
 	dsn := pgtest.Database(t)
 	pgtest.Execute(t, dsn, `CREATE TABLE backbone.jumps (partition_id integer, sequence bigint, place bigint GENERATED ALWAYS AS IDENTITY, PRIMARY KEY (partition_id, sequence));
 		GRANT SELECT, INSERT ON backbone.jumps TO backbone_app`)
 	writer := pgtest.Open(t, dsn)
-	books := pgtest.NewBooks(t, writer, 4)
+	books := pgtest.NewPartitions(t, writer, 4)
 	person := ports.Principal{TenantID: "demo", PersonID: "p-1"}
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
@@ -141,7 +141,7 @@ func TestClocksThatJump(t *testing.T) {
 			clocks[rand.IntN(len(clocks))].off.Store(int64(time.Duration(rand.IntN(96)-48) * time.Hour))
 		}
 		if n%(10*each) == 0 { // they keep up, whatever their clocks say
-			testkit.Eventually(t, pgtest.AWhile, func() bool { h, a := count(); return h == n && a == n })
+			testkit.Eventually(t, pgtest.WaitLimit, func() bool { h, a := count(); return h == n && a == n })
 		}
 	}
 	mutex.Lock()

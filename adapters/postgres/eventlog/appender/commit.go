@@ -15,7 +15,7 @@ import (
 // write is the second round trip. A group with a lease in another database takes
 // two more: it looks whether the lease is still there when all rows are written, and
 // commits then.
-func (g *group) write(ctx context.Context, conn *pgxpool.Conn, ws []*queuedRequest) (ending, error) {
+func (g *group) write(ctx context.Context, conn *pgxpool.Conn, ws []*queuedRequest) (transactionOutcome, error) {
 	statements := g.writer.fill(g, ws)
 	var batch pgx.Batch
 	for _, s := range statements {
@@ -74,7 +74,7 @@ var errAbsent = errors.New("the group was not committed")
 
 // atCommit: an error that the server reported inside a living session means that
 // the transaction ended without effect. Anything else tells nothing.
-func atCommit(err error) ending {
+func atCommit(err error) transactionOutcome {
 	if pg.IsConnectionLost(err) {
 		return outcomeUnknown
 	}

@@ -22,15 +22,15 @@ type head struct {
 
 // verdict is what was decided about one request of a group.
 type verdict struct {
-	err      *fault.Error
-	holder   event.Sequence // of the event that refused it, its id still unknown; 0: none
-	replay   *ports.IdempotencyOutcome
-	first    int // index of its first event in the group
-	count    int
-	head     event.Sequence
-	writes   bool // it has rows to write
-	outcome  ports.IdempotencyOutcome
-	partHead *head
+	err       *fault.Error
+	holder    event.Sequence // of the event that refused it, its id still unknown; 0: none
+	replay    *ports.IdempotencyOutcome
+	first     int // index of its first event in the group
+	count     int
+	head      event.Sequence
+	writes    bool // it has rows to write
+	outcome   ports.IdempotencyOutcome
+	partition *head
 }
 
 // overlay holds the rows that earlier requests of the group are about to write. Nothing of a
@@ -89,7 +89,7 @@ func (g *group) decide(w *queuedRequest, now time.Time, v *verdict) {
 		v.err = pg.UnknownLegalEntity()
 		return
 	}
-	v.partHead = h
+	v.partition = h
 	v.head = h.current.Sequence
 	if c := r.Idempotency; c != nil {
 		row := g.idempotencyOf(textKey{r.Partition, c.Key})
@@ -113,14 +113,14 @@ func (g *group) idempotencyOf(k textKey) idempotencyRow {
 	if row, ok := g.overlay.idempotency[k]; ok {
 		return row
 	}
-	return g.facts.idempotency.get(k)
+	return g.facts.idempotency.getOrWant(k)
 }
 
 func (g *group) streamOf(k streamKey) streamRow {
 	if row, ok := g.overlay.streams[k]; ok {
 		return row
 	}
-	return g.facts.streams.get(k)
+	return g.facts.streams.getOrWant(k)
 }
 
 // checkPreconditions checks the request's revision, keys, access, streams, entities and
@@ -131,7 +131,7 @@ func (g *group) checkPreconditions(r *ports.AppendRequest, v *verdict) {
 		k := intentKey{r.Partition, w.Intent.ID}
 		revision, ok := g.overlay.intents[k]
 		if !ok {
-			revision = g.facts.intents.get(k).revision
+			revision = g.facts.intents.getOrWant(k).revision
 		}
 		if revision != w.ExpectedRevision {
 			v.err = concurrency.IntentChanged(w.Intent.ID)
@@ -156,7 +156,7 @@ func (g *group) checkPreconditions(r *ports.AppendRequest, v *verdict) {
 		k := textKey{r.Partition, event.EntityKey(want.EntityType, want.EntityID)}
 		actual, ok := g.overlay.entities[k]
 		if !ok {
-			actual = g.facts.entities.get(k)
+			actual = g.facts.entities.getOrWant(k)
 		}
 		if actual != want.Sequence {
 			v.err = concurrency.WrongEntityVersion(want.EntityType, want.EntityID, want.Sequence, actual)
@@ -201,7 +201,7 @@ func (g *group) firstMatch(p event.PartitionID, after event.Sequence, item *conc
 		found, tooOld = g.firstByKeys(p, after, keys, item.Types)
 	case len(item.Types) > 0:
 		for _, t := range item.Types {
-			if n := g.facts.typeConditions.get(typeCondition{p, after, t}); n != 0 && (found == 0 || n < found) {
+			if n := g.facts.typeConditions.getOrWant(typeCondition{p, after, t}); n != 0 && (found == 0 || n < found) {
 				found = n
 			}
 		}
@@ -230,7 +230,7 @@ func (g *group) firstByKeys(p event.PartitionID, after event.Sequence, keys, typ
 	others := make([]string, 0, len(keys))
 	for i, key := range keys {
 		others = append(append(others[:0], keys[:i]...), keys[i+1:]...)
-		row := g.facts.keyConditions.get(keyCondition{p, after, key, string(pg.AppendArrayLiteral(nil, others)), typeList})
+		row := g.facts.keyConditions.getOrWant(keyCondition{p, after, key, string(pg.AppendArrayLiteral(nil, others)), typeList})
 		if row.position <= concurrency.MaxConditionScan {
 			found, tooOld = row.sequence, false
 		}
@@ -266,7 +266,7 @@ func (g *group) stage(r *ports.AppendRequest, v *verdict) {
 			k := businessKey{r.Partition, b.EventType, b.Key}
 			row, held := g.overlay.business[k]
 			if !held {
-				row = g.facts.business.get(k)
+				row = g.facts.business.getOrWant(k)
 			}
 			for j := range g.claims {
 				if g.claims[j].key == k {
@@ -306,7 +306,7 @@ func (g *group) nextNumber(k textKey) uint64 {
 	}
 	next, ok := g.overlay.series[k]
 	if !ok {
-		next = max(g.facts.series.get(k), 1)
+		next = max(g.facts.series.getOrWant(k), 1)
 	}
 	g.numbers = append(g.numbers, seriesNumber{k, next + 1})
 	return next

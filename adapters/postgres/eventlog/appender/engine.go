@@ -39,7 +39,7 @@ type Engine struct {
 	queries   *appenderdb.Queries
 	appenders []*appender
 	slots     chan *group // of stalled partitions
-	pace      pace
+	holdTimes holdTimes
 	notifier  *notifier
 
 	stalledMu         sync.Mutex

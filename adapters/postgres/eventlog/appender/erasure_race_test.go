@@ -21,10 +21,10 @@ import (
 
 const erasureRaces = 1000
 
-// TestNoEventIsWrittenUnderADestroyedKey lets appends about a person race with the
+// TestKeyLease_NoEventUnderDestroyedKey lets appends about a person race with the
 // person's erasure, many times. An eraser that has the key's row locked has outlived
 // every lease; whatever was written about the person is written by then.
-func TestNoEventIsWrittenUnderADestroyedKey(t *testing.T) {
+func TestKeyLease_NoEventUnderDestroyedKey(t *testing.T) {
 	t.Parallel()
 	for name, keyStore := range map[string]func(t *testing.T, dsn string) string{
 		"OneDatabase":   func(_ *testing.T, dsn string) string { return dsn },
@@ -38,7 +38,7 @@ func TestNoEventIsWrittenUnderADestroyedKey(t *testing.T) {
 				t: t, store: pgtest.Open(t, dsn, pgtest.WithKeyStore(keysDSN), pgtest.WithoutPhysicalPartitions),
 				keys: superuserPool(t, keysDSN), log: superuserPool(t, dsn),
 			}
-			r.books = pgtest.NewBooks(t, r.store, 3)
+			r.books = pgtest.NewPartitions(t, r.store, 3)
 			var next atomic.Int64
 			var wg sync.WaitGroup
 			for range 8 {
@@ -50,7 +50,7 @@ func TestNoEventIsWrittenUnderADestroyedKey(t *testing.T) {
 			}
 			wg.Wait()
 			for _, p := range r.books {
-				pgtest.RequireSound(t, r.store, p)
+				pgtest.RequireVerified(t, r.store, p)
 			}
 			require.Positive(t, r.written.Load())
 			t.Logf("%d events were written before %d erasures; the longest wait of an eraser was %s",
@@ -64,7 +64,7 @@ func superuserPool(t *testing.T, dsn string) *pgxpool.Pool {
 	config, err := pgxpool.ParseConfig(dsn)
 	require.NoError(t, err)
 	config.MaxConns = 4
-	config.ConnConfig.RuntimeParams["lock_timeout"] = fmt.Sprint(pgtest.AWhile.Milliseconds()) // far longer than any group is in flight
+	config.ConnConfig.RuntimeParams["lock_timeout"] = fmt.Sprint(pgtest.WaitLimit.Milliseconds()) // far longer than any group is in flight
 	pool, err := pgxpool.NewWithConfig(t.Context(), config)
 	require.NoError(t, err)
 	t.Cleanup(pool.Close)

@@ -39,7 +39,7 @@ func Deadlines(s *Engine) (until []time.Time) {
 	for _, a := range s.appenders {
 		a.queue.mu.Lock()
 		for _, d := range a.queue.stalled {
-			for _, w := range slices.Concat(d.first, d.rest) {
+			for _, w := range slices.Concat(d.nextGroup, d.later) {
 				until = append(until, w.deadline)
 			}
 		}

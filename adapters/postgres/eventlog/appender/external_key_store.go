@@ -18,9 +18,9 @@ import (
 // Bounds of a lease in another database, beside limits.lease.
 const (
 	leaseTries = 2 // the pool may hold a connection that a restart has cut
-	// silenceTimeout is for how long a key store that did not answer is not asked again:
+	// keyStoreBackoff is for how long a key store that did not answer is not asked again:
 	// waiting for it delays the appends without personal values too.
-	silenceTimeout = 3 * time.Second
+	keyStoreBackoff = 3 * time.Second
 )
 
 // sameDatabase reports whether two DSNs lead to one database, whatever their users. Two
@@ -38,9 +38,9 @@ func sameDatabase(a, b string) bool {
 type leasePool struct {
 	pool    *pgxpool.Pool
 	timeout time.Duration // of each question
-	// brokenUntil keeps groups from waiting one after another for a key store that
+	// skippedUntil keeps groups from waiting one after another for a key store that
 	// does not answer: Unix nanoseconds.
-	brokenUntil atomic.Int64
+	skippedUntil atomic.Int64
 }
 
 func openLeasePool(ctx context.Context, s *Engine) (*leasePool, error) {
@@ -61,20 +61,20 @@ func openLeasePool(ctx context.Context, s *Engine) (*leasePool, error) {
 }
 
 func (p *leasePool) acquire(ctx context.Context) (*pgxpool.Conn, error) {
-	if time.Now().UnixNano() < p.brokenUntil.Load() {
-		return nil, errKeyStoreSilent
+	if time.Now().UnixNano() < p.skippedUntil.Load() {
+		return nil, errKeyStoreTimedOut
 	}
 	ctx, cancel := context.WithTimeout(ctx, p.timeout)
 	defer cancel()
 	conn, err := p.pool.Acquire(ctx)
 	if err != nil && ctx.Err() != nil {
-		p.brokenUntil.Store(time.Now().Add(silenceTimeout).UnixNano())
+		p.skippedUntil.Store(time.Now().Add(keyStoreBackoff).UnixNano())
 	}
 	return conn, err
 }
 
-// errKeyStoreSilent is a key store that has just not answered in time.
-var errKeyStoreSilent = errors.New("the key store did not answer a moment ago")
+// errKeyStoreTimedOut is a key store that has just not answered in time.
+var errKeyStoreTimedOut = errors.New("the key store did not answer a moment ago")
 
 // errLeaseLost is a lease that ended before the events' commit. Nothing was written
 // and the group may run again.

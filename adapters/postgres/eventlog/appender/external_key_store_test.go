@@ -16,20 +16,20 @@ import (
 	"github.com/erpbackbone/backbone/domain/fault"
 )
 
-// apartStore is a store with one appender behind a network, its key store in another
+// openWithExternalKeyStore is a store with one appender behind a network, its key store in another
 // database, one book and one person.
-func apartStore(t *testing.T, n *network) (s *postgres.Database, dsn, keysDSN string, p event.PartitionID) {
+func openWithExternalKeyStore(t *testing.T, n *network) (s *postgres.Database, dsn, keysDSN string, p event.PartitionID) {
 	t.Helper()
 	dsn, keysDSN = pgtest.Database(t), pgtest.KeyStoreDatabase(t)
-	s = pgtest.Open(t, dsn, behind(n), pgtest.WithKeyStore(keysDSN))
-	p = pgtest.NewBooks(t, s, 1)[0]
+	s = pgtest.Open(t, dsn, throughNetwork(n), pgtest.WithKeyStore(keysDSN))
+	p = pgtest.NewPartitions(t, s, 1)[0]
 	pgtest.KeyTables{DSN: keysDSN}.Mint(t, pgtest.KeyID(p, "employee:A-1"))
-	warm(t, s, pgtest.Personal(p, "employee:A-1"))
+	openConnections(t, s, pgtest.Personal(p, "employee:A-1"))
 	return s, dsn, keysDSN, p
 }
 
-// killLeases ends the sessions that hold leases and waits until they are gone.
-func killLeases(t *testing.T, keysDSN string) (killed int) {
+// killLeaseSessions ends the sessions that hold leases and waits until they are gone.
+func killLeaseSessions(t *testing.T, keysDSN string) (killed int) {
 	conn := pgtest.Connect(t, keysDSN)
 	err := conn.QueryRow(context.Background(), `SELECT count(*) FROM (SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity
 		WHERE datname = current_database() AND application_name = 'backbone leases' AND state = 'idle in transaction') k`).Scan(&killed)
@@ -39,43 +39,43 @@ func killLeases(t *testing.T, keysDSN string) (killed int) {
 	return killed
 }
 
-func TestALeaseThatIsLostBeforeTheCommitIsTakenAgain(t *testing.T) {
+func TestExternalKeyStore_LeaseLostBeforeCommitIsTakenAgain(t *testing.T) {
 	t.Parallel()
 	n := &network{}
-	s, _, keysDSN, p := apartStore(t, n)
+	s, _, keysDSN, p := openWithExternalKeyStore(t, n)
 	killed := 0
-	n.atWrite(func(*wire) { killed = killLeases(t, keysDSN) })
+	n.atWrite(func(*wire) { killed = killLeaseSessions(t, keysDSN) })
 	result, err := s.Appender.Append(t.Context(), pgtest.Personal(p, "employee:A-1"))
 	n.requireCut(t)
 	require.NoError(t, err)
 	require.Equal(t, 1, killed)
 	require.EqualValues(t, 2, result.Head)
-	require.Equal(t, 2, pgtest.RequireSound(t, s, p), "the group without a lease was rolled back")
+	require.Equal(t, 2, pgtest.RequireVerified(t, s, p), "the group without a lease was rolled back")
 	requireNoLease(t, keysDSN, pgtest.KeyID(p, "employee:A-1"))
 }
 
-func TestAKeyDestroyedAfterItsLeaseWasLostRefusesTheAppend(t *testing.T) {
+func TestExternalKeyStore_KeyDestroyedAfterLostLeaseIsRefused(t *testing.T) {
 	t.Parallel()
 	n := &network{}
-	s, _, keysDSN, p := apartStore(t, n)
+	s, _, keysDSN, p := openWithExternalKeyStore(t, n)
 	id := pgtest.KeyID(p, "employee:A-1")
 	n.atWrite(func(*wire) {
-		killLeases(t, keysDSN)
+		killLeaseSessions(t, keysDSN)
 		pgtest.KeyTables{DSN: keysDSN}.Fence(t, id)
 		pgtest.KeyTables{DSN: keysDSN}.Destroy(t, id)
 	})
 	_, err := s.Appender.Append(t.Context(), pgtest.Personal(p, "employee:A-1"))
 	n.requireCut(t)
 	require.Equal(t, "pii.subject_erased", fault.CodeOf(err))
-	require.Equal(t, 1, pgtest.RequireSound(t, s, p))
-	got := together(t, s, p, pgtest.Personal(p, "employee:A-1"), pgtest.Invoice(p, 1))
+	require.Equal(t, 1, pgtest.RequireVerified(t, s, p))
+	got := appendInOneGroup(t, s, p, pgtest.Personal(p, "employee:A-1"), pgtest.Invoice(p, 1))
 	require.Equal(t, "pii.subject_erased", fault.CodeOf(got[0].err))
 	require.NoError(t, got[1].err)
 }
 
 func TestDrillKeyLeaseLost(t *testing.T) {
 	t.Parallel()
-	s, dsn, keysDSN, p := apartStore(t, &network{})
+	s, dsn, keysDSN, p := openWithExternalKeyStore(t, &network{})
 	keys, err := url.Parse(keysDSN)
 	require.NoError(t, err)
 	pgtest.Execute(t, dsn, `CREATE FUNCTION public.lose_leases() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $$
@@ -85,18 +85,18 @@ func TestDrillKeyLeaseLost(t *testing.T) {
 			RETURN NEW;
 		END $$;
 		CREATE TRIGGER lose_leases BEFORE INSERT ON backbone.event_pii_subjects FOR EACH ROW EXECUTE FUNCTION public.lose_leases()`)
-	got := together(t, s, p, pgtest.Invoice(p, 1), pgtest.Personal(p, "employee:A-1"), pgtest.Invoice(p, 1))
+	got := appendInOneGroup(t, s, p, pgtest.Invoice(p, 1), pgtest.Personal(p, "employee:A-1"), pgtest.Invoice(p, 1))
 	require.Equal(t, "keys.unavailable", fault.CodeOf(got[1].err))
 	require.Equal(t, fault.Unavailable, fault.KindOf(got[1].err))
 	require.NoError(t, got[0].err)
 	require.NoError(t, got[2].err)
-	require.Equal(t, 4, pgtest.RequireSound(t, s, p))
+	require.Equal(t, 4, pgtest.RequireVerified(t, s, p))
 }
 
-func TestAConnectionLostAtTheCommitKeepsTheLease(t *testing.T) {
+func TestExternalKeyStore_ConnectionLostAtCommitKeepsLease(t *testing.T) {
 	t.Parallel()
 	n := &network{}
-	s, _, keysDSN, p := apartStore(t, n)
+	s, _, keysDSN, p := openWithExternalKeyStore(t, n)
 	cut := make(chan struct{})
 	var end func()
 	n.atCommit(func(w *wire) {
@@ -112,11 +112,11 @@ func TestAConnectionLostAtTheCommitKeepsTheLease(t *testing.T) {
 	require.Equal(t, "55P03", pgtest.SQLState(err), "the lease ended before the outcome was known")
 	end()
 	require.NoError(t, (<-answered).err)
-	require.Equal(t, 2, pgtest.RequireSound(t, s, p))
+	require.Equal(t, 2, pgtest.RequireVerified(t, s, p))
 	requireNoLease(t, keysDSN, pgtest.KeyID(p, "employee:A-1"))
 }
 
-func TestWithoutAKeyStoreAppendsWithoutPersonalValuesGoOn(t *testing.T) {
+func TestExternalKeyStore_UnreachableStoreRefusesPersonalValuesOnly(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.Database(t)
 	// Two ways not to be there: nobody listens, and somebody who never answers.
@@ -124,13 +124,13 @@ func TestWithoutAKeyStoreAppendsWithoutPersonalValuesGoOn(t *testing.T) {
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = silent.Close() })
-	p := pgtest.NewBooks(t, pgtest.Open(t, dsn), 1)[0]
+	p := pgtest.NewPartitions(t, pgtest.Open(t, dsn), 1)[0]
 	for _, address := range []string{refusing, silent.Addr().String()} {
-		s := pgtest.Open(t, dsn, pgtest.Usual, pgtest.SingleAppender, func(c *postgres.Config) { // one that is silent is not waited for long
+		s := pgtest.Open(t, dsn, pgtest.WithDefaultLimits, pgtest.SingleAppender, func(c *postgres.Config) { // one that is silent is not waited for long
 			c.KeyStoreDSN = "postgres://backbone_app@" + address + "/keys?sslmode=disable"
 		})
 		for range 2 {
-			got := together(t, s, p, pgtest.Personal(p, "employee:U-1"), pgtest.Invoice(p, 1), pgtest.Personal(p, "employee:U-2"))
+			got := appendInOneGroup(t, s, p, pgtest.Personal(p, "employee:U-1"), pgtest.Invoice(p, 1), pgtest.Personal(p, "employee:U-2"))
 			for _, j := range []int{0, 2} {
 				f, ok := fault.As(got[j].err)
 				require.True(t, ok)
@@ -143,10 +143,10 @@ func TestWithoutAKeyStoreAppendsWithoutPersonalValuesGoOn(t *testing.T) {
 	}
 }
 
-func TestAStoreFindsItsKeyStoreAgain(t *testing.T) {
+func TestExternalKeyStore_Reconnects(t *testing.T) {
 	t.Parallel()
 	n := &network{}
-	s, _, keysDSN, p := apartStore(t, n)
+	s, _, keysDSN, p := openWithExternalKeyStore(t, n)
 	admin := pgtest.Connect(t, keysDSN)
 	for range 3 {
 		// All idle connections of the pool are dead; it does not know.
@@ -156,10 +156,10 @@ func TestAStoreFindsItsKeyStoreAgain(t *testing.T) {
 		_, err = s.Appender.Append(t.Context(), pgtest.Personal(p, "employee:A-1"))
 		require.NoError(t, err)
 	}
-	require.Equal(t, 4, pgtest.RequireSound(t, s, p))
+	require.Equal(t, 4, pgtest.RequireVerified(t, s, p))
 }
 
-func TestAddressesOfOneDatabase(t *testing.T) {
+func TestSameDatabase(t *testing.T) {
 	t.Parallel()
 	const log = "postgres://backbone_app:one@db.example:5432/books?sslmode=require"
 	for other, same := range map[string]bool{

@@ -189,37 +189,37 @@ func (w *wire) lose() {
 // loseAnswer lets the server have what is about to be sent and drops what it says.
 func (w *wire) loseAnswer() { w.deaf.Store(true) }
 
-func behind(n *network) pgtest.Option {
+func throughNetwork(n *network) pgtest.Option {
 	return func(c *postgres.Config) { c.Appenders, c.DialFunc = 1, n.dial }
 }
 
-// warm connects an appender by a first append.
-func warm(t *testing.T, s *postgres.Database, r ports.AppendRequest) {
+// openConnections connects an appender by a first append.
+func openConnections(t *testing.T, s *postgres.Database, r ports.AppendRequest) {
 	t.Helper()
 	_, err := s.Appender.Append(t.Context(), r)
 	require.NoError(t, err)
 }
 
-func TestConnectionLostBeforeTheCommitArrives(t *testing.T) {
+func TestResolveOutcome_ConnectionLostBeforeCommit(t *testing.T) {
 	t.Parallel()
 	n := &network{}
-	s := pgtest.Open(t, pgtest.Database(t), behind(n))
-	p := pgtest.NewBooks(t, s, 1)[0]
-	warm(t, s, pgtest.Invoice(p, 1))
+	s := pgtest.Open(t, pgtest.Database(t), throughNetwork(n))
+	p := pgtest.NewPartitions(t, s, 1)[0]
+	openConnections(t, s, pgtest.Invoice(p, 1))
 	n.atCommit((*wire).lose)
 	result, err := s.Appender.Append(t.Context(), pgtest.Invoice(p, 1))
 	n.requireCut(t)
 	require.NoError(t, err, "the group is absent and runs again")
 	require.EqualValues(t, 2, result.Head)
-	require.Equal(t, 2, pgtest.RequireSound(t, s, p))
+	require.Equal(t, 2, pgtest.RequireVerified(t, s, p))
 }
 
-func TestConnectionLostAfterTheCommit(t *testing.T) {
+func TestResolveOutcome_ConnectionLostAfterCommit(t *testing.T) {
 	t.Parallel()
 	n := &network{}
-	s := pgtest.Open(t, pgtest.Database(t), behind(n))
-	p := pgtest.NewBooks(t, s, 1)[0]
-	warm(t, s, pgtest.Invoice(p, 1))
+	s := pgtest.Open(t, pgtest.Database(t), throughNetwork(n))
+	p := pgtest.NewPartitions(t, s, 1)[0]
+	openConnections(t, s, pgtest.Invoice(p, 1))
 	n.atCommit((*wire).loseAnswer)
 	r := pgtest.Invoice(p, 3)
 	result, err := s.Appender.Append(t.Context(), r)
@@ -230,18 +230,18 @@ func TestConnectionLostAfterTheCommit(t *testing.T) {
 	stored, err := s.Events.EventByID(t.Context(), p, r.Events[2].ID)
 	require.NoError(t, err)
 	require.Equal(t, stored.Checksum, result.Events[2].Checksum)
-	require.Equal(t, 4, pgtest.RequireSound(t, s, p))
+	require.Equal(t, 4, pgtest.RequireVerified(t, s, p))
 }
 
-func TestConnectionLostAroundTheCommitOfAnIntentAlone(t *testing.T) {
+func TestResolveOutcome_IntentWithoutEvents(t *testing.T) {
 	t.Parallel()
 	for name, cut := range map[string]func(*wire){"before": (*wire).lose, "after": (*wire).loseAnswer} {
 		for _, withKey := range []bool{true, false} {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
 				n := &network{}
-				s := pgtest.Open(t, pgtest.Database(t), behind(n))
-				p := pgtest.NewBooks(t, s, 1)[0]
+				s := pgtest.Open(t, pgtest.Database(t), throughNetwork(n))
+				p := pgtest.NewPartitions(t, s, 1)[0]
 				request := func() ports.AppendRequest {
 					r := pgtest.Invoice(p, 1)
 					if !withKey {
@@ -253,7 +253,7 @@ func TestConnectionLostAroundTheCommitOfAnIntentAlone(t *testing.T) {
 					r.Events, r.Streams = nil, nil
 					return r
 				}
-				warm(t, s, request())
+				openConnections(t, s, request())
 				n.atCommit(cut)
 				r := request()
 				_, err := s.Appender.Append(t.Context(), r)
@@ -270,9 +270,9 @@ func TestConnectionLostAroundTheCommitOfAnIntentAlone(t *testing.T) {
 func TestDrillOutcomeUnknown(t *testing.T) {
 	t.Parallel()
 	n := &network{}
-	s := pgtest.Open(t, pgtest.Database(t), behind(n))
-	p := pgtest.NewBooks(t, s, 1)[0]
-	warm(t, s, pgtest.Invoice(p, 1))
+	s := pgtest.Open(t, pgtest.Database(t), throughNetwork(n))
+	p := pgtest.NewPartitions(t, s, 1)[0]
+	openConnections(t, s, pgtest.Invoice(p, 1))
 	n.atCommit(func(w *wire) {
 		n.refused.Store(true)
 		w.loseAnswer()
@@ -289,14 +289,14 @@ func TestDrillOutcomeUnknown(t *testing.T) {
 	again, err := s.Appender.Append(t.Context(), r)
 	require.NoError(t, err)
 	require.True(t, again.Replayed, "it had been written")
-	require.Equal(t, 2, pgtest.RequireSound(t, s, p))
+	require.Equal(t, 2, pgtest.RequireVerified(t, s, p))
 }
 
 func TestDrillBackendKilled(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.Database(t)
 	s := pgtest.Open(t, dsn)
-	p := pgtest.NewBooks(t, s, 2)
+	p := pgtest.NewPartitions(t, s, 2)
 	stop := make(chan struct{})
 	var acknowledged [2]atomic.Int64 // of each partition
 	var wg sync.WaitGroup
@@ -321,14 +321,14 @@ func TestDrillBackendKilled(t *testing.T) {
 		// Whoever loses one connection after the other is refused in the end, so both get on
 		// in between: four callers have more answers than the groups before the kill held.
 		seen := [2]int64{acknowledged[0].Load(), acknowledged[1].Load()}
-		testkit.Eventually(t, pgtest.AWhile, func() bool { return acknowledged[0].Load() >= seen[0]+25 && acknowledged[1].Load() >= seen[1]+25 })
+		testkit.Eventually(t, pgtest.WaitLimit, func() bool { return acknowledged[0].Load() >= seen[0]+25 && acknowledged[1].Load() >= seen[1]+25 })
 		_, err := killer.Exec(t.Context(), `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
 			WHERE datname = current_database() AND application_name IN ('backbone appends', 'backbone notify')`)
 		require.NoError(t, err)
 	}
 	close(stop)
 	wg.Wait()
-	written := pgtest.RequireSound(t, s, p[0]) + pgtest.RequireSound(t, s, p[1])
+	written := pgtest.RequireVerified(t, s, p[0]) + pgtest.RequireVerified(t, s, p[1])
 	require.EqualValues(t, acknowledged[0].Load()+acknowledged[1].Load(), written)
 }
 
@@ -336,9 +336,9 @@ func TestDrillHungLockHolder(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.Database(t)
 	n := &network{}
-	hanging, healthy := pgtest.Open(t, dsn, pgtest.Usual, behind(n)), pgtest.Open(t, dsn)
-	p := pgtest.NewBooks(t, healthy, 1)[0]
-	warm(t, hanging, pgtest.Invoice(p, 1))
+	hanging, healthy := pgtest.Open(t, dsn, pgtest.WithDefaultLimits, throughNetwork(n)), pgtest.Open(t, dsn)
+	p := pgtest.NewPartitions(t, healthy, 1)[0]
+	openConnections(t, hanging, pgtest.Invoice(p, 1))
 	held, thaw := n.freeze(t)
 	late := send(context.Background(), hanging, pgtest.Invoice(p, 1))
 	pgtest.Receive(t, held, "what it is about to write: it has the head lock and says nothing more")
@@ -346,14 +346,14 @@ func TestDrillHungLockHolder(t *testing.T) {
 	require.NoError(t, err, "it hangs on, and the lock is free all the same")
 	thaw()
 	require.NoError(t, (<-late).err, "it finds its group absent and runs it again")
-	require.Equal(t, 3, pgtest.RequireSound(t, healthy, p))
+	require.Equal(t, 3, pgtest.RequireVerified(t, healthy, p))
 }
 
-func TestWithoutADatabaseAppendsAreUnavailable(t *testing.T) {
+func TestAppend_UnreachableDatabaseIsUnavailable(t *testing.T) {
 	t.Parallel()
 	n := &network{}
-	s := pgtest.Open(t, pgtest.Database(t), behind(n))
-	p := pgtest.NewBooks(t, s, 1)[0]
+	s := pgtest.Open(t, pgtest.Database(t), throughNetwork(n))
+	p := pgtest.NewPartitions(t, s, 1)[0]
 	n.refused.Store(true)
 	_, err := s.Appender.Append(t.Context(), pgtest.Invoice(p, 1))
 	require.Equal(t, fault.Unavailable, fault.KindOf(err))
@@ -362,18 +362,18 @@ func TestWithoutADatabaseAppendsAreUnavailable(t *testing.T) {
 	require.NoError(t, err)
 }
 
-func TestAFailedNotificationDoesNotFailAnAppend(t *testing.T) {
+func TestNotify_FailureDoesNotFailAppend(t *testing.T) {
 	t.Parallel()
 	n := &network{}
-	s := pgtest.Open(t, pgtest.Database(t), behind(n))
-	p := pgtest.NewBooks(t, s, 1)[0]
+	s := pgtest.Open(t, pgtest.Database(t), throughNetwork(n))
+	p := pgtest.NewPartitions(t, s, 1)[0]
 	// The appender's first append opens its connection; the notifier finds no way.
-	warm(t, s, ports.AppendRequest{Partition: p})
+	openConnections(t, s, ports.AppendRequest{Partition: p})
 	n.refused.Store(true)
 	for range 5 {
 		_, err := s.Appender.Append(t.Context(), pgtest.Invoice(p, 1))
 		require.NoError(t, err)
 	}
 	n.refused.Store(false)
-	require.Equal(t, 5, pgtest.RequireSound(t, s, p))
+	require.Equal(t, 5, pgtest.RequireVerified(t, s, p))
 }

@@ -58,26 +58,26 @@ func (g *group) init(s *Engine) {
 const beginAppend = "begin isolation level read committed"
 
 // How a transaction ended.
-type ending int
+type transactionOutcome int
 
 const (
-	committed      ending = iota
-	rolledBack            // certainly nothing was written; err says why
-	outcomeUnknown        // the connection was lost at commit
-	unavailable           // certainly nothing was written; the database is not there
+	committed      transactionOutcome = iota
+	rolledBack                        // certainly nothing was written; err says why
+	outcomeUnknown                    // the connection was lost at commit
+	unavailable                       // certainly nothing was written; the database is not there
 )
 
 // Bounds of repetition.
 const (
-	maxReruns   = 4
-	rerunPause  = 20 * time.Millisecond
-	lookupTries = 5
-	lookupPause = 200 * time.Millisecond
+	maxReruns    = 4
+	rerunPause   = 20 * time.Millisecond
+	resolveTries = 5
+	resolvePause = 200 * time.Millisecond
 )
 
 // attempt runs the group once. A lease in another database lives until the outcome
 // is known.
-func (g *group) attempt(ws []*queuedRequest, keyFault *fault.Error) (ending, error) {
+func (g *group) attempt(ws []*queuedRequest, keyFault *fault.Error) (transactionOutcome, error) {
 	g.keyFault = keyFault
 	defer g.lease.release()
 	end, err := g.transact(ws)
@@ -163,7 +163,7 @@ func (g *group) rejected(err error) *fault.Error {
 }
 
 // transact locks, reads, decides, writes and commits.
-func (g *group) transact(ws []*queuedRequest) (ending, error) {
+func (g *group) transact(ws []*queuedRequest) (transactionOutcome, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), g.engine.limits.GroupTimeout)
 	defer cancel()
 	conn, begun := g.begun, g.begun != nil
@@ -193,7 +193,7 @@ func discard(conn *pgxpool.Conn) {
 	conn.Release()
 }
 
-func (g *group) transactOn(ctx context.Context, conn *pgxpool.Conn, begun bool, ws []*queuedRequest) (ending, error) {
+func (g *group) transactOn(ctx context.Context, conn *pgxpool.Conn, begun bool, ws []*queuedRequest) (transactionOutcome, error) {
 	if err := g.lockHeadsAndRead(ctx, conn, begun, ws); err != nil {
 		return beforeCommit(err), err
 	}
@@ -223,12 +223,12 @@ func (g *group) transactOn(ctx context.Context, conn *pgxpool.Conn, begun bool, 
 	}
 	end, err := g.write(ctx, conn, ws)
 	if end == committed {
-		g.engine.pace.note(time.Since(locked))
+		g.engine.holdTimes.record(time.Since(locked))
 	}
 	return end, err
 }
 
-func beforeCommit(err error) ending {
+func beforeCommit(err error) transactionOutcome {
 	if !isFault(err) && !errors.Is(err, errLeaseLost) && pg.IsUnavailable(err) {
 		return unavailable
 	}
@@ -378,8 +378,8 @@ func (g *group) readPending(ctx context.Context, conn *pgxpool.Conn) error {
 func (g *group) wantHolders(ws []*queuedRequest) {
 	for i := range g.verdicts {
 		v := &g.verdicts[i]
-		if v.holder != 0 && v.holder <= v.partHead.locked.Sequence {
-			g.facts.ids.want(placeKey{ws[i].request.Partition, v.holder})
+		if v.holder != 0 && v.holder <= v.partition.locked.Sequence {
+			g.facts.ids.want(sequenceKey{ws[i].request.Partition, v.holder})
 		}
 	}
 }
@@ -399,7 +399,7 @@ func (g *group) answerAll(ws []*queuedRequest) {
 	}
 	for p, h := range g.heads {
 		if h.current.Sequence > h.locked.Sequence {
-			g.engine.notifier.grew(p, h.current.Sequence)
+			g.engine.notifier.markGrown(p, h.current.Sequence)
 		}
 	}
 	clear(g.events) // let go of the callers' memory
@@ -416,7 +416,7 @@ func (g *group) nameHolder(p event.PartitionID, v *verdict) {
 	if v.holder == 0 {
 		return
 	}
-	id := g.facts.ids.rows[placeKey{p, v.holder}]
+	id := g.facts.ids.rows[sequenceKey{p, v.holder}]
 	for i := range g.events {
 		if g.events[i].Partition == p && g.events[i].Sequence == v.holder {
 			id = g.events[i].ID

@@ -39,7 +39,7 @@ type keyVersion struct {
 	version uint32
 }
 
-func keyOf(p event.PartitionID, s *event.SealedSubject) keyVersion {
+func keyVersionOf(p event.PartitionID, s *event.SealedSubject) keyVersion {
 	return keyVersion{subjectKey{p, s.Subject, s.KeyClass}, s.KeyVersion}
 }
 
@@ -98,12 +98,12 @@ func (g *group) wantKeys(r *ports.AppendRequest) {
 	for i := range r.Events {
 		sealed := r.Events[i].Sealed
 		for j := range sealed {
-			g.facts.leases.want(keyOf(r.Partition, &sealed[j]))
+			g.facts.leases.want(keyVersionOf(r.Partition, &sealed[j]))
 		}
 	}
 	if r.Intent != nil {
 		for j := range r.Intent.Sealed {
-			g.facts.leases.want(keyOf(r.Partition, &r.Intent.Sealed[j]))
+			g.facts.leases.want(keyVersionOf(r.Partition, &r.Intent.Sealed[j]))
 		}
 	}
 }
@@ -137,15 +137,15 @@ func (g *group) checkKeys(r *ports.AppendRequest) *fault.Error {
 // checkKey looks at a key that was not leased once more, to tell one that is gone
 // from one that was busy for a moment.
 func (g *group) checkKey(p event.PartitionID, s *event.SealedSubject) *fault.Error {
-	k := keyOf(p, s)
-	if g.facts.leases.get(k) {
+	k := keyVersionOf(p, s)
+	if g.facts.leases.getOrWant(k) {
 		return nil
 	}
 	pointer := ""
 	if len(s.Pointers) > 0 {
 		pointer = s.Pointers[0]
 	}
-	switch g.facts.keyStates.get(k.subjectKey) {
+	switch g.facts.keyStates.getOrWant(k.subjectKey) {
 	case shredding.KeyActive:
 		return keyMoved(pointer)
 	default:

@@ -23,7 +23,7 @@ func BenchmarkAppendPersonal(b *testing.B) {
 					keysDSN = pgtest.KeyStoreDatabase(b)
 				}
 				s := pgtest.Open(b, dsn, pgtest.WithKeyStore(keysDSN))
-				books := pgtest.NewBooks(b, s, min(callers, 4))
+				books := pgtest.NewPartitions(b, s, min(callers, 4))
 				conn := pgtest.Connect(b, keysDSN)
 				subjects := make([]string, callers)
 				for i := range subjects {

@@ -83,11 +83,11 @@ var (
 	writesOfAnAppend = []string{"InsertEvents", "InsertEventPayloads", "InsertEventKeys", "UpsertStreamVersions", "InsertIdempotencyKeys"}
 )
 
-func TestStatementsOfAnAppend(t *testing.T) {
+func TestAppend_StatementCount(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.Database(t)
 	apart := pgtest.KeyStoreDatabase(t)
-	p := pgtest.NewBooks(t, pgtest.Open(t, dsn), 1)[0]
+	p := pgtest.NewPartitions(t, pgtest.Open(t, dsn), 1)[0]
 	const lease, side, commit = "keystore.lease", "InsertEventPIISubjects", "commit"
 	begin := readsOfAnAppend[0]
 	for name, c := range map[string]struct {
@@ -129,7 +129,7 @@ var layouts = []layout{
 	{"KeyStoreApart", func(t *testing.T, _ string) string { return pgtest.KeyStoreDatabase(t) }, true},
 }
 
-func TestAGroupLeasesTheKeysOfAHundredPersons(t *testing.T) {
+func TestKeyLease_HundredSubjectsInOneGroup(t *testing.T) {
 	t.Parallel()
 	for _, l := range layouts {
 		t.Run(l.name, func(t *testing.T) {
@@ -138,7 +138,7 @@ func TestAGroupLeasesTheKeysOfAHundredPersons(t *testing.T) {
 			keysDSN := l.keys(t, dsn)
 			observed := &pgtest.Groups{}
 			s := pgtest.Open(t, dsn, pgtest.SingleAppender, pgtest.WithKeyStore(keysDSN), func(c *postgres.Config) { c.Metrics = observed })
-			p := pgtest.NewBooks(t, s, 1)[0]
+			p := pgtest.NewPartitions(t, s, 1)[0]
 			keys := pgtest.KeyTables{DSN: keysDSN}
 			var requests []ports.AppendRequest
 			for i := range 10 {
@@ -150,7 +150,7 @@ func TestAGroupLeasesTheKeysOfAHundredPersons(t *testing.T) {
 				requests = append(requests, pgtest.Personal(p, subjects...))
 			}
 			keys.Fence(t, pgtest.KeyID(p, "employee:H-57"))
-			for i, o := range together(t, s, p, requests...) {
+			for i, o := range appendInOneGroup(t, s, p, requests...) {
 				if i == 5 {
 					require.Equal(t, "pii.subject_erased", fault.CodeOf(o.err))
 					continue
@@ -158,7 +158,7 @@ func TestAGroupLeasesTheKeysOfAHundredPersons(t *testing.T) {
 				require.NoError(t, o.err)
 			}
 			require.Equal(t, []int{1, 10}, observed.Seen())
-			require.Equal(t, 10, pgtest.RequireSound(t, s, p))
+			require.Equal(t, 10, pgtest.RequireVerified(t, s, p))
 			counts, err := s.PersonalRecords.CountPersonalRecords(t.Context(), p, "employee:H-99")
 			require.NoError(t, err)
 			require.Len(t, counts, 1)
@@ -175,7 +175,7 @@ func requireNoLease(t *testing.T, keysDSN string, id ports.SubjectKeyID) {
 	require.NoError(t, err)
 }
 
-func TestABusyKeyIsPassedOver(t *testing.T) {
+func TestKeyLease_LockedKeyIsSkipped(t *testing.T) {
 	t.Parallel()
 	for _, l := range layouts {
 		t.Run(l.name, func(t *testing.T) {
@@ -183,7 +183,7 @@ func TestABusyKeyIsPassedOver(t *testing.T) {
 			dsn := pgtest.Database(t)
 			keysDSN := l.keys(t, dsn)
 			s := pgtest.Open(t, dsn, pgtest.SingleAppender, pgtest.WithKeyStore(keysDSN))
-			p := pgtest.NewBooks(t, s, 1)[0]
+			p := pgtest.NewPartitions(t, s, 1)[0]
 			keys, busy, free := pgtest.KeyTables{DSN: keysDSN}, pgtest.KeyID(p, "employee:B-1"), pgtest.KeyID(p, "employee:B-2")
 			keys.Mint(t, busy)
 			keys.Mint(t, free)
@@ -192,7 +192,7 @@ func TestABusyKeyIsPassedOver(t *testing.T) {
 			require.NoError(t, err)
 			_, err = tx.Exec(t.Context(), pgtest.LockKey, pgtest.KeyArguments(busy)...)
 			require.NoError(t, err)
-			got := together(t, s, p, pgtest.Personal(p, string(busy.Subject)), pgtest.Personal(p, string(free.Subject)), pgtest.Invoice(p, 1))
+			got := appendInOneGroup(t, s, p, pgtest.Personal(p, string(busy.Subject)), pgtest.Personal(p, string(free.Subject)), pgtest.Invoice(p, 1))
 			f, ok := fault.As(got[0].err)
 			require.True(t, ok)
 			require.Equal(t, "pii.key_moved", f.Code)
@@ -207,7 +207,7 @@ func TestABusyKeyIsPassedOver(t *testing.T) {
 }
 
 // An eraser waits for the group in flight and for no later one.
-func TestAnEraserWaitsForTheGroupInFlightOnly(t *testing.T) {
+func TestKeyLease_EraserWaitsForGroupInFlightOnly(t *testing.T) {
 	t.Parallel()
 	for _, l := range layouts {
 		t.Run(l.name, func(t *testing.T) {
@@ -215,12 +215,12 @@ func TestAnEraserWaitsForTheGroupInFlightOnly(t *testing.T) {
 			dsn := pgtest.Database(t)
 			keysDSN := l.keys(t, dsn)
 			n := &network{}
-			hanging := pgtest.Open(t, dsn, behind(n), pgtest.WithKeyStore(keysDSN))
+			hanging := pgtest.Open(t, dsn, throughNetwork(n), pgtest.WithKeyStore(keysDSN))
 			other := pgtest.Open(t, dsn, pgtest.WithKeyStore(keysDSN))
-			books := pgtest.NewBooks(t, other, 2)
+			books := pgtest.NewPartitions(t, other, 2)
 			keys, id := pgtest.KeyTables{DSN: keysDSN}, pgtest.KeyID(books[0], "employee:W-1")
 			keys.Mint(t, id)
-			warm(t, hanging, pgtest.Personal(books[0], string(id.Subject)))
+			openConnections(t, hanging, pgtest.Personal(books[0], string(id.Subject)))
 			held, thaw := n.freeze(t)
 			inFlight := send(context.Background(), hanging, pgtest.Personal(books[0], string(id.Subject)))
 			pgtest.Receive(t, held, "what it is about to write: it has its lease and has written nothing")
@@ -231,18 +231,18 @@ func TestAnEraserWaitsForTheGroupInFlightOnly(t *testing.T) {
 				keys.Destroy(t, id)
 			}()
 			observer := pgtest.Connect(t, keysDSN)
-			testkit.Eventually(t, pgtest.AWhile, func() bool { return pgtest.Waiters(t, observer) == 1 }, "the eraser waits for the lease")
+			testkit.Eventually(t, pgtest.WaitLimit, func() bool { return pgtest.CountLockWaiters(t, observer) == 1 }, "the eraser waits for the lease")
 			thaw()
 			require.NoError(t, (<-inFlight).err)
 			pgtest.Receive(t, erased, "the destruction")
-			require.Equal(t, 2, pgtest.RequireSound(t, other, books[0]))
+			require.Equal(t, 2, pgtest.RequireVerified(t, other, books[0]))
 			_, err := other.Appender.Append(t.Context(), pgtest.Personal(books[0], string(id.Subject)))
 			require.Equal(t, "pii.subject_erased", fault.CodeOf(err))
 		})
 	}
 }
 
-func TestWithoutTheKeyStoresSchemaOnlyPersonalValuesAreRefused(t *testing.T) {
+func TestKeyLease_MissingSchemaRefusesPersonalValuesOnly(t *testing.T) {
 	t.Parallel()
 	for name, spoil := range map[string]string{
 		"schema":    "DROP SCHEMA keystore CASCADE",
@@ -255,9 +255,9 @@ func TestWithoutTheKeyStoresSchemaOnlyPersonalValuesAreRefused(t *testing.T) {
 				dsn := pgtest.Database(t)
 				keysDSN := l.keys(t, dsn)
 				s := pgtest.Open(t, dsn, pgtest.SingleAppender, pgtest.WithKeyStore(keysDSN))
-				p := pgtest.NewBooks(t, s, 1)[0]
+				p := pgtest.NewPartitions(t, s, 1)[0]
 				pgtest.Execute(t, keysDSN, spoil)
-				got := together(t, s, p, pgtest.Personal(p, "employee:M-1"), pgtest.Invoice(p, 1))
+				got := appendInOneGroup(t, s, p, pgtest.Personal(p, "employee:M-1"), pgtest.Invoice(p, 1))
 				require.Equal(t, "store.not_migrated", fault.CodeOf(got[0].err))
 				require.Equal(t, fault.Unavailable, fault.KindOf(got[0].err))
 				require.NoError(t, got[1].err)
@@ -266,11 +266,11 @@ func TestWithoutTheKeyStoresSchemaOnlyPersonalValuesAreRefused(t *testing.T) {
 	}
 }
 
-func TestAnIntentLosesNothingWhenItsAppendIsHalved(t *testing.T) {
+func TestGroup_HalvingKeepsIntents(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.Database(t)
 	s := pgtest.Open(t, dsn, pgtest.SingleAppender)
-	p := pgtest.NewBooks(t, s, 1)[0]
+	p := pgtest.NewPartitions(t, s, 1)[0]
 	id := pgtest.KeyID(p, "employee:P-1")
 	pgtest.KeyTables{DSN: dsn}.Mint(t, id)
 	poison := pgtest.Personal(p, string(id.Subject))
@@ -280,7 +280,7 @@ func TestAnIntentLosesNothingWhenItsAppendIsHalved(t *testing.T) {
 		Intent: intent.Intent{ID: sound.Events[0].ID, Type: "hr.hire", Status: intent.Executed, CreatedAt: time.Now(), UpdatedAt: time.Now()},
 		Sealed: []event.SealedSubject{{Subject: string(id.Subject), KeyVersion: 1, Pointers: []string{"/email"}}},
 	}
-	got := together(t, s, p, sound, poison, pgtest.Personal(p, string(id.Subject)))
+	got := appendInOneGroup(t, s, p, sound, poison, pgtest.Personal(p, string(id.Subject)))
 	require.NoError(t, got[0].err)
 	require.Equal(t, "append.rejected_by_store", fault.CodeOf(got[1].err))
 	require.NoError(t, got[2].err)

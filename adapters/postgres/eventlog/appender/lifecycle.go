@@ -99,21 +99,21 @@ func (g *group) checkStates(r *ports.AppendRequest, v *verdict) {
 // checkChanges is checkStates for a request that changes streams: each event finds
 // its stream as the events before it leave it.
 func (g *group) checkChanges(r *ports.AppendRequest, staged []event.Prepared, v *verdict) {
-	moved := map[streamKey]event.StreamState{}
+	states := map[streamKey]event.StreamState{}
 	for i := range staged {
 		e := &staged[i]
 		k := streamKey{r.Partition, e.Stream}
-		state, own := moved[k]
+		state, known := states[k]
 		var last event.Sequence
-		if !own {
+		if !known {
 			row := g.streamOf(k)
 			state, last = row.state, row.last
 		}
-		next, possible := state.After(e.Action())
-		if !possible {
+		next, allowed := state.After(e.Action())
+		if !allowed {
 			v.err, v.holder = concurrency.ActionRefused(e.Stream, state, e.Action()), last
 			return
 		}
-		moved[k] = next
+		states[k] = next
 	}
 }

@@ -17,14 +17,14 @@ import (
 	"github.com/erpbackbone/backbone/test/testkit"
 )
 
-// TestAGroupSeesItsOwnChangesOfStreams queues requests while the appender stands still, one
+// TestGroup_SeesItsOwnStreamChanges queues requests while the appender stands still, one
 // after the other, so that one transaction decides all of them in that order.
-func TestAGroupSeesItsOwnChangesOfStreams(t *testing.T) {
+func TestGroup_SeesItsOwnStreamChanges(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.Database(t)
 	metrics := &pgtest.Groups{}
 	s := pgtest.Open(t, dsn, pgtest.SingleAppender, func(c *postgres.Config) { c.Metrics = metrics })
-	p := pgtest.NewBooks(t, s, 1)[0]
+	p := pgtest.NewPartitions(t, s, 1)[0]
 	id := event.StreamID{Type: "machine", ID: "M-17"}
 	request := func(actions ...event.StreamAction) ports.AppendRequest {
 		r := pgtest.Invoice(p, len(actions))
@@ -66,12 +66,12 @@ func TestAGroupSeesItsOwnChangesOfStreams(t *testing.T) {
 		{request(add), concurrency.CodeStreamTombstoned},
 		{at(request(recreate), concurrency.NoStream()), concurrency.CodeStreamTombstoned},
 	}
-	goOn := stalled(t, s, p)
+	goOn := pauseAppender(t, s, p)
 	out := make([]outcome, len(steps))
 	var wg sync.WaitGroup
 	for i, step := range steps {
 		wg.Go(func() { out[i].result, out[i].err = s.Appender.Append(context.Background(), step.request) })
-		testkit.Eventually(t, pgtest.AWhile, func() bool { return appender.Queued(s.Appender) == i+1 }, "the request waits in the queue")
+		testkit.Eventually(t, pgtest.WaitLimit, func() bool { return appender.Queued(s.Appender) == i+1 }, "the request waits in the queue")
 	}
 	goOn()
 	wg.Wait()
@@ -99,16 +99,16 @@ func TestAGroupSeesItsOwnChangesOfStreams(t *testing.T) {
 	require.Equal(t, ports.StreamStatus{
 		State: event.StreamTombstoned, Version: 10, ReadableFrom: 8, Settings: []byte(`{"acl":{"write":["clerk"]}}`), MetadataVersion: 2,
 	}, status)
-	require.Equal(t, 1+10, pgtest.RequireSound(t, s, p))
+	require.Equal(t, 1+10, pgtest.RequireVerified(t, s, p))
 }
 
 // Rows of ordinary streams hold nothing of a lifecycle, and a row that was changed
 // keeps it through ordinary appends.
-func TestOrdinaryStreamsHaveNarrowRows(t *testing.T) {
+func TestStreamRows_LifecycleColumnsStayNull(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.Database(t)
 	s := pgtest.Open(t, dsn)
-	p := pgtest.NewBooks(t, s, 1)[0]
+	p := pgtest.NewPartitions(t, s, 1)[0]
 	write := func(change *event.StreamChange) event.StreamID {
 		r := pgtest.Invoice(p, 1)
 		r.Events[0].Stream = event.StreamID{Type: "machine", ID: "M-17"}

@@ -19,7 +19,7 @@ import (
 type lookup[K comparable, V any] struct {
 	sql     string
 	rows    map[K]V
-	asked   []K // since the last queue
+	unread  []K // since the last queue
 	columns []*pg.Column
 	encode  func(columns []*pg.Column, k K)
 	scan    func(rows pgx.Rows, ordinal *int32, v *V) error
@@ -43,7 +43,7 @@ func newLookup[K comparable, V any](sql string, elements []uint32, encode func([
 
 func (l *lookup[K, V]) reset() {
 	clear(l.rows)
-	l.asked = l.asked[:0]
+	l.unread = l.unread[:0]
 }
 
 // want adds a key to the next query, unless it was read before.
@@ -51,13 +51,13 @@ func (l *lookup[K, V]) want(k K) {
 	if _, known := l.rows[k]; !known {
 		var zero V
 		l.rows[k] = zero
-		l.asked = append(l.asked, k)
+		l.unread = append(l.unread, k)
 	}
 }
 
-// get returns the row of a key. A key that was not looked up yet reads as absent, and the
+// getOrWant returns the row of a key. A key that was not looked up yet reads as absent, and the
 // next query looks it up.
-func (l *lookup[K, V]) get(k K) V {
+func (l *lookup[K, V]) getOrWant(k K) V {
 	v, known := l.rows[k]
 	if !known {
 		l.want(k)
@@ -65,13 +65,13 @@ func (l *lookup[K, V]) get(k K) V {
 	return v
 }
 
-func (l *lookup[K, V]) pending() bool { return len(l.asked) > 0 }
+func (l *lookup[K, V]) pending() bool { return len(l.unread) > 0 }
 
 func (l *lookup[K, V]) queue(b *pgx.Batch) {
 	for _, c := range l.columns {
 		c.Reset()
 	}
-	for i, k := range l.asked {
+	for i, k := range l.unread {
 		l.columns[0].Int4(int32(i))
 		l.encode(l.columns[1:], k)
 	}
@@ -94,10 +94,10 @@ func (l *lookup[K, V]) read(results pgx.BatchResults) error {
 			rows.Close()
 			return err
 		}
-		l.rows[l.asked[ordinal]] = v
+		l.rows[l.unread[ordinal]] = v
 	}
 	rows.Close()
-	l.asked = l.asked[:0]
+	l.unread = l.unread[:0]
 	return rows.Err()
 }
 
@@ -120,7 +120,7 @@ type (
 		partition event.PartitionID
 		id        event.ID
 	}
-	placeKey struct {
+	sequenceKey struct {
 		partition event.PartitionID
 		sequence  event.Sequence
 	}
@@ -177,12 +177,12 @@ type facts struct {
 	typeConditions *lookup[typeCondition, event.Sequence]
 	series         *lookup[textKey, uint64]
 	intents        *lookup[intentKey, intentRow]
-	ids            *lookup[placeKey, event.ID]
+	ids            *lookup[sequenceKey, event.ID]
 	sequences      *lookup[intentKey, event.Sequence]
 	leases         *lookup[keyVersion, bool]
 	keyStates      *lookup[subjectKey, shredding.KeyState]
-	logLookups     []anyLookup // asked on the group's own connection
-	keyLookups     []anyLookup // asked on a lease's connection: the key store is another database
+	logLookups     []anyLookup // unread on the group's own connection
+	keyLookups     []anyLookup // unread on a lease's connection: the key store is another database
 }
 
 func newFacts(externalKeyStore bool) *facts {
@@ -239,7 +239,7 @@ func newFacts(externalKeyStore bool) *facts {
 				return r.Scan(n, &v.revision, &v.status, &v.updatedAt)
 			}),
 		ids: newLookup(appenderdb.ListEventIDs, []uint32{i4, i8},
-			func(c []*pg.Column, k placeKey) {
+			func(c []*pg.Column, k sequenceKey) {
 				c[0].Int4(int32(k.partition))
 				c[1].Int8(int64(k.sequence))
 			},

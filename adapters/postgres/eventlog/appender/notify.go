@@ -20,25 +20,25 @@ const notifyInterval = 10 * time.Millisecond // per partition, at least
 // connection: NOTIFY inside the append's transaction would take a lock of the
 // whole cluster. What cannot be told is dropped; readers poll as well.
 type notifier struct {
-	store *Engine
-	mu    sync.Mutex
-	heads map[event.PartitionID]event.Sequence // grown since told
-	told  map[event.PartitionID]time.Time
-	wake  chan struct{}
-	stop  chan struct{}
-	done  chan struct{}
+	engine     *Engine
+	mu         sync.Mutex
+	heads      map[event.PartitionID]event.Sequence // grown since told
+	notifiedAt map[event.PartitionID]time.Time
+	wake       chan struct{}
+	stop       chan struct{}
+	done       chan struct{}
 }
 
 func startNotifier(s *Engine) *notifier {
 	n := &notifier{
-		store: s, heads: map[event.PartitionID]event.Sequence{}, told: map[event.PartitionID]time.Time{},
+		engine: s, heads: map[event.PartitionID]event.Sequence{}, notifiedAt: map[event.PartitionID]time.Time{},
 		wake: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{}),
 	}
 	go n.run()
 	return n
 }
 
-func (n *notifier) grew(p event.PartitionID, head event.Sequence) {
+func (n *notifier) markGrown(p event.PartitionID, head event.Sequence) {
 	n.mu.Lock()
 	n.heads[p] = max(n.heads[p], head)
 	n.mu.Unlock()
@@ -69,11 +69,11 @@ func (n *notifier) run() {
 		case <-n.stop:
 			stopping = true
 		}
-		due, wait := n.due(stopping)
+		due, wait := n.takeDue(stopping)
 		if len(due) > 0 {
-			conn = n.tell(ctx, conn, due)
+			conn = n.notify(ctx, conn, due)
 			if conn == nil && !stopping {
-				n.rest()
+				n.waitToReconnect()
 			}
 		}
 		if stopping {
@@ -85,8 +85,8 @@ func (n *notifier) run() {
 	}
 }
 
-// rest waits after a failure, unless the store is closed.
-func (n *notifier) rest() {
+// waitToReconnect waits after a failure, unless the store is closed.
+func (n *notifier) waitToReconnect() {
 	timer := time.NewTimer(pg.ReconnectPause)
 	defer timer.Stop()
 	select {
@@ -101,30 +101,30 @@ type growth struct {
 	head      event.Sequence
 }
 
-// due takes what may be told now and says how long until the rest may be.
-func (n *notifier) due(all bool) (due []growth, wait time.Duration) {
+// takeDue takes what may be told now and says how long until the rest may be.
+func (n *notifier) takeDue(all bool) (due []growth, wait time.Duration) {
 	now := time.Now()
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for p, head := range n.heads {
-		if left := notifyInterval - now.Sub(n.told[p]); left > 0 && !all {
+		if left := notifyInterval - now.Sub(n.notifiedAt[p]); left > 0 && !all {
 			wait = max(wait, left)
 			continue
 		}
 		due = append(due, growth{p, head})
-		n.told[p] = now
+		n.notifiedAt[p] = now
 		delete(n.heads, p)
 	}
 	return due, wait
 }
 
-func (n *notifier) tell(ctx context.Context, conn *pgx.Conn, due []growth) *pgx.Conn {
-	ctx, cancel := context.WithTimeout(ctx, n.store.limits.NotifyTimeout)
+func (n *notifier) notify(ctx context.Context, conn *pgx.Conn, due []growth) *pgx.Conn {
+	ctx, cancel := context.WithTimeout(ctx, n.engine.limits.NotifyTimeout)
 	defer cancel()
 	var err error
 	if conn == nil {
-		if conn, err = n.store.db.Connect(ctx, n.store.db.Config.DSN, "backbone notify"); err != nil {
-			n.store.db.Log.Warn("cannot notify; readers poll", "error", pg.RedactError(err))
+		if conn, err = n.engine.db.Connect(ctx, n.engine.db.Config.DSN, "backbone notify"); err != nil {
+			n.engine.db.Log.Warn("cannot notify; readers poll", "error", pg.RedactError(err))
 			return nil
 		}
 	}
@@ -133,7 +133,7 @@ func (n *notifier) tell(ctx context.Context, conn *pgx.Conn, due []growth) *pgx.
 		batch.Queue(appenderdb.NotifyChannel, eventlog.ChannelAppended, appendedPayload(d.partition, d.head))
 	}
 	if err = conn.SendBatch(ctx, &batch).Close(); err != nil {
-		n.store.db.Log.Warn("cannot notify; readers poll", "error", pg.RedactError(err))
+		n.engine.db.Log.Warn("cannot notify; readers poll", "error", pg.RedactError(err))
 		pg.CloseConn(conn)
 		return nil
 	}

@@ -44,21 +44,21 @@ func (w *queuedRequest) oversize(l *pg.Limits) bool {
 // lock which another session holds wait in stalled partitions, so that they block neither the
 // appender nor other partitions.
 type queue struct {
-	mu           sync.Mutex
-	items        []*queuedRequest
-	stalled      map[event.PartitionID]*stalledPartition
-	suspects     map[event.PartitionID]bool // a group missed their lock and has not acquired it since
-	load         load
-	stalledLoad  load // the part of it in stalled partitions
-	borrowedLoad load // of requests that groups moved to stalled partitions; load does not count it
-	partitions   map[event.PartitionID]load
-	limits       *pg.Limits
-	limit        load                    // of the queue
-	share        load                    // of one partition
-	maxWait      time.Duration           // for locks of other sessions
-	begin        func(*stalledPartition) // starts serving it; called with mu
-	closed       bool
-	wake         chan struct{} // of capacity 1
+	mu             sync.Mutex
+	items          []*queuedRequest
+	stalled        map[event.PartitionID]*stalledPartition
+	suspects       map[event.PartitionID]bool // a group missed their lock and has not acquired it since
+	load           load
+	stalledLoad    load // the part of it in stalled partitions
+	borrowedLoad   load // of requests that groups moved to stalled partitions; load does not count it
+	partitionLoads map[event.PartitionID]load
+	limits         *pg.Limits
+	limit          load                    // of the queue
+	partitionLimit load                    // of one partition
+	maxWait        time.Duration           // for locks of other sessions
+	startServing   func(*stalledPartition) // starts serving it; called with mu
+	closed         bool
+	wake           chan struct{} // of capacity 1
 }
 
 // load is a weight in the queue.
@@ -70,8 +70,8 @@ func (l load) exceeds(limit load) bool { return l.requests > limit.requests || l
 
 func newQueue(l *pg.Limits) *queue {
 	return &queue{
-		limits: l, maxWait: l.LockTimeout, limit: load{l.QueueRequests, l.QueueBytes}, share: load{l.PartitionRequests, l.PartitionBytes},
-		partitions: map[event.PartitionID]load{}, wake: make(chan struct{}, 1),
+		limits: l, maxWait: l.LockTimeout, limit: load{l.QueueRequests, l.QueueBytes}, partitionLimit: load{l.PartitionRequests, l.PartitionBytes},
+		partitionLoads: map[event.PartitionID]load{}, wake: make(chan struct{}, 1),
 		stalled: map[event.PartitionID]*stalledPartition{}, suspects: map[event.PartitionID]bool{},
 	}
 }
@@ -85,18 +85,18 @@ func (q *queue) push(w *queuedRequest) error {
 	// An empty queue takes any request, so that none is too large for ever. No
 	// partition may fill the queue of its neighbours.
 	p := w.request.Partition
-	total, own := q.load.plus(1, w.bytes), q.partitions[p].plus(1, w.bytes)
-	full := q.load.requests > 0 && (total.exceeds(q.limit) || own.requests > 1 && own.exceeds(q.share))
+	total, own := q.load.plus(1, w.bytes), q.partitionLoads[p].plus(1, w.bytes)
+	full := q.load.requests > 0 && (total.exceeds(q.limit) || own.requests > 1 && own.exceeds(q.partitionLimit))
 	d, isStalled := q.stalled[p]
 	isStalled = isStalled || q.suspects[p]
 	if isStalled && !full { // nor may all stalled partitions together
 		stalledLoad := q.stalledLoad.plus(1, w.bytes)
-		full = q.stalledLoad.requests > 0 && stalledLoad.exceeds(q.share)
+		full = q.stalledLoad.requests > 0 && stalledLoad.exceeds(q.partitionLimit)
 	}
 	if full {
 		return fault.New(fault.Unavailable, codeQueueFull, "too many appends are waiting; try again").WithRetryAfter(pg.RetryAfter)
 	}
-	q.load, q.partitions[p] = total, own
+	q.load, q.partitionLoads[p] = total, own
 	if isStalled {
 		if d == nil {
 			d = q.isolate(p)
@@ -154,10 +154,10 @@ func (q *queue) take(group []*queuedRequest) []*queuedRequest {
 func (q *queue) remove(w *queuedRequest) {
 	p := w.request.Partition
 	q.load = q.load.plus(-1, -w.bytes)
-	if own := q.partitions[p].plus(-1, -w.bytes); own.requests > 0 {
-		q.partitions[p] = own
+	if own := q.partitionLoads[p].plus(-1, -w.bytes); own.requests > 0 {
+		q.partitionLoads[p] = own
 	} else {
-		delete(q.partitions, p)
+		delete(q.partitionLoads, p)
 	}
 }
 
@@ -169,8 +169,8 @@ func (q *queue) fill(group []*queuedRequest) []*queuedRequest {
 // take lets an appender have the request, unless its caller gave up.
 func (w *queuedRequest) take() bool { return w.state.CompareAndSwap(stateQueued, stateTaken) }
 
-// waits reports whether the caller still waits for the request to be taken.
-func (w *queuedRequest) waits() bool { return w.state.Load() == stateQueued }
+// isQueued reports whether the caller still waits for the request to be taken.
+func (w *queuedRequest) isQueued() bool { return w.state.Load() == stateQueued }
 
 // gather moves the next requests from items to group, those that may be taken, and
 // returns the rest as kept. It calls onRemoved for each request that leaves items.

@@ -17,11 +17,11 @@ import (
 // session holds as long as it lives, and looks for one row of the group: the
 // group is there as a whole or not at all. It returns committed, rolledBack
 // with errAbsent, or outcomeUnknown.
-func (g *group) resolveOutcome(ws []*queuedRequest) (ending, error) {
+func (g *group) resolveOutcome(ws []*queuedRequest) (transactionOutcome, error) {
 	var err error
-	for try := range lookupTries {
+	for try := range resolveTries {
 		if try > 0 {
-			time.Sleep(lookupPause << try)
+			time.Sleep(resolvePause << try)
 		}
 		var found, certain bool
 		found, certain, err = g.findCommitMarker(ws)
@@ -54,8 +54,8 @@ func (g *group) findCommitMarker(ws []*queuedRequest) (found, certain bool, err 
 		conn.Release()
 	}()
 	g.facts.reset()
-	judge := g.wantCommitMarker(ws)
-	if err := g.lockOnly(ctx, conn); err != nil {
+	isCommitted := g.wantCommitMarker(ws)
+	if err := g.lockHeads(ctx, conn); err != nil {
 		return false, false, err
 	}
 	if err := g.readPending(ctx, conn); err != nil {
@@ -64,11 +64,11 @@ func (g *group) findCommitMarker(ws []*queuedRequest) (found, certain bool, err 
 	if _, err := conn.Exec(ctx, "rollback"); err != nil {
 		return false, false, err
 	}
-	found, certain = judge()
+	found, certain = isCommitted()
 	return found, certain, nil
 }
 
-func (g *group) lockOnly(ctx context.Context, conn *pgxpool.Conn) error {
+func (g *group) lockHeads(ctx context.Context, conn *pgxpool.Conn) error {
 	var batch pgx.Batch
 	batch.Queue(beginAppend)
 	batch.Queue(pg.SetLockTimeout, pg.Milliseconds(g.engine.limits.LockTimeout)) // the lost session ends within it
@@ -79,7 +79,7 @@ func (g *group) lockOnly(ctx context.Context, conn *pgxpool.Conn) error {
 // wantCommitMarker asks for a row that only this group can have written and returns
 // how to judge it. Events and idempotency keys are certain. An intent alone is
 // certain unless another transaction has changed it since.
-func (g *group) wantCommitMarker(ws []*queuedRequest) (judge func() (found, certain bool)) {
+func (g *group) wantCommitMarker(ws []*queuedRequest) (isCommitted func() (found, certain bool)) {
 	if len(g.events) > 0 {
 		k := intentKey{g.events[0].Partition, g.events[0].ID}
 		g.facts.sequences.want(k)

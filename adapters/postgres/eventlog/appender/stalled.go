@@ -40,9 +40,9 @@ const (
 // session. The queue's mu guards its fields.
 type stalledPartition struct {
 	partition event.PartitionID
-	first     []*queuedRequest // that missed the lock together; the queue's load does not count them
-	rest      []*queuedRequest // that came after them
-	runs      bool             // it has the lock, and its first requests run
+	nextGroup []*queuedRequest // that missed the lock together; the queue's load does not count them
+	later     []*queuedRequest // that came after them
+	isRunning bool             // it has the lock, and its first requests run
 	recalled  chan struct{}
 }
 
@@ -50,7 +50,7 @@ type stalledPartition struct {
 func (q *queue) isolate(p event.PartitionID) *stalledPartition {
 	d := &stalledPartition{partition: p, recalled: make(chan struct{})}
 	q.stalled[p], q.suspects[p] = d, true
-	q.begin(d)
+	q.startServing(d)
 	return d
 }
 
@@ -58,7 +58,7 @@ func (q *queue) isolate(p event.PartitionID) *stalledPartition {
 // queue's mu, and the request is in its load already.
 func (d *stalledPartition) enqueue(q *queue, w *queuedRequest, now time.Time) {
 	w.setDeadline(now.Add(q.maxWait))
-	d.rest = append(d.rest, w)
+	d.later = append(d.later, w)
 	q.stalledLoad = q.stalledLoad.plus(1, w.bytes)
 }
 
@@ -95,7 +95,7 @@ func (q *queue) stall(ws []*queuedRequest, until time.Time) (refused []*queuedRe
 			d = q.isolate(p)
 		}
 		w.setDeadline(until)
-		d.first = append(d.first, w)
+		d.nextGroup = append(d.nextGroup, w)
 	}
 	now := time.Now()
 	kept := q.items[:0]
@@ -123,7 +123,7 @@ func (q *queue) next(d *stalledPartition, now time.Time) (late []*queuedRequest,
 	remain := func(ws []*queuedRequest, left func(*queuedRequest)) []*queuedRequest {
 		return slices.DeleteFunc(ws, func(w *queuedRequest) bool {
 			switch {
-			case !w.waits():
+			case !w.isQueued():
 			case now.Before(w.deadline):
 				return false
 			default:
@@ -133,20 +133,20 @@ func (q *queue) next(d *stalledPartition, now time.Time) (late []*queuedRequest,
 			return true
 		})
 	}
-	d.first = remain(d.first, q.returnBorrowed)
-	d.rest = remain(d.rest, q.removeStalled)
-	if len(d.first) == 0 {
-		d.first, d.rest = gather(d.first, d.rest, q.limits, false, (*queuedRequest).waits, q.removeStalled)
-		for _, w := range d.first {
+	d.nextGroup = remain(d.nextGroup, q.returnBorrowed)
+	d.later = remain(d.later, q.removeStalled)
+	if len(d.nextGroup) == 0 {
+		d.nextGroup, d.later = gather(d.nextGroup, d.later, q.limits, false, (*queuedRequest).isQueued, q.removeStalled)
+		for _, w := range d.nextGroup {
 			q.borrowedLoad = q.borrowedLoad.plus(1, w.bytes)
 		}
 	}
-	if len(d.first) == 0 {
+	if len(d.nextGroup) == 0 {
 		delete(q.stalled, d.partition)
 		q.signal()
 		return late, until, true
 	}
-	return late, slices.MinFunc(d.first, func(a, b *queuedRequest) int { return a.deadline.Compare(b.deadline) }).deadline, false
+	return late, slices.MinFunc(d.nextGroup, func(a, b *queuedRequest) int { return a.deadline.Compare(b.deadline) }).deadline, false
 }
 
 // returnBorrowed subtracts a request from borrowedLoad.
@@ -165,15 +165,15 @@ func (q *queue) lockAcquired(d *stalledPartition) []*queuedRequest {
 	if q.stalled[d.partition] != d {
 		return nil // recalled
 	}
-	d.runs = true
-	taken := make([]*queuedRequest, 0, len(d.first))
-	for _, w := range d.first {
+	d.isRunning = true
+	taken := make([]*queuedRequest, 0, len(d.nextGroup))
+	for _, w := range d.nextGroup {
 		q.returnBorrowed(w)
 		if w.take() {
 			taken = append(taken, w)
 		}
 	}
-	d.first = d.first[:0]
+	d.nextGroup = d.nextGroup[:0]
 	return taken
 }
 
@@ -186,13 +186,13 @@ func (q *queue) end(d *stalledPartition) {
 	if q.stalled[d.partition] != d {
 		return // recalled
 	}
-	for _, w := range d.rest {
+	for _, w := range d.later {
 		w.deadline = time.Time{}
 	}
 	q.requeue(d)
 	if len(q.stalled) > stalledSlots {
 		for _, other := range q.stalled {
-			if !other.runs {
+			if !other.isRunning {
 				q.requeue(other)
 				close(other.recalled)
 			}
@@ -203,16 +203,16 @@ func (q *queue) end(d *stalledPartition) {
 
 // requeue puts the requests of a stalled partition before the queue. It is called with mu.
 func (q *queue) requeue(d *stalledPartition) {
-	for _, w := range d.first {
+	for _, w := range d.nextGroup {
 		q.returnBorrowed(w)
 		q.load = q.load.plus(1, w.bytes)
-		q.partitions[d.partition] = q.partitions[d.partition].plus(1, w.bytes)
+		q.partitionLoads[d.partition] = q.partitionLoads[d.partition].plus(1, w.bytes)
 	}
-	for _, w := range d.rest {
+	for _, w := range d.later {
 		q.stalledLoad = q.stalledLoad.plus(-1, -w.bytes)
 	}
-	q.items = slices.Concat(d.first, d.rest, q.items)
-	d.first, d.rest = nil, nil
+	q.items = slices.Concat(d.nextGroup, d.later, q.items)
+	d.nextGroup, d.later = nil, nil
 	delete(q.stalled, d.partition)
 	delete(q.suspects, d.partition)
 }
@@ -221,10 +221,10 @@ func (q *queue) requeue(d *stalledPartition) {
 func (q *queue) stallAgain(d *stalledPartition, ws []*queuedRequest) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	d.runs = false
+	d.isRunning = false
 	for _, w := range ws {
 		if w.state.CompareAndSwap(stateTaken, stateQueued) {
-			d.first = append(d.first, w)
+			d.nextGroup = append(d.nextGroup, w)
 			q.borrowedLoad = q.borrowedLoad.plus(1, w.bytes)
 		}
 	}
@@ -273,7 +273,7 @@ func (s *Engine) countStalled(change int) {
 	s.stalledMu.Lock()
 	defer s.stalledMu.Unlock()
 	s.stalledPartitions += change
-	s.metrics.ObserveDetours(s.stalledPartitions)
+	s.metrics.ObserveStalledPartitions(s.stalledPartitions)
 }
 
 // acquireSlot waits for the buffers of a group, and with them the right to a connection, until
@@ -371,28 +371,28 @@ func (s *Engine) shortLockWait() time.Duration { return min(pg.ShortLockWait, s.
 // lockWait is how long an appender waits for a lock.
 func (s *Engine) lockWait() time.Duration {
 	wait := s.shortLockWait()
-	if held := s.pace.fastest(); held > wait {
+	if held := s.holdTimes.shortest(); held > wait {
 		wait = min(groupsBefore*held, maxLockWait, s.limits.LockTimeout)
 	}
 	return wait
 }
 
-// pace is how long the latest groups held their heads. The fastest of them counts: one
+// holdTimes is how long the latest groups held their heads. The fastest of them counts: one
 // that is slow says nothing about those of other nodes.
-type pace struct {
+type holdTimes struct {
 	mu   sync.Mutex
 	held [4]time.Duration
 	next int
 }
 
-func (p *pace) note(held time.Duration) {
+func (p *holdTimes) record(held time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.held[p.next] = held
 	p.next = (p.next + 1) % len(p.held)
 }
 
-func (p *pace) fastest() time.Duration {
+func (p *holdTimes) shortest() time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return slices.Min(p.held[:])

@@ -19,19 +19,21 @@ import (
 	"github.com/erpbackbone/backbone/test/testkit"
 )
 
-// slowly lets every group hold its heads for a while, as slow disks do.
-func slowly(t *testing.T, dsn, seconds string) {
+// slowGroups lets every group hold its heads for a while, as slow disks do.
+func slowGroups(t *testing.T, dsn, seconds string) {
 	t.Helper()
 	pgtest.Execute(t, dsn, `CREATE FUNCTION public.slowly() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(`+seconds+`); RETURN NULL; END $$`)
 	pgtest.Execute(t, dsn, `CREATE TRIGGER slowly AFTER INSERT ON backbone.events FOR EACH STATEMENT EXECUTE FUNCTION public.slowly()`)
 }
 
-// TestPatienceBeginsAnewWithTheNextLock: other nodes take turns in a busy partition, and
+// TestStalledPartition_DeadlineRestartsAfterLock: other nodes take turns in a busy partition, and
 // a request may wait for many of them before its own turn comes.
-func TestPatienceBeginsAnewWithTheNextLock(t *testing.T) {
+func TestStalledPartition_DeadlineRestartsAfterLock(t *testing.T) {
 	t.Parallel()
 	for name, next := range map[string]func(t *testing.T, dsn string, p event.PartitionID, stream string) (release func()){
-		"the head": func(t *testing.T, dsn string, p event.PartitionID, _ string) func() { return pgtest.Hold(t, dsn, p) },
+		"the head": func(t *testing.T, dsn string, p event.PartitionID, _ string) func() {
+			return pgtest.LockHead(t, dsn, p)
+		},
 		"a stream": func(t *testing.T, dsn string, p event.PartitionID, stream string) func() {
 			tx, err := pgtest.Connect(t, dsn).Begin(t.Context())
 			require.NoError(t, err)
@@ -44,43 +46,43 @@ func TestPatienceBeginsAnewWithTheNextLock(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			dsn := pgtest.Database(t)
-			s, seen, books := openWithBooks(t, dsn, 1)
+			s, seen, books := openWithPartitions(t, dsn, 1)
 			kept, err := s.Appender.Append(t.Context(), pgtest.Invoice(books[0], 1))
 			require.NoError(t, err)
-			release := pgtest.Hold(t, dsn, books[0])
+			release := pgtest.LockHead(t, dsn, books[0])
 			first := send(context.Background(), s, pgtest.Invoice(books[0], 1))
-			pgtest.Diverted(t, seen)
+			pgtest.AwaitStalled(t, seen)
 			another := pgtest.Invoice(books[0], 1)
 			another.Events[0].Stream, another.Streams = kept.Events[0].Stream, nil
 			behind := send(context.Background(), s, another)
-			testkit.Eventually(t, pgtest.AWhile, func() bool { return appender.Queued(s.Appender) == 1 })
+			testkit.Eventually(t, pgtest.WaitLimit, func() bool { return appender.Queued(s.Appender) == 1 })
 			patience := slices.MaxFunc(appender.Deadlines(s.Appender), time.Time.Compare) // of the one behind
 			// The first one gets the lock, and stops when it has given it back: it is nobody's.
-			reached, goOn := seen.Stop(t)
+			reached, goOn := seen.PauseAfterCommit(t)
 			release()
 			pgtest.Receive(t, reached, "the first one's commit")
 			release = next(t, dsn, books[0], kept.Events[0].Stream.ID)
 			goOn()
 			require.NoError(t, (<-first).err)
-			testkit.Eventually(t, pgtest.AWhile, func() bool {
+			testkit.Eventually(t, pgtest.WaitLimit, func() bool {
 				now := appender.Deadlines(s.Appender)
 				return len(now) == 1 && now[0].After(patience)
 			}, "it waits as long for the next lock")
-			unanswered(t, behind)
+			requireUnanswered(t, behind)
 			release()
 			require.NoError(t, (<-behind).err)
-			require.Equal(t, 3, pgtest.RequireSound(t, s, books[0]))
+			require.Equal(t, 3, pgtest.RequireVerified(t, s, books[0]))
 		})
 	}
 }
 
-// TestManyDetoursEndTogether: what held up many legal entities at once lets them go at
+// TestStalledPartition_AllAreRecalledTogether: what held up many legal entities at once lets them go at
 // once, and one after the other would outlast the patience of the last.
-func TestManyDetoursEndTogether(t *testing.T) {
+func TestStalledPartition_AllAreRecalledTogether(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.Database(t)
 	const many = 60
-	s, seen, books := openWithBooks(t, dsn, many)
+	s, seen, books := openWithPartitions(t, dsn, many)
 	tx, err := pgtest.Connect(t, dsn).Begin(t.Context())
 	require.NoError(t, err)
 	_, err = tx.Exec(t.Context(), "LOCK TABLE backbone.event_keys IN ACCESS EXCLUSIVE MODE")
@@ -91,7 +93,7 @@ func TestManyDetoursEndTogether(t *testing.T) {
 			held = append(held, send(context.Background(), s, pgtest.Invoice(p, 1)))
 		}
 	}
-	testkit.Eventually(t, pgtest.AWhile, detours(seen, many))
+	testkit.Eventually(t, pgtest.WaitLimit, hasStalled(seen, many))
 	require.NoError(t, tx.Rollback(t.Context()))
 	for _, out := range held {
 		require.NoError(t, (<-out).err)
@@ -100,9 +102,9 @@ func TestManyDetoursEndTogether(t *testing.T) {
 	require.Less(t, len(sizes), many/2, "groups: %v", sizes)
 	require.GreaterOrEqual(t, slices.Max(sizes), many)
 	for _, p := range books {
-		require.Equal(t, 2, pgtest.RequireSound(t, s, p))
+		require.Equal(t, 2, pgtest.RequireVerified(t, s, p))
 	}
-	testkit.Eventually(t, pgtest.AWhile, detours(seen, 0))
+	testkit.Eventually(t, pgtest.WaitLimit, hasStalled(seen, 0))
 	require.Zero(t, appender.Queued(s.Appender))
 }
 
@@ -111,10 +113,10 @@ func TestManyDetoursEndTogether(t *testing.T) {
 func TestDrillManyStalledPartitions(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.Database(t)
-	s, seen, books := openWithBooks(t, dsn, 8)
+	s, seen, books := openWithPartitions(t, dsn, 8)
 	var releases []func()
 	for _, p := range books {
-		releases = append(releases, pgtest.Hold(t, dsn, p))
+		releases = append(releases, pgtest.LockHead(t, dsn, p))
 	}
 	held := map[event.PartitionID][]<-chan outcome{}
 	for i := range 3 {
@@ -122,15 +124,15 @@ func TestDrillManyStalledPartitions(t *testing.T) {
 			held[p] = append(held[p], send(context.Background(), s, pgtest.Invoice(p, 1)))
 		}
 		if i == 0 {
-			testkit.Eventually(t, pgtest.AWhile, detours(seen, int64(len(books))))
+			testkit.Eventually(t, pgtest.WaitLimit, hasStalled(seen, int64(len(books))))
 		} else {
-			testkit.Eventually(t, pgtest.AWhile, func() bool { return appender.Queued(s.Appender) == i*len(books) })
+			testkit.Eventually(t, pgtest.WaitLimit, func() bool { return appender.Queued(s.Appender) == i*len(books) })
 		}
 	}
 	for i, release := range releases {
 		for _, p := range books[i:] {
 			for _, out := range held[p] {
-				unanswered(t, out)
+				requireUnanswered(t, out)
 			}
 		}
 		release()
@@ -140,7 +142,7 @@ func TestDrillManyStalledPartitions(t *testing.T) {
 			require.EqualValues(t, n+1, o.result.Events[0].Sequence, "in the order in which they came")
 		}
 	}
-	testkit.Eventually(t, pgtest.AWhile, detours(seen, 0))
+	testkit.Eventually(t, pgtest.WaitLimit, hasStalled(seen, 0))
 	require.Zero(t, appender.Queued(s.Appender))
 }
 
@@ -169,9 +171,9 @@ func TestDrillSlowGroup(t *testing.T) {
 	dsn := pgtest.Database(t)
 	seen, sent := &pgtest.Groups{}, &lockTimeouts{}
 	s := pgtest.Open(t, dsn, pgtest.SingleAppender, pgtest.WithoutPhysicalPartitions, func(c *postgres.Config) { c.Metrics, c.Tracer = seen, sent })
-	books := pgtest.NewBooks(t, s, 1)
+	books := pgtest.NewPartitions(t, s, 1)
 	require.Equal(t, 100*time.Millisecond, appender.LockWait(s.Appender))
-	slowly(t, dsn, "0.2")
+	slowGroups(t, dsn, "0.2")
 	for range 4 {
 		_, err := s.Appender.Append(t.Context(), pgtest.Invoice(books[0], 1))
 		require.NoError(t, err)
@@ -183,17 +185,17 @@ func TestDrillSlowGroup(t *testing.T) {
 	_, err := s.Appender.Append(t.Context(), pgtest.Invoice(books[0], 1))
 	require.NoError(t, err)
 	require.Equal(t, []string{wait}, sent.take(), "a group waits for its heads so long")
-	require.Zero(t, seen.Most.Load())
+	require.Zero(t, seen.MaxStalled.Load())
 	pgtest.Execute(t, dsn, "DROP TRIGGER slowly ON backbone.events")
-	testkit.Eventually(t, pgtest.AWhile, func() bool {
+	testkit.Eventually(t, pgtest.WaitLimit, func() bool {
 		_, err := s.Appender.Append(t.Context(), pgtest.Invoice(books[0], 1))
 		return err == nil && appender.LockWait(s.Appender) == 100*time.Millisecond
 	}, "what was slow once is forgotten")
 }
 
-// TestARequestThatIsGivenUpKeepsNoneFromTheGroup: its caller may give up in the moment
+// TestGather_AbandonedRequestIsSkipped: its caller may give up in the moment
 // in which it is looked at, and whoever comes after it would wait for the next request.
-func TestARequestThatIsGivenUpKeepsNoneFromTheGroup(t *testing.T) {
+func TestGather_AbandonedRequestIsSkipped(t *testing.T) {
 	t.Parallel()
 	large, small := pgtest.Invoice(1, 600), pgtest.Invoice(1, 1)
 	group, kept := appender.Gather([]*ports.AppendRequest{&large, &small}, func(r *ports.AppendRequest) bool { return r != &large })

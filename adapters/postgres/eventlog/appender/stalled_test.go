@@ -23,12 +23,12 @@ const shortLockTimeout = 2 * time.Second
 
 func withShortLockTimeout(c *postgres.Config) { c.Limits.LockTimeout = shortLockTimeout }
 
-// openWithBooks is a store with one appender, its metrics and some legal entities.
-func openWithBooks(t *testing.T, dsn string, entities int, options ...pgtest.Option) (*postgres.Database, *pgtest.Groups, []event.PartitionID) {
+// openWithPartitions is a store with one appender, its metrics and some legal entities.
+func openWithPartitions(t *testing.T, dsn string, entities int, options ...pgtest.Option) (*postgres.Database, *pgtest.Groups, []event.PartitionID) {
 	t.Helper()
 	seen := &pgtest.Groups{}
 	s := pgtest.Open(t, dsn, append([]pgtest.Option{pgtest.SingleAppender, pgtest.WithoutPhysicalPartitions, func(c *postgres.Config) { c.Metrics = seen }}, options...)...)
-	return s, seen, pgtest.NewBooks(t, s, entities)
+	return s, seen, pgtest.NewPartitions(t, s, entities)
 }
 
 // send appends in the background.
@@ -42,12 +42,12 @@ func send(ctx context.Context, s *postgres.Database, r ports.AppendRequest) <-ch
 	return out
 }
 
-func detours(g *pgtest.Groups, n int64) func() bool {
-	return func() bool { return g.Detours.Load() == n }
+func hasStalled(g *pgtest.Groups, n int64) func() bool {
+	return func() bool { return g.Stalled.Load() == n }
 }
 
-// unanswered checks that nobody has answered an append yet.
-func unanswered(t *testing.T, out <-chan outcome) {
+// requireUnanswered checks that nobody has answered an append yet.
+func requireUnanswered(t *testing.T, out <-chan outcome) {
 	t.Helper()
 	select {
 	case o := <-out:
@@ -66,19 +66,19 @@ func requireLocked(t *testing.T, err error) {
 	require.Contains(t, f.Detail, "another session")
 }
 
-// TestALockedHeadHoldsUpItsLegalEntityAlone: one appender serves all of them.
-func TestALockedHeadHoldsUpItsLegalEntityAlone(t *testing.T) {
+// TestStalledPartition_BlocksItsLegalEntityOnly: one appender serves all of them.
+func TestStalledPartition_BlocksItsLegalEntityOnly(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.Database(t)
-	s, seen, books := openWithBooks(t, dsn, 101)
+	s, seen, books := openWithPartitions(t, dsn, 101)
 	locked, others := books[50], append(append([]event.PartitionID{}, books[:50]...), books[51:]...)
-	release := pgtest.Hold(t, dsn, locked)
+	release := pgtest.LockHead(t, dsn, locked)
 	requests := []ports.AppendRequest{pgtest.Invoice(locked, 2), pgtest.Invoice(locked, 1), pgtest.Invoice(locked, 1)}
 	waiting := []<-chan outcome{send(context.Background(), s, requests[0])}
-	testkit.Eventually(t, pgtest.AWhile, detours(seen, 1), "the append waits beside the others")
+	testkit.Eventually(t, pgtest.WaitLimit, hasStalled(seen, 1), "the append waits beside the others")
 	for i, r := range requests[1:] {
 		waiting = append(waiting, send(context.Background(), s, r))
-		testkit.Eventually(t, pgtest.AWhile, func() bool { return appender.Queued(s.Appender) == i+1 })
+		testkit.Eventually(t, pgtest.WaitLimit, func() bool { return appender.Queued(s.Appender) == i+1 })
 	}
 	var wg sync.WaitGroup
 	for _, p := range others {
@@ -92,7 +92,7 @@ func TestALockedHeadHoldsUpItsLegalEntityAlone(t *testing.T) {
 	}
 	wg.Wait()
 	for _, out := range waiting {
-		unanswered(t, out)
+		requireUnanswered(t, out)
 	}
 	release()
 	next := event.Sequence(1)
@@ -102,20 +102,20 @@ func TestALockedHeadHoldsUpItsLegalEntityAlone(t *testing.T) {
 		require.Equal(t, next, o.result.Events[0].Sequence, "in the order in which they came")
 		next += event.Sequence(len(requests[i].Events))
 	}
-	require.Equal(t, 4, pgtest.RequireSound(t, s, locked))
+	require.Equal(t, 4, pgtest.RequireVerified(t, s, locked))
 	for _, p := range others {
-		require.Equal(t, 3, pgtest.RequireSound(t, s, p))
+		require.Equal(t, 3, pgtest.RequireVerified(t, s, p))
 	}
-	testkit.Eventually(t, pgtest.AWhile, detours(seen, 0))
+	testkit.Eventually(t, pgtest.WaitLimit, hasStalled(seen, 0))
 }
 
-// TestALockThatIsMissedInAGroupCostsTheOthersNothing: the group had been gathered with
+// TestStalledPartition_GroupCommitsTheOtherPartitions: the group had been gathered with
 // requests of the locked legal entity in it.
-func TestALockThatIsMissedInAGroupCostsTheOthersNothing(t *testing.T) {
+func TestStalledPartition_GroupCommitsTheOtherPartitions(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.Database(t)
-	s, seen, books := openWithBooks(t, dsn, 12)
-	releases := []func(){pgtest.Hold(t, dsn, books[0]), pgtest.Hold(t, dsn, books[6]), pgtest.Hold(t, dsn, books[11])}
+	s, seen, books := openWithPartitions(t, dsn, 12)
+	releases := []func(){pgtest.LockHead(t, dsn, books[0]), pgtest.LockHead(t, dsn, books[6]), pgtest.LockHead(t, dsn, books[11])}
 	locked := map[event.PartitionID]bool{books[0]: true, books[6]: true, books[11]: true}
 	var free, held []<-chan outcome
 	for range 5 {
@@ -131,9 +131,9 @@ func TestALockThatIsMissedInAGroupCostsTheOthersNothing(t *testing.T) {
 	for _, out := range free {
 		require.NoError(t, (<-out).err)
 	}
-	testkit.Eventually(t, pgtest.AWhile, detours(seen, 3))
+	testkit.Eventually(t, pgtest.WaitLimit, hasStalled(seen, 3))
 	for _, out := range held {
-		unanswered(t, out)
+		requireUnanswered(t, out)
 	}
 	for _, release := range releases {
 		release()
@@ -142,15 +142,15 @@ func TestALockThatIsMissedInAGroupCostsTheOthersNothing(t *testing.T) {
 		require.NoError(t, (<-out).err)
 	}
 	for _, p := range books {
-		require.Equal(t, 5, pgtest.RequireSound(t, s, p))
+		require.Equal(t, 5, pgtest.RequireVerified(t, s, p))
 	}
 }
 
-// TestMoreLockedHeadsThanSlots: nobody is forgotten, whoever gets the slots.
-func TestMoreLockedHeadsThanSlots(t *testing.T) {
+// TestStalledPartition_MorePartitionsThanSlots: nobody is forgotten, whoever gets the slots.
+func TestStalledPartition_MorePartitionsThanSlots(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.Database(t)
-	s, seen, books := openWithBooks(t, dsn, 20)
+	s, seen, books := openWithPartitions(t, dsn, 20)
 	locker := pgtest.Connect(t, dsn)
 	tx, err := locker.Begin(t.Context())
 	require.NoError(t, err)
@@ -160,62 +160,62 @@ func TestMoreLockedHeadsThanSlots(t *testing.T) {
 	for _, p := range books[:10] {
 		held = append(held, send(context.Background(), s, pgtest.Invoice(p, 1)))
 	}
-	testkit.Eventually(t, pgtest.AWhile, detours(seen, 10))
+	testkit.Eventually(t, pgtest.WaitLimit, hasStalled(seen, 10))
 	for _, p := range books[10:] {
 		_, err := s.Appender.Append(t.Context(), pgtest.Invoice(p, 1))
 		require.NoError(t, err)
 	}
 	for _, out := range held {
-		unanswered(t, out)
+		requireUnanswered(t, out)
 	}
 	require.NoError(t, tx.Rollback(t.Context()))
 	for _, out := range held {
 		require.NoError(t, (<-out).err)
 	}
 	for _, p := range books {
-		require.Equal(t, 1, pgtest.RequireSound(t, s, p))
+		require.Equal(t, 1, pgtest.RequireVerified(t, s, p))
 	}
 }
 
 func TestDrillLockTimeout(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.Database(t)
-	s, seen, books := openWithBooks(t, dsn, 2, withShortLockTimeout)
-	release := pgtest.Hold(t, dsn, books[0])
+	s, seen, books := openWithPartitions(t, dsn, 2, withShortLockTimeout)
+	release := pgtest.LockHead(t, dsn, books[0])
 	began := time.Now()
 	first := pgtest.Invoice(books[0], 1)
 	refused := []<-chan outcome{send(context.Background(), s, first)}
-	pgtest.Diverted(t, seen)
+	pgtest.AwaitStalled(t, seen)
 	refused = append(refused, send(context.Background(), s, pgtest.Invoice(books[0], 1)))
 	for _, out := range refused {
 		requireLocked(t, (<-out).err)
 	}
 	require.GreaterOrEqual(t, time.Since(began), shortLockTimeout)
-	testkit.Eventually(t, pgtest.AWhile, detours(seen, 0))
+	testkit.Eventually(t, pgtest.WaitLimit, hasStalled(seen, 0))
 	_, err := s.Events.EventByID(t.Context(), books[0], first.Events[0].ID)
 	require.Equal(t, "event.not_found", fault.CodeOf(err))
 
 	// From now on the appender does not try it at all: the detour does, at once.
-	appender.SetMaxWait(s.Appender, 2*pgtest.AWhile)
+	appender.SetMaxWait(s.Appender, 2*pgtest.WaitLimit)
 	groupsBefore := len(seen.Seen())
 	again := send(context.Background(), s, pgtest.Invoice(books[0], 1))
-	testkit.Eventually(t, pgtest.AWhile, func() bool { return appender.Queued(s.Appender) == 0 && seen.Detours.Load() == 1 })
+	testkit.Eventually(t, pgtest.WaitLimit, func() bool { return appender.Queued(s.Appender) == 0 && seen.Stalled.Load() == 1 })
 	_, err = s.Appender.Append(t.Context(), pgtest.Invoice(books[1], 1))
 	require.NoError(t, err)
 	require.Len(t, seen.Seen(), groupsBefore+1)
-	unanswered(t, again)
+	requireUnanswered(t, again)
 	release()
 	require.NoError(t, (<-again).err)
 	_, err = s.Appender.Append(t.Context(), pgtest.Invoice(books[0], 1))
 	require.NoError(t, err)
-	require.Equal(t, 2, pgtest.RequireSound(t, s, books[0]))
+	require.Equal(t, 2, pgtest.RequireVerified(t, s, books[0]))
 }
 
 // TestDrillLockOnEventRow: another session holds a row that an append has to change.
 func TestDrillLockOnEventRow(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.Database(t)
-	s, seen, books := openWithBooks(t, dsn, 3, withShortLockTimeout)
+	s, seen, books := openWithPartitions(t, dsn, 3, withShortLockTimeout)
 	kept := pgtest.Invoice(books[0], 1)
 	_, err := s.Appender.Append(t.Context(), kept)
 	require.NoError(t, err)
@@ -230,29 +230,29 @@ func TestDrillLockOnEventRow(t *testing.T) {
 		return r
 	}
 	refused := send(context.Background(), s, more())
-	pgtest.Diverted(t, seen)
+	pgtest.AwaitStalled(t, seen)
 	for _, p := range books[1:] {
 		_, err := s.Appender.Append(t.Context(), pgtest.Invoice(p, 1))
 		require.NoError(t, err)
 	}
 	requireLocked(t, (<-refused).err)
-	testkit.Eventually(t, pgtest.AWhile, detours(seen, 0))
-	appender.SetMaxWait(s.Appender, 2*pgtest.AWhile)
+	testkit.Eventually(t, pgtest.WaitLimit, hasStalled(seen, 0))
+	appender.SetMaxWait(s.Appender, 2*pgtest.WaitLimit)
 	late := send(context.Background(), s, more())
-	testkit.Eventually(t, pgtest.AWhile, detours(seen, 1))
+	testkit.Eventually(t, pgtest.WaitLimit, hasStalled(seen, 1))
 	require.NoError(t, tx.Rollback(t.Context()))
 	require.NoError(t, (<-late).err)
-	require.Equal(t, 2, pgtest.RequireSound(t, s, books[0]))
+	require.Equal(t, 2, pgtest.RequireVerified(t, s, books[0]))
 }
 
-// TestALockedTable holds up everybody: VACUUM FULL of one legal entity's events does, for
+// TestStalledPartition_LockedTable holds up everybody: VACUUM FULL of one legal entity's events does, for
 // a statement locks all partitions of the table. All of them go on when it has ended.
-func TestALockedTable(t *testing.T) {
+func TestStalledPartition_LockedTable(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.Database(t)
 	seen := &pgtest.Groups{}
 	s := pgtest.Open(t, dsn, pgtest.SingleAppender, func(c *postgres.Config) { c.Metrics = seen })
-	books := pgtest.NewBooks(t, s, 9)
+	books := pgtest.NewPartitions(t, s, 9)
 	conn := pgtest.Connect(t, dsn)
 	_, err := s.Appender.Append(t.Context(), pgtest.Invoice(books[1], 1))
 	require.NoError(t, err)
@@ -267,9 +267,9 @@ func TestALockedTable(t *testing.T) {
 	for _, p := range books {
 		held = append(held, send(context.Background(), s, pgtest.Invoice(p, 1)))
 	}
-	testkit.Eventually(t, pgtest.AWhile, detours(seen, 9))
+	testkit.Eventually(t, pgtest.WaitLimit, hasStalled(seen, 9))
 	for _, out := range held {
-		unanswered(t, out)
+		requireUnanswered(t, out)
 	}
 	require.NoError(t, tx.Rollback(t.Context()))
 	for _, out := range held {
@@ -280,23 +280,23 @@ func TestALockedTable(t *testing.T) {
 		if i == 1 {
 			want = 2
 		}
-		require.Equal(t, want, pgtest.RequireSound(t, s, p))
+		require.Equal(t, want, pgtest.RequireVerified(t, s, p))
 	}
 }
 
-func TestACallerWhoGivesUpBesideTheOthersFindsNothingWritten(t *testing.T) {
+func TestStalledPartition_CancelledRequestWritesNothing(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.Database(t)
-	s, seen, books := openWithBooks(t, dsn, 1)
-	release := pgtest.Hold(t, dsn, books[0])
+	s, seen, books := openWithPartitions(t, dsn, 1)
+	release := pgtest.LockHead(t, dsn, books[0])
 	ctx, cancel := context.WithCancel(t.Context())
 	first, behind, kept := pgtest.Invoice(books[0], 1), pgtest.Invoice(books[0], 1), pgtest.Invoice(books[0], 1)
 	given := []<-chan outcome{send(ctx, s, first)}
-	testkit.Eventually(t, pgtest.AWhile, detours(seen, 1))
+	testkit.Eventually(t, pgtest.WaitLimit, hasStalled(seen, 1))
 	given = append(given, send(ctx, s, behind))
-	testkit.Eventually(t, pgtest.AWhile, func() bool { return appender.Queued(s.Appender) == 1 })
+	testkit.Eventually(t, pgtest.WaitLimit, func() bool { return appender.Queued(s.Appender) == 1 })
 	stays := send(t.Context(), s, kept)
-	testkit.Eventually(t, pgtest.AWhile, func() bool { return appender.Queued(s.Appender) == 2 })
+	testkit.Eventually(t, pgtest.WaitLimit, func() bool { return appender.Queued(s.Appender) == 2 })
 	cancel()
 	for _, out := range given {
 		require.ErrorIs(t, (<-out).err, context.Canceled)
@@ -307,21 +307,21 @@ func TestACallerWhoGivesUpBesideTheOthersFindsNothingWritten(t *testing.T) {
 		_, err := s.Events.EventByID(t.Context(), books[0], r.Events[0].ID)
 		require.Equal(t, "event.not_found", fault.CodeOf(err))
 	}
-	require.Equal(t, 1, pgtest.RequireSound(t, s, books[0]))
+	require.Equal(t, 1, pgtest.RequireVerified(t, s, books[0]))
 	require.Zero(t, appender.Queued(s.Appender))
 }
 
-func TestLockedLegalEntitiesLeaveHalfOfTheQueue(t *testing.T) {
+func TestStalledPartition_LoadIsBounded(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.Database(t)
-	s, seen, books := openWithBooks(t, dsn, 3, func(c *postgres.Config) { c.Limits.QueueRequests, c.Limits.PartitionRequests = 8, 4 })
-	release := []func(){pgtest.Hold(t, dsn, books[0]), pgtest.Hold(t, dsn, books[1])}
+	s, seen, books := openWithPartitions(t, dsn, 3, func(c *postgres.Config) { c.Limits.QueueRequests, c.Limits.PartitionRequests = 8, 4 })
+	release := []func(){pgtest.LockHead(t, dsn, books[0]), pgtest.LockHead(t, dsn, books[1])}
 	waiting := []<-chan outcome{send(context.Background(), s, pgtest.Invoice(books[0], 1)), send(context.Background(), s, pgtest.Invoice(books[1], 1))}
-	testkit.Eventually(t, pgtest.AWhile, detours(seen, 2))
+	testkit.Eventually(t, pgtest.WaitLimit, hasStalled(seen, 2))
 	for i := range 4 {
 		waiting = append(waiting, send(context.Background(), s, pgtest.Invoice(books[i%2], 1)))
 	}
-	testkit.Eventually(t, pgtest.AWhile, func() bool { return appender.Queued(s.Appender) == 4 })
+	testkit.Eventually(t, pgtest.WaitLimit, func() bool { return appender.Queued(s.Appender) == 4 })
 	for _, p := range books[:2] {
 		_, err := s.Appender.Append(t.Context(), pgtest.Invoice(p, 1))
 		require.Equal(t, "append.queue_full", fault.CodeOf(err))
@@ -334,8 +334,8 @@ func TestLockedLegalEntitiesLeaveHalfOfTheQueue(t *testing.T) {
 	for _, out := range waiting {
 		require.NoError(t, (<-out).err)
 	}
-	require.Equal(t, 3, pgtest.RequireSound(t, s, books[0]))
-	require.Equal(t, 3, pgtest.RequireSound(t, s, books[1]))
+	require.Equal(t, 3, pgtest.RequireVerified(t, s, books[0]))
+	require.Equal(t, 3, pgtest.RequireVerified(t, s, books[1]))
 	require.Zero(t, appender.Queued(s.Appender))
 }
 
@@ -343,22 +343,22 @@ func TestDrillCloseWithLockedLegalEntities(t *testing.T) {
 	t.Parallel()
 	for _, released := range []bool{true, false} {
 		dsn := pgtest.Database(t)
-		s, seen, books := openWithBooks(t, dsn, 2, func(c *postgres.Config) {
+		s, seen, books := openWithPartitions(t, dsn, 2, func(c *postgres.Config) {
 			if !released {
 				c.Limits.LockTimeout = shortLockTimeout
 			}
 		})
-		release := pgtest.Hold(t, dsn, books[0])
+		release := pgtest.LockHead(t, dsn, books[0])
 		waiting := []<-chan outcome{send(context.Background(), s, pgtest.Invoice(books[0], 1))}
-		pgtest.Diverted(t, seen)
+		pgtest.AwaitStalled(t, seen)
 		waiting = append(waiting, send(context.Background(), s, pgtest.Invoice(books[0], 1)))
-		testkit.Eventually(t, pgtest.AWhile, func() bool { return appender.Queued(s.Appender) == 1 || len(waiting[1]) == 1 }, "it waits, or has lost its patience")
+		testkit.Eventually(t, pgtest.WaitLimit, func() bool { return appender.Queued(s.Appender) == 1 || len(waiting[1]) == 1 }, "it waits, or has lost its patience")
 		closed := make(chan struct{})
 		go func() {
 			s.Close()
 			close(closed)
 		}()
-		testkit.Eventually(t, pgtest.AWhile, func() bool {
+		testkit.Eventually(t, pgtest.WaitLimit, func() bool {
 			_, err := s.Appender.Append(t.Context(), pgtest.Invoice(books[1], 1))
 			return fault.CodeOf(err) == "append.shutting_down"
 		})
@@ -379,6 +379,6 @@ func TestDrillCloseWithLockedLegalEntities(t *testing.T) {
 		if !released {
 			release()
 		}
-		require.Equal(t, want, pgtest.RequireSound(t, pgtest.Open(t, dsn), books[0]))
+		require.Equal(t, want, pgtest.RequireVerified(t, pgtest.Open(t, dsn), books[0]))
 	}
 }

@@ -23,7 +23,7 @@ func BenchmarkAppend(b *testing.B) {
 	} {
 		b.Run(fmt.Sprintf("callers=%d/partitions=%d/batch=%d", c.callers, c.partitions, c.batch), func(b *testing.B) {
 			s := pgtest.Open(b, pgtest.Database(b))
-			books := pgtest.NewBooks(b, s, c.partitions)
+			books := pgtest.NewPartitions(b, s, c.partitions)
 			var next atomic.Int64
 			var wg sync.WaitGroup
 			b.ResetTimer()
@@ -54,7 +54,7 @@ func BenchmarkRawInsert(b *testing.B) {
 	}{{1, 100, false}, {64, 1, true}, {64, 1, false}} {
 		b.Run(fmt.Sprintf("connections=%d/rows=%d/locked=%v", c.connections, c.rows, c.locked), func(b *testing.B) {
 			dsn := pgtest.Database(b)
-			books := pgtest.NewBooks(b, pgtest.Open(b, dsn), 1)
+			books := pgtest.NewPartitions(b, pgtest.Open(b, dsn), 1)
 			var sequence atomic.Int64
 			conns := make([]*pgx.Conn, c.connections)
 			for i := range conns {

@@ -104,9 +104,9 @@ type AppendMetrics interface {
 	ObserveGroup(requests, events int, duration time.Duration)
 	// ObserveQueue reports the requests that wait for an appender.
 	ObserveQueue(appender, requests, bytes int)
-	// ObserveDetours reports in how many partitions appends wait for a lock that
+	// ObserveStalledPartitions reports in how many partitions appends wait for a lock that
 	// another session holds.
-	ObserveDetours(partitions int)
+	ObserveStalledPartitions(partitions int)
 }
 
 // noMetrics observes nothing.
@@ -115,7 +115,7 @@ type noMetrics struct{}
 func (noMetrics) ObserveAppend(time.Duration, int, string)   {}
 func (noMetrics) ObserveGroup(int, int, time.Duration)       {}
 func (noMetrics) ObserveQueue(appender, requests, bytes int) {}
-func (noMetrics) ObserveDetours(partitions int)              {}
+func (noMetrics) ObserveStalledPartitions(partitions int)    {}
 
 // Database is the connection to the log's database that all rooms share: the pool of
 // reads and short transactions, the clock, the log and the time-outs of sessions.

@@ -13,7 +13,7 @@ import (
 )
 
 // Whoever forgets a step of the set-up, or mistypes the address, is told.
-func TestWhatKeepsTheStoreFromOpening(t *testing.T) {
+func TestOpen_Faults(t *testing.T) {
 	t.Parallel()
 	dsn := testkit.Database(t, nil, "empty")
 	ask := func(dsn string) *fault.Error {

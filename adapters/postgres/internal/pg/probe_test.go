@@ -48,9 +48,9 @@ func (r *recovery) refuse() (net.Conn, error) {
 	return near, nil
 }
 
-// TestARecoveringServerIsAskedSeldom sends many requests while the server recovers: they
+// TestProbeWithBackoff_RecoveringServer sends many requests while the server recovers: they
 // are answered, and few of them make a connection.
-func TestARecoveringServerIsAskedSeldom(t *testing.T) {
+func TestProbeWithBackoff_RecoveringServer(t *testing.T) {
 	t.Parallel()
 	const requests = 2000
 	dsn := pgtest.Database(t)
@@ -68,12 +68,12 @@ func TestARecoveringServerIsAskedSeldom(t *testing.T) {
 	require.Positive(t, r.refused.Load())
 	require.LessOrEqual(t, r.refused.Load(), 8*windows, "the appenders' pool, who listens and who notifies ask too")
 	r.on.Store(false)
-	testkit.EventuallyNoError(t, pgtest.AWhile, func() error { return s.Ping(t.Context()) }, "it is asked again")
+	testkit.EventuallyNoError(t, pgtest.WaitLimit, func() error { return s.Ping(t.Context()) }, "it is asked again")
 }
 
-// TestARecoveringServerHidesNoOther names two servers, as for a failover: while the one
+// TestProbeWithBackoff_SecondServerIsReached names two servers, as for a failover: while the one
 // recovers, the other is reached by all who need a connection.
-func TestARecoveringServerHidesNoOther(t *testing.T) {
+func TestProbeWithBackoff_SecondServerIsReached(t *testing.T) {
 	t.Parallel()
 	const recovering = "192.0.2.1" // nobody's
 	dsn, err := url.Parse(pgtest.Database(t))

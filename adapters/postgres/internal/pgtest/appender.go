@@ -14,8 +14,8 @@ import (
 	"github.com/erpbackbone/backbone/domain/event"
 )
 
-// Hold takes a partition's head lock.
-func Hold(t *testing.T, dsn string, p event.PartitionID) (release func()) {
+// LockHead takes a partition's head lock.
+func LockHead(t *testing.T, dsn string, p event.PartitionID) (release func()) {
 	t.Helper()
 	conn := Connect(t, dsn)
 	tx, err := conn.Begin(t.Context())
@@ -25,8 +25,8 @@ func Hold(t *testing.T, dsn string, p event.PartitionID) (release func()) {
 	return func() { require.NoError(t, tx.Rollback(context.Background())) }
 }
 
-// Waiters is how many sessions wait for a lock in the test's database.
-func Waiters(t *testing.T, conn *pgx.Conn) int {
+// CountLockWaiters is how many sessions wait for a lock in the test's database.
+func CountLockWaiters(t *testing.T, conn *pgx.Conn) int {
 	t.Helper()
 	var n int
 	require.NoError(t, conn.QueryRow(t.Context(), `SELECT count(*) FROM pg_stat_activity
@@ -36,12 +36,12 @@ func Waiters(t *testing.T, conn *pgx.Conn) int {
 
 // Groups records the groups, queue depths and detours of a store, and stops it.
 type Groups struct {
-	mu       sync.Mutex
-	requests []int
-	queued   int
-	gate     *gate // of the next group
-	Detours  atomic.Int64
-	Most     atomic.Int64 // Detours at once
+	mu         sync.Mutex
+	requests   []int
+	queued     int
+	gate       *gate // of the next group
+	Stalled    atomic.Int64
+	MaxStalled atomic.Int64 // Stalled at once
 }
 
 type gate struct{ reached, open chan struct{} }
@@ -60,17 +60,17 @@ func (g *Groups) ObserveGroup(requests, _ int, _ time.Duration) {
 	}
 }
 
-// Stop stops whoever writes the next group when it is committed: it holds no lock, has
+// PauseAfterCommit stops whoever writes the next group when it is committed: it holds no lock, has
 // answered nobody and takes nothing else until it may go on.
-func (g *Groups) Stop(t *testing.T) (reached <-chan struct{}, goOn func()) {
+func (g *Groups) PauseAfterCommit(t *testing.T) (reached <-chan struct{}, resume func()) {
 	t.Helper()
 	at := &gate{make(chan struct{}), make(chan struct{})}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.gate = at
-	goOn = sync.OnceFunc(func() { close(at.open) })
-	t.Cleanup(goOn)
-	return at.reached, goOn
+	resume = sync.OnceFunc(func() { close(at.open) })
+	t.Cleanup(resume)
+	return at.reached, resume
 }
 
 func (g *Groups) ObserveQueue(_, requests, _ int) {
@@ -79,9 +79,9 @@ func (g *Groups) ObserveQueue(_, requests, _ int) {
 	g.queued = requests
 }
 
-func (g *Groups) ObserveDetours(partitions int) {
-	g.Detours.Store(int64(partitions))
-	g.Most.Store(max(g.Most.Load(), int64(partitions))) // one call after the other
+func (g *Groups) ObserveStalledPartitions(partitions int) {
+	g.Stalled.Store(int64(partitions))
+	g.MaxStalled.Store(max(g.MaxStalled.Load(), int64(partitions))) // one call after the other
 }
 
 func (g *Groups) Seen() []int {
@@ -92,8 +92,8 @@ func (g *Groups) Seen() []int {
 
 func SingleAppender(c *postgres.Config) { c.Appenders = 1 }
 
-// RequireSound checks that a partition has no gap and that its chain verifies.
-func RequireSound(t *testing.T, s *postgres.Database, p event.PartitionID) (events int) {
+// RequireVerified checks that a partition has no gap and that its chain verifies.
+func RequireVerified(t *testing.T, s *postgres.Database, p event.PartitionID) (events int) {
 	t.Helper()
 	head, err := s.Events.Head(t.Context(), p)
 	require.NoError(t, err)

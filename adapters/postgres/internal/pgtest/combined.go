@@ -56,7 +56,7 @@ type Combined struct {
 	*webhookStore
 	*publisherStore
 
-	Rooms *postgres.Database
+	Database *postgres.Database
 }
 
 // Combine gives the rooms of a database as one store.
@@ -70,10 +70,10 @@ func Combine(d *postgres.Database) Combined {
 
 // PartitionHeads is that of the reader: the projections have one too.
 func (c Combined) PartitionHeads(ctx context.Context) (map[event.PartitionID]ports.Head, error) {
-	return c.Rooms.Events.PartitionHeads(ctx)
+	return c.Database.Events.PartitionHeads(ctx)
 }
 
 // RecordedAt is that of the reader.
 func (c Combined) RecordedAt(ctx context.Context, places []ports.EventPosition) (map[ports.EventPosition]time.Time, error) {
-	return c.Rooms.Events.RecordedAt(ctx, places)
+	return c.Database.Events.RecordedAt(ctx, places)
 }

@@ -13,7 +13,7 @@ import (
 func OpenKeys(t testing.TB, superuserDSN string) *keystore.Store {
 	t.Helper()
 	config := keystore.Config{DSN: As("backbone_app", superuserDSN), EraserDSN: As("backbone_eraser", superuserDSN), Logger: testLogger()}
-	UnhurriedKeys(&config, 2*AWhile)
+	SetKeyStoreTimeouts(&config, 2*WaitLimit)
 	k, err := keystore.Open(t.Context(), config)
 	require.NoError(t, err)
 	t.Cleanup(k.Close)

@@ -27,14 +27,14 @@ import (
 // LogName is the name of every log in these tests.
 const LogName = "test.example.org"
 
-// AWhile ends a wait for what is certain to come, so that a test that is wrong fails
+// WaitLimit ends a wait for what is certain to come, so that a test that is wrong fails
 // instead of hanging. It says nothing about how fast anything is.
-const AWhile = time.Minute
+const WaitLimit = time.Minute
 
 // Receive is what comes out of a channel.
 func Receive[T any](t testing.TB, from <-chan T, what string) (v T) {
 	t.Helper()
-	limit := time.NewTimer(AWhile)
+	limit := time.NewTimer(WaitLimit)
 	defer limit.Stop()
 	select {
 	case v = <-from:
@@ -93,7 +93,7 @@ func Config(dsn string) postgres.Config {
 func Open(t testing.TB, superuserDSN string, options ...Option) *postgres.Database {
 	t.Helper()
 	config := Config(As("backbone_app", superuserDSN))
-	Unhurried(&config, 2*AWhile)
+	SetTimeouts(&config, 2*WaitLimit)
 	for _, o := range options {
 		o(&config)
 	}
@@ -145,18 +145,18 @@ func LegalEntity(code string) ports.LegalEntity {
 	return ports.LegalEntity{TenantID: "demo", Code: code, TimeZone: "UTC"}
 }
 
-// Unhurried gives a store's sessions so long for whatever they do that a slow machine
+// SetTimeouts gives a store's sessions so long for whatever they do that a slow machine
 // ends none of them.
-func Unhurried(c *postgres.Config, d time.Duration) {
+func SetTimeouts(c *postgres.Config, d time.Duration) {
 	l := &c.Limits
 	l.GroupTimeout, l.LockTimeout, l.LeaseLockTimeout, l.IdleTimeout, l.ProjectionIdleTimeout, l.NotifyTimeout = d, d, d, d, d, d
 }
 
-// UnhurriedKeys gives the sessions of a key store so long.
-func UnhurriedKeys(c *keystore.Config, d time.Duration) { c.LockTimeout = d }
+// SetKeyStoreTimeouts gives the sessions of a key store so long.
+func SetKeyStoreTimeouts(c *keystore.Config, d time.Duration) { c.LockTimeout = d }
 
-// Usual gives a store's sessions as long as a server gives them.
-func Usual(c *postgres.Config) { c.Limits = postgres.Limits(configs.Default().Engine) }
+// WithDefaultLimits gives a store's sessions as long as a server gives them.
+func WithDefaultLimits(c *postgres.Config) { c.Limits = postgres.Limits(configs.Default().Engine) }
 
-// ForLocks gives a store's sessions so long to wait for locks, appends and all others.
-func ForLocks(c *postgres.Config, d time.Duration) { c.Limits.LockTimeout = d }
+// SetLockTimeout gives a store's sessions so long to wait for locks, appends and all others.
+func SetLockTimeout(c *postgres.Config, d time.Duration) { c.Limits.LockTimeout = d }

@@ -17,8 +17,8 @@ const (
 	RedactedPayload = `{"data":{"name" : "[REDACTED]","amount":1.50,"lines":[{"note":"[REDACTED]"},{"note":"x"}],"email":{"$pii":"AQ","sub":"employee:E-1"}},"dimensions":{},"entity_refs":[]}`
 )
 
-// Archive is a log with one event in plain text, and those who may redact it.
-type Archive struct {
+// RedactionFixture is a log with one event in plain text, and those who may redact it.
+type RedactionFixture struct {
 	*postgres.Database
 	*eventlog.Redactor
 	Dsn       string
@@ -26,11 +26,11 @@ type Archive struct {
 	Event     event.Recorded
 }
 
-func NewArchive(t *testing.T) *Archive {
+func NewRedactionFixture(t *testing.T) *RedactionFixture {
 	t.Helper()
-	a := &Archive{Dsn: Database(t)}
+	a := &RedactionFixture{Dsn: Database(t)}
 	a.Database = Open(t, a.Dsn)
-	a.Partition = NewBooks(t, a.Database, 1)[0]
+	a.Partition = NewPartitions(t, a.Database, 1)[0]
 	r := Invoice(a.Partition, 2)
 	r.Events[1].Payload = []byte(PlainPayload)
 	r.Events[1].PayloadHash = event.HashPayload(r.Events[1].Salt, r.Events[1].Payload)
@@ -44,14 +44,14 @@ func NewArchive(t *testing.T) *Archive {
 	return a
 }
 
-func (a *Archive) Request(pointers ...string) ports.RedactionRequest {
+func (a *RedactionFixture) Request(pointers ...string) ports.RedactionRequest {
 	return ports.RedactionRequest{
 		ID: ulid.Make(), Partition: a.Partition, Sequence: a.Event.Sequence, Pointers: pointers, Reason: "migrated in clear", RequestedBy: "p-1",
 	}
 }
 
 // Approved is a request that a second person approved.
-func (a *Archive) Approved(t *testing.T, pointers ...string) ports.RedactionRequest {
+func (a *RedactionFixture) Approved(t *testing.T, pointers ...string) ports.RedactionRequest {
 	t.Helper()
 	r, err := a.RequestRedaction(t.Context(), a.Request(pointers...))
 	require.NoError(t, err)

@@ -10,18 +10,18 @@ import (
 	"github.com/erpbackbone/backbone/test/testkit"
 )
 
-// Diverted waits until an append waits beside the others, or has, if it is impatient.
-func Diverted(t *testing.T, g *Groups) {
+// AwaitStalled waits until an append waits beside the others, or has, if it is impatient.
+func AwaitStalled(t *testing.T, g *Groups) {
 	t.Helper()
-	testkit.Eventually(t, AWhile, func() bool { return g.Most.Load() > 0 }, "the append waits beside the others")
+	testkit.Eventually(t, WaitLimit, func() bool { return g.MaxStalled.Load() > 0 }, "the append waits beside the others")
 }
 
-// HeldUp waits until an append of a store waits beside the others for a lock: from then on
+// AwaitLockWait waits until an append of a store waits beside the others for a lock: from then on
 // it waits for as long as it has patience, without a break.
-func HeldUp(t *testing.T, s *postgres.Database, superuser *pgx.Conn) {
+func AwaitLockWait(t *testing.T, s *postgres.Database, superuser *pgx.Conn) {
 	t.Helper()
-	Diverted(t, Observer(s))
-	testkit.Eventually(t, AWhile, func() bool { return Waiters(t, superuser) > 0 }, "it waits for the lock")
+	AwaitStalled(t, Observer(s))
+	testkit.Eventually(t, WaitLimit, func() bool { return CountLockWaiters(t, superuser) > 0 }, "it waits for the lock")
 }
 
 func Int32s(ids []event.PartitionID) []int32 {

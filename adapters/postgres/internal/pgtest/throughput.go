@@ -45,7 +45,7 @@ func Invoice(p event.PartitionID, events int) ports.AppendRequest {
 	return r
 }
 
-func NewBooks(t testing.TB, s *postgres.Database, n int) []event.PartitionID {
+func NewPartitions(t testing.TB, s *postgres.Database, n int) []event.PartitionID {
 	t.Helper()
 	require.NoError(t, s.Directory.Bootstrap(t.Context(), ports.Installation{LogName: LogName, Deployment: 5}))
 	out := make([]event.PartitionID, n)
