@@ -22,10 +22,9 @@ import (
 // repeated idempotency key with the same fingerprint writes nothing and returns the first
 // outcome with Replayed set. recorded_at never goes backwards within a partition.
 //
-// A stream moves from state to state by the events that change it, under the same
-// lock: see event.StreamState. Its state and access list count with the streams of
-// the request, the access list first, the state of what is written after all
-// expectations.
+// Events that change a stream's state, see event.StreamState, do so under the same lock. The
+// access lists of the written streams are checked before the stream expectations. Whether
+// the streams' states accept the events is checked after all expectations.
 //
 // Errors (faults): stream.access_denied (Forbidden), stream.deleted, stream.not_deleted
 // (Conflict), stream.tombstoned (Gone), stream.not_found, append.wrong_expected_version, append.condition_failed,
@@ -33,9 +32,10 @@ import (
 // intent.changed, pii.subject_erased (Gone), pii.key_moved (Conflict: seal again with
 // the key's newest version, or the key was busy for a moment), keys.unavailable
 // (Unavailable: the key store was not reached; sealed values only),
-// legal_entity.not_found, append.queue_full (Unavailable), append.outcome_unknown (Timeout: the connection was lost at commit and the
-// outcome could not be found out), append.rejected_by_store (Internal: the store
-// refused a value for an unexpected reason). Suite: test/conformance.
+// legal_entity.not_found, append.queue_full (Unavailable), append.outcome_unknown (Timeout: ctx
+// ended after an appender had taken the request, or the connection was lost at commit and the
+// outcome could not be found out; the same request with its idempotency key tells),
+// append.rejected_by_store (Internal: the store refused a value for an unexpected reason). Suite: test/conformance.
 type EventAppender interface {
 	Append(ctx context.Context, r AppendRequest) (AppendResult, error)
 }
@@ -58,8 +58,8 @@ type AppendRequest struct {
 type IdempotencyClaim struct {
 	Key         string     // scoped by principal and route, at most 512 bytes
 	Fingerprint event.Hash // of the content, keyed with a secret of the tenant; zero while the secret is unavailable
-	Digest      event.Hash // of the content, plain; zero if the content holds personal values, which a digest would reveal
-	ExpiresAt   time.Time
+	Digest      event.Hash // of the content, without a secret; zero if the content may hold personal values, which a digest would reveal
+	ExpiresAt   time.Time  // the key counts as unused from then on; callers add the setting idempotency.ttl to the time of the request
 }
 
 // StoredHash is the hash that is stored with the key.

@@ -12,10 +12,10 @@ import (
 )
 
 // Append implements ports.EventAppender. The request waits in the queue of its
-// partition's appender and shares a transaction with its neighbours; a refusal or
-// a poisoned value is its own. When ctx ends while it waits, nothing is written
-// and ctx's error is returned; when ctx ends after it was taken, the answer is
-// append.outcome_unknown.
+// partition's appender and shares a transaction with other requests; a refusal, or a value
+// that PostgreSQL rejects, fails this request only. If ctx ends while the request waits,
+// nothing is written and Append returns ctx's error. If ctx ends after an appender took the
+// request, Append returns append.outcome_unknown.
 //
 // Further faults: append.clock_skew (Unavailable: this node's clock is too far
 // from the database's), append.shutting_down and store.unavailable (Unavailable:
@@ -54,7 +54,7 @@ func (s *Engine) Append(ctx context.Context, r ports.AppendRequest) (ports.Appen
 			return ports.AppendResult{}, ctx.Err()
 		}
 	}
-	select { // the answer may have come in the same moment
+	select { // the appender may have answered at the same moment
 	case got := <-w.answer:
 		return got.result, got.err
 	default:

@@ -13,8 +13,8 @@ import (
 )
 
 // write is the second round trip. A group with a lease in another database takes
-// two more: it looks whether the lease is still there when all rows are written, and
-// commits then.
+// two more: when all rows are written it probes the lease, and commits only if the lease
+// still exists.
 func (g *group) write(ctx context.Context, conn *pgxpool.Conn, ws []*queuedRequest) (transactionOutcome, error) {
 	statements := g.writer.fill(g, ws)
 	var batch pgx.Batch
@@ -52,7 +52,8 @@ func (g *group) readWritten(results pgx.BatchResults, statements []statement, co
 			return err
 		}
 		if s.rows != anyRows && int(tag.RowsAffected()) != s.rows {
-			// The commit is on its way in the same pipeline: this must be impossible.
+			// The commit was sent in the same pipeline and cannot be stopped; only a defect
+			// leads here.
 			g.engine.db.Log.Error("append wrote fewer rows than it should", "statement", s.name, "rows", tag.RowsAffected(), "expected", s.rows)
 		}
 	}
@@ -66,14 +67,15 @@ func (g *group) readWritten(results pgx.BatchResults, statements []statement, co
 	return results.Close()
 }
 
-// errNotCommitted is COMMIT answered by ROLLBACK.
+// errNotCommitted says that the server answered COMMIT with ROLLBACK.
 var errNotCommitted = errors.New("the commit was answered by a rollback")
 
-// errAbsent is what resolveOutcome found out: the group is not there and may run again.
+// errAbsent is resolveOutcome's result for a group that was not committed and may run again.
 var errAbsent = errors.New("the group was not committed")
 
-// atCommit: an error that the server reported inside a living session means that
-// the transaction ended without effect. Anything else tells nothing.
+// atCommit classifies an error of the commit. An error that the server reported in a session
+// that goes on means that the transaction was rolled back; after any other the outcome is
+// unknown.
 func atCommit(err error) transactionOutcome {
 	if pg.IsConnectionLost(err) {
 		return outcomeUnknown

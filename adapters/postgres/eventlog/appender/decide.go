@@ -13,17 +13,18 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// head is the end of a partition: as locked, and as the group moves it.
+// head is the last event of a partition: as read under the lock, and after the events that
+// the group has accepted.
 type head struct {
 	genesis event.Hash
 	locked  ports.Head
 	current ports.Head
 }
 
-// verdict is what was decided about one request of a group.
+// verdict is the decision about one request of a group.
 type verdict struct {
 	err       *fault.Error
-	holder    event.Sequence // of the event that refused it, its id still unknown; 0: none
+	holder    event.Sequence // of the event because of which it is refused, whose id nameHolder adds; 0: none
 	replay    *ports.IdempotencyOutcome
 	first     int // index of its first event in the group
 	count     int
@@ -33,9 +34,9 @@ type verdict struct {
 	partition *head
 }
 
-// overlay holds the rows that earlier requests of the group are about to write. Nothing of a
-// request enters it before everything about the request is decided, so a refusal
-// has nothing to take back.
+// overlay holds the rows that accepted requests of the group will write; later requests are
+// decided against them. A request enters it only when it is accepted, so a refusal has
+// nothing to undo.
 type overlay struct {
 	streams     map[streamKey]streamRow
 	idempotency map[textKey]idempotencyRow
@@ -61,9 +62,9 @@ func (o *overlay) reset() {
 	clear(o.intents)
 }
 
-// decideAll decides every request in order. It may ask for names that became
-// known only now (a series number inside a stream id); then the facts have
-// pending lookups and everything is decided again after they were read.
+// decideAll decides every request in order. A key may become known only here, such as a
+// stream id that contains a series number; then the facts have pending lookups, and the
+// caller reads them and calls decideAll again.
 func (g *group) decideAll(ws []*queuedRequest, now time.Time) {
 	g.overlay.reset()
 	g.events = g.events[:0]
@@ -124,7 +125,7 @@ func (g *group) streamOf(k streamKey) streamRow {
 }
 
 // checkPreconditions checks the request's revision, keys, access, streams, entities and
-// conditions against database and overlay, in the order that the port promises; stage checks
+// conditions against database and overlay, in the order that ports.EventAppender names; stage checks
 // the business keys.
 func (g *group) checkPreconditions(r *ports.AppendRequest, v *verdict) {
 	if w := r.Intent; w != nil {
@@ -193,7 +194,8 @@ func (g *group) checkCondition(p event.PartitionID, c *concurrency.AppendConditi
 	}
 }
 
-// firstMatch looks in the database first: its sequences come before the group's.
+// firstMatch finds the first event after a sequence that matches the item. It looks in the
+// database first, because sequences there are lower than the group's.
 func (g *group) firstMatch(p event.PartitionID, after event.Sequence, item *concurrency.Item) (found event.Sequence, tooOld bool) {
 	keys := item.Keys()
 	switch {
@@ -222,8 +224,9 @@ func (g *group) firstMatch(p event.PartitionID, after event.Sequence, item *conc
 	return 0, tooOld
 }
 
-// firstByKeys asks once per key, each leading the scan once: whichever is rare
-// enough to be scanned to its end answers for all.
+// firstByKeys asks the database once for each key to scan that key's events for the other
+// keys. Each scan ends after MaxConditionScan entries. A scan that reached a match or the end
+// of its key answers for the whole item; if none did, the condition is too old.
 func (g *group) firstByKeys(p event.PartitionID, after event.Sequence, keys, types []string) (found event.Sequence, tooOld bool) {
 	typeList := string(pg.AppendArrayLiteral(nil, types))
 	tooOld = true
@@ -248,7 +251,8 @@ func containsAll(have, wanted []string) bool {
 }
 
 // stage copies the request's events to the end of the group's, gives them their
-// series numbers and checks their business keys and the states of their streams.
+// series numbers and checks that their business keys are free and that their streams accept
+// them.
 func (g *group) stage(r *ports.AppendRequest, v *verdict) {
 	g.numbers, g.claims = g.numbers[:0], g.claims[:0]
 	for i := range r.Events {
@@ -295,8 +299,8 @@ type seriesNumber struct {
 	next uint64
 }
 
-// nextNumber takes a number for the request only; the series moves when the
-// request is accepted.
+// nextNumber gives the request the next number of a series. accept stores the series'
+// new state, so a refused request uses up no number.
 func (g *group) nextNumber(k textKey) uint64 {
 	for i := range g.numbers {
 		if g.numbers[i].key == k {
@@ -312,8 +316,8 @@ func (g *group) nextNumber(k textKey) uint64 {
 	return next
 }
 
-// accept gives the staged events their places and lets later requests see them.
-// Nothing in it can refuse.
+// accept gives the staged events sequence, stream version and checksum, and puts the
+// request's rows into the overlay. It refuses nothing.
 func (g *group) accept(w *queuedRequest, h *head, now time.Time, v *verdict) {
 	r := w.request
 	recordedAt := now
@@ -367,7 +371,7 @@ func (g *group) accept(w *queuedRequest, h *head, now time.Time, v *verdict) {
 	}
 }
 
-// wantAll asks for all rows that the requests are known to depend on.
+// wantAll asks for all rows that the requests depend on, as far as their keys are known.
 func (g *group) wantAll(ws []*queuedRequest) {
 	g.tracksEntities = false
 	for _, w := range ws {
@@ -420,7 +424,7 @@ func (g *group) wantCondition(p event.PartitionID, c *concurrency.AppendConditio
 	}
 }
 
-// hasToken reports whether the text waits for a series number.
+// hasToken reports whether the text contains a token that a series number will replace.
 func hasToken(e *event.Prepared, text string) bool {
 	for _, s := range e.Series {
 		if strings.Contains(text, s.Token) {

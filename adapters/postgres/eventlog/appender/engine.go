@@ -3,18 +3,25 @@
 // group in one transaction of two round trips. The steps have a file each:
 //
 //	queue.go    the queued requests, bounded in number and bytes
-//	stalled.go  partitions whose head row another session locks; they wait in slots of their own
+//	stalled.go  partitions whose lock another session holds; they wait in slots of their own
 //	group.go    one transaction: lock the head rows and read what the requests build on
 //	lookup.go   the rows that the group reads, in one statement for each kind
-//	decide.go   accept or refuse each request, in Go, against what was read
-//	write.go    insert everything in sets
+//	decide.go   accept or refuse each request, in Go, against the rows that were read
+//	write.go    insert the rows of all accepted requests, one statement for each table
 //	commit.go   commit in the same round trip
 //	resolve.go  find out whether a commit whose answer was lost has happened
 //	notify.go   tell listeners which partitions grew
 //
-// The head row locks are the only truth, so several processes may append to one
-// partition. A request with personal values also holds a lease on their keys until the
-// commit: key_lease.go, and external_key_store.go for a key store in another database.
+// A partition's head row, its row of backbone.partition_heads, is its lock. It holds the
+// genesis checksum and is never written; the head itself is the partition's last event. A
+// group holds the lock from before it reads the head until its commit, whichever process it
+// runs in. So the next group numbers its events after the last committed one: sequences of
+// a partition have no gaps, and no event is committed before one that a reader has seen. There
+// is no order across partitions: a reader of several keeps a position in each.
+//
+// A group takes its locks in this order: the head rows by partition id, then leases on the
+// keys that values of its requests are sealed with (key_lease.go, and external_key_store.go
+// for a key store in another database), then the locks of its inserts.
 package appender
 
 import (

@@ -18,8 +18,8 @@ import (
 // Bounds of a lease in another database, beside limits.lease.
 const (
 	leaseTries = 2 // the pool may hold a connection that a restart has cut
-	// keyStoreBackoff is for how long a key store that did not answer is not asked again:
-	// waiting for it delays the appends without personal values too.
+	// keyStoreBackoff is how long groups do not ask a key store that did not answer: waiting
+	// for it delays the appends without personal values too.
 	keyStoreBackoff = 3 * time.Second
 )
 
@@ -34,12 +34,12 @@ func sameDatabase(a, b string) bool {
 	return errX == nil && errY == nil && x.Host == y.Host && x.Port == y.Port && x.Database == y.Database
 }
 
-// leasePool reaches a key store that is a database of its own.
+// leasePool connects to a key store in another database.
 type leasePool struct {
 	pool    *pgxpool.Pool
-	timeout time.Duration // of each question
-	// skippedUntil keeps groups from waiting one after another for a key store that
-	// does not answer: Unix nanoseconds.
+	timeout time.Duration // of each query
+	// skippedUntil is until when groups do not ask the key store, because it did not answer:
+	// Unix nanoseconds. Otherwise one group after another would wait for it.
 	skippedUntil atomic.Int64
 }
 
@@ -47,7 +47,7 @@ func openLeasePool(ctx context.Context, s *Engine) (*leasePool, error) {
 	pool, err := s.db.OpenPool(ctx, s.db.Config.KeyStoreDSN, "backbone leases", s.db.Config.Appenders+stalledSlots, map[string]string{
 		"plan_cache_mode": "force_generic_plan",
 		"jit":             "off",
-		// Longer than the events' session may hang between the probe and its commit.
+		// Longer than the session that appends may hang between the probe and its commit.
 		"idle_in_transaction_session_timeout": pg.Milliseconds(s.limits.GroupTimeout),
 		"lock_timeout":                        pg.Milliseconds(s.limits.KeyStoreTimeout()),
 		"tcp_keepalives_idle":                 "15",
@@ -73,16 +73,16 @@ func (p *leasePool) acquire(ctx context.Context) (*pgxpool.Conn, error) {
 	return conn, err
 }
 
-// errKeyStoreTimedOut is a key store that has just not answered in time.
+// errKeyStoreTimedOut says that the key store has not answered in time within keyStoreBackoff.
 var errKeyStoreTimedOut = errors.New("the key store did not answer a moment ago")
 
-// errLeaseLost is a lease that ended before the events' commit. Nothing was written
+// errLeaseLost says that the lease ended before the commit of the events. Nothing was written
 // and the group may run again.
 var errLeaseLost = errors.New("the lease on the keys was lost")
 
 // externalLease is the lease of one group in another database: a transaction that
-// lives until after the events' commit. The zero of it, without a pool, leases
-// nothing: the key store is in the log's database.
+// ends after the events' commit. Without a pool, its zero value, it leases nothing: the key
+// store is in the log's database.
 type externalLease struct {
 	pool           *leasePool
 	conn           *pgxpool.Conn
@@ -97,7 +97,7 @@ func (l *externalLease) open(ctx context.Context) (err error) {
 	return err
 }
 
-// take begins the transaction and leases the keys that were asked for.
+// take begins the transaction and leases the keys that the group wants.
 func (l *externalLease) take(ctx context.Context, f *facts) error {
 	ctx, cancel := context.WithTimeout(ctx, l.pool.timeout)
 	defer cancel()
@@ -145,7 +145,7 @@ func (l *externalLease) read(ctx context.Context, f *facts, before ...string) er
 	return results.Close()
 }
 
-// probe finds out, just before the events' commit, whether the lease is still there.
+// probe checks, just before the events' commit, that the lease still exists.
 func (l *externalLease) probe(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, l.pool.timeout)
 	defer cancel()
@@ -176,8 +176,8 @@ func (l *externalLease) drop() {
 	l.conn, l.held = nil, false
 }
 
-// openLease prepares the lease of a group with sealed values in a key store of its
-// own. Without it these requests are refused and their neighbours go on.
+// openLease connects to an external key store for a group with sealed values. If it fails,
+// the requests with sealed values are refused and the others continue.
 func (g *group) openLease(ctx context.Context, ws []*queuedRequest) {
 	if g.lease.pool == nil || g.keyFault != nil || !anySealed(ws) {
 		return
@@ -187,7 +187,7 @@ func (g *group) openLease(ctx context.Context, ws []*queuedRequest) {
 	}
 }
 
-// takeLease takes it under the head locks.
+// takeLease leases the group's keys in the external key store, under the head locks.
 func (g *group) takeLease(ctx context.Context) {
 	if g.lease.conn == nil {
 		return

@@ -27,7 +27,7 @@ type group struct {
 	facts          *facts
 	overlay        overlay
 	heads          map[event.PartitionID]*head
-	partitions     []event.PartitionID // ascending
+	partitions     []event.PartitionID // ascending, the order in which their head rows are locked
 	partitionIDs   *pg.Column
 	events         []event.Prepared // accepted, in order
 	verdicts       []verdict
@@ -39,8 +39,8 @@ type group struct {
 	batchedLookups []anyLookup
 	writer         *writer
 	lease          externalLease
-	begun          *pgxpool.Conn // whose transaction the next attempt goes on with; nil: it begins one
-	keyFault       *fault.Error  // why no key can be leased; nil when they can
+	begun          *pgxpool.Conn // with the transaction that the next attempt continues; nil: it begins one
+	keyFault       *fault.Error  // why no key can be leased; nil: keys can be leased
 }
 
 func (g *group) init(s *Engine) {
@@ -53,21 +53,21 @@ func (g *group) init(s *Engine) {
 	g.writer = newWriter()
 }
 
-// beginAppend names the isolation level: what is read after the lock must be newer
-// than the lock, whatever the database's default.
+// beginAppend names the isolation level, whatever the database's default: statements after
+// the lock must see what was committed before the lock was acquired.
 const beginAppend = "begin isolation level read committed"
 
-// How a transaction ended.
+// transactionOutcome says how a transaction ended.
 type transactionOutcome int
 
 const (
 	committed      transactionOutcome = iota
-	rolledBack                        // certainly nothing was written; err says why
+	rolledBack                        // nothing was written; err says why
 	outcomeUnknown                    // the connection was lost at commit
-	unavailable                       // certainly nothing was written; the database is not there
+	unavailable                       // nothing was written; the database could not be reached
 )
 
-// Bounds of repetition.
+// Bounds of retries: of a group, and of the search for a commit whose answer was lost.
 const (
 	maxReruns    = 4
 	rerunPause   = 20 * time.Millisecond
@@ -103,7 +103,7 @@ func (g *group) run(ws []*queuedRequest, probeLocks bool) (missed []*queuedReque
 			keyFault = keystore.Missing(err)
 			continue
 		case errors.Is(err, errLeaseLost) && rerun >= maxReruns:
-			keyFault = keystore.Unavailable(err) // nothing left to lose: those without personal values go on
+			keyFault = keystore.Unavailable(err) // requests without personal values are still committed
 			continue
 		case end == committed:
 			g.engine.metrics.ObserveGroup(len(ws), len(g.events), time.Since(started))
@@ -111,7 +111,7 @@ func (g *group) run(ws []*queuedRequest, probeLocks bool) (missed []*queuedReque
 			return nil
 		case end == outcomeUnknown:
 			g.engine.db.Log.Error("the outcome of an append group is not known", "requests", len(ws), "error", pg.RedactError(err))
-			// Refusals too: what refused them may be a row of this very group.
+			// Refused requests too: a row of this very group may have refused them.
 			for _, w := range ws {
 				w.answer <- answer{err: outcomeUnknownFault(w.request)}
 			}
@@ -122,10 +122,10 @@ func (g *group) run(ws []*queuedRequest, probeLocks bool) (missed []*queuedReque
 			time.Sleep(rerunPause << rerun)
 			continue
 		case end == unavailable:
-			g.engine.db.Log.Error("append group without a database", "requests", len(ws), "error", pg.RedactError(err))
+			g.engine.db.Log.Error("append group refused: the database cannot be reached", "requests", len(ws), "error", pg.RedactError(err))
 			g.refuseAll(ws, pg.UnavailableFault(err))
 			return nil
-		case isFault(err): // a reason that holds for every request, such as the clock
+		case isFault(err): // it holds for every request, such as a clock that is off
 			f, _ := fault.As(err)
 			g.refuseAll(ws, f)
 			return nil
@@ -147,7 +147,7 @@ func (g *group) rejected(err error) *fault.Error {
 	detail := "the store refused a value of this request; correct it before sending it again"
 	if pgErr, ok := errors.AsType[*pgconn.PgError](err); ok && pgErr.Code == pg.SQLStateUnique {
 		detail = "the store holds a row of this request already; send the request with new ids"
-		// Everything else unique was checked under the head lock.
+		// decide checked everything else that is unique under the head lock.
 		g.engine.db.Log.Error("unique violation under the head lock: a used event id, or a session that writes without the lock", "error", cause)
 	} else {
 		g.engine.db.Log.Error("append rejected by the store", "error", cause)
@@ -184,12 +184,12 @@ func (g *group) transact(ws []*queuedRequest) (transactionOutcome, error) {
 	return end, err
 }
 
-// discard closes the connection: after a failure inside a pipeline nothing is
-// known about the state of its protocol. The server rolls back.
+// discard closes the connection, because after a failure inside a pipeline the state of its
+// protocol is unknown. The server rolls back.
 func discard(conn *pgxpool.Conn) {
 	ctx, cancel := context.WithTimeout(context.Background(), pg.CloseTimeout)
 	defer cancel()
-	_ = conn.Conn().Close(ctx) // there is nothing left to lose on it
+	_ = conn.Conn().Close(ctx) // an error changes nothing: the pool drops the connection either way
 	conn.Release()
 }
 
@@ -340,8 +340,8 @@ func (g *group) readLastEvents(results pgx.BatchResults) (databaseTime time.Time
 	return databaseTime, rows.Err()
 }
 
-// checkClock refuses to stamp events with a clock that is off: the database was
-// asked at some moment between the two readings.
+// checkClock refuses to stamp events when this node's clock differs from the database's by
+// more than MaxClockSkew. The node read its clock before and after it asked the database.
 func (g *group) checkClock(before, database, after time.Time) error {
 	limit := g.engine.limits.MaxClockSkew
 	if limit < 0 || !database.Before(before.Add(-limit)) && !database.After(after.Add(limit)) {
@@ -353,7 +353,7 @@ func (g *group) checkClock(before, database, after time.Time) error {
 		"this node's clock is %s off the database's; use another node until its clock is set", skew.Round(time.Millisecond)).WithRetryAfter(5 * time.Second)
 }
 
-// readPending asks for names that became known while deciding.
+// readPending reads the rows whose keys became known while deciding.
 func (g *group) readPending(ctx context.Context, conn *pgxpool.Conn) error {
 	if slices.ContainsFunc(g.facts.keyLookups, isPending) {
 		if err := g.lease.read(ctx, g.facts); err != nil {
@@ -374,7 +374,7 @@ func (g *group) readPending(ctx context.Context, conn *pgxpool.Conn) error {
 	return results.Close()
 }
 
-// wantHolders asks for the ids of stored events that refused a request.
+// wantHolders asks for the ids of the stored events because of which requests are refused.
 func (g *group) wantHolders(ws []*queuedRequest) {
 	for i := range g.verdicts {
 		v := &g.verdicts[i]
@@ -402,7 +402,7 @@ func (g *group) answerAll(ws []*queuedRequest) {
 			g.engine.notifier.markGrown(p, h.current.Sequence)
 		}
 	}
-	clear(g.events) // let go of the callers' memory
+	clear(g.events) // so that the callers' payloads can be freed
 }
 
 func (g *group) refuseAll(ws []*queuedRequest, err *fault.Error) {
@@ -411,7 +411,7 @@ func (g *group) refuseAll(ws []*queuedRequest, err *fault.Error) {
 	}
 }
 
-// nameHolder says which event refused the request.
+// nameHolder names in the fault the event because of which the request is refused.
 func (g *group) nameHolder(p event.PartitionID, v *verdict) {
 	if v.holder == 0 {
 		return

@@ -16,10 +16,10 @@ import (
 )
 
 // The functions of the key store, whose schema has its own migrations and may be
-// another database; sqlc sees neither. keystore.lease answers the keys that are
-// active in the wanted version and not fenced, and locks them FOR SHARE until the
-// transaction ends. It passes over locked rows instead of waiting, so an appender
-// that holds head locks never waits for an eraser. keystore.key_states answers
+// another database; sqlc sees neither. keystore.lease returns the keys that are
+// active in the given version and not fenced, and locks them FOR SHARE until the
+// transaction ends. It skips rows that another session has locked, so an appender
+// that holds head locks never waits for an eraser. keystore.key_states returns the state of
 // every key and locks nothing.
 const (
 	leaseKeys     = `SELECT ordinal FROM keystore.lease($1::int[], $2::int[], $3::text[], $4::smallint[], $5::int[])`
@@ -33,7 +33,7 @@ type subjectKey struct {
 	class     uint8
 }
 
-// keyVersion names the version of it that values were sealed with.
+// keyVersion names the version of a key that values were sealed with.
 type keyVersion struct {
 	subjectKey
 	version uint32
@@ -54,7 +54,7 @@ func encodeKeyVersion(c []*pg.Column, k keyVersion) {
 	c[3].Int4(int32(k.version))
 }
 
-// scanLease: a key without a row was not leased.
+// scanLease reads a leased key; for a key that is not leased there is no row.
 func scanLease(r pgx.Rows, n *int32, leased *bool) error {
 	*leased = true
 	return r.Scan(n)
@@ -134,8 +134,8 @@ func (g *group) checkKeys(r *ports.AppendRequest) *fault.Error {
 	return nil
 }
 
-// checkKey looks at a key that was not leased once more, to tell one that is gone
-// from one that was busy for a moment.
+// checkKey refuses a key that was not leased. Its state tells a key that has a newer version
+// or was locked for a moment, which the caller may retry, from one that was destroyed.
 func (g *group) checkKey(p event.PartitionID, s *event.SealedSubject) *fault.Error {
 	k := keyVersionOf(p, s)
 	if g.facts.leases.getOrWant(k) {
@@ -159,9 +159,9 @@ func keyMoved(pointer string) *fault.Error {
 		WithField(pointer).WithRetryAfter(keyRetryAfter)
 }
 
-// keyRetryAfter is longer than any session but an eraser's locks a key row.
+// keyRetryAfter is longer than any session but an eraser's holds the lock of a key row.
 const keyRetryAfter = 20 * time.Millisecond
 
-// errNoKeyStore is a group that failed for the key store's functions, which are in
-// the log's database.
+// errNoKeyStore says that the log's database, which should hold the key store, lacks the key
+// store's functions.
 var errNoKeyStore = errors.New("the key store's schema is missing")

@@ -9,15 +9,15 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// streamChange is what a group changes of a stream beyond its version. It is never
-// changed in place: rows that were copied before still point to it.
+// streamChange holds the lifecycle and metadata columns that a group changes in a stream's
+// row. It is never changed in place, because copies of the row point to it.
 type streamChange struct {
-	readableFrom    event.Version // 0: as it was
-	metadataVersion event.Version // 0: metadata as they were
+	readableFrom    event.Version // 0: unchanged
+	metadataVersion event.Version // 0: metadata unchanged
 	settings        []byte
 }
 
-// add counts an event in. Its action has been found possible.
+// add advances the row by an accepted event, whose action checkStates has allowed.
 func (s *streamRow) add(e *event.Prepared) {
 	s.version++
 	s.last = e.Sequence
@@ -43,12 +43,13 @@ func (s *streamRow) add(e *event.Prepared) {
 	s.change = &change
 }
 
-// fill writes the columns that only changed streams have.
-func (s *streamChange) fill(c []*pg.Column, state event.StreamState) {
+// fill adds the parameters that UpsertStreamVersions lacks and ChangeStreams has.
+func (s *streamChange) fill(row *rowSet, state event.StreamState) {
+	lifecycle := row.next()
 	if state == event.StreamActive {
-		c[0].Null()
+		lifecycle.Null()
 	} else {
-		c[0].Text(state.String())
+		lifecycle.Text(state.String())
 	}
 	version := func(c *pg.Column, v event.Version) {
 		if v == 0 {
@@ -57,9 +58,9 @@ func (s *streamChange) fill(c []*pg.Column, state event.StreamState) {
 			c.Int8(int64(v))
 		}
 	}
-	version(c[1], s.readableFrom)
-	c[2].JSON(s.settings)
-	version(c[3], s.metadataVersion)
+	version(row.next(), s.readableFrom)
+	row.next().JSON(s.settings)
+	version(row.next(), s.metadataVersion)
 }
 
 // checkAccess checks the caller's roles against the access lists of the streams it writes.
@@ -90,14 +91,14 @@ func (g *group) checkStates(r *ports.AppendRequest, v *verdict) {
 		}
 		if row := g.streamOf(streamKey{r.Partition, e.Stream}); row.state > event.StreamActive {
 			v.err, v.holder = concurrency.ActionRefused(e.Stream, row.state, event.AppendToStream), row.last
-			// An event behind it may recreate the stream, but not for this one.
+			// A later event of the request may recreate the stream, which does not help this one.
 			return
 		}
 	}
 }
 
-// checkChanges is checkStates for a request that changes streams: each event finds
-// its stream as the events before it leave it.
+// checkChanges is checkStates for a request that changes streams: it checks each event
+// against the state that the request's earlier events leave.
 func (g *group) checkChanges(r *ports.AppendRequest, staged []event.Prepared, v *verdict) {
 	states := map[streamKey]event.StreamState{}
 	for i := range staged {

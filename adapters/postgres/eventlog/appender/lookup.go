@@ -14,18 +14,19 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// lookup holds the rows of one kind that a group has read under its head locks. Each key is
-// read once; a key without a row has the zero value.
+// lookup holds the rows of one kind that a group has read under its head locks. Callers want
+// keys, the group reads the rows of all wanted keys in one statement. Each key is read once; a
+// key without a row has the zero value.
 type lookup[K comparable, V any] struct {
 	sql     string
 	rows    map[K]V
-	unread  []K // since the last queue
+	unread  []K // wanted, and not read yet
 	columns []*pg.Column
 	encode  func(columns []*pg.Column, k K)
 	scan    func(rows pgx.Rows, ordinal *int32, v *V) error
 }
 
-// anyLookup is a lookup whatever its types of key and row.
+// anyLookup is a lookup with any types of key and row.
 type anyLookup interface {
 	reset()
 	pending() bool
@@ -55,8 +56,8 @@ func (l *lookup[K, V]) want(k K) {
 	}
 }
 
-// getOrWant returns the row of a key. A key that was not looked up yet reads as absent, and the
-// next query looks it up.
+// getOrWant returns the row of a key. For a key that was not wanted before it returns the zero value
+// and wants the key; pending then tells the group to read it and to decide again.
 func (l *lookup[K, V]) getOrWant(k K) V {
 	v, known := l.rows[k]
 	if !known {
@@ -101,7 +102,7 @@ func (l *lookup[K, V]) read(results pgx.BatchResults) error {
 	return rows.Err()
 }
 
-// The names of rows. Each begins with the partition.
+// The keys of rows. Each begins with the partition.
 type (
 	streamKey struct {
 		partition event.PartitionID
@@ -145,7 +146,7 @@ type (
 		first, last event.Sequence
 		state       event.StreamState
 		access      string        // access list, JSON; "": none
-		change      *streamChange // what the group changes besides; nil: nothing
+		change      *streamChange // lifecycle and metadata columns that the group changes; nil: none
 	}
 	idempotencyRow struct {
 		outcome   ports.IdempotencyOutcome
@@ -167,7 +168,7 @@ type (
 	}
 )
 
-// facts are all lookups of a group.
+// facts are all lookups of a group: the committed rows that its requests are decided against.
 type facts struct {
 	streams        *lookup[streamKey, streamRow]
 	idempotency    *lookup[textKey, idempotencyRow]
@@ -181,7 +182,7 @@ type facts struct {
 	sequences      *lookup[intentKey, event.Sequence]
 	leases         *lookup[keyVersion, bool]
 	keyStates      *lookup[subjectKey, shredding.KeyState]
-	logLookups     []anyLookup // unread on the group's own connection
+	logLookups     []anyLookup // read on the group's own connection
 	keyLookups     []anyLookup // unread on a lease's connection: the key store is another database
 }
 
@@ -295,15 +296,15 @@ func (f *facts) reset() {
 	f.forgetKeys()
 }
 
-// forgetKeys drops what was asked of a key store in another database.
+// forgetKeys drops the rows of a key store in another database.
 func (f *facts) forgetKeys() {
 	for _, l := range f.keyLookups {
 		l.reset()
 	}
 }
 
-// queuePending adds a statement for every lookup with pending names and returns
-// them in order.
+// queuePending adds a statement for every lookup with unread keys and returns these
+// lookups in order.
 func queuePending(b *pgx.Batch, lookups, into []anyLookup) []anyLookup {
 	for _, l := range lookups {
 		if l.pending() {

@@ -16,13 +16,13 @@ import (
 
 const notifyInterval = 10 * time.Millisecond // per partition, at least
 
-// notifier tells listeners that partitions grew, after the commit and on its own
-// connection: NOTIFY inside the append's transaction would take a lock of the
-// whole cluster. What cannot be told is dropped; readers poll as well.
+// notifier notifies listeners of partitions that have new events, after the commit and on its
+// own connection: NOTIFY inside the append's transaction would take a lock of the
+// whole cluster. Notifications that fail are dropped; readers poll as well.
 type notifier struct {
 	engine     *Engine
 	mu         sync.Mutex
-	heads      map[event.PartitionID]event.Sequence // grown since told
+	heads      map[event.PartitionID]event.Sequence // of partitions that grew since their last notification
 	notifiedAt map[event.PartitionID]time.Time
 	wake       chan struct{}
 	stop       chan struct{}
@@ -85,14 +85,14 @@ func (n *notifier) run() {
 	}
 }
 
-// waitToReconnect waits after a failure, unless the store is closed.
+// waitToReconnect waits ReconnectPause after a failure, or until the notifier is closed.
 func (n *notifier) waitToReconnect() {
 	timer := time.NewTimer(pg.ReconnectPause)
 	defer timer.Stop()
 	select {
 	case <-timer.C:
 	case <-n.stop:
-		// run sees it again: the channel stays closed.
+		// run finds the channel closed and ends.
 	}
 }
 
@@ -101,7 +101,8 @@ type growth struct {
 	head      event.Sequence
 }
 
-// takeDue takes what may be told now and says how long until the rest may be.
+// takeDue removes the partitions that may be notified now, all of them on request, and returns how
+// long the others have to wait.
 func (n *notifier) takeDue(all bool) (due []growth, wait time.Duration) {
 	now := time.Now()
 	n.mu.Lock()
@@ -140,7 +141,7 @@ func (n *notifier) notify(ctx context.Context, conn *pgx.Conn, due []growth) *pg
 	return conn
 }
 
-// appendedPayload is the whole message: {"partition":17,"sequence":"4242"}.
+// appendedPayload renders the payload of a notification: {"partition":17,"sequence":"4242"}.
 func appendedPayload(p event.PartitionID, head event.Sequence) string {
 	b := append(make([]byte, 0, 64), `{"partition":`...)
 	b = strconv.AppendUint(b, uint64(p), 10)

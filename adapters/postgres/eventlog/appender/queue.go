@@ -11,12 +11,12 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// The states of a waiting request.
+// The states of a request until it is answered.
 const (
 	stateQueued int32 = iota
 	stateTaken
-	stateAbandoned  // the caller gave up before it was taken
-	stateCallerGone // the caller gave up after it was taken and got append.outcome_unknown
+	stateAbandoned  // the caller gave up before an appender took it; nothing was written
+	stateCallerGone // the caller gave up after an appender took it and got append.outcome_unknown
 )
 
 // queuedRequest is one request in the queue of an appender.
@@ -25,7 +25,7 @@ type queuedRequest struct {
 	intent   *encodedIntent
 	bytes    int
 	queuedAt time.Time
-	deadline time.Time // end of its wait for locks of other sessions; zero: it has not met one
+	deadline time.Time // until when it waits for locks of other sessions; zero: it has not waited for one
 	state    atomic.Int32
 	answer   chan answer // of capacity 1: the appender never waits for a caller
 }
@@ -47,21 +47,21 @@ type queue struct {
 	mu             sync.Mutex
 	items          []*queuedRequest
 	stalled        map[event.PartitionID]*stalledPartition
-	suspects       map[event.PartitionID]bool // a group missed their lock and has not acquired it since
+	suspects       map[event.PartitionID]bool // their lock was missed and has not been acquired since
 	load           load
-	stalledLoad    load // the part of it in stalled partitions
+	stalledLoad    load // the part of load in stalled partitions
 	borrowedLoad   load // of requests that groups moved to stalled partitions; load does not count it
 	partitionLoads map[event.PartitionID]load
 	limits         *pg.Limits
 	limit          load                    // of the queue
 	partitionLimit load                    // of one partition
-	maxWait        time.Duration           // for locks of other sessions
-	startServing   func(*stalledPartition) // starts serving it; called with mu
+	maxWait        time.Duration           // of a request for locks of other sessions
+	startServing   func(*stalledPartition) // called with mu
 	closed         bool
 	wake           chan struct{} // of capacity 1
 }
 
-// load is a weight in the queue.
+// load is a number of requests and the bytes of their payloads.
 type load struct{ requests, bytes int }
 
 func (l load) plus(requests, bytes int) load { return load{l.requests + requests, l.bytes + bytes} }
@@ -82,14 +82,14 @@ func (q *queue) push(w *queuedRequest) error {
 	if q.closed {
 		return fault.New(fault.Unavailable, codeShuttingDown, "the server is shutting down; try another node or try again").WithRetryAfter(time.Second)
 	}
-	// An empty queue takes any request, so that none is too large for ever. No
-	// partition may fill the queue of its neighbours.
+	// An empty queue takes any request, so that no request is refused for its size alone.
+	// One partition may not fill the queue for the others.
 	p := w.request.Partition
 	total, own := q.load.plus(1, w.bytes), q.partitionLoads[p].plus(1, w.bytes)
 	full := q.load.requests > 0 && (total.exceeds(q.limit) || own.requests > 1 && own.exceeds(q.partitionLimit))
 	d, isStalled := q.stalled[p]
 	isStalled = isStalled || q.suspects[p]
-	if isStalled && !full { // nor may all stalled partitions together
+	if isStalled && !full { // all stalled partitions together share the limit of one
 		stalledLoad := q.stalledLoad.plus(1, w.bytes)
 		full = q.stalledLoad.requests > 0 && stalledLoad.exceeds(q.partitionLimit)
 	}
@@ -130,8 +130,8 @@ func (q *queue) depth() (requests, bytes int) {
 }
 
 // take fills group with the next requests in order of arrival: one oversize
-// request alone, or as many others as a group may hold; oversize ones are passed
-// over then and come first next time. It waits for the first request and returns
+// request alone, or as many others as a group may hold. An oversize request that take
+// passes over comes first next time. It waits for the first request and returns
 // nil when the queue is closed and empty and its stalled partitions have ended. Requests whose
 // callers gave up are dropped.
 func (q *queue) take(group []*queuedRequest) []*queuedRequest {
@@ -166,14 +166,15 @@ func (q *queue) fill(group []*queuedRequest) []*queuedRequest {
 	return group
 }
 
-// take lets an appender have the request, unless its caller gave up.
+// take marks the request as taken by an appender. It reports false if the caller gave up.
 func (w *queuedRequest) take() bool { return w.state.CompareAndSwap(stateQueued, stateTaken) }
 
-// isQueued reports whether the caller still waits for the request to be taken.
+// isQueued reports whether the request is not taken and its caller still waits.
 func (w *queuedRequest) isQueued() bool { return w.state.Load() == stateQueued }
 
-// gather moves the next requests from items to group, those that may be taken, and
-// returns the rest as kept. It calls onRemoved for each request that leaves items.
+// gather moves the next requests for which take reports true from items to group, within
+// the limits of a group, and returns the rest as kept. It calls onRemoved for each request
+// that leaves items.
 func gather(group, items []*queuedRequest, limits *pg.Limits, onePartition bool, take func(*queuedRequest) bool, onRemoved func(*queuedRequest)) (taken, kept []*queuedRequest) {
 	events, bytes := 0, 0
 	kept = items[:0]
@@ -190,7 +191,7 @@ func gather(group, items []*queuedRequest, limits *pg.Limits, onePartition bool,
 			if len(group) > 0 {
 				break
 			}
-			// Alone when it is the first; nothing else joins it.
+			// It is alone in its group.
 			onRemoved(w)
 			if take(w) {
 				group, full = append(group, w), true

@@ -13,10 +13,11 @@ import (
 )
 
 // resolveOutcome finds out whether a group was committed whose connection was lost at
-// commit. On a new connection it takes the group's head locks, which the lost
-// session holds as long as it lives, and looks for one row of the group: the
-// group is there as a whole or not at all. It returns committed, rolledBack
-// with errAbsent, or outcomeUnknown.
+// commit. On a new connection it takes the group's head locks, which the server holds for
+// the lost session until that session's transaction has ended. Then it looks for one row of
+// the group: all rows of the group are there or none. It returns committed, rolledBack
+// with errAbsent, or outcomeUnknown. After a failover it asks the new primary: a commit that
+// the failover lost counts as rolled back, and the group runs again.
 func (g *group) resolveOutcome(ws []*queuedRequest) (transactionOutcome, error) {
 	var err error
 	for try := range resolveTries {
@@ -71,14 +72,14 @@ func (g *group) findCommitMarker(ws []*queuedRequest) (found, certain bool, err 
 func (g *group) lockHeads(ctx context.Context, conn *pgxpool.Conn) error {
 	var batch pgx.Batch
 	batch.Queue(beginAppend)
-	batch.Queue(pg.SetLockTimeout, pg.Milliseconds(g.engine.limits.LockTimeout)) // the lost session ends within it
+	batch.Queue(pg.SetLockTimeout, pg.Milliseconds(g.engine.limits.LockTimeout)) // IdleTimeout ends the lost session before it
 	batch.Queue(appenderdb.LockPartitionHeads, g.partitionIDs)
 	return conn.SendBatch(ctx, &batch).Close()
 }
 
-// wantCommitMarker asks for a row that only this group can have written and returns
-// how to judge it. Events and idempotency keys are certain. An intent alone is
-// certain unless another transaction has changed it since.
+// wantCommitMarker asks for a row that only this group can have written and returns a
+// function that judges the row. The answer is certain for events and idempotency keys, and
+// for an intent without either unless another transaction has changed the intent since.
 func (g *group) wantCommitMarker(ws []*queuedRequest) (isCommitted func() (found, certain bool)) {
 	if len(g.events) > 0 {
 		k := intentKey{g.events[0].Partition, g.events[0].ID}

@@ -14,25 +14,25 @@ import (
 )
 
 // An appender waits only briefly for a lock that another session holds, such as an
-// administrator's session on a head row. A partition whose lock a group did not get is
-// isolated: its requests wait in a stalledPartition, and the appender serves the other
-// partitions. A stalledPartition waits for the lock until its requests' deadline, in one of
-// a few slots with a connection each. As soon as it has got the lock, its partition is the
-// appender's again. Later requests of the partition join it until then. More stalled
+// administrator's session on a head row. A partition whose lock a group did not acquire is
+// stalled: its requests, and later ones, wait in a stalledPartition, and the appender serves
+// the other partitions. A stalledPartition waits for the lock until its requests' deadline,
+// in one of a few slots with a connection each. It ends when it has acquired the lock and its
+// next group is answered; the appender then serves the partition again. More stalled
 // partitions than slots have a common cause, such as a lock on a whole table: when one of
-// them gets its lock, the appender tries all of them together.
+// them acquires its lock, the appender tries all of them together.
 const (
-	// A group waits for a lock as long as groupsBefore groups take, at most maxLockWait:
-	// groups of other nodes may hold it before, and where groups are slow, theirs are too.
+	// A group waits for a lock as long as groupsBefore groups take, at most maxLockWait.
+	// Groups of other nodes may hold the lock, and they take about as long as this node's.
 	groupsBefore = 4
 	maxLockWait  = 2 * time.Second
 	stalledSlots = 4
-	// With more stalled partitions than slots they take turns: all within stalledRound, if each
-	// of them waits at least as long as minAttempt.
+	// Where more partitions are stalled than there are slots, each attempt is so short that all
+	// partitions have one within stalledRound, but never shorter than minAttempt.
 	stalledRound = time.Second
 	minAttempt   = 10 * time.Millisecond
-	// stalledPause is between two attempts of a partition that got its head and missed
-	// another lock.
+	// stalledPause is the pause between two attempts of a partition that acquired its head lock
+	// and not another one.
 	stalledPause = 20 * time.Millisecond
 )
 
@@ -40,13 +40,13 @@ const (
 // session. The queue's mu guards its fields.
 type stalledPartition struct {
 	partition event.PartitionID
-	nextGroup []*queuedRequest // that missed the lock together; the queue's load does not count them
-	later     []*queuedRequest // that came after them
-	isRunning bool             // it has the lock, and its first requests run
-	recalled  chan struct{}
+	nextGroup []*queuedRequest // run as one group once the lock is acquired; in borrowedLoad, not in load
+	later     []*queuedRequest // of the groups after that; in load and stalledLoad
+	isRunning bool             // it has the lock, and nextGroup is being written
+	recalled  chan struct{}    // closed when the appender has taken its requests back
 }
 
-// isolate takes a partition out of the queue. It is called with mu.
+// isolate makes a partition a stalled one and starts to serve it. It is called with mu.
 func (q *queue) isolate(p event.PartitionID) *stalledPartition {
 	d := &stalledPartition{partition: p, recalled: make(chan struct{})}
 	q.stalled[p], q.suspects[p] = d, true
@@ -54,8 +54,8 @@ func (q *queue) isolate(p event.PartitionID) *stalledPartition {
 	return d
 }
 
-// enqueue adds a request to the end of its partition's. It is called with the
-// queue's mu, and the request is in its load already.
+// enqueue adds a request to those of the stalled partition. It is called with the
+// queue's mu, and the queue's load counts the request already.
 func (d *stalledPartition) enqueue(q *queue, w *queuedRequest, now time.Time) {
 	w.setDeadline(now.Add(q.maxWait))
 	d.later = append(d.later, w)
@@ -70,9 +70,9 @@ func (w *queuedRequest) setDeadline(until time.Time) {
 	}
 }
 
-// stall sends the requests of a group that missed a lock, of which nothing was written,
-// into stalled partitions, in their order, and after them the queued requests of the same
-// partitions. It returns the requests that there is no room for.
+// stall moves the requests of a group that timed out waiting for a lock, and of which nothing
+// was written, into stalled partitions in their order, followed by the queued requests of the
+// same partitions. It returns the requests that borrowedLoad has no room for.
 func (q *queue) stall(ws []*queuedRequest, until time.Time) (refused []*queuedRequest) {
 	if len(ws) == 0 {
 		return nil
@@ -81,7 +81,7 @@ func (q *queue) stall(ws []*queuedRequest, until time.Time) (refused []*queuedRe
 	defer q.mu.Unlock()
 	for _, w := range ws {
 		if !w.state.CompareAndSwap(stateTaken, stateQueued) {
-			continue // its caller gave up
+			continue // its caller gave up and has its answer
 		}
 		borrowed := q.borrowedLoad.plus(1, w.bytes)
 		if q.borrowedLoad.requests > 0 && borrowed.exceeds(q.limit) {
@@ -112,8 +112,8 @@ func (q *queue) stall(ws []*queuedRequest, until time.Time) (refused []*queuedRe
 }
 
 // next prepares the next attempt of a stalled partition. late are the requests whose
-// deadline has passed; until is the earliest deadline of the others. over: nothing waits
-// any more, and the partition is the appender's again.
+// deadline has passed; until is the earliest deadline in nextGroup. over reports that the
+// stalled partition has ended: no request waits in it, or the appender has recalled it.
 func (q *queue) next(d *stalledPartition, now time.Time) (late []*queuedRequest, until time.Time, over bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -157,8 +157,8 @@ func (q *queue) removeStalled(w *queuedRequest) {
 	q.remove(w)
 }
 
-// lockAcquired returns the first requests of a stalled partition that has got its lock,
-// without those whose callers gave up.
+// lockAcquired takes the requests of nextGroup, because the stalled partition has acquired its
+// lock. It leaves out those whose callers gave up.
 func (q *queue) lockAcquired(d *stalledPartition) []*queuedRequest {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -177,9 +177,9 @@ func (q *queue) lockAcquired(d *stalledPartition) []*queuedRequest {
 	return taken
 }
 
-// end ends a stalled partition whose requests were answered: what came after them is first in the
-// queue. Its deadline starts again with the next lock that it misses, because it did acquire
-// the one before: where several nodes write to one partition they take many turns.
+// end ends a stalled partition whose group was answered and puts its later requests first in
+// the queue. Their deadlines start again with the next lock that they wait for: where several
+// nodes write to one partition, a request waits for many locks that are held briefly.
 func (q *queue) end(d *stalledPartition) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -201,7 +201,8 @@ func (q *queue) end(d *stalledPartition) {
 	q.signal()
 }
 
-// requeue puts the requests of a stalled partition before the queue. It is called with mu.
+// requeue puts the requests of a stalled partition before all queued ones. It is called with
+// mu.
 func (q *queue) requeue(d *stalledPartition) {
 	for _, w := range d.nextGroup {
 		q.returnBorrowed(w)
@@ -217,7 +218,7 @@ func (q *queue) requeue(d *stalledPartition) {
 	delete(q.suspects, d.partition)
 }
 
-// stallAgain returns requests that missed another lock to their stalled partition.
+// stallAgain returns requests that timed out on another lock to their stalled partition.
 func (q *queue) stallAgain(d *stalledPartition, ws []*queuedRequest) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -230,13 +231,12 @@ func (q *queue) stallAgain(d *stalledPartition, ws []*queuedRequest) {
 	}
 }
 
-// serveStalled tries a stalled partition until the partition is the appender's again or has
-// no requests.
+// serveStalled repeats attempts of a stalled partition until it has ended.
 func (a *appender) serveStalled(d *stalledPartition) {
 	s := a.engine
 	s.countStalled(1)
 	defer s.countStalled(-1)
-	var since time.Time // the first attempt that missed the lock; zero: none did
+	var since time.Time // start of the first attempt that did not acquire the lock; zero: none
 	for {
 		late, until, over := a.queue.next(d, time.Now())
 		for _, w := range late {
@@ -255,7 +255,7 @@ func (a *appender) serveStalled(d *stalledPartition) {
 		switch {
 		case !missed && since.IsZero():
 		case !missed:
-			s.db.Log.Info("appends of a legal entity go on", "partition", uint32(d.partition), "after", time.Since(since).String())
+			s.db.Log.Info("appends of a legal entity continue", "partition", uint32(d.partition), "after", time.Since(since).String())
 		case since.IsZero():
 			since = began
 			s.db.Log.Warn("appends of a legal entity wait for a lock that another session holds; backbone doctor --section contention names it",
@@ -268,7 +268,7 @@ func (a *appender) serveStalled(d *stalledPartition) {
 	}
 }
 
-// countStalled keeps the number of stalled partitions.
+// countStalled changes the number of stalled partitions that are served, and reports it.
 func (s *Engine) countStalled(change int) {
 	s.stalledMu.Lock()
 	defer s.stalledMu.Unlock()
@@ -276,8 +276,8 @@ func (s *Engine) countStalled(change int) {
 	s.metrics.ObserveStalledPartitions(s.stalledPartitions)
 }
 
-// acquireSlot waits for the buffers of a group, and with them the right to a connection, until
-// a moment or a recall; nil then.
+// acquireSlot waits for a slot, which is the right to a connection and the buffers of a group.
+// It returns nil at the given time or when the stalled partition is recalled.
 func (s *Engine) acquireSlot(until time.Time, recalled <-chan struct{}) *group {
 	timer := time.NewTimer(time.Until(until))
 	defer timer.Stop()
@@ -291,7 +291,7 @@ func (s *Engine) acquireSlot(until time.Time, recalled <-chan struct{}) *group {
 	}
 }
 
-// attemptWait is how long an attempt of a stalled partition may wait for its head.
+// attemptWait is how long an attempt of a stalled partition may wait for its head lock.
 func (s *Engine) attemptWait(until time.Time) time.Duration {
 	wait := time.Until(until)
 	s.stalledMu.Lock()
@@ -300,11 +300,11 @@ func (s *Engine) attemptWait(until time.Time) time.Duration {
 	if n >= stalledSlots {
 		wait = min(wait, max(stalledRound*stalledSlots/time.Duration(n), minAttempt))
 	}
-	return max(wait, time.Millisecond) // none would be for ever
+	return max(wait, time.Millisecond) // PostgreSQL waits without limit for a timeout of 0
 }
 
-// attempt waits for the head of a stalled partition and runs its first requests in the
-// same transaction. It reports whether they missed a lock, that one or another.
+// attempt waits for the head lock of a stalled partition and runs its next group in the
+// same transaction. It reports whether it timed out on that lock or on another one.
 func (a *appender) attempt(g *group, d *stalledPartition, until time.Time) (missed bool) {
 	if g.engine == nil {
 		g.init(a.engine)
@@ -315,7 +315,7 @@ func (a *appender) attempt(g *group, d *stalledPartition, until time.Time) (miss
 	if pg.IsLockTimeout(err) {
 		return true
 	}
-	// Whatever else failed, the group finds out by itself.
+	// After any other error the group begins a transaction itself and handles its errors.
 	ws := a.queue.lockAcquired(d)
 	if len(ws) == 0 {
 		if conn != nil {
@@ -333,8 +333,8 @@ func (a *appender) attempt(g *group, d *stalledPartition, until time.Time) (miss
 	return true
 }
 
-// waitForHead begins the transaction of a stalled partition: it has the head of its partition when
-// it returns. Nothing is pipelined here, so that a lock that was missed costs no
+// waitForHead begins the transaction of a stalled partition and acquires its head lock. It
+// sends one statement at a time, because a timeout inside a pipeline would cost the
 // connection.
 func (g *group) waitForHead(ctx context.Context, p event.PartitionID, wait time.Duration) (*pgxpool.Conn, error) {
 	conn, err := g.engine.appends.Acquire(ctx)
@@ -365,7 +365,7 @@ func (g *group) waitForHead(ctx context.Context, p event.PartitionID, wait time.
 	return nil, err
 }
 
-// shortLockWait is how long an appender waits for a lock where groups are fast.
+// shortLockWait is how long an appender waits for a lock while groups are fast.
 func (s *Engine) shortLockWait() time.Duration { return min(pg.ShortLockWait, s.limits.LockTimeout) }
 
 // lockWait is how long an appender waits for a lock.
@@ -377,8 +377,8 @@ func (s *Engine) lockWait() time.Duration {
 	return wait
 }
 
-// holdTimes is how long the latest groups held their heads. The fastest of them counts: one
-// that is slow says nothing about those of other nodes.
+// holdTimes records how long the latest groups held their head locks. lockWait uses the
+// shortest: one slow group says nothing about the groups of other nodes.
 type holdTimes struct {
 	mu   sync.Mutex
 	held [4]time.Duration
@@ -427,24 +427,24 @@ func (g *group) splitByLockState(ws []*queuedRequest) (free, held []*queuedReque
 }
 
 // handleLockTimeout returns the requests of a group that must wait for a lock. With probeLocks
-// it finds the requests whose heads are free, and runs those first.
+// it first runs the requests whose head rows are free, and returns the others.
 func (g *group) handleLockTimeout(ws []*queuedRequest, probeLocks bool) (again []*queuedRequest) {
 	if !probeLocks || len(g.partitions) < 2 {
 		return ws
 	}
 	free, held, err := g.splitByLockState(ws)
 	if err != nil {
-		g.engine.db.Log.Warn("it could not be found out whose lock an append group missed", "error", pg.RedactError(err))
+		g.engine.db.Log.Warn("the head rows that other sessions lock could not be listed; the whole append group waits", "error", pg.RedactError(err))
 		return ws
 	}
 	if len(held) == 0 {
-		return g.run(ws, false) // the lock was given back, or is another one: that is found out now
+		return g.run(ws, false) // the lock was released since, or is not a head lock; the next run shows which
 	}
 	return slices.Concat(held, g.run(free, false))
 }
 
-// runHalves runs the second half after the first, without the requests of partitions that
-// missed a lock in the first half.
+// runHalves runs both halves of a group, the first one first. From the second it leaves out
+// the partitions whose lock the first did not acquire, so that their requests keep their order.
 func (g *group) runHalves(ws []*queuedRequest, probeLocks bool) (again []*queuedRequest) {
 	again = g.run(ws[:len(ws)/2], probeLocks)
 	if len(again) == 0 {
@@ -465,7 +465,8 @@ func (g *group) runHalves(ws []*queuedRequest, probeLocks bool) (again []*queued
 	return slices.Concat(again, g.run(free, probeLocks))
 }
 
-// lockedFault is the answer after a wait for a lock timed out. Nothing was written.
+// lockedFault is the fault of a request that waited for locks until its deadline. Nothing was
+// written.
 func lockedFault(waited time.Duration) *fault.Error {
 	return fault.New(fault.Unavailable, pg.CodeUnavailable,
 		"another session of the database has held a lock that this legal entity's appends need for %s; try again, and end that session if it stays (backbone doctor --section contention names it)",

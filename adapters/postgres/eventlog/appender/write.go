@@ -12,9 +12,9 @@ import (
 )
 
 // writer turns a decided group into its insert statements. Its columns are used
-// again for every group. Envelopes are written as eventlog.EnvelopeColumns declares; for the
-// side rows the order of columns is the order of the parameters in
-// sql/backbone/queries/appender/writes.sql. The conformance suite reads every field back.
+// again for every group. eventlog.EnvelopeColumns declares the columns of events; those of the
+// other rows have the order of the parameters in sql/backbone/queries/appender/writes.sql. The
+// conformance suite reads every field back.
 type writer struct {
 	locked     *pg.Column
 	statements []statement
@@ -23,8 +23,8 @@ type writer struct {
 	changedStreams, eventSubjects, intentSubjects                           *rowSet
 }
 
-// statement is one insert and how many rows it must write; anyRows: it leaves out
-// what is there.
+// statement is one insert and how many rows it must write. With anyRows it may write fewer,
+// because it skips rows that exist.
 type statement struct {
 	name string
 	sql  string
@@ -34,13 +34,27 @@ type statement struct {
 
 const anyRows = -1
 
-// rowSet is the parameters of one insert.
+// rowSet is the parameters of one insert, which takes an array for each column. Its rows are
+// added column by column, in the order of the statement's parameters.
 type rowSet struct {
 	name    string
 	sql     string
 	columns []*pg.Column
 	args    []any
 	rows    int
+	column  int // of the row that is being added: the one that next returns
+}
+
+func (r *rowSet) addRow() *rowSet {
+	r.rows++
+	r.column = 0
+	return r
+}
+
+func (r *rowSet) next() *pg.Column {
+	c := r.columns[r.column]
+	r.column++
+	return c
 }
 
 const (
@@ -124,11 +138,10 @@ func (w *writer) fill(g *group, ws []*queuedRequest) []statement {
 		w.addStream(k, s)
 	}
 	for k, n := range g.overlay.series {
-		c := w.series.columns
-		c[0].Int4(int32(k.partition))
-		c[1].Text(k.text)
-		c[2].Int8(int64(n))
-		w.series.rows++
+		row := w.series.addRow()
+		row.next().Int4(int32(k.partition))
+		row.next().Text(k.text)
+		row.next().Int8(int64(n))
 	}
 	for i := range ws {
 		if g.verdicts[i].writes {
@@ -158,49 +171,46 @@ func (w *writer) addEvent(e *event.Prepared) {
 	}
 	w.events.rows++
 
-	c := w.payloads.columns
-	c[0].Int4(int32(e.Partition))
-	c[1].Int8(int64(e.Sequence))
-	c[2].Bytes(e.Salt[:])
-	c[3].Bytes(e.Payload)
-	w.payloads.rows++
+	row := w.payloads.addRow()
+	row.next().Int4(int32(e.Partition))
+	row.next().Int8(int64(e.Sequence))
+	row.next().Bytes(e.Salt[:])
+	row.next().Bytes(e.Payload)
 
-	c = w.keys.columns
 	for i, key := range e.Keys {
 		if slices.Contains(e.Keys[:i], key) {
 			continue // two references to one entity in different roles are one row
 		}
-		c[0].Int4(int32(e.Partition))
-		c[1].Text(key)
-		c[2].Int8(int64(e.Sequence))
-		c[3].Int4(e.TypeNumber)
-		w.keys.rows++
+		row := w.keys.addRow()
+		row.next().Int4(int32(e.Partition))
+		row.next().Text(key)
+		row.next().Int8(int64(e.Sequence))
+		row.next().Int4(e.TypeNumber)
 	}
 
-	c = w.business.columns
 	for _, b := range e.BusinessKeys {
-		c[0].Int4(int32(e.Partition))
-		c[1].Text(b.EventType)
-		c[2].Text(b.Key)
-		c[3].Int8(int64(e.Sequence))
-		c[4].Bytes(e.ID[:])
-		c[5].Optional(b.Document)
-		w.business.rows++
+		row := w.business.addRow()
+		row.next().Int4(int32(e.Partition))
+		row.next().Text(b.EventType)
+		row.next().Text(b.Key)
+		row.next().Int8(int64(e.Sequence))
+		row.next().Bytes(e.ID[:])
+		row.next().Optional(b.Document)
 	}
 
-	c = w.eventSubjects.columns
 	for i := range e.Sealed {
 		s := &e.Sealed[i]
-		c[0].Int4(int32(e.Partition))
-		c[1].Text(s.Subject)
-		c[2].Int8(int64(e.Sequence))
-		c[3].Int2(int16(s.KeyClass))
-		c[4].Texts(s.Pointers)
-		w.eventSubjects.rows++
+		row := w.eventSubjects.addRow()
+		row.next().Int4(int32(e.Partition))
+		row.next().Text(s.Subject)
+		row.next().Int8(int64(e.Sequence))
+		row.next().Int2(int16(s.KeyClass))
+		row.next().Texts(s.Pointers)
 	}
 }
 
-// sealed reports whether what was filled holds values under a person's key.
+// sealed reports whether an event or intent of the group holds values sealed with a person's
+// key.
 func (w *writer) sealed() bool { return w.eventSubjects.rows > 0 || w.intentSubjects.rows > 0 }
 
 func (w *writer) addStream(k streamKey, s streamRow) {
@@ -208,31 +218,29 @@ func (w *writer) addStream(k streamKey, s streamRow) {
 	if s.change != nil {
 		set = w.changedStreams
 	}
-	c := set.columns
-	c[0].Int4(int32(k.partition))
-	c[1].Text(k.stream.Type)
-	c[2].Text(k.stream.ID)
-	c[3].Int8(int64(s.version))
-	c[4].Int8(int64(s.first))
-	c[5].Int8(int64(s.last))
+	row := set.addRow()
+	row.next().Int4(int32(k.partition))
+	row.next().Text(k.stream.Type)
+	row.next().Text(k.stream.ID)
+	row.next().Int8(int64(s.version))
+	row.next().Int8(int64(s.first))
+	row.next().Int8(int64(s.last))
 	if s.change != nil {
-		s.change.fill(c[6:], s.state)
+		s.change.fill(row, s.state)
 	}
-	set.rows++
 }
 
 func (w *writer) addSideRows(r *queuedRequest, v *verdict) {
 	if claim := r.request.Idempotency; claim != nil {
-		c := w.idempotency.columns
-		c[0].Int4(int32(r.request.Partition))
-		c[1].Text(claim.Key)
+		row := w.idempotency.addRow()
+		row.next().Int4(int32(r.request.Partition))
+		row.next().Text(claim.Key)
 		kept := claim.StoredHash()
-		c[2].Bytes(kept[:])
-		c[3].ID(v.outcome.IntentID)
-		c[4].Int8(int64(v.outcome.FirstSequence))
-		c[5].Int4(int32(v.outcome.EventCount))
-		c[6].Time(claim.ExpiresAt)
-		w.idempotency.rows++
+		row.next().Bytes(kept[:])
+		row.next().ID(v.outcome.IntentID)
+		row.next().Int8(int64(v.outcome.FirstSequence))
+		row.next().Int4(int32(v.outcome.EventCount))
+		row.next().Time(claim.ExpiresAt)
 	}
 	if r.request.Intent != nil {
 		w.addIntent(r, v)
@@ -245,49 +253,47 @@ func (w *writer) addIntent(r *queuedRequest, v *verdict) {
 	if v.count > 0 {
 		first, count = v.outcome.FirstSequence, v.count
 	}
-	c := w.intents.columns
-	c[0].Int4(int32(r.request.Partition))
-	c[1].Bytes(in.ID[:])
-	c[2].Text(in.LegalEntity)
-	c[3].Text(in.Type)
-	c[4].JSON(encoded.payload)
-	c[5].Text(string(in.Actor.Type))
-	c[6].Text(in.Actor.ID)
-	c[7].Optional(in.Actor.Name)
-	c[8].JSON(encoded.actorDetails)
-	c[9].Optional(in.PersonID)
-	c[10].List(in.Roles)
+	row := w.intents.addRow()
+	row.next().Int4(int32(r.request.Partition))
+	row.next().Bytes(in.ID[:])
+	row.next().Text(in.LegalEntity)
+	row.next().Text(in.Type)
+	row.next().JSON(encoded.payload)
+	row.next().Text(string(in.Actor.Type))
+	row.next().Text(in.Actor.ID)
+	row.next().Optional(in.Actor.Name)
+	row.next().JSON(encoded.actorDetails)
+	row.next().Optional(in.PersonID)
+	row.next().List(in.Roles)
 	if in.HasEffective {
-		c[11].Date(in.EffectiveDate)
+		row.next().Date(in.EffectiveDate)
 	} else {
-		c[11].Null()
+		row.next().Null()
 	}
-	c[12].Optional(in.CorrelationID)
-	c[13].ID(in.CausedBy)
-	c[14].Optional(in.Source.System)
-	c[15].Optional(in.Source.Channel)
-	c[16].Optional(in.Source.Reference)
-	c[17].Text(string(in.Status))
-	c[18].Optional(in.PlanHash)
-	c[19].JSON(encoded.need)
-	c[20].JSON(encoded.approvals)
-	c[21].JSON(encoded.rules)
-	c[22].JSON(encoded.refusal)
-	c[23].Int8(int64(first))
-	c[24].Int4(int32(count))
-	c[25].Int4(int32(r.request.Intent.ExpectedRevision + 1))
-	c[26].Time(in.CreatedAt)
-	c[27].Time(in.UpdatedAt)
-	w.intents.rows++
+	row.next().Optional(in.CorrelationID)
+	row.next().ID(in.CausedBy)
+	row.next().Optional(in.Source.System)
+	row.next().Optional(in.Source.Channel)
+	row.next().Optional(in.Source.Reference)
+	row.next().Text(string(in.Status))
+	row.next().Optional(in.PlanHash)
+	row.next().JSON(encoded.need)
+	row.next().JSON(encoded.approvals)
+	row.next().JSON(encoded.rules)
+	row.next().JSON(encoded.refusal)
+	row.next().Int8(int64(first))
+	row.next().Int4(int32(count))
+	row.next().Int4(int32(r.request.Intent.ExpectedRevision + 1))
+	row.next().Time(in.CreatedAt)
+	row.next().Time(in.UpdatedAt)
 
-	c = w.intentSubjects.columns
 	for i := range r.request.Intent.Sealed {
 		s := &r.request.Intent.Sealed[i]
-		c[0].Int4(int32(r.request.Partition))
-		c[1].Text(s.Subject)
-		c[2].Bytes(in.ID[:])
-		c[3].Int2(int16(s.KeyClass))
-		c[4].Texts(s.Pointers)
-		w.intentSubjects.rows++
+		row := w.intentSubjects.addRow()
+		row.next().Int4(int32(r.request.Partition))
+		row.next().Text(s.Subject)
+		row.next().Bytes(in.ID[:])
+		row.next().Int2(int16(s.KeyClass))
+		row.next().Texts(s.Pointers)
 	}
 }
