@@ -140,7 +140,9 @@ func (m *Metrics) ObserveQueue(appender, requests, bytes int) {
 
 // ObserveStalledPartitions reports how many legal entities' appends wait for a lock of another
 // session.
-func (m *Metrics) ObserveStalledPartitions(partitions int) { m.blockedPartitions.Set(float64(partitions)) }
+func (m *Metrics) ObserveStalledPartitions(partitions int) {
+	m.blockedPartitions.Set(float64(partitions))
+}
 
 // methods are those that get a label of their own; a caller may send anything.
 var methods = map[string]bool{"GET": true, "HEAD": true, "POST": true, "PUT": true, "PATCH": true, "DELETE": true, "OPTIONS": true}
