@@ -11,10 +11,10 @@ import (
 	"github.com/erpbackbone/backbone/domain/fault"
 )
 
-// MinimumMajor is the oldest major version of PostgreSQL that is used.
+// MinimumMajor is the oldest supported major version of PostgreSQL.
 const MinimumMajor = 15
 
-// installHint is the next step whenever no usable PostgreSQL was found.
+// installHint is the next step when no usable PostgreSQL was found.
 const installHint = "install the server package, on Debian or Ubuntu with: apt-get update && apt-get install -y --no-install-recommends postgresql; " +
 	"or name the folder that holds initdb and postgres"
 
@@ -33,17 +33,17 @@ type installation struct {
 }
 
 // FindBinaries returns the folder that holds the PostgreSQL server programs and
-// their major version. With a hint only that folder (or its bin) counts. Without
-// one it looks in PATH and where packages install, and takes the newest major
-// version from [MinimumMajor] on. Without result the fault is
-// dev.postgres_not_found (FailedPrecondition) and says what to install.
+// their major version. With a hint it searches only that folder and its bin. Without
+// one it searches PATH and the folders of packages, and takes the newest major
+// version from [MinimumMajor] on. Fault: dev.postgres_not_found (FailedPrecondition), which
+// names the package to install.
 func FindBinaries(hint string) (dir string, major int, err error) {
 	found, err := findInstallation(hint, 0)
 	return found.dir, found.major, err
 }
 
 // findInstallation is FindBinaries with a preferred major version, that of an
-// existing cluster; another one is returned when the preferred is not there.
+// existing cluster; it returns another one if that version is not installed.
 func findInstallation(hint string, preferred int) (installation, error) {
 	if hint != "" {
 		for _, dir := range []string{hint, filepath.Join(hint, "bin")} {
@@ -78,7 +78,7 @@ func findInstallation(hint string, preferred int) (installation, error) {
 	return best, nil
 }
 
-// installations lists what is installed, PATH first.
+// installations lists the installed versions, PATH first.
 func installations() []installation {
 	var dirs []string
 	if path, err := exec.LookPath("postgres"); err == nil {
@@ -102,8 +102,8 @@ func installations() []installation {
 
 var versionLine = regexp.MustCompile(`\(PostgreSQL\) (\d+)`)
 
-// inspectInstallation asks the programs in a folder for their version. A package
-// that left a folder without a server behind is no installation.
+// inspectInstallation reads the version of the programs in a folder. A folder without a server,
+// as removed packages leave behind, is no installation.
 func inspectInstallation(dir string) (installation, bool) {
 	absolute, err := filepath.Abs(dir)
 	if err != nil {

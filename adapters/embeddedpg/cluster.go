@@ -20,18 +20,18 @@ const superuser = "postgres"
 
 // Config says where and how a cluster runs.
 type Config struct {
-	// BinDir is the folder with initdb and postgres. Empty: found by
-	// [FindBinaries], with a preference for the version that made the cluster.
+	// BinDir is the folder with initdb and postgres. Empty: [FindBinaries] finds it, and prefers
+	// the version that made the cluster.
 	BinDir string
 	// DataDir is created when missing. It may hold other files of its owner.
 	DataDir string
 	// Port on 127.0.0.1. 0: the one of the last start if it is free, else another.
 	Port int
-	// Settings of postgresql.conf that win over the defaults of this package.
+	// Settings of postgresql.conf that override the defaults of this package.
 	Settings map[string]string
-	// Logger gets what happens to the cluster. Nil: nothing is logged.
+	// Logger logs the life of the cluster. Nil: nothing is logged.
 	Logger *slog.Logger
-	// Ephemeral clusters are made anew at every start and give up durability for
+	// Ephemeral clusters are recreated at every start and trade durability for
 	// speed. A kept cluster is never started as ephemeral.
 	Ephemeral bool
 }
@@ -43,8 +43,8 @@ type Cluster struct {
 	log       *slog.Logger
 
 	process *os.Process
-	exited  chan struct{} // the server process ended and was reaped
-	died    chan struct{} // the same, without having been asked to
+	exited  chan struct{} // closed when the server process has ended and was reaped
+	died    chan struct{} // closed when it has ended without Stop
 
 	mutex    sync.Mutex
 	stopping bool
@@ -52,9 +52,9 @@ type Cluster struct {
 }
 
 // Start makes the cluster on first use, starts it and waits until it accepts
-// connections. It first ends what a killed predecessor left running. The context
-// bounds the start only, not the life of the cluster; recovery after a crash
-// takes as long as it takes.
+// connections. It first ends the processes that a killed predecessor left running. The context
+// bounds the start only, not the life of the cluster; it is the only bound of a recovery after
+// a crash.
 //
 // Faults, all FailedPrecondition: dev.postgres_not_found,
 // dev.data_directory_version (made by another major version),
@@ -96,7 +96,7 @@ func Start(ctx context.Context, config Config) (_ *Cluster, err error) {
 	return c, nil
 }
 
-// watch tells an unexpected end from a requested one.
+// watch closes died if the server ends without Stop.
 func (c *Cluster) watch(cmd *exec.Cmd) {
 	<-c.exited
 	c.mutex.Lock()
@@ -143,9 +143,9 @@ func dsn(port int, user, password, database string) string {
 // after a requested stop.
 func (c *Cluster) Done() <-chan struct{} { return c.died }
 
-// Stop shuts PostgreSQL down cleanly, waits for its end and gives the data
-// directory back. When the context ends first, PostgreSQL is stopped at once; the
-// next start then recovers from the log. Stopping twice does nothing.
+// Stop shuts PostgreSQL down cleanly, waits for its end and releases the data
+// directory. If the context ends first, Stop ends PostgreSQL at once; the
+// next start then recovers from the log. A second Stop does nothing.
 func (c *Cluster) Stop(ctx context.Context) error {
 	c.mutex.Lock()
 	c.stopping = true
@@ -153,7 +153,7 @@ func (c *Cluster) Stop(ctx context.Context) error {
 
 	signal := syscall.SIGINT
 	for stopped := false; !stopped; {
-		// An error means that it has ended already, which exited then tells.
+		// An error means that it has ended already; exited is closed then.
 		_ = c.process.Signal(signal)
 		switch {
 		case signal == syscall.SIGINT:
@@ -203,7 +203,7 @@ func isPortFree(port int) bool {
 	return listener.Close() == nil
 }
 
-// freePort asks the system for a port that nobody listens on.
+// freePort asks the system for a port without a listener.
 func freePort() (int, error) {
 	listener, err := net.Listen("tcp4", "127.0.0.1:0")
 	if err != nil {
@@ -216,7 +216,8 @@ func freePort() (int, error) {
 	return address.Port, listener.Close()
 }
 
-// choosePort decides the port of the next try.
+// choosePort chooses the port of the next try: the configured one, else that of the last start,
+// else a free one.
 func choosePort(wanted, last, try int) (int, error) {
 	switch {
 	case wanted != 0 && isPortFree(wanted):

@@ -21,7 +21,7 @@ type directory struct {
 	lock *os.File
 }
 
-// state is what has to survive between starts beside the cluster itself.
+// state is stored beside the cluster between starts.
 type state struct {
 	Port              int    `json:"port"`
 	SuperuserPassword string `json:"superuser_password"`
@@ -34,8 +34,8 @@ func (d *directory) logFile() string       { return filepath.Join(d.pgDir(), "po
 func (d *directory) stateFile() string     { return filepath.Join(d.root, "postgres.json") }
 
 // openDirectory creates the data directory when it is missing and takes its
-// lock. The lock belongs to the open file, so it ends with this process however
-// that ends, and PostgreSQL does not inherit it.
+// lock. The lock belongs to the open file, so it ends with this process, even if the
+// process is killed, and PostgreSQL does not inherit it.
 func openDirectory(path string) (*directory, error) {
 	if path == "" {
 		return nil, errors.New("embeddedpg: no data directory given")
@@ -63,8 +63,7 @@ func openDirectory(path string) (*directory, error) {
 		return nil, inUse(root, lockHolder(lock))
 	}
 	d := &directory{root: root, lock: lock}
-	// The process id is information for the one who is refused; the lock itself
-	// does not depend on it.
+	// The process id is for the message of a refused start; the lock does not depend on it.
 	if err := errors.Join(lock.Truncate(0), writeAt(lock, strconv.Itoa(os.Getpid())+"\n")); err != nil {
 		return nil, errors.Join(directoryError(root, err), d.release())
 	}
@@ -74,10 +73,10 @@ func openDirectory(path string) (*directory, error) {
 // unfinishedPrefix begins the names of folders in which clusters are made.
 const unfinishedPrefix = "data.initializing"
 
-// removeUnfinished removes what starts that were killed have left. The initdb of one may
-// be writing there: what it leaves is removed by the next start that makes a cluster.
+// removeUnfinished removes the folders of killed starts. The initdb of one may still be writing
+// there; the next start that makes a cluster removes what it leaves.
 func (d *directory) removeUnfinished() {
-	entries, _ := os.ReadDir(d.pgDir()) // a folder that cannot be read is found out by whoever needs it
+	entries, _ := os.ReadDir(d.pgDir()) // if the folder cannot be read, the next step that needs it fails
 	for _, entry := range entries {
 		if strings.HasPrefix(entry.Name(), unfinishedPrefix) {
 			_ = os.RemoveAll(filepath.Join(d.pgDir(), entry.Name()))
@@ -90,9 +89,9 @@ func writeAt(f *os.File, text string) error {
 	return err
 }
 
-// release gives the lock back. Closing the file alone would not while a child that this
-// process is just starting still has a copy of it, between fork and exec. The file stays:
-// deleting it would let two owners lock two files of the same name.
+// release releases the lock. Closing the file alone would not release it while a child of this
+// process has a copy of it, between fork and exec. The file stays: if it were deleted, two
+// owners could lock two files of the same name.
 func (d *directory) release() error {
 	return errors.Join(syscall.Flock(int(d.lock.Fd()), syscall.LOCK_UN), d.lock.Close())
 }
@@ -187,7 +186,7 @@ func newPassword() (string, error) {
 }
 
 // replaceFile writes a private file in one step, so that a killed process leaves
-// the old one or the new one, and hands it to the owner.
+// the old one or the new one, and gives it to the owner.
 func replaceFile(path string, content []byte, owner *owner) error {
 	next := path + ".new"
 	if err := os.WriteFile(next, content, 0o600); err != nil {

@@ -22,11 +22,11 @@ import (
 
 const (
 	portTries   = 3        // another program may take a free port before PostgreSQL does
-	logFileSize = 16 << 20 // bytes; a larger log is set aside at the next start
+	logFileSize = 16 << 20 // bytes; the next start renames a larger log
 	progressLog = 5 * time.Second
 )
 
-// launch is one start: what it has found out and decided so far.
+// launch is the state of one start.
 type launch struct {
 	config    Config
 	directory *directory
@@ -45,7 +45,8 @@ type serverProcess struct {
 	exited chan struct{}
 }
 
-// prepare brings the cluster into a state from which it can be started.
+// prepare ends orphaned processes, makes the cluster if there is none, and writes its
+// configuration.
 func (l *launch) prepare(ctx context.Context) (err error) {
 	d := l.directory
 	if l.owner, err = chooseOwner(d.pgDir()); err != nil {
@@ -101,8 +102,8 @@ func (l *launch) prepare(ctx context.Context) (err error) {
 	return l.writeConfiguration()
 }
 
-// checkKind keeps the two kinds of clusters apart, so that nothing kept is ever
-// thrown away.
+// checkKind refuses to start a kept cluster as ephemeral, which would delete it, and an
+// ephemeral cluster as kept.
 func (l *launch) checkKind() error {
 	d := l.directory
 	_, markErr := os.Stat(d.ephemeralMark())
@@ -122,16 +123,15 @@ func (l *launch) checkKind() error {
 }
 
 // initialize makes the cluster beside its final place and moves it there when it
-// is complete, so that a start that was killed in between leaves no half cluster. The
-// initdb of such a start may still be at it: it has another folder, so that neither
-// gets in the other's way.
+// is complete, so that a killed start leaves no incomplete cluster. The initdb of a killed start
+// may still be running, so each start uses a new folder.
 func (l *launch) initialize(ctx context.Context) error {
 	d := l.directory
 	// The password is kept before the cluster that needs it exists.
 	if err := d.saveState(l.state); err != nil {
 		return directoryError(d.root, err)
 	}
-	d.removeUnfinished() // whoever works there fails, and ends
+	d.removeUnfinished() // an initdb that still writes there fails and ends
 	next, err := os.MkdirTemp(d.pgDir(), unfinishedPrefix)
 	if err != nil {
 		return directoryError(d.root, err)
@@ -164,7 +164,7 @@ func (l *launch) initialize(ctx context.Context) error {
 	cmd.Stdout, cmd.Stderr = &output, &output
 	if err := runWithin(ctx, cmd); err != nil {
 		return fault.New(fault.FailedPrecondition, "dev.postgres_start_failed",
-			"initdb could not create a cluster in %s: %s. Mend that and start again.", d.root, lastLine(output.String())).WithCause(err)
+			"initdb could not create a cluster in %s: %s. Correct that and start again.", d.root, lastLine(output.String())).WithCause(err)
 	}
 	if err := os.Rename(next, d.clusterDir()); err != nil {
 		return directoryError(d.root, err)
@@ -239,8 +239,8 @@ func (l *launch) startOnce(ctx context.Context) (*serverProcess, error) {
 	if err != nil {
 		return nil, directoryError(d.root, err)
 	}
-	// Given on the command line these win over postgresql.auto.conf, so nobody can
-	// open the cluster to the network by ALTER SYSTEM.
+	// On the command line these settings override postgresql.auto.conf, so ALTER SYSTEM cannot
+	// open the cluster to the network.
 	cmd, done, err := l.owner.command(l.installation.program("postgres"), d.clusterDir(), func(dir string) []string {
 		return []string{
 			"-D", dir, "-p", strconv.Itoa(l.state.Port), "-c", "cluster_name=" + l.name, "-c", "listen_addresses=127.0.0.1",
@@ -251,7 +251,7 @@ func (l *launch) startOnce(ctx context.Context) (*serverProcess, error) {
 		return nil, directoryError(d.root, err)
 	}
 	defer done()
-	// A file, not a pipe: the server must be able to log when backbone is gone.
+	// A file, not a pipe: the server must be able to log after backbone has ended.
 	cmd.Stdout, cmd.Stderr = output, output
 	if err := cmd.Start(); err != nil {
 		return nil, fault.New(fault.FailedPrecondition, "dev.postgres_start_failed",
@@ -265,7 +265,7 @@ func (l *launch) startOnce(ctx context.Context) (*serverProcess, error) {
 	if err := l.awaitReady(ctx, process); err != nil {
 		process.kill()
 		return nil, fault.New(fault.FailedPrecondition, "dev.postgres_start_failed",
-			"PostgreSQL did not start in %s: %s. The whole log is %s; mend what it says and start again.",
+			"PostgreSQL did not start in %s: %s. The whole log is %s; correct what it says and start again.",
 			d.root, logReason(d.logFile(), logStart, err), d.logFile()).WithCause(err)
 	}
 	return process, nil
@@ -318,7 +318,7 @@ func (l *launch) reportsReady(pid int) bool {
 	return len(lines) >= 8 && strings.TrimSpace(lines[0]) == strconv.Itoa(pid) && strings.TrimSpace(lines[7]) == "ready"
 }
 
-// openLog opens the server's log for appending and sets a large one aside.
+// openLog opens the server's log for appending and renames one larger than logFileSize.
 func (l *launch) openLog() (*os.File, error) {
 	path := l.directory.logFile()
 	if info, err := os.Stat(path); err == nil && info.Size() > logFileSize {
@@ -336,8 +336,8 @@ func (l *launch) openLog() (*os.File, error) {
 	return file, nil
 }
 
-// logReason finds the line in which the server says why it gave up, in what it
-// logged since the start; else the error it is.
+// logReason finds the line in which the server names the reason of its end, in the log since
+// the start; without one it returns the error.
 func logReason(path string, from int64, otherwise error) string {
 	text, err := os.ReadFile(path)
 	if err != nil || int64(len(text)) < from {
@@ -347,7 +347,7 @@ func logReason(path string, from int64, otherwise error) string {
 	for line := range strings.Lines(string(text[from:])) {
 		line = strings.TrimRight(strings.TrimSpace(line), ".")
 		if strings.Contains(line, "FATAL:") || strings.Contains(line, "PANIC:") {
-			if strings.Contains(line, "contains errors") { // which one was said before
+			if strings.Contains(line, "contains errors") { // the line before names the error
 				return before + "; " + line
 			}
 			return line

@@ -19,17 +19,16 @@ import (
 const (
 	pollInterval = 20 * time.Millisecond
 
-	// How long an earlier server may take over each way of stopping before the
-	// next, rougher one.
+	// How long stopOrphans waits for the effect of each signal before it sends the next one.
 	fastStopTime      = 30 * time.Second // SIGINT: ends sessions, writes a checkpoint
 	immediateStopTime = 10 * time.Second // SIGQUIT: the next start recovers from the log
 	backendExitTime   = 5 * time.Second  // backends without postmaster notice by themselves
 )
 
 // clusterName marks every process of a cluster on its command line: PostgreSQL
-// shows cluster_name there. It is made of the identity of the directory, so a
-// copied data directory has another one, and anybody may read it, also where
-// /proc/PID/cwd is closed to root (containers without CAP_SYS_PTRACE).
+// shows cluster_name there. It contains device and inode of the directory, so a
+// copied data directory has another one. Every user may read it, even where root
+// cannot read /proc/PID/cwd (containers without CAP_SYS_PTRACE).
 func clusterName(dir string) (string, error) {
 	info, err := os.Stat(dir)
 	if err != nil {
@@ -42,10 +41,10 @@ func clusterName(dir string) (string, error) {
 	return fmt.Sprintf("backbone-%x-%x", uint64(stat.Dev), stat.Ino), nil
 }
 
-// stopOrphans ends what an earlier backbone left running in this cluster when it
-// was killed: the server, or backends that outlived their server. Afterwards
-// postmaster.pid is gone or names no living process. The caller holds the data
-// directory's lock, so no living backbone owns these processes.
+// stopOrphans ends the processes of this cluster that a killed backbone left running: the
+// server, or backends that outlived their server. Afterwards
+// postmaster.pid does not exist or names no running process. The caller holds the data
+// directory's lock, so no running backbone owns these processes.
 func (d *directory) stopOrphans(ctx context.Context, name string, log *slog.Logger) error {
 	lockFile := filepath.Join(d.clusterDir(), "postmaster.pid")
 	pid, err := readPostmasterPID(lockFile)
@@ -72,10 +71,10 @@ func (d *directory) stopOrphans(ctx context.Context, name string, log *slog.Logg
 				clusterProcesses(name), d.clusterDir()).WithCause(err)
 		}
 	}
-	// A process that ends loses its title before its memory, and PostgreSQL refuses to
-	// start while the memory is attached. If it stays so, PostgreSQL itself says why.
+	// A process that ends loses its title before its shared memory, and PostgreSQL refuses to
+	// start while the memory is attached. If it stays attached, PostgreSQL reports that itself.
 	if detached := func() bool { return !isMemoryAttached(lockFile) }; !detached() {
-		log.Info("waiting until the memory of an earlier PostgreSQL is given back")
+		log.Info("waiting until the shared memory of an earlier PostgreSQL is released")
 		if err := waitUntil(ctx, immediateStopTime, detached); err != nil && ctx.Err() != nil {
 			return err
 		}
@@ -122,7 +121,7 @@ func readPostmasterPID(path string) (int, error) {
 	line, _, _ := strings.Cut(string(text), "\n")
 	pid, err := strconv.Atoi(strings.TrimSpace(line))
 	if err != nil || pid <= 1 {
-		return 0, nil //nolint:nilerr // an unreadable number names nobody; PostgreSQL itself decides what to do with the file
+		return 0, nil //nolint:nilerr // an unreadable number names no process; PostgreSQL itself decides what to do with the file
 	}
 	return pid, nil
 }
@@ -149,8 +148,7 @@ func isMemoryAttached(lockFile string) bool {
 	return false
 }
 
-// sameWord compares keys of 32 bits, which PostgreSQL writes without a sign and the
-// system with one.
+// sameWord compares 32-bit keys, which PostgreSQL writes unsigned and the system signed.
 func sameWord(signed, unsigned string) bool {
 	s, err := strconv.ParseInt(signed, 10, 32)
 	u, otherErr := strconv.ParseUint(unsigned, 10, 64)
@@ -163,7 +161,7 @@ func processExists(pid int) bool {
 	return err == nil || errors.Is(err, syscall.EPERM)
 }
 
-// isServer tells whether a process is the server that this package started for
+// isServer reports whether a process is the server that this package started for
 // the cluster of that name.
 func isServer(pid int, name string) bool {
 	return strings.Contains(commandLine(pid)+" ", "cluster_name="+name+" ")
@@ -189,8 +187,8 @@ func clusterProcesses(name string) []int {
 	return out
 }
 
-// commandLine is a process's title with blanks between the arguments, empty when
-// it is gone or already ended.
+// commandLine is a process's title with blanks between the arguments; empty if
+// it has ended.
 func commandLine(pid int) string {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
 	if err != nil {
@@ -199,7 +197,7 @@ func commandLine(pid int) string {
 	return string(bytes.ReplaceAll(bytes.TrimRight(text, "\x00 "), []byte{0}, []byte{' '}))
 }
 
-// stopProcess ends a server, first cleanly, then at once.
+// stopProcess ends a server: by a fast shutdown, then by an immediate one.
 func stopProcess(ctx context.Context, pid int, gone func() bool) error {
 	steps := []struct {
 		signal syscall.Signal
@@ -218,7 +216,7 @@ func stopProcess(ctx context.Context, pid int, gone func() bool) error {
 		"PostgreSQL process %d of an earlier run does not end. End it, then start again.", pid).WithCause(err)
 }
 
-// waitUntil polls a condition; other processes do not announce their end to us.
+// waitUntil polls a condition, because the end of other processes sends no signal to this one.
 func waitUntil(ctx context.Context, limit time.Duration, condition func() bool) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()

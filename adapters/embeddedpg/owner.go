@@ -34,7 +34,7 @@ func chooseOwner(home string) (*owner, error) {
 	}
 	me, uid := os.Geteuid(), int(stat.Uid)
 	switch {
-	case me == 0 && uid == 0: // made by a start that was killed before it handed it over
+	case me == 0 && uid == 0: // made by a start that was killed before it changed the owner
 		return newOwner()
 	case me == 0:
 		return &owner{uid: uid, gid: int(stat.Gid)}, nil
@@ -82,8 +82,8 @@ func (o *owner) command(program, dir string, arguments func(dir string) []string
 		cmd, done = exec.Command(program, arguments(dir)...), func() {}
 		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	} else {
-		// The owner may not be able to walk the path to dir. Through a descriptor
-		// that it inherits it needs rights on dir alone.
+		// The owner may have no access to the path of dir. Through an inherited descriptor
+		// it needs rights on dir alone.
 		open, err := os.Open(dir)
 		if err != nil {
 			return nil, nil, err
@@ -95,8 +95,8 @@ func (o *owner) command(program, dir string, arguments func(dir string) []string
 			Credential: &syscall.Credential{Uid: uint32(o.uid), Gid: uint32(o.gid)},
 		}
 	}
-	// A place to which every user can return: PostgreSQL 15 leaves and re-enters
-	// its first working directory while it looks for its own files.
+	// Every user may enter /: PostgreSQL 15 leaves and re-enters its first working directory
+	// while it searches for its own files.
 	cmd.Dir = "/"
 	cmd.Env = []string{"PATH=/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin", "LC_ALL=C", "TZ=UTC"}
 	return cmd, done, nil

@@ -9,7 +9,7 @@ import (
 )
 
 // defaultSettings fit a developer's machine. Everything that protects kept data
-// stays at PostgreSQL's safe default; nothing that a person entered reaches the
+// stays at PostgreSQL's safe default. No value of a statement reaches the server's
 // log.
 var defaultSettings = map[string]string{
 	"max_connections":           "200",
@@ -44,8 +44,8 @@ var defaultSettings = map[string]string{
 	"logging_collector":                 "off",
 }
 
-// ephemeralSettings trade durability for speed. They hold only for clusters whose
-// data is thrown away at the next start.
+// ephemeralSettings trade durability for speed. They apply only to clusters whose
+// data the next start deletes.
 var ephemeralSettings = map[string]string{
 	"fsync":              "off",
 	"full_page_writes":   "off",
@@ -56,15 +56,15 @@ var ephemeralSettings = map[string]string{
 	"autovacuum_naptime": "5min",
 }
 
-// reservedSettings are decided by this package; a caller that sets them would
-// break the cluster's isolation.
+// reservedSettings are set by this package only; other values would break the cluster's
+// isolation.
 var reservedSettings = []string{
 	"cluster_name", "config_file", "data_directory", "external_pid_file", "hba_file", "ident_file",
 	"listen_addresses", "port", "unix_socket_directories", "unix_socket_permissions",
 }
 
-// mergeSettings gives the settings of one cluster; the caller's win, except
-// where they are reserved.
+// mergeSettings merges the settings of one cluster; the caller's override the defaults, and
+// reserved ones are refused.
 func mergeSettings(ephemeral bool, custom map[string]string) (map[string]string, error) {
 	out := maps.Clone(defaultSettings)
 	if runtime.GOOS == "linux" {
@@ -98,7 +98,7 @@ func configurationFile(settings map[string]string) string {
 	return b.String()
 }
 
-// accessFile is pg_hba.conf: a password on every way in, and no way in from
+// accessFile is pg_hba.conf: every connection needs a password, and none is accepted from
 // another machine.
 const accessFile = `# Written by backbone at every start.
 # type  database     user  address        method

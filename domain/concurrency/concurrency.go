@@ -1,7 +1,7 @@
-// Package concurrency says what an append may demand of the log as it stands
-// under the partition's lock: versions of streams and entities, and the absence
-// of events (append conditions). It also builds the errors that answer a demand
-// that is not met, which is where every 409 comes from.
+// Package concurrency defines the expectations that an append has of the log: versions of
+// streams and entities, and the absence of events (append conditions). The appender checks
+// them under the partition's lock. The package also builds the faults of expectations that are
+// not met; all conflicts (409) of appends come from here.
 package concurrency
 
 import (
@@ -23,8 +23,9 @@ const (
 	CodeIdempotencyUndecided = "idempotency.undecided"
 )
 
-// MaxConditionScan bounds how many keys a condition may look at after its
-// sequence; beyond it the condition is too old (a scan would hold the lock).
+// MaxConditionScan bounds how many index entries of a key the appender reads after a
+// condition's sequence. A condition that needs more is too old, because the scan holds the
+// partition's lock.
 const MaxConditionScan = 10_000
 
 type mode uint8
@@ -36,7 +37,7 @@ const (
 	modeExact
 )
 
-// Expected is what a writer believes about a stream. The zero value is Any.
+// Expected is a writer's expectation of a stream's version. The zero value is Any.
 type Expected struct {
 	mode    mode
 	version event.Version
@@ -59,10 +60,10 @@ func Exactly(v event.Version) Expected {
 	return Expected{mode: modeExact, version: v}
 }
 
-// IsAny reports whether nothing is demanded.
+// IsAny reports whether every version is accepted.
 func (e Expected) IsAny() bool { return e.mode == modeAny }
 
-// Allows reports whether the actual version meets the demand.
+// Allows reports whether the actual version meets the expectation.
 func (e Expected) Allows(actual event.Version) bool {
 	switch e.mode {
 	case modeNoStream:
@@ -91,8 +92,8 @@ func (e Expected) Value() any {
 	}
 }
 
-// shown is what an answer gives as expected beside the actual version: no stream is
-// version 0, so that programs have two numbers to compare.
+// shown is the expected version in faults, beside the actual one: 0 for no stream, so that
+// programs compare two numbers.
 func (e Expected) shown() any {
 	if e.mode == modeNoStream {
 		return uint64(0)
@@ -128,8 +129,8 @@ type EntityExpectation struct {
 	Sequence   event.Sequence
 }
 
-// Item selects events: its type is one of Types (if any are named) and all Tags
-// and Entities are on it.
+// Item selects events whose type is one of Types, if it lists any, and that carry all Tags and
+// Entities.
 type Item struct {
 	Types    []string
 	Tags     []string
@@ -142,7 +143,7 @@ type EntityKey struct {
 	ID   string
 }
 
-// Keys are the item's tags and entities as key index texts.
+// Keys returns the item's tags and entities as keys of the key index.
 func (i Item) Keys() []string {
 	keys := make([]string, 0, len(i.Tags)+len(i.Entities))
 	for _, e := range i.Entities {
@@ -160,8 +161,8 @@ type AppendCondition struct {
 	After event.Sequence
 }
 
-// WrongExpectedVersion is the conflict on a stream. The holder names the event
-// that got there first, if it is known.
+// WrongExpectedVersion is the conflict on a stream. The holder, if known, is the stream's last
+// event.
 func WrongExpectedVersion(stream event.StreamID, expected Expected, actual event.Version, holder *fault.Holder) *fault.Error {
 	f := fault.New(fault.Conflict, CodeWrongExpectedVersion,
 		"stream %s is at version %d, not at the expected %v; read it again and decide anew", stream, actual, expected.shown()).
@@ -179,21 +180,22 @@ func WrongEntityVersion(entityType, entityID string, expected, actual event.Sequ
 		WithNumbers(uint64(expected), uint64(actual)).With("entity", entityType+":"+entityID)
 }
 
-// ConditionFailed names the first event that broke the condition.
+// ConditionFailed is the conflict on a condition; the holder is the first event that it forbids.
 func ConditionFailed(after event.Sequence, holder fault.Holder) *fault.Error {
 	return fault.New(fault.Conflict, CodeConditionFailed,
 		"an event that the condition forbids was appended after sequence %d; query again and decide anew", after).
 		WithHolder(holder)
 }
 
-// ConditionTooOld refuses a condition that would have to scan too far.
+// ConditionTooOld refuses a condition that MaxConditionScan entries do not decide.
 func ConditionTooOld(after event.Sequence) *fault.Error {
 	return fault.New(fault.Conflict, CodeConditionTooOld,
 		"more than %d keys lie after sequence %d; query again for a fresh condition", MaxConditionScan, after)
 }
 
-// ConditionBeyondHead refuses a condition of another log: it would guard nothing
-// against what is written up to its sequence.
+// ConditionBeyondHead refuses a condition whose sequence the log has not reached. A failover
+// that lost the newest commits leads here; the condition would not see the events that now get
+// these sequences.
 func ConditionBeyondHead(after, head event.Sequence) *fault.Error {
 	return fault.New(fault.Conflict, CodeConditionBeyondHead,
 		"the condition speaks of sequence %d and the log ends at %d, as after a failover that lost its end; query again for a fresh condition", after, head)
@@ -212,15 +214,15 @@ func IdempotencyMismatch() *fault.Error {
 		"this idempotency key was used for a request with other content; use a new key for a new request")
 }
 
-// IdempotencyUndecided says that a key was used and that nobody can tell for what
-// before the key service is back.
+// IdempotencyUndecided says that the key was used, and that the contents of both requests can
+// only be compared when the key service is reachable.
 func IdempotencyUndecided() *fault.Error {
 	return fault.New(fault.Unavailable, CodeIdempotencyUndecided,
 		"this idempotency key was used, and while the key service is away nobody can tell whether for the same content; try again").
 		WithRetryAfter(5 * time.Second)
 }
 
-// IntentChanged is the lost race on a stored intent.
+// IntentChanged is the conflict of two concurrent changes of an intent.
 func IntentChanged(id event.ID) *fault.Error {
 	return fault.New(fault.Conflict, CodeIntentChanged,
 		"intent %s was changed by somebody else meanwhile; read it again", id).WithIntent(id.String())

@@ -12,9 +12,9 @@ import (
 // MaxIdempotencyKey bounds a caller's key, in bytes.
 const MaxIdempotencyKey = 255
 
-// ScopeIdempotencyKey makes a caller's key the caller's own: the same text from
-// another person or for another route is another key. The person's length in
-// front keeps parts that contain the separator apart. Faults:
+// ScopeIdempotencyKey scopes a caller's key by person and route: the same text from another
+// person or for another route is another key. The length of the person in front keeps the
+// result unambiguous if a part contains the separator. Faults:
 // idempotency.key_invalid, pii.in_identifier.
 func ScopeIdempotencyKey(person, route, key string) (string, error) {
 	scoped := strconv.Itoa(len(person)) + "|" + person + "|" + route + "|" + key

@@ -13,9 +13,8 @@ const (
 	CodeStreamTombstoned = "stream.tombstoned"
 )
 
-// AllowsIn is Allows for a stream in a state. To those who want a stream not to
-// exist, and to those who want it to exist, a deleted stream does not; a tombstoned
-// one neither exists nor leaves its place free.
+// AllowsIn is Allows for a stream in a state. A deleted stream meets NoStream and not
+// StreamExists; a tombstoned stream meets neither.
 func (e Expected) AllowsIn(state event.StreamState, actual event.Version) bool {
 	switch {
 	case state == event.StreamDeleted && e.mode == modeNoStream:
@@ -29,7 +28,7 @@ func (e Expected) AllowsIn(state event.StreamState, actual event.Version) bool {
 	}
 }
 
-// UnmetExpectation is the answer to an expectation that AllowsIn does not allow.
+// UnmetExpectation is the fault of an expectation that AllowsIn does not allow.
 func UnmetExpectation(want StreamExpectation, state event.StreamState, actual event.Version, holder *fault.Holder) *fault.Error {
 	var f *fault.Error
 	switch {
@@ -47,7 +46,7 @@ func UnmetExpectation(want StreamExpectation, state event.StreamState, actual ev
 	return f
 }
 
-// ActionRefused is the answer to an action that the stream's state does not allow.
+// ActionRefused is the fault of an action that the stream's state does not allow.
 func ActionRefused(stream event.StreamID, state event.StreamState, action event.StreamAction) *fault.Error {
 	switch {
 	case state == event.StreamTombstoned:
@@ -68,7 +67,7 @@ func StreamDeleted(stream event.StreamID) *fault.Error {
 	return fault.New(fault.Conflict, CodeStreamDeleted, "stream %s is deleted; append to it to recreate it", stream).With("stream", stream.String())
 }
 
-// StreamTombstoned refuses what comes after a hard deletion.
+// StreamTombstoned refuses every action on a stream that was deleted for good.
 func StreamTombstoned(stream event.StreamID) *fault.Error {
 	return fault.New(fault.Gone, CodeStreamTombstoned, "stream %s was ended for good and takes no events any more; use another stream", stream).
 		With("stream", stream.String())

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Domain separation tags of the frozen formats (security.md section 4).
+// Domain separation tags of the frozen hash formats.
 const (
 	payloadDomain = "backbone/payload/v1"
 	genesisDomain = "backbone/genesis/v1"
@@ -38,8 +38,9 @@ func GenesisChecksum(logName string, partition PartitionID) Hash {
 }
 
 // ChainChecksum is SHA-256(L("backbone/event/v1") ‖ previous checksum ‖ S), with
-// S the skeleton's preimage. The buffer is scratch space that is returned, grown,
-// for the next call.
+// S the skeleton's preimage, which contains the payload's hash but not the payload. L(x) is the
+// length of x in 4 bytes followed by x. The checksum of a partition's last event is the head of
+// its chain. Callers pass the returned buffer to the next call, to save allocations.
 func (s *Skeleton) ChainChecksum(previous Hash, buffer []byte) (Hash, []byte) {
 	b := appendText(buffer[:0], eventDomain)
 	b = append(b, previous[:]...)

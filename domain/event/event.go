@@ -187,7 +187,7 @@ type Skeleton struct {
 	Checksum          Hash
 }
 
-// Recorded is an event as read back: skeleton and payload.
+// Recorded is an event that was read from the log: skeleton and payload.
 type Recorded struct {
 	Skeleton
 	Salt    Salt
@@ -195,7 +195,7 @@ type Recorded struct {
 
 	// StoredVersion is the schema version that the event was written in, if SchemaVersion
 	// and Payload show it in a later one; 0: they are as stored. PayloadHash and Checksum
-	// are always those of what is stored.
+	// always belong to the stored bytes. Package application/upcasting converts events on read.
 	StoredVersion uint32
 	// UpcastError is why the event is shown as stored although there is a later version:
 	// the code of a fault, for people. Folds and projections get an error instead.
@@ -218,9 +218,8 @@ func (r Recorded) Body() (Body, error) {
 	return b, nil
 }
 
-// Data gives the data of the payload, undecoded, without looking at what follows it. The
-// payload must be one that was checked before it was stored: whoever cannot know that
-// takes Body.
+// Data returns the data of the payload, undecoded, and does not read what follows it. It is
+// only for payloads that were checked before they were stored; use Body for others.
 func (r Recorded) Data() (json.RawMessage, error) {
 	data, found, err := jsondoc.Member(r.Payload, "data")
 	if err == nil && !found {
@@ -234,7 +233,7 @@ func (r Recorded) Data() (json.RawMessage, error) {
 
 var errNoData = errors.New("it has no data")
 
-// Actor puts the actor's columns together again.
+// Actor builds the actor from the skeleton's columns.
 func (s Skeleton) Actor() (Actor, error) {
 	a := Actor{Type: s.ActorType, ID: s.ActorID, Name: s.ActorName}
 	if len(s.ActorDetails) > 0 {

@@ -45,7 +45,7 @@ const (
 	DescribeStream              // sets the stream's metadata
 	DeleteStream
 	TombstoneStream
-	RecreateStream // begins a deleted stream anew
+	RecreateStream // makes a deleted stream active again
 )
 
 // StreamActions lists every action, for tests that check a table is complete.
@@ -81,12 +81,12 @@ func (s StreamState) After(a StreamAction) (StreamState, bool) {
 	return s, false
 }
 
-// StreamChange is what an event changes of its stream beyond the version. Only the
-// log's own events bring one.
+// StreamChange is the change of state or metadata that an event makes to its stream. Only the
+// log's own events have one.
 type StreamChange struct {
 	Action StreamAction
-	// Of DescribeStream: what the log itself obeys of the metadata, and the access list
-	// out of it; nil when there is none.
+	// Settings and Access belong to DescribeStream: the part of the metadata that the log
+	// applies, and the access list in it; nil: none.
 	Settings json.RawMessage
 	Access   json.RawMessage
 }

@@ -34,7 +34,7 @@ type Draft struct {
 type BusinessKey struct {
 	EventType string // the type that owns the key space
 	Key       string
-	Document  string // what a later claimant is told about the holder, such as the invoice id
+	Document  string // shown to a later claimant of the key, such as the invoice id
 }
 
 // SeriesNumber asks for the next gap-free number of a series. The number is
@@ -51,19 +51,19 @@ type SeriesNumber struct {
 // Format renders the n-th number of the series.
 func (s SeriesNumber) Format(n uint64) string { return fmt.Sprintf("%s%0*d", s.Prefix, s.Width, n) }
 
-// Prepared is a validated event, ready to be given its place: the skeleton
-// lacks only sequence, recorded_at, stream version, payload hash and checksum.
+// Prepared is a validated event. Its skeleton lacks only sequence, recorded_at, stream version,
+// checksum and, unless PayloadHashDone, the payload hash; the appender sets them under its lock.
 type Prepared struct {
 	Skeleton
 	TypeNumber      int32 // registry number of the type, part of the key index
 	Salt            Salt
 	Payload         []byte
-	PayloadHashDone bool // the hash was computed ahead of the lock; false when a series number goes into the payload
+	PayloadHashDone bool // the hash was computed before the append; false if the payload will contain a series number
 	Keys            []string
 	BusinessKeys    []BusinessKey
 	Series          []SeriesNumber
 	Sealed          []SealedSubject
-	Change          *StreamChange // what the event changes of its stream; nil: nothing but the version
+	Change          *StreamChange // the event's change of its stream; nil: an ordinary event
 }
 
 // SealedSubject says that a record holds values sealed with one key of a person,
@@ -85,7 +85,7 @@ func (p *Prepared) Action() StreamAction {
 	return p.Change.Action
 }
 
-// Size is the event's weight in the append queue, in bytes.
+// Size is the event's approximate size in the append queue, in bytes.
 func (p *Prepared) Size() int {
 	n := len(p.Payload) + len(p.RulesEvaluated) + 512
 	for _, k := range p.Keys {
@@ -94,9 +94,9 @@ func (p *Prepared) Size() int {
 	return n
 }
 
-// ReplaceToken writes a number that became known under the lock into every place
-// that holds its token. The receiver's slices are replaced, not changed, so that
-// a refused attempt leaves the request as it was.
+// ReplaceToken replaces a token by its number wherever the event holds it. It replaces the
+// receiver's slices and does not change their elements, because a refused attempt must leave
+// the request unchanged.
 func (p *Prepared) ReplaceToken(token, number string) {
 	replace := func(s string) string { return strings.ReplaceAll(s, token, number) }
 	p.Payload = bytes.ReplaceAll(p.Payload, []byte(token), []byte(number))

@@ -13,8 +13,8 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// Audit reads what verification compares: the chain of a partition, its redactions, and the
-// rows beside the events.
+// Audit reads the rows that verification compares: the chain of a partition, its redactions,
+// and the rows about persons and streams that appends derive from events.
 type Audit struct {
 	db      *pg.Database
 	queries *eventlogdb.Queries
@@ -45,7 +45,7 @@ func (s *Audit) CountEvents(ctx context.Context, p event.PartitionID, until even
 	return uint64(n), nil
 }
 
-// PersonalRows implements ports.ChainAudit. It keeps a connection until it ends.
+// PersonalRows implements ports.ChainAudit. It uses a connection until the iteration ends.
 func (s *Audit) PersonalRows(ctx context.Context, p event.PartitionID, until event.Sequence) iter.Seq2[ports.PersonalRow, error] {
 	return func(yield func(ports.PersonalRow, error) bool) {
 		rows, err := s.db.Reads.Query(ctx, eventlogdb.ListEventPIISubjects, int32(p), int64(until))
@@ -99,12 +99,11 @@ func streamRowOf(r *eventlogdb.ListStreamRowsRow) ports.StreamRow {
 	}
 }
 
-// endingTypes are the types of the events after which a stream is not as its row is without a
-// state.
+// endingTypes are the types of events after which a stream's row must have a lifecycle state.
 var endingTypes = []string{stream.Deleted, stream.Tombstoned}
 
-// StreamRowsWithEnds implements ports.ChainAudit. Nearly all rows agree with their events,
-// so the database compares them: sending and decoding them would take longer.
+// StreamRowsWithEnds implements ports.ChainAudit. The database compares rows with their events
+// and sends only rows that may differ, because nearly all agree.
 func (s *Audit) StreamRowsWithEnds(ctx context.Context, p event.PartitionID, from event.StreamID, limit int) (ports.StreamRowPage, error) {
 	rows, err := s.queries.ListStreamRowsWithEnds(ctx, s.db.Reads, &eventlogdb.ListStreamRowsWithEndsParams{
 		PartitionID: int32(p), FromType: from.Type, FromID: from.ID, PageSize: pg.PageSize(limit), Endings: endingTypes,
@@ -158,7 +157,8 @@ func listRedactions(ctx context.Context, queries *eventlogdb.Queries, pool *pgxp
 	return out, nil
 }
 
-// hashOf is the zero hash, which nothing has, unless there are 32 bytes.
+// hashOf converts a column of 32 bytes; any other length gives the zero hash, which no payload
+// has.
 func hashOf(b []byte) (h event.Hash) {
 	if len(b) == len(h) {
 		copy(h[:], b)

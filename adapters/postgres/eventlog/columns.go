@@ -13,11 +13,12 @@ import (
 
 // EnvelopeColumn is a column of backbone.events and the field of the envelope that it
 // holds. The insert statement, the append engine's parameters and the decoding of rows are
-// all made of EnvelopeColumns, so a new field is one line there, after the migration.
+// all made of EnvelopeColumns. A new field is one entry there, after the migration, and one
+// with the next free tag in event.Skeleton.AppendPreimage.
 type EnvelopeColumn struct {
 	Name    string
 	Element uint32 // type OID of the parameter's elements
-	cast    string // JSON and text arrays travel as text, so that the hashed bytes are the stored ones
+	cast    string // JSON and text arrays are sent as text, so that the stored bytes are the hashed ones
 	// Write adds the field to the parameter.
 	Write func(c *pg.Column, e *event.Skeleton)
 	read  func(e *event.Skeleton, r *eventlogdb.BackboneEvent)
@@ -28,9 +29,9 @@ const (
 	castTexts = "::text[]"
 )
 
-// EnvelopeColumns are all of them, in the order of the insert statement's parameters.
-// Absent text is "" in an event and NULL in its row; absent JSON is nil and NULL. What can
-// be damaged in a way that is seen, the hashes and the PII, is checked by decode.
+// EnvelopeColumns lists all columns, in the order of the insert statement's parameters.
+// Absent text is "" in an event and NULL in its row; absent JSON is nil and NULL. decode
+// checks the lengths of the hashes and decodes the PII.
 var EnvelopeColumns = [...]EnvelopeColumn{
 	{"partition_id", pgtype.Int4OID, "",
 		func(c *pg.Column, e *event.Skeleton) { c.Int4(int32(e.Partition)) },
@@ -142,9 +143,9 @@ var EnvelopeColumns = [...]EnvelopeColumn{
 
 // InsertEvents inserts the events of a group. Rows come as parallel arrays, one for each
 // of EnvelopeColumns, and are joined to the head rows whose partitions the last parameter
-// lists: a sharded cluster under row security accepts that form. They are inserted in the
-// order of their primary keys, whichever way the join is run: a group that is inserted
-// backwards splits the last page of an index in its middle, over and over.
+// lists: a sharded cluster under row security accepts that form. ORDER BY inserts them in the
+// order of their primary keys, whatever plan the join has: rows in descending order would split
+// the last page of an index in its middle each time.
 var InsertEvents = insertEvents()
 
 func insertEvents() string {

@@ -19,7 +19,7 @@ func (s *Reader) Descendants(ctx context.Context, q ports.DescendantQuery) (foun
 	limit := pg.PageSize(q.Limit)
 	p := &eventlogdb.ListDescendantsParams{
 		PartitionID: int32(q.Partition), Stop: int64(q.Stop), MaxDepth: int32(min(q.MaxDepth, math.MaxInt32)),
-		PageSize: min(limit, math.MaxInt32-1) + 1, // one more, to see whether there is one
+		PageSize: min(limit, math.MaxInt32-1) + 1, // one more shows whether there are more
 		Causes:   make([]pgtype.UUID, len(q.Causes)), CausePartitions: make([]int32, len(q.Causes)),
 	}
 	for i, c := range q.Causes {
@@ -41,7 +41,7 @@ func (s *Reader) Descendants(ctx context.Context, q ports.DescendantQuery) (foun
 		return nil, false, err
 	}
 	more = more || cut
-	// Both are in the order of the rows.
+	// events and rows have the same order; a cut leaves out the last ones.
 	found = make([]ports.Descendant, len(events))
 	for i := range events {
 		found[i] = ports.Descendant{Event: events[i], Depth: int(rows[i].Depth)}

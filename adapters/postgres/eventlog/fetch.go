@@ -18,25 +18,25 @@ import (
 	"github.com/erpbackbone/backbone/domain/event"
 )
 
-// Events that lie scattered are fetched in parts at the same time, and their payloads
-// beside them: each is a page of its own to find, and the disk finds several as fast
-// as one.
+// A fetch of events that are scattered over the table is divided into parts, for events and
+// for payloads, that run in parallel: nearly every row is on another page, and a disk reads
+// several pages as fast as one.
 const (
-	fetchPart       = 250
-	fetchParallel   = 4
-	fetchSerially   = 32 // so few are not worth a second connection
-	largeEventsPage = 8  // large ones are fetched so many at a time
+	fetchPart       = 250 // events of one part
+	fetchParallel   = 4   // parts at the same time
+	fetchSerially   = 32  // events; so few do not justify a second connection
+	largeEventsPage = 8   // events of one part in partitions with large events
 )
 
-// readAheadPages is how many pages the system is told to read before they are needed.
+// readAheadPages is how many pages PostgreSQL asks the operating system to read ahead.
 const readAheadPages = 32
 
-// scattered runs statements whose rows lie scattered: under ReadScattered, in one
-// round trip and one transaction with it.
+// scattered runs statements whose rows are scattered over a table. It sends ReadScattered,
+// which sets the read-ahead, in the same round trip and transaction.
 type scattered struct {
 	pool    *pgxpool.Pool
 	queries *eventlogdb.Queries
-	limit   atomic.Int64 // of the server, plus one; 0: it was not asked yet
+	limit   atomic.Int64 // read-ahead that the server allows, plus one; 0: not read yet
 }
 
 var _ eventlogdb.DBTX = (*scattered)(nil)
@@ -66,28 +66,28 @@ func (s *scattered) Query(ctx context.Context, sql string, args ...any) (pgx.Row
 	b.Queue(sql, args...)
 	results := s.pool.SendBatch(ctx, &b)
 	if _, err := results.Exec(); err != nil {
-		_ = results.Close() // the same error again
+		_ = results.Close() // reports the same error
 		return nil, err
 	}
 	rows, err := results.Query()
 	if err != nil {
-		_ = results.Close() // the same error again
+		_ = results.Close() // reports the same error
 		return nil, err
 	}
 	return &scatteredRows{Rows: rows, results: results}, nil
 }
 
-// Exec implements eventlogdb.DBTX. Nothing is written scattered.
+// Exec implements eventlogdb.DBTX, without read-ahead.
 func (s *scattered) Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error) {
 	return s.pool.Exec(ctx, sql, args...)
 }
 
-// QueryRow implements eventlogdb.DBTX. One row is not scattered.
+// QueryRow implements eventlogdb.DBTX, without read-ahead.
 func (s *scattered) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
 	return s.pool.QueryRow(ctx, sql, args...)
 }
 
-// scatteredRows give the connection back when they are closed.
+// scatteredRows releases the connection when it is closed.
 type scatteredRows struct {
 	pgx.Rows
 	results pgx.BatchResults
@@ -119,31 +119,31 @@ func (r *scatteredRows) Err() error {
 	return r.err
 }
 
-// fetchTarget is an event that is to be fetched, and its place in the answer.
+// fetchTarget is an event to fetch and its index in the result.
 type fetchTarget struct {
 	sequence int64
 	index    int
 }
 
-// fetch is what is fetched of the events of one partition.
+// fetch reads events of one partition and their payloads.
 type fetch struct {
 	store       *Reader
 	partition   event.PartitionID
-	correlation string        // of all the events between the first and the last; "": they have nothing in common
+	correlation string        // whose events between the first and the last target are the targets; "": the targets are listed
 	targets     []fetchTarget // by sequence
 	events      []event.Recorded
-	payloads    []eventlogdb.ListPayloadsBySequenceRow // empty: they are not asked for
+	payloads    []eventlogdb.ListPayloadsBySequenceRow // empty: not fetched
 	bound       *byteLimit                             // of the payloads; nil: none
 }
 
-// BySequence fetches events in the given order.
+// BySequence fetches events in the order of sequences and leaves out those that do not exist.
 func (s *Reader) BySequence(ctx context.Context, p event.PartitionID, sequences []int64, withPayload bool) ([]event.Recorded, error) {
 	return s.fetch(ctx, p, "", sequences, withPayload, nil)
 }
 
-// fetch is bySequence for events of a correlation, if one is given: the sequences are
-// then all that it has between the first and the last of them. It fails when the payloads
-// go beyond their bound, if there is one.
+// fetch is BySequence with two options. With a correlation, the sequences must be all that the
+// correlation has between the first and the last of them. With a byteLimit it fails if the
+// payloads exceed the limit.
 func (s *Reader) fetch(ctx context.Context, p event.PartitionID, correlation string, sequences []int64, withPayload bool, b *byteLimit) ([]event.Recorded, error) {
 	f := &fetch{
 		store: s, partition: p, correlation: correlation, bound: b, targets: make([]fetchTarget, len(sequences)), events: make([]event.Recorded, len(sequences)),
@@ -176,7 +176,7 @@ func (s *Reader) fetch(ctx context.Context, p event.PartitionID, correlation str
 	return slices.DeleteFunc(f.events, func(e event.Recorded) bool { return e.Sequence == 0 }), nil
 }
 
-// runParts runs parts, so many at the same time, and gives the first error.
+// runParts runs parts, at most together of them at the same time, and returns the first error.
 func runParts(ctx context.Context, parts []func(context.Context) error, together int) error {
 	if together = min(together, len(parts)); together <= 1 {
 		for _, run := range parts {
@@ -194,7 +194,7 @@ func runParts(ctx context.Context, parts []func(context.Context) error, together
 		running.Go(func() {
 			for i := next.Add(1) - 1; int(i) < len(parts); i = next.Add(1) - 1 {
 				if err := parts[i](ctx); err != nil {
-					cancel(err) // the first one's stays, not that of those who are cancelled by it
+					cancel(err) // keeps the first cause, not the errors of the parts that it cancels
 					return
 				}
 			}
@@ -207,7 +207,7 @@ func runParts(ctx context.Context, parts []func(context.Context) error, together
 	return nil
 }
 
-// targetsOf are where a sequence is wanted; more than one if it was asked for twice.
+// targetsOf finds the targets with a sequence: several if the caller listed it twice.
 func targetsOf(part []fetchTarget, sequence int64) []fetchTarget {
 	from, _ := slices.BinarySearchFunc(part, sequence, func(w fetchTarget, n int64) int { return cmp.Compare(w.sequence, n) })
 	to := from
@@ -247,8 +247,8 @@ func (f *fetch) readEvents(ctx context.Context, part []fetchTarget) error {
 	})
 }
 
-// eachEvent reads whole rows of events, one in the place of the other: they are large,
-// and a list of them that grows would be most of what a fetch allocates.
+// eachEvent calls do for each row, and scans all rows into one struct: rows are large, and a
+// growing slice of them would be most of the memory that a fetch allocates.
 func eachEvent(rows pgx.Rows, do func(*eventlogdb.BackboneEvent) error) error {
 	var e eventlogdb.BackboneEvent
 	// The fields have the order of the table, and so have the columns of e.*.
@@ -258,7 +258,7 @@ func eachEvent(rows pgx.Rows, do func(*eventlogdb.BackboneEvent) error) error {
 		columns[i] = fields.Field(i).Addr().Interface()
 	}
 	for rows.Next() {
-		e = eventlogdb.BackboneEvent{} // what the row before was read into belongs to its event
+		e = eventlogdb.BackboneEvent{} // slices of the previous row belong to its event now
 		if err := rows.Scan(columns...); err != nil {
 			return err
 		}
@@ -284,9 +284,10 @@ func (f *fetch) readPayloads(ctx context.Context, part []fetchTarget) error {
 }
 
 // fetchWithin is fetch up to a number of bytes of payloads: it ends before the event that
-// exceeds it, but never before the first, and tells so. 0 bytes are no bound. Nearly all
-// pages fit, so they are fetched whole, and given up when they turn out not to. Such a
-// partition is remembered: of its pages a few events are fetched at a time.
+// exceeds them, but never before the first, and cut reports so. 0 bytes are no bound. Nearly
+// all pages fit, so it first fetches the whole page and gives up when the payloads exceed the
+// bytes. From then on it fetches the pages of that partition in parts of largeEventsPage
+// events.
 func (s *Reader) fetchWithin(ctx context.Context, p event.PartitionID, correlation string, sequences []int64, withPayload bool, bytes int) (events []event.Recorded, cut bool, err error) {
 	if bytes <= 0 || !withPayload || len(sequences) <= 1 {
 		events, err = s.fetch(ctx, p, correlation, sequences, withPayload, nil)
@@ -314,18 +315,19 @@ func (s *Reader) fetchWithin(ctx context.Context, p event.PartitionID, correlati
 		}
 	}
 	if len(sequences) > largeEventsPage {
-		s.large.Delete(p) // all of the page fitted
+		s.large.Delete(p) // its events are no longer so large that the bytes cut a page
 	}
 	return events, false, nil
 }
 
-// byteLimit ends the rows of all parts of a fetch once their last columns, the payloads,
-// exceed what is left of a number of bytes together.
+// byteLimit bounds the payloads of all parts of a fetch together. Rows of a connection that
+// limitRows wraps end with an error once their last columns, the payloads, exceed left.
 type byteLimit struct{ left atomic.Int64 }
 
-var errByteLimit = errors.New("the payloads are larger than their bound")
+var errByteLimit = errors.New("the payloads exceed their byte limit")
 
-// limitRows is a connection whose rows count.
+// limitRows wraps a connection whose rows count against the limit; without one, for nil, it
+// returns db.
 func (b *byteLimit) limitRows(db eventlogdb.DBTX) eventlogdb.DBTX {
 	if b == nil {
 		return db

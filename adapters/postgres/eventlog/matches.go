@@ -12,18 +12,18 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// matchScans is how many pages of a key's entries one call looks at for one item. It
-// bounds what a call costs when keys are frequent and events that carry all are rare.
+// matchScans is how many pages of a key's entries one call reads for one item. It bounds the
+// cost of a call when keys are frequent and events with all of them are rare.
 const matchScans = concurrency.MaxConditionScan / searchPage
 
-// coverage are the sequences that match one item, complete up to through.
+// coverage is the sequences that match one item: all of them up to through.
 type coverage struct {
 	sequences []int64
 	through   int64
 }
 
-// Matches implements ports.MatchReader. Each item is searched through its rarest key,
-// or its types, or the log; the page is what all items have covered.
+// Matches implements ports.MatchReader. It searches each item by its rarest key, else by its
+// types, else in the log. The page ends where the first item's coverage ends.
 func (s *Reader) Matches(ctx context.Context, q ports.MatchQuery) (ports.MatchPage, error) {
 	page := ports.MatchPage{Matches: []ports.Match{}, Through: max(q.After, q.Until)}
 	if q.After >= q.Until {
@@ -90,6 +90,7 @@ func (s *Reader) cover(ctx context.Context, p event.PartitionID, item *concurren
 	}
 }
 
+// distinct sorts texts and drops duplicates: a type that is listed twice would be found twice.
 func distinct(texts []string) []string {
 	out := slices.Clone(texts)
 	slices.Sort(out)
@@ -104,7 +105,8 @@ func coveredBy(found []int64, b span, limit int) coverage {
 	return coverage{found, found[len(found)-1]}
 }
 
-// coverKeys walks the entries of the key that is the rarest at each page.
+// coverKeys reads the entries of an item's keys page by page, each page from the key that is
+// rarest there, and keeps those that have all keys.
 func (s *Reader) coverKeys(ctx context.Context, p event.PartitionID, keys, types []string, b span, limit int) (coverage, error) {
 	keys = distinct(keys)
 	c := coverage{through: b.after}
@@ -143,8 +145,8 @@ func (s *Reader) coverKeys(ctx context.Context, p event.PartitionID, keys, types
 	return c, nil
 }
 
-// rarest finds the key whose next page of entries reaches farthest. ended says that
-// one of the keys has no entry left, so nothing can match.
+// rarest finds the key whose next page of entries reaches the highest sequence. ended reports
+// that one of the keys has no more entries, so no later event matches.
 func (s *Reader) rarest(ctx context.Context, p event.PartitionID, keys []string, b span) (leader int, ended bool, err error) {
 	if len(keys) == 1 {
 		return 0, false, nil
@@ -166,7 +168,7 @@ func (s *Reader) rarest(ctx context.Context, p event.PartitionID, keys []string,
 			return 0, true, nil
 		}
 		if r.Entries < searchPage {
-			reach = math.MaxInt64 // its page is the rest of it
+			reach = math.MaxInt64 // the key has no entries after this page
 		}
 		if reach > farthest || reach == farthest && r.Entries < fewest {
 			leader, farthest, fewest = int(r.Ordinal), reach, r.Entries

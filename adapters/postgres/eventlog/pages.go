@@ -14,7 +14,7 @@ import (
 )
 
 // EventsWithin is EventsAfter up to a number of bytes of payloads: it ends before the
-// event that exceeds it, but never before the first. 0 bytes are no bound.
+// event that exceeds them, but never before the first. 0 bytes are no bound.
 func (s *Reader) EventsWithin(ctx context.Context, db eventlogdb.DBTX, p event.PartitionID, after event.Sequence, limit, bytes int, types []string) ([]event.Recorded, error) {
 	if bytes <= 0 || limit == 1 {
 		return s.EventsAfter(ctx, db, p, after, limit, types)
@@ -30,8 +30,8 @@ func (s *Reader) EventsWithin(ctx context.Context, db eventlogdb.DBTX, p event.P
 	return events, err
 }
 
-// EventsOf gives the next events as a projection takes them: those of its types, within
-// its bounds, and the last one that was looked at, nil if there is none.
+// EventsOf reads the next batch of a projection: the events of its types, within its limit
+// and bytes, and last, the last event that was read whatever its type; nil if there is none.
 func (s *Reader) EventsOf(ctx context.Context, db eventlogdb.DBTX, a *ports.ProjectionAdvance, after event.Sequence) (events []event.Recorded, last *event.Skeleton, err error) {
 	if _, large := s.large.Load(a.Partition); large || len(a.Types) == 0 {
 		events, err = s.EventsWithin(ctx, db, a.Partition, after, a.Limit, a.Bytes, a.Types)
@@ -68,10 +68,10 @@ func (s *Reader) eventsOfTypes(ctx context.Context, db eventlogdb.DBTX, a *ports
 }
 
 // byteCutter ends the rows of a query before the one whose last column, the payload, exceeds
-// what is left of a number of bytes, but never before the first. Measuring payloads in
-// the database means to look at each twice, and nearly all pages fit. The rest of one
-// that does not is read from the wire and thrown away, so its partition is remembered:
-// from then on its pages are measured before they are sent.
+// left, but never before the first. The database could measure payloads before it sends them,
+// but would then read each twice, and nearly all pages fit. The client reads and discards the
+// rest of a page that does not fit. To avoid that the next time, Reader.large remembers the
+// partition, and the database measures its pages from then on.
 type byteCutter struct {
 	eventlogdb.DBTX
 	left int
@@ -106,7 +106,8 @@ func (r *cutRows) Next() bool {
 	return true
 }
 
-// eventsMeasured is eventsWithin for partitions with large events.
+// eventsMeasured is EventsWithin for partitions with large events: the database measures the
+// payloads and sends only those that fit.
 func (s *Reader) eventsMeasured(ctx context.Context, db eventlogdb.DBTX, p event.PartitionID, after event.Sequence, limit, bytes int, types []string) ([]event.Recorded, error) {
 	if types == nil {
 		types = []string{}
@@ -118,14 +119,14 @@ func (s *Reader) eventsMeasured(ctx context.Context, db eventlogdb.DBTX, p event
 		return nil, pg.Translate(ctx, err)
 	}
 	if len(rows) == limit {
-		s.large.Delete(p) // all of the page fitted
+		s.large.Delete(p) // its events are no longer so large that the bytes cut a page
 	}
 	return DecodeRows(rows, func(r *eventlogdb.ListEventsWithinRow) (*eventlogdb.BackboneEvent, []byte, []byte) {
 		return &r.BackboneEvent, r.Salt, r.Payload
 	})
 }
 
-// PayloadSizes gives the bytes of what is stored of events.
+// PayloadSizes reads the stored sizes of payloads, in bytes; events without one are left out.
 func (s *Reader) PayloadSizes(ctx context.Context, db eventlogdb.DBTX, p event.PartitionID, sequences []event.Sequence) (map[event.Sequence]int, error) {
 	wanted := make([]int64, len(sequences))
 	for i, n := range sequences {

@@ -1,8 +1,12 @@
 // Package eventlog reads the log. Reader answers queries for events, streams, causes and
-// heads; Audit reads what verification compares; PersonalRecords finds what is held of a
-// person; Redactor replaces payloads. Pages are cut by bytes, so that a reader of large
-// events holds a page of them in memory, not all. Events are written by the package
-// appender only.
+// heads; Audit reads the rows that verification compares; PersonalRecords finds the events and
+// intents that hold values of a person; Redactor replaces payloads. Pages are cut by bytes, so
+// that a reader of large events holds a page of them in memory, not all. Only package appender
+// writes events.
+//
+// Reader returns events as they are stored, in their own schema version, and also events of
+// deleted and tombstoned streams: application/upcasting converts to the newest version, and
+// application/query leaves out what the deletion of a stream hides.
 package eventlog
 
 import (
@@ -52,13 +56,13 @@ func eventNotFound(id event.ID) error {
 	return fault.New(fault.NotFound, "event.not_found", "there is no event %s in this legal entity; check the id and the legal entity", id)
 }
 
-// decode puts a row together into r.
+// decode converts a row to an event in r.
 func decode(e *eventlogdb.BackboneEvent, salt, payload []byte, r *event.Recorded) error {
 	for i := range EnvelopeColumns {
 		EnvelopeColumns[i].read(&r.Skeleton, e)
 	}
 	r.Payload = payload
-	// A byte more would be cut off and never be noticed.
+	// copy would cut longer values off silently.
 	if len(e.PayloadHash) > len(r.PayloadHash) || len(e.Checksum) > len(r.Checksum) || copy(r.Salt[:], salt) != len(salt) {
 		return UndecodableFault(r.ID)
 	}
@@ -75,7 +79,7 @@ func UndecodableFault(id event.ID) error {
 	return fault.New(fault.Internal, pg.CodeInternal, "event %s cannot be decoded; verify the log", id)
 }
 
-// DecodeRows decodes rows; row gives the envelope, the salt and the payload of one.
+// DecodeRows converts rows to events; row returns envelope, salt and payload of one row.
 func DecodeRows[R any](rows []R, row func(*R) (*eventlogdb.BackboneEvent, []byte, []byte)) ([]event.Recorded, error) {
 	out := make([]event.Recorded, len(rows))
 	for i := range rows {
@@ -118,8 +122,8 @@ func (s *Reader) eventsOfStream(ctx context.Context, db eventlogdb.DBTX, p event
 	})
 }
 
-// EventsAfter reads the log itself. Payloads come with the given types only, with
-// all when none is named.
+// EventsAfter reads events in the order of the log. Only events of the given types have
+// payloads; with no types, all have.
 func (s *Reader) EventsAfter(ctx context.Context, db eventlogdb.DBTX, p event.PartitionID, after event.Sequence, limit int, types []string) ([]event.Recorded, error) {
 	if types == nil {
 		types = []string{}
@@ -199,12 +203,12 @@ func (s *Reader) SequenceAt(ctx context.Context, p event.PartitionID, t time.Tim
 	return event.Sequence(n), nil
 }
 
-// Lineage implements ports.CausalityReader. maxDepth counts the causes that are
-// followed; the event itself is always there.
+// Lineage implements ports.CausalityReader. maxDepth counts causes; the event itself is always
+// returned.
 func (s *Reader) Lineage(ctx context.Context, p event.PartitionID, id event.ID, maxDepth, bytes int) (chain []event.Recorded, truncated bool, err error) {
 	maxDepth = min(max(maxDepth, 0), math.MaxInt32-2)
 	rows, err := s.queries.ListLineage(ctx, s.db.Reads, &eventlogdb.ListLineageParams{
-		PartitionID: int32(p), ID: pg.UUID(id), MaxDepth: int32(maxDepth + 2), // one more, to see whether there is one
+		PartitionID: int32(p), ID: pg.UUID(id), MaxDepth: int32(maxDepth + 2), // one more shows whether it is truncated
 	})
 	if err != nil {
 		return nil, false, pg.Translate(ctx, err)
@@ -224,7 +228,7 @@ func (s *Reader) Lineage(ctx context.Context, p event.PartitionID, id event.ID, 
 	return chain, truncated || cut, err
 }
 
-// PartitionHeads gives the heads of all partitions.
+// PartitionHeads reads the heads of all partitions.
 func (s *Reader) PartitionHeads(ctx context.Context) (map[event.PartitionID]ports.Head, error) {
 	rows, err := s.queries.ListPartitionHeads(ctx, s.db.Reads)
 	if err != nil {
@@ -238,7 +242,7 @@ func (s *Reader) PartitionHeads(ctx context.Context) (map[event.PartitionID]port
 	return out, nil
 }
 
-// RecordedAt gives when events were recorded; those that are not there are left out.
+// RecordedAt reads when events were recorded and leaves out those that do not exist.
 func (s *Reader) RecordedAt(ctx context.Context, places []ports.EventPosition) (map[ports.EventPosition]time.Time, error) {
 	out := make(map[ports.EventPosition]time.Time, len(places))
 	if len(places) == 0 {

@@ -15,7 +15,7 @@ import (
 )
 
 // Redactor redacts stored payloads as the role backbone_eraser. It has a small pool
-// of its own, since the role that appends may do none of it.
+// of its own, because the role that appends has no right to redact.
 type Redactor struct {
 	pool    *pgxpool.Pool
 	queries *eventlogdb.Queries
@@ -116,8 +116,8 @@ func (r *Redactor) Redactions(ctx context.Context, p event.PartitionID) ([]ports
 	return listRedactions(ctx, r.queries, r.pool, p)
 }
 
-// redactionFault words what the functions and tables of redaction refuse, by the
-// name of the constraint.
+// redactionFault translates a refusal by the functions and tables of redaction, which the name
+// of the constraint identifies.
 func redactionFault(ctx context.Context, err error) error {
 	pgErr, ok := errors.AsType[*pgconn.PgError](err)
 	if !ok {

@@ -16,11 +16,11 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// A search with filters beside its index looks at so many candidates at a time.
+// searchPage is how many candidates a search with filters beside its index reads at a time.
 const searchPage = 1000
 
-// A bounded search that has taken so long ends after the page that it is at: large
-// payloads cost more than their number says.
+// searchTime bounds a search with a scan limit: after it the search ends with its current
+// page, because large payloads make candidates more expensive than their number shows.
 const searchTime = 3 * time.Second
 
 // Events implements ports.EventReader. A limit of 0 reads to the end.
@@ -42,9 +42,9 @@ func (s *Reader) Events(ctx context.Context, q ports.EventQuery) ([]event.Record
 	return found.Events, err
 }
 
-// SearchEvents implements ports.EventSearcher. A scan of 0 reads to the end. One
-// index finds candidates, the filters are asked of a page of them at a time, and
-// what passes is fetched by primary key.
+// SearchEvents implements ports.EventSearcher. A scan of 0 reads to the end. It reads a page
+// of candidates from one index, filters the page, and fetches the remaining events by primary
+// key.
 func (s *Reader) SearchEvents(ctx context.Context, q ports.EventQuery, scan int) (ports.EventScan, error) {
 	out := ports.EventScan{Events: []event.Recorded{}}
 	b, empty, err := s.bounds(ctx, &q)
@@ -69,11 +69,11 @@ func (s *Reader) SearchEvents(ctx context.Context, q ports.EventQuery, scan int)
 	return out, nil
 }
 
-// span is the searched sequences: after < n <= until.
+// span is a range of sequences: after < n <= until.
 type span struct{ after, until int64 }
 
-// bounds resolves After and Until for the direction, and the recorded times,
-// which never go backwards, to sequences.
+// bounds resolves After and Until for the direction, and recorded times, which never decrease
+// within a partition, to sequences.
 func (s *Reader) bounds(ctx context.Context, q *ports.EventQuery) (b span, empty bool, err error) {
 	b = span{0, math.MaxInt64}
 	if q.Until != 0 {
@@ -153,9 +153,9 @@ func hasFilters(q *ports.EventQuery) bool {
 		q.Dimension.Name != "" || q.Predicate != nil
 }
 
-// search gives the sequences that the query selects. Without filters that is one
-// page of candidates; with filters it goes on until the limit, the end or the scan
-// is reached, and tells the latter.
+// search finds the sequences that the query selects. Without filters that is one page of
+// candidates. With filters it reads pages until it reaches the limit, the end or the scan
+// limit; for the last it sets out.Stopped.
 func (s *Reader) search(ctx context.Context, q *ports.EventQuery, b span, scan int, out *ports.EventScan) ([]int64, error) {
 	if !hasFilters(q) {
 		return s.candidates(ctx, q, b, pg.PageSize(q.Limit))
@@ -165,7 +165,7 @@ func (s *Reader) search(ctx context.Context, q *ports.EventQuery, b span, scan i
 		return nil, err
 	}
 	page, limit := int32(searchPage), int(pg.PageSize(q.Limit))
-	if n := len(q.Types); leaderOf(q) == byTypes && n > 4 { // each type brings a page of its own
+	if n := len(q.Types); leaderOf(q) == byTypes && n > 4 { // the statement reads a page for each type
 		page = max(int32(4*searchPage/n), 100)
 	}
 	var found []int64
@@ -228,7 +228,7 @@ func (s *Reader) candidates(ctx context.Context, q *ports.EventQuery, b span, si
 		}
 		return s.queries.SearchActor(ctx, s.db.Reads, p)
 	case byTypes:
-		p := &eventlogdb.SearchTypesParams{Types: distinctTypes(q.Types), PartitionID: partition, After: b.after, Until: b.until, PageSize: size}
+		p := &eventlogdb.SearchTypesParams{Types: distinct(q.Types), PartitionID: partition, After: b.after, Until: b.until, PageSize: size}
 		if back {
 			return s.queries.SearchTypesBackward(ctx, s.db.Reads, (*eventlogdb.SearchTypesBackwardParams)(p))
 		}
@@ -242,14 +242,7 @@ func (s *Reader) candidates(ctx context.Context, q *ports.EventQuery, b span, si
 	}
 }
 
-// distinctTypes names each type once; a type that is named twice would be found twice.
-func distinctTypes(types []string) []string {
-	out := slices.Clone(types)
-	slices.Sort(out)
-	return slices.Compact(out)
-}
-
-// filterParams puts the query's filters together.
+// filterParams converts the query's filters to parameters of MatchEvents.
 func filterParams(q *ports.EventQuery) (*eventlogdb.MatchEventsParams, error) {
 	p := &eventlogdb.MatchEventsParams{
 		PartitionID: int32(q.Partition), Types: q.Types, SchemaVersion: pgtype.Int4{Int32: int32(q.SchemaVersion), Valid: q.SchemaVersion != 0},
@@ -288,8 +281,8 @@ var comparisons = map[event.Operator]string{
 	event.Equal: "==", event.Greater: ">", event.GreaterOrEqual: ">=", event.Less: "<", event.LessOrEqual: "<=",
 }
 
-// jsonPath writes a predicate's path, whose names hold letters, digits, _ and -
-// only, for SQL.
+// jsonPath renders a predicate's path as SQL/JSON path. Its names consist of letters, digits,
+// _ and - only, so nothing is escaped.
 func jsonPath(steps []string) string {
 	var b strings.Builder
 	b.WriteString("$.data")

@@ -46,8 +46,8 @@ func (s *Reader) ReadStream(ctx context.Context, q ports.StreamQuery) (events []
 	return events, cut.cut, err
 }
 
-// readStreamInParts is ReadStream for partitions with large events: of those that the
-// bytes leave out only a few are read.
+// readStreamInParts is ReadStream for partitions with large events. It reads a few events at a
+// time, so that it reads few of those that the bytes leave out.
 func (s *Reader) readStreamInParts(ctx context.Context, q ports.StreamQuery) ([]event.Recorded, bool, error) {
 	limit := int(pg.PageSize(q.Limit))
 	out := []event.Recorded{}
@@ -65,20 +65,20 @@ func (s *Reader) readStreamInParts(ctx context.Context, q ports.StreamQuery) ([]
 		}
 		if len(part) < q.Limit || len(out) == limit {
 			if len(out) > largeEventsPage {
-				s.large.Delete(q.Partition) // all of the page fitted
+				s.large.Delete(q.Partition) // its events are no longer so large that the bytes cut a page
 			}
 			return out, false, nil
 		}
 		if q.From = part[len(part)-1].StreamVersion + 1; q.Direction == ports.Backward {
-			if q.From -= 2; q.From == 0 { // nothing lies before it, and 0 would be the end again
+			if q.From -= 2; q.From == 0 { // there is no version 0, and a From of 0 would read from the end
 				return out, false, nil
 			}
 		}
 	}
 }
 
-// StreamPage reads one page of a stream through db, whatever its bytes; db may be a
-// transaction.
+// StreamPage reads one page of a stream through db, which may be a transaction, and ignores
+// the query's bytes.
 func (s *Reader) StreamPage(ctx context.Context, db eventlogdb.DBTX, q *ports.StreamQuery) ([]event.Recorded, error) {
 	if q.Until != 0 || q.EffectiveTo != nil || q.Direction == ports.Forward && q.WithoutData {
 		return s.readStreamAsOf(ctx, db, q)
@@ -102,7 +102,7 @@ func (s *Reader) StreamPage(ctx context.Context, db eventlogdb.DBTX, q *ports.St
 	})
 }
 
-// readStreamAsOf is StreamPage of what was known, or took effect, up to a point.
+// readStreamAsOf is StreamPage for the events recorded, or effective, up to a point.
 func (s *Reader) readStreamAsOf(ctx context.Context, db eventlogdb.DBTX, q *ports.StreamQuery) ([]event.Recorded, error) {
 	until, effective := int64(math.MaxInt64), pgtype.Date{InfinityModifier: pgtype.Infinity, Valid: true}
 	if q.Until != 0 && q.Until <= math.MaxInt64 {

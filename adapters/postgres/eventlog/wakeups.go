@@ -7,9 +7,9 @@ import (
 	"github.com/erpbackbone/backbone/domain/event"
 )
 
-// Listen implements ports.WakeUps. It keeps a direct connection of its own, since
-// LISTEN does not survive a pooler, and opens it again whenever it breaks. After
-// each reconnection it wakes once with partition 0, because notifications may have been lost.
+// Listen implements ports.WakeUps. It keeps a direct connection of its own, because LISTEN does
+// not work through a transaction pooler, and opens it again whenever it breaks. After each
+// connection it wakes once with partition 0, because notifications may have been lost.
 func (s *Reader) Listen(ctx context.Context, wake func(event.PartitionID)) error {
 	return s.db.ListenTo(ctx, ChannelAppended, func(payload string) {
 		if payload == "" {

@@ -12,7 +12,7 @@ import (
 	"github.com/erpbackbone/backbone/adapters/postgres/internal/monitordb"
 )
 
-// Contention is who hinders whom in a database.
+// Contention lists sessions that wait for locks and sessions that hold back others.
 type Contention struct {
 	Waits    []LockWait      `json:"waits"`    // the longest first
 	Sessions []Session       `json:"sessions"` // in a transaction, the oldest first
@@ -25,7 +25,7 @@ type Contention struct {
 	Conflicts string `json:"conflicts"`
 }
 
-// LockWait is a session that waits for others.
+// LockWait is a session that waits for locks of other sessions.
 type LockWait struct {
 	PID         int32   `json:"pid"`
 	BlockedBy   []int32 `json:"blocked_by"`
@@ -33,7 +33,7 @@ type LockWait struct {
 	LockType    string  `json:"lock_type"`
 	Mode        string  `json:"mode"`
 	Relation    string  `json:"relation,omitempty"`     // "" when no table is known
-	LegalEntity string  `json:"legal_entity,omitempty"` // whose head is waited for
+	LegalEntity string  `json:"legal_entity,omitempty"` // whose head lock it waits for
 	TenantID    string  `json:"tenant,omitempty"`
 }
 
@@ -61,8 +61,9 @@ type HorizonHolder struct {
 
 const conflictsElsewhere = "lost races are answered, not stored: see the metric backbone_append_conflicts_total by code"
 
-// Limits of contention, in seconds unless said otherwise. An appender waits 5 s for a
-// lock and is ended after 2 s idle in a transaction, so whatever reaches these is none.
+// Limits of contention, in seconds unless noted. An appender waits 5 s for a
+// lock and PostgreSQL ends it after 2 s idle in a transaction, so sessions that reach these
+// limits are not appenders.
 const (
 	waitWarn, waitFail         = 1, 30
 	snapshotWarn, snapshotFail = 5 * 60, 60 * 60
@@ -70,7 +71,7 @@ const (
 	holderWarn                 = 5_000_000 // transactions
 )
 
-// Contention looks at locks and sessions as they are now. Fault
+// Contention reads the current locks and sessions. Fault
 // store.question_too_slow.
 func (m *Monitor) Contention(ctx context.Context) (Contention, error) {
 	out := Contention{Waits: []LockWait{}, Sessions: []Session{}, Holders: []HorizonHolder{}, Conflicts: conflictsElsewhere}
@@ -120,7 +121,7 @@ func (m *Monitor) Contention(ctx context.Context) (Contention, error) {
 	return out, nil
 }
 
-// Findings judges waits, snapshots and transactions in which nothing happens.
+// Findings judges lock waits, snapshots and idle transactions.
 func (c Contention) Findings() []Finding {
 	out := []Finding{c.judgeWaits(), c.judgeSnapshots(), c.judgeIdle()}
 	for _, h := range c.Holders {
@@ -129,7 +130,7 @@ func (c Contention) Findings() []Finding {
 			f.Status = FindingWarn
 		}
 		if f.Status != FindingOK {
-			out = append(out, f.with("drop it if nobody needs it (ROLLBACK PREPARED, or pg_drop_replication_slot): until then tables and indexes grow",
+			out = append(out, f.with("drop it if it is not needed (ROLLBACK PREPARED, or pg_drop_replication_slot): until then tables and indexes grow",
 				"%s holds back %d transactions", h.Name, h.SnapshotAge))
 		}
 	}
@@ -138,7 +139,7 @@ func (c Contention) Findings() []Finding {
 
 func (c Contention) judgeWaits() Finding {
 	if len(c.Waits) == 0 {
-		return newFinding("contention", "lock waits", 0, waitWarn, waitFail).with("", "nobody waits for a lock; %s", c.Conflicts)
+		return newFinding("contention", "lock waits", 0, waitWarn, waitFail).with("", "no session waits for a lock; %s", c.Conflicts)
 	}
 	longest := c.Waits[0]
 	for _, w := range c.Waits {
@@ -155,12 +156,12 @@ func (c Contention) judgeWaits() Finding {
 	}
 	blockers := strings.Trim(strings.ReplaceAll(fmt.Sprint(longest.BlockedBy), " ", ", "), "[]")
 	return newFinding("contention", "lock waits", longest.Seconds, waitWarn, waitFail).with(
-		"find out what the holder does; if nobody needs it, end it: SELECT pg_terminate_backend(pid)",
+		"find out what the holder does; if it is not needed, end it: SELECT pg_terminate_backend(pid)",
 		"waiting sessions: %d; longest: pid %d, %s for %s, behind pid %s%s", len(c.Waits), longest.PID, duration(longest.Seconds), what, blockers,
 		c.describe(longest.BlockedBy))
 }
 
-// describe says who the holder is, if it is known.
+// describe describes the first of the sessions that Contention lists.
 func (c Contention) describe(pids []int32) string {
 	for _, s := range c.Sessions {
 		for _, pid := range pids {
@@ -188,7 +189,7 @@ func (c Contention) judgeSnapshots() Finding {
 		detail += fmt.Sprintf("; sessions of other roles that are hidden from this one: %d (GRANT pg_read_all_stats shows them)", c.Hidden)
 	}
 	return newFinding("contention", "oldest snapshot", oldest.Seconds, snapshotWarn, snapshotFail).with(
-		"end it, or move the report or dump to a standby: rows that were rewritten meanwhile cannot be cleaned away and appends slow down", "%s", detail)
+		"end it, or move the report or dump to a standby: VACUUM cannot remove rows that were replaced since, and appends slow down", "%s", detail)
 }
 
 func (c Contention) judgeIdle() Finding {

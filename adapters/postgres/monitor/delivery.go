@@ -11,28 +11,28 @@ import (
 	"github.com/erpbackbone/backbone/domain/shredding"
 )
 
-// Delivery is how far what follows the log has come.
+// Delivery reports the lag of projections, waiting intents and open erasures.
 type Delivery struct {
 	Projections    []ProjectionLag `json:"projections"`
 	WaitingIntents int64           `json:"waiting_intents"`
 	OldestIntent   time.Time       `json:"oldest_waiting_intent"` // zero without one
-	Erasures       *OpenErasures   `json:"erasures"`              // nil: not asked, only the eraser's role may, or not answered
-	// ErasuresUnknown is the fault that kept erasures from being answered; nil: none.
+	Erasures       *OpenErasures   `json:"erasures"`              // nil: not read, because only the eraser's role may, or because of ErasuresUnknown
+	// ErasuresUnknown is the fault because of which Erasures is nil; nil: none.
 	ErasuresUnknown *fault.Error `json:"-"`
 }
 
-// ProjectionLag is one version of a projection, over the legal entities that it has
-// begun with.
+// ProjectionLag is one version of a projection, summed over the legal entities in which it has
+// a checkpoint.
 type ProjectionLag struct {
 	Projection   string    `json:"projection"`
 	Version      int32     `json:"version"`
 	Role         string    `json:"role"`  // building, active or retained; "" if no server has entered it in the register
 	State        string    `json:"state"` // of the version: created, running, paused, stopped or faulted; "" with Role
 	Entities     int       `json:"legal_entities"`
-	Faulted      int       `json:"faulted"`       // legal entities in which it stands still
+	Faulted      int       `json:"faulted"`       // legal entities in which it is halted
 	Retrying     int       `json:"retrying"`      // legal entities in which its last attempt failed
 	Behind       int64     `json:"lag_events"`    // over all of them
-	WaitingSince time.Time `json:"waiting_since"` // when the oldest event was recorded that it has not seen; zero without one
+	WaitingSince time.Time `json:"waiting_since"` // recording time of the oldest event that it has not applied; zero without one
 	AsOf         time.Time `json:"as_of"`
 }
 
@@ -50,7 +50,7 @@ const (
 	dueWarn        = 7 * 24 * time.Hour
 )
 
-// Delivery reads checkpoints and what waits. Fault store.question_too_slow.
+// Delivery reads checkpoints and waiting intents. Fault store.question_too_slow.
 func (m *Monitor) Delivery(ctx context.Context, now time.Time) (Delivery, error) {
 	out := Delivery{Projections: []ProjectionLag{}}
 	rows, err := m.queries.ListProjectionLags(ctx, m.conn)
@@ -89,7 +89,7 @@ func (m *Monitor) Delivery(ctx context.Context, now time.Time) (Delivery, error)
 func (d Delivery) Findings(now time.Time) []Finding {
 	var out []Finding
 	for _, p := range d.Projections {
-		if projection.Role(p.Role).IsLive() { // the others are left alone
+		if projection.Role(p.Role).IsLive() { // other versions are not advanced
 			out = append(out, p.judge(now))
 		}
 	}
@@ -106,8 +106,8 @@ func (d Delivery) Findings(now time.Time) []Finding {
 	return append(out, d.Erasures.judge(now))
 }
 
-// judge calls late what should follow the log. Only the active version is read, so
-// whatever is the matter with another one is no failure.
+// judge judges the lag. Readers see the active version only, so the state of another version
+// is at most a warning.
 func (p *ProjectionLag) judge(now time.Time) Finding {
 	var late float64
 	if !p.WaitingSince.IsZero() {
@@ -121,7 +121,7 @@ func (p *ProjectionLag) judge(now time.Time) Finding {
 	}
 	building := p.Role == string(projection.Building)
 	if building {
-		detail += "; it is being built and nobody is shown it"
+		detail += "; it is being built and not readable yet"
 	}
 	state := projection.Status(p.State)
 	switch {
@@ -129,9 +129,9 @@ func (p *ProjectionLag) judge(now time.Time) Finding {
 		f.Status, next = FindingFail, "backbone projections show names the code; correct its cause, then backbone projections fix"
 	case state == projection.Paused || state == projection.Stopped || state == projection.Created:
 		detail += "; it is " + p.State
-		next = "an operator decided so: backbone projections resume, or start, lets it go on"
+		next = "an operator decided so; continue it with backbone projections resume, or start"
 	case p.Retrying > 0:
-		f.Status, next = FindingWarn, "backbone projections show names the code; it is tried again by itself"
+		f.Status, next = FindingWarn, "backbone projections show names the code; it retries by itself"
 	case building:
 		f.Status = FindingOK
 	}
@@ -139,12 +139,12 @@ func (p *ProjectionLag) judge(now time.Time) Finding {
 		f.Status = FindingWarn
 	}
 	if p.Faulted > 0 {
-		detail += fmt.Sprintf("; stands still in %d of %d legal entities", p.Faulted, p.Entities)
+		detail += fmt.Sprintf("; halted in %d of %d legal entities", p.Faulted, p.Entities)
 	} else if state == projection.Faulted {
-		detail += "; stands still in all legal entities"
+		detail += "; halted in all legal entities"
 	}
 	if p.Retrying > 0 {
-		detail += fmt.Sprintf("; failed last time in %d", p.Retrying)
+		detail += fmt.Sprintf("; the last attempt failed in %d", p.Retrying)
 	}
 	return f.with(next, "%s", detail)
 }
@@ -161,7 +161,7 @@ func (e *OpenErasures) judge(now time.Time) Finding {
 	case e.DueOn.Before(now.Add(dueWarn)):
 		f.Status = FindingWarn
 	}
-	return f.with("backbone erasure list says which, and what each waits for",
+	return f.with("backbone erasure list names them, and what each waits for",
 		"%d requests are open, %d of them stuck; the most urgent is due on %s", e.Open, e.Stuck, e.DueOn.Format(time.DateOnly))
 }
 

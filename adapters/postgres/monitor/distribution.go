@@ -13,9 +13,9 @@ import (
 	"github.com/erpbackbone/backbone/domain/event"
 )
 
-// Distribution is where the events are. Those of a legal entity are exact. Types are
-// estimated from Sampled events, drawn evenly from all logs, unless Exact: then all
-// were looked at. With 4,000 of them a share of 10 % is right to about 1 %.
+// Distribution counts events by legal entity, type and stream. Counts of legal entities are
+// exact. Counts of types are estimated from Sampled events, drawn evenly from all logs; if
+// Exact, all events were read. With 4,000 samples a share of 10 % is right to about 1 %.
 type Distribution struct {
 	Events        int64         `json:"events"`
 	Sampled       int64         `json:"sampled"`
@@ -23,7 +23,7 @@ type Distribution struct {
 	LegalEntities []EntityShare `json:"legal_entities"` // the largest first
 	EventTypes    []TypeShare   `json:"event_types"`
 	StreamTypes   []TypeShare   `json:"stream_types"`
-	Streams       []LargeStream `json:"largest_streams"` // those that stand out in the sample; their lengths are exact
+	Streams       []LargeStream `json:"largest_streams"` // the most frequent of the sample; their lengths are exact
 	Keys          []KeyKind     `json:"keys"`            // empty until event_keys was analyzed
 }
 
@@ -35,7 +35,7 @@ type EntityShare struct {
 	Events      int64  `json:"events"`
 }
 
-// TypeShare is how many events are of a type. PayloadBytes is the mean size of their
+// TypeShare is the number of events of a type. PayloadBytes is the mean size of their
 // payloads on disk.
 type TypeShare struct {
 	Type         string `json:"type"`
@@ -43,7 +43,7 @@ type TypeShare struct {
 	PayloadBytes int64  `json:"payload_bytes"`
 }
 
-// LargeStream is named by the place of its first event: its id may be a person's.
+// LargeStream identifies a stream by its first event, because stream ids may identify persons.
 type LargeStream struct {
 	LegalEntity   string `json:"legal_entity"`
 	StreamType    string `json:"stream_type"`
@@ -51,13 +51,13 @@ type LargeStream struct {
 	Events        int64  `json:"events"`
 }
 
-// KeyKind is what events refer to, estimated from the planner's statistics: they know
-// the most common keys of a kind only.
+// KeyKind counts references to entities or tags of a kind, estimated from the planner's
+// statistics, which hold only the most common keys.
 type KeyKind struct {
 	Kind       string `json:"kind"`        // such as "entity vendor" or "tag period"
-	CommonKeys int32  `json:"common_keys"` // keys that stand out
+	CommonKeys int32  `json:"common_keys"` // keys in the statistics
 	Hottest    int64  `json:"hottest"`     // events of the most common one
-	References int64  `json:"references"`  // events of all that stand out
+	References int64  `json:"references"`  // events of all keys in the statistics
 }
 
 const (
@@ -67,7 +67,7 @@ const (
 	candidates    = 20
 )
 
-// Distribution looks at no more than about 4,000 events. Fault
+// Distribution reads at most about 4,000 events. Fault
 // store.question_too_slow.
 func (m *Monitor) Distribution(ctx context.Context) (Distribution, error) {
 	out := Distribution{LegalEntities: []EntityShare{}, EventTypes: []TypeShare{}, StreamTypes: []TypeShare{}, Streams: []LargeStream{}, Keys: []KeyKind{}}
@@ -94,7 +94,7 @@ func (m *Monitor) Distribution(ctx context.Context) (Distribution, error) {
 	return out, nil
 }
 
-// tally gathers what the sample says; weights are events that a sampled one stands for.
+// tally sums sampled events, each weighted with the number of events that it represents.
 type tally struct {
 	events, bytes float64
 }
@@ -105,7 +105,7 @@ type sampledStream struct {
 	sightings int
 }
 
-// sample draws one event from each of equally long stretches of every log.
+// sample draws one event from each of equally long ranges of sequences of every log.
 func (m *Monitor) sample(ctx context.Context, out *Distribution) error {
 	types, streamTypes := map[string]*tally{}, map[string]*tally{}
 	streams := map[sampledStream]int{}
@@ -162,7 +162,7 @@ func shares(tallies map[string]*tally) []TypeShare {
 	return out
 }
 
-// largest asks for the lengths of the streams that were seen most.
+// largest reads the lengths of the streams with the most sampled events.
 func (m *Monitor) largest(ctx context.Context, streams map[sampledStream]int, out *Distribution) error {
 	seen := make([]sampledStream, 0, len(streams))
 	for s, n := range streams {
@@ -194,7 +194,7 @@ func (m *Monitor) largest(ctx context.Context, streams map[sampledStream]int, ou
 	return nil
 }
 
-// Findings sums the distribution up.
+// Findings summarises the distribution.
 func (d Distribution) Findings() []Finding {
 	f := newFinding("distribution", "events", 0, 0, 0)
 	if d.Events == 0 {

@@ -15,7 +15,7 @@ const (
 	FindingFail FindingStatus = "fail" // a promise is broken, or soon will be
 )
 
-// Finding is one judgement of a Monitor's answer.
+// Finding is one judgement of a Monitor's report.
 type Finding struct {
 	Section string        `json:"section"`
 	Subject string        `json:"subject"`
@@ -24,7 +24,7 @@ type Finding struct {
 	Next    string        `json:"next_step,omitempty"` // absent when all is well
 }
 
-// newFinding is a finding by two limits; 0 is no limit.
+// newFinding compares a value with two limits; 0 is no limit.
 func newFinding(section, subject string, value, warn, fail float64) Finding {
 	f := Finding{Section: section, Subject: subject, Status: FindingOK}
 	switch {
@@ -36,7 +36,7 @@ func newFinding(section, subject string, value, warn, fail float64) Finding {
 	return f
 }
 
-// with fills a finding in; the next step is said only when there is one.
+// with sets detail and next step; a finding that is ok has no next step.
 func (f Finding) with(next, format string, args ...any) Finding {
 	f.Detail = fmt.Sprintf(format, args...)
 	if f.Status != FindingOK {
@@ -45,7 +45,7 @@ func (f Finding) with(next, format string, args ...any) Finding {
 	return f
 }
 
-// duration of seconds, for people.
+// duration formats seconds for people.
 func duration(seconds float64) string {
 	d := time.Duration(seconds * float64(time.Second))
 	switch {

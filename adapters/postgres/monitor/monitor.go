@@ -1,6 +1,5 @@
-// Package monitor answers what operators ask of a database: throughput, contention,
-// deliveries, distribution, storage and settings. Monitor has one read-only connection with
-// short time-outs; its answers name no person, no document and no payload.
+// Package monitor reports the state of a database to operators: throughput, contention,
+// deliveries, distribution, storage and settings. The command backbone doctor calls it.
 package monitor
 
 import (
@@ -22,16 +21,15 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// Bounds of what one question may cost the database.
+// Bounds of one query.
 const (
 	monitorStatementTimeout = "5s"
 	monitorLockTimeout      = "1s"
 )
 
-// Monitor asks a database what operators want to know. It has one read-only
-// connection with short timeouts and needs no more rights than backbone_app
-// has. What it answers names no person, no document and no payload,
-// and what a question costs does not depend on how many events there are.
+// Monitor queries a database for operators. It has one read-only connection with short
+// timeouts and needs no more rights than backbone_app has. Its reports name no person, no
+// document and no payload, and their cost does not depend on the number of events.
 type Monitor struct {
 	conn    *pgx.Conn
 	queries *monitordb.Queries
@@ -66,26 +64,26 @@ func Open(ctx context.Context, dsn string) (*Monitor, error) {
 // Close ends the connection.
 func (m *Monitor) Close(ctx context.Context) { _ = m.conn.Close(context.WithoutCancel(ctx)) }
 
-// HasLog tells whether events lie in this database; that of a key store has none.
+// HasLog reports whether the database holds a log; that of a key store holds none.
 func (m *Monitor) HasLog() bool { return m.hasLog }
 
-// monitorFault tells a question that took too long from one that cannot be asked.
-// Fault store.question_too_slow.
+// monitorFault translates an error of a query; a timeout is store.question_too_slow.
 func monitorFault(ctx context.Context, err error) error {
 	if pgErr, ok := errors.AsType[*pgconn.PgError](err); ok && (pgErr.Code == "57014" || pgErr.Code == "55P03") {
 		return fault.New(fault.Timeout, "store.question_too_slow",
-			"the database did not answer within "+monitorStatementTimeout+"; it is overloaded or a table is locked, look at contention and ask again")
+			"the database did not answer within "+monitorStatementTimeout+"; it is overloaded or a table is locked, look at contention and try again")
 	}
 	return pg.Translate(ctx, err)
 }
 
-// entityHead is a legal entity and the end of its log.
+// entityHead is a legal entity and its head.
 type entityHead struct {
 	monitordb.ListLegalEntitiesRow
 	head ports.Head
 }
 
-// heads of all legal entities, or of those with the code, by tenant and code.
+// heads lists the heads of all legal entities, or of those with the code, ordered by tenant and
+// code.
 func (m *Monitor) heads(ctx context.Context, tenantID, code string) ([]entityHead, error) {
 	entities, err := m.queries.ListLegalEntities(ctx, m.conn, tenantID)
 	if err != nil {
@@ -112,15 +110,15 @@ func (m *Monitor) heads(ctx context.Context, tenantID, code string) ([]entityHea
 	return out, nil
 }
 
-// Throughput is what was appended, hour by hour.
+// Throughput counts appended events and commits by hour.
 type Throughput struct {
 	From          time.Time          `json:"from"`  // begin of the first hour, UTC
-	Until         time.Time          `json:"until"` // when it was asked, in the last hour
+	Until         time.Time          `json:"until"` // time of the query, in the last hour
 	Hours         []HourOfAppends    `json:"hours"` // of all legal entities together, also those without events
 	LegalEntities []EntityThroughput `json:"legal_entities"`
 }
 
-// EntityThroughput is that of one legal entity that had events.
+// EntityThroughput is the throughput of one legal entity that had events.
 type EntityThroughput struct {
 	TenantID    string          `json:"tenant"`
 	LegalEntity string          `json:"legal_entity"`
@@ -128,9 +126,9 @@ type EntityThroughput struct {
 }
 
 // HourOfAppends counts by recorded_at. Events is exact. A commit is a transaction of
-// the append engine as one legal entity sees it; several callers may share one, so how
-// many requests there were only the metric backbone_append_group_size knows. Where an
-// hour has many events, commits are counted in a sample from its middle and scaled.
+// the append engine, counted once for each legal entity in it. Several requests may share one;
+// the metric backbone_append_group_size counts those. In an hour with many events, commits
+// are counted in a sample from its middle and scaled.
 type HourOfAppends struct {
 	Hour      time.Time `json:"hour"`
 	Events    int64     `json:"events"`
@@ -138,8 +136,8 @@ type HourOfAppends struct {
 	Estimated bool      `json:"commits_estimated"`
 }
 
-// ThroughputQuery says which hours of which legal entities; empty fields mean all, and
-// 24 hours.
+// ThroughputQuery selects the last hours of legal entities. Empty fields select all legal
+// entities and 24 hours.
 type ThroughputQuery struct {
 	TenantID    string
 	LegalEntity string
@@ -147,7 +145,7 @@ type ThroughputQuery struct {
 	Now         time.Time
 }
 
-// Limits of the events that are looked at to count commits.
+// Limits of the events that are read to count commits.
 const (
 	commitSample     = 500 // of an hour of a legal entity
 	commitSampleFew  = 20
@@ -232,7 +230,7 @@ func (m *Monitor) entityHours(ctx context.Context, e entityHead, first time.Time
 	return hours, nil
 }
 
-// Findings sums the hours up.
+// Findings summarises the hours.
 func (t Throughput) Findings() []Finding {
 	var events, commits int64
 	busiest := HourOfAppends{}

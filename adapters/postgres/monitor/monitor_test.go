@@ -29,7 +29,7 @@ func openMonitor(t *testing.T, dsn string) *monitor.Monitor {
 	return m
 }
 
-// openWithShortTimeouts is a monitor whose questions take no longer than an operator's may.
+// openWithShortTimeouts opens a monitor with the timeouts that operators have.
 func openWithShortTimeouts(t *testing.T, dsn string) *monitor.Monitor {
 	t.Helper()
 	m, err := monitor.Open(t.Context(), dsn)
@@ -318,8 +318,8 @@ func insertVersion(t *testing.T, dsn, projection string, version int, role, stat
 		ON CONFLICT (name, version) DO UPDATE SET role = excluded.role, status = excluded.status`, projection, version, role, state))
 }
 
-// TestDelivery_JudgesActiveVersionOnly: beside the active version of a projection one
-// is built and one is kept, and neither speaks for it.
+// TestDelivery_JudgesActiveVersionOnly has a building and a retained version beside the active
+// one; only the active version decides the finding.
 func TestDelivery_JudgesActiveVersionOnly(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.Database(t)

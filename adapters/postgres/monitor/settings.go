@@ -11,7 +11,7 @@ import (
 	"github.com/erpbackbone/backbone/domain/fault"
 )
 
-// Setting is a server setting that Backbone's promises depend on.
+// Setting is a server setting that Backbone's guarantees depend on.
 type Setting struct {
 	Name   string `json:"name"`
 	Value  string `json:"value"`
@@ -25,7 +25,7 @@ type wantedSetting struct {
 	name     string
 	accepted []string
 	refused  []string
-	optional bool // unknown to a server that has not loaded what it belongs to
+	optional bool // unknown to a server that has not loaded its extension
 	why      string
 }
 
@@ -47,7 +47,7 @@ var wantedSettings = []wantedSetting{
 	{name: "auto_explain.log_parameter_max_length", accepted: []string{"0"}, optional: true, why: private},
 }
 
-// CheckSettings reads the server's settings as the session of the DSN has them, in
+// CheckSettings reads the settings that a session of the DSN has, in
 // a fixed order. Faults: store.dsn_invalid, store.unavailable.
 func CheckSettings(ctx context.Context, dsn string) ([]Setting, error) {
 	config, err := pgx.ParseConfig(dsn)
@@ -62,7 +62,7 @@ func CheckSettings(ctx context.Context, dsn string) ([]Setting, error) {
 	var found []Setting
 	for _, w := range wantedSettings {
 		var value *string
-		// One by one and by name: pg_settings hides some settings from ordinary roles.
+		// pg_settings hides some settings from ordinary roles; current_setting does not.
 		if err := conn.QueryRow(ctx, "SELECT current_setting($1, true)", w.name).Scan(&value); err != nil {
 			return nil, pg.Translate(ctx, err)
 		}

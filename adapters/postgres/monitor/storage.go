@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Storage is what the tables and indexes of a database are like.
+// Storage reports sizes, vacuum and partitions of a database's tables and indexes.
 type Storage struct {
 	Bytes         int64         `json:"bytes"`
 	Tables        []TableSize   `json:"tables"`         // the largest first, partitions counted with their table
@@ -19,7 +19,7 @@ type Storage struct {
 	Partitioning  *Partitioning `json:"partitioning"`   // nil in the database of a key store
 }
 
-// TableSize is what a table takes on disk. Rows are the planner's estimate, -1 before
+// TableSize is the size of a table on disk. Rows are the planner's estimate, -1 before
 // the first ANALYZE.
 type TableSize struct {
 	Name       string `json:"name"`
@@ -29,7 +29,7 @@ type TableSize struct {
 	IndexBytes int64  `json:"index_bytes"`
 }
 
-// VacuumState is how well a table is cleaned. Times are zero when it never was.
+// VacuumState is the state of a table's VACUUM and ANALYZE. Times are zero if they never ran.
 type VacuumState struct {
 	Name                string    `json:"name"`
 	Live                int64     `json:"live_estimated"`
@@ -45,7 +45,7 @@ type BrokenIndex struct {
 	Table string `json:"table"`
 }
 
-// Partitioning is which legal entities have tables of their own.
+// Partitioning counts the legal entities with tables of their own.
 type Partitioning struct {
 	Physical       int      `json:"physical"`        // legal entities with tables of their own
 	Wanted         int      `json:"wanted"`          // database.physical_partitions
@@ -108,7 +108,7 @@ func (m *Monitor) Storage(ctx context.Context, physicalPartitions int) (Storage,
 	return out, err
 }
 
-// stampOf is a time that is 1970 when there is none.
+// stampOf converts a time from a query, where 1970 means none.
 func stampOf(t time.Time) time.Time {
 	if t.Unix() == 0 {
 		return time.Time{}
@@ -148,7 +148,7 @@ func (m *Monitor) partitioning(ctx context.Context, wanted int) (*Partitioning, 
 	return out, nil
 }
 
-// Findings judges partitions, indexes and how rows are cleaned away.
+// Findings judges partitions, indexes and vacuum.
 func (s Storage) Findings() []Finding {
 	var out []Finding
 	if p := s.Partitioning; p != nil {
@@ -162,7 +162,7 @@ func (s Storage) Findings() []Finding {
 	if len(names) == 0 {
 		out = append(out, indexes.with("", "all are valid"))
 	} else {
-		out = append(out, indexes.with("build them anew: REINDEX INDEX CONCURRENTLY; an index of a partitioned table is valid once each partition has it",
+		out = append(out, indexes.with("rebuild them: REINDEX INDEX CONCURRENTLY; an index of a partitioned table is valid once each partition has it",
 			"no query may use %s", strings.Join(names, ", ")))
 	}
 	out = append(out, s.judgeVacuum(), s.judgeAnalyze())
@@ -208,9 +208,9 @@ func (s Storage) judgeVacuum() Finding {
 	if worst.Dead == 0 {
 		return f.with("", "none")
 	}
-	cleaned := "never cleaned"
+	cleaned := "never vacuumed"
 	if !worst.VacuumedAt.IsZero() {
-		cleaned = "last cleaned at " + worst.VacuumedAt.Format(time.RFC3339)
+		cleaned = "last vacuumed at " + worst.VacuumedAt.Format(time.RFC3339)
 	}
 	return f.with("end the oldest snapshot (section contention), then VACUUM the table as the owner; see that autovacuum is on",
 		"most in %s: %d beside %d live ones, %s", worst.Name, worst.Dead, worst.Live, cleaned)

@@ -20,13 +20,13 @@ import (
 	"github.com/erpbackbone/backbone/test/testkit"
 )
 
-// pauseAppender stops the only appender of a store with a group of one request, so that the
-// queue behind it grows into one group, for as long as that takes.
-func pauseAppender(t *testing.T, s *postgres.Database, p event.PartitionID) (goOn func()) {
+// pauseAppender pauses the only appender of a store after the commit of a first request, so
+// that requests queue up and form one group.
+func pauseAppender(t *testing.T, s *postgres.Database, p event.PartitionID) (resume func()) {
 	t.Helper()
 	reached, open := pgtest.Observer(s).PauseAfterCommit(t)
 	plug := send(context.Background(), s, pgtest.Invoice(p, 1))
-	pgtest.Receive(t, reached, "the plug's commit")
+	pgtest.Receive(t, reached, "the first request's commit")
 	return func() {
 		open()
 		require.NoError(t, (<-plug).err)
@@ -38,18 +38,18 @@ type outcome struct {
 	err    error
 }
 
-// appendInOneGroup makes the requests wait while the only appender stands still, so that they
-// share a group, and returns their answers in order.
+// appendInOneGroup queues the requests while the only appender is paused, so that they share a
+// group, and returns their results in order.
 func appendInOneGroup(t *testing.T, s *postgres.Database, p event.PartitionID, requests ...ports.AppendRequest) []outcome {
 	t.Helper()
-	goOn := pauseAppender(t, s, p)
+	resume := pauseAppender(t, s, p)
 	var wg sync.WaitGroup
 	out := make([]outcome, len(requests))
 	for i := range requests {
 		wg.Go(func() { out[i].result, out[i].err = s.Appender.Append(context.Background(), requests[i]) })
 	}
 	testkit.Eventually(t, pgtest.WaitLimit, func() bool { return appender.Queued(s.Appender) == len(requests) }, "the requests wait in the queue")
-	goOn()
+	resume()
 	wg.Wait()
 	return out
 }
@@ -120,7 +120,7 @@ func TestGroup_OversizeRequestIsAlone(t *testing.T) {
 	for _, o := range appendInOneGroup(t, s, p, requests...) {
 		require.NoError(t, o.err)
 	}
-	// The plug, the three small ones together, each big one alone.
+	// The first request, the three small ones together, each large one alone.
 	require.ElementsMatch(t, []int{1, 3, 1, 1}, seen.Seen())
 	require.Equal(t, 605, pgtest.RequireVerified(t, s, p))
 }
@@ -144,7 +144,7 @@ func TestAppend_CancelledInQueueWritesNothing(t *testing.T) {
 	dsn := pgtest.Database(t)
 	s := pgtest.Open(t, dsn, pgtest.SingleAppender)
 	p := pgtest.NewPartitions(t, s, 1)[0]
-	goOn := pauseAppender(t, s, p)
+	resume := pauseAppender(t, s, p)
 	ctx, cancel := context.WithCancel(t.Context())
 	given := make(chan error, 1)
 	abandoned := pgtest.Invoice(p, 1)
@@ -155,7 +155,7 @@ func TestAppend_CancelledInQueueWritesNothing(t *testing.T) {
 	testkit.Eventually(t, pgtest.WaitLimit, func() bool { return appender.Queued(s.Appender) == 1 })
 	cancel()
 	require.ErrorIs(t, <-given, context.Canceled)
-	goOn()
+	resume()
 	_, err := s.Appender.Append(t.Context(), pgtest.Invoice(p, 1))
 	require.NoError(t, err)
 	_, err = s.Events.EventByID(t.Context(), p, abandoned.Events[0].ID)
@@ -169,7 +169,7 @@ func TestQueue_FullQueueRefuses(t *testing.T) {
 	s := pgtest.Open(t, dsn, pgtest.SingleAppender, func(c *postgres.Config) { c.Limits.QueueRequests, c.Limits.PartitionRequests = 3, 2 })
 	books := pgtest.NewPartitions(t, s, 2)
 	p := books[0]
-	goOn := pauseAppender(t, s, p)
+	resume := pauseAppender(t, s, p)
 	answers := make(chan error, 3)
 	send := func() {
 		_, err := s.Appender.Append(context.Background(), pgtest.Invoice(p, 1))
@@ -192,7 +192,7 @@ func TestQueue_FullQueueRefuses(t *testing.T) {
 	testkit.Eventually(t, pgtest.WaitLimit, func() bool { return appender.Queued(s.Appender) == 3 })
 	_, err = s.Appender.Append(t.Context(), pgtest.Invoice(books[1], 1))
 	require.Equal(t, "append.queue_full", fault.CodeOf(err))
-	goOn()
+	resume()
 	for range cap(answers) {
 		require.NoError(t, <-answers)
 	}
@@ -316,8 +316,8 @@ func TestAppend_ClockSkewIsRefused(t *testing.T) {
 		require.Equal(t, "append.clock_skew", fault.CodeOf(err))
 		require.Equal(t, fault.Unavailable, fault.KindOf(err))
 	}
-	// Three seconds are too many. Ahead it takes more: while an append is on its way to a
-	// slow machine, the database's clock catches up.
+	// A skew of three seconds is refused. A clock that is ahead needs more, because on a slow
+	// machine the database's clock catches up before the append arrives.
 	refused(with(testkit.NewClock(time.Now().Add(-3 * time.Second))))
 	for _, off := range []time.Duration{-time.Hour, time.Hour} {
 		clock.off.Store(int64(off))

@@ -25,12 +25,12 @@ import (
 	"github.com/erpbackbone/backbone/test/testkit"
 )
 
-// jumpingClock is the right time and an error that a test changes.
+// jumpingClock is the machine's time plus an offset that a test changes.
 type jumpingClock struct{ off atomic.Int64 }
 
 func (c *jumpingClock) Now() time.Time { return time.Now().Add(time.Duration(c.off.Load())) }
 
-// readsAll lets everybody read all legal entities of the tenant.
+// readsAll allows every principal to read all legal entities of the tenant.
 type readsAll struct{ *postgres.Database }
 
 func (a readsAll) Readable(ctx context.Context, p ports.Principal) ([]ports.LegalEntity, error) {
@@ -46,9 +46,9 @@ func (readsAll) Owner(_ context.Context, tenantID, personID string) (ports.Princ
 }
 
 // TestAppend_NodesWithJumpingClocks has three nodes whose clocks jump by up to two days, back and forth,
-// while they share projections and hand out a subscription's events. Leases, message
-// timeouts and checkpoints go by the database's clock: no event is applied twice or left
-// out, and none is handed out again.
+// while they share projections and deliver a subscription's events. Leases, message
+// timeouts and checkpoints use the database's clock: no event is applied twice or left
+// out, and none is delivered again.
 func TestAppend_NodesWithJumpingClocks(t *testing.T) {
 	t.Parallel()
 	const events, each, name = 400, 10, "clocks"

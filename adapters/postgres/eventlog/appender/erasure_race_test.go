@@ -22,8 +22,8 @@ import (
 const erasureRaces = 1000
 
 // TestKeyLease_NoEventUnderDestroyedKey lets appends about a person race with the
-// person's erasure, many times. An eraser that has the key's row locked has outlived
-// every lease; whatever was written about the person is written by then.
+// person's erasure, many times. When the eraser has locked the key's row, every
+// lease has ended, so all events of the person are committed.
 func TestKeyLease_NoEventUnderDestroyedKey(t *testing.T) {
 	t.Parallel()
 	for name, keyStore := range map[string]func(t *testing.T, dsn string) string{
@@ -81,7 +81,7 @@ type erasureRace struct {
 }
 
 // run appends about one person from two callers until they are refused, and erases
-// the person meanwhile.
+// the person at the same time.
 func (r *erasureRace) run(i int) {
 	ctx := context.Background()
 	id := pgtest.KeyID(r.books[i%len(r.books)], fmt.Sprintf("employee:R-%d", i))
@@ -111,7 +111,7 @@ func (r *erasureRace) run(i int) {
 				}
 				break
 			}
-			// Neighbours without personal values never notice.
+			// Requests without personal values succeed throughout.
 			if _, err := r.store.Appender.Append(ctx, pgtest.Invoice(id.Partition, 1)); caller == 0 && err != nil {
 				r.t.Errorf("append without personal values: %v", err)
 			}
@@ -130,8 +130,8 @@ func (r *erasureRace) run(i int) {
 	}
 }
 
-// erase fences and destroys the key and tells how many events of the person were
-// visible when no lease was left.
+// erase fences and destroys the key and returns how many events of the person were visible
+// when the last lease had ended.
 func (r *erasureRace) erase(ctx context.Context, id ports.SubjectKeyID) (events int, err error) {
 	if _, err := r.keys.Exec(ctx, pgtest.FenceKey, pgtest.KeyArguments(id)...); err != nil {
 		return 0, err

@@ -8,7 +8,7 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// SameDatabase tells whether a key store's address makes it part of the log's database.
+// SameDatabase is sameDatabase.
 var SameDatabase = sameDatabase
 
 // Queued is how many requests wait for all appenders of a store.
@@ -24,8 +24,8 @@ func Queued(s *Engine) int {
 // LockWait is how long an appender waits for a lock.
 func LockWait(s *Engine) time.Duration { return s.lockWait() }
 
-// SetMaxWait lets the requests of legal entities whose lock was missed already wait so
-// long for it from now on.
+// SetMaxWait sets how long requests of stalled partitions that arrive from now on wait for
+// locks.
 func SetMaxWait(s *Engine, d time.Duration) {
 	for _, a := range s.appenders {
 		a.queue.mu.Lock()
@@ -34,7 +34,7 @@ func SetMaxWait(s *Engine, d time.Duration) {
 	}
 }
 
-// Deadlines is until when the requests that wait beside an appender wait for a lock.
+// Deadlines lists the deadlines of the requests of stalled partitions.
 func Deadlines(s *Engine) (until []time.Time) {
 	for _, a := range s.appenders {
 		a.queue.mu.Lock()
@@ -48,7 +48,7 @@ func Deadlines(s *Engine) (until []time.Time) {
 	return until
 }
 
-// Gather moves requests to a group, those that may be taken, and gives what is kept.
+// Gather calls gather with a take that calls may.
 func Gather(requests []*ports.AppendRequest, may func(*ports.AppendRequest) bool) (group, kept []*ports.AppendRequest) {
 	var items []*queuedRequest
 	for _, r := range requests {

@@ -17,7 +17,7 @@ import (
 )
 
 // openWithExternalKeyStore is a store with one appender behind a network, its key store in another
-// database, one book and one person.
+// database, one partition and one person.
 func openWithExternalKeyStore(t *testing.T, n *network) (s *postgres.Database, dsn, keysDSN string, p event.PartitionID) {
 	t.Helper()
 	dsn, keysDSN = pgtest.Database(t), pgtest.KeyStoreDatabase(t)
@@ -107,7 +107,7 @@ func TestExternalKeyStore_ConnectionLostAtCommitKeepsLease(t *testing.T) {
 	answered := send(context.Background(), s, pgtest.Personal(p, "employee:A-1"))
 	pgtest.Receive(t, cut, "the commit")
 	n.requireCut(t)
-	// Nobody knows yet whether the event was written.
+	// The outcome of the append is not known yet.
 	_, err := pgtest.Connect(t, keysDSN).Exec(t.Context(), pgtest.LockKey+" NOWAIT", pgtest.KeyArguments(pgtest.KeyID(p, "employee:A-1"))...)
 	require.Equal(t, "55P03", pgtest.SQLState(err), "the lease ended before the outcome was known")
 	end()
@@ -119,7 +119,7 @@ func TestExternalKeyStore_ConnectionLostAtCommitKeepsLease(t *testing.T) {
 func TestExternalKeyStore_UnreachableStoreRefusesPersonalValuesOnly(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.Database(t)
-	// Two ways not to be there: nobody listens, and somebody who never answers.
+	// Two unreachable key stores: a port without a listener, and one that never answers.
 	const refusing = "127.0.0.1:1"
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -149,7 +149,7 @@ func TestExternalKeyStore_Reconnects(t *testing.T) {
 	s, _, keysDSN, p := openWithExternalKeyStore(t, n)
 	admin := pgtest.Connect(t, keysDSN)
 	for range 3 {
-		// All idle connections of the pool are dead; it does not know.
+		// All idle connections of the pool are broken, which the pool has not noticed.
 		_, err := admin.Exec(t.Context(), `SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity
 			WHERE datname = current_database() AND application_name = 'backbone leases'`)
 		require.NoError(t, err)

@@ -23,7 +23,7 @@ import (
 	"github.com/erpbackbone/backbone/test/testkit"
 )
 
-// network is the wire between a store and its database, which tests cut.
+// network is the connection between a store and its database, which tests break.
 type network struct {
 	mu      sync.Mutex
 	at      string        // the statement that cut waits for
@@ -53,10 +53,10 @@ func (n *network) dial(ctx context.Context, network, address string) (net.Conn, 
 	return &wire{Conn: conn, network: n}, nil
 }
 
-// atCommit arms the network: f gets the appender's wire that is about to send a commit.
+// atCommit calls f with the appender's connection before it sends the next commit.
 func (n *network) atCommit(f func(*wire)) { n.before("commit", f) }
 
-// atWrite does the same where events are about to be written: together with the commit,
+// atWrite calls f before the appender sends the inserts of events: together with the commit,
 // unless keys are leased in another database.
 func (n *network) atWrite(f func(*wire)) { n.before(eventlog.InsertEvents, f) }
 
@@ -66,7 +66,7 @@ func (n *network) before(statement string, f func(*wire)) {
 	n.at, n.cut = statement, f
 }
 
-// freeze arms the network to stand still before an appender's events are written.
+// freeze blocks the network before an appender's events are written.
 func (n *network) freeze(t *testing.T) (reached <-chan struct{}, thaw func()) {
 	t.Helper()
 	frozen, thawed := make(chan struct{}), make(chan struct{})
@@ -79,7 +79,7 @@ func (n *network) freeze(t *testing.T) (reached <-chan struct{}, thaw func()) {
 	return frozen, thaw
 }
 
-// delay keeps new connections waiting.
+// delay delays new connections.
 func (n *network) delay(t *testing.T) (end func()) {
 	t.Helper()
 	jam := make(chan struct{})
@@ -91,7 +91,7 @@ func (n *network) delay(t *testing.T) (end func()) {
 	return end
 }
 
-// requireCut checks that the wire was cut where the test meant it to be.
+// requireCut checks that the connection was broken at the intended statement.
 func (n *network) requireCut(t *testing.T) {
 	t.Helper()
 	n.mu.Lock()
@@ -168,8 +168,8 @@ func (w *wire) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// drain reads the rest of the server's answer, so that the commit is certainly done, and
-// loses the connection.
+// drain reads the rest of the server's answer, so that the commit is done, and closes the
+// connection.
 func (w *wire) drain(answer []byte, err error) {
 	// ReadyForQuery in state idle: the transaction is over.
 	for b := make([]byte, 4096); err == nil && !bytes.HasSuffix(answer, []byte{'Z', 0, 0, 0, 5, 'I'}); {
@@ -180,20 +180,20 @@ func (w *wire) drain(answer []byte, err error) {
 	w.lose()
 }
 
-// lose drops the connection before anything is sent.
+// lose closes the connection before anything is sent.
 func (w *wire) lose() {
 	w.lost.Store(true)
 	_ = w.Close()
 }
 
-// loseAnswer lets the server have what is about to be sent and drops what it says.
+// loseAnswer sends the pending messages and drops the server's answer.
 func (w *wire) loseAnswer() { w.deaf.Store(true) }
 
 func throughNetwork(n *network) pgtest.Option {
 	return func(c *postgres.Config) { c.Appenders, c.DialFunc = 1, n.dial }
 }
 
-// openConnections connects an appender by a first append.
+// openConnections opens the appender's connection by a first append.
 func openConnections(t *testing.T, s *postgres.Database, r ports.AppendRequest) {
 	t.Helper()
 	_, err := s.Appender.Append(t.Context(), r)
@@ -318,8 +318,8 @@ func TestDrillBackendKilled(t *testing.T) {
 	}
 	killer := pgtest.Connect(t, dsn)
 	for range 10 {
-		// Whoever loses one connection after the other is refused in the end, so both get on
-		// in between: four callers have more answers than the groups before the kill held.
+		// A group that loses several connections in a row is refused, so both stores make
+		// progress between kills: 25 answers are more than the groups before the kill held.
 		seen := [2]int64{acknowledged[0].Load(), acknowledged[1].Load()}
 		testkit.Eventually(t, pgtest.WaitLimit, func() bool { return acknowledged[0].Load() >= seen[0]+25 && acknowledged[1].Load() >= seen[1]+25 })
 		_, err := killer.Exec(t.Context(), `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
@@ -343,9 +343,9 @@ func TestDrillHungLockHolder(t *testing.T) {
 	late := send(context.Background(), hanging, pgtest.Invoice(p, 1))
 	pgtest.Receive(t, held, "what it is about to write: it has the head lock and says nothing more")
 	_, err := healthy.Appender.Append(t.Context(), pgtest.Invoice(p, 1))
-	require.NoError(t, err, "it hangs on, and the lock is free all the same")
+	require.NoError(t, err, "the server ended the hanging session and released its lock")
 	thaw()
-	require.NoError(t, (<-late).err, "it finds its group absent and runs it again")
+	require.NoError(t, (<-late).err, "the group was not committed and runs again")
 	require.Equal(t, 3, pgtest.RequireVerified(t, healthy, p))
 }
 
@@ -367,7 +367,7 @@ func TestNotify_FailureDoesNotFailAppend(t *testing.T) {
 	n := &network{}
 	s := pgtest.Open(t, pgtest.Database(t), throughNetwork(n))
 	p := pgtest.NewPartitions(t, s, 1)[0]
-	// The appender's first append opens its connection; the notifier finds no way.
+	// The appender's first append opens its connection; the notifier cannot connect.
 	openConnections(t, s, ports.AppendRequest{Partition: p})
 	n.refused.Store(true)
 	for range 5 {

@@ -23,8 +23,8 @@ import (
 	"github.com/erpbackbone/backbone/test/testkit"
 )
 
-// statements records what the connections of a store send, by name. The notifier,
-// which sends when it likes, is left out.
+// statements records the names of the statements that a store sends, except the notifier's,
+// whose time is not determined.
 type statements struct {
 	mu   sync.Mutex
 	sent []string
@@ -167,7 +167,7 @@ func TestKeyLease_HundredSubjectsInOneGroup(t *testing.T) {
 	}
 }
 
-// requireNoLease checks that nobody holds the key's row.
+// requireNoLease checks that no session has locked the key's row.
 func requireNoLease(t *testing.T, keysDSN string, id ports.SubjectKeyID) {
 	t.Helper()
 	conn := pgtest.Connect(t, keysDSN)

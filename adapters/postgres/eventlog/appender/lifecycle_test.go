@@ -17,8 +17,8 @@ import (
 	"github.com/erpbackbone/backbone/test/testkit"
 )
 
-// TestGroup_SeesItsOwnStreamChanges queues requests while the appender stands still, one
-// after the other, so that one transaction decides all of them in that order.
+// TestGroup_SeesItsOwnStreamChanges queues requests one after the other while the
+// appender is paused, so that one transaction decides all of them in that order.
 func TestGroup_SeesItsOwnStreamChanges(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.Database(t)
@@ -102,8 +102,8 @@ func TestGroup_SeesItsOwnStreamChanges(t *testing.T) {
 	require.Equal(t, 1+10, pgtest.RequireVerified(t, s, p))
 }
 
-// Rows of ordinary streams hold nothing of a lifecycle, and a row that was changed
-// keeps it through ordinary appends.
+// In rows of ordinary streams the lifecycle columns are NULL; ordinary appends keep the
+// lifecycle columns of other streams.
 func TestStreamRows_LifecycleColumnsStayNull(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.Database(t)

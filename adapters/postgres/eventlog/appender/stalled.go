@@ -259,7 +259,7 @@ func (a *appender) serveStalled(d *stalledPartition) {
 		case since.IsZero():
 			since = began
 			s.db.Log.Warn("appends of a legal entity wait for a lock that another session holds; backbone doctor --section contention names it",
-				"partition", uint32(d.partition), "patience", s.limits.LockTimeout.String())
+				"partition", uint32(d.partition), "lock_timeout", s.limits.LockTimeout.String())
 		}
 		if !missed {
 			a.queue.end(d)

@@ -19,15 +19,15 @@ import (
 	"github.com/erpbackbone/backbone/test/testkit"
 )
 
-// slowGroups lets every group hold its heads for a while, as slow disks do.
+// slowGroups delays every group while it holds its head locks, as slow disks do.
 func slowGroups(t *testing.T, dsn, seconds string) {
 	t.Helper()
 	pgtest.Execute(t, dsn, `CREATE FUNCTION public.slowly() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(`+seconds+`); RETURN NULL; END $$`)
 	pgtest.Execute(t, dsn, `CREATE TRIGGER slowly AFTER INSERT ON backbone.events FOR EACH STATEMENT EXECUTE FUNCTION public.slowly()`)
 }
 
-// TestStalledPartition_DeadlineRestartsAfterLock: other nodes take turns in a busy partition, and
-// a request may wait for many of them before its own turn comes.
+// TestStalledPartition_DeadlineRestartsAfterLock has other nodes write to a busy partition: a
+// request waits for many of their locks before it acquires its own.
 func TestStalledPartition_DeadlineRestartsAfterLock(t *testing.T) {
 	t.Parallel()
 	for name, next := range map[string]func(t *testing.T, dsn string, p event.PartitionID, stream string) (release func()){
@@ -56,17 +56,17 @@ func TestStalledPartition_DeadlineRestartsAfterLock(t *testing.T) {
 			another.Events[0].Stream, another.Streams = kept.Events[0].Stream, nil
 			behind := send(context.Background(), s, another)
 			testkit.Eventually(t, pgtest.WaitLimit, func() bool { return appender.Queued(s.Appender) == 1 })
-			patience := slices.MaxFunc(appender.Deadlines(s.Appender), time.Time.Compare) // of the one behind
-			// The first one gets the lock, and stops when it has given it back: it is nobody's.
-			reached, goOn := seen.PauseAfterCommit(t)
+			deadline := slices.MaxFunc(appender.Deadlines(s.Appender), time.Time.Compare) // of the one behind
+			// The first one commits and pauses; no session has the lock then.
+			reached, resume := seen.PauseAfterCommit(t)
 			release()
 			pgtest.Receive(t, reached, "the first one's commit")
 			release = next(t, dsn, books[0], kept.Events[0].Stream.ID)
-			goOn()
+			resume()
 			require.NoError(t, (<-first).err)
 			testkit.Eventually(t, pgtest.WaitLimit, func() bool {
 				now := appender.Deadlines(s.Appender)
-				return len(now) == 1 && now[0].After(patience)
+				return len(now) == 1 && now[0].After(deadline)
 			}, "it waits as long for the next lock")
 			requireUnanswered(t, behind)
 			release()
@@ -76,8 +76,8 @@ func TestStalledPartition_DeadlineRestartsAfterLock(t *testing.T) {
 	}
 }
 
-// TestStalledPartition_AllAreRecalledTogether: what held up many legal entities at once lets them go at
-// once, and one after the other would outlast the patience of the last.
+// TestStalledPartition_AllAreRecalledTogether releases many locks at once: if the partitions
+// were tried one after the other, the last one's deadline would pass.
 func TestStalledPartition_AllAreRecalledTogether(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.Database(t)
@@ -108,8 +108,8 @@ func TestStalledPartition_AllAreRecalledTogether(t *testing.T) {
 	require.Zero(t, appender.Queued(s.Appender))
 }
 
-// TestDrillManyStalledPartitions: one of many locks is given back after the other,
-// and each time all the others are tried again.
+// TestDrillManyStalledPartitions releases many locks one after the other; each time the
+// appender tries all stalled partitions again.
 func TestDrillManyStalledPartitions(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.Database(t)
@@ -146,7 +146,7 @@ func TestDrillManyStalledPartitions(t *testing.T) {
 	require.Zero(t, appender.Queued(s.Appender))
 }
 
-// lockTimeouts records for how long the connections of a store want to wait for locks.
+// lockTimeouts records the lock timeouts that a store sets.
 type lockTimeouts struct{ statements }
 
 func (l *lockTimeouts) TraceBatchStart(ctx context.Context, _ *pgx.Conn, data pgx.TraceBatchStartData) context.Context {
@@ -164,8 +164,8 @@ func (l *lockTimeouts) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.T
 	return ctx
 }
 
-// TestDrillSlowGroup: where transactions are slow, so are those of the nodes that
-// hold a head, and to leave them aside would tear groups of many partitions apart.
+// TestDrillSlowGroup checks that appenders wait longer for locks where transactions are slow,
+// because the other nodes' are slow too, and stalling would split groups of many partitions.
 func TestDrillSlowGroup(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.Database(t)
@@ -193,8 +193,8 @@ func TestDrillSlowGroup(t *testing.T) {
 	}, "what was slow once is forgotten")
 }
 
-// TestGather_AbandonedRequestIsSkipped: its caller may give up in the moment
-// in which it is looked at, and whoever comes after it would wait for the next request.
+// TestGather_AbandonedRequestIsSkipped has the caller give up while gather reads its
+// request: gather must take the requests after it.
 func TestGather_AbandonedRequestIsSkipped(t *testing.T) {
 	t.Parallel()
 	large, small := pgtest.Invoice(1, 600), pgtest.Invoice(1, 1)

@@ -17,13 +17,13 @@ import (
 	"github.com/erpbackbone/backbone/test/testkit"
 )
 
-// shortLockTimeout is an append's patience in tests that wait for its end. Where the lock is given
-// back it is that of open: so long that nobody's ends, however slow the machine.
+// shortLockTimeout is the lock timeout in tests that wait for it to pass. Tests that release the
+// lock use that of pgtest.Open, which is too long to pass.
 const shortLockTimeout = 2 * time.Second
 
 func withShortLockTimeout(c *postgres.Config) { c.Limits.LockTimeout = shortLockTimeout }
 
-// openWithPartitions is a store with one appender, its metrics and some legal entities.
+// openWithPartitions opens a store with one appender, its metrics and some legal entities.
 func openWithPartitions(t *testing.T, dsn string, entities int, options ...pgtest.Option) (*postgres.Database, *pgtest.Groups, []event.PartitionID) {
 	t.Helper()
 	seen := &pgtest.Groups{}
@@ -46,7 +46,7 @@ func hasStalled(g *pgtest.Groups, n int64) func() bool {
 	return func() bool { return g.Stalled.Load() == n }
 }
 
-// requireUnanswered checks that nobody has answered an append yet.
+// requireUnanswered checks that an append is not answered yet.
 func requireUnanswered(t *testing.T, out <-chan outcome) {
 	t.Helper()
 	select {
@@ -66,7 +66,7 @@ func requireLocked(t *testing.T, err error) {
 	require.Contains(t, f.Detail, "another session")
 }
 
-// TestStalledPartition_BlocksItsLegalEntityOnly: one appender serves all of them.
+// TestStalledPartition_BlocksItsLegalEntityOnly has one appender for all legal entities.
 func TestStalledPartition_BlocksItsLegalEntityOnly(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.Database(t)
@@ -75,7 +75,7 @@ func TestStalledPartition_BlocksItsLegalEntityOnly(t *testing.T) {
 	release := pgtest.LockHead(t, dsn, locked)
 	requests := []ports.AppendRequest{pgtest.Invoice(locked, 2), pgtest.Invoice(locked, 1), pgtest.Invoice(locked, 1)}
 	waiting := []<-chan outcome{send(context.Background(), s, requests[0])}
-	testkit.Eventually(t, pgtest.WaitLimit, hasStalled(seen, 1), "the append waits beside the others")
+	testkit.Eventually(t, pgtest.WaitLimit, hasStalled(seen, 1), "the partition is stalled")
 	for i, r := range requests[1:] {
 		waiting = append(waiting, send(context.Background(), s, r))
 		testkit.Eventually(t, pgtest.WaitLimit, func() bool { return appender.Queued(s.Appender) == i+1 })
@@ -109,8 +109,8 @@ func TestStalledPartition_BlocksItsLegalEntityOnly(t *testing.T) {
 	testkit.Eventually(t, pgtest.WaitLimit, hasStalled(seen, 0))
 }
 
-// TestStalledPartition_GroupCommitsTheOtherPartitions: the group had been gathered with
-// requests of the locked legal entity in it.
+// TestStalledPartition_GroupCommitsTheOtherPartitions has a group with requests of locked
+// and of free legal entities.
 func TestStalledPartition_GroupCommitsTheOtherPartitions(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.Database(t)
@@ -146,7 +146,7 @@ func TestStalledPartition_GroupCommitsTheOtherPartitions(t *testing.T) {
 	}
 }
 
-// TestStalledPartition_MorePartitionsThanSlots: nobody is forgotten, whoever gets the slots.
+// TestStalledPartition_MorePartitionsThanSlots checks that every partition gets a slot in time.
 func TestStalledPartition_MorePartitionsThanSlots(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.Database(t)
@@ -195,7 +195,7 @@ func TestDrillLockTimeout(t *testing.T) {
 	_, err := s.Events.EventByID(t.Context(), books[0], first.Events[0].ID)
 	require.Equal(t, "event.not_found", fault.CodeOf(err))
 
-	// From now on the appender does not try it at all: the detour does, at once.
+	// From now on the stalled partition alone waits for the lock, from the first request on.
 	appender.SetMaxWait(s.Appender, 2*pgtest.WaitLimit)
 	groupsBefore := len(seen.Seen())
 	again := send(context.Background(), s, pgtest.Invoice(books[0], 1))
@@ -211,7 +211,7 @@ func TestDrillLockTimeout(t *testing.T) {
 	require.Equal(t, 2, pgtest.RequireVerified(t, s, books[0]))
 }
 
-// TestDrillLockOnEventRow: another session holds a row that an append has to change.
+// TestDrillLockOnEventRow has another session lock a row that an append must change.
 func TestDrillLockOnEventRow(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.Database(t)
@@ -245,8 +245,8 @@ func TestDrillLockOnEventRow(t *testing.T) {
 	require.Equal(t, 2, pgtest.RequireVerified(t, s, books[0]))
 }
 
-// TestStalledPartition_LockedTable holds up everybody: VACUUM FULL of one legal entity's events does, for
-// a statement locks all partitions of the table. All of them go on when it has ended.
+// TestStalledPartition_LockedTable locks the table of one legal entity's events, as VACUUM FULL
+// does. That blocks all legal entities, because a statement locks all partitions of a table.
 func TestStalledPartition_LockedTable(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.Database(t)
@@ -352,7 +352,7 @@ func TestDrillCloseWithLockedLegalEntities(t *testing.T) {
 		waiting := []<-chan outcome{send(context.Background(), s, pgtest.Invoice(books[0], 1))}
 		pgtest.AwaitStalled(t, seen)
 		waiting = append(waiting, send(context.Background(), s, pgtest.Invoice(books[0], 1)))
-		testkit.Eventually(t, pgtest.WaitLimit, func() bool { return appender.Queued(s.Appender) == 1 || len(waiting[1]) == 1 }, "it waits, or has lost its patience")
+		testkit.Eventually(t, pgtest.WaitLimit, func() bool { return appender.Queued(s.Appender) == 1 || len(waiting[1]) == 1 }, "it waits, or has timed out")
 		closed := make(chan struct{})
 		go func() {
 			s.Close()

@@ -43,10 +43,9 @@ func BenchmarkAppend(b *testing.B) {
 	}
 }
 
-// BenchmarkRawInsert is the ceiling: multi-row inserts into identical tables, one
-// connection, nothing checked and nothing hashed; and what there is without group
-// commit: a transaction per event from 64 connections, gap-free under the head lock
-// or, for comparison, with sequences from nowhere and no lock at all.
+// BenchmarkRawInsert measures the upper bound: multi-row inserts into identical tables on one
+// connection, without checks and hashes. For comparison it measures a transaction for each
+// event from 64 connections, with the head lock and without any lock.
 func BenchmarkRawInsert(b *testing.B) {
 	for _, c := range []struct {
 		connections, rows int

@@ -13,9 +13,9 @@ import (
 	"github.com/erpbackbone/backbone/domain/event"
 )
 
-// Column is one array parameter, kept in PostgreSQL's binary array format while
-// it grows, so that a group of hundreds of events is encoded without a value per
-// field. It is reset and used again for the next group.
+// Column is one array parameter. It appends elements in PostgreSQL's binary array format, so
+// that a group of hundreds of events is encoded without allocating a value for each field. It
+// is reset and reused for the next group.
 type Column struct {
 	element uint32 // type OID of the elements
 	count   int
@@ -149,8 +149,8 @@ func (c *Column) JSONTexts(texts map[string]string) {
 	binary.BigEndian.PutUint32(c.data[at:], uint32(len(c.data)-at-4))
 }
 
-// appendTexts adds a map of texts as encoding/json writes it, sorted by name, which it
-// does by reflection.
+// appendTexts renders a map of texts byte for byte as encoding/json does, sorted by name, but
+// without reflection.
 func appendTexts(dst []byte, texts map[string]string) []byte {
 	var few [8]string
 	names := few[:0]
@@ -172,7 +172,7 @@ func appendTexts(dst []byte, texts map[string]string) []byte {
 	return append(dst, '}')
 }
 
-// plain reports whether encoding/json writes a text as it is.
+// plain reports whether encoding/json writes a text without escapes.
 func plain(s string) bool {
 	for i := range len(s) {
 		switch c := s[i]; {
@@ -225,8 +225,7 @@ func (c *Column) appendArray(dst []byte) []byte {
 	return append(dst, c.data...)
 }
 
-// columnCodec sends columns as they are and leaves every other value to the
-// array codec.
+// columnCodec sends the bytes of columns; the array codec encodes every other value.
 type columnCodec struct{ pgtype.Codec }
 
 func (c columnCodec) PlanEncode(m *pgtype.Map, oid uint32, format int16, value any) pgtype.EncodePlan {
@@ -244,7 +243,7 @@ func (columnPlan) Encode(value any, buf []byte) ([]byte, error) {
 	return value.(*Column).appendArray(buf), nil
 }
 
-// registerColumns teaches a connection to send columns.
+// registerColumns registers the codec of columns with a connection.
 func registerColumns(conn *pgx.Conn) {
 	m := conn.TypeMap()
 	for _, oid := range []uint32{

@@ -1,6 +1,10 @@
-// Package pg is what all rooms of the PostgreSQL adapter share, and nothing else: the
-// Database (pool, clock, log, time-outs of sessions, LISTEN), the translation of errors
-// into faults, and the encoding of columns. It knows no table.
+// Package pg holds what all packages of the PostgreSQL adapter share: the Database (pool,
+// clock, log, timeouts of sessions, LISTEN), the translation of errors into faults, and the
+// encoding of columns. It knows no table.
+//
+// A node has these connections: ReadPool of them in Database.Reads, one for each appender and
+// stalled slot in the append engine's pool, as many again to an external key store, one that
+// notifies and one for each channel that it listens to.
 package pg
 
 import (
@@ -30,8 +34,8 @@ type Config struct {
 	// KeyStoreDSN connects as backbone_app to the database of the key store; "" or the
 	// log's own database takes leases on keys in the append's transaction.
 	KeyStoreDSN string
-	// ReadPool bounds the connections of the pool that every room but the append engine
-	// shares.
+	// ReadPool bounds the connections of the pool that all packages but the append engine
+	// share.
 	ReadPool int
 	// Appenders is how many groups may be in flight.
 	Appenders int
@@ -81,8 +85,8 @@ type Limits struct {
 	ProjectionIdleTimeout time.Duration
 	// NotifyTimeout is how long a notification may take before it is dropped.
 	NotifyTimeout time.Duration
-	// ListenCheck is the silence after which a listening connection is probed, since one
-	// that the network has forgotten hears nothing and does not fail.
+	// ListenCheck is the silence after which a listening connection is probed, because one whose
+	// network path is gone receives nothing and does not fail.
 	ListenCheck time.Duration
 	// MaxClockSkew is how far the clock may be from the database's before appends are
 	// refused; negative: the clock is injected and is not compared.
@@ -117,8 +121,8 @@ func (noMetrics) ObserveGroup(int, int, time.Duration)       {}
 func (noMetrics) ObserveQueue(appender, requests, bytes int) {}
 func (noMetrics) ObserveStalledPartitions(partitions int)    {}
 
-// Database is the connection to the log's database that all rooms share: the pool of
-// reads and short transactions, the clock, the log and the time-outs of sessions.
+// Database is the access to the log's database that all packages of the adapter share: the
+// pool for reads and short transactions, the clock, the logger and the settings of sessions.
 type Database struct {
 	Config Config
 	Clock  ports.Clock
@@ -142,8 +146,8 @@ func Open(ctx context.Context, c Config) (*Database, error) {
 	}
 	s := &Database{Config: c, Clock: c.Clock, Log: c.Logger}
 	var err error
-	// With one plan for all values a statement locks and looks at the partitions it
-	// needs only; custom plans cost half the point reads at eight partitions.
+	// A generic plan locks and reads only the partitions that the statement needs; with custom
+	// plans, point reads on eight partitions were half as many per second.
 	if s.Reads, err = s.OpenPool(ctx, c.DSN, "backbone reads", c.ReadPool, map[string]string{
 		"plan_cache_mode": "force_generic_plan",
 		"jit":             "off",
@@ -198,8 +202,8 @@ func (s *Database) prepareConn(config *pgx.ConnConfig, name string, parameters m
 	config.Tracer = s.Config.Tracer
 }
 
-// Now is the clock in the store's precision.
+// Now reads the clock and truncates to PostgreSQL's microseconds.
 func (s *Database) Now() time.Time { return s.Clock.Now().UTC().Truncate(time.Microsecond) }
 
-// CloseTimeout is how long closing a connection may take whose state is not known.
+// CloseTimeout bounds closing a connection whose state is unknown.
 const CloseTimeout = time.Second

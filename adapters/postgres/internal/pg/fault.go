@@ -16,8 +16,8 @@ import (
 	"github.com/erpbackbone/backbone/domain/fault"
 )
 
-// Codes of faults, how long a caller waits before it tries again, and the codes of
-// PostgreSQL that are told apart.
+// Codes of faults, how long a caller waits before it tries again, and the SQLSTATEs that this
+// package tests for.
 const (
 	CodeUnavailable     = "store.unavailable"
 	CodeNotMigrated     = "store.not_migrated"
@@ -29,8 +29,8 @@ const (
 	sqlstateLockTimeout = "55P03"
 )
 
-// StatementError is what is left of a PgError: names, never values. Message and
-// detail may quote what a caller sent. It does not unwrap to the PgError.
+// StatementError keeps the parts of a PgError that name things and hold no values. The message
+// and the detail of a PgError may quote what a caller sent, so it does not unwrap to the PgError.
 type StatementError struct {
 	SQLState   string
 	Constraint string
@@ -75,8 +75,10 @@ func RedactError(err error) error {
 	return errors.New(text)
 }
 
-// Translate turns an error of a read or a directory write into a fault. The
-// caller's own cancellation passes as it is.
+// Translate turns an error of a read or a directory write into a fault: store.unavailable if
+// IsUnavailable, store.not_migrated if IsNotMigrated, else store.failed. Faults and the
+// caller's own cancellation pass unchanged. The append engine translates its errors itself:
+// see group.run in package appender.
 func Translate(ctx context.Context, err error) error {
 	if err == nil {
 		return nil
@@ -115,8 +117,8 @@ func LockHeldFault(err error) *fault.Error {
 		WithRetryAfter(RetryAfter).WithCause(RedactError(err))
 }
 
-// IsNotMigrated reports that the statement named a schema, table, column or function
-// that is not there: the migrations of this version have not run.
+// IsNotMigrated reports whether the statement named a schema (3F000), table (42P01), column
+// (42703) or function (42883) that does not exist: the migrations of this version have not run.
 func IsNotMigrated(err error) bool {
 	pgErr, ok := errors.AsType[*pgconn.PgError](err)
 	if !ok {
@@ -130,8 +132,8 @@ func IsNotMigrated(err error) bool {
 	}
 }
 
-// IsConnectionLost reports whether err says nothing about what the server did: the
-// network failed or the server ended the session.
+// IsConnectionLost reports whether err leaves open what the server did: the network failed, or
+// the server ended the session (FATAL, PANIC, class 57P, class 08).
 func IsConnectionLost(err error) bool {
 	pgErr, ok := errors.AsType[*pgconn.PgError](err)
 	if !ok {
@@ -140,8 +142,9 @@ func IsConnectionLost(err error) bool {
 	return pgErr.Severity == "FATAL" || pgErr.Severity == "PANIC" || strings.HasPrefix(pgErr.Code, "57P") || strings.HasPrefix(pgErr.Code, "08")
 }
 
-// IsUnavailable reports whether trying again later makes sense: the network or the
-// server failed, not the statement or its values.
+// IsUnavailable reports whether the caller may try again later: the network or the server
+// failed, not the statement or its values. Beside lost connections these are class 53
+// (insufficient resources), lock_not_available (55P03) and query_canceled (57014).
 func IsUnavailable(err error) bool {
 	if pgErr, ok := errors.AsType[*pgconn.PgError](err); ok {
 		return IsConnectionLost(err) || strings.HasPrefix(pgErr.Code, "53") || pgErr.Code == sqlstateLockTimeout || pgErr.Code == "57014"
@@ -160,8 +163,8 @@ func IsUnavailable(err error) bool {
 	return err != nil && (pgconn.SafeToRetry(err) || strings.Contains(err.Error(), "conn closed"))
 }
 
-// IsSerializationFailure reports the errors after which the same transaction may
-// simply be run again.
+// IsSerializationFailure reports whether the same transaction may run again: after
+// serialization_failure (40001) and deadlock_detected (40P01).
 func IsSerializationFailure(err error) bool {
 	pgErr, ok := errors.AsType[*pgconn.PgError](err)
 	return ok && (pgErr.Code == "40001" || pgErr.Code == "40P01")

@@ -20,7 +20,7 @@ func CloseConn(conn *pgx.Conn) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), CloseTimeout)
 	defer cancel()
-	_ = conn.Close(ctx) // there is nothing left to lose on it
+	_ = conn.Close(ctx) // an error changes nothing: the connection is not used again
 }
 
 // Connect opens a connection outside the pools.
@@ -33,15 +33,14 @@ func (s *Database) Connect(ctx context.Context, dsn, name string) (*pgx.Conn, er
 	return pgx.ConnectConfig(ctx, config)
 }
 
-// listenCheckTimeout is how long a listening connection may take to begin, and to show
-// that it is still there.
+// listenCheckTimeout bounds the start of a listening connection, and the answer to its probe.
 const listenCheckTimeout = 5 * time.Second
 
-// ListenTo calls hear with the payload of each notification, and with "" whenever it begins to
+// ListenTo calls notify with the payload of each notification, and with "" whenever it starts to
 // listen, because notifications may have been lost before.
-func (s *Database) ListenTo(ctx context.Context, channel string, hear func(payload string)) error {
+func (s *Database) ListenTo(ctx context.Context, channel string, notify func(payload string)) error {
 	for {
-		err := s.listenOnce(ctx, channel, hear)
+		err := s.listenOnce(ctx, channel, notify)
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
@@ -52,7 +51,7 @@ func (s *Database) ListenTo(ctx context.Context, channel string, hear func(paylo
 	}
 }
 
-func (s *Database) listenOnce(ctx context.Context, channel string, hear func(payload string)) error {
+func (s *Database) listenOnce(ctx context.Context, channel string, notify func(payload string)) error {
 	beginning, cancel := context.WithTimeout(ctx, listenCheckTimeout)
 	defer cancel()
 	conn, err := s.Connect(beginning, s.Config.ListenDSN, "backbone listen")
@@ -63,14 +62,14 @@ func (s *Database) listenOnce(ctx context.Context, channel string, hear func(pay
 	if _, err := conn.Exec(beginning, "LISTEN "+pgx.Identifier{channel}.Sanitize()); err != nil {
 		return err
 	}
-	hear("")
+	notify("")
 	for {
 		n, err := s.waitNotification(ctx, conn)
 		if err != nil {
 			return err
 		}
 		if n != nil {
-			hear(n.Payload)
+			notify(n.Payload)
 		}
 	}
 }

@@ -14,12 +14,12 @@ import (
 // sqlstateCannotConnectNow is the answer of a server that starts, recovers or shuts down.
 const sqlstateCannotConnectNow = "57P03"
 
-// probeInterval is how long a pool leaves such a server alone.
+// probeInterval is how long a pool opens no connection after a server refused one so.
 const probeInterval = 100 * time.Millisecond
 
 // pingAfter is how long a connection of a pool may be unused before it is pinged when it
-// is used next. The library's second would double the statements of an idle node, which
-// asks something every few seconds on each of its pools.
+// is used next. The library's default of one second would double the statements of an idle
+// node, which queries each of its pools every few seconds.
 const pingAfter = 10 * time.Second
 
 // refusal is the answer of a server that accepts no connections.

@@ -14,7 +14,7 @@ import (
 	"github.com/erpbackbone/backbone/domain/event"
 )
 
-// LockHead takes a partition's head lock.
+// LockHead locks a partition's head row until release.
 func LockHead(t *testing.T, dsn string, p event.PartitionID) (release func()) {
 	t.Helper()
 	conn := Connect(t, dsn)
@@ -25,7 +25,7 @@ func LockHead(t *testing.T, dsn string, p event.PartitionID) (release func()) {
 	return func() { require.NoError(t, tx.Rollback(context.Background())) }
 }
 
-// CountLockWaiters is how many sessions wait for a lock in the test's database.
+// CountLockWaiters counts the sessions that wait for a lock in the test's database.
 func CountLockWaiters(t *testing.T, conn *pgx.Conn) int {
 	t.Helper()
 	var n int
@@ -34,14 +34,14 @@ func CountLockWaiters(t *testing.T, conn *pgx.Conn) int {
 	return n
 }
 
-// Groups records the groups, queue depths and detours of a store, and stops it.
+// Groups records the groups, queue depth and stalled partitions of an engine, and can pause it.
 type Groups struct {
 	mu         sync.Mutex
 	requests   []int
 	queued     int
 	gate       *gate // of the next group
 	Stalled    atomic.Int64
-	MaxStalled atomic.Int64 // Stalled at once
+	MaxStalled atomic.Int64 // the highest Stalled
 }
 
 type gate struct{ reached, open chan struct{} }
@@ -60,8 +60,8 @@ func (g *Groups) ObserveGroup(requests, _ int, _ time.Duration) {
 	}
 }
 
-// PauseAfterCommit stops whoever writes the next group when it is committed: it holds no lock, has
-// answered nobody and takes nothing else until it may go on.
+// PauseAfterCommit pauses the appender of the next group after its commit and before its
+// answers, until resume. The paused appender holds no lock and takes no other request.
 func (g *Groups) PauseAfterCommit(t *testing.T) (reached <-chan struct{}, resume func()) {
 	t.Helper()
 	at := &gate{make(chan struct{}), make(chan struct{})}
@@ -81,7 +81,7 @@ func (g *Groups) ObserveQueue(_, requests, _ int) {
 
 func (g *Groups) ObserveStalledPartitions(partitions int) {
 	g.Stalled.Store(int64(partitions))
-	g.MaxStalled.Store(max(g.MaxStalled.Load(), int64(partitions))) // one call after the other
+	g.MaxStalled.Store(max(g.MaxStalled.Load(), int64(partitions))) // calls do not overlap
 }
 
 func (g *Groups) Seen() []int {

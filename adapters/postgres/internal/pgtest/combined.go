@@ -17,7 +17,7 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// The rooms, by names that none of their methods has.
+// The stores, under names that none of their methods has.
 type (
 	engine              = appender.Engine
 	eventReader         = eventlog.Reader
@@ -37,7 +37,7 @@ type (
 	publisherStore      = subscriptions.Publishers
 )
 
-// Combined has the methods of all rooms, for suites that want one store.
+// Combined has the methods of all stores, for suites that test one store.
 type Combined struct {
 	*engine
 	*eventReader
@@ -59,7 +59,7 @@ type Combined struct {
 	Database *postgres.Database
 }
 
-// Combine gives the rooms of a database as one store.
+// Combine embeds the stores of a database in one.
 func Combine(d *postgres.Database) Combined {
 	return Combined{
 		d.Appender, d.Events, d.Audit, d.PersonalRecords, d.Snapshots, d.Intents, d.Registry, d.Directory, d.Projections,
@@ -68,12 +68,12 @@ func Combine(d *postgres.Database) Combined {
 	}
 }
 
-// PartitionHeads is that of the reader: the projections have one too.
+// PartitionHeads calls the event reader's; the projections have one too.
 func (c Combined) PartitionHeads(ctx context.Context) (map[event.PartitionID]ports.Head, error) {
 	return c.Database.Events.PartitionHeads(ctx)
 }
 
-// RecordedAt is that of the reader.
+// RecordedAt calls the event reader's.
 func (c Combined) RecordedAt(ctx context.Context, places []ports.EventPosition) (map[ports.EventPosition]time.Time, error) {
 	return c.Database.Events.RecordedAt(ctx, places)
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/erpbackbone/backbone/adapters/postgres/keystore"
 )
 
-// OpenKeys opens the key store of a database with the rights of both roles. As with open,
-// nothing ends because it was stopped in the middle.
+// OpenKeys opens the key store of a database with the rights of both roles, and with timeouts
+// as long as those of Open.
 func OpenKeys(t testing.TB, superuserDSN string) *keystore.Store {
 	t.Helper()
 	config := keystore.Config{DSN: As("backbone_app", superuserDSN), EraserDSN: As("backbone_eraser", superuserDSN), Logger: testLogger()}

@@ -1,5 +1,5 @@
-// Package pgtest holds the fixtures that the tests of several rooms share: migrated
-// databases, open stores, books of invoices, and a key store. Only tests import it.
+// Package pgtest holds the fixtures that the tests of several packages share: migrated
+// databases, open stores, partitions, invoices and a key store. Only tests import it.
 package pgtest
 
 import (
@@ -27,11 +27,11 @@ import (
 // LogName is the name of every log in these tests.
 const LogName = "test.example.org"
 
-// WaitLimit ends a wait for what is certain to come, so that a test that is wrong fails
-// instead of hanging. It says nothing about how fast anything is.
+// WaitLimit bounds a test's wait for something that must happen, so that a failing test ends
+// instead of hanging. It is no expectation of speed.
 const WaitLimit = time.Minute
 
-// Receive is what comes out of a channel.
+// Receive reads a value from a channel and fails the test after WaitLimit.
 func Receive[T any](t testing.TB, from <-chan T, what string) (v T) {
 	t.Helper()
 	limit := time.NewTimer(WaitLimit)
@@ -44,7 +44,7 @@ func Receive[T any](t testing.TB, from <-chan T, what string) (v T) {
 	return v
 }
 
-// Database is a migrated database of the test's own, as a superuser sees it.
+// Database creates a migrated database for the test and returns its superuser DSN.
 func Database(t testing.TB) string {
 	t.Helper()
 	fingerprint, err := testkit.Fingerprint(backbonesql.Migrations, keystoresql.Migrations)
@@ -54,8 +54,8 @@ func Database(t testing.TB) string {
 	}, "backbone_"+fingerprint)
 }
 
-// As is the same database for one of our roles. Passwords belong to the whole
-// server, so the superuser connects and takes the role's rights.
+// As changes a superuser's DSN so that its sessions have the rights of a role. Passwords of
+// roles belong to the whole server, which all tests share, so none are set.
 func As(role, dsn string) string {
 	u, err := url.Parse(dsn)
 	if err != nil {
@@ -79,7 +79,7 @@ func WithClock(c ports.Clock) Option {
 	return func(config *postgres.Config) { config.Clock, config.Limits.MaxClockSkew = c, -1 }
 }
 
-// Config is the configuration of a server's store with a small pool.
+// Config is the default configuration of a server, with a small pool.
 func Config(dsn string) postgres.Config {
 	defaults := configs.Default()
 	return postgres.Config{
@@ -88,8 +88,8 @@ func Config(dsn string) postgres.Config {
 	}
 }
 
-// Open opens a store as the application's role. Tests stop it, and what it waits for, in
-// the middle, and a slow machine does the same: nothing ends because of that.
+// Open opens a store as the application's role. Its timeouts are so long that none ends a
+// session while a test, or a slow machine, pauses it.
 func Open(t testing.TB, superuserDSN string, options ...Option) *postgres.Database {
 	t.Helper()
 	config := Config(As("backbone_app", superuserDSN))
@@ -104,17 +104,17 @@ func Open(t testing.TB, superuserDSN string, options ...Option) *postgres.Databa
 	return s
 }
 
-// observers are the metrics of the stores that are open, by *postgres.Database.
+// observers holds the metrics of open stores by *postgres.Database.
 var observers sync.Map
 
-// Observer is what the metrics of a store go to.
+// Observer returns the metrics of a store.
 func Observer(s *postgres.Database) *Groups {
 	m, _ := observers.Load(s)
 	g, _ := m.(*Groups)
 	return g
 }
 
-// Connect is a connection of the test's own.
+// Connect opens a connection that ends with the test.
 func Connect(t testing.TB, dsn string) *pgx.Conn {
 	t.Helper()
 	conn, err := pgx.Connect(t.Context(), dsn)
@@ -145,18 +145,17 @@ func LegalEntity(code string) ports.LegalEntity {
 	return ports.LegalEntity{TenantID: "demo", Code: code, TimeZone: "UTC"}
 }
 
-// SetTimeouts gives a store's sessions so long for whatever they do that a slow machine
-// ends none of them.
+// SetTimeouts sets all timeouts of a store's sessions to d.
 func SetTimeouts(c *postgres.Config, d time.Duration) {
 	l := &c.Limits
 	l.GroupTimeout, l.LockTimeout, l.LeaseLockTimeout, l.IdleTimeout, l.ProjectionIdleTimeout, l.NotifyTimeout = d, d, d, d, d, d
 }
 
-// SetKeyStoreTimeouts gives the sessions of a key store so long.
+// SetKeyStoreTimeouts sets the lock timeout of a key store's sessions to d.
 func SetKeyStoreTimeouts(c *keystore.Config, d time.Duration) { c.LockTimeout = d }
 
-// WithDefaultLimits gives a store's sessions as long as a server gives them.
+// WithDefaultLimits gives a store the limits and timeouts of a server.
 func WithDefaultLimits(c *postgres.Config) { c.Limits = postgres.Limits(configs.Default().Engine) }
 
-// SetLockTimeout gives a store's sessions so long to wait for locks, appends and all others.
+// SetLockTimeout bounds how long a store's sessions wait for locks.
 func SetLockTimeout(c *postgres.Config, d time.Duration) { c.Limits.LockTimeout = d }

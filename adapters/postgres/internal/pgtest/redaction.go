@@ -17,7 +17,7 @@ const (
 	RedactedPayload = `{"data":{"name" : "[REDACTED]","amount":1.50,"lines":[{"note":"[REDACTED]"},{"note":"x"}],"email":{"$pii":"AQ","sub":"employee:E-1"}},"dimensions":{},"entity_refs":[]}`
 )
 
-// RedactionFixture is a log with one event in plain text, and those who may redact it.
+// RedactionFixture is a log with one event in plain text and a Redactor.
 type RedactionFixture struct {
 	*postgres.Database
 	*eventlog.Redactor
@@ -50,7 +50,7 @@ func (a *RedactionFixture) Request(pointers ...string) ports.RedactionRequest {
 	}
 }
 
-// Approved is a request that a second person approved.
+// Approved creates a redaction request and approves it as a second person.
 func (a *RedactionFixture) Approved(t *testing.T, pointers ...string) ports.RedactionRequest {
 	t.Helper()
 	r, err := a.RequestRedaction(t.Context(), a.Request(pointers...))

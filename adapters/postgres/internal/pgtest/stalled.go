@@ -10,14 +10,14 @@ import (
 	"github.com/erpbackbone/backbone/test/testkit"
 )
 
-// AwaitStalled waits until an append waits beside the others, or has, if it is impatient.
+// AwaitStalled waits until a partition is stalled, or has been.
 func AwaitStalled(t *testing.T, g *Groups) {
 	t.Helper()
-	testkit.Eventually(t, WaitLimit, func() bool { return g.MaxStalled.Load() > 0 }, "the append waits beside the others")
+	testkit.Eventually(t, WaitLimit, func() bool { return g.MaxStalled.Load() > 0 }, "a partition is stalled")
 }
 
-// AwaitLockWait waits until an append of a store waits beside the others for a lock: from then on
-// it waits for as long as it has patience, without a break.
+// AwaitLockWait waits until a stalled partition of the store waits for its lock in PostgreSQL.
+// From then on it waits there until its deadline.
 func AwaitLockWait(t *testing.T, s *postgres.Database, superuser *pgx.Conn) {
 	t.Helper()
 	AwaitStalled(t, Observer(s))
