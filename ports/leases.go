@@ -10,46 +10,44 @@ import (
 	"github.com/erpbackbone/backbone/domain/fault"
 )
 
-// LeaseResource is work that one holder at a time does, such as a projection's of one
+// LeaseResource names work that one node at a time does, such as a projection of one
 // partition.
 type LeaseResource struct {
-	Name      string            // what is worked, such as "projection/gl.ledger/1"
+	Name      string            // such as "projection/gl.ledger/1"
 	Partition event.PartitionID // 0: work of no single partition
 }
 
-// Lease says who works a resource.
+// Lease is the right of one node, its holder, to do the work of a resource until it expires.
 type Lease struct {
 	LeaseResource
 	Holder string // "" in a list: released
 	// Term numbers the holders of the resource, from 1. It grows whenever the holder
-	// changes and never when a lease is renewed, so that a transaction of the holder can be
-	// told from one who was paused past its lease.
+	// changes and never when a lease is renewed. A transaction that checks it refuses a holder
+	// that was paused past its lease.
 	Term      uint64
 	TakenAt   time.Time // when the holder took it
 	ExpiresAt time.Time
 }
 
-// Leases divides work among the nodes of an installation. Every time is of the store's
-// clock, so that a node whose own clock jumps changes nothing. A lease alone protects
-// nothing: a transaction of a holder checks the term before it commits.
+// Leases divides work among the nodes of an installation. All times are of the store's clock, so
+// that the clocks of nodes do not matter. A lease alone does not stop a holder that was paused
+// past it: where two holders must not write, their transactions check the term.
 type Leases interface {
-	// Hold takes every resource that is free or expired, renews what is the holder's
-	// already, all for ttl from now, and returns what is the holder's afterwards, in the
-	// order of name and partition. A resource that another node holds is left out. It is
-	// one statement: all of it or, on an error, nothing. A resource that is named twice
-	// counts once.
+	// Hold takes the leases of all resources that are free or expired, renews those that the
+	// holder has already, all for ttl from now, and returns the leases that the holder has
+	// afterwards, by name and partition. It leaves out resources that another node holds. On
+	// an error it changes nothing. A resource that is named twice counts once.
 	Hold(ctx context.Context, holder string, ttl time.Duration, resources []LeaseResource) ([]Lease, error)
-	// Release releases those of the resources that are the holder's and leaves the rest
-	// unchanged. The next holder does not have to wait until they expire.
+	// Release ends the holder's leases of the resources, so that the next holder does not wait
+	// until they expire. It leaves leases of other holders unchanged.
 	Release(ctx context.Context, holder string, resources []LeaseResource) error
 	// List returns the leases of a name, or all for "", by name and partition, including
 	// expired and released ones.
 	List(ctx context.Context, name string) ([]Lease, error)
 
-	// Prune removes the leases whose name begins with prefix and is not among keep, and that
-	// no node holds any more. It returns how many. A lease that is taken again under such
-	// a name begins with term 1, so Prune is only for names whose term fences nothing, or
-	// that are never used again.
+	// Prune removes expired and released leases whose name begins with prefix and is not among
+	// keep, and returns their number. The next lease under such a name begins with term 1, so
+	// Prune is only for names whose terms no transaction checks, or that are never used again.
 	Prune(ctx context.Context, prefix string, keep []string) (int, error)
 
 	// Beat records a heartbeat of a node that shares a piece of work and returns the nodes
@@ -62,7 +60,7 @@ type Leases interface {
 	Leave(ctx context.Context, work, node string) error
 }
 
-// CheckLease refuses what no store takes. Fault lease.invalid.
+// CheckLease refuses arguments that every store refuses. Fault lease.invalid.
 func CheckLease(holder string, ttl time.Duration) error {
 	if holder == "" || ttl <= 0 {
 		return fault.New(fault.Internal, "lease.invalid", "a lease needs a holder and a time to live; pass both")
@@ -70,9 +68,9 @@ func CheckLease(holder string, ttl time.Duration) error {
 	return nil
 }
 
-// Preferred is the node that should work a resource, "" without nodes: the one with the
-// highest score. When a node comes or goes, only the resources that it gains or
-// loses move, and all shares stay about equal. All nodes compute the same answer.
+// Preferred returns the node that should hold a resource, "" without nodes: the one with the
+// highest score (rendezvous hashing). When a node joins or leaves, only the resources that it
+// gains or loses move. All nodes compute the same result and hold about equally many.
 func Preferred(nodes []string, resource LeaseResource) string {
 	best, highest := "", uint64(0)
 	for _, node := range nodes {

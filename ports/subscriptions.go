@@ -12,9 +12,9 @@ import (
 type Subscriptions interface {
 	// CreateSubscription stores a definition with its first cursors, all or nothing. An
 	// id that the tenant has already changes nothing: the stored one is returned with created
-	// false. A tenant that has most of them gets no further one, also under concurrent calls:
-	// fault subscription.too_many; 0 allows any number.
-	CreateSubscription(ctx context.Context, s subscription.Subscription, cursors []DeliveryCursor, most int) (stored subscription.Subscription, created bool, err error)
+	// false. A tenant never gets more than maxPerTenant (0: no limit), also under concurrent
+	// calls: fault subscription.too_many.
+	CreateSubscription(ctx context.Context, s subscription.Subscription, cursors []DeliveryCursor, maxPerTenant int) (stored subscription.Subscription, created bool, err error)
 	// Subscription returns fault subscription.not_found if the tenant has none of that id.
 	Subscription(ctx context.Context, tenantID, id string) (subscription.Subscription, error)
 	// Subscriptions lists those of a tenant by id; tenant "" lists all.
@@ -83,17 +83,16 @@ type Deliveries interface {
 	RemoveOrphanedMessages(ctx context.Context) (removed int, err error)
 	// AllBacklogs lists those of all subscriptions.
 	AllBacklogs(ctx context.Context) (map[event.ID][]DeliveryBacklog, error)
-	// Deliver runs f while no other caller touches the subscription's cursor and messages in
-	// the partition; its changes become visible together, or not at all if it fails. With
-	// wait false it answers ran false at once if another caller is inside. Fault
+	// Deliver runs f while the subscription's cursor and messages in the partition are locked; its changes become visible together, or not at all if it fails. With
+	// wait false it returns ran false at once if another caller runs in it. Fault
 	// subscription.not_found if the subscription or its cursor is gone.
 	Deliver(ctx context.Context, uid event.ID, p event.PartitionID, wait bool, f func(ctx context.Context, tx DeliveryTx) error) (ran bool, err error)
 	// Due lists the subscriptions that have a message whose lease has ended or that is due, with
 	// its partition, with one query.
 	Due(ctx context.Context, limit int) ([]DueDelivery, error)
-	// Consumers registers a consumer, which will poll again within the time, and lists the
-	// consumers whose time is not over, by name.
-	Consumers(ctx context.Context, uid event.ID, consumer string, back time.Duration) ([]string, error)
+	// Consumers registers a consumer for a time, in which it must poll again, and lists the
+	// consumers that are registered now, by name.
+	Consumers(ctx context.Context, uid event.ID, consumer string, within time.Duration) ([]string, error)
 	// PartitionsWithOpen lists, ascending, the partitions in which one of the events is open and
 	// not parked, among the given partitions or, for none, among all.
 	PartitionsWithOpen(ctx context.Context, uid event.ID, in []event.PartitionID, events []event.ID) ([]event.PartitionID, error)
@@ -133,9 +132,9 @@ type DeliveryTx interface {
 	ParkedKeys(ctx context.Context, keys []subscription.Key) (map[subscription.Key]event.Sequence, error)
 	// Parked lists parked messages, by sequence.
 	Parked(ctx context.Context, q ParkedQuery) ([]subscription.Message, error)
-	// EventsAfter reads the log; payloads come with the given types only, with all when
-	// none is named. It ends before the event whose payload exceeds the number of bytes,
-	// together with those before it; the first comes however large it is.
+	// EventsAfter reads the log, with the payloads of the given types only; none: of all. It
+	// stops before the event with which the payloads would exceed bytes, but always returns
+	// the first.
 	EventsAfter(ctx context.Context, after event.Sequence, limit, bytes int, types []string) ([]event.Recorded, error)
 	// Sizes returns the bytes of the stored payloads of events.
 	Sizes(ctx context.Context, sequences []event.Sequence) (map[event.Sequence]int, error)

@@ -37,7 +37,7 @@ func (p *Publisher) message(m *ports.Message) *client.Msg {
 	set("datacontenttype", "application/json")
 	set("tenantid", e.Scope.TenantID)
 	set("legalentity", e.Scope.LegalEntity)
-	set("sequence", fmt.Sprintf("%020d", e.Sequence)) // in order also as text, as the extension wants it
+	set("sequence", fmt.Sprintf("%020d", e.Sequence)) // padded, so that texts sort like numbers, as the extension requires
 	set("partitionkey", e.Stream.String())
 	set("streamversion", strconv.FormatUint(uint64(e.StreamVersion), 10))
 	set("schemaversion", strconv.FormatUint(uint64(e.SchemaVersion), 10))
@@ -61,7 +61,7 @@ func Source(e *event.Skeleton) string {
 	return "/tenants/" + url.PathEscape(e.Scope.TenantID) + "/legal-entities/" + url.PathEscape(e.Scope.LegalEntity)
 }
 
-// size is what a message takes of the broker's limit, headers included.
+// size returns the bytes that count against the broker's limit, headers included.
 func size(m *client.Msg) int {
 	n := len("NATS/1.0\r\n\r\n") + len(m.Data)
 	for name, values := range m.Header {
@@ -72,5 +72,5 @@ func size(m *client.Msg) int {
 	return n + batchHeaders
 }
 
-// batchHeaders is what the headers of a batch add at most.
+// batchHeaders bounds the bytes that the headers of a batch add.
 const batchHeaders = 160

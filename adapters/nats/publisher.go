@@ -1,11 +1,10 @@
 // Package nats publishes events to a stream of a NATS JetStream cluster.
 //
-// Batches are published atomically where the stream allows it (nats-server 2.12 and
-// later): many messages are under way at once, and the broker stores all of them in
-// their order, or none. On other streams one message of a partition is under way at a
-// time, since a broker that changes its leader may lose one of several and store the
-// next. Either way the broker leaves out messages whose id it has seen within the
-// stream's duplicate window.
+// Where the stream allows it (nats-server 2.12 and later), it publishes atomic batches: the
+// broker stores all messages of a batch in their order, or none. On other streams one message
+// of a partition is in flight at a time, since a broker that changes its leader may lose one of
+// several and store the next. Either way the broker drops messages whose id it has stored within
+// the stream's duplicate window.
 package nats
 
 import (
@@ -58,18 +57,17 @@ type Publisher struct {
 	slots  chan struct{}
 
 	mu          sync.Mutex
-	stream      *streamLimits                   // nil until the stream was read
-	lastRefusal atomic.Pointer[connectionError] // newest one
+	stream      *streamLimits                   // nil: the stream is not read yet
+	lastRefusal atomic.Pointer[connectionError] // newest refusal of rights
 }
 
-// streamLimits is what was read of the stream.
+// streamLimits are the settings of the stream that Publish obeys.
 type streamLimits struct {
 	atomic   bool
-	maxBytes int // bytes of a message, 0: whatever the server takes
+	maxBytes int // of a message; 0: only the server's limit
 }
 
-// connectionError is an error that the server reported to the connection and not in the
-// answer to a request.
+// connectionError is an error that the server sent outside of the answers to requests.
 type connectionError struct {
 	at   time.Time
 	text string
@@ -121,7 +119,7 @@ func (c *Config) defaults() {
 	}
 }
 
-// largestBatch is how many messages a server takes in one atomic batch.
+// largestBatch is how many messages a server accepts in one atomic batch.
 const largestBatch = 1000
 
 func (p *Publisher) options() (client.Options, error) {
@@ -231,7 +229,7 @@ func (p *Publisher) Publish(ctx context.Context, messages []ports.Message) (port
 }
 
 func (p *Publisher) tooLarge(largest int) error {
-	return fault.New(fault.TooLarge, "publisher.too_large", "the broker takes messages of at most %d bytes; raise max_payload and the stream's limit, or let the data be read over the API", largest)
+	return fault.New(fault.TooLarge, "publisher.too_large", "the broker accepts messages of at most %d bytes; raise max_payload and the stream's limit, or let the data be read over the API", largest)
 }
 
 // single publishes a message and waits until it is stored.

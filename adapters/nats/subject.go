@@ -13,7 +13,7 @@ import (
 // Longer tokens are shortened and end in a digest.
 const longestToken = 256
 
-// Subject is where an event goes: <prefix>.<tenant>.<legal entity>.<type>. Tenant and
+// Subject returns the subject of an event: <prefix>.<tenant>.<legal entity>.<type>. Tenant and
 // legal entity are one token each, and a type's dots separate tokens, so that
 // "backbone.acme.*.ap.>" selects a module. Two events have the same subject only if
 // they agree in all three.

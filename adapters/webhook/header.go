@@ -15,8 +15,9 @@ const (
 	longestHeaderValue = 4096
 )
 
-// deliveryHeaders are those of the delivery; connectionHeaders those of the connection, which the
-// transport writes itself (RFC 9110 section 7.6.1, and what HTTP/2 forbids).
+// The headers that an endpoint's owner may not set, besides webhook-* and proxy-*: the sender
+// writes deliveryHeaders, and the transport connectionHeaders (RFC 9110 section 7.6.1, and those
+// that HTTP/2 forbids).
 var (
 	deliveryHeaders   = []string{"content-type", "content-length", "content-encoding", "host", "user-agent", "date", "expect", "accept-encoding", "cookie"}
 	connectionHeaders = []string{"connection", "keep-alive", "te", "trailer", "transfer-encoding", "upgrade", "http2-settings"}

@@ -20,12 +20,12 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// Config says what is allowed.
+// Config says which endpoints a Sender connects to.
 type Config struct {
-	AllowPrivateNetworks bool           // any address but multicast
-	AllowedNetworks      []netip.Prefix // that are allowed besides the public ones
+	AllowPrivateNetworks bool           // any address but multicast and unspecified ones
+	AllowedNetworks      []netip.Prefix // allowed besides the public ones
 	AllowHTTP            bool           // also without TLS
-	Roots                *x509.CertPool // that endpoints' certificates are checked with; nil: the system's
+	Roots                *x509.CertPool // which sign the endpoints' certificates; nil: the system's
 	UserAgent            string
 	Resolver             *net.Resolver // nil: the system's
 	Clock                ports.Clock   // for dates in Retry-After
@@ -41,7 +41,7 @@ type Sender struct {
 const (
 	maxURLBytes    = 2000
 	connectTimeout = 10 * time.Second
-	maxAnswerBytes = 16 << 10 // of an answer that are read, so that its connection can be used again
+	maxAnswerBytes = 16 << 10 // of an answer's body, which is read so that the connection can be used again
 	maxRetryAfter  = 24 * time.Hour
 )
 
@@ -63,11 +63,11 @@ func New(c Config) *Sender {
 	return s
 }
 
-// checkConnection sees every address before it is connected to, after names were resolved.
+// checkConnection checks the resolved address of each connection before it is made.
 func (s *Sender) checkConnection(network, address string, _ syscall.RawConn) error {
 	at, err := netip.ParseAddrPort(address)
 	if err != nil || !strings.HasPrefix(network, "tcp") {
-		return fault.New(fault.Forbidden, "webhook.address_refused", "the endpoint's name leads to no TCP address; correct it")
+		return fault.New(fault.Forbidden, "webhook.address_refused", "the endpoint's name does not resolve to a TCP address; correct it")
 	}
 	return s.checkAddress(at.Addr())
 }
@@ -106,7 +106,7 @@ func (s *Sender) Check(text string) error {
 // Send implements ports.WebhookSender.
 func (s *Sender) Send(ctx context.Context, r ports.WebhookRequest) (ports.WebhookAnswer, error) {
 	if err := s.Check(r.URL); err != nil {
-		return ports.WebhookAnswer{}, fault.New(fault.Forbidden, "webhook.url_invalid", "nothing is sent to this address under the present configuration; give the endpoint another one")
+		return ports.WebhookAnswer{}, fault.New(fault.Forbidden, "webhook.url_invalid", "the configuration allows no deliveries to this address any more; give the endpoint another one")
 	}
 	bounded, cancel := context.WithTimeout(ctx, r.Timeout)
 	defer cancel()
@@ -115,8 +115,8 @@ func (s *Sender) Send(ctx context.Context, r ports.WebhookRequest) (ports.Webhoo
 		return ports.WebhookAnswer{}, urlInvalid("no request can be made to this address; correct it")
 	}
 	for _, h := range r.Headers {
-		if err := s.CheckHeader(h); err != nil { // the list of what is refused may have grown
-			return ports.WebhookAnswer{}, fault.New(fault.Forbidden, "webhook.header_invalid", "one of the endpoint's own headers is not let through any more; set the endpoint again without it")
+		if err := s.CheckHeader(h); err != nil { // stored headers may be refused by now
+			return ports.WebhookAnswer{}, fault.New(fault.Forbidden, "webhook.header_invalid", "one of the endpoint's own headers is not allowed any more; set the endpoint again without it")
 		}
 		request.Header.Set(h.Name, h.Value)
 	}
@@ -131,11 +131,11 @@ func (s *Sender) Send(ctx context.Context, r ports.WebhookRequest) (ports.Webhoo
 		return ports.WebhookAnswer{}, s.translate(ctx, err)
 	}
 	defer response.Body.Close()
-	_, _ = io.CopyN(io.Discard, response.Body, maxAnswerBytes) // what it says does not matter, nor how it ends
+	_, _ = io.CopyN(io.Discard, response.Body, maxAnswerBytes) // the status alone decides
 	return ports.WebhookAnswer{Status: response.StatusCode, RetryAfter: s.retryAfter(response.Header.Get("Retry-After"))}, nil
 }
 
-// retryAfter reads seconds or a date.
+// retryAfter parses the header Retry-After: seconds or a date.
 func (s *Sender) retryAfter(text string) time.Duration {
 	var wait time.Duration
 	if n, err := strconv.Atoi(text); err == nil {
@@ -146,8 +146,8 @@ func (s *Sender) retryAfter(text string) time.Duration {
 	return min(max(wait, 0), maxRetryAfter)
 }
 
-// translate names what went wrong and keeps none of the words, which may be the
-// endpoint's.
+// translate converts an error to a fault. It drops the error's text, which the endpoint may have
+// written.
 func (s *Sender) translate(ctx context.Context, err error) error {
 	if cause := ctx.Err(); cause != nil {
 		return cause

@@ -14,7 +14,7 @@ import (
 // worker holds one batch.
 const pageBytes = 8 << 20
 
-// turn is one batch of one partition.
+// turn is the publication of one batch of one partition.
 type turn struct {
 	held      *heldPartition
 	partition event.PartitionID
@@ -23,12 +23,12 @@ type turn struct {
 	through   event.Sequence
 }
 
-// result is the outcome of a turn.
+// result is a turn with its outcome.
 type result struct {
 	turn
 	oldest             time.Time // recorded_at of the first event that is not published; zero: none known
 	stored, duplicates int
-	failures           int // in a row, as the cursor says when it is begun
+	failures           int // in a row, as stored with the cursor when the turn began it
 	err                error
 }
 
@@ -63,7 +63,7 @@ func (d *Dispatcher) work(ctx context.Context, t turn) (r result) {
 
 func (d *Dispatcher) publish(ctx context.Context, r *result, events []event.Recorded) error {
 	for i := range events {
-		// The log has no gaps. If a page has one, the cursor must not skip the missing event.
+		// The log has no gaps. If a page has one, the cursor must not pass the missing event.
 		if want := r.through + 1 + event.Sequence(i); events[i].Sequence != want {
 			return fault.New(fault.Internal, "publisher.gap", "event %d of partition %d is missing in what was read; verify the log", want, r.partition)
 		}
@@ -76,7 +76,7 @@ func (d *Dispatcher) publish(ctx context.Context, r *result, events []event.Reco
 	if stored > 0 {
 		to := events[stored-1].Sequence
 		if err := d.Cursors.MovePublished(ctx, d.Name, r.partition, r.term, r.through, to); err != nil {
-			return err // the broker has stored the events and drops their repetition
+			return err // the events are published again; the broker drops them within its duplicate window
 		}
 		r.through, r.stored, r.duplicates, r.oldest = to, stored, duplicates, time.Time{}
 		if stored < len(events) {

@@ -63,14 +63,14 @@ type Config struct {
 	Encoder   Encoder
 	Clock     ports.Clock  // for lag
 	Logger    *slog.Logger // nil: silent
-	Observer  Observer     // nil: nobody watches
+	Observer  Observer     // nil: none
 
 	Batch        int           // events of one batch, which has 8 MiB of payloads at most; 256
 	Workers      int           // partitions that publish at the same time; 4
 	TTL          time.Duration // of a lease; 10 s
-	FirstPause   time.Duration // pause after the first failure, doubled with each; 1 s
-	LongestPause time.Duration // pause between two attempts; 60 s
-	StallAfter   time.Duration // without progress where events wait, after which health says so; 2 min
+	FirstPause   time.Duration // after the first failure, doubled with each further one; 1 s
+	LongestPause time.Duration // bound of the pause between two attempts; 60 s
+	StallAfter   time.Duration // without progress while events wait, after which Health fails; 2 min
 }
 
 // Dispatcher publishes the partitions whose leases this node holds.
@@ -82,7 +82,7 @@ type Dispatcher struct {
 
 	// By Run only.
 	held      map[event.PartitionID]*heldPartition
-	renewedAt time.Time // when the leases were, with success
+	renewedAt time.Time // when the leases were last renewed
 	served    uint64
 
 	health atomic.Pointer[healthStatus] // nil: it does not run
@@ -92,20 +92,20 @@ type Dispatcher struct {
 type heldPartition struct {
 	partition event.PartitionID
 	term      uint64
-	leaseEnds time.Time // of the lease, by this process's own monotonic clock
+	leaseEnds time.Time // by this process's own monotonic clock
 
 	begun        bool
 	through      event.Sequence
 	oldest       time.Time
 	busy         bool
 	cancel       context.CancelFunc // of the batch in flight
-	served       uint64             // number of its last turn
+	served       uint64             // position of its last turn among all turns, for fairness
 	leaving      bool               // another node should publish it: released as soon as it is not busy
 	failures     int
 	retryAt      time.Time
 	woken        bool      // the broker came back while a batch was in flight, so its failure causes no pause
-	waitingSince time.Time // since when events wait without progress; zero: none do
-	code         string    // of the newest failure since then
+	waitingSince time.Time // since when events wait without progress; zero: no events wait
+	code         string    // of the newest failure since waitingSince
 }
 
 // New makes a Dispatcher. It does nothing until it runs.
@@ -295,13 +295,13 @@ func (d *Dispatcher) finish(ctx context.Context, r result) {
 		"after", s.through, "code", code, "error", r.err.Error(), "retry_in", pause.String())
 }
 
-// Pauses after failures: the first, doubled with each further one, and the longest.
+// The first and the longest pause after failures; the pause doubles with each failure.
 const (
 	FirstPause   = time.Second
 	LongestPause = time.Minute
 )
 
-// Backoff is the pause after so many failures in a row.
+// Backoff returns the pause after a number of failures in a row.
 func Backoff(first, longest time.Duration, failures int) time.Duration {
 	if failures < 1 {
 		return 0

@@ -2,12 +2,13 @@
 //
 // A [Dispatcher] runs on every node and shares the partitions with other nodes under
 // leases. Each partition is published in its order, by one node at a time, from the
-// publisher's cursor, which moves only over events that the broker has confirmed. So
-// no event is lost while the broker is unavailable, and an event that is published twice has
-// the same id both times. [Status] reports the positions. cmd/wire starts it with the NATS
+// publisher's cursor, which moves only over events that the broker has confirmed. So no event is
+// lost while the broker is unavailable, however long: attempts go on with pauses of up to a
+// minute. If a confirmation is lost, or the cursor cannot be moved, the batch is published
+// again with the same ids; the broker stores it twice only if its duplicate window has passed. [Status] reports the positions. cmd/wire starts it with the NATS
 // adapter as its publisher.
 //
-// What was published cannot be erased any more. Personal values are therefore published as
-// "[MASKED]" (or "[REDACTED]", once they are erased), unless a principal was configured
-// who may read their class; a sealed value is never published as such.
+// A published event cannot be erased any more. The encoder therefore writes personal values as
+// "[MASKED]" (or "[REDACTED]", once they are erased), unless a principal is configured
+// who may read their class. It never writes the sealed form.
 package fanout

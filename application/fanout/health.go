@@ -8,7 +8,7 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// healthStatus is the health of the loop at a moment.
+// healthStatus is the result of a health check and its time.
 type healthStatus struct {
 	at  time.Time
 	err error

@@ -69,7 +69,7 @@ type Observer interface {
 	FeedEnded(transport, code string)
 }
 
-// Timer fires once after d unless it is stopped.
+// Timer returns a channel that receives the time once after d, unless stop is called.
 type Timer func(d time.Duration) (ring <-chan time.Time, stop func())
 
 // Config is what a Service needs.
@@ -89,7 +89,7 @@ type Limits struct {
 	PerNode             int           // feeds on this node
 }
 
-// readTimeout ends the read of a page whose connection is dead.
+// readTimeout bounds the read of a page, whose database connection may be dead.
 const readTimeout = 30 * time.Second
 
 // Service runs feeds.
@@ -142,9 +142,9 @@ func (s *Service) Enter(principal string) (leave func(), err error) {
 	case s.closing.Err() != nil:
 		return nil, stoppingFault()
 	case s.open >= s.config.PerNode:
-		return nil, fault.New(fault.TooMany, "feed.too_many", "this server has as many feeds as it takes, %d; try another one, or later", s.config.PerNode).WithRetryAfter(10 * time.Second)
+		return nil, fault.New(fault.TooMany, "feed.too_many", "this server serves at most %d feeds; connect to another one, or try later", s.config.PerNode).WithRetryAfter(10 * time.Second)
 	case s.byPrincipal[principal] >= s.config.PerPrincipal:
-		return nil, fault.New(fault.TooMany, "feed.too_many", "you have as many feeds on this server as one may have, %d; end one first", s.config.PerPrincipal).WithRetryAfter(10 * time.Second)
+		return nil, fault.New(fault.TooMany, "feed.too_many", "one principal may have at most %d feeds on a server and you have as many; end one first", s.config.PerPrincipal).WithRetryAfter(10 * time.Second)
 	}
 	s.open++
 	s.byPrincipal[principal]++

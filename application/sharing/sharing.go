@@ -1,8 +1,8 @@
 // Package sharing divides resources, such as the partitions of a projection, among the
-// nodes of an installation, so that each is worked by one node at a time.
+// nodes of an installation, so that one node at a time does the work of each.
 //
-// A [Member] is one node's part of it. It sends heartbeats, computes from the living
-// nodes which resources should be its own (rendezvous hashing, [ports.Preferred]), and
+// A [Member] is one node that shares the work. It sends heartbeats, computes from the living
+// nodes which resources it should hold (rendezvous hashing, [ports.Preferred]), and
 // takes, renews and releases the leases. The projector, the publisher and the webhook
 // dispatcher each own one and call Renew at their own interval.
 //
@@ -23,8 +23,8 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// retryRemote is how long a resource that another node holds is not asked for again.
-// Without it every new event would ask while a lease changes hands.
+// retryRemote is the pause before a node asks again for a resource that another node holds.
+// Without it each new event would cause a query while a lease changes its holder.
 const retryRemote = 100 * time.Millisecond
 
 // leaveTimeout bounds Leave. What is not released by then expires.
@@ -34,7 +34,7 @@ const leaveTimeout = 2 * time.Second
 type Config struct {
 	Leases ports.Leases
 	Work   string           // whose nodes share the resources, see [ports.Leases].Beat
-	Holder string           // this node, unique among the living
+	Holder string           // this node's name, unique among the nodes
 	TTL    time.Duration    // of a lease and of a heartbeat
 	Now    func() time.Time // decides locally whether a lease has ended; the store goes by its own clock
 	Logger *slog.Logger
@@ -43,7 +43,7 @@ type Config struct {
 // What happened to a lease.
 const (
 	Taken    = "taken"    // from no node or from another one
-	Released = "released" // for the node that should have it
+	Released = "released" // for the node that should hold it
 	Lost     = "lost"     // another node has it
 )
 
@@ -77,12 +77,11 @@ func New(c Config) *Member {
 }
 
 // Renew sends a heartbeat, releases what another node should have, and takes or renews
-// the rest: what is wanted and should be this node's, what is in use, and what was used
-// during the last TTL. A lease in use is not released before its work is done, so that
-// no work is done twice when it changes hands. A held lease that is neither wanted nor
-// used is forgotten when it ends.
+// these: wanted resources that this node should hold, those in use, and those that were used
+// during the last TTL. It does not release a lease in use, so that no work is done twice when
+// the holder changes. A held lease that is neither wanted nor used is dropped when it ends.
 //
-// On an error what is held stays held until it ends; the changes up to then are returned.
+// On an error the held leases stay held until they end; the changes up to then are returned.
 func (m *Member) Renew(ctx context.Context, wanted, inUse []ports.LeaseResource) ([]Change, error) {
 	nodes, err := m.config.Leases.Beat(ctx, m.config.Work, m.config.Holder, m.config.TTL)
 	if err != nil {
@@ -152,7 +151,7 @@ func (m *Member) release(ctx context.Context, resources []ports.LeaseResource) (
 	return changes, nil
 }
 
-// Acquire takes or renews leases. What another node holds afterwards is forgotten here.
+// Acquire takes or renews leases, and drops those that another node holds now.
 func (m *Member) Acquire(ctx context.Context, resources []ports.LeaseResource) ([]Change, error) {
 	asked := m.config.Now()
 	leases, err := m.config.Leases.Hold(ctx, m.config.Holder, m.config.TTL, resources)
@@ -188,8 +187,8 @@ func (m *Member) Acquire(ctx context.Context, resources []ports.LeaseResource) (
 	return changes, nil
 }
 
-// IsPreferred tells whether this node is the one among the living that should work a
-// resource. Before the first heartbeat no node is.
+// IsPreferred reports whether this node should hold a resource: whether it is the preferred one
+// of the living nodes. It is false before the first heartbeat.
 func (m *Member) IsPreferred(r ports.LeaseResource) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -200,7 +199,7 @@ func (m *Member) isPreferred(r ports.LeaseResource) bool {
 	return ports.Preferred(m.nodes, r) == m.config.Holder
 }
 
-// Nodes is how many nodes share the work, this one included, as of the last heartbeat.
+// Nodes returns how many nodes share the work, this one included, as of the last heartbeat.
 func (m *Member) Nodes() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -215,8 +214,8 @@ func (m *Member) Lease(r ports.LeaseResource) (l ports.Lease, until time.Time, i
 	return h.Lease, h.until, isHeld
 }
 
-// Use tells whether a resource may be worked now, and has Renew keep its lease for
-// another TTL.
+// Use reports whether this node holds a valid lease of a resource, and makes Renew keep that
+// lease for another TTL.
 func (m *Member) Use(r ports.LeaseResource) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -230,8 +229,8 @@ func (m *Member) Use(r ports.LeaseResource) bool {
 	return true
 }
 
-// RetryIn is how long to wait before a resource is asked for with Acquire: not at all
-// unless another node held it a moment ago.
+// RetryIn returns how long to wait before Acquire of a resource: zero, unless another node held
+// it within the last retryRemote.
 func (m *Member) RetryIn(r ports.LeaseResource) time.Duration {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -241,15 +240,15 @@ func (m *Member) RetryIn(r ports.LeaseResource) time.Duration {
 	return 0
 }
 
-// isValid tells whether a lease has not ended. A clock that was set back since it was
+// isValid reports whether a lease has not ended. A clock that was set back since it was
 // taken makes the lease invalid instead of longer.
 func (m *Member) isValid(l lease, now time.Time) bool {
 	rest := l.until.Sub(now)
 	return rest > 0 && rest <= m.config.TTL
 }
 
-// Forget drops a lease that a transaction was fenced for, unless it has been taken again
-// since then.
+// Forget drops a lease after a transaction failed the check of its term, unless it has been
+// taken again since then.
 func (m *Member) Forget(r ports.LeaseResource, term uint64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -260,7 +259,7 @@ func (m *Member) Forget(r ports.LeaseResource, term uint64) {
 
 // Leave releases everything and ends the heartbeats, so that other nodes take over at
 // once instead of when the leases expire. It works after ctx has ended, for
-// leaveTimeout at most; a failure is logged and costs the other nodes that wait.
+// leaveTimeout at most. A failure is logged; the other nodes then wait until the leases expire.
 func (m *Member) Leave(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveTimeout)
 	defer cancel()

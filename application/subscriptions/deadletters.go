@@ -147,7 +147,7 @@ type DeadLetterResult struct {
 	HasMore  bool
 }
 
-// Replay makes parked messages due, at most Limit of them, each with all its attempts ahead. It
+// Replay makes parked messages due again, at most Limit of them, with no attempt counted, and
 // records the decision.
 func (s *Service) Replay(ctx context.Context, c Caller, id string, q DeadLetterQuery, reason string) (DeadLetterResult, error) {
 	return s.resolveDeadLetters(ctx, c, id, q, "replay", reason)

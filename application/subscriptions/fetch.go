@@ -8,7 +8,7 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// fetcher fetches messages for one poll from one legal entity after the other.
+// fetcher fetches the messages of one poll, legal entity by legal entity.
 type fetcher struct {
 	service  *Service
 	sub      *subscription.Subscription
@@ -104,7 +104,7 @@ func (f *fetcher) fetchFrom(ctx context.Context, b ports.DeliveryBacklog, room i
 	return result, nil
 }
 
-// maxBlockedKeys is how many delivered messages, and keys that they hold, a query excludes by
+// maxBlockedKeys is how many delivered messages, and keys that they block, a query excludes by
 // name. For more of them, all open messages are read.
 const maxBlockedKeys = 200
 
@@ -125,7 +125,7 @@ func (f *fetcher) loadWindow(ctx context.Context, tx ports.DeliveryTx) (*subscri
 }
 
 // loadWaiting adds waiting messages to a partial window until it has enough to deliver. If it
-// finds fewer, all messages that it did not add have keys that are held, so later events of
+// finds fewer, the keys of all messages that it did not add are blocked, so later events of
 // those keys must wait too.
 func loadWaiting(ctx context.Context, tx ports.DeliveryTx, w *subscription.Window, room int) error {
 	page := 2*room + 50
@@ -246,7 +246,8 @@ func (f *fetcher) readNew(ctx context.Context, tx ports.DeliveryTx, w *subscript
 	return deliveries, len(events), nil
 }
 
-// loadEvents reads the events of stored messages.
+// loadEvents reads the events of stored messages from the log, as erasures and redactions have
+// left them.
 func (s *Service) loadEvents(ctx context.Context, p event.PartitionID, messages []subscription.Message) ([]Delivery, error) {
 	if len(messages) == 0 {
 		return nil, nil

@@ -38,14 +38,14 @@ type Delivery struct {
 
 // Batch is the result of a poll.
 type Batch struct {
-	Deliveries []Delivery // in order within a legal entity
+	Deliveries []Delivery // in order within a legal entity; between legal entities there is no order
 	HasMore    bool       // another poll may return messages at once
 	Status     subscription.Status
 }
 
 // Poll delivers due messages: first those whose next attempt is due, then events that were
-// not read yet. If there are none it waits, without a lock or connection of the store. Faults: subscription.not_found, subscription.not_owner,
-// subscription.consumer_invalid.
+// not read yet. If there are none it waits, without a lock or connection of the store.
+// Faults: subscription.not_found, subscription.not_owner, subscription.consumer_invalid.
 func (s *Service) Poll(ctx context.Context, p ports.Principal, q Poll) (Batch, error) {
 	if !subscription.ValidConsumer(q.Consumer) {
 		return Batch{}, fault.New(fault.Invalid, "subscription.consumer_invalid", "a consumer's name has 1 to 100 letters, digits, and _ . : - after the first, and is no personal data; correct it").WithField("consumer")

@@ -85,7 +85,7 @@ type Limits struct {
 }
 
 // stallAfter is how long a service may be without a successful search for expired leases before
-// its health check fails. Three intervals are the least, so that a long interval is no failure.
+// its health check fails. Where three intervals are longer, they count instead.
 const stallAfter = 30 * time.Second
 
 // Cursors opens the cursors of feeds.
@@ -164,7 +164,7 @@ func (s *Service) findManaged(ctx context.Context, c Caller, id string) (subscri
 func (s *Service) findOwned(ctx context.Context, p ports.Principal, id string) (subscription.Subscription, error) {
 	sub, err := s.config.Store.Subscription(ctx, p.TenantID, id)
 	if err == nil && sub.Owner != p.PersonID {
-		return sub, fault.New(fault.Forbidden, "subscription.not_owner", "only its owner takes the events of a subscription; make one of your own")
+		return sub, fault.New(fault.Forbidden, "subscription.not_owner", "only the owner of a subscription receives its events; create one of your own")
 	}
 	if err == nil {
 		s.hasNoSubscriptions.Store(false)
@@ -198,7 +198,7 @@ func (s *Service) Create(ctx context.Context, p ports.Principal, sub subscriptio
 	}
 	for _, code := range sub.Filter.LegalEntities {
 		if !slices.ContainsFunc(entities, func(le ports.LegalEntity) bool { return le.Code == code }) {
-			return sub, false, fault.New(fault.NotFound, "legal_entity.not_found", "one of these legal entities is none whose events you may read; GET /api/admin/legal-entities lists them").WithField("/legal_entities")
+			return sub, false, fault.New(fault.NotFound, "legal_entity.not_found", "one of these legal entities does not exist or you may not read its events; GET /api/admin/legal-entities lists yours").WithField("/legal_entities")
 		}
 	}
 	// An unknown code would be ignored, so its legal entity would begin at its first event.
@@ -223,7 +223,7 @@ func (s *Service) Create(ctx context.Context, p ports.Principal, sub subscriptio
 
 func requireSameDefinition(stored, wanted subscription.Subscription) (subscription.Subscription, bool, error) {
 	if stored.Owner != wanted.Owner || !stored.SameDefinition(&wanted) {
-		return wanted, false, fault.New(fault.Conflict, "subscription.exists", "a subscription of this id is there with another definition; change its settings, or choose another id").WithField("/id")
+		return wanted, false, fault.New(fault.Conflict, "subscription.exists", "a subscription with this id exists and has another definition or owner; change its settings, or choose another id").WithField("/id")
 	}
 	return stored, false, nil
 }
@@ -259,8 +259,8 @@ func (s *Service) Change(ctx context.Context, c Caller, id string, settings subs
 	return s.save(ctx, sub)
 }
 
-// requireEmpty refuses while messages are open or parked, because their keys were
-// computed by the old order. It locks each legal entity, so it waits for a poll there
+// requireEmpty refuses while messages are open or parked, because their keys were computed
+// with the old partition_by. It locks each legal entity, so it waits for a poll there
 // that began before the subscription was paused.
 func (s *Service) requireEmpty(ctx context.Context, sub *subscription.Subscription) error {
 	inUse := fault.New(fault.FailedPrecondition, "subscription.settings_in_use",

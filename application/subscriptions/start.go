@@ -19,7 +19,7 @@ func (s *Service) resolveCursor(tenantID string, start *subscription.Start, fiel
 		return nil, nil
 	}
 	if s.config.Cursors == nil {
-		return nil, fault.New(fault.FailedPrecondition, "subscription.setting_unsupported", "this server knows no cursors of feeds; begin at a position or a time").WithField(field)
+		return nil, fault.New(fault.FailedPrecondition, "subscription.setting_unsupported", "this server cannot read the cursors of feeds; begin at a position or a time").WithField(field)
 	}
 	marks, err := s.config.Cursors.OpenFeed(start.Cursor, tenantID)
 	if err != nil {
@@ -131,9 +131,11 @@ func positionInvalid(field string) *fault.Error {
 	return fault.New(fault.Invalid, "subscription.position_invalid", "a position is the sequence of the first event to be delivered, 1 to one after the last event of a legal entity that the subscription covers; correct it").WithField(field)
 }
 
-// Reset moves a subscription to a position in the legal entities that the caller sees. Open
-// messages are dropped, events after the position are delivered again, and dead letters up
-// to it are kept. Legal entities that are not named stay where they are with Position; with
+// Reset moves a subscription, forwards or backwards, in the legal entities that the caller sees;
+// its owner and operators may do so. It drops open messages and dead letters after the position,
+// and the events after it are delivered again. A late answer to a dropped message has no effect
+// until the event is delivered again, and then counts for that delivery, unless it names another
+// consumer. Legal entities that are not named stay where they are with Position; with
 // AtCursor they begin at their first event, as in the feed. Those that join later begin at
 // the same start, except with Position. Faults:
 // subscription.position_invalid, subscription.changed, cursor.malformed, cursor.foreign,

@@ -24,15 +24,16 @@ type Message struct {
 	Attempt int // 1: the first
 }
 
-// Consumer delivers due messages and applies answers: the persistent subscriptions. It keeps
-// the order: a message is delivered only after the earlier ones of its key are done.
+// Consumer polls and answers the subscriptions of endpoints. The subscription keeps the order: a
+// message is delivered only after the earlier ones of its key are done.
 type Consumer interface {
 	// Next waits for a message; found is false if none came.
 	Next(ctx context.Context, owner ports.Principal, id string, wait time.Duration) (m Message, found bool, err error)
 	Acknowledge(ctx context.Context, owner ports.Principal, id string, m Message) error
 	// Refuse has a message tried again later, or parked after its last attempt.
 	Refuse(ctx context.Context, owner ports.Principal, id string, m Message, code string) error
-	// Requeue undoes the delivery of a message, so that it is delivered again and no attempt is lost.
+	// Requeue undoes the delivery of a message, so that it is delivered again and the attempt does
+	// not count.
 	Requeue(ctx context.Context, owner ports.Principal, id string, m Message) error
 	Pause(ctx context.Context, owner ports.Principal, id string) error
 }
@@ -52,7 +53,7 @@ type Encoder interface {
 
 // Observer is notified of attempts and leases.
 type Observer interface {
-	// WebhookAttempt reports an attempt; code is "" for one that was taken.
+	// WebhookAttempt reports an attempt; code is "" if the endpoint accepted the event.
 	WebhookAttempt(code string, duration time.Duration)
 	// WebhookLease reports that this node has "taken" an endpoint, "released" it for
 	// another node, or "lost" it: the lease, or the endpoint itself.
@@ -65,24 +66,24 @@ type Config struct {
 	Consumer  Consumer
 	Directory Directory
 	Encoder   Encoder
-	Leases    ports.Leases // give an endpoint to one node at a time; they save work, the engine keeps the order
+	Leases    ports.Leases // on endpoints, so that one node delivers to each; the order does not depend on them
 	Node      string
 	Logger    *slog.Logger // nil: silent
-	Observer  Observer     // nil: nobody watches
+	Observer  Observer     // nil: none
 
 	Concurrency int // deliveries to one endpoint at the same time; positive
 	Timing
 }
 
-// Timing are intervals of a Dispatcher. Operators do not turn them: servers use
-// StandardTiming, tests shorten it.
+// Timing holds the intervals of a Dispatcher. They are no settings: servers use
+// StandardTiming, and tests shorten it.
 type Timing struct {
 	ReconcileInterval time.Duration // how often to look for endpoints
-	TTL               time.Duration // of a lease: another node takes over an endpoint after it
-	PollWait          time.Duration // of one poll for a message; shorter than what proxies close
-	FirstPause        time.Duration // after the third failure in a row, doubled with each
-	LongestPause      time.Duration // bound of Rest
-	StallAfter        time.Duration // without a look, after which the health check fails
+	TTL               time.Duration // of a lease; another node takes over the endpoints of a dead one after it
+	PollWait          time.Duration // of one poll for a message
+	FirstPause        time.Duration // after the third failure in a row, doubled with each further one
+	LongestPause      time.Duration // bound of FirstPause as it doubles
+	StallAfter        time.Duration // without a successful reconcile, after which the health check fails
 }
 
 // StandardTiming is the timing of servers.
@@ -98,10 +99,10 @@ type Dispatcher struct {
 	running map[event.ID]*runner // by Run only
 	pruned  time.Time            // by Run only
 
-	lastReconcile atomic.Pointer[time.Time] // when a look succeeded last; nil: it does not run
+	lastReconcile atomic.Pointer[time.Time] // when reconcile last succeeded; nil: the dispatcher does not run
 
 	mu       sync.Mutex
-	attempts map[event.ID][]ports.WebhookAttempt // that are not written down yet
+	attempts map[event.ID][]ports.WebhookAttempt // that are not stored yet
 }
 
 // NewDispatcher makes a Dispatcher. It does nothing until it runs. It refuses a Concurrency or
@@ -119,8 +120,9 @@ func NewDispatcher(c Config) (*Dispatcher, error) {
 	return &Dispatcher{Config: c, member: member, running: map[event.ID]*runner{}, attempts: map[event.ID][]ports.WebhookAttempt{}}, nil
 }
 
-// leasePrefix begins the names of the leases on endpoints. Their terms fence nothing, so
-// expired ones may be pruned.
+// leasePrefix begins the names of the leases on endpoints. No transaction checks their terms: if
+// two nodes deliver to one endpoint, the lease of each message still keeps the order. So expired
+// ones may be pruned.
 const leasePrefix = "webhook/"
 
 // sharedWork names the work that the nodes share.

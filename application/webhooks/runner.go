@@ -14,7 +14,8 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// runner delivers to one endpoint, as it was when the runner began.
+// runner delivers to one endpoint. reconcile replaces it when the endpoint or its subscription
+// changes.
 type runner struct {
 	d        *Dispatcher
 	endpoint ports.WebhookEndpoint
@@ -28,10 +29,10 @@ type runner struct {
 	notBefore time.Time // no attempt is made before
 }
 
-// pauseAfter is how many failures in a row an endpoint may have before deliveries pause.
+// pauseAfter is the failure in a row at which deliveries to an endpoint begin to pause.
 const pauseAfter = 3
 
-// codeDisabled is the fault of an endpoint that another delivery has disabled.
+// codeDisabled is the fault of an attempt that finds its endpoint disabled.
 const codeDisabled = "webhook.endpoint_disabled"
 
 // answerMargin is the time between the end of an attempt and the end of the message's lease.
@@ -93,7 +94,7 @@ func (r *runner) next(fetching, ctx context.Context) error {
 	}
 	if ctx.Err() != nil {
 		if answer.Status == 0 {
-			return ctx.Err() // the lease expires; a message that did arrive is sent again with the same id
+			return ctx.Err() // the lease expires, and the message is sent again with the same id
 		}
 		// The endpoint did answer: its answer is still stored.
 		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), answerMargin)
@@ -105,7 +106,7 @@ func (r *runner) next(fetching, ctx context.Context) error {
 		return r.d.Consumer.Acknowledge(ctx, owner, r.sub.ID, m)
 	}
 	if err != nil && !isEndpointFailure(err) {
-		// This service failed, such as the key service, and not the endpoint.
+		// This service failed, for example to reach the key service, and not the endpoint.
 		r.pause(r.d.FirstPause)
 		if isOwnFailure(err) {
 			return r.d.Consumer.Requeue(ctx, owner, r.sub.ID, m)
@@ -113,7 +114,7 @@ func (r *runner) next(fetching, ctx context.Context) error {
 		return r.d.Consumer.Refuse(ctx, owner, r.sub.ID, m, code)
 	}
 	if code == codeDisabled {
-		r.stop() // the message waits until its lease ends
+		r.stop() // the message is due again when its lease ends
 		return nil
 	}
 	r.pauseAfterFailure(answer)
@@ -126,7 +127,8 @@ func (r *runner) next(fetching, ctx context.Context) error {
 	return errors.Join(r.d.Consumer.Refuse(ctx, owner, r.sub.ID, m, code), disabled)
 }
 
-// isOwnFailure reports whether this service failed in a way that costs the message no attempt.
+// isOwnFailure reports whether this service failed for a reason that passes, so that the attempt
+// does not count.
 func isOwnFailure(err error) bool {
 	if err == nil || isEndpointFailure(err) {
 		return false
@@ -183,7 +185,8 @@ func (r *runner) resetFailures() {
 	r.failures = 0
 }
 
-// pauseAfterFailure pauses deliveries for as long as the endpoint asks, else by its failures in a row.
+// pauseAfterFailure pauses deliveries for as long as the endpoint asks, else for a time that grows
+// with its failures in a row.
 func (r *runner) pauseAfterFailure(a ports.WebhookAnswer) {
 	r.mu.Lock()
 	r.failures++
@@ -220,7 +223,7 @@ func (r *runner) disable(ctx context.Context, owner ports.Principal, code string
 	return r.d.Consumer.Pause(ctx, owner, r.sub.ID)
 }
 
-// failureCode is the code of a failed delivery, "" for a success. Only a status of 2xx is one.
+// failureCode returns the code of a failed delivery, "" after a success: a status of 2xx.
 func failureCode(a ports.WebhookAnswer, err error) string {
 	switch {
 	case err != nil:

@@ -14,7 +14,7 @@ import (
 
 // Secrets derives keys from a secret of the tenant that the key store keeps.
 type Secrets interface {
-	// Derive gives the same 32 bytes for the same tenant, purpose and label, for ever.
+	// Derive always returns the same 32 bytes for a tenant, purpose and label.
 	Derive(ctx context.Context, tenantID, purpose, label string) (shredding.Secret, error)
 }
 
@@ -45,7 +45,7 @@ type ServiceConfig struct {
 	// owner resumes it.
 	Resume  func(ctx context.Context, owner ports.Principal, id string) error
 	Timeout time.Duration // of one attempt; positive
-	Overlap time.Duration // in which the previous secret signs too; 0: not at all
+	Overlap time.Duration // how long the previous secret signs too; 0: not at all
 }
 
 // Service manages endpoints.
@@ -185,8 +185,8 @@ func (s *Service) save(ctx context.Context, e *ports.WebhookEndpoint, now time.T
 	return s.config.Endpoints.SaveWebhookEndpoint(ctx, *e)
 }
 
-// Rotate makes a new secret and shows it. The previous one signs too for a day, so that
-// receivers have time to install the new one.
+// Rotate makes a new secret and shows it. The previous one signs too for the time Overlap, so
+// that receivers can install the new one.
 func (s *Service) Rotate(ctx context.Context, p ports.Principal, id string) (Endpoint, error) {
 	e, err := s.ownEndpoint(ctx, p, id)
 	if err != nil {
@@ -237,7 +237,7 @@ func (s *Service) Test(ctx context.Context, p ports.Principal, id string) (TestR
 	}
 	out := TestResult{Status: answer.Status, Code: failureCode(answer, err), Duration: time.Since(began)}
 	if err != nil && answer.Status == 0 && !isEndpointFailure(err) {
-		return TestResult{}, err // this service failed, not the endpoint
+		return TestResult{}, err // this service failed
 	}
 	return out, nil
 }

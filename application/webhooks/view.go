@@ -19,8 +19,8 @@ type Caller struct {
 	Operator bool // may read all endpoints of the tenant
 }
 
-// visibleURL is the part of an endpoint's address that the caller may see. A query such as
-// ?code=... often is the only secret that a receiver asks for, so only the owner sees it.
+// visibleURL returns the part of an endpoint's address that the caller may see. A query such as
+// ?code=... is often the only secret that a receiver checks, so only the owner sees it.
 func (c *Caller) visibleURL(sub *subscription.Subscription, url string) string {
 	if before, _, found := strings.Cut(url, "?"); found && sub.Owner != c.PersonID {
 		return before + "?..."
@@ -43,8 +43,8 @@ func (s *Service) findVisible(ctx context.Context, c Caller, id string) (subscri
 	return sub, nil
 }
 
-// Schedule lists the pauses after failed attempts. The failure after the last pause makes a
-// message a dead letter.
+// Schedule lists the pauses after failed attempts. A message that fails once more after the last
+// pause is a dead letter.
 func Schedule(s *subscription.Settings) []time.Duration {
 	out := make([]time.Duration, 0, max(s.MaxRetries, 0))
 	for n := 1; n <= s.MaxRetries; n++ {

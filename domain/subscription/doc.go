@@ -5,6 +5,6 @@
 // A [Subscription] is a definition: a [Filter] and [Settings]. A [Window] is the open
 // messages of one legal entity while they are locked: it is given the time and the
 // messages, decides what is delivered and what an answer changes, and returns the changed
-// rows. application/subscriptions calls it, with a store around it. The package reads no
-// clock and no store.
+// rows. application/subscriptions calls it and stores them. The package reads no clock and
+// no store.
 package subscription

@@ -11,9 +11,11 @@ import (
 	"github.com/erpbackbone/backbone/domain/event"
 )
 
-// Key decides the order of messages: those with the same key are delivered one after
-// another. It is a hash, so that no value of a payload is stored with a message. Messages
-// with the zero Key have no order.
+// Key decides the order of messages: within a legal entity, those with the same key are
+// delivered in the order of their sequences, and a later one waits for an answer to an earlier
+// one unless both are in the same batch. Messages with the zero Key, and those of different
+// legal entities, have no order. It is a hash, so that no value of a payload is stored with a
+// message.
 type Key [16]byte
 
 // KeyOf returns an event's key. An event without an entity of the type, or without a scalar

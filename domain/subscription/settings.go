@@ -48,11 +48,11 @@ const maxCursor = 128 << 10
 // Settings say how messages are delivered. Zero values are replaced by the defaults.
 type Settings struct {
 	Start            Start         `json:"start"`
-	MessageTimeout   time.Duration `json:"message_timeout"`   // after which a message that was not answered counts as failed; 30 s
-	MaxRetries       int           `json:"max_retries"`       // before a message is parked; 5. NoRetries is none
-	BreakerAfter     int           `json:"breaker_after"`     // failures in a row until deliveries stop; 10. NoBreaker never stops them
+	MessageTimeout   time.Duration `json:"message_timeout"`   // after which a delivery without an answer counts as failed; 30 s
+	MaxRetries       int           `json:"max_retries"`       // attempts after the first, before a message is parked; 5. NoRetries: none
+	BreakerAfter     int           `json:"breaker_after"`     // failures in a row after which the subscription is parked; 10. NoBreaker: never
 	CheckpointAfter  int           `json:"checkpoint_after"`  // acknowledgements until the checkpoint is written; 10
-	MaxInFlight      int           `json:"max_in_flight"`     // messages delivered and not answered; 1,000
+	MaxInFlight      int           `json:"max_in_flight"`     // leased messages, in all legal entities together; 1,000
 	ConsumerStrategy Strategy      `json:"consumer_strategy"` // round_robin
 	PartitionBy      string        `json:"partition_by"`      // PerLegalEntity; see KeyOf
 	RetryFirst       time.Duration `json:"retry_first"`       // 1 s; doubles with every attempt
@@ -65,9 +65,9 @@ const (
 	NoBreaker = -1
 )
 
-// The values of PartitionBy besides "entity:<type>" and JSON paths.
+// Values of PartitionBy, besides "entity:<type>" and JSON paths.
 const (
-	PerLegalEntity = "legal_entity" // one after another in a legal entity; a parked message does not block the rest
+	PerLegalEntity = "legal_entity" // in the order of the legal entity; a parked message does not block later ones
 	PerStream      = "stream"
 	PerCorrelation = "correlation"
 	NoOrder        = "none" // consumers share messages in any order
@@ -79,8 +79,8 @@ func settingsInvalid(field, detail string) error {
 	return fault.New(fault.Invalid, "subscription.settings_invalid", detail).WithField("/settings/" + field)
 }
 
-// setDefaults fills in what is zero. Deliveries to a webhook are attempted for about a day,
-// and open no breaker: their dispatcher pauses by itself before an endpoint that fails.
+// setDefaults replaces zero values. A delivery to a webhook is retried for about a day. Webhooks
+// have no breaker, because their dispatcher pauses while an endpoint fails.
 func (s *Settings) setDefaults(subscriberType string) {
 	if subscriberType == Webhook {
 		if s.MaxRetries == 0 && s.RetryFirst == 0 && s.RetryLongest == 0 {

@@ -25,7 +25,7 @@ const (
 // Subscription is a persistent reader: the service stores which events it was delivered,
 // acknowledged and refused.
 type Subscription struct {
-	UID            event.ID // a subscription that is created again under the same id has another one
+	UID            event.ID // differs for a subscription that is created again under the same id
 	TenantID       string
 	ID             string // chosen by its creator, unique in the tenant
 	SubscriberType string
@@ -69,8 +69,8 @@ type Filter struct {
 	Predicate     *event.Predicate `json:"predicate,omitempty"` // over the stored data
 }
 
-// Matches decides about an event of a legal entity that the filter covers. It calls moduleOf
-// only if the filter names modules.
+// Matches reports whether the filter selects an event of a legal entity that it covers. It calls
+// moduleOf only if the filter names modules.
 func (f *Filter) Matches(e *event.Recorded, moduleOf func(eventType string) string) bool {
 	return matchesAny(f.EventTypes, e.Type) &&
 		(len(f.Modules) == 0 || slices.Contains(f.Modules, moduleOf(e.Type))) &&
@@ -178,7 +178,7 @@ func (s *Subscription) definition() []byte {
 }
 
 // LimitReached is the fault of a tenant that has the allowed number of subscriptions.
-func LimitReached(most int) error {
+func LimitReached(limit int) error {
 	return fault.New(fault.FailedPrecondition, "subscription.too_many",
-		"the tenant has the %d subscriptions that it may have; delete one that is not needed, or let an operator raise subscriptions.per_tenant", most)
+		"the tenant has the %d subscriptions that it may have; delete one that is not needed, or let an operator raise subscriptions.per_tenant", limit)
 }

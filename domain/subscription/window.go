@@ -10,24 +10,26 @@ import (
 	"github.com/erpbackbone/backbone/domain/event"
 )
 
-// State says what a message waits for.
+// State is the state of a message that is not done.
 type State string
 
-// The states of a message. A message that is done has none: its row is deleted.
+// The states. A message that is done has no row and no state.
 const (
 	Waiting     State = "waiting" // read, not delivered yet: an earlier message of its key is not done
 	Leased      State = "leased"  // delivered, until Due
 	Retry       State = "retry"   // failed, to be delivered again from Due on
-	ParkedState State = "parked"  // a dead letter: a person decides
+	ParkedState State = "parked"  // a dead letter, until a person replays or discards it
 )
 
-// Codes of failures that the engine itself finds.
+// Codes of failures without a code of the subscriber.
 const (
 	CodeTimeout = "timeout"
 	CodeNack    = "nack"
 )
 
-// Message is an event that a subscription covers and that is not done. It holds no payload.
+// Message is an event that a subscription covers and that is not done. It holds no payload: each
+// delivery reads the event from the log, so an event that was erased or redacted since its first
+// delivery is delivered as it is now.
 type Message struct {
 	Sequence    event.Sequence
 	EventID     event.ID
@@ -38,7 +40,7 @@ type Message struct {
 	Due         time.Time // when the lease ends, or the next attempt may be made; zero: neither
 	DeliveredAt time.Time // last delivery; zero: never
 	Code        string    // of the last failure
-	Detail      string    // in words; never values of a payload
+	Detail      string    // of the failure, in words; never values of a payload
 	ChangedAt   time.Time
 }
 
@@ -111,7 +113,7 @@ func (w *Window) isReady(m *Message) bool {
 	return m.State == Waiting || m.State == Retry && !m.Due.After(w.now)
 }
 
-// BlockKeys adds keys whose messages wait behind a parked message.
+// BlockKeys adds the first parked message of each key, behind which later messages of the key wait.
 func (w *Window) BlockKeys(parked map[Key]event.Sequence) {
 	if !w.settings.parkedBlocksKey() {
 		return
@@ -124,7 +126,7 @@ func (w *Window) BlockKeys(parked map[Key]event.Sequence) {
 }
 
 // ClaimableKeys lists the keys of the messages that may be delivered, each once, if parked
-// messages may block keys. The caller looks for parked messages of them, for BlockKeys.
+// messages may block keys. The caller reads their parked messages and passes them to BlockKeys.
 func (w *Window) ClaimableKeys() []Key {
 	return w.distinctKeys(func(yield func(Key) bool) {
 		for m := range w.openMessages {
@@ -135,7 +137,7 @@ func (w *Window) ClaimableKeys() []Key {
 	})
 }
 
-// CandidateKeys lists the keys of candidates like ClaimableKeys.
+// CandidateKeys lists the keys of candidates, each once, if parked messages may block keys.
 func (w *Window) CandidateKeys(candidates []Candidate) []Key {
 	return w.distinctKeys(func(yield func(Key) bool) {
 		for i := range candidates {
@@ -224,8 +226,8 @@ func (w *Window) Claim(consumer string, limit int, ownsKey func(Key) bool) []Mes
 	return out
 }
 
-// Claimable lists what Claim would deliver. With a smaller limit it is the beginning of
-// that list.
+// Claimable lists the sequences that Claim would deliver. A smaller limit shortens the list at
+// its end.
 func (w *Window) Claimable(limit int, ownsKey func(Key) bool) (sequences []event.Sequence) {
 	for _, m := range w.claimable(limit, ownsKey) {
 		sequences = append(sequences, m.Sequence)
@@ -263,9 +265,9 @@ type Candidate struct {
 	Key      Key
 }
 
-// Admit adds events in their order: it delivers at most room of them and lets at most
-// waiting of the rest wait. It stops where neither is possible and returns how many it
-// admitted.
+// Admit adds events in their order. It delivers at most room of them. Those whose key is blocked
+// or another consumer's have to wait, at most waiting of them. It stops at the first event beyond
+// its bound, and returns how many it admitted.
 func (w *Window) Admit(candidates []Candidate, consumer string, room, waiting int, ownsKey func(Key) bool) (delivered []Message, admitted int) {
 	blocked := map[Key]bool{}
 	for m := range w.openMessages {
@@ -299,8 +301,8 @@ func (w *Window) Admit(candidates []Candidate, consumer string, room, waiting in
 	return delivered, admitted
 }
 
-// IsBlocked reports that nothing new can be delivered before a message is answered: with
-// one key for all messages, any open one blocks the rest.
+// IsBlocked reports whether no new event can be delivered before a message is answered: if all
+// messages of a legal entity have one key, each open one blocks all later ones.
 func (w *Window) IsBlocked() bool {
 	if w.settings.PartitionBy != PerLegalEntity {
 		return false
@@ -335,14 +337,14 @@ func (w *Window) FirstOpen() event.Sequence {
 
 func compareSequence(m Message, n event.Sequence) int { return cmp.Compare(m.Sequence, n) }
 
-// Outcome is what an answer of a subscriber did to one message.
+// Outcome is the effect of a subscriber's answer on one message.
 type Outcome string
 
 // The outcomes.
 const (
-	Applied        Outcome = "taken"
+	Applied        Outcome = "taken"           // only inside the service: answers list the other outcomes
 	NotOutstanding Outcome = "not_outstanding" // acknowledged already, or never delivered
-	OtherConsumer  Outcome = "other_consumer"  // delivered to another consumer since
+	OtherConsumer  Outcome = "other_consumer"  // the newest delivery went to another consumer
 	AlreadyParked  Outcome = "parked"          // a dead letter: replay or discard it
 )
 
@@ -402,7 +404,7 @@ func (w *Window) AcknowledgeThrough(n event.Sequence, consumer string) (acknowle
 	return acknowledged
 }
 
-// Refusal is what a subscriber wants done with a message that it could not process.
+// Refusal says how to treat a message that the subscriber could not process.
 type Refusal string
 
 // The refusals.
@@ -419,7 +421,7 @@ func (w *Window) Refuse(n event.Sequence, consumer string, how Refusal, code, de
 		return outcome
 	}
 	if m.State == Retry && how == RetryLater {
-		return NotOutstanding // it failed already, and its time is set
+		return NotOutstanding // it failed already, and its next attempt is set
 	}
 	switch how {
 	case Skip:
@@ -437,7 +439,7 @@ func (w *Window) Refuse(n event.Sequence, consumer string, how Refusal, code, de
 	return Applied
 }
 
-// Requeue undoes a delivery that its consumer never saw, if it is the message's newest one.
+// Requeue undoes a delivery that its consumer never received, if it is the message's newest one.
 func (w *Window) Requeue(n event.Sequence, attempt int) {
 	m := w.find(n)
 	if m == nil || m.State != Leased || m.Attempts != attempt {
@@ -452,7 +454,7 @@ func (w *Window) Requeue(n event.Sequence, attempt int) {
 	w.Counts.Delivered--
 }
 
-// Replay makes a parked message due, with all its attempts ahead.
+// Replay makes a parked message due again, with no attempt counted.
 func (w *Window) Replay(m Message) {
 	m.State, m.Attempts, m.Due, m.ChangedAt = Retry, 0, w.now, w.now
 	i, _ := slices.BinarySearchFunc(w.open, m.Sequence, compareSequence)
@@ -495,7 +497,7 @@ func (w *Window) Add(more []Message) {
 	slices.SortFunc(w.open, func(a, b Message) int { return cmp.Compare(a.Sequence, b.Sequence) })
 }
 
-// BlockedKey says that no message of a key that follows a sequence can be delivered.
+// BlockedKey is a key none of whose messages after a sequence can be delivered.
 type BlockedKey struct {
 	Key   Key
 	After event.Sequence

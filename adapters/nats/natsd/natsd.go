@@ -1,10 +1,10 @@
 // Package natsd runs an installed nats-server with JetStream as a child process, for
-// `backbone dev --nats`. The server is not linked into backbone: it would be a tenth of
-// the program and an eighth of its build, for one flag. Tests that need brokers inside
-// their own process use test/testkit/natstest.
+// `backbone dev --nats`. The server is not linked into backbone, whose binary would grow by a
+// tenth for one flag. Tests that need brokers inside their own process use
+// test/testkit/natstest.
 //
-// Start gives a Server; its Stop ends the process. A server that outlived a killed
-// backbone is ended by the next Start.
+// [Start] returns a [Server], whose Stop ends the process. If backbone was killed, the next
+// Start ends the server that still runs.
 package natsd
 
 import (
@@ -147,7 +147,7 @@ func (s *Server) awaitConnections() bool {
 	})
 }
 
-// await asks for a condition until it holds, the server ends, or the time is over.
+// await checks a condition until it holds, the server ends, or the time is over.
 func (s *Server) await(limit time.Duration, holds func() bool) bool {
 	tick := time.NewTicker(pollEvery)
 	defer tick.Stop()
@@ -186,7 +186,7 @@ func (s *Server) endPredecessor() error {
 	return failed("process %d of an earlier run works in %s and does not end", pid, s.config.Directory)
 }
 
-// isServer tells whether a living process runs with this folder's configuration.
+// isServer reports whether a living process runs with this folder's configuration.
 func (s *Server) isServer(pid int) bool {
 	title, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
 	if err != nil { // it has ended, or this system has no /proc
@@ -195,7 +195,7 @@ func (s *Server) isServer(pid int) bool {
 	return err == nil && strings.Contains(string(title), s.file("conf"))
 }
 
-// freePort gives the wanted port if it is free, else one that the system chooses.
+// freePort returns the wanted port if it is free, else one that the system chooses.
 func freePort(wanted int) (int, error) {
 	l, err := net.Listen("tcp", net.JoinHostPort(host, strconv.Itoa(wanted)))
 	if err != nil {

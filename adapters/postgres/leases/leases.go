@@ -59,8 +59,8 @@ func (l *Store) hold(ctx context.Context, holder string, ttl time.Duration, reso
 // lockWait is how long a statement waits for each lock of another session.
 func (l *Store) lockWait() time.Duration { return l.db.Config.Limits.LeaseLockTimeout }
 
-// lockedLeasesWarning is between two lines in the log that say so: leases are asked for
-// several times a second.
+// lockedLeasesWarning is the time between two warnings about locked leases, since nodes ask for
+// leases several times a second.
 const lockedLeasesWarning = 10 * time.Second
 
 // unlocked leaves out the leases that another session locks now, such as an
@@ -100,8 +100,8 @@ func (l *Store) List(ctx context.Context, name string) ([]ports.Lease, error) {
 // for which it counts.
 const forgetNodes = 100
 
-// Beat implements ports.Leases. The nodes that share all work have a table of their own,
-// which releases before the first separately counted work know.
+// Beat implements ports.Leases. Heartbeats for work "" have a table of their own, because older
+// releases know only that one.
 func (l *Store) Beat(ctx context.Context, work, node string, within time.Duration) ([]string, error) {
 	if err := ports.CheckLease(node, within); err != nil {
 		return nil, err
@@ -111,7 +111,7 @@ func (l *Store) Beat(ctx context.Context, work, node string, within time.Duratio
 		statement, arguments = leasesdb.BeatNode, arguments[1:]
 	}
 	nodes, err := pg.QueryColumnWithLockTimeout[string](ctx, l.db, l.lockWait(), statement, arguments...)
-	// While another session locks the node's row, other nodes may take this one for gone. It
+	// While another session locks the node's row, other nodes may take this one for dead. It
 	// can still renew the leases that it holds.
 	switch locked := pg.IsLockTimeout(err); {
 	case locked && work == "":

@@ -87,7 +87,8 @@ type cursorLocked struct{ error }
 
 func (c cursorLocked) Unwrap() error { return c.error }
 
-// retryWhileLocked waits for the cursor in short attempts, for at most the lock timeout.
+// retryWhileLocked repeats attempt while another session holds the cursor, for at most the lock
+// timeout.
 func (s *Store) retryWhileLocked(ctx context.Context, k cursorKey, attempt func(locked func()) error) error {
 	bounded, cancel := context.WithTimeout(ctx, s.db.Config.Limits.LockTimeout)
 	defer cancel()

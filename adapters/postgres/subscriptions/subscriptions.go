@@ -69,13 +69,13 @@ func subscriptionOf(r *subscriptionsdb.BackboneSubscription) (subscription.Subsc
 }
 
 // CreateSubscription implements ports.Subscriptions.
-func (s *Store) CreateSubscription(ctx context.Context, sub subscription.Subscription, cursors []ports.DeliveryCursor, most int) (stored subscription.Subscription, created bool, err error) {
+func (s *Store) CreateSubscription(ctx context.Context, sub subscription.Subscription, cursors []ports.DeliveryCursor, maxPerTenant int) (stored subscription.Subscription, created bool, err error) {
 	definition, err := json.Marshal(subscriptionDefinition{sub.Filter, sub.Settings, sub.ResetStart})
 	if err != nil {
 		return sub, false, err
 	}
 	err = pgx.BeginFunc(ctx, s.db.Reads, func(tx pgx.Tx) error {
-		if most > 0 {
+		if maxPerTenant > 0 {
 			if err := s.queries.LockSubscriptionTenant(ctx, tx, sub.TenantID); err != nil {
 				return err
 			}
@@ -90,14 +90,14 @@ func (s *Store) CreateSubscription(ctx context.Context, sub subscription.Subscri
 		if created = rows > 0; !created {
 			return nil
 		}
-		if most > 0 {
-			// A statement of its own, which sees what was committed before the lock was acquired.
-			there, err := s.queries.CountSubscriptions(ctx, tx, sub.TenantID)
+		if maxPerTenant > 0 {
+			// A statement of its own, which sees the commits before the lock was acquired.
+			count, err := s.queries.CountSubscriptions(ctx, tx, sub.TenantID)
 			if err != nil {
 				return err
 			}
-			if there > int64(most) {
-				return subscription.LimitReached(most)
+			if count > int64(maxPerTenant) {
+				return subscription.LimitReached(maxPerTenant)
 			}
 		}
 		return s.insertCursors(ctx, tx, sub.UID, cursors)
@@ -170,8 +170,8 @@ func (s *Store) ChangeSubscription(ctx context.Context, sub subscription.Subscri
 	return nil
 }
 
-// DeleteSubscription implements ports.Subscriptions. It deletes the definition first: from
-// then on no poll delivers anything. A poll in flight may add a row after its partition was
+// DeleteSubscription implements ports.Subscriptions. It deletes the definition first, so that no
+// further poll delivers. A poll in flight may add a row after its partition was
 // cleared; that row's UID is never used again, so no subscription sees it.
 func (s *Store) DeleteSubscription(ctx context.Context, uid event.ID) error {
 	if err := s.queries.DeleteSubscription(ctx, s.db.Reads, pg.UUID(uid)); err != nil {
@@ -306,13 +306,13 @@ func (s *Store) Due(ctx context.Context, limit int) ([]ports.DueDelivery, error)
 }
 
 // Consumers implements ports.Deliveries.
-func (s *Store) Consumers(ctx context.Context, uid event.ID, consumer string, back time.Duration) ([]string, error) {
+func (s *Store) Consumers(ctx context.Context, uid event.ID, consumer string, within time.Duration) ([]string, error) {
 	now, err := s.storeTime(ctx, s.db.Reads)
 	if err != nil {
 		return nil, pg.Translate(ctx, err)
 	}
 	// If another session locks the consumer's row, the row stays as it is.
-	if _, err := pg.QueryWithLockTimeout[struct{}](ctx, s.db, pg.ShortLockWait, subscriptionsdb.SaveConsumer, pg.UUID(uid), consumer, now.Add(back)); err != nil && !pg.IsLockTimeout(err) {
+	if _, err := pg.QueryWithLockTimeout[struct{}](ctx, s.db, pg.ShortLockWait, subscriptionsdb.SaveConsumer, pg.UUID(uid), consumer, now.Add(within)); err != nil && !pg.IsLockTimeout(err) {
 		return nil, pg.Translate(ctx, err)
 	}
 	all, err := s.queries.ListConsumers(ctx, s.db.Reads, &subscriptionsdb.ListConsumersParams{Subscription: pg.UUID(uid), Now: now})

@@ -14,7 +14,7 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// Webhooks keeps the endpoints of webhooks and the log of attempts to reach them.
+// Webhooks stores the endpoints of webhooks and the newest attempts to deliver to them.
 type Webhooks struct {
 	db      *pg.Database
 	queries *subscriptionsdb.Queries
