@@ -118,7 +118,7 @@ type Projections interface {
 	PartitionHeads(ctx context.Context) (map[event.PartitionID]Head, error)
 	// RecordedAt returns when events were recorded, in one query for all of them. It leaves
 	// out events that do not exist.
-	RecordedAt(ctx context.Context, places []EventPosition) (map[EventPosition]time.Time, error)
+	RecordedAt(ctx context.Context, positions []EventPosition) (map[EventPosition]time.Time, error)
 }
 
 // EventPosition is the position of an event in the log.

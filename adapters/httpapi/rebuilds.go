@@ -205,7 +205,7 @@ func rebuildAnswer(b projections.Rebuild, codes map[event.PartitionID]string) ap
 		Name: b.Projection, Active: b.Active, Retained: b.Retained, Dropping: append([]int{}, b.Dropping...), Building: buildingAnswer(b),
 		LegalEntities: []api.ProjectionPart{}, Snapshots: []api.ProjectionSnapshot{},
 	}
-	for _, part := range b.Parts {
+	for _, part := range b.Partitions {
 		if code, visible := codes[part.Partition]; visible {
 			out.LegalEntities = append(out.LegalEntities, api.ProjectionPart{LegalEntity: code, Retained: part.Retained, Building: buildingAnswer(part)})
 		}

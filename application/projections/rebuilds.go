@@ -109,9 +109,9 @@ type Rebuild struct {
 	Retained   int               // 0: no rollback is possible
 	Building   int               // 0: nothing is being rebuilt
 	Dropping   []int
-	// Parts are the versions that cover one partition each.
-	Parts     []Rebuild
-	Snapshots []Snapshot
+	// Partitions are the statuses of the versions that cover one partition each, by partition.
+	Partitions []Rebuild
+	Snapshots  []Snapshot
 	// All fields below describe the building version.
 	StartedAt     time.Time
 	StartedBy     string
@@ -126,7 +126,7 @@ type Rebuild struct {
 	Base          int  // version of the snapshot that it starts from; 0: the beginning of the log
 }
 
-// Order is an operator's order about a rebuild or snapshot.
+// Order is what an operator requests of a rebuild or snapshot.
 type Order struct {
 	Name      string
 	By        string
@@ -191,15 +191,15 @@ func (r *Rebuilds) Show(ctx context.Context, name string) (Rebuild, error) {
 	if err != nil {
 		return Rebuild{}, err
 	}
-	out, err := r.status(ctx, all, name, 0)
+	out, err := r.statusOf(ctx, all, name, 0)
 	if err != nil {
 		return out, err
 	}
-	return out, r.addParts(ctx, all, &out)
+	return out, r.addPartitions(ctx, all, &out)
 }
 
-// status describes the versions that cover one partition; scope 0: those that cover all.
-func (r *Rebuilds) status(ctx context.Context, all []projection.Projection, name string, scope event.PartitionID) (Rebuild, error) {
+// statusOf describes the versions that cover one partition; scope 0: those that cover all.
+func (r *Rebuilds) statusOf(ctx context.Context, all []projection.Projection, name string, scope event.PartitionID) (Rebuild, error) {
 	out := Rebuild{Projection: name, Partition: scope}
 	for _, p := range all {
 		if p.Name != name || p.Scope != scope && p.Role != projection.Active && p.Role != projection.Dropping {
@@ -349,8 +349,8 @@ func (r *Rebuilds) drop(ctx context.Context, o Order, choose func(Rebuild) int, 
 // versions and removes dropped rows, and in a second loop copies snapshots.
 func (r *Rebuilds) Run(ctx context.Context) {
 	var copying sync.WaitGroup
-	copying.Go(func() { r.repeat(ctx, r.wakes[0], r.CopySnapshots) })
-	r.repeat(ctx, r.wakes[1], r.Maintain)
+	copying.Go(func() { r.runEvery(ctx, r.wakes[0], r.CopySnapshots) })
+	r.runEvery(ctx, r.wakes[1], r.Maintain)
 	copying.Wait()
 }
 
@@ -358,7 +358,7 @@ func (r *Rebuilds) Run(ctx context.Context) {
 // removed. An order on this node ends the pause; other nodes notice it after theirs.
 const idlePauses = 5
 
-func (r *Rebuilds) repeat(ctx context.Context, wake <-chan struct{}, round func(context.Context) error) {
+func (r *Rebuilds) runEvery(ctx context.Context, wake <-chan struct{}, round func(context.Context) error) {
 	pause := time.NewTimer(0)
 	defer pause.Stop()
 	for {
@@ -518,7 +518,7 @@ func (r *Rebuilds) chooseVersion(ctx context.Context, o Order, choose func(Rebui
 	if err != nil {
 		return b, 0, err
 	}
-	if b, err = r.status(ctx, all, o.Name, o.Partition); err != nil {
+	if b, err = r.statusOf(ctx, all, o.Name, o.Partition); err != nil {
 		return b, 0, err
 	}
 	if version = choose(b); version == 0 {
@@ -552,8 +552,8 @@ func (r *Rebuilds) activate(ctx context.Context, o Order, s ports.ProjectionSwit
 	return projection.Changed()
 }
 
-// addParts adds the versions that cover single partitions, and the snapshots.
-func (r *Rebuilds) addParts(ctx context.Context, all []projection.Projection, out *Rebuild) error {
+// addPartitions adds the statuses of single partitions, and the snapshots.
+func (r *Rebuilds) addPartitions(ctx context.Context, all []projection.Projection, out *Rebuild) error {
 	var scopes []event.PartitionID
 	for _, p := range all {
 		if p.Name == out.Projection && p.Scope != 0 && p.Role.IsLive() && !slices.Contains(scopes, p.Scope) {
@@ -562,12 +562,12 @@ func (r *Rebuilds) addParts(ctx context.Context, all []projection.Projection, ou
 	}
 	slices.Sort(scopes)
 	for _, scope := range scopes {
-		part, err := r.status(ctx, all, out.Projection, scope)
+		part, err := r.statusOf(ctx, all, out.Projection, scope)
 		if err != nil {
 			return err
 		}
 		part.Dropping = nil
-		out.Parts = append(out.Parts, part)
+		out.Partitions = append(out.Partitions, part)
 	}
 	return r.addSnapshots(ctx, all, out)
 }

@@ -67,7 +67,7 @@ func TestRebuilds_LogsBlockedVersionOnce(t *testing.T) {
 	rebuilds.SetInterval(time.Millisecond)
 	part, err := rebuilds.Start(t.Context(), projections.Order{Name: name, By: "ada", Partition: a}, true)
 	require.NoError(t, err)
-	scoped := part.Parts[0].Building
+	scoped := part.Partitions[0].Building
 	newer := projection.Projection{Name: name, Version: scoped + 1, Code: version + 1, Role: projection.Building, Status: projection.Running}
 	_, err = w.store.ProjectionVersions.AddProjection(t.Context(), newer)
 	require.NoError(t, err)
@@ -157,7 +157,7 @@ func TestRebuilds_ReportsFailureBesideTroubledVersion(t *testing.T) {
 	rebuilds := open(w.store.ProjectionVersions)
 	part, err := rebuilds.Start(t.Context(), projections.Order{Name: name, By: "ada", Partition: a}, true)
 	require.NoError(t, err)
-	newer := projection.Projection{Name: name, Version: part.Parts[0].Building + 1, Code: version + 1, Role: projection.Building, Status: projection.Running}
+	newer := projection.Projection{Name: name, Version: part.Partitions[0].Building + 1, Code: version + 1, Role: projection.Building, Status: projection.Running}
 	_, err = w.store.ProjectionVersions.AddProjection(t.Context(), newer)
 	require.NoError(t, err)
 	require.NoError(t, w.store.ProjectionVersions.SwitchProjection(t.Context(), ports.ProjectionSwitch{Projection: name, From: version, To: newer.Version, Force: true, By: "ada"}))

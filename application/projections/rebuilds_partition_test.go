@@ -110,8 +110,8 @@ func TestRebuilds_OnePartition(t *testing.T) {
 	require.NoError(t, err)
 	_, err = w.rebuilds.Start(t.Context(), order, false)
 	require.Equal(t, projection.CodeRebuilding, fault.CodeOf(err))
-	require.Len(t, w.status(t).Parts, 1)
-	part := w.status(t).Parts[0]
+	require.Len(t, w.status(t).Partitions, 1)
+	part := w.status(t).Partitions[0]
 	require.Equal(t, []any{a, version + 1, false, projection.Progress{Total: 20}}, []any{part.Partition, part.Building, part.CaughtUp, part.Progress}, "it counts its own events")
 	require.Zero(t, w.status(t).Building)
 	_, err = w.rebuilds.Switch(t.Context(), order)
@@ -127,7 +127,7 @@ func TestRebuilds_OnePartition(t *testing.T) {
 	w.stop()
 	delete(w.handler.fails, version+1)
 	w.start(t)
-	w.hurry(t, func() bool { return w.status(t).Parts[0].Progress.Remaining() == 0 }, "it catches up")
+	w.hurry(t, func() bool { return w.status(t).Partitions[0].Progress.Remaining() == 0 }, "it catches up")
 	require.Empty(t, w.shown(t, version+1, b), "it reads no other")
 	c, err := w.rebuilds.Compare(t.Context(), name, a, []event.PartitionID{a}, 1)
 	require.NoError(t, err)
@@ -138,7 +138,7 @@ func TestRebuilds_OnePartition(t *testing.T) {
 	require.Equal(t, version, w.status(t).Active, "no other version is shown")
 	require.Equal(t, map[string]int{"second": 20}, w.shown(t, version, a))
 	require.Equal(t, map[string]int{"first": 10}, w.shown(t, version, b))
-	kept := w.status(t).Parts[0].Retained
+	kept := w.status(t).Partitions[0].Retained
 	require.Equal(t, map[string]int{"first": 20}, w.shown(t, kept, a))
 
 	// Both continue, and there is a way back.
@@ -155,7 +155,7 @@ func TestRebuilds_OnePartition(t *testing.T) {
 	require.Equal(t, map[string]int{"first": 20, "second": 2}, w.shown(t, version, a))
 	_, err = w.rebuilds.Drop(t.Context(), order)
 	require.NoError(t, err)
-	require.Empty(t, w.status(t).Parts)
+	require.Empty(t, w.status(t).Partitions)
 	_, err = w.rebuilds.Rollback(t.Context(), order)
 	require.Equal(t, projection.CodeNotRetained, fault.CodeOf(err))
 
@@ -226,7 +226,7 @@ func TestRebuilds_FromSnapshot(t *testing.T) {
 	inA.Snapshot = newest.Version
 	_, err = w.rebuilds.Start(t.Context(), inA, false)
 	require.NoError(t, err)
-	require.Equal(t, newest.Version, w.status(t).Parts[0].Base)
+	require.Equal(t, newest.Version, w.status(t).Partitions[0].Base)
 	inB := inA
 	inB.Partition = b
 	_, err = w.rebuilds.Start(t.Context(), inB, false)
@@ -238,8 +238,10 @@ func TestRebuilds_FromSnapshot(t *testing.T) {
 
 	// What begins with it is not held up by its end: it reads the log.
 	require.NoError(t, w.rebuilds.CopySnapshots(t.Context()))
-	w.hurry(t, func() bool { return w.status(t).Parts[0].CaughtUp && w.status(t).Parts[0].Progress.Remaining() == 0 }, "it catches up")
-	require.Equal(t, map[string]int{"second": 23}, w.shown(t, w.status(t).Parts[0].Building, a))
+	w.hurry(t, func() bool {
+		return w.status(t).Partitions[0].CaughtUp && w.status(t).Partitions[0].Progress.Remaining() == 0
+	}, "it catches up")
+	require.Equal(t, map[string]int{"second": 23}, w.shown(t, w.status(t).Partitions[0].Building, a))
 
 	// Another release's handler begins with none of this one.
 	newer := w.looking([]module.Projection{{Name: name, Version: version + 1, EventTypes: declared[0].EventTypes}})

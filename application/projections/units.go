@@ -87,7 +87,7 @@ func (r *Runner) queueDue(heads map[event.PartitionID]ports.Head, now time.Time)
 			if u.busy || u.halted {
 				continue
 			}
-			if wait := p.wait(u, head.Sequence, now); wait > 0 {
+			if wait := p.waitTime(u, head.Sequence, now); wait > 0 {
 				next = min(next, wait)
 				continue
 			}
@@ -111,8 +111,8 @@ func (r *Runner) queueDue(heads map[event.PartitionID]ports.Head, now time.Time)
 	return missing, next
 }
 
-// wait is how long a unit has to wait: for the end of a pause, or for a full batch.
-func (p *running) wait(u *unit, head event.Sequence, now time.Time) time.Duration {
+// waitTime is how long a unit has to wait: for the end of a pause, or for a full batch.
+func (p *running) waitTime(u *unit, head event.Sequence, now time.Time) time.Duration {
 	if rest := remaining(now, u.notBefore, u.pause); rest > 0 {
 		return rest
 	}

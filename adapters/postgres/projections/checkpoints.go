@@ -202,6 +202,6 @@ func (s *Checkpoints) PartitionHeads(ctx context.Context) (map[event.PartitionID
 }
 
 // RecordedAt implements ports.Projections.
-func (s *Checkpoints) RecordedAt(ctx context.Context, places []ports.EventPosition) (map[ports.EventPosition]time.Time, error) {
-	return s.events.RecordedAt(ctx, places)
+func (s *Checkpoints) RecordedAt(ctx context.Context, positions []ports.EventPosition) (map[ports.EventPosition]time.Time, error) {
+	return s.events.RecordedAt(ctx, positions)
 }

@@ -47,12 +47,12 @@ func (s *work) endVersion(ctx context.Context, tx pgx.Tx, name string, version i
 	})
 }
 
-// sweepStatements is how many statements one call of SweepProjection sends: one for each table
-// and partition, also where there are no rows.
+// sweepStatements is the number of statements after which a call of SweepProjection starts no
+// further partition. It sends one for each table and partition, even where there are no rows.
 const sweepStatements = 64
 
-// sweepKey names a version that this node sweeps.
-type sweepKey struct {
+// sweptVersion names a version that this node sweeps.
+type sweptVersion struct {
 	name    string
 	version int
 }
@@ -61,7 +61,7 @@ type sweepKey struct {
 // of its own. No node writes a version that is being dropped, so that an empty partition stays
 // empty; a node that has just started checks all partitions again.
 func (s *Versions) SweepProjection(ctx context.Context, name string, version int, tables []ports.ProjectionTable, limit int) (removed int64, err error) {
-	key := sweepKey{name, version}
+	key := sweptVersion{name, version}
 	role, err := s.queries.ShareProjection(ctx, s.db.Reads, &projectionsdb.ShareProjectionParams{Name: name, Version: int32(version)})
 	if err != nil || projection.Role(role) != projection.Dropping {
 		s.sweeps.Delete(key)

@@ -135,7 +135,7 @@ func (s *Rows) EndProjection(ctx context.Context, name, by string) error {
 				}
 				return nil
 			}
-			if err := s.endAll(ctx, tx, name, versions, by); err != nil {
+			if err := s.endVersions(ctx, tx, name, versions, by); err != nil {
 				return err
 			}
 		}
@@ -147,8 +147,8 @@ func (s *Rows) EndProjection(ctx context.Context, name, by string) error {
 // version is locked, so that two rounds and one that finds none are enough.
 const endRounds = 5
 
-// endAll ends versions. It skips one that another transaction has dropped.
-func (s *Rows) endAll(ctx context.Context, tx pgx.Tx, name string, versions []int32, by string) error {
+// endVersions ends versions. It skips one that another transaction has dropped.
+func (s *Rows) endVersions(ctx context.Context, tx pgx.Tx, name string, versions []int32, by string) error {
 	if _, err := s.lockVersions(ctx, tx, name, 0, versions...); err != nil {
 		return err
 	}
@@ -225,7 +225,7 @@ func (s *Rows) applyTail(ctx context.Context, tx pgx.Tx, r ports.RowRecompute, h
 	return applied, nil
 }
 
-// replaceKeys writes the rows that differ and removes the keys that have none any more.
+// replaceKeys writes the rows that differ and deletes the rows of keys that have none now.
 func (s *Rows) replaceKeys(ctx context.Context, tx pgx.Tx, r ports.RowRecompute, after map[string]ports.ProjectionRow, change *ports.TargetChange) error {
 	b := ports.ProjectionBatch{Projection: r.Projection, Version: r.Version, Partition: r.Partition}
 	before, err := s.LoadProjectionRows(ctx, tx, b, r.Keys)

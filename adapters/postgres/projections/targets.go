@@ -71,7 +71,7 @@ func (f *targetRebuild) run(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := f.fold(ctx, events); err != nil {
+	if err := f.applyEvents(ctx, events); err != nil {
 		return err
 	}
 	after, err := f.digestRows(ctx)
@@ -222,9 +222,9 @@ func compareDigests(t ports.TargetTable, before, after map[string]string) ports.
 	return d
 }
 
-// fold applies the events. It tries skipped events one by one, and resolves the dead letter of
-// one that succeeds.
-func (f *targetRebuild) fold(ctx context.Context, events []event.Recorded) error {
+// applyEvents applies the events. It retries events that the version had skipped one by one, and
+// resolves the dead letter of one that succeeds.
+func (f *targetRebuild) applyEvents(ctx context.Context, events []event.Recorded) error {
 	skipped, err := f.skippedEvents(ctx)
 	if err != nil {
 		return err
@@ -245,7 +245,7 @@ func (f *targetRebuild) fold(ctx context.Context, events []event.Recorded) error
 		if err != nil {
 			return err
 		}
-		if err := f.apply(ctx, f.tx, page); err != nil {
+		if err := f.applyPage(ctx, f.tx, page); err != nil {
 			return markHandlerError(ctx, err)
 		}
 		f.change.Events += len(page)
@@ -254,7 +254,7 @@ func (f *targetRebuild) fold(ctx context.Context, events []event.Recorded) error
 	return nil
 }
 
-func (f *targetRebuild) apply(ctx context.Context, tx pgx.Tx, events []event.Recorded) error {
+func (f *targetRebuild) applyPage(ctx context.Context, tx pgx.Tx, events []event.Recorded) error {
 	return f.handler.Apply(ctx, tx, ports.ProjectionBatch{Projection: f.request.Projection, Version: f.request.Version, Partition: f.request.Partition, Events: events})
 }
 
@@ -280,7 +280,7 @@ func (f *targetRebuild) retrySkipped(ctx context.Context, e event.Recorded) erro
 	if err != nil {
 		return err
 	}
-	err = pgx.BeginFunc(ctx, f.tx, func(inner pgx.Tx) error { return f.apply(ctx, inner, page) })
+	err = pgx.BeginFunc(ctx, f.tx, func(inner pgx.Tx) error { return f.applyPage(ctx, inner, page) })
 	if err != nil {
 		if err := markHandlerError(ctx, err); ctx.Err() != nil || pg.IsSerializationFailure(err) || pg.IsUnavailable(err) {
 			return err

@@ -392,6 +392,6 @@ func TestRebuild_SkipsUnreadLegalEntities(t *testing.T) {
 	require.NoError(t, err)
 	b, err := rebuilds.Start(t.Context(), at(us), false)
 	require.NoError(t, err)
-	require.Len(t, b.Parts, 1)
+	require.Len(t, b.Partitions, 1)
 	require.Len(t, b.Snapshots, 1)
 }
