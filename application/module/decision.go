@@ -19,7 +19,7 @@ type Projector struct {
 	Apply func(e event.Recorded, data []byte) error
 }
 
-// Project is a Projector that keeps its state in *state, which begins as it is.
+// Project makes a Projector that folds events into *state, starting from its value.
 func Project[S any](state *S, apply func(s S, e event.Recorded, data []byte) (S, error), items ...concurrency.Item) Projector {
 	return Projector{Items: items, Apply: func(e event.Recorded, data []byte) error {
 		next, err := apply(*state, e, data)
@@ -56,7 +56,7 @@ func Decide(ctx context.Context, log DecisionLog, p event.PartitionID, projector
 	if len(items) == 0 {
 		return none, errors.New("a decision has no projectors")
 	}
-	// The head comes first: what is committed up to it is there for the search.
+	// Read the head first: the search then finds every event up to it.
 	head, err := log.Head(ctx, p)
 	if err != nil {
 		return none, err
@@ -71,7 +71,7 @@ func Decide(ctx context.Context, log DecisionLog, p event.PartitionID, projector
 				return none, fmt.Errorf("payload of event %s: %w", m.Event.ID, err)
 			}
 		}
-		last := -1 // the owners of ascending items ascend
+		last := -1 // m.Items ascend and so do their owners, so repeats are adjacent
 		for _, item := range m.Items {
 			if owners[item] == last {
 				continue

@@ -45,8 +45,8 @@ type EventType struct {
 	Upcast Upcast
 }
 
-// Fold computes the state of one kind of stream from its events. States are
-// shared between readers: a planner must not change what it is given.
+// Fold computes the state of one type of stream from its events. Readers share states, so
+// a planner must not change the state it gets.
 type Fold struct {
 	StreamType string
 	New        func() any                                           // state of a stream without events
@@ -78,8 +78,9 @@ func (in Input) HasRole(roles ...string) bool {
 	return slices.ContainsFunc(in.Roles, func(have string) bool { return slices.Contains(roles, have) })
 }
 
-// DocumentID is the id of the n-th (from 0) new thing that this intent makes. It
-// is derived from the intent's id, so that planning again gives the same ids.
+// DocumentID is the id of the n-th (from 0) document, journal or other object that this
+// intent creates. It is derived from the intent's id, so that planning again gives the same
+// ids.
 func (in Input) DocumentID(n int) event.ID { return DeriveID(in.IntentID, n) }
 
 // State gives a planner the state of the log. Every stream that the planner reads becomes
@@ -120,13 +121,14 @@ func Load[T any](ctx context.Context, s State, id event.StreamID) (T, error) {
 	return state, nil
 }
 
-// Plan is what an intent would do.
+// Plan is the proposed effect of an intent. The pipeline appends its events in one
+// transaction, after the policy allowed it.
 type Plan struct {
 	Events     []event.Draft
-	Streams    []concurrency.StreamExpectation // beyond those that were read
+	Streams    []concurrency.StreamExpectation // in addition to those of the streams that were read
 	Conditions []concurrency.AppendCondition
 	Rules      []event.RuleEvaluation // of the rules written in Go
-	Facts      any                    // what the module's policy decides on; encoded as JSON, exact numbers
+	Facts      any                    // input of the module's policy, encoded as JSON with exact numbers
 	// Kept replaces the payload in the stored intent; nil stores the caller's. It is for
 	// personal data in a member that is not declared for it and would not be sealed. It
 	// also applies when the plan is refused.
@@ -143,16 +145,15 @@ type IntentType struct {
 	// obey their type's.
 	PIIFields      []eventtype.PIIField
 	RetentionClass eventtype.RetentionClass
-	Emits          []string // event types it may produce, its own and other modules' by contract
+	Emits          []string // event types it may produce: the module's own, and others' through their contract packages
 	Policy         string   // Rego package: "backbone.rules.ap"; it has the rules submit and decision
-	// Complete fills in what a payload that fits the schema may leave out and sealing
-	// needs: the id of a person who is new. nil leaves payloads as they are. It depends
-	// on its arguments only.
+	// Complete fills in members that the schema leaves optional but sealing needs, such as
+	// the id of a new person. It must depend on its arguments only. nil changes nothing.
 	Complete func(intentID event.ID, payload json.RawMessage) json.RawMessage
 	// Plan is a pure function from intent and state to drafts. A refusal is a fault.
 	Plan func(ctx context.Context, in Input, s State) (Plan, error)
-	// OnDuplicate makes the fault for a business key that another event holds; nil keeps
-	// the general one.
+	// OnDuplicate makes the fault for a business key that another event holds. nil, for the
+	// function or its result, keeps the general fault.
 	OnDuplicate func(ctx context.Context, in Input, s State, eventType string, h fault.Holder) error
 
 	manifest *shredding.Manifest
@@ -177,7 +178,7 @@ type RegisteredType struct {
 	Upcasts  map[uint32]UpcastStep // declared steps to this version, by the version they lead from
 }
 
-// Batch is what is to be prepared for one append.
+// Batch has the drafts of one append and the values that they share.
 type Batch struct {
 	Drafts        []event.Draft
 	LegalEntity   ports.LegalEntity
@@ -190,8 +191,8 @@ type Batch struct {
 	EventIDs      []event.ID // nil: new ones
 }
 
-// EventID is the id of the i-th (from 0) event that an intent makes, known while
-// planning.
+// EventID is the id of the i-th (from 0) event of an intent's plan. A planner can use it in
+// other events.
 func EventID(intentID event.ID, i int) event.ID { return DeriveID(intentID, eventIDBase+i) }
 
 // Of the ids derived from an intent, documents have n below eventIDBase and events n from it.
@@ -205,7 +206,7 @@ type Projection struct {
 	EventTypes []string
 }
 
-// ParamType is how a read model's parameter is written.
+// ParamType is the type of a read model's parameter.
 type ParamType string
 
 // The parameter types.

@@ -21,7 +21,7 @@ type Sealer interface {
 	// document unchanged and calls neither key service nor key store.
 	//
 	//	pii.subject_erased    Gone: the person is erased or being erased
-	//	pii.receipts_behind   Unavailable: this installation may have forgotten erasures
+	//	pii.receipts_behind   Unavailable: this installation may have lost erasures
 	//	pii.keys_missing      FailedPrecondition: no key service is configured
 	//	kms.*, keys.*         of the key service and the key store
 	Seal(ctx context.Context, r SealRequest) (document []byte, used []event.SealedSubject, err error)
@@ -60,14 +60,14 @@ type SealRequest struct {
 type Opener interface {
 	// Open replaces the sealed values of all documents: by the value if the reader may
 	// see its class, by "[MASKED]" if not, by "[REDACTED]" if the key store says that
-	// the key was destroyed. Keys are fetched once for all documents. On an error no
-	// document is changed: an outage never looks like an erasure. A value that cannot
+	// the key was destroyed. It fetches keys once for all documents. On an error it changes
+	// no document, so that an outage never looks like an erasure. A value that cannot
 	// be opened is pii.unsealable; pii.receipts_behind as in Seal.
 	Open(ctx context.Context, documents []SealedDocument, r Reader) error
 }
 
-// SealedDocument is a stored document that is opened in place: Document is replaced,
-// its bytes are not written to.
+// SealedDocument is a stored document to open. Open replaces Document and does not write
+// to its bytes.
 type SealedDocument struct {
 	At       shredding.Location // of the document; Pointer is empty. Copied values carry their own location
 	Document []byte
@@ -86,8 +86,8 @@ type Planning struct{}
 // Reads implements Reader.
 func (Planning) Reads(string, shredding.Class) bool { return true }
 
-// Fingerprints keys digests of callers' content, so that a value cannot be found by
-// hashing guesses. The same content has the same fingerprint within a tenant.
+// Fingerprints makes keyed digests of callers' content, so that hashing guesses does not
+// reveal a value. The same content has the same fingerprint within a tenant.
 type Fingerprints interface {
 	// Fingerprint is HMAC-SHA-256 of the digest under a secret of the tenant.
 	Fingerprint(ctx context.Context, tenantID string, digest event.Hash) (event.Hash, error)

@@ -9,25 +9,25 @@ import (
 	"github.com/erpbackbone/backbone/domain/event"
 )
 
-// Candidate is a version that is about to be registered, with the steps by which events of
-// earlier versions would then be read.
+// Candidate is a version of an event type to be registered, with the steps that would
+// convert events of earlier versions to it.
 type Candidate struct {
 	Type    string
 	Version uint32
-	// Digest covers everything that decides how earlier events are read.
+	// Digest covers everything that decides how earlier events are converted.
 	Digest   [sha256.Size]byte
 	Steps    func(from uint32) []Step
 	Examples map[uint32][]json.RawMessage // of the earlier versions
 }
 
-// ProofRequest asks whether the stored events can be read in the version of a candidate.
+// ProofRequest asks whether the stored events can be converted to a candidate.
 type ProofRequest struct {
 	Token       string                       // of the previous report; "" starts a proof
 	Visible     map[event.PartitionID]string // legal entities whose events may be named, by code
 	MaxDuration time.Duration                // bound of one call
 }
 
-// MaxFailures is how many events a report names.
+// MaxFailures is the most failures that a report lists.
 const MaxFailures = 20
 
 // ProofReport is the progress of a proof.
@@ -48,8 +48,8 @@ type ProofReport struct {
 	Proof string `json:"proof,omitempty"`
 }
 
-// ProofFailure is an event, or an example, that cannot be read in the version of a
-// candidate. It holds none of its values.
+// ProofFailure identifies an event or example that cannot be converted to a candidate. It
+// contains none of its values.
 type ProofFailure struct {
 	EventID       string `json:"event_id,omitempty"`
 	LegalEntity   string `json:"legal_entity,omitempty"`

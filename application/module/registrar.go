@@ -132,7 +132,7 @@ func (r *Registrar) ReadModel(m ReadModel) {
 	r.catalog.readModels[path] = m
 }
 
-// Catalog is everything that all modules declared.
+// Catalog has the declarations of all modules.
 type Catalog struct {
 	EventTypes  []EventType
 	Policies    []ports.PolicyModule
@@ -210,7 +210,7 @@ func Build(schemas ports.SchemaCompiler, modules ...Module) (*Catalog, error) {
 	return c, nil
 }
 
-// declare collects the declarations of modules and what is wrong with each of them.
+// declare collects the modules' declarations and the errors in each of them.
 func declare(modules []Module) (*Catalog, []error) {
 	c := &Catalog{
 		folds: map[string]Fold{}, entityFolds: map[string]EntityFold{}, intents: map[string]IntentType{},
@@ -264,7 +264,7 @@ func (c *Catalog) crossCheck(schemas ports.SchemaCompiler) []error {
 	for _, t := range c.IntentTypes() {
 		compile(t.Type, t.Schema)
 		personal(t.Type, slices.DeleteFunc(t.manifest.Check(shredding.EventType{Schema: t.Schema}), func(f fault.Violation) bool {
-			return t.Complete != nil && f.Code == "pii.subject_not_required" // it fills the subject in; what it leaves out is refused
+			return t.Complete != nil && f.Code == "pii.subject_not_required" // Complete fills in the subject
 		}))
 		for _, e := range t.Emits {
 			if !known[e] {
@@ -292,7 +292,7 @@ func (c *Catalog) crossCheck(schemas ports.SchemaCompiler) []error {
 	return errs
 }
 
-// crossCheckUpcast runs a module's upcaster on the examples of the version before.
+// crossCheckUpcast runs a module's upcaster on the examples of the previous version.
 func (c *Catalog) crossCheckUpcast(t EventType, schemas ports.SchemaCompiler) (errs []error) {
 	if len(t.Upcasters) > 0 {
 		errs = append(errs, fmt.Errorf("event type %s version %d declares jq programs; a module converts data in Go", t.Type, t.SchemaVersion))
@@ -323,15 +323,15 @@ func (c *Catalog) crossCheckUpcast(t EventType, schemas ports.SchemaCompiler) (e
 			}
 			violations, err := schema.Validate(data)
 			if err != nil || len(violations) > 0 {
-				errs = append(errs, fmt.Errorf("upcaster of %s version %d makes of example %d of version %d what does not fit: %v", t.Type, t.SchemaVersion, i, from, violations))
+				errs = append(errs, fmt.Errorf("upcaster of %s version %d converts example %d of version %d to data that does not fit the schema: %v", t.Type, t.SchemaVersion, i, from, violations))
 			}
 		}
 	}
 	return errs
 }
 
-// DeriveID makes the n-th id that belongs to a parent: the parent itself for 0,
-// else the parent's time with entropy SHA-256(parent ‖ n).
+// DeriveID derives the n-th id from a parent's: the parent's id for 0, else one with the
+// parent's time and entropy SHA-256(parent ‖ n).
 func DeriveID(parent event.ID, n int) event.ID {
 	if n == 0 {
 		return parent

@@ -73,7 +73,7 @@ func (c *Catalog) RoleNames() []string {
 	return append(names, platformRoles...)
 }
 
-// rights are what the access policy reads of a role, as data.roles[name].
+// rights is the entry of a role in the access policy's document data.roles.
 type rights struct {
 	Approves bool              `json:"approves"`
 	Reads    []shredding.Class `json:"reads"`

@@ -8,8 +8,8 @@ import (
 	"github.com/erpbackbone/backbone/domain/event"
 )
 
-// FoldOf makes the fold of a stream type from states that copy themselves and apply events.
-// A codec is added where streams grow long.
+// FoldOf makes the Fold of a stream type whose state T has Clone and Apply. For long
+// streams, set the Codec of the result.
 func FoldOf[T interface {
 	Clone() T
 	Apply(e event.Recorded, data []byte) error
@@ -26,7 +26,7 @@ func FoldOf[T interface {
 // their first event again. A decoded state equals the encoded one. It holds nothing that the
 // events do not hold; personal values stay sealed.
 type Codec struct {
-	Version int // raise it whenever New, Apply or the form change; states of other versions are not read
+	Version int // raise it whenever New, Apply or the encoding change; states of other versions are ignored
 	Encode  func(state any) ([]byte, error)
 	Decode  func(stored []byte) (any, error)
 }
@@ -55,17 +55,18 @@ func JSONCodec[T any](version int) *Codec {
 	}
 }
 
-// EntityFold computes what GET /api/entities shows of an entity, from all events of a
-// legal entity that refer to it, in the order of their sequences, back-dated ones too.
-// Without one the members of later events' data replace those of earlier ones.
+// EntityFold computes the state of an entity that GET /api/entities returns. It folds all
+// events of a legal entity that refer to the entity, in the order of their sequences,
+// back-dated ones too. For an entity type without an EntityFold, the members of later
+// events' data replace those of earlier ones.
 type EntityFold struct {
 	EntityType string
-	Version    int                 // raise it whenever New, Apply or the state's form change; snapshots of another one are not used
+	Version    int                 // raise it whenever New, Apply or the state's encoding change; snapshots of other versions are ignored
 	New        func(id string) any // a pointer that encodes to a JSON object and decodes from it
-	// Apply folds an event. Data is the payload's "data" member; a sealed value in it
-	// carries the location where it was sealed, so the state may hold it unchanged
-	// (json.RawMessage), and it is opened for the reader. Personal data in clear belongs in no state. Unknown
-	// types are ignored.
+	// Apply folds an event and ignores unknown types. Data is the payload's "data" member. A
+	// sealed value in it carries the location where it was sealed, so the state may keep it
+	// unchanged (json.RawMessage); the API opens it for the reader. The state must not hold
+	// personal data in clear.
 	Apply func(state any, e event.Recorded, data []byte) error
 }
 

@@ -66,8 +66,8 @@ func Events(ctx context.Context, log StreamLog, q ports.EventQuery) iter.Seq2[ev
 	}
 }
 
-// Matches streams the events that match items up to the query's Until, like Events. A
-// limit of 0 is none.
+// Matches streams the events that match the query's items up to its Until, page by page
+// like Events. A limit of 0 is no limit.
 func Matches(ctx context.Context, log ports.MatchReader, q ports.MatchQuery) iter.Seq2[ports.Match, error] {
 	return func(yield func(ports.Match, error) bool) {
 		left, unlimited := q.Limit, q.Limit == 0

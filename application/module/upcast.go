@@ -8,24 +8,24 @@ import (
 	"github.com/erpbackbone/backbone/domain/fault"
 )
 
-// Upcast converts data of an earlier version to a version. It depends on the data only, is
-// fast, and does not change its argument. Sealed values are tokens, {"$pii":"0"} and up: it
-// may move a token to a place where the version declares personal data of the same class,
-// and must not read it.
+// Upcast converts data of the previous version of an event type to this one. It must
+// depend on the data only, be fast, and not change its argument. Sealed values appear as
+// tokens, {"$pii":"0"} and up. It may move a token to a member that this version declares as
+// personal data of the same class, and must not interpret it.
 type Upcast func(data json.RawMessage) (json.RawMessage, error)
 
-// Step converts data by one version, towards the one in which they are read.
+// Step converts data by one version.
 type Step struct {
 	To *RegisteredType
-	// Upcast is nil without a declared step. Then, and after Upcast, required members that
-	// are missing are filled with the schema's defaults.
+	// Upcast is nil if no step is declared. Missing required members are filled with the
+	// schema's defaults after it, or instead of it.
 	Upcast UpcastStep
 }
 
 // UpcastStep is a declared step: an Upcast of a module, or a program of an administrator.
 type UpcastStep func(ctx context.Context, data json.RawMessage) (json.RawMessage, error)
 
-// UpcastStepOf makes a step of a module's declaration, nil without one.
+// UpcastStepOf adapts the Upcast of a module, nil for nil.
 func UpcastStepOf(u Upcast) UpcastStep {
 	if u == nil {
 		return nil
@@ -33,10 +33,11 @@ func UpcastStepOf(u Upcast) UpcastStep {
 	return func(_ context.Context, data json.RawMessage) (json.RawMessage, error) { return u(data) }
 }
 
-// Versions knows how events of earlier versions are read: the registry.
+// Versions returns the steps that convert events of earlier versions. The registry
+// implements it.
 type Versions interface {
-	// Steps lead from a version of a type to the one in which its events are read, the
-	// newest, deprecated or not. None if it is that one or an unknown one.
+	// Steps returns the steps from a version of a type to its newest version, deprecated or
+	// not. It returns none for the newest version and for an unknown one.
 	Steps(eventType string, from uint32) []Step
 	// HasVersion reports whether this node has loaded a version.
 	HasVersion(eventType string, version uint32) bool
@@ -44,18 +45,18 @@ type Versions interface {
 	Refresh(ctx context.Context) error
 }
 
-// Upcaster converts events to the version in which they are read. It never changes its
-// arguments, and returns them as they are if no event is of an earlier version. It works on
-// stored data, before they are opened: a sealed value that was moved carries the location
-// where it was sealed.
+// Upcaster converts events to the newest version of their type. It never changes its
+// arguments, and returns them if no event is of an earlier version. It works on stored data
+// before sealed values are opened; a sealed value that was moved carries the location where
+// it was sealed.
 type Upcaster interface {
 	// Upcast is for folds and projections. Fault event_type.upcast_failed for an event
 	// that cannot be converted.
 	Upcast(ctx context.Context, events []event.Recorded) ([]event.Recorded, error)
-	// UpcastForDisplay is for callers of the API: an event that cannot be converted is returned as it is
-	// stored, with the reason.
+	// UpcastForDisplay is for callers of the API. It returns an event that cannot be
+	// converted as stored, with the reason.
 	UpcastForDisplay(ctx context.Context, events []event.Recorded) ([]event.Recorded, error)
-	// CheckUpcastable checks that an event that is about to be stored can be converted, and that the
+	// CheckUpcastable checks before an append that the event can be converted and that the
 	// result fits its schema. Fault event_type.not_upcastable.
 	CheckUpcastable(ctx context.Context, e event.Recorded) error
 }

@@ -274,7 +274,7 @@ func TestUpcastByModule(t *testing.T) {
 		says    string
 	}{
 		"fails":        {2, func(json.RawMessage) (json.RawMessage, error) { return nil, errors.New("no") }, "fails on example 0 of version 1"},
-		"does not fit": {2, func(d json.RawMessage) (json.RawMessage, error) { return d, nil }, "makes of example 0 of version 1 what does not fit"},
+		"does not fit": {2, func(d json.RawMessage) (json.RawMessage, error) { return d, nil }, "converts example 0 of version 1 to data that does not fit the schema"},
 		"no version":   {1, func(d json.RawMessage) (json.RawMessage, error) { return d, nil }, "there is no version before it"},
 	} {
 		_, err := module.Build(jsonschema.New(), broken{c.version, c.upcast})

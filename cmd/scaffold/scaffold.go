@@ -31,18 +31,18 @@ const (
 	skeletonPath = backbonePath + "/cmd/scaffold/" + skeleton
 )
 
-// Options say what is written.
+// Options name the module and its folders.
 type Options struct {
 	Name     string // of the module: "asset"
 	Path     string // import path of the new repository: "example.com/asset"
-	Dir      string // folder of the new repository; it is made
+	Dir      string // folder of the new repository; Write creates it
 	Checkout string // folder of a checkout of Backbone to build with; "" leaves the version to `go mod tidy`
 }
 
 var moduleName = regexp.MustCompile(`^[a-z][a-z0-9]{1,30}$`)
 
-// taken are names of Backbone's own modules and schemas, and of the packages that the
-// skeleton imports.
+// taken are the names that a new module cannot have: Backbone's own modules and schemas,
+// and the packages that the skeleton imports.
 var taken = []string{"ap", "gl", "backbone", "keystore", "public", "streams", "erasure", "module", "modules", "event", "eventtype", "fault", "ports", "plugin", "postgres", "test", skeleton}
 
 // Write writes the module and lists its files. Faults: scaffold.name_invalid,

@@ -27,5 +27,5 @@ func checkConfigured(data json.RawMessage, _ map[string]string) error {
 		}
 		return fault.New(fault.Invalid, "gl.ledger.data_invalid", "the data is not a configuration; see the type's schema").WithCause(err)
 	}
-	return checkSettings(s, 0) // no date: a raw append may bring a configuration whose currency was retired
+	return checkSettings(s, 0) // as of day 0, so that a currency that was retired later is accepted
 }

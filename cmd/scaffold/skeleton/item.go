@@ -9,8 +9,8 @@ import (
 	"github.com/erpbackbone/backbone/domain/fault"
 )
 
-// Added is the data of skeleton.item.added; without the id it is the payload of
-// skeleton.add_item.
+// Added is the data of skeleton.item.added. The payload of skeleton.add_item is the same
+// without the id.
 type Added struct {
 	ItemID   string `json:"item_id"`
 	Code     string `json:"code"`
@@ -35,7 +35,7 @@ func (s *item) apply(eventType string) {
 	}
 }
 
-// facts are what policy/skeleton.rego decides on.
+// facts are the input.facts of policy/skeleton.rego.
 type facts struct {
 	Quantity int `json:"quantity"`
 }
@@ -66,7 +66,8 @@ func planRemove(ctx context.Context, in module.Input, s module.State) (module.Pl
 	return module.Plan{Events: []event.Draft{draft(in, EventRemoved, data.ItemID, data)}, Facts: facts{}}, nil
 }
 
-// draft is an event on an item's stream, effective on the day that the caller asked for.
+// draft makes an event on an item's stream, effective on the intent's effective date, else
+// today.
 func draft(in module.Input, eventType, id string, data any) event.Draft {
 	date := in.Today
 	if in.EffectiveDate != nil {
@@ -78,7 +79,7 @@ func draft(in module.Input, eventType, id string, data any) event.Draft {
 	}
 }
 
-// onDuplicate says that the code of a new item is taken, and by which item.
+// onDuplicate makes the fault for a code that another item has.
 func onDuplicate(_ context.Context, _ module.Input, _ module.State, _ string, h fault.Holder) error {
 	return fault.New(fault.Conflict, "skeleton.item.duplicate", "an item with this code exists; choose another code").WithHolder(h)
 }

@@ -1,5 +1,6 @@
-// Package skeleton keeps items: which were added and which were removed. It declares and
-// plans; Backbone decides by its policy, appends its events and serves its read models.
+// Package skeleton is a module that keeps a list of items. It declares its intents, events,
+// policy and read model, and plans its intents. Backbone asks the policy for a decision,
+// appends the planned events and serves the read model.
 package skeleton
 
 import (
@@ -19,7 +20,7 @@ const (
 	EventAdded   = "skeleton.item.added"
 	EventRemoved = "skeleton.item.removed"
 
-	StreamItem = "skeleton.item" // one stream an item
+	StreamItem = "skeleton.item" // one stream per item
 
 	ProjectionItems = "skeleton.items"
 	ReadModelItems  = "items" // GET /api/skeleton/items

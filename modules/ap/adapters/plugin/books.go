@@ -6,8 +6,8 @@ import (
 	"github.com/erpbackbone/backbone/configs/demo"
 )
 
-// books open the periods of payables, which cannot be more open than the ledger's, and
-// set the terms of payment.
+// books makes the demonstration's intents for payables: default terms of payment, and open
+// periods. The general ledger opens its periods first.
 func books(demo.Entity) ([]demo.Stage, error) {
 	lanes := []demo.Lane{{{As: "admin", Type: "ap.configure", Payload: json.RawMessage(`{"default_terms":{"net_days":30},"second_person":false}`)}}}
 	for _, period := range demo.Periods() {

@@ -26,7 +26,7 @@ const (
 	maxLimit     = 5000
 )
 
-// pageRows is how many rows a page has at most.
+// pageRows bounds the requested page size.
 func pageRows(limit int) int {
 	if limit <= 0 {
 		limit = defaultLimit
@@ -48,7 +48,7 @@ type OpenItems struct {
 
 var _ ports.ReadModelSource = (*OpenItems)(nil)
 
-// NewOpenItems makes the source over a pool that may read the schema ap.
+// NewOpenItems makes the source. The role of the pool must be able to read the schema ap.
 func NewOpenItems(pool *pgxpool.Pool) *OpenItems {
 	return &OpenItems{pool: pool, queries: apdb.New()}
 }
@@ -72,10 +72,10 @@ type openItemRow struct {
 	EventID        string          `json:"event_id"`
 }
 
-// Query implements ports.ReadModelSource. Rows are posted documents with an open
-// amount, by vendor, due date and id. Amounts are payable positive, so the sum of
-// open_functional over all rows is the credit balance of the control account at
-// the same as_of and known_at. Faults: report.parameter_invalid, cursor.invalid.
+// Query implements ports.ReadModelSource. Rows are posted documents with an open amount, by
+// vendor, due date and id. A positive amount is owed to the vendor, so the sum of
+// open_functional over all rows is the credit balance of the control account at the same
+// as_of and known_at. Faults: report.parameter_invalid, cursor.invalid.
 func (o *OpenItems) Query(ctx context.Context, q ports.ReadModelQuery) (ports.Report, error) {
 	book, err := o.functionalCurrency(ctx, q)
 	if err != nil {
@@ -109,8 +109,8 @@ func (o *OpenItems) Query(ctx context.Context, q ports.ReadModelQuery) (ports.Re
 	return report, nil
 }
 
-// functionalCurrency is the functional currency as known at the query's sequence, the zero
-// currency before there was one.
+// functionalCurrency returns the functional currency as known at the query's sequence, the
+// zero Currency if the ledger was not configured by then.
 func (o *OpenItems) functionalCurrency(ctx context.Context, q ports.ReadModelQuery) (money.Currency, error) {
 	code, err := o.queries.LedgerCurrency(ctx, o.pool, &apdb.LedgerCurrencyParams{PartitionID: int32(q.Partition), Version: int32(q.Version), Known: int64(q.Known)})
 	if errors.Is(err, pgx.ErrNoRows) {
@@ -175,7 +175,7 @@ func filters(q ports.ReadModelQuery) (*apdb.OpenItemsParams, error) {
 	return p, nil
 }
 
-// cursorAfter names the row that the next page begins after.
+// cursorAfter makes the cursor of the page after the row.
 func cursorAfter(r apdb.OpenItemsRow) (string, error) {
 	b, err := json.Marshal([3]string{r.VendorID, event.DateOf(r.DueDate.Time).String(), r.DocumentID})
 	return string(b), err
@@ -218,8 +218,8 @@ func toRow(r *apdb.OpenItemsRow, asOf event.Date, book money.Currency) (openItem
 	return row, nil
 }
 
-// formatAmount writes an amount at the currency's scale. Columns have more decimals than
-// most currencies; those are zeros.
+// formatAmount writes an amount with the currency's decimals. Columns have more; the rest
+// are zeros.
 func formatAmount(n money.Number, c money.Currency) string {
 	if exact, err := n.Rescale(c.MinorUnit); err == nil {
 		n = exact

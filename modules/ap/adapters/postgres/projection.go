@@ -1,6 +1,7 @@
-// Package postgres keeps the read models of accounts payable in PostgreSQL, in
-// the schema ap: the projection that writes them and the source that answers from
-// them.
+// Package postgres keeps the read models of accounts payable in the PostgreSQL schema ap.
+// Projection and VendorProjection write the rows from events; OpenItems and Vendors answer
+// queries from them. Rows are keyed by partition and version, so that a rebuild can write
+// a new version while queries read the active one.
 package postgres
 
 import (
@@ -18,20 +19,19 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// Kinds of rows that are no kinds of documents: invoices by their document type.
+// Kinds of rows for invoices that are not of the standard document type.
 const (
 	kindPrepayment = contract.TypePrepayment
 	kindOpening    = contract.TypeOpening
 )
 
-// actionPosted enters a document into the subledger.
+// actionPosted is the action of the entry that posts a document to the subledger.
 const actionPosted = "posted"
 
-// eventLedgerConfigured sets the functional currency.
+// eventLedgerConfigured is the general ledger's event with the functional currency.
 const eventLedgerConfigured = "gl.ledger.configured"
 
-// Projection writes ap.open-items. It has no state of its own. Applying an event
-// again changes nothing.
+// Projection writes ap.open-items. It is stateless and idempotent.
 type Projection struct{ queries *apdb.Queries }
 
 var (
@@ -93,14 +93,14 @@ func (p *Projection) Tables() []ports.ProjectionTable {
 	return []ports.ProjectionTable{ledgersTable, documentsTable, entriesTable, holdsTable}
 }
 
-// The ledger's settings are written by the ledger's one stream.
+// The stream of the ledger's settings.
 const (
 	streamLedger = "gl.ledger"
 	mainLedger   = "main"
 )
 
-// Targets implements ports.ProjectionTargets: a document with its entries and holds,
-// which only events of its own stream write, and the functional currency.
+// Targets implements ports.ProjectionTargets. A target is a document with its entries and
+// holds, which only events of its own stream write, or the functional currency.
 func (p *Projection) Targets() []ports.ProjectionTarget {
 	const document = "document_id"
 	streams := make([]string, 0, len(contract.Kinds()))
@@ -134,7 +134,7 @@ func deleteRows(ctx context.Context, tx ports.ProjectionTx, b ports.ProjectionBa
 	return nil
 }
 
-// batch collects the rows that are written with one statement each.
+// batch collects rows, so that one statement per table writes those of all events.
 type batch struct {
 	version   int32
 	documents apdb.DocumentInsertParams
@@ -180,7 +180,7 @@ func (p *Projection) apply(ctx context.Context, db pgx.Tx, e *event.Recorded, b 
 	return nil
 }
 
-// addHold writes a hold that was put on, or taken off when it blocks nothing.
+// addHold writes the row of a placed hold or, with blocks "", of a released one.
 func (p *Projection) addHold(ctx context.Context, db pgx.Tx, version int32, e *event.Recorded, id, kind, blocks string) error {
 	return p.queries.DocumentHoldInsert(ctx, db, &apdb.DocumentHoldInsertParams{
 		PartitionID: int32(e.Partition), Version: version, Sequence: int64(e.Sequence), EffectiveDate: date(e.EffectiveDate), Released: blocks == "",
@@ -189,7 +189,7 @@ func (p *Projection) addHold(ctx context.Context, db pgx.Tx, version int32, e *e
 }
 
 func (b *batch) addDocument(k contract.Kind, e *event.Recorded, data []byte) error {
-	var d struct { // of contract.Document what there are columns for
+	var d struct { // the members of contract.Document that have columns
 		VendorID      string      `json:"vendor_id"`
 		DocumentType  string      `json:"document_type"`
 		InvoiceNumber string      `json:"invoice_number"`
@@ -227,8 +227,8 @@ func (b *batch) addDocument(k contract.Kind, e *event.Recorded, data []byte) err
 	return nil
 }
 
-// addPosting writes the control line, payable positive: what the control account
-// is credited with is owed.
+// addPosting adds the entry of the line on the control account. A credit there is owed to
+// the vendor and positive, a debit negative.
 func (b *batch) addPosting(k contract.Kind, e *event.Recorded, data []byte) error {
 	var p contract.DocumentPosted
 	if err := json.Unmarshal(data, &p); err != nil {

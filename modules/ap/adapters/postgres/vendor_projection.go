@@ -16,11 +16,10 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// vendorActive is the status of a vendor that may be dealt with.
+// vendorActive is the status of a registered vendor.
 const vendorActive = "active"
 
-// VendorProjection writes ap.vendors. It has no state of its own. Applying an event
-// again changes nothing.
+// VendorProjection writes ap.vendors. It is stateless and idempotent.
 type VendorProjection struct{ queries *apdb.Queries }
 
 var (
@@ -58,8 +57,9 @@ func (p *VendorProjection) Tables() []ports.ProjectionTable {
 	return []ports.ProjectionTable{vendorsTable, contactsTable}
 }
 
-// Targets implements ports.ProjectionTargets: a vendor with its contacts, which only
-// events of its own stream write. Rows say whose sealed copies they hold.
+// Targets implements ports.ProjectionTargets. A target is a vendor with its contacts, which
+// only events of its own stream write. The column subject names the person whose sealed
+// values the row holds.
 func (p *VendorProjection) Targets() []ports.ProjectionTarget {
 	const vendor, subject = "vendor_id", "subject"
 	return []ports.ProjectionTarget{{Streams: []string{contract.StreamVendor}, Tables: []ports.TargetTable{
@@ -133,16 +133,16 @@ func (p *VendorProjection) addContact(ctx context.Context, db pgx.Tx, version in
 	return p.queries.VendorContactInsert(ctx, db, row)
 }
 
-// copier makes copies of an event's personal values: sealed, with the place where
-// they were sealed, by which they open.
+// copier copies sealed values of an event into rows. A copy carries the location where the
+// value was sealed, which is needed to open it.
 type copier struct {
 	event   *event.Recorded
-	subject string // copyMember the copies; those of one row are one person's
+	subject string // person of the copied values; all values of a row are of one person
 }
 
-// copyMember copies a member of data. What is no sealed value is not copied, unless it says
-// that there was one: personal data in clear, of before there were keys, belongs in
-// no table.
+// copyMember copies a member of data if it is a sealed value or the mark "[REDACTED]".
+// Other values are not copied: no row holds personal data in clear, which events from
+// before key management may have.
 func (c *copier) copyMember(member string, value json.RawMessage) string {
 	if bytes.Equal(value, []byte(shredding.Redacted)) {
 		return shredding.Redacted
@@ -152,7 +152,7 @@ func (c *copier) copyMember(member string, value json.RawMessage) string {
 		return ""
 	}
 	s := found[0]
-	if s.Origin == nil { // an upcaster has moved one that says so itself
+	if s.Origin == nil { // a value that an upcaster moved already has its origin
 		s.Origin = &shredding.Location{
 			Partition: c.event.Partition, Kind: shredding.KindEvent, Record: c.event.ID,
 			Type: c.event.Type, SchemaVersion: c.event.SchemaVersion, Pointer: "/data/" + member,

@@ -22,7 +22,7 @@ type Vendors struct {
 
 var _ ports.ReadModelSource = (*Vendors)(nil)
 
-// NewVendors makes the source over a pool that may read the schema ap.
+// NewVendors makes the source. The role of the pool must be able to read the schema ap.
 func NewVendors(pool *pgxpool.Pool) *Vendors { return &Vendors{pool: pool, queries: apdb.New()} }
 
 // vendorRow has personal values as they are stored: sealed copies, or "[REDACTED]".
@@ -36,9 +36,9 @@ type vendorRow struct {
 	EventID       string          `json:"event_id"`
 }
 
-// Query implements ports.ReadModelSource. Rows are vendors by id, with the contacts
-// that they have as of the date, by id. Personal values are sealed; the server opens
-// them for the reader. Fault: cursor.invalid.
+// Query implements ports.ReadModelSource. Rows are vendors by id with their contacts as of
+// the date, by id. Personal values are sealed; the caller of Query opens them for the
+// reader. Fault: cursor.invalid.
 func (v *Vendors) Query(ctx context.Context, q ports.ReadModelQuery) (ports.Report, error) {
 	limit := pageRows(q.Limit)
 	params := &apdb.VendorsParams{

@@ -10,7 +10,7 @@ import (
 
 type object map[string]any
 
-// builder gathers steps and keeps the first error.
+// builder makes steps and keeps the first error.
 type builder struct{ err error }
 
 func (b *builder) step(as, intentType string, payload object) demo.Step {
@@ -21,8 +21,8 @@ func (b *builder) step(as, intentType string, payload object) demo.Step {
 	return demo.Step{As: as, Type: intentType, Payload: text}
 }
 
-// books set up an entity's books: ledger, chart of accounts, dimensions, calendar, open
-// periods, rates.
+// books makes the demonstration's intents that set up an entity's books: ledger settings,
+// chart of accounts, dimensions, calendar, open periods and rates.
 func books(e demo.Entity) ([]demo.Stage, error) {
 	var b builder
 	stages := []demo.Stage{

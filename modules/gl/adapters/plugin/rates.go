@@ -8,11 +8,10 @@ import (
 	"github.com/erpbackbone/backbone/configs/demo"
 )
 
-// perEuro holds round figures of how many units of a currency one euro bought at
-// the beginning of each year from 2010 on, in ten-thousandths. They are near the
-// market's, for trying things out; books kept with them are a demonstration. The
-// last figure holds for all later years. A currency that joined the euro ends
-// with its last full year.
+// perEuro has the rates of the euro at the beginning of each year from 2010 on: units of the
+// currency per euro, in ten-thousandths. They are rounded market rates for demonstrations
+// only. The last figure holds for all later years. The rates of a currency that was
+// replaced by the euro end with its last full year.
 var perEuro = []struct {
 	currency string
 	lastYear int // 0: until today
@@ -41,8 +40,8 @@ type rate struct {
 	Value string // decimal with eight places
 }
 
-// monthlyRates gives monthly spot rates 2010-2030 to the book currency, by currency and
-// then by date. Between two years the figures move in twelve equal steps.
+// monthlyRates returns monthly spot rates of 2010 to 2030 to the book currency, by currency
+// and then by date. It interpolates linearly between the figures of two years.
 func monthlyRates(book string) ([][]rate, error) {
 	bookIndex := -1
 	if book != "EUR" {

@@ -34,7 +34,8 @@ type AccountLedger struct {
 
 var _ ports.ReadModelSource = (*AccountLedger)(nil)
 
-// NewAccountLedger makes the source over a pool that may read the schema gl.
+// NewAccountLedger makes the source. The role of the pool must be able to read the schema
+// gl.
 func NewAccountLedger(pool *pgxpool.Pool) *AccountLedger {
 	return &AccountLedger{pool: pool, queries: gldb.New()}
 }
@@ -62,14 +63,14 @@ type accountLedgerRow struct {
 	ReversedBy       string          `json:"reversed_by,omitempty"`
 }
 
-// lineCursor is a line's place in the account's order; a page begins after one.
+// lineCursor is the position of a line in the account's order. A page begins after it.
 type lineCursor struct {
 	date     event.Date
 	sequence int64
 	line     int32
 }
 
-// beforeFirstLine is before every line that effective dates allow.
+// beforeFirstLine is the cursor of the first page.
 var beforeFirstLine = lineCursor{date: event.MustDate("0001-01-01")}
 
 func (p lineCursor) String() string {
@@ -95,7 +96,7 @@ func malformed() error {
 	return fault.New(fault.Invalid, "cursor.malformed", "this is not a cursor; use next_cursor of the page before, unchanged").WithField("cursor")
 }
 
-// pageRows is how many rows a page has at most.
+// pageRows bounds the requested page size.
 func pageRows(limit int) int {
 	if limit <= 0 {
 		limit = defaultLimit
@@ -103,8 +104,8 @@ func pageRows(limit int) int {
 	return min(limit, maxLimit)
 }
 
-// Query implements ports.ReadModelSource. The balance runs on from
-// opening_balance, the balance before the page. Faults:
+// Query implements ports.ReadModelSource. The running balance begins at opening_balance,
+// the balance before the page. Faults:
 // gl.account.not_found, cursor.malformed.
 func (a *AccountLedger) Query(ctx context.Context, q ports.ReadModelQuery) (ports.Report, error) {
 	after, err := startCursor(q)
@@ -121,7 +122,7 @@ func (a *AccountLedger) Query(ctx context.Context, q ports.ReadModelQuery) (port
 	return report, err
 }
 
-// startCursor is the place before the page.
+// startCursor returns the position before the page.
 func startCursor(q ports.ReadModelQuery) (lineCursor, error) {
 	if q.Cursor != "" {
 		return parseCursor(q.Cursor)
@@ -213,13 +214,13 @@ func (a *AccountLedger) balance(ctx context.Context, tx pgx.Tx, q ports.ReadMode
 	return n, err
 }
 
-// accountRow makes a row of a line, and the amount by which it moves the balance.
+// accountRow makes the row of a line and returns the amount that it adds to the balance.
 func accountRow(r *gldb.AccountLinePageRow, functional money.Currency, inDocumentCurrency bool) (accountLedgerRow, money.Number, error) {
 	currency, err := money.LookupCurrency(r.Currency, time.Time{})
 	if err != nil {
 		return accountLedgerRow{}, money.Number{}, err
 	}
-	// A line in another book currency is shown only under a currency of its own.
+	// A line with another functional currency appears only in queries by document currency.
 	book := functional
 	if r.FunctionalCurrency != functional.Code {
 		if book, err = money.LookupCurrency(r.FunctionalCurrency, time.Time{}); err != nil {

@@ -1,4 +1,5 @@
-// Package postgres keeps the general ledger's read models in PostgreSQL, in the
-// schema gl: the projection that writes them and the sources that answer from
-// them.
+// Package postgres keeps the general ledger's read models in the PostgreSQL schema gl.
+// Projection writes the rows from events; TrialBalance and AccountLedger answer queries
+// from them. Rows are keyed by partition and version, so that a rebuild can write a new
+// version while queries read the active one.
 package postgres

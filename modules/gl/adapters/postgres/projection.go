@@ -16,7 +16,7 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// Projection writes gl.ledger. It has no state of its own.
+// Projection writes gl.ledger. It is stateless.
 type Projection struct{ queries *gldb.Queries }
 
 var (
@@ -74,11 +74,11 @@ func (p *Projection) Tables() []ports.ProjectionTable {
 	return []ports.ProjectionTable{ledgersTable, accountsTable, journalsTable, linesTable, reversalsTable}
 }
 
-// Targets implements ports.ProjectionTargets: a journal with its lines and the mark that
-// it was reversed, which is on its own stream (the reversing journal is another one);
-// an account with its names; the functional currency. Journals and lines have the
-// sequence of their event for a key, and no index by the journal's id: a row at the
-// sequence of no event is not found by its journal.
+// Targets implements ports.ProjectionTargets. A target is a journal with its lines and the
+// mark that it was reversed, an account with its names, or the functional currency. The
+// reversing journal is a target of its own. Journals and lines are keyed by the sequence of
+// their event and have no index by journal id, so rows at a sequence without an event
+// cannot be found by their journal.
 func (p *Projection) Targets() []ports.ProjectionTarget {
 	return []ports.ProjectionTarget{
 		{Streams: []string{domain.StreamJournal}, Tables: []ports.TargetTable{
@@ -213,5 +213,5 @@ func optionalNumber(n money.Number) string {
 	return n.String()
 }
 
-// formatTime is how times are shown: RFC 3339 with microseconds.
+// formatTime writes a time as RFC 3339 in UTC with microseconds.
 func formatTime(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000000Z") }

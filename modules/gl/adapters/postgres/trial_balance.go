@@ -23,7 +23,8 @@ type TrialBalance struct {
 
 var _ ports.ReadModelSource = (*TrialBalance)(nil)
 
-// NewTrialBalance makes the source over a pool that may read the schema gl.
+// NewTrialBalance makes the source. The role of the pool must be able to read the schema
+// gl.
 func NewTrialBalance(pool *pgxpool.Pool) *TrialBalance {
 	return &TrialBalance{pool: pool, queries: gldb.New()}
 }
@@ -36,10 +37,12 @@ type trialBalanceRow struct {
 	Balance string `json:"balance"`
 }
 
-// Query implements ports.ReadModelSource. Before the ledger was configured the
-// currency is "" and there are no accounts. Journals that a raw append brought in
-// another functional currency are not part of these books and are left out. Whatever
-// page of accounts is shown, the totals are those of all. Faults: cursor.malformed.
+// Query implements ports.ReadModelSource. It sums the journal lines per account as of an
+// effective date and as known at a sequence, so a query can be repeated later with the same
+// result. total_debit equals total_credit, as domain.CheckJournal admits only balanced
+// journals; every page has the totals of all accounts. Before the ledger is configured the
+// currency is "" and there are no accounts. Journals of raw appends with another functional
+// currency are left out. Fault: cursor.malformed.
 func (b *TrialBalance) Query(ctx context.Context, q ports.ReadModelQuery) (ports.Report, error) {
 	currency, err := functionalCurrency(ctx, b.pool, b.queries, q)
 	if err != nil {
@@ -52,7 +55,7 @@ func (b *TrialBalance) Query(ctx context.Context, q ports.ReadModelQuery) (ports
 		return ports.Report{}, fmt.Errorf("trial balance: %w", err)
 	}
 	first := 0
-	if q.Cursor != "" { // the last account of the page before, which is there: all pages are as of one place in the log
+	if q.Cursor != "" { // the last account of the previous page; all pages read as of one sequence, so it is found
 		last := slices.IndexFunc(found, func(r gldb.TrialBalanceRow) bool { return r.Account == q.Cursor })
 		if first = last + 1; last < 0 {
 			return ports.Report{}, malformed()
@@ -92,8 +95,8 @@ func (b *TrialBalance) Query(ctx context.Context, q ports.ReadModelQuery) (ports
 	return report, nil
 }
 
-// functionalCurrency is the book currency as known at the query's sequence, the
-// zero currency before there was one.
+// functionalCurrency returns the functional currency as known at the query's sequence, the
+// zero Currency if the ledger was not configured by then.
 func functionalCurrency(ctx context.Context, db gldb.DBTX, queries *gldb.Queries, q ports.ReadModelQuery) (money.Currency, error) {
 	code, err := queries.LedgerCurrency(ctx, db, &gldb.LedgerCurrencyParams{PartitionID: int32(q.Partition), Version: int32(q.Version), Known: int64(q.Known)})
 	if errors.Is(err, pgx.ErrNoRows) {
