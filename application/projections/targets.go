@@ -71,7 +71,7 @@ type TargetReport struct {
 // Rows is the number of rows that the recomputation changed.
 func (r TargetReport) Rows() (n uint64) {
 	for _, result := range r.Rebuilt {
-		n += result.TargetChange.Rows()
+		n += result.Rows()
 	}
 	return n
 }

@@ -111,7 +111,7 @@ func LocalReference(ref any) (pointer string, ok bool) {
 }
 
 func (d *Document) find(pointer string) (v any, ok bool) {
-	v, ok = d.root, true
+	v = d.root
 	for _, token := range strings.Split(pointer, "/")[1:] {
 		switch inner := v.(type) {
 		case map[string]any:

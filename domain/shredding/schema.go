@@ -218,7 +218,7 @@ func (s *schemaWalk) repeats(whole node) bool {
 func (n node) constraints() []schema.Part {
 	parts := slices.DeleteFunc(n.Parts(), func(p schema.Part) bool {
 		_, isFlag := p.Value.(bool)
-		isAlone := p.Form == schema.Single || p.Node.At == n.At+"/items"
+		isAlone := p.Form == schema.Single || p.At == n.At+"/items"
 		return p.Target == schema.NoValue || p.Target == schema.MemberNames || p.Name == "if" || p.Name == "not" || isAlone && isFlag
 	})
 	slices.SortStableFunc(parts, func(a, b schema.Part) int { return strings.Compare(a.Name, b.Name) })
