@@ -165,7 +165,7 @@ type AppendCondition struct {
 // event.
 func WrongExpectedVersion(stream event.StreamID, expected Expected, actual event.Version, holder *fault.Holder) *fault.Error {
 	f := fault.New(fault.Conflict, CodeWrongExpectedVersion,
-		"stream %s is at version %d, not at the expected %v; read it again and decide anew", stream, actual, expected.shown()).
+		"stream %s is at version %d, not at the expected %v; read it again and decide again", stream, actual, expected.shown()).
 		WithNumbers(expected.shown(), uint64(actual)).With("stream", stream.String())
 	if holder != nil {
 		f = f.WithHolder(*holder)
@@ -176,14 +176,14 @@ func WrongExpectedVersion(stream event.StreamID, expected Expected, actual event
 // WrongEntityVersion is the conflict on an entity.
 func WrongEntityVersion(entityType, entityID string, expected, actual event.Sequence) *fault.Error {
 	return fault.New(fault.Conflict, CodeWrongExpectedVersion,
-		"entity %s:%s is at version %d, not at the expected %d; read it again and decide anew", entityType, entityID, actual, expected).
+		"entity %s:%s is at version %d, not at the expected %d; read it again and decide again", entityType, entityID, actual, expected).
 		WithNumbers(uint64(expected), uint64(actual)).With("entity", entityType+":"+entityID)
 }
 
 // ConditionFailed is the conflict on a condition; the holder is the first event that it forbids.
 func ConditionFailed(after event.Sequence, holder fault.Holder) *fault.Error {
 	return fault.New(fault.Conflict, CodeConditionFailed,
-		"an event that the condition forbids was appended after sequence %d; query again and decide anew", after).
+		"an event that the condition forbids was appended after sequence %d; query again and decide again", after).
 		WithHolder(holder)
 }
 
