@@ -175,6 +175,7 @@ func (w *writers) await(t *testing.T, more int64) {
 		w.mutex.Lock()
 		defer w.mutex.Unlock()
 		require.Empty(t, w.failures)
+		require.NoError(t, w.readers.failure(), "writers wait for the slowest reader")
 		return w.acknowledged.Load() >= target
 	}, "acknowledged events")
 }

@@ -128,12 +128,19 @@ func (r *readers) run(f func() error) {
 	})
 }
 
+// failure tells why readers ended before they were stopped, nil if none did.
+func (r *readers) failure() error {
+	r.mutex.Lock()
+	defer r.mutex.Unlock()
+	return errors.Join(r.failures...)
+}
+
 // stop ends all readers; what they met is in their notebooks.
 func (r *readers) stop(t *testing.T) {
 	t.Helper()
 	r.cancel()
 	r.done.Wait()
-	require.Empty(t, r.failures)
+	require.NoError(t, r.failure())
 }
 
 // consume is a consumer of a subscription that answers each event by itself, or with
