@@ -33,6 +33,7 @@ type Config struct {
 	NATS        NATS        `config:"nats"`
 	Webhook     Webhook     `config:"webhook"`
 	Idempotency Idempotency `config:"idempotency"`
+	Vault       Vault       `config:"vault"`
 	KMS         KMS         `config:"kms"`
 	KeyStore    KeyStore    `config:"keystore"`
 	Erasure     Erasure     `config:"erasure"`
@@ -74,7 +75,8 @@ type Limits struct {
 
 // Intake configures the intent pipeline.
 type Intake struct {
-	Retries []time.Duration `config:"retries"` // pauses before the pipeline plans an intent again that met a conflict
+	Retries       []time.Duration `config:"retries"`        // pauses before the pipeline plans an intent again that met a conflict
+	CachedStreams int             `config:"cached_streams"` // streams whose states a node keeps in memory; another one is folded from its events or a snapshot
 }
 
 // Query configures folds of entities and streams on read.
@@ -124,28 +126,44 @@ type Idempotency struct {
 	TTL time.Duration `config:"ttl"` // how long a key is remembered; business keys never expire
 }
 
+// Vault configures the keys of persons in a node's memory, with which it seals and opens their
+// values.
+type Vault struct {
+	CachedKeys int           `config:"cached_keys"` // keys in memory; another one costs a call of the key service
+	KeyLife    time.Duration `config:"key_life"`    // how long a key stays in memory; at most a minute, after which an erasure counts on it
+	Poll       time.Duration `config:"poll"`        // how often a node reports to the key store which destroyed keys it has evicted
+}
+
 // KMS configures the key service, which wraps the keys of persons and signs receipts: AWS KMS,
 // a `backbone kmsd`, or a kmsd embedded in this process.
 type KMS struct {
-	Endpoint        string `config:"endpoint"`         // URL or unix:PATH; empty with a region: AWS KMS itself
-	Region          string `config:"region"`           // such as eu-central-1; empty with an endpoint: "local", which is kmsd's
-	CredentialsFile string `config:"credentials_file"` // in the form of AWS's shared credentials; empty: found the way AWS tools do
-	AppProfile      string `config:"app_profile"`      // profile that creates and opens data keys; empty: "app" if credentials_file is set, else AWS's default
-	RotatorProfile  string `config:"rotator_profile"`  // profile that creates KEKs, re-wraps with them and ends them; empty: "rotator", or as above
-	SignerProfile   string `config:"signer_profile"`   // profile that signs receipts and certificates; empty: "signer", or as above
-	LocalDirectory  string `config:"local_directory"`  // folder of the keys of an embedded kmsd, instead of endpoint
-	AllowLocal      bool   `config:"allow_local"`      // lets `backbone serve` embed a kmsd
+	Endpoint        string        `config:"endpoint"`         // URL or unix:PATH; empty with a region: AWS KMS itself
+	Region          string        `config:"region"`           // such as eu-central-1; empty with an endpoint: "local", which is kmsd's
+	CredentialsFile string        `config:"credentials_file"` // in the form of AWS's shared credentials; empty: found the way AWS tools do
+	AppProfile      string        `config:"app_profile"`      // profile that creates and opens data keys; empty: "app" if credentials_file is set, else AWS's default
+	RotatorProfile  string        `config:"rotator_profile"`  // profile that creates KEKs, re-wraps with them and ends them; empty: "rotator", or as above
+	SignerProfile   string        `config:"signer_profile"`   // profile that signs receipts and certificates; empty: "signer", or as above
+	LocalDirectory  string        `config:"local_directory"`  // folder of the keys of an embedded kmsd, instead of endpoint
+	AllowLocal      bool          `config:"allow_local"`      // lets `backbone serve` embed a kmsd
+	Timeout         time.Duration `config:"timeout"`          // one try of a call
+	Tries           int           `config:"tries"`            // of a call that times out or that the service could not answer
+	Backoff         time.Duration `config:"backoff"`          // mean pause before the second try; doubled for each further one
+	Calls           int           `config:"calls"`            // that seal and open at the same time on a node, so that a slow service does not block all requests
+	CallWait        time.Duration `config:"call_wait"`        // a request waits at most so long to be one of them; then it is refused
 }
 
 // Configured reports whether a key service is configured.
 func (k KMS) Configured() bool { return k.Endpoint != "" || k.Region != "" || k.LocalDirectory != "" }
 
-// KeyStore configures the database of the wrapped keys of persons, if it is not the log's.
+// KeyStore configures the connections to the wrapped keys of persons, whose database may be
+// another than the log's.
 type KeyStore struct {
-	DSN       DSN `config:"dsn"`        // the application's role; empty: database.dsn
-	OwnerDSN  DSN `config:"owner_dsn"`  // the owner's role, for migrations only; empty: database.owner_dsn
-	EraserDSN DSN `config:"eraser_dsn"` // the eraser's role; empty: database.eraser_dsn unless dsn is set
-	ListenDSN DSN `config:"listen_dsn"` // a direct connection for LISTEN when dsn is that of a pooler; empty: database.listen_dsn unless dsn is set
+	DSN         DSN           `config:"dsn"`          // the application's role; empty: database.dsn
+	OwnerDSN    DSN           `config:"owner_dsn"`    // the owner's role, for migrations only; empty: database.owner_dsn
+	EraserDSN   DSN           `config:"eraser_dsn"`   // the eraser's role; empty: database.eraser_dsn unless dsn is set
+	ListenDSN   DSN           `config:"listen_dsn"`   // a direct connection for LISTEN when dsn is that of a pooler; empty: database.listen_dsn unless dsn is set
+	Pool        int           `config:"pool"`         // connections of each of the two roles
+	LockTimeout time.Duration `config:"lock_timeout"` // a mint or an erasure waits at most so long for a lock, and PostgreSQL ends a session that is silent for so long in a transaction
 }
 
 // Erasure configures the erasure of persons.
@@ -161,6 +179,7 @@ type Rotation struct {
 	At           string        `config:"at"`            // time of day in UTC, such as 02:00, at which a node rotates tenants with erasures since their last rotation; empty: only `backbone keys rotate` does
 	MaximumAge   time.Duration `config:"max_age"`       // age of a KEK at which a node rotates a tenant without erasures
 	DeletionDays int           `config:"deletion_days"` // days from the end of an epoch to the destruction of its KEK
+	Workers      int           `config:"workers"`       // calls of the key service at the same time
 }
 
 // Node identifies this process among the nodes of a database.
@@ -209,7 +228,7 @@ func Default() Config {
 		Database:  Database{ReadPool: 8, Appenders: 2, PhysicalPartitions: 32},
 		Engine:    defaultEngine(),
 		Limits:    Limits{EventBytes: 1 << 20, BatchEvents: 100, Depth: 32, Nodes: 50_000, EntityRefs: 128, Tags: 32},
-		Intake:    Intake{Retries: []time.Duration{50 * time.Millisecond, 200 * time.Millisecond, 800 * time.Millisecond}},
+		Intake:    Intake{Retries: []time.Duration{50 * time.Millisecond, 200 * time.Millisecond, 800 * time.Millisecond}, CachedStreams: 100_000},
 		Policy:    Policy{CachedDecisions: 16_384},
 		Query:     Query{FoldBudget: 500 * time.Millisecond, SnapshotEvery: 100},
 		Projector: Projector{Poll: 2 * time.Second, Batch: 500, Bytes: 16 << 20, Workers: 4, TTL: 10 * time.Second, Renew: 3 * time.Second, Stall: 30 * time.Second, RecomputeEvents: 10_000, RecomputeReads: 200_000, SwitchWithin: 1000, Switch: "auto"},
@@ -221,8 +240,11 @@ func Default() Config {
 
 		Webhook:     defaultWebhook(),
 		Idempotency: Idempotency{TTL: 24 * time.Hour},
+		Vault:       Vault{CachedKeys: 50_000, KeyLife: time.Minute, Poll: 5 * time.Second},
+		KMS:         KMS{Timeout: 2 * time.Second, Tries: 3, Backoff: 100 * time.Millisecond, Calls: 64, CallWait: 5 * time.Second},
+		KeyStore:    KeyStore{Pool: 4, LockTimeout: 10 * time.Second},
 		Erasure:     Erasure{Poll: time.Second, GateInterval: time.Minute},
-		Rotation:    Rotation{At: "02:00", MaximumAge: 365 * 24 * time.Hour, DeletionDays: 7},
+		Rotation:    Rotation{At: "02:00", MaximumAge: 365 * 24 * time.Hour, DeletionDays: 7, Workers: 8},
 		Log:         Log{Level: "info", Format: "json"},
 	}
 }

@@ -4,8 +4,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -34,7 +36,7 @@ func TestSampleFileShowsEveryDefault(t *testing.T) {
 	k := koanf.New(".")
 	require.NoError(t, k.Load(file.Provider("backbone.example.yaml"), yaml.Parser()))
 	shown := k.Keys()
-	require.ElementsMatch(t, sortedKeys(fieldsOf(&c)), shown)
+	require.ElementsMatch(t, slices.Collect(maps.Keys(fieldsOf(&c))), shown)
 }
 
 func TestDefaultsAreValid(t *testing.T) {

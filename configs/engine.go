@@ -32,8 +32,3 @@ func defaultEngine() Engine {
 		ListenCheck: 15 * time.Second, MaxClockSkew: time.Second,
 	}
 }
-
-// Policy configures the evaluation of policies.
-type Policy struct {
-	CachedDecisions int `config:"cached_decisions"` // decisions that a node caches; equal input has an equal decision
-}

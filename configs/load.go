@@ -2,9 +2,10 @@ package configs
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"reflect"
-	"sort"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -68,10 +69,9 @@ func load(path string, environ func() []string) (Config, error) {
 		return Config{}, &Error{Problem: "cannot read the environment; correct the variables that begin with " + envPrefix, cause: err}
 	}
 	if len(unknown) > 0 {
-		sort.Strings(unknown)
-		return Config{}, &Error{Key: unknown[0], Problem: "is not a setting; see backbone.example.yaml"}
+		return Config{}, &Error{Key: slices.Min(unknown), Problem: "is not a setting; see backbone.example.yaml"}
 	}
-	for _, key := range sortedKeys(fields) {
+	for _, key := range slices.Sorted(maps.Keys(fields)) {
 		if !k.Exists(key) || k.Get(key) == nil {
 			continue
 		}
@@ -107,15 +107,6 @@ func hasSection(fields map[string]reflect.Value, section string) bool {
 	return false
 }
 
-func sortedKeys(fields map[string]reflect.Value) []string {
-	out := make([]string, 0, len(fields))
-	for key := range fields {
-		out = append(out, key)
-	}
-	sort.Strings(out)
-	return out
-}
-
 // keyOfVariable turns BACKBONE_HTTP_READ_TIMEOUT into http.read_timeout.
 func keyOfVariable(name string) string {
 	return strings.Replace(strings.ToLower(strings.TrimPrefix(name, envPrefix)), "_", ".", 1)
@@ -124,9 +115,7 @@ func keyOfVariable(name string) string {
 // refuseUnknownKeys returns an error if the file has a key that is no setting. Without it, a
 // misspelt limit would be ignored silently.
 func refuseUnknownKeys(k *koanf.Koanf, fields map[string]reflect.Value) error {
-	keys := k.Keys()
-	sort.Strings(keys)
-	for _, key := range keys {
+	for _, key := range k.Keys() { // in order
 		if _, ok := fields[key]; ok {
 			continue
 		}
@@ -177,55 +166,49 @@ func assign(field reflect.Value, value any) (expected string) {
 		}
 		field.SetInt(int64(d))
 	case []time.Duration:
-		var parts []any
-		switch list := value.(type) {
-		case []any:
-			parts = list
-		case string:
-			for part := range strings.SplitSeq(list, ",") {
-				if strings.TrimSpace(part) != "" {
-					parts = append(parts, part)
-				}
-			}
-		default:
-			return "a list of durations, such as [50ms, 200ms]"
-		}
+		parts, ok := elements(value)
 		out := make([]time.Duration, len(parts))
 		for i, part := range parts {
-			var ok bool
-			if out[i], ok = duration(part); !ok {
-				return "a list of durations, such as [50ms, 200ms]"
-			}
+			var parsed bool
+			out[i], parsed = duration(part)
+			ok = ok && parsed
+		}
+		if !ok {
+			return "a list of durations, such as [50ms, 200ms]"
 		}
 		field.Set(reflect.ValueOf(out))
 	case []string:
-		out := []string{}
-		switch list := value.(type) {
-		case []any:
-			for _, part := range list {
-				text, ok := part.(string)
-				if !ok {
-					return "a list of texts, such as [a.example.org, b.example.org]"
-				}
-				out = append(out, strings.TrimSpace(text))
-			}
-		case string:
-			for part := range strings.SplitSeq(list, ",") {
-				if part = strings.TrimSpace(part); part != "" {
-					out = append(out, part)
-				}
-			}
-		default:
-			return "a list of texts, such as [a.example.org, b.example.org]"
+		parts, ok := elements(value)
+		var out []string
+		for _, part := range parts {
+			text, isText := part.(string)
+			out = append(out, strings.TrimSpace(text))
+			ok = ok && isText
 		}
-		if len(out) == 0 {
-			out = nil
+		if !ok {
+			return "a list of texts, such as [a.example.org, b.example.org]"
 		}
 		field.Set(reflect.ValueOf(out))
 	default:
 		return fmt.Sprintf("of a type that can be set, not %s", field.Type())
 	}
 	return ""
+}
+
+// elements returns the elements of a list of the file, or those of a text of the environment,
+// which commas separate.
+func elements(value any) (parts []any, ok bool) {
+	text, isText := value.(string)
+	if !isText {
+		parts, ok = value.([]any)
+		return parts, ok
+	}
+	for part := range strings.SplitSeq(text, ",") {
+		if strings.TrimSpace(part) != "" {
+			parts = append(parts, part)
+		}
+	}
+	return parts, true
 }
 
 func duration(value any) (time.Duration, bool) {

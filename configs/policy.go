@@ -5,6 +5,11 @@ import (
 	"fmt"
 )
 
+// Policy configures the evaluation of policies.
+type Policy struct {
+	CachedDecisions int `config:"cached_decisions"` // decisions that a node caches; equal input has an equal decision
+}
+
 //go:embed policy/*.rego
 var policyFiles embed.FS
 

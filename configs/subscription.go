@@ -1,9 +1,6 @@
 package configs
 
-import (
-	"fmt"
-	"time"
-)
+import "time"
 
 // Subscriptions configures the persistent subscriptions.
 type Subscriptions struct {
@@ -17,29 +14,4 @@ type Subscriptions struct {
 
 func defaultSubscriptions() Subscriptions {
 	return Subscriptions{PerTenant: 1000, PollBytes: 8 << 20, Sweep: 500 * time.Millisecond, Recheck: 500 * time.Millisecond, Measure: 15 * time.Second, Orphans: time.Hour}
-}
-
-func (s Subscriptions) validate() error {
-	for _, n := range [...]struct {
-		key              string
-		value, low, high int
-	}{
-		{"per_tenant", s.PerTenant, 1, 100_000}, {"poll_bytes", s.PollBytes, 64 << 10, 256 << 20},
-	} {
-		if n.value < n.low || n.value > n.high {
-			return &Error{Key: "subscriptions." + n.key, Problem: fmt.Sprintf("is out of range; use %d to %d", n.low, n.high)}
-		}
-	}
-	for _, d := range [...]struct {
-		key              string
-		value, low, high time.Duration
-	}{
-		{"sweep", s.Sweep, 50 * time.Millisecond, time.Minute}, {"recheck", s.Recheck, 50 * time.Millisecond, time.Minute}, {"measure", s.Measure, time.Second, 10 * time.Minute},
-		{"orphans", s.Orphans, time.Minute, 24 * time.Hour},
-	} {
-		if d.value < d.low || d.value > d.high {
-			return &Error{Key: "subscriptions." + d.key, Problem: fmt.Sprintf("is out of range; use %s to %s", d.low, d.high)}
-		}
-	}
-	return nil
 }

@@ -29,21 +29,3 @@ func (w Webhook) Networks() []netip.Prefix {
 	}
 	return out
 }
-
-func (w Webhook) validate() error {
-	for _, text := range w.AllowedNetworks {
-		if _, err := netip.ParsePrefix(text); err != nil {
-			return &Error{Key: "webhook.allowed_networks", Problem: "must be networks such as 10.20.0.0/16 or fd00:1::/64"}
-		}
-	}
-	switch {
-	case w.Timeout < 100*time.Millisecond || w.Timeout > 5*time.Minute:
-		return &Error{Key: "webhook.timeout", Problem: "is out of range; use 100ms to 5m"}
-	case w.Concurrency < 1 || w.Concurrency > 64:
-		return &Error{Key: "webhook.concurrency", Problem: "is out of range; use 1 to 64"}
-	case w.SecretOverlap < 0 || w.SecretOverlap > 30*24*time.Hour:
-		return &Error{Key: "webhook.secret_overlap", Problem: "is out of range; use 0s to 720h"}
-	default:
-		return nil
-	}
-}
