@@ -20,13 +20,6 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// The defaults of Config.
-const (
-	DefaultTimeout = 2 * time.Second
-	DefaultTries   = 3
-	DefaultBackoff = 100 * time.Millisecond
-)
-
 // Observer is called after every call. Operation is the name at AWS ("Decrypt"), outcome
 // "ok" or the fault's code, elapsed the time with all tries. It must not block.
 type Observer func(operation, outcome string, elapsed time.Duration)
@@ -45,14 +38,19 @@ type Config struct {
 	CredentialsFile string
 	Profile         string
 
-	Timeout time.Duration // of one try; 0 is DefaultTimeout
-	Tries   int           // 0 is DefaultTries
-	Backoff time.Duration // mean pause before the second try, doubled for each further one; 0 is DefaultBackoff
+	Limits
 
 	Observe Observer // may be nil
 
 	// Transport replaces the default transport; tests inject failures with it.
 	Transport http.RoundTripper
+}
+
+// Limits bound a call of the service; all are required.
+type Limits struct {
+	Timeout time.Duration // of one try
+	Tries   int
+	Backoff time.Duration // mean pause before the second try, doubled for each further one
 }
 
 // Client implements ports.DataKeys, ports.KeyLifecycle and ports.Signer. Safe for
@@ -78,14 +76,8 @@ func New(ctx context.Context, c Config) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	if c.Timeout <= 0 {
-		c.Timeout = DefaultTimeout
-	}
-	if c.Tries <= 0 {
-		c.Tries = DefaultTries
-	}
-	if c.Backoff <= 0 {
-		c.Backoff = DefaultBackoff
+	if err := fault.RequirePositive("awskms.Config", c.Limits); err != nil {
+		return nil, err
 	}
 	loaded, err := load(ctx, c)
 	if err != nil {

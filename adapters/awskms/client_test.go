@@ -24,7 +24,7 @@ func TestNewRefusesInsecureEndpoints(t *testing.T) {
 		"http://kms.example.org": false, "http://192.0.2.1:80": false, "kms.example.org": false, "unix:": false, "ftp://127.0.0.1": false,
 		"http://user:password@127.0.0.1": false, "https://kms.example.org/path": false, "https://kms.example.org?x=1": false, "http://127.0.0.1.example.org": false, "%": false,
 	} {
-		_, err := awskms.New(t.Context(), awskms.Config{Endpoint: endpoint, Region: "local", CredentialsFile: credentials, Profile: kmsd.App})
+		_, err := awskms.New(t.Context(), awskms.Config{Endpoint: endpoint, Region: "local", CredentialsFile: credentials, Profile: kmsd.App, Limits: limits})
 		if good {
 			require.NoError(t, err, endpoint)
 		} else {
@@ -44,6 +44,7 @@ func TestNewChecksConfig(t *testing.T) {
 	for _, c := range []awskms.Config{
 		{Region: "local", CredentialsFile: "/nowhere", Profile: "app"}, {Region: "local", CredentialsFile: credentials, Profile: "nobody"}, {Region: "local", CredentialsFile: empty, Profile: "app"},
 	} {
+		c.Limits = limits
 		_, err := awskms.New(t.Context(), c)
 		require.Equal(t, "kms.credentials_unreadable", fault.CodeOf(err))
 	}
@@ -81,7 +82,7 @@ func TestUnwrapTimesOutOnSilentServer(t *testing.T) {
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = silent.Close() })
-	c := awskms.Config{Endpoint: "http://" + silent.Addr().String(), Region: kmsd.Region, CredentialsFile: credentials, Profile: kmsd.App, Timeout: 100 * time.Millisecond}
+	c := awskms.Config{Endpoint: "http://" + silent.Addr().String(), Region: kmsd.Region, CredentialsFile: credentials, Profile: kmsd.App, Limits: awskms.Limits{Timeout: 100 * time.Millisecond}}
 	began := time.Now()
 	_, err = newClient(t, c, nil).Unwrap(t.Context(), "key", []byte("wrapped"), ports.EncryptionContext{"a": "b"})
 	require.Equal(t, "kms.unavailable", fault.CodeOf(err))

@@ -1,6 +1,7 @@
 package awskms_test
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"net"
@@ -77,7 +78,7 @@ func TestKeyServiceContractOnKMSD(t *testing.T) {
 	conformance.RunKeyService(t, conformance.KeyServiceHarness{
 		Administrator: administrator{admin}, Timeout: timeout,
 		New: func(t *testing.T, wrap func(http.RoundTripper) http.RoundTripper) conformance.KeyService {
-			c := awskms.Config{Endpoint: endpoint, Region: kmsd.Region, CredentialsFile: credentials, Profile: kmsd.BreakGlass, Timeout: time.Minute}
+			c := awskms.Config{Endpoint: endpoint, Region: kmsd.Region, CredentialsFile: credentials, Profile: kmsd.BreakGlass, Limits: awskms.Limits{Timeout: time.Minute}}
 			if wrap != nil {
 				c.Timeout = timeout
 			}
@@ -94,7 +95,7 @@ func TestKeyServiceContractOnAWS(t *testing.T) {
 	loaded, err := config.LoadDefaultConfig(t.Context(), config.WithRegion(region))
 	require.NoError(t, err)
 	conformance.RunKeyService(t, conformance.KeyServiceHarness{
-		Administrator: administrator{kms.NewFromConfig(loaded)}, Timeout: awskms.DefaultTimeout, Settle: 5 * time.Minute,
+		Administrator: administrator{kms.NewFromConfig(loaded)}, Timeout: limits.Timeout, Settle: 5 * time.Minute,
 		New: func(t *testing.T, wrap func(http.RoundTripper) http.RoundTripper) conformance.KeyService {
 			return newClient(t, awskms.Config{Region: region}, wrap)
 		},
@@ -109,10 +110,13 @@ func (p patient) RoundTrip(r *http.Request) (*http.Response, error) {
 	return p.next.RoundTrip(r.WithContext(context.WithoutCancel(r.Context())))
 }
 
+// limits are those of a server.
+var limits = awskms.Limits{Timeout: 2 * time.Second, Tries: 3, Backoff: 100 * time.Millisecond}
+
 // newClient lets pauses be short: the suite counts tries, not pauses.
 func newClient(t *testing.T, c awskms.Config, wrap func(http.RoundTripper) http.RoundTripper) *awskms.Client {
 	t.Helper()
-	c.Backoff = 10 * time.Millisecond
+	c.Timeout, c.Tries, c.Backoff = cmp.Or(c.Timeout, limits.Timeout), limits.Tries, 10*time.Millisecond
 	if wrap != nil {
 		plain := &http.Transport{DialContext: (&net.Dialer{}).DialContext, ForceAttemptHTTP2: true}
 		t.Cleanup(plain.CloseIdleConnections)

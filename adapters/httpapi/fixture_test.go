@@ -237,13 +237,15 @@ func startAPIWithFeeds(t testing.TB, feeds live.Limits, change ...func(*httpapi.
 		Access: who, Events: reads, Types: types, Reports: reports, Catalog: catalog, Limits: limitsOf(nil),
 		Appends: appends,
 		Streams: streams.New(streams.Config{Writer: streamWriter{appends}, Reader: h.store.Events, Catalog: catalog, Roles: catalog.RoleNames()}),
-		Intents: pipeline.New(pipeline.Config{
+		Intents: testkit.Must(pipeline.New(pipeline.Config{
 			Catalog: catalog, Schemas: schemas, Policies: engine, Preparer: preparer, Appender: h.store.Appender, Events: h.store.Events, Intents: h.store.Intents,
 			Idempotency: h.store.Intents, Clock: clock, IDs: ids,
-		}),
-		Entities: entities.New(entities.Config{
-			Log: h.store.Events, Snapshots: h.store.Snapshots, Positions: reads, Folds: catalog, Background: synchronous{}, Clock: clock, SnapshotEvery: 10,
-		}),
+			Limits: pipeline.Limits{KeyTTL: time.Hour, CachedStreams: 1000, SnapshotEvery: 100},
+		})),
+		Entities: testkit.Must(entities.New(entities.Config{
+			Log: h.store.Events, Snapshots: h.store.Snapshots, Positions: reads, Folds: catalog, Background: synchronous{}, Clock: clock,
+			Limits: entities.Limits{SnapshotEvery: 10, FoldTimeout: time.Minute},
+		})),
 		Snapshots: streams.NewSnapshotService(h.store.Snapshots, h.store.Events, clock, ids),
 		Logger:    slog.New(slog.NewJSONHandler(h.log, nil)),
 		Ready: func(context.Context) map[string]error {

@@ -32,21 +32,23 @@ type Config struct {
 	CAFile        string   // root certificates; "": the system's
 	CertFile      string   // of this client, with KeyFile; "": none
 	KeyFile       string
-	Stream        string // name; BACKBONE
-	SubjectPrefix string // first tokens of every subject; backbone
+	Stream        string        // name
+	SubjectPrefix string        // first tokens of every subject
+	MaxAge        time.Duration // of stored messages; only for a new stream; 0: no limit
 
-	// What the stream is created with; an existing stream must have at least this.
-	Replicas        int           // 1
-	DuplicateWindow time.Duration // 2 min
-	MaxAge          time.Duration // of stored messages; only for a new stream; 0: no limit
-	MaxBytes        int64         // of the stream; only for a new stream; 0: no limit
-
-	Timeout    time.Duration // until a message or a batch must be acknowledged; 5 s
-	Batch      int           // messages of one atomic batch; 256
-	MaxBatches int           // batches in flight; 16
-
+	Limits
 	Logger      *slog.Logger // nil: silent
 	Reconnected func()       // called when the broker is back; nil: none
+}
+
+// Limits bound a Publisher and its stream; all are required.
+type Limits struct {
+	// What the stream is created with; an existing stream must have at least this.
+	Replicas        int
+	DuplicateWindow time.Duration
+
+	Timeout time.Duration // until a message or a batch must be acknowledged
+	Batch   int           // messages of one atomic batch; at most 1000, which is what a server accepts
 }
 
 // Publisher implements ports.Publisher.
@@ -54,7 +56,6 @@ type Publisher struct {
 	config Config
 	conn   *client.Conn
 	js     jetstream.JetStream
-	slots  chan struct{}
 
 	mu          sync.Mutex
 	stream      *streamLimits                   // nil: the stream is not read yet
@@ -76,8 +77,16 @@ type connectionError struct {
 // Open connects in the background, so that the broker may start later. Faults:
 // publisher.config_invalid.
 func Open(c Config) (*Publisher, error) {
-	c.defaults()
-	p := &Publisher{config: c, slots: make(chan struct{}, c.MaxBatches)}
+	if err := fault.RequirePositive("nats.Config", c.Limits); err != nil {
+		return nil, err
+	}
+	if c.Stream == "" || c.SubjectPrefix == "" {
+		return nil, errors.New("nats.Config: Stream or SubjectPrefix is empty; give both, as package configs has them")
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	p := &Publisher{config: c}
 	options, err := p.options()
 	if err != nil {
 		return nil, err
@@ -93,34 +102,6 @@ func Open(c Config) (*Publisher, error) {
 	}
 	return p, nil
 }
-
-func (c *Config) defaults() {
-	if c.Stream == "" {
-		c.Stream = "BACKBONE"
-	}
-	if c.SubjectPrefix == "" {
-		c.SubjectPrefix = "backbone"
-	}
-	c.Replicas = max(c.Replicas, 1)
-	if c.DuplicateWindow <= 0 {
-		c.DuplicateWindow = 2 * time.Minute
-	}
-	if c.Timeout <= 0 {
-		c.Timeout = 5 * time.Second
-	}
-	if c.Batch <= 0 || c.Batch > largestBatch {
-		c.Batch = 256
-	}
-	if c.MaxBatches <= 0 {
-		c.MaxBatches = 16
-	}
-	if c.Logger == nil {
-		c.Logger = slog.New(slog.DiscardHandler)
-	}
-}
-
-// largestBatch is how many messages a server accepts in one atomic batch.
-const largestBatch = 1000
 
 func (p *Publisher) options() (client.Options, error) {
 	o := client.GetDefaultOptions()
@@ -180,12 +161,6 @@ func (p *Publisher) forgetStream() {
 // Publish implements ports.Publisher.
 func (p *Publisher) Publish(ctx context.Context, messages []ports.Message) (ports.Published, error) {
 	var done ports.Published
-	select {
-	case p.slots <- struct{}{}:
-	case <-ctx.Done():
-		return done, ctx.Err()
-	}
-	defer func() { <-p.slots }()
 	stream, err := p.verify(ctx)
 	if err != nil {
 		return done, err

@@ -1,6 +1,7 @@
 package nats_test
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"net"
@@ -46,9 +47,9 @@ func jetStream(t *testing.T, url string) jetstream.JetStream {
 // publisher is one with time for a server whose disk is busy: each message is synced.
 func publisher(t *testing.T, c nats.Config) *nats.Publisher {
 	t.Helper()
-	if c.Timeout == 0 {
-		c.Timeout = patience / 2
-	}
+	c.Stream, c.SubjectPrefix = cmp.Or(c.Stream, "BACKBONE"), cmp.Or(c.SubjectPrefix, "backbone")
+	c.Replicas, c.Batch = cmp.Or(c.Replicas, 1), cmp.Or(c.Batch, 256)
+	c.Timeout, c.DuplicateWindow = cmp.Or(c.Timeout, patience/2), cmp.Or(c.DuplicateWindow, 2*time.Minute)
 	p, err := nats.Open(c)
 	require.NoError(t, err)
 	t.Cleanup(p.Close)
@@ -136,7 +137,7 @@ func TestPublisher_MessageIsCloudEvent(t *testing.T) {
 func TestPublisher_Batches(t *testing.T) {
 	t.Parallel()
 	s := server(t)
-	p := publisher(t, nats.Config{URLs: []string{s.URL()}, Batch: 50})
+	p := publisher(t, nats.Config{URLs: []string{s.URL()}, Limits: nats.Limits{Batch: 50}})
 	connected(t, p)
 	ctx := t.Context()
 	done, err := p.Publish(ctx, messages(1, 120))
@@ -208,7 +209,7 @@ func TestVerify_Refusals(t *testing.T) {
 		}
 		_, err := js.CreateStream(t.Context(), c.stream)
 		require.NoError(t, err)
-		p := publisher(t, nats.Config{URLs: []string{s.URL()}, Stream: c.stream.Name, SubjectPrefix: prefix, DuplicateWindow: 10 * time.Minute})
+		p := publisher(t, nats.Config{URLs: []string{s.URL()}, Stream: c.stream.Name, SubjectPrefix: prefix, Limits: nats.Limits{DuplicateWindow: 10 * time.Minute}})
 		testkit.Eventually(t, patience, func() bool {
 			_, err = p.Publish(t.Context(), messages(1, 1))
 			return fault.CodeOf(err) == "publisher.refused"
@@ -216,7 +217,7 @@ func TestVerify_Refusals(t *testing.T) {
 		require.ErrorContains(t, err, c.says)
 	}
 	// One server cannot keep three copies.
-	p := publisher(t, nats.Config{URLs: []string{s.URL()}, Stream: "R3", SubjectPrefix: "r3", Replicas: 3})
+	p := publisher(t, nats.Config{URLs: []string{s.URL()}, Stream: "R3", SubjectPrefix: "r3", Limits: nats.Limits{Replicas: 3}})
 	testkit.Eventually(t, patience, func() bool { return fault.CodeOf(p.Verify(t.Context())) == "publisher.refused" })
 }
 
@@ -252,9 +253,12 @@ func TestDrillBrokerRestart(t *testing.T) {
 
 func TestPublisher_BrokerUnavailable(t *testing.T) {
 	t.Parallel()
-	p := publisher(t, nats.Config{URLs: []string{"nats://127.0.0.1:1"}, Timeout: 100 * time.Millisecond})
+	p := publisher(t, nats.Config{URLs: []string{"nats://127.0.0.1:1"}, Limits: nats.Limits{Timeout: 100 * time.Millisecond}})
 	_, err := p.Publish(t.Context(), messages(1, 1))
 	require.Equal(t, "publisher.unavailable", fault.CodeOf(err))
-	_, err = nats.Open(nats.Config{URLs: []string{"nats://127.0.0.1:1"}, CAFile: "/does/not/exist"})
+	_, err = nats.Open(nats.Config{
+		URLs: []string{"nats://127.0.0.1:1"}, CAFile: "/does/not/exist", Stream: "BACKBONE", SubjectPrefix: "backbone",
+		Limits: nats.Limits{Replicas: 1, DuplicateWindow: time.Minute, Timeout: time.Second, Batch: 1},
+	})
 	require.Equal(t, "publisher.config_invalid", fault.CodeOf(err))
 }

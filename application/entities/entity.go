@@ -49,12 +49,6 @@ func ParseConsistency(text string) (Consistency, bool) {
 	}
 }
 
-// Defaults of Config.
-const (
-	DefaultSnapshotEvery = 100
-	DefaultFoldTimeout   = 500 * time.Millisecond
-)
-
 // Log is the part of the log's read side that folds need.
 type Log interface {
 	Events(ctx context.Context, q ports.EventQuery) ([]event.Recorded, error)
@@ -98,31 +92,33 @@ type Config struct {
 	Observer   Observer     // nil: none
 	// ReadingID identifies the current upcasting of events. A snapshot that was folded under
 	// another id is not used. nil: events are not upcast.
-	ReadingID     func() string
-	SnapshotEvery int           // a snapshot is taken when more events than this were folded beyond the newest; 0 is DefaultSnapshotEvery
-	FoldTimeout   time.Duration // for a fold; 0 is DefaultFoldTimeout
+	ReadingID func() string
+	Limits
 	// Elapsed measures the duration of a read; nil: time.Since.
 	Elapsed func(since time.Time) time.Duration
+}
+
+// Limits bound the folds of a Service; all are required.
+type Limits struct {
+	SnapshotEvery int           // a snapshot is taken when more events than this were folded beyond the newest
+	FoldTimeout   time.Duration // for a fold
 }
 
 // Service reads entities.
 type Service struct{ Config }
 
 // New makes a Service.
-func New(c Config) *Service {
+func New(c Config) (*Service, error) {
+	if err := fault.RequirePositive("entities.Config", c.Limits); err != nil {
+		return nil, err
+	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
-	}
-	if c.SnapshotEvery <= 0 {
-		c.SnapshotEvery = DefaultSnapshotEvery
-	}
-	if c.FoldTimeout <= 0 {
-		c.FoldTimeout = DefaultFoldTimeout
 	}
 	if c.Elapsed == nil {
 		c.Elapsed = time.Since
 	}
-	return &Service{c}
+	return &Service{c}, nil
 }
 
 // Query asks for the state of an entity.

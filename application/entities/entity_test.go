@@ -100,12 +100,13 @@ func newEntityFixture(t require.TestingT, change ...func(*entities.Config)) *ent
 	p := &entityFixture{store: store, entity: le, log: &logLines{}, reads: &countingLog{Log: store.Events}}
 	c := entities.Config{
 		Log: p.reads, Snapshots: store.Snapshots, Positions: query.New(store.Events, store.Events, nil, nil), Folds: folds{1}, Background: synchronousBackground{}, Clock: clock{},
-		Logger: slog.New(slog.NewJSONHandler(p.log, nil)), SnapshotEvery: 10, Elapsed: func(time.Time) time.Duration { return p.elapsed },
+		Logger: slog.New(slog.NewJSONHandler(p.log, nil)), Limits: entities.Limits{SnapshotEvery: 10, FoldTimeout: 500 * time.Millisecond}, Elapsed: func(time.Time) time.Duration { return p.elapsed },
 	}
 	for _, f := range change {
 		f(&c)
 	}
-	p.Service = entities.New(c)
+	p.Service, err = entities.New(c)
+	require.NoError(t, err)
 	return p
 }
 

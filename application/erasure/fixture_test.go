@@ -110,7 +110,12 @@ func setup(t testing.TB) *rig {
 	b.types = registry.New(b.store.Registry, jsonschema.New(), catalog, b.clock)
 	require.NoError(t, b.types.RegisterBuiltIn(t.Context()))
 	dataKeys := memory.NewDataKeys()
-	b.vault = vault.New(vault.Config{Keys: b.register, DataKeys: dataKeys, Manifests: b.types, Clock: b.clock})
+	vaultConfig := vault.Config{
+		Keys: b.register, DataKeys: dataKeys, Manifests: b.types, Clock: b.clock,
+		Limits: vault.Limits{Entries: 1000, Life: time.Minute, Poll: 5 * time.Second, MaxCalls: 64, MaxCallWait: 5 * time.Second},
+	}
+	b.vault, err = vault.New(vaultConfig)
+	require.NoError(t, err)
 	preparer := eventappend.NewPreparer(b.types, b.ids, eventappend.Limits{BatchEvents: 100, EventBytes: 65536, EntityRefs: 4, Tags: 3}, eventappend.WithSealer(b.vault))
 	b.log = eventappend.NewService(preparer, b.store.Appender, b.store.Events, b.store.Intents, b.clock, b.ids, time.Hour)
 
@@ -121,7 +126,7 @@ func setup(t testing.TB) *rig {
 	require.NoError(t, err)
 	b.gate = testkit.Must(erasure.NewGate(erasure.GateConfig{Exports: b.exports, Receipts: b.register.Erasures(), Clock: b.clock, Interval: time.Minute}))
 	// Another node verifies, whose memory is empty: none here listens for evictions.
-	b.opener = &opener{Opener: vault.New(vault.Config{Keys: b.register, DataKeys: dataKeys, Manifests: b.types, Clock: b.clock})}
+	b.opener = &opener{Opener: testkit.Must(vault.New(vaultConfig))}
 	b.config = erasure.Config{
 		Register: b.register.Erasures(), Records: b.store.PersonalRecords, Intents: b.store.Intents, Streams: b.store.Events, LegalEntities: b.store.Directory, Types: b.store.Registry,
 		Copies: b.copies, Announcer: announcer{b.log}, Opener: b.opener, Chains: chains{b.store}, Notes: b.notes, Exports: b.exports, Gate: b.gate,

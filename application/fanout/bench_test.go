@@ -12,6 +12,7 @@ import (
 	"github.com/erpbackbone/backbone/adapters/nats"
 	"github.com/erpbackbone/backbone/application/fanout"
 	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/test/testkit"
 	"github.com/erpbackbone/backbone/test/testkit/natstest"
 )
 
@@ -35,7 +36,10 @@ func BenchmarkFanOut(b *testing.B) {
 			server, err := natstest.Start(natstest.Config{Directory: b.TempDir()})
 			require.NoError(b, err)
 			defer server.Stop()
-			p, err := nats.Open(nats.Config{URLs: []string{server.URL()}})
+			p, err := nats.Open(nats.Config{
+				URLs: []string{server.URL()}, Stream: "BACKBONE", SubjectPrefix: "backbone",
+				Limits: nats.Limits{Replicas: 1, DuplicateWindow: 2 * time.Minute, Timeout: 5 * time.Second, Batch: 256},
+			})
 			require.NoError(b, err)
 			defer p.Close()
 			require.Eventually(b, func() bool { return p.Verify(b.Context()) == nil }, 10*time.Second, time.Millisecond)
@@ -50,7 +54,7 @@ func BenchmarkFanOut(b *testing.B) {
 			b.ResetTimer()
 			ctx, stop := context.WithCancel(b.Context())
 			done := make(chan struct{})
-			go func() { fanout.New(c).Run(ctx); close(done) }()
+			go func() { testkit.Must(fanout.New(c)).Run(ctx); close(done) }()
 			for {
 				list, err := r.cursors.PublisherCursors(b.Context(), "nats")
 				require.NoError(b, err)

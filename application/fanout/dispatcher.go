@@ -3,6 +3,7 @@ package fanout
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"log/slog"
 	"slices"
 	"sync"
@@ -65,13 +66,27 @@ type Config struct {
 	Logger    *slog.Logger // nil: silent
 	Observer  Observer     // nil: none
 
-	Batch        int           // events of one batch, which has 8 MiB of payloads at most; 256
-	Workers      int           // partitions that publish at the same time; 4
-	TTL          time.Duration // of a lease; 10 s
-	FirstPause   time.Duration // after the first failure, doubled with each further one; 1 s
-	LongestPause time.Duration // bound of the pause between two attempts; 60 s
-	StallAfter   time.Duration // without progress while events wait, after which Health fails; 2 min
+	Limits
+	Timing
 }
+
+// Limits bound a Dispatcher; all are required.
+type Limits struct {
+	Batch   int // events of one batch, which has 8 MiB of payloads at most
+	Workers int // partitions that publish at the same time
+}
+
+// Timing holds the waits and periods of a Dispatcher; all are required.
+type Timing struct {
+	TTL          time.Duration // of a lease
+	FirstPause   time.Duration // after the first failure, doubled with each further one
+	LongestPause time.Duration // bound of the pause between two attempts
+	StallAfter   time.Duration // without progress while events wait, after which Health fails
+}
+
+// StandardTiming is the timing of a server. No operator sets it: Status computes the next
+// attempt of another node with it.
+var StandardTiming = Timing{TTL: 10 * time.Second, FirstPause: time.Second, LongestPause: time.Minute, StallAfter: 2 * time.Minute}
 
 // Dispatcher publishes the partitions whose leases this node holds.
 type Dispatcher struct {
@@ -109,21 +124,9 @@ type heldPartition struct {
 }
 
 // New makes a Dispatcher. It does nothing until it runs.
-func New(c Config) *Dispatcher {
-	or := func(d *time.Duration, fallback time.Duration) {
-		if *d <= 0 {
-			*d = fallback
-		}
-	}
-	or(&c.TTL, 10*time.Second)
-	or(&c.FirstPause, FirstPause)
-	or(&c.LongestPause, LongestPause)
-	or(&c.StallAfter, 2*time.Minute)
-	if c.Batch <= 0 {
-		c.Batch = 256
-	}
-	if c.Workers <= 0 {
-		c.Workers = 4
+func New(c Config) (*Dispatcher, error) {
+	if err := errors.Join(fault.RequirePositive("fanout.Config", c.Limits), fault.RequirePositive("fanout.Config", c.Timing)); err != nil {
+		return nil, err
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
@@ -137,7 +140,7 @@ func New(c Config) *Dispatcher {
 	return &Dispatcher{
 		Config: c, member: member, wake: make(chan struct{}, 1), done: make(chan result),
 		held: map[event.PartitionID]*heldPartition{},
-	}
+	}, nil
 }
 
 // emptyPause is the pause after a page without events.
@@ -294,12 +297,6 @@ func (d *Dispatcher) finish(ctx context.Context, r result) {
 	d.Logger.WarnContext(ctx, "events could not be published; they will be tried again", "publisher", d.Name, "partition", s.partition,
 		"after", s.through, "code", code, "error", r.err.Error(), "retry_in", pause.String())
 }
-
-// The first and the longest pause after failures; the pause doubles with each failure.
-const (
-	FirstPause   = time.Second
-	LongestPause = time.Minute
-)
 
 // Backoff returns the pause after a number of failures in a row.
 func Backoff(first, longest time.Duration, failures int) time.Duration {

@@ -222,14 +222,15 @@ func newFixture() *fanoutFixture {
 func (r *fanoutFixture) config(node string) fanout.Config {
 	return fanout.Config{
 		Name: "nats", Node: node, Publisher: r.broker, Cursors: r.cursors, Leases: r.leases, Heads: r.log, Log: r.log, Encoder: r.log, Clock: system.Clock{},
-		Batch: 16, TTL: 300 * time.Millisecond, FirstPause: time.Millisecond, LongestPause: 20 * time.Millisecond,
+		Limits: fanout.Limits{Batch: 16, Workers: 4},
+		Timing: fanout.Timing{TTL: 300 * time.Millisecond, FirstPause: time.Millisecond, LongestPause: 20 * time.Millisecond, StallAfter: 2 * time.Minute},
 	}
 }
 
 // run starts a node; the function it returns stops it.
 func run(t *testing.T, c fanout.Config) (d *fanout.Dispatcher, stop func()) {
 	t.Helper()
-	d = fanout.New(c)
+	d = testkit.Must(fanout.New(c))
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() { d.Run(ctx) })

@@ -176,7 +176,7 @@ func TestHealth_PublisherStalls(t *testing.T) {
 	leases := &unreachableLeases{Leases: r.leases}
 	c.Leases = leases
 	c.TTL = 90 * time.Millisecond
-	d := fanout.New(c)
+	d := testkit.Must(fanout.New(c))
 	require.NoError(t, d.Health(), "it does not run")
 	d, _ = run(t, c)
 	testkit.Eventually(t, patience, func() bool { return d.Health() == nil }, "nothing waits")

@@ -82,7 +82,7 @@ func Status(ctx context.Context, from StatusSources, publisher string) ([]Partit
 			}
 		}
 		if s.Failures > 0 && s.FailedAt != nil && s.Holder != "" {
-			s.NextAttemptAt = optional(s.FailedAt.Add(Backoff(FirstPause, LongestPause, s.Failures)))
+			s.NextAttemptAt = optional(s.FailedAt.Add(Backoff(StandardTiming.FirstPause, StandardTiming.LongestPause, s.Failures)))
 		}
 		if s.Head > s.PublishedThrough {
 			s.LagEvents = uint64(s.Head - s.PublishedThrough)

@@ -99,11 +99,11 @@ func newRig() *rig {
 }
 
 func (r *rig) service() *keyrotation.Service {
-	return keyrotation.New(keyrotation.Config{
+	return testkit.Must(keyrotation.New(keyrotation.Config{
 		Keys: r, Recovery: r, KMS: r, DataKeys: r, Exports: exports{r}, Receipts: r, Notary: r, Clock: r.clock,
 		Gate:        func(context.Context) error { return r.behind },
-		AliasPrefix: "alias/backbone/test", Workers: 1, Node: "node-1",
-	})
+		AliasPrefix: "alias/backbone/test", Limits: keyrotation.Limits{DeletionDays: 7, Workers: 1}, Node: "node-1",
+	}))
 }
 
 // mint makes n keys under the active KEK.

@@ -14,9 +14,6 @@ const (
 	PageSize   = 500 // rows wrapped again in one transaction
 	SampleSize = 100 // keys that are unwrapped to prove that a KEK works
 
-	defaultWorkers      = 8 // calls to the key service at once
-	defaultDeletionDays = 7
-
 	codeKeyNotFound = "kms.key_not_found"
 )
 
@@ -51,12 +48,17 @@ type Config struct {
 	// until an operator has repaired a restored database. nil never refuses.
 	Gate func(ctx context.Context) error
 
-	AliasPrefix  string // of all KEKs of the installation, "alias/backbone/NAME"; no slash at the end
-	DeletionDays int    // 7 to 30; 0 is 7
-	Workers      int    // 0 is 8
-	Node         string // name of this process in the claims of the nightly job
-	Logger       *slog.Logger
-	Observer     Observer // may be nil
+	AliasPrefix string // of all KEKs of the installation, "alias/backbone/NAME"; no slash at the end
+	Limits
+	Node     string // name of this process in the claims of the nightly job
+	Logger   *slog.Logger
+	Observer Observer // may be nil
+}
+
+// Limits bound a Service; all are required.
+type Limits struct {
+	DeletionDays int // from the end of an epoch to the destruction of its KEK, 7 to 30
+	Workers      int // calls of the key service at the same time
 }
 
 // Service rotates KEKs. Goroutines and processes may run it at the same time: a step that two
@@ -64,12 +66,9 @@ type Config struct {
 type Service struct{ c Config }
 
 // New makes a Service.
-func New(c Config) *Service {
-	if c.DeletionDays == 0 {
-		c.DeletionDays = defaultDeletionDays
-	}
-	if c.Workers == 0 {
-		c.Workers = defaultWorkers
+func New(c Config) (*Service, error) {
+	if err := fault.RequirePositive("keyrotation.Config", c.Limits); err != nil {
+		return nil, err
 	}
 	if c.Gate == nil {
 		c.Gate = func(context.Context) error { return nil }
@@ -77,7 +76,7 @@ func New(c Config) *Service {
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &Service{c: c}
+	return &Service{c: c}, nil
 }
 
 // Step is the progress of a rotation.

@@ -14,6 +14,7 @@ import (
 	"github.com/erpbackbone/backbone/application/keyrotation"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/ports"
+	"github.com/erpbackbone/backbone/test/testkit"
 )
 
 // started has one KEK and n keys of persons, of which one was erased since.
@@ -208,9 +209,10 @@ func TestRotate_DamagedExportKeepsOldEpoch(t *testing.T) {
 	t.Parallel()
 	r := started(t, 20)
 	lossy := &losing{exports: exports{r}}
-	s := keyrotation.New(keyrotation.Config{
+	s := testkit.Must(keyrotation.New(keyrotation.Config{
 		Keys: r, Recovery: r, KMS: r, DataKeys: r, Exports: lossy, Receipts: r, Notary: r, Clock: r.clock, AliasPrefix: "alias/backbone/test",
-	})
+		Limits: keyrotation.Limits{DeletionDays: 7, Workers: 8},
+	}))
 	for _, how := range []func([]byte) []byte{
 		func(b []byte) []byte { b[len(b)/2] ^= 1; return b },
 		func(b []byte) []byte { return b[:len(b)-1] },

@@ -14,6 +14,7 @@ import (
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/shredding"
 	"github.com/erpbackbone/backbone/ports"
+	"github.com/erpbackbone/backbone/test/testkit"
 )
 
 // eraserStore is a key store as rotations see it.
@@ -83,10 +84,11 @@ type stored struct {
 }
 
 func (s *stored) service() *keyrotation.Service {
-	return keyrotation.New(keyrotation.Config{
+	return testkit.Must(keyrotation.New(keyrotation.Config{
 		Keys: trapped{s.eraser, s.trap}, Recovery: trapped{s.eraser, s.trap}, KMS: s.rig, DataKeys: s.rig, Exports: exports{s.rig},
-		Receipts: s.rig, Notary: s.rig, Clock: s.clock, AliasPrefix: "alias/backbone/test", Workers: 1,
-	})
+		Receipts: s.rig, Notary: s.rig, Clock: s.clock, AliasPrefix: "alias/backbone/test",
+		Limits: keyrotation.Limits{DeletionDays: 7, Workers: 1},
+	}))
 }
 
 // startStored has one KEK, n keys of persons and a tenant's secret.

@@ -23,6 +23,7 @@ import (
 	"github.com/erpbackbone/backbone/domain/eventtype"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/ports"
+	"github.com/erpbackbone/backbone/test/testkit"
 )
 
 // cashModule is the smallest module that uses the whole pipeline: a cash box that may
@@ -166,12 +167,14 @@ func newFixtureWith(t *testing.T, modules ...module.Module) *cashFixture {
 	require.NoError(t, types.RegisterBuiltIn(ctx))
 	source := &ids{entropy: ulid.Monotonic(rand.Reader, 0)}
 	b := &cashFixture{store: store, entity: entity, appender: &hookedAppender{EventAppender: store.Appender}}
-	b.service = pipeline.New(pipeline.Config{
+	b.service, err = pipeline.New(pipeline.Config{
 		Catalog: catalog, Schemas: jsonschema.New(), Policies: policies,
 		Preparer: eventappend.NewPreparer(types, source, eventappend.Limits{BatchEvents: 100, EventBytes: 1 << 20, EntityRefs: 128, Tags: 32}),
 		Appender: b.appender, Events: store.Events, Intents: store.Intents, Idempotency: store.Intents, Clock: clock{}, IDs: source,
 		Retries: []time.Duration{time.Millisecond, time.Millisecond, time.Millisecond},
+		Limits:  pipeline.Limits{KeyTTL: time.Hour, CachedStreams: 1000, SnapshotEvery: 100},
 	})
+	require.NoError(t, err)
 	return b
 }
 
@@ -180,7 +183,7 @@ func (b *cashFixture) secondNode(t *testing.T) *pipeline.Service {
 	t.Helper()
 	c := b.service.Config
 	c.Appender = b.store.Appender
-	return pipeline.New(c)
+	return testkit.Must(pipeline.New(c))
 }
 
 func person(id string, roles ...string) pipeline.Caller {

@@ -15,6 +15,7 @@ import (
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/domain/shredding"
 	"github.com/erpbackbone/backbone/ports"
+	"github.com/erpbackbone/backbone/test/testkit"
 )
 
 // vaultFixture is a membershipFixture with the product's vault over a key store.
@@ -30,7 +31,10 @@ func newVaultFixture(t *testing.T) *vaultFixture {
 	require.NoError(t, s.keys.Rotation().AddKEK(t.Context(), ports.KEK{TenantID: "acme", Epoch: 1, KeyID: "kek-1", State: ports.KEKPending}))
 	require.NoError(t, s.keys.Rotation().ActivateKEK(t.Context(), "acme", 1))
 	s.membershipFixture = newMembershipFixtureOn(t, memory.New(memory.Config{LogName: "membership.example.org", Keys: s.keys}), func(m module.Manifests) vaultPort {
-		s.vault = vault.New(vault.Config{Keys: s.keys, DataKeys: memory.NewDataKeys(), Manifests: m})
+		s.vault = testkit.Must(vault.New(vault.Config{
+			Keys: s.keys, DataKeys: memory.NewDataKeys(), Manifests: m,
+			Limits: vault.Limits{Entries: 1000, Life: time.Minute, Poll: 5 * time.Second, MaxCalls: 64, MaxCallWait: 5 * time.Second},
+		}))
 		return s.vault
 	})
 	return s

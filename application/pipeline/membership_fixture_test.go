@@ -363,11 +363,13 @@ func newMembershipFixtureOn(t *testing.T, store *memory.Database, newVault func(
 	t.Cleanup(func() { require.Empty(t, scanner.found, "personal data was sent to the store in clear") })
 	h := &membershipFixture{store: store, entity: entity, appender: scanner}
 	h.append = eventappend.NewService(preparer, scanner, store.Events, store.Intents, clock{}, source, time.Hour, eventappend.WithFingerprints(vault))
-	h.service = pipeline.New(pipeline.Config{
+	h.service, err = pipeline.New(pipeline.Config{
 		Catalog: catalog, Schemas: jsonschema.New(), Policies: policies, Preparer: preparer,
 		Appender: scanner, Events: store.Events, Intents: store.Intents, Idempotency: store.Intents, Clock: clock{}, IDs: source,
 		Retries: []time.Duration{time.Millisecond}, Sealer: vault, Opener: vault, Fingerprints: vault,
+		Limits: pipeline.Limits{KeyTTL: time.Hour, CachedStreams: 1000, SnapshotEvery: 100},
 	})
+	require.NoError(t, err)
 	return h
 }
 

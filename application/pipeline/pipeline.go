@@ -51,27 +51,25 @@ type Log interface {
 
 // Config is what a Service needs.
 type Config struct {
-	Catalog       Catalog
-	Schemas       ports.SchemaCompiler
-	Policies      ports.PolicyEngine
-	Preparer      Preparer
-	Appender      ports.EventAppender
-	Events        Log
-	Intents       ports.IntentReader
-	Idempotency   ports.IdempotencyReader
-	Clock         ports.Clock
-	IDs           ports.IDSource
-	Retries       []time.Duration // pauses before planning again after a conflict; their number is that of the retries
-	KeyTTL        time.Duration   // lifetime of an idempotency key; 0: 24 hours
-	CachedStreams int             // bound of the state cache; 0: 100,000
-	Logger        *slog.Logger
+	Catalog     Catalog
+	Schemas     ports.SchemaCompiler
+	Policies    ports.PolicyEngine
+	Preparer    Preparer
+	Appender    ports.EventAppender
+	Events      Log
+	Intents     ports.IntentReader
+	Idempotency ports.IdempotencyReader
+	Clock       ports.Clock
+	IDs         ports.IDSource
+	Retries     []time.Duration // pauses before planning again after a conflict; their number is that of the retries
+	Limits
+	Logger *slog.Logger
 
 	// Snapshots stores the folded states of long streams whose folds have a codec.
 	// Background takes one every SnapshotEvery events; nil stores none. Snapshots save
 	// time only: every version that a plan read is checked under the append lock.
-	Snapshots     ports.StreamSnapshots
-	Background    Background
-	SnapshotEvery int // 0 is 100
+	Snapshots  ports.StreamSnapshots
+	Background Background
 	// ReadingID identifies the current upcasting of events; it changes when a type gets a
 	// further upcaster. A snapshot that was folded
 	// under another id is not used. nil: events are not upcast.
@@ -84,6 +82,13 @@ type Config struct {
 	Sealer       module.Sealer
 	Opener       module.Opener
 	Fingerprints module.Fingerprints
+}
+
+// Limits bound a Service; all are required.
+type Limits struct {
+	KeyTTL        time.Duration // lifetime of an idempotency key
+	CachedStreams int           // bound of the state cache
+	SnapshotEvery int           // events between two snapshots of a stream
 }
 
 // Service submits intents and decides on those that wait for approval.
@@ -101,12 +106,9 @@ type Service struct {
 }
 
 // New makes a Service.
-func New(c Config) *Service {
-	if c.CachedStreams == 0 {
-		c.CachedStreams = 100_000
-	}
-	if c.KeyTTL == 0 {
-		c.KeyTTL = 24 * time.Hour
+func New(c Config) (*Service, error) {
+	if err := fault.RequirePositive("pipeline.Config", c.Limits); err != nil {
+		return nil, err
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
@@ -116,7 +118,7 @@ func New(c Config) *Service {
 	return &Service{
 		Config: c, states: states,
 		schemas: map[string]ports.Schema{}, maySubmit: map[string]bool{},
-	}
+	}, nil
 }
 
 // Caller is the authenticated person or system, from the verified token.

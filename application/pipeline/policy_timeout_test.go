@@ -12,6 +12,7 @@ import (
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/domain/intent"
 	"github.com/erpbackbone/backbone/ports"
+	"github.com/erpbackbone/backbone/test/testkit"
 )
 
 // timedOutPolicy is a policy engine that times out on one rule.
@@ -36,7 +37,7 @@ func TestSubmitPolicyTimeout(t *testing.T) {
 		policies := &timedOutPolicy{PolicyEngine: b.service.Policies, rule: rule}
 		c := b.service.Config
 		c.Policies = policies
-		service := pipeline.New(c)
+		service := testkit.Must(pipeline.New(c))
 		req := b.moveCash(`{"amount":5}`)
 		req.IdempotencyKey = "key-" + rule
 		_, err := service.Submit(t.Context(), cashier, req)
@@ -67,7 +68,7 @@ func TestApprovePolicyTimeout(t *testing.T) {
 	c := b.service.Config
 	policies := &timedOutPolicy{PolicyEngine: b.service.Policies, rule: "decision"}
 	c.Policies = policies
-	service := pipeline.New(c)
+	service := testkit.Must(pipeline.New(c))
 	approve := func() (pipeline.Outcome, error) {
 		return service.Approve(t.Context(), person("p-chief", "supervisor"), pipeline.Decision{LegalEntity: b.entity, Intent: waiting.IntentID})
 	}

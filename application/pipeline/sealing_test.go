@@ -15,6 +15,7 @@ import (
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/domain/intent"
 	"github.com/erpbackbone/backbone/domain/shredding"
+	"github.com/erpbackbone/backbone/test/testkit"
 )
 
 // storedIntent reads an intent's payload, as stored and opened.
@@ -69,7 +70,7 @@ func TestSubmitPersonalDataWithoutSealer(t *testing.T) {
 	h := newMembershipFixture(t)
 	c := h.service.Config
 	c.Sealer, c.Opener = nil, nil
-	bare := pipeline.New(c)
+	bare := testkit.Must(pipeline.New(c))
 	out, err := h.service.Submit(t.Context(), clerk, h.registerMember(500))
 	require.NoError(t, err)
 	_, err = bare.Approve(t.Context(), board, pipeline.Decision{LegalEntity: h.entity, Intent: out.IntentID})
@@ -278,7 +279,8 @@ func TestSubmitKeyedHashes(t *testing.T) {
 	require.NoError(t, err)
 	c := h.service.Config
 	c.Fingerprints = nil
-	plain, err := pipeline.New(c).Submit(t.Context(), clerk, req)
+	unkeyed := testkit.Must(pipeline.New(c))
+	plain, err := unkeyed.Submit(t.Context(), clerk, req)
 	require.NoError(t, err)
 	require.Len(t, keyed.PlanHash, 64)
 	require.NotEqual(t, plain.PlanHash, keyed.PlanHash)
@@ -290,7 +292,7 @@ func TestSubmitKeyedHashes(t *testing.T) {
 	again, err := h.service.Submit(t.Context(), clerk, req)
 	require.NoError(t, err)
 	require.True(t, again.Replayed)
-	_, err = pipeline.New(c).Submit(t.Context(), clerk, req)
+	_, err = unkeyed.Submit(t.Context(), clerk, req)
 	require.Equal(t, "intent.idempotency_mismatch", fault.CodeOf(err), "the stored fingerprint is the keyed one")
 }
 

@@ -17,9 +17,6 @@ type Background interface {
 	Do(key string, f func(ctx context.Context)) bool
 }
 
-// defaultSnapshotEvery is the number of events between two snapshots of a stream.
-const defaultSnapshotEvery = 100
-
 // snapshotStore stores folded states of streams as internal snapshots. A nil one stores
 // none.
 type snapshotStore struct {
@@ -36,11 +33,7 @@ func newSnapshotStore(c Config) *snapshotStore {
 	if c.Snapshots == nil || c.Background == nil {
 		return nil
 	}
-	every := event.Version(defaultSnapshotEvery)
-	if c.SnapshotEvery > 0 {
-		every = event.Version(c.SnapshotEvery)
-	}
-	return &snapshotStore{c.Snapshots, c.Background, c.Clock, c.IDs, c.Logger, every, c.ReadingID}
+	return &snapshotStore{c.Snapshots, c.Background, c.Clock, c.IDs, c.Logger, event.Version(c.SnapshotEvery), c.ReadingID}
 }
 
 // stateType names the snapshots of a stream type. The name includes the reading id, so a

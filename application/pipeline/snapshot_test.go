@@ -18,6 +18,7 @@ import (
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/ports"
+	"github.com/erpbackbone/backbone/test/testkit"
 )
 
 // synchronousBackground runs jobs at once.
@@ -48,7 +49,7 @@ func TestSnapshotDroppedByBusyBackground(t *testing.T) {
 	dropped := 2
 	c := b.service.Config
 	c.Catalog, c.Snapshots, c.Background, c.SnapshotEvery = codecCatalog{c.Catalog, 1}, b.store.Snapshots, busyBackground{&dropped}, 5
-	node := pipeline.New(c)
+	node := testkit.Must(pipeline.New(c))
 	for range 9 {
 		_, err := node.Submit(t.Context(), cashier, b.moveCash(`{"amount":2}`))
 		require.NoError(t, err)
@@ -88,7 +89,7 @@ func (b *cashFixture) node(version int) (*pipeline.Service, *countingLog) {
 	c, log := b.service.Config, &countingLog{Log: b.store.Events}
 	c.Appender, c.Events, c.Catalog = b.store.Appender, log, codecCatalog{c.Catalog, version}
 	c.Snapshots, c.Background, c.SnapshotEvery = b.store.Snapshots, synchronousBackground{}, 5
-	return pipeline.New(c), log
+	return testkit.Must(pipeline.New(c)), log
 }
 
 // seen returns the balance that a node plans with.

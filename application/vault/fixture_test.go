@@ -291,11 +291,14 @@ func setup(t testing.TB, change ...func(*vault.Config)) *rig {
 
 // node is another process on the same stores.
 func (r *rig) node(change ...func(*vault.Config)) *vault.Vault {
-	c := vault.Config{Keys: r.store, DataKeys: r.service, Manifests: r.types, Clock: r.clock, Life: life, Observer: r.tally}
+	c := vault.Config{
+		Keys: r.store, DataKeys: r.service, Manifests: r.types, Clock: r.clock, Observer: r.tally,
+		Limits: vault.Limits{Entries: 50_000, Life: life, Poll: 5 * time.Second, MaxCalls: 64, MaxCallWait: 5 * time.Second},
+	}
 	for _, f := range change {
 		f(&c)
 	}
-	return vault.New(c)
+	return testkit.Must(vault.New(c))
 }
 
 // tally is an observer.

@@ -14,6 +14,7 @@ import (
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/ports"
+	"github.com/erpbackbone/backbone/test/testkit"
 )
 
 // signals is the evictions of a key store, in the hands of the test.
@@ -158,7 +159,7 @@ func TestDerivedKeys(t *testing.T) {
 	require.NotEqual(t, string(print[:]), derive(r.vault, "acme", "webhook", label))
 	_, err = r.vault.Derive(t.Context(), "acme", "fingerprint", label)
 	require.Error(t, err)
-	_, err = vault.New(vault.Config{}).Derive(t.Context(), "acme", "webhook", "a|1")
+	_, err = testkit.Must(vault.New(vault.Config{})).Derive(t.Context(), "acme", "webhook", "a|1")
 	require.Equal(t, "pii.keys_missing", fault.CodeOf(err))
 }
 

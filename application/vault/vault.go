@@ -11,23 +11,9 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// The defaults of a node's cache.
 const (
-	DefaultEntries = 50_000
-	DefaultLife    = 60 * time.Second
-	DefaultPoll    = 5 * time.Second
-)
-
-// The limits of calls to the key service. Without them a key service that delays every call
-// for seconds would block all requests.
-const (
-	DefaultMaxCalls    = 64
-	DefaultMaxCallWait = 5 * time.Second
-)
-
-const (
-	// callTimeout bounds a call to the key store or the key service, which goes on when the
-	// request that began it ends. Both have shorter timeouts of their own.
+	// callTimeout bounds a call to the key store or the key service with all its tries. The call
+	// goes on when the request that began it ends.
 	callTimeout = 30 * time.Second
 	// maxParallelUnwraps bounds the calls to the key service that one request makes at the
 	// same time.
@@ -56,7 +42,7 @@ type Observer interface {
 type Config struct {
 	// Keys and DataKeys are set together or not at all. Without them the Vault refuses every
 	// document with personal values (pii.keys_missing) and returns fingerprints unkeyed,
-	// which is for tests only.
+	// which is for tests only; such a Vault needs no Limits.
 	Keys      ports.SubjectKeys
 	DataKeys  ports.DataKeys
 	Manifests module.Manifests
@@ -66,13 +52,21 @@ type Config struct {
 	Observer Observer
 	// Gate returns the error with which the Vault refuses to seal and open, such as
 	// pii.receipts_behind after a restore; nil never refuses.
-	Gate    func() error
-	Entries int           // keys in memory; 0: DefaultEntries
-	Life    time.Duration // of a key in memory; 0: DefaultLife
-	Poll    time.Duration // between reports of Run to the key store; 0: DefaultPoll
+	Gate func() error
+	Limits
+}
 
-	MaxCalls    int           // of the key service at the same time; 0: DefaultMaxCalls
-	MaxCallWait time.Duration // of a call while MaxCalls are running; 0: DefaultMaxCallWait
+// Limits bound the cache of a Vault and its calls; all are required.
+type Limits struct {
+	Entries int           // keys in memory
+	Life    time.Duration // of a key in memory; at most a minute, after which an erasure counts on it
+	Poll    time.Duration // between reports of Run to the key store
+
+	// Calls of the key service at the same time, and how long a further one waits to begin.
+	// Without these limits a key service that delays every call for seconds would block all
+	// requests.
+	MaxCalls    int
+	MaxCallWait time.Duration
 }
 
 // Vault implements module.Sealer, module.Opener and module.Fingerprints. It is safe
@@ -106,9 +100,11 @@ var (
 )
 
 // New makes a Vault.
-func New(c Config) *Vault {
+func New(c Config) (*Vault, error) {
 	if c.Keys == nil || c.DataKeys == nil {
 		c.Keys, c.DataKeys = nil, nil
+	} else if err := fault.RequirePositive("vault.Config", c.Limits); err != nil {
+		return nil, err
 	}
 	if c.Clock == nil {
 		c.Clock = monotonic{}
@@ -119,21 +115,6 @@ func New(c Config) *Vault {
 	if c.Gate == nil {
 		c.Gate = func() error { return nil }
 	}
-	if c.Entries <= 0 {
-		c.Entries = DefaultEntries
-	}
-	if c.Life <= 0 {
-		c.Life = DefaultLife
-	}
-	if c.Poll <= 0 {
-		c.Poll = DefaultPoll
-	}
-	if c.MaxCalls <= 0 {
-		c.MaxCalls = DefaultMaxCalls
-	}
-	if c.MaxCallWait <= 0 {
-		c.MaxCallWait = DefaultMaxCallWait
-	}
 	v := &Vault{
 		Config: c,
 		reads:  map[ports.SubjectKeyID]*reading{}, mints: map[ports.SubjectKeyID]*pendingKey{}, inFlight: map[*evictionWatch]struct{}{},
@@ -141,7 +122,7 @@ func New(c Config) *Vault {
 		slots: make(chan struct{}, c.MaxCalls),
 	}
 	v.cache.init(c.Entries)
-	return v
+	return v, nil
 }
 
 // ready returns an error while there are no keys or the gate is closed.

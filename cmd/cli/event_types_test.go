@@ -28,6 +28,7 @@ import (
 	"github.com/erpbackbone/backbone/domain/eventtype"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/ports"
+	"github.com/erpbackbone/backbone/test/testkit"
 )
 
 // toy is a built-in module with one type.
@@ -66,7 +67,10 @@ func newTerminal(t *testing.T, roles ...string) *terminal {
 	server, err := httpapi.New(httpapi.Config{
 		Limits: httpapi.Limits{BodyBytes: 4 << 20, EventBytes: 1 << 20, EventNodes: 50_000, Depth: 32, BatchEvents: 100, Body: time.Minute, Request: time.Minute},
 		Access: who, Events: reads, Types: types, Catalog: catalog, Appends: appending.NewService(preparer, store.Appender, store.Events, store.Intents, clock, ids, 0),
-		Intents: pipeline.New(pipeline.Config{Catalog: catalog, Schemas: schemas, Policies: engine, Preparer: preparer, Appender: store.Appender, Events: store.Events, Intents: store.Intents, Idempotency: store.Intents, Clock: clock, IDs: ids}),
+		Intents: testkit.Must(pipeline.New(pipeline.Config{
+			Catalog: catalog, Schemas: schemas, Policies: engine, Preparer: preparer, Appender: store.Appender, Events: store.Events, Intents: store.Intents, Idempotency: store.Intents, Clock: clock, IDs: ids,
+			Limits: pipeline.Limits{KeyTTL: time.Hour, CachedStreams: 1000, SnapshotEvery: 100},
+		})),
 	})
 	require.NoError(t, err)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -42,7 +43,7 @@ func serveKeys(t *testing.T, listen, folder string) (address string, stop func()
 
 func keyClient(t *testing.T, endpoint, folder, profile string) *awskms.Client {
 	t.Helper()
-	client, err := awskms.New(t.Context(), awskms.Config{Endpoint: endpoint, Region: kmsd.Region, CredentialsFile: filepath.Join(folder, kmsd.CredentialsFile), Profile: profile})
+	client, err := awskms.New(t.Context(), awskms.Config{Endpoint: endpoint, Region: kmsd.Region, CredentialsFile: filepath.Join(folder, kmsd.CredentialsFile), Profile: profile, Limits: awskms.Limits{Timeout: 2 * time.Second, Tries: 3, Backoff: 100 * time.Millisecond}})
 	require.NoError(t, err)
 	return client
 }

@@ -211,7 +211,7 @@ func TestDrillRestore(t *testing.T) {
 	require.NoError(t, err)
 	d.hire(erasedName, events)
 	d.hire(survivorName, events)
-	clear, _, _, _ := d.fields(d.server.App.personal.vault, erasedName)
+	clear, _, _, _ := d.fields(d.server.App.vault, erasedName)
 	require.Equal(t, 2*events, clear)
 	d.stop()
 	d.stopCluster()
@@ -222,12 +222,12 @@ func TestDrillRestore(t *testing.T) {
 	d.startCluster(original)
 	d.serve()
 	d.erase(erasedName)
-	clear, redacted, _, _ := d.fields(d.server.App.personal.vault, erasedName)
+	clear, redacted, _, _ := d.fields(d.server.App.vault, erasedName)
 	require.Equal(t, []int{0, 2 * events}, []int{clear, redacted})
 	rotated, err := d.server.App.personal.Rotation.Rotate(t.Context(), drillTenant, nil)
 	require.NoError(t, err)
 	require.EqualValues(t, 1, rotated.Covers)
-	clear, _, _, _ = d.fields(d.server.App.personal.vault, survivorName)
+	clear, _, _, _ = d.fields(d.server.App.vault, survivorName)
 	require.Equal(t, 2*events, clear)
 	d.hire(survivorName+"9", 1) // somebody whom the backup does not know
 	d.stop()
@@ -241,14 +241,16 @@ func TestDrillRestore(t *testing.T) {
 	app := d.server.App
 	require.Equal(t, "pii.receipts_behind", fault.CodeOf(app.personal.Gate.Open()))
 	require.Equal(t, "pii.receipts_behind", fault.CodeOf(app.Ready(t.Context())["receipts"]))
-	_, _, failed, code := d.fields(app.personal.vault, survivorName)
+	_, _, failed, code := d.fields(app.vault, survivorName)
 	require.Equal(t, 2*events, failed)
 	require.Equal(t, "pii.receipts_behind", code)
 	_, err = app.personal.Rotation.Rotate(t.Context(), drillTenant, nil)
 	require.Equal(t, "pii.receipts_behind", fault.CodeOf(err), "nothing is rotated before the repair")
 	// Who goes around the gate finds nothing that opens: the KEK is destroyed.
 	ungated := func() *vault.Vault {
-		return vault.New(vault.Config{Keys: app.personal.store, DataKeys: app.personal.Keyring.service.app, Manifests: app.Registry})
+		return testkit.Must(vault.New(vault.Config{
+			Keys: app.personal.store, DataKeys: app.personal.Keyring.service.app, Manifests: app.Registry, Limits: app.vault.Limits,
+		}))
 	}
 	for _, person := range []string{erasedName, survivorName} {
 		clear, _, failed, code = d.fields(ungated(), person)
@@ -270,10 +272,10 @@ func TestDrillRestore(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, 1, n)
 	require.NoError(t, app.personal.Gate.Check(t.Context()))
-	app.personal.vault.EvictAll()
-	clear, redacted, failed, _ = d.fields(app.personal.vault, erasedName)
+	app.vault.EvictAll()
+	clear, redacted, failed, _ = d.fields(app.vault, erasedName)
 	require.Equal(t, []int{0, 2 * events, 0}, []int{clear, redacted, failed})
-	clear, _, failed, _ = d.fields(app.personal.vault, survivorName)
+	clear, _, failed, _ = d.fields(app.vault, survivorName)
 	require.Equal(t, []int{2 * events, 0}, []int{clear, failed})
 	require.NoError(t, app.Ready(t.Context())["receipts"])
 

@@ -31,8 +31,8 @@ func (a *App) composeFanout(ctx context.Context, observer fanout.Observer) error
 	var err error
 	f.publisher, err = nats.Open(nats.Config{
 		URLs: strings.Split(c.URLs.Reveal(), ","), Credentials: c.Credentials, CAFile: c.CAFile, CertFile: c.CertFile, KeyFile: c.KeyFile,
-		Stream: c.Stream, SubjectPrefix: c.SubjectPrefix, Replicas: c.Replicas, DuplicateWindow: c.DuplicateWindow, MaxAge: c.MaxAge,
-		Batch: c.Batch, MaxBatches: c.Workers, Timeout: c.Timeout, Logger: a.Logger,
+		Stream: c.Stream, SubjectPrefix: c.SubjectPrefix, MaxAge: c.MaxAge, Logger: a.Logger,
+		Limits: nats.Limits{Replicas: c.Replicas, DuplicateWindow: c.DuplicateWindow, Timeout: c.Timeout, Batch: c.Batch},
 		Reconnected: func() {
 			if d := f.dispatcher.Load(); d != nil {
 				d.Wake()
@@ -42,11 +42,16 @@ func (a *App) composeFanout(ctx context.Context, observer fanout.Observer) error
 	if err != nil {
 		return err
 	}
-	f.dispatcher.Store(fanout.New(fanout.Config{
+	dispatcher, err := fanout.New(fanout.Config{
 		Name: natsPublisher, Node: a.Config.Node.ID, Publisher: f.publisher, Cursors: a.Store.Publishers, Leases: a.Store.Leases, Heads: a.HeadWatcher, Log: a.Store.Events,
-		Encoder: presenter{opener: a.Vault(), upcaster: a.Upcaster, entities: a.Store.Directory, reader: a.readerOf(c.Reader)},
-		Clock:   system.Clock{}, Logger: a.Logger, Observer: observer, Batch: c.Batch, Workers: c.Workers,
-	}))
+		Encoder: presenter{opener: a.vault, upcaster: a.Upcaster, entities: a.Store.Directory, reader: a.readerOf(c.Reader)},
+		Clock:   system.Clock{}, Logger: a.Logger, Observer: observer, Limits: fanout.Limits{Batch: c.Batch, Workers: c.Workers}, Timing: fanout.StandardTiming,
+	})
+	if err != nil {
+		f.publisher.Close()
+		return err
+	}
+	f.dispatcher.Store(dispatcher)
 	a.fanout = f
 	switch err := f.publisher.Verify(ctx); fault.KindOf(err) {
 	case fault.FailedPrecondition:

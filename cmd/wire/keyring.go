@@ -37,6 +37,7 @@ type Keyring struct {
 func keyStoreConfig(c configs.Config) keystore.Config {
 	k := keystore.Config{
 		DSN: c.KeyStore.DSN.Reveal(), EraserDSN: c.KeyStore.EraserDSN.Reveal(), ListenDSN: c.KeyStore.ListenDSN.Reveal(),
+		Limits: keystore.Limits{PoolSize: c.KeyStore.Pool, LockTimeout: c.KeyStore.LockTimeout},
 	}
 	if k.DSN == "" {
 		k.DSN = c.Database.DSN.Reveal()
@@ -51,7 +52,7 @@ func keyStoreConfig(c configs.Config) keystore.Config {
 }
 
 // openKeyring connects to the key store. The caller stops the service if it fails.
-func openKeyring(ctx context.Context, c configs.Config, service *keyService, logName string, clock ports.Clock, logger *slog.Logger, metrics *prometheus.Metrics) (*Keyring, error) {
+func openKeyring(ctx context.Context, c configs.Config, service *keyService, logName string, clock ports.Clock, logger *slog.Logger, metrics *prometheus.Metrics) (_ *Keyring, err error) {
 	exports, err := exportdir.Open(c.Erasure.ExportDirectory)
 	if err != nil {
 		return nil, err
@@ -62,6 +63,11 @@ func openKeyring(ctx context.Context, c configs.Config, service *keyService, log
 	if err != nil {
 		return nil, err
 	}
+	defer func() {
+		if err != nil {
+			store.Close()
+		}
+	}()
 	k := &Keyring{service: service, store: store, Erasures: store.Erasures(), KEKs: store.Rotation(), Exports: exports, signer: newReceiptSigner(logName, service, exports)}
 	guard := erasure.GateConfig{Exports: exports, Receipts: k.Erasures, Clock: clock, Interval: c.Erasure.GateInterval, Logger: logger}
 	var watch keyrotation.Observer
@@ -71,11 +77,12 @@ func openKeyring(ctx context.Context, c configs.Config, service *keyService, log
 	if k.Gate, err = erasure.NewGate(guard); err != nil {
 		return nil, err
 	}
-	k.Rotation = keyrotation.New(keyrotation.Config{
+	k.Rotation, err = keyrotation.New(keyrotation.Config{
 		Keys: k.KEKs, Recovery: k.KEKs, KMS: service.rotator, DataKeys: service.app, Exports: exports, Receipts: k.Erasures, Notary: k.signer,
-		Gate: k.Gate.Check, Clock: clock, AliasPrefix: aliasPrefix(logName), DeletionDays: c.Rotation.DeletionDays, Node: nodeID(c), Logger: logger, Observer: watch,
+		Gate: k.Gate.Check, Clock: clock, AliasPrefix: aliasPrefix(logName), Node: nodeID(c), Logger: logger, Observer: watch,
+		Limits: keyrotation.Limits{DeletionDays: c.Rotation.DeletionDays, Workers: c.Rotation.Workers},
 	})
-	return k, nil
+	return k, err
 }
 
 // OpenKeyring opens the keys of an installation for a tool, with the configured key service.

@@ -59,6 +59,7 @@ func openKeyService(ctx context.Context, c configs.KMS, observe awskms.Observer,
 		}
 		*role.client, err = awskms.New(ctx, awskms.Config{
 			Endpoint: s.endpoint, Region: region, CredentialsFile: s.credentials, Profile: profile, Observe: observe,
+			Limits: awskms.Limits{Timeout: c.Timeout, Tries: c.Tries, Backoff: c.Backoff},
 		})
 		if err != nil {
 			return nil, err

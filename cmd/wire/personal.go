@@ -14,21 +14,18 @@ import (
 	eventappend "github.com/erpbackbone/backbone/application/append"
 	"github.com/erpbackbone/backbone/application/erasure"
 	"github.com/erpbackbone/backbone/application/keyrotation"
-	"github.com/erpbackbone/backbone/application/module"
 	"github.com/erpbackbone/backbone/application/vault"
 	"github.com/erpbackbone/backbone/application/verify"
-	"github.com/erpbackbone/backbone/configs"
 	"github.com/erpbackbone/backbone/domain/concurrency"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// personal holds the services that seal, open and erase personal data, and their workers.
+// personal holds the services that erase personal data, the keys, and their workers.
 type personal struct {
 	*Keyring
 	node          string
-	vault         *vault.Vault
 	worker        *erasure.Worker
 	service       *erasure.Service
 	metrics       *prometheus.Metrics // nil: not measured
@@ -38,10 +35,12 @@ type personal struct {
 	keyStoreProbe probe
 }
 
-// openPersonal composes the vault and its keys, if a key service is configured.
-func (a *App) openPersonal(ctx context.Context, o Options, clock ports.Clock) error {
+// openPersonal composes the vault, with its keys if a key service is configured. addErasures adds
+// the rest once the projections exist.
+func (a *App) openPersonal(ctx context.Context, o Options, clock ports.Clock) (err error) {
 	if o.keys == nil {
-		return nil
+		a.vault, err = vault.New(vault.Config{Manifests: a.Registry})
+		return err
 	}
 	installation, err := a.Store.Directory.Installation(ctx)
 	if err != nil {
@@ -51,39 +50,22 @@ func (a *App) openPersonal(ctx context.Context, o Options, clock ports.Clock) er
 	if err != nil {
 		return err
 	}
-	a.personal = newPersonal(ctx, a.Config, ring, a.Registry, a.Logger, o.Observers.Personal)
-	return nil
-}
-
-// Vault returns the service that seals and opens personal values. Without a key service it
-// refuses both.
-func (a *App) Vault() *vault.Vault {
-	if a.personal == nil {
-		return vault.New(vault.Config{Manifests: a.Registry})
-	}
-	return a.personal.vault
-}
-
-// prepareNewTenant requests keys for a tenant that may be new.
-func (a *App) prepareNewTenant() {
-	if a.personal != nil {
-		a.personal.requestPreparation()
-	}
-}
-
-// newPersonal composes the vault, which the append path needs. addErasures adds the rest once
-// the projections exist.
-func newPersonal(ctx context.Context, c configs.Config, ring *Keyring, manifests module.Manifests, logger *slog.Logger, metrics *prometheus.Metrics) *personal {
-	p := &personal{Keyring: ring, node: c.Node.ID, metrics: metrics, logger: logger, tenantChanges: make(chan struct{}, 1)}
+	metrics := o.Observers.Personal
+	p := &personal{Keyring: ring, node: a.Config.Node.ID, metrics: metrics, logger: a.Logger, tenantChanges: make(chan struct{}, 1)}
+	a.personal = p
 	_ = p.Gate.Check(ctx) // the gate stores the verdict; a closed gate does not keep a node from starting
+	c := a.Config
 	config := vault.Config{
 		Keys:     kekCreator{subjectKeys: ring.store, ensure: ring.Rotation.EnsureKEK},
-		DataKeys: ring.service.app, Manifests: manifests, Gate: p.Gate.Open,
+		DataKeys: ring.service.app, Manifests: a.Registry, Gate: p.Gate.Open,
+		Limits: vault.Limits{Entries: c.Vault.CachedKeys, Life: c.Vault.KeyLife, Poll: c.Vault.Poll, MaxCalls: c.KMS.Calls, MaxCallWait: c.KMS.CallWait},
 	}
 	if metrics != nil {
 		config.Observer = metrics
 	}
-	p.vault = vault.New(config)
+	if a.vault, err = vault.New(config); err != nil {
+		return err
+	}
 	p.kmsProbe.query = func(ctx context.Context) error {
 		_, err := ring.service.rotator.Describe(ctx, ring.signer.alias)
 		if fault.KindOf(err) == fault.NotFound {
@@ -98,14 +80,21 @@ func newPersonal(ctx context.Context, c configs.Config, ring *Keyring, manifests
 		}
 		return err
 	}
-	return p
+	return nil
+}
+
+// prepareNewTenant requests keys for a tenant that may be new.
+func (a *App) prepareNewTenant() {
+	if a.personal != nil {
+		a.personal.requestPreparation()
+	}
 }
 
 // addErasures composes the erasure worker and its service from the parts of the App.
 func (p *personal) addErasures(a *App, clock ports.Clock, ids ports.IDSource) (err error) {
 	config := erasure.Config{
 		Register: p.Erasures, Records: a.Store.PersonalRecords, Intents: a.Store.Intents, Streams: a.Store.Events, LegalEntities: a.Store.Directory, Types: a.Store.Registry,
-		Copies: a.targets, Announcer: announcer{a.Append}, Opener: p.vault, Chains: chains{a.Store},
+		Copies: a.targets, Announcer: announcer{a.Append}, Opener: a.vault, Chains: chains{a.Store},
 		Notes: p.signer, Exports: p.Exports, Gate: p.Gate, Clock: clock, IDs: ids, Logger: a.Logger, Poll: a.Config.Erasure.Poll,
 		KeyDeletion: time.Duration(a.Config.Rotation.DeletionDays) * 24 * time.Hour, RotatedByHand: a.Config.Rotation.At == "",
 	}
@@ -125,7 +114,7 @@ func (p *personal) run(ctx context.Context, a *App, logFailure func(error)) {
 	var running sync.WaitGroup
 	running.Go(func() { p.Gate.Run(ctx) })
 	running.Go(func() {
-		p.vault.Run(ctx, meteredEvictions{p.store, p.metrics}, p.node)
+		a.vault.Run(ctx, meteredEvictions{p.store, p.metrics}, p.node)
 		p.reportStop(ctx)
 	})
 	running.Go(func() { p.worker.Run(ctx) })
@@ -192,7 +181,7 @@ func (p *personal) prepareOnce(ctx context.Context, a *App) error {
 			failures = append(failures, err)
 			continue
 		}
-		_, err := p.vault.Fingerprint(ctx, le.TenantID, event.Hash{})
+		_, err := a.vault.Fingerprint(ctx, le.TenantID, event.Hash{})
 		failures = append(failures, err)
 	}
 	return errors.Join(failures...)

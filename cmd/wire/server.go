@@ -58,7 +58,7 @@ func NewServer(ctx context.Context, config configs.Config, o Options) (*Server, 
 	}
 	parts.Subscriptions, parts.Webhooks = app.Subscriptions, app.webhooks.service
 	if app.personal != nil {
-		parts.Personal, parts.Erasures = app.personal.vault, app.personal.service
+		parts.Personal, parts.Erasures = app.vault, app.personal.service
 	}
 	api, err := httpapi.New(parts)
 	if err != nil {

@@ -33,7 +33,7 @@ type webhookDirectory struct {
 func (a *App) composeWebhooks(observer webhooks.Observer) error {
 	c := a.Config.Webhook
 	service, err := webhooks.NewService(webhooks.ServiceConfig{
-		Endpoints: a.Store.Webhooks, Attempts: a.Store.Webhooks, Entities: a.Store.Directory, Subscriptions: a.Store.Subscriptions, Secrets: a.Vault(), Clock: system.Clock{}, IDs: system.NewIDs(), Timeout: c.Timeout, Overlap: c.SecretOverlap,
+		Endpoints: a.Store.Webhooks, Attempts: a.Store.Webhooks, Entities: a.Store.Directory, Subscriptions: a.Store.Subscriptions, Secrets: a.vault, Clock: system.Clock{}, IDs: system.NewIDs(), Timeout: c.Timeout, Overlap: c.SecretOverlap,
 		Resume: func(ctx context.Context, owner ports.Principal, id string) error {
 			_, err := a.Subscriptions.Resume(ctx, subscriptions.Caller{Principal: owner}, id)
 			return err
@@ -99,7 +99,7 @@ type ownerEncoder struct{ app *App }
 // EncodeFor implements webhooks.Encoder.
 func (o ownerEncoder) EncodeFor(ctx context.Context, owner ports.Principal, e event.Recorded) ([]byte, error) {
 	p := presenter{
-		opener: o.app.Vault(), upcaster: o.app.Upcaster, entities: o.app.Store.Directory,
+		opener: o.app.vault, upcaster: o.app.Upcaster, entities: o.app.Store.Directory,
 		reader: func(ctx context.Context, _ event.Scope) (module.Reader, error) {
 			return o.app.Tenancy.Reader(ctx, owner)
 		},

@@ -121,7 +121,8 @@ type App struct {
 	Live          *live.Service
 	Subscriptions *subscriptions.Service
 
-	personal   *personal // nil without a key service
+	vault      *vault.Vault // seals and opens personal values; without a key service it refuses both
+	personal   *personal    // nil without a key service
 	operations *projections.Operations
 	custom     *custom.Service // projections that tenants create
 	rebuilds   *projections.Rebuilds
@@ -239,18 +240,21 @@ func (a *App) compose(ctx context.Context, clock ports.Clock, ids ports.IDSource
 	if err := a.openPersonal(ctx, o, clock); err != nil {
 		return err
 	}
-	vault := a.Vault()
 	preparer := eventappend.NewPreparer(a.Registry, ids, eventappend.Limits{
 		BatchEvents: c.Limits.BatchEvents, EventBytes: c.Limits.EventBytes, EntityRefs: c.Limits.EntityRefs, Tags: c.Limits.Tags,
-	}, eventappend.WithSealer(vault), eventappend.WithUpcaster(a.Upcaster))
-	a.Append = eventappend.NewService(preparer, a.Store.Appender, a.Store.Events, a.Store.Intents, clock, ids, c.Idempotency.TTL, eventappend.WithFingerprints(vault))
+	}, eventappend.WithSealer(a.vault), eventappend.WithUpcaster(a.Upcaster))
+	a.Append = eventappend.NewService(preparer, a.Store.Appender, a.Store.Events, a.Store.Intents, clock, ids, c.Idempotency.TTL, eventappend.WithFingerprints(a.vault))
 	a.Streams = streams.New(streams.Config{Writer: streamWriter{a.Append}, Reader: a.Store.Events, Catalog: a.Catalog, Roles: a.Catalog.RoleNames()})
-	a.Intake = pipeline.New(pipeline.Config{
+	a.Intake, err = pipeline.New(pipeline.Config{
 		Catalog: a.Catalog, Schemas: schemas, Policies: engine, Preparer: preparer, Appender: a.Store.Appender, Events: upcasting.UpcastReader(a.Store.Events, a.Upcaster), Intents: a.Store.Intents,
-		Idempotency: a.Store.Intents, Clock: clock, IDs: ids, Retries: c.Intake.Retries, KeyTTL: c.Idempotency.TTL, Logger: a.Logger,
-		Sealer: vault, Opener: vault, Fingerprints: vault,
-		Snapshots: a.Store.Snapshots, Background: a.background, SnapshotEvery: c.Query.SnapshotEvery, ReadingID: a.Registry.ReadingID,
+		Idempotency: a.Store.Intents, Clock: clock, IDs: ids, Retries: c.Intake.Retries, Logger: a.Logger,
+		Limits: pipeline.Limits{KeyTTL: c.Idempotency.TTL, CachedStreams: c.Intake.CachedStreams, SnapshotEvery: c.Query.SnapshotEvery},
+		Sealer: a.vault, Opener: a.vault, Fingerprints: a.vault,
+		Snapshots: a.Store.Snapshots, Background: a.background, ReadingID: a.Registry.ReadingID,
 	})
+	if err != nil {
+		return err
+	}
 	handlers, sources := map[string]ports.ProjectionHandler{}, map[string]ports.ReadModelSource{}
 	for _, m := range o.Modules {
 		maps.Copy(handlers, m.Projections)
@@ -287,10 +291,13 @@ func (a *App) compose(ctx context.Context, clock ports.Clock, ids ports.IDSource
 		return err
 	}
 	a.Reports.SettleDelay = settleDelay
-	a.Entities = entities.New(entities.Config{
+	a.Entities, err = entities.New(entities.Config{
 		Log: upcasting.UpcastReader(a.Store.Events, a.Upcaster), Snapshots: a.Store.Snapshots, Positions: positions{a.Query, a.Reports}, Folds: a.Catalog, Background: a.background, Clock: clock,
-		Logger: a.Logger, Observer: o.Observers.Entities, ReadingID: a.Registry.ReadingID, SnapshotEvery: c.Query.SnapshotEvery, FoldTimeout: c.Query.FoldBudget,
+		Logger: a.Logger, Observer: o.Observers.Entities, ReadingID: a.Registry.ReadingID, Limits: entities.Limits{SnapshotEvery: c.Query.SnapshotEvery, FoldTimeout: c.Query.FoldBudget},
 	})
+	if err != nil {
+		return err
+	}
 	a.Snapshots = streams.NewSnapshotService(a.Store.Snapshots, a.Store.Events, clock, ids)
 	return nil
 }
@@ -300,10 +307,9 @@ func (a *App) compose(ctx context.Context, clock ports.Clock, ids ports.IDSource
 // erased values.
 func (a *App) withUpcasting(handlers map[string]ports.ProjectionHandler) map[string]ports.ProjectionHandler {
 	out := make(map[string]ports.ProjectionHandler, len(handlers))
-	personalValues := a.Vault()
 	for name, h := range handlers {
 		if ports.HoldsSealedCopies(h) {
-			h = vault.Projection(h, personalValues)
+			h = vault.Projection(h, a.vault)
 		}
 		out[name] = upcasting.UpcastProjection(h, a.Upcaster)
 	}

@@ -85,10 +85,11 @@ func newBooks(tb testing.TB) *books {
 	source := &ids{entropy: ulid.Monotonic(rand.New(rand.NewSource(1)), 0)}
 	preparer := appendevents.NewPreparer(types, source, appendevents.Limits{BatchEvents: 100, EventBytes: 1 << 20, EntityRefs: 128, Tags: 32},
 		appendevents.WithSealer(keys))
-	b := &books{tb: tb, store: store, preparer: preparer, clock: clock, entity: entity, keys: keys, pipeline: pipeline.New(pipeline.Config{
+	b := &books{tb: tb, store: store, preparer: preparer, clock: clock, entity: entity, keys: keys, pipeline: testkit.Must(pipeline.New(pipeline.Config{
 		Catalog: catalog, Schemas: jsonschema.New(), Policies: policies, Preparer: preparer, Appender: store.Appender, Events: store.Events,
-		Intents: store.Intents, Idempotency: store.Intents, Sealer: keys, Opener: keys, Clock: clock, IDs: source, Retries: slices.Repeat([]time.Duration{time.Millisecond}, 50), KeyTTL: time.Hour,
-	})}
+		Intents: store.Intents, Idempotency: store.Intents, Sealer: keys, Opener: keys, Clock: clock, IDs: source, Retries: slices.Repeat([]time.Duration{time.Millisecond}, 50),
+		Limits: pipeline.Limits{KeyTTL: time.Hour, CachedStreams: 1000, SnapshotEvery: 100},
+	}))}
 	b.setUp()
 	return b
 }

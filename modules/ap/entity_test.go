@@ -24,9 +24,11 @@ func (caughtUpPositions) Do(_ string, f func(context.Context)) bool {
 // read if there is one.
 func (b *books) entityOf(kind, id string, change ...func(*entities.Query)) (object, string) {
 	b.tb.Helper()
-	s := entities.New(entities.Config{
-		Log: b.store.Events, Snapshots: b.store.Snapshots, Positions: query.New(b.store.Events, b.store.Events, nil, nil), Folds: catalog, Background: caughtUpPositions{}, Clock: b.clock, SnapshotEvery: 1,
+	s, err := entities.New(entities.Config{
+		Log: b.store.Events, Snapshots: b.store.Snapshots, Positions: query.New(b.store.Events, b.store.Events, nil, nil), Folds: catalog, Background: caughtUpPositions{}, Clock: b.clock,
+		Limits: entities.Limits{SnapshotEvery: 1, FoldTimeout: time.Minute},
 	})
+	require.NoError(b.tb, err)
 	q := entities.Query{LegalEntity: b.entity, Type: kind, ID: id, Consistency: entities.Strong}
 	for _, f := range change {
 		f(&q)

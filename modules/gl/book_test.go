@@ -66,10 +66,11 @@ func newUnconfiguredLedger(t testing.TB) *ledgerFixture {
 	preparer := appendpkg.NewPreparer(types, ids{}, appendpkg.Limits{BatchEvents: 100, EventBytes: 1 << 20, EntityRefs: 100, Tags: 50})
 	b := &ledgerFixture{
 		store: store, entity: entity, persons: map[string]pipeline.Caller{},
-		intake: pipeline.New(pipeline.Config{
+		intake: testkit.Must(pipeline.New(pipeline.Config{
 			Catalog: catalog, Schemas: schemas, Policies: policies, Preparer: preparer, Appender: store.Appender,
 			Events: store.Events, Intents: store.Intents, Idempotency: store.Intents, Clock: clock, IDs: ids{},
-		}),
+			Limits: pipeline.Limits{KeyTTL: time.Hour, CachedStreams: 1000, SnapshotEvery: 100},
+		})),
 		append: appendpkg.NewService(preparer, store.Appender, store.Events, store.Intents, clock, ids{}, time.Hour),
 	}
 	return b

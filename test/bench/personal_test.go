@@ -25,11 +25,13 @@ import (
 	eventappend "github.com/erpbackbone/backbone/application/append"
 	"github.com/erpbackbone/backbone/application/module"
 	"github.com/erpbackbone/backbone/application/vault"
+	"github.com/erpbackbone/backbone/configs"
 	"github.com/erpbackbone/backbone/domain/concurrency"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/eventtype"
 	"github.com/erpbackbone/backbone/domain/shredding"
 	"github.com/erpbackbone/backbone/ports"
+	"github.com/erpbackbone/backbone/test/testkit"
 )
 
 const (
@@ -102,7 +104,11 @@ func newPersonal(t *testing.T, e *engine, keys *keystore.Store, data ports.DataK
 	t.Helper()
 	types := oneType{personType(t, sealed)}
 	p := &sealingFixture{engine: e, calls: &kmsCalls{}}
-	p.vault = vault.New(vault.Config{Keys: keys, DataKeys: data, Manifests: types, Observer: p.calls})
+	c := configs.Default()
+	p.vault = testkit.Must(vault.New(vault.Config{
+		Keys: keys, DataKeys: data, Manifests: types, Observer: p.calls,
+		Limits: vault.Limits{Entries: c.Vault.CachedKeys, Life: c.Vault.KeyLife, Poll: c.Vault.Poll, MaxCalls: c.KMS.Calls, MaxCallWait: c.KMS.CallWait},
+	}))
 	p.preparer = eventappend.NewPreparer(types, system.NewIDs(),
 		eventappend.Limits{BatchEvents: 100, EventBytes: 1 << 20, EntityRefs: 128, Tags: 32}, eventappend.WithSealer(p.vault))
 	return p
@@ -205,14 +211,16 @@ func openKeys(t *testing.T, superuserDSN string) (*keystore.Store, ports.DataKey
 		require.NoError(t, <-served)
 		require.NoError(t, server.Close())
 	})
+	config := configs.Default()
 	client := func(profile string) *awskms.Client {
 		c, err := awskms.New(t.Context(), awskms.Config{
 			Endpoint: "http://" + listener.Addr().String(), Region: kmsd.Region, Profile: profile, CredentialsFile: filepath.Join(folder, kmsd.CredentialsFile),
+			Limits: awskms.Limits{Timeout: config.KMS.Timeout, Tries: config.KMS.Tries, Backoff: config.KMS.Backoff},
 		})
 		require.NoError(t, err)
 		return c
 	}
-	store, err := keystore.Open(t.Context(), keystore.Config{DSN: asApp(t, superuserDSN), EraserDSN: asRole(t, superuserDSN, "backbone_eraser")})
+	store, err := keystore.Open(t.Context(), keystore.Config{DSN: asApp(t, superuserDSN), EraserDSN: asRole(t, superuserDSN, "backbone_eraser"), Limits: keystore.Limits{PoolSize: config.KeyStore.Pool, LockTimeout: config.KeyStore.LockTimeout}})
 	require.NoError(t, err)
 	t.Cleanup(store.Close)
 	kek, err := client(kmsd.Rotator).Create(t.Context(), "alias/bench/epoch-1", ports.WrapDataKeys)

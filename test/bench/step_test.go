@@ -35,7 +35,8 @@ type pipelineFixture struct {
 
 func newPipeline(b *testing.B) *pipelineFixture {
 	b.Helper()
-	schemas, clock, ids, limits := jsonschema.New(), system.Clock{}, system.NewIDs(), configs.Default().Limits
+	schemas, clock, ids, config := jsonschema.New(), system.Clock{}, system.NewIDs(), configs.Default()
+	limits := config.Limits
 	var declared []module.Module
 	for _, m := range modules.BuiltIn() {
 		declared = append(declared, m.Module)
@@ -51,10 +52,12 @@ func newPipeline(b *testing.B) *pipelineFixture {
 	p.preparer = eventappend.NewPreparer(types, ids, eventappend.Limits{
 		BatchEvents: limits.BatchEvents, EventBytes: limits.EventBytes, EntityRefs: limits.EntityRefs, Tags: limits.Tags,
 	})
-	p.intake = pipeline.New(pipeline.Config{
+	p.intake, err = pipeline.New(pipeline.Config{
 		Catalog: catalog, Schemas: schemas, Policies: policies, Preparer: p.preparer, Appender: store.Appender, Events: store.Events, Intents: store.Intents,
 		Idempotency: store.Intents, Clock: clock, IDs: ids,
+		Limits: pipeline.Limits{KeyTTL: config.Idempotency.TTL, CachedStreams: config.Intake.CachedStreams, SnapshotEvery: config.Query.SnapshotEvery},
 	})
+	require.NoError(b, err)
 	e := demo.Entities[0]
 	p.entity, err = store.Directory.CreateLegalEntity(b.Context(), ports.LegalEntity{TenantID: demo.Tenant, Code: e.Code, Name: e.Name, TimeZone: e.TimeZone, Status: "active"})
 	require.NoError(b, err)

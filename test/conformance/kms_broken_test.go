@@ -181,7 +181,7 @@ func runKeySuiteOn(t *testing.T, wrap func(keys) conformance.KeyService) {
 			Credentials: aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) { return shared.Credentials, nil }),
 		})},
 		New: func(t *testing.T, around func(http.RoundTripper) http.RoundTripper) conformance.KeyService {
-			c := awskms.Config{Endpoint: web.URL, Region: kmsd.Region, CredentialsFile: file, Profile: kmsd.BreakGlass, Timeout: 500 * time.Millisecond, Backoff: time.Millisecond}
+			c := awskms.Config{Endpoint: web.URL, Region: kmsd.Region, CredentialsFile: file, Profile: kmsd.BreakGlass, Limits: awskms.Limits{Timeout: 500 * time.Millisecond, Tries: 3, Backoff: time.Millisecond}}
 			if around != nil {
 				c.Transport = around(http.DefaultTransport)
 			}

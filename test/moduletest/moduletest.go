@@ -64,12 +64,13 @@ func New(t testing.TB, modules ...module.Module) *Books {
 	limits := configs.Default().Limits
 	return &Books{
 		Catalog: catalog, Entity: entity, t: t, head: store.Events.Head,
-		Pipeline: pipeline.New(pipeline.Config{
+		Pipeline: testkit.Must(pipeline.New(pipeline.Config{
 			Catalog: catalog, Schemas: schemas, Policies: policies, Appender: store.Appender, Events: store.Events, Intents: store.Intents, Idempotency: store.Intents, Clock: clock, IDs: ids,
+			Limits: pipeline.Limits{KeyTTL: time.Hour, CachedStreams: 1000, SnapshotEvery: 100},
 			Preparer: eventappend.NewPreparer(types, ids, eventappend.Limits{
 				BatchEvents: limits.BatchEvents, EventBytes: limits.EventBytes, EntityRefs: limits.EntityRefs, Tags: limits.Tags,
 			}),
-		}),
+		})),
 	}
 }
 

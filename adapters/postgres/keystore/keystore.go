@@ -23,7 +23,7 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// Config configures Open. Only DSN is required.
+// Config configures Open. Only DSN and Limits are required.
 type Config struct {
 	// DSN connects as backbone_app. A transaction pooler must forward start-up parameters.
 	DSN string
@@ -31,32 +31,26 @@ type Config struct {
 	EraserDSN string
 	// ListenDSN connects to PostgreSQL directly, for LISTEN; "" is DSN.
 	ListenDSN string
-	// PoolSize bounds the connections of each of the two roles; 0 is 4.
-	PoolSize int
+	Limits
 	// Logger gets messages for operators; nil is slog.Default.
 	Logger *slog.Logger
 	// Tracer traces statements, never their arguments; may be nil.
 	Tracer pgx.QueryTracer
 	// DialFunc opens connections; nil is a TCP or unix socket dialer with keepalive.
 	DialFunc func(ctx context.Context, network, address string) (net.Conn, error)
-
-	LockTimeout time.Duration // zero: keyLockTimeout; tests that pause in a transaction set a longer one
 }
 
-// keyLockTimeout bounds how long a mint or an erasure waits for a lock, and how long a session
-// of Store may be idle in a transaction. The leases that an erasure waits for end with their
-// append.
-const keyLockTimeout = 10 * time.Second
+// Limits bound the sessions of a Store; all are required.
+type Limits struct {
+	PoolSize int // connections of each of the two roles
+	// LockTimeout bounds how long a mint or an erasure waits for a lock, and how long a session
+	// may be idle in a transaction. The leases that an erasure waits for end with their append.
+	LockTimeout time.Duration
+}
 
 func (c Config) withDefaults() Config {
 	if c.ListenDSN == "" {
 		c.ListenDSN = c.DSN
-	}
-	if c.PoolSize <= 0 {
-		c.PoolSize = 4
-	}
-	if c.LockTimeout <= 0 {
-		c.LockTimeout = keyLockTimeout
 	}
 	if c.Logger == nil {
 		c.Logger = slog.Default()
@@ -86,6 +80,9 @@ var (
 // Open connects to a migrated key store. Faults: store.dsn_invalid,
 // keys.unavailable.
 func Open(ctx context.Context, c Config) (*Store, error) {
+	if err := fault.RequirePositive("keystore.Config", c.Limits); err != nil {
+		return nil, err
+	}
 	c = c.withDefaults()
 	k := &Store{config: c, log: c.Logger, queries: keystoredb.New()}
 	var err error
