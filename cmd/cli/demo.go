@@ -125,12 +125,12 @@ func demoBooks(ctx context.Context, app *wire.App, modules []plugin.Module, enti
 // approves it. An intent that an earlier start completed is skipped.
 func setUpStep(ctx context.Context, app *wire.App, le ports.LegalEntity, s demo.Step, key string) error {
 	caller := demoCaller(app, s.As)
-	out, err := app.Intake.Submit(ctx, caller, pipeline.Request{
+	out, err := app.Pipeline.Submit(ctx, caller, pipeline.Request{
 		Type: s.Type, LegalEntity: le, Payload: s.Payload, IdempotencyKey: key,
 		Source: event.Source{System: "backbone", Channel: "batch", Reference: "demo"},
 	})
 	if err == nil && out.Status == intent.PendingApproval {
-		_, err = app.Intake.Approve(ctx, demoCaller(app, approverOf(out, s.As)), pipeline.Decision{LegalEntity: le, Intent: out.IntentID, PlanHash: out.PlanHash, Comment: "demonstration set-up"})
+		_, err = app.Pipeline.Approve(ctx, demoCaller(app, approverOf(out, s.As)), pipeline.Decision{LegalEntity: le, Intent: out.IntentID, PlanHash: out.PlanHash, Comment: "demonstration set-up"})
 	}
 	if err != nil && isDone(err) {
 		return nil

@@ -316,7 +316,7 @@ func openRedactor(ctx context.Context, o redactOptions, announce bool) (r *redac
 	if announce {
 		config := configs.Default()
 		config.Database.DSN = configs.DSN(o.DSN)
-		store, err := wire.OpenStore(ctx, config, wire.Options{})
+		store, err := wire.OpenStore(ctx, config)
 		if err != nil {
 			return r, err
 		}

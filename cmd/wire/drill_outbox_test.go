@@ -53,7 +53,7 @@ func TestDrillOutboxByLogicalReplication(t *testing.T) {
 	u.RawQuery = q.Encode()
 	config := configs.Default()
 	config.Database.DSN, config.Database.PhysicalPartitions = configs.DSN(u.String()), 1
-	store, err := wire.OpenStore(t.Context(), config, wire.Options{})
+	store, err := wire.OpenStore(t.Context(), config)
 	require.NoError(t, err)
 	t.Cleanup(store.Close)
 	require.NoError(t, store.Directory.Bootstrap(t.Context(), ports.Installation{LogName: "books.example.org"}))

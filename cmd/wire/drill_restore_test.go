@@ -116,7 +116,7 @@ func (d *drill) serve() {
 func (d *drill) hire(person string, n int) {
 	subject, id, _ := strings.Cut(person, ":")
 	for i := range n {
-		_, _, err := d.server.App.Append.Append(d.t.Context(), eventappend.Request{
+		_, _, err := d.server.App.appends.Append(d.t.Context(), eventappend.Request{
 			LegalEntity: d.entity, Actor: event.Actor{Type: event.System, ID: "s-hr", Name: "hr"}, PersonID: "s-hr",
 			Drafts: []event.Draft{{
 				Type: drillType, OccurredAt: time.Now(), Stream: event.StreamID{Type: "employment", ID: fmt.Sprintf("%s-%d", id, i)},
@@ -281,7 +281,7 @@ func TestDrillRestore(t *testing.T) {
 
 	// Life goes on: the survivor's key seals, the erased one is refused.
 	d.hire(survivorName+"0", 1)
-	_, _, err = app.Append.Append(t.Context(), eventappend.Request{
+	_, _, err = app.appends.Append(t.Context(), eventappend.Request{
 		LegalEntity: d.entity, Actor: event.Actor{Type: event.System, ID: "s-hr", Name: "hr"}, PersonID: "s-hr",
 		Drafts: []event.Draft{{
 			Type: drillType, OccurredAt: time.Now(), Stream: event.StreamID{Type: "employment", ID: "again"},

@@ -22,8 +22,8 @@ type fanoutRunner struct {
 
 // composeFanout composes the fan-out if one is configured. The node starts while the broker is
 // unavailable; it does not start when the stream has wrong settings.
-func (a *App) composeFanout(ctx context.Context, observer fanout.Observer) error {
-	c := a.Config.NATS
+func (a *App) composeFanout(ctx context.Context) error {
+	c := a.config.NATS
 	if !c.Configured() {
 		return nil
 	}
@@ -31,7 +31,7 @@ func (a *App) composeFanout(ctx context.Context, observer fanout.Observer) error
 	var err error
 	f.publisher, err = nats.Open(nats.Config{
 		URLs: strings.Split(c.URLs.Reveal(), ","), Credentials: c.Credentials, CAFile: c.CAFile, CertFile: c.CertFile, KeyFile: c.KeyFile,
-		Stream: c.Stream, SubjectPrefix: c.SubjectPrefix, MaxAge: c.MaxAge, Logger: a.Logger,
+		Stream: c.Stream, SubjectPrefix: c.SubjectPrefix, MaxAge: c.MaxAge, Logger: a.logger,
 		Limits: nats.Limits{Replicas: c.Replicas, DuplicateWindow: c.DuplicateWindow, Timeout: c.Timeout, Batch: c.Batch},
 		Reconnected: func() {
 			if d := f.dispatcher.Load(); d != nil {
@@ -43,9 +43,9 @@ func (a *App) composeFanout(ctx context.Context, observer fanout.Observer) error
 		return err
 	}
 	dispatcher, err := fanout.New(fanout.Config{
-		Name: natsPublisher, Node: a.Config.Node.ID, Publisher: f.publisher, Cursors: a.Store.Publishers, Leases: a.Store.Leases, Heads: a.HeadWatcher, Log: a.Store.Events,
+		Name: natsPublisher, Node: a.config.Node.ID, Publisher: f.publisher, Cursors: a.Store.Publishers, Leases: a.Store.Leases, Heads: a.heads, Log: a.Store.Events,
 		Encoder: presenter{opener: a.vault, upcaster: a.Upcaster, entities: a.Store.Directory, reader: a.readerOf(c.Reader)},
-		Clock:   system.Clock{}, Logger: a.Logger, Observer: observer, Limits: fanout.Limits{Batch: c.Batch, Workers: c.Workers}, Timing: fanout.StandardTiming,
+		Clock:   system.Clock{}, Logger: a.logger, Observer: a.metrics, Limits: fanout.Limits{Batch: c.Batch, Workers: c.Workers}, Timing: fanout.StandardTiming,
 	})
 	if err != nil {
 		f.publisher.Close()
@@ -58,7 +58,7 @@ func (a *App) composeFanout(ctx context.Context, observer fanout.Observer) error
 		return err
 	default:
 		if err != nil {
-			a.Logger.WarnContext(ctx, "NATS was not reached yet; events are published once it is", "code", fault.CodeOf(err))
+			a.logger.WarnContext(ctx, "NATS was not reached yet; events are published once it is", "code", fault.CodeOf(err))
 		}
 		return nil
 	}

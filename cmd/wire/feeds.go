@@ -18,17 +18,17 @@ const listenNotify = "notify"
 const idlePoll = 2 * time.Second
 
 // composeFeeds composes the live feeds and the head watcher, which all parts of a node share.
-func (a *App) composeFeeds(clock ports.Clock, o Options) (err error) {
-	c := a.Config
-	watch := subscriptions.HeadWatcherConfig{Heads: a.Store.Events, Logger: a.Logger, Clock: clock, Poll: c.Delivery.Poll, Quiet: idlePoll}
+func (a *App) composeFeeds(clock ports.Clock) (err error) {
+	c := a.config
+	watch := subscriptions.HeadWatcherConfig{Heads: a.Store.Events, Logger: a.logger, Clock: clock, Poll: c.Delivery.Poll, Quiet: idlePoll}
 	if c.Delivery.Listen == listenNotify {
 		watch.WakeUps = a.Store.Events
 	}
-	if a.HeadWatcher, err = subscriptions.NewHeadWatcher(watch); err != nil {
+	if a.heads, err = subscriptions.NewHeadWatcher(watch); err != nil {
 		return err
 	}
-	a.Feeds = query.NewFeeds(a.Query, a.Store.Events, clock)
-	a.Live, err = live.New(live.Config{Heads: a.HeadWatcher, Clock: clock, Observer: o.Observers.Feeds, Limits: live.Limits{
+	a.feeds = query.NewFeeds(a.Query, a.Store.Events, clock)
+	a.live, err = live.New(live.Config{Heads: a.heads, Clock: clock, Observer: a.metrics, Limits: live.Limits{
 		Heartbeat: c.Feeds.Heartbeat, AccessCheckInterval: c.Feeds.Review, PerPrincipal: c.Feeds.PerPrincipal, PerNode: c.Feeds.PerNode,
 	}})
 	return err
@@ -36,6 +36,6 @@ func (a *App) composeFeeds(clock ports.Clock, o Options) (err error) {
 
 // liveParts returns the API's configuration of live feeds.
 func (a *App) liveParts() httpapi.LiveConfig {
-	c := a.Config.Feeds
-	return httpapi.LiveConfig{Feeds: a.Feeds, Live: a.Live, Origins: c.Origins, LiveLimits: httpapi.LiveLimits{WriteTimeout: c.WriteTimeout, Batch: c.Batch}}
+	c := a.config.Feeds
+	return httpapi.LiveConfig{Feeds: a.feeds, Live: a.live, Origins: c.Origins, LiveLimits: httpapi.LiveLimits{WriteTimeout: c.WriteTimeout, Batch: c.Batch}}
 }

@@ -69,17 +69,15 @@ func openKeyring(ctx context.Context, c configs.Config, service *keyService, log
 		}
 	}()
 	k := &Keyring{service: service, store: store, Erasures: store.Erasures(), KEKs: store.Rotation(), Exports: exports, signer: newReceiptSigner(logName, service, exports)}
-	guard := erasure.GateConfig{Exports: exports, Receipts: k.Erasures, Clock: clock, Interval: c.Erasure.GateInterval, Logger: logger}
-	var watch keyrotation.Observer
-	if metrics != nil {
-		guard.Behind, watch = metrics.ReceiptsBehind, metrics
-	}
-	if k.Gate, err = erasure.NewGate(guard); err != nil {
+	k.Gate, err = erasure.NewGate(erasure.GateConfig{
+		Exports: exports, Receipts: k.Erasures, Clock: clock, Interval: c.Erasure.GateInterval, Logger: logger, Behind: metrics.ReceiptsBehind,
+	})
+	if err != nil {
 		return nil, err
 	}
 	k.Rotation, err = keyrotation.New(keyrotation.Config{
 		Keys: k.KEKs, Recovery: k.KEKs, KMS: service.rotator, DataKeys: service.app, Exports: exports, Receipts: k.Erasures, Notary: k.signer,
-		Gate: k.Gate.Check, Clock: clock, AliasPrefix: aliasPrefix(logName), Node: nodeID(c), Logger: logger, Observer: watch,
+		Gate: k.Gate.Check, Clock: clock, AliasPrefix: aliasPrefix(logName), Node: nodeID(c), Logger: logger, Observer: metrics,
 		Limits: keyrotation.Limits{DeletionDays: c.Rotation.DeletionDays, Workers: c.Rotation.Workers},
 	})
 	return k, err
@@ -109,7 +107,7 @@ func OpenKeyring(ctx context.Context, c configs.Config, audit io.Writer) (_ *Key
 	if err != nil {
 		return nil, err
 	}
-	k, err := openKeyring(ctx, c, service, installation.LogName, system.Clock{}, slog.New(slog.DiscardHandler), nil)
+	k, err := openKeyring(ctx, c, service, installation.LogName, system.Clock{}, slog.New(slog.DiscardHandler), prometheus.New())
 	if err != nil {
 		return nil, errors.Join(err, service.stop())
 	}

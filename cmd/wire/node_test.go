@@ -34,14 +34,14 @@ func TestNodeID(t *testing.T) {
 		a, err := Open(t.Context(), config, Options{Modules: modules.BuiltIn(), LogName: "node.example.org"})
 		require.NoError(t, err)
 		defer a.Close()
-		require.NotEmpty(t, a.Config.Node.ID)
-		require.Equal(t, a.Config.Node.ID, nodeID(a.Config))
-		names[a.Config.Node.ID] = true
+		require.NotEmpty(t, a.config.Node.ID)
+		require.Equal(t, a.config.Node.ID, nodeID(a.config))
+		names[a.config.Node.ID] = true
 	}
 	require.Len(t, names, 2)
 	config.Node.ID = "books-1"
 	a, err := Open(t.Context(), config, Options{Modules: modules.BuiltIn()})
 	require.NoError(t, err)
 	defer a.Close()
-	require.Equal(t, "books-1", a.Config.Node.ID)
+	require.Equal(t, "books-1", a.config.Node.ID)
 }

@@ -28,7 +28,7 @@ type personal struct {
 	node          string
 	worker        *erasure.Worker
 	service       *erasure.Service
-	metrics       *prometheus.Metrics // nil: not measured
+	metrics       *prometheus.Metrics
 	logger        *slog.Logger
 	tenantChanges chan struct{} // wakes prepareTenants: a tenant may be new
 	kmsProbe      probe
@@ -46,24 +46,20 @@ func (a *App) openPersonal(ctx context.Context, o Options, clock ports.Clock) (e
 	if err != nil {
 		return err
 	}
-	ring, err := openKeyring(ctx, a.Config, o.keys, installation.LogName, clock, a.Logger, o.Observers.Personal)
+	ring, err := openKeyring(ctx, a.config, o.keys, installation.LogName, clock, a.logger, a.metrics)
 	if err != nil {
 		return err
 	}
-	metrics := o.Observers.Personal
-	p := &personal{Keyring: ring, node: a.Config.Node.ID, metrics: metrics, logger: a.Logger, tenantChanges: make(chan struct{}, 1)}
+	p := &personal{Keyring: ring, node: a.config.Node.ID, metrics: a.metrics, logger: a.logger, tenantChanges: make(chan struct{}, 1)}
 	a.personal = p
 	_ = p.Gate.Check(ctx) // the gate stores the verdict; a closed gate does not keep a node from starting
-	c := a.Config
-	config := vault.Config{
+	c := a.config
+	a.vault, err = vault.New(vault.Config{
 		Keys:     kekCreator{subjectKeys: ring.store, ensure: ring.Rotation.EnsureKEK},
-		DataKeys: ring.service.app, Manifests: a.Registry, Gate: p.Gate.Open,
+		DataKeys: ring.service.app, Manifests: a.Registry, Gate: p.Gate.Open, Observer: a.metrics,
 		Limits: vault.Limits{Entries: c.Vault.CachedKeys, Life: c.Vault.KeyLife, Poll: c.Vault.Poll, MaxCalls: c.KMS.Calls, MaxCallWait: c.KMS.CallWait},
-	}
-	if metrics != nil {
-		config.Observer = metrics
-	}
-	if a.vault, err = vault.New(config); err != nil {
+	})
+	if err != nil {
 		return err
 	}
 	p.kmsProbe.query = func(ctx context.Context) error {
@@ -94,12 +90,9 @@ func (a *App) prepareNewTenant() {
 func (p *personal) addErasures(a *App, clock ports.Clock, ids ports.IDSource) (err error) {
 	config := erasure.Config{
 		Register: p.Erasures, Records: a.Store.PersonalRecords, Intents: a.Store.Intents, Streams: a.Store.Events, LegalEntities: a.Store.Directory, Types: a.Store.Registry,
-		Copies: a.targets, Announcer: announcer{a.Append}, Opener: a.vault, Chains: chains{a.Store},
-		Notes: p.signer, Exports: p.Exports, Gate: p.Gate, Clock: clock, IDs: ids, Logger: a.Logger, Poll: a.Config.Erasure.Poll,
-		KeyDeletion: time.Duration(a.Config.Rotation.DeletionDays) * 24 * time.Hour, RotatedByHand: a.Config.Rotation.At == "",
-	}
-	if p.metrics != nil {
-		config.Observer = p.metrics
+		Copies: a.targets, Announcer: announcer{a.appends}, Opener: a.vault, Chains: chains{a.Store},
+		Notes: p.signer, Exports: p.Exports, Gate: p.Gate, Clock: clock, IDs: ids, Logger: a.logger, Observer: a.metrics, Poll: a.config.Erasure.Poll,
+		KeyDeletion: time.Duration(a.config.Rotation.DeletionDays) * 24 * time.Hour, RotatedByHand: a.config.Rotation.At == "",
 	}
 	if p.worker, err = erasure.NewWorker(config); err != nil {
 		return err
@@ -119,8 +112,8 @@ func (p *personal) run(ctx context.Context, a *App, logFailure func(error)) {
 	})
 	running.Go(func() { p.worker.Run(ctx) })
 	running.Go(func() { p.prepareTenants(ctx, a, logFailure) })
-	if at, err := time.Parse("15:04", a.Config.Rotation.At); err == nil {
-		night := keyrotation.Nightly{At: time.Duration(at.Hour())*time.Hour + time.Duration(at.Minute())*time.Minute, MaximumAge: a.Config.Rotation.MaximumAge}
+	if at, err := time.Parse("15:04", a.config.Rotation.At); err == nil {
+		night := keyrotation.Nightly{At: time.Duration(at.Hour())*time.Hour + time.Duration(at.Minute())*time.Minute, MaximumAge: a.config.Rotation.MaximumAge}
 		running.Go(func() { p.Rotation.RunNightly(ctx, night, logFailure) })
 	}
 	running.Wait()
@@ -289,13 +282,13 @@ func (n tenantNotifier) CreateLegalEntity(ctx context.Context, le ports.LegalEnt
 // meteredEvictions measures by how many evictions of keys a node is behind.
 type meteredEvictions struct {
 	ports.KeyEvictions
-	metrics *prometheus.Metrics // may be nil
+	metrics *prometheus.Metrics
 }
 
 // ReportNode implements ports.KeyEvictions.
 func (w meteredEvictions) ReportNode(ctx context.Context, node string, forgotten int64) (int64, error) {
 	newest, err := w.KeyEvictions.ReportNode(ctx, node, forgotten)
-	if err == nil && w.metrics != nil {
+	if err == nil {
 		w.metrics.GenerationLag(newest - forgotten)
 	}
 	return newest, err

@@ -14,8 +14,8 @@ import (
 
 // composeProjections composes the projections, their rebuilds and their operations. They wait
 // for the head watcher, which must exist.
-func (a *App) composeProjections(handlers map[string]ports.ProjectionHandler, clock ports.Clock, o Options) (err error) {
-	c := a.Config.Projector
+func (a *App) composeProjections(handlers map[string]ports.ProjectionHandler, clock ports.Clock) (err error) {
+	c := a.config.Projector
 	a.custom, err = custom.New(custom.Config{
 		Compiler: jq.NewWithLimits(foldLimits()), Rows: a.Store.ProjectionRows, Register: a.Store.ProjectionVersions, Entities: a.Store.Directory, Events: upcasting.UpcastReader(a.Store.Events, a.Upcaster),
 		Upcast: func(h ports.ProjectionHandler) ports.ProjectionHandler {
@@ -36,22 +36,22 @@ func (a *App) composeProjections(handlers map[string]ports.ProjectionHandler, cl
 	})
 	upcast := a.withUpcasting(handlers)
 	a.rebuilds, err = projections.NewRebuilds(projections.RebuildsConfig{
-		Store: a.Store.Projections, Register: a.Store.ProjectionVersions, Versions: a.Store.ProjectionVersions, Snapshots: a.Store.ProjectionSnapshots, Clock: clock, Logger: a.Logger, Declared: a.Catalog.Projections, Custom: a.custom, Handlers: upcast,
+		Store: a.Store.Projections, Register: a.Store.ProjectionVersions, Versions: a.Store.ProjectionVersions, Snapshots: a.Store.ProjectionSnapshots, Clock: clock, Logger: a.logger, Declared: a.Catalog.Projections, Custom: a.custom, Handlers: upcast,
 		Tables: tablesOf(handlers), Wake: func() { a.Runner.Wake() }, MaxBehind: c.SwitchWithin, ManualSwitch: c.Switch == "manual",
 	})
 	if err != nil {
 		return err
 	}
 	a.targets, err = projections.NewTargets(projections.TargetsConfig{
-		Store: a.Store.ProjectionTargets, Checkpoints: a.Store.Projections, Register: a.Store.ProjectionVersions, Versions: a.Store.ProjectionVersions, Records: a.Store.PersonalRecords, Logger: a.Logger,
+		Store: a.Store.ProjectionTargets, Checkpoints: a.Store.Projections, Register: a.Store.ProjectionVersions, Versions: a.Store.ProjectionVersions, Records: a.Store.PersonalRecords, Logger: a.logger,
 		Declared: a.Catalog.Projections, Handlers: upcast, Targets: targetsOf(handlers), CustomRows: a.custom, MaxEvents: c.RecomputeEvents,
 	})
 	if err != nil {
 		return err
 	}
 	a.Runner, err = projections.New(projections.Config{
-		Store: a.Store.Projections, Register: a.Store.ProjectionVersions, Versions: a.Store.ProjectionVersions, Custom: a.custom, Leases: a.Store.Leases, Heads: a.HeadWatcher, Node: a.Config.Node.ID,
-		Logger: a.Logger, Clock: clock, Observer: o.Observers.Projection,
+		Store: a.Store.Projections, Register: a.Store.ProjectionVersions, Versions: a.Store.ProjectionVersions, Custom: a.custom, Leases: a.Store.Leases, Heads: a.heads, Node: a.config.Node.ID,
+		Logger: a.logger, Clock: clock, Observer: a.metrics,
 		Limits: projections.Limits{Batch: c.Batch, Bytes: c.Bytes, Workers: c.Workers, Refresh: c.Poll, TTL: c.TTL, Renew: c.Renew, Stall: c.Stall},
 	}, a.Catalog.Projections, upcast)
 	return err

@@ -3,15 +3,56 @@ package wire
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net"
 	"os"
 	"runtime/debug"
 	"time"
 
+	"github.com/exaring/otelpgx"
+
 	"github.com/erpbackbone/backbone/adapters/httpapi"
+	"github.com/erpbackbone/backbone/adapters/plugin"
+	"github.com/erpbackbone/backbone/adapters/prometheus"
+	"github.com/erpbackbone/backbone/adapters/telemetry"
 	"github.com/erpbackbone/backbone/configs"
+	"github.com/erpbackbone/backbone/domain/fault"
 )
+
+// Serve runs a node until ctx ends: it composes the server, opens the port, and starts the
+// background work and the API. When ctx ends, background work stops at once, while requests in
+// flight have http.shutdown_timeout before the API closes their connections. The key service
+// and the connections to the databases are closed last. Only the requests have a time limit.
+func Serve(ctx context.Context, config configs.Config, modules []plugin.Module) (err error) {
+	if config.Database.DSN == "" {
+		return fault.New(fault.Invalid, "config.dsn_missing", "no database; set database.dsn or BACKBONE_DATABASE_DSN")
+	}
+	if err := requireKeys(config); err != nil {
+		return err
+	}
+	logger := newLogger(config.Log)
+	server, err := NewServer(ctx, config, Options{Modules: modules, Logger: logger, Audit: os.Stderr})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, server.Close()) }()
+	listener, err := net.Listen("tcp", config.HTTP.Listen)
+	if err != nil {
+		return fmt.Errorf("http.listen: %w", err)
+	}
+	background, stop := context.WithCancel(ctx)
+	running := make(chan struct{})
+	go func() {
+		defer close(running)
+		server.App.Run(background)
+	}()
+	logger.InfoContext(ctx, "serving", "address", listener.Addr().String(), "version", configs.Version)
+	err = server.Serve(ctx, listener)
+	stop()
+	<-running
+	return err
+}
 
 // Server is an App with its HTTP API.
 type Server struct {
@@ -19,53 +60,61 @@ type Server struct {
 	keys     *keyService // nil: none is configured
 	http     *httpapi.Server
 	shutdown time.Duration
-	close    func(context.Context) error // sends the remaining traces; nil: nothing is traced
+	traces   *telemetry.Telemetry // nil: nothing is traced
 }
 
-// NewServer composes an App and its API.
-func NewServer(ctx context.Context, config configs.Config, o Options) (*Server, error) {
-	observed, err := composeObservers(ctx, config, &o)
-	if err != nil {
-		return nil, err
-	}
-	keys, err := openKeyService(ctx, config.KMS, observed.kms, auditLog(o.Audit))
-	if err != nil {
-		return nil, err
-	}
-	o.keys = keys
-	app, err := Open(ctx, config, o)
-	if err != nil {
-		return nil, errors.Join(err, keys.stop())
-	}
-	if err := app.composeFanout(ctx, o.Observers.Fanout); err != nil {
-		app.Close()
-		return nil, errors.Join(err, keys.stop())
-	}
+// NewServer composes an App and its API, with metrics, and with traces if telemetry.otlp_endpoint
+// is set.
+func NewServer(ctx context.Context, config configs.Config, o Options) (_ *Server, err error) {
+	o.metrics = prometheus.New()
+	s := &Server{shutdown: config.HTTP.ShutdownTimeout}
 	parts := httpapi.Config{
-		Access: app.Tenancy, Intents: app.Intake, Appends: app.Append, Streams: app.Streams, Events: app.Query, Types: app.Registry, Upcaster: app.Upcaster, Reports: app.Reports,
-		Entities: app.Entities, Snapshots: app.Snapshots,
-		Catalog: app.Catalog, Logger: o.Logger, Metrics: observed.http, MetricsPage: observed.page, Tracing: observed.tracing, Ready: app.Ready, Projections: app.operations, Rebuilds: app.rebuilds, Targets: app.targets, CustomProjections: app.custom,
-		OperatorTenant: config.Projector.OperatorTenant,
+		Metrics: o.metrics, MetricsPage: o.metrics.Handler(), OperatorTenant: config.Projector.OperatorTenant,
 		Limits: httpapi.Limits{
 			BodyBytes: int64(config.HTTP.BodyLimitBytes), EventBytes: config.Limits.EventBytes, EventNodes: config.Limits.Nodes,
 			Depth: config.Limits.Depth, BatchEvents: config.Limits.BatchEvents, Body: config.HTTP.ReadTimeout, Request: config.HTTP.RequestTimeout,
 		},
 	}
-	parts.Live = app.liveParts()
-	if err := app.composeWebhooks(o.Observers.Webhooks); err != nil {
-		app.Close()
-		return nil, errors.Join(err, keys.stop())
+	if endpoint := config.Telemetry.OTLPEndpoint; endpoint != "" {
+		if s.traces, err = telemetry.Setup(ctx, telemetry.Config{Endpoint: "http://" + endpoint, Service: "backbone", Version: configs.Version}); err != nil {
+			return nil, err
+		}
+		parts.Tracing = s.traces.TracerProvider()
+		// The tracer records statements without their arguments, so that values stay in the process.
+		o.Tracer = otelpgx.NewTracer(otelpgx.WithTracerProvider(parts.Tracing))
 	}
+	if s.keys, err = openKeyService(ctx, config.KMS, o.metrics.ObserveKMS, auditLog(o.Audit)); err != nil {
+		return nil, err
+	}
+	o.keys = s.keys
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, s.Close())
+		}
+	}()
+	if s.App, err = Open(ctx, config, o); err != nil {
+		return nil, err
+	}
+	app := s.App
+	if err := app.composeFanout(ctx); err != nil {
+		return nil, err
+	}
+	if err := app.composeWebhooks(); err != nil {
+		return nil, err
+	}
+	parts.Access, parts.Intents, parts.Appends, parts.Streams = app.Tenancy, app.Pipeline, app.appends, app.streams
+	parts.Events, parts.Reports, parts.Entities, parts.Snapshots, parts.Live = app.Query, app.Reports, app.entities, app.snapshots, app.liveParts()
+	parts.Types, parts.Upcaster, parts.Catalog = app.Registry, app.Upcaster, app.Catalog
+	parts.Projections, parts.Rebuilds, parts.Targets, parts.CustomProjections = app.operations, app.rebuilds, app.targets, app.custom
 	parts.Subscriptions, parts.Webhooks = app.Subscriptions, app.webhooks.service
+	parts.Logger, parts.Ready = app.logger, app.Ready
 	if app.personal != nil {
 		parts.Personal, parts.Erasures = app.vault, app.personal.service
 	}
-	api, err := httpapi.New(parts)
-	if err != nil {
-		app.Close()
-		return nil, errors.Join(err, keys.stop())
+	if s.http, err = httpapi.New(parts); err != nil {
+		return nil, err
 	}
-	return &Server{App: app, keys: keys, http: api, shutdown: config.HTTP.ShutdownTimeout, close: observed.close}, nil
+	return s, nil
 }
 
 // KeyService returns the address of the key service and the path of its credentials file.
@@ -79,7 +128,9 @@ func (s *Server) KeyService() (endpoint, credentials string) {
 
 // Close closes the App and stops an embedded key server.
 func (s *Server) Close() error {
-	s.App.Close()
+	if s.App != nil {
+		s.App.Close()
+	}
 	return s.keys.stop()
 }
 
@@ -100,8 +151,8 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.shutdown)
 	defer cancel()
 	err := errors.Join(s.http.Shutdown(stopping), <-served)
-	if s.close != nil {
-		err = errors.Join(err, s.close(stopping))
+	if s.traces != nil {
+		err = errors.Join(err, s.traces.Shutdown(stopping))
 	}
 	return err
 }

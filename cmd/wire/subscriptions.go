@@ -11,11 +11,11 @@ import (
 )
 
 // composeSubscriptions composes the persistent subscriptions.
-func (a *App) composeSubscriptions(clock ports.Clock, ids ports.IDSource, cursors subscriptions.Cursors, o Options) (err error) {
-	c := a.Config.Subscriptions
+func (a *App) composeSubscriptions(clock ports.Clock, ids ports.IDSource, cursors subscriptions.Cursors) (err error) {
+	c := a.config.Subscriptions
 	a.Subscriptions, err = subscriptions.New(subscriptions.Config{
-		Store: a.Store.Subscriptions, Log: a.Store.Events, Access: subscriptionAccess{a}, Heads: a.HeadWatcher, IDs: ids, Clock: clock,
-		Modules: a.modules, Observer: o.Observers.Subscriptions, Logger: a.Logger, Cursors: cursors,
+		Store: a.Store.Subscriptions, Log: a.Store.Events, Access: subscriptionAccess{a}, Heads: a.heads, IDs: ids, Clock: clock,
+		Modules: a.modules, Observer: a.metrics, Logger: a.logger, Cursors: cursors,
 		Limits: subscriptions.Limits{
 			MaxPerTenant: c.PerTenant, MaxBytes: c.PollBytes, ExpireInterval: c.Sweep, RecheckInterval: c.Recheck, MeasureInterval: c.Measure, OrphanInterval: c.Orphans,
 		},

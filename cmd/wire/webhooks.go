@@ -30,8 +30,8 @@ type webhookDirectory struct {
 }
 
 // composeWebhooks composes the delivery to endpoints.
-func (a *App) composeWebhooks(observer webhooks.Observer) error {
-	c := a.Config.Webhook
+func (a *App) composeWebhooks() error {
+	c := a.config.Webhook
 	service, err := webhooks.NewService(webhooks.ServiceConfig{
 		Endpoints: a.Store.Webhooks, Attempts: a.Store.Webhooks, Entities: a.Store.Directory, Subscriptions: a.Store.Subscriptions, Secrets: a.vault, Clock: system.Clock{}, IDs: system.NewIDs(), Timeout: c.Timeout, Overlap: c.SecretOverlap,
 		Resume: func(ctx context.Context, owner ports.Principal, id string) error {
@@ -47,8 +47,8 @@ func (a *App) composeWebhooks(observer webhooks.Observer) error {
 		return err
 	}
 	dispatcher, err := webhooks.NewDispatcher(webhooks.Config{
-		Service: service, Consumer: subscriptionConsumer{a.Subscriptions}, Directory: webhookDirectory{a.Store.Subscriptions, a.Store.Directory}, Encoder: ownerEncoder{a}, Leases: a.Store.Leases, Node: a.Config.Node.ID,
-		Logger: a.Logger, Observer: observer, Concurrency: c.Concurrency, Timing: webhooks.StandardTiming,
+		Service: service, Consumer: subscriptionConsumer{a.Subscriptions}, Directory: webhookDirectory{a.Store.Subscriptions, a.Store.Directory}, Encoder: ownerEncoder{a}, Leases: a.Store.Leases, Node: a.config.Node.ID,
+		Logger: a.logger, Observer: a.metrics, Concurrency: c.Concurrency, Timing: webhooks.StandardTiming,
 	})
 	a.webhooks = &webhookRunner{service: service, dispatcher: dispatcher}
 	return err

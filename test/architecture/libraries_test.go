@@ -40,7 +40,7 @@ var confined = []struct {
 	// What has no side effects, and what has only them.
 	{"github.com/cockroachdb/apd/", []string{"domain/money"}},
 	{"github.com/oklog/ulid/", []string{"domain/event/", "adapters/system/"}},
-	{"go.opentelemetry.io/", []string{"adapters/httpapi/", "adapters/telemetry/", "cmd/wire/"}},
+	{"go.opentelemetry.io/", []string{"adapters/httpapi/", "adapters/telemetry/"}},
 	{"google.golang.org/protobuf/", []string{"adapters/telemetry/"}},
 	// The command line and its composition.
 	{"github.com/exaring/otelpgx", []string{"cmd/wire/"}},

@@ -36,7 +36,7 @@ func openEngine(t *testing.T, superuserDSN string, entities int) *engine {
 	t.Helper()
 	config := configs.Default()
 	config.Database.DSN, config.Database.Appenders = configs.DSN(asApp(t, superuserDSN)), max(2, runtime.GOMAXPROCS(0))
-	store, err := wire.OpenStore(t.Context(), config, wire.Options{})
+	store, err := wire.OpenStore(t.Context(), config)
 	require.NoError(t, err)
 	t.Cleanup(store.Close)
 	now := time.Now()

@@ -179,7 +179,7 @@ func (s *bookFixtures) node(t *testing.T) *node {
 	}
 	s.run = &node{sent: &statementCounter{}}
 	var stop func()
-	s.run.server, s.run.address, stop = startNode(s.t, b.dsn, true, func(_ *configs.Config, o *wire.Options) { o.Observers.Tracer = s.run.sent })
+	s.run.server, s.run.address, stop = startNode(s.t, b.dsn, true, func(_ *configs.Config, o *wire.Options) { o.Tracer = s.run.sent })
 	s.t.Cleanup(stop)
 	s.awaitCaughtUp(t)
 	return s.run

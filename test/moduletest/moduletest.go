@@ -97,7 +97,7 @@ func NewOnPostgres(t testing.TB, modules ...plugin.Module) *Books {
 	})
 	entity, err := app.Tenancy.CreateLegalEntity(t.Context(), ports.LegalEntity{TenantID: "test", Code: "USMF"})
 	require.NoError(t, err)
-	return &Books{Catalog: app.Catalog, Pipeline: app.Intake, Entity: entity, t: t, head: app.Store.Events.Head, reports: app.Reports}
+	return &Books{Catalog: app.Catalog, Pipeline: app.Pipeline, Entity: entity, t: t, head: app.Store.Events.Head, reports: app.Reports}
 }
 
 // Report asks a read model by its path, "ap/open-items", once it has caught up with the

@@ -34,7 +34,6 @@ import (
 	eventappend "github.com/erpbackbone/backbone/application/append"
 	"github.com/erpbackbone/backbone/application/entities"
 	"github.com/erpbackbone/backbone/application/erasure"
-	"github.com/erpbackbone/backbone/application/fanout"
 	"github.com/erpbackbone/backbone/application/live"
 	"github.com/erpbackbone/backbone/application/module"
 	"github.com/erpbackbone/backbone/application/pipeline"
@@ -47,7 +46,6 @@ import (
 	"github.com/erpbackbone/backbone/application/tenancy"
 	"github.com/erpbackbone/backbone/application/upcasting"
 	"github.com/erpbackbone/backbone/application/vault"
-	"github.com/erpbackbone/backbone/application/webhooks"
 	"github.com/erpbackbone/backbone/configs"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
@@ -86,41 +84,29 @@ func Migrate(ctx context.Context, ownerDSN string, progress func(string), module
 	return migrate.Run(ctx, ownerDSN, progress, sets...)
 }
 
-// observers receive the measurements of the services. A nil observer measures nothing.
-type observers struct {
-	Append        postgres.AppendMetrics
-	Projection    projections.Observer
-	Personal      *prometheus.Metrics
-	Feeds         live.Observer
-	Fanout        fanout.Observer
-	Webhooks      webhooks.Observer
-	Subscriptions subscriptions.Observer
-	Entities      entities.Observer
-	Tracer        pgx.QueryTracer
-}
-
 // App holds the composed services of a node, without its HTTP API.
 type App struct {
-	Config        configs.Config
-	Logger        *slog.Logger
 	Store         *postgres.Database
 	Catalog       *module.Catalog
 	Registry      *registry.Registry
 	Upcaster      *upcasting.Service
-	Append        *eventappend.Service
-	Streams       *streams.Service
-	Intake        *pipeline.Service
+	Pipeline      *pipeline.Service
 	Query         *query.Service
 	Reports       *query.Reports
 	Tenancy       *tenancy.Service
 	Runner        *projections.Runner
-	Entities      *entities.Service
-	Snapshots     *streams.SnapshotService
-	HeadWatcher   *subscriptions.HeadWatcher
-	Feeds         *query.Feeds
-	Live          *live.Service
 	Subscriptions *subscriptions.Service
 
+	config     configs.Config
+	logger     *slog.Logger
+	metrics    *prometheus.Metrics
+	appends    *eventappend.Service
+	streams    *streams.Service
+	entities   *entities.Service
+	snapshots  *streams.SnapshotService
+	heads      *subscriptions.HeadWatcher
+	feeds      *query.Feeds
+	live       *live.Service
 	vault      *vault.Vault // seals and opens personal values; without a key service it refuses both
 	personal   *personal    // nil without a key service
 	operations *projections.Operations
@@ -140,17 +126,28 @@ type Options struct {
 	// database must hold an installation already.
 	LogName    string
 	Deployment uint16
-	Observers  observers
-	Logger     *slog.Logger
+	Tracer     pgx.QueryTracer // traces statements; nil: none. With telemetry.otlp_endpoint a server traces them itself
+	Logger     *slog.Logger    // nil: silent
 	Audit      io.Writer // receives the calls of an embedded key server, one JSON line each; nil: they are not recorded
 
-	keys *keyService // nil: the App refuses personal data, as in tools that need none
+	keys    *keyService         // nil: the App refuses personal data, as in tools that need none
+	metrics *prometheus.Metrics // nil in tools, whose metrics are not served
 }
 
-// OpenStore opens the database of the log as the configuration says, with the logger and
-// the observers of o.
-func OpenStore(ctx context.Context, c configs.Config, o Options) (*postgres.Database, error) {
-	return postgres.Open(ctx, storeConfig(c, o))
+// completed returns the options with a logger and metrics, so that no service has to do without.
+func (o Options) completed() Options {
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.metrics == nil {
+		o.metrics = prometheus.New()
+	}
+	return o
+}
+
+// OpenStore opens the database of the log as the configuration says.
+func OpenStore(ctx context.Context, c configs.Config) (*postgres.Database, error) {
+	return postgres.Open(ctx, storeConfig(c, Options{}.completed()))
 }
 
 // OpenReader opens the database of the log at dsn for a tool that appends nothing, so that
@@ -158,34 +155,29 @@ func OpenStore(ctx context.Context, c configs.Config, o Options) (*postgres.Data
 func OpenReader(ctx context.Context, dsn string) (*postgres.Database, error) {
 	c := configs.Default()
 	c.Database.DSN = configs.DSN(dsn)
-	config := storeConfig(c, Options{})
+	config := storeConfig(c, Options{}.completed())
 	config.Limits.MaxClockSkew = -1
 	return postgres.Open(ctx, config)
 }
 
 func storeConfig(c configs.Config, o Options) postgres.Config {
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
 	return postgres.Config{
 		DSN: c.Database.DSN.Reveal(), KeyStoreDSN: c.KeyStore.DSN.Reveal(), ListenDSN: c.Database.ListenDSN.Reveal(),
 		ReadPool: c.Database.ReadPool, Appenders: c.Database.Appenders, PhysicalPartitions: c.Database.PhysicalPartitions,
-		Limits: postgres.Limits(c.Engine), Clock: system.Clock{}, Logger: o.Logger, Metrics: o.Observers.Append, Tracer: o.Observers.Tracer,
+		Limits: postgres.Limits(c.Engine), Clock: system.Clock{}, Logger: o.Logger, Metrics: o.metrics, Tracer: o.Tracer,
 	}
 }
 
 // Open composes an App over a migrated database and registers the built-in event types.
 func Open(ctx context.Context, config configs.Config, o Options) (*App, error) {
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
+	o = o.completed()
 	config.Node.ID = nodeID(config) // one id for all work of this node
 	clock, ids := system.Clock{}, system.NewIDs()
-	store, err := OpenStore(ctx, config, o)
+	store, err := postgres.Open(ctx, storeConfig(config, o))
 	if err != nil {
 		return nil, err
 	}
-	a := &App{Config: config, Logger: o.Logger, Store: store, background: streams.NewBackground()}
+	a := &App{config: config, logger: o.Logger, metrics: o.metrics, Store: store, background: streams.NewBackground()}
 	if err := a.compose(ctx, clock, ids, o); err != nil {
 		a.Close()
 		return nil, err
@@ -218,11 +210,11 @@ func (a *App) compose(ctx context.Context, clock ports.Clock, ids ports.IDSource
 	for path, source := range configs.Policies() {
 		policies = append(policies, ports.PolicyModule{Path: path, Source: source})
 	}
-	engine, err := opa.New(policies, opa.WithData("roles", a.Catalog.RoleRights()), opa.WithCache(a.Config.Policy.CachedDecisions, cachedQueries(a.Catalog)...))
+	engine, err := opa.New(policies, opa.WithData("roles", a.Catalog.RoleRights()), opa.WithCache(a.config.Policy.CachedDecisions, cachedQueries(a.Catalog)...))
 	if err != nil {
 		return fmt.Errorf("policies: %w", err)
 	}
-	c := a.Config
+	c := a.config
 	a.Registry = registry.New(a.Store.Registry, schemas, a.Catalog, clock, registry.WithTransforms(jq.New()))
 	a.Upcaster = upcasting.New(a.Registry)
 	if err := a.Registry.RegisterBuiltIn(ctx); err != nil {
@@ -243,11 +235,11 @@ func (a *App) compose(ctx context.Context, clock ports.Clock, ids ports.IDSource
 	preparer := eventappend.NewPreparer(a.Registry, ids, eventappend.Limits{
 		BatchEvents: c.Limits.BatchEvents, EventBytes: c.Limits.EventBytes, EntityRefs: c.Limits.EntityRefs, Tags: c.Limits.Tags,
 	}, eventappend.WithSealer(a.vault), eventappend.WithUpcaster(a.Upcaster))
-	a.Append = eventappend.NewService(preparer, a.Store.Appender, a.Store.Events, a.Store.Intents, clock, ids, c.Idempotency.TTL, eventappend.WithFingerprints(a.vault))
-	a.Streams = streams.New(streams.Config{Writer: streamWriter{a.Append}, Reader: a.Store.Events, Catalog: a.Catalog, Roles: a.Catalog.RoleNames()})
-	a.Intake, err = pipeline.New(pipeline.Config{
+	a.appends = eventappend.NewService(preparer, a.Store.Appender, a.Store.Events, a.Store.Intents, clock, ids, c.Idempotency.TTL, eventappend.WithFingerprints(a.vault))
+	a.streams = streams.New(streams.Config{Writer: streamWriter{a.appends}, Reader: a.Store.Events, Catalog: a.Catalog, Roles: a.Catalog.RoleNames()})
+	a.Pipeline, err = pipeline.New(pipeline.Config{
 		Catalog: a.Catalog, Schemas: schemas, Policies: engine, Preparer: preparer, Appender: a.Store.Appender, Events: upcasting.UpcastReader(a.Store.Events, a.Upcaster), Intents: a.Store.Intents,
-		Idempotency: a.Store.Intents, Clock: clock, IDs: ids, Retries: c.Intake.Retries, Logger: a.Logger,
+		Idempotency: a.Store.Intents, Clock: clock, IDs: ids, Retries: c.Intake.Retries, Logger: a.logger,
 		Limits: pipeline.Limits{KeyTTL: c.Idempotency.TTL, CachedStreams: c.Intake.CachedStreams, SnapshotEvery: c.Query.SnapshotEvery},
 		Sealer: a.vault, Opener: a.vault, Fingerprints: a.vault,
 		Snapshots: a.Store.Snapshots, Background: a.background, ReadingID: a.Registry.ReadingID,
@@ -272,13 +264,13 @@ func (a *App) compose(ctx context.Context, clock ports.Clock, ids ports.IDSource
 	cursors := query.NewCursorSealer(cursorKey)
 	a.Query = query.New(a.Store.Events, a.Store.Events, a.Tenancy, cursors, query.WithSettleDelay(settleDelay))
 	a.Registry.SetProver(upcasting.NewProver(a.Store.Events, cursors))
-	if err := a.composeFeeds(clock, o); err != nil {
+	if err := a.composeFeeds(clock); err != nil {
 		return err
 	}
-	if err := a.composeSubscriptions(clock, ids, cursors, o); err != nil {
+	if err := a.composeSubscriptions(clock, ids, cursors); err != nil {
 		return err
 	}
-	if err := a.composeProjections(handlers, clock, o); err != nil {
+	if err := a.composeProjections(handlers, clock); err != nil {
 		return err
 	}
 	if a.personal != nil {
@@ -291,14 +283,14 @@ func (a *App) compose(ctx context.Context, clock ports.Clock, ids ports.IDSource
 		return err
 	}
 	a.Reports.SettleDelay = settleDelay
-	a.Entities, err = entities.New(entities.Config{
+	a.entities, err = entities.New(entities.Config{
 		Log: upcasting.UpcastReader(a.Store.Events, a.Upcaster), Snapshots: a.Store.Snapshots, Positions: positions{a.Query, a.Reports}, Folds: a.Catalog, Background: a.background, Clock: clock,
-		Logger: a.Logger, Observer: o.Observers.Entities, ReadingID: a.Registry.ReadingID, Limits: entities.Limits{SnapshotEvery: c.Query.SnapshotEvery, FoldTimeout: c.Query.FoldBudget},
+		Logger: a.logger, Observer: a.metrics, ReadingID: a.Registry.ReadingID, Limits: entities.Limits{SnapshotEvery: c.Query.SnapshotEvery, FoldTimeout: c.Query.FoldBudget},
 	})
 	if err != nil {
 		return err
 	}
-	a.Snapshots = streams.NewSnapshotService(a.Store.Snapshots, a.Store.Events, clock, ids)
+	a.snapshots = streams.NewSnapshotService(a.Store.Snapshots, a.Store.Events, clock, ids)
 	return nil
 }
 
@@ -341,12 +333,12 @@ const expiredKeysInterval = 10 * time.Minute
 func (a *App) Run(ctx context.Context) {
 	logFailure := func(err error) {
 		if err != nil && ctx.Err() == nil {
-			a.Logger.WarnContext(ctx, "background work failed; it will be tried again", "code", fault.CodeOf(err))
+			a.logger.WarnContext(ctx, "background work failed; it will be tried again", "code", fault.CodeOf(err))
 		}
 	}
 	var running sync.WaitGroup
 	refresh := time.Second
-	if a.Config.Delivery.Listen == listenNotify {
+	if a.config.Delivery.Listen == listenNotify {
 		refresh = 2 * idlePoll // bounds the delay after a lost notification
 		running.Go(func() {
 			logFailure(a.Store.Registry.ListenEventTypes(ctx, func() { logFailure(a.Registry.Refresh(ctx)) }))
@@ -357,7 +349,7 @@ func (a *App) Run(ctx context.Context) {
 	if a.personal != nil {
 		running.Go(func() { a.personal.run(ctx, a, logFailure) })
 	}
-	running.Go(func() { a.HeadWatcher.Run(ctx) })
+	running.Go(func() { a.heads.Run(ctx) })
 	running.Go(func() { a.rebuilds.Run(ctx) })
 	running.Go(func() { a.Subscriptions.Run(ctx) })
 	if a.webhooks != nil {
