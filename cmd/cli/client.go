@@ -31,16 +31,22 @@ func serverCommand(cmd *cobra.Command, run func(ctx context.Context, s *session,
 	serverFlags(cmd, &server, &token)
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print the answer as JSON")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if token == "" {
-			return fault.New(fault.Unauthenticated, "client.token_missing", "no access token; set BACKBONE_TOKEN or --token")
-		}
-		connection, err := client.New(client.Config{Server: server, Token: token})
+		s, err := connect(cmd, server, token, "client.token_missing", asJSON)
 		if err != nil {
 			return err
 		}
-		return run(cmd.Context(), &session{connection, newOutput(cmd, asJSON)}, args)
+		return run(cmd.Context(), &s, args)
 	}
 	return cmd
+}
+
+// connect returns the session of a command. missing is the fault's code when there is no token.
+func connect(cmd *cobra.Command, server, token, missing string, asJSON bool) (session, error) {
+	if token == "" {
+		return session{}, fault.New(fault.Unauthenticated, missing, "no access token; set BACKBONE_TOKEN or --token")
+	}
+	connection, err := client.New(client.Config{Server: server, Token: token})
+	return session{connection, newOutput(cmd, asJSON)}, err
 }
 
 // serverFlags adds the flags for the server and the access token.

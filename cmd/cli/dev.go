@@ -109,11 +109,13 @@ const (
 	stopTimeout  = 30 * time.Second
 )
 
-// readDevFile reads what a running `backbone dev` wrote.
+// readDevFile reads what a running `backbone dev` wrote; an empty devFile on an error.
 func readDevFile(dataDir string) (devFile, error) {
 	var f devFile
-	err := readJSON(filepath.Join(dataDir, devFileName), &f)
-	return f, err
+	if err := readJSON(filepath.Join(dataDir, devFileName), &f); err != nil {
+		return devFile{}, err
+	}
+	return f, nil
 }
 
 // runDev runs PostgreSQL, the embedded key server, the demo tenant and the API in one process
@@ -374,24 +376,13 @@ func readJSON(path string, into any) error {
 	return json.Unmarshal(b, into)
 }
 
-// writeJSON replaces a file atomically. Only its owner can read it.
+// writeJSON writes a file atomically. Only its owner can read it.
 func writeJSON(path string, value any) error {
-	b, err := json.MarshalIndent(value, "", "  ")
+	text, err := json.MarshalIndent(value, "", "  ")
 	if err != nil {
 		return err
 	}
-	temp, err := os.CreateTemp(filepath.Dir(path), ".tmp-*")
-	if err != nil {
-		return err
-	}
-	defer func() { _ = os.Remove(temp.Name()) }() // gone after the rename
-	if _, err := temp.Write(append(b, '\n')); err != nil {
-		return errors.Join(err, temp.Close())
-	}
-	if err := errors.Join(temp.Sync(), temp.Close()); err != nil {
-		return err
-	}
-	return os.Rename(temp.Name(), path)
+	return faultInFile(path, replaceFile(path, append(text, '\n')))
 }
 
 // devNATS is the folder of the NATS server's streams.
@@ -412,13 +403,4 @@ func startDevNATS(dir string, state *devState, config *configs.Config, logger *s
 	state.NATSPort = server.Port()
 	config.NATS.URLs = configs.DSN(server.URL())
 	return server, nil
-}
-
-// devConfig returns the configuration with which tools connect to a running `backbone dev`.
-func devConfig(f devFile) configs.Config {
-	c := configs.Default()
-	c.Database.DSN, c.Database.EraserDSN = configs.DSN(f.DSN), configs.DSN(f.EraserDSN)
-	c.KMS.Endpoint, c.KMS.CredentialsFile = f.KMS.Endpoint, f.KMS.Credentials
-	c.Erasure.ExportDirectory = f.Exports
-	return c
 }

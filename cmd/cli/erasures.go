@@ -26,7 +26,9 @@ func erasureCommand() *cobra.Command {
 			"the chain of the log stays valid, and the values read [REDACTED] for ever. One person\n" +
 			"requests, another approves.",
 	}
-	cmd.AddCommand(requestErasureCommand(), approveErasureCommand(), endErasureCommand("reject"), endErasureCommand("withdraw"),
+	cmd.AddCommand(requestErasureCommand(), approveErasureCommand(),
+		endErasureCommand("reject", "End a request, as the second person", (*client.Client).RejectErasureRequest),
+		endErasureCommand("withdraw", "Take a request back before it begins", (*client.Client).WithdrawErasureRequest),
 		erasureStatusCommand(), listErasuresCommand(), erasureCertificateCommand(), replayCommand())
 	return cmd
 }
@@ -111,22 +113,18 @@ func printApproval(out io.Writer, e client.ErasureRequest) {
 }
 
 // endErasureCommand builds reject, for the approver, and withdraw, for the requester.
-func endErasureCommand(verb string) *cobra.Command {
+func endErasureCommand(verb, short string, end func(*client.Client, context.Context, string, client.RejectRequest, ...client.Option) (client.ErasureRequest, error)) *cobra.Command {
 	var reason string
 	cmd := &cobra.Command{
 		Use:     verb + " ID",
-		Short:   map[string]string{"reject": "End a request, as the second person", "withdraw": "Take a request back before it begins"}[verb],
+		Short:   short,
 		Example: "  backbone erasure " + verb + " 01JQ8E6Z6G3V5T8C9N2M4K7R1P --reason \"Still employed\"",
 		Args:    cobra.ExactArgs(1),
 	}
 	cmd.Flags().StringVar(&reason, "reason", "", "why; no personal data (required)")
 	required(cmd, "reason")
 	return serverCommand(cmd, func(ctx context.Context, s *session, args []string) error {
-		end := s.WithdrawErasureRequest
-		if verb == "reject" {
-			end = s.RejectErasureRequest
-		}
-		ended, err := end(ctx, args[0], client.RejectRequest{Reason: reason}, s.keep())
+		ended, err := end(s.Client, ctx, args[0], client.RejectRequest{Reason: reason}, s.keep())
 		return s.erasure(ctx, false, ended, err)
 	})
 }

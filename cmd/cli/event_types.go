@@ -591,19 +591,8 @@ func writeTypeFile(directory string, r eventtype.Registration) (written bool, er
 	if have, err := os.ReadFile(path); err == nil && bytes.Equal(have, text) {
 		return false, nil
 	}
-	f, err := os.CreateTemp(directory, ".type-*")
-	if err != nil {
-		return false, err
+	if err := replaceFile(path, text); err != nil {
+		return false, faultInFile(path, err)
 	}
-	_, err = f.Write(text)
-	if closed := f.Close(); err == nil {
-		err = closed
-	}
-	if err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err != nil {
-		_ = os.Remove(f.Name())
-	}
-	return err == nil, err
+	return true, nil
 }

@@ -74,14 +74,11 @@ func exportCommand() *cobra.Command {
 			if x.parameters.Get("stream_type") == "scope" && x.parameters.Get("stream_id") == "" {
 				x.parameters.Set("stream_id", x.parameters.Get("legal_entity"))
 			}
-			if token == "" {
-				return fault.New(fault.Unauthenticated, "export.token_missing", "no access token; set BACKBONE_TOKEN or --token")
-			}
 			var err error
-			if x.Client, err = client.New(client.Config{Server: server, Token: token}); err != nil {
+			if x.session, err = connect(cmd, server, token, "export.token_missing", false); err != nil {
 				return err
 			}
-			x.file, x.output = args[0], newOutput(cmd, false)
+			x.file = args[0]
 			return x.run(cmd.Context())
 		},
 	}

@@ -11,7 +11,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/erpbackbone/backbone/cmd/wire"
-	"github.com/erpbackbone/backbone/configs"
 	"github.com/erpbackbone/backbone/domain/fault"
 )
 
@@ -27,9 +26,8 @@ func fanoutCommand() *cobra.Command {
 }
 
 func fanoutStatusCommand() *cobra.Command {
-	var o fanoutOptions
-	var path, dataDir string
-	cmd := &cobra.Command{
+	var o databaseOptions
+	return databaseCommand(&cobra.Command{
 		Use:   "status",
 		Short: "Show how far every legal entity is published",
 		Long: "status shows, for every legal entity, how much is not published yet and how old the oldest\n" +
@@ -37,36 +35,11 @@ func fanoutStatusCommand() *cobra.Command {
 			"again at the latest. Nodes share the legal entities evenly.",
 		Example: "  backbone fanout status\n" +
 			"  backbone fanout status --config /etc/backbone.yaml --json",
-		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			config, err := configs.Load(path)
-			if err != nil {
-				return err
-			}
-			if config.Database.DSN == "" {
-				if file, err := readDevFile(dataDir); err == nil {
-					config = devConfig(file)
-				}
-			}
-			o.Config, o.output = config, newOutput(cmd, o.json)
-			return printFanoutStatus(cmd.Context(), o)
-		},
-	}
-	f := cmd.Flags()
-	f.StringVar(&path, "config", "", configHelp)
-	f.StringVar(&dataDir, "data-dir", defaultDataDir, "data folder of a running \"backbone dev\", when no database is configured")
-	f.BoolVar(&o.json, "json", false, "print the answer as JSON")
-	return cmd
-}
-
-// fanoutOptions are the flags of `backbone fanout status`.
-type fanoutOptions struct {
-	Config configs.Config
-	output
+	}, &o, func(ctx context.Context) error { return printFanoutStatus(ctx, o) })
 }
 
 // printFanoutStatus prints how far every legal entity is published.
-func printFanoutStatus(ctx context.Context, o fanoutOptions) error {
+func printFanoutStatus(ctx context.Context, o databaseOptions) error {
 	if o.Config.Database.DSN == "" {
 		return fault.New(fault.Invalid, "config.dsn_missing", "no database; set database.dsn or BACKBONE_DATABASE_DSN, or name the folder of a running \"backbone dev\" with --data-dir")
 	}

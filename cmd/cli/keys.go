@@ -14,36 +14,10 @@ import (
 	"github.com/erpbackbone/backbone/application/erasure"
 	"github.com/erpbackbone/backbone/application/keyrotation"
 	"github.com/erpbackbone/backbone/cmd/wire"
-	"github.com/erpbackbone/backbone/configs"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/ports"
 )
-
-// localKeys completes a command that opens the keys itself, without a server: it adds the flags
-// and sets the function that runs it.
-func localKeys(cmd *cobra.Command, o *keysOptions, run func(context.Context, keysOptions) error) *cobra.Command {
-	var path, dataDir string
-	f := cmd.Flags()
-	f.StringVar(&path, "config", "", configHelp)
-	f.StringVar(&dataDir, "data-dir", defaultDataDir, "data folder of a running \"backbone dev\", when no database is configured")
-	f.BoolVar(&o.json, "json", false, "print the answer as JSON")
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		config, err := configs.Load(path)
-		if err != nil {
-			return err
-		}
-		if config.Database.DSN == "" {
-			if file, err := readDevFile(dataDir); err == nil {
-				config = devConfig(file)
-			}
-		}
-		o.Config, o.output = config, newOutput(cmd, o.json)
-		return run(cmd.Context(), *o)
-	}
-	cmd.Args = cobra.NoArgs
-	return cmd
-}
 
 func keysCommand() *cobra.Command {
 	cmd := &cobra.Command{
@@ -61,19 +35,19 @@ const tenantHelp = "only this tenant"
 
 func listKeysCommand() *cobra.Command {
 	var o keysOptions
-	cmd := localKeys(&cobra.Command{
+	cmd := databaseCommand(&cobra.Command{
 		Use:   "list",
 		Short: "Show the epochs, and how many keys each wraps",
 		Example: "  backbone keys list\n" +
 			"  backbone keys list --config /etc/backbone.yaml --tenant acme --json",
-	}, &o, listKeys)
+	}, &o.databaseOptions, func(ctx context.Context) error { return listKeys(ctx, o) })
 	cmd.Flags().StringVar(&o.Tenant, "tenant", "", tenantHelp)
 	return cmd
 }
 
 func rotateKeysCommand() *cobra.Command {
 	var o keysOptions
-	cmd := localKeys(&cobra.Command{
+	cmd := databaseCommand(&cobra.Command{
 		Use:   "rotate",
 		Short: "Begin a new epoch and end the old one",
 		Long: "rotate makes a new key in the key service, wraps the keys of all persons with it, proves\n" +
@@ -83,14 +57,14 @@ func rotateKeysCommand() *cobra.Command {
 			"the erased. It may be interrupted and run again at any time; servers keep running.",
 		Example: "  backbone keys rotate\n" +
 			"  backbone keys rotate --config /etc/backbone.yaml --tenant acme",
-	}, &o, rotateKeys)
+	}, &o.databaseOptions, func(ctx context.Context) error { return rotateKeys(ctx, o) })
 	cmd.Flags().StringVar(&o.Tenant, "tenant", "", tenantHelp+" (default: every tenant)")
 	return cmd
 }
 
 func exportKeysCommand() *cobra.Command {
 	var o keysOptions
-	return localKeys(&cobra.Command{
+	return databaseCommand(&cobra.Command{
 		Use:   "export",
 		Short: "Write the key store to the folder of exports",
 		Long: "export writes all tables of the key store to erasure.export_directory and reads them\n" +
@@ -98,12 +72,12 @@ func exportKeysCommand() *cobra.Command {
 			"export by themselves.",
 		Example: "  backbone keys export\n" +
 			"  backbone keys export --config /etc/backbone.yaml --json",
-	}, &o, exportKeys)
+	}, &o.databaseOptions, func(ctx context.Context) error { return exportKeys(ctx, o) })
 }
 
 func restoreKeysCommand() *cobra.Command {
 	var o keysOptions
-	cmd := localKeys(&cobra.Command{
+	cmd := databaseCommand(&cobra.Command{
 		Use:   "restore",
 		Short: "Bring keys back after the database was restored from a backup",
 		Long: "After a database was restored, its keys may be wrapped with keys that the key service has\n" +
@@ -112,14 +86,14 @@ func restoreKeysCommand() *cobra.Command {
 			"`backbone erasure replay` then. A database that lacks nothing stays as it is.",
 		Example: "  backbone keys restore --config /etc/backbone.yaml\n" +
 			"  backbone keys restore --export 12",
-	}, &o, restoreKeys)
+	}, &o.databaseOptions, func(ctx context.Context) error { return restoreKeys(ctx, o) })
 	cmd.Flags().Uint64Var(&o.Export, "export", 0, "number of the export (default: the newest)")
 	return cmd
 }
 
 func replayCommand() *cobra.Command {
 	var o keysOptions
-	cmd := localKeys(&cobra.Command{
+	cmd := databaseCommand(&cobra.Command{
 		Use:   "replay",
 		Short: "Erase again the persons whose erasures a restored database lacks",
 		Long: "replay goes through the signed receipts in erasure.export_directory and fences and\n" +
@@ -127,18 +101,17 @@ func replayCommand() *cobra.Command {
 			"run at any time. Until it has run, servers on a restored database withhold personal data.",
 		Example: "  backbone erasure replay\n" +
 			"  backbone erasure replay --config /etc/backbone.yaml --vkey \"$(cat receipts.vkey)\"",
-	}, &o, replayErasures)
+	}, &o.databaseOptions, func(ctx context.Context) error { return replayErasures(ctx, o) })
 	cmd.Flags().StringSliceVar(&o.Verifier, "vkey", nil, "accept receipts signed with these keys only (default: those in the folder of exports)")
 	return cmd
 }
 
 // keysOptions are the flags of `backbone keys` and `backbone erasure replay`.
 type keysOptions struct {
-	Config   configs.Config
+	databaseOptions
 	Tenant   string // "" is all
 	Export   uint64 // number; 0 is the newest
 	Verifier []string
-	output
 }
 
 // withKeys opens the keys for f and closes them afterwards.

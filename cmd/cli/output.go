@@ -102,8 +102,12 @@ func printJSON(out io.Writer, answer any) error {
 	return encoder.Encode(answer)
 }
 
-// minute is the layout of times in tables.
-const minute = "2006-01-02 15:04Z"
+// Layouts of times in tables, all of them in UTC. Those of subscriptions and webhooks do not say so.
+const (
+	minute             = "2006-01-02 15:04Z"
+	subscriptionMinute = "2006-01-02 15:04"
+	millisecond        = "2006-01-02 15:04:05.000Z"
+)
 
 // counted renders a number with its noun, whose plural must end in s.
 func counted[N int | int64 | uint64](n N, thing string) string {
@@ -199,6 +203,14 @@ func writeFileAtomically(path string, write func(io.Writer) error) (err error) {
 		return cannot(err)
 	}
 	return nil
+}
+
+// replaceFile writes a file atomically.
+func replaceFile(path string, content []byte) error {
+	return writeFileAtomically(path, func(w io.Writer) error {
+		_, err := w.Write(content)
+		return err
+	})
 }
 
 func required(cmd *cobra.Command, flags ...string) {

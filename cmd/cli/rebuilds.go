@@ -20,8 +20,8 @@ import (
 func rebuildCommands() []*cobra.Command {
 	return []*cobra.Command{
 		rebuildCommand(), snapshotCommand(), versionsCommand(), compareCommand(),
-		switchCommand("switch", false, "Show readers the version that was built", "The version before is kept and follows the log, to go back to, until it is dropped."),
-		switchCommand("rollback", true, "Show readers the previous version again", "The version that was shown is kept in turn."),
+		switchCommand("switch", (*client.Client).SwitchProjection, "Show readers the version that was built", "The version before is kept and follows the log, to go back to, until it is dropped."),
+		switchCommand("rollback", (*client.Client).RollbackProjection, "Show readers the previous version again", "The version that was shown is kept in turn."),
 		removeCommand("cancel", false, "End a rebuild and remove what it wrote"),
 		removeCommand("drop", true, "Remove the version that is kept to go back to, or a snapshot"),
 	}
@@ -168,6 +168,23 @@ func (s *session) switchCaughtUp(ctx context.Context, name, legalEntity string) 
 // rebuildPoll is the pause between two reads of a rebuild's progress.
 const rebuildPoll = 500 * time.Millisecond
 
+// watchRebuild reads the versions and snapshots of a projection until done reports true or an
+// error, and returns the last answer.
+func (s *session) watchRebuild(ctx context.Context, name string, done func(client.ProjectionRebuild) (bool, error)) (client.ProjectionRebuild, error) {
+	for {
+		b, err := s.GetProjectionRebuild(ctx, name, s.keep())
+		if err != nil {
+			return b, err
+		}
+		if ended, err := done(b); ended || err != nil {
+			return b, err
+		}
+		if err := ports.Sleep(ctx, rebuildPoll); err != nil {
+			return b, err
+		}
+	}
+}
+
 // awaitRebuild waits until a version has caught up and shows its progress. Faults:
 // projection.version_halted, projection.not_building when another caller ended it.
 func (s *session) awaitRebuild(ctx context.Context, name, legalEntity string, version int) (client.ProjectionRebuild, error) {
@@ -177,44 +194,34 @@ func (s *session) awaitRebuild(ctx context.Context, name, legalEntity string, ve
 			fmt.Fprintln(s.err)
 		}
 	}()
-	for {
-		b, err := s.GetProjectionRebuild(ctx, name, s.keep())
-		if err != nil {
-			return b, err
-		}
+	return s.watchRebuild(ctx, name, func(b client.ProjectionRebuild) (caughtUp bool, err error) {
 		building := buildingOf(b, legalEntity)
 		if building.Version != version {
 			if b.Active == version {
-				return b, nil
+				return true, nil
 			}
-			return b, fault.New(fault.FailedPrecondition, "projection.not_building", "version %d of projection %s is not built any more; another caller has ended it", version, name)
+			return false, fault.New(fault.FailedPrecondition, "projection.not_building", "version %d of projection %s is not built any more; another caller has ended it", version, name)
 		}
 		if s.terminal {
 			fmt.Fprintf(s.err, "\r%s\x1b[K", rebuildBar(building))
 			drawn = true
 		}
-		switch {
-		case building.Faulted > 0 || building.Status == "faulted":
-			return b, fault.New(fault.FailedPrecondition, "projection.version_halted", "version %d of projection %s is blocked at an event; see `backbone deadletters`, then fix or cancel it", version, name)
-		case building.CaughtUp:
-			return b, nil
+		if building.Faulted > 0 || building.Status == "faulted" {
+			return false, fault.New(fault.FailedPrecondition, "projection.version_halted", "version %d of projection %s is blocked at an event; see `backbone deadletters`, then fix or cancel it", version, name)
 		}
-		if err := ports.Sleep(ctx, rebuildPoll); err != nil {
-			return b, err
-		}
-	}
+		return building.CaughtUp, nil
+	})
 }
 
 // rebuildBar draws the progress of a rebuild on one line.
 func rebuildBar(b client.ProjectionBuilding) string {
-	const width = 24
 	done, _ := strconv.ParseUint(b.DoneEvents, 10, 64)
 	total, _ := strconv.ParseUint(b.TotalEvents, 10, 64)
-	full := width
+	full := barWidth
 	if total > 0 && done < total {
-		full = int(float64(width) * float64(done) / float64(total))
+		full = int(float64(barWidth) * float64(done) / float64(total))
 	}
-	line := fmt.Sprintf("[%s%s] %s/%s events", strings.Repeat("=", full), strings.Repeat(" ", width-full), b.DoneEvents, b.TotalEvents)
+	line := fmt.Sprintf("[%s%s] %s/%s events", strings.Repeat("=", full), strings.Repeat(" ", barWidth-full), b.DoneEvents, b.TotalEvents)
 	if b.EventsPerSecond > 0 {
 		line += fmt.Sprintf(", %.0f/s", b.EventsPerSecond)
 	}
@@ -248,22 +255,16 @@ func snapshotCommand() *cobra.Command {
 				version = max(version, taken.Version)
 			}
 		}
-		for wait {
-			at := slices.IndexFunc(b.Snapshots, func(taken client.ProjectionSnapshot) bool { return taken.Version == version })
-			if at < 0 {
-				return fault.New(fault.FailedPrecondition, "projection.snapshot_not_found", "snapshot %d of projection %s is not there any more; take another one", version, name)
-			}
-			if b.Snapshots[at].Complete {
-				break
-			}
-			if err := ports.Sleep(ctx, rebuildPoll); err != nil {
-				return err
-			}
-			if b, err = s.GetProjectionRebuild(ctx, name, s.keep()); err != nil {
-				return err
-			}
+		if wait {
+			b, err = s.watchRebuild(ctx, name, func(b client.ProjectionRebuild) (complete bool, err error) {
+				at := slices.IndexFunc(b.Snapshots, func(taken client.ProjectionSnapshot) bool { return taken.Version == version })
+				if at < 0 {
+					return false, fault.New(fault.FailedPrecondition, "projection.snapshot_not_found", "snapshot %d of projection %s is not there any more; take another one", version, name)
+				}
+				return b.Snapshots[at].Complete, nil
+			})
 		}
-		return s.rebuild(b, nil)
+		return s.rebuild(b, err)
 	})
 }
 
@@ -276,7 +277,8 @@ func versionsCommand() *cobra.Command {
 	})
 }
 
-func switchCommand(name string, back bool, short, long string) *cobra.Command {
+// switchCommand builds switch and rollback.
+func switchCommand(name string, show func(*client.Client, context.Context, string, client.ProjectionSwitchCommand, ...client.Option) (client.ProjectionRebuild, error), short, long string) *cobra.Command {
 	var force bool
 	var legalEntity string
 	cmd := &cobra.Command{
@@ -286,11 +288,7 @@ func switchCommand(name string, back bool, short, long string) *cobra.Command {
 	cmd.Flags().StringVar(&legalEntity, "legal-entity", "", "only this one, of which a version of its own was built")
 	cmd.Flags().BoolVar(&force, "force", false, "even if that version lacks events; readers may go back in time")
 	return serverCommand(cmd, func(ctx context.Context, s *session, args []string) error {
-		body := client.ProjectionSwitchCommand{LegalEntity: legalEntity, Force: force}
-		if back {
-			return s.rebuild(s.RollbackProjection(ctx, args[0], body, s.keep()))
-		}
-		return s.rebuild(s.SwitchProjection(ctx, args[0], body, s.keep()))
+		return s.rebuild(show(s.Client, ctx, args[0], client.ProjectionSwitchCommand{LegalEntity: legalEntity, Force: force}, s.keep()))
 	})
 }
 

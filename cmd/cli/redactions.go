@@ -73,22 +73,9 @@ func redactSubcommand(modules []plugin.Module, use, short, example string, do fu
 			if len(args) > 0 {
 				o.ID = args[0]
 			}
-			if o.EraserDSN == "" {
-				o.EraserDSN = config.Database.EraserDSN.Reveal()
-			}
-			if o.DSN == "" {
-				o.DSN = config.Database.DSN.Reveal()
-			}
-			if o.EraserDSN == "" || o.DSN == "" {
-				if file, err := readDevFile(dataDir); err == nil {
-					if o.EraserDSN == "" {
-						o.EraserDSN = file.EraserDSN
-					}
-					if o.DSN == "" {
-						o.DSN = file.DSN
-					}
-				}
-			}
+			file, _ := readDevFile(dataDir) // without a file the addresses are configured
+			o.EraserDSN = cmp.Or(o.EraserDSN, config.Database.EraserDSN.Reveal(), file.EraserDSN)
+			o.DSN = cmp.Or(o.DSN, config.Database.DSN.Reveal(), file.DSN)
 			if o.EraserDSN == "" {
 				return fmt.Errorf("no eraser DSN: give --dsn, set BACKBONE_DATABASE_ERASER_DSN, or name the folder of a running \"backbone dev\" with --data-dir")
 			}

@@ -11,8 +11,6 @@ import (
 	"github.com/erpbackbone/backbone/configs"
 )
 
-const configHelp = "configuration file (YAML); the environment (BACKBONE_…) wins over it"
-
 func serveCommand(modules []plugin.Module) *cobra.Command {
 	var path string
 	cmd := &cobra.Command{

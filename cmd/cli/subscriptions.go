@@ -19,8 +19,12 @@ func subscriptionsCommand() *cobra.Command {
 		Long: "A subscription records which events its subscriber has received, processed and failed to\n" +
 			"process. Its owner receives the events over the API; operators watch its progress.",
 	}
-	cmd.AddCommand(listSubscriptionsCommand(), showSubscriptionCommand(), createSubscriptionCommand(), moveSubscriptionCommand("pause"), moveSubscriptionCommand("resume"),
-		resetSubscriptionCommand(), deleteSubscriptionCommand(), parkedCommand(), settleParkedCommand("replay"), settleParkedCommand("discard"))
+	cmd.AddCommand(listSubscriptionsCommand(), showSubscriptionCommand(), createSubscriptionCommand(),
+		changeSubscriptionCommand("pause", "Stop delivering", (*client.Client).PauseSubscription),
+		changeSubscriptionCommand("resume", "Resume delivering, also after the circuit breaker opened", (*client.Client).ResumeSubscription),
+		resetSubscriptionCommand(), deleteSubscriptionCommand(), parkedCommand(),
+		settleParkedCommand("replay", "Deliver dead letters again", "queued for delivery again", (*client.Client).ReplayParkedMessages),
+		settleParkedCommand("discard", "Discard dead letters, for a reason that is kept", "discarded", (*client.Client).DiscardParkedMessages))
 	return cmd
 }
 
@@ -79,12 +83,8 @@ func createSubscriptionCommand() *cobra.Command {
 	var subscriber string
 	f := cmd.Flags()
 	f.StringVar(&subscriber, "subscriber", "", "who receives the events, as type:id; agent, rule, projection, webhook or service (required)")
-	f.StringSliceVar(&body.EventTypes, "type", nil, "only events of these types")
-	f.StringSliceVar(&body.Modules, "module", nil, "only events of these modules")
-	f.StringSliceVar(&body.LegalEntities, "legal-entity", nil, "only these legal entities (default: all that the owner may read, also later ones)")
-	f.StringVar(&body.Settings.PartitionBy, "order", "", "legal_entity, none, stream, correlation, entity:<type> or a path such as $.order.id (default legal_entity)")
+	selectionFlags(cmd, &body)
 	f.StringVar(&body.Settings.ConsumerStrategy, "strategy", "", "round_robin or pinned (default round_robin)")
-	f.StringVar(&body.Settings.StartFrom, "start", "", "beginning or end (default beginning)")
 	f.StringVar(&body.Settings.StartCursor, "cursor", "", "begin at the cursor of a feed of all legal entities")
 	cmd.MarkFlagsMutuallyExclusive("start", "cursor")
 	required(cmd, "subscriber")
@@ -101,17 +101,22 @@ func createSubscriptionCommand() *cobra.Command {
 	})
 }
 
-func moveSubscriptionCommand(verb string) *cobra.Command {
+// selectionFlags adds the flags that select the events of a subscription and their order.
+func selectionFlags(cmd *cobra.Command, body *client.NewSubscription) {
+	f := cmd.Flags()
+	f.StringSliceVar(&body.EventTypes, "type", nil, "only events of these types")
+	f.StringSliceVar(&body.Modules, "module", nil, "only events of these modules")
+	f.StringSliceVar(&body.LegalEntities, "legal-entity", nil, "only these legal entities (default: all that the owner may read, also later ones)")
+	f.StringVar(&body.Settings.PartitionBy, "order", "", "legal_entity, none, stream, correlation, entity:<type> or a path such as $.order.id (default legal_entity)")
+	f.StringVar(&body.Settings.StartFrom, "start", "", "beginning or end (default beginning)")
+}
+
+// changeSubscriptionCommand builds pause and resume.
+func changeSubscriptionCommand(verb, short string, change func(*client.Client, context.Context, string, ...client.Option) (client.Subscription, error)) *cobra.Command {
 	return serverCommand(&cobra.Command{
-		Use:     verb + " ID",
-		Short:   map[string]string{"pause": "Stop delivering", "resume": "Resume delivering, also after the circuit breaker opened"}[verb],
-		Example: "  backbone subscriptions " + verb + " vendor-mirror",
-		Args:    cobra.ExactArgs(1),
+		Use: verb + " ID", Short: short, Example: "  backbone subscriptions " + verb + " vendor-mirror", Args: cobra.ExactArgs(1),
 	}, func(ctx context.Context, s *session, args []string) error {
-		if verb == "pause" {
-			return s.subscription(s.PauseSubscription(ctx, args[0], s.keep()))
-		}
-		return s.subscription(s.ResumeSubscription(ctx, args[0], s.keep()))
+		return s.subscription(change(s.Client, ctx, args[0], s.keep()))
 	})
 }
 
@@ -230,12 +235,13 @@ func (s *session) parked(list client.ParkedList, err error) error {
 	})
 }
 
-func settleParkedCommand(verb string) *cobra.Command {
+// settleParkedCommand builds replay and discard.
+func settleParkedCommand(verb, short, outcome string, settle func(*client.Client, context.Context, string, client.SettleParked, ...client.Option) (client.SettledParked, error)) *cobra.Command {
 	var body client.SettleParked
 	step := 0
 	cmd := &cobra.Command{
 		Use:   verb + " ID [EVENT...]",
-		Short: map[string]string{"replay": "Deliver dead letters again", "discard": "Discard dead letters, for a reason that is kept"}[verb],
+		Short: short,
 		Example: "  backbone subscriptions " + verb + " vendor-mirror 01JWZX3V9K5T7Q8R2M4N6P0ABC --reason \"Corrected by hand\"\n" +
 			"  backbone subscriptions " + verb + " vendor-mirror --all --code crm.unavailable --reason \"The CRM is back\"",
 		Args: cobra.MinimumNArgs(1),
@@ -257,13 +263,9 @@ func settleParkedCommand(verb string) *cobra.Command {
 		if body.All == (len(body.EventIds) > 0) {
 			return fault.New(fault.Invalid, "cli.selection_missing", "name event ids, or --all with --code to narrow it, and not both")
 		}
-		settle := s.ReplayParkedMessages
-		if verb == "discard" {
-			settle = s.DiscardParkedMessages
-		}
 		total := 0
 		for { // with --all, a step at a time
-			done, err := settle(ctx, args[0], body)
+			done, err := settle(s.Client, ctx, args[0], body)
 			if err != nil {
 				return err
 			}
@@ -272,11 +274,6 @@ func settleParkedCommand(verb string) *cobra.Command {
 				break
 			}
 		}
-		return s.show(map[string]any{"messages": total}, func(p *page) {
-			p.line("%s %s.", counted(total, "message"), map[string]string{"replay": "queued for delivery again", "discard": "discarded"}[verb])
-		})
+		return s.show(map[string]any{"messages": total}, func(p *page) { p.line("%s %s.", counted(total, "message"), outcome) })
 	})
 }
-
-// subscriptionMinute is the layout of times in the tables of subscriptions and webhooks.
-const subscriptionMinute = "2006-01-02 15:04"

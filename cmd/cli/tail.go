@@ -31,17 +31,13 @@ func tailCommand() *cobra.Command {
 			"  backbone tail --stream machine/M-17 --legal-entity DEMF --from beginning",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if token == "" {
-				return fault.New(fault.Unauthenticated, "tail.token_missing", "no access token; set BACKBONE_TOKEN or --token")
-			}
 			var err error
-			if t.Client, err = client.New(client.Config{Server: server, Token: token}); err != nil {
+			if t.session, err = connect(cmd, server, token, "tail.token_missing", asJSON); err != nil {
 				return err
 			}
 			if t.stream != "" && t.legalEntity == "" {
 				t.legalEntity = os.Getenv("BACKBONE_LEGAL_ENTITY")
 			}
-			t.output = newOutput(cmd, asJSON)
 			return t.run(cmd.Context())
 		},
 	}

@@ -31,14 +31,10 @@ func traceCommand() *cobra.Command {
 			"  backbone trace --legal-entity DEMF --effects 01JQ8E6Z6G3V5T8C9N2M4K7R1P --json",
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if token == "" {
-				return fault.New(fault.Unauthenticated, "trace.token_missing", "no access token; set BACKBONE_TOKEN or --token")
-			}
 			var err error
-			if t.Client, err = client.New(client.Config{Server: server, Token: token}); err != nil {
+			if t.session, err = connect(cmd, server, token, "trace.token_missing", asJSON); err != nil {
 				return err
 			}
-			t.output = newOutput(cmd, asJSON)
 			return t.run(cmd.Context(), args[0])
 		},
 	}
@@ -163,7 +159,7 @@ func (p *page) cause(depth int, e client.Event, in client.Intent) {
 	}
 	rest := strings.Repeat("   ", depth) + "     "
 	p.line("%s", strings.TrimRight(indent+arrow+e.Type+"  "+headline(e), " "))
-	p.line("%s%s  %s/%s version %d, sequence %s, effective %s", rest, e.RecordedAt.UTC().Format("2006-01-02 15:04:05.000Z"), e.Stream.Type, e.Stream.ID, e.Stream.Version, e.Sequence, e.EffectiveDate)
+	p.line("%s%s  %s/%s version %d, sequence %s, effective %s", rest, e.RecordedAt.UTC().Format(millisecond), e.Stream.Type, e.Stream.ID, e.Stream.Version, e.Sequence, e.EffectiveDate)
 	by := fmt.Sprintf("%sby %s %s (%s)", rest, e.Actor.Type, e.Actor.ID, e.Actor.Name)
 	if e.IntentID != "" {
 		by += fmt.Sprintf(", intent %s %s", in.Type, e.IntentID)
@@ -261,7 +257,7 @@ func (p *page) effect(depth int, e client.Event) {
 
 // position writes the place of an event in the log and its actor.
 func (p *page) position(indent string, e client.Event) {
-	p.line("%s%s  %s  %s/%s version %d, sequence %s, by %s %s", indent, e.RecordedAt.UTC().Format("2006-01-02 15:04:05.000Z"),
+	p.line("%s%s  %s  %s/%s version %d, sequence %s, by %s %s", indent, e.RecordedAt.UTC().Format(millisecond),
 		e.Scope.LegalEntity, e.Stream.Type, e.Stream.ID, e.Stream.Version, e.Sequence, e.Actor.Type, e.Actor.ID)
 }
 

@@ -13,9 +13,7 @@ import (
 
 	"github.com/erpbackbone/backbone/application/verify"
 	"github.com/erpbackbone/backbone/cmd/wire"
-	"github.com/erpbackbone/backbone/configs"
 	"github.com/erpbackbone/backbone/domain/fault"
-	"github.com/erpbackbone/backbone/ports"
 )
 
 func verifyCommand() *cobra.Command {
@@ -74,31 +72,6 @@ func verifyCommand() *cobra.Command {
 	f.StringVar(&o.ExportHead, "export-head", "", "write the heads to this file if the log is sound")
 	f.BoolVar(&o.json, "json", false, "print the verdict as JSON")
 	return cmd
-}
-
-// readerFlags adds the flags that identify the database to read.
-func readerFlags(cmd *cobra.Command, dsn, dataDir *string) {
-	f := cmd.Flags()
-	f.StringVar(dsn, "dsn", "", "database to read; the roles backbone_app and backbone_reader may (default: BACKBONE_DATABASE_DSN, then --data-dir)")
-	f.StringVar(dataDir, "data-dir", defaultDataDir, "data folder of a running \"backbone dev\"")
-}
-
-func readerDSN(dsn, dataDir string) (string, error) {
-	if dsn != "" {
-		return dsn, nil
-	}
-	config, err := configs.Load("")
-	if err != nil {
-		return "", err
-	}
-	if dsn = config.Database.DSN.Reveal(); dsn != "" {
-		return dsn, nil
-	}
-	file, err := readDevFile(dataDir)
-	if err != nil {
-		return "", fmt.Errorf("no database: give --dsn, set BACKBONE_DATABASE_DSN, or name the folder of a running \"backbone dev\" with --data-dir")
-	}
-	return file.DSN, nil
 }
 
 func exportLogCommand() *cobra.Command {
@@ -282,10 +255,7 @@ func writeHeads(path string, heads verify.Heads) error {
 	if err != nil {
 		return err
 	}
-	return writeFileAtomically(path, func(w io.Writer) error {
-		_, err := w.Write(text)
-		return err
-	})
+	return replaceFile(path, text)
 }
 
 // nothingToVerify returns an error if a run verified nothing, so that it does not count as sound.
@@ -431,29 +401,4 @@ func exportLog(ctx context.Context, o exportLogOptions) error {
 	fmt.Fprintf(o.err, "%s: %s up to %d (%x) in %.1f s (%.0f events/s). Verify it with `backbone verify --dump`.\n",
 		le.Code, counted(summary.Events, "event"), summary.Head, summary.Checksum, seconds, float64(summary.Events)/seconds)
 	return nil
-}
-
-func findLegalEntity(ctx context.Context, entities interface {
-	LegalEntities(ctx context.Context, tenantID string) ([]ports.LegalEntity, error)
-}, tenant, code string,
-) (found ports.LegalEntity, err error) {
-	all, err := entities.LegalEntities(ctx, tenant)
-	if err != nil {
-		return found, err
-	}
-	n := 0
-	for _, le := range all {
-		if le.Code == code {
-			found = le
-			n++
-		}
-	}
-	switch n {
-	case 1:
-		return found, nil
-	case 0:
-		return found, fault.New(fault.NotFound, "legal_entity.not_found", "there is no legal entity of this code in the database; check --legal-entity and --tenant")
-	default:
-		return found, fault.New(fault.Invalid, "legal_entity.ambiguous", "%d tenants have a legal entity of this code; name one with --tenant", n)
-	}
 }

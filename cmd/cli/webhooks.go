@@ -155,11 +155,7 @@ func createWebhookCommand() *cobra.Command {
 	f.StringVar(&headers, "headers", "", "file with headers of your own; - is standard input")
 	f.BoolVar(&withoutHeaders, "no-headers", false, "remove your own headers")
 	f.StringVar(&body.SubscriberID, "subscriber", "", "who receives the events, such as crm (default: ID)")
-	f.StringSliceVar(&body.EventTypes, "type", nil, "only events of these types")
-	f.StringSliceVar(&body.Modules, "module", nil, "only events of these modules")
-	f.StringSliceVar(&body.LegalEntities, "legal-entity", nil, "only these legal entities (default: all that the owner may read, also later ones)")
-	f.StringVar(&body.Settings.PartitionBy, "order", "", "legal_entity, none, stream, correlation, entity:<type> or a path such as $.order.id (default legal_entity)")
-	f.StringVar(&body.Settings.StartFrom, "start", "", "beginning or end (default beginning)")
+	selectionFlags(cmd, &body)
 	required(cmd, "url")
 	cmd.MarkFlagsMutuallyExclusive("headers", "no-headers")
 	return serverCommand(cmd, func(ctx context.Context, s *session, args []string) error {

@@ -128,7 +128,7 @@ type Options struct {
 	Deployment uint16
 	Tracer     pgx.QueryTracer // traces statements; nil: none. With telemetry.otlp_endpoint a server traces them itself
 	Logger     *slog.Logger    // nil: silent
-	Audit      io.Writer // receives the calls of an embedded key server, one JSON line each; nil: they are not recorded
+	Audit      io.Writer       // receives the calls of an embedded key server, one JSON line each; nil: they are not recorded
 
 	keys    *keyService         // nil: the App refuses personal data, as in tools that need none
 	metrics *prometheus.Metrics // nil in tools, whose metrics are not served

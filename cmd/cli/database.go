@@ -1,0 +1,105 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/erpbackbone/backbone/configs"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+const configHelp = "configuration file (YAML); the environment (BACKBONE_…) wins over it"
+
+// databaseOptions are the configuration and the output of a command that works on the databases
+// of an installation itself.
+type databaseOptions struct {
+	Config configs.Config
+	output
+}
+
+// databaseCommand completes a command that works on the databases itself, without a server: it
+// adds --config, --data-dir and --json, and runs it with the options set.
+func databaseCommand(cmd *cobra.Command, o *databaseOptions, run func(context.Context) error) *cobra.Command {
+	var path, dataDir string
+	f := cmd.Flags()
+	f.StringVar(&path, "config", "", configHelp)
+	f.StringVar(&dataDir, "data-dir", defaultDataDir, "data folder of a running \"backbone dev\", when no database is configured")
+	f.BoolVar(&o.json, "json", false, "print the answer as JSON")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		config, err := configs.Load(path)
+		if err != nil {
+			return err
+		}
+		if config.Database.DSN == "" {
+			if file, err := readDevFile(dataDir); err == nil {
+				config = devConfig(file)
+			}
+		}
+		o.Config, o.output = config, newOutput(cmd, o.json)
+		return run(cmd.Context())
+	}
+	cmd.Args = cobra.NoArgs
+	return cmd
+}
+
+// devConfig returns the configuration with which tools connect to a running `backbone dev`.
+func devConfig(f devFile) configs.Config {
+	c := configs.Default()
+	c.Database.DSN, c.Database.EraserDSN = configs.DSN(f.DSN), configs.DSN(f.EraserDSN)
+	c.KMS.Endpoint, c.KMS.CredentialsFile = f.KMS.Endpoint, f.KMS.Credentials
+	c.Erasure.ExportDirectory = f.Exports
+	return c
+}
+
+// readerFlags adds the flags that identify the database to read.
+func readerFlags(cmd *cobra.Command, dsn, dataDir *string) {
+	f := cmd.Flags()
+	f.StringVar(dsn, "dsn", "", "database to read; the roles backbone_app and backbone_reader may (default: BACKBONE_DATABASE_DSN, then --data-dir)")
+	f.StringVar(dataDir, "data-dir", defaultDataDir, "data folder of a running \"backbone dev\"")
+}
+
+func readerDSN(dsn, dataDir string) (string, error) {
+	if dsn != "" {
+		return dsn, nil
+	}
+	config, err := configs.Load("")
+	if err != nil {
+		return "", err
+	}
+	if dsn = config.Database.DSN.Reveal(); dsn != "" {
+		return dsn, nil
+	}
+	file, err := readDevFile(dataDir)
+	if err != nil {
+		return "", fmt.Errorf("no database: give --dsn, set BACKBONE_DATABASE_DSN, or name the folder of a running \"backbone dev\" with --data-dir")
+	}
+	return file.DSN, nil
+}
+
+func findLegalEntity(ctx context.Context, entities interface {
+	LegalEntities(ctx context.Context, tenantID string) ([]ports.LegalEntity, error)
+}, tenant, code string,
+) (found ports.LegalEntity, err error) {
+	all, err := entities.LegalEntities(ctx, tenant)
+	if err != nil {
+		return found, err
+	}
+	n := 0
+	for _, le := range all {
+		if le.Code == code {
+			found = le
+			n++
+		}
+	}
+	switch n {
+	case 1:
+		return found, nil
+	case 0:
+		return found, fault.New(fault.NotFound, "legal_entity.not_found", "there is no legal entity of this code in the database; check --legal-entity and --tenant")
+	default:
+		return found, fault.New(fault.Invalid, "legal_entity.ambiguous", "%d tenants have a legal entity of this code; name one with --tenant", n)
+	}
+}
