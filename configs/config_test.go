@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -20,14 +21,15 @@ import (
 
 func noEnvironment() []string { return nil }
 
-func written(t *testing.T, text string) string {
+// settingsFile writes a configuration file.
+func settingsFile(t *testing.T, text string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "backbone.yaml")
 	require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
 	return path
 }
 
-func TestSampleFileShowsEveryDefault(t *testing.T) {
+func TestExampleFile(t *testing.T) {
 	t.Parallel()
 	c, err := load("backbone.example.yaml", noEnvironment)
 	require.NoError(t, err)
@@ -35,11 +37,10 @@ func TestSampleFileShowsEveryDefault(t *testing.T) {
 
 	k := koanf.New(".")
 	require.NoError(t, k.Load(file.Provider("backbone.example.yaml"), yaml.Parser()))
-	shown := k.Keys()
-	require.ElementsMatch(t, slices.Collect(maps.Keys(fieldsOf(&c))), shown)
+	require.ElementsMatch(t, slices.Collect(maps.Keys(fieldsOf(&c))), k.Keys())
 }
 
-func TestDefaultsAreValid(t *testing.T) {
+func TestDefault(t *testing.T) {
 	t.Parallel()
 	c, err := load("", noEnvironment)
 	require.NoError(t, err)
@@ -47,53 +48,68 @@ func TestDefaultsAreValid(t *testing.T) {
 	require.NotEmpty(t, Version)
 }
 
-func TestEnvironmentWinsOverFileOverDefaults(t *testing.T) {
+func TestLoad(t *testing.T) {
 	t.Parallel()
-	path := written(t, "http:\n  listen: 127.0.0.1:9000\n  read_timeout: 5s\ndatabase:\n  read_pool: 3\nlimits:\n")
-	c, err := load(path, func() []string {
-		return []string{
-			"BACKBONE_HTTP_LISTEN=127.0.0.1:9001", "BACKBONE_DATABASE_OWNER_DSN=postgres://o:pw@h/db?a=b", "BACKBONE_INTAKE_RETRIES=10ms, 1s",
-			"BACKBONE_LIMITS_BATCH_EVENTS=7", "BACKBONE_TOKEN=bbk_x", "BACKBONE_SERVER=http://x", "HTTP_LISTEN=nothing", "BACKBONE_LOG_LEVEL=debug", "BACKBONE_=x", "BACKBONE_HTTP=x:1",
-		}
+	file := settingsFile(t, "http:\n  listen: 127.0.0.1:9000\n  read_timeout: 5s\ndatabase:\n  read_pool: 3\nlimits:\n")
+	environment := []string{
+		"BACKBONE_HTTP_LISTEN=127.0.0.1:9001", "BACKBONE_DATABASE_OWNER_DSN=postgres://o:pw@h/db?a=b", "BACKBONE_INTAKE_RETRIES=10ms, 1s",
+		"BACKBONE_LIMITS_BATCH_EVENTS=7", "BACKBONE_TOKEN=bbk_x", "BACKBONE_SERVER=http://x", "HTTP_LISTEN=nothing", "BACKBONE_LOG_LEVEL=debug",
+	}
+	t.Run("environment wins over file and file over defaults", func(t *testing.T) {
+		t.Parallel()
+		c, err := load(file, func() []string { return environment })
+		require.NoError(t, err)
+		want := Default()
+		want.HTTP.Listen, want.HTTP.ReadTimeout = "127.0.0.1:9001", 5*time.Second
+		want.Database.ReadPool, want.Database.OwnerDSN = 3, "postgres://o:pw@h/db?a=b"
+		want.Limits.BatchEvents = 7
+		want.Intake.Retries = []time.Duration{10 * time.Millisecond, time.Second}
+		want.Log.Level = "debug"
+		require.Equal(t, want, c)
 	})
-	require.Error(t, err) // BACKBONE_HTTP names a section
-	require.Equal(t, Config{}, c)
-
-	c, err = load(path, func() []string {
-		return []string{
-			"BACKBONE_HTTP_LISTEN=127.0.0.1:9001", "BACKBONE_DATABASE_OWNER_DSN=postgres://o:pw@h/db?a=b", "BACKBONE_INTAKE_RETRIES=10ms, 1s",
-			"BACKBONE_LIMITS_BATCH_EVENTS=7", "BACKBONE_TOKEN=bbk_x", "BACKBONE_SERVER=http://x", "HTTP_LISTEN=nothing", "BACKBONE_LOG_LEVEL=debug",
-		}
+	t.Run("variable that names a section is refused", func(t *testing.T) {
+		t.Parallel()
+		c, err := load(file, func() []string { return append([]string{"BACKBONE_=x", "BACKBONE_HTTP=x:1"}, environment...) })
+		require.Error(t, err)
+		require.Equal(t, Config{}, c)
 	})
-	require.NoError(t, err)
-	want := Default()
-	want.HTTP.Listen, want.HTTP.ReadTimeout = "127.0.0.1:9001", 5*time.Second
-	want.Database.ReadPool, want.Database.OwnerDSN = 3, "postgres://o:pw@h/db?a=b"
-	want.Limits.BatchEvents = 7
-	want.Intake.Retries = []time.Duration{10 * time.Millisecond, time.Second}
-	want.Log.Level = "debug"
-	require.Equal(t, want, c)
-
-	c, err = load("", func() []string {
-		return []string{"BACKBONE_KMS_ALLOW_LOCAL=true", "BACKBONE_KMS_LOCAL_DIRECTORY=/keys"}
+	t.Run("key service from the environment", func(t *testing.T) {
+		t.Parallel()
+		c, err := load("", func() []string {
+			return []string{"BACKBONE_KMS_ALLOW_LOCAL=true", "BACKBONE_KMS_LOCAL_DIRECTORY=/keys"}
+		})
+		require.NoError(t, err)
+		require.True(t, c.KMS.AllowLocal)
+		require.True(t, c.KMS.Configured())
 	})
-	require.NoError(t, err)
-	require.True(t, c.KMS.AllowLocal)
-	require.True(t, c.KMS.Configured())
-
-	c, err = load(written(t, "intake:\n  retries: []\n"), noEnvironment)
-	require.NoError(t, err)
-	require.Empty(t, c.Intake.Retries)
+	t.Run("empty list", func(t *testing.T) {
+		t.Parallel()
+		c, err := load(settingsFile(t, "intake:\n  retries: []\n"), noEnvironment)
+		require.NoError(t, err)
+		require.Empty(t, c.Intake.Retries)
+	})
+	t.Run("broker and webhooks from the environment", func(t *testing.T) {
+		t.Parallel()
+		c, err := load("", func() []string {
+			return []string{envPrefix + "NATS_URLS=nats://u:secret@a:4222", envPrefix + "WEBHOOK_ALLOWED_NETWORKS=10.1.2.3/16"}
+		})
+		require.NoError(t, err)
+		require.True(t, c.NATS.Configured())
+		require.NotContains(t, c.NATS.URLs.String(), "secret")
+		require.Equal(t, []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16")}, c.Webhook.Networks())
+		require.False(t, Default().NATS.Configured())
+	})
 }
 
-func TestLoadReadsTheProcessEnvironment(t *testing.T) {
+func TestLoadProcessEnvironment(t *testing.T) {
 	t.Setenv("BACKBONE_PROJECTOR_BATCH", "42")
 	c, err := Load("")
 	require.NoError(t, err)
 	require.Equal(t, 42, c.Projector.Batch)
 }
 
-func TestErrorsNameTheKeyAndNotTheValue(t *testing.T) {
+// TestLoadRefuses checks that an error names the key of the wrong setting and not its value.
+func TestLoadRefuses(t *testing.T) {
 	t.Parallel()
 	for text, key := range map[string]string{
 		"http:\n  lisen: x\n":                            "http.lisen",
@@ -121,6 +137,13 @@ func TestErrorsNameTheKeyAndNotTheValue(t *testing.T) {
 		"intake:\n  retries: [50]\n":                     "intake.retries",
 		"intake:\n  retries: [1h]\n":                     "intake.retries",
 		"idempotency:\n  ttl: 1s\n":                      "idempotency.ttl",
+		"intake:\n  cached_streams: 0\n":                 "intake.cached_streams",
+		"vault:\n  key_life: 61s\n":                      "vault.key_life",
+		"vault:\n  cached_keys: 0\n":                     "vault.cached_keys",
+		"kms:\n  tries: 0\n":                             "kms.tries",
+		"kms:\n  call_wait: 0s\n":                        "kms.call_wait",
+		"keystore:\n  pool: 0\n":                         "keystore.pool",
+		"rotation:\n  workers: 0\n":                      "rotation.workers",
 		"kms:\n  allow_local: SECRET\n":                  "kms.allow_local",
 		"kms:\n  endpoint: SECRET\n":                     "kms.endpoint",
 		"kms:\n  region: x\n  local_directory: SECRET\n": "kms.local_directory",
@@ -139,7 +162,7 @@ func TestErrorsNameTheKeyAndNotTheValue(t *testing.T) {
 		"log:\n  format: xml\n":                          "log.format",
 		"telemetry:\n  otlp_endpoint: http://SECRET/x\n": "telemetry.otlp_endpoint",
 	} {
-		_, err := load(written(t, text), noEnvironment)
+		_, err := load(settingsFile(t, text), noEnvironment)
 		var e *Error
 		require.ErrorAs(t, err, &e, text)
 		require.Equal(t, key, e.Key, text)
@@ -155,7 +178,7 @@ func TestErrorsNameTheKeyAndNotTheValue(t *testing.T) {
 		require.Equal(t, key, e.Key)
 		require.NotContains(t, err.Error(), "SECRET")
 	}
-	for _, path := range []string{filepath.Join(t.TempDir(), "none.yaml"), written(t, "a: [\n"), written(t, "- x\n")} {
+	for _, path := range []string{filepath.Join(t.TempDir(), "none.yaml"), settingsFile(t, "a: [\n"), settingsFile(t, "- x\n")} {
 		_, err := load(path, noEnvironment)
 		var e *Error
 		require.ErrorAs(t, err, &e)
@@ -163,7 +186,22 @@ func TestErrorsNameTheKeyAndNotTheValue(t *testing.T) {
 	}
 }
 
-func TestDSNDoesNotPrint(t *testing.T) {
+func TestValidate(t *testing.T) {
+	t.Parallel()
+	for setting, valid := range map[string]bool{
+		"NATS_URLS=nats://u:p@a:4222,nats://b:4222": true, "NATS_SUBJECT_PREFIX=erp.events": true, "NATS_REPLICAS=3": true,
+		"NATS_SUBJECT_PREFIX=erp.>": false, "NATS_SUBJECT_PREFIX=a..b": false, "NATS_STREAM=a.b": false, "NATS_REPLICAS=6": false, "NATS_BATCH=1001": false,
+		"NATS_CERT_FILE=x": false, "NATS_MAX_AGE=1s": false, "NATS_DUPLICATE_WINDOW=0s": false,
+		"SUBSCRIPTIONS_PER_TENANT=5": true, "SUBSCRIPTIONS_PER_TENANT=0": false, "SUBSCRIPTIONS_POLL_BYTES=65536": true, "SUBSCRIPTIONS_POLL_BYTES=1": false,
+		"SUBSCRIPTIONS_SWEEP=1ms": false, "SUBSCRIPTIONS_RECHECK=2m": false, "SUBSCRIPTIONS_MEASURE=1s": true, "PROJECTOR_BYTES=1": false,
+		"WEBHOOK_ALLOWED_NETWORKS=10.1.0.0/16,fd00:1::/64": true, "WEBHOOK_ALLOWED_NETWORKS=10.1.0.0": false, "WEBHOOK_TIMEOUT=1ms": false, "WEBHOOK_CONCURRENCY=0": false,
+	} {
+		_, err := load("", func() []string { return []string{envPrefix + setting} })
+		require.Equal(t, valid, err == nil, "%s: %v", setting, err)
+	}
+}
+
+func TestDSN(t *testing.T) {
 	t.Parallel()
 	c := Default()
 	c.Database.DSN = "postgres://app:hunter2@localhost/db"

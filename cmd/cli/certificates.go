@@ -3,7 +3,6 @@ package cli
 import (
 	"fmt"
 	"io"
-	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -65,7 +64,7 @@ func verifyCertificate(o certificateOptions) (genuine bool, err error) {
 	if err != nil {
 		return true, err
 	}
-	document, err := readLimited(o.File, o.In)
+	document, err := readLimited(o.File, o.In, maxCertificateBytes)
 	if err != nil {
 		return true, fault.New(fault.Invalid, "erasure.certificate_unreadable", "the certificate cannot be read; check the file").WithCause(err)
 	}
@@ -101,7 +100,7 @@ func verifierKeys(given []string) ([]string, error) {
 			keys = append(keys, strings.TrimSpace(k))
 			continue
 		}
-		content, err := readLimited(k, nil)
+		content, err := readLimited(k, nil, maxCertificateBytes)
 		if err != nil {
 			return nil, fault.New(fault.Invalid, "note.key_unreadable", "the verifier key is neither <name>+<hash>+<key> nor a file that can be read; check --key").WithCause(err)
 		}
@@ -111,20 +110,4 @@ func verifierKeys(given []string) ([]string, error) {
 		return nil, fault.New(fault.Invalid, "note.key_missing", "a certificate is checked with the key that receipts are signed with; name it with --key")
 	}
 	return keys, nil
-}
-
-func readLimited(name string, in io.Reader) ([]byte, error) {
-	if name != "-" || in == nil {
-		f, err := os.Open(name)
-		if err != nil {
-			return nil, err
-		}
-		defer func() { _ = f.Close() }()
-		in = f
-	}
-	content, err := io.ReadAll(io.LimitReader(in, maxCertificateBytes+1))
-	if err == nil && len(content) > maxCertificateBytes {
-		err = fmt.Errorf("more than %d bytes", maxCertificateBytes)
-	}
-	return content, err
 }

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"os"
 
@@ -9,13 +10,6 @@ import (
 	"github.com/erpbackbone/backbone/adapters/client"
 	"github.com/erpbackbone/backbone/domain/fault"
 )
-
-func envOr(name, otherwise string) string {
-	if v := os.Getenv(name); v != "" {
-		return v
-	}
-	return otherwise
-}
 
 // session is a command's connection to a server and its output.
 type session struct {
@@ -52,7 +46,7 @@ func connect(cmd *cobra.Command, server, token, missing string, asJSON bool) (se
 // serverFlags adds the flags for the server and the access token.
 func serverFlags(cmd *cobra.Command, server, token *string) {
 	f := cmd.Flags()
-	f.StringVar(server, "server", envOr("BACKBONE_SERVER", "http://127.0.0.1:8080"), "server's URL (environment BACKBONE_SERVER)")
+	f.StringVar(server, "server", cmp.Or(os.Getenv("BACKBONE_SERVER"), "http://127.0.0.1:8080"), "server's URL (environment BACKBONE_SERVER)")
 	f.StringVar(token, "token", os.Getenv("BACKBONE_TOKEN"), "access token (environment BACKBONE_TOKEN)")
 	f.Lookup("token").DefValue = "" // the help must not print the token of the environment
 	f.Lookup("server").DefValue = "http://127.0.0.1:8080"

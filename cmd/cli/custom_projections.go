@@ -3,9 +3,8 @@ package cli
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
-	"io"
-	"os"
 
 	"github.com/spf13/cobra"
 	yaml "go.yaml.in/yaml/v3"
@@ -85,17 +84,12 @@ const maxDefinitionBytes = 256 << 10
 // readDefinition reads a definition in YAML or JSON. Fault
 // projection.file_invalid.
 func readDefinition(path string) (json.RawMessage, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = f.Close() }()
-	text, err := io.ReadAll(io.LimitReader(f, maxDefinitionBytes))
-	if err != nil {
+	text, err := readLimited(path, nil, maxDefinitionBytes)
+	if err != nil && !errors.Is(err, errTooLarge) {
 		return nil, err
 	}
 	var document map[string]any
-	if err := yaml.Unmarshal(text, &document); err != nil || document == nil {
+	if errors.Is(err, errTooLarge) || yaml.Unmarshal(text, &document) != nil || document == nil {
 		return nil, fault.New(fault.Invalid, "projection.file_invalid", "%s is no definition in YAML or JSON; see `backbone projections create --help`", path)
 	}
 	return json.Marshal(document)
@@ -245,10 +239,10 @@ func (s *session) projectionDefinition(ctx context.Context, name string, version
 	if err != nil {
 		return err
 	}
-	shown := 0
+	active := 0
 	for _, v := range all.Projections {
 		if v.Name == name && v.Current {
-			shown = v.Version
+			active = v.Version
 		}
 	}
 	for _, v := range all.Projections {
@@ -262,7 +256,7 @@ func (s *session) projectionDefinition(ctx context.Context, name string, version
 		if err != nil {
 			return err
 		}
-		d := definitionFile{Name: name, ExpectedVersion: shown}
+		d := definitionFile{Name: name, ExpectedVersion: active}
 		if err := json.Unmarshal(text, &d); err != nil {
 			return err
 		}

@@ -45,7 +45,7 @@ func deadLettersCommand() *cobra.Command {
 			}
 			p.row("READER", "LEGAL ENTITY", "SEQUENCE", "EVENT", "STATE", "CODE", "WHERE", "ATTEMPTS", "LAST FAILED")
 			for _, d := range all {
-				p.row(d.Kind+" "+d.Name, d.LegalEntity, d.Sequence, d.EventID, d.Status, d.Code, cmp.Or(d.Detail, "-"), d.Attempts, d.LastFailedAt.UTC().Format(minute))
+				p.row(d.Kind+" "+d.Name, d.LegalEntity, d.Sequence, d.EventID, d.Status, d.Code, cmp.Or(d.Detail, "-"), d.Attempts, d.LastFailedAt.UTC().Format(minuteLayout))
 			}
 			p.next(list.NextCursor)
 		})

@@ -141,8 +141,8 @@ func runDev(ctx context.Context, o devOptions) (err error) {
 	}
 	defer logFile.Close()
 
-	say := func(format string, args ...any) { fmt.Fprintf(o.Out, format+"\n", args...) }
-	say("Starting PostgreSQL in %s", dir)
+	printLine := func(format string, args ...any) { fmt.Fprintf(o.Out, format+"\n", args...) }
+	printLine("Starting PostgreSQL in %s", dir)
 	cluster, err := embeddedpg.Start(ctx, embeddedpg.Config{BinDir: o.Postgres, DataDir: absolute, Logger: logger})
 	if err != nil {
 		return ignoreCancellation(ctx, err)
@@ -152,7 +152,7 @@ func runDev(ctx context.Context, o devOptions) (err error) {
 		defer cancel()
 		err = errors.Join(ignoreCancellation(ctx, err), cluster.Stop(stopping))
 		if err == nil {
-			say("Stopped. Everything is kept in %s", dir)
+			printLine("Stopped. Everything is kept in %s", dir)
 		}
 	}()
 	audit, err := openLog(filepath.Join(dir, devKeysAudit))
@@ -160,7 +160,7 @@ func runDev(ctx context.Context, o devOptions) (err error) {
 		return err
 	}
 	defer audit.Close()
-	state, config, err := prepareDevDatabase(ctx, cluster, dir, o.Modules, say)
+	state, config, err := prepareDevDatabase(ctx, cluster, dir, o.Modules, printLine)
 	if err != nil {
 		return err
 	}
@@ -176,7 +176,7 @@ func runDev(ctx context.Context, o devOptions) (err error) {
 		}
 		defer broker.Stop()
 	}
-	return serveDev(ctx, o, dir, listener, cluster, state, config, wire.Options{Modules: o.Modules, Logger: logger, Audit: audit}, say)
+	return serveDev(ctx, o, dir, listener, cluster, state, config, wire.Options{Modules: o.Modules, Logger: logger, Audit: audit}, printLine)
 }
 
 // ignoreCancellation drops the error of work that Ctrl-C interrupted. The next start continues
@@ -188,7 +188,7 @@ func ignoreCancellation(ctx context.Context, err error) error {
 	return err
 }
 
-func serveDev(ctx context.Context, o devOptions, dir string, listener net.Listener, cluster *embeddedpg.Cluster, state *devState, config configs.Config, options wire.Options, say func(string, ...any)) (err error) {
+func serveDev(ctx context.Context, o devOptions, dir string, listener net.Listener, cluster *embeddedpg.Cluster, state *devState, config configs.Config, options wire.Options, printLine func(string, ...any)) (err error) {
 	options.AllowDevelopmentTokens, options.LogName = true, demoLogName
 	server, err := wire.NewServer(ctx, config, options)
 	if err != nil {
@@ -205,7 +205,7 @@ func serveDev(ctx context.Context, o devOptions, dir string, listener net.Listen
 		stop()
 		<-running
 	}()
-	if err := setUpDemo(ctx, server, o, dir, state, say); err != nil {
+	if err := setUpDemo(ctx, server, o, dir, state, printLine); err != nil {
 		return err
 	}
 	endpoint, credentials := server.KeyService()
@@ -222,19 +222,19 @@ func serveDev(ctx context.Context, o devOptions, dir string, listener net.Listen
 	if err := writeJSON(filepath.Join(dir, devFileName), file); err != nil {
 		return err
 	}
-	say("Ready: %s", file.HTTP)
+	printLine("Ready: %s", file.HTTP)
 	if file.NATS != "" {
-		say("Events are published to %s, stream %s, subjects %s.<tenant>.<legal entity>.<type>", file.NATS, config.NATS.Stream, config.NATS.SubjectPrefix)
+		printLine("Events are published to %s, stream %s, subjects %s.<tenant>.<legal entity>.<type>", file.NATS, config.NATS.Stream, config.NATS.SubjectPrefix)
 	}
 	if o.Sample {
-		if err := runSample(ctx, o, dir, state, file, say); err != nil {
+		if err := runSample(ctx, o, dir, state, file, printLine); err != nil {
 			return fmt.Errorf("sample documents: %w", err)
 		}
 	}
-	printDevHints(say, o.Modules, demoSession(o, dir, state, file))
+	printDevHints(printLine, o.Modules, demoSession(o, dir, state, file))
 	select {
 	case <-ctx.Done():
-		say("\nStopping…")
+		printLine("\nStopping…")
 		stop()
 		return <-served
 	case err := <-served:
@@ -244,10 +244,10 @@ func serveDev(ctx context.Context, o devOptions, dir string, listener net.Listen
 	}
 }
 
-func setUpDemo(ctx context.Context, server *wire.Server, o devOptions, dir string, state *devState, say func(string, ...any)) error {
+func setUpDemo(ctx context.Context, server *wire.Server, o devOptions, dir string, state *devState, printLine func(string, ...any)) error {
 	var progress func(string, int, int)
 	if !state.BooksReady {
-		say("Setting up the demo tenant: two legal entities with books, calendar and rates")
+		printLine("Setting up the demo tenant: two legal entities with books, calendar and rates")
 		progress = newProgress(o.Out, o.Terminal).report
 	}
 	tokens, err := SetUpDemo(ctx, server.App, o.Modules, state.Tokens, !state.BooksReady, progress)
@@ -260,7 +260,7 @@ func setUpDemo(ctx context.Context, server *wire.Server, o devOptions, dir strin
 
 // prepareDevDatabase creates the database, migrates it, sets the passwords of its roles, and
 // returns a configuration that connects to it.
-func prepareDevDatabase(ctx context.Context, cluster *embeddedpg.Cluster, dir string, modules []plugin.Module, say func(string, ...any)) (*devState, configs.Config, error) {
+func prepareDevDatabase(ctx context.Context, cluster *embeddedpg.Cluster, dir string, modules []plugin.Module, printLine func(string, ...any)) (*devState, configs.Config, error) {
 	state, err := readDevState(dir)
 	if err != nil {
 		return nil, configs.Config{}, err
@@ -297,7 +297,7 @@ func prepareDevDatabase(ctx context.Context, cluster *embeddedpg.Cluster, dir st
 	if err := writeJSON(filepath.Join(dir, devStateName), state); err != nil {
 		return nil, configs.Config{}, err
 	}
-	say("PostgreSQL is up on 127.0.0.1:%d", cluster.Port())
+	printLine("PostgreSQL is up on 127.0.0.1:%d", cluster.Port())
 	config := configs.Default()
 	config.Database.DSN = configs.DSN(cluster.DSN("backbone_app", state.AppPassword, devDatabase))
 	config.Database.EraserDSN = configs.DSN(cluster.DSN("backbone_eraser", state.EraserPassword, devDatabase))

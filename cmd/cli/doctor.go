@@ -169,11 +169,11 @@ func (x *examination) add(findings ...monitor.Finding) {
 
 // examine runs one query and adds the findings about its answer. A query that fails becomes a
 // finding, and doctor continues, unless the query's parameters are wrong.
-func examine[A any](x *examination, section string, question func() (A, error), judge func(A) []monitor.Finding) (*A, error) {
+func examine[A any](x *examination, section string, query func() (A, error), judge func(A) []monitor.Finding) (*A, error) {
 	if !x.includes(section) {
 		return nil, nil
 	}
-	answer, err := question()
+	answer, err := query()
 	if err == nil {
 		x.add(judge(answer)...)
 		return &answer, nil

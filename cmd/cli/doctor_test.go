@@ -64,11 +64,11 @@ func doctorUntil(t *testing.T, o doctorOptions, enough func(text string) bool) (
 func doctor(t *testing.T, o doctorOptions) (d diagnosis, text string) {
 	t.Helper()
 	answered := func(text string) bool { return !strings.Contains(text, "store.question_too_slow") }
-	shown, text := doctorUntil(t, o, answered)
+	reported, text := doctorUntil(t, o, answered)
 	o.json = true
 	sound, encoded := doctorUntil(t, o, answered)
 	require.NoError(t, json.Unmarshal([]byte(encoded), &d))
-	require.Equal(t, shown, sound)
+	require.Equal(t, reported, sound)
 	require.Equal(t, d.Sound, sound)
 	return d, text
 }
@@ -111,7 +111,7 @@ func TestDoctorSection(t *testing.T) {
 	require.Nil(t, d.Storage)
 	require.NotContains(t, text, "Tables")
 
-	o.LegalEntity, o.TenantID = "", "nobody"
+	o.LegalEntity, o.TenantID = "", "unknown"
 	_, err := runDoctor(t.Context(), o)
 	require.Equal(t, "legal_entity.not_found", fault.CodeOf(err), "no events is another answer")
 	o.LegalEntity, o.TenantID = "NONE", ""
@@ -142,8 +142,8 @@ func TestDoctorWithoutKeyStore(t *testing.T) {
 	require.NotContains(t, text, "not asked")
 }
 
-// TestDoctorOrder lets a wrong setting fail, and a table that is locked
-// keep one question from being answered but not the others.
+// TestDoctorOrder checks that a wrong setting fails, and that a locked table keeps one query from
+// its answer while the rest are answered.
 func TestDoctorOrder(t *testing.T) {
 	t.Parallel()
 	dsn := migratedLog(t)

@@ -212,7 +212,7 @@ func (s *session) followErasure(ctx context.Context, e client.ErasureRequest) (c
 	if waitsForApproval(e) {
 		fmt.Fprintf(s.err, "Erasure %s waits until another person runs  backbone erasure approve %s\n", e.ID, e.ID)
 	}
-	shown := newProgress(s.err, s.terminal)
+	bar := newProgress(s.err, s.terminal)
 	scope, approved := "", false
 	for wait := firstPoll; ; wait = min(2*wait, longestPoll) {
 		total, done := len(e.Steps), 0
@@ -222,17 +222,17 @@ func (s *session) followErasure(ctx context.Context, e client.ErasureRequest) (c
 			}
 		}
 		if shredding.ErasureState(e.Status).Final() {
-			shown.report(e.Status, total, total)
+			bar.report(e.Status, total, total)
 			return e, nil
 		}
 		if !waitsForApproval(e) {
 			approved = true
 		} else if approved || scope != "" && e.Preview.Scope != scope { // else it was approved between two reads
-			shown.report("waits for a new approval", total, total) // a bar ends only when it is full
+			bar.report("waits for a new approval", total, total) // a bar ends only when it is full
 			return e, nil
 		}
 		scope = e.Preview.Scope
-		shown.report(stepTitle(e), done, max(total, done+1)) // never full before the end
+		bar.report(stepTitle(e), done, max(total, done+1)) // never full before the end
 		err := ports.Sleep(ctx, wait)
 		if err != nil {
 			return e, err
@@ -268,10 +268,10 @@ func (p *page) erasure(e client.ErasureRequest) {
 	}
 	row("subject", "%s in %s", e.Subject, strings.Join(e.LegalEntities, ", "))
 	row("basis", "%s: %s", e.Basis, e.Reason)
-	row("requested", "%s by %s", e.RequestedAt.UTC().Format(minute), e.RequestedBy)
+	row("requested", "%s by %s", e.RequestedAt.UTC().Format(minuteLayout), e.RequestedBy)
 	row("due", "%s%s", e.DueOn, daysLeft(e))
 	if e.ApprovedBy != "" {
-		row("approved", "%s by %s", e.ApprovedAt.UTC().Format(minute), e.ApprovedBy)
+		row("approved", "%s by %s", e.ApprovedAt.UTC().Format(minuteLayout), e.ApprovedBy)
 	}
 	row("concerns", "%s, %s", counted(e.Preview.Events, "event"), counted(e.Preview.Intents, "intent"))
 	for _, t := range e.Preview.Types {
@@ -296,10 +296,10 @@ func (p *page) erasure(e client.ErasureRequest) {
 		}
 	}
 	if !e.DestroyedAt.IsZero() {
-		row("keys destroyed", "%s", e.DestroyedAt.UTC().Format(minute))
+		row("keys destroyed", "%s", e.DestroyedAt.UTC().Format(minuteLayout))
 	}
 	if !e.CompletedAt.IsZero() {
-		row("completed", "%s", e.CompletedAt.UTC().Format(minute))
+		row("completed", "%s", e.CompletedAt.UTC().Format(minuteLayout))
 	}
 	if e.EndReason != "" {
 		row("ended", "%s", e.EndReason)

@@ -114,16 +114,16 @@ Next: another person runs  backbone erasure approve 01JQ8E6Z6G3V5T8C9N2M4K7R1P
 
 	o = serveAnswers(t, erasureAt("previewed", 2))
 	require.NoError(t, o.status(t, "--json"))
-	var shown map[string]any
-	require.NoError(t, json.Unmarshal(o.out.Bytes(), &shown))
-	require.Equal(t, "previewed", shown["status"])
-	require.NotContains(t, shown, "approved_at")
+	var answer map[string]any
+	require.NoError(t, json.Unmarshal(o.out.Bytes(), &answer))
+	require.Equal(t, "previewed", answer["status"])
+	require.NotContains(t, answer, "approved_at")
 
 	o.token = ""
 	require.Equal(t, "client.token_missing", fault.CodeOf(o.status(t)))
 }
 
-func TestErasureStatusWaitsForTheEnd(t *testing.T) {
+func TestErasureStatusWait(t *testing.T) {
 	t.Parallel()
 	stuck := erasureAt("approved", 3)
 	stuck.Steps[3].Attempts, stuck.Steps[3].Error = 2, "keys.unavailable"
@@ -152,7 +152,7 @@ func previewedAs(scope string) client.ErasureRequest {
 	return e
 }
 
-func TestErasureWaitStopsAtANewApproval(t *testing.T) {
+func TestErasureWaitNewApproval(t *testing.T) {
 	t.Parallel()
 	approved := erasureAt("approved", 3)
 	waitsAgain := func(err error, o *answeringServer) {
@@ -206,7 +206,7 @@ func TestErasureRequestRefused(t *testing.T) {
 	require.Contains(t, o.out.String(), "class standard    not erased\n")
 }
 
-func TestErasureRequestOfAnUnknownSubject(t *testing.T) {
+func TestErasureRequestUnknownSubject(t *testing.T) {
 	t.Parallel()
 	e := previewedAs("aa")
 	e.Preview.Events, e.Preview.Intents, e.Preview.Types, e.Preview.Projections = 0, 0, nil, nil

@@ -395,7 +395,7 @@ func changeTypeCommand(reactivate bool) *cobra.Command {
 				if v.IsActive {
 					state = "active"
 				}
-				p.row(v.Type, v.SchemaVersion, state, v.RegisteredAt.UTC().Format(minute), v.RegisteredBy)
+				p.row(v.Type, v.SchemaVersion, state, v.RegisteredAt.UTC().Format(minuteLayout), v.RegisteredBy)
 			}
 		})
 	})
@@ -420,7 +420,7 @@ func typeHistoryCommand() *cobra.Command {
 		return s.print(func(p *page) {
 			p.row("NUMBER", "AT", "TYPE", "VERSION", "WHAT", "BY", "DOCUMENT", "REASON")
 			for _, c := range history.Changes {
-				p.row(c.Number, c.At.UTC().Format(minute), c.Type, c.SchemaVersion, strings.TrimPrefix(c.Event, "registry.type."), c.Actor,
+				p.row(c.Number, c.At.UTC().Format(minuteLayout), c.Type, c.SchemaVersion, strings.TrimPrefix(c.Event, "registry.type."), c.Actor,
 					fmt.Sprintf("%.12s", c.DocumentSha256), cmp.Or(c.Reason, "-"))
 			}
 		})
@@ -503,17 +503,12 @@ func readTypeFile(path string) (typeFile, error) {
 	invalid := func(why string) error {
 		return fault.New(fault.Invalid, "types.file_invalid", "%s %s; see the registration of event types in the API for its members", path, why).WithField(path)
 	}
-	f, err := os.Open(path)
-	if err != nil {
-		return typeFile{}, err
-	}
-	defer func() { _ = f.Close() }()
-	text, err := io.ReadAll(io.LimitReader(f, maxTypeFileBytes+1))
-	if err != nil {
-		return typeFile{}, err
-	}
-	if len(text) > maxTypeFileBytes {
+	text, err := readLimited(path, nil, maxTypeFileBytes)
+	if errors.Is(err, errTooLarge) {
 		return typeFile{}, invalid("is larger than 4 MiB")
+	}
+	if err != nil {
+		return typeFile{}, err
 	}
 	out := typeFile{path: path}
 	decoder := json.NewDecoder(bytes.NewReader(text))

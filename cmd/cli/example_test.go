@@ -88,8 +88,8 @@ func split(line string) (commands [][]string) {
 	return commands
 }
 
-// ours are the command lines of this program in a line of a shell.
-func ours(line string) (out [][]string) {
+// backboneCommands are the command lines of this program in a line of a shell.
+func backboneCommands(line string) (out [][]string) {
 	for _, words := range split(line) {
 		for len(words) > 0 && assignment.MatchString(words[0]) {
 			words = words[1:]
@@ -118,7 +118,7 @@ func TestExamples(t *testing.T) {
 			if at := remark.FindStringIndex(line); at != nil {
 				line = line[:at[0]+1]
 			}
-			for _, words := range ours(line) {
+			for _, words := range backboneCommands(line) {
 				assert.NoError(t, parses(words), "the example of %s: %s", c.CommandPath(), line)
 				cmd, _, err := newRoot(modules.BuiltIn()).Find(words)
 				assert.NoError(t, err)
@@ -148,7 +148,7 @@ func TestDocumentedCommands(t *testing.T) {
 		require.NoError(t, err)
 		for _, block := range consoleBlock.FindAllStringSubmatch(string(text), -1) {
 			for line := range strings.Lines(continued.ReplaceAllString(block[1], " ")) {
-				for _, words := range ours(strings.TrimPrefix(strings.TrimSpace(line), "$ ")) {
+				for _, words := range backboneCommands(strings.TrimPrefix(strings.TrimSpace(line), "$ ")) {
 					lines++
 					assert.NoError(t, parses(words), "%s: %s", file, line)
 				}

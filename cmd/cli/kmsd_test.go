@@ -73,7 +73,7 @@ func TestKMSD(t *testing.T) {
 	require.Equal(t, "kms.unavailable", fault.CodeOf(err))
 }
 
-func TestKMSDListensOnLoopbackOnly(t *testing.T) {
+func TestKMSDRefusesPublicAddress(t *testing.T) {
 	t.Parallel()
 	err := serveKMSD(t.Context(), kmsdOptions{Listen: "0.0.0.0:0", Keys: filepath.Join(t.TempDir(), "keys"), Out: io.Discard, Audit: io.Discard})
 	require.Equal(t, "kmsd.listen_invalid", fault.CodeOf(err))

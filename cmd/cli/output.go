@@ -3,6 +3,7 @@ package cli
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -104,9 +105,9 @@ func printJSON(out io.Writer, answer any) error {
 
 // Layouts of times in tables, all of them in UTC. Those of subscriptions and webhooks do not say so.
 const (
-	minute             = "2006-01-02 15:04Z"
-	subscriptionMinute = "2006-01-02 15:04"
-	millisecond        = "2006-01-02 15:04:05.000Z"
+	minuteLayout      = "2006-01-02 15:04Z"
+	plainMinuteLayout = "2006-01-02 15:04"
+	millisecondLayout = "2006-01-02 15:04:05.000Z"
 )
 
 // counted renders a number with its noun, whose plural must end in s.
@@ -225,4 +226,24 @@ func readAll(file string, in io.Reader) ([]byte, error) {
 		return io.ReadAll(in)
 	}
 	return os.ReadFile(file)
+}
+
+var errTooLarge = errors.New("the file is too large")
+
+// readLimited reads a file of at most limit bytes, or fails with errTooLarge. "-" is in, unless in
+// is nil.
+func readLimited(file string, in io.Reader, limit int64) ([]byte, error) {
+	if file != "-" || in == nil {
+		f, err := os.Open(file)
+		if err != nil {
+			return nil, err
+		}
+		defer func() { _ = f.Close() }()
+		in = f
+	}
+	content, err := io.ReadAll(io.LimitReader(in, limit+1))
+	if err == nil && int64(len(content)) > limit {
+		err = errTooLarge
+	}
+	return content, err
 }

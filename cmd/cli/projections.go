@@ -77,7 +77,7 @@ func (s *session) projection(v client.Projection, err error) error {
 		return err
 	}
 	return s.print(func(p *page) {
-		p.line("%s, version %d: %s since %s, by %s", v.Name, v.Version, v.Status, v.ChangedAt.UTC().Format(minute), v.ChangedBy)
+		p.line("%s, version %d: %s since %s, by %s", v.Name, v.Version, v.Status, v.ChangedAt.UTC().Format(minuteLayout), v.ChangedBy)
 		p.row("LEGAL ENTITY", "STATE", "SEQUENCE", "HEAD", "LAG", "SECONDS", "ATTEMPTS", "CODE", "NODE")
 		for _, e := range v.LegalEntities {
 			p.row(e.LegalEntity, e.Status, e.Sequence, e.Head, e.LagEvents, fmt.Sprintf("%.0f", e.LagSeconds), e.Attempts, cmp.Or(e.Code, "-"), cmp.Or(e.Node, "-"))

@@ -369,7 +369,7 @@ func (p *page) snapshots(all []client.ProjectionSnapshot) {
 		for _, part := range s.LegalEntities {
 			taken := "-"
 			if !part.TakenAt.IsZero() {
-				taken = part.TakenAt.UTC().Format(minute)
+				taken = part.TakenAt.UTC().Format(minuteLayout)
 			}
 			p.row(s.Version, part.LegalEntity, part.Sequence, part.RowCount, taken, snapshotState(s, part))
 		}

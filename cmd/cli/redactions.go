@@ -43,6 +43,7 @@ func redactCommand(modules []plugin.Module) *cobra.Command {
 		redactSubcommand(modules, "approve ID", "Approve a redaction as another person",
 			"  backbone redact approve 01JQ8E6Z6G3V5T8C9N2M4K7R1P --legal-entity DEMF --person p-0002",
 			approveRedaction, func(cmd *cobra.Command, o *redactOptions) {
+				cmd.Args = cobra.ExactArgs(1)
 				cmd.Flags().StringVar(&o.Person, "person", "", "pseudonymous id of the person who approves (required)")
 				required(cmd, "person")
 			}),
@@ -50,6 +51,7 @@ func redactCommand(modules []plugin.Module) *cobra.Command {
 			"  backbone redact run 01JQ8E6Z6G3V5T8C9N2M4K7R1P --legal-entity DEMF\n"+
 				"  backbone redact run --legal-entity DEMF",
 			runRedaction, func(cmd *cobra.Command, o *redactOptions) {
+				cmd.Args = cobra.MaximumNArgs(1)
 				cmd.Flags().StringVar(&o.DSN, "app-dsn", "", "the application's DSN, to append the event (default: database.dsn, then --data-dir)")
 			}),
 		redactSubcommand(modules, "list", "List redactions and how far they are",
@@ -58,12 +60,13 @@ func redactCommand(modules []plugin.Module) *cobra.Command {
 	return cmd
 }
 
-// redactSubcommand adds the flags that all subcommands of redact have.
+// redactSubcommand builds a subcommand of redact with the flags that all of them have; flags adds
+// its own flags and arguments.
 func redactSubcommand(modules []plugin.Module, use, short, example string, do func(context.Context, redactOptions) error, flags func(*cobra.Command, *redactOptions)) *cobra.Command {
 	o := redactOptions{Modules: modules}
 	var path, dataDir string
 	cmd := &cobra.Command{
-		Use: use, Short: short, Example: example,
+		Use: use, Short: short, Example: example, Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			config, err := configs.Load(path)
 			if err != nil {
@@ -81,14 +84,6 @@ func redactSubcommand(modules []plugin.Module, use, short, example string, do fu
 			}
 			return do(cmd.Context(), o)
 		},
-	}
-	switch use {
-	case "approve ID":
-		cmd.Args = cobra.ExactArgs(1)
-	case "run [ID]":
-		cmd.Args = cobra.MaximumNArgs(1)
-	default:
-		cmd.Args = cobra.NoArgs
 	}
 	f := cmd.Flags()
 	f.StringVar(&path, "config", "", configHelp)

@@ -70,7 +70,7 @@ func (b *auditedBooks) as(role string) string {
 
 func (b *auditedBooks) file(name string) string { return filepath.Join(b.dir, name) }
 
-func (b *auditedBooks) verify(t *testing.T, change func(*verifyOptions)) (sound bool, said string, err error) {
+func (b *auditedBooks) verify(t *testing.T, change func(*verifyOptions)) (sound bool, printed string, err error) {
 	t.Helper()
 	var out, progress bytes.Buffer
 	o := verifyOptions{DSN: b.as("backbone_reader"), output: output{out: &out, err: &progress}}
@@ -94,9 +94,9 @@ func TestRedactAndVerify(t *testing.T) {
 	t.Parallel()
 	b := newAuditedBooks(t)
 	ctx := t.Context()
-	sound, said, err := b.verify(t, func(o *verifyOptions) { o.ExportHead = b.file("heads.json") })
+	sound, printed, err := b.verify(t, func(o *verifyOptions) { o.ExportHead = b.file("heads.json") })
 	require.NoError(t, err)
-	require.True(t, sound, said)
+	require.True(t, sound, printed)
 	b.export(t, "before.jsonl")
 
 	var out bytes.Buffer
@@ -137,25 +137,25 @@ func TestRedactAndVerify(t *testing.T) {
 
 	b.export(t, "after.jsonl")
 	for _, dumps := range [][]string{nil, {b.file("after.jsonl")}} {
-		sound, said, err = b.verify(t, func(o *verifyOptions) { o.Dumps, o.Head = dumps, b.file("heads.json") })
+		sound, printed, err = b.verify(t, func(o *verifyOptions) { o.Dumps, o.Head = dumps, b.file("heads.json") })
 		require.NoError(t, err)
-		require.True(t, sound, said)
-		require.Contains(t, said, "requested by p-1, approved by p-2")
+		require.True(t, sound, printed)
+		require.Contains(t, printed, "requested by p-1, approved by p-2")
 	}
 	text, err := os.ReadFile(b.file("after.jsonl"))
 	require.NoError(t, err)
 	require.NotContains(t, string(text), "Lovelace")
-	sound, said, err = b.verify(t, func(o *verifyOptions) { o.Dumps = []string{b.file("before.jsonl")} })
+	sound, printed, err = b.verify(t, func(o *verifyOptions) { o.Dumps = []string{b.file("before.jsonl")} })
 	require.NoError(t, err)
-	require.True(t, sound, said)
+	require.True(t, sound, printed)
 
 	// An edit in the file, and a set-back log.
 	require.NoError(t, os.WriteFile(b.file("forged.jsonl"), bytes.Replace(text, []byte(`"p-9"`), []byte(`"p-8"`), 1), 0o600))
-	sound, said, err = b.verify(t, func(o *verifyOptions) { o.Dumps = []string{b.file("forged.jsonl")} })
+	sound, printed, err = b.verify(t, func(o *verifyOptions) { o.Dumps = []string{b.file("forged.jsonl")} })
 	require.NoError(t, err)
 	require.False(t, sound)
-	require.Contains(t, said, "checksum_mismatch")
-	require.Contains(t, said, "export_digest")
+	require.Contains(t, printed, "checksum_mismatch")
+	require.Contains(t, printed, "export_digest")
 	_, _, err = b.verify(t, func(o *verifyOptions) { o.ExportHead = b.file("heads.json") })
 	require.NoError(t, err)
 	super, err := pgx.Connect(ctx, b.superuser)
@@ -163,10 +163,10 @@ func TestRedactAndVerify(t *testing.T) {
 	defer func() { _ = super.Close(context.Background()) }()
 	_, err = super.Exec(ctx, "SET session_replication_role = replica; DELETE FROM backbone.events WHERE sequence > 1; DELETE FROM backbone.event_payloads WHERE sequence > 1")
 	require.NoError(t, err)
-	sound, said, err = b.verify(t, func(o *verifyOptions) { o.Head = b.file("heads.json") })
+	sound, printed, err = b.verify(t, func(o *verifyOptions) { o.Head = b.file("heads.json") })
 	require.NoError(t, err)
 	require.False(t, sound)
-	require.Contains(t, said, "head_beyond_end")
+	require.Contains(t, printed, "head_beyond_end")
 	_, _, err = b.verify(t, func(o *verifyOptions) { o.ExportHead = b.file("never.json") })
 	require.NoError(t, err)
 	require.NoFileExists(t, b.file("never.json"), "only of a sound log")
@@ -182,13 +182,13 @@ func TestVerifyMissingInputs(t *testing.T) {
 		"verify.heads_invalid": func(o *verifyOptions) { o.Head = b.file("nonsense") },
 		"verify.dump_missing":  func(o *verifyOptions) { o.Dumps = []string{b.file("nothing")} },
 		"verify.not_an_export": func(o *verifyOptions) { o.Dumps = []string{b.file("nonsense")} },
-		"verify.nothing":       func(o *verifyOptions) { o.Tenant = "nobody" },
+		"verify.nothing":       func(o *verifyOptions) { o.Tenant = "unknown" },
 		"file.not_written":     func(o *verifyOptions) { o.ExportHead = b.file("no/such/folder") },
 	} {
-		sound, said, err := b.verify(t, change)
+		sound, printed, err := b.verify(t, change)
 		require.Equal(t, code, fault.CodeOf(err))
 		require.True(t, sound, "nothing was found")
-		require.NotContains(t, said, "TAMPERED")
+		require.NotContains(t, printed, "TAMPERED")
 	}
 	_, err := os.Stat(b.file("no"))
 	require.Error(t, err)

@@ -28,9 +28,9 @@ func demoSession(o devOptions, dir string, state *devState, file devFile) plugin
 }
 
 // runSample runs the samples of the modules once in the life of a data folder.
-func runSample(ctx context.Context, o devOptions, dir string, state *devState, file devFile, say func(string, ...any)) error {
+func runSample(ctx context.Context, o devOptions, dir string, state *devState, file devFile, printLine func(string, ...any)) error {
 	if state.SampleDone {
-		say("\nThe sample documents are in the books of %s already.", sampleEntity)
+		printLine("\nThe sample documents are in the books of %s already.", sampleEntity)
 		return nil
 	}
 	for _, m := range o.Modules {
@@ -46,20 +46,20 @@ func runSample(ctx context.Context, o devOptions, dir string, state *devState, f
 }
 
 // printDevHints prints commands to try next.
-func printDevHints(say func(string, ...any), modules []plugin.Module, s plugin.Session) {
-	say("\nTry next, in another terminal (%s has a token for every role; these are the auditor's and the importer's):", filepath.Join(s.DataDir, devFileName))
-	say("  export BACKBONE_SERVER=%s BACKBONE_TOKEN=%s", s.Server, s.Tokens["auditor"])
+func printDevHints(printLine func(string, ...any), modules []plugin.Module, s plugin.Session) {
+	printLine("\nTry next, in another terminal (%s has a token for every role; these are the auditor's and the importer's):", filepath.Join(s.DataDir, devFileName))
+	printLine("  export BACKBONE_SERVER=%s BACKBONE_TOKEN=%s", s.Server, s.Tokens["auditor"])
 	for _, m := range modules {
 		if m.Demo.Hints == nil {
 			continue
 		}
 		for _, hint := range m.Demo.Hints(s) {
-			say("  %s", hint)
+			printLine("  %s", hint)
 		}
 	}
 	if !s.SampleDone {
-		say("  %s dev --sample --data-dir %s      (after Ctrl-C here: the sample invoices)", s.Program, s.DataDir)
+		printLine("  %s dev --sample --data-dir %s      (after Ctrl-C here: the sample invoices)", s.Program, s.DataDir)
 	}
-	say("  %s verify --data-dir %s", s.Program, s.DataDir)
-	say("Press Ctrl-C to stop.")
+	printLine("  %s verify --data-dir %s", s.Program, s.DataDir)
+	printLine("Press Ctrl-C to stop.")
 }

@@ -61,7 +61,7 @@ func showSubscriptionCommand() *cobra.Command {
 				time.Duration(lag*float64(time.Second)).Round(time.Second), v.InFlight, v.Waiting, v.Parked)
 			p.row("LEGAL ENTITY", "READ", "CHECKPOINT", "HEAD", "LAG", "IN FLIGHT", "WAITING", "PARKED", "MOVED")
 			for _, c := range v.Cursors {
-				p.row(c.LegalEntity, c.ReadThrough, c.Checkpoint, c.Head, c.LagEvents, c.InFlight, c.Waiting, c.Parked, c.UpdatedAt.UTC().Format(subscriptionMinute))
+				p.row(c.LegalEntity, c.ReadThrough, c.Checkpoint, c.Head, c.LagEvents, c.InFlight, c.Waiting, c.Parked, c.UpdatedAt.UTC().Format(plainMinuteLayout))
 			}
 			n := v.Statistics
 			p.line("So far: acknowledged %d, delivered %d, discarded %d, parked %d, replayed %d, retried %d, skipped %d, timed out %d",
@@ -217,7 +217,7 @@ func (s *session) parkedGroups(list client.ParkedGroupList, err error) error {
 	return s.print(func(p *page) {
 		p.row("CODE", "MESSAGES", "FIRST", "LAST")
 		for _, g := range list.Groups {
-			p.row(g.Code, g.Messages, g.FirstParkedAt.UTC().Format(subscriptionMinute), g.LastParkedAt.UTC().Format(subscriptionMinute))
+			p.row(g.Code, g.Messages, g.FirstParkedAt.UTC().Format(plainMinuteLayout), g.LastParkedAt.UTC().Format(plainMinuteLayout))
 		}
 	})
 }
@@ -229,7 +229,7 @@ func (s *session) parked(list client.ParkedList, err error) error {
 	return s.show(map[string]any{"messages": list.Messages, "next_cursor": list.NextCursor}, func(p *page) {
 		p.row("LEGAL ENTITY", "SEQUENCE", "EVENT", "CODE", "ATTEMPTS", "PARKED", "REASON")
 		for _, m := range list.Messages {
-			p.row(m.LegalEntity, m.Sequence, m.EventID, m.Code, m.Attempts, m.ParkedAt.UTC().Format(subscriptionMinute), cmp.Or(m.Detail, "-"))
+			p.row(m.LegalEntity, m.Sequence, m.EventID, m.Code, m.Attempts, m.ParkedAt.UTC().Format(plainMinuteLayout), cmp.Or(m.Detail, "-"))
 		}
 		p.next(list.NextCursor)
 	})

@@ -159,7 +159,7 @@ func (p *page) cause(depth int, e client.Event, in client.Intent) {
 	}
 	rest := strings.Repeat("   ", depth) + "     "
 	p.line("%s", strings.TrimRight(indent+arrow+e.Type+"  "+headline(e), " "))
-	p.line("%s%s  %s/%s version %d, sequence %s, effective %s", rest, e.RecordedAt.UTC().Format(millisecond), e.Stream.Type, e.Stream.ID, e.Stream.Version, e.Sequence, e.EffectiveDate)
+	p.line("%s%s  %s/%s version %d, sequence %s, effective %s", rest, e.RecordedAt.UTC().Format(millisecondLayout), e.Stream.Type, e.Stream.ID, e.Stream.Version, e.Sequence, e.EffectiveDate)
 	by := fmt.Sprintf("%sby %s %s (%s)", rest, e.Actor.Type, e.Actor.ID, e.Actor.Name)
 	if e.IntentID != "" {
 		by += fmt.Sprintf(", intent %s %s", in.Type, e.IntentID)
@@ -257,7 +257,7 @@ func (p *page) effect(depth int, e client.Event) {
 
 // position writes the place of an event in the log and its actor.
 func (p *page) position(indent string, e client.Event) {
-	p.line("%s%s  %s  %s/%s version %d, sequence %s, by %s %s", indent, e.RecordedAt.UTC().Format(millisecond),
+	p.line("%s%s  %s  %s/%s version %d, sequence %s, by %s %s", indent, e.RecordedAt.UTC().Format(millisecondLayout),
 		e.Scope.LegalEntity, e.Stream.Type, e.Stream.ID, e.Stream.Version, e.Sequence, e.Actor.Type, e.Actor.ID)
 }
 

@@ -27,7 +27,7 @@ func TestAboutLine(t *testing.T) {
 
 // A process of a night's run is about hundreds of thousands of entities. The time only says
 // that no entity is compared with every other one.
-func TestAboutLineOfVeryManyEntities(t *testing.T) {
+func TestAboutLineManyEntities(t *testing.T) {
 	t.Parallel()
 	const many = 300_000
 	entities := make([]client.EntityReference, 0, 2*many)

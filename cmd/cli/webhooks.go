@@ -48,7 +48,7 @@ func listWebhooksCommand() *cobra.Command {
 					status = "disabled: " + w.DisabledCode
 				}
 				if a := w.LastAttempt; !a.AttemptedAt.IsZero() {
-					at, outcome = a.AttemptedAt.UTC().Format(subscriptionMinute), a.Code
+					at, outcome = a.AttemptedAt.UTC().Format(plainMinuteLayout), a.Code
 					if a.Delivered {
 						outcome = fmt.Sprintf("taken (%d)", a.Status)
 					}
@@ -84,13 +84,13 @@ func showWebhookCommand() *cobra.Command {
 			state := "receives events"
 			switch blocked := whyNotSent(&v.Subscription); {
 			case !e.DisabledAt.IsZero():
-				state = fmt.Sprintf("is disabled since %s (%s); set it again with `backbone webhooks create %s --url ...`", e.DisabledAt.UTC().Format(subscriptionMinute), e.DisabledCode, id)
+				state = fmt.Sprintf("is disabled since %s (%s); set it again with `backbone webhooks create %s --url ...`", e.DisabledAt.UTC().Format(plainMinuteLayout), e.DisabledCode, id)
 			case blocked != "":
 				state = "waits: " + blocked
 			}
 			secret := fmt.Sprintf("Secret: number %d", e.SecretNumber)
 			if e.PreviousSecretUntil.After(time.Now()) {
-				secret += fmt.Sprintf("; the one before signs too until %s", e.PreviousSecretUntil.UTC().Format(subscriptionMinute))
+				secret += fmt.Sprintf("; the one before signs too until %s", e.PreviousSecretUntil.UTC().Format(plainMinuteLayout))
 			}
 			p.line("%s %s\n%s", e.URL, state, secret)
 			p.line("Own headers: %s", cmp.Or(strings.Join(e.HeaderNames, ", "), "none"))
@@ -253,7 +253,7 @@ func rotateWebhookSecretCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return s.endpoint(args[0], e, fmt.Sprintf("%s has secret number %d; the one before signs too until %s.", args[0], e.SecretNumber, e.PreviousSecretUntil.UTC().Format(subscriptionMinute)))
+		return s.endpoint(args[0], e, fmt.Sprintf("%s has secret number %d; the one before signs too until %s.", args[0], e.SecretNumber, e.PreviousSecretUntil.UTC().Format(plainMinuteLayout)))
 	})
 }
 

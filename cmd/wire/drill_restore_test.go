@@ -163,7 +163,7 @@ func (d *drill) fields(v *vault.Vault, person string) (clear, redacted, failed i
 	return clear, redacted, failed, code
 }
 
-// erase forgets a person by two others.
+// erase erases a person: one colleague requests it, another approves.
 func (d *drill) erase(person string) {
 	officer := func(id string, role string) ports.Principal {
 		return ports.Principal{TenantID: drillTenant, PersonID: id, PrincipalID: id + "-1", ActorType: event.Human, Roles: []string{role}}
@@ -180,9 +180,9 @@ func (d *drill) erase(person string) {
 	}, "the erasure is completed")
 }
 
-// TestDrillRestore: a backup from before an erasure opens nothing of the erased, and
-// everything of everybody else after the recipe of the books: keys restore, erasure
-// replay.
+// TestDrillRestore restores a backup from before an erasure. It opens no value of the erased
+// person, and after the steps of docs/operate, keys restore and erasure replay, every value of
+// all other persons.
 func TestDrillRestore(t *testing.T) {
 	const events = 5
 	d := &drill{t: t, clock: testkit.NewClock(time.Now()), config: configs.Default()}
@@ -229,7 +229,7 @@ func TestDrillRestore(t *testing.T) {
 	require.EqualValues(t, 1, rotated.Covers)
 	clear, _, _, _ = d.fields(d.server.App.vault, survivorName)
 	require.Equal(t, 2*events, clear)
-	d.hire(survivorName+"9", 1) // somebody whom the backup does not know
+	d.hire(survivorName+"9", 1) // a person whom the backup does not know
 	d.stop()
 	d.stopCluster()
 	d.clock.Advance(8 * 24 * time.Hour)
