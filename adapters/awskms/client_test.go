@@ -39,6 +39,8 @@ func TestNewChecksConfig(t *testing.T) {
 	_, credentials := startServer(t, "127.0.0.1:0")
 	_, err := awskms.New(t.Context(), awskms.Config{})
 	require.Equal(t, "kms.region_missing", fault.CodeOf(err))
+	_, err = awskms.New(t.Context(), awskms.Config{Region: "local", CredentialsFile: credentials, Profile: kmsd.App})
+	require.ErrorContains(t, err, "Timeout")
 	empty := filepath.Join(t.TempDir(), "empty")
 	require.NoError(t, os.WriteFile(empty, []byte("[app]\n"), 0o600))
 	for _, c := range []awskms.Config{

@@ -262,3 +262,14 @@ func TestPublisher_BrokerUnavailable(t *testing.T) {
 	})
 	require.Equal(t, "publisher.config_invalid", fault.CodeOf(err))
 }
+
+// TestOpenRefusesMissingLimits checks that a limit which the caller left out is no default.
+func TestOpenRefusesMissingLimits(t *testing.T) {
+	t.Parallel()
+	c := nats.Config{URLs: []string{"nats://127.0.0.1:1"}, Limits: nats.Limits{Replicas: 1, DuplicateWindow: time.Minute, Timeout: time.Second, Batch: 1}}
+	_, err := nats.Open(c)
+	require.ErrorContains(t, err, "Stream")
+	c.Batch = 0
+	_, err = nats.Open(c)
+	require.ErrorContains(t, err, "Batch")
+}

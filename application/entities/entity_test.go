@@ -375,3 +375,12 @@ func TestReadKnownAtInvalid(t *testing.T) {
 	_, err := p.Read(t.Context(), entities.Query{LegalEntity: p.entity, Type: "meter", ID: "M-1", AsOf: &before, Consistency: entities.Strong})
 	require.Equal(t, "entity.not_found", fault.CodeOf(err))
 }
+
+// TestNewRefusesMissingLimits checks that a limit which the caller left out is no default.
+func TestNewRefusesMissingLimits(t *testing.T) {
+	t.Parallel()
+	c := newEntityFixture(t).Config
+	c.FoldTimeout = 0
+	_, err := entities.New(c)
+	require.ErrorContains(t, err, "FoldTimeout")
+}

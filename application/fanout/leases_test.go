@@ -238,3 +238,15 @@ func TestDispatcher_TakeoverKeepsBackoff(t *testing.T) {
 	require.Equal(t, status[0].FailedAt.Add(time.Minute), *status[0].NextAttemptAt)
 	stop()
 }
+
+// TestNewRefusesMissingLimits checks that a limit which the caller left out is no default.
+func TestNewRefusesMissingLimits(t *testing.T) {
+	t.Parallel()
+	c := newFixture().config("a")
+	c.Workers = 0
+	_, err := fanout.New(c)
+	require.ErrorContains(t, err, "Workers")
+	c.Workers, c.TTL = 1, 0
+	_, err = fanout.New(c)
+	require.ErrorContains(t, err, "TTL")
+}

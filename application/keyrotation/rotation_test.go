@@ -326,3 +326,10 @@ func TestNotices(t *testing.T) {
 		require.NotContains(t, r.exports, "epochs/acme/1/ended-3.note")
 	}
 }
+
+// TestNewRefusesMissingLimits checks that a limit which the caller left out is no default.
+func TestNewRefusesMissingLimits(t *testing.T) {
+	t.Parallel()
+	_, err := keyrotation.New(keyrotation.Config{Limits: keyrotation.Limits{DeletionDays: 7}})
+	require.ErrorContains(t, err, "Workers")
+}

@@ -178,3 +178,12 @@ func TestNodeStartsFromSnapshot(t *testing.T) {
 		require.True(t, strings.HasPrefix(string(healed.State), `{"Balance":46`), "a valid snapshot replaced it")
 	}
 }
+
+// TestNewRefusesMissingLimits checks that a limit which the caller left out is no default.
+func TestNewRefusesMissingLimits(t *testing.T) {
+	t.Parallel()
+	c := newCashFixture(t).service.Config
+	c.SnapshotEvery = 0
+	_, err := pipeline.New(c)
+	require.ErrorContains(t, err, "SnapshotEvery")
+}

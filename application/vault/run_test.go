@@ -210,3 +210,12 @@ func TestFingerprints(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, prints[0], print, "a failure is not kept for long")
 }
+
+// TestNewRefusesMissingLimits checks that a limit which the caller left out is no default.
+func TestNewRefusesMissingLimits(t *testing.T) {
+	t.Parallel()
+	c := setup(t).vault.Config
+	c.Life = 0
+	_, err := vault.New(c)
+	require.ErrorContains(t, err, "Life")
+}

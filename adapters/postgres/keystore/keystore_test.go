@@ -431,10 +431,13 @@ func TestListenEvictionsReconnects(t *testing.T) {
 func TestKeyStoreFaults(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.Database(t)
-	_, err := keystore.Open(t.Context(), keystore.Config{DSN: "postgres://user:s3cret@host:port/x", Limits: keystore.Limits{PoolSize: 1, LockTimeout: time.Second}})
+	limits := keystore.Limits{PoolSize: 1, LockTimeout: time.Second}
+	_, err := keystore.Open(t.Context(), keystore.Config{DSN: dsn, Limits: keystore.Limits{PoolSize: 1}})
+	require.ErrorContains(t, err, "LockTimeout")
+	_, err = keystore.Open(t.Context(), keystore.Config{DSN: "postgres://user:s3cret@host:port/x", Limits: limits})
 	require.Equal(t, "store.dsn_invalid", fault.CodeOf(err))
 	require.NotContains(t, fmt.Sprint(err, pgtest.Unwrapped(err)), "s3cret")
-	_, err = keystore.Open(t.Context(), keystore.Config{DSN: "postgres://user@127.0.0.1:1/x", Limits: keystore.Limits{PoolSize: 1, LockTimeout: time.Second}})
+	_, err = keystore.Open(t.Context(), keystore.Config{DSN: "postgres://user@127.0.0.1:1/x", Limits: limits})
 	require.Equal(t, "keys.unavailable", fault.CodeOf(err))
 	require.Equal(t, fault.Unavailable, fault.KindOf(err))
 	k := pgtest.OpenKeys(t, dsn)
