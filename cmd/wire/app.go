@@ -232,9 +232,7 @@ func (a *App) compose(ctx context.Context, clock ports.Clock, ids ports.IDSource
 	if err := a.openPersonal(ctx, o, clock); err != nil {
 		return err
 	}
-	preparer := eventappend.NewPreparer(a.Registry, ids, eventappend.Limits{
-		BatchEvents: c.Limits.BatchEvents, EventBytes: c.Limits.EventBytes, EntityRefs: c.Limits.EntityRefs, Tags: c.Limits.Tags,
-	}, eventappend.WithSealer(a.vault), eventappend.WithUpcaster(a.Upcaster))
+	preparer := eventappend.NewPreparer(a.Registry, ids, appendLimits(c.Limits), eventappend.WithSealer(a.vault), eventappend.WithUpcaster(a.Upcaster))
 	a.appends = eventappend.NewService(preparer, a.Store.Appender, a.Store.Events, a.Store.Intents, clock, ids, c.Idempotency.TTL, eventappend.WithFingerprints(a.vault))
 	a.streams = streams.New(streams.Config{Writer: streamWriter{a.appends}, Reader: a.Store.Events, Catalog: a.Catalog, Roles: a.Catalog.RoleNames()})
 	a.Pipeline, err = pipeline.New(pipeline.Config{
@@ -292,6 +290,10 @@ func (a *App) compose(ctx context.Context, clock ports.Clock, ids ports.IDSource
 	}
 	a.snapshots = streams.NewSnapshotService(a.Store.Snapshots, a.Store.Events, clock, ids)
 	return nil
+}
+
+func appendLimits(c configs.Limits) eventappend.Limits {
+	return eventappend.Limits{BatchEvents: c.BatchEvents, EventBytes: c.EventBytes, EntityRefs: c.EntityRefs, Tags: c.Tags}
 }
 
 // withUpcasting wraps the handlers so that they receive events in the version in which their

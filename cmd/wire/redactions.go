@@ -14,6 +14,7 @@ import (
 	"github.com/erpbackbone/backbone/application/redaction"
 	"github.com/erpbackbone/backbone/application/registry"
 	"github.com/erpbackbone/backbone/configs"
+	"github.com/erpbackbone/backbone/domain/concurrency"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/ports"
 )
@@ -41,9 +42,7 @@ func NewRedactionAnnouncer(ctx context.Context, store *postgres.Database, limits
 		return nil, err
 	}
 	return &redactionAnnouncer{
-		preparer: eventappend.NewPreparer(types, system.NewIDs(), eventappend.Limits{
-			BatchEvents: limits.BatchEvents, EventBytes: limits.EventBytes, EntityRefs: limits.EntityRefs, Tags: limits.Tags,
-		}),
+		preparer: eventappend.NewPreparer(types, system.NewIDs(), appendLimits(limits)),
 		appender: store.Appender,
 	}, nil
 }
@@ -63,9 +62,9 @@ func (a *redactionAnnouncer) Announce(ctx context.Context, x redaction.Announcem
 	if err != nil {
 		return err
 	}
-	request := ports.AppendRequest{Partition: x.LegalEntity.Partition, Events: events}
-	request.Streams = append(request.Streams, x.Stream)
-	request.Idempotency = &ports.IdempotencyClaim{Key: x.IdempotencyKey, Fingerprint: x.Fingerprint, ExpiresAt: now.Add(redactionKeyTTL)}
-	_, err = a.appender.Append(ctx, request)
+	_, err = a.appender.Append(ctx, ports.AppendRequest{
+		Partition: x.LegalEntity.Partition, Events: events, Streams: []concurrency.StreamExpectation{x.Stream},
+		Idempotency: &ports.IdempotencyClaim{Key: x.IdempotencyKey, Fingerprint: x.Fingerprint, ExpiresAt: now.Add(redactionKeyTTL)},
+	})
 	return err
 }
