@@ -8,7 +8,8 @@ import (
 	"github.com/erpbackbone/backbone/domain/shredding"
 )
 
-// SubjectKeyID names the key of a person in one partition. Keys of different
+// SubjectKeyID names the key of a person in one partition. A person who occurs in several
+// partitions, or in types of several retention classes, has several keys. Keys of different
 // classes are erased independently.
 type SubjectKeyID struct {
 	Partition event.PartitionID

@@ -35,8 +35,13 @@ type GateConfig struct {
 
 // Gate compares the receipts in the export store with those in the register. A database
 // that was restored from a backup, or a standby that lost the last commits, may lack
-// erasures. The vault then neither seals nor opens personal data until an operator replays
-// the receipts.
+// erasures. The Gate then closes: the vault neither seals nor opens personal data, keys in
+// memory included, and no erasure is fenced or destroyed and no KEK rotated, until an operator
+// replays the receipts (Replay). Requests without personal data continue.
+//
+// The Gate also closes when it cannot read the export store or the register, which is in the
+// key store, because erasures may be missing unnoticed. Such a Gate opens by itself with the
+// next check that succeeds. Each check is at most an Interval after the one before.
 type Gate struct {
 	config GateConfig
 
@@ -113,9 +118,10 @@ func behind(detail string) *fault.Error {
 	return fault.New(fault.Unavailable, "pii.receipts_behind", detail).WithRetryAfter(gateRetryAfter)
 }
 
-// compare requires that the newest receipt in the export store is in the register, and the
-// newest exported one of the register in the export store. It reads the export store first,
-// because an erasure that runs at the same time stores its receipt in the register first.
+// compare requires that the register has the newest receipt of the export store, and that the
+// export store has the newest receipt that the register has as exported. It reads the export
+// store first, because an erasure that runs at the same time stores its receipt in the
+// register first.
 func (g *Gate) compare(ctx context.Context) error {
 	const unreadable = "the receipts of erasures outside the database cannot be read; make the export store available again"
 	names, err := g.config.Exports.List(ctx, receiptFolder)
@@ -247,12 +253,14 @@ func eachReceipt(ctx context.Context, register Receipts, from uint64, visit func
 
 // Replay repeats every erasure that has a receipt in the export store, in the order of the
 // receipts: it fences the subjects, so that nothing is sealed for them, and destroys the keys
-// with the receipt's fingerprints. It may be repeated and interrupted. It returns how many
-// receipts it replayed.
+// with the receipt's fingerprints (ports.ErasureRegister.ReplayErasure). First it writes the
+// receipts that the register has as exported and the export store lacks. It may be repeated
+// and interrupted. It returns how many receipts it replayed.
 //
 //	erasure.receipt_invalid  Invalid: a receipt is missing, not signed with one of the
-//	                         keys, or not the successor of the one before; nothing after
-//	                         it was replayed
+//	                         keys, or not the successor of the one before. The receipts
+//	                         before it stay replayed, none after it was; restore it and
+//	                         call Replay again
 func Replay(ctx context.Context, c ReplayConfig) (int, error) {
 	if err := reexport(ctx, c); err != nil {
 		return 0, err

@@ -15,14 +15,17 @@ import (
 )
 
 const (
-	maxEviction = time.Minute     // after which no node decrypts with a destroyed key, whether it reported or not
+	// maxEviction is after which time no node decrypts with a destroyed key, whether it reported
+	// or not: a vault uses a key for at most a minute after it began to read it from the store.
+	maxEviction = time.Minute
 	clockMargin = 2 * time.Second // how far this clock may differ from the register's
-	nodeSilence = 2 * time.Minute // a node that has not reported for so long counts as stopped
+	nodeSilence = 2 * time.Minute // a node that had not reported for so long at the destruction counts as stopped
 	maxSkew     = 5 * time.Minute // how far an approval may be in the future
 	maxRefused  = 10_000          // ended requests that requestFollowUps reads
 )
 
-// The codes of conditions that steps wait for.
+// The codes of conditions that steps wait for. A wait that takes longer than maxWait counts as
+// a failed attempt, except for waitEviction, which ends by itself.
 const (
 	waitEviction   = "erasure.eviction"
 	waitProjection = "erasure.projection_behind"
@@ -63,8 +66,11 @@ func (c Config) step(ctx context.Context, r ports.ErasureRequest) (ports.Erasure
 	}
 }
 
-// fence checks that the request still has the approved scope, and makes the log refuse
-// appends with the person's data. If the scope has changed, the request needs a new approval.
+// fence checks that the request still has the approved scope, and makes the key store refuse
+// leases to appends with the person's data. If the scope has changed, such as by a new legal
+// entity, fence puts the request back to previewed without its approval; more events of the
+// person do not change it. From the fence on the partitions are fixed, and the age of the
+// approval is not checked again.
 func (c Config) fence(ctx context.Context, r ports.ErasureRequest) (ports.ErasureRequest, error) {
 	if err := c.Gate.Check(ctx); err != nil {
 		return r, err
@@ -119,7 +125,8 @@ func (c Config) refuse(ctx context.Context, r ports.ErasureRequest, reason strin
 	return c.takeOrReread(ctx, r, refused, err)
 }
 
-// refuseForHold ends a request because of a hold, with the day on which the hold ends.
+// refuseForHold ends a request because of a hold, with the day on which the hold ends. The
+// register removes the fences in the same transaction.
 func (c Config) refuseForHold(ctx context.Context, r ports.ErasureRequest) (ports.ErasureRequest, error) {
 	s, err := c.survey(ctx, r)
 	if err != nil {
@@ -133,7 +140,10 @@ func (c Config) refuseForHold(ctx context.Context, r ports.ErasureRequest) (port
 	return c.refuse(ctx, r, reason)
 }
 
-// destroy deletes the keys, which cannot be undone.
+// destroy deletes the keys, which cannot be undone. A hold that was stored before refuses the
+// request; one that is placed during the transaction waits for it, is stored and does not stop
+// the request. If an append holds a lease for longer than the register waits for a lock, the
+// attempt fails and is repeated. Until the destruction the person's values can be read.
 func (c Config) destroy(ctx context.Context, r ports.ErasureRequest) (ports.ErasureRequest, error) {
 	// If the export store has receipts that this database lacks, one of them may already have
 	// the number that the destruction would take.
@@ -194,8 +204,10 @@ func (c Config) announcedAt(ctx context.Context, r ports.ErasureRequest, p event
 	return found[0].Sequence, nil
 }
 
-// awaitEviction waits until no node can decrypt with the destroyed keys any more: all running
-// nodes have reported that they evicted them, or every cached key has expired.
+// awaitEviction waits until no node can decrypt with the destroyed keys any more: all nodes
+// that ran at the destruction have reported that they evicted them, or every cached key has
+// expired. A node that hangs or died delays an erasure by maxEviction and clockMargin at most.
+// The register checks the same by its own clock (MoveErasure).
 func (c Config) awaitEviction(ctx context.Context, r ports.ErasureRequest) (ports.ErasureRequest, error) {
 	now := c.now()
 	if now.Before(r.DestroyedAt.Add(maxEviction + clockMargin)) {
@@ -282,8 +294,10 @@ func (c Config) countCopies(ctx context.Context, p event.PartitionID, s shreddin
 	return left, nil
 }
 
-// requestFollowUps makes a new request for every ended one that had to keep a class until a
-// day that has passed.
+// requestFollowUps makes one new request for every ended one that had to keep a class until a
+// day that has passed, whether by retention or by a hold. The new request is in the name of
+// the first requester and needs its own approval. A class that a hold without a last day kept
+// has no such day: after the release a person has to request the erasure again.
 func (c Config) requestFollowUps(ctx context.Context, now time.Time) error {
 	ended, err := c.Register.Erasures(ctx, "", []shredding.ErasureState{shredding.ErasureCompleted, shredding.ErasureRefused}, maxRefused)
 	if err != nil {

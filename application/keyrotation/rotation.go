@@ -111,7 +111,9 @@ type Outcome struct {
 }
 
 // Rotate finishes the rotation that an earlier run began, or runs a new one. If it finished
-// an earlier one and a person was erased since that one began, it rotates again.
+// an earlier one and a person was erased since that one's KEK was about to be activated, it
+// rotates once more: that KEK may have wrapped the person's keys in a backup, so it has to end
+// too before the erasure is covered (Outcome.Covers).
 //
 //	keys.kek_missing   FailedPrecondition: the tenant has no KEK
 //	pii.receipts_behind, or another fault of Config.Gate

@@ -157,9 +157,10 @@ func (v *Vault) detachInFlight() {
 }
 
 // Forget implements module.Sealer. The transaction of an append leases the versions of the
-// keys that its values were sealed with. It fails with pii.subject_erased if a key was
-// fenced or destroyed since, and with pii.key_moved if the key has a newer version or is
-// locked; then the caller forgets the keys and seals again.
+// keys that its values were sealed with, and holds the leases until it ends: a destruction
+// waits for it. It fails with pii.subject_erased if a key was fenced or destroyed since, and
+// with pii.key_moved if the key has a newer version or is locked; then the caller forgets the
+// keys and seals again.
 func (v *Vault) Forget(p event.PartitionID, used []event.SealedSubject) {
 	ids := make([]ports.SubjectKeyID, len(used))
 	for i, u := range used {
