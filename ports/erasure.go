@@ -30,7 +30,7 @@ type ErasureRequest struct {
 	ApprovedAt  time.Time // valid for shredding.ApprovalValidity, until the fences are set
 	EndedBy     string    // who rejected or withdrew
 	EndReason   string
-	Classes     []ErasureClass // decided when the fences are set
+	Classes     []ErasureClass // decided at the preview, and again when the fences are set
 	DestroyedAt time.Time
 	Generation  int64  // of the key store after the keys were destroyed
 	Receipt     uint64 // number
@@ -112,6 +112,7 @@ type LegalHold struct {
 // another process moved the request), erasure.move_refused, erasure.same_person,
 // erasure.held (FailedPrecondition).
 type ErasureRegister interface {
+	ErasureReceipts
 	// AddErasure stores a request as requested. erasure.duplicate (Conflict, with the
 	// id of the open one) if one for the same subject is under way.
 	AddErasure(ctx context.Context, r ErasureRequest) error
@@ -122,7 +123,8 @@ type ErasureRegister interface {
 	// reached; one that went back has states twice. Nothing for an unknown request.
 	ErasureSteps(ctx context.Context, tenantID string, id event.ID) ([]ErasureStep, error)
 	// MoveErasure stores the request at its next state, with everything the caller set
-	// on it, if its revision is still r.Revision, and journals the step. The store
+	// on it, if its revision is still r.Revision, and journals the step. It clears Attempts
+	// and LastError, and the approval of a request that goes back to previewed. The store
 	// checks the move itself: it refuses receipted without an exported receipt, and evicted
 	// within a minute after the destruction, by its own clock, while a node that reported
 	// before has not evicted its keys. It does not approve, fence or destroy.
@@ -151,8 +153,6 @@ type ErasureRegister interface {
 	// SaveReceipt stores the signed note of a receipt. The same bytes again change
 	// nothing; other bytes: erasure.receipt_changed (Internal).
 	SaveReceipt(ctx context.Context, number uint64, note []byte, exported bool) error
-	// Receipts lists receipts by number, from one on.
-	Receipts(ctx context.Context, from uint64, limit int) ([]ErasureReceipt, error)
 	// ReplayErasure destroys again what a receipt names, after the store was restored
 	// from a backup that did not know it, and stores the receipt. It fences the subjects for
 	// ever and deletes the versions whose fingerprints the receipt names. Another version
@@ -170,6 +170,34 @@ type ErasureRegister interface {
 	ReleaseHold(ctx context.Context, tenantID string, id event.ID, by string, at time.Time) (LegalHold, error)
 	// Holds lists the holds of a subject that are in force on a day.
 	Holds(ctx context.Context, tenantID string, subject shredding.Subject, on event.Date) ([]LegalHold, error)
+}
+
+// ErasureReceipts lists the receipts of the register.
+type ErasureReceipts interface {
+	// Receipts lists receipts by number, from one on.
+	Receipts(ctx context.Context, from uint64, limit int) ([]ErasureReceipt, error)
+}
+
+// receiptsPage is how many receipts EachReceipt reads at once.
+const receiptsPage = 500
+
+// EachReceipt calls visit for the receipts from a number on, until visit returns an error.
+func EachReceipt(ctx context.Context, receipts ErasureReceipts, from uint64, visit func(ErasureReceipt) error) error {
+	for {
+		page, err := receipts.Receipts(ctx, from, receiptsPage)
+		if err != nil {
+			return err
+		}
+		for _, r := range page {
+			from = r.Number + 1
+			if err := visit(r); err != nil {
+				return err
+			}
+		}
+		if len(page) < receiptsPage {
+			return nil
+		}
+	}
 }
 
 // ReplayKey is a line of a receipt.

@@ -119,7 +119,7 @@ func setup(t testing.TB) *rig {
 	require.NoError(t, err)
 	b.vkey, err = b.notes.VerifierKey(t.Context())
 	require.NoError(t, err)
-	b.gate = testkit.Must(erasure.NewGate(erasure.GateConfig{Exports: b.exports, Receipts: b.register.Erasures(), Clock: b.clock, Interval: time.Minute}))
+	b.gate = b.newGate(b.register.Erasures())
 	// Another node verifies, whose memory is empty: none here listens for evictions.
 	b.opener = &opener{Opener: vault.New(vault.Config{Keys: b.register, DataKeys: dataKeys, Manifests: b.types, Clock: b.clock})}
 	b.config = erasure.Config{
@@ -128,8 +128,15 @@ func setup(t testing.TB) *rig {
 		Clock: b.clock, IDs: b.ids, Observer: b.observer, Logger: slog.New(slog.DiscardHandler), Poll: 10 * time.Millisecond, KeyDeletion: 7 * 24 * time.Hour,
 	}
 	b.copies.rig = b
-	b.service = testkit.Must(erasure.NewService(b.config, nil))
+	b.service = testkit.Must(erasure.NewService(b.config, func() {}))
 	return b
+}
+
+// newGate makes a gate that compares the export store with a register's receipts.
+func (b *rig) newGate(receipts ports.ErasureReceipts) *erasure.Gate {
+	return testkit.Must(erasure.NewGate(erasure.GateConfig{
+		Exports: b.exports, Receipts: receipts, Clock: b.clock, Interval: time.Minute, Logger: slog.New(slog.DiscardHandler),
+	}))
 }
 
 // hire appends events about a person to a legal entity, and copies of them.

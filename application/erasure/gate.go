@@ -15,21 +15,15 @@ const (
 	gateRetryAfter = time.Minute
 	gateTimeout    = 15 * time.Second
 	staleAfter     = 3 // intervals without a check until a verdict expires
-	receiptsPage   = 500
 )
-
-// Receipts reads the register's receipts. ports.ErasureRegister has it.
-type Receipts interface {
-	Receipts(ctx context.Context, from uint64, limit int) ([]ports.ErasureReceipt, error)
-}
 
 // GateConfig is what a Gate needs.
 type GateConfig struct {
 	Exports  ports.ExportStore
-	Receipts Receipts
+	Receipts ports.ErasureReceipts
 	Clock    ports.Clock
-	Interval time.Duration     // how often to compare; positive
-	Logger   *slog.Logger      // nil: silent
+	Interval time.Duration // how often to compare; positive
+	Logger   *slog.Logger
 	Behind   func(behind bool) // called with every verdict; may be nil
 }
 
@@ -56,9 +50,6 @@ type Gate struct {
 func NewGate(c GateConfig) (*Gate, error) {
 	if err := fault.RequirePositive("erasure.GateConfig", struct{ Interval time.Duration }{c.Interval}); err != nil {
 		return nil, err
-	}
-	if c.Logger == nil {
-		c.Logger = slog.New(slog.DiscardHandler)
 	}
 	if c.Behind == nil {
 		c.Behind = func(bool) {}
@@ -188,7 +179,7 @@ func (g *Gate) newestExported(ctx context.Context) (uint64, error) {
 	g.mu.Lock()
 	newest := g.exported
 	g.mu.Unlock()
-	err := eachReceipt(ctx, g.config.Receipts, newest+1, func(r ports.ErasureReceipt) error {
+	err := ports.EachReceipt(ctx, g.config.Receipts, newest+1, func(r ports.ErasureReceipt) error {
 		if r.Exported {
 			newest = max(newest, r.Number)
 		}
@@ -220,7 +211,7 @@ type ReplayConfig struct {
 
 // reexport exports the receipts of the register that the export store lacks.
 func reexport(ctx context.Context, c ReplayConfig) error {
-	return eachReceipt(ctx, c.Register, 1, func(r ports.ErasureReceipt) error {
+	return ports.EachReceipt(ctx, c.Register, 1, func(r ports.ErasureReceipt) error {
 		if len(r.Note) == 0 || !r.Exported {
 			return nil
 		}
@@ -230,25 +221,6 @@ func reexport(ctx context.Context, c ReplayConfig) error {
 		}
 		return nil
 	})
-}
-
-// eachReceipt calls visit for the register's receipts from a number on.
-func eachReceipt(ctx context.Context, register Receipts, from uint64, visit func(ports.ErasureReceipt) error) error {
-	for {
-		page, err := register.Receipts(ctx, from, receiptsPage)
-		if err != nil {
-			return err
-		}
-		for _, r := range page {
-			from = r.Number + 1
-			if err := visit(r); err != nil {
-				return err
-			}
-		}
-		if len(page) < receiptsPage {
-			return nil
-		}
-	}
 }
 
 // Replay repeats every erasure that has a receipt in the export store, in the order of the

@@ -20,7 +20,6 @@ import (
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/domain/shredding"
 	"github.com/erpbackbone/backbone/ports"
-	"github.com/erpbackbone/backbone/test/testkit"
 )
 
 // TestVerifyCertificateDetectsEveryChangedByte changes, drops and adds bytes.
@@ -136,10 +135,7 @@ func TestGate(t *testing.T) {
 	b := erased(t, 3)
 	kept := b.receipts(t)
 	inside := &book{slices.Clone(kept)}
-	gate := func() *erasure.Gate {
-		return testkit.Must(erasure.NewGate(erasure.GateConfig{Exports: b.exports, Receipts: inside, Clock: b.clock, Interval: time.Minute}))
-	}
-	b.gate = gate()
+	b.gate = b.newGate(inside)
 	closed := func(why string) {
 		require.Equal(t, "pii.receipts_behind", fault.CodeOf(b.gate.Check(t.Context())), why)
 		require.Equal(t, "pii.receipts_behind", fault.CodeOf(b.gate.Open()), why)
@@ -153,12 +149,12 @@ func TestGate(t *testing.T) {
 	b.clock.Advance(4 * time.Minute)
 	require.Equal(t, "pii.receipts_behind", fault.CodeOf(b.gate.Open()), "nobody has looked for long")
 	isOpen("looked again")
-	fresh := gate()
+	fresh := b.newGate(inside)
 	require.Equal(t, "pii.receipts_behind", fault.CodeOf(fresh.Open()), "before the first look")
 
 	inside.receipts = kept[:1]
 	closed("two receipts forgotten")
-	fresh = gate()
+	fresh = b.newGate(inside)
 	require.Error(t, fresh.Check(t.Context()), "a process started after the restore")
 	inside.receipts = nil
 	closed("all forgotten")
@@ -222,7 +218,7 @@ func TestReplay(t *testing.T) {
 		return keys[0].State
 	}
 	require.Equal(t, shredding.KeyActive, state(), "the backup brought it back")
-	gate := testkit.Must(erasure.NewGate(erasure.GateConfig{Exports: b.exports, Receipts: restored.Erasures(), Clock: b.clock, Interval: time.Minute}))
+	gate := b.newGate(restored.Erasures())
 	require.Error(t, gate.Check(t.Context()))
 
 	var progress []string

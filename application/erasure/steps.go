@@ -88,14 +88,13 @@ func (c Config) fence(ctx context.Context, r ports.ErasureRequest) (ports.Erasur
 	case codeExpired:
 		return c.expire(ctx, r)
 	default:
-		if reason := s.refused(); reason != "" {
+		if reason := refusalReason(s.classes); reason != "" {
 			r.Classes = s.classes
 			return c.refuse(ctx, r, reason)
 		}
 		return c.storePreview(ctx, r, s)
 	}
 	r.Partitions, r.Classes = s.partitions, s.classes
-	r.Attempts, r.LastError, r.UpdatedAt = 0, "", c.now()
 	fenced, err := c.Register.FenceErasure(ctx, r)
 	switch {
 	case isHeld(err):
@@ -113,14 +112,10 @@ func (c Config) expire(ctx context.Context, r ports.ErasureRequest) (ports.Erasu
 	return c.move(ctx, r)
 }
 
-// isHeld reports whether a hold or retention forbids the erasure.
-func isHeld(err error) bool {
-	code := fault.CodeOf(err)
-	return code == "erasure.held" || code == "erasure.retained"
-}
+// isHeld reports whether a legal hold forbids the erasure.
+func isHeld(err error) bool { return fault.CodeOf(err) == "erasure.held" }
 
 func (c Config) refuse(ctx context.Context, r ports.ErasureRequest, reason string) (ports.ErasureRequest, error) {
-	r.Attempts, r.LastError, r.UpdatedAt = 0, "", c.now()
 	refused, err := c.Register.RefuseErasure(ctx, r, reason)
 	return c.takeOrReread(ctx, r, refused, err)
 }
@@ -132,7 +127,7 @@ func (c Config) refuseForHold(ctx context.Context, r ports.ErasureRequest) (port
 	if err != nil {
 		return r, err
 	}
-	reason := s.refused()
+	reason := refusalReason(s.classes)
 	if reason == "" { // the hold was released in between
 		return r, fault.New(fault.Conflict, "erasure.hold_moved", "a hold was placed and released while the step ran; the step is repeated")
 	}
@@ -255,9 +250,6 @@ func (c Config) rebuild(ctx context.Context, r ports.ErasureRequest) (ports.Eras
 }
 
 func (c Config) forgetCopies(ctx context.Context, r ports.ErasureRequest, p event.PartitionID) error {
-	if c.Copies == nil {
-		return nil
-	}
 	announced, err := c.announcedAt(ctx, r, p)
 	if err != nil {
 		return err
@@ -281,9 +273,6 @@ func (c Config) forgetCopies(ctx context.Context, r ports.ErasureRequest, p even
 
 // countCopies counts the rows of all read models that hold sealed copies.
 func (c Config) countCopies(ctx context.Context, p event.PartitionID, s shredding.Subject) (left int64, err error) {
-	if c.Copies == nil {
-		return 0, nil
-	}
 	for _, name := range c.Copies.HoldersOfCopies() {
 		n, err := c.Copies.CountCopies(ctx, name, p, s)
 		if err != nil {
@@ -312,7 +301,6 @@ func (c Config) requestFollowUps(ctx context.Context, now time.Time) error {
 			ID: module.DeriveID(r.ID, 1), TenantID: r.TenantID, Subject: r.Subject, Partitions: r.Partitions, AllEntities: r.AllEntities,
 			Basis: r.Basis, Reason: fmt.Sprintf("follows request %s, which had to keep a part of the data until now", r.ID),
 			RequestedBy: r.RequestedBy, RequestedAt: now, DueOn: event.DateOf(now.Add(shredding.ErasureDue)),
-			State: shredding.ErasureRequested, UpdatedAt: now,
 		}
 		_, err := c.Register.Erasure(ctx, next.TenantID, next.ID)
 		if err == nil {

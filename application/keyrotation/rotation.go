@@ -20,12 +20,6 @@ const (
 	codeKeyNotFound = "kms.key_not_found"
 )
 
-// Receipts lists the erasures so far. ports.ErasureRegister has it.
-type Receipts interface {
-	// Receipts lists receipts by number, from one on.
-	Receipts(ctx context.Context, from uint64, limit int) ([]ports.ErasureReceipt, error)
-}
-
 // Notary signs a text as a note, to be checked with the installation's public key.
 type Notary interface {
 	SignNote(ctx context.Context, text []byte) (note []byte, err error)
@@ -44,7 +38,7 @@ type Config struct {
 	KMS      ports.KeyLifecycle // as the rotator
 	DataKeys ports.DataKeys     // as the application, so that checks unwrap keys with its rights
 	Exports  ports.ExportStore
-	Receipts Receipts
+	Receipts ports.ErasureReceipts // the erasures so far
 	Notary   Notary
 	Clock    ports.Clock
 	// Gate returns the error with which rotations are refused, such as pii.receipts_behind
@@ -222,26 +216,11 @@ func (s *Service) EnsureKEK(ctx context.Context, tenantID string) error {
 	return err
 }
 
-// List lists the KEKs of a tenant; "" lists those of all tenants.
-func (s *Service) List(ctx context.Context, tenantID string) ([]ports.KEK, error) {
-	return s.c.Keys.KEKs(ctx, tenantID)
-}
-
 // newestReceipts returns the number of the newest receipt by tenant.
 func (s *Service) newestReceipts(ctx context.Context) (map[string]uint64, error) {
-	const page = 1000
 	newest := map[string]uint64{}
-	for from := uint64(1); ; {
-		receipts, err := s.c.Receipts.Receipts(ctx, from, page)
-		if err != nil {
-			return nil, err
-		}
-		for _, r := range receipts {
-			newest[r.TenantID] = max(newest[r.TenantID], r.Number)
-			from = r.Number + 1
-		}
-		if len(receipts) < page {
-			return newest, nil
-		}
-	}
+	return newest, ports.EachReceipt(ctx, s.c.Receipts, 1, func(r ports.ErasureReceipt) error {
+		newest[r.TenantID] = max(newest[r.TenantID], r.Number)
+		return nil
+	})
 }
