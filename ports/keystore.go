@@ -87,7 +87,7 @@ type KeyEvictions interface {
 	ListenEvictions(ctx context.Context, evict func(reference string), lost func()) error
 	// ReportNode stores that the node has evicted all keys destroyed up to the generation
 	// and returns the newest one. A later generation means that keys were destroyed.
-	ReportNode(ctx context.Context, node string, forgotten int64) (newest int64, err error)
+	ReportNode(ctx context.Context, node string, evicted int64) (newest int64, err error)
 }
 
 // Bound is the encryption context of a wrapped key. It holds no subject: the

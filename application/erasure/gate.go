@@ -126,28 +126,28 @@ func (g *Gate) compare(ctx context.Context) error {
 	if err := g.requireNewestExported(ctx, newest); err != nil || newest == 0 {
 		return err
 	}
-	outside, err := g.config.Exports.Get(ctx, ReceiptName(newest))
+	exported, err := g.config.Exports.Get(ctx, ReceiptName(newest))
 	if err != nil {
 		return behind(unreadable).WithCause(err)
 	}
-	inside, err := g.config.Receipts.Receipts(ctx, newest, 1)
+	registered, err := g.config.Receipts.Receipts(ctx, newest, 1)
 	if err != nil {
 		return registerUnavailable(err)
 	}
-	lacking := behind("this database was restored from before an erasure; run `backbone erasure replay`")
-	if len(inside) == 0 || inside[0].Number != newest {
-		return lacking
+	restored := behind("this database was restored from before an erasure; run `backbone erasure replay`")
+	if len(registered) == 0 || registered[0].Number != newest {
+		return restored
 	}
 	// Each receipt holds the hash of the one before: if the last ones are equal, all are.
-	if note := inside[0].Note; len(note) > 0 {
-		if !bytes.Equal(note, outside) {
-			return lacking
+	if note := registered[0].Note; len(note) > 0 {
+		if !bytes.Equal(note, exported) {
+			return restored
 		}
 		return nil
 	}
-	receipt, err := parseUnverified(outside)
-	if err != nil || receipt.RequestID != inside[0].RequestID {
-		return lacking.WithCause(err)
+	receipt, err := parseUnverified(exported)
+	if err != nil || receipt.RequestID != registered[0].RequestID {
+		return restored.WithCause(err)
 	}
 	return nil
 }
@@ -155,12 +155,12 @@ func (g *Gate) compare(ctx context.Context) error {
 // requireNewestExported requires that the export store has the register's newest exported
 // receipt. A store without it is not the one that receipts were exported to, such as the
 // empty mount point of a share, and cannot prove that the register is complete.
-func (g *Gate) requireNewestExported(ctx context.Context, outside uint64) error {
+func (g *Gate) requireNewestExported(ctx context.Context, newest uint64) error {
 	exported, err := g.newestExported(ctx)
 	if err != nil {
 		return registerUnavailable(err)
 	}
-	if exported <= outside {
+	if exported <= newest {
 		return nil
 	}
 	// It may have been exported after the names were listed.

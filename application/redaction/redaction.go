@@ -54,7 +54,8 @@ type Config struct {
 	IDs        ports.IDSource
 }
 
-// Service redacts.
+// Service stores, approves and executes requests for redaction. The store requires that another
+// person approves than requested.
 type Service struct{ config Config }
 
 // New makes a Service.

@@ -40,14 +40,14 @@ func (l *keySet) release() {
 // key store and one call of the key service each.
 func (v *Vault) acquireKeys(ctx context.Context, tenantID string, wants []want) (*keySet, error) {
 	l := &keySet{vault: v, deks: make(map[want]*dek, len(wants)), destroyed: map[want]bool{}}
-	rest := v.acquireCached(l, wants)
-	v.Observer.CacheHits(len(wants) - len(rest))
-	if len(rest) > 0 {
-		v.Observer.CacheMisses(len(rest))
+	missing := v.acquireCached(l, wants)
+	v.Observer.CacheHits(len(wants) - len(missing))
+	if len(missing) > 0 {
+		v.Observer.CacheMisses(len(missing))
 	}
-	for round := 1; len(rest) > 0; round++ {
+	for round := 1; len(missing) > 0; round++ {
 		var err error
-		if rest, err = v.acquireFromStore(ctx, tenantID, l, rest, round == maxRounds); err != nil {
+		if missing, err = v.acquireFromStore(ctx, tenantID, l, missing, round == maxRounds); err != nil {
 			l.release()
 			return nil, err
 		}
@@ -56,14 +56,14 @@ func (v *Vault) acquireKeys(ctx context.Context, tenantID string, wants []want) 
 }
 
 // acquireCached adds the keys that are in memory to the set and returns the others.
-func (v *Vault) acquireCached(l *keySet, wants []want) (rest []want) {
+func (v *Vault) acquireCached(l *keySet, wants []want) (missing []want) {
 	now := v.Clock.Now()
 	v.mu.Lock()
 	evicted := v.cache.expire(now)
 	for _, w := range wants {
 		e := v.cache.get(w.id, now)
 		if e == nil {
-			rest = append(rest, w)
+			missing = append(missing, w)
 			continue
 		}
 		version := w.version
@@ -77,18 +77,18 @@ func (v *Vault) acquireCached(l *keySet, wants []want) (rest []want) {
 			d.users++
 			l.deks[w] = d
 		default:
-			rest = append(rest, w)
+			missing = append(missing, w)
 		}
 	}
 	v.mu.Unlock()
 	v.evicted(evicted)
-	return rest
+	return missing
 }
 
 // acquireFromStore adds the keys that are not in memory to the set. It returns those whose
 // cached state is outdated, so that acquireKeys asks for them again; the last round accepts
 // them as they are.
-func (v *Vault) acquireFromStore(ctx context.Context, tenantID string, l *keySet, wants []want, last bool) (again []want, err error) {
+func (v *Vault) acquireFromStore(ctx context.Context, tenantID string, l *keySet, wants []want, last bool) (outdated []want, err error) {
 	ids, seen := make([]ports.SubjectKeyID, 0, len(wants)), make(map[ports.SubjectKeyID]bool, len(wants))
 	for _, w := range wants {
 		if !seen[w.id] {
@@ -112,7 +112,7 @@ func (v *Vault) acquireFromStore(ctx context.Context, tenantID string, l *keySet
 		}
 		switch {
 		case !last && (verdict == keyExpired || e.mayBeOutdated && (verdict == keyChanged || err != nil && isFromOutdatedRead(err))):
-			again = append(again, w)
+			outdated = append(outdated, w)
 		case err != nil:
 			first = cmp.Or(first, err)
 		case verdict == keyDestroyed, verdict == keyChanged && w.version == 0:
@@ -138,10 +138,10 @@ func (v *Vault) acquireFromStore(ctx context.Context, tenantID string, l *keySet
 	if first != nil {
 		return nil, first
 	}
-	for _, w := range again {
+	for _, w := range outdated {
 		v.forget(w.id)
 	}
-	return again, nil
+	return outdated, nil
 }
 
 // verdict is the result of acquiring a key.
@@ -217,8 +217,8 @@ type pendingKey struct {
 }
 
 // complete delivers the result to the waiting requests. The caller holds the lock.
-func (m *pendingKey) complete(d *dek, is verdict, err error) {
-	m.dek, m.verdict, m.err = d, is, err
+func (m *pendingKey) complete(d *dek, v verdict, err error) {
+	m.dek, m.verdict, m.err = d, v, err
 	if d != nil {
 		if d.users += m.waiters; d.users == 0 && !d.cached {
 			d.key.DEK.Zero()

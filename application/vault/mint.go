@@ -46,12 +46,12 @@ func (v *Vault) runMint(ctx context.Context, m *pendingKey, tenantID string, id 
 	if fault.CodeOf(err) == codeEpochClosed {
 		e, d, err = v.mintOnce(ctx, tenantID, id)
 	}
-	is := keyUsable
+	result := keyUsable
 	switch {
 	case fault.CodeOf(err) == shredding.CodeSubjectErased:
-		is, err = keyDestroyed, nil
+		result, err = keyDestroyed, nil
 	case err == nil && !e.known.State.Seals():
-		is = keyDestroyed
+		result = keyDestroyed
 	case err == nil && d == nil:
 		d, err = v.open(ctx, e.known, e.known.Active)
 	}
@@ -61,11 +61,11 @@ func (v *Vault) runMint(ctx context.Context, m *pendingKey, tenantID string, id 
 	if e != nil && !m.stale(e.known.Reference) {
 		// A read that began after the key was stored may have ended before this mint. Its
 		// entry stays, because the requests that waited for it use it.
-		if have := v.cache.get(id, now); have == nil || !have.matches(e.known) {
+		if cached := v.cache.get(id, now); cached == nil || !cached.matches(e.known) {
 			evicted = v.cache.put(e)
 		}
 	}
-	if is != keyUsable && d != nil {
+	if result != keyUsable && d != nil {
 		d.key.DEK.Zero()
 		d = nil
 	}
@@ -79,7 +79,7 @@ func (v *Vault) runMint(ctx context.Context, m *pendingKey, tenantID string, id 
 	}
 	delete(v.inFlight, &m.evictionWatch)
 	v.evicted(evicted)
-	m.complete(d, is, err)
+	m.complete(d, result, err)
 	v.mu.Unlock()
 }
 
@@ -145,10 +145,10 @@ func (v *Vault) generate(ctx context.Context, tenantID string, bound ports.Encry
 func (v *Vault) activeKEK(ctx context.Context, tenantID string) (kek ports.KEK, isCached bool, err error) {
 	now := v.Clock.Now()
 	v.mu.Lock()
-	kept, ok := v.keks[tenantID]
+	cached, ok := v.keks[tenantID]
 	v.mu.Unlock()
-	if ok && now.Before(kept.expiresAt) {
-		return kept.KEK, true, nil
+	if ok && now.Before(cached.expiresAt) {
+		return cached.KEK, true, nil
 	}
 	if kek, err = v.Keys.ActiveKEK(ctx, tenantID); err != nil {
 		return ports.KEK{}, false, err

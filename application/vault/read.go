@@ -100,8 +100,8 @@ func (v *Vault) read(ctx context.Context, r *reading, expiresAt time.Time) {
 			k.SubjectKeyID = r.ids[i]
 			e := newEntry(k, expiresAt)
 			if !r.stale(k.Reference) {
-				if have := v.cache.get(k.SubjectKeyID, now); have != nil && have.matches(k) {
-					e = have // a mint added it in between, with the key in clear
+				if cached := v.cache.get(k.SubjectKeyID, now); cached != nil && cached.matches(k) {
+					e = cached // a mint added it in between, with the key in clear
 				} else {
 					evicted += v.cache.put(e)
 				}
@@ -205,11 +205,11 @@ func (v *Vault) destroyed(ctx context.Context, ids []ports.SubjectKeyID) map[por
 	if err != nil {
 		return nil
 	}
-	gone := make(map[ports.SubjectKeyID]bool, len(ids))
+	destroyed := make(map[ports.SubjectKeyID]bool, len(ids))
 	for id, e := range states {
 		if e.known.State == shredding.KeyDestroyed {
-			gone[id] = true
+			destroyed[id] = true
 		}
 	}
-	return gone
+	return destroyed
 }
