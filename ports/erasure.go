@@ -162,9 +162,9 @@ type ErasureRegister interface {
 	// NodesBehind counts nodes that reported since a time and have not evicted the keys
 	// destroyed up to the generation.
 	NodesBehind(ctx context.Context, generation int64, since time.Time) (int, error)
-	// PlaceHold stores a hold. It waits for a destruction of the subject's keys that is
-	// running, which it does not stop; before the destruction it makes FenceErasure and
-	// DestroyErasure fail with erasure.held.
+	// PlaceHold stores a hold, whatever the state of a request for the subject. From then on
+	// FenceErasure and DestroyErasure fail with erasure.held. A destruction that is running
+	// makes PlaceHold wait and is not stopped by it.
 	PlaceHold(ctx context.Context, h LegalHold) error
 	// ReleaseHold ends a hold. Requests that it refused stay refused.
 	ReleaseHold(ctx context.Context, tenantID string, id event.ID, by string, at time.Time) (LegalHold, error)

@@ -7,9 +7,9 @@
 //
 // A request names the person by a [shredding.Subject], the text that is stored with each
 // sealed value of the person. An officer may name one about whom nothing is stored: the
-// preview shows no records, and the request is executed like any other. From then on no key
-// is made for that subject, so nothing personal can be recorded about it, and nothing undoes
-// this.
+// preview shows no records, and the request is executed like any other, with receipt and
+// certificate. From then on no key is made for that subject, so nothing personal can be
+// recorded about it, and nothing undoes this.
 //
 // An erasure changes no byte of an event. Payload hashes are computed over the sealed
 // values, so the chain of the log stays valid. Read models that hold sealed copies are

@@ -16,7 +16,7 @@
 //
 // Appends continue during a rotation. The activation waits for mints in flight. A later mint
 // under the old KEK is refused (keys.epoch_closed) and stores nothing, and the vault repeats
-// it under the new one. Wrapping a data key again does not change it, so cached keys stay
+// it once under the new one. Wrapping a data key again does not change it, so cached keys stay
 // valid.
 //
 // The key service makes the old KEK unusable as soon as its deletion is scheduled, and

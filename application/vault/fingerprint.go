@@ -108,18 +108,11 @@ func (v *Vault) secret(ctx context.Context, tenantID, purpose string) (shredding
 	}
 	if stored.Reference == "" {
 		reference := newReference()
-		kek, plain, wrapped, err := v.generate(ctx, tenantID, ports.Bound(0, reference, firstVersion))
+		plain, wrapped, err := v.generate(ctx, tenantID, 0, reference)
 		if err != nil {
 			return shredding.Secret{}, err
 		}
-		fingerprint, err := shredding.Key{Class: shredding.KeyStandard, Version: firstVersion, DEK: plain}.Fingerprint()
-		if err != nil {
-			return shredding.Secret{}, err
-		}
-		stored, err = v.Keys.SaveTenantSecret(ctx, ports.TenantSecret{
-			TenantID: tenantID, Purpose: purpose, Reference: reference,
-			WrappedKey: ports.WrappedKey{Version: firstVersion, Epoch: kek.Epoch, KEK: kek.KeyID, Wrapped: wrapped, Fingerprint: fingerprint},
-		})
+		stored, err = v.Keys.SaveTenantSecret(ctx, ports.TenantSecret{TenantID: tenantID, Purpose: purpose, Reference: reference, WrappedKey: wrapped})
 		if err == nil && stored.Reference == reference {
 			return plain, nil
 		}

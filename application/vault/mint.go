@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/domain/shredding"
 	"github.com/erpbackbone/backbone/ports"
@@ -86,7 +87,7 @@ func (v *Vault) runMint(ctx context.Context, m *pendingKey, tenantID string, id 
 // mintOnce mints under the active KEK. The dek is nil if another node has minted the key.
 func (v *Vault) mintOnce(ctx context.Context, tenantID string, id ports.SubjectKeyID) (*entry, *dek, error) {
 	reference := newReference()
-	kek, plain, wrapped, err := v.generate(ctx, tenantID, ports.Bound(id.Partition, reference, firstVersion))
+	plain, wrapped, err := v.generate(ctx, tenantID, id.Partition, reference)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -94,15 +95,8 @@ func (v *Vault) mintOnce(ctx context.Context, tenantID string, id ports.SubjectK
 	if err != nil {
 		return nil, nil, err
 	}
-	fingerprint, err := d.key.Fingerprint()
-	if err != nil {
-		return nil, nil, err
-	}
 	began := v.Clock.Now()
-	stored, err := v.Keys.MintSubjectKey(ctx, tenantID, ports.MintedKey{
-		SubjectKeyID: id, Reference: reference,
-		WrappedKey: ports.WrappedKey{Version: firstVersion, Epoch: kek.Epoch, KEK: kek.KeyID, Wrapped: wrapped, Fingerprint: fingerprint},
-	})
+	stored, err := v.Keys.MintSubjectKey(ctx, tenantID, ports.MintedKey{SubjectKeyID: id, Reference: reference, WrappedKey: wrapped})
 	if err != nil {
 		d.key.DEK.Zero()
 		v.dropKEK(tenantID, err)
@@ -123,20 +117,22 @@ type cachedKEK struct {
 	expiresAt time.Time
 }
 
-// generate makes a data key under the tenant's active KEK. If the cached KEK is not active
-// any more, generate reads it again, once.
-func (v *Vault) generate(ctx context.Context, tenantID string, bound ports.EncryptionContext) (ports.KEK, shredding.Secret, []byte, error) {
+// generate makes the first version of a data key under the tenant's active KEK. If the cached
+// KEK is not active any more, generate reads it again, once.
+func (v *Vault) generate(ctx context.Context, tenantID string, p event.PartitionID, reference string) (plain shredding.Secret, wrapped ports.WrappedKey, err error) {
 	for {
 		kek, isCached, err := v.activeKEK(ctx, tenantID)
 		if err != nil {
-			return ports.KEK{}, shredding.Secret{}, nil, err
+			return plain, wrapped, err
 		}
-		made, err := v.generateKey(ctx, kek.KeyID, bound)
+		made, err := v.generateKey(ctx, kek.KeyID, ports.Bound(p, reference, firstVersion))
 		if err == nil {
-			return kek, made.Plain, made.Wrapped, nil
+			wrapped = ports.WrappedKey{Version: firstVersion, Epoch: kek.Epoch, KEK: kek.KeyID, Wrapped: made.Wrapped}
+			wrapped.Fingerprint, err = shredding.Key{DEK: made.Plain}.Fingerprint()
+			return made.Plain, wrapped, err
 		}
 		if v.dropKEK(tenantID, err); !isCached || !isFromOutdatedRead(err) {
-			return ports.KEK{}, shredding.Secret{}, nil, err
+			return plain, wrapped, err
 		}
 	}
 }
