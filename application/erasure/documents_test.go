@@ -28,7 +28,7 @@ func TestVerifyCertificate_DetectsEveryChangedByte(t *testing.T) {
 	b.runNewWorker(t)
 	_, document := b.readCertificate(t, s.ID)
 	requireRefused := func(changed []byte, what string, at int) {
-		_, err := erasure.VerifyCertificate(changed, signednote.Opener{}, b.vkey)
+		_, err := erasure.VerifyCertificate(changed, signednote.Opener{}, b.verifierKey)
 		require.Contains(t, []string{"erasure.certificate_malformed", "erasure.certificate_altered", "note.not_verified"}, fault.CodeOf(err), "%s at %d", what, at)
 	}
 	for i := range document {
@@ -75,7 +75,7 @@ func TestParseReceipt(t *testing.T) {
 	require.Equal(t, r, got)
 	note, err := b.notes.SignNote(t.Context(), text)
 	require.NoError(t, err)
-	opened, err := signednote.Opener{}.OpenNote(note, b.vkey)
+	opened, err := signednote.Opener{}.OpenNote(note, b.verifierKey)
 	require.NoError(t, err)
 	require.Equal(t, text, opened)
 
@@ -109,13 +109,13 @@ func TestVerifyCertificate_DocumentsOfVersionOne(t *testing.T) {
 		require.NoError(t, err)
 		return content
 	}
-	vkey := strings.TrimSpace(string(read("verifier.key")))
+	verifierKey := strings.TrimSpace(string(read("verifier.key")))
 	note := read("receipt-v1.note")
-	text, err := signednote.Opener{}.OpenNote(note, vkey)
+	text, err := signednote.Opener{}.OpenNote(note, verifierKey)
 	require.NoError(t, err)
 	r, err := erasure.ParseReceipt(text)
 	require.NoError(t, err)
-	c, err := erasure.VerifyCertificate(read("certificate-v1.json"), signednote.Opener{}, vkey)
+	c, err := erasure.VerifyCertificate(read("certificate-v1.json"), signednote.Opener{}, verifierKey)
 	require.NoError(t, err)
 	require.Equal(t, r.RequestID, c.RequestID)
 	require.Equal(t, fmt.Sprintf("%x", sha256Of(note)), c.Receipt.SHA256)

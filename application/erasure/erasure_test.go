@@ -57,7 +57,7 @@ func TestErasure_Complete(t *testing.T) {
 	}
 	require.Equal(t, []string{"certificates/" + s.ID.String() + ".json", erasure.ReceiptName(1)}, b.exports.names())
 
-	text, err := signednote.Opener{}.OpenNote(b.exports.documents[erasure.ReceiptName(1)], b.vkey)
+	text, err := signednote.Opener{}.OpenNote(b.exports.documents[erasure.ReceiptName(1)], b.verifierKey)
 	require.NoError(t, err)
 	receipt, err := erasure.ParseReceipt(text)
 	require.NoError(t, err)
@@ -118,7 +118,7 @@ func TestErasure_SubjectErasedTwice(t *testing.T) {
 
 	// Each receipt holds the hash of the one before.
 	one, two := b.exports.documents[erasure.ReceiptName(1)], b.exports.documents[erasure.ReceiptName(2)]
-	text, err := signednote.Opener{}.OpenNote(two, b.vkey)
+	text, err := signednote.Opener{}.OpenNote(two, b.verifierKey)
 	require.NoError(t, err)
 	r, err := erasure.ParseReceipt(text)
 	require.NoError(t, err)

@@ -82,7 +82,7 @@ type erasureFixture struct {
 	ids                *system.IDs
 	projectionPosition func(head event.Sequence) event.Sequence // up to which the read model has read
 	de, us             ports.LegalEntity
-	vkey               string
+	verifierKey        string
 	config             erasure.Config
 	service            *erasure.Service
 }
@@ -118,7 +118,7 @@ func newErasureFixture(t testing.TB) *erasureFixture {
 	b.kms = newSigningKMS(1)
 	b.notes, err = signednote.NewSigner("receipts.example.org", "receipts", b.kms)
 	require.NoError(t, err)
-	b.vkey, err = b.notes.VerifierKey(t.Context())
+	b.verifierKey, err = b.notes.VerifierKey(t.Context())
 	require.NoError(t, err)
 	b.gate = b.newGate(b.register.Erasures())
 	// Verification uses the vault of another node, whose cache is empty: no vault of the
@@ -230,7 +230,7 @@ func (b *erasureFixture) readCertificate(t testing.TB, id event.ID) (erasure.Cer
 	t.Helper()
 	document, err := b.service.Certificate(t.Context(), officer, id)
 	require.NoError(t, err)
-	c, err := erasure.VerifyCertificate(document, signednote.Opener{}, b.vkey)
+	c, err := erasure.VerifyCertificate(document, signednote.Opener{}, b.verifierKey)
 	require.NoError(t, err)
 	return c, document
 }

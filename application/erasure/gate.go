@@ -77,7 +77,7 @@ func (g *Gate) Open() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.at.IsZero() || g.config.Clock.Now().Sub(g.at) > staleAfter*g.config.Interval {
-		return behind("the receipts of erasures were not compared yet, so this database may lack erasures; wait until they are compared")
+		return receiptsBehind("the receipts of erasures were not compared yet, so this database may lack erasures; wait until they are compared")
 	}
 	return g.verdict
 }
@@ -105,7 +105,7 @@ func (g *Gate) Check(ctx context.Context) error {
 	return verdict
 }
 
-func behind(detail string) *fault.Error {
+func receiptsBehind(detail string) *fault.Error {
 	return fault.New(fault.Unavailable, "pii.receipts_behind", detail).WithRetryAfter(gateRetryAfter)
 }
 
@@ -117,7 +117,7 @@ func (g *Gate) compare(ctx context.Context) error {
 	const unreadable = "the receipts of erasures outside the database cannot be read; make the export store available again"
 	names, err := g.config.Exports.List(ctx, receiptFolder)
 	if err != nil {
-		return behind(unreadable).WithCause(err)
+		return receiptsBehind(unreadable).WithCause(err)
 	}
 	newest := uint64(0)
 	for _, name := range names {
@@ -128,13 +128,13 @@ func (g *Gate) compare(ctx context.Context) error {
 	}
 	exported, err := g.config.Exports.Get(ctx, ReceiptName(newest))
 	if err != nil {
-		return behind(unreadable).WithCause(err)
+		return receiptsBehind(unreadable).WithCause(err)
 	}
 	registered, err := g.config.Receipts.Receipts(ctx, newest, 1)
 	if err != nil {
 		return registerUnavailable(err)
 	}
-	restored := behind("this database was restored from before an erasure; run `backbone erasure replay`")
+	restored := receiptsBehind("this database was restored from before an erasure; run `backbone erasure replay`")
 	if len(registered) == 0 || registered[0].Number != newest {
 		return restored
 	}
@@ -165,13 +165,13 @@ func (g *Gate) requireNewestExported(ctx context.Context, newest uint64) error {
 	}
 	// It may have been exported after the names were listed.
 	if _, err := g.config.Exports.Get(ctx, ReceiptName(exported)); err != nil {
-		return behind("the export store lacks receipts that were exported to it; mount the right one, or export them again with `backbone erasure replay`").WithCause(err)
+		return receiptsBehind("the export store lacks receipts that were exported to it; mount the right one, or export them again with `backbone erasure replay`").WithCause(err)
 	}
 	return nil
 }
 
 func registerUnavailable(err error) error {
-	return behind("the register of erasures cannot be read; make the key store available again").WithCause(err)
+	return receiptsBehind("the register of erasures cannot be read; make the key store available again").WithCause(err)
 }
 
 // newestExported returns the number of the newest receipt that the register has as exported.

@@ -151,7 +151,7 @@ func TestReplay(t *testing.T) {
 
 	var progress []string
 	config := erasure.ReplayConfig{
-		Exports: b.exports, Register: restored.Erasures(), Notes: signednote.Opener{}, VerifierKeys: []string{b.vkey},
+		Exports: b.exports, Register: restored.Erasures(), Notes: signednote.Opener{}, VerifierKeys: []string{b.verifierKey},
 		Progress: func(done, total int, r erasure.Receipt) {
 			progress = append(progress, fmt.Sprint(done, "/", total, " ", r.Number))
 		},

@@ -243,8 +243,8 @@ func (s *Service) Reject(ctx context.Context, principal ports.Principal, id even
 	return s.end(ctx, principal, dir, r, shredding.ErasureRejected, reason)
 }
 
-// Withdraw ends a request that has not begun. Faults of Reject, except
-// erasure.same_person.
+// Withdraw ends a request that is not fenced yet, also an approved one. Any person whom the
+// policies permit may call it. Faults of Reject, except erasure.same_person.
 func (s *Service) Withdraw(ctx context.Context, principal ports.Principal, id event.ID, reason string) (Status, error) {
 	r, dir, err := s.find(ctx, principal, id, true)
 	if err != nil {

@@ -193,9 +193,9 @@ func (s *Service) recordCoverage(ctx context.Context, tenantID string, epoch uin
 	return err
 }
 
-// covered returns the newest receipt that an epoch covers, 0 if recordCoverage stored
+// readCoverage returns the newest receipt that an epoch covers, 0 if recordCoverage stored
 // nothing.
-func (s *Service) covered(ctx context.Context, tenantID string, epoch uint32) (uint64, error) {
+func (s *Service) readCoverage(ctx context.Context, tenantID string, epoch uint32) (uint64, error) {
 	content, err := s.c.Exports.Get(ctx, epochRecordName(tenantID, epoch))
 	if fault.CodeOf(err) == "export.not_found" {
 		return 0, nil

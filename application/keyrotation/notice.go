@@ -26,7 +26,7 @@ func (s *Service) exportNotice(ctx context.Context, ended ports.KEK, successor u
 	if err != nil || exists {
 		return err
 	}
-	covers, err := s.covered(ctx, ended.TenantID, successor)
+	covers, err := s.readCoverage(ctx, ended.TenantID, successor)
 	if err != nil {
 		return err
 	}

@@ -174,7 +174,7 @@ func (s *Service) rotateOnce(ctx context.Context, tenantID string, progress Prog
 	if out.DeletionAt, err = s.deleteKEK(ctx, *e.draining, out.Active); err != nil {
 		return out, err
 	}
-	out.Covers, err = s.covered(ctx, tenantID, out.Active)
+	out.Covers, err = s.readCoverage(ctx, tenantID, out.Active)
 	return out, err
 }
 

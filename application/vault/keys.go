@@ -81,7 +81,7 @@ func (v *Vault) acquireCached(l *keySet, wants []want) (missing []want) {
 		}
 	}
 	v.mu.Unlock()
-	v.evicted(evicted)
+	v.countEvicted(evicted)
 	return missing
 }
 
@@ -104,7 +104,7 @@ func (v *Vault) acquireFromStore(ctx context.Context, tenantID string, l *keySet
 	var first error
 	take := func(w want) {
 		e := entries[w.id]
-		d, verdict, err := v.key(ctx, tenantID, w, e)
+		d, verdict, err := v.acquireKey(ctx, tenantID, w, e)
 		mu.Lock()
 		defer mu.Unlock()
 		if d != nil {
@@ -168,8 +168,8 @@ func isFromOutdatedRead(err error) bool {
 	return false
 }
 
-// key acquires one key from its entry.
-func (v *Vault) key(ctx context.Context, tenantID string, w want, e knownKey) (*dek, verdict, error) {
+// acquireKey acquires one key from its entry.
+func (v *Vault) acquireKey(ctx context.Context, tenantID string, w want, e knownKey) (*dek, verdict, error) {
 	version := w.version
 	switch state := e.known.State; {
 	case state == shredding.KeyDestroyed:
@@ -186,11 +186,11 @@ func (v *Vault) key(ctx context.Context, tenantID string, w want, e knownKey) (*
 	default:
 		return nil, keyDestroyed, nil
 	}
-	d, err := v.unwrapped(ctx, e.entry, version)
+	d, err := v.loadDEK(ctx, e.entry, version)
 	if err != nil {
 		return nil, keyUsable, err
 	}
-	if d == nil { // unwrapped joined a mint, which found the subject erased
+	if d == nil { // loadDEK joined a mint, which found the subject erased
 		return nil, keyExpired, nil
 	}
 	if !v.Clock.Now().Before(e.expiresAt) {
@@ -247,9 +247,9 @@ func (v *Vault) await(ctx context.Context, m *pendingKey) (*dek, verdict, error)
 	return nil, keyUsable, ctx.Err()
 }
 
-// unwrapped returns a version of a key in clear, which the caller releases. It is nil if
+// loadDEK returns a version of a key in clear, which the caller releases. It is nil if
 // the subject turns out to be erased.
-func (v *Vault) unwrapped(ctx context.Context, e *entry, version uint32) (*dek, error) {
+func (v *Vault) loadDEK(ctx context.Context, e *entry, version uint32) (*dek, error) {
 	v.mu.Lock()
 	if d := e.deks[version]; d != nil && d.cached {
 		d.users++
@@ -263,7 +263,7 @@ func (v *Vault) unwrapped(ctx context.Context, e *entry, version uint32) (*dek, 
 	if m == nil {
 		m = &pendingKey{done: make(chan struct{})}
 		e.unwraps[version] = m
-		go v.unwrap(ctx, m, e, version)
+		go v.runUnwrap(ctx, m, e, version)
 	}
 	m.waiters++
 	v.mu.Unlock()
@@ -271,23 +271,23 @@ func (v *Vault) unwrapped(ctx context.Context, e *entry, version uint32) (*dek, 
 	return d, err
 }
 
-func (v *Vault) unwrap(ctx context.Context, m *pendingKey, e *entry, version uint32) {
+func (v *Vault) runUnwrap(ctx context.Context, m *pendingKey, e *entry, version uint32) {
 	ctx, cancel := detachedContext(ctx)
 	defer cancel()
-	d, err := v.open(ctx, e.known, version)
+	d, err := v.unwrapVersion(ctx, e.known, version)
 	v.mu.Lock()
 	evicted := 0
 	if d != nil {
 		evicted = v.cache.add(e, d)
 	}
 	delete(e.unwraps, version)
-	v.evicted(evicted)
+	v.countEvicted(evicted)
 	m.complete(d, keyUsable, err)
 	v.mu.Unlock()
 }
 
-// open unwraps a version with the key service.
-func (v *Vault) open(ctx context.Context, k ports.SubjectKey, version uint32) (*dek, error) {
+// unwrapVersion unwraps a version with the key service.
+func (v *Vault) unwrapVersion(ctx context.Context, k ports.SubjectKey, version uint32) (*dek, error) {
 	i := slices.IndexFunc(k.Versions, func(w ports.WrappedKey) bool { return w.Version == version })
 	if i < 0 {
 		return nil, fault.New(fault.Internal, "pii.key_invalid", "the key store lacks the active version of a key; restore the key store's row from an export")

@@ -24,7 +24,7 @@ func (v *Vault) mintKey(ctx context.Context, tenantID string, id ports.SubjectKe
 	v.mu.Lock()
 	if e := v.cache.get(id, now); e != nil {
 		v.mu.Unlock()
-		return v.key(ctx, tenantID, want{id: id}, knownKey{e, true}) // another request has minted it
+		return v.acquireKey(ctx, tenantID, want{id: id}, knownKey{e, true}) // another request has minted it
 	}
 	m := v.mints[id]
 	if m == nil {
@@ -54,7 +54,7 @@ func (v *Vault) runMint(ctx context.Context, m *pendingKey, tenantID string, id 
 	case err == nil && !e.known.State.Seals():
 		result = keyDestroyed
 	case err == nil && d == nil:
-		d, err = v.open(ctx, e.known, e.known.Active)
+		d, err = v.unwrapVersion(ctx, e.known, e.known.Active)
 	}
 	now := v.Clock.Now()
 	v.mu.Lock()
@@ -79,7 +79,7 @@ func (v *Vault) runMint(ctx context.Context, m *pendingKey, tenantID string, id 
 		delete(v.mints, id)
 	}
 	delete(v.inFlight, &m.evictionWatch)
-	v.evicted(evicted)
+	v.countEvicted(evicted)
 	m.complete(d, result, err)
 	v.mu.Unlock()
 }

@@ -115,7 +115,7 @@ func (v *Vault) read(ctx context.Context, r *reading, expiresAt time.Time) {
 		}
 	}
 	delete(v.inFlight, &r.evictionWatch)
-	v.evicted(evicted)
+	v.countEvicted(evicted)
 	close(r.done)
 	v.mu.Unlock()
 }
@@ -133,7 +133,7 @@ func (v *Vault) Evict(reference string) {
 		evicted = v.cache.drop(e, true)
 	}
 	v.mu.Unlock()
-	v.evicted(evicted)
+	v.countEvicted(evicted)
 }
 
 // EvictAll does the same for all keys of persons, and forgets the active KEKs.
@@ -146,7 +146,7 @@ func (v *Vault) EvictAll() {
 	clear(v.keks)
 	evicted := v.cache.clear()
 	v.mu.Unlock()
-	v.evicted(evicted)
+	v.countEvicted(evicted)
 }
 
 // detachInFlight keeps later requests from joining reads and mints that began before an
@@ -185,19 +185,19 @@ func (v *Vault) forget(ids ...ports.SubjectKeyID) {
 		delete(v.mints, id)
 	}
 	v.mu.Unlock()
-	v.evicted(evicted)
+	v.countEvicted(evicted)
 }
 
-func (v *Vault) evicted(keys int) {
+func (v *Vault) countEvicted(keys int) {
 	if keys > 0 {
 		v.Observer.Evicted(keys)
 	}
 }
 
-// destroyed returns which of the keys are destroyed, to show [REDACTED] also to readers who
-// may not read the values. While the key store is unavailable it returns none, so these
-// readers get [MASKED].
-func (v *Vault) destroyed(ctx context.Context, ids []ports.SubjectKeyID) map[ports.SubjectKeyID]bool {
+// findDestroyed returns which of the keys are destroyed, to show [REDACTED] also to readers who
+// may not read the values. While the key store is unavailable or the gate is closed it returns
+// none, so these readers get [MASKED].
+func (v *Vault) findDestroyed(ctx context.Context, ids []ports.SubjectKeyID) map[ports.SubjectKeyID]bool {
 	if len(ids) == 0 || v.ready() != nil {
 		return nil
 	}

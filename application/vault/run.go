@@ -81,7 +81,7 @@ func (v *Vault) expireLoop(ctx context.Context) {
 			v.mu.Lock()
 			evicted := v.cache.expire(now)
 			v.mu.Unlock()
-			v.evicted(evicted)
+			v.countEvicted(evicted)
 		}
 	}
 }
