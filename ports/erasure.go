@@ -9,13 +9,14 @@ import (
 	"github.com/erpbackbone/backbone/domain/shredding"
 )
 
-// ErasureRequest is a request to erase a person, as stored.
+// ErasureRequest is a request to erase a person, as stored. A subject of a tenant has at most one
+// that has not ended.
 type ErasureRequest struct {
 	ID          event.ID
 	TenantID    string
 	Subject     shredding.Subject
-	Partitions  []event.PartitionID // ascending
-	AllEntities bool                // the request names no legal entities: all of the tenant, including those added before the erasure begins
+	Partitions  []event.PartitionID // ascending; fixed from the fence on
+	AllEntities bool                // the request names no legal entities: all of the tenant, including those added before the fences are set
 	Basis       shredding.Basis
 	Reason      string // of the officer; at most 1,000 bytes, no personal data
 	RequestedBy string // person id
@@ -24,12 +25,12 @@ type ErasureRequest struct {
 	State       shredding.ErasureState
 	Revision    int             // of the row; every change is a compare-and-set
 	Preview     json.RawMessage // counts, never values
-	Scope       event.Hash      // digest of the preview that an approval is bound to
+	Scope       event.Hash      // digest that an approval is bound to: partitions and the decision for each class, not the counts
 	ApprovedBy  string
-	ApprovedAt  time.Time
-	EndedBy     string // who rejected or withdrew
+	ApprovedAt  time.Time // valid for shredding.ApprovalValidity, until the fences are set
+	EndedBy     string    // who rejected or withdrew
 	EndReason   string
-	Classes     []ErasureClass // decided when the fences are set
+	Classes     []ErasureClass // decided at the preview, and again when the fences are set
 	DestroyedAt time.Time
 	Generation  int64  // of the key store after the keys were destroyed
 	Receipt     uint64 // number
@@ -56,7 +57,8 @@ type ErasureClass struct {
 	Until   *event.Date        `json:"until,omitempty"`   // when the refusal ends; nil: not known
 }
 
-// DestroyedKey is one key that an erasure destroyed, or kept from ever being minted.
+// DestroyedKey is one key that an erasure destroyed, or that cannot be minted any more because
+// the erasure came first.
 type DestroyedKey struct {
 	Partition    event.PartitionID
 	Class        shredding.KeyClass
@@ -71,10 +73,12 @@ type Destruction struct {
 	Generation    int64
 	Receipt       uint64     // its number, from 1 without gaps per installation
 	PreviousHash  event.Hash // SHA-256 of the previous receipt's note; zero for the first
-	PreviousKnown bool       // the previous receipt is signed already, so its hash is known
+	PreviousKnown bool       // the previous receipt is signed already, so its hash is known; else this one cannot be signed yet
 }
 
-// ErasureReceipt is a numbered, signed record of a destruction.
+// ErasureReceipt is a numbered, signed record of a destruction. Each note holds the hash of the
+// one before, so receipts are signed in the order of their numbers: while one cannot be
+// signed, the requests with later numbers wait in state destroyed, without their keys.
 type ErasureReceipt struct {
 	Number    uint64
 	RequestID event.ID
@@ -83,7 +87,7 @@ type ErasureReceipt struct {
 	Exported  bool
 }
 
-// LegalHold keeps a subject's data from being erased.
+// LegalHold keeps all data of a subject from being erased, until the keys are destroyed.
 type LegalHold struct {
 	ID         event.ID
 	TenantID   string
@@ -97,14 +101,18 @@ type LegalHold struct {
 	ReleasedAt time.Time
 }
 
-// ErasureRegister is the key store for the erasure of persons. Its methods run as the
-// eraser role, which the appending nodes do not have. Every method is one transaction and
-// may be repeated; a step that is done already changes nothing.
+// ErasureRegister is the key store for the erasure of persons. Its methods run as the eraser
+// role; the role with which nodes append and read can call none of them. Every method is one
+// transaction and may be repeated; a step that is done already changes nothing.
+//
+// A lease is the lock that an append holds on the rows of its keys, from before it writes
+// until its transaction ends. No lease is given on a fenced or destroyed key.
 //
 // Errors: keys.unavailable, erasure.not_found (NotFound), erasure.changed (Conflict:
 // another process moved the request), erasure.move_refused, erasure.same_person,
-// erasure.held (FailedPrecondition), erasure.retained.
+// erasure.held (FailedPrecondition).
 type ErasureRegister interface {
+	ErasureReceipts
 	// AddErasure stores a request as requested. erasure.duplicate (Conflict, with the
 	// id of the open one) if one for the same subject is under way.
 	AddErasure(ctx context.Context, r ErasureRequest) error
@@ -115,7 +123,8 @@ type ErasureRegister interface {
 	// reached; one that went back has states twice. Nothing for an unknown request.
 	ErasureSteps(ctx context.Context, tenantID string, id event.ID) ([]ErasureStep, error)
 	// MoveErasure stores the request at its next state, with everything the caller set
-	// on it, if its revision is still r.Revision, and journals the step. The store
+	// on it, if its revision is still r.Revision, and journals the step. It clears Attempts
+	// and LastError, and the approval of a request that goes back to previewed. The store
 	// checks the move itself: it refuses receipted without an exported receipt, and evicted
 	// within a minute after the destruction, by its own clock, while a node that reported
 	// before has not evicted its keys. It does not approve, fence or destroy.
@@ -126,33 +135,69 @@ type ErasureRegister interface {
 	// approved. The database itself refuses the requester: erasure.same_person.
 	ApproveErasure(ctx context.Context, id event.ID, approver string, scope event.Hash, at time.Time) (ErasureRequest, error)
 	// FenceErasure inserts the fences of the classes that are erased and moves the
-	// request to fenced: from then on no value is sealed for them. It checks the holds in
-	// the same transaction.
+	// request to fenced. From then on no lease is given and no key minted for them, also for
+	// a subject without keys. It does not wait for appends that hold a lease, which commit.
+	// It checks the age of the approval and the holds in the same transaction.
 	FenceErasure(ctx context.Context, r ErasureRequest) (ErasureRequest, error)
-	// RefuseErasure removes the fences of a request that is not destroyed, and ends it.
+	// RefuseErasure ends a request that is not destroyed and removes its fences, in one
+	// transaction.
 	RefuseErasure(ctx context.Context, r ErasureRequest, reason string) (ErasureRequest, error)
 	// DestroyErasure locks all key rows of the fenced classes in key order, which waits
-	// for appends in flight, checks the holds again, deletes every version, marks the
-	// rows destroyed (inserting rows for unknown subjects), takes the next receipt
-	// number, raises the generation, tells every node, and moves the request to
-	// destroyed. Repeated, it returns the first destruction again.
+	// for appends that hold a lease, so that it destroys the keys of what they record. It
+	// checks the holds again, deletes every version, marks the rows destroyed (it inserts
+	// rows for unknown subjects, for which no key can be minted later), takes the next
+	// receipt number, raises the generation, notifies every node, and moves the request to
+	// destroyed. Repeated, it returns the first destruction again. If a lock is not free in
+	// time, it fails with keys.unavailable and changes nothing.
 	DestroyErasure(ctx context.Context, id event.ID) (Destruction, ErasureRequest, error)
 	// SaveReceipt stores the signed note of a receipt. The same bytes again change
 	// nothing; other bytes: erasure.receipt_changed (Internal).
 	SaveReceipt(ctx context.Context, number uint64, note []byte, exported bool) error
-	// Receipts lists receipts by number, from one on.
-	Receipts(ctx context.Context, from uint64, limit int) ([]ErasureReceipt, error)
 	// ReplayErasure destroys again what a receipt names, after the store was restored
-	// from a backup that did not know it, and stores the receipt. If the store has the
+	// from a backup that did not know it, and stores the receipt. It fences the subjects for
+	// ever and deletes the versions whose fingerprints the receipt names. Another version
+	// stays and opens its values, and nothing is sealed with it. If the store has the
 	// receipt's request and it has not ended, it goes on from destroyed.
 	ReplayErasure(ctx context.Context, receipt ErasureReceipt, keys []ReplayKey) error
 	// NodesBehind counts nodes that reported since a time and have not evicted the keys
 	// destroyed up to the generation.
 	NodesBehind(ctx context.Context, generation int64, since time.Time) (int, error)
-	// PlaceHold and ReleaseHold keep legal holds; Holds lists those in force on a day.
+	// PlaceHold stores a hold, whatever the state of a request for the subject. From then on
+	// FenceErasure and DestroyErasure fail with erasure.held. A destruction that is running
+	// makes PlaceHold wait and is not stopped by it.
 	PlaceHold(ctx context.Context, h LegalHold) error
+	// ReleaseHold ends a hold. Requests that it refused stay refused.
 	ReleaseHold(ctx context.Context, tenantID string, id event.ID, by string, at time.Time) (LegalHold, error)
+	// Holds lists the holds of a subject that are in force on a day.
 	Holds(ctx context.Context, tenantID string, subject shredding.Subject, on event.Date) ([]LegalHold, error)
+}
+
+// ErasureReceipts lists the receipts of the register.
+type ErasureReceipts interface {
+	// Receipts lists receipts by number, from one on.
+	Receipts(ctx context.Context, from uint64, limit int) ([]ErasureReceipt, error)
+}
+
+// receiptsPage is how many receipts EachReceipt reads at once.
+const receiptsPage = 500
+
+// EachReceipt calls visit for the receipts from a number on, until visit returns an error.
+func EachReceipt(ctx context.Context, receipts ErasureReceipts, from uint64, visit func(ErasureReceipt) error) error {
+	for {
+		page, err := receipts.Receipts(ctx, from, receiptsPage)
+		if err != nil {
+			return err
+		}
+		for _, r := range page {
+			from = r.Number + 1
+			if err := visit(r); err != nil {
+				return err
+			}
+		}
+		if len(page) < receiptsPage {
+			return nil
+		}
+	}
 }
 
 // ReplayKey is a line of a receipt.

@@ -22,7 +22,7 @@ const (
 	KEKPending  KEKState = "pending"  // made, not used yet
 	KEKActive   KEKState = "active"   // new keys are wrapped with it
 	KEKDraining KEKState = "draining" // opens; a rotation is wrapping its keys again
-	KEKDeleting KEKState = "deleting" // its deletion is scheduled
+	KEKDeleting KEKState = "deleting" // wraps nothing; the key service deletes it, or will be asked to
 	KEKDeleted  KEKState = "deleted"
 )
 
@@ -37,8 +37,8 @@ type KeyRotation interface {
 	// ActivateKEK makes the pending epoch active and the active one draining, in one
 	// transaction that waits for mints in flight.
 	ActivateKEK(ctx context.Context, tenantID string, epoch uint32) error
-	// WrappedWith pages through what is wrapped with an epoch, subject keys and tenant
-	// secrets.
+	// WrappedWith returns up to limit rows that are wrapped with an epoch, subject keys and
+	// tenant secrets, in any order.
 	WrappedWith(ctx context.Context, tenantID string, epoch uint32, limit int) ([]WrappedRow, error)
 	// CountWrappedWith counts them.
 	CountWrappedWith(ctx context.Context, tenantID string, epoch uint32) (int64, error)
@@ -50,8 +50,8 @@ type KeyRotation interface {
 	CloseKEK(ctx context.Context, tenantID string, epoch uint32, to KEKState) error
 	// SampleKeys returns up to n random rows of an epoch.
 	SampleKeys(ctx context.Context, tenantID string, epoch uint32, n int) ([]WrappedRow, error)
-	// ExportKeys calls row for every line of the key store's tables in a form that
-	// ImportKeys takes: one JSON object per line, consistent as of one moment.
+	// ExportKeys calls row for every line of the key store's tables in the form that
+	// KeyRecovery reads: one JSON object per line, consistent as of one moment.
 	ExportKeys(ctx context.Context, row func(line []byte) error) error
 }
 

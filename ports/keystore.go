@@ -8,7 +8,8 @@ import (
 	"github.com/erpbackbone/backbone/domain/shredding"
 )
 
-// SubjectKeyID names the key of a person in one partition. Keys of different
+// SubjectKeyID names the key of a person in one partition. A person who occurs in several
+// partitions, or in types of several retention classes, has several keys. Keys of different
 // classes are erased independently.
 type SubjectKeyID struct {
 	Partition event.PartitionID
@@ -86,7 +87,7 @@ type KeyEvictions interface {
 	ListenEvictions(ctx context.Context, evict func(reference string), lost func()) error
 	// ReportNode stores that the node has evicted all keys destroyed up to the generation
 	// and returns the newest one. A later generation means that keys were destroyed.
-	ReportNode(ctx context.Context, node string, forgotten int64) (newest int64, err error)
+	ReportNode(ctx context.Context, node string, evicted int64) (newest int64, err error)
 }
 
 // Bound is the encryption context of a wrapped key. It holds no subject: the

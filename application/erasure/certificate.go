@@ -139,7 +139,7 @@ func (c Config) certificate(ctx context.Context, r ports.ErasureRequest) ([]byte
 	}
 	var results Results
 	if err := json.Unmarshal(r.Results, &results); err != nil {
-		return nil, damaged().WithCause(err)
+		return nil, damagedRequest().WithCause(err)
 	}
 	destroyed := event.Micros(r.DestroyedAt)
 	out := Certificate{
@@ -240,10 +240,10 @@ func (c Certificate) Summary() string {
 	}
 	versions := "there had been none"
 	if c.Counts.Versions > 0 {
-		versions = counted(int64(c.Counts.Versions), "version") + ", all that there were of the erased classes"
+		versions = countOf(int64(c.Counts.Versions), "version") + ", all that there were of the erased classes"
 	}
 	line("Keys destroyed", "%s (%s)", c.Times.Destroyed.Format(time.RFC3339), versions)
-	line("Closed for ever", "%s: one per erased class and legal entity, whether it existed or not", counted(int64(c.Counts.Keys), "key"))
+	line("Closed for ever", "%s: one per erased class and legal entity, whether it existed or not", countOf(int64(c.Counts.Keys), "key"))
 	line("No node decrypts from", "%s", c.Times.Undecrypted.Format(time.RFC3339))
 	if !c.Times.Backups.IsZero() {
 		line("Backups unreadable", "from %s at the latest", c.Times.Backups.Format(time.RFC3339))
@@ -255,8 +255,8 @@ func (c Certificate) Summary() string {
 		copies = plural(*c.Verification.Copies, "copy", "copies") + " left in read models"
 	}
 	line("Verified", "%s: %s in %s and %s read [REDACTED], %s, %s",
-		c.Verification.VerifiedAt.Format(time.RFC3339), counted(c.Verification.Redacted, "value"), counted(c.Verification.Events, "event"),
-		counted(c.Verification.Intents, "intent"), copies, counted(int64(len(c.Verification.Late)), "late event"))
+		c.Verification.VerifiedAt.Format(time.RFC3339), countOf(c.Verification.Redacted, "value"), countOf(c.Verification.Events, "event"),
+		countOf(c.Verification.Intents, "intent"), copies, countOf(int64(len(c.Verification.Late)), "late event"))
 	line("Receipt", "%d, SHA-256 %s", c.Receipt.Number, c.Receipt.SHA256)
 	for i, place := range c.OutOfReach {
 		name := ""
@@ -268,8 +268,8 @@ func (c Certificate) Summary() string {
 	return b.String()
 }
 
-// counted renders a number of things whose plural ends in s.
-func counted(n int64, thing string) string { return plural(n, thing, thing+"s") }
+// countOf renders a number of things whose plural ends in s.
+func countOf(n int64, thing string) string { return plural(n, thing, thing+"s") }
 
 func plural(n int64, one, many string) string {
 	if n == 1 {

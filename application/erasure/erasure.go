@@ -22,7 +22,7 @@ type Config struct {
 	Streams       Streams
 	LegalEntities ports.LegalEntities
 	Types         Types
-	Copies        Copies // nil: no read model keeps copies
+	Copies        Copies
 	Announcer     Announcer
 	Opener        module.Opener
 	Chains        Chains
@@ -31,7 +31,7 @@ type Config struct {
 	Gate          Check
 	Clock         ports.Clock
 	IDs           ports.IDSource
-	Logger        *slog.Logger  // nil: silent
+	Logger        *slog.Logger
 	Observer      Observer      // nil: none
 	Poll          time.Duration // how often a worker looks for requests; positive
 
@@ -111,21 +111,14 @@ type Observer interface {
 	ErasureRequests(byState map[string]int, oldestDue time.Time)
 }
 
-// AlarmAttempts is after how many failed attempts at a step the worker logs an error.
-const AlarmAttempts = 5
-
 // Names in the export store.
 const (
 	receiptFolder     = "receipts/"
 	certificateFolder = "certificates/"
 )
 
-// complete returns the configuration with a logger and an observer. It refuses periods that are
-// not positive.
+// complete returns the configuration with an observer. It refuses periods that are not positive.
 func (c Config) complete() (Config, error) {
-	if c.Logger == nil {
-		c.Logger = slog.New(slog.DiscardHandler)
-	}
 	if c.Observer == nil {
 		c.Observer = noObserver{}
 	}

@@ -13,32 +13,32 @@ import (
 	"github.com/erpbackbone/backbone/test/testkit"
 )
 
-func TestCompleteErasure(t *testing.T) {
+func TestErasure_Complete(t *testing.T) {
 	t.Parallel()
-	b := setup(t)
-	b.hire(t, b.de, contacted, "E-1", 20)
-	b.hire(t, b.us, contacted, "E-1", 2)
-	b.hire(t, b.us, contacted, "E-2", 3)
+	b := newErasureFixture(t)
+	b.appendEvents(t, b.de, contactedType, "E-1", 20)
+	b.appendEvents(t, b.us, contactedType, "E-1", 2)
+	b.appendEvents(t, b.us, contactedType, "E-2", 3)
 
-	s := b.requested(t)
+	s := b.createRequest(t)
 	require.Equal(t, "previewed", s.State)
 	require.Equal(t, 30, s.DaysLeft)
 	require.EqualValues(t, 22, s.Preview.Events)
 	require.ElementsMatch(t, []string{"DEMF", "USMF"}, s.Preview.LegalEntities)
-	require.ElementsMatch(t, []erasure.TypeCount{{Type: contacted, LegalEntity: "DEMF", Events: 20, Fields: 40}, {Type: contacted, LegalEntity: "USMF", Events: 2, Fields: 4}}, s.Preview.Types)
+	require.ElementsMatch(t, []erasure.TypeCount{{Type: contactedType, LegalEntity: "DEMF", Events: 20, Fields: 40}, {Type: contactedType, LegalEntity: "USMF", Events: 2, Fields: 4}}, s.Preview.Types)
 	require.Equal(t, []string{"hr_people"}, s.Preview.Projections)
 	require.Empty(t, s.Preview.Holds)
 
-	b.work(t)
-	require.Equal(t, "previewed", b.get(t, s.ID).State, "it waits for a second person")
+	b.runNewWorker(t)
+	require.Equal(t, "previewed", b.getStatus(t, s.ID).State, "it waits for a second person")
 	_, err := b.service.Certificate(t.Context(), officer, s.ID)
 	require.Equal(t, "erasure.not_completed", fault.CodeOf(err))
 
 	b.clock.Advance(time.Hour)
 	_, err = b.service.Approve(t.Context(), approver, s.ID, "")
 	require.NoError(t, err)
-	b.work(t)
-	s = b.get(t, s.ID)
+	b.runNewWorker(t)
+	s = b.getStatus(t, s.ID)
 	require.Equal(t, "completed", s.State, "%+v", s.Steps)
 	require.Empty(t, b.observer.failures)
 	for _, step := range s.Steps {
@@ -57,14 +57,14 @@ func TestCompleteErasure(t *testing.T) {
 	}
 	require.Equal(t, []string{"certificates/" + s.ID.String() + ".json", erasure.ReceiptName(1)}, b.exports.names())
 
-	text, err := signednote.Opener{}.OpenNote(b.exports.documents[erasure.ReceiptName(1)], b.vkey)
+	text, err := signednote.Opener{}.OpenNote(b.exports.documents[erasure.ReceiptName(1)], b.verifierKey)
 	require.NoError(t, err)
 	receipt, err := erasure.ParseReceipt(text)
 	require.NoError(t, err)
 	require.Equal(t, s.ID, receipt.RequestID)
 	require.Len(t, receipt.Keys, 6, "two legal entities, three classes")
 
-	c, _ := b.certificate(t, s.ID)
+	c, _ := b.readCertificate(t, s.ID)
 	require.Equal(t, "complete", c.Outcome)
 	require.Equal(t, erasure.CertificateCounts{Events: 22, Redacted: 44, Keys: 6, Versions: 2}, c.Counts)
 	require.Equal(t, c.Times.Destroyed.Add(time.Minute), c.Times.Undecrypted)
@@ -81,115 +81,115 @@ func TestCompleteErasure(t *testing.T) {
 	require.Contains(t, c.Summary(), "  1 key: ")
 	require.Contains(t, c.Summary(), " in 1 event and 0 intents read")
 
-	// The other employee is untouched, the erased one is kept out.
+	// The other employee's data stay, and events about that employee are still accepted.
 	require.EqualValues(t, 3, b.copies.rows[b.us.Partition]["employee:E-2"])
 	require.Zero(t, b.copies.rows[b.us.Partition][subject])
-	b.hire(t, b.us, contacted, "E-2", 1)
+	b.appendEvents(t, b.us, contactedType, "E-2", 1)
 	require.NoError(t, b.gate.Check(t.Context()))
 }
 
-func TestErasureOfUnknownSubject(t *testing.T) {
+func TestErasure_UnknownSubject(t *testing.T) {
 	t.Parallel()
-	b := setup(t)
-	s := b.approved(t)
+	b := newErasureFixture(t)
+	s := b.createApprovedRequest(t)
 	require.Zero(t, s.Preview.Events)
-	b.work(t)
-	require.Equal(t, "completed", b.get(t, s.ID).State)
-	c, _ := b.certificate(t, s.ID)
+	b.runNewWorker(t)
+	require.Equal(t, "completed", b.getStatus(t, s.ID).State)
+	c, _ := b.readCertificate(t, s.ID)
 	require.Equal(t, erasure.CertificateCounts{Keys: 6}, c.Counts)
 }
 
-func TestRequest_ErasedTwice(t *testing.T) {
+func TestErasure_SubjectErasedTwice(t *testing.T) {
 	t.Parallel()
-	b := setup(t)
-	b.hire(t, b.de, contacted, "E-1", 1)
-	first := b.approved(t)
-	_, err := b.service.Request(t.Context(), officer, request())
+	b := newErasureFixture(t)
+	b.appendEvents(t, b.de, contactedType, "E-1", 1)
+	first := b.createApprovedRequest(t)
+	_, err := b.service.Request(t.Context(), officer, newRequest())
 	require.Equal(t, "erasure.duplicate", fault.CodeOf(err), "while one is under way")
-	b.work(t)
-	second := b.approved(t)
-	b.work(t)
-	require.Equal(t, "completed", b.get(t, second.ID).State)
-	c, _ := b.certificate(t, second.ID)
+	b.runNewWorker(t)
+	second := b.createApprovedRequest(t)
+	b.runNewWorker(t)
+	require.Equal(t, "completed", b.getStatus(t, second.ID).State)
+	c, _ := b.readCertificate(t, second.ID)
 	require.EqualValues(t, 2, c.Receipt.Number)
 	require.Zero(t, c.Counts.Versions, "there was nothing left to destroy")
 	require.Len(t, b.announcements(t, b.de), 2)
 	require.NotEqual(t, first.ID, second.ID)
 
-	// The receipts are a chain.
+	// Each receipt holds the hash of the one before.
 	one, two := b.exports.documents[erasure.ReceiptName(1)], b.exports.documents[erasure.ReceiptName(2)]
-	text, err := signednote.Opener{}.OpenNote(two, b.vkey)
+	text, err := signednote.Opener{}.OpenNote(two, b.verifierKey)
 	require.NoError(t, err)
 	r, err := erasure.ParseReceipt(text)
 	require.NoError(t, err)
-	require.Equal(t, hash(one), r.Previous)
+	require.Equal(t, sha256Of(one), r.Previous)
 }
 
-func TestPartial(t *testing.T) {
+func TestErasure_KeepsRetainedClass(t *testing.T) {
 	t.Parallel()
-	b := setup(t)
-	b.hire(t, b.de, contacted, "E-1", 1)
-	b.hire(t, b.de, paid, "E-1", 2)
+	b := newErasureFixture(t)
+	b.appendEvents(t, b.de, contactedType, "E-1", 1)
+	b.appendEvents(t, b.de, paidType, "E-1", 2)
 	until := event.MustDate("2036-03-31")
-	s := b.approved(t)
+	s := b.createApprovedRequest(t)
 	require.Equal(t, []erasure.Retained{{Class: "regulatory", Until: until}}, s.Preview.Retained)
-	b.work(t)
-	s = b.get(t, s.ID)
+	b.runNewWorker(t)
+	s = b.getStatus(t, s.ID)
 	require.Equal(t, "completed", s.State)
 	require.Equal(t, []erasure.Class{
 		{Class: "standard", Erased: true}, {Class: "regulatory", Refused: "retention", Until: &until}, {Class: "pii_subject", Erased: true},
 	}, s.Classes)
-	c, _ := b.certificate(t, s.ID)
+	c, _ := b.readCertificate(t, s.ID)
 	require.Equal(t, "partial", c.Outcome)
 	require.EqualValues(t, 2, c.Verification.Redacted)
 	require.EqualValues(t, 4, c.Verification.Kept)
-	require.EqualValues(t, 2, b.copies.rows[b.de.Partition][subject], "read models keep the sealed copies of what must stay readable, and no others")
-	b.hire(t, b.de, paid, "E-1", 1)
+	require.EqualValues(t, 2, b.copies.rows[b.de.Partition][subject], "read models keep the sealed copies of retained classes only")
+	b.appendEvents(t, b.de, paidType, "E-1", 1)
 
 	// When the retention is over, a new request waits for its own approval.
 	b.clock.Set(until.Time())
-	b.work(t)
-	require.Len(t, b.list(t), 1, "not on the day itself, which has not begun everywhere")
+	b.runNewWorker(t)
+	require.Len(t, b.listRequests(t), 1, "not on the last day itself")
 	b.clock.Set(until.AddDays(1).Time())
 	worker := testkit.Must(erasure.NewWorker(b.config))
 	worker.RunOnce(t.Context())
 	b.clock.Advance(2 * time.Hour)
 	worker.RunOnce(t.Context())
-	all := b.list(t)
+	all := b.listRequests(t)
 	require.Len(t, all, 2)
 	require.Equal(t, "previewed", all[0].State)
 	require.Equal(t, officer.PersonID, all[0].RequestedBy)
 	require.Contains(t, all[0].Reason, s.ID.String())
 }
 
-func TestAllRecordsUnderRetention(t *testing.T) {
+func TestRequest_RefusedByRetention(t *testing.T) {
 	t.Parallel()
-	b := setup(t)
-	b.hire(t, b.de, paid, "E-1", 2)
+	b := newErasureFixture(t)
+	b.appendEvents(t, b.de, paidType, "E-1", 2)
 	until := event.MustDate("2036-03-31")
-	s := b.requested(t)
+	s := b.createRequest(t)
 	require.Equal(t, "refused", s.State)
 	require.Equal(t, "retention", s.EndReason)
 	for _, c := range s.Classes {
 		require.Equal(t, erasure.Class{Class: c.Class, Refused: "retention", Until: &until}, c)
 	}
-	b.hire(t, b.de, paid, "E-1", 1)
+	b.appendEvents(t, b.de, paidType, "E-1", 1)
 
-	// The follow-up comes when the retention of what there was is over; what came
-	// since keeps it refused.
+	// A follow-up is requested when the retention of the first records is over; the record
+	// since then refuses it again.
 	b.clock.Set(until.AddDays(2).Time())
 	testkit.Must(erasure.NewWorker(b.config)).RunOnce(t.Context())
-	require.Len(t, b.list(t), 2)
+	require.Len(t, b.listRequests(t), 2)
 }
 
-func TestRequestRefusedByRetention(t *testing.T) {
+func TestRequest_RefusedByHold(t *testing.T) {
 	t.Parallel()
-	b := setup(t)
-	b.hire(t, b.de, contacted, "E-1", 1)
+	b := newErasureFixture(t)
+	b.appendEvents(t, b.de, contactedType, "E-1", 1)
 	last := event.DateOf(start).AddDays(10)
 	_, err := b.service.PlaceHold(t.Context(), officer, erasure.NewHold{Subject: subject, LegalEntities: []string{"DEMF"}, Reason: "law suit 17/26", Until: &last})
 	require.NoError(t, err)
-	s := b.requested(t)
+	s := b.createRequest(t)
 	require.Equal(t, "refused", s.State)
 	require.Equal(t, "legal_hold", s.EndReason)
 	require.Len(t, s.Preview.Holds, 1)
@@ -198,121 +198,121 @@ func TestRequestRefusedByRetention(t *testing.T) {
 	}
 	_, err = b.service.Approve(t.Context(), approver, s.ID, "")
 	require.Equal(t, "erasure.move_refused", fault.CodeOf(err))
-	require.Equal(t, "previewed", b.requested(t, func(n *erasure.NewRequest) { n.LegalEntities = []string{"USMF"} }).State, "the hold is of the other legal entity")
+	require.Equal(t, "previewed", b.createRequest(t, func(n *erasure.NewRequest) { n.LegalEntities = []string{"USMF"} }).State, "the hold is of the other legal entity")
 }
 
-func TestHoldBeforeFence(t *testing.T) {
+func TestPlaceHold_BeforeFence(t *testing.T) {
 	t.Parallel()
-	b := setup(t)
-	b.hire(t, b.de, contacted, "E-1", 1)
-	s := b.approved(t)
+	b := newErasureFixture(t)
+	b.appendEvents(t, b.de, contactedType, "E-1", 1)
+	s := b.createApprovedRequest(t)
 	holds, err := b.service.PlaceHold(t.Context(), officer, erasure.NewHold{Subject: subject, Reason: "law suit 17/26"})
 	require.NoError(t, err)
-	b.work(t)
-	s = b.get(t, s.ID)
+	b.runNewWorker(t)
+	s = b.getStatus(t, s.ID)
 	require.Equal(t, "refused", s.State)
 	require.Equal(t, "legal_hold", s.EndReason)
 	require.Nil(t, s.Classes[0].Until)
-	b.hire(t, b.de, contacted, "E-1", 1)
+	b.appendEvents(t, b.de, contactedType, "E-1", 1)
 	require.Empty(t, b.exports.names())
 
 	_, err = b.service.ReleaseHold(t.Context(), officer, holds[0].ID)
 	require.NoError(t, err)
-	again := b.approved(t)
-	b.work(t)
-	require.Equal(t, "completed", b.get(t, again.ID).State)
+	again := b.createApprovedRequest(t)
+	b.runNewWorker(t)
+	require.Equal(t, "completed", b.getStatus(t, again.ID).State)
 }
 
-func TestHoldBetweenFenceAndDestruction(t *testing.T) {
+func TestPlaceHold_BetweenFenceAndDestruction(t *testing.T) {
 	t.Parallel()
-	b := setup(t)
-	b.hire(t, b.de, contacted, "E-1", 1)
-	s := b.approved(t)
-	b.stopAt(t, "fenced")
-	b.refusesAppends(t, b.de)
+	b := newErasureFixture(t)
+	b.appendEvents(t, b.de, contactedType, "E-1", 1)
+	s := b.createApprovedRequest(t)
+	b.runWorkerUntil(t, "fenced")
+	b.requireAppendRefused(t, b.de)
 	_, err := b.service.PlaceHold(t.Context(), officer, erasure.NewHold{Subject: subject, Reason: "law suit 17/26"})
 	require.NoError(t, err)
-	b.work(t)
-	require.Equal(t, "refused", b.get(t, s.ID).State)
-	b.hire(t, b.de, contacted, "E-1", 1)
+	b.runNewWorker(t)
+	require.Equal(t, "refused", b.getStatus(t, s.ID).State)
+	b.appendEvents(t, b.de, contactedType, "E-1", 1)
 	require.Empty(t, b.exports.names())
 }
 
-func TestNewLegalEntityNeedsNewApproval(t *testing.T) {
+func TestApprove_AgainAfterNewLegalEntity(t *testing.T) {
 	t.Parallel()
-	b := setup(t)
-	b.hire(t, b.de, contacted, "E-1", 1)
-	s := b.approved(t)
-	b.hire(t, b.de, contacted, "E-1", 5)
-	fr := b.entity(t, "FRMF")
-	b.hire(t, fr, contacted, "E-1", 1)
-	b.work(t)
-	s = b.get(t, s.ID)
+	b := newErasureFixture(t)
+	b.appendEvents(t, b.de, contactedType, "E-1", 1)
+	s := b.createApprovedRequest(t)
+	b.appendEvents(t, b.de, contactedType, "E-1", 5)
+	fr := b.createEntity(t, "FRMF")
+	b.appendEvents(t, fr, contactedType, "E-1", 1)
+	b.runNewWorker(t)
+	s = b.getStatus(t, s.ID)
 	require.Equal(t, "previewed", s.State)
 	require.Empty(t, s.ApprovedBy)
 	require.EqualValues(t, 7, s.Preview.Events)
-	b.work(t)
-	require.Equal(t, "previewed", b.get(t, s.ID).State, "the old approval is worth nothing")
+	b.runNewWorker(t)
+	require.Equal(t, "previewed", b.getStatus(t, s.ID).State, "the old approval is void")
 	_, err := b.service.Approve(t.Context(), approver, s.ID, "")
 	require.NoError(t, err)
-	b.hire(t, b.de, contacted, "E-1", 1) // more events are no other scope
-	b.work(t)
-	require.Equal(t, "completed", b.get(t, s.ID).State)
+	b.appendEvents(t, b.de, contactedType, "E-1", 1) // more events do not change the scope
+	b.runNewWorker(t)
+	require.Equal(t, "completed", b.getStatus(t, s.ID).State)
 	require.Len(t, b.announcements(t, fr), 1)
 }
 
-func TestNamedLegalEntitiesOnly(t *testing.T) {
+func TestErasure_NamedLegalEntitiesOnly(t *testing.T) {
 	t.Parallel()
-	b := setup(t)
-	b.hire(t, b.de, contacted, "E-1", 1)
-	b.hire(t, b.us, contacted, "E-1", 1)
-	s := b.approved(t, func(n *erasure.NewRequest) { n.LegalEntities = []string{"USMF"} })
-	b.entity(t, "FRMF")
-	b.work(t)
-	require.Equal(t, "completed", b.get(t, s.ID).State)
+	b := newErasureFixture(t)
+	b.appendEvents(t, b.de, contactedType, "E-1", 1)
+	b.appendEvents(t, b.us, contactedType, "E-1", 1)
+	s := b.createApprovedRequest(t, func(n *erasure.NewRequest) { n.LegalEntities = []string{"USMF"} })
+	b.createEntity(t, "FRMF")
+	b.runNewWorker(t)
+	require.Equal(t, "completed", b.getStatus(t, s.ID).State)
 	require.Empty(t, b.announcements(t, b.de))
-	b.hire(t, b.de, contacted, "E-1", 1)
-	b.refusesAppends(t, b.us)
+	b.appendEvents(t, b.de, contactedType, "E-1", 1)
+	b.requireAppendRefused(t, b.us)
 }
 
-func TestApprovalExpiry(t *testing.T) {
+func TestApprove_ExpiresAfter72Hours(t *testing.T) {
 	t.Parallel()
-	b := setup(t)
-	b.hire(t, b.de, contacted, "E-1", 1)
-	s := b.approved(t)
+	b := newErasureFixture(t)
+	b.appendEvents(t, b.de, contactedType, "E-1", 1)
+	s := b.createApprovedRequest(t)
 	b.clock.Advance(72 * time.Hour)
-	b.work(t)
-	s = b.get(t, s.ID)
+	b.runNewWorker(t)
+	s = b.getStatus(t, s.ID)
 	require.Equal(t, "expired", s.State)
 	require.Equal(t, "approval_expired", s.EndReason)
-	b.hire(t, b.de, contacted, "E-1", 1)
+	b.appendEvents(t, b.de, contactedType, "E-1", 1)
 }
 
-func TestApprovalFromClockAhead(t *testing.T) {
+func TestApprove_ClockAhead(t *testing.T) {
 	t.Parallel()
-	b := setup(t)
-	s := b.approved(t)
+	b := newErasureFixture(t)
+	s := b.createApprovedRequest(t)
 	b.clock.Advance(-2 * time.Second)
-	b.work(t)
-	require.Equal(t, "completed", b.get(t, s.ID).State)
+	b.runNewWorker(t)
+	require.Equal(t, "completed", b.getStatus(t, s.ID).State)
 }
 
-// TestCertificate_BackupRetention looks at the times of backups where
-// ended keys are kept longer, and where nobody ends them by itself.
-func TestCertificate_BackupRetention(t *testing.T) {
+// TestCertificate_TimesOfBackups issues certificates where KEKs are deleted after 30 days, and
+// where no job rotates them.
+func TestCertificate_TimesOfBackups(t *testing.T) {
 	t.Parallel()
-	b := setup(t)
+	b := newErasureFixture(t)
 	b.config.KeyDeletion = 30 * 24 * time.Hour
-	s := b.approved(t)
-	b.work(t)
-	c, _ := b.certificate(t, s.ID)
+	s := b.createApprovedRequest(t)
+	b.runNewWorker(t)
+	c, _ := b.readCertificate(t, s.ID)
 	require.Equal(t, c.Times.Destroyed.Add(24*time.Hour), c.Times.Backups)
 	require.Equal(t, c.Times.Backups.AddDate(0, 0, 30), c.Times.Irrevocable)
 
 	b.config.RotatedByHand = true
-	s = b.approved(t, func(n *erasure.NewRequest) { n.Subject = "employee:E-2" })
-	b.work(t)
-	c, document := b.certificate(t, s.ID)
+	s = b.createApprovedRequest(t, func(n *erasure.NewRequest) { n.Subject = "employee:E-2" })
+	b.runNewWorker(t)
+	c, document := b.readCertificate(t, s.ID)
 	require.Zero(t, c.Times.Backups)
 	require.Zero(t, c.Times.Irrevocable)
 	require.NotContains(t, string(document), "irrevocable_from")

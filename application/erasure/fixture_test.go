@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"sync"
 	"testing"
@@ -32,14 +33,14 @@ import (
 	"github.com/erpbackbone/backbone/test/testkit"
 )
 
-func hash(b []byte) event.Hash { return sha256.Sum256(b) }
+func sha256Of(b []byte) event.Hash { return sha256.Sum256(b) }
 
-// staff is a module with personal data in two retention classes.
-type staff struct{}
+// hrModule is a module with personal data in two retention classes.
+type hrModule struct{}
 
-func (staff) Name() string { return "hr" }
+func (hrModule) Name() string { return "hr" }
 
-func (staff) Register(r *module.Registrar) error {
+func (hrModule) Register(r *module.Registrar) error {
 	r.Prefixes("hr")
 	person := json.RawMessage(`{"path":"$.employee","type":"employee"}`)
 	schema := json.RawMessage(`{"type":"object","additionalProperties":false,"required":["employee"],"properties":{"employee":{"type":"string"},"email":{"type":"string"},"phone":{"type":"string"}}}`)
@@ -52,7 +53,7 @@ func (staff) Register(r *module.Registrar) error {
 			t.MinRetentionYears = 10
 		}
 		if class == eventtype.Standard {
-			// What an earlier version had to be kept for says nothing about this one.
+			// The retention of an earlier version does not apply to this one.
 			earlier := t
 			earlier.RetentionClass, earlier.MinRetentionYears = eventtype.Regulatory, 10
 			r.EventType(module.EventType{Registration: earlier})
@@ -63,37 +64,37 @@ func (staff) Register(r *module.Registrar) error {
 	return nil
 }
 
-// rig is an installation with two legal entities.
-type rig struct {
-	clock    *testkit.Clock
-	store    *memory.Database
-	register *memory.KeyStore
-	types    *registry.Registry
-	vault    *vault.Vault // of the node that appends
-	exports  *exports
-	copies   *copies
-	kms      *kms
-	notes    *signednote.Signer
-	log      *eventappend.Service
-	gate     *erasure.Gate
-	opener   *opener
-	observer *observer
-	ids      *system.IDs
-	reached  func(event.Sequence) event.Sequence // what a projection says it has read of a head
-	de, us   ports.LegalEntity
-	vkey     string
-	config   erasure.Config
-	service  *erasure.Service
+// erasureFixture is an installation with two legal entities.
+type erasureFixture struct {
+	clock              *testkit.Clock
+	store              *memory.Database
+	register           *memory.KeyStore
+	types              *registry.Registry
+	vault              *vault.Vault // of the node that appends
+	exports            *exportStore
+	copies             *readModel
+	kms                *signingKMS
+	notes              *signednote.Signer
+	log                *eventappend.Service
+	gate               *erasure.Gate
+	opener             *opener
+	observer           *failureRecorder
+	ids                *system.IDs
+	projectionPosition func(head event.Sequence) event.Sequence // up to which the read model has read
+	de, us             ports.LegalEntity
+	verifierKey        string
+	config             erasure.Config
+	service            *erasure.Service
 }
 
 var start = time.Date(2026, 3, 31, 10, 0, 0, 0, time.UTC)
 
-func setup(t testing.TB) *rig {
+func newErasureFixture(t testing.TB) *erasureFixture {
 	t.Helper()
-	b := &rig{
-		clock: testkit.NewClock(start), ids: system.NewIDs(), exports: &exports{documents: map[string][]byte{}},
-		copies: &copies{rows: map[event.PartitionID]map[shredding.Subject]int64{}, regulated: map[event.PartitionID]map[shredding.Subject]int64{}}, observer: &observer{},
-		reached: func(head event.Sequence) event.Sequence { return head },
+	b := &erasureFixture{
+		clock: testkit.NewClock(start), ids: system.NewIDs(), exports: &exportStore{documents: map[string][]byte{}},
+		copies: &readModel{rows: map[event.PartitionID]map[shredding.Subject]int64{}, regulatory: map[event.PartitionID]map[shredding.Subject]int64{}}, observer: &failureRecorder{},
+		projectionPosition: func(head event.Sequence) event.Sequence { return head },
 	}
 	b.register = memory.NewKeyStore()
 	b.register.SetClock(b.clock)
@@ -105,7 +106,7 @@ func setup(t testing.TB) *rig {
 	require.NoError(t, err)
 	b.us, err = b.store.Directory.CreateLegalEntity(t.Context(), ports.LegalEntity{TenantID: "acme", Code: "USMF", TimeZone: "America/New_York"})
 	require.NoError(t, err)
-	catalog, err := module.Build(jsonschema.New(), erasure.Module{}, staff{})
+	catalog, err := module.Build(jsonschema.New(), erasure.Module{}, hrModule{})
 	require.NoError(t, err)
 	b.types = registry.New(b.store.Registry, jsonschema.New(), catalog, b.clock)
 	require.NoError(t, b.types.RegisterBuiltIn(t.Context()))
@@ -119,26 +120,34 @@ func setup(t testing.TB) *rig {
 	preparer := eventappend.NewPreparer(b.types, b.ids, eventappend.Limits{BatchEvents: 100, EventBytes: 65536, EntityRefs: 4, Tags: 3}, eventappend.WithSealer(b.vault))
 	b.log = eventappend.NewService(preparer, b.store.Appender, b.store.Events, b.store.Intents, b.clock, b.ids, time.Hour)
 
-	b.kms = newKMS(1)
+	b.kms = newSigningKMS(1)
 	b.notes, err = signednote.NewSigner("receipts.example.org", "receipts", b.kms)
 	require.NoError(t, err)
-	b.vkey, err = b.notes.VerifierKey(t.Context())
+	b.verifierKey, err = b.notes.VerifierKey(t.Context())
 	require.NoError(t, err)
-	b.gate = testkit.Must(erasure.NewGate(erasure.GateConfig{Exports: b.exports, Receipts: b.register.Erasures(), Clock: b.clock, Interval: time.Minute}))
-	// Another node verifies, whose memory is empty: none here listens for evictions.
+	b.gate = b.newGate(b.register.Erasures())
+	// Verification uses the vault of another node, whose cache is empty: no vault of the
+	// fixture listens for evictions.
 	b.opener = &opener{Opener: testkit.Must(vault.New(vaultConfig))}
 	b.config = erasure.Config{
 		Register: b.register.Erasures(), Records: b.store.PersonalRecords, Intents: b.store.Intents, Streams: b.store.Events, LegalEntities: b.store.Directory, Types: b.store.Registry,
-		Copies: b.copies, Announcer: announcer{b.log}, Opener: b.opener, Chains: chains{b.store}, Notes: b.notes, Exports: b.exports, Gate: b.gate,
+		Copies: b.copies, Announcer: announcer{b.log}, Opener: b.opener, Chains: chainVerifier{b.store}, Notes: b.notes, Exports: b.exports, Gate: b.gate,
 		Clock: b.clock, IDs: b.ids, Observer: b.observer, Logger: slog.New(slog.DiscardHandler), Poll: 10 * time.Millisecond, KeyDeletion: 7 * 24 * time.Hour,
 	}
-	b.copies.rig = b
-	b.service = testkit.Must(erasure.NewService(b.config, nil))
+	b.copies.erasureFixture = b
+	b.service = testkit.Must(erasure.NewService(b.config, func() {}))
 	return b
 }
 
-// hire appends events about a person to a legal entity, and copies of them.
-func (b *rig) hire(t testing.TB, le ports.LegalEntity, eventType, employee string, n int) {
+// newGate makes a gate that compares the export store with a register's receipts.
+func (b *erasureFixture) newGate(receipts ports.ErasureReceipts) *erasure.Gate {
+	return testkit.Must(erasure.NewGate(erasure.GateConfig{
+		Exports: b.exports, Receipts: receipts, Clock: b.clock, Interval: time.Minute, Logger: slog.New(slog.DiscardHandler),
+	}))
+}
+
+// appendEvents appends events about a person to a legal entity, and copies of them.
+func (b *erasureFixture) appendEvents(t testing.TB, le ports.LegalEntity, eventType, employee string, n int) {
 	t.Helper()
 	for i := range n {
 		_, _, err := b.log.Append(t.Context(), eventappend.Request{
@@ -149,17 +158,17 @@ func (b *rig) hire(t testing.TB, le ports.LegalEntity, eventType, employee strin
 			}},
 		})
 		require.NoError(t, err)
-		b.copies.add(le.Partition, shredding.Subject("employee:"+employee))
-		if eventType == paid {
-			b.copies.keep(le.Partition, shredding.Subject("employee:"+employee))
+		b.copies.addRow(le.Partition, shredding.Subject("employee:"+employee))
+		if eventType == paidType {
+			b.copies.addRegulatory(le.Partition, shredding.Subject("employee:"+employee))
 		}
 	}
 }
 
 const (
-	contacted = "hr.employee.contacted"
-	paid      = "hr.employee.paid"
-	subject   = "employee:E-1"
+	contactedType = "hr.employee.contacted"
+	paidType      = "hr.employee.paid"
+	subject       = "employee:E-1"
 )
 
 func person(id string) ports.Principal {
@@ -171,7 +180,7 @@ var (
 	approver = person("p-approver")
 )
 
-func request(change ...func(*erasure.NewRequest)) erasure.NewRequest {
+func newRequest(change ...func(*erasure.NewRequest)) erasure.NewRequest {
 	n := erasure.NewRequest{Subject: subject, Basis: "gdpr_art_17", Reason: "asked by letter of 1 March"}
 	for _, c := range change {
 		c(&n)
@@ -179,66 +188,66 @@ func request(change ...func(*erasure.NewRequest)) erasure.NewRequest {
 	return n
 }
 
-func (b *rig) requested(t testing.TB, change ...func(*erasure.NewRequest)) erasure.Status {
+func (b *erasureFixture) createRequest(t testing.TB, change ...func(*erasure.NewRequest)) erasure.Status {
 	t.Helper()
-	s, err := b.service.Request(t.Context(), officer, request(change...))
+	s, err := b.service.Request(t.Context(), officer, newRequest(change...))
 	require.NoError(t, err)
 	return s
 }
 
-func (b *rig) approved(t testing.TB, change ...func(*erasure.NewRequest)) erasure.Status {
+func (b *erasureFixture) createApprovedRequest(t testing.TB, change ...func(*erasure.NewRequest)) erasure.Status {
 	t.Helper()
-	s, err := b.service.Approve(t.Context(), approver, b.requested(t, change...).ID, "")
+	s, err := b.service.Approve(t.Context(), approver, b.createRequest(t, change...).ID, "")
 	require.NoError(t, err)
 	return s
 }
 
-// work lets a new worker, as after a restart, do what it can at once.
-func (b *rig) work(t testing.TB) {
+// runNewWorker advances all requests with a new worker, as after a restart.
+func (b *erasureFixture) runNewWorker(t testing.TB) {
 	t.Helper()
 	testkit.Must(erasure.NewWorker(b.config)).RunOnce(t.Context())
 }
 
-func (b *rig) get(t testing.TB, id event.ID) erasure.Status {
+func (b *erasureFixture) getStatus(t testing.TB, id event.ID) erasure.Status {
 	t.Helper()
 	s, err := b.service.Get(t.Context(), officer, id)
 	require.NoError(t, err)
 	return s
 }
 
-func (b *rig) raw(t testing.TB, id event.ID) ports.ErasureRequest {
+func (b *erasureFixture) storedRequest(t testing.TB, id event.ID) ports.ErasureRequest {
 	t.Helper()
 	r, err := b.register.Erasures().Erasure(t.Context(), "acme", id)
 	require.NoError(t, err)
 	return r
 }
 
-// announcements reads the events that tell of erasures.
-func (b *rig) announcements(t testing.TB, le ports.LegalEntity) []event.Recorded {
+// announcements reads the events of erasures in a log.
+func (b *erasureFixture) announcements(t testing.TB, le ports.LegalEntity) []event.Recorded {
 	t.Helper()
 	found, err := b.store.Events.Events(t.Context(), ports.EventQuery{Partition: le.Partition, Types: []string{erasure.SubjectErased}, Limit: 100})
 	require.NoError(t, err)
 	return found
 }
 
-// certificate reads the certificate and checks it as anybody can.
-func (b *rig) certificate(t testing.TB, id event.ID) (erasure.Certificate, []byte) {
+// readCertificate reads a certificate and verifies it with the public key.
+func (b *erasureFixture) readCertificate(t testing.TB, id event.ID) (erasure.Certificate, []byte) {
 	t.Helper()
 	document, err := b.service.Certificate(t.Context(), officer, id)
 	require.NoError(t, err)
-	c, err := erasure.VerifyCertificate(document, signednote.Opener{}, b.vkey)
+	c, err := erasure.VerifyCertificate(document, signednote.Opener{}, b.verifierKey)
 	require.NoError(t, err)
 	return c, document
 }
 
-// opener opens as a node does, a broken one when it is alive.
+// opener opens values as a node does. With leaks set it returns clear text for erased ones.
 type opener struct {
 	module.Opener
-	alive bool
+	leaks bool
 }
 
 func (o *opener) Open(ctx context.Context, documents []module.SealedDocument, r module.Reader) error {
-	if err := o.Opener.Open(ctx, documents, r); err != nil || !o.alive {
+	if err := o.Opener.Open(ctx, documents, r); err != nil || !o.leaks {
 		return err
 	}
 	for i := range documents {
@@ -257,10 +266,10 @@ func (a announcer) Announce(ctx context.Context, n erasure.Announcement) error {
 	return err
 }
 
-// chains computes every checksum again.
-type chains struct{ store *memory.Database }
+// chainVerifier recomputes every checksum.
+type chainVerifier struct{ store *memory.Database }
 
-func (c chains) VerifyChain(ctx context.Context, le ports.LegalEntity) (erasure.ChainVerdict, error) {
+func (c chainVerifier) VerifyChain(ctx context.Context, le ports.LegalEntity) (erasure.ChainVerdict, error) {
 	events, err := c.store.Audit.ChainPage(ctx, le.Partition, 0, 100_000)
 	v := erasure.ChainVerdict{LegalEntity: le.Code, Events: uint64(len(events))}
 	previous := event.GenesisChecksum("hr.example.org", le.Partition)
@@ -275,18 +284,20 @@ func (c chains) VerifyChain(ctx context.Context, le ports.LegalEntity) (erasure.
 	return v, err
 }
 
-// copies is a read model with copies, a row for each event.
-type copies struct {
-	*rig
-	mu        sync.Mutex
-	rows      map[event.PartitionID]map[shredding.Subject]int64
-	regulated map[event.PartitionID]map[shredding.Subject]int64 // of the rows, those of the regulatory class
+// readModel holds sealed copies, a row for each event.
+type readModel struct {
+	*erasureFixture
+	mu         sync.Mutex
+	rows       map[event.PartitionID]map[shredding.Subject]int64
+	regulatory map[event.PartitionID]map[shredding.Subject]int64 // of the rows, those with values of the regulatory class
 }
 
-func (c *copies) add(p event.PartitionID, s shredding.Subject)  { c.count(c.rows, p, s) }
-func (c *copies) keep(p event.PartitionID, s shredding.Subject) { c.count(c.regulated, p, s) }
+func (c *readModel) addRow(p event.PartitionID, s shredding.Subject) { c.count(c.rows, p, s) }
+func (c *readModel) addRegulatory(p event.PartitionID, s shredding.Subject) {
+	c.count(c.regulatory, p, s)
+}
 
-func (c *copies) count(rows map[event.PartitionID]map[shredding.Subject]int64, p event.PartitionID, s shredding.Subject) {
+func (c *readModel) count(rows map[event.PartitionID]map[shredding.Subject]int64, p event.PartitionID, s shredding.Subject) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if rows[p] == nil {
@@ -295,15 +306,15 @@ func (c *copies) count(rows map[event.PartitionID]map[shredding.Subject]int64, p
 	rows[p][s]++
 }
 
-func (c *copies) HoldersOfCopies() []string { return []string{"hr_people"} }
+func (c *readModel) HoldersOfCopies() []string { return []string{"hr_people"} }
 
-// Forget makes rows as a fold of the events as readers are shown them would.
-func (c *copies) Forget(ctx context.Context, name string, p event.PartitionID, s shredding.Subject, passed event.Sequence) error {
+// Forget removes the rows whose values are erased.
+func (c *readModel) Forget(ctx context.Context, name string, p event.PartitionID, s shredding.Subject, passed event.Sequence) error {
 	head, err := c.store.Events.Head(ctx, p)
 	if err != nil {
 		return err
 	}
-	if c.reached(head.Sequence) < passed {
+	if c.projectionPosition(head.Sequence) < passed {
 		return projection.TargetBehind(name, 1)
 	}
 	keys, err := c.register.SubjectKeys(ctx, []ports.SubjectKeyID{
@@ -314,16 +325,16 @@ func (c *copies) Forget(ctx context.Context, name string, p event.PartitionID, s
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	regulated := c.regulated[p][s]
-	left := c.rows[p][s] - regulated
+	regulatory := c.regulatory[p][s]
+	left := c.rows[p][s] - regulatory
 	if keys[0].State == shredding.KeyDestroyed {
 		left = 0
 	}
 	if keys[1].State == shredding.KeyDestroyed {
-		regulated = 0
-		delete(c.regulated[p], s)
+		regulatory = 0
+		delete(c.regulatory[p], s)
 	}
-	if left += regulated; left > 0 {
+	if left += regulatory; left > 0 {
 		c.rows[p][s] = left
 	} else {
 		delete(c.rows[p], s)
@@ -331,42 +342,42 @@ func (c *copies) Forget(ctx context.Context, name string, p event.PartitionID, s
 	return nil
 }
 
-func (c *copies) CountCopies(_ context.Context, _ string, p event.PartitionID, s shredding.Subject) (int64, error) {
+func (c *readModel) CountCopies(_ context.Context, _ string, p event.PartitionID, s shredding.Subject) (int64, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.rows[p][s], nil
 }
 
-// exports is an export store in memory.
-type exports struct {
-	mu        sync.Mutex
-	documents map[string][]byte
-	away      bool
+// exportStore is an export store in memory.
+type exportStore struct {
+	mu          sync.Mutex
+	documents   map[string][]byte
+	unavailable bool
 }
 
-func (e *exports) lock() (func(), error) {
+func (e *exportStore) lock() (func(), error) {
 	e.mu.Lock()
-	if e.away {
+	if e.unavailable {
 		e.mu.Unlock()
 		return nil, fault.New(fault.Unavailable, "export.unavailable", "not mounted")
 	}
 	return e.mu.Unlock, nil
 }
 
-func (e *exports) PutIfAbsent(_ context.Context, name string, content []byte) error {
+func (e *exportStore) PutIfAbsent(_ context.Context, name string, content []byte) error {
 	unlock, err := e.lock()
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	if stands, taken := e.documents[name]; taken && string(stands) != string(content) {
+	if stored, taken := e.documents[name]; taken && string(stored) != string(content) {
 		return fault.New(fault.Conflict, "export.name_taken", "taken")
 	}
 	e.documents[name] = slices.Clone(content)
 	return nil
 }
 
-func (e *exports) Get(_ context.Context, name string) ([]byte, error) {
+func (e *exportStore) Get(_ context.Context, name string) ([]byte, error) {
 	unlock, err := e.lock()
 	if err != nil {
 		return nil, err
@@ -379,7 +390,7 @@ func (e *exports) Get(_ context.Context, name string) ([]byte, error) {
 	return slices.Clone(content), nil
 }
 
-func (e *exports) List(_ context.Context, prefix string) ([]string, error) {
+func (e *exportStore) List(_ context.Context, prefix string) ([]string, error) {
 	unlock, err := e.lock()
 	if err != nil {
 		return nil, err
@@ -395,44 +406,123 @@ func (e *exports) List(_ context.Context, prefix string) ([]string, error) {
 	return out, nil
 }
 
-func (e *exports) Delete(_ context.Context, name string) error {
+func (e *exportStore) Delete(_ context.Context, name string) error {
 	delete(e.documents, name)
 	return nil
 }
 
-// kms signs as the key service does.
-type kms struct{ key ed25519.PrivateKey }
+// signingKMS signs as the key service does.
+type signingKMS struct{ key ed25519.PrivateKey }
 
-func newKMS(seed byte) *kms {
-	return &kms{key: ed25519.NewKeyFromSeed(slices.Repeat([]byte{seed}, ed25519.SeedSize))}
+func newSigningKMS(seed byte) *signingKMS {
+	return &signingKMS{key: ed25519.NewKeyFromSeed(slices.Repeat([]byte{seed}, ed25519.SeedSize))}
 }
 
-func (k *kms) Sign(_ context.Context, _ string, message []byte) ([]byte, error) {
+func (k *signingKMS) Sign(_ context.Context, _ string, message []byte) ([]byte, error) {
 	if len(message) == 0 || len(message) > ports.MaximumSignedMessage {
 		return nil, fault.New(fault.Invalid, "kms.request_invalid", "too long")
 	}
 	return ed25519.Sign(k.key, message), nil
 }
 
-func (k *kms) PublicKey(context.Context, string) (ed25519.PublicKey, error) {
+func (k *signingKMS) PublicKey(context.Context, string) (ed25519.PublicKey, error) {
 	return k.key.Public().(ed25519.PublicKey), nil
 }
 
-// observer remembers failures.
-type observer struct {
+// failureRecorder records the states at whose steps attempts failed.
+type failureRecorder struct {
 	mu       sync.Mutex
 	failures []string
-	open     map[string]int
 }
 
-func (o *observer) ErasureFailed(state string) {
+func (o *failureRecorder) ErasureFailed(state string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.failures = append(o.failures, state)
 }
 
-func (o *observer) ErasureRequests(byState map[string]int, _ time.Time) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.open = byState
+func (*failureRecorder) ErasureRequests(map[string]int, time.Time) {}
+
+func (e *exportStore) names() []string {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return slices.Sorted(maps.Keys(e.documents))
+}
+
+func (b *erasureFixture) listRequests(t testing.TB) []erasure.Status {
+	t.Helper()
+	all, err := b.service.List(t.Context(), officer, nil, 0)
+	require.NoError(t, err)
+	return all
+}
+
+// receipts lists those of the register.
+func (b *erasureFixture) listReceipts(t testing.TB) []ports.ErasureReceipt {
+	t.Helper()
+	all, err := b.register.Erasures().Receipts(t.Context(), 1, 100)
+	require.NoError(t, err)
+	return all
+}
+
+// report says that a node has forgotten what was destroyed up to a generation.
+func (b *erasureFixture) reportNode(t testing.TB, node string, forgotten int64) {
+	t.Helper()
+	_, err := b.register.ReportNode(t.Context(), node, forgotten)
+	require.NoError(t, err)
+}
+
+func (b *erasureFixture) createEntity(t testing.TB, code string) ports.LegalEntity {
+	t.Helper()
+	le, err := b.store.Directory.CreateLegalEntity(t.Context(), ports.LegalEntity{TenantID: "acme", Code: code, TimeZone: "UTC"})
+	require.NoError(t, err)
+	return le
+}
+
+// requireAppendRefused requires appends about the subject to be refused.
+func (b *erasureFixture) requireAppendRefused(t testing.TB, le ports.LegalEntity) {
+	t.Helper()
+	_, _, err := b.log.Append(t.Context(), eventappend.Request{
+		LegalEntity: le, Actor: event.Actor{Type: event.System, ID: "hr", Name: "hr"}, PersonID: "hr",
+		Drafts: []event.Draft{{Type: contactedType, Stream: event.StreamID{Type: "employee", ID: "E-1"}, Data: json.RawMessage(`{"employee":"E-1","email":"late@example.org"}`)}},
+	})
+	require.Equal(t, "pii.subject_erased", fault.CodeOf(err))
+}
+
+// stopAt works until the request is in a state, and not further.
+func (b *erasureFixture) runWorkerUntil(t testing.TB, state shredding.ErasureState) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	config := b.config
+	config.Register = stoppingRegister{b.register.Erasures(), state, cancel}
+	testkit.Must(erasure.NewWorker(config)).RunOnce(ctx)
+	require.Equal(t, string(state), b.listRequests(t)[0].State)
+}
+
+// stoppingRegister ends the worker's context when a request reaches a state.
+type stoppingRegister struct {
+	*memory.ErasureRegister
+	state shredding.ErasureState
+	stop  context.CancelFunc
+}
+
+func (s stoppingRegister) stopIfReached(r ports.ErasureRequest, err error) (ports.ErasureRequest, error) {
+	if err == nil && r.State == s.state {
+		s.stop()
+	}
+	return r, err
+}
+
+func (s stoppingRegister) MoveErasure(ctx context.Context, r ports.ErasureRequest) (ports.ErasureRequest, error) {
+	return s.stopIfReached(s.ErasureRegister.MoveErasure(ctx, r))
+}
+
+func (s stoppingRegister) FenceErasure(ctx context.Context, r ports.ErasureRequest) (ports.ErasureRequest, error) {
+	return s.stopIfReached(s.ErasureRegister.FenceErasure(ctx, r))
+}
+
+func (s stoppingRegister) DestroyErasure(ctx context.Context, id event.ID) (ports.Destruction, ports.ErasureRequest, error) {
+	d, r, err := s.ErasureRegister.DestroyErasure(ctx, id)
+	r, err = s.stopIfReached(r, err)
+	return d, r, err
 }

@@ -15,28 +15,27 @@ const (
 	gateRetryAfter = time.Minute
 	gateTimeout    = 15 * time.Second
 	staleAfter     = 3 // intervals without a check until a verdict expires
-	receiptsPage   = 500
 )
-
-// Receipts reads the register's receipts. ports.ErasureRegister has it.
-type Receipts interface {
-	Receipts(ctx context.Context, from uint64, limit int) ([]ports.ErasureReceipt, error)
-}
 
 // GateConfig is what a Gate needs.
 type GateConfig struct {
 	Exports  ports.ExportStore
-	Receipts Receipts
+	Receipts ports.ErasureReceipts
 	Clock    ports.Clock
-	Interval time.Duration     // how often to compare; positive
-	Logger   *slog.Logger      // nil: silent
+	Interval time.Duration // how often to compare; positive
+	Logger   *slog.Logger
 	Behind   func(behind bool) // called with every verdict; may be nil
 }
 
 // Gate compares the receipts in the export store with those in the register. A database
 // that was restored from a backup, or a standby that lost the last commits, may lack
-// erasures. The vault then neither seals nor opens personal data until an operator replays
-// the receipts.
+// erasures. The Gate then closes: the vault neither seals nor opens personal data, keys in
+// memory included, and no erasure is fenced or destroyed and no KEK rotated, until an operator
+// replays the receipts (Replay). Requests without personal data continue.
+//
+// The Gate also closes when it cannot read the export store or the register, which is in the
+// key store, because erasures may be missing unnoticed. Such a Gate opens by itself with the
+// next check that succeeds. Each check is at most an Interval after the one before.
 type Gate struct {
 	config GateConfig
 
@@ -51,9 +50,6 @@ type Gate struct {
 func NewGate(c GateConfig) (*Gate, error) {
 	if err := fault.RequirePositive("erasure.GateConfig", struct{ Interval time.Duration }{c.Interval}); err != nil {
 		return nil, err
-	}
-	if c.Logger == nil {
-		c.Logger = slog.New(slog.DiscardHandler)
 	}
 	if c.Behind == nil {
 		c.Behind = func(bool) {}
@@ -81,7 +77,7 @@ func (g *Gate) Open() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.at.IsZero() || g.config.Clock.Now().Sub(g.at) > staleAfter*g.config.Interval {
-		return behind("the receipts of erasures were not compared yet, so this database may lack erasures; wait until they are compared")
+		return receiptsBehind("the receipts of erasures were not compared yet, so this database may lack erasures; wait until they are compared")
 	}
 	return g.verdict
 }
@@ -109,18 +105,19 @@ func (g *Gate) Check(ctx context.Context) error {
 	return verdict
 }
 
-func behind(detail string) *fault.Error {
+func receiptsBehind(detail string) *fault.Error {
 	return fault.New(fault.Unavailable, "pii.receipts_behind", detail).WithRetryAfter(gateRetryAfter)
 }
 
-// compare requires that the newest receipt in the export store is in the register, and the
-// newest exported one of the register in the export store. It reads the export store first,
-// because an erasure that runs at the same time stores its receipt in the register first.
+// compare requires that the register has the newest receipt of the export store, and that the
+// export store has the newest receipt that the register has as exported. It reads the export
+// store first, because an erasure that runs at the same time stores its receipt in the
+// register first.
 func (g *Gate) compare(ctx context.Context) error {
 	const unreadable = "the receipts of erasures outside the database cannot be read; make the export store available again"
 	names, err := g.config.Exports.List(ctx, receiptFolder)
 	if err != nil {
-		return behind(unreadable).WithCause(err)
+		return receiptsBehind(unreadable).WithCause(err)
 	}
 	newest := uint64(0)
 	for _, name := range names {
@@ -129,28 +126,28 @@ func (g *Gate) compare(ctx context.Context) error {
 	if err := g.requireNewestExported(ctx, newest); err != nil || newest == 0 {
 		return err
 	}
-	outside, err := g.config.Exports.Get(ctx, ReceiptName(newest))
+	exported, err := g.config.Exports.Get(ctx, ReceiptName(newest))
 	if err != nil {
-		return behind(unreadable).WithCause(err)
+		return receiptsBehind(unreadable).WithCause(err)
 	}
-	inside, err := g.config.Receipts.Receipts(ctx, newest, 1)
+	registered, err := g.config.Receipts.Receipts(ctx, newest, 1)
 	if err != nil {
 		return registerUnavailable(err)
 	}
-	lacking := behind("this database was restored from before an erasure; run `backbone erasure replay`")
-	if len(inside) == 0 || inside[0].Number != newest {
-		return lacking
+	restored := receiptsBehind("this database was restored from before an erasure; run `backbone erasure replay`")
+	if len(registered) == 0 || registered[0].Number != newest {
+		return restored
 	}
 	// Each receipt holds the hash of the one before: if the last ones are equal, all are.
-	if note := inside[0].Note; len(note) > 0 {
-		if !bytes.Equal(note, outside) {
-			return lacking
+	if note := registered[0].Note; len(note) > 0 {
+		if !bytes.Equal(note, exported) {
+			return restored
 		}
 		return nil
 	}
-	receipt, err := parseUnverified(outside)
-	if err != nil || receipt.RequestID != inside[0].RequestID {
-		return lacking.WithCause(err)
+	receipt, err := parseUnverified(exported)
+	if err != nil || receipt.RequestID != registered[0].RequestID {
+		return restored.WithCause(err)
 	}
 	return nil
 }
@@ -158,23 +155,23 @@ func (g *Gate) compare(ctx context.Context) error {
 // requireNewestExported requires that the export store has the register's newest exported
 // receipt. A store without it is not the one that receipts were exported to, such as the
 // empty mount point of a share, and cannot prove that the register is complete.
-func (g *Gate) requireNewestExported(ctx context.Context, outside uint64) error {
+func (g *Gate) requireNewestExported(ctx context.Context, newest uint64) error {
 	exported, err := g.newestExported(ctx)
 	if err != nil {
 		return registerUnavailable(err)
 	}
-	if exported <= outside {
+	if exported <= newest {
 		return nil
 	}
 	// It may have been exported after the names were listed.
 	if _, err := g.config.Exports.Get(ctx, ReceiptName(exported)); err != nil {
-		return behind("the export store lacks receipts that were exported to it; mount the right one, or export them again with `backbone erasure replay`").WithCause(err)
+		return receiptsBehind("the export store lacks receipts that were exported to it; mount the right one, or export them again with `backbone erasure replay`").WithCause(err)
 	}
 	return nil
 }
 
 func registerUnavailable(err error) error {
-	return behind("the register of erasures cannot be read; make the key store available again").WithCause(err)
+	return receiptsBehind("the register of erasures cannot be read; make the key store available again").WithCause(err)
 }
 
 // newestExported returns the number of the newest receipt that the register has as exported.
@@ -182,7 +179,7 @@ func (g *Gate) newestExported(ctx context.Context) (uint64, error) {
 	g.mu.Lock()
 	newest := g.exported
 	g.mu.Unlock()
-	err := eachReceipt(ctx, g.config.Receipts, newest+1, func(r ports.ErasureReceipt) error {
+	err := ports.EachReceipt(ctx, g.config.Receipts, newest+1, func(r ports.ErasureReceipt) error {
 		if r.Exported {
 			newest = max(newest, r.Number)
 		}
@@ -214,7 +211,7 @@ type ReplayConfig struct {
 
 // reexport exports the receipts of the register that the export store lacks.
 func reexport(ctx context.Context, c ReplayConfig) error {
-	return eachReceipt(ctx, c.Register, 1, func(r ports.ErasureReceipt) error {
+	return ports.EachReceipt(ctx, c.Register, 1, func(r ports.ErasureReceipt) error {
 		if len(r.Note) == 0 || !r.Exported {
 			return nil
 		}
@@ -226,33 +223,16 @@ func reexport(ctx context.Context, c ReplayConfig) error {
 	})
 }
 
-// eachReceipt calls visit for the register's receipts from a number on.
-func eachReceipt(ctx context.Context, register Receipts, from uint64, visit func(ports.ErasureReceipt) error) error {
-	for {
-		page, err := register.Receipts(ctx, from, receiptsPage)
-		if err != nil {
-			return err
-		}
-		for _, r := range page {
-			from = r.Number + 1
-			if err := visit(r); err != nil {
-				return err
-			}
-		}
-		if len(page) < receiptsPage {
-			return nil
-		}
-	}
-}
-
 // Replay repeats every erasure that has a receipt in the export store, in the order of the
 // receipts: it fences the subjects, so that nothing is sealed for them, and destroys the keys
-// with the receipt's fingerprints. It may be repeated and interrupted. It returns how many
-// receipts it replayed.
+// with the receipt's fingerprints (ports.ErasureRegister.ReplayErasure). First it writes the
+// receipts that the register has as exported and the export store lacks. It may be repeated
+// and interrupted. It returns how many receipts it replayed.
 //
 //	erasure.receipt_invalid  Invalid: a receipt is missing, not signed with one of the
-//	                         keys, or not the successor of the one before; nothing after
-//	                         it was replayed
+//	                         keys, or not the successor of the one before. The receipts
+//	                         before it stay replayed, none after it was; restore it and
+//	                         call Replay again
 func Replay(ctx context.Context, c ReplayConfig) (int, error) {
 	if err := reexport(ctx, c); err != nil {
 		return 0, err

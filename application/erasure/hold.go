@@ -18,7 +18,8 @@ type NewHold struct {
 
 // PlaceHold stores legal holds on a person's data: one per legal entity, or one for the
 // tenant if a caller who sees all legal entities names none. A hold that is placed before
-// the keys are destroyed ends an erasure that has begun. Faults of Request, and
+// the keys are destroyed ends an erasure that has begun: the worker refuses it in its next
+// step. After an error the returned holds are stored. Faults of Request, and
 // erasure.until_invalid.
 func (s *Service) PlaceHold(ctx context.Context, principal ports.Principal, n NewHold) ([]Hold, error) {
 	if err := requirePerson(principal); err != nil {

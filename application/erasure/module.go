@@ -12,18 +12,19 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// The event types that the log itself writes about personal data, and the stream
-// type of erasures, whose stream ids are the requests'.
+// SubjectErased is the type of the event of an erasure, StreamType the type of its stream,
+// whose id is the request's.
 const (
-	SubjectErased   = "pii.subject.erased"
-	PayloadRedacted = "pii.payload.redacted"
-	StreamType      = "pii.erasure"
+	SubjectErased = "pii.subject.erased"
+	StreamType    = "pii.erasure"
+
+	payloadRedacted = "pii.payload.redacted" // the event of a redaction, which package redaction appends
 )
 
 // retentionYears is how long an installation must be able to prove an erasure.
 const retentionYears = 10
 
-// Module declares the event types. It has no intents: only erasures and redactions that
+// Module declares the event types that the log itself writes about personal data. It has no intents: only erasures and redactions that
 // two persons approved append them.
 type Module struct{}
 
@@ -38,7 +39,7 @@ func (Module) Register(r *module.Registrar) error {
 	r.EventType(builtin(SubjectErased,
 		"A person's data were erased: the keys of the named retention classes are destroyed, and the sealed values of the person in this log read [REDACTED] from then on.",
 		subjectErasedSchema, subjectErasedExample))
-	r.EventType(builtin(PayloadRedacted,
+	r.EventType(builtin(payloadRedacted,
 		"Personal values that were stored in clear in an event's payload were replaced. The event's skeleton is unchanged; this event proves the new payload by its hash.",
 		payloadRedactedSchema, payloadRedactedExample))
 	return nil

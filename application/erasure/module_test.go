@@ -18,7 +18,7 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-func TestModule(t *testing.T) {
+func TestModule_EventTypes(t *testing.T) {
 	t.Parallel()
 	catalog, err := module.Build(jsonschema.New(), erasure.Module{})
 	require.NoError(t, err)
@@ -38,10 +38,10 @@ func TestModule(t *testing.T) {
 	}
 }
 
-// TestErasureOfIntents counts and verifies the values that stored intents hold.
-func TestErasureOfIntents(t *testing.T) {
+// TestErasure_Intents counts and verifies the values that stored intents hold.
+func TestErasure_Intents(t *testing.T) {
 	t.Parallel()
-	b := setup(t)
+	b := newErasureFixture(t)
 	id := b.ids.NewID(start)
 	payload, used, err := b.vault.Seal(t.Context(), module.SealRequest{
 		TenantID: "acme", Document: []byte(`{"email":"ada@example.org"}`),
@@ -57,47 +57,47 @@ func TestErasureOfIntents(t *testing.T) {
 		},
 	}})
 	require.NoError(t, err)
-	s := b.approved(t)
+	s := b.createApprovedRequest(t)
 	require.EqualValues(t, 1, s.Preview.Intents)
 	require.Equal(t, []erasure.TypeCount{{Type: "hr.contact", LegalEntity: "DEMF", Intent: true, Events: 1, Fields: 1}}, s.Preview.Types)
-	b.work(t)
-	c, _ := b.certificate(t, s.ID)
+	b.runNewWorker(t)
+	c, _ := b.readCertificate(t, s.ID)
 	require.EqualValues(t, 1, c.Counts.Intents)
 	require.EqualValues(t, 1, c.Counts.Redacted)
 }
 
-// TestCertificate_BrokenLog and nothing is destroyed when the gate has
-// closed since the fence.
-func TestCertificate_BrokenLog(t *testing.T) {
+// TestWorker_ClosedGateAndUnsoundChain: nothing is destroyed if the gate has closed since the
+// fence, and no certificate is issued while the log is unsound.
+func TestWorker_ClosedGateAndUnsoundChain(t *testing.T) {
 	t.Parallel()
-	b := setup(t)
-	s := b.approved(t)
-	b.stopAt(t, shredding.ErasureFenced)
+	b := newErasureFixture(t)
+	s := b.createApprovedRequest(t)
+	b.runWorkerUntil(t, shredding.ErasureFenced)
 	gate := b.config.Gate
-	b.config.Gate = closed{}
-	b.work(t)
-	require.Equal(t, "fenced", b.get(t, s.ID).State)
-	require.Equal(t, "pii.receipts_behind", b.raw(t, s.ID).LastError)
+	b.config.Gate = closedGate{}
+	b.runNewWorker(t)
+	require.Equal(t, "fenced", b.getStatus(t, s.ID).State)
+	require.Equal(t, "pii.receipts_behind", b.storedRequest(t, s.ID).LastError)
 
 	sound := b.config.Chains
-	b.config.Gate, b.config.Chains = gate, tampered{}
-	b.work(t)
-	require.Equal(t, "rebuilt", b.get(t, s.ID).State)
-	require.Equal(t, "erasure.chain_unsound", b.raw(t, s.ID).LastError)
+	b.config.Gate, b.config.Chains = gate, unsoundChains{}
+	b.runNewWorker(t)
+	require.Equal(t, "rebuilt", b.getStatus(t, s.ID).State)
+	require.Equal(t, "erasure.chain_unsound", b.storedRequest(t, s.ID).LastError)
 	b.config.Chains = sound
 	b.clock.Advance(time.Hour)
-	b.work(t)
-	require.Equal(t, "completed", b.get(t, s.ID).State)
+	b.runNewWorker(t)
+	require.Equal(t, "completed", b.getStatus(t, s.ID).State)
 }
 
-type closed struct{}
+type closedGate struct{}
 
-func (closed) Check(context.Context) error {
+func (closedGate) Check(context.Context) error {
 	return fault.New(fault.Unavailable, "pii.receipts_behind", "restored")
 }
 
-type tampered struct{}
+type unsoundChains struct{}
 
-func (tampered) VerifyChain(_ context.Context, le ports.LegalEntity) (erasure.ChainVerdict, error) {
+func (unsoundChains) VerifyChain(_ context.Context, le ports.LegalEntity) (erasure.ChainVerdict, error) {
 	return erasure.ChainVerdict{LegalEntity: le.Code, Findings: 1}, nil
 }

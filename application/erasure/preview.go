@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"time"
 
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
@@ -32,9 +31,7 @@ type survey struct {
 	scope      event.Hash
 }
 
-// refused returns the reason if no class may be erased, else "".
-func (s survey) refused() string { return refusalReason(s.classes) }
-
+// refusalReason returns the reason if no class may be erased, else "".
 func refusalReason(classes []ports.ErasureClass) string {
 	reason := ""
 	for _, c := range classes {
@@ -148,9 +145,6 @@ func (c Config) count(ctx context.Context, subject shredding.Subject, dir direct
 
 // findCopies lists the projections that hold copies.
 func (c Config) findCopies(ctx context.Context, subject shredding.Subject, s *survey) error {
-	if c.Copies == nil {
-		return nil
-	}
 	for _, name := range c.Copies.HoldersOfCopies() {
 		var rows int64
 		for _, p := range s.partitions {
@@ -231,14 +225,13 @@ func (c Config) preview(ctx context.Context, r ports.ErasureRequest) (ports.Eras
 	return c.refuseIfNothingErasable(ctx, r)
 }
 
-// storePreview stores a survey as the scope to approve.
+// storePreview stores a survey as the scope to approve. The register drops an earlier approval.
 func (c Config) storePreview(ctx context.Context, r ports.ErasureRequest, s survey) (ports.ErasureRequest, error) {
 	encoded, err := json.Marshal(s.preview)
 	if err != nil {
 		return r, err
 	}
 	r.State, r.Partitions, r.Preview, r.Scope, r.Classes = shredding.ErasurePreviewed, s.partitions, encoded, s.scope, s.classes
-	r.ApprovedBy, r.ApprovedAt = "", time.Time{}
 	return c.move(ctx, r)
 }
 
@@ -248,14 +241,12 @@ func (c Config) refuseIfNothingErasable(ctx context.Context, r ports.ErasureRequ
 	if r.State != shredding.ErasurePreviewed || reason == "" {
 		return r, nil
 	}
-	refused, err := c.Register.RefuseErasure(ctx, r, reason)
-	return c.takeOrReread(ctx, r, refused, err)
+	return c.refuse(ctx, r, reason)
 }
 
 // move stores a request's next state. If another process has moved the request, move returns
 // it as that process stored it.
 func (c Config) move(ctx context.Context, r ports.ErasureRequest) (ports.ErasureRequest, error) {
-	r.Attempts, r.LastError, r.UpdatedAt = 0, "", c.now()
 	moved, err := c.Register.MoveErasure(ctx, r)
 	return c.takeOrReread(ctx, r, moved, err)
 }

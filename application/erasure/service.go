@@ -29,12 +29,8 @@ type Service struct {
 }
 
 // NewService makes a Service. The Service calls wake after an approval, so that a worker of
-// this process starts at once; wake may be nil. NewService refuses periods that are not
-// positive.
+// this process starts at once. NewService refuses periods that are not positive.
 func NewService(c Config, wake func()) (*Service, error) {
-	if wake == nil {
-		wake = func() {}
-	}
 	c, err := c.complete()
 	return &Service{config: c, wake: wake}, err
 }
@@ -88,7 +84,7 @@ func (s *Service) check(principal ports.Principal, dir directory, n NewRequest) 
 	now := s.config.now()
 	r := ports.ErasureRequest{
 		TenantID: principal.TenantID, Basis: shredding.Basis(n.Basis), RequestedBy: principal.PersonID, RequestedAt: now,
-		State: shredding.ErasureRequested, DueOn: event.DateOf(now.Add(shredding.ErasureDue)), UpdatedAt: now,
+		DueOn: event.DateOf(now.Add(shredding.ErasureDue)),
 	}
 	var err error
 	if r.Subject, err = parseSubject(n.Subject); err != nil {
@@ -247,8 +243,8 @@ func (s *Service) Reject(ctx context.Context, principal ports.Principal, id even
 	return s.end(ctx, principal, dir, r, shredding.ErasureRejected, reason)
 }
 
-// Withdraw ends a request that has not begun. Faults of Reject, except
-// erasure.same_person.
+// Withdraw ends a request that is not fenced yet, also an approved one. Any person whom the
+// policies permit may call it. Faults of Reject, except erasure.same_person.
 func (s *Service) Withdraw(ctx context.Context, principal ports.Principal, id event.ID, reason string) (Status, error) {
 	r, dir, err := s.find(ctx, principal, id, true)
 	if err != nil {
@@ -267,7 +263,6 @@ func (s *Service) end(ctx context.Context, principal ports.Principal, dir direct
 			return Status{}, err
 		}
 		r.State, r.EndedBy, r.EndReason = to, principal.PersonID, reason
-		r.Attempts, r.LastError, r.UpdatedAt = 0, "", s.config.now()
 		if r, err = s.config.Register.MoveErasure(ctx, r); err != nil {
 			return Status{}, err
 		}

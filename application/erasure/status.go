@@ -167,12 +167,12 @@ func readPreview(r ports.ErasureRequest) (Preview, error) {
 		return p, nil
 	}
 	if err := json.Unmarshal(r.Preview, &p); err != nil {
-		return Preview{}, damaged().WithCause(err)
+		return Preview{}, damagedRequest().WithCause(err)
 	}
 	return p, nil
 }
 
-func damaged() *fault.Error {
+func damagedRequest() *fault.Error {
 	return fault.New(fault.Internal, "erasure.damaged", "the stored request cannot be read; compare the register with its backup")
 }
 

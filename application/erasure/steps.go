@@ -15,14 +15,17 @@ import (
 )
 
 const (
-	maxEviction = time.Minute     // after which no node decrypts with a destroyed key, whether it reported or not
+	// maxEviction is after which time no node decrypts with a destroyed key, whether it reported
+	// or not: a vault uses a key for at most a minute after it began to read it from the store.
+	maxEviction = time.Minute
 	clockMargin = 2 * time.Second // how far this clock may differ from the register's
-	nodeSilence = 2 * time.Minute // a node that has not reported for so long counts as stopped
+	nodeSilence = 2 * time.Minute // a node that had not reported for so long at the destruction counts as stopped
 	maxSkew     = 5 * time.Minute // how far an approval may be in the future
 	maxRefused  = 10_000          // ended requests that requestFollowUps reads
 )
 
-// The codes of conditions that steps wait for.
+// The codes of conditions that steps wait for. A wait that takes longer than maxWait counts as
+// a failed attempt, except for waitEviction, which ends by itself.
 const (
 	waitEviction   = "erasure.eviction"
 	waitProjection = "erasure.projection_behind"
@@ -63,8 +66,11 @@ func (c Config) step(ctx context.Context, r ports.ErasureRequest) (ports.Erasure
 	}
 }
 
-// fence checks that the request still has the approved scope, and makes the log refuse
-// appends with the person's data. If the scope has changed, the request needs a new approval.
+// fence checks that the request still has the approved scope, and makes the key store refuse
+// leases to appends with the person's data. If the scope has changed, such as by a new legal
+// entity, fence puts the request back to previewed without its approval; more events of the
+// person do not change it. From the fence on the partitions are fixed, and the age of the
+// approval is not checked again.
 func (c Config) fence(ctx context.Context, r ports.ErasureRequest) (ports.ErasureRequest, error) {
 	if err := c.Gate.Check(ctx); err != nil {
 		return r, err
@@ -82,14 +88,13 @@ func (c Config) fence(ctx context.Context, r ports.ErasureRequest) (ports.Erasur
 	case codeExpired:
 		return c.expire(ctx, r)
 	default:
-		if reason := s.refused(); reason != "" {
+		if reason := refusalReason(s.classes); reason != "" {
 			r.Classes = s.classes
 			return c.refuse(ctx, r, reason)
 		}
 		return c.storePreview(ctx, r, s)
 	}
 	r.Partitions, r.Classes = s.partitions, s.classes
-	r.Attempts, r.LastError, r.UpdatedAt = 0, "", c.now()
 	fenced, err := c.Register.FenceErasure(ctx, r)
 	switch {
 	case isHeld(err):
@@ -107,25 +112,22 @@ func (c Config) expire(ctx context.Context, r ports.ErasureRequest) (ports.Erasu
 	return c.move(ctx, r)
 }
 
-// isHeld reports whether a hold or retention forbids the erasure.
-func isHeld(err error) bool {
-	code := fault.CodeOf(err)
-	return code == "erasure.held" || code == "erasure.retained"
-}
+// isHeld reports whether a legal hold forbids the erasure.
+func isHeld(err error) bool { return fault.CodeOf(err) == "erasure.held" }
 
 func (c Config) refuse(ctx context.Context, r ports.ErasureRequest, reason string) (ports.ErasureRequest, error) {
-	r.Attempts, r.LastError, r.UpdatedAt = 0, "", c.now()
 	refused, err := c.Register.RefuseErasure(ctx, r, reason)
 	return c.takeOrReread(ctx, r, refused, err)
 }
 
-// refuseForHold ends a request because of a hold, with the day on which the hold ends.
+// refuseForHold ends a request because of a hold, with the day on which the hold ends. The
+// register removes the fences in the same transaction.
 func (c Config) refuseForHold(ctx context.Context, r ports.ErasureRequest) (ports.ErasureRequest, error) {
 	s, err := c.survey(ctx, r)
 	if err != nil {
 		return r, err
 	}
-	reason := s.refused()
+	reason := refusalReason(s.classes)
 	if reason == "" { // the hold was released in between
 		return r, fault.New(fault.Conflict, "erasure.hold_moved", "a hold was placed and released while the step ran; the step is repeated")
 	}
@@ -133,7 +135,10 @@ func (c Config) refuseForHold(ctx context.Context, r ports.ErasureRequest) (port
 	return c.refuse(ctx, r, reason)
 }
 
-// destroy deletes the keys, which cannot be undone.
+// destroy deletes the keys, which cannot be undone. A hold that was stored before refuses the
+// request; one that is placed during the transaction waits for it, is stored and does not stop
+// the request. If an append holds a lease for longer than the register waits for a lock, the
+// attempt fails and is repeated. Until the destruction the person's values can be read.
 func (c Config) destroy(ctx context.Context, r ports.ErasureRequest) (ports.ErasureRequest, error) {
 	// If the export store has receipts that this database lacks, one of them may already have
 	// the number that the destruction would take.
@@ -194,8 +199,10 @@ func (c Config) announcedAt(ctx context.Context, r ports.ErasureRequest, p event
 	return found[0].Sequence, nil
 }
 
-// awaitEviction waits until no node can decrypt with the destroyed keys any more: all running
-// nodes have reported that they evicted them, or every cached key has expired.
+// awaitEviction waits until no node can decrypt with the destroyed keys any more: all nodes
+// that ran at the destruction have reported that they evicted them, or every cached key has
+// expired. A node that hangs or died delays an erasure by maxEviction and clockMargin at most.
+// The register checks the same by its own clock (MoveErasure).
 func (c Config) awaitEviction(ctx context.Context, r ports.ErasureRequest) (ports.ErasureRequest, error) {
 	now := c.now()
 	if now.Before(r.DestroyedAt.Add(maxEviction + clockMargin)) {
@@ -243,9 +250,6 @@ func (c Config) rebuild(ctx context.Context, r ports.ErasureRequest) (ports.Eras
 }
 
 func (c Config) forgetCopies(ctx context.Context, r ports.ErasureRequest, p event.PartitionID) error {
-	if c.Copies == nil {
-		return nil
-	}
 	announced, err := c.announcedAt(ctx, r, p)
 	if err != nil {
 		return err
@@ -269,9 +273,6 @@ func (c Config) forgetCopies(ctx context.Context, r ports.ErasureRequest, p even
 
 // countCopies counts the rows of all read models that hold sealed copies.
 func (c Config) countCopies(ctx context.Context, p event.PartitionID, s shredding.Subject) (left int64, err error) {
-	if c.Copies == nil {
-		return 0, nil
-	}
 	for _, name := range c.Copies.HoldersOfCopies() {
 		n, err := c.Copies.CountCopies(ctx, name, p, s)
 		if err != nil {
@@ -282,8 +283,10 @@ func (c Config) countCopies(ctx context.Context, p event.PartitionID, s shreddin
 	return left, nil
 }
 
-// requestFollowUps makes a new request for every ended one that had to keep a class until a
-// day that has passed.
+// requestFollowUps makes one new request for every ended one that had to keep a class until a
+// day that has passed, whether by retention or by a hold. The new request is in the name of
+// the first requester and needs its own approval. A class that a hold without a last day kept
+// has no such day: after the release a person has to request the erasure again.
 func (c Config) requestFollowUps(ctx context.Context, now time.Time) error {
 	ended, err := c.Register.Erasures(ctx, "", []shredding.ErasureState{shredding.ErasureCompleted, shredding.ErasureRefused}, maxRefused)
 	if err != nil {
@@ -298,7 +301,6 @@ func (c Config) requestFollowUps(ctx context.Context, now time.Time) error {
 			ID: module.DeriveID(r.ID, 1), TenantID: r.TenantID, Subject: r.Subject, Partitions: r.Partitions, AllEntities: r.AllEntities,
 			Basis: r.Basis, Reason: fmt.Sprintf("follows request %s, which had to keep a part of the data until now", r.ID),
 			RequestedBy: r.RequestedBy, RequestedAt: now, DueOn: event.DateOf(now.Add(shredding.ErasureDue)),
-			State: shredding.ErasureRequested, UpdatedAt: now,
 		}
 		_, err := c.Register.Erasure(ctx, next.TenantID, next.ID)
 		if err == nil {

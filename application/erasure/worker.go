@@ -20,6 +20,7 @@ const (
 	maxWait       = 30 * time.Second       // for a condition until the attempt counts as failed
 	firstBackoff  = time.Second
 	maxBackoff    = time.Minute
+	alarmAttempts = 5 // failed attempts at a step from which the worker logs an error
 	maxConcurrent = 4
 	maxListed     = 1000
 	followUpEvery = time.Hour
@@ -91,18 +92,6 @@ func (w *Worker) Run(ctx context.Context) {
 			})
 		}
 		timer.Reset(w.pause())
-	}
-}
-
-// RunOnce advances every open request, one after the other, until it has ended, waits or
-// fails. Tests call it.
-func (w *Worker) RunOnce(ctx context.Context) {
-	w.maybeFollowUp(ctx)
-	for _, r := range w.due(ctx) {
-		func() {
-			defer w.release(r.ID)
-			w.advance(ctx, r)
-		}()
 	}
 }
 
@@ -295,7 +284,7 @@ func (w *Worker) postpone(ctx context.Context, r ports.ErasureRequest, err error
 	w.mu.Unlock()
 	w.config.Observer.ErasureFailed(string(r.State))
 	level, message := slog.LevelWarn, "erasure step failed; it will be tried again"
-	if attempts >= AlarmAttempts {
+	if attempts >= alarmAttempts {
 		level, message = slog.LevelError, "erasure is stuck; an operator has to find the cause"
 	}
 	w.config.Logger.Log(ctx, level, message, "request", r.ID.String(), "state", string(r.State), "code", code, "attempts", attempts, "retry_in", backoff.String())

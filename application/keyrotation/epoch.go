@@ -16,9 +16,9 @@ import (
 
 var plainSegment = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]{0,62}$`)
 
-// Segment turns any text into one segment of a key's alias or of a name in the export store:
+// segment turns any text into one segment of a key's alias or of a name in the export store:
 // the text itself if both allow its characters, else a digest.
-func Segment(text string) string {
+func segment(text string) string {
 	if plainSegment.MatchString(text) {
 		return text
 	}
@@ -53,7 +53,7 @@ func (s *Service) openEpoch(ctx context.Context, tenantID string, e epochs, prog
 func (s *Service) addKEK(ctx context.Context, tenantID string, epoch uint32) (epochs, error) {
 	const aliases = 20
 	for n := 1; n <= aliases; n++ {
-		alias := fmt.Sprintf("%s/%s/epoch-%d", s.c.AliasPrefix, Segment(tenantID), epoch)
+		alias := fmt.Sprintf("%s/%s/epoch-%d", s.c.AliasPrefix, segment(tenantID), epoch)
 		if n > 1 {
 			alias += fmt.Sprintf("-%d", n)
 		}
@@ -111,7 +111,8 @@ func (s *Service) rewrap(ctx context.Context, from, to ports.KEK, progress Progr
 	}
 }
 
-// forEach runs f for 0 to n-1 on a few goroutines and returns the first error.
+// forEach runs f for 0 to n-1 on a few goroutines and returns the first error, after which it
+// begins no more calls.
 func (s *Service) forEach(ctx context.Context, n int, f func(ctx context.Context, i int) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -172,7 +173,7 @@ type epochRecord struct {
 }
 
 func epochRecordName(tenantID string, epoch uint32) string {
-	return fmt.Sprintf("epochs/%s/%d/begun.json", Segment(tenantID), epoch)
+	return fmt.Sprintf("epochs/%s/%d/begun.json", segment(tenantID), epoch)
 }
 
 // recordCoverage stores, once and before the epoch is activated, which erasures it covers.
@@ -192,9 +193,9 @@ func (s *Service) recordCoverage(ctx context.Context, tenantID string, epoch uin
 	return err
 }
 
-// covered returns the newest receipt that an epoch covers, 0 if recordCoverage stored
+// readCoverage returns the newest receipt that an epoch covers, 0 if recordCoverage stored
 // nothing.
-func (s *Service) covered(ctx context.Context, tenantID string, epoch uint32) (uint64, error) {
+func (s *Service) readCoverage(ctx context.Context, tenantID string, epoch uint32) (uint64, error) {
 	content, err := s.c.Exports.Get(ctx, epochRecordName(tenantID, epoch))
 	if fault.CodeOf(err) == "export.not_found" {
 		return 0, nil

@@ -101,7 +101,7 @@ func (s *Service) Export(ctx context.Context, progress Progress) (Export, error)
 	if err := s.c.Exports.PutIfAbsent(ctx, exportName(number, "manifest.json"), manifest); err != nil {
 		return Export{}, err
 	}
-	return s.ReadExport(ctx, number)
+	return s.readExport(ctx, number)
 }
 
 // claimExport claims the next number for this process.
@@ -138,11 +138,11 @@ func numberOf(name string) uint64 {
 	return n
 }
 
-// ReadExport reads the manifest of a complete export, the newest for number 0.
+// readExport reads the manifest of a complete export, the newest for number 0.
 //
 //	keys.export_missing  NotFound
 //	keys.export_damaged  Invalid: a part is missing or not what was written
-func (s *Service) ReadExport(ctx context.Context, number uint64) (Export, error) {
+func (s *Service) readExport(ctx context.Context, number uint64) (Export, error) {
 	exports, err := s.completeExports(ctx)
 	if err != nil {
 		return Export{}, err

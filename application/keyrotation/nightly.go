@@ -184,7 +184,7 @@ func (s *Service) isDue(ctx context.Context, keks []ports.KEK, tenantID string, 
 		case ports.KEKPending, ports.KEKDraining:
 			return true, nil
 		case ports.KEKActive:
-			covered, err := s.covered(ctx, tenantID, k.Epoch)
+			covered, err := s.readCoverage(ctx, tenantID, k.Epoch)
 			if err != nil || newest > covered {
 				return err == nil, err
 			}

@@ -15,7 +15,7 @@ import (
 // database may end the same epoch number again, with another key; that notice is stored as
 // ended-2.note, and so on.
 func NoticeName(tenantID string, epoch uint32) string {
-	return fmt.Sprintf("epochs/%s/%d/ended.note", Segment(tenantID), epoch)
+	return fmt.Sprintf("epochs/%s/%d/ended.note", segment(tenantID), epoch)
 }
 
 // exportNotice exports the signed notice of an ended epoch, once. The notice names the
@@ -26,7 +26,7 @@ func (s *Service) exportNotice(ctx context.Context, ended ports.KEK, successor u
 	if err != nil || exists {
 		return err
 	}
-	covers, err := s.covered(ctx, ended.TenantID, successor)
+	covers, err := s.readCoverage(ctx, ended.TenantID, successor)
 	if err != nil {
 		return err
 	}

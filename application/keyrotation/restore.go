@@ -23,7 +23,7 @@ type Restored struct {
 //	keys.export_missing, keys.export_damaged
 //	keys.export_too_old  FailedPrecondition: the KEK that was active when the export was made is deleted too
 func (s *Service) Restore(ctx context.Context, number uint64, progress Progress) (Restored, error) {
-	e, err := s.ReadExport(ctx, number)
+	e, err := s.readExport(ctx, number)
 	if err != nil {
 		return Restored{}, err
 	}

@@ -17,12 +17,6 @@ const (
 	codeKeyNotFound = "kms.key_not_found"
 )
 
-// Receipts lists the erasures so far. ports.ErasureRegister has it.
-type Receipts interface {
-	// Receipts lists receipts by number, from one on.
-	Receipts(ctx context.Context, from uint64, limit int) ([]ports.ErasureReceipt, error)
-}
-
 // Notary signs a text as a note, to be checked with the installation's public key.
 type Notary interface {
 	SignNote(ctx context.Context, text []byte) (note []byte, err error)
@@ -41,7 +35,7 @@ type Config struct {
 	KMS      ports.KeyLifecycle // as the rotator
 	DataKeys ports.DataKeys     // as the application, so that checks unwrap keys with its rights
 	Exports  ports.ExportStore
-	Receipts Receipts
+	Receipts ports.ErasureReceipts // the erasures so far
 	Notary   Notary
 	Clock    ports.Clock
 	// Gate returns the error with which rotations are refused, such as pii.receipts_behind
@@ -110,7 +104,9 @@ type Outcome struct {
 }
 
 // Rotate finishes the rotation that an earlier run began, or runs a new one. If it finished
-// an earlier one and a person was erased since that one began, it rotates again.
+// an earlier one and a person was erased since that one's KEK was about to be activated, it
+// rotates once more: that KEK may have wrapped the person's keys in a backup, so it has to end
+// too before the erasure is covered (Outcome.Covers).
 //
 //	keys.kek_missing   FailedPrecondition: the tenant has no KEK
 //	pii.receipts_behind, or another fault of Config.Gate
@@ -177,7 +173,7 @@ func (s *Service) rotateOnce(ctx context.Context, tenantID string, progress Prog
 	if out.DeletionAt, err = s.deleteKEK(ctx, *e.draining, out.Active); err != nil {
 		return out, err
 	}
-	out.Covers, err = s.covered(ctx, tenantID, out.Active)
+	out.Covers, err = s.readCoverage(ctx, tenantID, out.Active)
 	return out, err
 }
 
@@ -219,26 +215,11 @@ func (s *Service) EnsureKEK(ctx context.Context, tenantID string) error {
 	return err
 }
 
-// List lists the KEKs of a tenant; "" lists those of all tenants.
-func (s *Service) List(ctx context.Context, tenantID string) ([]ports.KEK, error) {
-	return s.c.Keys.KEKs(ctx, tenantID)
-}
-
 // newestReceipts returns the number of the newest receipt by tenant.
 func (s *Service) newestReceipts(ctx context.Context) (map[string]uint64, error) {
-	const page = 1000
 	newest := map[string]uint64{}
-	for from := uint64(1); ; {
-		receipts, err := s.c.Receipts.Receipts(ctx, from, page)
-		if err != nil {
-			return nil, err
-		}
-		for _, r := range receipts {
-			newest[r.TenantID] = max(newest[r.TenantID], r.Number)
-			from = r.Number + 1
-		}
-		if len(receipts) < page {
-			return newest, nil
-		}
-	}
+	return newest, ports.EachReceipt(ctx, s.c.Receipts, 1, func(r ports.ErasureReceipt) error {
+		newest[r.TenantID] = max(newest[r.TenantID], r.Number)
+		return nil
+	})
 }

@@ -17,19 +17,19 @@ import (
 	"github.com/erpbackbone/backbone/test/testkit"
 )
 
-// started has one KEK and n keys of persons, of which one was erased since.
-func started(t *testing.T, n int) *rig {
+// newFixtureWithKeys makes one KEK and n keys of persons, after the erasure of one more.
+func newFixtureWithKeys(t *testing.T, n int) *rotationFixture {
 	t.Helper()
-	r := newRig()
+	r := newRotationFixture()
 	require.NoError(t, r.service().EnsureKEK(t.Context(), tenant))
-	r.mint(t, n+1)
+	r.mintKeys(t, n+1)
 	r.erase(0)
 	return r
 }
 
-// requireRotated: nothing is on the old epoch, every survivor opens and is the key it
-// was, one new KEK was made, and the old one ends.
-func (r *rig) requireRotated(t *testing.T, survivors int) {
+// requireRotated requires that no key is wrapped with the old KEK, that every surviving key opens
+// and is unchanged, that one new KEK was made, and that the deletion of the old one is scheduled.
+func (r *rotationFixture) requireRotated(t *testing.T, survivors int) {
 	t.Helper()
 	require.Len(t, r.keks, 2)
 	require.Equal(t, []ports.KEKState{ports.KEKDeleting, ports.KEKActive}, []ports.KEKState{r.keks[0].State, r.keks[1].State})
@@ -50,7 +50,7 @@ func (r *rig) requireRotated(t *testing.T, survivors int) {
 	require.Contains(t, note, "covers erasure receipts to 1\n")
 }
 
-func (r *rig) requireOpen(t *testing.T) {
+func (r *rotationFixture) requireOpen(t *testing.T) {
 	t.Helper()
 	for _, k := range r.rows {
 		plain, err := r.Unwrap(t.Context(), k.KEK, k.Wrapped, ports.Bound(k.Partition, k.Reference, k.Version))
@@ -67,7 +67,7 @@ func (r *rig) requireOpen(t *testing.T) {
 func TestRotate(t *testing.T) {
 	t.Parallel()
 	const survivors = 2*keyrotation.PageSize + 7
-	r := started(t, survivors)
+	r := newFixtureWithKeys(t, survivors)
 	var seen []keyrotation.Step
 	out, err := r.service().Rotate(t.Context(), tenant, func(s keyrotation.Step) { seen = append(seen, s) })
 	require.NoError(t, err)
@@ -78,8 +78,8 @@ func TestRotate(t *testing.T) {
 	require.True(t, slices.IsSortedFunc(seen, func(a, b keyrotation.Step) int { return a.Number - b.Number }))
 	require.Contains(t, seen, keyrotation.Step{TenantID: tenant, Number: 3, Title: "Wrapping the keys again", Done: survivors, Total: survivors})
 
-	// The key service needs its time; a later run sees the end.
-	r.pass(7 * 24 * time.Hour)
+	// A later run marks the KEK as deleted once the key service has deleted it.
+	r.advance(7 * 24 * time.Hour)
 	out, err = r.service().Rotate(t.Context(), tenant, nil)
 	require.NoError(t, err)
 	require.Equal(t, ports.KEKDeleted, r.keks[0].State)
@@ -88,14 +88,14 @@ func TestRotate(t *testing.T) {
 	r.requireOpen(t)
 }
 
-// TestCrashAtEveryCall: the process dies at every call to the outside, before and
-// after the call took effect. The next run finishes.
-func TestCrashAtEveryCall(t *testing.T) {
+// TestRotate_CrashAtEveryCall: the process dies at each call to a port, before or after the call
+// takes effect, and the next run finishes.
+func TestRotate_CrashAtEveryCall(t *testing.T) {
 	t.Parallel()
 	const survivors = 12
 	calls := 0
 	{
-		r := started(t, survivors)
+		r := newFixtureWithKeys(t, survivors)
 		r.calls, r.names = 0, nil
 		_, err := r.service().Rotate(t.Context(), tenant, nil)
 		require.NoError(t, err)
@@ -104,16 +104,16 @@ func TestCrashAtEveryCall(t *testing.T) {
 	}
 	for _, after := range []bool{false, true} {
 		for at := 1; at <= calls; at++ {
-			r := started(t, survivors)
-			*r.trap = trap{at: at, after: after}
+			r := newFixtureWithKeys(t, survivors)
+			*r.faultInjector = faultInjector{failAt: at, after: after}
 			_, err := r.service().Rotate(t.Context(), tenant, nil)
 			where := fmt.Sprintf("call %d of %d (%s), after: %t", at, calls, r.names[len(r.names)-1], after)
 			require.ErrorIs(t, err, errCrash, where)
-			*r.trap = trap{}
-			r.requireOpen(t) // nobody lost a key in between either
+			*r.faultInjector = faultInjector{}
+			r.requireOpen(t) // keys open between the runs too
 
 			finished := r.keks[0].State == ports.KEKDeleting
-			if finished { // only its end was left: a run of the nightly job does it without a new epoch
+			if finished { // only the deletion is left: the nightly job does it without a new epoch
 				require.NoError(t, r.service().Night(t.Context(), keyrotation.Nightly{}), where)
 			} else {
 				_, err = r.service().Rotate(t.Context(), tenant, nil)
@@ -124,12 +124,12 @@ func TestCrashAtEveryCall(t *testing.T) {
 	}
 }
 
-func TestRotateAgainAfterErasureDuringInterruptedRotation(t *testing.T) {
+func TestRotate_AgainAfterErasureDuringInterruption(t *testing.T) {
 	t.Parallel()
-	r := started(t, 5)
+	r := newFixtureWithKeys(t, 5)
 	calls := 0
 	for i, name := range func() []string {
-		probe := started(t, 5)
+		probe := newFixtureWithKeys(t, 5)
 		probe.names = nil
 		_, err := probe.service().Rotate(t.Context(), tenant, nil)
 		require.NoError(t, err)
@@ -139,11 +139,11 @@ func TestRotateAgainAfterErasureDuringInterruptedRotation(t *testing.T) {
 			calls = i + 1
 		}
 	}
-	*r.trap = trap{at: calls, after: true}
+	*r.faultInjector = faultInjector{failAt: calls, after: true}
 	_, err := r.service().Rotate(t.Context(), tenant, nil)
 	require.ErrorIs(t, err, errCrash)
-	*r.trap = trap{}
-	// Its key was wrapped with the new KEK: the new epoch does not cover it.
+	*r.faultInjector = faultInjector{}
+	// The erased key was wrapped with the new KEK: the new epoch does not cover the erasure.
 	r.erase(0)
 	out, err := r.service().Rotate(t.Context(), tenant, nil)
 	require.NoError(t, err)
@@ -154,24 +154,24 @@ func TestRotateAgainAfterErasureDuringInterruptedRotation(t *testing.T) {
 	r.requireOpen(t)
 }
 
-// TestRotate_RestoredDatabaseIsRefused: its epochs are of the past, and its keys want to
-// be restored first.
+// TestRotate_RestoredDatabaseIsRefused: the epochs of a restored database are outdated, and its
+// keys have to be restored first.
 func TestRotate_RestoredDatabaseIsRefused(t *testing.T) {
 	t.Parallel()
-	r := started(t, 3)
-	r.behind = fault.New(fault.Unavailable, "pii.receipts_behind", "restored; replay")
+	r := newFixtureWithKeys(t, 3)
+	r.gateError = fault.New(fault.Unavailable, "pii.receipts_behind", "restored; replay")
 	_, err := r.service().Rotate(t.Context(), tenant, nil)
-	require.ErrorIs(t, err, r.behind)
-	require.ErrorIs(t, r.service().Night(t.Context(), keyrotation.Nightly{}), r.behind)
+	require.ErrorIs(t, err, r.gateError)
+	require.ErrorIs(t, r.service().Night(t.Context(), keyrotation.Nightly{}), r.gateError)
 	require.Len(t, r.keks, 1)
-	r.behind = nil
+	r.gateError = nil
 	require.NoError(t, r.service().Night(t.Context(), keyrotation.Nightly{}))
 	r.requireRotated(t, 3)
 }
 
-func TestEnsureKEKConcurrently(t *testing.T) {
+func TestEnsureKEK_Concurrent(t *testing.T) {
 	t.Parallel()
-	r := newRig()
+	r := newRotationFixture()
 	var running sync.WaitGroup
 	for range 8 {
 		running.Go(func() {
@@ -185,32 +185,33 @@ func TestEnsureKEKConcurrently(t *testing.T) {
 	require.Equal(t, ports.KEKActive, r.keks[0].State)
 	require.Len(t, r.keys, 1)
 
-	_, err := r.service().Rotate(t.Context(), "nobody", nil)
+	_, err := r.service().Rotate(t.Context(), "unknown", nil)
 	require.Equal(t, "keys.kek_missing", fault.CodeOf(err))
 }
 
-// TestRotate_UnreadableKeyKeepsOldEpoch: the gates hold.
 func TestRotate_UnreadableKeyKeepsOldEpoch(t *testing.T) {
 	t.Parallel()
-	for name, breakIt := range map[string]func(r *rig){
-		"another key came out": func(r *rig) { r.rows[3].Fingerprint[0] ^= 1 },
-		"a row does not open":  func(r *rig) { r.rows[3].Wrapped = []byte("nonsense") },
+	for name, breakIt := range map[string]func(r *rotationFixture){
+		"unwraps to another key": func(r *rotationFixture) { r.rows[3].Fingerprint[0] ^= 1 },
+		"does not unwrap":        func(r *rotationFixture) { r.rows[3].Wrapped = []byte("nonsense") },
 	} {
-		r := started(t, 20)
-		breakIt(r)
-		_, err := r.service().Rotate(t.Context(), tenant, nil)
-		require.Error(t, err, name)
-		require.Equal(t, ports.KEKDraining, r.keks[0].State, name)
-		require.Equal(t, ports.KeyEnabled, r.keys[r.keks[0].KeyID].State, name)
+		t.Run(name, func(t *testing.T) {
+			r := newFixtureWithKeys(t, 20)
+			breakIt(r)
+			_, err := r.service().Rotate(t.Context(), tenant, nil)
+			require.Error(t, err)
+			require.Equal(t, ports.KEKDraining, r.keks[0].State)
+			require.Equal(t, ports.KeyEnabled, r.keys[r.keks[0].KeyID].State)
+		})
 	}
 }
 
 func TestRotate_DamagedExportKeepsOldEpoch(t *testing.T) {
 	t.Parallel()
-	r := started(t, 20)
-	lossy := &losing{exports: exports{r}}
+	r := newFixtureWithKeys(t, 20)
+	exports := &lossyExportStore{exportStore: exportStore{r}}
 	s := testkit.Must(keyrotation.New(keyrotation.Config{
-		Keys: r, Recovery: r, KMS: r, DataKeys: r, Exports: lossy, Receipts: r, Notary: r, Clock: r.clock, AliasPrefix: "alias/backbone/test",
+		Keys: r, Recovery: r, KMS: r, DataKeys: r, Exports: exports, Receipts: r, Notary: r, Clock: r.clock, AliasPrefix: "alias/backbone/test",
 		Limits: keyrotation.Limits{DeletionDays: 7, Workers: 8},
 	}))
 	for _, how := range []func([]byte) []byte{
@@ -218,7 +219,7 @@ func TestRotate_DamagedExportKeepsOldEpoch(t *testing.T) {
 		func(b []byte) []byte { return b[:len(b)-1] },
 		nil,
 	} {
-		lossy.change = how
+		exports.change = how
 		_, err := s.Rotate(t.Context(), tenant, nil)
 		require.Equal(t, "keys.export_damaged", fault.CodeOf(err))
 		require.Equal(t, ports.KEKDraining, r.keks[0].State)
@@ -228,15 +229,15 @@ func TestRotate_DamagedExportKeepsOldEpoch(t *testing.T) {
 	r.requireRotated(t, 20)
 }
 
-func TestRestore_BringsRemainingKeysBack(t *testing.T) {
+func TestRestore_ReplacesKeysOfDeletedKEK(t *testing.T) {
 	t.Parallel()
-	r := started(t, 30)
+	r := newFixtureWithKeys(t, 30)
 	backupKEKs, backupRows := slices.Clone(r.keks), slices.Clone(r.rows)
 	r.erase(0)
 	_, err := r.service().Rotate(t.Context(), tenant, nil)
 	require.NoError(t, err)
 	want := slices.Clone(r.rows)
-	r.pass(8 * 24 * time.Hour)
+	r.advance(8 * 24 * time.Hour)
 
 	r.keks, r.rows = backupKEKs, backupRows
 	erased := backupRows[0]
@@ -264,7 +265,7 @@ func TestRestore_BringsRemainingKeysBack(t *testing.T) {
 
 func TestNightly_RotatesOncePerInstallation(t *testing.T) {
 	t.Parallel()
-	r := started(t, 5)
+	r := newFixtureWithKeys(t, 5)
 	require.NoError(t, r.service().EnsureKEK(t.Context(), "other"))
 	night := keyrotation.Nightly{At: 2 * time.Hour, MaximumAge: 365 * 24 * time.Hour}
 	var running sync.WaitGroup
@@ -280,45 +281,45 @@ func TestNightly_RotatesOncePerInstallation(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, due)
 	require.NotNil(t, r.kek(tenant, 2))
-	require.Nil(t, r.kek("other", 2), "nobody was erased there")
+	require.Nil(t, r.kek("other", 2), "no person of that tenant was erased")
 
 	r.erase(0)
 	require.NoError(t, r.service().Night(t.Context(), night))
-	require.Nil(t, r.kek(tenant, 3), "the night is done")
-	r.pass(24 * time.Hour)
+	require.Nil(t, r.kek(tenant, 3), "the job ran in this night already")
+	r.advance(24 * time.Hour)
 	require.NoError(t, r.service().Night(t.Context(), night))
 	require.NotNil(t, r.kek(tenant, 3))
 
-	r.pass(366 * 24 * time.Hour)
+	r.advance(366 * 24 * time.Hour)
 	require.NoError(t, r.service().Night(t.Context(), night))
-	require.NotNil(t, r.kek("other", 2), "a year is over")
+	require.NotNil(t, r.kek("other", 2), "the KEK has reached its maximum age")
 	for name := range r.exports {
 		require.False(t, strings.HasPrefix(name, "nightly/2026"), name)
 	}
 }
 
-// TestNightly_TakesOverFromDeadNode after an hour.
+// TestNightly_TakesOverFromDeadNode: another node continues an hour after the claim.
 func TestNightly_TakesOverFromDeadNode(t *testing.T) {
 	t.Parallel()
-	r := started(t, 5)
-	*r.trap = trap{at: 12}
+	r := newFixtureWithKeys(t, 5)
+	*r.faultInjector = faultInjector{failAt: 12}
 	require.Error(t, r.service().Night(t.Context(), keyrotation.Nightly{}))
-	*r.trap = trap{}
+	*r.faultInjector = faultInjector{}
 	require.NoError(t, r.service().Night(t.Context(), keyrotation.Nightly{}))
-	require.NotEqual(t, ports.KEKDeleting, r.keks[0].State, "the other node may still be at it")
-	r.pass(time.Hour)
+	require.NotEqual(t, ports.KEKDeleting, r.keks[0].State, "the node that claimed the night may still run")
+	r.advance(time.Hour)
 	require.NoError(t, r.service().Night(t.Context(), keyrotation.Nightly{}))
 	r.requireRotated(t, 5)
 }
 
-// TestNotices ends an epoch of which another key's end was announced
-// before the database was restored.
-func TestNotices(t *testing.T) {
+// TestRotate_NoticeAfterRestore ends an epoch that has a notice of another KEK, from before the
+// database was restored.
+func TestRotate_NoticeAfterRestore(t *testing.T) {
 	t.Parallel()
-	r := started(t, 3)
+	r := newFixtureWithKeys(t, 3)
 	earlier := []byte("backbone/epoch-notice/v1\ntenant acme\nended epoch 1\nkey another\n")
 	r.exports[keyrotation.NoticeName(tenant, 1)] = earlier
-	for range 2 { // the second one looks at the first one's end again
+	for range 2 { // the second rotation continues the deletion of the first KEK
 		_, err := r.service().Rotate(t.Context(), tenant, nil)
 		require.NoError(t, err)
 		require.Equal(t, earlier, r.exports[keyrotation.NoticeName(tenant, 1)])

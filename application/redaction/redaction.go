@@ -54,7 +54,8 @@ type Config struct {
 	IDs        ports.IDSource
 }
 
-// Service redacts.
+// Service stores, approves and executes requests for redaction. The store requires that another
+// person approves than requested.
 type Service struct{ config Config }
 
 // New makes a Service.
@@ -142,7 +143,7 @@ func (s *Service) Repair(ctx context.Context, le ports.LegalEntity) (repaired in
 		return 0, err
 	}
 	for _, x := range done {
-		announced, err := s.announced(ctx, x)
+		announced, err := s.isAnnounced(ctx, x)
 		if err != nil {
 			return repaired, err
 		}
@@ -182,7 +183,7 @@ func (s *Service) List(ctx context.Context, le ports.LegalEntity) ([]State, erro
 	for i, r := range requests {
 		out[i] = State{Request: r, Redaction: byID[r.ID]}
 		if out[i].Redaction != nil {
-			if out[i].Announced, err = s.announced(ctx, *out[i].Redaction); err != nil {
+			if out[i].Announced, err = s.isAnnounced(ctx, *out[i].Redaction); err != nil {
 				return nil, err
 			}
 		}
@@ -224,7 +225,7 @@ func (s *Service) event(ctx context.Context, p event.PartitionID, n event.Sequen
 	return events[0], nil
 }
 
-func (s *Service) announced(ctx context.Context, x ports.Redaction) (bool, error) {
+func (s *Service) isAnnounced(ctx context.Context, x ports.Redaction) (bool, error) {
 	events, err := s.config.Events.EventsOfStream(ctx, x.Partition, streamOf(x), 1, 1)
 	return len(events) > 0, err
 }
@@ -249,7 +250,7 @@ type redacted struct {
 // announce appends the event unless the log has it. Its stream must not exist, so the log
 // never has it twice, even after the idempotency key has expired.
 func (s *Service) announce(ctx context.Context, le ports.LegalEntity, x ports.Redaction) error {
-	if done, err := s.announced(ctx, x); err != nil || done {
+	if done, err := s.isAnnounced(ctx, x); err != nil || done {
 		return err
 	}
 	data, err := json.Marshal(redacted{

@@ -28,47 +28,47 @@ const (
 	expected = `{"data":{"name" : "[REDACTED]","phone":"[REDACTED]","email":{"$pii":"AQ","sub":"employee:E-1"},"done":"[REDACTED]"},"dimensions":{}}`
 )
 
-// archive is a log of one event, its requests and what becomes of them.
-type archive struct {
+// redactionFixture is a log of one event, with its requests and redactions.
+type redactionFixture struct {
 	event      event.Recorded
 	requests   []ports.RedactionRequest
 	done       []ports.Redaction
 	announced  map[string]redaction.Announcement // by stream
-	payloads   int
+	redacted   int                               // calls of RedactPayload that changed the event
 	appends    int
 	failAppend error
 }
 
-func newArchive() (*archive, *redaction.Service) {
+func newRedactionFixture() (*redactionFixture, *redaction.Service) {
 	ids := system.NewIDs()
-	a := &archive{announced: map[string]redaction.Announcement{}}
+	a := &redactionFixture{announced: map[string]redaction.Announcement{}}
 	a.event = event.Recorded{Skeleton: event.Skeleton{Partition: 7, Sequence: 4, ID: ids.NewID(start)}, Salt: ids.NewSalt(), Payload: []byte(stored)}
 	a.event.PayloadHash = event.HashPayload(a.event.Salt, a.event.Payload)
 	return a, redaction.New(redaction.Config{Redactions: a, Events: a, Announcer: a, Clock: testkit.NewClock(start), IDs: ids})
 }
 
-func (a *archive) EventByID(_ context.Context, _ event.PartitionID, id event.ID) (event.Recorded, error) {
+func (a *redactionFixture) EventByID(_ context.Context, _ event.PartitionID, id event.ID) (event.Recorded, error) {
 	if id != a.event.ID {
 		return event.Recorded{}, fault.New(fault.NotFound, "event.not_found", "no")
 	}
 	return a.event, nil
 }
 
-func (a *archive) Events(_ context.Context, q ports.EventQuery) ([]event.Recorded, error) {
+func (a *redactionFixture) Events(_ context.Context, q ports.EventQuery) ([]event.Recorded, error) {
 	if q.After < a.event.Sequence && a.event.Sequence <= q.Until {
 		return []event.Recorded{a.event}, nil
 	}
 	return []event.Recorded{}, nil
 }
 
-func (a *archive) EventsOfStream(_ context.Context, _ event.PartitionID, s event.StreamID, _ event.Version, _ int) ([]event.Recorded, error) {
+func (a *redactionFixture) EventsOfStream(_ context.Context, _ event.PartitionID, s event.StreamID, _ event.Version, _ int) ([]event.Recorded, error) {
 	if _, ok := a.announced[s.String()]; ok {
 		return make([]event.Recorded, 1), nil
 	}
 	return nil, nil
 }
 
-func (a *archive) Announce(_ context.Context, x redaction.Announcement) error {
+func (a *redactionFixture) Announce(_ context.Context, x redaction.Announcement) error {
 	a.appends++
 	if a.failAppend != nil {
 		return a.failAppend
@@ -77,13 +77,13 @@ func (a *archive) Announce(_ context.Context, x redaction.Announcement) error {
 	return nil
 }
 
-func (a *archive) RequestRedaction(_ context.Context, r ports.RedactionRequest) (ports.RedactionRequest, error) {
+func (a *redactionFixture) RequestRedaction(_ context.Context, r ports.RedactionRequest) (ports.RedactionRequest, error) {
 	r.RequestedAt = start
 	a.requests = append(a.requests, r)
 	return r, nil
 }
 
-func (a *archive) ApproveRedaction(_ context.Context, _ event.PartitionID, id event.ID, person string) (ports.RedactionRequest, error) {
+func (a *redactionFixture) ApproveRedaction(_ context.Context, _ event.PartitionID, id event.ID, person string) (ports.RedactionRequest, error) {
 	for i := range a.requests {
 		if a.requests[i].ID == id {
 			a.requests[i].ApprovedBy, a.requests[i].ApprovedAt = person, start
@@ -93,19 +93,19 @@ func (a *archive) ApproveRedaction(_ context.Context, _ event.PartitionID, id ev
 	return ports.RedactionRequest{}, errors.New("unknown")
 }
 
-func (a *archive) RedactionRequests(context.Context, event.PartitionID) ([]ports.RedactionRequest, error) {
+func (a *redactionFixture) RedactionRequests(context.Context, event.PartitionID) ([]ports.RedactionRequest, error) {
 	return a.requests, nil
 }
 
-func (a *archive) Redactions(context.Context, event.PartitionID) ([]ports.Redaction, error) {
+func (a *redactionFixture) Redactions(context.Context, event.PartitionID) ([]ports.Redaction, error) {
 	return a.done, nil
 }
 
-func (a *archive) RedactPayload(_ context.Context, r ports.RedactionRequest, to ports.RedactedPayload) (ports.Redaction, error) {
+func (a *redactionFixture) RedactPayload(_ context.Context, r ports.RedactionRequest, to ports.RedactedPayload) (ports.Redaction, error) {
 	if r.ApprovedBy == "" {
 		return ports.Redaction{}, fault.New(fault.FailedPrecondition, "redaction.not_approved", "no")
 	}
-	a.payloads++
+	a.redacted++
 	a.event.Salt, a.event.Payload = to.Salt, to.Payload
 	x := ports.Redaction{
 		ID: r.ID, Partition: r.Partition, Sequence: r.Sequence, EventID: a.event.ID, Pointers: r.Pointers, Reason: r.Reason,
@@ -115,9 +115,9 @@ func (a *archive) RedactPayload(_ context.Context, r ports.RedactionRequest, to 
 	return x, nil
 }
 
-func TestRun(t *testing.T) {
+func TestRun_RedactsApprovedRequest(t *testing.T) {
 	t.Parallel()
-	a, s := newArchive()
+	a, s := newRedactionFixture()
 	ctx := t.Context()
 	old := a.event
 	r, err := s.Request(ctx, entity, a.event.ID, []string{"/data/name", "/data/phone"}, "migrated in clear", "p-1")
@@ -130,18 +130,18 @@ func TestRun(t *testing.T) {
 	require.NoError(t, err)
 	x, err := s.Run(ctx, entity, r.ID)
 	require.NoError(t, err)
-	require.Equal(t, expected, string(a.event.Payload), "every other byte as it was")
+	require.Equal(t, expected, string(a.event.Payload), "every other byte is unchanged")
 	require.NotEqual(t, old.Salt, a.event.Salt)
 	require.Equal(t, old.PayloadHash, x.OldPayloadHash)
 	require.Equal(t, event.HashPayload(a.event.Salt, a.event.Payload), x.NewPayloadHash)
 
-	said := a.announced["pii.redaction/"+r.ID.String()]
-	require.Equal(t, "pii.payload.redacted", said.Draft.Type)
-	require.Equal(t, "redaction:"+r.ID.String(), said.IdempotencyKey)
-	require.Equal(t, concurrency.NoStream(), said.Stream.Expected)
-	require.Equal(t, a.event.ID, said.Draft.CausedBy)
+	announcement := a.announced["pii.redaction/"+r.ID.String()]
+	require.Equal(t, "pii.payload.redacted", announcement.Draft.Type)
+	require.Equal(t, "redaction:"+r.ID.String(), announcement.IdempotencyKey)
+	require.Equal(t, concurrency.NoStream(), announcement.Stream.Expected)
+	require.Equal(t, a.event.ID, announcement.Draft.CausedBy)
 	var data map[string]any
-	require.NoError(t, json.Unmarshal(said.Draft.Data.(json.RawMessage), &data))
+	require.NoError(t, json.Unmarshal(announcement.Draft.Data.(json.RawMessage), &data))
 	for name, want := range map[string]any{
 		"redaction_id": r.ID.String(), "event_id": a.event.ID.String(), "sequence": 4.0, "pointers": []any{"/data/name", "/data/phone"}, "reason": "migrated in clear",
 		"requested_by": "p-1", "approved_by": "p-2",
@@ -154,18 +154,17 @@ func TestRun(t *testing.T) {
 
 	_, err = s.Run(ctx, entity, r.ID)
 	require.NoError(t, err)
-	require.Equal(t, 1, a.payloads, "once")
+	require.Equal(t, 1, a.redacted, "once")
 	require.Equal(t, 1, a.appends, "once")
 	_, err = s.Run(ctx, entity, a.event.ID)
 	require.Equal(t, "redaction.not_found", fault.CodeOf(err))
 }
 
-// TestCrashBeforeEvent is repaired from the record, by the same command or by
-// one for all.
-func TestCrashBeforeEvent(t *testing.T) {
+// TestRun_CrashBeforeEvent: Run and Repair append the event that a crash kept from the log.
+func TestRun_CrashBeforeEvent(t *testing.T) {
 	t.Parallel()
 	for name, again := range map[string]func(*redaction.Service, event.ID) error{
-		"run again": func(s *redaction.Service, id event.ID) error { _, err := s.Run(t.Context(), entity, id); return err },
+		"run": func(s *redaction.Service, id event.ID) error { _, err := s.Run(t.Context(), entity, id); return err },
 		"repair": func(s *redaction.Service, _ event.ID) error {
 			n, err := s.Repair(t.Context(), entity)
 			require.Equal(t, 1, n)
@@ -174,7 +173,7 @@ func TestCrashBeforeEvent(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			a, s := newArchive()
+			a, s := newRedactionFixture()
 			r, err := s.Request(t.Context(), entity, a.event.ID, []string{"/data/name"}, "x", "p-1")
 			require.NoError(t, err)
 			_, err = s.Approve(t.Context(), entity, r.ID, "p-2")
@@ -189,7 +188,7 @@ func TestCrashBeforeEvent(t *testing.T) {
 
 			a.failAppend = nil
 			require.NoError(t, again(s, r.ID))
-			require.Equal(t, 1, a.payloads)
+			require.Equal(t, 1, a.redacted)
 			require.Len(t, a.announced, 1)
 			states, err = s.List(t.Context(), entity)
 			require.NoError(t, err)
@@ -198,7 +197,7 @@ func TestCrashBeforeEvent(t *testing.T) {
 			require.NoError(t, err)
 			require.Zero(t, n)
 
-			// Somebody else was faster: the stream begins once.
+			// Another process has appended the event: the stream exists.
 			a.announced = map[string]redaction.Announcement{}
 			a.failAppend = fault.New(fault.Conflict, "append.wrong_expected_version", "x")
 			_, err = s.Run(t.Context(), entity, r.ID)
@@ -207,9 +206,9 @@ func TestCrashBeforeEvent(t *testing.T) {
 	}
 }
 
-func TestRunRefuses(t *testing.T) {
+func TestRequest_Refusals(t *testing.T) {
 	t.Parallel()
-	a, s := newArchive()
+	a, s := newRedactionFixture()
 	for code, pointers := range map[string][]string{
 		"redaction.pointer_invalid": {"/data/nothing"}, "redaction.sealed": {"/data/email"}, "redaction.repeated": {"/data/done"},
 	} {
@@ -221,7 +220,7 @@ func TestRunRefuses(t *testing.T) {
 	require.Equal(t, "redaction.repeated", fault.CodeOf(err))
 	_, err = s.Request(t.Context(), entity, a.event.ID, []string{"/data/name"}, "ada@example.org", "p-1")
 	require.Equal(t, "redaction.invalid", fault.CodeOf(err))
-	// A pointer is kept for ever, in the record and in the event.
+	// Pointers are kept for ever, in the redaction and in the event.
 	a.event.Payload = []byte(`{"data":{"mails":{"ada@example.org":{"ok":true},"+49~130 901820":1}}}`)
 	for _, p := range []string{"/data/mails/ada@example.org/ok", "/data/mails/ada@example.org"} {
 		_, err = s.Request(t.Context(), entity, a.event.ID, []string{p}, "x", "p-1")
@@ -229,7 +228,7 @@ func TestRunRefuses(t *testing.T) {
 		require.NotContains(t, err.Error(), "ada")
 	}
 	_, err = s.Request(t.Context(), entity, a.event.ID, []string{"/data/mails/+49~0130 901820"}, "x", "p-1")
-	require.NoError(t, err, "no phone")
+	require.NoError(t, err, "not a phone number")
 	a.requests = nil
 	_, err = s.Request(t.Context(), entity, a.event.ID, []string{"/data/mails"}, "x", "p-1")
 	require.NoError(t, err)

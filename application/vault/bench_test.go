@@ -9,17 +9,17 @@ import (
 	"github.com/erpbackbone/backbone/application/module"
 )
 
-var long = strings.Repeat("x", 98) // 100 bytes with quotes
+var longValue = strings.Repeat("x", 98) // 100 bytes with quotes
 
 func threeFields() string {
-	return `{"data":{"id":"E-1","email":"` + long + `","iban":"` + long + `","partner":{"id":"P-1","name":"` + long + `"}},"dimensions":{},"entity_refs":[]}`
+	return `{"data":{"id":"E-1","email":"` + longValue + `","iban":"` + longValue + `","partner":{"id":"P-1","name":"` + longValue + `"}},"dimensions":{},"entity_refs":[]}`
 }
 
 // BenchmarkSeal seals three values of 100 bytes for two persons whose keys are in
 // memory.
 func BenchmarkSeal(b *testing.B) {
-	r := setup(b)
-	request := r.document(threeFields())
+	r := newVaultFixture(b)
+	request := r.sealRequest(threeFields())
 	r.seal(b, request)
 	b.ReportAllocs()
 	for b.Loop() {
@@ -31,14 +31,14 @@ func BenchmarkSeal(b *testing.B) {
 
 // BenchmarkOpen opens them again.
 func BenchmarkOpen(b *testing.B) {
-	r := setup(b)
-	sealed := r.seal(b, r.document(threeFields()))
+	r := newVaultFixture(b)
+	sealed := r.seal(b, r.sealRequest(threeFields()))
 	b.ReportAllocs()
 	for b.Loop() {
-		documents := []module.SealedDocument{{At: at(), Document: sealed}}
-		if err := r.vault.Open(b.Context(), documents, all); err != nil {
+		documents := []module.SealedDocument{{At: location(), Document: sealed}}
+		if err := r.vault.Open(b.Context(), documents, allClasses); err != nil {
 			b.Fatal(err)
 		}
 	}
-	require.Positive(b, r.tally.opened)
+	require.Positive(b, r.counters.opened)
 }

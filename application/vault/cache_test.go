@@ -18,14 +18,14 @@ import (
 
 func TestCache_LifetimeBeginsWithRead(t *testing.T) {
 	t.Parallel()
-	r := setup(t)
-	sealed := r.seal(t, r.hired("E-1"))
+	r := newVaultFixture(t)
+	sealed := r.seal(t, r.contactRequest("E-1"))
 	r.vault.EvictAll()
 	r.store.afterRead = func() { r.clock.Advance(10 * time.Second) } // a slow answer
 	r.open(t, sealed)
 	r.store.afterRead = nil
 	before, _ := r.store.counts()
-	for range 49 { // used all the time
+	for range 49 { // frequent use does not lengthen the life of a key
 		r.clock.Advance(time.Second)
 		r.open(t, sealed)
 	}
@@ -36,79 +36,79 @@ func TestCache_LifetimeBeginsWithRead(t *testing.T) {
 	require.Equal(t, []int{before, 1}, []int{reads, unwrapped})
 
 	r.clock.Advance(1)
-	r.store.break_(down)
-	_, err := open(t.Context(), r.vault, all, sealed)
-	require.ErrorIs(t, err, down)
-	require.Zero(t, r.service.alive(), "dead keys are zeroed")
-	r.store.break_(nil)
+	r.store.setFailure(errStoreDown)
+	_, err := open(t.Context(), r.vault, allClasses, sealed)
+	require.ErrorIs(t, err, errStoreDown)
+	require.Zero(t, r.service.liveKeys(), "expired keys are zeroed")
+	r.store.setFailure(nil)
 	r.open(t, sealed)
 	reads, _ = r.store.counts()
 	_, unwrapped = r.service.counts()
 	require.Equal(t, []int{before + 2, 2}, []int{reads, unwrapped})
 }
 
-// An outage is never an erasure: what is in memory serves until its time is over,
-// then there is an error and the document is as it was.
-func TestOutages(t *testing.T) {
+// TestVault_OutageIsNoErasure: keys in memory are used until they expire; then requests fail and
+// the document stays sealed.
+func TestVault_OutageIsNoErasure(t *testing.T) {
 	t.Parallel()
-	r := setup(t)
-	sealed := r.seal(t, r.hired("E-1"))
+	r := newVaultFixture(t)
+	sealed := r.seal(t, r.contactRequest("E-1"))
 	for range 10 {
-		r.seal(t, r.hired("E-1"))
+		r.seal(t, r.contactRequest("E-1"))
 	}
-	r.store.break_(down)
-	away := fault.New(fault.Unavailable, "kms.unavailable", "the key service is away; try again")
-	r.service.set(func(s *keyService) { s.fail = away })
-	r.clock.Advance(life - 1)
+	r.store.setFailure(errStoreDown)
+	errServiceDown := fault.New(fault.Unavailable, "kms.unavailable", "the key service is down; try again")
+	r.service.set(func(s *keyService) { s.fail = errServiceDown })
+	r.clock.Advance(keyLife - 1)
 	require.Contains(t, r.open(t, sealed), canary)
-	r.seal(t, r.hired("E-1"))
-	_, _, err := r.vault.Seal(t.Context(), r.hired("E-2"))
-	require.ErrorIs(t, err, down)
+	r.seal(t, r.contactRequest("E-1"))
+	_, _, err := r.vault.Seal(t.Context(), r.contactRequest("E-2"))
+	require.ErrorIs(t, err, errStoreDown)
 
 	r.clock.Advance(1)
-	for _, want := range []error{down, away} {
+	for _, want := range []error{errStoreDown, errServiceDown} {
 		for range 3 {
-			text, err := open(t.Context(), r.vault, all, sealed)
+			text, err := open(t.Context(), r.vault, allClasses, sealed)
 			require.ErrorIs(t, err, want)
 			require.Equal(t, string(sealed), text)
-			_, _, err = r.vault.Seal(t.Context(), r.hired("E-1"))
+			_, _, err = r.vault.Seal(t.Context(), r.contactRequest("E-1"))
 			require.ErrorIs(t, err, want)
 			require.NotContains(t, err.Error(), canary)
 		}
-		r.store.break_(nil)
+		r.store.setFailure(nil)
 	}
-	_, _, err = r.vault.Seal(t.Context(), r.hired("E-2"))
-	require.ErrorIs(t, err, away, "no key can be made")
+	_, _, err = r.vault.Seal(t.Context(), r.contactRequest("E-2"))
+	require.ErrorIs(t, err, errServiceDown, "no key can be made")
 	r.service.set(func(s *keyService) { s.fail = nil })
 	require.Contains(t, r.open(t, sealed), canary)
-	require.Equal(t, []int{6, 1}, []int{r.tally.kms["unwrapkms.unavailable"], r.tally.kms["generatekms.unavailable"]}, "errors are not kept")
+	require.Equal(t, []int{6, 1}, []int{r.counters.kms["unwrapkms.unavailable"], r.counters.kms["generatekms.unavailable"]}, "errors are not cached")
 }
 
-func TestCacheKeepsDestroyedAndNotAbsentKeys(t *testing.T) {
+func TestCache_KeepsDestroyedAndNotAbsentKeys(t *testing.T) {
 	t.Parallel()
-	r := setup(t)
-	sealed := r.seal(t, r.hired("E-1"))
-	reference := r.store.set(employee("E-1"), destroy)
+	r := newVaultFixture(t)
+	sealed := r.seal(t, r.contactRequest("E-1"))
+	reference := r.store.set(employeeKey("E-1"), destroy)
 	r.vault.Evict(reference)
 	before, _ := r.store.counts()
 	for range 5 {
 		require.Contains(t, r.open(t, sealed), "[REDACTED]")
-		r.clock.Advance(life / 6)
+		r.clock.Advance(keyLife / 6)
 	}
 	reads, _ := r.store.counts()
 	require.Equal(t, before+1, reads)
-	r.clock.Advance(life / 6)
-	r.store.break_(down)
-	_, err := open(t.Context(), r.vault, all, sealed)
-	require.ErrorIs(t, err, down, "what the store said has died too")
-	r.store.break_(nil)
+	r.clock.Advance(keyLife / 6)
+	r.store.setFailure(errStoreDown)
+	_, err := open(t.Context(), r.vault, allClasses, sealed)
+	require.ErrorIs(t, err, errStoreDown, "the cached state has expired too")
+	r.store.setFailure(nil)
 
 	r.store.mu.Lock()
-	delete(r.store.keys, employee("E-1"))
+	delete(r.store.keys, employeeKey("E-1"))
 	r.store.mu.Unlock()
 	before, _ = r.store.counts()
 	for range 3 {
-		_, err := open(t.Context(), r.vault, all, sealed)
+		_, err := open(t.Context(), r.vault, allClasses, sealed)
 		require.Equal(t, "pii.unsealable", fault.CodeOf(err), "a lost key is no erasure")
 	}
 	reads, _ = r.store.counts()
@@ -117,26 +117,28 @@ func TestCacheKeepsDestroyedAndNotAbsentKeys(t *testing.T) {
 
 func TestEvict(t *testing.T) {
 	t.Parallel()
-	for name, evict := range map[string]func(*rig, string){
-		"one": func(r *rig, reference string) { r.vault.Evict(reference) },
-		"all": func(r *rig, _ string) { r.vault.EvictAll() },
+	for name, evict := range map[string]func(*vaultFixture, string){
+		"one": func(r *vaultFixture, reference string) { r.vault.Evict(reference) },
+		"all": func(r *vaultFixture, _ string) { r.vault.EvictAll() },
 	} {
-		r := setup(t)
-		sealed := r.seal(t, r.hired("E-1"))
-		r.seal(t, r.hired("E-2"))
-		reference := r.store.set(employee("E-1"), destroy)
-		require.Contains(t, r.open(t, sealed), canary, "nobody has told this node yet")
-		evict(r, reference)
-		require.Equal(t, map[string]int{"one": 1, "all": 0}[name], r.service.alive())
-		require.Contains(t, r.open(t, sealed), "[REDACTED]")
-		require.Equal(t, map[string]int{"one": 1, "all": 2}[name], r.tally.evicted)
-		r.vault.Evict("unknown")
+		t.Run(name, func(t *testing.T) {
+			r := newVaultFixture(t)
+			sealed := r.seal(t, r.contactRequest("E-1"))
+			r.seal(t, r.contactRequest("E-2"))
+			reference := r.store.set(employeeKey("E-1"), destroy)
+			require.Contains(t, r.open(t, sealed), canary, "this node has not received the eviction")
+			evict(r, reference)
+			require.Equal(t, map[string]int{"one": 1, "all": 0}[name], r.service.liveKeys())
+			require.Contains(t, r.open(t, sealed), "[REDACTED]")
+			require.Equal(t, map[string]int{"one": 1, "all": 2}[name], r.counters.evicted)
+			r.vault.Evict("unknown")
+		})
 	}
 }
 
-// during runs an opening that is stopped inside the key service or the key store,
-// and something else meanwhile.
-func during(t *testing.T, r *rig, sealed []byte, inStore bool, meanwhile func()) (text string, err error) {
+// openWhile opens a document, and runs f while that request waits in the key service or the key
+// store.
+func openWhile(t *testing.T, r *vaultFixture, sealed []byte, inStore bool, f func()) (text string, err error) {
 	t.Helper()
 	entered, hold := make(chan struct{}), make(chan struct{})
 	stop := sync.OnceFunc(func() { close(entered); <-hold })
@@ -145,46 +147,46 @@ func during(t *testing.T, r *rig, sealed []byte, inStore bool, meanwhile func())
 		r.store.afterRead = stop
 		r.store.mu.Unlock()
 	} else {
-		r.service.set(func(s *keyService) { s.hold = stop })
+		r.service.set(func(s *keyService) { s.onCall = stop })
 	}
 	var wg sync.WaitGroup
-	wg.Go(func() { text, err = open(t.Context(), r.vault, all, sealed) })
+	wg.Go(func() { text, err = open(t.Context(), r.vault, allClasses, sealed) })
 	<-entered
 	r.store.mu.Lock()
 	r.store.afterRead = nil
 	r.store.mu.Unlock()
-	r.service.set(func(s *keyService) { s.hold = nil })
-	meanwhile()
+	r.service.set(func(s *keyService) { s.onCall = nil })
+	f()
 	close(hold)
 	wg.Wait()
 	return text, err
 }
 
-func TestLoad_BeforeEvictionIsUsedOnce(t *testing.T) {
+func TestAcquireKeys_ReadBeforeEvictionIsUsedOnce(t *testing.T) {
 	t.Parallel()
 	for _, inStore := range []bool{true, false} {
 		for _, everything := range []bool{true, false} {
 			t.Run(fmt.Sprint(inStore, everything), func(t *testing.T) {
 				t.Parallel()
-				r := setup(t)
-				sealed := r.seal(t, r.hired("E-1"))
-				reference := r.store.keys[employee("E-1")].Reference
+				r := newVaultFixture(t)
+				sealed := r.seal(t, r.contactRequest("E-1"))
+				reference := r.store.keys[employeeKey("E-1")].Reference
 				r.vault.EvictAll()
-				text, err := during(t, r, sealed, inStore, func() {
-					r.store.set(employee("E-1"), destroy)
+				text, err := openWhile(t, r, sealed, inStore, func() {
+					r.store.set(employeeKey("E-1"), destroy)
 					if everything {
 						r.vault.EvictAll()
 					} else {
 						r.vault.Evict(reference)
 					}
-					// Whoever comes after the eviction does not join what began before.
-					late, err := open(t.Context(), r.vault, all, sealed)
+					// A request after the eviction does not join the read before it.
+					late, err := open(t.Context(), r.vault, allClasses, sealed)
 					require.NoError(t, err)
 					require.Contains(t, late, "[REDACTED]")
 				})
 				require.NoError(t, err)
 				require.Contains(t, text, canary)
-				require.Zero(t, r.service.alive(), "zeroed after the one use")
+				require.Zero(t, r.service.liveKeys(), "zeroed after the one use")
 				require.Contains(t, r.open(t, sealed), "[REDACTED]")
 			})
 		}
@@ -193,87 +195,86 @@ func TestLoad_BeforeEvictionIsUsedOnce(t *testing.T) {
 
 func TestMint_BeforeEvictionIsNotCached(t *testing.T) {
 	t.Parallel()
-	r := setup(t)
+	r := newVaultFixture(t)
 	r.store.beforeMint = r.vault.EvictAll
-	r.seal(t, r.hired("E-1"))
-	require.Zero(t, r.service.alive())
-	r.seal(t, r.hired("E-1"))
+	r.seal(t, r.contactRequest("E-1"))
+	require.Zero(t, r.service.liveKeys())
+	r.seal(t, r.contactRequest("E-1"))
 	generated, unwrapped := r.service.counts()
 	require.Equal(t, []int{1, 1}, []int{generated, unwrapped})
 }
 
-func TestLoad_SlowKeyService(t *testing.T) {
+func TestAcquireKeys_KeyExpiresDuringUnwrap(t *testing.T) {
 	t.Parallel()
-	r := setup(t)
-	sealed := r.seal(t, r.hired("E-1"))
+	r := newVaultFixture(t)
+	sealed := r.seal(t, r.contactRequest("E-1"))
 	r.vault.EvictAll()
 	before, _ := r.store.counts()
-	text, err := during(t, r, sealed, false, func() {
-		r.clock.Advance(life)
-		r.store.set(employee("E-1"), destroy)
+	text, err := openWhile(t, r, sealed, false, func() {
+		r.clock.Advance(keyLife)
+		r.store.set(employeeKey("E-1"), destroy)
 	})
 	require.NoError(t, err)
-	require.Contains(t, text, "[REDACTED]", "the store was asked again")
+	require.Contains(t, text, "[REDACTED]", "the key store was read again")
 	reads, _ := r.store.counts()
 	require.Equal(t, before+2, reads)
 	r.vault.EvictAll()
-	require.Zero(t, r.service.alive())
+	require.Zero(t, r.service.liveKeys())
 }
 
-func TestCacheLimit(t *testing.T) {
+func TestCache_Limit(t *testing.T) {
 	t.Parallel()
-	r := setup(t, func(c *vault.Config) { c.Entries = 3 })
+	r := newVaultFixture(t, func(c *vault.Config) { c.Entries = 3 })
 	var documents [][]byte
 	for i := range 5 {
-		documents = append(documents, r.seal(t, r.hired(fmt.Sprintf("E-%d", i))))
+		documents = append(documents, r.seal(t, r.contactRequest(fmt.Sprintf("E-%d", i))))
 		r.clock.Advance(time.Second)
 	}
-	require.Equal(t, 3, r.service.alive())
-	require.Equal(t, 2, r.tally.evicted)
+	require.Equal(t, 3, r.service.liveKeys())
+	require.Equal(t, 2, r.counters.evicted)
 	require.Contains(t, r.open(t, documents[4]), canary)
 	_, unwrapped := r.service.counts()
 	require.Zero(t, unwrapped)
-	require.Contains(t, r.open(t, documents[0]), canary, "the earliest had to go")
+	require.Contains(t, r.open(t, documents[0]), canary, "the key that expires first was evicted")
 	_, unwrapped = r.service.counts()
 	require.Equal(t, 1, unwrapped)
 
-	// More at once than there is room for: all are served, and then the bound holds.
+	// A request that needs more keys than the limit gets all; afterwards the limit holds.
 	var page []module.SealedDocument
 	for _, d := range documents {
-		page = append(page, module.SealedDocument{At: at(), Document: d})
+		page = append(page, module.SealedDocument{At: location(), Document: d})
 	}
-	require.NoError(t, r.vault.Open(t.Context(), page, all))
+	require.NoError(t, r.vault.Open(t.Context(), page, allClasses))
 	for _, d := range page {
 		require.Contains(t, string(d.Document), canary)
 	}
-	require.LessOrEqual(t, r.service.alive(), 3)
+	require.LessOrEqual(t, r.service.liveKeys(), 3)
 }
 
 func TestForget(t *testing.T) {
 	t.Parallel()
-	r := setup(t)
-	r.seal(t, r.hired("E-1"))
+	r := newVaultFixture(t)
+	r.seal(t, r.contactRequest("E-1"))
 	before, _ := r.store.counts()
 	r.vault.Forget(8, []event.SealedSubject{{Subject: "employee:E-1"}})
 	r.vault.Forget(7, []event.SealedSubject{{Subject: "employee:E-1", KeyClass: 1}, {Subject: "employee:E-2"}})
-	r.seal(t, r.hired("E-1"))
+	r.seal(t, r.contactRequest("E-1"))
 	reads, _ := r.store.counts()
 	require.Equal(t, before, reads)
 	r.vault.Forget(7, []event.SealedSubject{{Subject: "employee:E-1"}})
-	r.seal(t, r.hired("E-1"))
+	r.seal(t, r.contactRequest("E-1"))
 	reads, _ = r.store.counts()
 	require.Equal(t, before+1, reads)
 }
 
-// Keys of one subject in other partitions and classes are other keys.
-func TestKeysPerPartitionSubjectAndClass(t *testing.T) {
+func TestMint_KeyPerPartitionSubjectAndClass(t *testing.T) {
 	t.Parallel()
-	r := setup(t)
-	r.seal(t, r.hired("E-1"))
-	other := r.hired("E-1")
+	r := newVaultFixture(t)
+	r.seal(t, r.contactRequest("E-1"))
+	other := r.contactRequest("E-1")
 	other.At.Partition = 8
 	r.seal(t, other)
-	other = r.hired("E-1")
+	other = r.contactRequest("E-1")
 	other.Class = shredding.KeyRegulatory
 	_, used, err := r.vault.Seal(t.Context(), other)
 	require.NoError(t, err)
@@ -288,11 +289,11 @@ func TestKeysPerPartitionSubjectAndClass(t *testing.T) {
 	}
 }
 
-// Sealers and openers go on while everything is evicted all the time.
-func TestEvictKeysInUse(t *testing.T) {
+// TestEvict_KeysInUse seals and opens while all keys are evicted in a loop.
+func TestEvict_KeysInUse(t *testing.T) {
 	t.Parallel()
-	r := setup(t)
-	sealed := r.seal(t, r.hired("E-1"))
+	r := newVaultFixture(t)
+	sealed := r.seal(t, r.contactRequest("E-1"))
 	done := make(chan struct{})
 	var evictor, users sync.WaitGroup
 	evictor.Go(func() {
@@ -306,23 +307,23 @@ func TestEvictKeysInUse(t *testing.T) {
 			}
 		}
 	})
-	worked := 0
+	succeeded := 0
 	var mu sync.Mutex
 	for range 8 {
 		users.Go(func() {
 			for range 100 {
-				text, err := open(t.Context(), r.vault, all, sealed)
+				text, err := open(t.Context(), r.vault, allClasses, sealed)
 				if err == nil {
 					require.Contains(t, text, canary)
 				}
-				_, _, sealErr := r.vault.Seal(t.Context(), r.hired("E-1"))
+				_, _, sealErr := r.vault.Seal(t.Context(), r.contactRequest("E-1"))
 				for _, err := range []error{err, sealErr} {
 					if err != nil {
 						require.Equal(t, "pii.key_evicted", fault.CodeOf(err))
 						continue
 					}
 					mu.Lock()
-					worked++
+					succeeded++
 					mu.Unlock()
 				}
 			}
@@ -331,31 +332,33 @@ func TestEvictKeysInUse(t *testing.T) {
 	users.Wait()
 	close(done)
 	evictor.Wait()
-	require.Positive(t, worked)
+	require.Positive(t, succeeded)
 	r.vault.EvictAll()
-	require.Zero(t, r.service.alive(), "no key is left behind")
+	require.Zero(t, r.service.liveKeys(), "every key is zeroed")
 }
 
-// A key is zeroed at once although a request holds it, which then looks again.
-func TestEvictDoesNotWaitForRequest(t *testing.T) {
+// TestEvict_DoesNotWaitForRequest: a key is zeroed at once although a request uses it; the
+// request reads the key store again.
+func TestEvict_DoesNotWaitForRequest(t *testing.T) {
 	t.Parallel()
-	r := setup(t)
-	sealed := r.seal(t, r.document(couple))
+	r := newVaultFixture(t)
+	sealed := r.seal(t, r.sealRequest(twoPersons))
 	r.vault.Forget(7, []event.SealedSubject{{Subject: "person:P-9"}})
-	require.Equal(t, 1, r.service.alive())
-	text, err := during(t, r, sealed, false, func() { // stopped with one key in hand
-		r.vault.Evict(r.store.set(employee("E-1"), destroy))
-		require.Zero(t, r.service.alive())
+	require.Equal(t, 1, r.service.liveKeys())
+	text, err := openWhile(t, r, sealed, false, func() { // the request has acquired one of its keys
+		r.vault.Evict(r.store.set(employeeKey("E-1"), destroy))
+		require.Zero(t, r.service.liveKeys())
 	})
 	require.NoError(t, err)
 	require.Equal(t, `{"data":{"iban" : "[REDACTED]" ,"id":"E-1","email":"[REDACTED]","partner":{"id":"P-9","name":"Bob"},"grade":1.50}}`, text)
 }
 
-// A row of one partition is no way to the values of another.
-func TestOpenRefusesCopyFromOtherPartition(t *testing.T) {
+// TestOpen_RefusesCopyFromOtherPartition: a row of one partition cannot disclose values of
+// another.
+func TestOpen_RefusesCopyFromOtherPartition(t *testing.T) {
 	t.Parallel()
-	r := setup(t)
-	request := r.hired("E-1")
+	r := newVaultFixture(t)
+	request := r.contactRequest("E-1")
 	request.At.Partition = 8
 	values, err := shredding.FindSealed(r.seal(t, request))
 	require.NoError(t, err)
@@ -363,9 +366,9 @@ func TestOpenRefusesCopyFromOtherPartition(t *testing.T) {
 	origin.Pointer = "/data/email"
 	values[0].Origin = &origin
 	row := append(values[0].Append([]byte(`{"mail":`)), '}')
-	_, err = open(t.Context(), r.vault, all, row)
+	_, err = open(t.Context(), r.vault, allClasses, row)
 	require.Equal(t, "pii.unsealable", fault.CodeOf(err))
 	documents := []module.SealedDocument{{At: shredding.Location{Partition: 8}, Document: row}}
-	require.NoError(t, r.vault.Open(t.Context(), documents, all))
+	require.NoError(t, r.vault.Open(t.Context(), documents, allClasses))
 	require.Contains(t, string(documents[0].Document), canary)
 }

@@ -88,9 +88,9 @@ func (v *Vault) hmacWithSecret(ctx context.Context, tenantID, purpose string, te
 func (v *Vault) loadSecret(ctx context.Context, s *tenantSecret, tenantID, purpose string) {
 	ctx, cancel := detachedContext(ctx)
 	defer cancel()
-	s.value, s.err = v.secret(ctx, tenantID, purpose)
+	s.value, s.err = v.getOrMakeSecret(ctx, tenantID, purpose)
 	if fault.CodeOf(s.err) == codeEpochClosed {
-		s.value, s.err = v.secret(ctx, tenantID, purpose)
+		s.value, s.err = v.getOrMakeSecret(ctx, tenantID, purpose)
 	}
 	if s.err != nil { // the waiting requests, and those within the pause, get the error
 		v.mu.Lock()
@@ -100,26 +100,19 @@ func (v *Vault) loadSecret(ctx context.Context, s *tenantSecret, tenantID, purpo
 	close(s.done)
 }
 
-// secret reads a tenant's secret of a purpose. It makes the first one.
-func (v *Vault) secret(ctx context.Context, tenantID, purpose string) (shredding.Secret, error) {
+// getOrMakeSecret reads a tenant's secret of a purpose. It makes the first one.
+func (v *Vault) getOrMakeSecret(ctx context.Context, tenantID, purpose string) (shredding.Secret, error) {
 	stored, err := v.Keys.TenantSecret(ctx, tenantID, purpose)
 	if err != nil {
 		return shredding.Secret{}, err
 	}
 	if stored.Reference == "" {
 		reference := newReference()
-		kek, plain, wrapped, err := v.generate(ctx, tenantID, ports.Bound(0, reference, firstVersion))
+		plain, wrapped, err := v.generate(ctx, tenantID, 0, reference)
 		if err != nil {
 			return shredding.Secret{}, err
 		}
-		fingerprint, err := shredding.Key{Class: shredding.KeyStandard, Version: firstVersion, DEK: plain}.Fingerprint()
-		if err != nil {
-			return shredding.Secret{}, err
-		}
-		stored, err = v.Keys.SaveTenantSecret(ctx, ports.TenantSecret{
-			TenantID: tenantID, Purpose: purpose, Reference: reference,
-			WrappedKey: ports.WrappedKey{Version: firstVersion, Epoch: kek.Epoch, KEK: kek.KeyID, Wrapped: wrapped, Fingerprint: fingerprint},
-		})
+		stored, err = v.Keys.SaveTenantSecret(ctx, ports.TenantSecret{TenantID: tenantID, Purpose: purpose, Reference: reference, WrappedKey: wrapped})
 		if err == nil && stored.Reference == reference {
 			return plain, nil
 		}

@@ -37,7 +37,7 @@ type keyStore struct {
 	beforeRead func()
 	afterRead  func()
 	beforeMint func()
-	afterMint  func() // the key stands, and nobody was told yet
+	afterMint  func() // runs when the key is stored, before the caller gets the result
 }
 
 func (s *keyStore) SubjectKeys(_ context.Context, ids []ports.SubjectKeyID) ([]ports.SubjectKey, error) {
@@ -126,7 +126,7 @@ func (s *keyStore) SaveTenantSecret(_ context.Context, t ports.TenantSecret) (po
 	return t, nil
 }
 
-// set changes what stands of a key, as another process would.
+// set changes a stored key, as another process would, and returns its reference.
 func (s *keyStore) set(id ports.SubjectKeyID, change func(*ports.SubjectKey)) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -143,7 +143,7 @@ func (s *keyStore) counts() (reads, mints int) {
 	return s.reads, s.mints
 }
 
-func (s *keyStore) break_(err error) {
+func (s *keyStore) setFailure(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.fail = err
@@ -159,11 +159,11 @@ func fence(k *ports.SubjectKey) { k.State = shredding.KeyFenced }
 type keyService struct {
 	mu        sync.Mutex
 	wrapped   map[string]wrapping
-	given     []shredding.Secret // every key that went out
+	issued    []shredding.Secret // every plain key that a caller got
 	generated int
 	unwrapped int
 	fail      error
-	hold      func() // runs in every call
+	onCall    func() // runs in every call
 }
 
 type wrapping struct {
@@ -174,19 +174,19 @@ type wrapping struct {
 
 func (s *keyService) call() error {
 	s.mu.Lock()
-	hold := s.hold
+	onCall := s.onCall
 	s.mu.Unlock()
-	if hold != nil {
-		hold()
+	if onCall != nil {
+		onCall()
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.fail
 }
 
-func (s *keyService) out(plain []byte) shredding.Secret {
+func (s *keyService) issue(plain []byte) shredding.Secret {
 	secret := shredding.NewSecret(bytes.Clone(plain))
-	s.given = append(s.given, secret)
+	s.issued = append(s.issued, secret)
 	return secret
 }
 
@@ -201,7 +201,7 @@ func (s *keyService) Generate(_ context.Context, keyID string, bound ports.Encry
 	_, _ = rand.Read(plain)
 	name := fmt.Sprintf("wrapped-%d", s.generated)
 	s.wrapped[name] = wrapping{keyID, bound, plain}
-	return ports.DataKey{Plain: s.out(plain), Wrapped: []byte(name)}, nil
+	return ports.DataKey{Plain: s.issue(plain), Wrapped: []byte(name)}, nil
 }
 
 func (s *keyService) Unwrap(_ context.Context, keyID string, wrapped []byte, bound ports.EncryptionContext) (shredding.Secret, error) {
@@ -218,7 +218,7 @@ func (s *keyService) Unwrap(_ context.Context, keyID string, wrapped []byte, bou
 	case w.key != keyID:
 		return shredding.Secret{}, fault.New(fault.Invalid, "kms.key_mismatch", "no")
 	}
-	return s.out(w.plain), nil
+	return s.issue(w.plain), nil
 }
 
 func (s *keyService) set(change func(*keyService)) {
@@ -233,11 +233,11 @@ func (s *keyService) counts() (generated, unwrapped int) {
 	return s.generated, s.unwrapped
 }
 
-// alive counts keys that went out and were not zeroed.
-func (s *keyService) alive() (n int) {
+// liveKeys counts the issued keys that are not zeroed.
+func (s *keyService) liveKeys() (n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, secret := range s.given {
+	for _, secret := range s.issued {
 		if secret.Use(func([]byte) error { return nil }) == nil {
 			n++
 		}
@@ -254,25 +254,25 @@ func (m manifests) Manifest(_ context.Context, kind shredding.Kind, recordType s
 	return nil, nil
 }
 
-// sees reads the classes it lists.
-type sees []shredding.Class
+// readableClasses is a reader who may read the listed classes.
+type readableClasses []shredding.Class
 
-func (s sees) Reads(_ string, c shredding.Class) bool { return slices.Contains(s, c) }
+func (s readableClasses) Reads(_ string, c shredding.Class) bool { return slices.Contains(s, c) }
 
-var all = sees(shredding.Classes())
+var allClasses = readableClasses(shredding.Classes())
 
-type rig struct {
-	store   *keyStore
-	service *keyService
-	clock   *testkit.Clock
-	vault   *vault.Vault
-	tally   *tally
-	types   manifests
+type vaultFixture struct {
+	store    *keyStore
+	service  *keyService
+	clock    *testkit.Clock
+	vault    *vault.Vault
+	counters *counters
+	types    manifests
 }
 
-const life = time.Minute
+const keyLife = time.Minute
 
-func setup(t testing.TB, change ...func(*vault.Config)) *rig {
+func newVaultFixture(t testing.TB, change ...func(*vault.Config)) *vaultFixture {
 	t.Helper()
 	manifest, found := eventtype.Manifest([]eventtype.PIIField{
 		{Path: "$.email", Class: "contact", Subject: json.RawMessage(`{"path":"$.id","type":"employee"}`)},
@@ -280,20 +280,19 @@ func setup(t testing.TB, change ...func(*vault.Config)) *rig {
 		{Path: "$.partner.name", Class: "identity", Subject: json.RawMessage(`{"path":"$.partner.id","type":"person"}`)},
 	})
 	require.Empty(t, found)
-	r := &rig{
+	r := &vaultFixture{
 		store:   &keyStore{keys: map[ports.SubjectKeyID]ports.SubjectKey{}, secrets: map[string]ports.TenantSecret{}, epoch: 1},
 		service: &keyService{wrapped: map[string]wrapping{}},
-		clock:   testkit.NewClock(time.Date(2026, 3, 31, 12, 0, 0, 0, time.UTC)), tally: &tally{kms: map[string]int{}}, types: manifests{manifest},
+		clock:   testkit.NewClock(time.Date(2026, 3, 31, 12, 0, 0, 0, time.UTC)), counters: &counters{kms: map[string]int{}}, types: manifests{manifest},
 	}
-	r.vault = r.node(change...)
+	r.vault = r.newNode(change...)
 	return r
 }
 
-// node is another process on the same stores.
-func (r *rig) node(change ...func(*vault.Config)) *vault.Vault {
-	c := vault.Config{
-		Keys: r.store, DataKeys: r.service, Manifests: r.types, Clock: r.clock, Observer: r.tally,
-		Limits: vault.Limits{Entries: 50_000, Life: life, Poll: 5 * time.Second, MaxCalls: 64, MaxCallWait: 5 * time.Second},
+// newNode makes the vault of another process on the same stores.
+func (r *vaultFixture) newNode(change ...func(*vault.Config)) *vault.Vault {
+	c := vault.Config{Keys: r.store, DataKeys: r.service, Manifests: r.types, Clock: r.clock, Observer: r.counters,
+		Limits: vault.Limits{Entries: 50_000, Life: keyLife, Poll: 5 * time.Second, MaxCalls: 64, MaxCallWait: 5 * time.Second},
 	}
 	for _, f := range change {
 		f(&c)
@@ -301,22 +300,22 @@ func (r *rig) node(change ...func(*vault.Config)) *vault.Vault {
 	return testkit.Must(vault.New(c))
 }
 
-// tally is an observer.
-type tally struct {
+// counters implements vault.Observer.
+type counters struct {
 	mu                                              sync.Mutex
 	hits, misses, evicted, sealed, opened, redacted int
 	kms                                             map[string]int
 }
 
-func (o *tally) add(n *int, by int) { o.mu.Lock(); defer o.mu.Unlock(); *n += by }
+func (o *counters) add(n *int, by int) { o.mu.Lock(); defer o.mu.Unlock(); *n += by }
 
-func (o *tally) CacheHits(n int)   { o.add(&o.hits, n) }
-func (o *tally) CacheMisses(n int) { o.add(&o.misses, n) }
-func (o *tally) Evicted(n int)     { o.add(&o.evicted, n) }
-func (o *tally) Sealed(n int)      { o.add(&o.sealed, n) }
-func (o *tally) Opened(n int)      { o.add(&o.opened, n) }
-func (o *tally) Redacted(n int)    { o.add(&o.redacted, n) }
-func (o *tally) KMSCall(operation, code string) {
+func (o *counters) CacheHits(n int)   { o.add(&o.hits, n) }
+func (o *counters) CacheMisses(n int) { o.add(&o.misses, n) }
+func (o *counters) Evicted(n int)     { o.add(&o.evicted, n) }
+func (o *counters) Sealed(n int)      { o.add(&o.sealed, n) }
+func (o *counters) Opened(n int)      { o.add(&o.opened, n) }
+func (o *counters) Redacted(n int)    { o.add(&o.redacted, n) }
+func (o *counters) KMSCall(operation, code string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.kms[operation+code]++
@@ -326,28 +325,28 @@ const canary = "ada@canary.example"
 
 var record = event.ID{1, 2, 3}
 
-func at() shredding.Location {
+func location() shredding.Location {
 	return shredding.Location{Partition: 7, Kind: shredding.KindEvent, Record: record, Type: "hr.employee.hired", SchemaVersion: 1}
 }
 
-func employee(id string) ports.SubjectKeyID {
+func employeeKey(id string) ports.SubjectKeyID {
 	return ports.SubjectKeyID{Partition: 7, Subject: shredding.Subject("employee:" + id), Class: shredding.KeyStandard}
 }
 
-// hired is an employee's document with an email.
-func (r *rig) hired(id string) module.SealRequest {
-	return r.document(`{"data":{"id":"` + id + `","email":"` + canary + `"}}`)
+// contactRequest asks to seal an employee's document with a mail address.
+func (r *vaultFixture) contactRequest(id string) module.SealRequest {
+	return r.sealRequest(`{"data":{"id":"` + id + `","email":"` + canary + `"}}`)
 }
 
-func (r *rig) document(text string) module.SealRequest {
+func (r *vaultFixture) sealRequest(text string) module.SealRequest {
 	fields, err := r.types.known.Resolve([]byte(text), "/data", nil)
 	if err != nil {
 		panic(err)
 	}
-	return module.SealRequest{TenantID: "acme", At: at(), Document: []byte(text), Fields: fields}
+	return module.SealRequest{TenantID: "acme", At: location(), Document: []byte(text), Fields: fields}
 }
 
-func (r *rig) seal(t testing.TB, request module.SealRequest) []byte {
+func (r *vaultFixture) seal(t testing.TB, request module.SealRequest) []byte {
 	t.Helper()
 	document, _, err := r.vault.Seal(t.Context(), request)
 	require.NoError(t, err)
@@ -356,16 +355,16 @@ func (r *rig) seal(t testing.TB, request module.SealRequest) []byte {
 }
 
 func open(ctx context.Context, v *vault.Vault, reader module.Reader, document []byte) (string, error) {
-	documents := []module.SealedDocument{{At: at(), Document: document}}
+	documents := []module.SealedDocument{{At: location(), Document: document}}
 	err := v.Open(ctx, documents, reader)
 	return string(documents[0].Document), err
 }
 
-func (r *rig) open(t testing.TB, document []byte) string {
+func (r *vaultFixture) open(t testing.TB, document []byte) string {
 	t.Helper()
-	text, err := open(t.Context(), r.vault, all, document)
+	text, err := open(t.Context(), r.vault, allClasses, document)
 	require.NoError(t, err)
 	return text
 }
 
-var down = fault.New(fault.Unavailable, "keys.unavailable", "the key store is away; try again")
+var errStoreDown = fault.New(fault.Unavailable, "keys.unavailable", "the key store is down; try again")

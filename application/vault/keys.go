@@ -40,14 +40,14 @@ func (l *keySet) release() {
 // key store and one call of the key service each.
 func (v *Vault) acquireKeys(ctx context.Context, tenantID string, wants []want) (*keySet, error) {
 	l := &keySet{vault: v, deks: make(map[want]*dek, len(wants)), destroyed: map[want]bool{}}
-	rest := v.acquireCached(l, wants)
-	v.Observer.CacheHits(len(wants) - len(rest))
-	if len(rest) > 0 {
-		v.Observer.CacheMisses(len(rest))
+	missing := v.acquireCached(l, wants)
+	v.Observer.CacheHits(len(wants) - len(missing))
+	if len(missing) > 0 {
+		v.Observer.CacheMisses(len(missing))
 	}
-	for round := 1; len(rest) > 0; round++ {
+	for round := 1; len(missing) > 0; round++ {
 		var err error
-		if rest, err = v.acquireFromStore(ctx, tenantID, l, rest, round == maxRounds); err != nil {
+		if missing, err = v.acquireFromStore(ctx, tenantID, l, missing, round == maxRounds); err != nil {
 			l.release()
 			return nil, err
 		}
@@ -56,14 +56,14 @@ func (v *Vault) acquireKeys(ctx context.Context, tenantID string, wants []want) 
 }
 
 // acquireCached adds the keys that are in memory to the set and returns the others.
-func (v *Vault) acquireCached(l *keySet, wants []want) (rest []want) {
+func (v *Vault) acquireCached(l *keySet, wants []want) (missing []want) {
 	now := v.Clock.Now()
 	v.mu.Lock()
 	evicted := v.cache.expire(now)
 	for _, w := range wants {
 		e := v.cache.get(w.id, now)
 		if e == nil {
-			rest = append(rest, w)
+			missing = append(missing, w)
 			continue
 		}
 		version := w.version
@@ -77,18 +77,18 @@ func (v *Vault) acquireCached(l *keySet, wants []want) (rest []want) {
 			d.users++
 			l.deks[w] = d
 		default:
-			rest = append(rest, w)
+			missing = append(missing, w)
 		}
 	}
 	v.mu.Unlock()
-	v.evicted(evicted)
-	return rest
+	v.countEvicted(evicted)
+	return missing
 }
 
 // acquireFromStore adds the keys that are not in memory to the set. It returns those whose
 // cached state is outdated, so that acquireKeys asks for them again; the last round accepts
 // them as they are.
-func (v *Vault) acquireFromStore(ctx context.Context, tenantID string, l *keySet, wants []want, last bool) (again []want, err error) {
+func (v *Vault) acquireFromStore(ctx context.Context, tenantID string, l *keySet, wants []want, last bool) (outdated []want, err error) {
 	ids, seen := make([]ports.SubjectKeyID, 0, len(wants)), make(map[ports.SubjectKeyID]bool, len(wants))
 	for _, w := range wants {
 		if !seen[w.id] {
@@ -104,7 +104,7 @@ func (v *Vault) acquireFromStore(ctx context.Context, tenantID string, l *keySet
 	var first error
 	take := func(w want) {
 		e := entries[w.id]
-		d, verdict, err := v.key(ctx, tenantID, w, e)
+		d, verdict, err := v.acquireKey(ctx, tenantID, w, e)
 		mu.Lock()
 		defer mu.Unlock()
 		if d != nil {
@@ -112,7 +112,7 @@ func (v *Vault) acquireFromStore(ctx context.Context, tenantID string, l *keySet
 		}
 		switch {
 		case !last && (verdict == keyExpired || e.mayBeOutdated && (verdict == keyChanged || err != nil && isFromOutdatedRead(err))):
-			again = append(again, w)
+			outdated = append(outdated, w)
 		case err != nil:
 			first = cmp.Or(first, err)
 		case verdict == keyDestroyed, verdict == keyChanged && w.version == 0:
@@ -138,10 +138,10 @@ func (v *Vault) acquireFromStore(ctx context.Context, tenantID string, l *keySet
 	if first != nil {
 		return nil, first
 	}
-	for _, w := range again {
+	for _, w := range outdated {
 		v.forget(w.id)
 	}
-	return again, nil
+	return outdated, nil
 }
 
 // verdict is the result of acquiring a key.
@@ -168,8 +168,8 @@ func isFromOutdatedRead(err error) bool {
 	return false
 }
 
-// key acquires one key from its entry.
-func (v *Vault) key(ctx context.Context, tenantID string, w want, e knownKey) (*dek, verdict, error) {
+// acquireKey acquires one key from its entry.
+func (v *Vault) acquireKey(ctx context.Context, tenantID string, w want, e knownKey) (*dek, verdict, error) {
 	version := w.version
 	switch state := e.known.State; {
 	case state == shredding.KeyDestroyed:
@@ -186,11 +186,11 @@ func (v *Vault) key(ctx context.Context, tenantID string, w want, e knownKey) (*
 	default:
 		return nil, keyDestroyed, nil
 	}
-	d, err := v.unwrapped(ctx, e.entry, version)
+	d, err := v.loadDEK(ctx, e.entry, version)
 	if err != nil {
 		return nil, keyUsable, err
 	}
-	if d == nil { // unwrapped joined a mint, which found the subject erased
+	if d == nil { // loadDEK joined a mint, which found the subject erased
 		return nil, keyExpired, nil
 	}
 	if !v.Clock.Now().Before(e.expiresAt) {
@@ -217,8 +217,8 @@ type pendingKey struct {
 }
 
 // complete delivers the result to the waiting requests. The caller holds the lock.
-func (m *pendingKey) complete(d *dek, is verdict, err error) {
-	m.dek, m.verdict, m.err = d, is, err
+func (m *pendingKey) complete(d *dek, v verdict, err error) {
+	m.dek, m.verdict, m.err = d, v, err
 	if d != nil {
 		if d.users += m.waiters; d.users == 0 && !d.cached {
 			d.key.DEK.Zero()
@@ -247,9 +247,9 @@ func (v *Vault) await(ctx context.Context, m *pendingKey) (*dek, verdict, error)
 	return nil, keyUsable, ctx.Err()
 }
 
-// unwrapped returns a version of a key in clear, which the caller releases. It is nil if
+// loadDEK returns a version of a key in clear, which the caller releases. It is nil if
 // the subject turns out to be erased.
-func (v *Vault) unwrapped(ctx context.Context, e *entry, version uint32) (*dek, error) {
+func (v *Vault) loadDEK(ctx context.Context, e *entry, version uint32) (*dek, error) {
 	v.mu.Lock()
 	if d := e.deks[version]; d != nil && d.cached {
 		d.users++
@@ -263,7 +263,7 @@ func (v *Vault) unwrapped(ctx context.Context, e *entry, version uint32) (*dek, 
 	if m == nil {
 		m = &pendingKey{done: make(chan struct{})}
 		e.unwraps[version] = m
-		go v.unwrap(ctx, m, e, version)
+		go v.runUnwrap(ctx, m, e, version)
 	}
 	m.waiters++
 	v.mu.Unlock()
@@ -271,23 +271,23 @@ func (v *Vault) unwrapped(ctx context.Context, e *entry, version uint32) (*dek, 
 	return d, err
 }
 
-func (v *Vault) unwrap(ctx context.Context, m *pendingKey, e *entry, version uint32) {
+func (v *Vault) runUnwrap(ctx context.Context, m *pendingKey, e *entry, version uint32) {
 	ctx, cancel := detachedContext(ctx)
 	defer cancel()
-	d, err := v.open(ctx, e.known, version)
+	d, err := v.unwrapVersion(ctx, e.known, version)
 	v.mu.Lock()
 	evicted := 0
 	if d != nil {
 		evicted = v.cache.add(e, d)
 	}
 	delete(e.unwraps, version)
-	v.evicted(evicted)
+	v.countEvicted(evicted)
 	m.complete(d, keyUsable, err)
 	v.mu.Unlock()
 }
 
-// open unwraps a version with the key service.
-func (v *Vault) open(ctx context.Context, k ports.SubjectKey, version uint32) (*dek, error) {
+// unwrapVersion unwraps a version with the key service.
+func (v *Vault) unwrapVersion(ctx context.Context, k ports.SubjectKey, version uint32) (*dek, error) {
 	i := slices.IndexFunc(k.Versions, func(w ports.WrappedKey) bool { return w.Version == version })
 	if i < 0 {
 		return nil, fault.New(fault.Internal, "pii.key_invalid", "the key store lacks the active version of a key; restore the key store's row from an export")

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/domain/shredding"
 	"github.com/erpbackbone/backbone/ports"
@@ -23,7 +24,7 @@ func (v *Vault) mintKey(ctx context.Context, tenantID string, id ports.SubjectKe
 	v.mu.Lock()
 	if e := v.cache.get(id, now); e != nil {
 		v.mu.Unlock()
-		return v.key(ctx, tenantID, want{id: id}, knownKey{e, true}) // another request has minted it
+		return v.acquireKey(ctx, tenantID, want{id: id}, knownKey{e, true}) // another request has minted it
 	}
 	m := v.mints[id]
 	if m == nil {
@@ -46,14 +47,14 @@ func (v *Vault) runMint(ctx context.Context, m *pendingKey, tenantID string, id 
 	if fault.CodeOf(err) == codeEpochClosed {
 		e, d, err = v.mintOnce(ctx, tenantID, id)
 	}
-	is := keyUsable
+	result := keyUsable
 	switch {
 	case fault.CodeOf(err) == shredding.CodeSubjectErased:
-		is, err = keyDestroyed, nil
+		result, err = keyDestroyed, nil
 	case err == nil && !e.known.State.Seals():
-		is = keyDestroyed
+		result = keyDestroyed
 	case err == nil && d == nil:
-		d, err = v.open(ctx, e.known, e.known.Active)
+		d, err = v.unwrapVersion(ctx, e.known, e.known.Active)
 	}
 	now := v.Clock.Now()
 	v.mu.Lock()
@@ -61,11 +62,11 @@ func (v *Vault) runMint(ctx context.Context, m *pendingKey, tenantID string, id 
 	if e != nil && !m.stale(e.known.Reference) {
 		// A read that began after the key was stored may have ended before this mint. Its
 		// entry stays, because the requests that waited for it use it.
-		if have := v.cache.get(id, now); have == nil || !have.matches(e.known) {
+		if cached := v.cache.get(id, now); cached == nil || !cached.matches(e.known) {
 			evicted = v.cache.put(e)
 		}
 	}
-	if is != keyUsable && d != nil {
+	if result != keyUsable && d != nil {
 		d.key.DEK.Zero()
 		d = nil
 	}
@@ -78,15 +79,15 @@ func (v *Vault) runMint(ctx context.Context, m *pendingKey, tenantID string, id 
 		delete(v.mints, id)
 	}
 	delete(v.inFlight, &m.evictionWatch)
-	v.evicted(evicted)
-	m.complete(d, is, err)
+	v.countEvicted(evicted)
+	m.complete(d, result, err)
 	v.mu.Unlock()
 }
 
 // mintOnce mints under the active KEK. The dek is nil if another node has minted the key.
 func (v *Vault) mintOnce(ctx context.Context, tenantID string, id ports.SubjectKeyID) (*entry, *dek, error) {
 	reference := newReference()
-	kek, plain, wrapped, err := v.generate(ctx, tenantID, ports.Bound(id.Partition, reference, firstVersion))
+	plain, wrapped, err := v.generate(ctx, tenantID, id.Partition, reference)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -94,15 +95,8 @@ func (v *Vault) mintOnce(ctx context.Context, tenantID string, id ports.SubjectK
 	if err != nil {
 		return nil, nil, err
 	}
-	fingerprint, err := d.key.Fingerprint()
-	if err != nil {
-		return nil, nil, err
-	}
 	began := v.Clock.Now()
-	stored, err := v.Keys.MintSubjectKey(ctx, tenantID, ports.MintedKey{
-		SubjectKeyID: id, Reference: reference,
-		WrappedKey: ports.WrappedKey{Version: firstVersion, Epoch: kek.Epoch, KEK: kek.KeyID, Wrapped: wrapped, Fingerprint: fingerprint},
-	})
+	stored, err := v.Keys.MintSubjectKey(ctx, tenantID, ports.MintedKey{SubjectKeyID: id, Reference: reference, WrappedKey: wrapped})
 	if err != nil {
 		d.key.DEK.Zero()
 		v.dropKEK(tenantID, err)
@@ -123,20 +117,22 @@ type cachedKEK struct {
 	expiresAt time.Time
 }
 
-// generate makes a data key under the tenant's active KEK. If the cached KEK is not active
-// any more, generate reads it again, once.
-func (v *Vault) generate(ctx context.Context, tenantID string, bound ports.EncryptionContext) (ports.KEK, shredding.Secret, []byte, error) {
+// generate makes the first version of a data key under the tenant's active KEK. If the cached
+// KEK is not active any more, generate reads it again, once.
+func (v *Vault) generate(ctx context.Context, tenantID string, p event.PartitionID, reference string) (plain shredding.Secret, wrapped ports.WrappedKey, err error) {
 	for {
 		kek, isCached, err := v.activeKEK(ctx, tenantID)
 		if err != nil {
-			return ports.KEK{}, shredding.Secret{}, nil, err
+			return plain, wrapped, err
 		}
-		made, err := v.generateKey(ctx, kek.KeyID, bound)
+		made, err := v.generateKey(ctx, kek.KeyID, ports.Bound(p, reference, firstVersion))
 		if err == nil {
-			return kek, made.Plain, made.Wrapped, nil
+			wrapped = ports.WrappedKey{Version: firstVersion, Epoch: kek.Epoch, KEK: kek.KeyID, Wrapped: made.Wrapped}
+			wrapped.Fingerprint, err = shredding.Key{DEK: made.Plain}.Fingerprint()
+			return made.Plain, wrapped, err
 		}
 		if v.dropKEK(tenantID, err); !isCached || !isFromOutdatedRead(err) {
-			return ports.KEK{}, shredding.Secret{}, nil, err
+			return plain, wrapped, err
 		}
 	}
 }
@@ -145,10 +141,10 @@ func (v *Vault) generate(ctx context.Context, tenantID string, bound ports.Encry
 func (v *Vault) activeKEK(ctx context.Context, tenantID string) (kek ports.KEK, isCached bool, err error) {
 	now := v.Clock.Now()
 	v.mu.Lock()
-	kept, ok := v.keks[tenantID]
+	cached, ok := v.keks[tenantID]
 	v.mu.Unlock()
-	if ok && now.Before(kept.expiresAt) {
-		return kept.KEK, true, nil
+	if ok && now.Before(cached.expiresAt) {
+		return cached.KEK, true, nil
 	}
 	if kek, err = v.Keys.ActiveKEK(ctx, tenantID); err != nil {
 		return ports.KEK{}, false, err

@@ -185,7 +185,7 @@ func (o *opening) openAll(ctx context.Context) (opened [][]byte, err error) {
 			opened = nil
 		}
 	}()
-	erased := o.vault.destroyed(ctx, o.withheld)
+	erased := o.vault.findDestroyed(ctx, o.withheld)
 	o.opened, o.redacted = 0, 0
 	opened = make([][]byte, len(o.documents))
 	for i, values := range o.values {

@@ -100,8 +100,8 @@ func (v *Vault) read(ctx context.Context, r *reading, expiresAt time.Time) {
 			k.SubjectKeyID = r.ids[i]
 			e := newEntry(k, expiresAt)
 			if !r.stale(k.Reference) {
-				if have := v.cache.get(k.SubjectKeyID, now); have != nil && have.matches(k) {
-					e = have // a mint added it in between, with the key in clear
+				if cached := v.cache.get(k.SubjectKeyID, now); cached != nil && cached.matches(k) {
+					e = cached // a mint added it in between, with the key in clear
 				} else {
 					evicted += v.cache.put(e)
 				}
@@ -115,7 +115,7 @@ func (v *Vault) read(ctx context.Context, r *reading, expiresAt time.Time) {
 		}
 	}
 	delete(v.inFlight, &r.evictionWatch)
-	v.evicted(evicted)
+	v.countEvicted(evicted)
 	close(r.done)
 	v.mu.Unlock()
 }
@@ -133,7 +133,7 @@ func (v *Vault) Evict(reference string) {
 		evicted = v.cache.drop(e, true)
 	}
 	v.mu.Unlock()
-	v.evicted(evicted)
+	v.countEvicted(evicted)
 }
 
 // EvictAll does the same for all keys of persons, and forgets the active KEKs.
@@ -146,7 +146,7 @@ func (v *Vault) EvictAll() {
 	clear(v.keks)
 	evicted := v.cache.clear()
 	v.mu.Unlock()
-	v.evicted(evicted)
+	v.countEvicted(evicted)
 }
 
 // detachInFlight keeps later requests from joining reads and mints that began before an
@@ -157,9 +157,10 @@ func (v *Vault) detachInFlight() {
 }
 
 // Forget implements module.Sealer. The transaction of an append leases the versions of the
-// keys that its values were sealed with. It fails with pii.subject_erased if a key was
-// fenced or destroyed since, and with pii.key_moved if the key has a newer version or is
-// locked; then the caller forgets the keys and seals again.
+// keys that its values were sealed with, and holds the leases until it ends: a destruction
+// waits for it. It fails with pii.subject_erased if a key was fenced or destroyed since, and
+// with pii.key_moved if the key has a newer version or is locked; then the caller forgets the
+// keys and seals again.
 func (v *Vault) Forget(p event.PartitionID, used []event.SealedSubject) {
 	ids := make([]ports.SubjectKeyID, len(used))
 	for i, u := range used {
@@ -184,19 +185,19 @@ func (v *Vault) forget(ids ...ports.SubjectKeyID) {
 		delete(v.mints, id)
 	}
 	v.mu.Unlock()
-	v.evicted(evicted)
+	v.countEvicted(evicted)
 }
 
-func (v *Vault) evicted(keys int) {
+func (v *Vault) countEvicted(keys int) {
 	if keys > 0 {
 		v.Observer.Evicted(keys)
 	}
 }
 
-// destroyed returns which of the keys are destroyed, to show [REDACTED] also to readers who
-// may not read the values. While the key store is unavailable it returns none, so these
-// readers get [MASKED].
-func (v *Vault) destroyed(ctx context.Context, ids []ports.SubjectKeyID) map[ports.SubjectKeyID]bool {
+// findDestroyed returns which of the keys are destroyed, to show [REDACTED] also to readers who
+// may not read the values. While the key store is unavailable or the gate is closed it returns
+// none, so these readers get [MASKED].
+func (v *Vault) findDestroyed(ctx context.Context, ids []ports.SubjectKeyID) map[ports.SubjectKeyID]bool {
 	if len(ids) == 0 || v.ready() != nil {
 		return nil
 	}
@@ -204,11 +205,11 @@ func (v *Vault) destroyed(ctx context.Context, ids []ports.SubjectKeyID) map[por
 	if err != nil {
 		return nil
 	}
-	gone := make(map[ports.SubjectKeyID]bool, len(ids))
+	destroyed := make(map[ports.SubjectKeyID]bool, len(ids))
 	for id, e := range states {
 		if e.known.State == shredding.KeyDestroyed {
-			gone[id] = true
+			destroyed[id] = true
 		}
 	}
-	return gone
+	return destroyed
 }

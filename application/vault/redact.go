@@ -19,7 +19,7 @@ func (v *Vault) Redact(ctx context.Context, events []event.Recorded) ([]event.Re
 	}
 	found := make(map[int][]shredding.Sealed)
 	var ids []ports.SubjectKeyID
-	asked := map[ports.SubjectKeyID]bool{}
+	seen := map[ports.SubjectKeyID]bool{}
 	for i := range events {
 		if !shredding.HasSealed(events[i].Payload) {
 			continue
@@ -33,8 +33,8 @@ func (v *Vault) Redact(ctx context.Context, events []event.Recorded) ([]event.Re
 			if err != nil {
 				return nil, err
 			}
-			if !asked[id] {
-				asked[id] = true
+			if !seen[id] {
+				seen[id] = true
 				ids = append(ids, id)
 			}
 		}

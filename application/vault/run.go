@@ -12,8 +12,8 @@ import (
 // before that.
 const expireInterval = time.Second
 
-// Run evicts the keys that the key store reports as destroyed, until ctx ends. It tells the
-// key store up to which generation this node has evicted them, every Poll and at once after
+// Run evicts the keys that the key store reports as destroyed, until ctx ends. It reports to
+// the key store up to which generation this node has evicted them, every Poll and at once after
 // a signal. After a failed report, Life still bounds how long a key stays in memory.
 func (v *Vault) Run(ctx context.Context, evictions ports.KeyEvictions, node string) {
 	var running sync.WaitGroup
@@ -34,8 +34,7 @@ func (v *Vault) Run(ctx context.Context, evictions ports.KeyEvictions, node stri
 	v.EvictAll()
 }
 
-// report tells the key store up to which generation this node has evicted the destroyed
-// keys. If the key store has another generation, report evicts all keys and reports again:
+// report stores up to which generation this node has evicted the destroyed keys. If the key store has another generation, report evicts all keys and reports again:
 // a later one means that keys were destroyed, an earlier one that the key store was restored
 // from a backup. It returns the last generation up to which keys are evicted.
 func (v *Vault) report(ctx context.Context, evictions ports.KeyEvictions, node string, evicted int64) int64 {
@@ -44,7 +43,7 @@ func (v *Vault) report(ctx context.Context, evictions ports.KeyEvictions, node s
 		if err != nil || newest == evicted {
 			return evicted
 		}
-		v.EvictAll() // before the next report says so
+		v.EvictAll() // before the next report
 		evicted = newest
 	}
 }
@@ -82,7 +81,7 @@ func (v *Vault) expireLoop(ctx context.Context) {
 			v.mu.Lock()
 			evicted := v.cache.expire(now)
 			v.mu.Unlock()
-			v.evicted(evicted)
+			v.countEvicted(evicted)
 		}
 	}
 }

@@ -17,19 +17,19 @@ import (
 	"github.com/erpbackbone/backbone/test/testkit"
 )
 
-// signals is the evictions of a key store, in the hands of the test.
-type signals struct {
-	mu      sync.Mutex
-	newest  int64
-	fail    error
-	reports []int64
-	onLine  func(forgotten int64) // runs in every report
-	evict   func(string)
-	lost    func()
-	ready   chan struct{}
+// fakeEvictions lets a test report evictions and generations.
+type fakeEvictions struct {
+	mu       sync.Mutex
+	newest   int64
+	fail     error
+	reports  []int64
+	onReport func(forgotten int64) // runs in every report
+	evict    func(string)
+	lost     func()
+	ready    chan struct{}
 }
 
-func (s *signals) ListenEvictions(ctx context.Context, evict func(string), lost func()) error {
+func (s *fakeEvictions) ListenEvictions(ctx context.Context, evict func(string), lost func()) error {
 	s.mu.Lock()
 	s.evict, s.lost = evict, lost
 	s.mu.Unlock()
@@ -38,20 +38,20 @@ func (s *signals) ListenEvictions(ctx context.Context, evict func(string), lost 
 	return ctx.Err()
 }
 
-func (s *signals) ReportNode(_ context.Context, node string, forgotten int64) (int64, error) {
+func (s *fakeEvictions) ReportNode(_ context.Context, node string, forgotten int64) (int64, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if node != "node-1" {
 		return 0, errors.New("another node")
 	}
 	s.reports = append(s.reports, forgotten)
-	if s.onLine != nil {
-		s.onLine(forgotten)
+	if s.onReport != nil {
+		s.onReport(forgotten)
 	}
 	return s.newest, s.fail
 }
 
-func (s *signals) last() int64 {
+func (s *fakeEvictions) lastReport() int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.reports) == 0 {
@@ -60,84 +60,84 @@ func (s *signals) last() int64 {
 	return s.reports[len(s.reports)-1]
 }
 
-func run(t *testing.T, r *rig) *signals {
+func startRun(t *testing.T, r *vaultFixture) *fakeEvictions {
 	t.Helper()
-	s := &signals{ready: make(chan struct{}), newest: 3}
+	s := &fakeEvictions{ready: make(chan struct{}), newest: 3}
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() { r.vault.Run(ctx, s, "node-1"); close(done) }()
 	t.Cleanup(func() {
 		cancel()
 		<-done
-		require.Zero(t, r.service.alive(), "a node that stops forgets everything")
+		require.Zero(t, r.service.liveKeys(), "a node that stops evicts all keys")
 	})
 	<-s.ready
-	require.Eventually(t, func() bool { return s.last() == 3 }, time.Minute, time.Millisecond)
+	require.Eventually(t, func() bool { return s.lastReport() == 3 }, time.Minute, time.Millisecond)
 	return s
 }
 
-func TestRunReportsSignalAtOnce(t *testing.T) {
+func TestRun_ReportsSignalAtOnce(t *testing.T) {
 	t.Parallel()
-	r := setup(t, func(c *vault.Config) { c.Poll = time.Hour })
-	s := run(t, r)
-	r.seal(t, r.hired("E-1"))
-	r.seal(t, r.hired("E-2"))
+	r := newVaultFixture(t, func(c *vault.Config) { c.Poll = time.Hour })
+	s := startRun(t, r)
+	r.seal(t, r.contactRequest("E-1"))
+	r.seal(t, r.contactRequest("E-2"))
 	s.mu.Lock()
 	evict, before := s.evict, len(s.reports)
 	s.mu.Unlock()
-	evict(r.store.keys[employee("E-1")].Reference)
-	require.Equal(t, 1, r.service.alive())
+	evict(r.store.keys[employeeKey("E-1")].Reference)
+	require.Equal(t, 1, r.service.liveKeys())
 	require.Eventually(t, func() bool { s.mu.Lock(); defer s.mu.Unlock(); return len(s.reports) > before }, time.Minute, time.Millisecond)
 
 	s.mu.Lock()
 	lost := s.lost
 	s.newest = 4
-	s.onLine = func(forgotten int64) {
+	s.onReport = func(forgotten int64) {
 		if forgotten == 4 {
-			require.Zero(t, r.service.alive(), "forgotten first, then reported")
+			require.Zero(t, r.service.liveKeys(), "keys are evicted before the report")
 		}
 	}
 	s.mu.Unlock()
 	lost()
-	require.Zero(t, r.service.alive())
-	require.Eventually(t, func() bool { return s.last() == 4 }, time.Minute, time.Millisecond)
+	require.Zero(t, r.service.liveKeys())
+	require.Eventually(t, func() bool { return s.lastReport() == 4 }, time.Minute, time.Millisecond)
 }
 
-func TestRunEvictsOnNewGeneration(t *testing.T) {
+func TestRun_EvictsOnNewGeneration(t *testing.T) {
 	t.Parallel()
 	for _, newest := range []int64{9, 1} { // destroyed since, or restored from a backup
-		r := setup(t, func(c *vault.Config) { c.Poll = time.Millisecond })
-		s := run(t, r)
-		r.seal(t, r.hired("E-1"))
-		require.Equal(t, 1, r.service.alive(), "a report without news forgets nothing")
+		r := newVaultFixture(t, func(c *vault.Config) { c.Poll = time.Millisecond })
+		s := startRun(t, r)
+		r.seal(t, r.contactRequest("E-1"))
+		require.Equal(t, 1, r.service.liveKeys(), "a report without a new generation evicts nothing")
 		s.mu.Lock()
-		s.fail, s.newest = fault.New(fault.Unavailable, "keys.unavailable", "away"), newest
+		s.fail, s.newest = fault.New(fault.Unavailable, "keys.unavailable", "down"), newest
 		s.mu.Unlock()
-		require.Equal(t, 1, r.service.alive())
+		require.Equal(t, 1, r.service.liveKeys())
 		s.mu.Lock()
 		s.fail = nil
-		s.onLine = func(forgotten int64) {
+		s.onReport = func(forgotten int64) {
 			if forgotten == newest {
-				require.Zero(t, r.service.alive())
+				require.Zero(t, r.service.liveKeys())
 			}
 		}
 		s.mu.Unlock()
-		require.Eventually(t, func() bool { return s.last() == newest }, time.Minute, time.Millisecond)
+		require.Eventually(t, func() bool { return s.lastReport() == newest }, time.Minute, time.Millisecond)
 	}
 }
 
-func TestCache_RemovesExpiredKeys(t *testing.T) {
+func TestRun_RemovesExpiredKeys(t *testing.T) {
 	t.Parallel()
-	r := setup(t, func(c *vault.Config) { c.Poll = time.Hour })
-	run(t, r)
-	r.seal(t, r.hired("E-1"))
-	r.clock.Advance(life)
-	require.Eventually(t, func() bool { return r.service.alive() == 0 }, time.Minute, 10*time.Millisecond)
+	r := newVaultFixture(t, func(c *vault.Config) { c.Poll = time.Hour })
+	startRun(t, r)
+	r.seal(t, r.contactRequest("E-1"))
+	r.clock.Advance(keyLife)
+	require.Eventually(t, func() bool { return r.service.liveKeys() == 0 }, time.Minute, 10*time.Millisecond)
 }
 
-func TestDerivedKeys(t *testing.T) {
+func TestDerive(t *testing.T) {
 	t.Parallel()
-	r := setup(t)
+	r := newVaultFixture(t)
 	derive := func(v *vault.Vault, tenant, purpose, label string) (out string) {
 		key, err := v.Derive(t.Context(), tenant, purpose, label)
 		require.NoError(t, err)
@@ -146,13 +146,14 @@ func TestDerivedKeys(t *testing.T) {
 	}
 	key := derive(r.vault, "acme", "webhook", "a|1")
 	require.Len(t, key, 32)
-	require.Equal(t, key, derive(r.node(), "acme", "webhook", "a|1"), "every node derives the same")
+	require.Equal(t, key, derive(r.newNode(), "acme", "webhook", "a|1"), "every node derives the same")
 	for _, other := range []string{
 		derive(r.vault, "acme", "webhook", "a|2"), derive(r.vault, "globex", "webhook", "a|1"), derive(r.vault, "acme", "other", "a|1"),
 	} {
 		require.NotEqual(t, key, other)
 	}
-	// A digest that is a label gives nothing away: purposes have secrets of their own.
+	// The fingerprint of a digest is not the key derived from the same bytes: each purpose has
+	// its own secret.
 	label := strings.Repeat("x", 32)
 	print, err := r.vault.Fingerprint(t.Context(), "acme", event.Hash([]byte(label)))
 	require.NoError(t, err)
@@ -163,11 +164,11 @@ func TestDerivedKeys(t *testing.T) {
 	require.Equal(t, "pii.keys_missing", fault.CodeOf(err))
 }
 
-func TestFingerprints(t *testing.T) {
+func TestFingerprint(t *testing.T) {
 	t.Parallel()
-	r := setup(t)
+	r := newVaultFixture(t)
 	digest := event.Hash{1, 2, 3}
-	nodes := []*vault.Vault{r.vault, r.node(), r.node()}
+	nodes := []*vault.Vault{r.vault, r.newNode(), r.newNode()}
 	prints := make([]event.Hash, 24)
 	var wg sync.WaitGroup
 	for i := range prints {
@@ -182,39 +183,39 @@ func TestFingerprints(t *testing.T) {
 		require.Equal(t, prints[0], print, "one secret for the tenant")
 	}
 	require.NotEqual(t, digest, prints[0])
-	require.Equal(t, len(nodes), r.service.alive())
+	require.Equal(t, len(nodes), r.service.liveKeys())
 	other, err := r.vault.Fingerprint(t.Context(), "globex", digest)
 	require.NoError(t, err)
 	require.NotEqual(t, prints[0], other)
 	secret := r.store.secrets["acmefingerprint"]
 	require.Equal(t, ports.Bound(0, secret.Reference, 1), r.service.wrapped[string(secret.Wrapped)].bound)
 
-	// What is loaded stays, whatever is evicted and whoever is away.
+	// A loaded secret stays in memory after an eviction and during an outage.
 	r.vault.EvictAll()
 	r.clock.Advance(24 * time.Hour)
-	r.store.break_(down)
-	r.service.set(func(s *keyService) { s.fail = down })
+	r.store.setFailure(errStoreDown)
+	r.service.set(func(s *keyService) { s.fail = errStoreDown })
 	print, err := r.vault.Fingerprint(t.Context(), "acme", digest)
 	require.NoError(t, err)
 	require.Equal(t, prints[0], print)
 
-	cold := r.node()
+	cold := r.newNode()
 	_, err = cold.Fingerprint(t.Context(), "acme", digest)
-	require.ErrorIs(t, err, down)
-	r.store.break_(nil)
+	require.ErrorIs(t, err, errStoreDown)
+	r.store.setFailure(nil)
 	r.service.set(func(s *keyService) { s.fail = nil })
 	_, err = cold.Fingerprint(t.Context(), "acme", digest)
-	require.ErrorIs(t, err, down, "a failure is kept for a moment, so that nobody waits in line")
+	require.ErrorIs(t, err, errStoreDown, "requests within the pause get the last error at once")
 	r.clock.Advance(2 * time.Second)
 	print, err = cold.Fingerprint(t.Context(), "acme", digest)
 	require.NoError(t, err)
-	require.Equal(t, prints[0], print, "a failure is not kept for long")
+	require.Equal(t, prints[0], print, "the secret is loaded again after the pause")
 }
 
 // TestNewRefusesMissingLimits checks that a limit which the caller left out is no default.
 func TestNewRefusesMissingLimits(t *testing.T) {
 	t.Parallel()
-	c := setup(t).vault.Config
+	c := newVaultFixture(t).vault.Config
 	c.Life = 0
 	_, err := vault.New(c)
 	require.ErrorContains(t, err, "Life")

@@ -76,8 +76,10 @@ type Limits struct {
 // however often it is used. The vault caches the state of a destroyed key for as long, and
 // does not cache an absent key. The result of a read that began before an eviction goes to
 // the requests that waited for it and is not cached. At most one call at a time reads,
-// mints or unwraps a key. While the key store is unavailable, requests use the keys in
-// memory until these expire; then requests fail, so that no value looks erased.
+// mints or unwraps a key. While the key store or the key service is unavailable, requests use
+// the keys in memory until these expire; then requests fail, so that no value looks erased.
+// An erasure relies on Life: it waits no longer than a minute for a node that does not report
+// its evictions.
 type Vault struct {
 	Config
 
@@ -125,7 +127,8 @@ func New(c Config) (*Vault, error) {
 	return v, nil
 }
 
-// ready returns an error while there are no keys or the gate is closed.
+// ready returns an error while there are no keys or the gate is closed. Every use of a key
+// begins with it, so a closed gate also stops the use of keys in memory.
 func (v *Vault) ready() error {
 	if v.Keys == nil {
 		return KeysMissing()
@@ -139,8 +142,9 @@ func KeysMissing() error {
 		"this installation has no key service, so personal data can neither be stored nor read; configure one")
 }
 
-// acquireSlot waits until the caller may call the key service; the caller calls
-// release afterwards. After MaxCallWait it fails with kms.unavailable.
+// acquireSlot waits until the caller may call the key service; the caller calls release
+// afterwards. After MaxCallWait it fails with kms.unavailable, so that requests do not queue
+// behind a slow key service. Keys in memory need no slot.
 func (v *Vault) acquireSlot(ctx context.Context) (release func(), err error) {
 	timeout := time.NewTimer(v.MaxCallWait)
 	defer timeout.Stop()
@@ -177,7 +181,7 @@ func (v *Vault) unwrapKey(ctx context.Context, kek string, wrapped []byte, bound
 }
 
 // detachedContext returns a context that outlives the request, since other requests may
-// wait for the result.
+// wait for the result. A cancelled request itself returns at once.
 func detachedContext(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), callTimeout)
 }

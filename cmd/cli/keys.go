@@ -155,7 +155,7 @@ type epochLine struct {
 // listKeys prints the KEKs and the number of keys that each wraps.
 func listKeys(ctx context.Context, o keysOptions) error {
 	return withKeys(ctx, o, func(k *wire.Keyring) error {
-		keks, err := k.Rotation.List(ctx, o.Tenant)
+		keks, err := k.KEKs.KEKs(ctx, o.Tenant)
 		if err != nil {
 			return err
 		}
@@ -181,7 +181,7 @@ func rotateKeys(ctx context.Context, o keysOptions) error {
 	return withKeys(ctx, o, func(k *wire.Keyring) error {
 		tenants := []string{o.Tenant}
 		if o.Tenant == "" {
-			keks, err := k.Rotation.List(ctx, "")
+			keks, err := k.KEKs.KEKs(ctx, "")
 			if err != nil {
 				return err
 			}

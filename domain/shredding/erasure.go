@@ -9,7 +9,7 @@ import (
 
 // Times of an erasure request.
 const (
-	ApprovalValidity = 72 * time.Hour      // an older approval does not start an erasure
+	ApprovalValidity = 72 * time.Hour      // an older approval does not set the fences; afterwards its age does not count
 	ErasureDue       = 30 * 24 * time.Hour // unless the request names another date
 )
 
@@ -37,7 +37,7 @@ const (
 	ErasureRequested ErasureState = "requested"
 	ErasurePreviewed ErasureState = "previewed" // the scope is counted and its digest stored
 	ErasureApproved  ErasureState = "approved"  // by a second person, for that digest
-	ErasureFenced    ErasureState = "fenced"    // appends about the subject are refused
+	ErasureFenced    ErasureState = "fenced"    // appends with personal values of the subject are refused
 	ErasureDestroyed ErasureState = "destroyed" // the point of no return
 	ErasureReceipted ErasureState = "receipted" // the signed receipt is outside the database
 	ErasureAnnounced ErasureState = "announced" // the event is appended
@@ -62,6 +62,9 @@ var erasurePath = []ErasureState{
 
 // erasureExits are the moves that leave erasurePath. An approved request goes back to
 // previewed when its scope has changed: a new partition needs a new preview and approval.
+// The second person can reject a request until it is approved, and the requester's side can
+// withdraw it until it is fenced. A fenced request ends only by a legal hold, and nothing
+// stops it once the keys are destroyed.
 var erasureExits = map[ErasureState][]ErasureState{
 	ErasureRequested: {ErasureRejected, ErasureWithdrawn, ErasureRefused},
 	ErasurePreviewed: {ErasureRejected, ErasureWithdrawn, ErasureRefused},

@@ -17,7 +17,10 @@ const (
 	MaxSubjects = 16
 )
 
-// Declaration is one entry of a registration's pii_fields:
+// Declaration is one entry of a registration's pii_fields: which values are personal, their
+// class, and whose they are. With "path" and "type", the subject is the type and the text at
+// the path: the values below are of "person:P-9" where person_id is "P-9". With
+// "entity_role", it is the type and id of the event's only entity reference in that role.
 //
 //	{"path": "$.contacts[*].email", "class": "contact", "subject": {"path": "$.contacts[*].person_id", "type": "person"}}
 //	{"path": "$.bank.iban", "class": "bank", "subject": {"entity_role": "payee"}}

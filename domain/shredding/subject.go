@@ -9,10 +9,13 @@ import (
 // maxSubject is the length of a subject's text in bytes.
 const maxSubject = 128
 
-// Subject is the canonical text of the person that personal data is about:
-// "type:id", such as "employee:E-1", at most 128 bytes of [A-Za-z0-9._:-]. It is
-// a pseudonym, is stored in clear beside every sealed value and outlives the
-// erasure, so Manifest.Resolve refuses an id that is itself personal data. The type has no colon, the id may have some.
+// Subject is the canonical text of the person that personal data is about: "type:id", such
+// as "employee:E-1", at most 128 bytes of [A-Za-z0-9._:-]. The type has no colon, the id may
+// have some. Manifest.Resolve makes it from the identifier in a document, as the event type
+// declares (Declaration); an officer who requests an erasure writes it.
+//
+// It is a pseudonym, is stored in clear with every sealed value and outlives the erasure, so
+// Resolve refuses an id that is itself personal data. No table maps identifiers to subjects.
 type Subject string
 
 // ParseSubject reads the canonical text. pii.subject_invalid if it is none.

@@ -1,8 +1,13 @@
 // Package keystore stores the wrapped keys of persons in the schema keystore, which may
 // be in a database of its own. It reaches the schema only through its SQL functions.
-// Store mints and reads keys for the nodes that append and read. ErasureRegister destroys keys
-// and Rotation rotates the tenants' KEKs; both connect as a role that those nodes do not
-// have. Package cmd/wire opens the store. No method opens a wrapped key: only the KMS can.
+// Package cmd/wire opens the store. No method opens a wrapped key: only the KMS can.
+//
+// [Store] mints and reads keys as the role backbone_app, with which nodes append and read.
+// That role may execute the functions that lease, read and mint keys, read the active KEK,
+// read and store the secrets of a tenant, and report a node, and no others. [ErasureRegister]
+// fences and destroys keys and [Rotation] rotates and exports them, as the role
+// backbone_eraser. A server connects as both roles, because the erasure worker, its gate and
+// the nightly rotation run in it; the password of backbone_app alone allows neither.
 package keystore
 
 import (

@@ -15,7 +15,7 @@ import (
 	"github.com/erpbackbone/backbone/test/testkit"
 )
 
-func as(t *testing.T, role, dsn string) string {
+func withRole(t *testing.T, role, dsn string) string {
 	t.Helper()
 	u, err := url.Parse(dsn)
 	require.NoError(t, err)
@@ -30,7 +30,7 @@ func TestDrillCrashAtEveryCallOnPostgreSQL(t *testing.T) {
 	require.NoError(t, err)
 	crashAtEveryCall(t, 5, func(t *testing.T) (ports.SubjectKeys, eraserStore) {
 		dsn := testkit.Database(t, func(ctx context.Context, dsn string) error { return migrate.KeyStore(ctx, dsn, nil) }, "keystore_"+fingerprint)
-		k, err := keystore.Open(t.Context(), keystore.Config{DSN: as(t, "backbone_app", dsn), EraserDSN: as(t, "backbone_eraser", dsn), Limits: keystore.Limits{PoolSize: 1, LockTimeout: 10 * time.Second}})
+		k, err := keystore.Open(t.Context(), keystore.Config{DSN: withRole(t, "backbone_app", dsn), EraserDSN: withRole(t, "backbone_eraser", dsn), Limits: keystore.Limits{PoolSize: 1, LockTimeout: 10 * time.Second}})
 		require.NoError(t, err)
 		t.Cleanup(k.Close)
 		return k, k.Rotation()

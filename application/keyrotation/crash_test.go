@@ -17,84 +17,84 @@ import (
 	"github.com/erpbackbone/backbone/test/testkit"
 )
 
-// eraserStore is a key store as rotations see it.
+// eraserStore is the part of a key store that rotations use.
 type eraserStore interface {
 	ports.KeyRotation
 	ports.KeyRecovery
 }
 
-// trapped dies in one of the store's methods.
-type trapped struct {
+// faultyStore passes the calls of a store through a faultInjector.
+type faultyStore struct {
 	eraserStore
-	*trap
+	*faultInjector
 }
 
-func (t trapped) KEKs(ctx context.Context, tenantID string) ([]ports.KEK, error) {
-	return call(t.trap, "KEKs", func() ([]ports.KEK, error) { return t.eraserStore.KEKs(ctx, tenantID) })
+func (t faultyStore) KEKs(ctx context.Context, tenantID string) ([]ports.KEK, error) {
+	return injectAround(t.faultInjector, "KEKs", func() ([]ports.KEK, error) { return t.eraserStore.KEKs(ctx, tenantID) })
 }
 
-func (t trapped) AddKEK(ctx context.Context, k ports.KEK) error {
-	return run(t.trap, "AddKEK", func() error { return t.eraserStore.AddKEK(ctx, k) })
+func (t faultyStore) AddKEK(ctx context.Context, k ports.KEK) error {
+	return inject(t.faultInjector, "AddKEK", func() error { return t.eraserStore.AddKEK(ctx, k) })
 }
 
-func (t trapped) ActivateKEK(ctx context.Context, tenantID string, epoch uint32) error {
-	return run(t.trap, "ActivateKEK", func() error { return t.eraserStore.ActivateKEK(ctx, tenantID, epoch) })
+func (t faultyStore) ActivateKEK(ctx context.Context, tenantID string, epoch uint32) error {
+	return inject(t.faultInjector, "ActivateKEK", func() error { return t.eraserStore.ActivateKEK(ctx, tenantID, epoch) })
 }
 
-func (t trapped) WrappedWith(ctx context.Context, tenantID string, epoch uint32, limit int) ([]ports.WrappedRow, error) {
-	return call(t.trap, "WrappedWith", func() ([]ports.WrappedRow, error) {
+func (t faultyStore) WrappedWith(ctx context.Context, tenantID string, epoch uint32, limit int) ([]ports.WrappedRow, error) {
+	return injectAround(t.faultInjector, "WrappedWith", func() ([]ports.WrappedRow, error) {
 		return t.eraserStore.WrappedWith(ctx, tenantID, epoch, limit)
 	})
 }
 
-func (t trapped) CountWrappedWith(ctx context.Context, tenantID string, epoch uint32) (int64, error) {
-	return call(t.trap, "CountWrappedWith", func() (int64, error) { return t.eraserStore.CountWrappedWith(ctx, tenantID, epoch) })
+func (t faultyStore) CountWrappedWith(ctx context.Context, tenantID string, epoch uint32) (int64, error) {
+	return injectAround(t.faultInjector, "CountWrappedWith", func() (int64, error) { return t.eraserStore.CountWrappedWith(ctx, tenantID, epoch) })
 }
 
-func (t trapped) SaveRewrapped(ctx context.Context, tenantID string, from, to uint32, rows []ports.WrappedRow) (int64, error) {
-	return call(t.trap, "SaveRewrapped", func() (int64, error) { return t.eraserStore.SaveRewrapped(ctx, tenantID, from, to, rows) })
+func (t faultyStore) SaveRewrapped(ctx context.Context, tenantID string, from, to uint32, rows []ports.WrappedRow) (int64, error) {
+	return injectAround(t.faultInjector, "SaveRewrapped", func() (int64, error) { return t.eraserStore.SaveRewrapped(ctx, tenantID, from, to, rows) })
 }
 
-func (t trapped) CloseKEK(ctx context.Context, tenantID string, epoch uint32, to ports.KEKState) error {
-	return run(t.trap, "CloseKEK", func() error { return t.eraserStore.CloseKEK(ctx, tenantID, epoch, to) })
+func (t faultyStore) CloseKEK(ctx context.Context, tenantID string, epoch uint32, to ports.KEKState) error {
+	return inject(t.faultInjector, "CloseKEK", func() error { return t.eraserStore.CloseKEK(ctx, tenantID, epoch, to) })
 }
 
-func (t trapped) SampleKeys(ctx context.Context, tenantID string, epoch uint32, n int) ([]ports.WrappedRow, error) {
-	return call(t.trap, "SampleKeys", func() ([]ports.WrappedRow, error) { return t.eraserStore.SampleKeys(ctx, tenantID, epoch, n) })
+func (t faultyStore) SampleKeys(ctx context.Context, tenantID string, epoch uint32, n int) ([]ports.WrappedRow, error) {
+	return injectAround(t.faultInjector, "SampleKeys", func() ([]ports.WrappedRow, error) { return t.eraserStore.SampleKeys(ctx, tenantID, epoch, n) })
 }
 
-func (t trapped) ExportKeys(ctx context.Context, row func([]byte) error) error {
-	return run(t.trap, "ExportKeys", func() error { return t.eraserStore.ExportKeys(ctx, row) })
+func (t faultyStore) ExportKeys(ctx context.Context, row func([]byte) error) error {
+	return inject(t.faultInjector, "ExportKeys", func() error { return t.eraserStore.ExportKeys(ctx, row) })
 }
 
-func (t trapped) SampleExport(ctx context.Context, lines ports.ExportedLines, tenantID string, epoch uint32, n int) (rows []ports.WrappedRow, total int64, err error) {
-	err = run(t.trap, "SampleExport", func() error {
+func (t faultyStore) SampleExport(ctx context.Context, lines ports.ExportedLines, tenantID string, epoch uint32, n int) (rows []ports.WrappedRow, total int64, err error) {
+	err = inject(t.faultInjector, "SampleExport", func() error {
 		rows, total, err = t.eraserStore.SampleExport(ctx, lines, tenantID, epoch, n)
 		return err
 	})
 	return rows, total, err
 }
 
-// stored is a rig whose keys lie in a real key store.
-type stored struct {
-	*rig
+// storedFixture is a rotationFixture with the keys in a key store of an adapter.
+type storedFixture struct {
+	*rotationFixture
 	node   ports.SubjectKeys
 	eraser eraserStore
 	deks   map[string][]byte // by reference
 }
 
-func (s *stored) service() *keyrotation.Service {
+func (s *storedFixture) service() *keyrotation.Service {
 	return testkit.Must(keyrotation.New(keyrotation.Config{
-		Keys: trapped{s.eraser, s.trap}, Recovery: trapped{s.eraser, s.trap}, KMS: s.rig, DataKeys: s.rig, Exports: exports{s.rig},
-		Receipts: s.rig, Notary: s.rig, Clock: s.clock, AliasPrefix: "alias/backbone/test",
+		Keys: faultyStore{s.eraser, s.faultInjector}, Recovery: faultyStore{s.eraser, s.faultInjector}, KMS: s.rotationFixture, DataKeys: s.rotationFixture, Exports: exportStore{s.rotationFixture},
+		Receipts: s.rotationFixture, Notary: s.rotationFixture, Clock: s.clock, AliasPrefix: "alias/backbone/test",
 		Limits: keyrotation.Limits{DeletionDays: 7, Workers: 1},
 	}))
 }
 
-// startStored has one KEK, n keys of persons and a tenant's secret.
-func startStored(t *testing.T, n int, node ports.SubjectKeys, eraser eraserStore) *stored {
+// newStoredFixture makes one KEK, n keys of persons and a tenant's secret.
+func newStoredFixture(t *testing.T, n int, node ports.SubjectKeys, eraser eraserStore) *storedFixture {
 	t.Helper()
-	s := &stored{rig: newRig(), node: node, eraser: eraser, deks: map[string][]byte{}}
+	s := &storedFixture{rotationFixture: newRotationFixture(), node: node, eraser: eraser, deks: map[string][]byte{}}
 	require.NoError(t, s.service().EnsureKEK(t.Context(), tenant))
 	kek, err := node.ActiveKEK(t.Context(), tenant)
 	require.NoError(t, err)
@@ -120,9 +120,9 @@ func startStored(t *testing.T, n int, node ports.SubjectKeys, eraser eraserStore
 	return s
 }
 
-// requireRotated: nothing is left on the old epoch, every key is the key it was, one
-// new KEK was made, and the old one ends.
-func (s *stored) requireRotated(t *testing.T, where string) {
+// requireRotated requires that no key is wrapped with the old KEK, that every key is unchanged,
+// that one new KEK was made, and that the deletion of the old one is scheduled.
+func (s *storedFixture) requireRotated(t *testing.T, where string) {
 	t.Helper()
 	keks, err := s.eraser.KEKs(t.Context(), tenant)
 	require.NoError(t, err, where)
@@ -147,30 +147,30 @@ func (s *stored) requireRotated(t *testing.T, where string) {
 	require.Contains(t, s.exports, keyrotation.NoticeName(tenant, 1), where)
 }
 
-// crashAtEveryCall lets a rotation die at every call to any port, before or after it
-// took effect, and the next run finish.
+// crashAtEveryCall runs rotations that die at each call to a port, before or after the call takes
+// effect, and requires that the next run finishes.
 func crashAtEveryCall(t *testing.T, keys int, open func(t *testing.T) (ports.SubjectKeys, eraserStore)) {
 	t.Helper()
 	node, eraser := open(t)
-	s := startStored(t, keys, node, eraser)
+	s := newStoredFixture(t, keys, node, eraser)
 	s.calls = 0
 	_, err := s.service().Rotate(t.Context(), tenant, nil)
 	require.NoError(t, err)
 	calls := s.calls
-	s.requireRotated(t, "undisturbed")
+	s.requireRotated(t, "without a crash")
 	for at := 1; at <= calls; at++ {
 		for _, after := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%d, after: %t", at, after), func(t *testing.T) { // its store ends with it: a server has room for so many connections only
+			t.Run(fmt.Sprintf("%d, after: %t", at, after), func(t *testing.T) { // the sub-test closes its store, because the server's connections are limited
 				node, eraser := open(t)
-				s := startStored(t, keys, node, eraser)
-				*s.trap = trap{at: at, after: after}
+				s := newStoredFixture(t, keys, node, eraser)
+				*s.faultInjector = faultInjector{failAt: at, after: after}
 				_, err := s.service().Rotate(t.Context(), tenant, nil)
 				where := fmt.Sprintf("call %d (%s), after: %t", at, s.names[len(s.names)-1], after)
 				require.ErrorIs(t, err, errCrash, where)
-				*s.trap = trap{}
+				*s.faultInjector = faultInjector{}
 				keks, err := eraser.KEKs(t.Context(), tenant)
 				require.NoError(t, err, where)
-				if keks[0].State == ports.KEKDeleting { // only its end was left
+				if keks[0].State == ports.KEKDeleting { // only the deletion is left
 					require.NoError(t, s.service().Night(t.Context(), keyrotation.Nightly{}), where)
 				} else {
 					_, err = s.service().Rotate(t.Context(), tenant, nil)
@@ -182,7 +182,7 @@ func crashAtEveryCall(t *testing.T, keys int, open func(t *testing.T) (ports.Sub
 	}
 }
 
-func TestCrashAtEveryCallInMemory(t *testing.T) {
+func TestRotate_CrashAtEveryCallInMemory(t *testing.T) {
 	t.Parallel()
 	crashAtEveryCall(t, 5, func(*testing.T) (ports.SubjectKeys, eraserStore) {
 		k := memory.NewKeyStore()

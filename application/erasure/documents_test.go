@@ -1,0 +1,123 @@
+package erasure_test
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/erpbackbone/backbone/adapters/signednote"
+	"github.com/erpbackbone/backbone/application/erasure"
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/shredding"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+// TestVerifyCertificate_DetectsEveryChangedByte changes, drops and adds bytes.
+func TestVerifyCertificate_DetectsEveryChangedByte(t *testing.T) {
+	t.Parallel()
+	b := newErasureFixture(t)
+	b.appendEvents(t, b.de, contactedType, "E-1", 1)
+	s := b.createApprovedRequest(t)
+	b.runNewWorker(t)
+	_, document := b.readCertificate(t, s.ID)
+	requireRefused := func(changed []byte, what string, at int) {
+		_, err := erasure.VerifyCertificate(changed, signednote.Opener{}, b.verifierKey)
+		require.Contains(t, []string{"erasure.certificate_malformed", "erasure.certificate_altered", "note.not_verified"}, fault.CodeOf(err), "%s at %d", what, at)
+	}
+	for i := range document {
+		changed := slices.Clone(document)
+		changed[i] ^= 1
+		requireRefused(changed, "flip", i)
+		changed[i] ^= 1 ^ 0x20
+		requireRefused(changed, "case", i)
+		requireRefused(slices.Delete(slices.Clone(document), i, i+1), "dropped", i)
+		requireRefused(slices.Insert(slices.Clone(document), i, ' '), "added", i)
+	}
+	requireRefused(nil, "nothing", 0)
+	requireRefused([]byte(`{}`), "empty", 0)
+	requireRefused(append(slices.Clone(document), document...), "twice", 0)
+
+	other, err := signednote.NewSigner("receipts.example.org", "k", newSigningKMS(2))
+	require.NoError(t, err)
+	otherKey, err := other.VerifierKey(t.Context())
+	require.NoError(t, err)
+	_, err = erasure.VerifyCertificate(document, signednote.Opener{}, otherKey)
+	require.Equal(t, "note.not_verified", fault.CodeOf(err))
+	_, err = erasure.VerifyCertificate(document, signednote.Opener{}, "nonsense")
+	require.Equal(t, "note.key_invalid", fault.CodeOf(err))
+
+	// A receipt's note under a certificate is no signature of the certificate.
+	at := bytes.Index(document, []byte(`"note":`))
+	forged := slices.Concat(document[:at], fmt.Appendf(nil, "\"note\": %q\n}\n", b.exports.documents[erasure.ReceiptName(1)]))
+	requireRefused(forged, "receipt as note", 0)
+}
+
+func TestParseReceipt(t *testing.T) {
+	t.Parallel()
+	b := newErasureFixture(t)
+	r := erasure.Receipt{Number: 12, Previous: sha256Of([]byte("x")), TenantID: "acme", RequestID: b.ids.NewID(start), At: start.Add(time.Microsecond)}
+	for p := range 100 { // longer than MaximumSignedMessage
+		for _, class := range shredding.KeyClasses() {
+			r.Keys = append(r.Keys, ports.ReplayKey{Partition: event.PartitionID(p + 1), Class: class, Subject: "employee:E-1", Fingerprints: []shredding.Fingerprint{{1}, {2, byte(p)}}})
+		}
+	}
+	text := r.Text()
+	require.Greater(t, len(text), ports.MaximumSignedMessage)
+	got, err := erasure.ParseReceipt(text)
+	require.NoError(t, err)
+	require.Equal(t, r, got)
+	note, err := b.notes.SignNote(t.Context(), text)
+	require.NoError(t, err)
+	opened, err := signednote.Opener{}.OpenNote(note, b.verifierKey)
+	require.NoError(t, err)
+	require.Equal(t, text, opened)
+
+	short := erasure.Receipt{Number: 1, TenantID: "acme", RequestID: r.RequestID, At: start, Keys: []ports.ReplayKey{{Partition: 7, Class: shredding.KeyRegulatory, Subject: "employee:E-1"}}}
+	require.Equal(t, "backbone/erasure-receipt/v1\n1\n"+strings.Repeat("0", 64)+"\nacme\n"+r.RequestID.String()+"\n2026-03-31T10:00:00.000000Z\n7 regulatory employee:E-1\n", string(short.Text()))
+	for _, change := range []func(string) string{
+		func(s string) string { return "" },
+		func(s string) string { return strings.TrimSuffix(s, "\n") },
+		func(s string) string { return s + "\n" },
+		func(s string) string { return strings.Replace(s, "v1", "v2", 1) },
+		func(s string) string { return strings.Replace(s, "\n1\n", "\n01\n", 1) },
+		func(s string) string { return strings.Replace(s, "\n1\n", "\n0\n", 1) },
+		func(s string) string { return strings.Replace(s, "00000", "0000", 1) },
+		func(s string) string { return strings.Replace(s, "10:00", "10:0", 1) },
+		func(s string) string { return strings.Replace(s, "regulatory", "other", 1) },
+		func(s string) string { return strings.Replace(s, "7 regulatory", "7  regulatory", 1) },
+		func(s string) string { return strings.Replace(s, "E-1\n", "E-1 00ff\n", 1) },
+		func(s string) string { return strings.Replace(s, "employee:E-1", "employee", 1) },
+	} {
+		_, err := erasure.ParseReceipt([]byte(change(string(short.Text()))))
+		require.Equal(t, "erasure.receipt_invalid", fault.CodeOf(err), change(string(short.Text())))
+	}
+}
+
+// TestVerifyCertificate_DocumentsOfVersionOne reads stored documents: they stay readable for
+// ever.
+func TestVerifyCertificate_DocumentsOfVersionOne(t *testing.T) {
+	t.Parallel()
+	read := func(name string) []byte {
+		content, err := os.ReadFile("testdata/" + name)
+		require.NoError(t, err)
+		return content
+	}
+	verifierKey := strings.TrimSpace(string(read("verifier.key")))
+	note := read("receipt-v1.note")
+	text, err := signednote.Opener{}.OpenNote(note, verifierKey)
+	require.NoError(t, err)
+	r, err := erasure.ParseReceipt(text)
+	require.NoError(t, err)
+	c, err := erasure.VerifyCertificate(read("certificate-v1.json"), signednote.Opener{}, verifierKey)
+	require.NoError(t, err)
+	require.Equal(t, r.RequestID, c.RequestID)
+	require.Equal(t, fmt.Sprintf("%x", sha256Of(note)), c.Receipt.SHA256)
+	require.Equal(t, "partial", c.Outcome)
+}

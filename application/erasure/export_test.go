@@ -1,0 +1,17 @@
+package erasure
+
+import "context"
+
+// AlarmAttempts lets tests count failures up to the alarm.
+const AlarmAttempts = alarmAttempts
+
+// RunOnce advances every open request, one after the other, until it has ended, waits or fails.
+func (w *Worker) RunOnce(ctx context.Context) {
+	w.maybeFollowUp(ctx)
+	for _, r := range w.due(ctx) {
+		func() {
+			defer w.release(r.ID)
+			w.advance(ctx, r)
+		}()
+	}
+}

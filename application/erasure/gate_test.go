@@ -1,0 +1,201 @@
+package erasure_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/erpbackbone/backbone/adapters/memory"
+	"github.com/erpbackbone/backbone/adapters/signednote"
+	"github.com/erpbackbone/backbone/application/erasure"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/shredding"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+// newFixtureWithErasures makes an installation with n completed erasures.
+func newFixtureWithErasures(t *testing.T, n int) *erasureFixture {
+	t.Helper()
+	b := newErasureFixture(t)
+	for i := range n {
+		employee := fmt.Sprintf("E-%d", i)
+		b.appendEvents(t, b.de, contactedType, employee, 1)
+		s := b.createApprovedRequest(t, func(r *erasure.NewRequest) { r.Subject = "employee:" + employee })
+		b.runNewWorker(t)
+		require.Equal(t, "completed", b.getStatus(t, s.ID).State)
+	}
+	require.NoError(t, b.gate.Check(t.Context()))
+	return b
+}
+
+// receiptList is a register with the given receipts.
+type receiptList struct{ receipts []ports.ErasureReceipt }
+
+func (l *receiptList) Receipts(_ context.Context, from uint64, limit int) ([]ports.ErasureReceipt, error) {
+	if from > uint64(len(l.receipts)) {
+		return nil, nil
+	}
+	out := l.receipts[max(from, 1)-1:]
+	return out[:min(limit, len(out))], nil
+}
+
+func TestGate(t *testing.T) {
+	t.Parallel()
+	b := newFixtureWithErasures(t, 3)
+	all := b.listReceipts(t)
+	register := &receiptList{slices.Clone(all)}
+	b.gate = b.newGate(register)
+	requireClosed := func(t *testing.T) {
+		t.Helper()
+		require.Equal(t, "pii.receipts_behind", fault.CodeOf(b.gate.Check(t.Context())))
+		require.Equal(t, "pii.receipts_behind", fault.CodeOf(b.gate.Open()))
+		require.Equal(t, fault.Unavailable, fault.KindOf(b.gate.Open()))
+	}
+	requireOpen := func(t *testing.T) {
+		t.Helper()
+		require.NoError(t, b.gate.Check(t.Context()))
+		require.NoError(t, b.gate.Open())
+	}
+	t.Run("verdict expires", func(t *testing.T) {
+		requireOpen(t)
+		b.clock.Advance(4 * time.Minute)
+		require.Equal(t, "pii.receipts_behind", fault.CodeOf(b.gate.Open()))
+		requireOpen(t)
+		require.Equal(t, "pii.receipts_behind", fault.CodeOf(b.newGate(register).Open()), "before the first check")
+	})
+	t.Run("register lacks receipts", func(t *testing.T) {
+		register.receipts = all[:1]
+		requireClosed(t)
+		require.Error(t, b.newGate(register).Check(t.Context()), "in a process that started after the restore")
+		register.receipts = nil
+		requireClosed(t)
+	})
+	t.Run("register has another receipt under the number", func(t *testing.T) {
+		register.receipts = slices.Clone(all)
+		register.receipts[2].Note = []byte("another erasure took the number")
+		requireClosed(t)
+		register.receipts[2] = ports.ErasureReceipt{Number: 3, RequestID: all[1].RequestID, TenantID: "acme"}
+		requireClosed(t)
+	})
+	t.Run("register was restored between destruction and signature", func(t *testing.T) {
+		register.receipts = slices.Clone(all)
+		register.receipts[2] = ports.ErasureReceipt{Number: 3, RequestID: all[2].RequestID, TenantID: "acme"}
+		requireOpen(t)
+	})
+	register.receipts = all
+	t.Run("export store is unavailable", func(t *testing.T) {
+		requireOpen(t)
+		b.exports.unavailable = true
+		requireClosed(t)
+		b.exports.unavailable = false
+	})
+	t.Run("export store lacks an exported receipt", func(t *testing.T) {
+		document := b.exports.documents[erasure.ReceiptName(3)]
+		delete(b.exports.documents, erasure.ReceiptName(3))
+		requireClosed(t)
+		b.exports.documents[erasure.ReceiptName(3)] = document
+		requireOpen(t)
+	})
+	t.Run("other documents do not count", func(t *testing.T) {
+		b.exports.documents["receipts/README"] = []byte("x")
+		requireOpen(t)
+	})
+	t.Run("closed gate stops erasures", func(t *testing.T) {
+		register.receipts = all[:2]
+		b.config.Gate = b.gate
+		b.appendEvents(t, b.de, contactedType, "E-9", 1)
+		s := b.createApprovedRequest(t, func(r *erasure.NewRequest) { r.Subject = "employee:E-9" })
+		b.runNewWorker(t)
+		require.Equal(t, "approved", b.getStatus(t, s.ID).State)
+		require.Equal(t, "pii.receipts_behind", b.storedRequest(t, s.ID).LastError)
+	})
+}
+
+func TestReplay(t *testing.T) {
+	t.Parallel()
+	b := newFixtureWithErasures(t, 2)
+	b.appendEvents(t, b.de, contactedType, "E-2", 1)
+	var backup [][]byte // of the keys, from before the last erasure
+	require.NoError(t, b.register.Rotation().ExportKeys(t.Context(), func(line []byte) error {
+		backup = append(backup, bytes.Clone(line))
+		return nil
+	}))
+	s := b.createApprovedRequest(t, func(r *erasure.NewRequest) { r.Subject = "employee:E-2" })
+	b.runNewWorker(t)
+	require.Equal(t, "completed", b.getStatus(t, s.ID).State)
+
+	restored := memory.NewKeyStore()
+	_, err := restored.Rotation().RestoreKeys(t.Context(), func(yield func([]byte) bool) error {
+		for _, line := range backup {
+			if !yield(line) {
+				break
+			}
+		}
+		return nil
+	}, nil)
+	require.NoError(t, err)
+	state := func() shredding.KeyState {
+		keys, err := restored.SubjectKeys(t.Context(), []ports.SubjectKeyID{{Partition: b.de.Partition, Subject: "employee:E-2"}})
+		require.NoError(t, err)
+		return keys[0].State
+	}
+	require.Equal(t, shredding.KeyActive, state(), "the backup has the key")
+	gate := b.newGate(restored.Erasures())
+	require.Error(t, gate.Check(t.Context()))
+
+	var progress []string
+	config := erasure.ReplayConfig{
+		Exports: b.exports, Register: restored.Erasures(), Notes: signednote.Opener{}, VerifierKeys: []string{b.verifierKey},
+		Progress: func(done, total int, r erasure.Receipt) {
+			progress = append(progress, fmt.Sprint(done, "/", total, " ", r.Number))
+		},
+	}
+	replay := func() (int, error) { return erasure.Replay(t.Context(), config) }
+	done, err := replay()
+	require.NoError(t, err)
+	require.Equal(t, 3, done)
+	require.Equal(t, []string{"1/3 1", "2/3 2", "3/3 3"}, progress)
+	require.Equal(t, shredding.KeyDestroyed, state())
+	require.NoError(t, gate.Check(t.Context()))
+	_, err = replay()
+	require.NoError(t, err, "it may be repeated")
+
+	// Receipts that only the register has are exported again.
+	lost := b.exports.documents[erasure.ReceiptName(2)]
+	delete(b.exports.documents, erasure.ReceiptName(2))
+	_, err = replay()
+	require.NoError(t, err)
+	require.Equal(t, lost, b.exports.documents[erasure.ReceiptName(2)])
+
+	// Replay stops at a receipt that is not signed or out of order.
+	for name, change := range map[string]func(documents map[string][]byte){
+		"missing": func(d map[string][]byte) { delete(d, erasure.ReceiptName(2)) },
+		"changed": func(d map[string][]byte) {
+			d[erasure.ReceiptName(2)] = bytes.Replace(lost, []byte("E-1"), []byte("E-7"), 1)
+		},
+		"exchanged": func(d map[string][]byte) { d[erasure.ReceiptName(2)] = d[erasure.ReceiptName(3)] },
+		"unsigned":  func(d map[string][]byte) { d[erasure.ReceiptName(2)] = lost[:bytes.Index(lost, []byte("\n\n"))+1] },
+	} {
+		t.Run(name, func(t *testing.T) {
+			documents := maps.Clone(b.exports.documents)
+			change(documents)
+			empty := memory.NewKeyStore()
+			config.Exports, config.Register = &exportStore{documents: documents}, empty.Erasures()
+			done, err := replay()
+			require.Equal(t, "erasure.receipt_invalid", fault.CodeOf(err))
+			require.Equal(t, 1, done)
+			replayed, err := empty.Erasures().Receipts(t.Context(), 1, 10)
+			require.NoError(t, err)
+			require.Len(t, replayed, 1)
+		})
+	}
+	config.VerifierKeys, config.Exports, config.Register = nil, b.exports, memory.NewKeyStore().Erasures()
+	_, err = replay()
+	require.Equal(t, "erasure.receipt_invalid", fault.CodeOf(err))
+}
