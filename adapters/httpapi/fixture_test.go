@@ -197,7 +197,7 @@ func startAPIWithFeeds(t testing.TB, feeds live.Limits, change ...func(*httpapi.
 		policies = append(policies, ports.PolicyModule{Path: path, Source: source})
 	}
 	// A busy machine decides as an idle one.
-	engine, err := opa.New(policies, opa.WithData("roles", catalog.RoleRights()), opa.WithTimeout("", time.Minute), opa.WithTimeout("data.backbone.authz.", time.Minute))
+	engine, err := opa.New(policies, opa.WithData("roles", catalog.RoleRights()), opa.WithTimeout(time.Minute))
 	require.NoError(t, err)
 	types := registry.New(h.store.Registry, schemas, catalog, clock)
 	require.NoError(t, types.RegisterBuiltIn(ctx))

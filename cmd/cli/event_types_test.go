@@ -54,7 +54,7 @@ func newTerminal(t *testing.T, roles ...string) *terminal {
 	for path, source := range configs.Policies() {
 		policies = append(policies, ports.PolicyModule{Path: path, Source: source})
 	}
-	engine, err := opa.New(policies, opa.WithData("roles", catalog.RoleRights()), opa.WithTimeout("", time.Minute), opa.WithTimeout("data.backbone.authz.", time.Minute))
+	engine, err := opa.New(policies, opa.WithData("roles", catalog.RoleRights()), opa.WithTimeout(time.Minute))
 	require.NoError(t, err)
 	types := registry.New(store.Registry, schemas, catalog, clock)
 	require.NoError(t, types.RegisterBuiltIn(ctx))
