@@ -165,12 +165,7 @@ func (k *ErasureRegister) ReleaseHold(_ context.Context, tenantID string, id eve
 func (k *ErasureRegister) Holds(_ context.Context, tenantID string, subject shredding.Subject, on event.Date) ([]ports.LegalHold, error) {
 	k.mu.RLock()
 	defer k.mu.RUnlock()
-	out := []ports.LegalHold{}
-	for _, h := range k.holds {
-		if h.TenantID == tenantID && (subject == "" || h.Subject == subject) && inForce(&h, on) {
-			out = append(out, h)
-		}
-	}
-	slices.SortStableFunc(out, func(a, b ports.LegalHold) int { return a.PlacedAt.Compare(b.PlacedAt) })
-	return out, nil
+	return list(slices.Values(k.holds), func(h ports.LegalHold) bool {
+		return h.TenantID == tenantID && (subject == "" || h.Subject == subject) && inForce(&h, on)
+	}, func(a, b ports.LegalHold) int { return a.PlacedAt.Compare(b.PlacedAt) }), nil
 }

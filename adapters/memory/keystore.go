@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/domain/shredding"
 	"github.com/erpbackbone/backbone/ports"
@@ -84,7 +85,7 @@ func (k *keyState) failing() error {
 	return k.fail
 }
 
-func (k *keyState) now() time.Time { return k.clock.Now().UTC().Truncate(time.Microsecond) }
+func (k *keyState) now() time.Time { return event.Micros(k.clock.Now()) }
 
 // SubjectKeys implements ports.SubjectKeys.
 func (k *KeyStore) SubjectKeys(_ context.Context, ids []ports.SubjectKeyID) ([]ports.SubjectKey, error) {
@@ -261,16 +262,6 @@ func (k *KeyStore) ListenEvictions(ctx context.Context, evict func(reference str
 			}
 		}
 		lost()
-	}
-}
-
-// Disconnect ends the connections of all listeners, as a network failure does.
-func (k *KeyStore) Disconnect() {
-	k.listenMu.Lock()
-	defer k.listenMu.Unlock()
-	for c := range k.listeners {
-		delete(k.listeners, c)
-		close(c)
 	}
 }
 
