@@ -4,7 +4,7 @@
 // projections without a database.
 //
 // A Database has one object per concern, named like those of postgres.Database; they share
-// one state under one lock. A KeyStore is the key store beside it, and DataKeys stands for a
+// one state under one lock. A KeyStore is a separate key store, and DataKeys stands for a
 // key service. Nothing here is fast at finding rows: most reads scan.
 package memory
 
@@ -149,7 +149,7 @@ func (s *state) do(ctx context.Context, f func() error) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err := ctx.Err(); err != nil { // it gave up while it waited for the lock
+	if err := ctx.Err(); err != nil { // the caller gave up while it waited for the lock
 		return err
 	}
 	return f()

@@ -69,7 +69,7 @@ func (k *ErasureRegister) ReplayErasure(_ context.Context, replayed ports.Erasur
 	for _, key := range keys {
 		id := ports.SubjectKeyID{Partition: key.Partition, Subject: key.Subject, Class: key.Class}
 		k.fences[id] = &fence{request: replayed.RequestID}
-		s := k.anchor(id, replayed.TenantID)
+		s := k.ensureKey(id, replayed.TenantID)
 		s.Versions = slices.DeleteFunc(s.Versions, func(v ports.WrappedKey) bool { return slices.Contains(key.Fingerprints, v.Fingerprint) })
 		s.Active = 0
 		for _, v := range s.Versions {
@@ -109,7 +109,7 @@ func (k *keyState) resume(e *erasure, keys []ports.ReplayKey, d ports.Destructio
 		e.Classes = append(e.Classes, c)
 	}
 	e.DestroyedAt, e.Generation, e.Receipt = d.DestroyedAt, d.Generation, d.Receipt
-	k.reach(e, shredding.ErasureDestroyed)
+	k.enterState(e, shredding.ErasureDestroyed)
 }
 
 // NodesBehind implements ports.ErasureRegister.

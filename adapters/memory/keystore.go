@@ -105,7 +105,7 @@ func (k *keyState) read(ids []ports.SubjectKeyID) []ports.SubjectKey {
 			out[i] = stored.SubjectKey
 			out[i].Versions = cloneVersions(stored.Versions)
 		}
-		if k.fenced(id) && out[i].State != shredding.KeyDestroyed {
+		if k.isFenced(id) && out[i].State != shredding.KeyDestroyed {
 			out[i].State = shredding.KeyFenced
 		}
 	}
@@ -120,7 +120,7 @@ func cloneVersions(versions []ports.WrappedKey) []ports.WrappedKey {
 	return out
 }
 
-func (k *keyState) fenced(id ports.SubjectKeyID) bool {
+func (k *keyState) isFenced(id ports.SubjectKeyID) bool {
 	f, ok := k.fences[id]
 	return ok && !f.lifted
 }
@@ -140,7 +140,7 @@ func (k *KeyStore) MintSubjectKey(_ context.Context, tenantID string, m ports.Mi
 	defer k.mu.Unlock()
 	stored, known := k.subjects[m.SubjectKeyID]
 	switch {
-	case k.fenced(m.SubjectKeyID), known && stored.State == shredding.KeyDestroyed:
+	case k.isFenced(m.SubjectKeyID), known && stored.State == shredding.KeyDestroyed:
 		return ports.SubjectKey{}, shredding.Erased("")
 	case known && stored.tenantID != tenantID, !known && m.Version != 1, m.Reference == "":
 		return ports.SubjectKey{}, fault.New(fault.Internal, "keys.request_invalid",
