@@ -4,13 +4,10 @@ import (
 	"bytes"
 	"encoding/json"
 	"net/http"
-	"slices"
 	"strconv"
 	"time"
 
 	"github.com/labstack/echo/v4"
-
-	"github.com/erpbackbone/backbone/domain/event"
 )
 
 // encode is encoding/json without the escapes for HTML, so that raw documents
@@ -112,19 +109,4 @@ func convert[T, A any](items []T, f func(T) A) []A {
 		out[i] = f(item)
 	}
 	return out
-}
-
-// EncodeEvents writes events as the API shows them everywhere, one document for each.
-// They have been opened for their reader. The codes are those of other legal entities
-// in which events may have been caused. A bare event has no data, dimensions and
-// entities.
-func EncodeEvents(recorded []event.Recorded, codes map[event.PartitionID]string, bare bool) ([][]byte, error) {
-	r := &renderer{entityCodes: codes, withoutData: bare}
-	out := make([][]byte, len(recorded))
-	for i := range recorded {
-		r.b = make([]byte, 0, len(recorded[i].Payload)+len(recorded[i].RulesEvaluated)+1024)
-		r.event(&recorded[i])
-		out[i] = slices.Clip(r.b)
-	}
-	return out, r.err
 }
