@@ -25,28 +25,28 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// Config says which stream is published to. Numbers of 0 take their default.
+// Config names the broker and the stream.
 type Config struct {
 	URLs          []string // of several servers of the cluster
 	Credentials   string   // .creds file; "": none
 	CAFile        string   // root certificates; "": the system's
 	CertFile      string   // of this client, with KeyFile; "": none
 	KeyFile       string
-	Stream        string // name; BACKBONE
-	SubjectPrefix string // first tokens of every subject; backbone
+	Stream        string
+	SubjectPrefix string        // first tokens of every subject
+	MaxAge        time.Duration // of the messages of a new stream; 0: no limit
+	Limits
+	Logger      *slog.Logger
+	Reconnected func() // called when the broker is back; nil: none
+}
 
-	// What the stream is created with; an existing stream must have at least this.
-	Replicas        int           // 1
-	DuplicateWindow time.Duration // 2 min
-	MaxAge          time.Duration // of stored messages; only for a new stream; 0: no limit
-	MaxBytes        int64         // of the stream; only for a new stream; 0: no limit
-
-	Timeout    time.Duration // until a message or a batch must be acknowledged; 5 s
-	Batch      int           // messages of one atomic batch; 256
-	MaxBatches int           // batches in flight; 16
-
-	Logger      *slog.Logger // nil: silent
-	Reconnected func()       // called when the broker is back; nil: none
+// Limits must all be positive.
+type Limits struct {
+	Replicas        int           // of a new stream; an existing one must have at least as many
+	DuplicateWindow time.Duration // of a new stream; an existing one must have at least this
+	Timeout         time.Duration // until a message or a batch must be acknowledged
+	Batch           int           // messages of one atomic batch; a server accepts 1000 at most
+	MaxBatches      int           // batches in flight
 }
 
 // Publisher implements ports.Publisher.
@@ -73,10 +73,12 @@ type connectionError struct {
 	text string
 }
 
-// Open connects in the background, so that the broker may start later. Faults:
+// Open connects in the background, so that the broker may start later. Fault:
 // publisher.config_invalid.
 func Open(c Config) (*Publisher, error) {
-	c.defaults()
+	if err := fault.RequirePositive("nats.Limits", c.Limits); err != nil {
+		return nil, err
+	}
 	p := &Publisher{config: c, slots: make(chan struct{}, c.MaxBatches)}
 	options, err := p.options()
 	if err != nil {
@@ -93,34 +95,6 @@ func Open(c Config) (*Publisher, error) {
 	}
 	return p, nil
 }
-
-func (c *Config) defaults() {
-	if c.Stream == "" {
-		c.Stream = "BACKBONE"
-	}
-	if c.SubjectPrefix == "" {
-		c.SubjectPrefix = "backbone"
-	}
-	c.Replicas = max(c.Replicas, 1)
-	if c.DuplicateWindow <= 0 {
-		c.DuplicateWindow = 2 * time.Minute
-	}
-	if c.Timeout <= 0 {
-		c.Timeout = 5 * time.Second
-	}
-	if c.Batch <= 0 || c.Batch > largestBatch {
-		c.Batch = 256
-	}
-	if c.MaxBatches <= 0 {
-		c.MaxBatches = 16
-	}
-	if c.Logger == nil {
-		c.Logger = slog.New(slog.DiscardHandler)
-	}
-}
-
-// largestBatch is how many messages a server accepts in one atomic batch.
-const largestBatch = 1000
 
 func (p *Publisher) options() (client.Options, error) {
 	o := client.GetDefaultOptions()

@@ -1,8 +1,10 @@
 package nats_test
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"net"
 	"strconv"
 	"strings"
@@ -22,7 +24,8 @@ import (
 	"github.com/erpbackbone/backbone/test/testkit/natstest"
 )
 
-const patience = time.Minute
+// waitFor bounds what must end by itself.
+const waitFor = time.Minute
 
 func server(t *testing.T) *natstest.Server {
 	t.Helper()
@@ -32,23 +35,24 @@ func server(t *testing.T) *natstest.Server {
 	return s
 }
 
-// stream connects to a server and gives its stream as a consumer of it sees it.
+// jetStream connects to a server as a consumer does.
 func jetStream(t *testing.T, url string) jetstream.JetStream {
 	t.Helper()
 	conn, err := client.Connect(url)
 	require.NoError(t, err)
 	t.Cleanup(conn.Close)
-	js, err := jetstream.New(conn, jetstream.WithDefaultTimeout(patience))
+	js, err := jetstream.New(conn, jetstream.WithDefaultTimeout(waitFor))
 	require.NoError(t, err)
 	return js
 }
 
-// publisher is one with time for a server whose disk is busy: each message is synced.
+// publisher opens a publisher of the stream BACKBONE. Its timeout is long enough for a server
+// whose disk is busy, since each message is synced.
 func publisher(t *testing.T, c nats.Config) *nats.Publisher {
 	t.Helper()
-	if c.Timeout == 0 {
-		c.Timeout = patience / 2
-	}
+	c.Stream, c.SubjectPrefix = cmp.Or(c.Stream, "BACKBONE"), cmp.Or(c.SubjectPrefix, "backbone")
+	c.Replicas, c.DuplicateWindow, c.Timeout = cmp.Or(c.Replicas, 1), cmp.Or(c.DuplicateWindow, 2*time.Minute), cmp.Or(c.Timeout, waitFor/2)
+	c.Batch, c.MaxBatches, c.Logger = cmp.Or(c.Batch, 256), 16, slog.New(slog.DiscardHandler)
 	p, err := nats.Open(c)
 	require.NoError(t, err)
 	t.Cleanup(p.Close)
@@ -58,7 +62,7 @@ func publisher(t *testing.T, c nats.Config) *nats.Publisher {
 // connected waits until the publisher has reached its stream.
 func connected(t *testing.T, p *nats.Publisher) {
 	t.Helper()
-	testkit.EventuallyNoError(t, patience, func() error { return p.Verify(t.Context()) })
+	testkit.EventuallyNoError(t, waitFor, func() error { return p.Verify(t.Context()) })
 }
 
 func messages(from, to int) []ports.Message {
@@ -136,13 +140,13 @@ func TestPublisher_MessageIsCloudEvent(t *testing.T) {
 func TestPublisher_Batches(t *testing.T) {
 	t.Parallel()
 	s := server(t)
-	p := publisher(t, nats.Config{URLs: []string{s.URL()}, Batch: 50})
+	p := publisher(t, nats.Config{URLs: []string{s.URL()}, Limits: nats.Limits{Batch: 50}})
 	connected(t, p)
 	ctx := t.Context()
 	done, err := p.Publish(ctx, messages(1, 120))
 	require.NoError(t, err)
 	require.Equal(t, ports.Published{Stored: 120}, done)
-	// An answer was lost: the same again, and more.
+	// After a lost answer the same messages are published again, with more.
 	done, err = p.Publish(ctx, messages(111, 170))
 	require.NoError(t, err)
 	require.Equal(t, ports.Published{Stored: 60, Duplicates: 10}, done)
@@ -191,7 +195,7 @@ func TestVerify_Refusals(t *testing.T) {
 	js := jetStream(t, s.URL())
 	for i, c := range []struct {
 		stream jetstream.StreamConfig
-		says   string
+		reason string
 	}{
 		{jetstream.StreamConfig{Subjects: []string{"other.x.>"}}, "does not take the subjects p1.>"},
 		{jetstream.StreamConfig{Duplicates: time.Minute}, "duplicate_window"},
@@ -208,16 +212,16 @@ func TestVerify_Refusals(t *testing.T) {
 		}
 		_, err := js.CreateStream(t.Context(), c.stream)
 		require.NoError(t, err)
-		p := publisher(t, nats.Config{URLs: []string{s.URL()}, Stream: c.stream.Name, SubjectPrefix: prefix, DuplicateWindow: 10 * time.Minute})
-		testkit.Eventually(t, patience, func() bool {
+		p := publisher(t, nats.Config{URLs: []string{s.URL()}, Stream: c.stream.Name, SubjectPrefix: prefix, Limits: nats.Limits{DuplicateWindow: 10 * time.Minute}})
+		testkit.Eventually(t, waitFor, func() bool {
 			_, err = p.Publish(t.Context(), messages(1, 1))
 			return fault.CodeOf(err) == "publisher.refused"
 		})
-		require.ErrorContains(t, err, c.says)
+		require.ErrorContains(t, err, c.reason)
 	}
 	// One server cannot keep three copies.
-	p := publisher(t, nats.Config{URLs: []string{s.URL()}, Stream: "R3", SubjectPrefix: "r3", Replicas: 3})
-	testkit.Eventually(t, patience, func() bool { return fault.CodeOf(p.Verify(t.Context())) == "publisher.refused" })
+	p := publisher(t, nats.Config{URLs: []string{s.URL()}, Stream: "R3", SubjectPrefix: "r3", Limits: nats.Limits{Replicas: 3}})
+	testkit.Eventually(t, waitFor, func() bool { return fault.CodeOf(p.Verify(t.Context())) == "publisher.refused" })
 }
 
 func TestDrillBrokerRestart(t *testing.T) {
@@ -243,7 +247,7 @@ func TestDrillBrokerRestart(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(second.Stop)
 	<-back
-	testkit.EventuallyNoError(t, patience, func() error {
+	testkit.EventuallyNoError(t, waitFor, func() error {
 		_, err := p.Publish(t.Context(), messages(15, 40))
 		return err
 	})
@@ -252,9 +256,12 @@ func TestDrillBrokerRestart(t *testing.T) {
 
 func TestPublisher_BrokerUnavailable(t *testing.T) {
 	t.Parallel()
-	p := publisher(t, nats.Config{URLs: []string{"nats://127.0.0.1:1"}, Timeout: 100 * time.Millisecond})
+	limits := nats.Limits{Replicas: 1, DuplicateWindow: time.Minute, Timeout: 100 * time.Millisecond, Batch: 1, MaxBatches: 1}
+	p := publisher(t, nats.Config{URLs: []string{"nats://127.0.0.1:1"}, Limits: limits})
 	_, err := p.Publish(t.Context(), messages(1, 1))
 	require.Equal(t, "publisher.unavailable", fault.CodeOf(err))
-	_, err = nats.Open(nats.Config{URLs: []string{"nats://127.0.0.1:1"}, CAFile: "/does/not/exist"})
+	_, err = nats.Open(nats.Config{URLs: []string{"nats://127.0.0.1:1"}, CAFile: "/does/not/exist", Limits: limits})
 	require.Equal(t, "publisher.config_invalid", fault.CodeOf(err))
+	_, err = nats.Open(nats.Config{URLs: []string{"nats://127.0.0.1:1"}})
+	require.ErrorContains(t, err, "Replicas is 0")
 }

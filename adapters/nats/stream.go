@@ -56,16 +56,13 @@ func (p *Publisher) create(ctx context.Context) (jetstream.Stream, error) {
 		Retention: jetstream.LimitsPolicy, Storage: jetstream.FileStorage, Discard: jetstream.DiscardOld, Replicas: p.config.Replicas,
 		Duplicates: p.config.DuplicateWindow, MaxAge: p.config.MaxAge, MaxBytes: -1, AllowAtomicPublish: true,
 	}
-	if p.config.MaxBytes > 0 {
-		c.MaxBytes = p.config.MaxBytes
-	}
 	if p.config.MaxAge > 0 {
 		c.Duplicates = min(c.Duplicates, p.config.MaxAge)
 	}
 	return p.js.CreateStream(ctx, c)
 }
 
-// mismatch says why a stream is not usable; "" if it is.
+// mismatch returns why a stream is not usable; "" if it is.
 func (p *Publisher) mismatch(c *jetstream.StreamConfig) string {
 	all := strings.Split(p.config.SubjectPrefix+".>", ".")
 	covered := false

@@ -3,6 +3,7 @@ package fanout_test
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"strings"
 	"testing"
 	"time"
@@ -35,7 +36,10 @@ func BenchmarkFanOut(b *testing.B) {
 			server, err := natstest.Start(natstest.Config{Directory: b.TempDir()})
 			require.NoError(b, err)
 			defer server.Stop()
-			p, err := nats.Open(nats.Config{URLs: []string{server.URL()}})
+			p, err := nats.Open(nats.Config{
+				URLs: []string{server.URL()}, Stream: "BACKBONE", SubjectPrefix: "backbone", Logger: slog.New(slog.DiscardHandler),
+				Limits: nats.Limits{Replicas: 1, DuplicateWindow: 2 * time.Minute, Timeout: 5 * time.Second, Batch: 256, MaxBatches: 16},
+			})
 			require.NoError(b, err)
 			defer p.Close()
 			require.Eventually(b, func() bool { return p.Verify(b.Context()) == nil }, 10*time.Second, time.Millisecond)

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"os"
 	"os/exec"
@@ -218,7 +219,10 @@ func TestDrillBrokerClusterLosesServers(t *testing.T) {
 			defer stopWriting()
 			for _, node := range []string{"a", "b"} {
 				c := r.config(node)
-				p, err := nats.Open(nats.Config{URLs: cluster.urls(), Replicas: 3, Timeout: 2 * time.Second, DuplicateWindow: 5 * time.Minute})
+				p, err := nats.Open(nats.Config{
+					URLs: cluster.urls(), Stream: "BACKBONE", SubjectPrefix: "backbone", Logger: slog.New(slog.DiscardHandler),
+					Limits: nats.Limits{Replicas: 3, DuplicateWindow: 5 * time.Minute, Timeout: 2 * time.Second, Batch: 256, MaxBatches: 16},
+				})
 				require.NoError(t, err)
 				t.Cleanup(p.Close)
 				c.Publisher, c.TTL, c.Batch = p, 3*time.Second, 100

@@ -31,8 +31,8 @@ func (a *App) composeFanout(ctx context.Context, observer fanout.Observer) error
 	var err error
 	f.publisher, err = nats.Open(nats.Config{
 		URLs: strings.Split(c.URLs.Reveal(), ","), Credentials: c.Credentials, CAFile: c.CAFile, CertFile: c.CertFile, KeyFile: c.KeyFile,
-		Stream: c.Stream, SubjectPrefix: c.SubjectPrefix, Replicas: c.Replicas, DuplicateWindow: c.DuplicateWindow, MaxAge: c.MaxAge,
-		Batch: c.Batch, MaxBatches: c.Workers, Timeout: c.Timeout, Logger: a.Logger,
+		Stream: c.Stream, SubjectPrefix: c.SubjectPrefix, MaxAge: c.MaxAge, Logger: a.Logger,
+		Limits: nats.Limits{Replicas: c.Replicas, DuplicateWindow: c.DuplicateWindow, Timeout: c.Timeout, Batch: c.Batch, MaxBatches: c.Workers},
 		Reconnected: func() {
 			if d := f.dispatcher.Load(); d != nil {
 				d.Wake()
