@@ -1,6 +1,7 @@
 package awskms
 
 import (
+	"cmp"
 	"context"
 	"math/rand/v2"
 	"net"
@@ -20,18 +21,18 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// The defaults of Config.
+// The defaults of Config, and the number of tries.
 const (
 	DefaultTimeout = 2 * time.Second
-	DefaultTries   = 3
-	DefaultBackoff = 100 * time.Millisecond
+	defaultBackoff = 100 * time.Millisecond
+	maxTries       = 3
 )
 
 // Observer is called after every call. Operation is the name at AWS ("Decrypt"), outcome
 // "ok" or the fault's code, elapsed the time with all tries. It must not block.
 type Observer func(operation, outcome string, elapsed time.Duration)
 
-// Config says how to reach the service.
+// Config is the address of the service, and the time for its answers.
 type Config struct {
 	// Endpoint is empty for AWS itself, otherwise an https URL, an http URL of this
 	// machine, or "unix:PATH". Plain keys travel in the answers, so http to another
@@ -46,8 +47,7 @@ type Config struct {
 	Profile         string
 
 	Timeout time.Duration // of one try; 0 is DefaultTimeout
-	Tries   int           // 0 is DefaultTries
-	Backoff time.Duration // mean pause before the second try, doubled for each further one; 0 is DefaultBackoff
+	Backoff time.Duration // mean pause before the second try, doubled for each further one; 0 is 100 ms
 
 	Observe Observer // may be nil
 
@@ -78,15 +78,7 @@ func New(ctx context.Context, c Config) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	if c.Timeout <= 0 {
-		c.Timeout = DefaultTimeout
-	}
-	if c.Tries <= 0 {
-		c.Tries = DefaultTries
-	}
-	if c.Backoff <= 0 {
-		c.Backoff = DefaultBackoff
-	}
+	c.Timeout, c.Backoff = cmp.Or(c.Timeout, DefaultTimeout), cmp.Or(c.Backoff, defaultBackoff)
 	loaded, err := load(ctx, c)
 	if err != nil {
 		return nil, fault.New(fault.Invalid, "kms.credentials_unreadable", "the credentials of the key service cannot be read; check file and profile").WithCause(err)
@@ -97,7 +89,7 @@ func New(ctx context.Context, c Config) (*Client, error) {
 		}
 		o.HTTPClient = transport(c, socket)
 		o.Retryer = retry.NewStandard(func(r *retry.StandardOptions) {
-			r.MaxAttempts = c.Tries
+			r.MaxAttempts = maxTries
 			r.Backoff = jitter(c.Backoff)
 		})
 	})
