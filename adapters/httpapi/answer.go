@@ -22,8 +22,8 @@ func encode(v any) ([]byte, error) {
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
 }
 
-// response is an answer with a status of its own, or one that is written piece by piece: an
-// export or a live feed.
+// response is an answer that sets its status, headers and body itself. An export or a live feed
+// writes its body piece by piece.
 type response interface {
 	write(w http.ResponseWriter) error
 }

@@ -193,8 +193,8 @@ func tableDifferenceAnswer(t ports.TableDifference) api.ProjectionTableDifferenc
 	return out
 }
 
-// rebuildAnswer describes the versions. Versions of a single legal entity are shown to
-// callers who may see it.
+// rebuildAnswer describes the versions, those of a single legal entity only to callers who may
+// see it.
 func rebuildAnswer(b projections.Rebuild, codes map[event.PartitionID]string) api.ProjectionRebuild {
 	out := api.ProjectionRebuild{
 		Name: b.Projection, Active: b.Active, Retained: b.Retained, Dropping: append([]int{}, b.Dropping...), Building: buildingAnswer(b),

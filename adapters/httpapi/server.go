@@ -87,7 +87,7 @@ type Config struct {
 	// MetricsPage answers GET /metrics; nil: an empty page.
 	MetricsPage http.Handler
 	// Ready returns the error of each readiness check by name, nil if it passes. Errors are
-	// logged, never shown. nil: always ready.
+	// logged and never answered. nil: always ready.
 	Ready func(ctx context.Context) map[string]error
 }
 
@@ -101,10 +101,9 @@ type Server struct {
 	http     *http.Server
 }
 
-// New makes a Server. doc.go says how to add a route. New fails if the embedded OpenAPI document cannot be read, if an
-// operation has no handler or a handler no operation, and if the declared read models do
-// not fit into the API: a path that is taken, or a parameter that is not in the path it
-// belongs to.
+// New makes a Server. It fails if the embedded OpenAPI document cannot be read, if an operation
+// has no handler or a handler no operation, and if the declared read models do not fit into the
+// API: a path that is taken, or a parameter that is not in the path it belongs to.
 func New(c Config) (*Server, error) {
 	if err := fault.RequirePositive("httpapi.Config", c.Limits); err != nil {
 		return nil, err

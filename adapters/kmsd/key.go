@@ -132,7 +132,7 @@ func (k *key) seal(plain []byte, context map[string]string) ([]byte, error) {
 	return aead.Seal(blob, make([]byte, aead.NonceSize()), plain, k.additionalData(context)), nil
 }
 
-// open decrypts what seal made. It does not tell one failure from another.
+// open decrypts what seal made. It reports all failures alike.
 func (k *key) open(blob []byte, context map[string]string) ([]byte, bool) {
 	h, ok := parseHeader(blob)
 	if !ok || h.keyID != k.ID || h.version != k.Version {

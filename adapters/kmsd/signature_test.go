@@ -13,7 +13,7 @@ import (
 
 func TestAuthenticateSignedRequest(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
+	r := newServerFixture(t)
 	for _, profile := range []string{kmsd.App, kmsd.Rotator, kmsd.SealSigner, kmsd.BreakGlass} {
 		principal, err := r.Authenticate(r.request(t, profile, "Decrypt", "{}"), []byte("{}"))
 		require.NoError(t, err)
@@ -28,7 +28,7 @@ func TestAuthenticateSignedRequest(t *testing.T) {
 
 func TestAuthenticateRefusesChangedRequest(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
+	r := newServerFixture(t)
 	const body = `{"KeyId":"a"}`
 	other := r.credentials(t, kmsd.BreakGlass)
 	for name, change := range map[string]func(*http.Request){
@@ -96,7 +96,7 @@ func flipLast(q *http.Request) {
 
 func TestAuthenticateSignatureWindow(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
+	r := newServerFixture(t)
 	request := r.request(t, kmsd.App, "Decrypt", "{}")
 	for after, good := range map[time.Duration]bool{0: true, 4 * time.Minute: true, -4 * time.Minute: true, 6 * time.Minute: false, -6 * time.Minute: false} {
 		r.SetSignatureTime(func() time.Time { return time.Now().Add(after) })
@@ -107,7 +107,7 @@ func TestAuthenticateSignatureWindow(t *testing.T) {
 
 func TestServeHTTPRefusesOtherPathsAndBodies(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
+	r := newServerFixture(t)
 	for _, change := range []func(*http.Request){
 		func(q *http.Request) { q.URL.Path = "/keys" },
 		func(q *http.Request) { q.URL.RawQuery = "X-Amz-Signature=1" },

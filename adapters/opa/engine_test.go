@@ -40,7 +40,7 @@ func requireUndecided(t testing.TB, err error) {
 	require.Equal(t, fault.Forbidden, fault.KindOf(err))
 }
 
-// requireOutOfTime wants an answer that is no refusal and says to try again.
+// requireOutOfTime requires a fault that is no refusal and asks the caller to try again.
 func requireOutOfTime(t testing.TB, err error) {
 	t.Helper()
 	f, ok := fault.As(err)
@@ -85,7 +85,7 @@ func TestNewRefusesFunctionsWithSideEffects(t *testing.T) {
 	require.Empty(t, allowed.AllowNet)
 	for _, b := range allowed.Builtins {
 		require.False(t, strings.HasPrefix(b.Name, "net.") || strings.HasPrefix(b.Name, "http.") || strings.HasPrefix(b.Name, "io."), b.Name)
-		// Whatever OPA itself calls nondeterministic must be gone.
+		// Every function that OPA itself declares nondeterministic must be refused.
 		require.False(t, b.Nondeterministic, b.Name)
 	}
 	require.True(t, slices.ContainsFunc(ast.CapabilitiesForThisVersion().Builtins, func(b *ast.Builtin) bool { return b.Name == "http.send" }),
@@ -227,7 +227,7 @@ d := {"allow": input.n % 2 == 0, "list": [input.n]}
 					t.Error(err)
 					return
 				}
-				a.List[0]++ // the caller's copy
+				a.List[0]++ // must not change the cached decision
 				if err := fresh.Decide(t.Context(), "data.p.d", map[string]any{"n": n}, &b); err != nil {
 					t.Error(err)
 					return
@@ -239,7 +239,7 @@ d := {"allow": input.n % 2 == 0, "list": [input.n]}
 		})
 	}
 	wait.Wait()
-	// An answer that was kept is decoded like a fresh one, and refused like one.
+	// A cached decision is decoded like a fresh one, and refused like one.
 	requireUndecided(t, kept.Decide(t.Context(), "data.p.d", map[string]any{"n": 2}, &struct{ Allow string }{}))
 }
 
