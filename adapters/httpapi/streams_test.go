@@ -338,8 +338,7 @@ func TestDrillLongExport(t *testing.T) {
 	h.appendMachines(t, "USMF", 1600)                                                                       // pages of 100, 200, 400, 800 and 100
 	limits := limitsOf(func(l *httpapi.Limits) { l.Request, l.Body = 9*time.Second, 100*time.Millisecond }) // with room for a busy machine
 	slow.Events, slow.Limits = slowLog{slow.Events}, limits
-	server, err := httpapi.New(slow)
-	require.NoError(t, err)
+	server := newServer(t, slow)
 	h.serve(t, server)
 	started := time.Now()
 	lines, err := h.export(t, "stream_type=scope&stream_id=USMF", "auditor")

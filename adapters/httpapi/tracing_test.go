@@ -22,11 +22,10 @@ func TestTraceRoute(t *testing.T) {
 	catalog, err := module.Build(nil)
 	require.NoError(t, err)
 	spans := tracetest.NewSpanRecorder()
-	s, err := httpapi.New(httpapi.Config{
+	s := newServer(t, httpapi.Config{
 		Access: failingAccess{err: fault.New(fault.Unauthenticated, "auth.token_missing", "send one")}, Catalog: catalog, Limits: limitsOf(nil),
 		Tracing: sdk.NewTracerProvider(sdk.WithSpanProcessor(spans)),
 	})
-	require.NoError(t, err)
 	answer := httptest.NewRecorder()
 	s.Handler().ServeHTTP(answer, httptest.NewRequest("GET", "/api/events/01J", nil))
 	require.Equal(t, 401, answer.Code)
@@ -48,10 +47,9 @@ func TestTraceHasNoContents(t *testing.T) {
 	} {
 		spans := tracetest.NewSpanRecorder()
 		log := &strings.Builder{}
-		s, err := httpapi.New(httpapi.Config{
+		s := newServer(t, httpapi.Config{
 			Access: failingAccess{err: cause}, Catalog: catalog, Limits: limitsOf(nil), Tracing: sdk.NewTracerProvider(sdk.WithSpanProcessor(spans)), Logger: slog.New(slog.NewTextHandler(log, nil)),
 		})
-		require.NoError(t, err)
 		answer := httptest.NewRecorder()
 		s.Handler().ServeHTTP(answer, httptest.NewRequest("GET", "/api/events/01J?legal_entity="+canary, nil))
 		require.Equal(t, map[string]int{"refused": 400, "failed": 500, "panic": 500}[name], answer.Code)

@@ -8,7 +8,6 @@ import (
 	"crypto/sha256"
 	"crypto/x509"
 	"encoding/binary"
-	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -181,9 +180,5 @@ func (k *key) sign(message []byte) []byte {
 
 // publicKey gives the DER form of SubjectPublicKeyInfo (RFC 5280, RFC 8410).
 func (k *key) publicKey() ([]byte, error) {
-	public, ok := ed25519.NewKeyFromSeed(k.Material).Public().(ed25519.PublicKey)
-	if !ok {
-		return nil, fmt.Errorf("no Ed25519 key")
-	}
-	return x509.MarshalPKIXPublicKey(public)
+	return x509.MarshalPKIXPublicKey(ed25519.NewKeyFromSeed(k.Material).Public())
 }

@@ -129,7 +129,7 @@ func (r *serverFixture) must(t testing.TB, operation, body string) object {
 	return answer
 }
 
-func (r *serverFixture) refused(t testing.TB, name, operation, body string) {
+func (r *serverFixture) requireRefused(t testing.TB, name, operation, body string) {
 	t.Helper()
 	status, answer := r.call(t, kmsd.BreakGlass, operation, body)
 	require.Equal(t, name, answer["__type"], "%s %s", operation, body)
@@ -266,20 +266,20 @@ func TestScheduledDeletion(t *testing.T) {
 	r.clock.Advance(7*24*time.Hour - time.Second)
 	require.NoError(t, r.DestroyDue())
 	require.Equal(t, "PendingDeletion", r.state(t, id))
-	r.refused(t, "KMSInvalidStateException", "Decrypt", decrypt)
+	r.requireRefused(t, "KMSInvalidStateException", "Decrypt", decrypt)
 
 	r.clock.Advance(time.Second)
 	for _, body := range []string{decrypt, strings.Replace(decrypt, id, "alias/old", 1)} {
-		r.refused(t, "NotFoundException", "Decrypt", body) // although its file is not removed yet
+		r.requireRefused(t, "NotFoundException", "Decrypt", body) // although its file is not removed yet
 	}
-	r.refused(t, "NotFoundException", "CancelKeyDeletion", `{"KeyId":"`+id+`"}`)
+	r.requireRefused(t, "NotFoundException", "CancelKeyDeletion", `{"KeyId":"`+id+`"}`)
 	require.NoError(t, r.DestroyDue())
 	left, err := filepath.Glob(filepath.Join(r.folder, id+"*"))
 	require.NoError(t, err)
 	require.Empty(t, left)
 	r.must(t, "CreateAlias", `{"AliasName":"alias/old","TargetKeyId":"`+r.newKey(t)+`"}`)
 	r.restart(t)
-	r.refused(t, "NotFoundException", "DescribeKey", `{"KeyId":"`+id+`"}`)
+	r.requireRefused(t, "NotFoundException", "DescribeKey", `{"KeyId":"`+id+`"}`)
 }
 
 func TestOpenFinishesDeletions(t *testing.T) {
@@ -297,7 +297,7 @@ func TestOpenFinishesDeletions(t *testing.T) {
 		require.NoError(t, err)
 		require.Empty(t, left)
 	}
-	r.refused(t, "NotFoundException", "DescribeKey", `{"KeyId":"alias/interrupted"}`)
+	r.requireRefused(t, "NotFoundException", "DescribeKey", `{"KeyId":"alias/interrupted"}`)
 	require.Equal(t, "Enabled", r.state(t, kept))
 }
 
@@ -310,8 +310,8 @@ func TestAuditHoldsNoSecrets(t *testing.T) {
 	r.must(t, "Decrypt", `{"KeyId":"`+id+`","CiphertextBlob":"`+made["CiphertextBlob"].(string)+`","EncryptionContext":{"k":"shown-in-clear"}}`)
 	message := base64.StdEncoding.EncodeToString([]byte("a secret message"))
 	r.must(t, "Sign", `{"KeyId":"`+signer+`","Message":"`+message+`","SigningAlgorithm":"ED25519_SHA_512"}`)
-	r.refused(t, "SerializationException", "Decrypt", `{"Unknown":"a secret parameter"}`)
-	r.refused(t, "SerializationException", "Decrypt", `{"CiphertextBlob":"a secret! parameter"}`)
+	r.requireRefused(t, "SerializationException", "Decrypt", `{"Unknown":"a secret parameter"}`)
+	r.requireRefused(t, "SerializationException", "Decrypt", `{"CiphertextBlob":"a secret! parameter"}`)
 
 	audit := r.audit.String()
 	for _, operation := range []string{"CreateKey", "GenerateDataKey", "Decrypt", "Sign"} {
@@ -342,7 +342,7 @@ func TestAuditOfEveryCall(t *testing.T) {
 	before := strings.Count(r.audit.String(), `"msg":"kms call"`)
 	unsigned := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "http://127.0.0.1:4000/", strings.NewReader("{}"))
 	r.do(t, unsigned)
-	r.refused(t, "UnsupportedOperationException", "Encrypt", "{}")
+	r.requireRefused(t, "UnsupportedOperationException", "Encrypt", "{}")
 	_, answer := r.call(t, kmsd.App, "CreateKey", "{}")
 	require.Equal(t, "AccessDeniedException", answer["__type"])
 	audit := r.audit.String()

@@ -119,8 +119,8 @@ func TestServeHTTPRefusesOtherPathsAndBodies(t *testing.T) {
 		require.Equal(t, http.StatusBadRequest, status)
 		require.Equal(t, "UnsupportedOperationException", answer["__type"])
 	}
-	r.refused(t, "ValidationException", "Decrypt", `{"KeyId":"`+strings.Repeat("a", 70_000)+`"}`)
+	r.requireRefused(t, "ValidationException", "Decrypt", `{"KeyId":"`+strings.Repeat("a", 70_000)+`"}`)
 	for _, operation := range []string{"", "decrypt", "Encrypt", "ListKeys", "GenerateRandom", "Decrypt ", "../Decrypt"} {
-		r.refused(t, "UnsupportedOperationException", operation, "{}")
+		r.requireRefused(t, "UnsupportedOperationException", operation, "{}")
 	}
 }

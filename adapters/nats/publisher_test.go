@@ -59,8 +59,8 @@ func publisher(t *testing.T, c nats.Config) *nats.Publisher {
 	return p
 }
 
-// connected waits until the publisher has reached its stream.
-func connected(t *testing.T, p *nats.Publisher) {
+// awaitConnection waits until the publisher has reached its stream.
+func awaitConnection(t *testing.T, p *nats.Publisher) {
 	t.Helper()
 	testkit.EventuallyNoError(t, waitFor, func() error { return p.Verify(t.Context()) })
 }
@@ -78,8 +78,8 @@ func messages(from, to int) []ports.Message {
 	return out
 }
 
-// stored reads the sequences that a stream holds, in its order.
-func stored(t *testing.T, js jetstream.JetStream, name string) []int {
+// storedSequences reads the sequences that a stream holds, in its order.
+func storedSequences(t *testing.T, js jetstream.JetStream, name string) []int {
 	t.Helper()
 	s, err := js.Stream(t.Context(), name)
 	require.NoError(t, err)
@@ -108,7 +108,7 @@ func TestPublisher_MessageIsCloudEvent(t *testing.T) {
 	t.Parallel()
 	s := server(t)
 	p := publisher(t, nats.Config{URLs: []string{s.URL()}})
-	connected(t, p)
+	awaitConnection(t, p)
 	m := messages(42, 42)
 	m[0].Scope.LegalEntity = "US MF"
 	m[0].Stream.ID = "50% \"größe\""
@@ -141,7 +141,7 @@ func TestPublisher_Batches(t *testing.T) {
 	t.Parallel()
 	s := server(t)
 	p := publisher(t, nats.Config{URLs: []string{s.URL()}, Limits: nats.Limits{Batch: 50}})
-	connected(t, p)
+	awaitConnection(t, p)
 	ctx := t.Context()
 	done, err := p.Publish(ctx, messages(1, 120))
 	require.NoError(t, err)
@@ -153,7 +153,7 @@ func TestPublisher_Batches(t *testing.T) {
 	done, err = p.Publish(ctx, messages(1, 170))
 	require.NoError(t, err)
 	require.Equal(t, ports.Published{Stored: 170, Duplicates: 170}, done)
-	require.Equal(t, count(1, 170), stored(t, jetStream(t, s.URL()), "BACKBONE"))
+	require.Equal(t, count(1, 170), storedSequences(t, jetStream(t, s.URL()), "BACKBONE"))
 }
 
 func TestPublisher_StreamWithoutAtomicBatches(t *testing.T) {
@@ -163,14 +163,14 @@ func TestPublisher_StreamWithoutAtomicBatches(t *testing.T) {
 	_, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "OLD", Subjects: []string{"erp.>"}, Duplicates: time.Hour})
 	require.NoError(t, err)
 	p := publisher(t, nats.Config{URLs: []string{s.URL()}, Stream: "OLD", SubjectPrefix: "erp.events"})
-	connected(t, p)
+	awaitConnection(t, p)
 	done, err := p.Publish(t.Context(), messages(1, 30))
 	require.NoError(t, err)
 	require.Equal(t, ports.Published{Stored: 30}, done)
 	done, err = p.Publish(t.Context(), messages(20, 40))
 	require.NoError(t, err)
 	require.Equal(t, ports.Published{Stored: 21, Duplicates: 11}, done)
-	require.Equal(t, count(1, 40), stored(t, js, "OLD"))
+	require.Equal(t, count(1, 40), storedSequences(t, js, "OLD"))
 }
 
 func TestPublisher_TooLargeMessage(t *testing.T) {
@@ -180,13 +180,13 @@ func TestPublisher_TooLargeMessage(t *testing.T) {
 	_, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "BACKBONE", Subjects: []string{"backbone.>"}, MaxMsgSize: 10_000, AllowAtomicPublish: true, Duplicates: time.Hour})
 	require.NoError(t, err)
 	p := publisher(t, nats.Config{URLs: []string{s.URL()}})
-	connected(t, p)
+	awaitConnection(t, p)
 	m := messages(1, 5)
 	m[3].Body = []byte(`"` + strings.Repeat("x", 10_000) + `"`)
 	done, err := p.Publish(t.Context(), m)
 	require.Equal(t, "publisher.too_large", fault.CodeOf(err))
 	require.Equal(t, ports.Published{Stored: 3}, done)
-	require.Equal(t, count(1, 3), stored(t, js, "BACKBONE"))
+	require.Equal(t, count(1, 3), storedSequences(t, js, "BACKBONE"))
 }
 
 func TestVerify_Refusals(t *testing.T) {
@@ -235,7 +235,7 @@ func TestDrillBrokerRestart(t *testing.T) {
 	require.NoError(t, err)
 	back := make(chan struct{}, 10)
 	p := publisher(t, nats.Config{URLs: []string{first.URL()}, Reconnected: func() { back <- struct{}{} }})
-	connected(t, p)
+	awaitConnection(t, p)
 	<-back
 	done, err := p.Publish(t.Context(), messages(1, 20))
 	require.NoError(t, err)
@@ -251,7 +251,7 @@ func TestDrillBrokerRestart(t *testing.T) {
 		_, err := p.Publish(t.Context(), messages(15, 40))
 		return err
 	})
-	require.Equal(t, count(1, 40), stored(t, jetStream(t, second.URL()), "BACKBONE"))
+	require.Equal(t, count(1, 40), storedSequences(t, jetStream(t, second.URL()), "BACKBONE"))
 }
 
 func TestPublisher_BrokerUnavailable(t *testing.T) {
