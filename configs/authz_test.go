@@ -35,7 +35,7 @@ import (
 const authzPath = "configs/policy/authz.rego"
 
 // timeEnough lets a busy machine neither fail an expectation nor catch a mutant.
-var timeEnough = opa.WithTimeout("data.backbone.authz.", time.Minute)
+var timeEnough = opa.WithTimeout(time.Minute)
 
 type accessInput map[string]any
 
@@ -312,7 +312,7 @@ func TestAccessPolicyMutants(t *testing.T) {
 	require.Greater(t, len(mutants), 110)
 	var survivors []string
 	for _, m := range mutants {
-		e, err := opa.New(policies(map[string]string{authzPath: m.source}), opa.WithData("roles", m.rights), opa.WithCache(0), timeEnough)
+		e, err := opa.New(policies(map[string]string{authzPath: m.source}), opa.WithData("roles", m.rights), timeEnough)
 		if err != nil {
 			continue // does not compile: noticed at the start of the program
 		}
@@ -472,7 +472,7 @@ func holds(t *testing.T, condition string, input any) bool {
 	e, err := opa.New(append(policies(nil), ports.PolicyModule{
 		Path:   "test.rego",
 		Source: "package test\n\ndefault holds := false\n\nholds if " + condition + "\n\nanswer := {\"holds\": holds}\n",
-	}), opa.WithTimeout("", time.Minute))
+	}), opa.WithTimeout(time.Minute))
 	require.NoError(t, err)
 	var out struct{ Holds *bool }
 	require.NoError(t, e.Decide(t.Context(), "data.test.answer", input, &out))

@@ -24,7 +24,7 @@ import (
 // "ok" or the fault's code, elapsed the time with all tries. It must not block.
 type Observer func(operation, outcome string, elapsed time.Duration)
 
-// Config says how to reach the service.
+// Config is the address of the service, and the time for its answers.
 type Config struct {
 	// Endpoint is empty for AWS itself, otherwise an https URL, an http URL of this
 	// machine, or "unix:PATH". Plain keys travel in the answers, so http to another

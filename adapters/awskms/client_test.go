@@ -76,8 +76,7 @@ func TestObserver(t *testing.T) {
 	require.Equal(t, []string{"GenerateDataKey kms.key_not_found", "Sign kms.access_denied", "GenerateDataKey ok"}, seen)
 }
 
-// TestUnwrapTimesOutOnSilentServer has a real socket, where the suite breaks the
-// transport.
+// TestUnwrapTimesOutOnSilentServer uses a real socket; the suite replaces the transport.
 func TestUnwrapTimesOutOnSilentServer(t *testing.T) {
 	t.Parallel()
 	_, credentials := startServer(t, "127.0.0.1:0")

@@ -26,7 +26,7 @@ import (
 // seven days later, so credentials alone do not make the suite run there.
 const awsRegionVariable = "BACKBONE_TEST_AWS_KMS_REGION"
 
-// administrator is the plain SDK client: the product has no such methods.
+// administrator calls operations that the product does not use.
 type administrator struct{ client *kms.Client }
 
 func (a administrator) Disable(ctx context.Context, key string) error {
@@ -66,7 +66,7 @@ func startServer(t *testing.T, listen string) (endpoint, credentialsFile string)
 func TestKeyServiceContractOnKMSD(t *testing.T) {
 	t.Parallel()
 	endpoint, credentials := startServer(t, "127.0.0.1:0")
-	const timeout = time.Second // of a try that hangs; nothing else is held to it, see patient
+	const timeout = time.Second // of a try that hangs; see uncanceled for the others
 	shared, err := config.LoadSharedConfigProfile(t.Context(), kmsd.BreakGlass, func(o *config.LoadSharedConfigOptions) {
 		o.CredentialsFiles, o.ConfigFiles = []string{credentials}, []string{}
 	})
@@ -102,25 +102,25 @@ func TestKeyServiceContractOnAWS(t *testing.T) {
 	})
 }
 
-// patient waits for an answer however short the tries are: a try that reaches the service
-// gets its answer, and a machine that stands still for a while is no service that hangs.
-type patient struct{ next http.RoundTripper }
+// uncanceled ignores the end of a try. A try that reaches the service gets its answer, so that
+// a busy machine does not look like a service that hangs.
+type uncanceled struct{ next http.RoundTripper }
 
-func (p patient) RoundTrip(r *http.Request) (*http.Response, error) {
+func (p uncanceled) RoundTrip(r *http.Request) (*http.Response, error) {
 	return p.next.RoundTrip(r.WithContext(context.WithoutCancel(r.Context())))
 }
 
 // limits are those of a server.
 var limits = awskms.Limits{Timeout: 2 * time.Second, Tries: 3, Backoff: 100 * time.Millisecond}
 
-// newClient lets pauses be short: the suite counts tries, not pauses.
+// newClient makes a client with short pauses: the suite counts tries.
 func newClient(t *testing.T, c awskms.Config, wrap func(http.RoundTripper) http.RoundTripper) *awskms.Client {
 	t.Helper()
 	c.Timeout, c.Tries, c.Backoff = cmp.Or(c.Timeout, limits.Timeout), limits.Tries, 10*time.Millisecond
 	if wrap != nil {
 		plain := &http.Transport{DialContext: (&net.Dialer{}).DialContext, ForceAttemptHTTP2: true}
 		t.Cleanup(plain.CloseIdleConnections)
-		c.Transport = wrap(patient{plain})
+		c.Transport = wrap(uncanceled{plain})
 	}
 	client, err := awskms.New(t.Context(), c)
 	require.NoError(t, err)

@@ -2,6 +2,7 @@ package client
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -21,8 +22,6 @@ import (
 type Config struct {
 	Server string // base URL, "http://127.0.0.1:8080"
 	Token  string // access token
-	// HTTP does the transport; nil: a client of its own that keeps connections.
-	HTTP *http.Client
 	// Attempts bounds how often a request is sent while the server is unavailable;
 	// 0 is 5.
 	Attempts int
@@ -46,21 +45,14 @@ func New(c Config) (*Client, error) {
 	if err != nil || base.Host == "" || (base.Scheme != "http" && base.Scheme != "https") {
 		return nil, fault.New(fault.Invalid, "client.server_invalid", "the server is given as a URL such as http://127.0.0.1:8080; correct it")
 	}
-	out := &Client{base: base, token: c.Token, http: c.HTTP, attempts: c.Attempts, longestWait: c.LongestWait}
-	if out.http == nil {
-		transport := &http.Transport{
-			Proxy: http.ProxyFromEnvironment, MaxIdleConnsPerHost: 64, IdleConnTimeout: time.Minute, ForceAttemptHTTP2: true,
-			ExpectContinueTimeout: time.Second, ResponseHeaderTimeout: 2 * time.Minute,
-		}
-		out.http = &http.Client{Transport: transport}
+	transport := &http.Transport{
+		Proxy: http.ProxyFromEnvironment, MaxIdleConnsPerHost: 64, IdleConnTimeout: time.Minute, ForceAttemptHTTP2: true,
+		ExpectContinueTimeout: time.Second, ResponseHeaderTimeout: 2 * time.Minute,
 	}
-	if out.attempts < 1 {
-		out.attempts = 5
-	}
-	if out.longestWait == 0 {
-		out.longestWait = 10 * time.Second
-	}
-	return out, nil
+	return &Client{
+		base: base, token: c.Token, http: &http.Client{Transport: transport},
+		attempts: cmp.Or(c.Attempts, 5), longestWait: cmp.Or(c.LongestWait, 10*time.Second),
+	}, nil
 }
 
 // maxAnswerBytes bounds how much of an answer is read into memory; a longer document is cut
@@ -245,6 +237,31 @@ func (c *Client) send(ctx context.Context, r request, body []byte) ([]byte, erro
 		*r.Document = text
 	}
 	return text, nil
+}
+
+// openStream sends a GET request whose answer the caller reads piece by piece, and closes.
+func (c *Client) openStream(ctx context.Context, path string, query url.Values, header http.Header) (*http.Response, error) {
+	target := c.base.JoinPath(path)
+	target.RawQuery = query.Encode()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, target.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+	req.Header = header
+	c.authorize(req)
+	res, err := c.http.Do(req)
+	if err != nil {
+		return nil, unreachableFault(ctx, err)
+	}
+	if res.StatusCode < http.StatusBadRequest {
+		return res, nil
+	}
+	defer func() { _ = res.Body.Close() }()
+	text, err := io.ReadAll(io.LimitReader(res.Body, maxAnswerBytes))
+	if err != nil {
+		return nil, unreachableFault(ctx, err)
+	}
+	return nil, decodeProblem(res, text)
 }
 
 func (c *Client) authorize(req *http.Request) {

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"maps"
 	"net/http"
 	"net/url"
 
@@ -33,29 +34,12 @@ const (
 // server, client.export_aborted (Unavailable: the body is incomplete).
 func (c *Client) Export(ctx context.Context, parameters url.Values, take func(ExportedPage) error) error {
 	query := url.Values{"checkpoints": {"true"}}
-	for name, values := range parameters {
-		query[name] = values
-	}
-	target := c.base.JoinPath("/api/events/export")
-	target.RawQuery = query.Encode()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, target.String(), nil)
+	maps.Copy(query, parameters)
+	res, err := c.openStream(ctx, "/api/events/export", query, http.Header{"Accept": {"application/jsonl, application/problem+json"}})
 	if err != nil {
 		return err
 	}
-	req.Header.Set("Accept", "application/jsonl, application/problem+json")
-	c.authorize(req)
-	res, err := c.http.Do(req)
-	if err != nil {
-		return unreachableFault(ctx, err)
-	}
 	defer func() { _ = res.Body.Close() }()
-	if res.StatusCode >= http.StatusBadRequest {
-		text, err := io.ReadAll(io.LimitReader(res.Body, maxAnswerBytes))
-		if err != nil {
-			return unreachableFault(ctx, err)
-		}
-		return decodeProblem(res, text)
-	}
 	return readExport(ctx, res, take)
 }
 

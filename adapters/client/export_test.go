@@ -52,10 +52,10 @@ func TestExportBrokenConnection(t *testing.T) {
 		code string
 		kind fault.Kind
 	}{
-		"with a problem":         {`{"error":{"status":503,"code":"store.unavailable","detail":"the store is away; try again"},"next_cursor":"c-1"}` + "\n", "store.unavailable", fault.Unavailable},
-		"with an odd problem":    {"{\"error\":17}\n", "client.export_aborted", fault.Unavailable},
-		"between two lines":      {"", "client.export_aborted", fault.Unavailable},
-		"in the midst of a line": {`{"id":"4`, "client.export_aborted", fault.Unavailable},
+		"with a problem":          {`{"error":{"status":503,"code":"store.unavailable","detail":"the store is away; try again"},"next_cursor":"c-1"}` + "\n", "store.unavailable", fault.Unavailable},
+		"with an invalid problem": {"{\"error\":17}\n", "client.export_aborted", fault.Unavailable},
+		"between two lines":       {"", "client.export_aborted", fault.Unavailable},
+		"in the middle of a line": {`{"id":"4`, "client.export_aborted", fault.Unavailable},
 	} {
 		client := serve(t, func(w http.ResponseWriter, _ *http.Request) {
 			_, _ = io.WriteString(w, begin+c.rest)

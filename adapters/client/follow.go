@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"io"
 	"net/http"
 	"net/url"
 	"strings"
@@ -93,29 +92,15 @@ func (c *Client) followOnce(ctx context.Context, f *Feed, take func(FeedItem) er
 		cancel(fault.New(fault.Timeout, "client.feed_silent", "the server has said nothing for a minute; connect again"))
 	})
 	defer silent.Stop()
-	target := c.base.JoinPath(f.Path)
-	target.RawQuery = f.Parameters.Encode()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, target.String(), nil)
-	if err != nil {
-		return err
-	}
-	req.Header.Set("Accept", "text/event-stream, application/problem+json")
-	c.authorize(req)
+	header := http.Header{"Accept": {"text/event-stream, application/problem+json"}}
 	if f.LastID != "" {
-		req.Header.Set("Last-Event-ID", f.LastID)
+		header.Set("Last-Event-ID", f.LastID)
 	}
-	res, err := c.http.Do(req)
+	res, err := c.openStream(ctx, f.Path, f.Parameters, header)
 	if err != nil {
 		return lostFeedFault(ctx, err)
 	}
 	defer func() { _ = res.Body.Close() }()
-	if res.StatusCode >= http.StatusBadRequest {
-		text, err := io.ReadAll(io.LimitReader(res.Body, maxAnswerBytes))
-		if err != nil {
-			return lostFeedFault(ctx, err)
-		}
-		return decodeProblem(res, text)
-	}
 	lines := bufio.NewReaderSize(res.Body, 64<<10)
 	var item FeedItem
 	for {
@@ -169,6 +154,9 @@ func dispatch(f *Feed, item FeedItem, take func(FeedItem) error) error {
 
 func lostFeedFault(ctx context.Context, err error) error {
 	if f, ok := fault.As(context.Cause(ctx)); ok {
+		return f
+	}
+	if f, ok := fault.As(err); ok {
 		return f
 	}
 	return unreachableFault(ctx, err)

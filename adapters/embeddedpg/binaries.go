@@ -1,7 +1,6 @@
 package embeddedpg
 
 import (
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -126,6 +125,3 @@ func inspectInstallation(dir string) (installation, bool) {
 
 // program is the path of one of the installation's programs.
 func (i installation) program(name string) string { return filepath.Join(i.dir, name) }
-
-// String names the installation in logs.
-func (i installation) String() string { return fmt.Sprintf("PostgreSQL %d in %s", i.major, i.dir) }

@@ -18,9 +18,9 @@ import (
 
 const superuser = "postgres"
 
-// Config says where and how a cluster runs.
+// Config names the programs, the folder and the settings of a cluster.
 type Config struct {
-	// BinDir is the folder with initdb and postgres. Empty: [FindBinaries] finds it, and prefers
+	// BinDir is the folder with initdb and postgres. Empty: [Start] searches as [FindBinaries] does, and prefers
 	// the version that made the cluster.
 	BinDir string
 	// DataDir is created when missing. It may hold other files of its owner.
@@ -110,10 +110,6 @@ func (c *Cluster) watch(cmd *exec.Cmd) {
 // Port is the TCP port on 127.0.0.1.
 func (c *Cluster) Port() int { return c.state.Port }
 
-// SocketDir is the folder of the unix socket, open to the user that PostgreSQL
-// runs as and to root.
-func (c *Cluster) SocketDir() string { return c.directory.clusterDir() }
-
 // LogFile is where PostgreSQL writes its log.
 func (c *Cluster) LogFile() string { return c.directory.logFile() }
 
@@ -194,7 +190,7 @@ func (c *Cluster) hasExited() bool {
 	}
 }
 
-// isPortFree tells whether a server could listen on the port now.
+// isPortFree reports whether a server could listen on the port now.
 func isPortFree(port int) bool {
 	listener, err := net.Listen("tcp4", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
 	if err != nil {

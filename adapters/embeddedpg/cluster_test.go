@@ -24,8 +24,7 @@ import (
 	"github.com/erpbackbone/backbone/domain/fault"
 )
 
-// ownerVariable turns the test binary into a backbone that owns a cluster and can
-// be killed.
+// ownerVariable makes the test binary run a cluster, as a backbone that the test can kill.
 const ownerVariable = "EMBEDDEDPG_TEST_OWNER"
 
 func TestMain(m *testing.M) {
@@ -41,7 +40,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// smallSettings keeps kept clusters of tests cheap without touching what they promise.
+// smallSettings saves memory in clusters of tests without changing their durability.
 func smallSettings() map[string]string {
 	return map[string]string{"shared_buffers": "16MB", "max_connections": "20"}
 }
@@ -130,7 +129,7 @@ func TestCluster_KeepsDataBetweenStarts(t *testing.T) {
 	require.NoFileExists(t, filepath.Join(dir, "pg", "data", "postmaster.pid"), "a clean stop removes the server's lock file")
 
 	second := start(t, embeddedpg.Config{DataDir: dir})
-	for try := 0; second.Port() != port && try < 3; try++ { // another program took it meanwhile
+	for try := 0; second.Port() != port && try < 3; try++ { // another program took it
 		port = second.Port()
 		stop(t, second)
 		second = start(t, embeddedpg.Config{DataDir: dir})
@@ -157,7 +156,7 @@ func TestCluster_IsPrivateAndDurable(t *testing.T) {
 
 	_, err := pgx.Connect(t.Context(), cluster.DSN("postgres", "wrong", "postgres"))
 	require.ErrorContains(t, err, "28P01", "a wrong password is refused")
-	_, err = pgx.Connect(t.Context(), fmt.Sprintf("host='%s' port=%d user=postgres dbname=postgres password=wrong", cluster.SocketDir(), cluster.Port()))
+	_, err = pgx.Connect(t.Context(), fmt.Sprintf("host='%s' port=%d user=postgres dbname=postgres password=wrong", filepath.Join(dir, "pg", "data"), cluster.Port()))
 	require.ErrorContains(t, err, "28P01", "also on the unix socket")
 
 	info, err := os.Stat(filepath.Join(dir, "postgres.json"))
@@ -234,8 +233,8 @@ func TestDrillOrphanedBackends(t *testing.T) {
 	require.NoError(t, err)
 	backend := int(busy.PgConn().PID())
 	go func() {
-		// Too busy to notice that the server is gone, with nothing on the disk; ends with
-		// an error when the next start ends it.
+		// A query that does not notice the end of the server and writes nothing. It fails when
+		// the next start ends it.
 		_, _ = busy.Exec(context.Background(), "DO 'BEGIN LOOP END LOOP; END'")
 	}()
 	observer, err := pgx.Connect(t.Context(), cluster.SuperuserDSN("postgres"))
@@ -255,20 +254,20 @@ func TestDrillOrphanedBackends(t *testing.T) {
 	require.Equal(t, "1", query(t, again.SuperuserDSN("postgres"), "SELECT '1'"))
 }
 
-// waiting calls something when a cluster says that it waits for memory.
-type waiting struct {
+// memoryWaitHandler calls a function when a cluster logs that it waits for shared memory.
+type memoryWaitHandler struct {
 	slog.Handler
-	then func()
+	onWait func()
 }
 
-func (w waiting) Handle(_ context.Context, r slog.Record) error {
+func (h memoryWaitHandler) Handle(_ context.Context, r slog.Record) error {
 	if strings.Contains(r.Message, "memory of an earlier PostgreSQL") {
-		w.then()
+		h.onWait()
 	}
 	return nil
 }
 
-// A process that ends is no backend any more by its title and still has the memory.
+// A process that ends loses its title before it releases the shared memory.
 func TestDrillSharedMemoryOfKilledServer(t *testing.T) {
 	requirePostgres(t)
 	if runtime.GOOS != "linux" {
@@ -295,7 +294,7 @@ func TestDrillSharedMemoryOfKilledServer(t *testing.T) {
 	<-cluster.Done()
 	stop(t, cluster)
 
-	again := start(t, embeddedpg.Config{DataDir: dir, Logger: slog.New(waiting{slog.NewTextHandler(io.Discard, nil), detach})})
+	again := start(t, embeddedpg.Config{DataDir: dir, Logger: slog.New(memoryWaitHandler{slog.NewTextHandler(io.Discard, nil), detach})})
 	require.Equal(t, 1, waited)
 	require.Equal(t, "1", query(t, again.SuperuserDSN("postgres"), "SELECT '1'"))
 }
@@ -306,7 +305,7 @@ func TestStart_RemovesStaleLockFile(t *testing.T) {
 	dir := t.TempDir()
 	cluster := start(t, embeddedpg.Config{DataDir: dir})
 	stop(t, cluster)
-	// The process id of a killed server went to an unrelated program.
+	// An unrelated program has the process id of a killed server.
 	other := exec.Command("sleep", "600")
 	require.NoError(t, other.Start())
 	defer func() {
@@ -317,7 +316,7 @@ func TestStart_RemovesStaleLockFile(t *testing.T) {
 	require.NoError(t, os.WriteFile(lock, []byte(strconv.Itoa(other.Process.Pid)+"\n/elsewhere\n"), 0o644))
 
 	start(t, embeddedpg.Config{DataDir: dir})
-	require.False(t, processGone(other.Process.Pid)(), "the unrelated program is left alone")
+	require.False(t, processGone(other.Process.Pid)(), "the unrelated program is not ended")
 }
 
 func TestStart_OtherMajorVersionIsRefused(t *testing.T) {
@@ -353,7 +352,7 @@ func TestStart_DirectoryInUseIsRefused(t *testing.T) {
 
 	_, err = embeddedpg.Start(t.Context(), embeddedpg.Config{DataDir: dir, Ephemeral: true})
 	requireFault(t, err, "dev.data_directory_in_use")
-	require.DirExists(t, filepath.Join(dir, "pg", "data"), "a kept cluster is never thrown away")
+	require.DirExists(t, filepath.Join(dir, "pg", "data"), "a kept cluster is never deleted")
 
 	_, err = embeddedpg.Start(t.Context(), embeddedpg.Config{DataDir: filepath.Join(dir, "pg", "data")})
 	requireFault(t, err, "dev.data_directory_foreign")
@@ -367,7 +366,7 @@ func TestStart_TakenPort(t *testing.T) {
 	_, err := embeddedpg.Start(t.Context(), embeddedpg.Config{DataDir: dir, Port: first.Port(), Ephemeral: true})
 	requireFault(t, err, "dev.port_in_use")
 
-	// The port of the last start is taken in the meantime: another one is found.
+	// Another program has taken the port of the last start: Start finds another one.
 	for try := 1; ; try++ {
 		second := start(t, embeddedpg.Config{DataDir: dir, Ephemeral: true})
 		taken := second.Port()
@@ -418,8 +417,8 @@ func TestStart_FailureNamesCauseAndReleasesDirectory(t *testing.T) {
 	start(t, embeddedpg.Config{DataDir: dir})
 }
 
-// Not parallel: a program that was just written cannot be run while a child that another
-// test is starting still has it open.
+// Not parallel: Linux does not run a program that is open for writing, and a child that another
+// test forks has it open until its exec.
 func TestFindBinaries(t *testing.T) {
 	_, _, err := embeddedpg.FindBinaries(t.TempDir())
 	f := requireFault(t, err, "dev.postgres_not_found")
@@ -437,7 +436,7 @@ func TestFindBinaries(t *testing.T) {
 	require.NoError(t, err)
 	require.GreaterOrEqual(t, major, embeddedpg.MinimumMajor)
 	again, sameMajor, err := embeddedpg.FindBinaries(filepath.Dir(dir))
-	require.NoError(t, err, "the folder above bin is understood too")
+	require.NoError(t, err, "the folder above bin is accepted too")
 	require.Equal(t, dir, again)
 	require.Equal(t, major, sameMajor)
 }

@@ -21,7 +21,7 @@ type directory struct {
 	lock *os.File
 }
 
-// state is stored beside the cluster between starts.
+// state is stored next to the cluster between starts.
 type state struct {
 	Port              int    `json:"port"`
 	SuperuserPassword string `json:"superuser_password"`

@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Between fork and exec a child has copies of all descriptors of its parent. A
-// directory that was given back at that moment was still taken until the child's exec.
+// Between fork and exec a child has copies of all descriptors of its parent. The lock must be
+// released even then.
 func TestRelease_DuringForkOfChild(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()

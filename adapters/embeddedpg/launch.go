@@ -122,7 +122,7 @@ func (l *launch) checkKind() error {
 	return nil
 }
 
-// initialize makes the cluster beside its final place and moves it there when it
+// initialize makes the cluster in a temporary folder and renames the folder when it
 // is complete, so that a killed start leaves no incomplete cluster. The initdb of a killed start
 // may still be running, so each start uses a new folder.
 func (l *launch) initialize(ctx context.Context) error {
@@ -234,7 +234,7 @@ func (l *launch) startOnce(ctx context.Context) (*serverProcess, error) {
 	if err != nil {
 		return nil, directoryError(d.root, err)
 	}
-	defer output.Close() // the server writes to a descriptor of its own
+	defer output.Close() // the server has its own descriptor
 	logStart, err := output.Seek(0, io.SeekEnd)
 	if err != nil {
 		return nil, directoryError(d.root, err)
@@ -282,8 +282,8 @@ func (p *serverProcess) kill() {
 	}
 }
 
-// awaitReady waits until the server says in postmaster.pid that it is ready and a
-// connection with the kept password succeeds.
+// awaitReady waits until postmaster.pid has the status ready and a connection with the kept
+// password succeeds.
 func (l *launch) awaitReady(ctx context.Context, process *serverProcess) error {
 	ticker := time.NewTicker(pollInterval)
 	defer ticker.Stop()

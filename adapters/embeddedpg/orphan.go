@@ -80,19 +80,19 @@ func (d *directory) stopOrphans(ctx context.Context, name string, log *slog.Logg
 		}
 	}
 	if pid, err = readPostmasterPID(lockFile); err != nil || pid == 0 || !processExists(pid) {
-		return err // PostgreSQL replaces a stale lock file of its own accord
+		return err // PostgreSQL itself replaces a stale lock file
 	}
 	if d.isForeignServer(pid) {
 		return inUse(d.root, strconv.Itoa(pid))
 	}
-	// The process id was given to an unrelated program since; PostgreSQL would
-	// take that one for its server and refuse to start.
+	// An unrelated program has the process id by now; PostgreSQL would take that program for its
+	// server and refuse to start.
 	log.Warn("removing a stale postmaster.pid", "pid", pid)
 	return os.Remove(lockFile)
 }
 
-// isForeignServer tells whether a process is a PostgreSQL that somebody else
-// started in this cluster. In doubt it is.
+// isForeignServer reports whether a process is a PostgreSQL server in this cluster that another
+// program started. In doubt it returns true.
 func (d *directory) isForeignServer(pid int) bool {
 	program, _, _ := strings.Cut(commandLine(pid), " ")
 	switch filepath.Base(program) {
@@ -126,7 +126,7 @@ func readPostmasterPID(path string) (int, error) {
 	return pid, nil
 }
 
-// isMemoryAttached tells whether a process has the shared memory that postmaster.pid names
+// isMemoryAttached reports whether a process has the shared memory that postmaster.pid names
 // in its seventh line, by key and id. False where the system does not list such memory.
 func isMemoryAttached(lockFile string) bool {
 	text, err := os.ReadFile(lockFile)
@@ -155,7 +155,7 @@ func sameWord(signed, unsigned string) bool {
 	return err == nil && otherErr == nil && uint32(s) == uint32(u) //nolint:gosec // the same bits
 }
 
-// processExists tells whether a process exists, whoever owns it.
+// processExists reports whether a process exists, of any user.
 func processExists(pid int) bool {
 	err := syscall.Kill(pid, 0)
 	return err == nil || errors.Is(err, syscall.EPERM)

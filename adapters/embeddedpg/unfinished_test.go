@@ -13,8 +13,8 @@ import (
 	"github.com/erpbackbone/backbone/adapters/embeddedpg"
 )
 
-// TestStart_IgnoresInitdbOfKilledStart has the folder of a start that was killed
-// filled further, as its initdb does, which outlives it.
+// TestStart_IgnoresInitdbOfKilledStart writes into the folder of a killed start, as an initdb
+// that outlives it does.
 func TestStart_IgnoresInitdbOfKilledStart(t *testing.T) {
 	requirePostgres(t)
 	t.Parallel()

@@ -33,10 +33,10 @@ var names = regexp.MustCompile(`^[A-Za-z0-9_-][A-Za-z0-9._-]*(/[A-Za-z0-9_-][A-Z
 const maxName = 1000
 
 // Store implements ports.ExportStore. Several processes, also on several machines,
-// may use one folder if its file system has hard links and tells the truth about
-// fsync. Safe for concurrent use.
+// may use one folder if its file system has hard links and its fsync is
+// durable. Safe for concurrent use.
 //
-// Faults beside those of the port: export.name_invalid (Internal) and
+// Faults in addition to those of the port: export.name_invalid (Internal) and
 // export.unavailable (Unavailable) when the folder cannot be read or written.
 type Store struct{ folder string }
 

@@ -33,7 +33,7 @@ func TestPutIfAbsent(t *testing.T) {
 	require.NoError(t, s.PutIfAbsent(ctx, "receipts-old/1", nil))
 	require.NoError(t, s.PutIfAbsent(ctx, "top", []byte("t")))
 
-	require.NoError(t, s.PutIfAbsent(ctx, "receipts/1.note", []byte("one")), "the same bytes again")
+	require.NoError(t, s.PutIfAbsent(ctx, "receipts/1.note", []byte("one")), "the same bytes may be stored again")
 	require.Equal(t, "export.name_taken", fault.CodeOf(s.PutIfAbsent(ctx, "receipts/1.note", []byte("other"))))
 	require.Equal(t, "export.name_taken", fault.CodeOf(s.PutIfAbsent(ctx, "receipts/1.note", nil)))
 
@@ -59,7 +59,7 @@ func TestPutIfAbsent(t *testing.T) {
 	_, err = s.Get(ctx, "receipts/3.note")
 	require.Equal(t, "export.not_found", fault.CodeOf(err))
 	require.NoError(t, s.Delete(ctx, "top"))
-	require.NoError(t, s.Delete(ctx, "top"), "what is not there may be removed")
+	require.NoError(t, s.Delete(ctx, "top"), "deleting a missing document is no error")
 	_, err = s.Get(ctx, "top")
 	require.Equal(t, fault.NotFound, fault.KindOf(err))
 
@@ -83,8 +83,8 @@ func TestNames(t *testing.T) {
 	require.Equal(t, "export.name_invalid", fault.CodeOf(err))
 }
 
-// TestPutIfAbsentConcurrently lets many writers, of two processes so to speak, fight for the
-// same names: one wins each, and nobody is told a thing that is not so.
+// TestPutIfAbsentConcurrently: of many writers of one name, through two stores as of two
+// processes, one succeeds and its content is stored.
 func TestPutIfAbsentConcurrently(t *testing.T) {
 	t.Parallel()
 	one, folder := open(t)
@@ -118,7 +118,7 @@ func TestPutIfAbsentConcurrently(t *testing.T) {
 	}
 	entries, err := os.ReadDir(filepath.Join(folder, "race"))
 	require.NoError(t, err)
-	require.Len(t, entries, rounds, "nothing unfinished is left")
+	require.Len(t, entries, rounds, "no unfinished file is left")
 }
 
 func TestOpenRemovesUnfinishedFiles(t *testing.T) {
@@ -138,16 +138,15 @@ func TestOpenRemovesUnfinishedFiles(t *testing.T) {
 	_, err = exportdir.Open(folder)
 	require.NoError(t, err)
 	require.NoFileExists(t, old)
-	require.FileExists(t, fresh, "somebody may be writing it")
+	require.FileExists(t, fresh, "another process may be writing it")
 
-	// A crash after the link and before the name of the temporary file was removed.
+	// A crash after the link, before the temporary name was removed.
 	require.NoError(t, os.Link(filepath.Join(folder, "receipts", "1.note"), filepath.Join(folder, "receipts", ".writing-3")))
 	require.NoError(t, s.PutIfAbsent(t.Context(), "receipts/1.note", []byte("one")))
 }
 
-// TestUnmountedFolder must look like an outage, never like an empty store, and
-// must not be made anew: a share that is not mounted would get documents that
-// nobody finds later.
+// TestUnmountedFolder: a missing folder is an outage and not an empty store. It is not made
+// again, because the documents in it would be hidden when the share is mounted.
 func TestUnmountedFolder(t *testing.T) {
 	t.Parallel()
 	s, folder := open(t)

@@ -50,15 +50,11 @@ func (s *Server) guard(op operation) echo.MiddlewareFunc {
 				if err := s.config.Access.Authorize(ctx, p, actionAnywhere(op.action)); err != nil {
 					return err
 				}
-			}
-			if op.action != "" {
 				if err := checkAddress(c.Request().URL); err != nil {
 					return err
 				}
-			}
-			if op.action != "" && !op.skipQueryCheck {
 				for name := range c.QueryParams() {
-					if !op.hasQueryParameter(name) {
+					if !op.skipQueryCheck && !op.hasQueryParameter(name) {
 						return fault.New(fault.Invalid, "request.parameter_unknown", "there is no such parameter here; GET /api/openapi.yaml lists them").WithField(name)
 					}
 				}
@@ -67,12 +63,9 @@ func (s *Server) guard(op operation) echo.MiddlewareFunc {
 				current.feedRequest = c.Request()
 			}
 			if op.hasQueryParameter(rawParameter) {
-				switch c.QueryParam(rawParameter) {
-				case "", "false":
-				case "true":
-					current.wantsRaw = true
-				default:
-					return invalidParameter(rawParameter, "true or false")
+				r := request{c: c}
+				if current.wantsRaw = r.flag(rawParameter); r.err != nil {
+					return r.err
 				}
 			}
 			if op.body == noBody {
@@ -189,6 +182,12 @@ func (s *Server) visibleLegalEntities(ctx context.Context) ([]ports.LegalEntity,
 		return all, err
 	}
 	return slices.DeleteFunc(slices.Clone(all), func(le ports.LegalEntity) bool { return !slices.Contains(p.LegalEntities, le.Code) }), nil
+}
+
+// rolesOf returns the caller's roles for access lists. They are never nil,
+// because services take nil for the server itself.
+func rolesOf(ctx context.Context) []string {
+	return append([]string{}, callOf(ctx).principal.Roles...)
 }
 
 func callerOf(ctx context.Context) pipeline.Caller {

@@ -4,13 +4,10 @@ import (
 	"bytes"
 	"encoding/json"
 	"net/http"
-	"slices"
 	"strconv"
 	"time"
 
 	"github.com/labstack/echo/v4"
-
-	"github.com/erpbackbone/backbone/domain/event"
 )
 
 // encode is encoding/json without the escapes for HTML, so that raw documents
@@ -25,8 +22,8 @@ func encode(v any) ([]byte, error) {
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
 }
 
-// response is an answer with a status of its own, or one that is written piece by piece: an
-// export or a live feed.
+// response is an answer that sets its status, headers and body itself. An export or a live feed
+// writes its body piece by piece.
 type response interface {
 	write(w http.ResponseWriter) error
 }
@@ -112,19 +109,4 @@ func convert[T, A any](items []T, f func(T) A) []A {
 		out[i] = f(item)
 	}
 	return out
-}
-
-// EncodeEvents writes events as the API shows them everywhere, one document for each.
-// They have been opened for their reader. The codes are those of other legal entities
-// in which events may have been caused. A bare event has no data, dimensions and
-// entities.
-func EncodeEvents(recorded []event.Recorded, codes map[event.PartitionID]string, bare bool) ([][]byte, error) {
-	r := &renderer{entityCodes: codes, withoutData: bare}
-	out := make([][]byte, len(recorded))
-	for i := range recorded {
-		r.b = make([]byte, 0, len(recorded[i].Payload)+len(recorded[i].RulesEvaluated)+1024)
-		r.event(&recorded[i])
-		out[i] = slices.Clip(r.b)
-	}
-	return out, r.err
 }

@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"encoding/json"
+	"log/slog"
 	"os"
 	"strings"
 	"testing"
@@ -113,7 +114,7 @@ func TestInvalidReadModels(t *testing.T) {
 		"gl/{account}":            {{Name: "account"}},
 		"gl/journal":              {{Name: "as_of"}},
 	} {
-		_, err := New(Config{Catalog: catalogStub{path: {Params: params}}, Limits: anyLimits})
+		_, err := New(Config{Catalog: catalogStub{path: {Params: params}}, Limits: anyLimits, Logger: slog.New(slog.DiscardHandler)})
 		require.Error(t, err, path)
 		require.True(t, strings.Contains(err.Error(), path))
 	}
@@ -143,7 +144,7 @@ func TestDocumentOfBuiltInModules(t *testing.T) {
 	t.Parallel()
 	catalog, err := module.Build(jsonschema.New(), gl.New(), ap.New())
 	require.NoError(t, err)
-	s, err := New(Config{Catalog: catalog, Limits: anyLimits})
+	s, err := New(Config{Catalog: catalog, Limits: anyLimits, Logger: slog.New(slog.DiscardHandler)})
 	require.NoError(t, err)
 	loader := openapi3.NewLoader()
 	served, err := loader.LoadFromData(s.document)
@@ -155,7 +156,7 @@ func TestDocumentOfBuiltInModules(t *testing.T) {
 	intents, ok := served.Paths.Value("/api/intents").Post.Extensions["x-intents"].([]any)
 	require.True(t, ok)
 	require.Len(t, intents, len(catalog.IntentTypes()))
-	again, err := New(Config{Catalog: catalog, Limits: anyLimits})
+	again, err := New(Config{Catalog: catalog, Limits: anyLimits, Logger: slog.New(slog.DiscardHandler)})
 	require.NoError(t, err)
 	require.Equal(t, string(s.document), string(again.document), "the same bytes every time")
 	assembled, err := os.ReadFile("openapi/assembled.yaml")

@@ -146,7 +146,7 @@ func TestCustomProjections(t *testing.T) {
 	require.Equal(t, []any{"projection.wrong_expected_version", 1.0, 2.0, "/expected_version"}, []any{late["code"], late["expected"], late["actual"], late["field"]})
 	answers(http.StatusConflict, "projection.wrong_expected_version", put(admin, "?dry_run=true", strings.Replace(other, `"1"}`, `"3","expected_version":1}`, 1)))
 	answers(http.StatusOK, "", put(admin, "?dry_run=true", strings.Replace(other, `"1"}`, `"3","expected_version":2}`, 1)))
-	answers(http.StatusOK, "", put(admin, "", strings.Replace(other, `"1"}`, `"1","expected_version":1}`, 1))) // said again, it is the same change
+	answers(http.StatusOK, "", put(admin, "", strings.Replace(other, `"1"}`, `"1","expected_version":1}`, 1))) // a repeated change
 	absent := changed(http.StatusConflict, post(admin, `{"name":"fresh","key":".id","fold":"1","expected_version":4}`))
 	require.Equal(t, []any{"projection.wrong_expected_version", 4.0, 0.0}, []any{absent["code"], absent["expected"], absent["actual"]})
 	answers(http.StatusOK, "", testRequest{method: "POST", path: all + "?dry_run=true", token: admin, body: `{"name":"fresh","key":".id","fold":"1","expected_version":0}`})

@@ -189,7 +189,7 @@ func TestStreamSnapshots(t *testing.T) {
 	expect(t, "snapshot_version_invalid", save(of(0, `{}`)))
 	expect(t, "snapshot_personal", save(of(5, `{"name": {"$pii": "AQ", "sub": "employee:E-1"}}`)))
 	a = save(`{"version": 5, "state": {}, "state_type": "M", "schema_version": 1, "metadata": {"a": [{"\u0024pii": "AQ"}]}}`)
-	require.Equal(t, "snapshot.personal_data", a.json(t)["code"], "however it is written")
+	require.Equal(t, "snapshot.personal_data", a.json(t)["code"], "in every spelling of the member")
 	expect(t, "snapshot_too_large", save(of(5, `[`+strings.Repeat(`"`+strings.Repeat("x", 60_000)+`",`, snapshot.MaxBytes/60_000+1)+`1]`)))
 	expect(t, "snapshot_role", h.do(t, testRequest{method: "POST", path: at + "?legal_entity=USMF", token: "ap_clerk", body: of(5, `{}`)}))
 	expect(t, "snapshot_stream_not_found", h.do(t, testRequest{method: "POST", path: "/api/snapshots/machine/M-18?legal_entity=USMF", token: "module", body: of(1, `{}`)}))

@@ -28,7 +28,7 @@ type erasureStub struct {
 	mu       sync.Mutex
 	requests []erasure.Status
 	holds    []erasure.Hold
-	asked    []string // states that the last List was asked for
+	asked    []string // states of the last List
 	keys     map[string]int
 }
 

@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"bytes"
 	"context"
 	"encoding/hex"
 	"fmt"
@@ -51,6 +52,20 @@ func (s *Server) render(ctx context.Context, recorded []event.Recorded) (*render
 		_, r.entityCodes, err = s.visiblePartitions(ctx)
 	}
 	return r, err
+}
+
+// EncodeEvents writes events as the API renders them everywhere, one document for each. Their
+// personal values have been opened for the reader. The codes are those of other legal entities
+// in which events may have been caused. A bare event has no data, dimensions and entities.
+func EncodeEvents(recorded []event.Recorded, codes map[event.PartitionID]string, bare bool) ([][]byte, error) {
+	r := &renderer{entityCodes: codes, withoutData: bare}
+	out := make([][]byte, len(recorded))
+	for i := range recorded {
+		r.b = make([]byte, 0, len(recorded[i].Payload)+len(recorded[i].RulesEvaluated)+1024)
+		r.event(&recorded[i])
+		out[i] = slices.Clip(r.b)
+	}
+	return out, r.err
 }
 
 // answer returns the written document, or the error that left it incomplete.
@@ -142,6 +157,15 @@ func (r *renderer) events() {
 		r.event(&r.prepared[i])
 	}
 	r.raw("]")
+}
+
+// line writes an event on one line: stored JSON may have line breaks between its members.
+func (r *renderer) line(e *event.Recorded) {
+	from := len(r.b)
+	r.event(e)
+	if line := r.b[from:]; bytes.ContainsAny(line, "\r\n") {
+		r.b = append(r.b[:from], jsondoc.AppendCompact(nil, line)...)
+	}
 }
 
 func (r *renderer) event(e *event.Recorded) {

@@ -1,7 +1,6 @@
 package httpapi
 
 import (
-	"bytes"
 	"context"
 	"math"
 	"net/http"
@@ -10,7 +9,6 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"github.com/erpbackbone/backbone/application/query"
-	"github.com/erpbackbone/backbone/domain/jsondoc"
 )
 
 var exportHandlers = handlers{
@@ -93,11 +91,7 @@ func (e *export) readPage() error {
 	}
 	w.withoutData = e.sel.Filter.WithoutData
 	for i := range w.prepared {
-		from := len(w.b)
-		w.event(&w.prepared[i])
-		if line := w.b[from:]; bytes.ContainsAny(line, "\r\n") { // stored JSON may have line breaks between members
-			w.b = append(w.b[:from], jsondoc.AppendCompact(nil, line)...)
-		}
+		w.line(&w.prepared[i])
 		w.raw("\n")
 	}
 	if w.err != nil {

@@ -1,7 +1,6 @@
 package httpapi
 
 import (
-	"bytes"
 	"context"
 	"net/http"
 	"net/url"
@@ -17,7 +16,6 @@ import (
 	"github.com/erpbackbone/backbone/application/tenancy"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
-	"github.com/erpbackbone/backbone/domain/jsondoc"
 )
 
 var feedHandlers = handlers{
@@ -325,7 +323,7 @@ func (f *liveFeed) run(ctx context.Context, transport string, sink live.Sink) er
 	})
 }
 
-// renderEach renders each event of a page into a document of its own.
+// renderEach renders each event of a page into one document, on one line.
 func (f *liveFeed) renderEach(ctx context.Context, events []event.Recorded) ([][]byte, error) {
 	w, err := f.server.render(ctx, events)
 	if err != nil {
@@ -334,15 +332,12 @@ func (f *liveFeed) renderEach(ctx context.Context, events []event.Recorded) ([][
 	w.withoutData = f.withoutData
 	ends := make([]int, len(w.prepared))
 	for i := range w.prepared {
-		w.event(&w.prepared[i])
+		w.line(&w.prepared[i])
 		ends[i] = len(w.b)
 	}
 	out, from := make([][]byte, len(w.prepared)), 0
 	for i, end := range ends {
 		out[i], from = w.b[from:end:end], end
-		if bytes.ContainsAny(out[i], "\r\n") { // stored JSON may have line breaks between members
-			out[i] = jsondoc.AppendCompact(nil, out[i])
-		}
 	}
 	return out, w.err
 }

@@ -428,7 +428,7 @@ func TestStreamFeedLostRole(t *testing.T) {
 	access.now.Store(&change)
 	for {
 		m, err := readMessage(t, conn)
-		require.NoError(t, err, "the feed goes on")
+		require.NoError(t, err, "the feed continues")
 		if m.Type == "error" {
 			require.Equal(t, "stream.access_denied", m.Problem.Code)
 			break
@@ -554,7 +554,7 @@ func TestFeedCursorOfThousandLegalEntities(t *testing.T) {
 	cursor := page.NextCursor
 	perEntity := float64(len(cursor)) / n
 	t.Logf("%.1f bytes for each legal entity", perEntity)
-	require.Less(t, perEntity, 24.0, "what the limit of headers is reckoned with")
+	require.Less(t, perEntity, 24.0, "headerBytes assumes at most 24 bytes for each legal entity")
 
 	resumed := h.openEventSource(t, "/api/subscribe/streams/$all", "auditor", cursor)
 	resumed.event("caughtUp")

@@ -24,6 +24,7 @@ import (
 	"github.com/erpbackbone/backbone/adapters/jsonschema"
 	"github.com/erpbackbone/backbone/adapters/memory"
 	"github.com/erpbackbone/backbone/adapters/opa"
+	"github.com/erpbackbone/backbone/adapters/prometheus"
 	"github.com/erpbackbone/backbone/adapters/system"
 	appending "github.com/erpbackbone/backbone/application/append"
 	"github.com/erpbackbone/backbone/application/entities"
@@ -166,6 +167,23 @@ func (l *bytesLog) String() string {
 	return l.b.String()
 }
 
+// newServer makes a server whose log is discarded unless the configuration has one. It is ready
+// unless the configuration has checks.
+func newServer(t testing.TB, config httpapi.Config) *httpapi.Server {
+	t.Helper()
+	metrics := prometheus.New()
+	config.Metrics, config.MetricsPage = metrics, metrics.Handler()
+	if config.Logger == nil {
+		config.Logger = slog.New(slog.DiscardHandler)
+	}
+	if config.Ready == nil {
+		config.Ready = func(context.Context) map[string]error { return nil }
+	}
+	server, err := httpapi.New(config)
+	require.NoError(t, err)
+	return server
+}
+
 // limitsOf returns the default limits; change adapts them; nil: no change.
 func limitsOf(change func(*httpapi.Limits)) httpapi.Limits {
 	c := configs.Default()
@@ -197,7 +215,7 @@ func startAPIWithFeeds(t testing.TB, feeds live.Limits, change ...func(*httpapi.
 		policies = append(policies, ports.PolicyModule{Path: path, Source: source})
 	}
 	// A busy machine decides as an idle one.
-	engine, err := opa.New(policies, opa.WithData("roles", catalog.RoleRights()), opa.WithTimeout("", time.Minute), opa.WithTimeout("data.backbone.authz.", time.Minute))
+	engine, err := opa.New(policies, opa.WithData("roles", catalog.RoleRights()), opa.WithTimeout(time.Minute))
 	require.NoError(t, err)
 	types := registry.New(h.store.Registry, schemas, catalog, clock)
 	require.NoError(t, types.RegisterBuiltIn(ctx))
@@ -268,9 +286,7 @@ func startAPIWithFeeds(t testing.TB, feeds live.Limits, change ...func(*httpapi.
 	for _, f := range change {
 		f(&config)
 	}
-	server, err := httpapi.New(config)
-	require.NoError(t, err)
-	h.serve(t, server)
+	h.serve(t, newServer(t, config))
 	h.loadContract(t)
 	return h
 }

@@ -41,9 +41,6 @@ func (s *Server) getLiveness(_ context.Context, _ *request) (any, error) {
 // checks are in the log only.
 func (s *Server) getReadiness(ctx context.Context, _ *request) (any, error) {
 	out, status := api.Health{Status: healthOK, Checks: map[string]string{}}, http.StatusOK
-	if s.config.Ready == nil {
-		return reply(status, out)
-	}
 	for name, err := range s.config.Ready(ctx) {
 		switch {
 		case err == nil:

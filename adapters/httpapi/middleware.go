@@ -82,7 +82,7 @@ func (s *Server) observe(next echo.HandlerFunc) echo.HandlerFunc {
 }
 
 // routesWithoutDeadline holds the routes whose answers may take any time; each page of such an
-// answer has a deadline of its own.
+// answer has its own deadline.
 var routesWithoutDeadline = map[string]bool{"/api/events/export": true, pathFeedAll: true, pathFeedStream: true}
 
 func (s *Server) recordRequest(ctx context.Context, c echo.Context, current *call, took time.Duration) {

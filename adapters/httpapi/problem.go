@@ -60,7 +60,7 @@ var problemMembers = map[string]bool{
 const defaultRetry = time.Second
 
 // faultOf converts the error of a handler. isForeseen is false for an internal error,
-// which problemOf logs with its causes. A fault's Detail is shown even then; the text of any
+// which problemOf logs with its causes. The answer has a fault's Detail even then; the text of any
 // other error is for the log only.
 func faultOf(err error) (f *fault.Error, status int, isForeseen bool) {
 	if f, ok := fault.As(err); ok {

@@ -275,8 +275,7 @@ func TestUnexpectedErrors(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s, err := httpapi.New(httpapi.Config{Access: failingAccess{err: c.err}, Catalog: catalog, Limits: limitsOf(nil)})
-			require.NoError(t, err)
+			s := newServer(t, httpapi.Config{Access: failingAccess{err: c.err}, Catalog: catalog, Limits: limitsOf(nil)})
 			answer := httptest.NewRecorder()
 			r := httptest.NewRequest("GET", "/api/events/x", nil)
 			r.Header.Set("X-Request-Id", "request-0001")
@@ -303,8 +302,7 @@ func TestSlowBody(t *testing.T) {
 	t.Parallel()
 	catalog, err := module.Build(nil)
 	require.NoError(t, err)
-	s, err := httpapi.New(httpapi.Config{Access: allowingAccess{}, Catalog: catalog, Limits: limitsOf(func(l *httpapi.Limits) { l.Body = 50 * time.Millisecond })})
-	require.NoError(t, err)
+	s := newServer(t, httpapi.Config{Access: allowingAccess{}, Catalog: catalog, Limits: limitsOf(func(l *httpapi.Limits) { l.Body = 50 * time.Millisecond })})
 	h := &apiFixture{}
 	h.serve(t, s)
 	for name, body := range map[string]string{"stalls": "2\r\n{}\r\n", "breaks off": "2\r\n{}\r\nnonsense\r\n"} {

@@ -102,12 +102,8 @@ func (s *Server) operateProjection(ctx context.Context, r *request, body *api.Pr
 	if c.Name, err = s.fullProjectionName(ctx, r.path("name")); err != nil {
 		return nil, err
 	}
-	if body.LegalEntity != "" {
-		le, err := s.authorizeIn(ctx, actionOperateProjections, body.LegalEntity)
-		if err != nil {
-			return nil, err
-		}
-		c.Partition = le.Partition
+	if c.Partition, err = s.operatedPartition(ctx, body.LegalEntity); err != nil {
+		return nil, err
 	}
 	if c.Partition == 0 && !slices.Contains(perLegalEntityActions, c.Action) {
 		if err := s.checkMayChange(ctx, r.path("name")); err != nil {
@@ -128,6 +124,16 @@ func (s *Server) operateProjection(ctx context.Context, r *request, body *api.Pr
 	}
 	s.log.InfoContext(ctx, "a projection was operated", "projection", c.Name, "action", string(c.Action), "partition", uint32(c.Partition), "by", c.By)
 	return s.getProjection(ctx, r)
+}
+
+// operatedPartition checks that the caller may operate projections in the legal entity that a
+// body names, and finds its partition; 0 if the body names none.
+func (s *Server) operatedPartition(ctx context.Context, code string) (event.PartitionID, error) {
+	if code == "" {
+		return 0, nil
+	}
+	le, err := s.authorizeIn(ctx, actionOperateProjections, code)
+	return le.Partition, err
 }
 
 // perLegalEntityActions act on single legal entities, so they need no right to all. If the

@@ -63,19 +63,15 @@ func (s *Server) runRebuildStep(ctx context.Context, r *request, legalEntity str
 	if o.Name, err = s.fullProjectionName(ctx, name); err != nil {
 		return nil, err
 	}
-	if legalEntity == "" {
-		if err := s.checkMayChange(ctx, name); err != nil {
-			return nil, err
-		}
-	} else {
-		le, err := s.authorizeIn(ctx, actionOperateProjections, legalEntity)
-		if err != nil {
-			return nil, err
-		}
-		if err := s.checkMaySee(ctx, name); err != nil {
-			return nil, err
-		}
-		o.Partition = le.Partition
+	if o.Partition, err = s.operatedPartition(ctx, legalEntity); err != nil {
+		return nil, err
+	}
+	mayRun := s.checkMaySee
+	if o.Partition == 0 {
+		mayRun = s.checkMayChange
+	}
+	if err := mayRun(ctx, name); err != nil {
+		return nil, err
 	}
 	o.By = callOf(ctx).principal.PersonID
 	if _, err := step(ctx, o); err != nil {
@@ -165,13 +161,12 @@ func (s *Server) compareProjection(ctx context.Context, r *request, body *api.Pr
 	if err != nil {
 		return nil, err
 	}
-	var scope event.PartitionID
-	if body.LegalEntity != "" {
-		le, err := s.authorizeIn(ctx, actionOperateProjections, body.LegalEntity)
-		if err != nil {
-			return nil, err
-		}
-		scope, ids = le.Partition, []event.PartitionID{le.Partition}
+	scope, err := s.operatedPartition(ctx, body.LegalEntity)
+	if err != nil {
+		return nil, err
+	}
+	if scope != 0 {
+		ids = []event.PartitionID{scope}
 	}
 	c, err := s.config.Rebuilds.Compare(ctx, full, scope, ids, examples)
 	if err != nil {
@@ -198,8 +193,8 @@ func tableDifferenceAnswer(t ports.TableDifference) api.ProjectionTableDifferenc
 	return out
 }
 
-// rebuildAnswer describes the versions. Versions of a single legal entity are shown to
-// callers who may see it.
+// rebuildAnswer describes the versions, those of a single legal entity only to callers who may
+// see it.
 func rebuildAnswer(b projections.Rebuild, codes map[event.PartitionID]string) api.ProjectionRebuild {
 	out := api.ProjectionRebuild{
 		Name: b.Projection, Active: b.Active, Retained: b.Retained, Dropping: append([]int{}, b.Dropping...), Building: buildingAnswer(b),
@@ -266,12 +261,12 @@ func (s *Server) rebuildProjectionRows(ctx context.Context, r *request, body *ap
 	if err != nil {
 		return nil, err
 	}
-	if o.Partitions = ids; body.LegalEntity != "" {
-		le, err := s.authorizeIn(ctx, actionOperateProjections, body.LegalEntity)
-		if err != nil {
-			return nil, err
-		}
-		o.Partitions = []event.PartitionID{le.Partition}
+	only, err := s.operatedPartition(ctx, body.LegalEntity)
+	if err != nil {
+		return nil, err
+	}
+	if o.Partitions = ids; only != 0 {
+		o.Partitions = []event.PartitionID{only}
 	}
 	report, err := s.config.Targets.Rebuild(ctx, o)
 	if err != nil {

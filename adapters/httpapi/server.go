@@ -80,14 +80,13 @@ type Config struct {
 	// Live serves live feeds; without its services: feed.not_served.
 	Live LiveConfig
 
-	Limits  Limits
-	Logger  *slog.Logger         // nil: no log
-	Metrics Metrics              // nil: none
-	Tracing trace.TracerProvider // nil: no traces
-	// MetricsPage answers GET /metrics; nil: an empty page.
-	MetricsPage http.Handler
+	Limits      Limits
+	Logger      *slog.Logger
+	Metrics     Metrics
+	MetricsPage http.Handler         // answers GET /metrics
+	Tracing     trace.TracerProvider // nil: no traces
 	// Ready returns the error of each readiness check by name, nil if it passes. Errors are
-	// logged, never shown. nil: always ready.
+	// logged and never answered.
 	Ready func(ctx context.Context) map[string]error
 }
 
@@ -101,10 +100,9 @@ type Server struct {
 	http     *http.Server
 }
 
-// New makes a Server. doc.go says how to add a route. New fails if the embedded OpenAPI document cannot be read, if an
-// operation has no handler or a handler no operation, and if the declared read models do
-// not fit into the API: a path that is taken, or a parameter that is not in the path it
-// belongs to.
+// New makes a Server. It fails if the embedded OpenAPI document cannot be read, if an operation
+// has no handler or a handler no operation, and if the declared read models do not fit into the
+// API: a path that is taken, or a parameter that is not in the path it belongs to.
 func New(c Config) (*Server, error) {
 	if err := fault.RequirePositive("httpapi.Config", c.Limits); err != nil {
 		return nil, err
@@ -115,20 +113,8 @@ func New(c Config) (*Server, error) {
 		}
 	}
 	s := &Server{config: c, limits: c.Limits, log: c.Logger}
-	if s.log == nil {
-		s.log = slog.New(slog.DiscardHandler)
-	}
-	if s.config.Metrics == nil {
-		s.config.Metrics = discardMetrics{}
-	}
 	if s.config.Personal == nil {
 		s.config.Personal = maskAll{}
-	}
-	if s.config.MetricsPage == nil {
-		s.config.MetricsPage = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-			w.Header().Set("Content-Type", "text/plain; version=0.0.4")
-			w.WriteHeader(http.StatusOK)
-		})
 	}
 	models, err := declaredReadModels(c.Catalog)
 	if err != nil {
@@ -231,7 +217,3 @@ type Metrics interface {
 	// if there is none.
 	ObserveRequest(method, route string, status int, duration time.Duration)
 }
-
-type discardMetrics struct{}
-
-func (discardMetrics) ObserveRequest(string, string, int, time.Duration) {}

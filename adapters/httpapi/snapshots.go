@@ -62,12 +62,6 @@ func (s *Server) readSnapshot(ctx context.Context, r *request, v event.Version) 
 	return out, err
 }
 
-// rolesOf returns the caller's roles for access lists. They are never nil,
-// because services take nil for the server itself.
-func rolesOf(ctx context.Context) []string {
-	return append([]string{}, callOf(ctx).principal.Roles...)
-}
-
 // snapshotAnswer describes a snapshot without its state.
 func snapshotAnswer(n ports.StreamSnapshot) api.StreamSnapshot {
 	return api.StreamSnapshot{

@@ -110,7 +110,7 @@ func TestFiltersOfEvents(t *testing.T) {
 	require.Contains(t, string(bare.body), `"metadata"`)
 }
 
-// A predicate would compare sealed values; it is refused wherever it might.
+// A predicate over sealed values is refused.
 func TestPredicateOverPersonalField(t *testing.T) {
 	t.Parallel()
 	h := startAPI(t)
@@ -148,7 +148,7 @@ func TestCompression(t *testing.T) {
 		r, err := http.NewRequestWithContext(t.Context(), "GET", h.url+path, nil)
 		require.NoError(t, err)
 		r.Header.Set("Authorization", "Bearer "+h.tokens["auditor"])
-		r.Header.Set("Accept-Encoding", accepted) // by hand, so that the client leaves it as it is
+		r.Header.Set("Accept-Encoding", accepted) // set by the test, so that the client does not decompress
 		res, err := http.DefaultClient.Do(r)
 		require.NoError(t, err)
 		defer func() { _ = res.Body.Close() }()
@@ -174,7 +174,7 @@ func TestCompression(t *testing.T) {
 	require.Greater(t, len(plain), 2*len(body))
 
 	res, body = get("/api/events?stream_type=scope&stream_id=DEMF")
-	require.Empty(t, res.Header.Get("Content-Encoding"), "a small answer is not worth it")
+	require.Empty(t, res.Header.Get("Content-Encoding"), "small answers are not compressed")
 	require.True(t, json.Valid(body))
 	res, body = get("/api/events?stream_type=what&stream_id=USMF&legal_entity=USMF")
 	require.Equal(t, http.StatusBadRequest, res.StatusCode)
@@ -244,7 +244,7 @@ type failingLog struct {
 	left atomic.Int64
 }
 
-// log has another name than its method Events.
+// log is embedded under a name that differs from its method Events.
 type log interface{ httpapi.Events }
 
 func (f *failingLog) Events(ctx context.Context, sel query.Selection) (query.Page, error) {
@@ -329,7 +329,7 @@ func (l slowLog) Events(ctx context.Context, sel query.Selection) (query.Page, e
 	}
 }
 
-// The deadline is of a page, not of an export.
+// The deadline bounds a page, not an export.
 func TestDrillLongExport(t *testing.T) {
 	t.Parallel()
 	var slow httpapi.Config
@@ -338,8 +338,7 @@ func TestDrillLongExport(t *testing.T) {
 	h.appendMachines(t, "USMF", 1600)                                                                       // pages of 100, 200, 400, 800 and 100
 	limits := limitsOf(func(l *httpapi.Limits) { l.Request, l.Body = 9*time.Second, 100*time.Millisecond }) // with room for a busy machine
 	slow.Events, slow.Limits = slowLog{slow.Events}, limits
-	server, err := httpapi.New(slow)
-	require.NoError(t, err)
+	server := newServer(t, slow)
 	h.serve(t, server)
 	started := time.Now()
 	lines, err := h.export(t, "stream_type=scope&stream_id=USMF", "auditor")
@@ -509,12 +508,12 @@ func TestStreamDeletion(t *testing.T) {
 	status := h.changeStream(t, "GET", "/metadata"+here, "auditor", "")
 	require.JSONEq(t, `{"stream":{"type":"machine","id":"M-17","version":4},"state":"deleted","metadata":{}}`, string(status.body))
 
-	// Both doors recreate it.
+	// Both operations that append recreate it.
 	a := h.do(t, testRequest{method: "POST", path: "/api/events", token: "module", body: events(serviced(`"expected_version":"no_stream"`), serviced(`"expected_version":0`))})
 	require.Equal(t, http.StatusCreated, a.status, string(a.body))
 	require.Len(t, a.json(t)["events"], 2)
 	p := h.page(t, machineStream+here, "auditor")
-	require.Equal(t, "5 6 7", p.sequences(), "what was deleted stays behind")
+	require.Equal(t, "5 6 7", p.sequences(), "deleted events are not returned")
 	require.Equal(t, 7, p.Stream.Version)
 	require.Equal(t, http.StatusOK, h.changeStream(t, "DELETE", here, "module", "").status)
 	own := h.changeStream(t, "POST", "/events"+here, "module", `{"expected_version":8,"events":[{"type":"equipment.machine.serviced","data":{"hours":1},"dimensions":{"department":"OPS"},"entities":[{"entity_type":"machine","entity_id":"M-17","role":"subject"}]}]}`)
@@ -573,7 +572,7 @@ func TestStreamMetadata(t *testing.T) {
 	p := kept("&count=2", "controller")
 	require.Equal(t, "4 5", p.sequences())
 	require.Equal(t, 6, p.NextFrom)
-	require.Equal(t, "6 5 4", kept("&direction=backward", "auditor").sequences(), "no list keeps auditors out")
+	require.Equal(t, "6 5 4", kept("&direction=backward", "auditor").sequences(), "access lists do not bind auditors")
 
 	for path, field := range map[string]any{"/api/streams/machine/" + strings.Repeat("x", 600): "id", "/api/streams/" + strings.Repeat("x", 600) + "/M-1": "type"} {
 		long := h.do(t, testRequest{method: "PUT", path: path + "/metadata" + here, token: "module", body: "{}"})
@@ -596,8 +595,8 @@ func TestStreamMetadata(t *testing.T) {
 		require.Equal(t, http.StatusForbidden, a.status, "%s: %s", path, a.body)
 		require.Equal(t, "stream.access_denied", a.json(t)["code"])
 	}
-	require.Equal(t, http.StatusOK, put("module", "{}").status, "the list of those who change the metadata went with the old document")
-	require.Equal(t, "1 2 3 4 5 6 7 8", h.page(t, machineStream+here, "module").sequences(), "without limits everything is shown again")
+	require.Equal(t, http.StatusOK, put("module", "{}").status, "the new document has no access list")
+	require.Equal(t, "1 2 3 4 5 6 7 8", h.page(t, machineStream+here, "module").sequences(), "without limits all events are returned again")
 
 	var event struct {
 		Events []struct {

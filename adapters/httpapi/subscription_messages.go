@@ -20,7 +20,7 @@ var subscriptionMessageHandlers = handlers{
 	"acknowledgeEvents":     withBody((*Server).acknowledgeEvents),
 	"refuseEvents":          withBody((*Server).refuseEvents),
 	"listParkedMessages":    (*Server).listParkedMessages,
-	"listParkedGroups":      (*Server).listParkedGroups,
+	"listParkedGroups":      withCaller((*Server).listParkedGroups),
 	"getParkedMessage":      (*Server).getParkedMessage,
 	"replayParkedMessages":  withBody((*Server).replayParkedMessages),
 	"discardParkedMessages": withBody((*Server).discardParkedMessages),
@@ -165,11 +165,7 @@ func parkedAnswer(m subscriptions.DeadLetter) api.ParkedMessage {
 }
 
 // listParkedGroups answers GET /api/subscriptions/{id}/parked/groups.
-func (s *Server) listParkedGroups(ctx context.Context, r *request) (any, error) {
-	caller, err := s.subscriptionCaller(ctx, r)
-	if err != nil {
-		return nil, err
-	}
+func (s *Server) listParkedGroups(ctx context.Context, r *request, caller subscriptions.Caller) (any, error) {
 	groups, err := s.config.Subscriptions.DeadLetterGroups(ctx, caller, r.path("id"))
 	return api.ParkedGroupList{Groups: convert(groups, func(g ports.ParkedGroup) api.ParkedGroup {
 		return api.ParkedGroup{Code: g.Code, Messages: g.Messages, FirstParkedAt: timeText(g.First), LastParkedAt: timeText(g.Last)}

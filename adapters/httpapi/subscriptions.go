@@ -19,12 +19,12 @@ import (
 
 var subscriptionHandlers = handlers{
 	"createSubscription": withBody((*Server).createSubscription),
-	"listSubscriptions":  (*Server).listSubscriptions,
-	"getSubscription":    (*Server).getSubscription,
+	"listSubscriptions":  withCaller((*Server).listSubscriptions),
+	"getSubscription":    withCaller((*Server).getSubscription),
 	"changeSubscription": withBody((*Server).changeSubscription),
-	"deleteSubscription": (*Server).deleteSubscription,
-	"pauseSubscription":  (*Server).pauseSubscription,
-	"resumeSubscription": (*Server).resumeSubscription,
+	"deleteSubscription": withCaller((*Server).deleteSubscription),
+	"pauseSubscription":  withCaller((*Server).pauseSubscription),
+	"resumeSubscription": withCaller((*Server).resumeSubscription),
 	"resetSubscription":  withBody((*Server).resetSubscription),
 }
 
@@ -69,6 +69,17 @@ func (s *Server) subscriptionCaller(ctx context.Context, r *request) (subscripti
 	var err error
 	c.Operator, err = s.operatesSubscriptions(ctx)
 	return c, err
+}
+
+// withCaller makes a handler of one that takes the caller with its rights.
+func withCaller(handle func(s *Server, ctx context.Context, r *request, caller subscriptions.Caller) (any, error)) handler {
+	return func(s *Server, ctx context.Context, r *request) (any, error) {
+		caller, err := s.subscriptionCaller(ctx, r)
+		if err != nil {
+			return nil, err
+		}
+		return handle(s, ctx, r, caller)
+	}
 }
 
 // operatesSubscriptions reports whether the caller may operate subscriptions of other
@@ -249,21 +260,13 @@ func checkStart(s *subscription.Start) error {
 }
 
 // listSubscriptions answers GET /api/subscriptions.
-func (s *Server) listSubscriptions(ctx context.Context, r *request) (any, error) {
-	caller, err := s.subscriptionCaller(ctx, r)
-	if err != nil {
-		return nil, err
-	}
+func (s *Server) listSubscriptions(ctx context.Context, _ *request, caller subscriptions.Caller) (any, error) {
 	all, err := s.config.Subscriptions.List(ctx, caller)
 	return api.SubscriptionList{Subscriptions: convert(all, subscriptionAnswer)}, err
 }
 
 // getSubscription answers GET /api/subscriptions/{id}.
-func (s *Server) getSubscription(ctx context.Context, r *request) (any, error) {
-	caller, err := s.subscriptionCaller(ctx, r)
-	if err != nil {
-		return nil, err
-	}
+func (s *Server) getSubscription(ctx context.Context, r *request, caller subscriptions.Caller) (any, error) {
 	found, err := s.config.Subscriptions.Get(ctx, caller, r.path("id"))
 	return subscriptionStatusAnswer(found), err
 }
@@ -299,31 +302,19 @@ func (s *Server) changeSubscription(ctx context.Context, r *request, body *api.S
 }
 
 // deleteSubscription answers DELETE /api/subscriptions/{id}.
-func (s *Server) deleteSubscription(ctx context.Context, r *request) (any, error) {
-	caller, err := s.subscriptionCaller(ctx, r)
-	if err != nil {
-		return nil, err
-	}
-	err = s.config.Subscriptions.Delete(ctx, caller, r.path("id"))
+func (s *Server) deleteSubscription(ctx context.Context, r *request, caller subscriptions.Caller) (any, error) {
+	err := s.config.Subscriptions.Delete(ctx, caller, r.path("id"))
 	return api.SubscriptionDeleted{ID: r.path("id"), Deleted: true}, err
 }
 
 // pauseSubscription answers POST /api/subscriptions/{id}/pause.
-func (s *Server) pauseSubscription(ctx context.Context, r *request) (any, error) {
-	caller, err := s.subscriptionCaller(ctx, r)
-	if err != nil {
-		return nil, err
-	}
+func (s *Server) pauseSubscription(ctx context.Context, r *request, caller subscriptions.Caller) (any, error) {
 	sub, err := s.config.Subscriptions.Pause(ctx, caller, r.path("id"))
 	return subscriptionAnswer(sub), err
 }
 
 // resumeSubscription answers POST /api/subscriptions/{id}/resume.
-func (s *Server) resumeSubscription(ctx context.Context, r *request) (any, error) {
-	caller, err := s.subscriptionCaller(ctx, r)
-	if err != nil {
-		return nil, err
-	}
+func (s *Server) resumeSubscription(ctx context.Context, r *request, caller subscriptions.Caller) (any, error) {
 	sub, err := s.config.Subscriptions.Resume(ctx, caller, r.path("id"))
 	return subscriptionAnswer(sub), err
 }

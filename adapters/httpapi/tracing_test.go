@@ -22,11 +22,10 @@ func TestTraceRoute(t *testing.T) {
 	catalog, err := module.Build(nil)
 	require.NoError(t, err)
 	spans := tracetest.NewSpanRecorder()
-	s, err := httpapi.New(httpapi.Config{
+	s := newServer(t, httpapi.Config{
 		Access: failingAccess{err: fault.New(fault.Unauthenticated, "auth.token_missing", "send one")}, Catalog: catalog, Limits: limitsOf(nil),
 		Tracing: sdk.NewTracerProvider(sdk.WithSpanProcessor(spans)),
 	})
-	require.NoError(t, err)
 	answer := httptest.NewRecorder()
 	s.Handler().ServeHTTP(answer, httptest.NewRequest("GET", "/api/events/01J", nil))
 	require.Equal(t, 401, answer.Code)
@@ -42,20 +41,19 @@ func TestTraceHasNoContents(t *testing.T) {
 	require.NoError(t, err)
 	const canary = "ada-canary"
 	for name, cause := range map[string]error{
-		"refused": fault.New(fault.Invalid, "club.full", "%s comes too late; ask later", canary).WithField("/" + canary),
-		"failed":  errors.New("no desk for " + canary),
+		"refused": fault.New(fault.Invalid, "demo.refused", "%s came too late; ask later", canary).WithField("/" + canary),
+		"failed":  errors.New("no handler for " + canary),
 		"panic":   nil,
 	} {
 		spans := tracetest.NewSpanRecorder()
 		log := &strings.Builder{}
-		s, err := httpapi.New(httpapi.Config{
+		s := newServer(t, httpapi.Config{
 			Access: failingAccess{err: cause}, Catalog: catalog, Limits: limitsOf(nil), Tracing: sdk.NewTracerProvider(sdk.WithSpanProcessor(spans)), Logger: slog.New(slog.NewTextHandler(log, nil)),
 		})
-		require.NoError(t, err)
 		answer := httptest.NewRecorder()
 		s.Handler().ServeHTTP(answer, httptest.NewRequest("GET", "/api/events/01J?legal_entity="+canary, nil))
 		require.Equal(t, map[string]int{"refused": 400, "failed": 500, "panic": 500}[name], answer.Code)
-		require.Equal(t, name == "refused", strings.Contains(answer.Body.String(), canary), "the caller is told their own words")
+		require.Equal(t, name == "refused", strings.Contains(answer.Body.String(), canary), "only the refusal quotes the request")
 		require.Len(t, spans.Ended(), 1, name)
 		span := spans.Ended()[0]
 		require.NotContains(t, fmt.Sprint(span.Name(), span.Attributes(), span.Events(), span.Status()), canary, name)

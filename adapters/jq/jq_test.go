@@ -17,9 +17,9 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// unhurried has the default limits but for time: steps and work end every run here, on a
+// withLongTimeout has the default limits but for time, so that steps and work end every run on a
 // machine of any speed.
-func unhurried() Compiler {
+func withLongTimeout() Compiler {
 	l := DefaultLimits()
 	l.Time = time.Minute
 	return NewWithLimits(l)
@@ -27,7 +27,7 @@ func unhurried() Compiler {
 
 func compile(t testing.TB, program string) ports.Transform {
 	t.Helper()
-	out, err := unhurried().Compile(program)
+	out, err := withLongTimeout().Compile(program)
 	require.NoError(t, err, program)
 	return out
 }
@@ -62,8 +62,8 @@ func TestPrelude(t *testing.T) {
 	}
 }
 
-// TestInternalNames shows that the library has no function of a name that is used here: it
-// would be called instead.
+// TestInternalNames: a function of the library with a name that this package uses would be
+// called instead.
 func TestInternalNames(t *testing.T) {
 	t.Parallel()
 	names := []string{"_each/0", "_paid/0", "_at/0", "_path/0", "_paths/0", "_pathlength/0", "_neg/0", "_pos/0", "_shallow/0", "_deep/0", "_nodes/0"}
@@ -84,8 +84,8 @@ func TestInternalNames(t *testing.T) {
 	}
 }
 
-// TestApplyAgreesWithLibrary compares rewritten programs with what gojq itself makes of
-// them, paths and errors included.
+// TestApplyAgreesWithLibrary compares the results of rewritten programs with those of gojq
+// itself, paths and errors included.
 func TestApplyAgreesWithLibrary(t *testing.T) {
 	t.Parallel()
 	const document = `{"a":1,"b":{"c":[1,2,{"d":"x"}],"e":null},"s":"one, two,three","list":[3,1,2],"rows":[{"k":"p","n":2},{"k":"q","n":1},{"k":"p","n":5}],"t":true}`
@@ -186,7 +186,7 @@ func TestCompileRefuses(t *testing.T) {
 	require.Equal(t, codeInvalid, fault.CodeOf(err))
 }
 
-// A program as long as programs may be is compiled, or refused, soon.
+// Programs of the largest size are compiled or refused soon.
 func TestCompileLongPrograms(t *testing.T) {
 	for part, end := range map[string]string{"1+": "1", "add|": ".", ". as $a|": ".", "-": "1", "try ": ".", ".?//": ".", "label $a|": "."} {
 		began := processorTime(t)
@@ -229,8 +229,7 @@ var explosions = []string{
 	`[range(100000)] as $x | [$x, $x, $x, $x] | flatten | unique`, `[range(1000)] | map([range(1000)]) | tojson`, `reduce range(30) as $i ({}; . * {a: ., b: .})`, `[.. , ..] | until(false; . + .)`, `1e400 * 1e400`, `"9" * 1000000 | tonumber`, `[range(1e6)|1/3] | add`, `def f($a): f([$a, $a]); f(1)`,
 }
 
-// processorTime is what this process has taken so far: other work on the machine does
-// not count.
+// processorTime is the time that this process has used so far, without that of other processes.
 func processorTime(t require.TestingT) time.Duration {
 	var used syscall.Rusage
 	require.NoError(t, syscall.Getrusage(syscall.RUSAGE_SELF, &used))
@@ -242,7 +241,7 @@ func processorTime(t require.TestingT) time.Duration {
 func TestApplyLimits(t *testing.T) {
 	var before, after runtime.MemStats
 	for _, program := range explosions {
-		p, err := unhurried().Compile(program)
+		p, err := withLongTimeout().Compile(program)
 		if err != nil {
 			require.Equal(t, codeInvalid, fault.CodeOf(err), program)
 			continue

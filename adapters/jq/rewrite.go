@@ -26,7 +26,7 @@ const (
 )
 
 // library are the functions of gojq that programs may call, by name and arity, with their
-// cost. All others are refused, such as those that read, print, tell or format the time, or
+// cost. All others are refused, such as those that read, print, read or format the time, or
 // compute in binary floating point.
 var library = map[string]cost{
 	"empty/0": costNone, "error/0": costNone, "error/1": costNone, "type/0": costNone, "has/1": costNone, "_captures/0": costShallow, "_range/3": costNone,
@@ -37,7 +37,6 @@ var library = map[string]cost{
 	"tojson/0": costDeep, "tostring/0": costDeep, "contains/1": costDeep, "inside/1": costDeep, "flatten/0": costDeep, "flatten/1": costDeep,
 	"min/0": costDeep, "max/0": costDeep, "sort/0": costDeep, "unique/0": costDeep, "_match/3": costShallow,
 	"_min_by/1": costDeep, "_max_by/1": costDeep, "_sort_by/1": costDeep, "_group_by/1": costDeep, "_unique_by/1": costDeep,
-	"setpath/2": costCopy, "delpaths/1": costCopy,
 }
 
 // replacements are functions of this package by the name and arity that programs call.
@@ -307,7 +306,7 @@ func (r *rewriter) checkVariable(name string) {
 	}
 }
 
-// termQuery rewrites a term with its suffixes.
+// rewriteTermWithSuffixes rewrites a term with its suffixes.
 func (r *rewriter) rewriteTermWithSuffixes(t *gojq.Term) *gojq.Term {
 	out := r.rewriteTerm(t)
 	for i := 0; i < len(t.SuffixList); i++ {

@@ -193,7 +193,7 @@ func anys(in []string) (out []any) {
 	return out
 }
 
-// drawDocument leans towards documents that satisfy the schema.
+// drawDocument draws a document, which satisfies the schema in most cases.
 func drawDocument(t *rapid.T, s any, depth int) string {
 	m, _ := s.(map[string]any)
 	kinds := []string{"null", "boolean", "integer", "number", "string", "array", "object"}

@@ -32,8 +32,8 @@ func TestCompileReferences(t *testing.T) {
 		_, _ = w.Write([]byte(`{"type":"string"}`))
 	}))
 	defer server.Close()
-	// A pipe without a writer: whoever opened it would hang, and a file's access
-	// time is not reliable.
+	// A compiler that opened this pipe, which has no writer, would hang. The access time of a
+	// file is not reliable.
 	pipe := filepath.Join(t.TempDir(), "schema.json")
 	require.NoError(t, syscall.Mkfifo(pipe, 0o600))
 
@@ -104,8 +104,7 @@ func openDescriptors(t *testing.T) int {
 	return len(entries)
 }
 
-// processorTime is what this process has taken so far: other work on the machine does not
-// count, other tests do.
+// processorTime is the time that this process has used so far, other tests included.
 func processorTime(t *testing.T) time.Duration {
 	t.Helper()
 	var used syscall.Rusage
@@ -283,11 +282,11 @@ func TestValidatePatternCost(t *testing.T) {
 		_, err := s.Validate(json.RawMessage(`"` + strings.Repeat("a", 64_000) + `!"`))
 		done <- err
 	}()
-	// A matcher that goes back would try 2^64000 ways: any limit tells the two apart.
+	// A backtracking matcher would try 2^64000 ways, so any limit finds it.
 	select {
 	case err := <-done:
 		require.NoError(t, err)
 	case <-time.After(time.Minute):
-		require.Fail(t, "the pattern's cost explodes")
+		require.Fail(t, "the pattern is matched by backtracking")
 	}
 }

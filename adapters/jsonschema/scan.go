@@ -82,13 +82,13 @@ func (s *scanner) text(n *node) bool {
 	if n != nil && !n.allows(typeString) {
 		return false
 	}
-	t, ok := s.quoted()
+	t, ok := s.readString()
 	return ok && (n == nil || !n.text || n.acceptsText(t))
 }
 
-// quoted reads a string. The result shares the document's bytes unless it had
+// readString reads a string. The result shares the document's bytes unless it had
 // escapes.
-func (s *scanner) quoted() ([]byte, bool) {
+func (s *scanner) readString() ([]byte, bool) {
 	start := s.pos
 	escaped, plain := false, true
 	for i := start + 1; i < len(s.data); i++ {
@@ -212,7 +212,7 @@ func (s *scanner) object(n *node, depth int) bool {
 		if s.next() != '"' {
 			return false
 		}
-		name, ok := s.quoted()
+		name, ok := s.readString()
 		if !ok || s.next() != ':' {
 			return false
 		}

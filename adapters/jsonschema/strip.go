@@ -220,7 +220,7 @@ func (c *stripped) subschemas(in, out map[string]any, at string, depth int) (err
 		list, isList := held.([]any)
 		switch {
 		case k.Form == schema.Named:
-			out[k.Name], err = c.named(k.Name, held, at, depth)
+			out[k.Name], err = c.stripNamed(k.Name, held, at, depth)
 		case k.Form == schema.List && len(list) == 0:
 			err = refuse(at, "must have a list of schemas here")
 		case isList && k.Form != schema.Single:
@@ -239,7 +239,7 @@ func (c *stripped) subschemas(in, out map[string]any, at string, depth int) (err
 	return nil
 }
 
-func (c *stripped) named(keyword string, held any, at string, depth int) (any, error) {
+func (c *stripped) stripNamed(keyword string, held any, at string, depth int) (any, error) {
 	members, ok := held.(map[string]any)
 	if !ok {
 		return nil, refuse(at, "must have an object here")

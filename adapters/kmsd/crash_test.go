@@ -15,18 +15,18 @@ import (
 	"github.com/erpbackbone/backbone/test/conformance"
 )
 
-// crashVariable names the key folder in a child process, which is this test binary
-// again: it kills itself while it writes a file, where no clean-up runs.
+// crashVariable holds the key folder of a child process. The child is this test binary and kills
+// itself while it writes a file, so that no clean-up runs.
 const crashVariable = "BACKBONE_KMSD_CRASH"
 
-// TestCrashChildProcess is the child; alone it does nothing. The file at which it dies is
-// the n-th it writes.
+// TestCrashChildProcess is the child; without crashVariable it is skipped. It kills itself at the
+// n-th file that it writes.
 func TestCrashChildProcess(t *testing.T) {
 	folder, n, ok := strings.Cut(os.Getenv(crashVariable), "|")
 	if !ok {
 		t.Skip("runs as the child of TestCreateKeyAfterCrash")
 	}
-	r := &rig{folder: folder, clock: conformance.NewClock(), audit: &lines{}}
+	r := &serverFixture{folder: folder, clock: conformance.NewClock(), audit: &lines{}}
 	r.open(t)
 	written := 0
 	r.OnUnfinishedFile(func() {
@@ -54,7 +54,7 @@ func TestCreateKeyAfterCrash(t *testing.T) {
 	} {
 		t.Run(test.died, func(t *testing.T) {
 			t.Parallel()
-			r := newRig(t)
+			r := newServerFixture(t)
 			kept := r.newKey(t)
 			require.NoError(t, r.Close())
 			child := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestCrashChildProcess$")

@@ -38,7 +38,7 @@ func openDirectory(path string) (*directory, error) {
 	}
 	if info.Mode().Perm()&0o077 != 0 {
 		return nil, fault.New(fault.FailedPrecondition, "kmsd.keys_exposed",
-			"the key folder %s is open to others (mode %04o); make it 0700, and if others had access, rotate its keys", path, info.Mode().Perm())
+			"the key folder %s is open to other users (mode %04o); make it 0700, and if another user had access, rotate its keys", path, info.Mode().Perm())
 	}
 	lock, err := os.OpenFile(filepath.Join(path, "lock"), os.O_CREATE|os.O_RDWR, fileMode)
 	if err != nil {
@@ -122,7 +122,7 @@ func (d *directory) read(name string) ([]byte, error) {
 	}
 	if !info.Mode().IsRegular() || info.Mode().Perm()&0o077 != 0 {
 		return nil, fault.New(fault.FailedPrecondition, "kmsd.keys_exposed",
-			"%s is no plain file of mode 0600; set its mode, and if others had access, rotate the key", path)
+			"%s is no plain file of mode 0600; set its mode, and if another user had access, rotate the key", path)
 	}
 	content, err := os.ReadFile(path)
 	if err != nil {

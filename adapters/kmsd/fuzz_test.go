@@ -12,9 +12,8 @@ import (
 	"github.com/erpbackbone/backbone/adapters/kmsd"
 )
 
-// FuzzDecode sends any body to any operation: no answer but an error of the
-// protocol or a value that encodes, never a panic, and never a plain key out of a
-// ciphertext that this server has not made.
+// FuzzDecode sends any body to any operation. The answer is an error of the protocol or a value
+// that encodes, and never a plain key for a ciphertext that this server has not made.
 func FuzzDecode(f *testing.F) {
 	server, err := kmsd.Open(kmsd.Config{Directory: filepath.Join(f.TempDir(), "keys"), Logger: slog.New(slog.DiscardHandler)})
 	require.NoError(f, err)

@@ -28,8 +28,8 @@ import (
 	"github.com/erpbackbone/backbone/test/conformance"
 )
 
-// rig is a server on a folder, and the means to call it.
-type rig struct {
+// serverFixture is a server on a folder, and the means to call it.
+type serverFixture struct {
 	*kmsd.Server
 	folder string
 	clock  *conformance.Clock
@@ -54,32 +54,32 @@ func (l *lines) String() string {
 	return l.text.String()
 }
 
-func newRig(t testing.TB) *rig {
+func newServerFixture(t testing.TB) *serverFixture {
 	t.Helper()
-	r := &rig{folder: filepath.Join(t.TempDir(), "keys"), clock: conformance.NewClock(), audit: &lines{}}
+	r := &serverFixture{folder: filepath.Join(t.TempDir(), "keys"), clock: conformance.NewClock(), audit: &lines{}}
 	r.open(t)
 	t.Cleanup(func() { require.NoError(t, r.Close()) })
 	return r
 }
 
-func (r *rig) open(t testing.TB) {
+func (r *serverFixture) open(t testing.TB) {
 	t.Helper()
 	server, err := kmsd.Open(r.config())
 	require.NoError(t, err)
 	r.Server = server
 }
 
-func (r *rig) config() kmsd.Config {
+func (r *serverFixture) config() kmsd.Config {
 	return kmsd.Config{Directory: r.folder, Clock: r.clock, Logger: slog.New(slog.NewJSONHandler(r.audit, nil))}
 }
 
-func (r *rig) restart(t testing.TB) {
+func (r *serverFixture) restart(t testing.TB) {
 	t.Helper()
 	require.NoError(t, r.Close())
 	r.open(t)
 }
 
-func (r *rig) credentials(t testing.TB, profile string) aws.Credentials {
+func (r *serverFixture) credentials(t testing.TB, profile string) aws.Credentials {
 	t.Helper()
 	shared, err := config.LoadSharedConfigProfile(t.Context(), profile, func(o *config.LoadSharedConfigOptions) {
 		o.CredentialsFiles, o.ConfigFiles = []string{filepath.Join(r.folder, kmsd.CredentialsFile)}, []string{}
@@ -89,7 +89,7 @@ func (r *rig) credentials(t testing.TB, profile string) aws.Credentials {
 }
 
 // request makes a signed request.
-func (r *rig) request(t testing.TB, profile, operation, body string) *http.Request {
+func (r *serverFixture) request(t testing.TB, profile, operation, body string) *http.Request {
 	t.Helper()
 	request := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "http://127.0.0.1:4000/", strings.NewReader(body))
 	request.Header.Set("X-Amz-Target", "TrentService."+operation)
@@ -107,12 +107,12 @@ func sign(t testing.TB, request *http.Request, c aws.Credentials, body, region, 
 type object map[string]any
 
 // call makes a call and gives status and answer.
-func (r *rig) call(t testing.TB, profile, operation, body string) (int, object) {
+func (r *serverFixture) call(t testing.TB, profile, operation, body string) (int, object) {
 	t.Helper()
 	return r.do(t, r.request(t, profile, operation, body))
 }
 
-func (r *rig) do(t testing.TB, request *http.Request) (int, object) {
+func (r *serverFixture) do(t testing.TB, request *http.Request) (int, object) {
 	t.Helper()
 	recorder := httptest.NewRecorder()
 	r.ServeHTTP(recorder, request)
@@ -122,35 +122,35 @@ func (r *rig) do(t testing.TB, request *http.Request) (int, object) {
 	return recorder.Code, answer
 }
 
-func (r *rig) must(t testing.TB, operation, body string) object {
+func (r *serverFixture) must(t testing.TB, operation, body string) object {
 	t.Helper()
 	status, answer := r.call(t, kmsd.BreakGlass, operation, body)
 	require.Equal(t, http.StatusOK, status, answer)
 	return answer
 }
 
-func (r *rig) refused(t testing.TB, name, operation, body string) {
+func (r *serverFixture) requireRefused(t testing.TB, name, operation, body string) {
 	t.Helper()
 	status, answer := r.call(t, kmsd.BreakGlass, operation, body)
 	require.Equal(t, name, answer["__type"], "%s %s", operation, body)
 	require.Equal(t, http.StatusBadRequest, status)
 }
 
-func (r *rig) newKey(t testing.TB) string {
+func (r *serverFixture) newKey(t testing.TB) string {
 	t.Helper()
 	metadata, ok := r.must(t, "CreateKey", `{}`)["KeyMetadata"].(map[string]any)
 	require.True(t, ok)
 	return metadata["KeyId"].(string)
 }
 
-func (r *rig) state(t testing.TB, id string) any {
+func (r *serverFixture) state(t testing.TB, id string) any {
 	t.Helper()
 	return r.must(t, "DescribeKey", `{"KeyId":"`+id+`"}`)["KeyMetadata"].(map[string]any)["KeyState"]
 }
 
 func TestOpenReadsStoredKeys(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
+	r := newServerFixture(t)
 	id := r.newKey(t)
 	r.must(t, "CreateAlias", `{"AliasName":"alias/acme/epoch-1","TargetKeyId":"`+id+`"}`)
 	made := r.must(t, "GenerateDataKey", `{"KeyId":"alias/acme/epoch-1","KeySpec":"AES_256","EncryptionContext":{"k":"1"}}`)
@@ -166,7 +166,7 @@ func TestOpenReadsStoredKeys(t *testing.T) {
 
 func TestFileModes(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
+	r := newServerFixture(t)
 	r.must(t, "CreateAlias", `{"AliasName":"alias/x","TargetKeyId":"`+r.newKey(t)+`"}`)
 	info, err := os.Stat(r.folder)
 	require.NoError(t, err)
@@ -184,7 +184,7 @@ func TestFileModes(t *testing.T) {
 func TestOpenRefusesExposedFiles(t *testing.T) {
 	t.Parallel()
 	for _, suffix := range []string{"", ".key", ".state", kmsd.CredentialsFile, "aliases.json"} {
-		r := newRig(t)
+		r := newServerFixture(t)
 		r.must(t, "CreateAlias", `{"AliasName":"alias/x","TargetKeyId":"`+r.newKey(t)+`"}`)
 		require.NoError(t, r.Close())
 		found, err := filepath.Glob(filepath.Join(r.folder, "*"+suffix))
@@ -210,7 +210,7 @@ func TestOpenRefusesExposedFiles(t *testing.T) {
 
 func TestOpenRefusesDamagedFiles(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
+	r := newServerFixture(t)
 	id := r.newKey(t)
 	require.NoError(t, r.Close())
 	keyPath, statePath := filepath.Join(r.folder, id+".1.key"), filepath.Join(r.folder, id+".state")
@@ -235,16 +235,16 @@ func TestOpenRefusesDamagedFiles(t *testing.T) {
 
 func TestOpenLocksFolder(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
+	r := newServerFixture(t)
 	_, err := kmsd.Open(r.config())
 	require.Equal(t, "kmsd.keys_in_use", fault.CodeOf(err))
 }
 
-// Between fork and exec a child has copies of all descriptors of its parent. A folder
-// that was given back at that moment was still taken until the child's exec.
+// Between fork and exec a child has copies of all descriptors of its parent. Close must unlock
+// the folder even then.
 func TestCloseUnlocksFolderDespiteChildProcess(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
+	r := newServerFixture(t)
 	copied, err := r.DuplicateLock()
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, copied.Close()) })
@@ -253,7 +253,7 @@ func TestCloseUnlocksFolderDespiteChildProcess(t *testing.T) {
 
 func TestScheduledDeletion(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
+	r := newServerFixture(t)
 	id := r.newKey(t)
 	r.must(t, "CreateAlias", `{"AliasName":"alias/old","TargetKeyId":"`+id+`"}`)
 	made := r.must(t, "GenerateDataKey", `{"KeyId":"`+id+`","KeySpec":"AES_256"}`)
@@ -266,25 +266,25 @@ func TestScheduledDeletion(t *testing.T) {
 	r.clock.Advance(7*24*time.Hour - time.Second)
 	require.NoError(t, r.DestroyDue())
 	require.Equal(t, "PendingDeletion", r.state(t, id))
-	r.refused(t, "KMSInvalidStateException", "Decrypt", decrypt)
+	r.requireRefused(t, "KMSInvalidStateException", "Decrypt", decrypt)
 
 	r.clock.Advance(time.Second)
 	for _, body := range []string{decrypt, strings.Replace(decrypt, id, "alias/old", 1)} {
-		r.refused(t, "NotFoundException", "Decrypt", body) // although nobody has removed the file yet
+		r.requireRefused(t, "NotFoundException", "Decrypt", body) // although its file is not removed yet
 	}
-	r.refused(t, "NotFoundException", "CancelKeyDeletion", `{"KeyId":"`+id+`"}`)
+	r.requireRefused(t, "NotFoundException", "CancelKeyDeletion", `{"KeyId":"`+id+`"}`)
 	require.NoError(t, r.DestroyDue())
 	left, err := filepath.Glob(filepath.Join(r.folder, id+"*"))
 	require.NoError(t, err)
 	require.Empty(t, left)
 	r.must(t, "CreateAlias", `{"AliasName":"alias/old","TargetKeyId":"`+r.newKey(t)+`"}`)
 	r.restart(t)
-	r.refused(t, "NotFoundException", "DescribeKey", `{"KeyId":"`+id+`"}`)
+	r.requireRefused(t, "NotFoundException", "DescribeKey", `{"KeyId":"`+id+`"}`)
 }
 
 func TestOpenFinishesDeletions(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
+	r := newServerFixture(t)
 	due, interrupted, kept := r.newKey(t), r.newKey(t), r.newKey(t)
 	r.must(t, "ScheduleKeyDeletion", `{"KeyId":"`+due+`","PendingWindowInDays":7}`)
 	r.must(t, "CreateAlias", `{"AliasName":"alias/interrupted","TargetKeyId":"`+interrupted+`"}`)
@@ -297,21 +297,21 @@ func TestOpenFinishesDeletions(t *testing.T) {
 		require.NoError(t, err)
 		require.Empty(t, left)
 	}
-	r.refused(t, "NotFoundException", "DescribeKey", `{"KeyId":"alias/interrupted"}`)
+	r.requireRefused(t, "NotFoundException", "DescribeKey", `{"KeyId":"alias/interrupted"}`)
 	require.Equal(t, "Enabled", r.state(t, kept))
 }
 
 func TestAuditHoldsNoSecrets(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
+	r := newServerFixture(t)
 	id := r.newKey(t)
 	signer := r.must(t, "CreateKey", `{"KeySpec":"ECC_NIST_EDWARDS25519","KeyUsage":"SIGN_VERIFY"}`)["KeyMetadata"].(map[string]any)["KeyId"].(string)
 	made := r.must(t, "GenerateDataKey", `{"KeyId":"`+id+`","KeySpec":"AES_256","EncryptionContext":{"k":"shown-in-clear"}}`)
 	r.must(t, "Decrypt", `{"KeyId":"`+id+`","CiphertextBlob":"`+made["CiphertextBlob"].(string)+`","EncryptionContext":{"k":"shown-in-clear"}}`)
 	message := base64.StdEncoding.EncodeToString([]byte("a secret message"))
 	r.must(t, "Sign", `{"KeyId":"`+signer+`","Message":"`+message+`","SigningAlgorithm":"ED25519_SHA_512"}`)
-	r.refused(t, "SerializationException", "Decrypt", `{"Unknown":"a secret parameter"}`)
-	r.refused(t, "SerializationException", "Decrypt", `{"CiphertextBlob":"a secret! parameter"}`)
+	r.requireRefused(t, "SerializationException", "Decrypt", `{"Unknown":"a secret parameter"}`)
+	r.requireRefused(t, "SerializationException", "Decrypt", `{"CiphertextBlob":"a secret! parameter"}`)
 
 	audit := r.audit.String()
 	for _, operation := range []string{"CreateKey", "GenerateDataKey", "Decrypt", "Sign"} {
@@ -338,11 +338,11 @@ func TestAuditHoldsNoSecrets(t *testing.T) {
 
 func TestAuditOfEveryCall(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
+	r := newServerFixture(t)
 	before := strings.Count(r.audit.String(), `"msg":"kms call"`)
 	unsigned := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "http://127.0.0.1:4000/", strings.NewReader("{}"))
 	r.do(t, unsigned)
-	r.refused(t, "UnsupportedOperationException", "Encrypt", "{}")
+	r.requireRefused(t, "UnsupportedOperationException", "Encrypt", "{}")
 	_, answer := r.call(t, kmsd.App, "CreateKey", "{}")
 	require.Equal(t, "AccessDeniedException", answer["__type"])
 	audit := r.audit.String()
@@ -359,7 +359,7 @@ func TestAuditOfEveryCall(t *testing.T) {
 
 func TestPrincipalRights(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
+	r := newServerFixture(t)
 	may := map[string]string{
 		kmsd.App:        "GenerateDataKey Decrypt",
 		kmsd.Rotator:    "CreateKey CreateAlias DescribeKey ReEncrypt ScheduleKeyDeletion",
@@ -394,11 +394,11 @@ func TestListenRefusesRemoteAddresses(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, os.FileMode(0o600), info.Mode().Perm())
 	_, err = kmsd.Listen("unix:" + path)
-	require.Error(t, err, "a living server's socket is not taken")
+	require.Error(t, err, "the socket of a running server is refused")
 	listener.(interface{ SetUnlinkOnClose(bool) }).SetUnlinkOnClose(false)
 	require.NoError(t, listener.Close())
 	listener, err = kmsd.Listen("unix:" + path)
-	require.NoError(t, err, "a dead server's socket is")
+	require.NoError(t, err, "the socket of a killed server is replaced")
 	require.NoError(t, listener.Close())
 	require.NoError(t, os.WriteFile(path, []byte("no socket"), 0o600))
 	_, err = kmsd.Listen("unix:" + path)
@@ -410,7 +410,7 @@ func TestListenRefusesRemoteAddresses(t *testing.T) {
 
 func TestServeReturnsWhenContextEnds(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
+	r := newServerFixture(t)
 	listener, err := kmsd.Listen("127.0.0.1:0")
 	require.NoError(t, err)
 	ctx, stop := context.WithCancel(t.Context())

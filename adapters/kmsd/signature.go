@@ -101,14 +101,14 @@ func (a *authenticator) authenticate(r *http.Request, body []byte) (principal st
 	if err != nil {
 		return "", mismatch
 	}
-	if subtle.ConstantTimeCompare(normalized(again.Header.Get("Authorization")), normalized(r.Header.Get("Authorization"))) != 1 {
+	if subtle.ConstantTimeCompare(stripBlanks(again.Header.Get("Authorization")), stripBlanks(r.Header.Get("Authorization"))) != 1 {
 		return "", mismatch
 	}
 	return known.principal, nil
 }
 
-// normalized drops the blanks between the parts, which clients may put or leave out.
-func normalized(authorization string) []byte {
+// stripBlanks drops the blanks between the parts, which clients may put or leave out.
+func stripBlanks(authorization string) []byte {
 	return []byte(strings.ReplaceAll(authorization, " ", ""))
 }
 

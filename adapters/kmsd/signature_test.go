@@ -13,7 +13,7 @@ import (
 
 func TestAuthenticateSignedRequest(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
+	r := newServerFixture(t)
 	for _, profile := range []string{kmsd.App, kmsd.Rotator, kmsd.SealSigner, kmsd.BreakGlass} {
 		principal, err := r.Authenticate(r.request(t, profile, "Decrypt", "{}"), []byte("{}"))
 		require.NoError(t, err)
@@ -28,7 +28,7 @@ func TestAuthenticateSignedRequest(t *testing.T) {
 
 func TestAuthenticateRefusesChangedRequest(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
+	r := newServerFixture(t)
 	const body = `{"KeyId":"a"}`
 	other := r.credentials(t, kmsd.BreakGlass)
 	for name, change := range map[string]func(*http.Request){
@@ -96,7 +96,7 @@ func flipLast(q *http.Request) {
 
 func TestAuthenticateSignatureWindow(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
+	r := newServerFixture(t)
 	request := r.request(t, kmsd.App, "Decrypt", "{}")
 	for after, good := range map[time.Duration]bool{0: true, 4 * time.Minute: true, -4 * time.Minute: true, 6 * time.Minute: false, -6 * time.Minute: false} {
 		r.SetSignatureTime(func() time.Time { return time.Now().Add(after) })
@@ -107,7 +107,7 @@ func TestAuthenticateSignatureWindow(t *testing.T) {
 
 func TestServeHTTPRefusesOtherPathsAndBodies(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
+	r := newServerFixture(t)
 	for _, change := range []func(*http.Request){
 		func(q *http.Request) { q.URL.Path = "/keys" },
 		func(q *http.Request) { q.URL.RawQuery = "X-Amz-Signature=1" },
@@ -119,8 +119,8 @@ func TestServeHTTPRefusesOtherPathsAndBodies(t *testing.T) {
 		require.Equal(t, http.StatusBadRequest, status)
 		require.Equal(t, "UnsupportedOperationException", answer["__type"])
 	}
-	r.refused(t, "ValidationException", "Decrypt", `{"KeyId":"`+strings.Repeat("a", 70_000)+`"}`)
+	r.requireRefused(t, "ValidationException", "Decrypt", `{"KeyId":"`+strings.Repeat("a", 70_000)+`"}`)
 	for _, operation := range []string{"", "decrypt", "Encrypt", "ListKeys", "GenerateRandom", "Decrypt ", "../Decrypt"} {
-		r.refused(t, "UnsupportedOperationException", operation, "{}")
+		r.requireRefused(t, "UnsupportedOperationException", operation, "{}")
 	}
 }

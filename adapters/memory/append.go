@@ -268,7 +268,7 @@ func (p *partition) firstMatch(item *concurrency.Item, after event.Sequence) (fo
 	}
 	lists := make([][]event.Sequence, len(keys))
 	for i, k := range keys {
-		lists[i] = following(p.byKey[k], after)
+		lists[i] = sequencesAfter(p.byKey[k], after)
 	}
 	for _, leading := range lists {
 		scan := leading[:min(len(leading), concurrency.MaxConditionScan)]
@@ -297,8 +297,8 @@ func inAll(lists [][]event.Sequence, n event.Sequence) bool {
 	return true
 }
 
-// following is the part of an ascending list after the sequence.
-func following(list []event.Sequence, after event.Sequence) []event.Sequence {
+// sequencesAfter is the part of an ascending list after the sequence.
+func sequencesAfter(list []event.Sequence, after event.Sequence) []event.Sequence {
 	i, _ := slices.BinarySearch(list, after+1)
 	return list[i:]
 }

@@ -25,7 +25,7 @@ type need struct {
 	field   string // the first that is sealed with it
 }
 
-func needs(r *ports.AppendRequest) []need {
+func neededKeys(r *ports.AppendRequest) []need {
 	var out []need
 	add := func(prefix string, sealed []event.SealedSubject) {
 		for _, s := range sealed {
@@ -53,7 +53,7 @@ func needs(r *ports.AppendRequest) []need {
 // lease checks that every key of the request is active in the version its values
 // are sealed with, and keeps it so until release.
 func (s *state) lease(r *ports.AppendRequest) (release func(), err error) {
-	wanted := needs(r)
+	wanted := neededKeys(r)
 	if len(wanted) == 0 {
 		return func() {}, nil
 	}

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/erpbackbone/backbone/adapters/memory"
+	"github.com/erpbackbone/backbone/adapters/system"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/ports"
 	"github.com/erpbackbone/backbone/test/conformance"
@@ -26,6 +27,57 @@ func TestConformance(t *testing.T) {
 		ReadModel: func(_ *testing.T, s conformance.Store) conformance.ReadModel {
 			return readModel{s.(conformance.MemoryStore).Database.ReadModels}
 		},
+	})
+}
+
+func newMemoryStore(_ *testing.T, clock ports.Clock) conformance.SubscriptionStore {
+	return conformance.NewMemoryStore(memory.Config{Clock: clock})
+}
+
+func TestSubscriptions(t *testing.T) {
+	t.Parallel()
+	conformance.RunSubscriptions(t, newMemoryStore)
+}
+
+func TestSubscriptions_ConcurrentConsumers(t *testing.T) {
+	t.Parallel()
+	conformance.RunConsumersTogether(t, newMemoryStore)
+}
+
+func TestSubscriptions_ConcurrentDeliveries(t *testing.T) {
+	t.Parallel()
+	conformance.RunDeliveryRace(t, newMemoryStore, 400)
+}
+
+func TestSubscriptions_BytesOfPoll(t *testing.T) {
+	t.Parallel()
+	conformance.RunDeliveryBytes(t, newMemoryStore)
+}
+
+func TestSubscriptions_StartAtCursorOfFeed(t *testing.T) {
+	t.Parallel()
+	conformance.RunHandover(t, func(_ *testing.T, clock ports.Clock) conformance.FeedStore {
+		return conformance.NewMemoryStore(memory.Config{Clock: clock})
+	}, 160)
+}
+
+func TestWebhookEndpoints(t *testing.T) {
+	t.Parallel()
+	conformance.RunWebhookEndpoints(t, memory.New(memory.Config{}).Webhooks)
+}
+
+func TestPublisherCursors(t *testing.T) {
+	t.Parallel()
+	conformance.RunPublisherCursors(t, func(*testing.T) ports.PublisherCursors {
+		return memory.New(memory.Config{Clock: system.Clock{}}).Publishers
+	})
+}
+
+func TestLeases(t *testing.T) {
+	t.Parallel()
+	conformance.RunLeases(t, func(*testing.T) conformance.LeaseHarness {
+		clock := conformance.NewClock()
+		return conformance.LeaseHarness{Leases: memory.New(memory.Config{Clock: clock}).Leases, Pass: clock.Advance}
 	})
 }
 

@@ -4,7 +4,7 @@
 // projections without a database.
 //
 // A Database has one object per concern, named like those of postgres.Database; they share
-// one state under one lock. A KeyStore is the key store beside it, and DataKeys stands for a
+// one state under one lock. A KeyStore is a separate key store, and DataKeys stands for a
 // key service. Nothing here is fast at finding rows: most reads scan.
 package memory
 
@@ -87,7 +87,7 @@ type state struct {
 	decisions     []ports.ParkedDecision
 	endpoints     map[event.ID]ports.WebhookEndpoint
 	attempts      map[event.ID][]ports.WebhookAttempt // by time
-	publishers    map[publisherKey]*ports.PublisherCursor
+	publishers    map[publisherKey]ports.PublisherCursor
 
 	leases map[ports.LeaseResource]ports.Lease
 	nodes  map[string]map[string]time.Time // by work; "" is all work
@@ -114,7 +114,7 @@ func New(c Config) *Database {
 		subscriptions:   map[event.ID]*subscriptionRecord{},
 		endpoints:       map[event.ID]ports.WebhookEndpoint{},
 		attempts:        map[event.ID][]ports.WebhookAttempt{},
-		publishers:      map[publisherKey]*ports.PublisherCursor{},
+		publishers:      map[publisherKey]ports.PublisherCursor{},
 		leases:          map[ports.LeaseResource]ports.Lease{},
 		nodes:           map[string]map[string]time.Time{},
 	}
@@ -149,7 +149,7 @@ func (s *state) do(ctx context.Context, f func() error) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err := ctx.Err(); err != nil { // it gave up while it waited for the lock
+	if err := ctx.Err(); err != nil { // the caller gave up while it waited for the lock
 		return err
 	}
 	return f()
@@ -196,7 +196,7 @@ func release(token chan struct{}) { <-token }
 // reader is for the other objects: they read events as callers do.
 func (s *state) reader() *EventReader { return &EventReader{heads{s}} }
 
-// list gives the values that keep accepts, in the order of compare.
+// list gives the values that keep accepts, in the order of compare; equal ones keep theirs.
 func list[T any](values iter.Seq[T], keep func(T) bool, compare func(a, b T) int) []T {
 	out := []T{}
 	for v := range values {
@@ -204,7 +204,7 @@ func list[T any](values iter.Seq[T], keep func(T) bool, compare func(a, b T) int
 			out = append(out, v)
 		}
 	}
-	slices.SortFunc(out, compare)
+	slices.SortStableFunc(out, compare)
 	return out
 }
 

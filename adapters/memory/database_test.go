@@ -27,21 +27,21 @@ func (f handlerFunc) Apply(_ context.Context, tx ports.ProjectionTx, _ ports.Pro
 	return f(m)
 }
 
-type testBundle struct {
+type balanceFixture struct {
 	store     *memory.Database
 	partition event.PartitionID
 }
 
-func setup(t *testing.T) *testBundle {
+func newBalanceFixture(t *testing.T) *balanceFixture {
 	t.Helper()
 	store := memory.New(memory.Config{LogName: "books.example.org", Deployment: 3, Random: bytes.NewReader([]byte{0, 0, 0, 9, 0, 0, 0, 9, 0, 0, 0, 10})})
 	le, err := store.Directory.CreateLegalEntity(context.Background(), ports.LegalEntity{TenantID: "acme", Code: "DEMF"})
 	require.NoError(t, err)
-	return &testBundle{store: store, partition: le.Partition}
+	return &balanceFixture{store: store, partition: le.Partition}
 }
 
 // apply appends one event and lets the handler project it.
-func (b *testBundle) apply(t *testing.T, n byte, f handlerFunc) error {
+func (b *balanceFixture) apply(t *testing.T, n byte, f handlerFunc) error {
 	t.Helper()
 	ctx := context.Background()
 	_, err := b.store.Appender.Append(ctx, ports.AppendRequest{Partition: b.partition, Events: []event.Prepared{{
@@ -56,9 +56,9 @@ func (b *testBundle) apply(t *testing.T, n byte, f handlerFunc) error {
 func TestReadModel(t *testing.T) {
 	t.Parallel()
 
-	t.Run("ATransactionReadsItsOwnWritesAndOthersDoNot", func(t *testing.T) {
+	t.Run("transaction reads its own staged writes, other readers do not", func(t *testing.T) {
 		t.Parallel()
-		b := setup(t)
+		b := newBalanceFixture(t)
 		require.NoError(t, b.apply(t, 1, func(tx *memory.Tx) error {
 			tx.Put(table, "a/1", 10)
 			tx.Put(table, "a/2", 20)
@@ -71,16 +71,16 @@ func TestReadModel(t *testing.T) {
 			require.False(t, ok)
 			require.Equal(t, []memory.Row{{Key: "a/1", Value: 10}}, tx.Rows(table, "a/"))
 			_, ok = b.store.ReadModels.Row(table, "a/1")
-			require.False(t, ok, "a staged write is visible outside")
+			require.False(t, ok, "other readers do not see staged writes")
 			return nil
 		}))
 		require.Equal(t, []memory.Row{{Key: "a/1", Value: 10}, {Key: "b/1", Value: 30}}, b.store.ReadModels.Rows(table, ""))
 		require.Equal(t, []memory.Row{}, b.store.ReadModels.Rows("none", ""))
 	})
 
-	t.Run("AFailedHandlerChangesNothing", func(t *testing.T) {
+	t.Run("failed handler changes nothing", func(t *testing.T) {
 		t.Parallel()
-		b := setup(t)
+		b := newBalanceFixture(t)
 		require.NoError(t, b.apply(t, 1, func(tx *memory.Tx) error { tx.Put(table, "a", 1); return nil }))
 		broken := errors.New("broken")
 		require.ErrorIs(t, b.apply(t, 2, func(tx *memory.Tx) error {
@@ -94,9 +94,9 @@ func TestReadModel(t *testing.T) {
 		require.Equal(t, 1, v)
 	})
 
-	t.Run("ATransactionEndsWithItsHandler", func(t *testing.T) {
+	t.Run("transaction ends with its handler", func(t *testing.T) {
 		t.Parallel()
-		b := setup(t)
+		b := newBalanceFixture(t)
 		var kept *memory.Tx
 		require.NoError(t, b.apply(t, 1, func(tx *memory.Tx) error { kept = tx; return nil }))
 		require.Panics(t, func() { kept.Put(table, "late", 1) })
@@ -107,9 +107,9 @@ func TestReadModel(t *testing.T) {
 	})
 }
 
-func TestPartitionNumbersComeFromTheRandomSource(t *testing.T) {
+func TestCreateLegalEntity_DrawsPartitionNumbers(t *testing.T) {
 	t.Parallel()
-	b := setup(t)
+	b := newBalanceFixture(t)
 	require.Equal(t, event.PartitionID(3<<19|9), b.partition)
 	ctx := context.Background()
 	second, err := b.store.Directory.CreateLegalEntity(ctx, ports.LegalEntity{TenantID: "acme", Code: "USMF"})
@@ -117,10 +117,10 @@ func TestPartitionNumbersComeFromTheRandomSource(t *testing.T) {
 	require.Equal(t, event.PartitionID(3<<19|10), second.Partition, "a taken number is drawn again")
 	require.Equal(t, "active", second.Status)
 	_, err = b.store.Directory.CreateLegalEntity(ctx, ports.LegalEntity{TenantID: "acme", Code: "GBSI"})
-	require.Equal(t, fault.Internal, fault.KindOf(err), "an exhausted source must not end in a repeated number")
+	require.Equal(t, fault.Internal, fault.KindOf(err), "an exhausted source must not repeat a number")
 }
 
-func TestTheZeroConfigIsUsable(t *testing.T) {
+func TestNew_ZeroConfig(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
 	store := memory.New(memory.Config{})

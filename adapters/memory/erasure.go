@@ -38,7 +38,7 @@ func erasureNotFound() error {
 }
 
 func erasureChanged() error {
-	return fault.New(fault.Conflict, "erasure.changed", "somebody else has changed it meanwhile; read it again")
+	return fault.New(fault.Conflict, "erasure.changed", "another process has changed the request; read it again")
 }
 
 func moveRefused() error {
@@ -80,7 +80,7 @@ func change[T any](k *keyState, id event.ID, f func(e *erasure) (T, error)) (out
 	return f(e)
 }
 
-func (k *keyState) reach(e *erasure, s shredding.ErasureState) ports.ErasureRequest {
+func (k *keyState) enterState(e *erasure, s shredding.ErasureState) ports.ErasureRequest {
 	e.steps = append(e.steps, ports.ErasureStep{State: s, At: k.now(), Attempts: e.Attempts})
 	e.State, e.Attempts, e.LastError, e.UpdatedAt = s, 0, "", k.now()
 	e.Revision++
@@ -160,7 +160,7 @@ func (k *ErasureRegister) MoveErasure(_ context.Context, r ports.ErasureRequest)
 		switch to := r.State; {
 		case !e.State.CanBecome(to), to == shredding.ErasureApproved, to == shredding.ErasureFenced, to == shredding.ErasureDestroyed,
 			to == shredding.ErasureRefused && e.State == shredding.ErasureFenced, to == shredding.ErasurePreviewed && r.Scope == (event.Hash{}),
-			to == shredding.ErasureReceipted && !k.exported(e.ID), to == shredding.ErasureEvicted && k.remembered(e):
+			to == shredding.ErasureReceipted && !k.isExported(e.ID), to == shredding.ErasureEvicted && k.mayBeCached(e):
 			return ports.ErasureRequest{}, moveRefused()
 		case to == shredding.ErasurePreviewed:
 			e.Partitions, e.Scope, e.Preview = slices.Clone(r.Partitions), r.Scope, bytes.Clone(r.Preview)
@@ -170,14 +170,14 @@ func (k *ErasureRegister) MoveErasure(_ context.Context, r ports.ErasureRequest)
 			e.Classes = slices.Clone(r.Classes)
 		}
 		e.EndedBy, e.EndReason, e.EvictedAt, e.CompletedAt, e.Results = r.EndedBy, r.EndReason, r.EvictedAt, r.CompletedAt, bytes.Clone(r.Results)
-		return k.reach(e, r.State), nil
+		return k.enterState(e, r.State), nil
 	})
 }
 
-// remembered reports whether a node may still open values with the keys of an erasure: it
+// mayBeCached reports whether a node may still open values with the keys of an erasure: it
 // reported shortly before the destruction, has not reported an eviction since, and keys may
 // still be cached.
-func (k *keyState) remembered(e *erasure) bool {
+func (k *keyState) mayBeCached(e *erasure) bool {
 	if !k.now().Before(e.DestroyedAt.Add(time.Minute)) {
 		return false
 	}
@@ -189,7 +189,7 @@ func (k *keyState) remembered(e *erasure) bool {
 	return false
 }
 
-func (k *keyState) exported(request event.ID) bool {
+func (k *keyState) isExported(request event.ID) bool {
 	return slices.ContainsFunc(k.receipts, func(r *receipt) bool { return r.RequestID == request && len(r.Note) > 0 && r.Exported })
 }
 
@@ -217,11 +217,11 @@ func (k *ErasureRegister) ApproveErasure(_ context.Context, id event.ID, approve
 			return ports.ErasureRequest{}, fault.New(fault.FailedPrecondition, "erasure.scope_changed", "the request concerns other data than was approved; approve the new preview")
 		}
 		e.ApprovedBy, e.ApprovedAt, e.approvalStored = approver, at.UTC(), k.now()
-		return k.reach(e, shredding.ErasureApproved), nil
+		return k.enterState(e, shredding.ErasureApproved), nil
 	})
 }
 
-func (k *keyState) held(e *erasure) error {
+func (k *keyState) checkHolds(e *erasure) error {
 	today := event.DateOf(k.now())
 	for _, h := range k.holds {
 		if h.TenantID == e.TenantID && h.Subject == e.Subject && inForce(&h, today) && (h.Partition == 0 || slices.Contains(e.Partitions, h.Partition)) {
@@ -261,19 +261,19 @@ func (k *ErasureRegister) FenceErasure(_ context.Context, r ports.ErasureRequest
 				return ports.ErasureRequest{}, otherTenantsKey()
 			}
 		}
-		if err := k.held(e); err != nil {
+		if err := k.checkHolds(e); err != nil {
 			return ports.ErasureRequest{}, err
 		}
 		e.fencedClasses, e.Classes = erased, slices.Clone(r.Classes)
 		for _, id := range e.keys() {
 			k.fence(id, e.ID)
 		}
-		return k.reach(e, shredding.ErasureFenced), nil
+		return k.enterState(e, shredding.ErasureFenced), nil
 	})
 }
 
 func (k *keyState) fence(id ports.SubjectKeyID, request event.ID) {
-	if !k.fenced(id) {
+	if !k.isFenced(id) {
 		k.fences[id] = &fence{request: request}
 	}
 }
@@ -304,7 +304,7 @@ func (k *ErasureRegister) RefuseErasure(_ context.Context, r ports.ErasureReques
 			f.lifted = f.lifted || f.request == e.ID
 		}
 		e.EndedBy, e.EndReason, e.Classes = r.EndedBy, reason, slices.Clone(r.Classes)
-		return k.reach(e, shredding.ErasureRefused), nil
+		return k.enterState(e, shredding.ErasureRefused), nil
 	})
 }
 
@@ -323,14 +323,14 @@ func (k *ErasureRegister) DestroyErasure(_ context.Context, id event.ID) (ports.
 	switch {
 	case e.State == shredding.ErasureFenced:
 		if done == nil {
-			if err := k.held(e); err != nil {
+			if err := k.checkHolds(e); err != nil {
 				return ports.Destruction{}, ports.ErasureRequest{}, err
 			}
 			done = k.destroy(e)
 		}
 		d := done.destruction
 		e.DestroyedAt, e.Generation, e.Receipt = d.DestroyedAt, d.Generation, d.Receipt
-		k.reach(e, shredding.ErasureDestroyed)
+		k.enterState(e, shredding.ErasureDestroyed)
 	case done == nil || e.Receipt == 0:
 		return ports.Destruction{}, ports.ErasureRequest{}, moveRefused()
 	}
@@ -353,7 +353,7 @@ func (k *keyState) destroy(e *erasure) *receipt {
 	}
 	d := ports.Destruction{DestroyedAt: k.now(), Generation: k.generation, Receipt: number}
 	for _, id := range e.keys() {
-		s := k.anchor(id, e.TenantID)
+		s := k.ensureKey(id, e.TenantID)
 		key := ports.DestroyedKey{Partition: id.Partition, Class: id.Class, Reference: s.Reference}
 		for _, v := range s.Versions {
 			key.Fingerprints = append(key.Fingerprints, v.Fingerprint)
@@ -367,8 +367,8 @@ func (k *keyState) destroy(e *erasure) *receipt {
 	return r
 }
 
-// anchor is the row of a key; an unknown subject gets a destroyed one.
-func (k *keyState) anchor(id ports.SubjectKeyID, tenantID string) *subjectKey {
+// ensureKey finds a key, or adds a destroyed one for an unknown subject.
+func (k *keyState) ensureKey(id ports.SubjectKeyID, tenantID string) *subjectKey {
 	s, ok := k.subjects[id]
 	if !ok {
 		s = &subjectKey{tenantID: tenantID, SubjectKey: ports.SubjectKey{SubjectKeyID: id, Reference: uuid.NewString(), State: shredding.KeyDestroyed}}

@@ -69,7 +69,7 @@ func (k *ErasureRegister) ReplayErasure(_ context.Context, replayed ports.Erasur
 	for _, key := range keys {
 		id := ports.SubjectKeyID{Partition: key.Partition, Subject: key.Subject, Class: key.Class}
 		k.fences[id] = &fence{request: replayed.RequestID}
-		s := k.anchor(id, replayed.TenantID)
+		s := k.ensureKey(id, replayed.TenantID)
 		s.Versions = slices.DeleteFunc(s.Versions, func(v ports.WrappedKey) bool { return slices.Contains(key.Fingerprints, v.Fingerprint) })
 		s.Active = 0
 		for _, v := range s.Versions {
@@ -109,7 +109,7 @@ func (k *keyState) resume(e *erasure, keys []ports.ReplayKey, d ports.Destructio
 		e.Classes = append(e.Classes, c)
 	}
 	e.DestroyedAt, e.Generation, e.Receipt = d.DestroyedAt, d.Generation, d.Receipt
-	k.reach(e, shredding.ErasureDestroyed)
+	k.enterState(e, shredding.ErasureDestroyed)
 }
 
 // NodesBehind implements ports.ErasureRegister.
@@ -165,12 +165,7 @@ func (k *ErasureRegister) ReleaseHold(_ context.Context, tenantID string, id eve
 func (k *ErasureRegister) Holds(_ context.Context, tenantID string, subject shredding.Subject, on event.Date) ([]ports.LegalHold, error) {
 	k.mu.RLock()
 	defer k.mu.RUnlock()
-	out := []ports.LegalHold{}
-	for _, h := range k.holds {
-		if h.TenantID == tenantID && (subject == "" || h.Subject == subject) && inForce(&h, on) {
-			out = append(out, h)
-		}
-	}
-	slices.SortStableFunc(out, func(a, b ports.LegalHold) int { return a.PlacedAt.Compare(b.PlacedAt) })
-	return out, nil
+	return list(slices.Values(k.holds), func(h ports.LegalHold) bool {
+		return h.TenantID == tenantID && (subject == "" || h.Subject == subject) && inForce(&h, on)
+	}, func(a, b ports.LegalHold) int { return a.PlacedAt.Compare(b.PlacedAt) }), nil
 }

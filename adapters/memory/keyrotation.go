@@ -223,8 +223,8 @@ func (k *KeyRotation) ExportKeys(_ context.Context, row func(line []byte) error)
 	return nil
 }
 
-// restored reads an export into a store of its own.
-func restored(lines ports.ExportedLines) (*KeyStore, error) {
+// readExport reads an export into a new key store.
+func readExport(lines ports.ExportedLines) (*KeyStore, error) {
 	out := NewKeyStore()
 	var damaged error
 	err := lines(func(line []byte) bool {
@@ -250,7 +250,7 @@ func restored(lines ports.ExportedLines) (*KeyStore, error) {
 
 // SampleExport implements ports.KeyRecovery.
 func (*KeyRotation) SampleExport(ctx context.Context, lines ports.ExportedLines, tenantID string, epoch uint32, n int) (rows []ports.WrappedRow, total int64, err error) {
-	scratch, err := restored(lines)
+	scratch, err := readExport(lines)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -261,7 +261,7 @@ func (*KeyRotation) SampleExport(ctx context.Context, lines ports.ExportedLines,
 
 // ExportedKEKs implements ports.KeyRecovery.
 func (*KeyRotation) ExportedKEKs(ctx context.Context, lines ports.ExportedLines) ([]ports.KEK, error) {
-	scratch, err := restored(lines)
+	scratch, err := readExport(lines)
 	if err != nil {
 		return nil, err
 	}
@@ -276,7 +276,7 @@ func laterKEKState(a, b ports.KEKState) ports.KEKState {
 
 // RestoreKeys implements ports.KeyRecovery.
 func (k *KeyRotation) RestoreKeys(_ context.Context, lines ports.ExportedLines, dead []ports.KEK) (int64, error) {
-	scratch, err := restored(lines)
+	scratch, err := readExport(lines)
 	if err != nil {
 		return 0, err
 	}

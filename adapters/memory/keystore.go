@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/domain/shredding"
 	"github.com/erpbackbone/backbone/ports"
@@ -84,7 +85,7 @@ func (k *keyState) failing() error {
 	return k.fail
 }
 
-func (k *keyState) now() time.Time { return k.clock.Now().UTC().Truncate(time.Microsecond) }
+func (k *keyState) now() time.Time { return event.Micros(k.clock.Now()) }
 
 // SubjectKeys implements ports.SubjectKeys.
 func (k *KeyStore) SubjectKeys(_ context.Context, ids []ports.SubjectKeyID) ([]ports.SubjectKey, error) {
@@ -104,7 +105,7 @@ func (k *keyState) read(ids []ports.SubjectKeyID) []ports.SubjectKey {
 			out[i] = stored.SubjectKey
 			out[i].Versions = cloneVersions(stored.Versions)
 		}
-		if k.fenced(id) && out[i].State != shredding.KeyDestroyed {
+		if k.isFenced(id) && out[i].State != shredding.KeyDestroyed {
 			out[i].State = shredding.KeyFenced
 		}
 	}
@@ -119,7 +120,7 @@ func cloneVersions(versions []ports.WrappedKey) []ports.WrappedKey {
 	return out
 }
 
-func (k *keyState) fenced(id ports.SubjectKeyID) bool {
+func (k *keyState) isFenced(id ports.SubjectKeyID) bool {
 	f, ok := k.fences[id]
 	return ok && !f.lifted
 }
@@ -139,7 +140,7 @@ func (k *KeyStore) MintSubjectKey(_ context.Context, tenantID string, m ports.Mi
 	defer k.mu.Unlock()
 	stored, known := k.subjects[m.SubjectKeyID]
 	switch {
-	case k.fenced(m.SubjectKeyID), known && stored.State == shredding.KeyDestroyed:
+	case k.isFenced(m.SubjectKeyID), known && stored.State == shredding.KeyDestroyed:
 		return ports.SubjectKey{}, shredding.Erased("")
 	case known && stored.tenantID != tenantID, !known && m.Version != 1, m.Reference == "":
 		return ports.SubjectKey{}, fault.New(fault.Internal, "keys.request_invalid",
@@ -261,16 +262,6 @@ func (k *KeyStore) ListenEvictions(ctx context.Context, evict func(reference str
 			}
 		}
 		lost()
-	}
-}
-
-// Disconnect ends the connections of all listeners, as a network failure does.
-func (k *KeyStore) Disconnect() {
-	k.listenMu.Lock()
-	defer k.listenMu.Unlock()
-	for c := range k.listeners {
-		delete(k.listeners, c)
-		close(c)
 	}
 }
 

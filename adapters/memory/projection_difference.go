@@ -18,11 +18,11 @@ func (s *ProjectionVersions) CompareProjection(ctx context.Context, c ports.Proj
 	if len(c.Tables) != 1 || c.Tables[0].Name != ports.ProjectionRowTable.Name {
 		return d, projection.Incomparable(c.Projection)
 	}
-	if err := s.occupy(ctx); err != nil {
+	if err := s.lockReadModels(ctx); err != nil {
 		return d, err
 	}
-	defer s.leave()
-	if err := s.meet(ctx, c); err != nil {
+	defer s.unlockReadModels()
+	if err := s.catchUp(ctx, c); err != nil {
 		return d, err
 	}
 	s.mu.Lock()
@@ -32,9 +32,9 @@ func (s *ProjectionVersions) CompareProjection(ctx context.Context, c ports.Proj
 	return d, err
 }
 
-// meet advances the version that is behind to the checkpoint of the other. It is called by a
-// caller that has occupied the read models.
-func (s *state) meet(ctx context.Context, c ports.ProjectionComparison) error {
+// catchUp advances the version that is behind to the checkpoint of the other. It is called by a
+// caller that has locked the read models.
+func (s *state) catchUp(ctx context.Context, c ports.ProjectionComparison) error {
 	s.mu.Lock()
 	behind, hasLeft := s.checkpoints[checkpointKey{c.Projection, c.Left, c.Partition}]
 	ahead, hasRight := s.checkpoints[checkpointKey{c.Projection, c.Right, c.Partition}]

@@ -31,10 +31,10 @@ func (s *ProjectionVersions) AddProjection(ctx context.Context, p projection.Pro
 			return cloneProjection(known), nil
 		}
 		p = p.WithDefaults()
-		shown := p.Role != projection.Building
+		hasActive := p.Role != projection.Building // only a version that is built beside another needs one
 		for other, known := range s.projections {
 			if other.name == p.Name && known.Role == projection.Active {
-				if shown = true; p.ExpectedActive != 0 && p.ExpectedActive != known.Version {
+				if hasActive = true; p.ExpectedActive != 0 && p.ExpectedActive != known.Version {
 					return p, projection.WrongVersion(p.Name, p.ExpectedActive, known.Version)
 				}
 			}
@@ -42,7 +42,7 @@ func (s *ProjectionVersions) AddProjection(ctx context.Context, p projection.Pro
 				return p, projection.NotFound(p.Name) // there is one of that role
 			}
 		}
-		if !shown {
+		if !hasActive {
 			return p, projection.NotFound(p.Name)
 		}
 		if err := projection.CheckLimits(slices.Collect(maps.Values(s.projections)), p); err != nil {
@@ -64,19 +64,19 @@ func cloneProjection(p projection.Projection) projection.Projection {
 func (s *ProjectionVersions) ListProjections(ctx context.Context) ([]projection.Projection, error) {
 	return get(ctx, s.state, func() ([]projection.Projection, error) {
 		latest := s.latestVersions()
-		return s.listed(func(p projection.Projection) bool { return p.Role != projection.Dropped || p.Version == latest[p.Name] }), nil
+		return s.listProjections(func(p projection.Projection) bool { return p.Role != projection.Dropped || p.Version == latest[p.Name] }), nil
 	})
 }
 
 // NamedProjections implements ports.ProjectionRegister.
 func (s *ProjectionVersions) NamedProjections(ctx context.Context, name string) ([]projection.Projection, error) {
 	return get(ctx, s.state, func() ([]projection.Projection, error) {
-		return s.listed(func(p projection.Projection) bool { return p.Name == name }), nil
+		return s.listProjections(func(p projection.Projection) bool { return p.Name == name }), nil
 	})
 }
 
-// listed is called with the lock held.
-func (s *state) listed(keep func(projection.Projection) bool) []projection.Projection {
+// listProjections is called with the lock held.
+func (s *state) listProjections(keep func(projection.Projection) bool) []projection.Projection {
 	out := list(maps.Values(s.projections), keep, func(a, b projection.Projection) int {
 		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Version, b.Version))
 	})

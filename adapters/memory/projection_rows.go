@@ -95,10 +95,10 @@ func (s *ProjectionRows) ListProjectionRows(ctx context.Context, q ports.Project
 
 // EndProjection implements ports.ProjectionRows.
 func (s *ProjectionRows) EndProjection(ctx context.Context, name, by string) error {
-	if err := s.occupy(ctx); err != nil { // a writer finishes first
+	if err := s.lockReadModels(ctx); err != nil { // a writer finishes first
 		return err
 	}
-	defer s.leave()
+	defer s.unlockReadModels()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	found := false

@@ -44,10 +44,10 @@ func (s *state) copyTable(name string, from, to int, p event.PartitionID) uint64
 
 // SavePart implements ports.ProjectionSnapshots.
 func (s *ProjectionSnapshots) SavePart(ctx context.Context, c ports.SnapshotCopy) (bool, error) {
-	if err := s.occupy(ctx); err != nil {
+	if err := s.lockReadModels(ctx); err != nil {
 		return false, err
 	}
-	defer s.leave()
+	defer s.unlockReadModels()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	key := checkpointKey{c.Projection, c.Version, c.Partition}
@@ -80,8 +80,8 @@ func (s *ProjectionSnapshots) FinishSnapshot(ctx context.Context, name string, v
 		if p.Role != projection.Saving {
 			return projection.Changed()
 		}
-		s.become(key, projection.Saved, by)
-		saved := s.listed(func(known projection.Projection) bool {
+		s.setRole(key, projection.Saved, by)
+		saved := s.listProjections(func(known projection.Projection) bool {
 			return known.Name == name && known.Role == projection.Saved && known.Scope == p.Scope
 		})
 		for _, old := range saved[:max(0, len(saved)-keep)] {
@@ -93,10 +93,10 @@ func (s *ProjectionSnapshots) FinishSnapshot(ctx context.Context, name string, v
 
 // RestorePart implements ports.ProjectionSnapshots.
 func (s *ProjectionSnapshots) RestorePart(ctx context.Context, c ports.SnapshotCopy) (bool, error) {
-	if err := s.occupy(ctx); err != nil {
+	if err := s.lockReadModels(ctx); err != nil {
 		return false, err
 	}
-	defer s.leave()
+	defer s.unlockReadModels()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	part, known := s.snapshotParts[checkpointKey{c.Projection, c.Version, c.Partition}]
@@ -114,14 +114,14 @@ func (s *ProjectionSnapshots) RestorePart(ctx context.Context, c ports.SnapshotC
 	s.copyTable(c.Projection, c.Version, c.To, c.Partition)
 	s.checkpoints[key] = ports.Checkpoint{
 		Projection: c.Projection, Version: c.To, Partition: c.Partition, Status: projection.Reading, Sequence: part.Sequence, UpdatedAt: s.now(),
-		Processed: s.processed(c.Partition, part.Sequence, c.Types),
+		Processed: s.countProcessed(c.Partition, part.Sequence, c.Types),
 	}
 	return true, nil
 }
 
-// processed counts the events of some types up to a sequence; it is called with the lock
+// countProcessed counts the events of some types up to a sequence; it is called with the lock
 // held.
-func (s *state) processed(id event.PartitionID, to event.Sequence, types []string) (n uint64) {
+func (s *state) countProcessed(id event.PartitionID, to event.Sequence, types []string) (n uint64) {
 	p := s.partitions[id]
 	if p == nil {
 		return 0

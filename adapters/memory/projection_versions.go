@@ -28,11 +28,11 @@ func (s *ProjectionVersions) ActiveProjection(ctx context.Context, name string) 
 
 // SwitchProjection implements ports.ProjectionVersions.
 func (s *ProjectionVersions) SwitchProjection(ctx context.Context, w ports.ProjectionSwitch) error {
-	if err := s.occupy(ctx); err != nil {
+	if err := s.lockReadModels(ctx); err != nil {
 		return err
 	}
-	defer s.leave()
-	if err := s.ready(ctx, w, 0); err != nil {
+	defer s.unlockReadModels()
+	if err := s.prepareSwitch(ctx, w, 0); err != nil {
 		return err
 	}
 	s.mu.Lock()
@@ -46,15 +46,15 @@ func (s *ProjectionVersions) SwitchProjection(ctx context.Context, w ports.Proje
 			s.drop(key, w.By)
 		}
 	}
-	s.become(projectionKey{w.Projection, w.From}, projection.Retained, w.By)
-	s.become(projectionKey{w.Projection, w.To}, projection.Active, w.By)
+	s.setRole(projectionKey{w.Projection, w.From}, projection.Retained, w.By)
+	s.setRole(projectionKey{w.Projection, w.To}, projection.Active, w.By)
 	return nil
 }
 
-// ready refuses a switch to a version that is not built in the scope or lacks too many
-// events, and lets it read what else it lacks. It is called by a caller that has occupied the
+// prepareSwitch refuses a switch to a version that is not built in the scope or lacks too many
+// events, and lets it read what else it lacks. It is called by a caller that has locked the
 // read models, so that the version stays ready until the switch.
-func (s *state) ready(ctx context.Context, w ports.ProjectionSwitch, scope event.PartitionID) error {
+func (s *state) prepareSwitch(ctx context.Context, w ports.ProjectionSwitch, scope event.PartitionID) error {
 	s.mu.Lock()
 	to := s.projections[projectionKey{w.Projection, w.To}]
 	s.mu.Unlock()
@@ -98,13 +98,13 @@ func (s *ProjectionVersions) SwitchPartition(ctx context.Context, w ports.Partit
 	if w.Partition == 0 {
 		return 0, projection.Changed()
 	}
-	if err := s.occupy(ctx); err != nil {
+	if err := s.lockReadModels(ctx); err != nil {
 		return 0, err
 	}
-	defer s.leave()
+	defer s.unlockReadModels()
 	one := w.ProjectionSwitch
 	one.Partitions = []event.PartitionID{w.Partition}
-	if err := s.ready(ctx, one, w.Partition); err != nil {
+	if err := s.prepareSwitch(ctx, one, w.Partition); err != nil {
 		return 0, err
 	}
 	s.mu.Lock()
@@ -159,9 +159,9 @@ func (s *state) moveRows(name string, from, to int, p event.PartitionID) {
 	}
 }
 
-// become is called with the lock held. A version that was to begin with a snapshot and is
-// shown before it has does not wait for the rest of it, since no node copies it any more.
-func (s *state) become(key projectionKey, r projection.Role, by string) {
+// setRole is called with the lock held. A version that becomes active before the snapshot it
+// begins with is copied does not wait for the rest, since no node copies it any more.
+func (s *state) setRole(key projectionKey, r projection.Role, by string) {
 	s.changeProjection(key.name, key.version, by, func(p *projection.Projection) {
 		if p.Role, p.SelfSwitching = r, false; r == projection.Active && p.Base != 0 && p.Status == projection.Created {
 			p.Status = projection.Running
@@ -171,7 +171,7 @@ func (s *state) become(key projectionKey, r projection.Role, by string) {
 
 // drop is called with the lock held.
 func (s *state) drop(key projectionKey, by string) {
-	s.become(key, projection.Dropping, by)
+	s.setRole(key, projection.Dropping, by)
 	maps.DeleteFunc(s.snapshotParts, func(part checkpointKey, _ ports.SnapshotPart) bool {
 		return part.projection == key.name && part.version == key.version
 	})
@@ -185,10 +185,10 @@ func (s *state) drop(key projectionKey, by string) {
 
 // DropProjection implements ports.ProjectionVersions.
 func (s *ProjectionVersions) DropProjection(ctx context.Context, name string, version int, by string) error {
-	if err := s.occupy(ctx); err != nil { // a writer finishes first
+	if err := s.lockReadModels(ctx); err != nil { // a writer finishes first
 		return err
 	}
-	defer s.leave()
+	defer s.unlockReadModels()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	key := projectionKey{name, version}
@@ -210,7 +210,7 @@ func (s *ProjectionVersions) SweepProjection(ctx context.Context, name string, v
 			if removed := s.sweepRows(name, version, limit); removed > 0 {
 				return removed, nil
 			}
-			s.become(key, projection.Dropped, systemActor)
+			s.setRole(key, projection.Dropped, systemActor)
 		}
 		return 0, nil
 	})

@@ -24,17 +24,17 @@ type Projections struct{ heads }
 // Advance implements ports.Projections. The handler gets a *Tx and may read the
 // database; it must not call Advance. The checkpoint passes events of other types too.
 func (s *Projections) Advance(ctx context.Context, a ports.ProjectionAdvance, h ports.ProjectionHandler) (ports.Checkpoint, int, error) {
-	if err := s.occupy(ctx); err != nil {
+	if err := s.lockReadModels(ctx); err != nil {
 		return ports.Checkpoint{}, 0, err
 	}
-	defer s.leave()
+	defer s.unlockReadModels()
 	return s.advance(ctx, a, h)
 }
 
-// advance is called by a caller that has occupied the read models.
+// advance is called by a caller that has locked the read models.
 func (s *state) advance(ctx context.Context, a ports.ProjectionAdvance, h ports.ProjectionHandler) (ports.Checkpoint, int, error) {
 	passed := 0
-	c, err := s.onHeld(ctx, a.ProjectionWork, func(tx *Tx, c *ports.Checkpoint) (bool, error) {
+	c, err := s.onLocked(ctx, a.ProjectionWork, func(tx *Tx, c *ports.Checkpoint) (bool, error) {
 		if c.Status == projection.Halted {
 			return false, nil
 		}
@@ -66,24 +66,24 @@ func (s *state) advance(ctx context.Context, a ports.ProjectionAdvance, h ports.
 	return c, passed, err
 }
 
-// occupy waits until no other caller writes a read model, and gives this one the exclusive
-// right until leave: no checkpoint moves, and no version is shown or dropped.
-func (s *state) occupy(ctx context.Context) error { return acquire(ctx, s.advancing) }
+// lockReadModels waits until no other caller writes a read model. Until unlockReadModels no
+// other caller moves a checkpoint, or switches or drops a version.
+func (s *state) lockReadModels(ctx context.Context) error { return acquire(ctx, s.advancing) }
 
-func (s *state) leave() { release(s.advancing) }
+func (s *state) unlockReadModels() { release(s.advancing) }
 
 // onCheckpoint runs f on a checkpoint, one at a time in the whole database.
 func (s *state) onCheckpoint(ctx context.Context, w ports.ProjectionWork, f func(*Tx, *ports.Checkpoint) (bool, error)) (ports.Checkpoint, error) {
-	if err := s.occupy(ctx); err != nil {
+	if err := s.lockReadModels(ctx); err != nil {
 		return ports.Checkpoint{}, err
 	}
-	defer s.leave()
-	return s.onHeld(ctx, w, f)
+	defer s.unlockReadModels()
+	return s.onLocked(ctx, w, f)
 }
 
-// onHeld runs f on a checkpoint of read models that are occupied, after it has checked the
+// onLocked runs f on a checkpoint of read models that are locked, after it has checked the
 // lease. When f returns true it writes the checkpoint with the rows that f staged.
-func (s *state) onHeld(ctx context.Context, w ports.ProjectionWork, f func(*Tx, *ports.Checkpoint) (bool, error)) (ports.Checkpoint, error) {
+func (s *state) onLocked(ctx context.Context, w ports.ProjectionWork, f func(*Tx, *ports.Checkpoint) (bool, error)) (ports.Checkpoint, error) {
 	key := checkpointKey{w.Projection, w.Version, w.Partition}
 	s.mu.Lock()
 	before := s.checkpoint(key)

@@ -3,7 +3,7 @@ package memory
 import (
 	"cmp"
 	"context"
-	"slices"
+	"maps"
 
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
@@ -26,25 +26,24 @@ func publisherFenced() error {
 func (s *Publishers) BeginPublishing(ctx context.Context, publisher string, p event.PartitionID, term uint64) (ports.PublisherCursor, error) {
 	return get(ctx, s.state, func() (ports.PublisherCursor, error) {
 		c := s.publishers[publisherKey{publisher, p}]
-		if c == nil {
-			c = &ports.PublisherCursor{Publisher: publisher, Partition: p}
-			s.publishers[publisherKey{publisher, p}] = c
-		}
 		if c.Term > term {
 			return ports.PublisherCursor{}, publisherFenced()
 		}
-		c.Term = term
-		return *c, nil
+		c.Publisher, c.Partition, c.Term = publisher, p, term
+		s.publishers[publisherKey{publisher, p}] = c
+		return c, nil
 	})
 }
 
 func (s *Publishers) change(ctx context.Context, publisher string, p event.PartitionID, term uint64, change func(*ports.PublisherCursor) error) error {
 	return s.do(ctx, func() error {
-		c := s.publishers[publisherKey{publisher, p}]
-		if c == nil || c.Term != term {
+		c, begun := s.publishers[publisherKey{publisher, p}]
+		if !begun || c.Term != term {
 			return publisherFenced()
 		}
-		return change(c)
+		err := change(&c)
+		s.publishers[publisherKey{publisher, p}] = c
+		return err
 	})
 }
 
@@ -54,7 +53,7 @@ func (s *Publishers) MovePublished(ctx context.Context, publisher string, p even
 		if c.PublishedThrough != from || to <= from {
 			return fault.New(fault.Conflict, "publisher.cursor_moved", "the cursor is at %d and cannot move from %d to %d; begin again", c.PublishedThrough, from, to)
 		}
-		*c = ports.PublisherCursor{Publisher: publisher, Partition: p, PublishedThrough: to, Term: term, MovedAt: event.Micros(s.clock.Now())}
+		*c = ports.PublisherCursor{Publisher: publisher, Partition: p, PublishedThrough: to, Term: term, MovedAt: s.now()}
 		return nil
 	})
 }
@@ -63,7 +62,7 @@ func (s *Publishers) MovePublished(ctx context.Context, publisher string, p even
 func (s *Publishers) RecordPublishFailure(ctx context.Context, publisher string, p event.PartitionID, term uint64, code string) error {
 	return s.change(ctx, publisher, p, term, func(c *ports.PublisherCursor) error {
 		c.Failures++
-		c.LastError, c.FailedAt = code, event.Micros(s.clock.Now())
+		c.LastError, c.FailedAt = code, s.now()
 		return nil
 	})
 }
@@ -71,15 +70,8 @@ func (s *Publishers) RecordPublishFailure(ctx context.Context, publisher string,
 // PublisherCursors implements ports.PublisherCursors.
 func (s *Publishers) PublisherCursors(ctx context.Context, publisher string) ([]ports.PublisherCursor, error) {
 	return get(ctx, s.state, func() ([]ports.PublisherCursor, error) {
-		out := []ports.PublisherCursor{}
-		for key, c := range s.publishers {
-			if publisher == "" || key.publisher == publisher {
-				out = append(out, *c)
-			}
-		}
-		slices.SortFunc(out, func(a, b ports.PublisherCursor) int {
+		return list(maps.Values(s.publishers), func(c ports.PublisherCursor) bool { return publisher == "" || c.Publisher == publisher }, func(a, b ports.PublisherCursor) int {
 			return cmp.Or(cmp.Compare(a.Publisher, b.Publisher), cmp.Compare(a.Partition, b.Partition))
-		})
-		return out, nil
+		}), nil
 	})
 }

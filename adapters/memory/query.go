@@ -73,7 +73,7 @@ func (p *partition) candidates(q *ports.EventQuery) []event.Sequence {
 	return out
 }
 
-func selects(q *ports.EventQuery, e *event.Recorded) bool {
+func matches(q *ports.EventQuery, e *event.Recorded) bool {
 	same := func(want, have string) bool { return want == "" || want == have }
 	return (len(q.Types) == 0 || slices.Contains(q.Types, e.Type)) &&
 		same(q.CorrelationID, e.CorrelationID) && same(q.ActorID, e.ActorID) &&
@@ -211,7 +211,7 @@ func (s *EventReader) SearchEvents(ctx context.Context, q ports.EventQuery, scan
 				break
 			}
 			out.Reached = n
-			if e := p.at(n); selects(&q, e) {
+			if e := p.at(n); matches(&q, e) {
 				out.Events = append(out.Events, cloneRecorded(e, !q.WithoutData))
 			}
 		}
@@ -396,8 +396,7 @@ func (l *listener) take() map[event.PartitionID]struct{} {
 	return taken
 }
 
-// wake tells the listeners that a partition grew; the caller holds the store's
-// lock.
+// wake notifies the listeners that a partition grew. It is called with the lock held.
 func (s *state) wake(p event.PartitionID) {
 	for l := range s.listeners {
 		l.mu.Lock()

@@ -56,15 +56,15 @@ func (s *Snapshots) EntitySnapshots(ctx context.Context, p event.PartitionID, en
 
 // SaveEntitySnapshot implements ports.EntitySnapshots.
 func (s *Snapshots) SaveEntitySnapshot(ctx context.Context, n ports.EntitySnapshot, epoch ports.SnapshotEpoch) (kept bool, err error) {
-	if err := ctx.Err(); err != nil || epoch != 0 {
-		return false, err
-	}
-	n.State, n.CreatedAt = bytes.Clone(n.State), event.Micros(n.CreatedAt)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	k := entityKey{n.Partition, n.EntityType, n.EntityID}
-	s.entitySnapshots[k], kept = keepNewest(s.entitySnapshots[k], n, func(e ports.EntitySnapshot) uint64 { return uint64(e.AsOf) })
-	return kept, nil
+	return get(ctx, s.state, func() (kept bool, err error) {
+		if epoch != 0 {
+			return false, nil
+		}
+		n.State, n.CreatedAt = bytes.Clone(n.State), event.Micros(n.CreatedAt)
+		k := entityKey{n.Partition, n.EntityType, n.EntityID}
+		s.entitySnapshots[k], kept = keepNewest(s.entitySnapshots[k], n, func(e ports.EntitySnapshot) uint64 { return uint64(e.AsOf) })
+		return kept, nil
+	})
 }
 
 // MarkEntitySnapshotsStale implements ports.EntitySnapshots.

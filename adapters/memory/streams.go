@@ -87,17 +87,12 @@ func (p *partition) changeStream(e *event.Prepared) {
 }
 
 // StreamStatus implements ports.StreamReader.
-func (s *EventReader) StreamStatus(ctx context.Context, id event.PartitionID, of event.StreamID) (status ports.StreamStatus, err error) {
-	err = s.read(ctx, id, func(p *partition) error {
-		if p == nil {
-			return nil
-		}
+func (s *EventReader) StreamStatus(ctx context.Context, id event.PartitionID, of event.StreamID) (ports.StreamStatus, error) {
+	return readPartition(ctx, s.state, id, func(p *partition) (ports.StreamStatus, error) {
 		changed := p.streams[of]
-		status = ports.StreamStatus{
+		return ports.StreamStatus{
 			State: p.streamState(of), Version: event.Version(len(p.byStream[of])), ReadableFrom: changed.readableFrom,
 			Settings: slices.Clone(changed.settings), MetadataVersion: changed.metadataVersion,
-		}
-		return nil
+		}, nil
 	})
-	return status, err
 }

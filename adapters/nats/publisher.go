@@ -25,7 +25,7 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// Config says which stream is published to. Numbers of 0 take their default.
+// Config names the broker and the stream.
 type Config struct {
 	URLs          []string // of several servers of the cluster
 	Credentials   string   // .creds file; "": none
@@ -74,7 +74,7 @@ type connectionError struct {
 	text string
 }
 
-// Open connects in the background, so that the broker may start later. Faults:
+// Open connects in the background, so that the broker may start later. Fault:
 // publisher.config_invalid.
 func Open(c Config) (*Publisher, error) {
 	if err := fault.RequirePositive("nats.Config", c.Limits); err != nil {

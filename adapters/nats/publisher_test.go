@@ -23,7 +23,8 @@ import (
 	"github.com/erpbackbone/backbone/test/testkit/natstest"
 )
 
-const patience = time.Minute
+// waitFor bounds what must end by itself.
+const waitFor = time.Minute
 
 func server(t *testing.T) *natstest.Server {
 	t.Helper()
@@ -33,33 +34,34 @@ func server(t *testing.T) *natstest.Server {
 	return s
 }
 
-// stream connects to a server and gives its stream as a consumer of it sees it.
+// jetStream connects to a server as a consumer does.
 func jetStream(t *testing.T, url string) jetstream.JetStream {
 	t.Helper()
 	conn, err := client.Connect(url)
 	require.NoError(t, err)
 	t.Cleanup(conn.Close)
-	js, err := jetstream.New(conn, jetstream.WithDefaultTimeout(patience))
+	js, err := jetstream.New(conn, jetstream.WithDefaultTimeout(waitFor))
 	require.NoError(t, err)
 	return js
 }
 
-// publisher is one with time for a server whose disk is busy: each message is synced.
+// publisher opens a publisher of the stream BACKBONE. Its timeout is long enough for a server
+// whose disk is busy, since each message is synced.
 func publisher(t *testing.T, c nats.Config) *nats.Publisher {
 	t.Helper()
 	c.Stream, c.SubjectPrefix = cmp.Or(c.Stream, "BACKBONE"), cmp.Or(c.SubjectPrefix, "backbone")
 	c.Replicas, c.Batch = cmp.Or(c.Replicas, 1), cmp.Or(c.Batch, 256)
-	c.Timeout, c.DuplicateWindow = cmp.Or(c.Timeout, patience/2), cmp.Or(c.DuplicateWindow, 2*time.Minute)
+	c.Timeout, c.DuplicateWindow = cmp.Or(c.Timeout, waitFor/2), cmp.Or(c.DuplicateWindow, 2*time.Minute)
 	p, err := nats.Open(c)
 	require.NoError(t, err)
 	t.Cleanup(p.Close)
 	return p
 }
 
-// connected waits until the publisher has reached its stream.
-func connected(t *testing.T, p *nats.Publisher) {
+// awaitConnection waits until the publisher has reached its stream.
+func awaitConnection(t *testing.T, p *nats.Publisher) {
 	t.Helper()
-	testkit.EventuallyNoError(t, patience, func() error { return p.Verify(t.Context()) })
+	testkit.EventuallyNoError(t, waitFor, func() error { return p.Verify(t.Context()) })
 }
 
 func messages(from, to int) []ports.Message {
@@ -75,8 +77,8 @@ func messages(from, to int) []ports.Message {
 	return out
 }
 
-// stored reads the sequences that a stream holds, in its order.
-func stored(t *testing.T, js jetstream.JetStream, name string) []int {
+// storedSequences reads the sequences that a stream holds, in its order.
+func storedSequences(t *testing.T, js jetstream.JetStream, name string) []int {
 	t.Helper()
 	s, err := js.Stream(t.Context(), name)
 	require.NoError(t, err)
@@ -105,7 +107,7 @@ func TestPublisher_MessageIsCloudEvent(t *testing.T) {
 	t.Parallel()
 	s := server(t)
 	p := publisher(t, nats.Config{URLs: []string{s.URL()}})
-	connected(t, p)
+	awaitConnection(t, p)
 	m := messages(42, 42)
 	m[0].Scope.LegalEntity = "US MF"
 	m[0].Stream.ID = "50% \"größe\""
@@ -138,19 +140,19 @@ func TestPublisher_Batches(t *testing.T) {
 	t.Parallel()
 	s := server(t)
 	p := publisher(t, nats.Config{URLs: []string{s.URL()}, Limits: nats.Limits{Batch: 50}})
-	connected(t, p)
+	awaitConnection(t, p)
 	ctx := t.Context()
 	done, err := p.Publish(ctx, messages(1, 120))
 	require.NoError(t, err)
 	require.Equal(t, ports.Published{Stored: 120}, done)
-	// An answer was lost: the same again, and more.
+	// After a lost answer the same messages are published again, with more.
 	done, err = p.Publish(ctx, messages(111, 170))
 	require.NoError(t, err)
 	require.Equal(t, ports.Published{Stored: 60, Duplicates: 10}, done)
 	done, err = p.Publish(ctx, messages(1, 170))
 	require.NoError(t, err)
 	require.Equal(t, ports.Published{Stored: 170, Duplicates: 170}, done)
-	require.Equal(t, count(1, 170), stored(t, jetStream(t, s.URL()), "BACKBONE"))
+	require.Equal(t, count(1, 170), storedSequences(t, jetStream(t, s.URL()), "BACKBONE"))
 }
 
 func TestPublisher_StreamWithoutAtomicBatches(t *testing.T) {
@@ -160,14 +162,14 @@ func TestPublisher_StreamWithoutAtomicBatches(t *testing.T) {
 	_, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "OLD", Subjects: []string{"erp.>"}, Duplicates: time.Hour})
 	require.NoError(t, err)
 	p := publisher(t, nats.Config{URLs: []string{s.URL()}, Stream: "OLD", SubjectPrefix: "erp.events"})
-	connected(t, p)
+	awaitConnection(t, p)
 	done, err := p.Publish(t.Context(), messages(1, 30))
 	require.NoError(t, err)
 	require.Equal(t, ports.Published{Stored: 30}, done)
 	done, err = p.Publish(t.Context(), messages(20, 40))
 	require.NoError(t, err)
 	require.Equal(t, ports.Published{Stored: 21, Duplicates: 11}, done)
-	require.Equal(t, count(1, 40), stored(t, js, "OLD"))
+	require.Equal(t, count(1, 40), storedSequences(t, js, "OLD"))
 }
 
 func TestPublisher_TooLargeMessage(t *testing.T) {
@@ -177,13 +179,13 @@ func TestPublisher_TooLargeMessage(t *testing.T) {
 	_, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "BACKBONE", Subjects: []string{"backbone.>"}, MaxMsgSize: 10_000, AllowAtomicPublish: true, Duplicates: time.Hour})
 	require.NoError(t, err)
 	p := publisher(t, nats.Config{URLs: []string{s.URL()}})
-	connected(t, p)
+	awaitConnection(t, p)
 	m := messages(1, 5)
 	m[3].Body = []byte(`"` + strings.Repeat("x", 10_000) + `"`)
 	done, err := p.Publish(t.Context(), m)
 	require.Equal(t, "publisher.too_large", fault.CodeOf(err))
 	require.Equal(t, ports.Published{Stored: 3}, done)
-	require.Equal(t, count(1, 3), stored(t, js, "BACKBONE"))
+	require.Equal(t, count(1, 3), storedSequences(t, js, "BACKBONE"))
 }
 
 func TestVerify_Refusals(t *testing.T) {
@@ -192,7 +194,7 @@ func TestVerify_Refusals(t *testing.T) {
 	js := jetStream(t, s.URL())
 	for i, c := range []struct {
 		stream jetstream.StreamConfig
-		says   string
+		reason string
 	}{
 		{jetstream.StreamConfig{Subjects: []string{"other.x.>"}}, "does not take the subjects p1.>"},
 		{jetstream.StreamConfig{Duplicates: time.Minute}, "duplicate_window"},
@@ -210,15 +212,15 @@ func TestVerify_Refusals(t *testing.T) {
 		_, err := js.CreateStream(t.Context(), c.stream)
 		require.NoError(t, err)
 		p := publisher(t, nats.Config{URLs: []string{s.URL()}, Stream: c.stream.Name, SubjectPrefix: prefix, Limits: nats.Limits{DuplicateWindow: 10 * time.Minute}})
-		testkit.Eventually(t, patience, func() bool {
+		testkit.Eventually(t, waitFor, func() bool {
 			_, err = p.Publish(t.Context(), messages(1, 1))
 			return fault.CodeOf(err) == "publisher.refused"
 		})
-		require.ErrorContains(t, err, c.says)
+		require.ErrorContains(t, err, c.reason)
 	}
 	// One server cannot keep three copies.
 	p := publisher(t, nats.Config{URLs: []string{s.URL()}, Stream: "R3", SubjectPrefix: "r3", Limits: nats.Limits{Replicas: 3}})
-	testkit.Eventually(t, patience, func() bool { return fault.CodeOf(p.Verify(t.Context())) == "publisher.refused" })
+	testkit.Eventually(t, waitFor, func() bool { return fault.CodeOf(p.Verify(t.Context())) == "publisher.refused" })
 }
 
 func TestDrillBrokerRestart(t *testing.T) {
@@ -232,7 +234,7 @@ func TestDrillBrokerRestart(t *testing.T) {
 	require.NoError(t, err)
 	back := make(chan struct{}, 10)
 	p := publisher(t, nats.Config{URLs: []string{first.URL()}, Reconnected: func() { back <- struct{}{} }})
-	connected(t, p)
+	awaitConnection(t, p)
 	<-back
 	done, err := p.Publish(t.Context(), messages(1, 20))
 	require.NoError(t, err)
@@ -244,11 +246,11 @@ func TestDrillBrokerRestart(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(second.Stop)
 	<-back
-	testkit.EventuallyNoError(t, patience, func() error {
+	testkit.EventuallyNoError(t, waitFor, func() error {
 		_, err := p.Publish(t.Context(), messages(15, 40))
 		return err
 	})
-	require.Equal(t, count(1, 40), stored(t, jetStream(t, second.URL()), "BACKBONE"))
+	require.Equal(t, count(1, 40), storedSequences(t, jetStream(t, second.URL()), "BACKBONE"))
 }
 
 func TestPublisher_BrokerUnavailable(t *testing.T) {
@@ -261,6 +263,8 @@ func TestPublisher_BrokerUnavailable(t *testing.T) {
 		Limits: nats.Limits{Replicas: 1, DuplicateWindow: time.Minute, Timeout: time.Second, Batch: 1},
 	})
 	require.Equal(t, "publisher.config_invalid", fault.CodeOf(err))
+	_, err = nats.Open(nats.Config{URLs: []string{"nats://127.0.0.1:1"}})
+	require.ErrorContains(t, err, "Replicas is 0")
 }
 
 // TestOpenRefusesMissingLimits checks that a limit which the caller left out is no default.

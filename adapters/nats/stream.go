@@ -62,7 +62,7 @@ func (p *Publisher) create(ctx context.Context) (jetstream.Stream, error) {
 	return p.js.CreateStream(ctx, c)
 }
 
-// mismatch says why a stream is not usable; "" if it is.
+// mismatch returns why a stream is not usable; "" if it is.
 func (p *Publisher) mismatch(c *jetstream.StreamConfig) string {
 	all := strings.Split(p.config.SubjectPrefix+".>", ".")
 	covered := false

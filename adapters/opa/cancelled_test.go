@@ -7,8 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestDecideCancelled: a program that is stopped while a policy is asked has failed at
-// nothing.
+// TestDecideCancelled: a decision whose caller cancels is reported as canceled.
 func TestDecideCancelled(t *testing.T) {
 	t.Parallel()
 	e := engine(t, "package backbone.test\n\ndecision := input.n > 1\n")

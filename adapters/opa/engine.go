@@ -32,26 +32,25 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// Defaults of New.
 const (
-	AccessTimeout = 50 * time.Millisecond  // queries under data.backbone.authz
-	RuleTimeout   = 200 * time.Millisecond // all others
-	cacheEntries  = 4096
-	cacheKeyBytes = 4096 // decisions about larger inputs are not cached
-	retryFactor   = 5    // an evaluation that timed out is retried once, with this many times its timeout
-	maxQueries    = 1024 // distinct queries; they come from code
-	accessQuery   = "data.backbone.authz.decision"
+	accessQueries = "data.backbone.authz."
+	AccessTimeout = 50 * time.Millisecond  // of the access queries
+	RuleTimeout   = 200 * time.Millisecond // of all others
+	retryFactor   = 5                      // an evaluation that timed out is retried once, with this many times its timeout
+	cacheKeyBytes = 4096                   // decisions about larger inputs are not cached
+	maxQueries    = 1024                   // distinct queries; they come from code
 )
 
 // Engine implements ports.PolicyEngine. It is safe for concurrent use.
 type Engine struct {
-	compiler *ast.Compiler
-	store    storage.Store
-	digest   string
-	timeouts []prefixTimeout // longest prefix first
-	slots    chan struct{}   // bounds concurrent evaluations: one per processor
-	cached   map[string]bool
-	cache    *lru.Cache[string, []byte]
+	compiler      *ast.Compiler
+	store         storage.Store
+	digest        string
+	accessTimeout time.Duration
+	ruleTimeout   time.Duration
+	slots         chan struct{} // bounds concurrent evaluations: one per processor
+	cached        []string      // queries
+	cache         *lru.Cache[string, []byte]
 
 	mu      sync.RWMutex
 	queries map[string]*compiledQuery
@@ -59,16 +58,11 @@ type Engine struct {
 
 var _ ports.PolicyEngine = (*Engine)(nil)
 
-type prefixTimeout struct {
-	prefix  string
-	timeout time.Duration
-}
-
 type settings struct {
-	data     map[string]any
-	timeouts map[string]time.Duration
-	cached   []string
-	entries  int
+	data                       map[string]any
+	accessTimeout, ruleTimeout time.Duration
+	cached                     []string
+	entries                    int
 }
 
 // Option changes a setting of New.
@@ -80,14 +74,12 @@ func WithData(name string, document any) Option {
 	return func(s *settings) { s.data[name] = document }
 }
 
-// WithTimeout bounds the queries that begin with prefix; the longest prefix
-// counts.
-func WithTimeout(prefix string, timeout time.Duration) Option {
-	return func(s *settings) { s.timeouts[prefix] = timeout }
+// WithTimeout replaces AccessTimeout and RuleTimeout: tests give busy machines more time.
+func WithTimeout(timeout time.Duration) Option {
+	return func(s *settings) { s.accessTimeout, s.ruleTimeout = timeout, timeout }
 }
 
-// WithCache keeps up to entries decisions of the named queries, 0 for none.
-// Default: 4096 decisions of data.backbone.authz.decision.
+// WithCache keeps up to entries decisions of the named queries. Without it none are kept.
 func WithCache(entries int, queries ...string) Option {
 	return func(s *settings) { s.entries, s.cached = entries, queries }
 }
@@ -95,12 +87,7 @@ func WithCache(entries int, queries ...string) Option {
 // New compiles the modules. The error names the module and the place; it is meant
 // for the operator who starts the program.
 func New(modules []ports.PolicyModule, options ...Option) (*Engine, error) {
-	s := settings{
-		data:     map[string]any{},
-		timeouts: map[string]time.Duration{"": RuleTimeout, "data.backbone.authz.": AccessTimeout},
-		cached:   []string{accessQuery},
-		entries:  cacheEntries,
-	}
+	s := settings{data: map[string]any{}, accessTimeout: AccessTimeout, ruleTimeout: RuleTimeout}
 	for _, o := range options {
 		o(&s)
 	}
@@ -114,21 +101,16 @@ func New(modules []ports.PolicyModule, options ...Option) (*Engine, error) {
 	}
 	documents, _ := data.(map[string]any)
 	e := &Engine{
-		compiler: compiler,
-		store:    inmem.NewFromObjectWithOpts(documents, inmem.OptRoundTripOnWrite(false), inmem.OptReturnASTValuesOnRead(true)),
-		digest:   digest(modules, canonical),
-		slots:    make(chan struct{}, runtime.GOMAXPROCS(0)),
-		cached:   map[string]bool{},
-		queries:  map[string]*compiledQuery{},
+		compiler:      compiler,
+		store:         inmem.NewFromObjectWithOpts(documents, inmem.OptRoundTripOnWrite(false), inmem.OptReturnASTValuesOnRead(true)),
+		digest:        digest(modules, canonical),
+		accessTimeout: s.accessTimeout,
+		ruleTimeout:   s.ruleTimeout,
+		slots:         make(chan struct{}, runtime.GOMAXPROCS(0)),
+		queries:       map[string]*compiledQuery{},
 	}
-	for prefix, timeout := range s.timeouts {
-		e.timeouts = append(e.timeouts, prefixTimeout{prefix, timeout})
-	}
-	slices.SortFunc(e.timeouts, func(a, b prefixTimeout) int { return len(b.prefix) - len(a.prefix) })
 	if s.entries > 0 {
-		for _, q := range s.cached {
-			e.cached[q] = true
-		}
+		e.cached = s.cached
 		if e.cache, err = lru.New[string, []byte](s.entries); err != nil {
 			return nil, fmt.Errorf("decision cache: %w", err)
 		}
@@ -185,7 +167,7 @@ func (e *Engine) Decide(ctx context.Context, query string, input, out any) error
 		return undecidedFault(query, errors.New("input is not JSON"))
 	}
 	var key string
-	if e.cached[query] && len(document) <= cacheKeyBytes {
+	if slices.Contains(e.cached, query) && len(document) <= cacheKeyBytes {
 		key = query + "\n" + string(document)
 		if result, ok := e.cache.Get(key); ok {
 			return decodeDecision(query, result, out)
@@ -312,12 +294,10 @@ func redactError(err error) error {
 }
 
 func (e *Engine) timeout(query string) time.Duration {
-	for _, t := range e.timeouts {
-		if strings.HasPrefix(query, t.prefix) {
-			return t.timeout
-		}
+	if strings.HasPrefix(query, accessQueries) {
+		return e.accessTimeout
 	}
-	return RuleTimeout
+	return e.ruleTimeout
 }
 
 func (e *Engine) prepareQuery(query string) (*compiledQuery, error) {

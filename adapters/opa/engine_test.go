@@ -24,11 +24,11 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// engine gives rules a minute unless the options say otherwise: a busy machine decides as an
-// idle one.
+// engine makes an engine with a timeout of a minute unless the options give another one: a
+// busy machine decides as an idle one.
 func engine(t testing.TB, source string, options ...opa.Option) *opa.Engine {
 	t.Helper()
-	options = append([]opa.Option{opa.WithTimeout("", time.Minute)}, options...)
+	options = append([]opa.Option{opa.WithTimeout(time.Minute)}, options...)
 	e, err := opa.New([]ports.PolicyModule{{Path: "test.rego", Source: source}}, options...)
 	require.NoError(t, err)
 	return e
@@ -40,7 +40,7 @@ func requireUndecided(t testing.TB, err error) {
 	require.Equal(t, fault.Forbidden, fault.KindOf(err))
 }
 
-// requireOutOfTime wants an answer that is no refusal and says to try again.
+// requireOutOfTime requires a fault that is no refusal and asks the caller to try again.
 func requireOutOfTime(t testing.TB, err error) {
 	t.Helper()
 	f, ok := fault.As(err)
@@ -85,7 +85,7 @@ func TestNewRefusesFunctionsWithSideEffects(t *testing.T) {
 	require.Empty(t, allowed.AllowNet)
 	for _, b := range allowed.Builtins {
 		require.False(t, strings.HasPrefix(b.Name, "net.") || strings.HasPrefix(b.Name, "http.") || strings.HasPrefix(b.Name, "io."), b.Name)
-		// Whatever OPA itself calls nondeterministic must be gone.
+		// Every function that OPA itself declares nondeterministic must be refused.
 		require.False(t, b.Nondeterministic, b.Name)
 	}
 	require.True(t, slices.ContainsFunc(ast.CapabilitiesForThisVersion().Builtins, func(b *ast.Builtin) bool { return b.Name == "http.send" }),
@@ -134,36 +134,42 @@ fn(x) := {"allow": x}
 
 func TestDecideTimesOut(t *testing.T) {
 	t.Parallel()
-	e := engine(t, `package backbone.authz
+	source := `package backbone.authz
 
 range := numbers.range(1, 3000)
 runaway := {"n": count({[a, b, c] | some a in range; some b in range; some c in range; a + b + c == -1})}
 numbered := {"n": count(numbers.range(1, 1000000000))}
-`, opa.WithTimeout("data.backbone.authz.numbered", 20*time.Millisecond))
-	for _, query := range []string{"data.backbone.authz.runaway", "data.backbone.authz.numbered"} {
+`
+	for _, c := range []struct {
+		query   string
+		timeout time.Duration
+		options []opa.Option
+	}{
+		{"data.backbone.authz.runaway", opa.AccessTimeout, nil},
+		{"data.backbone.authz.numbered", 20 * time.Millisecond, []opa.Option{opa.WithTimeout(20 * time.Millisecond)}},
+	} {
+		e, err := opa.New([]ports.PolicyModule{{Path: "test.rego", Source: source}}, c.options...)
+		require.NoError(t, err)
 		start := time.Now()
-		err := e.Decide(t.Context(), query, map[string]any{}, &struct{}{})
-		requireOutOfTime(t, err) // the limit ended it: left alone, each ends by itself, with a number
-		if query == "data.backbone.authz.runaway" {
-			require.GreaterOrEqual(t, time.Since(start), 6*opa.AccessTimeout, "who was slow once has more time then")
+		requireOutOfTime(t, e.Decide(t.Context(), c.query, map[string]any{}, &struct{}{})) // without a timeout it ends with a number
+		require.GreaterOrEqual(t, time.Since(start), 6*c.timeout, "the second try has five times the timeout of the first")
+		for range runtime.GOMAXPROCS(0) { // evaluations that kept their slots would leave none
+			requireOutOfTime(t, e.Decide(t.Context(), c.query, map[string]any{}, &struct{}{}))
 		}
+		e.HoldSlots()() // all slots are free
 	}
-	for range runtime.GOMAXPROCS(0) { // were turns kept, none would be left
-		requireOutOfTime(t, e.Decide(t.Context(), "data.backbone.authz.numbered", map[string]any{}, &struct{}{}))
-	}
-	e.HoldTurns()() // all turns were given back
 }
 
-// Waiting for a slot does not count against the timeout of a decision. The clock of the bubble stands
-// still while anything runs, so the answer is the same on a machine of any speed.
+// Waiting for a slot does not count against the timeout of a decision. The clock of the bubble
+// stops while a goroutine runs, so the result is the same on a machine of any speed.
 func TestDecideRetriesAfterTimeout(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		e := engine(t, `package p
 
 decision := {"allow": input.n > 0}
-`, opa.WithTimeout("", opa.RuleTimeout))
-		release := e.HoldTurns()
+`, opa.WithTimeout(opa.RuleTimeout))
+		release := e.HoldSlots()
 		began, decided := time.Now(), atomic.Int64{}
 		var wait sync.WaitGroup
 		for n := range 16 {
@@ -177,7 +183,7 @@ decision := {"allow": input.n > 0}
 		}
 		<-time.After(1000 * opa.RuleTimeout)
 		synctest.Wait()
-		require.Zero(t, decided.Load(), "all wait for their turn")
+		require.Zero(t, decided.Load(), "all wait for a slot")
 		release()
 		wait.Wait()
 		require.Equal(t, 1000*opa.RuleTimeout, time.Since(began))
@@ -206,7 +212,7 @@ func TestCachedDecisions(t *testing.T) {
 
 d := {"allow": input.n % 2 == 0, "list": [input.n]}
 `
-	kept, fresh := engine(t, source, opa.WithCache(8, "data.p.d")), engine(t, source, opa.WithCache(0))
+	kept, fresh := engine(t, source, opa.WithCache(8, "data.p.d")), engine(t, source)
 	type answer struct {
 		Allow bool
 		List  []int
@@ -221,7 +227,7 @@ d := {"allow": input.n % 2 == 0, "list": [input.n]}
 					t.Error(err)
 					return
 				}
-				a.List[0]++ // the caller's copy
+				a.List[0]++ // must not change the cached decision
 				if err := fresh.Decide(t.Context(), "data.p.d", map[string]any{"n": n}, &b); err != nil {
 					t.Error(err)
 					return
@@ -233,7 +239,7 @@ d := {"allow": input.n % 2 == 0, "list": [input.n]}
 		})
 	}
 	wait.Wait()
-	// An answer that was kept is decoded like a fresh one, and refused like one.
+	// A cached decision is decoded like a fresh one, and refused like one.
 	requireUndecided(t, kept.Decide(t.Context(), "data.p.d", map[string]any{"n": 2}, &struct{ Allow string }{}))
 }
 
@@ -253,7 +259,7 @@ func TestDigest(t *testing.T) {
 	b.Source += " "
 	require.NotEqual(t, base, digest(nil, a, b))
 	require.NotEqual(t, digest(nil, a), digest([]opa.Option{opa.WithData("limits", map[string]any{"x": 1})}, a))
-	require.Equal(t, digest([]opa.Option{opa.WithTimeout("data", time.Second)}, a), digest(nil, a))
+	require.Equal(t, digest([]opa.Option{opa.WithTimeout(time.Second)}, a), digest(nil, a))
 
 	_, err := opa.New([]ports.PolicyModule{a, a})
 	require.ErrorContains(t, err, "twice")

@@ -1,7 +1,7 @@
 package opa
 
-// HoldTurns takes the slots of all processors and returns the function that releases them.
-func (e *Engine) HoldTurns() (release func()) {
+// HoldSlots takes the slots of all processors and returns the function that releases them.
+func (e *Engine) HoldSlots() (release func()) {
 	for range cap(e.slots) {
 		e.slots <- struct{}{}
 	}

@@ -14,35 +14,17 @@ type fanout struct {
 	publishMoves  *client.CounterVec
 }
 
-func newFanout(registry client.Registerer) fanout {
-	f := fanout{
-		published: client.NewCounterVec(client.CounterOpts{
-			Name: "backbone_fanout_published_total", Help: "Messages that the broker has acknowledged.",
-		}, []string{"publisher"}),
-		duplicates: client.NewCounterVec(client.CounterOpts{
-			Name: "backbone_fanout_duplicates_total", Help: "Acknowledged messages that the broker had already and left out.",
-		}, []string{"publisher"}),
-		publishFailed: client.NewCounterVec(client.CounterOpts{
-			Name: "backbone_fanout_failures_total", Help: "Batches that failed and are tried again, by code.",
-		}, []string{"publisher", "code"}),
-		publishLag: client.NewGaugeVec(client.GaugeOpts{
-			Name: "backbone_fanout_lag_events", Help: "Events of this node's legal entities that are not published yet.",
-		}, []string{"publisher"}),
-		publishAge: client.NewGaugeVec(client.GaugeOpts{
-			Name: "backbone_fanout_lag_seconds", Help: "Age of the oldest event that is not published yet, else 0.",
-		}, []string{"publisher"}),
-		publishLeases: client.NewGaugeVec(client.GaugeOpts{
-			Name: "backbone_fanout_leases", Help: "Legal entities that this node publishes.",
-		}, []string{"publisher"}),
-		publishNodes: client.NewGaugeVec(client.GaugeOpts{
-			Name: "backbone_fanout_nodes", Help: "Nodes that share the legal entities of a publisher, as this one sees it.",
-		}, []string{"publisher"}),
-		publishMoves: client.NewCounterVec(client.CounterOpts{
-			Name: "backbone_fanout_lease_changes_total", Help: "Leases of a publisher that this node took, lost, or released for another one, by change.",
-		}, []string{"publisher", "change"}),
+func newFanout(f factory) fanout {
+	return fanout{
+		published:     f.counter("backbone_fanout_published_total", "Messages that the broker has acknowledged.", "publisher"),
+		duplicates:    f.counter("backbone_fanout_duplicates_total", "Acknowledged messages that the broker had already and left out.", "publisher"),
+		publishFailed: f.counter("backbone_fanout_failures_total", "Batches that failed and are tried again, by code.", "publisher", "code"),
+		publishLag:    f.gauge("backbone_fanout_lag_events", "Events of this node's legal entities that are not published yet.", "publisher"),
+		publishAge:    f.gauge("backbone_fanout_lag_seconds", "Age of the oldest event that is not published yet, else 0.", "publisher"),
+		publishLeases: f.gauge("backbone_fanout_leases", "Legal entities that this node publishes.", "publisher"),
+		publishNodes:  f.gauge("backbone_fanout_nodes", "Nodes that share the legal entities of a publisher, as this one sees it.", "publisher"),
+		publishMoves:  f.counter("backbone_fanout_lease_changes_total", "Leases of a publisher that this node took, lost, or released for another one, by change.", "publisher", "change"),
 	}
-	registry.MustRegister(f.published, f.duplicates, f.publishFailed, f.publishLag, f.publishAge, f.publishLeases, f.publishNodes, f.publishMoves)
-	return f
 }
 
 // Published reports messages that the broker stored, and those of them that it had

@@ -1,6 +1,8 @@
 package prometheus
 
 import (
+	"cmp"
+	"slices"
 	"time"
 
 	client "github.com/prometheus/client_golang/prometheus"
@@ -14,24 +16,13 @@ type feeds struct {
 	ended     *client.CounterVec
 }
 
-func newFeeds(r client.Registerer) feeds {
-	f := feeds{
-		open: client.NewGaugeVec(client.GaugeOpts{
-			Name: "backbone_feeds_open", Help: "Live feeds by transport and state: catching_up, live or idle.",
-		}, []string{"transport", "state"}),
-		delivered: client.NewCounterVec(client.CounterOpts{
-			Name: "backbone_feed_events_total", Help: "Events that the readers of live feeds took.",
-		}, []string{"transport"}),
-		age: client.NewHistogramVec(client.HistogramOpts{
-			Name: "backbone_feed_event_age_seconds", Help: "Age of the newest event of a page of a live feed when its reader had taken it.",
-			Buckets: append(append([]float64{}, durationBuckets...), 60, 3600, 86400),
-		}, []string{"transport"}),
-		ended: client.NewCounterVec(client.CounterOpts{
-			Name: "backbone_feeds_ended_total", Help: "Live feeds that ended, by reason: left or the fault's code.",
-		}, []string{"transport", "reason"}),
+func newFeeds(f factory) feeds {
+	return feeds{
+		open:      f.gauge("backbone_feeds_open", "Live feeds by transport and state: catching_up, live or idle.", "transport", "state"),
+		delivered: f.counter("backbone_feed_events_total", "Events that the readers of live feeds took.", "transport"),
+		age:       f.histogram("backbone_feed_event_age_seconds", "Age of the newest event of a page of a live feed when its reader had taken it.", slices.Concat(durationBuckets, []float64{60, 3600, 86400}), "transport"),
+		ended:     f.counter("backbone_feeds_ended_total", "Live feeds that ended, by reason: left or the fault's code.", "transport", "reason"),
 	}
-	r.MustRegister(f.open, f.delivered, f.age, f.ended)
-	return f
 }
 
 // FeedState reports that a feed changed its state; from is "" for a new one.
@@ -52,8 +43,5 @@ func (f *feeds) FeedDelivered(transport string, events int, age time.Duration) {
 
 // FeedEnded reports the end of a feed; code is "" when its reader left.
 func (f *feeds) FeedEnded(transport, code string) {
-	if code == "" {
-		code = "left"
-	}
-	f.ended.WithLabelValues(transport, code).Inc()
+	f.ended.WithLabelValues(transport, cmp.Or(code, "left")).Inc()
 }

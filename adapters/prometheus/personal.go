@@ -1,6 +1,7 @@
 package prometheus
 
 import (
+	"cmp"
 	"time"
 
 	client "github.com/prometheus/client_golang/prometheus"
@@ -26,50 +27,29 @@ type personal struct {
 	erasureFailures *client.CounterVec
 
 	rotations        *client.CounterVec
-	rotationDuration client.Histogram
+	rotationDuration client.Observer
 	rewrapped        client.Counter
 }
 
-func newPersonal(r client.Registerer) personal {
-	counter := func(name, help string) client.Counter {
-		return client.NewCounter(client.CounterOpts{Name: name, Help: help})
+func newPersonal(f factory) personal {
+	return personal{
+		cacheHits:        f.counter("backbone_vault_cache_hits_total", "Keys of persons that were in memory when they were needed.").WithLabelValues(),
+		cacheMisses:      f.counter("backbone_vault_cache_misses_total", "Keys of persons that were not.").WithLabelValues(),
+		cacheEvictions:   f.counter("backbone_vault_cache_evictions_total", "Keys of persons taken out of memory, for whatever reason.").WithLabelValues(),
+		keyCalls:         f.counter("backbone_vault_kms_calls_total", "Keys made and unwrapped by the key service for sealing and opening, by outcome: ok or the fault's code.", "operation", "outcome"),
+		sealed:           f.counter("backbone_vault_sealed_values_total", "Personal values sealed.").WithLabelValues(),
+		opened:           f.counter("backbone_vault_opened_values_total", "Personal values opened for readers.").WithLabelValues(),
+		redacted:         f.counter("backbone_vault_redacted_values_total", "Personal values shown as [REDACTED] because their key was destroyed.").WithLabelValues(),
+		kmsDuration:      f.histogram("backbone_kms_call_duration_seconds", "Calls to the key service with all their tries, by operation and outcome: ok or the fault's code.", durationBuckets, "operation", "outcome"),
+		generationLag:    f.gauge("backbone_keystore_generation_lag", "Destructions of keys that this node has not followed yet.").WithLabelValues(),
+		receiptsGate:     f.gauge("backbone_erasure_receipts_behind", "1 while personal data is withheld because receipts of erasures outside the database are ahead of it or cannot be read, else 0.").WithLabelValues(),
+		erasures:         f.gauge("backbone_erasure_requests", "Erasure requests by state.", "state"),
+		erasureDue:       f.gauge("backbone_erasure_oldest_due_timestamp_seconds", "When the most urgent open erasure request is due, in Unix time; 0 without one.").WithLabelValues(),
+		erasureFailures:  f.counter("backbone_erasure_failures_total", "Failed attempts at a step of an erasure, by the state it was in.", "state"),
+		rotations:        f.counter("backbone_key_rotations_total", "Rotations of a tenant's KEK by outcome: ok or failed.", "outcome"),
+		rotationDuration: f.histogram("backbone_key_rotation_duration_seconds", "How long a rotation of a tenant's KEK took.", client.ExponentialBuckets(.1, 4, 10)).WithLabelValues(),
+		rewrapped:        f.counter("backbone_key_rotation_rewrapped_total", "Keys wrapped again by rotations.").WithLabelValues(),
 	}
-	gauge := func(name, help string) client.Gauge {
-		return client.NewGauge(client.GaugeOpts{Name: name, Help: help})
-	}
-	p := personal{
-		cacheHits:      counter("backbone_vault_cache_hits_total", "Keys of persons that were in memory when they were needed."),
-		cacheMisses:    counter("backbone_vault_cache_misses_total", "Keys of persons that were not."),
-		cacheEvictions: counter("backbone_vault_cache_evictions_total", "Keys of persons taken out of memory, for whatever reason."),
-		keyCalls: client.NewCounterVec(client.CounterOpts{
-			Name: "backbone_vault_kms_calls_total", Help: "Keys made and unwrapped by the key service for sealing and opening, by outcome: ok or the fault's code.",
-		}, []string{"operation", "outcome"}),
-		sealed:   counter("backbone_vault_sealed_values_total", "Personal values sealed."),
-		opened:   counter("backbone_vault_opened_values_total", "Personal values opened for readers."),
-		redacted: counter("backbone_vault_redacted_values_total", "Personal values shown as [REDACTED] because their key was destroyed."),
-		kmsDuration: client.NewHistogramVec(client.HistogramOpts{
-			Name: "backbone_kms_call_duration_seconds", Help: "Calls to the key service with all their tries, by operation and outcome: ok or the fault's code.", Buckets: durationBuckets,
-		}, []string{"operation", "outcome"}),
-		generationLag: gauge("backbone_keystore_generation_lag", "Destructions of keys that this node has not followed yet."),
-		receiptsGate:  gauge("backbone_erasure_receipts_behind", "1 while personal data is withheld because receipts of erasures outside the database are ahead of it or cannot be read, else 0."),
-		erasures: client.NewGaugeVec(client.GaugeOpts{
-			Name: "backbone_erasure_requests", Help: "Erasure requests by state.",
-		}, []string{"state"}),
-		erasureDue: gauge("backbone_erasure_oldest_due_timestamp_seconds", "When the most urgent open erasure request is due, in Unix time; 0 without one."),
-		erasureFailures: client.NewCounterVec(client.CounterOpts{
-			Name: "backbone_erasure_failures_total", Help: "Failed attempts at a step of an erasure, by the state it was in.",
-		}, []string{"state"}),
-		rotations: client.NewCounterVec(client.CounterOpts{
-			Name: "backbone_key_rotations_total", Help: "Rotations of a tenant's KEK by outcome: ok or failed.",
-		}, []string{"outcome"}),
-		rotationDuration: client.NewHistogram(client.HistogramOpts{
-			Name: "backbone_key_rotation_duration_seconds", Help: "How long a rotation of a tenant's KEK took.", Buckets: client.ExponentialBuckets(.1, 4, 10),
-		}),
-		rewrapped: counter("backbone_key_rotation_rewrapped_total", "Keys wrapped again by rotations."),
-	}
-	r.MustRegister(p.cacheHits, p.cacheMisses, p.cacheEvictions, p.keyCalls, p.sealed, p.opened, p.redacted, p.kmsDuration,
-		p.generationLag, p.receiptsGate, p.erasures, p.erasureDue, p.erasureFailures, p.rotations, p.rotationDuration, p.rewrapped)
-	return p
 }
 
 // CacheHits counts keys that were in memory.
@@ -83,7 +63,7 @@ func (m *Metrics) Evicted(keys int) { m.cacheEvictions.Add(float64(keys)) }
 
 // KMSCall counts keys made ("generate") and opened ("unwrap"); code is "" on success.
 func (m *Metrics) KMSCall(operation, code string) {
-	m.keyCalls.WithLabelValues(operation, okOr(code)).Inc()
+	m.keyCalls.WithLabelValues(operation, cmp.Or(code, "ok")).Inc()
 }
 
 // Sealed counts values.
@@ -137,11 +117,4 @@ func (m *Metrics) Rotated(rewrapped int64, took time.Duration, code string) {
 	}
 	m.rotations.WithLabelValues(outcome).Inc()
 	m.rewrapped.Add(float64(rewrapped))
-}
-
-func okOr(code string) string {
-	if code == "" {
-		return "ok"
-	}
-	return code
 }

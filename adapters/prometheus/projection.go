@@ -19,23 +19,15 @@ type projections struct {
 	leases      *client.CounterVec
 }
 
-func newProjections(r client.Registerer) projections {
-	gauge := func(name, help string, labels ...string) *client.GaugeVec {
-		return client.NewGaugeVec(client.GaugeOpts{Name: name, Help: help}, labels)
+func newProjections(f factory) projections {
+	return projections{
+		lagEvents:   f.gauge("backbone_projection_lag_events", "Events of a partition that a projection has not read yet.", "projection", "partition"),
+		lagSeconds:  f.gauge("backbone_projection_lag_seconds", "Age of the oldest event that a projection has not read, else 0; lag_seconds of the API.", "projection", "partition"),
+		advanced:    f.counter("backbone_projection_events_total", "Events that a projection passed.", "projection"),
+		failures:    f.counter("backbone_projection_failures_total", "Attempts of a projection that were rolled back.", "projection"),
+		deadLetters: f.counter("backbone_projection_dead_letters_total", "Events that a projection could not digest.", "projection"),
+		leases:      f.counter("backbone_projection_lease_changes_total", "Leases of a projection that this node took, lost or released, by change.", "projection", "change"),
 	}
-	counter := func(name, help string, labels ...string) *client.CounterVec {
-		return client.NewCounterVec(client.CounterOpts{Name: name, Help: help}, labels)
-	}
-	p := projections{
-		lagEvents:   gauge("backbone_projection_lag_events", "Events of a partition that a projection has not read yet.", "projection", "partition"),
-		lagSeconds:  gauge("backbone_projection_lag_seconds", "Age of the oldest event that a projection has not read, else 0; lag_seconds of the API.", "projection", "partition"),
-		advanced:    counter("backbone_projection_events_total", "Events that a projection passed.", "projection"),
-		failures:    counter("backbone_projection_failures_total", "Attempts of a projection that were rolled back.", "projection"),
-		deadLetters: counter("backbone_projection_dead_letters_total", "Events that a projection could not digest.", "projection"),
-		leases:      counter("backbone_projection_lease_changes_total", "Leases of a projection that this node took, lost or released, by change.", "projection", "change"),
-	}
-	r.MustRegister(p.lagEvents, p.lagSeconds, p.advanced, p.failures, p.deadLetters, p.leases)
-	return p
 }
 
 func partitionLabel(p event.PartitionID) string { return strconv.FormatUint(uint64(p), 10) }

@@ -8,14 +8,14 @@ import (
 
 	client "github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/erpbackbone/backbone/domain/concurrency"
 )
 
-// Metrics observes the append engine, the projections, the HTTP API, and what keeps
-// and erases personal data, each
-// through the interface that it declares. It is safe for concurrent use.
+// Metrics implements the observer interfaces of the append engine, the projections, the HTTP
+// API and the other services. It is safe for concurrent use.
 type Metrics struct {
 	registry *client.Registry
 	personal
@@ -28,9 +28,9 @@ type Metrics struct {
 	appendDuration    *client.HistogramVec
 	appendedEvents    client.Counter
 	appendConflicts   *client.CounterVec
-	groupRequests     client.Histogram
-	groupEvents       client.Histogram
-	groupDuration     client.Histogram
+	groupRequests     client.Observer
+	groupEvents       client.Observer
+	groupDuration     client.Observer
 	queueRequests     *client.GaugeVec
 	queueBytes        *client.GaugeVec
 	blockedPartitions client.Gauge
@@ -43,64 +43,54 @@ type Metrics struct {
 // durationBuckets are the bounds for what takes from tenths of a millisecond to seconds.
 var durationBuckets = []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10}
 
+// factory makes metrics that are registered at once. The single series of a metric without
+// labels is its WithLabelValues(), which puts it on the page with 0.
+type factory struct{ promauto.Factory }
+
+func (f factory) counter(name, help string, labels ...string) *client.CounterVec {
+	return f.NewCounterVec(client.CounterOpts{Name: name, Help: help}, labels)
+}
+
+func (f factory) gauge(name, help string, labels ...string) *client.GaugeVec {
+	return f.NewGaugeVec(client.GaugeOpts{Name: name, Help: help}, labels)
+}
+
+func (f factory) histogram(name, help string, buckets []float64, labels ...string) *client.HistogramVec {
+	return f.NewHistogramVec(client.HistogramOpts{Name: name, Help: help, Buckets: buckets}, labels)
+}
+
 // New makes the metrics, and those of the Go runtime and the process, in a
 // registry of their own.
 func New() *Metrics {
-	m := &Metrics{
-		registry: client.NewRegistry(),
-		appendDuration: client.NewHistogramVec(client.HistogramOpts{
-			Name: "backbone_append_duration_seconds", Help: "From queueing an append to its answer, by outcome.", Buckets: durationBuckets,
-		}, []string{"outcome"}),
-		appendedEvents: client.NewCounter(client.CounterOpts{
-			Name: "backbone_append_events_total", Help: "Events that were appended.",
-		}),
-		appendConflicts: client.NewCounterVec(client.CounterOpts{
-			Name: "backbone_append_conflicts_total", Help: "Appends that were refused because somebody else got there first, by code.",
-		}, []string{"code"}),
-		groupRequests: client.NewHistogram(client.HistogramOpts{
-			Name: "backbone_append_group_size", Help: "Requests that shared a transaction.", Buckets: client.ExponentialBuckets(1, 2, 10),
-		}),
-		groupEvents: client.NewHistogram(client.HistogramOpts{
-			Name: "backbone_append_group_events", Help: "Events that shared a transaction.", Buckets: client.ExponentialBuckets(1, 2, 14),
-		}),
-		groupDuration: client.NewHistogram(client.HistogramOpts{
-			Name: "backbone_append_group_duration_seconds", Help: "How long the transaction of a group took.", Buckets: durationBuckets,
-		}),
-		queueRequests: client.NewGaugeVec(client.GaugeOpts{
-			Name: "backbone_append_queue_depth", Help: "Requests that wait for an appender.",
-		}, []string{"appender"}),
-		blockedPartitions: client.NewGauge(client.GaugeOpts{
-			Name: "backbone_append_blocked_legal_entities", Help: "Legal entities whose appends wait for a lock that another session of the database holds.",
-		}),
-		queueBytes: client.NewGaugeVec(client.GaugeOpts{
-			Name: "backbone_append_queue_bytes", Help: "Bytes that wait for an appender.",
-		}, []string{"appender"}),
-		requestDuration: client.NewHistogramVec(client.HistogramOpts{
-			Name: "backbone_http_request_duration_seconds", Help: "HTTP requests by method, route and status.", Buckets: durationBuckets,
-		}, []string{"method", "route", "status"}),
+	registry := client.NewRegistry()
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	f := factory{promauto.With(registry)}
+	return &Metrics{
+		registry:          registry,
+		appendDuration:    f.histogram("backbone_append_duration_seconds", "From queueing an append to its answer, by outcome.", durationBuckets, "outcome"),
+		appendedEvents:    f.counter("backbone_append_events_total", "Events that were appended.").WithLabelValues(),
+		appendConflicts:   f.counter("backbone_append_conflicts_total", "Appends that were refused because another append committed first, by code.", "code"),
+		groupRequests:     f.histogram("backbone_append_group_size", "Requests that shared a transaction.", client.ExponentialBuckets(1, 2, 10)).WithLabelValues(),
+		groupEvents:       f.histogram("backbone_append_group_events", "Events that shared a transaction.", client.ExponentialBuckets(1, 2, 14)).WithLabelValues(),
+		groupDuration:     f.histogram("backbone_append_group_duration_seconds", "How long the transaction of a group took.", durationBuckets).WithLabelValues(),
+		queueRequests:     f.gauge("backbone_append_queue_depth", "Requests that wait for an appender.", "appender"),
+		blockedPartitions: f.gauge("backbone_append_blocked_legal_entities", "Legal entities whose appends wait for a lock that another session of the database holds.").WithLabelValues(),
+		queueBytes:        f.gauge("backbone_append_queue_bytes", "Bytes that wait for an appender.", "appender"),
+		requestDuration:   f.histogram("backbone_http_request_duration_seconds", "HTTP requests by method, route and status.", durationBuckets, "method", "route", "status"),
+		projections:       newProjections(f),
+		personal:          newPersonal(f),
+		subscriptions:     newSubscriptions(f),
+		feeds:             newFeeds(f),
+		fanout:            newFanout(f),
+		webhooks:          newWebhooks(f),
+		entities:          newEntities(f),
 	}
-	m.registry.MustRegister(
-		m.appendDuration, m.appendedEvents, m.appendConflicts, m.groupRequests, m.groupEvents, m.groupDuration, m.queueRequests, m.queueBytes, m.blockedPartitions,
-		m.requestDuration,
-		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-	)
-	m.projections = newProjections(m.registry)
-	m.personal = newPersonal(m.registry)
-	m.subscriptions = newSubscriptions(m.registry)
-	m.feeds = newFeeds(m.registry)
-	m.fanout = newFanout(m.registry)
-	m.webhooks = newWebhooks(m.registry)
-	m.entities = newEntities(m.registry)
-	return m
 }
 
 // Handler answers GET /metrics.
 func (m *Metrics) Handler() http.Handler {
 	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{DisableCompression: true})
 }
-
-// Registry takes further collectors, such as a connection pool's.
-func (m *Metrics) Registry() client.Registerer { return m.registry }
 
 // conflicts are the codes of lost races; a closed list, so that the label stays
 // small.

@@ -11,7 +11,7 @@ import (
 	"github.com/erpbackbone/backbone/domain/concurrency"
 )
 
-func TestEverythingReportedIsOnThePage(t *testing.T) {
+func TestHandlerShowsEveryReport(t *testing.T) {
 	t.Parallel()
 	m := prometheus.New()
 	m.ObserveAppend(3*time.Millisecond, 2, "")

@@ -6,8 +6,8 @@ import (
 	"github.com/erpbackbone/backbone/domain/subscription"
 )
 
-// subscriptions are the metrics of persistent subscriptions, by tenant and id: there
-// are as many series as somebody has made subscriptions.
+// subscriptions are the metrics of persistent subscriptions, by tenant and id. Every
+// subscription adds its series.
 type subscriptions struct {
 	subscriptionLag      *client.GaugeVec
 	subscriptionAge      *client.GaugeVec
@@ -16,28 +16,14 @@ type subscriptions struct {
 	subscriptionBreakers *client.CounterVec
 }
 
-func newSubscriptions(r client.Registerer) subscriptions {
-	labels := []string{"tenant", "subscription"}
-	s := subscriptions{
-		subscriptionLag: client.NewGaugeVec(client.GaugeOpts{
-			Name: "backbone_subscription_lag_events", Help: "Events that a subscription is not done with; its filter may leave some of them out.",
-		}, labels),
-		subscriptionAge: client.NewGaugeVec(client.GaugeOpts{
-			Name: "backbone_subscription_lag_seconds", Help: "Age of the oldest event that a subscription is not done with, else 0; lag_seconds of the API.",
-		}, labels),
-		subscriptionParked: client.NewGaugeVec(client.GaugeOpts{
-			Name: "backbone_subscription_parked_messages", Help: "Dead letters of a subscription.",
-		}, labels),
-		subscriptionMessages: client.NewCounterVec(client.CounterOpts{
-			Name: "backbone_subscription_messages_total",
-			Help: "What happened to messages on this node: delivered, acknowledged, retried, timed_out, parked, skipped, discarded, replayed.",
-		}, append(labels, "outcome")),
-		subscriptionBreakers: client.NewCounterVec(client.CounterOpts{
-			Name: "backbone_subscription_breaker_openings_total", Help: "How often a subscription was parked after too many failures in a row.",
-		}, labels),
+func newSubscriptions(f factory) subscriptions {
+	return subscriptions{
+		subscriptionLag:      f.gauge("backbone_subscription_lag_events", "Events that a subscription is not done with; its filter may leave some of them out.", "tenant", "subscription"),
+		subscriptionAge:      f.gauge("backbone_subscription_lag_seconds", "Age of the oldest event that a subscription is not done with, else 0; lag_seconds of the API.", "tenant", "subscription"),
+		subscriptionParked:   f.gauge("backbone_subscription_parked_messages", "Dead letters of a subscription.", "tenant", "subscription"),
+		subscriptionMessages: f.counter("backbone_subscription_messages_total", "What happened to messages on this node: delivered, acknowledged, retried, timed_out, parked, skipped, discarded, replayed.", "tenant", "subscription", "outcome"),
+		subscriptionBreakers: f.counter("backbone_subscription_breaker_openings_total", "How often a subscription was parked after too many failures in a row.", "tenant", "subscription"),
 	}
-	r.MustRegister(s.subscriptionLag, s.subscriptionAge, s.subscriptionParked, s.subscriptionMessages, s.subscriptionBreakers)
-	return s
 }
 
 // SubscriptionLag reports how far a subscription is behind.

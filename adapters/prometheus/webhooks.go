@@ -1,6 +1,7 @@
 package prometheus
 
 import (
+	"cmp"
 	"time"
 
 	client "github.com/prometheus/client_golang/prometheus"
@@ -9,32 +10,21 @@ import (
 // webhooks are the metrics of deliveries to endpoints.
 type webhooks struct {
 	webhookAttempts *client.CounterVec
-	webhookDuration client.Histogram
+	webhookDuration client.Observer
 	webhookMoves    *client.CounterVec
 }
 
-func newWebhooks(registry client.Registerer) webhooks {
-	w := webhooks{
-		webhookAttempts: client.NewCounterVec(client.CounterOpts{
-			Name: "backbone_webhook_attempts_total", Help: "Deliveries to endpoints by what came of them; taken is success.",
-		}, []string{"outcome"}),
-		webhookDuration: client.NewHistogram(client.HistogramOpts{
-			Name: "backbone_webhook_duration_seconds", Help: "How long a delivery took until it was answered or had failed.", Buckets: durationBuckets,
-		}),
-		webhookMoves: client.NewCounterVec(client.CounterOpts{
-			Name: "backbone_webhook_lease_changes_total", Help: "Endpoints that this node took, lost, or released for another one, by change.",
-		}, []string{"change"}),
+func newWebhooks(f factory) webhooks {
+	return webhooks{
+		webhookAttempts: f.counter("backbone_webhook_attempts_total", "Deliveries to endpoints by what came of them; taken is success.", "outcome"),
+		webhookDuration: f.histogram("backbone_webhook_duration_seconds", "How long a delivery took until it was answered or had failed.", durationBuckets).WithLabelValues(),
+		webhookMoves:    f.counter("backbone_webhook_lease_changes_total", "Endpoints that this node took, lost, or released for another one, by change.", "change"),
 	}
-	registry.MustRegister(w.webhookAttempts, w.webhookDuration, w.webhookMoves)
-	return w
 }
 
 // WebhookAttempt reports a delivery; code is "" for one that was taken.
 func (w *webhooks) WebhookAttempt(code string, duration time.Duration) {
-	if code == "" {
-		code = "taken"
-	}
-	w.webhookAttempts.WithLabelValues(code).Inc()
+	w.webhookAttempts.WithLabelValues(cmp.Or(code, "taken")).Inc()
 	w.webhookDuration.Observe(duration.Seconds())
 }
 

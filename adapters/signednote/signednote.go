@@ -24,7 +24,7 @@ import (
 
 const (
 	algorithmEd25519 = 0x01
-	algorithmOther   = 0xff // followed by a name of its own
+	algorithmOther   = 0xff // followed by the algorithm's name
 
 	digestName = "backbone/note-digest/v1"
 )

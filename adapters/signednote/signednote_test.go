@@ -69,7 +69,7 @@ func TestSignNoteKnownAnswers(t *testing.T) {
 	again, err := n.SignNote(t.Context(), []byte(text))
 	require.NoError(t, err)
 	require.Equal(t, signed, again)
-	require.Equal(t, 1, s.asked, "the public key is asked for once")
+	require.Equal(t, 1, s.asked, "the public key is fetched once")
 
 	// The library's own verifier knows the key and the note.
 	v, err := note.NewVerifier(vkey)
@@ -82,7 +82,7 @@ func TestSignNoteKnownAnswers(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, text, string(got))
 
-	// A known answer: what was signed once must verify for ever.
+	// A known answer: a stored signature must verify for ever.
 	require.Equal(t, "receipts.example.org+f82bea8e+AYqI4910CfGV/VLbLTy6XXLKZwm/HZQSG/N0iAG0D29c", vkey)
 	require.Equal(t, text+"\n— receipts.example.org +CvqjgYDLlhG3ueKblWxM2YDp+cYvNtnnA+uCX2KI5PpqSwBVUWAln0aybVkQFMxYWt0naC/mHiKDuGPPsGEec7ScwQ=\n", string(signed))
 }
@@ -115,13 +115,13 @@ func TestSignNoteSignsDigestOfLongText(t *testing.T) {
 		v, err := note.NewVerifier(vkey)
 		require.NoError(t, err)
 		_, err = note.Open(signed, note.VerifierList(v))
-		require.Equal(t, byDigest, err != nil, "a reader of the standard does not take it for a signature of the text")
+		require.Equal(t, byDigest, err != nil, "a reader of the standard refuses the signature of a digest")
 
 		changed := []byte(strings.Replace(string(signed), "xx", "xy", 1))
 		_, err = signednote.Opener{}.OpenNote(changed, vkey)
 		require.Equal(t, "note.not_verified", fault.CodeOf(err))
 	}
-	// The signature of a digest says nothing about a text that reads like one.
+	// The signature of a digest is none of a text that has the same bytes.
 	long := []byte(strings.Repeat("y", 5000) + "\n")
 	signed, err := n.SignNote(t.Context(), long)
 	require.NoError(t, err)
@@ -167,7 +167,7 @@ func TestVerifierKeys(t *testing.T) {
 	_, err = signednote.Opener{}.OpenNote(signed)
 	require.Equal(t, "note.not_verified", fault.CodeOf(err))
 	_, err = signednote.Opener{}.OpenNote(signed, other, vkey)
-	require.NoError(t, err, "one of several keys, after the signing key was replaced")
+	require.NoError(t, err, "notes of a replaced key verify with its key")
 	for _, bad := range []string{"", "x", vkey + "x", strings.Replace(vkey, "example", "Example", 1), strings.ToUpper(vkey), vkey[:len(vkey)-1], "a+b+c"} {
 		_, err = signednote.Opener{}.OpenNote(signed, bad)
 		require.Equal(t, "note.key_invalid", fault.CodeOf(err), bad)
@@ -188,7 +188,7 @@ func TestSignNoteRefuses(t *testing.T) {
 	}
 	s.broken = true
 	_, err := n.SignNote(t.Context(), []byte(text))
-	require.Equal(t, "kms.signature_wrong", fault.CodeOf(err), "nothing wrong is stored for ever")
+	require.Equal(t, "kms.signature_wrong", fault.CodeOf(err), "a wrong signature is not returned")
 	s.err = fault.New(fault.Unavailable, "kms.unavailable", "away")
 	_, err = n.SignNote(t.Context(), []byte(text))
 	require.Equal(t, "kms.unavailable", fault.CodeOf(err))

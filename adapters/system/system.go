@@ -97,8 +97,8 @@ type pool struct {
 	left   int
 }
 
-// take gives n fresh bytes, valid until the next call. Handed-out bytes are
-// cleared from the pool at the next call that follows them.
+// take gives n fresh bytes, valid until the next call. It clears returned bytes
+// from the pool at the next call.
 func (p *pool) take(n int) []byte {
 	if p.left < n {
 		// crypto/rand.Read ends the process rather than return anything weak.

@@ -12,7 +12,7 @@ import (
 	"github.com/erpbackbone/backbone/domain/event"
 )
 
-func TestClockTellsWholeMicrosecondsInUTC(t *testing.T) {
+func TestClock_Now(t *testing.T) {
 	t.Parallel()
 	before := time.Now().Add(-time.Microsecond)
 	now := system.Clock{}.Now()
@@ -23,7 +23,7 @@ func TestClockTellsWholeMicrosecondsInUTC(t *testing.T) {
 	require.NotContains(t, now.String(), "m=")
 }
 
-func TestIDsAreUniqueAndIncreaseInEveryGoroutine(t *testing.T) {
+func TestNewID_ConcurrentCallers(t *testing.T) {
 	t.Parallel()
 	const goroutines, each = 8, 20_000
 	ids, clock := system.NewIDs(), system.Clock{}
@@ -51,7 +51,7 @@ func TestIDsAreUniqueAndIncreaseInEveryGoroutine(t *testing.T) {
 	}
 }
 
-func TestIDsIncreaseThoughTheClockStandsOrGoesBack(t *testing.T) {
+func TestNewID_ClockStoppedOrSetBack(t *testing.T) {
 	t.Parallel()
 	ids := system.NewIDs()
 	at := time.Date(2026, 3, 31, 12, 0, 0, 0, time.UTC)
@@ -68,7 +68,7 @@ func TestIDsIncreaseThoughTheClockStandsOrGoesBack(t *testing.T) {
 	require.Equal(t, uint64(at.UnixMilli())+1, next.Time())
 }
 
-func TestIDsOutsideTheRangeOfTimes(t *testing.T) {
+func TestNewID_TimesOutOfRange(t *testing.T) {
 	t.Parallel()
 	ids := system.NewIDs()
 	first := ids.NewID(time.Date(1960, 1, 1, 0, 0, 0, 0, time.UTC))
@@ -80,7 +80,7 @@ func TestIDsOutsideTheRangeOfTimes(t *testing.T) {
 	require.Negative(t, third.Compare(ids.NewID(time.Now())))
 }
 
-func TestIDTextRoundTrips(t *testing.T) {
+func TestNewID_TextRoundTrip(t *testing.T) {
 	t.Parallel()
 	id := system.NewIDs().NewID(time.Now())
 	parsed, err := event.ParseID(id.String())
@@ -88,7 +88,7 @@ func TestIDTextRoundTrips(t *testing.T) {
 	require.Equal(t, id, parsed)
 }
 
-func TestSaltsDiffer(t *testing.T) {
+func TestNewSalt(t *testing.T) {
 	t.Parallel()
 	ids := system.NewIDs()
 	const goroutines, each = 8, 5_000

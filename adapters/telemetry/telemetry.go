@@ -18,13 +18,11 @@ import (
 	"go.opentelemetry.io/otel/trace/noop"
 )
 
-// Config says where traces go.
+// Config names the collector of traces.
 type Config struct {
 	// Endpoint is the URL of an OTLP/HTTP collector, "http://127.0.0.1:4318"; "" is
 	// no tracing at all. Without a path, /v1/traces is added.
 	Endpoint string
-	// Ratio of the requests that are traced when the caller has not decided; 0 is 1.
-	Ratio float64
 	// Service and Version name the process in the traces.
 	Service string
 	Version string
@@ -57,13 +55,9 @@ func Setup(ctx context.Context, c Config) (*Telemetry, error) {
 }
 
 func newTelemetry(c Config, exporter sdk.SpanExporter) *Telemetry {
-	ratio := c.Ratio
-	if ratio <= 0 || ratio > 1 {
-		ratio = 1
-	}
 	provider := sdk.NewTracerProvider(
 		sdk.WithBatcher(redactor{exporter}),
-		sdk.WithSampler(sdk.ParentBased(sdk.TraceIDRatioBased(ratio))),
+		sdk.WithSampler(sdk.ParentBased(sdk.AlwaysSample())),
 		sdk.WithResource(resource.NewSchemaless(attribute.String("service.name", c.Service), attribute.String("service.version", c.Version))),
 	)
 	return &Telemetry{provider: provider, stop: provider.Shutdown}

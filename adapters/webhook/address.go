@@ -55,7 +55,7 @@ func Public(a netip.Addr) bool {
 // webhook.address_refused.
 func (s *Sender) checkAddress(a netip.Addr) error {
 	bare := a.WithZone("").Unmap()
-	if s.config.AllowPrivateNetworks && bare.IsValid() && !bare.IsMulticast() && !bare.IsUnspecified() || isWithin(bare, s.networks) || Public(a) {
+	if s.config.AllowPrivateNetworks && bare.IsValid() && !bare.IsMulticast() && !bare.IsUnspecified() || isWithin(bare, s.config.AllowedNetworks) || Public(a) {
 		return nil
 	}
 	return fault.New(fault.Forbidden, "webhook.address_refused", "the endpoint's name leads to an address of a private, local or reserved network; use a public one, or have an operator add the network to webhook.allowed_networks")

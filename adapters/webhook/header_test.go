@@ -38,15 +38,15 @@ func TestCheckHeader(t *testing.T) {
 	}
 }
 
-// TestSend_OwnHeaders asks a receiver what it was sent.
-func TestSend_OwnHeaders(t *testing.T) {
+// TestSend_CustomHeaders compares what a receiver gets.
+func TestSend_CustomHeaders(t *testing.T) {
 	t.Parallel()
 	got := make(chan http.Header, 1)
 	receiver := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { got <- r.Header.Clone() }))
 	defer receiver.Close()
 	s := webhook.New(webhook.Config{AllowHTTP: true, AllowPrivateNetworks: true, Clock: testkit.NewClock(now)})
 	request := ports.WebhookRequest{
-		URL: receiver.URL, ID: "m-1", Timestamp: now, Signature: "v1,x", Body: []byte(`{}`), Timeout: patience,
+		URL: receiver.URL, ID: "m-1", Timestamp: now, Signature: "v1,x", Body: []byte(`{}`), Timeout: waitFor,
 		Headers: []ports.Header{{Name: "authorization", Value: "Bearer abc"}, {Name: "X-Route", Value: "eu"}},
 	}
 	answer, err := s.Send(t.Context(), request)
@@ -58,7 +58,7 @@ func TestSend_OwnHeaders(t *testing.T) {
 	require.Equal(t, "application/json", h.Get("Content-Type"))
 	require.Equal(t, "m-1", h.Get("webhook-id"))
 
-	// One that was let through once and is not any more is not sent.
+	// A stored header that is not allowed any more is not sent.
 	request.Headers = []ports.Header{{Name: "Host", Value: "inner"}}
 	_, err = s.Send(t.Context(), request)
 	require.Equal(t, "webhook.header_invalid", fault.CodeOf(err))

@@ -20,7 +20,7 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// Config says which endpoints a Sender connects to.
+// Config names the endpoints that a Sender may connect to.
 type Config struct {
 	AllowPrivateNetworks bool           // any address but multicast and unspecified ones
 	AllowedNetworks      []netip.Prefix // allowed besides the public ones
@@ -33,9 +33,8 @@ type Config struct {
 
 // Sender implements ports.WebhookSender.
 type Sender struct {
-	config   Config
-	networks []netip.Prefix
-	client   *http.Client
+	config Config
+	client *http.Client
 }
 
 const (
@@ -47,10 +46,7 @@ const (
 
 // New makes a Sender.
 func New(c Config) *Sender {
-	if c.UserAgent == "" {
-		c.UserAgent = "Backbone"
-	}
-	s := &Sender{config: c, networks: c.AllowedNetworks}
+	s := &Sender{config: c}
 	dialer := &net.Dialer{Timeout: connectTimeout, Resolver: c.Resolver, Control: s.checkConnection}
 	s.client = &http.Client{
 		Transport: &http.Transport{

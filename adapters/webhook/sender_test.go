@@ -22,8 +22,8 @@ import (
 	"github.com/erpbackbone/backbone/test/testkit"
 )
 
-// patience is for what must come to an end by itself.
-const patience = time.Minute
+// waitFor bounds what must end by itself.
+const waitFor = time.Minute
 
 var now = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
@@ -68,9 +68,9 @@ func TestCheck(t *testing.T) {
 	require.Error(t, some.Check("https://10.2.2.3/"))
 }
 
-// names is a DNS server whose answers change: a public address at first, an inner one
-// afterwards.
-func names(t *testing.T, answer func(question int32) netip.Addr) *net.Resolver {
+// dnsServer answers each question with the address that answer returns, so that a name may
+// change its address between two questions.
+func dnsServer(t *testing.T, answer func(question int32) netip.Addr) *net.Resolver {
 	t.Helper()
 	conn, err := net.ListenPacket("udp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -104,8 +104,8 @@ func names(t *testing.T, answer func(question int32) netip.Addr) *net.Resolver {
 	}}
 }
 
-// TestSend_ChangedDNSName resolves a name to this host, as one does that was
-// rebound after somebody had checked it.
+// TestSend_ChangedDNSName resolves a name to this host, as an attacker does who rebinds the name
+// after it was checked.
 func TestSend_ChangedDNSName(t *testing.T) {
 	t.Parallel()
 	var reached atomic.Bool
@@ -113,13 +113,13 @@ func TestSend_ChangedDNSName(t *testing.T) {
 	t.Cleanup(inner.Close)
 	_, port, err := net.SplitHostPort(inner.Listener.Addr().String())
 	require.NoError(t, err)
-	resolver := names(t, func(int32) netip.Addr { return netip.MustParseAddr("127.0.0.1") })
+	resolver := dnsServer(t, func(int32) netip.Addr { return netip.MustParseAddr("127.0.0.1") })
 	send := func(c webhook.Config) error {
 		c.Resolver, c.AllowHTTP, c.Clock = resolver, true, testkit.NewClock(now)
 		s := webhook.New(c)
 		address := "http://hooks.example.org:" + port + "/"
-		require.NoError(t, s.Check(address), "the name itself looks harmless")
-		_, err := s.Send(t.Context(), ports.WebhookRequest{URL: address, Timestamp: now, Timeout: patience})
+		require.NoError(t, s.Check(address), "Check does not resolve the name")
+		_, err := s.Send(t.Context(), ports.WebhookRequest{URL: address, Timestamp: now, Timeout: waitFor})
 		return err
 	}
 	require.Equal(t, "webhook.address_refused", fault.CodeOf(send(webhook.Config{})))
@@ -132,7 +132,7 @@ func endpoint(t *testing.T, handler http.HandlerFunc) (address string, s *webhoo
 	t.Helper()
 	server := httptest.NewServer(handler)
 	t.Cleanup(server.Close)
-	return server.URL, webhook.New(webhook.Config{AllowHTTP: true, AllowPrivateNetworks: true, Clock: testkit.NewClock(now)})
+	return server.URL, webhook.New(webhook.Config{AllowHTTP: true, AllowPrivateNetworks: true, UserAgent: "Backbone", Clock: testkit.NewClock(now)})
 }
 
 func TestSend(t *testing.T) {
@@ -145,7 +145,7 @@ func TestSend(t *testing.T) {
 		w.Header().Set("Retry-After", "120")
 		w.WriteHeader(http.StatusAccepted)
 	})
-	a, err := s.Send(t.Context(), ports.WebhookRequest{URL: address + "/hook?x=1", ID: "msg_1", Timestamp: now, Signature: "v1,abc v1,def", Body: []byte(`{"a":1}`), Timeout: patience})
+	a, err := s.Send(t.Context(), ports.WebhookRequest{URL: address + "/hook?x=1", ID: "msg_1", Timestamp: now, Signature: "v1,abc v1,def", Body: []byte(`{"a":1}`), Timeout: waitFor})
 	require.NoError(t, err)
 	require.Equal(t, ports.WebhookAnswer{Status: 202, RetryAfter: 2 * time.Minute}, a)
 	require.Equal(t, "POST", got.Method)
@@ -165,7 +165,7 @@ func TestSend_FollowsNoRedirect(t *testing.T) {
 		calls.Add(1)
 		http.Redirect(w, r, "/elsewhere", http.StatusTemporaryRedirect)
 	})
-	a, err := s.Send(t.Context(), ports.WebhookRequest{URL: address, Timestamp: now, Timeout: patience})
+	a, err := s.Send(t.Context(), ports.WebhookRequest{URL: address, Timestamp: now, Timeout: waitFor})
 	require.NoError(t, err)
 	require.Equal(t, 307, a.Status)
 	require.Equal(t, int32(1), calls.Load())
@@ -193,7 +193,7 @@ func TestSend_FailureCodes(t *testing.T) {
 		{slow, "webhook.timeout"}, {cut, "webhook.connection"}, {"http://127.0.0.1:1", "webhook.connection"}, {secure.URL, "webhook.tls"},
 		{strings.Replace(slow, "http://", "https://", 1), "webhook.tls"}, {"ftp://x", "webhook.url_invalid"},
 	} {
-		timeout := patience
+		timeout := waitFor
 		if c.code == "webhook.timeout" {
 			timeout = 100 * time.Millisecond
 		}
@@ -203,7 +203,7 @@ func TestSend_FailureCodes(t *testing.T) {
 	roots := x509.NewCertPool()
 	roots.AddCert(secure.Certificate())
 	trusting := webhook.New(webhook.Config{AllowPrivateNetworks: true, Roots: roots, Clock: testkit.NewClock(now)})
-	a, err := trusting.Send(t.Context(), ports.WebhookRequest{URL: secure.URL, Timestamp: now, Timeout: patience})
+	a, err := trusting.Send(t.Context(), ports.WebhookRequest{URL: secure.URL, Timestamp: now, Timeout: waitFor})
 	require.NoError(t, err)
 	require.Equal(t, 200, a.Status)
 }
@@ -220,7 +220,7 @@ func TestSend_RetryAfter(t *testing.T) {
 		now.Add(time.Minute).Format(http.TimeFormat): time.Minute, now.Add(-time.Minute).Format(http.TimeFormat): 0,
 	} {
 		text.Store(header)
-		a, err := s.Send(t.Context(), ports.WebhookRequest{URL: address, Timestamp: now, Timeout: patience})
+		a, err := s.Send(t.Context(), ports.WebhookRequest{URL: address, Timestamp: now, Timeout: waitFor})
 		require.NoError(t, err)
 		require.Equal(t, ports.WebhookAnswer{Status: 503, RetryAfter: want}, a, header)
 	}

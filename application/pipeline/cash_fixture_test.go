@@ -161,7 +161,7 @@ func newFixtureWith(t *testing.T, modules ...module.Module) *cashFixture {
 	require.NoError(t, err)
 	catalog, err := module.Build(jsonschema.New(), modules...)
 	require.NoError(t, err)
-	policies, err := opa.New(catalog.Policies, opa.WithTimeout("", time.Minute)) // long enough for a busy machine
+	policies, err := opa.New(catalog.Policies, opa.WithTimeout(time.Minute)) // long enough for a busy machine
 	require.NoError(t, err)
 	types := registry.New(store.Registry, jsonschema.New(), catalog, clock{})
 	require.NoError(t, types.RegisterBuiltIn(ctx))

@@ -352,7 +352,7 @@ func newMembershipFixtureOn(t *testing.T, store *memory.Database, newVault func(
 	require.NoError(t, err)
 	catalog, err := module.Build(jsonschema.New(), membershipModule{})
 	require.NoError(t, err)
-	policies, err := opa.New(catalog.Policies, opa.WithTimeout("", time.Minute))
+	policies, err := opa.New(catalog.Policies, opa.WithTimeout(time.Minute))
 	require.NoError(t, err)
 	types := registry.New(store.Registry, jsonschema.New(), catalog, clock{})
 	require.NoError(t, types.RegisterBuiltIn(ctx))

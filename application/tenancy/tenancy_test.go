@@ -70,7 +70,7 @@ func newTenancyFixture(t *testing.T, change func(*tenancy.Config)) tenancyFixtur
 	}
 	catalog, err := module.Build(jsonschema.New(), gl.New(), ap.New())
 	require.NoError(t, err)
-	policies, err := opa.New(rego, opa.WithData("roles", catalog.RoleRights()), opa.WithTimeout("data.backbone.authz.", time.Minute)) // a busy machine decides as an idle one
+	policies, err := opa.New(rego, opa.WithData("roles", catalog.RoleRights()), opa.WithTimeout(time.Minute)) // a busy machine decides as an idle one
 	require.NoError(t, err)
 	c := tenancy.Config{LegalEntities: store, Principals: store, Installations: store, Policies: policies, Roles: catalog.RoleNames(), Clock: clock, IDs: system.NewIDs()}
 	if change != nil {

@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"encoding/json"
+	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
@@ -16,6 +17,7 @@ import (
 	"github.com/erpbackbone/backbone/adapters/jsonschema"
 	"github.com/erpbackbone/backbone/adapters/memory"
 	"github.com/erpbackbone/backbone/adapters/opa"
+	"github.com/erpbackbone/backbone/adapters/prometheus"
 	"github.com/erpbackbone/backbone/adapters/system"
 	appending "github.com/erpbackbone/backbone/application/append"
 	"github.com/erpbackbone/backbone/application/module"
@@ -55,7 +57,7 @@ func newTerminal(t *testing.T, roles ...string) *terminal {
 	for path, source := range configs.Policies() {
 		policies = append(policies, ports.PolicyModule{Path: path, Source: source})
 	}
-	engine, err := opa.New(policies, opa.WithData("roles", catalog.RoleRights()), opa.WithTimeout("", time.Minute), opa.WithTimeout("data.backbone.authz.", time.Minute))
+	engine, err := opa.New(policies, opa.WithData("roles", catalog.RoleRights()), opa.WithTimeout(time.Minute))
 	require.NoError(t, err)
 	types := registry.New(store.Registry, schemas, catalog, clock)
 	require.NoError(t, types.RegisterBuiltIn(ctx))
@@ -65,6 +67,7 @@ func newTerminal(t *testing.T, roles ...string) *terminal {
 	reads := query.New(store.Events, store.Events, who, query.NewCursorSealer([]byte("key")))
 	preparer := appending.NewPreparer(types, ids, appending.Limits{BatchEvents: 100, EventBytes: 1 << 20, EntityRefs: 128, Tags: 32})
 	server, err := httpapi.New(httpapi.Config{
+		Logger: slog.New(slog.DiscardHandler), Metrics: prometheus.New(),
 		Limits: httpapi.Limits{BodyBytes: 4 << 20, EventBytes: 1 << 20, EventNodes: 50_000, Depth: 32, BatchEvents: 100, Body: time.Minute, Request: time.Minute},
 		Access: who, Events: reads, Types: types, Catalog: catalog, Appends: appending.NewService(preparer, store.Appender, store.Events, store.Intents, clock, ids, 0),
 		Intents: testkit.Must(pipeline.New(pipeline.Config{

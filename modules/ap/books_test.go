@@ -71,7 +71,7 @@ func newBooks(tb testing.TB) *books {
 	tb.Helper()
 	shared.Do(func() {
 		if catalog, errCatalog = module.Build(jsonschema.New(), gl.New(), ap.New()); errCatalog == nil {
-			policies, errCatalog = opa.New(catalog.Policies, opa.WithTimeout("", 10*time.Second))
+			policies, errCatalog = opa.New(catalog.Policies, opa.WithTimeout(10*time.Second))
 		}
 	})
 	require.NoError(tb, errCatalog)

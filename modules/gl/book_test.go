@@ -56,7 +56,7 @@ func newUnconfiguredLedger(t testing.TB) *ledgerFixture {
 	schemas := jsonschema.New()
 	catalog, err := module.Build(schemas, gl.New(), causingModule{})
 	require.NoError(t, err)
-	policies, err := opa.New(catalog.Policies, opa.WithTimeout("", time.Minute)) // a busy machine decides as an idle one
+	policies, err := opa.New(catalog.Policies, opa.WithTimeout(time.Minute)) // a busy machine decides as an idle one
 	require.NoError(t, err)
 	store := memory.New(memory.Config{Clock: clock, LogName: "test.example"})
 	types := registry.New(store.Registry, schemas, catalog, clock)

@@ -54,7 +54,7 @@ func New(t testing.TB, modules ...module.Module) *Books {
 	for path, source := range configs.Policies() {
 		sources = append(sources, ports.PolicyModule{Path: path, Source: source})
 	}
-	policies, err := opa.New(sources, opa.WithData("roles", catalog.RoleRights()), opa.WithTimeout("", time.Minute)) // long enough for a busy machine
+	policies, err := opa.New(sources, opa.WithData("roles", catalog.RoleRights()), opa.WithTimeout(time.Minute)) // long enough for a busy machine
 	require.NoError(t, err)
 	store := memory.New(memory.Config{Clock: clock, LogName: "test.example.org"})
 	entity, err := store.Directory.CreateLegalEntity(t.Context(), ports.LegalEntity{TenantID: "test", Code: "USMF", Name: "USMF", TimeZone: "UTC", Status: "active"})

@@ -73,7 +73,7 @@ func Start(c Config) (*Server, error) {
 	s.cmd = exec.Command(path, "--config", s.file("conf"))
 	s.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C reaches backbone alone, which ends the server in order
 	var output bytes.Buffer
-	s.cmd.Stdout, s.cmd.Stderr = &output, &output // what it says before it opens its log
+	s.cmd.Stdout, s.cmd.Stderr = &output, &output // what the server writes before it opens its log
 	if err := s.cmd.Start(); err != nil {
 		return nil, failed("%s could not be run", path).WithCause(err)
 	}
@@ -165,8 +165,8 @@ func (s *Server) await(limit time.Duration, holds func() bool) bool {
 }
 
 // endPredecessor ends the server of a backbone that was killed: two servers must not
-// work in one folder. The process is known by its pid file and its command line, so a
-// number that another program has now is left alone.
+// work in one folder. The process is known by its pid file and its command line, so that
+// another program that has the number by now is not ended.
 func (s *Server) endPredecessor() error {
 	text, err := os.ReadFile(s.file("pid"))
 	if errors.Is(err, os.ErrNotExist) {
@@ -174,7 +174,7 @@ func (s *Server) endPredecessor() error {
 	}
 	pid, parseErr := strconv.Atoi(strings.TrimSpace(string(text)))
 	if err != nil || parseErr != nil || pid <= 1 || !s.isServer(pid) {
-		return nil //nolint:nilerr // a file that names no server of this folder says nothing
+		return nil //nolint:nilerr // the file names no server of this folder
 	}
 	s.config.Logger.Warn("stopping the NATS server of an earlier run that was killed", "pid", pid)
 	for _, signal := range []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL} {
