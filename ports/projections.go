@@ -113,18 +113,6 @@ type Projections interface {
 	// Reset lets the handler remove the rows of the partition, sets the checkpoint to 0 and
 	// discards waiting dead letters, in one transaction.
 	Reset(ctx context.Context, o ProjectionOperation, h ProjectionResetter) (Checkpoint, error)
-
-	// PartitionHeads lists the last sequence of every partition.
-	PartitionHeads(ctx context.Context) (map[event.PartitionID]Head, error)
-	// RecordedAt returns when events were recorded, in one query for all of them. It leaves
-	// out events that do not exist.
-	RecordedAt(ctx context.Context, positions []EventPosition) (map[EventPosition]time.Time, error)
-}
-
-// EventPosition is the position of an event in the log.
-type EventPosition struct {
-	Partition event.PartitionID
-	Sequence  event.Sequence
 }
 
 // ProjectionRegister stores the versions of all projections.

@@ -35,6 +35,26 @@ type EventReader interface {
 	SequenceAt(ctx context.Context, p event.PartitionID, t time.Time) (event.Sequence, error)
 }
 
+// HeadReader lists the heads of all partitions.
+type HeadReader interface {
+	// PartitionHeads lists the heads of all partitions in one query.
+	PartitionHeads(ctx context.Context) (map[event.PartitionID]Head, error)
+}
+
+// LogPositions reads what readers of the log measure their lag with.
+type LogPositions interface {
+	HeadReader
+	// RecordedAt returns when events were recorded, in one query for all of them. It leaves
+	// out events that do not exist.
+	RecordedAt(ctx context.Context, positions []EventPosition) (map[EventPosition]time.Time, error)
+}
+
+// EventPosition is the position of an event in the log.
+type EventPosition struct {
+	Partition event.PartitionID
+	Sequence  event.Sequence
+}
+
 // Head is the end of a partition's chain.
 type Head struct {
 	Sequence   event.Sequence

@@ -228,7 +228,7 @@ func (s *Reader) Lineage(ctx context.Context, p event.PartitionID, id event.ID, 
 	return chain, truncated || cut, err
 }
 
-// PartitionHeads reads the heads of all partitions.
+// PartitionHeads implements ports.HeadReader.
 func (s *Reader) PartitionHeads(ctx context.Context) (map[event.PartitionID]ports.Head, error) {
 	rows, err := s.queries.ListPartitionHeads(ctx, s.db.Reads)
 	if err != nil {
@@ -242,14 +242,14 @@ func (s *Reader) PartitionHeads(ctx context.Context) (map[event.PartitionID]port
 	return out, nil
 }
 
-// RecordedAt reads when events were recorded and leaves out those that do not exist.
-func (s *Reader) RecordedAt(ctx context.Context, places []ports.EventPosition) (map[ports.EventPosition]time.Time, error) {
-	out := make(map[ports.EventPosition]time.Time, len(places))
-	if len(places) == 0 {
+// RecordedAt implements ports.LogPositions.
+func (s *Reader) RecordedAt(ctx context.Context, positions []ports.EventPosition) (map[ports.EventPosition]time.Time, error) {
+	out := make(map[ports.EventPosition]time.Time, len(positions))
+	if len(positions) == 0 {
 		return out, nil
 	}
-	partitions, sequences := make([]int32, len(places)), make([]int64, len(places))
-	for i, p := range places {
+	partitions, sequences := make([]int32, len(positions)), make([]int64, len(positions))
+	for i, p := range positions {
 		partitions[i], sequences[i] = int32(p.Partition), int64(p.Sequence)
 	}
 	rows, err := s.queries.ListRecordingTimes(ctx, s.db.Reads, &eventlogdb.ListRecordingTimesParams{PartitionIds: partitions, Sequences: sequences})

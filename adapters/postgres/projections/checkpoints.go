@@ -12,7 +12,6 @@ package projections
 import (
 	"context"
 	"math"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -194,14 +193,4 @@ func (s *work) bumpRevision(ctx context.Context, tx pgx.Tx, o ports.ProjectionOp
 	return s.queries.TouchProjection(ctx, tx, &projectionsdb.TouchProjectionParams{
 		Name: o.Projection, Version: int32(o.Version), ChangedAt: s.db.Now(), ChangedBy: o.By,
 	})
-}
-
-// PartitionHeads implements ports.Projections.
-func (s *Checkpoints) PartitionHeads(ctx context.Context) (map[event.PartitionID]ports.Head, error) {
-	return s.events.PartitionHeads(ctx)
-}
-
-// RecordedAt implements ports.Projections.
-func (s *Checkpoints) RecordedAt(ctx context.Context, positions []ports.EventPosition) (map[ports.EventPosition]time.Time, error) {
-	return s.events.RecordedAt(ctx, positions)
 }

@@ -124,7 +124,7 @@ func TestDrillLockedCheckpoints(t *testing.T) {
 	locked, free := books[:8], books[8:]
 	tries := &attempts{Projections: s.Projections, met: map[event.PartitionID]bool{}}
 	watch := testkit.Must(subscriptions.NewHeadWatcher(subscriptions.HeadWatcherConfig{Heads: s.Events, Clock: system.Clock{}, Poll: 20 * time.Millisecond}))
-	runner, err := projections.New(projections.Config{Store: tries, Register: s.ProjectionVersions, Heads: watch, Clock: system.Clock{}, Limits: conformance.ProjectorLimits(nil)},
+	runner, err := projections.New(projections.Config{Store: tries, Log: s.Events, Register: s.ProjectionVersions, Heads: watch, Clock: system.Clock{}, Limits: conformance.ProjectorLimits(nil)},
 		[]module.Projection{{Name: name, Version: 1}}, map[string]ports.ProjectionHandler{name: pgtest.Applied(func(ctx context.Context, tx pgx.Tx, b ports.ProjectionBatch) error {
 			for _, e := range b.Events {
 				if _, err := tx.Exec(ctx, "INSERT INTO backbone.applied VALUES ($1, $2)", int32(b.Partition), int64(e.Sequence)); err != nil {

@@ -75,7 +75,7 @@ func TestAppend_NodesWithJumpingClocks(t *testing.T) {
 		w := testkit.Must(subscriptions.NewHeadWatcher(subscriptions.HeadWatcherConfig{Heads: s.Events, Clock: c, Poll: 20 * time.Millisecond}))
 		running.Go(func() { w.Run(ctx) })
 		runner, err := projections.New(projections.Config{
-			Store: s.Projections, Register: s.ProjectionVersions, Leases: s.Leases, Heads: w, Node: fmt.Sprintf("n%d", i), Clock: c,
+			Store: s.Projections, Log: s.Events, Register: s.ProjectionVersions, Leases: s.Leases, Heads: w, Node: fmt.Sprintf("n%d", i), Clock: c,
 			Limits: conformance.ProjectorLimits(func(l *projections.Limits) {
 				l.TTL, l.Renew, l.Refresh, l.Batch = 3*time.Second, time.Second, 200*time.Millisecond, 5
 			}),
