@@ -77,14 +77,9 @@ func (s *work) apply(ctx context.Context, tx pgx.Tx, a ports.ProjectionAdvance, 
 // Checkpoints implements ports.Projections, by partition.
 func (s *Checkpoints) Checkpoints(ctx context.Context, name string, version int) ([]ports.Checkpoint, error) {
 	rows, err := s.queries.ListCheckpoints(ctx, s.db.Reads, &projectionsdb.ListCheckpointsParams{Projection: name, Version: int32(version)})
-	if err != nil {
-		return nil, pg.Translate(ctx, err)
-	}
-	out := make([]ports.Checkpoint, len(rows))
-	for i := range rows {
-		out[i] = checkpoint(&rows[i].BackboneProjectionCheckpoint)
-	}
-	return out, nil
+	return pg.MapRows(ctx, rows, err, func(r *projectionsdb.ListCheckpointsRow) ports.Checkpoint {
+		return checkpoint(&r.BackboneProjectionCheckpoint)
+	})
 }
 
 // RecordFailure implements ports.Projections. A projection that failed on its first event gets a

@@ -216,19 +216,19 @@ var errUnchanged = errors.New("unchanged")
 // EventTypeHistory implements ports.EventTypes.
 func (s *Store) EventTypeHistory(ctx context.Context, name string) ([]eventtype.Change, error) {
 	rows, err := s.queries.ListEventTypeHistory(ctx, s.db.Reads, name)
-	if err != nil {
-		return nil, pg.Translate(ctx, err)
+	return pg.MapRows(ctx, rows, err, func(r *registrydb.ListEventTypeHistoryRow) eventtype.Change {
+		return changeOf((*registrydb.ListEventTypeChainRow)(r))
+	})
+}
+
+func changeOf(r *registrydb.ListEventTypeChainRow) eventtype.Change {
+	c := eventtype.Change{
+		Number: r.Change, Action: eventtype.Action(r.Action), Type: r.Type, SchemaVersion: uint32(r.SchemaVersion),
+		Actor: r.Actor, Reason: r.Reason, At: r.ChangedAt.UTC(),
 	}
-	out := make([]eventtype.Change, len(rows))
-	for i, r := range rows {
-		out[i] = eventtype.Change{
-			Number: r.Change, Action: eventtype.Action(r.Action), Type: r.Type, SchemaVersion: uint32(r.SchemaVersion),
-			Actor: r.Actor, Reason: r.Reason, At: r.ChangedAt.UTC(),
-		}
-		copy(out[i].Digest[:], r.Digest)
-		copy(out[i].Checksum[:], r.Checksum)
-	}
-	return out, nil
+	copy(c.Digest[:], r.Digest)
+	copy(c.Checksum[:], r.Checksum)
+	return c
 }
 
 // RegistryRecord implements ports.RegistryAudit.
@@ -246,15 +246,7 @@ func (s *Store) RegistryRecord(ctx context.Context) (ports.RegistryRecord, error
 		if err != nil {
 			return err
 		}
-		out.Changes, out.Versions = make([]eventtype.Change, len(changes)), make([]ports.StoredVersion, len(versions))
-		for i, r := range changes {
-			out.Changes[i] = eventtype.Change{
-				Number: r.Change, Action: eventtype.Action(r.Action), Type: r.Type, SchemaVersion: uint32(r.SchemaVersion),
-				Actor: r.Actor, Reason: r.Reason, At: r.ChangedAt.UTC(),
-			}
-			copy(out.Changes[i].Digest[:], r.Digest)
-			copy(out.Changes[i].Checksum[:], r.Checksum)
-		}
+		out.Changes, out.Versions = pg.Map(changes, changeOf), make([]ports.StoredVersion, len(versions))
 		for i, r := range versions {
 			out.Versions[i] = ports.StoredVersion{
 				Type: r.Type, SchemaVersion: uint32(r.SchemaVersion), By: r.RegisteredBy, At: r.RegisteredAt.UTC(), Altered: !r.AsRegistered,

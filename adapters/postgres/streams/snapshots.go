@@ -54,18 +54,14 @@ func (s *Snapshots) EntitySnapshots(ctx context.Context, p event.PartitionID, en
 	rows, err := s.queries.ListEntitySnapshots(ctx, s.db.Reads, &streamsdb.ListEntitySnapshotsParams{
 		PartitionID: int32(p), EntityType: entityType, EntityID: entityID,
 	})
-	if err != nil {
-		return nil, 0, pg.Translate(ctx, err)
-	}
-	out := make([]ports.EntitySnapshot, len(rows))
-	for i, r := range rows {
-		out[i] = ports.EntitySnapshot{
+	out, err := pg.MapRows(ctx, rows, err, func(r *streamsdb.ListEntitySnapshotsRow) ports.EntitySnapshot {
+		return ports.EntitySnapshot{
 			Partition: p, EntityType: entityType, EntityID: entityID, AsOf: event.Sequence(r.AsOfSequence), Version: event.Sequence(r.Version),
 			Fold: r.Fold, Stale: r.Status == snapshotStale, EffectiveThrough: event.DateOf(r.EffectiveThrough.Time),
 			EventCount: int(r.EventCount), CreatedAt: r.CreatedAt.UTC(), State: r.State,
 		}
-	}
-	return out, epoch, nil
+	})
+	return out, epoch, err
 }
 
 // SaveEntitySnapshot implements ports.EntitySnapshots.
