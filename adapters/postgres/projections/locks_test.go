@@ -42,7 +42,7 @@ func TestAdvance_LockOfOtherSessionIsBusy(t *testing.T) {
 	require.Equal(t, 1, passed)
 	for name, statement := range map[string]string{
 		"the checkpoint":           "SELECT FROM backbone.projection_checkpoints WHERE partition_id = $1 FOR UPDATE",
-		"what the handler writes":  "INSERT INTO till.sums (sequence, partition_id, version, total, note) VALUES (2, $1, 1, 0, 'of somebody else')",
+		"what the handler writes":  "INSERT INTO test.sums (sequence, partition_id, version, total, note) VALUES (2, $1, 1, 0, 'of another session')",
 		"the version of the model": "",
 	} {
 		at := p
@@ -65,7 +65,7 @@ func TestAdvance_LockOfOtherSessionIsBusy(t *testing.T) {
 		}
 		require.NoError(t, tx.Rollback(context.WithoutCancel(t.Context())))
 	}
-	checkpoints, err := w.store.Projections.Checkpoints(t.Context(), tillName, 1)
+	checkpoints, err := w.store.Projections.Checkpoints(t.Context(), sumsName, 1)
 	require.NoError(t, err)
 	require.Len(t, checkpoints, 1)
 	require.EqualValues(t, 1, checkpoints[0].Sequence)
