@@ -224,7 +224,7 @@ type RowRecompute struct {
 	// Recovered are events that the version had skipped and the recomputation applied: their
 	// dead letters are resolved.
 	Recovered []event.Sequence
-	DryRun    bool // roll everything back and tell what would have changed
+	DryRun    bool // roll everything back and count what would have changed
 	By        string
 }
 
@@ -334,19 +334,19 @@ type ProjectionTargets interface {
 	Targets() []ProjectionTarget
 }
 
-// HoldsSealedCopies tells whether a handler declares a table with sealed copies of personal
+// HoldsSealedCopies reports whether a handler declares a table with sealed copies of personal
 // values. Such a handler receives "[REDACTED]" in place of the values of erased persons.
 func HoldsSealedCopies(h ProjectionHandler) bool {
 	declares, ok := h.(ProjectionTargets)
 	return ok && slices.ContainsFunc(declares.Targets(), ProjectionTarget.Personal)
 }
 
-// Personal tells whether one of the tables holds sealed copies of personal values.
+// Personal reports whether one of the tables holds sealed copies of personal values.
 func (t ProjectionTarget) Personal() bool {
 	return slices.ContainsFunc(t.Tables, func(t TargetTable) bool { return t.Subject != "" })
 }
 
-// Covers tells whether the rows of an entity belong to the target.
+// Covers reports whether the rows of an entity belong to the target.
 func (t ProjectionTarget) Covers(entity event.StreamID) bool {
 	return slices.Contains(t.Streams, entity.Type) && (t.ID == "" || t.ID == entity.ID)
 }
@@ -359,7 +359,7 @@ type TargetRebuild struct {
 	Types  []string       // what the projection reads
 	Passed event.Sequence // the checkpoint must have reached it; 0: any
 	Limit  int            // upper bound of the events
-	DryRun bool           // roll everything back and tell what would have changed
+	DryRun bool           // roll everything back and count what would have changed
 	By     string
 }
 
@@ -431,7 +431,7 @@ type SnapshotCopy struct {
 }
 
 // ProjectionSnapshots stores snapshots of projections: versions with the role saved, whose rows
-// are beside those of other versions. One node copies a part in one transaction, which blocks
+// are in the same tables as those of other versions. One node copies a part in one transaction, which blocks
 // neither readers nor writers of the projection.
 type ProjectionSnapshots interface {
 	// PlanSnapshot adds the missing parts of a snapshot that is being saved: one for each

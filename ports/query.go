@@ -103,7 +103,7 @@ type EventSearcher interface {
 	// SearchEvents is Events, except that it looks at no more than about scan
 	// candidates: the events that the query's most selective index leads to, before
 	// any other filter. It may stop earlier when looking takes long. A query that needs
-	// no filter beside its index never stops early.
+	// no filter besides its index never stops early.
 	SearchEvents(ctx context.Context, q EventQuery, scan int) (EventScan, error)
 }
 
@@ -206,12 +206,12 @@ type ReadModelSource interface {
 type ReadModelQuery struct {
 	Partition event.PartitionID
 	Entity    LegalEntity
-	Version   int               // of the projection that writes it: rows of others do not count
+	Version   int               // of the projection that writes it: rows of other versions do not count
 	AsOf      event.Date        // effective axis, inclusive
 	Known     event.Sequence    // recorded axis, inclusive, already resolved
 	KnownAt   string            // the caller's known_at as asked, or "seq:<n>" of the head
 	Params    map[string]string // declared parameters that were given, path parameters included
-	Cursor    string            // opaque to everybody but the source; "" at the start
+	Cursor    string            // only the source can read it; "" at the start
 	Limit     int
 }
 
