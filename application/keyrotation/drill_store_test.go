@@ -29,7 +29,7 @@ func TestDrillCrashAtEveryCallOnPostgreSQL(t *testing.T) {
 	require.NoError(t, err)
 	crashAtEveryCall(t, 5, func(t *testing.T) (ports.SubjectKeys, eraserStore) {
 		dsn := testkit.Database(t, func(ctx context.Context, dsn string) error { return migrate.KeyStore(ctx, dsn, nil) }, "keystore_"+fingerprint)
-		k, err := keystore.Open(t.Context(), keystore.Config{DSN: as(t, "backbone_app", dsn), EraserDSN: as(t, "backbone_eraser", dsn), PoolSize: 1})
+		k, err := keystore.Open(t.Context(), keystore.Config{DSN: as(t, "backbone_app", dsn), EraserDSN: as(t, "backbone_eraser", dsn)})
 		require.NoError(t, err)
 		t.Cleanup(k.Close)
 		return k, k.Rotation()

@@ -27,8 +27,7 @@ var _ ports.Redactions = (*Redactor)(nil)
 func OpenRedactor(ctx context.Context, eraserDSN string) (*Redactor, error) {
 	config, err := pgxpool.ParseConfig(eraserDSN)
 	if err != nil {
-		// The library's text may quote the password.
-		return nil, fault.New(fault.Invalid, "store.dsn_invalid", "the database address cannot be read; correct it")
+		return nil, pg.InvalidDSN("the database address")
 	}
 	config.MaxConns = 2
 	config.ConnConfig.RuntimeParams["application_name"] = "backbone redaction"

@@ -6,9 +6,9 @@
 package keystore
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
-	"net"
 	"sync"
 	"time"
 
@@ -31,14 +31,8 @@ type Config struct {
 	EraserDSN string
 	// ListenDSN connects to PostgreSQL directly, for LISTEN; "" is DSN.
 	ListenDSN string
-	// PoolSize bounds the connections of each of the two roles; 0 is 4.
-	PoolSize int
 	// Logger gets messages for operators; nil is slog.Default.
 	Logger *slog.Logger
-	// Tracer traces statements, never their arguments; may be nil.
-	Tracer pgx.QueryTracer
-	// DialFunc opens connections; nil is a TCP or unix socket dialer with keepalive.
-	DialFunc func(ctx context.Context, network, address string) (net.Conn, error)
 
 	LockTimeout time.Duration // zero: keyLockTimeout; tests that pause in a transaction set a longer one
 }
@@ -48,30 +42,12 @@ type Config struct {
 // append.
 const keyLockTimeout = 10 * time.Second
 
-func (c Config) withDefaults() Config {
-	if c.ListenDSN == "" {
-		c.ListenDSN = c.DSN
-	}
-	if c.PoolSize <= 0 {
-		c.PoolSize = 4
-	}
-	if c.LockTimeout <= 0 {
-		c.LockTimeout = keyLockTimeout
-	}
-	if c.Logger == nil {
-		c.Logger = slog.Default()
-	}
-	if c.DialFunc == nil {
-		dialer := &net.Dialer{KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 15 * time.Second, Interval: 5 * time.Second, Count: 3}}
-		c.DialFunc = dialer.DialContext
-	}
-	return c
-}
+// poolSize bounds the connections of each of the two roles.
+const poolSize = 4
 
 // Store stores the wrapped keys of persons in PostgreSQL. It is safe for concurrent use.
 type Store struct {
 	config  Config
-	log     *slog.Logger
 	pool    *pgxpool.Pool
 	queries *keystoredb.Queries
 	eraser  *pgxpool.Pool // as backbone_eraser; nil without an EraserDSN
@@ -86,8 +62,10 @@ var (
 // Open connects to a migrated key store. Faults: store.dsn_invalid,
 // keys.unavailable.
 func Open(ctx context.Context, c Config) (*Store, error) {
-	c = c.withDefaults()
-	k := &Store{config: c, log: c.Logger, queries: keystoredb.New()}
+	c.ListenDSN = cmp.Or(c.ListenDSN, c.DSN)
+	c.LockTimeout = cmp.Or(c.LockTimeout, keyLockTimeout)
+	c.Logger = cmp.Or(c.Logger, slog.Default())
+	k := &Store{config: c, queries: keystoredb.New()}
 	var err error
 	if k.pool, err = k.open(ctx, c.DSN, "backbone keys"); err != nil {
 		return nil, err
@@ -105,11 +83,10 @@ func Open(ctx context.Context, c Config) (*Store, error) {
 func (k *Store) open(ctx context.Context, dsn, name string) (*pgxpool.Pool, error) {
 	config, err := pgxpool.ParseConfig(dsn)
 	if err != nil {
-		// The library's text may quote the password.
-		return nil, fault.New(fault.Invalid, "store.dsn_invalid", "the address of the key store's database cannot be read; correct it")
+		return nil, pg.InvalidDSN("the address of the key store's database")
 	}
-	config.MaxConns = int32(k.config.PoolSize)
-	k.prepare(config.ConnConfig, name, map[string]string{
+	config.MaxConns = poolSize
+	prepare(config.ConnConfig, name, map[string]string{
 		"jit":                                 "off",
 		"lock_timeout":                        pg.Milliseconds(k.config.LockTimeout),
 		"idle_in_transaction_session_timeout": pg.Milliseconds(k.config.LockTimeout),
@@ -127,13 +104,12 @@ func (k *Store) open(ctx context.Context, dsn, name string) (*pgxpool.Pool, erro
 	return pool, nil
 }
 
-func (k *Store) prepare(config *pgx.ConnConfig, name string, parameters map[string]string) {
+func prepare(config *pgx.ConnConfig, name string, parameters map[string]string) {
 	config.RuntimeParams["application_name"] = name
 	for parameter, value := range parameters {
 		config.RuntimeParams[parameter] = value
 	}
-	config.DialFunc = k.config.DialFunc
-	config.Tracer = k.config.Tracer
+	config.DialFunc = pg.Dial
 }
 
 // Close ends all connections, also those of Erasures and Rotation. ListenEvictions ends

@@ -12,8 +12,7 @@ import (
 // as long as those of Open.
 func OpenKeys(t testing.TB, superuserDSN string) *keystore.Store {
 	t.Helper()
-	config := keystore.Config{DSN: As("backbone_app", superuserDSN), EraserDSN: As("backbone_eraser", superuserDSN), Logger: testLogger()}
-	SetKeyStoreTimeouts(&config, 2*WaitLimit)
+	config := keystore.Config{DSN: As("backbone_app", superuserDSN), EraserDSN: As("backbone_eraser", superuserDSN), Logger: testLogger(), LockTimeout: 2 * WaitLimit}
 	k, err := keystore.Open(t.Context(), config)
 	require.NoError(t, err)
 	t.Cleanup(k.Close)

@@ -15,7 +15,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/erpbackbone/backbone/adapters/postgres"
-	"github.com/erpbackbone/backbone/adapters/postgres/keystore"
 	"github.com/erpbackbone/backbone/adapters/postgres/migrate"
 	"github.com/erpbackbone/backbone/configs"
 	"github.com/erpbackbone/backbone/ports"
@@ -150,9 +149,6 @@ func SetTimeouts(c *postgres.Config, d time.Duration) {
 	l := &c.Limits
 	l.GroupTimeout, l.LockTimeout, l.LeaseLockTimeout, l.IdleTimeout, l.ProjectionIdleTimeout, l.NotifyTimeout = d, d, d, d, d, d
 }
-
-// SetKeyStoreTimeouts sets the lock timeout of a key store's sessions to d.
-func SetKeyStoreTimeouts(c *keystore.Config, d time.Duration) { c.LockTimeout = d }
 
 // WithDefaultLimits gives a store the limits and timeouts of a server.
 func WithDefaultLimits(c *postgres.Config) { c.Limits = postgres.Limits(configs.Default().Engine) }
