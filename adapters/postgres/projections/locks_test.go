@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
+	"github.com/erpbackbone/backbone/adapters/postgres/internal/pg"
 	"github.com/erpbackbone/backbone/adapters/postgres/internal/pgtest"
 	"github.com/erpbackbone/backbone/adapters/system"
 	"github.com/erpbackbone/backbone/application/module"
@@ -143,7 +144,7 @@ func TestDrillLockedCheckpoints(t *testing.T) {
 	reached := func(ids []event.PartitionID, want int) func() bool {
 		return func() bool {
 			var n int
-			require.NoError(t, reader.QueryRow(t.Context(), "SELECT count(*) FROM backbone.applied WHERE partition_id = ANY($1)", pgtest.Int32s(ids)).Scan(&n))
+			require.NoError(t, reader.QueryRow(t.Context(), "SELECT count(*) FROM backbone.applied WHERE partition_id = ANY($1)", pg.Partitions(ids)).Scan(&n))
 			return n == want*len(ids)
 		}
 	}
@@ -158,7 +159,7 @@ func TestDrillLockedCheckpoints(t *testing.T) {
 
 	tx, err := pgtest.Connect(t, dsn).Begin(t.Context())
 	require.NoError(t, err)
-	tag, err := tx.Exec(t.Context(), "SELECT FROM backbone.projection_checkpoints WHERE projection = $1 AND partition_id = ANY($2) FOR UPDATE", name, pgtest.Int32s(locked))
+	tag, err := tx.Exec(t.Context(), "SELECT FROM backbone.projection_checkpoints WHERE projection = $1 AND partition_id = ANY($2) FOR UPDATE", name, pg.Partitions(locked))
 	require.NoError(t, err)
 	require.EqualValues(t, 8, tag.RowsAffected())
 	tries.mu.Lock()

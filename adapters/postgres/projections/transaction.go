@@ -15,8 +15,7 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// work holds what all stores of this package share: the transactions and the locks of
-// checkpoints.
+// work has the transactions and locks of checkpoints that all stores of this package share.
 type work struct {
 	db      *pg.Database
 	queries *projectionsdb.Queries

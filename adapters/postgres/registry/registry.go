@@ -33,10 +33,10 @@ var (
 // New makes the registry of event types over db.
 func New(db *pg.Database) *Store { return &Store{db: db, queries: registrydb.New()} }
 
-// toLearn acquires a connection for reading the registry, perhaps in the middle of a
+// acquireForRead acquires a connection for reading the registry, perhaps in the middle of a
 // transaction: a projection may read an event of a version that this node does not know.
 // Such readers together may hold all connections, so the wait is bounded.
-func (s *Store) toLearn(ctx context.Context) (*pgxpool.Conn, error) {
+func (s *Store) acquireForRead(ctx context.Context) (*pgxpool.Conn, error) {
 	soon, cancel := context.WithTimeout(ctx, s.db.Config.Limits.LockTimeout)
 	defer cancel()
 	conn, err := s.db.Reads.Acquire(soon)
@@ -45,13 +45,13 @@ func (s *Store) toLearn(ctx context.Context) (*pgxpool.Conn, error) {
 
 // EventTypes implements ports.EventTypes: by type name, then by version.
 func (s *Store) EventTypes(ctx context.Context) ([]eventtype.Registration, int64, error) {
-	conn, err := s.toLearn(ctx)
+	conn, err := s.acquireForRead(ctx)
 	if err != nil {
 		return nil, 0, err
 	}
 	defer conn.Release()
-	// The generation first: what is registered in between is read now and once more
-	// after the next look at the generation.
+	// The generation first: versions that are registered in between are read now and again
+	// once the caller finds that the generation has grown.
 	generation, err := s.queries.GetEventTypeGeneration(ctx, conn)
 	if err != nil {
 		return nil, 0, pg.Translate(ctx, err)
@@ -74,7 +74,7 @@ func (s *Store) EventTypes(ctx context.Context) ([]eventtype.Registration, int64
 
 // EventTypesGeneration implements ports.EventTypes.
 func (s *Store) EventTypesGeneration(ctx context.Context) (int64, error) {
-	conn, err := s.toLearn(ctx)
+	conn, err := s.acquireForRead(ctx)
 	if err != nil {
 		return 0, err
 	}

@@ -83,7 +83,7 @@ func (s *Snapshots) SaveEntitySnapshot(ctx context.Context, n ports.EntitySnapsh
 	})
 }
 
-// keep saves one snapshot and removes what is too many, if it was kept.
+// keep saves a snapshot and, if it was kept, removes the oldest ones beyond the limit.
 func (s *Snapshots) keep(ctx context.Context, lock func(context.Context, streamsdb.DBTX) error, save func(pgx.Tx) (int64, error), prune func(pgx.Tx) error) (kept bool, err error) {
 	err = pgx.BeginFunc(ctx, s.db.Reads, func(tx pgx.Tx) error {
 		if err := lock(ctx, tx); err != nil {

@@ -43,7 +43,7 @@ type Config struct {
 	Limits             Limits
 	// Clock gives the time that rows are stamped with.
 	Clock ports.Clock
-	// Logger gets what operators must know.
+	// Logger gets messages for operators.
 	Logger *slog.Logger
 	// Metrics observes the append engine; nil observes nothing.
 	Metrics AppendMetrics
