@@ -113,18 +113,6 @@ type Projections interface {
 	// Reset lets the handler remove the rows of the partition, sets the checkpoint to 0 and
 	// discards waiting dead letters, in one transaction.
 	Reset(ctx context.Context, o ProjectionOperation, h ProjectionResetter) (Checkpoint, error)
-
-	// PartitionHeads lists the last sequence of every partition.
-	PartitionHeads(ctx context.Context) (map[event.PartitionID]Head, error)
-	// RecordedAt returns when events were recorded, in one query for all of them. It leaves
-	// out events that do not exist.
-	RecordedAt(ctx context.Context, positions []EventPosition) (map[EventPosition]time.Time, error)
-}
-
-// EventPosition is the position of an event in the log.
-type EventPosition struct {
-	Partition event.PartitionID
-	Sequence  event.Sequence
 }
 
 // ProjectionRegister stores the versions of all projections.
@@ -236,7 +224,7 @@ type RowRecompute struct {
 	// Recovered are events that the version had skipped and the recomputation applied: their
 	// dead letters are resolved.
 	Recovered []event.Sequence
-	DryRun    bool // roll everything back and tell what would have changed
+	DryRun    bool // roll everything back and count what would have changed
 	By        string
 }
 
@@ -346,19 +334,19 @@ type ProjectionTargets interface {
 	Targets() []ProjectionTarget
 }
 
-// HoldsSealedCopies tells whether a handler declares a table with sealed copies of personal
+// HoldsSealedCopies reports whether a handler declares a table with sealed copies of personal
 // values. Such a handler receives "[REDACTED]" in place of the values of erased persons.
 func HoldsSealedCopies(h ProjectionHandler) bool {
 	declares, ok := h.(ProjectionTargets)
 	return ok && slices.ContainsFunc(declares.Targets(), ProjectionTarget.Personal)
 }
 
-// Personal tells whether one of the tables holds sealed copies of personal values.
+// Personal reports whether one of the tables holds sealed copies of personal values.
 func (t ProjectionTarget) Personal() bool {
 	return slices.ContainsFunc(t.Tables, func(t TargetTable) bool { return t.Subject != "" })
 }
 
-// Covers tells whether the rows of an entity belong to the target.
+// Covers reports whether the rows of an entity belong to the target.
 func (t ProjectionTarget) Covers(entity event.StreamID) bool {
 	return slices.Contains(t.Streams, entity.Type) && (t.ID == "" || t.ID == entity.ID)
 }
@@ -371,7 +359,7 @@ type TargetRebuild struct {
 	Types  []string       // what the projection reads
 	Passed event.Sequence // the checkpoint must have reached it; 0: any
 	Limit  int            // upper bound of the events
-	DryRun bool           // roll everything back and tell what would have changed
+	DryRun bool           // roll everything back and count what would have changed
 	By     string
 }
 
@@ -443,7 +431,7 @@ type SnapshotCopy struct {
 }
 
 // ProjectionSnapshots stores snapshots of projections: versions with the role saved, whose rows
-// are beside those of other versions. One node copies a part in one transaction, which blocks
+// are in the same tables as those of other versions. One node copies a part in one transaction, which blocks
 // neither readers nor writers of the projection.
 type ProjectionSnapshots interface {
 	// PlanSnapshot adds the missing parts of a snapshot that is being saved: one for each

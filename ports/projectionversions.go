@@ -92,7 +92,7 @@ type RowDifference struct {
 	Columns []string // the differing ones of a row that is in both
 }
 
-// ProjectionVersions stores versions of read models beside each other. A read uses the version
+// ProjectionVersions stores several versions of a read model at the same time. A read uses the version
 // that is active when it begins, and a later page of it reads the same version or is refused: no
 // reader sees the rows of two versions mixed by SwitchProjection.
 type ProjectionVersions interface {

@@ -35,6 +35,26 @@ type EventReader interface {
 	SequenceAt(ctx context.Context, p event.PartitionID, t time.Time) (event.Sequence, error)
 }
 
+// HeadReader lists the heads of all partitions.
+type HeadReader interface {
+	// PartitionHeads lists the heads of all partitions in one query.
+	PartitionHeads(ctx context.Context) (map[event.PartitionID]Head, error)
+}
+
+// LogPositions reads what readers of the log measure their lag with.
+type LogPositions interface {
+	HeadReader
+	// RecordedAt returns when events were recorded, in one query for all of them. It leaves
+	// out events that do not exist.
+	RecordedAt(ctx context.Context, positions []EventPosition) (map[EventPosition]time.Time, error)
+}
+
+// EventPosition is the position of an event in the log.
+type EventPosition struct {
+	Partition event.PartitionID
+	Sequence  event.Sequence
+}
+
 // Head is the end of a partition's chain.
 type Head struct {
 	Sequence   event.Sequence
@@ -83,7 +103,7 @@ type EventSearcher interface {
 	// SearchEvents is Events, except that it looks at no more than about scan
 	// candidates: the events that the query's most selective index leads to, before
 	// any other filter. It may stop earlier when looking takes long. A query that needs
-	// no filter beside its index never stops early.
+	// no filter besides its index never stops early.
 	SearchEvents(ctx context.Context, q EventQuery, scan int) (EventScan, error)
 }
 
@@ -186,12 +206,12 @@ type ReadModelSource interface {
 type ReadModelQuery struct {
 	Partition event.PartitionID
 	Entity    LegalEntity
-	Version   int               // of the projection that writes it: rows of others do not count
+	Version   int               // of the projection that writes it: rows of other versions do not count
 	AsOf      event.Date        // effective axis, inclusive
 	Known     event.Sequence    // recorded axis, inclusive, already resolved
 	KnownAt   string            // the caller's known_at as asked, or "seq:<n>" of the head
 	Params    map[string]string // declared parameters that were given, path parameters included
-	Cursor    string            // opaque to everybody but the source; "" at the start
+	Cursor    string            // only the source can read it; "" at the start
 	Limit     int
 }
 

@@ -83,8 +83,8 @@ type Deliveries interface {
 	RemoveOrphanedMessages(ctx context.Context) (removed int, err error)
 	// AllBacklogs lists those of all subscriptions.
 	AllBacklogs(ctx context.Context) (map[event.ID][]DeliveryBacklog, error)
-	// Deliver runs f while the subscription's cursor and messages in the partition are locked; its changes become visible together, or not at all if it fails. With
-	// wait false it returns ran false at once if another caller runs in it. Fault
+	// Deliver runs f while the subscription's cursor and messages in the partition are locked.
+	// Its changes become visible together, or not at all if it fails. With wait false it returns ran false at once if another caller runs in it. Fault
 	// subscription.not_found if the subscription or its cursor is gone.
 	Deliver(ctx context.Context, uid event.ID, p event.PartitionID, wait bool, f func(ctx context.Context, tx DeliveryTx) error) (ran bool, err error)
 	// Due lists the subscriptions that have a message whose lease has ended or that is due, with
@@ -205,6 +205,6 @@ type SubscriptionDeadLetters interface {
 // FeedMark is the position of a feed's cursor in one legal entity.
 type FeedMark struct {
 	Partition      event.PartitionID
-	After          event.Sequence // that was shown last
+	After          event.Sequence // the last event that the reader received
 	ChecksumPrefix [8]byte        // beginning of the checksum of the event at After; it differs in another log
 }

@@ -42,9 +42,9 @@ func TestCustomProjections(t *testing.T) {
 			},
 		}))
 		c.CustomProjections = own
-		c.Rebuilds = testkit.Must(projections.NewRebuilds(projections.RebuildsConfig{Store: store.Projections, Register: store.ProjectionVersions, Versions: store.ProjectionVersions, Clock: system.Clock{}, Custom: own, MaxBehind: 1000}))
+		c.Rebuilds = testkit.Must(projections.NewRebuilds(projections.RebuildsConfig{Store: store.Projections, Log: store.Events, Register: store.ProjectionVersions, Versions: store.ProjectionVersions, Clock: system.Clock{}, Custom: own, MaxBehind: 1000}))
 		c.Projections = projections.NewOperations(projections.OperationsConfig{
-			Store: store.Projections, Register: store.ProjectionVersions, Letters: store.ProjectionVersions, Leases: store.Leases, Clock: system.Clock{}, Custom: own,
+			Store: store.Projections, Log: store.Events, Register: store.ProjectionVersions, Letters: store.ProjectionVersions, Leases: store.Leases, Clock: system.Clock{}, Custom: own,
 		})
 	})
 	const (

@@ -39,7 +39,7 @@ func startProjectionAPI(t *testing.T, change ...func(*httpapi.Config)) *apiFixtu
 	store := memory.New(memory.Config{LogName: "other.example"})
 	h := startAPI(t, append(change, func(c *httpapi.Config) {
 		c.Projections = projections.NewOperations(projections.OperationsConfig{
-			Store: store.Projections, Register: store.ProjectionVersions, Letters: store.ProjectionVersions, Leases: store.Leases, Clock: system.Clock{}, Declared: declared,
+			Store: store.Projections, Log: store.Events, Register: store.ProjectionVersions, Letters: store.ProjectionVersions, Leases: store.Leases, Clock: system.Clock{}, Declared: declared,
 			Handlers: map[string]ports.ProjectionHandler{"note.list": noopHandler{}},
 		})
 		c.Rebuilds = rebuildsStub{}

@@ -128,9 +128,9 @@ func New(c Config) *Database {
 		s.installation = &ports.Installation{LogName: c.LogName, Deployment: c.Deployment & maxDeployment, CreatedAt: s.now()}
 	}
 	return &Database{
-		Appender: &Appender{s}, Events: &EventReader{heads{s}}, Audit: &Audit{s}, PersonalRecords: &PersonalRecords{s},
+		Appender: &Appender{s}, Events: &EventReader{s}, Audit: &Audit{s}, PersonalRecords: &PersonalRecords{s},
 		Snapshots: &Snapshots{s}, Intents: &Intents{s}, Registry: &Registry{s}, Directory: &Directory{s},
-		Projections: &Projections{heads{s}}, ProjectionVersions: &ProjectionVersions{s}, ProjectionRows: &ProjectionRows{s},
+		Projections: &Projections{s}, ProjectionVersions: &ProjectionVersions{s}, ProjectionRows: &ProjectionRows{s},
 		ProjectionSnapshots: &ProjectionSnapshots{s}, ProjectionTargets: &ProjectionTargets{}, ReadModels: &ReadModels{s},
 		Subscriptions: &SubscriptionStore{s}, Webhooks: &Webhooks{s}, Publishers: &Publishers{s}, Leases: &Leases{s},
 	}
@@ -194,7 +194,7 @@ func acquire(ctx context.Context, token chan struct{}) error {
 func release(token chan struct{}) { <-token }
 
 // reader is for the other objects: they read events as callers do.
-func (s *state) reader() *EventReader { return &EventReader{heads{s}} }
+func (s *state) reader() *EventReader { return &EventReader{s} }
 
 // list gives the values that keep accepts, in the order of compare; equal ones keep theirs.
 func list[T any](values iter.Seq[T], keep func(T) bool, compare func(a, b T) int) []T {

@@ -19,7 +19,7 @@ type checkpointKey struct {
 }
 
 // Projections moves read models along the log.
-type Projections struct{ heads }
+type Projections struct{ *state }
 
 // Advance implements ports.Projections. The handler gets a *Tx and may read the
 // database; it must not call Advance. The checkpoint passes events of other types too.

@@ -15,13 +15,10 @@ import (
 )
 
 // EventReader reads and searches events, and reports new ones.
-type EventReader struct{ heads }
+type EventReader struct{ *state }
 
 // Audit reads the chain of a partition for a verification.
 type Audit struct{ *state }
-
-// heads reads the positions that readers of the log and projections both need.
-type heads struct{ *state }
 
 func eventNotFound(id event.ID) error {
 	return fault.New(fault.NotFound, "event.not_found", "there is no event %s in this legal entity; check the id and the legal entity", id)
@@ -119,8 +116,8 @@ func (s *EventReader) Heads(ctx context.Context, partitions []event.PartitionID)
 	return all, err
 }
 
-// PartitionHeads implements ports.Projections.
-func (s *heads) PartitionHeads(ctx context.Context) (map[event.PartitionID]ports.Head, error) {
+// PartitionHeads implements ports.HeadReader.
+func (s *EventReader) PartitionHeads(ctx context.Context) (map[event.PartitionID]ports.Head, error) {
 	return get(ctx, s.state, func() (map[event.PartitionID]ports.Head, error) {
 		out := make(map[event.PartitionID]ports.Head, len(s.partitions))
 		for id, p := range s.partitions {
@@ -130,11 +127,11 @@ func (s *heads) PartitionHeads(ctx context.Context) (map[event.PartitionID]ports
 	})
 }
 
-// RecordedAt implements ports.Projections.
-func (s *heads) RecordedAt(ctx context.Context, places []ports.EventPosition) (map[ports.EventPosition]time.Time, error) {
+// RecordedAt implements ports.LogPositions.
+func (s *EventReader) RecordedAt(ctx context.Context, positions []ports.EventPosition) (map[ports.EventPosition]time.Time, error) {
 	return get(ctx, s.state, func() (map[ports.EventPosition]time.Time, error) {
-		out := make(map[ports.EventPosition]time.Time, len(places))
-		for _, at := range places {
+		out := make(map[ports.EventPosition]time.Time, len(positions))
+		for _, at := range positions {
 			if p := s.partitions[at.Partition]; p != nil && at.Sequence > 0 && at.Sequence <= event.Sequence(len(p.events)) {
 				out[at] = p.at(at.Sequence).RecordedAt
 			}

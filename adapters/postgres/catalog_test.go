@@ -16,9 +16,9 @@ import (
 // not keyed by partition.
 var directories = []string{"installation", "legal_entities", "principals", "event_types", "event_type_registry", "event_type_generation", "event_type_history", "nodes", "work_nodes", "projections", "webhook_endpoints", "subscriptions", "subscription_consumers", "subscription_tenants"}
 
-// TestSchemaCanBeSharded reads the catalog and fails on whatever would keep the
+// TestCatalog_CanBeSharded reads the catalog and fails on anything that would keep the
 // schema from running on a sharded cluster, on replicas or behind poolers.
-func TestSchemaCanBeSharded(t *testing.T) {
+func TestCatalog_CanBeSharded(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.Database(t)
 	pgtest.NewPartitions(t, pgtest.Open(t, dsn), 3) // with physical partitions
@@ -121,7 +121,7 @@ func TestGrants(t *testing.T) {
 		WHERE p.pronamespace = 'backbone'::regnamespace AND pg_get_userbyid(p.proowner) <> 'backbone_owner' ORDER BY 1`), "functions of another owner")
 }
 
-func TestTheLogCannotBeChanged(t *testing.T) {
+func TestCatalog_LogRefusesChanges(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.Database(t)
 	s := pgtest.Open(t, dsn)

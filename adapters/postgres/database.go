@@ -54,7 +54,7 @@ type Database struct {
 	closing sync.Once
 }
 
-// Chains is what a verification reads: the audit of partitions with their heads, and the
+// Chains are the stores that a verification reads: the audit of partitions with their heads, and the
 // directory that lists them.
 type Chains struct {
 	*eventlog.Audit
@@ -66,7 +66,7 @@ type headReader interface {
 	Head(ctx context.Context, p event.PartitionID) (ports.Head, error)
 }
 
-// Chains gives what a verification reads.
+// Chains returns the stores that a verification reads.
 func (d *Database) Chains() Chains { return Chains{d.Audit, d.Directory, d.Events} }
 
 // Pool is the pool of reads, for read models that modules keep in this database.

@@ -11,8 +11,8 @@
 //	projections        checkpoints, versions, rows, snapshots and targets
 //	subscriptions      subscriptions, deliveries, webhooks, publishers
 //	leases             leases on work
-//	keystore           the keys of persons; opened apart, with a role of its own
-//	monitor            what operators ask
+//	keystore           the keys of persons; opened separately, as another role
+//	monitor            measurements and findings for operators
 //	migrate            schemas
 //
 // The packages share internal/pg. They know each other in the few directions that the

@@ -10,9 +10,9 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// ReadModel puts the store's error seam around a module's read model, which
-// queries the database by itself: nobody sees what PostgreSQL says about a value,
-// and a database that is away is retryable. What the source says itself passes.
+// ReadModel translates the errors of a module's read model, which queries the database by
+// itself: PostgreSQL's messages may quote values, and callers may retry when the database is
+// unavailable. It returns the source's own faults unchanged.
 func ReadModel(source ports.ReadModelSource) ports.ReadModelSource { return readModel{source} }
 
 type readModel struct{ source ports.ReadModelSource }
@@ -20,7 +20,7 @@ type readModel struct{ source ports.ReadModelSource }
 // Query implements ports.ReadModelSource.
 func (r readModel) Query(ctx context.Context, q ports.ReadModelQuery) (ports.Report, error) {
 	report, err := r.source.Query(ctx, q)
-	if _, said := errors.AsType[*pgconn.PgError](err); said || pg.IsUnavailable(err) {
+	if _, refused := errors.AsType[*pgconn.PgError](err); refused || pg.IsUnavailable(err) {
 		err = pg.Translate(ctx, err)
 	}
 	return report, err

@@ -21,9 +21,9 @@ func (f failing) Query(context.Context, ports.ReadModelQuery) (ports.Report, err
 	return ports.Report{}, f.err
 }
 
-// TestReadModelsSayNothingOfValues lets a module's query fail in ways that quote
-// what was asked.
-func TestReadModelsSayNothingOfValues(t *testing.T) {
+// TestReadModel_ErrorsHoldNoValues lets a module's query fail with errors that quote
+// its parameters.
+func TestReadModel_ErrorsHoldNoValues(t *testing.T) {
 	t.Parallel()
 	ask := func(err error) error {
 		_, err = postgres.ReadModel(failing{err}).Query(t.Context(), ports.ReadModelQuery{})

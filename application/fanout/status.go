@@ -34,9 +34,7 @@ type StatusSources struct {
 	Cursors interface {
 		PublisherCursors(ctx context.Context, publisher string) ([]ports.PublisherCursor, error)
 	}
-	Heads interface {
-		PartitionHeads(ctx context.Context) (map[event.PartitionID]ports.Head, error)
-	}
+	Heads  ports.HeadReader
 	Leases interface {
 		List(ctx context.Context, name string) ([]ports.Lease, error)
 	}

@@ -169,10 +169,8 @@ func (w *recordingObserver) failed(p event.PartitionID) int {
 // manualHeads are heads that are read from the store whenever they are asked for, and whose
 // signal is given by hand.
 type manualHeads struct {
-	source interface {
-		PartitionHeads(ctx context.Context) (map[event.PartitionID]ports.Head, error)
-	}
-	clock ports.Clock
+	source ports.HeadReader
+	clock  ports.Clock
 
 	mu      sync.Mutex
 	heads   map[event.PartitionID]ports.Head
@@ -252,7 +250,7 @@ func newFixture(t *testing.T, change func(*projections.Config)) *runnerFixture {
 
 func (g *runnerFixture) config() projections.Config {
 	return projections.Config{
-		Store: g.store.Projections, Register: g.store.ProjectionVersions, Versions: g.store.ProjectionVersions, Heads: g.taps, Clock: g.clock, Observer: g.watcher, Logger: slog.New(slog.NewTextHandler(g.logged, nil)),
+		Store: g.store.Projections, Log: g.store.Events, Register: g.store.ProjectionVersions, Versions: g.store.ProjectionVersions, Heads: g.taps, Clock: g.clock, Observer: g.watcher, Logger: slog.New(slog.NewTextHandler(g.logged, nil)),
 		Limits: conformance.ProjectorLimits(func(l *projections.Limits) { l.Batch = 4 }),
 	}
 }

@@ -97,7 +97,7 @@ func (r *Runner) lags(ctx context.Context, units []*unit, heads map[event.Partit
 	var recorded map[ports.EventPosition]time.Time
 	if len(unknown) > 0 {
 		var err error
-		if recorded, err = r.config.Store.RecordedAt(ctx, unknown); err != nil && ctx.Err() == nil {
+		if recorded, err = r.config.Log.RecordedAt(ctx, unknown); err != nil && ctx.Err() == nil {
 			r.config.Logger.WarnContext(ctx, "how long events have waited for projections could not be read; it is at least the age of the newest", "code", fault.CodeOf(err))
 		}
 	}

@@ -14,6 +14,7 @@ import (
 // OperationsConfig configures Operations.
 type OperationsConfig struct {
 	Store    ports.Projections
+	Log      ports.LogPositions
 	Register ports.ProjectionRegister
 	Letters  ports.DeadLetters
 	Leases   ports.Leases
@@ -62,7 +63,7 @@ func (o *Operations) List(ctx context.Context, visible []event.PartitionID) ([]V
 	if err != nil {
 		return nil, err
 	}
-	heads, err := o.config.Store.PartitionHeads(ctx)
+	heads, err := o.config.Log.PartitionHeads(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -107,7 +108,7 @@ func (o *Operations) measure(ctx context.Context, views []View, heads map[event.
 	if len(unread) == 0 {
 		return nil
 	}
-	recorded, err := o.config.Store.RecordedAt(ctx, unread)
+	recorded, err := o.config.Log.RecordedAt(ctx, unread)
 	if err != nil {
 		return err
 	}

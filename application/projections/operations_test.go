@@ -22,7 +22,7 @@ type forgetful struct {
 
 func (g *runnerFixture) operations(h ports.ProjectionHandler) *projections.Operations {
 	return projections.NewOperations(projections.OperationsConfig{
-		Store: g.store.Projections, Register: g.store.ProjectionVersions, Letters: g.store.ProjectionVersions, Leases: g.store.Leases, Clock: g.clock, Declared: declared,
+		Store: g.store.Projections, Log: g.store.Events, Register: g.store.ProjectionVersions, Letters: g.store.ProjectionVersions, Leases: g.store.Leases, Clock: g.clock, Declared: declared,
 		Handlers: map[string]ports.ProjectionHandler{name: h}, Wake: g.runner.Wake,
 	})
 }
@@ -149,7 +149,7 @@ func TestOperations_RetriesAfterConcurrentChange(t *testing.T) {
 	g.settings(t, func(*projection.Settings) {})
 	r := &overtaken{ProjectionRegister: g.store.ProjectionVersions}
 	o := projections.NewOperations(projections.OperationsConfig{
-		Store: g.store.Projections, Register: r, Letters: g.store.ProjectionVersions, Leases: g.store.Leases, Clock: g.clock, Declared: declared,
+		Store: g.store.Projections, Log: g.store.Events, Register: r, Letters: g.store.ProjectionVersions, Leases: g.store.Leases, Clock: g.clock, Declared: declared,
 	})
 	r.before = func(p projection.Projection) {
 		p.Settings.BatchSize = 7

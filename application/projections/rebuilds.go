@@ -22,6 +22,7 @@ import (
 // RebuildsConfig configures Rebuilds.
 type RebuildsConfig struct {
 	Store     ports.Projections
+	Log       ports.HeadReader
 	Register  ports.ProjectionRegister
 	Versions  ports.ProjectionVersions
 	Snapshots ports.ProjectionSnapshots // nil: there are none
@@ -225,7 +226,7 @@ func (r *Rebuilds) statusOf(ctx context.Context, all []projection.Projection, na
 
 // measure adds the progress of the building version.
 func (r *Rebuilds) measure(ctx context.Context, p projection.Projection, out *Rebuild) error {
-	heads, err := r.config.Store.PartitionHeads(ctx)
+	heads, err := r.config.Log.PartitionHeads(ctx)
 	if err != nil {
 		return err
 	}

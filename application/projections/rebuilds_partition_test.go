@@ -57,7 +57,7 @@ func newRebuildFixture(t *testing.T) *rebuildFixture {
 
 func (w *rebuildFixture) looking(declared []module.Projection) *projections.Rebuilds {
 	return testkit.Must(projections.NewRebuilds(projections.RebuildsConfig{
-		Store: w.store.Projections, Register: w.store.ProjectionVersions, Versions: w.store.ProjectionVersions, Snapshots: w.store.ProjectionSnapshots, Clock: w.clock, Declared: declared,
+		Store: w.store.Projections, Log: w.store.Events, Register: w.store.ProjectionVersions, Versions: w.store.ProjectionVersions, Snapshots: w.store.ProjectionSnapshots, Clock: w.clock, Declared: declared,
 		Handlers: map[string]ports.ProjectionHandler{name: w.handler}, Tables: map[string][]ports.ProjectionTable{name: {ports.ProjectionRowTable}},
 		Wake: w.runner.Wake, MaxBehind: 5,
 	}))

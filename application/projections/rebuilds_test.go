@@ -69,7 +69,7 @@ func newWorkshop(t *testing.T) *targetFixture {
 
 func (w *targetFixture) newRebuilds(declared []module.Projection, byHand bool) *projections.Rebuilds {
 	return testkit.Must(projections.NewRebuilds(projections.RebuildsConfig{
-		Store: w.store.Projections, Register: w.store.ProjectionVersions, Versions: w.store.ProjectionVersions, Clock: w.clock, Declared: declared, Handlers: map[string]ports.ProjectionHandler{name: w.handler},
+		Store: w.store.Projections, Log: w.store.Events, Register: w.store.ProjectionVersions, Versions: w.store.ProjectionVersions, Clock: w.clock, Declared: declared, Handlers: map[string]ports.ProjectionHandler{name: w.handler},
 		Tables: map[string][]ports.ProjectionTable{name: {{Schema: "till", Name: "balances"}}}, Wake: w.runner.Wake, MaxBehind: 5, ManualSwitch: byHand,
 	}))
 }

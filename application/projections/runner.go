@@ -27,6 +27,7 @@ type Heads interface {
 // Config configures a Runner.
 type Config struct {
 	Store    ports.Projections
+	Log      ports.LogPositions
 	Register ports.ProjectionRegister
 	Versions ports.ProjectionVersions
 	Leases   ports.Leases      // nil: this node works alone and without leases

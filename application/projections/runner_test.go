@@ -142,26 +142,26 @@ func TestRunner_ObservesLag(t *testing.T) {
 	}, "caught up")
 }
 
-// questioned counts what a store is asked about the age of events.
-type questioned struct {
-	*memory.Projections
-	questions, events atomic.Int64
+// countingLog counts the queries for the age of events, and the events in them.
+type countingLog struct {
+	ports.LogPositions
+	queries, events atomic.Int64
 }
 
-func (q *questioned) RecordedAt(ctx context.Context, places []ports.EventPosition) (map[ports.EventPosition]time.Time, error) {
-	q.questions.Add(1)
-	q.events.Add(int64(len(places)))
-	return q.Projections.RecordedAt(ctx, places)
+func (q *countingLog) RecordedAt(ctx context.Context, positions []ports.EventPosition) (map[ports.EventPosition]time.Time, error) {
+	q.queries.Add(1)
+	q.events.Add(int64(len(positions)))
+	return q.LogPositions.RecordedAt(ctx, positions)
 }
 
 // TestRunner_QueriesLagOnlyAfterProgress holds the price of the measurement: nothing
 // where all is read, and one question where a projection is halted.
 func TestRunner_QueriesLagOnlyAfterProgress(t *testing.T) {
 	t.Parallel()
-	store := &questioned{}
+	log := &countingLog{}
 	g := newFixture(t, func(c *projections.Config) {
-		store.Projections = c.Store.(*memory.Projections)
-		c.Store = store
+		log.LogPositions = c.Log
+		c.Log = log
 	})
 	idle, behind := g.entity(t, "A"), g.entity(t, "B")
 	g.counter.fail(behind, errors.New("no"))
@@ -169,7 +169,7 @@ func TestRunner_QueriesLagOnlyAfterProgress(t *testing.T) {
 	g.start(t)
 	g.until(t, func() bool { return g.reached(t, idle) == 1 }, "caught up")
 	g.round(t) // the one that saw it before it caught up has asked by then
-	before := []int64{store.questions.Load(), store.events.Load()}
+	before := []int64{log.queries.Load(), log.events.Load()}
 	g.write(t, behind, moved(3)...)
 	g.until(t, func() bool { events, _ := g.watcher.lag(behind); return events == 3 }, "behind")
 	for i := range 5 {
@@ -177,7 +177,7 @@ func TestRunner_QueriesLagOnlyAfterProgress(t *testing.T) {
 		g.until(t, func() bool { _, seconds := g.watcher.lag(behind); return seconds == float64(i+1) }, "its age grows")
 	}
 	g.stop()
-	require.Equal(t, []int64{before[0] + 1, before[1] + 1}, []int64{store.questions.Load(), store.events.Load()})
+	require.Equal(t, []int64{before[0] + 1, before[1] + 1}, []int64{log.queries.Load(), log.events.Load()})
 }
 
 func TestRunner_WakesOnSignal(t *testing.T) {
@@ -195,6 +195,7 @@ func TestRunner_WakesOnSignal(t *testing.T) {
 // flaky fails to answer when told to.
 type flaky struct {
 	*memory.Projections
+	log                      ports.HeadReader
 	heads, checkpoints, mark atomic.Bool
 	asked                    atomic.Int64
 }
@@ -206,7 +207,7 @@ func (f *flaky) PartitionHeads(ctx context.Context) (map[event.PartitionID]ports
 	if f.heads.Load() {
 		return nil, errFlaky
 	}
-	return f.Projections.PartitionHeads(ctx)
+	return f.log.PartitionHeads(ctx)
 }
 
 func (f *flaky) Checkpoints(ctx context.Context, name string, version int) ([]ports.Checkpoint, error) {
@@ -227,7 +228,7 @@ func TestRunner_WaitsForUnavailableStore(t *testing.T) {
 	t.Parallel()
 	var f *flaky
 	g := newFixture(t, func(c *projections.Config) {
-		f = &flaky{Projections: c.Store.(*memory.Projections)}
+		f = &flaky{Projections: c.Store.(*memory.Projections), log: c.Log}
 		c.Store = f
 	})
 	g.taps.source = f

@@ -15,16 +15,11 @@ import (
 // FromNow as a start position delivers new events only.
 const FromNow = "now"
 
-// HeadSource lists the heads of all partitions in one query.
-type HeadSource interface {
-	PartitionHeads(ctx context.Context) (map[event.PartitionID]ports.Head, error)
-}
-
 // Feeds opens readers that follow the log. Reads that many readers need at the same time
 // are sent to the store once.
 type Feeds struct {
 	service *Service
-	heads   HeadSource
+	heads   ports.HeadReader
 	tails   *tailCache
 
 	mu       sync.Mutex
@@ -37,7 +32,7 @@ type cachedEntities struct {
 }
 
 // NewFeeds makes Feeds over the log of a Service.
-func NewFeeds(s *Service, heads HeadSource, clock ports.Clock) *Feeds {
+func NewFeeds(s *Service, heads ports.HeadReader, clock ports.Clock) *Feeds {
 	return &Feeds{service: s, heads: heads, tails: newTailCache(s.events, clock), entities: map[string]cachedEntities{}}
 }
 

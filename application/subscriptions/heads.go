@@ -12,14 +12,9 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// HeadSource lists the heads of all partitions in one query.
-type HeadSource interface {
-	PartitionHeads(ctx context.Context) (map[event.PartitionID]ports.Head, error)
-}
-
 // HeadWatcherConfig is what a HeadWatcher needs.
 type HeadWatcherConfig struct {
-	Heads   HeadSource
+	Heads   ports.HeadReader
 	WakeUps ports.WakeUps // nil: poll only
 	Logger  *slog.Logger  // nil: silent
 	Clock   ports.Clock

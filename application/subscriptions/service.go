@@ -33,10 +33,9 @@ type Access interface {
 
 // Log reads the log, apart from the events that are delivered.
 type Log interface {
-	HeadSource
+	ports.LogPositions
 	EventByID(ctx context.Context, p event.PartitionID, id event.ID) (event.Recorded, error)
 	SequenceAt(ctx context.Context, p event.PartitionID, t time.Time) (event.Sequence, error)
-	RecordedAt(ctx context.Context, places []ports.EventPosition) (map[ports.EventPosition]time.Time, error)
 }
 
 // Observer is notified of what happens to subscriptions, for metrics. Its methods must not

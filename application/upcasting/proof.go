@@ -17,7 +17,7 @@ import (
 // Log is the log that a proof reads.
 type Log interface {
 	ports.EventSearcher
-	PartitionHeads(ctx context.Context) (map[event.PartitionID]ports.Head, error)
+	ports.HeadReader
 }
 
 // TokenSealer signs and encrypts the progress of a proof: signed, so that clients cannot forge

@@ -1,5 +1,5 @@
--- Roles of one cluster. Run before the migrations by whoever may create roles;
--- every statement is harmless when repeated. Passwords are set outside.
+-- Roles of one cluster. A role that may create roles runs this before the migrations;
+-- every statement is harmless when repeated. Administrators set the passwords.
 DO $$
 DECLARE
     wanted record;
@@ -13,7 +13,7 @@ BEGIN
             ('backbone_redactor', false),
             ('backbone_archiver', false),
             ('backbone_sealer', false),
-            ('backbone_outbox_reader', false), -- who tails the log through the outbox view
+            ('backbone_outbox_reader', false), -- tools that tail the log through the outbox view
             ('backbone_eraser', true),    -- erasure and rotation of keys; not the server's role
             ('backbone_ks_owner', false)  -- owns the key store
         ) AS r (name, login)
@@ -32,14 +32,14 @@ BEGIN
         BEGIN
             ALTER ROLE backbone_eraser LOGIN;
         EXCEPTION WHEN insufficient_privilege OR internal_error THEN
-            NULL; -- who may will do it; internal_error is another migration at the same time
+            NULL; -- another role has to do it; internal_error is another migration at the same time
         END;
     END IF;
 END
 $$;
 
--- The owner makes functions that belong to the redactor. What the redactor may, the
--- owner could do anyway: the tables are its own.
+-- The owner creates functions that belong to the redactor. It gains no right by the
+-- membership: it owns the tables.
 DO $$
 BEGIN
     IF NOT pg_catalog.pg_has_role('backbone_owner', 'backbone_redactor', 'MEMBER') THEN

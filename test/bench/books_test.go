@@ -138,7 +138,7 @@ func (s *bookFixtures) books(t *testing.T) *books {
 func (b *books) distribute(t *testing.T) {
 	t.Helper()
 	ctx, app := t.Context(), b.server.App
-	heads, err := app.Store.Projections.PartitionHeads(ctx)
+	heads, err := app.Store.Events.PartitionHeads(ctx)
 	require.NoError(t, err)
 	b.whole.events = int(heads[b.whole.Partition].Sequence)
 	require.Positive(t, b.whole.events)
@@ -190,7 +190,7 @@ func (s *bookFixtures) awaitCaughtUp(t *testing.T) {
 	t.Helper()
 	app := s.run.server.App
 	require.Eventually(t, func() bool {
-		heads, err := app.Store.Projections.PartitionHeads(t.Context())
+		heads, err := app.Store.Events.PartitionHeads(t.Context())
 		require.NoError(t, err)
 		for _, p := range app.Catalog.Projections {
 			version, err := app.Runner.Active(t.Context(), p.Name)

@@ -118,7 +118,7 @@ func (c *catchUpFixture) catchUp(name string, h ports.ProjectionHandler, types [
 	}
 	settings := configs.Default().Projector
 	runner, err := projections.New(projections.Config{
-		Store: app.Store.Projections, Register: app.Store.ProjectionVersions, Versions: app.Store.ProjectionVersions, Leases: app.Store.Leases, Heads: heads, Node: "bench", Clock: system.Clock{},
+		Store: app.Store.Projections, Log: app.Store.Events, Register: app.Store.ProjectionVersions, Versions: app.Store.ProjectionVersions, Leases: app.Store.Leases, Heads: heads, Node: "bench", Clock: system.Clock{},
 		Observer: observed, Logger: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
 		Limits: projections.Limits{Batch: settings.Batch, Bytes: settings.Bytes, Workers: settings.Workers, Refresh: settings.Poll, TTL: settings.TTL, Renew: settings.Renew, Stall: settings.Stall},
 	}, declared, handlers)

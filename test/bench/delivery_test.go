@@ -233,7 +233,7 @@ func (legalEntityStub) LegalEntity(context.Context, string, string) (ports.Legal
 func (p *deliveryFixture) projection(name string) func(context.Context, *subscriptions.HeadWatcher, *arrivalTimes) {
 	return func(ctx context.Context, w *subscriptions.HeadWatcher, a *arrivalTimes) {
 		runner, err := projections.New(projections.Config{
-			Store: p.engine.store.Projections, Register: p.engine.store.ProjectionVersions, Leases: p.engine.store.Leases, Heads: w, Node: "bench", Clock: system.Clock{},
+			Store: p.engine.store.Projections, Log: p.engine.store.Events, Register: p.engine.store.ProjectionVersions, Leases: p.engine.store.Leases, Heads: w, Node: "bench", Clock: system.Clock{},
 			Limits: conformance.ProjectorLimits(func(l *projections.Limits) { l.Refresh = time.Second }),
 		}, []module.Projection{{Name: name, Version: 1}}, map[string]ports.ProjectionHandler{name: a})
 		if err != nil {

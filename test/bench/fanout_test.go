@@ -150,7 +150,7 @@ func (f *fanoutFixture) publish(servers int) sample {
 func (f *fanoutFixture) encoding(period time.Duration) (s sample) {
 	t, app, c := f.t, f.server.App, configs.Default().NATS
 	for started := time.Now(); s.elapsed < period; s.elapsed = time.Since(started) {
-		heads, err := app.Store.Projections.PartitionHeads(t.Context())
+		heads, err := app.Store.Events.PartitionHeads(t.Context())
 		require.NoError(t, err)
 		group, ctx := errgroup.WithContext(t.Context())
 		group.SetLimit(c.Workers)
@@ -187,7 +187,7 @@ func (f *fanoutFixture) encoding(period time.Duration) (s sample) {
 func reportFanout(t *testing.T, o options, s *bookFixtures, figures *table) {
 	s.node(t) // its projections are caught up and idle
 	f := &fanoutFixture{books: s.books(t), t: t, options: o}
-	heads, err := f.server.App.Store.Projections.PartitionHeads(t.Context())
+	heads, err := f.server.App.Store.Events.PartitionHeads(t.Context())
 	require.NoError(t, err)
 	for _, head := range heads {
 		f.total += int(head.Sequence)

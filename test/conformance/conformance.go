@@ -25,6 +25,7 @@ type Store interface {
 	ports.EventAppender
 	ports.IdempotencyReader
 	ports.EventReader
+	ports.LogPositions
 	ports.EventSearcher
 	ports.StreamReader
 	ports.CausalityReader

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -25,8 +24,6 @@ var projectionPromises = []promise{
 	{"AFailedHandlerLeavesCheckpointAndReadModelUntouched", handlerFails},
 	{"SeveralWorkersPassEachEventOnce", advanceRace},
 	{"VersionsAndPartitionsHaveTheirOwnCheckpoints", ownCheckpoints},
-	{"PartitionHeadsKnowEveryPartition", partitionHeads},
-	{"RecordedAtFindsEventsOfSeveralPartitions", recordedTimes},
 }
 
 // recorder is a projection that writes one row per event, numbered by how often
@@ -203,42 +200,6 @@ func ownCheckpoints(t *testing.T, s *suite) {
 		got[c.Partition] = c.Sequence
 	}
 	require.Equal(t, map[event.PartitionID]event.Sequence{a.le.Partition: 4, b.le.Partition: 2}, got)
-}
-
-func partitionHeads(t *testing.T, s *suite) {
-	a, b, empty := s.ten(t), s.newBook(t), s.newBook(t)
-	b.write(t, b.event(s.opened, stream("1")))
-	heads, err := s.store.PartitionHeads(context.Background())
-	require.NoError(t, err)
-	require.Equal(t, event.Sequence(10), heads[a.le.Partition].Sequence)
-	require.Equal(t, event.Sequence(1), heads[b.le.Partition].Sequence)
-	require.Zero(t, heads[empty.le.Partition].Sequence)
-}
-
-func recordedTimes(t *testing.T, s *suite) {
-	a, b := s.ten(t), s.newBook(t)
-	b.write(t, b.event(s.opened, stream("1")))
-	at := func(p event.PartitionID, n event.Sequence) ports.EventPosition {
-		return ports.EventPosition{Partition: p, Sequence: n}
-	}
-	got, err := s.store.RecordedAt(context.Background(), []ports.EventPosition{
-		at(a.le.Partition, 3), at(b.le.Partition, 1), at(a.le.Partition, 10), at(a.le.Partition, 3), // one of them twice
-		at(a.le.Partition, 0), at(a.le.Partition, 11), at(b.le.Partition, 2), at(4_000_000, 1),
-	})
-	require.NoError(t, err)
-	want := map[ports.EventPosition]time.Time{}
-	for _, book := range []*book{a, b} {
-		for _, e := range book.all(t) {
-			if n := e.Sequence; book == b || n == 3 || n == 10 {
-				want[at(book.le.Partition, n)] = e.RecordedAt
-			}
-		}
-	}
-	require.Len(t, want, 3)
-	require.Equal(t, want, got)
-	none, err := s.store.RecordedAt(context.Background(), nil)
-	require.NoError(t, err)
-	require.Empty(t, none)
 }
 
 var wakeUpPromises = []promise{

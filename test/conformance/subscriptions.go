@@ -27,6 +27,7 @@ type SubscriptionStore interface {
 	ports.LegalEntities
 	ports.Installations
 	ports.EventTypes
+	ports.LogPositions
 	ports.Projections
 	ports.Subscriptions
 	ports.Deliveries

@@ -101,17 +101,12 @@ func (s *Store) Bootstrap(ctx context.Context, i ports.Installation) error {
 // LegalEntities implements ports.LegalEntities.
 func (s *Store) LegalEntities(ctx context.Context, tenantID string) ([]ports.LegalEntity, error) {
 	rows, err := s.queries.ListLegalEntities(ctx, s.db.Reads, tenantID)
-	if err != nil {
-		return nil, pg.Translate(ctx, err)
-	}
-	out := make([]ports.LegalEntity, len(rows))
-	for i, r := range rows {
-		out[i] = ports.LegalEntity{
+	return pg.MapRows(ctx, rows, err, func(r *directorydb.ListLegalEntitiesRow) ports.LegalEntity {
+		return ports.LegalEntity{
 			Partition: event.PartitionID(r.PartitionID), TenantID: r.TenantID, Code: r.Code, Name: r.Name,
 			TimeZone: r.TimeZone, Status: r.Status, CreatedAt: r.CreatedAt.UTC(),
 		}
-	}
-	return out, nil
+	})
 }
 
 // CreateLegalEntity implements ports.LegalEntities. While a long transaction reads
@@ -216,16 +211,13 @@ func orEmpty(list []string) []string {
 func principal(r *directorydb.BackbonePrincipal) ports.Principal {
 	p := ports.Principal{
 		TenantID: r.TenantID, PersonID: r.PersonID, PrincipalID: r.PrincipalID, ActorType: event.ActorType(r.ActorType),
-		DisplayName: r.DisplayName, RoleLabel: r.RoleLabel, Development: r.Development, CreatedAt: r.CreatedAt.UTC(),
+		DisplayName: r.DisplayName, RoleLabel: r.RoleLabel, Development: r.Development, CreatedAt: r.CreatedAt.UTC(), ExpiresAt: pg.TimeOrZero(r.ExpiresAt),
 	}
 	if len(r.Roles) > 0 {
 		p.Roles = r.Roles
 	}
 	if len(r.LegalEntities) > 0 {
 		p.LegalEntities = r.LegalEntities
-	}
-	if r.ExpiresAt.Valid {
-		p.ExpiresAt = r.ExpiresAt.Time.UTC()
 	}
 	copy(p.TokenHash[:], r.TokenHash)
 	return p

@@ -21,7 +21,7 @@ import (
 
 const physicalPartitions = `SELECT count(*)::text FROM pg_inherits WHERE inhparent = 'backbone.events'::regclass`
 
-func TestLegalEntitiesGetPhysicalPartitionsInMeasure(t *testing.T) {
+func TestCreateLegalEntity_LimitsPhysicalPartitions(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.Database(t)
 	s := pgtest.Open(t, dsn, func(c *postgres.Config) { c.PhysicalPartitions = 2 })
@@ -42,7 +42,7 @@ func TestLegalEntitiesGetPhysicalPartitionsInMeasure(t *testing.T) {
 	require.Equal(t, []string{"3"}, pgtest.Column(t, conn, physicalPartitions))
 }
 
-// create creates a legal entity. Each call gives up after some seconds in which others hold
+// create creates a legal entity. Each call gives up after some seconds in which other sessions hold
 // the tables that it attaches to.
 func create(ctx context.Context, s *postgres.Database, code string) error {
 	ctx, cancel := context.WithTimeout(ctx, pgtest.WaitLimit)
@@ -54,9 +54,9 @@ func create(ctx context.Context, s *postgres.Database, code string) error {
 	}
 }
 
-// TestAttachWhileAReaderIsOpen: a reader that holds the tables delays the new
-// legal entity only, never the appends of the others.
-func TestAttachWhileAReaderIsOpen(t *testing.T) {
+// TestCreateLegalEntity_OpenReaderDelaysNoAppend: a reader that locks the tables delays
+// the new legal entity only, never appends of other legal entities.
+func TestCreateLegalEntity_OpenReaderDelaysNoAppend(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.Database(t)
 	s := pgtest.Open(t, dsn)
@@ -76,7 +76,7 @@ func TestAttachWhileAReaderIsOpen(t *testing.T) {
 		require.NoError(t, err)
 	}
 	require.Equal(t, []string{"lock_timeout=100ms"}, pgtest.Column(t, observer, `SELECT setting FROM pg_proc, unnest(proconfig) setting
-		WHERE proname = 'create_legal_entity' AND setting LIKE 'lock_timeout=%'`), "nobody waits longer behind one that waits")
+		WHERE proname = 'create_legal_entity' AND setting LIKE 'lock_timeout=%'`), "it blocks appends no longer than that")
 	select {
 	case err := <-created:
 		t.Fatalf("the reader is still open: %v", err)
@@ -87,7 +87,7 @@ func TestAttachWhileAReaderIsOpen(t *testing.T) {
 	require.Equal(t, 50, pgtest.RequireVerified(t, s, p))
 }
 
-func TestLegalEntitiesAreCreatedOnceByManyAtOnce(t *testing.T) {
+func TestCreateLegalEntity_ConcurrentCalls(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.Database(t)
 	s := pgtest.Open(t, dsn)
@@ -111,7 +111,7 @@ func TestLegalEntitiesAreCreatedOnceByManyAtOnce(t *testing.T) {
 	require.Len(t, entities, 5)
 }
 
-func TestTheGenesisChecksumIsVerifiedByTheDatabase(t *testing.T) {
+func TestCreateLegalEntity_DatabaseVerifiesGenesis(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.Database(t)
 	pgtest.NewPartitions(t, pgtest.Open(t, dsn), 1)
@@ -126,7 +126,7 @@ func TestTheGenesisChecksumIsVerifiedByTheDatabase(t *testing.T) {
 	require.NoError(t, create(p, event.GenesisChecksum(pgtest.LogName, p)))
 }
 
-func TestMigrateMayRunAgainAndAtOnce(t *testing.T) {
+func TestMigrate_RepeatedAndConcurrent(t *testing.T) {
 	t.Parallel()
 	dsn := testkit.Database(t, nil, "empty")
 	set := migrate.Set{Name: "shop", FS: fstest.MapFS{
@@ -169,7 +169,7 @@ func TestMigrateMayRunAgainAndAtOnce(t *testing.T) {
 	require.ErrorContains(t, err, "00003_shop.sql")
 }
 
-func TestOpenRefusesABadAddress(t *testing.T) {
+func TestOpen_RefusesBadAddress(t *testing.T) {
 	t.Parallel()
 	_, err := postgres.Open(t.Context(), pgtest.Config("postgres://user:s3cret@host:port/x"))
 	require.Equal(t, "store.dsn_invalid", fault.CodeOf(err))
@@ -184,7 +184,7 @@ func TestOpenRefusesABadAddress(t *testing.T) {
 	}
 }
 
-func TestExpiredIdempotencyKeysAreDeleted(t *testing.T) {
+func TestDeleteExpiredIdempotencyKeys(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.Database(t)
 	s := pgtest.Open(t, dsn)

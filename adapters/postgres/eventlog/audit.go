@@ -79,14 +79,7 @@ func (s *Audit) StreamRows(ctx context.Context, p event.PartitionID, streams []e
 		q.StreamTypes[i], q.StreamIds[i] = id.Type, id.ID
 	}
 	rows, err := s.queries.ListStreamRows(ctx, s.db.Reads, q)
-	if err != nil {
-		return nil, pg.Translate(ctx, err)
-	}
-	out := make([]ports.StreamRow, len(rows))
-	for i := range rows {
-		out[i] = streamRowOf(&rows[i])
-	}
-	return out, nil
+	return pg.MapRows(ctx, rows, err, streamRowOf)
 }
 
 func streamRowOf(r *eventlogdb.ListStreamRowsRow) ports.StreamRow {
@@ -142,19 +135,13 @@ func (s *Audit) CountStreamRows(ctx context.Context, p event.PartitionID, until 
 
 func listRedactions(ctx context.Context, queries *eventlogdb.Queries, pool *pgxpool.Pool, p event.PartitionID) ([]ports.Redaction, error) {
 	rows, err := queries.ListRedactions(ctx, pool, int32(p))
-	if err != nil {
-		return nil, pg.Translate(ctx, err)
-	}
-	out := make([]ports.Redaction, len(rows))
-	for i := range rows {
-		r := &rows[i]
-		out[i] = ports.Redaction{
+	return pg.MapRows(ctx, rows, err, func(r *eventlogdb.ListRedactionsRow) ports.Redaction {
+		return ports.Redaction{
 			ID: r.ID.Bytes, Partition: p, Sequence: event.Sequence(r.Sequence), EventID: r.EventID.Bytes, Pointers: r.Pointers, Reason: r.Reason,
 			RequestedBy: r.RequestedBy, ApprovedBy: r.ApprovedBy, RedactedAt: r.RedactedAt.UTC(),
 			OldPayloadHash: hashOf(r.OldPayloadHash), NewPayloadHash: hashOf(r.NewPayloadHash),
 		}
-	}
-	return out, nil
+	})
 }
 
 // hashOf converts a column of 32 bytes; any other length gives the zero hash, which no payload

@@ -32,10 +32,7 @@ func (s *Reader) Descendants(ctx context.Context, q ports.DescendantQuery) (foun
 	if len(rows) > int(limit) {
 		rows, more = rows[:limit], true
 	}
-	sequences := make([]int64, len(rows))
-	for i, r := range rows {
-		sequences[i] = r.Sequence
-	}
+	sequences := pg.Map(rows, func(r *eventlogdb.ListDescendantsRow) int64 { return r.Sequence })
 	events, cut, err := s.fetchWithin(ctx, q.Partition, "", sequences, !q.WithoutData, q.Bytes)
 	if err != nil {
 		return nil, false, err

@@ -218,11 +218,7 @@ func targetsOf(part []fetchTarget, sequence int64) []fetchTarget {
 }
 
 func sequencesOf(part []fetchTarget) []int64 {
-	out := make([]int64, len(part))
-	for i, w := range part {
-		out[i] = w.sequence
-	}
-	return out
+	return pg.Map(part, func(w *fetchTarget) int64 { return w.sequence })
 }
 
 func (f *fetch) readEvents(ctx context.Context, part []fetchTarget) error {

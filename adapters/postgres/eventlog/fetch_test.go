@@ -132,7 +132,7 @@ func TestFetch_KeepsOrder(t *testing.T) {
 	require.Len(t, events, 1)
 }
 
-// TestInsertEvents_RowsAreInKeyOrder looks at a database that nobody has analysed, in which
+// TestInsertEvents_RowsAreInKeyOrder uses a database without statistics, in which
 // the planner joins the rows of a group the other way round.
 func TestInsertEvents_RowsAreInKeyOrder(t *testing.T) {
 	t.Parallel()

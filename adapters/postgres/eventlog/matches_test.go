@@ -51,7 +51,7 @@ func TestDrillMatchCostOfFrequentKeys(t *testing.T) {
 	sequences, _ = read("even", "rare")
 	require.Empty(t, sequences)
 
-	// An append that holds such a condition against the log keeps nobody waiting.
+	// An append that checks such a condition blocks no other append.
 	ctx, cancel := context.WithTimeout(t.Context(), pgtest.WaitLimit)
 	defer cancel()
 	_, err = s.Appender.Append(ctx, ports.AppendRequest{Partition: p, Conditions: []concurrency.AppendCondition{

@@ -56,13 +56,10 @@ func (s *Reader) eventsOfTypes(ctx context.Context, db eventlogdb.DBTX, a *ports
 	rows, err := s.queries.ListEventsOfTypesAfter(ctx, cut, &eventlogdb.ListEventsOfTypesAfterParams{
 		PartitionID: int32(a.Partition), After: int64(after), Through: int64(after) + int64(pg.PageSize(a.Limit)), Types: a.Types,
 	})
-	if err != nil {
-		return nil, pg.Translate(ctx, err)
-	}
 	if cut.cut {
 		s.large.Store(a.Partition, nil)
 	}
-	return DecodeRows(rows, func(r *eventlogdb.ListEventsOfTypesAfterRow) (*eventlogdb.BackboneEvent, []byte, []byte) {
+	return decodeRows(ctx, rows, err, func(r *eventlogdb.ListEventsOfTypesAfterRow) (*eventlogdb.BackboneEvent, []byte, []byte) {
 		return &r.BackboneEvent, r.Salt, r.Payload
 	})
 }
@@ -115,24 +112,17 @@ func (s *Reader) eventsMeasured(ctx context.Context, db eventlogdb.DBTX, p event
 	rows, err := s.queries.ListEventsWithin(ctx, db, &eventlogdb.ListEventsWithinParams{
 		PartitionID: int32(p), After: int64(after), PageSize: pg.PageSize(limit), Bytes: int64(bytes), Types: types,
 	})
-	if err != nil {
-		return nil, pg.Translate(ctx, err)
-	}
-	if len(rows) == limit {
+	if err == nil && len(rows) == limit {
 		s.large.Delete(p) // its events are no longer so large that the bytes cut a page
 	}
-	return DecodeRows(rows, func(r *eventlogdb.ListEventsWithinRow) (*eventlogdb.BackboneEvent, []byte, []byte) {
+	return decodeRows(ctx, rows, err, func(r *eventlogdb.ListEventsWithinRow) (*eventlogdb.BackboneEvent, []byte, []byte) {
 		return &r.BackboneEvent, r.Salt, r.Payload
 	})
 }
 
 // PayloadSizes reads the stored sizes of payloads, in bytes; events without one are left out.
 func (s *Reader) PayloadSizes(ctx context.Context, db eventlogdb.DBTX, p event.PartitionID, sequences []event.Sequence) (map[event.Sequence]int, error) {
-	wanted := make([]int64, len(sequences))
-	for i, n := range sequences {
-		wanted[i] = int64(n)
-	}
-	rows, err := s.queries.ListPayloadSizes(ctx, db, &eventlogdb.ListPayloadSizesParams{PartitionID: int32(p), Sequences: wanted})
+	rows, err := s.queries.ListPayloadSizes(ctx, db, &eventlogdb.ListPayloadSizesParams{PartitionID: int32(p), Sequences: pg.Sequences(sequences)})
 	if err != nil {
 		return nil, pg.Translate(ctx, err)
 	}

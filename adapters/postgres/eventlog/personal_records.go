@@ -66,14 +66,7 @@ func (s *PersonalRecords) PersonalEvents(ctx context.Context, p event.PartitionI
 // PersonalIntents implements ports.PersonalRecords. A limit of 0 lists all.
 func (s *PersonalRecords) PersonalIntents(ctx context.Context, p event.PartitionID, subject shredding.Subject, after event.ID, limit int) ([]event.ID, error) {
 	rows, err := s.queries.ListPersonalIntents(ctx, s.db.Reads, &eventlogdb.ListPersonalIntentsParams{
-		PartitionID: int32(p), SubjectID: string(subject), After: pgtype.UUID{Bytes: after, Valid: true}, PageSize: pg.PageSize(limit),
+		PartitionID: int32(p), SubjectID: string(subject), After: pg.UUID(after), PageSize: pg.PageSize(limit),
 	})
-	if err != nil {
-		return nil, pg.Translate(ctx, err)
-	}
-	ids := make([]event.ID, len(rows))
-	for i, r := range rows {
-		ids[i] = r.Bytes
-	}
-	return ids, nil
+	return pg.MapRows(ctx, rows, err, func(r *pgtype.UUID) event.ID { return r.Bytes })
 }

@@ -79,8 +79,12 @@ func UndecodableFault(id event.ID) error {
 	return fault.New(fault.Internal, pg.CodeInternal, "event %s cannot be decoded; verify the log", id)
 }
 
-// DecodeRows converts rows to events; row returns envelope, salt and payload of one row.
-func DecodeRows[R any](rows []R, row func(*R) (*eventlogdb.BackboneEvent, []byte, []byte)) ([]event.Recorded, error) {
+// decodeRows converts the rows of a query that returned err; row returns envelope, salt and
+// payload of one row.
+func decodeRows[R any](ctx context.Context, rows []R, err error, row func(*R) (*eventlogdb.BackboneEvent, []byte, []byte)) ([]event.Recorded, error) {
+	if err != nil {
+		return nil, pg.Translate(ctx, err)
+	}
 	out := make([]event.Recorded, len(rows))
 	for i := range rows {
 		e, salt, payload := row(&rows[i])
@@ -114,10 +118,7 @@ func (s *Reader) eventsOfStream(ctx context.Context, db eventlogdb.DBTX, p event
 	rows, err := s.queries.ListEventsOfStream(ctx, db, &eventlogdb.ListEventsOfStreamParams{
 		PartitionID: int32(p), StreamType: stream.Type, StreamID: stream.ID, FromVersion: int64(min(from, math.MaxInt64)), PageSize: pg.PageSize(limit),
 	})
-	if err != nil {
-		return nil, pg.Translate(ctx, err)
-	}
-	return DecodeRows(rows, func(r *eventlogdb.ListEventsOfStreamRow) (*eventlogdb.BackboneEvent, []byte, []byte) {
+	return decodeRows(ctx, rows, err, func(r *eventlogdb.ListEventsOfStreamRow) (*eventlogdb.BackboneEvent, []byte, []byte) {
 		return &r.BackboneEvent, r.Salt, r.Payload
 	})
 }
@@ -131,10 +132,7 @@ func (s *Reader) EventsAfter(ctx context.Context, db eventlogdb.DBTX, p event.Pa
 	rows, err := s.queries.ListEventsAfter(ctx, db, &eventlogdb.ListEventsAfterParams{
 		PartitionID: int32(p), After: int64(after), PageSize: pg.PageSize(limit), Types: types,
 	})
-	if err != nil {
-		return nil, pg.Translate(ctx, err)
-	}
-	return DecodeRows(rows, func(r *eventlogdb.ListEventsAfterRow) (*eventlogdb.BackboneEvent, []byte, []byte) {
+	return decodeRows(ctx, rows, err, func(r *eventlogdb.ListEventsAfterRow) (*eventlogdb.BackboneEvent, []byte, []byte) {
 		return &r.BackboneEvent, r.Salt, r.Payload
 	})
 }
@@ -158,20 +156,13 @@ func (s *Reader) Head(ctx context.Context, p event.PartitionID) (ports.Head, err
 
 // Heads implements ports.EventReader.
 func (s *Reader) Heads(ctx context.Context, partitions []event.PartitionID) (map[event.PartitionID]ports.Head, error) {
-	ids := make([]int32, len(partitions))
-	for i, p := range partitions {
-		ids[i] = int32(p)
-	}
-	rows, err := s.queries.ListHeads(ctx, s.db.Reads, ids)
+	rows, err := s.queries.ListHeads(ctx, s.db.Reads, pg.Partitions(partitions))
 	if err != nil {
 		return nil, pg.Translate(ctx, err)
 	}
-	out := make(map[event.PartitionID]ports.Head, len(rows))
-	for i := range rows {
-		r := &rows[i]
-		out[event.PartitionID(r.PartitionID)] = HeadOf(r.Genesis, r.Sequence, r.RecordedAt, r.Checksum)
-	}
-	return out, nil
+	return headsOf(pg.Map(rows, func(r *eventlogdb.ListHeadsRow) eventlogdb.ListPartitionHeadsRow {
+		return eventlogdb.ListPartitionHeadsRow(*r)
+	})), nil
 }
 
 // HeadOf builds a head from its columns. A partition without events (sequence 0) has its
@@ -219,37 +210,38 @@ func (s *Reader) Lineage(ctx context.Context, p event.PartitionID, id event.ID, 
 	if len(rows) > maxDepth+1 {
 		rows, truncated = rows[:maxDepth+1], true
 	}
-	sequences := make([]int64, len(rows))
-	for i, r := range rows {
-		sequences[i] = r.Sequence
-	}
+	sequences := pg.Map(rows, func(r *eventlogdb.ListLineageRow) int64 { return r.Sequence })
 	chain, cut, err := s.fetchWithin(ctx, p, "", sequences, true, bytes)
 	slices.Reverse(chain)
 	return chain, truncated || cut, err
 }
 
-// PartitionHeads reads the heads of all partitions.
+// PartitionHeads implements ports.HeadReader.
 func (s *Reader) PartitionHeads(ctx context.Context) (map[event.PartitionID]ports.Head, error) {
 	rows, err := s.queries.ListPartitionHeads(ctx, s.db.Reads)
 	if err != nil {
 		return nil, pg.Translate(ctx, err)
 	}
+	return headsOf(rows), nil
+}
+
+func headsOf(rows []eventlogdb.ListPartitionHeadsRow) map[event.PartitionID]ports.Head {
 	out := make(map[event.PartitionID]ports.Head, len(rows))
 	for i := range rows {
 		r := &rows[i]
 		out[event.PartitionID(r.PartitionID)] = HeadOf(r.Genesis, r.Sequence, r.RecordedAt, r.Checksum)
 	}
-	return out, nil
+	return out
 }
 
-// RecordedAt reads when events were recorded and leaves out those that do not exist.
-func (s *Reader) RecordedAt(ctx context.Context, places []ports.EventPosition) (map[ports.EventPosition]time.Time, error) {
-	out := make(map[ports.EventPosition]time.Time, len(places))
-	if len(places) == 0 {
+// RecordedAt implements ports.LogPositions.
+func (s *Reader) RecordedAt(ctx context.Context, positions []ports.EventPosition) (map[ports.EventPosition]time.Time, error) {
+	out := make(map[ports.EventPosition]time.Time, len(positions))
+	if len(positions) == 0 {
 		return out, nil
 	}
-	partitions, sequences := make([]int32, len(places)), make([]int64, len(places))
-	for i, p := range places {
+	partitions, sequences := make([]int32, len(positions)), make([]int64, len(positions))
+	for i, p := range positions {
 		partitions[i], sequences[i] = int32(p.Partition), int64(p.Sequence)
 	}
 	rows, err := s.queries.ListRecordingTimes(ctx, s.db.Reads, &eventlogdb.ListRecordingTimesParams{PartitionIds: partitions, Sequences: sequences})

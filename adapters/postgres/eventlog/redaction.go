@@ -27,8 +27,7 @@ var _ ports.Redactions = (*Redactor)(nil)
 func OpenRedactor(ctx context.Context, eraserDSN string) (*Redactor, error) {
 	config, err := pgxpool.ParseConfig(eraserDSN)
 	if err != nil {
-		// The library's text may quote the password.
-		return nil, fault.New(fault.Invalid, "store.dsn_invalid", "the database address cannot be read; correct it")
+		return nil, pg.InvalidDSN("the database address")
 	}
 	config.MaxConns = 2
 	config.ConnConfig.RuntimeParams["application_name"] = "backbone redaction"
@@ -77,22 +76,14 @@ func (r *Redactor) RedactionRequests(ctx context.Context, p event.PartitionID) (
 	if err != nil {
 		return nil, redactionFault(ctx, err)
 	}
-	out := make([]ports.RedactionRequest, len(rows))
-	for i := range rows {
-		out[i] = redactionRequest(p, &rows[i])
-	}
-	return out, nil
+	return pg.Map(rows, func(r *eventlogdb.ListRedactionRequestsRow) ports.RedactionRequest { return redactionRequest(p, r) }), nil
 }
 
 func redactionRequest(p event.PartitionID, r *eventlogdb.ListRedactionRequestsRow) ports.RedactionRequest {
-	out := ports.RedactionRequest{
+	return ports.RedactionRequest{
 		ID: r.ID.Bytes, Partition: p, Sequence: event.Sequence(r.Sequence), Pointers: r.Pointers, Reason: r.Reason,
-		RequestedBy: r.RequestedBy, RequestedAt: r.RequestedAt.UTC(), ApprovedBy: r.ApprovedBy.String,
+		RequestedBy: r.RequestedBy, RequestedAt: r.RequestedAt.UTC(), ApprovedBy: r.ApprovedBy.String, ApprovedAt: pg.TimeOrZero(r.ApprovedAt),
 	}
-	if r.ApprovedAt.Valid {
-		out.ApprovedAt = r.ApprovedAt.Time.UTC()
-	}
-	return out
 }
 
 // RedactPayload implements ports.Redactions.

@@ -206,7 +206,7 @@ func TestRedaction_OtherRolesAreRefused(t *testing.T) {
 		"ALTER FUNCTION backbone.approve_redaction(integer, uuid, text) SECURITY INVOKER", "SET session_replication_role = replica")
 	for _, triggers := range []string{"with", "without"} {
 		for _, role := range []string{"backbone_app", "backbone_reader", "backbone_eraser"} {
-			// As somebody who logs in with that role and no other.
+			// As a user with that role and no other.
 			conn := pgtest.Connect(t, a.Dsn)
 			_, err := conn.Exec(t.Context(), "SET SESSION AUTHORIZATION "+role)
 			require.NoError(t, err)

@@ -16,7 +16,7 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// searchPage is how many candidates a search with filters beside its index reads at a time.
+// searchPage is how many candidates a search with filters in addition to its index reads at a time.
 const searchPage = 1000
 
 // searchTime bounds a search with a scan limit: after it the search ends with its current

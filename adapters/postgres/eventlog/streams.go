@@ -94,10 +94,7 @@ func (s *Reader) StreamPage(ctx context.Context, db eventlogdb.DBTX, q *ports.St
 		PartitionID: int32(q.Partition), StreamType: q.Stream.Type, StreamID: q.Stream.ID, FromVersion: from,
 		WithPayload: !q.WithoutData, PageSize: pg.PageSize(q.Limit),
 	})
-	if err != nil {
-		return nil, pg.Translate(ctx, err)
-	}
-	return DecodeRows(rows, func(r *eventlogdb.ListEventsOfStreamBackwardRow) (*eventlogdb.BackboneEvent, []byte, []byte) {
+	return decodeRows(ctx, rows, err, func(r *eventlogdb.ListEventsOfStreamBackwardRow) (*eventlogdb.BackboneEvent, []byte, []byte) {
 		return &r.BackboneEvent, r.Salt, r.Payload
 	})
 }
@@ -116,10 +113,7 @@ func (s *Reader) readStreamAsOf(ctx context.Context, db eventlogdb.DBTX, q *port
 			PartitionID: int32(q.Partition), StreamType: q.Stream.Type, StreamID: q.Stream.ID, FromVersion: int64(min(q.From, math.MaxInt64)),
 			Until: until, EffectiveTo: effective, WithPayload: !q.WithoutData, PageSize: pg.PageSize(q.Limit),
 		})
-		if err != nil {
-			return nil, pg.Translate(ctx, err)
-		}
-		return DecodeRows(rows, func(r *eventlogdb.ListEventsOfStreamAsOfRow) (*eventlogdb.BackboneEvent, []byte, []byte) {
+		return decodeRows(ctx, rows, err, func(r *eventlogdb.ListEventsOfStreamAsOfRow) (*eventlogdb.BackboneEvent, []byte, []byte) {
 			return &r.BackboneEvent, r.Salt, r.Payload
 		})
 	}
@@ -131,10 +125,7 @@ func (s *Reader) readStreamAsOf(ctx context.Context, db eventlogdb.DBTX, q *port
 		PartitionID: int32(q.Partition), StreamType: q.Stream.Type, StreamID: q.Stream.ID, FromVersion: from,
 		Until: until, EffectiveTo: effective, WithPayload: !q.WithoutData, PageSize: pg.PageSize(q.Limit),
 	})
-	if err != nil {
-		return nil, pg.Translate(ctx, err)
-	}
-	return DecodeRows(rows, func(r *eventlogdb.ListEventsOfStreamAsOfBackwardRow) (*eventlogdb.BackboneEvent, []byte, []byte) {
+	return decodeRows(ctx, rows, err, func(r *eventlogdb.ListEventsOfStreamAsOfBackwardRow) (*eventlogdb.BackboneEvent, []byte, []byte) {
 		return &r.BackboneEvent, r.Salt, r.Payload
 	})
 }

@@ -42,8 +42,8 @@ func (c *tamperFixture) useStreams(t *testing.T, le ports.LegalEntity) {
 	write("single", "")
 }
 
-// TestVerify_FindsTamperedStreamRows changes what is kept of streams beside their
-// events, by which appends decide what comes next and who may write it.
+// TestVerify_FindsTamperedStreamRows changes the rows of streams, from which appends take
+// the next version and who may write.
 func TestVerify_FindsTamperedStreamRows(t *testing.T) {
 	t.Parallel()
 	c := newTamperFixture(t)
@@ -99,8 +99,8 @@ func TestVerify_FindsTamperedStreamRows(t *testing.T) {
 	}
 }
 
-// TestVerify_NamesEventsWithoutStreamRow removes rows, or puts others in their place so
-// that there are as many: the events that they were kept of are named.
+// TestVerify_NamesEventsWithoutStreamRow removes rows, or replaces them so that their number
+// stays: verification names the events of the missing rows.
 func TestVerify_NamesEventsWithoutStreamRow(t *testing.T) {
 	t.Parallel()
 	c := newTamperFixture(t)

@@ -22,7 +22,7 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// tamperFixture is a database in which a superuser changes what nobody may change, each
+// tamperFixture is a database in which a superuser changes rows that no role may change, each
 // time in a legal entity of its own.
 type tamperFixture struct {
 	*postgres.Database
@@ -111,7 +111,7 @@ func (c *tamperFixture) export(t *testing.T, le ports.LegalEntity) []byte {
 	return file.Bytes()
 }
 
-// recompute writes every checksum again from an event on, as somebody would who
+// recompute writes every checksum again from an event on, as an attacker would who
 // knows the format.
 func (c *tamperFixture) recompute(t *testing.T, le ports.LegalEntity, from event.Sequence) {
 	t.Helper()
@@ -143,7 +143,7 @@ func (c *tamperFixture) redact(t *testing.T, le ports.LegalEntity, n event.Seque
 	return c.redactAt(t, le, n, "/data/name")
 }
 
-// redactAt redacts the name where it stands.
+// redactAt redacts the name at its place in the payload.
 func (c *tamperFixture) redactAt(t *testing.T, le ports.LegalEntity, n event.Sequence, pointer string) ports.Redaction {
 	t.Helper()
 	r := ports.RedactionRequest{ID: ulid.Make(), Partition: le.Partition, Sequence: n, Pointers: []string{pointer}, Reason: "x", RequestedBy: "p-1"}
@@ -240,9 +240,9 @@ func TestVerify_FindsTamperedColumns(t *testing.T) {
 	}
 }
 
-// TestVerify_FindsTampering is the list of what somebody can do who may write
-// everywhere. Where headOnly is set the log fits together without a head from
-// outside, and only that one tells.
+// TestVerify_FindsTampering is the list of changes by an attacker who may write
+// everywhere. With headOnly the log is consistent, and only a head from outside
+// reveals the change.
 func TestVerify_FindsTampering(t *testing.T) {
 	t.Parallel()
 	c := newTamperFixture(t)
@@ -317,7 +317,7 @@ func TestVerify_FindsTampering(t *testing.T) {
 		}},
 		{"another genesis", false, verify.GenesisMismatch, one("UPDATE backbone.partition_heads SET genesis = sha256('x') WHERE partition_id = $1")},
 		{"redact without a record", false, verify.PayloadMismatch, one("UPDATE backbone.event_payloads SET payload = replace(payload::text, 'Ada', '[REDACTED]')::json" + at)},
-		{"a redaction that no event tells of", false, verify.RedactionUnannounced, func(t *testing.T, le ports.LegalEntity) { c.redact(t, le, 5) }},
+		{"a redaction without an event", false, verify.RedactionUnannounced, func(t *testing.T, le ports.LegalEntity) { c.redact(t, le, 5) }},
 		{"a forged record for an edit", false, verify.RedactionUnannounced, func(t *testing.T, le ports.LegalEntity) {
 			c.exec(t, "UPDATE backbone.event_payloads SET payload = replace(payload::text, 'Ada', 'Eve')::json"+at, int32(le.Partition))
 			c.exec(t, `INSERT INTO backbone.pii_redactions SELECT now(), 5, $1, gen_random_uuid(), e.id, '{/data/name}', 'x', 'p-1', 'p-2', e.payload_hash,
@@ -380,7 +380,7 @@ func TestVerify_FindsTampering(t *testing.T) {
 		for _, le := range []ports.LegalEntity{a, b} {
 			require.Contains(t, kinds(c.verify(t, le)), verify.ForeignScope)
 			require.Contains(t, kinds(c.verify(t, le)), verify.ChecksumMismatch)
-			// With everything written again only the head tells.
+			// With everything written again only the head reveals it.
 			c.exec(t, "UPDATE backbone.events SET legal_entity = $2 WHERE partition_id = $1", int32(le.Partition), le.Code)
 			c.recompute(t, le, 1)
 			require.True(t, c.verify(t, le).Sound())
@@ -412,7 +412,7 @@ func TestVerify_FindsTampering(t *testing.T) {
 		dumped, name, err := verify.Dump(bytes.NewReader(c.export(t, le)), verify.Against(heads))
 		require.NoError(t, err)
 		require.Equal(t, pgtest.LogName, name)
-		require.Equal(t, report, dumped, "the file tells the same")
+		require.Equal(t, report, dumped, "verification of the file reports the same")
 	})
 }
 
@@ -450,7 +450,7 @@ func TestVerify_FindsFlippedBytesOfExport(t *testing.T) {
 		require.False(t, err == nil && report.Sound(), "cut at %d", i)
 	}
 	lines := bytes.SplitAfter(file, []byte("\n"))
-	for i := 1; i < len(lines)-1; i++ { // also those whose digest somebody would compute again
+	for i := 1; i < len(lines)-1; i++ { // also those whose digest an attacker would compute again
 		report, _, err := verify.Dump(bytes.NewReader(bytes.Join(append(slices.Clone(lines[:i]), lines[i+1:]...), nil)))
 		require.False(t, err == nil && report.Sound(), "without line %d", i)
 	}

@@ -49,8 +49,8 @@ func awaitHead(t *testing.T, w *subscriptions.HeadWatcher, p event.PartitionID, 
 	}
 }
 
-// awaitListener waits until somebody listens for appends, other than the one known before. A
-// listener that has been asked whether it is there says so instead.
+// awaitListener waits until a session listens for appends whose pid is not before. The last
+// statement of a session that was probed is the probe.
 func awaitListener(t *testing.T, dsn string, before int32) (pid int32) {
 	t.Helper()
 	conn := pgtest.Connect(t, dsn)
@@ -58,18 +58,18 @@ func awaitListener(t *testing.T, dsn string, before int32) (pid int32) {
 		err := conn.QueryRow(t.Context(), `SELECT pid FROM pg_stat_activity
 			WHERE datname = current_database() AND application_name = 'backbone listen' AND query IN ('LISTEN "event_appended"', '-- ping') AND pid <> $1`, before).Scan(&pid)
 		return err == nil
-	}, "nobody listens")
+	}, "no session listens")
 	return pid
 }
 
-// beginning tells when its listener has begun to listen: the server says so before the
-// listener has read it.
-type beginning struct {
+// startSignal reports when its listener listens and reads notifications: the server shows
+// the session as listening before that.
+type startSignal struct {
 	ports.WakeUps
 	begun chan struct{} // of capacity 1
 }
 
-func (b beginning) Listen(ctx context.Context, wake func(event.PartitionID)) error {
+func (b startSignal) Listen(ctx context.Context, wake func(event.PartitionID)) error {
 	return b.WakeUps.Listen(ctx, func(p event.PartitionID) {
 		wake(p)
 		if p == 0 {
@@ -103,7 +103,7 @@ func TestDrillListenerKilled(t *testing.T) {
 	}
 }
 
-// A listener wakes when it begins to listen again, for what it did not hear.
+// A listener wakes when it begins to listen again, since it may have lost notifications.
 func TestDrillListenerReconnects(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.Database(t)
@@ -121,41 +121,41 @@ func TestDrillListenerReconnects(t *testing.T) {
 	}
 }
 
-// deafness swallows what the listening connections would hear.
-type deafness struct {
+// lossyNetwork drops the data that the server sends to listening connections.
+type lossyNetwork struct {
 	on    atomic.Bool
 	conns atomic.Int64
 }
 
-func (d *deafness) dial(ctx context.Context, network, address string) (net.Conn, error) {
+func (d *lossyNetwork) dial(ctx context.Context, network, address string) (net.Conn, error) {
 	var dialer net.Dialer
 	conn, err := dialer.DialContext(ctx, network, address)
 	if err != nil {
 		return nil, err
 	}
-	return &halfDeaf{Conn: conn, deafness: d}, nil
+	return &lossyConn{Conn: conn, network: d}, nil
 }
 
-// halfDeaf is a connection of a listener whose network may go.
-type halfDeaf struct {
+// lossyConn is a connection over a lossyNetwork.
+type lossyConn struct {
 	net.Conn
-	deafness *deafness
-	listens  atomic.Bool
+	network *lossyNetwork
+	listens atomic.Bool
 }
 
-func (h *halfDeaf) Write(b []byte) (int, error) {
+func (h *lossyConn) Write(b []byte) (int, error) {
 	if bytes.Contains(b, []byte("application_name\x00backbone listen\x00")) {
 		h.listens.Store(true)
-		h.deafness.conns.Add(1)
+		h.network.conns.Add(1)
 	}
 	return h.Conn.Write(b)
 }
 
-// Read loses everything that comes while the network is away: no error, no end.
-func (h *halfDeaf) Read(b []byte) (int, error) {
+// Read drops everything that arrives while the network is lossy, without an error or an end.
+func (h *lossyConn) Read(b []byte) (int, error) {
 	for {
 		n, err := h.Conn.Read(b)
-		if err != nil || !h.deafness.on.Load() || !h.listens.Load() {
+		if err != nil || !h.network.on.Load() || !h.listens.Load() {
 			return n, err
 		}
 	}
@@ -164,12 +164,12 @@ func (h *halfDeaf) Read(b []byte) (int, error) {
 func TestDrillPollCoversLostNotifications(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.Database(t)
-	var network deafness
+	var network lossyNetwork
 	s := pgtest.Open(t, dsn, func(c *postgres.Config) { c.DialFunc, c.Limits.ListenCheck = network.dial, time.Hour })
 	p := pgtest.NewPartitions(t, s, 1)[0]
-	listener := beginning{s.Events, make(chan struct{}, 1)}
+	listener := startSignal{s.Events, make(chan struct{}, 1)}
 	w := newHeadWatcher(t, s, listener, 500*time.Millisecond)
-	pgtest.Receive(t, listener.begun, "nobody listens")
+	pgtest.Receive(t, listener.begun, "no session listens")
 	before := network.conns.Load()
 	network.on.Store(true)
 	for n := event.Sequence(1); n <= 3; n++ {
@@ -177,30 +177,30 @@ func TestDrillPollCoversLostNotifications(t *testing.T) {
 		require.NoError(t, err)
 		awaitHead(t, w, p, n)
 	}
-	require.Equal(t, before, network.conns.Load(), "it does not know that it is deaf")
+	require.Equal(t, before, network.conns.Load(), "it has not noticed the loss")
 }
 
-// A listener that hears nothing finds out by asking, and listens anew.
+// A listener without notifications probes its connection, and opens another one.
 func TestDrillListenerWithoutNotifications(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.Database(t)
-	var network deafness
+	var network lossyNetwork
 	s := pgtest.Open(t, dsn, func(c *postgres.Config) { c.DialFunc, c.Limits.ListenCheck = network.dial, 50*time.Millisecond })
 	p := pgtest.NewPartitions(t, s, 1)[0]
-	listener := beginning{s.Events, make(chan struct{}, 1)}
+	listener := startSignal{s.Events, make(chan struct{}, 1)}
 	w := newHeadWatcher(t, s, listener, time.Hour)
-	pgtest.Receive(t, listener.begun, "nobody listens")
+	pgtest.Receive(t, listener.begun, "no session listens")
 	before := network.conns.Load()
 	network.on.Store(true)
 	result, err := s.Appender.Append(t.Context(), pgtest.Invoice(p, 1))
 	require.NoError(t, err)
-	testkit.Eventually(t, pgtest.WaitLimit, func() bool { return network.conns.Load() > before }, "it never asked")
+	testkit.Eventually(t, pgtest.WaitLimit, func() bool { return network.conns.Load() > before }, "it never probed")
 	network.on.Store(false)
 	awaitHead(t, w, p, result.Head)
 }
 
-// However fast a partition grows, it is told of at most every 10 ms, and the last
-// growth is told of: a signal per append would make a queue of the whole cluster.
+// However fast a partition grows, a notification is sent at most every 10 ms, and one for the
+// last append: one per append would serialise the commits of the whole cluster.
 func TestNotify_CoalescesPerPartition(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.Database(t)
@@ -223,18 +223,18 @@ func TestNotify_CoalescesPerPartition(t *testing.T) {
 		})
 	}
 	last := `"sequence":"640"}`
-	heard := 0
+	received := 0
 	ctx, cancel := context.WithTimeout(t.Context(), pgtest.WaitLimit)
 	defer cancel()
 	for {
 		n, err := listener.WaitForNotification(ctx)
 		require.NoError(t, err)
-		heard++
+		received++
 		if bytes.HasSuffix([]byte(n.Payload), []byte(last)) {
 			break
 		}
 	}
 	took := time.Since(started)
 	writing.Wait()
-	require.LessOrEqual(t, heard, int(took/(10*time.Millisecond))+1)
+	require.LessOrEqual(t, received, int(took/(10*time.Millisecond))+1)
 }

@@ -33,7 +33,7 @@ var _ ports.ErasureRegister = (*ErasureRegister)(nil)
 // id of the open request as "request_id".
 func (e *ErasureRegister) AddErasure(ctx context.Context, r ports.ErasureRequest) error {
 	return translateKeys(ctx, e.queries.RequestErasure(ctx, e.pool, &keystoredb.RequestErasureParams{
-		RequestID: pg.UUID(r.ID), TenantID: r.TenantID, SubjectID: string(r.Subject), Partitions: partitionColumn(r.Partitions),
+		RequestID: pg.UUID(r.ID), TenantID: r.TenantID, SubjectID: string(r.Subject), Partitions: pg.Partitions(r.Partitions),
 		AllEntities: r.AllEntities, Basis: string(r.Basis), Reason: r.Reason, Requester: r.RequestedBy,
 		RequestedAt: r.RequestedAt, DueOn: pg.OptionalDate(&r.DueOn),
 	}))
@@ -59,10 +59,7 @@ func (*ErasureRegister) stored(ctx context.Context, row *keystoredb.KeystorePiiD
 // Erasures implements ports.ErasureRegister. Without states it lists the requests in all
 // states; a limit of 0 is no limit.
 func (e *ErasureRegister) Erasures(ctx context.Context, tenantID string, states []shredding.ErasureState, limit int) ([]ports.ErasureRequest, error) {
-	names := make([]string, len(states))
-	for i, s := range states {
-		names[i] = string(s)
-	}
+	names := pg.Map(states, func(s *shredding.ErasureState) string { return string(*s) })
 	rows, err := e.queries.ListErasures(ctx, e.pool, &keystoredb.ListErasuresParams{TenantID: tenantID, States: names, PageSize: pg.PageSize(limit)})
 	if err != nil {
 		return nil, translateKeys(ctx, err)
@@ -79,14 +76,9 @@ func (e *ErasureRegister) Erasures(ctx context.Context, tenantID string, states 
 // ErasureSteps implements ports.ErasureRegister.
 func (e *ErasureRegister) ErasureSteps(ctx context.Context, tenantID string, id event.ID) ([]ports.ErasureStep, error) {
 	rows, err := e.queries.ListErasureSteps(ctx, e.pool, &keystoredb.ListErasureStepsParams{TenantID: tenantID, RequestID: pg.UUID(id)})
-	if err != nil {
-		return nil, translateKeys(ctx, err)
-	}
-	out := make([]ports.ErasureStep, len(rows))
-	for i, r := range rows {
-		out[i] = ports.ErasureStep{State: shredding.ErasureState(r.State), At: r.DoneAt.UTC(), Attempts: int(r.Attempts)}
-	}
-	return out, nil
+	return mapRows(ctx, rows, err, func(r *keystoredb.ListErasureStepsRow) ports.ErasureStep {
+		return ports.ErasureStep{State: shredding.ErasureState(r.State), At: r.DoneAt.UTC(), Attempts: int(r.Attempts)}
+	})
 }
 
 // MoveErasure implements ports.ErasureRegister.
@@ -100,7 +92,7 @@ func (e *ErasureRegister) MoveErasure(ctx context.Context, r ports.ErasureReques
 		scope = r.Scope[:]
 	}
 	row, err := e.queries.MoveErasure(ctx, e.pool, &keystoredb.MoveErasureParams{
-		RequestID: pg.UUID(r.ID), FromRevision: int32(r.Revision), NewState: string(r.State), Partitions: partitionColumn(r.Partitions),
+		RequestID: pg.UUID(r.ID), FromRevision: int32(r.Revision), NewState: string(r.State), Partitions: pg.Partitions(r.Partitions),
 		Scope: scope, Preview: r.Preview, EndedBy: pg.OptionalText(r.EndedBy), EndReason: pg.OptionalText(r.EndReason), Classes: classes,
 		EvictedAt: pg.OptionalTime(r.EvictedAt), CompletedAt: pg.OptionalTime(r.CompletedAt), Results: r.Results,
 	})
@@ -211,14 +203,9 @@ func (e *ErasureRegister) SaveReceipt(ctx context.Context, number uint64, note [
 // Receipts implements ports.ErasureRegister. A limit of 0 is no limit.
 func (e *ErasureRegister) Receipts(ctx context.Context, from uint64, limit int) ([]ports.ErasureReceipt, error) {
 	rows, err := e.queries.ListReceipts(ctx, e.pool, &keystoredb.ListReceiptsParams{FromNumber: int64(from), PageSize: pg.PageSize(limit)})
-	if err != nil {
-		return nil, translateKeys(ctx, err)
-	}
-	out := make([]ports.ErasureReceipt, len(rows))
-	for i, r := range rows {
-		out[i] = ports.ErasureReceipt{Number: uint64(r.Number), RequestID: r.RequestID.Bytes, TenantID: r.TenantID, Note: r.Note, Exported: r.Exported}
-	}
-	return out, nil
+	return mapRows(ctx, rows, err, func(r *keystoredb.ListReceiptsRow) ports.ErasureReceipt {
+		return ports.ErasureReceipt{Number: uint64(r.Number), RequestID: r.RequestID.Bytes, TenantID: r.TenantID, Note: r.Note, Exported: r.Exported}
+	})
 }
 
 // ReplayErasure implements ports.ErasureRegister. It deletes only versions whose fingerprints
@@ -268,21 +255,14 @@ func (e *ErasureRegister) ReleaseHold(ctx context.Context, tenantID string, id e
 // lists the holds of all subjects.
 func (e *ErasureRegister) Holds(ctx context.Context, tenantID string, subject shredding.Subject, on event.Date) ([]ports.LegalHold, error) {
 	rows, err := e.queries.ListHolds(ctx, e.pool, &keystoredb.ListHoldsParams{TenantID: tenantID, SubjectID: string(subject), OnDay: pg.OptionalDate(&on)})
-	if err != nil {
-		return nil, translateKeys(ctx, err)
-	}
-	out := make([]ports.LegalHold, len(rows))
-	for i := range rows {
-		out[i] = legalHold(&rows[i])
-	}
-	return out, nil
+	return mapRows(ctx, rows, err, legalHold)
 }
 
 func legalHold(r *keystoredb.KeystoreLegalHold) ports.LegalHold {
 	return ports.LegalHold{
 		ID: r.HoldID.Bytes, TenantID: r.TenantID, Subject: shredding.Subject(r.SubjectID), Partition: event.PartitionID(r.PartitionID),
 		Reason: r.Reason, PlacedBy: r.PlacedBy, PlacedAt: r.PlacedAt.UTC(), Until: dayOf(r.Until),
-		ReleasedBy: r.ReleasedBy.String, ReleasedAt: timeOf(r.ReleasedAt),
+		ReleasedBy: r.ReleasedBy.String, ReleasedAt: pg.TimeOrZero(r.ReleasedAt),
 	}
 }
 
@@ -291,9 +271,9 @@ func erasureRequest(r *keystoredb.KeystorePiiDeletionLog) (ports.ErasureRequest,
 		ID: r.RequestID.Bytes, TenantID: r.TenantID, Subject: shredding.Subject(r.SubjectID), AllEntities: r.AllEntities,
 		Basis: shredding.Basis(r.Basis), Reason: r.Reason, RequestedBy: r.RequesterPerson, RequestedAt: r.RequestedAt.UTC(),
 		State: shredding.ErasureState(r.State), Revision: int(r.Revision), Preview: r.Preview,
-		ApprovedBy: r.ApproverPerson.String, ApprovedAt: timeOf(r.ApprovedAt), EndedBy: r.EndedBy.String, EndReason: r.EndReason.String,
-		DestroyedAt: timeOf(r.DestroyedAt), Generation: r.Generation, Receipt: uint64(r.Receipt),
-		EvictedAt: timeOf(r.EvictedAt), CompletedAt: timeOf(r.CompletedAt), Results: r.Results,
+		ApprovedBy: r.ApproverPerson.String, ApprovedAt: pg.TimeOrZero(r.ApprovedAt), EndedBy: r.EndedBy.String, EndReason: r.EndReason.String,
+		DestroyedAt: pg.TimeOrZero(r.DestroyedAt), Generation: r.Generation, Receipt: uint64(r.Receipt),
+		EvictedAt: pg.TimeOrZero(r.EvictedAt), CompletedAt: pg.TimeOrZero(r.CompletedAt), Results: r.Results,
 		Attempts: int(r.Attempts), LastError: r.LastError.String, UpdatedAt: r.UpdatedAt.UTC(),
 	}
 	for _, p := range r.Partitions {
@@ -314,21 +294,6 @@ func erasureRequest(r *keystoredb.KeystorePiiDeletionLog) (ports.ErasureRequest,
 // damagedRequest drops the cause, which may quote stored data.
 func damagedRequest(error) *fault.Error {
 	return fault.New(fault.Internal, pg.CodeInternal, "a stored erasure request cannot be read; look at the key store's tables")
-}
-
-func partitionColumn(partitions []event.PartitionID) []int32 {
-	out := make([]int32, len(partitions))
-	for i, p := range partitions {
-		out[i] = int32(p)
-	}
-	return out
-}
-
-func timeOf(t pgtype.Timestamptz) time.Time {
-	if !t.Valid {
-		return time.Time{}
-	}
-	return t.Time.UTC()
 }
 
 func dayOf(d pgtype.Date) *event.Date {

@@ -89,6 +89,14 @@ func translateKeys(ctx context.Context, err error) error {
 	return fault.New(fault.Internal, pg.CodeInternal, "the key store refused a statement; the server's log has the reason").WithCause(pg.RedactError(err))
 }
 
+// mapRows converts the rows of a query that returned err.
+func mapRows[A, B any](ctx context.Context, rows []A, err error, convert func(*A) B) ([]B, error) {
+	if err != nil {
+		return nil, translateKeys(ctx, err)
+	}
+	return pg.Map(rows, convert), nil
+}
+
 func noRows(err error) bool { return errors.Is(err, pgx.ErrNoRows) }
 
 // Unavailable is the fault keys.unavailable: without the key store no personal value can be

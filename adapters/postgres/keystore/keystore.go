@@ -11,9 +11,9 @@
 package keystore
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
-	"net"
 	"sync"
 	"time"
 
@@ -39,10 +39,6 @@ type Config struct {
 	Limits
 	// Logger gets messages for operators; nil is slog.Default.
 	Logger *slog.Logger
-	// Tracer traces statements, never their arguments; may be nil.
-	Tracer pgx.QueryTracer
-	// DialFunc opens connections; nil is a TCP or unix socket dialer with keepalive.
-	DialFunc func(ctx context.Context, network, address string) (net.Conn, error)
 }
 
 // Limits bound the sessions of a Store; all are required.
@@ -53,24 +49,9 @@ type Limits struct {
 	LockTimeout time.Duration
 }
 
-func (c Config) withDefaults() Config {
-	if c.ListenDSN == "" {
-		c.ListenDSN = c.DSN
-	}
-	if c.Logger == nil {
-		c.Logger = slog.Default()
-	}
-	if c.DialFunc == nil {
-		dialer := &net.Dialer{KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 15 * time.Second, Interval: 5 * time.Second, Count: 3}}
-		c.DialFunc = dialer.DialContext
-	}
-	return c
-}
-
 // Store stores the wrapped keys of persons in PostgreSQL. It is safe for concurrent use.
 type Store struct {
 	config  Config
-	log     *slog.Logger
 	pool    *pgxpool.Pool
 	queries *keystoredb.Queries
 	eraser  *pgxpool.Pool // as backbone_eraser; nil without an EraserDSN
@@ -88,8 +69,9 @@ func Open(ctx context.Context, c Config) (*Store, error) {
 	if err := fault.RequirePositive("keystore.Config", c.Limits); err != nil {
 		return nil, err
 	}
-	c = c.withDefaults()
-	k := &Store{config: c, log: c.Logger, queries: keystoredb.New()}
+	c.ListenDSN = cmp.Or(c.ListenDSN, c.DSN)
+	c.Logger = cmp.Or(c.Logger, slog.Default())
+	k := &Store{config: c, queries: keystoredb.New()}
 	var err error
 	if k.pool, err = k.open(ctx, c.DSN, "backbone keys"); err != nil {
 		return nil, err
@@ -107,11 +89,10 @@ func Open(ctx context.Context, c Config) (*Store, error) {
 func (k *Store) open(ctx context.Context, dsn, name string) (*pgxpool.Pool, error) {
 	config, err := pgxpool.ParseConfig(dsn)
 	if err != nil {
-		// The library's text may quote the password.
-		return nil, fault.New(fault.Invalid, "store.dsn_invalid", "the address of the key store's database cannot be read; correct it")
+		return nil, pg.InvalidDSN("the address of the key store's database")
 	}
 	config.MaxConns = int32(k.config.PoolSize)
-	k.prepare(config.ConnConfig, name, map[string]string{
+	prepare(config.ConnConfig, name, map[string]string{
 		"jit":                                 "off",
 		"lock_timeout":                        pg.Milliseconds(k.config.LockTimeout),
 		"idle_in_transaction_session_timeout": pg.Milliseconds(k.config.LockTimeout),
@@ -129,13 +110,12 @@ func (k *Store) open(ctx context.Context, dsn, name string) (*pgxpool.Pool, erro
 	return pool, nil
 }
 
-func (k *Store) prepare(config *pgx.ConnConfig, name string, parameters map[string]string) {
+func prepare(config *pgx.ConnConfig, name string, parameters map[string]string) {
 	config.RuntimeParams["application_name"] = name
 	for parameter, value := range parameters {
 		config.RuntimeParams[parameter] = value
 	}
-	config.DialFunc = k.config.DialFunc
-	config.Tracer = k.config.Tracer
+	config.DialFunc = pg.Dial
 }
 
 // Close ends all connections, also those of Erasures and Rotation. ListenEvictions ends

@@ -88,7 +88,7 @@ func waitsForLock(t *testing.T, superuser *pgx.Conn, name string) {
 	}, name, "waits for a lock")
 }
 
-func TestDestroyErasureWaitsForLeases(t *testing.T) {
+func TestDestroyErasure_WaitsForLeases(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.Database(t)
 	k := pgtest.OpenKeys(t, dsn)
@@ -123,7 +123,7 @@ func TestDestroyErasureWaitsForLeases(t *testing.T) {
 	require.Equal(t, []int32{1}, leaseKeys(t, other, "employee:E-1", "employee:E-2"))
 }
 
-func TestDestroyErasureWaitsForMint(t *testing.T) {
+func TestDestroyErasure_WaitsForMint(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.Database(t)
 	k := pgtest.OpenKeys(t, dsn)
@@ -153,7 +153,7 @@ func TestDestroyErasureWaitsForMint(t *testing.T) {
 	require.Equal(t, []string{"0"}, pgtest.Column(t, superuser, `SELECT count(*)::text FROM keystore.data_subject_keys`))
 }
 
-func TestLeaseSkipsLockedKey(t *testing.T) {
+func TestKeyLease_SkipsLockedKey(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.Database(t)
 	k := pgtest.OpenKeys(t, dsn)
@@ -172,7 +172,7 @@ func TestLeaseSkipsLockedKey(t *testing.T) {
 	require.Empty(t, leaseKeys(t, app, "employee:E-1"), "another version")
 }
 
-func TestActivateKEKWaitsForMints(t *testing.T) {
+func TestActivateKEK_WaitsForMints(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.Database(t)
 	k := pgtest.OpenKeys(t, dsn)
@@ -203,9 +203,9 @@ func TestActivateKEKWaitsForMints(t *testing.T) {
 	require.EqualValues(t, 1, n, "the mint in flight is counted")
 }
 
-// TestTwoPersonsBySQL tries to erase with one person, or with the server's role, by
-// statements.
-func TestTwoPersonsBySQL(t *testing.T) {
+// TestErasure_SecondPersonIsRequiredInSQL tries to erase with one person, or with the
+// server's role, by SQL statements.
+func TestErasure_SecondPersonIsRequiredInSQL(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.Database(t)
 	k := pgtest.OpenKeys(t, dsn)
@@ -276,7 +276,7 @@ func TestTwoPersonsBySQL(t *testing.T) {
 	require.Equal(t, shredding.KeyFenced, keys[0].State)
 }
 
-func TestErasureMovesMatchDomain(t *testing.T) {
+func TestErasureTransitions_MatchDomain(t *testing.T) {
 	t.Parallel()
 	superuser := pgtest.Connect(t, pgtest.Database(t))
 	for _, from := range shredding.ErasureStates() {
@@ -406,15 +406,15 @@ func TestErasurePlans(t *testing.T) {
 	}
 }
 
-func TestListenEvictionsReconnects(t *testing.T) {
+func TestListenEvictions_Reconnects(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.Database(t)
 	k := pgtest.OpenKeys(t, dsn)
 	superuser := pgtest.Connect(t, dsn)
 	ctx, cancel := context.WithCancel(t.Context())
-	lost, heard, ended := make(chan struct{}, 10), make(chan string, 10), make(chan error, 1)
+	lost, received, ended := make(chan struct{}, 10), make(chan string, 10), make(chan error, 1)
 	go func() {
-		ended <- k.ListenEvictions(ctx, func(ref string) { heard <- ref }, func() { lost <- struct{}{} })
+		ended <- k.ListenEvictions(ctx, func(ref string) { received <- ref }, func() { lost <- struct{}{} })
 	}()
 	pgtest.Receive(t, lost, "it listens")
 	_, err := superuser.Exec(t.Context(), `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'backbone evictions'`)
@@ -423,7 +423,7 @@ func TestListenEvictionsReconnects(t *testing.T) {
 	pgtest.Receive(t, lost, "it listens again")
 	_, err = superuser.Exec(t.Context(), `SELECT pg_notify('keystore_evict', 'reference')`)
 	require.NoError(t, err)
-	require.Equal(t, "reference", pgtest.Receive(t, heard, "the reference"))
+	require.Equal(t, "reference", pgtest.Receive(t, received, "the reference"))
 	cancel()
 	require.ErrorIs(t, pgtest.Receive(t, ended, "the end"), context.Canceled)
 }

@@ -37,7 +37,7 @@ func (k *Store) ListenEvictions(ctx context.Context, evict func(reference string
 			lost()
 			pause = firstListenPause
 		}
-		k.log.Warn("lost the connection that listens for destroyed keys; the cached keys are evicted", "error", pg.RedactError(err))
+		k.config.Logger.Warn("lost the connection that listens for destroyed keys; the cached keys are evicted", "error", pg.RedactError(err))
 		if err := ports.Sleep(ctx, pause/2+rand.N(pause/2)); err != nil {
 			return err
 		}
@@ -50,7 +50,7 @@ func (k *Store) listenOnce(ctx context.Context, evict func(string), lost func())
 	if err != nil {
 		return false, err
 	}
-	k.prepare(config, "backbone evictions", nil)
+	prepare(config, "backbone evictions", nil)
 	opening, cancel := context.WithTimeout(ctx, listenTimeout)
 	defer cancel()
 	conn, err := pgx.ConnectConfig(opening, config)

@@ -36,18 +36,11 @@ var (
 // KEKs implements ports.KeyRotation.
 func (r *Rotation) KEKs(ctx context.Context, tenantID string) ([]ports.KEK, error) {
 	rows, err := r.queries.ListKEKs(ctx, r.pool, tenantID)
-	if err != nil {
-		return nil, translateKeys(ctx, err)
-	}
-	return storedKEKs(rows), nil
+	return mapRows(ctx, rows, err, storedKEK)
 }
 
-func storedKEKs(rows []keystoredb.KeystoreTenantKek) []ports.KEK {
-	out := make([]ports.KEK, len(rows))
-	for i, row := range rows {
-		out[i] = ports.KEK{TenantID: row.TenantID, Epoch: uint32(row.Epoch), KeyID: row.KmsKeyID, State: ports.KEKState(row.State)}
-	}
-	return out
+func storedKEK(r *keystoredb.KeystoreTenantKek) ports.KEK {
+	return ports.KEK{TenantID: r.TenantID, Epoch: uint32(r.Epoch), KeyID: r.KmsKeyID, State: ports.KEKState(r.State)}
 }
 
 // AddKEK implements ports.KeyRotation.
@@ -64,27 +57,15 @@ func (r *Rotation) ActivateKEK(ctx context.Context, tenantID string, epoch uint3
 // WrappedWith implements ports.KeyRotation. A limit of 0 is no limit.
 func (r *Rotation) WrappedWith(ctx context.Context, tenantID string, epoch uint32, limit int) ([]ports.WrappedRow, error) {
 	rows, err := r.queries.ListWrappedWith(ctx, r.pool, &keystoredb.ListWrappedWithParams{TenantID: tenantID, Epoch: int32(epoch), PageSize: pg.PageSize(limit)})
-	if err != nil {
-		return nil, translateKeys(ctx, err)
-	}
-	out := make([]ports.WrappedRow, len(rows))
-	for i := range rows {
-		out[i] = wrappedRow(&rows[i])
-	}
-	return out, nil
+	return mapRows(ctx, rows, err, wrappedRow)
 }
 
 // SampleKeys implements ports.KeyRotation.
 func (r *Rotation) SampleKeys(ctx context.Context, tenantID string, epoch uint32, n int) ([]ports.WrappedRow, error) {
 	rows, err := r.queries.SampleWrappedWith(ctx, r.pool, &keystoredb.SampleWrappedWithParams{TenantID: tenantID, Epoch: int32(epoch), PageSize: int32(n)})
-	if err != nil {
-		return nil, translateKeys(ctx, err)
-	}
-	out := make([]ports.WrappedRow, len(rows))
-	for i := range rows {
-		out[i] = wrappedRow((*keystoredb.ListWrappedWithRow)(&rows[i]))
-	}
-	return out, nil
+	return mapRows(ctx, rows, err, func(r *keystoredb.SampleWrappedWithRow) ports.WrappedRow {
+		return wrappedRow((*keystoredb.ListWrappedWithRow)(r))
+	})
 }
 
 func wrappedRow(r *keystoredb.ListWrappedWithRow) ports.WrappedRow {
@@ -214,7 +195,7 @@ func (r *Rotation) SampleExport(ctx context.Context, lines ports.ExportedLines, 
 func (r *Rotation) ExportedKEKs(ctx context.Context, lines ports.ExportedLines) (keks []ports.KEK, err error) {
 	err = r.withScratch(ctx, lines, func(tx pgx.Tx) (bool, error) {
 		rows, err := r.queries.ListScratchKEKs(ctx, tx)
-		keks = storedKEKs(rows)
+		keks = pg.Map(rows, storedKEK)
 		return false, err
 	})
 	return keks, err

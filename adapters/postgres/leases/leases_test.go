@@ -15,8 +15,8 @@ import (
 	"github.com/erpbackbone/backbone/test/testkit"
 )
 
-// TestLeases lets time pass by moving what the database has written down: its clock
-// is nobody's to move.
+// TestLeases lets time pass by changing the stored times, since a test cannot set the
+// database's clock.
 func TestLeases(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.Database(t)
@@ -106,5 +106,5 @@ func TestHold_LockedLeaseIsSkipped(t *testing.T) {
 	held, err = leases.Hold(t.Context(), "a", time.Hour, resources[2:3])
 	require.NoError(t, err)
 	require.Len(t, held, 1)
-	require.Equal(t, all[2].Term, held[0].Term, "it was nobody else's meanwhile")
+	require.Equal(t, all[2].Term, held[0].Term, "no other node held it in between")
 }

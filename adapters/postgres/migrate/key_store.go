@@ -39,7 +39,7 @@ func KeyStore(ctx context.Context, dsn string, progress func(string)) error {
 	}
 	config, err := pgx.ParseConfig(dsn)
 	if err != nil {
-		return fault.New(fault.Invalid, "store.dsn_invalid", "the address of the key store's database cannot be read; correct it")
+		return pg.InvalidDSN("the address of the key store's database")
 	}
 	todo, err := prepareKeyStore(ctx, config, files, progress)
 	if err != nil || !todo {
@@ -54,7 +54,7 @@ func KeyStore(ctx context.Context, dsn string, progress func(string)) error {
 	return migrateSet(ctx, db, Set{Name: "keystore", FS: files}, where, progress)
 }
 
-// prepareKeyStore creates the roles and the schema and tells whether migrations
+// prepareKeyStore creates the roles and the schema and reports whether migrations
 // may and must run.
 func prepareKeyStore(ctx context.Context, config *pgx.ConnConfig, files fs.FS, progress func(string)) (todo bool, err error) {
 	const step = "preparing the key store"

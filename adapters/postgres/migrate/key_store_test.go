@@ -44,9 +44,9 @@ func TestKeyStoreGrants(t *testing.T) {
 	require.Empty(t, pgtest.Column(t, conn, `SELECT rolname FROM pg_roles WHERE rolname = 'backbone_ks_owner' AND rolcanlogin`))
 }
 
-// TestForgedScratchTables puts relations of the eraser's own making where the store's
-// functions look for their scratch tables: what those run would run as the owner.
-func TestForgedScratchTables(t *testing.T) {
+// TestRestoreKeys_RefusesForgedScratchTables replaces the scratch tables of the store's
+// functions by relations of the eraser, whose code would run as the owner.
+func TestRestoreKeys_RefusesForgedScratchTables(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.Database(t)
 	superuser, eraser := pgtest.Connect(t, dsn), pgtest.Connect(t, pgtest.As("backbone_eraser", dsn))
@@ -73,8 +73,8 @@ func TestForgedScratchTables(t *testing.T) {
 	require.Empty(t, pgtest.Column(t, superuser, `SELECT subject_id FROM keystore.subject_fences WHERE lifted_at IS NOT NULL`))
 }
 
-// TestKeyStoreMigratesOnlyAsItsOwner migrates with users who may do less and less.
-func TestKeyStoreMigratesOnlyAsItsOwner(t *testing.T) {
+// TestMigrateKeyStore_AsOwnerOnly migrates as users with fewer and fewer rights.
+func TestMigrateKeyStore_AsOwnerOnly(t *testing.T) {
 	t.Parallel()
 	dsn := testkit.Database(t, nil, "empty")
 	superuser := pgtest.Connect(t, dsn)
@@ -88,7 +88,7 @@ func TestKeyStoreMigratesOnlyAsItsOwner(t *testing.T) {
 	require.NoError(t, migrate.KeyStore(t.Context(), dsn, nil))
 	require.NoError(t, migrate.KeyStore(t.Context(), pgtest.As("backbone_owner", dsn), nil))
 
-	// With nothing to do, whoever may read the version is welcome.
+	// Without a pending migration a user needs only the right to read the version.
 	_, err = superuser.Exec(t.Context(), `GRANT USAGE ON SCHEMA keystore TO test_migrator; GRANT EXECUTE ON FUNCTION keystore.schema_version() TO test_migrator`)
 	require.NoError(t, err)
 	require.NoError(t, migrate.KeyStore(t.Context(), migrator, nil))

@@ -35,13 +35,12 @@ type Set struct {
 
 var setName = regexp.MustCompile(`^[a-z][a-z0-9_]*$`)
 
-// Run brings the database to the newest version: roles, the store's own
-// schema, the key store (see KeyStore), then each module's set in the given
-// order. It may be run again at any
-// time, also by several processes at once: a lock row that does not depend on the
-// session (poolers) lets one work while the others wait. The DSN is that of a
+// Run brings the database to the newest version: roles, the store's own schema, the key
+// store (see KeyStore), then each module's set in the given order. Callers may run it
+// again at any time, also in several processes at once: with a lock row that does not
+// depend on the session (poolers), one of them works while the other ones wait. The DSN is that of a
 // superuser, of a member of backbone_owner, or of backbone_owner itself; through
-// a transaction pooler it must be backbone_owner. progress may be nil; it is told
+// a transaction pooler it must be backbone_owner. progress may be nil; it receives
 // one line per step. Fault store.migration_failed names the file that failed.
 func Run(ctx context.Context, ownerDSN string, progress func(string), sets ...Set) error {
 	if progress == nil {
@@ -52,7 +51,7 @@ func Run(ctx context.Context, ownerDSN string, progress func(string), sets ...Se
 	}
 	config, err := pgx.ParseConfig(ownerDSN)
 	if err != nil {
-		return fault.New(fault.Invalid, "store.dsn_invalid", "the database address cannot be read; correct it")
+		return pg.InvalidDSN("the database address")
 	}
 	db := stdlib.OpenDB(*config, stdlib.OptionAfterConnect(becomeOwner))
 	defer db.Close()

@@ -21,9 +21,9 @@ import (
 	"github.com/erpbackbone/backbone/test/testkit"
 )
 
-// TestUpgradeKeepsWhatProjectionsHave upgrades a database of the release before, in
+// TestMigrate_KeepsCheckpointsAndRows upgrades a database of the previous release, in
 // which projections have checkpoints and rows without a version.
-func TestUpgradeKeepsWhatProjectionsHave(t *testing.T) {
+func TestMigrate_KeepsCheckpointsAndRows(t *testing.T) {
 	t.Parallel()
 	upTo := func(files fs.FS, folder string, last int) fs.FS {
 		sub, err := fs.Sub(files, folder)

@@ -38,9 +38,8 @@ type LockWait struct {
 }
 
 // Session is a transaction that is open. SnapshotAge counts the transactions that
-// began since its snapshot, -1 without one; what they left behind cannot be cleaned
-// away before it ends. Seconds are those of the transaction, which is as old as its
-// snapshot at most.
+// began since its snapshot, -1 without one; vacuum cannot remove their dead rows before
+// it ends. Seconds are those of the transaction, which is as old as its snapshot at most.
 type Session struct {
 	PID         int32   `json:"pid"`
 	Role        string  `json:"role"`

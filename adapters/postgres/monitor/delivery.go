@@ -85,7 +85,7 @@ func (m *Monitor) Delivery(ctx context.Context, now time.Time) (Delivery, error)
 	return out, nil
 }
 
-// Findings judges what is late at the given time.
+// Findings judges delays at the given time.
 func (d Delivery) Findings(now time.Time) []Finding {
 	var out []Finding
 	for _, p := range d.Projections {

@@ -41,7 +41,7 @@ type Monitor struct {
 func Open(ctx context.Context, dsn string) (*Monitor, error) {
 	config, err := pgx.ParseConfig(dsn)
 	if err != nil {
-		return nil, fault.New(fault.Invalid, "store.dsn_invalid", "the database address cannot be read; correct it")
+		return nil, pg.InvalidDSN("the database address")
 	}
 	for name, value := range map[string]string{
 		"statement_timeout": monitorStatementTimeout, "lock_timeout": monitorLockTimeout,

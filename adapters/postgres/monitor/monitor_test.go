@@ -54,7 +54,7 @@ func finding(t *testing.T, all []monitor.Finding, subject string) monitor.Findin
 	t.Helper()
 	for _, f := range all {
 		if f.Subject == subject {
-			require.Equal(t, f.Status == monitor.FindingOK, f.Next == "", "whoever has to act is told how: %+v", f)
+			require.Equal(t, f.Status == monitor.FindingOK, f.Next == "", "a finding that needs an action names it: %+v", f)
 			return f
 		}
 	}
@@ -157,7 +157,7 @@ func TestContention_NamesLockedHead(t *testing.T) {
 	require.Equal(t, 1, holders)
 	require.Contains(t, finding(t, c.Findings(), "lock waits").Detail, "the head of legal entity LE1, behind pid "+fmt.Sprint(wait.BlockedBy[0]))
 
-	// Locks are seen by everybody, sessions of other roles are not.
+	// Every role sees locks, but not the sessions of other roles.
 	hidden, err := app.Contention(t.Context())
 	require.NoError(t, err)
 	require.Len(t, hidden.Waits, 1)
@@ -246,10 +246,10 @@ func TestDistribution_SamplesAreMarked(t *testing.T) {
 	require.Equal(t, monitor.LargeStream{LegalEntity: "LE0", StreamType: "invoice", FirstSequence: 5, Events: 4000}, large.Streams[0])
 	require.Equal(t, "entity vendor", large.Keys[0].Kind)
 	require.InDelta(t, 403, large.Keys[0].Hottest, 50)
-	shown, err := json.Marshal(large)
+	text, err := json.Marshal(large)
 	require.NoError(t, err)
 	for _, secret := range []string{"person-", "V-1042", "u-17", "c-"} {
-		require.NotContains(t, string(shown), secret)
+		require.NotContains(t, string(text), secret)
 	}
 }
 
@@ -318,7 +318,7 @@ func insertVersion(t *testing.T, dsn, projection string, version int, role, stat
 		ON CONFLICT (name, version) DO UPDATE SET role = excluded.role, status = excluded.status`, projection, version, role, state))
 }
 
-// TestDelivery_JudgesActiveVersionOnly has a building and a retained version beside the active
+// TestDelivery_JudgesActiveVersionOnly has a building and a retained version besides the active
 // one; only the active version decides the finding.
 func TestDelivery_JudgesActiveVersionOnly(t *testing.T) {
 	t.Parallel()

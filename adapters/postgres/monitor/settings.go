@@ -8,7 +8,6 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/erpbackbone/backbone/adapters/postgres/internal/pg"
-	"github.com/erpbackbone/backbone/domain/fault"
 )
 
 // Setting is a server setting that Backbone's guarantees depend on.
@@ -52,7 +51,7 @@ var wantedSettings = []wantedSetting{
 func CheckSettings(ctx context.Context, dsn string) ([]Setting, error) {
 	config, err := pgx.ParseConfig(dsn)
 	if err != nil {
-		return nil, fault.New(fault.Invalid, "store.dsn_invalid", "the database address cannot be read; correct it")
+		return nil, pg.InvalidDSN("the database address")
 	}
 	conn, err := pgx.ConnectConfig(ctx, config)
 	if err != nil {

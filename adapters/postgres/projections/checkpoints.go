@@ -12,7 +12,6 @@ package projections
 import (
 	"context"
 	"math"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -78,14 +77,9 @@ func (s *work) apply(ctx context.Context, tx pgx.Tx, a ports.ProjectionAdvance, 
 // Checkpoints implements ports.Projections, by partition.
 func (s *Checkpoints) Checkpoints(ctx context.Context, name string, version int) ([]ports.Checkpoint, error) {
 	rows, err := s.queries.ListCheckpoints(ctx, s.db.Reads, &projectionsdb.ListCheckpointsParams{Projection: name, Version: int32(version)})
-	if err != nil {
-		return nil, pg.Translate(ctx, err)
-	}
-	out := make([]ports.Checkpoint, len(rows))
-	for i := range rows {
-		out[i] = checkpoint(&rows[i].BackboneProjectionCheckpoint)
-	}
-	return out, nil
+	return pg.MapRows(ctx, rows, err, func(r *projectionsdb.ListCheckpointsRow) ports.Checkpoint {
+		return checkpoint(&r.BackboneProjectionCheckpoint)
+	})
 }
 
 // RecordFailure implements ports.Projections. A projection that failed on its first event gets a
@@ -194,14 +188,4 @@ func (s *work) bumpRevision(ctx context.Context, tx pgx.Tx, o ports.ProjectionOp
 	return s.queries.TouchProjection(ctx, tx, &projectionsdb.TouchProjectionParams{
 		Name: o.Projection, Version: int32(o.Version), ChangedAt: s.db.Now(), ChangedBy: o.By,
 	})
-}
-
-// PartitionHeads implements ports.Projections.
-func (s *Checkpoints) PartitionHeads(ctx context.Context) (map[event.PartitionID]ports.Head, error) {
-	return s.events.PartitionHeads(ctx)
-}
-
-// RecordedAt implements ports.Projections.
-func (s *Checkpoints) RecordedAt(ctx context.Context, positions []ports.EventPosition) (map[ports.EventPosition]time.Time, error) {
-	return s.events.RecordedAt(ctx, positions)
 }

@@ -22,11 +22,7 @@ func (s *work) settleLetters(ctx context.Context, tx pgx.Tx, w ports.ProjectionW
 
 // ListDeadLetters implements ports.DeadLetters.
 func (s *Versions) ListDeadLetters(ctx context.Context, q ports.DeadLetterQuery) ([]ports.DeadLetter, error) {
-	p := &projectionsdb.ListDeadLettersParams{Kind: q.Kind, Name: q.Name, Statuses: q.Statuses, PageSize: pg.PageSize(q.Limit), AfterPartitionID: -1}
-	p.PartitionIds = make([]int32, len(q.Partitions))
-	for i, id := range q.Partitions {
-		p.PartitionIds[i] = int32(id)
-	}
+	p := &projectionsdb.ListDeadLettersParams{Kind: q.Kind, Name: q.Name, Statuses: q.Statuses, PartitionIds: pg.Partitions(q.Partitions), PageSize: pg.PageSize(q.Limit), AfterPartitionID: -1}
 	if p.Statuses == nil {
 		p.Statuses = []string{}
 	}
@@ -34,20 +30,15 @@ func (s *Versions) ListDeadLetters(ctx context.Context, q ports.DeadLetterQuery)
 		p.AfterKind, p.AfterName, p.AfterVersion, p.AfterPartitionID, p.AfterSequence = a.Kind, a.Name, int32(a.Version), int32(a.Partition), int64(a.Sequence)
 	}
 	rows, err := s.queries.ListDeadLetters(ctx, s.db.Reads, p)
-	if err != nil {
-		return nil, pg.Translate(ctx, err)
-	}
-	out := make([]ports.DeadLetter, len(rows))
-	for i := range rows {
-		r := &rows[i].BackboneDeadLetter
-		out[i] = ports.DeadLetter{
+	return pg.MapRows(ctx, rows, err, func(row *projectionsdb.ListDeadLettersRow) ports.DeadLetter {
+		r := &row.BackboneDeadLetter
+		return ports.DeadLetter{
 			Kind: r.Kind, Name: r.Name, Version: int(r.Version), Partition: event.PartitionID(r.PartitionID), Sequence: event.Sequence(r.Sequence),
 			EventID: r.EventID.Bytes, Code: r.Code, Detail: r.Detail, Attempts: int(r.Attempts),
 			FirstFailedAt: r.FirstFailedAt.UTC(), LastFailedAt: r.LastFailedAt.UTC(), Status: r.Status,
 			SettledAt: pg.TimeOrZero(r.SettledAt), SettledBy: r.SettledBy.String, Reason: r.Reason.String,
 		}
-	}
-	return out, nil
+	})
 }
 
 const resolveLetter = `UPDATE backbone.dead_letters SET status = 'resolved', settled_at = $6, settled_by = $7

@@ -17,7 +17,7 @@ import (
 // succession is a projection of which a version is begun by one and ended by another.
 type succession struct {
 	store   *postgres.Database
-	holder  *pgx.Conn // of a transaction that stands in for the other's
+	holder  *pgx.Conn // of a transaction that plays the other node's
 	watcher *pgx.Conn
 }
 
@@ -83,9 +83,9 @@ func TestEndProjection_EndsConcurrentVersion(t *testing.T) {
 	t.Parallel()
 	s := newSuccession(t)
 	require.NoError(t, s.during(t, `
-		WITH shown AS (SELECT * FROM backbone.projections WHERE name = 'acme/notes' AND role = 'active' FOR SHARE)
+		WITH active AS (SELECT * FROM backbone.projections WHERE name = 'acme/notes' AND role = 'active' FOR SHARE)
 		INSERT INTO backbone.projections (name, version, code, role, status, settings, definition, revision, created_at, changed_at, changed_by)
-		SELECT name, 2, 2, 'building', status, settings, definition, 1, created_at, changed_at, 'ada' FROM shown`,
+		SELECT name, 2, 2, 'building', status, settings, definition, 1, created_at, changed_at, 'ada' FROM active`,
 		func() error { return s.store.ProjectionRows.EndProjection(context.Background(), noted, "bob") }))
 	require.Equal(t, map[int]projection.Role{1: projection.Dropping, 2: projection.Dropping}, s.roles(t))
 }

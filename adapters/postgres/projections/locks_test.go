@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
+	"github.com/erpbackbone/backbone/adapters/postgres/internal/pg"
 	"github.com/erpbackbone/backbone/adapters/postgres/internal/pgtest"
 	"github.com/erpbackbone/backbone/adapters/system"
 	"github.com/erpbackbone/backbone/application/module"
@@ -42,7 +43,7 @@ func TestAdvance_LockOfOtherSessionIsBusy(t *testing.T) {
 	require.Equal(t, 1, passed)
 	for name, statement := range map[string]string{
 		"the checkpoint":           "SELECT FROM backbone.projection_checkpoints WHERE partition_id = $1 FOR UPDATE",
-		"what the handler writes":  "INSERT INTO till.sums (sequence, partition_id, version, total, note) VALUES (2, $1, 1, 0, 'of somebody else')",
+		"what the handler writes":  "INSERT INTO test.sums (sequence, partition_id, version, total, note) VALUES (2, $1, 1, 0, 'of another session')",
 		"the version of the model": "",
 	} {
 		at := p
@@ -65,7 +66,7 @@ func TestAdvance_LockOfOtherSessionIsBusy(t *testing.T) {
 		}
 		require.NoError(t, tx.Rollback(context.WithoutCancel(t.Context())))
 	}
-	checkpoints, err := w.store.Projections.Checkpoints(t.Context(), tillName, 1)
+	checkpoints, err := w.store.Projections.Checkpoints(t.Context(), sumsName, 1)
 	require.NoError(t, err)
 	require.Len(t, checkpoints, 1)
 	require.EqualValues(t, 1, checkpoints[0].Sequence)
@@ -124,7 +125,7 @@ func TestDrillLockedCheckpoints(t *testing.T) {
 	locked, free := books[:8], books[8:]
 	tries := &attempts{Projections: s.Projections, met: map[event.PartitionID]bool{}}
 	watch := testkit.Must(subscriptions.NewHeadWatcher(subscriptions.HeadWatcherConfig{Heads: s.Events, Clock: system.Clock{}, Poll: 20 * time.Millisecond}))
-	runner, err := projections.New(projections.Config{Store: tries, Register: s.ProjectionVersions, Heads: watch, Clock: system.Clock{}, Limits: conformance.ProjectorLimits(nil)},
+	runner, err := projections.New(projections.Config{Store: tries, Log: s.Events, Register: s.ProjectionVersions, Heads: watch, Clock: system.Clock{}, Limits: conformance.ProjectorLimits(nil)},
 		[]module.Projection{{Name: name, Version: 1}}, map[string]ports.ProjectionHandler{name: pgtest.Applied(func(ctx context.Context, tx pgx.Tx, b ports.ProjectionBatch) error {
 			for _, e := range b.Events {
 				if _, err := tx.Exec(ctx, "INSERT INTO backbone.applied VALUES ($1, $2)", int32(b.Partition), int64(e.Sequence)); err != nil {
@@ -143,7 +144,7 @@ func TestDrillLockedCheckpoints(t *testing.T) {
 	reached := func(ids []event.PartitionID, want int) func() bool {
 		return func() bool {
 			var n int
-			require.NoError(t, reader.QueryRow(t.Context(), "SELECT count(*) FROM backbone.applied WHERE partition_id = ANY($1)", pgtest.Int32s(ids)).Scan(&n))
+			require.NoError(t, reader.QueryRow(t.Context(), "SELECT count(*) FROM backbone.applied WHERE partition_id = ANY($1)", pg.Partitions(ids)).Scan(&n))
 			return n == want*len(ids)
 		}
 	}
@@ -158,7 +159,7 @@ func TestDrillLockedCheckpoints(t *testing.T) {
 
 	tx, err := pgtest.Connect(t, dsn).Begin(t.Context())
 	require.NoError(t, err)
-	tag, err := tx.Exec(t.Context(), "SELECT FROM backbone.projection_checkpoints WHERE projection = $1 AND partition_id = ANY($2) FOR UPDATE", name, pgtest.Int32s(locked))
+	tag, err := tx.Exec(t.Context(), "SELECT FROM backbone.projection_checkpoints WHERE projection = $1 AND partition_id = ANY($2) FOR UPDATE", name, pg.Partitions(locked))
 	require.NoError(t, err)
 	require.EqualValues(t, 8, tag.RowsAffected())
 	tries.mu.Lock()

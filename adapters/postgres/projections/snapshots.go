@@ -166,17 +166,12 @@ func (s *Snapshots) FinishSnapshot(ctx context.Context, name string, version, ke
 // SnapshotParts implements ports.ProjectionSnapshots.
 func (s *Snapshots) SnapshotParts(ctx context.Context, name string) ([]ports.SnapshotPart, error) {
 	rows, err := s.queries.ListSnapshotParts(ctx, s.db.Reads, name)
-	if err != nil {
-		return nil, pg.Translate(ctx, err)
-	}
-	out := make([]ports.SnapshotPart, len(rows))
-	for i, r := range rows {
-		out[i] = ports.SnapshotPart{
+	return pg.MapRows(ctx, rows, err, func(r *projectionsdb.ListSnapshotPartsRow) ports.SnapshotPart {
+		return ports.SnapshotPart{
 			Projection: r.Projection, Version: int(r.Version), Partition: event.PartitionID(r.PartitionID), Sequence: event.Sequence(r.Sequence),
 			Rows: uint64(r.RowCount), TakenAt: pg.TimeOrZero(r.TakenAt), Usable: r.TakenAt.Valid && r.Usable,
 		}
-	}
-	return out, nil
+	})
 }
 
 // ForgetPart implements ports.ProjectionSnapshots. It deletes the part first and so waits

@@ -21,14 +21,14 @@ import (
 // saving begins a snapshot of the first version in all partitions, or in one.
 func (w *sumFixture) saving(t *testing.T, version int, scope event.PartitionID) {
 	t.Helper()
-	p, err := w.store.ProjectionVersions.AddProjection(t.Context(), projection.Projection{Name: tillName, Version: version, Code: 1, Role: projection.Saving, Scope: scope, Status: projection.Running})
+	p, err := w.store.ProjectionVersions.AddProjection(t.Context(), projection.Projection{Name: sumsName, Version: version, Code: 1, Role: projection.Saving, Scope: scope, Status: projection.Running})
 	require.NoError(t, err)
 	require.Equal(t, []any{projection.Saving, scope}, []any{p.Role, p.Scope})
-	require.NoError(t, w.store.ProjectionSnapshots.PlanSnapshot(t.Context(), tillName, version, 1))
+	require.NoError(t, w.store.ProjectionSnapshots.PlanSnapshot(t.Context(), sumsName, version, 1))
 }
 
 func (w *sumFixture) part(version int, p event.PartitionID) ports.SnapshotCopy {
-	return ports.SnapshotCopy{Projection: tillName, Version: version, Partition: p, Tables: tillTables}
+	return ports.SnapshotCopy{Projection: sumsName, Version: version, Partition: p, Tables: sumsTables}
 }
 
 func (w *sumFixture) save(t *testing.T, version int, partitions ...event.PartitionID) {
@@ -38,7 +38,7 @@ func (w *sumFixture) save(t *testing.T, version int, partitions ...event.Partiti
 		require.NoError(t, err)
 		require.True(t, done)
 	}
-	require.NoError(t, w.store.ProjectionSnapshots.FinishSnapshot(t.Context(), tillName, version, 3, "ada"))
+	require.NoError(t, w.store.ProjectionSnapshots.FinishSnapshot(t.Context(), sumsName, version, 3, "ada"))
 }
 
 func (w *sumFixture) restore(t *testing.T, version, to int, p event.PartitionID) {
@@ -52,7 +52,7 @@ func (w *sumFixture) restore(t *testing.T, version, to int, p event.PartitionID)
 
 func (w *sumFixture) parts(t *testing.T) map[int]map[event.PartitionID]ports.SnapshotPart {
 	t.Helper()
-	all, err := w.store.ProjectionSnapshots.SnapshotParts(t.Context(), tillName)
+	all, err := w.store.ProjectionSnapshots.SnapshotParts(t.Context(), sumsName)
 	require.NoError(t, err)
 	out := map[int]map[event.PartitionID]ports.SnapshotPart{}
 	for _, part := range all {
@@ -80,11 +80,11 @@ func TestSnapshots_StartRebuild(t *testing.T) {
 	require.False(t, parts[a].TakenAt.IsZero())
 	_, _, err := w.store.Projections.Advance(t.Context(), ports.ProjectionAdvance{ProjectionWork: w.work(2, a)}, w)
 	require.Equal(t, projection.CodeFenced, fault.CodeOf(err), "no node writes it")
-	require.ErrorContains(t, w.swap(t, 1, 2, 1000), "changed", "and it is not shown")
+	require.ErrorContains(t, w.swap(t, 1, 2, 1000), "changed", "and readers do not see it")
 
-	// What happens to the rows that are shown is not in it.
+	// It lacks later changes of the active rows.
 	w.advance(t, 1, a, 0)
-	pgtest.Execute(t, w.dsn, `UPDATE till.sums SET total = total + 1 WHERE version = 1 AND sequence = 3`)
+	pgtest.Execute(t, w.dsn, `UPDATE test.sums SET total = total + 1 WHERE version = 1 AND sequence = 3`)
 	w.build(t, 3)
 	w.restore(t, 2, 3, a)
 	w.restore(t, 2, 3, b)
@@ -135,14 +135,14 @@ func TestSnapshots_KeepNewest(t *testing.T) {
 	require.False(t, done, "what is dropped is not copied")
 	for _, version := range []int{2, 3} {
 		for w.roles(t)[version] == projection.Dropping {
-			_, err := w.store.ProjectionVersions.SweepProjection(t.Context(), tillName, version, tillTables, 2)
+			_, err := w.store.ProjectionVersions.SweepProjection(t.Context(), sumsName, version, sumsTables, 2)
 			require.NoError(t, err)
 		}
 	}
 	require.Equal(t, map[int]int{1: 3, 4: 3, 5: 3, 6: 3, 7: 3}, w.rows(t))
-	require.NoError(t, w.store.ProjectionVersions.DropProjection(t.Context(), tillName, 4, "ada"))
+	require.NoError(t, w.store.ProjectionVersions.DropProjection(t.Context(), sumsName, 4, "ada"))
 	require.Equal(t, projection.Dropping, w.roles(t)[4])
-	require.Equal(t, projection.CodeChanged, fault.CodeOf(w.store.ProjectionSnapshots.FinishSnapshot(t.Context(), tillName, 4, 3, "ada")))
+	require.Equal(t, projection.CodeChanged, fault.CodeOf(w.store.ProjectionSnapshots.FinishSnapshot(t.Context(), sumsName, 4, 3, "ada")))
 }
 
 // TestSnapshots_AreConsistent takes snapshots of a projection that continues all the time.
@@ -176,10 +176,10 @@ func TestSnapshots_AreConsistent(t *testing.T) {
 		nodes.Wait()
 		part := w.parts(t)[2+n][a]
 		var rows, top, total int64
-		require.NoError(t, w.store.Pool().QueryRow(ctx, "SELECT count(*), max(sequence), max(total) FROM till.sums WHERE version = $1", 2+n).Scan(&rows, &top, &total))
+		require.NoError(t, w.store.Pool().QueryRow(ctx, "SELECT count(*), max(sequence), max(total) FROM test.sums WHERE version = $1", 2+n).Scan(&rows, &top, &total))
 		require.Equal(t, []int64{int64(part.Sequence), int64(part.Sequence), top * (top + 1) / 2}, []int64{rows, top, total})
 		require.Equal(t, uint64(rows), part.Rows)
-		require.NoError(t, w.store.ProjectionSnapshots.FinishSnapshot(ctx, tillName, 2+n, snapshots, "ada"))
+		require.NoError(t, w.store.ProjectionSnapshots.FinishSnapshot(ctx, sumsName, 2+n, snapshots, "ada"))
 	}
 	writing.Wait()
 	testkit.Eventually(t, pgtest.WaitLimit, func() bool { return w.at(t, 1, a).Sequence == events }, "it has caught up")
@@ -190,7 +190,7 @@ func TestSnapshots_AreConsistent(t *testing.T) {
 		w.restore(t, 2+n, 20+n, a)
 		w.advance(t, 20+n, a, 0)
 		require.Zero(t, w.compare(t, a, 1, 20+n).Rows())
-		require.NoError(t, w.store.ProjectionVersions.DropProjection(t.Context(), tillName, 20+n, "ada"))
+		require.NoError(t, w.store.ProjectionVersions.DropProjection(t.Context(), sumsName, 20+n, "ada"))
 	}
 }
 
@@ -221,7 +221,7 @@ func TestSnapshots_CopyBlocksNoWriter(t *testing.T) {
 			to := map[bool]int{true: 3, false: 4}[name == "a snapshot that is being taken"]
 			blocker, err := pgtest.Connect(t, w.dsn).Begin(t.Context())
 			require.NoError(t, err)
-			_, err = blocker.Exec(t.Context(), fmt.Sprintf("INSERT INTO till.sums (sequence, partition_id, version, total, note) VALUES (4, %d, %d, 0, 'x')", a, to))
+			_, err = blocker.Exec(t.Context(), fmt.Sprintf("INSERT INTO test.sums (sequence, partition_id, version, total, note) VALUES (4, %d, %d, 0, 'x')", a, to))
 			require.NoError(t, err)
 			type answer struct {
 				done bool
@@ -239,7 +239,7 @@ func TestSnapshots_CopyBlocksNoWriter(t *testing.T) {
 			require.False(t, done, "another node leaves it alone")
 			require.Equal(t, event.Sequence(6), w.advance(t, 1, a, 0), "the projection continues")
 			if to == 4 {
-				require.NoError(t, w.store.ProjectionVersions.DropProjection(t.Context(), tillName, 4, "ada"), "a rebuild is cancelled at once")
+				require.NoError(t, w.store.ProjectionVersions.DropProjection(t.Context(), sumsName, 4, "ada"), "a rebuild is cancelled at once")
 			}
 			require.NoError(t, blocker.Rollback(t.Context()))
 			got := <-first
@@ -257,7 +257,7 @@ func TestSnapshots_CopyBlocksNoWriter(t *testing.T) {
 }
 
 // TestSnapshots_RestoreNoRedactedValue redacts an event that is in the rows that readers
-// are shown, in a snapshot, and in what was begun with it.
+// are active, in a snapshot, and in a version that starts from it.
 func TestSnapshots_RestoreNoRedactedValue(t *testing.T) {
 	t.Parallel()
 	w, partitions := newSumFixture(t)
@@ -290,7 +290,7 @@ func TestSnapshots_RestoreNoRedactedValue(t *testing.T) {
 	require.NoError(t, w.store.ProjectionSnapshots.ForgetPart(t.Context(), w.part(2, p)))
 	require.Equal(t, map[int]int{1: 2}, w.rows(t))
 
-	// The rows that are shown were folded before it, so a snapshot of them is no better.
+	// The active rows were folded before it, so a snapshot of them is no better.
 	w.saving(t, 4, 0)
 	w.save(t, 4, p)
 	require.Equal(t, []any{uint64(0), false, false}, []any{w.parts(t)[4][p].Rows, w.parts(t)[4][p].Usable, w.parts(t)[4][p].TakenAt.IsZero()})
@@ -322,7 +322,7 @@ func TestSnapshots_OfOneHandler(t *testing.T) {
 	done, err := w.store.ProjectionSnapshots.SavePart(t.Context(), w.part(2, a))
 	require.NoError(t, err)
 	require.True(t, done)
-	_, err = w.store.ProjectionVersions.AddProjection(t.Context(), projection.Projection{Name: tillName, Version: 3, Code: 2, Role: projection.Building, Status: projection.Running})
+	_, err = w.store.ProjectionVersions.AddProjection(t.Context(), projection.Projection{Name: sumsName, Version: 3, Code: 2, Role: projection.Building, Status: projection.Running})
 	require.NoError(t, err)
 	for _, p := range partitions {
 		w.advance(t, 3, p, 0)

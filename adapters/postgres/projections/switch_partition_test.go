@@ -20,21 +20,21 @@ import (
 // buildIn begins a version of one partition.
 func (w *sumFixture) buildIn(t *testing.T, version int, p event.PartitionID) {
 	t.Helper()
-	got, err := w.store.ProjectionVersions.AddProjection(t.Context(), projection.Projection{Name: tillName, Version: version, Code: 1, Role: projection.Building, Scope: p, Status: projection.Running})
+	got, err := w.store.ProjectionVersions.AddProjection(t.Context(), projection.Projection{Name: sumsName, Version: version, Code: 1, Role: projection.Building, Scope: p, Status: projection.Running})
 	require.NoError(t, err)
 	require.Equal(t, []any{projection.Building, p}, []any{got.Role, got.Scope})
 }
 
 func (w *sumFixture) swapIn(ctx context.Context, p event.PartitionID, to int, behind uint64) (int, error) {
 	return w.store.ProjectionVersions.SwitchPartition(ctx, ports.PartitionSwitch{
-		ProjectionSwitch: ports.ProjectionSwitch{Projection: tillName, From: 1, To: to, MaxBehind: behind, Partitions: []event.PartitionID{p}, Handler: w, By: "ada"},
-		Partition:        p, Tables: tillTables,
+		ProjectionSwitch: ports.ProjectionSwitch{Projection: sumsName, From: 1, To: to, MaxBehind: behind, Partitions: []event.PartitionID{p}, Handler: w, By: "ada"},
+		Partition:        p, Tables: sumsTables,
 	})
 }
 
 func (w *sumFixture) at(t *testing.T, version int, p event.PartitionID) (c ports.Checkpoint) {
 	t.Helper()
-	all, err := w.store.Projections.Checkpoints(t.Context(), tillName, version)
+	all, err := w.store.Projections.Checkpoints(t.Context(), sumsName, version)
 	require.NoError(t, err)
 	for _, one := range all {
 		if one.Partition == p {
@@ -47,7 +47,7 @@ func (w *sumFixture) at(t *testing.T, version int, p event.PartitionID) (c ports
 // count is how many rows there are of a version in a partition.
 func (w *sumFixture) count(t *testing.T, version int, p event.PartitionID) (n int) {
 	t.Helper()
-	require.NoError(t, w.store.Pool().QueryRow(t.Context(), "SELECT count(*) FROM till.sums WHERE version = $1 AND partition_id = $2", version, int32(p)).Scan(&n))
+	require.NoError(t, w.store.Pool().QueryRow(t.Context(), "SELECT count(*) FROM test.sums WHERE version = $1 AND partition_id = $2", version, int32(p)).Scan(&n))
 	return n
 }
 
@@ -70,7 +70,7 @@ func TestSwitchPartition_ReplacesRows(t *testing.T) {
 	w.write(t, b, 1, 4)
 	w.advance(t, 1, a, 0)
 	w.advance(t, 1, b, 0)
-	pgtest.Execute(t, w.dsn, `UPDATE till.sums SET note = 'damaged' WHERE version = 1 AND sequence <= 3`)
+	pgtest.Execute(t, w.dsn, `UPDATE test.sums SET note = 'damaged' WHERE version = 1 AND sequence <= 3`)
 
 	w.buildIn(t, 2, a)
 	require.ErrorContains(t, func() error { _, err := w.swapIn(t.Context(), b, 2, 100); return err }(), "changed", "of another partition")
@@ -125,7 +125,7 @@ func TestSwitchPartition_ReplacesRows(t *testing.T) {
 	}, w.roles(t))
 	for version := range 8 {
 		for w.roles(t)[version] == projection.Dropping {
-			_, err := w.store.ProjectionVersions.SweepProjection(t.Context(), tillName, version, tillTables, 100)
+			_, err := w.store.ProjectionVersions.SweepProjection(t.Context(), sumsName, version, sumsTables, 100)
 			require.NoError(t, err)
 		}
 	}
@@ -136,7 +136,7 @@ func TestSwitchPartition_ReplacesRows(t *testing.T) {
 	require.Zero(t, w.compare(t, a, 1, 9).Rows())
 
 	// Of another handler's rows there is no mixture.
-	_, err = w.store.ProjectionVersions.AddProjection(t.Context(), projection.Projection{Name: tillName, Version: 10, Code: 2, Role: projection.Building, Scope: a, Status: projection.Running})
+	_, err = w.store.ProjectionVersions.AddProjection(t.Context(), projection.Projection{Name: sumsName, Version: 10, Code: 2, Role: projection.Building, Scope: a, Status: projection.Running})
 	require.NoError(t, err)
 	w.advance(t, 10, a, 0)
 	_, err = w.swapIn(t.Context(), a, 10, 50)
@@ -167,7 +167,7 @@ func TestSwitchPartition_HaltedPartitionContinues(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []any{event.Sequence(8), projection.Reading, ""}, []any{w.at(t, 1, a).Sequence, w.at(t, 1, a).Status, w.at(t, 1, a).Error})
 	require.Equal(t, []any{event.Sequence(5), projection.Halted}, []any{w.at(t, 3, a).Sequence, w.at(t, 3, a).Status})
-	letters, err := w.store.ProjectionVersions.ListDeadLetters(t.Context(), ports.DeadLetterQuery{Name: tillName})
+	letters, err := w.store.ProjectionVersions.ListDeadLetters(t.Context(), ports.DeadLetterQuery{Name: sumsName})
 	require.NoError(t, err)
 	require.Len(t, letters, 2)
 	require.Equal(t, []any{1, ports.LetterResolved, 3, ports.LetterWaiting}, []any{letters[0].Version, letters[0].Status, letters[1].Version, letters[1].Status})
@@ -214,7 +214,7 @@ func TestSwitchPartition_UnderLoad(t *testing.T) {
 			last := int64(0)
 			for ctx.Err() == nil {
 				var n, top, total int64
-				err := w.store.Pool().QueryRow(ctx, `SELECT count(*), coalesce(max(sequence), 0), coalesce(max(total), 0) FROM till.sums WHERE partition_id = $1 AND version = 1`,
+				err := w.store.Pool().QueryRow(ctx, `SELECT count(*), coalesce(max(sequence), 0), coalesce(max(total), 0) FROM test.sums WHERE partition_id = $1 AND version = 1`,
 					int32(p)).Scan(&n, &top, &total)
 				if err != nil {
 					continue
@@ -268,10 +268,10 @@ func TestSwitchPartition_ConcurrentSwitches(t *testing.T) {
 			return err
 		},
 		"a switch of all": func(w *sumFixture, ctx context.Context, _ event.PartitionID) error {
-			return w.store.ProjectionVersions.SwitchProjection(ctx, ports.ProjectionSwitch{Projection: tillName, From: 1, To: 4, MaxBehind: 50, Handler: w, By: "eve"})
+			return w.store.ProjectionVersions.SwitchProjection(ctx, ports.ProjectionSwitch{Projection: sumsName, From: 1, To: 4, MaxBehind: 50, Handler: w, By: "eve"})
 		},
 		"a cancellation": func(w *sumFixture, ctx context.Context, _ event.PartitionID) error {
-			return w.store.ProjectionVersions.DropProjection(ctx, tillName, 2, "eve")
+			return w.store.ProjectionVersions.DropProjection(ctx, sumsName, 2, "eve")
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -288,7 +288,7 @@ func TestSwitchPartition_ConcurrentSwitches(t *testing.T) {
 
 			held, err := pgtest.Connect(t, w.dsn).Begin(t.Context())
 			require.NoError(t, err)
-			_, err = held.Exec(t.Context(), "SELECT FROM backbone.projection_checkpoints WHERE projection = $1 AND partition_id = $2 FOR UPDATE", tillName, int32(a))
+			_, err = held.Exec(t.Context(), "SELECT FROM backbone.projection_checkpoints WHERE projection = $1 AND partition_id = $2 FOR UPDATE", sumsName, int32(a))
 			require.NoError(t, err)
 			ours, theirs := make(chan error, 1), make(chan error, 1)
 			go func() { _, err := w.swapIn(context.Background(), a, 2, 50); ours <- err }()
@@ -305,10 +305,10 @@ func TestSwitchPartition_ConcurrentSwitches(t *testing.T) {
 			// A reset, and a switch of all to another version, are right before and after it.
 			require.False(t, (name == "another node" || name == "a cancellation") && own == nil && other == nil, "and only one")
 
-			shown, err := w.store.ProjectionVersions.ActiveProjection(t.Context(), tillName)
+			active, err := w.store.ProjectionVersions.ActiveProjection(t.Context(), sumsName)
 			require.NoError(t, err)
-			w.advance(t, shown, a, 0)
-			require.Zero(t, w.compare(t, a, 9, shown).Rows())
+			w.advance(t, active, a, 0)
+			require.Zero(t, w.compare(t, a, 9, active).Rows())
 			for version, role := range w.roles(t) {
 				if role.IsLive() {
 					w.advance(t, version, a, 0)
@@ -321,7 +321,7 @@ func TestSwitchPartition_ConcurrentSwitches(t *testing.T) {
 
 // Reset implements ports.ProjectionResetter.
 func (w *sumFixture) Reset(ctx context.Context, tx ports.ProjectionTx, b ports.ProjectionBatch) error {
-	_, err := tx.(pgx.Tx).Exec(ctx, "DELETE FROM till.sums WHERE partition_id = $1 AND version = $2", int32(b.Partition), int32(b.Version))
+	_, err := tx.(pgx.Tx).Exec(ctx, "DELETE FROM test.sums WHERE partition_id = $1 AND version = $2", int32(b.Partition), int32(b.Version))
 	return err
 }
 
@@ -336,7 +336,7 @@ func TestSwitchPartition_IsAtomic(t *testing.T) {
 	w.advance(t, 2, a, 0)
 	blocker, err := pgtest.Connect(t, w.dsn).Begin(t.Context())
 	require.NoError(t, err)
-	_, err = blocker.Exec(t.Context(), "SELECT FROM till.sums WHERE version = 2 AND sequence = 5 FOR UPDATE")
+	_, err = blocker.Exec(t.Context(), "SELECT FROM test.sums WHERE version = 2 AND sequence = 5 FOR UPDATE")
 	require.NoError(t, err)
 	done := make(chan error, 1)
 	go func() { _, err := w.swapIn(context.Background(), a, 2, 50); done <- err }()

@@ -54,10 +54,7 @@ func (f *targetRebuild) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	f.sequences = make([]int64, len(events))
-	for i := range events {
-		f.sequences[i] = int64(events[i].Sequence)
-	}
+	f.sequences = pg.Map(events, func(e *event.Recorded) int64 { return int64(e.Sequence) })
 	events = slices.DeleteFunc(events, func(e event.Recorded) bool {
 		return len(f.request.Types) > 0 && !slices.Contains(f.request.Types, e.Type)
 	})
@@ -128,10 +125,7 @@ const listPayloads = `SELECT p.sequence, p.salt, p.payload FROM unnest($2::bigin
 // loadPayloads returns the first of the events with their payloads: as many as fit into
 // lockedBytes, at least one.
 func (f *targetRebuild) loadPayloads(ctx context.Context, events []event.Recorded) ([]event.Recorded, error) {
-	sequences := make([]event.Sequence, len(events))
-	for i := range events {
-		sequences[i] = events[i].Sequence
-	}
+	sequences := pg.Map(events, func(e *event.Recorded) event.Sequence { return e.Sequence })
 	sizes, err := f.store.events.PayloadSizes(ctx, f.tx, f.request.Partition, sequences)
 	if err != nil {
 		return nil, err

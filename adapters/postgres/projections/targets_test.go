@@ -30,25 +30,25 @@ type entityFixture struct {
 	mu    sync.Mutex
 }
 
-const shelfName = "shelf.items"
+const itemsName = "test.items"
 
 var (
-	shelfTables = []ports.ProjectionTable{{Schema: "shelf", Name: "items", Key: []string{"item", "sequence"}}, {Schema: "shelf", Name: "marks", Key: []string{"sequence"}}}
-	shelfTarget = ports.ProjectionTarget{Streams: []string{"item", "old_item"}, Tables: []ports.TargetTable{
-		{ProjectionTable: shelfTables[0], Entity: "item", Subject: "subject"}, {ProjectionTable: shelfTables[1]},
+	itemsTables = []ports.ProjectionTable{{Schema: "test", Name: "items", Key: []string{"item", "sequence"}}, {Schema: "test", Name: "marks", Key: []string{"sequence"}}}
+	itemsTarget = ports.ProjectionTarget{Streams: []string{"item", "old_item"}, Tables: []ports.TargetTable{
+		{ProjectionTable: itemsTables[0], Entity: "item", Subject: "subject"}, {ProjectionTable: itemsTables[1]},
 	}}
 )
 
 func newEntityFixture(t *testing.T, options ...pgtest.Option) (*entityFixture, []event.PartitionID) {
 	t.Helper()
 	dsn := pgtest.Database(t)
-	pgtest.Execute(t, dsn, `CREATE SCHEMA shelf; GRANT USAGE ON SCHEMA shelf TO backbone_app;
-		CREATE TABLE shelf.items (sequence bigint, partition_id integer, version integer, item text, subject text NOT NULL DEFAULT '', note text NOT NULL,
+	pgtest.Execute(t, dsn, `CREATE SCHEMA test; GRANT USAGE ON SCHEMA test TO backbone_app;
+		CREATE TABLE test.items (sequence bigint, partition_id integer, version integer, item text, subject text NOT NULL DEFAULT '', note text NOT NULL,
 			PRIMARY KEY (partition_id, version, item, sequence));
-		CREATE TABLE shelf.marks (sequence bigint, partition_id integer, version integer, note text NOT NULL, PRIMARY KEY (partition_id, version, sequence));
-		GRANT SELECT, INSERT, UPDATE, DELETE ON shelf.items, shelf.marks TO backbone_app`)
+		CREATE TABLE test.marks (sequence bigint, partition_id integer, version integer, note text NOT NULL, PRIMARY KEY (partition_id, version, sequence));
+		GRANT SELECT, INSERT, UPDATE, DELETE ON test.items, test.marks TO backbone_app`)
 	w := &entityFixture{store: pgtest.Open(t, dsn, options...), dsn: dsn, fails: map[event.Sequence]bool{}}
-	_, err := w.store.ProjectionVersions.AddProjection(t.Context(), projection.Projection{Name: shelfName, Version: 1, Status: projection.Running})
+	_, err := w.store.ProjectionVersions.AddProjection(t.Context(), projection.Projection{Name: itemsName, Version: 1, Status: projection.Running})
 	require.NoError(t, err)
 	return w, pgtest.NewPartitions(t, w.store, 2)
 }
@@ -71,8 +71,8 @@ func (w *entityFixture) Apply(ctx context.Context, tx ports.ProjectionTx, b port
 	w.mu.Unlock()
 	for _, e := range b.Events {
 		for _, statement := range []string{
-			`INSERT INTO shelf.items (sequence, partition_id, version, item, note) VALUES ($1, $2, $3, $4, 'noted') ON CONFLICT DO NOTHING`,
-			`INSERT INTO shelf.marks (sequence, partition_id, version, note) VALUES ($1, $2, $3, $4) ON CONFLICT DO NOTHING`,
+			`INSERT INTO test.items (sequence, partition_id, version, item, note) VALUES ($1, $2, $3, $4, 'noted') ON CONFLICT DO NOTHING`,
+			`INSERT INTO test.marks (sequence, partition_id, version, note) VALUES ($1, $2, $3, $4) ON CONFLICT DO NOTHING`,
 		} {
 			if _, err := tx.(pgx.Tx).Exec(ctx, statement, int64(e.Sequence), int32(b.Partition), int32(b.Version), e.Stream.ID); err != nil {
 				return err
@@ -82,14 +82,14 @@ func (w *entityFixture) Apply(ctx context.Context, tx ports.ProjectionTx, b port
 			gate()
 		}
 		if fails[e.Sequence] {
-			return fault.New(fault.Invalid, "shelf.unreadable", "no")
+			return fault.New(fault.Invalid, "test.unreadable", "no")
 		}
 	}
 	return nil
 }
 
 func (w *entityFixture) Reset(ctx context.Context, tx ports.ProjectionTx, b ports.ProjectionBatch) error {
-	for _, table := range []string{"shelf.items", "shelf.marks"} {
+	for _, table := range []string{"test.items", "test.marks"} {
 		if _, err := tx.(pgx.Tx).Exec(ctx, "DELETE FROM "+table+" WHERE partition_id = $1 AND version = $2", int32(b.Partition), int32(b.Version)); err != nil {
 			return err
 		}
@@ -98,7 +98,7 @@ func (w *entityFixture) Reset(ctx context.Context, tx ports.ProjectionTx, b port
 }
 
 func (w *entityFixture) work(version int, p event.PartitionID) ports.ProjectionWork {
-	return ports.ProjectionWork{Projection: shelfName, Version: version, Partition: p}
+	return ports.ProjectionWork{Projection: itemsName, Version: version, Partition: p}
 }
 
 func (w *entityFixture) advance(t testing.TB, version int, p event.PartitionID, limit int) {
@@ -109,7 +109,7 @@ func (w *entityFixture) advance(t testing.TB, version int, p event.PartitionID, 
 
 func (w *entityFixture) rebuild(t testing.TB, version int, p event.PartitionID, id string, change ...func(*ports.TargetRebuild)) (ports.TargetChange, error) {
 	t.Helper()
-	r := ports.TargetRebuild{ProjectionWork: w.work(version, p), Target: shelfTarget, Entity: id, Limit: 1000, By: "ada"}
+	r := ports.TargetRebuild{ProjectionWork: w.work(version, p), Target: itemsTarget, Entity: id, Limit: 1000, By: "ada"}
 	for _, c := range change {
 		c(&r)
 	}
@@ -126,7 +126,7 @@ func (w *entityFixture) must(t testing.TB, version int, p event.PartitionID, id 
 // dump gives all rows of a version.
 func (w *entityFixture) dump(t testing.TB, version int) (rows []string) {
 	t.Helper()
-	for _, table := range shelfTables {
+	for _, table := range itemsTables {
 		found, err := w.store.Pool().Query(t.Context(), fmt.Sprintf("SELECT (to_jsonb(t) - 'version')::text FROM %s.%s AS t WHERE version = $1 ORDER BY 1", table.Schema, table.Name), version)
 		require.NoError(t, err)
 		texts, err := pgx.CollectRows(found, pgx.RowTo[string])
@@ -156,18 +156,18 @@ func TestRebuildTarget_Entity(t *testing.T) {
 		w.advance(t, version, b, 0)
 	}
 	right := w.dump(t, 1)
-	for _, id := range []string{"A", "B", "nobody"} {
+	for _, id := range []string{"A", "B", "unknown"} {
 		c := w.must(t, 1, a, id)
 		require.Equal(t, [][3]uint64{{}, {}}, differing(c), "nothing was wrong with %s", id)
 		require.EqualValues(t, 14, c.Sequence)
 	}
 	require.Equal(t, right, w.dump(t, 1))
 
-	damage := `UPDATE shelf.items SET note = 'wrong' WHERE version = 1 AND sequence = 1 AND partition_id = ` + fmt.Sprint(int32(a)) + `;
-		DELETE FROM shelf.items WHERE version = 1 AND sequence = 3 AND partition_id = ` + fmt.Sprint(int32(a)) + `;
-		INSERT INTO shelf.items (sequence, partition_id, version, item, note) VALUES (99, ` + fmt.Sprint(int32(a)) + `, 1, 'A', 'invented');
-		DELETE FROM shelf.marks WHERE version = 1 AND sequence = 4 AND partition_id = ` + fmt.Sprint(int32(a)) + `;
-		UPDATE shelf.marks SET note = 'wrong' WHERE version = 1 AND sequence IN (2, 7) AND partition_id = ` + fmt.Sprint(int32(a))
+	damage := `UPDATE test.items SET note = 'wrong' WHERE version = 1 AND sequence = 1 AND partition_id = ` + fmt.Sprint(int32(a)) + `;
+		DELETE FROM test.items WHERE version = 1 AND sequence = 3 AND partition_id = ` + fmt.Sprint(int32(a)) + `;
+		INSERT INTO test.items (sequence, partition_id, version, item, note) VALUES (99, ` + fmt.Sprint(int32(a)) + `, 1, 'A', 'invented');
+		DELETE FROM test.marks WHERE version = 1 AND sequence = 4 AND partition_id = ` + fmt.Sprint(int32(a)) + `;
+		UPDATE test.marks SET note = 'wrong' WHERE version = 1 AND sequence IN (2, 7) AND partition_id = ` + fmt.Sprint(int32(a))
 	pgtest.Execute(t, w.dsn, damage)
 	wrong := w.dump(t, 1)
 	rehearsed := w.must(t, 1, a, "A", func(r *ports.TargetRebuild) { r.DryRun = true })
@@ -184,12 +184,12 @@ func TestRebuildTarget_Entity(t *testing.T) {
 	require.Equal(t, w.dump(t, 2), w.dump(t, 1), "and it continues from where it stood")
 
 	// There is one entity only: all rows are its.
-	pgtest.Execute(t, w.dsn, `UPDATE shelf.marks SET note = 'wrong' WHERE version = 1`)
+	pgtest.Execute(t, w.dsn, `UPDATE test.marks SET note = 'wrong' WHERE version = 1`)
 	_, err := w.rebuild(t, 1, b, "A", func(r *ports.TargetRebuild) {
-		r.Target = ports.ProjectionTarget{Streams: []string{"item"}, ID: "A", Tables: []ports.TargetTable{{ProjectionTable: shelfTables[1]}}}
+		r.Target = ports.ProjectionTarget{Streams: []string{"item"}, ID: "A", Tables: []ports.TargetTable{{ProjectionTable: itemsTables[1]}}}
 	})
 	require.NoError(t, err)
-	pgtest.Execute(t, w.dsn, `UPDATE shelf.marks SET note = 'wrong' WHERE version = 2 AND partition_id = `+fmt.Sprint(int32(a)))
+	pgtest.Execute(t, w.dsn, `UPDATE test.marks SET note = 'wrong' WHERE version = 2 AND partition_id = `+fmt.Sprint(int32(a)))
 	require.Equal(t, w.dump(t, 2), w.dump(t, 1))
 }
 
@@ -199,22 +199,22 @@ func TestRebuildTarget_FailureKeepsRows(t *testing.T) {
 	p := partitions[0]
 	w.write(t, p, item("A"), item("A"), item("A"), item("B"))
 	w.advance(t, 1, p, 0)
-	pgtest.Execute(t, w.dsn, `UPDATE shelf.items SET note = 'wrong' WHERE sequence = 1`)
+	pgtest.Execute(t, w.dsn, `UPDATE test.items SET note = 'wrong' WHERE sequence = 1`)
 	before := w.dump(t, 1)
 	for name, c := range map[string]struct {
 		code   string
 		change func(*ports.TargetRebuild)
 	}{
-		"an event fails":     {"shelf.unreadable", func(*ports.TargetRebuild) { w.fails[3] = true }},
+		"an event fails":     {"test.unreadable", func(*ports.TargetRebuild) { w.fails[3] = true }},
 		"too many events":    {projection.CodeTargetTooLarge, func(r *ports.TargetRebuild) { r.Limit = 2 }},
 		"not read so far":    {projection.CodeTargetBehind, func(r *ports.TargetRebuild) { r.Passed = 5 }},
 		"a version that was": {projection.CodeFenced, func(r *ports.TargetRebuild) { r.Version = 2 }},
 	} {
 		w.fails = map[event.Sequence]bool{}
 		if name == "a version that was" {
-			_, err := w.store.ProjectionVersions.AddProjection(t.Context(), projection.Projection{Name: shelfName, Version: 2, Role: projection.Building, Status: projection.Running})
+			_, err := w.store.ProjectionVersions.AddProjection(t.Context(), projection.Projection{Name: itemsName, Version: 2, Role: projection.Building, Status: projection.Running})
 			require.NoError(t, err)
-			require.NoError(t, w.store.ProjectionVersions.DropProjection(t.Context(), shelfName, 2, "ada"))
+			require.NoError(t, w.store.ProjectionVersions.DropProjection(t.Context(), itemsName, 2, "ada"))
 		}
 		_, err := w.rebuild(t, 1, p, "A", c.change)
 		require.Equal(t, c.code, fault.CodeOf(err), name)
@@ -222,13 +222,13 @@ func TestRebuildTarget_FailureKeepsRows(t *testing.T) {
 	}
 }
 
-// handed notes what it is handed over at once.
-type handed struct {
+// batchRecorder records the batches that its handler receives.
+type batchRecorder struct {
 	ports.ProjectionHandler
 	batches [][]event.Recorded
 }
 
-func (h *handed) Apply(ctx context.Context, tx ports.ProjectionTx, b ports.ProjectionBatch) error {
+func (h *batchRecorder) Apply(ctx context.Context, tx ports.ProjectionTx, b ports.ProjectionBatch) error {
 	h.batches = append(h.batches, b.Events)
 	return h.ProjectionHandler.Apply(ctx, tx, b)
 }
@@ -254,8 +254,8 @@ func TestRebuildTarget_PagesLargeEvents(t *testing.T) {
 	}
 	w.write(t, p, item("A"))
 	w.advance(t, 1, p, 0)
-	h := &handed{ProjectionHandler: w}
-	c, err := w.store.ProjectionTargets.RebuildTarget(t.Context(), ports.TargetRebuild{ProjectionWork: w.work(1, p), Target: shelfTarget, Entity: "A", Limit: 1000}, h)
+	h := &batchRecorder{ProjectionHandler: w}
+	c, err := w.store.ProjectionTargets.RebuildTarget(t.Context(), ports.TargetRebuild{ProjectionWork: w.work(1, p), Target: itemsTarget, Entity: "A", Limit: 1000}, h)
 	require.NoError(t, err)
 	require.Equal(t, len(streams)+1, c.Events)
 	require.Equal(t, [][3]uint64{{}, {}}, differing(c))
@@ -281,11 +281,11 @@ func TestRebuildTarget_SkippedEvents(t *testing.T) {
 	w.write(t, p, item("A"), item("A"), item("A"), item("A"))
 	w.fails[2] = true
 	w.advance(t, 1, p, 1)
-	c, err := w.store.Projections.Isolate(t.Context(), ports.ProjectionFailure{ProjectionWork: w.work(1, p), At: 1, Code: "shelf.unreadable"}, projection.SkipEvent)
+	c, err := w.store.Projections.Isolate(t.Context(), ports.ProjectionFailure{ProjectionWork: w.work(1, p), At: 1, Code: "test.unreadable"}, projection.SkipEvent)
 	require.NoError(t, err)
 	require.EqualValues(t, 2, c.Sequence)
 	w.advance(t, 1, p, 1)
-	_, err = w.store.Projections.Isolate(t.Context(), ports.ProjectionFailure{ProjectionWork: w.work(1, p), At: 3, Code: "shelf.unreadable"}, projection.StopPartition)
+	_, err = w.store.Projections.Isolate(t.Context(), ports.ProjectionFailure{ProjectionWork: w.work(1, p), At: 3, Code: "test.unreadable"}, projection.StopPartition)
 	require.NoError(t, err)
 	before := w.dump(t, 1)
 	change := w.must(t, 1, p, "A")
@@ -297,7 +297,7 @@ func TestRebuildTarget_SkippedEvents(t *testing.T) {
 	change = w.must(t, 1, p, "A", func(r *ports.TargetRebuild) { r.DryRun = true })
 	require.Equal(t, []any{3, 0}, []any{change.Events, change.PassedOver})
 	letters := func() (out []string) {
-		found, err := w.store.ProjectionVersions.ListDeadLetters(t.Context(), ports.DeadLetterQuery{Name: shelfName, Limit: 10})
+		found, err := w.store.ProjectionVersions.ListDeadLetters(t.Context(), ports.DeadLetterQuery{Name: itemsName, Limit: 10})
 		require.NoError(t, err)
 		for _, l := range found {
 			out = append(out, fmt.Sprintf("%d %s %s", l.Sequence, l.Status, l.SettledBy))
@@ -308,7 +308,7 @@ func TestRebuildTarget_SkippedEvents(t *testing.T) {
 	change = w.must(t, 1, p, "A")
 	require.Equal(t, [][3]uint64{{0, 1, 0}, {0, 1, 0}}, differing(change))
 	require.Equal(t, []string{"2 resolved ada", "4 waiting "}, letters())
-	list, err := w.store.Projections.Checkpoints(t.Context(), shelfName, 1)
+	list, err := w.store.Projections.Checkpoints(t.Context(), itemsName, 1)
 	require.NoError(t, err)
 	require.Equal(t, projection.Halted, list[0].Status)
 	require.EqualValues(t, 3, list[0].Sequence)
@@ -321,7 +321,7 @@ func TestRebuildTarget_SessionEnds(t *testing.T) {
 	p := partitions[0]
 	w.write(t, p, item("A"), item("A"), item("A"))
 	w.advance(t, 1, p, 0)
-	pgtest.Execute(t, w.dsn, `UPDATE shelf.items SET note = 'wrong' WHERE sequence = 1; DELETE FROM shelf.marks WHERE sequence = 2`)
+	pgtest.Execute(t, w.dsn, `UPDATE test.items SET note = 'wrong' WHERE sequence = 1; DELETE FROM test.marks WHERE sequence = 2`)
 	before := w.dump(t, 1)
 	ended := false
 	w.gate = func() {
@@ -344,7 +344,7 @@ func TestRebuildTarget_DropWaits(t *testing.T) {
 	p := partitions[0]
 	w.write(t, p, item("A"), item("A"))
 	w.advance(t, 1, p, 0)
-	_, err := w.store.ProjectionVersions.AddProjection(t.Context(), projection.Projection{Name: shelfName, Version: 2, Role: projection.Building, Status: projection.Running})
+	_, err := w.store.ProjectionVersions.AddProjection(t.Context(), projection.Projection{Name: itemsName, Version: 2, Role: projection.Building, Status: projection.Running})
 	require.NoError(t, err)
 	w.advance(t, 2, p, 0)
 	inside, goOn := make(chan struct{}), make(chan struct{})
@@ -362,7 +362,7 @@ func TestRebuildTarget_DropWaits(t *testing.T) {
 	}()
 	pgtest.Receive(t, inside, "the middle of the transaction")
 	go func() {
-		dropped <- w.store.ProjectionVersions.DropProjection(context.Background(), shelfName, 2, "ada")
+		dropped <- w.store.ProjectionVersions.DropProjection(context.Background(), itemsName, 2, "ada")
 	}()
 	watcher := pgtest.Connect(t, w.dsn)
 	testkit.Eventually(t, pgtest.WaitLimit, func() bool { return pgtest.CountLockWaiters(t, watcher) == 1 }, "the drop waits")
@@ -381,7 +381,7 @@ func TestRebuildTarget_UnderLoad(t *testing.T) {
 	w, partitions := newEntityFixture(t, func(c *postgres.Config) { c.ReadPool = 12 })
 	p := partitions[0]
 	const events, items = 120, 4
-	_, err := w.store.ProjectionVersions.AddProjection(t.Context(), projection.Projection{Name: shelfName, Version: 2, Role: projection.Building, Status: projection.Running})
+	_, err := w.store.ProjectionVersions.AddProjection(t.Context(), projection.Projection{Name: itemsName, Version: 2, Role: projection.Building, Status: projection.Running})
 	require.NoError(t, err)
 	id := func(n int) string { return string(rune('A' + n%items)) }
 	ctx, stop := context.WithCancel(t.Context())
@@ -418,7 +418,7 @@ func TestRebuildTarget_UnderLoad(t *testing.T) {
 	}
 	loop(func(n int) error {
 		from, to := 1+n%2, 2-n%2
-		return w.store.ProjectionVersions.SwitchProjection(ctx, ports.ProjectionSwitch{Projection: shelfName, From: from, To: to, MaxBehind: 1000, Handler: w, By: "ada"})
+		return w.store.ProjectionVersions.SwitchProjection(ctx, ports.ProjectionSwitch{Projection: itemsName, From: from, To: to, MaxBehind: 1000, Handler: w, By: "ada"})
 	})
 	writing.Wait()
 	_, err = w.store.Projections.Reset(t.Context(), ports.ProjectionOperation{ProjectionWork: w.work(2, p), By: "ada"}, w)
@@ -441,8 +441,8 @@ func TestCountCopies_ByVersion(t *testing.T) {
 		w.advance(t, version, a, 0)
 	}
 	const ada shredding.Subject = "person:ada"
-	pgtest.Execute(t, w.dsn, `UPDATE shelf.items SET subject = 'person:ada' WHERE item = 'A' OR version = 2`)
-	targets := []ports.ProjectionTarget{{Streams: []string{"x"}, Tables: []ports.TargetTable{{ProjectionTable: shelfTables[1]}}}, shelfTarget}
+	pgtest.Execute(t, w.dsn, `UPDATE test.items SET subject = 'person:ada' WHERE item = 'A' OR version = 2`)
+	targets := []ports.ProjectionTarget{{Streams: []string{"x"}, Tables: []ports.TargetTable{{ProjectionTable: itemsTables[1]}}}, itemsTarget}
 	counts, err := w.store.ProjectionTargets.CountCopies(t.Context(), a, ada, targets)
 	require.NoError(t, err)
 	require.Equal(t, map[int]int64{1: 2, 2: 3}, counts)

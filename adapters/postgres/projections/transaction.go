@@ -15,8 +15,7 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// work holds what all stores of this package share: the transactions and the locks of
-// checkpoints.
+// work has the transactions and locks of checkpoints that all stores of this package share.
 type work struct {
 	db      *pg.Database
 	queries *projectionsdb.Queries
@@ -104,7 +103,7 @@ func (s *work) onCheckpoint(ctx context.Context, w ports.ProjectionWork, f func(
 }
 
 // recompute runs f under the lock of a checkpoint and raises the generation if f changed rows,
-// which tells readers of pages that their cursor is outdated. A dry run is rolled back.
+// so that cursors of earlier pages are refused. A dry run is rolled back.
 func (s *work) recompute(ctx context.Context, w ports.ProjectionWork, dryRun bool, f func(pgx.Tx, *ports.Checkpoint) (ports.TargetChange, error)) (change ports.TargetChange, err error) {
 	_, err = s.onCheckpoint(ctx, w, func(tx pgx.Tx, c *ports.Checkpoint) (bool, error) {
 		if change, err = f(tx, c); err != nil {

@@ -73,10 +73,7 @@ func (s *work) lockVersions(ctx context.Context, tx pgx.Tx, name string, p event
 }
 
 func (s *work) changeRole(ctx context.Context, tx pgx.Tx, name string, version int32, by string, to projection.Role, from ...projection.Role) error {
-	roles := make([]string, len(from))
-	for i, r := range from {
-		roles[i] = string(r)
-	}
+	roles := pg.Map(from, func(r *projection.Role) string { return string(*r) })
 	changed, err := s.queries.ChangeRole(ctx, tx, &projectionsdb.ChangeRoleParams{
 		Name: name, Version: version, Role: string(to), Roles: roles, ChangedAt: s.db.Now(), ChangedBy: by,
 	})
@@ -171,10 +168,7 @@ func (s *Versions) findProjection(ctx context.Context, name string, version int)
 // NamedProjections implements ports.ProjectionRegister.
 func (s *Versions) NamedProjections(ctx context.Context, name string) ([]projection.Projection, error) {
 	rows, err := s.queries.NamedProjections(ctx, s.db.Reads, name)
-	if err != nil {
-		return nil, pg.Translate(ctx, err)
-	}
-	return registered(rows, func(r *projectionsdb.NamedProjectionsRow) *projectionsdb.BackboneProjection {
+	return registered(ctx, rows, err, func(r *projectionsdb.NamedProjectionsRow) *projectionsdb.BackboneProjection {
 		return &r.BackboneProjection
 	})
 }
@@ -182,16 +176,16 @@ func (s *Versions) NamedProjections(ctx context.Context, name string) ([]project
 // ListProjections implements ports.ProjectionRegister.
 func (s *Versions) ListProjections(ctx context.Context) ([]projection.Projection, error) {
 	rows, err := s.queries.ListProjections(ctx, s.db.Reads)
-	if err != nil {
-		return nil, pg.Translate(ctx, err)
-	}
-	return registered(rows, func(r *projectionsdb.ListProjectionsRow) *projectionsdb.BackboneProjection {
+	return registered(ctx, rows, err, func(r *projectionsdb.ListProjectionsRow) *projectionsdb.BackboneProjection {
 		return &r.BackboneProjection
 	})
 }
 
-// registered reads rows of the register.
-func registered[R any](rows []R, row func(*R) *projectionsdb.BackboneProjection) ([]projection.Projection, error) {
+// registered converts the rows of a query of the register that returned err.
+func registered[R any](ctx context.Context, rows []R, err error, row func(*R) *projectionsdb.BackboneProjection) ([]projection.Projection, error) {
+	if err != nil {
+		return nil, pg.Translate(ctx, err)
+	}
 	out := make([]projection.Projection, len(rows))
 	for i := range rows {
 		r := row(&rows[i])

@@ -27,26 +27,26 @@ type sumFixture struct {
 	wrong map[int]bool // versions that forget every fifth event's own share
 }
 
-var tillTables = []ports.ProjectionTable{{Schema: "till", Name: "sums", Key: []string{"sequence"}}}
+var sumsTables = []ports.ProjectionTable{{Schema: "test", Name: "sums", Key: []string{"sequence"}}}
 
-const tillName = "till.sums"
+const sumsName = "test.sums"
 
 func newSumFixture(t *testing.T, options ...pgtest.Option) (*sumFixture, []event.PartitionID) {
 	t.Helper()
 	dsn := pgtest.Database(t)
-	pgtest.Execute(t, dsn, `CREATE SCHEMA till; GRANT USAGE ON SCHEMA till TO backbone_app;
-		CREATE TABLE till.sums (sequence bigint, partition_id integer, version integer, total numeric NOT NULL, note text NOT NULL,
+	pgtest.Execute(t, dsn, `CREATE SCHEMA test; GRANT USAGE ON SCHEMA test TO backbone_app;
+		CREATE TABLE test.sums (sequence bigint, partition_id integer, version integer, total numeric NOT NULL, note text NOT NULL,
 			PRIMARY KEY (partition_id, version, sequence));
-		GRANT SELECT, INSERT, UPDATE, DELETE ON till.sums TO backbone_app`)
+		GRANT SELECT, INSERT, UPDATE, DELETE ON test.sums TO backbone_app`)
 	w := &sumFixture{store: pgtest.Open(t, dsn, options...), dsn: dsn, wrong: map[int]bool{}}
-	_, err := w.store.ProjectionVersions.AddProjection(t.Context(), projection.Projection{Name: tillName, Version: 1, Status: projection.Running})
+	_, err := w.store.ProjectionVersions.AddProjection(t.Context(), projection.Projection{Name: sumsName, Version: 1, Status: projection.Running})
 	require.NoError(t, err)
 	return w, pgtest.NewPartitions(t, w.store, 2)
 }
 
 func (w *sumFixture) build(t *testing.T, version int) {
 	t.Helper()
-	p, err := w.store.ProjectionVersions.AddProjection(t.Context(), projection.Projection{Name: tillName, Version: version, Code: 1, Role: projection.Building, Status: projection.Running})
+	p, err := w.store.ProjectionVersions.AddProjection(t.Context(), projection.Projection{Name: sumsName, Version: version, Code: 1, Role: projection.Building, Status: projection.Running})
 	require.NoError(t, err)
 	require.Equal(t, projection.Building, p.Role)
 }
@@ -57,8 +57,8 @@ func (w *sumFixture) Apply(ctx context.Context, tx ports.ProjectionTx, b ports.P
 		if w.wrong[b.Version] && e.Sequence%5 == 0 {
 			share = 0
 		}
-		if _, err := tx.(pgx.Tx).Exec(ctx, `INSERT INTO till.sums (sequence, partition_id, version, total, note)
-			SELECT $1, $2, $3, $4 + coalesce((SELECT total FROM till.sums WHERE partition_id = $2 AND version = $3 ORDER BY sequence DESC LIMIT 1), 0), 'x'`,
+		if _, err := tx.(pgx.Tx).Exec(ctx, `INSERT INTO test.sums (sequence, partition_id, version, total, note)
+			SELECT $1, $2, $3, $4 + coalesce((SELECT total FROM test.sums WHERE partition_id = $2 AND version = $3 ORDER BY sequence DESC LIMIT 1), 0), 'x'`,
 			int64(e.Sequence), int32(b.Partition), int32(b.Version), share); err != nil {
 			return err
 		}
@@ -67,7 +67,7 @@ func (w *sumFixture) Apply(ctx context.Context, tx ports.ProjectionTx, b ports.P
 }
 
 func (w *sumFixture) work(version int, p event.PartitionID) ports.ProjectionWork {
-	return ports.ProjectionWork{Projection: tillName, Version: version, Partition: p}
+	return ports.ProjectionWork{Projection: sumsName, Version: version, Partition: p}
 }
 
 // advance reads at most limit events; 0: all.
@@ -95,19 +95,19 @@ func (w *sumFixture) compare(t *testing.T, p event.PartitionID, left, right int)
 
 func (w *sumFixture) comparison(p event.PartitionID, left, right int) ports.ProjectionComparison {
 	return ports.ProjectionComparison{
-		Projection: tillName, Partition: p, Left: left, Right: right, MaxBehind: 1000, Tables: tillTables, Examples: 2,
+		Projection: sumsName, Partition: p, Left: left, Right: right, MaxBehind: 1000, Tables: sumsTables, Examples: 2,
 		Handlers: map[int]ports.ProjectionHandler{left: w, right: w},
 	}
 }
 
 func (w *sumFixture) swap(t *testing.T, from, to int, behind uint64) error {
 	t.Helper()
-	return w.store.ProjectionVersions.SwitchProjection(t.Context(), ports.ProjectionSwitch{Projection: tillName, From: from, To: to, MaxBehind: behind, Handler: w, By: "ada"})
+	return w.store.ProjectionVersions.SwitchProjection(t.Context(), ports.ProjectionSwitch{Projection: sumsName, From: from, To: to, MaxBehind: behind, Handler: w, By: "ada"})
 }
 
 func (w *sumFixture) rows(t *testing.T) map[int]int {
 	t.Helper()
-	rows, err := w.store.Pool().Query(t.Context(), "SELECT version, count(*) FROM till.sums GROUP BY version")
+	rows, err := w.store.Pool().Query(t.Context(), "SELECT version, count(*) FROM test.sums GROUP BY version")
 	require.NoError(t, err)
 	out := map[int]int{}
 	var version, n int
@@ -116,11 +116,11 @@ func (w *sumFixture) rows(t *testing.T) map[int]int {
 	return out
 }
 
-// TestRebuildUnderLoad writes, follows with one version, builds another beside it,
+// TestRebuild_UnderLoad writes, follows with one version, builds another one,
 // compares, switches back and forth and reads, all at once. At no time do the versions
 // differ at the same event, no reader goes back, and at the end both are what a fold of
 // the log from its beginning makes.
-func TestRebuildUnderLoad(t *testing.T) {
+func TestRebuild_UnderLoad(t *testing.T) {
 	t.Parallel()
 	w, partitions := newSumFixture(t, func(c *postgres.Config) { c.ReadPool = 12 })
 	const events = 150
@@ -155,14 +155,14 @@ func TestRebuildUnderLoad(t *testing.T) {
 		working.Go(func() { // a reader, who sees one version and never less than before
 			last := int64(0)
 			for ctx.Err() == nil {
-				// In one statement: while the reader looks for the rows of a version that was shown
-				// a moment ago, that one continues beside the one that is shown by then.
+				// In one statement: between two statements the version that the first one found
+				// active may be replaced, and still advances.
 				var version int
 				var n, top, total int64
 				err := w.store.Pool().QueryRow(ctx, `SELECT v.version, count(s.sequence), coalesce(max(s.sequence), 0), coalesce(max(s.total), 0)
-					FROM backbone.projections v LEFT JOIN till.sums s ON s.partition_id = $1 AND s.version = v.version
+					FROM backbone.projections v LEFT JOIN test.sums s ON s.partition_id = $1 AND s.version = v.version
 					WHERE v.name = $2 AND v.role = 'active' GROUP BY v.version`,
-					int32(p), tillName).Scan(&version, &n, &top, &total)
+					int32(p), sumsName).Scan(&version, &n, &top, &total)
 				if err != nil {
 					continue
 				}
@@ -228,7 +228,7 @@ func (m *beforeApply) Apply(ctx context.Context, tx ports.ProjectionTx, b ports.
 	return m.sumFixture.Apply(ctx, tx, b)
 }
 
-// TestSwitchProjection_SeesConcurrentStart: a partition in which the shown version has
+// TestSwitchProjection_SeesConcurrentStart: a partition in which the active version has
 // no checkpoint yet has nothing that a switch could hold, and readers must not go back
 // there either.
 func TestSwitchProjection_SeesConcurrentStart(t *testing.T) {
@@ -242,8 +242,8 @@ func TestSwitchProjection_SeesConcurrentStart(t *testing.T) {
 	w.write(t, b, 1, 2)
 	w.advance(t, 2, b, 1)
 	h := &beforeApply{sumFixture: w, do: func() { w.advance(t, 1, b, 0) }}
-	require.NoError(t, w.store.ProjectionVersions.SwitchProjection(t.Context(), ports.ProjectionSwitch{Projection: tillName, From: 1, To: 2, MaxBehind: 30, Handler: h, By: "ada"}))
-	require.Equal(t, map[int]int{1: 4, 2: 4}, w.rows(t), "as much is shown as before")
+	require.NoError(t, w.store.ProjectionVersions.SwitchProjection(t.Context(), ports.ProjectionSwitch{Projection: sumsName, From: 1, To: 2, MaxBehind: 30, Handler: h, By: "ada"}))
+	require.Equal(t, map[int]int{1: 4, 2: 4}, w.rows(t), "readers see as many rows as before")
 }
 
 func TestCompareProjection_FindsDifferences(t *testing.T) {
@@ -265,19 +265,19 @@ func TestCompareProjection_FindsDifferences(t *testing.T) {
 	require.Equal(t, event.Sequence(12), d.Sequence, "the one behind was brought forward")
 	require.Len(t, d.Tables, 1)
 	table := d.Tables[0]
-	require.Equal(t, []any{"till.sums", uint64(12), uint64(12), uint64(0), uint64(0), uint64(8)},
+	require.Equal(t, []any{"test.sums", uint64(12), uint64(12), uint64(0), uint64(0), uint64(8)},
 		[]any{table.Table, table.LeftRows, table.RightRows, table.OnlyLeft, table.OnlyRight, table.Changed})
 	require.Len(t, table.Examples, 2)
 	require.JSONEq(t, `{"sequence": 5}`, string(table.Examples[0].Key))
 	require.Equal(t, []any{"both", []string{"total"}}, []any{table.Examples[0].Where, table.Examples[0].Columns})
 
-	pgtest.Execute(t, w.dsn, `DELETE FROM till.sums WHERE version = 1 AND sequence = 2; DELETE FROM till.sums WHERE version = 2 AND sequence = 3`)
+	pgtest.Execute(t, w.dsn, `DELETE FROM test.sums WHERE version = 1 AND sequence = 2; DELETE FROM test.sums WHERE version = 2 AND sequence = 3`)
 	table = w.compare(t, a, 1, 2).Tables[0]
 	require.Equal(t, []uint64{1, 1, 8}, []uint64{table.OnlyLeft, table.OnlyRight, table.Changed})
 	require.Equal(t, []string{"right", "left"}, []string{table.Examples[0].Where, table.Examples[1].Where})
 
 	// 1.0 is not 1.00 to a reader.
-	pgtest.Execute(t, w.dsn, `UPDATE till.sums SET total = total * 1.0 WHERE version = 1 AND sequence = 1`)
+	pgtest.Execute(t, w.dsn, `UPDATE test.sums SET total = total * 1.0 WHERE version = 1 AND sequence = 1`)
 	require.Equal(t, uint64(9), w.compare(t, a, 1, 2).Tables[0].Changed)
 
 	// What a version of another release lacks cannot be made good.
@@ -303,7 +303,7 @@ func TestSwitchProjection_CatchesUp(t *testing.T) {
 	require.NoError(t, w.swap(t, 1, 2, 5))
 	require.Equal(t, map[int]int{1: 10, 2: 10}, w.rows(t))
 	require.Zero(t, w.compare(t, a, 1, 2).Rows())
-	active, err := w.store.ProjectionVersions.ActiveProjection(t.Context(), tillName)
+	active, err := w.store.ProjectionVersions.ActiveProjection(t.Context(), sumsName)
 	require.NoError(t, err)
 	require.Equal(t, 2, active)
 	require.Equal(t, projection.CodeChanged, fault.CodeOf(w.swap(t, 1, 2, 5)), "another caller was faster")
@@ -313,7 +313,7 @@ func TestSwitchProjection_CatchesUp(t *testing.T) {
 	// With a third one built, the way back from it leads to the second, and the first is
 	// removed.
 	w.build(t, 3)
-	p, err := w.store.ProjectionVersions.AddProjection(t.Context(), projection.Projection{Name: tillName, Version: 4, Role: projection.Building, Status: projection.Running})
+	p, err := w.store.ProjectionVersions.AddProjection(t.Context(), projection.Projection{Name: sumsName, Version: 4, Role: projection.Building, Status: projection.Running})
 	require.Equal(t, "projection.not_found", fault.CodeOf(err), "one rebuild at a time: %+v", p)
 	require.NoError(t, w.swap(t, 2, 1, 5), "back while another is built")
 	require.NoError(t, w.swap(t, 1, 2, 5))
@@ -321,13 +321,13 @@ func TestSwitchProjection_CatchesUp(t *testing.T) {
 	require.NoError(t, w.swap(t, 2, 3, 5))
 	require.Equal(t, map[int]projection.Role{1: projection.Dropping, 2: projection.Retained, 3: projection.Active}, w.roles(t))
 
-	// One that cannot continue is shown only if it is forced.
+	// A version that cannot continue becomes active only if it is forced.
 	w.write(t, a, 11, 12)
 	w.advance(t, 3, a, 0)
 	_, err = w.store.Projections.Isolate(t.Context(), ports.ProjectionFailure{ProjectionWork: w.work(2, a), At: 10, Code: "x"}, projection.StopPartition)
 	require.NoError(t, err)
 	require.Equal(t, projection.CodeVersionHalted, fault.CodeOf(w.swap(t, 3, 2, 5)))
-	require.NoError(t, w.store.ProjectionVersions.SwitchProjection(t.Context(), ports.ProjectionSwitch{Projection: tillName, From: 3, To: 2, Force: true, By: "ada"}))
+	require.NoError(t, w.store.ProjectionVersions.SwitchProjection(t.Context(), ports.ProjectionSwitch{Projection: sumsName, From: 3, To: 2, Force: true, By: "ada"}))
 	require.Equal(t, projection.Active, w.roles(t)[2])
 }
 
@@ -343,7 +343,7 @@ func (w *sumFixture) roles(t *testing.T) map[int]projection.Role {
 }
 
 // TestDropProjection_RemovesRows cancels while a worker is in the middle of a
-// transaction and another one has not heard of it.
+// transaction and another node does not know it yet.
 func TestDropProjection_RemovesRows(t *testing.T) {
 	t.Parallel()
 	w, partitions := newSumFixture(t)
@@ -370,7 +370,7 @@ func TestDropProjection_RemovesRows(t *testing.T) {
 	}()
 	pgtest.Receive(t, inside, "the middle of the transaction")
 	dropped := make(chan error, 1)
-	go func() { dropped <- w.store.ProjectionVersions.DropProjection(context.Background(), tillName, 2, "ada") }()
+	go func() { dropped <- w.store.ProjectionVersions.DropProjection(context.Background(), sumsName, 2, "ada") }()
 	watcher := pgtest.Connect(t, w.dsn)
 	testkit.Eventually(t, pgtest.WaitLimit, func() bool {
 		var waiting int
@@ -386,14 +386,14 @@ func TestDropProjection_RemovesRows(t *testing.T) {
 	}
 	removed := []int64{}
 	for w.roles(t)[2] != projection.Dropped {
-		n, err := w.store.ProjectionVersions.SweepProjection(t.Context(), tillName, 2, tillTables, 4)
+		n, err := w.store.ProjectionVersions.SweepProjection(t.Context(), sumsName, 2, sumsTables, 4)
 		require.NoError(t, err)
 		removed = append(removed, n)
 	}
 	require.Equal(t, []int64{4, 4, 1, 0}, removed)
 	require.Equal(t, map[int]int{1: 14}, w.rows(t))
-	require.Equal(t, projection.CodeChanged, fault.CodeOf(w.store.ProjectionVersions.DropProjection(t.Context(), tillName, 2, "ada")))
-	require.Equal(t, projection.CodeChanged, fault.CodeOf(w.store.ProjectionVersions.DropProjection(t.Context(), tillName, 1, "ada")), "never the one that is shown")
+	require.Equal(t, projection.CodeChanged, fault.CodeOf(w.store.ProjectionVersions.DropProjection(t.Context(), sumsName, 2, "ada")))
+	require.Equal(t, projection.CodeChanged, fault.CodeOf(w.store.ProjectionVersions.DropProjection(t.Context(), sumsName, 1, "ada")), "never the active one")
 	w.build(t, 3)
 }
 
@@ -402,19 +402,19 @@ func TestDropProjection_RemovesRows(t *testing.T) {
 func TestSweepProjection_IsBounded(t *testing.T) {
 	t.Parallel()
 	w, _ := newSumFixture(t)
-	for n := range 68 { // 70 with those of the till
+	for n := range 68 { // 70 with the first two
 		_, err := w.store.Directory.CreateLegalEntity(t.Context(), ports.LegalEntity{TenantID: "swept", Code: fmt.Sprintf("X%d", n)})
 		require.NoError(t, err)
 	}
 	w.build(t, 2)
-	pgtest.Execute(t, w.dsn, `INSERT INTO till.sums (sequence, partition_id, version, total, note)
+	pgtest.Execute(t, w.dsn, `INSERT INTO test.sums (sequence, partition_id, version, total, note)
 		SELECT n, h.partition_id, 2, 0, 'x' FROM backbone.partition_heads h CROSS JOIN generate_series(1, 2) n;
-		INSERT INTO till.sums (sequence, partition_id, version, total, note)
+		INSERT INTO test.sums (sequence, partition_id, version, total, note)
 		SELECT n, (SELECT partition_id FROM backbone.partition_heads ORDER BY partition_id OFFSET 1 LIMIT 1), 2, 0, 'x' FROM generate_series(3, 8) n`)
-	require.NoError(t, w.store.ProjectionVersions.DropProjection(t.Context(), tillName, 2, "ada"))
+	require.NoError(t, w.store.ProjectionVersions.DropProjection(t.Context(), sumsName, 2, "ada"))
 	removed := []int64{}
 	for w.roles(t)[2] != projection.Dropped {
-		n, err := w.store.ProjectionVersions.SweepProjection(t.Context(), tillName, 2, tillTables, 5)
+		n, err := w.store.ProjectionVersions.SweepProjection(t.Context(), sumsName, 2, sumsTables, 5)
 		require.NoError(t, err)
 		removed = append(removed, n)
 	}

@@ -33,10 +33,10 @@ var (
 // New makes the registry of event types over db.
 func New(db *pg.Database) *Store { return &Store{db: db, queries: registrydb.New()} }
 
-// toLearn acquires a connection for reading the registry, perhaps in the middle of a
+// acquireForRead acquires a connection for reading the registry, perhaps in the middle of a
 // transaction: a projection may read an event of a version that this node does not know.
 // Such readers together may hold all connections, so the wait is bounded.
-func (s *Store) toLearn(ctx context.Context) (*pgxpool.Conn, error) {
+func (s *Store) acquireForRead(ctx context.Context) (*pgxpool.Conn, error) {
 	soon, cancel := context.WithTimeout(ctx, s.db.Config.Limits.LockTimeout)
 	defer cancel()
 	conn, err := s.db.Reads.Acquire(soon)
@@ -45,13 +45,13 @@ func (s *Store) toLearn(ctx context.Context) (*pgxpool.Conn, error) {
 
 // EventTypes implements ports.EventTypes: by type name, then by version.
 func (s *Store) EventTypes(ctx context.Context) ([]eventtype.Registration, int64, error) {
-	conn, err := s.toLearn(ctx)
+	conn, err := s.acquireForRead(ctx)
 	if err != nil {
 		return nil, 0, err
 	}
 	defer conn.Release()
-	// The generation first: what is registered in between is read now and once more
-	// after the next look at the generation.
+	// The generation first: versions that are registered in between are read now and again
+	// once the caller finds that the generation has grown.
 	generation, err := s.queries.GetEventTypeGeneration(ctx, conn)
 	if err != nil {
 		return nil, 0, pg.Translate(ctx, err)
@@ -74,7 +74,7 @@ func (s *Store) EventTypes(ctx context.Context) ([]eventtype.Registration, int64
 
 // EventTypesGeneration implements ports.EventTypes.
 func (s *Store) EventTypesGeneration(ctx context.Context) (int64, error) {
-	conn, err := s.toLearn(ctx)
+	conn, err := s.acquireForRead(ctx)
 	if err != nil {
 		return 0, err
 	}
@@ -216,19 +216,19 @@ var errUnchanged = errors.New("unchanged")
 // EventTypeHistory implements ports.EventTypes.
 func (s *Store) EventTypeHistory(ctx context.Context, name string) ([]eventtype.Change, error) {
 	rows, err := s.queries.ListEventTypeHistory(ctx, s.db.Reads, name)
-	if err != nil {
-		return nil, pg.Translate(ctx, err)
+	return pg.MapRows(ctx, rows, err, func(r *registrydb.ListEventTypeHistoryRow) eventtype.Change {
+		return changeOf((*registrydb.ListEventTypeChainRow)(r))
+	})
+}
+
+func changeOf(r *registrydb.ListEventTypeChainRow) eventtype.Change {
+	c := eventtype.Change{
+		Number: r.Change, Action: eventtype.Action(r.Action), Type: r.Type, SchemaVersion: uint32(r.SchemaVersion),
+		Actor: r.Actor, Reason: r.Reason, At: r.ChangedAt.UTC(),
 	}
-	out := make([]eventtype.Change, len(rows))
-	for i, r := range rows {
-		out[i] = eventtype.Change{
-			Number: r.Change, Action: eventtype.Action(r.Action), Type: r.Type, SchemaVersion: uint32(r.SchemaVersion),
-			Actor: r.Actor, Reason: r.Reason, At: r.ChangedAt.UTC(),
-		}
-		copy(out[i].Digest[:], r.Digest)
-		copy(out[i].Checksum[:], r.Checksum)
-	}
-	return out, nil
+	copy(c.Digest[:], r.Digest)
+	copy(c.Checksum[:], r.Checksum)
+	return c
 }
 
 // RegistryRecord implements ports.RegistryAudit.
@@ -246,15 +246,7 @@ func (s *Store) RegistryRecord(ctx context.Context) (ports.RegistryRecord, error
 		if err != nil {
 			return err
 		}
-		out.Changes, out.Versions = make([]eventtype.Change, len(changes)), make([]ports.StoredVersion, len(versions))
-		for i, r := range changes {
-			out.Changes[i] = eventtype.Change{
-				Number: r.Change, Action: eventtype.Action(r.Action), Type: r.Type, SchemaVersion: uint32(r.SchemaVersion),
-				Actor: r.Actor, Reason: r.Reason, At: r.ChangedAt.UTC(),
-			}
-			copy(out.Changes[i].Digest[:], r.Digest)
-			copy(out.Changes[i].Checksum[:], r.Checksum)
-		}
+		out.Changes, out.Versions = pg.Map(changes, changeOf), make([]ports.StoredVersion, len(versions))
 		for i, r := range versions {
 			out.Versions[i] = ports.StoredVersion{
 				Type: r.Type, SchemaVersion: uint32(r.SchemaVersion), By: r.RegisteredBy, At: r.RegisteredAt.UTC(), Altered: !r.AsRegistered,

@@ -15,9 +15,8 @@ import (
 	backbonesql "github.com/erpbackbone/backbone/sql/backbone"
 )
 
-// What was registered before the registry kept a history is in it as if it always
-// had.
-func TestTheHistoryBeginsWithWhatWasRegistered(t *testing.T) {
+// The migration adds registrations from before the history to it.
+func TestMigrate_HistoryOfExistingRegistrations(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.Database(t)
 	s := pgtest.Open(t, dsn)
@@ -58,8 +57,8 @@ func TestTheHistoryBeginsWithWhatWasRegistered(t *testing.T) {
 	require.True(t, report.Sound(), "%v", report.Findings)
 }
 
-// The chain is computed by the migration as the program does, whatever a history holds.
-func TestTheChainBeginsWithTheHistory(t *testing.T) {
+// The migration computes the same chain as the program, for any content of the history.
+func TestMigrate_ChainsExistingHistory(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.Database(t)
 	s := pgtest.Open(t, dsn)
@@ -87,8 +86,8 @@ func TestTheChainBeginsWithTheHistory(t *testing.T) {
 	require.Equal(t, want, got)
 }
 
-// Whoever is superuser gets past the triggers, and verification finds the place.
-func TestARegistryThatWasTamperedWithIsFound(t *testing.T) {
+// A superuser can bypass the triggers; verification finds the changed row.
+func TestVerify_FindsTamperedRegistry(t *testing.T) {
 	t.Parallel()
 	for attack, kind := range map[string]verify.FindingKind{
 		"UPDATE backbone.event_type_history SET actor = 'p-9' WHERE change = 2":      verify.ChecksumMismatch,
@@ -121,10 +120,10 @@ func TestARegistryThatWasTamperedWithIsFound(t *testing.T) {
 	}
 }
 
-// TestNobodyWaitsForTheRegistryForEver asks for the registry while those who ask hold all
-// connections, as transactions of projections do that all read an event of a version of
-// which their node has not heard: nobody would ever give one back.
-func TestNobodyWaitsForTheRegistryForEver(t *testing.T) {
+// TestEventTypes_WaitForConnectionIsBounded reads the registry while all connections are in
+// use, as when the transactions of projections each read an event of a version that their
+// node does not know: without a bound they would wait for each other for ever.
+func TestEventTypes_WaitForConnectionIsBounded(t *testing.T) {
 	t.Parallel()
 	s := pgtest.Open(t, pgtest.Database(t), func(c *postgres.Config) { pgtest.SetLockTimeout(c, 20*time.Millisecond) })
 	ctx, cancel := context.WithTimeout(t.Context(), pgtest.WaitLimit)

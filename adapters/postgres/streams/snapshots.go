@@ -54,18 +54,14 @@ func (s *Snapshots) EntitySnapshots(ctx context.Context, p event.PartitionID, en
 	rows, err := s.queries.ListEntitySnapshots(ctx, s.db.Reads, &streamsdb.ListEntitySnapshotsParams{
 		PartitionID: int32(p), EntityType: entityType, EntityID: entityID,
 	})
-	if err != nil {
-		return nil, 0, pg.Translate(ctx, err)
-	}
-	out := make([]ports.EntitySnapshot, len(rows))
-	for i, r := range rows {
-		out[i] = ports.EntitySnapshot{
+	out, err := pg.MapRows(ctx, rows, err, func(r *streamsdb.ListEntitySnapshotsRow) ports.EntitySnapshot {
+		return ports.EntitySnapshot{
 			Partition: p, EntityType: entityType, EntityID: entityID, AsOf: event.Sequence(r.AsOfSequence), Version: event.Sequence(r.Version),
 			Fold: r.Fold, Stale: r.Status == snapshotStale, EffectiveThrough: event.DateOf(r.EffectiveThrough.Time),
 			EventCount: int(r.EventCount), CreatedAt: r.CreatedAt.UTC(), State: r.State,
 		}
-	}
-	return out, epoch, nil
+	})
+	return out, epoch, err
 }
 
 // SaveEntitySnapshot implements ports.EntitySnapshots.
@@ -87,7 +83,7 @@ func (s *Snapshots) SaveEntitySnapshot(ctx context.Context, n ports.EntitySnapsh
 	})
 }
 
-// keep saves one snapshot and removes what is too many, if it was kept.
+// keep saves a snapshot and, if it was kept, removes the oldest ones beyond the limit.
 func (s *Snapshots) keep(ctx context.Context, lock func(context.Context, streamsdb.DBTX) error, save func(pgx.Tx) (int64, error), prune func(pgx.Tx) error) (kept bool, err error) {
 	err = pgx.BeginFunc(ctx, s.db.Reads, func(tx pgx.Tx) error {
 		if err := lock(ctx, tx); err != nil {

@@ -14,9 +14,9 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// TestARedactionTakesSnapshotsWithIt saves states of before and after the redacted
+// TestRedaction_DeletesSnapshots saves states of before and after the redacted
 // event, and one that was folded before the redaction and is saved after it.
-func TestARedactionTakesSnapshotsWithIt(t *testing.T) {
+func TestRedaction_DeletesSnapshots(t *testing.T) {
 	t.Parallel()
 	a := pgtest.NewRedactionFixture(t)
 	ctx := t.Context()

@@ -56,8 +56,8 @@ func TestDeliver_LockedCursorLeavesConnections(t *testing.T) {
 	const connections = 4
 	s := pgtest.Open(t, dsn, pgtest.WithClock(clock), func(c *postgres.Config) { c.ReadPool = connections })
 	c := conformance.NewDeliveryFixture(conformance.NewSubscriptionFixture(t, pgtest.Combine(s), clock, "t"), nil)
-	c.Subscribe(t, "till", subscription.Settings{}, subscription.Filter{})
-	sub, err := s.Subscriptions.Subscription(t.Context(), c.Tenant, "till")
+	c.Subscribe(t, "invoices", subscription.Settings{}, subscription.Filter{})
+	sub, err := s.Subscriptions.Subscription(t.Context(), c.Tenant, "invoices")
 	require.NoError(t, err)
 	p := c.Entities[0].Partition
 	require.Greater(t, len(c.Entities), 1)
@@ -80,7 +80,7 @@ func TestDeliver_LockedCursorLeavesConnections(t *testing.T) {
 	}
 	testkit.Eventually(t, pgtest.WaitLimit, func() bool { return pgtest.CountLockWaiters(t, observer) == 1 })
 	for range 2 * connections {
-		_, err := s.Subscriptions.Subscription(t.Context(), c.Tenant, "till")
+		_, err := s.Subscriptions.Subscription(t.Context(), c.Tenant, "invoices")
 		require.NoError(t, err)
 		require.NoError(t, deliver(t.Context(), 1), "another legal entity's")
 		require.LessOrEqual(t, pgtest.CountLockWaiters(t, observer), 1, "of all who want it one waits in the database")
@@ -95,17 +95,17 @@ func TestDeliver_LockedCursorLeavesConnections(t *testing.T) {
 	}
 }
 
-// TestDrillCursorWaitersTimeOut: nobody waits for the patience of those
-// before.
+// TestDrillCursorWaitersTimeOut: each caller waits one lock timeout, and not those of the
+// callers before it.
 func TestDrillCursorWaitersTimeOut(t *testing.T) {
 	t.Parallel()
 	clock := conformance.NewClock()
 	dsn := pgtest.Database(t)
-	const patience = 5 * time.Second
-	s := pgtest.Open(t, dsn, pgtest.WithClock(clock), func(c *postgres.Config) { pgtest.SetLockTimeout(c, patience) })
+	const lockTimeout = 5 * time.Second
+	s := pgtest.Open(t, dsn, pgtest.WithClock(clock), func(c *postgres.Config) { pgtest.SetLockTimeout(c, lockTimeout) })
 	c := conformance.NewDeliveryFixture(conformance.NewSubscriptionFixture(t, pgtest.Combine(s), clock, "t"), nil)
-	c.Subscribe(t, "till", subscription.Settings{}, subscription.Filter{})
-	sub, err := s.Subscriptions.Subscription(t.Context(), c.Tenant, "till")
+	c.Subscribe(t, "invoices", subscription.Settings{}, subscription.Filter{})
+	sub, err := s.Subscriptions.Subscription(t.Context(), c.Tenant, "invoices")
 	require.NoError(t, err)
 	tx, err := pgtest.Connect(t, dsn).Begin(t.Context())
 	require.NoError(t, err)
@@ -126,7 +126,7 @@ func TestDrillCursorWaitersTimeOut(t *testing.T) {
 		require.Equal(t, "store.unavailable", f.Code)
 		require.Contains(t, f.Detail, "another session")
 	}
-	require.Less(t, time.Since(began), time.Duration(cap(answers))*patience, "as long as one after the other would take")
+	require.Less(t, time.Since(began), time.Duration(cap(answers))*lockTimeout, "as long as one after the other would take")
 	require.NoError(t, tx.Rollback(t.Context()))
 }
 

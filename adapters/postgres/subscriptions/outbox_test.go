@@ -10,7 +10,7 @@ import (
 	"github.com/erpbackbone/backbone/domain/event"
 )
 
-// TestOutbox_TailBySequence reads as somebody does who polls the view.
+// TestOutbox_TailBySequence reads like a tool that polls the view.
 func TestOutbox_TailBySequence(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.Database(t)

@@ -56,9 +56,9 @@ func TestParked_MessagesOfPreviousRelease(t *testing.T) {
 	require.NoError(t, err)
 	pgtest.Execute(t, dsn, "SET ROLE backbone_owner;"+string(migration))
 
-	desk := *c.SubscriptionFixture
-	desk.Store = pgtest.Combine(pgtest.Open(t, dsn, pgtest.WithClock(clock)))
-	c = conformance.NewDeliveryFixture(&desk, nil)
+	reopened := *c.SubscriptionFixture
+	reopened.Store = pgtest.Combine(pgtest.Open(t, dsn, pgtest.WithClock(clock)))
+	c = conformance.NewDeliveryFixture(&reopened, nil)
 	caller := subscriptions.Caller{Principal: c.Person}
 	there, err := c.Service.Get(t.Context(), caller, "s")
 	require.NoError(t, err)
@@ -158,10 +158,10 @@ func TestDrillPollCostWithDeadLetters(t *testing.T) {
 		sub, err := c.Store.Subscription(t.Context(), c.Tenant, by)
 		require.NoError(t, err)
 		parkMany(t, conn, sub, c.Entities[0].Partition, parked, parked/10)
-		looked := pagesOf(t, dsn, "subscription_parked", pgtest.WithClock(clock), func(node *postgres.Database) {
-			desk := *c.SubscriptionFixture
-			desk.Store = pgtest.Combine(node)
-			service := conformance.NewDeliveryFixture(&desk, nil).Service
+		pages := pagesOf(t, dsn, "subscription_parked", pgtest.WithClock(clock), func(node *postgres.Database) {
+			onNode := *c.SubscriptionFixture
+			onNode.Store = pgtest.Combine(node)
+			service := conformance.NewDeliveryFixture(&onNode, nil).Service
 			for range polls {
 				batch, err := service.Poll(t.Context(), c.Person, subscriptions.Poll{ID: by, Limit: atOnce})
 				require.NoError(t, err)
@@ -175,8 +175,8 @@ func TestDrillPollCostWithDeadLetters(t *testing.T) {
 				require.Equal(t, atOnce, answered.Applied)
 			}
 		})
-		t.Logf("%d polls and answers of %d by %s looked at %d pages of dead letters", polls, atOnce, by, looked)
-		require.LessOrEqual(t, looked, polls*perPoll)
+		t.Logf("%d polls and answers of %d by %s pages at %d pages of dead letters", polls, atOnce, by, pages)
+		require.LessOrEqual(t, pages, polls*perPoll)
 		there, err := c.Service.Get(t.Context(), subscriptions.Caller{Principal: c.Person}, by)
 		require.NoError(t, err)
 		require.Equal(t, parked, there.Parked)

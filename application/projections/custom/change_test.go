@@ -29,7 +29,7 @@ const (
 )
 
 func (g *customFixture) rebuilds() *projections.Rebuilds {
-	return testkit.Must(projections.NewRebuilds(projections.RebuildsConfig{Store: g.store.Projections, Register: g.store.ProjectionVersions, Versions: g.store.ProjectionVersions, Clock: g.clock, Custom: g.service, MaxBehind: 1000}))
+	return testkit.Must(projections.NewRebuilds(projections.RebuildsConfig{Store: g.store.Projections, Log: g.store.Events, Register: g.store.ProjectionVersions, Versions: g.store.ProjectionVersions, Clock: g.clock, Custom: g.service, MaxBehind: 1000}))
 }
 
 func (g *customFixture) change(name string, d projection.Definition) (custom.ChangeResult, error) {

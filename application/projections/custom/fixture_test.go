@@ -141,7 +141,7 @@ var recomputeLimits = custom.RecomputeLimits{MaxEvents: 10_000, MaxRead: 200_000
 func (g *customFixture) node(t *testing.T) (r *projections.Runner, stop func()) {
 	t.Helper()
 	r, err := projections.New(projections.Config{
-		Store: g.store.Projections, Register: g.store.ProjectionVersions, Versions: g.store.ProjectionVersions, Custom: g.service, Heads: heads{g.store, g.clock}, Clock: g.clock, Limits: conformance.ProjectorLimits(func(l *projections.Limits) { l.Refresh = time.Millisecond }),
+		Store: g.store.Projections, Log: g.store.Events, Register: g.store.ProjectionVersions, Versions: g.store.ProjectionVersions, Custom: g.service, Heads: heads{g.store, g.clock}, Clock: g.clock, Limits: conformance.ProjectorLimits(func(l *projections.Limits) { l.Refresh = time.Millisecond }),
 	}, nil, nil)
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -160,7 +160,7 @@ func (g *customFixture) until(t *testing.T, r *projections.Runner, condition fun
 
 func (g *customFixture) operations() *projections.Operations {
 	return projections.NewOperations(projections.OperationsConfig{
-		Store: g.store.Projections, Register: g.store.ProjectionVersions, Letters: g.store.ProjectionVersions, Leases: g.store.Leases, Clock: g.clock, Custom: g.service,
+		Store: g.store.Projections, Log: g.store.Events, Register: g.store.ProjectionVersions, Letters: g.store.ProjectionVersions, Leases: g.store.Leases, Clock: g.clock, Custom: g.service,
 	})
 }
 

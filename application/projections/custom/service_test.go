@@ -117,7 +117,7 @@ func TestRunner_CreatedAndDeletedProjections(t *testing.T) {
 	require.NoError(t, g.service.Delete(t.Context(), "acme", "sums", "ada"))
 	_, err := g.service.Rows(t.Context(), custom.RowsQuery{Name: "sums", Entity: le, Limit: 1})
 	require.Equal(t, "projection.not_found", fault.CodeOf(err))
-	rebuilds := testkit.Must(projections.NewRebuilds(projections.RebuildsConfig{Store: g.store.Projections, Register: g.store.ProjectionVersions, Versions: g.store.ProjectionVersions, Clock: g.clock, MaxBehind: 1000}))
+	rebuilds := testkit.Must(projections.NewRebuilds(projections.RebuildsConfig{Store: g.store.Projections, Log: g.store.Events, Register: g.store.ProjectionVersions, Versions: g.store.ProjectionVersions, Clock: g.clock, MaxBehind: 1000}))
 	for range 3 {
 		require.NoError(t, rebuilds.Maintain(t.Context()))
 	}
@@ -380,7 +380,7 @@ func TestRebuild_SkipsUnreadLegalEntities(t *testing.T) {
 	d := definition("acme", ".data.vendor", sums, posted)
 	d.Filter.LegalEntities = []string{"USMF"}
 	g.create(t, "sums", d)
-	rebuilds := testkit.Must(projections.NewRebuilds(projections.RebuildsConfig{Store: g.store.Projections, Register: g.store.ProjectionVersions, Versions: g.store.ProjectionVersions, Snapshots: g.store.ProjectionSnapshots, Clock: g.clock, Custom: g.service, MaxBehind: 1000}))
+	rebuilds := testkit.Must(projections.NewRebuilds(projections.RebuildsConfig{Store: g.store.Projections, Log: g.store.Events, Register: g.store.ProjectionVersions, Versions: g.store.ProjectionVersions, Snapshots: g.store.ProjectionSnapshots, Clock: g.clock, Custom: g.service, MaxBehind: 1000}))
 	at := func(le ports.LegalEntity) projections.Order {
 		return projections.Order{Name: projection.CustomName("acme", "sums"), By: "ada", Partition: le.Partition}
 	}

@@ -2,8 +2,8 @@
 
 CREATE SCHEMA IF NOT EXISTS ap;
 
--- Every row is an event's, and none is changed later: what was open on a date, as
--- known at a sequence, is a query over rows up to both.
+-- An event writes each row, and no row changes later: the items open on a date, as known
+-- at a sequence, are a query over rows up to both.
 
 -- The functional currency, as it was known at each sequence.
 CREATE TABLE ap.ledgers (
@@ -28,8 +28,8 @@ CREATE TABLE ap.documents (
     CONSTRAINT documents_pkey PRIMARY KEY (partition_id, document_id)
 );
 
--- What moved a document's open amount. Amounts are payable positive: an invoice's
--- posting is positive, a credit memo's negative, settlements have the other sign.
+-- Changes of a document's open amount. Amounts payable are positive: an invoice's
+-- posting is positive, a credit memo's negative, settlements have the opposite sign.
 CREATE TABLE ap.document_entries (
     sequence            bigint NOT NULL,
     partition_id        integer NOT NULL,
@@ -43,7 +43,7 @@ CREATE TABLE ap.document_entries (
     CONSTRAINT document_entries_pkey PRIMARY KEY (partition_id, document_id, sequence)
 );
 
--- Holds put on and taken off.
+-- Holds that were placed and released.
 CREATE TABLE ap.document_holds (
     sequence       bigint NOT NULL,
     partition_id   integer NOT NULL,

@@ -1,9 +1,9 @@
 -- +goose Up
 
--- As in the other tables every row is an event's: what a vendor was on a date, as
--- known at a sequence, is the newest row up to both. Personal values are copies of
--- what the event holds, sealed, with the place they were sealed in; subject says
--- whose they are. Once the person is erased they are "[REDACTED]" and subject is ''.
+-- As in the other tables an event writes each row: the vendor on a date, as known at a
+-- sequence, is the newest row up to both. Personal values are sealed copies of the event's
+-- values, with the place they were sealed in; subject is the person they belong to. Once
+-- the person is erased they are "[REDACTED]" and subject is ''.
 
 CREATE TABLE ap.vendors (
     sequence       bigint NOT NULL,
@@ -21,7 +21,7 @@ CREATE TABLE ap.vendors (
 
 CREATE INDEX vendors_subject_idx ON ap.vendors (partition_id, subject) WHERE subject <> '';
 
--- A contact recorded, new or changed, or removed.
+-- Contacts that were added, changed or removed.
 CREATE TABLE ap.vendor_contacts (
     sequence       bigint NOT NULL,
     partition_id   integer NOT NULL,

@@ -1,9 +1,9 @@
 -- +goose Up
 
--- Several versions of a projection are built beside each other in the same tables, so
--- every row says which one it is of. What is there was built by version 1. The column
--- itself costs nothing; the primary keys are built again, about a second per million
--- rows, while the tables stand still.
+-- Several versions of a projection have their rows in the same tables, so every row has
+-- the number of its version. Existing rows are of version 1. The column itself costs
+-- nothing; the primary keys are built again, about a second per million rows, while the
+-- tables are locked.
 ALTER TABLE ap.ledgers
     ADD COLUMN version integer NOT NULL DEFAULT 1,
     DROP CONSTRAINT ledgers_pkey,

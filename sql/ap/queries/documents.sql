@@ -19,7 +19,7 @@ FROM (
 ) AS d
 ON CONFLICT DO NOTHING;
 
--- Amounts pass as text, so that no client type stands between the digits and the
+-- Amounts are returned as text, so that no type of the client changes the digits of the
 -- report. The row after the cursor is the first one; an empty filter is none.
 
 -- name: OpenItems :many

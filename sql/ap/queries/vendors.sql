@@ -16,7 +16,7 @@ VALUES (
 )
 ON CONFLICT DO NOTHING;
 
--- Personal values pass as they are stored; who reads them is decided later.
+-- Personal values are returned as they are stored; the caller decides who may read them.
 
 -- name: Vendors :many
 SELECT

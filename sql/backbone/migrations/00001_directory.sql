@@ -1,13 +1,13 @@
 -- +goose Up
 
--- Usually there already: the version table lives in it.
+-- It usually exists already: the version table of the migrations is in it.
 CREATE SCHEMA IF NOT EXISTS backbone;
 
 -- Directory tables are small and shared by all partitions; on a sharded cluster
 -- they are reference tables. Everything else carries partition_id in every key.
 
--- What was fixed at bootstrap: one row, never changed. log_name goes into every
--- genesis checksum, deployment into every partition id.
+-- The installation, fixed at bootstrap: one row, never changed. log_name is part of every
+-- genesis checksum, deployment of every partition id.
 CREATE TABLE backbone.installation (
     singleton  boolean PRIMARY KEY DEFAULT true CHECK (singleton),
     log_name   text NOT NULL CHECK (octet_length(log_name) BETWEEN 1 AND 512),
@@ -47,7 +47,7 @@ CREATE TABLE backbone.principals (
 
 CREATE INDEX principals_person ON backbone.principals (tenant_id, person_id);
 
--- A type's small number stands for its name in the key index. It is given once,
+-- The key index holds a type's small number in place of its name. It is assigned once,
 -- under the lock of event_type_generation, and shared by all versions.
 CREATE TABLE backbone.event_types (
     type   text COLLATE "C" PRIMARY KEY,
@@ -61,14 +61,14 @@ CREATE TABLE backbone.event_type_registry (
     module          text NOT NULL,
     retention_class text NOT NULL,
     is_active       boolean NOT NULL,
-    document        json NOT NULL, -- the registration as it was given
+    document        json NOT NULL, -- the registration as its author sent it
     registered_at   timestamptz NOT NULL,
     registered_by   text NOT NULL,
     CONSTRAINT event_type_registry_pkey PRIMARY KEY (tenant_id, type, schema_version)
 );
 
--- One row: its lock serialises registrations, its value tells every node that
--- something changed.
+-- One row: its lock serialises registrations, and every node reads the registry again when
+-- its value has grown.
 CREATE TABLE backbone.event_type_generation (
     singleton  boolean PRIMARY KEY DEFAULT true CHECK (singleton),
     generation bigint NOT NULL

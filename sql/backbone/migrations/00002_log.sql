@@ -1,17 +1,17 @@
 -- +goose Up
 
 -- Indexed text is compared byte by byte: faster, and no index depends on the
--- operating system's idea of a language.
+-- operating system's collations.
 
--- The lock row and the genesis checksum of a partition. Never updated: the head
--- is the last row of events, so the lock row stays flat under any old snapshot.
+-- The lock row and the genesis checksum of a partition. Never updated: the head is the
+-- last row of events, so the lock row has one version even while old snapshots are open.
 -- No hot table has a foreign key to it (each insert would add a multixact).
 CREATE TABLE backbone.partition_heads (
     partition_id integer PRIMARY KEY CHECK (partition_id > 0),
     genesis      bytea NOT NULL CHECK (octet_length(genesis) = 32)
 );
 
--- The skeleton. Nobody updates or deletes it, by any path. Empty text is NULL.
+-- The skeleton. No statement of the product updates or deletes it. Empty text is NULL.
 -- Columns are ordered by alignment. JSON columns are of type json, which keeps
 -- the bytes that were hashed.
 CREATE TABLE backbone.events (
@@ -54,12 +54,12 @@ CREATE TABLE backbone.events (
 
 CREATE TABLE backbone.events_default PARTITION OF backbone.events DEFAULT;
 
--- Each index is one more write per event. These answer the reads of the product;
+-- Each index is one more write per event. These serve the reads of the product;
 -- dates are filtered after one of them (recorded_at by bisection of the primary
--- key, since it never goes backwards). All but the primary key begin with what they
--- look for and not with partition_id: to a planner without statistics every index
--- that begins with partition_id is as good as any other, and it would look an id up
--- by reading the whole partition in another order. TestPlans watches over it.
+-- key, since it never goes backwards). All but the primary key begin with the searched
+-- column and not with partition_id: to a planner without statistics every index that
+-- begins with partition_id is as good as any other, and it would look an id up by
+-- reading the whole partition in another order. TestPlans checks this.
 CREATE UNIQUE INDEX events_stream ON backbone.events (stream_id, stream_type, partition_id, stream_version);
 CREATE INDEX events_type ON backbone.events (type, partition_id, sequence);
 CREATE INDEX events_correlation ON backbone.events (correlation_id, partition_id, sequence);
@@ -69,7 +69,7 @@ CREATE INDEX events_intent ON backbone.events (intent_id, partition_id) WHERE in
 CREATE UNIQUE INDEX events_id ON backbone.events (id, partition_id);
 
 -- The stored bytes of data, dimensions and entity references, and the salt of
--- their hash. May be redacted or archived without touching the skeleton.
+-- their hash. They can be redacted or archived without a change of the skeleton.
 CREATE TABLE backbone.event_payloads (
     sequence     bigint NOT NULL,
     partition_id integer NOT NULL,
@@ -80,7 +80,7 @@ CREATE TABLE backbone.event_payloads (
 
 CREATE TABLE backbone.event_payloads_default PARTITION OF backbone.event_payloads DEFAULT;
 
--- What events are about: one row per entity reference and tag.
+-- The key index: one row per entity reference and tag of an event.
 CREATE TABLE backbone.event_keys (
     sequence     bigint NOT NULL,
     partition_id integer NOT NULL,
@@ -89,8 +89,8 @@ CREATE TABLE backbone.event_keys (
     CONSTRAINT event_keys_pkey PRIMARY KEY (partition_id, key, sequence)
 );
 
--- The rows below are rewritten in place; room on the page keeps the updates off
--- the index.
+-- The rows below are updated often; free space on the page lets PostgreSQL update them
+-- without writing to the index.
 CREATE TABLE backbone.stream_versions (
     version        bigint NOT NULL,
     first_sequence bigint NOT NULL,
@@ -124,8 +124,8 @@ CREATE TABLE backbone.idempotency_keys (
     CONSTRAINT idempotency_keys_pkey PRIMARY KEY (partition_id, key)
 );
 
--- Rows expire about in the order they came; a block range index finds them and
--- costs an insert next to nothing.
+-- Rows expire about in the order of their insertion, so that a block range index, which
+-- costs an insert next to nothing, finds them.
 CREATE INDEX idempotency_keys_expiry ON backbone.idempotency_keys USING brin (expires_at);
 
 CREATE TABLE backbone.number_series (

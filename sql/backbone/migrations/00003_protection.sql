@@ -1,6 +1,6 @@
 -- +goose Up
 
--- A second line on plain PostgreSQL; the first line is that no role holds the
+-- A second line of defence on plain PostgreSQL; the first is that no role has the
 -- privilege. Nothing depends on these triggers.
 -- +goose StatementBegin
 CREATE FUNCTION backbone.refuse_change() RETURNS trigger
@@ -35,11 +35,11 @@ CREATE TRIGGER payloads_no_truncate BEFORE TRUNCATE ON backbone.event_payloads_d
 CREATE TRIGGER partition_heads_never_change BEFORE UPDATE OR DELETE ON backbone.partition_heads
     FOR EACH ROW EXECUTE FUNCTION backbone.refuse_change('skeleton');
 
--- Makes a legal entity: directory row, lock row with the genesis checksum, and up
--- to the given number of entities its own physical partitions. Only the owner may
--- create tables, hence SECURITY DEFINER. CREATE TABLE and ATTACH instead of
--- PARTITION OF, and a short lock timeout, so that appends never queue up behind an
--- open reader; the caller tries again. Answers whether it made physical partitions.
+-- Creates a legal entity: directory row, lock row with the genesis checksum, and, for the
+-- first physical_partitions legal entities, tables of their own. Only the owner may create
+-- tables, hence SECURITY DEFINER. CREATE TABLE and ATTACH instead of PARTITION OF, and a
+-- short lock timeout, so that appends never queue up behind an open reader; the caller
+-- tries again. Returns whether it created tables.
 -- +goose StatementBegin
 CREATE FUNCTION backbone.create_legal_entity(
     new_partition_id integer, new_tenant_id text, new_code text, new_name text, new_time_zone text,

@@ -1,7 +1,7 @@
 -- +goose Up
 
--- Who may do what; a test reads the catalog and fails on any other grant.
--- Nothing is granted to PUBLIC and nobody has TRUNCATE, REFERENCES or TRIGGER.
+-- The privileges of the roles; a test reads the catalog and fails on any other grant.
+-- PUBLIC has no privilege, and no role has TRUNCATE, REFERENCES or TRIGGER.
 REVOKE ALL ON FUNCTION backbone.refuse_change() FROM PUBLIC;
 REVOKE ALL ON FUNCTION backbone.create_legal_entity(integer, text, text, text, text, text, timestamptz, bytea, integer) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION backbone.create_legal_entity(integer, text, text, text, text, text, timestamptz, bytea, integer) TO backbone_app;
@@ -17,8 +17,8 @@ GRANT SELECT, INSERT, UPDATE ON
     TO backbone_app;
 GRANT SELECT, INSERT, UPDATE, DELETE ON backbone.idempotency_keys TO backbone_app;
 GRANT SELECT ON backbone.legal_entities TO backbone_app;
--- A row lock needs the right to UPDATE some column; the head row itself is never
--- written, and its genesis cannot be.
+-- A row lock needs the right to UPDATE some column. The append engine never writes the head
+-- row, and has no right to write its genesis.
 GRANT SELECT, UPDATE (partition_id) ON backbone.partition_heads TO backbone_app;
 GRANT SELECT, UPDATE ON backbone.event_type_generation TO backbone_app;
 

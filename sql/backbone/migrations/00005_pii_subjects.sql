@@ -1,10 +1,9 @@
 -- +goose Up
 
--- Which records hold values that are sealed with a key of a person, so that a
--- person's records are found again. One row per record, subject and key class, in
--- the transaction of the record. Subjects are pseudonyms (type:id); the paths are
--- pointers into the stored document. Nothing refers to these rows and they to
--- nothing: no foreign key from a hot table.
+-- The records that hold values sealed with a key of a person, so that an erasure finds
+-- them. One row per record, subject and key class, written in the transaction of the
+-- record. Subjects are pseudonyms (type:id); the paths are pointers into the stored
+-- document. The tables have no foreign keys, because they are hot.
 CREATE TABLE backbone.event_pii_subjects (
     sequence     bigint NOT NULL,
     partition_id integer NOT NULL,

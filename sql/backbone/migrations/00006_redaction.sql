@@ -1,10 +1,10 @@
 -- +goose Up
 
 -- Redaction of plaintext that should have been sealed: migrated events, fields that
--- escaped the manifest. Only the payload changes; the skeleton and every checksum
+-- the manifest lacked. Only the payload changes; the skeleton and every checksum
 -- stay. The row in pii_redactions and the event pii.payload.redacted explain it.
 
--- Who wants what redacted, and who else agreed. Persons are pseudonymous ids.
+-- Requests for redactions with their approvals. Persons are pseudonymous ids.
 CREATE TABLE backbone.redaction_requests (
     requested_at timestamptz NOT NULL,
     approved_at  timestamptz,
@@ -21,9 +21,9 @@ CREATE TABLE backbone.redaction_requests (
     CONSTRAINT redaction_requests_approval CHECK ((approved_by IS NULL) = (approved_at IS NULL))
 );
 
--- What was redacted: places and hashes, no values. The id is the request's, so a
--- request runs once. Of one event's redactions each begins with the hash that the
--- one before it left.
+-- The redactions that were carried out: pointers and hashes, no values. The id is the
+-- request's, so that a request runs once. The old hash of an event's redaction is the new
+-- hash of the redaction before it.
 CREATE TABLE backbone.pii_redactions (
     redacted_at      timestamptz NOT NULL,
     sequence         bigint NOT NULL,
@@ -46,7 +46,7 @@ CREATE TRIGGER pii_redactions_append_only BEFORE UPDATE OR DELETE ON backbone.pi
 CREATE TRIGGER pii_redactions_no_truncate BEFORE TRUNCATE ON backbone.pii_redactions
     FOR EACH STATEMENT EXECUTE FUNCTION backbone.refuse_change('redaction');
 
--- A wrong person id, reason or number of pointers is refused by the table.
+-- The table's constraints refuse a wrong person id, reason or number of pointers.
 -- +goose StatementBegin
 CREATE FUNCTION backbone.request_redaction(
     new_partition_id integer, new_id uuid, new_sequence bigint, new_pointers text[], new_reason text, new_person text
@@ -72,7 +72,7 @@ END
 $$;
 -- +goose StatementEnd
 
--- An approval that still holds is kept: repeating it changes nothing.
+-- Repeating an approval that is still valid changes nothing.
 -- +goose StatementBegin
 CREATE FUNCTION backbone.approve_redaction(of_partition_id integer, of_id uuid, new_person text)
     RETURNS backbone.redaction_requests
@@ -102,8 +102,8 @@ $$;
 -- +goose StatementEnd
 
 -- Replaces the payload of one event by the same one with "[REDACTED]" at the
--- pointers, under a new salt. A request that was carried out answers the first
--- redaction again. The frozen format of the hash: SHA-256(L(domain) || salt || payload).
+-- pointers, under a new salt. For a request that was carried out it returns that
+-- redaction. The frozen format of the hash: SHA-256(L(domain) || salt || payload).
 -- +goose StatementBegin
 CREATE FUNCTION backbone.redact_payload(
     of_partition_id integer, of_sequence bigint, of_pointers text[], of_request uuid,
@@ -229,9 +229,9 @@ GRANT EXECUTE ON FUNCTION backbone.request_redaction(integer, uuid, bigint, text
 GRANT EXECUTE ON FUNCTION backbone.approve_redaction(integer, uuid, text) TO backbone_eraser;
 GRANT EXECUTE ON FUNCTION backbone.redact_payload(integer, bigint, text[], uuid, bytea, json, bytea, bytea) TO backbone_eraser;
 
--- The redactor has the right to change payloads, and nobody can log in as it: the
--- function above is the only way. A new owner of a function needs the right to
--- create in its schema for a moment.
+-- The redactor has the right to change payloads and cannot log in: the function above is
+-- its only use. A new owner of a function needs the right to create in its schema while
+-- the ownership changes.
 GRANT UPDATE (salt, payload) ON backbone.event_payloads TO backbone_redactor;
 GRANT SELECT ON backbone.redaction_requests TO backbone_redactor;
 GRANT SELECT, INSERT ON backbone.pii_redactions TO backbone_redactor;

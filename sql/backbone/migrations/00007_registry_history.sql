@@ -1,10 +1,9 @@
 -- +goose Up
 
--- The changes of the registry, its own log: who registered, deprecated or
--- reactivated which version, when and why. Written in the transaction of the change
--- under the lock of event_type_generation, whose value is the change's number.
--- Nobody changes or deletes a row; whether a version takes new events follows from
--- its last one.
+-- The history of the registry: who registered, deprecated or reactivated which version,
+-- when and why. A change writes its row in its own transaction, under the lock of
+-- event_type_generation, whose value is the change's number. Rows are never changed or
+-- deleted; the last row of a version decides whether it accepts new events.
 CREATE TABLE backbone.event_type_history (
     changed_at     timestamptz NOT NULL,
     change         bigint NOT NULL CHECK (change > 0),
@@ -18,7 +17,7 @@ CREATE TABLE backbone.event_type_history (
     CONSTRAINT event_type_history_pkey PRIMARY KEY (tenant_id, type, schema_version, change)
 );
 
--- What was registered before there was a history. Each of them had advanced the
+-- Versions that were registered before there was a history. Each of them had advanced the
 -- generation by one.
 INSERT INTO backbone.event_type_history (changed_at, change, schema_version, tenant_id, type, action, actor, reason, digest)
 SELECT r.registered_at, row_number() OVER (ORDER BY r.registered_at, r.type, r.schema_version), r.schema_version, r.tenant_id, r.type,

@@ -1,7 +1,7 @@
 -- +goose Up
 
--- Snapshots are derived: folding again gives the same. They hold what the events
--- hold, with personal values sealed. The newest three of each thing are kept.
+-- Snapshots are derived: a new fold gives the same state. Personal values in them are
+-- sealed, as in the events. The newest three of each entity or stream are kept.
 
 -- The state of an entity.
 CREATE TABLE backbone.entity_snapshots (
@@ -15,7 +15,7 @@ CREATE TABLE backbone.entity_snapshots (
     status            text COLLATE "C" NOT NULL CHECK (status IN ('valid', 'stale')),
     entity_type       text COLLATE "C" NOT NULL,
     entity_id         text COLLATE "C" NOT NULL,
-    fold              text NOT NULL, -- version of what folded it
+    fold              text NOT NULL, -- version of the code that folded it
     state             json NOT NULL,
     CONSTRAINT entity_snapshots_pkey PRIMARY KEY (partition_id, entity_type, entity_id, as_of_sequence)
 );
@@ -53,9 +53,9 @@ GRANT SELECT, INSERT, UPDATE, DELETE ON backbone.entity_snapshots, backbone.stre
 GRANT SELECT ON backbone.entity_snapshots, backbone.stream_snapshots, backbone.event_snapshots TO backbone_reader;
 GRANT SELECT, DELETE ON backbone.entity_snapshots, backbone.stream_snapshots, backbone.event_snapshots TO backbone_redactor;
 
--- What is redacted must not live on in a snapshot: the redaction takes with it the
--- snapshots that may have folded the event. The lock waits for those being saved;
--- those saved after it see the redaction and are refused.
+-- No snapshot may keep a redacted value: a redaction deletes the snapshots that may have
+-- folded the event. Its lock waits for transactions that save a snapshot; later ones see
+-- the redaction and save nothing.
 GRANT CREATE ON SCHEMA backbone TO backbone_redactor;
 ALTER FUNCTION backbone.redact_payload(integer, bigint, text[], uuid, bytea, json, bytea, bytea) RENAME TO replace_payload;
 

@@ -1,28 +1,28 @@
 -- +goose Up
 
--- Who works what. partition_id 0 is work of no single legal entity. Times are the
--- database's (statement_timestamp), so a node whose clock jumps changes nothing. The
--- term grows with every change of the holder: a transaction of a holder reads its row
--- after it has locked the checkpoint and gives up if the term is not its own.
+-- Leases of nodes on work. partition_id 0 is work of no single legal entity. Times are
+-- the database's (statement_timestamp), so that clocks of nodes do not matter. The
+-- term grows with every change of the holder: a holder's transaction reads its row after
+-- it has locked the checkpoint and rolls back if the term is another one.
 CREATE TABLE backbone.leases (
     term         bigint NOT NULL CHECK (term > 0),
     taken_at     timestamptz NOT NULL,
-    expires_at   timestamptz NOT NULL, -- 1970-01-01: given back
+    expires_at   timestamptz NOT NULL, -- 1970-01-01: released
     partition_id integer NOT NULL CHECK (partition_id >= 0),
     name         text COLLATE "C" NOT NULL,
-    holder       text COLLATE "C" NOT NULL, -- '': given back
+    holder       text COLLATE "C" NOT NULL, -- '': released
     CONSTRAINT leases_pkey PRIMARY KEY (name, partition_id)
 ) WITH (fillfactor = 50);
 
--- The nodes' signs of life.
+-- The nodes' heartbeats.
 CREATE TABLE backbone.nodes (
     seen_at timestamptz NOT NULL,
     node    text COLLATE "C" NOT NULL,
     CONSTRAINT nodes_pkey PRIMARY KEY (node)
 ) WITH (fillfactor = 50);
 
--- The projections of the installation with what operators decided about them. The
--- definition of a projection that was created at run time; NULL: built in.
+-- The projections of the installation with the settings of operators. definition is that of
+-- a projection created at run time; NULL: built in.
 CREATE TABLE backbone.projections (
     created_at timestamptz NOT NULL,
     changed_at timestamptz NOT NULL,
@@ -36,13 +36,13 @@ CREATE TABLE backbone.projections (
     CONSTRAINT projections_pkey PRIMARY KEY (name, version)
 );
 
--- Attempts that failed in a row at the event after the checkpoint, and what was done
--- so far. Until now "faulted" said that an attempt had failed; from here on it says
--- that the partition waits for an operator.
+-- Failures in a row at the event after the checkpoint, and counts of processed and skipped
+-- events and of failed attempts. Until now "faulted" meant that an attempt had failed; from
+-- this migration on it means that the partition waits for an operator.
 ALTER TABLE backbone.projection_checkpoints
     ADD COLUMN term            bigint NOT NULL DEFAULT 0, -- of the lease under which it moved last; 0: none
-    ADD COLUMN processed       bigint NOT NULL DEFAULT 0, -- events that were handed to the handler
-    ADD COLUMN skipped         bigint NOT NULL DEFAULT 0, -- events that were passed over after they had failed
+    ADD COLUMN processed       bigint NOT NULL DEFAULT 0, -- events that the handler received
+    ADD COLUMN skipped         bigint NOT NULL DEFAULT 0, -- events that were skipped after they had failed
     ADD COLUMN failed          bigint NOT NULL DEFAULT 0, -- attempts that were rolled back
     ADD COLUMN attempts        integer NOT NULL DEFAULT 0,
     ADD COLUMN first_failed_at timestamptz,
@@ -52,8 +52,8 @@ ALTER TABLE backbone.projection_checkpoints
 UPDATE backbone.projection_checkpoints SET status = 'running', error = NULL WHERE status = 'faulted';
 ALTER TABLE backbone.projection_checkpoints ADD CONSTRAINT projection_checkpoints_status CHECK (status IN ('running', 'retrying', 'faulted'));
 
--- Events that somebody who reads the log could not digest. It holds no value of the
--- event: what is wrong is a code and a place, and the event is in the log.
+-- Events that a reader of the log could not process. A row holds no value of the event:
+-- only the code of the failure, and the event's position in the log.
 CREATE TABLE backbone.dead_letters (
     sequence        bigint NOT NULL CHECK (sequence > 0),
     first_failed_at timestamptz NOT NULL,
@@ -73,7 +73,7 @@ CREATE TABLE backbone.dead_letters (
     CONSTRAINT dead_letters_pkey PRIMARY KEY (kind, name, version, partition_id, sequence)
 );
 
--- The states of projections that were created at run time, by their key.
+-- The rows of projections that were created at run time, by their key.
 CREATE TABLE backbone.projection_rows (
     sequence     bigint NOT NULL, -- of the event that changed it last
     partition_id integer NOT NULL,

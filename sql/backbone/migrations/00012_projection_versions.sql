@@ -1,15 +1,15 @@
 -- +goose Up
 
--- Versions of a projection beside each other. A number is never given again: what was
--- dropped stays known. code is the version that the module declares for the handler
--- that builds it.
+-- Several versions of a projection at the same time. A number is never assigned again: the
+-- row of a dropped version stays. code is the version that the module declares for the
+-- handler that builds it.
 ALTER TABLE backbone.projections
     ADD COLUMN code           integer,
     ADD COLUMN self_switching boolean NOT NULL DEFAULT false,
     ADD COLUMN role           text NOT NULL DEFAULT 'active' CHECK (role IN ('building', 'active', 'retained', 'dropping', 'dropped'));
 
--- What ran before there was a register: its newest version is the one that is shown.
--- The others are not looked at again.
+-- Projections from before there was a register: the newest version is the one that readers
+-- see. The others are not used again.
 INSERT INTO backbone.projections (name, version, status, settings, revision, created_at, changed_at, changed_by)
 SELECT c.projection, max(c.version), 'running',
        '{"checkpoint":{"mode":"synchronous"},"max_attempts":5,"retry_ms":1000,"retry_max_ms":60000,"on_poison":"stop_partition","single_instance":false}',

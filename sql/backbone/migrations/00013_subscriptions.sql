@@ -4,7 +4,7 @@
 -- partitions; on a sharded cluster it is a reference table, and so is the list of
 -- consumers, which only pinned groups write.
 CREATE TABLE backbone.subscriptions (
-    uid             uuid NOT NULL CONSTRAINT subscriptions_uid UNIQUE, -- of this incarnation
+    uid             uuid NOT NULL CONSTRAINT subscriptions_uid UNIQUE, -- of this subscription; a later one with the same id has another
     tenant_id       text COLLATE "C" NOT NULL,
     id              text COLLATE "C" NOT NULL,
     subscriber_type text NOT NULL,
@@ -28,8 +28,8 @@ CREATE TABLE backbone.subscription_consumers (
     CONSTRAINT subscription_consumers_pkey PRIMARY KEY (subscription, consumer)
 );
 
--- How far a subscription is in a legal entity. The row's lock is held by whoever
--- hands out or takes back messages there.
+-- The position of a subscription in a legal entity. Every transaction that delivers or
+-- settles messages there holds the row's lock.
 CREATE TABLE backbone.subscription_cursors (
     subscription uuid NOT NULL,
     partition_id integer NOT NULL,
@@ -42,8 +42,8 @@ CREATE TABLE backbone.subscription_cursors (
     CONSTRAINT subscription_cursors_pkey PRIMARY KEY (subscription, partition_id)
 ) WITH (fillfactor = 50);
 
--- What is in flight, waits or is parked. An event that is done with has no row, and
--- none holds anything of a payload: order_key is a hash.
+-- Messages in flight, waiting or parked. A processed event has no row, and no row holds a
+-- part of a payload: order_key is a hash.
 CREATE TABLE backbone.subscription_messages (
     subscription uuid NOT NULL,
     partition_id integer NOT NULL,
@@ -63,7 +63,7 @@ CREATE TABLE backbone.subscription_messages (
 
 CREATE INDEX subscription_messages_due ON backbone.subscription_messages (due_at) WHERE due_at IS NOT NULL;
 
--- Who decided what about dead letters, and why. Nobody changes or deletes a row.
+-- Decisions about dead letters, with actor and reason. Rows are never changed or deleted.
 CREATE TABLE backbone.subscription_decisions (
     partition_id integer NOT NULL,
     id           uuid NOT NULL,

@@ -1,7 +1,7 @@
 -- +goose Up
 
--- How far the log was published to a cluster of a message broker. A cursor belongs to
--- the highest term that began on it; a worker of a lower one moves nothing.
+-- The position of a publisher to a cluster of a message broker. A cursor belongs to the
+-- highest term that began on it; a worker of a lower term cannot move it.
 CREATE TABLE backbone.publisher_cursors (
     published_through bigint NOT NULL CHECK (published_through >= 0),
     term              bigint NOT NULL CHECK (term > 0),
@@ -17,11 +17,11 @@ CREATE TABLE backbone.publisher_cursors (
 GRANT SELECT, INSERT, UPDATE ON backbone.publisher_cursors TO backbone_app;
 GRANT SELECT ON backbone.publisher_cursors TO backbone_reader;
 
--- The log with the columns that Debezium's outbox router looks for by default. The
--- sequence has no gaps within a partition_id and grows in the order of commits, so
--- whoever reads on after the last pair (partition_id, sequence) misses nothing. It
--- shows stored payloads: personal values are sealed. The view runs with the rights of
--- its owner; its readers see neither table.
+-- The log with the columns that Debezium's outbox router reads by default. The
+-- sequence has no gaps within a partition_id and grows in the order of commits, so that
+-- a reader that continues after the last pair (partition_id, sequence) misses nothing. It
+-- contains stored payloads: personal values are sealed. The view runs with the rights of
+-- its owner; its readers have no right on either table.
 CREATE VIEW backbone.outbox AS
 SELECT
     e.id,

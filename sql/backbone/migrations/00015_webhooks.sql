@@ -1,14 +1,14 @@
 -- +goose Up
 
--- Where the events of subscriptions are sent. Endpoints belong to tenants and are shared
--- by all partitions, like subscriptions. No secret is stored: it is derived from one that
--- the key store keeps, wrapped, for the tenant.
+-- The endpoints to which events of subscriptions are sent. They belong to tenants and are
+-- shared by all partitions, like subscriptions. No secret is stored: it is derived from a
+-- secret of the tenant that the key store keeps wrapped.
 CREATE TABLE backbone.webhook_endpoints (
     subscription   uuid NOT NULL, -- uid
     tenant_id      text COLLATE "C" NOT NULL,
     url            text NOT NULL CHECK (octet_length(url) BETWEEN 1 AND 2000),
     secret_number  integer NOT NULL CHECK (secret_number > 0),
-    previous_until timestamptz, -- until when the secret before signs too
+    previous_until timestamptz, -- until when the previous secret signs too
     disabled_at    timestamptz,
     disabled_code  text,
     revision       bigint NOT NULL CHECK (revision > 0),

@@ -1,9 +1,9 @@
 -- +goose Up
 
--- A version may be of one legal entity only (scope, a partition_id; 0: of all): it is
--- built beside the rows that readers are shown and takes their place in that legal
--- entity alone. A version may also be a snapshot: a frozen copy that a later one begins
--- with (base). Saving: it is being copied.
+-- A version may cover one legal entity only (scope, a partition_id; 0: all): it is built
+-- while readers see another version, which it replaces in that legal entity alone. A
+-- version may also be a snapshot: a frozen copy that a later one starts from (base).
+-- Saving: it is being copied.
 ALTER TABLE backbone.projections
     ADD COLUMN scope integer NOT NULL DEFAULT 0 CHECK (scope >= 0),
     ADD COLUMN base  integer NOT NULL DEFAULT 0 CHECK (base >= 0), -- version of a snapshot; 0: the beginning of the log
@@ -15,14 +15,14 @@ CREATE UNIQUE INDEX projections_building ON backbone.projections (name, scope) W
 CREATE UNIQUE INDEX projections_retained ON backbone.projections (name, scope) WHERE role = 'retained';
 CREATE UNIQUE INDEX projections_saving ON backbone.projections (name, scope) WHERE role = 'saving';
 
--- generation grows when the rows below a checkpoint are replaced, so that a report in
--- several pages notices. redactions is how many of the partition's redactions there
--- were when its rows began to be folded: those of later ones may still be in them.
+-- generation grows when rows below a checkpoint are replaced, so that the next page of a
+-- report is refused. redactions is the number of the partition's redactions when the
+-- first row was computed: the rows may still hold values of later redactions.
 ALTER TABLE backbone.projection_checkpoints
     ADD COLUMN generation bigint NOT NULL DEFAULT 0,
     ADD COLUMN redactions bigint NOT NULL DEFAULT 0;
 
--- What a snapshot holds of a partition: the rows of its version as they were at the
+-- The part of a snapshot for one partition: the rows of its version as they were at the
 -- sequence. taken_at NULL: they are not copied yet.
 CREATE TABLE backbone.projection_snapshots (
     sequence      bigint NOT NULL CHECK (sequence >= 0),
@@ -39,7 +39,7 @@ CREATE TABLE backbone.projection_snapshots (
 GRANT SELECT, INSERT, UPDATE, DELETE ON backbone.projection_snapshots TO backbone_app;
 GRANT SELECT ON backbone.projection_snapshots TO backbone_reader;
 
--- The states of projections as documents of JSON had no use: read models are tables.
+-- Snapshots of projections as JSON documents were not used: read models are tables.
 -- +goose StatementBegin
 CREATE OR REPLACE FUNCTION backbone.redact_payload(
     of_partition_id integer, of_sequence bigint, of_pointers text[], of_request uuid,

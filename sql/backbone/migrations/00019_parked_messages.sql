@@ -1,8 +1,8 @@
 -- +goose Up
 
--- Parked messages leave the table that every poll reads: however many dead letters a
--- subscription has, what is open of it is found without passing them. Whoever parks,
--- replays or discards holds the lock of the cursor, which counts them.
+-- Parked messages move out of the table that every poll reads: a poll finds the open
+-- messages without reading any dead letter. A transaction that parks, replays or discards
+-- holds the lock of the cursor, which counts the parked messages.
 CREATE TABLE backbone.subscription_parked (
     subscription uuid NOT NULL,
     partition_id integer NOT NULL,
@@ -18,14 +18,15 @@ CREATE TABLE backbone.subscription_parked (
     CONSTRAINT subscription_parked_pkey PRIMARY KEY (subscription, partition_id, sequence)
 );
 
--- Which keys are held back is asked for the keys at hand, what was answered by event.
+-- Polls look up which of their keys are blocked, answers look up messages by event.
 CREATE INDEX subscription_parked_keys ON backbone.subscription_parked (subscription, partition_id, order_key, sequence);
 CREATE INDEX subscription_parked_events ON backbone.subscription_parked (subscription, partition_id, event_id);
 
 ALTER TABLE backbone.subscription_cursors ADD COLUMN parked bigint NOT NULL DEFAULT 0 CHECK (parked >= 0);
 
--- A node of the release before must not park where nobody looks any more: it fails
--- instead, and its messages stay open until a newer node has them.
+-- A node of the previous release must not park messages in the old table, which newer
+-- nodes do not read: its statement fails, and the messages stay open until a newer node
+-- works them.
 LOCK TABLE backbone.subscription_cursors, backbone.subscription_messages IN ACCESS EXCLUSIVE MODE;
 
 INSERT INTO backbone.subscription_parked
@@ -44,8 +45,8 @@ SET parked = p.messages
 FROM (SELECT subscription, partition_id, count(*) AS messages FROM backbone.subscription_parked GROUP BY subscription, partition_id) p
 WHERE p.subscription = c.subscription AND p.partition_id = c.partition_id;
 
--- One row for each tenant that has made a subscription: its lock lets those who make
--- more count one after the other.
+-- One row for each tenant that has created a subscription: its lock serialises the
+-- transactions that count subscriptions and create one.
 CREATE TABLE backbone.subscription_tenants (
     tenant_id text COLLATE "C" NOT NULL,
     CONSTRAINT subscription_tenants_pkey PRIMARY KEY (tenant_id)

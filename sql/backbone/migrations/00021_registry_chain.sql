@@ -1,11 +1,11 @@
 -- +goose Up
 
--- The registry's log is a chain like those of the legal entities: each row's checksum
+-- The registry's history is a chain like those of the legal entities: each row's checksum
 -- covers the row and the checksum before it (domain/eventtype/chain.go), so that
--- `backbone verify` finds a change that was edited, removed or put in.
+-- `backbone verify` finds a row that was edited, removed or inserted.
 ALTER TABLE backbone.event_type_history ADD COLUMN checksum bytea CHECK (octet_length(checksum) = 32);
 
--- What was changed before there was a chain.
+-- Changes from before there was a chain.
 -- +goose StatementBegin
 DO $$
 DECLARE
@@ -32,7 +32,7 @@ ALTER TABLE backbone.event_type_history ALTER COLUMN checksum SET NOT NULL;
 -- The order of the chain, whose end every change reads.
 CREATE UNIQUE INDEX event_type_history_order ON backbone.event_type_history (change, schema_version);
 
--- The second line, as for the log itself.
+-- The second line of defence, as for the log itself.
 CREATE OR REPLACE TRIGGER event_type_history_append_only BEFORE UPDATE OR DELETE ON backbone.event_type_history
     FOR EACH ROW EXECUTE FUNCTION backbone.refuse_change('skeleton');
 CREATE OR REPLACE TRIGGER event_type_history_no_truncate BEFORE TRUNCATE ON backbone.event_type_history

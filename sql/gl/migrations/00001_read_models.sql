@@ -40,7 +40,7 @@ CREATE TABLE gl.journals (
     CONSTRAINT journals_pkey PRIMARY KEY (partition_id, sequence)
 );
 
--- One row per line. Amounts are never negative, the side tells direction; a
+-- One row per line. Amounts are never negative, the side is the direction; a
 -- functional amount is in functional_currency.
 CREATE TABLE gl.journal_lines (
     sequence            bigint NOT NULL,
@@ -66,7 +66,7 @@ CREATE TABLE gl.journal_lines (
 CREATE INDEX journal_lines_account ON gl.journal_lines (partition_id, account, effective_date, sequence, line_number)
     INCLUDE (side, functional_amount, functional_currency);
 
--- Which journal was reversed by which; sequence is that of gl.journal.reversed.
+-- Reversed journals with their reversals; sequence is that of gl.journal.reversed.
 CREATE TABLE gl.journal_reversals (
     sequence     bigint NOT NULL,
     partition_id integer NOT NULL,

@@ -1,5 +1,5 @@
--- Numbers pass as text, so that no client type stands between the event's digits
--- and the column; an empty rate is none.
+-- Numbers are sent as text, so that no type of the client changes the event's digits; an
+-- empty rate is none.
 
 -- name: JournalLineInsert :exec
 INSERT INTO gl.journal_lines (
@@ -56,7 +56,7 @@ FROM (
 ORDER BY t.account;
 
 -- name: AccountBalance :one
--- What stands before a page: everything up to and including a place in the
+-- The balance before a page: that of the lines up to and including a position in the
 -- account's order. With a currency the balance is in it, else functional.
 SELECT coalesce(sum(
     CASE WHEN l.side = 'debit' THEN 1 ELSE -1 END * CASE WHEN @currency::text = '' THEN l.functional_amount ELSE l.amount END

@@ -1,4 +1,4 @@
--- Inserts skip what is there, since a rebuild passes the same events again.
+-- Inserts skip existing rows, since a rebuild applies the same events again.
 
 -- name: LedgerInsert :exec
 INSERT INTO gl.ledgers (partition_id, version, sequence, functional_currency)

@@ -1,7 +1,7 @@
 -- +goose Up
 
--- Nobody but the owner holds a privilege on these tables; the functions are the
--- only writers and readers, and each checks what it is asked to do.
+-- Only the owner has privileges on these tables; the functions are the only writers and
+-- readers, and each checks its arguments.
 
 -- The key encryption keys. KMS holds the keys themselves.
 CREATE TABLE keystore.tenant_keks (
@@ -20,8 +20,8 @@ CREATE TABLE keystore.tenant_keks (
 CREATE UNIQUE INDEX tenant_keks_active ON keystore.tenant_keks (tenant_id) WHERE state = 'active';
 CREATE UNIQUE INDEX tenant_keks_draining ON keystore.tenant_keks (tenant_id) WHERE state = 'draining';
 
--- One row per key of a person: what appends lease and erasures lock. It is never
--- written on the hot path. A fence is a row elsewhere, so that setting it does not
+-- One row per key of a person, which appends lease and erasures lock. It is never
+-- written on the hot path. A fence is a row of another table, so that setting it does not
 -- wait for leases; "absent" is no row.
 CREATE TABLE keystore.data_subjects (
     created_at     timestamptz NOT NULL,
@@ -39,7 +39,7 @@ CREATE TABLE keystore.data_subjects (
     CONSTRAINT data_subjects_destroyed CHECK ((state = 'destroyed') = (destroyed_at IS NOT NULL))
 );
 
--- Every version of every key, as only the KMS can open it. Destroying a key
+-- Every version of every key, wrapped: only the KMS can open it. Destroying a key
 -- deletes its rows.
 CREATE TABLE keystore.data_subject_keys (
     created_at   timestamptz NOT NULL,
@@ -58,8 +58,8 @@ CREATE TABLE keystore.data_subject_keys (
 
 CREATE INDEX data_subject_keys_epoch ON keystore.data_subject_keys (tenant_id, kek_epoch);
 
--- Keeps a subject out: set when an erasure begins, for good unless it is refused.
--- Never deleted.
+-- Fences refuse new keys and leases of a subject: set when an erasure begins, permanent
+-- unless the erasure is refused. Rows are never deleted.
 CREATE TABLE keystore.subject_fences (
     fenced_at    timestamptz NOT NULL,
     lifted_at    timestamptz,
@@ -101,7 +101,7 @@ CREATE TABLE keystore.pii_deletion_log (
     receipt          bigint NOT NULL DEFAULT 0, -- number; 0: none yet
     due_on           date NOT NULL,
     revision         integer NOT NULL CHECK (revision > 0),
-    attempts         integer NOT NULL DEFAULT 0, -- of the step that is next
+    attempts         integer NOT NULL DEFAULT 0, -- at the next step
     all_entities     boolean NOT NULL,
     tenant_id        text COLLATE "C" NOT NULL CHECK (tenant_id <> ''),
     subject_id       text COLLATE "C" NOT NULL CHECK (octet_length(subject_id) BETWEEN 1 AND 128),
@@ -114,12 +114,12 @@ CREATE TABLE keystore.pii_deletion_log (
     last_error       text,
     state            text COLLATE "C" NOT NULL,
     partitions       integer[] NOT NULL CHECK (cardinality(partitions) > 0),
-    erased_classes   smallint[] NOT NULL DEFAULT '{}', -- what the fences are set for
+    erased_classes   smallint[] NOT NULL DEFAULT '{}', -- classes that the fences are set for
     scope            bytea CHECK (octet_length(scope) = 32),
     preview          json,
     classes          json,
     results          json,
-    -- What an approval refers to.
+    -- An approval refers to it.
     CONSTRAINT pii_deletion_log_requester UNIQUE (request_id, requester_person),
     CONSTRAINT pii_deletion_log_two_persons CHECK (approver_person <> requester_person)
 );
@@ -128,17 +128,17 @@ CREATE TABLE keystore.pii_deletion_log (
 CREATE UNIQUE INDEX pii_deletion_log_open ON keystore.pii_deletion_log (subject_id, tenant_id)
     WHERE state NOT IN ('completed', 'rejected', 'withdrawn', 'expired', 'refused');
 CREATE INDEX pii_deletion_log_tenant ON keystore.pii_deletion_log (tenant_id, requested_at DESC, request_id DESC);
--- Workers look every second for those that have not ended.
+-- Workers query every second for the requests that have not ended.
 CREATE INDEX pii_deletion_log_state ON keystore.pii_deletion_log (state, requested_at DESC, request_id DESC);
 
--- The second person. The requester stands in the row, bound by the foreign key, so
--- that the check compares with who requested, whoever calls. A request whose scope
--- changed gets another approval under another revision.
+-- The approvals by a second person. The row holds the requester, bound by the foreign key,
+-- so that the check compares with the request's person, whatever the caller passes. A
+-- request whose scope changed gets another approval under another revision.
 CREATE TABLE keystore.pii_deletion_approvals (
     request_id       uuid NOT NULL,
     revision         integer NOT NULL, -- of the request as it was approved
-    approved_at      timestamptz NOT NULL, -- as the caller says
-    stored_at        timestamptz NOT NULL, -- as the database says
+    approved_at      timestamptz NOT NULL, -- by the caller's clock
+    stored_at        timestamptz NOT NULL, -- by the database's clock
     requester_person text COLLATE "C" NOT NULL,
     approver_person  text COLLATE "C" NOT NULL,
     scope            bytea NOT NULL CHECK (octet_length(scope) = 32),
@@ -148,7 +148,7 @@ CREATE TABLE keystore.pii_deletion_approvals (
     CONSTRAINT pii_deletion_approvals_two_persons CHECK (approver_person <> requester_person AND approver_person <> '')
 );
 
--- What happened to a request, one row per step.
+-- The steps of a request, one row each.
 CREATE TABLE keystore.pii_deletion_steps (
     request_id uuid NOT NULL REFERENCES keystore.pii_deletion_log,
     revision   integer NOT NULL,
@@ -159,8 +159,8 @@ CREATE TABLE keystore.pii_deletion_steps (
     CONSTRAINT pii_deletion_steps_pkey PRIMARY KEY (request_id, revision)
 );
 
--- Numbered without gaps. A receipt that was replayed may be of a request that this
--- database does not know.
+-- Numbered without gaps. A receipt that was replayed may belong to a request that this
+-- database lacks.
 CREATE TABLE keystore.erasure_receipts (
     number       bigint PRIMARY KEY CHECK (number > 0),
     destroyed_at timestamptz NOT NULL,
@@ -194,7 +194,7 @@ CREATE TABLE keystore.generation (
 
 INSERT INTO keystore.generation (generation) VALUES (0);
 
--- What the nodes have forgotten.
+-- The generation up to which each node has evicted destroyed keys.
 CREATE TABLE keystore.nodes (
     node_id    text COLLATE "C" PRIMARY KEY CHECK (octet_length(node_id) BETWEEN 1 AND 128),
     generation bigint NOT NULL,

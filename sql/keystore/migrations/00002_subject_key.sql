@@ -1,11 +1,11 @@
 -- +goose Up
 
--- What appending and reading nodes may do. Plans are kept per session, and a plan
+-- The functions of appending and reading nodes. Plans are kept per session, and a plan
 -- from when a table was empty must not stay a scan: rows are probed one by one
 -- through LATERAL, and scans are off.
 
--- A refusal that the caller turns into a fault: the code is the name of the
--- constraint, the detail an id at most.
+-- Raises a refusal, which the caller turns into a fault: the constraint name is its code,
+-- the detail at most an id.
 -- +goose StatementBegin
 CREATE FUNCTION keystore.refuse(code text, detail text DEFAULT '') RETURNS void
     LANGUAGE plpgsql
@@ -31,9 +31,9 @@ END
 $$;
 -- +goose StatementEnd
 
--- Locks the keys that an append seals with, until its transaction ends, and
--- answers the ordinals of those it got: active in that version and not fenced. It
--- never waits. FOR SHARE needs the right to UPDATE, hence SECURITY DEFINER.
+-- Locks the keys that an append seals with, until its transaction ends, and returns the
+-- ordinals of the locked ones: active in that version and not fenced. It never waits. FOR
+-- SHARE needs the right to UPDATE, hence SECURITY DEFINER.
 -- +goose StatementBegin
 CREATE FUNCTION keystore.lease(
     ordinals integer[], partition_ids integer[], subject_ids text[], classes smallint[], versions integer[]
@@ -63,8 +63,8 @@ END
 $$;
 -- +goose StatementEnd
 
--- The state of every key asked for: absent, active, fenced or destroyed. A fence
--- also keeps out a key that was never minted.
+-- The state of every given key: absent, active, fenced or destroyed. A fence also applies
+-- to a key that was never minted.
 -- +goose StatementBegin
 CREATE FUNCTION keystore.key_states(
     ordinals integer[], partition_ids integer[], subject_ids text[], classes smallint[]
@@ -97,8 +97,8 @@ END
 $$;
 -- +goose StatementEnd
 
--- The keys asked for with all their versions: one row per version, one without a
--- version (0) for a key that has none. By ordinal and version.
+-- The given keys with all their versions: one row per version, one without a version (0)
+-- for a key that has none. By ordinal and version.
 -- +goose StatementBegin
 CREATE FUNCTION keystore.read(
     ordinals integer[], partition_ids integer[], subject_ids text[], classes smallint[]
@@ -148,9 +148,9 @@ $$;
 -- +goose StatementEnd
 
 -- Stores the first version of an absent key or the next one of an active key, and
--- answers what stands afterwards, as keystore.read does for ordinal 0. Locks are
--- taken in the order KEK, subject. The KEK's row is shared, so that the change of
--- epochs waits for mints in flight and no later one uses the old epoch.
+-- returns the stored key, as keystore.read does for ordinal 0. It locks first the KEK,
+-- then the subject. It locks the KEK's row FOR SHARE, so that the change of epochs waits
+-- for mints in flight and no later mint uses the old epoch.
 -- +goose StatementBegin
 CREATE FUNCTION keystore.mint(
     new_tenant_id text, new_partition_id integer, new_subject_id text, new_class smallint, new_key_ref uuid,
@@ -258,7 +258,7 @@ END
 $$;
 -- +goose StatementEnd
 
--- Stores the first secret of a tenant and purpose and answers what stands.
+-- Stores the first secret of a tenant and purpose, and returns the stored one.
 -- +goose StatementBegin
 CREATE FUNCTION keystore.save_secret(
     new_tenant_id text, new_purpose text, new_secret_ref uuid, new_version integer, new_kek_epoch integer, new_wrapped bytea, new_fingerprint bytea
@@ -288,8 +288,8 @@ END
 $$;
 -- +goose StatementEnd
 
--- Stores up to which generation a node has forgotten destroyed keys and answers
--- the newest one. A new node makes room by removing those long gone.
+-- Stores up to which generation a node has evicted destroyed keys, and returns the newest
+-- generation. The first report of a node removes the rows of nodes that ended long ago.
 -- +goose StatementBegin
 CREATE FUNCTION keystore.report_node(reporting_node_id text, forgotten bigint) RETURNS bigint
     LANGUAGE plpgsql
@@ -308,7 +308,7 @@ END
 $$;
 -- +goose StatementEnd
 
--- The newest migration, for who migrates everything else.
+-- The newest migration, for the role that migrates the log.
 -- +goose StatementBegin
 CREATE FUNCTION keystore.schema_version() RETURNS bigint
     LANGUAGE plpgsql STABLE

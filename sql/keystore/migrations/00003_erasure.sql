@@ -1,10 +1,10 @@
 -- +goose Up
 
--- The erasure of persons, for the eraser alone. The server's role can execute none
--- of it. Every function checks the move it makes; what is done already it does not
--- do again. Locks are taken in the order request, subjects, generation.
+-- The erasure of persons, for the eraser alone. The server's role can execute none of
+-- these functions. Each checks the transition that it makes and does not repeat a step
+-- that is done. They lock in the order request, subjects, generation.
 
--- The moves of a request. Domain and database agree; a test compares them.
+-- The transitions of a request. A test compares them with those of the domain.
 -- +goose StatementBegin
 CREATE FUNCTION keystore.erasure_can_become(from_state text, to_state text) RETURNS boolean
     LANGUAGE plpgsql IMMUTABLE
@@ -60,7 +60,7 @@ END
 $$;
 -- +goose StatementEnd
 
--- Locks a request and answers it.
+-- Locks a request and returns it.
 -- +goose StatementBegin
 CREATE FUNCTION keystore.lock_erasure(of_request_id uuid) RETURNS keystore.pii_deletion_log
     LANGUAGE plpgsql
@@ -166,7 +166,7 @@ END
 $$;
 -- +goose StatementEnd
 
--- What happened to a request, in order.
+-- The steps of a request, in order.
 -- +goose StatementBegin
 CREATE FUNCTION keystore.erasure_steps(for_tenant_id text, for_request_id uuid) RETURNS TABLE (state text, done_at timestamptz, attempts integer)
     LANGUAGE plpgsql STABLE
@@ -183,8 +183,8 @@ END
 $$;
 -- +goose StatementEnd
 
--- Stores a request at its next state. Partitions and scope belong to the preview;
--- what was approved does not change without another one.
+-- Stores a request in its next state. Only a preview changes partitions and scope, and it
+-- removes the approval.
 -- +goose StatementBegin
 CREATE FUNCTION keystore.move_erasure(
     of_request_id uuid, from_revision integer, new_state text, new_partitions integer[], new_scope bytea, new_preview json,
@@ -256,8 +256,8 @@ END
 $$;
 -- +goose StatementEnd
 
--- The second person. The check constraint of the approval says the same as the
--- comparison here, and would say it to any other writer.
+-- Stores the approval of a second person. The approval's check constraint repeats the
+-- comparison of the function, for any other writer.
 -- +goose StatementBegin
 CREATE FUNCTION keystore.approve_erasure(of_request_id uuid, by_approver text, of_scope bytea, new_approved_at timestamptz)
     RETURNS SETOF keystore.pii_deletion_log
@@ -305,8 +305,8 @@ END
 $$;
 -- +goose StatementEnd
 
--- Keeps the subject out, for the classes that are erased. It wants an approval of
--- this very scope that the database itself stored in the last 72 hours.
+-- Fences the subject, for the classes that are erased. It requires an approval of the same
+-- scope that was stored in the last 72 hours by the database's clock.
 -- +goose StatementBegin
 CREATE FUNCTION keystore.fence_erasure(of_request_id uuid, from_revision integer, erased smallint[], new_classes json)
     RETURNS SETOF keystore.pii_deletion_log

@@ -1,9 +1,9 @@
 -- +goose Up
 
--- The destruction of keys, its receipts, and the holds that stand against it.
+-- The destruction of keys, its receipts, and the holds that forbid it.
 
--- Locks the given keys in key order, which waits for appends in flight, makes rows
--- for subjects nobody knew, and answers nothing. No key of another tenant is locked.
+-- Locks the given keys in key order, which waits for appends in flight, and inserts rows
+-- of subjects that have none. It locks no key of another tenant.
 -- +goose StatementBegin
 CREATE FUNCTION keystore.lock_keys(of_tenant_id text, partition_ids integer[], subject_ids text[], classes smallint[]) RETURNS void
     LANGUAGE plpgsql
@@ -33,7 +33,8 @@ END
 $$;
 -- +goose StatementEnd
 
--- The point of no return. One transaction: whoever asks again gets the same answer.
+-- Destroys the keys, which cannot be undone, in one transaction. A repeated call returns
+-- the same result.
 -- +goose StatementBegin
 CREATE FUNCTION keystore.destroy_erasure(of_request_id uuid) RETURNS TABLE (
     number bigint, destroyed_at timestamptz, generation bigint, keys json, previous_hash bytea, previous_known boolean
@@ -140,11 +141,11 @@ END
 $$;
 -- +goose StatementEnd
 
--- Destroys what a receipt names, by fingerprint: a version that the receipt does not
--- name was minted later and stays, behind the fence, which is the receipt's from then
--- on: another request that set it first lifts it no more. The receipt's own request, if
--- it is known and has not come so far, goes on from destroyed: whatever it was about to
--- become, its keys are gone. Fingerprints of one key are hexadecimal, divided by commas.
+-- Destroys the versions that a receipt names, by fingerprint. A version that the receipt
+-- does not name was minted later and stays, fenced. The fence belongs to the receipt from
+-- then on: another request that set it first cannot lift it. The receipt's request, if the
+-- database has it and it is in an earlier state, continues from destroyed: its keys are
+-- gone. Fingerprints of one key are hexadecimal, separated by commas.
 -- +goose StatementBegin
 CREATE FUNCTION keystore.replay_erasure(
     new_number bigint, new_request_id uuid, new_tenant_id text, new_note bytea, is_exported boolean,
@@ -240,8 +241,8 @@ END
 $$;
 -- +goose StatementEnd
 
--- A hold waits for a destruction of the same subject in flight, and the other way
--- round: both lock the open request.
+-- A hold waits for a destruction of the same subject in progress, and a destruction for a
+-- hold: both lock the open request.
 -- +goose StatementBegin
 CREATE FUNCTION keystore.place_hold(
     new_hold_id uuid, new_tenant_id text, new_subject_id text, new_partition_id integer, new_reason text,

@@ -1,7 +1,7 @@
 -- +goose Up
 
--- The change of KEK epochs, exports of the store, and bringing keys back from them;
--- for the eraser alone. Every function may be repeated.
+-- The change of KEK epochs, exports of the store, and the restore of keys from them; for
+-- the eraser alone. Every function may be repeated.
 
 -- +goose StatementBegin
 CREATE FUNCTION keystore.keks(for_tenant_id text) RETURNS SETOF keystore.tenant_keks
@@ -40,8 +40,8 @@ END
 $$;
 -- +goose StatementEnd
 
--- Mints hold a share of the active epoch's row, so this waits for them, and no later
--- one finds the epoch active.
+-- Mints lock the active epoch's row FOR SHARE, so that this function waits for them, and no
+-- later mint finds the epoch active.
 -- +goose StatementBegin
 CREATE FUNCTION keystore.activate_kek(of_tenant_id text, of_epoch integer) RETURNS void
     LANGUAGE plpgsql
@@ -66,7 +66,7 @@ END
 $$;
 -- +goose StatementEnd
 
--- What is wrapped with an epoch, in any order; partition 0 is a tenant's secret.
+-- Rows that are wrapped with an epoch, in any order; partition 0 is a tenant's secret.
 -- +goose StatementBegin
 CREATE FUNCTION keystore.wrapped_with(for_tenant_id text, for_epoch integer, page_size integer) RETURNS TABLE (
     partition_id integer, reference uuid, version integer, kek_epoch integer, kms_key_id text, wrapped bytea, fingerprint bytea
@@ -100,7 +100,7 @@ END
 $$;
 -- +goose StatementEnd
 
--- Random rows of an epoch. It looks at all of them, without their wrappings.
+-- Random rows of an epoch. It reads all of them, without their wrappings.
 -- +goose StatementBegin
 CREATE FUNCTION keystore.sample_wrapped_with(for_tenant_id text, for_epoch integer, page_size integer) RETURNS TABLE (
     partition_id integer, reference uuid, version integer, kek_epoch integer, kms_key_id text, wrapped bytea, fingerprint bytea
@@ -144,8 +144,8 @@ END
 $$;
 -- +goose StatementEnd
 
--- Rows that an erasure is deleting are passed over, so that neither waits for the
--- other; the next page finds what is left.
+-- Skips rows that an erasure is deleting, so that neither waits for the other; the next
+-- page finds the rows that are left.
 -- +goose StatementBegin
 CREATE FUNCTION keystore.save_rewrapped(
     of_tenant_id text, from_epoch integer, to_epoch integer, refs uuid[], versions integer[], wrappings bytea[]
@@ -216,8 +216,8 @@ END
 $$;
 -- +goose StatementEnd
 
--- Every line names its table. STABLE: all of it as of one moment. What others refer
--- to comes first.
+-- Every line names its table. STABLE: all lines are as of one moment. Rows come before
+-- those that refer to them.
 -- +goose StatementBegin
 CREATE FUNCTION keystore.export_lines() RETURNS SETOF text
     LANGUAGE plpgsql STABLE
@@ -240,9 +240,9 @@ END
 $$;
 -- +goose StatementEnd
 
--- Makes scratch tables like the store's own, for this transaction. What cannot be
--- restored does not fit into them. They belong to the store's owner, so only these
--- functions reach them.
+-- Creates scratch tables like the store's own, for this transaction. Lines that cannot be
+-- restored do not fit into them. They belong to the store's owner, so that only these
+-- functions can use them.
 -- +goose StatementBegin
 CREATE FUNCTION keystore.open_scratch() RETURNS void
     LANGUAGE plpgsql
@@ -258,9 +258,9 @@ END
 $$;
 -- +goose StatementEnd
 
--- Wants the scratch tables to be those of open_scratch. Whoever calls could have put a
--- view or a table with triggers in their place, and what those run, the functions
--- below would run as the store's owner.
+-- Requires that the scratch tables are those of open_scratch. The caller could have
+-- replaced them by a view or a table with triggers, whose code the functions below would
+-- run as the store's owner.
 -- +goose StatementBegin
 CREATE FUNCTION keystore.check_scratch() RETURNS void
     LANGUAGE plpgsql
@@ -345,8 +345,8 @@ END
 $$;
 -- +goose StatementEnd
 
--- Takes from the scratch tables what the store lacks or has under a dead KEK. The
--- states of KEKs only go on. What is destroyed stays destroyed.
+-- Takes from the scratch tables the rows that the store lacks or has under a dead KEK. The
+-- states of KEKs only advance. Destroyed keys stay destroyed.
 -- +goose StatementBegin
 CREATE FUNCTION keystore.restore_scratch(dead_tenants text[], dead_epochs integer[]) RETURNS bigint
     LANGUAGE plpgsql

@@ -1,4 +1,4 @@
--- What the erasure of persons calls, as the eraser.
+-- Calls of the erasure of persons, as the eraser.
 
 -- name: RequestErasure :exec
 SELECT keystore.request_erasure(@request_id::uuid, @tenant_id::text, @subject_id::text, @partitions::int[], @all_entities::boolean,

@@ -1,4 +1,4 @@
--- What the rotation of KEKs calls, as the eraser.
+-- Calls of the rotation of KEKs, as the eraser.
 
 -- name: ListKEKs :many
 SELECT * FROM keystore.keks(@tenant_id::text);

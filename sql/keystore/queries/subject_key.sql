@@ -1,5 +1,5 @@
--- What appending and reading nodes call. Names and types stand beside every call:
--- sqlc does not know the columns of a function that returns a table.
+-- Calls of appending and reading nodes. Each call has names and types of its columns:
+-- sqlc does not know those of a function that returns a table.
 
 -- name: ReadSubjectKeys :many
 SELECT r.ordinal::int AS ordinal, r.key_ref::uuid AS key_ref, r.state::text AS state, r.active_version::int AS active_version,

@@ -60,7 +60,7 @@ func TestAppend_RejectedValueFailsItsRequestOnly(t *testing.T) {
 	poisons := map[string]func(*ports.AppendRequest){
 		"a value that no text may hold, in the first round trip":   func(r *ports.AppendRequest) { r.Events[0].Stream.ID = secret + "\xff" },
 		"a value that no JSON may hold, in the second round trip":  func(r *ports.AppendRequest) { r.Events[0].Payload = []byte(`{"a":"` + secret + `"`) },
-		"a constraint nobody foresaw":                              func(r *ports.AppendRequest) { r.Events[0].Source.Channel = "forbidden " + secret },
+		"an unexpected constraint":                                 func(r *ports.AppendRequest) { r.Events[0].Source.Channel = "forbidden " + secret },
 		"a key that is too long":                                   func(r *ports.AppendRequest) { r.Events[0].Keys = []string{secret + strings.Repeat("k", 600)} },
 		"an event id that is taken":                                func(r *ports.AppendRequest) { r.Events[0].ID = takenID },
 		"the same, in two requests of one group, poisons only one": nil,

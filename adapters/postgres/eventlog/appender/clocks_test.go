@@ -64,7 +64,7 @@ func TestAppend_NodesWithJumpingClocks(t *testing.T) {
 
 	var mutex sync.Mutex
 	failures := []error{}
-	handed, repeats := map[event.ID]bool{}, 0
+	delivered, repeats := map[event.ID]bool{}, 0
 	last := map[event.PartitionID]event.Sequence{}
 	clocks := make([]*jumpingClock, 3)
 	var made sync.Once
@@ -75,7 +75,7 @@ func TestAppend_NodesWithJumpingClocks(t *testing.T) {
 		w := testkit.Must(subscriptions.NewHeadWatcher(subscriptions.HeadWatcherConfig{Heads: s.Events, Clock: c, Poll: 20 * time.Millisecond}))
 		running.Go(func() { w.Run(ctx) })
 		runner, err := projections.New(projections.Config{
-			Store: s.Projections, Register: s.ProjectionVersions, Leases: s.Leases, Heads: w, Node: fmt.Sprintf("n%d", i), Clock: c,
+			Store: s.Projections, Log: s.Events, Register: s.ProjectionVersions, Leases: s.Leases, Heads: w, Node: fmt.Sprintf("n%d", i), Clock: c,
 			Limits: conformance.ProjectorLimits(func(l *projections.Limits) {
 				l.TTL, l.Renew, l.Refresh, l.Batch = 3*time.Second, time.Second, 200*time.Millisecond, 5
 			}),
@@ -105,13 +105,13 @@ func TestAppend_NodesWithJumpingClocks(t *testing.T) {
 				batch, err := service.Poll(ctx, person, subscriptions.Poll{ID: "all", Limit: 5, Wait: 5 * time.Second})
 				for _, d := range batch.Deliveries {
 					mutex.Lock()
-					if handed[d.Event.ID] {
+					if delivered[d.Event.ID] {
 						repeats++
 					}
 					if d.Event.Sequence < last[d.Event.Partition] {
 						failures = append(failures, fmt.Errorf("sequence %d after %d", d.Event.Sequence, last[d.Event.Partition]))
 					}
-					handed[d.Event.ID], last[d.Event.Partition] = true, d.Event.Sequence
+					delivered[d.Event.ID], last[d.Event.Partition] = true, d.Event.Sequence
 					mutex.Unlock()
 					if err == nil {
 						_, err = service.Acknowledge(ctx, person, subscriptions.Acknowledgement{ID: "all", EventIDs: []event.ID{d.Event.ID}})
@@ -127,12 +127,12 @@ func TestAppend_NodesWithJumpingClocks(t *testing.T) {
 		})
 	}
 
-	count := func() (handedOut, appliedTo int) {
+	count := func() (deliveries, appliedTo int) {
 		mutex.Lock()
-		handedOut = len(handed)
+		deliveries = len(delivered)
 		mutex.Unlock()
 		require.NoError(t, scanOne(t, dsn, "SELECT count(*) FROM backbone.jumps", &appliedTo))
-		return handedOut, appliedTo
+		return deliveries, appliedTo
 	}
 	for n := 1; n <= events; n++ {
 		_, err := writer.Appender.Append(t.Context(), pgtest.Invoice(books[n%len(books)], 1))

@@ -10,7 +10,7 @@
 //	write.go    insert the rows of all accepted requests, one statement for each table
 //	commit.go   commit in the same round trip
 //	resolve.go  find out whether a commit whose answer was lost has happened
-//	notify.go   tell listeners which partitions grew
+//	notify.go   notify listeners which partitions grew
 //
 // A partition's head row, its row of backbone.partition_heads, is its lock. It holds the
 // genesis checksum and is never written; the head itself is the partition's last event. A

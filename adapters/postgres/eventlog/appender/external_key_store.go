@@ -15,7 +15,7 @@ import (
 	"github.com/erpbackbone/backbone/domain/fault"
 )
 
-// Bounds of a lease in another database, beside limits.lease.
+// Bounds of a lease in another database, besides limits.lease.
 const (
 	leaseTries = 2 // the pool may hold a connection that a restart has cut
 	// keyStoreBackoff is how long groups do not ask a key store that did not answer: waiting

@@ -134,8 +134,8 @@ func (g *group) checkKeys(r *ports.AppendRequest) *fault.Error {
 	return nil
 }
 
-// checkKey refuses a key that was not leased. Its state tells a key that has a newer version
-// or was locked for a moment, which the caller may retry, from one that was destroyed.
+// checkKey refuses a key that was not leased. Its state distinguishes a key that has a newer
+// version or was locked for a moment, which the caller may retry, from a destroyed one.
 func (g *group) checkKey(p event.PartitionID, s *event.SealedSubject) *fault.Error {
 	k := keyVersionOf(p, s)
 	if g.facts.leases.getOrWant(k) {

@@ -12,7 +12,7 @@ import (
 )
 
 // BenchmarkAppendPersonal is BenchmarkAppend with one sealed value in every event,
-// beside the same events without.
+// and the same events without.
 func BenchmarkAppendPersonal(b *testing.B) {
 	for _, callers := range []int{1, 64} {
 		for _, layout := range []string{"none", "one_database", "key_store_apart"} {

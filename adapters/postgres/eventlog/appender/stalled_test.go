@@ -10,6 +10,7 @@ import (
 
 	"github.com/erpbackbone/backbone/adapters/postgres"
 	"github.com/erpbackbone/backbone/adapters/postgres/eventlog/appender"
+	"github.com/erpbackbone/backbone/adapters/postgres/internal/pg"
 	"github.com/erpbackbone/backbone/adapters/postgres/internal/pgtest"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
@@ -154,7 +155,7 @@ func TestStalledPartition_MorePartitionsThanSlots(t *testing.T) {
 	locker := pgtest.Connect(t, dsn)
 	tx, err := locker.Begin(t.Context())
 	require.NoError(t, err)
-	_, err = tx.Exec(t.Context(), "SELECT FROM backbone.partition_heads WHERE partition_id = ANY($1) FOR UPDATE", pgtest.Int32s(books[:10]))
+	_, err = tx.Exec(t.Context(), "SELECT FROM backbone.partition_heads WHERE partition_id = ANY($1) FOR UPDATE", pg.Partitions(books[:10]))
 	require.NoError(t, err)
 	var held []<-chan outcome
 	for _, p := range books[:10] {

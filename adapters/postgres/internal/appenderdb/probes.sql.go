@@ -95,8 +95,8 @@ type ListEventIDsRow struct {
 	ID      pgtype.UUID
 }
 
-// The ids of events that refused a request; they exist. The order makes the primary
-// key the only index that can answer.
+// The ids of existing events that a refusal names. The order makes the primary key the
+// only index that can serve the query.
 func (q *Queries) ListEventIDs(ctx context.Context, db DBTX, arg *ListEventIDsParams) ([]ListEventIDsRow, error) {
 	rows, err := db.Query(ctx, ListEventIDs, arg.Ordinals, arg.PartitionIds, arg.Sequences)
 	if err != nil {
@@ -141,7 +141,8 @@ type ListEventSequencesRow struct {
 	Sequence int64
 }
 
-// Which of the ids a group meant to write are there.
+// The sequences of those events of a group that were written, after a commit with an
+// unknown outcome.
 func (q *Queries) ListEventSequences(ctx context.Context, db DBTX, arg *ListEventSequencesParams) ([]ListEventSequencesRow, error) {
 	rows, err := db.Query(ctx, ListEventSequences, arg.Ordinals, arg.PartitionIds, arg.Ids)
 	if err != nil {
@@ -272,7 +273,7 @@ const ListKeyConditionHits = `-- name: ListKeyConditionHits :many
 SELECT k.ordinal::int AS ordinal, hit.sequence::bigint AS sequence, hit.position::bigint AS position
 FROM (
     -- The numbers of the types, once per condition: OFFSET 0 keeps the planner from
-    -- asking for them again for every key.
+    -- reading them again for every key.
     SELECT a.ordinal, a.partition_id, a.after, a.key, a.other_keys, a.types, ARRAY(SELECT t.number FROM backbone.event_types t WHERE t.type = ANY (a.types)) AS type_numbers
     FROM (SELECT unnest($1::int[]) AS ordinal,
                  unnest($2::int[]) AS partition_id,
@@ -329,9 +330,9 @@ type ListKeyConditionHitsRow struct {
 // The first event after a sequence that carries the driving key, all other keys
 // and one of the types; or, with position beyond the scan limit, the proof that
 // the condition is too old. The limit is concurrency.MaxConditionScan; a constant
-// lets the planner see it. Arrays inside the arrays are array literals. The innermost
-// query is one that no planner turns into a join: a join would look each sequence up in
-// the whole partition, whatever the key, while the append holds the head.
+// lets the planner see it. Arrays inside the arrays are array literals. No planner turns
+// the innermost query into a join: a join would look each sequence up in the whole
+// partition, whatever the key, while the append holds the head's lock.
 func (q *Queries) ListKeyConditionHits(ctx context.Context, db DBTX, arg *ListKeyConditionHitsParams) ([]ListKeyConditionHitsRow, error) {
 	rows, err := db.Query(ctx, ListKeyConditionHits,
 		arg.Ordinals,
@@ -480,10 +481,10 @@ type ListStreamVersionsRow struct {
 	Acl           string
 }
 
-// First round trip of an append group, after the head locks: what the group's
-// requests demand or build on. Parameters are parallel arrays without duplicates;
-// names that do not exist give no row.
-// lifecycle and access list are NULL but for streams that somebody gave one.
+// First round trip of an append group, after the head locks: it reads the rows that the
+// expectations of the group's requests are checked against. Parameters are parallel arrays
+// without duplicates; names that do not exist give no row.
+// lifecycle and access list are NULL, except for streams whose events set them.
 func (q *Queries) ListStreamVersions(ctx context.Context, db DBTX, arg *ListStreamVersionsParams) ([]ListStreamVersionsRow, error) {
 	rows, err := db.Query(ctx, ListStreamVersions,
 		arg.Ordinals,

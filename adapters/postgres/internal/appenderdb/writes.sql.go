@@ -52,8 +52,8 @@ type ChangeStreamsParams struct {
 	Locked           []int32
 }
 
-// UpsertStreamVersions for streams whose state or metadata change in this group; all
-// others keep their narrow rows. Without a new metadata version the metadata stay.
+// UpsertStreamVersions for streams whose state or metadata change in this group; the rows
+// of all other streams stay narrow. Without a new metadata version the metadata stay.
 func (q *Queries) ChangeStreams(ctx context.Context, db DBTX, arg *ChangeStreamsParams) (int64, error) {
 	result, err := db.Exec(ctx, ChangeStreams,
 		arg.PartitionIds,
@@ -209,12 +209,12 @@ type InsertEventPayloadsParams struct {
 
 // Second round trip of an append group. Rows come as parallel arrays and are
 // joined to the locked head rows, which is the form that a sharded cluster under
-// row security accepts. JSON and text arrays travel as text, so that the bytes
-// that were hashed are the bytes that are stored. Events and payloads are
-// inserted in the order of their primary keys, whichever way the join is run: a group
-// that is inserted backwards splits the last page of an index in its middle, over and
-// over, and leaves all of them half empty. The events themselves are inserted by
-// eventlog.InsertEvents, which is made of the table of envelope columns.
+// row security accepts. JSON and text arrays are sent as text, so that the stored
+// bytes are the hashed ones. Events and payloads are inserted in the order of their
+// primary keys, whatever plan the join has: rows in descending order would split the
+// last page of an index in its middle each time and leave all pages half empty. The
+// events themselves are inserted by eventlog.InsertEvents, which is made of the table
+// of envelope columns.
 func (q *Queries) InsertEventPayloads(ctx context.Context, db DBTX, arg *InsertEventPayloadsParams) (int64, error) {
 	result, err := db.Exec(ctx, InsertEventPayloads,
 		arg.PartitionIds,
@@ -261,8 +261,8 @@ type InsertIdempotencyKeysParams struct {
 	Now            time.Time
 }
 
-// An expired row is taken over; one that is still good would leave the row count
-// short, which fails the group.
+// An expired row is replaced. A row that is still valid is not, so that the row count is
+// too low and the group fails.
 func (q *Queries) InsertIdempotencyKeys(ctx context.Context, db DBTX, arg *InsertIdempotencyKeysParams) (int64, error) {
 	result, err := db.Exec(ctx, InsertIdempotencyKeys,
 		arg.PartitionIds,

@@ -52,8 +52,8 @@ type ListDescendantsRow struct {
 }
 
 // From events towards their effects, inside one partition, level by level: a
-// recursive query works through one level before the next, so the limit leaves the
-// deepest out. The sequence of the event where the walk began ends written circles.
+// recursive query computes one level before the next, so the limit leaves the deepest
+// events out. Stop, the sequence of the event where the walk began, ends cycles.
 func (q *Queries) ListDescendants(ctx context.Context, db DBTX, arg *ListDescendantsParams) ([]ListDescendantsRow, error) {
 	rows, err := db.Query(ctx, ListDescendants,
 		arg.PageSize,
@@ -120,8 +120,8 @@ type ListKeyMatchesRow struct {
 }
 
 // A page of a key's entries, and for each whether it has one of the types and all of
-// the other keys. The innermost query is one that no planner turns into a join: a join
-// would look the sequence up in the whole partition, whatever the key.
+// the other keys. No planner turns the innermost query into a join: a join would look
+// the sequence up in the whole partition, whatever the key.
 func (q *Queries) ListKeyMatches(ctx context.Context, db DBTX, arg *ListKeyMatchesParams) ([]ListKeyMatchesRow, error) {
 	rows, err := db.Query(ctx, ListKeyMatches,
 		arg.Types,

@@ -61,11 +61,11 @@ type ListEventsWithinRow struct {
 	Payload       []byte
 }
 
-// Reads of the log that are bounded by what they bring: payloads of a megabyte each
-// come in small pages.
-// As ListEventsAfter, up to the last event whose payload still fits into the bytes
-// together with those before it; the first comes however large it is. What payloads
-// take on disk, which is known without reading them, bounds which are measured.
+// Reads of the log that are bounded by the bytes of the payloads: a page of payloads of a
+// megabyte each is short.
+// ListEventsAfter, up to the last event whose payload still fits into the bytes together
+// with those before it; the first event is returned however large it is. The sizes of
+// payloads on disk, which are known without reading them, bound how many are measured.
 func (q *Queries) ListEventsWithin(ctx context.Context, db DBTX, arg *ListEventsWithinParams) ([]ListEventsWithinRow, error) {
 	rows, err := db.Query(ctx, ListEventsWithin,
 		arg.PartitionID,

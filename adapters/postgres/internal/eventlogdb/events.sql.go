@@ -34,7 +34,7 @@ type GetEventByIDRow struct {
 	Payload       []byte
 }
 
-// Reads of the log. Fetches are by primary key; searches answer sequences only,
+// Reads of the log. Fetches are by primary key; searches return sequences only,
 // each through one index, so that a filter never decides the plan.
 func (q *Queries) GetEventByID(ctx context.Context, db DBTX, arg *GetEventByIDParams) (GetEventByIDRow, error) {
 	row := db.QueryRow(ctx, GetEventByID, arg.PartitionID, arg.ID)
@@ -84,7 +84,7 @@ const GetReadAheadLimit = `-- name: GetReadAheadLimit :one
 SELECT s.max_val::int FROM pg_catalog.pg_settings s WHERE s.name = 'effective_io_concurrency'
 `
 
-// 0 where the server cannot tell its operating system what it will read.
+// 0 where the server cannot announce its reads to the operating system.
 func (q *Queries) GetReadAheadLimit(ctx context.Context, db DBTX) (int32, error) {
 	row := db.QueryRow(ctx, GetReadAheadLimit)
 	var s_max_val int32
@@ -193,10 +193,10 @@ type ListEventsBySequenceParams struct {
 	Sequences   []int64
 }
 
-// The three below fetch rows that lie scattered, in no particular order. They run
-// under ReadScattered, with which they are bitmap scans: those visit each page once,
-// in the order in which pages lie, and let the system read pages ahead; an index scan
-// waits for one page after the other.
+// The three queries below fetch rows that are scattered over the table, in no particular
+// order. They run under ReadScattered, which makes them bitmap scans: those visit each
+// page once, in the order of pages on disk, and let the system read pages ahead; an index
+// scan waits for one page after the other.
 func (q *Queries) ListEventsBySequence(ctx context.Context, db DBTX, arg *ListEventsBySequenceParams) ([]BackboneEvent, error) {
 	rows, err := db.Query(ctx, ListEventsBySequence, arg.PartitionID, arg.Sequences)
 	if err != nil {
@@ -736,9 +736,9 @@ type ListEventsOfTypesAfterRow struct {
 	Payload       []byte
 }
 
-// Of the next events those of the given types with their payloads, and without it the
-// last one, whatever its type: how far the reader has got. The log has no gaps, so a
-// range of sequences is a page.
+// Of the next events those of the given types with their payloads, and the last one
+// whatever its type, without its payload unless it is of the types: the reader's new
+// position. The log has no gaps, so a range of sequences is a page.
 func (q *Queries) ListEventsOfTypesAfter(ctx context.Context, db DBTX, arg *ListEventsOfTypesAfterParams) ([]ListEventsOfTypesAfterRow, error) {
 	rows, err := db.Query(ctx, ListEventsOfTypesAfter,
 		arg.PartitionID,
@@ -843,10 +843,10 @@ SELECT set_config('enable_indexscan', 'off', true), set_config('enable_seqscan',
        set_config('effective_io_concurrency', GREATEST(current_setting('effective_io_concurrency')::int, $1::int)::text, true)
 `
 
-// Until the end of the transaction: bitmap scans only, and since then nothing costs but
-// pages and rows, the condition that leaves the fewest of them is always part of the
-// search in the index, whatever the planner knows about the table. What an operator
-// allows to be read ahead stays if it is more.
+// Until the end of the transaction the planner uses bitmap scans only. Only pages and rows
+// cost anything, so that the condition that leaves the fewest of them is always part of
+// the search in the index, whatever the planner knows about the table. An operator's
+// setting for reading ahead stays if it is higher.
 func (q *Queries) ReadScattered(ctx context.Context, db DBTX, readAhead int32) error {
 	_, err := db.Exec(ctx, ReadScattered, readAhead)
 	return err

@@ -179,8 +179,8 @@ type ListRecordingTimesRow struct {
 	RecordedAt  time.Time
 }
 
-// Of single events, in whichever partitions; each is one probe of the primary key, in its
-// order, so that small tables are not read from end to end either.
+// When events of any partitions were recorded. Each event is one probe of the primary key,
+// in its order, so that small tables are not scanned either.
 func (q *Queries) ListRecordingTimes(ctx context.Context, db DBTX, arg *ListRecordingTimesParams) ([]ListRecordingTimesRow, error) {
 	rows, err := db.Query(ctx, ListRecordingTimes, arg.PartitionIds, arg.Sequences)
 	if err != nil {

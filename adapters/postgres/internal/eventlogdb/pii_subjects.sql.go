@@ -47,8 +47,8 @@ type CountPersonalEventsRow struct {
 }
 
 // Which records hold sealed values of a person.
-// By event type and key class. The probe asks for an order, so that only the primary
-// key can answer it, whatever the planner knows about the table.
+// By event type and key class. The probe has an order, so that only the primary key can
+// serve it, whatever the planner knows about the table.
 func (q *Queries) CountPersonalEvents(ctx context.Context, db DBTX, arg *CountPersonalEventsParams) ([]CountPersonalEventsRow, error) {
 	rows, err := db.Query(ctx, CountPersonalEvents, arg.PartitionID, arg.SubjectID)
 	if err != nil {

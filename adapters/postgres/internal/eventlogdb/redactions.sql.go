@@ -57,7 +57,7 @@ type CountEventsUntilParams struct {
 	Until       int64
 }
 
-// Every row there is, whatever its sequence: reads by page see none before the first.
+// Counts rows of any sequence: reads by page return none below sequence 1.
 func (q *Queries) CountEventsUntil(ctx context.Context, db DBTX, arg *CountEventsUntilParams) (int64, error) {
 	row := db.QueryRow(ctx, CountEventsUntil, arg.PartitionID, arg.Until)
 	var count int64
@@ -84,7 +84,7 @@ type ListEventPIISubjectsRow struct {
 	Paths     []string
 }
 
-// By sequence, which no index does: the whole of it is read once.
+// By sequence, an order that no index has: verification reads all rows in one query.
 func (q *Queries) ListEventPIISubjects(ctx context.Context, db DBTX, arg *ListEventPIISubjectsParams) ([]ListEventPIISubjectsRow, error) {
 	rows, err := db.Query(ctx, ListEventPIISubjects, arg.PartitionID, arg.Until)
 	if err != nil {
@@ -278,7 +278,7 @@ type RequestRedactionParams struct {
 	Person      string
 }
 
-// Redaction and what verification reads beside the events.
+// Redactions, and the rows that verification reads apart from the events.
 func (q *Queries) RequestRedaction(ctx context.Context, db DBTX, arg *RequestRedactionParams) (time.Time, error) {
 	row := db.QueryRow(ctx, RequestRedaction,
 		arg.PartitionID,

@@ -57,8 +57,8 @@ type ListStreamRowsRow struct {
 	MetadataVersion pgtype.Int8
 }
 
-// What verification compares with the events of streams.
-// The rows of those of the streams that have one.
+// The rows of streams that verification compares with their events.
+// The rows of the streams that have one.
 func (q *Queries) ListStreamRows(ctx context.Context, db DBTX, arg *ListStreamRowsParams) ([]ListStreamRowsRow, error) {
 	rows, err := db.Query(ctx, ListStreamRows, arg.StreamTypes, arg.StreamIds, arg.PartitionID)
 	if err != nil {
@@ -167,11 +167,11 @@ type ListStreamRowsWithEndsRow struct {
 	NextPage          bool
 }
 
-// The rows of a page that say more than that a stream has events and no state, or do not
-// agree with its first and last event, each with what those events and the ones that it
-// refers to say; and, as a row of its own, where the next page begins if there is one.
-// One statement sees rows and events as of one moment. Of a stream whose first event is its
-// last one, as nearly all of many logs are, one event is looked up.
+// The rows of a page that have a state or metadata or disagree with the stream's first and
+// last event, each with columns of those events and of the events that it refers to. A
+// separate row has the stream that begins the next page, if there is one. One statement
+// sees rows and events as of one moment. Of a stream with one event, as nearly all streams
+// of many logs are, it looks up one event.
 func (q *Queries) ListStreamRowsWithEnds(ctx context.Context, db DBTX, arg *ListStreamRowsWithEndsParams) ([]ListStreamRowsWithEndsRow, error) {
 	rows, err := db.Query(ctx, ListStreamRowsWithEnds,
 		arg.Endings,

@@ -645,7 +645,7 @@ type RequestErasureParams struct {
 	DueOn       pgtype.Date
 }
 
-// What the erasure of persons calls, as the eraser.
+// Calls of the erasure of persons, as the eraser.
 func (q *Queries) RequestErasure(ctx context.Context, db DBTX, arg *RequestErasureParams) error {
 	_, err := db.Exec(ctx, requestErasure,
 		arg.RequestID,

@@ -76,7 +76,7 @@ const listKEKs = `-- name: ListKEKs :many
 SELECT tenant_id, epoch, kms_key_id, state, created_at, activated_at, drained_at, deleting_at, deleted_at FROM keystore.keks($1::text)
 `
 
-// What the rotation of KEKs calls, as the eraser.
+// Calls of the rotation of KEKs, as the eraser.
 func (q *Queries) ListKEKs(ctx context.Context, db DBTX, tenantID string) ([]KeystoreTenantKek, error) {
 	rows, err := db.Query(ctx, listKEKs, tenantID)
 	if err != nil {

@@ -160,8 +160,8 @@ type ReadSubjectKeysRow struct {
 	Fingerprint   []byte
 }
 
-// What appending and reading nodes call. Names and types stand beside every call:
-// sqlc does not know the columns of a function that returns a table.
+// Calls of appending and reading nodes. Each call has names and types of its columns:
+// sqlc does not know those of a function that returns a table.
 func (q *Queries) ReadSubjectKeys(ctx context.Context, db DBTX, arg *ReadSubjectKeysParams) ([]ReadSubjectKeysRow, error) {
 	rows, err := db.Query(ctx, readSubjectKeys,
 		arg.Ordinals,

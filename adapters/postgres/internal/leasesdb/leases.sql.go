@@ -327,7 +327,7 @@ type ListLockedLeasesRow struct {
 	PartitionID int32
 }
 
-// Those of the wanted that somebody else locks at this moment.
+// The wanted leases whose rows another session locks at this moment.
 func (q *Queries) ListLockedLeases(ctx context.Context, db DBTX, arg *ListLockedLeasesParams) ([]ListLockedLeasesRow, error) {
 	rows, err := db.Query(ctx, ListLockedLeases, arg.Names, arg.Partitions)
 	if err != nil {
@@ -364,7 +364,7 @@ type PruneLeasesParams struct {
 	Keep   []string
 }
 
-// The rows that somebody locks just now are left to the next time.
+// Skips rows that another session locks: the next call removes them.
 func (q *Queries) PruneLeases(ctx context.Context, db DBTX, arg *PruneLeasesParams) (int64, error) {
 	result, err := db.Exec(ctx, PruneLeases, arg.Prefix, arg.Keep)
 	if err != nil {
@@ -395,7 +395,7 @@ type ReleaseLeasesParams struct {
 	Partitions []int32
 }
 
-// Locked in the order of HoldLeases: two nodes never wait for each other.
+// Locks in the order of HoldLeases, so that two nodes never wait for each other.
 func (q *Queries) ReleaseLeases(ctx context.Context, db DBTX, arg *ReleaseLeasesParams) error {
 	_, err := db.Exec(ctx, ReleaseLeases, arg.Holder, arg.Names, arg.Partitions)
 	return err

@@ -37,7 +37,7 @@ type CountCommitsRow struct {
 }
 
 // The events that one transaction appended to a partition share recorded_at, to the
-// microsecond. At most page_size events of each range are looked at.
+// microsecond. It reads at most page_size events of each range.
 func (q *Queries) CountCommits(ctx context.Context, db DBTX, arg *CountCommitsParams) ([]CountCommitsRow, error) {
 	rows, err := db.Query(ctx, CountCommits,
 		arg.Afters,
@@ -113,7 +113,7 @@ type GetHeadAtRow struct {
 	TenantID string
 }
 
-// The legal entity whose head lies at a place in its table.
+// The legal entity whose head row has a given position (ctid) in its table.
 func (q *Queries) GetHeadAt(ctx context.Context, db DBTX, arg *GetHeadAtParams) (GetHeadAtRow, error) {
 	row := db.QueryRow(ctx, GetHeadAt, arg.Page, arg.Tuple)
 	var i GetHeadAtRow
@@ -173,10 +173,10 @@ const HasLog = `-- name: HasLog :one
 SELECT (to_regclass('backbone.events') IS NOT NULL)::bool AS has_log
 `
 
-// What operators ask of a database. Each question reads the catalog, or probes the log
-// by primary key a bounded number of times: none of them depends on how many events
-// there are. Those about sessions, tables and indexes serve any database, also that of
-// a key store. No payload, no id of a document and no person is in an answer.
+// Queries of the monitor. Each reads the catalog, or probes the log by primary key a
+// bounded number of times: the cost of none depends on the number of events. Those
+// about sessions, tables and indexes work in any database, also in that of a key store.
+// No result contains a payload, the id of a document, or a person.
 func (q *Queries) HasLog(ctx context.Context, db DBTX) (bool, error) {
 	row := db.QueryRow(ctx, HasLog)
 	var has_log bool
@@ -242,7 +242,7 @@ type ListHorizonHoldersRow struct {
 	Seconds     float64
 }
 
-// What holds rows back beside sessions.
+// Replication slots and prepared transactions that keep vacuum from removing dead rows.
 func (q *Queries) ListHorizonHolders(ctx context.Context, db DBTX) ([]ListHorizonHoldersRow, error) {
 	rows, err := db.Query(ctx, ListHorizonHolders)
 	if err != nil {
@@ -292,8 +292,8 @@ type ListKeyKindsRow struct {
 	ReferencesEstimated int64
 }
 
-// From the planner's statistics, so only after an ANALYZE. What a key says about a
-// document or a person is cut off: an entity's type or a tag's name is left.
+// From the planner's statistics, so only after an ANALYZE. It cuts off the part of a key
+// that identifies a document or a person: an entity's type or a tag's name is left.
 func (q *Queries) ListKeyKinds(ctx context.Context, db DBTX) ([]ListKeyKindsRow, error) {
 	rows, err := db.Query(ctx, ListKeyKinds)
 	if err != nil {
@@ -353,7 +353,7 @@ type ListLockWaitsRow struct {
 	Tuple     int32
 }
 
-// Who waits for a row holds, or waits for, its tuple lock, which names the row.
+// A session that waits for a row holds, or waits for, its tuple lock, which names the row.
 func (q *Queries) ListLockWaits(ctx context.Context, db DBTX) ([]ListLockWaitsRow, error) {
 	rows, err := db.Query(ctx, ListLockWaits)
 	if err != nil {
@@ -448,9 +448,9 @@ type ListProjectionLagsRow struct {
 	WaitingSince time.Time
 }
 
-// Of every partition that has events: how far a projection is, and since when the
-// oldest event waits that it has not seen. Role and state are those of the version in
-// the register, an empty text for one that no server has entered there.
+// For each checkpoint: the head of its partition, and when the oldest event after the
+// checkpoint was recorded. Role and state are those of the version in the register, empty
+// for a version that no server has registered.
 func (q *Queries) ListProjectionLags(ctx context.Context, db DBTX) ([]ListProjectionLagsRow, error) {
 	rows, err := db.Query(ctx, ListProjectionLags)
 	if err != nil {
@@ -561,8 +561,8 @@ type ListSessionsRow struct {
 	Hidden             bool
 }
 
-// PostgreSQL hides what sessions of other roles do from those without
-// pg_read_all_stats; their locks are seen. Vacuum's own snapshots hold nothing back.
+// PostgreSQL hides the activity of other roles' sessions from roles without
+// pg_read_all_stats, but not their locks. Snapshots of vacuum hold no row back.
 func (q *Queries) ListSessions(ctx context.Context, db DBTX) ([]ListSessionsRow, error) {
 	rows, err := db.Query(ctx, ListSessions)
 	if err != nil {
@@ -614,7 +614,7 @@ type ListTableSizesRow struct {
 }
 
 // Partitioned tables with all their partitions. Rows are the planner's estimate, -1
-// when no part was ever analyzed.
+// when no partition was ever analyzed.
 func (q *Queries) ListTableSizes(ctx context.Context, db DBTX) ([]ListTableSizesRow, error) {
 	rows, err := db.Query(ctx, ListTableSizes)
 	if err != nil {
@@ -662,7 +662,7 @@ type ListVacuumStatesRow struct {
 	AnalyzedAt          time.Time
 }
 
-// Tables whose rows are rewritten or deleted, those that have most dead rows first.
+// Tables whose rows are rewritten or deleted, those with the most dead rows first.
 func (q *Queries) ListVacuumStates(ctx context.Context, db DBTX) ([]ListVacuumStatesRow, error) {
 	rows, err := db.Query(ctx, ListVacuumStates)
 	if err != nil {
@@ -719,7 +719,7 @@ type SampleEventsRow struct {
 	PayloadBytes int32
 }
 
-// What the given events are, for estimates. Sizes are those on disk.
+// Properties of the given events, for estimates. Sizes are those on disk.
 func (q *Queries) SampleEvents(ctx context.Context, db DBTX, arg *SampleEventsParams) ([]SampleEventsRow, error) {
 	rows, err := db.Query(ctx, SampleEvents, arg.Sequences, arg.PartitionID)
 	if err != nil {

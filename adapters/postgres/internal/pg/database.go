@@ -19,7 +19,6 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/ports"
 )
 
@@ -44,13 +43,13 @@ type Config struct {
 	Limits             Limits
 	// Clock gives the time that rows are stamped with.
 	Clock ports.Clock
-	// Logger gets what operators must know.
+	// Logger gets messages for operators.
 	Logger *slog.Logger
 	// Metrics observes the append engine; nil observes nothing.
 	Metrics AppendMetrics
 	// Tracer follows statements (never their arguments); nil follows nothing.
 	Tracer pgx.QueryTracer
-	// DialFunc opens connections; nil is a TCP or unix socket dialer with keepalive.
+	// DialFunc opens connections; nil is Dial.
 	DialFunc func(ctx context.Context, network, address string) (net.Conn, error)
 }
 
@@ -141,8 +140,7 @@ func Open(ctx context.Context, c Config) (*Database, error) {
 		c.Metrics = noMetrics{}
 	}
 	if c.DialFunc == nil {
-		dialer := &net.Dialer{KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 15 * time.Second, Interval: 5 * time.Second, Count: 3}}
-		c.DialFunc = dialer.DialContext
+		c.DialFunc = Dial
 	}
 	s := &Database{Config: c, Clock: c.Clock, Log: c.Logger}
 	var err error
@@ -161,6 +159,13 @@ func Open(ctx context.Context, c Config) (*Database, error) {
 	return s, nil
 }
 
+var dialer = net.Dialer{KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 15 * time.Second, Interval: 5 * time.Second, Count: 3}}
+
+// Dial opens a TCP or unix socket connection with keepalive.
+func Dial(ctx context.Context, network, address string) (net.Conn, error) {
+	return dialer.DialContext(ctx, network, address)
+}
+
 // Close ends the connections of the pool.
 func (s *Database) Close() { s.Reads.Close() }
 
@@ -176,8 +181,7 @@ func Milliseconds(d time.Duration) string { return strconv.FormatInt(d.Milliseco
 func (s *Database) OpenPool(ctx context.Context, dsn, name string, size int, parameters map[string]string) (*pgxpool.Pool, error) {
 	config, err := pgxpool.ParseConfig(dsn)
 	if err != nil {
-		// The library's text may quote the password.
-		return nil, fault.New(fault.Invalid, "store.dsn_invalid", "the database address cannot be read; correct it")
+		return nil, InvalidDSN("the database address")
 	}
 	config.MaxConns = int32(size)
 	s.prepareConn(config.ConnConfig, name, parameters)

@@ -98,6 +98,12 @@ func Translate(ctx context.Context, err error) error {
 	return fault.New(fault.Internal, CodeInternal, "the database refused a statement; the server's log has the reason").WithCause(RedactError(err))
 }
 
+// InvalidDSN is the fault of an address that the library cannot parse. It has no cause, because
+// the library's text may quote the password.
+func InvalidDSN(address string) *fault.Error {
+	return fault.New(fault.Invalid, "store.dsn_invalid", "%s cannot be read; correct it", address)
+}
+
 // UnavailableFault is the fault store.unavailable. It names a refused login and a held lock,
 // whose next steps differ from those of an outage.
 func UnavailableFault(err error) *fault.Error {

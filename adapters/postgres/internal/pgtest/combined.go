@@ -1,9 +1,6 @@
 package pgtest
 
 import (
-	"context"
-	"time"
-
 	"github.com/erpbackbone/backbone/adapters/postgres"
 	"github.com/erpbackbone/backbone/adapters/postgres/directory"
 	"github.com/erpbackbone/backbone/adapters/postgres/eventlog"
@@ -13,8 +10,6 @@ import (
 	"github.com/erpbackbone/backbone/adapters/postgres/registry"
 	"github.com/erpbackbone/backbone/adapters/postgres/streams"
 	"github.com/erpbackbone/backbone/adapters/postgres/subscriptions"
-	"github.com/erpbackbone/backbone/domain/event"
-	"github.com/erpbackbone/backbone/ports"
 )
 
 // The stores, under names that none of their methods has.
@@ -66,14 +61,4 @@ func Combine(d *postgres.Database) Combined {
 		d.ProjectionVersions, d.ProjectionRows, d.ProjectionSnapshots, d.ProjectionTargets, d.Subscriptions, d.Webhooks, d.Publishers,
 		d,
 	}
-}
-
-// PartitionHeads calls the event reader's; the projections have one too.
-func (c Combined) PartitionHeads(ctx context.Context) (map[event.PartitionID]ports.Head, error) {
-	return c.Database.Events.PartitionHeads(ctx)
-}
-
-// RecordedAt calls the event reader's.
-func (c Combined) RecordedAt(ctx context.Context, places []ports.EventPosition) (map[ports.EventPosition]time.Time, error) {
-	return c.Database.Events.RecordedAt(ctx, places)
 }

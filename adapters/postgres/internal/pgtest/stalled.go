@@ -6,7 +6,6 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/erpbackbone/backbone/adapters/postgres"
-	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/test/testkit"
 )
 
@@ -22,12 +21,4 @@ func AwaitLockWait(t *testing.T, s *postgres.Database, superuser *pgx.Conn) {
 	t.Helper()
 	AwaitStalled(t, Observer(s))
 	testkit.Eventually(t, WaitLimit, func() bool { return CountLockWaiters(t, superuser) > 0 }, "it waits for the lock")
-}
-
-func Int32s(ids []event.PartitionID) []int32 {
-	out := make([]int32, len(ids))
-	for i, p := range ids {
-		out[i] = int32(p)
-	}
-	return out
 }

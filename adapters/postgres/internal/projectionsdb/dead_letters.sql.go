@@ -107,7 +107,7 @@ type SettleDeadLettersParams struct {
 	Through     int64
 }
 
-// Those that wait, up to a sequence.
+// Settles the waiting dead letters up to a sequence.
 func (q *Queries) SettleDeadLetters(ctx context.Context, db DBTX, arg *SettleDeadLettersParams) error {
 	_, err := db.Exec(ctx, SettleDeadLetters,
 		arg.Status,

@@ -14,7 +14,7 @@ const AdvanceEventTypeGeneration = `-- name: AdvanceEventTypeGeneration :one
 UPDATE backbone.event_type_generation SET generation = generation + 1 RETURNING generation
 `
 
-// Its row lock serialises registrations.
+// The row lock serialises registrations.
 func (q *Queries) AdvanceEventTypeGeneration(ctx context.Context, db DBTX) (int64, error) {
 	row := db.QueryRow(ctx, AdvanceEventTypeGeneration)
 	var generation int64
@@ -28,7 +28,7 @@ ORDER BY h.change DESC, h.schema_version DESC
 LIMIT 1
 `
 
-// Under the lock of the generation: the link to which the next one is tied.
+// The checksum that the next change continues. The caller holds the lock of the generation.
 func (q *Queries) GetEventTypeChainEnd(ctx context.Context, db DBTX) ([]byte, error) {
 	row := db.QueryRow(ctx, GetEventTypeChainEnd)
 	var checksum []byte
@@ -158,7 +158,7 @@ type ListEventTypeChainRow struct {
 	Checksum      []byte
 }
 
-// All tenants' registry has no tenant: a row that has one is none of its changes.
+// The registry is that of all tenants: a row with a tenant is none of its changes.
 func (q *Queries) ListEventTypeChain(ctx context.Context, db DBTX) ([]ListEventTypeChainRow, error) {
 	rows, err := db.Query(ctx, ListEventTypeChain)
 	if err != nil {
@@ -342,8 +342,8 @@ type ListEventTypesRow struct {
 	IsActive     bool
 }
 
-// What was deprecated or reactivated last counts; the registration itself never
-// changes.
+// The last deprecation or reactivation decides whether a version is active; the
+// registration itself never changes.
 func (q *Queries) ListEventTypes(ctx context.Context, db DBTX) ([]ListEventTypesRow, error) {
 	rows, err := db.Query(ctx, ListEventTypes)
 	if err != nil {

@@ -178,7 +178,7 @@ LOCK TABLE backbone.entity_snapshots IN ROW EXCLUSIVE MODE
 
 // Snapshots of entities and streams. The epoch of a partition is how
 // many redactions it has seen.
-// Beside other saves, and after a redaction that is under way.
+// Allows other saves at the same time, and waits for a redaction in progress.
 func (q *Queries) LockEntitySnapshots(ctx context.Context, db DBTX) error {
 	_, err := db.Exec(ctx, LockEntitySnapshots)
 	return err

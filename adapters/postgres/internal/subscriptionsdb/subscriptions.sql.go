@@ -293,7 +293,7 @@ type DeleteGoneConsumersParams struct {
 	Now          time.Time
 }
 
-// Whoever comes back at the same time keeps its row.
+// A consumer that polls again at the same time keeps its row.
 func (q *Queries) DeleteGoneConsumers(ctx context.Context, db DBTX, arg *DeleteGoneConsumersParams) error {
 	_, err := db.Exec(ctx, DeleteGoneConsumers, arg.Subscription, arg.Now)
 	return err
@@ -419,8 +419,8 @@ type FailSubscriptionRow struct {
 	Failures int32
 }
 
-// Counts failures in a row; an active one that has reached the threshold is parked,
-// which is a change that others must not overwrite.
+// Counts failures in a row and parks an active subscription that has reached the
+// threshold, with a new revision, so that no concurrent change overwrites it.
 func (q *Queries) FailSubscription(ctx context.Context, db DBTX, arg *FailSubscriptionParams) (FailSubscriptionRow, error) {
 	row := db.QueryRow(ctx, FailSubscription,
 		arg.Failures,
@@ -523,8 +523,8 @@ type InsertSubscriptionParams struct {
 	UpdatedAt      time.Time
 }
 
-// Persistent subscriptions: definitions, cursors, messages. Everything about a
-// legal entity happens under the lock of its cursor.
+// Persistent subscriptions: definitions, cursors, messages. All changes in a legal
+// entity are made under the lock of its cursor.
 func (q *Queries) InsertSubscription(ctx context.Context, db DBTX, arg *InsertSubscriptionParams) (int64, error) {
 	result, err := db.Exec(ctx, InsertSubscription,
 		arg.Uid,
@@ -586,7 +586,7 @@ type ListAllParkedKeysRow struct {
 	First    int64
 }
 
-// As ListParkedKeys, where there are fewer parked messages than keys to ask for.
+// ListParkedKeys for subscriptions with fewer parked messages than wanted keys.
 func (q *Queries) ListAllParkedKeys(ctx context.Context, db DBTX, arg *ListAllParkedKeysParams) ([]ListAllParkedKeysRow, error) {
 	rows, err := db.Query(ctx, ListAllParkedKeys, arg.Subscription, arg.PartitionID)
 	if err != nil {
@@ -758,8 +758,8 @@ type ListDueMessagesRow struct {
 	Expired      bool
 }
 
-// For all subscriptions at once. Leases that have ended are looked for by themselves:
-// messages that nobody polls for stay due for ever, however many there are.
+// For all subscriptions at once. It searches for ended leases separately, because
+// messages of subscriptions without polls stay due, however many there are.
 func (q *Queries) ListDueMessages(ctx context.Context, db DBTX, arg *ListDueMessagesParams) ([]ListDueMessagesRow, error) {
 	rows, err := db.Query(ctx, ListDueMessages, arg.Now, arg.Scan)
 	if err != nil {
@@ -1011,9 +1011,9 @@ type ListParkedKeysRow struct {
 	First    int64
 }
 
-// The first parked message of each key that has one. The probe asks for an order and
-// not for equality, so that only the index on keys can answer it, whatever the planner
-// knows about the table; so do those below.
+// The first parked message of each key that has one. The probe has an order and no
+// equality, so that only the index on keys can serve it, whatever the planner knows
+// about the table. The queries below do the same.
 func (q *Queries) ListParkedKeys(ctx context.Context, db DBTX, arg *ListParkedKeysParams) ([]ListParkedKeysRow, error) {
 	rows, err := db.Query(ctx, ListParkedKeys, arg.OrderKeys, arg.Subscription, arg.PartitionID)
 	if err != nil {
@@ -1059,7 +1059,8 @@ type ListParkedMessagesParams struct {
 	PageSize      int32
 }
 
-// By partition and sequence; without code any. Each partition gives a page at most.
+// By partition and sequence, with any code if none is given. It reads at most one page of
+// each partition.
 func (q *Queries) ListParkedMessages(ctx context.Context, db DBTX, arg *ListParkedMessagesParams) ([]BackboneSubscriptionParked, error) {
 	rows, err := db.Query(ctx, ListParkedMessages,
 		arg.Partitions,
@@ -1126,7 +1127,7 @@ type ListParkedMessagesOfParams struct {
 	PageSize      int32
 }
 
-// Those of the given events, by partition and sequence; without code any.
+// Those of the given events, by partition and sequence, with any code if none is given.
 func (q *Queries) ListParkedMessagesOf(ctx context.Context, db DBTX, arg *ListParkedMessagesOfParams) ([]BackboneSubscriptionParked, error) {
 	rows, err := db.Query(ctx, ListParkedMessagesOf,
 		arg.EventIds,
@@ -1179,7 +1180,7 @@ type ListParkedRemainsRow struct {
 	PartitionID  int32
 }
 
-// Of subscriptions that are gone.
+// Parked messages of deleted subscriptions.
 func (q *Queries) ListParkedRemains(ctx context.Context, db DBTX) ([]ListParkedRemainsRow, error) {
 	rows, err := db.Query(ctx, ListParkedRemains)
 	if err != nil {
@@ -1218,7 +1219,8 @@ type ListPartitionsOfMessagesParams struct {
 	EventIds     []pgtype.UUID
 }
 
-// What was handed out comes before what waits: the search ends early where there is one.
+// Delivered messages precede waiting ones, so that a search in the order of sequences ends
+// early if there is one.
 func (q *Queries) ListPartitionsOfMessages(ctx context.Context, db DBTX, arg *ListPartitionsOfMessagesParams) ([]int32, error) {
 	rows, err := db.Query(ctx, ListPartitionsOfMessages, arg.Partitions, arg.Subscription, arg.EventIds)
 	if err != nil {
@@ -1290,7 +1292,7 @@ type ListSubscriptionStatesRow struct {
 	Moved    int64
 }
 
-// What changes with every change of a definition, and with every change of any cursor.
+// A state that changes with every change of the definition or of any cursor.
 func (q *Queries) ListSubscriptionStates(ctx context.Context, db DBTX, uids []pgtype.UUID) ([]ListSubscriptionStatesRow, error) {
 	rows, err := db.Query(ctx, ListSubscriptionStates, uids)
 	if err != nil {
@@ -1387,7 +1389,8 @@ type ListWaitingMessagesRow struct {
 	ChangedAt time.Time
 }
 
-// Without those of some keys that follow a sequence each; last_from is the last of these.
+// Leaves out messages of the given keys from each key's sequence on; last_from is the
+// highest of these sequences.
 func (q *Queries) ListWaitingMessages(ctx context.Context, db DBTX, arg *ListWaitingMessagesParams) ([]ListWaitingMessagesRow, error) {
 	rows, err := db.Query(ctx, ListWaitingMessages,
 		arg.Subscription,
@@ -1477,7 +1480,8 @@ INSERT INTO backbone.subscription_tenants (tenant_id) VALUES ($1)
 ON CONFLICT (tenant_id) DO UPDATE SET tenant_id = excluded.tenant_id
 `
 
-// Whoever makes a subscription counts alone in its tenant until it commits.
+// Until it commits, a transaction that creates a subscription is the only one of its
+// tenant that counts them.
 func (q *Queries) LockSubscriptionTenant(ctx context.Context, db DBTX, tenantID string) error {
 	_, err := db.Exec(ctx, LockSubscriptionTenant, tenantID)
 	return err
@@ -1610,8 +1614,8 @@ type SaveParkedParams struct {
 	Changed      []time.Time
 }
 
-// How many were not parked already: a node of the release before resets a subscription
-// and leaves them, and what it hands out again may fail again.
+// Returns how many were not parked already: a node of the previous release resets a
+// subscription and leaves its parked messages, which it may deliver and park again.
 func (q *Queries) SaveParked(ctx context.Context, db DBTX, arg *SaveParkedParams) (int64, error) {
 	row := db.QueryRow(ctx, SaveParked,
 		arg.Subscription,

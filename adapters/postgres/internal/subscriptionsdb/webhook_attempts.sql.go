@@ -49,8 +49,8 @@ type InsertWebhookAttemptsParams struct {
 	Subscription pgtype.UUID
 }
 
-// Of an endpoint that is gone nothing is kept. Its row is locked, so that one that is
-// removed at this moment either waits, and removes these too, or is waited for.
+// Inserts nothing for a deleted endpoint. It locks the endpoint's row, so that a deletion
+// at the same time either waits and deletes these attempts too, or is waited for.
 func (q *Queries) InsertWebhookAttempts(ctx context.Context, db DBTX, arg *InsertWebhookAttemptsParams) error {
 	_, err := db.Exec(ctx, InsertWebhookAttempts,
 		arg.EventIds,

@@ -1,9 +1,9 @@
--- First round trip of an append group, after the head locks: what the group's
--- requests demand or build on. Parameters are parallel arrays without duplicates;
--- names that do not exist give no row.
+-- First round trip of an append group, after the head locks: it reads the rows that the
+-- expectations of the group's requests are checked against. Parameters are parallel arrays
+-- without duplicates; names that do not exist give no row.
 
 -- name: ListStreamVersions :many
--- lifecycle and access list are NULL but for streams that somebody gave one.
+-- lifecycle and access list are NULL, except for streams whose events set them.
 SELECT k.ordinal::int AS ordinal, s.version, s.first_sequence, s.last_sequence, s.lifecycle, s.acl
 FROM (SELECT unnest(@ordinals::int[]) AS ordinal,
              unnest(@partition_ids::int[]) AS partition_id,
@@ -59,13 +59,13 @@ CROSS JOIN LATERAL (
 -- The first event after a sequence that carries the driving key, all other keys
 -- and one of the types; or, with position beyond the scan limit, the proof that
 -- the condition is too old. The limit is concurrency.MaxConditionScan; a constant
--- lets the planner see it. Arrays inside the arrays are array literals. The innermost
--- query is one that no planner turns into a join: a join would look each sequence up in
--- the whole partition, whatever the key, while the append holds the head.
+-- lets the planner see it. Arrays inside the arrays are array literals. No planner turns
+-- the innermost query into a join: a join would look each sequence up in the whole
+-- partition, whatever the key, while the append holds the head's lock.
 SELECT k.ordinal::int AS ordinal, hit.sequence::bigint AS sequence, hit.position::bigint AS position
 FROM (
     -- The numbers of the types, once per condition: OFFSET 0 keeps the planner from
-    -- asking for them again for every key.
+    -- reading them again for every key.
     SELECT a.*, ARRAY(SELECT t.number FROM backbone.event_types t WHERE t.type = ANY (a.types)) AS type_numbers
     FROM (SELECT unnest(@ordinals::int[]) AS ordinal,
                  unnest(@partition_ids::int[]) AS partition_id,
@@ -143,8 +143,8 @@ CROSS JOIN LATERAL (
 ) i;
 
 -- name: ListEventIDs :many
--- The ids of events that refused a request; they exist. The order makes the primary
--- key the only index that can answer.
+-- The ids of existing events that a refusal names. The order makes the primary key the
+-- only index that can serve the query.
 SELECT k.ordinal::int AS ordinal, e.id
 FROM (SELECT unnest(@ordinals::int[]) AS ordinal,
              unnest(@partition_ids::int[]) AS partition_id,
@@ -158,7 +158,8 @@ CROSS JOIN LATERAL (
 ) e;
 
 -- name: ListEventSequences :many
--- Which of the ids a group meant to write are there.
+-- The sequences of those events of a group that were written, after a commit with an
+-- unknown outcome.
 SELECT k.ordinal::int AS ordinal, e.sequence
 FROM (SELECT unnest(@ordinals::int[]) AS ordinal,
              unnest(@partition_ids::int[]) AS partition_id,

@@ -1,11 +1,11 @@
 -- Second round trip of an append group. Rows come as parallel arrays and are
 -- joined to the locked head rows, which is the form that a sharded cluster under
--- row security accepts. JSON and text arrays travel as text, so that the bytes
--- that were hashed are the bytes that are stored. Events and payloads are
--- inserted in the order of their primary keys, whichever way the join is run: a group
--- that is inserted backwards splits the last page of an index in its middle, over and
--- over, and leaves all of them half empty. The events themselves are inserted by
--- eventlog.InsertEvents, which is made of the table of envelope columns.
+-- row security accepts. JSON and text arrays are sent as text, so that the stored
+-- bytes are the hashed ones. Events and payloads are inserted in the order of their
+-- primary keys, whatever plan the join has: rows in descending order would split the
+-- last page of an index in its middle each time and leave all pages half empty. The
+-- events themselves are inserted by eventlog.InsertEvents, which is made of the table
+-- of envelope columns.
 
 -- name: InsertEventPayloads :execrows
 INSERT INTO backbone.event_payloads (partition_id, sequence, salt, payload)
@@ -59,8 +59,8 @@ JOIN (SELECT unnest(@partition_ids::int[]) AS partition_id,
 WHERE h.partition_id = ANY (@locked::int[]);
 
 -- name: InsertIdempotencyKeys :execrows
--- An expired row is taken over; one that is still good would leave the row count
--- short, which fails the group.
+-- An expired row is replaced. A row that is still valid is not, so that the row count is
+-- too low and the group fails.
 INSERT INTO backbone.idempotency_keys AS k (partition_id, key, fingerprint, intent_id, first_sequence, event_count, expires_at)
 SELECT h.partition_id, u.key, u.fingerprint, u.intent_id, u.first_sequence, u.event_count, u.expires_at
 FROM backbone.partition_heads h
@@ -167,8 +167,8 @@ WHERE h.partition_id = ANY (@locked::int[])
 ON CONFLICT (partition_id, subject_id, intent_id, class) DO NOTHING;
 
 -- name: ChangeStreams :execrows
--- UpsertStreamVersions for streams whose state or metadata change in this group; all
--- others keep their narrow rows. Without a new metadata version the metadata stay.
+-- UpsertStreamVersions for streams whose state or metadata change in this group; the rows
+-- of all other streams stay narrow. Without a new metadata version the metadata stay.
 INSERT INTO backbone.stream_versions AS s (
     partition_id, stream_type, stream_id, version, first_sequence, last_sequence, lifecycle, readable_from, metadata, metadata_version
 )

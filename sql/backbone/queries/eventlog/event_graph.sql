@@ -1,7 +1,7 @@
 -- name: ListDescendants :many
 -- From events towards their effects, inside one partition, level by level: a
--- recursive query works through one level before the next, so the limit leaves the
--- deepest out. The sequence of the event where the walk began ends written circles.
+-- recursive query computes one level before the next, so the limit leaves the deepest
+-- events out. Stop, the sequence of the event where the walk began, ends cycles.
 WITH RECURSIVE descendants (sequence, id, depth) AS (
     SELECT c.sequence, c.id, 1
     FROM (SELECT unnest(@causes::uuid[]) AS id, unnest(@cause_partitions::int[]) AS cause_partition) r
@@ -44,8 +44,8 @@ CROSS JOIN LATERAL (
 
 -- name: ListKeyMatches :many
 -- A page of a key's entries, and for each whether it has one of the types and all of
--- the other keys. The innermost query is one that no planner turns into a join: a join
--- would look the sequence up in the whole partition, whatever the key.
+-- the other keys. No planner turns the innermost query into a join: a join would look
+-- the sequence up in the whole partition, whatever the key.
 SELECT k.sequence,
        ((cardinality(@types::text[]) = 0 OR k.type_no = ANY (ARRAY(SELECT t.number FROM backbone.event_types t WHERE t.type = ANY (@types::text[]))))
         AND NOT EXISTS (

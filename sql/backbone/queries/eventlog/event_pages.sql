@@ -1,10 +1,10 @@
--- Reads of the log that are bounded by what they bring: payloads of a megabyte each
--- come in small pages.
+-- Reads of the log that are bounded by the bytes of the payloads: a page of payloads of a
+-- megabyte each is short.
 
 -- name: ListEventsWithin :many
--- As ListEventsAfter, up to the last event whose payload still fits into the bytes
--- together with those before it; the first comes however large it is. What payloads
--- take on disk, which is known without reading them, bounds which are measured.
+-- ListEventsAfter, up to the last event whose payload still fits into the bytes together
+-- with those before it; the first event is returned however large it is. The sizes of
+-- payloads on disk, which are known without reading them, bound how many are measured.
 SELECT sqlc.embed(e), p.salt, p.payload
 FROM backbone.events e
 LEFT JOIN LATERAL (

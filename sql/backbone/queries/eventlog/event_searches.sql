@@ -1,7 +1,7 @@
 -- Searches by one index each, forward and backward. Bounds: after (exclusive) and
--- until (inclusive) are sequences; a backward search begins at until. They answer
--- candidates; what else is asked of them is for MatchEvents, so that no filter
--- makes a scan longer than its page.
+-- until (inclusive) are sequences; a backward search begins at until. They return
+-- candidates; MatchEvents applies all other filters, so that no filter makes a scan
+-- longer than its page.
 
 -- name: SearchKey :many
 SELECT x.sequence FROM backbone.event_keys x
@@ -76,10 +76,10 @@ SELECT e.sequence FROM backbone.events e
     LIMIT @page_size::int;
 
 -- name: MatchEvents :many
--- Those of the candidates that pass all filters, in no particular order. Probed like
--- ListEventsBySequence. Payloads are read only when something is asked of them:
--- a value of a dimension, or that json_path leads to something (and equal_path, if
--- there is one, to nothing), or that one of the texts it leads to has the text in it.
+-- The candidates that pass all filters, in no particular order, probed like
+-- ListEventsBySequence. It reads payloads only for filters on them: a value of a
+-- dimension; json_path, which must lead to something (and equal_path, if there is one,
+-- to nothing); or a text that one of the texts at json_path must contain.
 SELECT e.sequence
 FROM (SELECT unnest(@sequences::bigint[]) AS wanted) k
 CROSS JOIN LATERAL (

@@ -1,4 +1,4 @@
--- Reads of the log. Fetches are by primary key; searches answer sequences only,
+-- Reads of the log. Fetches are by primary key; searches return sequences only,
 -- each through one index, so that a filter never decides the plan.
 
 -- name: GetEventByID :one
@@ -78,9 +78,9 @@ ORDER BY e.sequence
 LIMIT @page_size::int;
 
 -- name: ListEventsOfTypesAfter :many
--- Of the next events those of the given types with their payloads, and without it the
--- last one, whatever its type: how far the reader has got. The log has no gaps, so a
--- range of sequences is a page.
+-- Of the next events those of the given types with their payloads, and the last one
+-- whatever its type, without its payload unless it is of the types: the reader's new
+-- position. The log has no gaps, so a range of sequences is a page.
 SELECT sqlc.embed(e), p.salt, p.payload
 FROM backbone.events e
 LEFT JOIN LATERAL (
@@ -97,10 +97,10 @@ WHERE e.partition_id = @partition_id AND e.sequence > @after::bigint AND e.seque
     ))
 ORDER BY e.sequence;
 
--- The three below fetch rows that lie scattered, in no particular order. They run
--- under ReadScattered, with which they are bitmap scans: those visit each page once,
--- in the order in which pages lie, and let the system read pages ahead; an index scan
--- waits for one page after the other.
+-- The three queries below fetch rows that are scattered over the table, in no particular
+-- order. They run under ReadScattered, which makes them bitmap scans: those visit each
+-- page once, in the order of pages on disk, and let the system read pages ahead; an index
+-- scan waits for one page after the other.
 
 -- name: ListEventsBySequence :many
 SELECT e.* FROM backbone.events e
@@ -118,14 +118,14 @@ SELECT p.sequence, p.salt, p.payload FROM backbone.event_payloads p
 WHERE p.partition_id = @partition_id AND p.sequence = ANY (@sequences::bigint[]);
 
 -- name: ReadScattered :exec
--- Until the end of the transaction: bitmap scans only, and since then nothing costs but
--- pages and rows, the condition that leaves the fewest of them is always part of the
--- search in the index, whatever the planner knows about the table. What an operator
--- allows to be read ahead stays if it is more.
+-- Until the end of the transaction the planner uses bitmap scans only. Only pages and rows
+-- cost anything, so that the condition that leaves the fewest of them is always part of
+-- the search in the index, whatever the planner knows about the table. An operator's
+-- setting for reading ahead stays if it is higher.
 SELECT set_config('enable_indexscan', 'off', true), set_config('enable_seqscan', 'off', true),
        set_config('cpu_operator_cost', '0', true), set_config('cpu_index_tuple_cost', '0', true),
        set_config('effective_io_concurrency', GREATEST(current_setting('effective_io_concurrency')::int, @read_ahead::int)::text, true);
 
 -- name: GetReadAheadLimit :one
--- 0 where the server cannot tell its operating system what it will read.
+-- 0 where the server cannot announce its reads to the operating system.
 SELECT s.max_val::int FROM pg_catalog.pg_settings s WHERE s.name = 'effective_io_concurrency';

@@ -34,8 +34,8 @@ LEFT JOIN LATERAL (
 WHERE h.partition_id = ANY (@partition_ids::int[]);
 
 -- name: ListRecordingTimes :many
--- Of single events, in whichever partitions; each is one probe of the primary key, in its
--- order, so that small tables are not read from end to end either.
+-- When events of any partitions were recorded. Each event is one probe of the primary key,
+-- in its order, so that small tables are not scanned either.
 SELECT u.partition_id::int AS partition_id, u.sequence::bigint AS sequence, e.recorded_at
 FROM (SELECT unnest(@partition_ids::int[]) AS partition_id, unnest(@sequences::bigint[]) AS sequence) u
 CROSS JOIN LATERAL (

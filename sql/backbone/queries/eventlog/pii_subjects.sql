@@ -1,8 +1,8 @@
 -- Which records hold sealed values of a person.
 
 -- name: CountPersonalEvents :many
--- By event type and key class. The probe asks for an order, so that only the primary
--- key can answer it, whatever the planner knows about the table.
+-- By event type and key class. The probe has an order, so that only the primary key can
+-- serve it, whatever the planner knows about the table.
 SELECT e.type, k.class, count(*) AS records, sum(cardinality(k.paths))::bigint AS fields, max(e.recorded_at)::timestamptz AS newest_at
 FROM (
     SELECT x.sequence, x.class, x.paths

@@ -1,4 +1,4 @@
--- Redaction and what verification reads beside the events.
+-- Redactions, and the rows that verification reads apart from the events.
 
 -- name: RequestRedaction :one
 SELECT r.requested_at
@@ -26,12 +26,12 @@ WHERE r.partition_id = @partition_id
 ORDER BY r.redacted_at, r.id;
 
 -- name: ListEventPIISubjects :many
--- By sequence, which no index does: the whole of it is read once.
+-- By sequence, an order that no index has: verification reads all rows in one query.
 SELECT x.sequence, x.subject_id, x.class, x.paths
 FROM backbone.event_pii_subjects x
 WHERE x.partition_id = @partition_id AND x.sequence <= @until::bigint
 ORDER BY x.sequence, x.class, x.subject_id;
 
 -- name: CountEventsUntil :one
--- Every row there is, whatever its sequence: reads by page see none before the first.
+-- Counts rows of any sequence: reads by page return none below sequence 1.
 SELECT count(*) FROM backbone.events e WHERE e.partition_id = @partition_id AND e.sequence <= @until::bigint;

@@ -1,7 +1,7 @@
--- What verification compares with the events of streams.
+-- The rows of streams that verification compares with their events.
 
 -- name: ListStreamRows :many
--- The rows of those of the streams that have one.
+-- The rows of the streams that have one.
 SELECT r.stream_type, r.stream_id, r.version, r.first_sequence, r.last_sequence, r.lifecycle, r.readable_from, r.metadata, r.metadata_version
 FROM (SELECT unnest(@stream_types::text[]) AS stream_type, unnest(@stream_ids::text[]) AS stream_id) k
 CROSS JOIN LATERAL (
@@ -15,11 +15,11 @@ CROSS JOIN LATERAL (
 SELECT count(*) FROM backbone.stream_versions x WHERE x.partition_id = @partition_id AND x.first_sequence BETWEEN 1 AND @until::bigint;
 
 -- name: ListStreamRowsWithEnds :many
--- The rows of a page that say more than that a stream has events and no state, or do not
--- agree with its first and last event, each with what those events and the ones that it
--- refers to say; and, as a row of its own, where the next page begins if there is one.
--- One statement sees rows and events as of one moment. Of a stream whose first event is its
--- last one, as nearly all of many logs are, one event is looked up.
+-- The rows of a page that have a state or metadata or disagree with the stream's first and
+-- last event, each with columns of those events and of the events that it refers to. A
+-- separate row has the stream that begins the next page, if there is one. One statement
+-- sees rows and events as of one moment. Of a stream with one event, as nearly all streams
+-- of many logs are, it looks up one event.
 SELECT q.stream_type, q.stream_id, q.version, q.first_sequence, q.last_sequence, q.lifecycle, q.readable_from, q.metadata, q.metadata_version,
        COALESCE(f.sequence, 0)::bigint AS first_event, COALESCE(q.last_event, 0)::bigint AS last_event,
        COALESCE(q.last_event_version, 0)::bigint AS last_event_version, COALESCE(q.last_event_type, '')::text AS last_event_type,

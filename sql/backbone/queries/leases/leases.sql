@@ -15,7 +15,7 @@ WHERE l.holder = excluded.holder OR l.expires_at <= statement_timestamp()
 RETURNING l.name, l.partition_id, l.holder, l.term, l.taken_at, l.expires_at;
 
 -- name: ReleaseLeases :exec
--- Locked in the order of HoldLeases: two nodes never wait for each other.
+-- Locks in the order of HoldLeases, so that two nodes never wait for each other.
 WITH own AS (
     SELECT o.name, o.partition_id
     FROM backbone.leases o
@@ -31,7 +31,7 @@ FROM own
 WHERE l.name = own.name AND l.partition_id = own.partition_id AND l.holder = @holder;
 
 -- name: ListLockedLeases :many
--- Those of the wanted that somebody else locks at this moment.
+-- The wanted leases whose rows another session locks at this moment.
 WITH wanted AS (
     SELECT unnest(@names::text[]) AS name, unnest(@partitions::int[]) AS partition_id
 ), free AS (
@@ -104,7 +104,7 @@ ORDER BY n.node;
 DELETE FROM backbone.work_nodes WHERE work = @work AND node = @node;
 
 -- name: PruneLeases :execrows
--- The rows that somebody locks just now are left to the next time.
+-- Skips rows that another session locks: the next call removes them.
 DELETE FROM backbone.leases l
 USING (
     SELECT o.name, o.partition_id FROM backbone.leases o

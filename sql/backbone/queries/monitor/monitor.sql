@@ -1,7 +1,7 @@
--- What operators ask of a database. Each question reads the catalog, or probes the log
--- by primary key a bounded number of times: none of them depends on how many events
--- there are. Those about sessions, tables and indexes serve any database, also that of
--- a key store. No payload, no id of a document and no person is in an answer.
+-- Queries of the monitor. Each reads the catalog, or probes the log by primary key a
+-- bounded number of times: the cost of none depends on the number of events. Those
+-- about sessions, tables and indexes work in any database, also in that of a key store.
+-- No result contains a payload, the id of a document, or a person.
 
 -- name: HasLog :one
 SELECT (to_regclass('backbone.events') IS NOT NULL)::bool AS has_log;
@@ -30,7 +30,7 @@ ORDER BY b.instant;
 
 -- name: CountCommits :many
 -- The events that one transaction appended to a partition share recorded_at, to the
--- microsecond. At most page_size events of each range are looked at.
+-- microsecond. It reads at most page_size events of each range.
 SELECT r.after::bigint AS after, count(x.recorded_at)::bigint AS events, count(DISTINCT x.recorded_at)::bigint AS commits
 FROM (SELECT unnest(@afters::bigint[]) AS after, unnest(@untils::bigint[]) AS until) r
 CROSS JOIN LATERAL (
@@ -43,7 +43,7 @@ GROUP BY r.after
 ORDER BY r.after;
 
 -- name: ListLockWaits :many
--- Who waits for a row holds, or waits for, its tuple lock, which names the row.
+-- A session that waits for a row holds, or waits for, its tuple lock, which names the row.
 WITH held AS MATERIALIZED (
     SELECT l.pid, l.locktype, l.database, l.relation, l.page, l.tuple, l.mode, l.granted, l.waitstart FROM pg_catalog.pg_locks l
 ), waits AS (
@@ -66,14 +66,14 @@ ORDER BY w.waitstart NULLS LAST, w.pid
 LIMIT 100;
 
 -- name: GetHeadAt :one
--- The legal entity whose head lies at a place in its table.
+-- The legal entity whose head row has a given position (ctid) in its table.
 SELECT e.code, e.tenant_id
 FROM backbone.partition_heads h JOIN backbone.legal_entities e ON e.partition_id = h.partition_id
 WHERE h.ctid = ('(' || @page::int || ',' || @tuple::int || ')')::tid;
 
 -- name: ListSessions :many
--- PostgreSQL hides what sessions of other roles do from those without
--- pg_read_all_stats; their locks are seen. Vacuum's own snapshots hold nothing back.
+-- PostgreSQL hides the activity of other roles' sessions from roles without
+-- pg_read_all_stats, but not their locks. Snapshots of vacuum hold no row back.
 SELECT a.pid::int AS pid, coalesce(a.usename, '')::text AS role, coalesce(a.application_name, '')::text AS application,
        coalesce(a.state, '')::text AS state,
        coalesce(extract(epoch FROM clock_timestamp() - a.xact_start), 0)::float8 AS transaction_seconds,
@@ -87,7 +87,7 @@ ORDER BY a.xact_start, a.pid
 LIMIT 1000;
 
 -- name: ListHorizonHolders :many
--- What holds rows back beside sessions.
+-- Replication slots and prepared transactions that keep vacuum from removing dead rows.
 SELECT h.kind::text AS kind, h.name::text AS name, h.snapshot_age::int AS snapshot_age, h.seconds::float8 AS seconds
 FROM (
     SELECT 'prepared transaction' AS kind, p.gid AS name, age(p.transaction) AS snapshot_age,
@@ -109,7 +109,7 @@ FROM pg_catalog.pg_stat_database d
 WHERE d.datname = current_database();
 
 -- name: SampleEvents :many
--- What the given events are, for estimates. Sizes are those on disk.
+-- Properties of the given events, for estimates. Sizes are those on disk.
 SELECT x.sequence, x.type, x.stream_type, x.stream_id, coalesce(p.size, 0)::int AS payload_bytes
 FROM (SELECT unnest(@sequences::bigint[]) AS wanted) k
 CROSS JOIN LATERAL (
@@ -129,8 +129,8 @@ SELECT s.version, s.first_sequence FROM backbone.stream_versions s
 WHERE s.partition_id = @partition_id AND s.stream_type = @stream_type AND s.stream_id = @stream_id;
 
 -- name: ListKeyKinds :many
--- From the planner's statistics, so only after an ANALYZE. What a key says about a
--- document or a person is cut off: an entity's type or a tag's name is left.
+-- From the planner's statistics, so only after an ANALYZE. It cuts off the part of a key
+-- that identifies a document or a person: an entity's type or a tag's name is left.
 SELECT (CASE split_part(v.key, ':', 1)
             WHEN 'entity' THEN 'entity ' || split_part(v.key, ':', 2)
             WHEN 'tag' THEN CASE WHEN v.key LIKE 'tag:%:%' THEN 'tag ' || split_part(v.key, ':', 2) ELSE 'tag' END
@@ -148,7 +148,7 @@ LIMIT 20;
 
 -- name: ListTableSizes :many
 -- Partitioned tables with all their partitions. Rows are the planner's estimate, -1
--- when no part was ever analyzed.
+-- when no partition was ever analyzed.
 SELECT (n.nspname || '.' || r.relname)::text AS name, count(*)::int AS parts,
        coalesce(sum(c.reltuples) FILTER (WHERE c.reltuples >= 0), -1)::bigint AS rows_estimated,
        sum(pg_table_size(c.oid))::bigint AS table_bytes, sum(pg_indexes_size(c.oid))::bigint AS index_bytes
@@ -161,7 +161,7 @@ ORDER BY sum(pg_table_size(c.oid)) + sum(pg_indexes_size(c.oid)) DESC, 1
 LIMIT 200;
 
 -- name: ListVacuumStates :many
--- Tables whose rows are rewritten or deleted, those that have most dead rows first.
+-- Tables whose rows are rewritten or deleted, those with the most dead rows first.
 SELECT (s.schemaname || '.' || s.relname)::text AS name, s.n_live_tup::bigint AS live, s.n_dead_tup::bigint AS dead,
        s.n_mod_since_analyze::bigint AS changed_since_analyze,
        coalesce(greatest(s.last_vacuum, s.last_autovacuum), to_timestamp(0))::timestamptz AS vacuumed_at,
@@ -191,9 +191,9 @@ WHERE c.relnamespace = to_regnamespace('backbone') AND c.relkind = 'r' AND c.rel
 ORDER BY 1;
 
 -- name: ListProjectionLags :many
--- Of every partition that has events: how far a projection is, and since when the
--- oldest event waits that it has not seen. Role and state are those of the version in
--- the register, an empty text for one that no server has entered there.
+-- For each checkpoint: the head of its partition, and when the oldest event after the
+-- checkpoint was recorded. Role and state are those of the version in the register, empty
+-- for a version that no server has registered.
 SELECT c.projection, c.version, c.partition_id, c.status, c.sequence, c.updated_at,
        coalesce(r.role, '')::text AS role, coalesce(r.status, '')::text AS state,
        coalesce(h.sequence, 0)::bigint AS head,

@@ -6,7 +6,7 @@ SET code = excluded.code, detail = excluded.detail, attempts = d.attempts + excl
     status = excluded.status, settled_at = NULL, settled_by = NULL, reason = NULL;
 
 -- name: SettleDeadLetters :exec
--- Those that wait, up to a sequence.
+-- Settles the waiting dead letters up to a sequence.
 UPDATE backbone.dead_letters
 SET status = @status, settled_at = @settled_at, settled_by = @settled_by, reason = @reason
 WHERE kind = @kind AND name = @name AND version = @version AND partition_id = @partition_id

@@ -2,12 +2,12 @@
 SELECT g.generation FROM backbone.event_type_generation g;
 
 -- name: AdvanceEventTypeGeneration :one
--- Its row lock serialises registrations.
+-- The row lock serialises registrations.
 UPDATE backbone.event_type_generation SET generation = generation + 1 RETURNING generation;
 
 -- name: ListEventTypes :many
--- What was deprecated or reactivated last counts; the registration itself never
--- changes.
+-- The last deprecation or reactivation decides whether a version is active; the
+-- registration itself never changes.
 SELECT r.document, r.registered_at, r.registered_by, t.number, coalesce((
     SELECT h.action = 'registry.type.reactivated' FROM backbone.event_type_history h
     WHERE h.tenant_id = r.tenant_id AND h.type = r.type AND h.schema_version = r.schema_version AND h.action <> 'registry.type.registered'
@@ -46,13 +46,13 @@ INSERT INTO backbone.event_type_history (
 VALUES (@tenant_id, @type, @schema_version, @change, @action, @digest, @actor, @reason, @changed_at, @checksum);
 
 -- name: GetEventTypeChainEnd :one
--- Under the lock of the generation: the link to which the next one is tied.
+-- The checksum that the next change continues. The caller holds the lock of the generation.
 SELECT h.checksum FROM backbone.event_type_history h
 ORDER BY h.change DESC, h.schema_version DESC
 LIMIT 1;
 
 -- name: ListEventTypeChain :many
--- All tenants' registry has no tenant: a row that has one is none of its changes.
+-- The registry is that of all tenants: a row with a tenant is none of its changes.
 SELECT h.change, h.type, h.schema_version, h.action, h.digest, h.actor, h.reason, h.changed_at, h.checksum
 FROM backbone.event_type_history h
 WHERE h.tenant_id = ''

@@ -2,7 +2,7 @@
 -- many redactions it has seen.
 
 -- name: LockEntitySnapshots :exec
--- Beside other saves, and after a redaction that is under way.
+-- Allows other saves at the same time, and waits for a redaction in progress.
 LOCK TABLE backbone.entity_snapshots IN ROW EXCLUSIVE MODE;
 
 -- name: LockStreamSnapshots :exec

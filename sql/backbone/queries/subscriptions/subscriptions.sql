@@ -1,5 +1,5 @@
--- Persistent subscriptions: definitions, cursors, messages. Everything about a
--- legal entity happens under the lock of its cursor.
+-- Persistent subscriptions: definitions, cursors, messages. All changes in a legal
+-- entity are made under the lock of its cursor.
 
 -- name: InsertSubscription :execrows
 INSERT INTO backbone.subscriptions (uid, tenant_id, id, subscriber_type, subscriber_id, definition, status, owner, revision, created_at, updated_at, failures)
@@ -36,14 +36,15 @@ DELETE FROM backbone.subscription_messages WHERE subscription = @subscription AN
 DELETE FROM backbone.subscription_parked WHERE subscription = @subscription AND partition_id = ANY (@partitions::integer[]);
 
 -- name: ListParkedRemains :many
--- Of subscriptions that are gone.
+-- Parked messages of deleted subscriptions.
 SELECT p.subscription, p.partition_id
 FROM backbone.subscription_parked p
 WHERE NOT EXISTS (SELECT FROM backbone.subscriptions s WHERE s.uid = p.subscription)
 GROUP BY p.subscription, p.partition_id;
 
 -- name: LockSubscriptionTenant :exec
--- Whoever makes a subscription counts alone in its tenant until it commits.
+-- Until it commits, a transaction that creates a subscription is the only one of its
+-- tenant that counts them.
 INSERT INTO backbone.subscription_tenants (tenant_id) VALUES (@tenant_id)
 ON CONFLICT (tenant_id) DO UPDATE SET tenant_id = excluded.tenant_id;
 
@@ -51,8 +52,8 @@ ON CONFLICT (tenant_id) DO UPDATE SET tenant_id = excluded.tenant_id;
 SELECT count(*) FROM backbone.subscriptions s WHERE s.tenant_id = @tenant_id;
 
 -- name: FailSubscription :one
--- Counts failures in a row; an active one that has reached the threshold is parked,
--- which is a change that others must not overwrite.
+-- Counts failures in a row and parks an active subscription that has reached the
+-- threshold, with a new revision, so that no concurrent change overwrites it.
 UPDATE backbone.subscriptions
 SET failures = failures + @failures::integer, failure_code = @failure_code, failed_at = @failed_at,
     revision = CASE WHEN status = 'active' AND @threshold::integer > 0 AND failures + @failures >= @threshold THEN revision + 1 ELSE revision END,
@@ -81,7 +82,7 @@ FROM backbone.subscription_cursors c
 ORDER BY c.subscription, c.partition_id;
 
 -- name: ListSubscriptionStates :many
--- What changes with every change of a definition, and with every change of any cursor.
+-- A state that changes with every change of the definition or of any cursor.
 SELECT s.uid, s.revision, coalesce(bit_xor((extract(epoch FROM c.updated_at) * 1000000)::bigint), 0)::bigint AS moved
 FROM backbone.subscriptions s
 LEFT JOIN backbone.subscription_cursors c ON c.subscription = s.uid
@@ -149,7 +150,8 @@ WHERE m.subscription = @subscription AND m.partition_id = @partition_id AND m.st
 ORDER BY m.sequence;
 
 -- name: ListWaitingMessages :many
--- Without those of some keys that follow a sequence each; last_from is the last of these.
+-- Leaves out messages of the given keys from each key's sequence on; last_from is the
+-- highest of these sequences.
 SELECT m.sequence, m.event_id, m.order_key, m.state, m.consumer, m.attempts, m.due_at, m.handed_at, m.code, m.detail, m.changed_at
 FROM backbone.subscription_messages m
 WHERE m.subscription = @subscription AND m.partition_id = @partition_id AND m.sequence > @after::bigint
@@ -170,7 +172,8 @@ ORDER BY m.sequence
 LIMIT @page_size::integer;
 
 -- name: ListPartitionsOfMessages :many
--- What was handed out comes before what waits: the search ends early where there is one.
+-- Delivered messages precede waiting ones, so that a search in the order of sequences ends
+-- early if there is one.
 SELECT m.partition_id
 FROM (SELECT unnest(@partitions::integer[]) AS partition_id) o
 CROSS JOIN LATERAL (
@@ -182,9 +185,9 @@ CROSS JOIN LATERAL (
 ORDER BY m.partition_id;
 
 -- name: ListParkedKeys :many
--- The first parked message of each key that has one. The probe asks for an order and
--- not for equality, so that only the index on keys can answer it, whatever the planner
--- knows about the table; so do those below.
+-- The first parked message of each key that has one. The probe has an order and no
+-- equality, so that only the index on keys can serve it, whatever the planner knows
+-- about the table. The queries below do the same.
 SELECT p.order_key, p.sequence AS first
 FROM (SELECT unnest(@order_keys::bytea[]) AS wanted) k
 CROSS JOIN LATERAL (
@@ -196,14 +199,15 @@ CROSS JOIN LATERAL (
 WHERE p.order_key = k.wanted;
 
 -- name: ListAllParkedKeys :many
--- As ListParkedKeys, where there are fewer parked messages than keys to ask for.
+-- ListParkedKeys for subscriptions with fewer parked messages than wanted keys.
 SELECT p.order_key, min(p.sequence)::bigint AS first
 FROM backbone.subscription_parked p
 WHERE p.subscription = @subscription AND p.partition_id = @partition_id
 GROUP BY p.order_key;
 
 -- name: ListParkedMessages :many
--- By partition and sequence; without code any. Each partition gives a page at most.
+-- By partition and sequence, with any code if none is given. It reads at most one page of
+-- each partition.
 SELECT p.*
 FROM (SELECT unnest(@partitions::integer[]) AS partition_id) o
 CROSS JOIN LATERAL (
@@ -219,7 +223,7 @@ ORDER BY p.partition_id, p.sequence
 LIMIT @page_size;
 
 -- name: ListParkedMessagesOf :many
--- Those of the given events, by partition and sequence; without code any.
+-- Those of the given events, by partition and sequence, with any code if none is given.
 SELECT p.*
 FROM (SELECT DISTINCT unnest(@event_ids::uuid[]) AS wanted) k
 CROSS JOIN (SELECT unnest(@partitions::integer[]) AS partition_id) o
@@ -243,8 +247,8 @@ GROUP BY p.code
 ORDER BY count(*) DESC, p.code;
 
 -- name: SaveParked :one
--- How many were not parked already: a node of the release before resets a subscription
--- and leaves them, and what it hands out again may fail again.
+-- Returns how many were not parked already: a node of the previous release resets a
+-- subscription and leaves its parked messages, which it may deliver and park again.
 WITH saved AS (
 INSERT INTO backbone.subscription_parked (subscription, partition_id, sequence, event_id, order_key, consumer, attempts, handed_at, code, detail, changed_at)
 SELECT @subscription, @partition_id, m.sequence, m.event_id, m.order_key, m.consumer, m.attempts, nullif(m.handed_at, 'epoch'), m.code, m.detail, m.changed_at
@@ -298,8 +302,8 @@ SET read_through = @read_through, checkpoint = @checkpoint, pending = @pending, 
 WHERE subscription = @subscription AND partition_id = @partition_id;
 
 -- name: ListDueMessages :many
--- For all subscriptions at once. Leases that have ended are looked for by themselves:
--- messages that nobody polls for stay due for ever, however many there are.
+-- For all subscriptions at once. It searches for ended leases separately, because
+-- messages of subscriptions without polls stay due, however many there are.
 SELECT d.subscription, d.partition_id, bool_or(d.state = 'leased')::bool AS expired
 FROM (
     (SELECT m.subscription, m.partition_id, m.state FROM backbone.subscription_messages m
@@ -326,7 +330,7 @@ WHERE c.subscription = @subscription
 ORDER BY c.consumer;
 
 -- name: DeleteGoneConsumers :exec
--- Whoever comes back at the same time keeps its row.
+-- A consumer that polls again at the same time keeps its row.
 DELETE FROM backbone.subscription_consumers g
 WHERE g.subscription = @subscription AND g.consumer IN (
     SELECT c.consumer FROM backbone.subscription_consumers c

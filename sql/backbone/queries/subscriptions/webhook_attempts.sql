@@ -1,6 +1,6 @@
 -- name: InsertWebhookAttempts :exec
--- Of an endpoint that is gone nothing is kept. Its row is locked, so that one that is
--- removed at this moment either waits, and removes these too, or is waited for.
+-- Inserts nothing for a deleted endpoint. It locks the endpoint's row, so that a deletion
+-- at the same time either waits and deletes these attempts too, or is waited for.
 WITH endpoint AS (
     SELECT w.subscription FROM backbone.webhook_endpoints w WHERE w.subscription = @subscription FOR KEY SHARE
 )

@@ -155,7 +155,7 @@ type OpenItemsRow struct {
 	Dimensions     string
 }
 
-// Amounts pass as text, so that no client type stands between the digits and the
+// Amounts are returned as text, so that no type of the client changes the digits of the
 // report. The row after the cursor is the first one; an empty filter is none.
 func (q *Queries) OpenItems(ctx context.Context, db DBTX, arg *OpenItemsParams) ([]OpenItemsRow, error) {
 	rows, err := db.Query(ctx, openItems,

@@ -156,7 +156,7 @@ type VendorsRow struct {
 	Contacts      string
 }
 
-// Personal values pass as they are stored; who reads them is decided later.
+// Personal values are returned as they are stored; the caller decides who may read them.
 func (q *Queries) Vendors(ctx context.Context, db DBTX, arg *VendorsParams) ([]VendorsRow, error) {
 	rows, err := db.Query(ctx, vendors,
 		arg.PartitionID,

@@ -37,7 +37,7 @@ type AccountBalanceParams struct {
 	FunctionalCurrency string
 }
 
-// What stands before a page: everything up to and including a place in the
+// The balance before a page: that of the lines up to and including a position in the
 // account's order. With a currency the balance is in it, else functional.
 func (q *Queries) AccountBalance(ctx context.Context, db DBTX, arg *AccountBalanceParams) (string, error) {
 	row := db.QueryRow(ctx, accountBalance,
@@ -219,8 +219,8 @@ type JournalLineInsertParams struct {
 	Dimensions           []string
 }
 
-// Numbers pass as text, so that no client type stands between the event's digits
-// and the column; an empty rate is none.
+// Numbers are sent as text, so that no type of the client changes the event's digits; an
+// empty rate is none.
 func (q *Queries) JournalLineInsert(ctx context.Context, db DBTX, arg *JournalLineInsertParams) error {
 	_, err := db.Exec(ctx, journalLineInsert,
 		arg.PartitionID,

@@ -44,7 +44,7 @@ type LedgerInsertParams struct {
 	FunctionalCurrency string
 }
 
-// Inserts skip what is there, since a rebuild passes the same events again.
+// Inserts skip existing rows, since a rebuild applies the same events again.
 func (q *Queries) LedgerInsert(ctx context.Context, db DBTX, arg *LedgerInsertParams) error {
 	_, err := db.Exec(ctx, ledgerInsert,
 		arg.PartitionID,
