@@ -347,7 +347,7 @@ func equalPersonalData(a, b *eventtype.Registration) bool {
 		return true
 	}
 	return a.RetentionClass == b.RetentionClass && slices.EqualFunc(a.PIIFields, b.PIIFields, func(x, y eventtype.PIIField) bool {
-		return x.Path == y.Path && x.Class == y.Class && equalSchemas(x.Subject, y.Subject)
+		return x.Path == y.Path && x.Class == y.Class && equalJSON(x.Subject, y.Subject)
 	})
 }
 
