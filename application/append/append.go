@@ -146,44 +146,18 @@ func (s *Service) prepareAndAppend(ctx context.Context, req ports.AppendRequest,
 	})
 }
 
-// makeIdempotencyClaim ties the request's content to its key. While the tenant's secret
-// is unavailable, a batch without personal data is tied by its plain digest instead.
+// makeIdempotencyClaim ties the request's content to its key.
 func (s *Service) makeIdempotencyClaim(ctx context.Context, r Request, now time.Time) (*ports.IdempotencyClaim, error) {
 	key, err := concurrency.ScopeIdempotencyKey(r.PersonID, "events", r.IdempotencyKey)
 	if err != nil {
 		return nil, err
 	}
 	claim := &ports.IdempotencyClaim{Key: key, ExpiresAt: now.Add(s.keyTTL)}
-	if !s.preparer.mayHoldPersonalData(ctx, r.Drafts) {
-		claim.Digest = r.Fingerprint
-	}
-	if s.fingerprints == nil {
-		claim.Fingerprint = r.Fingerprint
-		return claim, nil
-	}
-	fingerprint, err := s.fingerprints.Fingerprint(ctx, r.LegalEntity.TenantID, r.Fingerprint)
-	switch {
-	case err == nil:
-		claim.Fingerprint = fingerprint
-	case claim.Digest == (event.Hash{}):
-		return nil, err
-	}
-	return claim, nil
+	return claim, module.SetFingerprint(ctx, s.fingerprints, r.LegalEntity.TenantID, claim, r.Fingerprint, s.preparer.mayHoldPersonalData(ctx, r.Drafts))
 }
 
 // readReceipts rebuilds the receipts of the first request from the log.
 func (s *Service) readReceipts(ctx context.Context, p event.PartitionID, o ports.IdempotencyOutcome) ([]ports.AppendedEvent, error) {
-	events, err := s.events.Events(ctx, ports.EventQuery{
-		Partition: p, After: o.FirstSequence - 1, Until: o.FirstSequence + event.Sequence(o.EventCount) - 1, Limit: o.EventCount, WithoutData: true,
-	})
-	if err != nil {
-		return nil, err
-	}
-	out := make([]ports.AppendedEvent, len(events))
-	for i, e := range events {
-		out[i] = ports.AppendedEvent{
-			ID: e.ID, Type: e.Type, Sequence: e.Sequence, Stream: e.Stream, StreamVersion: e.StreamVersion, RecordedAt: e.RecordedAt, Checksum: e.Checksum,
-		}
-	}
-	return dropRecreations(out), nil
+	receipts, err := module.ReadReceipts(ctx, s.events, p, o.FirstSequence, o.EventCount)
+	return dropRecreations(receipts), err
 }
