@@ -54,7 +54,7 @@ func (b *appendFixture) head(t *testing.T) event.Sequence {
 }
 
 func (b *appendFixture) service() *eventappend.Service {
-	return eventappend.NewService(b.preparer, b.store.Appender, b.store.Events, b.store.Intents, b.clock, b.ids, time.Hour)
+	return eventappend.NewService(eventappend.Config{Preparer: b.preparer, Appender: b.store.Appender, Events: b.store.Events, Idempotency: b.store.Intents, Clock: b.clock, IDs: b.ids, KeyTTL: time.Hour})
 }
 
 func (b *appendFixture) request(key string, drafts ...event.Draft) eventappend.Request {
@@ -180,7 +180,7 @@ func (blindIdempotencyReader) IdempotencyOutcome(context.Context, event.Partitio
 func TestAppendIdempotencyConcurrentRequests(t *testing.T) {
 	t.Parallel()
 	b := newAppendFixture(t)
-	s := eventappend.NewService(b.preparer, b.store.Appender, b.store.Events, blindIdempotencyReader{b.store.Intents}, b.clock, b.ids, time.Hour)
+	s := eventappend.NewService(eventappend.Config{Preparer: b.preparer, Appender: b.store.Appender, Events: b.store.Events, Idempotency: blindIdempotencyReader{b.store.Intents}, Clock: b.clock, IDs: b.ids, KeyTTL: time.Hour})
 	first := b.request("k-1", orderPlaced(nil), orderPlaced(nil))
 	var mu sync.Mutex
 	var fresh, again int

@@ -75,7 +75,7 @@ func customerGreeted(change func(*event.Draft)) event.Draft {
 func TestPrepareSealsPersonalValues(t *testing.T) {
 	t.Parallel()
 	sealer := newFakeSealer(t)
-	b := newAppendFixture(t, eventappend.WithSealer(sealer))
+	b := newSealingFixture(t, sealer)
 	out := b.prepare(t, customerGreeted(nil))[0]
 	require.NotContains(t, string(out.Payload), canary)
 	require.NotContains(t, string(out.Payload), "0170")
@@ -139,7 +139,7 @@ func TestPrepareSealingRefusals(t *testing.T) {
 			t.Parallel()
 			sealer := newFakeSealer(t)
 			sealer.fail = c.fail
-			b := newAppendFixture(t, eventappend.WithSealer(sealer))
+			b := newSealingFixture(t, sealer)
 			_, err := b.preparer.Prepare(t.Context(), b.batch(c.draft))
 			require.Equal(t, c.code, code(t, err))
 			f, _ := fault.As(err)
@@ -153,7 +153,7 @@ func TestPrepareSeriesTokenInPersonalValue(t *testing.T) {
 	t.Parallel()
 	const token = "series:01J"
 	sealer := newFakeSealer(t)
-	b := newAppendFixture(t, eventappend.WithSealer(sealer))
+	b := newSealingFixture(t, sealer)
 	number := []event.SeriesNumber{{Series: "customers", Prefix: "C-", Width: 3, Token: token}}
 	for name, change := range map[string]func(*event.Draft){
 		"in the value":   func(d *event.Draft) { d.Data = json.RawMessage(`{"email":"` + token + `@x"}`) },
@@ -198,9 +198,9 @@ func TestAppendResealsAfterMovedKey(t *testing.T) {
 	t.Parallel()
 	for moved, want := range map[int]string{1: "", 3: "", 4: shredding.CodeKeyMoved} {
 		sealer := newFakeSealer(t)
-		b := newAppendFixture(t, eventappend.WithSealer(sealer))
+		b := newSealingFixture(t, sealer)
 		store := &movedKeyAppender{EventAppender: b.store.Appender, moved: moved}
-		s := eventappend.NewService(b.preparer, store, b.store.Events, b.store.Intents, b.clock, b.ids, time.Hour)
+		s := eventappend.NewService(eventappend.Config{Preparer: b.preparer, Appender: store, Events: b.store.Events, Idempotency: b.store.Intents, Clock: b.clock, IDs: b.ids, KeyTTL: time.Hour})
 		receipts, _, err := s.Append(t.Context(), b.request("k", customerGreeted(nil), orderPlaced(nil)))
 		require.Equal(t, want, fault.CodeOf(err))
 		require.Len(t, sealer.forgotten, moved)
@@ -230,7 +230,7 @@ func TestAppendKeyedFingerprints(t *testing.T) {
 	t.Parallel()
 	b := newAppendFixture(t)
 	store := &movedKeyAppender{EventAppender: b.store.Appender}
-	s := eventappend.NewService(b.preparer, store, b.store.Events, b.store.Intents, b.clock, b.ids, time.Hour, eventappend.WithFingerprints(keyedFingerprints{}))
+	s := eventappend.NewService(eventappend.Config{Preparer: b.preparer, Appender: store, Events: b.store.Events, Idempotency: b.store.Intents, Clock: b.clock, IDs: b.ids, KeyTTL: time.Hour, Fingerprints: keyedFingerprints{}})
 	r := b.request("k", orderPlaced(nil))
 	r.Fingerprint = event.Hash{1}
 	_, _, err := s.Append(t.Context(), r)
@@ -247,10 +247,10 @@ func TestAppendKeyedFingerprints(t *testing.T) {
 
 func TestAppendFingerprintsWithoutSecret(t *testing.T) {
 	t.Parallel()
-	b := newAppendFixture(t, eventappend.WithSealer(newFakeSealer(t)))
+	b := newSealingFixture(t, newFakeSealer(t))
 	unavailable := fault.New(fault.Unavailable, "kms.unavailable", "try again")
 	service := func(k keyedFingerprints) *eventappend.Service {
-		return eventappend.NewService(b.preparer, b.store.Appender, b.store.Events, b.store.Intents, b.clock, b.ids, time.Hour, eventappend.WithFingerprints(k))
+		return eventappend.NewService(eventappend.Config{Preparer: b.preparer, Appender: b.store.Appender, Events: b.store.Events, Idempotency: b.store.Intents, Clock: b.clock, IDs: b.ids, KeyTTL: time.Hour, Fingerprints: k})
 	}
 	there, gone := service(keyedFingerprints{}), service(keyedFingerprints{unavailable})
 	do := func(s *eventappend.Service, key string, content byte) (bool, error) {

@@ -168,7 +168,7 @@ func TestAppendRecreationWithConcurrentWriters(t *testing.T) {
 	}
 	nothing := func() {}
 	service := func(before ...func()) *eventappend.Service {
-		return eventappend.NewService(b.preparer, &interleavingAppender{EventAppender: b.store.Appender, before: before}, b.store.Events, b.store.Intents, b.clock, b.ids, 0)
+		return eventappend.NewService(eventappend.Config{Preparer: b.preparer, Appender: &interleavingAppender{EventAppender: b.store.Appender, before: before}, Events: b.store.Events, Idempotency: b.store.Intents, Clock: b.clock, IDs: b.ids, KeyTTL: 0})
 	}
 	b.deleteStreams(t, plain, "faster", "again", "ended", "fought")
 	_, _, err := service(nothing, act(draftOnStream("faster"))).Append(t.Context(), b.request("", draftOnStream("faster")))

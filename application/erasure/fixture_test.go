@@ -111,8 +111,8 @@ func setup(t testing.TB) *rig {
 	require.NoError(t, b.types.RegisterBuiltIn(t.Context()))
 	dataKeys := memory.NewDataKeys()
 	b.vault = vault.New(vault.Config{Keys: b.register, DataKeys: dataKeys, Manifests: b.types, Clock: b.clock})
-	preparer := eventappend.NewPreparer(b.types, b.ids, eventappend.Limits{BatchEvents: 100, EventBytes: 65536, EntityRefs: 4, Tags: 3}, eventappend.WithSealer(b.vault))
-	b.log = eventappend.NewService(preparer, b.store.Appender, b.store.Events, b.store.Intents, b.clock, b.ids, time.Hour)
+	preparer := eventappend.NewPreparer(eventappend.PreparerConfig{Types: b.types, IDs: b.ids, Limits: eventappend.Limits{BatchEvents: 100, EventBytes: 65536, EntityRefs: 4, Tags: 3}, Sealer: b.vault})
+	b.log = eventappend.NewService(eventappend.Config{Preparer: preparer, Appender: b.store.Appender, Events: b.store.Events, Idempotency: b.store.Intents, Clock: b.clock, IDs: b.ids, KeyTTL: time.Hour})
 
 	b.kms = newKMS(1)
 	b.notes, err = signednote.NewSigner("receipts.example.org", "receipts", b.kms)

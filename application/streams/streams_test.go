@@ -71,8 +71,8 @@ func newStreamFixture(t *testing.T) *streamFixture {
 	require.NoError(t, err)
 	types := registry.New(r.store.Registry, jsonschema.New(), catalog, clock)
 	require.NoError(t, types.RegisterBuiltIn(t.Context()))
-	preparer := eventappend.NewPreparer(types, ids, eventappend.Limits{BatchEvents: 3, EventBytes: 40 << 10, EntityRefs: 4, Tags: 3})
-	r.appends = eventappend.NewService(preparer, r.store.Appender, r.store.Events, r.store.Intents, clock, ids, time.Hour)
+	preparer := eventappend.NewPreparer(eventappend.PreparerConfig{Types: types, IDs: ids, Limits: eventappend.Limits{BatchEvents: 3, EventBytes: 40 << 10, EntityRefs: 4, Tags: 3}})
+	r.appends = eventappend.NewService(eventappend.Config{Preparer: preparer, Appender: r.store.Appender, Events: r.store.Events, Idempotency: r.store.Intents, Clock: clock, IDs: ids, KeyTTL: time.Hour})
 	r.Service = streams.New(streams.Config{Writer: appendWriter{r.appends}, Reader: r.store.Events, Catalog: catalog, Roles: []string{"admin", "module", "cfo"}})
 	return r
 }

@@ -76,8 +76,8 @@ func setup(t testing.TB) *upcastFixture {
 	require.NoError(t, b.types.RegisterBuiltIn(t.Context()))
 	b.service = upcasting.New(b.types)
 	ids := system.NewIDs()
-	preparer := eventappend.NewPreparer(b.types, ids, eventappend.Limits{BatchEvents: 100, EventBytes: 1 << 20, EntityRefs: 8, Tags: 8}, eventappend.WithUpcaster(b.service))
-	b.appends = eventappend.NewService(preparer, b.store.Appender, b.store.Events, b.store.Intents, clock, ids, time.Hour)
+	preparer := eventappend.NewPreparer(eventappend.PreparerConfig{Types: b.types, IDs: ids, Limits: eventappend.Limits{BatchEvents: 100, EventBytes: 1 << 20, EntityRefs: 8, Tags: 8}, Upcaster: b.service})
+	b.appends = eventappend.NewService(eventappend.Config{Preparer: preparer, Appender: b.store.Appender, Events: b.store.Events, Idempotency: b.store.Intents, Clock: clock, IDs: ids, KeyTTL: time.Hour})
 	return b
 }
 

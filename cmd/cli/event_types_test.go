@@ -62,10 +62,10 @@ func newTerminal(t *testing.T, roles ...string) *terminal {
 	token, err := who.Enroll(ctx, ports.Principal{TenantID: "demo", PersonID: "p-1", PrincipalID: "l-1", ActorType: event.Human, Roles: roles})
 	require.NoError(t, err)
 	reads := query.New(store.Events, store.Events, who, query.NewCursorSealer([]byte("key")))
-	preparer := appending.NewPreparer(types, ids, appending.Limits{BatchEvents: 100, EventBytes: 1 << 20, EntityRefs: 128, Tags: 32})
+	preparer := appending.NewPreparer(appending.PreparerConfig{Types: types, IDs: ids, Limits: appending.Limits{BatchEvents: 100, EventBytes: 1 << 20, EntityRefs: 128, Tags: 32}})
 	server, err := httpapi.New(httpapi.Config{
 		Limits: httpapi.Limits{BodyBytes: 4 << 20, EventBytes: 1 << 20, EventNodes: 50_000, Depth: 32, BatchEvents: 100, Body: time.Minute, Request: time.Minute},
-		Access: who, Events: reads, Types: types, Catalog: catalog, Appends: appending.NewService(preparer, store.Appender, store.Events, store.Intents, clock, ids, 0),
+		Access: who, Events: reads, Types: types, Catalog: catalog, Appends: appending.NewService(appending.Config{Preparer: preparer, Appender: store.Appender, Events: store.Events, Idempotency: store.Intents, Clock: clock, IDs: ids, KeyTTL: 0}),
 		Intents: pipeline.New(pipeline.Config{Catalog: catalog, Schemas: schemas, Policies: engine, Preparer: preparer, Appender: store.Appender, Events: store.Events, Intents: store.Intents, Idempotency: store.Intents, Clock: clock, IDs: ids}),
 	})
 	require.NoError(t, err)

@@ -41,9 +41,9 @@ func NewRedactionAnnouncer(ctx context.Context, store *postgres.Database, limits
 		return nil, err
 	}
 	return &redactionAnnouncer{
-		preparer: eventappend.NewPreparer(types, system.NewIDs(), eventappend.Limits{
+		preparer: eventappend.NewPreparer(eventappend.PreparerConfig{Types: types, IDs: system.NewIDs(), Limits: eventappend.Limits{
 			BatchEvents: limits.BatchEvents, EventBytes: limits.EventBytes, EntityRefs: limits.EntityRefs, Tags: limits.Tags,
-		}),
+		}}),
 		appender: store.Appender,
 	}, nil
 }

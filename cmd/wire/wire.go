@@ -240,10 +240,10 @@ func (a *App) compose(ctx context.Context, clock ports.Clock, ids ports.IDSource
 		return err
 	}
 	vault := a.Vault()
-	preparer := eventappend.NewPreparer(a.Registry, ids, eventappend.Limits{
+	preparer := eventappend.NewPreparer(eventappend.PreparerConfig{Types: a.Registry, IDs: ids, Limits: eventappend.Limits{
 		BatchEvents: c.Limits.BatchEvents, EventBytes: c.Limits.EventBytes, EntityRefs: c.Limits.EntityRefs, Tags: c.Limits.Tags,
-	}, eventappend.WithSealer(vault), eventappend.WithUpcaster(a.Upcaster))
-	a.Append = eventappend.NewService(preparer, a.Store.Appender, a.Store.Events, a.Store.Intents, clock, ids, c.Idempotency.TTL, eventappend.WithFingerprints(vault))
+	}, Sealer: vault, Upcaster: a.Upcaster})
+	a.Append = eventappend.NewService(eventappend.Config{Preparer: preparer, Appender: a.Store.Appender, Events: a.Store.Events, Idempotency: a.Store.Intents, Clock: clock, IDs: ids, KeyTTL: c.Idempotency.TTL, Fingerprints: vault})
 	a.Streams = streams.New(streams.Config{Writer: streamWriter{a.Append}, Reader: a.Store.Events, Catalog: a.Catalog, Roles: a.Catalog.RoleNames()})
 	a.Intake = pipeline.New(pipeline.Config{
 		Catalog: a.Catalog, Schemas: schemas, Policies: engine, Preparer: preparer, Appender: a.Store.Appender, Events: upcasting.UpcastReader(a.Store.Events, a.Upcaster), Intents: a.Store.Intents,

@@ -63,14 +63,14 @@ func newUnconfiguredLedger(t testing.TB) *ledgerFixture {
 	require.NoError(t, types.RegisterBuiltIn(t.Context()))
 	entity, err := store.Directory.CreateLegalEntity(t.Context(), ports.LegalEntity{TenantID: "demo", Code: "USMF", Name: "USMF", TimeZone: "UTC", Status: "active"})
 	require.NoError(t, err)
-	preparer := appendpkg.NewPreparer(types, ids{}, appendpkg.Limits{BatchEvents: 100, EventBytes: 1 << 20, EntityRefs: 100, Tags: 50})
+	preparer := appendpkg.NewPreparer(appendpkg.PreparerConfig{Types: types, IDs: ids{}, Limits: appendpkg.Limits{BatchEvents: 100, EventBytes: 1 << 20, EntityRefs: 100, Tags: 50}})
 	b := &ledgerFixture{
 		store: store, entity: entity, persons: map[string]pipeline.Caller{},
 		intake: pipeline.New(pipeline.Config{
 			Catalog: catalog, Schemas: schemas, Policies: policies, Preparer: preparer, Appender: store.Appender,
 			Events: store.Events, Intents: store.Intents, Idempotency: store.Intents, Clock: clock, IDs: ids{},
 		}),
-		append: appendpkg.NewService(preparer, store.Appender, store.Events, store.Intents, clock, ids{}, time.Hour),
+		append: appendpkg.NewService(appendpkg.Config{Preparer: preparer, Appender: store.Appender, Events: store.Events, Idempotency: store.Intents, Clock: clock, IDs: ids{}, KeyTTL: time.Hour}),
 	}
 	return b
 }

@@ -103,8 +103,7 @@ func newPersonal(t *testing.T, e *engine, keys *keystore.Store, data ports.DataK
 	types := oneType{personType(t, sealed)}
 	p := &sealingFixture{engine: e, calls: &kmsCalls{}}
 	p.vault = vault.New(vault.Config{Keys: keys, DataKeys: data, Manifests: types, Observer: p.calls})
-	p.preparer = eventappend.NewPreparer(types, system.NewIDs(),
-		eventappend.Limits{BatchEvents: 100, EventBytes: 1 << 20, EntityRefs: 128, Tags: 32}, eventappend.WithSealer(p.vault))
+	p.preparer = eventappend.NewPreparer(eventappend.PreparerConfig{Types: types, IDs: system.NewIDs(), Limits: eventappend.Limits{BatchEvents: 100, EventBytes: 1 << 20, EntityRefs: 128, Tags: 32}, Sealer: p.vault})
 	return p
 }
 

@@ -66,9 +66,9 @@ func New(t testing.TB, modules ...module.Module) *Books {
 		Catalog: catalog, Entity: entity, t: t, head: store.Events.Head,
 		Pipeline: pipeline.New(pipeline.Config{
 			Catalog: catalog, Schemas: schemas, Policies: policies, Appender: store.Appender, Events: store.Events, Intents: store.Intents, Idempotency: store.Intents, Clock: clock, IDs: ids,
-			Preparer: eventappend.NewPreparer(types, ids, eventappend.Limits{
+			Preparer: eventappend.NewPreparer(eventappend.PreparerConfig{Types: types, IDs: ids, Limits: eventappend.Limits{
 				BatchEvents: limits.BatchEvents, EventBytes: limits.EventBytes, EntityRefs: limits.EntityRefs, Tags: limits.Tags,
-			}),
+			}}),
 		}),
 	}
 }
