@@ -199,7 +199,7 @@ func startAPIWithFeeds(t testing.TB, feeds live.Limits, change ...func(*httpapi.
 	// A busy machine decides as an idle one.
 	engine, err := opa.New(policies, opa.WithData("roles", catalog.RoleRights()), opa.WithTimeout("", time.Minute), opa.WithTimeout("data.backbone.authz.", time.Minute))
 	require.NoError(t, err)
-	types := registry.New(h.store.Registry, schemas, catalog, clock)
+	types := registry.New(h.store.Registry, schemas, nil, catalog, clock)
 	require.NoError(t, types.RegisterBuiltIn(ctx))
 	who := tenancy.New(tenancy.Config{LegalEntities: h.store.Directory, Principals: h.store.Directory, Installations: h.store.Directory, Policies: engine, Owner: catalog.Owner, Roles: catalog.RoleNames(), Clock: clock, IDs: ids})
 	preparer := appending.NewPreparer(appending.PreparerConfig{Types: types, IDs: ids, Limits: appending.Limits{BatchEvents: 100, EventBytes: 1 << 20, EntityRefs: 128, Tags: 32}})

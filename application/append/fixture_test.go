@@ -96,7 +96,7 @@ func newSealingFixture(t testing.TB, sealer module.Sealer) *appendFixture {
 	require.NoError(t, err)
 	catalog, err := module.Build(jsonschema.New(), shopModule{}, streams.Module{})
 	require.NoError(t, err)
-	types := registry.New(b.store.Registry, jsonschema.New(), catalog, clock)
+	types := registry.New(b.store.Registry, jsonschema.New(), nil, catalog, clock)
 	require.NoError(t, types.RegisterBuiltIn(t.Context()))
 	b.preparer = eventappend.NewPreparer(eventappend.PreparerConfig{Types: types, IDs: b.ids, Limits: limits, Sealer: sealer})
 	return b

@@ -107,7 +107,7 @@ func setup(t testing.TB) *rig {
 	require.NoError(t, err)
 	catalog, err := module.Build(jsonschema.New(), erasure.Module{}, staff{})
 	require.NoError(t, err)
-	b.types = registry.New(b.store.Registry, jsonschema.New(), catalog, b.clock)
+	b.types = registry.New(b.store.Registry, jsonschema.New(), nil, catalog, b.clock)
 	require.NoError(t, b.types.RegisterBuiltIn(t.Context()))
 	dataKeys := memory.NewDataKeys()
 	b.vault = vault.New(vault.Config{Keys: b.register, DataKeys: dataKeys, Manifests: b.types, Clock: b.clock})

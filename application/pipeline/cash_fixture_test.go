@@ -162,7 +162,7 @@ func newFixtureWith(t *testing.T, modules ...module.Module) *cashFixture {
 	require.NoError(t, err)
 	policies, err := opa.New(catalog.Policies, opa.WithTimeout("", time.Minute)) // long enough for a busy machine
 	require.NoError(t, err)
-	types := registry.New(store.Registry, jsonschema.New(), catalog, clock{})
+	types := registry.New(store.Registry, jsonschema.New(), nil, catalog, clock{})
 	require.NoError(t, types.RegisterBuiltIn(ctx))
 	source := &ids{entropy: ulid.Monotonic(rand.Reader, 0)}
 	b := &cashFixture{store: store, entity: entity, appender: &hookedAppender{EventAppender: store.Appender}}

@@ -354,7 +354,7 @@ func newMembershipFixtureOn(t *testing.T, store *memory.Database, newVault func(
 	require.NoError(t, err)
 	policies, err := opa.New(catalog.Policies, opa.WithTimeout("", time.Minute))
 	require.NoError(t, err)
-	types := registry.New(store.Registry, jsonschema.New(), catalog, clock{})
+	types := registry.New(store.Registry, jsonschema.New(), nil, catalog, clock{})
 	require.NoError(t, types.RegisterBuiltIn(ctx))
 	vault := newVault(types)
 	source := &ids{entropy: ulid.Monotonic(rand.Reader, 0)}

@@ -44,7 +44,7 @@ func node(t *testing.T, store ports.EventTypes, schema string) *registry.Registr
 	t.Helper()
 	catalog, err := module.Build(jsonschema.New(), shopModule{schema})
 	require.NoError(t, err)
-	return registry.New(store, jsonschema.New(), catalog, testkit.NewClock(now))
+	return registry.New(store, jsonschema.New(), nil, catalog, testkit.NewClock(now))
 }
 
 func lead(version uint32) eventtype.Registration {
@@ -471,7 +471,7 @@ func TestRegisterBuiltInPersonalDataChanged(t *testing.T) {
 		require.NoError(t, err)
 		catalog, err := module.Build(jsonschema.New(), personalModule{schema, declared})
 		require.NoError(t, err)
-		err = registry.New(store.Registry, jsonschema.New(), catalog, testkit.NewClock(now)).RegisterBuiltIn(t.Context())
+		err = registry.New(store.Registry, jsonschema.New(), nil, catalog, testkit.NewClock(now)).RegisterBuiltIn(t.Context())
 		if c.same {
 			require.NoError(t, err, name)
 			continue

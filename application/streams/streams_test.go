@@ -69,7 +69,7 @@ func newStreamFixture(t *testing.T) *streamFixture {
 	require.NoError(t, err)
 	catalog, err := module.Build(jsonschema.New(), shopModule{}, streams.Module{})
 	require.NoError(t, err)
-	types := registry.New(r.store.Registry, jsonschema.New(), catalog, clock)
+	types := registry.New(r.store.Registry, jsonschema.New(), nil, catalog, clock)
 	require.NoError(t, types.RegisterBuiltIn(t.Context()))
 	preparer := eventappend.NewPreparer(eventappend.PreparerConfig{Types: types, IDs: ids, Limits: eventappend.Limits{BatchEvents: 3, EventBytes: 40 << 10, EntityRefs: 4, Tags: 3}})
 	r.appends = eventappend.NewService(eventappend.Config{Preparer: preparer, Appender: r.store.Appender, Events: r.store.Events, Idempotency: r.store.Intents, Clock: clock, IDs: ids, KeyTTL: time.Hour})

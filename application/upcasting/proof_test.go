@@ -224,7 +224,7 @@ func TestUpcastUncompilableProgram(t *testing.T) {
 	require.NoError(t, b.append(0, lead, 1, `{"size":1}`))
 	b.register(version(2, leadV2, from(1, rename)))
 
-	older := registry.New(b.store.Registry, jsonschema.New(), b.catalog, b.clock, registry.WithTransforms(jq.NewWithLimits(jq.Limits{})))
+	older := registry.New(b.store.Registry, jsonschema.New(), jq.NewWithLimits(jq.Limits{}), b.catalog, b.clock)
 	require.NoError(t, older.Refresh(t.Context()))
 	_, err := older.Lookup(t.Context(), "shop.order.placed", 2)
 	require.NoError(t, err)

@@ -71,7 +71,7 @@ func setup(t testing.TB) *upcastFixture {
 	catalog, err := module.Build(jsonschema.New(), shopModule{})
 	require.NoError(t, err)
 	b.catalog = catalog
-	b.types = registry.New(b.store.Registry, jsonschema.New(), catalog, clock, registry.WithTransforms(jq.New()))
+	b.types = registry.New(b.store.Registry, jsonschema.New(), jq.New(), catalog, clock)
 	b.types.SetProver(upcasting.NewProver(b.store.Events, query.NewCursorSealer([]byte("key"))))
 	require.NoError(t, b.types.RegisterBuiltIn(t.Context()))
 	b.service = upcasting.New(b.types)

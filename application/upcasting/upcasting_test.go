@@ -396,7 +396,7 @@ func TestUpcastRefreshesUnknownVersions(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.register(version(1, leadV1))
-	behind := registry.New(b.store.Registry, jsonschema.New(), b.catalog, b.clock, registry.WithTransforms(jq.New()))
+	behind := registry.New(b.store.Registry, jsonschema.New(), jq.New(), b.catalog, b.clock)
 	require.NoError(t, behind.Refresh(t.Context()))
 	require.NoError(t, b.append(0, lead, 1, `{"size":1}`))
 	b.register(version(2, leadV2, from(1, rename)))

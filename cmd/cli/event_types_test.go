@@ -56,7 +56,7 @@ func newTerminal(t *testing.T, roles ...string) *terminal {
 	}
 	engine, err := opa.New(policies, opa.WithData("roles", catalog.RoleRights()), opa.WithTimeout("", time.Minute), opa.WithTimeout("data.backbone.authz.", time.Minute))
 	require.NoError(t, err)
-	types := registry.New(store.Registry, schemas, catalog, clock)
+	types := registry.New(store.Registry, schemas, nil, catalog, clock)
 	require.NoError(t, types.RegisterBuiltIn(ctx))
 	who := tenancy.New(tenancy.Config{LegalEntities: store.Directory, Principals: store.Directory, Installations: store.Directory, Policies: engine, Owner: catalog.Owner, Roles: catalog.RoleNames(), Clock: clock, IDs: ids})
 	token, err := who.Enroll(ctx, ports.Principal{TenantID: "demo", PersonID: "p-1", PrincipalID: "l-1", ActorType: event.Human, Roles: roles})

@@ -32,7 +32,7 @@ func NewRedactionAnnouncer(ctx context.Context, store *postgres.Database, limits
 	if err != nil {
 		return nil, err
 	}
-	types := registry.New(store.Registry, schemas, catalog, system.Clock{}, registry.WithTransforms(jq.New()))
+	types := registry.New(store.Registry, schemas, jq.New(), catalog, system.Clock{})
 	if err := types.RegisterBuiltIn(ctx); err != nil {
 		return nil, err
 	}

@@ -222,7 +222,7 @@ func (a *App) compose(ctx context.Context, clock ports.Clock, ids ports.IDSource
 		return fmt.Errorf("policies: %w", err)
 	}
 	c := a.Config
-	a.Registry = registry.New(a.Store.Registry, schemas, a.Catalog, clock, registry.WithTransforms(jq.New()))
+	a.Registry = registry.New(a.Store.Registry, schemas, jq.New(), a.Catalog, clock)
 	a.Upcaster = upcasting.New(a.Registry)
 	if err := a.Registry.RegisterBuiltIn(ctx); err != nil {
 		return err

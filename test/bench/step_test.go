@@ -45,7 +45,7 @@ func newPipeline(b *testing.B) *pipelineFixture {
 	policies, err := opa.New(catalog.Policies)
 	require.NoError(b, err)
 	store := memory.New(memory.Config{Clock: clock, LogName: logName})
-	types := registry.New(store.Registry, schemas, catalog, clock)
+	types := registry.New(store.Registry, schemas, nil, catalog, clock)
 	require.NoError(b, types.RegisterBuiltIn(b.Context()))
 	p := &pipelineFixture{}
 	p.preparer = eventappend.NewPreparer(eventappend.PreparerConfig{Types: types, IDs: ids, Limits: eventappend.Limits{

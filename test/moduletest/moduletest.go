@@ -59,7 +59,7 @@ func New(t testing.TB, modules ...module.Module) *Books {
 	store := memory.New(memory.Config{Clock: clock, LogName: "test.example.org"})
 	entity, err := store.Directory.CreateLegalEntity(t.Context(), ports.LegalEntity{TenantID: "test", Code: "USMF", Name: "USMF", TimeZone: "UTC", Status: "active"})
 	require.NoError(t, err)
-	types := registry.New(store.Registry, schemas, catalog, clock)
+	types := registry.New(store.Registry, schemas, nil, catalog, clock)
 	require.NoError(t, types.RegisterBuiltIn(t.Context()))
 	limits := configs.Default().Limits
 	return &Books{
