@@ -99,7 +99,7 @@ func newEntityFixture(t require.TestingT, change ...func(*entities.Config)) *ent
 	require.NoError(t, err)
 	p := &entityFixture{store: store, entity: le, log: &logLines{}, reads: &countingLog{Log: store.Events}}
 	c := entities.Config{
-		Log: p.reads, Snapshots: store.Snapshots, Positions: query.New(store.Events, store.Events, nil, nil), Folds: folds{1}, Background: synchronousBackground{}, Clock: clock{},
+		Log: p.reads, Snapshots: store.Snapshots, Positions: query.New(query.Config{Log: store.Events, Clock: clock{}}), Folds: folds{1}, Background: synchronousBackground{}, Clock: clock{},
 		Logger: slog.New(slog.NewJSONHandler(p.log, nil)), SnapshotEvery: 10, Elapsed: func(time.Time) time.Duration { return p.elapsed },
 	}
 	for _, f := range change {

@@ -206,7 +206,7 @@ func TestFeedIdleReadsNothing(t *testing.T) {
 	const feeds = 200
 	r := newFeedFixture(t, nil)
 	// The clock stands still, so that the tail cache does not expire on a busy machine.
-	r.feeds = query.NewFeeds(query.New(r.log, r.log, r.log, query.NewCursorSealer([]byte("key"))), r.log, testkit.NewClock(time.Now()))
+	r.feeds = query.NewFeeds(query.New(query.Config{Log: r.log, Directory: r.log, Cursors: query.NewCursorSealer([]byte("key")), Clock: testkit.NewClock(time.Now())}), r.log)
 	mine, busy, foreign := r.createEntity(t, tenant, "A"), r.createEntity(t, tenant, "B"), r.createEntity(t, "others", "X")
 	r.fill(t, mine, 3)
 	readers := make([]*fakeSink, feeds)

@@ -257,7 +257,7 @@ func TestFeedByteLimit(t *testing.T) {
 			l.write(t, de, withPayloadOf(3))
 		}
 	}
-	feeds := query.NewFeeds(l.Service, l.store.Events, l.clock)
+	feeds := query.NewFeeds(l.Service, l.store.Events)
 	heads, err := l.store.Events.PartitionHeads(t.Context())
 	require.NoError(t, err)
 	type source interface {

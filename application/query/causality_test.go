@@ -418,6 +418,6 @@ func TestLineageStoreError(t *testing.T) {
 	l := newLogFixture()
 	us := l.createEntity(t, "acme", "USMF")
 	e := l.write(t, us, nil)
-	_, err := query.New(l.store.Events, brokenCausality{l.store.Events}, l.directory, query.NewCursorSealer(key)).Lineage(t.Context(), us, nil, e.ID)
+	_, err := query.New(query.Config{Log: brokenCausality{l.store.Events}, Directory: l.directory, Cursors: query.NewCursorSealer(key), Clock: l.clock}).Lineage(t.Context(), us, nil, e.ID)
 	require.Equal(t, "store.unavailable", code(t, err))
 }

@@ -34,7 +34,7 @@ func newLogFixture() *logFixture {
 	l := &logFixture{clock: testkit.NewClock(start), ids: system.NewIDs()}
 	l.store = memory.New(memory.Config{LogName: "ledger.example.org", Clock: l.clock})
 	l.directory = tenancy.New(tenancy.Config{LegalEntities: l.store.Directory, Principals: l.store.Directory, Installations: l.store.Directory, Clock: l.clock, IDs: l.ids})
-	l.Service = query.New(l.store.Events, l.store.Events, l.directory, query.NewCursorSealer(key), query.WithClock(l.clock))
+	l.Service = query.New(query.Config{Log: l.store.Events, Directory: l.directory, Cursors: query.NewCursorSealer(key), Clock: l.clock})
 	return l
 }
 
@@ -211,7 +211,7 @@ func TestEventsCursorBinding(t *testing.T) {
 		if change != nil {
 			change(&s)
 		} else {
-			service = query.New(l.store.Events, l.store.Events, l.directory, query.NewCursorSealer([]byte("another key of another deployment")))
+			service = query.New(query.Config{Log: l.store.Events, Directory: l.directory, Cursors: query.NewCursorSealer([]byte("another key of another deployment")), Clock: l.clock})
 		}
 		_, err := service.Events(t.Context(), s)
 		require.Equal(t, "cursor.foreign", code(t, err), name)

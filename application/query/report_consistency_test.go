@@ -48,7 +48,7 @@ func TestReportVersionSwitch(t *testing.T) {
 	d := newReportFixture(t, 5, 10*time.Millisecond)
 	v := &fakeVersions{active: 1, reached: map[int]event.Sequence{1: 5, 2: 5}}
 	source := &interleavingSource{}
-	reports, err := query.NewReports(d.Service, map[string]module.ReadModel{"till/numbers": model}, map[string]ports.ReadModelSource{"till/numbers": source}, v, d.clock, 10*time.Millisecond)
+	reports, err := query.NewReports(d.Service, map[string]module.ReadModel{"till/numbers": model}, map[string]ports.ReadModelSource{"till/numbers": source}, v, 10*time.Millisecond)
 	require.NoError(t, err)
 	ask := func(cursor string) (ports.Report, error) {
 		q := d.request()
@@ -100,7 +100,7 @@ func TestReportGenerationChange(t *testing.T) {
 	d := newReportFixture(t, 5, 10*time.Millisecond)
 	v := &fakeVersions{active: 1, reached: map[int]event.Sequence{1: 5, 2: 5}, generation: map[int]uint64{1: 3}}
 	source := &interleavingSource{}
-	reports, err := query.NewReports(d.Service, map[string]module.ReadModel{"till/numbers": model}, map[string]ports.ReadModelSource{"till/numbers": source}, v, d.clock, 10*time.Millisecond)
+	reports, err := query.NewReports(d.Service, map[string]module.ReadModel{"till/numbers": model}, map[string]ports.ReadModelSource{"till/numbers": source}, v, 10*time.Millisecond)
 	require.NoError(t, err)
 	ask := func(cursor string) (ports.Report, error) {
 		q := d.request()

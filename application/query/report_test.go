@@ -94,7 +94,7 @@ func newReportFixture(t *testing.T, events int, maxWait time.Duration) *reportFi
 	d.entity = d.createEntity(t, "acme", "USMF")
 	d.fill(t, d.entity, events)
 	var err error
-	d.Reports, err = query.NewReports(d.Service, map[string]module.ReadModel{"till/numbers": model}, map[string]ports.ReadModelSource{"till/numbers": d.source}, d.progress, d.clock, maxWait)
+	d.Reports, err = query.NewReports(d.Service, map[string]module.ReadModel{"till/numbers": model}, map[string]ports.ReadModelSource{"till/numbers": d.source}, d.progress, maxWait)
 	require.NoError(t, err)
 	return d
 }
@@ -129,7 +129,7 @@ func TestReport(t *testing.T) {
 	_, err = d.query(t, func(q *query.ReportQuery) { q.Path = "till/none" })
 	require.Equal(t, "report.not_found", code(t, err))
 	require.Equal(t, fault.NotFound, fault.KindOf(err))
-	_, err = query.NewReports(d.Service, map[string]module.ReadModel{"till/numbers": model}, nil, d.progress, d.clock, 0)
+	_, err = query.NewReports(d.Service, map[string]module.ReadModel{"till/numbers": model}, nil, d.progress, 0)
 	require.Equal(t, "report.unbound", code(t, err))
 }
 

@@ -136,7 +136,7 @@ func newLogFixtureWithFixedPartitions() *logFixture {
 	l := newLogFixture()
 	l.store = memory.New(memory.Config{LogName: "ledger.example.org", Deployment: 1, Clock: l.clock, Random: strings.NewReader("abcdefgh")})
 	l.directory = tenancy.New(tenancy.Config{LegalEntities: l.store.Directory, Principals: l.store.Directory, Installations: l.store.Directory, Clock: l.clock, IDs: l.ids})
-	l.Service = query.New(l.store.Events, l.store.Events, l.directory, query.NewCursorSealer(key))
+	l.Service = query.New(query.Config{Log: l.store.Events, Directory: l.directory, Cursors: query.NewCursorSealer(key), Clock: l.clock})
 	return l
 }
 

@@ -144,7 +144,7 @@ func TestStreamFeedObeysMetadata(t *testing.T) {
 	le := l.createEntity(t, "acme", "DEMF")
 	l.fill(t, le, 5)
 	l.changeStream(t, le, event.DescribeStream, `{"max_count":3}`)
-	feeds := query.NewFeeds(l.Service, l.store.Events, l.clock)
+	feeds := query.NewFeeds(l.Service, l.store.Events)
 	read := func(f *query.StreamFeed) (out []event.Version, err error) {
 		heads, err := l.store.Events.PartitionHeads(t.Context())
 		require.NoError(t, err)
@@ -194,7 +194,7 @@ func TestStreamKnownAtWaitsUntilSettled(t *testing.T) {
 	l := newLogFixture()
 	le := l.createEntity(t, "demo", "USMF")
 	l.write(t, le, nil)
-	patient := query.New(l.store.Events, l.store.Events, l.directory, query.NewCursorSealer(key), query.WithClock(l.clock), query.WithSettleDelay(time.Hour))
+	patient := query.New(query.Config{Log: l.store.Events, Directory: l.directory, Cursors: query.NewCursorSealer(key), Clock: l.clock, SettleDelay: time.Hour})
 	q := query.StreamQuery{Entity: le, Stream: mainStream, Count: 9, KnownAt: l.clock.Now().Format(time.RFC3339Nano)}
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()

@@ -61,7 +61,7 @@ func newTerminal(t *testing.T, roles ...string) *terminal {
 	who := tenancy.New(tenancy.Config{LegalEntities: store.Directory, Principals: store.Directory, Installations: store.Directory, Policies: engine, Owner: catalog.Owner, Roles: catalog.RoleNames(), Clock: clock, IDs: ids})
 	token, err := who.Enroll(ctx, ports.Principal{TenantID: "demo", PersonID: "p-1", PrincipalID: "l-1", ActorType: event.Human, Roles: roles})
 	require.NoError(t, err)
-	reads := query.New(store.Events, store.Events, who, query.NewCursorSealer([]byte("key")))
+	reads := query.New(query.Config{Log: store.Events, Directory: who, Cursors: query.NewCursorSealer([]byte("key")), Clock: clock})
 	preparer := appending.NewPreparer(appending.PreparerConfig{Types: types, IDs: ids, Limits: appending.Limits{BatchEvents: 100, EventBytes: 1 << 20, EntityRefs: 128, Tags: 32}})
 	server, err := httpapi.New(httpapi.Config{
 		Limits: httpapi.Limits{BodyBytes: 4 << 20, EventBytes: 1 << 20, EventNodes: 50_000, Depth: 32, BatchEvents: 100, Body: time.Minute, Request: time.Minute},

@@ -27,7 +27,7 @@ func (a *App) composeFeeds(clock ports.Clock, o Options) (err error) {
 	if a.HeadWatcher, err = subscriptions.NewHeadWatcher(watch); err != nil {
 		return err
 	}
-	a.Feeds = query.NewFeeds(a.Query, a.Store.Events, clock)
+	a.Feeds = query.NewFeeds(a.Query, a.Store.Events)
 	a.Live, err = live.New(live.Config{Heads: a.HeadWatcher, Clock: clock, Observer: o.Observers.Feeds, Limits: live.Limits{
 		Heartbeat: c.Feeds.Heartbeat, AccessCheckInterval: c.Feeds.Review, PerPrincipal: c.Feeds.PerPrincipal, PerNode: c.Feeds.PerNode,
 	}})

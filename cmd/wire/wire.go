@@ -266,7 +266,7 @@ func (a *App) compose(ctx context.Context, clock ports.Clock, ids ports.IDSource
 		return err
 	}
 	cursors := query.NewCursorSealer(cursorKey)
-	a.Query = query.New(a.Store.Events, a.Store.Events, a.Tenancy, cursors, query.WithSettleDelay(settleDelay))
+	a.Query = query.New(query.Config{Log: a.Store.Events, Directory: a.Tenancy, Cursors: cursors, Clock: clock, SettleDelay: settleDelay})
 	a.Registry.SetProver(upcasting.NewProver(a.Store.Events, cursors))
 	if err := a.composeFeeds(clock, o); err != nil {
 		return err
@@ -282,11 +282,10 @@ func (a *App) compose(ctx context.Context, clock ports.Clock, ids ports.IDSource
 			return err
 		}
 	}
-	a.Reports, err = query.NewReports(a.Query, a.Catalog.ReadModels(), sources, a.Runner, clock, 5*time.Second)
+	a.Reports, err = query.NewReports(a.Query, a.Catalog.ReadModels(), sources, a.Runner, 5*time.Second)
 	if err != nil {
 		return err
 	}
-	a.Reports.SettleDelay = settleDelay
 	a.Entities = entities.New(entities.Config{
 		Log: upcasting.UpcastReader(a.Store.Events, a.Upcaster), Snapshots: a.Store.Snapshots, Positions: positions{a.Query, a.Reports}, Folds: a.Catalog, Background: a.background, Clock: clock,
 		Logger: a.Logger, Observer: o.Observers.Entities, ReadingID: a.Registry.ReadingID, SnapshotEvery: c.Query.SnapshotEvery, FoldTimeout: c.Query.FoldBudget,
