@@ -72,7 +72,7 @@ func customerGreeted(change func(*event.Draft)) event.Draft {
 	return d
 }
 
-func TestPrepareSealsPersonalValues(t *testing.T) {
+func TestPrepare_SealsPersonalValues(t *testing.T) {
 	t.Parallel()
 	sealer := newFakeSealer(t)
 	b := newSealingFixture(t, sealer)
@@ -107,7 +107,7 @@ func TestPrepareSealsPersonalValues(t *testing.T) {
 	require.Len(t, sealer.requests, 1)
 }
 
-func TestPreparePersonalValuesWithoutSealer(t *testing.T) {
+func TestPrepare_PersonalValuesWithoutSealer(t *testing.T) {
 	t.Parallel()
 	b := newAppendFixture(t)
 	_, err := b.preparer.Prepare(t.Context(), b.batch(orderPlaced(nil), customerGreeted(nil)))
@@ -118,7 +118,7 @@ func TestPreparePersonalValuesWithoutSealer(t *testing.T) {
 	b.prepare(t, customerGreeted(func(d *event.Draft) { d.Data = json.RawMessage(`{"visits":2}`) }))
 }
 
-func TestPrepareSealingRefusals(t *testing.T) {
+func TestPrepare_SealingRefusals(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("x", limits.EventBytes-120)
 	for name, c := range map[string]struct {
@@ -149,7 +149,7 @@ func TestPrepareSealingRefusals(t *testing.T) {
 	}
 }
 
-func TestPrepareSeriesTokenInPersonalValue(t *testing.T) {
+func TestPrepare_SeriesTokenInPersonalValue(t *testing.T) {
 	t.Parallel()
 	const token = "series:01J"
 	sealer := newFakeSealer(t)
@@ -194,7 +194,7 @@ func (a *movedKeyAppender) Append(ctx context.Context, r ports.AppendRequest) (p
 	return a.EventAppender.Append(ctx, r)
 }
 
-func TestAppendResealsAfterMovedKey(t *testing.T) {
+func TestAppend_ResealsAfterMovedKey(t *testing.T) {
 	t.Parallel()
 	for moved, want := range map[int]string{1: "", 3: "", 4: shredding.CodeKeyMoved} {
 		sealer := newFakeSealer(t)
@@ -226,7 +226,7 @@ func (k keyedFingerprints) Fingerprint(_ context.Context, tenant string, h event
 	return h, k.fail
 }
 
-func TestAppendKeyedFingerprints(t *testing.T) {
+func TestAppend_KeyedFingerprints(t *testing.T) {
 	t.Parallel()
 	b := newAppendFixture(t)
 	store := &movedKeyAppender{EventAppender: b.store.Appender}
@@ -245,7 +245,7 @@ func TestAppendKeyedFingerprints(t *testing.T) {
 
 }
 
-func TestAppendFingerprintsWithoutSecret(t *testing.T) {
+func TestAppend_FingerprintsWithoutSecret(t *testing.T) {
 	t.Parallel()
 	b := newSealingFixture(t, newFakeSealer(t))
 	unavailable := fault.New(fault.Unavailable, "kms.unavailable", "try again")

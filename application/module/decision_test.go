@@ -116,7 +116,7 @@ func TestDecide(t *testing.T) {
 	require.Equal(t, 1, taken)
 }
 
-func TestDecideStopsAtErrors(t *testing.T) {
+func TestDecide_StopsAtErrors(t *testing.T) {
 	t.Parallel()
 	s := newCourseLog(t)
 	require.NoError(t, s.write(t, "school.course.opened", "2", nil, "course:go"))
@@ -138,7 +138,7 @@ func TestDecideStopsAtErrors(t *testing.T) {
 	require.ErrorIs(t, err, context.Canceled)
 }
 
-func TestEventsReadsOnDemand(t *testing.T) {
+func TestEvents_ReadsOnDemand(t *testing.T) {
 	t.Parallel()
 	s := newCourseLog(t)
 	const events = 1200

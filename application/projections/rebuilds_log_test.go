@@ -139,9 +139,9 @@ func (failingForget) ForgetDropped(context.Context, time.Time) (int, error) {
 	return 0, fault.New(fault.Internal, "store.failed", "no")
 }
 
-// TestRebuilds_ReportsFailureBesideTroubledVersion: a failure that was already logged hides no
+// TestRebuilds_ReportsFailureWithBlockedVersion: a failure that was already logged hides no
 // failure that was not.
-func TestRebuilds_ReportsFailureBesideTroubledVersion(t *testing.T) {
+func TestRebuilds_ReportsFailureWithBlockedVersion(t *testing.T) {
 	t.Parallel()
 	w := newRebuildFixture(t)
 	a := w.entity(t, "A")

@@ -43,7 +43,7 @@ func ids(events []event.Recorded) []event.ID {
 
 // A process across legal entities is read completely, without repetition and in order of
 // recording, with any size of pages and scans.
-func TestEventsCorrelationPaging(t *testing.T) {
+func TestEvents_CorrelationPaging(t *testing.T) {
 	t.Parallel()
 	l := newLogFixture()
 	written := l.writeProcess(t, 40)
@@ -68,7 +68,7 @@ func TestEventsCorrelationPaging(t *testing.T) {
 
 // A page that ends at the limit of a scan reports more, and the pages together equal one
 // large page.
-func TestEventsScanLimit(t *testing.T) {
+func TestEvents_ScanLimit(t *testing.T) {
 	t.Parallel()
 	l := newLogFixture()
 	le := l.createEntity(t, "acme", "USMF")
@@ -91,7 +91,7 @@ func TestEventsScanLimit(t *testing.T) {
 	}
 }
 
-func TestEventsCorrelationCursorBinding(t *testing.T) {
+func TestEvents_CorrelationCursorBinding(t *testing.T) {
 	t.Parallel()
 	l := newLogFixture()
 	le := l.createEntity(t, "acme", "USMF")
@@ -140,7 +140,7 @@ func newLogFixtureWithFixedPartitions() *logFixture {
 	return l
 }
 
-func TestFeedDivergedLog(t *testing.T) {
+func TestFeed_DivergedLog(t *testing.T) {
 	t.Parallel()
 	before := newLogFixtureWithFixedPartitions()
 	before.fill(t, before.createEntity(t, "acme", "USMF"), 5)
@@ -164,7 +164,7 @@ func TestFeedDivergedLog(t *testing.T) {
 }
 
 // A busy legal entity does not delay the others, and a page is full if enough events exist.
-func TestFeedFairness(t *testing.T) {
+func TestFeed_Fairness(t *testing.T) {
 	t.Parallel()
 	l := newLogFixture()
 	sizes := map[string]int{"A": 100, "B": 1, "C": 7, "D": 60, "E": 2}

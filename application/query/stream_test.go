@@ -59,9 +59,9 @@ func backwards(in []event.Version) []event.Version {
 	return out
 }
 
-// TestStreamMetadataLimits reads a limited stream with every size of page, in both directions
+// TestStream_MetadataLimits reads a limited stream with every size of page, in both directions
 // and from every version.
-func TestStreamMetadataLimits(t *testing.T) {
+func TestStream_MetadataLimits(t *testing.T) {
 	t.Parallel()
 	l := newLogFixture()
 	le := l.createEntity(t, "acme", "DEMF")
@@ -112,7 +112,7 @@ func TestStreamMetadataLimits(t *testing.T) {
 	require.Len(t, facts, 23, "facts stay")
 }
 
-func TestStreamRefusals(t *testing.T) {
+func TestStream_Refusals(t *testing.T) {
 	t.Parallel()
 	l := newLogFixture()
 	le := l.createEntity(t, "acme", "DEMF")
@@ -138,7 +138,7 @@ func TestStreamRefusals(t *testing.T) {
 }
 
 // A live feed of a stream delivers what the metadata allow, and ends when access is revoked.
-func TestStreamFeedObeysMetadata(t *testing.T) {
+func TestStreamFeed_ObeysMetadata(t *testing.T) {
 	t.Parallel()
 	l := newLogFixture()
 	le := l.createEntity(t, "acme", "DEMF")
@@ -187,9 +187,9 @@ func TestStreamFeedObeysMetadata(t *testing.T) {
 	require.Equal(t, "stream.tombstoned", code(t, err))
 }
 
-// TestStreamKnownAtWaitsUntilSettled: an event that is being appended may still be recorded
+// TestStream_KnownAtWaitsUntilSettled: an event that is being appended may still be recorded
 // at known_at, so the read waits until none can be.
-func TestStreamKnownAtWaitsUntilSettled(t *testing.T) {
+func TestStream_KnownAtWaitsUntilSettled(t *testing.T) {
 	t.Parallel()
 	l := newLogFixture()
 	le := l.createEntity(t, "demo", "USMF")

@@ -42,7 +42,7 @@ func refresh(ctx context.Context, r *registry.Registry) <-chan error {
 
 // A request that has run out of its time is not held up by another one's question to
 // the database.
-func TestRefreshWaitCancelled(t *testing.T) {
+func TestRefresh_WaitCancelled(t *testing.T) {
 	t.Parallel()
 	store := newSlow()
 	r := node(t, store, orderSchema)
@@ -62,7 +62,7 @@ func TestRefreshWaitCancelled(t *testing.T) {
 }
 
 // A refresh that is given up lets the next one begin.
-func TestRefreshCancelledWhileRunning(t *testing.T) {
+func TestRefresh_CancelledWhileRunning(t *testing.T) {
 	t.Parallel()
 	store := newSlow()
 	r := node(t, store, orderSchema)
@@ -78,7 +78,7 @@ func TestRefreshCancelledWhileRunning(t *testing.T) {
 }
 
 // What one has loaded none that waited for it loads again.
-func TestRefreshConcurrently(t *testing.T) {
+func TestRefresh_Concurrently(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		store := newSlow()

@@ -99,7 +99,7 @@ func metadata(t *testing.T, document string) stream.Metadata {
 	return m
 }
 
-func TestStreamLifecycle(t *testing.T) {
+func TestStreams_Lifecycle(t *testing.T) {
 	t.Parallel()
 	r := newStreamFixture(t)
 	s := r.order(t, "order", "O-1")
@@ -154,7 +154,7 @@ func TestStreamLifecycle(t *testing.T) {
 	require.Equal(t, event.StreamTombstoned, status.State)
 }
 
-func TestStreamChangeRefusals(t *testing.T) {
+func TestStreams_ChangeRefusals(t *testing.T) {
 	t.Parallel()
 	r := newStreamFixture(t)
 	none := event.StreamID{Type: "order", ID: "none"}

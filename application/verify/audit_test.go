@@ -47,7 +47,7 @@ func personalRows() []ports.PersonalRow {
 	}
 }
 
-func TestPersonalRows(t *testing.T) {
+func TestRun_PersonalRows(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		event func(*event.Prepared)
@@ -117,8 +117,8 @@ func TestPersonalRows(t *testing.T) {
 	}
 }
 
-// TestErasures reads the events that announce them.
-func TestErasures(t *testing.T) {
+// TestRun_Erasures reads the events that announce them.
+func TestRun_Erasures(t *testing.T) {
 	t.Parallel()
 	v := newVault()
 	le := v.entity(t, "A", 1)
@@ -139,7 +139,7 @@ func TestErasures(t *testing.T) {
 	require.Equal(t, []place{{verify.AnnouncementUnreadable, 3}}, places(v.run(t)[0]))
 }
 
-func TestHiddenEvents(t *testing.T) {
+func TestRun_HiddenEvents(t *testing.T) {
 	t.Parallel()
 	v := newVault()
 	v.entity(t, "A", 3)
@@ -147,8 +147,8 @@ func TestHiddenEvents(t *testing.T) {
 	require.Equal(t, []place{{verify.HiddenEvents, 0}}, places(v.run(t)[0]))
 }
 
-// TestUnreadableEvents are passed over; an outage is not taken for tampering.
-func TestUnreadableEvents(t *testing.T) {
+// TestRun_UnreadableEvents are passed over; an outage is not taken for tampering.
+func TestRun_UnreadableEvents(t *testing.T) {
 	t.Parallel()
 	v := newVault()
 	v.entity(t, "A", 2500)
@@ -188,7 +188,7 @@ func (b *brokenPages) ChainPage(ctx context.Context, p event.PartitionID, after 
 	return events, err
 }
 
-func TestHeads(t *testing.T) {
+func TestRun_Heads(t *testing.T) {
 	t.Parallel()
 	v := newVault()
 	a := v.entity(t, "A", 10)
@@ -256,8 +256,8 @@ func TestParseHeads_Refusals(t *testing.T) {
 	}
 }
 
-// TestExportOfALargeLog goes through several pages and gives what the log gives.
-func TestExportOfALargeLog(t *testing.T) {
+// TestExport_LargeLog goes through several pages and gives what the log gives.
+func TestExport_LargeLog(t *testing.T) {
 	t.Parallel()
 	v := newVault()
 	le := v.entity(t, "A", 1)

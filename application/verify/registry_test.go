@@ -158,7 +158,7 @@ func TestRegistry_Tampering(t *testing.T) {
 	require.Empty(t, findings(t, sound, verify.Against(verify.HeadsOf(logName, time.Now(), nil, &report))))
 }
 
-func TestRegistryFindingsLimit(t *testing.T) {
+func TestRegistry_FindingsLimit(t *testing.T) {
 	t.Parallel()
 	var r record
 	for i := range verify.MaxFindings + 5 {

@@ -242,7 +242,7 @@ func TestRun_SoundLog(t *testing.T) {
 	require.Contains(t, string(text), `"findings":[]`, "empty, not null")
 }
 
-func TestNamedLegalEntities(t *testing.T) {
+func TestRun_NamedLegalEntities(t *testing.T) {
 	t.Parallel()
 	v := newVault()
 	v.entity(t, "A", 1)
@@ -264,8 +264,8 @@ func TestNamedLegalEntities(t *testing.T) {
 	require.Equal(t, "installation.not_bootstrapped", fault.CodeOf(err))
 }
 
-// TestTampering changes ten events in every way that a database owner could.
-func TestTampering(t *testing.T) {
+// TestRun_Tampering changes ten events in every way that a database owner could.
+func TestRun_Tampering(t *testing.T) {
 	t.Parallel()
 	type events = []event.Recorded
 	for name, c := range map[string]struct {
@@ -355,7 +355,7 @@ func TestTampering(t *testing.T) {
 	}
 }
 
-func TestPartitionsSwapped(t *testing.T) {
+func TestRun_PartitionsSwapped(t *testing.T) {
 	t.Parallel()
 	v := newVault()
 	a, b := v.entity(t, "A", 3), v.entity(t, "B", 3)
@@ -384,7 +384,7 @@ func TestPartitionsSwapped(t *testing.T) {
 	}
 }
 
-func TestGenesis(t *testing.T) {
+func TestRun_Genesis(t *testing.T) {
 	t.Parallel()
 	v := newVault()
 	v.entity(t, "A", 2)
@@ -406,7 +406,7 @@ func (renamed) Installation(context.Context) (ports.Installation, error) {
 	return ports.Installation{LogName: "other.example.org"}, nil
 }
 
-func TestFindingsLimit(t *testing.T) {
+func TestRun_FindingsLimit(t *testing.T) {
 	t.Parallel()
 	v := newVault()
 	v.entity(t, "A", 100)
