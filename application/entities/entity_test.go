@@ -210,7 +210,7 @@ func TestRead_Consistency(t *testing.T) {
 	require.Equal(t, answer{entities.Verified, 11, 11, 14, 11, 0, 0}, look(entities.Verified))
 	require.Equal(t, answer{entities.Eventual, 11, 11, 14, 11, 0, 0}, look(entities.Eventual))
 
-	p.write(t, "other", `{}`, "2026-03-01") // the log goes on without the meter
+	p.write(t, "other", `{}`, "2026-03-01") // an event of another entity
 	require.Equal(t, answer{entities.Strong, 14, 15, 14, 14, 3, 3}, look(entities.Strong))
 
 	// An event of the time before the snapshot: verified sees it and folds, eventual does not look.

@@ -205,7 +205,7 @@ func TestFeed_IdleReadsNothing(t *testing.T) {
 	t.Parallel()
 	const feeds = 200
 	r := newFeedFixture(t, nil)
-	// The clock stands still, so that the tail cache does not expire on a busy machine.
+	// The clock is stopped, so that the tail cache does not expire on a busy machine.
 	r.feeds = query.NewFeeds(query.New(query.Config{Log: r.log, Directory: r.log, Cursors: query.NewCursorSealer([]byte("key")), Clock: testkit.NewClock(time.Now())}), r.log)
 	mine, busy, foreign := r.createEntity(t, tenant, "A"), r.createEntity(t, tenant, "B"), r.createEntity(t, "others", "X")
 	r.fill(t, mine, 3)
@@ -316,13 +316,13 @@ func TestFeed_HeartbeatsAndStates(t *testing.T) {
 	r.fill(t, le, 1)
 	d.waitFor(t, "the event", func(d *fakeSink) bool { return len(d.events) == 2 })
 	// Events that the filter leaves out move the position, which the heartbeat reports.
-	told := d.cursor
+	reported := d.cursor
 	require.NoError(t, r.write(le, "main", "till.drawer.opened", 1))
 	testkit.Eventually(t, testTimeout, func() bool {
 		r.timers.ring(7 * time.Second)
 		d.mu.Lock()
 		defer d.mu.Unlock()
-		return d.cursor != told
+		return d.cursor != reported
 	})
 	behind, err := r.feeds.All(query.AllQuery{TenantID: tenant, From: d.cursor})
 	require.NoError(t, err)

@@ -110,7 +110,7 @@ func TestDecide(t *testing.T) {
 	require.Equal(t, 1, left)
 	require.Equal(t, 0, taken)
 	require.NoError(t, take("sql", "eve", func() concurrency.AppendCondition { _, _, c := decide("sql", "eve"); return c }()))
-	require.NoError(t, take("go", "bob", bob), "what others do elsewhere does not disturb")
+	require.NoError(t, take("go", "bob", bob), "events of another course do not matter")
 	left, taken, _ = decide("go", "ada")
 	require.Equal(t, 0, left)
 	require.Equal(t, 1, taken)

@@ -53,7 +53,7 @@ func (a *attempt) submit(ctx context.Context) (Outcome, error) {
 	}
 	if err != nil {
 		// An internal error is stored as denied too: nothing was planned, so nothing has
-		// failed half way. Refusal.Kind tells it apart. Unavailable stores nothing.
+		// failed half way. Refusal.Kind distinguishes it. Unavailable stores nothing.
 		return a.refuse(ctx, intent.Denied, err)
 	}
 	a.payloadValid = true

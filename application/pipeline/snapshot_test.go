@@ -105,7 +105,7 @@ func (b *cashFixture) seen(t require.TestingT, n *pipeline.Service) int64 {
 }
 
 // TestSnapshot_StateEquality starts nodes over random histories. Each starts from the
-// stored snapshot if it can decode it, and plans with the same state as the others.
+// stored snapshot if it can decode it, and plans with the same state as the other nodes.
 func TestSnapshot_StateEquality(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {

@@ -163,7 +163,7 @@ func TestFeed_DivergedLog(t *testing.T) {
 	require.Equal(t, "cursor.foreign", code(t, err))
 }
 
-// A busy legal entity does not delay the others, and a page is full if enough events exist.
+// A busy legal entity does not delay other legal entities, and a page is full if enough events exist.
 func TestFeed_Fairness(t *testing.T) {
 	t.Parallel()
 	l := newLogFixture()

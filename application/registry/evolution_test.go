@@ -68,7 +68,7 @@ func TestCheck_Evolution(t *testing.T) {
 	}
 }
 
-// A version between two others must fit both.
+// A version between two registered ones must fit both.
 func TestRegister_VersionBetween(t *testing.T) {
 	t.Parallel()
 	r := node(t, memory.New(memory.Config{}).Registry, orderSchema)
@@ -180,8 +180,8 @@ func TestDeprecate_Reactivate(t *testing.T) {
 	require.Equal(t, "module:shop", history[0].Actor)
 }
 
-// movingStore is a store in which somebody else registers in the moment between a check
-// and the write.
+// movingStore is a store in which another caller registers a version between a check and the
+// write.
 type movingStore struct {
 	stored
 	once  sync.Once

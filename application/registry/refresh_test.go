@@ -12,7 +12,7 @@ import (
 	"github.com/erpbackbone/backbone/application/registry"
 )
 
-// slowStore is a store that owes an answer until it is told to give it.
+// slowStore is a store that answers only when the test lets it.
 type slowStore struct {
 	*fakeStore
 	asking chan struct{} // takes one for every question
@@ -58,7 +58,7 @@ func TestRefresh_WaitCancelled(t *testing.T) {
 	}
 	close(store.answer)
 	require.NoError(t, <-first)
-	require.NoError(t, r.Refresh(t.Context()), "whoever gave up left nothing behind")
+	require.NoError(t, r.Refresh(t.Context()), "a cancelled caller holds no lock")
 }
 
 // A refresh that is given up lets the next one begin.
@@ -90,7 +90,7 @@ func TestRefresh_Concurrently(t *testing.T) {
 			all = append(all, refresh(t.Context(), r))
 		}
 		synctest.Wait()
-		require.EqualValues(t, 1, store.asked.Load(), "one asks, the others wait for it")
+		require.EqualValues(t, 1, store.asked.Load(), "one caller queries, the rest wait for its answer")
 		close(store.answer)
 		for _, done := range all {
 			require.NoError(t, <-done)

@@ -268,7 +268,7 @@ type stored = ports.EventTypes
 
 var errBroken = errors.New("broken")
 
-// fakeStore counts how often the store is read, and fails when told to.
+// fakeStore counts how often the store is read, and fails when the test wants it to.
 type fakeStore struct {
 	stored
 	loads, asked atomic.Int64

@@ -26,7 +26,7 @@ func (b *upcastFixture) check(r eventtype.Registration, p registry.Proof) regist
 	return out
 }
 
-// TestProve_Failures names the events that the caller may see, counts the others,
+// TestProve_Failures names the events that the caller may see, counts the rest,
 // and says no value of any.
 func TestProve_Failures(t *testing.T) {
 	t.Parallel()
@@ -129,7 +129,7 @@ func TestProve_ContinuesWithToken(t *testing.T) {
 		require.NotEmpty(t, found.Proof.Cursor)
 		token, err := base64.RawURLEncoding.DecodeString(found.Proof.Cursor)
 		require.NoError(t, err)
-		require.NotContains(t, string(token), `"p"`, "it shows how far others' logs have grown")
+		require.NotContains(t, string(token), `"p"`, "it contains positions in logs of other tenants")
 		brief.Token = found.Proof.Cursor
 	}
 	require.Equal(t, 450, found.Proof.Events)

@@ -98,7 +98,7 @@ func TestUpcast_ToDeprecatedVersion(t *testing.T) {
 	require.Equal(t, "event_type.deprecated", code(t, b.append(0, lead, 2, `{"volume":3}`)))
 	require.NoError(t, b.append(0, lead, 0, `{"size":3}`), "of the newest version that takes events")
 	read(2, `{"volume":1}`, `{"volume":2}`, `{"volume":3}`)
-	require.Equal(t, "event_type.not_upcastable", code(t, b.append(0, lead, 1, `{"size":11}`)), "nobody could read it beside the others")
+	require.Equal(t, "event_type.not_upcastable", code(t, b.append(0, lead, 1, `{"size":11}`)), "no reader could read it together with the later events")
 
 	b.register(version(3, leadV1, from(1, "."), from(2, `{size: .volume}`)))
 	require.NoError(t, b.append(0, lead, 1, `{"size":11}`))
@@ -390,8 +390,8 @@ func TestUpcast_Allocations(t *testing.T) {
 	require.Zero(t, testing.AllocsPerRun(100, func() { _, _ = b.service.Upcast(context.Background(), events) }))
 }
 
-// A node that reads an event of a version of which it has not heard yet takes the version
-// up before it shows anything: events in two shapes would pass for ones of the same.
+// A node that reads an event of a version that it has not loaded loads the version first:
+// otherwise readers would take events of two versions for events of one.
 func TestUpcast_RefreshesUnknownVersions(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -405,7 +405,7 @@ func TestUpcast_RefreshesUnknownVersions(t *testing.T) {
 	node := upcasting.New(behind)
 	shown, err := node.UpcastForDisplay(t.Context(), b.stored(0))
 	require.NoError(t, err)
-	require.Equal(t, `{"size":1}`, dataOf(t, shown[0]), "stale, as of before it heard")
+	require.Equal(t, `{"size":1}`, dataOf(t, shown[0]), "stale: the node has not loaded version 2")
 	require.Equal(t, reading, behind.ReadingID())
 
 	require.NoError(t, b.append(0, lead, 2, `{"volume":2}`))
@@ -414,9 +414,9 @@ func TestUpcast_RefreshesUnknownVersions(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, []string{`{"volume":1}`, `{"volume":2}`}, []string{dataOf(t, shown[0]), dataOf(t, shown[1])})
 	}
-	require.NotEqual(t, reading, behind.ReadingID(), "folds begin anew")
+	require.NotEqual(t, reading, behind.ReadingID(), "states are folded again")
 
-	// An event of a version that nobody registered is shown as it is.
+	// An event of an unregistered version is returned as stored.
 	unknown := b.stored(0)[:1]
 	unknown[0].SchemaVersion = 9
 	shown, err = node.UpcastForDisplay(t.Context(), unknown)

@@ -20,7 +20,7 @@ import (
 )
 
 // sealedEvent is an event with two values of two persons.
-func (v *vault) sealedEvent(t *testing.T, le ports.LegalEntity, change func(*event.Prepared)) {
+func (v *tamperedLog) sealedEvent(t *testing.T, le ports.LegalEntity, change func(*event.Prepared)) {
 	t.Helper()
 	key, err := shredding.NewKey(shredding.KeyStandard, 1, bytes.Repeat([]byte{7}, shredding.DEKSize))
 	require.NoError(t, err)
@@ -153,7 +153,7 @@ func TestRun_UnreadableEvents(t *testing.T) {
 	v := newVault()
 	v.entity(t, "A", 2500)
 	unreadable := fault.New(fault.Internal, "store.failed", "broken")
-	broken := &brokenPages{vault: v, bad: map[event.Sequence]bool{7: true, 8: true, 1900: true}, err: unreadable}
+	broken := &brokenPages{tamperedLog: v, bad: map[event.Sequence]bool{7: true, 8: true, 1900: true}, err: unreadable}
 	reports, err := verify.Run(t.Context(), broken, "acme", nil, nil)
 	require.NoError(t, err)
 	require.Equal(t, []place{{verify.EventUnreadable, 7}, {verify.EventUnreadable, 8}, {verify.EventUnreadable, 1900}}, places(reports[0]))
@@ -172,14 +172,14 @@ func TestRun_UnreadableEvents(t *testing.T) {
 
 // brokenPages cannot give pages with certain events.
 type brokenPages struct {
-	*vault
+	*tamperedLog
 	bad map[event.Sequence]bool
 	all bool
 	err error
 }
 
 func (b *brokenPages) ChainPage(ctx context.Context, p event.PartitionID, after event.Sequence, limit int) ([]event.Recorded, error) {
-	events, err := b.vault.ChainPage(ctx, p, after, limit)
+	events, err := b.tamperedLog.ChainPage(ctx, p, after, limit)
 	for _, e := range events {
 		if b.all || b.bad[e.Sequence] {
 			return nil, b.err
@@ -221,13 +221,13 @@ func TestRun_Heads(t *testing.T) {
 		rechain(e, 0, event.GenesisChecksum(logName, p))
 		return e
 	}
-	v.head = func(h ports.Head) ports.Head { h.Sequence = 0; return h } // the database tells what fits
+	v.head = func(h ports.Head) ports.Head { h.Sequence = 0; return h } // the database reports a head that fits
 	require.Equal(t, []place{{verify.HeadMismatch, 10}}, places(against()[0]))
 	v.tamper = func(_ event.PartitionID, e []event.Recorded) []event.Recorded { return e[:min(9, len(e))] }
 	require.Equal(t, []place{{verify.HeadBeyondEnd, 10}}, places(against()[0]))
 	v.tamper = nil
 
-	// One that vanished is found, also when it was asked for by name; others are unknown.
+	// A missing legal entity is found, also if it is selected by its code; other codes are unknown.
 	heads.Partitions = append(heads.Partitions, verify.Head{Tenant: "acme", LegalEntity: "Z", Partition: 99, Sequence: 3, Checksum: strings.Repeat("0", 64)})
 	require.Equal(t, []place{{verify.LegalEntityMissing, 3}}, places(against()[0]))
 	reports, err := verify.Run(t.Context(), v, "acme", []string{"Z"}, nil, verify.Against(heads))
@@ -237,7 +237,7 @@ func TestRun_Heads(t *testing.T) {
 	require.ErrorContains(t, err, `"Y"`)
 	reports, err = verify.Run(t.Context(), v, "acme", []string{"A"}, nil, verify.Against(heads))
 	require.NoError(t, err)
-	require.Len(t, reports, 1, "the others were not asked for")
+	require.Len(t, reports, 1, "no other legal entity was selected")
 }
 
 func TestParseHeads_Refusals(t *testing.T) {

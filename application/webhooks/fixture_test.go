@@ -23,7 +23,7 @@ import (
 	"github.com/erpbackbone/backbone/test/testkit"
 )
 
-const patience = time.Minute
+const maxWait = time.Minute
 
 var owner = ports.Principal{TenantID: "acme", PersonID: "p-1"}
 
