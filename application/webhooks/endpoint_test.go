@@ -276,6 +276,8 @@ func TestDispatcher_HandsOverEndpoints(t *testing.T) {
 	}
 	// No node loses a lease because the machine is busy.
 	h.run(t, "a", func(c *webhooks.Config) { c.Concurrency, c.TTL = 1, time.Hour })
+	answerFirst := sync.OnceFunc(func() { close(release) })
+	t.Cleanup(answerFirst) // runs before node a is stopped, which waits for the delivery
 	h.add("k")
 	<-begun
 	holder := func() string {
@@ -295,7 +297,7 @@ func TestDispatcher_HandsOverEndpoints(t *testing.T) {
 		require.Less(t, i, 255)
 	}
 	require.Zero(t, h.delivered())
-	close(release)
+	answerFirst()
 	testkit.Eventually(t, maxWait, func() bool { return h.delivered() == 1 })
 	h.mu.Lock()
 	require.Len(t, h.sent, 1, "handing over repeats nothing")
