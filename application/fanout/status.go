@@ -31,15 +31,11 @@ type PartitionStatus struct {
 
 // StatusSources are the stores that Status reads.
 type StatusSources struct {
-	Cursors interface {
-		PublisherCursors(ctx context.Context, publisher string) ([]ports.PublisherCursor, error)
-	}
-	Heads interface {
+	Cursors ports.PublisherCursors
+	Heads   interface {
 		PartitionHeads(ctx context.Context) (map[event.PartitionID]ports.Head, error)
 	}
-	Leases interface {
-		List(ctx context.Context, name string) ([]ports.Lease, error)
-	}
+	Leases   ports.Leases
 	Entities interface {
 		LegalEntities(ctx context.Context, tenantID string) ([]ports.LegalEntity, error)
 	}

@@ -3,7 +3,6 @@ package webhooks_test
 import (
 	"context"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -11,23 +10,8 @@ import (
 
 	"github.com/erpbackbone/backbone/application/webhooks"
 	"github.com/erpbackbone/backbone/domain/fault"
-	"github.com/erpbackbone/backbone/domain/subscription"
 	"github.com/erpbackbone/backbone/test/testkit"
 )
-
-// hangingDirectory is a directory that stops answering.
-type hangingDirectory struct {
-	webhooks.Directory
-	on atomic.Bool
-}
-
-func (h *hangingDirectory) Subscriptions(ctx context.Context, tenantID string) ([]subscription.Subscription, error) {
-	if h.on.Load() {
-		<-ctx.Done()
-		return nil, ctx.Err()
-	}
-	return h.Directory.Subscriptions(ctx, tenantID)
-}
 
 // leaseCounter counts the reported changes of leases.
 type leaseCounter struct {
@@ -55,10 +39,9 @@ func TestHealth_DispatcherStalls(t *testing.T) {
 	t.Parallel()
 	h := newFixture()
 	h.set(t)
-	directory := &hangingDirectory{Directory: h}
 	reported := &leaseCounter{counts: map[string]int{}}
 	d := testkit.Must(webhooks.NewDispatcher(webhooks.Config{
-		Service: h.service(), Consumer: h, Directory: directory, Encoder: h, Leases: h.leases, Node: "a", Observer: reported,
+		Service: h.service(), Consumer: h, Principals: h, Encoder: h, Leases: h.leases, Node: "a", Observer: reported,
 		Concurrency: 4, Timing: webhooks.Timing{
 			ReconcileInterval: 10 * time.Millisecond, TTL: 2 * time.Second, PollWait: 25 * time.Second, FirstPause: time.Second, LongestPause: time.Minute, StallAfter: 100 * time.Millisecond,
 		},
@@ -70,9 +53,9 @@ func TestHealth_DispatcherStalls(t *testing.T) {
 	t.Cleanup(func() { cancel(); running.Wait() })
 	healthy := func() bool { return d.Health() == nil }
 	testkit.Eventually(t, maxWait, func() bool { return healthy() && reported.count("taken") > 0 }, "it delivers")
-	directory.on.Store(true)
+	h.hangs.Store(true)
 	testkit.Eventually(t, maxWait, func() bool { return fault.CodeOf(d.Health()) == "webhook.stalled" })
-	directory.on.Store(false)
+	h.hangs.Store(false)
 	testkit.Eventually(t, maxWait, healthy, "it looks again")
 	h.mu.Lock()
 	h.gone = true
