@@ -217,16 +217,16 @@ func startAPIWithFeeds(t testing.TB, feeds live.Limits, change ...func(*httpapi.
 	// A busy machine decides as an idle one.
 	engine, err := opa.New(policies, opa.WithData("roles", catalog.RoleRights()), opa.WithTimeout(time.Minute))
 	require.NoError(t, err)
-	types := registry.New(h.store.Registry, schemas, catalog, clock)
+	types := registry.New(h.store.Registry, schemas, nil, catalog, clock)
 	require.NoError(t, types.RegisterBuiltIn(ctx))
 	who := tenancy.New(tenancy.Config{LegalEntities: h.store.Directory, Principals: h.store.Directory, Installations: h.store.Directory, Policies: engine, Owner: catalog.Owner, Roles: catalog.RoleNames(), Clock: clock, IDs: ids})
-	preparer := appending.NewPreparer(types, ids, appending.Limits{BatchEvents: 100, EventBytes: 1 << 20, EntityRefs: 128, Tags: 32})
-	reads := query.New(h.store.Events, h.store.Events, who, query.NewCursorSealer([]byte("key")))
+	preparer := appending.NewPreparer(appending.PreparerConfig{Types: types, IDs: ids, Limits: appending.Limits{BatchEvents: 100, EventBytes: 1 << 20, EntityRefs: 128, Tags: 32}})
+	reads := query.New(query.Config{Log: h.store.Events, Directory: who, Cursors: query.NewCursorSealer([]byte("key")), Clock: clock})
 	models, sources := catalog.ReadModels(), map[string]ports.ReadModelSource{}
 	for path := range models {
 		sources[path] = readModelStub{}
 	}
-	reports, err := query.NewReports(reads, models, sources, headPosition{h.store}, clock, time.Second)
+	reports, err := query.NewReports(reads, models, sources, headPosition{h.store}, time.Second)
 	require.NoError(t, err)
 	for _, code := range []string{"DEMF", "USMF"} {
 		_, err := who.CreateLegalEntity(ctx, ports.LegalEntity{TenantID: "demo", Code: code})
@@ -250,7 +250,7 @@ func startAPIWithFeeds(t testing.TB, feeds live.Limits, change ...func(*httpapi.
 	h.tokens["expired"], err = who.Enroll(ctx, expired)
 	require.NoError(t, err)
 
-	appends := appending.NewService(preparer, h.store.Appender, h.store.Events, h.store.Intents, clock, ids, time.Hour)
+	appends := appending.NewService(appending.Config{Preparer: preparer, Appender: h.store.Appender, Events: h.store.Events, Idempotency: h.store.Intents, Clock: clock, IDs: ids, KeyTTL: time.Hour})
 	config := httpapi.Config{
 		Access: who, Events: reads, Types: types, Reports: reports, Catalog: catalog, Limits: limitsOf(nil),
 		Appends: appends,
@@ -282,7 +282,7 @@ func startAPIWithFeeds(t testing.TB, feeds live.Limits, change ...func(*httpapi.
 		Heartbeat: cmp.Or(feeds.Heartbeat, defaults.Heartbeat), AccessCheckInterval: cmp.Or(feeds.AccessCheckInterval, defaults.Review),
 		PerPrincipal: cmp.Or(feeds.PerPrincipal, defaults.PerPrincipal), PerNode: cmp.Or(feeds.PerNode, defaults.PerNode),
 	}
-	config.Live = httpapi.LiveConfig{Feeds: query.NewFeeds(reads, h.store.Events, clock), Live: testkit.Must(live.New(live.Config{Heads: watch, Clock: clock, Limits: feeds})), LiveLimits: httpapi.LiveLimits{WriteTimeout: defaults.WriteTimeout, Batch: defaults.Batch}}
+	config.Live = httpapi.LiveConfig{Feeds: query.NewFeeds(reads, h.store.Events), Live: testkit.Must(live.New(live.Config{Heads: watch, Clock: clock, Limits: feeds})), LiveLimits: httpapi.LiveLimits{WriteTimeout: defaults.WriteTimeout, Batch: defaults.Batch}}
 	for _, f := range change {
 		f(&config)
 	}

@@ -110,8 +110,8 @@ func outcomeAnswer(status int, o pipeline.Outcome) (answer, error) {
 	return replyReplayed(status, out, o.Replayed)
 }
 
-func intentEvents(results []pipeline.Result) []api.IntentEvent {
-	return convert(results, func(e pipeline.Result) api.IntentEvent {
+func intentEvents(results []ports.AppendedEvent) []api.IntentEvent {
+	return convert(results, func(e ports.AppendedEvent) api.IntentEvent {
 		return api.IntentEvent{
 			ID: e.ID.String(), Type: e.Type, Sequence: numberText(e.Sequence), Stream: e.Stream.String(), StreamVersion: int64(e.StreamVersion),
 		}

@@ -24,38 +24,22 @@ import (
 
 // Service appends batches of events that no intent has planned. Business changes go
 // through application/pipeline.
-type Service struct {
-	preparer    *Preparer
-	appender    ports.EventAppender
-	events      ports.EventReader
-	idempotency ports.IdempotencyReader
-	clock       ports.Clock
-	ids         ports.IDSource
-	keyTTL      time.Duration
+type Service struct{ config Config }
 
-	fingerprints module.Fingerprints
+// Config is what a Service needs.
+type Config struct {
+	Preparer     *Preparer
+	Appender     ports.EventAppender
+	Events       ports.EventReader
+	Idempotency  ports.IdempotencyReader
+	Clock        ports.Clock
+	IDs          ports.IDSource
+	KeyTTL       time.Duration       // how long an idempotency key is remembered
+	Fingerprints module.Fingerprints // of requests; nil, in tests: their plain digests
 }
 
-// ServiceOption is an optional part of a Service.
-type ServiceOption func(*Service)
-
-// WithFingerprints stores fingerprints of requests under a secret of the tenant.
-// Without this option the plain digest is stored, which is for tests.
-func WithFingerprints(f module.Fingerprints) ServiceOption {
-	return func(s *Service) { s.fingerprints = f }
-}
-
-// NewService makes a Service. keyTTL is how long an idempotency key is remembered.
-func NewService(
-	p *Preparer, a ports.EventAppender, e ports.EventReader, i ports.IdempotencyReader, c ports.Clock, ids ports.IDSource, keyTTL time.Duration,
-	options ...ServiceOption,
-) *Service {
-	s := &Service{preparer: p, appender: a, events: e, idempotency: i, clock: c, ids: ids, keyTTL: keyTTL}
-	for _, o := range options {
-		o(s)
-	}
-	return s
-}
+// NewService makes a Service.
+func NewService(c Config) *Service { return &Service{c} }
 
 // Request is one batch with its preconditions.
 type Request struct {
@@ -81,14 +65,14 @@ func (s *Service) Append(ctx context.Context, r Request) (receipts []ports.Appen
 	if len(r.Drafts) == 0 {
 		return nil, false, fault.New(fault.Invalid, "append.batch_empty", "a batch needs at least one event; add it").WithField("/events")
 	}
-	now := event.Micros(s.clock.Now())
+	now := event.Micros(s.config.Clock.Now())
 	req := ports.AppendRequest{Partition: r.LegalEntity.Partition, Streams: r.Streams, Entities: r.Entities, Conditions: r.Conditions, Roles: r.Roles}
 	if r.IdempotencyKey != "" {
 		req.Idempotency, err = s.makeIdempotencyClaim(ctx, r, now)
 		if err != nil {
 			return nil, false, err
 		}
-		first, found, err := s.idempotency.IdempotencyOutcome(ctx, req.Partition, req.Idempotency.Key, now)
+		first, found, err := s.config.Idempotency.IdempotencyOutcome(ctx, req.Partition, req.Idempotency.Key, now)
 		if err != nil {
 			return nil, false, err
 		}
@@ -101,7 +85,7 @@ func (s *Service) Append(ctx context.Context, r Request) (receipts []ports.Appen
 		}
 	}
 	today := r.LegalEntity.Today(now)
-	correlation := s.ids.NewID(now).String()
+	correlation := s.config.IDs.NewID(now).String()
 	drafts := slices.Clone(r.Drafts)
 	for i := range drafts {
 		if drafts[i].EffectiveDate == 0 {
@@ -129,61 +113,35 @@ func (s *Service) prepareAndAppend(ctx context.Context, req ports.AppendRequest,
 	recreations := newStreamRecreator(b, req.Streams)
 	return module.RetryWhileKeysMove(ctx, func() (res ports.AppendResult, err error) {
 		for {
-			if req.Events, err = s.preparer.Prepare(ctx, b); err != nil {
+			if req.Events, err = s.config.Preparer.Prepare(ctx, b); err != nil {
 				return res, err
 			}
-			if req.Events, err = recreations.prepend(ctx, s.preparer, req.Events); err != nil {
+			if req.Events, err = recreations.prepend(ctx, s.config.Preparer, req.Events); err != nil {
 				return res, err
 			}
-			if res, err = s.appender.Append(ctx, req); recreations.adjust(err) {
+			if res, err = s.config.Appender.Append(ctx, req); recreations.adjust(err) {
 				continue
 			}
 			if fault.CodeOf(err) == shredding.CodeKeyMoved {
-				s.preparer.forgetKeys(req.Partition, req.Events)
+				s.config.Preparer.forgetKeys(req.Partition, req.Events)
 			}
 			return res, err
 		}
 	})
 }
 
-// makeIdempotencyClaim ties the request's content to its key. While the tenant's secret
-// is unavailable, a batch without personal data is tied by its plain digest instead.
+// makeIdempotencyClaim ties the request's content to its key.
 func (s *Service) makeIdempotencyClaim(ctx context.Context, r Request, now time.Time) (*ports.IdempotencyClaim, error) {
 	key, err := concurrency.ScopeIdempotencyKey(r.PersonID, "events", r.IdempotencyKey)
 	if err != nil {
 		return nil, err
 	}
-	claim := &ports.IdempotencyClaim{Key: key, ExpiresAt: now.Add(s.keyTTL)}
-	if !s.preparer.mayHoldPersonalData(ctx, r.Drafts) {
-		claim.Digest = r.Fingerprint
-	}
-	if s.fingerprints == nil {
-		claim.Fingerprint = r.Fingerprint
-		return claim, nil
-	}
-	fingerprint, err := s.fingerprints.Fingerprint(ctx, r.LegalEntity.TenantID, r.Fingerprint)
-	switch {
-	case err == nil:
-		claim.Fingerprint = fingerprint
-	case claim.Digest == (event.Hash{}):
-		return nil, err
-	}
-	return claim, nil
+	claim := &ports.IdempotencyClaim{Key: key, ExpiresAt: now.Add(s.config.KeyTTL)}
+	return claim, module.SetFingerprint(ctx, s.config.Fingerprints, r.LegalEntity.TenantID, claim, r.Fingerprint, s.config.Preparer.mayHoldPersonalData(ctx, r.Drafts))
 }
 
 // readReceipts rebuilds the receipts of the first request from the log.
 func (s *Service) readReceipts(ctx context.Context, p event.PartitionID, o ports.IdempotencyOutcome) ([]ports.AppendedEvent, error) {
-	events, err := s.events.Events(ctx, ports.EventQuery{
-		Partition: p, After: o.FirstSequence - 1, Until: o.FirstSequence + event.Sequence(o.EventCount) - 1, Limit: o.EventCount, WithoutData: true,
-	})
-	if err != nil {
-		return nil, err
-	}
-	out := make([]ports.AppendedEvent, len(events))
-	for i, e := range events {
-		out[i] = ports.AppendedEvent{
-			ID: e.ID, Type: e.Type, Sequence: e.Sequence, Stream: e.Stream, StreamVersion: e.StreamVersion, RecordedAt: e.RecordedAt, Checksum: e.Checksum,
-		}
-	}
-	return dropRecreations(out), nil
+	receipts, err := module.ReadReceipts(ctx, s.config.Events, p, o.FirstSequence, o.EventCount)
+	return dropRecreations(receipts), err
 }

@@ -54,7 +54,7 @@ func (b *appendFixture) head(t *testing.T) event.Sequence {
 }
 
 func (b *appendFixture) service() *eventappend.Service {
-	return eventappend.NewService(b.preparer, b.store.Appender, b.store.Events, b.store.Intents, b.clock, b.ids, time.Hour)
+	return eventappend.NewService(eventappend.Config{Preparer: b.preparer, Appender: b.store.Appender, Events: b.store.Events, Idempotency: b.store.Intents, Clock: b.clock, IDs: b.ids, KeyTTL: time.Hour})
 }
 
 func (b *appendFixture) request(key string, drafts ...event.Draft) eventappend.Request {
@@ -73,7 +73,7 @@ func code(t *testing.T, err error) string {
 	return fault.CodeOf(err)
 }
 
-func TestAppendReceipts(t *testing.T) {
+func TestAppend_Receipts(t *testing.T) {
 	t.Parallel()
 	b := newAppendFixture(t)
 	receipts, replayed, err := b.service().Append(t.Context(), b.request("", orderPlaced(nil), orderPlaced(func(d *event.Draft) { d.CausedByIndex = 1 })))
@@ -92,7 +92,7 @@ func TestAppendReceipts(t *testing.T) {
 	require.NotEmpty(t, events[0].CorrelationID)
 }
 
-func TestAppendEmptyBatch(t *testing.T) {
+func TestAppend_EmptyBatch(t *testing.T) {
 	t.Parallel()
 	b := newAppendFixture(t)
 	_, _, err := b.service().Append(t.Context(), b.request("k"))
@@ -101,7 +101,7 @@ func TestAppendEmptyBatch(t *testing.T) {
 	require.Equal(t, "/events", f.Field)
 }
 
-func TestAppendDefaultEffectiveDate(t *testing.T) {
+func TestAppend_DefaultEffectiveDate(t *testing.T) {
 	t.Parallel()
 	b := newAppendFixture(t) // 23:30 UTC is the next day in Berlin
 	undated := orderPlaced(func(d *event.Draft) { d.EffectiveDate = 0 })
@@ -116,7 +116,7 @@ func TestAppendDefaultEffectiveDate(t *testing.T) {
 	}
 }
 
-func TestAppendLeavesCallersDrafts(t *testing.T) {
+func TestAppend_LeavesCallersDrafts(t *testing.T) {
 	t.Parallel()
 	b := newAppendFixture(t)
 	r := b.request("", orderPlaced(func(d *event.Draft) { d.EffectiveDate = 0 }))
@@ -125,7 +125,7 @@ func TestAppendLeavesCallersDrafts(t *testing.T) {
 	require.Zero(t, r.Drafts[0].EffectiveDate, "the same request sent again tomorrow has another default")
 }
 
-func TestAppendIdempotency(t *testing.T) {
+func TestAppend_Idempotency(t *testing.T) {
 	t.Parallel()
 	b := newAppendFixture(t)
 	s := b.service()
@@ -177,10 +177,10 @@ func (blindIdempotencyReader) IdempotencyOutcome(context.Context, event.Partitio
 	return ports.IdempotencyOutcome{}, false, nil
 }
 
-func TestAppendIdempotencyConcurrentRequests(t *testing.T) {
+func TestAppend_IdempotencyConcurrentRequests(t *testing.T) {
 	t.Parallel()
 	b := newAppendFixture(t)
-	s := eventappend.NewService(b.preparer, b.store.Appender, b.store.Events, blindIdempotencyReader{b.store.Intents}, b.clock, b.ids, time.Hour)
+	s := eventappend.NewService(eventappend.Config{Preparer: b.preparer, Appender: b.store.Appender, Events: b.store.Events, Idempotency: blindIdempotencyReader{b.store.Intents}, Clock: b.clock, IDs: b.ids, KeyTTL: time.Hour})
 	first := b.request("k-1", orderPlaced(nil), orderPlaced(nil))
 	var mu sync.Mutex
 	var fresh, again int
@@ -211,7 +211,7 @@ func TestAppendIdempotencyConcurrentRequests(t *testing.T) {
 	require.EqualValues(t, 2, b.head(t))
 }
 
-func TestAppendIdempotencyKeyAfterRefusal(t *testing.T) {
+func TestAppend_IdempotencyKeyAfterRefusal(t *testing.T) {
 	t.Parallel()
 	b := newAppendFixture(t)
 	s := b.service()
@@ -224,7 +224,7 @@ func TestAppendIdempotencyKeyAfterRefusal(t *testing.T) {
 	require.False(t, replayed)
 }
 
-func TestAppendIdempotencyKeyInvalid(t *testing.T) {
+func TestAppend_IdempotencyKeyInvalid(t *testing.T) {
 	t.Parallel()
 	b := newAppendFixture(t)
 	for key, want := range map[string]string{
@@ -244,7 +244,7 @@ func TestAppendIdempotencyKeyInvalid(t *testing.T) {
 	require.NoError(t, err)
 }
 
-func TestAppendExpectations(t *testing.T) {
+func TestAppend_Expectations(t *testing.T) {
 	t.Parallel()
 	b := newAppendFixture(t)
 	s := b.service()

@@ -82,7 +82,12 @@ type appendFixture struct {
 
 var limits = eventappend.Limits{BatchEvents: 3, EventBytes: 4096, EntityRefs: 4, Tags: 3}
 
-func newAppendFixture(t testing.TB, options ...eventappend.Option) *appendFixture {
+func newAppendFixture(t testing.TB) *appendFixture {
+	t.Helper()
+	return newSealingFixture(t, nil)
+}
+
+func newSealingFixture(t testing.TB, sealer module.Sealer) *appendFixture {
 	t.Helper()
 	clock := testkit.NewClock(time.Date(2026, 3, 31, 23, 30, 0, 0, time.UTC))
 	b := &appendFixture{clock: clock, ids: system.NewIDs(), store: memory.New(memory.Config{LogName: "shop.example.org", Clock: clock})}
@@ -91,9 +96,9 @@ func newAppendFixture(t testing.TB, options ...eventappend.Option) *appendFixtur
 	require.NoError(t, err)
 	catalog, err := module.Build(jsonschema.New(), shopModule{}, streams.Module{})
 	require.NoError(t, err)
-	types := registry.New(b.store.Registry, jsonschema.New(), catalog, clock)
+	types := registry.New(b.store.Registry, jsonschema.New(), nil, catalog, clock)
 	require.NoError(t, types.RegisterBuiltIn(t.Context()))
-	b.preparer = eventappend.NewPreparer(types, b.ids, limits, options...)
+	b.preparer = eventappend.NewPreparer(eventappend.PreparerConfig{Types: types, IDs: b.ids, Limits: limits, Sealer: sealer})
 	return b
 }
 

@@ -56,36 +56,24 @@ func (l Limits) CheckEvent(document []byte) error {
 // row; a longer value would fail the commit of every request in its group.
 const maxIdentifier = 512
 
-// Preparer makes drafts ready for the store.
-type Preparer struct {
-	types  TypeRegistry
-	ids    ports.IDSource
-	limits Limits
-	sealer module.Sealer
-	// upcaster checks that events of earlier versions can be upcast; nil accepts them
-	// unchecked.
-	upcaster module.Upcaster
+// PreparerConfig is what a Preparer needs.
+type PreparerConfig struct {
+	Types  TypeRegistry
+	IDs    ports.IDSource
+	Limits Limits
+	// Sealer seals personal values; nil: events with personal values are refused with
+	// pii.keys_missing.
+	Sealer module.Sealer
+	// Upcaster refuses events of earlier schema versions that readers could not upcast, with
+	// event_type.not_upcastable; nil: they are accepted unchecked.
+	Upcaster module.Upcaster
 }
 
-// Option is an optional part of a Preparer.
-type Option func(*Preparer)
-
-// WithSealer seals the personal values of events. Without a sealer, events with
-// personal values are refused with pii.keys_missing.
-func WithSealer(s module.Sealer) Option { return func(p *Preparer) { p.sealer = s } }
-
-// WithUpcaster refuses events of earlier schema versions that readers could not upcast:
-// event_type.not_upcastable.
-func WithUpcaster(u module.Upcaster) Option { return func(p *Preparer) { p.upcaster = u } }
+// Preparer makes drafts ready for the store.
+type Preparer struct{ config PreparerConfig }
 
 // NewPreparer makes a Preparer.
-func NewPreparer(types TypeRegistry, ids ports.IDSource, limits Limits, options ...Option) *Preparer {
-	p := &Preparer{types: types, ids: ids, limits: limits}
-	for _, o := range options {
-		o(p)
-	}
-	return p
-}
+func NewPreparer(c PreparerConfig) *Preparer { return &Preparer{c} }
 
 // Prepare validates and encodes a batch and seals its personal values. Faults:
 // append.batch_too_large, append.event_too_large, event_type.not_found,
@@ -94,7 +82,7 @@ func NewPreparer(types TypeRegistry, ids ports.IDSource, limits Limits, options 
 // types' own checks, of shredding.Manifest.Resolve and of module.Sealer. Pointers in
 // faults begin with /events/<index>, except pointers to members of the batch itself.
 func (p *Preparer) Prepare(ctx context.Context, b module.Batch) ([]event.Prepared, error) {
-	if err := p.limits.CheckBatch(len(b.Drafts)); err != nil {
+	if err := p.config.Limits.CheckBatch(len(b.Drafts)); err != nil {
 		return nil, err
 	}
 	if err := checkIdentifiers(
@@ -124,7 +112,7 @@ func (p *Preparer) Prepare(ctx context.Context, b module.Batch) ([]event.Prepare
 		if i < len(b.EventIDs) {
 			out[i].ID = b.EventIDs[i]
 		} else {
-			out[i].ID = p.ids.NewID(b.Now)
+			out[i].ID = p.config.IDs.NewID(b.Now)
 		}
 		if err := p.prepareEvent(ctx, &out[i], &b.Drafts[i], &b); err != nil {
 			return nil, prependEventIndex(err, i)
@@ -167,7 +155,7 @@ func (p *Preparer) prepareEvent(ctx context.Context, out *event.Prepared, d *eve
 	if err := checkLifecycleEvent(d, b); err != nil {
 		return err
 	}
-	t, err := p.types.Lookup(ctx, d.Type, d.SchemaVersion)
+	t, err := p.config.Types.Lookup(ctx, d.Type, d.SchemaVersion)
 	if err != nil {
 		return err
 	}
@@ -182,15 +170,15 @@ func (p *Preparer) prepareEvent(ctx context.Context, out *event.Prepared, d *eve
 	if err != nil {
 		return err
 	}
-	if err := p.limits.CheckEvent(payload); err != nil {
+	if err := p.config.Limits.CheckEvent(payload); err != nil {
 		return err
 	}
 	if payload, err = p.seal(ctx, out, t, d, b, payload); err != nil {
 		return err
 	}
-	if p.upcaster != nil {
+	if p.config.Upcaster != nil {
 		// The stored bytes are tried, because readers upcast the stored bytes.
-		if err := p.upcaster.CheckUpcastable(ctx, event.Recorded{Skeleton: event.Skeleton{
+		if err := p.config.Upcaster.CheckUpcastable(ctx, event.Recorded{Skeleton: event.Skeleton{
 			Partition: b.LegalEntity.Partition, ID: out.ID, Type: t.Type, SchemaVersion: t.SchemaVersion, PII: out.PII,
 		}, Payload: payload}); err != nil {
 			return err
@@ -216,7 +204,7 @@ func (p *Preparer) prepareEvent(ctx context.Context, out *event.Prepared, d *eve
 	if out.Source = d.Source; out.Source == (event.Source{}) {
 		out.Source = b.Source
 	}
-	out.Salt = p.ids.NewSalt()
+	out.Salt = p.config.IDs.NewSalt()
 	out.Payload = payload
 	out.Series, out.Change = d.Series, d.Change
 	if len(d.Series) == 0 {
@@ -228,13 +216,13 @@ func (p *Preparer) prepareEvent(ctx context.Context, out *event.Prepared, d *eve
 }
 
 func (p *Preparer) checkShape(d *event.Draft) error {
-	if len(d.Entities) > p.limits.EntityRefs {
-		return fault.New(fault.TooLarge, "append.too_many_references", "an event may reference %d entities; split it", p.limits.EntityRefs).
-			WithNumbers(p.limits.EntityRefs, len(d.Entities)).WithField("/entities")
+	if len(d.Entities) > p.config.Limits.EntityRefs {
+		return fault.New(fault.TooLarge, "append.too_many_references", "an event may reference %d entities; split it", p.config.Limits.EntityRefs).
+			WithNumbers(p.config.Limits.EntityRefs, len(d.Entities)).WithField("/entities")
 	}
-	if len(d.Tags) > p.limits.Tags {
-		return fault.New(fault.TooLarge, "append.too_many_tags", "an event may carry %d tags; use fewer", p.limits.Tags).
-			WithNumbers(p.limits.Tags, len(d.Tags)).WithField("/tags")
+	if len(d.Tags) > p.config.Limits.Tags {
+		return fault.New(fault.TooLarge, "append.too_many_tags", "an event may carry %d tags; use fewer", p.config.Limits.Tags).
+			WithNumbers(p.config.Limits.Tags, len(d.Tags)).WithField("/tags")
 	}
 	required := []textField{{"/stream/type", d.Stream.Type}, {"/stream/id", d.Stream.ID}}
 	for _, r := range required {
@@ -495,7 +483,7 @@ func buildBusinessKeys(t *module.RegisteredType, data json.RawMessage, series []
 // that is not found counts as one that does.
 func (p *Preparer) mayHoldPersonalData(ctx context.Context, drafts []event.Draft) bool {
 	return slices.ContainsFunc(drafts, func(d event.Draft) bool {
-		t, err := p.types.Lookup(ctx, d.Type, d.SchemaVersion)
+		t, err := p.config.Types.Lookup(ctx, d.Type, d.SchemaVersion)
 		return err != nil || !t.Manifest.Empty()
 	})
 }

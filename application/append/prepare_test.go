@@ -21,8 +21,8 @@ var (
 
 func longText(n int) string { return strings.Repeat("x", n) }
 
-// TestPrepareRefusals prepares a valid event followed by each kind of invalid event.
-func TestPrepareRefusals(t *testing.T) {
+// TestPrepare_Refusals prepares a valid event followed by each kind of invalid event.
+func TestPrepare_Refusals(t *testing.T) {
 	t.Parallel()
 	b := newAppendFixture(t)
 	stream := func(typ, id string) func(*event.Draft) {
@@ -115,7 +115,7 @@ func TestPrepareRefusals(t *testing.T) {
 	}
 }
 
-func TestPrepareSchemaViolationPointers(t *testing.T) {
+func TestPrepare_SchemaViolationPointers(t *testing.T) {
 	t.Parallel()
 	b := newAppendFixture(t)
 	_, err := b.preparer.Prepare(t.Context(), b.batch(orderPlaced(nil), orderPlaced(nil), orderPlaced(func(d *event.Draft) {
@@ -133,7 +133,7 @@ func TestPrepareSchemaViolationPointers(t *testing.T) {
 	require.ElementsMatch(t, []string{"/events/2/data/amount", "/events/2/data/note"}, fields)
 }
 
-func TestPrepareLimits(t *testing.T) {
+func TestPrepare_Limits(t *testing.T) {
 	t.Parallel()
 	b := newAppendFixture(t)
 	_, err := b.preparer.Prepare(t.Context(), b.batch(orderPlaced(nil), orderPlaced(nil), orderPlaced(nil), orderPlaced(nil)))
@@ -163,7 +163,7 @@ func TestPrepareLimits(t *testing.T) {
 	}))
 }
 
-func TestPrepareBatchIdentifiers(t *testing.T) {
+func TestPrepare_BatchIdentifiers(t *testing.T) {
 	t.Parallel()
 	b := newAppendFixture(t)
 	for field, set := range map[string]func(*module.Batch, string){
@@ -183,7 +183,7 @@ func TestPrepareBatchIdentifiers(t *testing.T) {
 	}
 }
 
-func TestPrepareEnvelope(t *testing.T) {
+func TestPrepare_Envelope(t *testing.T) {
 	t.Parallel()
 	b := newAppendFixture(t)
 	occurred := time.Date(2026, 3, 30, 8, 0, 0, 123456789, time.FixedZone("CET", 3600))
@@ -223,7 +223,7 @@ func TestPrepareEnvelope(t *testing.T) {
 	require.Negative(t, first.ID.Compare(second.ID))
 }
 
-func TestPrepareIntentBatch(t *testing.T) {
+func TestPrepare_IntentBatch(t *testing.T) {
 	t.Parallel()
 	b := newAppendFixture(t)
 	batch := b.batch(orderPlaced(nil), orderPlaced(func(d *event.Draft) { d.CausedByIndex = 1 }))
@@ -247,7 +247,7 @@ func TestPrepareIntentBatch(t *testing.T) {
 	require.Error(t, err, "an event does not cause itself")
 }
 
-func TestPreparePayloadBytesUnchanged(t *testing.T) {
+func TestPrepare_PayloadBytesUnchanged(t *testing.T) {
 	t.Parallel()
 	b := newAppendFixture(t)
 	for name, c := range map[string]struct {
@@ -278,7 +278,7 @@ func TestPreparePayloadBytesUnchanged(t *testing.T) {
 	require.Error(t, err)
 }
 
-func TestPrepareIndexKeys(t *testing.T) {
+func TestPrepare_IndexKeys(t *testing.T) {
 	t.Parallel()
 	b := newAppendFixture(t)
 	out := b.prepare(t, orderPlaced(func(d *event.Draft) {
@@ -292,7 +292,7 @@ func TestPrepareIndexKeys(t *testing.T) {
 	require.Empty(t, out[1].Keys)
 }
 
-func TestPrepareBusinessKeys(t *testing.T) {
+func TestPrepare_BusinessKeys(t *testing.T) {
 	t.Parallel()
 	b := newAppendFixture(t)
 	out := b.prepare(t, orderPlaced(func(d *event.Draft) { d.Data = json.RawMessage(`{"customer":"c-1","number":"in 7"}`) }),
@@ -304,8 +304,8 @@ func TestPrepareBusinessKeys(t *testing.T) {
 	require.Empty(t, out[1].BusinessKeys, "without all fields nothing is claimed")
 }
 
-// TestPrepareSeriesTokens follows a token from the draft into the log.
-func TestPrepareSeriesTokens(t *testing.T) {
+// TestPrepare_SeriesTokens follows a token from the draft into the log.
+func TestPrepare_SeriesTokens(t *testing.T) {
 	t.Parallel()
 	b := newAppendFixture(t)
 	const token = "SERIES:01J"
@@ -330,9 +330,9 @@ func TestPrepareSeriesTokens(t *testing.T) {
 	}
 }
 
-// TestPrepareSeriesTokenNormalisation refuses a business key whose normalisation changes
+// TestPrepare_SeriesTokenNormalisation refuses a business key whose normalisation changes
 // the series token: the number would never get into the key, so every key were unique.
-func TestPrepareSeriesTokenNormalisation(t *testing.T) {
+func TestPrepare_SeriesTokenNormalisation(t *testing.T) {
 	t.Parallel()
 	b := newAppendFixture(t)
 	_, err := b.preparer.Prepare(t.Context(), b.batch(orderPlaced(func(d *event.Draft) {
@@ -343,7 +343,7 @@ func TestPrepareSeriesTokenNormalisation(t *testing.T) {
 	require.Equal(t, fault.Internal, fault.KindOf(err))
 }
 
-func TestPrepareLeavesDrafts(t *testing.T) {
+func TestPrepare_LeavesDrafts(t *testing.T) {
 	t.Parallel()
 	b := newAppendFixture(t)
 	d := orderPlaced(func(d *event.Draft) {

@@ -25,14 +25,14 @@ func (p *Preparer) seal(ctx context.Context, out *event.Prepared, t *module.Regi
 	if err != nil || len(fields) == 0 {
 		return payload, err
 	}
-	if p.sealer == nil {
+	if p.config.Sealer == nil {
 		return nil, fault.New(fault.FailedPrecondition, "pii.keys_missing",
 			"this installation has no key service, so personal data cannot be stored; leave the personal fields out or have one configured").WithField(fields[0].Pointer)
 	}
 	if err := checkSeriesTokens(t, d.Series, payload, fields); err != nil {
 		return nil, err
 	}
-	sealed, used, err := p.sealer.Seal(ctx, module.SealRequest{
+	sealed, used, err := p.config.Sealer.Seal(ctx, module.SealRequest{
 		TenantID: b.LegalEntity.TenantID,
 		At:       shredding.Location{Partition: b.LegalEntity.Partition, Kind: shredding.KindEvent, Record: out.ID, Type: t.Type, SchemaVersion: t.SchemaVersion},
 		Class:    t.KeyClass, Document: payload, Fields: fields,
@@ -40,7 +40,7 @@ func (p *Preparer) seal(ctx context.Context, out *event.Prepared, t *module.Regi
 	if err != nil {
 		return nil, err
 	}
-	if err := p.limits.CheckEvent(sealed); err != nil {
+	if err := p.config.Limits.CheckEvent(sealed); err != nil {
 		return nil, err
 	}
 	out.Sealed = used
@@ -76,8 +76,8 @@ func checkSeriesTokens(t *module.RegisteredType, series []event.SeriesNumber, pa
 // again.
 func (p *Preparer) forgetKeys(at event.PartitionID, events []event.Prepared) {
 	for i := range events {
-		if len(events[i].Sealed) > 0 && p.sealer != nil {
-			p.sealer.Forget(at, events[i].Sealed)
+		if len(events[i].Sealed) > 0 && p.config.Sealer != nil {
+			p.config.Sealer.Forget(at, events[i].Sealed)
 		}
 	}
 }

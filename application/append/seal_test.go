@@ -72,10 +72,10 @@ func customerGreeted(change func(*event.Draft)) event.Draft {
 	return d
 }
 
-func TestPrepareSealsPersonalValues(t *testing.T) {
+func TestPrepare_SealsPersonalValues(t *testing.T) {
 	t.Parallel()
 	sealer := newFakeSealer(t)
-	b := newAppendFixture(t, eventappend.WithSealer(sealer))
+	b := newSealingFixture(t, sealer)
 	out := b.prepare(t, customerGreeted(nil))[0]
 	require.NotContains(t, string(out.Payload), canary)
 	require.NotContains(t, string(out.Payload), "0170")
@@ -107,7 +107,7 @@ func TestPrepareSealsPersonalValues(t *testing.T) {
 	require.Len(t, sealer.requests, 1)
 }
 
-func TestPreparePersonalValuesWithoutSealer(t *testing.T) {
+func TestPrepare_PersonalValuesWithoutSealer(t *testing.T) {
 	t.Parallel()
 	b := newAppendFixture(t)
 	_, err := b.preparer.Prepare(t.Context(), b.batch(orderPlaced(nil), customerGreeted(nil)))
@@ -118,7 +118,7 @@ func TestPreparePersonalValuesWithoutSealer(t *testing.T) {
 	b.prepare(t, customerGreeted(func(d *event.Draft) { d.Data = json.RawMessage(`{"visits":2}`) }))
 }
 
-func TestPrepareSealingRefusals(t *testing.T) {
+func TestPrepare_SealingRefusals(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("x", limits.EventBytes-120)
 	for name, c := range map[string]struct {
@@ -139,7 +139,7 @@ func TestPrepareSealingRefusals(t *testing.T) {
 			t.Parallel()
 			sealer := newFakeSealer(t)
 			sealer.fail = c.fail
-			b := newAppendFixture(t, eventappend.WithSealer(sealer))
+			b := newSealingFixture(t, sealer)
 			_, err := b.preparer.Prepare(t.Context(), b.batch(c.draft))
 			require.Equal(t, c.code, code(t, err))
 			f, _ := fault.As(err)
@@ -149,11 +149,11 @@ func TestPrepareSealingRefusals(t *testing.T) {
 	}
 }
 
-func TestPrepareSeriesTokenInPersonalValue(t *testing.T) {
+func TestPrepare_SeriesTokenInPersonalValue(t *testing.T) {
 	t.Parallel()
 	const token = "series:01J"
 	sealer := newFakeSealer(t)
-	b := newAppendFixture(t, eventappend.WithSealer(sealer))
+	b := newSealingFixture(t, sealer)
 	number := []event.SeriesNumber{{Series: "customers", Prefix: "C-", Width: 3, Token: token}}
 	for name, change := range map[string]func(*event.Draft){
 		"in the value":   func(d *event.Draft) { d.Data = json.RawMessage(`{"email":"` + token + `@x"}`) },
@@ -194,13 +194,13 @@ func (a *movedKeyAppender) Append(ctx context.Context, r ports.AppendRequest) (p
 	return a.EventAppender.Append(ctx, r)
 }
 
-func TestAppendResealsAfterMovedKey(t *testing.T) {
+func TestAppend_ResealsAfterMovedKey(t *testing.T) {
 	t.Parallel()
 	for moved, want := range map[int]string{1: "", 3: "", 4: shredding.CodeKeyMoved} {
 		sealer := newFakeSealer(t)
-		b := newAppendFixture(t, eventappend.WithSealer(sealer))
+		b := newSealingFixture(t, sealer)
 		store := &movedKeyAppender{EventAppender: b.store.Appender, moved: moved}
-		s := eventappend.NewService(b.preparer, store, b.store.Events, b.store.Intents, b.clock, b.ids, time.Hour)
+		s := eventappend.NewService(eventappend.Config{Preparer: b.preparer, Appender: store, Events: b.store.Events, Idempotency: b.store.Intents, Clock: b.clock, IDs: b.ids, KeyTTL: time.Hour})
 		receipts, _, err := s.Append(t.Context(), b.request("k", customerGreeted(nil), orderPlaced(nil)))
 		require.Equal(t, want, fault.CodeOf(err))
 		require.Len(t, sealer.forgotten, moved)
@@ -226,11 +226,11 @@ func (k keyedFingerprints) Fingerprint(_ context.Context, tenant string, h event
 	return h, k.fail
 }
 
-func TestAppendKeyedFingerprints(t *testing.T) {
+func TestAppend_KeyedFingerprints(t *testing.T) {
 	t.Parallel()
 	b := newAppendFixture(t)
 	store := &movedKeyAppender{EventAppender: b.store.Appender}
-	s := eventappend.NewService(b.preparer, store, b.store.Events, b.store.Intents, b.clock, b.ids, time.Hour, eventappend.WithFingerprints(keyedFingerprints{}))
+	s := eventappend.NewService(eventappend.Config{Preparer: b.preparer, Appender: store, Events: b.store.Events, Idempotency: b.store.Intents, Clock: b.clock, IDs: b.ids, KeyTTL: time.Hour, Fingerprints: keyedFingerprints{}})
 	r := b.request("k", orderPlaced(nil))
 	r.Fingerprint = event.Hash{1}
 	_, _, err := s.Append(t.Context(), r)
@@ -245,12 +245,12 @@ func TestAppendKeyedFingerprints(t *testing.T) {
 
 }
 
-func TestAppendFingerprintsWithoutSecret(t *testing.T) {
+func TestAppend_FingerprintsWithoutSecret(t *testing.T) {
 	t.Parallel()
-	b := newAppendFixture(t, eventappend.WithSealer(newFakeSealer(t)))
+	b := newSealingFixture(t, newFakeSealer(t))
 	unavailable := fault.New(fault.Unavailable, "kms.unavailable", "try again")
 	service := func(k keyedFingerprints) *eventappend.Service {
-		return eventappend.NewService(b.preparer, b.store.Appender, b.store.Events, b.store.Intents, b.clock, b.ids, time.Hour, eventappend.WithFingerprints(k))
+		return eventappend.NewService(eventappend.Config{Preparer: b.preparer, Appender: b.store.Appender, Events: b.store.Events, Idempotency: b.store.Intents, Clock: b.clock, IDs: b.ids, KeyTTL: time.Hour, Fingerprints: k})
 	}
 	there, gone := service(keyedFingerprints{}), service(keyedFingerprints{unavailable})
 	do := func(s *eventappend.Service, key string, content byte) (bool, error) {

@@ -49,7 +49,7 @@ func (b *appendFixture) deleteStreams(t *testing.T, s *eventappend.Service, ids 
 
 var recreatedStreamTypes = []string{"shop.order.placed", stream.Deleted, stream.Recreated, "shop.order.placed"}
 
-func TestAppendRecreatesDeletedStream(t *testing.T) {
+func TestAppend_RecreatesDeletedStream(t *testing.T) {
 	t.Parallel()
 	b := newAppendFixture(t)
 	s := b.service()
@@ -87,7 +87,7 @@ func TestAppendRecreatesDeletedStream(t *testing.T) {
 }
 
 // Recreation events do not count towards the limit of a batch.
-func TestAppendRecreatesAllStreamsOfBatch(t *testing.T) {
+func TestAppend_RecreatesAllStreamsOfBatch(t *testing.T) {
 	t.Parallel()
 	b := newAppendFixture(t)
 	s := b.service()
@@ -107,9 +107,9 @@ func TestAppendRecreatesAllStreamsOfBatch(t *testing.T) {
 	require.Equal(t, events[0].Scope, all[0].Scope)
 }
 
-// TestAppendRecreatesStreamsWithEqualNames covers a stream type with a slash: faults then
+// TestAppend_RecreatesStreamsWithEqualNames covers a stream type with a slash: faults then
 // give two streams the same name, of which only one is deleted.
-func TestAppendRecreatesStreamsWithEqualNames(t *testing.T) {
+func TestAppend_RecreatesStreamsWithEqualNames(t *testing.T) {
 	t.Parallel()
 	b := newAppendFixture(t)
 	s := b.service()
@@ -156,7 +156,7 @@ func (m *interleavingAppender) Append(ctx context.Context, r ports.AppendRequest
 	return m.EventAppender.Append(ctx, r)
 }
 
-func TestAppendRecreationWithConcurrentWriters(t *testing.T) {
+func TestAppend_RecreationWithConcurrentWriters(t *testing.T) {
 	t.Parallel()
 	b := newAppendFixture(t)
 	plain := b.service()
@@ -168,7 +168,7 @@ func TestAppendRecreationWithConcurrentWriters(t *testing.T) {
 	}
 	nothing := func() {}
 	service := func(before ...func()) *eventappend.Service {
-		return eventappend.NewService(b.preparer, &interleavingAppender{EventAppender: b.store.Appender, before: before}, b.store.Events, b.store.Intents, b.clock, b.ids, 0)
+		return eventappend.NewService(eventappend.Config{Preparer: b.preparer, Appender: &interleavingAppender{EventAppender: b.store.Appender, before: before}, Events: b.store.Events, Idempotency: b.store.Intents, Clock: b.clock, IDs: b.ids, KeyTTL: 0})
 	}
 	b.deleteStreams(t, plain, "faster", "again", "ended", "fought")
 	_, _, err := service(nothing, act(draftOnStream("faster"))).Append(t.Context(), b.request("", draftOnStream("faster")))
@@ -192,7 +192,7 @@ func TestAppendRecreationWithConcurrentWriters(t *testing.T) {
 	}
 }
 
-func TestAppendConcurrentRecreation(t *testing.T) {
+func TestAppend_ConcurrentRecreation(t *testing.T) {
 	t.Parallel()
 	b := newAppendFixture(t)
 	s := b.service()
@@ -216,7 +216,7 @@ func TestAppendConcurrentRecreation(t *testing.T) {
 }
 
 // Only the log itself writes lifecycle events of streams.
-func TestPrepareLifecycleEventsReserved(t *testing.T) {
+func TestPrepare_LifecycleEventsReserved(t *testing.T) {
 	t.Parallel()
 	b := newAppendFixture(t)
 	for _, eventType := range []string{stream.MetadataChanged, stream.Deleted, stream.Tombstoned, stream.Recreated} {

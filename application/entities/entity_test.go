@@ -99,7 +99,7 @@ func newEntityFixture(t require.TestingT, change ...func(*entities.Config)) *ent
 	require.NoError(t, err)
 	p := &entityFixture{store: store, entity: le, log: &logLines{}, reads: &countingLog{Log: store.Events}}
 	c := entities.Config{
-		Log: p.reads, Snapshots: store.Snapshots, Positions: query.New(store.Events, store.Events, nil, nil), Folds: folds{1}, Background: synchronousBackground{}, Clock: clock{},
+		Log: p.reads, Snapshots: store.Snapshots, Positions: query.New(query.Config{Log: store.Events, Clock: clock{}}), Folds: folds{1}, Background: synchronousBackground{}, Clock: clock{},
 		Logger: slog.New(slog.NewJSONHandler(p.log, nil)), Limits: entities.Limits{SnapshotEvery: 10, FoldTimeout: 500 * time.Millisecond}, Elapsed: func(time.Time) time.Duration { return p.elapsed },
 	}
 	for _, f := range change {
@@ -153,7 +153,7 @@ func days(day string, n int) []string { return strings.Fields(strings.Repeat(day
 
 // An entity with events of a megabyte each is folded a few of them at a time, also where
 // a day leaves out what comes last.
-func TestReadByteLimit(t *testing.T) {
+func TestRead_ByteLimit(t *testing.T) {
 	t.Parallel()
 	p := newEntityFixture(t)
 	large := `{"n":1,"text":"` + strings.Repeat("x", 1<<20) + `"}`
@@ -171,7 +171,7 @@ func TestReadByteLimit(t *testing.T) {
 	require.LessOrEqual(t, p.reads.largest, 8<<20)
 }
 
-func TestReadDefaultFold(t *testing.T) {
+func TestRead_DefaultFold(t *testing.T) {
 	t.Parallel()
 	p := newEntityFixture(t)
 	p.write(t, "machine", `{"a":1.50,"b":"x"}`, "2026-03-01")
@@ -185,7 +185,7 @@ func TestReadDefaultFold(t *testing.T) {
 	require.Equal(t, "entity.not_found", fault.CodeOf(err))
 }
 
-func TestReadConsistency(t *testing.T) {
+func TestRead_Consistency(t *testing.T) {
 	t.Parallel()
 	p := newEntityFixture(t)
 	p.write(t, "meter", `{"n":1}`, days("2026-03-01", 10)...)
@@ -211,7 +211,7 @@ func TestReadConsistency(t *testing.T) {
 	require.Equal(t, answer{entities.Verified, 11, 11, 14, 11, 0, 0}, look(entities.Verified))
 	require.Equal(t, answer{entities.Eventual, 11, 11, 14, 11, 0, 0}, look(entities.Eventual))
 
-	p.write(t, "other", `{}`, "2026-03-01") // the log goes on without the meter
+	p.write(t, "other", `{}`, "2026-03-01") // an event of another entity
 	require.Equal(t, answer{entities.Strong, 14, 15, 14, 14, 3, 3}, look(entities.Strong))
 
 	// An event of the time before the snapshot: verified sees it and folds, eventual does not look.
@@ -229,7 +229,7 @@ func TestReadConsistency(t *testing.T) {
 	require.Equal(t, answer{entities.Strong, 16, 16, 16, 15, 0, 0}, look(entities.Strong))
 }
 
-func TestReadAfterBackDatedEvent(t *testing.T) {
+func TestRead_AfterBackDatedEvent(t *testing.T) {
 	t.Parallel()
 	p := newEntityFixture(t)
 	for _, month := range []string{"2026-01-15", "2026-02-15", "2026-03-15"} {
@@ -248,7 +248,7 @@ func TestReadAfterBackDatedEvent(t *testing.T) {
 	}
 }
 
-func TestReadUnusableSnapshot(t *testing.T) {
+func TestRead_UnusableSnapshot(t *testing.T) {
 	t.Parallel()
 	p := newEntityFixture(t)
 	p.write(t, "meter", `{"n":2}`, days("2026-03-01", 12)...)
@@ -286,7 +286,7 @@ func TestReadUnusableSnapshot(t *testing.T) {
 	require.NotContains(t, p.log.b.String(), "much")
 }
 
-func TestReadFoldTimeout(t *testing.T) {
+func TestRead_FoldTimeout(t *testing.T) {
 	t.Parallel()
 	p := newEntityFixture(t, func(c *entities.Config) { c.SnapshotEvery = 100 })
 	for range 13 {
@@ -309,9 +309,9 @@ func TestReadFoldTimeout(t *testing.T) {
 	require.Contains(t, p.log.b.String(), "took too long")
 }
 
-// TestReadEqualsSimpleFold writes random events, back-dated ones among them, and
+// TestRead_EqualsSimpleFold writes random events, back-dated ones among them, and
 // reads at random levels, days and moments, also with snapshots that come and go.
-func TestReadEqualsSimpleFold(t *testing.T) {
+func TestRead_EqualsSimpleFold(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {
 		p := newEntityFixture(rt, func(c *entities.Config) { c.SnapshotEvery = rapid.IntRange(1, 6).Draw(rt, "every") })
@@ -363,7 +363,7 @@ func TestReadEqualsSimpleFold(t *testing.T) {
 	})
 }
 
-func TestReadKnownAtInvalid(t *testing.T) {
+func TestRead_KnownAtInvalid(t *testing.T) {
 	t.Parallel()
 	p := newEntityFixture(t)
 	p.write(t, "meter", `{"n":1}`, "2026-03-01")

@@ -11,7 +11,7 @@ import (
 // A version that is registered while an entity is folded changes how its events are
 // read: what was folded until then is not mixed with what comes after, and no snapshot
 // of the mixture stays.
-func TestReadDuringRegistration(t *testing.T) {
+func TestRead_DuringRegistration(t *testing.T) {
 	t.Parallel()
 	var p *entityFixture
 	p = newEntityFixture(t, func(c *entities.Config) {

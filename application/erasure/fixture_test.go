@@ -108,7 +108,7 @@ func newErasureFixture(t testing.TB) *erasureFixture {
 	require.NoError(t, err)
 	catalog, err := module.Build(jsonschema.New(), erasure.Module{}, hrModule{})
 	require.NoError(t, err)
-	b.types = registry.New(b.store.Registry, jsonschema.New(), catalog, b.clock)
+	b.types = registry.New(b.store.Registry, jsonschema.New(), nil, catalog, b.clock)
 	require.NoError(t, b.types.RegisterBuiltIn(t.Context()))
 	dataKeys := memory.NewDataKeys()
 	vaultConfig := vault.Config{
@@ -117,8 +117,8 @@ func newErasureFixture(t testing.TB) *erasureFixture {
 	}
 	b.vault, err = vault.New(vaultConfig)
 	require.NoError(t, err)
-	preparer := eventappend.NewPreparer(b.types, b.ids, eventappend.Limits{BatchEvents: 100, EventBytes: 65536, EntityRefs: 4, Tags: 3}, eventappend.WithSealer(b.vault))
-	b.log = eventappend.NewService(preparer, b.store.Appender, b.store.Events, b.store.Intents, b.clock, b.ids, time.Hour)
+	preparer := eventappend.NewPreparer(eventappend.PreparerConfig{Types: b.types, IDs: b.ids, Limits: eventappend.Limits{BatchEvents: 100, EventBytes: 65536, EntityRefs: 4, Tags: 3}, Sealer: b.vault})
+	b.log = eventappend.NewService(eventappend.Config{Preparer: preparer, Appender: b.store.Appender, Events: b.store.Events, Idempotency: b.store.Intents, Clock: b.clock, IDs: b.ids, KeyTTL: time.Hour})
 
 	b.kms = newSigningKMS(1)
 	b.notes, err = signednote.NewSigner("receipts.example.org", "receipts", b.kms)

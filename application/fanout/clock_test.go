@@ -49,7 +49,7 @@ func TestDispatcher_ClockJumps(t *testing.T) {
 			continue
 		}
 		for p := event.PartitionID(1); p <= partitions; p++ {
-			testkit.Eventually(t, patience, func() bool { return r.cursors.through(t, p) == event.Sequence((round+1)*each) }, "partition ", p)
+			testkit.Eventually(t, maxWait, func() bool { return r.cursors.through(t, p) == event.Sequence((round+1)*each) }, "partition ", p)
 		}
 	}
 	r.settled(t, 1, 2, 3, 4)

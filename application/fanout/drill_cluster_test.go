@@ -144,7 +144,7 @@ func (c *natsCluster) leader(stream string) (leader int, whole bool) {
 // whole waits until the stream has a leader and all its copies, and gives the leader.
 func (c *natsCluster) whole(t *testing.T) (leader int) {
 	t.Helper()
-	testkit.Eventually(t, 2*patience, func() (whole bool) {
+	testkit.Eventually(t, 2*maxWait, func() (whole bool) {
 		leader, whole = c.leader("BACKBONE")
 		return whole && c.running[leader] != nil
 	}, "a stream with all its copies")
@@ -167,7 +167,7 @@ func contents(t *testing.T, urls []string, want uint64) map[string][]int {
 	js, err := jetstream.New(conn)
 	require.NoError(t, err)
 	var consumer jetstream.Consumer
-	testkit.EventuallyNoError(t, patience, func() error {
+	testkit.EventuallyNoError(t, maxWait, func() error {
 		consumer, err = js.OrderedConsumer(context.Background(), "BACKBONE", jetstream.OrderedConsumerConfig{DeliverPolicy: jetstream.DeliverAllPolicy})
 		return err
 	})
@@ -176,7 +176,7 @@ func contents(t *testing.T, urls []string, want uint64) map[string][]int {
 	require.NoError(t, err)
 	defer messages.Stop()
 	for range want {
-		m, err := messages.Next(jetstream.NextMaxWait(patience))
+		m, err := messages.Next(jetstream.NextMaxWait(maxWait))
 		require.NoError(t, err, "%d of %d messages", len(out), want)
 		var body struct {
 			Sequence int `json:"sequence,string"`
@@ -235,7 +235,7 @@ func TestDrillBrokerClusterLosesServers(t *testing.T) {
 					from[p] = r.cursors.through(t, p)
 				}
 				for p, was := range from {
-					testkit.Eventually(t, 2*patience, func() bool { return r.cursors.through(t, p) > was+50 }, "partition ", p, " goes on")
+					testkit.Eventually(t, 2*maxWait, func() bool { return r.cursors.through(t, p) > was+50 }, "partition ", p, " goes on")
 				}
 			}
 			progress()
@@ -260,7 +260,7 @@ func TestDrillBrokerClusterLosesServers(t *testing.T) {
 			heads, _ := r.log.Heads()
 			var total uint64
 			for p, h := range heads {
-				testkit.Eventually(t, 2*patience, func() bool { return r.cursors.through(t, p) == h.Sequence }, "partition ", p, " at its head")
+				testkit.Eventually(t, 2*maxWait, func() bool { return r.cursors.through(t, p) == h.Sequence }, "partition ", p, " at its head")
 				total += uint64(h.Sequence)
 			}
 			got := contents(t, cluster.urls(), total)
@@ -279,7 +279,7 @@ func TestDrillBrokerClusterLosesServers(t *testing.T) {
 // prepareStream makes the stream as an operator does.
 func prepareStream(t *testing.T, js jetstream.JetStream, atomic bool) {
 	t.Helper()
-	testkit.EventuallyNoError(t, 2*patience, func() error {
+	testkit.EventuallyNoError(t, 2*maxWait, func() error {
 		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 		defer cancel()
 		_, err := js.CreateStream(ctx, jetstream.StreamConfig{

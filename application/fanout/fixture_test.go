@@ -20,7 +20,7 @@ import (
 	"github.com/erpbackbone/backbone/test/testkit"
 )
 
-const patience = time.Minute
+const maxWait = time.Minute
 
 // growingLog is a log, and what knows its heads.
 type growingLog struct {
@@ -97,7 +97,7 @@ func (l *growingLog) Encode(_ context.Context, events []event.Recorded, referenc
 	return out, nil
 }
 
-// broker keeps messages, leaves out those it has, and fails as it is told to.
+// broker keeps messages, leaves out those it has, and fails when the test wants it to.
 type broker struct {
 	mu       sync.Mutex
 	stored   map[event.PartitionID][]event.Sequence
@@ -244,12 +244,12 @@ func (r *fanoutFixture) settled(t *testing.T, partitions ...event.PartitionID) {
 	t.Helper()
 	heads, _ := r.log.Heads()
 	for _, p := range partitions {
-		testkit.Eventually(t, patience, func() bool { return r.cursors.through(t, p) == heads[p].Sequence }, "partition ", p)
+		testkit.Eventually(t, maxWait, func() bool { return r.cursors.through(t, p) == heads[p].Sequence }, "partition ", p)
 		require.Equal(t, heads[p].Sequence, r.broker.has(p))
 	}
 	r.broker.mu.Lock()
 	disorder := slices.Clone(r.broker.disorder)
-	r.broker.mu.Unlock() // whoever moves a cursor asks the broker, with its own lock held
+	r.broker.mu.Unlock() // a caller that moves a cursor asks the broker while it holds its own lock
 	require.Empty(t, disorder)
 	r.cursors.mu.Lock()
 	defer r.cursors.mu.Unlock()

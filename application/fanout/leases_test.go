@@ -32,7 +32,7 @@ func (r *fanoutFixture) holders(t *testing.T) map[string]int {
 	return out
 }
 
-// shared tells whether just these nodes hold all of n partitions, each at least least.
+// shared reports whether just these nodes hold all of n partitions, each at least least.
 func (r *fanoutFixture) shared(t *testing.T, n, least int, nodes ...string) bool {
 	t.Helper()
 	have := r.holders(t)
@@ -56,11 +56,11 @@ func TestDispatcher_SharesPartitions(t *testing.T) {
 		all[i] = event.PartitionID(i + 1)
 		r.log.write(all[i], 20)
 	}
-	const ttl = time.Minute // nobody loses a lease because the machine is busy
+	const ttl = time.Minute // no node loses a lease because the machine is busy
 	shares := func(what string, nodes ...string) {
 		t.Helper()
 		looks := 0
-		testkit.Eventually(t, patience, func() bool {
+		testkit.Eventually(t, maxWait, func() bool {
 			r.log.write(all[looks%n], 5) // there is always something under way
 			if looks++; looks%20 == 0 {  // a new legal entity: all renew at once
 				all = append(all, event.PartitionID(len(all)+1))
@@ -83,10 +83,10 @@ func TestDispatcher_SharesPartitions(t *testing.T) {
 	r.settled(t, all...)
 	for i := range seen {
 		seen[i].mu.Lock()
-		require.Zero(t, seen[i].duplicates, "whoever hands a partition over publishes nothing twice")
+		require.Zero(t, seen[i].duplicates, "a node that releases a partition publishes nothing twice")
 		seen[i].mu.Unlock()
 	}
-	testkit.Eventually(t, patience, func() bool { // of a machine that stands still, each sees but itself for a moment
+	testkit.Eventually(t, maxWait, func() bool { // on a stalled machine each node sees only itself for a moment
 		seen[0].mu.Lock()
 		defer seen[0].mu.Unlock()
 		return seen[0].released > 0 && seen[0].alive == 3
@@ -128,18 +128,18 @@ func TestDispatcher_FinishesBatchBeforeHandover(t *testing.T) {
 	joined := &beatCountingLeases{Leases: r.leases}
 	second.Leases = joined
 	_, _ = run(t, second)
-	testkit.Eventually(t, patience, func() bool { return joined.beats.Load() > 0 })
+	testkit.Eventually(t, maxWait, func() bool { return joined.beats.Load() > 0 })
 	for i := range 2 { // two renewals, so that the first of them is over
 		before := leases.beats.Load()
 		r.log.write(n+1+event.PartitionID(i), 1) // a new legal entity: all renew at once
-		testkit.Eventually(t, patience, func() bool { return leases.beats.Load() > before })
+		testkit.Eventually(t, maxWait, func() bool { return leases.beats.Load() > before })
 	}
 	require.GreaterOrEqual(t, r.holders(t)["first"], n, "every partition is under way")
 	r.broker.mu.Lock()
 	r.broker.block = nil
 	r.broker.mu.Unlock()
 	close(block)
-	testkit.Eventually(t, patience, func() bool {
+	testkit.Eventually(t, maxWait, func() bool {
 		seen.mu.Lock()
 		defer seen.mu.Unlock()
 		return seen.released > 0
@@ -179,23 +179,23 @@ func TestHealth_PublisherStalls(t *testing.T) {
 	d := testkit.Must(fanout.New(c))
 	require.NoError(t, d.Health(), "it does not run")
 	d, _ = run(t, c)
-	testkit.Eventually(t, patience, func() bool { return d.Health() == nil }, "nothing waits")
+	testkit.Eventually(t, maxWait, func() bool { return d.Health() == nil }, "nothing waits")
 	r.log.write(1, 3)
-	testkit.Eventually(t, patience, func() bool { // on a busy machine it may be unhealthy for other reasons, too
+	testkit.Eventually(t, maxWait, func() bool { // on a busy machine it may be unhealthy for other reasons, too
 		err := d.Health()
 		return fault.CodeOf(err) == "publisher.stalled" && strings.Contains(err.Error(), "publisher.unavailable") && strings.Contains(err.Error(), "1 legal entities")
 	})
 	away.Store(false)
-	testkit.Eventually(t, patience, func() bool { return d.Health() == nil }, "it goes on")
+	testkit.Eventually(t, maxWait, func() bool { return d.Health() == nil }, "it continues")
 	r.settled(t, 1)
 
 	leases.off.Store(true)
-	testkit.Eventually(t, patience, func() bool {
+	testkit.Eventually(t, maxWait, func() bool {
 		err := d.Health()
 		return err != nil && strings.Contains(err.Error(), "could not be renewed")
 	})
 	leases.off.Store(false)
-	testkit.Eventually(t, patience, func() bool { return d.Health() == nil })
+	testkit.Eventually(t, maxWait, func() bool { return d.Health() == nil })
 }
 
 // TestDispatcher_TakeoverKeepsBackoff sees that a takeover asks no more
@@ -225,8 +225,8 @@ func TestDispatcher_TakeoverKeepsBackoff(t *testing.T) {
 	_, err = r.leases.Hold(t.Context(), "before", time.Nanosecond, []ports.LeaseResource{{Name: fanout.LeaseName("nats"), Partition: 1}})
 	require.NoError(t, err) // term 1 was another node's
 	_, stop := run(t, c)
-	testkit.Eventually(t, patience, func() bool { return asked.Load() == 1 })
-	testkit.Eventually(t, patience, func() bool {
+	testkit.Eventually(t, maxWait, func() bool { return asked.Load() == 1 })
+	testkit.Eventually(t, maxWait, func() bool {
 		list, err := r.cursors.PublisherCursors(t.Context(), "nats")
 		require.NoError(t, err)
 		return list[0].Failures == 8

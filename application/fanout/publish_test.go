@@ -54,7 +54,7 @@ func TestDispatcher_CursorFollowsConfirmations(t *testing.T) {
 			}
 			_, _ = run(t, r.config("a"))
 			_, stop := run(t, r.config("b"))
-			testkit.Eventually(t, patience, func() bool { return r.broker.has(1) > 20 })
+			testkit.Eventually(t, maxWait, func() bool { return r.broker.has(1) > 20 })
 			stop()
 			r.log.write(1, 100)
 			r.settled(t, 1, 2, 3, 4, 5)
@@ -62,7 +62,7 @@ func TestDispatcher_CursorFollowsConfirmations(t *testing.T) {
 	}
 }
 
-// unreachableLeases are the leases of a node that can be cut off, as a node is that stands still.
+// unreachableLeases are the leases of a node that can be cut off, as a stalled node is.
 type unreachableLeases struct {
 	ports.Leases
 	off atomic.Bool
@@ -110,7 +110,7 @@ func TestDispatcher_ExpiredLeaseIsFenced(t *testing.T) {
 	c := r.config("sleeper")
 	c.Leases, c.Publisher = leases, sleeper
 	// The fence must not depend on this context: the sleeper's clock stood still too.
-	c.Cursors = deaf{r.cursors}
+	c.Cursors = uncancelledCursors{r.cursors}
 	_, stop := run(t, c)
 	<-blocked
 	leases.off.Store(true)
@@ -125,7 +125,7 @@ func TestDispatcher_ExpiredLeaseIsFenced(t *testing.T) {
 	sleeper.mu.Unlock()
 	close(block)
 	r.broker.mu.Unlock()
-	testkit.Eventually(t, patience, func() bool {
+	testkit.Eventually(t, maxWait, func() bool {
 		r.cursors.mu.Lock()
 		defer r.cursors.mu.Unlock()
 		return r.cursors.fenced > 0
@@ -136,12 +136,12 @@ func TestDispatcher_ExpiredLeaseIsFenced(t *testing.T) {
 	r.settled(t, 1)
 }
 
-// deaf moves cursors although the caller's time is over.
 type cursors = ports.PublisherCursors
 
-type deaf struct{ cursors }
+// uncancelledCursors moves cursors although the caller's context has ended.
+type uncancelledCursors struct{ cursors }
 
-func (d deaf) MovePublished(ctx context.Context, publisher string, p event.PartitionID, term uint64, from, to event.Sequence) error {
+func (d uncancelledCursors) MovePublished(ctx context.Context, publisher string, p event.PartitionID, term uint64, from, to event.Sequence) error {
 	return d.cursors.MovePublished(context.WithoutCancel(ctx), publisher, p, term, from, to)
 }
 
@@ -192,14 +192,14 @@ func TestDispatcher_FailingPartitionBlocksNoOther(t *testing.T) {
 		require.True(t, strings.HasPrefix(list[1].Holder, "a/"))
 		return list[0]
 	}
-	testkit.Eventually(t, patience, func() bool { return status().Failures == 1 })
+	testkit.Eventually(t, maxWait, func() bool { return status().Failures == 1 })
 	s := status()
 	require.Equal(t, uint64(10), s.LagEvents)
 	require.Positive(t, s.LagSeconds)
 	require.Equal(t, "publisher.refused", s.LastError)
 	require.NotNil(t, s.FailedAt)
 	broken.Store(false)
-	d.Wake() // the broker is back: nobody waits for the end of the pause
+	d.Wake() // the broker is back: the pause ends at once
 	r.settled(t, 1)
 	require.Zero(t, status().Failures)
 }
@@ -297,7 +297,7 @@ func TestDispatcher_GapIsRefused(t *testing.T) {
 	}
 	r.log.write(1, 10)
 	_, _ = run(t, r.config("a"))
-	testkit.Eventually(t, patience, func() bool {
+	testkit.Eventually(t, maxWait, func() bool {
 		list, err := r.cursors.PublisherCursors(context.Background(), "nats")
 		return err == nil && len(list) == 1 && list[0].LastError == "publisher.gap"
 	})
@@ -361,9 +361,9 @@ func TestDispatcher_Observer(t *testing.T) {
 	c.Observer = seen
 	_, _ = run(t, c)
 	r.settled(t, 1)
-	r.log.write(2, 1) // a new legal entity: the leases are renewed, and the lag is told, at once
+	r.log.write(2, 1) // a new legal entity: the leases are renewed, and the lag is reported, at once
 	r.settled(t, 2)
-	testkit.Eventually(t, patience, func() bool {
+	testkit.Eventually(t, maxWait, func() bool {
 		seen.mu.Lock()
 		defer seen.mu.Unlock()
 		return seen.messages == 51 && seen.failures == 1 && seen.leases == 2 && seen.alive == 1 && seen.taken == 2 && seen.released == 0 && seen.lag == 0 && seen.reportedWithoutLags > 0

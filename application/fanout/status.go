@@ -31,13 +31,9 @@ type PartitionStatus struct {
 
 // StatusSources are the stores that Status reads.
 type StatusSources struct {
-	Cursors interface {
-		PublisherCursors(ctx context.Context, publisher string) ([]ports.PublisherCursor, error)
-	}
-	Heads  ports.HeadReader
-	Leases interface {
-		List(ctx context.Context, name string) ([]ports.Lease, error)
-	}
+	Cursors  ports.PublisherCursors
+	Heads    ports.HeadReader
+	Leases   ports.Leases
 	Entities interface {
 		LegalEntities(ctx context.Context, tenantID string) ([]ports.LegalEntity, error)
 	}

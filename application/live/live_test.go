@@ -33,7 +33,7 @@ type reconnectingReader struct {
 // Readers connect at random while writers append and a legal entity is added, disconnect at
 // random, also within a page, and reconnect with their last cursor. Every event is delivered
 // exactly once and in order, and each connection gets one caught-up message.
-func TestFeedReconnects(t *testing.T) {
+func TestFeed_Reconnects(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(4) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -201,12 +201,12 @@ func (f *reconnectingReader) follow(t *testing.T, r *feedFixture, chance *rand.R
 
 // Waiting feeds send no query; a new event is read once for all of them; and an event of
 // another tenant only makes them compare heads.
-func TestFeedIdleReadsNothing(t *testing.T) {
+func TestFeed_IdleReadsNothing(t *testing.T) {
 	t.Parallel()
 	const feeds = 200
 	r := newFeedFixture(t, nil)
-	// The clock stands still, so that the tail cache does not expire on a busy machine.
-	r.feeds = query.NewFeeds(query.New(r.log, r.log, r.log, query.NewCursorSealer([]byte("key"))), r.log, testkit.NewClock(time.Now()))
+	// The clock is stopped, so that the tail cache does not expire on a busy machine.
+	r.feeds = query.NewFeeds(query.New(query.Config{Log: r.log, Directory: r.log, Cursors: query.NewCursorSealer([]byte("key")), Clock: testkit.NewClock(time.Now())}), r.log)
 	mine, busy, foreign := r.createEntity(t, tenant, "A"), r.createEntity(t, tenant, "B"), r.createEntity(t, "others", "X")
 	r.fill(t, mine, 3)
 	readers := make([]*fakeSink, feeds)
@@ -240,7 +240,7 @@ func TestFeedIdleReadsNothing(t *testing.T) {
 }
 
 // A slow reader slows its feed down: at most one page is read ahead.
-func TestFeedSlowReader(t *testing.T) {
+func TestFeed_SlowReader(t *testing.T) {
 	t.Parallel()
 	r := newFeedFixture(t, nil)
 	le := r.createEntity(t, tenant, "A")
@@ -264,7 +264,7 @@ func TestFeedSlowReader(t *testing.T) {
 	}
 }
 
-func TestFeedStalledReader(t *testing.T) {
+func TestFeed_StalledReader(t *testing.T) {
 	t.Parallel()
 	r := newFeedFixture(t, nil)
 	r.fill(t, r.createEntity(t, tenant, "A"), 10)
@@ -295,7 +295,7 @@ func (w *recordingObserver) FeedEnded(_, code string) {
 	w.ended = append(w.ended, code)
 }
 
-func TestFeedHeartbeatsAndStates(t *testing.T) {
+func TestFeed_HeartbeatsAndStates(t *testing.T) {
 	t.Parallel()
 	w := &recordingObserver{}
 	r := newFeedFixture(t, func(c *live.Config) { c.Observer, c.Heartbeat, c.AccessCheckInterval = w, 7*time.Second, time.Hour })
@@ -316,13 +316,13 @@ func TestFeedHeartbeatsAndStates(t *testing.T) {
 	r.fill(t, le, 1)
 	d.waitFor(t, "the event", func(d *fakeSink) bool { return len(d.events) == 2 })
 	// Events that the filter leaves out move the position, which the heartbeat reports.
-	told := d.cursor
+	reported := d.cursor
 	require.NoError(t, r.write(le, "main", "till.drawer.opened", 1))
 	testkit.Eventually(t, testTimeout, func() bool {
 		r.timers.ring(7 * time.Second)
 		d.mu.Lock()
 		defer d.mu.Unlock()
-		return d.cursor != told
+		return d.cursor != reported
 	})
 	behind, err := r.feeds.All(query.AllQuery{TenantID: tenant, From: d.cursor})
 	require.NoError(t, err)
@@ -338,7 +338,7 @@ func TestFeedHeartbeatsAndStates(t *testing.T) {
 	require.Equal(t, []string{""}, w.ended)
 }
 
-func TestFeedAccessCheck(t *testing.T) {
+func TestFeed_AccessCheck(t *testing.T) {
 	t.Parallel()
 	clock := testkit.NewClock(time.Unix(1_700_000_000, 0))
 	r := newFeedFixture(t, func(c *live.Config) { c.Clock = clock })
@@ -359,7 +359,7 @@ func TestFeedAccessCheck(t *testing.T) {
 	require.Equal(t, "auth.token_expired", fault.CodeOf(<-ended))
 }
 
-func TestEnterLimitsAndClose(t *testing.T) {
+func TestEnter_LimitsAndClose(t *testing.T) {
 	t.Parallel()
 	r := newFeedFixture(t, func(c *live.Config) { c.PerPrincipal, c.PerNode = 2, 3 })
 	r.createEntity(t, tenant, "A")

@@ -110,13 +110,13 @@ func TestDecide(t *testing.T) {
 	require.Equal(t, 1, left)
 	require.Equal(t, 0, taken)
 	require.NoError(t, take("sql", "eve", func() concurrency.AppendCondition { _, _, c := decide("sql", "eve"); return c }()))
-	require.NoError(t, take("go", "bob", bob), "what others do elsewhere does not disturb")
+	require.NoError(t, take("go", "bob", bob), "events of another course do not matter")
 	left, taken, _ = decide("go", "ada")
 	require.Equal(t, 0, left)
 	require.Equal(t, 1, taken)
 }
 
-func TestDecideStopsAtErrors(t *testing.T) {
+func TestDecide_StopsAtErrors(t *testing.T) {
 	t.Parallel()
 	s := newCourseLog(t)
 	require.NoError(t, s.write(t, "school.course.opened", "2", nil, "course:go"))
@@ -138,7 +138,7 @@ func TestDecideStopsAtErrors(t *testing.T) {
 	require.ErrorIs(t, err, context.Canceled)
 }
 
-func TestEventsReadsOnDemand(t *testing.T) {
+func TestEvents_ReadsOnDemand(t *testing.T) {
 	t.Parallel()
 	s := newCourseLog(t)
 	const events = 1200

@@ -145,7 +145,7 @@ type IntentType struct {
 	// obey their type's.
 	PIIFields      []eventtype.PIIField
 	RetentionClass eventtype.RetentionClass
-	Emits          []string // event types it may produce: the module's own, and others' through their contract packages
+	Emits          []string // event types it may produce: the module's own, and those of other modules through their contract packages
 	Policy         string   // Rego package: "backbone.rules.ap"; it has the rules submit and decision
 	// Complete fills in members that the schema leaves optional but sealing needs, such as
 	// the id of a new person. It must depend on its arguments only. nil changes nothing.

@@ -95,7 +95,7 @@ func TestCatalog(t *testing.T) {
 	require.Equal(t, eventtype.Standard, c.EventTypes[0].RetentionClass)
 }
 
-func TestCatalogRoles(t *testing.T) {
+func TestCatalog_Roles(t *testing.T) {
 	t.Parallel()
 	c, err := module.Build(jsonschema.New(), shop(func(r *module.Registrar) {
 		r.Roles(module.Role{Name: "seller"}, module.Role{Name: "shop_manager", Approves: true, Reads: []shredding.Class{shredding.Contact}})
@@ -107,7 +107,7 @@ func TestCatalogRoles(t *testing.T) {
 	require.JSONEq(t, `{"seller": {"approves": false, "reads": []}, "shop_manager": {"approves": true, "reads": ["contact"]}}`, string(rights))
 }
 
-func TestBuildRefuses(t *testing.T) {
+func TestBuild_Refuses(t *testing.T) {
 	t.Parallel()
 	change := func(change func(*module.IntentType)) func(*module.Registrar) {
 		return func(r *module.Registrar) {
@@ -182,7 +182,7 @@ func TestBuildRefuses(t *testing.T) {
 	}
 }
 
-func TestBuildRefusesNamesOfOtherModules(t *testing.T) {
+func TestBuild_RefusesNamesOfOtherModules(t *testing.T) {
 	t.Parallel()
 	_, err := module.Build(jsonschema.New(), shop(nil), shop(nil))
 	require.ErrorContains(t, err, "module shop is given twice")
@@ -205,7 +205,7 @@ func TestBuildRefusesNamesOfOtherModules(t *testing.T) {
 	require.NoError(t, err)
 }
 
-func TestBuildReportsAllErrors(t *testing.T) {
+func TestBuild_ReportsAllErrors(t *testing.T) {
 	t.Parallel()
 	own := errors.New("no configuration")
 	catalog, err := module.Build(jsonschema.New(),
@@ -229,7 +229,7 @@ func TestBuildReportsAllErrors(t *testing.T) {
 	}
 }
 
-func TestBuildOrdersErrors(t *testing.T) {
+func TestBuild_OrdersErrors(t *testing.T) {
 	t.Parallel()
 	build := func() string {
 		_, err := module.Build(jsonschema.New(), declared{"a", func(r *module.Registrar) error {
@@ -271,7 +271,7 @@ func TestDeriveID(t *testing.T) {
 	require.Equal(t, module.EventID(parent, 0), module.DeriveID(parent, 1000))
 }
 
-func TestInputHasRole(t *testing.T) {
+func TestInput_HasRole(t *testing.T) {
 	t.Parallel()
 	in := module.Input{Roles: []string{"clerk", "cfo"}}
 	require.True(t, in.HasRole("cfo"))
@@ -308,9 +308,9 @@ func TestLoad(t *testing.T) {
 	require.EqualError(t, err, "broken")
 }
 
-// TestBuildRefusesUndeclaredPersonalData checks that Build refuses types whose personal data
+// TestBuild_RefusesUndeclaredPersonalData checks that Build refuses types whose personal data
 // would be stored in clear, or without the person it belongs to.
-func TestBuildRefusesUndeclaredPersonalData(t *testing.T) {
+func TestBuild_RefusesUndeclaredPersonalData(t *testing.T) {
 	t.Parallel()
 	const closed = `{"type":"object","additionalProperties":false,"properties":{"customer":{"type":"string"},"email":{"type":"string"}}}`
 	field := eventtype.PIIField{Path: "$.email", Class: "contact", Subject: json.RawMessage(`{"path":"$.customer","type":"customer"}`)}

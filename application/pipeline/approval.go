@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 
+	"github.com/erpbackbone/backbone/application/module"
 	"github.com/erpbackbone/backbone/domain/concurrency"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
@@ -104,7 +105,7 @@ func (s *Service) claimDecision(ctx context.Context, approver Caller, d Decision
 	}
 	claim := &ports.IdempotencyClaim{Key: key, ExpiresAt: s.Clock.Now().Add(s.KeyTTL)}
 	digest := sha256.Sum256([]byte(d.Intent.String() + "|" + d.PlanHash + "|" + d.Comment))
-	return claim, s.setFingerprint(ctx, d.LegalEntity, claim, digest, false)
+	return claim, module.SetFingerprint(ctx, s.Fingerprints, d.LegalEntity.TenantID, claim, digest, false)
 }
 
 // replayDecision answers a decision that the intent's state no longer allows: with the

@@ -53,7 +53,7 @@ func (a *attempt) submit(ctx context.Context) (Outcome, error) {
 	}
 	if err != nil {
 		// An internal error is stored as denied too: nothing was planned, so nothing has
-		// failed half way. Refusal.Kind tells it apart. Unavailable stores nothing.
+		// failed half way. Refusal.Kind distinguishes it. Unavailable stores nothing.
 		return a.refuse(ctx, intent.Denied, err)
 	}
 	a.payloadValid = true
@@ -255,7 +255,7 @@ func (a *attempt) hashPlan(ctx context.Context, p *planned) error {
 		return err
 	}
 	if len(a.intentType.PIIFields) > 0 {
-		if digest, err = a.service.keyDigest(ctx, a.entity, digest); err != nil {
+		if digest, err = module.KeyDigest(ctx, a.service.Fingerprints, a.entity.TenantID, digest); err != nil {
 			return err
 		}
 	}
@@ -271,7 +271,7 @@ func (a *attempt) finishPlan(ctx context.Context, p planned) (Outcome, error) {
 		}
 		return Outcome{
 			IntentID: a.stored.ID, Status: intent.Planned, CorrelationID: a.stored.CorrelationID, PlanHash: p.hash,
-			Needs: unmetNeeds(p.decision.Needs, a.stored.Approvals), Rules: p.rules, Drafts: p.plan.Events, Events: []Result{},
+			Needs: unmetNeeds(p.decision.Needs, a.stored.Approvals), Rules: p.rules, Drafts: p.plan.Events, Events: []ports.AppendedEvent{},
 		}, nil
 	}
 	if needs := unmetNeeds(p.decision.Needs, a.stored.Approvals); p.decision.Outcome == "needs_approval" && len(needs) > 0 {
@@ -315,7 +315,7 @@ func (a *attempt) parkForApproval(ctx context.Context, p planned, needs []intent
 	}
 	return Outcome{
 		IntentID: row.ID, Status: row.Status, CorrelationID: row.CorrelationID, PlanHash: row.PlanHash,
-		Needs: unmetNeeds(needs, row.Approvals), Rules: p.rules, Events: []Result{},
+		Needs: unmetNeeds(needs, row.Approvals), Rules: p.rules, Events: []ports.AppendedEvent{},
 	}, nil
 }
 
@@ -372,11 +372,7 @@ func (a *attempt) execute(ctx context.Context, p planned) (Outcome, error) {
 	if res.Replayed {
 		return a.service.replay(ctx, row.Partition, res.Outcome)
 	}
-	out := Outcome{IntentID: row.ID, Status: row.Status, CorrelationID: row.CorrelationID, Rules: rules, PlanHash: row.PlanHash, Events: []Result{}}
-	for _, e := range res.Events {
-		out.Events = append(out.Events, Result{ID: e.ID, Type: e.Type, Sequence: e.Sequence, Stream: e.Stream, StreamVersion: e.StreamVersion})
-	}
-	return out, nil
+	return Outcome{IntentID: row.ID, Status: row.Status, CorrelationID: row.CorrelationID, Rules: rules, PlanHash: row.PlanHash, Events: res.Events}, nil
 }
 
 // write stores the intent's row, without events that would need preparing.

@@ -163,13 +163,13 @@ func newFixtureWith(t *testing.T, modules ...module.Module) *cashFixture {
 	require.NoError(t, err)
 	policies, err := opa.New(catalog.Policies, opa.WithTimeout(time.Minute)) // long enough for a busy machine
 	require.NoError(t, err)
-	types := registry.New(store.Registry, jsonschema.New(), catalog, clock{})
+	types := registry.New(store.Registry, jsonschema.New(), nil, catalog, clock{})
 	require.NoError(t, types.RegisterBuiltIn(ctx))
 	source := &ids{entropy: ulid.Monotonic(rand.Reader, 0)}
 	b := &cashFixture{store: store, entity: entity, appender: &hookedAppender{EventAppender: store.Appender}}
 	b.service, err = pipeline.New(pipeline.Config{
 		Catalog: catalog, Schemas: jsonschema.New(), Policies: policies,
-		Preparer: eventappend.NewPreparer(types, source, eventappend.Limits{BatchEvents: 100, EventBytes: 1 << 20, EntityRefs: 128, Tags: 32}),
+		Preparer: eventappend.NewPreparer(eventappend.PreparerConfig{Types: types, IDs: source, Limits: eventappend.Limits{BatchEvents: 100, EventBytes: 1 << 20, EntityRefs: 128, Tags: 32}}),
 		Appender: b.appender, Events: store.Events, Intents: store.Intents, Idempotency: store.Intents, Clock: clock{}, IDs: source,
 		Retries: []time.Duration{time.Millisecond, time.Millisecond, time.Millisecond},
 		Limits:  pipeline.Limits{KeyTTL: time.Hour, CachedStreams: 1000, SnapshotEvery: 100},

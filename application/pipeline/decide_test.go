@@ -68,7 +68,7 @@ decision := {"outcome": "allow", "denials": [], "needs": [], "rules": []}
 	return nil
 }
 
-func TestDecideConcurrently(t *testing.T) {
+func TestDecide_Concurrently(t *testing.T) {
 	t.Parallel()
 	b := newFixtureWith(t, seatModule{})
 	const guests = 12

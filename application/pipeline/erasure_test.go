@@ -79,7 +79,7 @@ type fullAccess struct{}
 
 func (fullAccess) Reads(string, shredding.Class) bool { return true }
 
-func TestApproveAfterErasure(t *testing.T) {
+func TestApprove_AfterErasure(t *testing.T) {
 	t.Parallel()
 	s := newVaultFixture(t)
 	done, err := s.service.Submit(t.Context(), clerk, s.registerMember(5))
@@ -111,7 +111,7 @@ func TestApproveAfterErasure(t *testing.T) {
 
 // Intents that were accepted during the destruction of the keys are unreadable
 // afterwards; all other intents were refused as erased.
-func TestAppendDuringErasure(t *testing.T) {
+func TestAppend_DuringErasure(t *testing.T) {
 	t.Parallel()
 	s := newVaultFixture(t)
 	first, err := s.service.Submit(t.Context(), clerk, s.registerMember(5))

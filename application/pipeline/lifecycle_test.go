@@ -14,7 +14,7 @@ import (
 
 // A module's stream that was ended below the API refuses intents, which is stored like any
 // refusal. The pipeline recreates no stream.
-func TestSubmitOnEndedStream(t *testing.T) {
+func TestSubmit_EndedStream(t *testing.T) {
 	t.Parallel()
 	for action, want := range map[event.StreamAction]string{
 		event.DeleteStream: concurrency.CodeStreamDeleted, event.TombstoneStream: concurrency.CodeStreamTombstoned,

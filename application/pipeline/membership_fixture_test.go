@@ -354,15 +354,15 @@ func newMembershipFixtureOn(t *testing.T, store *memory.Database, newVault func(
 	require.NoError(t, err)
 	policies, err := opa.New(catalog.Policies, opa.WithTimeout(time.Minute))
 	require.NoError(t, err)
-	types := registry.New(store.Registry, jsonschema.New(), catalog, clock{})
+	types := registry.New(store.Registry, jsonschema.New(), nil, catalog, clock{})
 	require.NoError(t, types.RegisterBuiltIn(ctx))
 	vault := newVault(types)
 	source := &ids{entropy: ulid.Monotonic(rand.Reader, 0)}
 	scanner := &scanningAppender{EventAppender: store.Appender, forbidden: encodingsOf(canary)}
-	preparer := eventappend.NewPreparer(types, source, eventappend.Limits{BatchEvents: 100, EventBytes: 1 << 20, EntityRefs: 128, Tags: 32}, eventappend.WithSealer(vault))
+	preparer := eventappend.NewPreparer(eventappend.PreparerConfig{Types: types, IDs: source, Limits: eventappend.Limits{BatchEvents: 100, EventBytes: 1 << 20, EntityRefs: 128, Tags: 32}, Sealer: vault})
 	t.Cleanup(func() { require.Empty(t, scanner.found, "personal data was sent to the store in clear") })
 	h := &membershipFixture{store: store, entity: entity, appender: scanner}
-	h.append = eventappend.NewService(preparer, scanner, store.Events, store.Intents, clock{}, source, time.Hour, eventappend.WithFingerprints(vault))
+	h.append = eventappend.NewService(eventappend.Config{Preparer: preparer, Appender: scanner, Events: store.Events, Idempotency: store.Intents, Clock: clock{}, IDs: source, KeyTTL: time.Hour, Fingerprints: vault})
 	h.service, err = pipeline.New(pipeline.Config{
 		Catalog: catalog, Schemas: jsonschema.New(), Policies: policies, Preparer: preparer,
 		Appender: scanner, Events: store.Events, Intents: store.Intents, Idempotency: store.Intents, Clock: clock{}, IDs: source,

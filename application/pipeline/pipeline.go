@@ -144,22 +144,13 @@ type Request struct {
 type Outcome struct {
 	IntentID      event.ID
 	Status        intent.Status
-	Events        []Result
+	Events        []ports.AppendedEvent
 	Rules         []event.RuleEvaluation
 	CorrelationID string
 	PlanHash      string
 	Needs         []intent.ApprovalNeed
 	Drafts        []event.Draft // the planned events, of a dry run only
 	Replayed      bool          // the idempotency key was used before; this is the first outcome
-}
-
-// Result is one event that an intent has appended.
-type Result struct {
-	ID            event.ID
-	Type          string
-	Sequence      event.Sequence
-	Stream        event.StreamID
-	StreamVersion event.Version
 }
 
 // Submit takes an intent through the pipeline. Faults: intent.type_unknown,
@@ -235,31 +226,6 @@ func checkIdentifiers(req Request) error {
 	return nil
 }
 
-// keyDigest keys a digest with the tenant's secret, so that the content cannot be found
-// by trying candidates.
-func (s *Service) keyDigest(ctx context.Context, le ports.LegalEntity, digest event.Hash) (event.Hash, error) {
-	if s.Fingerprints == nil {
-		return digest, nil
-	}
-	return s.Fingerprints.Fingerprint(ctx, le.TenantID, digest)
-}
-
-// setFingerprint sets the fingerprint that identifies the request's content. While the tenant's secret
-// is unavailable, content without personal values is tied by its plain digest.
-func (s *Service) setFingerprint(ctx context.Context, le ports.LegalEntity, claim *ports.IdempotencyClaim, digest event.Hash, personal bool) error {
-	if !personal {
-		claim.Digest = digest
-	}
-	print, err := s.keyDigest(ctx, le, digest)
-	switch {
-	case err == nil:
-		claim.Fingerprint = print
-	case personal:
-		return err
-	}
-	return nil
-}
-
 // claimKey ties the request to its idempotency key and reserves the key on this node
 // until release is called. It does not look the key up: the append finds a used key
 // under its lock, and refuse looks it up before it answers. A first request, which
@@ -270,7 +236,7 @@ func (s *Service) claimKey(ctx context.Context, run *attempt, req Request) (rele
 		return nil, err
 	}
 	claim := &ports.IdempotencyClaim{Key: key, ExpiresAt: run.stored.CreatedAt.Add(s.KeyTTL)}
-	if err := s.setFingerprint(ctx, req.LegalEntity, claim, requestDigest(req), len(run.intentType.PIIFields) > 0); err != nil {
+	if err := module.SetFingerprint(ctx, s.Fingerprints, req.LegalEntity.TenantID, claim, requestDigest(req), len(run.intentType.PIIFields) > 0); err != nil {
 		return nil, err
 	}
 	localKey := req.LegalEntity.Code + "|" + key
@@ -318,7 +284,7 @@ func (s *Service) replay(ctx context.Context, p event.PartitionID, o ports.Idemp
 func (s *Service) LoadOutcome(ctx context.Context, stored intent.Intent) (Outcome, error) {
 	out := Outcome{
 		IntentID: stored.ID, Status: stored.Status, CorrelationID: stored.CorrelationID,
-		PlanHash: stored.PlanHash, Needs: stored.Need, Events: []Result{},
+		PlanHash: stored.PlanHash, Needs: stored.Need, Events: []ports.AppendedEvent{},
 	}
 	if len(stored.Rules) > 0 {
 		if err := json.Unmarshal(stored.Rules, &out.Rules); err != nil {
@@ -326,16 +292,11 @@ func (s *Service) LoadOutcome(ctx context.Context, stored intent.Intent) (Outcom
 		}
 	}
 	if stored.EventCount > 0 {
-		events, err := s.Events.Events(ctx, ports.EventQuery{
-			Partition: stored.Partition, After: stored.FirstSequence - 1,
-			Until: stored.FirstSequence + event.Sequence(stored.EventCount) - 1, Limit: stored.EventCount, WithoutData: true,
-		})
+		receipts, err := module.ReadReceipts(ctx, s.Events, stored.Partition, stored.FirstSequence, stored.EventCount)
 		if err != nil {
 			return Outcome{}, err
 		}
-		for _, e := range events {
-			out.Events = append(out.Events, Result{ID: e.ID, Type: e.Type, Sequence: e.Sequence, Stream: e.Stream, StreamVersion: e.StreamVersion})
-		}
+		out.Events = receipts
 	}
 	return out, nil
 }

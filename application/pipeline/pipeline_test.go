@@ -17,7 +17,7 @@ import (
 
 var cashier = person("p-cashier", "cashier")
 
-func TestSubmitExecutesWithRuleTrace(t *testing.T) {
+func TestSubmit_ExecutesWithRuleTrace(t *testing.T) {
 	t.Parallel()
 	b := newCashFixture(t)
 	out, err := b.service.Submit(t.Context(), cashier, b.moveCash(`{"amount":50}`))
@@ -39,7 +39,7 @@ func TestSubmitExecutesWithRuleTrace(t *testing.T) {
 	require.Equal(t, out.Rules, again.Rules)
 }
 
-func TestSubmitRecordsRefusals(t *testing.T) {
+func TestSubmit_RecordsRefusals(t *testing.T) {
 	t.Parallel()
 	b := newCashFixture(t)
 	for name, c := range map[string]struct {
@@ -78,7 +78,7 @@ func TestSubmitRecordsRefusals(t *testing.T) {
 	require.Zero(t, head.Sequence)
 }
 
-func TestSubmitReducedPayload(t *testing.T) {
+func TestSubmit_ReducedPayload(t *testing.T) {
 	t.Parallel()
 	b := newCashFixture(t)
 	for _, payload := range []string{`{"amount":5,"slip":"by Ada"}`, `{"amount":500,"slip":"by Ada"}`} {
@@ -90,7 +90,7 @@ func TestSubmitReducedPayload(t *testing.T) {
 	}
 }
 
-func TestSubmitDryRun(t *testing.T) {
+func TestSubmit_DryRun(t *testing.T) {
 	t.Parallel()
 	b := newCashFixture(t)
 	req := b.moveCash(`{"amount":500}`)
@@ -146,7 +146,7 @@ func TestApprove(t *testing.T) {
 	require.Equal(t, "intent.wrong_state", fault.CodeOf(err))
 }
 
-func TestApproveConcurrently(t *testing.T) {
+func TestApprove_Concurrently(t *testing.T) {
 	t.Parallel()
 	b := newCashFixture(t)
 	out, err := b.service.Submit(t.Context(), cashier, b.moveCash(`{"amount":500}`))
@@ -178,7 +178,7 @@ func TestReject(t *testing.T) {
 }
 
 // A stale cached state causes neither an overdraft nor a wrong refusal.
-func TestSubmitWithStaleCache(t *testing.T) {
+func TestSubmit_StaleCache(t *testing.T) {
 	t.Parallel()
 	b := newCashFixture(t)
 	other := b.secondNode(t)
@@ -197,7 +197,7 @@ func TestSubmitWithStaleCache(t *testing.T) {
 	require.EqualValues(t, 1, b.balance(t))
 }
 
-func TestSubmitRetriesConflicts(t *testing.T) {
+func TestSubmit_RetriesConflicts(t *testing.T) {
 	t.Parallel()
 	b := newCashFixture(t)
 	other := b.secondNode(t)
@@ -228,7 +228,7 @@ func TestSubmitRetriesConflicts(t *testing.T) {
 	require.Equal(t, intent.Failed, stored.Status)
 }
 
-func TestSubmitConcurrently(t *testing.T) {
+func TestSubmit_Concurrently(t *testing.T) {
 	t.Parallel()
 	b := newCashFixture(t)
 	_, err := b.service.Submit(t.Context(), cashier, b.moveCash(`{"amount":3}`))
@@ -247,7 +247,7 @@ func TestSubmitConcurrently(t *testing.T) {
 	require.GreaterOrEqual(t, b.balance(t), int64(0))
 }
 
-func TestSubmitIdempotencyKeys(t *testing.T) {
+func TestSubmit_IdempotencyKeys(t *testing.T) {
 	t.Parallel()
 	b := newCashFixture(t)
 	req := b.moveCash(`{"amount":5}`)
@@ -281,7 +281,7 @@ func TestSubmitIdempotencyKeys(t *testing.T) {
 	require.NoError(t, err)
 }
 
-func TestSubmitConcurrentBusinessKey(t *testing.T) {
+func TestSubmit_ConcurrentBusinessKey(t *testing.T) {
 	t.Parallel()
 	b := newCashFixture(t)
 	var won, named atomic.Int32
@@ -306,7 +306,7 @@ func TestSubmitConcurrentBusinessKey(t *testing.T) {
 }
 
 // The repetition would be refused on the changed state; it gets the first outcome.
-func TestSubmitReplayAfterStateChanged(t *testing.T) {
+func TestSubmit_ReplayAfterStateChanged(t *testing.T) {
 	t.Parallel()
 	b := newCashFixture(t)
 	_, err := b.service.Submit(t.Context(), cashier, b.moveCash(`{"amount":5}`))
@@ -322,7 +322,7 @@ func TestSubmitReplayAfterStateChanged(t *testing.T) {
 	require.Zero(t, b.balance(t))
 }
 
-func TestDecisionReplay(t *testing.T) {
+func TestApprove_Replay(t *testing.T) {
 	t.Parallel()
 	b := newCashFixture(t)
 	boss := person("p-boss", "supervisor")
@@ -354,7 +354,7 @@ func TestDecisionReplay(t *testing.T) {
 
 // Correlation id and source are stored in the intent's row and in the skeleton of its
 // events, and are never erased.
-func TestSubmitIdentifiers(t *testing.T) {
+func TestSubmit_Identifiers(t *testing.T) {
 	t.Parallel()
 	h := newMembershipFixture(t)
 	long := strings.Repeat("x", 513)

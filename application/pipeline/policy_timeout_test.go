@@ -30,7 +30,7 @@ func (h *timedOutPolicy) Decide(ctx context.Context, query string, input, out an
 
 // A policy's time-out is no refusal: nothing is stored, the idempotency key stays free,
 // and the same request succeeds when the policy answers.
-func TestSubmitPolicyTimeout(t *testing.T) {
+func TestSubmit_PolicyTimeout(t *testing.T) {
 	t.Parallel()
 	for _, rule := range []string{"submit", "decision"} {
 		b := newCashFixture(t)
@@ -60,7 +60,7 @@ func TestSubmitPolicyTimeout(t *testing.T) {
 }
 
 // An approval whose policy timed out leaves the intent parked.
-func TestApprovePolicyTimeout(t *testing.T) {
+func TestApprove_PolicyTimeout(t *testing.T) {
 	t.Parallel()
 	b := newCashFixture(t)
 	waiting, err := b.service.Submit(t.Context(), cashier, b.moveCash(`{"amount":500}`))

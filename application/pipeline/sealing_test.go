@@ -44,7 +44,7 @@ func (h *membershipFixture) requireRefusal(t *testing.T, err error, code string)
 	return i
 }
 
-func TestSubmitStoresPayloadSealed(t *testing.T) {
+func TestSubmit_StoresPayloadSealed(t *testing.T) {
 	t.Parallel()
 	h := newMembershipFixture(t)
 	out, err := h.service.Submit(t.Context(), clerk, h.registerMember(5))
@@ -65,7 +65,7 @@ func TestSubmitStoresPayloadSealed(t *testing.T) {
 	require.NoError(t, err)
 }
 
-func TestSubmitPersonalDataWithoutSealer(t *testing.T) {
+func TestSubmit_PersonalDataWithoutSealer(t *testing.T) {
 	t.Parallel()
 	h := newMembershipFixture(t)
 	c := h.service.Config
@@ -83,8 +83,8 @@ func TestSubmitPersonalDataWithoutSealer(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// TestApproveKeepsSealedBytes checks that a decision does not seal the payload again.
-func TestApproveKeepsSealedBytes(t *testing.T) {
+// TestApprove_KeepsSealedBytes checks that a decision does not seal the payload again.
+func TestApprove_KeepsSealedBytes(t *testing.T) {
 	t.Parallel()
 	h := newMembershipFixture(t)
 	submit := func() (event.ID, string) {
@@ -114,7 +114,7 @@ func TestApproveKeepsSealedBytes(t *testing.T) {
 	require.Equal(t, before, after)
 }
 
-func TestApproveErasedSubject(t *testing.T) {
+func TestApprove_ErasedSubject(t *testing.T) {
 	t.Parallel()
 	h := newMembershipFixture(t)
 	out, err := h.service.Submit(t.Context(), clerk, h.registerMember(500))
@@ -142,8 +142,8 @@ func TestApproveErasedSubject(t *testing.T) {
 	require.NoError(t, err, "it can still be ended")
 }
 
-// TestRefusalPersonalValues covers every kind of refusal.
-func TestRefusalPersonalValues(t *testing.T) {
+// TestSubmit_RefusalPersonalValues covers every kind of refusal.
+func TestSubmit_RefusalPersonalValues(t *testing.T) {
 	t.Parallel()
 	h := newMembershipFixture(t)
 	invalid := h.registerMember(5)
@@ -180,9 +180,9 @@ func TestRefusalPersonalValues(t *testing.T) {
 	require.Zero(t, h.vault.opens)
 }
 
-// TestErrorPersonalValues covers approvers, who may read other classes of values
+// TestSubmit_ErrorPersonalValues covers approvers, who may read other classes of values
 // than the submitter, and logs, which must hold no personal values.
-func TestErrorPersonalValues(t *testing.T) {
+func TestSubmit_ErrorPersonalValues(t *testing.T) {
 	t.Parallel()
 	h := newMembershipFixture(t)
 	out, err := h.service.Submit(t.Context(), clerk, h.registerMember(feeLeaksToApprover))
@@ -206,7 +206,7 @@ func TestErrorPersonalValues(t *testing.T) {
 	}
 }
 
-func TestSubmitSealingRefusals(t *testing.T) {
+func TestSubmit_SealingRefusals(t *testing.T) {
 	t.Parallel()
 	h := newMembershipFixture(t)
 	h.vault.set(func(s *fakeVault) { s.fenced["member:M-1"] = true })
@@ -232,7 +232,7 @@ func TestSubmitSealingRefusals(t *testing.T) {
 	require.Empty(t, f.Field, "the caller does not know the events")
 }
 
-func TestSubmitResealsAfterMovedKey(t *testing.T) {
+func TestSubmit_ResealsAfterMovedKey(t *testing.T) {
 	t.Parallel()
 	for moved, want := range map[int]string{1: "", 3: "", 4: shredding.CodeKeyMoved} {
 		for _, fee := range []int{5, 500} {
@@ -253,7 +253,7 @@ func TestSubmitResealsAfterMovedKey(t *testing.T) {
 	}
 }
 
-func TestDryRunSealsNothing(t *testing.T) {
+func TestSubmit_DryRunSealsNothing(t *testing.T) {
 	t.Parallel()
 	h := newMembershipFixture(t)
 	req := h.registerMember(500)
@@ -270,7 +270,7 @@ func TestDryRunSealsNothing(t *testing.T) {
 	require.Equal(t, "policy.personal_facts", fault.CodeOf(err))
 }
 
-func TestSubmitKeyedHashes(t *testing.T) {
+func TestSubmit_KeyedHashes(t *testing.T) {
 	t.Parallel()
 	h := newMembershipFixture(t)
 	req := h.registerMember(500)
@@ -296,9 +296,9 @@ func TestSubmitKeyedHashes(t *testing.T) {
 	require.Equal(t, "intent.idempotency_mismatch", fault.CodeOf(err), "the stored fingerprint is the keyed one")
 }
 
-// TestSubmitPersonalValuesInStore scans every path into the store, after a check
+// TestSubmit_PersonalValuesInStore scans every path into the store, after a check
 // that the scan itself works.
-func TestSubmitPersonalValuesInStore(t *testing.T) {
+func TestSubmit_PersonalValuesInStore(t *testing.T) {
 	t.Parallel()
 	h := newMembershipFixture(t)
 	h.appender.forbidden = []string{"M-1"}

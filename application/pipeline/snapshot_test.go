@@ -41,9 +41,9 @@ func (b busyBackground) Do(_ string, f func(context.Context)) bool {
 	return true
 }
 
-// TestSnapshotDroppedByBusyBackground checks that the next plan asks for a dropped snapshot
+// TestSnapshot_DroppedByBusyBackground checks that the next plan asks for a dropped snapshot
 // again, instead of waiting for another SnapshotEvery events.
-func TestSnapshotDroppedByBusyBackground(t *testing.T) {
+func TestSnapshot_DroppedByBusyBackground(t *testing.T) {
 	t.Parallel()
 	b := newCashFixture(t)
 	dropped := 2
@@ -105,9 +105,9 @@ func (b *cashFixture) seen(t require.TestingT, n *pipeline.Service) int64 {
 	return balance
 }
 
-// TestSnapshotStateEquality starts nodes over random histories. Each starts from the
-// stored snapshot if it can decode it, and plans with the same state as the others.
-func TestSnapshotStateEquality(t *testing.T) {
+// TestSnapshot_StateEquality starts nodes over random histories. Each starts from the
+// stored snapshot if it can decode it, and plans with the same state as the other nodes.
+func TestSnapshot_StateEquality(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {
 		b := newCashFixture(t)
@@ -137,7 +137,7 @@ func TestSnapshotStateEquality(t *testing.T) {
 	})
 }
 
-func TestNodeStartsFromSnapshot(t *testing.T) {
+func TestSnapshot_NodeStart(t *testing.T) {
 	t.Parallel()
 	b := newCashFixture(t)
 	node, _ := b.node(1)

@@ -16,7 +16,7 @@ import (
 
 // Planners count the events with a tag. Their data is left out, so that the byte limit of
 // a read does not truncate the list.
-func TestTaggedWithoutData(t *testing.T) {
+func TestTagged_WithoutData(t *testing.T) {
 	t.Parallel()
 	b := newCashFixture(t)
 	for i := range module.TaggedLimit + 1 {

@@ -23,7 +23,7 @@ import (
 
 var start = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
-const patience = time.Minute
+const maxWait = time.Minute
 
 // countingHandler counts the events of each partition in a read model, and fails on the
 // partitions it is told to.
@@ -333,7 +333,7 @@ func (g *runnerFixture) checkpoint(t *testing.T, p event.PartitionID) ports.Chec
 // until wakes the runner until a condition holds.
 func (g *runnerFixture) until(t *testing.T, condition func() bool, what string) {
 	t.Helper()
-	testkit.Eventually(t, patience, func() bool { g.runner.Wake(); return condition() }, what)
+	testkit.Eventually(t, maxWait, func() bool { g.runner.Wake(); return condition() }, what)
 }
 
 // round waits until the loop has gone round from the beginning to the end since it was

@@ -114,7 +114,7 @@ func (c *clusterFixture) join(t *testing.T, node string, h func(*countingHandler
 func (c *clusterFixture) wait(t *testing.T, step time.Duration, condition func() bool, what string) {
 	t.Helper()
 	at := map[*clusterNode]int{} // rounds when the clock was moved
-	testkit.Eventually(t, patience, func() bool {
+	testkit.Eventually(t, maxWait, func() bool {
 		if step > 0 && c.round(at) {
 			c.clock.Advance(step)
 		}
@@ -405,9 +405,9 @@ func TestRunner_UsesLeaseImmediately(t *testing.T) {
 	a, b := g.entity(t, "A"), g.entity(t, "B")
 	g.write(t, a, moved(1)...)
 	g.start(t)
-	testkit.Eventually(t, patience, func() bool { return g.reached(t, a) == 1 }, "the first lease")
+	testkit.Eventually(t, maxWait, func() bool { return g.reached(t, a) == 1 }, "the first lease")
 	g.write(t, b, moved(1)...)
 	g.taps.signal()
-	testkit.Eventually(t, patience, func() bool { return g.reached(t, b) == 1 }, "another partition's lease")
+	testkit.Eventually(t, maxWait, func() bool { return g.reached(t, b) == 1 }, "another partition's lease")
 	require.Zero(t, g.watcher.failed(a)+g.watcher.failed(b))
 }

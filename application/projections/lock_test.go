@@ -25,7 +25,7 @@ type lockedStore struct {
 	waits   map[event.PartitionID][]time.Duration
 	waiting int
 	most    int
-	gate    chan struct{} // a patient attempt continues
+	gate    chan struct{} // an attempt after the first continues
 }
 
 func (s *lockedStore) Advance(ctx context.Context, a ports.ProjectionAdvance, h ports.ProjectionHandler) (ports.Checkpoint, int, error) {
@@ -34,13 +34,13 @@ func (s *lockedStore) Advance(ctx context.Context, a ports.ProjectionAdvance, h 
 	if held {
 		s.waits[a.Partition] = append(s.waits[a.Partition], a.LockWait)
 	}
-	patient := held && len(s.waits[a.Partition]) > 1
-	if patient {
+	retries := held && len(s.waits[a.Partition]) > 1
+	if retries {
 		s.waiting++
 		s.most = max(s.most, s.waiting)
 	}
 	s.mu.Unlock()
-	if patient {
+	if retries {
 		select {
 		case <-s.gate:
 		case <-ctx.Done():

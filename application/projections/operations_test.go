@@ -14,10 +14,10 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// forgetful is a counter that can be reset.
-type forgetful struct {
+// resettableHandler is a counter that can be reset.
+type resettableHandler struct {
 	*countingHandler
-	emptied
+	countReset
 }
 
 func (g *runnerFixture) operations(h ports.ProjectionHandler) *projections.Operations {
@@ -32,7 +32,7 @@ func TestOperations(t *testing.T) {
 	g := newFixture(t, nil)
 	a, b := g.entity(t, "A"), g.entity(t, "B")
 	all := []event.PartitionID{a, b}
-	o := g.operations(forgetful{g.counter, emptied{}})
+	o := g.operations(resettableHandler{g.counter, countReset{}})
 	do := func(action projection.Action, p event.PartitionID) error {
 		return o.Do(t.Context(), projections.Command{Name: name, Action: action, Partition: p, Partitions: all, By: "ada", Reason: "because"})
 	}
@@ -147,7 +147,7 @@ func TestOperations_RetriesAfterConcurrentChange(t *testing.T) {
 	t.Parallel()
 	g := newFixture(t, nil)
 	g.settings(t, func(*projection.Settings) {})
-	r := &overtaken{ProjectionRegister: g.store.ProjectionVersions}
+	r := &contendedRegister{ProjectionRegister: g.store.ProjectionVersions}
 	o := projections.NewOperations(projections.OperationsConfig{
 		Store: g.store.Projections, Log: g.store.Events, Register: r, Letters: g.store.ProjectionVersions, Leases: g.store.Leases, Clock: g.clock, Declared: declared,
 	})
@@ -162,12 +162,12 @@ func TestOperations_RetriesAfterConcurrentChange(t *testing.T) {
 	require.Equal(t, []any{projection.Paused, 7}, []any{v.Status, v.Settings.BatchSize}, "both changes stand")
 }
 
-type overtaken struct {
+type contendedRegister struct {
 	ports.ProjectionRegister
 	before func(projection.Projection)
 }
 
-func (o *overtaken) ChangeProjection(ctx context.Context, p projection.Projection) (projection.Projection, error) {
+func (o *contendedRegister) ChangeProjection(ctx context.Context, p projection.Projection) (projection.Projection, error) {
 	if o.before != nil {
 		o.before(p)
 		o.before = nil

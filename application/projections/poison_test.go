@@ -173,15 +173,15 @@ func TestOperations_OnPoisonEvent(t *testing.T) {
 	}
 	require.Equal(t, 4, g.count(a))
 
-	_, err := g.store.Projections.Reset(t.Context(), ports.ProjectionOperation{ProjectionWork: ports.ProjectionWork{Projection: name, Version: version, Partition: a}}, emptied{})
+	_, err := g.store.Projections.Reset(t.Context(), ports.ProjectionOperation{ProjectionWork: ports.ProjectionWork{Projection: name, Version: version, Partition: a}}, countReset{})
 	require.NoError(t, err)
 	g.hurry(t, func() bool { return g.reached(t, a) == 4 && g.count(a) == 4 }, "it reads again from the beginning")
 }
 
-// emptied forgets what the counter counted.
-type emptied struct{}
+// countReset forgets what the counter counted.
+type countReset struct{}
 
-func (emptied) Reset(_ context.Context, tx ports.ProjectionTx, b ports.ProjectionBatch) error {
+func (countReset) Reset(_ context.Context, tx ports.ProjectionTx, b ports.ProjectionBatch) error {
 	t, err := memory.Bind(tx)
 	if err == nil {
 		t.Delete("counts", fmt.Sprint(b.Partition))

@@ -39,13 +39,13 @@ func (n *logBuffer) String() string {
 
 func (n *logBuffer) count(text string) int { return strings.Count(n.String(), text) }
 
-// asked counts how often the register is looked at.
-type asked struct {
+// countingRegister counts how often the register is looked at.
+type countingRegister struct {
 	ports.ProjectionRegister
 	times atomic.Int64
 }
 
-func (a *asked) ListProjections(ctx context.Context) ([]projection.Projection, error) {
+func (a *countingRegister) ListProjections(ctx context.Context) ([]projection.Projection, error) {
 	a.times.Add(1)
 	return a.ProjectionRegister.ListProjections(ctx)
 }
@@ -59,7 +59,7 @@ func TestRebuilds_LogsBlockedVersionOnce(t *testing.T) {
 	w.write(t, a, moved(3)...)
 	w.start(t)
 	w.until(t, func() bool { return w.reached(t, a) == 3 }, "the first version")
-	log, register := &logBuffer{}, &asked{ProjectionRegister: w.store.ProjectionVersions}
+	log, register := &logBuffer{}, &countingRegister{ProjectionRegister: w.store.ProjectionVersions}
 	rebuilds := testkit.Must(projections.NewRebuilds(projections.RebuildsConfig{
 		Store: w.store.Projections, Log: w.store.Events, Register: register, Versions: w.store.ProjectionVersions, Snapshots: w.store.ProjectionSnapshots, Clock: w.clock, Declared: declared, MaxBehind: 5,
 		Handlers: map[string]ports.ProjectionHandler{name: w.handler}, Tables: map[string][]ports.ProjectionTable{name: {ports.ProjectionRowTable}}, Logger: slog.New(slog.NewTextHandler(log, nil)),
@@ -81,7 +81,7 @@ func TestRebuilds_LogsBlockedVersionOnce(t *testing.T) {
 	rounds := func() {
 		t.Helper()
 		from := register.times.Load()
-		testkit.Eventually(t, patience, func() bool { return register.times.Load() > from+20 })
+		testkit.Eventually(t, maxWait, func() bool { return register.times.Load() > from+20 })
 	}
 	rounds()
 	require.Equal(t, 1, log.count("WARN"), log.String())
@@ -97,7 +97,7 @@ func TestRebuilds_LogsBlockedVersionOnce(t *testing.T) {
 			require.NoError(t, err)
 		}
 	}
-	testkit.Eventually(t, patience, func() bool { return log.count("WARN") == 2 })
+	testkit.Eventually(t, maxWait, func() bool { return log.count("WARN") == 2 })
 	rounds()
 	require.Equal(t, 2, log.count("WARN"))
 }
@@ -139,9 +139,9 @@ func (failingForget) ForgetDropped(context.Context, time.Time) (int, error) {
 	return 0, fault.New(fault.Internal, "store.failed", "no")
 }
 
-// TestRebuilds_ReportsFailureBesideTroubledVersion: a failure that was already logged hides no
+// TestRebuilds_ReportsFailureWithBlockedVersion: a failure that was already logged hides no
 // failure that was not.
-func TestRebuilds_ReportsFailureBesideTroubledVersion(t *testing.T) {
+func TestRebuilds_ReportsFailureWithBlockedVersion(t *testing.T) {
 	t.Parallel()
 	w := newRebuildFixture(t)
 	a := w.entity(t, "A")

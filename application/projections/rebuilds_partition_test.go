@@ -19,14 +19,14 @@ import (
 	"github.com/erpbackbone/backbone/test/testkit"
 )
 
-// rower writes a row for each event, which says what wrote it.
-type rower struct {
+// rowPerEvent writes a row for each event, which says what wrote it.
+type rowPerEvent struct {
 	store *memory.Database
 	mark  string
 	fails map[int]error // by version
 }
 
-func (r *rower) Apply(ctx context.Context, tx ports.ProjectionTx, b ports.ProjectionBatch) error {
+func (r *rowPerEvent) Apply(ctx context.Context, tx ports.ProjectionTx, b ports.ProjectionBatch) error {
 	if err := r.fails[b.Version]; err != nil {
 		return err
 	}
@@ -40,14 +40,14 @@ func (r *rower) Apply(ctx context.Context, tx ports.ProjectionTx, b ports.Projec
 // rebuildFixture is a rig with rebuilds of rows that can be replaced.
 type rebuildFixture struct {
 	*runnerFixture
-	handler  *rower
+	handler  *rowPerEvent
 	rebuilds *projections.Rebuilds
 }
 
 func newRebuildFixture(t *testing.T) *rebuildFixture {
 	t.Helper()
 	w := &rebuildFixture{runnerFixture: newFixture(t, nil)}
-	w.handler = &rower{store: w.store, mark: "first", fails: map[int]error{}}
+	w.handler = &rowPerEvent{store: w.store, mark: "first", fails: map[int]error{}}
 	c := w.config()
 	c.Versions = w.store.ProjectionVersions
 	w.runner = w.node(t, c, w.handler)

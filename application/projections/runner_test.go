@@ -26,7 +26,7 @@ func TestRunner_AppliesEventsOnce(t *testing.T) {
 	g.write(t, a, moved(10)...)
 	g.write(t, b, "till.opened", "till.cash.moved", "till.closed")
 	g.start(t)
-	testkit.Eventually(t, patience, func() bool { return g.reached(t, a) == 10 && g.reached(t, b) == 3 }, "caught up without a signal when it starts")
+	testkit.Eventually(t, maxWait, func() bool { return g.reached(t, a) == 10 && g.reached(t, b) == 3 }, "caught up without a signal when it starts")
 	require.Equal(t, []int{10, 1}, []int{g.count(a), g.count(b)})
 
 	g.write(t, a, moved(3)...)
@@ -56,12 +56,12 @@ func TestRunner_RestartsFromCheckpoint(t *testing.T) {
 	a := g.entity(t, "A")
 	g.write(t, a, moved(6)...)
 	g.start(t)
-	testkit.Eventually(t, patience, func() bool { return g.reached(t, a) == 6 })
+	testkit.Eventually(t, maxWait, func() bool { return g.reached(t, a) == 6 })
 	g.stop()
 	g.write(t, a, moved(2)...)
 	g.runner = g.node(t, g.config(), g.counter)
 	g.start(t)
-	testkit.Eventually(t, patience, func() bool { return g.reached(t, a) == 8 })
+	testkit.Eventually(t, maxWait, func() bool { return g.reached(t, a) == 8 })
 	g.stop()
 	require.Equal(t, 8, g.count(a))
 	require.Len(t, g.counter.seen, 8)
@@ -85,7 +85,7 @@ func TestRunner_FailingPartitionBlocksNoOther(t *testing.T) {
 	require.Equal(t, 1, g.watcher.failed(bad))
 	require.Zero(t, g.count(bad), "nothing of a failed batch stays")
 	require.Zero(t, g.reached(t, bad))
-	testkit.Eventually(t, patience, func() bool { return g.checkpoint(t, bad).Attempts == 1 }, "it is written down")
+	testkit.Eventually(t, maxWait, func() bool { return g.checkpoint(t, bad).Attempts == 1 }, "it is written down")
 	require.Equal(t, []string{"retrying", "till.broken"}, []string{g.checkpoint(t, bad).Status, g.checkpoint(t, bad).Error}, "the code, not the text")
 
 	// The pauses double up to a minute.
@@ -188,7 +188,7 @@ func TestRunner_WakesOnSignal(t *testing.T) {
 	for i := range 5 {
 		g.write(t, a, moved(1)...)
 		g.taps.signal()
-		testkit.Eventually(t, patience, func() bool { return g.reached(t, a) == event.Sequence(i)+1 }, "without a tick")
+		testkit.Eventually(t, maxWait, func() bool { return g.reached(t, a) == event.Sequence(i)+1 }, "without a tick")
 	}
 }
 

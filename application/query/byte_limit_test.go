@@ -33,7 +33,7 @@ func payloadSize(events []event.Recorded) (bytes int) {
 
 // A lineage that exceeds the limit keeps the causes nearest to the event, within a legal
 // entity and across several, and reports the omission.
-func TestLineageByteLimit(t *testing.T) {
+func TestLineage_ByteLimit(t *testing.T) {
 	t.Parallel()
 	l := newLogFixture()
 	us, de := l.createEntity(t, "acme", "USMF"), l.createEntity(t, "acme", "DEMF")
@@ -73,7 +73,7 @@ func TestLineageByteLimit(t *testing.T) {
 
 // Large events come in short pages without loss or repetition; a page larger than the limit
 // has a single event.
-func TestEventsByteLimit(t *testing.T) {
+func TestEvents_ByteLimit(t *testing.T) {
 	t.Parallel()
 	l := newLogFixture()
 	us, de := l.createEntity(t, "acme", "USMF"), l.createEntity(t, "acme", "DEMF")
@@ -152,7 +152,7 @@ func TestEventsByteLimit(t *testing.T) {
 }
 
 // Answers that are not paged report that they were truncated by size.
-func TestCausalityByteLimit(t *testing.T) {
+func TestCausality_ByteLimit(t *testing.T) {
 	t.Parallel()
 	l := newLogFixture()
 	us, de := l.createEntity(t, "acme", "USMF"), l.createEntity(t, "acme", "DEMF")
@@ -203,7 +203,7 @@ func TestCausalityByteLimit(t *testing.T) {
 
 // A megabyte may be read of each legal entity, and a page of all of them still has at most
 // MaxPageBytes.
-func TestEventsByteLimitAcrossEntities(t *testing.T) {
+func TestEvents_ByteLimitAcrossEntities(t *testing.T) {
 	t.Parallel()
 	l := newLogFixture()
 	const entities = 20
@@ -243,7 +243,7 @@ func sequencesIn(events []event.Recorded) (out []string) {
 
 // Pages of live feeds are bounded on every path: the end of the log, the index of types, and
 // a stream by its versions.
-func TestFeedByteLimit(t *testing.T) {
+func TestFeed_ByteLimit(t *testing.T) {
 	t.Parallel()
 	l := newLogFixture()
 	us, de := l.createEntity(t, "acme", "USMF"), l.createEntity(t, "acme", "DEMF")
@@ -257,7 +257,7 @@ func TestFeedByteLimit(t *testing.T) {
 			l.write(t, de, withPayloadOf(3))
 		}
 	}
-	feeds := query.NewFeeds(l.Service, l.store.Events, l.clock)
+	feeds := query.NewFeeds(l.Service, l.store.Events)
 	heads, err := l.store.Events.PartitionHeads(t.Context())
 	require.NoError(t, err)
 	type source interface {

@@ -68,7 +68,7 @@ func (s *Service) Lineage(ctx context.Context, le ports.LegalEntity, readableCod
 	bytesLeft := MaxPageBytes
 	next := ports.Cause{Partition: le.Partition, ID: id}
 	for {
-		chain, cut, err := s.causality.Lineage(ctx, next.Partition, next.ID, MaxLineageDepth-len(out.Events), max(bytesLeft, 1))
+		chain, cut, err := s.events.Lineage(ctx, next.Partition, next.ID, MaxLineageDepth-len(out.Events), max(bytesLeft, 1))
 		if len(out.Events) > 0 && fault.KindOf(err) == fault.NotFound {
 			return endWith(ReasonMissing) // an append may name a cause that is in no log
 		}
@@ -145,7 +145,7 @@ func (s *Service) Descendants(ctx context.Context, le ports.LegalEntity, readabl
 	if err != nil {
 		return Descendants{}, err
 	}
-	w := &treeSearch{causality: s.causality, root: &root, limit: limit, depths: map[ports.Cause]int{{Partition: root.Partition, ID: id}: 0}}
+	w := &treeSearch{causality: s.events, root: &root, limit: limit, depths: map[ports.Cause]int{{Partition: root.Partition, ID: id}: 0}}
 	var hidden []ports.LegalEntity
 	for _, e := range all {
 		if isReadable(readableCodes, e.Code) {

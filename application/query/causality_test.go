@@ -61,7 +61,7 @@ func TestDescendants(t *testing.T) {
 	require.Equal(t, "event.not_found", code(t, err))
 }
 
-func TestDescendantsLimits(t *testing.T) {
+func TestDescendants_Limits(t *testing.T) {
 	t.Parallel()
 	l := newLogFixture()
 	us, de := l.createEntity(t, "acme", "USMF"), l.createEntity(t, "acme", "DEMF")
@@ -88,7 +88,7 @@ func TestDescendantsLimits(t *testing.T) {
 	}
 }
 
-func TestDescendantsManyHiddenEffects(t *testing.T) {
+func TestDescendants_ManyHiddenEffects(t *testing.T) {
 	t.Parallel()
 	l := newLogFixture()
 	us, de := l.createEntity(t, "acme", "USMF"), l.createEntity(t, "acme", "DEMF")
@@ -104,7 +104,7 @@ func TestDescendantsManyHiddenEffects(t *testing.T) {
 	require.Equal(t, []query.Omission{{Reason: query.ReasonLegalEntity, At: a.ID}, {Reason: query.ReasonLegalEntity, At: b.ID}}, got.Omissions)
 }
 
-func TestCausalityCycles(t *testing.T) {
+func TestCausality_Cycles(t *testing.T) {
 	t.Parallel()
 	l := newLogFixture()
 	us, de := l.createEntity(t, "acme", "USMF"), l.createEntity(t, "acme", "DEMF")
@@ -137,9 +137,9 @@ func TestCausalityCycles(t *testing.T) {
 	}
 }
 
-// TestDescendantsOfRandomTrees compares trees across three legal entities with a simple
+// TestDescendants_RandomTrees compares trees across three legal entities with a simple
 // search.
-func TestDescendantsOfRandomTrees(t *testing.T) {
+func TestDescendants_RandomTrees(t *testing.T) {
 	t.Parallel()
 	l := newLogFixture()
 	entities := []ports.LegalEntity{l.createEntity(t, "acme", "USMF"), l.createEntity(t, "acme", "DEMF"), l.createEntity(t, "acme", "JPMF")}
@@ -356,7 +356,7 @@ func TestLineage(t *testing.T) {
 	require.Equal(t, "event.not_found", code(t, err))
 }
 
-func TestLineageDepthLimit(t *testing.T) {
+func TestLineage_DepthLimit(t *testing.T) {
 	t.Parallel()
 	l := newLogFixture()
 	us, de := l.createEntity(t, "acme", "USMF"), l.createEntity(t, "acme", "DEMF")
@@ -387,7 +387,7 @@ func TestLineageDepthLimit(t *testing.T) {
 	}
 }
 
-func TestLineageMissingCause(t *testing.T) {
+func TestLineage_MissingCause(t *testing.T) {
 	t.Parallel()
 	l := newLogFixture()
 	us, de := l.createEntity(t, "acme", "USMF"), l.createEntity(t, "acme", "DEMF")
@@ -413,11 +413,11 @@ func (brokenCausality) Lineage(context.Context, event.PartitionID, event.ID, int
 	return nil, false, fault.New(fault.Unavailable, "store.unavailable", "the store is unavailable; try again")
 }
 
-func TestLineageStoreError(t *testing.T) {
+func TestLineage_StoreError(t *testing.T) {
 	t.Parallel()
 	l := newLogFixture()
 	us := l.createEntity(t, "acme", "USMF")
 	e := l.write(t, us, nil)
-	_, err := query.New(l.store.Events, brokenCausality{l.store.Events}, l.directory, query.NewCursorSealer(key)).Lineage(t.Context(), us, nil, e.ID)
+	_, err := query.New(query.Config{Log: brokenCausality{l.store.Events}, Directory: l.directory, Cursors: query.NewCursorSealer(key), Clock: l.clock}).Lineage(t.Context(), us, nil, e.ID)
 	require.Equal(t, "store.unavailable", code(t, err))
 }

@@ -11,9 +11,9 @@ import (
 	"github.com/erpbackbone/backbone/domain/event"
 )
 
-// TestEntityRefsEqualDecoder encodes references as stored, with blanks and with arbitrary
+// TestEntityRefs_EqualDecoder encodes references as stored, with blanks and with arbitrary
 // texts, and compares them with encoding/json's.
-func TestEntityRefsEqualDecoder(t *testing.T) {
+func TestEntityRefs_EqualDecoder(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		text := rapid.OneOf(rapid.SampledFrom([]string{"vendor", "V-1", "V-2", "subject", "", `a"b`, "é", `\`, "]", ",", "{"}), rapid.StringN(0, 6, -1))
@@ -47,7 +47,7 @@ func TestEntityRefsEqualDecoder(t *testing.T) {
 	})
 }
 
-func TestEntityRefsUnusualPayloads(t *testing.T) {
+func TestEntityRefs_UnusualPayloads(t *testing.T) {
 	t.Parallel()
 	for name, payload := range map[string]string{"taken out": "", "without": `{"data":{}}`, "none": `{"entity_refs":[]}`, "null": `{"entity_refs":null}`} {
 		got, err := query.References([]event.Recorded{{Payload: []byte(payload)}})

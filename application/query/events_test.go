@@ -34,7 +34,7 @@ func newLogFixture() *logFixture {
 	l := &logFixture{clock: testkit.NewClock(start), ids: system.NewIDs()}
 	l.store = memory.New(memory.Config{LogName: "ledger.example.org", Clock: l.clock})
 	l.directory = tenancy.New(tenancy.Config{LegalEntities: l.store.Directory, Principals: l.store.Directory, Installations: l.store.Directory, Clock: l.clock, IDs: l.ids})
-	l.Service = query.New(l.store.Events, l.store.Events, l.directory, query.NewCursorSealer(key), query.WithClock(l.clock))
+	l.Service = query.New(query.Config{Log: l.store.Events, Directory: l.directory, Cursors: query.NewCursorSealer(key), Clock: l.clock})
 	return l
 }
 
@@ -122,7 +122,7 @@ func sequencesUpTo(n int) []event.Sequence {
 	return out
 }
 
-func TestEventsPageBoundaries(t *testing.T) {
+func TestEvents_PageBoundaries(t *testing.T) {
 	t.Parallel()
 	l := newLogFixture()
 	le := l.createEntity(t, "acme", "USMF")
@@ -142,7 +142,7 @@ func TestEventsPageBoundaries(t *testing.T) {
 	}
 }
 
-func TestEventsBackward(t *testing.T) {
+func TestEvents_Backward(t *testing.T) {
 	t.Parallel()
 	l := newLogFixture()
 	le := l.createEntity(t, "acme", "USMF")
@@ -153,7 +153,7 @@ func TestEventsBackward(t *testing.T) {
 	require.Equal(t, []event.Sequence{7, 6, 5, 4, 3, 2, 1}, got)
 }
 
-func TestEventsPinnedHead(t *testing.T) {
+func TestEvents_PinnedHead(t *testing.T) {
 	t.Parallel()
 	l := newLogFixture()
 	le := l.createEntity(t, "acme", "USMF")
@@ -181,7 +181,7 @@ func TestEventsPinnedHead(t *testing.T) {
 	require.Equal(t, []event.Sequence{5}, sequences(page.Events))
 }
 
-func TestEventsCursorBinding(t *testing.T) {
+func TestEvents_CursorBinding(t *testing.T) {
 	t.Parallel()
 	l := newLogFixture()
 	le := l.createEntity(t, "acme", "USMF")
@@ -211,7 +211,7 @@ func TestEventsCursorBinding(t *testing.T) {
 		if change != nil {
 			change(&s)
 		} else {
-			service = query.New(l.store.Events, l.store.Events, l.directory, query.NewCursorSealer([]byte("another key of another deployment")))
+			service = query.New(query.Config{Log: l.store.Events, Directory: l.directory, Cursors: query.NewCursorSealer([]byte("another key of another deployment")), Clock: l.clock})
 		}
 		_, err := service.Events(t.Context(), s)
 		require.Equal(t, "cursor.foreign", code(t, err), name)
@@ -238,7 +238,7 @@ func TestEventsCursorBinding(t *testing.T) {
 	}
 }
 
-func TestEventsByStreamKind(t *testing.T) {
+func TestEvents_ByStreamKind(t *testing.T) {
 	t.Parallel()
 	l := newLogFixture()
 	le := l.createEntity(t, "acme", "USMF")
@@ -296,7 +296,7 @@ func TestEventsByStreamKind(t *testing.T) {
 	require.Equal(t, "legal_entity.not_found", code(t, err), "of another tenant")
 }
 
-func TestEventsCorrelationAcrossEntities(t *testing.T) {
+func TestEvents_CorrelationAcrossEntities(t *testing.T) {
 	t.Parallel()
 	l := newLogFixture()
 	us, de, rival := l.createEntity(t, "acme", "USMF"), l.createEntity(t, "acme", "DEMF"), l.createEntity(t, "rival", "USMF")
@@ -391,7 +391,7 @@ func TestResolveKnownAt(t *testing.T) {
 
 // After a failover that lost the end of the log, other events get its sequences. A cursor
 // from before the failover must be refused.
-func TestEventsDivergedLog(t *testing.T) {
+func TestEvents_DivergedLog(t *testing.T) {
 	t.Parallel()
 	before := newLogFixture()
 	le := before.createEntity(t, "acme", "USMF")

@@ -174,7 +174,7 @@ func (s *Service) backlogs(ctx context.Context, entities []ports.LegalEntity, ma
 const minShares = 8
 
 // splitPage divides a page among the partitions, starting after the one that was served
-// last: a busy partition delays the others by one page at most. more is true if events
+// last: a busy partition delays other partitions by one page at most. more is true if events
 // remain unread.
 func splitPage(backlogs []backlog, lastServed event.PartitionID, count int) (shares []backlog, more bool) {
 	first := slices.IndexFunc(backlogs, func(b backlog) bool { return b.mark.Partition > lastServed })

@@ -32,8 +32,8 @@ type cachedEntities struct {
 }
 
 // NewFeeds makes Feeds over the log of a Service.
-func NewFeeds(s *Service, heads ports.HeadReader, clock ports.Clock) *Feeds {
-	return &Feeds{service: s, heads: heads, tails: newTailCache(s.events, clock), entities: map[string]cachedEntities{}}
+func NewFeeds(s *Service, heads ports.HeadReader) *Feeds {
+	return &Feeds{service: s, heads: heads, tails: newTailCache(s.events, s.clock), entities: map[string]cachedEntities{}}
 }
 
 // entitiesOf lists the legal entities of a tenant. It reads the list again when the number

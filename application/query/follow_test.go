@@ -30,12 +30,12 @@ func (r *rewrittenLog) Events(ctx context.Context, q ports.EventQuery) ([]event.
 }
 
 func (l *logFixture) feeds(log query.Log) *query.Feeds {
-	return query.NewFeeds(query.New(log, l.store.Events, l.directory, query.NewCursorSealer(key)), l.store.Events, l.clock)
+	return query.NewFeeds(query.New(query.Config{Log: log, Directory: l.directory, Cursors: query.NewCursorSealer(key), Clock: l.clock}), l.store.Events)
 }
 
 // A redacted payload is not delivered after two seconds, even if other readers read the same
 // part of a log that keeps growing.
-func TestFeedAfterRedaction(t *testing.T) {
+func TestFeed_AfterRedaction(t *testing.T) {
 	t.Parallel()
 	l := newLogFixture()
 	le := l.createEntity(t, "acme", "USMF")
@@ -71,7 +71,7 @@ func TestFeedAfterRedaction(t *testing.T) {
 
 // Shortly after a failover that lost the end of the log, the heads may be ahead of the log.
 // A reader that has not seen the lost events waits without polling.
-func TestFeedHeadBeyondLog(t *testing.T) {
+func TestFeed_HeadBeyondLog(t *testing.T) {
 	t.Parallel()
 	l := newLogFixture()
 	le := l.createEntity(t, "acme", "USMF")
@@ -99,7 +99,7 @@ func TestFeedHeadBeyondLog(t *testing.T) {
 }
 
 // A reader that reads every log once leaves no tails in memory.
-func TestFeedTailCacheExpires(t *testing.T) {
+func TestFeed_TailCacheExpires(t *testing.T) {
 	t.Parallel()
 	l := newLogFixture()
 	feeds := l.feeds(l.store.Events)
@@ -117,7 +117,7 @@ func TestFeedTailCacheExpires(t *testing.T) {
 
 // A feed from now has no cursor until it has read the heads. A cursor of the beginning would
 // deliver the whole log to a reader that reconnects after a failed start.
-func TestFeedFromNow(t *testing.T) {
+func TestFeed_FromNow(t *testing.T) {
 	t.Parallel()
 	l := newLogFixture()
 	le := l.createEntity(t, "acme", "USMF")

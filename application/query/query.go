@@ -32,36 +32,34 @@ type Log interface {
 	ports.EventSearcher
 	ports.StreamReader
 	ports.MatchReader
+	ports.CausalityReader
+}
+
+// Config is what a Service needs.
+type Config struct {
+	Log       Log
+	Directory Directory
+	Cursors   *CursorSealer
+	Clock     ports.Clock
+	// SettleDelay is how long after a time an event may still be recorded with a time at or
+	// before it, because clocks of nodes differ: twice the clock error of a node. Reads as of a
+	// known_at time wait for it.
+	SettleDelay time.Duration
 }
 
 // Service reads events.
 type Service struct {
 	events      Log
-	causality   ports.CausalityReader
 	directory   Directory
 	cursors     *CursorSealer
+	clock       ports.Clock
+	settleDelay time.Duration
 	scan        int // MaxScan
-	now         func() time.Time
-	settleDelay time.Duration // see WithSettleDelay
 }
 
-// Option is an optional part of a Service.
-type Option func(*Service)
-
-// WithClock replaces the system clock, which decides the age of events.
-func WithClock(c ports.Clock) Option { return func(s *Service) { s.now = c.Now } }
-
-// WithSettleDelay makes reads as of a known_at time wait until d after that time. Clocks
-// of nodes differ, so until then an event may still be recorded with an earlier time.
-func WithSettleDelay(d time.Duration) Option { return func(s *Service) { s.settleDelay = d } }
-
 // New makes a Service.
-func New(events Log, causality ports.CausalityReader, directory Directory, cursors *CursorSealer, options ...Option) *Service {
-	s := &Service{events: events, causality: causality, directory: directory, cursors: cursors, scan: MaxScan, now: time.Now}
-	for _, o := range options {
-		o(s)
-	}
-	return s
+func New(c Config) *Service {
+	return &Service{events: c.Log, directory: c.Directory, cursors: c.Cursors, clock: c.Clock, settleDelay: c.SettleDelay, scan: MaxScan}
 }
 
 // ByID reads one event.

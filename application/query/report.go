@@ -26,27 +26,22 @@ type Progress interface {
 
 // Reports queries the read models that modules declare.
 type Reports struct {
-	// SettleDelay is how long after a time an event may still be recorded with a time at or
-	// before it: twice the clock error of a node. Queries with known_at wait for it.
-	SettleDelay time.Duration
-
 	query    *Service
 	models   map[string]module.ReadModel
 	sources  map[string]ports.ReadModelSource
 	progress Progress
-	clock    ports.Clock
 	maxWait  time.Duration
 }
 
 // NewReports joins declarations and sources by path ("ap/open-items"). maxWait is how long
 // a query waits for the read model to reach its sequence. Fault: report.unbound.
-func NewReports(q *Service, models map[string]module.ReadModel, sources map[string]ports.ReadModelSource, progress Progress, clock ports.Clock, maxWait time.Duration) (*Reports, error) {
+func NewReports(q *Service, models map[string]module.ReadModel, sources map[string]ports.ReadModelSource, progress Progress, maxWait time.Duration) (*Reports, error) {
 	for path := range models {
 		if sources[path] == nil {
 			return nil, fault.New(fault.Internal, "report.unbound", "read model %s has no source; bind one in the composition root", path)
 		}
 	}
-	return &Reports{query: q, models: models, sources: sources, progress: progress, clock: clock, maxWait: maxWait}, nil
+	return &Reports{query: q, models: models, sources: sources, progress: progress, maxWait: maxWait}, nil
 }
 
 // ReportQuery is a request to a read model, with its parameters not yet checked.
@@ -133,7 +128,7 @@ func (r *Reports) resolvePin(ctx context.Context, model module.ReadModel, q Repo
 	if err != nil {
 		return reportPin{}, err
 	}
-	asOf := q.Entity.Today(r.clock.Now())
+	asOf := q.Entity.Today(r.query.clock.Now())
 	if q.AsOf != "" {
 		if asOf, err = event.ParseDate(q.AsOf); err != nil {
 			return reportPin{}, fault.New(fault.Invalid, "report.as_of_invalid", "as_of is an ISO date such as 2026-03-31").WithField("as_of")
@@ -225,7 +220,7 @@ const codeNotCaughtUp = "read.not_caught_up"
 // an event would change the answer. Fault report.known_at_in_future if that takes longer
 // than maxWait.
 func (r *Reports) WaitUntilSettled(ctx context.Context, knownAt string) error {
-	return waitUntilSettled(ctx, r.clock.Now(), knownAt, r.SettleDelay, r.maxWait)
+	return waitUntilSettled(ctx, r.query.clock.Now(), knownAt, r.query.settleDelay, r.maxWait)
 }
 
 func waitUntilSettled(ctx context.Context, now time.Time, knownAt string, delay, maxWait time.Duration) error {

@@ -41,14 +41,14 @@ func (m *interleavingSource) Query(ctx context.Context, q ports.ReadModelQuery) 
 	return r, err
 }
 
-// TestReportVersionSwitch switches, drops and resets versions during a query and between
+// TestReport_VersionSwitch switches, drops and resets versions during a query and between
 // pages.
-func TestReportVersionSwitch(t *testing.T) {
+func TestReport_VersionSwitch(t *testing.T) {
 	t.Parallel()
 	d := newReportFixture(t, 5, 10*time.Millisecond)
 	v := &fakeVersions{active: 1, reached: map[int]event.Sequence{1: 5, 2: 5}}
 	source := &interleavingSource{}
-	reports, err := query.NewReports(d.Service, map[string]module.ReadModel{"till/numbers": model}, map[string]ports.ReadModelSource{"till/numbers": source}, v, d.clock, 10*time.Millisecond)
+	reports, err := query.NewReports(d.Service, map[string]module.ReadModel{"till/numbers": model}, map[string]ports.ReadModelSource{"till/numbers": source}, v, 10*time.Millisecond)
 	require.NoError(t, err)
 	ask := func(cursor string) (ports.Report, error) {
 		q := d.request()
@@ -93,14 +93,14 @@ func TestReportVersionSwitch(t *testing.T) {
 	require.Equal(t, []any{1, 2}, last.Rows)
 }
 
-// TestReportGenerationChange replaces the rows of a version during a query and between pages,
+// TestReport_GenerationChange replaces the rows of a version during a query and between pages,
 // at the same sequence, so that the checkpoint does not change.
-func TestReportGenerationChange(t *testing.T) {
+func TestReport_GenerationChange(t *testing.T) {
 	t.Parallel()
 	d := newReportFixture(t, 5, 10*time.Millisecond)
 	v := &fakeVersions{active: 1, reached: map[int]event.Sequence{1: 5, 2: 5}, generation: map[int]uint64{1: 3}}
 	source := &interleavingSource{}
-	reports, err := query.NewReports(d.Service, map[string]module.ReadModel{"till/numbers": model}, map[string]ports.ReadModelSource{"till/numbers": source}, v, d.clock, 10*time.Millisecond)
+	reports, err := query.NewReports(d.Service, map[string]module.ReadModel{"till/numbers": model}, map[string]ports.ReadModelSource{"till/numbers": source}, v, 10*time.Millisecond)
 	require.NoError(t, err)
 	ask := func(cursor string) (ports.Report, error) {
 		q := d.request()

@@ -94,7 +94,7 @@ func newReportFixture(t *testing.T, events int, maxWait time.Duration) *reportFi
 	d.entity = d.createEntity(t, "acme", "USMF")
 	d.fill(t, d.entity, events)
 	var err error
-	d.Reports, err = query.NewReports(d.Service, map[string]module.ReadModel{"till/numbers": model}, map[string]ports.ReadModelSource{"till/numbers": d.source}, d.progress, d.clock, maxWait)
+	d.Reports, err = query.NewReports(d.Service, map[string]module.ReadModel{"till/numbers": model}, map[string]ports.ReadModelSource{"till/numbers": d.source}, d.progress, maxWait)
 	require.NoError(t, err)
 	return d
 }
@@ -129,11 +129,11 @@ func TestReport(t *testing.T) {
 	_, err = d.query(t, func(q *query.ReportQuery) { q.Path = "till/none" })
 	require.Equal(t, "report.not_found", code(t, err))
 	require.Equal(t, fault.NotFound, fault.KindOf(err))
-	_, err = query.NewReports(d.Service, map[string]module.ReadModel{"till/numbers": model}, nil, d.progress, d.clock, 0)
+	_, err = query.NewReports(d.Service, map[string]module.ReadModel{"till/numbers": model}, nil, d.progress, 0)
 	require.Equal(t, "report.unbound", code(t, err))
 }
 
-func TestReportDefaultAsOf(t *testing.T) {
+func TestReport_DefaultAsOf(t *testing.T) {
 	t.Parallel()
 	d := newReportFixture(t, 0, time.Minute)
 	d.clock.Set(time.Date(2026, 3, 31, 23, 30, 0, 0, time.UTC))
@@ -147,7 +147,7 @@ func TestReportDefaultAsOf(t *testing.T) {
 	require.Equal(t, "2020-02-29", d.source.last().AsOf.String())
 }
 
-func TestReportParameters(t *testing.T) {
+func TestReport_Parameters(t *testing.T) {
 	t.Parallel()
 	d := newReportFixture(t, 1, time.Minute)
 	for name, c := range map[string]struct {
@@ -191,7 +191,7 @@ func TestReportParameters(t *testing.T) {
 	}
 }
 
-func TestReportKnownAtIsStable(t *testing.T) {
+func TestReport_KnownAtIsStable(t *testing.T) {
 	t.Parallel()
 	d := newReportFixture(t, 3, time.Minute)
 	for _, at := range []string{"seq:2", "2026-01-01T12:00:02Z", "2026-01-01T12:00:03Z"} {
@@ -214,7 +214,7 @@ func TestReportKnownAtIsStable(t *testing.T) {
 	require.EqualValues(t, 1, d.source.last().Known)
 }
 
-func TestReportMinSequence(t *testing.T) {
+func TestReport_MinSequence(t *testing.T) {
 	t.Parallel()
 	d := newReportFixture(t, 10, time.Minute)
 	d.progress.reached, d.progress.step = 7, 1
@@ -232,7 +232,7 @@ func TestReportMinSequence(t *testing.T) {
 	require.EqualValues(t, 7, d.progress.reached)
 }
 
-func TestReportNotCaughtUp(t *testing.T) {
+func TestReport_NotCaughtUp(t *testing.T) {
 	t.Parallel()
 	d := newReportFixture(t, 10, 20*time.Millisecond)
 	d.progress.reached = 7
@@ -264,7 +264,7 @@ func TestReportNotCaughtUp(t *testing.T) {
 	require.NoError(t, err)
 }
 
-func TestReportWaitCancelled(t *testing.T) {
+func TestReport_WaitCancelled(t *testing.T) {
 	t.Parallel()
 	d := newReportFixture(t, 10, time.Hour)
 	d.progress.reached = 7
@@ -306,7 +306,7 @@ func (d *reportFixture) readAllPages(t *testing.T, change func(*query.ReportQuer
 	}
 }
 
-func TestReportPagesArePinned(t *testing.T) {
+func TestReport_PagesArePinned(t *testing.T) {
 	t.Parallel()
 	d := newReportFixture(t, 5, time.Minute)
 	midnight := func() { // between the pages the log grows and a day passes
@@ -323,7 +323,7 @@ func TestReportPagesArePinned(t *testing.T) {
 	require.Equal(t, []any{1, 2, 3, 4}, rows)
 }
 
-func TestReportPinnedSequence(t *testing.T) {
+func TestReport_PinnedSequence(t *testing.T) {
 	t.Parallel()
 	d := newReportFixture(t, 5, 20*time.Millisecond)
 	r, err := d.query(t, func(q *query.ReportQuery) { q.Limit = 2 })
@@ -343,7 +343,7 @@ func TestReportPinnedSequence(t *testing.T) {
 	require.Equal(t, "read.not_caught_up", code(t, err))
 }
 
-func TestReportCursorBinding(t *testing.T) {
+func TestReport_CursorBinding(t *testing.T) {
 	t.Parallel()
 	d := newReportFixture(t, 5, time.Minute)
 	other := d.createEntity(t, "acme", "DEMF")

@@ -43,7 +43,7 @@ func ids(events []event.Recorded) []event.ID {
 
 // A process across legal entities is read completely, without repetition and in order of
 // recording, with any size of pages and scans.
-func TestEventsCorrelationPaging(t *testing.T) {
+func TestEvents_CorrelationPaging(t *testing.T) {
 	t.Parallel()
 	l := newLogFixture()
 	written := l.writeProcess(t, 40)
@@ -68,7 +68,7 @@ func TestEventsCorrelationPaging(t *testing.T) {
 
 // A page that ends at the limit of a scan reports more, and the pages together equal one
 // large page.
-func TestEventsScanLimit(t *testing.T) {
+func TestEvents_ScanLimit(t *testing.T) {
 	t.Parallel()
 	l := newLogFixture()
 	le := l.createEntity(t, "acme", "USMF")
@@ -91,7 +91,7 @@ func TestEventsScanLimit(t *testing.T) {
 	}
 }
 
-func TestEventsCorrelationCursorBinding(t *testing.T) {
+func TestEvents_CorrelationCursorBinding(t *testing.T) {
 	t.Parallel()
 	l := newLogFixture()
 	le := l.createEntity(t, "acme", "USMF")
@@ -136,11 +136,11 @@ func newLogFixtureWithFixedPartitions() *logFixture {
 	l := newLogFixture()
 	l.store = memory.New(memory.Config{LogName: "ledger.example.org", Deployment: 1, Clock: l.clock, Random: strings.NewReader("abcdefgh")})
 	l.directory = tenancy.New(tenancy.Config{LegalEntities: l.store.Directory, Principals: l.store.Directory, Installations: l.store.Directory, Clock: l.clock, IDs: l.ids})
-	l.Service = query.New(l.store.Events, l.store.Events, l.directory, query.NewCursorSealer(key))
+	l.Service = query.New(query.Config{Log: l.store.Events, Directory: l.directory, Cursors: query.NewCursorSealer(key), Clock: l.clock})
 	return l
 }
 
-func TestFeedDivergedLog(t *testing.T) {
+func TestFeed_DivergedLog(t *testing.T) {
 	t.Parallel()
 	before := newLogFixtureWithFixedPartitions()
 	before.fill(t, before.createEntity(t, "acme", "USMF"), 5)
@@ -163,8 +163,8 @@ func TestFeedDivergedLog(t *testing.T) {
 	require.Equal(t, "cursor.foreign", code(t, err))
 }
 
-// A busy legal entity does not delay the others, and a page is full if enough events exist.
-func TestFeedFairness(t *testing.T) {
+// A busy legal entity does not delay other legal entities, and a page is full if enough events exist.
+func TestFeed_Fairness(t *testing.T) {
 	t.Parallel()
 	l := newLogFixture()
 	sizes := map[string]int{"A": 100, "B": 1, "C": 7, "D": 60, "E": 2}

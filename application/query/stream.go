@@ -57,7 +57,7 @@ func (s *Service) Stream(ctx context.Context, q StreamQuery) (StreamPage, error)
 		return page, err
 	}
 	if q.KnownAt != "" {
-		if err := waitUntilSettled(ctx, s.now(), q.KnownAt, s.settleDelay, 0); err != nil {
+		if err := waitUntilSettled(ctx, s.clock.Now(), q.KnownAt, s.settleDelay, 0); err != nil {
 			return page, err
 		}
 		until, _, err := s.ResolveKnownAt(ctx, q.Entity.Partition, q.KnownAt)
@@ -139,7 +139,7 @@ func checkStreamState(s event.StreamState) error {
 // recording, so the first one that is young enough is found by binary search.
 func (s *Service) firstVisibleVersion(ctx context.Context, q StreamQuery, status ports.StreamStatus, m stream.Metadata) (event.Version, error) {
 	first := max(status.ReadableFrom, m.Floor(status.Version))
-	since := m.Since(s.now())
+	since := m.Since(s.clock.Now())
 	if since.IsZero() {
 		return first, nil
 	}

@@ -59,9 +59,9 @@ func backwards(in []event.Version) []event.Version {
 	return out
 }
 
-// TestStreamMetadataLimits reads a limited stream with every size of page, in both directions
+// TestStream_MetadataLimits reads a limited stream with every size of page, in both directions
 // and from every version.
-func TestStreamMetadataLimits(t *testing.T) {
+func TestStream_MetadataLimits(t *testing.T) {
 	t.Parallel()
 	l := newLogFixture()
 	le := l.createEntity(t, "acme", "DEMF")
@@ -112,7 +112,7 @@ func TestStreamMetadataLimits(t *testing.T) {
 	require.Len(t, facts, 23, "facts stay")
 }
 
-func TestStreamRefusals(t *testing.T) {
+func TestStream_Refusals(t *testing.T) {
 	t.Parallel()
 	l := newLogFixture()
 	le := l.createEntity(t, "acme", "DEMF")
@@ -138,13 +138,13 @@ func TestStreamRefusals(t *testing.T) {
 }
 
 // A live feed of a stream delivers what the metadata allow, and ends when access is revoked.
-func TestStreamFeedObeysMetadata(t *testing.T) {
+func TestStreamFeed_ObeysMetadata(t *testing.T) {
 	t.Parallel()
 	l := newLogFixture()
 	le := l.createEntity(t, "acme", "DEMF")
 	l.fill(t, le, 5)
 	l.changeStream(t, le, event.DescribeStream, `{"max_count":3}`)
-	feeds := query.NewFeeds(l.Service, l.store.Events, l.clock)
+	feeds := query.NewFeeds(l.Service, l.store.Events)
 	read := func(f *query.StreamFeed) (out []event.Version, err error) {
 		heads, err := l.store.Events.PartitionHeads(t.Context())
 		require.NoError(t, err)
@@ -187,24 +187,24 @@ func TestStreamFeedObeysMetadata(t *testing.T) {
 	require.Equal(t, "stream.tombstoned", code(t, err))
 }
 
-// TestStreamKnownAtWaitsUntilSettled: an event that is being appended may still be recorded
+// TestStream_KnownAtWaitsUntilSettled: an event that is being appended may still be recorded
 // at known_at, so the read waits until none can be.
-func TestStreamKnownAtWaitsUntilSettled(t *testing.T) {
+func TestStream_KnownAtWaitsUntilSettled(t *testing.T) {
 	t.Parallel()
 	l := newLogFixture()
 	le := l.createEntity(t, "demo", "USMF")
 	l.write(t, le, nil)
-	patient := query.New(l.store.Events, l.store.Events, l.directory, query.NewCursorSealer(key), query.WithClock(l.clock), query.WithSettleDelay(time.Hour))
+	service := query.New(query.Config{Log: l.store.Events, Directory: l.directory, Cursors: query.NewCursorSealer(key), Clock: l.clock, SettleDelay: time.Hour})
 	q := query.StreamQuery{Entity: le, Stream: mainStream, Count: 9, KnownAt: l.clock.Now().Format(time.RFC3339Nano)}
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
-	_, err := patient.Stream(ctx, q)
+	_, err := service.Stream(ctx, q)
 	require.ErrorIs(t, err, context.DeadlineExceeded, "the time is not settled")
 	l.clock.Advance(time.Hour)
-	page, err := patient.Stream(t.Context(), q)
+	page, err := service.Stream(t.Context(), q)
 	require.NoError(t, err)
 	require.Len(t, page.Events, 1)
 	q.KnownAt = l.clock.Now().Add(time.Second).Format(time.RFC3339Nano)
-	_, err = patient.Stream(t.Context(), q)
+	_, err = service.Stream(t.Context(), q)
 	require.Equal(t, "report.known_at_in_future", fault.CodeOf(err))
 }

@@ -1,9 +1,11 @@
 package registry
 
 import (
-	"bytes"
 	"encoding/json"
 	"reflect"
+
+	"github.com/erpbackbone/backbone/domain/jsondoc"
+	"github.com/erpbackbone/backbone/domain/schema"
 )
 
 // equalSchemas reports whether two JSON Schemas are equal apart from x-not-pii, the reason
@@ -11,49 +13,30 @@ import (
 // it accepts, so a module may add one to a version that is stored without it. The stored
 // document is not changed.
 func equalSchemas(a, b json.RawMessage) bool {
-	var x, y any
-	if !decodeKeepingNumbers(a, &x) || !decodeKeepingNumbers(b, &y) {
+	x, parsedX := schema.Parse(a)
+	y, parsedY := schema.Parse(b)
+	if !parsedX || !parsedY {
 		return false
 	}
-	removeNotPIIReasons(x)
-	removeNotPIIReasons(y)
-	return reflect.DeepEqual(x, y)
+	removeNotPIIReasons(x.Root())
+	removeNotPIIReasons(y.Root())
+	return reflect.DeepEqual(x.Root().Value, y.Root().Value)
 }
 
-// decodeKeepingNumbers decodes a document without rounding its numbers.
-func decodeKeepingNumbers(document json.RawMessage, into *any) bool {
-	d := json.NewDecoder(bytes.NewReader(document))
-	d.UseNumber()
-	return d.Decode(into) == nil
-}
-
-// Keywords whose value is not itself a schema: a map from names to schemas, or plain values.
-var (
-	schemaMapKeywords = map[string]bool{"properties": true, "patternProperties": true, "definitions": true, "$defs": true, "dependencies": true}
-	valueKeywords     = map[string]bool{"enum": true, "const": true, "default": true, "examples": true}
-)
-
-// removeNotPIIReasons removes x-not-pii from a decoded schema and its subschemas, but not from
+// removeNotPIIReasons removes x-not-pii from a schema and the schemas inside it, but not from
 // property names and plain values.
-func removeNotPIIReasons(schema any) {
-	switch s := schema.(type) {
-	case []any:
-		for _, inner := range s {
-			removeNotPIIReasons(inner)
-		}
-	case map[string]any:
-		delete(s, "x-not-pii")
-		for word, v := range s {
-			byName, isObject := v.(map[string]any)
-			switch {
-			case valueKeywords[word]:
-			case schemaMapKeywords[word] && isObject:
-				for _, inner := range byName {
-					removeNotPIIReasons(inner)
-				}
-			default:
-				removeNotPIIReasons(v)
-			}
-		}
+func removeNotPIIReasons(n schema.Node) {
+	keywords, _ := n.Value.(map[string]any)
+	delete(keywords, "x-not-pii")
+	for _, p := range n.Parts() {
+		removeNotPIIReasons(p.Node)
 	}
+}
+
+// equalJSON compares JSON documents regardless of the order of members. Numbers are equal if
+// they are written alike.
+func equalJSON(a, b json.RawMessage) bool {
+	x, errX := jsondoc.Decode(a)
+	y, errY := jsondoc.Decode(b)
+	return errX == nil && errY == nil && reflect.DeepEqual(x, y)
 }

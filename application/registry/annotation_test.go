@@ -9,7 +9,7 @@ import (
 )
 
 // A database of an earlier version has the schema without the reasons.
-func TestRegisterBuiltInAddsReason(t *testing.T) {
+func TestRegisterBuiltIn_AddsReason(t *testing.T) {
 	t.Parallel()
 	const before = `{"type":"object","properties":{"size":{"type":"string"},"lines":{"type":"array","items":{"anyOf":[{"properties":{"size":{"type":"string"}}}]}}},"definitions":{"size":{"type":"string"}}}`
 	store := memory.New(memory.Config{})
@@ -29,7 +29,7 @@ func TestRegisterBuiltInAddsReason(t *testing.T) {
 	require.NoError(t, node(t, store.Registry, before).RegisterBuiltIn(t.Context()), "and the way back")
 }
 
-func TestRegisterBuiltInChangeBesideReason(t *testing.T) {
+func TestRegisterBuiltIn_ChangeWithReason(t *testing.T) {
 	t.Parallel()
 	for before, after := range map[string]string{
 		`{"properties":{"size":{"type":"string"}}}`:                         `{"properties":{"size":{"type":"number","x-not-pii":"of a company"}}}`,

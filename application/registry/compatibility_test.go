@@ -16,7 +16,7 @@ import (
 
 // Whatever an older schema accepts, the newer one accepts if the comparison says
 // so; the validator of the server is the judge.
-func TestCompatibilityOfRandomSchemas(t *testing.T) {
+func TestCompatibility_RandomSchemas(t *testing.T) {
 	t.Parallel()
 	compatible, judged := 0, 0
 	rapid.Check(t, func(t *rapid.T) {
@@ -53,7 +53,7 @@ func TestCompatibilityOfRandomSchemas(t *testing.T) {
 
 // Where the policy is met, earlier data fit once what was removed is left out: no
 // narrowing hides behind another difference.
-func TestCompatibilityRemovedMember(t *testing.T) {
+func TestCompatibility_RemovedMember(t *testing.T) {
 	t.Parallel()
 	judged := 0
 	rapid.Check(t, func(t *rapid.T) {

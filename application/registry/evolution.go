@@ -12,6 +12,7 @@ import (
 	"github.com/erpbackbone/backbone/domain/eventtype"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/domain/jsondoc"
+	"github.com/erpbackbone/backbone/domain/schema"
 )
 
 // Verdict is the result that registering would have.
@@ -164,11 +165,11 @@ func (r *Registry) checkDefaults(reg *eventtype.Registration, c *eventtype.Compa
 		if !ok {
 			continue
 		}
-		schema, err := r.schemas.Compile(wrapped)
+		compiled, err := r.schemas.Compile(wrapped)
 		if err != nil {
 			continue // the part exceeds limits once it is wrapped; Compare has checked it
 		}
-		violations, err := schema.Validate(value)
+		violations, err := compiled.Validate(value)
 		if err == nil && len(violations) == 0 {
 			continue
 		}
@@ -183,19 +184,20 @@ func (r *Registry) checkDefaults(reg *eventtype.Registration, c *eventtype.Compa
 
 // isolateSubschema wraps the subschema at a pointer as the member "value" of a new schema,
 // and its default in a document of that schema.
-func isolateSubschema(schema json.RawMessage, pointer string) (wrapped, document json.RawMessage, ok bool) {
-	var decoded any
-	if !decodeKeepingNumbers(schema, &decoded) {
+func isolateSubschema(dataSchema json.RawMessage, pointer string) (wrapped, document json.RawMessage, ok bool) {
+	doc, ok := schema.Parse(dataSchema)
+	if !ok {
 		return nil, nil, false
 	}
-	root, isObject := decoded.(map[string]any)
-	if !isObject {
+	member, ok := doc.At(pointer)
+	if !ok {
 		return nil, nil, false
 	}
-	value, given := defaultAt(root, pointer)
+	value, given := eventtype.DefaultOf(member)
 	if !given {
 		return nil, nil, false
 	}
+	root, _ := doc.Root().Value.(map[string]any)
 	wrapper := map[string]any{
 		"type": "object", "definitions": map[string]any{"whole": root},
 		"properties": map[string]any{"value": map[string]any{"$ref": wholeSchemaRef + escapeFragment(pointer)}},
@@ -206,7 +208,7 @@ func isolateSubschema(schema json.RawMessage, pointer string) (wrapped, document
 	for _, word := range []string{"$schema", "$id", "id"} {
 		delete(root, word)
 	}
-	rebaseReferences(root)
+	rebaseReferences(doc.Root())
 	var err error
 	if wrapped, err = json.Marshal(wrapper); err != nil {
 		return nil, nil, false
@@ -218,20 +220,14 @@ func isolateSubschema(schema json.RawMessage, pointer string) (wrapped, document
 const wholeSchemaRef = "#/definitions/whole"
 
 // rebaseReferences rewrites local references for a schema that was moved into definitions.
-func rebaseReferences(v any) {
-	switch inner := v.(type) {
-	case map[string]any:
-		for word, x := range inner {
-			if text, isText := x.(string); word == "$ref" && isText && strings.HasPrefix(text, "#") {
-				inner[word] = wholeSchemaRef + strings.TrimPrefix(text, "#")
-				continue
-			}
-			rebaseReferences(x)
-		}
-	case []any:
-		for _, x := range inner {
-			rebaseReferences(x)
-		}
+func rebaseReferences(n schema.Node) {
+	keywords, _ := n.Value.(map[string]any)
+	ref, _ := keywords["$ref"].(string)
+	if fragment, isLocal := strings.CutPrefix(ref, "#"); isLocal {
+		keywords["$ref"] = wholeSchemaRef + fragment
+	}
+	for _, p := range n.Parts() {
+		rebaseReferences(p.Node)
 	}
 }
 
@@ -239,57 +235,21 @@ var fragmentEscapes = strings.NewReplacer("%", "%25", " ", "%20", `"`, "%22", "#
 
 func escapeFragment(pointer string) string { return fragmentEscapes.Replace(pointer) }
 
-// defaultAt finds the default of the subschema at a pointer, following references.
-func defaultAt(root map[string]any, pointer string) (any, bool) {
-	for range 64 {
-		v, ok := lookUp(root, pointer)
-		part, isObject := v.(map[string]any)
-		if !ok || !isObject {
-			return nil, false
-		}
-		if value, given := part["default"]; given {
-			return value, true
-		}
-		ref, _ := part["$ref"].(string)
-		if !strings.HasPrefix(ref, "#/") {
-			return nil, false
-		}
-		pointer = ref[1:]
-	}
-	return nil, false
-}
-
-func lookUp(v any, pointer string) (any, bool) {
-	if pointer == "" {
-		return v, true
-	}
-	for _, token := range strings.Split(pointer[1:], "/") {
-		inner, ok := v.(map[string]any)
-		if !ok {
-			return nil, false // defaults belong to members, which are never in a list
-		}
-		if v, ok = inner[jsondoc.UnescapeToken(token)]; !ok {
-			return nil, false
-		}
-	}
-	return v, true
-}
-
 // equalRegistrations compares registrations regardless of the order of JSON members. An
 // empty list equals an absent one.
 func equalRegistrations(a, b eventtype.Registration) bool {
 	decode := func(r eventtype.Registration) (members map[string]any, ok bool) {
-		var decoded any
 		document, err := r.Document()
-		if err != nil || !decodeKeepingNumbers(document, &decoded) {
+		if err != nil {
 			return nil, false
 		}
+		decoded, err := jsondoc.Decode(document)
 		members, ok = decoded.(map[string]any)
 		maps.DeleteFunc(members, func(_ string, v any) bool {
 			list, isList := v.([]any)
 			return v == nil || isList && len(list) == 0
 		})
-		return members, ok
+		return members, ok && err == nil
 	}
 	x, decodedX := decode(a)
 	y, decodedY := decode(b)

@@ -29,7 +29,7 @@ const (
 	unsized    = `{"type":"object","additionalProperties":false,"properties":{"size":{"type":"string"}}}`
 )
 
-func TestCheckEvolution(t *testing.T) {
+func TestCheck_Evolution(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		schema     string
@@ -68,8 +68,8 @@ func TestCheckEvolution(t *testing.T) {
 	}
 }
 
-// A version between two others must fit both.
-func TestRegisterVersionBetweenOthers(t *testing.T) {
+// A version between two registered ones must fit both.
+func TestRegister_VersionBetween(t *testing.T) {
 	t.Parallel()
 	r := node(t, memory.New(memory.Config{}).Registry, orderSchema)
 	for _, v := range []eventtype.Registration{leadWith(1, sized), leadWith(5, sizedMore)} {
@@ -83,7 +83,7 @@ func TestRegisterVersionBetweenOthers(t *testing.T) {
 	require.NoError(t, err)
 }
 
-func TestCheckCollectsAllFindings(t *testing.T) {
+func TestCheck_CollectsAllFindings(t *testing.T) {
 	t.Parallel()
 	store := memory.New(memory.Config{})
 	r := node(t, store.Registry, orderSchema)
@@ -130,7 +130,7 @@ func TestCheckCollectsAllFindings(t *testing.T) {
 	require.Equal(t, before, after)
 }
 
-func TestDeprecateAndReactivate(t *testing.T) {
+func TestDeprecate_Reactivate(t *testing.T) {
 	t.Parallel()
 	store := memory.New(memory.Config{})
 	r, other := node(t, store.Registry, orderSchema), node(t, store.Registry, orderSchema)
@@ -180,8 +180,8 @@ func TestDeprecateAndReactivate(t *testing.T) {
 	require.Equal(t, "module:shop", history[0].Actor)
 }
 
-// movingStore is a store in which somebody else registers in the moment between a check
-// and the write.
+// movingStore is a store in which another caller registers a version between a check and the
+// write.
 type movingStore struct {
 	stored
 	once  sync.Once
@@ -198,7 +198,7 @@ func (m *movingStore) RegisterEventTypeAt(ctx context.Context, r eventtype.Regis
 	return m.stored.RegisterEventTypeAt(ctx, r, generation)
 }
 
-func TestRegisterChecksStoredVersions(t *testing.T) {
+func TestRegister_ChecksStoredVersions(t *testing.T) {
 	t.Parallel()
 	r := node(t, &movingStore{stored: memory.New(memory.Config{}).Registry, first: leadWith(1, unsized)}, orderSchema)
 	_, err := r.Register(t.Context(), leadWith(2, sized), "p-admin", registry.Proof{})

@@ -12,7 +12,7 @@ import (
 	"github.com/erpbackbone/backbone/application/registry"
 )
 
-// slowStore is a store that owes an answer until it is told to give it.
+// slowStore is a store that answers only when the test lets it.
 type slowStore struct {
 	*fakeStore
 	asking chan struct{} // takes one for every question
@@ -42,7 +42,7 @@ func refresh(ctx context.Context, r *registry.Registry) <-chan error {
 
 // A request that has run out of its time is not held up by another one's question to
 // the database.
-func TestRefreshWaitCancelled(t *testing.T) {
+func TestRefresh_WaitCancelled(t *testing.T) {
 	t.Parallel()
 	store := newSlow()
 	r := node(t, store, orderSchema)
@@ -58,11 +58,11 @@ func TestRefreshWaitCancelled(t *testing.T) {
 	}
 	close(store.answer)
 	require.NoError(t, <-first)
-	require.NoError(t, r.Refresh(t.Context()), "whoever gave up left nothing behind")
+	require.NoError(t, r.Refresh(t.Context()), "a cancelled caller holds no lock")
 }
 
 // A refresh that is given up lets the next one begin.
-func TestRefreshCancelledWhileRunning(t *testing.T) {
+func TestRefresh_CancelledWhileRunning(t *testing.T) {
 	t.Parallel()
 	store := newSlow()
 	r := node(t, store, orderSchema)
@@ -78,7 +78,7 @@ func TestRefreshCancelledWhileRunning(t *testing.T) {
 }
 
 // What one has loaded none that waited for it loads again.
-func TestRefreshConcurrently(t *testing.T) {
+func TestRefresh_Concurrently(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		store := newSlow()
@@ -90,7 +90,7 @@ func TestRefreshConcurrently(t *testing.T) {
 			all = append(all, refresh(t.Context(), r))
 		}
 		synctest.Wait()
-		require.EqualValues(t, 1, store.asked.Load(), "one asks, the others wait for it")
+		require.EqualValues(t, 1, store.asked.Load(), "one caller queries, the rest wait for its answer")
 		close(store.answer)
 		for _, done := range all {
 			require.NoError(t, <-done)

@@ -28,13 +28,12 @@ import (
 
 // Registry looks up, checks and registers event types.
 type Registry struct {
-	store   ports.EventTypes
-	schemas ports.SchemaCompiler
-	catalog *module.Catalog
-	clock   ports.Clock
-
-	transforms ports.TransformCompiler // nil: no upcasters in jq
-	prover     module.Prover           // nil: only examples
+	store      ports.EventTypes
+	schemas    ports.SchemaCompiler
+	transforms ports.TransformCompiler // of upcasters in jq
+	catalog    *module.Catalog
+	clock      ports.Clock
+	prover     module.Prover // nil: only examples
 
 	refreshing chan struct{} // a lock around Refresh that can be waited for with a context
 	snapshot   atomic.Pointer[snapshot]
@@ -52,11 +51,8 @@ type snapshot struct {
 }
 
 // New makes a registry, which is empty until the first Refresh.
-func New(store ports.EventTypes, schemas ports.SchemaCompiler, catalog *module.Catalog, clock ports.Clock, options ...Option) *Registry {
-	r := &Registry{store: store, schemas: schemas, catalog: catalog, clock: clock, refreshing: make(chan struct{}, 1)}
-	for _, o := range options {
-		o(r)
-	}
+func New(store ports.EventTypes, schemas ports.SchemaCompiler, transforms ports.TransformCompiler, catalog *module.Catalog, clock ports.Clock) *Registry {
+	r := &Registry{store: store, schemas: schemas, transforms: transforms, catalog: catalog, clock: clock, refreshing: make(chan struct{}, 1)}
 	r.snapshot.Store(&snapshot{generation: -1})
 	return r
 }
@@ -347,22 +343,15 @@ func equalPersonalData(a, b *eventtype.Registration) bool {
 		return true
 	}
 	return a.RetentionClass == b.RetentionClass && slices.EqualFunc(a.PIIFields, b.PIIFields, func(x, y eventtype.PIIField) bool {
-		return x.Path == y.Path && x.Class == y.Class && equalSchemas(x.Subject, y.Subject)
+		return x.Path == y.Path && x.Class == y.Class && equalJSON(x.Subject, y.Subject)
 	})
 }
 
 // Run refreshes the registry periodically until ctx ends and reports failed refreshes.
 func (r *Registry) Run(ctx context.Context, every time.Duration, report func(error)) {
-	tick := time.NewTicker(every)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-			if err := r.Refresh(ctx); err != nil && ctx.Err() == nil {
-				report(err)
-			}
+	for ports.Sleep(ctx, every) == nil {
+		if err := r.Refresh(ctx); err != nil && ctx.Err() == nil {
+			report(err)
 		}
 	}
 }

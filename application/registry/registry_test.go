@@ -44,7 +44,7 @@ func node(t *testing.T, store ports.EventTypes, schema string) *registry.Registr
 	t.Helper()
 	catalog, err := module.Build(jsonschema.New(), shopModule{schema})
 	require.NoError(t, err)
-	return registry.New(store, jsonschema.New(), catalog, testkit.NewClock(now))
+	return registry.New(store, jsonschema.New(), nil, catalog, testkit.NewClock(now))
 }
 
 func lead(version uint32) eventtype.Registration {
@@ -60,7 +60,7 @@ func code(t *testing.T, err error) string {
 	return fault.CodeOf(err)
 }
 
-func TestRegisterIsVisibleAtOnce(t *testing.T) {
+func TestRegister_VisibleAtOnce(t *testing.T) {
 	t.Parallel()
 	r := node(t, memory.New(memory.Config{}).Registry, orderSchema)
 	_, err := r.Lookup(t.Context(), "crm.lead.won", 0)
@@ -83,7 +83,7 @@ func TestRegisterIsVisibleAtOnce(t *testing.T) {
 	require.Empty(t, typ.Checks, "checks are code of built-in modules")
 }
 
-func TestLookupVersions(t *testing.T) {
+func TestLookup_Versions(t *testing.T) {
 	t.Parallel()
 	r := node(t, memory.New(memory.Config{}).Registry, orderSchema)
 	for _, v := range []uint32{2, 10, 1} {
@@ -115,7 +115,7 @@ func TestLookupVersions(t *testing.T) {
 	require.EqualValues(t, 10, listed[3].SchemaVersion)
 }
 
-func TestRegisterRefusals(t *testing.T) {
+func TestRegister_Refusals(t *testing.T) {
 	t.Parallel()
 	store := memory.New(memory.Config{})
 	r := node(t, store.Registry, orderSchema)
@@ -159,7 +159,7 @@ func TestRegisterRefusals(t *testing.T) {
 	require.Len(t, stored, 1, "nothing of it was stored")
 }
 
-func TestRegisterExamplePointers(t *testing.T) {
+func TestRegister_ExamplePointers(t *testing.T) {
 	t.Parallel()
 	r := node(t, memory.New(memory.Config{}).Registry, orderSchema)
 	reg := lead(1)
@@ -170,7 +170,7 @@ func TestRegisterExamplePointers(t *testing.T) {
 	require.Equal(t, "/examples/1/size", f.Violations[0].Field)
 }
 
-func TestRegisterLocalReferences(t *testing.T) {
+func TestRegister_LocalReferences(t *testing.T) {
 	t.Parallel()
 	r := node(t, memory.New(memory.Config{}).Registry, orderSchema)
 	reg := lead(1)
@@ -179,7 +179,7 @@ func TestRegisterLocalReferences(t *testing.T) {
 	require.NoError(t, err)
 }
 
-func TestLookupMissRefreshes(t *testing.T) {
+func TestLookup_MissRefreshes(t *testing.T) {
 	t.Parallel()
 	store := memory.New(memory.Config{})
 	one, two := node(t, store.Registry, orderSchema), node(t, store.Registry, orderSchema)
@@ -207,7 +207,7 @@ func TestLookupMissRefreshes(t *testing.T) {
 	require.EqualValues(t, 3, typ.SchemaVersion)
 }
 
-func TestLookupKnownType(t *testing.T) {
+func TestLookup_KnownType(t *testing.T) {
 	t.Parallel()
 	store := &fakeStore{stored: memory.New(memory.Config{}).Registry}
 	r := node(t, store, orderSchema)
@@ -232,7 +232,7 @@ func TestLookupKnownType(t *testing.T) {
 	require.Equal(t, loads, store.loads.Load(), "a miss asks for the generation, it does not load everything again")
 }
 
-func TestRefreshStoreError(t *testing.T) {
+func TestRefresh_StoreError(t *testing.T) {
 	t.Parallel()
 	store := &fakeStore{stored: memory.New(memory.Config{}).Registry}
 	r := node(t, store, orderSchema)
@@ -268,7 +268,7 @@ type stored = ports.EventTypes
 
 var errBroken = errors.New("broken")
 
-// fakeStore counts how often the store is read, and fails when told to.
+// fakeStore counts how often the store is read, and fails when the test wants it to.
 type fakeStore struct {
 	stored
 	loads, asked atomic.Int64
@@ -310,7 +310,7 @@ func TestRegisterBuiltIn(t *testing.T) {
 	require.EqualError(t, typ.Checks[0](nil, nil), "checked")
 }
 
-func TestRegisterBuiltInRewrittenVersion(t *testing.T) {
+func TestRegisterBuiltIn_RewrittenVersion(t *testing.T) {
 	t.Parallel()
 	store := memory.New(memory.Config{})
 	require.NoError(t, node(t, store.Registry, orderSchema).RegisterBuiltIn(t.Context()))
@@ -337,7 +337,7 @@ func (l *lateStore) EventTypesGeneration(ctx context.Context) (int64, error) {
 	return l.stored.EventTypesGeneration(ctx)
 }
 
-func TestRegisterBuiltInConcurrently(t *testing.T) {
+func TestRegisterBuiltIn_Concurrently(t *testing.T) {
 	t.Parallel()
 	store := memory.New(memory.Config{})
 	var wg sync.WaitGroup
@@ -359,7 +359,7 @@ func TestRegisterBuiltInConcurrently(t *testing.T) {
 	require.Equal(t, "event_type.version_rewritten", code(t, err))
 }
 
-func TestLookupInactiveType(t *testing.T) {
+func TestLookup_InactiveType(t *testing.T) {
 	t.Parallel()
 	store := memory.New(memory.Config{})
 	r := node(t, store.Registry, orderSchema)
@@ -397,7 +397,7 @@ func contact() eventtype.Registration {
 	}
 }
 
-func TestRegisterPersonalData(t *testing.T) {
+func TestRegister_PersonalData(t *testing.T) {
 	t.Parallel()
 	store := memory.New(memory.Config{})
 	r := node(t, store.Registry, orderSchema)
@@ -426,7 +426,7 @@ func TestRegisterPersonalData(t *testing.T) {
 	}
 }
 
-func TestRegisterPersonalDataFindings(t *testing.T) {
+func TestRegister_PersonalDataFindings(t *testing.T) {
 	t.Parallel()
 	store := memory.New(memory.Config{})
 	r := node(t, store.Registry, orderSchema)
@@ -449,7 +449,7 @@ func TestRegisterPersonalDataFindings(t *testing.T) {
 }
 
 // What a stored version seals is never declared otherwise afterwards.
-func TestRegisterBuiltInPersonalDataChanged(t *testing.T) {
+func TestRegisterBuiltIn_PersonalDataChanged(t *testing.T) {
 	t.Parallel()
 	const schema = `{"type":"object","additionalProperties":false,"required":["person"],"properties":{"person":{"type":"string"},"mobile":{"type":"string","x-not-pii":"of the desk"}}}`
 	declared := []eventtype.PIIField{{Path: "$.mobile", Class: "contact", Subject: json.RawMessage(`{"path":"$.person","type":"person"}`)}}
@@ -471,7 +471,7 @@ func TestRegisterBuiltInPersonalDataChanged(t *testing.T) {
 		require.NoError(t, err)
 		catalog, err := module.Build(jsonschema.New(), personalModule{schema, declared})
 		require.NoError(t, err)
-		err = registry.New(store.Registry, jsonschema.New(), catalog, testkit.NewClock(now)).RegisterBuiltIn(t.Context())
+		err = registry.New(store.Registry, jsonschema.New(), nil, catalog, testkit.NewClock(now)).RegisterBuiltIn(t.Context())
 		if c.same {
 			require.NoError(t, err, name)
 			continue

@@ -13,17 +13,7 @@ import (
 	"github.com/erpbackbone/backbone/application/module"
 	"github.com/erpbackbone/backbone/domain/eventtype"
 	"github.com/erpbackbone/backbone/domain/fault"
-	"github.com/erpbackbone/backbone/ports"
 )
-
-// Option configures a registry.
-type Option func(*Registry)
-
-// WithTransforms allows versions to declare upcasters in jq. Without it such versions are
-// refused.
-func WithTransforms(c ports.TransformCompiler) Option {
-	return func(r *Registry) { r.transforms = c }
-}
 
 // SetProver sets the prover that tries upcasters on stored events before their version is
 // registered. It is called once, before the first registration. Without it nothing is proven.
@@ -88,9 +78,6 @@ func (r *Registry) readUpcasters(t *module.RegisteredType) error {
 	}
 	for i, u := range t.Upcasters {
 		field := fmt.Sprintf("/upcasters/%d", i)
-		if r.transforms == nil {
-			return fault.New(fault.FailedPrecondition, "event_type.upcaster_invalid", "this installation runs no jq programs; leave upcasters out").WithField(field)
-		}
 		program, err := r.transforms.Compile(u.JQ)
 		if err != nil {
 			if f, ok := fault.As(err); ok {

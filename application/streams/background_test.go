@@ -10,7 +10,7 @@ import (
 	"github.com/erpbackbone/backbone/application/streams"
 )
 
-func TestBackgroundLimits(t *testing.T) {
+func TestBackground_Limits(t *testing.T) {
 	t.Parallel()
 	b := streams.NewBackground()
 	t.Cleanup(b.Close)
@@ -33,7 +33,7 @@ func TestBackgroundLimits(t *testing.T) {
 	require.True(t, done)
 }
 
-func TestBackgroundClose(t *testing.T) {
+func TestBackground_Close(t *testing.T) {
 	t.Parallel()
 	b := streams.NewBackground()
 	began, ended := make(chan struct{}), false

@@ -21,21 +21,16 @@ const (
 	maxMetadata  = 16 << 10
 )
 
-// StreamStatusReader reads the status of a stream.
-type StreamStatusReader interface {
-	StreamStatus(ctx context.Context, p event.PartitionID, s event.StreamID) (ports.StreamStatus, error)
-}
-
 // SnapshotService stores the snapshots of clients.
 type SnapshotService struct {
 	snapshots ports.StreamSnapshots
-	streams   StreamStatusReader
+	streams   ports.StreamReader
 	clock     ports.Clock
 	ids       ports.IDSource
 }
 
-// NewSnapshotService makes a Service.
-func NewSnapshotService(snapshots ports.StreamSnapshots, streams StreamStatusReader, clock ports.Clock, ids ports.IDSource) *SnapshotService {
+// NewSnapshotService makes a SnapshotService.
+func NewSnapshotService(snapshots ports.StreamSnapshots, streams ports.StreamReader, clock ports.Clock, ids ports.IDSource) *SnapshotService {
 	return &SnapshotService{snapshots: snapshots, streams: streams, clock: clock, ids: ids}
 }
 

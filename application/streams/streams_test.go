@@ -69,10 +69,10 @@ func newStreamFixture(t *testing.T) *streamFixture {
 	require.NoError(t, err)
 	catalog, err := module.Build(jsonschema.New(), shopModule{}, streams.Module{})
 	require.NoError(t, err)
-	types := registry.New(r.store.Registry, jsonschema.New(), catalog, clock)
+	types := registry.New(r.store.Registry, jsonschema.New(), nil, catalog, clock)
 	require.NoError(t, types.RegisterBuiltIn(t.Context()))
-	preparer := eventappend.NewPreparer(types, ids, eventappend.Limits{BatchEvents: 3, EventBytes: 40 << 10, EntityRefs: 4, Tags: 3})
-	r.appends = eventappend.NewService(preparer, r.store.Appender, r.store.Events, r.store.Intents, clock, ids, time.Hour)
+	preparer := eventappend.NewPreparer(eventappend.PreparerConfig{Types: types, IDs: ids, Limits: eventappend.Limits{BatchEvents: 3, EventBytes: 40 << 10, EntityRefs: 4, Tags: 3}})
+	r.appends = eventappend.NewService(eventappend.Config{Preparer: preparer, Appender: r.store.Appender, Events: r.store.Events, Idempotency: r.store.Intents, Clock: clock, IDs: ids, KeyTTL: time.Hour})
 	r.Service = streams.New(streams.Config{Writer: appendWriter{r.appends}, Reader: r.store.Events, Catalog: catalog, Roles: []string{"admin", "module", "cfo"}})
 	return r
 }
@@ -99,7 +99,7 @@ func metadata(t *testing.T, document string) stream.Metadata {
 	return m
 }
 
-func TestStreamLifecycle(t *testing.T) {
+func TestStreams_Lifecycle(t *testing.T) {
 	t.Parallel()
 	r := newStreamFixture(t)
 	s := r.order(t, "order", "O-1")
@@ -154,7 +154,7 @@ func TestStreamLifecycle(t *testing.T) {
 	require.Equal(t, event.StreamTombstoned, status.State)
 }
 
-func TestStreamChangeRefusals(t *testing.T) {
+func TestStreams_ChangeRefusals(t *testing.T) {
 	t.Parallel()
 	r := newStreamFixture(t)
 	none := event.StreamID{Type: "order", ID: "none"}

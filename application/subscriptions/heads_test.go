@@ -118,7 +118,7 @@ func TestHeadWatcher_PollsWithoutSignals(t *testing.T) {
 	reach(t, w, 1, 2)
 }
 
-// hangingHeads is a store whose connection nobody answers any more: the first question hangs.
+// hangingHeads is a store whose connection is dead: the first query hangs.
 type hangingHeads struct {
 	growingHeads
 	hung atomic.Bool
@@ -142,8 +142,8 @@ func TestHeadWatcher_QueryTimesOut(t *testing.T) {
 	require.True(t, s.hung.Load())
 }
 
-// Whoever takes the heads and the channel together misses nothing, however the
-// growth falls between: a thousand waiters see every step.
+// A caller that takes the heads and the channel together misses no growth: a thousand
+// waiters see every step.
 func TestHeadWatcher_ReportsEveryGrowth(t *testing.T) {
 	t.Parallel()
 	g := &growingHeads{heads: map[event.PartitionID]ports.Head{1: {}}, wake: make(chan struct{})}

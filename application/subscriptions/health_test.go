@@ -51,7 +51,7 @@ func TestHealth_ExpiryFails(t *testing.T) {
 	testkit.Eventually(t, time.Minute, func() bool { return c.Service.Health() == nil }, "it looks again")
 }
 
-// orphanRemovalSignal tells that a service has run for a while.
+// orphanRemovalSignal reports that a service has removed orphans.
 type orphanRemovalSignal struct {
 	subscriptions.Store
 	once sync.Once

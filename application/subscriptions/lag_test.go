@@ -40,14 +40,14 @@ func (l *lagObserver) reported() (events uint64, seconds float64) {
 	return l.events, l.seconds
 }
 
-// TestLag_MetricEqualsAPI has an old event handed out and not acknowledged,
-// and a newer one that nobody has looked at.
+// TestLag_MetricEqualsAPI has an old event that was delivered and not acknowledged, and a newer
+// one that was not read.
 func TestLag_MetricEqualsAPI(t *testing.T) {
 	t.Parallel()
 	clock := conformance.NewClock()
-	desk := conformance.NewSubscriptionFixture(t, conformance.NewMemoryStore(memory.Config{Clock: clock}), clock, "t")
+	fixture := conformance.NewSubscriptionFixture(t, conformance.NewMemoryStore(memory.Config{Clock: clock}), clock, "t")
 	observer := &lagObserver{seconds: -1}
-	c := conformance.NewDeliveryFixture(desk, func(config *subscriptions.Config) {
+	c := conformance.NewDeliveryFixture(fixture, func(config *subscriptions.Config) {
 		config.Observer, config.MeasureInterval = observer, time.Millisecond
 	})
 	c.Subscribe(t, "s", subscription.Settings{MessageTimeout: 24 * time.Hour}, subscription.Filter{})

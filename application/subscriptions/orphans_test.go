@@ -17,12 +17,12 @@ import (
 	"github.com/erpbackbone/backbone/test/conformance"
 )
 
-// orphanStore is a store in which a deletion did not come to its end.
+// orphanStore is a store in which a deletion was interrupted.
 type orphanStore struct {
 	subscriptions.Store
 	ghost   event.ID
 	removed chan event.ID
-	listed  func() // is called when backlogs were read; nil: nobody
+	listed  func() // is called when backlogs were read; may be nil
 }
 
 func (l *orphanStore) AllBacklogs(ctx context.Context) (map[event.ID][]ports.DeliveryBacklog, error) {
@@ -37,7 +37,7 @@ func (l *orphanStore) DeleteSubscription(ctx context.Context, uid event.ID) erro
 	if uid == l.ghost {
 		select {
 		case l.removed <- uid:
-		default: // told already
+		default: // reported already
 		}
 	}
 	return l.Store.DeleteSubscription(ctx, uid)
@@ -51,7 +51,7 @@ func (l *orphanStore) Backlogs(ctx context.Context, uid event.ID) ([]ports.Deliv
 	return out, err
 }
 
-// seriesObserver knows which subscriptions are shown.
+// seriesObserver records which subscriptions have metric series.
 type seriesObserver struct {
 	subscriptions.Observer
 	mu    sync.Mutex
@@ -81,13 +81,13 @@ func (s *seriesObserver) has(id string) bool {
 func TestMeasure_RemovesDeletedSubscriptions(t *testing.T) {
 	t.Parallel()
 	clock := conformance.NewClock()
-	desk := conformance.NewSubscriptionFixture(t, conformance.NewMemoryStore(memory.Config{Clock: clock}), clock, "t")
-	store := &orphanStore{Store: desk.Store, ghost: event.ID{9, 9}, removed: make(chan event.ID, 1)}
+	fixture := conformance.NewSubscriptionFixture(t, conformance.NewMemoryStore(memory.Config{Clock: clock}), clock, "t")
+	store := &orphanStore{Store: fixture.Store, ghost: event.ID{9, 9}, removed: make(chan event.ID, 1)}
 	observer := &seriesObserver{shown: map[string]bool{}}
-	c := conformance.NewDeliveryFixture(desk, func(config *subscriptions.Config) {
+	c := conformance.NewDeliveryFixture(fixture, func(config *subscriptions.Config) {
 		config.Store, config.Observer, config.MeasureInterval = store, observer, time.Millisecond
 	})
-	other := conformance.NewDeliveryFixture(desk, nil) // another node
+	other := conformance.NewDeliveryFixture(fixture, nil) // another node
 	c.Subscribe(t, "stays", subscription.Settings{}, subscription.Filter{})
 	c.Subscribe(t, "goes", subscription.Settings{}, subscription.Filter{})
 	ctx, stop := context.WithCancel(t.Context())
@@ -106,20 +106,20 @@ func TestMeasure_RemovesDeletedSubscriptions(t *testing.T) {
 	require.True(t, observer.has("stays"))
 }
 
-// Whoever began to hand out before a subscription was paused may end after it.
+// A poll that began before a subscription was paused may end after the pause.
 func TestChange_PartitionByWaitsForRunningPoll(t *testing.T) {
 	t.Parallel()
 	clock := conformance.NewClock()
-	desk := conformance.NewSubscriptionFixture(t, conformance.NewMemoryStore(memory.Config{Clock: clock}), clock, "t")
-	store := &orphanStore{Store: desk.Store}
-	c := conformance.NewDeliveryFixture(desk, func(config *subscriptions.Config) { config.Store = store })
+	fixture := conformance.NewSubscriptionFixture(t, conformance.NewMemoryStore(memory.Config{Clock: clock}), clock, "t")
+	store := &orphanStore{Store: fixture.Store}
+	c := conformance.NewDeliveryFixture(fixture, func(config *subscriptions.Config) { config.Store = store })
 	c.Subscribe(t, "s", subscription.Settings{}, subscription.Filter{})
-	sub, err := desk.Store.Subscription(t.Context(), desk.Tenant, "s")
+	sub, err := fixture.Store.Subscription(t.Context(), fixture.Tenant, "s")
 	require.NoError(t, err)
 	written := c.Write(t, 0, 1, "one")
 	began, end, ended := make(chan struct{}), make(chan struct{}), make(chan error, 1)
 	go func() {
-		_, err := desk.Store.Deliver(context.WithoutCancel(t.Context()), sub.UID, desk.Entities[0].Partition, true, func(ctx context.Context, tx ports.DeliveryTx) error {
+		_, err := fixture.Store.Deliver(context.WithoutCancel(t.Context()), sub.UID, fixture.Entities[0].Partition, true, func(ctx context.Context, tx ports.DeliveryTx) error {
 			close(began)
 			<-end
 			m := subscription.Message{Sequence: 1, EventID: written[0], Key: subscription.Key{1}, State: subscription.Leased, Attempts: 1, Due: tx.Now().Add(time.Minute)}
@@ -149,7 +149,7 @@ func TestRequeue_CountsNoAttempt(t *testing.T) {
 		s := status(t, c)
 		require.Equal(t, []int64{0, 0, 0}, []int64{int64(s.InFlight), s.Counts.Delivered, s.Counts.Retried})
 	}
-	// What was answered, or handed out again, is nobody's to give back.
+	// A message that was answered or delivered again cannot be requeued.
 	first := poll(t, c, subscriptions.Poll{})
 	require.Equal(t, 1, acknowledge(t, c, written[0]).Applied)
 	require.Equal(t, 1, refuse(t, c, subscription.RetryLater, "x", written[1]).Applied)

@@ -17,7 +17,7 @@ const (
 	MaxPoll       = 1000
 	maxScanStep   = 1000   // events that one transaction reads
 	maxScanPoll   = 50_000 // events that one poll reads before it answers
-	maxWaiting    = 10_000 // messages of a legal entity that wait behind others
+	maxWaiting    = 10_000 // messages of a legal entity that wait behind earlier ones
 	recheckLocked = 10 * time.Millisecond
 )
 

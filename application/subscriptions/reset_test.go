@@ -13,8 +13,8 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// What joins after a reset begins where the reset went, unless whoever reset sees a part
-// only; and the definition is still the one that was asked for.
+// A legal entity that joins after a reset begins where the reset went, unless the caller of the
+// reset sees only some legal entities. The definition stays as it was requested.
 func TestReset_AppliesToLegalEntitiesThatJoinLater(t *testing.T) {
 	t.Parallel()
 	for name, r := range map[string]struct {

@@ -146,7 +146,7 @@ func TestRefuse_BlocksOnlyItsKey(t *testing.T) {
 			refuse(t, c, subscription.RetryLater, "case.later", bad[1])
 		}
 		more := c.Write(t, 0, 1, "good")
-		require.Equal(t, more, ids(poll(t, c, subscriptions.Poll{})), "the others go on")
+		require.Equal(t, more, ids(poll(t, c, subscriptions.Poll{})), "other keys continue")
 		acknowledge(t, c, more...)
 		c.Clock.Advance(time.Duration(1<<(attempt-1))*time.Second - time.Millisecond)
 		require.Empty(t, poll(t, c, subscriptions.Poll{}), "before its time")
@@ -259,7 +259,7 @@ func TestPoll_PinnedKeysStayWithConsumer(t *testing.T) {
 		}
 	}
 	require.Len(t, has, len(streams))
-	// One stays away: its keys move, the others stay.
+	// One consumer stops polling: its keys move, and those of other consumers stay.
 	c.Clock.Advance(20 * time.Second)
 	for _, name := range consumers[:2] {
 		poll(t, c, subscriptions.Poll{Consumer: name})
@@ -417,7 +417,7 @@ func TestPoll_WaitsForEvents(t *testing.T) {
 	require.Empty(t, <-got)
 }
 
-// Whoever polls while others write misses nothing, whatever the filter leaves out.
+// A poll while other sessions write misses no event that the filter selects.
 func TestPoll_FiltersAgreeWithModel(t *testing.T) {
 	t.Parallel()
 	predicate, err := event.ParsePredicate("$.id", "gt", "01")

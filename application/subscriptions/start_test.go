@@ -22,10 +22,10 @@ func (m marks) OpenFeed(string, string) ([]ports.FeedMark, error) { return m, ni
 func TestCreate_CursorOfAnotherLog(t *testing.T) {
 	t.Parallel()
 	clock := conformance.NewClock()
-	desk := conformance.NewSubscriptionFixture(t, conformance.NewMemoryStore(memory.Config{Clock: clock}), clock, "t")
-	desk.Write(t, 0, 3, "one")
-	p := desk.Entities[0].Partition
-	events, err := desk.Store.Events(t.Context(), ports.EventQuery{Partition: p, Limit: 10})
+	fixture := conformance.NewSubscriptionFixture(t, conformance.NewMemoryStore(memory.Config{Clock: clock}), clock, "t")
+	fixture.Write(t, 0, 3, "one")
+	p := fixture.Entities[0].Partition
+	events, err := fixture.Store.Events(t.Context(), ports.EventQuery{Partition: p, Limit: 10})
 	require.NoError(t, err)
 	var first, last [8]byte
 	copy(first[:], events[0].Checksum[:])
@@ -39,10 +39,10 @@ func TestCreate_CursorOfAnotherLog(t *testing.T) {
 		"other event":       {marks{{Partition: p, After: 1, ChecksumPrefix: last}}, "cursor.diverged"},
 		"other head":        {marks{{Partition: p, After: 3, ChecksumPrefix: first}}, "cursor.diverged"},
 		"behind the head":   {marks{{Partition: p, After: 4, ChecksumPrefix: last}}, "cursor.diverged"},
-		"somebody else's":   {marks{{Partition: 99, After: 4, ChecksumPrefix: last}}, ""},
+		"another tenant's":  {marks{{Partition: 99, After: 4, ChecksumPrefix: last}}, ""},
 		"of an empty start": {marks{{Partition: p}}, ""},
 	} {
-		s := conformance.NewDeliveryFixture(desk, func(config *subscriptions.Config) { config.Cursors = c.at })
+		s := conformance.NewDeliveryFixture(fixture, func(config *subscriptions.Config) { config.Cursors = c.at })
 		start := subscription.Start{From: subscription.AtCursor, Cursor: "x"}
 		_, _, err := s.Service.Create(t.Context(), s.Person, subscription.Subscription{ID: "s", SubscriberType: "service", SubscriberID: "suite", Settings: subscription.Settings{Start: start}})
 		require.Equal(t, c.code, fault.CodeOf(err), name)

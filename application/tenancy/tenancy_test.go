@@ -171,7 +171,7 @@ func TestEnroll(t *testing.T) {
 	require.Equal(t, "cfo", p.RoleLabel, "the first role, where no label was given")
 }
 
-func TestTokensExpire(t *testing.T) {
+func TestTokens_Expire(t *testing.T) {
 	t.Parallel()
 	o := newTenancyFixture(t, nil)
 	token := o.enroll(t, ports.Principal{ExpiresAt: start.Add(3 * time.Second)})
@@ -188,7 +188,7 @@ func TestTokensExpire(t *testing.T) {
 	require.Equal(t, "auth.token_expired", code(t, err))
 }
 
-func TestDevelopmentTokens(t *testing.T) {
+func TestTokens_Development(t *testing.T) {
 	t.Parallel()
 	o := newTenancyFixture(t, nil)
 	token := o.enroll(t, ports.Principal{Development: true})
@@ -202,7 +202,7 @@ func TestDevelopmentTokens(t *testing.T) {
 	require.NoError(t, err)
 }
 
-func TestAuthenticateCachesForSeconds(t *testing.T) {
+func TestAuthenticate_CachesForSeconds(t *testing.T) {
 	t.Parallel()
 	o := newTenancyFixture(t, nil)
 	old := o.enroll(t, ports.Principal{})
@@ -222,7 +222,7 @@ func TestAuthenticateCachesForSeconds(t *testing.T) {
 	require.Equal(t, []string{"cfo"}, p.Roles)
 }
 
-func TestAuthenticateReportsBrokenDirectory(t *testing.T) {
+func TestAuthenticate_ReportsBrokenDirectory(t *testing.T) {
 	t.Parallel()
 	o := newTenancyFixture(t, nil)
 	token := o.enroll(t, ports.Principal{})
@@ -279,7 +279,7 @@ func TestAuthorize(t *testing.T) {
 	}
 }
 
-func TestAuthorizeEveryRole(t *testing.T) {
+func TestAuthorize_EveryRole(t *testing.T) {
 	t.Parallel()
 	var roles []string
 	o := newTenancyFixture(t, func(c *tenancy.Config) { roles = c.Roles })
@@ -301,7 +301,7 @@ type emptyDecisions struct{ ports.PolicyEngine }
 
 func (emptyDecisions) Decide(context.Context, string, any, any) error { return nil }
 
-func TestAuthorizeWithoutDecision(t *testing.T) {
+func TestAuthorize_WithoutDecision(t *testing.T) {
 	t.Parallel()
 	admin := ports.Principal{Roles: []string{"admin"}}
 	o := newTenancyFixture(t, func(c *tenancy.Config) { c.Policies = failingPolicies{} })
@@ -310,7 +310,7 @@ func TestAuthorizeWithoutDecision(t *testing.T) {
 	require.Equal(t, "auth.forbidden", code(t, o.Authorize(t.Context(), admin, tenancy.Action{Name: "event_types.read"})))
 }
 
-func TestForeignLegalEntityLooksUnknown(t *testing.T) {
+func TestLegalEntity_ForeignLooksUnknown(t *testing.T) {
 	t.Parallel()
 	o := newTenancyFixture(t, nil)
 	_, err := o.CreateLegalEntity(t.Context(), ports.LegalEntity{TenantID: "acme", Code: "DEMF"})
@@ -358,7 +358,7 @@ func TestLegalEntities(t *testing.T) {
 	require.Len(t, all, 2)
 }
 
-func TestTenantsWithOddNamesAreIsolated(t *testing.T) {
+func TestLegalEntity_OddTenantNames(t *testing.T) {
 	t.Parallel()
 	o := newTenancyFixture(t, nil)
 	_, err := o.CreateLegalEntity(t.Context(), ports.LegalEntity{TenantID: "acme/north", Code: "DEMF"})
@@ -369,7 +369,7 @@ func TestTenantsWithOddNamesAreIsolated(t *testing.T) {
 	require.Equal(t, "legal_entity.not_found", code(t, err))
 }
 
-func TestLegalEntityInput(t *testing.T) {
+func TestLegalEntity_Input(t *testing.T) {
 	t.Parallel()
 	o := newTenancyFixture(t, nil)
 	for _, bad := range []string{"", "usmf", "US MF", "-US", "_US", "ÄMF", "US/MF", "USMF\n", strings.Repeat("A", 33)} {
@@ -461,7 +461,7 @@ func TestReader(t *testing.T) {
 	require.False(t, r.Reads("hr.employee.hired", shredding.Contact), "without a catalog the owner of a type is unknown")
 }
 
-func TestAuthorizeErasureApproval(t *testing.T) {
+func TestAuthorize_ErasureApproval(t *testing.T) {
 	t.Parallel()
 	o := newTenancyFixture(t, nil)
 	approve := func(kind event.ActorType, person, requester string) error {

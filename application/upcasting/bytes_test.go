@@ -32,8 +32,8 @@ func (w *sizeRecordingLog) SearchEvents(ctx context.Context, q ports.EventQuery,
 	return found, err
 }
 
-// TestProveByteLimit leaves none of them out, also when calls are short.
-func TestProveByteLimit(t *testing.T) {
+// TestProve_ByteLimit leaves none of them out, also when calls are short.
+func TestProve_ByteLimit(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	reads := &sizeRecordingLog{Log: b.store.Events}

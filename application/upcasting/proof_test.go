@@ -26,9 +26,9 @@ func (b *upcastFixture) check(r eventtype.Registration, p registry.Proof) regist
 	return out
 }
 
-// TestProveFailures names the events that the caller may see, counts the others,
+// TestProve_Failures names the events that the caller may see, counts the rest,
 // and says no value of any.
-func TestProveFailures(t *testing.T) {
+func TestProve_Failures(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.register(version(1, leadV1))
@@ -69,8 +69,8 @@ func TestProveFailures(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// TestProveExamples before any event is looked at.
-func TestProveExamples(t *testing.T) {
+// TestProve_Examples before any event is looked at.
+func TestProve_Examples(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	first := version(1, leadV1)
@@ -102,8 +102,8 @@ func TestProveExamples(t *testing.T) {
 	require.Equal(t, "event_type.upcaster_from_unknown", unknown.Findings[0].Code)
 }
 
-// TestProveContinuesWithToken looks at events a part at a time; a proof spares what was looked at.
-func TestProveContinuesWithToken(t *testing.T) {
+// TestProve_ContinuesWithToken looks at events a part at a time; a proof spares what was looked at.
+func TestProve_ContinuesWithToken(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.register(version(1, leadV1))
@@ -129,7 +129,7 @@ func TestProveContinuesWithToken(t *testing.T) {
 		require.NotEmpty(t, found.Proof.Cursor)
 		token, err := base64.RawURLEncoding.DecodeString(found.Proof.Cursor)
 		require.NoError(t, err)
-		require.NotContains(t, string(token), `"p"`, "it shows how far others' logs have grown")
+		require.NotContains(t, string(token), `"p"`, "it contains positions in logs of other tenants")
 		brief.Token = found.Proof.Cursor
 	}
 	require.Equal(t, 450, found.Proof.Events)
@@ -147,8 +147,8 @@ func TestProveContinuesWithToken(t *testing.T) {
 	}
 }
 
-// TestProveForgedToken, and hold for what they were given for.
-func TestProveForgedToken(t *testing.T) {
+// TestProve_ForgedToken, and hold for what they were given for.
+func TestProve_ForgedToken(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.register(version(1, leadV1))
@@ -186,8 +186,8 @@ func TestProveForgedToken(t *testing.T) {
 	require.Equal(t, "cursor.foreign", code(t, err))
 }
 
-// TestProveDefaults where a version requires what earlier events lack.
-func TestProveDefaults(t *testing.T) {
+// TestProve_Defaults where a version requires what earlier events lack.
+func TestProve_Defaults(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.register(version(1, leadV2))
@@ -203,9 +203,9 @@ func TestProveDefaults(t *testing.T) {
 		"nothing is to be proven of a schema that accepts more")
 }
 
-// TestProveConcurrentRegistration: a node that does not know a version yet shows its events as
+// TestProve_ConcurrentRegistration: a node that does not know a version yet shows its events as
 // they are.
-func TestProveConcurrentRegistration(t *testing.T) {
+func TestProve_ConcurrentRegistration(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.register(version(1, leadV1))
@@ -217,14 +217,14 @@ func TestProveConcurrentRegistration(t *testing.T) {
 
 // A release that cannot compile what another one accepted still knows all types, and
 // shows the events of this one as they are stored.
-func TestUpcastUncompilableProgram(t *testing.T) {
+func TestUpcast_UncompilableProgram(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.register(version(1, leadV1))
 	require.NoError(t, b.append(0, lead, 1, `{"size":1}`))
 	b.register(version(2, leadV2, from(1, rename)))
 
-	older := registry.New(b.store.Registry, jsonschema.New(), b.catalog, b.clock, registry.WithTransforms(jq.NewWithLimits(jq.Limits{})))
+	older := registry.New(b.store.Registry, jsonschema.New(), jq.NewWithLimits(jq.Limits{}), b.catalog, b.clock)
 	require.NoError(t, older.Refresh(t.Context()))
 	_, err := older.Lookup(t.Context(), "shop.order.placed", 2)
 	require.NoError(t, err)

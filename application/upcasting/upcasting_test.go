@@ -31,7 +31,7 @@ const (
 
 const rename = `{volume: .size} + if has("who") then {who} else {} end`
 
-func TestUpcastChain(t *testing.T) {
+func TestUpcast_Chain(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.register(version(1, leadV1))
@@ -66,10 +66,10 @@ func TestUpcastChain(t *testing.T) {
 	require.Equal(t, [2]uint32{1, 3}, [2]uint32{shown[0].StoredVersion, shown[0].SchemaVersion})
 }
 
-// TestUpcastToDeprecatedVersion: events of a deprecated version stay in its shape, so
+// TestUpcast_ToDeprecatedVersion: events of a deprecated version stay in its shape, so
 // the earlier ones are led to it still, and a reader sees one shape. What undoes a
 // version is a further one.
-func TestUpcastToDeprecatedVersion(t *testing.T) {
+func TestUpcast_ToDeprecatedVersion(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.register(version(1, leadV1))
@@ -98,7 +98,7 @@ func TestUpcastToDeprecatedVersion(t *testing.T) {
 	require.Equal(t, "event_type.deprecated", code(t, b.append(0, lead, 2, `{"volume":3}`)))
 	require.NoError(t, b.append(0, lead, 0, `{"size":3}`), "of the newest version that takes events")
 	read(2, `{"volume":1}`, `{"volume":2}`, `{"volume":3}`)
-	require.Equal(t, "event_type.not_upcastable", code(t, b.append(0, lead, 1, `{"size":11}`)), "nobody could read it beside the others")
+	require.Equal(t, "event_type.not_upcastable", code(t, b.append(0, lead, 1, `{"size":11}`)), "no reader could read it together with the later events")
 
 	b.register(version(3, leadV1, from(1, "."), from(2, `{size: .volume}`)))
 	require.NoError(t, b.append(0, lead, 1, `{"size":11}`))
@@ -110,8 +110,8 @@ func TestUpcastToDeprecatedVersion(t *testing.T) {
 	require.Equal(t, reading, b.types.ReadingID())
 }
 
-// TestUpcastDirectStep takes the step that leads furthest.
-func TestUpcastDirectStep(t *testing.T) {
+// TestUpcast_DirectStep takes the step that leads furthest.
+func TestUpcast_DirectStep(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.register(version(1, leadV1))
@@ -130,9 +130,9 @@ func clone(t testing.TB, events []event.Recorded) string {
 	return string(out)
 }
 
-// TestUpcastIsIdempotent, of random data and chains, and it never changes
+// TestUpcast_Idempotent, of random data and chains, and it never changes
 // what it is given.
-func TestUpcastIsIdempotent(t *testing.T) {
+func TestUpcast_Idempotent(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.register(version(1, leadV1))
@@ -179,8 +179,8 @@ func numberOf(e event.Recorded) (number, rest string, err error) {
 	return number, string(e.Payload[bytes.Index(e.Payload, []byte(`"dimensions"`)):]), err
 }
 
-// TestUpcastFailures shows events to people as they are stored, and stops folds.
-func TestUpcastFailures(t *testing.T) {
+// TestUpcast_Failures shows events to people as they are stored, and stops folds.
+func TestUpcast_Failures(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.register(version(1, leadV1))
@@ -265,8 +265,8 @@ func TestUpcastReader(t *testing.T) {
 	require.Empty(t, events, "queries look at what is stored")
 }
 
-// TestUpcastByModule are refused at start-up if an upcaster does not lift their own examples.
-func TestUpcastByModule(t *testing.T) {
+// TestUpcast_ByModule are refused at start-up if an upcaster does not lift their own examples.
+func TestUpcast_ByModule(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		version uint32
@@ -306,9 +306,9 @@ func (m broken) Register(r *module.Registrar) error {
 	return nil
 }
 
-// TestUpcastMovesSealedValues shows that a program moves a sealed value without seeing it, that
+// TestUpcast_MovesSealedValues shows that a program moves a sealed value without seeing it, that
 // it opens at its new place as what it was, and that it goes nowhere else.
-func TestUpcastMovesSealedValues(t *testing.T) {
+func TestUpcast_MovesSealedValues(t *testing.T) {
 	t.Parallel()
 	const (
 		flat   = `{"type":"object","additionalProperties":false,"properties":{"email":{"type":"string"},"phone":{"type":"string"}}}`
@@ -381,8 +381,8 @@ func BenchmarkUpcastCurrentVersion(bm *testing.B) {
 	}
 }
 
-// TestUpcastAllocations: no allocation for events of the newest version.
-func TestUpcastAllocations(t *testing.T) {
+// TestUpcast_Allocations: no allocation for events of the newest version.
+func TestUpcast_Allocations(t *testing.T) {
 	b := setup(t)
 	b.register(version(1, leadV1))
 	b.register(version(2, leadV2, from(1, rename)))
@@ -390,13 +390,13 @@ func TestUpcastAllocations(t *testing.T) {
 	require.Zero(t, testing.AllocsPerRun(100, func() { _, _ = b.service.Upcast(context.Background(), events) }))
 }
 
-// A node that reads an event of a version of which it has not heard yet takes the version
-// up before it shows anything: events in two shapes would pass for ones of the same.
-func TestUpcastRefreshesUnknownVersions(t *testing.T) {
+// A node that reads an event of a version that it has not loaded loads the version first:
+// otherwise readers would take events of two versions for events of one.
+func TestUpcast_RefreshesUnknownVersions(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.register(version(1, leadV1))
-	behind := registry.New(b.store.Registry, jsonschema.New(), b.catalog, b.clock, registry.WithTransforms(jq.New()))
+	behind := registry.New(b.store.Registry, jsonschema.New(), jq.New(), b.catalog, b.clock)
 	require.NoError(t, behind.Refresh(t.Context()))
 	require.NoError(t, b.append(0, lead, 1, `{"size":1}`))
 	b.register(version(2, leadV2, from(1, rename)))
@@ -405,7 +405,7 @@ func TestUpcastRefreshesUnknownVersions(t *testing.T) {
 	node := upcasting.New(behind)
 	shown, err := node.UpcastForDisplay(t.Context(), b.stored(0))
 	require.NoError(t, err)
-	require.Equal(t, `{"size":1}`, dataOf(t, shown[0]), "stale, as of before it heard")
+	require.Equal(t, `{"size":1}`, dataOf(t, shown[0]), "stale: the node has not loaded version 2")
 	require.Equal(t, reading, behind.ReadingID())
 
 	require.NoError(t, b.append(0, lead, 2, `{"volume":2}`))
@@ -414,9 +414,9 @@ func TestUpcastRefreshesUnknownVersions(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, []string{`{"volume":1}`, `{"volume":2}`}, []string{dataOf(t, shown[0]), dataOf(t, shown[1])})
 	}
-	require.NotEqual(t, reading, behind.ReadingID(), "folds begin anew")
+	require.NotEqual(t, reading, behind.ReadingID(), "states are folded again")
 
-	// An event of a version that nobody registered is shown as it is.
+	// An event of an unregistered version is returned as stored.
 	unknown := b.stored(0)[:1]
 	unknown[0].SchemaVersion = 9
 	shown, err = node.UpcastForDisplay(t.Context(), unknown)

@@ -20,7 +20,7 @@ import (
 )
 
 // sealedEvent is an event with two values of two persons.
-func (v *vault) sealedEvent(t *testing.T, le ports.LegalEntity, change func(*event.Prepared)) {
+func (v *tamperedLog) sealedEvent(t *testing.T, le ports.LegalEntity, change func(*event.Prepared)) {
 	t.Helper()
 	key, err := shredding.NewKey(shredding.KeyStandard, 1, bytes.Repeat([]byte{7}, shredding.DEKSize))
 	require.NoError(t, err)
@@ -47,7 +47,7 @@ func personalRows() []ports.PersonalRow {
 	}
 }
 
-func TestPersonalRows(t *testing.T) {
+func TestRun_PersonalRows(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		event func(*event.Prepared)
@@ -117,8 +117,8 @@ func TestPersonalRows(t *testing.T) {
 	}
 }
 
-// TestErasures reads the events that announce them.
-func TestErasures(t *testing.T) {
+// TestRun_Erasures reads the events that announce them.
+func TestRun_Erasures(t *testing.T) {
 	t.Parallel()
 	v := newVault()
 	le := v.entity(t, "A", 1)
@@ -139,7 +139,7 @@ func TestErasures(t *testing.T) {
 	require.Equal(t, []place{{verify.AnnouncementUnreadable, 3}}, places(v.run(t)[0]))
 }
 
-func TestHiddenEvents(t *testing.T) {
+func TestRun_HiddenEvents(t *testing.T) {
 	t.Parallel()
 	v := newVault()
 	v.entity(t, "A", 3)
@@ -147,13 +147,13 @@ func TestHiddenEvents(t *testing.T) {
 	require.Equal(t, []place{{verify.HiddenEvents, 0}}, places(v.run(t)[0]))
 }
 
-// TestUnreadableEvents are passed over; an outage is not taken for tampering.
-func TestUnreadableEvents(t *testing.T) {
+// TestRun_UnreadableEvents are passed over; an outage is not taken for tampering.
+func TestRun_UnreadableEvents(t *testing.T) {
 	t.Parallel()
 	v := newVault()
 	v.entity(t, "A", 2500)
 	unreadable := fault.New(fault.Internal, "store.failed", "broken")
-	broken := &brokenPages{vault: v, bad: map[event.Sequence]bool{7: true, 8: true, 1900: true}, err: unreadable}
+	broken := &brokenPages{tamperedLog: v, bad: map[event.Sequence]bool{7: true, 8: true, 1900: true}, err: unreadable}
 	reports, err := verify.Run(t.Context(), broken, "acme", nil, nil)
 	require.NoError(t, err)
 	require.Equal(t, []place{{verify.EventUnreadable, 7}, {verify.EventUnreadable, 8}, {verify.EventUnreadable, 1900}}, places(reports[0]))
@@ -172,14 +172,14 @@ func TestUnreadableEvents(t *testing.T) {
 
 // brokenPages cannot give pages with certain events.
 type brokenPages struct {
-	*vault
+	*tamperedLog
 	bad map[event.Sequence]bool
 	all bool
 	err error
 }
 
 func (b *brokenPages) ChainPage(ctx context.Context, p event.PartitionID, after event.Sequence, limit int) ([]event.Recorded, error) {
-	events, err := b.vault.ChainPage(ctx, p, after, limit)
+	events, err := b.tamperedLog.ChainPage(ctx, p, after, limit)
 	for _, e := range events {
 		if b.all || b.bad[e.Sequence] {
 			return nil, b.err
@@ -188,7 +188,7 @@ func (b *brokenPages) ChainPage(ctx context.Context, p event.PartitionID, after 
 	return events, err
 }
 
-func TestHeads(t *testing.T) {
+func TestRun_Heads(t *testing.T) {
 	t.Parallel()
 	v := newVault()
 	a := v.entity(t, "A", 10)
@@ -221,13 +221,13 @@ func TestHeads(t *testing.T) {
 		rechain(e, 0, event.GenesisChecksum(logName, p))
 		return e
 	}
-	v.head = func(h ports.Head) ports.Head { h.Sequence = 0; return h } // the database tells what fits
+	v.head = func(h ports.Head) ports.Head { h.Sequence = 0; return h } // the database reports a head that fits
 	require.Equal(t, []place{{verify.HeadMismatch, 10}}, places(against()[0]))
 	v.tamper = func(_ event.PartitionID, e []event.Recorded) []event.Recorded { return e[:min(9, len(e))] }
 	require.Equal(t, []place{{verify.HeadBeyondEnd, 10}}, places(against()[0]))
 	v.tamper = nil
 
-	// One that vanished is found, also when it was asked for by name; others are unknown.
+	// A missing legal entity is found, also if it is selected by its code; other codes are unknown.
 	heads.Partitions = append(heads.Partitions, verify.Head{Tenant: "acme", LegalEntity: "Z", Partition: 99, Sequence: 3, Checksum: strings.Repeat("0", 64)})
 	require.Equal(t, []place{{verify.LegalEntityMissing, 3}}, places(against()[0]))
 	reports, err := verify.Run(t.Context(), v, "acme", []string{"Z"}, nil, verify.Against(heads))
@@ -237,7 +237,7 @@ func TestHeads(t *testing.T) {
 	require.ErrorContains(t, err, `"Y"`)
 	reports, err = verify.Run(t.Context(), v, "acme", []string{"A"}, nil, verify.Against(heads))
 	require.NoError(t, err)
-	require.Len(t, reports, 1, "the others were not asked for")
+	require.Len(t, reports, 1, "no other legal entity was selected")
 }
 
 func TestParseHeads_Refusals(t *testing.T) {
@@ -256,8 +256,8 @@ func TestParseHeads_Refusals(t *testing.T) {
 	}
 }
 
-// TestExportOfALargeLog goes through several pages and gives what the log gives.
-func TestExportOfALargeLog(t *testing.T) {
+// TestExport_LargeLog goes through several pages and gives what the log gives.
+func TestExport_LargeLog(t *testing.T) {
 	t.Parallel()
 	v := newVault()
 	le := v.entity(t, "A", 1)

@@ -15,7 +15,7 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// record is a registry as somebody left it.
+// record is a registry as the test has changed it.
 type record ports.RegistryRecord
 
 func (r record) RegistryRecord(context.Context) (ports.RegistryRecord, error) {
@@ -41,7 +41,7 @@ func registered(t *testing.T) record {
 	return record(out)
 }
 
-// link computes the chain again, as somebody would who can write to the database.
+// link recomputes the chain, as an attacker would who can write to the database.
 func (r record) link() {
 	var link [sha256.Size]byte
 	for i := range r.Changes {
@@ -83,8 +83,8 @@ func TestRegistry_Tampering(t *testing.T) {
 	heads.Registry.Checksum = report.Checksum
 
 	for name, c := range map[string]struct {
-		tamper        func(*record)
-		alone, beside []verify.FindingKind // without and with an exported head
+		tamper          func(*record)
+		alone, compared []verify.FindingKind // without and with an exported head
 	}{
 		"an actor": {
 			func(r *record) { r.Changes[2].Actor = "p-3" },
@@ -149,7 +149,7 @@ func TestRegistry_Tampering(t *testing.T) {
 		r := record{Changes: slices.Clone(sound.Changes), Versions: slices.Clone(sound.Versions), Generation: sound.Generation}
 		c.tamper(&r)
 		require.Equal(t, c.alone, findings(t, r), name)
-		require.Equal(t, c.beside, findings(t, r, verify.Against(heads)), name)
+		require.Equal(t, c.compared, findings(t, r, verify.Against(heads)), name)
 	}
 	older := sound // what was exported stays found as the registry grows
 	older.Changes, older.Generation = sound.Changes[:2], 2
@@ -158,7 +158,7 @@ func TestRegistry_Tampering(t *testing.T) {
 	require.Empty(t, findings(t, sound, verify.Against(verify.HeadsOf(logName, time.Now(), nil, &report))))
 }
 
-func TestRegistryFindingsLimit(t *testing.T) {
+func TestRegistry_FindingsLimit(t *testing.T) {
 	t.Parallel()
 	var r record
 	for i := range verify.MaxFindings + 5 {

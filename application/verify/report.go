@@ -110,7 +110,7 @@ func newReport(le ports.LegalEntity) EntityReport {
 // Sound reports whether there are no findings.
 func (l FindingList) Sound() bool { return len(l.Findings) == 0 }
 
-// MaxFindings bounds the findings that a report lists; it counts the others.
+// MaxFindings bounds the findings that a report lists; it only counts further ones.
 const MaxFindings = 20
 
 // sort sorts the findings by sequence.

@@ -80,7 +80,7 @@ func (c *chain) findMissingRows(ctx context.Context, store Store) error {
 		var marks []*event.Recorded
 		for i := range p.events {
 			e := &p.events[i]
-			action := stream.ActionOf(e.Type) // the walk has compared the others
+			action := stream.ActionOf(e.Type) // the walk has compared events with these actions
 			if e.StreamVersion == 1 && e.Sequence <= c.head.Sequence && action != event.DescribeStream && action != event.RecreateStream {
 				marks = append(marks, e)
 			}

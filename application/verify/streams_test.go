@@ -9,9 +9,9 @@ import (
 	"github.com/erpbackbone/backbone/domain/event"
 )
 
-// TestExtraStreamRows counts more streams than begin, and none of what is
+// TestRun_ExtraStreamRows counts more streams than begin, and none of what is
 // compared one by one says which.
-func TestExtraStreamRows(t *testing.T) {
+func TestRun_ExtraStreamRows(t *testing.T) {
 	t.Parallel()
 	v := newVault()
 	v.entity(t, "ONE", 10)
@@ -20,8 +20,8 @@ func TestExtraStreamRows(t *testing.T) {
 	require.Equal(t, []place{{verify.StreamMismatch, 0}}, places(v.run(t)[0]))
 }
 
-// TestEventsBeforeFirstOfStream gives an event a version that no stream has.
-func TestEventsBeforeFirstOfStream(t *testing.T) {
+// TestRun_EventsBeforeFirstOfStream gives an event a version that no stream has.
+func TestRun_EventsBeforeFirstOfStream(t *testing.T) {
 	t.Parallel()
 	v := newVault()
 	v.entity(t, "ONE", 10)

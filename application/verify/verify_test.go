@@ -25,8 +25,8 @@ const logName = "ledger.example.org"
 
 var start = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// vault is a store whose rows somebody has had a hand in.
-type vault struct {
+// tamperedLog is a store whose rows the test has changed behind the appender.
+type tamperedLog struct {
 	*memory.Audit
 	*memory.EventReader
 	*memory.Directory
@@ -43,18 +43,18 @@ type vault struct {
 	kept       int // of streams that nothing else shows
 }
 
-func newVault() *vault {
+func newVault() *tamperedLog {
 	clock := testkit.NewClock(start)
 	v := vaultOn(memory.New(memory.Config{LogName: logName, Clock: clock}))
 	v.clock, v.ids = clock, system.NewIDs()
 	return v
 }
 
-func vaultOn(d *memory.Database) *vault {
-	return &vault{Audit: d.Audit, EventReader: d.Events, Directory: d.Directory, Appender: d.Appender}
+func vaultOn(d *memory.Database) *tamperedLog {
+	return &tamperedLog{Audit: d.Audit, EventReader: d.Events, Directory: d.Directory, Appender: d.Appender}
 }
 
-func (v *vault) entity(t *testing.T, code string, events int) ports.LegalEntity {
+func (v *tamperedLog) entity(t *testing.T, code string, events int) ports.LegalEntity {
 	t.Helper()
 	le, err := v.CreateLegalEntity(t.Context(), ports.LegalEntity{TenantID: "acme", Code: code})
 	require.NoError(t, err)
@@ -62,7 +62,7 @@ func (v *vault) entity(t *testing.T, code string, events int) ports.LegalEntity 
 	return le
 }
 
-func (v *vault) grow(t *testing.T, le ports.LegalEntity, events int) {
+func (v *tamperedLog) grow(t *testing.T, le ports.LegalEntity, events int) {
 	t.Helper()
 	for events > 0 {
 		batch := make([]event.Prepared, min(events, 500))
@@ -76,7 +76,7 @@ func (v *vault) grow(t *testing.T, le ports.LegalEntity, events int) {
 	}
 }
 
-func (v *vault) prepared(le ports.LegalEntity) event.Prepared {
+func (v *tamperedLog) prepared(le ports.LegalEntity) event.Prepared {
 	p := event.Prepared{
 		Skeleton: event.Skeleton{
 			Partition: le.Partition, ID: v.ids.NewID(start), Type: "till.cash.moved", SchemaVersion: 1, OccurredAt: start, EffectiveDate: 1,
@@ -89,7 +89,7 @@ func (v *vault) prepared(le ports.LegalEntity) event.Prepared {
 	return p
 }
 
-func (v *vault) ChainPage(ctx context.Context, p event.PartitionID, after event.Sequence, limit int) ([]event.Recorded, error) {
+func (v *tamperedLog) ChainPage(ctx context.Context, p event.PartitionID, after event.Sequence, limit int) ([]event.Recorded, error) {
 	if v.pages != nil {
 		if err := v.pages(after); err != nil {
 			return nil, err
@@ -109,7 +109,7 @@ func (v *vault) ChainPage(ctx context.Context, p event.PartitionID, after event.
 	return all[:min(limit, len(all))], nil
 }
 
-func (v *vault) Head(ctx context.Context, p event.PartitionID) (ports.Head, error) {
+func (v *tamperedLog) Head(ctx context.Context, p event.PartitionID) (ports.Head, error) {
 	h, err := v.EventReader.Head(ctx, p)
 	if v.head != nil {
 		h = v.head(h)
@@ -117,11 +117,11 @@ func (v *vault) Head(ctx context.Context, p event.PartitionID) (ports.Head, erro
 	return h, err
 }
 
-func (v *vault) Redactions(context.Context, event.PartitionID) ([]ports.Redaction, error) {
+func (v *tamperedLog) Redactions(context.Context, event.PartitionID) ([]ports.Redaction, error) {
 	return v.redactions, nil
 }
 
-func (v *vault) PersonalRows(context.Context, event.PartitionID, event.Sequence) iter.Seq2[ports.PersonalRow, error] {
+func (v *tamperedLog) PersonalRows(context.Context, event.PartitionID, event.Sequence) iter.Seq2[ports.PersonalRow, error] {
 	return func(yield func(ports.PersonalRow, error) bool) {
 		for _, r := range v.personal {
 			if !yield(r, nil) {
@@ -131,9 +131,8 @@ func (v *vault) PersonalRows(context.Context, event.PartitionID, event.Sequence)
 	}
 }
 
-// The memory store keeps nothing of a stream beside its events: what it says is what
-// they say.
-func (v *vault) StreamRows(ctx context.Context, p event.PartitionID, streams []event.StreamID) (out []ports.StreamRow, err error) {
+// The memory store has no rows of streams, so they are computed from the events.
+func (v *tamperedLog) StreamRows(ctx context.Context, p event.PartitionID, streams []event.StreamID) (out []ports.StreamRow, err error) {
 	for _, id := range streams {
 		events, err := v.EventsOfStream(ctx, p, id, 1, 0)
 		if err != nil {
@@ -148,11 +147,11 @@ func (v *vault) StreamRows(ctx context.Context, p event.PartitionID, streams []e
 	return out, nil
 }
 
-func (v *vault) StreamRowsWithEnds(context.Context, event.PartitionID, event.StreamID, int) (ports.StreamRowPage, error) {
+func (v *tamperedLog) StreamRowsWithEnds(context.Context, event.PartitionID, event.StreamID, int) (ports.StreamRowPage, error) {
 	return ports.StreamRowPage{}, nil
 }
 
-func (v *vault) CountStreamRows(ctx context.Context, p event.PartitionID, until event.Sequence) (n uint64, err error) {
+func (v *tamperedLog) CountStreamRows(ctx context.Context, p event.PartitionID, until event.Sequence) (n uint64, err error) {
 	events, err := v.Audit.ChainPage(ctx, p, 0, 0)
 	for _, e := range events {
 		if e.StreamVersion == 1 && e.Sequence <= until {
@@ -162,7 +161,7 @@ func (v *vault) CountStreamRows(ctx context.Context, p event.PartitionID, until 
 	return n + uint64(v.kept), err
 }
 
-func (v *vault) CountEvents(ctx context.Context, p event.PartitionID, until event.Sequence) (uint64, error) {
+func (v *tamperedLog) CountEvents(ctx context.Context, p event.PartitionID, until event.Sequence) (uint64, error) {
 	events, err := v.Audit.ChainPage(ctx, p, 0, 0)
 	if v.tamper != nil {
 		events = v.tamper(p, events)
@@ -176,7 +175,7 @@ func (v *vault) CountEvents(ctx context.Context, p event.PartitionID, until even
 	return n, err
 }
 
-func (v *vault) run(t *testing.T) []verify.EntityReport {
+func (v *tamperedLog) run(t *testing.T) []verify.EntityReport {
 	t.Helper()
 	reports, err := verify.Run(t.Context(), v, "acme", nil, nil)
 	require.NoError(t, err)
@@ -197,8 +196,8 @@ func places(r verify.EntityReport) []place {
 	return out
 }
 
-// rechain computes checksums again from an index on, as somebody would who can
-// write everywhere and knows the format.
+// rechain recomputes checksums from an index on, as an attacker would who can write
+// everywhere and knows the format.
 func rechain(events []event.Recorded, from int, previous event.Hash) {
 	for i := from; i < len(events); i++ {
 		events[i].Checksum, _ = events[i].ChainChecksum(previous, nil)
@@ -212,13 +211,13 @@ func TestRun_SoundLog(t *testing.T) {
 	v.entity(t, "A", 2500) // more than two pages
 	v.entity(t, "B", 1000) // exactly one
 	v.entity(t, "C", 0)
-	type told struct {
+	type step struct {
 		entity      string
 		done, total uint64
 	}
-	var progress []told
+	var progress []step
 	reports, err := verify.Run(t.Context(), v, "acme", nil, func(entity string, done, total uint64) {
-		progress = append(progress, told{entity, done, total})
+		progress = append(progress, step{entity, done, total})
 	})
 	require.NoError(t, err)
 	require.Len(t, reports, 3)
@@ -235,14 +234,14 @@ func TestRun_SoundLog(t *testing.T) {
 			require.Equal(t, hex.EncodeToString(head.Checksum[:]), r.Checksum)
 		}
 	}
-	require.Equal(t, []told{{"A", 1000, 2500}, {"A", 2000, 2500}, {"A", 2500, 2500}, {"B", 1000, 1000}}, progress)
+	require.Equal(t, []step{{"A", 1000, 2500}, {"A", 2000, 2500}, {"A", 2500, 2500}, {"B", 1000, 1000}}, progress)
 
 	text, err := json.Marshal(reports[0])
 	require.NoError(t, err)
 	require.Contains(t, string(text), `"findings":[]`, "empty, not null")
 }
 
-func TestNamedLegalEntities(t *testing.T) {
+func TestRun_NamedLegalEntities(t *testing.T) {
 	t.Parallel()
 	v := newVault()
 	v.entity(t, "A", 1)
@@ -264,8 +263,8 @@ func TestNamedLegalEntities(t *testing.T) {
 	require.Equal(t, "installation.not_bootstrapped", fault.CodeOf(err))
 }
 
-// TestTampering changes ten events in every way that a database owner could.
-func TestTampering(t *testing.T) {
+// TestRun_Tampering changes ten events in every way that a database owner could.
+func TestRun_Tampering(t *testing.T) {
 	t.Parallel()
 	type events = []event.Recorded
 	for name, c := range map[string]struct {
@@ -355,7 +354,7 @@ func TestTampering(t *testing.T) {
 	}
 }
 
-func TestPartitionsSwapped(t *testing.T) {
+func TestRun_PartitionsSwapped(t *testing.T) {
 	t.Parallel()
 	v := newVault()
 	a, b := v.entity(t, "A", 3), v.entity(t, "B", 3)
@@ -384,7 +383,7 @@ func TestPartitionsSwapped(t *testing.T) {
 	}
 }
 
-func TestGenesis(t *testing.T) {
+func TestRun_Genesis(t *testing.T) {
 	t.Parallel()
 	v := newVault()
 	v.entity(t, "A", 2)
@@ -400,13 +399,13 @@ func TestGenesis(t *testing.T) {
 	require.Equal(t, []place{{verify.GenesisMismatch, 0}, {verify.ChecksumMismatch, 1}}, places(reports[0]))
 }
 
-type renamed struct{ *vault }
+type renamed struct{ *tamperedLog }
 
 func (renamed) Installation(context.Context) (ports.Installation, error) {
 	return ports.Installation{LogName: "other.example.org"}, nil
 }
 
-func TestFindingsLimit(t *testing.T) {
+func TestRun_FindingsLimit(t *testing.T) {
 	t.Parallel()
 	v := newVault()
 	v.entity(t, "A", 100)

@@ -38,14 +38,6 @@ type Consumer interface {
 	Pause(ctx context.Context, owner ports.Principal, id string) error
 }
 
-// Directory finds subscriptions and their owners.
-type Directory interface {
-	// Subscriptions lists those of all tenants for "".
-	Subscriptions(ctx context.Context, tenantID string) ([]subscription.Subscription, error)
-	// PrincipalByPerson returns fault principal.not_found if there is none.
-	PrincipalByPerson(ctx context.Context, tenantID, personID string) (ports.Principal, error)
-}
-
 // Encoder writes an event as the owner of a subscription may see it.
 type Encoder interface {
 	EncodeFor(ctx context.Context, owner ports.Principal, e event.Recorded) ([]byte, error)
@@ -63,13 +55,13 @@ type Observer interface {
 // Config is what a Dispatcher needs.
 type Config struct {
 	*Service
-	Consumer  Consumer
-	Directory Directory
-	Encoder   Encoder
-	Leases    ports.Leases // on endpoints, so that one node delivers to each; the order does not depend on them
-	Node      string
-	Logger    *slog.Logger // nil: silent
-	Observer  Observer     // nil: none
+	Consumer   Consumer
+	Principals ports.Principals // finds the owners of subscriptions
+	Encoder    Encoder
+	Leases     ports.Leases // on endpoints, so that one node delivers to each; the order does not depend on them
+	Node       string
+	Logger     *slog.Logger // nil: silent
+	Observer   Observer     // nil: none
 
 	Concurrency int // deliveries to one endpoint at the same time; positive
 	Timing
@@ -281,7 +273,7 @@ func (d *Dispatcher) reportChanges(before []event.ID, wanted map[event.ID]*runne
 
 // wanted returns runners of the endpoints that this node should deliver to.
 func (d *Dispatcher) wanted(ctx context.Context, endpoints []ports.WebhookEndpoint) (map[event.ID]*runner, error) {
-	all, err := d.Directory.Subscriptions(ctx, "")
+	all, err := d.config.Subscriptions.Subscriptions(ctx, "")
 	if err != nil {
 		return nil, err
 	}

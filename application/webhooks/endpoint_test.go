@@ -18,7 +18,7 @@ import (
 	"github.com/erpbackbone/backbone/test/testkit"
 )
 
-// TestCustomHeaders keeps headers as secrets and sends them to nobody else.
+// TestCustomHeaders keeps headers as secrets and sends them to no other host.
 func TestCustomHeaders(t *testing.T) {
 	t.Parallel()
 	h := newFixture()
@@ -54,7 +54,7 @@ func TestCustomHeaders(t *testing.T) {
 		require.Equal(t, "webhook.headers_missing", fault.CodeOf(err), other)
 	}
 
-	// Whoever changes the address in the database gets no headers.
+	// An attacker who changes the address in the database gets no headers.
 	stored, err = h.endpoints.WebhookEndpoint(t.Context(), h.sub.UID)
 	require.NoError(t, err)
 	stolen := stored
@@ -92,7 +92,7 @@ func TestService_DeletedEndpoint(t *testing.T) {
 	require.NoError(t, err)
 	h.run(t, "a", nil)
 	h.add("k")
-	testkit.Eventually(t, patience, func() bool { return h.delivered() == 1 })
+	testkit.Eventually(t, maxWait, func() bool { return h.delivered() == 1 })
 	require.Equal(t, "subscription.not_found", fault.CodeOf(s.Delete(t.Context(), ports.Principal{TenantID: "acme", PersonID: "p-2"}, "orders")))
 	require.NoError(t, s.Delete(t.Context(), owner, "orders"))
 	require.Equal(t, "webhook.endpoint_not_found", fault.CodeOf(s.Delete(t.Context(), owner, "orders")))
@@ -107,7 +107,7 @@ func TestService_DeletedEndpoint(t *testing.T) {
 	require.NoError(t, err)
 	require.NotContains(t, stored.URL, "example.org")
 	require.Empty(t, stored.Headers)
-	testkit.Eventually(t, patience, func() bool { return len(h.leased(t)) == 0 }, "its lease row goes")
+	testkit.Eventually(t, maxWait, func() bool { return len(h.leased(t)) == 0 }, "its lease row goes")
 
 	again, created, err := s.Set(t.Context(), owner, "orders", webhooks.EndpointSettings{URL: "https://example.org/hook"})
 	require.NoError(t, err)
@@ -115,7 +115,7 @@ func TestService_DeletedEndpoint(t *testing.T) {
 	require.NotEqual(t, first.Secret, again.Secret)
 	require.NotEmpty(t, again.Secret)
 	h.add("k")
-	testkit.Eventually(t, patience, func() bool { return h.delivered() == 2 })
+	testkit.Eventually(t, maxWait, func() bool { return h.delivered() == 2 })
 }
 
 // leased names the leases that there are.
@@ -129,7 +129,7 @@ func (h *webhookFixture) leased(t *testing.T) (names []string) {
 	return names
 }
 
-// TestDispatcher_PrunesLeases leaves no row behind, and leaves others alone.
+// TestDispatcher_PrunesLeases leaves no row behind, and keeps leases of other names.
 func TestDispatcher_PrunesLeases(t *testing.T) {
 	t.Parallel()
 	h := newFixture()
@@ -138,13 +138,13 @@ func TestDispatcher_PrunesLeases(t *testing.T) {
 	require.NoError(t, err)
 	h.run(t, "a", nil)
 	h.add("k")
-	testkit.Eventually(t, patience, func() bool { return h.delivered() == 1 })
+	testkit.Eventually(t, maxWait, func() bool { return h.delivered() == 1 })
 	mine := "webhook/" + h.sub.UID.String()
 	require.Contains(t, h.leased(t), mine)
 	h.mu.Lock()
 	h.gone = true
 	h.mu.Unlock()
-	testkit.Eventually(t, patience, func() bool { return strings.Join(h.leased(t), " ") == "projection/a/1" })
+	testkit.Eventually(t, maxWait, func() bool { return strings.Join(h.leased(t), " ") == "projection/a/1" })
 }
 
 // TestAttempts shows what came of attempts, with the time of the next.
@@ -169,7 +169,7 @@ func TestAttempts(t *testing.T) {
 	// It looks once, for up to half a TTL.
 	stop := h.run(t, "a", func(c *webhooks.Config) { c.ReconcileInterval, c.TTL, c.Concurrency = time.Hour, time.Hour, 1 })
 	h.add("k")
-	testkit.Eventually(t, patience, func() bool { return h.delivered() == 1 })
+	testkit.Eventually(t, maxWait, func() bool { return h.delivered() == 1 })
 	stop() // what was not written down yet is
 	caller := webhooks.Caller{Principal: owner}
 	list, err := h.service().Attempts(t.Context(), caller, "orders", 10)
@@ -189,14 +189,14 @@ func TestAttempts(t *testing.T) {
 
 	_, err = h.service().Attempts(t.Context(), webhooks.Caller{Principal: ports.Principal{TenantID: "acme", PersonID: "p-2"}}, "orders", 10)
 	require.Equal(t, "subscription.not_found", fault.CodeOf(err))
-	others := webhooks.Caller{Principal: ports.Principal{TenantID: "acme", PersonID: "p-2"}, Operator: true}
-	shown, err := h.service().List(t.Context(), others)
+	operator := webhooks.Caller{Principal: ports.Principal{TenantID: "acme", PersonID: "p-2"}, Operator: true}
+	shown, err := h.service().List(t.Context(), operator)
 	require.NoError(t, err)
 	require.Len(t, shown, 1)
 	require.Equal(t, "orders", shown[0].Subscription.ID)
 	require.NotNil(t, shown[0].Last)
 	require.Empty(t, shown[0].Secret)
-	e, err := h.service().Endpoint(t.Context(), others, "orders")
+	e, err := h.service().Endpoint(t.Context(), operator, "orders")
 	require.NoError(t, err)
 	require.Equal(t, []time.Duration{time.Minute}, e.Schedule)
 	none, err := h.service().List(t.Context(), webhooks.Caller{Principal: ports.Principal{TenantID: "globex", PersonID: "p-1"}, Operator: true})
@@ -205,8 +205,8 @@ func TestAttempts(t *testing.T) {
 	require.Empty(t, none)
 }
 
-// TestAttempts_HideOtherLegalEntities looks as somebody who may know of one legal
-// entity only, whose attempts are older than those at events of another.
+// TestAttempts_HideOtherLegalEntities reads as a caller who may see one legal entity only,
+// whose attempts are older than those at events of another.
 func TestAttempts_HideOtherLegalEntities(t *testing.T) {
 	t.Parallel()
 	h := newFixture()
@@ -274,8 +274,10 @@ func TestDispatcher_HandsOverEndpoints(t *testing.T) {
 		}
 		return ports.WebhookAnswer{Status: 204}, nil
 	}
-	// Nobody loses a lease because the machine is busy.
+	// No node loses a lease because the machine is busy.
 	h.run(t, "a", func(c *webhooks.Config) { c.Concurrency, c.TTL = 1, time.Hour })
+	answerFirst := sync.OnceFunc(func() { close(release) })
+	t.Cleanup(answerFirst) // runs before node a is stopped, which waits for the delivery
 	h.add("k")
 	<-begun
 	holder := func() string {
@@ -295,23 +297,23 @@ func TestDispatcher_HandsOverEndpoints(t *testing.T) {
 		require.Less(t, i, 255)
 	}
 	require.Zero(t, h.delivered())
-	close(release)
-	testkit.Eventually(t, patience, func() bool { return h.delivered() == 1 })
+	answerFirst()
+	testkit.Eventually(t, maxWait, func() bool { return h.delivered() == 1 })
 	h.mu.Lock()
 	require.Len(t, h.sent, 1, "handing over repeats nothing")
 	h.mu.Unlock()
 	select {
 	case <-h.context(1).Done():
-	case <-time.After(patience):
+	case <-time.After(maxWait):
 		t.Fatal("what ran here for the endpoint is never let go")
 	}
 	h.add("k")
-	testkit.Eventually(t, patience, func() bool { return h.delivered() == 2 })
+	testkit.Eventually(t, maxWait, func() bool { return h.delivered() == 2 })
 }
 
 // TestDispatcher_ChangeDrainsDeliveries changes a subscription, such as a reset does, and its
-// endpoint while a delivery is under way: whoever delivers from then on knows of the
-// change, and the delivery comes to its end.
+// endpoint while a delivery is in flight: later deliveries use the change, and the one in
+// flight finishes.
 func TestDispatcher_ChangeDrainsDeliveries(t *testing.T) {
 	t.Parallel()
 	h := newFixture()
@@ -344,12 +346,12 @@ func TestDispatcher_ChangeDrainsDeliveries(t *testing.T) {
 		},
 	} {
 		change()
-		h.add(fmt.Sprint("other ", i)) // which only somebody who does not wait for the answer delivers
-		testkit.Eventually(t, patience, func() bool { return h.delivered() == 1+i })
+		h.add(fmt.Sprint("other ", i)) // which only a worker that does not wait for the answer delivers
+		testkit.Eventually(t, maxWait, func() bool { return h.delivered() == 1+i })
 		require.NoError(t, h.context(1).Err(), "what is under way is not broken off")
 	}
 	end()
-	testkit.Eventually(t, patience, func() bool { return h.delivered() == 3 })
+	testkit.Eventually(t, maxWait, func() bool { return h.delivered() == 3 })
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	require.Len(t, h.sent, 3, "nothing was sent twice")

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -23,14 +24,17 @@ import (
 	"github.com/erpbackbone/backbone/test/testkit"
 )
 
-const patience = time.Minute
+const maxWait = time.Minute
 
 var owner = ports.Principal{TenantID: "acme", PersonID: "p-1"}
 
 // webhookFixture is everything around the package: an engine with messages of several keys, an
 // endpoint, and secrets.
 type webhookFixture struct {
+	ports.Principals // only PrincipalByPerson is called
+
 	mu        sync.Mutex
+	hangs     atomic.Bool // the list of subscriptions does not answer
 	queue     []*queued
 	changed   chan struct{}
 	refusals  []string
@@ -169,7 +173,11 @@ func (h *webhookFixture) resume(_ context.Context, p ports.Principal, id string)
 	return nil
 }
 
-func (h *webhookFixture) Subscriptions(context.Context, string) ([]subscription.Subscription, error) {
+func (h *webhookFixture) Subscriptions(ctx context.Context, _ string) ([]subscription.Subscription, error) {
+	if h.hangs.Load() {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.gone {
@@ -259,7 +267,7 @@ func (h *webhookFixture) service() *webhooks.Service {
 func (h *webhookFixture) run(t *testing.T, node string, change func(*webhooks.Config)) (stop func()) {
 	t.Helper()
 	c := webhooks.Config{
-		Service: h.service(), Consumer: h, Directory: h, Encoder: h, Leases: h.leases, Node: node,
+		Service: h.service(), Consumer: h, Principals: h, Encoder: h, Leases: h.leases, Node: node,
 		Concurrency: 4, Timing: webhooks.Timing{
 			ReconcileInterval: 10 * time.Millisecond, TTL: 500 * time.Millisecond, PollWait: 25 * time.Second, FirstPause: time.Millisecond, LongestPause: 5 * time.Millisecond, StallAfter: 30 * time.Second,
 		},

@@ -22,7 +22,7 @@ type Secrets interface {
 type Subscriptions interface {
 	// Subscription returns fault subscription.not_found if there is none.
 	Subscription(ctx context.Context, tenantID, id string) (subscription.Subscription, error)
-	// Subscriptions lists those of a tenant.
+	// Subscriptions lists those of a tenant; tenant "" lists all.
 	Subscriptions(ctx context.Context, tenantID string) ([]subscription.Subscription, error)
 }
 

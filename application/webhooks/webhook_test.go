@@ -39,7 +39,7 @@ func TestDispatcher_SignsDeliveries(t *testing.T) {
 	require.True(t, strings.HasPrefix(e.Secret, "whsec_"))
 	h.run(t, "a", nil)
 	h.add("k")
-	testkit.Eventually(t, patience, func() bool { return h.delivered() == 1 })
+	testkit.Eventually(t, maxWait, func() bool { return h.delivered() == 1 })
 	first := h.sent[0]
 	require.Equal(t, event.ID{15: 1}.String(), first.ID)
 	require.NoError(t, verify(t, e.Secret, first))
@@ -110,7 +110,7 @@ func TestDispatcher_KeepsOrderOfKey(t *testing.T) {
 	for range 10 {
 		h.add("x", "y", "z")
 	}
-	testkit.Eventually(t, patience, func() bool { return h.delivered() == 30 })
+	testkit.Eventually(t, maxWait, func() bool { return h.delivered() == 30 })
 	for offset := range 3 {
 		var of []int
 		for _, n := range arrived {
@@ -137,15 +137,15 @@ func TestDispatcher_StatusGoneDisablesEndpoint(t *testing.T) {
 	h.run(t, "a", func(c *webhooks.Config) { c.Concurrency = 1 })
 	h.add("k")
 	caller := webhooks.Caller{Principal: owner}
-	testkit.Eventually(t, patience, func() bool {
+	testkit.Eventually(t, maxWait, func() bool {
 		e, err := h.service().Endpoint(t.Context(), caller, "orders")
 		return err == nil && e.DisabledCode == "webhook.status_410" && !e.DisabledAt.IsZero()
 	})
-	testkit.Eventually(t, patience, func() bool {
+	testkit.Eventually(t, maxWait, func() bool {
 		attempts, err := h.service().Attempts(t.Context(), caller, "orders", 10)
 		return err == nil && len(attempts) == 1 && attempts[0].Status == 410 && attempts[0].Next.IsZero()
 	}, "no next attempt is promised")
-	testkit.Eventually(t, patience, func() bool { h.mu.Lock(); defer h.mu.Unlock(); return h.paused == 1 })
+	testkit.Eventually(t, maxWait, func() bool { h.mu.Lock(); defer h.mu.Unlock(); return h.paused == 1 })
 	require.Zero(t, h.delivered(), "the message waits")
 	h.mu.Lock()
 	h.stuck = fault.New(fault.Unavailable, "storage.unavailable", "away; try again")
@@ -161,7 +161,7 @@ func TestDispatcher_StatusGoneDisablesEndpoint(t *testing.T) {
 	require.False(t, created)
 	require.Empty(t, e.Secret)
 	require.True(t, e.DisabledAt.IsZero())
-	testkit.Eventually(t, patience, func() bool { return h.delivered() == 1 })
+	testkit.Eventually(t, maxWait, func() bool { return h.delivered() == 1 })
 	require.Equal(t, "https://example.org/new", h.sent[len(h.sent)-1].URL)
 	// What its owner has paused stays paused.
 	require.NoError(t, h.Pause(t.Context(), owner, "orders"))
@@ -182,7 +182,7 @@ func TestDispatcher_RetryAfter(t *testing.T) {
 	}
 	h.run(t, "a", func(c *webhooks.Config) { c.Concurrency = 1 })
 	h.add("x", "y")
-	testkit.Eventually(t, patience, func() bool { h.mu.Lock(); defer h.mu.Unlock(); return len(h.refusals) == 1 })
+	testkit.Eventually(t, maxWait, func() bool { h.mu.Lock(); defer h.mu.Unlock(); return len(h.refusals) == 1 })
 	h.add("z")
 	require.Never(t, func() bool { h.mu.Lock(); defer h.mu.Unlock(); return len(h.sent) > 1 }, 200*time.Millisecond, 10*time.Millisecond)
 	require.Equal(t, []string{"webhook.status_429"}, h.refusals)
@@ -212,7 +212,7 @@ func TestDispatcher_RefusesFailuresByCode(t *testing.T) {
 	}
 	h.run(t, "a", func(c *webhooks.Config) { c.Concurrency = 1 })
 	h.add("k")
-	testkit.Eventually(t, patience, func() bool { return h.delivered() == 1 })
+	testkit.Eventually(t, maxWait, func() bool { return h.delivered() == 1 })
 	require.Equal(t, []string{"webhook.status_302", "webhook.status_500", "webhook.timeout", "webhook.address_refused"}, h.refusals)
 	ids := map[string]bool{}
 	for _, r := range h.sent {
@@ -228,7 +228,7 @@ func TestDispatcher_KeyServiceUnavailable(t *testing.T) {
 	h.keys = fault.New(fault.Unavailable, "kms.unavailable", "away; wait")
 	h.run(t, "a", nil)
 	h.add("k")
-	testkit.Eventually(t, patience, func() bool { h.mu.Lock(); defer h.mu.Unlock(); return h.given > 2 })
+	testkit.Eventually(t, maxWait, func() bool { h.mu.Lock(); defer h.mu.Unlock(); return h.given > 2 })
 	require.Empty(t, h.sent)
 	require.Empty(t, h.refusals, "no attempt is lost")
 	_, err := h.service().Test(t.Context(), owner, "orders")
@@ -236,7 +236,7 @@ func TestDispatcher_KeyServiceUnavailable(t *testing.T) {
 	h.mu.Lock()
 	h.keys = nil
 	h.mu.Unlock()
-	testkit.Eventually(t, patience, func() bool { return h.delivered() == 1 })
+	testkit.Eventually(t, maxWait, func() bool { return h.delivered() == 1 })
 }
 
 func TestDispatcher_OwnerExpired(t *testing.T) {
@@ -251,7 +251,7 @@ func TestDispatcher_OwnerExpired(t *testing.T) {
 	h.mu.Lock()
 	h.expires = h.clock.Now().Add(time.Hour)
 	h.mu.Unlock()
-	testkit.Eventually(t, patience, func() bool { return h.delivered() == 2 })
+	testkit.Eventually(t, maxWait, func() bool { return h.delivered() == 2 })
 }
 
 func TestService_Permissions(t *testing.T) {
@@ -299,11 +299,11 @@ func TestDispatcher_DeletesEndpointOfDeletedSubscription(t *testing.T) {
 	h.set(t)
 	h.run(t, "a", nil)
 	h.add("k")
-	testkit.Eventually(t, patience, func() bool { return h.delivered() == 1 })
+	testkit.Eventually(t, maxWait, func() bool { return h.delivered() == 1 })
 	h.mu.Lock()
 	h.gone = true
 	h.mu.Unlock()
-	testkit.Eventually(t, patience, func() bool {
+	testkit.Eventually(t, maxWait, func() bool {
 		all, err := h.endpoints.WebhookEndpoints(t.Context(), "")
 		return err == nil && len(all) == 0
 	})
@@ -316,9 +316,9 @@ func TestDispatcher_TakeoverFromStoppedNode(t *testing.T) {
 	long := func(c *webhooks.Config) { c.TTL = time.Hour }
 	stop := h.run(t, "a", long)
 	h.add("k")
-	testkit.Eventually(t, patience, func() bool { return h.delivered() == 1 })
+	testkit.Eventually(t, maxWait, func() bool { return h.delivered() == 1 })
 	stop()
 	h.run(t, "b", long)
 	h.add("k")
-	testkit.Eventually(t, patience, func() bool { return h.delivered() == 2 })
+	testkit.Eventually(t, maxWait, func() bool { return h.delivered() == 2 })
 }

@@ -59,17 +59,17 @@ func newTerminal(t *testing.T, roles ...string) *terminal {
 	}
 	engine, err := opa.New(policies, opa.WithData("roles", catalog.RoleRights()), opa.WithTimeout(time.Minute))
 	require.NoError(t, err)
-	types := registry.New(store.Registry, schemas, catalog, clock)
+	types := registry.New(store.Registry, schemas, nil, catalog, clock)
 	require.NoError(t, types.RegisterBuiltIn(ctx))
 	who := tenancy.New(tenancy.Config{LegalEntities: store.Directory, Principals: store.Directory, Installations: store.Directory, Policies: engine, Owner: catalog.Owner, Roles: catalog.RoleNames(), Clock: clock, IDs: ids})
 	token, err := who.Enroll(ctx, ports.Principal{TenantID: "demo", PersonID: "p-1", PrincipalID: "l-1", ActorType: event.Human, Roles: roles})
 	require.NoError(t, err)
-	reads := query.New(store.Events, store.Events, who, query.NewCursorSealer([]byte("key")))
-	preparer := appending.NewPreparer(types, ids, appending.Limits{BatchEvents: 100, EventBytes: 1 << 20, EntityRefs: 128, Tags: 32})
+	reads := query.New(query.Config{Log: store.Events, Directory: who, Cursors: query.NewCursorSealer([]byte("key")), Clock: clock})
+	preparer := appending.NewPreparer(appending.PreparerConfig{Types: types, IDs: ids, Limits: appending.Limits{BatchEvents: 100, EventBytes: 1 << 20, EntityRefs: 128, Tags: 32}})
 	server, err := httpapi.New(httpapi.Config{
 		Logger: slog.New(slog.DiscardHandler), Metrics: prometheus.New(),
 		Limits: httpapi.Limits{BodyBytes: 4 << 20, EventBytes: 1 << 20, EventNodes: 50_000, Depth: 32, BatchEvents: 100, Body: time.Minute, Request: time.Minute},
-		Access: who, Events: reads, Types: types, Catalog: catalog, Appends: appending.NewService(preparer, store.Appender, store.Events, store.Intents, clock, ids, 0),
+		Access: who, Events: reads, Types: types, Catalog: catalog, Appends: appending.NewService(appending.Config{Preparer: preparer, Appender: store.Appender, Events: store.Events, Idempotency: store.Intents, Clock: clock, IDs: ids}),
 		Intents: testkit.Must(pipeline.New(pipeline.Config{
 			Catalog: catalog, Schemas: schemas, Policies: engine, Preparer: preparer, Appender: store.Appender, Events: store.Events, Intents: store.Intents, Idempotency: store.Intents, Clock: clock, IDs: ids,
 			Limits: pipeline.Limits{KeyTTL: time.Hour, CachedStreams: 1000, SnapshotEvery: 100},

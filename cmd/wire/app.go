@@ -215,7 +215,7 @@ func (a *App) compose(ctx context.Context, clock ports.Clock, ids ports.IDSource
 		return fmt.Errorf("policies: %w", err)
 	}
 	c := a.config
-	a.Registry = registry.New(a.Store.Registry, schemas, a.Catalog, clock, registry.WithTransforms(jq.New()))
+	a.Registry = registry.New(a.Store.Registry, schemas, jq.New(), a.Catalog, clock)
 	a.Upcaster = upcasting.New(a.Registry)
 	if err := a.Registry.RegisterBuiltIn(ctx); err != nil {
 		return err
@@ -232,8 +232,10 @@ func (a *App) compose(ctx context.Context, clock ports.Clock, ids ports.IDSource
 	if err := a.openPersonal(ctx, o, clock); err != nil {
 		return err
 	}
-	preparer := eventappend.NewPreparer(a.Registry, ids, appendLimits(c.Limits), eventappend.WithSealer(a.vault), eventappend.WithUpcaster(a.Upcaster))
-	a.appends = eventappend.NewService(preparer, a.Store.Appender, a.Store.Events, a.Store.Intents, clock, ids, c.Idempotency.TTL, eventappend.WithFingerprints(a.vault))
+	preparer := eventappend.NewPreparer(eventappend.PreparerConfig{Types: a.Registry, IDs: ids, Limits: appendLimits(c.Limits), Sealer: a.vault, Upcaster: a.Upcaster})
+	a.appends = eventappend.NewService(eventappend.Config{
+		Preparer: preparer, Appender: a.Store.Appender, Events: a.Store.Events, Idempotency: a.Store.Intents, Clock: clock, IDs: ids, KeyTTL: c.Idempotency.TTL, Fingerprints: a.vault,
+	})
 	a.streams = streams.New(streams.Config{Writer: streamWriter{a.appends}, Reader: a.Store.Events, Catalog: a.Catalog, Roles: a.Catalog.RoleNames()})
 	a.Pipeline, err = pipeline.New(pipeline.Config{
 		Catalog: a.Catalog, Schemas: schemas, Policies: engine, Preparer: preparer, Appender: a.Store.Appender, Events: upcasting.UpcastReader(a.Store.Events, a.Upcaster), Intents: a.Store.Intents,
@@ -260,7 +262,7 @@ func (a *App) compose(ctx context.Context, clock ports.Clock, ids ports.IDSource
 		return err
 	}
 	cursors := query.NewCursorSealer(cursorKey)
-	a.Query = query.New(a.Store.Events, a.Store.Events, a.Tenancy, cursors, query.WithSettleDelay(settleDelay))
+	a.Query = query.New(query.Config{Log: a.Store.Events, Directory: a.Tenancy, Cursors: cursors, Clock: clock, SettleDelay: settleDelay})
 	a.Registry.SetProver(upcasting.NewProver(a.Store.Events, cursors))
 	if err := a.composeFeeds(clock); err != nil {
 		return err
@@ -276,11 +278,10 @@ func (a *App) compose(ctx context.Context, clock ports.Clock, ids ports.IDSource
 			return err
 		}
 	}
-	a.Reports, err = query.NewReports(a.Query, a.Catalog.ReadModels(), sources, a.Runner, clock, 5*time.Second)
+	a.Reports, err = query.NewReports(a.Query, a.Catalog.ReadModels(), sources, a.Runner, 5*time.Second)
 	if err != nil {
 		return err
 	}
-	a.Reports.SettleDelay = settleDelay
 	a.entities, err = entities.New(entities.Config{
 		Log: upcasting.UpcastReader(a.Store.Events, a.Upcaster), Snapshots: a.Store.Snapshots, Positions: positions{a.Query, a.Reports}, Folds: a.Catalog, Background: a.background, Clock: clock,
 		Logger: a.logger, Observer: a.metrics, ReadingID: a.Registry.ReadingID, Limits: entities.Limits{SnapshotEvery: c.Query.SnapshotEvery, FoldTimeout: c.Query.FoldBudget},

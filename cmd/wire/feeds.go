@@ -27,7 +27,7 @@ func (a *App) composeFeeds(clock ports.Clock) (err error) {
 	if a.heads, err = subscriptions.NewHeadWatcher(watch); err != nil {
 		return err
 	}
-	a.feeds = query.NewFeeds(a.Query, a.Store.Events, clock)
+	a.feeds = query.NewFeeds(a.Query, a.Store.Events)
 	a.live, err = live.New(live.Config{Heads: a.heads, Clock: clock, Observer: a.metrics, Limits: live.Limits{
 		Heartbeat: c.Feeds.Heartbeat, AccessCheckInterval: c.Feeds.Review, PerPrincipal: c.Feeds.PerPrincipal, PerNode: c.Feeds.PerNode,
 	}})

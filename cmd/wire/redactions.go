@@ -33,7 +33,7 @@ func NewRedactionAnnouncer(ctx context.Context, store *postgres.Database, limits
 	if err != nil {
 		return nil, err
 	}
-	types := registry.New(store.Registry, schemas, catalog, system.Clock{}, registry.WithTransforms(jq.New()))
+	types := registry.New(store.Registry, schemas, jq.New(), catalog, system.Clock{})
 	if err := types.RegisterBuiltIn(ctx); err != nil {
 		return nil, err
 	}
@@ -42,7 +42,7 @@ func NewRedactionAnnouncer(ctx context.Context, store *postgres.Database, limits
 		return nil, err
 	}
 	return &redactionAnnouncer{
-		preparer: eventappend.NewPreparer(types, system.NewIDs(), appendLimits(limits)),
+		preparer: eventappend.NewPreparer(eventappend.PreparerConfig{Types: types, IDs: system.NewIDs(), Limits: appendLimits(limits)}),
 		appender: store.Appender,
 	}, nil
 }

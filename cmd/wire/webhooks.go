@@ -5,7 +5,6 @@ import (
 	"slices"
 	"time"
 
-	subscriptionstore "github.com/erpbackbone/backbone/adapters/postgres/subscriptions"
 	"github.com/erpbackbone/backbone/adapters/system"
 	sender "github.com/erpbackbone/backbone/adapters/webhook"
 	"github.com/erpbackbone/backbone/application/module"
@@ -21,12 +20,6 @@ import (
 type webhookRunner struct {
 	service    *webhooks.Service
 	dispatcher *webhooks.Dispatcher
-}
-
-// webhookDirectory finds subscriptions and their owners.
-type webhookDirectory struct {
-	*subscriptionstore.Store
-	ports.Principals
 }
 
 // composeWebhooks composes the delivery to endpoints.
@@ -47,7 +40,7 @@ func (a *App) composeWebhooks() error {
 		return err
 	}
 	dispatcher, err := webhooks.NewDispatcher(webhooks.Config{
-		Service: service, Consumer: subscriptionConsumer{a.Subscriptions}, Directory: webhookDirectory{a.Store.Subscriptions, a.Store.Directory}, Encoder: ownerEncoder{a}, Leases: a.Store.Leases, Node: a.config.Node.ID,
+		Service: service, Consumer: subscriptionConsumer{a.Subscriptions}, Principals: a.Store.Directory, Encoder: ownerEncoder{a}, Leases: a.Store.Leases, Node: a.config.Node.ID,
 		Logger: a.logger, Observer: a.metrics, Concurrency: c.Concurrency, Timing: webhooks.StandardTiming,
 	})
 	a.webhooks = &webhookRunner{service: service, dispatcher: dispatcher}

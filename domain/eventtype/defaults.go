@@ -108,7 +108,7 @@ func (d Defaults) collectMissingMembers(n schema.Node, words, v map[string]any, 
 		if _, has := v[name]; has {
 			continue
 		}
-		value, given := defaultOf(n.Child(properties[name], "properties", name))
+		value, given := DefaultOf(n.Child(properties[name], "properties", name))
 		if !given {
 			continue
 		}

@@ -245,7 +245,7 @@ func (w *schemaDiff) compareMembers(older, newer schema.Node, wordsOlder, wordsN
 }
 
 func (w *schemaDiff) addRequired(n schema.Node) {
-	value, given := defaultOf(n)
+	value, given := DefaultOf(n)
 	switch {
 	case !given:
 		w.add(RequiredAdded, n, DemandDefault, false, "earlier events do not carry it; give its schema a default, or make it optional")
@@ -256,8 +256,8 @@ func (w *schemaDiff) addRequired(n schema.Node) {
 	}
 }
 
-// defaultOf reads a member's default, beside a reference or where it leads.
-func defaultOf(n schema.Node) (any, bool) {
+// DefaultOf reads a member's default, beside a reference or where it leads.
+func DefaultOf(n schema.Node) (any, bool) {
 	words, _ := n.Value.(map[string]any)
 	if value, given := words["default"]; given {
 		return value, true
@@ -290,7 +290,7 @@ func (w *schemaDiff) guessRenames(older, newer schema.Node, before, after map[st
 	for _, name := range keys(before, after) {
 		_, was := before[name]
 		_, is := after[name]
-		_, hasDefault := defaultOf(newer.Child(after[name], "properties", name))
+		_, hasDefault := DefaultOf(newer.Child(after[name], "properties", name))
 		switch {
 		case was && !is:
 			gone = append(gone, name)

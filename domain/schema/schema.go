@@ -93,11 +93,11 @@ func (n Node) Resolve() (target Node, ok bool) {
 		if !isLocal {
 			return n, false
 		}
-		value, found := n.Doc.find(pointer)
+		next, found := n.Doc.At(pointer)
 		if !found {
 			return n, false
 		}
-		n = Node{n.Doc, pointer, value}
+		n = next
 	}
 	return n, false
 }
@@ -110,8 +110,9 @@ func LocalReference(ref any) (pointer string, ok bool) {
 	return pointer, isFragment && err == nil && (pointer == "" || pointer[0] == '/')
 }
 
-func (d *Document) find(pointer string) (v any, ok bool) {
-	v = d.root
+// At finds the value at a JSON pointer, which is empty or begins with "/".
+func (d *Document) At(pointer string) (n Node, ok bool) {
+	var v any = d.root
 	for _, token := range strings.Split(pointer, "/")[1:] {
 		switch inner := v.(type) {
 		case map[string]any:
@@ -125,10 +126,10 @@ func (d *Document) find(pointer string) (v any, ok bool) {
 			ok = false
 		}
 		if !ok {
-			return nil, false
+			return Node{}, false
 		}
 	}
-	return v, true
+	return Node{d, pointer, v}, true
 }
 
 // Keywords gives the keywords that the document's draft defines, nil for a boolean schema.

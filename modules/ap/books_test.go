@@ -80,11 +80,10 @@ func newBooks(tb testing.TB) *books {
 	store := memory.New(memory.Config{Clock: clock, LogName: "test", Keys: keys})
 	entity, err := store.Directory.CreateLegalEntity(tb.Context(), ports.LegalEntity{TenantID: "t", Code: "DEMF", Name: "Demo", TimeZone: "Europe/Berlin", Status: "active"})
 	require.NoError(tb, err)
-	types := registry.New(store.Registry, jsonschema.New(), catalog, clock)
+	types := registry.New(store.Registry, jsonschema.New(), nil, catalog, clock)
 	require.NoError(tb, types.RegisterBuiltIn(tb.Context()))
 	source := &ids{entropy: ulid.Monotonic(rand.New(rand.NewSource(1)), 0)}
-	preparer := appendevents.NewPreparer(types, source, appendevents.Limits{BatchEvents: 100, EventBytes: 1 << 20, EntityRefs: 128, Tags: 32},
-		appendevents.WithSealer(keys))
+	preparer := appendevents.NewPreparer(appendevents.PreparerConfig{Types: types, IDs: source, Limits: appendevents.Limits{BatchEvents: 100, EventBytes: 1 << 20, EntityRefs: 128, Tags: 32}, Sealer: keys})
 	b := &books{tb: tb, store: store, preparer: preparer, clock: clock, entity: entity, keys: keys, pipeline: testkit.Must(pipeline.New(pipeline.Config{
 		Catalog: catalog, Schemas: jsonschema.New(), Policies: policies, Preparer: preparer, Appender: store.Appender, Events: store.Events,
 		Intents: store.Intents, Idempotency: store.Intents, Sealer: keys, Opener: keys, Clock: clock, IDs: source, Retries: slices.Repeat([]time.Duration{time.Millisecond}, 50),

@@ -25,7 +25,7 @@ func (caughtUpPositions) Do(_ string, f func(context.Context)) bool {
 func (b *books) entityOf(kind, id string, change ...func(*entities.Query)) (object, string) {
 	b.tb.Helper()
 	s, err := entities.New(entities.Config{
-		Log: b.store.Events, Snapshots: b.store.Snapshots, Positions: query.New(b.store.Events, b.store.Events, nil, nil), Folds: catalog, Background: caughtUpPositions{}, Clock: b.clock,
+		Log: b.store.Events, Snapshots: b.store.Snapshots, Positions: query.New(query.Config{Log: b.store.Events, Clock: b.clock}), Folds: catalog, Background: caughtUpPositions{}, Clock: b.clock,
 		Limits: entities.Limits{SnapshotEvery: 1, FoldTimeout: time.Minute},
 	})
 	require.NoError(b.tb, err)

@@ -36,7 +36,7 @@ func TestUpgradeOfRegisteredTypes(t *testing.T) {
 	}
 	require.Equal(t, 33, len(before))
 	for range 2 { // the first start, and the next one
-		types := registry.New(store.Registry, jsonschema.New(), catalog, testkit.NewClock(b.clock.Now()))
+		types := registry.New(store.Registry, jsonschema.New(), nil, catalog, testkit.NewClock(b.clock.Now()))
 		require.NoError(t, types.RegisterBuiltIn(t.Context()))
 		for name, schema := range before {
 			first, err := types.Lookup(t.Context(), name, 1)

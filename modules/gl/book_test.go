@@ -59,11 +59,11 @@ func newUnconfiguredLedger(t testing.TB) *ledgerFixture {
 	policies, err := opa.New(catalog.Policies, opa.WithTimeout(time.Minute)) // a busy machine decides as an idle one
 	require.NoError(t, err)
 	store := memory.New(memory.Config{Clock: clock, LogName: "test.example"})
-	types := registry.New(store.Registry, schemas, catalog, clock)
+	types := registry.New(store.Registry, schemas, nil, catalog, clock)
 	require.NoError(t, types.RegisterBuiltIn(t.Context()))
 	entity, err := store.Directory.CreateLegalEntity(t.Context(), ports.LegalEntity{TenantID: "demo", Code: "USMF", Name: "USMF", TimeZone: "UTC", Status: "active"})
 	require.NoError(t, err)
-	preparer := appendpkg.NewPreparer(types, ids{}, appendpkg.Limits{BatchEvents: 100, EventBytes: 1 << 20, EntityRefs: 100, Tags: 50})
+	preparer := appendpkg.NewPreparer(appendpkg.PreparerConfig{Types: types, IDs: ids{}, Limits: appendpkg.Limits{BatchEvents: 100, EventBytes: 1 << 20, EntityRefs: 100, Tags: 50}})
 	b := &ledgerFixture{
 		store: store, entity: entity, persons: map[string]pipeline.Caller{},
 		intake: testkit.Must(pipeline.New(pipeline.Config{
@@ -71,7 +71,7 @@ func newUnconfiguredLedger(t testing.TB) *ledgerFixture {
 			Events: store.Events, Intents: store.Intents, Idempotency: store.Intents, Clock: clock, IDs: ids{},
 			Limits: pipeline.Limits{KeyTTL: time.Hour, CachedStreams: 1000, SnapshotEvery: 100},
 		})),
-		append: appendpkg.NewService(preparer, store.Appender, store.Events, store.Intents, clock, ids{}, time.Hour),
+		append: appendpkg.NewService(appendpkg.Config{Preparer: preparer, Appender: store.Appender, Events: store.Events, Idempotency: store.Intents, Clock: clock, IDs: ids{}, KeyTTL: time.Hour}),
 	}
 	return b
 }

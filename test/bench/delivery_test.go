@@ -193,8 +193,8 @@ func tokens(ctx context.Context, running *sync.WaitGroup) <-chan struct{} {
 // feeds follows everything with n feeds; the first one's arrivals count.
 func (p *deliveryFixture) feeds(n int) func(context.Context, *subscriptions.HeadWatcher, *arrivalTimes) {
 	return func(ctx context.Context, w *subscriptions.HeadWatcher, a *arrivalTimes) {
-		reads := query.New(p.engine.store.Events, p.engine.store.Events, legalEntityStub{p.engine.store}, query.NewCursorSealer([]byte("bench")))
-		feeds := query.NewFeeds(reads, p.engine.store.Events, system.Clock{})
+		reads := query.New(query.Config{Log: p.engine.store.Events, Directory: legalEntityStub{p.engine.store}, Cursors: query.NewCursorSealer([]byte("bench")), Clock: system.Clock{}})
+		feeds := query.NewFeeds(reads, p.engine.store.Events)
 		service := testkit.Must(live.New(live.Config{Heads: w, Clock: system.Clock{}, Limits: live.Limits{Heartbeat: 15 * time.Second, AccessCheckInterval: time.Minute, PerPrincipal: 20, PerNode: 1000}}))
 		var running sync.WaitGroup
 		for i := range n {

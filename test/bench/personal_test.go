@@ -109,8 +109,7 @@ func newPersonal(t *testing.T, e *engine, keys *keystore.Store, data ports.DataK
 		Keys: keys, DataKeys: data, Manifests: types, Observer: p.calls,
 		Limits: vault.Limits{Entries: c.Vault.CachedKeys, Life: c.Vault.KeyLife, Poll: c.Vault.Poll, MaxCalls: c.KMS.Calls, MaxCallWait: c.KMS.CallWait},
 	}))
-	p.preparer = eventappend.NewPreparer(types, system.NewIDs(),
-		eventappend.Limits{BatchEvents: 100, EventBytes: 1 << 20, EntityRefs: 128, Tags: 32}, eventappend.WithSealer(p.vault))
+	p.preparer = eventappend.NewPreparer(eventappend.PreparerConfig{Types: types, IDs: system.NewIDs(), Limits: eventappend.Limits{BatchEvents: 100, EventBytes: 1 << 20, EntityRefs: 128, Tags: 32}, Sealer: p.vault})
 	return p
 }
 

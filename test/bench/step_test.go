@@ -46,12 +46,12 @@ func newPipeline(b *testing.B) *pipelineFixture {
 	policies, err := opa.New(catalog.Policies)
 	require.NoError(b, err)
 	store := memory.New(memory.Config{Clock: clock, LogName: logName})
-	types := registry.New(store.Registry, schemas, catalog, clock)
+	types := registry.New(store.Registry, schemas, nil, catalog, clock)
 	require.NoError(b, types.RegisterBuiltIn(b.Context()))
 	p := &pipelineFixture{}
-	p.preparer = eventappend.NewPreparer(types, ids, eventappend.Limits{
+	p.preparer = eventappend.NewPreparer(eventappend.PreparerConfig{Types: types, IDs: ids, Limits: eventappend.Limits{
 		BatchEvents: limits.BatchEvents, EventBytes: limits.EventBytes, EntityRefs: limits.EntityRefs, Tags: limits.Tags,
-	})
+	}})
 	p.intake, err = pipeline.New(pipeline.Config{
 		Catalog: catalog, Schemas: schemas, Policies: policies, Preparer: p.preparer, Appender: store.Appender, Events: store.Events, Intents: store.Intents,
 		Idempotency: store.Intents, Clock: clock, IDs: ids,

@@ -40,7 +40,7 @@ func followWriters(t *testing.T, s *suite) {
 	for i := range 4 {
 		join(i)
 	}
-	service := query.New(s.store, s.store, directory{s.store}, query.NewCursorSealer([]byte("a key of this suite")))
+	service := query.New(query.Config{Log: s.store, Directory: directory{s.store}, Cursors: query.NewCursorSealer([]byte("a key of this suite"))})
 	seen := map[event.PartitionID][]event.ID{}
 	cursor, pages, empty := "0", 0, 0
 	follow := func(count int) bool {

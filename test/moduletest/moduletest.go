@@ -59,7 +59,7 @@ func New(t testing.TB, modules ...module.Module) *Books {
 	store := memory.New(memory.Config{Clock: clock, LogName: "test.example.org"})
 	entity, err := store.Directory.CreateLegalEntity(t.Context(), ports.LegalEntity{TenantID: "test", Code: "USMF", Name: "USMF", TimeZone: "UTC", Status: "active"})
 	require.NoError(t, err)
-	types := registry.New(store.Registry, schemas, catalog, clock)
+	types := registry.New(store.Registry, schemas, nil, catalog, clock)
 	require.NoError(t, types.RegisterBuiltIn(t.Context()))
 	limits := configs.Default().Limits
 	return &Books{
@@ -67,9 +67,9 @@ func New(t testing.TB, modules ...module.Module) *Books {
 		Pipeline: testkit.Must(pipeline.New(pipeline.Config{
 			Catalog: catalog, Schemas: schemas, Policies: policies, Appender: store.Appender, Events: store.Events, Intents: store.Intents, Idempotency: store.Intents, Clock: clock, IDs: ids,
 			Limits: pipeline.Limits{KeyTTL: time.Hour, CachedStreams: 1000, SnapshotEvery: 100},
-			Preparer: eventappend.NewPreparer(types, ids, eventappend.Limits{
+			Preparer: eventappend.NewPreparer(eventappend.PreparerConfig{Types: types, IDs: ids, Limits: eventappend.Limits{
 				BatchEvents: limits.BatchEvents, EventBytes: limits.EventBytes, EntityRefs: limits.EntityRefs, Tags: limits.Tags,
-			}),
+			}}),
 		})),
 	}
 }

@@ -61,13 +61,13 @@ func TestCreate_ExpectedVersionZero(t *testing.T) {
 	require.NoError(t, create(creation("3", new(0))), "what was deleted is not there")
 }
 
-// faster is a register in which another caller creates a projection just before.
-type faster struct {
+// contendedRegister is a register in which another caller creates a projection just before.
+type contendedRegister struct {
 	ports.ProjectionRegister
 	before func()
 }
 
-func (f *faster) AddProjection(ctx context.Context, p projection.Projection) (projection.Projection, error) {
+func (f *contendedRegister) AddProjection(ctx context.Context, p projection.Projection) (projection.Projection, error) {
 	f.before()
 	return f.ProjectionRegister.AddProjection(ctx, p)
 }
@@ -79,7 +79,7 @@ func TestCreate_ExpectedVersionZeroConcurrent(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			g := newCustomFixture(t)
-			register := &faster{ProjectionRegister: g.store.ProjectionVersions, before: func() {
+			register := &contendedRegister{ProjectionRegister: g.store.ProjectionVersions, before: func() {
 				for n := range versions {
 					if n > 0 {
 						require.NoError(t, g.service.Delete(t.Context(), "acme", "sums", "bob"))
@@ -88,7 +88,7 @@ func TestCreate_ExpectedVersionZeroConcurrent(t *testing.T) {
 					require.NoError(t, err)
 				}
 			}}
-			late := testkit.Must(custom.New(custom.Config{Compiler: jq.NewWithLimits(patient()), Rows: g.store.ProjectionRows, Register: register, Entities: g.store.Directory, Events: g.store.Events, Recompute: custom.RecomputeConfig{RecomputeLimits: recomputeLimits}}))
+			late := testkit.Must(custom.New(custom.Config{Compiler: jq.NewWithLimits(untimedLimits()), Rows: g.store.ProjectionRows, Register: register, Entities: g.store.Directory, Events: g.store.Events, Recompute: custom.RecomputeConfig{RecomputeLimits: recomputeLimits}}))
 			_, _, err := late.Create(t.Context(), custom.Creation{Name: "sums", Definition: definition("acme", ".id", "2"), By: "ada", Expected: new(0)})
 			wrongVersion(t, err, 0, versions, "there is a projection sums already")
 		})

@@ -25,8 +25,8 @@ import (
 var start = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
 const (
-	patience = time.Minute
-	posted   = "shop.invoice.posted"
+	maxWait = time.Minute
+	posted  = "shop.invoice.posted"
 	// sums counts invoices and adds their amounts up, by vendor.
 	sums = `{n: ((.state.n // 0) + 1), sum: ((.state.sum // 0) + (.event.data.amount | tonumber))}`
 )
@@ -39,9 +39,9 @@ type customFixture struct {
 	service *custom.Service
 }
 
-// patient are the limits of programs, without that of time: what a program may do is
-// counted, and a busy machine makes none fail.
-func patient() jq.Limits {
+// untimedLimits are the limits of programs without the limit of time, so that no program fails
+// because the machine is busy.
+func untimedLimits() jq.Limits {
 	limits := jq.DefaultLimits()
 	limits.Time = time.Hour
 	return limits
@@ -51,7 +51,7 @@ func newCustomFixture(t *testing.T) *customFixture {
 	t.Helper()
 	g := &customFixture{clock: testkit.NewClock(start), ids: system.NewIDs()}
 	g.store = memory.New(memory.Config{LogName: "x", Clock: g.clock})
-	limits := patient()
+	limits := untimedLimits()
 	limits.Steps, limits.Work, limits.OutputBytes = 100_000, 8<<20, projection.MaxState+1024
 	g.service = testkit.Must(custom.New(custom.Config{
 		Compiler: jq.NewWithLimits(limits), Rows: g.store.ProjectionRows, Register: g.store.ProjectionVersions, Entities: g.store.Directory, Events: g.store.Events, Recompute: custom.RecomputeConfig{RecomputeLimits: recomputeLimits},
@@ -155,7 +155,7 @@ func (g *customFixture) node(t *testing.T) (r *projections.Runner, stop func()) 
 // until lets time pass until a condition holds.
 func (g *customFixture) until(t *testing.T, r *projections.Runner, condition func() bool, what string) {
 	t.Helper()
-	testkit.Eventually(t, patience, func() bool { g.clock.Advance(50 * time.Millisecond); r.Wake(); return condition() }, what)
+	testkit.Eventually(t, maxWait, func() bool { g.clock.Advance(50 * time.Millisecond); r.Wake(); return condition() }, what)
 }
 
 func (g *customFixture) operations() *projections.Operations {

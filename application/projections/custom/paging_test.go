@@ -23,13 +23,13 @@ func payloadBytes(events []event.Recorded) (n int) {
 	return n
 }
 
-// weighed knows how large the largest answer was.
-type weighed struct {
+// largestAnswer knows how large the largest answer was.
+type largestAnswer struct {
 	ports.EventSearcher
 	largest int
 }
 
-func (w *weighed) SearchEvents(ctx context.Context, q ports.EventQuery, scan int) (ports.EventScan, error) {
+func (w *largestAnswer) SearchEvents(ctx context.Context, q ports.EventQuery, scan int) (ports.EventScan, error) {
 	found, err := w.EventSearcher.SearchEvents(ctx, q, scan)
 	w.largest = max(w.largest, payloadBytes(found.Events))
 	return found, err
@@ -40,8 +40,8 @@ func (w *weighed) SearchEvents(ctx context.Context, q ports.EventQuery, scan int
 func TestTrial_PagesLargeEvents(t *testing.T) {
 	t.Parallel()
 	g := newCustomFixture(t)
-	reads := &weighed{EventSearcher: g.store.Events}
-	service := testkit.Must(custom.New(custom.Config{Compiler: jq.NewWithLimits(patient()), Rows: g.store.ProjectionRows, Register: g.store.ProjectionVersions, Entities: g.store.Directory, Events: reads, Recompute: custom.RecomputeConfig{RecomputeLimits: recomputeLimits}}))
+	reads := &largestAnswer{EventSearcher: g.store.Events}
+	service := testkit.Must(custom.New(custom.Config{Compiler: jq.NewWithLimits(untimedLimits()), Rows: g.store.ProjectionRows, Register: g.store.ProjectionVersions, Entities: g.store.Directory, Events: reads, Recompute: custom.RecomputeConfig{RecomputeLimits: recomputeLimits}}))
 	service.SetTrialEvents(15)
 	le := g.entity(t, "acme", "USMF")
 	text := strings.Repeat("x", 1<<20)

@@ -38,7 +38,7 @@ func newRecomputeFixture(t *testing.T, change func(*custom.RecomputeConfig)) *re
 	if change != nil {
 		change(&c)
 	}
-	g.service = testkit.Must(custom.New(custom.Config{Compiler: jq.NewWithLimits(patient()), Rows: g.store.ProjectionRows, Register: g.store.ProjectionVersions, Entities: g.store.Directory, Events: g.store.Events, Recompute: c}))
+	g.service = testkit.Must(custom.New(custom.Config{Compiler: jq.NewWithLimits(untimedLimits()), Rows: g.store.ProjectionRows, Register: g.store.ProjectionVersions, Entities: g.store.Directory, Events: g.store.Events, Recompute: c}))
 	g.targets = testkit.Must(projections.NewTargets(projections.TargetsConfig{Register: g.store.ProjectionVersions, CustomRows: g.service, MaxEvents: 10_000}))
 	g.le = g.entity(t, "acme", "USMF")
 	return g
@@ -100,7 +100,7 @@ func (g *recomputeFixture) bill(t require.TestingT, stream, machine, vendor, amo
 // damage writes rows that no event makes.
 func (g *recomputeFixture) damage(t require.TestingT, p projection.Projection, rows map[string]string, gone ...string) {
 	g.write(t, g.le, "shop.other", `{}`)
-	_, _, err := g.store.Projections.Advance(context.Background(), ports.ProjectionAdvance{ProjectionWork: g.work(p)}, scribble{g.store.ProjectionRows, rows, gone})
+	_, _, err := g.store.Projections.Advance(context.Background(), ports.ProjectionAdvance{ProjectionWork: g.work(p)}, rowWriter{g.store.ProjectionRows, rows, gone})
 	require.NoError(t, err)
 }
 
@@ -108,13 +108,13 @@ func (g *recomputeFixture) work(p projection.Projection) ports.ProjectionWork {
 	return ports.ProjectionWork{Projection: p.Name, Version: p.Version, Partition: g.le.Partition}
 }
 
-type scribble struct {
+type rowWriter struct {
 	store ports.ProjectionRows
 	rows  map[string]string
 	gone  []string
 }
 
-func (s scribble) Apply(ctx context.Context, tx ports.ProjectionTx, b ports.ProjectionBatch) error {
+func (s rowWriter) Apply(ctx context.Context, tx ports.ProjectionTx, b ports.ProjectionBatch) error {
 	var rows []ports.ProjectionRow
 	for key, state := range s.rows {
 		rows = append(rows, ports.ProjectionRow{Key: key, State: json.RawMessage(state), Sequence: 1})

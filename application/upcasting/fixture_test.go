@@ -71,13 +71,13 @@ func setup(t testing.TB) *upcastFixture {
 	catalog, err := module.Build(jsonschema.New(), shopModule{})
 	require.NoError(t, err)
 	b.catalog = catalog
-	b.types = registry.New(b.store.Registry, jsonschema.New(), catalog, clock, registry.WithTransforms(jq.New()))
+	b.types = registry.New(b.store.Registry, jsonschema.New(), jq.New(), catalog, clock)
 	b.types.SetProver(upcasting.NewProver(b.store.Events, query.NewCursorSealer([]byte("key"))))
 	require.NoError(t, b.types.RegisterBuiltIn(t.Context()))
 	b.service = upcasting.New(b.types)
 	ids := system.NewIDs()
-	preparer := eventappend.NewPreparer(b.types, ids, eventappend.Limits{BatchEvents: 100, EventBytes: 1 << 20, EntityRefs: 8, Tags: 8}, eventappend.WithUpcaster(b.service))
-	b.appends = eventappend.NewService(preparer, b.store.Appender, b.store.Events, b.store.Intents, clock, ids, time.Hour)
+	preparer := eventappend.NewPreparer(eventappend.PreparerConfig{Types: b.types, IDs: ids, Limits: eventappend.Limits{BatchEvents: 100, EventBytes: 1 << 20, EntityRefs: 8, Tags: 8}, Upcaster: b.service})
+	b.appends = eventappend.NewService(eventappend.Config{Preparer: preparer, Appender: b.store.Appender, Events: b.store.Events, Idempotency: b.store.Intents, Clock: clock, IDs: ids, KeyTTL: time.Hour})
 	return b
 }
 
