@@ -53,9 +53,6 @@ type StreamID struct {
 // String gives "type/id".
 func (s StreamID) String() string { return s.Type + "/" + s.ID }
 
-// IsZero reports whether no stream is named.
-func (s StreamID) IsZero() bool { return s == StreamID{} }
-
 // ParseStreamID splits "type/id" at the first slash.
 func ParseStreamID(s string) (StreamID, error) {
 	t, id, ok := strings.Cut(s, "/")

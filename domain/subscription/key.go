@@ -46,11 +46,6 @@ func (s *Settings) KeyOf(e *event.Recorded) Key {
 	return hashKey(PerStream, e.Stream.Type, e.Stream.ID)
 }
 
-// NeedsPayload reports whether keys are computed from the payload.
-func (s *Settings) NeedsPayload() bool {
-	return strings.HasPrefix(s.PartitionBy, entityPrefix) || strings.HasPrefix(s.PartitionBy, pathPrefix)
-}
-
 func hashKey(parts ...string) Key {
 	h := sha256.New()
 	var n [4]byte
