@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/jsondoc"
 )
 
 // Limits of one event (security.md section 12).
@@ -113,7 +114,7 @@ func (l *findings) declaration(at string, d Declaration, f *field) {
 	for _, s := range path.steps {
 		token := ""
 		if s != each {
-			token = string(appendToken(nil, s))
+			token = "/" + jsondoc.EscapeToken(s)
 		}
 		f.tokens = append(f.tokens, token)
 	}
@@ -155,11 +156,9 @@ func (l *findings) subject(at string, raw json.RawMessage, f *field) {
 		l.add(at+"/path", "pii.subject_invalid", "the path leads to many subjects; each [*] must be one that the field's path has at the same place")
 		return
 	}
-	var pointer []byte
 	for _, name := range own {
-		pointer = appendToken(pointer, name)
+		f.subjectAt += "/" + jsondoc.EscapeToken(name)
 	}
-	f.subjectAt = string(pointer)
 }
 
 // ClassAt returns the class of the declared field at a pointer of Resolve; data is the

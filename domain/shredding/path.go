@@ -93,19 +93,3 @@ func common(a, b []string) int {
 
 // overlap reports whether one path is a prefix of the other.
 func overlap(a, b []string) bool { return common(a, b) == min(len(a), len(b)) }
-
-// appendToken adds a name as a token of an RFC 6901 pointer.
-func appendToken(dst []byte, name string) []byte {
-	dst = append(dst, '/')
-	for i := range len(name) {
-		switch c := name[i]; c {
-		case '~':
-			dst = append(dst, '~', '0')
-		case '/':
-			dst = append(dst, '~', '1')
-		default:
-			dst = append(dst, c)
-		}
-	}
-	return dst
-}
