@@ -228,6 +228,16 @@ func (r Recorded) Data() (json.RawMessage, error) {
 	return data, nil
 }
 
+// DecodeData decodes the data of a stored payload, numbers as they are written; nil if there
+// are none.
+func DecodeData(payload []byte) (any, error) {
+	data, found, err := jsondoc.Member(payload, "data")
+	if err != nil || !found {
+		return nil, err
+	}
+	return jsondoc.Decode(data)
+}
+
 var errNoData = errors.New("it has no data")
 
 // Actor builds the actor from the skeleton's columns.
