@@ -23,9 +23,9 @@ const (
 //	{"path": "$.contacts[*].email", "class": "contact", "subject": {"path": "$.contacts[*].person_id", "type": "person"}}
 //	{"path": "$.bank.iban", "class": "bank", "subject": {"entity_role": "payee"}}
 type Declaration struct {
-	Path    string
-	Class   string
-	Subject json.RawMessage
+	Path    string          `json:"path"`
+	Class   string          `json:"class"`
+	Subject json.RawMessage `json:"subject,omitempty"`
 }
 
 // Manifest declares which parts of an event type's data are personal and who their subject
