@@ -93,7 +93,7 @@ type item struct {
 func (b *books) openItems(p *pgxpool.Pool, asOf string, known event.Sequence, params map[string]string) []item {
 	b.tb.Helper()
 	report, err := appostgres.NewOpenItems(p).Query(b.tb.Context(), ports.ReadModelQuery{
-		Partition: b.entity.Partition, Entity: b.entity, AsOf: event.MustDate(asOf), Known: known, KnownAt: fmt.Sprintf("seq:%d", known), Params: params,
+		Partition: b.entity.Partition, Entity: b.entity, AsOf: event.MustDate(asOf), Known: known, KnownAt: fmt.Sprintf("seq:%d", known), Params: params, Limit: 1000,
 	})
 	require.NoError(b.tb, err)
 	require.False(b.tb, report.HasMore)

@@ -34,7 +34,7 @@ func projectVendors(t *testing.T, p *pgxpool.Pool, events []event.Recorded, size
 func (b *books) vendors(p *pgxpool.Pool, asOf string, known event.Sequence, params map[string]string) string {
 	b.tb.Helper()
 	report, err := appostgres.NewVendors(p).Query(b.tb.Context(), ports.ReadModelQuery{
-		Partition: b.entity.Partition, Entity: b.entity, AsOf: event.MustDate(asOf), Known: known, KnownAt: fmt.Sprintf("seq:%d", known), Params: params,
+		Partition: b.entity.Partition, Entity: b.entity, AsOf: event.MustDate(asOf), Known: known, KnownAt: fmt.Sprintf("seq:%d", known), Params: params, Limit: 1000,
 	})
 	require.NoError(b.tb, err)
 	require.False(b.tb, report.HasMore)

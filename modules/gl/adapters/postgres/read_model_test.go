@@ -100,7 +100,7 @@ func (b *ledgerFixture) project(t *testing.T) {
 func (b *ledgerFixture) query(asOf string, known event.Sequence, params map[string]string) ports.ReadModelQuery {
 	return ports.ReadModelQuery{
 		Partition: partition, Entity: ports.LegalEntity{Partition: partition, Code: "USMF"}, AsOf: event.MustDate(asOf),
-		Known: known, KnownAt: fmt.Sprintf("seq:%d", known), Params: params,
+		Known: known, KnownAt: fmt.Sprintf("seq:%d", known), Params: params, Limit: maxRows,
 	}
 }
 
@@ -280,7 +280,6 @@ func (b *ledgerFixture) comparePages(t *testing.T, asOf event.Date, known event.
 	t.Helper()
 	for _, account := range slices.Sorted(maps.Keys(want)) {
 		q := b.query(asOf.String(), known, map[string]string{"account": account})
-		q.Limit = maxRows
 		whole, err := postgres.NewAccountLedger(b.pool).Query(t.Context(), q)
 		require.NoError(t, err)
 		require.False(t, whole.HasMore)
@@ -301,6 +300,7 @@ func (b *ledgerFixture) comparePages(t *testing.T, asOf event.Date, known event.
 	}
 }
 
+// maxRows is more than the rows of any report here.
 const maxRows = 5000
 
 // naive folds the events for the balances by account.
