@@ -196,7 +196,7 @@ c2Vj cmV0</cbc:EmbeddedDocumentBinaryObject></cac:Attachment></cac:AdditionalDoc
 	require.NoError(t, err, violations(err))
 	require.True(t, d.PayeeDiffers)
 	require.Equal(t, "RF18", d.PaymentReference)
-	require.Equal(t, 1, d.PaymentAccounts.Len())
+	require.Equal(t, "1 account(s)", fmt.Sprint(d.PaymentAccounts))
 	require.Equal(t, ubl.PayeeBankMatch, d.PaymentAccounts.Compare([]string{"X", "GR160110 SECRET"}))
 	require.Equal(t, ubl.PayeeBankMismatch, d.PaymentAccounts.Compare(nil))
 	require.Equal(t, ubl.PayeeBankNone, ubl.Accounts{}.Compare([]string{"X"}))
