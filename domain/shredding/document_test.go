@@ -225,7 +225,7 @@ func TestOpenDocumentAnswers(t *testing.T) {
 	require.Equal(t, "pii.unsealable", fault.CodeOf(err))
 }
 
-func TestSealDocumentRefuses(t *testing.T) {
+func TestSealDocument_Refusals(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
 	document := []byte(`{"a":{"b":1}}`)

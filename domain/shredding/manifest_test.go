@@ -78,7 +78,7 @@ func FuzzPath(f *testing.F) {
 	})
 }
 
-func TestParseManifestRefuses(t *testing.T) {
+func TestParseManifest_Refusals(t *testing.T) {
 	t.Parallel()
 	raw := func(path, class, subject string) shredding.Declaration {
 		return shredding.Declaration{Path: path, Class: class, Subject: json.RawMessage(subject)}
@@ -148,7 +148,7 @@ func TestResolve(t *testing.T) {
 	}
 }
 
-func TestResolveRefuses(t *testing.T) {
+func TestResolve_Refusals(t *testing.T) {
 	t.Parallel()
 	payee := event.EntityRef{Type: "vendor", ID: "V-1", Role: "payee"}
 	many := func(n int, element string) string {
@@ -207,7 +207,7 @@ func TestResolveRefuses(t *testing.T) {
 }
 
 // An array of many elements is read once per field, not once per element.
-func TestResolveIsLinear(t *testing.T) {
+func TestResolve_LinearTime(t *testing.T) {
 	t.Parallel()
 	document := []byte(`{"contacts":[` + strings.Repeat(`{},`, 300_000) + `{"email":1,"person_id":"P"}]}`)
 	fields, err := contacts(t).Resolve(document, "", nil)

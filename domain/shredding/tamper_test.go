@@ -44,7 +44,7 @@ var exchanges = map[string]func(to, from *place){
 	"key version":    func(to, from *place) { to.version = from.version },
 }
 
-func TestOpenRefusesSwappedCiphertexts(t *testing.T) {
+func TestOpen_SwappedCiphertexts(t *testing.T) {
 	t.Parallel()
 	dek := run(0, 32) // one DEK everywhere, so that the place alone decides
 	a := place{knownLocation(), employee, shredding.KeyStandard, 1}
@@ -105,7 +105,7 @@ func TestAADFieldBoundaries(t *testing.T) {
 	}
 }
 
-func TestOpenRefusesFlippedBits(t *testing.T) {
+func TestOpen_FlippedBits(t *testing.T) {
 	t.Parallel()
 	key := testKey(t, shredding.KeyStandard, 1, run(0, 32))
 	at := knownLocation()
@@ -141,7 +141,7 @@ func TestOpenRefusesFlippedBits(t *testing.T) {
 	require.Greater(t, count, 12_000)
 }
 
-func TestOpenRefusesOtherKey(t *testing.T) {
+func TestOpen_OtherKey(t *testing.T) {
 	t.Parallel()
 	at := knownLocation()
 	right, wrong := testKey(t, 0, 1, run(0, 32)), testKey(t, 0, 1, run(1, 32))

@@ -36,7 +36,7 @@ func (b *books) approve(p object) []string {
 	return lines(b.events(b.must("cfo", "ap.approve_invoice", object{"invoice_id": b.invoice(p)}))[1])
 }
 
-func TestApproveSeedInvoice(t *testing.T) {
+func TestApprove_SeedInvoice(t *testing.T) {
 	t.Parallel()
 	b := newBooks(t)
 	b.vendor("V-1042", object{"name": "Contoso Supply Ltd", "country": "US"})
@@ -206,7 +206,7 @@ func TestCreditMemo(t *testing.T) {
 	require.Equal(t, "not ours", rejected[0].data["reason"])
 }
 
-func TestApproveHeldDocument(t *testing.T) {
+func TestApprove_HeldDocument(t *testing.T) {
 	t.Parallel()
 	b := newBooks(t)
 	b.vendor("V1", nil)
@@ -247,7 +247,7 @@ func TestApproveHeldDocument(t *testing.T) {
 	}
 }
 
-func TestApproveInClosedPeriods(t *testing.T) {
+func TestApprove_ClosedPeriods(t *testing.T) {
 	t.Parallel()
 	b := newBooks(t)
 	b.vendor("V1", nil)
@@ -277,7 +277,7 @@ func TestApproveInClosedPeriods(t *testing.T) {
 	require.Contains(t, moved[1].Tags, "period:2025-04")
 }
 
-func TestApproveLedgerRefusals(t *testing.T) {
+func TestApprove_LedgerRefusals(t *testing.T) {
 	t.Parallel()
 	b := newBooks(t)
 	b.vendor("V1", nil)
@@ -313,7 +313,7 @@ func TestApproveLedgerRefusals(t *testing.T) {
 	b.refused("ap.invoice.coding_missing", "approver", "ap.approve_invoice", object{"invoice_id": events[0].Stream.ID})
 }
 
-func TestApproveWithoutLedger(t *testing.T) {
+func TestApprove_LedgerMissing(t *testing.T) {
 	t.Parallel()
 	b := newBooks(t)
 	var err error
@@ -323,7 +323,7 @@ func TestApproveWithoutLedger(t *testing.T) {
 	b.refused("gl.ledger.not_configured", "ap_clerk", "ap.submit_invoice", paper("V1", "A", "10", nil))
 }
 
-func TestApproveOverLimit(t *testing.T) {
+func TestApprove_OverLimit(t *testing.T) {
 	t.Parallel()
 	b := newBooks(t)
 	b.vendor("V1", nil)
@@ -349,7 +349,7 @@ func TestApproveOverLimit(t *testing.T) {
 	require.Empty(t, f.Attributes["roles_that_may"])
 }
 
-func TestApproveWithSecondApprover(t *testing.T) {
+func TestApprove_SecondApprover(t *testing.T) {
 	t.Parallel()
 	b := newBooks(t)
 	b.vendor("V1", nil)
@@ -369,7 +369,7 @@ func TestApproveWithSecondApprover(t *testing.T) {
 	require.Len(t, b.events(b.must("controller:ann", "ap.approve_invoice", object{"invoice_id": one})), 3)
 }
 
-func TestConfigureNeedsSecondPerson(t *testing.T) {
+func TestConfigure_SecondPerson(t *testing.T) {
 	t.Parallel()
 	b := newBooks(t)
 	b.must("admin", "ap.configure", object{"second_person": true})

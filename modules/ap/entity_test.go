@@ -85,9 +85,9 @@ func (b *books) sequence(n event.Sequence) string {
 	return string(text)
 }
 
-// TestEntitiesKeepPersonsSealed reads a person and a contact; their values are
+// TestEntities_PersonsStaySealed reads a person and a contact; their values are
 // copies that open by themselves, in stored snapshots too.
-func TestEntitiesKeepPersonsSealed(t *testing.T) {
+func TestEntities_PersonsStaySealed(t *testing.T) {
 	t.Parallel()
 	b := newBooks(t)
 	sole := b.naturalPerson(nil)

@@ -31,7 +31,7 @@ const publishedAttachment = `{
 	"id": {"type": "string"}, "filename": {"type": "string"}, "content_type": {"type": "string"}, "size_bytes": {"type": "integer"}
 }`
 
-func TestInvoiceSchemaStaysCompatible(t *testing.T) {
+func TestInvoiceSchema_Compatibility(t *testing.T) {
 	t.Parallel()
 	newBooks(t)
 	var invoice *eventtype.Registration

@@ -109,7 +109,7 @@ func items(tb testing.TB, report ports.Report) []item {
 	return out
 }
 
-func TestOpenItemRow(t *testing.T) {
+func TestOpenItems_Row(t *testing.T) {
 	t.Parallel()
 	b, p := newBooks(t), pool(t)
 	b.vendor("V1", nil)
@@ -212,7 +212,7 @@ func naive(tb testing.TB, events []event.Recorded, asOf event.Date, known event.
 	return open, control
 }
 
-func TestOpenItemsEqualControlAccount(t *testing.T) {
+func TestOpenItems_EqualControlAccount(t *testing.T) {
 	t.Parallel()
 	b, p := newBooks(t), pool(t)
 	b.manyDocuments()
@@ -243,7 +243,7 @@ func TestOpenItemsEqualControlAccount(t *testing.T) {
 	}
 }
 
-func TestOpenItemsFiltersAndPages(t *testing.T) {
+func TestOpenItems_FiltersAndPages(t *testing.T) {
 	t.Parallel()
 	b, p := newBooks(t), pool(t)
 	b.manyDocuments()

@@ -18,7 +18,7 @@ import (
 
 // Every member that is named like a person's datum is declared or says why it is
 // none, in every version and in every intent.
-func TestPersonalDataIsDeclared(t *testing.T) {
+func TestPersonalData_Declared(t *testing.T) {
 	t.Parallel()
 	newBooks(t)
 	declared := map[string]int{}
@@ -117,7 +117,7 @@ func TestNaturalPerson(t *testing.T) {
 	require.NotContains(t, b.stored(f.IntentID), "Mira", "nor in what is refused")
 }
 
-func TestPersonalDataInTheWrongPlace(t *testing.T) {
+func TestPersonalData_WrongMember(t *testing.T) {
 	t.Parallel()
 	b := newBooks(t)
 	sole := func(more object) object {
@@ -222,7 +222,7 @@ func TestContacts(t *testing.T) {
 
 // Vendors of the first version stay what they were, and the raw door takes no
 // person in clear either.
-func TestVendorsOfVersion1(t *testing.T) {
+func TestVendors_Version1(t *testing.T) {
 	t.Parallel()
 	b := newBooks(t)
 	raw := func(id, data string) error {
@@ -256,7 +256,7 @@ func TestVendorsOfVersion1(t *testing.T) {
 
 // A fold is the same whether personal values are sealed, redacted or, as in events
 // of before there were keys, in clear: it reads none of them.
-func TestFoldsHoldNoPersonalValue(t *testing.T) {
+func TestFolds_NoPersonalValue(t *testing.T) {
 	t.Parallel()
 	b := newBooks(t)
 	e := b.naturalPerson(object{"vendor_id": "SOLE-1", "party_id": "P7", "terms": object{"net_days": 10}})

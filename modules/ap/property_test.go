@@ -13,7 +13,7 @@ import (
 // Whatever a consistent document holds, its approval posts a journal that
 // balances per currency and in functional currency, and whose control line is the
 // document's total with its rounding.
-func TestApprovedDocumentsBalance(t *testing.T) {
+func TestApprove_JournalsBalance(t *testing.T) {
 	t.Parallel()
 	b := newBooks(t)
 	b.vendor("V1", nil)

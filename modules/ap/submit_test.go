@@ -29,7 +29,7 @@ func seedInvoice() object {
 	}
 }
 
-func TestSubmitSeedInvoice(t *testing.T) {
+func TestSubmit_SeedInvoice(t *testing.T) {
 	t.Parallel()
 	b := newBooks(t)
 	b.vendor("V-1042", object{"name": "Contoso Supply Ltd", "country": "US"})
@@ -53,7 +53,7 @@ func TestSubmitSeedInvoice(t *testing.T) {
 	require.Equal(t, s.Stream, events[1].Stream)
 }
 
-func TestSubmitRefusals(t *testing.T) {
+func TestSubmit_Refusals(t *testing.T) {
 	t.Parallel()
 	b := newBooks(t)
 	b.vendor("V1", nil)
@@ -208,7 +208,7 @@ func suspects(events []recorded) []any {
 	return out
 }
 
-func TestSubmitFindsPossibleDuplicates(t *testing.T) {
+func TestSubmit_PossibleDuplicates(t *testing.T) {
 	t.Parallel()
 	b := newBooks(t)
 	b.vendor("V1", nil)
@@ -234,7 +234,7 @@ func TestSubmitFindsPossibleDuplicates(t *testing.T) {
 	require.Empty(t, suspects(submit(paper("V1", "x5", "100.01", object{"invoice_date": "2025-03-22"}))))
 }
 
-func TestSubmitIgnoresRejectedDuplicates(t *testing.T) {
+func TestSubmit_RejectedDuplicates(t *testing.T) {
 	t.Parallel()
 	b := newBooks(t)
 	b.vendor("V1", nil)
@@ -353,7 +353,7 @@ func TestDueDate(t *testing.T) {
 
 // Of documents that race with the same total on the same day exactly one is
 // above suspicion.
-func TestSubmitPossibleDuplicateRace(t *testing.T) {
+func TestSubmit_PossibleDuplicateRace(t *testing.T) {
 	t.Parallel()
 	b := newBooks(t)
 	b.vendor("V1", nil)
@@ -380,7 +380,7 @@ func TestSubmitPossibleDuplicateRace(t *testing.T) {
 }
 
 // What makes a document true in itself is checked on raw appends too.
-func TestRawSubmissionIsChecked(t *testing.T) {
+func TestRawAppend_Checks(t *testing.T) {
 	t.Parallel()
 	b := newBooks(t)
 	prepare := func(data string, dimensions map[string]string, entities ...event.EntityRef) ([]event.Prepared, error) {

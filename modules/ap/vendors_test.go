@@ -81,7 +81,7 @@ const vendorRows = `[
 
 const miraRow = `{"name":"Mira Sandvik","address":"Birkenweg 9, 22100 Lund","vat_id":"SE 556677"}`
 
-func TestVendorsReport(t *testing.T) {
+func TestVendors_Report(t *testing.T) {
 	t.Parallel()
 	b, p := newBooks(t), pool(t)
 	ids := b.manyVendors(t)
@@ -128,7 +128,7 @@ func TestVendorsReport(t *testing.T) {
 	require.Equal(t, "cursor.invalid", fault.CodeOf(err))
 }
 
-func TestVendorsRebuild(t *testing.T) {
+func TestVendors_Rebuild(t *testing.T) {
 	t.Parallel()
 	b, p := newBooks(t), pool(t)
 	b.manyVendors(t)
@@ -153,7 +153,7 @@ func TestVendorsRebuild(t *testing.T) {
 
 // Copies of values that nothing has sealed, as of events of before there were keys,
 // are not made; what a redaction left is said.
-func TestVendorsRefusePlainValues(t *testing.T) {
+func TestVendors_PlainValuesAreRefused(t *testing.T) {
 	t.Parallel()
 	b, p := newBooks(t), pool(t)
 	b.manyVendors(t)
@@ -211,7 +211,7 @@ func copies(t *testing.T, p *pgxpool.Pool, s shredding.Subject) (rows int) {
 
 // After a contact and a sole trader are erased every figure and every state is what
 // it was; only names are gone.
-func TestErasureKeepsAmounts(t *testing.T) {
+func TestErasure_KeepsAmounts(t *testing.T) {
 	t.Parallel()
 	b, p := newBooks(t), pool(t)
 	ids := b.manyVendors(t)

@@ -10,7 +10,7 @@ import (
 	"github.com/erpbackbone/backbone/domain/fault"
 )
 
-func TestPostJournalWithoutConfiguration(t *testing.T) {
+func TestPostJournal_Unconfigured(t *testing.T) {
 	t.Parallel()
 	b := newUnconfiguredLedger(t)
 	b.refused(t, "gl.ledger.not_configured", "gl_accountant", "gl.post_journal", examplePostJournal)
@@ -45,7 +45,7 @@ func TestConfigureLedger(t *testing.T) {
 	}
 }
 
-func TestRoundingNeedsAccount(t *testing.T) {
+func TestPostJournal_RoundingAccountMissing(t *testing.T) {
 	t.Parallel()
 	b := newLedger(t)
 	b.do(t, "admin", "gl.configure_ledger", strings.Replace(exampleConfigureLedger, `"rounding": "6990", `, "", 1))
@@ -167,7 +167,7 @@ func TestLimits(t *testing.T) {
 	require.Equal(t, fault.Forbidden, f.Kind)
 }
 
-func TestPostJournalLateAndOverLimit(t *testing.T) {
+func TestPostJournal_LateAndOverLimit(t *testing.T) {
 	t.Parallel()
 	b := newLedger(t)
 	b.period(t, "soft", "gl", "2026-03", "")

@@ -41,7 +41,7 @@ func TestPostJournal(t *testing.T) {
 	require.Equal(t, "GJ-2026-000002", data["journal_number"])
 }
 
-func TestPostJournalInForeignCurrency(t *testing.T) {
+func TestPostJournal_ForeignCurrency(t *testing.T) {
 	t.Parallel()
 	b := newLedger(t)
 	_, data := b.journal(t, b.do(t, "gl_accountant", "gl.post_journal", twoLines("100.00", "100.00", "EUR", "2026-03-15")))
@@ -134,7 +134,7 @@ func TestJournalRefusals(t *testing.T) {
 	}
 }
 
-func TestTooManyLines(t *testing.T) {
+func TestPostJournal_LineLimit(t *testing.T) {
 	t.Parallel()
 	b := newLedger(t)
 	lines := strings.Repeat(`{"account": "1000", "debit_credit": "credit", "amount": 1}, {"account": "1400", "debit_credit": "debit", "amount": 1},`, 1000)
@@ -209,7 +209,7 @@ func TestRawJournals(t *testing.T) {
 	require.Equal(t, "append.dimension_missing", fault.CodeOf(b.raw("gl.journal.posted", "gl.journal", journal("", usd("5"), usd("5")), nil)))
 }
 
-func TestJournalNumberIsUnique(t *testing.T) {
+func TestJournalNumber_Duplicate(t *testing.T) {
 	t.Parallel()
 	b := newLedger(t)
 	b.do(t, "gl_accountant", "gl.post_journal", examplePostJournal)

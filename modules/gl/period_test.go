@@ -113,7 +113,7 @@ func (b *ledgerFixture) bringTo(t testing.TB, period, ledgerState, apState strin
 	}
 }
 
-func TestHardCloseReportsFirstOpenDate(t *testing.T) {
+func TestHardClose_FirstOpenDate(t *testing.T) {
 	t.Parallel()
 	b := newLedger(t)
 	for _, p := range []string{"2026-04", "2026-05"} {
@@ -165,7 +165,7 @@ func TestPeriodSteps(t *testing.T) {
 	refuse("gl.period.hard_closed", "reopen", "gl", "2026-03")
 }
 
-func TestHardCloseInOrder(t *testing.T) {
+func TestHardClose_Order(t *testing.T) {
 	t.Parallel()
 	b := newLedger(t)
 	b.do(t, "admin", "gl.configure_ledger", strings.Replace(exampleConfigureLedger, `"orderly_close": false`, `"orderly_close": true`, 1))
@@ -180,7 +180,7 @@ func TestHardCloseInOrder(t *testing.T) {
 	b.refused(t, "gl.period.year_open", "controller", "gl.close_period", `{"module": "gl", "period": "2026-12", "level": "hard"}`)
 }
 
-func TestHardCloseWaitsForPendingIntents(t *testing.T) {
+func TestHardClose_PendingIntents(t *testing.T) {
 	t.Parallel()
 	b := newLedger(t)
 	waiting := b.waits(t, "gl_accountant", "gl.post_journal", twoLines("20000", "20000", "USD", "2026-03-15"))
@@ -191,7 +191,7 @@ func TestHardCloseWaitsForPendingIntents(t *testing.T) {
 	b.period(t, "hard", "gl", "2026-03", "")
 }
 
-func TestPeriodClosedWhileIntentWaits(t *testing.T) {
+func TestApprove_PeriodIsClosed(t *testing.T) {
 	t.Parallel()
 	b := newLedger(t)
 	waiting := b.waits(t, "gl_accountant", "gl.post_journal", twoLines("20000", "20000", "USD", "2026-03-15"))

@@ -13,7 +13,7 @@ import (
 
 // The ledger has no personal data: no type declares any, and what is named like a
 // person's datum says why it is none.
-func TestLedgerHasNoPersonalData(t *testing.T) {
+func TestPersonalData_NoneDeclared(t *testing.T) {
 	t.Parallel()
 	catalog, err := module.Build(jsonschema.New(), gl.New())
 	require.NoError(t, err)

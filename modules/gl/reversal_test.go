@@ -55,7 +55,7 @@ func TestReversalDate(t *testing.T) {
 	require.Equal(t, "2026-03-20", second.EffectiveDate.String(), "today")
 }
 
-func TestReverseJournalOnBlockedAccount(t *testing.T) {
+func TestReverseJournal_BlockedAccount(t *testing.T) {
 	t.Parallel()
 	b := newLedger(t)
 	first, _ := b.journal(t, b.do(t, "gl_accountant", "gl.post_journal", twoLines("1", "1", "USD", "2026-03-10")))
@@ -87,7 +87,7 @@ func TestSubledgerJournal(t *testing.T) {
 	b.refused(t, "gl.journal.already_reversed", "ap_clerk", "ap.undo", fmt.Sprintf(`{"undo": %q, "date": "2026-03-16"}`, e.Stream.ID))
 }
 
-func TestReverseClosingJournal(t *testing.T) {
+func TestReverseJournal_ClosingJournal(t *testing.T) {
 	t.Parallel()
 	b := newLedger(t)
 	id := ids{}.NewID(now).String()

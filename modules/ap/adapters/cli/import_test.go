@@ -22,7 +22,7 @@ import (
 	"github.com/erpbackbone/backbone/test/testkit"
 )
 
-func TestImportStandardExamples(t *testing.T) {
+func TestImport_StandardExamples(t *testing.T) {
 	t.Parallel()
 	dir := testkit.SharedData(t, "en16931/ubl/examples")
 	s := newServer()
@@ -71,7 +71,7 @@ func compare(a, b string) int {
 	return slices.Compare([]string{filepath.Base(a)}, []string{filepath.Base(b)})
 }
 
-func TestImportSamples(t *testing.T) {
+func TestImport_Samples(t *testing.T) {
 	t.Parallel()
 	s := newServer()
 	r := importFolder(t, s, 1, sampleFolder(t))
@@ -110,7 +110,7 @@ func counts(r *cli.Report) cli.Totals {
 
 // Another person's keys, keys that expired and another posting date all lead to the
 // business key, and the vendor's to its id.
-func TestImportDuplicatesWithoutReplay(t *testing.T) {
+func TestImport_DuplicatesWithoutReplay(t *testing.T) {
 	t.Parallel()
 	s := newServer()
 	require.Equal(t, 6, importFolder(t, s, 2, sampleFolder(t)).Totals.Accepted)
@@ -134,7 +134,7 @@ func TestImportDuplicatesWithoutReplay(t *testing.T) {
 	}
 }
 
-func TestImportDuplicateWithOtherPostingDate(t *testing.T) {
+func TestImport_DuplicateWithOtherPostingDate(t *testing.T) {
 	t.Parallel()
 	s := newServer()
 	path := writeInvoice(t, t.TempDir(), "a.xml")
@@ -151,7 +151,7 @@ func TestImportDuplicateWithOtherPostingDate(t *testing.T) {
 // A later file that says more about a vendor gets it registered, although an
 // earlier one was refused for it; and a vendor is registered once, however many
 // files name it at once and whatever they call it.
-func TestImportRegistersVendorsOnce(t *testing.T) {
+func TestImport_VendorIsRegisteredOnce(t *testing.T) {
 	t.Parallel()
 	dir, s := t.TempDir(), newServer()
 	for i := range 20 {
@@ -176,7 +176,7 @@ func TestImportRegistersVendorsOnce(t *testing.T) {
 	require.Equal(t, "V-000001", r.Files[0].VendorID)
 }
 
-func TestImportRefusedVendor(t *testing.T) {
+func TestImport_RefusedVendor(t *testing.T) {
 	t.Parallel()
 	s := newServer()
 	s.before = func(_ context.Context, q submission) error {
@@ -195,7 +195,7 @@ func TestImportRefusedVendor(t *testing.T) {
 
 // Files of one vendor and number go one after another in name order, whatever the
 // number looks like; others go side by side.
-func TestImportKeepsOrderPerDocumentNumber(t *testing.T) {
+func TestImport_OrderPerDocumentNumber(t *testing.T) {
 	t.Parallel()
 	const lanes, papers = 4, 5
 	dir, s := t.TempDir(), newServer()
@@ -252,7 +252,7 @@ func TestImportKeepsOrderPerDocumentNumber(t *testing.T) {
 	}
 }
 
-func TestImportRetriesBusyServer(t *testing.T) {
+func TestImport_BusyServerIsRetried(t *testing.T) {
 	t.Parallel()
 	s := newServer()
 	var pauses []time.Duration
@@ -281,7 +281,7 @@ func TestImportRetriesBusyServer(t *testing.T) {
 }
 
 // What this very run did before an answer got lost counts as done by it.
-func TestImportLostAnswer(t *testing.T) {
+func TestImport_LostAnswer(t *testing.T) {
 	t.Parallel()
 	s := newServer()
 	lost := map[string]bool{}
@@ -297,7 +297,7 @@ func TestImportLostAnswer(t *testing.T) {
 	require.Len(t, s.documents, 1)
 }
 
-func TestImportFileThatServerFailsOn(t *testing.T) {
+func TestImport_ServerFailsOnOneFile(t *testing.T) {
 	t.Parallel()
 	s := newServer()
 	s.before = func(_ context.Context, q submission) error {
@@ -312,7 +312,7 @@ func TestImportFileThatServerFailsOn(t *testing.T) {
 	require.Equal(t, "internal", byName(t, r, "02-invoice-usd-allowance-charge.xml").Code)
 }
 
-func TestImportUnreachableServer(t *testing.T) {
+func TestImport_UnreachableServer(t *testing.T) {
 	t.Parallel()
 	dir, s := t.TempDir(), newServer()
 	for i := range 40 {
@@ -348,7 +348,7 @@ func TestImportUnreachableServer(t *testing.T) {
 	require.Len(t, s.documents, 40)
 }
 
-func TestImportStopsWhenRejected(t *testing.T) {
+func TestImport_StopsAfterRejection(t *testing.T) {
 	t.Parallel()
 	for _, failure := range []*fault.Error{
 		fault.New(fault.Unauthenticated, "auth.token_invalid", "send a valid token"),
@@ -368,7 +368,7 @@ func TestImportStopsWhenRejected(t *testing.T) {
 	}
 }
 
-func TestImportInterrupted(t *testing.T) {
+func TestImport_Interrupted(t *testing.T) {
 	t.Parallel()
 	dir, s := t.TempDir(), newServer()
 	for i := range 10 {
@@ -391,7 +391,7 @@ func TestImportInterrupted(t *testing.T) {
 	require.ErrorContains(t, r.Err(), "interrupted")
 }
 
-func TestImportPendingIntents(t *testing.T) {
+func TestImport_PendingIntents(t *testing.T) {
 	t.Parallel()
 	s := newServer()
 	status := "pending_approval"
@@ -426,7 +426,7 @@ func TestImportPendingIntents(t *testing.T) {
 	require.Contains(t, r.Files[0].Detail, "vendor")
 }
 
-func TestImportUnreadableFile(t *testing.T) {
+func TestImport_UnreadableFile(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	gone := filepath.Join(dir, "b.xml")
@@ -438,7 +438,7 @@ func TestImportUnreadableFile(t *testing.T) {
 	require.Equal(t, 2, exitCode(t, r.Err()))
 }
 
-func TestImportDanglingLink(t *testing.T) {
+func TestImport_DanglingLink(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	require.NoError(t, os.Symlink(filepath.Join(dir, "gone"), filepath.Join(dir, "a.xml")))

@@ -13,7 +13,7 @@ import (
 
 // Of imports at once one sends a document first, and the server may take its time with it:
 // the others wait for what becomes of it, up to the end that every request has.
-func TestImportWaitsForRunningRequest(t *testing.T) {
+func TestImport_RunningRequest(t *testing.T) {
 	t.Parallel()
 	importing := func(answers int) (r *cli.Report, pauses []time.Duration) {
 		s := newServer()

@@ -147,7 +147,7 @@ func TestTrialBalance(t *testing.T) {
 }
 
 // Each page shows its accounts and the totals of all.
-func TestTrialBalancePages(t *testing.T) {
+func TestTrialBalance_Pages(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.journal("2026-03-10", "1200.5")
@@ -176,7 +176,7 @@ func TestTrialBalancePages(t *testing.T) {
 	require.Equal(t, "cursor.malformed", fault.CodeOf(err))
 }
 
-func TestTrialBalanceForeignLines(t *testing.T) {
+func TestTrialBalance_ForeignLines(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.add(domain.EventJournalPosted, "2026-03-10", `{"journal_number": "A", "description": "x", "functional_currency": "USD", "lines": [
@@ -243,8 +243,8 @@ func TestAccountLedger(t *testing.T) {
 	require.Equal(t, "cursor.malformed", fault.CodeOf(err))
 }
 
-// TestReportsOnBothTimeAxes compares reports at random places with a naive fold of the events.
-func TestReportsOnBothTimeAxes(t *testing.T) {
+// TestReports_BothTimeAxes compares reports at random places with a naive fold of the events.
+func TestReports_BothTimeAxes(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	random := rand.New(rand.NewPCG(1, 2))
@@ -346,7 +346,7 @@ func TestGrants(t *testing.T) {
 
 // A version that is built while another is shown neither appears in its reports nor is lost
 // when the other forgets.
-func TestVersionsAreSeparate(t *testing.T) {
+func TestProjection_SeparateVersions(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.journal("2026-03-10", "10")
