@@ -191,7 +191,7 @@ func base() event.Skeleton {
 	}
 }
 
-// TestChainChecksum_EveryField changes one field after the other: each must show.
+// TestChainChecksum_EveryField changes one field after the other: each changes the checksum.
 func TestChainChecksum_EveryField(t *testing.T) {
 	t.Parallel()
 	reference := base()

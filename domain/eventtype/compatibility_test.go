@@ -167,8 +167,8 @@ func TestComparisonRefusal(t *testing.T) {
 	require.Equal(t, "/data_schema/properties/b", f.Violations[1].Field)
 }
 
-// However a schema is made, a comparison ends, and what was not compared is not
-// called compatible.
+// TestCompare_Limits checks that a comparison of any schemas ends, and that parts that were not
+// compared are not compatible.
 func TestCompare_Limits(t *testing.T) {
 	t.Parallel()
 	var deep strings.Builder

@@ -42,7 +42,7 @@ func TestDefaultsFill(t *testing.T) {
 }
 
 // TestCompare_Upcasters is the part of the policy that an upcaster changes:
-// what it lifts is a new version instead of a new type. It answers for nothing else.
+// a difference that an upcaster covers demands a new version instead of a new type.
 func TestCompare_Upcasters(t *testing.T) {
 	t.Parallel()
 	base := eventtype.Registration{

@@ -209,7 +209,7 @@ func TestCheck_HostileDocuments(t *testing.T) {
 	if raceDetector {
 		t.Skip("the race detector changes times and allocations")
 	}
-	const attempts = 50 // other work on the machine and the collector only add, so one good attempt tells
+	const attempts = 50 // other work on the machine and the collector only add, so one good attempt is enough
 	for name, raw := range hostile() {
 		limits := jsondoc.Limits{Bytes: len(raw)} // so that the other limits have to hold
 		fastest, least := time.Hour, uint64(1<<62)

@@ -119,7 +119,7 @@ func pointers(t require.TestingT, raw []byte) map[string]string {
 	return out
 }
 
-// Sealing any places of any document and opening it again changes no byte.
+// TestSealAndOpenDocument checks that sealing and opening random fields changes no byte.
 func TestSealAndOpenDocument(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)

@@ -151,8 +151,7 @@ func TestOpen_OtherKey(t *testing.T) {
 	refused(t, err)
 }
 
-// Salts and nonces of many values, and the value keys made of them, are all
-// different.
+// TestSaltsAndNonces checks that salts, nonces and value keys of many values are all different.
 func TestSaltsAndNonces(t *testing.T) {
 	t.Parallel()
 	requireUniqueSaltsAndNonces(t, 100_000)
@@ -176,8 +175,8 @@ func requireUniqueSaltsAndNonces(t *testing.T, count int) {
 	require.Len(t, commitments, count)
 }
 
-// After a roll-over both versions open what they sealed, and neither opens what
-// the other sealed.
+// TestKeyVersions checks that each version of a key opens the values that it sealed and no value
+// of another version.
 func TestKeyVersions(t *testing.T) {
 	t.Parallel()
 	at := knownLocation()

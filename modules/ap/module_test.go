@@ -10,8 +10,8 @@ import (
 	"github.com/erpbackbone/backbone/test/moduletest"
 )
 
-// The published first version of the invoice's schema: nothing of it may be
-// removed, renamed or given another type.
+// publishedInvoice is the published first version of the invoice's schema. No member of it may
+// be removed, renamed or given another type.
 const publishedInvoice = `{
 	"invoice_number": {"type": "string", "maxLength": 50}, "vendor_id": {"type": "string"}, "vendor_name": {"type": "string"},
 	"invoice_date": {"type": "string", "format": "date"}, "due_date": {"type": "string", "format": "date"},

@@ -309,8 +309,8 @@ func TestOpenItems_FiltersAndPages(t *testing.T) {
 	}
 }
 
-// Tables carry what architecture demands of a read model's, and the reader may
-// only read.
+// TestReadModelGrants checks that the primary key of every table begins with partition_id, and
+// that the role of readers may only select.
 func TestReadModelGrants(t *testing.T) {
 	t.Parallel()
 	p := pool(t)

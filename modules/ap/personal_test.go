@@ -16,8 +16,8 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// Every member that is named like a person's datum is declared or says why it is
-// none, in every version and in every intent.
+// TestPersonalData_Declared checks that every member that is named like a person's datum is
+// declared or has a reason why it is none, in every version and every intent.
 func TestPersonalData_Declared(t *testing.T) {
 	t.Parallel()
 	newBooks(t)
@@ -39,7 +39,7 @@ func TestPersonalData_Declared(t *testing.T) {
 	}
 }
 
-// The names of a person's data as they are sent here.
+// The personal values that the tests send.
 const (
 	personName  = "Mira Sandvik"
 	contactName = "Olaf Petersen"
@@ -220,8 +220,8 @@ func TestContacts(t *testing.T) {
 	b.execute("ap_clerk", "ap.remove_vendor_contact", object{"vendor_id": "V1", "contact_id": "C-1"})
 }
 
-// Vendors of the first version stay what they were, and the raw door takes no
-// person in clear either.
+// TestVendors_Version1 checks that vendors of the first version are unchanged, and that raw
+// appends of a person in clear are refused.
 func TestVendors_Version1(t *testing.T) {
 	t.Parallel()
 	b := newBooks(t)
@@ -254,8 +254,8 @@ func TestVendors_Version1(t *testing.T) {
 	require.Equal(t, "OLD-1", b.refuse("ap.vendor.duplicate", "ap_clerk", "ap.register_vendor", object{"name": "Other", "country": "DK", "vat_id": "dk 1"}).Holder.DocumentID)
 }
 
-// A fold is the same whether personal values are sealed, redacted or, as in events
-// of before there were keys, in clear: it reads none of them.
+// TestFolds_NoPersonalValue checks that a fold gives the same state whether personal values are
+// sealed, redacted or, as in events from before key management, in clear.
 func TestFolds_NoPersonalValue(t *testing.T) {
 	t.Parallel()
 	b := newBooks(t)

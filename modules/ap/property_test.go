@@ -10,9 +10,9 @@ import (
 	"github.com/erpbackbone/backbone/domain/money"
 )
 
-// Whatever a consistent document holds, its approval posts a journal that
-// balances per currency and in functional currency, and whose control line is the
-// document's total with its rounding.
+// TestApprove_JournalsBalance checks on random consistent documents that the approval posts a
+// journal that balances per currency and in functional currency, and whose control line is
+// the document's total with its rounding.
 func TestApprove_JournalsBalance(t *testing.T) {
 	t.Parallel()
 	b := newBooks(t)

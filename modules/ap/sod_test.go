@@ -86,7 +86,7 @@ func TestSegregationOfDuties(t *testing.T) {
 	}
 }
 
-// Every intent refuses the roles that it is not for.
+// TestRoles checks that every intent refuses all roles except those that it is for.
 func TestRoles(t *testing.T) {
 	t.Parallel()
 	b := newBooks(t)

@@ -351,8 +351,8 @@ func TestDueDate(t *testing.T) {
 	require.Equal(t, []any{"2025-04-14", "default_terms"}, due("V2"))
 }
 
-// Of documents that race with the same total on the same day exactly one is
-// above suspicion.
+// TestSubmit_PossibleDuplicateRace submits documents with the same total and day concurrently:
+// all but one are held as possible duplicates.
 func TestSubmit_PossibleDuplicateRace(t *testing.T) {
 	t.Parallel()
 	b := newBooks(t)
@@ -379,7 +379,7 @@ func TestSubmit_PossibleDuplicateRace(t *testing.T) {
 	require.Equal(t, 1, clear)
 }
 
-// What makes a document true in itself is checked on raw appends too.
+// TestRawAppend_Checks checks that raw appends of inconsistent documents are refused.
 func TestRawAppend_Checks(t *testing.T) {
 	t.Parallel()
 	b := newBooks(t)

@@ -13,9 +13,9 @@ import (
 	"github.com/erpbackbone/backbone/test/testkit"
 )
 
-// A database of the version before personal data could be sealed has the first
-// versions, without the reasons of x-not-pii. It starts with this one, keeps them
-// and gets the new versions as well.
+// TestUpgradeOfRegisteredTypes starts on a database from before personal data could be sealed,
+// which has the first versions without the reasons of x-not-pii. Start-up keeps them and
+// registers the new versions.
 func TestUpgradeOfRegisteredTypes(t *testing.T) {
 	t.Parallel()
 	b := newBooks(t)

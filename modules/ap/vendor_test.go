@@ -34,7 +34,7 @@ func TestRegisterVendor(t *testing.T) {
 	require.Equal(t, "V-1042", holder(object{"name": "Other", "country": "US", "vat_id": "us1234"}), "same VAT id")
 	require.Equal(t, "V-000001", holder(object{"name": "Other", "country": "DE", "registration_id": "hrbV-000001"}), "same registration id")
 
-	// Party ids count only where there is nothing better, and never against others.
+	// A party id identifies a vendor only if it has no VAT or registration id.
 	person := b.execute("importer", "ap.register_vendor", object{"natural_person": true, "country": "DK", "party_id": "1238764941386"})
 	require.Equal(t, person.Events[0].Stream.ID, holder(object{"natural_person": true, "country": "DK", "party_id": "12387 64941386"}))
 	b.execute("importer", "ap.register_vendor", object{"name": "Firm", "country": "DK", "party_id": "1238764941386", "vat_id": "DK1"})

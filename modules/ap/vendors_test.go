@@ -138,8 +138,8 @@ func TestVendors_Rebuild(t *testing.T) {
 	require.Equal(t, before, dump())
 }
 
-// Copies of values that nothing has sealed, as of events of before there were keys,
-// are not made; what a redaction left is said.
+// TestVendors_PlainValuesAreRefused checks that values in clear, as in events from before key
+// management, are not copied into rows, and that redacted ones are rows with "[REDACTED]".
 func TestVendors_PlainValuesAreRefused(t *testing.T) {
 	t.Parallel()
 	b, p := newBooks(t), pool(t)
@@ -196,8 +196,8 @@ func copies(t *testing.T, p *pgxpool.Pool, s shredding.Subject) (rows int) {
 	return rows
 }
 
-// After a contact and a sole trader are erased every figure and every state is what
-// it was; only names are gone.
+// TestErasure_KeepsAmounts erases a contact and a sole trader: names disappear, and amounts and
+// states are unchanged.
 func TestErasure_KeepsAmounts(t *testing.T) {
 	t.Parallel()
 	b, p := newBooks(t), pool(t)

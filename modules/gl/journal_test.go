@@ -175,7 +175,7 @@ func TestPostingDateMismatch(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// TestRawJournals shows that the checks of a journal run past the intents too.
+// TestRawJournals checks that raw appends of journals pass the same checks as intents.
 func TestRawJournals(t *testing.T) {
 	t.Parallel()
 	b := newLedger(t)

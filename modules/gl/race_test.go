@@ -11,8 +11,8 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// TestClosePeriod_ConcurrentPosting closes a period amid 16 clients that post into it:
-// exactly the journals before the close get through, and no number is lost.
+// TestClosePeriod_ConcurrentPosting closes a period while 16 clients post into it:
+// exactly the journals before the close are posted, and no number is lost.
 func TestClosePeriod_ConcurrentPosting(t *testing.T) {
 	t.Parallel()
 	b := newLedger(t)

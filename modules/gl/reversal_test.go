@@ -40,8 +40,8 @@ func TestReverseJournal(t *testing.T) {
 	b.execute(t, "gl_accountant", "gl.reverse_journal", `{"journal_number": "GJ-2026-000002", "reason": "x"}`)
 }
 
-// What has not happened yet cannot be undone, so without a date the reversal of a
-// journal that is dated ahead falls on the journal's own day.
+// TestReversalDate reverses journals without giving a date: the reversal of a journal with a
+// future date gets that date, because it cannot precede the journal; any other gets today.
 func TestReversalDate(t *testing.T) {
 	t.Parallel()
 	b := newLedger(t)

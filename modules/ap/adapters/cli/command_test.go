@@ -138,7 +138,7 @@ func TestImportCommand_Environment(t *testing.T) {
 	require.Equal(t, s.received[1].Source.Reference, strings.TrimPrefix(s.received[1].IdempotencyKey, "DEMF|"))
 }
 
-// What a sender wrote cannot drive the reader's terminal.
+// TestWriteTable_ControlCharacters checks that texts of a sender cannot control the terminal.
 func TestWriteTable_ControlCharacters(t *testing.T) {
 	t.Parallel()
 	path := writeInvoice(t, t.TempDir(), "a\x1b[2J\n.xml", sampleNumber, number("A\u202e\u0085B"))

@@ -108,8 +108,8 @@ func counts(r *cli.Report) cli.Totals {
 	return t
 }
 
-// Another person's keys, keys that expired and another posting date all lead to the
-// business key, and the vendor's to its id.
+// TestImport_DuplicatesWithoutReplay imports files that the server knows by business key only,
+// as after another person's import, expired idempotency keys or another posting date.
 func TestImport_DuplicatesWithoutReplay(t *testing.T) {
 	t.Parallel()
 	s := newServer()
@@ -148,9 +148,8 @@ func TestImport_DuplicateWithOtherPostingDate(t *testing.T) {
 	require.NoError(t, r.Err())
 }
 
-// A later file that says more about a vendor gets it registered, although an
-// earlier one was refused for it; and a vendor is registered once, however many
-// files name it at once and whatever they call it.
+// TestImport_VendorIsRegisteredOnce imports files of one vendor concurrently and under several
+// names: the first run sends one registration, and a later run gets the vendor's id.
 func TestImport_VendorIsRegisteredOnce(t *testing.T) {
 	t.Parallel()
 	dir, s := t.TempDir(), newServer()
@@ -169,7 +168,7 @@ func TestImport_VendorIsRegisteredOnce(t *testing.T) {
 	}
 	require.Equal(t, 1, registrations)
 
-	// The same vendor by a name of its own: the key is known with other content.
+	// The same vendor under another name: the server knows the key with other content.
 	other := writeInvoice(t, t.TempDir(), "x.xml", sampleNumber, number("X"), "Nordlicht Bueroausstattung GmbH", "Nordlicht")
 	r = importFolder(t, s, 1, other)
 	require.Equal(t, cli.Totals{Accepted: 1}, counts(r))
@@ -193,14 +192,14 @@ func TestImport_RefusedVendor(t *testing.T) {
 	require.True(t, r.Complete)
 }
 
-// Files of one vendor and number go one after another in name order, whatever the
-// number looks like; others go side by side.
+// TestImport_OrderPerDocumentNumber checks that files of one vendor and number are sent one after
+// another in name order, however the number is written, and all other files concurrently.
 func TestImport_OrderPerDocumentNumber(t *testing.T) {
 	t.Parallel()
-	const lanes, papers = 4, 5
+	const lanes, copies = 4, 5
 	dir, s := t.TempDir(), newServer()
 	spelling := []string{"n %d", "N%d", "N %d", " n%d", "ｎ%d"}
-	for i := range papers {
+	for i := range copies {
 		for lane := range lanes {
 			writeInvoice(t, dir, fmt.Sprintf("%d-%d.xml", i, lane), sampleNumber, number(fmt.Sprintf(spelling[i], lane)),
 				"<cbc:IssueDate>2026-03-04<", fmt.Sprintf("<cbc:IssueDate>2026-03-0%d<", i+1))
@@ -242,7 +241,7 @@ func TestImport_OrderPerDocumentNumber(t *testing.T) {
 	}
 	r := importFolder(t, s, lanes, dir)
 	require.Equal(t, lanes, r.Totals.Accepted, r.Totals.ByRule)
-	require.Equal(t, lanes*(papers-1), r.Totals.Duplicate)
+	require.Equal(t, lanes*(copies-1), r.Totals.Duplicate)
 	require.Equal(t, lanes, most)
 	for lane, dates := range order {
 		require.Equal(t, []string{"2026-03-01", "2026-03-02", "2026-03-03", "2026-03-04", "2026-03-05"}, dates, lane)
@@ -280,7 +279,7 @@ func TestImport_BusyServerIsRetried(t *testing.T) {
 	require.Equal(t, []time.Duration{7 * time.Second, 30 * time.Second, 3200 * time.Millisecond, 200 * time.Millisecond, 800 * time.Millisecond}, pauses)
 }
 
-// What this very run did before an answer got lost counts as done by it.
+// TestImport_LostAnswer checks that a replay of a request of the same run is no duplicate.
 func TestImport_LostAnswer(t *testing.T) {
 	t.Parallel()
 	s := newServer()
@@ -330,7 +329,7 @@ func TestImport_UnreachableServer(t *testing.T) {
 	require.Equal(t, 5, r.Totals.Accepted)
 	require.Equal(t, 35, r.Totals.Failed)
 	// It did not try all of them, which takes 146 calls: it stops after 17 in a row without
-	// an answer, and each of three others may still have one of the answers to hand in.
+	// an answer, and each of the three other workers may still record one answer.
 	require.LessOrEqual(t, int(calls.Load()), 1+5+3*16+17+3)
 	require.False(t, r.Complete)
 	require.Equal(t, 2, exitCode(t, r.Err()))

@@ -123,14 +123,14 @@ func startCursor(q ports.ReadModelQuery) (lineCursor, error) {
 }
 
 func (a *AccountLedger) page(ctx context.Context, tx pgx.Tx, q ports.ReadModelQuery, after lineCursor) (ports.Report, error) {
-	account, shown := q.Params["account"], q.Params["currency"]
+	account, documentCurrency := q.Params["account"], q.Params["currency"]
 	functional, err := functionalCurrency(ctx, tx, a.queries, q)
 	if err != nil {
 		return ports.Report{}, err
 	}
 	balanceCurrency := functional
-	if shown != "" {
-		if balanceCurrency, err = money.LookupCurrency(shown, time.Time{}); err != nil {
+	if documentCurrency != "" {
+		if balanceCurrency, err = money.LookupCurrency(documentCurrency, time.Time{}); err != nil {
 			return ports.Report{}, fault.New(fault.Invalid, "report.parameter_invalid", "parameter \"currency\" is an ISO 4217 code").WithField("currency")
 		}
 	}
@@ -146,7 +146,7 @@ func (a *AccountLedger) page(ctx context.Context, tx pgx.Tx, q ports.ReadModelQu
 	found, err := a.queries.AccountLinePage(ctx, tx, &gldb.AccountLinePageParams{
 		Known: int64(q.Known), PartitionID: int32(q.Partition), Version: int32(q.Version), Account: account,
 		AfterDate: date(after.date), AfterSequence: after.sequence, AfterLine: after.line, AsOf: date(q.AsOf),
-		Currency: shown, FunctionalCurrency: functional.Code, MaxRows: int32(q.Limit + 1),
+		Currency: documentCurrency, FunctionalCurrency: functional.Code, MaxRows: int32(q.Limit + 1),
 	})
 	if err != nil {
 		return ports.Report{}, fmt.Errorf("account lines: %w", err)
@@ -171,7 +171,7 @@ func (a *AccountLedger) page(ctx context.Context, tx pgx.Tx, q ports.ReadModelQu
 	}
 	running := opening
 	for i := range found {
-		row, change, err := accountRow(&found[i], functional, shown != "")
+		row, change, err := accountRow(&found[i], functional, documentCurrency != "")
 		if err != nil {
 			return ports.Report{}, err
 		}

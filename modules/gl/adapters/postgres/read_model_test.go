@@ -344,8 +344,8 @@ func TestGrants(t *testing.T) {
 	require.Empty(t, wrong)
 }
 
-// A version that is built while another is shown neither appears in its reports nor is lost
-// when the other forgets.
+// TestProjection_SeparateVersions builds a version while readers see another one: reports have
+// the rows of one version, and a reset removes those of one version.
 func TestProjection_SeparateVersions(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
