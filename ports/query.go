@@ -212,7 +212,7 @@ type ReadModelQuery struct {
 	KnownAt   string            // the caller's known_at as asked, or "seq:<n>" of the head
 	Params    map[string]string // declared parameters that were given, path parameters included
 	Cursor    string            // only the source can read it; "" at the start
-	Limit     int
+	Limit     int               // rows of a page, at least 1
 }
 
 // ReportField is a named value that keeps its place.

@@ -83,6 +83,14 @@ func (in Input) HasRole(roles ...string) bool {
 // ids.
 func (in Input) DocumentID(n int) event.ID { return DeriveID(in.IntentID, n) }
 
+// Date is the effective date of the intent, else today.
+func (in Input) Date() event.Date {
+	if in.EffectiveDate != nil {
+		return *in.EffectiveDate
+	}
+	return in.Today
+}
+
 // State gives a planner the state of the log. Every stream that the planner reads becomes
 // an expectation of the append at the version that was read, so a plan takes effect only
 // if nothing that it relied on has changed.

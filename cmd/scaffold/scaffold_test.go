@@ -71,7 +71,7 @@ func TestDrillOwnRepository(t *testing.T) {
 	require.NoError(t, err, "%s", out)
 }
 
-func TestWriteRefuses(t *testing.T) {
+func TestWrite_Refusals(t *testing.T) {
 	t.Parallel()
 	full := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(full, "notes.txt"), nil, 0o600))

@@ -92,9 +92,9 @@ func (e Expected) Value() any {
 	}
 }
 
-// shown is the expected version in faults, beside the actual one: 0 for no stream, so that
-// programs compare two numbers.
-func (e Expected) shown() any {
+// attribute is the expected version as an attribute of faults: 0 for no stream, so that
+// programs compare it with the actual version as a number.
+func (e Expected) attribute() any {
 	if e.mode == modeNoStream {
 		return uint64(0)
 	}
@@ -165,8 +165,8 @@ type AppendCondition struct {
 // event.
 func WrongExpectedVersion(stream event.StreamID, expected Expected, actual event.Version, holder *fault.Holder) *fault.Error {
 	f := fault.New(fault.Conflict, CodeWrongExpectedVersion,
-		"stream %s is at version %d, not at the expected %v; read it again and decide again", stream, actual, expected.shown()).
-		WithNumbers(expected.shown(), uint64(actual)).With("stream", stream.String())
+		"stream %s is at version %d, not at the expected %v; read it again and decide again", stream, actual, expected.attribute()).
+		WithNumbers(expected.attribute(), uint64(actual)).With("stream", stream.String())
 	if holder != nil {
 		f = f.WithHolder(*holder)
 	}

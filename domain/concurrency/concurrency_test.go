@@ -36,7 +36,7 @@ func TestExpectedAllows(t *testing.T) {
 	require.Equal(t, concurrency.NoStream(), concurrency.Exactly(0), "the two ways to say it are one value")
 }
 
-func TestParseExpectedReadsWhatValueWrites(t *testing.T) {
+func TestParseExpected_RoundTrip(t *testing.T) {
 	t.Parallel()
 	for _, e := range []concurrency.Expected{concurrency.Any(), concurrency.NoStream(), concurrency.StreamExists()} {
 		word, ok := e.Value().(string)
@@ -64,7 +64,7 @@ func TestItemKeys(t *testing.T) {
 	require.Equal(t, []string{}, concurrency.Item{Types: []string{"x.y"}}.Keys())
 }
 
-func TestConflictsNameTheHolder(t *testing.T) {
+func TestConflict_Holder(t *testing.T) {
 	t.Parallel()
 	holder := fault.Holder{EventID: "01JQ8E6Z6G3V5T8C9N2M4K7R1P", DocumentID: "INV-1", Sequence: "42"}
 	stream := event.StreamID{Type: "invoice", ID: "I-1"}

@@ -48,13 +48,6 @@ func (s *Skeleton) ChainChecksum(previous Hash, buffer []byte) (Hash, []byte) {
 	return sha256.Sum256(b), b
 }
 
-// LeafHash is the RFC 6962 leaf whose data is the 32 bytes of the checksum.
-func LeafHash(checksum Hash) Hash {
-	var b [33]byte
-	copy(b[1:], checksum[:])
-	return sha256.Sum256(b[:])
-}
-
 // AppendPreimage appends S: the skeleton's fields by ascending tag, each as
 // u16 tag ‖ L(value), NULL columns left out. The tag numbers are frozen; 34 is
 // the next free one. The checksum itself is not part of it.

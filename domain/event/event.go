@@ -53,9 +53,6 @@ type StreamID struct {
 // String gives "type/id".
 func (s StreamID) String() string { return s.Type + "/" + s.ID }
 
-// IsZero reports whether no stream is named.
-func (s StreamID) IsZero() bool { return s == StreamID{} }
-
 // ParseStreamID splits "type/id" at the first slash.
 func ParseStreamID(s string) (StreamID, error) {
 	t, id, ok := strings.Cut(s, "/")
@@ -229,6 +226,16 @@ func (r Recorded) Data() (json.RawMessage, error) {
 		return nil, fmt.Errorf("payload of event %s: %w", r.ID, err)
 	}
 	return data, nil
+}
+
+// DecodeData decodes the data of a stored payload, numbers as they are written; nil if there
+// are none.
+func DecodeData(payload []byte) (any, error) {
+	data, found, err := jsondoc.Member(payload, "data")
+	if err != nil || !found {
+		return nil, err
+	}
+	return jsondoc.Decode(data)
 }
 
 var errNoData = errors.New("it has no data")

@@ -1,7 +1,6 @@
 package event
 
 import (
-	"bytes"
 	"encoding/json"
 	"math/big"
 	"regexp"
@@ -9,6 +8,7 @@ import (
 	"unicode"
 
 	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/jsondoc"
 )
 
 // Operator compares what an event's data hold with a value.
@@ -40,17 +40,19 @@ type Predicate struct {
 // EachElement is the step of a path into every element of an array.
 const EachElement = "[*]"
 
-// Limits of predicates.
+// Limits of predicates and paths.
 const (
-	maxPredicatePath  = 1024
-	maxPredicateSteps = 32
-	maxPredicateValue = 1024
+	maxPath           = 1024 // bytes
+	maxPathSteps      = 32   // as deep as documents may be
+	maxPredicateValue = 1024 // bytes
 )
 
-var (
-	jsonNumber    = regexp.MustCompile(`^-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]{1,2})?$`)
-	predicateStep = func(r rune) bool { return r != '_' && r != '-' && !unicode.IsLetter(r) && !unicode.IsDigit(r) }
-)
+var jsonNumber = regexp.MustCompile(`^-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]{1,2})?$`)
+
+// isOutsideName reports whether a name in a path cannot have a character.
+func isOutsideName(r rune) bool {
+	return r != '_' && r != '-' && !unicode.IsLetter(r) && !unicode.IsDigit(r)
+}
 
 // ParsePredicate reads a predicate. The path is written like $.lines[*].account,
 // by the grammar of manifests of personal data. The value is a JSON scalar; what is
@@ -59,7 +61,7 @@ var (
 func ParsePredicate(path, operator, value string) (*Predicate, error) {
 	p := &Predicate{Operator: Operator(operator)}
 	var ok bool
-	if p.Path, ok = predicatePath(path); !ok {
+	if p.Path, ok = ParsePath(path); !ok {
 		return nil, predicateInvalid("path", "a path is $ followed by .name and [*] only, the first step a name; write it like $.lines[*].account")
 	}
 	switch p.Operator {
@@ -85,18 +87,20 @@ func predicateInvalid(field, detail string) error {
 	return (&fault.Error{Kind: fault.Invalid, Code: "query.predicate_invalid", Detail: detail}).WithField(field)
 }
 
-func predicatePath(text string) ([]string, bool) {
+// ParsePath reads a path into the data of events: $, then .name for a member and [*] for
+// every element of an array, and nothing else. Names are letters, digits, _ and -. There is
+// at least one step and the first is a name, because data is an object.
+func ParsePath(text string) (steps []string, ok bool) {
 	rest, ok := strings.CutPrefix(text, "$.")
-	if !ok || len(text) > maxPredicatePath {
+	if !ok || len(text) > maxPath {
 		return nil, false
 	}
-	var steps []string
 	for part := range strings.SplitSeq(rest, ".") {
 		name, elements := part, 0
 		for strings.HasSuffix(name, EachElement) {
 			name, elements = strings.TrimSuffix(name, EachElement), elements+1
 		}
-		if name == "" || strings.IndexFunc(name, predicateStep) >= 0 {
+		if name == "" || strings.IndexFunc(name, isOutsideName) >= 0 {
 			return nil, false
 		}
 		steps = append(steps, name)
@@ -104,7 +108,7 @@ func predicatePath(text string) ([]string, bool) {
 			steps = append(steps, EachElement)
 		}
 	}
-	return steps, len(steps) <= maxPredicateSteps
+	return steps, len(steps) <= maxPathSteps
 }
 
 // value reads the scalar that the operator compares with.
@@ -173,15 +177,11 @@ func nameSteps(path []string) []string {
 // Matches answers the predicate for a stored payload. One that is not there, or no
 // JSON, matches nothing.
 func (p *Predicate) Matches(payload []byte) bool {
-	var stored struct {
-		Data any `json:"data"`
-	}
-	decoder := json.NewDecoder(bytes.NewReader(payload))
-	decoder.UseNumber()
-	if len(payload) == 0 || decoder.Decode(&stored) != nil {
+	data, err := DecodeData(payload)
+	if err != nil {
 		return false
 	}
-	values := []any{stored.Data}
+	values := []any{data}
 	for _, step := range p.Path {
 		values = follow(values, step)
 	}
@@ -197,10 +197,8 @@ func (p *Predicate) Matches(payload []byte) bool {
 		}
 		return false
 	}
-	var want any
-	decoder = json.NewDecoder(bytes.NewReader(p.Value))
-	decoder.UseNumber()
-	if decoder.Decode(&want) != nil {
+	want, err := jsondoc.Decode(p.Value)
+	if err != nil {
 		return false
 	}
 	operator := p.Operator

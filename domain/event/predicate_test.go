@@ -10,7 +10,7 @@ import (
 	"github.com/erpbackbone/backbone/domain/fault"
 )
 
-func TestPredicateMatches(t *testing.T) {
+func TestPredicate_Matches(t *testing.T) {
 	t.Parallel()
 	payload := []byte(`{"data":{"amount":1.50,"id":"7","note":"paid late","none":null,"paid":true,"lines":[{"account":"4000","tags":["a","b"]},{"account":"6000"}],"empty":[]},"dimensions":{}}`)
 	for _, c := range []struct {
@@ -54,7 +54,7 @@ func TestPredicateMatches(t *testing.T) {
 	}
 }
 
-func TestParsePredicateRefusals(t *testing.T) {
+func TestParsePredicate_Refusals(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ path, operator, value, field string }{
 		{"", "eq", "1", "path"},
@@ -88,7 +88,7 @@ func TestParsePredicateRefusals(t *testing.T) {
 	}
 }
 
-func TestPredicateWithin(t *testing.T) {
+func TestPredicate_Within(t *testing.T) {
 	t.Parallel()
 	for path, want := range map[string]bool{
 		"$.contacts[*].email": true, "$.contacts.email": true, "$.contacts[*].email.value": true, "$.contacts[*].email[*]": true,

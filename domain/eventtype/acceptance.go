@@ -1,7 +1,7 @@
 package eventtype
 
 import (
-	"math/big"
+	"encoding/json"
 	"regexp"
 	"slices"
 	"strconv"
@@ -59,47 +59,17 @@ func (p *prover) accepts(n schema.Node, v any) bool {
 	}
 }
 
+// acceptsNumber treats a number as the range from itself to itself.
 func acceptsNumber(words map[string]any, v any) bool {
-	if _, ok := rational(v); !ok {
-		return false
-	}
-	types := typeOf(v)
-	// A number is treated as the range from itself to itself.
-	alone := map[string]any{"minimum": v, "maximum": v}
-	limits := map[string]any{}
-	for _, k := range []string{"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"} {
-		if w, has := words[k]; has {
-			limits[k] = w
-		}
-	}
-	if !numbersWithin(alone, limits, types) {
-		return false
-	}
-	unit, has := words["multipleOf"]
-	if !has {
-		return true
-	}
-	step, ok := rational(unit)
-	if !ok || step.Sign() <= 0 {
-		return false
-	}
-	r, _ := rational(v)
-	return new(big.Rat).Quo(r, step).IsInt()
+	_, ok := rational(v)
+	return ok && numbersWithin(map[string]any{"minimum": v, "maximum": v, "multipleOf": v}, words, typeOf(v))
 }
 
+// acceptsSize treats a length as the range from itself to itself.
 func acceptsSize(words map[string]any, least, most string, size int) bool {
-	is := new(big.Rat).SetInt64(int64(size))
-	if v, has := words[least]; has {
-		if r, ok := rational(v); !ok || is.Cmp(r) < 0 {
-			return false
-		}
-	}
-	if v, has := words[most]; has {
-		if r, ok := rational(v); !ok || is.Cmp(r) > 0 {
-			return false
-		}
-	}
-	return true
+	is := json.Number(number(size))
+	alone := map[string]any{least: is, most: is}
+	return atLeast(alone, words, least) && atMost(alone, words, most)
 }
 
 func matches(words map[string]any, text string) bool {

@@ -12,7 +12,7 @@ import (
 )
 
 // The format is frozen: checksums that were exported must be found again for ever.
-func TestChainChecksumKnownAnswers(t *testing.T) {
+func TestChainChecksum_KnownAnswers(t *testing.T) {
 	t.Parallel()
 	first := eventtype.Change{
 		Number: 1, Action: eventtype.ActionRegistered, Type: "crm.lead.won", SchemaVersion: 1, Digest: sha256.Sum256([]byte("document")),
@@ -27,7 +27,7 @@ func TestChainChecksumKnownAnswers(t *testing.T) {
 }
 
 // Every part of a change is covered, and no part can pass for a piece of another.
-func TestChainChecksumCoversEveryField(t *testing.T) {
+func TestChainChecksum_EveryField(t *testing.T) {
 	t.Parallel()
 	base := eventtype.Change{
 		Number: 1, Action: eventtype.ActionDeprecated, Type: "crm.lead.won", SchemaVersion: 1, Digest: sha256.Sum256([]byte("document")),

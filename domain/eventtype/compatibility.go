@@ -45,7 +45,7 @@ func Compare(older, newer *Registration) Comparison {
 			Kind: Changed, Pointer: dataSchema, Demand: DemandType, Detail: "the schemas are too large to compare to the end; split the type",
 		})
 	}
-	out.Differences = markCoveredByUpcaster(out.Differences, newer.Upcasts(older.SchemaVersion))
+	out.Differences = markCoveredByUpcaster(out.Differences, newer.upcastsFrom(older.SchemaVersion))
 	return out
 }
 

@@ -101,14 +101,14 @@ func recursive(of string) string {
 	return `{"definitions":{"node":{"type":"object","additionalProperties":false,"properties":{"v":{"type":"` + of + `"},"next":{"$ref":"#/definitions/node"}}}},"type":"object","properties":{"tree":{"$ref":"#/definitions/node"}}}`
 }
 
-func TestCompareRenames(t *testing.T) {
+func TestCompare_Renames(t *testing.T) {
 	t.Parallel()
 	c := eventtype.Compare(version(1, closed(`"a":{"type":"string"}`)), version(2, closed(`"b":{"type":"string"}`)))
 	require.True(t, c.Differences[0].Guess)
 	require.Contains(t, c.Differences[0].Detail, `"b"`)
 }
 
-func TestCompareRegistrations(t *testing.T) {
+func TestCompare_Registrations(t *testing.T) {
 	t.Parallel()
 	base := func() *eventtype.Registration {
 		r := version(1, closed(`"no":{"type":"string"},"email":{"type":"string"}`))
@@ -167,9 +167,9 @@ func TestComparisonRefusal(t *testing.T) {
 	require.Equal(t, "/data_schema/properties/b", f.Violations[1].Field)
 }
 
-// However a schema is made, a comparison ends, and what was not compared is not
-// called compatible.
-func TestCompareLimits(t *testing.T) {
+// TestCompare_Limits checks that a comparison of any schemas ends, and that parts that were not
+// compared are not compatible.
+func TestCompare_Limits(t *testing.T) {
 	t.Parallel()
 	var deep strings.Builder
 	for range 5000 {

@@ -59,11 +59,7 @@ func Manifest(declared []PIIField) (*shredding.Manifest, []fault.Violation) {
 	if len(declared) == 0 {
 		return nil, nil
 	}
-	out := make([]shredding.Declaration, len(declared))
-	for i, f := range declared {
-		out[i] = shredding.Declaration(f)
-	}
-	return shredding.ParseManifest(out)
+	return shredding.ParseManifest(declared)
 }
 
 // CheckPersonal looks for what would let events of the type hold personal data in

@@ -120,7 +120,7 @@ func (d Defaults) collectMissingMembers(n schema.Node, words, v map[string]any, 
 		}
 		raw := bytes.TrimSpace(text.Bytes())
 		*all = append(*all, missingMember{pointer, name, raw})
-		v[name] = copyValue(value)
+		v[name], _ = jsondoc.Decode(raw) // a copy, which may lack members itself
 	}
 	for _, name := range keys(v) {
 		s, known := properties[name]
@@ -132,24 +132,4 @@ func (d Defaults) collectMissingMembers(n schema.Node, words, v map[string]any, 
 		}
 	}
 	return true
-}
-
-// copyValue copies a default, which may lack members itself.
-func copyValue(v any) any {
-	switch v := v.(type) {
-	case map[string]any:
-		out := make(map[string]any, len(v))
-		for name, inner := range v {
-			out[name] = copyValue(inner)
-		}
-		return out
-	case []any:
-		out := make([]any, len(v))
-		for i, inner := range v {
-			out[i] = copyValue(inner)
-		}
-		return out
-	default:
-		return v
-	}
 }

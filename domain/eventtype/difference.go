@@ -193,13 +193,13 @@ func (w *schemaDiff) addNarrowedOrWidened(older, newer, at schema.Node) {
 // compareMembers adds the differences between the members of two object schemas.
 func (w *schemaDiff) compareMembers(older, newer schema.Node, wordsOlder, wordsNewer map[string]any) {
 	before, after := schemasByName(wordsOlder, "properties"), schemasByName(wordsNewer, "properties")
-	had, has := names(wordsOlder["required"]), names(wordsNewer["required"])
-	renames := w.guessRenames(older, newer, before, after, had, has)
+	requiredBefore, requiredAfter := names(wordsOlder["required"]), names(wordsNewer["required"])
+	renames := w.guessRenames(older, newer, before, after, requiredBefore, requiredAfter)
 	for _, name := range keys(before, after) {
 		schemaBefore, wasThere := before[name]
 		schemaAfter, isThere := after[name]
-		_, wasRequired := slices.BinarySearch(had, name)
-		_, isRequired := slices.BinarySearch(has, name)
+		_, wasRequired := slices.BinarySearch(requiredBefore, name)
+		_, isRequired := slices.BinarySearch(requiredAfter, name)
 		gone, added := older.Child(schemaBefore, "properties", name), newer.Child(schemaAfter, "properties", name)
 		switch {
 		case wasThere && !isThere && isRequired:
@@ -229,16 +229,16 @@ func (w *schemaDiff) compareMembers(older, newer schema.Node, wordsOlder, wordsN
 			w.compareNodes(gone, added)
 		}
 	}
-	for _, name := range has { // required, but without a schema
+	for _, name := range requiredAfter { // required, but without a schema
 		_, named := after[name]
-		if _, was := slices.BinarySearch(had, name); !named && !was {
+		if _, was := slices.BinarySearch(requiredBefore, name); !named && !was {
 			w.addRequired(newer.Child(nil, "required"))
 		}
 	}
-	for _, name := range had {
+	for _, name := range requiredBefore {
 		_, known := before[name]
 		_, named := after[name]
-		if _, still := slices.BinarySearch(has, name); !known && !named && !still {
+		if _, still := slices.BinarySearch(requiredAfter, name); !known && !named && !still {
 			w.add(RequiredDropped, newer, DemandVersion, true, "member "+quoted(name)+" need not be carried any more; readers must do without it")
 		}
 	}
@@ -285,7 +285,7 @@ func withoutFormat(n schema.Node) schema.Node {
 
 // guessRenames guesses which members were renamed: a removed member, if exactly one added
 // member without a default has the same schema and is required as well, or optional as well.
-func (w *schemaDiff) guessRenames(older, newer schema.Node, before, after map[string]any, had, has []string) map[string]string {
+func (w *schemaDiff) guessRenames(older, newer schema.Node, before, after map[string]any, requiredBefore, requiredAfter []string) map[string]string {
 	var gone, added []string
 	for _, name := range keys(before, after) {
 		_, was := before[name]
@@ -306,7 +306,7 @@ func (w *schemaDiff) guessRenames(older, newer schema.Node, before, after map[st
 	for _, from := range gone {
 		var like []string
 		for _, to := range added {
-			if slices.Contains(had, from) == slices.Contains(has, to) &&
+			if slices.Contains(requiredBefore, from) == slices.Contains(requiredAfter, to) &&
 				w.isEquivalent(older.Child(before[from], "properties", from), newer.Child(after[to], "properties", to)) {
 				like = append(like, to)
 			}

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/shredding"
 )
 
 // Cardinality says how many references of a kind an event must carry.
@@ -45,11 +46,7 @@ const (
 )
 
 // PIIField declares personal data in the type's data.
-type PIIField struct {
-	Path    string          `json:"path"`
-	Class   string          `json:"class"`
-	Subject json.RawMessage `json:"subject,omitempty"`
-}
+type PIIField = shredding.Declaration
 
 // BusinessKeyRule builds a natural key from data fields: the values at Fields
 // (top-level names of data), each normalised, joined. An event that lacks one of

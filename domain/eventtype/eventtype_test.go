@@ -69,7 +69,7 @@ func TestValidate(t *testing.T) {
 	}
 }
 
-func TestValidateCollectsAllFindings(t *testing.T) {
+func TestValidate_AllFindings(t *testing.T) {
 	t.Parallel()
 	r := eventtype.Registration{RetentionClass: "x", BusinessKeys: []eventtype.BusinessKeyRule{{Normalise: "x"}}}
 	f, ok := fault.As(r.Validate())
@@ -172,7 +172,7 @@ func TestClaimEscaping(t *testing.T) {
 	require.NotEqual(t, rule.Claim("x.y", []string{"a", "b"}, "").Key, other.Claim("x.y", []string{"a", "b"}, "").Key)
 }
 
-func TestValuesEmptyAfterNormalisation(t *testing.T) {
+func TestValues_EmptyAfterNormalisation(t *testing.T) {
 	t.Parallel()
 	rule := eventtype.BusinessKeyRule{Name: "number", Fields: []string{"number"}, Normalise: "tax_id"}
 	for _, doc := range []string{`{"number":" "}`, `{"number":"\t\u00a0"}`, `{"number":"..."}`} {

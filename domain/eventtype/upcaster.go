@@ -20,8 +20,8 @@ type Upcaster struct {
 // maxUpcasters bounds the earlier versions that lead to one directly.
 const maxUpcasters = 16
 
-// Upcasts reports whether the registration declares an upcaster from a version.
-func (r *Registration) Upcasts(from uint32) bool {
+// upcastsFrom reports whether the registration declares an upcaster from a version.
+func (r *Registration) upcastsFrom(from uint32) bool {
 	return slices.ContainsFunc(r.Upcasters, func(u Upcaster) bool { return u.FromVersion == from })
 }
 

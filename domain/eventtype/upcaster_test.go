@@ -41,9 +41,9 @@ func TestDefaultsFill(t *testing.T) {
 	require.Equal(t, "event_type.default_endless", fault.CodeOf(err))
 }
 
-// TestCompareWithUpcasters is the part of the policy that an upcaster changes:
-// what it lifts is a new version instead of a new type. It answers for nothing else.
-func TestCompareWithUpcasters(t *testing.T) {
+// TestCompare_Upcasters is the part of the policy that an upcaster changes:
+// a difference that an upcaster covers demands a new version instead of a new type.
+func TestCompare_Upcasters(t *testing.T) {
 	t.Parallel()
 	base := eventtype.Registration{
 		Type: "crm.lead.won", SchemaVersion: 1, Module: "crm", DataSchema: json.RawMessage(closed(`"a":{"type":"string"},"n":{"type":"number"}`)),
@@ -89,7 +89,7 @@ func TestCompareWithUpcasters(t *testing.T) {
 	}
 }
 
-func TestValidateUpcasters(t *testing.T) {
+func TestValidate_Upcasters(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		all   []eventtype.Upcaster

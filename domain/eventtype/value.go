@@ -3,6 +3,7 @@ package eventtype
 import (
 	"encoding/json"
 	"math/big"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -116,33 +117,9 @@ func rational(v any) (*big.Rat, bool) {
 	return new(big.Rat).SetString(string(n))
 }
 
-// sameValue compares two JSON values, numbers as they are written: whether 1 and
+// sameValue compares two decoded JSON values, numbers as they are written: whether 1 and
 // 1.0 are one value of an enum is for the validator to say.
-func sameValue(a, b any) bool {
-	switch x := a.(type) {
-	case []any:
-		y, ok := b.([]any)
-		return ok && slices.EqualFunc(x, y, sameValue)
-	case map[string]any:
-		y, ok := b.(map[string]any)
-		if !ok || len(x) != len(y) {
-			return false
-		}
-		for k, v := range x {
-			w, has := y[k]
-			if !has || !sameValue(v, w) {
-				return false
-			}
-		}
-		return true
-	default:
-		switch b.(type) {
-		case map[string]any, []any:
-			return false
-		}
-		return a == b
-	}
-}
+func sameValue(a, b any) bool { return reflect.DeepEqual(a, b) }
 
 func schemasByName(words map[string]any, keyword string) map[string]any {
 	m, _ := words[keyword].(map[string]any)

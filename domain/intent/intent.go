@@ -28,16 +28,6 @@ const (
 	Expired         Status = "expired"
 )
 
-// Final reports whether nothing can follow.
-func (s Status) Final() bool {
-	switch s {
-	case Executed, Rejected, Denied, Failed, Expired:
-		return true
-	default:
-		return false
-	}
-}
-
 // Approval is one person's decision on a waiting intent.
 type Approval struct {
 	PersonID string    `json:"person_id"`

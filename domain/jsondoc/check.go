@@ -7,6 +7,7 @@
 package jsondoc
 
 import (
+	"cmp"
 	"strconv"
 	"sync"
 	"unicode/utf8"
@@ -30,14 +31,10 @@ func DefaultLimits() Limits {
 
 func (l Limits) withDefaults() Limits {
 	d := DefaultLimits()
-	for _, f := range [...]struct{ value, standard *int }{
-		{&l.Bytes, &d.Bytes}, {&l.Depth, &d.Depth}, {&l.Nodes, &d.Nodes}, {&l.StringBytes, &d.StringBytes}, {&l.NameBytes, &d.NameBytes},
-	} {
-		if *f.value == 0 {
-			*f.value = *f.standard
-		}
+	return Limits{
+		Bytes: cmp.Or(l.Bytes, d.Bytes), Depth: cmp.Or(l.Depth, d.Depth), Nodes: cmp.Or(l.Nodes, d.Nodes),
+		StringBytes: cmp.Or(l.StringBytes, d.StringBytes), NameBytes: cmp.Or(l.NameBytes, d.NameBytes),
 	}
-	return l
 }
 
 const (
@@ -370,7 +367,7 @@ func (s *scanner) pointer() string {
 		case !f.object:
 			p = strconv.AppendInt(append(p, '/'), int64(f.index), 10)
 		case f.name.end > 0:
-			p = appendToken(append(p, '/'), s.raw[f.name.start:f.name.end])
+			p = AppendToken(append(p, '/'), s.raw[f.name.start:f.name.end])
 		}
 	}
 	return string(p)

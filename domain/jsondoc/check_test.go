@@ -28,7 +28,7 @@ const invoice = `{
   }
 }`
 
-func TestCheckAccepts(t *testing.T) {
+func TestCheck_Accepted(t *testing.T) {
 	t.Parallel()
 	for _, in := range []string{
 		invoice, `{}`, `[]`, `null`, `true`, ` "x" `, `0`, `-0`, `-1.5e-3`, `1e30`, `1E+30`, `1e-30`, `1e+0000000030`,
@@ -43,7 +43,7 @@ func TestCheckAccepts(t *testing.T) {
 	}
 }
 
-func TestCheckRefuses(t *testing.T) {
+func TestCheck_Refused(t *testing.T) {
 	t.Parallel()
 	limits := jsondoc.Limits{Bytes: 400, Depth: 4, Nodes: 20, StringBytes: 16, NameBytes: 8}
 	for _, c := range []struct{ code, in, field string }{
@@ -132,7 +132,7 @@ func TestCheckRefuses(t *testing.T) {
 	}
 }
 
-func TestCheckAtTheLimits(t *testing.T) {
+func TestCheck_Limits(t *testing.T) {
 	t.Parallel()
 	array := func(n int) string { return "[" + strings.Repeat("0,", n-2) + "0]" }
 	for _, c := range []struct{ code, in string }{
@@ -146,7 +146,7 @@ func TestCheckAtTheLimits(t *testing.T) {
 	}
 }
 
-func TestCheckLargeObjects(t *testing.T) {
+func TestCheck_LargeObjects(t *testing.T) {
 	t.Parallel()
 	object := func(n int, last string) []byte {
 		var b strings.Builder
@@ -164,7 +164,7 @@ func TestCheckLargeObjects(t *testing.T) {
 	}
 }
 
-func TestCheckFoldsAsEqualFold(t *testing.T) {
+func TestCheck_CaseFolding(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		a := rapid.StringMatching(`[a-cA-CkKsSſKäÄσςΣßẞİı]{0,3}`).Draw(t, "a")
@@ -205,11 +205,11 @@ func processorTime(t *testing.T) time.Duration {
 	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
 }
 
-func TestCheckRefusesHostileDocumentsQuickly(t *testing.T) {
+func TestCheck_HostileDocuments(t *testing.T) {
 	if raceDetector {
 		t.Skip("the race detector changes times and allocations")
 	}
-	const attempts = 50 // other work on the machine and the collector only add, so one good attempt tells
+	const attempts = 50 // other work on the machine and the collector only add, so one good attempt is enough
 	for name, raw := range hostile() {
 		limits := jsondoc.Limits{Bytes: len(raw)} // so that the other limits have to hold
 		fastest, least := time.Hour, uint64(1<<62)
@@ -229,7 +229,7 @@ func TestCheckRefusesHostileDocumentsQuickly(t *testing.T) {
 	}
 }
 
-func TestCheckDoesNotAllocate(t *testing.T) {
+func TestCheck_Allocations(t *testing.T) {
 	if raceDetector {
 		t.Skip("the race detector changes times and allocations")
 	}

@@ -2,6 +2,7 @@ package jsondoc
 
 import (
 	"bytes"
+	"cmp"
 	"strconv"
 	"strings"
 	"unicode/utf16"
@@ -160,6 +161,31 @@ func AppendCompact(dst, raw []byte) []byte {
 	return dst
 }
 
+// EachMember calls visit with the name and the place of the value of each member of the object
+// that begins at raw[at], in document order. Names are as written, without quotes. The document
+// must have passed Check. It returns the first error of visit, or json.malformed if the object
+// ends too early.
+func EachMember(raw []byte, at int, visit func(name []byte, start, end int) error) error {
+	w := walker{raw: raw, pos: at}
+	var failed error
+	err := w.members(func(name []byte, value span) bool {
+		failed = visit(name, value.start, value.end)
+		return failed == nil
+	})
+	return cmp.Or(failed, err)
+}
+
+// EachElement is EachMember for the elements of the array that begins at raw[at].
+func EachElement(raw []byte, at int, visit func(index, start, end int) error) error {
+	w := walker{raw: raw, pos: at}
+	var failed error
+	err := w.elements(func(index int, value span) bool {
+		failed = visit(index, value.start, value.end)
+		return failed == nil
+	})
+	return cmp.Or(failed, err)
+}
+
 // walker steps through a checked document. It only counts brackets and quotes.
 type walker struct {
 	raw   []byte
@@ -236,23 +262,32 @@ func (w *walker) element(token string) (at span, found bool, err error) {
 	if err != nil || len(token) > 1 && token[0] == '0' {
 		return span{}, false, nil //nolint:nilerr // a token that is no index has no element
 	}
+	err = w.elements(func(i int, value span) bool {
+		if found = i == int(index); found {
+			at = value
+		}
+		return !found
+	})
+	return at, found, err
+}
+
+// elements calls more with each element of the array that begins here, until more returns
+// false.
+func (w *walker) elements(more func(index int, value span) bool) error {
 	w.pos++
 	if w.space(); w.at(']') {
-		return span{}, false, nil
+		return nil
 	}
-	for i := uint64(0); ; i++ {
+	for i := 0; ; i++ {
 		at, err := w.value()
-		if err != nil {
-			return span{}, false, err
-		}
-		if i == index {
-			return at, true, nil
+		if err != nil || !more(i, at) {
+			return err
 		}
 		switch w.space(); {
 		case w.at(']'):
-			return span{}, false, nil
+			return nil
 		case !w.at(','):
-			return span{}, false, broken()
+			return broken()
 		}
 		w.pos++
 	}
@@ -403,8 +438,8 @@ func hex(b []byte) (r rune, ok bool) {
 	return r, true
 }
 
-// appendToken adds a name as written, without quotes, as a token of a pointer.
-func appendToken(dst, written []byte) []byte {
+// AppendToken adds a name as written, without quotes, as a token of a JSON pointer.
+func AppendToken(dst, written []byte) []byte {
 	for len(written) > 0 {
 		r, size := rune(written[0]), 1
 		if r == '\\' {

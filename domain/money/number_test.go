@@ -49,7 +49,7 @@ func rat(t require.TestingT, v money.Number) *big.Rat {
 	return r
 }
 
-func TestParseNumberAccepts(t *testing.T) {
+func TestParseNumber_Accepted(t *testing.T) {
 	t.Parallel()
 	for _, s := range []string{
 		"0", "0.0", "0.00", "1", "-1", "10", "2.50", "-2.50", "12500", "12500.0", "12500.00", "0.01", "-0.01",
@@ -67,7 +67,7 @@ func TestParseNumberAccepts(t *testing.T) {
 	}
 }
 
-func TestParseNumberRefuses(t *testing.T) {
+func TestParseNumber_Refused(t *testing.T) {
 	t.Parallel()
 	cases := map[string][]string{
 		"money.exponent":      {"1e3", "1E3", "-1.5e-3", "0e0", "-0e1", "1e+3", "1e1000000"},
@@ -92,7 +92,7 @@ func TestParseNumberRefuses(t *testing.T) {
 	}
 }
 
-func TestParseNumberAgreesWithGrammar(t *testing.T) {
+func TestParseNumber_GrammarProperty(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		s := rapid.StringMatching(`[-+]?[0-9.eE]{0,6}`).Draw(t, "s")
@@ -103,7 +103,7 @@ func TestParseNumberAgreesWithGrammar(t *testing.T) {
 	})
 }
 
-func TestDecodeEncodeKeepsBytes(t *testing.T) {
+func TestNumber_JSONRoundTrip(t *testing.T) {
 	t.Parallel()
 	type document struct {
 		Amount   money.Number   `json:"amount"`
@@ -121,7 +121,7 @@ func TestDecodeEncodeKeepsBytes(t *testing.T) {
 	})
 }
 
-func TestUnmarshalRefusesStringAndNull(t *testing.T) {
+func TestUnmarshal_StringAndNull(t *testing.T) {
 	t.Parallel()
 	for _, in := range []string{`{"amount":"1.00"}`, `{"amount":null}`, `{"amount":true}`, `{"amount":[1]}`} {
 		var d struct {
@@ -131,7 +131,7 @@ func TestUnmarshalRefusesStringAndNull(t *testing.T) {
 	}
 }
 
-func TestZeroValueIsZero(t *testing.T) {
+func TestNumber_ZeroValue(t *testing.T) {
 	t.Parallel()
 	var z money.Number
 	require.Equal(t, "0", z.String())
@@ -174,7 +174,7 @@ func TestScan(t *testing.T) {
 	require.Equal(t, "1", v.String(), "a refused value leaves the receiver alone")
 }
 
-func TestArithmeticAgreesWithFractions(t *testing.T) {
+func TestArithmetic_FractionProperty(t *testing.T) {
 	t.Parallel()
 	number := rapid.OneOf(
 		rapid.Map(wire(), n), long(),
@@ -212,7 +212,7 @@ func TestArithmeticAgreesWithFractions(t *testing.T) {
 	})
 }
 
-func TestRoundAgreesWithFractions(t *testing.T) {
+func TestRound_FractionProperty(t *testing.T) {
 	t.Parallel()
 	number := rapid.OneOf(rapid.Map(wire(), n), long(), rapid.Map(rapid.Int64(), func(i int64) money.Number {
 		return money.FromInt(i).Mul(n("0.0000000000000000001"))

@@ -47,7 +47,7 @@ func TestPercent(t *testing.T) {
 	require.Equal(t, "333333329999999999999.67", money.Percent(must(t, "999999999999999999999"), n("33.333333"), eur).String())
 }
 
-func TestConvertAndPercentAgreeWithRound(t *testing.T) {
+func TestConvertAndPercent_RoundProperty(t *testing.T) {
 	t.Parallel()
 	currency := rapid.SampledFrom([]money.Currency{eur, jpy, kwd, {Code: "CLF", MinorUnit: 4}})
 	number := rapid.OneOf(rapid.Map(wire(), n), long(), rapid.Map(rapid.Int64(), func(i int64) money.Number {
@@ -106,7 +106,7 @@ func TestAllocate(t *testing.T) {
 	require.Equal(t, "money.scale", fault.CodeOf(err))
 }
 
-func TestAllocateIsExact(t *testing.T) {
+func TestAllocate_SumProperty(t *testing.T) {
 	t.Parallel()
 	currency := rapid.SampledFrom([]money.Currency{eur, jpy, kwd})
 	weight := rapid.OneOf(rapid.Map(wire(), n), rapid.Map(wire(), func(s string) money.Number { return n(s).Abs() }), long())

@@ -53,7 +53,7 @@ func (c *Checkpoint) clear(at time.Time) {
 	c.FirstFailedAt, c.LastFailedAt, c.NextAttemptAt = time.Time{}, time.Time{}, time.Time{}
 }
 
-// IsFailing tells whether the last attempt failed or an operator asked for another one.
+// IsFailing reports whether the last attempt failed or an operator asked for another one.
 func (c *Checkpoint) IsFailing() bool { return c.Status != Reading }
 
 // Fail counts a failed attempt and schedules the next one after a pause.

@@ -75,7 +75,7 @@ func CheckName(name string) error {
 	return nil
 }
 
-// IsValidName tells whether a tenant may give the name.
+// IsValidName reports whether a tenant may give the name.
 func IsValidName(name string) bool {
 	return name != "" && len(name) <= maxName && strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789-_") == ""
 }
@@ -126,7 +126,7 @@ func checkList(field string, values []string) error {
 	return nil
 }
 
-// Matches tells whether the filter selects an event; refs are the entities that the event
+// Matches reports whether the filter selects an event; refs are the entities that the event
 // is about.
 func (f Filter) Matches(e *event.Skeleton, refs []event.EntityRef) bool {
 	if len(f.Types) > 0 && !slices.Contains(f.Types, e.Type) || !f.Reads(e.Scope.LegalEntity) {
@@ -142,12 +142,12 @@ func (f Filter) Matches(e *event.Skeleton, refs []event.EntityRef) bool {
 	})
 }
 
-// Reads tells whether the filter selects events of a legal entity at all.
+// Reads reports whether the filter selects events of a legal entity at all.
 func (f Filter) Reads(legalEntity string) bool {
 	return len(f.LegalEntities) == 0 || slices.Contains(f.LegalEntities, legalEntity)
 }
 
-// IsValidKey tells whether a text can be the key of a row.
+// IsValidKey reports whether a text can be the key of a row.
 func IsValidKey(key string) bool {
 	return key != "" && len(key) <= MaxKey && utf8.ValidString(key) && !strings.ContainsAny(key, "\x00\U0010FFFF")
 }

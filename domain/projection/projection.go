@@ -96,7 +96,7 @@ const (
 	Dropped  Role = "dropped"  // its rows are gone
 )
 
-// IsLive tells whether the version follows the log: the nodes that have its handler fold new
+// IsLive reports whether the version follows the log: the nodes that have its handler fold new
 // events into it, whether readers see it or not.
 func (r Role) IsLive() bool { return r == Building || r == Active || r == Retained }
 
@@ -128,7 +128,7 @@ type Projection struct {
 	Revision int64
 }
 
-// Reads tells whether a version covers a partition.
+// Reads reports whether a version covers a partition.
 func (p Projection) Reads(id event.PartitionID) bool { return p.Scope == 0 || p.Scope == id }
 
 // WithDefaults fills role and code in.
@@ -137,7 +137,7 @@ func (p Projection) WithDefaults() Projection {
 	return p
 }
 
-// SameCode tells whether the same handler or definition builds two versions, so that one version
+// SameCode reports whether the same handler or definition builds two versions, so that one version
 // may hold rows of both.
 func SameCode(a, b Projection) bool {
 	if len(a.Definition) > 0 || len(b.Definition) > 0 {

@@ -68,7 +68,7 @@ func (m *Manifest) Check(t EventType) []fault.Violation {
 
 func (l *findings) businessKey(at string, m *Manifest, k BusinessKey) {
 	personal := func(name string) bool {
-		return slices.ContainsFunc(m.fields, func(f field) bool { return f.path.steps[0] == name })
+		return slices.ContainsFunc(m.fields, func(f field) bool { return f.path[0] == name })
 	}
 	for i, name := range k.Fields {
 		if personal(name) {
@@ -81,7 +81,7 @@ func (l *findings) businessKey(at string, m *Manifest, k BusinessKey) {
 }
 
 func (l *findings) field(s *schemaWalk, at string, f *field, roles []Role) {
-	if !l.path(s, at+"/path", f.path.steps) {
+	if !l.path(s, at+"/path", f.path) {
 		return
 	}
 	if f.role != "" {
@@ -96,7 +96,7 @@ func (l *findings) field(s *schemaWalk, at string, f *field, roles []Role) {
 		}
 		return
 	}
-	if l.path(s, at+"/subject/path", f.subject.steps) && !s.names(s.doc.Root(), f.path.steps, f.subject.steps, f.shared) {
+	if l.path(s, at+"/subject/path", f.subject) && !s.names(s.doc.Root(), f.path, f.subject, f.shared) {
 		l.add(at+"/subject/path", "pii.subject_not_required", "require the subject's id, a string, wherever the field may occur")
 	}
 }

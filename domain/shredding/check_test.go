@@ -24,7 +24,7 @@ const contactSchema = `{
 
 var payeeRole = []shredding.Role{{Name: "payee", One: true}}
 
-func TestCheckAcceptsExample(t *testing.T) {
+func TestCheck_Example(t *testing.T) {
 	t.Parallel()
 	require.Empty(t, contacts(t).Check(shredding.EventType{
 		Schema: json.RawMessage(contactSchema), Roles: payeeRole,
@@ -32,7 +32,7 @@ func TestCheckAcceptsExample(t *testing.T) {
 	}))
 }
 
-func TestCheckFindings(t *testing.T) {
+func TestCheck_Findings(t *testing.T) {
 	t.Parallel()
 	closed := func(properties string, more ...string) string {
 		return `{"type":"object","additionalProperties":false,"properties":{` + properties + `}` + strings.Join(append([]string{""}, more...), ",") + `}`
@@ -127,7 +127,7 @@ func TestCheckFindings(t *testing.T) {
 	}
 }
 
-func TestCheckRolesAndBusinessKeys(t *testing.T) {
+func TestCheck_RolesAndBusinessKeys(t *testing.T) {
 	t.Parallel()
 	m := contacts(t)
 	for name, roles := range map[string][]shredding.Role{
@@ -145,7 +145,7 @@ func TestCheckRolesAndBusinessKeys(t *testing.T) {
 }
 
 // Definitions that use one another twice spell out 2^40 places.
-func TestCheckOfHugeSchema(t *testing.T) {
+func TestCheck_HugeSchema(t *testing.T) {
 	t.Parallel()
 	var definitions []string
 	for i := range 40 {

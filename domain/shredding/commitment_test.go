@@ -91,8 +91,8 @@ func doubleKeyed(t *testing.T, keys [2][]byte, nonce, aad []byte) []byte {
 	return binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(ciphertext, tag.high), tag.low)
 }
 
-// A ciphertext that GCM opens under two keys is an envelope under one of them at
-// most.
+// TestKeyCommitment makes a ciphertext that GCM opens under two keys: Open accepts at most one
+// of them.
 func TestKeyCommitment(t *testing.T) {
 	t.Parallel()
 	at, salt, nonce := knownLocation(), run(0x40, 24), run(0x80, 12)

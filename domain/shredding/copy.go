@@ -1,7 +1,6 @@
 package shredding
 
 import (
-	"encoding/json"
 	"strconv"
 
 	"github.com/erpbackbone/backbone/domain/fault"
@@ -86,17 +85,10 @@ type attacher struct {
 
 // value visits bare[start:end].
 func (a *attacher) value(start, end int, pointer []byte) error {
-	inner := func(at int, pointer []byte) error {
-		_, length, _, err := jsondoc.Locate(a.bare[at:end], "")
-		if err != nil {
-			return err
-		}
-		return a.value(at, at+length, pointer)
-	}
 	switch a.bare[start] {
 	case '[':
-		return eachElement(a.bare[:end], start, func(index, at int) error {
-			return inner(at, strconv.AppendInt(append(pointer, '/'), int64(index), 10))
+		return jsondoc.EachElement(a.bare[:end], start, func(index, start, end int) error {
+			return a.value(start, end, strconv.AppendInt(append(pointer, '/'), int64(index), 10))
 		})
 	case '{':
 		if _, marked, err := jsondoc.Member(a.bare[start:end], sealedMember); err != nil || marked {
@@ -105,15 +97,11 @@ func (a *attacher) value(start, end int, pointer []byte) error {
 			}
 			return a.place(start, end, pointer)
 		}
-		return eachMember(a.bare[:end], start, func(quoted []byte, at int) error {
-			if isReserved(quoted) {
+		return jsondoc.EachMember(a.bare[:end], start, func(name []byte, start, end int) error {
+			if isReserved(name) {
 				return forgedToken(pointer)
 			}
-			var name string
-			if json.Unmarshal(quoted, &name) != nil {
-				return brokenDocument()
-			}
-			return inner(at, appendToken(pointer, name))
+			return a.value(start, end, jsondoc.AppendToken(append(pointer, '/'), name))
 		})
 	}
 	return nil

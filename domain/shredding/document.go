@@ -196,18 +196,12 @@ func appendSealed(all []Sealed, document []byte, start, end int, pointer []byte)
 	if !HasSealed(document[start:end]) {
 		return all, nil
 	}
-	inner := func(at int, pointer []byte) error {
-		_, length, _, err := jsondoc.Locate(document[at:end], "")
-		if err == nil {
-			all, err = appendSealed(all, document, at, at+length, pointer)
-		}
-		return err
-	}
 	var err error
 	switch document[start] {
 	case '[':
-		err = eachElement(document[:end], start, func(index, at int) error {
-			return inner(at, strconv.AppendInt(append(pointer, '/'), int64(index), 10))
+		err = jsondoc.EachElement(document[:end], start, func(index, start, end int) (err error) {
+			all, err = appendSealed(all, document, start, end, strconv.AppendInt(append(pointer, '/'), int64(index), 10))
+			return err
 		})
 	case '{':
 		var isSealed bool
@@ -222,12 +216,9 @@ func appendSealed(all []Sealed, document []byte, start, end int, pointer []byte)
 			}
 			break
 		}
-		err = eachMember(document[:end], start, func(quoted []byte, at int) error {
-			var name string
-			if json.Unmarshal(quoted, &name) != nil {
-				return brokenDocument()
-			}
-			return inner(at, appendToken(pointer, name))
+		err = jsondoc.EachMember(document[:end], start, func(name []byte, start, end int) (err error) {
+			all, err = appendSealed(all, document, start, end, jsondoc.AppendToken(append(pointer, '/'), name))
+			return err
 		})
 	}
 	return all, err
@@ -238,30 +229,22 @@ func appendSealed(all []Sealed, document []byte, start, end int, pointer []byte)
 func parseSealed(raw []byte) (Sealed, error) {
 	var s Sealed
 	var sub string
-	err := eachMember(raw, 0, func(name []byte, at int) error {
-		_, end, _, err := jsondoc.Locate(raw[at:], "")
-		if err != nil {
-			return unsealable()
-		}
-		value := raw[at : at+end]
+	err := jsondoc.EachMember(raw, 0, func(name []byte, start, end int) (err error) {
+		value := raw[start:end]
 		switch string(name) {
-		case `"$pii"`:
+		case sealedMember:
 			var text string
-			if json.Unmarshal(value, &text) != nil {
-				return unsealable()
+			if err = json.Unmarshal(value, &text); err == nil {
+				s.Envelope, err = ParseEnvelope(text)
 			}
-			s.Envelope, err = ParseEnvelope(text)
-			return err
-		case `"sub"`:
-			if json.Unmarshal(value, &sub) != nil {
-				return unsealable()
-			}
-			return nil
-		case `"at"`:
+		case "sub":
+			err = json.Unmarshal(value, &sub)
+		case "at":
 			s.Origin, err = parseOrigin(value)
-			return err
+		default:
+			err = unsealable()
 		}
-		return unsealable()
+		return err
 	})
 	if err != nil || s.Envelope == nil {
 		return Sealed{}, unsealable()

@@ -119,7 +119,7 @@ func pointers(t require.TestingT, raw []byte) map[string]string {
 	return out
 }
 
-// Sealing any places of any document and opening it again changes no byte.
+// TestSealAndOpenDocument checks that sealing and opening random fields changes no byte.
 func TestSealAndOpenDocument(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
@@ -225,7 +225,7 @@ func TestOpenDocumentAnswers(t *testing.T) {
 	require.Equal(t, "pii.unsealable", fault.CodeOf(err))
 }
 
-func TestSealDocumentRefuses(t *testing.T) {
+func TestSealDocument_Refusals(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
 	document := []byte(`{"a":{"b":1}}`)

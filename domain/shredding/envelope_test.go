@@ -91,7 +91,7 @@ func TestSealAndOpen(t *testing.T) {
 	})
 }
 
-func TestSealRefuses(t *testing.T) {
+func TestSeal_Refusals(t *testing.T) {
 	t.Parallel()
 	key := testKey(t, shredding.KeyStandard, 1, run(0, 32))
 	for _, value := range []string{"", " ", `"x" `, "\n1"} {
@@ -113,7 +113,7 @@ func TestSealRefuses(t *testing.T) {
 	require.Equal(t, "pii.key_invalid", fault.CodeOf(err))
 }
 
-func TestParseEnvelopeRefuses(t *testing.T) {
+func TestParseEnvelope_Refusals(t *testing.T) {
 	t.Parallel()
 	raw, err := base64.RawURLEncoding.DecodeString(knownEnvelope)
 	require.NoError(t, err)

@@ -51,7 +51,7 @@ func TestErasureMoves(t *testing.T) {
 	}
 }
 
-// From destroyed on there is only forward, and the way has an end.
+// TestErasurePath checks that a request only moves on along the path once keys are destroyed.
 func TestErasurePath(t *testing.T) {
 	t.Parallel()
 	s, steps := shredding.ErasureRequested, 1

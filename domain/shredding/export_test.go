@@ -14,5 +14,11 @@ func SealFixed(key Key, at Location, subject Subject, value []byte, salt [24]byt
 	})
 }
 
+// ParsePath reads a path of a declaration.
+func ParsePath(s string) ([]string, error) { return parsePath(s) }
+
+// PathText writes a path as ParsePath reads it.
+func PathText(steps []string) string { return pathText(steps) }
+
 // ValueKey gives the key and the commitment of one value.
 func ValueKey(key Key, salt, aad []byte) ([]byte, error) { return deriveValueKey(key, salt, aad) }

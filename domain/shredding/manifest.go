@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/jsondoc"
 )
 
 // Limits of one event (security.md section 12).
@@ -25,9 +26,9 @@ const (
 //	{"path": "$.contacts[*].email", "class": "contact", "subject": {"path": "$.contacts[*].person_id", "type": "person"}}
 //	{"path": "$.bank.iban", "class": "bank", "subject": {"entity_role": "payee"}}
 type Declaration struct {
-	Path    string
-	Class   string
-	Subject json.RawMessage
+	Path    string          `json:"path"`
+	Class   string          `json:"class"`
+	Subject json.RawMessage `json:"subject,omitempty"`
 }
 
 // Manifest declares which parts of an event type's data are personal and who their subject
@@ -37,9 +38,9 @@ type Manifest struct{ fields []field }
 // field is one declaration. Its subject is either found at a path or is the
 // entity of a role.
 type field struct {
-	path        Path
+	path        []string
 	class       Class
-	subject     Path
+	subject     []string
 	subjectType string // set with subject
 	role        string
 	shared      int      // steps the path has in common with the subject's
@@ -66,10 +67,10 @@ func ParseManifest(declared []Declaration) (*Manifest, []fault.Violation) {
 	}
 	for i, f := range m.fields {
 		for j, other := range m.fields {
-			if j < i && overlap(f.path.steps, other.path.steps) {
+			if j < i && overlap(f.path, other.path) {
 				l.add(fmt.Sprintf("/pii_fields/%d/path", i), "pii.paths_overlap", "the path leads to or into that of entry %d; declare the outer one only", j)
 			}
-			if f.role == "" && overlap(f.subject.steps, other.path.steps) {
+			if f.role == "" && overlap(f.subject, other.path) {
 				l.add(fmt.Sprintf("/pii_fields/%d/subject/path", i), "pii.subject_is_personal", "the subject's id is inside entry %d and would be sealed with it; use a surrogate id elsewhere", j)
 			}
 		}
@@ -86,7 +87,7 @@ func (m *Manifest) Empty() bool { return m == nil || len(m.fields) == 0 }
 // covers reports whether the value at the steps is sealed, by itself or as part of another.
 func (m *Manifest) covers(steps []string) bool {
 	return m != nil && slices.ContainsFunc(m.fields, func(f field) bool {
-		return len(f.path.steps) <= len(steps) && overlap(f.path.steps, steps)
+		return len(f.path) <= len(steps) && overlap(f.path, steps)
 	})
 }
 
@@ -105,7 +106,7 @@ func (l *findings) addFault(pointer string, err error) {
 }
 
 func (l *findings) declaration(at string, d Declaration, f *field) {
-	path, err := ParsePath(d.Path)
+	path, err := parsePath(d.Path)
 	if err != nil {
 		l.addFault(at+"/path", err)
 	}
@@ -113,10 +114,10 @@ func (l *findings) declaration(at string, d Declaration, f *field) {
 	if !f.class.Valid() {
 		l.add(at+"/class", "pii.class_invalid", "use contact, identity, bank, tax, health or free_text")
 	}
-	for _, s := range path.steps {
+	for _, s := range path {
 		token := ""
 		if s != each {
-			token = string(appendToken(nil, s))
+			token = "/" + jsondoc.EscapeToken(s)
 		}
 		f.tokens = append(f.tokens, token)
 	}
@@ -148,21 +149,19 @@ func (l *findings) subject(at string, raw json.RawMessage, f *field) {
 		l.add(at+"/type", "pii.subject_invalid", "a subject type has at most %d letters, digits and the characters . _ -; name it like an entity type", maxSubject/2)
 	}
 	f.subjectType = s.Type
-	if f.subject, err = ParsePath(s.Path); err != nil {
+	if f.subject, err = parsePath(s.Path); err != nil {
 		l.addFault(at+"/path", err)
 		return
 	}
-	f.shared = common(f.path.steps, f.subject.steps)
-	own := f.subject.steps[f.shared:]
+	f.shared = common(f.path, f.subject)
+	own := f.subject[f.shared:]
 	if slices.Contains(own, each) {
 		l.add(at+"/path", "pii.subject_invalid", "the path leads to many subjects; each [*] must be one that the field's path has at the same place")
 		return
 	}
-	var pointer []byte
 	for _, name := range own {
-		pointer = appendToken(pointer, name)
+		f.subjectAt += "/" + jsondoc.EscapeToken(name)
 	}
-	f.subjectAt = string(pointer)
 }
 
 // ClassAt returns the class of the declared field at a pointer of Resolve; data is the

@@ -1,65 +1,27 @@
 package shredding
 
 import (
+	"slices"
 	"strings"
-	"unicode"
-	"unicode/utf8"
 
+	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
 )
 
-// Limits of paths.
-const (
-	maxPath     = 1024 // bytes
-	maxPathStep = 256  // bytes of one name, as in documents
-	maxSteps    = 32   // as deep as documents may be
-)
-
 // each is the step into every element of an array; all other steps are names.
-const each = "[*]"
+const each = event.EachElement
 
-// Path is a place in an event's data: "$", then ".name" for a
-// member and "[*]" for every element of an array, and nothing else. Names are
-// letters, digits, _ and -. It has one step at least and the first is a name,
-// because data is an object and stays one.
-type Path struct{ steps []string }
+// maxPathName is the length of one name of a path in bytes, as in documents.
+const maxPathName = 256
 
-// ParsePath reads a path. pii.path_invalid if it does not follow the grammar.
-func ParsePath(s string) (Path, error) {
-	rest, ok := strings.CutPrefix(s, "$")
-	if !ok || rest == "" || rest[0] != '.' || len(s) > maxPath || !utf8.ValidString(s) {
-		return Path{}, invalidPath()
+// parsePath reads a path of a declaration. pii.path_invalid if it does not follow the grammar
+// of event.ParsePath.
+func parsePath(s string) ([]string, error) {
+	steps, ok := event.ParsePath(s)
+	if !ok || slices.ContainsFunc(steps, func(name string) bool { return len(name) > maxPathName }) {
+		return nil, invalidPath()
 	}
-	var p Path
-	for rest != "" {
-		if len(p.steps) == maxSteps {
-			return Path{}, invalidPath()
-		}
-		if after, ok := strings.CutPrefix(rest, each); ok {
-			p.steps, rest = append(p.steps, each), after
-			continue
-		}
-		if rest[0] != '.' {
-			return Path{}, invalidPath()
-		}
-		rest = rest[1:]
-		end := strings.IndexAny(rest, ".[")
-		if end < 0 {
-			end = len(rest)
-		}
-		name := rest[:end]
-		if !validStep(name) {
-			return Path{}, invalidPath()
-		}
-		p.steps, rest = append(p.steps, name), rest[end:]
-	}
-	return p, nil
-}
-
-func validStep(name string) bool {
-	return name != "" && len(name) <= maxPathStep && strings.IndexFunc(name, func(r rune) bool {
-		return r != '_' && r != '-' && !unicode.IsLetter(r) && !unicode.IsDigit(r)
-	}) < 0
+	return steps, nil
 }
 
 func invalidPath() *fault.Error {
@@ -67,9 +29,7 @@ func invalidPath() *fault.Error {
 		"a path is $ followed by .name and [*] only, the first step a name; write it like $.contacts[*].email")
 }
 
-// String gives the path as it was read.
-func (p Path) String() string { return pathText(p.steps) }
-
+// pathText writes the steps of a path as parsePath reads them.
 func pathText(steps []string) string {
 	var b strings.Builder
 	b.WriteByte('$')
@@ -93,19 +53,3 @@ func common(a, b []string) int {
 
 // overlap reports whether one path is a prefix of the other.
 func overlap(a, b []string) bool { return common(a, b) == min(len(a), len(b)) }
-
-// appendToken adds a name as a token of an RFC 6901 pointer.
-func appendToken(dst []byte, name string) []byte {
-	dst = append(dst, '/')
-	for i := range len(name) {
-		switch c := name[i]; c {
-		case '~':
-			dst = append(dst, '~', '0')
-		case '/':
-			dst = append(dst, '~', '1')
-		default:
-			dst = append(dst, c)
-		}
-	}
-	return dst
-}

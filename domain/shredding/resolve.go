@@ -74,8 +74,8 @@ func (r *resolver) walk(start, step int, pointer []byte) error {
 	token := r.field.tokens[step]
 	switch c := r.document[start]; {
 	case token == "" && c == '[':
-		return eachElement(r.document, start, func(index, at int) error {
-			return r.walk(at, step+1, strconv.AppendInt(append(pointer, '/'), int64(index), 10))
+		return jsondoc.EachElement(r.document, start, func(index, start, _ int) error {
+			return r.walk(start, step+1, strconv.AppendInt(append(pointer, '/'), int64(index), 10))
 		})
 	case token != "" && c == '{':
 		at, _, found, err := jsondoc.Locate(r.document[start:], token)
@@ -156,56 +156,6 @@ func missingSubject(pointer string) error {
 		"this field is personal and nothing says whose it is; send the subject's id where the event type declares it").WithField(pointer)
 }
 
-// eachElement calls f for every element of the array that begins at start.
-func eachElement(document []byte, start int, f func(index, at int) error) error {
-	pos := skipSpace(document, start+1)
-	for index := 0; pos < len(document) && document[pos] != ']'; index++ {
-		at, end, _, err := jsondoc.Locate(document[pos:], "")
-		if err != nil {
-			return err
-		}
-		if err := f(index, pos+at); err != nil {
-			return err
-		}
-		if pos = skipSpace(document, pos+end); pos < len(document) && document[pos] == ',' {
-			pos++
-		}
-	}
-	return nil
-}
-
-// eachMember calls f for every member of the object that begins at start, with
-// its name as written, in quotes.
-func eachMember(document []byte, start int, f func(name []byte, at int) error) error {
-	pos := skipSpace(document, start+1)
-	for pos < len(document) && document[pos] != '}' {
-		begin, end, _, err := jsondoc.Locate(document[pos:], "")
-		if err != nil {
-			return err
-		}
-		name := document[pos+begin : pos+end]
-		if pos = skipSpace(document, pos+end); pos == len(document) || document[pos] != ':' {
-			return brokenDocument()
-		}
-		pos++
-		at, end, _, err := jsondoc.Locate(document[pos:], "")
-		if err != nil {
-			return err
-		}
-		if err := f(name, pos+at); err != nil {
-			return err
-		}
-		if pos = skipSpace(document, pos+end); pos < len(document) && document[pos] == ',' {
-			pos = skipSpace(document, pos+1)
-		}
-	}
-	return nil
-}
-
-func brokenDocument() error {
-	return fault.New(fault.Invalid, "json.malformed", "the document ends too early or is no JSON; send one RFC 8259 document")
-}
-
 func skipSpace(document []byte, pos int) int {
 	for pos < len(document) && strings.IndexByte(" \t\r\n", document[pos]) >= 0 {
 		pos++
@@ -231,18 +181,17 @@ func CheckReserved(document []byte) error {
 		}
 		text := document[pos+quote : pos+quote+end]
 		pos += quote + end
-		if after := skipSpace(document, pos); after == len(document) || document[after] != ':' || !isReserved(text) {
+		if after := skipSpace(document, pos); after == len(document) || document[after] != ':' || !isReserved(text[1:len(text)-1]) {
 			continue
 		}
 		return fault.New(fault.Invalid, "pii.reserved_name", "the name $pii marks sealed values and is not yours to send; rename the member")
 	}
 }
 
-// isReserved compares a name as written, in quotes.
-func isReserved(quoted []byte) bool {
-	if bytes.IndexByte(quoted, '\\') < 0 {
-		return strings.EqualFold(string(quoted[1:len(quoted)-1]), sealedMember)
+// isReserved compares a name as written, without quotes.
+func isReserved(name []byte) bool {
+	if bytes.IndexByte(name, '\\') >= 0 {
+		name = jsondoc.AppendToken(nil, name) // the reserved name needs no escape in a pointer
 	}
-	var name string
-	return json.Unmarshal(quoted, &name) == nil && strings.EqualFold(name, sealedMember)
+	return strings.EqualFold(string(name), sealedMember)
 }

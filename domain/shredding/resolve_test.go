@@ -11,8 +11,8 @@ import (
 	"github.com/erpbackbone/backbone/domain/shredding"
 )
 
-// TestSubjectPerField mixes fields of one person with those of others who
-// have the same id, or the same type, and with ids that are written otherwise.
+// TestSubjectPerField mixes fields of one person with those of persons who have the same id or
+// the same type, and with ids that are escaped.
 func TestSubjectPerField(t *testing.T) {
 	t.Parallel()
 	var declared []shredding.Declaration

@@ -74,7 +74,7 @@ func clean(t *testing.T, out string) {
 	}
 }
 
-func TestZeroReachesCopies(t *testing.T) {
+func TestZero_Copies(t *testing.T) {
 	t.Parallel()
 	held := []byte(canary)
 	s := shredding.NewSecret(held)
@@ -95,7 +95,7 @@ func TestZeroReachesCopies(t *testing.T) {
 }
 
 // A key that is evicted while values are sealed must never seal with zeros.
-func TestZeroWaitsForUses(t *testing.T) {
+func TestZero_ConcurrentUses(t *testing.T) {
 	t.Parallel()
 	for range 200 {
 		key, again := testKey(t, 0, 1, run(0, 32)), testKey(t, 0, 1, run(0, 32))

@@ -44,7 +44,7 @@ var exchanges = map[string]func(to, from *place){
 	"key version":    func(to, from *place) { to.version = from.version },
 }
 
-func TestOpenRefusesSwappedCiphertexts(t *testing.T) {
+func TestOpen_SwappedCiphertexts(t *testing.T) {
 	t.Parallel()
 	dek := run(0, 32) // one DEK everywhere, so that the place alone decides
 	a := place{knownLocation(), employee, shredding.KeyStandard, 1}
@@ -105,7 +105,7 @@ func TestAADFieldBoundaries(t *testing.T) {
 	}
 }
 
-func TestOpenRefusesFlippedBits(t *testing.T) {
+func TestOpen_FlippedBits(t *testing.T) {
 	t.Parallel()
 	key := testKey(t, shredding.KeyStandard, 1, run(0, 32))
 	at := knownLocation()
@@ -141,7 +141,7 @@ func TestOpenRefusesFlippedBits(t *testing.T) {
 	require.Greater(t, count, 12_000)
 }
 
-func TestOpenRefusesOtherKey(t *testing.T) {
+func TestOpen_OtherKey(t *testing.T) {
 	t.Parallel()
 	at := knownLocation()
 	right, wrong := testKey(t, 0, 1, run(0, 32)), testKey(t, 0, 1, run(1, 32))
@@ -151,8 +151,7 @@ func TestOpenRefusesOtherKey(t *testing.T) {
 	refused(t, err)
 }
 
-// Salts and nonces of many values, and the value keys made of them, are all
-// different.
+// TestSaltsAndNonces checks that salts, nonces and value keys of many values are all different.
 func TestSaltsAndNonces(t *testing.T) {
 	t.Parallel()
 	requireUniqueSaltsAndNonces(t, 100_000)
@@ -176,8 +175,8 @@ func requireUniqueSaltsAndNonces(t *testing.T, count int) {
 	require.Len(t, commitments, count)
 }
 
-// After a roll-over both versions open what they sealed, and neither opens what
-// the other sealed.
+// TestKeyVersions checks that each version of a key opens the values that it sealed and no value
+// of another version.
 func TestKeyVersions(t *testing.T) {
 	t.Parallel()
 	at := knownLocation()

@@ -20,7 +20,7 @@ const (
 	ChangeMetadata
 )
 
-// RightFor tells which right an event needs that does the action to its stream.
+// RightFor returns the right that an event with the action on its stream needs.
 func RightFor(a event.StreamAction) Right {
 	switch a {
 	case event.DeleteStream, event.TombstoneStream:

@@ -13,7 +13,7 @@ import (
 	"github.com/erpbackbone/backbone/domain/stream"
 )
 
-func TestParseMetadataRefusals(t *testing.T) {
+func TestParseMetadata_Refusals(t *testing.T) {
 	t.Parallel()
 	for document, field := range map[string]string{
 		`[]`:                          "",
@@ -50,7 +50,7 @@ func TestParseMetadataRefusals(t *testing.T) {
 	}
 }
 
-func TestSettingsRoundTrip(t *testing.T) {
+func TestSettings_RoundTrip(t *testing.T) {
 	t.Parallel()
 	for document, settings := range map[string]string{
 		`{}`: "",

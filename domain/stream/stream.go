@@ -21,5 +21,5 @@ var actions = map[string]event.StreamAction{
 	MetadataChanged: event.DescribeStream, Deleted: event.DeleteStream, Tombstoned: event.TombstoneStream, Recreated: event.RecreateStream,
 }
 
-// ActionOf tells what an event of the type does to its stream.
+// ActionOf returns the action of an event of the type on its stream.
 func ActionOf(eventType string) event.StreamAction { return actions[eventType] }

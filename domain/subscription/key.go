@@ -46,11 +46,6 @@ func (s *Settings) KeyOf(e *event.Recorded) Key {
 	return hashKey(PerStream, e.Stream.Type, e.Stream.ID)
 }
 
-// NeedsPayload reports whether keys are computed from the payload.
-func (s *Settings) NeedsPayload() bool {
-	return strings.HasPrefix(s.PartitionBy, entityPrefix) || strings.HasPrefix(s.PartitionBy, pathPrefix)
-}
-
 func hashKey(parts ...string) Key {
 	h := sha256.New()
 	var n [4]byte
@@ -64,15 +59,10 @@ func hashKey(parts ...string) Key {
 
 // firstAt returns the first scalar at a path of the stored data, marked with its JSON type.
 func firstAt(payload []byte, path string) (string, bool) {
-	var stored struct {
-		Data any `json:"data"`
-	}
-	d := json.NewDecoder(bytes.NewReader(payload))
-	d.UseNumber()
-	if d.Decode(&stored) != nil {
+	at, err := event.DecodeData(payload)
+	if err != nil {
 		return "", false
 	}
-	at := stored.Data
 	for step := range strings.SplitSeq(strings.ReplaceAll(strings.TrimPrefix(path, pathPrefix), event.EachElement, ""), ".") {
 		object, ok := first(at).(map[string]any)
 		if !ok {

@@ -90,8 +90,8 @@ func matchesAny(wanted []string, have string) bool {
 // Webhook is the subscriber type of subscriptions that are sent to an endpoint.
 const Webhook = "webhook"
 
-// SubscriberTypes are the kinds of receivers that a subscription may have.
-var SubscriberTypes = []string{"agent", "rule", "projection", Webhook, "service"}
+// subscriberTypes are the kinds of receivers that a subscription may have.
+var subscriberTypes = []string{"agent", "rule", "projection", Webhook, "service"}
 
 const (
 	maxFilterItems = 100
@@ -114,8 +114,8 @@ func (s *Subscription) Check() error {
 	if !identifier.MatchString(s.ID) {
 		return fault.New(fault.Invalid, "subscription.id_invalid", "an id has 1 to 100 letters, digits, and _ . : - after the first; choose another").WithField("/id")
 	}
-	if !slices.Contains(SubscriberTypes, s.SubscriberType) {
-		return fault.New(fault.Invalid, "subscription.subscriber_invalid", "subscriber_type is one of %s; correct it", strings.Join(SubscriberTypes, ", ")).WithField("/subscriber_type")
+	if !slices.Contains(subscriberTypes, s.SubscriberType) {
+		return fault.New(fault.Invalid, "subscription.subscriber_invalid", "subscriber_type is one of %s; correct it", strings.Join(subscriberTypes, ", ")).WithField("/subscriber_type")
 	}
 	if !identifier.MatchString(s.SubscriberID) {
 		return fault.New(fault.Invalid, "subscription.subscriber_invalid", "subscriber_id has 1 to 100 letters, digits, and _ . : - after the first; correct it").WithField("/subscriber_id")

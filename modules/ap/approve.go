@@ -183,11 +183,7 @@ func planReject(k contract.Kind) func(context.Context, module.Input, module.Stat
 		if err := d.RequireState(domain.UndecidedStates()...); err != nil {
 			return module.Plan{}, err
 		}
-		date, err := postingDate(in, nil, in.Today)
-		if err != nil {
-			return module.Plan{}, err
-		}
-		rejected := draft(k, d, contract.Rejected, contract.DocumentRejected{DocumentRef: contract.RefTo(k, p.ID()), Reason: p.Reason}, date, correlationIDOf(in, d), nil)
+		rejected := draft(k, d, contract.Rejected, contract.DocumentRejected{DocumentRef: contract.RefTo(k, p.ID()), Reason: p.Reason}, in.Date(), correlationIDOf(in, d), nil)
 		rejected.CausedBy = d.SubmittedID
 		f := factsOf(in)
 		f.Submitters, f.Approvers = d.Submitters, d.Approvers
@@ -212,13 +208,9 @@ func planReleaseHold(ctx context.Context, in module.Input, s module.State, p con
 	if err := d.RequireState(domain.StateSubmitted, domain.StateValidated, domain.StatePosted); err != nil {
 		return module.Plan{}, err
 	}
-	date, err := postingDate(in, nil, in.Today)
-	if err != nil {
-		return module.Plan{}, err
-	}
 	released := draft(d.Kind, d, contract.HoldReleased, contract.HoldReleasedData{
 		DocumentRef: contract.RefTo(d.Kind, d.Data.ID()), HoldID: hold.ID, Kind: hold.Kind, Reason: p.Reason,
-	}, date, correlationIDOf(in, d), nil)
+	}, in.Date(), correlationIDOf(in, d), nil)
 	released.CausedBy = d.SubmittedID
 	f := factsOf(in)
 	f.Submitters, f.Hold = d.Submitters, &holdFacts{ID: hold.ID, Kind: hold.Kind}

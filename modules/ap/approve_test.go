@@ -33,16 +33,16 @@ func lines(journal recorded) []string {
 // approve posts an invoice and gives its journal's lines.
 func (b *books) approve(p object) []string {
 	b.tb.Helper()
-	return lines(b.events(b.must("cfo", "ap.approve_invoice", object{"invoice_id": b.invoice(p)}))[1])
+	return lines(b.events(b.execute("cfo", "ap.approve_invoice", object{"invoice_id": b.invoice(p)}))[1])
 }
 
-func TestApproveSeedInvoice(t *testing.T) {
+func TestApprove_SeedInvoice(t *testing.T) {
 	t.Parallel()
 	b := newBooks(t)
 	b.vendor("V-1042", object{"name": "Contoso Supply Ltd", "country": "US"})
-	submitted := b.must("ap_clerk", "ap.submit_invoice", seedInvoice())
+	submitted := b.execute("ap_clerk", "ap.submit_invoice", seedInvoice())
 	id := submitted.Events[0].Stream.ID
-	out := b.must("approver", "ap.approve_invoice", object{"invoice_id": id, "comment": "goods arrived"})
+	out := b.execute("approver", "ap.approve_invoice", object{"invoice_id": id, "comment": "goods arrived"})
 	events := b.events(out)
 	require.Equal(t, []string{"ap.invoice.approved", "gl.journal.posted", "ap.invoice.posted"}, types(events))
 	approved, journal, posted := events[0], events[1], events[2]
@@ -75,12 +75,12 @@ func TestApproveSeedInvoice(t *testing.T) {
 	}
 	require.Equal(t, n("11556.25"), approved.data["functional_amount"])
 
-	f := b.refused("ap.invoice.wrong_state", "controller", "ap.approve_invoice", object{"invoice_id": id})
+	f := b.refuse("ap.invoice.wrong_state", "controller", "ap.approve_invoice", object{"invoice_id": id})
 	require.Equal(t, "posted", f.Attributes["state"])
-	b.refused("ap.invoice.wrong_state", "controller", "ap.reject_invoice", object{"invoice_id": id, "reason": "late"})
-	b.refused("ap.invoice.not_found", "controller", "ap.approve_invoice", object{"invoice_id": "01ARZ3NDEKTSV4RRFFQ69G5FAV"})
-	b.refused("ap.credit_memo.not_found", "controller", "ap.approve_credit_memo", object{"credit_memo_id": id})
-	b.refused("intent.schema_invalid", "controller", "ap.approve_invoice", object{"credit_memo_id": id})
+	b.refuse("ap.invoice.wrong_state", "controller", "ap.reject_invoice", object{"invoice_id": id, "reason": "late"})
+	b.refuse("ap.invoice.not_found", "controller", "ap.approve_invoice", object{"invoice_id": "01ARZ3NDEKTSV4RRFFQ69G5FAV"})
+	b.refuse("ap.credit_memo.not_found", "controller", "ap.approve_credit_memo", object{"credit_memo_id": id})
+	b.refuse("intent.schema_invalid", "controller", "ap.approve_invoice", object{"credit_memo_id": id})
 }
 
 func TestPostingLines(t *testing.T) {
@@ -101,7 +101,7 @@ func TestPostingLines(t *testing.T) {
 		for k, v := range more {
 			p[k] = v
 		}
-		return paper("V1", number, total, p)
+		return documentPayload("V1", number, total, p)
 	}
 	line := func(account, amount, group string) object {
 		return object{"account": account, "amount": n(amount), "tax_group": group}
@@ -162,27 +162,27 @@ func TestZeroTotals(t *testing.T) {
 	t.Parallel()
 	b := newBooks(t)
 	b.vendor("V1", nil)
-	free := b.invoice(paper("V1", "FREE", "0", nil))
+	free := b.invoice(documentPayload("V1", "FREE", "0", nil))
 	require.Equal(t, []string{"ap.invoice.approved", "ap.invoice.paid"},
-		types(b.events(b.must("approver", "ap.approve_invoice", object{"invoice_id": free}))))
-	f := b.refused("ap.invoice.wrong_state", "approver", "ap.approve_invoice", object{"invoice_id": free})
+		types(b.events(b.execute("approver", "ap.approve_invoice", object{"invoice_id": free}))))
+	f := b.refuse("ap.invoice.wrong_state", "approver", "ap.approve_invoice", object{"invoice_id": free})
 	require.Equal(t, "paid", f.Attributes["state"])
 
-	withheld := b.invoice(paper("V1", "ALL", "10", object{"withholding": []object{{"code": "W10", "amount": n("10")}}}))
+	withheld := b.invoice(documentPayload("V1", "ALL", "10", object{"withholding": []object{{"code": "W10", "amount": n("10")}}}))
 	require.Equal(t, []string{"ap.invoice.approved", "gl.journal.posted", "ap.invoice.paid"},
-		types(b.events(b.must("approver", "ap.approve_invoice", object{"invoice_id": withheld}))))
+		types(b.events(b.execute("approver", "ap.approve_invoice", object{"invoice_id": withheld}))))
 
-	memo := b.must("ap_clerk", "ap.submit_credit_memo", paper("V1", "NIL", "0", nil)).Events[0].Stream.ID
+	memo := b.execute("ap_clerk", "ap.submit_credit_memo", documentPayload("V1", "NIL", "0", nil)).Events[0].Stream.ID
 	require.Equal(t, []string{"ap.credit_memo.approved"},
-		types(b.events(b.must("approver", "ap.approve_credit_memo", object{"credit_memo_id": memo}))))
-	b.refused("ap.credit_memo.wrong_state", "approver", "ap.approve_credit_memo", object{"credit_memo_id": memo})
+		types(b.events(b.execute("approver", "ap.approve_credit_memo", object{"credit_memo_id": memo}))))
+	b.refuse("ap.credit_memo.wrong_state", "approver", "ap.approve_credit_memo", object{"credit_memo_id": memo})
 }
 
 func TestCreditMemo(t *testing.T) {
 	t.Parallel()
 	b := newBooks(t)
 	b.vendor("V1", nil)
-	submitted := b.must("ap_clerk", "ap.submit_credit_memo", paper("V1", "CM-1", "119", object{
+	submitted := b.execute("ap_clerk", "ap.submit_credit_memo", documentPayload("V1", "CM-1", "119", object{
 		"preceding_invoice": "INV-7", "tax_amount": n("19"), "prepaid_amount": n("1"),
 		"lines":     []object{{"line_number": 1, "amount": n("100"), "account": "5100", "tax_group": "S/19"}},
 		"tax_lines": []object{{"rate": 19, "taxable_amount": n("100"), "tax_amount": n("19"), "tax_group": "S/19"}},
@@ -194,19 +194,19 @@ func TestCreditMemo(t *testing.T) {
 	id := events[0].Stream.ID
 	require.Equal(t, id, events[0].data["credit_memo_id"])
 	require.NotContains(t, events[0].data, "invoice_id")
-	posted := b.events(b.must("approver", "ap.approve_credit_memo", object{"credit_memo_id": id}))
+	posted := b.events(b.execute("approver", "ap.approve_credit_memo", object{"credit_memo_id": id}))
 	require.Equal(t, []string{"ap.credit_memo.approved", "gl.journal.posted", "ap.credit_memo.posted"}, types(posted))
 	require.Equal(t, []string{"credit 5100 100 EUR FIN", "credit 1400 19 EUR FIN", "debit 2000 119 EUR FIN"}, lines(posted[1]))
 	require.Equal(t, "debit", posted[2].data["debit_credit"])
 	require.Equal(t, n("119"), posted[2].data["amount"])
 
-	other := b.must("ap_clerk", "ap.submit_credit_memo", paper("V1", "CM-2", "5", nil)).Events[0].Stream.ID
-	rejected := b.events(b.must("controller", "ap.reject_credit_memo", object{"credit_memo_id": other, "reason": "not ours"}))
+	other := b.execute("ap_clerk", "ap.submit_credit_memo", documentPayload("V1", "CM-2", "5", nil)).Events[0].Stream.ID
+	rejected := b.events(b.execute("controller", "ap.reject_credit_memo", object{"credit_memo_id": other, "reason": "not ours"}))
 	require.Equal(t, []string{"ap.credit_memo.rejected"}, types(rejected))
 	require.Equal(t, "not ours", rejected[0].data["reason"])
 }
 
-func TestApproveHeldDocument(t *testing.T) {
+func TestApprove_HeldDocument(t *testing.T) {
 	t.Parallel()
 	b := newBooks(t)
 	b.vendor("V1", nil)
@@ -214,7 +214,7 @@ func TestApproveHeldDocument(t *testing.T) {
 		{"ap.submit_invoice", "ap.approve_invoice", "invoice_id"},
 		{"ap.submit_credit_memo", "ap.approve_credit_memo", "credit_memo_id"},
 	} {
-		events := b.events(b.must("ap_clerk", c.intent, paper("V1", "H", "120", object{
+		events := b.events(b.execute("ap_clerk", c.intent, documentPayload("V1", "H", "120", object{
 			"tax_amount": n("20"), "lines": []object{{"line_number": 1, "amount": n("100"), "account": "5100"}}, "payee_differs": true,
 			"tax_lines": []object{{"rate": 19, "taxable_amount": n("100"), "tax_amount": n("20")}},
 		})))
@@ -228,34 +228,34 @@ func TestApproveHeldDocument(t *testing.T) {
 			}
 		}
 		prefix := strings.TrimSuffix(events[0].Type, ".submitted")
-		f := b.refused(prefix+".on_hold", "approver", c.approve, object{c.field: id})
+		f := b.refuse(prefix+".on_hold", "approver", c.approve, object{c.field: id})
 		require.Equal(t, []string{variance}, f.Attributes["holds"], "payment holds do not block approval")
 
-		b.refused("ap.hold.reason_required", "approver", "ap.release_hold", object{"hold_id": variance, "reason": " "})
-		b.refused("ap.hold.reason_required", "approver", "ap.release_hold", object{"hold_id": variance})
-		b.refused("ap.hold.not_found", "approver", "ap.release_hold", object{"hold_id": id + "-H9", "reason": "x"})
-		b.refused("ap.hold.not_found", "approver", "ap.release_hold", object{"hold_id": "nothing", "reason": "x"})
-		b.refused("ap.hold.not_found", "approver", "ap.release_hold", object{"hold_id": variance, "reason": "x", c.field: "01ARZ3NDEKTSV4RRFFQ69G5FAV"})
-		b.refused("intent.forbidden", "ap_clerk", "ap.release_hold", object{"hold_id": variance, "reason": "x"})
-		released := b.events(b.must("approver", "ap.release_hold", object{"hold_id": variance, "reason": "rounding of the vendor", c.field: id}))
+		b.refuse("ap.hold.reason_required", "approver", "ap.release_hold", object{"hold_id": variance, "reason": " "})
+		b.refuse("ap.hold.reason_required", "approver", "ap.release_hold", object{"hold_id": variance})
+		b.refuse("ap.hold.not_found", "approver", "ap.release_hold", object{"hold_id": id + "-H9", "reason": "x"})
+		b.refuse("ap.hold.not_found", "approver", "ap.release_hold", object{"hold_id": "nothing", "reason": "x"})
+		b.refuse("ap.hold.not_found", "approver", "ap.release_hold", object{"hold_id": variance, "reason": "x", c.field: "01ARZ3NDEKTSV4RRFFQ69G5FAV"})
+		b.refuse("intent.forbidden", "ap_clerk", "ap.release_hold", object{"hold_id": variance, "reason": "x"})
+		released := b.events(b.execute("approver", "ap.release_hold", object{"hold_id": variance, "reason": "rounding of the vendor", c.field: id}))
 		require.Equal(t, []string{prefix + ".hold_released"}, types(released))
 		require.Equal(t, "TAX_VARIANCE", released[0].data["kind"])
-		b.refused("ap.hold.already_released", "approver", "ap.release_hold", object{"hold_id": variance, "reason": "again"})
+		b.refuse("ap.hold.already_released", "approver", "ap.release_hold", object{"hold_id": variance, "reason": "again"})
 
-		b.must("approver", c.approve, object{c.field: id})
-		b.must("controller", "ap.release_hold", object{"hold_id": payee, "reason": "factoring, contract on file"})
+		b.execute("approver", c.approve, object{c.field: id})
+		b.execute("controller", "ap.release_hold", object{"hold_id": payee, "reason": "factoring, contract on file"})
 	}
 }
 
-func TestApproveInClosedPeriods(t *testing.T) {
+func TestApprove_ClosedPeriods(t *testing.T) {
 	t.Parallel()
 	b := newBooks(t)
 	b.vendor("V1", nil)
-	id := b.invoice(paper("V1", "P", "10", nil))
-	b.refused("gl.period.not_open", "approver", "ap.approve_invoice", object{"invoice_id": id, "posting_date": "2025-12-01"})
-	b.refused("gl.period.undefined", "approver", "ap.approve_invoice", object{"invoice_id": id, "posting_date": "2024-12-01"})
+	id := b.invoice(documentPayload("V1", "P", "10", nil))
+	b.refuse("gl.period.not_open", "approver", "ap.approve_invoice", object{"invoice_id": id, "posting_date": "2025-12-01"})
+	b.refuse("gl.period.undefined", "approver", "ap.approve_invoice", object{"invoice_id": id, "posting_date": "2024-12-01"})
 
-	b.must("controller", "gl.close_period", object{"module": "ap", "period": "2025-03", "level": "soft"})
+	b.execute("controller", "gl.close_period", object{"module": "ap", "period": "2025-03", "level": "soft"})
 	before := b.head()
 	out, err := b.submit("approver", "ap.approve_invoice", object{"invoice_id": id})
 	require.NoError(t, err)
@@ -268,16 +268,16 @@ func TestApproveInClosedPeriods(t *testing.T) {
 		require.Contains(t, e.Tags, "late_posting", e.Type)
 	}
 
-	second := b.invoice(paper("V1", "P2", "11", nil))
-	b.must("controller", "gl.close_period", object{"module": "gl", "period": "2025-03", "level": "hard"})
-	f := b.refused("gl.period.hard_closed", "cfo", "ap.approve_invoice", object{"invoice_id": second})
+	second := b.invoice(documentPayload("V1", "P2", "11", nil))
+	b.execute("controller", "gl.close_period", object{"module": "gl", "period": "2025-03", "level": "hard"})
+	f := b.refuse("gl.period.hard_closed", "cfo", "ap.approve_invoice", object{"invoice_id": second})
 	require.Equal(t, "2025-04-01", f.Attributes["first_open_date"])
-	moved := b.events(b.must("cfo", "ap.approve_invoice", object{"invoice_id": second, "posting_date": "2025-04-01"}))
+	moved := b.events(b.execute("cfo", "ap.approve_invoice", object{"invoice_id": second, "posting_date": "2025-04-01"}))
 	require.Equal(t, event.MustDate("2025-04-01"), moved[1].EffectiveDate)
 	require.Contains(t, moved[1].Tags, "period:2025-04")
 }
 
-func TestApproveLedgerRefusals(t *testing.T) {
+func TestApprove_LedgerRefusals(t *testing.T) {
 	t.Parallel()
 	b := newBooks(t)
 	b.vendor("V1", nil)
@@ -299,80 +299,80 @@ func TestApproveLedgerRefusals(t *testing.T) {
 		{"gl.rate.stale", object{"currency": "USD", "posting_date": "2025-06-01"}},
 	} {
 		c.more["invoice_date"] = fmt.Sprintf("2025-03-%02d", i+1)
-		id := b.invoice(paper("V1", fmt.Sprintf("L%dx", i), "10", c.more))
-		b.refused(c.code, "approver", "ap.approve_invoice", object{"invoice_id": id})
+		id := b.invoice(documentPayload("V1", fmt.Sprintf("L%dx", i), "10", c.more))
+		b.refuse(c.code, "approver", "ap.approve_invoice", object{"invoice_id": id})
 	}
-	b.must("admin", "gl.configure_ledger", object{"functional_currency": "EUR", "default_dimensions": object{"department": "FIN"}, "second_person": false})
-	bare := b.invoice(paper("V1", "Lx", "10", line(nil)))
-	b.refused("gl.ledger.profile_missing", "approver", "ap.approve_invoice", object{"invoice_id": bare})
+	b.execute("admin", "gl.configure_ledger", object{"functional_currency": "EUR", "default_dimensions": object{"department": "FIN"}, "second_person": false})
+	bare := b.invoice(documentPayload("V1", "Lx", "10", line(nil)))
+	b.refuse("gl.ledger.profile_missing", "approver", "ap.approve_invoice", object{"invoice_id": bare})
 
 	// A line that could not be coded stays refused even when its hold is gone.
-	events := b.events(b.must("ap_clerk", "ap.submit_invoice", paper("V1", "uncoded", "12", line(object{"account": "", "amount": n("12")}))))
+	events := b.events(b.execute("ap_clerk", "ap.submit_invoice", documentPayload("V1", "uncoded", "12", line(object{"account": "", "amount": n("12")}))))
 	require.Equal(t, "CODING_MISSING", events[1].data["kind"])
-	b.must("approver", "ap.release_hold", object{"hold_id": events[1].data["hold_id"], "reason": "default comes"})
-	b.refused("ap.invoice.coding_missing", "approver", "ap.approve_invoice", object{"invoice_id": events[0].Stream.ID})
+	b.execute("approver", "ap.release_hold", object{"hold_id": events[1].data["hold_id"], "reason": "default comes"})
+	b.refuse("ap.invoice.coding_missing", "approver", "ap.approve_invoice", object{"invoice_id": events[0].Stream.ID})
 }
 
-func TestApproveWithoutLedger(t *testing.T) {
+func TestApprove_LedgerMissing(t *testing.T) {
 	t.Parallel()
 	b := newBooks(t)
 	var err error
 	b.entity, err = b.store.Directory.CreateLegalEntity(t.Context(), b.otherEntity())
 	require.NoError(t, err)
 	b.vendor("V1", nil)
-	b.refused("gl.ledger.not_configured", "ap_clerk", "ap.submit_invoice", paper("V1", "A", "10", nil))
+	b.refuse("gl.ledger.not_configured", "ap_clerk", "ap.submit_invoice", documentPayload("V1", "A", "10", nil))
 }
 
-func TestApproveOverLimit(t *testing.T) {
+func TestApprove_OverLimit(t *testing.T) {
 	t.Parallel()
 	b := newBooks(t)
 	b.vendor("V1", nil)
-	at := b.invoice(paper("V1", "A", "50000", nil))
-	over := b.invoice(paper("V1", "B", "50000.01", nil))
-	b.must("approver", "ap.approve_invoice", object{"invoice_id": at})
-	f := b.refused("ap.approval.over_limit", "approver", "ap.approve_invoice", object{"invoice_id": over})
+	at := b.invoice(documentPayload("V1", "A", "50000", nil))
+	over := b.invoice(documentPayload("V1", "B", "50000.01", nil))
+	b.execute("approver", "ap.approve_invoice", object{"invoice_id": at})
+	f := b.refuse("ap.approval.over_limit", "approver", "ap.approve_invoice", object{"invoice_id": over})
 	require.Equal(t, fault.Forbidden, f.Kind)
 	require.Equal(t, []any{"controller", "cfo"}, f.Attributes["roles_that_may"])
 	require.Contains(t, f.Detail, "controller")
 	require.Contains(t, fmt.Sprint(f.Attributes["amount"]), "50000.01")
-	b.must("controller", "ap.approve_invoice", object{"invoice_id": over})
+	b.execute("controller", "ap.approve_invoice", object{"invoice_id": over})
 
 	// The limit is compared in functional currency: 54,000 USD are 49,923 EUR.
-	foreign := b.invoice(paper("V1", "C", "54000", object{"currency": "USD"}))
-	b.must("approver", "ap.approve_invoice", object{"invoice_id": foreign})
+	foreign := b.invoice(documentPayload("V1", "C", "54000", object{"currency": "USD"}))
+	b.execute("approver", "ap.approve_invoice", object{"invoice_id": foreign})
 
-	b.must("admin", "ap.configure", object{"limits": object{"controller": n("100"), "cfo": n("200.00")}})
-	f = b.refused("ap.approval.over_limit", "controller", "ap.approve_invoice", object{"invoice_id": b.invoice(paper("V1", "D", "200.01", nil))})
+	b.execute("admin", "ap.configure", object{"limits": object{"controller": n("100"), "cfo": n("200.00")}})
+	f = b.refuse("ap.approval.over_limit", "controller", "ap.approve_invoice", object{"invoice_id": b.invoice(documentPayload("V1", "D", "200.01", nil))})
 	require.Equal(t, []any{"approver"}, f.Attributes["roles_that_may"])
-	b.must("admin", "ap.configure", object{"limits": object{"approver": n("1")}})
-	f = b.refused("ap.approval.over_limit", "cfo", "ap.approve_invoice", object{"invoice_id": b.invoice(paper("V1", "E", "200.02", nil))})
+	b.execute("admin", "ap.configure", object{"limits": object{"approver": n("1")}})
+	f = b.refuse("ap.approval.over_limit", "cfo", "ap.approve_invoice", object{"invoice_id": b.invoice(documentPayload("V1", "E", "200.02", nil))})
 	require.Empty(t, f.Attributes["roles_that_may"])
 }
 
-func TestApproveWithSecondApprover(t *testing.T) {
+func TestApprove_SecondApprover(t *testing.T) {
 	t.Parallel()
 	b := newBooks(t)
 	b.vendor("V1", nil)
-	id := b.invoice(paper("V1", "BIG", "250000.01", nil))
-	first := b.events(b.must("controller:ann", "ap.approve_invoice", object{"invoice_id": id}))
+	id := b.invoice(documentPayload("V1", "BIG", "250000.01", nil))
+	first := b.events(b.execute("controller:ann", "ap.approve_invoice", object{"invoice_id": id}))
 	require.Equal(t, []string{"ap.invoice.approval_recorded"}, types(first))
 	require.Equal(t, n("1"), first[0].data["step"])
 	require.Equal(t, n("2"), first[0].data["steps_required"])
-	f := b.refused("sod.same_person", "controller:ann", "ap.approve_invoice", object{"invoice_id": id})
+	f := b.refuse("sod.same_person", "controller:ann", "ap.approve_invoice", object{"invoice_id": id})
 	require.Equal(t, "S2", f.Attributes["rule"])
 	require.Equal(t, first[0].ID.String(), f.Attributes["earlier_event"])
-	second := b.events(b.must("cfo:bob", "ap.approve_invoice", object{"invoice_id": id}))
+	second := b.events(b.execute("cfo:bob", "ap.approve_invoice", object{"invoice_id": id}))
 	require.Equal(t, []string{"ap.invoice.approved", "gl.journal.posted", "ap.invoice.posted"}, types(second))
 	require.Equal(t, n("2"), second[0].data["step"])
 
-	one := b.invoice(paper("V1", "NOT SO BIG", "250000", nil))
-	require.Len(t, b.events(b.must("controller:ann", "ap.approve_invoice", object{"invoice_id": one})), 3)
+	one := b.invoice(documentPayload("V1", "NOT SO BIG", "250000", nil))
+	require.Len(t, b.events(b.execute("controller:ann", "ap.approve_invoice", object{"invoice_id": one})), 3)
 }
 
-func TestConfigureNeedsSecondPerson(t *testing.T) {
+func TestConfigure_SecondPerson(t *testing.T) {
 	t.Parallel()
 	b := newBooks(t)
-	b.must("admin", "ap.configure", object{"second_person": true})
+	b.execute("admin", "ap.configure", object{"second_person": true})
 	out, err := b.submit("admin", "ap.configure", object{"second_person": false})
 	require.NoError(t, err)
 	require.Equal(t, intent.PendingApproval, out.Status)
@@ -381,12 +381,12 @@ func TestConfigureNeedsSecondPerson(t *testing.T) {
 	done, err := b.pipeline.Approve(t.Context(), caller("admin:eve"), pipeline.Decision{LegalEntity: b.entity, Intent: out.IntentID, PlanHash: "", Comment: ""})
 	require.NoError(t, err)
 	require.Equal(t, intent.Executed, done.Status)
-	b.must("admin", "ap.configure", object{"default_terms": object{"net_days": 10}})
+	b.execute("admin", "ap.configure", object{"default_terms": object{"net_days": 10}})
 
-	b.refused("intent.forbidden", "controller", "ap.configure", object{"second_person": false})
-	b.refused("money.scale", "admin", "ap.configure", object{"second_approver_above": n("1.00001")})
-	b.refused("ap.coding.entry_invalid", "admin", "ap.configure", object{"coding": []object{{"accounting_cost": "A"}, {"accounting_cost": "A"}}})
-	b.refused("intent.schema_invalid", "admin", "ap.configure", object{"limits": object{"king": 1}})
+	b.refuse("intent.forbidden", "controller", "ap.configure", object{"second_person": false})
+	b.refuse("money.scale", "admin", "ap.configure", object{"second_approver_above": n("1.00001")})
+	b.refuse("ap.coding.entry_invalid", "admin", "ap.configure", object{"coding": []object{{"accounting_cost": "A"}, {"accounting_cost": "A"}}})
+	b.refuse("intent.schema_invalid", "admin", "ap.configure", object{"limits": object{"king": 1}})
 }
 
 // functionalTotals checks that a journal balances per currency and in functional

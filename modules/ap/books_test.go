@@ -94,7 +94,7 @@ func newBooks(tb testing.TB) *books {
 }
 
 func (b *books) setUp() {
-	b.must("admin", "gl.configure_ledger", object{
+	b.execute("admin", "gl.configure_ledger", object{
 		"functional_currency": "EUR", "default_dimensions": object{"department": "FIN"}, "second_person": false, "orderly_close": false,
 		"tax_groups": object{
 			"S/19":  object{"rate": 19},
@@ -115,20 +115,20 @@ func (b *books) setUp() {
 		{"2300", "liability", "none"}, {"3100", "equity", "none"}, {"3900", "equity", "none"}, {"5100", "expense", "none"},
 		{"6000", "expense", "none"}, {"6100", "expense", "none"}, {"6900", "expense", "none"}, {"7900", "expense", "none"},
 	} {
-		b.must("gl_accountant", "gl.define_account", object{"code": a.code, "name": "Account " + a.code, "type": a.kind, "control": a.control})
+		b.execute("gl_accountant", "gl.define_account", object{"code": a.code, "name": "Account " + a.code, "type": a.kind, "control": a.control})
 	}
 	for _, v := range []string{"department ENG", "department PROD", "department FIN", "cost_center CC-5100", "project P-1"} {
 		dimension, value, _ := strings.Cut(v, " ")
-		b.must("gl_accountant", "gl.define_dimension_value", object{"dimension": dimension, "value": value, "name": value})
+		b.execute("gl_accountant", "gl.define_dimension_value", object{"dimension": dimension, "value": value, "name": value})
 	}
-	b.must("controller", "gl.define_fiscal_year", object{"label": "2025", "start": "2025-01-01", "end": "2025-12-31"})
+	b.execute("controller", "gl.define_fiscal_year", object{"label": "2025", "start": "2025-01-01", "end": "2025-12-31"})
 	for month := 1; month <= 11; month++ { // December stays unopened
 		for _, m := range []string{"gl", "ap"} {
-			b.must("controller", "gl.open_period", object{"module": m, "period": fmt.Sprintf("2025-%02d", month)})
+			b.execute("controller", "gl.open_period", object{"module": m, "period": fmt.Sprintf("2025-%02d", month)})
 		}
 	}
-	b.must("module", "gl.set_exchange_rate", object{"from": "USD", "to": "EUR", "date": "2025-03-01", "rate": n("0.9245")})
-	b.must("admin", "ap.configure", object{"second_person": false, "coding": []object{
+	b.execute("module", "gl.set_exchange_rate", object{"from": "USD", "to": "EUR", "date": "2025-03-01", "rate": n("0.9245")})
+	b.execute("admin", "ap.configure", object{"second_person": false, "coding": []object{
 		{"accounting_cost": "BookingCode001", "account": "6100", "dimensions": object{"department": "ENG"}},
 	}, "withholding_codes": object{"W10": object{"percent": 10}}})
 }
@@ -161,8 +161,8 @@ func (b *books) submit(who, intentType string, payload object) (pipeline.Outcome
 	return b.submitAs(caller(who), intentType, payload)
 }
 
-// must takes an intent through to its events.
-func (b *books) must(who, intentType string, payload object) pipeline.Outcome {
+// execute submits an intent that takes effect at once.
+func (b *books) execute(who, intentType string, payload object) pipeline.Outcome {
 	b.tb.Helper()
 	out, err := b.submit(who, intentType, payload)
 	require.NoError(b.tb, err, "%s", intentType)
@@ -173,15 +173,15 @@ func (b *books) must(who, intentType string, payload object) pipeline.Outcome {
 // refusal is a fault that was expected. It is no error.
 type refusal fault.Error
 
-// refused takes an intent that must fail with the code.
-func (b *books) refused(code, who, intentType string, payload object) *refusal {
+// refuse submits an intent that is refused with the code, and writes no event.
+func (b *books) refuse(code, who, intentType string, payload object) *refusal {
 	b.tb.Helper()
 	before := b.head()
 	_, err := b.submit(who, intentType, payload)
-	return b.isRefusal(code, before, err)
+	return b.requireRefusal(code, before, err)
 }
 
-func (b *books) isRefusal(code string, before event.Sequence, err error) *refusal {
+func (b *books) requireRefusal(code string, before event.Sequence, err error) *refusal {
 	b.tb.Helper()
 	require.Error(b.tb, err)
 	require.Equal(b.tb, code, fault.CodeOf(err), "%v", err)
@@ -243,12 +243,12 @@ func (b *books) vendor(id string, more object) string {
 			delete(p, k)
 		}
 	}
-	b.must("vendor_admin", "ap.register_vendor", p)
+	b.execute("vendor_admin", "ap.register_vendor", p)
 	return id
 }
 
-// paper is a document of one line without tax.
-func paper(vendor, number, amount string, more object) object {
+// documentPayload is a document of one line without tax.
+func documentPayload(vendor, number, amount string, more object) object {
 	p := object{
 		"invoice_number": number, "vendor_id": vendor, "invoice_date": "2025-03-15", "currency": "EUR", "total_amount": n(amount),
 		"lines": []object{{"line_number": 1, "amount": n(amount), "account": "5100", "dimensions": object{"department": "PROD"}}},
@@ -264,7 +264,7 @@ func paper(vendor, number, amount string, more object) object {
 // invoice submits a document as the clerk and gives its id.
 func (b *books) invoice(p object) string {
 	b.tb.Helper()
-	return b.must("ap_clerk", "ap.submit_invoice", p).Events[0].Stream.ID
+	return b.execute("ap_clerk", "ap.submit_invoice", p).Events[0].Stream.ID
 }
 
 // submitDated submits an invoice as the clerk with an effective date of the
@@ -287,13 +287,13 @@ func (b *books) otherEntity() ports.LegalEntity {
 func (b *books) realBooks() {
 	b.tb.Helper()
 	for year := 2024; year >= 2010; year-- { // a calendar grows without gaps
-		b.must("controller", "gl.define_fiscal_year", object{"label": fmt.Sprint(year), "start": fmt.Sprintf("%d-01-01", year), "end": fmt.Sprintf("%d-12-31", year)})
+		b.execute("controller", "gl.define_fiscal_year", object{"label": fmt.Sprint(year), "start": fmt.Sprintf("%d-01-01", year), "end": fmt.Sprintf("%d-12-31", year)})
 		for month := 1; month <= 12; month++ {
 			for _, m := range []string{"gl", "ap"} {
-				b.must("controller", "gl.open_period", object{"module": m, "period": fmt.Sprintf("%d-%02d", year, month)})
+				b.execute("controller", "gl.open_period", object{"module": m, "period": fmt.Sprintf("%d-%02d", year, month)})
 			}
 			for currency, rate := range map[string]string{"DKK": "0.134", "NOK": "0.0987", "SEK": "0.0911", "USD": "0.91", "GBP": "1.17"} {
-				b.must("module", "gl.set_exchange_rate", object{"from": currency, "to": "EUR", "date": fmt.Sprintf("%d-%02d-01", year, month), "rate": n(rate)})
+				b.execute("module", "gl.set_exchange_rate", object{"from": currency, "to": "EUR", "date": fmt.Sprintf("%d-%02d-01", year, month), "rate": n(rate)})
 			}
 		}
 	}

@@ -16,8 +16,8 @@ import (
 	"github.com/erpbackbone/backbone/modules/gl"
 )
 
-// TestVendorCodec stores a vendor of a random history on the way and
-// goes on from there.
+// TestVendorCodec stores and loads a vendor's state between the events of random histories and
+// compares the result with a fold that never stored it.
 func TestVendorCodec(t *testing.T) {
 	t.Parallel()
 	catalog, err := module.Build(jsonschema.New(), gl.New(), ap.New())

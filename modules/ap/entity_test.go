@@ -44,7 +44,7 @@ func TestEntities(t *testing.T) {
 	t.Parallel()
 	b := newBooks(t)
 	b.vendor("V-1042", object{"name": "Contoso Supply Ltd", "country": "US"})
-	submitted := b.must("ap_clerk", "ap.submit_invoice", seedInvoice())
+	submitted := b.execute("ap_clerk", "ap.submit_invoice", seedInvoice())
 	id := submitted.Events[0].Stream.ID
 	invoice, _ := b.entityOf("invoice", id)
 	require.Equal(t, "validated", invoice["status"])
@@ -53,7 +53,7 @@ func TestEntities(t *testing.T) {
 	require.Equal(t, object{id: "validated"}, vendor["undecided_documents"])
 	before := b.head()
 
-	out := b.must("approver", "ap.approve_invoice", object{"invoice_id": id, "comment": "goods arrived"})
+	out := b.execute("approver", "ap.approve_invoice", object{"invoice_id": id, "comment": "goods arrived"})
 	journalID := b.events(out)[1].Stream.ID
 	invoice, _ = b.entityOf("invoice", id)
 	for member, want := range map[string]any{
@@ -87,13 +87,13 @@ func (b *books) sequence(n event.Sequence) string {
 	return string(text)
 }
 
-// TestEntitiesKeepPersonsSealed reads a person and a contact; their values are
+// TestEntities_PersonsStaySealed reads a person and a contact; their values are
 // copies that open by themselves, in stored snapshots too.
-func TestEntitiesKeepPersonsSealed(t *testing.T) {
+func TestEntities_PersonsStaySealed(t *testing.T) {
 	t.Parallel()
 	b := newBooks(t)
 	sole := b.naturalPerson(nil)
-	b.must("ap_clerk", "ap.set_vendor_contact", object{"vendor_id": sole.Stream.ID, "contact_id": "C-1", "name": contactName, "email": contactMail})
+	b.execute("ap_clerk", "ap.set_vendor_contact", object{"vendor_id": sole.Stream.ID, "contact_id": "C-1", "name": contactName, "email": contactMail})
 	for _, e := range []struct{ kind, id, shows string }{{"vendor", sole.Stream.ID, personName}, {"vendor", sole.Stream.ID, contactMail}, {"contact", "C-1", contactName}} {
 		for range 2 { // the second one from a snapshot
 			_, text := b.entityOf(e.kind, e.id)
@@ -111,7 +111,7 @@ func TestEntitiesKeepPersonsSealed(t *testing.T) {
 		}
 	}
 	b.clock.Advance(time.Second)
-	b.must("ap_clerk", "ap.remove_vendor_contact", object{"vendor_id": sole.Stream.ID, "contact_id": "C-1"})
+	b.execute("ap_clerk", "ap.remove_vendor_contact", object{"vendor_id": sole.Stream.ID, "contact_id": "C-1"})
 	contact, text := b.entityOf("contact", "C-1")
 	require.Equal(t, "removed", contact["status"])
 	require.NotContains(t, text, "$pii")

@@ -36,18 +36,16 @@ const (
 // OpenItems is the projection of open documents and its read model. A change of the rows
 // needs a higher version, which a rebuild builds from the events beside the active one.
 const (
-	OpenItems              = "ap.open-items"
-	OpenItemsVersion       = 1
-	ReadModelOpenItems     = "open-items"
-	ReadModelOpenItemsPath = contract.ModuleName + "/" + ReadModelOpenItems
+	OpenItems          = "ap.open-items"
+	OpenItemsVersion   = 1
+	ReadModelOpenItems = "open-items"
 )
 
 // Vendors is the projection of vendors and their contacts, and its read model.
 const (
-	Vendors              = "ap.vendors"
-	VendorsVersion       = 1
-	ReadModelVendors     = "vendors"
-	ReadModelVendorsPath = contract.ModuleName + "/" + ReadModelVendors
+	Vendors          = "ap.vendors"
+	VendorsVersion   = 1
+	ReadModelVendors = "vendors"
 )
 
 // eventLedgerConfigured is an event of the general ledger. The projection of open items

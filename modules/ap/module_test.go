@@ -7,10 +7,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/erpbackbone/backbone/domain/eventtype"
+	"github.com/erpbackbone/backbone/test/moduletest"
 )
 
-// The published first version of the invoice's schema: nothing of it may be
-// removed, renamed or given another type.
+// publishedInvoice is the published first version of the invoice's schema. No member of it may
+// be removed, renamed or given another type.
 const publishedInvoice = `{
 	"invoice_number": {"type": "string", "maxLength": 50}, "vendor_id": {"type": "string"}, "vendor_name": {"type": "string"},
 	"invoice_date": {"type": "string", "format": "date"}, "due_date": {"type": "string", "format": "date"},
@@ -30,7 +31,7 @@ const publishedAttachment = `{
 	"id": {"type": "string"}, "filename": {"type": "string"}, "content_type": {"type": "string"}, "size_bytes": {"type": "integer"}
 }`
 
-func TestInvoiceSchemaStaysCompatible(t *testing.T) {
+func TestInvoiceSchema_Compatibility(t *testing.T) {
 	t.Parallel()
 	newBooks(t)
 	var invoice *eventtype.Registration
@@ -69,11 +70,7 @@ func TestInvoiceSchemaStaysCompatible(t *testing.T) {
 		require.NoError(t, json.Unmarshal([]byte(published), &want))
 		for name, s := range want {
 			require.Contains(t, properties, name)
-			var have any
-			require.NoError(t, json.Unmarshal(properties[name], &have))
-			without, err := json.Marshal(bare(have))
-			require.NoError(t, err)
-			require.JSONEq(t, string(s), string(without), name)
+			require.JSONEq(t, string(s), string(moduletest.WithoutReasons(t, properties[name])), name)
 		}
 	}
 	data := decode(invoice.DataSchema)

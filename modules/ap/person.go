@@ -122,13 +122,9 @@ func planRemoveVendorContact(ctx context.Context, in module.Input, s module.Stat
 }
 
 func contactPlan(in module.Input, c contract.VendorContactRef, eventType string, data any) (module.Plan, error) {
-	date, err := postingDate(in, nil, in.Today)
-	if err != nil {
-		return module.Plan{}, err
-	}
 	return module.Plan{
 		Events: []event.Draft{{
-			Type: eventType, EffectiveDate: date, Stream: contract.VendorStream(c.VendorID), Data: data,
+			Type: eventType, EffectiveDate: in.Date(), Stream: contract.VendorStream(c.VendorID), Data: data,
 			Entities: []event.EntityRef{contract.VendorRef(c.VendorID), contract.ContactRef(c.ContactID)},
 		}},
 		Facts: factsOf(in),

@@ -16,9 +16,9 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// Every member that is named like a person's datum is declared or says why it is
-// none, in every version and in every intent.
-func TestPersonalDataIsDeclared(t *testing.T) {
+// TestPersonalData_Declared checks that every member that is named like a person's datum is
+// declared or has a reason why it is none, in every version and every intent.
+func TestPersonalData_Declared(t *testing.T) {
 	t.Parallel()
 	newBooks(t)
 	declared := map[string]int{}
@@ -39,7 +39,7 @@ func TestPersonalDataIsDeclared(t *testing.T) {
 	}
 }
 
-// The names of a person's data as they are sent here.
+// The personal values that the tests send.
 const (
 	personName  = "Mira Sandvik"
 	contactName = "Olaf Petersen"
@@ -57,7 +57,7 @@ func (b *books) naturalPerson(more object) recorded {
 			delete(p, k)
 		}
 	}
-	return b.events(b.must("ap_clerk", "ap.register_vendor", p))[0]
+	return b.events(b.execute("ap_clerk", "ap.register_vendor", p))[0]
 }
 
 // stored is the payload that is kept of an intent.
@@ -93,7 +93,7 @@ func TestNaturalPerson(t *testing.T) {
 		{"natural_person": true, "country": "SE", "person": mira, "party_id": "P7"},
 		{"natural_person": true, "country": "SE", "person": mira, "vendor_id": "SOLE-7"},
 	} {
-		f := b.refused("ap.vendor.duplicate", "ap_clerk", "ap.register_vendor", again)
+		f := b.refuse("ap.vendor.duplicate", "ap_clerk", "ap.register_vendor", again)
 		require.Equal(t, "SOLE-7", f.Holder.DocumentID)
 		require.NotContains(t, b.stored(f.IntentID), "$pii")
 		require.NotContains(t, b.stored(f.IntentID), "Mira")
@@ -101,23 +101,23 @@ func TestNaturalPerson(t *testing.T) {
 	known := b.naturalPerson(object{"person": nil, "party_id": "P8"})
 	require.Equal(t, "party:P8", known.data["identity"])
 	require.NotContains(t, known.data, "person")
-	company := b.events(b.must("ap_clerk", "ap.register_vendor", object{"name": "Firm", "country": "SE", "vat_id": "SE1", "natural_person": false}))[0]
+	company := b.events(b.execute("ap_clerk", "ap.register_vendor", object{"name": "Firm", "country": "SE", "vat_id": "SE1", "natural_person": false}))[0]
 	require.Equal(t, "V-000001", company.Stream.ID, "the series is the companies'")
 	require.EqualValues(t, 2, company.SchemaVersion)
 
-	submitted := b.events(b.must("ap_clerk", "ap.submit_invoice", paper(e.Stream.ID, "1", "10", object{"vendor_name": personName})))[0]
+	submitted := b.events(b.execute("ap_clerk", "ap.submit_invoice", documentPayload(e.Stream.ID, "1", "10", object{"vendor_name": personName})))[0]
 	require.NotContains(t, submitted.data, "vendor_name", "the name of a person is not kept")
 	require.NotContains(t, b.stored(submitted.IntentID.String()), "Mira")
 	require.Contains(t, b.stored(submitted.IntentID.String()), `"total_amount":10`)
-	posted := b.events(b.must("approver", "ap.approve_invoice", object{"invoice_id": submitted.Stream.ID}))
+	posted := b.events(b.execute("approver", "ap.approve_invoice", object{"invoice_id": submitted.Stream.ID}))
 	for _, p := range posted {
 		require.NotContains(t, string(p.Payload), "Mira")
 	}
-	f := b.refused("ap.invoice.duplicate", "ap_clerk", "ap.submit_invoice", paper(e.Stream.ID, "1", "10", object{"vendor_name": personName}))
+	f := b.refuse("ap.invoice.duplicate", "ap_clerk", "ap.submit_invoice", documentPayload(e.Stream.ID, "1", "10", object{"vendor_name": personName}))
 	require.NotContains(t, b.stored(f.IntentID), "Mira", "nor in what is refused")
 }
 
-func TestPersonalDataInTheWrongPlace(t *testing.T) {
+func TestPersonalData_WrongMember(t *testing.T) {
 	t.Parallel()
 	b := newBooks(t)
 	sole := func(more object) object {
@@ -138,7 +138,7 @@ func TestPersonalDataInTheWrongPlace(t *testing.T) {
 		{"money.currency_unsupported", "/currency", sole(object{"person": mira, "currency": "XAU"})},
 		{"ap.vendor.id_reserved", "/vendor_id", sole(object{"person": mira, "vendor_id": "V-000017"})},
 	} {
-		f := b.refused(c.code, "ap_clerk", "ap.register_vendor", c.payload)
+		f := b.refuse(c.code, "ap_clerk", "ap.register_vendor", c.payload)
 		require.Equal(t, inPayload(c.field), f.Field)
 		require.NotContains(t, f.Detail, "Mira")
 		kept := b.stored(f.IntentID)
@@ -147,11 +147,11 @@ func TestPersonalDataInTheWrongPlace(t *testing.T) {
 		require.Contains(t, kept, `"country":"DK"`, c.code)
 	}
 	for _, bad := range []object{{}, {"name": ""}, {"name": personName, "birth": "1990-01-01"}} {
-		f := b.refused("intent.schema_invalid", "ap_clerk", "ap.register_vendor", sole(object{"person": bad}))
+		f := b.refuse("intent.schema_invalid", "ap_clerk", "ap.register_vendor", sole(object{"person": bad}))
 		require.Equal(t, "{}", b.stored(f.IntentID))
 	}
 	// An id that is a person's datum cannot be the subject of anything.
-	b.refused("pii.in_identifier", "ap_clerk", "ap.register_vendor", sole(object{"person": mira, "vendor_id": "4111111111111111"}))
+	b.refuse("pii.in_identifier", "ap_clerk", "ap.register_vendor", sole(object{"person": mira, "vendor_id": "4111111111111111"}))
 }
 
 func TestContacts(t *testing.T) {
@@ -166,7 +166,7 @@ func TestContacts(t *testing.T) {
 		}
 		return p
 	}
-	first := b.events(b.must("vendor_admin", "ap.set_vendor_contact", contact(object{"email": contactMail, "phone": "+45 70 10 20 30", "function": "bookkeeping"})))[0]
+	first := b.events(b.execute("vendor_admin", "ap.set_vendor_contact", contact(object{"email": contactMail, "phone": "+45 70 10 20 30", "function": "bookkeeping"})))[0]
 	require.Equal(t, "ap.vendor.contact_recorded", first.Type)
 	require.Equal(t, event.StreamID{Type: "ap.vendor", ID: "V1"}, first.Stream)
 	require.Equal(t, []event.EntityRef{{Type: "vendor", ID: "V1", Role: "subject"}, {Type: "contact", ID: "C-1", Role: "contact"}}, first.body.EntityRefs)
@@ -176,39 +176,39 @@ func TestContacts(t *testing.T) {
 	require.JSONEq(t, `{"vendor_id":"V1","contact_id":"C-1","name":"Olaf Petersen","email":"olaf.petersen@supplier.example","phone":"+45 70 10 20 30","function":"bookkeeping"}`, b.keys.openEvent(t, first.Recorded))
 
 	// The same once more is the new state, whole.
-	again := b.events(b.must("ap_clerk", "ap.set_vendor_contact", contact(nil)))[0]
+	again := b.events(b.execute("ap_clerk", "ap.set_vendor_contact", contact(nil)))[0]
 	require.JSONEq(t, `{"vendor_id":"V1","contact_id":"C-1","name":"Olaf Petersen"}`, b.keys.openEvent(t, again.Recorded))
-	b.must("ap_clerk", "ap.set_vendor_contact", contact(object{"vendor_id": "V2"}))
-	b.must("ap_clerk", "ap.set_vendor_contact", contact(object{"function": "service", "name": "acting"})) // as members of the facts are named
+	b.execute("ap_clerk", "ap.set_vendor_contact", contact(object{"vendor_id": "V2"}))
+	b.execute("ap_clerk", "ap.set_vendor_contact", contact(object{"function": "service", "name": "acting"})) // as members of the facts are named
 
-	removed := b.events(b.must("ap_clerk", "ap.remove_vendor_contact", object{"vendor_id": "V1", "contact_id": "C-1"}))[0]
+	removed := b.events(b.execute("ap_clerk", "ap.remove_vendor_contact", object{"vendor_id": "V1", "contact_id": "C-1"}))[0]
 	require.Equal(t, object{"vendor_id": "V1", "contact_id": "C-1"}, removed.data)
 	for _, id := range []string{"C-1", "C-2"} {
-		f := b.refused("ap.vendor.contact_unknown", "ap_clerk", "ap.remove_vendor_contact", object{"vendor_id": "V1", "contact_id": id})
+		f := b.refuse("ap.vendor.contact_unknown", "ap_clerk", "ap.remove_vendor_contact", object{"vendor_id": "V1", "contact_id": id})
 		require.Equal(t, "/payload/contact_id", f.Field)
 		require.Equal(t, fault.FailedPrecondition, f.Kind)
 	}
-	b.must("ap_clerk", "ap.remove_vendor_contact", object{"vendor_id": "V2", "contact_id": "C-1"})
-	b.must("ap_clerk", "ap.set_vendor_contact", contact(nil))
+	b.execute("ap_clerk", "ap.remove_vendor_contact", object{"vendor_id": "V2", "contact_id": "C-1"})
+	b.execute("ap_clerk", "ap.set_vendor_contact", contact(nil))
 
 	for code, p := range map[string]object{
 		"ap.vendor.not_found":   contact(object{"vendor_id": "V9", "email": contactMail}),
 		"intent.schema_invalid": contact(object{"contact_id": contactMail}),
 		"pii.in_identifier":     contact(object{"contact_id": "4111111111111111"}),
 	} {
-		f := b.refused(code, "ap_clerk", "ap.set_vendor_contact", p)
+		f := b.refuse(code, "ap_clerk", "ap.set_vendor_contact", p)
 		require.NotContains(t, f.Detail, "Olaf", code)
 		if code == "ap.vendor.not_found" {
 			require.JSONEq(t, `{"vendor_id":"V9","contact_id":"C-1"}`, b.stored(f.IntentID), "a refusal keeps the ids alone")
 		}
 	}
 	for _, bad := range []object{{"name": " "}, {"email": "olaf"}, {"birth": "1990-01-01"}} {
-		b.refused("intent.schema_invalid", "ap_clerk", "ap.set_vendor_contact", contact(bad))
+		b.refuse("intent.schema_invalid", "ap_clerk", "ap.set_vendor_contact", contact(bad))
 	}
-	b.refused("ap.vendor.not_found", "ap_clerk", "ap.remove_vendor_contact", object{"vendor_id": "V9", "contact_id": "C-1"})
+	b.refuse("ap.vendor.not_found", "ap_clerk", "ap.remove_vendor_contact", object{"vendor_id": "V9", "contact_id": "C-1"})
 	for _, role := range []string{"approver", "controller", "importer", "module", "auditor", "admin"} {
-		b.refused("intent.forbidden", role, "ap.set_vendor_contact", contact(nil))
-		b.refused("intent.forbidden", role, "ap.remove_vendor_contact", object{"vendor_id": "V1", "contact_id": "C-1"})
+		b.refuse("intent.forbidden", role, "ap.set_vendor_contact", contact(nil))
+		b.refuse("intent.forbidden", role, "ap.remove_vendor_contact", object{"vendor_id": "V1", "contact_id": "C-1"})
 	}
 	for _, e := range b.all() {
 		require.NotContains(t, string(e.Payload), "Olaf")
@@ -216,13 +216,13 @@ func TestContacts(t *testing.T) {
 	}
 
 	b.keys.erase("contact:C-1")
-	b.refused("pii.subject_erased", "ap_clerk", "ap.set_vendor_contact", contact(nil))
-	b.must("ap_clerk", "ap.remove_vendor_contact", object{"vendor_id": "V1", "contact_id": "C-1"})
+	b.refuse("pii.subject_erased", "ap_clerk", "ap.set_vendor_contact", contact(nil))
+	b.execute("ap_clerk", "ap.remove_vendor_contact", object{"vendor_id": "V1", "contact_id": "C-1"})
 }
 
-// Vendors of the first version stay what they were, and the raw door takes no
-// person in clear either.
-func TestVendorsOfVersion1(t *testing.T) {
+// TestVendors_Version1 checks that vendors of the first version are unchanged, and that raw
+// appends of a person in clear are refused.
+func TestVendors_Version1(t *testing.T) {
 	t.Parallel()
 	b := newBooks(t)
 	raw := func(id, data string) error {
@@ -246,26 +246,26 @@ func TestVendorsOfVersion1(t *testing.T) {
 		require.Equal(t, "ap.vendor.person_in_clear", f.Code)
 		require.Equal(t, "/events/0/data/"+member, f.Field)
 	}
-	due := b.events(b.must("ap_clerk", "ap.submit_invoice", paper("OLD-1", "1", "10", nil)))[0]
+	due := b.events(b.execute("ap_clerk", "ap.submit_invoice", documentPayload("OLD-1", "1", "10", nil)))[0]
 	require.Equal(t, "2025-03-29", due.data["due_date"], "the terms of the first version")
-	named := b.events(b.must("ap_clerk", "ap.submit_invoice", paper("OLD-2", "1", "10", object{"vendor_name": personName})))[0]
+	named := b.events(b.execute("ap_clerk", "ap.submit_invoice", documentPayload("OLD-2", "1", "10", object{"vendor_name": personName})))[0]
 	require.NotContains(t, named.data, "vendor_name")
-	b.must("ap_clerk", "ap.set_vendor_contact", object{"vendor_id": "OLD-1", "contact_id": "C-1", "name": contactName})
-	require.Equal(t, "OLD-1", b.refused("ap.vendor.duplicate", "ap_clerk", "ap.register_vendor", object{"name": "Other", "country": "DK", "vat_id": "dk 1"}).Holder.DocumentID)
+	b.execute("ap_clerk", "ap.set_vendor_contact", object{"vendor_id": "OLD-1", "contact_id": "C-1", "name": contactName})
+	require.Equal(t, "OLD-1", b.refuse("ap.vendor.duplicate", "ap_clerk", "ap.register_vendor", object{"name": "Other", "country": "DK", "vat_id": "dk 1"}).Holder.DocumentID)
 }
 
-// A fold is the same whether personal values are sealed, redacted or, as in events
-// of before there were keys, in clear: it reads none of them.
-func TestFoldsHoldNoPersonalValue(t *testing.T) {
+// TestFolds_NoPersonalValue checks that a fold gives the same state whether personal values are
+// sealed, redacted or, as in events from before key management, in clear.
+func TestFolds_NoPersonalValue(t *testing.T) {
 	t.Parallel()
 	b := newBooks(t)
 	e := b.naturalPerson(object{"vendor_id": "SOLE-1", "party_id": "P7", "terms": object{"net_days": 10}})
-	b.must("ap_clerk", "ap.set_vendor_contact", object{"vendor_id": "SOLE-1", "contact_id": "C-1", "name": contactName, "email": contactMail, "phone": "1", "function": "x"})
-	b.must("ap_clerk", "ap.set_vendor_contact", object{"vendor_id": "SOLE-1", "contact_id": "C-2", "name": contactName})
-	b.must("ap_clerk", "ap.remove_vendor_contact", object{"vendor_id": "SOLE-1", "contact_id": "C-2"})
-	b.invoice(paper("SOLE-1", "1", "10", nil))
+	b.execute("ap_clerk", "ap.set_vendor_contact", object{"vendor_id": "SOLE-1", "contact_id": "C-1", "name": contactName, "email": contactMail, "phone": "1", "function": "x"})
+	b.execute("ap_clerk", "ap.set_vendor_contact", object{"vendor_id": "SOLE-1", "contact_id": "C-2", "name": contactName})
+	b.execute("ap_clerk", "ap.remove_vendor_contact", object{"vendor_id": "SOLE-1", "contact_id": "C-2"})
+	b.invoice(documentPayload("SOLE-1", "1", "10", nil))
 	b.vendor("V1", nil)
-	b.invoice(paper("V1", "1", "10", nil))
+	b.invoice(documentPayload("V1", "1", "10", nil))
 
 	folded := func(data func(event.Recorded) []byte) []any {
 		states := map[event.StreamID]any{}

@@ -11,10 +11,6 @@ import (
 	gl "github.com/erpbackbone/backbone/modules/gl/contract"
 )
 
-// roleOpening is the posting profile's role for the account against which open items
-// taken over from earlier books are posted.
-const roleOpening = "opening"
-
 // dimensionVendor is the dimension that every line of a control account has.
 const dimensionVendor = "vendor"
 
@@ -139,7 +135,7 @@ func (j *journalBuilder) lineAccount(i int) string {
 	case contract.TypePrepayment:
 		return j.profileAccount(gl.RolePrepayment)
 	case contract.TypeOpening:
-		return j.profileAccount(roleOpening)
+		return j.profileAccount(gl.RoleOpening)
 	}
 	if l.Account != "" {
 		return l.Account

@@ -10,10 +10,10 @@ import (
 	"github.com/erpbackbone/backbone/domain/money"
 )
 
-// Whatever a consistent document holds, its approval posts a journal that
-// balances per currency and in functional currency, and whose control line is the
-// document's total with its rounding.
-func TestApprovedDocumentsBalance(t *testing.T) {
+// TestApprove_JournalsBalance checks on random consistent documents that the approval posts a
+// journal that balances per currency and in functional currency, and whose control line is
+// the document's total with its rounding.
+func TestApprove_JournalsBalance(t *testing.T) {
 	t.Parallel()
 	b := newBooks(t)
 	b.vendor("V1", nil)
@@ -60,7 +60,7 @@ func TestApprovedDocumentsBalance(t *testing.T) {
 		}
 		rounding := cents("rounding", 0, 4)
 		total := net.Add(tax)
-		p := paper("V1", fmt.Sprintf("P%dX", number), total.String(), object{
+		p := documentPayload("V1", fmt.Sprintf("P%dX", number), total.String(), object{
 			"lines": ls, "tax_amount": tax, "rounding_amount": rounding, "currency": rapid.SampledFrom([]string{"EUR", "USD"}).Draw(r, "currency"),
 			"invoice_date": fmt.Sprintf("2025-03-%02d", 1+number%28),
 		})
@@ -68,14 +68,14 @@ func TestApprovedDocumentsBalance(t *testing.T) {
 			p["tax_lines"] = taxLines
 		}
 		kind := rapid.SampledFrom([]string{"invoice", "credit_memo"}).Draw(r, "kind")
-		submitted := b.events(b.must("ap_clerk", "ap.submit_"+kind, p))
+		submitted := b.events(b.execute("ap_clerk", "ap.submit_"+kind, p))
 		id := submitted[0].Stream.ID
 		for _, e := range submitted {
 			if hold, held := e.data["hold_id"]; held {
-				b.must("approver", "ap.release_hold", object{"hold_id": hold, "reason": "generated"})
+				b.execute("approver", "ap.release_hold", object{"hold_id": hold, "reason": "generated"})
 			}
 		}
-		events := b.events(b.must("cfo", "ap.approve_"+kind, object{kind + "_id": id}))
+		events := b.events(b.execute("cfo", "ap.approve_"+kind, object{kind + "_id": id}))
 		if total.IsZero() && rounding.IsZero() {
 			return
 		}

@@ -52,7 +52,7 @@ func TestSegregationOfDuties(t *testing.T) {
 				if second == "release" {
 					more["payee_differs"] = true
 				}
-				submitted, err := b.submitAs(actor(submitter, "ap_clerk"), "ap.submit_"+kind, paper("V1", "A", amount, more))
+				submitted, err := b.submitAs(actor(submitter, "ap_clerk"), "ap.submit_"+kind, documentPayload("V1", "A", amount, more))
 				require.NoError(t, err)
 				id := object{kind + "_id": submitted.Events[0].Stream.ID}
 				earlier := submitted.Events[0].ID
@@ -74,19 +74,19 @@ func TestSegregationOfDuties(t *testing.T) {
 				case "ok":
 					require.NoError(t, err)
 				case "S1", "S2", "S6":
-					f := b.isRefusal("sod.same_person", before, err)
+					f := b.requireRefusal("sod.same_person", before, err)
 					require.Equal(t, fault.Forbidden, f.Kind)
 					require.Equal(t, outcome, f.Attributes["rule"])
 					require.Equal(t, earlier.String(), f.Attributes["earlier_event"])
 				default:
-					b.isRefusal(outcome, before, err)
+					b.requireRefusal(outcome, before, err)
 				}
 			})
 		}
 	}
 }
 
-// Every intent refuses the roles that it is not for.
+// TestRoles checks that every intent refuses all roles except those that it is for.
 func TestRoles(t *testing.T) {
 	t.Parallel()
 	b := newBooks(t)

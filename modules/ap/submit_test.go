@@ -29,11 +29,11 @@ func seedInvoice() object {
 	}
 }
 
-func TestSubmitSeedInvoice(t *testing.T) {
+func TestSubmit_SeedInvoice(t *testing.T) {
 	t.Parallel()
 	b := newBooks(t)
 	b.vendor("V-1042", object{"name": "Contoso Supply Ltd", "country": "US"})
-	out := b.must("ap_clerk", "ap.submit_invoice", seedInvoice())
+	out := b.execute("ap_clerk", "ap.submit_invoice", seedInvoice())
 	events := b.events(out)
 	require.Equal(t, []string{"ap.invoice.submitted", "ap.invoice.validated"}, types(events))
 
@@ -53,11 +53,11 @@ func TestSubmitSeedInvoice(t *testing.T) {
 	require.Equal(t, s.Stream, events[1].Stream)
 }
 
-func TestSubmitRefusals(t *testing.T) {
+func TestSubmit_Refusals(t *testing.T) {
 	t.Parallel()
 	b := newBooks(t)
 	b.vendor("V1", nil)
-	b.must("controller", "gl.close_period", object{"module": "ap", "period": "2025-02", "level": "hard"})
+	b.execute("controller", "gl.close_period", object{"module": "ap", "period": "2025-02", "level": "hard"})
 	line := func(amount string) []object {
 		return []object{{"line_number": 1, "amount": n(amount), "account": "5100"}}
 	}
@@ -99,7 +99,7 @@ func TestSubmitRefusals(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			b.tb = t
-			f := b.refused(c.code, "ap_clerk", "ap.submit_invoice", paper("V1", "R-"+c.name, "100", c.more))
+			f := b.refuse(c.code, "ap_clerk", "ap.submit_invoice", documentPayload("V1", "R-"+c.name, "100", c.more))
 			require.Equal(t, c.kind, f.Kind)
 			if c.field != "" {
 				require.Equal(t, inPayload(c.field), f.Field)
@@ -107,12 +107,12 @@ func TestSubmitRefusals(t *testing.T) {
 		})
 	}
 	b.tb = t
-	f := b.refused("ap.invoice.total_mismatch", "ap_clerk", "ap.submit_invoice", paper("V1", "R", "100", object{"total_amount": n("100.01")}))
+	f := b.refuse("ap.invoice.total_mismatch", "ap_clerk", "ap.submit_invoice", documentPayload("V1", "R", "100", object{"total_amount": n("100.01")}))
 	require.Equal(t, "100", f.Expected)
 	require.Equal(t, "100.01", f.Actual)
 	require.Equal(t, "0.01", f.Attributes["difference"])
-	b.refused("intent.forbidden", "approver", "ap.submit_invoice", paper("V1", "R", "100", nil))
-	b.refused("ap.credit_memo.total_mismatch", "ap_clerk", "ap.submit_credit_memo", paper("V1", "R", "100", object{"total_amount": n("99")}))
+	b.refuse("intent.forbidden", "approver", "ap.submit_invoice", documentPayload("V1", "R", "100", nil))
+	b.refuse("ap.credit_memo.total_mismatch", "ap_clerk", "ap.submit_credit_memo", documentPayload("V1", "R", "100", object{"total_amount": n("99")}))
 }
 
 func TestEffectiveDateMismatch(t *testing.T) {
@@ -121,7 +121,7 @@ func TestEffectiveDateMismatch(t *testing.T) {
 	b.vendor("V1", nil)
 	for _, sameDay := range []bool{true, false} {
 		asked := event.MustDate("2025-03-18")
-		p := paper("V1", fmt.Sprint(sameDay), "1", object{"posting_date": "2025-03-18"})
+		p := documentPayload("V1", fmt.Sprint(sameDay), "1", object{"posting_date": "2025-03-18"})
 		if !sameDay {
 			p["posting_date"] = "2025-03-19"
 		}
@@ -140,7 +140,7 @@ func TestDuplicates(t *testing.T) {
 	b := newBooks(t)
 	b.vendor("V1", nil)
 	b.vendor("V2", nil)
-	first := b.must("ap_clerk", "ap.submit_invoice", paper("V1", "INV-2025 001", "100", nil))
+	first := b.execute("ap_clerk", "ap.submit_invoice", documentPayload("V1", "INV-2025 001", "100", nil))
 	id, eventID := first.Events[0].Stream.ID, first.Events[0].ID.String()
 
 	for name, c := range map[string]struct {
@@ -153,18 +153,18 @@ func TestDuplicates(t *testing.T) {
 		"no-break space":     {"INV-2025\u00a0001", "100", true},
 		"with another total": {"INV-2025 001", "100.01", false},
 	} {
-		f := b.refused("ap.invoice.duplicate", "ap_clerk", "ap.submit_invoice", paper("V1", c.number, c.amount, nil))
+		f := b.refuse("ap.invoice.duplicate", "ap_clerk", "ap.submit_invoice", documentPayload("V1", c.number, c.amount, nil))
 		require.Equal(t, fault.Conflict, f.Kind, name)
 		require.Equal(t, &fault.Holder{EventID: eventID, DocumentID: id, Sequence: fmt.Sprint(first.Events[0].Sequence)}, f.Holder, name)
 		require.Equal(t, c.agree, f.Attributes["totals_agree"], name)
 	}
-	b.must("ap_clerk", "ap.submit_invoice", paper("V2", "INV-2025 001", "100", nil))     // another vendor
-	b.must("ap_clerk", "ap.submit_credit_memo", paper("V1", "INV-2025 001", "100", nil)) // another kind
-	b.refused("ap.credit_memo.duplicate", "ap_clerk", "ap.submit_credit_memo", paper("V1", "inv-2025 001", "100", nil))
+	b.execute("ap_clerk", "ap.submit_invoice", documentPayload("V2", "INV-2025 001", "100", nil))     // another vendor
+	b.execute("ap_clerk", "ap.submit_credit_memo", documentPayload("V1", "INV-2025 001", "100", nil)) // another kind
+	b.refuse("ap.credit_memo.duplicate", "ap_clerk", "ap.submit_credit_memo", documentPayload("V1", "inv-2025 001", "100", nil))
 
 	// A number stays claimed when the document is rejected.
-	b.must("approver", "ap.reject_invoice", object{"invoice_id": id, "reason": "wrong address"})
-	b.refused("ap.invoice.duplicate", "ap_clerk", "ap.submit_invoice", paper("V1", "INV-2025 001", "100", nil))
+	b.execute("approver", "ap.reject_invoice", object{"invoice_id": id, "reason": "wrong address"})
+	b.refuse("ap.invoice.duplicate", "ap_clerk", "ap.submit_invoice", documentPayload("V1", "INV-2025 001", "100", nil))
 }
 
 func TestDuplicateRace(t *testing.T) {
@@ -178,7 +178,7 @@ func TestDuplicateRace(t *testing.T) {
 		wg.Add(1)
 		go func() {
 			defer wg.Done()
-			_, errs[i] = b.submit("ap_clerk", "ap.submit_invoice", paper("V1", "RACE", "100", nil))
+			_, errs[i] = b.submit("ap_clerk", "ap.submit_invoice", documentPayload("V1", "RACE", "100", nil))
 		}()
 	}
 	wg.Wait()
@@ -208,41 +208,41 @@ func suspects(events []recorded) []any {
 	return out
 }
 
-func TestSubmitFindsPossibleDuplicates(t *testing.T) {
+func TestSubmit_PossibleDuplicates(t *testing.T) {
 	t.Parallel()
 	b := newBooks(t)
 	b.vendor("V1", nil)
 	b.vendor("V2", nil)
-	submit := func(p object) []recorded { return b.events(b.must("ap_clerk", "ap.submit_invoice", p)) }
-	first := submit(paper("V1", "INV-00123", "100", nil))[0].Stream.ID
+	submit := func(p object) []recorded { return b.events(b.execute("ap_clerk", "ap.submit_invoice", p)) }
+	first := submit(documentPayload("V1", "INV-00123", "100", nil))[0].Stream.ID
 
-	require.Equal(t, []any{[]any{"number"}}, suspects(submit(paper("V1", "inv 123", "77", nil))))
-	require.Equal(t, []any{[]any{"total"}}, suspects(submit(paper("V1", "other", "100.00", nil))))
-	both := submit(paper("V1", "INV.0123", "100", nil))
+	require.Equal(t, []any{[]any{"number"}}, suspects(submit(documentPayload("V1", "inv 123", "77", nil))))
+	require.Equal(t, []any{[]any{"total"}}, suspects(submit(documentPayload("V1", "other", "100.00", nil))))
+	both := submit(documentPayload("V1", "INV.0123", "100", nil))
 	require.Equal(t, []any{[]any{"number", "total"}}, suspects(both), "one hold, however many documents look alike")
 	require.Equal(t, first, both[1].data["finding"].(object)["document_id"])
 	require.Equal(t, []string{"ap.invoice.submitted", "ap.invoice.held"}, types(both))
 
-	require.Empty(t, suspects(submit(paper("V2", "INV-00123", "100", nil))), "another vendor")
-	require.Empty(t, suspects(submit(paper("V1", "x1", "100", object{"invoice_date": "2025-03-16"}))), "another day")
-	require.Empty(t, suspects(submit(paper("V1", "x2", "100", object{"currency": "USD"}))), "another currency")
-	require.Empty(t, suspects(submit(paper("V1", "x3", "100.01", nil))), "another total")
+	require.Empty(t, suspects(submit(documentPayload("V2", "INV-00123", "100", nil))), "another vendor")
+	require.Empty(t, suspects(submit(documentPayload("V1", "x1", "100", object{"invoice_date": "2025-03-16"}))), "another day")
+	require.Empty(t, suspects(submit(documentPayload("V1", "x2", "100", object{"currency": "USD"}))), "another currency")
+	require.Empty(t, suspects(submit(documentPayload("V1", "x3", "100.01", nil))), "another total")
 
 	// Within a window the days around count too.
-	b.must("admin", "ap.configure", object{"duplicate_window_days": 3})
-	require.Equal(t, []any{[]any{"total"}}, suspects(submit(paper("V1", "x4", "100.01", object{"invoice_date": "2025-03-18"}))))
-	require.Empty(t, suspects(submit(paper("V1", "x5", "100.01", object{"invoice_date": "2025-03-22"}))))
+	b.execute("admin", "ap.configure", object{"duplicate_window_days": 3})
+	require.Equal(t, []any{[]any{"total"}}, suspects(submit(documentPayload("V1", "x4", "100.01", object{"invoice_date": "2025-03-18"}))))
+	require.Empty(t, suspects(submit(documentPayload("V1", "x5", "100.01", object{"invoice_date": "2025-03-22"}))))
 }
 
-func TestSubmitIgnoresRejectedDuplicates(t *testing.T) {
+func TestSubmit_RejectedDuplicates(t *testing.T) {
 	t.Parallel()
 	b := newBooks(t)
 	b.vendor("V1", nil)
-	id := b.invoice(paper("V1", "A", "100", nil))
-	b.must("approver", "ap.reject_invoice", object{"invoice_id": id, "reason": "wrong vendor"})
-	again := b.events(b.must("ap_clerk", "ap.submit_invoice", paper("V1", "B", "100", nil)))
+	id := b.invoice(documentPayload("V1", "A", "100", nil))
+	b.execute("approver", "ap.reject_invoice", object{"invoice_id": id, "reason": "wrong vendor"})
+	again := b.events(b.execute("ap_clerk", "ap.submit_invoice", documentPayload("V1", "B", "100", nil)))
 	require.Empty(t, suspects(again))
-	third := b.events(b.must("ap_clerk", "ap.submit_invoice", paper("V1", "C", "100", nil)))
+	third := b.events(b.execute("ap_clerk", "ap.submit_invoice", documentPayload("V1", "C", "100", nil)))
 	require.Equal(t, again[0].Stream.ID, third[1].data["finding"].(object)["document_id"], "a rejected document is no duplicate")
 }
 
@@ -252,7 +252,7 @@ func TestHolds(t *testing.T) {
 	b.vendor("V1", nil)
 	held := func(p object) map[string]string {
 		out := map[string]string{}
-		for _, e := range b.events(b.must("ap_clerk", "ap.submit_invoice", p)) {
+		for _, e := range b.events(b.execute("ap_clerk", "ap.submit_invoice", p)) {
 			if e.Type == "ap.invoice.held" {
 				out[e.data["kind"].(string)] = e.data["blocks"].(string)
 			}
@@ -260,7 +260,7 @@ func TestHolds(t *testing.T) {
 		return out
 	}
 	withTax := func(number, total, charged, group string, rate any) object {
-		return paper("V1", number, "100", object{
+		return documentPayload("V1", number, "100", object{
 			"total_amount": n(total), "tax_amount": n(charged),
 			"tax_lines": []object{{"category": "S", "rate": rate, "taxable_amount": n("100"), "tax_amount": n(charged), "tax_group": group}},
 		})
@@ -268,23 +268,23 @@ func TestHolds(t *testing.T) {
 	require.Empty(t, held(withTax("t1", "119.05", "19.05", "S/19", 19)), "at the tolerance")
 	require.Equal(t, map[string]string{"TAX_VARIANCE": "approval"}, held(withTax("t2", "119.06", "19.06", "S/19", 19)))
 	require.Equal(t, map[string]string{"TAX_VARIANCE": "approval"}, held(withTax("t3", "119", "19", "AE/0", 19)), "tax charged under reverse charge")
-	require.Equal(t, map[string]string{"PREPAID_UNMATCHED": "payment"}, held(paper("V1", "p1", "50", object{"prepaid_amount": n("5")})))
-	require.Empty(t, held(paper("V1", "p2", "51", object{"prepaid_amount": n("5"), "document_type": "prepayment"})))
-	require.Equal(t, map[string]string{"PAYEE_DIFFERS": "payment"}, held(paper("V1", "d1", "52", object{"payee_differs": true})))
+	require.Equal(t, map[string]string{"PREPAID_UNMATCHED": "payment"}, held(documentPayload("V1", "p1", "50", object{"prepaid_amount": n("5")})))
+	require.Empty(t, held(documentPayload("V1", "p2", "51", object{"prepaid_amount": n("5"), "document_type": "prepayment"})))
+	require.Equal(t, map[string]string{"PAYEE_DIFFERS": "payment"}, held(documentPayload("V1", "d1", "52", object{"payee_differs": true})))
 	require.Equal(t, map[string]string{"PAYEE_DIFFERS": "payment", "PREPAID_UNMATCHED": "payment"},
-		held(paper("V1", "d2", "53", object{"payee_differs": true, "prepaid_amount": n("1")})), "one event per finding")
+		held(documentPayload("V1", "d2", "53", object{"payee_differs": true, "prepaid_amount": n("1")})), "one event per finding")
 
-	b.must("admin", "ap.configure", object{"tolerances": object{"tax_amount": n("0")}})
+	b.execute("admin", "ap.configure", object{"tolerances": object{"tax_amount": n("0")}})
 	require.Equal(t, map[string]string{"TAX_VARIANCE": "approval"}, held(withTax("t4", "119.01", "19.01", "S/19", 19)))
 
-	b.must("admin", "gl.configure_ledger", object{
+	b.execute("admin", "gl.configure_ledger", object{
 		"functional_currency": "EUR", "default_dimensions": object{"department": "FIN"}, "second_person": false,
 		"posting_profile": object{"ap_control": "2000"},
 	})
 	open := []object{{"line_number": 1, "amount": n("60")}}
-	require.Equal(t, map[string]string{"CODING_MISSING": "approval"}, held(paper("V1", "c1", "60", object{"lines": open})))
+	require.Equal(t, map[string]string{"CODING_MISSING": "approval"}, held(documentPayload("V1", "c1", "60", object{"lines": open})))
 	b.vendor("V3", object{"default_account": "6100"})
-	require.Empty(t, held(paper("V3", "c2", "60", object{"lines": open})))
+	require.Empty(t, held(documentPayload("V3", "c2", "60", object{"lines": open})))
 }
 
 func TestCoding(t *testing.T) {
@@ -302,7 +302,7 @@ func TestCoding(t *testing.T) {
 	submit := func(vendor string, more object) []recorded {
 		number++
 		more["invoice_date"] = fmt.Sprintf("2025-03-%02d", number)
-		return b.events(b.must("ap_clerk", "ap.submit_invoice", paper(vendor, fmt.Sprintf("N%dX", number), "10", more)))
+		return b.events(b.execute("ap_clerk", "ap.submit_invoice", documentPayload(vendor, fmt.Sprintf("N%dX", number), "10", more)))
 	}
 	account := func(e recorded, i int) any { return e.data["lines"].([]any)[i].(object)["account"] }
 	dimensions := func(e recorded, i int) any { return e.data["lines"].([]any)[i].(object)["dimensions"] }
@@ -333,9 +333,9 @@ func TestDepartmentMissing(t *testing.T) {
 	t.Parallel()
 	b := newBooks(t)
 	b.vendor("V1", nil)
-	b.must("admin", "gl.configure_ledger", object{"functional_currency": "EUR", "second_person": false})
-	b.refused("ap.invoice.dimension_missing", "ap_clerk", "ap.submit_invoice",
-		paper("V1", "A", "10", object{"lines": []object{{"line_number": 1, "amount": n("10"), "account": "5100"}}}))
+	b.execute("admin", "gl.configure_ledger", object{"functional_currency": "EUR", "second_person": false})
+	b.refuse("ap.invoice.dimension_missing", "ap_clerk", "ap.submit_invoice",
+		documentPayload("V1", "A", "10", object{"lines": []object{{"line_number": 1, "amount": n("10"), "account": "5100"}}}))
 }
 
 func TestDueDate(t *testing.T) {
@@ -344,16 +344,16 @@ func TestDueDate(t *testing.T) {
 	b.vendor("V1", object{"terms": object{"net_days": 14}})
 	b.vendor("V2", nil)
 	due := func(vendor string) []any {
-		e := b.events(b.must("ap_clerk", "ap.submit_invoice", paper(vendor, "A", "10", nil)))[0]
+		e := b.events(b.execute("ap_clerk", "ap.submit_invoice", documentPayload(vendor, "A", "10", nil)))[0]
 		return []any{e.data["due_date"], e.data["due_date_source"]}
 	}
 	require.Equal(t, []any{"2025-03-29", "vendor_terms"}, due("V1"))
 	require.Equal(t, []any{"2025-04-14", "default_terms"}, due("V2"))
 }
 
-// Of documents that race with the same total on the same day exactly one is
-// above suspicion.
-func TestSubmitPossibleDuplicateRace(t *testing.T) {
+// TestSubmit_PossibleDuplicateRace submits documents with the same total and day concurrently:
+// all but one are held as possible duplicates.
+func TestSubmit_PossibleDuplicateRace(t *testing.T) {
 	t.Parallel()
 	b := newBooks(t)
 	b.vendor("V1", nil)
@@ -365,7 +365,7 @@ func TestSubmitPossibleDuplicateRace(t *testing.T) {
 		wg.Add(1)
 		go func() {
 			defer wg.Done()
-			outcomes[i], errs[i] = b.submit("ap_clerk", "ap.submit_invoice", paper("V1", fmt.Sprintf("N%dX", i), "100", nil))
+			outcomes[i], errs[i] = b.submit("ap_clerk", "ap.submit_invoice", documentPayload("V1", fmt.Sprintf("N%dX", i), "100", nil))
 		}()
 	}
 	wg.Wait()
@@ -379,8 +379,8 @@ func TestSubmitPossibleDuplicateRace(t *testing.T) {
 	require.Equal(t, 1, clear)
 }
 
-// What makes a document true in itself is checked on raw appends too.
-func TestRawSubmissionIsChecked(t *testing.T) {
+// TestRawAppend_Checks checks that raw appends of inconsistent documents are refused.
+func TestRawAppend_Checks(t *testing.T) {
 	t.Parallel()
 	b := newBooks(t)
 	prepare := func(data string, dimensions map[string]string, entities ...event.EntityRef) ([]event.Prepared, error) {

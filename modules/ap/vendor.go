@@ -71,13 +71,9 @@ func registerVendor(ctx context.Context, in module.Input, s module.State) (modul
 		v.VendorID = "series:" + in.DocumentID(0).String()
 		series = []event.SeriesNumber{{Series: vendorSeries, Prefix: vendorPrefix, Width: vendorWidth, Token: v.VendorID}}
 	}
-	date, err := postingDate(in, nil, in.Today)
-	if err != nil {
-		return module.Plan{}, err
-	}
 	return module.Plan{
 		Events: []event.Draft{{
-			Type: contract.EventVendorRegistered, EffectiveDate: date, Stream: contract.VendorStream(v.VendorID), Data: v,
+			Type: contract.EventVendorRegistered, EffectiveDate: in.Date(), Stream: contract.VendorStream(v.VendorID), Data: v,
 			Entities: []event.EntityRef{contract.VendorRef(v.VendorID)}, Series: series,
 		}},
 		Facts: factsOf(in),
@@ -147,10 +143,6 @@ func planConfigure(ctx context.Context, in module.Input, s module.State, c contr
 	if err != nil {
 		return module.Plan{}, err
 	}
-	date, err := postingDate(in, nil, in.Today)
-	if err != nil {
-		return module.Plan{}, err
-	}
 	f := factsOf(in)
 	// The first settings decide themselves whether they need a second person. From then
 	// on the settings in force decide, so that no single person can turn this off.
@@ -159,7 +151,7 @@ func planConfigure(ctx context.Context, in module.Input, s module.State, c contr
 		f.SecondPerson = *c.SecondPerson
 	}
 	return module.Plan{
-		Events: []event.Draft{{Type: contract.EventSettingsChanged, EffectiveDate: date, Stream: contract.SettingsStream(), Data: c}},
+		Events: []event.Draft{{Type: contract.EventSettingsChanged, EffectiveDate: in.Date(), Stream: contract.SettingsStream(), Data: c}},
 		Facts:  f,
 	}, nil
 }

@@ -17,24 +17,11 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// projectVendors applies events in batches of the given size.
-func projectVendors(t *testing.T, p *pgxpool.Pool, events []event.Recorded, size int) {
-	t.Helper()
-	handler := appostgres.NewVendorProjection()
-	for len(events) > 0 {
-		n := min(size, len(events))
-		require.NoError(t, pgx.BeginFunc(t.Context(), p, func(tx pgx.Tx) error {
-			return handler.Apply(t.Context(), tx, ports.ProjectionBatch{Partition: events[0].Partition, Events: events[:n]})
-		}))
-		events = events[n:]
-	}
-}
-
 // vendors asks the report and gives its rows as they are stored.
 func (b *books) vendors(p *pgxpool.Pool, asOf string, known event.Sequence, params map[string]string) string {
 	b.tb.Helper()
 	report, err := appostgres.NewVendors(p).Query(b.tb.Context(), ports.ReadModelQuery{
-		Partition: b.entity.Partition, Entity: b.entity, AsOf: event.MustDate(asOf), Known: known, KnownAt: fmt.Sprintf("seq:%d", known), Params: params,
+		Partition: b.entity.Partition, Entity: b.entity, AsOf: event.MustDate(asOf), Known: known, KnownAt: fmt.Sprintf("seq:%d", known), Params: params, Limit: 1000,
 	})
 	require.NoError(b.tb, err)
 	require.False(b.tb, report.HasMore)
@@ -54,13 +41,13 @@ func (b *books) manyVendors(t *testing.T) (registered map[string]string) {
 		for k, v := range more {
 			p[k] = v
 		}
-		b.must("ap_clerk", "ap.set_vendor_contact", p)
+		b.execute("ap_clerk", "ap.set_vendor_contact", p)
 	}
 	contact("C-2", "V1", object{"name": "Nora Nord", "function": "sales"})
 	contact("C-1", "V1", object{"name": "Olaf P."})
 	contact("C-1", "V1", object{"email": contactMail, "phone": "+45 70 10 20 30"})
 	contact("C-3", "V1", nil)
-	b.must("ap_clerk", "ap.remove_vendor_contact", object{"vendor_id": "V1", "contact_id": "C-3"})
+	b.execute("ap_clerk", "ap.remove_vendor_contact", object{"vendor_id": "V1", "contact_id": "C-3"})
 	b.naturalPerson(object{"vendor_id": "SOLE-1"})
 	contact("C-1", "SOLE-1", nil)
 	b.naturalPerson(object{"vendor_id": "SOLE-2", "person": nil})
@@ -81,18 +68,18 @@ const vendorRows = `[
 
 const miraRow = `{"name":"Mira Sandvik","address":"Birkenweg 9, 22100 Lund","vat_id":"SE 556677"}`
 
-func TestVendorsReport(t *testing.T) {
+func TestVendors_Report(t *testing.T) {
 	t.Parallel()
 	b, p := newBooks(t), pool(t)
 	ids := b.manyVendors(t)
-	projectVendors(t, p, b.all(), 3)
+	project(t, p, appostgres.NewVendorProjection(), b.all(), 3)
 	stored := b.vendors(p, "2025-12-31", b.head(), nil)
 	for _, secret := range []string{"Mira", "Olaf", "Nora", "sales", contactMail} {
 		require.NotContains(t, stored, secret)
 	}
 	want := fmt.Sprintf(vendorRows, ids["SOLE-1"], ids["SOLE-2"], ids["V1"], miraRow)
 	require.JSONEq(t, want, b.keys.open(t, []byte(stored)), "every copy opens where it says it was sealed")
-	projectVendors(t, p, b.all(), 1000)
+	project(t, p, appostgres.NewVendorProjection(), b.all(), 1000)
 	require.Equal(t, stored, b.vendors(p, "2025-12-31", b.head(), nil), "a second time changes nothing")
 
 	// Each axis on its own.
@@ -128,11 +115,11 @@ func TestVendorsReport(t *testing.T) {
 	require.Equal(t, "cursor.invalid", fault.CodeOf(err))
 }
 
-func TestVendorsRebuild(t *testing.T) {
+func TestVendors_Rebuild(t *testing.T) {
 	t.Parallel()
 	b, p := newBooks(t), pool(t)
 	b.manyVendors(t)
-	projectVendors(t, p, b.all(), 2)
+	project(t, p, appostgres.NewVendorProjection(), b.all(), 2)
 	dump := func() (rows []string) {
 		for _, table := range []string{"ap.vendors", "ap.vendor_contacts"} {
 			found, err := p.Query(t.Context(), "SELECT to_json(r)::text FROM "+table+" AS r ORDER BY r.sequence")
@@ -147,13 +134,13 @@ func TestVendorsRebuild(t *testing.T) {
 	require.Len(t, before, 9)
 	_, err := p.Exec(t.Context(), "DELETE FROM ap.vendors; DELETE FROM ap.vendor_contacts")
 	require.NoError(t, err)
-	projectVendors(t, p, b.all(), 1000)
+	project(t, p, appostgres.NewVendorProjection(), b.all(), 1000)
 	require.Equal(t, before, dump())
 }
 
-// Copies of values that nothing has sealed, as of events of before there were keys,
-// are not made; what a redaction left is said.
-func TestVendorsRefusePlainValues(t *testing.T) {
+// TestVendors_PlainValuesAreRefused checks that values in clear, as in events from before key
+// management, are not copied into rows, and that redacted ones are rows with "[REDACTED]".
+func TestVendors_PlainValuesAreRefused(t *testing.T) {
 	t.Parallel()
 	b, p := newBooks(t), pool(t)
 	b.manyVendors(t)
@@ -169,7 +156,7 @@ func TestVendorsRefusePlainValues(t *testing.T) {
 		})
 		require.NoError(t, err)
 	}
-	projectVendors(t, p, events, 1000)
+	project(t, p, appostgres.NewVendorProjection(), events, 1000)
 	stored := b.vendors(p, "2025-12-31", b.head(), nil)
 	require.NotContains(t, stored, "Olaf")
 	require.Contains(t, stored, `"vendor_id":"SOLE-1","name":"[REDACTED]"`)
@@ -209,18 +196,18 @@ func copies(t *testing.T, p *pgxpool.Pool, s shredding.Subject) (rows int) {
 	return rows
 }
 
-// After a contact and a sole trader are erased every figure and every state is what
-// it was; only names are gone.
-func TestErasureKeepsAmounts(t *testing.T) {
+// TestErasure_KeepsAmounts erases a contact and a sole trader: names disappear, and amounts and
+// states are unchanged.
+func TestErasure_KeepsAmounts(t *testing.T) {
 	t.Parallel()
 	b, p := newBooks(t), pool(t)
 	ids := b.manyVendors(t)
 	for _, v := range []string{"SOLE-1", "V1"} {
-		id := b.invoice(paper(v, "1", "100", object{"vendor_name": map[string]any{"V1": "Firm", "SOLE-1": personName}[v]}))
-		b.must("approver", "ap.approve_invoice", object{"invoice_id": id})
+		id := b.invoice(documentPayload(v, "1", "100", object{"vendor_name": map[string]any{"V1": "Firm", "SOLE-1": personName}[v]}))
+		b.execute("approver", "ap.approve_invoice", object{"invoice_id": id})
 	}
-	project(t, p, b.all(), 1000)
-	projectVendors(t, p, b.all(), 1000)
+	project(t, p, appostgres.NewProjection(), b.all(), 1000)
+	project(t, p, appostgres.NewVendorProjection(), b.all(), 1000)
 	events, head := b.all(), b.head()
 	figures := b.openItems(p, "2025-12-31", head, nil)
 	require.Len(t, figures, 2)
@@ -237,7 +224,7 @@ func TestErasureKeepsAmounts(t *testing.T) {
 	require.Equal(t, []int{1, 3}, []int{copies(t, p, subjects[0]), copies(t, p, subjects[1])})
 	_, err := p.Exec(t.Context(), "DELETE FROM ap.vendors; DELETE FROM ap.vendor_contacts")
 	require.NoError(t, err)
-	projectVendors(t, p, redact(t, events, subjects...), 1000)
+	project(t, p, appostgres.NewVendorProjection(), redact(t, events, subjects...), 1000)
 	for _, s := range subjects {
 		require.Zero(t, copies(t, p, s))
 	}
@@ -251,11 +238,11 @@ func TestErasureKeepsAmounts(t *testing.T) {
 	require.Equal(t, events, b.all(), "no byte of the log is another")
 	require.Equal(t, head, b.head())
 	// The books go on, about this vendor too.
-	id := b.invoice(paper("SOLE-1", "2", "50", nil))
-	b.must("approver", "ap.approve_invoice", object{"invoice_id": id})
-	b.refused("ap.invoice.duplicate", "ap_clerk", "ap.submit_invoice", paper("SOLE-1", "1", "100", nil))
-	f := b.refused("pii.subject_erased", "ap_clerk", "ap.set_vendor_contact", object{"vendor_id": "V1", "contact_id": "C-1", "name": contactName})
+	id := b.invoice(documentPayload("SOLE-1", "2", "50", nil))
+	b.execute("approver", "ap.approve_invoice", object{"invoice_id": id})
+	b.refuse("ap.invoice.duplicate", "ap_clerk", "ap.submit_invoice", documentPayload("SOLE-1", "1", "100", nil))
+	f := b.refuse("pii.subject_erased", "ap_clerk", "ap.set_vendor_contact", object{"vendor_id": "V1", "contact_id": "C-1", "name": contactName})
 	require.NotContains(t, b.stored(f.IntentID), "Olaf")
-	require.Equal(t, "SOLE-1", b.refused("ap.vendor.duplicate", "ap_clerk", "ap.register_vendor",
+	require.Equal(t, "SOLE-1", b.refuse("ap.vendor.duplicate", "ap_clerk", "ap.register_vendor",
 		object{"natural_person": true, "country": "SE", "person": mira, "vendor_id": "SOLE-1"}).Holder.DocumentID)
 }

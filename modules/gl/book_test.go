@@ -80,18 +80,18 @@ func newUnconfiguredLedger(t testing.TB) *ledgerFixture {
 func newLedger(t testing.TB) *ledgerFixture {
 	t.Helper()
 	b := newUnconfiguredLedger(t)
-	b.do(t, "admin", "gl.configure_ledger", exampleConfigureLedger)
+	b.execute(t, "admin", "gl.configure_ledger", exampleConfigureLedger)
 	for _, a := range exampleAccounts {
-		b.do(t, "gl_accountant", "gl.define_account", a)
+		b.execute(t, "gl_accountant", "gl.define_account", a)
 	}
 	for _, v := range exampleDimensionValues {
-		b.do(t, "gl_accountant", "gl.define_dimension_value", v)
+		b.execute(t, "gl_accountant", "gl.define_dimension_value", v)
 	}
-	b.do(t, "controller", "gl.define_fiscal_year", exampleFiscalYear)
+	b.execute(t, "controller", "gl.define_fiscal_year", exampleFiscalYear)
 	for _, m := range []string{"gl", "ap"} {
 		b.period(t, "open", m, "2026-03", "")
 	}
-	b.do(t, "gl_accountant", "gl.set_exchange_rate", exampleRate)
+	b.execute(t, "gl_accountant", "gl.set_exchange_rate", exampleRate)
 	return b
 }
 
@@ -116,8 +116,8 @@ func (b *ledgerFixture) submit(role, intentType, payload string) (pipeline.Outco
 	})
 }
 
-// do submits what must be executed at once.
-func (b *ledgerFixture) do(t testing.TB, role, intentType, payload string) pipeline.Outcome {
+// execute submits an intent that takes effect at once.
+func (b *ledgerFixture) execute(t testing.TB, role, intentType, payload string) pipeline.Outcome {
 	t.Helper()
 	out, err := b.submit(role, intentType, payload)
 	require.NoError(t, err, payload)
@@ -125,8 +125,8 @@ func (b *ledgerFixture) do(t testing.TB, role, intentType, payload string) pipel
 	return out
 }
 
-// refused submits what must be refused with the code, and nothing written.
-func (b *ledgerFixture) refused(t testing.TB, code, role, intentType, payload string) fault.Error {
+// refuse submits an intent that is refused with the code, and writes no event.
+func (b *ledgerFixture) refuse(t testing.TB, code, role, intentType, payload string) fault.Error {
 	t.Helper()
 	before, err := b.store.Events.Head(t.Context(), b.entity.Partition)
 	require.NoError(t, err)
@@ -164,8 +164,8 @@ func kindOf(code string) fault.Kind {
 	}
 }
 
-// waits submits what must wait for approval.
-func (b *ledgerFixture) waits(t testing.TB, role, intentType, payload string) pipeline.Outcome {
+// pend submits an intent that waits for approval.
+func (b *ledgerFixture) pend(t testing.TB, role, intentType, payload string) pipeline.Outcome {
 	t.Helper()
 	out, err := b.submit(role, intentType, payload)
 	require.NoError(t, err)
@@ -183,11 +183,11 @@ func (b *ledgerFixture) period(t testing.TB, step, moduleName, period, reason st
 	t.Helper()
 	switch step {
 	case "open":
-		return b.do(t, "controller", "gl.open_period", fmt.Sprintf(`{"module": %q, "period": %q}`, moduleName, period))
+		return b.execute(t, "controller", "gl.open_period", fmt.Sprintf(`{"module": %q, "period": %q}`, moduleName, period))
 	case "reopen":
-		return b.do(t, "controller", "gl.reopen_period", fmt.Sprintf(`{"module": %q, "period": %q, "reason": %q}`, moduleName, period, reason))
+		return b.execute(t, "controller", "gl.reopen_period", fmt.Sprintf(`{"module": %q, "period": %q, "reason": %q}`, moduleName, period, reason))
 	default:
-		return b.do(t, "controller", "gl.close_period", fmt.Sprintf(`{"module": %q, "period": %q, "level": %q}`, moduleName, period, step))
+		return b.execute(t, "controller", "gl.close_period", fmt.Sprintf(`{"module": %q, "period": %q, "level": %q}`, moduleName, period, step))
 	}
 }
 

@@ -32,7 +32,7 @@ func planDefineFiscalYear(ctx context.Context, in module.Input, s module.State, 
 		return module.Plan{}, err
 	}
 	known, err := loadFacts(ctx, contract.NewLedger(s))
-	date := effectiveDate(in)
+	date := in.Date()
 	return module.Plan{
 		Events: []event.Draft{
 			{
@@ -165,7 +165,7 @@ func (p periodContext) draft(in module.Input, eventType, moduleName string) even
 	change := p.request.periodChange
 	change.Module = moduleName
 	return event.Draft{
-		Type: eventType, EffectiveDate: effectiveDate(in), Stream: domain.PeriodStream(moduleName, p.span.Period),
+		Type: eventType, EffectiveDate: in.Date(), Stream: domain.PeriodStream(moduleName, p.span.Period),
 		Data: change, Entities: entity("period", moduleName+":"+p.span.Period),
 	}
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/erpbackbone/backbone/modules/gl/domain"
 )
 
-// TestCodecs stores the state of random histories somewhere on
-// the way and goes on from there.
+// TestCodecs stores and loads the state of random histories between events and compares the
+// result with a fold that never stored it.
 func TestCodecs(t *testing.T) {
 	t.Parallel()
 	catalog, err := module.Build(jsonschema.New(), gl.New())

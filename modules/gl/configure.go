@@ -35,7 +35,7 @@ func planConfigure(ctx context.Context, in module.Input, s module.State, setting
 	}
 	return module.Plan{
 		Events: []event.Draft{{
-			Type: domain.EventLedgerConfigured, EffectiveDate: effectiveDate(in), Stream: domain.LedgerStream(), Data: settings,
+			Type: domain.EventLedgerConfigured, EffectiveDate: in.Date(), Stream: domain.LedgerStream(), Data: settings,
 		}},
 		Facts: known,
 	}, nil
@@ -122,7 +122,7 @@ func planDefineAccount(ctx context.Context, in module.Input, s module.State) (mo
 	known, err := loadFacts(ctx, ledger)
 	return module.Plan{
 		Events: []event.Draft{{
-			Type: domain.EventAccountDefined, EffectiveDate: effectiveDate(in), Stream: domain.AccountStream(account.Code),
+			Type: domain.EventAccountDefined, EffectiveDate: in.Date(), Stream: domain.AccountStream(account.Code),
 			Data: account, Entities: entity("account", account.Code),
 		}},
 		Facts: known,
@@ -182,7 +182,7 @@ func planSetBlocked(ctx context.Context, in module.Input, s module.State, eventT
 	known, err := loadFacts(ctx, ledger)
 	return module.Plan{
 		Events: []event.Draft{{
-			Type: eventType, EffectiveDate: effectiveDate(in), Stream: domain.AccountStream(mark.Code),
+			Type: eventType, EffectiveDate: in.Date(), Stream: domain.AccountStream(mark.Code),
 			Data: mark, Entities: entity("account", mark.Code),
 		}},
 		Facts: known,
@@ -204,7 +204,7 @@ func planDefineDimensionValue(ctx context.Context, in module.Input, s module.Sta
 	known, err := loadFacts(ctx, ledger)
 	return module.Plan{
 		Events: []event.Draft{{
-			Type: domain.EventDimensionValueDefined, EffectiveDate: effectiveDate(in),
+			Type: domain.EventDimensionValueDefined, EffectiveDate: in.Date(),
 			Stream: domain.DimensionStream(value.Dimension), Data: value,
 		}},
 		Facts: known,

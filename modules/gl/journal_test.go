@@ -15,7 +15,7 @@ import (
 func TestPostJournal(t *testing.T) {
 	t.Parallel()
 	b := newLedger(t)
-	out := b.do(t, "gl_accountant", "gl.post_journal", examplePostJournal)
+	out := b.execute(t, "gl_accountant", "gl.post_journal", examplePostJournal)
 	e, data := b.journal(t, out)
 	require.Equal(t, "GJ-2026-000001", data["journal_number"])
 	require.Equal(t, "general", data["journal_type"])
@@ -37,14 +37,14 @@ func TestPostJournal(t *testing.T) {
 	require.Equal(t, json.Number("1200.00"), lines[0].(map[string]any)["amount"])
 	require.Contains(t, string(e.RulesEvaluated), "gl.journal.balance")
 
-	_, data = b.journal(t, b.do(t, "gl_accountant", "gl.post_journal", examplePostJournal))
+	_, data = b.journal(t, b.execute(t, "gl_accountant", "gl.post_journal", examplePostJournal))
 	require.Equal(t, "GJ-2026-000002", data["journal_number"])
 }
 
-func TestPostJournalInForeignCurrency(t *testing.T) {
+func TestPostJournal_ForeignCurrency(t *testing.T) {
 	t.Parallel()
 	b := newLedger(t)
-	_, data := b.journal(t, b.do(t, "gl_accountant", "gl.post_journal", twoLines("100.00", "100.00", "EUR", "2026-03-15")))
+	_, data := b.journal(t, b.execute(t, "gl_accountant", "gl.post_journal", twoLines("100.00", "100.00", "EUR", "2026-03-15")))
 	line := data["lines"].([]any)[0].(map[string]any)
 	require.Equal(t, json.Number("108.34"), line["amount_in_reporting_currency"])
 	require.Equal(t, json.Number("1.0834"), line["exchange_rate"])
@@ -59,7 +59,7 @@ func TestConversionDifferenceLine(t *testing.T) {
 	payload := `{"description": "Thirds", "posting_date": "2026-03-15", "currency": "EUR", "dimensions": {"department": "ENG"}, "lines": [
 		{"account": "6000", "debit_credit": "debit", "amount": 0.33}, {"account": "6000", "debit_credit": "debit", "amount": 0.33},
 		{"account": "6000", "debit_credit": "debit", "amount": 0.33}, {"account": "1000", "debit_credit": "credit", "amount": 0.99}]}`
-	_, data := b.journal(t, b.do(t, "gl_accountant", "gl.post_journal", payload))
+	_, data := b.journal(t, b.execute(t, "gl_accountant", "gl.post_journal", payload))
 	lines := data["lines"].([]any)
 	require.Len(t, lines, 5)
 	rounding := lines[4].(map[string]any)
@@ -80,12 +80,12 @@ func TestExchangeDifferenceLines(t *testing.T) {
 			{"account": "6000", "debit_credit": "debit", "amount": 0, "currency": "EUR", "functional_amount": %s},
 			{"account": "1000", "debit_credit": "credit", "amount": 0, "currency": "EUR", "functional_amount": %s}]}`, first, second)
 	}
-	_, data := b.journal(t, b.do(t, "gl_accountant", "gl.post_journal", lines("5.20", "5.20")))
+	_, data := b.journal(t, b.execute(t, "gl_accountant", "gl.post_journal", lines("5.20", "5.20")))
 	require.Equal(t, json.Number("5.20"), data["total_debit"])
-	f := b.refused(t, "gl.journal.unbalanced_functional", "gl_accountant", "gl.post_journal", lines("5.20", "5.19"))
+	f := b.refuse(t, "gl.journal.unbalanced_functional", "gl_accountant", "gl.post_journal", lines("5.20", "5.19"))
 	require.Equal(t, "5.20", f.Attributes["debit"])
 	require.Equal(t, "5.19", f.Attributes["credit"])
-	b.refused(t, "gl.journal.functional_amount_invalid", "gl_accountant", "gl.post_journal",
+	b.refuse(t, "gl.journal.functional_amount_invalid", "gl_accountant", "gl.post_journal",
 		strings.ReplaceAll(lines("5.20", "5.20"), `"amount": 0,`, `"amount": 1,`))
 }
 
@@ -93,8 +93,8 @@ func TestExchangeDifferenceLines(t *testing.T) {
 func TestJournalRefusals(t *testing.T) {
 	t.Parallel()
 	b := newLedger(t)
-	b.do(t, "gl_accountant", "gl.define_account", `{"code": "6100", "name": "Rent", "type": "expense"}`)
-	b.do(t, "gl_accountant", "gl.block_account", `{"code": "6100", "reason": "Replaced"}`)
+	b.execute(t, "gl_accountant", "gl.define_account", `{"code": "6100", "name": "Rent", "type": "expense"}`)
+	b.execute(t, "gl_accountant", "gl.block_account", `{"code": "6100", "reason": "Replaced"}`)
 	line := func(members string) string {
 		return fmt.Sprintf(`{"description": "x", "posting_date": "2026-03-15", "dimensions": {"department": "ENG"}, "lines": [
 			{"account": "1000", "debit_credit": "credit", "amount": 5}, {"debit_credit": "debit", %s}]}`, members)
@@ -126,7 +126,7 @@ func TestJournalRefusals(t *testing.T) {
 		{"period not open", "gl.period.not_open", twoLines("1", "1", "USD", "2026-04-01"), ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			f := b.refused(t, c.code, "gl_accountant", "gl.post_journal", c.payload)
+			f := b.refuse(t, c.code, "gl_accountant", "gl.post_journal", c.payload)
 			if c.field != "" {
 				require.True(t, strings.HasPrefix(f.Field, "/payload"+strings.TrimPrefix(c.field, "/payload")), f.Field)
 			}
@@ -134,15 +134,15 @@ func TestJournalRefusals(t *testing.T) {
 	}
 }
 
-func TestTooManyLines(t *testing.T) {
+func TestPostJournal_LineLimit(t *testing.T) {
 	t.Parallel()
 	b := newLedger(t)
 	lines := strings.Repeat(`{"account": "1000", "debit_credit": "credit", "amount": 1}, {"account": "1400", "debit_credit": "debit", "amount": 1},`, 1000)
 	whole := func(more string) string {
 		return `{"description": "x", "posting_date": "2026-03-15", "dimensions": {"department": "ENG"}, "lines": [` + lines[:len(lines)-1] + more + `]}`
 	}
-	b.do(t, "gl_accountant", "gl.post_journal", whole(""))
-	f := b.refused(t, "gl.journal.line_count", "gl_accountant", "gl.post_journal", whole(`, {"account": "1000", "debit_credit": "credit", "amount": 0}`))
+	b.execute(t, "gl_accountant", "gl.post_journal", whole(""))
+	f := b.refuse(t, "gl.journal.line_count", "gl_accountant", "gl.post_journal", whole(`, {"account": "1000", "debit_credit": "credit", "amount": 0}`))
 	require.Equal(t, 2001, f.Attributes["got"])
 }
 
@@ -155,7 +155,7 @@ func TestDepartmentOfTheEnvelope(t *testing.T) {
 			{"account": "1000", "debit_credit": "credit", "amount": 5, "dimensions": {"department": %q}}]}`, first, second)
 	}
 	department := func(payload string) string {
-		e, _ := b.journal(t, b.do(t, "gl_accountant", "gl.post_journal", payload))
+		e, _ := b.journal(t, b.execute(t, "gl_accountant", "gl.post_journal", payload))
 		body, err := e.Body()
 		require.NoError(t, err)
 		return body.Dimensions["department"]
@@ -175,7 +175,7 @@ func TestPostingDateMismatch(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// TestRawJournals shows that the checks of a journal run past the intents too.
+// TestRawJournals checks that raw appends of journals pass the same checks as intents.
 func TestRawJournals(t *testing.T) {
 	t.Parallel()
 	b := newLedger(t)
@@ -209,10 +209,10 @@ func TestRawJournals(t *testing.T) {
 	require.Equal(t, "append.dimension_missing", fault.CodeOf(b.raw("gl.journal.posted", "gl.journal", journal("", usd("5"), usd("5")), nil)))
 }
 
-func TestJournalNumberIsUnique(t *testing.T) {
+func TestJournalNumber_Duplicate(t *testing.T) {
 	t.Parallel()
 	b := newLedger(t)
-	b.do(t, "gl_accountant", "gl.post_journal", examplePostJournal)
+	b.execute(t, "gl_accountant", "gl.post_journal", examplePostJournal)
 	data := `{"journal_number": "GJ-2026-000001", "description": "x", "lines": [
 		{"line_number": 1, "account": "6000", "debit_credit": "debit", "amount": 1, "currency": "USD"},
 		{"line_number": 2, "account": "1000", "debit_credit": "credit", "amount": 1, "currency": "USD"}]}`

@@ -45,10 +45,10 @@ func matrixRow(t *testing.T, moduleName, step, ledgerState, apState, want string
 	// The original is in March, which stays open; the step under test is in April.
 	var original string
 	if moduleName == "gl" {
-		e, _ := b.journal(t, b.do(t, "gl_accountant", "gl.post_journal", twoLines("5", "5", "USD", "2026-03-15")))
+		e, _ := b.journal(t, b.execute(t, "gl_accountant", "gl.post_journal", twoLines("5", "5", "USD", "2026-03-15")))
 		original = e.Stream.ID
 	} else {
-		original = b.do(t, "ap_clerk", "ap.cause", cause("2026-03-15", "5")).Events[1].Stream.ID
+		original = b.execute(t, "ap_clerk", "ap.cause", cause("2026-03-15", "5")).Events[1].Stream.ID
 	}
 	b.bringTo(t, "2026-04", ledgerState, apState)
 
@@ -113,7 +113,7 @@ func (b *ledgerFixture) bringTo(t testing.TB, period, ledgerState, apState strin
 	}
 }
 
-func TestHardCloseReportsFirstOpenDate(t *testing.T) {
+func TestHardClose_FirstOpenDate(t *testing.T) {
 	t.Parallel()
 	b := newLedger(t)
 	for _, p := range []string{"2026-04", "2026-05"} {
@@ -121,9 +121,9 @@ func TestHardCloseReportsFirstOpenDate(t *testing.T) {
 	}
 	b.period(t, "hard", "gl", "2026-03", "")
 	b.period(t, "soft", "gl", "2026-04", "")
-	f := b.refused(t, "gl.period.hard_closed", "controller", "gl.post_journal", twoLines("1", "1", "USD", "2026-03-15"))
+	f := b.refuse(t, "gl.period.hard_closed", "controller", "gl.post_journal", twoLines("1", "1", "USD", "2026-03-15"))
 	require.Equal(t, "2026-05-01", f.Attributes["first_open_date"])
-	f = b.refused(t, "gl.period.hard_closed", "ap_clerk", "ap.cause", cause("2026-03-15", "1"))
+	f = b.refuse(t, "gl.period.hard_closed", "ap_clerk", "ap.cause", cause("2026-03-15", "1"))
 	require.Nil(t, f.Attributes["first_open_date"], "accounts payable has no open period")
 }
 
@@ -134,11 +134,11 @@ func TestPeriodSteps(t *testing.T) {
 		t.Helper()
 		switch step {
 		case "open":
-			return b.refused(t, code, "controller", "gl.open_period", fmt.Sprintf(`{"module": %q, "period": %q}`, moduleName, period))
+			return b.refuse(t, code, "controller", "gl.open_period", fmt.Sprintf(`{"module": %q, "period": %q}`, moduleName, period))
 		case "reopen":
-			return b.refused(t, code, "controller", "gl.reopen_period", fmt.Sprintf(`{"module": %q, "period": %q, "reason": "x"}`, moduleName, period))
+			return b.refuse(t, code, "controller", "gl.reopen_period", fmt.Sprintf(`{"module": %q, "period": %q, "reason": "x"}`, moduleName, period))
 		default:
-			return b.refused(t, code, "controller", "gl.close_period", fmt.Sprintf(`{"module": %q, "period": %q, "level": %q}`, moduleName, period, step))
+			return b.refuse(t, code, "controller", "gl.close_period", fmt.Sprintf(`{"module": %q, "period": %q, "level": %q}`, moduleName, period, step))
 		}
 	}
 	refuse("gl.period.undefined", "open", "gl", "2027-01")
@@ -165,36 +165,36 @@ func TestPeriodSteps(t *testing.T) {
 	refuse("gl.period.hard_closed", "reopen", "gl", "2026-03")
 }
 
-func TestHardCloseInOrder(t *testing.T) {
+func TestHardClose_Order(t *testing.T) {
 	t.Parallel()
 	b := newLedger(t)
-	b.do(t, "admin", "gl.configure_ledger", strings.Replace(exampleConfigureLedger, `"orderly_close": false`, `"orderly_close": true`, 1))
+	b.execute(t, "admin", "gl.configure_ledger", strings.Replace(exampleConfigureLedger, `"orderly_close": false`, `"orderly_close": true`, 1))
 	for _, p := range []string{"2026-04", "2026-12"} {
 		b.period(t, "open", "gl", p, "")
 	}
-	f := b.refused(t, "gl.period.out_of_order", "controller", "gl.close_period", `{"module": "gl", "period": "2026-04", "level": "hard"}`)
+	f := b.refuse(t, "gl.period.out_of_order", "controller", "gl.close_period", `{"module": "gl", "period": "2026-04", "level": "hard"}`)
 	require.Equal(t, "2026-03", f.Attributes["period"])
 	b.period(t, "soft", "gl", "2026-04", "")
 	b.period(t, "hard", "gl", "2026-03", "")
 	b.period(t, "hard", "gl", "2026-04", "")
-	b.refused(t, "gl.period.year_open", "controller", "gl.close_period", `{"module": "gl", "period": "2026-12", "level": "hard"}`)
+	b.refuse(t, "gl.period.year_open", "controller", "gl.close_period", `{"module": "gl", "period": "2026-12", "level": "hard"}`)
 }
 
-func TestHardCloseWaitsForPendingIntents(t *testing.T) {
+func TestHardClose_PendingIntents(t *testing.T) {
 	t.Parallel()
 	b := newLedger(t)
-	waiting := b.waits(t, "gl_accountant", "gl.post_journal", twoLines("20000", "20000", "USD", "2026-03-15"))
-	f := b.refused(t, "gl.period.pending_intents", "controller", "gl.close_period", `{"module": "gl", "period": "2026-03", "level": "hard"}`)
+	waiting := b.pend(t, "gl_accountant", "gl.post_journal", twoLines("20000", "20000", "USD", "2026-03-15"))
+	f := b.refuse(t, "gl.period.pending_intents", "controller", "gl.close_period", `{"module": "gl", "period": "2026-03", "level": "hard"}`)
 	require.Equal(t, 1, f.Attributes["waiting"])
 	_, err := b.intake.Reject(t.Context(), b.caller("controller:2"), pipeline.Decision{LegalEntity: b.entity, Intent: waiting.IntentID, Comment: "not this month"})
 	require.NoError(t, err)
 	b.period(t, "hard", "gl", "2026-03", "")
 }
 
-func TestPeriodClosedWhileIntentWaits(t *testing.T) {
+func TestApprove_PeriodIsClosed(t *testing.T) {
 	t.Parallel()
 	b := newLedger(t)
-	waiting := b.waits(t, "gl_accountant", "gl.post_journal", twoLines("20000", "20000", "USD", "2026-03-15"))
+	waiting := b.pend(t, "gl_accountant", "gl.post_journal", twoLines("20000", "20000", "USD", "2026-03-15"))
 	b.period(t, "soft", "gl", "2026-03", "")
 	_, err := b.approve(t, "controller", waiting)
 	require.Equal(t, "intent.plan_changed", fault.CodeOf(err), "late posting was not what was approved")
@@ -218,10 +218,10 @@ func TestFiscalYears(t *testing.T) {
 		{"gl.fiscal_year.overlap", year("2027", "2027-01-01", "2027-01-31", `, "periods": [{"period": "A", "start": "2027-01-01", "end": "2027-01-30"}]`)},
 		{"gl.fiscal_year.overlap", year("2027", "2027-01-01", "2027-01-31", `, "periods": [{"period": "A", "start": "2027-01-01", "end": "2027-01-15"}, {"period": "B", "start": "2027-01-17", "end": "2027-01-31"}]`)},
 	} {
-		b.refused(t, c.code, "controller", "gl.define_fiscal_year", c.payload)
+		b.refuse(t, c.code, "controller", "gl.define_fiscal_year", c.payload)
 	}
-	b.do(t, "controller", "gl.define_fiscal_year", year("2025", "2025-01-01", "2025-12-31", ""))
-	out := b.do(t, "controller", "gl.define_fiscal_year", year("2027", "2027-01-01", "2027-12-31", ""))
+	b.execute(t, "controller", "gl.define_fiscal_year", year("2025", "2025-01-01", "2025-12-31", ""))
+	out := b.execute(t, "controller", "gl.define_fiscal_year", year("2027", "2027-01-01", "2027-12-31", ""))
 	_, data := b.journal(t, out)
 	periods := data["periods"].([]any)
 	require.Len(t, periods, 12)
@@ -229,5 +229,5 @@ func TestFiscalYears(t *testing.T) {
 	require.Equal(t, "gl.fiscal_year/2027", out.Events[0].Stream.String())
 	require.Equal(t, "gl.calendar/main", out.Events[1].Stream.String())
 	b.period(t, "open", "gl", "2025-12", "")
-	b.do(t, "gl_accountant", "gl.post_journal", twoLines("1", "1", "USD", "2025-12-31"))
+	b.execute(t, "gl_accountant", "gl.post_journal", twoLines("1", "1", "USD", "2025-12-31"))
 }

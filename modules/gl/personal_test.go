@@ -11,9 +11,9 @@ import (
 	"github.com/erpbackbone/backbone/modules/gl"
 )
 
-// The ledger has no personal data: no type declares any, and what is named like a
-// person's datum says why it is none.
-func TestLedgerHasNoPersonalData(t *testing.T) {
+// TestPersonalData_NoneDeclared checks that no type declares personal data, and that members
+// that are named like a person's datum have a reason why they are none.
+func TestPersonalData_NoneDeclared(t *testing.T) {
 	t.Parallel()
 	catalog, err := module.Build(jsonschema.New(), gl.New())
 	require.NoError(t, err)

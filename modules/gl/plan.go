@@ -38,19 +38,11 @@ func loadFacts(ctx context.Context, l *contract.Ledger) (facts, error) {
 	return facts{SecondPerson: s.SecondPerson, Limits: s.EffectiveLimits()}, nil
 }
 
-// effectiveDate returns the intent's effective date, else today.
-func effectiveDate(in module.Input) event.Date {
-	if in.EffectiveDate != nil {
-		return *in.EffectiveDate
-	}
-	return in.Today
-}
-
 // postingDate chooses the date that decides the period: the payload's, else the intent's
 // effective date, else today. It refuses two dates that differ.
 func postingDate(in module.Input, given *event.Date) (event.Date, error) {
 	if given == nil {
-		return effectiveDate(in), nil
+		return in.Date(), nil
 	}
 	if in.EffectiveDate != nil && *in.EffectiveDate != *given {
 		return 0, fault.New(fault.Invalid, "gl.journal.posting_date_mismatch",

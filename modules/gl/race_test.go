@@ -11,9 +11,9 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// TestCloseRacesPosting closes a period amid 16 clients that post into it:
-// exactly the journals before the close get through, and no number is lost.
-func TestCloseRacesPosting(t *testing.T) {
+// TestClosePeriod_ConcurrentPosting closes a period while 16 clients post into it:
+// exactly the journals before the close are posted, and no number is lost.
+func TestClosePeriod_ConcurrentPosting(t *testing.T) {
 	t.Parallel()
 	b := newLedger(t)
 	for _, role := range []string{"controller", "gl_accountant"} {

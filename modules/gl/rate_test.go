@@ -22,13 +22,13 @@ func TestExchangeRates(t *testing.T) {
 		{"money.exponent", set("EUR", "USD", "2026-03-02", "1e1", "")},
 		{"money.currency_unsupported", set("XAU", "USD", "2026-03-02", "1", "")},
 	} {
-		b.refused(t, c.code, "gl_accountant", "gl.set_exchange_rate", c.payload)
+		b.refuse(t, c.code, "gl_accountant", "gl.set_exchange_rate", c.payload)
 	}
-	b.do(t, "gl_accountant", "gl.set_exchange_rate", set("EUR", "USD", "2026-03-01", "1.09", `, "rate_type": "closing"`))
-	_, data := b.journal(t, b.do(t, "gl_accountant", "gl.post_journal", twoLines("100", "100", "EUR", "2026-03-05")))
+	b.execute(t, "gl_accountant", "gl.set_exchange_rate", set("EUR", "USD", "2026-03-01", "1.09", `, "rate_type": "closing"`))
+	_, data := b.journal(t, b.execute(t, "gl_accountant", "gl.post_journal", twoLines("100", "100", "EUR", "2026-03-05")))
 	require.Equal(t, "108.34", fmt.Sprint(data["total_debit"]), "a closing rate converts nothing")
-	b.do(t, "gl_accountant", "gl.set_exchange_rate", set("EUR", "USD", "2026-03-01", "1.10", `, "reason": "Typing error"`))
-	_, data = b.journal(t, b.do(t, "gl_accountant", "gl.post_journal", twoLines("100", "100", "EUR", "2026-03-05")))
+	b.execute(t, "gl_accountant", "gl.set_exchange_rate", set("EUR", "USD", "2026-03-01", "1.10", `, "reason": "Typing error"`))
+	_, data = b.journal(t, b.execute(t, "gl_accountant", "gl.post_journal", twoLines("100", "100", "EUR", "2026-03-05")))
 	require.Equal(t, "110.00", fmt.Sprint(data["total_debit"]), "the correction counts from now on")
 
 	err := b.raw("gl.exchange_rate.set", "gl.exchange_rate", set("EUR", "USD", "2026-03-01", "-1", `, "rate_type": "spot"`), nil)
@@ -41,19 +41,19 @@ func TestLatestRate(t *testing.T) {
 	for _, p := range []string{"2026-02", "2026-04"} {
 		b.period(t, "open", "gl", p, "")
 	}
-	b.do(t, "gl_accountant", "gl.set_exchange_rate", `{"from": "EUR", "to": "USD", "date": "2026-03-10", "rate": 1.2}`)
+	b.execute(t, "gl_accountant", "gl.set_exchange_rate", `{"from": "EUR", "to": "USD", "date": "2026-03-10", "rate": 1.2}`)
 	rateDate := func(date string) any {
-		_, data := b.journal(t, b.do(t, "gl_accountant", "gl.post_journal", twoLines("1", "1", "EUR", date)))
+		_, data := b.journal(t, b.execute(t, "gl_accountant", "gl.post_journal", twoLines("1", "1", "EUR", date)))
 		return data["lines"].([]any)[0].(map[string]any)["rate_date"]
 	}
 	require.Equal(t, "2026-03-01", rateDate("2026-03-09"))
 	require.Equal(t, "2026-03-10", rateDate("2026-03-10"))
 	require.Equal(t, "2026-03-10", rateDate("2026-04-10"), "31 days old")
-	f := b.refused(t, "gl.rate.stale", "gl_accountant", "gl.post_journal", twoLines("1", "1", "EUR", "2026-04-11"))
+	f := b.refuse(t, "gl.rate.stale", "gl_accountant", "gl.post_journal", twoLines("1", "1", "EUR", "2026-04-11"))
 	require.Equal(t, 32, f.Actual)
 	require.Equal(t, 31, f.Expected)
-	f = b.refused(t, "gl.rate.missing", "gl_accountant", "gl.post_journal", twoLines("1", "1", "EUR", "2026-02-28"))
+	f = b.refuse(t, "gl.rate.missing", "gl_accountant", "gl.post_journal", twoLines("1", "1", "EUR", "2026-02-28"))
 	require.Equal(t, "EUR", f.Attributes["from"])
-	b.do(t, "gl_accountant", "gl.set_exchange_rate", `{"from": "USD", "to": "GBP", "date": "2026-03-01", "rate": 0.8}`)
-	b.refused(t, "gl.rate.missing", "gl_accountant", "gl.post_journal", twoLines("1", "1", "GBP", "2026-03-05"))
+	b.execute(t, "gl_accountant", "gl.set_exchange_rate", `{"from": "USD", "to": "GBP", "date": "2026-03-01", "rate": 0.8}`)
+	b.refuse(t, "gl.rate.missing", "gl_accountant", "gl.post_journal", twoLines("1", "1", "GBP", "2026-03-05"))
 }

@@ -10,10 +10,10 @@ import (
 func TestReverseJournal(t *testing.T) {
 	t.Parallel()
 	b := newLedger(t)
-	first, was := b.journal(t, b.do(t, "gl_accountant", "gl.post_journal", twoLines("100.00", "100.00", "EUR", "2026-03-10")))
+	first, was := b.journal(t, b.execute(t, "gl_accountant", "gl.post_journal", twoLines("100.00", "100.00", "EUR", "2026-03-10")))
 	// A newer rate must not matter: rates are copied.
-	b.do(t, "gl_accountant", "gl.set_exchange_rate", `{"from": "EUR", "to": "USD", "date": "2026-03-11", "rate": 2}`)
-	out := b.do(t, "gl_accountant", "gl.reverse_journal", fmt.Sprintf(exampleReverse, first.Stream.ID))
+	b.execute(t, "gl_accountant", "gl.set_exchange_rate", `{"from": "EUR", "to": "USD", "date": "2026-03-11", "rate": 2}`)
+	out := b.execute(t, "gl_accountant", "gl.reverse_journal", fmt.Sprintf(exampleReverse, first.Stream.ID))
 	second, data := b.journal(t, out)
 	require.Equal(t, "RV-2026-000001", data["journal_number"])
 	require.Equal(t, "reversal", data["journal_type"])
@@ -30,43 +30,43 @@ func TestReverseJournal(t *testing.T) {
 	require.Equal(t, "gl.journal.reversed", out.Events[1].Type)
 	require.Equal(t, first.Stream, out.Events[1].Stream)
 
-	b.refused(t, "gl.journal.already_reversed", "gl_accountant", "gl.reverse_journal", fmt.Sprintf(exampleReverse, first.Stream.ID))
-	b.refused(t, "gl.journal.is_reversal", "gl_accountant", "gl.reverse_journal", fmt.Sprintf(exampleReverse, second.Stream.ID))
-	b.refused(t, "gl.journal.not_found", "gl_accountant", "gl.reverse_journal", fmt.Sprintf(exampleReverse, ids{}.NewID(now)))
-	b.refused(t, "gl.journal.not_found", "gl_accountant", "gl.reverse_journal", `{"journal_number": "GJ-2026-000002", "reason": "x"}`)
-	b.refused(t, "gl.journal.already_reversed", "gl_accountant", "gl.reverse_journal", `{"journal_number": "GJ-2026-000001", "reason": "x"}`)
-	b.refused(t, "intent.schema_invalid", "gl_accountant", "gl.reverse_journal", `{"reason": "x"}`)
-	b.do(t, "gl_accountant", "gl.post_journal", twoLines("1", "1", "USD", "2026-03-10"))
-	b.do(t, "gl_accountant", "gl.reverse_journal", `{"journal_number": "GJ-2026-000002", "reason": "x"}`)
+	b.refuse(t, "gl.journal.already_reversed", "gl_accountant", "gl.reverse_journal", fmt.Sprintf(exampleReverse, first.Stream.ID))
+	b.refuse(t, "gl.journal.is_reversal", "gl_accountant", "gl.reverse_journal", fmt.Sprintf(exampleReverse, second.Stream.ID))
+	b.refuse(t, "gl.journal.not_found", "gl_accountant", "gl.reverse_journal", fmt.Sprintf(exampleReverse, ids{}.NewID(now)))
+	b.refuse(t, "gl.journal.not_found", "gl_accountant", "gl.reverse_journal", `{"journal_number": "GJ-2026-000002", "reason": "x"}`)
+	b.refuse(t, "gl.journal.already_reversed", "gl_accountant", "gl.reverse_journal", `{"journal_number": "GJ-2026-000001", "reason": "x"}`)
+	b.refuse(t, "intent.schema_invalid", "gl_accountant", "gl.reverse_journal", `{"reason": "x"}`)
+	b.execute(t, "gl_accountant", "gl.post_journal", twoLines("1", "1", "USD", "2026-03-10"))
+	b.execute(t, "gl_accountant", "gl.reverse_journal", `{"journal_number": "GJ-2026-000002", "reason": "x"}`)
 }
 
-// What has not happened yet cannot be undone, so without a date the reversal of a
-// journal that is dated ahead falls on the journal's own day.
+// TestReversalDate reverses journals without giving a date: the reversal of a journal with a
+// future date gets that date, because it cannot precede the journal; any other gets today.
 func TestReversalDate(t *testing.T) {
 	t.Parallel()
 	b := newLedger(t)
-	first, _ := b.journal(t, b.do(t, "gl_accountant", "gl.post_journal", twoLines("1", "1", "USD", "2026-03-25")))
-	b.refused(t, "gl.journal.reversal_date_invalid", "gl_accountant", "gl.reverse_journal", fmt.Sprintf(exampleReverse, first.Stream.ID))
-	second, _ := b.journal(t, b.do(t, "gl_accountant", "gl.reverse_journal", fmt.Sprintf(`{"journal_id": %q, "reason": "x"}`, first.Stream.ID)))
+	first, _ := b.journal(t, b.execute(t, "gl_accountant", "gl.post_journal", twoLines("1", "1", "USD", "2026-03-25")))
+	b.refuse(t, "gl.journal.reversal_date_invalid", "gl_accountant", "gl.reverse_journal", fmt.Sprintf(exampleReverse, first.Stream.ID))
+	second, _ := b.journal(t, b.execute(t, "gl_accountant", "gl.reverse_journal", fmt.Sprintf(`{"journal_id": %q, "reason": "x"}`, first.Stream.ID)))
 	require.Equal(t, "2026-03-25", second.EffectiveDate.String())
 
-	first, _ = b.journal(t, b.do(t, "gl_accountant", "gl.post_journal", twoLines("1", "1", "USD", "2026-03-10")))
-	second, _ = b.journal(t, b.do(t, "gl_accountant", "gl.reverse_journal", fmt.Sprintf(`{"journal_id": %q, "reason": "x"}`, first.Stream.ID)))
+	first, _ = b.journal(t, b.execute(t, "gl_accountant", "gl.post_journal", twoLines("1", "1", "USD", "2026-03-10")))
+	second, _ = b.journal(t, b.execute(t, "gl_accountant", "gl.reverse_journal", fmt.Sprintf(`{"journal_id": %q, "reason": "x"}`, first.Stream.ID)))
 	require.Equal(t, "2026-03-20", second.EffectiveDate.String(), "today")
 }
 
-func TestReverseJournalOnBlockedAccount(t *testing.T) {
+func TestReverseJournal_BlockedAccount(t *testing.T) {
 	t.Parallel()
 	b := newLedger(t)
-	first, _ := b.journal(t, b.do(t, "gl_accountant", "gl.post_journal", twoLines("1", "1", "USD", "2026-03-10")))
-	b.do(t, "gl_accountant", "gl.block_account", exampleBlockAccount)
-	b.do(t, "gl_accountant", "gl.reverse_journal", fmt.Sprintf(exampleReverse, first.Stream.ID))
+	first, _ := b.journal(t, b.execute(t, "gl_accountant", "gl.post_journal", twoLines("1", "1", "USD", "2026-03-10")))
+	b.execute(t, "gl_accountant", "gl.block_account", exampleBlockAccount)
+	b.execute(t, "gl_accountant", "gl.reverse_journal", fmt.Sprintf(exampleReverse, first.Stream.ID))
 }
 
 func TestSubledgerJournal(t *testing.T) {
 	t.Parallel()
 	b := newLedger(t)
-	out := b.do(t, "ap_clerk", "ap.cause", cause("2026-03-15", "5.00"))
+	out := b.execute(t, "ap_clerk", "ap.cause", cause("2026-03-15", "5.00"))
 	e, err := b.store.Events.EventByID(t.Context(), b.entity.Partition, out.Events[1].ID)
 	require.NoError(t, err)
 	require.Equal(t, out.Events[0].ID, e.CausedBy)
@@ -78,16 +78,16 @@ func TestSubledgerJournal(t *testing.T) {
 	control := data["lines"].([]any)[1].(map[string]any)
 	require.Equal(t, map[string]any{"vendor": "V-1"}, control["dimensions"])
 
-	b.refused(t, "gl.journal.owned_by_module", "gl_accountant", "gl.reverse_journal", fmt.Sprintf(exampleReverse, e.Stream.ID))
-	b.refused(t, "gl.account.control_account", "ap_clerk", "ap.cause", `{"date": "2026-03-15", "account": "2000", "control": "2000", "currency": "USD", "amount": 5}`)
-	b.refused(t, "gl.account.control_account", "ap_clerk", "ap.cause", `{"date": "2026-03-15", "account": "6000", "control": "1000", "currency": "USD", "amount": 5}`)
+	b.refuse(t, "gl.journal.owned_by_module", "gl_accountant", "gl.reverse_journal", fmt.Sprintf(exampleReverse, e.Stream.ID))
+	b.refuse(t, "gl.account.control_account", "ap_clerk", "ap.cause", `{"date": "2026-03-15", "account": "2000", "control": "2000", "currency": "USD", "amount": 5}`)
+	b.refuse(t, "gl.account.control_account", "ap_clerk", "ap.cause", `{"date": "2026-03-15", "account": "6000", "control": "1000", "currency": "USD", "amount": 5}`)
 
-	undone := b.do(t, "ap_clerk", "ap.undo", fmt.Sprintf(`{"undo": %q, "date": "2026-03-16"}`, e.Stream.ID))
+	undone := b.execute(t, "ap_clerk", "ap.undo", fmt.Sprintf(`{"undo": %q, "date": "2026-03-16"}`, e.Stream.ID))
 	require.Len(t, undone.Events, 3)
-	b.refused(t, "gl.journal.already_reversed", "ap_clerk", "ap.undo", fmt.Sprintf(`{"undo": %q, "date": "2026-03-16"}`, e.Stream.ID))
+	b.refuse(t, "gl.journal.already_reversed", "ap_clerk", "ap.undo", fmt.Sprintf(`{"undo": %q, "date": "2026-03-16"}`, e.Stream.ID))
 }
 
-func TestReverseClosingJournal(t *testing.T) {
+func TestReverseJournal_ClosingJournal(t *testing.T) {
 	t.Parallel()
 	b := newLedger(t)
 	id := ids{}.NewID(now).String()
@@ -95,5 +95,5 @@ func TestReverseClosingJournal(t *testing.T) {
 		{"line_number": 1, "account": "6000", "debit_credit": "debit", "amount": 1, "currency": "USD"},
 		{"line_number": 2, "account": "1000", "debit_credit": "credit", "amount": 1, "currency": "USD"}]}`, id)
 	require.NoError(t, b.rawOn("gl.journal.posted", "gl.journal", id, data, map[string]string{"department": "ENG"}))
-	b.refused(t, "gl.journal.is_closing", "gl_accountant", "gl.reverse_journal", fmt.Sprintf(exampleReverse, id))
+	b.refuse(t, "gl.journal.is_closing", "gl_accountant", "gl.reverse_journal", fmt.Sprintf(exampleReverse, id))
 }

@@ -10,10 +10,10 @@ import (
 	"github.com/erpbackbone/backbone/domain/fault"
 )
 
-// TestJournalSchemaStaysCompatible pins what integrations rely on in
+// TestJournalSchema_Compatibility pins what integrations rely on in
 // gl.journal.posted v1: nothing may be removed, renamed, re-typed or newly
 // required.
-func TestJournalSchemaStaysCompatible(t *testing.T) {
+func TestJournalSchema_Compatibility(t *testing.T) {
 	t.Parallel()
 	type schema struct {
 		Type       string

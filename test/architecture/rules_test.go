@@ -70,6 +70,7 @@ func TestImportRules(t *testing.T) {
 		{"modules/ap/adapters/postgres", "github.com/jackc/pgx/v5", true},
 		{"modules/ap/adapters/postgres", module + "adapters/postgres", true},
 		{"modules/ap/adapters/postgres", module + "adapters/memory", false},
+		{"modules/ap/adapters/postgres", module + "adapters/plugin", true},
 		{"modules/ap/adapters/cli", module + "modules/ap/adapters/ubl", true},
 		{"cmd/wire", module + "modules/ap", false},
 		{"cmd/wire", module + "adapters/plugin", true},

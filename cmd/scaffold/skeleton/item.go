@@ -66,15 +66,10 @@ func planRemove(ctx context.Context, in module.Input, s module.State) (module.Pl
 	return module.Plan{Events: []event.Draft{draft(in, EventRemoved, data.ItemID, data)}, Facts: facts{}}, nil
 }
 
-// draft makes an event on an item's stream, effective on the intent's effective date, else
-// today.
+// draft makes an event on an item's stream.
 func draft(in module.Input, eventType, id string, data any) event.Draft {
-	date := in.Today
-	if in.EffectiveDate != nil {
-		date = *in.EffectiveDate
-	}
 	return event.Draft{
-		Type: eventType, Stream: event.StreamID{Type: StreamItem, ID: id}, EffectiveDate: date, Data: data,
+		Type: eventType, Stream: event.StreamID{Type: StreamItem, ID: id}, EffectiveDate: in.Date(), Data: data,
 		Entities: []event.EntityRef{{Type: "item", ID: id, Role: "subject"}},
 	}
 }

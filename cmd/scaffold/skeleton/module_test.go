@@ -24,7 +24,7 @@ func TestItems(t *testing.T) {
 	books.Refuse("skeleton.item.not_found", "skeleton_clerk", "skeleton.remove_item", `{"item_id": "no-such-item", "reason": "broken"}`)
 }
 
-func TestLargeQuantityWaitsForAManager(t *testing.T) {
+func TestAddItem_LargeQuantity(t *testing.T) {
 	t.Parallel()
 	books := moduletest.New(t, skeleton.Module{})
 	waiting := books.Pend("skeleton_clerk", "skeleton.add_item", `{"code": "A-1", "quantity": 101}`)

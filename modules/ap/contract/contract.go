@@ -108,7 +108,6 @@ const (
 	RoleSubject   = "subject"
 	RoleContact   = "contact"
 	RoleDocument  = "document"
-	RolePreceding = "preceding"
 )
 
 // VendorRef refers to the vendor an event is about.

@@ -13,13 +13,8 @@ import (
 	"github.com/erpbackbone/backbone/modules/ap/contract"
 )
 
-// Defaults of the settings.
-const (
-	DefaultNetDays = 30
-	// MaxDuplicateWindowDays bounds how many days around a document's date are
-	// searched for the same total.
-	MaxDuplicateWindowDays = 60
-)
+// defaultNetDays is when a document is due if neither it nor its vendor has terms.
+const defaultNetDays = 30
 
 // Settings are a legal entity's limits, tolerances and defaults for payables. Readers
 // share them; only Apply changes them, on a clone.
@@ -45,7 +40,7 @@ func NewSettings() *Settings {
 		},
 		SecondApproverAbove: money.FromInt(250_000),
 		TaxTolerance:        money.MustNumber("0.05"),
-		DefaultTerms:        contract.Terms{NetDays: DefaultNetDays},
+		DefaultTerms:        contract.Terms{NetDays: defaultNetDays},
 		SecondPerson:        true,
 	}
 }

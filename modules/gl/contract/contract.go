@@ -43,15 +43,14 @@ const (
 
 // Roles of the posting profile, keys of Settings.PostingProfile.
 const (
-	RoleAPControl      = domain.RoleAPControl
-	RoleInputTax       = domain.RoleInputTax
-	RoleOutputTax      = domain.RoleOutputTax
-	RoleBank           = domain.RoleBank
-	RoleDiscount       = domain.RoleDiscount
-	RoleWithholding    = domain.RoleWithholding
-	RolePrepayment     = domain.RolePrepayment
-	RoleRounding       = domain.RoleRounding
-	RoleDefaultExpense = domain.RoleDefaultExpense
+	RoleAPControl      = "ap_control"
+	RoleInputTax       = "input_tax"
+	RoleOutputTax      = "output_tax"
+	RoleWithholding    = "withholding"
+	RolePrepayment     = "prepayment"
+	RoleRounding       = "rounding"
+	RoleOpening        = "opening" // open items taken over from earlier books are posted against its account
+	RoleDefaultExpense = "default_expense"
 )
 
 // EventID is the id that the i-th draft (from 0) of an intent's plan will have.

@@ -359,7 +359,7 @@ func (l *Ledger) addRoundingLine(ctx context.Context, s Settings, date event.Dat
 	if units.Mul(money.FromInt(2)).Cmp(money.FromInt(int64(converted))) > 0 {
 		return nil, false, domain.UnbalancedFunctionalFault(book, debit, credit)
 	}
-	account, err := l.ProfileAccount(ctx, domain.RoleRounding)
+	account, err := l.ProfileAccount(ctx, RoleRounding)
 	if err != nil {
 		return nil, false, err
 	}

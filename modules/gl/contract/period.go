@@ -26,18 +26,15 @@ func PeriodTag(period string) string { return "period:" + period }
 // YearTag marks events with a financial effect in the fiscal year.
 func YearTag(fiscalYear string) string { return "fy:" + fiscalYear }
 
-// LateApprovers are the roles that may approve an event in a soft-closed period.
-func LateApprovers() []string { return []string{"controller", "cfo"} }
-
 // Period is the period into which an event with a financial effect is posted.
 type Period struct {
 	ID         string   `json:"id"`          // "2026-03"
 	FiscalYear string   `json:"fiscal_year"` // "2026"
-	State      string   `json:"state"`       // PeriodOpen, or PeriodSoftClosed: the policy must ask LateApprovers
+	State      string   `json:"state"`       // PeriodOpen, or PeriodSoftClosed: the policy must ask for an approval
 	Tags       []string `json:"-"`           // for every event with a financial effect: period:…, fy:…, late_posting
 }
 
-// NeedsApproval reports whether an event must wait for one of LateApprovers.
+// NeedsApproval reports whether the policy must ask for an approval of the event.
 func (p Period) NeedsApproval() bool { return p.State == PeriodSoftClosed }
 
 // Rule is the trace of the period check.

@@ -62,11 +62,6 @@ func (t JournalType) Prefix() string {
 	}
 }
 
-// JournalTypes lists the types.
-func JournalTypes() []JournalType {
-	return []JournalType{General, Allocation, Revaluation, Closing, Opening, Reversal, Intercompany, Subledger}
-}
-
 // JournalSeries is the gap-free series of a type's numbers in a fiscal year:
 // GJ-2026-000001 and up. The store replaces the token by the number when it appends the
 // journal.

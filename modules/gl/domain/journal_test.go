@@ -9,7 +9,7 @@ import (
 	"github.com/erpbackbone/backbone/modules/gl/domain"
 )
 
-func TestDecodeJournalDefaults(t *testing.T) {
+func TestDecodeJournal_Defaults(t *testing.T) {
 	t.Parallel()
 	j, err := domain.DecodeJournal([]byte(`{"journal_number":"GJ-1","description":"d","lines":[
 		{"line_number":1,"account":"5100","debit_credit":"debit","amount":12.50,"currency":"USD"},
@@ -33,7 +33,7 @@ func TestDecodeJournalDefaults(t *testing.T) {
 	require.Empty(t, j.Lines)
 }
 
-func TestDecodeJournalRefuses(t *testing.T) {
+func TestDecodeJournal_Refusals(t *testing.T) {
 	t.Parallel()
 	for data, code := range map[string]string{
 		`{"functional_currency":"USD","lines":[{"amount":3,"currency":"EUR"}]}`:                                        "gl.journal.functional_amount_mismatch",

@@ -8,30 +8,8 @@ import (
 	"github.com/erpbackbone/backbone/domain/money"
 )
 
-// Roles of the posting profile.
-const (
-	RoleAPControl       = "ap_control"
-	RoleInputTax        = "input_tax"
-	RoleOutputTax       = "output_tax"
-	RoleBank            = "bank"
-	RoleDiscount        = "discount"
-	RoleWithholding     = "withholding"
-	RolePrepayment      = "prepayment"
-	RoleFXGain          = "fx_gain"
-	RoleFXLoss          = "fx_loss"
-	RoleFXUnrealised    = "fx_unrealised"
-	RoleFXClearing      = "fx_clearing"
-	RoleAPRevaluation   = "ap_revaluation"
-	RoleRounding        = "rounding"
-	RoleRetainedEarning = "retained_earnings"
-	RoleOpening         = "opening"
-	RoleDueTo           = "due_to"
-	RoleDueFrom         = "due_from"
-	RoleDefaultExpense  = "default_expense"
-)
-
-// DefaultRateAgeDays is how old a spot rate may be if the configuration does not set it.
-const DefaultRateAgeDays = 31
+// defaultRateAgeDays is how old a spot rate may be if the configuration does not set it.
+const defaultRateAgeDays = 31
 
 // TaxGroup has the rate of one kind of tax and the accounts to which it is posted.
 type TaxGroup struct {
@@ -88,7 +66,7 @@ func (s Settings) EffectiveLimits() map[string]*money.Number {
 // UnmarshalJSON fills in the defaults of absent members, so that no map is nil.
 func (s *Settings) UnmarshalJSON(b []byte) error {
 	type plain Settings
-	p := plain{RateAgeDays: DefaultRateAgeDays, SecondPerson: true, OrderlyClose: true}
+	p := plain{RateAgeDays: defaultRateAgeDays, SecondPerson: true, OrderlyClose: true}
 	if err := json.Unmarshal(b, &p); err != nil {
 		return err
 	}

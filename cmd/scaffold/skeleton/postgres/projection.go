@@ -9,6 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/erpbackbone/backbone/adapters/plugin"
 	"github.com/erpbackbone/backbone/cmd/scaffold/skeleton"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/ports"
@@ -24,9 +25,9 @@ type Projection struct{}
 
 // Apply writes the effects of the batch inside tx, as rows of its partition and version.
 func (Projection) Apply(ctx context.Context, tx ports.ProjectionTx, b ports.ProjectionBatch) error {
-	db, ok := tx.(pgx.Tx)
-	if !ok {
-		return fmt.Errorf("skeleton.items writes in a pgx.Tx, not in a %T", tx)
+	db, err := plugin.Tx(tx)
+	if err != nil {
+		return err
 	}
 	for i := range b.Events {
 		if err := apply(ctx, db, b.Version, &b.Events[i]); err != nil {
@@ -59,9 +60,8 @@ func apply(ctx context.Context, db pgx.Tx, version int, e *event.Recorded) error
 }
 
 // Reset removes what a version wrote for a partition.
-func (Projection) Reset(ctx context.Context, tx ports.ProjectionTx, b ports.ProjectionBatch) error {
-	_, err := tx.(pgx.Tx).Exec(ctx, "DELETE FROM skeleton.items WHERE partition_id = $1 AND version = $2", int32(b.Partition), b.Version)
-	return err
+func (p Projection) Reset(ctx context.Context, tx ports.ProjectionTx, b ports.ProjectionBatch) error {
+	return plugin.DeleteRows(ctx, tx, b, p.Tables())
 }
 
 // Tables lists what Apply writes, so that Backbone can build several versions, compare and remove them.

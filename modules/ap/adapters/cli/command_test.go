@@ -96,7 +96,7 @@ func TestGoldenJSON(t *testing.T) {
 	check(out)
 }
 
-func TestImportCommandRefusesBadUsage(t *testing.T) {
+func TestImportCommand_BadUsage(t *testing.T) {
 	for _, variable := range []string{cli.EnvServer, cli.EnvToken, cli.EnvLegalEntity} {
 		t.Setenv(variable, "")
 	}
@@ -124,7 +124,7 @@ func TestImportCommandRefusesBadUsage(t *testing.T) {
 	require.Empty(t, s.received)
 }
 
-func TestEnvironment(t *testing.T) {
+func TestImportCommand_Environment(t *testing.T) {
 	t.Setenv(cli.EnvServer, "http://127.0.0.1:9")
 	t.Setenv(cli.EnvToken, "bbk_test\n")
 	t.Setenv(cli.EnvLegalEntity, "DEMF")
@@ -138,8 +138,8 @@ func TestEnvironment(t *testing.T) {
 	require.Equal(t, s.received[1].Source.Reference, strings.TrimPrefix(s.received[1].IdempotencyKey, "DEMF|"))
 }
 
-// What a sender wrote cannot drive the reader's terminal.
-func TestTableEscapesControlCharacters(t *testing.T) {
+// TestWriteTable_ControlCharacters checks that texts of a sender cannot control the terminal.
+func TestWriteTable_ControlCharacters(t *testing.T) {
 	t.Parallel()
 	path := writeInvoice(t, t.TempDir(), "a\x1b[2J\n.xml", sampleNumber, number("A\u202e\u0085B"))
 	out, err := run(t, newServer(), append(connection, path)...)
@@ -149,7 +149,7 @@ func TestTableEscapesControlCharacters(t *testing.T) {
 	require.Contains(t, out, "a?[2J?.xml")
 }
 
-func TestHelpHasExamples(t *testing.T) {
+func TestImportCommand_Help(t *testing.T) {
 	t.Parallel()
 	out, err := run(t, nil, "--help")
 	require.NoError(t, err)

@@ -3,7 +3,6 @@ package cli
 import (
 	"context"
 	"errors"
-	"io"
 	"os"
 	"sync"
 	"time"
@@ -179,10 +178,9 @@ func read(path string) *inputFile {
 		return p
 	}
 	defer f.Close()
-	source := &errorReader{Reader: f}
-	p.document, p.err = ubl.Read(source)
-	if source.err != nil {
-		p.err = &fileError{source.err} // reading failed, so the document must not count as refused
+	p.document, p.err = ubl.Read(f)
+	if _, refused := fault.As(p.err); p.err != nil && !refused {
+		p.err = &fileError{p.err} // reading failed, so the document must not count as refused
 		return p
 	}
 	d := &p.document
@@ -193,21 +191,6 @@ func read(path string) *inputFile {
 		p.result.gross, p.result.Total = d.Totals.Gross, d.Totals.Gross.Fixed(c.MinorUnit)
 	}
 	return p
-}
-
-// errorReader keeps the last error of the reader other than io.EOF.
-type errorReader struct {
-	io.Reader
-	err error
-}
-
-// Read reads.
-func (w *errorReader) Read(b []byte) (int, error) {
-	n, err := w.Reader.Read(b)
-	if err != nil && !errors.Is(err, io.EOF) {
-		w.err = err
-	}
-	return n, err
 }
 
 // fileError is the error of a file that cannot be opened or read.

@@ -22,7 +22,7 @@ import (
 	"github.com/erpbackbone/backbone/test/testkit"
 )
 
-func TestImportStandardExamples(t *testing.T) {
+func TestImport_StandardExamples(t *testing.T) {
 	t.Parallel()
 	dir := testkit.SharedData(t, "en16931/ubl/examples")
 	s := newServer()
@@ -71,7 +71,7 @@ func compare(a, b string) int {
 	return slices.Compare([]string{filepath.Base(a)}, []string{filepath.Base(b)})
 }
 
-func TestImportSamples(t *testing.T) {
+func TestImport_Samples(t *testing.T) {
 	t.Parallel()
 	s := newServer()
 	r := importFolder(t, s, 1, sampleFolder(t))
@@ -108,9 +108,9 @@ func counts(r *cli.Report) cli.Totals {
 	return t
 }
 
-// Another person's keys, keys that expired and another posting date all lead to the
-// business key, and the vendor's to its id.
-func TestImportDuplicatesWithoutReplay(t *testing.T) {
+// TestImport_DuplicatesWithoutReplay imports files that the server knows by business key only,
+// as after another person's import, expired idempotency keys or another posting date.
+func TestImport_DuplicatesWithoutReplay(t *testing.T) {
 	t.Parallel()
 	s := newServer()
 	require.Equal(t, 6, importFolder(t, s, 2, sampleFolder(t)).Totals.Accepted)
@@ -134,7 +134,7 @@ func TestImportDuplicatesWithoutReplay(t *testing.T) {
 	}
 }
 
-func TestImportDuplicateWithOtherPostingDate(t *testing.T) {
+func TestImport_DuplicateWithOtherPostingDate(t *testing.T) {
 	t.Parallel()
 	s := newServer()
 	path := writeInvoice(t, t.TempDir(), "a.xml")
@@ -148,10 +148,9 @@ func TestImportDuplicateWithOtherPostingDate(t *testing.T) {
 	require.NoError(t, r.Err())
 }
 
-// A later file that says more about a vendor gets it registered, although an
-// earlier one was refused for it; and a vendor is registered once, however many
-// files name it at once and whatever they call it.
-func TestImportRegistersVendorsOnce(t *testing.T) {
+// TestImport_VendorIsRegisteredOnce imports files of one vendor concurrently and under several
+// names: the first run sends one registration, and a later run gets the vendor's id.
+func TestImport_VendorIsRegisteredOnce(t *testing.T) {
 	t.Parallel()
 	dir, s := t.TempDir(), newServer()
 	for i := range 20 {
@@ -169,14 +168,14 @@ func TestImportRegistersVendorsOnce(t *testing.T) {
 	}
 	require.Equal(t, 1, registrations)
 
-	// The same vendor by a name of its own: the key is known with other content.
+	// The same vendor under another name: the server knows the key with other content.
 	other := writeInvoice(t, t.TempDir(), "x.xml", sampleNumber, number("X"), "Nordlicht Bueroausstattung GmbH", "Nordlicht")
 	r = importFolder(t, s, 1, other)
 	require.Equal(t, cli.Totals{Accepted: 1}, counts(r))
 	require.Equal(t, "V-000001", r.Files[0].VendorID)
 }
 
-func TestImportRefusedVendor(t *testing.T) {
+func TestImport_RefusedVendor(t *testing.T) {
 	t.Parallel()
 	s := newServer()
 	s.before = func(_ context.Context, q submission) error {
@@ -193,14 +192,14 @@ func TestImportRefusedVendor(t *testing.T) {
 	require.True(t, r.Complete)
 }
 
-// Files of one vendor and number go one after another in name order, whatever the
-// number looks like; others go side by side.
-func TestImportKeepsOrderPerDocumentNumber(t *testing.T) {
+// TestImport_OrderPerDocumentNumber checks that files of one vendor and number are sent one after
+// another in name order, however the number is written, and all other files concurrently.
+func TestImport_OrderPerDocumentNumber(t *testing.T) {
 	t.Parallel()
-	const lanes, papers = 4, 5
+	const lanes, copies = 4, 5
 	dir, s := t.TempDir(), newServer()
 	spelling := []string{"n %d", "N%d", "N %d", " n%d", "ｎ%d"}
-	for i := range papers {
+	for i := range copies {
 		for lane := range lanes {
 			writeInvoice(t, dir, fmt.Sprintf("%d-%d.xml", i, lane), sampleNumber, number(fmt.Sprintf(spelling[i], lane)),
 				"<cbc:IssueDate>2026-03-04<", fmt.Sprintf("<cbc:IssueDate>2026-03-0%d<", i+1))
@@ -242,7 +241,7 @@ func TestImportKeepsOrderPerDocumentNumber(t *testing.T) {
 	}
 	r := importFolder(t, s, lanes, dir)
 	require.Equal(t, lanes, r.Totals.Accepted, r.Totals.ByRule)
-	require.Equal(t, lanes*(papers-1), r.Totals.Duplicate)
+	require.Equal(t, lanes*(copies-1), r.Totals.Duplicate)
 	require.Equal(t, lanes, most)
 	for lane, dates := range order {
 		require.Equal(t, []string{"2026-03-01", "2026-03-02", "2026-03-03", "2026-03-04", "2026-03-05"}, dates, lane)
@@ -252,7 +251,7 @@ func TestImportKeepsOrderPerDocumentNumber(t *testing.T) {
 	}
 }
 
-func TestImportRetriesBusyServer(t *testing.T) {
+func TestImport_BusyServerIsRetried(t *testing.T) {
 	t.Parallel()
 	s := newServer()
 	var pauses []time.Duration
@@ -280,8 +279,8 @@ func TestImportRetriesBusyServer(t *testing.T) {
 	require.Equal(t, []time.Duration{7 * time.Second, 30 * time.Second, 3200 * time.Millisecond, 200 * time.Millisecond, 800 * time.Millisecond}, pauses)
 }
 
-// What this very run did before an answer got lost counts as done by it.
-func TestImportLostAnswer(t *testing.T) {
+// TestImport_LostAnswer checks that a replay of a request of the same run is no duplicate.
+func TestImport_LostAnswer(t *testing.T) {
 	t.Parallel()
 	s := newServer()
 	lost := map[string]bool{}
@@ -297,7 +296,7 @@ func TestImportLostAnswer(t *testing.T) {
 	require.Len(t, s.documents, 1)
 }
 
-func TestImportFileThatServerFailsOn(t *testing.T) {
+func TestImport_ServerFailsOnOneFile(t *testing.T) {
 	t.Parallel()
 	s := newServer()
 	s.before = func(_ context.Context, q submission) error {
@@ -312,7 +311,7 @@ func TestImportFileThatServerFailsOn(t *testing.T) {
 	require.Equal(t, "internal", byName(t, r, "02-invoice-usd-allowance-charge.xml").Code)
 }
 
-func TestImportUnreachableServer(t *testing.T) {
+func TestImport_UnreachableServer(t *testing.T) {
 	t.Parallel()
 	dir, s := t.TempDir(), newServer()
 	for i := range 40 {
@@ -330,7 +329,7 @@ func TestImportUnreachableServer(t *testing.T) {
 	require.Equal(t, 5, r.Totals.Accepted)
 	require.Equal(t, 35, r.Totals.Failed)
 	// It did not try all of them, which takes 146 calls: it stops after 17 in a row without
-	// an answer, and each of three others may still have one of the answers to hand in.
+	// an answer, and each of the three other workers may still record one answer.
 	require.LessOrEqual(t, int(calls.Load()), 1+5+3*16+17+3)
 	require.False(t, r.Complete)
 	require.Equal(t, 2, exitCode(t, r.Err()))
@@ -348,7 +347,7 @@ func TestImportUnreachableServer(t *testing.T) {
 	require.Len(t, s.documents, 40)
 }
 
-func TestImportStopsWhenRejected(t *testing.T) {
+func TestImport_StopsAfterRejection(t *testing.T) {
 	t.Parallel()
 	for _, failure := range []*fault.Error{
 		fault.New(fault.Unauthenticated, "auth.token_invalid", "send a valid token"),
@@ -368,7 +367,7 @@ func TestImportStopsWhenRejected(t *testing.T) {
 	}
 }
 
-func TestImportInterrupted(t *testing.T) {
+func TestImport_Interrupted(t *testing.T) {
 	t.Parallel()
 	dir, s := t.TempDir(), newServer()
 	for i := range 10 {
@@ -391,7 +390,7 @@ func TestImportInterrupted(t *testing.T) {
 	require.ErrorContains(t, r.Err(), "interrupted")
 }
 
-func TestImportPendingIntents(t *testing.T) {
+func TestImport_PendingIntents(t *testing.T) {
 	t.Parallel()
 	s := newServer()
 	status := "pending_approval"
@@ -426,7 +425,7 @@ func TestImportPendingIntents(t *testing.T) {
 	require.Contains(t, r.Files[0].Detail, "vendor")
 }
 
-func TestImportUnreadableFile(t *testing.T) {
+func TestImport_UnreadableFile(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	gone := filepath.Join(dir, "b.xml")
@@ -438,7 +437,7 @@ func TestImportUnreadableFile(t *testing.T) {
 	require.Equal(t, 2, exitCode(t, r.Err()))
 }
 
-func TestImportDanglingLink(t *testing.T) {
+func TestImport_DanglingLink(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	require.NoError(t, os.Symlink(filepath.Join(dir, "gone"), filepath.Join(dir, "a.xml")))

@@ -21,7 +21,7 @@ func TestIdempotencyKey(t *testing.T) {
 	require.Len(t, long+"|"+digest("x"), 255)
 }
 
-func TestProgressCountsByStatus(t *testing.T) {
+func TestProgress_CountsByStatus(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
 	p := newProgress(&out, 3)

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -185,12 +186,7 @@ func (t *Totals) add(f *FileResult, sums map[string]amounts) {
 }
 
 // ruleOrCode returns the rule of a finding, or its code where no rule is named.
-func ruleOrCode(v fault.Violation) string {
-	if v.Rule != "" {
-		return v.Rule
-	}
-	return v.Code
-}
+func ruleOrCode(v fault.Violation) string { return cmp.Or(v.Rule, v.Code) }
 
 // ruleNames lists the rules or codes of findings, each once.
 func ruleNames(findings []fault.Violation) []string {

@@ -11,9 +11,9 @@ import (
 	"github.com/erpbackbone/backbone/modules/ap/adapters/cli"
 )
 
-// Of imports at once one sends a document first, and the server may take its time with it:
-// the others wait for what becomes of it, up to the end that every request has.
-func TestImportWaitsForRunningRequest(t *testing.T) {
+// TestImport_RunningRequest imports a document while the server still processes the request of
+// another import: the import waits for the outcome, at most as long as a request may run.
+func TestImport_RunningRequest(t *testing.T) {
 	t.Parallel()
 	importing := func(answers int) (r *cli.Report, pauses []time.Duration) {
 		s := newServer()

@@ -2,11 +2,13 @@ package cli
 
 import (
 	"encoding/json"
+	"slices"
 	"strings"
 	"sync"
 
 	"github.com/erpbackbone/backbone/adapters/client"
 	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/intent"
 	"github.com/erpbackbone/backbone/modules/ap/adapters/ubl"
 	"github.com/erpbackbone/backbone/modules/ap/contract"
 )
@@ -19,15 +21,6 @@ const defaultNetDays = 30
 const (
 	sourceSystem  = "backbone ap import"
 	sourceChannel = "batch"
-)
-
-// Statuses of an intent for which the server answers without a fault.
-const (
-	intentExecuted = "executed"
-	intentRejected = "rejected"
-	intentDenied   = "denied"
-	intentFailed   = "failed"
-	intentExpired  = "expired"
 )
 
 // vendor is a seller named in the files. Its lock is held during registration, so that
@@ -116,7 +109,7 @@ func (r *run) submit(p *inputFile) FileResult {
 	kind := d.Kind
 	submitted, ok := out.findEvent(kind.Event(contract.Submitted))
 	switch {
-	case ok && documentIDOf(submitted) == "", !ok && out.Status == intentExecuted:
+	case ok && documentIDOf(submitted) == "", !ok && out.Status == string(intent.Executed):
 		return p.result.withError(unexpectedAnswer())
 	case ok:
 		return r.resultOfEvents(p, out, submitted)
@@ -231,12 +224,7 @@ func (o *outcome) findEvent(eventType string) (client.IntentEvent, bool) {
 
 // hasNoEvents reports whether the intent ended without events.
 func (o *outcome) hasNoEvents() bool {
-	switch o.Status {
-	case intentRejected, intentDenied, intentFailed, intentExpired:
-		return true
-	default:
-		return false
-	}
+	return slices.Contains([]intent.Status{intent.Rejected, intent.Denied, intent.Failed, intent.Expired}, intent.Status(o.Status))
 }
 
 // earlierRefusal makes the fault for an intent of an earlier import that ended without

@@ -20,20 +20,6 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// Page sizes of the open items, in rows.
-const (
-	defaultLimit = 500
-	maxLimit     = 5000
-)
-
-// pageRows bounds the requested page size.
-func pageRows(limit int) int {
-	if limit <= 0 {
-		limit = defaultLimit
-	}
-	return min(limit, maxLimit)
-}
-
 // States of an open document.
 const (
 	statePosted        = "posted"
@@ -85,18 +71,17 @@ func (o *OpenItems) Query(ctx context.Context, q ports.ReadModelQuery) (ports.Re
 	if err != nil {
 		return ports.Report{}, err
 	}
-	limit := pageRows(q.Limit)
 	params.PartitionID, params.Version = int32(q.Partition), int32(q.Version)
 	params.Known, params.AsOf = int64(q.Known), date(q.AsOf)
-	params.FunctionalCurrency, params.PageSize = book.Code, int32(limit+1)
+	params.FunctionalCurrency, params.PageSize = book.Code, int32(q.Limit+1)
 	found, err := o.queries.OpenItems(ctx, o.pool, params)
 	if err != nil {
 		return ports.Report{}, fmt.Errorf("open items: %w", err)
 	}
 	report := ports.Report{Header: header(q, book)}
-	if report.HasMore = len(found) > limit; report.HasMore {
-		found = found[:limit]
-		if report.NextCursor, err = cursorAfter(found[limit-1]); err != nil {
+	if report.HasMore = len(found) > q.Limit; report.HasMore {
+		found = found[:q.Limit]
+		if report.NextCursor, err = cursorAfter(found[q.Limit-1]); err != nil {
 			return ports.Report{}, err
 		}
 	}

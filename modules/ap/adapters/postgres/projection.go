@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
 
+	"github.com/erpbackbone/backbone/adapters/plugin"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/jsondoc"
 	"github.com/erpbackbone/backbone/modules/ap/adapters/postgres/internal/apdb"
@@ -46,7 +47,7 @@ func NewProjection() *Projection { return &Projection{queries: apdb.New()} }
 
 // Apply implements ports.ProjectionHandler; tx must be a pgx.Tx.
 func (p *Projection) Apply(ctx context.Context, tx ports.ProjectionTx, given ports.ProjectionBatch) error {
-	db, err := transaction(tx)
+	db, err := plugin.Tx(tx)
 	if err != nil || len(given.Events) == 0 {
 		return err
 	}
@@ -70,14 +71,6 @@ func (p *Projection) Apply(ctx context.Context, tx ports.ProjectionTx, given por
 		return p.queries.DocumentEntryInsert(ctx, db, &b.entries)
 	}
 	return nil
-}
-
-func transaction(tx ports.ProjectionTx) (pgx.Tx, error) {
-	db, ok := tx.(pgx.Tx)
-	if !ok {
-		return nil, fmt.Errorf("projections of ap write in a pgx.Tx, not in a %T", tx)
-	}
-	return db, nil
 }
 
 // The tables of ap.open-items.
@@ -117,21 +110,7 @@ func (p *Projection) Targets() []ports.ProjectionTarget {
 
 // Reset implements ports.ProjectionResetter.
 func (p *Projection) Reset(ctx context.Context, tx ports.ProjectionTx, b ports.ProjectionBatch) error {
-	return deleteRows(ctx, tx, b, "DELETE FROM ap.document_holds WHERE partition_id = $1 AND version = $2", "DELETE FROM ap.document_entries WHERE partition_id = $1 AND version = $2",
-		"DELETE FROM ap.documents WHERE partition_id = $1 AND version = $2", "DELETE FROM ap.ledgers WHERE partition_id = $1 AND version = $2")
-}
-
-func deleteRows(ctx context.Context, tx ports.ProjectionTx, b ports.ProjectionBatch, statements ...string) error {
-	db, err := transaction(tx)
-	if err != nil {
-		return err
-	}
-	for _, statement := range statements {
-		if _, err := db.Exec(ctx, statement, int32(b.Partition), int32(b.Version)); err != nil {
-			return err
-		}
-	}
-	return nil
+	return plugin.DeleteRows(ctx, tx, b, p.Tables())
 }
 
 // batch collects rows, so that one statement per table writes those of all events.

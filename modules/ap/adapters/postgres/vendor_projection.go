@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
 
+	"github.com/erpbackbone/backbone/adapters/plugin"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/shredding"
 	"github.com/erpbackbone/backbone/modules/ap/adapters/postgres/internal/apdb"
@@ -34,7 +35,7 @@ func NewVendorProjection() *VendorProjection { return &VendorProjection{queries:
 
 // Apply implements ports.ProjectionHandler; tx must be a pgx.Tx.
 func (p *VendorProjection) Apply(ctx context.Context, tx ports.ProjectionTx, b ports.ProjectionBatch) error {
-	db, err := transaction(tx)
+	db, err := plugin.Tx(tx)
 	if err != nil {
 		return err
 	}
@@ -69,7 +70,7 @@ func (p *VendorProjection) Targets() []ports.ProjectionTarget {
 
 // Reset implements ports.ProjectionResetter.
 func (p *VendorProjection) Reset(ctx context.Context, tx ports.ProjectionTx, b ports.ProjectionBatch) error {
-	return deleteRows(ctx, tx, b, "DELETE FROM ap.vendor_contacts WHERE partition_id = $1 AND version = $2", "DELETE FROM ap.vendors WHERE partition_id = $1 AND version = $2")
+	return plugin.DeleteRows(ctx, tx, b, p.Tables())
 }
 
 func (p *VendorProjection) apply(ctx context.Context, db pgx.Tx, version int32, e *event.Recorded) error {

@@ -40,9 +40,8 @@ type vendorRow struct {
 // the date, by id. Personal values are sealed; the caller of Query opens them for the
 // reader. Fault: cursor.invalid.
 func (v *Vendors) Query(ctx context.Context, q ports.ReadModelQuery) (ports.Report, error) {
-	limit := pageRows(q.Limit)
 	params := &apdb.VendorsParams{
-		PartitionID: int32(q.Partition), Version: int32(q.Version), Known: int64(q.Known), AsOf: date(q.AsOf), VendorID: q.Params[paramVendor], PageSize: int32(limit + 1),
+		PartitionID: int32(q.Partition), Version: int32(q.Version), Known: int64(q.Known), AsOf: date(q.AsOf), VendorID: q.Params[paramVendor], PageSize: int32(q.Limit + 1),
 	}
 	if q.Cursor != "" {
 		if err := json.Unmarshal([]byte(q.Cursor), &params.AfterVendorID); err != nil {
@@ -60,9 +59,9 @@ func (v *Vendors) Query(ctx context.Context, q ports.ReadModelQuery) (ports.Repo
 	if id := q.Params[paramVendor]; id != "" {
 		report.Header = append(report.Header, ports.ReportField{Name: paramVendor, Value: id})
 	}
-	if report.HasMore = len(found) > limit; report.HasMore {
-		found = found[:limit]
-		after, err := json.Marshal(found[limit-1].VendorID)
+	if report.HasMore = len(found) > q.Limit; report.HasMore {
+		found = found[:q.Limit]
+		after, err := json.Marshal(found[q.Limit-1].VendorID)
 		if err != nil {
 			return ports.Report{}, err
 		}

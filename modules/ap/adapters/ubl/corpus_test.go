@@ -270,7 +270,7 @@ func requireBalanced(tb testing.TB, d ubl.Document) {
 	require.False(tb, p.DueDate != nil && *p.DueDate < p.InvoiceDate)
 }
 
-func TestReadMemory(t *testing.T) {
+func TestRead_Memory(t *testing.T) {
 	// Not parallel: it reads the counters of the whole process.
 	path := filepath.Join(standardData(t, filepath.Join("ubl", "examples")), "FT G2G_TD01 con Allegato, Bonifico e Split Payment.xml")
 	info, err := os.Stat(path)

@@ -1,6 +1,7 @@
 package ubl
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -82,12 +83,7 @@ func (p Person) MarshalJSON() ([]byte, error) { return []byte("null"), nil }
 func (s Supplier) NaturalPerson() bool { return s.VATID == "" && s.RegistrationID == "" }
 
 // Name is the legal name, else the trade name.
-func (s Supplier) Name() string {
-	if s.LegalName != "" {
-		return s.LegalName
-	}
-	return s.TradeName
-}
+func (s Supplier) Name() string { return cmp.Or(s.LegalName, s.TradeName) }
 
 // Identity is the business key of the supplier as a vendor, "" if it has no identifier; see
 // domain.Identity. Of several party identifiers the first one counts.
@@ -129,9 +125,6 @@ func (a Accounts) Compare(approved []string) string {
 	}
 	return PayeeBankMatch
 }
-
-// Len is the number of accounts.
-func (a Accounts) Len() int { return len(a.ids) }
 
 // Format writes the number of accounts, for every verb.
 func (a Accounts) Format(s fmt.State, _ rune) { _, _ = fmt.Fprintf(s, "%d account(s)", len(a.ids)) }

@@ -55,8 +55,8 @@ func (s *singleByteReader) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// blob computes the digest of an embedded file while it is read, so that memory holds no
-// more than a buffer of it. The text is base64 with blanks anywhere.
+// blob computes the digest of an embedded file from its text, base64 with blanks anywhere. It
+// keeps no copy of text or content beyond a buffer.
 type blob struct {
 	hash  hash.Hash
 	size  int64

@@ -2,6 +2,7 @@ package ubl
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -161,16 +162,12 @@ func payeeDiffers(root *Element) bool {
 }
 
 func readDueDate(root *Element, c *checker) *event.Date {
-	due := root.find("cbc:DueDate")
-	if due.value() == "" {
-		for _, e := range root.all("cac:PaymentMeans", "cbc:PaymentDueDate") {
-			if e.value() != "" {
-				due = e
-				break
-			}
-		}
+	dates := append(root.all("cbc:DueDate"), root.all("cac:PaymentMeans", "cbc:PaymentDueDate")...)
+	first := slices.IndexFunc(dates, func(e *Element) bool { return e.value() != "" })
+	if first < 0 {
+		return nil
 	}
-	if date, ok := c.date(due, "BT-9"); ok {
+	if date, ok := c.date(dates[first], "BT-9"); ok {
 		return &date
 	}
 	return nil

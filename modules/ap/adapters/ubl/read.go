@@ -1,6 +1,7 @@
 package ubl
 
 import (
+	"cmp"
 	"io"
 	"slices"
 	"strings"
@@ -22,7 +23,7 @@ func Read(r io.Reader) (Document, error) {
 		}
 		return Document{SHA256: digest}, err
 	}
-	document, findings := Interpret(root)
+	document, findings := interpret(root)
 	document.SHA256 = digest
 	var refusals []fault.Violation
 	for _, v := range findings {
@@ -38,11 +39,11 @@ func Read(r io.Reader) (Document, error) {
 	return document, nil
 }
 
-// Interpret checks a tree by every rule and maps it. It returns at most MaxFindings
+// interpret checks a tree by every rule and maps it. It returns at most MaxFindings
 // findings: values that cannot be read, then violated rules in the order of the table. If
 // it has to cut the list, errors come before warnings. The document may be booked only if
 // no finding has the severity error.
-func Interpret(root *Element) (Document, []fault.Violation) {
+func interpret(root *Element) (Document, []fault.Violation) {
 	var c checker
 	currency, supported := c.checkTree(root)
 	document := mapDocument(root, &c)
@@ -69,11 +70,7 @@ func refusal(findings, refusals []fault.Violation) *fault.Error {
 		if v.Code != CodeRuleViolated && code == CodeRuleViolated {
 			code = v.Code
 		}
-		name := v.Rule
-		if name == "" {
-			name = v.Code
-		}
-		if !slices.Contains(names, name) {
+		if name := cmp.Or(v.Rule, v.Code); !slices.Contains(names, name) {
 			names = append(names, name)
 		}
 	}

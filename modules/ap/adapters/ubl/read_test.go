@@ -46,7 +46,7 @@ func invoice(edits ...string) string {
 
 func readText(text string) (ubl.Document, error) { return ubl.Read(strings.NewReader(text)) }
 
-func TestReadSoundDocument(t *testing.T) {
+func TestRead_SoundDocument(t *testing.T) {
 	t.Parallel()
 	d, err := readText(invoice())
 	require.NoError(t, err, violations(err))
@@ -68,7 +68,7 @@ func TestReadSoundDocument(t *testing.T) {
 	require.Error(t, err)
 }
 
-func TestReadRefuses(t *testing.T) {
+func TestRead_Refusals(t *testing.T) {
 	t.Parallel()
 	deep := strings.Repeat("<cac:X>", ubl.MaxDepth) + strings.Repeat("</cac:X>", ubl.MaxDepth)
 	cases := []struct {
@@ -132,7 +132,7 @@ func TestReadRefuses(t *testing.T) {
 	}
 }
 
-func TestReadViolationDetails(t *testing.T) {
+func TestRead_ViolationDetails(t *testing.T) {
 	t.Parallel()
 	d, err := readText(invoice("124.00</cbc:TaxInclusive", "124.10</cbc:TaxInclusive", "124.00</cbc:Payable", "124.1</cbc:Payable"))
 	require.Error(t, err)
@@ -145,7 +145,7 @@ func TestReadViolationDetails(t *testing.T) {
 	}}, violations(err))
 }
 
-func TestReadWarnsOfSmallTaxDifference(t *testing.T) {
+func TestRead_SmallTaxDifference(t *testing.T) {
 	t.Parallel()
 	d, err := readText(invoice(">24.0<", ">24.99<", `"EUR">24.00<`, `"EUR">24.99<`, "124.00", "124.99"))
 	require.NoError(t, err)
@@ -154,7 +154,7 @@ func TestReadWarnsOfSmallTaxDifference(t *testing.T) {
 	require.Equal(t, "0.99", d.Warnings[0].Difference)
 }
 
-func TestReadIsTolerant(t *testing.T) {
+func TestRead_ToleratedForms(t *testing.T) {
 	t.Parallel()
 	for name, text := range map[string]string{
 		"byte order mark":   "\xef\xbb\xbf" + invoice(),
@@ -179,7 +179,7 @@ func TestReadIsTolerant(t *testing.T) {
 	}
 }
 
-func TestReadIsBounded(t *testing.T) {
+func TestRead_Limits(t *testing.T) {
 	t.Parallel()
 	_, err := ubl.Read(io.MultiReader(strings.NewReader(`<Invoice xmlns="`+ubl.NamespaceInvoice+`">`), blanks{}))
 	require.Equal(t, ubl.CodeTooLarge, fault.CodeOf(err))

@@ -41,7 +41,7 @@ func requireBalancedAmounts(tb testing.TB, d ubl.Document) {
 	require.False(tb, d.Totals.Gross.Sign() < 0)
 }
 
-func TestReadSamples(t *testing.T) {
+func TestRead_Samples(t *testing.T) {
 	t.Parallel()
 	paths := samples(t, "")
 	require.Len(t, paths, 6)
@@ -58,7 +58,7 @@ func TestReadSamples(t *testing.T) {
 	require.Len(t, got.vendors, 5)
 }
 
-func TestReadRefusedSamples(t *testing.T) {
+func TestRead_RefusedSamples(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(repositoryRoot(t), "test", "samples", "ubl", "refused")
 	_, err := read(t, filepath.Join(dir, "doctype.xml"))
@@ -182,7 +182,7 @@ func TestPriceBaseQuantityAndRounding(t *testing.T) {
 }
 
 // Accounts, names of persons, notes and contents never leave the reader.
-func TestPayloadHasNoPersonalData(t *testing.T) {
+func TestPayload_NoPersonalData(t *testing.T) {
 	t.Parallel()
 	text := invoice(
 		"<cbc:DocumentCurrencyCode>", "<cbc:Note>NOTE-secret</cbc:Note><cbc:DocumentCurrencyCode>",
@@ -196,7 +196,7 @@ c2Vj cmV0</cbc:EmbeddedDocumentBinaryObject></cac:Attachment></cac:AdditionalDoc
 	require.NoError(t, err, violations(err))
 	require.True(t, d.PayeeDiffers)
 	require.Equal(t, "RF18", d.PaymentReference)
-	require.Equal(t, 1, d.PaymentAccounts.Len())
+	require.Equal(t, "1 account(s)", fmt.Sprint(d.PaymentAccounts))
 	require.Equal(t, ubl.PayeeBankMatch, d.PaymentAccounts.Compare([]string{"X", "GR160110 SECRET"}))
 	require.Equal(t, ubl.PayeeBankMismatch, d.PaymentAccounts.Compare(nil))
 	require.Equal(t, ubl.PayeeBankNone, ubl.Accounts{}.Compare([]string{"X"}))

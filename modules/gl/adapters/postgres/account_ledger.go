@@ -20,12 +20,6 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// Page sizes of the account ledger, in lines.
-const (
-	defaultLimit = 500
-	maxLimit     = 5000
-)
-
 // AccountLedger answers gl/accounts/{account}/ledger.
 type AccountLedger struct {
 	pool    *pgxpool.Pool
@@ -96,27 +90,17 @@ func malformed() error {
 	return fault.New(fault.Invalid, "cursor.malformed", "this is not a cursor; use next_cursor of the page before, unchanged").WithField("cursor")
 }
 
-// pageRows bounds the requested page size.
-func pageRows(limit int) int {
-	if limit <= 0 {
-		limit = defaultLimit
-	}
-	return min(limit, maxLimit)
-}
-
 // Query implements ports.ReadModelSource. The running balance begins at opening_balance,
-// the balance before the page. Faults:
-// gl.account.not_found, cursor.malformed.
+// the balance before the page. Faults: gl.account.not_found, cursor.malformed.
 func (a *AccountLedger) Query(ctx context.Context, q ports.ReadModelQuery) (ports.Report, error) {
 	after, err := startCursor(q)
 	if err != nil {
 		return ports.Report{}, err
 	}
-	limit := pageRows(q.Limit)
 	var report ports.Report
 	// One snapshot for the opening balance and the lines.
 	err = pgx.BeginTxFunc(ctx, a.pool, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
-		report, err = a.page(ctx, tx, q, after, limit)
+		report, err = a.page(ctx, tx, q, after)
 		return err
 	})
 	return report, err
@@ -138,15 +122,15 @@ func startCursor(q ports.ReadModelQuery) (lineCursor, error) {
 	return lineCursor{date: d - 1, sequence: math.MaxInt64, line: math.MaxInt32}, nil
 }
 
-func (a *AccountLedger) page(ctx context.Context, tx pgx.Tx, q ports.ReadModelQuery, after lineCursor, limit int) (ports.Report, error) {
-	account, shown := q.Params["account"], q.Params["currency"]
+func (a *AccountLedger) page(ctx context.Context, tx pgx.Tx, q ports.ReadModelQuery, after lineCursor) (ports.Report, error) {
+	account, documentCurrency := q.Params["account"], q.Params["currency"]
 	functional, err := functionalCurrency(ctx, tx, a.queries, q)
 	if err != nil {
 		return ports.Report{}, err
 	}
 	balanceCurrency := functional
-	if shown != "" {
-		if balanceCurrency, err = money.LookupCurrency(shown, time.Time{}); err != nil {
+	if documentCurrency != "" {
+		if balanceCurrency, err = money.LookupCurrency(documentCurrency, time.Time{}); err != nil {
 			return ports.Report{}, fault.New(fault.Invalid, "report.parameter_invalid", "parameter \"currency\" is an ISO 4217 code").WithField("currency")
 		}
 	}
@@ -162,7 +146,7 @@ func (a *AccountLedger) page(ctx context.Context, tx pgx.Tx, q ports.ReadModelQu
 	found, err := a.queries.AccountLinePage(ctx, tx, &gldb.AccountLinePageParams{
 		Known: int64(q.Known), PartitionID: int32(q.Partition), Version: int32(q.Version), Account: account,
 		AfterDate: date(after.date), AfterSequence: after.sequence, AfterLine: after.line, AsOf: date(q.AsOf),
-		Currency: shown, FunctionalCurrency: functional.Code, MaxRows: int32(limit + 1),
+		Currency: documentCurrency, FunctionalCurrency: functional.Code, MaxRows: int32(q.Limit + 1),
 	})
 	if err != nil {
 		return ports.Report{}, fmt.Errorf("account lines: %w", err)
@@ -180,14 +164,14 @@ func (a *AccountLedger) page(ctx context.Context, tx pgx.Tx, q ports.ReadModelQu
 			{Name: "opening_balance", Value: opening.Fixed(balanceCurrency.MinorUnit)},
 		},
 	}
-	if report.HasMore = len(found) > limit; report.HasMore {
-		found = found[:limit]
-		last := found[limit-1]
+	if report.HasMore = len(found) > q.Limit; report.HasMore {
+		found = found[:q.Limit]
+		last := found[q.Limit-1]
 		report.NextCursor = lineCursor{date: event.DateOf(last.EffectiveDate.Time), sequence: last.Sequence, line: last.LineNumber}.String()
 	}
 	running := opening
 	for i := range found {
-		row, change, err := accountRow(&found[i], functional, shown != "")
+		row, change, err := accountRow(&found[i], functional, documentCurrency != "")
 		if err != nil {
 			return ports.Report{}, err
 		}

@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
 
+	"github.com/erpbackbone/backbone/adapters/plugin"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/money"
 	"github.com/erpbackbone/backbone/modules/gl/adapters/postgres/internal/gldb"
@@ -31,20 +32,16 @@ func NewProjection() *Projection { return &Projection{queries: gldb.New()} }
 
 // Apply implements ports.ProjectionHandler; tx must be a pgx.Tx.
 func (p *Projection) Apply(ctx context.Context, tx ports.ProjectionTx, b ports.ProjectionBatch) error {
-	db, ok := tx.(pgx.Tx)
-	if !ok {
-		return wrongTx(tx)
-	}
-	events := b.Events
-	if len(events) == 0 {
-		return nil
+	db, err := plugin.Tx(tx)
+	if err != nil {
+		return err
 	}
 	partition, version := int32(b.Partition), int32(b.Version)
 	journals := &gldb.JournalInsertParams{PartitionID: partition, Version: version}
 	lines := &gldb.JournalLineInsertParams{PartitionID: partition, Version: version}
-	for i := range events {
-		if err := p.apply(ctx, db, &events[i], journals, lines); err != nil {
-			return fmt.Errorf("event %s: %w", events[i].ID, err)
+	for i := range b.Events {
+		if err := p.apply(ctx, db, &b.Events[i], journals, lines); err != nil {
+			return fmt.Errorf("event %s: %w", b.Events[i].ID, err)
 		}
 	}
 	if len(journals.Sequences) == 0 {
@@ -54,10 +51,6 @@ func (p *Projection) Apply(ctx context.Context, tx ports.ProjectionTx, b ports.P
 		return err
 	}
 	return p.queries.JournalLineInsert(ctx, db, lines)
-}
-
-func wrongTx(tx ports.ProjectionTx) error {
-	return fmt.Errorf("projection gl.ledger writes in a pgx.Tx, not in a %T", tx)
 }
 
 // The tables of gl.ledger.
@@ -91,19 +84,7 @@ func (p *Projection) Targets() []ports.ProjectionTarget {
 
 // Reset implements ports.ProjectionResetter.
 func (p *Projection) Reset(ctx context.Context, tx ports.ProjectionTx, b ports.ProjectionBatch) error {
-	db, ok := tx.(pgx.Tx)
-	if !ok {
-		return wrongTx(tx)
-	}
-	for _, statement := range []string{
-		"DELETE FROM gl.journal_lines WHERE partition_id = $1 AND version = $2", "DELETE FROM gl.journal_reversals WHERE partition_id = $1 AND version = $2",
-		"DELETE FROM gl.journals WHERE partition_id = $1 AND version = $2", "DELETE FROM gl.accounts WHERE partition_id = $1 AND version = $2", "DELETE FROM gl.ledgers WHERE partition_id = $1 AND version = $2",
-	} {
-		if _, err := db.Exec(ctx, statement, int32(b.Partition), int32(b.Version)); err != nil {
-			return err
-		}
-	}
-	return nil
+	return plugin.DeleteRows(ctx, tx, b, p.Tables())
 }
 
 func (p *Projection) apply(ctx context.Context, db pgx.Tx, e *event.Recorded, journals *gldb.JournalInsertParams, lines *gldb.JournalLineInsertParams) error {

@@ -100,7 +100,7 @@ func (b *ledgerFixture) project(t *testing.T) {
 func (b *ledgerFixture) query(asOf string, known event.Sequence, params map[string]string) ports.ReadModelQuery {
 	return ports.ReadModelQuery{
 		Partition: partition, Entity: ports.LegalEntity{Partition: partition, Code: "USMF"}, AsOf: event.MustDate(asOf),
-		Known: known, KnownAt: fmt.Sprintf("seq:%d", known), Params: params,
+		Known: known, KnownAt: fmt.Sprintf("seq:%d", known), Params: params, Limit: maxRows,
 	}
 }
 
@@ -147,7 +147,7 @@ func TestTrialBalance(t *testing.T) {
 }
 
 // Each page shows its accounts and the totals of all.
-func TestTrialBalancePages(t *testing.T) {
+func TestTrialBalance_Pages(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.journal("2026-03-10", "1200.5")
@@ -176,7 +176,7 @@ func TestTrialBalancePages(t *testing.T) {
 	require.Equal(t, "cursor.malformed", fault.CodeOf(err))
 }
 
-func TestTrialBalanceForeignLines(t *testing.T) {
+func TestTrialBalance_ForeignLines(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.add(domain.EventJournalPosted, "2026-03-10", `{"journal_number": "A", "description": "x", "functional_currency": "USD", "lines": [
@@ -243,8 +243,8 @@ func TestAccountLedger(t *testing.T) {
 	require.Equal(t, "cursor.malformed", fault.CodeOf(err))
 }
 
-// TestReportsOnBothTimeAxes compares reports at random places with a naive fold of the events.
-func TestReportsOnBothTimeAxes(t *testing.T) {
+// TestReports_BothTimeAxes compares reports at random places with a naive fold of the events.
+func TestReports_BothTimeAxes(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	random := rand.New(rand.NewPCG(1, 2))
@@ -280,7 +280,6 @@ func (b *ledgerFixture) comparePages(t *testing.T, asOf event.Date, known event.
 	t.Helper()
 	for _, account := range slices.Sorted(maps.Keys(want)) {
 		q := b.query(asOf.String(), known, map[string]string{"account": account})
-		q.Limit = maxRows
 		whole, err := postgres.NewAccountLedger(b.pool).Query(t.Context(), q)
 		require.NoError(t, err)
 		require.False(t, whole.HasMore)
@@ -301,6 +300,7 @@ func (b *ledgerFixture) comparePages(t *testing.T, asOf event.Date, known event.
 	}
 }
 
+// maxRows is more than the rows of any report here.
 const maxRows = 5000
 
 // naive folds the events for the balances by account.
@@ -344,9 +344,9 @@ func TestGrants(t *testing.T) {
 	require.Empty(t, wrong)
 }
 
-// A version that is built while another is shown neither appears in its reports nor is lost
-// when the other forgets.
-func TestVersionsAreSeparate(t *testing.T) {
+// TestProjection_SeparateVersions builds a version while readers see another one: reports have
+// the rows of one version, and a reset removes those of one version.
+func TestProjection_SeparateVersions(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.journal("2026-03-10", "10")

@@ -61,7 +61,7 @@ func (b *TrialBalance) Query(ctx context.Context, q ports.ReadModelQuery) (ports
 			return ports.Report{}, malformed()
 		}
 	}
-	end := min(first+pageRows(q.Limit), len(found))
+	end := min(first+q.Limit, len(found))
 	var totalDebit, totalCredit money.Number
 	rows := make([]any, 0, end-first)
 	for i, r := range found {
