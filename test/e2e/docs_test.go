@@ -1,6 +1,8 @@
 package e2e
 
 import (
+	"cmp"
+	"context"
 	"fmt"
 	"io/fs"
 	"os"
@@ -12,6 +14,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
@@ -30,8 +33,12 @@ const docsIndex = "docs/README.md"
 // own.
 const otherRepository = "docs/write-a-module.md"
 
+// queryRole is the role that runs the queries of a page; backbone_app runs the others.
+var queryRole = map[string]string{"docs/fan-out.md": "backbone_outbox_reader"}
+
 var (
 	shellBlock  = regexp.MustCompile("(?ms)^ *```sh\n(.*?)^ *```$")
+	sqlBlock    = regexp.MustCompile("(?ms)^ *```sql\n(.*?)^ *```$")
 	fencedBlock = regexp.MustCompile("(?ms)^ *```.*?^ *```$")
 	inlineCode  = regexp.MustCompile("`[^`\n]*`")
 	docsLink    = regexp.MustCompile(`\]\(([^)\s]+)\)`)
@@ -104,8 +111,8 @@ func TestDocumentLinks(t *testing.T) {
 	}
 }
 
-// TestDocuments runs every shell block of the README and of the pages, as it stands and in
-// the order of the index, in a folder that looks like a checkout after make run.
+// TestDocuments runs every shell and SQL block of the README and of the pages, as it stands
+// and in the order of the index, in a folder that looks like a checkout after make run.
 func TestDocuments(t *testing.T) {
 	t.Parallel()
 	for _, tool := range []string{"curl", "timeout"} {
@@ -124,6 +131,10 @@ func TestDocuments(t *testing.T) {
 	curl, err := exec.LookPath("curl")
 	require.NoError(t, err)
 	endless(t, folder, "bin/curl", curl, "-sSN *")
+
+	database, err := pgx.Connect(t.Context(), superuser(t, d.dataDir))
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = database.Close(context.Background()) })
 
 	pages := []string{"README.md"}
 	for _, target := range links(t, docsIndex) {
@@ -151,6 +162,12 @@ func TestDocuments(t *testing.T) {
 			out, err := shell.CombinedOutput()
 			require.NoError(t, err, "%s", out)
 			require.NotContains(t, string(out), `"type":"/problems/`, "a request was refused")
+			for _, query := range sqlBlock.FindAllStringSubmatch(document(t, page), -1) {
+				_, err := database.Exec(t.Context(), "SET ROLE "+cmp.Or(queryRole[page], "backbone_app"))
+				require.NoError(t, err)
+				_, err = database.Exec(t.Context(), strings.ReplaceAll(query[1], ":'legal_entity'", "'DEMF'"))
+				require.NoError(t, err, "%s", query[1])
+			}
 		})
 	}
 	require.Greater(t, ran, 40, "the documents were read")
