@@ -444,7 +444,8 @@ func (r *rig) ScheduleDeletion(_ context.Context, keyID string, days int) (time.
 
 // pass lets time go by, and the key service destroy what is due.
 func (r *rig) pass(d time.Duration) {
-	now := r.clock.Advance(d)
+	r.clock.Advance(d)
+	now := r.clock.Now()
 	for _, k := range r.keys {
 		if k.State == ports.KeyPendingDeletion && !now.Before(k.DeletionAt) {
 			k.deleted = true

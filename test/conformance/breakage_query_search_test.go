@@ -73,7 +73,7 @@ func ignoreBytes(w *wrapper) conformance.Store {
 	return &searchBroken{wrapper: w, ask: func(q *ports.EventQuery) { q.Bytes = 0 }}
 }
 
-// endlessStream never says that bytes ended a page of a stream.
+// endlessStream never reports that bytes ended a page of a stream.
 type endlessStream struct{ *wrapper }
 
 func (s *endlessStream) ReadStream(ctx context.Context, q ports.StreamQuery) ([]event.Recorded, bool, error) {

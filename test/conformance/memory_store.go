@@ -2,6 +2,8 @@ package conformance
 
 import (
 	"context"
+	"fmt"
+	"strings"
 	"time"
 
 	"github.com/erpbackbone/backbone/adapters/memory"
@@ -46,4 +48,27 @@ func (s MemoryStore) PartitionHeads(ctx context.Context) (map[event.PartitionID]
 // RecordedAt is that of the reader.
 func (s MemoryStore) RecordedAt(ctx context.Context, places []ports.EventPosition) (map[ports.EventPosition]time.Time, error) {
 	return s.Database.Events.RecordedAt(ctx, places)
+}
+
+// MemoryReadModel is the read model of a memory database.
+type MemoryReadModel struct{ *memory.ReadModels }
+
+// Put implements ReadModel.
+func (MemoryReadModel) Put(_ context.Context, tx ports.ProjectionTx, p event.PartitionID, key, value string) error {
+	m, err := memory.Bind(tx)
+	if err != nil {
+		return err
+	}
+	m.Put("conformance", fmt.Sprintf("%d/%s", p, key), value)
+	return nil
+}
+
+// Committed implements ReadModel.
+func (r MemoryReadModel) Committed(_ context.Context, p event.PartitionID) (map[string]string, error) {
+	out := map[string]string{}
+	prefix := fmt.Sprintf("%d/", p)
+	for _, row := range r.Rows("conformance", prefix) {
+		out[strings.TrimPrefix(row.Key, prefix)] = fmt.Sprint(row.Value)
+	}
+	return out, nil
 }

@@ -29,10 +29,9 @@ func (c *Clock) Set(now time.Time) {
 	c.now = now
 }
 
-// Advance moves the clock on and returns the new time.
-func (c *Clock) Advance(by time.Duration) time.Time {
+// Advance moves the clock, backwards when the duration is negative.
+func (c *Clock) Advance(by time.Duration) {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
 	c.now = c.now.Add(by)
-	return c.now
 }
