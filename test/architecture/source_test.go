@@ -32,7 +32,7 @@ type source struct {
 func (s source) folder() string { return path.Dir(s.path) }
 func (s source) isGo() bool     { return strings.HasSuffix(s.path, ".go") }
 
-// isTest tells code that only tests run.
+// isTest reports whether only tests run the code.
 func (s source) isTest() bool {
 	return strings.HasSuffix(s.path, "_test.go") || strings.HasPrefix(s.path, "adapters/postgres/internal/pgtest/") ||
 		strings.HasPrefix(s.path, "test/") && !strings.HasPrefix(s.path, "test/testkit/")
@@ -82,8 +82,30 @@ func readSources(t *testing.T) []source {
 	return out
 }
 
-// parse gives the syntax tree of a Go file; a file that does not parse is the
-// compiler's to report.
+// goFile is a Go source with its syntax tree.
+type goFile struct {
+	source
+	positions *token.FileSet
+	file      *ast.File
+}
+
+// readGoFiles parses the Go sources of the repository. It leaves out files that do not parse,
+// which the compiler reports.
+func readGoFiles(t *testing.T) []goFile {
+	t.Helper()
+	var out []goFile
+	for _, s := range readSources(t) {
+		if !s.isGo() {
+			continue
+		}
+		if positions, file := s.parse(); file != nil {
+			out = append(out, goFile{s, positions, file})
+		}
+	}
+	return out
+}
+
+// parse returns the syntax tree of a Go file, nil if it does not parse.
 func (s source) parse() (*token.FileSet, *ast.File) {
 	positions := token.NewFileSet()
 	file, err := parser.ParseFile(positions, s.path, s.content, parser.SkipObjectResolution)
