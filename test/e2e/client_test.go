@@ -36,7 +36,7 @@ func (d *dev) as(t *testing.T, persona string) client {
 	return clientOf(d.devFile, persona)
 }
 
-// answer is what came back.
+// answer is the answer to a request.
 type answer struct {
 	status int
 	header http.Header
@@ -90,7 +90,7 @@ func (c client) do(method, path, body string, header ...string) (answer, error) 
 	return answer{res.StatusCode, res.Header, text}, err
 }
 
-// want is do that demands a status and decodes the answer.
+// want sends a request, requires a status and decodes the answer.
 func (c client) want(status int, into any, method, path, body string, header ...string) error {
 	a, err := c.do(method, path, body, header...)
 	if err != nil {
@@ -105,7 +105,7 @@ func (c client) want(status int, into any, method, path, body string, header ...
 	return a.decode(into)
 }
 
-// event is an event as the API gives it, as far as tests look at it.
+// event has the members of an event of the API that tests use.
 type event struct {
 	ID       string `json:"id"`
 	Type     string `json:"type"`
@@ -179,7 +179,7 @@ func (c client) head(entity string) (string, error) {
 	return events[0].Sequence, nil
 }
 
-// outcome is what became of an intent.
+// outcome is the answer to an intent.
 type outcome struct {
 	IntentID string `json:"intent_id"`
 	Status   string `json:"status"`

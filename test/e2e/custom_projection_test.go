@@ -25,9 +25,8 @@ type customRows struct {
 	NextCursor string `json:"next_cursor"`
 }
 
-// TestCustomProjection is how a tenant comes by figures that no module has: invoices
-// and their sums by vendor, exactly, tried first, created, read, and kept over a
-// restart.
+// TestCustomProjection defines figures that no module has, exact sums of invoices by vendor:
+// a dry run, the projection, its rows, and the rows after a restart.
 func TestCustomProjection(t *testing.T) {
 	t.Parallel()
 	const entity = "USMF"
@@ -109,7 +108,7 @@ fold: |
 	require.Contains(t, ok("operator", "projections", "show", "spend"), "spend, version 1: running")
 	expect(t, http.StatusUnprocessableEntity, "projection.built_in", must(d.as(t, "admin").do("PUT", "/api/admin/projections/gl.ledger", `{"name":"gl.ledger","key":".id","fold":".event"}`)))
 
-	// Rows to which an invoice of a vendor contributed are rebuilt from all events that count in them.
+	// Rows that an invoice contributed to are rebuilt from all their events.
 	require.Contains(t, ok("operator", "projections", "rebuild", "spend", "--entity", "vendor/V-A", "--legal-entity", entity, "--dry-run"), "spend: all rows are as the log makes them")
 
 	// Personal values are kept sealed, and read by those who may.
@@ -120,7 +119,7 @@ fold: |
 		t.Helper()
 		head, err := auditor.head(entity)
 		require.NoError(t, err)
-		for began := time.Now(); ; { // the answer says to ask again
+		for began := time.Now(); ; { // the answer asks to try again
 			r := cli(persona, "projections", "rows", "contacts", "--legal-entity", entity, "--min-sequence", head, "--json")
 			if !strings.Contains(r.stderr, notCaughtUp) || time.Since(began) > endTime {
 				require.Zero(t, r.code, r)
@@ -139,7 +138,7 @@ fold: |
 	require.NotContains(t, contacts("ap_clerk"), "olaf")
 	require.Contains(t, contacts("ap_clerk"), redactedValue, "the row keeps a sealed copy that no key opens any more")
 
-	// Another server on the same books goes on; reset, it comes to the same.
+	// Another server on the same books continues; a reset gives the same rows.
 	require.NoError(t, d.end())
 	d = startOn(t, dir, recoveryStart)
 	clerk, auditor = d.as(t, "ap_clerk"), d.as(t, "auditor")

@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What the README shows in place of the address, the data folder and the binary of a test.
+// Placeholders of the README for the address, the data folder and the binary of a test.
 const (
 	readmeServer = "http://127.0.0.1:8080"
 	readmeData   = "dev-data"
@@ -26,8 +26,7 @@ const (
 // docsIndex links every page in the order in which their commands run.
 const docsIndex = "docs/README.md"
 
-// otherRepository is the page whose commands belong into a repository of the reader's
-// own.
+// otherRepository is the page whose commands run in another repository.
 const otherRepository = "docs/write-a-module.md"
 
 var (
@@ -104,8 +103,8 @@ func TestDocumentLinks(t *testing.T) {
 	}
 }
 
-// TestDocuments runs every shell block of the README and of the pages, as it stands and in
-// the order of the index, in a folder that looks like a checkout after make run.
+// TestDocuments runs every shell block of the README and of the pages, unchanged and in the
+// order of the index, in a folder that looks like a checkout after make run.
 func TestDocuments(t *testing.T) {
 	t.Parallel()
 	for _, tool := range []string{"curl", "timeout"} {
@@ -157,8 +156,8 @@ func TestDocuments(t *testing.T) {
 	requireBooksAgree(t, d, "DEMF")
 }
 
-// endless puts a command into the folder that is ended as by Ctrl-C after a moment if its
-// arguments match: the reader of a feed ends it.
+// endless puts a command into the folder that is interrupted after a moment if its arguments
+// match, since the reader of a feed ends it with Ctrl-C.
 func endless(t *testing.T, folder, name, command, arguments string) {
 	t.Helper()
 	script := fmt.Sprintf("#!/bin/sh\ncase \"$*\" in %s) timeout -s INT --preserve-status 2 '%s' \"$@\" || test $? -eq 130; exit ;; esac\nexec '%s' \"$@\"\n",
@@ -166,9 +165,9 @@ func endless(t *testing.T, folder, name, command, arguments string) {
 	require.NoError(t, os.WriteFile(filepath.Join(folder, name), []byte(script), 0o700)) //nolint:gosec // it is a program
 }
 
-// requireReadmeOutput compares the output that the README shows with what was printed,
-// without what differs from run to run: ids, numbers given in a race, times, ports,
-// folders, the width of columns, and the set-up, which copied books leave out.
+// requireReadmeOutput compares the output in the README with the printed one, without parts
+// that differ between runs: ids, numbers given in a race, times, ports, folders, the width of
+// columns, and the set-up, which copied books do not have.
 func requireReadmeOutput(t *testing.T, d *dev, printed string) {
 	t.Helper()
 	_, shown, found := strings.Cut(document(t, "README.md"), "<!-- output: make run -->\n```\n")

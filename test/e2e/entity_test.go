@@ -56,7 +56,7 @@ func TestEntityConsistencyLevels(t *testing.T) {
 	measure("2026-03-05", 2)
 	e = read("")
 	require.Equal(t, []any{"strong", 152}, []any{e.Consistency, e.Count})
-	// What others do with their types may make a snapshot useless in between.
+	// Other tests that change their event types may invalidate a snapshot in between.
 	require.Eventually(t, func() bool {
 		strong, eventual, verified := read(""), read("&consistency=eventual"), read("&consistency=verified")
 		return strong.Folded <= 2 && eventual.Consistency == "eventual" && eventual.Folded == 0 && eventual.Count <= 152 && verified.Consistency == "verified"

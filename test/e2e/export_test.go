@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// exportSamples exports what the samples left in the books, as a person reads it.
+// exportSamples exports the books after the samples as text for persons.
 func exportSamples(t *testing.T, d *dev) {
 	t.Helper()
 	export := func(args ...string) result {

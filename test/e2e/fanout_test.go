@@ -94,12 +94,12 @@ func TestFanOut(t *testing.T) {
 		require.False(t, seen[m.id])
 		seen[m.id] = true
 		require.Equal(t, m.id, m.body["id"])
-		require.NotContains(t, m.text, `"$pii"`, "a sealed value left the house")
+		require.NotContains(t, m.text, `"$pii"`, "a sealed value was published")
 		found = found || strings.Contains(m.text, "FAN-1")
 		if m.id == person {
 			masked = strings.Contains(m.text, `"name":"[MASKED]"`) && strings.Contains(m.text, `"remark":"public"`)
 		}
-		require.NotContains(t, m.text, "Ada Fanout", "a personal value left the house")
+		require.NotContains(t, m.text, "Ada Fanout", "a personal value was published")
 	}
 	require.True(t, found, "the invoice is not in the stream")
 	require.True(t, masked, "the person's event is not in the stream as it should be")

@@ -46,14 +46,14 @@ func importFiles(t *testing.T, d *dev, entity, folder string) (importReport, res
 	return report, r
 }
 
-// hold is what an ap.*.held event says.
+// hold is the data of an ap.*.held event.
 type hold struct {
 	ID     string `json:"hold_id"`
 	Kind   string `json:"kind"`
 	Blocks string `json:"blocks"`
 }
 
-// approveDocument releases what blocks and lets those approve who may.
+// approveDocument releases the holds of a document and approves it with every required role.
 func approveDocument(t *testing.T, d *dev, entity, kind, id string) (releases int) {
 	t.Helper()
 	events, err := d.as(t, "auditor").events(url.Values{"stream_type": {"entity"}, "stream_id": {kind + ":" + id}, "legal_entity": {entity}})
@@ -191,8 +191,8 @@ func controlLinesTraced(t *testing.T, d *dev, entity string, hashes map[string]s
 	return reached
 }
 
-// TestRealDocuments is the main job on documents of the European standard's own
-// corpus: import, approve, post, and prove it.
+// TestRealDocuments imports, approves and posts the corpus of the European standard, and
+// verifies the books.
 func TestRealDocuments(t *testing.T) {
 	t.Parallel()
 	folder := testkit.SharedData(t, "en16931/ubl/examples")

@@ -9,8 +9,8 @@ import (
 	"github.com/erpbackbone/backbone/test/testkit"
 )
 
-// installation is what an operator makes before the first server starts: a migrated
-// database with keys of its own, and a tenant with an administrator.
+// installation is the set-up before the first server starts: a migrated
+// database with separate keys, and a tenant with an administrator.
 type installation struct {
 	owner, app string   // DSNs
 	env        []string // of commands and servers

@@ -27,7 +27,7 @@ func recordEmployee(entity, person string) string {
 		"dimensions":{},"entities":[{"entity_type":"employee","entity_id":%q,"role":"subject"}]}`, entity, person, strings.ToLower(person), person)
 }
 
-// health is what /readyz says.
+// health is the answer of /readyz.
 type health struct {
 	Status string            `json:"status"`
 	Checks map[string]string `json:"checks"`

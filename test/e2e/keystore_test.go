@@ -14,9 +14,9 @@ import (
 	"github.com/erpbackbone/backbone/test/testkit"
 )
 
-// TestExternalKeyStore: the wrapped keys lie in a database of their own, with backups of
-// their own, and two nodes that start at once share one KEK. An erasure through one
-// node is seen by the other.
+// TestExternalKeyStore keeps the wrapped keys in a separate database.
+// Two nodes that start concurrently share one KEK, and an erasure at one node reaches the
+// other one.
 func TestExternalKeyStore(t *testing.T) {
 	t.Parallel()
 	needPostgres(t)

@@ -13,9 +13,9 @@ import (
 	"github.com/erpbackbone/backbone/test/testkit"
 )
 
-// TestDrillKeyServiceOutageOfFreshNode: a node that starts while the key service is away has
-// no key in memory. It serves what needs none, refuses the rest for now, and shows a
-// value as erased only if it is. An erasure under way waits, and ends later.
+// TestDrillKeyServiceOutageOfFreshNode starts a node while the key service is down, so that it
+// has no key in memory. The node serves requests that need none, answers others with a
+// retryable error, and redacts only erased values. A running erasure waits and completes later.
 func TestDrillKeyServiceOutageOfFreshNode(t *testing.T) {
 	t.Parallel()
 	needPostgres(t)
@@ -79,11 +79,11 @@ func TestDrillKeyServiceOutageOfFreshNode(t *testing.T) {
 	away(must(fresh.as(module).do("GET", "/api/events?stream_type=scope&stream_id=FRMF", "")))
 	away(must(fresh.as(module).do("POST", "/api/events", batch(person("FRMF", "E-1", object{"name": "Ada Mosley"})))))
 	away(must(fresh.as(module).do("POST", "/api/events", batch(person("FRMF", "E-9", object{"name": "Ada Mosley"})))))
-	require.Equal(t, redactedValue, fresh.as(module).data(t, "FRMF", gone)["name"], "its key is destroyed, says the key store")
+	require.Equal(t, redactedValue, fresh.as(module).data(t, "FRMF", gone)["name"], "the key store reports its key as destroyed")
 	require.Equal(t, maskedValue, fresh.as(auditor).data(t, "FRMF", kept)["name"], "who may not read needs no key")
 	require.NotEmpty(t, fresh.as(module).data(t, "FRMF", machine)["hours"])
 	fresh.as(module).record(t, machineServiced("FRMF", "M-1", `{"hours":2}`), person("FRMF", "E-1", object{"grade": 1}))
-	// Idempotency keys work without the secret of fingerprints where nothing is personal.
+	// Idempotency keys of requests without personal data need no fingerprint secret.
 	for _, status := range []int{http.StatusCreated, http.StatusOK} {
 		a := must(fresh.as(module).do("POST", "/api/events", batch(machineServiced("FRMF", "M-1", `{"hours":3}`)), "Idempotency-Key", "outage"))
 		require.Equal(t, status, a.status, a)

@@ -32,7 +32,7 @@ const (
 	machineType   = "equipment.machine.serviced"
 )
 
-// machineServiced is a sound event of machineType; data is its data.
+// machineServiced is a valid event of machineType with the given data.
 func machineServiced(entity, machine, data string) string {
 	return fmt.Sprintf(`{"type":%q,"scope":{"legal_entity":%q},"stream":{"type":"machine","id":%q},"data":%s,"dimensions":{"department":"OPS"},"entities":[{"entity_type":"machine","entity_id":%q,"role":"subject"}]}`,
 		machineType, entity, machine, data, machine)

@@ -34,7 +34,7 @@ func (p pollResult) ids() string {
 	return "[" + strings.Join(out, ",") + "]"
 }
 
-// TestSubscriptions is a subscriber's life, from its definition to its end.
+// TestSubscriptions follows a subscription from its definition to its deletion.
 func TestSubscriptions(t *testing.T) {
 	t.Parallel()
 	const entity = "SUBX"
@@ -124,7 +124,7 @@ func TestSubscriptions(t *testing.T) {
 	}
 	require.Len(t, bad.Events, 1)
 
-	// What fails comes again, and is parked at last; its machine waits, the other does not.
+	// Failed events are retried and finally parked; they block their machine only.
 	nack := func(ids, action string) {
 		t.Helper()
 		require.NoError(t, module.want(http.StatusOK, nil, "POST", at+"/nack", `{"event_ids":`+ids+`,"action":"`+action+`","code":"workshop.closed","reason":"The workshop is closed."}`))

@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestTypesCommand is the life of an event type as a team leads it: in files, through
-// the command line, on PostgreSQL.
+// TestTypesCommand takes an event type from files through registration, change,
+// deprecation and reactivation on the command line.
 func TestTypesCommand(t *testing.T) {
 	t.Parallel()
 	const entity, name = "TYPX", "fleet.truck.fuelled"

@@ -23,7 +23,7 @@ type buildingView struct {
 	Faulted  int  `json:"faulted"`
 }
 
-// versionsView is how the versions of a projection stand.
+// versionsView is the versions of a projection with their status.
 type versionsView struct {
 	Active        int           `json:"active"`
 	Retained      int           `json:"retained"`
@@ -49,10 +49,10 @@ type statistics struct {
 	Parked       int `json:"parked"`
 }
 
-// TestDrillUpgradeOfVersionsAndDeadLetters takes a database of the release before dead
-// letters had a table of their own to this one. It has a version of a projection that is
-// shown, one that is retained and one that is being built, one of a tenant's own, and a
-// subscription with messages in every state: everything is where it was, and goes on.
+// TestDrillUpgradeOfVersionsAndDeadLetters upgrades a database of the release before dead
+// letters had a separate table. It has an active, a retained and a building version of a
+// projection, a custom projection, and a subscription with messages in every state: all of
+// them keep their state and continue.
 func TestDrillUpgradeOfVersionsAndDeadLetters(t *testing.T) {
 	t.Parallel()
 	const entity = "USMF"
@@ -92,7 +92,7 @@ func TestDrillUpgradeOfVersionsAndDeadLetters(t *testing.T) {
 		InFlight   int        `json:"in_flight"`
 		Statistics statistics `json:"statistics"`
 	}
-	stand := func(c client) (s standing) {
+	readStatus := func(c client) (s standing) {
 		t.Helper()
 		require.NoError(t, c.want(http.StatusOK, &s, "GET", at, ""))
 		return s
@@ -105,7 +105,7 @@ func TestDrillUpgradeOfVersionsAndDeadLetters(t *testing.T) {
 		require.NoError(t, c.want(http.StatusOK, &out, "GET", at+"/parked", ""))
 		return string(out.Messages)
 	}
-	want, wantParked, wantReports := stand(module), parked(module), readReports(t, d.as(t, "auditor"))
+	want, wantParked, wantReports := readStatus(module), parked(module), readReports(t, d.as(t, "auditor"))
 	require.Equal(t, 4, want.Parked)
 	require.Equal(t, statistics{Delivered: 10, Acknowledged: 3, Retried: 1, Parked: 4}, want.Statistics)
 	require.Contains(t, wantParked, "workshop.closed")
@@ -119,7 +119,7 @@ func TestDrillUpgradeOfVersionsAndDeadLetters(t *testing.T) {
 	wantRows := rows(d.as(t, "auditor"))
 	require.Len(t, wantRows.Rows, 12)
 
-	// The same as the release before kept it.
+	// The state as the release before stored it.
 	source, err := pgx.Connect(ctx, superuser(t, d.dataDir))
 	require.NoError(t, err)
 	defer func() { _ = source.Close(context.Background()) }()
@@ -162,7 +162,7 @@ func TestDrillUpgradeOfVersionsAndDeadLetters(t *testing.T) {
 	require.NoError(t, old.QueryRow(ctx, `SELECT sum(parked) FROM backbone.subscription_cursors`).Scan(&counted))
 	require.Equal(t, 4, counted)
 
-	// This release goes on where the other one stopped.
+	// This release continues where the earlier one stopped.
 	inPrevious := func(dsn string) string { return strings.Replace(dsn, "/backbone?", "/previous?", 1) }
 	env := append(d.keys(), "BACKBONE_DATABASE_DSN="+inPrevious(d.DSN), "BACKBONE_DATABASE_ERASER_DSN="+inPrevious(d.EraserDSN))
 	_, anonymous := startServe(t, inPrevious(d.DSN), env...)
@@ -181,16 +181,16 @@ func TestDrillUpgradeOfVersionsAndDeadLetters(t *testing.T) {
 	module = after.as(t, "module")
 	require.Equal(t, wantReports, readReports(t, after.as(t, "auditor")))
 	require.Equal(t, wantRows, rows(after.as(t, "auditor")))
-	require.Equal(t, want, stand(module))
+	require.Equal(t, want, readStatus(module))
 	require.Equal(t, wantParked, parked(module))
 	require.NoError(t, module.want(http.StatusOK, &got, "GET", at+"/poll", ""))
-	require.Len(t, got.Events, 2, "the two that no consumer had")
+	require.Len(t, got.Events, 2, "the two undelivered ones")
 	require.NoError(t, module.want(http.StatusOK, nil, "POST", at+"/acknowledge", `{"event_ids":`+got.ids()+`}`))
 	require.Contains(t, cli(after, "subscriptions", "replay", "workshop", "--all"), "4 messages queued for delivery again.")
 	require.NoError(t, module.want(http.StatusOK, &got, "GET", at+"/poll", ""))
 	require.Len(t, got.Events, 4)
 
-	// Versions stand as they stood, and everything that is new works with them.
+	// Versions keep their status, and new operations work on them.
 	versions := func(name string) (b versionsView) {
 		t.Helper()
 		require.NoError(t, json.Unmarshal([]byte(cli(after, "projections", "versions", name, "--json")), &b))

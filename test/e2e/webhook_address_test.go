@@ -16,7 +16,7 @@ import (
 func TestWebhookAddresses(t *testing.T) {
 	t.Parallel()
 	i := install(t, "BACKBONE_WEBHOOK_ALLOW_HTTP=true")
-	owner := i.enroll(t, "s-workshop", "module", "--service")
+	owner := i.enroll(t, "s-machines", "module", "--service")
 	const at = "/api/subscriptions/hooks"
 	inside := newReceiver(t)
 	port := inside.URL[strings.LastIndex(inside.URL, ":"):]
