@@ -40,7 +40,7 @@ func columns(specs ...string) []rawColumn {
 	return out
 }
 
-// rawTables are those of one event with everything on.
+// rawTables are the tables of one event with all side rows.
 var rawTables = []rawTable{
 	{"events", columns(
 		"partition_id int4", "sequence int8", "id uuid", "type text", "schema_version int4", "occurred_at timestamptz", "recorded_at timestamptz",

@@ -12,10 +12,10 @@ type Clock struct {
 	now   time.Time
 }
 
-// NewClock makes a clock that shows the given time.
+// NewClock makes a clock that is set to a time.
 func NewClock(now time.Time) *Clock { return &Clock{now: now} }
 
-// Now is the time the clock shows.
+// Now returns the time of the clock.
 func (c *Clock) Now() time.Time {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()

@@ -25,7 +25,7 @@ const buildLock = 0x6261636b626f6e65
 // templates remembers which templates this process has seen complete.
 var templates sync.Map // name -> func() error, once
 
-// Database makes a database of the test's own and returns the superuser's DSN for
+// Database makes a database for the test and returns the superuser's DSN for
 // it. The database is a copy of a template, which migrate fills once for all tests
 // that name the same template; the database is dropped when the test ends.
 //
@@ -130,8 +130,8 @@ func buildTemplate(ctx context.Context, admin, template string, migrate func(con
 	return nil
 }
 
-// objectInUse is what the server answers when sessions that it told to end are still
-// there after five seconds.
+// objectInUse is the SQLSTATE when sessions that the server has terminated still exist after
+// five seconds.
 const objectInUse = "55006"
 
 // retryWhileInUse retries while sessions of the database are still ending: on a busy
