@@ -64,7 +64,7 @@ func drive(t *testing.T, callers int, period time.Duration, step func(ctx contex
 	running.Wait()
 	s := sample{elapsed: time.Since(started)}
 	for _, r := range results {
-		if !errors.Is(r.err, context.Canceled) { // who was cancelled is not the cause
+		if !errors.Is(r.err, context.Canceled) { // a cancelled caller is not the cause
 			require.NoError(t, r.err)
 		}
 		s.count += r.count

@@ -154,7 +154,7 @@ func reportRebuild(t *testing.T, o options, s *bookFixtures, figures *table) {
 	s.awaitCaughtUp(t)
 
 	during := &variant{samples: appends[1:]} // the first was the warming up
-	figures.addText("Rebuild of gl.ledger beside, while events are appended", "%s", perSecond(rebuild.rate(), "events"))
+	figures.addText("Rebuild of gl.ledger, while events are appended", "%s", perSecond(rebuild.rate(), "events"))
 	figures.addText("   events until it can be switched to, time", "%d, %.2f s", rebuild.samples[0].count, rebuild.samples[0].elapsed.Seconds())
 	figures.addText("   append rate without and with the rebuild", "%s, %s", perSecond(alone.rate(), "events"), perSecond(during.rate(), "events"))
 	without, with := alone.latencies(), during.latencies()

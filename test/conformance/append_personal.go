@@ -118,7 +118,7 @@ func keyOfAnotherVersion(t *testing.T, s *suite) {
 	id := b.minted(t, "employee:E-1", shredding.KeyStandard)
 	f := b.refused(t, codeKeyMoved, b.request(b.personal(id, 2)))
 	require.Equal(t, fault.Conflict, f.Kind)
-	require.Positive(t, f.RetryAfter, "the caller seals again and comes back")
+	require.Positive(t, f.RetryAfter, "the caller seals again and retries")
 	require.EqualValues(t, 2, b.keys.Mint(t, id))
 	b.refused(t, codeKeyMoved, b.request(b.personal(id, 1)))
 	b.write(t, b.personal(id, 2))

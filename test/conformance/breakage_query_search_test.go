@@ -31,7 +31,7 @@ func (s *searchBroken) Events(ctx context.Context, q ports.EventQuery) ([]event.
 	return out.Events, err
 }
 
-// skipAtStop goes on one event too far behind the end of a scan.
+// skipAtStop continues one event too far after the end of a scan.
 func skipAtStop(w *wrapper) conformance.Store {
 	return &searchBroken{wrapper: w, found: func(s *ports.EventScan, d ports.Direction) {
 		switch {

@@ -62,7 +62,7 @@ var broken = []breakage{
 	{"returns nil instead of empty", nilResults, []string{"Read/empty result is not nil"}},
 	{"repeats the event at the edge of a page", overlapPages, []string{"Read/pages forward neither overlap nor skip", "Read/after is exclusive in both directions"}},
 	{"burns numbers of refused requests", burnNumbers, []string{"Series/refused request takes no number", "Rollback/refused batch writes nothing", "Race/races and refusals leave no gaps in numbers"}},
-	{"appends although the caller gave up", ignoreCancellation, []string{"Cancellation/cancelled append writes nothing"}},
+	{"appends for a cancelled caller", ignoreCancellation, []string{"Cancellation/cancelled append writes nothing"}},
 	{"moves the checkpoint past a failed batch", swallowHandlerError, []string{"Projection/failed handler leaves checkpoint and read model untouched"}},
 	{"accepts workers of any term", ignoreTerm, []string{"Projection/worker of an earlier term is fenced"}},
 	{"forgets failures", forgetFailures, []string{"Projection/failures are counted until a success", "Projection/poison event halts its partition"}},

@@ -183,7 +183,7 @@ func registration(name string, version uint32, at time.Time) eventtype.Registrat
 	}
 }
 
-// unique gives a name that no other sub-test of this store uses.
+// unique returns a name that no other sub-test of this store uses.
 func (s *suite) unique(prefix string) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -279,7 +279,7 @@ var erasureTests = map[string]func(*testing.T, *keyFixture){
 			_, err := f.node.MintSubjectKey(t.Context(), keyTenant, minted(key.SubjectKeyID, key.Reference, version, 1))
 			requireRefused(t, fault.Gone, "pii.subject_erased", err)
 		}
-		require.Equal(t, shredding.KeyAbsent, f.read(t, subjectKeyID(2, "employee:E-1", 1)).State, "another class goes on")
+		require.Equal(t, shredding.KeyAbsent, f.read(t, subjectKeyID(2, "employee:E-1", 1)).State, "another class is not fenced")
 		f.mint(t, subjectKeyID(2, "employee:E-1", 1))
 		// A refusal opens it again; another request may fence it again.
 		r, err := f.eraser.RefuseErasure(t.Context(), r, "legal hold")

@@ -38,10 +38,10 @@ func (l listed) LegalEntity(ctx context.Context, tenantID, code string) (ports.L
 	return ports.LegalEntity{}, err
 }
 
-// RunHandover lets readers follow a live feed while producers write, stop anywhere, and
-// go on with a subscription from the feed's cursor, made or reset: each has everything
-// once, in the order of each legal entity. A legal entity that is
-// created while they read is delivered from its beginning.
+// RunHandover lets readers follow a live feed while producers write, stop at any event, and
+// continue with a subscription, made or reset, from the cursor of the feed: each reader gets
+// every event once, in the order of its legal entity. A legal entity that is created while
+// they read is delivered from its beginning.
 func RunHandover(t *testing.T, newStore func(t *testing.T, clock ports.Clock) FeedStore, events int) {
 	t.Helper()
 	clock := NewClock()

@@ -38,7 +38,7 @@ func NewKeyRegister(keys ports.SubjectKeys, rotation ports.KeyRotation, erasures
 
 func tenantOf(p event.PartitionID) string { return fmt.Sprintf("tenant-of-%d", p) }
 
-// tenant gives the tenant of a key an active KEK.
+// tenant returns the tenant of a key, which it gives an active KEK.
 func (k *KeyRegister) tenant(t *testing.T, id ports.SubjectKeyID) string {
 	t.Helper()
 	name := tenantOf(id.Partition)

@@ -35,7 +35,7 @@ type EraserKeyStore struct {
 
 // KeyStoreHarness makes key stores.
 type KeyStoreHarness struct {
-	// New makes an empty key store and gives both views of it.
+	// New makes an empty key store and returns both views of it.
 	New func(t *testing.T) (NodeKeyStore, EraserKeyStore)
 }
 

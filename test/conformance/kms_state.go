@@ -14,8 +14,8 @@ import (
 // clockDifference is how far the service's clock may be from ours.
 const clockDifference = 10 * time.Minute
 
-// refusesUse wants every use of a key to be refused, from clients old and new:
-// whatever a client saw before does not help.
+// refusesUse requires that every use of a key is refused, also to a client that has used it
+// before.
 func (s *keySuite) refusesUse(t *testing.T, code, key, other string, wrapped []byte) {
 	t.Helper()
 	for _, service := range []KeyService{s.service, s.New(t, nil)} {

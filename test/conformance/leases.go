@@ -89,7 +89,7 @@ func (h LeaseHarness) beat(t *testing.T, node string) []string {
 	return alive
 }
 
-// terms gives the terms by resource.
+// terms returns the terms by resource.
 func terms(leases []ports.Lease) map[ports.LeaseResource]uint64 {
 	out := map[ports.LeaseResource]uint64{}
 	for _, l := range leases {
@@ -285,13 +285,13 @@ func leaseWork(t *testing.T, h LeaseHarness) {
 	}
 	require.Equal(t, []string{"a"}, h.beat(t, "a"))
 	require.Equal(t, []string{"b"}, beat("publish", "b"))
-	require.Equal(t, []string{"a"}, h.beat(t, "a"), "who shares one piece of work is not counted for another")
+	require.Equal(t, []string{"a"}, h.beat(t, "a"), "a node of one work is not counted for another")
 	require.Equal(t, []string{"a", "b"}, beat("publish", "a"))
 	require.Equal(t, []string{"c"}, beat("other", "c"))
 	h.Pass(leaseLife / 2)
 	require.Equal(t, []string{"a", "b"}, beat("publish", "b"))
 	h.Pass(leaseLife * 2 / 3)
-	require.Equal(t, []string{"b"}, beat("publish", "b"), "a gave no sign for too long")
+	require.Equal(t, []string{"b"}, beat("publish", "b"), "the last beat of a is too old")
 	require.NoError(t, h.Leases.Leave(context.Background(), "publish", "b"))
 	require.Equal(t, []string{"c"}, beat("publish", "c"))
 	require.NoError(t, h.Leases.Leave(context.Background(), "publish", "unknown"))

@@ -99,9 +99,9 @@ var brokenLeases = []struct {
 	{"shares what is held", func(l leases) ports.Leases { return sharedLeases{l} }, []string{"resource of another holder is left out", "one of many acquires a resource"}},
 	{"counts no terms", func(l leases) ports.Leases { return oneTerm{l} }, []string{"expired lease is taken over with the next term"}},
 	{"counts renewals", func(l leases) ports.Leases { return busyTerm{l} }, []string{"renewal keeps the term"}},
-	{"gives nothing back", func(l leases) ports.Leases { return keptLeases{l} }, []string{"released lease is free at once"}},
+	{"releases nothing", func(l leases) ports.Leases { return keptLeases{l} }, []string{"released lease is free at once"}},
 	{"holds for ever", func(l leases) ports.Leases { return endlessLeases{l} }, []string{"expired lease is taken over with the next term"}},
-	{"takes the dead for living", func(l leases) ports.Leases { return immortal{l} }, []string{"nodes are alive while they beat", "node that leaves is gone at once"}},
+	{"reports dead nodes as alive", func(l leases) ports.Leases { return immortal{l} }, []string{"nodes are alive while they beat", "node that leaves is gone at once"}},
 	{"mixes the nodes of all work", func(l leases) ports.Leases { return crowded{l} }, []string{"nodes are listed by their work"}},
 	{"prunes what is kept", func(l leases) ports.Leases { return greedy{l} }, []string{"only free resources are pruned"}},
 }

@@ -17,8 +17,8 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// The operations of a history of conditional appends: a read of items with the
-// condition that it gives, an append under a condition, one without.
+// The operations of a history of conditional appends: a read of items, which returns a
+// condition, an append under a condition, and an append without one.
 type conditionInput struct {
 	read  bool
 	items []concurrency.Item

@@ -285,8 +285,8 @@ func streamBothWays(t *testing.T, s *suite) {
 	require.Empty(t, none)
 }
 
-// bounded is one way to read events up to a number of bytes of payloads: it gives what
-// follows an event, the last one read, and whether there is more.
+// bounded is one way to read events up to a number of bytes of payloads: it returns the events
+// after the last one read, and whether there is more.
 type bounded func(after *event.Recorded, bytes int) (events []event.Recorded, more bool)
 
 // answersWithinBytes reads events, of which every third is large, in all ways that take

@@ -360,8 +360,7 @@ func otherPartitions(t require.TestingT, d *SubscriptionFixture) {
 	})
 }
 
-// partialReads asks for everything that a delivery reads of the open messages without
-// reading them all.
+// partialReads makes each read of a delivery that returns a part of the open messages.
 func partialReads(t require.TestingT, d *SubscriptionFixture) {
 	ctx := context.Background()
 	s, other := d.create(t, "s"), d.create(t, "other")
@@ -431,7 +430,7 @@ func partialReads(t require.TestingT, d *SubscriptionFixture) {
 	}
 }
 
-// sized gives an event a payload of so many bytes and more.
+// sized makes the payload of an event a little longer than bytes.
 func sized(bytes int) option {
 	return func(p *event.Prepared) {
 		p.Payload = []byte(`{"data":{"id":"` + p.ID.String() + `","text":"` + strings.Repeat("x", bytes) + `"},"dimensions":{},"entity_refs":[]}`)

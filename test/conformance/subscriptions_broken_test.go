@@ -193,16 +193,16 @@ func TestSubscriptionPromisesFailOnBrokenStore(t *testing.T) {
 			}
 		}}, "change of another revision is refused"},
 		{"keeps what failed", brokenSubscriptions{deliver: wrapDelivery}, "failed transaction writes nothing"},
-		{"forgets who has a message", brokenSubscriptions{tx: inside(brokenDelivery{message: func(m *subscription.Message) { m.Consumer = "" }})}, "messages are read as written"},
+		{"forgets the consumer of a message", brokenSubscriptions{tx: inside(brokenDelivery{message: func(m *subscription.Message) { m.Consumer = "" }})}, "messages are read as written"},
 		{"forgets the term", brokenSubscriptions{tx: inside(brokenDelivery{cursor: func(c *ports.DeliveryCursor) { c.Term = 1 }})}, "messages are read as written"},
-		{"leaves out nothing", brokenSubscriptions{tx: inside(brokenDelivery{but: func([]subscription.BlockedKey) []subscription.BlockedKey { return nil }})}, "partial reads of open messages agree"},
+		{"ignores blocked keys", brokenSubscriptions{tx: inside(brokenDelivery{but: func([]subscription.BlockedKey) []subscription.BlockedKey { return nil }})}, "partial reads of open messages agree"},
 		{"finds events of other partitions", brokenSubscriptions{anywhere: true}, "partial reads of open messages agree"},
-		{"finds due what waits", brokenSubscriptions{tx: inside(brokenDelivery{message: func(m *subscription.Message) {
+		{"reports waiting messages as due", brokenSubscriptions{tx: inside(brokenDelivery{message: func(m *subscription.Message) {
 			if m.State == subscription.Waiting {
 				m.Due = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 			}
 		}})}, "only due messages are found"},
-		{"does not say that a lease ended", brokenSubscriptions{due: func(list []ports.DueDelivery) []ports.DueDelivery {
+		{"does not report that a lease ended", brokenSubscriptions{due: func(list []ports.DueDelivery) []ports.DueDelivery {
 			for i := range list {
 				list[i].Expired = false
 			}
@@ -214,7 +214,7 @@ func TestSubscriptionPromisesFailOnBrokenStore(t *testing.T) {
 		{"forgets decisions", brokenSubscriptions{forget: true, deleted: map[string]bool{}}, "decisions outlive their subscription"},
 		{"never opens the breaker", brokenSubscriptions{tx: inside(brokenDelivery{threshold: func(int) int { return 0 }})}, "breaker opens once at its threshold"},
 		{"keeps consumers for ever", brokenSubscriptions{stay: true}, "absent consumers are forgotten"},
-		{"takes any number", brokenSubscriptions{boundless: true}, "tenant limit is enforced"},
+		{"ignores the tenant limit", brokenSubscriptions{boundless: true}, "tenant limit is enforced"},
 		{"deletes nothing", brokenSubscriptions{keep: true}, "deleted subscription delivers nothing"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -204,7 +204,7 @@ func cancelledAdvance(t *testing.T, s *suite) {
 	_, _, err := b.store.Advance(cancelled(), b.step(name, 1, nil, 5), h)
 	require.ErrorIs(t, err, context.Canceled)
 	ctx, cancel := context.WithCancel(context.Background())
-	h.after = func() error { cancel(); return nil } // the caller gives up while the handler runs
+	h.after = func() error { cancel(); return nil } // the caller is cancelled while the handler runs
 	_, _, err = b.store.Advance(ctx, b.step(name, 1, []string{s.changed.Type}, 5), h)
 	require.Error(t, err)
 	require.Empty(t, h.committed(t))

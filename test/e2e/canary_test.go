@@ -330,6 +330,6 @@ func (c *canaryServer) scan(t *testing.T, keys [][]byte) {
 		}
 	}
 	require.Empty(t, s.found())
-	t.Logf("%d needles (%d canaries, %d keys) in %d files with %d MiB of the data folder and %d files with %d MiB besides, in %s: none found",
+	t.Logf("%d needles (%d canaries, %d keys) in %d files with %d MiB of the data folder and %d other files with %d MiB, in %s: none found",
 		len(needles), len(c.values()), len(keys), inside, insideBytes>>20, s.files-inside, (s.bytes-insideBytes)>>20, took.Round(time.Millisecond))
 }

@@ -99,7 +99,7 @@ fold: |
 	require.True(t, first.HasMore)
 	require.Equal(t, "V-B", read(auditor, "&limit=1&cursor="+first.NextCursor).Rows[0].Key)
 	a := must(d.as(t, "admin").do("GET", "/api/projections/spend?legal_entity="+entity, ""))
-	require.Equal(t, http.StatusForbidden, a.status, "rows are for those who may read the events")
+	require.Equal(t, http.StatusForbidden, a.status, "rows need the right to read events")
 	for _, foreign := range []string{"demo%2Fspend", "other%2Fspend"} {
 		require.Equal(t, http.StatusNotFound, must(d.as(t, "admin").do("GET", "/api/admin/projections/"+foreign, "")).status)
 		require.Equal(t, http.StatusNotFound, must(d.as(t, "admin").do("DELETE", "/api/admin/projections/"+foreign, "")).status)
@@ -111,7 +111,7 @@ fold: |
 	// Rows that an invoice contributed to are rebuilt from all their events.
 	require.Contains(t, ok("operator", "projections", "rebuild", "spend", "--entity", "vendor/V-A", "--legal-entity", entity, "--dry-run"), "spend: all rows are as the log makes them")
 
-	// Personal values are kept sealed, and read by those who may.
+	// Personal values are stored sealed, and opened for entitled readers.
 	clerk.must(t, entity, "ap.set_vendor_contact", object{"vendor_id": "V-A", "contact_id": "C-1", "name": "Olaf Petersen", "email": "olaf@example.org"})
 	ok("admin", "projections", "create", file("contacts.json", `{"name":"contacts","filter":{"types":["ap.vendor.contact_recorded"]},"key":".data.vendor_id",
 		"fold":"{mails: ((.state.mails // []) + [.event.data.email])}"}`))

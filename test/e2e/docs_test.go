@@ -170,9 +170,9 @@ func endless(t *testing.T, folder, name, command, arguments string) {
 // columns, and the set-up, which copied books do not have.
 func requireReadmeOutput(t *testing.T, d *dev, printed string) {
 	t.Helper()
-	_, shown, found := strings.Cut(document(t, "README.md"), "<!-- output: make run -->\n```\n")
+	_, want, found := strings.Cut(document(t, "README.md"), "<!-- output: make run -->\n```\n")
 	require.True(t, found, "the README marks the output of make run")
-	shown, _, _ = strings.Cut(shown, "```")
+	want, _, _ = strings.Cut(want, "```")
 	printed = strings.NewReplacer(d.HTTP, readmeServer, d.dataDir, readmeData, program(t), readmeBinary).Replace(printed)
 	for _, r := range []struct{ pattern, replacement string }{
 		{`[0-7][0-9A-HJKMNP-TV-Z]{25}`, "ULID"}, {`bbk_\S+`, "TOKEN"}, {`V-\d{6}`, "V-N"}, {`sequence \d+`, "sequence N"},
@@ -180,7 +180,7 @@ func requireReadmeOutput(t *testing.T, d *dev, printed string) {
 		{`(?s)Setting up .*?\n(Ready: )`, "$1"}, {` +`, " "},
 	} {
 		pattern := regexp.MustCompile(r.pattern)
-		shown, printed = pattern.ReplaceAllString(shown, r.replacement), pattern.ReplaceAllString(printed, r.replacement)
+		want, printed = pattern.ReplaceAllString(want, r.replacement), pattern.ReplaceAllString(printed, r.replacement)
 	}
-	require.Equal(t, shown, printed)
+	require.Equal(t, want, printed)
 }

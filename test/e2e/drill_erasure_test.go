@@ -70,7 +70,7 @@ func TestDrillErasuresKilled(t *testing.T) {
 	// The recorded steps measure the progress of all erasures.
 	progress := func() (steps, completed int) {
 		t.Helper()
-		testkit.EventuallyNoError(t, erasuresGoOn, func() error { // a killed PostgreSQL comes back
+		testkit.EventuallyNoError(t, erasuresGoOn, func() error { // a killed PostgreSQL restarts
 			connection, err := pgx.Connect(t.Context(), superuser(t, dir))
 			if err != nil {
 				return err

@@ -88,7 +88,7 @@ func TestDrillFleetUnderFaults(t *testing.T) {
 		{"a node is killed", killNode},
 		{"sessions end", killBackends},
 		{"the last node gets no notifications", func() { f.blackhole.swallow(); f.requireFeedWithoutNotifications(t, f.nodes[2]) }},
-		{"a node is lost and comes back", func() { f.takeOverFanout(t, w, f.nodes[random.IntN(2)]) }},
+		{"a node is lost and started again", func() { f.takeOverFanout(t, w, f.nodes[random.IntN(2)]) }},
 		{"a session locks a head", func() { f.lockHead(t, w, anyEntity()) }},
 		{"PostgreSQL is killed", func() { f.killDatabase(t) }},
 		{"a session locks a checkpoint", func() { f.lockCheckpoint(t, w, "ap.vendors", anyEntity()) }},

@@ -71,7 +71,7 @@ func TestDrillAccessRenewal(t *testing.T) {
 	roles, entities, kind, _ = rights()
 	require.Equal(t, []string{"module", "importer"}, roles)
 	require.Equal(t, []string{"FRMF"}, entities, "a renewal without roles adds no rights")
-	require.Equal(t, "system", kind, "a renewal that does not say leaves it")
+	require.Equal(t, "system", kind, "a renewal without --service keeps it")
 	named := enroll("--person", "s-machines", "--renew", "--service", "--role", "module", "--legal-entity", "DEMF")
 	require.Zero(t, named.code, named)
 	_, entities, _, _ = rights()

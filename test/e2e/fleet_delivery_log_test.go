@@ -209,10 +209,10 @@ func (o *outages) start(what string) (over func()) {
 }
 
 // addStall records that a process was stalled.
-func (o *outages) addStall(who string, from, to time.Time) {
+func (o *outages) addStall(process string, from, to time.Time) {
 	o.mutex.Lock()
 	defer o.mutex.Unlock()
-	o.list = append(o.list, outage{who + " was stalled", from, to, true})
+	o.list = append(o.list, outage{process + " was stalled", from, to, true})
 }
 
 func (o *outages) all() []outage {

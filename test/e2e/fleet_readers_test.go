@@ -420,7 +420,7 @@ func (r *readers) readFeed(conn *websocket.Conn, next *int) error {
 		_, text, err := conn.Read(ctx)
 		cancel()
 		if err != nil {
-			return nil //nolint:nilerr // the next node goes on
+			return nil //nolint:nilerr // continues at the next node
 		}
 		var m struct {
 			Type  string      `json:"type"`

@@ -24,7 +24,7 @@ func (f *fleet) recordStalls(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var done sync.WaitGroup
 	t.Cleanup(func() { cancel(); done.Wait() })
-	watch := func(who string, alive func() error) {
+	watch := func(process string, alive func() error) {
 		done.Go(func() {
 			pace := time.NewTicker(stallLook)
 			defer pace.Stop()
@@ -37,7 +37,7 @@ func (f *fleet) recordStalls(t *testing.T) {
 				_ = alive() // a process that has ended is not stalled
 				now := time.Now()
 				if now.Sub(last) > stallTime {
-					f.broken.addStall(who, last, now)
+					f.broken.addStall(process, last, now)
 				}
 				last = now
 			}

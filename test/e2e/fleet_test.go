@@ -172,7 +172,7 @@ func (f *fleet) killDatabase(t *testing.T) {
 	require.NoError(t, syscall.Kill(pid, syscall.SIGKILL))
 	<-f.pg.Done()
 	port := f.pg.Port()
-	require.NoError(t, f.pg.Stop(t.Context()), "it gives the folder back")
+	require.NoError(t, f.pg.Stop(t.Context()), "it releases the folder")
 	again, err := embeddedpg.Start(t.Context(), embeddedpg.Config{DataDir: f.dir, Port: port})
 	require.NoError(t, err)
 	f.pg = again // a stopped cluster may be stopped again, nil may not

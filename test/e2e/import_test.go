@@ -156,7 +156,7 @@ func requireBooksAgree(t *testing.T, d *dev, entity string) (postings trialBalan
 }
 
 // controlLinesTraced follows every posting on the control account back to its file
-// and gives the files that were reached.
+// and returns the files that were reached.
 func controlLinesTraced(t *testing.T, d *dev, entity string, hashes map[string]string) map[string]bool {
 	t.Helper()
 	auditor := d.as(t, "auditor")

@@ -46,9 +46,9 @@ func startKMSD(t *testing.T, folder, socket string) *process {
 	return p
 }
 
-// TestDrillKeyServiceOutage: while the key service is away everything without personal data
-// goes on, what needs a key fails and may be retried, nothing looks erased, and the
-// server reports degraded. No restart is needed.
+// TestDrillKeyServiceOutage stops the key service: requests without personal data succeed,
+// requests that need a key fail with a retryable error, no value is reported as erased, and the
+// server reports degraded. It recovers without a restart.
 func TestDrillKeyServiceOutage(t *testing.T) {
 	t.Parallel()
 	needPostgres(t)
@@ -126,7 +126,7 @@ func TestDrillKeyServiceOutage(t *testing.T) {
 	}, "the key service is back")
 	testkit.Eventually(t, endTime, func() bool { return ready().Status == "ok" }, "readiness is ok")
 
-	// Rotating goes on under a server that runs.
+	// A rotation runs while the server runs.
 	rotated := command(t, env, "keys", "rotate", "--tenant", "acme", "--json")
 	require.Zero(t, rotated.code, rotated)
 	var listed struct {
@@ -149,8 +149,8 @@ func TestDrillKeyServiceOutage(t *testing.T) {
 	require.Zero(t, verdict.code, verdict)
 }
 
-// TestDevKeys: what was sealed in one run opens in the next, also after a kill,
-// and the keys do not lie among PostgreSQL's data.
+// TestDevKeys requires that a later run of `backbone dev` opens values of an earlier one, also
+// after a kill, and that the keys are outside the data of PostgreSQL.
 func TestDevKeys(t *testing.T) {
 	t.Parallel()
 	dir := copyOfBooks(t)

@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestStreamLifecycle leads a service's stream through all of its
-// states, through the API and the command line, and has the log verified.
+// TestStreamLifecycle takes a stream of a service through all of its states, through the API
+// and the command line, and verifies the log.
 func TestStreamLifecycle(t *testing.T) {
 	t.Parallel()
 	const entity, name, at = "STRX", "press.line.stopped", "/api/streams/line/L%2F7?legal_entity=STRX"

@@ -92,15 +92,15 @@ func TestLiveFeeds(t *testing.T) {
 	submit("LIVE-1")
 	before, err := d.as(t, "auditor").head("USMF")
 	require.NoError(t, err)
-	var heard []string
+	var received []string
 	var last message
-	for len(heard) == 0 || heard[len(heard)-1] != "USMF/"+before {
+	for len(received) == 0 || received[len(received)-1] != "USMF/"+before {
 		last, err = receive()
 		require.NoError(t, err)
 		require.Equal(t, "event", last.Type)
-		heard = append(heard, last.Event.Scope.LegalEntity+"/"+last.Event.Sequence)
+		received = append(received, last.Event.Scope.LegalEntity+"/"+last.Event.Sequence)
 	}
-	require.Equal(t, heard, awaitLines(t, tail, len(heard)))
+	require.Equal(t, received, awaitLines(t, tail, len(received)))
 
 	// The server ends: the WebSocket gets a message with its cursor; the tail waits.
 	code, err := d.interrupt()
@@ -125,7 +125,7 @@ func TestLiveFeeds(t *testing.T) {
 	require.NoError(t, err)
 
 	var from, to int
-	_, err = fmt.Sscanf(heard[0]+" "+after, "USMF/%d %d", &from, &to)
+	_, err = fmt.Sscanf(received[0]+" "+after, "USMF/%d %d", &from, &to)
 	require.NoError(t, err)
 	var want []string
 	for n := from; n <= to; n++ {
@@ -141,11 +141,11 @@ func TestLiveFeeds(t *testing.T) {
 	require.NoError(t, d.as(t, "auditor").want(http.StatusOK, &page, "GET", "/api/streams/$all?from="+bye.Cursor, ""))
 	var rest []string
 	for _, e := range page.Events {
-		if e.Scope.LegalEntity == "USMF" && !slices.Contains(heard, "USMF/"+e.Sequence) {
+		if e.Scope.LegalEntity == "USMF" && !slices.Contains(received, "USMF/"+e.Sequence) {
 			rest = append(rest, "USMF/"+e.Sequence)
 		}
 	}
-	require.Equal(t, want[len(heard):], rest)
+	require.Equal(t, want[len(received):], rest)
 
 	code, err = tail.interrupt()
 	require.NoError(t, err)

@@ -80,7 +80,7 @@ func TestDrillKeyServiceOutageOfFreshNode(t *testing.T) {
 	away(must(fresh.as(module).do("POST", "/api/events", batch(person("FRMF", "E-1", object{"name": "Ada Mosley"})))))
 	away(must(fresh.as(module).do("POST", "/api/events", batch(person("FRMF", "E-9", object{"name": "Ada Mosley"})))))
 	require.Equal(t, redactedValue, fresh.as(module).data(t, "FRMF", gone)["name"], "the key store reports its key as destroyed")
-	require.Equal(t, maskedValue, fresh.as(auditor).data(t, "FRMF", kept)["name"], "who may not read needs no key")
+	require.Equal(t, maskedValue, fresh.as(auditor).data(t, "FRMF", kept)["name"], "masking needs no key")
 	require.NotEmpty(t, fresh.as(module).data(t, "FRMF", machine)["hours"])
 	fresh.as(module).record(t, machineServiced("FRMF", "M-1", `{"hours":2}`), person("FRMF", "E-1", object{"grade": 1}))
 	// Idempotency keys of requests without personal data need no fingerprint secret.

@@ -54,7 +54,7 @@ func TestRawEvents(t *testing.T) {
 	}
 
 	// The first event is stored once, also when the request is repeated.
-	body := one(`"expected_version":"no_stream","tags":["q1"],"correlation_id":"repair-1","effective_date":"2026-03-31","source":{"system":"workshop","channel":"api","reference":"order-9"}`)
+	body := one(`"expected_version":"no_stream","tags":["q1"],"correlation_id":"repair-1","effective_date":"2026-03-31","source":{"system":"machines","channel":"api","reference":"order-9"}`)
 	first := post(body, "Idempotency-Key", "raw-1")
 	require.Equal(t, http.StatusCreated, first.status, first)
 	require.Empty(t, first.header.Get("Idempotency-Replayed"))

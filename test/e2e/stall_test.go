@@ -92,7 +92,7 @@ func TestLongTransaction(t *testing.T) {
 		require.Len(t, got.Events, 1)
 		require.Equal(t, id, got.Events[0].ID)
 	}
-	testkit.Eventually(t, endTime, func() bool { return behind(free) == 0 }, "projections of the other go on")
+	testkit.Eventually(t, endTime, func() bool { return behind(free) == 0 }, "projections of the other legal entity continue")
 	require.Positive(t, behind(locked))
 
 	require.NoError(t, tx.Rollback(t.Context()))

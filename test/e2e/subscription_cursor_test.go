@@ -44,7 +44,7 @@ func TestSubscriptionFromFeedCursor(t *testing.T) {
 	second := end()
 	write(2)
 	definition := func(id, settings string) string {
-		return `{"id":"` + id + `","subscriber_type":"service","subscriber_id":"workshop","event_types":["` + machineType + `"],"legal_entities":["` + entity + `"],"settings":{` + settings + `}}`
+		return `{"id":"` + id + `","subscriber_type":"service","subscriber_id":"machines","event_types":["` + machineType + `"],"legal_entities":["` + entity + `"],"settings":{` + settings + `}}`
 	}
 	var made struct {
 		Settings struct {

@@ -76,16 +76,16 @@ func TestDrillUpgradeOfVersionsAndDeadLetters(t *testing.T) {
 		events = append(events, machineServiced(entity, fmt.Sprintf("M-%d", i), `{"hours":1}`))
 	}
 	require.NoError(t, module.want(http.StatusCreated, nil, "POST", "/api/events", batch(events...)))
-	const at = "/api/subscriptions/workshop"
-	require.NoError(t, module.want(http.StatusCreated, nil, "POST", "/api/subscriptions", `{"id":"workshop","subscriber_type":"service","subscriber_id":"workshop","event_types":["`+machineType+`"],
+	const at = "/api/subscriptions/machines"
+	require.NoError(t, module.want(http.StatusCreated, nil, "POST", "/api/subscriptions", `{"id":"machines","subscriber_type":"service","subscriber_id":"machines","event_types":["`+machineType+`"],
 		"settings":{"partition_by":"stream","message_timeout_ms":3600000,"retry_first_ms":3600000,"retry_longest_ms":3600000}}`))
 	var got pollResult
 	require.NoError(t, module.want(http.StatusOK, &got, "GET", at+"/poll?limit=10", ""))
 	require.Len(t, got.Events, 10)
 	quoted := func(from, to int) string { return pollResult{Events: got.Events[from:to]}.ids() }
 	require.NoError(t, module.want(http.StatusOK, nil, "POST", at+"/acknowledge", `{"event_ids":`+quoted(0, 3)+`}`))
-	require.NoError(t, module.want(http.StatusOK, nil, "POST", at+"/nack", `{"event_ids":`+quoted(3, 7)+`,"action":"park","code":"workshop.closed","reason":"The workshop is closed."}`))
-	require.NoError(t, module.want(http.StatusOK, nil, "POST", at+"/nack", `{"event_ids":`+quoted(7, 8)+`,"action":"retry","code":"workshop.busy","reason":"Later."}`))
+	require.NoError(t, module.want(http.StatusOK, nil, "POST", at+"/nack", `{"event_ids":`+quoted(3, 7)+`,"action":"park","code":"machine.closed","reason":"The machine is closed."}`))
+	require.NoError(t, module.want(http.StatusOK, nil, "POST", at+"/nack", `{"event_ids":`+quoted(7, 8)+`,"action":"retry","code":"machine.busy","reason":"Later."}`))
 	type standing struct {
 		Parked     int        `json:"parked"`
 		Waiting    int        `json:"waiting"`
@@ -108,7 +108,7 @@ func TestDrillUpgradeOfVersionsAndDeadLetters(t *testing.T) {
 	want, wantParked, wantReports := readStatus(module), parked(module), readReports(t, d.as(t, "auditor"))
 	require.Equal(t, 4, want.Parked)
 	require.Equal(t, statistics{Delivered: 10, Acknowledged: 3, Retried: 1, Parked: 4}, want.Statistics)
-	require.Contains(t, wantParked, "workshop.closed")
+	require.Contains(t, wantParked, "machine.closed")
 	rows := func(c client) (page customRows) {
 		t.Helper()
 		head, err := d.as(t, "auditor").head(entity)
@@ -186,7 +186,7 @@ func TestDrillUpgradeOfVersionsAndDeadLetters(t *testing.T) {
 	require.NoError(t, module.want(http.StatusOK, &got, "GET", at+"/poll", ""))
 	require.Len(t, got.Events, 2, "the two undelivered ones")
 	require.NoError(t, module.want(http.StatusOK, nil, "POST", at+"/acknowledge", `{"event_ids":`+got.ids()+`}`))
-	require.Contains(t, cli(after, "subscriptions", "replay", "workshop", "--all"), "4 messages queued for delivery again.")
+	require.Contains(t, cli(after, "subscriptions", "replay", "machines", "--all"), "4 messages queued for delivery again.")
 	require.NoError(t, module.want(http.StatusOK, &got, "GET", at+"/poll", ""))
 	require.Len(t, got.Events, 4)
 

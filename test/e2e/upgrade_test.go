@@ -142,7 +142,7 @@ func previousDatabase(t *testing.T, source *pgx.Conn, of schema) (dsn string) {
 }
 
 // fillPrevious copies what the previous release's tables hold of the source; its
-// projections stop before the last events. It gives the columns of the read models.
+// projections stop before the last events. It returns the columns of the read models.
 func fillPrevious(t *testing.T, source, old *pgx.Conn) map[string][]string {
 	t.Helper()
 	ctx := t.Context()

@@ -31,7 +31,7 @@ var templates sync.Map // name -> func() error, once
 //
 // A template stays as it is for as long as the server lives, so its name must
 // change with what migrate does: make it of a word and [Fingerprint] of the
-// migrations. migrate must leave no connection open. A nil migrate gives an empty
+// migrations. migrate must leave no connection open. A nil migrate makes an empty
 // database.
 func Database(t testing.TB, migrate func(ctx context.Context, superuserDSN string) error, templateName string) (superuserDSN string) {
 	t.Helper()
