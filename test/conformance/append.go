@@ -103,9 +103,7 @@ func fieldsComeBack(t *testing.T, s *suite) {
 	require.Equal(t, want.Skeleton, got.Skeleton)
 	require.Equal(t, want.Salt, got.Salt)
 
-	foreign := b.event(s.changed, stream("full"), func(p *event.Prepared) {
-		p.CausedBy, p.CausedByPartition = b.ids.next(), 77
-	})
+	foreign := b.event(s.changed, stream("full"), causedIn(77, b.ids.next()))
 	b.write(t, foreign)
 	got, err = b.store.EventByID(context.Background(), b.le.Partition, foreign.ID)
 	require.NoError(t, err)

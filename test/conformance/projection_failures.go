@@ -92,6 +92,17 @@ func (s *suite) letters(t *testing.T, name string, statuses ...string) []ports.D
 	return list
 }
 
+// halted is a recorder that has read four events of ten and is halted at the fifth.
+func (s *suite) halted(t *testing.T) (h *recorder, name string, before projection.Projection) {
+	t.Helper()
+	h, name = &recorder{partition: s.ten(t)}, s.unique("projection")
+	before = h.register(t, name)
+	h.advance(t, name, 4)
+	_, err := s.store.Isolate(context.Background(), h.failure(name, 4), projection.StopPartition)
+	require.NoError(t, err)
+	return h, name, before
+}
+
 func countFailures(t *testing.T, s *suite) {
 	b := s.ten(t)
 	ctx := context.Background()
@@ -210,14 +221,9 @@ func haltProjection(t *testing.T, s *suite) {
 }
 
 func fixPartition(t *testing.T, s *suite) {
-	b := s.ten(t)
 	ctx := context.Background()
-	h, name := &recorder{partition: b}, b.unique("projection")
-	before := h.register(t, name)
-	h.advance(t, name, 4)
-	_, err := b.store.Isolate(ctx, h.failure(name, 4), projection.StopPartition)
-	require.NoError(t, err)
-	c, err := b.store.Fix(ctx, h.operation(name))
+	h, name, before := s.halted(t)
+	c, err := s.store.Fix(ctx, h.operation(name))
 	require.NoError(t, err)
 	require.Equal(t, []any{event.Sequence(4), projection.Retrying, 0}, []any{c.Sequence, c.Status, c.Attempts})
 	p := s.registered(t, name)
@@ -229,18 +235,13 @@ func fixPartition(t *testing.T, s *suite) {
 	require.Empty(t, s.letters(t, name, ports.LetterWaiting))
 	d := s.letters(t, name, ports.LetterResolved)
 	require.Len(t, d, 1)
-	require.True(t, d[0].SettledAt.Equal(b.clock.Now()))
+	require.True(t, d[0].SettledAt.Equal(s.clock.Now()))
 }
 
 func skipEvent(t *testing.T, s *suite) {
-	b := s.ten(t)
 	ctx := context.Background()
-	h, name := &recorder{partition: b}, b.unique("projection")
-	before := h.register(t, name)
-	h.advance(t, name, 4)
-	_, err := b.store.Isolate(ctx, h.failure(name, 4), projection.StopPartition)
-	require.NoError(t, err)
-	c, err := b.store.Skip(ctx, h.operation(name))
+	h, name, before := s.halted(t)
+	c, err := s.store.Skip(ctx, h.operation(name))
 	require.NoError(t, err)
 	require.Equal(t, []any{event.Sequence(5), projection.Reading, uint64(1)}, []any{c.Sequence, c.Status, c.Skipped})
 	require.Greater(t, s.registered(t, name).Revision, before.Revision)
@@ -251,22 +252,17 @@ func skipEvent(t *testing.T, s *suite) {
 }
 
 func resetPartition(t *testing.T, s *suite) {
-	b := s.ten(t)
 	ctx := context.Background()
-	h, name := &recorder{partition: b}, b.unique("projection")
-	before := h.register(t, name)
-	h.advance(t, name, 4)
-	_, err := b.store.Isolate(ctx, h.failure(name, 4), projection.StopPartition)
-	require.NoError(t, err)
+	h, name, before := s.halted(t)
 	broken := errors.New("it cannot forget")
 	h.after = func() error { return broken }
-	_, err = b.store.Reset(ctx, h.operation(name), h)
+	_, err := s.store.Reset(ctx, h.operation(name), h)
 	require.ErrorIs(t, err, broken)
 	require.Equal(t, event.Sequence(4), h.checkpoint(t, name).Sequence)
 	require.NotContains(t, h.committed(t), "reset")
 	require.Equal(t, before.Revision, s.registered(t, name).Revision)
 	h.after = nil
-	c, err := b.store.Reset(ctx, h.operation(name), h)
+	c, err := s.store.Reset(ctx, h.operation(name), h)
 	require.NoError(t, err)
 	require.Equal(t, []any{event.Sequence(0), projection.Reading}, []any{c.Sequence, c.Status})
 	require.Equal(t, name, h.committed(t)["reset"])

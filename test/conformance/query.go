@@ -294,6 +294,11 @@ var causalityPromises = []promise{
 
 func causedBy(id event.ID) option { return func(p *event.Prepared) { p.CausedBy = id } }
 
+// causedIn sets a cause in a partition.
+func causedIn(partition event.PartitionID, id event.ID) option {
+	return func(p *event.Prepared) { p.CausedBy, p.CausedByPartition = id, partition }
+}
+
 // causes writes a chain of five events, each caused by the one before, the last
 // two in one batch, with unrelated events in between.
 func (b *partition) causes(t *testing.T) []event.ID {
@@ -379,9 +384,7 @@ func lineageElsewhere(t *testing.T, s *suite) {
 	a, b := s.newPartition(t), s.newPartition(t)
 	cause := a.event(s.opened, stream("1"))
 	a.write(t, cause)
-	first := b.event(s.opened, stream("1"), func(p *event.Prepared) {
-		p.CausedBy, p.CausedByPartition = cause.ID, a.le.Partition
-	})
+	first := b.event(s.opened, stream("1"), causedIn(a.le.Partition, cause.ID))
 	second := b.event(s.changed, stream("1"), causedBy(first.ID))
 	b.write(t, first, second)
 	chain, truncated, err := b.store.Lineage(context.Background(), b.le.Partition, second.ID, 100, 0)

@@ -114,14 +114,10 @@ func descendantsElsewhere(t *testing.T, s *suite) {
 	a, b := s.newPartition(t), s.newPartition(t)
 	cause := a.event(s.opened, stream("1"))
 	a.write(t, cause)
-	first := b.event(s.opened, stream("1"), func(p *event.Prepared) {
-		p.CausedBy, p.CausedByPartition = cause.ID, a.le.Partition
-	})
+	first := b.event(s.opened, stream("1"), causedIn(a.le.Partition, cause.ID))
 	second := b.event(s.changed, stream("1"), causedBy(first.ID))
 	b.write(t, first, second)
-	back := a.event(s.changed, stream("1"), func(p *event.Prepared) {
-		p.CausedBy, p.CausedByPartition = second.ID, b.le.Partition
-	})
+	back := a.event(s.changed, stream("1"), causedIn(b.le.Partition, second.ID))
 	a.write(t, back)
 	ask := func(in *partition, c ports.Cause) []event.ID {
 		ids, _, _ := in.descend(t, ports.DescendantQuery{Causes: []ports.Cause{c}, MaxDepth: 10, Limit: 10})

@@ -488,8 +488,7 @@ func (m *canaryScenario) importDocuments(t *testing.T) {
 	} {
 		require.NoError(t, os.WriteFile(filepath.Join(folder, name), []byte(text), 0o600))
 	}
-	importer := m.as("importer")
-	r := command(t, []string{"BACKBONE_SERVER=" + importer.server, "BACKBONE_TOKEN=" + importer.token}, "ap", "import", "--json", "--legal-entity", m.entity, folder)
+	r := m.as("importer").command(t, "ap", "import", "--json", "--legal-entity", m.entity, folder)
 	m.saveFile(t, "files", "import", []byte(r.stdout+r.stderr))
 	var report importReport
 	require.NoError(t, json.Unmarshal([]byte(r.stdout), &report), r)

@@ -209,7 +209,7 @@ func (c *canaryServer) keys(t *testing.T) (out [][]byte) {
 func (c *canaryServer) commands(t *testing.T) {
 	t.Helper()
 	keys := append(c.dev.keys(), "BACKBONE_DATABASE_DSN="+c.dev.DSN)
-	officer := []string{"BACKBONE_SERVER=" + c.dev.HTTP, "BACKBONE_TOKEN=" + c.dev.Tokens["compliance"]}
+	officer := c.dev.as(t, "compliance").environment()
 	files := filepath.Join(c.outside, "files")
 	run := func(env []string, args ...string) {
 		t.Helper()

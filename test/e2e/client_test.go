@@ -36,6 +36,25 @@ func (d *dev) as(t *testing.T, persona string) client {
 	return clientOf(d.devFile, persona)
 }
 
+// command runs the binary against the client's server, as its persona.
+func (c client) command(t *testing.T, args ...string) result {
+	t.Helper()
+	return command(t, c.environment(), args...)
+}
+
+// succeed runs a command that must succeed and returns its output.
+func (c client) succeed(t *testing.T, args ...string) string {
+	t.Helper()
+	r := c.command(t, args...)
+	require.Zero(t, r.code, r)
+	return r.stdout
+}
+
+// environment makes commands use the client's server and token.
+func (c client) environment() []string {
+	return []string{"BACKBONE_SERVER=" + c.server, "BACKBONE_TOKEN=" + c.token}
+}
+
 // answer is the answer to a request.
 type answer struct {
 	status int

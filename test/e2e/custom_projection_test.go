@@ -33,15 +33,8 @@ func TestCustomProjection(t *testing.T) {
 	dir := copyOfBooks(t)
 	d := startOn(t, dir, recoveryStart)
 	clerk, vendors, auditor := d.as(t, "ap_clerk"), d.as(t, "vendor_admin"), d.as(t, "auditor")
-	cli := func(persona string, args ...string) result {
-		return command(t, []string{"BACKBONE_SERVER=" + d.HTTP, "BACKBONE_TOKEN=" + d.Tokens[persona]}, args...)
-	}
-	ok := func(persona string, args ...string) string {
-		t.Helper()
-		r := cli(persona, args...)
-		require.Zero(t, r.code, r)
-		return r.stdout
-	}
+	cli := func(persona string, args ...string) result { t.Helper(); return d.as(t, persona).command(t, args...) }
+	ok := func(persona string, args ...string) string { t.Helper(); return d.as(t, persona).succeed(t, args...) }
 	file := func(name, text string) string {
 		path := filepath.Join(t.TempDir(), name)
 		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))

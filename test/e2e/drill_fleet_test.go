@@ -269,10 +269,9 @@ func (f *fleet) requireReadModels(t *testing.T, log map[string][]placedEvent) {
 	f.requireCustomProjection(t, log)
 	var projections string
 	f.query(t, `SELECT string_agg(DISTINCT projection, ' ') FROM backbone.projection_checkpoints`, &projections)
-	env := []string{"BACKBONE_SERVER=" + f.nodes[1].server(), "BACKBONE_TOKEN=" + f.tokens["admin"]}
+	admin := f.client(f.nodes[1], "admin")
 	for name := range strings.FieldsSeq(projections) {
-		r := command(t, env, "projections", "reset", path.Base(name)) // the API names it without the tenant
-		require.Zero(t, r.code, r)
+		admin.succeed(t, "projections", "reset", path.Base(name)) // the API names it without the tenant
 	}
 	testkit.Eventually(t, settleTime, func() bool { return f.unreadEvents(t) == 0 }, "projections at the heads again")
 	rebuilt := f.readModels(t)

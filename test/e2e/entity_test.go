@@ -69,7 +69,7 @@ func TestEntityConsistencyLevels(t *testing.T) {
 	e = read("&known_at=seq:" + e.Version + "&as_of=2026-02-28")
 	require.Equal(t, `{"gauge":1.50,"n":153}`, string(e.State))
 
-	environment := []string{"BACKBONE_SERVER=" + d.HTTP, "BACKBONE_TOKEN=" + d.Tokens["auditor"], "BACKBONE_LEGAL_ENTITY=" + entity}
+	environment := append(d.as(t, "auditor").environment(), "BACKBONE_LEGAL_ENTITY="+entity)
 	r := command(t, environment, "entity", "roll", "R/1", "--as-of", "2026-03-04")
 	require.Zero(t, r.code, r)
 	require.Regexp(t, `(?s)entity +roll R/1 of ENTX\nversion +153, as of sequence 153\nconsistency +strong\nas of +2026-03-04\nevents +151, .*"n": 153`, r.stdout)

@@ -40,7 +40,7 @@ type importReport struct {
 
 func importFiles(t *testing.T, d *dev, entity, folder string) (importReport, result) {
 	t.Helper()
-	r := command(t, []string{"BACKBONE_SERVER=" + d.HTTP, "BACKBONE_TOKEN=" + d.Tokens["importer"]}, "ap", "import", "--json", "--legal-entity", entity, folder)
+	r := d.as(t, "importer").command(t, "ap", "import", "--json", "--legal-entity", entity, folder)
 	var report importReport
 	require.NoError(t, json.Unmarshal([]byte(r.stdout), &report), r)
 	return report, r

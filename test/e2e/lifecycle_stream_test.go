@@ -28,7 +28,7 @@ func TestStreamLifecycle(t *testing.T) {
 		return a
 	}
 	streams := func(persona string, args ...string) result {
-		environment := []string{"BACKBONE_SERVER=" + d.HTTP, "BACKBONE_TOKEN=" + d.Tokens[persona], "BACKBONE_LEGAL_ENTITY=" + entity}
+		environment := append(d.as(t, persona).environment(), "BACKBONE_LEGAL_ENTITY="+entity)
 		return command(t, environment, append([]string{"streams"}, args...)...)
 	}
 	versions := func(c client, more string) []int {

@@ -45,7 +45,7 @@ func TestLiveFeeds(t *testing.T) {
 	dir := copyOfBooks(t)
 	address := testkit.Address(t)
 	d := startOn(t, dir, recoveryStart, "--http", address)
-	env := []string{"BACKBONE_SERVER=" + d.HTTP, "BACKBONE_TOKEN=" + d.Tokens["auditor"]}
+	env := d.as(t, "auditor").environment()
 	start := func(args ...string) *process {
 		p, err := launch(program(t), "", env, append([]string{"tail"}, args...)...)
 		require.NoError(t, err)

@@ -26,15 +26,8 @@ func TestDrillProjectionChangedUnderReaders(t *testing.T) {
 	const entity = "USMF"
 	dir := copyOfBooks(t)
 	d := startOn(t, dir, recoveryStart)
-	cli := func(persona string, args ...string) result {
-		return command(t, []string{"BACKBONE_SERVER=" + d.HTTP, "BACKBONE_TOKEN=" + d.Tokens[persona]}, args...)
-	}
-	ok := func(persona string, args ...string) string {
-		t.Helper()
-		r := cli(persona, args...)
-		require.Zero(t, r.code, r)
-		return r.stdout
-	}
+	cli := func(persona string, args ...string) result { t.Helper(); return d.as(t, persona).command(t, args...) }
+	ok := func(persona string, args ...string) string { t.Helper(); return d.as(t, persona).succeed(t, args...) }
 	definition := func(fold string) string {
 		text, err := json.Marshal(object{"name": "bills", "filter": object{"types": []string{"ap.invoice.submitted"}}, "key": ".data.vendor_id", "fold": fold})
 		require.NoError(t, err)

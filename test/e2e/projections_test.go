@@ -36,15 +36,8 @@ func TestProjectionCommands(t *testing.T) {
 	newEntity(t, d, bad)
 	newEntity(t, d, good)
 	admin, vendors := d.as(t, "admin"), d.as(t, "vendor_admin")
-	cli := func(persona string, args ...string) result {
-		return command(t, []string{"BACKBONE_SERVER=" + d.HTTP, "BACKBONE_TOKEN=" + d.Tokens[persona]}, args...)
-	}
-	ok := func(args ...string) string {
-		t.Helper()
-		r := cli("admin", args...)
-		require.Zero(t, r.code, r)
-		return r.stdout
-	}
+	cli := func(persona string, args ...string) result { t.Helper(); return d.as(t, persona).command(t, args...) }
+	ok := func(args ...string) string { t.Helper(); return d.as(t, "admin").succeed(t, args...) }
 	show := func() projectionView {
 		t.Helper()
 		var p projectionView

@@ -25,7 +25,7 @@ var targets = map[string][]string{
 
 func (r *rowRebuildFixture) projections(t *testing.T, persona string, args ...string) result {
 	t.Helper()
-	return command(t, []string{"BACKBONE_SERVER=" + r.HTTP, "BACKBONE_TOKEN=" + r.Tokens[persona]}, append([]string{"projections"}, args...)...)
+	return r.as(t, persona).command(t, append([]string{"projections"}, args...)...)
 }
 
 func (r *rowRebuildFixture) succeed(t *testing.T, args ...string) string {

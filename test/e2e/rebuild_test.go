@@ -32,15 +32,8 @@ func TestRebuild(t *testing.T) {
 	const ledger, items = "gl.ledger", "ap.open-items"
 	dir := copyOfBooks(t)
 	d := startOn(t, dir, recoveryStart)
-	cli := func(persona string, args ...string) result {
-		return command(t, []string{"BACKBONE_SERVER=" + d.HTTP, "BACKBONE_TOKEN=" + d.Tokens[persona]}, args...)
-	}
-	ok := func(args ...string) string {
-		t.Helper()
-		r := cli("admin", args...)
-		require.Zero(t, r.code, r)
-		return r.stdout
-	}
+	cli := func(persona string, args ...string) result { t.Helper(); return d.as(t, persona).command(t, args...) }
+	ok := func(args ...string) string { t.Helper(); return d.as(t, "admin").succeed(t, args...) }
 	versions := func(projection string) (b rebuildView) {
 		t.Helper()
 		require.NoError(t, json.Unmarshal([]byte(ok("projections", "versions", projection, "--json")), &b))

@@ -96,7 +96,7 @@ func runHints(t *testing.T, d *dev, printed string) {
 func traceSamples(t *testing.T, d *dev) {
 	t.Helper()
 	trace := func(args ...string) result {
-		return command(t, []string{"BACKBONE_SERVER=" + d.HTTP, "BACKBONE_TOKEN=" + d.Tokens["auditor"]}, append([]string{"trace"}, args...)...)
+		return d.as(t, "auditor").command(t, append([]string{"trace"}, args...)...)
 	}
 	r := trace("--legal-entity", "DEMF", "SL-2026-000001")
 	require.Zero(t, r.code, r)

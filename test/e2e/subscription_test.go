@@ -146,7 +146,6 @@ func TestSubscriptions(t *testing.T) {
 	require.NoError(t, admin.want(http.StatusOK, &state, "GET", at, ""))
 	require.Equal(t, []int{1, 1, 0}, []int{state.Parked, state.Waiting, state.InFlight})
 
-	env := func(c client) []string { return []string{"BACKBONE_SERVER=" + d.HTTP, "BACKBONE_TOKEN=" + c.token} }
 	for _, try := range []struct {
 		want string
 		args []string
@@ -156,12 +155,12 @@ func TestSubscriptions(t *testing.T) {
 		{"machine.closed", []string{"parked", "machines", "--groups"}},
 		{"The machine is closed.", []string{"parked", "machines"}},
 	} {
-		r := command(t, env(admin), append([]string{"subscriptions"}, try.args...)...)
+		r := admin.command(t, append([]string{"subscriptions"}, try.args...)...)
 		require.Zero(t, r.code, r.stderr)
 		require.Contains(t, r.stdout, try.want)
 	}
 	for _, args := range [][]string{{"deadletters", "--kind", "subscription"}, {"deadletters", "--name", "machines", "--json"}} {
-		r := command(t, env(admin), args...)
+		r := admin.command(t, args...)
 		require.Zero(t, r.code, r.stderr)
 		require.Contains(t, r.stdout, "machine.closed")
 	}
@@ -175,13 +174,13 @@ func TestSubscriptions(t *testing.T) {
 	require.Empty(t, parked.Event, "an administrator reads no events")
 	require.NoError(t, module.want(http.StatusOK, &parked, "GET", at+"/parked/"+id, ""))
 	require.NotEmpty(t, parked.Event)
-	require.Contains(t, command(t, env(admin), "subscriptions", "replay", "machines", "--all", "--code", "machine.closed").stdout, "1 message queued for delivery again.")
+	require.Contains(t, admin.command(t, "subscriptions", "replay", "machines", "--all", "--code", "machine.closed").stdout, "1 message queued for delivery again.")
 	both := poll("?wait_ms=20000")
 	require.Len(t, both.Events, 2, "in order again")
 	require.Equal(t, id, both.Events[0].ID)
 	nack(both.ids(), "park")
 	refused(admin, "subscription.reason_missing", "POST", at+"/parked/discard", `{"all":true}`)
-	require.Contains(t, command(t, env(admin), "subscriptions", "discard", "machines", "--all", "--reason", "Serviced by hand").stdout, "2 messages")
+	require.Contains(t, admin.command(t, "subscriptions", "discard", "machines", "--all", "--reason", "Serviced by hand").stdout, "2 messages")
 	var decisions struct {
 		Decisions []struct{ Action, Actor, Reason string }
 	}

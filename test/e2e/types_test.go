@@ -18,7 +18,7 @@ func TestTypesCommand(t *testing.T) {
 	d := sharedDev(t)
 	newEntity(t, d, entity)
 	types := func(persona string, args ...string) result {
-		return command(t, []string{"BACKBONE_SERVER=" + d.HTTP, "BACKBONE_TOKEN=" + d.Tokens[persona]}, append([]string{"types"}, args...)...)
+		return d.as(t, persona).command(t, append([]string{"types"}, args...)...)
 	}
 	dir := t.TempDir()
 	file := func(version int, schema string) string {

@@ -37,7 +37,7 @@ func TestUpcasters(t *testing.T) {
 	newEntity(t, d, entity)
 	module, auditor := d.as(t, "module"), d.as(t, "auditor")
 	types := func(persona string, args ...string) result {
-		return command(t, []string{"BACKBONE_SERVER=" + d.HTTP, "BACKBONE_TOKEN=" + d.Tokens[persona]}, append([]string{"types"}, args...)...)
+		return d.as(t, persona).command(t, append([]string{"types"}, args...)...)
 	}
 	dir := t.TempDir()
 	file := func(version int, schema, upcasters string) {
@@ -146,7 +146,7 @@ func TestUpcasters(t *testing.T) {
 		if raw {
 			args = append(args, "--raw")
 		}
-		exported := command(t, []string{"BACKBONE_SERVER=" + d.HTTP, "BACKBONE_TOKEN=" + d.Tokens["auditor"]}, args...)
+		exported := d.as(t, "auditor").command(t, args...)
 		require.Zero(t, exported.code, exported)
 		var lines []eventView
 		for _, line := range strings.Split(strings.TrimSpace(exported.stdout), "\n") {

@@ -59,12 +59,7 @@ func TestDrillUpgradeOfVersionsAndDeadLetters(t *testing.T) {
 	ctx := t.Context()
 	d := startOn(t, copyOfBooks(t), recoveryStart)
 	registerMachines(t, d)
-	cli := func(d *dev, args ...string) string {
-		t.Helper()
-		r := command(t, []string{"BACKBONE_SERVER=" + d.HTTP, "BACKBONE_TOKEN=" + d.Tokens["admin"]}, args...)
-		require.Zero(t, r.code, r)
-		return r.stdout
-	}
+	cli := func(d *dev, args ...string) string { t.Helper(); return d.as(t, "admin").succeed(t, args...) }
 	cli(d, "projections", "rebuild", "gl.ledger", "--switch", "--wait")
 	cli(d, "projections", "rebuild", "ap.open-items", "--wait")
 	own := filepath.Join(t.TempDir(), "serviced.json")

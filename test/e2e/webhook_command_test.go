@@ -24,7 +24,7 @@ func TestWebhooksCommand(t *testing.T) {
 	require.NoError(t, admin.want(201, nil, "POST", "/api/admin/legal-entities", `{"code":"FRMF","name":"Manufacturing France","time_zone":"Europe/Paris"}`))
 	i.machines(t, anonymous.server)
 	webhooks := func(as string, args ...string) result {
-		return command(t, []string{"BACKBONE_SERVER=" + anonymous.server, "BACKBONE_TOKEN=" + as}, append([]string{"webhooks"}, args...)...)
+		return anonymous.as(as).command(t, append([]string{"webhooks"}, args...)...)
 	}
 	works := func(r result, patterns ...string) string {
 		t.Helper()
