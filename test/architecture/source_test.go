@@ -11,6 +11,7 @@ import (
 	"path"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -40,9 +41,11 @@ func (s source) isTest() bool {
 
 var generatedLine = regexp.MustCompile(`(?m)^// Code generated .* DO NOT EDIT\.$`)
 
-// readSources finds the sources of the repository, without what is built or
-// belongs to tools.
-func readSources(t *testing.T) []source {
+// readSources reads the sources of the repository, without build output and folders of tools.
+func readSources(t *testing.T) []source { return readFiles(t, ".go", ".sql", ".rego", ".sh") }
+
+// readFiles reads the files with the extensions.
+func readFiles(t *testing.T, extensions ...string) []source {
 	t.Helper()
 	root := testkit.RepoRoot(t)
 	var out []source
@@ -61,9 +64,7 @@ func readSources(t *testing.T) []source {
 			}
 			return nil
 		}
-		switch path.Ext(name) {
-		case ".go", ".sql", ".rego", ".sh":
-		default:
+		if !slices.Contains(extensions, path.Ext(name)) {
 			return nil
 		}
 		content, err := os.ReadFile(full)
@@ -108,7 +109,7 @@ func readGoFiles(t *testing.T) []goFile {
 // parse returns the syntax tree of a Go file, nil if it does not parse.
 func (s source) parse() (*token.FileSet, *ast.File) {
 	positions := token.NewFileSet()
-	file, err := parser.ParseFile(positions, s.path, s.content, parser.SkipObjectResolution)
+	file, err := parser.ParseFile(positions, s.path, s.content, parser.ParseComments|parser.SkipObjectResolution)
 	if err != nil {
 		return positions, nil
 	}
