@@ -26,13 +26,14 @@ import (
 	"github.com/erpbackbone/backbone/adapters/kmsd"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/test/conformance"
+	"github.com/erpbackbone/backbone/test/testkit"
 )
 
 // serverFixture is a server on a folder, and the means to call it.
 type serverFixture struct {
 	*kmsd.Server
 	folder string
-	clock  *conformance.Clock
+	clock  *testkit.Clock
 	audit  *lines
 }
 

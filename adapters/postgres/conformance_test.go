@@ -29,7 +29,7 @@ func TestConformance(t *testing.T) {
 func runConformance(t *testing.T, keyStore func(t *testing.T, dsn string) (keysDSN string)) {
 	t.Helper()
 	var keysDSN string // of the newest store; the suite makes one after another
-	conformance.RunEventStore(t, conformance.Harness{
+	conformance.RunEventStore(t, conformance.EventStoreHarness{
 		New: func(t *testing.T, clock ports.Clock) conformance.Store {
 			dsn := pgtest.Database(t)
 			keysDSN = keyStore(t, dsn)
@@ -39,7 +39,7 @@ func runConformance(t *testing.T, keyStore func(t *testing.T, dsn string) (keysD
 				GRANT SELECT, INSERT, UPDATE ON conformance.rows TO backbone_app`)
 			return pgtest.Combine(pgtest.Open(t, dsn, pgtest.WithClock(clock), pgtest.WithKeyStore(keysDSN)))
 		},
-		Keys: func(t *testing.T, _ conformance.Store) conformance.Keys {
+		Keys: func(t *testing.T, _ conformance.Store) *conformance.KeyRegister {
 			keys := pgtest.OpenKeys(t, keysDSN)
 			return conformance.NewKeyRegister(keys, keys.Rotation(), keys.Erasures())
 		},

@@ -445,7 +445,8 @@ func (r *rotationFixture) ScheduleDeletion(_ context.Context, keyID string, days
 
 // advance advances the clock, and the key service destroys the keys that are due.
 func (r *rotationFixture) advance(d time.Duration) {
-	now := r.clock.Advance(d)
+	r.clock.Advance(d)
+	now := r.clock.Now()
 	for _, k := range r.keys {
 		if k.State == ports.KeyPendingDeletion && !now.Before(k.DeletionAt) {
 			k.deleted = true

@@ -434,13 +434,13 @@ func TestPoll_FiltersAgreeWithModel(t *testing.T) {
 		}
 		f := subscription.Filter{
 			LegalEntities: some("legal entities", "AA", "BB"), Modules: some("modules", "conformance", "other"),
-			StreamTypes: some("stream types", "desk", "case"), EventTypes: some("event types", "conformance.desk.opened"),
+			StreamTypes: some("stream types", "ticket", "case"), EventTypes: some("event types", "conformance.ticket.opened"),
 			Predicate: rapid.SampledFrom([]*event.Predicate{nil, nil, predicate, nothing}).Draw(t, "predicate"),
 		}
 		by := rapid.SampledFrom([]string{subscription.PerLegalEntity, subscription.PerStream, subscription.NoOrder}).Draw(t, "by")
 		c.Subscribe(t, "s", subscription.Settings{PartitionBy: by}, f)
 		passes := len(f.Modules) == 0 || slices.Contains(f.Modules, "conformance")
-		passes = passes && (len(f.StreamTypes) == 0 || slices.Contains(f.StreamTypes, "desk")) && f.Predicate != nothing
+		passes = passes && (len(f.StreamTypes) == 0 || slices.Contains(f.StreamTypes, "ticket")) && f.Predicate != nothing
 		var want, got []event.ID
 		for range rapid.IntRange(1, 6).Draw(t, "rounds") {
 			for i, code := range []string{"AA", "BB"} {

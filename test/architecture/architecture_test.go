@@ -10,7 +10,7 @@ import (
 	"github.com/erpbackbone/backbone/test/testkit"
 )
 
-// topLevelFolders are fixed by the product's owner.
+// topLevelFolders are fixed by the owner of the product.
 var topLevelFolders = map[string]bool{
 	"domain": true, "application": true, "ports": true, "adapters": true, "modules": true,
 	"sql": true, "cmd": true, "configs": true, "test": true, "docs": true,
@@ -25,6 +25,7 @@ func report(t *testing.T, findings []string, rule string) {
 	require.Empty(t, strings.Join(findings, "\n"), rule)
 }
 
+// TestTopLevelFolders keeps the fixed set of folders, so that a reader knows where to look.
 func TestTopLevelFolders(t *testing.T) {
 	t.Parallel()
 	entries, err := os.ReadDir(testkit.RepoRoot(t))
@@ -38,25 +39,21 @@ func TestTopLevelFolders(t *testing.T) {
 	}
 }
 
-func TestImportsFollowTheTable(t *testing.T) {
+// TestImports holds imports against the table of layers: dependencies point inwards, to the
+// domain, so that an adapter can be replaced without changes elsewhere.
+func TestImports(t *testing.T) {
 	t.Parallel()
 	var findings []string
-	for _, s := range readSources(t) {
-		if !s.isGo() {
-			continue
-		}
-		_, file := s.parse()
-		if file == nil {
-			continue
-		}
-		for _, finding := range importViolations(s.folder(), s.isTest(), importPaths(file)) {
+	for _, s := range readGoFiles(t) {
+		for _, finding := range importViolations(s.folder(), s.isTest(), importPaths(s.file)) {
 			findings = append(findings, violation(s.path, 1, "%s", finding))
 		}
 	}
 	report(t, findings, "imports against the layers")
 }
 
-func TestFilesStayReadable(t *testing.T) {
+// TestFileLength limits the length of a file, since a longer one hardly holds one concept.
+func TestFileLength(t *testing.T) {
 	t.Parallel()
 	var findings []string
 	for _, s := range readSources(t) {
@@ -67,37 +64,33 @@ func TestFilesStayReadable(t *testing.T) {
 	report(t, findings, "files too long")
 }
 
-func TestTestsDoNotSleep(t *testing.T) {
+// TestNoSleepInTests forbids time.Sleep in tests: a sleep is too short on a busy machine and too
+// long on an idle one.
+func TestNoSleepInTests(t *testing.T) {
 	t.Parallel()
 	var findings []string
-	for _, s := range readSources(t) {
-		if !s.isGo() || !s.isTest() && !strings.HasPrefix(s.path, "test/") {
+	for _, s := range readGoFiles(t) {
+		if !s.isTest() && !strings.HasPrefix(s.path, "test/") {
 			continue
 		}
-		positions, file := s.parse()
-		if file == nil {
-			continue
-		}
-		for _, line := range callsTo(positions, file, "time", "Sleep") {
+		for _, line := range callsTo(s.positions, s.file, "time", "Sleep") {
 			findings = append(findings, violation(s.path, line, "wait on a condition instead (testkit.Eventually)"))
 		}
 	}
 	report(t, findings, "sleeping in tests")
 }
 
-func TestMoneyIsNeverABinaryFraction(t *testing.T) {
+// TestNoFloats forbids floats in the domain and in modules but for measurements, since a binary
+// fraction cannot represent an amount such as 0.10 exactly.
+func TestNoFloats(t *testing.T) {
 	t.Parallel()
 	var findings []string
-	for _, s := range readSources(t) {
+	for _, s := range readGoFiles(t) {
 		inside := strings.HasPrefix(s.path, "domain/") || strings.HasPrefix(s.path, "modules/")
-		if !s.isGo() || !inside || s.isTest() || s.generated {
+		if !inside || s.isTest() || s.generated {
 			continue
 		}
-		positions, file := s.parse()
-		if file == nil {
-			continue
-		}
-		for _, line := range floats(positions, file) {
+		for _, line := range floats(s.positions, s.file) {
 			findings = append(findings, violation(s.path, line, "use domain/money; only names with seconds, perSecond, millis or ratio may be floats"))
 		}
 	}

@@ -1,5 +1,5 @@
-// Package architecture holds the tests that keep the house in order: what may
-// import what, which top-level folders there are, and a few habits that a reader
-// relies on everywhere. They read the sources with the standard library only, so
-// they also work while packages are missing or do not compile.
+// Package architecture holds the rules of the repository as tests: what may import what, which
+// library belongs to which package, which top-level folders there are, how large a file and a
+// store object may be, and which habits a reader may rely on. The rules parse the sources
+// without type-checking them, so that they also work while packages do not compile.
 package architecture

@@ -8,8 +8,8 @@ import (
 
 const module = "github.com/erpbackbone/backbone/"
 
-// domainOrder is the order inside domain: a package may import those of its own
-// or of a lower rank. Packages that are not listed are free.
+// domainOrder is the order inside domain: a package may import packages of the same
+// or a lower rank. Packages that are not listed are free.
 var domainOrder = map[string]int{
 	"domain/fault":       0,
 	"domain/money":       1,
@@ -21,15 +21,15 @@ var domainOrder = map[string]int{
 	"domain/intent":      4,
 }
 
-// layer is one row of the import table: what the packages below a folder may
-// import of this repository and of others. Test files are free.
+// layer is one row of the import table: which packages of this repository, and which
+// libraries, the packages below a folder may import. Test files are free.
 type layer struct {
-	folder    string   // "*" stands for one path element
-	internal  []string // "{1}" stands for what the first "*" of the folder matched
+	folder    string   // "*" matches one path element
+	internal  []string // "{1}" is the match of the first "*" of the folder
 	libraries []string // prefixes; nil: none, "": all
 }
 
-// layers are looked up in order, the first that fits decides.
+// layers are looked up in order; the first match decides.
 var layers = []layer{
 	{"domain/money/", []string{"domain/"}, []string{"github.com/cockroachdb/apd/"}},
 	// Business keys are compared in Unicode's compatibility form: tables, no I/O.
@@ -136,8 +136,8 @@ func orderViolation(pkg, imported string) string {
 	return ""
 }
 
-// matchFolder tells whether a package is the folder of a pattern, or, when the
-// pattern ends in a slash, lies below it; it returns what the stars matched.
+// matchFolder reports whether a package is the folder of a pattern, or, when the
+// pattern ends in a slash, lies below it; it returns the matches of the stars.
 func matchFolder(pattern, pkg string) (elements []string, ok bool) {
 	if pattern == "" {
 		return nil, true
@@ -159,8 +159,8 @@ func matchFolder(pattern, pkg string) (elements []string, ok bool) {
 	return elements, true
 }
 
-// isStandard tells the standard library by its import paths, which have no dot in
-// the first element.
+// isStandard reports whether a path is of the standard library, whose first element has no
+// dot.
 func isStandard(path string) bool {
 	first, _, _ := strings.Cut(path, "/")
 	return !strings.Contains(first, ".")

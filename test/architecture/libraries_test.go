@@ -58,7 +58,7 @@ var confined = []struct {
 	{"pgregory.net/rapid", nil},
 }
 
-// confinedTo finds the room of a library; found is false for one that has none.
+// confinedTo returns the packages that may import a library.
 func confinedTo(path string) (in []string, found bool) {
 	for _, c := range confined {
 		if path == strings.TrimSuffix(c.library, "/") || strings.HasPrefix(path, c.library) {
@@ -68,23 +68,16 @@ func confinedTo(path string) (in []string, found bool) {
 	return nil, false
 }
 
-// TestEveryLibraryHasItsRoom looks at what is imported and at what go.mod requires
-// directly. A library without a room, a room without its library, and a room that is
-// larger than its use are findings.
-func TestEveryLibraryHasItsRoom(t *testing.T) {
+// TestLibraries holds imports and the direct requirements of go.mod against the table of
+// libraries: a library without an entry, an entry without imports, and an entry that names an
+// unused package are findings.
+func TestLibraries(t *testing.T) {
 	t.Parallel()
 	imported := map[string]bool{}
 	used := map[string]bool{} // library and room
 	var findings []string
-	for _, s := range readSources(t) {
-		if !s.isGo() {
-			continue
-		}
-		_, file := s.parse()
-		if file == nil {
-			continue
-		}
-		for _, path := range importPaths(file) {
+	for _, s := range readGoFiles(t) {
+		for _, path := range importPaths(s.file) {
 			if isStandard(path) || strings.HasPrefix(path, module) {
 				continue
 			}

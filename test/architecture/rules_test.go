@@ -6,8 +6,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The rules themselves, tried on imports that are right and wrong.
-func TestImportRules(t *testing.T) {
+// TestImportViolations checks the import rule itself on allowed and forbidden imports.
+func TestImportViolations(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		pkg, path string
@@ -93,7 +93,8 @@ func TestImportRules(t *testing.T) {
 	require.Empty(t, importViolations("domain/event", true, []string{"github.com/stretchr/testify/require"}), "tests are free")
 }
 
-func TestSourceRules(t *testing.T) {
+// TestSyntaxRules checks the rules about floats, calls and lengths themselves.
+func TestSyntaxRules(t *testing.T) {
 	t.Parallel()
 	s := source{path: "modules/x/domain/a.go", content: []byte(`package a
 

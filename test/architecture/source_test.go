@@ -11,6 +11,7 @@ import (
 	"path"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -32,7 +33,7 @@ type source struct {
 func (s source) folder() string { return path.Dir(s.path) }
 func (s source) isGo() bool     { return strings.HasSuffix(s.path, ".go") }
 
-// isTest tells code that only tests run.
+// isTest reports whether only tests run the code.
 func (s source) isTest() bool {
 	return strings.HasSuffix(s.path, "_test.go") || strings.HasPrefix(s.path, "adapters/postgres/internal/pgtest/") ||
 		strings.HasPrefix(s.path, "test/") && !strings.HasPrefix(s.path, "test/testkit/")
@@ -40,9 +41,11 @@ func (s source) isTest() bool {
 
 var generatedLine = regexp.MustCompile(`(?m)^// Code generated .* DO NOT EDIT\.$`)
 
-// readSources finds the sources of the repository, without what is built or
-// belongs to tools.
-func readSources(t *testing.T) []source {
+// readSources reads the sources of the repository, without build output and folders of tools.
+func readSources(t *testing.T) []source { return readFiles(t, ".go", ".sql", ".rego", ".sh") }
+
+// readFiles reads the files with the extensions.
+func readFiles(t *testing.T, extensions ...string) []source {
 	t.Helper()
 	root := testkit.RepoRoot(t)
 	var out []source
@@ -61,9 +64,7 @@ func readSources(t *testing.T) []source {
 			}
 			return nil
 		}
-		switch path.Ext(name) {
-		case ".go", ".sql", ".rego", ".sh":
-		default:
+		if !slices.Contains(extensions, path.Ext(name)) {
 			return nil
 		}
 		content, err := os.ReadFile(full)
@@ -82,11 +83,33 @@ func readSources(t *testing.T) []source {
 	return out
 }
 
-// parse gives the syntax tree of a Go file; a file that does not parse is the
-// compiler's to report.
+// goFile is a Go source with its syntax tree.
+type goFile struct {
+	source
+	positions *token.FileSet
+	file      *ast.File
+}
+
+// readGoFiles parses the Go sources of the repository. It leaves out files that do not parse,
+// which the compiler reports.
+func readGoFiles(t *testing.T) []goFile {
+	t.Helper()
+	var out []goFile
+	for _, s := range readSources(t) {
+		if !s.isGo() {
+			continue
+		}
+		if positions, file := s.parse(); file != nil {
+			out = append(out, goFile{s, positions, file})
+		}
+	}
+	return out
+}
+
+// parse returns the syntax tree of a Go file, nil if it does not parse.
 func (s source) parse() (*token.FileSet, *ast.File) {
 	positions := token.NewFileSet()
-	file, err := parser.ParseFile(positions, s.path, s.content, parser.SkipObjectResolution)
+	file, err := parser.ParseFile(positions, s.path, s.content, parser.ParseComments|parser.SkipObjectResolution)
 	if err != nil {
 		return positions, nil
 	}

@@ -10,9 +10,9 @@ import (
 	"github.com/erpbackbone/backbone/test/testkit"
 )
 
-// TestProgramLinksNoHeavyLibrary keeps libraries out of the program that were measured
-// and dropped: each cost more to build or to link than what it was there for.
-func TestProgramLinksNoHeavyLibrary(t *testing.T) {
+// TestHeavyLibraries keeps libraries out of the program that were measured and dropped: each
+// cost more to build or to link than its use was worth.
+func TestHeavyLibraries(t *testing.T) {
 	t.Parallel()
 	list := exec.Command("go", "list", "-deps", "./cmd/backbone")
 	list.Dir = testkit.RepoRoot(t)

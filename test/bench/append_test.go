@@ -25,7 +25,7 @@ const (
 	batchEvents   = 100
 )
 
-// engine is the append engine on a database of its own.
+// engine is the append engine on a new database.
 type engine struct {
 	store    *postgres.Database
 	entities []ports.LegalEntity
@@ -52,7 +52,7 @@ func openEngine(t *testing.T, superuserDSN string, entities int) *engine {
 	return e
 }
 
-// measure appends requests of so many events, spread over the first partitions.
+// measure appends requests of the given number of events to the first partitions in turn.
 func (e *engine) measure(t *testing.T, callers, events, partitions int) func(time.Duration) sample {
 	return func(period time.Duration) sample {
 		return drive(t, callers, period, func(ctx context.Context, caller int) (int, error) {

@@ -127,7 +127,7 @@ func (b *baseline) measureCeiling(t *testing.T, period time.Duration) sample {
 	return s
 }
 
-// binaryFormat says that all parameters are binary.
+// binaryFormat declares all parameters as binary.
 var binaryFormat = []int16{1}
 
 func (b *baseline) encodeBatch(sequence *int64) [][][]byte {
@@ -149,8 +149,8 @@ func (b *baseline) encodeBatch(sequence *int64) [][][]byte {
 	return out
 }
 
-// measureSingles writes one event per transaction from many connections, as the
-// textbook has it: lock the head, read the last event, insert, commit. It takes
+// measureSingles writes one event per transaction from many connections, as a
+// simple implementation does: lock the head, read the last event, insert, commit. It takes
 // two round trips, as few as the engine: the number is known only under the lock.
 func (b *baseline) measureSingles(t *testing.T, period time.Duration) sample {
 	t.Helper()

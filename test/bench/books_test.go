@@ -26,7 +26,7 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// booksCopies is into how many legal entities the events of the first one are dealt.
+// booksCopies is how many legal entities share the events of the first one.
 const booksCopies = 8
 
 // bookFixtures makes the books when the first section needs them, and keeps them for the
@@ -39,7 +39,7 @@ type bookFixtures struct {
 	run     *node
 }
 
-// node is a server that does all its work, projections too.
+// node is a server with projections.
 type node struct {
 	server  *wire.Server
 	address string
@@ -71,10 +71,9 @@ func (s *statementCounter) TraceBatchQuery(context.Context, *pgx.Conn, pgx.Trace
 // TraceBatchEnd implements pgx.BatchTracer.
 func (*statementCounter) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData) {}
 
-// books are the events of business transactions, invoices that are submitted, approved
-// and posted: intentEntity has them as they were
-// decided, and booksCopies other legal entities have an equal part of them each, one
-// part after the other. No node works them until one is asked for.
+// books are the events of business transactions, invoices that are submitted, approved and
+// posted: intentEntity has all of them, and booksCopies other legal entities have one equal
+// part each. No node reads them before the first call of node.
 type books struct {
 	dsn    string
 	server *wire.Server
@@ -134,7 +133,7 @@ func (s *bookFixtures) books(t *testing.T) *books {
 	return b
 }
 
-// distribute copies the events of the first legal entity into the others.
+// distribute copies a part of the events of the first legal entity into each other one.
 func (b *books) distribute(t *testing.T) {
 	t.Helper()
 	ctx, app := t.Context(), b.server.App
@@ -169,8 +168,8 @@ func (b *books) distribute(t *testing.T) {
 	}
 }
 
-// node runs one that works the books until the report ends, and waits until its
-// projections have read them.
+// node starts a node that runs until the report ends, and waits until its projections have
+// read the books.
 func (s *bookFixtures) node(t *testing.T) *node {
 	t.Helper()
 	b := s.books(t)
@@ -185,7 +184,7 @@ func (s *bookFixtures) node(t *testing.T) *node {
 	return s.run
 }
 
-// awaitCaughtUp waits until the node's projections have read all there is.
+// awaitCaughtUp waits until the projections of the node have read all events.
 func (s *bookFixtures) awaitCaughtUp(t *testing.T) {
 	t.Helper()
 	app := s.run.server.App

@@ -26,10 +26,10 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// manyProjections catch up side by side.
+// manyProjections is how many projections catch up concurrently.
 const manyProjections = 8
 
-// fixedHeads is a log that does not grow, of the partitions that are asked about.
+// fixedHeads are the heads of partitions that do not grow.
 type fixedHeads map[event.PartitionID]ports.Head
 
 // Heads implements projector.Heads.
@@ -89,9 +89,9 @@ type catchUpFixture struct {
 	made int
 }
 
-// variant lets so many projections catch up with the partitions, again and again until
-// the period is over: each time under new names, under leases, with a node's settings
-// and with the tables of the read models empty. Emptying them does not count.
+// variant lets projections catch up with the partitions repeatedly until the period is over:
+// each time under new names, under leases, with the settings of a node and with empty read
+// models. Emptying them does not count.
 func (c *catchUpFixture) variant(name string, h ports.ProjectionHandler, types []string, count int, partitions ...partition) *variant {
 	return &variant{name: name, measure: func(period time.Duration) (s sample) {
 		for s.elapsed < period {
@@ -141,8 +141,7 @@ func (c *catchUpFixture) catchUp(name string, h ports.ProjectionHandler, types [
 	return s
 }
 
-// reading reads a partition as a projection does, a page at a time, and does nothing
-// with it.
+// reading reads a partition page by page as a projection does, without a handler.
 func (c *catchUpFixture) reading(name string, page int, p partition) *variant {
 	return &variant{name: name, measure: func(period time.Duration) sample {
 		after := 0
@@ -176,8 +175,8 @@ func (b *books) countOf(t *testing.T, types []string) (n int) {
 	return n
 }
 
-// reportProjections measures how fast projections catch up with a log that is there:
-// real ones on the events of real transactions, and one that does nothing.
+// reportProjections measures how fast projections catch up with an existing log: those of the
+// modules on the events of business transactions, and one with a handler that does nothing.
 func reportProjections(t *testing.T, o options, s *bookFixtures, figures *table) {
 	c := &catchUpFixture{books: s.books(t), t: t}
 	batch := configs.Default().Projector.Batch

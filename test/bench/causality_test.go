@@ -27,8 +27,8 @@ const (
 	farPage    = 10_000
 )
 
-// causalChain are chains of events, each caused by the one before, that are written link
-// by link while the store is filled, so that they lie scattered.
+// causalChain are chains of events, each caused by the one before. They are written link by
+// link while the store is filled, so that they lie scattered.
 type causalChain struct {
 	mu    sync.Mutex
 	ends  []event.ID // of each chain

@@ -23,8 +23,8 @@ import (
 const logName = "bench.example.org"
 
 // serve runs the real server in this process. The load generator shares the
-// processors with it in any case; in one process a profile shows both. Without
-// projections nothing reads what is written but those who ask.
+// processors with it in any case; in one process a profile has both. Without
+// projections only clients read the events.
 func serve(t *testing.T, dsn string, projections bool) (server *wire.Server, address string) {
 	t.Helper()
 	server, address, stop := startNode(t, dsn, projections, func(*configs.Config, *wire.Options) {})
@@ -32,7 +32,7 @@ func serve(t *testing.T, dsn string, projections bool) (server *wire.Server, add
 	return server, address
 }
 
-// startNode is serve with another configuration. The node runs until it is stopped.
+// startNode starts a server with another configuration, which runs until it is stopped.
 func startNode(t *testing.T, dsn string, projections bool, configure func(*configs.Config, *wire.Options)) (server *wire.Server, address string, stop func()) {
 	t.Helper()
 	config := configs.Default()
@@ -61,8 +61,8 @@ func startNode(t *testing.T, dsn string, projections bool, configure func(*confi
 }
 
 // client is one keep-alive connection, opened when it is first used: the server
-// closes those on which nothing is asked. It does as little as HTTP allows, because
-// what it uses is taken from the server.
+// closes idle connections. The client does as little as HTTP allows, since it shares the
+// processors with the server.
 type client struct {
 	address, token string
 	conn           net.Conn
@@ -88,7 +88,7 @@ func newClients(t *testing.T, n int, address, token string) []*client {
 	return out
 }
 
-// send asks and reads the whole answer, which is valid until the next send.
+// send sends a request and reads the whole answer, which is valid until the next send.
 func (c *client) send(method, path, idempotencyKey string, body []byte) (status int, answer []byte, err error) {
 	if c.conn == nil {
 		if c.conn, err = net.Dial("tcp", c.address); err != nil {
@@ -118,7 +118,7 @@ func (c *client) send(method, path, idempotencyKey string, body []byte) (status 
 	return response.StatusCode, c.answer.Bytes(), err
 }
 
-// want is send that demands a status.
+// want sends a request and requires a status.
 func (c *client) want(status int, method, path, idempotencyKey string, body []byte) ([]byte, error) {
 	got, answer, err := c.send(method, path, idempotencyKey, body)
 	if err == nil && got != status {

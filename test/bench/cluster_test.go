@@ -23,8 +23,7 @@ import (
 	"github.com/erpbackbone/backbone/adapters/embeddedpg"
 )
 
-// startCluster starts a private cluster that keeps its promises: with fsync, as
-// `backbone dev` runs it.
+// startCluster starts a private, durable cluster: with fsync, as `backbone dev` runs it.
 func startCluster(t *testing.T, o options) *embeddedpg.Cluster {
 	t.Helper()
 	dir, err := os.MkdirTemp(o.dir, "backbone-bench-")
@@ -45,8 +44,8 @@ func startCluster(t *testing.T, o options) *embeddedpg.Cluster {
 	return cluster
 }
 
-// newDatabase makes an empty, migrated database that goes away with the test. It
-// gives the superuser's address.
+// newDatabase makes an empty, migrated database that is dropped with the test. It
+// returns the DSN of the superuser.
 func newDatabase(t *testing.T, cluster *embeddedpg.Cluster, name string, migrate func(ctx context.Context, dsn string) error) string {
 	t.Helper()
 	admin := cluster.SuperuserDSN("postgres")
@@ -163,7 +162,7 @@ type cpuSeconds struct{ process, postgres, machine float64 }
 // cpuMeter reads processor times: of this process, of PostgreSQL and of everything.
 type cpuMeter struct{ postmaster int }
 
-// newMeter finds the postmaster; without /proc the meter shows nothing.
+// newMeter finds the postmaster; without /proc the meter measures nothing.
 func newMeter(t *testing.T, cluster *embeddedpg.Cluster) cpuMeter {
 	t.Helper()
 	var backend int
@@ -224,7 +223,7 @@ func (m cpuMeter) read() cpuSeconds {
 	return e
 }
 
-// spent says who used the processors since.
+// spent reports the processor times since the last call.
 func (m cpuMeter) spent(since cpuSeconds, elapsed time.Duration) string {
 	now := m.read()
 	share := func(a, b float64) float64 { return 100 * (b - a) / elapsed.Seconds() }

@@ -15,7 +15,7 @@ import (
 )
 
 // reportConditions measures appends under a condition over one tag, each caller
-// with a tag of its own, against the same appends without it.
+// with another tag, against the same appends without it.
 func reportConditions(t *testing.T, o options, cluster *embeddedpg.Cluster, figures *table) {
 	dsn := newDatabase(t, cluster, "conditions", func(ctx context.Context, dsn string) error { return migrate.Run(ctx, dsn, nil) })
 	e := openEngine(t, dsn, 1)

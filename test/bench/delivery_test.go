@@ -31,8 +31,8 @@ import (
 // take from the call of the append to a waiting reader, at a steady 1,000
 // events/s over 4 legal entities: a live feed (in this process, without rendering and
 // network) and a projection's handler (inside its transaction), woken by NOTIFY and,
-// with NOTIFY blocked, by the poll of 500 ms alone; and what 50 feeds that are shown
-// everything cost those who append. The compared things take turns.
+// with NOTIFY blocked, by the poll of 500 ms alone; and what 50 feeds of all events cost
+// appends. The compared variants take turns.
 const (
 	deliveryRate     = 1000 // events/s
 	deliveryCallers  = 32
@@ -40,7 +40,7 @@ const (
 	manyFeeds        = 50
 )
 
-// arrivalTimes notes when events were appended and when they arrived.
+// arrivalTimes records when events were appended and when they arrived.
 type arrivalTimes struct {
 	mu        sync.Mutex
 	begun     map[event.ID]time.Time
@@ -108,9 +108,9 @@ type deliveryFixture struct {
 	engine *engine
 }
 
-// measureDelivery appends at the steady rate for the period while something receives, waits
-// until everything has arrived, and gives the latencies of arrival and of the appends.
-// Without a receiver nothing is waited for.
+// measureDelivery appends at the steady rate for the period while receive runs, waits until
+// all events have arrived, and returns the latencies of arrival and of the appends. Without a
+// receiver it does not wait.
 func (p *deliveryFixture) measureDelivery(period time.Duration, listen bool, receive func(ctx context.Context, w *subscriptions.HeadWatcher, a *arrivalTimes)) (arrived, appended sample) {
 	t, e := p.t, p.engine
 	t.Helper()
@@ -127,7 +127,7 @@ func (p *deliveryFixture) measureDelivery(period time.Duration, listen bool, rec
 		running.Go(func() { receive(ctx, w, a) })
 	}
 	pace := tokens(ctx, &running)
-	// Those who begin at the end of the log are there when a first event has arrived.
+	// Receivers that begin at the end of the log are ready when a first event has arrived.
 	require.Eventually(t, func() bool {
 		first := e.invoices.request(e.entities[0], 1)
 		a.sent(first.Events[0].ID)
@@ -165,8 +165,8 @@ func (p *deliveryFixture) measureDelivery(period time.Duration, listen bool, rec
 	return sample{count: len(a.latencies), elapsed: appended.elapsed, latencies: a.latencies}, appended
 }
 
-// tokens gives deliveryRate tokens a second until ctx ends, by the clock, so that a slow
-// tick is made up for.
+// tokens sends deliveryRate tokens a second until ctx ends. It counts by the clock, so that it
+// makes up for a slow tick.
 func tokens(ctx context.Context, running *sync.WaitGroup) <-chan struct{} {
 	pace := make(chan struct{}, deliveryRate)
 	running.Go(func() {
@@ -190,7 +190,7 @@ func tokens(ctx context.Context, running *sync.WaitGroup) <-chan struct{} {
 	return pace
 }
 
-// feeds follows everything with n feeds; the first one's arrivals count.
+// feeds follows all events with n feeds; the arrivals at the first one count.
 func (p *deliveryFixture) feeds(n int) func(context.Context, *subscriptions.HeadWatcher, *arrivalTimes) {
 	return func(ctx context.Context, w *subscriptions.HeadWatcher, a *arrivalTimes) {
 		reads := query.New(query.Config{Log: p.engine.store.Events, Directory: legalEntityStub{p.engine.store}, Cursors: query.NewCursorSealer([]byte("bench")), Clock: system.Clock{}})
@@ -216,7 +216,7 @@ func (p *deliveryFixture) feeds(n int) func(context.Context, *subscriptions.Head
 	}
 }
 
-// legalEntityStub gives the store's legal entities; feeds ask for no single one.
+// legalEntityStub lists the legal entities of the store; feeds read no single one.
 type legalEntityStub struct{ store *postgres.Database }
 
 // LegalEntities implements query.Directory.
@@ -229,7 +229,7 @@ func (legalEntityStub) LegalEntity(context.Context, string, string) (ports.Legal
 	return ports.LegalEntity{}, fmt.Errorf("not asked")
 }
 
-// projection works a projection under leases, as a node does.
+// projection runs a projection under leases, as a node does.
 func (p *deliveryFixture) projection(name string) func(context.Context, *subscriptions.HeadWatcher, *arrivalTimes) {
 	return func(ctx context.Context, w *subscriptions.HeadWatcher, a *arrivalTimes) {
 		runner, err := projections.New(projections.Config{
@@ -244,7 +244,7 @@ func (p *deliveryFixture) projection(name string) func(context.Context, *subscri
 	}
 }
 
-// reportDelivery measures how fast events reach those who wait for them.
+// reportDelivery measures how fast events reach waiting readers.
 func reportDelivery(t *testing.T, o options, cluster *embeddedpg.Cluster, figures *table) {
 	dsn := newDatabase(t, cluster, "delivery", func(ctx context.Context, dsn string) error { return migrate.Run(ctx, dsn, nil) })
 	p := &deliveryFixture{t: t, engine: openEngine(t, dsn, deliveryEntities)}

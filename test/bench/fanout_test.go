@@ -145,8 +145,8 @@ func (f *fanoutFixture) publish(servers int) sample {
 	return s
 }
 
-// encoding reads the books and writes the events as they are published, and nothing
-// else, with as many workers as a node publishes with.
+// encoding reads the books and encodes the events for publishing, without a broker, with as
+// many workers as a node has.
 func (f *fanoutFixture) encoding(period time.Duration) (s sample) {
 	t, app, c := f.t, f.server.App, configs.Default().NATS
 	for started := time.Now(); s.elapsed < period; s.elapsed = time.Since(started) {
@@ -162,11 +162,11 @@ func (f *fanoutFixture) encoding(period time.Duration) (s sample) {
 					if err != nil {
 						return err
 					}
-					shown, err := app.Upcaster.UpcastForDisplay(ctx, page)
+					upcast, err := app.Upcaster.UpcastForDisplay(ctx, page)
 					if err != nil {
 						return err
 					}
-					documents, err := httpapi.EncodeEvents(shown, nil, false)
+					documents, err := httpapi.EncodeEvents(upcast, nil, false)
 					if err != nil {
 						return err
 					}

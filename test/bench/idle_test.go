@@ -33,7 +33,7 @@ type idleUsage struct {
 	statements        float64 // per second
 }
 
-// reportIdle measures what subscriptions cost a node on which nothing happens: every
+// reportIdle measures what subscriptions cost an idle node: every
 // consumer polls over HTTP, waits as long as it may, and polls again. The consumers are
 // in this process, so their part of the waiting is in the node's share.
 func reportIdle(t *testing.T, o options, s *bookFixtures, figures *table) {
@@ -78,7 +78,7 @@ func reportIdle(t *testing.T, o options, s *bookFixtures, figures *table) {
 					return
 				}
 				if err == nil && countEvents(answer) > 0 {
-					err = errors.New("an idle subscription was handed an event")
+					err = errors.New("an idle subscription got an event")
 				}
 				if err != nil {
 					t.Errorf("consumer %d: %v", i, err)

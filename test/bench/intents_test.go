@@ -24,9 +24,9 @@ const (
 	intentEntity  = "USMF"
 )
 
-// reportIntents measures the whole way of a business transaction: HTTP, access,
-// schema, planning on folded state, policies, append, answer; with the projections
-// of accounts payable and the ledger running beside it.
+// reportIntents measures a business transaction from request to answer: HTTP, access,
+// schema, planning on folded state, policies, append; while the projections of accounts
+// payable and the ledger run.
 func reportIntents(t *testing.T, o options, cluster *embeddedpg.Cluster, figures *table) {
 	dsn := newDatabase(t, cluster, "intents", func(ctx context.Context, dsn string) error { return wire.Migrate(ctx, dsn, nil, modules.BuiltIn()...) })
 	server, address := serve(t, dsn, true)

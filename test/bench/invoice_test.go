@@ -18,7 +18,7 @@ const (
 	invoiceType = "ap.invoice.submitted"
 )
 
-// invoices makes submitted invoices, none like another, of about 1 KB.
+// invoices makes submitted invoices of about 1 KB, no two of them equal.
 type invoices struct {
 	ids    *system.IDs
 	number atomic.Int64
@@ -64,8 +64,8 @@ func appendDocument(dst []byte, n int64) []byte {
 	return append(dst, ']')
 }
 
-// prepare makes the n-th invoice ready for the store; everything that the caller
-// of the engine does before the lock.
+// prepare makes the n-th invoice ready for the store, with everything that a caller of the
+// engine does before the lock.
 func (i *invoices) prepare(le ports.LegalEntity, n int64, now time.Time) event.Prepared {
 	id := i.ids.NewID(now)
 	invoice, vendor := id.String(), vendorID(n)
@@ -101,8 +101,8 @@ func claim(e *event.Prepared, now time.Time) *ports.IdempotencyClaim {
 	}
 }
 
-// request is an append with everything on: an idempotency key and the demand that
-// none of the streams exists yet.
+// request is an append with an idempotency key and the demand that none of the streams
+// exists.
 func (i *invoices) request(le ports.LegalEntity, events int) ports.AppendRequest {
 	now := time.Now()
 	r := ports.AppendRequest{

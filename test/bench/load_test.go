@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// sample is what one measurement gave.
+// sample is the result of one measurement.
 type sample struct {
 	count     int // of what step counts
 	elapsed   time.Duration
@@ -27,8 +27,8 @@ func (s sample) rate() float64 { return float64(s.count) / s.elapsed.Seconds() }
 
 func (s sample) quantile(q float64) time.Duration { return quantile(s.latencies, q) }
 
-// drive lets callers repeat step, each one step at a time, for the period. A step
-// says how much it did. The first error ends it.
+// drive lets callers repeat step, each one step at a time, for the period. A step returns how
+// much it did. The first error ends the measurement.
 func drive(t *testing.T, callers int, period time.Duration, step func(ctx context.Context, caller int) (int, error)) sample {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -64,7 +64,7 @@ func drive(t *testing.T, callers int, period time.Duration, step func(ctx contex
 	running.Wait()
 	s := sample{elapsed: time.Since(started)}
 	for _, r := range results {
-		if !errors.Is(r.err, context.Canceled) { // who was cancelled is not the cause
+		if !errors.Is(r.err, context.Canceled) { // a cancelled caller is not the cause
 			require.NoError(t, r.err)
 		}
 		s.count += r.count
@@ -75,10 +75,10 @@ func drive(t *testing.T, callers int, period time.Duration, step func(ctx contex
 }
 
 // loadLabels mark the load generator in profiles:
-// go tool pprof -tagignore=load shows the server alone.
+// go tool pprof -tagignore=load reports the server alone.
 var loadLabels = pprof.Labels("side", "load")
 
-// variant is one of the things that are compared.
+// variant is one side of a comparison.
 type variant struct {
 	name    string
 	measure func(period time.Duration) sample
@@ -130,5 +130,5 @@ func (v *variant) latencies() []time.Duration {
 	return all
 }
 
-// printLine tells what goes on while it goes on.
+// printLine reports progress.
 func printLine(format string, args ...any) { fmt.Fprintf(os.Stderr, "  "+format+"\n", args...) }

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// options are what the environment says.
+// options are the settings of the environment.
 type options struct {
 	period  time.Duration // of one measurement
 	rounds  int

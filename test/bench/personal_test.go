@@ -62,7 +62,7 @@ func (o oneType) Manifest(context.Context, shredding.Kind, string, uint32) (*shr
 	return o.registered.Manifest, nil
 }
 
-// kmsCalls counts what reaches the key service.
+// kmsCalls counts the calls of the key service.
 type kmsCalls struct{ generates, unwraps, misses atomic.Int64 }
 
 func (*kmsCalls) CacheHits(int)       {}
@@ -154,7 +154,7 @@ func (p *sealingFixture) measure(t *testing.T) func(time.Duration) sample {
 }
 
 // reportPersonal measures what sealing costs an append: three sealed fields against
-// the same three in clear, and what a person costs whom this node does not know.
+// the same three in clear, and what a person costs whose keys the node has not cached.
 func reportPersonal(t *testing.T, o options, cluster *embeddedpg.Cluster, figures *table) {
 	dsn := newDatabase(t, cluster, "personal", func(ctx context.Context, dsn string) error { return migrate.Run(ctx, dsn, nil) })
 	e := openEngine(t, dsn, 1)
@@ -193,7 +193,7 @@ func reportPersonal(t *testing.T, o options, cluster *embeddedpg.Cluster, figure
 	})
 }
 
-// openKeys gives a key store with a KEK for the tenant of the benchmark, and data
+// openKeys returns a key store with a KEK for the tenant of the benchmark, and data
 // keys of a key server on loopback.
 func openKeys(t *testing.T, superuserDSN string) (*keystore.Store, ports.DataKeys) {
 	t.Helper()

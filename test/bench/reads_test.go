@@ -33,7 +33,7 @@ const (
 	largestDump  = 2_000_000 // events that are exported to a file, some 2 KB each
 )
 
-// readFixture is the store that is read, and what there is to be found in it.
+// readFixture is the store that is read, with the results that queries must find.
 type readFixture struct {
 	server  *wire.Server
 	entity  ports.LegalEntity
@@ -83,7 +83,7 @@ func reportReads(t *testing.T, o options, cluster *embeddedpg.Cluster, figures *
 	statements.write(t, "verify")
 }
 
-// size says what the events take on disk.
+// size reports the disk space of the events.
 func (l *readFixture) size(t *testing.T, dsn string, figures *table) {
 	t.Helper()
 	var bytes int64
@@ -270,7 +270,7 @@ func (l *readFixture) dump(t *testing.T, want verify.EntityReport, figures *tabl
 	figures.addText("Verify that file", "%s", perSecond(float64(report.Events)/time.Since(started).Seconds(), "events"))
 }
 
-// readChain reads the log as verification does and gives events per second.
+// readChain reads the log as verification does and returns events per second.
 func (l *readFixture) readChain(t *testing.T) float64 {
 	t.Helper()
 	started := time.Now()

@@ -28,7 +28,7 @@ type rebuildFixture struct {
 	invoices *invoices
 }
 
-// rebuildStatus is what the API says of a rebuild.
+// rebuildStatus is the answer of the API about a rebuild.
 type rebuildStatus struct {
 	Active   int   `json:"active"`
 	Dropping []int `json:"dropping"`
@@ -51,8 +51,8 @@ func (r *rebuildFixture) request(method, verb, body string) (s rebuildStatus) {
 	return s
 }
 
-// appendUntil appends invoices at the steady rate until finished says so, and gives the
-// appends' latencies.
+// appendUntil appends invoices at the steady rate until finished returns true, and returns the
+// latencies of the appends.
 func (r *rebuildFixture) appendUntil(finished func() bool) sample {
 	ctx, stop := context.WithCancel(r.t.Context())
 	var running sync.WaitGroup
@@ -83,14 +83,14 @@ func (r *rebuildFixture) appendUntil(finished func() bool) sample {
 	return s
 }
 
-// measureAppends appends for a while with no rebuild going on.
+// measureAppends appends without a rebuild.
 func (r *rebuildFixture) measureAppends(period time.Duration) sample {
 	started := time.Now()
 	return r.appendUntil(func() bool { return time.Since(started) >= period })
 }
 
-// measureDuringRebuild rebuilds once while events are appended: what it gives are the events that the
-// new version passed until it could be switched to, and the appends during the rebuild.
+// measureDuringRebuild rebuilds once while events are appended. It returns how many events the
+// new version read until it could be activated, and the appends during the rebuild.
 func (r *rebuildFixture) measureDuringRebuild() (passed, appended sample) {
 	var finished atomic.Bool
 	var running sync.WaitGroup
@@ -121,10 +121,10 @@ func (r *rebuildFixture) measureDuringRebuild() (passed, appended sample) {
 	return passed, appended
 }
 
-// dropVersion ends the rebuild and waits until nothing of it is left.
+// dropVersion ends the rebuild and waits until its rows are removed.
 func (r *rebuildFixture) dropVersion() {
 	s := r.request(http.MethodPost, "cancel", "")
-	// Removing little by little takes its time, which is not what is measured.
+	// Rows are removed in small steps; the time for it is not measured.
 	for _, version := range s.Dropping {
 		for _, table := range []string{"gl.journal_lines", "gl.journal_reversals", "gl.journals", "gl.accounts", "gl.ledgers"} {
 			execute(r.t, r.dsn, "DELETE FROM "+table+" WHERE version = "+strconv.Itoa(version))
@@ -133,7 +133,7 @@ func (r *rebuildFixture) dropVersion() {
 	require.Eventually(r.t, func() bool { return len(r.request(http.MethodGet, "rebuild", "").Dropping) == 0 }, time.Minute, 50*time.Millisecond)
 }
 
-// reportRebuild measures a rebuild beside the version that is shown.
+// reportRebuild measures a rebuild beside the active version.
 func reportRebuild(t *testing.T, o options, s *bookFixtures, figures *table) {
 	n := s.node(t)
 	b := s.books(t)
@@ -154,7 +154,7 @@ func reportRebuild(t *testing.T, o options, s *bookFixtures, figures *table) {
 	s.awaitCaughtUp(t)
 
 	during := &variant{samples: appends[1:]} // the first was the warming up
-	figures.addText("Rebuild of gl.ledger beside, while events are appended", "%s", perSecond(rebuild.rate(), "events"))
+	figures.addText("Rebuild of gl.ledger, while events are appended", "%s", perSecond(rebuild.rate(), "events"))
 	figures.addText("   events until it can be switched to, time", "%d, %.2f s", rebuild.samples[0].count, rebuild.samples[0].elapsed.Seconds())
 	figures.addText("   append rate without and with the rebuild", "%s, %s", perSecond(alone.rate(), "events"), perSecond(during.rate(), "events"))
 	without, with := alone.latencies(), during.latencies()

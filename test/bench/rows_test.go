@@ -40,7 +40,7 @@ func columns(specs ...string) []rawColumn {
 	return out
 }
 
-// rawTables are those of one event with everything on.
+// rawTables are the tables of one event with all side rows.
 var rawTables = []rawTable{
 	{"events", columns(
 		"partition_id int4", "sequence int8", "id uuid", "type text", "schema_version int4", "occurred_at timestamptz", "recorded_at timestamptz",
@@ -54,7 +54,7 @@ var rawTables = []rawTable{
 	{"idempotency_keys", columns("partition_id int4", "key text", "fingerprint bytea", "first_sequence int8", "event_count int4", "expires_at timestamptz")},
 }
 
-// rawRows gives an event's rows, in the order of rawTables.
+// rawRows returns the rows of an event, in the order of rawTables.
 func rawRows(e *event.Prepared, c *ports.IdempotencyClaim) [][][]any {
 	p, seq := int32(e.Partition), int64(e.Sequence)
 	keys := make([][]any, len(e.Keys))

@@ -15,7 +15,7 @@ import (
 	"github.com/erpbackbone/backbone/adapters/embeddedpg"
 )
 
-// statistics says where the time goes inside PostgreSQL, statement by statement.
+// statistics are the times of PostgreSQL by statement.
 // It is there only when profiles are wanted, since it costs a few percent.
 type statistics struct {
 	conn *pgx.Conn

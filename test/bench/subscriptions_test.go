@@ -25,7 +25,7 @@ import (
 // The events that one subscription catches up with, if the books have so many.
 const subscribedEvents = 10_000
 
-// polledBatch says what a poll brought: how many events, and the last one.
+// polledBatch is the number of events of a poll, and the last one.
 type polledBatch struct {
 	events   int
 	id       string
@@ -167,7 +167,7 @@ func (u *subscriptionFixture) once(consumers, limit int, order string, to func(c
 		taken.Add(int64(got.events))
 		return got.events, nil
 	})
-	require.EqualValues(t, u.count, taken.Load(), "events that were handed out once")
+	require.EqualValues(t, u.count, taken.Load(), "events that were delivered once")
 	s := sample{count: u.count}
 	finished.Range(func(_, at any) bool { s.elapsed = max(s.elapsed, at.(time.Duration)); return true })
 	require.NoError(t, service.Delete(t.Context(), subscriptions.Caller{Principal: u.owner}, sub.ID))

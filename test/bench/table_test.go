@@ -40,7 +40,7 @@ func (t *table) addRate(name string, value, ratio float64, to string, atLeast fl
 	})
 }
 
-// addComparison is events per second beside something else of the same run, without a target.
+// addComparison adds events per second relative to another figure of the run, without a target.
 func (t *table) addComparison(name string, value, ratio float64, to string) {
 	t.add(figure{name: name, value: perSecond(value, "events"), ratio: fmt.Sprintf("%.2f of %s", ratio, to)})
 }
@@ -74,7 +74,7 @@ func (t *table) print(w io.Writer) {
 	}
 }
 
-// perSecond writes a rate with its thousands apart.
+// perSecond writes a rate with separated thousands.
 func perSecond(rate float64, unit string) string {
 	text := strconv.FormatFloat(rate, 'f', 0, 64)
 	for i := len(text) - 3; i > 0; i -= 3 {

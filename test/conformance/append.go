@@ -16,24 +16,24 @@ import (
 )
 
 var appendPromises = []promise{
-	{"ABatchIsStoredInTheGivenOrder", batchOrder},
-	{"SequencesHaveNoGaps", noGaps},
-	{"TheReceiptSaysWhereEachEventWent", receipts},
-	{"EveryFieldComesBackAsItWasWritten", fieldsComeBack},
-	{"NilAndEmptyCollectionsAreTheSame", nilAndEmpty},
-	{"PayloadBytesComeBackVerbatim", payloadVerbatim},
-	{"ABatchOfOneHundredEventsIsOneUnit", hundred},
-	{"ABatchMayWriteSeveralStreams", severalStreams},
-	{"AnUnknownLegalEntityIsRefused", unknownPartition},
-	{"TwoLegalEntitiesAreIndependent", independentPartitions},
-	{"AnEventIDIsStoredOnce", eventIDOnce},
-	{"TheStoreKeepsNoReferenceToTheCallersSlices", noAliasing},
-	{"AReadersChangesDoNotReachTheStore", readersCopy},
-	{"ARequestWithoutEventsAndSideRowsWritesNothing", emptyRequest},
+	{"batch is stored in the given order", batchOrder},
+	{"sequences have no gaps", noGaps},
+	{"receipt names position of each event", receipts},
+	{"every field is read as written", fieldsComeBack},
+	{"nil and empty collections are equal", nilAndEmpty},
+	{"payload is read byte for byte", payloadVerbatim},
+	{"batch of 100 events is one unit", hundred},
+	{"batch writes several streams", severalStreams},
+	{"unknown legal entity is refused", unknownPartition},
+	{"two legal entities are independent", independentPartitions},
+	{"event id is stored once", eventIDOnce},
+	{"store keeps no reference to slices of the caller", noAliasing},
+	{"changes by a reader do not reach the store", readersCopy},
+	{"request without events and side rows writes nothing", emptyRequest},
 }
 
 func batchOrder(t *testing.T, s *suite) {
-	b := s.newBook(t)
+	b := s.newPartition(t)
 	b.write(t, b.event(s.opened, stream("1"), tagged("a")), b.event(s.changed, stream("1"), tagged("b")), b.event(s.closed, stream("1"), tagged("c")))
 	b.write(t, b.event(s.changed, stream("1"), tagged("d")), b.event(s.changed, stream("1"), tagged("e")))
 	require.Equal(t, []string{"a", "b", "c", "d", "e"}, tags(b.all(t)))
@@ -41,7 +41,7 @@ func batchOrder(t *testing.T, s *suite) {
 }
 
 func noGaps(t *testing.T, s *suite) {
-	b := s.newBook(t)
+	b := s.newPartition(t)
 	for i := range 12 {
 		r := b.request(b.event(s.changed, stream(fmt.Sprint(i%3))), b.event(s.changed, stream("x")))
 		if i%4 == 3 { // refusals in between must not cost a sequence
@@ -57,7 +57,7 @@ func noGaps(t *testing.T, s *suite) {
 }
 
 func receipts(t *testing.T, s *suite) {
-	b := s.newBook(t)
+	b := s.newPartition(t)
 	b.write(t, b.event(s.opened, stream("1")))
 	events := []event.Prepared{b.event(s.changed, stream("1")), b.event(s.opened, stream("2"))}
 	result := b.write(t, events...)
@@ -77,7 +77,7 @@ func receipts(t *testing.T, s *suite) {
 }
 
 func fieldsComeBack(t *testing.T, s *suite) {
-	b := s.newBook(t)
+	b := s.newPartition(t)
 	cause := b.event(s.opened, stream("cause"))
 	b.write(t, cause)
 	want := b.event(s.changed, stream("full"), tagged("z", "a"), about("vendor", "V-1"), func(p *event.Prepared) {
@@ -103,9 +103,7 @@ func fieldsComeBack(t *testing.T, s *suite) {
 	require.Equal(t, want.Skeleton, got.Skeleton)
 	require.Equal(t, want.Salt, got.Salt)
 
-	foreign := b.event(s.changed, stream("full"), func(p *event.Prepared) {
-		p.CausedBy, p.CausedByPartition = b.ids.next(), 77
-	})
+	foreign := b.event(s.changed, stream("full"), causedIn(77, b.ids.next()))
 	b.write(t, foreign)
 	got, err = b.store.EventByID(context.Background(), b.le.Partition, foreign.ID)
 	require.NoError(t, err)
@@ -114,7 +112,7 @@ func fieldsComeBack(t *testing.T, s *suite) {
 }
 
 func nilAndEmpty(t *testing.T, s *suite) {
-	b := s.newBook(t)
+	b := s.newPartition(t)
 	bare := b.event(s.opened, stream("1"))
 	empty := b.event(s.opened, stream("1"), func(p *event.Prepared) {
 		p.Tags, p.Keys, p.PII = []string{}, []string{}, map[string]string{}
@@ -136,7 +134,7 @@ func nilAndEmpty(t *testing.T, s *suite) {
 }
 
 func payloadVerbatim(t *testing.T, s *suite) {
-	b := s.newBook(t)
+	b := s.newPartition(t)
 	payload := []byte("{\"data\": {\"amount\": 1.50, \"b\":1e2, \"a\":\"\\u00e9é\", \"a\": 2 },\n \"dimensions\":{}, \"entity_refs\":[] }")
 	for _, done := range []bool{true, false} {
 		e := b.event(s.opened, stream("1"))
@@ -153,7 +151,7 @@ func payloadVerbatim(t *testing.T, s *suite) {
 }
 
 func hundred(t *testing.T, s *suite) {
-	b := s.newBook(t)
+	b := s.newPartition(t)
 	events := make([]event.Prepared, 100)
 	for i := range events {
 		events[i] = b.event(s.changed, stream("big"), tagged(fmt.Sprint(i)))
@@ -167,7 +165,7 @@ func hundred(t *testing.T, s *suite) {
 }
 
 func severalStreams(t *testing.T, s *suite) {
-	b := s.newBook(t)
+	b := s.newPartition(t)
 	b.write(t, b.event(s.opened, stream("b")))
 	result := b.write(t, b.event(s.opened, stream("a")), b.event(s.changed, stream("b")), b.event(s.changed, stream("a")),
 		b.event(s.opened, event.StreamID{Type: "other", ID: "a"}))
@@ -186,7 +184,7 @@ func severalStreams(t *testing.T, s *suite) {
 const unassigned = event.PartitionID((Deployment+1)<<19 | 1)
 
 func unknownPartition(t *testing.T, s *suite) {
-	b := s.newBook(t)
+	b := s.newPartition(t)
 	ctx := context.Background()
 	r := b.request(b.event(s.opened, stream("1")))
 	r.Partition = unassigned
@@ -210,9 +208,9 @@ func unknownPartition(t *testing.T, s *suite) {
 }
 
 func independentPartitions(t *testing.T, s *suite) {
-	a, b := s.newBook(t), s.newBook(t)
+	a, b := s.newPartition(t), s.newPartition(t)
 	require.NotEqual(t, a.le.Partition, b.le.Partition)
-	for _, each := range []*book{a, b} {
+	for _, each := range []*partition{a, b} {
 		r := each.request(each.event(s.opened, stream("same"), tagged("same"), about("vendor", "V-1"), claiming("same", "")))
 		r.Streams = expect(stream("same"), concurrency.NoStream())
 		r.Entities = []concurrency.EntityExpectation{{EntityType: "vendor", EntityID: "V-1"}}
@@ -232,7 +230,7 @@ func independentPartitions(t *testing.T, s *suite) {
 }
 
 func eventIDOnce(t *testing.T, s *suite) {
-	b := s.newBook(t)
+	b := s.newPartition(t)
 	first := b.event(s.opened, stream("1"))
 	b.write(t, first)
 	again := b.event(s.changed, stream("2"))
@@ -245,7 +243,7 @@ func eventIDOnce(t *testing.T, s *suite) {
 }
 
 func noAliasing(t *testing.T, s *suite) {
-	b := s.newBook(t)
+	b := s.newPartition(t)
 	e := b.event(s.opened, stream("1"), tagged("kept"), func(p *event.Prepared) {
 		p.Scope.Custom = []byte(`{"a":"b"}`)
 		p.PII = map[string]string{"/data/a": "x"}
@@ -262,7 +260,7 @@ func noAliasing(t *testing.T, s *suite) {
 }
 
 func readersCopy(t *testing.T, s *suite) {
-	b := s.newBook(t)
+	b := s.newPartition(t)
 	e := b.event(s.opened, stream("1"), tagged("kept"))
 	b.write(t, e)
 	first := b.all(t)
@@ -274,7 +272,7 @@ func readersCopy(t *testing.T, s *suite) {
 }
 
 func emptyRequest(t *testing.T, s *suite) {
-	b := s.newBook(t)
+	b := s.newPartition(t)
 	b.write(t, b.event(s.opened, stream("1")))
 	before := b.head(t)
 	result, err := b.try(b.request())

@@ -13,18 +13,18 @@ import (
 )
 
 var expectationPromises = []promise{
-	{"AnExactVersionIsRefusedWhenTheStreamHasMovedOn", exactVersion},
-	{"NoStreamIsRefusedOnceTheStreamExists", noStream},
-	{"StreamExistsIsRefusedBeforeTheFirstEvent", streamExists},
-	{"AnyIsNeverRefused", anyVersion},
-	{"EveryExpectationOfARequestMustHold", everyExpectation},
-	{"AnEntityIsAtTheSequenceOfItsLastEvent", entityVersion},
-	{"TheRefusalNamesExpectedAndActualVersion", namedVersions},
-	{"DemandsAreCheckedInThePromisedOrder", checkOrder},
+	{"exact version of a changed stream is refused", exactVersion},
+	{"no_stream on an existing stream is refused", noStream},
+	{"stream_exists before the first event is refused", streamExists},
+	{"any is never refused", anyVersion},
+	{"every expectation of a request must hold", everyExpectation},
+	{"entity is at the sequence of its last event", entityVersion},
+	{"refusal names expected and actual version", namedVersions},
+	{"demands are checked in the promised order", checkOrder},
 }
 
 func exactVersion(t *testing.T, s *suite) {
-	b := s.newBook(t)
+	b := s.newPartition(t)
 	b.write(t, b.event(s.opened, stream("1")), b.event(s.changed, stream("1")))
 	for _, wrong := range []event.Version{1, 3} {
 		r := b.request(b.event(s.changed, stream("1")))
@@ -37,7 +37,7 @@ func exactVersion(t *testing.T, s *suite) {
 }
 
 func noStream(t *testing.T, s *suite) {
-	b := s.newBook(t)
+	b := s.newPartition(t)
 	r := b.request(b.event(s.opened, stream("1")))
 	r.Streams = expect(stream("1"), concurrency.NoStream())
 	b.must(t, r)
@@ -48,7 +48,7 @@ func noStream(t *testing.T, s *suite) {
 }
 
 func streamExists(t *testing.T, s *suite) {
-	b := s.newBook(t)
+	b := s.newPartition(t)
 	r := b.request(b.event(s.opened, stream("1")))
 	r.Streams = expect(stream("1"), concurrency.StreamExists())
 	b.refused(t, concurrency.CodeWrongExpectedVersion, r)
@@ -58,7 +58,7 @@ func streamExists(t *testing.T, s *suite) {
 }
 
 func anyVersion(t *testing.T, s *suite) {
-	b := s.newBook(t)
+	b := s.newPartition(t)
 	for range 3 {
 		r := b.request(b.event(s.opened, stream("1")))
 		r.Streams = expect(stream("1"), concurrency.Any())
@@ -67,7 +67,7 @@ func anyVersion(t *testing.T, s *suite) {
 }
 
 func everyExpectation(t *testing.T, s *suite) {
-	b := s.newBook(t)
+	b := s.newPartition(t)
 	b.write(t, b.event(s.opened, stream("read")))
 	// A stream may be demanded that the request does not write.
 	r := b.request(b.event(s.opened, stream("written")))
@@ -83,7 +83,7 @@ func everyExpectation(t *testing.T, s *suite) {
 }
 
 func entityVersion(t *testing.T, s *suite) {
-	b := s.newBook(t)
+	b := s.newPartition(t)
 	demand := func(n event.Sequence) ports.AppendRequest {
 		r := b.request(b.event(s.changed, stream("x")))
 		r.Entities = []concurrency.EntityExpectation{{EntityType: "vendor", EntityID: "V-1", Sequence: n}}
@@ -101,7 +101,7 @@ func entityVersion(t *testing.T, s *suite) {
 }
 
 func namedVersions(t *testing.T, s *suite) {
-	b := s.newBook(t)
+	b := s.newPartition(t)
 	b.write(t, b.event(s.opened, stream("1")), b.event(s.changed, stream("1")))
 	r := b.request(b.event(s.changed, stream("1")))
 	r.Streams = expect(stream("1"), concurrency.Exactly(1))
@@ -114,7 +114,7 @@ func namedVersions(t *testing.T, s *suite) {
 
 // checkOrder breaks every demand, then repairs them one by one from the front.
 func checkOrder(t *testing.T, s *suite) {
-	b := s.newBook(t)
+	b := s.newPartition(t)
 	first := b.request(b.event(s.opened, stream("1"), tagged("t"), about("vendor", "V-1"), claiming("k", "")))
 	first.Idempotency = b.claim("idem", "first content")
 	first.Intent = insert(b.intent("executed"))
@@ -142,19 +142,19 @@ func checkOrder(t *testing.T, s *suite) {
 }
 
 var conditionPromises = []promise{
-	{"AConditionIsRefusedWhenAMatchingEventCameAfterItsSequence", conditionFails},
-	{"AnItemMatchesOnlyItsTypes", itemTypes},
-	{"AnItemMatchesOnlyWhenAllTagsAndEntitiesAreOnTheEvent", itemKeys},
-	{"AnItemWithoutTagsAndEntitiesMatchesByTypeAlone", itemTypeOnly},
-	{"AnyItemOfAnyConditionRefuses", anyItem},
-	{"TheRefusalNamesTheFirstMatchingEvent", firstMatch},
-	{"AConditionDoesNotSeeTheRequestsOwnEvents", ownEvents},
-	{"AConditionOverTooManyKeysIsTooOld", conditionTooOld},
-	{"AConditionBeyondTheHeadIsOfAnotherLog", conditionBeyondHead},
+	{"matching event after the sequence fails the condition", conditionFails},
+	{"item matches only its types", itemTypes},
+	{"item demands all its tags and entities", itemKeys},
+	{"item without tags and entities matches by type", itemTypeOnly},
+	{"one matching item fails the request", anyItem},
+	{"refusal names the first matching event", firstMatch},
+	{"events of the request itself do not count", ownEvents},
+	{"condition over too many keys is too old", conditionTooOld},
+	{"condition beyond the head is refused", conditionBeyondHead},
 }
 
 func conditionBeyondHead(t *testing.T, s *suite) {
-	b := s.newBook(t)
+	b := s.newPartition(t)
 	r := b.request(b.event(s.opened, stream("1"), tagged("t")))
 	r.Conditions = absent(1, "t")
 	f := b.refused(t, concurrency.CodeConditionBeyondHead, r)
@@ -170,7 +170,7 @@ func conditionBeyondHead(t *testing.T, s *suite) {
 }
 
 func conditionFails(t *testing.T, s *suite) {
-	b := s.newBook(t)
+	b := s.newPartition(t)
 	b.write(t, b.event(s.opened, stream("1"), tagged("t")), b.event(s.opened, stream("2"), tagged("other")))
 	r := b.request(b.event(s.changed, stream("3")))
 	r.Conditions = absent(0, "t")
@@ -185,7 +185,7 @@ func conditionFails(t *testing.T, s *suite) {
 
 // holds reports whether a condition on the item after the sequence lets an
 // event through.
-func (b *book) holds(t *testing.T, after event.Sequence, items ...concurrency.Item) bool {
+func (b *partition) holds(t *testing.T, after event.Sequence, items ...concurrency.Item) bool {
 	t.Helper()
 	r := b.request(b.event(b.changed, stream("probe")))
 	r.Conditions = []concurrency.AppendCondition{{After: after, Items: items}}
@@ -197,7 +197,7 @@ func (b *book) holds(t *testing.T, after event.Sequence, items ...concurrency.It
 }
 
 func itemTypes(t *testing.T, s *suite) {
-	b := s.newBook(t)
+	b := s.newPartition(t)
 	b.write(t, b.event(s.opened, stream("1"), tagged("t")))
 	item := func(types ...string) concurrency.Item { return concurrency.Item{Types: types, Tags: []string{"t"}} }
 	require.True(t, b.holds(t, 0, item(s.closed.Type)))
@@ -209,7 +209,7 @@ func itemTypes(t *testing.T, s *suite) {
 }
 
 func itemKeys(t *testing.T, s *suite) {
-	b := s.newBook(t)
+	b := s.newPartition(t)
 	b.write(t,
 		b.event(s.opened, stream("1"), tagged("t", "u"), about("vendor", "V-1")),
 		b.event(s.opened, stream("2"), tagged("v"), about("vendor", "V-2")))
@@ -225,7 +225,7 @@ func itemKeys(t *testing.T, s *suite) {
 }
 
 func itemTypeOnly(t *testing.T, s *suite) {
-	b := s.newBook(t)
+	b := s.newPartition(t)
 	b.write(t, b.event(s.opened, stream("1")), b.event(s.closed, stream("1")))
 	require.False(t, b.holds(t, 0, concurrency.Item{Types: []string{s.opened.Type}}))
 	require.False(t, b.holds(t, 1, concurrency.Item{Types: []string{s.opened.Type, s.closed.Type}}))
@@ -234,7 +234,7 @@ func itemTypeOnly(t *testing.T, s *suite) {
 }
 
 func anyItem(t *testing.T, s *suite) {
-	b := s.newBook(t)
+	b := s.newPartition(t)
 	b.write(t, b.event(s.opened, stream("1"), tagged("t")))
 	absentItem, presentItem := concurrency.Item{Tags: []string{"no"}}, concurrency.Item{Tags: []string{"t"}}
 	require.False(t, b.holds(t, 0, absentItem, presentItem))
@@ -245,7 +245,7 @@ func anyItem(t *testing.T, s *suite) {
 }
 
 func firstMatch(t *testing.T, s *suite) {
-	b := s.newBook(t)
+	b := s.newPartition(t)
 	events := make([]event.Prepared, 4)
 	for i := range events {
 		events[i] = b.event(s.opened, stream(fmt.Sprint(i)), tagged("t"))
@@ -274,7 +274,7 @@ func firstMatch(t *testing.T, s *suite) {
 }
 
 func ownEvents(t *testing.T, s *suite) {
-	b := s.newBook(t)
+	b := s.newPartition(t)
 	r := b.request(b.event(s.opened, stream("1"), tagged("once")), b.event(s.opened, stream("1"), tagged("once")))
 	r.Conditions = absent(0, "once")
 	b.must(t, r)
@@ -285,7 +285,7 @@ func ownEvents(t *testing.T, s *suite) {
 // conditionTooOld stays at the edge: exactly the bound is scanned, one key more
 // is refused.
 func conditionTooOld(t *testing.T, s *suite) {
-	b := s.newBook(t)
+	b := s.newPartition(t)
 	b.write(t, b.event(s.opened, stream("hot"), tagged("hot"))) // before the condition's sequence: not counted
 	const batch = 250
 	for range concurrency.MaxConditionScan / batch {
@@ -311,14 +311,14 @@ func conditionTooOld(t *testing.T, s *suite) {
 }
 
 var businessKeyPromises = []promise{
-	{"ABusinessKeyIsHeldForEver", businessKeyHeld},
-	{"TheRefusalNamesTheHolder", businessKeyHolder},
-	{"AKeyBelongsToItsEventType", businessKeyType},
-	{"TwoEventsOfOneRequestCannotHoldOneKey", businessKeyInBatch},
+	{"business key is never released", businessKeyHeld},
+	{"refusal names the holder", businessKeyHolder},
+	{"key belongs to its event type", businessKeyType},
+	{"two events of a request cannot claim one key", businessKeyInBatch},
 }
 
 func businessKeyHeld(t *testing.T, s *suite) {
-	b := s.newBook(t)
+	b := s.newPartition(t)
 	b.write(t, b.event(s.opened, stream("1"), claiming("INV-1", "")))
 	b.write(t, b.event(s.opened, stream("2"), claiming("INV-2", "")))
 	b.clock.Advance(365 * 24 * 3600e9)
@@ -327,7 +327,7 @@ func businessKeyHeld(t *testing.T, s *suite) {
 }
 
 func businessKeyHolder(t *testing.T, s *suite) {
-	b := s.newBook(t)
+	b := s.newPartition(t)
 	holder := b.event(s.opened, stream("1"), claiming("INV-1", "invoice-77"))
 	b.write(t, holder)
 	f := b.refused(t, concurrency.CodeDuplicateKey, b.request(b.event(s.opened, stream("2"), claiming("INV-1", "invoice-78"))))
@@ -338,7 +338,7 @@ func businessKeyHolder(t *testing.T, s *suite) {
 }
 
 func businessKeyType(t *testing.T, s *suite) {
-	b := s.newBook(t)
+	b := s.newPartition(t)
 	b.write(t, b.event(s.opened, stream("1"), claiming("K", "")))
 	b.write(t, b.event(s.closed, stream("1"), claiming("K", "")))
 	// The type that owns the key space need not be the event's own.
@@ -349,7 +349,7 @@ func businessKeyType(t *testing.T, s *suite) {
 }
 
 func businessKeyInBatch(t *testing.T, s *suite) {
-	b := s.newBook(t)
+	b := s.newPartition(t)
 	b.refused(t, concurrency.CodeDuplicateKey, b.request(
 		b.event(s.opened, stream("1"), claiming("K", "")), b.event(s.opened, stream("2"), claiming("K", ""))))
 	b.write(t, b.event(s.opened, stream("1"), claiming("K", "")))

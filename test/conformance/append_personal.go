@@ -17,46 +17,33 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// Keys is the key store that the store under test leases keys in, as this suite
-// needs it.
-type Keys interface {
-	// Mint makes the first or the next version of a key the active one and gives its
-	// number.
-	Mint(t *testing.T, id ports.SubjectKeyID) (version uint32)
-	// Fence keeps values from being sealed with the key, beginning with the next append.
-	Fence(t *testing.T, id ports.SubjectKeyID)
-	// Destroy ends a fenced key. It returns when no append that leased the key is in
-	// flight.
-	Destroy(t *testing.T, id ports.SubjectKeyID)
-}
-
 const (
 	codeErased   = "pii.subject_erased"
 	codeKeyMoved = "pii.key_moved"
 )
 
 var personalPromises = []promise{
-	{"AnAppendUnderAnActiveKeyIsStored", keyActive},
-	{"AFencedKeyRefusesTheAppend", keyFenced},
-	{"ADestroyedKeyRefusesTheAppend", keyDestroyed},
-	{"AnAbsentKeyRefusesTheAppend", keyAbsent},
-	{"AnotherVersionOfTheKeyIsSealedAgain", keyOfAnotherVersion},
-	{"KeysOfOtherClassesSubjectsAndLegalEntitiesDoNotCount", keyOfAnotherClass},
-	{"ARefusedNeighbourLeavesTheOthersAlone", keyRefusesOne},
-	{"AReplayNeedsNoKey", keyReplay},
-	{"KeysComeAfterTheIntentAndBeforeTheStreams", keyOrder},
-	{"ASealedIntentNeedsItsKeys", keyOfIntent},
-	{"APersonsRecordsAreFoundAgain", personalRecords},
-	{"APersonsRecordsComeInPages", personalPages},
-	{"NothingIsWrittenUnderADestroyedKey", keyRace},
+	{"event sealed with an active key is stored", keyActive},
+	{"event sealed with a fenced key is refused", keyFenced},
+	{"event sealed with a destroyed key is refused", keyDestroyed},
+	{"event sealed with an absent key is refused", keyAbsent},
+	{"another version of the key asks the caller to seal again", keyOfAnotherVersion},
+	{"keys of other classes, subjects and legal entities do not count", keyOfAnotherClass},
+	{"refused request does not affect concurrent ones", keyRefusesOne},
+	{"replay needs no key", keyReplay},
+	{"keys are checked after the intent and before the streams", keyOrder},
+	{"sealed intent needs its keys", keyOfIntent},
+	{"records of a person are found", personalRecords},
+	{"records of a person are paged", personalPages},
+	{"no event is written under a destroyed key", keyRace},
 }
 
-func (b *book) key(subject string, class shredding.KeyClass) ports.SubjectKeyID {
+func (b *partition) key(subject string, class shredding.KeyClass) ports.SubjectKeyID {
 	return ports.SubjectKeyID{Partition: b.le.Partition, Subject: shredding.Subject(subject), Class: class}
 }
 
 // minted is a new key in its first version.
-func (b *book) minted(t *testing.T, subject string, class shredding.KeyClass) ports.SubjectKeyID {
+func (b *partition) minted(t *testing.T, subject string, class shredding.KeyClass) ports.SubjectKeyID {
 	t.Helper()
 	id := b.key(subject, class)
 	require.EqualValues(t, 1, b.keys.Mint(t, id))
@@ -67,7 +54,7 @@ func sealed(id ports.SubjectKeyID, version uint32, pointers ...string) event.Sea
 	return event.SealedSubject{Subject: string(id.Subject), KeyClass: uint8(id.Class), KeyVersion: version, Pointers: pointers}
 }
 
-// sealing says that the event holds sealed values.
+// sealing declares sealed values of the event.
 func sealing(subjects ...event.SealedSubject) option {
 	return func(p *event.Prepared) {
 		p.Sealed = append(p.Sealed, subjects...)
@@ -81,12 +68,12 @@ func sealing(subjects ...event.SealedSubject) option {
 }
 
 // personal is an event with one sealed value.
-func (b *book) personal(id ports.SubjectKeyID, version uint32, options ...option) event.Prepared {
+func (b *partition) personal(id ports.SubjectKeyID, version uint32, options ...option) event.Prepared {
 	return b.event(b.opened, stream(b.unique("p")), append(options, sealing(sealed(id, version, "/data/email")))...)
 }
 
 func keyActive(t *testing.T, s *suite) {
-	b := s.newBook(t)
+	b := s.newPartition(t)
 	id, other := b.minted(t, "employee:E-1", shredding.KeyStandard), b.minted(t, "employee:E-2", shredding.KeyStandard)
 	e := b.event(s.opened, stream("1"), sealing(sealed(id, 1, "/data/email", "/data/phone"), sealed(other, 1, "/data/manager/email")))
 	b.write(t, e, b.personal(id, 1), b.event(s.opened, stream("2")))
@@ -103,7 +90,7 @@ func requireErased(t *testing.T, f fault.Error, field string) {
 }
 
 func keyFenced(t *testing.T, s *suite) {
-	b := s.newBook(t)
+	b := s.newPartition(t)
 	id := b.minted(t, "employee:E-1", shredding.KeyStandard)
 	b.write(t, b.personal(id, 1))
 	b.keys.Fence(t, id)
@@ -112,7 +99,7 @@ func keyFenced(t *testing.T, s *suite) {
 }
 
 func keyDestroyed(t *testing.T, s *suite) {
-	b := s.newBook(t)
+	b := s.newPartition(t)
 	id := b.minted(t, "employee:E-1", shredding.KeyStandard)
 	b.write(t, b.personal(id, 1))
 	b.keys.Fence(t, id)
@@ -122,23 +109,23 @@ func keyDestroyed(t *testing.T, s *suite) {
 }
 
 func keyAbsent(t *testing.T, s *suite) {
-	b := s.newBook(t)
+	b := s.newPartition(t)
 	requireErased(t, b.refused(t, codeErased, b.request(b.personal(b.key("employee:E-1", shredding.KeyStandard), 1))), "/events/0/data/email")
 }
 
 func keyOfAnotherVersion(t *testing.T, s *suite) {
-	b := s.newBook(t)
+	b := s.newPartition(t)
 	id := b.minted(t, "employee:E-1", shredding.KeyStandard)
 	f := b.refused(t, codeKeyMoved, b.request(b.personal(id, 2)))
 	require.Equal(t, fault.Conflict, f.Kind)
-	require.Positive(t, f.RetryAfter, "the caller seals again and comes back")
+	require.Positive(t, f.RetryAfter, "the caller seals again and retries")
 	require.EqualValues(t, 2, b.keys.Mint(t, id))
 	b.refused(t, codeKeyMoved, b.request(b.personal(id, 1)))
 	b.write(t, b.personal(id, 2))
 }
 
 func keyOfAnotherClass(t *testing.T, s *suite) {
-	b, elsewhere := s.newBook(t), s.newBook(t)
+	b, elsewhere := s.newPartition(t), s.newPartition(t)
 	standard, regulatory := b.minted(t, "employee:E-1", shredding.KeyStandard), b.minted(t, "employee:E-1", shredding.KeyRegulatory)
 	b.minted(t, "employee:E-11", shredding.KeyStandard)
 	elsewhere.minted(t, "employee:E-1", shredding.KeyStandard)
@@ -152,13 +139,12 @@ func keyOfAnotherClass(t *testing.T, s *suite) {
 }
 
 func keyRefusesOne(t *testing.T, s *suite) {
-	b := s.newBook(t)
+	b := s.newPartition(t)
 	gone, alive := b.minted(t, "employee:gone", shredding.KeyStandard), b.minted(t, "employee:alive", shredding.KeyStandard)
 	b.keys.Fence(t, gone)
 	const callers = 24
-	errs := make([]error, callers)
-	var wg sync.WaitGroup
-	for i := range callers {
+	requests := make([]ports.AppendRequest, callers)
+	for i := range requests {
 		e := b.event(s.opened, stream(b.unique("n")), tagged("t"))
 		switch i % 3 {
 		case 1:
@@ -166,10 +152,9 @@ func keyRefusesOne(t *testing.T, s *suite) {
 		case 2:
 			e = b.personal(gone, 1)
 		}
-		wg.Go(func() { _, errs[i] = b.try(b.request(e)) })
+		requests[i] = b.request(e)
 	}
-	wg.Wait()
-	for i, err := range errs {
+	for i, err := range race(callers, func(i int) error { _, err := b.try(requests[i]); return err }) {
 		if i%3 == 2 {
 			require.Equal(t, codeErased, fault.CodeOf(err))
 		} else {
@@ -180,7 +165,7 @@ func keyRefusesOne(t *testing.T, s *suite) {
 }
 
 func keyReplay(t *testing.T, s *suite) {
-	b := s.newBook(t)
+	b := s.newPartition(t)
 	id := b.minted(t, "employee:E-1", shredding.KeyStandard)
 	r := b.request(b.personal(id, 1))
 	r.Idempotency = b.claim("key", "content")
@@ -196,7 +181,7 @@ func keyReplay(t *testing.T, s *suite) {
 }
 
 func keyOrder(t *testing.T, s *suite) {
-	b := s.newBook(t)
+	b := s.newPartition(t)
 	id := b.key("employee:E-1", shredding.KeyStandard)
 	in := b.intent(intent.PendingApproval)
 	b.must(t, ports.AppendRequest{Partition: b.le.Partition, Intent: insert(in)})
@@ -208,7 +193,7 @@ func keyOrder(t *testing.T, s *suite) {
 }
 
 func keyOfIntent(t *testing.T, s *suite) {
-	b := s.newBook(t)
+	b := s.newPartition(t)
 	id := b.minted(t, "employee:E-1", shredding.KeyStandard)
 	write := func(w *ports.IntentWrite, subjects ...event.SealedSubject) ports.AppendRequest {
 		w.Sealed = subjects
@@ -233,7 +218,7 @@ func keyOfIntent(t *testing.T, s *suite) {
 }
 
 func personalRecords(t *testing.T, s *suite) {
-	b, elsewhere := s.newBook(t), s.newBook(t)
+	b, elsewhere := s.newPartition(t), s.newPartition(t)
 	ctx := context.Background()
 	standard, regulatory := b.minted(t, "employee:E-1", shredding.KeyStandard), b.minted(t, "employee:E-1", shredding.KeyRegulatory)
 	other := b.minted(t, "employee:E-2", shredding.KeyStandard)
@@ -276,7 +261,7 @@ func personalRecords(t *testing.T, s *suite) {
 }
 
 func personalPages(t *testing.T, s *suite) {
-	b := s.newBook(t)
+	b := s.newPartition(t)
 	ctx := context.Background()
 	id, other := b.minted(t, "employee:E-1", shredding.KeyStandard), b.minted(t, "employee:E-2", shredding.KeyStandard)
 	var wanted []event.ID
@@ -311,7 +296,7 @@ func personalPages(t *testing.T, s *suite) {
 
 func keyRace(t *testing.T, s *suite) {
 	for range 5 {
-		b := s.newBook(t)
+		b := s.newPartition(t)
 		id := b.minted(t, "employee:E-1", shredding.KeyStandard)
 		var wg, running sync.WaitGroup
 		var destroyed atomic.Bool

@@ -16,15 +16,15 @@ import (
 )
 
 var seriesPromises = []promise{
-	{"NumbersStartAtOneWithoutGaps", seriesWithoutGaps},
-	{"TheNumberReplacesItsTokenEverywhere", seriesEverywhere},
-	{"TwoEventsOfARequestTakeTwoNumbers", seriesInBatch},
-	{"SeriesAreIndependent", seriesIndependent},
-	{"ARefusedRequestTakesNoNumber", seriesRefused},
+	{"numbers start at 1 without gaps", seriesWithoutGaps},
+	{"number replaces its token everywhere", seriesEverywhere},
+	{"two events of a request take two numbers", seriesInBatch},
+	{"series are independent", seriesIndependent},
+	{"refused request takes no number", seriesRefused},
 }
 
 func seriesWithoutGaps(t *testing.T, s *suite) {
-	b := s.newBook(t)
+	b := s.newPartition(t)
 	for i := range 5 {
 		result := b.write(t, b.event(s.opened, stream(""), numbered("journal")))
 		require.Equal(t, "journal/"+number(i+1), result.Events[0].Stream.ID)
@@ -32,7 +32,7 @@ func seriesWithoutGaps(t *testing.T, s *suite) {
 }
 
 func seriesEverywhere(t *testing.T, s *suite) {
-	b := s.newBook(t)
+	b := s.newPartition(t)
 	e := b.event(s.opened, stream(""), numbered("journal"), func(p *event.Prepared) {
 		p.Keys = append(p.Keys, event.EntityKey("journal", token))
 	})
@@ -54,14 +54,14 @@ func seriesEverywhere(t *testing.T, s *suite) {
 }
 
 func seriesInBatch(t *testing.T, s *suite) {
-	b := s.newBook(t)
+	b := s.newPartition(t)
 	result := b.write(t, b.event(s.opened, stream(""), numbered("journal")), b.event(s.opened, stream("plain")), b.event(s.opened, stream(""), numbered("journal")))
 	require.Equal(t, "journal/"+number(1), result.Events[0].Stream.ID)
 	require.Equal(t, "journal/"+number(2), result.Events[2].Stream.ID)
 }
 
 func seriesIndependent(t *testing.T, s *suite) {
-	b := s.newBook(t)
+	b := s.newPartition(t)
 	for _, series := range []string{"a", "b"} {
 		result := b.write(t, b.event(s.opened, stream(""), numbered(series)))
 		require.Equal(t, series+"/"+number(1), result.Events[0].Stream.ID)
@@ -69,7 +69,7 @@ func seriesIndependent(t *testing.T, s *suite) {
 }
 
 func seriesRefused(t *testing.T, s *suite) {
-	b := s.newBook(t)
+	b := s.newPartition(t)
 	b.write(t, b.event(s.opened, stream(""), numbered("journal"), claiming("K", "")))
 	refused := []func(*ports.AppendRequest){
 		func(r *ports.AppendRequest) { r.Streams = expect(stream("none"), concurrency.StreamExists()) },
@@ -92,17 +92,17 @@ func seriesRefused(t *testing.T, s *suite) {
 }
 
 var idempotencyPromises = []promise{
-	{"ARepeatedRequestIsAnsweredWithTheFirstOutcome", replay},
-	{"TheSameKeyWithOtherContentIsRefused", mismatch},
-	{"AKeyIsKnownByItsPlainDigestToo", plainDigest},
-	{"WithoutTheSecretNobodyGuesses", withoutSecret},
-	{"AnExpiredKeyIsFree", expiredKey},
-	{"AReplayComesBeforeEveryOtherCheck", replayFirst},
-	{"AReaderFindsTheOutcome", outcomeReader},
+	{"repeated request returns the first outcome", replay},
+	{"same key with other content is refused", mismatch},
+	{"plain digest identifies a request too", plainDigest},
+	{"request without the secret is undecided", withoutSecret},
+	{"expired key is free", expiredKey},
+	{"replay is checked first", replayFirst},
+	{"reader finds the outcome", outcomeReader},
 }
 
 func replay(t *testing.T, s *suite) {
-	b := s.newBook(t)
+	b := s.newPartition(t)
 	b.write(t, b.event(s.opened, stream("0")))
 	r := b.request(b.event(s.opened, stream("1"), claiming("K", "")), b.event(s.changed, stream("1")))
 	r.Idempotency = b.claim("key", "content")
@@ -122,7 +122,7 @@ func replay(t *testing.T, s *suite) {
 }
 
 func mismatch(t *testing.T, s *suite) {
-	b := s.newBook(t)
+	b := s.newPartition(t)
 	r := b.request(b.event(s.opened, stream("1")))
 	r.Idempotency = b.claim("key", "content")
 	b.must(t, r)
@@ -134,9 +134,10 @@ func mismatch(t *testing.T, s *suite) {
 	require.False(t, b.must(t, r).Replayed)
 }
 
-// plainDigest: what was stored while the secret could not be had is known afterwards.
+// plainDigest repeats a request that was stored while the secret was unavailable, with a
+// keyed fingerprint and without.
 func plainDigest(t *testing.T, s *suite) {
-	b := s.newBook(t)
+	b := s.newPartition(t)
 	r := b.request(b.event(s.opened, stream("1")))
 	r.Idempotency = b.claim("key", "")
 	r.Idempotency.Fingerprint, r.Idempotency.Digest = event.Hash{}, fingerprint("content")
@@ -156,7 +157,7 @@ func plainDigest(t *testing.T, s *suite) {
 }
 
 func withoutSecret(t *testing.T, s *suite) {
-	b := s.newBook(t)
+	b := s.newPartition(t)
 	r := b.request(b.event(s.opened, stream("1")))
 	r.Idempotency = b.claim("key", "keyed content")
 	r.Idempotency.Digest = fingerprint("content")
@@ -169,7 +170,7 @@ func withoutSecret(t *testing.T, s *suite) {
 }
 
 func expiredKey(t *testing.T, s *suite) {
-	b := s.newBook(t)
+	b := s.newPartition(t)
 	r := b.request(b.event(s.opened, stream("1")))
 	r.Idempotency = b.claim("key", "content")
 	b.must(t, r)
@@ -185,7 +186,7 @@ func expiredKey(t *testing.T, s *suite) {
 }
 
 func replayFirst(t *testing.T, s *suite) {
-	b := s.newBook(t)
+	b := s.newPartition(t)
 	r := b.request(b.event(s.opened, stream("1"), tagged("t"), claiming("K", "")))
 	r.Idempotency = b.claim("key", "content")
 	r.Streams = expect(stream("1"), concurrency.NoStream())
@@ -197,7 +198,7 @@ func replayFirst(t *testing.T, s *suite) {
 }
 
 func outcomeReader(t *testing.T, s *suite) {
-	b := s.newBook(t)
+	b := s.newPartition(t)
 	ctx := context.Background()
 	r := b.request(b.event(s.opened, stream("1")))
 	r.Idempotency = b.claim("key", "content")
@@ -216,17 +217,17 @@ func outcomeReader(t *testing.T, s *suite) {
 }
 
 var intentPromises = []promise{
-	{"AnIntentIsStoredWithItsEventsAndTheirRange", intentWithEvents},
-	{"EveryFieldOfAnIntentComesBack", intentFields},
-	{"ARequestWithoutEventsWritesOnlyItsIntent", intentOnly},
-	{"AnIntentIsInsertedOnce", intentOnce},
-	{"ALostRaceOnTheRevisionIsRefused", intentRevision},
-	{"AnIntentGoesThroughItsLifecycle", intentLifecycle},
-	{"WaitingIntentsAreListedOldestFirst", waitingIntents},
-	{"AnUnknownIntentIsNotFound", unknownIntent},
+	{"intent is stored with its events and their range", intentWithEvents},
+	{"every field of an intent is read as written", intentFields},
+	{"request without events writes its intent only", intentOnly},
+	{"intent is inserted once", intentOnce},
+	{"update of an older revision is refused", intentRevision},
+	{"intent passes through its lifecycle", intentLifecycle},
+	{"waiting intents are listed oldest first", waitingIntents},
+	{"unknown intent is not found", unknownIntent},
 }
 
-func (b *book) stored(t tester, id event.ID) intent.Intent {
+func (b *partition) stored(t tester, id event.ID) intent.Intent {
 	t.Helper()
 	in, err := b.store.Intent(context.Background(), b.le.Partition, id)
 	require.NoError(t, err)
@@ -234,7 +235,7 @@ func (b *book) stored(t tester, id event.ID) intent.Intent {
 }
 
 func intentWithEvents(t *testing.T, s *suite) {
-	b := s.newBook(t)
+	b := s.newPartition(t)
 	b.write(t, b.event(s.opened, stream("0")))
 	r := b.request(b.event(s.opened, stream("1")), b.event(s.changed, stream("1")))
 	r.Intent = insert(b.intent(intent.Executed))
@@ -246,7 +247,7 @@ func intentWithEvents(t *testing.T, s *suite) {
 }
 
 func intentFields(t *testing.T, s *suite) {
-	b := s.newBook(t)
+	b := s.newPartition(t)
 	want := b.intent(intent.Denied)
 	want.CausedBy = b.ids.next()
 	want.Actor.Details.OnBehalfOf = &event.Delegate{Type: "human", ID: "u-2"}
@@ -266,7 +267,7 @@ func intentFields(t *testing.T, s *suite) {
 }
 
 func intentOnly(t *testing.T, s *suite) {
-	b := s.newBook(t)
+	b := s.newPartition(t)
 	b.write(t, b.event(s.opened, stream("0")))
 	before := b.head(t)
 	r := b.request()
@@ -286,7 +287,7 @@ func intentOnly(t *testing.T, s *suite) {
 }
 
 func intentOnce(t *testing.T, s *suite) {
-	b := s.newBook(t)
+	b := s.newPartition(t)
 	r := b.request()
 	r.Intent = insert(b.intent(intent.Received))
 	b.must(t, r)
@@ -298,7 +299,7 @@ func intentOnce(t *testing.T, s *suite) {
 }
 
 func intentRevision(t *testing.T, s *suite) {
-	b := s.newBook(t)
+	b := s.newPartition(t)
 	r := b.request()
 	r.Intent = insert(b.intent(intent.PendingApproval))
 	b.must(t, r)
@@ -315,7 +316,7 @@ func intentRevision(t *testing.T, s *suite) {
 }
 
 func intentLifecycle(t *testing.T, s *suite) {
-	b := s.newBook(t)
+	b := s.newPartition(t)
 	r := b.request()
 	r.Intent = insert(b.intent(intent.Received))
 	b.must(t, r)
@@ -338,7 +339,7 @@ func intentLifecycle(t *testing.T, s *suite) {
 }
 
 func waitingIntents(t *testing.T, s *suite) {
-	b := s.newBook(t)
+	b := s.newPartition(t)
 	ctx := context.Background()
 	list, err := b.store.WaitingIntents(ctx, b.le.Partition, 10)
 	require.NoError(t, err)
@@ -374,7 +375,7 @@ func waitingIntents(t *testing.T, s *suite) {
 }
 
 func unknownIntent(t *testing.T, s *suite) {
-	b, other := s.newBook(t), s.newBook(t)
+	b, other := s.newPartition(t), s.newPartition(t)
 	r := other.request()
 	r.Intent = insert(other.intent(intent.Received))
 	other.must(t, r)
@@ -386,14 +387,14 @@ func unknownIntent(t *testing.T, s *suite) {
 }
 
 var rollbackPromises = []promise{
-	{"ARefusedBatchLeavesNothing", rollback},
-	{"ARefusedRequestCanBeSentAgainWhenItsDemandIsMet", sendAgain},
+	{"refused batch writes nothing", rollback},
+	{"refused request succeeds once its demand is met", sendAgain},
 }
 
-// rollback refuses a request that carries everything there is, at its last
-// event, and looks for each thing afterwards.
+// rollback refuses a request with side rows of every kind at its last event, and looks for
+// each row afterwards.
 func rollback(t *testing.T, s *suite) {
-	b := s.newBook(t)
+	b := s.newPartition(t)
 	ctx := context.Background()
 	b.write(t, b.event(s.opened, stream("held"), claiming("held", "")))
 	before := b.head(t)
@@ -430,7 +431,7 @@ func rollback(t *testing.T, s *suite) {
 		require.NoError(t, err)
 		require.False(t, found)
 	}
-	// What the refused requests asked for is all still to be had.
+	// Keys, numbers and versions that the refused requests asked for are still free.
 	r := b.request(
 		b.event(s.opened, stream("s"), tagged("left"), about("vendor", "left"), claiming("free", "")),
 		b.event(s.opened, stream(""), numbered("journal")))
@@ -444,7 +445,7 @@ func rollback(t *testing.T, s *suite) {
 }
 
 func sendAgain(t *testing.T, s *suite) {
-	b := s.newBook(t)
+	b := s.newPartition(t)
 	r := b.request(b.event(s.opened, stream("1"), claiming("K", "")), b.event(s.opened, stream(""), numbered("journal")))
 	r.Streams = expect(stream("gate"), concurrency.StreamExists())
 	r.Idempotency = b.claim("key", "content")

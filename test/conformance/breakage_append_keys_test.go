@@ -55,7 +55,7 @@ func checkKeysTooEarly(w *wrapper) conformance.Store {
 	}}
 }
 
-// keysFirst lets no request through to the log whose keys are gone.
+// keysFirst refuses a request with destroyed keys before the log checks its idempotency key.
 func keysFirst(w *wrapper) conformance.Store {
 	return &appendBroken{w, func(ctx context.Context, r ports.AppendRequest) (ports.AppendResult, error) {
 		ids, _ := keysOf(r)

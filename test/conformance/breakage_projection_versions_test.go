@@ -18,7 +18,7 @@ func (s switchBroken) SwitchProjection(ctx context.Context, w ports.ProjectionSw
 	return s.wrapper.SwitchProjection(ctx, w)
 }
 
-// roleBroken shows readers what is built.
+// roleBroken gives readers the version that is being built.
 type roleBroken struct{ *wrapper }
 
 func showNewest(w *wrapper) conformance.Store { return roleBroken{w} }
@@ -65,7 +65,7 @@ func (s scopeBroken) SwitchProjection(ctx context.Context, w ports.ProjectionSwi
 	return s.wrapper.SwitchProjection(ctx, w)
 }
 
-// typesBroken hands all events to every version.
+// typesBroken gives every version events of all types.
 type typesBroken struct{ *wrapper }
 
 func handAll(w *wrapper) conformance.Store { return typesBroken{w} }
@@ -75,7 +75,7 @@ func (s typesBroken) CompareProjection(ctx context.Context, c ports.ProjectionCo
 	return s.wrapper.CompareProjection(ctx, c)
 }
 
-// beginBroken says that a version was begun when none was.
+// beginBroken reports that a version was begun when none was.
 type beginBroken struct{ *wrapper }
 
 func beginNothing(w *wrapper) conformance.Store { return beginBroken{w} }
@@ -95,12 +95,12 @@ func countNothing(w *wrapper) conformance.Store { return limitBroken{w} }
 
 func (s limitBroken) AddProjection(ctx context.Context, p projection.Projection) (projection.Projection, error) {
 	if tenant, name, isCustom := projection.SplitName(p.Name); isCustom {
-		p.Name = projection.CustomName(tenant+"/"+name, name) // a tenant of its own
+		p.Name = projection.CustomName(tenant+"/"+name, name) // counts as another tenant
 	}
 	return s.wrapper.AddProjection(ctx, p)
 }
 
-// followBroken does not look which version is shown.
+// followBroken does not check which version is active.
 type followBroken struct{ *wrapper }
 
 func followWhichever(w *wrapper) conformance.Store { return followBroken{w} }

@@ -10,7 +10,7 @@ import (
 	"github.com/erpbackbone/backbone/test/conformance"
 )
 
-// graphBroken breaks what is asked about matches and effects, and what is told.
+// graphBroken breaks queries of matches and descendants, and their results.
 type graphBroken struct {
 	*wrapper
 	match func(q *ports.MatchQuery)
@@ -45,7 +45,7 @@ func matchFirstKey(w *wrapper) conformance.Store {
 	}}
 }
 
-// matchTooFar says that it has covered one event more than it has.
+// matchTooFar reports one event more as covered than it has read.
 func matchTooFar(w *wrapper) conformance.Store {
 	return &graphBroken{wrapper: w, page: func(q ports.MatchQuery, page *ports.MatchPage) {
 		page.Through = min(page.Through+1, max(q.After, q.Until))

@@ -31,7 +31,7 @@ func (s *searchBroken) Events(ctx context.Context, q ports.EventQuery) ([]event.
 	return out.Events, err
 }
 
-// skipAtStop goes on one event too far behind the end of a scan.
+// skipAtStop continues one event too far after the end of a scan.
 func skipAtStop(w *wrapper) conformance.Store {
 	return &searchBroken{wrapper: w, found: func(s *ports.EventScan, d ports.Direction) {
 		switch {
@@ -73,7 +73,7 @@ func ignoreBytes(w *wrapper) conformance.Store {
 	return &searchBroken{wrapper: w, ask: func(q *ports.EventQuery) { q.Bytes = 0 }}
 }
 
-// endlessStream never says that bytes ended a page of a stream.
+// endlessStream never reports that bytes ended a page of a stream.
 type endlessStream struct{ *wrapper }
 
 func (s *endlessStream) ReadStream(ctx context.Context, q ports.StreamQuery) ([]event.Recorded, bool, error) {

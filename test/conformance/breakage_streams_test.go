@@ -12,7 +12,7 @@ import (
 	"github.com/erpbackbone/backbone/test/conformance"
 )
 
-// statusBroken breaks what is told of a stream.
+// statusBroken breaks reads of the status of a stream.
 type statusBroken struct {
 	*wrapper
 	status func(id event.StreamID, s *ports.StreamStatus)

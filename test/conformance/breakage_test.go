@@ -34,7 +34,7 @@ func changed(w *wrapper, change func(r *ports.AppendRequest)) conformance.Store 
 	}}
 }
 
-// afterRefusal does something when the sound store refused a request.
+// afterRefusal calls leak when the sound store refused a request.
 func afterRefusal(w *wrapper, leak func(ctx context.Context, r ports.AppendRequest)) conformance.Store {
 	return &appendBroken{w, func(ctx context.Context, r ports.AppendRequest) (ports.AppendResult, error) {
 		result, err := w.Append(ctx, r)
@@ -218,8 +218,7 @@ func ignoreCancellation(w *wrapper) conformance.Store {
 	}}
 }
 
-// mixPartitions keeps one space of streams for all partitions: the version is
-// checked against whichever partition wrote the stream last.
+// mixPartitions counts the versions of a stream over all partitions together.
 func mixPartitions(w *wrapper) conformance.Store {
 	var mu sync.Mutex
 	versions := map[event.StreamID]event.Version{}
@@ -240,7 +239,7 @@ func mixPartitions(w *wrapper) conformance.Store {
 	}}
 }
 
-// readBroken breaks what readers get: every page of events goes through page.
+// readBroken breaks reads: every page of events goes through page.
 type readBroken struct {
 	*wrapper
 	page   func(events []event.Recorded, backward bool) []event.Recorded
@@ -345,21 +344,21 @@ func skipSequence(w *wrapper) conformance.Store {
 	return s
 }
 
-// backInTime records what the clock said, whatever came before.
+// backInTime records the time of the clock even when earlier events are later.
 func backInTime(w *wrapper) conformance.Store {
 	var mu sync.Mutex
-	said := map[event.ID]time.Time{}
+	clock := map[event.ID]time.Time{}
 	s := each(w, func(e *event.Recorded) {
 		mu.Lock()
 		defer mu.Unlock()
-		e.RecordedAt = said[e.ID]
+		e.RecordedAt = clock[e.ID]
 	})
 	s.append = func(r ports.AppendResult) ports.AppendResult {
 		mu.Lock()
 		defer mu.Unlock()
 		for i := range r.Events {
-			said[r.Events[i].ID] = event.Micros(w.clock.Now())
-			r.Events[i].RecordedAt = said[r.Events[i].ID]
+			clock[r.Events[i].ID] = event.Micros(w.clock.Now())
+			r.Events[i].RecordedAt = clock[r.Events[i].ID]
 		}
 		return r
 	}
@@ -380,7 +379,7 @@ func changePayload(w *wrapper) conformance.Store {
 	})
 }
 
-// shareSlices hands readers the very bytes that the writer gave.
+// shareSlices gives readers the payload slice of the writer.
 func shareSlices(w *wrapper) conformance.Store {
 	var mu sync.Mutex
 	given := map[event.ID][]byte{}

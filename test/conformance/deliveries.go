@@ -18,7 +18,7 @@ import (
 	"github.com/erpbackbone/backbone/test/testkit"
 )
 
-// DeliveryFixture is a desk with a service of subscriptions over it.
+// DeliveryFixture is a subscriptions.Service over the tenant of a SubscriptionFixture.
 type DeliveryFixture struct {
 	*SubscriptionFixture
 	Service *subscriptions.Service
@@ -31,11 +31,11 @@ type issued struct{ ids *idSource }
 func (i issued) NewID(time.Time) event.ID { return i.ids.next() }
 func (i issued) NewSalt() event.Salt      { return event.Salt{} }
 
-// allReadable may read all legal entities of the desk.
-type allReadable struct{ desk *SubscriptionFixture }
+// allReadable lets every principal read its legal entities of the tenant, all if it names none.
+type allReadable struct{ fixture *SubscriptionFixture }
 
 func (e allReadable) Readable(ctx context.Context, p ports.Principal) ([]ports.LegalEntity, error) {
-	all, err := e.desk.Store.LegalEntities(ctx, e.desk.Tenant)
+	all, err := e.fixture.Store.LegalEntities(ctx, e.fixture.Tenant)
 	if err != nil || len(p.LegalEntities) == 0 {
 		return all, err
 	}
@@ -65,7 +65,7 @@ func DeliveryLimits() subscriptions.Limits {
 	}
 }
 
-// NewDeliveryFixture makes a service over a desk. change adapts its configuration; nil: no
+// NewDeliveryFixture makes a service over d. change adapts its configuration; nil: no
 // change.
 func NewDeliveryFixture(d *SubscriptionFixture, change func(*subscriptions.Config)) *DeliveryFixture {
 	c := &DeliveryFixture{SubscriptionFixture: d, Person: ports.Principal{TenantID: d.Tenant, PersonID: "person-1"}}
@@ -119,7 +119,7 @@ func RunDeliveryRace(t *testing.T, newStore func(t *testing.T, clock ports.Clock
 // deliveryRace is the model that deliveries are held against.
 type deliveryRace struct {
 	*DeliveryFixture
-	nodes  []*subscriptions.Service // isFinished the same store
+	nodes  []*subscriptions.Service // of the same store
 	by     string
 	events int
 
@@ -127,10 +127,10 @@ type deliveryRace struct {
 	order    map[string][]event.ID // by legal entity and key, in order of sequence
 	index    map[event.ID]int
 	settled  map[event.ID]bool      // acknowledged, or about to be
-	finished map[event.ID]bool      // acknowledged, and it was taken
-	attempts map[event.ID]int       // of the newest handing-out that is known
+	finished map[event.ID]bool      // acknowledged, and the service applied it
+	attempts map[event.ID]int       // of the newest known delivery
 	parked   map[event.ID]bool      // also if it was replayed since
-	deadline map[event.ID]time.Time // of the last handing-out that is known
+	deadline map[event.ID]time.Time // of the last known delivery
 	excuse   map[event.ID]bool      // refused
 	wrong    []string
 }
@@ -154,7 +154,7 @@ func (c *deliveryRace) run(t *testing.T) {
 		all.Go(func() { c.consume(ctx, t, i) })
 	}
 	all.Wait()
-	require.NoError(t, ctx.Err(), "not everything was handed out in time")
+	require.NoError(t, ctx.Err(), "not every event was delivered in time")
 	require.Empty(t, c.wrong)
 	require.Len(t, c.finished, c.events)
 	status, err := c.Service.Get(t.Context(), subscriptions.Caller{Principal: c.Person}, "race")
@@ -198,7 +198,7 @@ func (c *deliveryRace) consume(ctx context.Context, t require.TestingT, i int) {
 		for _, d := range batch.Deliveries {
 			id := []event.ID{d.Event.ID}
 			switch x := r.IntN(100); {
-			case x < 6: // forgotten
+			case x < 6: // not answered
 			case x < 14:
 				c.record(c.excuse, id)
 				_, err = node.Refuse(ctx, c.Person, subscriptions.Refusal{ID: "race", EventIDs: id, Action: subscription.RetryLater, Code: "case.busy"})
@@ -229,7 +229,7 @@ func (c *deliveryRace) consume(ctx context.Context, t require.TestingT, i int) {
 	}
 }
 
-// idle lets time pass and dead letters come again.
+// idle moves the clock, replays dead letters now and then, and expires leases.
 func (c *deliveryRace) idle(ctx context.Context, r *rand.Rand) error {
 	c.Clock.Advance(time.Duration(1+r.IntN(20)) * time.Second)
 	if r.IntN(4) == 0 {
@@ -269,7 +269,7 @@ func (c *deliveryRace) checkOrder(batch []subscriptions.Delivery) {
 	for _, d := range batch {
 		e := &d.Event
 		before, known := c.deadline[e.ID]
-		if d.Attempt > c.attempts[e.ID] { // else a later one was noted first
+		if d.Attempt > c.attempts[e.ID] { // else a later attempt was recorded first
 			if known && !c.excuse[e.ID] && c.Clock.Now().Before(before) {
 				c.wrong = append(c.wrong, fmt.Sprintf("event %d came again without a reason", e.Sequence))
 			}
@@ -295,12 +295,12 @@ func (c *deliveryRace) before(e *event.Recorded) (out []event.ID) {
 	if e.Partition == c.Entities[1].Partition {
 		le = c.Entities[1]
 	}
-	// The log is asked for what is known before the event; it does not change.
+	// The events before an event never change, so they are read once.
 	key := le.Code
 	if c.by == subscription.PerStream {
 		key = e.Stream.String()
 	} else if c.by != subscription.PerLegalEntity {
-		return nil // every event has a value of its own there
+		return nil // the key of every event is unique there
 	}
 	list := c.order[le.Code+key]
 	if known, ok := c.index[e.ID]; ok {
@@ -327,7 +327,7 @@ func (c *deliveryRace) before(e *event.Recorded) (out []event.ID) {
 const consumerCount = 8
 
 // RunConsumersTogether lets the consumers of one legal entity, on two nodes, meet while
-// each of them holds a message of its own: no consumer waits for another one.
+// each of them holds another message: no consumer waits for another one.
 // One key fails and holds back its own messages only.
 func RunConsumersTogether(t *testing.T, newStore func(t *testing.T, clock ports.Clock) SubscriptionStore) {
 	t.Helper()
@@ -342,7 +342,7 @@ func RunConsumersTogether(t *testing.T, newStore func(t *testing.T, clock ports.
 			c.Write(t, 0, 1, fmt.Sprint("key-", key))
 		}
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), maxWait)
 	defer cancel()
 	for range rounds {
 		c.deliverConcurrently(ctx, t, nodes, bad)
@@ -357,9 +357,8 @@ func RunConsumersTogether(t *testing.T, newStore func(t *testing.T, clock ports.
 	require.Equal(t, bad[0], batch.Deliveries[0].Event.ID, "in its order")
 }
 
-// deliverConcurrently lets every consumer take one message, and acknowledge it when all of them have
-// one. A consumer that gets one of the bad key refuses it and asks
-// again.
+// deliverConcurrently lets every consumer poll one message, and acknowledge it when all of
+// them have one. A consumer that gets a message of the bad key refuses it and polls again.
 func (c *DeliveryFixture) deliverConcurrently(ctx context.Context, t *testing.T, nodes []*subscriptions.Service, bad []event.ID) {
 	t.Helper()
 	var mu sync.Mutex
@@ -387,11 +386,11 @@ func (c *DeliveryFixture) deliverConcurrently(ctx context.Context, t *testing.T,
 		})
 	}
 	working.Wait()
-	require.Len(t, held, consumerCount, "consumers that had a message of their own at the same time")
+	require.Len(t, held, consumerCount, "consumers that held different messages at the same time")
 	require.NoError(t, ctx.Err())
 }
 
-// next waits for a message that is not of the bad ones.
+// next polls until it gets a message that is not bad.
 func (c *DeliveryFixture) next(ctx context.Context, t *testing.T, node *subscriptions.Service, consumer string, bad []event.ID) event.ID {
 	for ctx.Err() == nil {
 		batch, err := node.Poll(ctx, c.Person, subscriptions.Poll{ID: "s", Consumer: consumer, Limit: 1, Wait: 50 * time.Millisecond})

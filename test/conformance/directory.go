@@ -13,29 +13,29 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// runInstallation has a store of its own, since bootstrapping cannot be undone.
-func runInstallation(t *testing.T, h Harness) {
+// runInstallation uses a separate store, since bootstrapping cannot be undone.
+func runInstallation(t *testing.T, h EventStoreHarness) {
 	clock := NewClock()
 	store := h.New(t, clock)
 	ctx := context.Background()
 	want := ports.Installation{LogName: LogName, Deployment: Deployment, CreatedAt: clock.Now()}
 
-	t.Run("BeforeBootstrapThereIsNone", func(t *testing.T) {
+	t.Run("store before bootstrap has no installation", func(t *testing.T) {
 		_, err := store.Installation(ctx)
 		require.Equal(t, "installation.not_bootstrapped", fault.CodeOf(err))
 	})
-	t.Run("BootstrapFixesIt", func(t *testing.T) {
+	t.Run("bootstrap stores the installation", func(t *testing.T) {
 		require.NoError(t, store.Bootstrap(ctx, want))
 		requireInstallation(t, want, store)
 	})
-	t.Run("ARepeatedBootstrapChangesNothing", func(t *testing.T) {
+	t.Run("repeated bootstrap changes nothing", func(t *testing.T) {
 		clock.Advance(time.Hour)
 		again := want
 		again.CreatedAt = clock.Now()
 		require.NoError(t, store.Bootstrap(ctx, again))
 		requireInstallation(t, want, store)
 	})
-	t.Run("AnotherLogNameIsRefused", func(t *testing.T) {
+	t.Run("another log name is refused", func(t *testing.T) {
 		other := want
 		other.LogName = "another.example.org"
 		require.Equal(t, "installation.log_name_fixed", fault.CodeOf(store.Bootstrap(ctx, other)))
@@ -53,9 +53,9 @@ func requireInstallation(t *testing.T, want ports.Installation, s ports.Installa
 }
 
 var legalEntityPromises = []promise{
-	{"ATenantHasEachCodeOnce", legalEntityDuplicate},
-	{"TheListOfATenantIsSortedByCode", legalEntityList},
-	{"APartitionNumberCarriesItsDeployment", partitionNumber},
+	{"code is unique in its tenant", legalEntityDuplicate},
+	{"list of a tenant is sorted by code", legalEntityList},
+	{"partition number contains its deployment", partitionNumber},
 }
 
 func legalEntityDuplicate(t *testing.T, s *suite) {
@@ -100,15 +100,15 @@ func legalEntityList(t *testing.T, s *suite) {
 }
 
 func partitionNumber(t *testing.T, s *suite) {
-	b := s.newBook(t)
+	b := s.newPartition(t)
 	require.Equal(t, event.PartitionID(Deployment), b.le.Partition>>19)
 	require.NotZero(t, b.le.Partition&(1<<19-1))
 }
 
 var principalPromises = []promise{
-	{"APrincipalIsFoundByTokenAndByPerson", principalFound},
-	{"SavingAgainReplaces", principalReplaced},
-	{"AnUnknownPrincipalIsNamedAsSuch", principalUnknown},
+	{"principal is found by token and by person", principalFound},
+	{"saved principal replaces the stored one", principalReplaced},
+	{"unknown principal is not found", principalUnknown},
 }
 
 func (s *suite) principal(tenant string) ports.Principal {
@@ -166,19 +166,19 @@ func principalUnknown(t *testing.T, s *suite) {
 	ctx := context.Background()
 	known := s.principal("acme")
 	require.NoError(t, s.store.SavePrincipal(ctx, known))
-	_, err := s.store.PrincipalByTokenHash(ctx, fingerprint("nobody's"))
+	_, err := s.store.PrincipalByTokenHash(ctx, fingerprint("unknown"))
 	require.Equal(t, "auth.token_unknown", fault.CodeOf(err))
-	_, err = s.store.PrincipalByPerson(ctx, "acme", "nobody")
+	_, err = s.store.PrincipalByPerson(ctx, "acme", "unknown")
 	require.Equal(t, "principal.not_found", fault.CodeOf(err))
 	_, err = s.store.PrincipalByPerson(ctx, "another tenant", known.PersonID)
 	require.Equal(t, "principal.not_found", fault.CodeOf(err))
 }
 
 var registryPromises = []promise{
-	{"TheGenerationGrowsWithEveryRegistration", generation},
-	{"AVersionIsRegisteredOnce", typeOnce},
-	{"AllVersionsOfATypeShareItsNumber", typeNumber},
-	{"EveryFieldOfARegistrationComesBack", registrationFields},
+	{"every registration raises the generation", generation},
+	{"version is registered once", typeOnce},
+	{"versions of a type share its number", typeNumber},
+	{"every field of a registration is read as written", registrationFields},
 }
 
 func generation(t *testing.T, s *suite) {

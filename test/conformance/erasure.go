@@ -117,7 +117,7 @@ func (f *keyFixture) at(t *testing.T, state shredding.ErasureState, id ports.Sub
 var byAct = []shredding.ErasureState{shredding.ErasureApproved, shredding.ErasureFenced, shredding.ErasureDestroyed}
 
 var erasureTests = map[string]func(*testing.T, *keyFixture){
-	"RequestIsStoredAndListed": func(t *testing.T, f *keyFixture) {
+	"request is stored and listed": func(t *testing.T, f *keyFixture) {
 		r := newRequest(subjectKeyID(2, "employee:E-1", 0))
 		r.Partitions, r.AllEntities = []event.PartitionID{2, 5}, true
 		got := f.requested(t, r)
@@ -150,7 +150,7 @@ var erasureTests = map[string]func(*testing.T, *keyFixture){
 			require.Equal(t, c.want, ids)
 		}
 	},
-	"EveryStepIsJournaled": func(t *testing.T, f *keyFixture) {
+	"every step is recorded": func(t *testing.T, f *keyFixture) {
 		r := f.at(t, shredding.ErasureCompleted, subjectKeyID(2, "employee:E-1", 0))
 		steps, err := f.eraser.ErasureSteps(t.Context(), r.TenantID, r.ID)
 		require.NoError(t, err)
@@ -176,7 +176,7 @@ var erasureTests = map[string]func(*testing.T, *keyFixture){
 			require.Empty(t, steps)
 		}
 	},
-	"OneRequestAtATime": func(t *testing.T, f *keyFixture) {
+	"subject has one open request": func(t *testing.T, f *keyFixture) {
 		first := newRequest(subjectKeyID(2, "employee:E-1", 0))
 		stored := f.requested(t, first)
 		require.NoError(t, f.eraser.AddErasure(t.Context(), first), "a repeat")
@@ -191,7 +191,7 @@ var erasureTests = map[string]func(*testing.T, *keyFixture){
 		f.move(t, stored, shredding.ErasureWithdrawn)
 		require.NoError(t, f.eraser.AddErasure(t.Context(), second))
 	},
-	"EveryMoveIsCheckedByTheStore": func(t *testing.T, f *keyFixture) {
+	"store checks every move": func(t *testing.T, f *keyFixture) {
 		for _, from := range shredding.ErasureStates() {
 			for i, to := range shredding.ErasureStates() {
 				id := subjectKeyID(event.PartitionID(1+i), "employee:"+string(from)+"-"+string(to), 0)
@@ -210,7 +210,7 @@ var erasureTests = map[string]func(*testing.T, *keyFixture){
 			}
 		}
 	},
-	"ChangesAreComparedWithTheRevision": func(t *testing.T, f *keyFixture) {
+	"change of another revision is refused": func(t *testing.T, f *keyFixture) {
 		r := f.requested(t, newRequest(subjectKeyID(2, "employee:E-1", 0)))
 		r.State, r.Scope, r.Preview = shredding.ErasurePreviewed, scopeOfRequest, json.RawMessage(`{"a": 1}`)
 		first, err := f.eraser.MoveErasure(t.Context(), r)
@@ -223,7 +223,7 @@ var erasureTests = map[string]func(*testing.T, *keyFixture){
 		requireRefused(t, fault.Conflict, "erasure.changed", err)
 		require.JSONEq(t, `{"a": 1}`, string(first.Preview))
 	},
-	"FailuresAreCountedUntilTheNextStep": func(t *testing.T, f *keyFixture) {
+	"failures are counted until the next step": func(t *testing.T, f *keyFixture) {
 		r := f.previewed(t, subjectKeyID(2, "employee:E-1", 0))
 		for want := 1; want <= 3; want++ {
 			n, err := f.eraser.NoteErasureFailure(t.Context(), r.ID, "kms.unavailable")
@@ -241,7 +241,7 @@ var erasureTests = map[string]func(*testing.T, *keyFixture){
 		_, err = f.eraser.NoteErasureFailure(t.Context(), event.ID{1}, "x")
 		requireRefused(t, fault.NotFound, "erasure.not_found", err)
 	},
-	"AnotherPersonApprovesThisVeryScope": func(t *testing.T, f *keyFixture) {
+	"another person approves the previewed scope": func(t *testing.T, f *keyFixture) {
 		r := f.previewed(t, subjectKeyID(2, "employee:E-1", 0))
 		approve := func(person string, scope event.Hash) (ports.ErasureRequest, error) {
 			return f.eraser.ApproveErasure(t.Context(), r.ID, person, scope, time.Now())
@@ -269,7 +269,7 @@ var erasureTests = map[string]func(*testing.T, *keyFixture){
 		_, err = approve("p-controller", event.Hash{7})
 		require.NoError(t, err)
 	},
-	"FenceKeepsTheSubjectOut": func(t *testing.T, f *keyFixture) {
+	"fence refuses new keys of the subject": func(t *testing.T, f *keyFixture) {
 		key := f.mint(t, subjectKeyID(2, "employee:E-1", 0))
 		r := f.fenced(t, key.SubjectKeyID)
 		got := f.read(t, key.SubjectKeyID)
@@ -279,7 +279,7 @@ var erasureTests = map[string]func(*testing.T, *keyFixture){
 			_, err := f.node.MintSubjectKey(t.Context(), keyTenant, minted(key.SubjectKeyID, key.Reference, version, 1))
 			requireRefused(t, fault.Gone, "pii.subject_erased", err)
 		}
-		require.Equal(t, shredding.KeyAbsent, f.read(t, subjectKeyID(2, "employee:E-1", 1)).State, "another class goes on")
+		require.Equal(t, shredding.KeyAbsent, f.read(t, subjectKeyID(2, "employee:E-1", 1)).State, "another class is not fenced")
 		f.mint(t, subjectKeyID(2, "employee:E-1", 1))
 		// A refusal opens it again; another request may fence it again.
 		r, err := f.eraser.RefuseErasure(t.Context(), r, "legal hold")
@@ -289,7 +289,7 @@ var erasureTests = map[string]func(*testing.T, *keyFixture){
 		f.fenced(t, key.SubjectKeyID)
 		require.Equal(t, shredding.KeyFenced, f.read(t, key.SubjectKeyID).State)
 	},
-	"FenceIsRepeatedAndComparedWithTheRevision": func(t *testing.T, f *keyFixture) {
+	"repeated fence is compared with the revision": func(t *testing.T, f *keyFixture) {
 		r := f.approved(t, subjectKeyID(2, "employee:E-1", 0))
 		_, err := f.eraser.FenceErasure(t.Context(), r)
 		requireRefused(t, fault.FailedPrecondition, "erasure.move_refused", err) // nothing is erased
@@ -306,7 +306,7 @@ var erasureTests = map[string]func(*testing.T, *keyFixture){
 		_, err = f.eraser.RefuseErasure(t.Context(), r, "x")
 		requireRefused(t, fault.Conflict, "erasure.changed", err)
 	},
-	"HoldsStandAgainstFenceAndDestruction": func(t *testing.T, f *keyFixture) {
+	"legal hold refuses fence and destruction": func(t *testing.T, f *keyFixture) {
 		id := subjectKeyID(2, "employee:E-1", 0)
 		yesterday := event.DateOf(time.Now().UTC()).AddDays(-1)
 		today := event.DateOf(time.Now().UTC().Add(time.Hour)) // which does not end in the middle of the test
@@ -352,7 +352,7 @@ var erasureTests = map[string]func(*testing.T, *keyFixture){
 		_, err = f.eraser.ReleaseHold(t.Context(), "another", all.ID, "p", time.Now())
 		requireRefused(t, fault.NotFound, "erasure.not_found", err)
 	},
-	"OneOfRacingMovesWins": func(t *testing.T, f *keyFixture) {
+	"one of many moves a request": func(t *testing.T, f *keyFixture) {
 		for round := range races {
 			r := f.previewed(t, subjectKeyID(2, fmt.Sprintf("employee:E-%d", round), 0))
 			oneWinner(t, race(6, func(i int) error {

@@ -19,7 +19,7 @@ import (
 )
 
 var destructionTests = map[string]func(*testing.T, *keyFixture){
-	"EveryVersionIsGone": func(t *testing.T, f *keyFixture) {
+	"every version is destroyed": func(t *testing.T, f *keyFixture) {
 		key := f.mint(t, subjectKeyID(2, "employee:E-1", 0))
 		key, err := f.node.MintSubjectKey(t.Context(), keyTenant, minted(key.SubjectKeyID, key.Reference, 2, 1))
 		require.NoError(t, err)
@@ -47,7 +47,7 @@ var destructionTests = map[string]func(*testing.T, *keyFixture){
 		require.NoError(t, err)
 		require.EqualValues(t, 1, newest)
 	},
-	"UnknownSubjectIsNeverMinted": func(t *testing.T, f *keyFixture) {
+	"key of an erased unknown subject is never minted": func(t *testing.T, f *keyFixture) {
 		r := newRequest(subjectKeyID(2, "employee:E-9", 0))
 		r.Partitions = []event.PartitionID{2, 3}
 		r = f.requested(t, r)
@@ -71,7 +71,7 @@ var destructionTests = map[string]func(*testing.T, *keyFixture){
 		}
 		f.mint(t, subjectKeyID(2, "employee:E-9", 1))
 	},
-	"OnlyFencedRequestsDestroy": func(t *testing.T, f *keyFixture) {
+	"only fenced requests destroy": func(t *testing.T, f *keyFixture) {
 		for _, state := range []shredding.ErasureState{shredding.ErasureRequested, shredding.ErasurePreviewed, shredding.ErasureApproved, shredding.ErasureRefused, shredding.ErasureExpired} {
 			key := f.mint(t, subjectKeyID(2, "employee:"+string(state), 0))
 			r := f.at(t, state, key.SubjectKeyID)
@@ -82,7 +82,7 @@ var destructionTests = map[string]func(*testing.T, *keyFixture){
 		_, _, err := f.eraser.DestroyErasure(t.Context(), event.ID{1})
 		requireRefused(t, fault.NotFound, "erasure.not_found", err)
 	},
-	"NothingGoesOnBeforeTheReceiptIsOutside": func(t *testing.T, f *keyFixture) {
+	"request waits until its receipt is exported": func(t *testing.T, f *keyFixture) {
 		d, r := f.destroyed(t, f.fenced(t, subjectKeyID(2, "employee:E-1", 0)))
 		next := r
 		next.State = shredding.ErasureReceipted
@@ -100,7 +100,7 @@ var destructionTests = map[string]func(*testing.T, *keyFixture){
 		}
 		f.move(t, r, shredding.ErasureReceipted)
 	},
-	"ReceiptsAreNumberedWithoutGaps": func(t *testing.T, f *keyFixture) {
+	"receipts are numbered without gaps": func(t *testing.T, f *keyFixture) {
 		const n = 8
 		var requests []ports.ErasureRequest
 		for i := range n {
@@ -108,13 +108,10 @@ var destructionTests = map[string]func(*testing.T, *keyFixture){
 		}
 		_, _, err := f.eraser.DestroyErasure(t.Context(), event.ID{1}) // takes no number
 		require.Error(t, err)
-		var wg sync.WaitGroup
-		errs := make([]error, 2*n)
-		for i := range errs {
-			wg.Go(func() { _, _, errs[i] = f.eraser.DestroyErasure(context.WithoutCancel(t.Context()), requests[i/2].ID) })
-		}
-		wg.Wait()
-		for _, err := range errs {
+		for _, err := range race(2*n, func(i int) error {
+			_, _, err := f.eraser.DestroyErasure(context.WithoutCancel(t.Context()), requests[i/2].ID)
+			return err
+		}) {
 			require.NoError(t, err)
 		}
 		receipts, err := f.eraser.Receipts(t.Context(), 1, 0)
@@ -145,32 +142,33 @@ var destructionTests = map[string]func(*testing.T, *keyFixture){
 			{Number: 4, RequestID: receipts[3].RequestID, TenantID: keyTenant, Note: []byte("note 3"), Exported: true},
 		}, page)
 	},
-	"MintAndDestructionRace": func(t *testing.T, f *keyFixture) {
+	"mint and destruction race": func(t *testing.T, f *keyFixture) {
 		for i := range 20 {
 			id := subjectKeyID(2, fmt.Sprintf("employee:E-%d", i), 0)
 			r := f.approved(t, id)
 			r.Classes = []ports.ErasureClass{{Class: 0, Erased: true}}
-			var wg sync.WaitGroup
-			var mintErr, eraseErr error
-			wg.Go(func() {
-				_, mintErr = f.node.MintSubjectKey(context.WithoutCancel(t.Context()), keyTenant, minted(id, uuid.NewString(), 1, 1))
-			})
-			wg.Go(func() {
-				if _, eraseErr = f.eraser.FenceErasure(context.WithoutCancel(t.Context()), r); eraseErr == nil {
-					_, _, eraseErr = f.eraser.DestroyErasure(context.WithoutCancel(t.Context()), r.ID)
+			ctx := context.WithoutCancel(t.Context())
+			errs := race(2, func(i int) error {
+				if i == 0 {
+					_, err := f.node.MintSubjectKey(ctx, keyTenant, minted(id, uuid.NewString(), 1, 1))
+					return err
 				}
+				if _, err := f.eraser.FenceErasure(ctx, r); err != nil {
+					return err
+				}
+				_, _, err := f.eraser.DestroyErasure(ctx, r.ID)
+				return err
 			})
-			wg.Wait()
-			require.NoError(t, eraseErr)
-			if mintErr != nil {
-				requireRefused(t, fault.Gone, "pii.subject_erased", mintErr)
+			require.NoError(t, errs[1])
+			if errs[0] != nil {
+				requireRefused(t, fault.Gone, "pii.subject_erased", errs[0])
 			}
 			got := f.read(t, id)
 			require.Equal(t, shredding.KeyDestroyed, got.State)
 			require.Empty(t, got.Versions)
 		}
 	},
-	"ReplayDestroysByFingerprint": func(t *testing.T, f *keyFixture) {
+	"replay destroys by fingerprint": func(t *testing.T, f *keyFixture) {
 		node, eraser := f.harness.New(t)
 		backup := &keyFixture{harness: f.harness, node: node, eraser: eraser}
 		backup.activate(t, 1)
@@ -186,14 +184,14 @@ var destructionTests = map[string]func(*testing.T, *keyFixture){
 		receipt := ports.ErasureReceipt{Number: d.Receipt, RequestID: r.ID, TenantID: keyTenant, Note: []byte("note"), Exported: true}
 		keys := []ports.ReplayKey{
 			{Partition: 2, Class: 0, Subject: id.Subject, Fingerprints: d.Keys[0].Fingerprints},
-			{Partition: 2, Class: 0, Subject: later.Subject, Fingerprints: []shredding.Fingerprint{{1}}}, // of a key before the one that stands
+			{Partition: 2, Class: 0, Subject: later.Subject, Fingerprints: []shredding.Fingerprint{{1}}}, // of a key before the stored one
 			{Partition: 9, Class: 1, Subject: "employee:E-9"},
 		}
-		heard := backup.listen(t)
+		signals := backup.listen(t)
 		for range 2 {
 			require.NoError(t, backup.eraser.ReplayErasure(t.Context(), receipt, keys))
 		}
-		heard.wait(t, key.Reference, 1)
+		signals.wait(t, key.Reference, 1)
 		require.Equal(t, shredding.KeyDestroyed, backup.read(t, id).State)
 		require.Equal(t, shredding.KeyDestroyed, backup.read(t, subjectKeyID(9, "employee:E-9", 1)).State)
 		kept := backup.read(t, later)
@@ -217,7 +215,7 @@ var destructionTests = map[string]func(*testing.T, *keyFixture){
 		require.True(t, next.PreviousKnown)
 		require.Equal(t, event.Hash(sha256.Sum256([]byte("note"))), next.PreviousHash)
 	},
-	"ErasuresMintsAndRotationsRace": func(t *testing.T, f *keyFixture) {
+	"erasures, mints and rotations race": func(t *testing.T, f *keyFixture) {
 		// Rotations wrap the keys of persons again while they are minted, get new versions
 		// and are erased. No operation blocks for ever, and destroyed keys stay destroyed.
 		const persons = 12
@@ -301,8 +299,8 @@ var destructionTests = map[string]func(*testing.T, *keyFixture){
 			require.Equal(t, shredding.KeyDestroyed, f.read(t, id).State)
 		}
 	},
-	"NoNodeIsPassedOver": func(t *testing.T, f *keyFixture) {
-		// Whatever the caller's clock says of the minute after a destruction.
+	"eviction waits for every node": func(t *testing.T, f *keyFixture) {
+		// A caller's clock that is ahead does not end the wait.
 		_, err := f.node.ReportNode(t.Context(), "n", 0)
 		require.NoError(t, err)
 		d, r := f.destroyed(t, f.fenced(t, f.mint(t, subjectKeyID(2, "employee:E-1", 0)).SubjectKeyID))
@@ -316,7 +314,7 @@ var destructionTests = map[string]func(*testing.T, *keyFixture){
 		require.NoError(t, err)
 		f.move(t, r, shredding.ErasureEvicted)
 	},
-	"AnotherTenantsKeyStays": func(t *testing.T, f *keyFixture) {
+	"key of another tenant is kept": func(t *testing.T, f *keyFixture) {
 		key := f.mint(t, subjectKeyID(2, "employee:E-1", 1))
 		r := newRequest(key.SubjectKeyID)
 		r.TenantID = "rival" // it names a partition of another tenant
@@ -337,14 +335,14 @@ var destructionTests = map[string]func(*testing.T, *keyFixture){
 		}))
 		require.Equal(t, shredding.KeyActive, f.read(t, key.SubjectKeyID).State)
 	},
-	"ReplayTakesItsRequestAlong": func(t *testing.T, f *keyFixture) {
-		// The store comes from a backup in which the request had not come so far. Whatever
-		// it was about to become, its keys are gone, so there is only forward.
+	"replay moves its request forward": func(t *testing.T, f *keyFixture) {
+		// The store comes from a backup that is older than the destruction. The keys are
+		// destroyed, so the request can only move forward, in whichever state the backup has it.
 		until := event.MustDate("2031-12-31")
 		for i, state := range []shredding.ErasureState{shredding.ErasureRequested, shredding.ErasurePreviewed, shredding.ErasureApproved, shredding.ErasureFenced} {
 			key := f.mint(t, subjectKeyID(2, "employee:"+string(state), 0))
 			r := newRequest(key.SubjectKeyID)
-			r.Partitions = []event.PartitionID{2, 7} // the backup knows of more than was erased in the end
+			r.Partitions = []event.PartitionID{2, 7} // more than was erased
 			r = f.requested(t, r)
 			if state != shredding.ErasureRequested {
 				r.Preview, r.Scope, r.Classes = json.RawMessage(`{}`), scopeOfRequest, []ports.ErasureClass{{Class: 0, Erased: true}, {Class: 1, Refused: "retention", Until: &until}, {Class: 2, Erased: true}}
@@ -394,20 +392,20 @@ var destructionTests = map[string]func(*testing.T, *keyFixture){
 			f.move(t, done, shredding.ErasureReceipted)
 		}
 	},
-	"ReplayTakesFencesOver": func(t *testing.T, f *keyFixture) {
-		// Another request for the person is under way and is refused after the replay: its
-		// fence was there first, but it is not its own any more.
+	"replay takes over the fence of another request": func(t *testing.T, f *keyFixture) {
+		// Another request for the person has set the fence. It is refused after the replay,
+		// which has taken the fence over: the fence stays.
 		key := f.mint(t, subjectKeyID(2, "employee:E-1", 0))
 		r := f.fenced(t, key.SubjectKeyID)
 		receipt := ports.ErasureReceipt{Number: 1, RequestID: event.ID{9}, TenantID: keyTenant, Note: []byte("note"), Exported: true}
 		require.NoError(t, f.eraser.ReplayErasure(t.Context(), receipt, []ports.ReplayKey{
-			{Partition: 2, Class: 0, Subject: key.Subject, Fingerprints: []shredding.Fingerprint{{1}}}, // of a key before the one that stands
+			{Partition: 2, Class: 0, Subject: key.Subject, Fingerprints: []shredding.Fingerprint{{1}}}, // of a key before the stored one
 		}))
 		_, err := f.eraser.RefuseErasure(t.Context(), r, "legal_hold")
 		require.NoError(t, err)
 		require.Equal(t, shredding.KeyFenced, f.read(t, key.SubjectKeyID).State)
 	},
-	"ReplayedRequestEndsAsItBegan": func(t *testing.T, f *keyFixture) {
+	"replayed request is destroyed with its first receipt": func(t *testing.T, f *keyFixture) {
 		key := f.mint(t, subjectKeyID(2, "employee:E-1", 0))
 		r := f.fenced(t, key.SubjectKeyID)
 		receipt := ports.ErasureReceipt{Number: 1, RequestID: r.ID, TenantID: keyTenant, Note: []byte("note"), Exported: true}

@@ -38,10 +38,10 @@ func (l listed) LegalEntity(ctx context.Context, tenantID, code string) (ports.L
 	return ports.LegalEntity{}, err
 }
 
-// RunHandover lets readers follow a live feed while producers write, stop anywhere, and
-// go on with a subscription from the feed's cursor, made or reset: each has everything
-// once, in the order of each legal entity. A legal entity that is
-// created while they read is delivered from its beginning.
+// RunHandover lets readers follow a live feed while producers write, stop at any event, and
+// continue with a subscription, made or reset, from the cursor of the feed: each reader gets
+// every event once, in the order of its legal entity. A legal entity that is created while
+// they read is delivered from its beginning.
 func RunHandover(t *testing.T, newStore func(t *testing.T, clock ports.Clock) FeedStore, events int) {
 	t.Helper()
 	clock := NewClock()
@@ -79,7 +79,7 @@ func RunHandover(t *testing.T, newStore func(t *testing.T, clock ports.Clock) Fe
 				return
 			}
 			cursor := feed.Cursor()
-			for shown := 0; shown < (r+1)*events/8; { // later readers stop later
+			for read := 0; read < (r+1)*events/8; { // later readers stop later
 				heads, err := store.PartitionHeads(t.Context())
 				if !okay(t, err) {
 					return
@@ -92,7 +92,7 @@ func RunHandover(t *testing.T, newStore func(t *testing.T, clock ports.Clock) Fe
 					note(list[i].Partition, list[i].Sequence)
 					cursor = positions[i]
 				}
-				shown += len(list)
+				read += len(list)
 			}
 			id := fmt.Sprintf("reader-%d", r)
 			start := subscription.Start{From: subscription.AtCursor, Cursor: cursor}
@@ -108,7 +108,7 @@ func RunHandover(t *testing.T, newStore func(t *testing.T, clock ports.Clock) Fe
 				return
 			}
 			for {
-				done := written.Load() == int64(total) // before polling: what was written then is handed out
+				done := written.Load() == int64(total) // before polling: the poll delivers all events up to here
 				batch, err := c.Service.Poll(t.Context(), c.Person, subscriptions.Poll{ID: id, Limit: 7})
 				if !okay(t, err) || done && len(batch.Deliveries) == 0 {
 					return
@@ -136,7 +136,7 @@ func RunHandover(t *testing.T, newStore func(t *testing.T, clock ports.Clock) Fe
 	refusedCursors(t, c, feeds)
 }
 
-// okay notes an error without ending the goroutine of the test.
+// okay reports an error without ending the goroutine, as only the test's own may.
 func okay(t *testing.T, err error) bool {
 	if err != nil {
 		t.Error(err)

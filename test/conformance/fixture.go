@@ -18,17 +18,17 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// book is a legal entity of its own for one sub-test.
-type book struct {
+// partition is the log of one legal entity, which one sub-test uses alone.
+type partition struct {
 	*suite
 	le ports.LegalEntity
 }
 
-func (s *suite) newBook(t *testing.T) *book {
+func (s *suite) newPartition(t *testing.T) *partition {
 	t.Helper()
 	le, err := s.store.CreateLegalEntity(context.Background(), s.legalEntity(s.unique("tenant"), "C"+s.unique("E")))
 	require.NoError(t, err)
-	return &book{suite: s, le: le}
+	return &partition{suite: s, le: le}
 }
 
 func (s *suite) legalEntity(tenant, code string) ports.LegalEntity {
@@ -42,7 +42,7 @@ func (s *suite) legalEntity(tenant, code string) ports.LegalEntity {
 type option func(*event.Prepared)
 
 // event prepares an event of the type on the stream.
-func (b *book) event(typ eventtype.Registration, stream event.StreamID, options ...option) event.Prepared {
+func (b *partition) event(typ eventtype.Registration, stream event.StreamID, options ...option) event.Prepared {
 	id := b.ids.next()
 	p := event.Prepared{
 		Skeleton: event.Skeleton{
@@ -88,7 +88,8 @@ func claiming(key, document string) option {
 
 const token = "@@number@@"
 
-// numbered asks for a number of the series and shows it in every place that may.
+// numbered asks for a number of the series and puts its token in every place that may
+// hold one.
 func numbered(series string) option {
 	return func(p *event.Prepared) {
 		p.Series = append(p.Series, event.SeriesNumber{Series: series, Prefix: "J-", Width: 5, Token: token})
@@ -103,20 +104,20 @@ func numbered(series string) option {
 func number(n int) string { return fmt.Sprintf("J-%05d", n) }
 
 // write appends events without any demand.
-func (b *book) write(t tester, events ...event.Prepared) ports.AppendResult {
+func (b *partition) write(t tester, events ...event.Prepared) ports.AppendResult {
 	t.Helper()
 	return b.must(t, b.request(events...))
 }
 
-func (b *book) request(events ...event.Prepared) ports.AppendRequest {
+func (b *partition) request(events ...event.Prepared) ports.AppendRequest {
 	return ports.AppendRequest{Partition: b.le.Partition, Events: events}
 }
 
-func (b *book) try(r ports.AppendRequest) (ports.AppendResult, error) {
+func (b *partition) try(r ports.AppendRequest) (ports.AppendResult, error) {
 	return b.store.Append(context.Background(), r)
 }
 
-func (b *book) must(t tester, r ports.AppendRequest) ports.AppendResult {
+func (b *partition) must(t tester, r ports.AppendRequest) ports.AppendResult {
 	t.Helper()
 	result, err := b.try(r)
 	require.NoError(t, err)
@@ -124,9 +125,8 @@ func (b *book) must(t tester, r ports.AppendRequest) ports.AppendResult {
 	return result
 }
 
-// refused appends, demands that code is the reason why not, and that nothing was
-// written.
-func (b *book) refused(t tester, code string, r ports.AppendRequest) fault.Error {
+// refused requires that an append is refused with the code and writes nothing.
+func (b *partition) refused(t tester, code string, r ports.AppendRequest) fault.Error {
 	t.Helper()
 	before := b.head(t)
 	_, err := b.try(r)
@@ -137,7 +137,7 @@ func (b *book) refused(t tester, code string, r ports.AppendRequest) fault.Error
 	return *f
 }
 
-func (b *book) head(t tester) ports.Head {
+func (b *partition) head(t tester) ports.Head {
 	t.Helper()
 	h, err := b.store.Head(context.Background(), b.le.Partition)
 	require.NoError(t, err)
@@ -145,7 +145,7 @@ func (b *book) head(t tester) ports.Head {
 }
 
 // query reads with the partition filled in.
-func (b *book) query(t tester, q ports.EventQuery) []event.Recorded {
+func (b *partition) query(t tester, q ports.EventQuery) []event.Recorded {
 	t.Helper()
 	q.Partition = b.le.Partition
 	if q.Limit == 0 {
@@ -157,12 +157,12 @@ func (b *book) query(t tester, q ports.EventQuery) []event.Recorded {
 	return events
 }
 
-func (b *book) all(t tester) []event.Recorded {
+func (b *partition) all(t tester) []event.Recorded {
 	t.Helper()
 	return b.query(t, ports.EventQuery{})
 }
 
-func (b *book) stream(t tester, id event.StreamID) []event.Recorded {
+func (b *partition) stream(t tester, id event.StreamID) []event.Recorded {
 	t.Helper()
 	events, err := b.store.EventsOfStream(context.Background(), b.le.Partition, id, 1, 1000)
 	require.NoError(t, err)
@@ -170,7 +170,7 @@ func (b *book) stream(t tester, id event.StreamID) []event.Recorded {
 	return events
 }
 
-// tags gives the first tag of each event, by which sub-tests tell them apart.
+// tags gives the tags of each event, by which sub-tests identify the events.
 func tags(events []event.Recorded) []string {
 	out := make([]string, len(events))
 	for i, e := range events {
@@ -214,12 +214,12 @@ func absent(after event.Sequence, tag string, types ...string) []concurrency.App
 
 func fingerprint(text string) event.Hash { return event.HashPayload(event.Salt{}, []byte(text)) }
 
-func (b *book) claim(key, content string) *ports.IdempotencyClaim {
+func (b *partition) claim(key, content string) *ports.IdempotencyClaim {
 	return &ports.IdempotencyClaim{Key: key, Fingerprint: fingerprint(content), ExpiresAt: b.clock.Now().Add(24 * time.Hour)}
 }
 
 // intent is a stored intent at its first revision.
-func (b *book) intent(status intent.Status) intent.Intent {
+func (b *partition) intent(status intent.Status) intent.Intent {
 	return intent.Intent{
 		ID: b.ids.next(), Partition: b.le.Partition, LegalEntity: b.le.Code, Type: "conformance.open_case",
 		Payload:  []byte(`{"case": 1.50}`),

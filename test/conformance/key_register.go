@@ -15,9 +15,8 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// KeyRegister is a key store behind its ports as this suite needs it: keys are
-// minted, and erased by the whole procedure, with two persons. Its KEKs and data keys
-// open nothing.
+// KeyRegister mints and erases keys of a key store as RunEventStore needs it: an erasure
+// passes through the whole procedure, with two persons. The wrapped keys open nothing.
 type KeyRegister struct {
 	keys     ports.SubjectKeys
 	rotation ports.KeyRotation
@@ -39,7 +38,7 @@ func NewKeyRegister(keys ports.SubjectKeys, rotation ports.KeyRotation, erasures
 
 func tenantOf(p event.PartitionID) string { return fmt.Sprintf("tenant-of-%d", p) }
 
-// tenant gives the tenant of a key an active KEK.
+// tenant returns the tenant of a key, which it gives an active KEK.
 func (k *KeyRegister) tenant(t *testing.T, id ports.SubjectKeyID) string {
 	t.Helper()
 	name := tenantOf(id.Partition)
@@ -52,18 +51,18 @@ func (k *KeyRegister) tenant(t *testing.T, id ports.SubjectKeyID) string {
 	return name
 }
 
-// Mint implements Keys.
+// Mint makes the first or the next version of a key the active one and returns its number.
 func (k *KeyRegister) Mint(t *testing.T, id ports.SubjectKeyID) uint32 {
 	t.Helper()
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	ctx := context.Background()
 	tenant := k.tenant(t, id)
-	stands, err := k.keys.SubjectKeys(ctx, []ports.SubjectKeyID{id})
+	stored, err := k.keys.SubjectKeys(ctx, []ports.SubjectKeyID{id})
 	require.NoError(t, err)
 	m := ports.MintedKey{
-		SubjectKeyID: id, Reference: stands[0].Reference,
-		WrappedKey: ports.WrappedKey{Version: stands[0].Active + 1, Epoch: 1, KEK: "kek-of-" + tenant, Wrapped: []byte("wrapped")},
+		SubjectKeyID: id, Reference: stored[0].Reference,
+		WrappedKey: ports.WrappedKey{Version: stored[0].Active + 1, Epoch: 1, KEK: "kek-of-" + tenant, Wrapped: []byte("wrapped")},
 	}
 	_, _ = rand.Read(m.Fingerprint[:]) // never fails
 	if m.Reference == "" {
@@ -77,7 +76,7 @@ func (k *KeyRegister) Mint(t *testing.T, id ports.SubjectKeyID) uint32 {
 	return key.Active
 }
 
-// Fence implements Keys.
+// Fence refuses values sealed with the key, beginning with the next append.
 func (k *KeyRegister) Fence(t *testing.T, id ports.SubjectKeyID) {
 	t.Helper()
 	k.mu.Lock()
@@ -102,7 +101,7 @@ func (k *KeyRegister) Fence(t *testing.T, id ports.SubjectKeyID) {
 	k.requests[id] = request.ID
 }
 
-// Destroy implements Keys.
+// Destroy ends a fenced key. It returns when no append that leased the key is in flight.
 func (k *KeyRegister) Destroy(t *testing.T, id ports.SubjectKeyID) {
 	t.Helper()
 	k.mu.Lock()

@@ -12,6 +12,7 @@ import (
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/domain/shredding"
 	"github.com/erpbackbone/backbone/ports"
+	"github.com/erpbackbone/backbone/test/testkit"
 )
 
 // secret stores a tenant secret under the active epoch.
@@ -74,7 +75,7 @@ func kekStates(keks []ports.KEK) string {
 }
 
 var rotationTests = map[string]func(*testing.T, *keyFixture){
-	"EpochsFollowEachOther": func(t *testing.T, f *keyFixture) {
+	"epochs follow each other": func(t *testing.T, f *keyFixture) {
 		add := func(tenant string, epoch uint32, id string) error {
 			return f.eraser.AddKEK(t.Context(), ports.KEK{TenantID: tenant, Epoch: epoch, KeyID: id})
 		}
@@ -97,7 +98,7 @@ var rotationTests = map[string]func(*testing.T, *keyFixture){
 		require.NoError(t, err)
 		require.Equal(t, "zeta/1/z=pending ", kekStates(own))
 	},
-	"EpochsCloseWhenTheyAreEmpty": func(t *testing.T, f *keyFixture) {
+	"epoch closes when it is empty": func(t *testing.T, f *keyFixture) {
 		closeTo := func(epoch uint32, to ports.KEKState) error {
 			return f.eraser.CloseKEK(t.Context(), keyTenant, epoch, to)
 		}
@@ -113,7 +114,7 @@ var rotationTests = map[string]func(*testing.T, *keyFixture){
 		requireRefused(t, fault.FailedPrecondition, "keys.move_refused", closeTo(1, ports.KEKDeleting))
 		requireRefused(t, fault.NotFound, "keys.epoch_missing", closeTo(9, ports.KEKDeleting))
 	},
-	"RewrappingKeepsTheKeyAndLeavesTheDestroyedOut": func(t *testing.T, f *keyFixture) {
+	"re-wrapping keeps keys and skips destroyed ones": func(t *testing.T, f *keyFixture) {
 		first := f.mint(t, subjectKeyID(2, "employee:E-1", 0))
 		both, err := f.node.MintSubjectKey(t.Context(), keyTenant, minted(first.SubjectKeyID, first.Reference, 2, 1))
 		require.NoError(t, err)
@@ -155,11 +156,11 @@ var rotationTests = map[string]func(*testing.T, *keyFixture){
 			want.Epoch, want.KEK, want.Wrapped = 2, kekOf(2), append([]byte("again "), want.Wrapped...)
 			require.Equal(t, want, v)
 		}
-		stands, err := f.node.TenantSecret(t.Context(), keyTenant, "fingerprint")
+		stored, err := f.node.TenantSecret(t.Context(), keyTenant, "fingerprint")
 		require.NoError(t, err)
-		require.EqualValues(t, 2, stands.Epoch)
+		require.EqualValues(t, 2, stored.Epoch)
 	},
-	"ExportIsSampledWithoutATrace": func(t *testing.T, f *keyFixture) {
+	"sampling an export changes nothing": func(t *testing.T, f *keyFixture) {
 		for i := range 5 {
 			f.mint(t, subjectKeyID(2, fmt.Sprintf("employee:E-%d", i), 0))
 		}
@@ -190,7 +191,7 @@ var rotationTests = map[string]func(*testing.T, *keyFixture){
 		_, err = f.eraser.RestoreKeys(t.Context(), func(func([]byte) bool) error { return stop }, nil)
 		require.Equal(t, "test.stopped", fault.CodeOf(err))
 	},
-	"RestoredKeysReplaceThoseOfDeadEpochs": func(t *testing.T, f *keyFixture) {
+	"restored keys replace those of dead epochs": func(t *testing.T, f *keyFixture) {
 		// A backup is an export restored into an empty store.
 		kept, gone := f.mint(t, subjectKeyID(2, "employee:E-1", 0)), f.mint(t, subjectKeyID(2, "employee:E-2", 0))
 		f.secret(t, "fingerprint")
@@ -200,7 +201,7 @@ var rotationTests = map[string]func(*testing.T, *keyFixture){
 		require.NoError(t, err)
 		require.EqualValues(t, 3, n)
 		require.Equal(t, kept, backup.read(t, kept.SubjectKeyID))
-		require.Equal(t, "acme/1/kek-1=active ", kekStates(must(eraser.KEKs(t.Context(), ""))))
+		require.Equal(t, "acme/1/kek-1=active ", kekStates(testkit.Must(eraser.KEKs(t.Context(), ""))))
 
 		// Then one is erased, the epoch changes, another version and another key come.
 		f.destroyed(t, f.fenced(t, gone.SubjectKeyID))
@@ -218,8 +219,8 @@ var rotationTests = map[string]func(*testing.T, *keyFixture){
 		require.EqualValues(t, 4, n) // two versions, a new key, the secret
 		require.Equal(t, f.read(t, kept.SubjectKeyID), backup.read(t, kept.SubjectKeyID))
 		require.Equal(t, added, backup.read(t, added.SubjectKeyID))
-		require.Equal(t, "acme/1/kek-1=deleting acme/2/kek-2=active ", kekStates(must(eraser.KEKs(t.Context(), ""))))
-		require.Equal(t, must(f.node.TenantSecret(t.Context(), keyTenant, "fingerprint")), must(node.TenantSecret(t.Context(), keyTenant, "fingerprint")))
+		require.Equal(t, "acme/1/kek-1=deleting acme/2/kek-2=active ", kekStates(testkit.Must(eraser.KEKs(t.Context(), ""))))
+		require.Equal(t, testkit.Must(f.node.TenantSecret(t.Context(), keyTenant, "fingerprint")), testkit.Must(node.TenantSecret(t.Context(), keyTenant, "fingerprint")))
 		old := backup.read(t, gone.SubjectKeyID)
 		require.Equal(t, shredding.KeyActive, old.State, "the receipts are replayed afterwards")
 		require.EqualValues(t, 1, old.Versions[0].Epoch, "and no key opens it until then")
@@ -237,11 +238,4 @@ var rotationTests = map[string]func(*testing.T, *keyFixture){
 		require.Equal(t, shredding.KeyDestroyed, backup.read(t, added.SubjectKeyID).State)
 		require.Empty(t, backup.read(t, added.SubjectKeyID).Versions)
 	},
-}
-
-func must[T any](v T, err error) T {
-	if err != nil {
-		panic(err)
-	}
-	return v
 }

@@ -35,24 +35,35 @@ type EraserKeyStore struct {
 
 // KeyStoreHarness makes key stores.
 type KeyStoreHarness struct {
-	// New makes an empty key store and gives both views of it.
+	// New makes an empty key store and returns both views of it.
 	New func(t *testing.T) (NodeKeyStore, EraserKeyStore)
 }
 
-// RunKeyStore checks a key store.
+// RunKeyStore checks the ports of a key store: keys of subjects and their eviction on nodes
+// (SubjectKey), the states of erasure requests (Erasure), the destruction of keys with its
+// receipts (Destruction), and rotation, export and recovery (Rotation).
 func RunKeyStore(t *testing.T, h KeyStoreHarness) {
-	for _, group := range []struct {
-		name  string
-		tests map[string]func(*testing.T, *keyFixture)
-	}{
+	runGroups(t, []testGroup[*keyFixture]{
 		{"SubjectKey", subjectKeyTests}, {"Erasure", erasureTests}, {"Destruction", destructionTests}, {"Rotation", rotationTests},
-	} {
+	}, func(t *testing.T) *keyFixture { return newKeyFixture(t, h) })
+}
+
+// testGroup are tests, by name, that take a fixture.
+type testGroup[F any] struct {
+	name  string
+	tests map[string]func(*testing.T, F)
+}
+
+// runGroups runs all tests of the groups in parallel.
+func runGroups[F any](t *testing.T, groups []testGroup[F], fixture func(t *testing.T) F) {
+	t.Helper()
+	for _, group := range groups {
 		t.Run(group.name, func(t *testing.T) {
 			t.Parallel()
 			for _, name := range slices.Sorted(maps.Keys(group.tests)) {
 				t.Run(name, func(t *testing.T) {
 					t.Parallel()
-					group.tests[name](t, newKeyFixture(t, h))
+					group.tests[name](t, fixture(t))
 				})
 			}
 		})
@@ -61,7 +72,7 @@ func RunKeyStore(t *testing.T, h KeyStoreHarness) {
 
 const keyTenant = "acme"
 
-// keyFixture is one key store of one test, with an active KEK of keyTenant.
+// keyFixture is the key store of one sub-test, with an active KEK of keyTenant.
 type keyFixture struct {
 	harness KeyStoreHarness
 	node    NodeKeyStore
@@ -135,24 +146,24 @@ func requireRefused(t *testing.T, kind fault.Kind, code string, err error) {
 }
 
 var subjectKeyTests = map[string]func(*testing.T, *keyFixture){
-	"AbsentKeyHasNothing": func(t *testing.T, f *keyFixture) {
+	"absent key has no versions": func(t *testing.T, f *keyFixture) {
 		key := f.read(t, subjectKeyID(1, "employee:E-1", 0))
 		require.Equal(t, ports.SubjectKey{SubjectKeyID: key.SubjectKeyID, State: shredding.KeyAbsent}, key)
 		keys, err := f.node.SubjectKeys(t.Context(), nil)
 		require.NoError(t, err)
 		require.Empty(t, keys)
 	},
-	"MintedKeyIsReadAsItWasStored": func(t *testing.T, f *keyFixture) {
+	"minted key is read as written": func(t *testing.T, f *keyFixture) {
 		m := minted(subjectKeyID(7, "employee:E-1", shredding.KeyRegulatory), uuid.NewString(), 1, 1)
 		key, err := f.node.MintSubjectKey(t.Context(), keyTenant, m)
 		require.NoError(t, err)
 		want := ports.SubjectKey{SubjectKeyID: m.SubjectKeyID, Reference: m.Reference, State: shredding.KeyActive, Active: 1, Versions: []ports.WrappedKey{m.WrappedKey}}
 		require.Equal(t, want, key)
 		require.Equal(t, want, f.read(t, m.SubjectKeyID))
-		require.Equal(t, shredding.KeyAbsent, f.read(t, subjectKeyID(7, "employee:E-1", shredding.KeyStandard)).State, "classes are apart")
-		require.Equal(t, shredding.KeyAbsent, f.read(t, subjectKeyID(8, "employee:E-1", shredding.KeyRegulatory)).State, "partitions are apart")
+		require.Equal(t, shredding.KeyAbsent, f.read(t, subjectKeyID(7, "employee:E-1", shredding.KeyStandard)).State, "classes are independent")
+		require.Equal(t, shredding.KeyAbsent, f.read(t, subjectKeyID(8, "employee:E-1", shredding.KeyRegulatory)).State, "partitions are independent")
 	},
-	"ManyKeysAreAnsweredInOrder": func(t *testing.T, f *keyFixture) {
+	"many keys are read in the given order": func(t *testing.T, f *keyFixture) {
 		var ids []ports.SubjectKeyID
 		for i := range 20 {
 			id := subjectKeyID(event.PartitionID(1+i%3), fmt.Sprintf("customer:C-%02d", 19-i), shredding.KeyClass(i%3))
@@ -170,7 +181,7 @@ var subjectKeyTests = map[string]func(*testing.T, *keyFixture){
 			require.Equal(t, i/2%4 != 0, len(key.Versions) == 1)
 		}
 	},
-	"NextVersionSealsAndOldOnesStay": func(t *testing.T, f *keyFixture) {
+	"next version seals and earlier ones are kept": func(t *testing.T, f *keyFixture) {
 		first := f.mint(t, subjectKeyID(1, "employee:E-1", 0))
 		m := minted(first.SubjectKeyID, first.Reference, 2, 1)
 		key, err := f.node.MintSubjectKey(t.Context(), keyTenant, m)
@@ -179,12 +190,12 @@ var subjectKeyTests = map[string]func(*testing.T, *keyFixture){
 		require.Equal(t, []ports.WrappedKey{first.Versions[0], m.WrappedKey}, key.Versions)
 		// The same version again, or one further, changes nothing.
 		for _, version := range []uint32{1, 2, 4} {
-			stands, err := f.node.MintSubjectKey(t.Context(), keyTenant, minted(first.SubjectKeyID, first.Reference, version, 1))
+			stored, err := f.node.MintSubjectKey(t.Context(), keyTenant, minted(first.SubjectKeyID, first.Reference, version, 1))
 			require.NoError(t, err)
-			require.Equal(t, key, stands)
+			require.Equal(t, key, stored)
 		}
 	},
-	"ImpossibleKeysAreRefused": func(t *testing.T, f *keyFixture) {
+	"invalid keys are refused": func(t *testing.T, f *keyFixture) {
 		id := subjectKeyID(1, "employee:E-1", 0)
 		_, err := f.node.MintSubjectKey(t.Context(), keyTenant, minted(id, uuid.NewString(), 2, 1))
 		requireRefused(t, fault.Internal, "keys.request_invalid", err)
@@ -194,7 +205,7 @@ var subjectKeyTests = map[string]func(*testing.T, *keyFixture){
 		_, err = f.node.MintSubjectKey(t.Context(), "another", minted(id, key.Reference, 2, 1))
 		requireRefused(t, fault.Internal, "keys.request_invalid", err)
 	},
-	"RacingNodesGetOneKey": func(t *testing.T, f *keyFixture) {
+	"racing nodes get one key": func(t *testing.T, f *keyFixture) {
 		for round := range races {
 			id := subjectKeyID(1, fmt.Sprintf("employee:E-%d", round), 0)
 			got := make([]ports.SubjectKey, 8)
@@ -202,16 +213,16 @@ var subjectKeyTests = map[string]func(*testing.T, *keyFixture){
 				got[i], err = f.node.MintSubjectKey(context.WithoutCancel(t.Context()), keyTenant, minted(id, uuid.NewString(), 1, 1))
 				return err
 			})
-			stands := f.read(t, id)
-			require.Len(t, stands.Versions, 1)
+			stored := f.read(t, id)
+			require.Len(t, stored.Versions, 1)
 			for i := range got {
 				require.NoError(t, errs[i])
-				require.Equal(t, stands, got[i])
+				require.Equal(t, stored, got[i])
 			}
 		}
 	},
-	"OnlyTheActiveEpochWraps": func(t *testing.T, f *keyFixture) {
-		_, err := f.node.ActiveKEK(t.Context(), "nobody")
+	"only the active epoch wraps": func(t *testing.T, f *keyFixture) {
+		_, err := f.node.ActiveKEK(t.Context(), "unknown")
 		requireRefused(t, fault.FailedPrecondition, "keys.kek_missing", err)
 		id := subjectKeyID(1, "employee:E-1", 0)
 		old := f.mint(t, subjectKeyID(1, "employee:E-0", 0))
@@ -227,7 +238,7 @@ var subjectKeyTests = map[string]func(*testing.T, *keyFixture){
 		require.NoError(t, err)
 		require.Equal(t, ports.KEK{TenantID: keyTenant, Epoch: 2, KeyID: kekOf(2), State: ports.KEKActive}, kek)
 	},
-	"TheFirstSecretStands": func(t *testing.T, f *keyFixture) {
+	"first tenant secret is kept": func(t *testing.T, f *keyFixture) {
 		none, err := f.node.TenantSecret(t.Context(), keyTenant, "fingerprint")
 		require.NoError(t, err)
 		require.Empty(t, none.Reference)
@@ -239,27 +250,27 @@ var subjectKeyTests = map[string]func(*testing.T, *keyFixture){
 		requireRefused(t, fault.Conflict, "keys.epoch_closed", err)
 		first := secret(1)
 		for range 2 {
-			stands, err := f.node.SaveTenantSecret(t.Context(), first)
+			stored, err := f.node.SaveTenantSecret(t.Context(), first)
 			require.NoError(t, err)
-			require.Equal(t, first, stands)
-			stands, err = f.node.SaveTenantSecret(t.Context(), secret(1))
+			require.Equal(t, first, stored)
+			stored, err = f.node.SaveTenantSecret(t.Context(), secret(1))
 			require.NoError(t, err)
-			require.Equal(t, first, stands)
+			require.Equal(t, first, stored)
 		}
-		stands, err := f.node.TenantSecret(t.Context(), keyTenant, "fingerprint")
+		stored, err := f.node.TenantSecret(t.Context(), keyTenant, "fingerprint")
 		require.NoError(t, err)
-		require.Equal(t, first, stands)
+		require.Equal(t, first, stored)
 	},
-	"NodesHearOfDestroyedAndNewKeys": func(t *testing.T, f *keyFixture) {
-		heard := f.listen(t)
+	"nodes are notified of destroyed and new keys": func(t *testing.T, f *keyFixture) {
+		signals := f.listen(t)
 		key := f.mint(t, subjectKeyID(1, "employee:E-1", 0))
 		_, err := f.node.MintSubjectKey(t.Context(), keyTenant, minted(key.SubjectKeyID, key.Reference, 2, 1))
 		require.NoError(t, err)
-		heard.wait(t, key.Reference, 1)
+		signals.wait(t, key.Reference, 1)
 		f.destroyed(t, f.fenced(t, key.SubjectKeyID))
-		heard.wait(t, key.Reference, 2)
+		signals.wait(t, key.Reference, 2)
 	},
-	"NodesReportWhatTheyForgot": func(t *testing.T, f *keyFixture) {
+	"nodes report the generation that they evicted": func(t *testing.T, f *keyFixture) {
 		start := time.Now().Add(-time.Minute)
 		newest, err := f.node.ReportNode(t.Context(), "a", 0)
 		require.NoError(t, err)
@@ -276,7 +287,7 @@ var subjectKeyTests = map[string]func(*testing.T, *keyFixture){
 		require.NoError(t, err)
 		require.EqualValues(t, 1, newest)
 		require.Equal(t, 2, behind(start))
-		require.Zero(t, behind(time.Now().Add(time.Hour)), "who has not reported since does not count")
+		require.Zero(t, behind(time.Now().Add(time.Hour)), "a node that has not reported since does not count")
 		for _, node := range []string{"a", "b"} {
 			_, err = f.node.ReportNode(t.Context(), node, newest)
 			require.NoError(t, err)
@@ -285,24 +296,24 @@ var subjectKeyTests = map[string]func(*testing.T, *keyFixture){
 	},
 }
 
-// signals are what a node heard.
+// signals counts the evictions that a node was notified of.
 type signals struct {
-	mu     sync.Mutex
-	heard  map[string]int
-	losses int
+	mu      sync.Mutex
+	evicted map[string]int // by reference of the key
+	losses  int
 }
 
-// listen starts a node that listens.
+// listen starts a node that is notified of evictions.
 func (f *keyFixture) listen(t *testing.T) *signals {
 	t.Helper()
-	s := &signals{heard: map[string]int{}}
+	s := &signals{evicted: map[string]int{}}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	ended := make(chan error, 1)
 	go func() {
 		ended <- f.node.ListenEvictions(ctx, func(ref string) {
 			s.mu.Lock()
 			defer s.mu.Unlock()
-			s.heard[ref]++
+			s.evicted[ref]++
 		}, func() {
 			s.mu.Lock()
 			defer s.mu.Unlock()
@@ -328,9 +339,9 @@ func (s *signals) wait(t *testing.T, ref string, n int) {
 	testkit.Eventually(t, time.Minute, func() bool {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		return s.heard[ref] >= n
+		return s.evicted[ref] >= n
 	}, "eviction of a key")
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	require.Equal(t, n, s.heard[ref])
+	require.Equal(t, n, s.evicted[ref])
 }

@@ -5,7 +5,6 @@ import (
 	"crypto/ed25519"
 	"errors"
 	"fmt"
-	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -46,8 +45,8 @@ type KeyServiceHarness struct {
 	Administrator KeyAdministrator
 	// Timeout is how long a client lets one try last.
 	Timeout time.Duration
-	// Settle is how long the service says a change of state may take to show
-	// everywhere; 0: at once.
+	// Settle is how long a change of state may take to reach all nodes of the service;
+	// 0: no time.
 	Settle time.Duration
 }
 
@@ -61,25 +60,14 @@ type keySuite struct {
 	prefix  string // of the aliases of this run
 }
 
-// RunKeyService checks a key management service through its client.
+// RunKeyService checks ports.DataKeys, ports.KeyLifecycle and ports.Signer on a key
+// management service through its client: what a key opens, its states, aliases and
+// signatures, and how the client answers failures of the service.
 func RunKeyService(t *testing.T, h KeyServiceHarness) {
 	s := &keySuite{KeyServiceHarness: h, service: h.New(t, nil), prefix: "alias/conformance/" + uuid.NewString()}
-	for _, group := range []struct {
-		name  string
-		tests map[string]func(*testing.T, *keySuite)
-	}{
+	runGroups(t, []testGroup[*keySuite]{
 		{"DataKey", dataKeyTests}, {"State", keyStateTests}, {"Alias", aliasTests}, {"ReWrap", reWrapTests}, {"Sign", signTests}, {"Failure", keyFailureTests},
-	} {
-		t.Run(group.name, func(t *testing.T) {
-			t.Parallel()
-			for _, name := range slices.Sorted(maps.Keys(group.tests)) {
-				t.Run(name, func(t *testing.T) {
-					t.Parallel()
-					group.tests[name](t, s)
-				})
-			}
-		})
-	}
+	}, func(*testing.T) *keySuite { return s })
 }
 
 // key makes a key that lives as long as the test.
@@ -173,21 +161,21 @@ func (s *keySuite) unwrap(t *testing.T, service KeyService, key string, wrapped 
 }
 
 var dataKeyTests = map[string]func(*testing.T, *keySuite){
-	"AWrappedKeyOpensToTheSameKey": func(t *testing.T, s *keySuite) {
+	"wrapped key opens to the same key": func(t *testing.T, s *keySuite) {
 		key := s.key(t, ports.WrapDataKeys)
 		plain, wrapped := s.generate(t, key)
 		require.Len(t, plain, shredding.DEKSize)
 		require.NotContains(t, string(wrapped), string(plain))
 		s.requireOpens(t, key, wrapped, plain)
 	},
-	"NoTwoDataKeysAreEqual": func(t *testing.T, s *keySuite) {
+	"no two data keys are equal": func(t *testing.T, s *keySuite) {
 		key := s.key(t, ports.WrapDataKeys)
 		plain, wrapped := s.generate(t, key)
 		other, otherWrapped := s.generate(t, key)
 		require.NotEqual(t, plain, other)
 		require.NotEqual(t, wrapped, otherWrapped)
 	},
-	"AnotherContextIsRefused": func(t *testing.T, s *keySuite) {
+	"another context is refused": func(t *testing.T, s *keySuite) {
 		key := s.key(t, ports.WrapDataKeys)
 		_, wrapped := s.generate(t, key)
 		without, more, shifted := bound("1"), bound("1"), bound("1")
@@ -203,7 +191,7 @@ var dataKeyTests = map[string]func(*testing.T, *keySuite){
 			requireFault(t, err, fault.Invalid, "kms.ciphertext_invalid", name)
 		}
 	},
-	"AContextIsNeverEmpty": func(t *testing.T, s *keySuite) {
+	"empty context is refused": func(t *testing.T, s *keySuite) {
 		key := s.key(t, ports.WrapDataKeys)
 		_, wrapped := s.generate(t, key)
 		for _, context := range []ports.EncryptionContext{nil, {}, {"": "x"}, {"x": ""}} {
@@ -215,12 +203,12 @@ var dataKeyTests = map[string]func(*testing.T, *keySuite){
 			requireFault(t, err, fault.Invalid, "kms.request_invalid", context)
 		}
 	},
-	"AnotherKeyIsRefused": func(t *testing.T, s *keySuite) {
+	"another key is refused": func(t *testing.T, s *keySuite) {
 		_, wrapped := s.generate(t, s.key(t, ports.WrapDataKeys))
 		other := s.key(t, ports.WrapDataKeys)
 		s.refuses(t, "kms.key_mismatch", s.unwrap(t, s.service, other, wrapped))
 	},
-	"AChangedCiphertextIsRefused": func(t *testing.T, s *keySuite) {
+	"changed ciphertext is refused": func(t *testing.T, s *keySuite) {
 		key := s.key(t, ports.WrapDataKeys)
 		_, wrapped := s.generate(t, key)
 		for i := range wrapped {
@@ -235,7 +223,7 @@ var dataKeyTests = map[string]func(*testing.T, *keySuite){
 			s.requireNotOpened(t, key, changed, name)
 		}
 	},
-	"AnUnknownKeyIsNotFound": func(t *testing.T, s *keySuite) {
+	"unknown key is not found": func(t *testing.T, s *keySuite) {
 		key := s.key(t, ports.WrapDataKeys)
 		_, wrapped := s.generate(t, key)
 		unknown := key[:len(key)-36] + uuid.NewString()
@@ -287,7 +275,7 @@ func requireFault(t *testing.T, err error, kind fault.Kind, code string, what ..
 }
 
 var aliasTests = map[string]func(*testing.T, *keySuite){
-	"AnAliasIsFoundAgain": func(t *testing.T, s *keySuite) {
+	"alias is found": func(t *testing.T, s *keySuite) {
 		for _, purpose := range []ports.KeyPurpose{ports.WrapDataKeys, ports.SignMessages} {
 			id, alias := s.namedKey(t, purpose)
 			s.settled(t, func() error {
@@ -305,11 +293,11 @@ var aliasTests = map[string]func(*testing.T, *keySuite){
 			require.WithinDuration(t, time.Now(), described.CreatedAt, time.Hour)
 		}
 	},
-	"AnAliasThatNobodySetIsNotFound": func(t *testing.T, s *keySuite) {
+	"unknown alias is not found": func(t *testing.T, s *keySuite) {
 		_, err := s.service.Describe(t.Context(), s.alias())
 		requireFault(t, err, fault.NotFound, "kms.key_not_found")
 	},
-	"OneOfManyNamesAKey": func(t *testing.T, s *keySuite) {
+	"one of many sets an alias": func(t *testing.T, s *keySuite) {
 		alias := s.alias()
 		ids := make([]string, 4)
 		var group sync.WaitGroup
@@ -326,7 +314,7 @@ var aliasTests = map[string]func(*testing.T, *keySuite){
 		require.NotEmpty(t, ids[0])
 		require.Len(t, slices.Compact(ids), 1)
 	},
-	"AMalformedAliasIsRefused": func(t *testing.T, s *keySuite) {
+	"malformed alias is refused": func(t *testing.T, s *keySuite) {
 		for _, alias := range []string{"", "alias/", "epoch-1", "alias/a b", "alias/" + strings.Repeat("a", 251), "ALIAS/x", "alias/ü"} {
 			_, err := s.service.Create(t.Context(), alias, ports.WrapDataKeys)
 			requireFault(t, err, fault.Invalid, "kms.request_invalid", alias)
@@ -334,7 +322,7 @@ var aliasTests = map[string]func(*testing.T, *keySuite){
 		_, err := s.service.Create(t.Context(), s.alias(), "decorate")
 		requireFault(t, err, fault.Invalid, "kms.request_invalid")
 	},
-	"AKeyThatEndsIsFoundWithItsState": func(t *testing.T, s *keySuite) {
+	"key scheduled for deletion is found with its state": func(t *testing.T, s *keySuite) {
 		id, alias := s.namedKey(t, ports.WrapDataKeys)
 		_, err := s.service.ScheduleDeletion(t.Context(), id, 7)
 		require.NoError(t, err)
@@ -349,7 +337,7 @@ var aliasTests = map[string]func(*testing.T, *keySuite){
 }
 
 var reWrapTests = map[string]func(*testing.T, *keySuite){
-	"TheDataKeyStaysTheSame": func(t *testing.T, s *keySuite) {
+	"data key stays the same": func(t *testing.T, s *keySuite) {
 		from, to := s.key(t, ports.WrapDataKeys), s.key(t, ports.WrapDataKeys)
 		plain, wrapped := s.generate(t, from)
 		var moved []byte
@@ -361,7 +349,7 @@ var reWrapTests = map[string]func(*testing.T, *keySuite){
 		s.refuses(t, "kms.key_mismatch", s.unwrap(t, s.service, from, moved))
 		s.requireOpens(t, from, wrapped, plain)
 	},
-	"AnotherContextOrKeyIsRefused": func(t *testing.T, s *keySuite) {
+	"another context or key is refused": func(t *testing.T, s *keySuite) {
 		from, to := s.key(t, ports.WrapDataKeys), s.key(t, ports.WrapDataKeys)
 		_, wrapped := s.generate(t, from)
 		s.refuses(t, "kms.ciphertext_invalid", func() error {
@@ -381,7 +369,7 @@ var reWrapTests = map[string]func(*testing.T, *keySuite){
 }
 
 var signTests = map[string]func(*testing.T, *keySuite){
-	"ASignatureVerifiesWithThePublicKey": func(t *testing.T, s *keySuite) {
+	"signature verifies with the public key": func(t *testing.T, s *keySuite) {
 		key := s.key(t, ports.SignMessages)
 		var public ed25519.PublicKey
 		s.settled(t, func() (err error) { public, err = s.service.PublicKey(t.Context(), key); return err })
@@ -396,14 +384,14 @@ var signTests = map[string]func(*testing.T, *keySuite){
 			require.False(t, ed25519.Verify(public, message, signature))
 		}
 	},
-	"AMessageHasBounds": func(t *testing.T, s *keySuite) {
+	"message out of bounds is refused": func(t *testing.T, s *keySuite) {
 		key := s.key(t, ports.SignMessages)
 		for _, message := range [][]byte{nil, {}, make([]byte, ports.MaximumSignedMessage+1)} {
 			_, err := s.service.Sign(t.Context(), key, message)
 			requireFault(t, err, fault.Invalid, "kms.request_invalid")
 		}
 	},
-	"AKeyHasOneUse": func(t *testing.T, s *keySuite) {
+	"key has one use": func(t *testing.T, s *keySuite) {
 		wrap, sign := s.key(t, ports.WrapDataKeys), s.key(t, ports.SignMessages)
 		s.refuses(t, "kms.key_usage", func() error { _, err := s.service.Sign(t.Context(), wrap, []byte("x")); return err })
 		s.refuses(t, "kms.key_usage", func() error { _, err := s.service.Generate(t.Context(), sign, bound("1")); return err })

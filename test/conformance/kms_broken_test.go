@@ -7,9 +7,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
@@ -25,10 +23,6 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 	"github.com/erpbackbone/backbone/test/conformance"
 )
-
-// brokenKeysVariable names, in a child process, the key service that the suite runs
-// on, as brokenStoreVariable does for stores.
-const brokenKeysVariable = "BACKBONE_BROKEN_KEYS"
 
 // keys is a sound service; each breakage replaces what it breaks.
 type keys struct{ conformance.KeyService }
@@ -68,7 +62,7 @@ func (s shortWait) ScheduleDeletion(ctx context.Context, key string, days int) (
 	return s.KeyService.ScheduleDeletion(ctx, key, min(max(days, 7), 30))
 }
 
-// idleDeletion says that it scheduled and does not.
+// idleDeletion reports a schedule and schedules nothing.
 type idleDeletion struct{ keys }
 
 func (s idleDeletion) ScheduleDeletion(context.Context, string, int) (time.Time, error) {
@@ -98,52 +92,37 @@ var brokenKeys = []struct {
 	wrap   func(keys) conformance.KeyService
 	notice []string
 }{
-	{"ignores the context", func(k keys) conformance.KeyService { return oneContext{k} }, []string{"DataKey/AnotherContextIsRefused", "ReWrap/AnotherContextOrKeyIsRefused"}},
-	{"re-wraps another key", func(k keys) conformance.KeyService { return freshOnReWrap{k} }, []string{"ReWrap/TheDataKeyStaysTheSame"}},
-	{"takes any waiting period", func(k keys) conformance.KeyService { return shortWait{k} }, []string{"State/AWaitingPeriodHasBounds"}},
-	{"does not delete", func(k keys) conformance.KeyService { return idleDeletion{k} }, []string{"State/AKeyScheduledForDeletionIsNotUsed", "State/ASigningKeyScheduledForDeletionDoesNotSign", "Alias/AKeyThatEndsIsFoundWithItsState"}},
-	{"forgets aliases", func(k keys) conformance.KeyService { return manyNames{k} }, []string{"Alias/AnAliasIsFoundAgain", "Alias/OneOfManyNamesAKey"}},
-	{"takes failures for final", func(k keys) conformance.KeyService { return lastingErrors{k} }, []string{"Failure/ALastingFailureIsUnavailable", "Failure/AFinalFailureIsTriedOnce"}},
+	{"ignores the context", func(k keys) conformance.KeyService { return oneContext{k} }, []string{"DataKey/another context is refused", "ReWrap/another context or key is refused"}},
+	{"re-wraps another key", func(k keys) conformance.KeyService { return freshOnReWrap{k} }, []string{"ReWrap/data key stays the same"}},
+	{"takes any waiting period", func(k keys) conformance.KeyService { return shortWait{k} }, []string{"State/waiting period out of bounds is refused"}},
+	{"does not delete", func(k keys) conformance.KeyService { return idleDeletion{k} }, []string{"State/key scheduled for deletion is not used", "State/signing key scheduled for deletion does not sign", "Alias/key scheduled for deletion is found with its state"}},
+	{"forgets aliases", func(k keys) conformance.KeyService { return manyNames{k} }, []string{"Alias/alias is found", "Alias/one of many sets an alias"}},
+	{"takes failures for final", func(k keys) conformance.KeyService { return lastingErrors{k} }, []string{"Failure/lasting failure is unavailable", "Failure/final failure is not retried"}},
 }
 
-// TestTheKeySuiteFailsOnABrokenService runs the suite on every broken service in a
+// TestRunKeyServiceFailsOnBrokenService runs the suite on every broken service in a
 // child process and demands that the named sub-tests failed there.
-func TestTheKeySuiteFailsOnABrokenService(t *testing.T) {
+func TestRunKeyServiceFailsOnBrokenService(t *testing.T) {
 	t.Parallel()
 	for _, b := range brokenKeys {
 		t.Run(b.name, func(t *testing.T) {
 			t.Parallel()
-			child := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestKeySuiteChild$/^("+groups(b.notice)+")$", "-test.v")
-			child.Env = append(os.Environ(), brokenKeysVariable+"="+b.name)
-			output, err := child.CombinedOutput()
-			require.Error(t, err, "the suite passes on a broken service")
-			for _, name := range b.notice {
-				require.Contains(t, string(output), "--- FAIL: TestKeySuiteChild/"+name+" ")
-			}
+			requireNoticed(t, "TestKeyServiceSuite", b.name, "/^("+groups(b.notice)+")$", b.notice)
 		})
 	}
 }
 
-// groups names the groups of the suite that matter.
-func groups(names []string) string {
-	var out []string
-	for _, name := range names {
-		group, _, _ := strings.Cut(name, "/")
-		out = append(out, group)
-	}
-	return strings.Join(out, "|")
-}
-
-// TestKeySuiteChild is the child; alone it does nothing.
-func TestKeySuiteChild(t *testing.T) {
-	name := os.Getenv(brokenKeysVariable)
+// TestKeyServiceSuite runs in the child process only: adapters/awskms runs the suite on the
+// sound service.
+func TestKeyServiceSuite(t *testing.T) {
+	name := os.Getenv(brokenVariable)
 	for _, b := range brokenKeys {
 		if b.name == name {
 			runKeySuiteOn(t, b.wrap)
 			return
 		}
 	}
-	t.Skip("runs as the child of TestTheKeySuiteFailsOnABrokenService")
+	t.Skip("runs as the child of TestRunKeyServiceFailsOnBrokenService")
 }
 
 type keyAdministrator struct{ client *kms.Client }

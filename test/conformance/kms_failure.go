@@ -90,7 +90,7 @@ func (f *faultyTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return f.next.RoundTrip(r)
 }
 
-// faulty makes a client whose tries fail when the condition says so.
+// faulty makes a client whose tries fail while when returns true.
 func (s *keySuite) faulty(t *testing.T, fail failure, when func(operation string, try int) bool) (KeyService, *tries) {
 	t.Helper()
 	counted := &tries{count: map[string]int{}}
@@ -103,8 +103,8 @@ func always(string, int) bool { return true }
 
 func first(n int) func(string, int) bool { return func(_ string, try int) bool { return try <= n } }
 
-// passing are the failures that another try may heal.
-var passing = map[string]failure{
+// transient are the failures after which another try may succeed.
+var transient = map[string]failure{
 	"throttled":            answers(400, "ThrottlingException"),
 	"limit exceeded":       answers(400, "LimitExceededException"),
 	"internal error":       answers(500, "KMSInternalException"),
@@ -127,10 +127,10 @@ var operationOf = map[string]string{
 }
 
 var keyFailureTests = map[string]func(*testing.T, *keySuite){
-	"APassingFailureIsOvercome": func(t *testing.T, s *keySuite) {
+	"transient failure is retried": func(t *testing.T, s *keySuite) {
 		key := s.key(t, ports.WrapDataKeys)
 		plain, wrapped := s.generate(t, key)
-		for name, fail := range passing {
+		for name, fail := range transient {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
 				service, tries := s.faulty(t, fail, first(KeyTries-1))
@@ -142,8 +142,8 @@ var keyFailureTests = map[string]func(*testing.T, *keySuite){
 			})
 		}
 	},
-	"ALastingFailureIsUnavailable": func(t *testing.T, s *keySuite) {
-		for name, fail := range passing {
+	"lasting failure is unavailable": func(t *testing.T, s *keySuite) {
+		for name, fail := range transient {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
 				service, tries := s.faulty(t, fail, always)
@@ -158,7 +158,7 @@ var keyFailureTests = map[string]func(*testing.T, *keySuite){
 			})
 		}
 	},
-	"AnUnreadableAnswerIsUnavailable": func(t *testing.T, s *keySuite) {
+	"unreadable answer is unavailable": func(t *testing.T, s *keySuite) {
 		for name, body := range map[string]string{"no JSON": "<html>login</html>", "empty object": "{}", "empty": "", "wrong types": `{"Plaintext":7,"CiphertextBlob":[],"Signature":{},"PublicKey":true,"KeyMetadata":"x"}`} {
 			service, _ := s.faulty(t, answersText(200, "application/x-amz-json-1.1", body), always)
 			calls := everyCall(t.Context(), service, "key", []byte("wrapped"))
@@ -167,7 +167,7 @@ var keyFailureTests = map[string]func(*testing.T, *keySuite){
 			}
 		}
 	},
-	"AFinalFailureIsTriedOnce": func(t *testing.T, s *keySuite) {
+	"final failure is not retried": func(t *testing.T, s *keySuite) {
 		for name, want := range map[string]struct {
 			kind fault.Kind
 			code string
@@ -191,7 +191,7 @@ var keyFailureTests = map[string]func(*testing.T, *keySuite){
 			require.Equal(t, 1, tries.of("Decrypt"), name)
 		}
 	},
-	"ALostAnswerLeavesOneOutcome": func(t *testing.T, s *keySuite) {
+	"lost answer leaves one outcome": func(t *testing.T, s *keySuite) {
 		id := s.key(t, ports.WrapDataKeys)
 		service, _ := s.faulty(t, losesAnswer, first(1))
 		at, err := service.ScheduleDeletion(t.Context(), id, 7)
@@ -205,7 +205,7 @@ var keyFailureTests = map[string]func(*testing.T, *keySuite){
 		s.endLater(t, made.ID)
 		require.Equal(t, made.ID, s.requireState(t, alias, ports.KeyEnabled).ID)
 	},
-	"ACallerThatGivesUpIsNotKept": func(t *testing.T, s *keySuite) {
+	"cancelled call returns at once": func(t *testing.T, s *keySuite) {
 		ctx, cancel := context.WithCancel(t.Context())
 		var reached atomic.Bool
 		service, tries := s.faulty(t, func(next http.RoundTripper, r *http.Request) (*http.Response, error) {
@@ -219,7 +219,7 @@ var keyFailureTests = map[string]func(*testing.T, *keySuite){
 		require.True(t, reached.Load())
 		require.Equal(t, 1, tries.of("Decrypt"))
 	},
-	"AHangingServiceIsLeftInTime": func(t *testing.T, s *keySuite) {
+	"hanging service times out": func(t *testing.T, s *keySuite) {
 		service, _ := s.faulty(t, hangs, always)
 		began := time.Now()
 		_, err := service.Generate(t.Context(), "key", bound("1"))

@@ -14,8 +14,8 @@ import (
 // clockDifference is how far the service's clock may be from ours.
 const clockDifference = 10 * time.Minute
 
-// refusesUse wants every use of a key to be refused, from clients old and new:
-// whatever a client saw before does not help.
+// refusesUse requires that every use of a key is refused, also to a client that has used it
+// before.
 func (s *keySuite) refusesUse(t *testing.T, code, key, other string, wrapped []byte) {
 	t.Helper()
 	for _, service := range []KeyService{s.service, s.New(t, nil)} {
@@ -37,7 +37,7 @@ func (s *keySuite) requireState(t *testing.T, key string, state ports.KeyState) 
 }
 
 var keyStateTests = map[string]func(*testing.T, *keySuite){
-	"ADisabledKeyIsNotUsed": func(t *testing.T, s *keySuite) {
+	"disabled key is not used": func(t *testing.T, s *keySuite) {
 		key, other := s.key(t, ports.WrapDataKeys), s.key(t, ports.WrapDataKeys)
 		plain, wrapped := s.generate(t, key)
 		_, foreign := s.generate(t, other)
@@ -49,7 +49,7 @@ var keyStateTests = map[string]func(*testing.T, *keySuite){
 		s.requireState(t, key, ports.KeyEnabled)
 		s.requireOpens(t, key, wrapped, plain)
 	},
-	"AKeyScheduledForDeletionIsNotUsed": func(t *testing.T, s *keySuite) {
+	"key scheduled for deletion is not used": func(t *testing.T, s *keySuite) {
 		key, other := s.key(t, ports.WrapDataKeys), s.key(t, ports.WrapDataKeys)
 		_, wrapped := s.generate(t, key)
 		_, foreign := s.generate(t, other)
@@ -60,13 +60,13 @@ var keyStateTests = map[string]func(*testing.T, *keySuite){
 		s.refusesUse(t, "kms.key_pending_deletion", key, other, wrapped)
 		s.refuses(t, "kms.key_pending_deletion", func() error { _, err := s.service.ReWrap(t.Context(), other, key, foreign, bound("1")); return err })
 	},
-	"ASigningKeyScheduledForDeletionDoesNotSign": func(t *testing.T, s *keySuite) {
+	"signing key scheduled for deletion does not sign": func(t *testing.T, s *keySuite) {
 		key := s.key(t, ports.SignMessages)
 		_, err := s.service.ScheduleDeletion(t.Context(), key, 30)
 		require.NoError(t, err)
 		s.refuses(t, "kms.key_pending_deletion", func() error { _, err := s.service.Sign(t.Context(), key, []byte("x")); return err })
 	},
-	"ASecondScheduleKeepsTheFirstTime": func(t *testing.T, s *keySuite) {
+	"second schedule keeps the first time": func(t *testing.T, s *keySuite) {
 		key := s.key(t, ports.WrapDataKeys)
 		at, err := s.service.ScheduleDeletion(t.Context(), key, 7)
 		require.NoError(t, err)
@@ -78,7 +78,7 @@ var keyStateTests = map[string]func(*testing.T, *keySuite){
 			return err
 		})
 	},
-	"ACancelledDeletionGivesTheKeyBackDisabled": func(t *testing.T, s *keySuite) {
+	"cancelled deletion leaves the key disabled": func(t *testing.T, s *keySuite) {
 		key, other := s.key(t, ports.WrapDataKeys), s.key(t, ports.WrapDataKeys)
 		plain, wrapped := s.generate(t, key)
 		_, err := s.service.ScheduleDeletion(t.Context(), key, 7)
@@ -90,7 +90,7 @@ var keyStateTests = map[string]func(*testing.T, *keySuite){
 		require.NoError(t, s.Administrator.Enable(t.Context(), key))
 		s.requireOpens(t, key, wrapped, plain)
 	},
-	"AWaitingPeriodHasBounds": func(t *testing.T, s *keySuite) {
+	"waiting period out of bounds is refused": func(t *testing.T, s *keySuite) {
 		key := s.key(t, ports.WrapDataKeys)
 		for _, days := range []int{-1, 0, 6, 31, 1 << 40} {
 			_, err := s.service.ScheduleDeletion(t.Context(), key, days)

@@ -16,37 +16,38 @@ import (
 
 // LeaseHarness makes leases under test.
 type LeaseHarness struct {
-	// Leases are those of an installation of the test's own, empty at first.
+	// Leases are those of a new installation, empty at first.
 	Leases ports.Leases
-	// Pass lets time pass for the leases and signs of life that are there.
+	// Pass ages all leases and heartbeats by d.
 	Pass func(d time.Duration)
 }
 
-const leaseLife = time.Hour // no test takes that long by itself
+const leaseLife = time.Hour // longer than any test
 
 var leasePromises = []struct {
 	name  string
 	check func(t *testing.T, h LeaseHarness)
 }{
-	{"AFreeResourceIsTaken", leaseTaken},
-	{"WhatAnotherHoldsIsLeftOut", leaseLeftOut},
-	{"ARenewalKeepsTheTerm", leaseRenewed},
-	{"AnExpiredLeaseIsTakenOverWithTheNextTerm", leaseTakenOver},
-	{"AnExpiredLeaseThatNobodyTookIsItsHoldersStill", leaseResumed},
-	{"AReleasedLeaseIsFreeAtOnce", leaseReleased},
-	{"NobodyReleasesWhatIsAnothers", leaseForeign},
-	{"ResourcesOfOtherNamesAndPartitionsAreApart", leaseApart},
-	{"OneOfManyTakesAResource", leaseRace},
-	{"OverlappingCallsNeverBlockEachOther", leaseOverlap},
-	{"NodesAreAliveWhileTheyBeat", leaseBeat},
-	{"ANodeThatLeavesIsGoneAtOnce", leaseLeave},
-	{"NodesOfOneWorkAreApart", leaseWork},
-	{"OnlyWhatNobodyHoldsIsPruned", leasePrune},
-	{"ACancelledCallTakesNothing", leaseCancelled},
-	{"ALeaseNeedsAHolderAndALife", leaseInvalid},
+	{"free resource is acquired", leaseTaken},
+	{"resource of another holder is left out", leaseLeftOut},
+	{"renewal keeps the term", leaseRenewed},
+	{"expired lease is taken over with the next term", leaseTakenOver},
+	{"holder renews its expired lease in the same term", leaseResumed},
+	{"released lease is free at once", leaseReleased},
+	{"lease of another holder is not released", leaseForeign},
+	{"names and partitions are independent", leaseSeparate},
+	{"one of many acquires a resource", leaseRace},
+	{"overlapping calls do not deadlock", leaseOverlap},
+	{"nodes are alive while they beat", leaseBeat},
+	{"node that leaves is gone at once", leaseLeave},
+	{"nodes are listed by their work", leaseWork},
+	{"only free resources are pruned", leasePrune},
+	{"cancelled call acquires nothing", leaseCancelled},
+	{"lease needs a holder and a duration", leaseInvalid},
 }
 
-// RunLeases runs the suite; each sub-test gets leases of its own.
+// RunLeases checks ports.Leases: who holds a resource, in which term, and which nodes are
+// alive. Each sub-test gets new leases.
 func RunLeases(t *testing.T, open func(t *testing.T) LeaseHarness) {
 	t.Helper()
 	for _, p := range leasePromises {
@@ -88,7 +89,7 @@ func (h LeaseHarness) beat(t *testing.T, node string) []string {
 	return alive
 }
 
-// terms gives the terms by resource.
+// terms returns the terms by resource.
 func terms(leases []ports.Lease) map[ports.LeaseResource]uint64 {
 	out := map[ports.LeaseResource]uint64{}
 	for _, l := range leases {
@@ -112,7 +113,7 @@ func leaseTaken(t *testing.T, h LeaseHarness) {
 	some, err := h.Leases.List(context.Background(), "w")
 	require.NoError(t, err)
 	require.Equal(t, held[1:], some)
-	none, err := h.Leases.List(context.Background(), "nobody")
+	none, err := h.Leases.List(context.Background(), "unknown")
 	require.NoError(t, err)
 	require.NotNil(t, none)
 	require.Empty(t, none)
@@ -179,7 +180,7 @@ func leaseForeign(t *testing.T, h LeaseHarness) {
 	require.EqualValues(t, 1, h.hold(t, "a", work("w", 1))[0].Term)
 }
 
-func leaseApart(t *testing.T, h LeaseHarness) {
+func leaseSeparate(t *testing.T, h LeaseHarness) {
 	h.hold(t, "a", work("w", 1))
 	require.Len(t, h.hold(t, "b", append(work("w", 0, 2), work("v", 1)...)), 3)
 }
@@ -247,7 +248,7 @@ func leaseLeave(t *testing.T, h LeaseHarness) {
 	h.beat(t, "a")
 	h.beat(t, "b")
 	require.NoError(t, h.Leases.Leave(context.Background(), "", "a"))
-	require.NoError(t, h.Leases.Leave(context.Background(), "", "nobody"))
+	require.NoError(t, h.Leases.Leave(context.Background(), "", "unknown"))
 	require.Equal(t, []string{"b"}, h.beat(t, "b"))
 }
 
@@ -284,16 +285,16 @@ func leaseWork(t *testing.T, h LeaseHarness) {
 	}
 	require.Equal(t, []string{"a"}, h.beat(t, "a"))
 	require.Equal(t, []string{"b"}, beat("publish", "b"))
-	require.Equal(t, []string{"a"}, h.beat(t, "a"), "who shares one piece of work is not counted for another")
+	require.Equal(t, []string{"a"}, h.beat(t, "a"), "a node of one work is not counted for another")
 	require.Equal(t, []string{"a", "b"}, beat("publish", "a"))
 	require.Equal(t, []string{"c"}, beat("other", "c"))
 	h.Pass(leaseLife / 2)
 	require.Equal(t, []string{"a", "b"}, beat("publish", "b"))
 	h.Pass(leaseLife * 2 / 3)
-	require.Equal(t, []string{"b"}, beat("publish", "b"), "a gave no sign for too long")
+	require.Equal(t, []string{"b"}, beat("publish", "b"), "the last beat of a is too old")
 	require.NoError(t, h.Leases.Leave(context.Background(), "publish", "b"))
 	require.Equal(t, []string{"c"}, beat("publish", "c"))
-	require.NoError(t, h.Leases.Leave(context.Background(), "publish", "nobody"))
+	require.NoError(t, h.Leases.Leave(context.Background(), "publish", "unknown"))
 	_, err := h.Leases.Beat(context.Background(), "publish", "", leaseLife)
 	require.Equal(t, "lease.invalid", fault.CodeOf(err))
 }

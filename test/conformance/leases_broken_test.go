@@ -3,24 +3,18 @@ package conformance_test
 import (
 	"context"
 	"os"
-	"os/exec"
 	"testing"
 	"time"
-
-	"github.com/stretchr/testify/require"
 
 	"github.com/erpbackbone/backbone/adapters/memory"
 	"github.com/erpbackbone/backbone/ports"
 	"github.com/erpbackbone/backbone/test/conformance"
 )
 
-// brokenLeasesVariable names, in a child process, the leases that the suite runs on.
-const brokenLeasesVariable = "BACKBONE_BROKEN_LEASES"
-
 // leases are sound; each breakage replaces what it breaks.
 type leases struct{ ports.Leases }
 
-// sharedLeases takes what another holds.
+// sharedLeases takes resources that another holder has.
 type sharedLeases struct{ leases }
 
 func (l sharedLeases) Hold(ctx context.Context, holder string, ttl time.Duration, resources []ports.LeaseResource) ([]ports.Lease, error) {
@@ -33,7 +27,7 @@ func (l sharedLeases) Hold(ctx context.Context, holder string, ttl time.Duration
 	return l.Leases.Hold(ctx, holder, ttl, resources)
 }
 
-// oneTerm shows every lease under its first term.
+// oneTerm reports the first term for every lease.
 type oneTerm struct{ leases }
 
 func (l oneTerm) Hold(ctx context.Context, holder string, ttl time.Duration, resources []ports.LeaseResource) ([]ports.Lease, error) {
@@ -54,7 +48,7 @@ func (l busyTerm) Hold(ctx context.Context, holder string, ttl time.Duration, re
 	return l.Leases.Hold(ctx, holder, ttl, resources)
 }
 
-// keptLeases gives nothing back.
+// keptLeases releases nothing.
 type keptLeases struct{ leases }
 
 func (keptLeases) Release(ctx context.Context, _ string, _ []ports.LeaseResource) error {
@@ -71,7 +65,7 @@ func (l endlessLeases) Hold(ctx context.Context, holder string, ttl time.Duratio
 	return l.Leases.Hold(ctx, holder, ttl, resources)
 }
 
-// immortal nodes are never missed.
+// immortal reports dead nodes as alive.
 type immortal struct{ leases }
 
 func (l immortal) Beat(ctx context.Context, work, node string, within time.Duration) ([]string, error) {
@@ -90,7 +84,7 @@ func (l crowded) Beat(ctx context.Context, _, node string, within time.Duration)
 	return l.Leases.Beat(ctx, "", node, within)
 }
 
-// greedy prunes what is asked to be kept.
+// greedy prunes the resources that the caller keeps.
 type greedy struct{ leases }
 
 func (l greedy) Prune(ctx context.Context, prefix string, _ []string) (int, error) {
@@ -102,39 +96,32 @@ var brokenLeases = []struct {
 	wrap   func(leases) ports.Leases
 	notice []string
 }{
-	{"shares what is held", func(l leases) ports.Leases { return sharedLeases{l} }, []string{"WhatAnotherHoldsIsLeftOut", "OneOfManyTakesAResource"}},
-	{"counts no terms", func(l leases) ports.Leases { return oneTerm{l} }, []string{"AnExpiredLeaseIsTakenOverWithTheNextTerm"}},
-	{"counts renewals", func(l leases) ports.Leases { return busyTerm{l} }, []string{"ARenewalKeepsTheTerm"}},
-	{"gives nothing back", func(l leases) ports.Leases { return keptLeases{l} }, []string{"AReleasedLeaseIsFreeAtOnce"}},
-	{"holds for ever", func(l leases) ports.Leases { return endlessLeases{l} }, []string{"AnExpiredLeaseIsTakenOverWithTheNextTerm"}},
-	{"takes the dead for living", func(l leases) ports.Leases { return immortal{l} }, []string{"NodesAreAliveWhileTheyBeat", "ANodeThatLeavesIsGoneAtOnce"}},
-	{"mixes the nodes of all work", func(l leases) ports.Leases { return crowded{l} }, []string{"NodesOfOneWorkAreApart"}},
-	{"prunes what is kept", func(l leases) ports.Leases { return greedy{l} }, []string{"OnlyWhatNobodyHoldsIsPruned"}},
+	{"shares what is held", func(l leases) ports.Leases { return sharedLeases{l} }, []string{"resource of another holder is left out", "one of many acquires a resource"}},
+	{"counts no terms", func(l leases) ports.Leases { return oneTerm{l} }, []string{"expired lease is taken over with the next term"}},
+	{"counts renewals", func(l leases) ports.Leases { return busyTerm{l} }, []string{"renewal keeps the term"}},
+	{"releases nothing", func(l leases) ports.Leases { return keptLeases{l} }, []string{"released lease is free at once"}},
+	{"holds for ever", func(l leases) ports.Leases { return endlessLeases{l} }, []string{"expired lease is taken over with the next term"}},
+	{"reports dead nodes as alive", func(l leases) ports.Leases { return immortal{l} }, []string{"nodes are alive while they beat", "node that leaves is gone at once"}},
+	{"mixes the nodes of all work", func(l leases) ports.Leases { return crowded{l} }, []string{"nodes are listed by their work"}},
+	{"prunes what is kept", func(l leases) ports.Leases { return greedy{l} }, []string{"only free resources are pruned"}},
 }
 
-// TestLeaseSuite_FailsOnBrokenLeases runs the suite on all broken leases in child
+// TestRunLeasesFailsOnBrokenLeases runs the suite on all broken leases in child
 // processes and demands that the named sub-tests failed there.
-func TestLeaseSuite_FailsOnBrokenLeases(t *testing.T) {
+func TestRunLeasesFailsOnBrokenLeases(t *testing.T) {
 	t.Parallel()
 	for _, b := range brokenLeases {
 		t.Run(b.name, func(t *testing.T) {
 			t.Parallel()
-			child := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestLeaseSuiteChild$", "-test.v")
-			child.Env = append(os.Environ(), brokenLeasesVariable+"="+b.name)
-			output, err := child.CombinedOutput()
-			require.Error(t, err, "the suite passes on broken leases")
-			failed := failures(string(output))
-			for _, name := range b.notice {
-				require.Contains(t, failed, "TestLeaseSuiteChild/"+name)
-			}
+			requireNoticed(t, "TestLeaseSuite", b.name, "", b.notice)
 		})
 	}
 }
 
-// TestLeaseSuiteChild is the child's side; without a name it runs on sound leases.
-func TestLeaseSuiteChild(t *testing.T) {
+// TestLeaseSuite runs in the child process; without a name it runs on sound leases.
+func TestLeaseSuite(t *testing.T) {
 	t.Parallel()
-	name := os.Getenv(brokenLeasesVariable)
+	name := os.Getenv(brokenVariable)
 	wrap := func(l leases) ports.Leases { return l }
 	for _, b := range brokenLeases {
 		if b.name == name {

@@ -17,8 +17,8 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// The operations of a history of conditional appends: a read of items with the
-// condition that it gives, an append under a condition, one without.
+// The operations of a history of conditional appends: a read of items, which returns a
+// condition, an append under a condition, and an append without one.
 type conditionInput struct {
 	read  bool
 	items []concurrency.Item
@@ -84,7 +84,7 @@ var conditionModel = porcupine.Model{
 func linearizableConditions(t *testing.T, s *suite) {
 	const clients, operations, histories = 5, 12, 10
 	for history := range histories {
-		b := s.newBook(t)
+		b := s.newPartition(t)
 		recorded := make([][]porcupine.Operation, clients)
 		start := time.Now()
 		errs := race(clients, func(client int) error {
@@ -114,12 +114,12 @@ func linearizableConditions(t *testing.T, s *suite) {
 		for _, err := range errs {
 			require.NoError(t, err)
 		}
-		result := porcupine.CheckOperationsTimeout(conditionModel, slices.Concat(recorded...), patience)
+		result := porcupine.CheckOperationsTimeout(conditionModel, slices.Concat(recorded...), maxWait)
 		require.Equal(t, porcupine.Ok, result, "no order of the operations explains the answers")
 	}
 }
 
-func (b *book) randomEvent(random *rand.Rand) modelEvent {
+func (b *partition) randomEvent(random *rand.Rand) modelEvent {
 	e := modelEvent{typ: []string{b.opened.Type, b.changed.Type}[random.IntN(2)]}
 	for tag := range 2 {
 		if random.IntN(2) == 0 {
@@ -129,7 +129,7 @@ func (b *book) randomEvent(random *rand.Rand) modelEvent {
 	return e
 }
 
-func (b *book) randomItems(random *rand.Rand) (items []concurrency.Item) {
+func (b *partition) randomItems(random *rand.Rand) (items []concurrency.Item) {
 	for range 1 + random.IntN(2) {
 		var item concurrency.Item
 		for tag := range 2 {
@@ -147,7 +147,7 @@ func (b *book) randomItems(random *rand.Rand) (items []concurrency.Item) {
 
 // perform asks the store. A read that is one operation to its caller is two to the
 // store, the head and the matches up to it.
-func (b *book) perform(in conditionInput) (conditionOutput, error) {
+func (b *partition) perform(in conditionInput) (conditionOutput, error) {
 	ctx := context.Background()
 	if in.read {
 		head, err := b.store.Head(ctx, b.le.Partition)

@@ -20,9 +20,9 @@ import (
 )
 
 var modelPromises = []promise{
-	{"RandomOperationsAgreeWithASimpleModel", randomOperations},
-	{"ConcurrentAppendsAndReadsAreLinearizable", linearizable},
-	{"ConditionalAppendsAreLinearizable", linearizableConditions},
+	{"random operations agree with a simple model", randomOperations},
+	{"concurrent appends and reads are linearizable", linearizable},
+	{"conditional appends are linearizable", linearizableConditions},
 }
 
 // modelEvent is what the model remembers of an event.
@@ -35,9 +35,9 @@ type modelEvent struct {
 	keys     []string
 }
 
-// model is the log as plainly as it can be said: a slice that is searched from
-// the front for every question. Its sequences begin after base, so that many
-// checks share one partition; prefix keeps their names apart.
+// model is the simplest implementation of the log: a slice that is searched from
+// the front for every query. Its sequences begin after base, so that many
+// checks share one partition; prefix makes their names distinct.
 type model struct {
 	base   event.Sequence
 	prefix string
@@ -115,7 +115,7 @@ func (m *model) verdict(r ports.AppendRequest) (code string, replayed bool) {
 	for _, e := range r.Events {
 		for _, k := range e.BusinessKeys {
 			if strings.Contains(k.Key, token) {
-				continue // a key with a number of its own is new by construction
+				continue // a key that contains a series number is new by construction
 			}
 			if m.claims[k] || claimed[k] {
 				return concurrency.CodeDuplicateKey, false
@@ -153,7 +153,7 @@ func (m *model) accept(r ports.AppendRequest) {
 // randomOperations checks every answer of the store against the model, and the
 // whole content after each check.
 func randomOperations(t *testing.T, s *suite) {
-	b := s.newBook(t)
+	b := s.newPartition(t)
 	rapid.Check(t, func(rt *rapid.T) {
 		m := &model{
 			base: b.head(rt).Sequence, prefix: s.unique("m"),
@@ -173,7 +173,7 @@ func (m *model) drawStream(rt *rapid.T) event.StreamID {
 	return stream(m.name("s", rapid.IntRange(1, 3).Draw(rt, "stream")))
 }
 
-func (m *model) drawItem(rt *rapid.T, b *book) concurrency.Item {
+func (m *model) drawItem(rt *rapid.T, b *partition) concurrency.Item {
 	var item concurrency.Item
 	switch rapid.IntRange(0, 3).Draw(rt, "item") {
 	case 0:
@@ -190,7 +190,7 @@ func (m *model) drawItem(rt *rapid.T, b *book) concurrency.Item {
 }
 
 // draw makes a request. About half of its demands are right.
-func (m *model) draw(rt *rapid.T, b *book) ports.AppendRequest {
+func (m *model) draw(rt *rapid.T, b *partition) ports.AppendRequest {
 	r := b.request()
 	for range rapid.IntRange(0, 3).Draw(rt, "events") {
 		typ := rapid.SampledFrom([]eventtype.Registration{b.opened, b.changed, b.closed}).Draw(rt, "type")
@@ -238,7 +238,7 @@ func (m *model) draw(rt *rapid.T, b *book) ports.AppendRequest {
 	return r
 }
 
-func (m *model) step(rt *rapid.T, b *book, r ports.AppendRequest) {
+func (m *model) step(rt *rapid.T, b *partition, r ports.AppendRequest) {
 	code, replayed := m.verdict(r)
 	result, err := b.try(r)
 	require.Equal(rt, code, fault.CodeOf(err), "error: %v", err)
@@ -264,7 +264,7 @@ func (m *model) step(rt *rapid.T, b *book, r ports.AppendRequest) {
 }
 
 // page reads a random page and looks it up in the model.
-func (m *model) page(rt *rapid.T, b *book) {
+func (m *model) page(rt *rapid.T, b *partition) {
 	q := ports.EventQuery{
 		After:     m.base + event.Sequence(rapid.IntRange(0, len(m.events)).Draw(rt, "page after")),
 		Direction: ports.Direction(rapid.Bool().Draw(rt, "backward")),
@@ -288,7 +288,7 @@ func (m *model) page(rt *rapid.T, b *book) {
 	require.Equal(rt, append([]event.Sequence{}, want...), sequences(b.query(rt, q)))
 }
 
-func (m *model) compare(rt *rapid.T, b *book) {
+func (m *model) compare(rt *rapid.T, b *partition) {
 	stored := b.query(rt, ports.EventQuery{After: m.base})
 	require.Len(rt, stored, len(m.events))
 	streams := map[event.StreamID][]event.ID{}
@@ -304,8 +304,8 @@ func (m *model) compare(rt *rapid.T, b *book) {
 	}
 }
 
-// The operations of a linearizability history: what a client asked of one
-// stream, and what it was told.
+// The operations of a linearizability history: what a client requested of one
+// stream, and what the store answered.
 type streamInput struct {
 	read     bool
 	expected concurrency.Expected
@@ -336,7 +336,7 @@ var streamModel = porcupine.Model{
 // saw, and looks for one order of all operations that explains every answer.
 func linearizable(t *testing.T, s *suite) {
 	const clients, operations, histories = 6, 14, 8
-	b := s.newBook(t)
+	b := s.newPartition(t)
 	for h := range histories {
 		id := stream(fmt.Sprint("history", h))
 		recorded := make([][]porcupine.Operation, clients)
@@ -362,13 +362,13 @@ func linearizable(t *testing.T, s *suite) {
 		for _, err := range errs {
 			require.NoError(t, err)
 		}
-		result := porcupine.CheckOperationsTimeout(streamModel, slices.Concat(recorded...), patience)
+		result := porcupine.CheckOperationsTimeout(streamModel, slices.Concat(recorded...), maxWait)
 		require.Equal(t, porcupine.Ok, result, "no order of the operations explains the answers")
 	}
 	b.verify(t, 1000)
 }
 
-func (b *book) operate(id event.StreamID, in streamInput) (streamOutput, error) {
+func (b *partition) operate(id event.StreamID, in streamInput) (streamOutput, error) {
 	if in.read {
 		events, err := b.store.EventsOfStream(context.Background(), b.le.Partition, id, 1, 1000)
 		return streamOutput{version: event.Version(len(events))}, err

@@ -14,20 +14,20 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// troublePromises are what a projection is promised when things go wrong.
-var troublePromises = []promise{
-	{"FailuresAreCountedUntilASuccess", countFailures},
-	{"AFailureElsewhereIsNotCounted", staleFailure},
-	{"APoisonEventHaltsItsPartition", haltPartition},
-	{"APoisonEventIsPassedWhenToldTo", passPoison},
-	{"APoisonEventHaltsTheProjectionWhenToldTo", haltProjection},
-	{"AFixedPartitionTriesAgain", fixPartition},
-	{"ASkippedEventIsPassed", skipEvent},
-	{"AResetReadsFromTheBeginning", resetPartition},
-	{"OnlyAHaltedPartitionIsFixedOrSkipped", notHalted},
-	{"AWorkerOfAnEarlierTermIsFenced", fenced},
-	{"AnExpiredLeaseThatNobodyTookIsGood", expiredLease},
-	{"DeadLettersComeInPages", letterPages},
+// failurePromises are those of failing events, halted partitions and operators who act on them.
+var failurePromises = []promise{
+	{"failures are counted until a success", countFailures},
+	{"failure at another event is not counted", staleFailure},
+	{"poison event halts its partition", haltPartition},
+	{"poison event is passed under skip_event", passPoison},
+	{"poison event halts the projection under stop_projection", haltProjection},
+	{"fixed partition tries again", fixPartition},
+	{"skipped event is passed", skipEvent},
+	{"reset reads from the beginning", resetPartition},
+	{"only a halted partition is fixed or skipped", notHalted},
+	{"worker of an earlier term is fenced", fenced},
+	{"expired lease is valid until its next term", expiredLease},
+	{"dead letters are paged", letterPages},
 }
 
 func (r *recorder) checkpoint(t tester, name string) ports.Checkpoint {
@@ -42,7 +42,7 @@ func (r *recorder) checkpoint(t tester, name string) ports.Checkpoint {
 	return ports.Checkpoint{}
 }
 
-// Reset implements ports.ProjectionResetter with a row that says so.
+// Reset implements ports.ProjectionResetter. It writes a row as a trace.
 func (r *recorder) Reset(ctx context.Context, tx ports.ProjectionTx, b ports.ProjectionBatch) error {
 	if err := r.readModel.Put(ctx, tx, b.Partition, "reset", b.Projection); err != nil {
 		return err
@@ -61,7 +61,7 @@ func (r *recorder) operation(name string) ports.ProjectionOperation {
 	return ports.ProjectionOperation{ProjectionWork: r.work(name, 1), By: "ada", Reason: "because"}
 }
 
-// register makes the projection known, so that what happens to it gives revisions.
+// register adds the projection, so that changes of it get revisions.
 func (r *recorder) register(t *testing.T, name string) projection.Projection {
 	t.Helper()
 	p, err := r.store.AddProjection(context.Background(), projection.Projection{
@@ -92,10 +92,21 @@ func (s *suite) letters(t *testing.T, name string, statuses ...string) []ports.D
 	return list
 }
 
+// halted is a recorder that has read four events of ten and is halted at the fifth.
+func (s *suite) halted(t *testing.T) (h *recorder, name string, before projection.Projection) {
+	t.Helper()
+	h, name = &recorder{partition: s.ten(t)}, s.unique("projection")
+	before = h.register(t, name)
+	h.advance(t, name, 4)
+	_, err := s.store.Isolate(context.Background(), h.failure(name, 4), projection.StopPartition)
+	require.NoError(t, err)
+	return h, name, before
+}
+
 func countFailures(t *testing.T, s *suite) {
 	b := s.ten(t)
 	ctx := context.Background()
-	h, name := &recorder{book: b}, b.unique("projection")
+	h, name := &recorder{partition: b}, b.unique("projection")
 	for _, at := range []event.Sequence{0, 4, 8} { // also before the first success
 		first := b.clock.Now()
 		for n := 1; n <= 3; n++ {
@@ -123,7 +134,7 @@ func countFailures(t *testing.T, s *suite) {
 
 func staleFailure(t *testing.T, s *suite) {
 	b := s.ten(t)
-	h, name := &recorder{book: b}, b.unique("projection")
+	h, name := &recorder{partition: b}, b.unique("projection")
 	before, _ := h.advance(t, name, 4)
 	for _, record := range []func() (ports.Checkpoint, error){
 		func() (ports.Checkpoint, error) {
@@ -144,7 +155,7 @@ func staleFailure(t *testing.T, s *suite) {
 func haltPartition(t *testing.T, s *suite) {
 	b, other := s.ten(t), s.ten(t)
 	ctx := context.Background()
-	h, name := &recorder{book: b}, b.unique("projection")
+	h, name := &recorder{partition: b}, b.unique("projection")
 	h.register(t, name)
 	h.advance(t, name, 4)
 	_, err := b.store.RecordFailure(ctx, h.failure(name, 4))
@@ -177,14 +188,14 @@ func haltPartition(t *testing.T, s *suite) {
 	require.NoError(t, err)
 	require.Equal(t, 2, c.Attempts, "no attempt is made while it is halted")
 	require.Equal(t, upTo(4), h.seen)
-	h2 := &recorder{book: other}
+	h2 := &recorder{partition: other}
 	h2.catchUp(t, name, 4)
 	require.Equal(t, upTo(10), h2.seen, "the other partitions continue")
 }
 
 func passPoison(t *testing.T, s *suite) {
 	b := s.ten(t)
-	h, name := &recorder{book: b}, b.unique("projection")
+	h, name := &recorder{partition: b}, b.unique("projection")
 	h.advance(t, name, 4)
 	c, err := b.store.Isolate(context.Background(), h.failure(name, 4), projection.SkipEvent)
 	require.NoError(t, err)
@@ -199,7 +210,7 @@ func passPoison(t *testing.T, s *suite) {
 
 func haltProjection(t *testing.T, s *suite) {
 	b := s.ten(t)
-	h, name := &recorder{book: b}, b.unique("projection")
+	h, name := &recorder{partition: b}, b.unique("projection")
 	before := h.register(t, name)
 	_, err := b.store.Isolate(context.Background(), h.failure(name, 0), projection.StopProjection)
 	require.NoError(t, err)
@@ -210,14 +221,9 @@ func haltProjection(t *testing.T, s *suite) {
 }
 
 func fixPartition(t *testing.T, s *suite) {
-	b := s.ten(t)
 	ctx := context.Background()
-	h, name := &recorder{book: b}, b.unique("projection")
-	before := h.register(t, name)
-	h.advance(t, name, 4)
-	_, err := b.store.Isolate(ctx, h.failure(name, 4), projection.StopPartition)
-	require.NoError(t, err)
-	c, err := b.store.Fix(ctx, h.operation(name))
+	h, name, before := s.halted(t)
+	c, err := s.store.Fix(ctx, h.operation(name))
 	require.NoError(t, err)
 	require.Equal(t, []any{event.Sequence(4), projection.Retrying, 0}, []any{c.Sequence, c.Status, c.Attempts})
 	p := s.registered(t, name)
@@ -229,18 +235,13 @@ func fixPartition(t *testing.T, s *suite) {
 	require.Empty(t, s.letters(t, name, ports.LetterWaiting))
 	d := s.letters(t, name, ports.LetterResolved)
 	require.Len(t, d, 1)
-	require.True(t, d[0].SettledAt.Equal(b.clock.Now()))
+	require.True(t, d[0].SettledAt.Equal(s.clock.Now()))
 }
 
 func skipEvent(t *testing.T, s *suite) {
-	b := s.ten(t)
 	ctx := context.Background()
-	h, name := &recorder{book: b}, b.unique("projection")
-	before := h.register(t, name)
-	h.advance(t, name, 4)
-	_, err := b.store.Isolate(ctx, h.failure(name, 4), projection.StopPartition)
-	require.NoError(t, err)
-	c, err := b.store.Skip(ctx, h.operation(name))
+	h, name, before := s.halted(t)
+	c, err := s.store.Skip(ctx, h.operation(name))
 	require.NoError(t, err)
 	require.Equal(t, []any{event.Sequence(5), projection.Reading, uint64(1)}, []any{c.Sequence, c.Status, c.Skipped})
 	require.Greater(t, s.registered(t, name).Revision, before.Revision)
@@ -251,22 +252,17 @@ func skipEvent(t *testing.T, s *suite) {
 }
 
 func resetPartition(t *testing.T, s *suite) {
-	b := s.ten(t)
 	ctx := context.Background()
-	h, name := &recorder{book: b}, b.unique("projection")
-	before := h.register(t, name)
-	h.advance(t, name, 4)
-	_, err := b.store.Isolate(ctx, h.failure(name, 4), projection.StopPartition)
-	require.NoError(t, err)
+	h, name, before := s.halted(t)
 	broken := errors.New("it cannot forget")
 	h.after = func() error { return broken }
-	_, err = b.store.Reset(ctx, h.operation(name), h)
+	_, err := s.store.Reset(ctx, h.operation(name), h)
 	require.ErrorIs(t, err, broken)
 	require.Equal(t, event.Sequence(4), h.checkpoint(t, name).Sequence)
 	require.NotContains(t, h.committed(t), "reset")
 	require.Equal(t, before.Revision, s.registered(t, name).Revision)
 	h.after = nil
-	c, err := b.store.Reset(ctx, h.operation(name), h)
+	c, err := s.store.Reset(ctx, h.operation(name), h)
 	require.NoError(t, err)
 	require.Equal(t, []any{event.Sequence(0), projection.Reading}, []any{c.Sequence, c.Status})
 	require.Equal(t, name, h.committed(t)["reset"])
@@ -279,7 +275,7 @@ func resetPartition(t *testing.T, s *suite) {
 func notHalted(t *testing.T, s *suite) {
 	b := s.ten(t)
 	ctx := context.Background()
-	h, name := &recorder{book: b}, b.unique("projection")
+	h, name := &recorder{partition: b}, b.unique("projection")
 	before := h.register(t, name)
 	h.advance(t, name, 4)
 	_, err := b.store.RecordFailure(ctx, h.failure(name, 4))
@@ -296,7 +292,7 @@ func notHalted(t *testing.T, s *suite) {
 func fenced(t *testing.T, s *suite) {
 	b := s.ten(t)
 	ctx := context.Background()
-	h, name := &recorder{book: b}, b.unique("projection")
+	h, name := &recorder{partition: b}, b.unique("projection")
 	resource := []ports.LeaseResource{{Name: name, Partition: b.le.Partition}}
 	held, err := s.leases.Hold(ctx, "a", time.Hour, resource)
 	require.NoError(t, err)
@@ -345,7 +341,7 @@ func fenced(t *testing.T, s *suite) {
 func expiredLease(t *testing.T, s *suite) {
 	b := s.ten(t)
 	ctx := context.Background()
-	h, name := &recorder{book: b}, b.unique("projection")
+	h, name := &recorder{partition: b}, b.unique("projection")
 	held, err := s.leases.Hold(ctx, "a", time.Microsecond, []ports.LeaseResource{{Name: name}})
 	require.NoError(t, err)
 	b.clock.Advance(time.Second)
@@ -360,8 +356,8 @@ func letterPages(t *testing.T, s *suite) {
 	b, other := s.ten(t), s.ten(t)
 	ctx := context.Background()
 	name := b.unique("projection")
-	for _, book := range []*book{b, other} {
-		h := &recorder{book: book}
+	for _, partition := range []*partition{b, other} {
+		h := &recorder{partition: partition}
 		for at := range event.Sequence(3) {
 			_, err := s.store.Isolate(ctx, h.failure(name, at), projection.SkipEvent)
 			require.NoError(t, err)
@@ -381,19 +377,19 @@ func letterPages(t *testing.T, s *suite) {
 	one, err := s.store.ListDeadLetters(ctx, ports.DeadLetterQuery{Name: name, Partitions: []event.PartitionID{other.le.Partition}})
 	require.NoError(t, err)
 	require.Len(t, one, 3)
-	none, err := s.store.ListDeadLetters(ctx, ports.DeadLetterQuery{Kind: "nobody"})
+	none, err := s.store.ListDeadLetters(ctx, ports.DeadLetterQuery{Kind: "unknown"})
 	require.NoError(t, err)
 	require.Empty(t, none)
 }
 
 var registerPromises = []promise{
-	{"AProjectionIsMadeKnownOnce", registerOnce},
-	{"OneOfManyChangesARevision", registerRace},
-	{"ChangesAreSeen", registerChange},
+	{"projection is registered once", registerOnce},
+	{"one of many changes a revision", registerRace},
+	{"changes are read", registerChange},
 }
 
 func registerOnce(t *testing.T, s *suite) {
-	h, name := &recorder{book: s.newBook(t)}, s.unique("projection")
+	h, name := &recorder{partition: s.newPartition(t)}, s.unique("projection")
 	p := h.register(t, name)
 	require.EqualValues(t, 1, p.Revision)
 	require.True(t, p.CreatedAt.Equal(s.clock.Now()))
@@ -406,7 +402,7 @@ func registerOnce(t *testing.T, s *suite) {
 
 func registerChange(t *testing.T, s *suite) {
 	ctx := context.Background()
-	h, name := &recorder{book: s.newBook(t)}, s.unique("projection")
+	h, name := &recorder{partition: s.newPartition(t)}, s.unique("projection")
 	p := h.register(t, name)
 	p.Status, p.ChangedBy = projection.Paused, "ada"
 	p.Settings.BatchSize, p.Settings.Checkpoint = 7, projection.Checkpointing{Mode: projection.Batched, Events: 3, WaitMS: 9}
@@ -418,13 +414,13 @@ func registerChange(t *testing.T, s *suite) {
 	p.Revision, p.ChangedAt = changed.Revision, changed.ChangedAt
 	require.Equal(t, p, changed)
 	require.Equal(t, changed, s.registered(t, name))
-	p.Name = "nobody's"
+	p.Name = "unknown"
 	_, err = s.store.ChangeProjection(ctx, p)
 	require.Equal(t, "projection.not_found", fault.CodeOf(err))
 }
 
 func registerRace(t *testing.T, s *suite) {
-	h := &recorder{book: s.newBook(t)}
+	h := &recorder{partition: s.newPartition(t)}
 	for range races {
 		p := h.register(t, s.unique("projection"))
 		p.Status = projection.Paused

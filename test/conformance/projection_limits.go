@@ -3,7 +3,6 @@ package conformance
 import (
 	"context"
 	"fmt"
-	"sync"
 	"testing"
 	"time"
 
@@ -13,12 +12,12 @@ import (
 	"github.com/erpbackbone/backbone/domain/projection"
 )
 
-// limitPromises are about what a tenant may have of custom projections.
+// limitPromises are the limits on custom projections of a tenant.
 var limitPromises = []promise{
-	{"TenantLimitHoldsUnderConcurrency", tenantLimit},
-	{"BuildLimitHoldsUnderConcurrency", buildLimit},
-	{"ExpectedActiveVersionIsRequired", expectedActive},
-	{"OldDroppedVersionsAreRemoved", forgetDropped},
+	{"tenant limit holds under concurrency", tenantLimit},
+	{"build limit holds under concurrency", buildLimit},
+	{"expected active version is required", expectedActive},
+	{"old dropped versions are removed", forgetDropped},
 }
 
 // customVersion is a version of a custom projection.
@@ -34,24 +33,16 @@ func (s *suite) addVersion(t tester, p projection.Projection) {
 	require.NoError(t, err)
 }
 
-// addConcurrently adds versions at the same time and gives how often which code came of it, ""
-// for those that were added.
+// addConcurrently adds versions at the same time and counts the codes of the results, "" for
+// added ones.
 func (s *suite) addConcurrently(all []projection.Projection) map[string]int {
 	out := map[string]int{}
-	var mu sync.Mutex
-	var adding sync.WaitGroup
-	begin := make(chan struct{})
-	for _, p := range all {
-		adding.Go(func() {
-			<-begin
-			_, err := s.store.AddProjection(context.Background(), p)
-			mu.Lock()
-			defer mu.Unlock()
-			out[fault.CodeOf(err)]++
-		})
+	for _, err := range race(len(all), func(i int) error {
+		_, err := s.store.AddProjection(context.Background(), all[i])
+		return err
+	}) {
+		out[fault.CodeOf(err)]++
 	}
-	close(begin)
-	adding.Wait()
 	return out
 }
 
@@ -85,8 +76,8 @@ func expectedActive(t *testing.T, s *suite) {
 	tenant := s.unique("tenant")
 	s.addVersion(t, customVersion(tenant, "p", 1, projection.Active))
 	s.addVersion(t, customVersion(tenant, "p", 2, projection.Building))
-	b := s.newBook(t)
-	require.NoError(t, b.swap(projection.CustomName(tenant, "p"), 1, 2, &recorder{book: b}))
+	b := s.newPartition(t)
+	require.NoError(t, b.swap(projection.CustomName(tenant, "p"), 1, 2, &recorder{partition: b}))
 	next := customVersion(tenant, "p", 3, projection.Building)
 	next.ExpectedActive = 1
 	_, err := s.store.AddProjection(context.Background(), next)
@@ -99,7 +90,7 @@ func expectedActive(t *testing.T, s *suite) {
 
 func forgetDropped(t *testing.T, s *suite) {
 	ctx := context.Background()
-	b := s.newBook(t)
+	b := s.newPartition(t)
 	name := b.versions(t)
 	drop := func(version int) {
 		b.version(t, name, version, projection.Building)

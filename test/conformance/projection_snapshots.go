@@ -14,18 +14,18 @@ import (
 
 // partPromises are those of versions of one partition, and of snapshots.
 var partPromises = []promise{
-	{"PartitionSwitchSwapsRows", replaceAndBack},
-	{"ConcurrentPartitionSwitchesOneWins", replaceRace},
-	{"PartitionsBuildIndependently", buildBeside},
-	{"VersionStartsFromSnapshot", beginWithSnapshot},
-	{"SnapshotEventsCountAsProcessed", processedOfTypes},
-	{"VersionActivatedBeforeCopyRuns", activateBeforeCopy},
-	{"NewestSnapshotsOfScopeAreKept", keepSnapshots},
+	{"partition switch swaps rows", replaceAndBack},
+	{"one of concurrent partition switches wins", replaceRace},
+	{"partitions build independently", buildSeparately},
+	{"version starts from a snapshot", beginWithSnapshot},
+	{"events of a snapshot count as processed", processedOfTypes},
+	{"version activated before its copy runs", activateBeforeCopy},
+	{"newest snapshots of a scope are kept", keepSnapshots},
 }
 
 var rowTables = []ports.ProjectionTable{ports.ProjectionRowTable}
 
-func (b *book) versionIn(t tester, name string, version int, role projection.Role) {
+func (b *partition) versionIn(t tester, name string, version int, role projection.Role) {
 	t.Helper()
 	p, err := b.store.AddProjection(context.Background(), projection.Projection{
 		Name: name, Version: version, Code: 1, Role: role, Scope: b.le.Partition, Status: projection.Running,
@@ -34,20 +34,20 @@ func (b *book) versionIn(t tester, name string, version int, role projection.Rol
 	require.Equal(t, []any{role, b.le.Partition}, []any{p.Role, p.Scope})
 }
 
-func (b *book) replace(name string, to int, behind uint64) (int, error) {
+func (b *partition) replace(name string, to int, behind uint64) (int, error) {
 	return b.store.SwitchPartition(context.Background(), ports.PartitionSwitch{
 		ProjectionSwitch: ports.ProjectionSwitch{Projection: name, From: 1, To: to, MaxBehind: behind, By: "ada", Partitions: []event.PartitionID{b.le.Partition}},
 		Partition:        b.le.Partition, Tables: rowTables,
 	})
 }
 
-func (b *book) rowKeys(t tester, name string, version int) []string {
+func (b *partition) rowKeys(t tester, name string, version int) []string {
 	t.Helper()
 	keys, _ := b.listRows(t, ports.ProjectionRowQuery{Projection: name, Version: version})
 	return keys
 }
 
-func (b *book) checkpointOf(t tester, name string, version int) (c ports.Checkpoint) {
+func (b *partition) checkpointOf(t tester, name string, version int) (c ports.Checkpoint) {
 	t.Helper()
 	all, err := b.store.Checkpoints(context.Background(), name, version)
 	require.NoError(t, err)
@@ -60,7 +60,7 @@ func (b *book) checkpointOf(t tester, name string, version int) (c ports.Checkpo
 }
 
 func replaceAndBack(t *testing.T, s *suite) {
-	b := s.newBook(t)
+	b := s.newPartition(t)
 	name := b.versions(t)
 	require.NoError(t, b.rows(t, name, 1, nil, "old"))
 	b.versionIn(t, name, 2, projection.Building)
@@ -89,7 +89,7 @@ func replaceAndBack(t *testing.T, s *suite) {
 }
 
 func replaceRace(t *testing.T, s *suite) {
-	b := s.newBook(t)
+	b := s.newPartition(t)
 	for range races {
 		name := b.versions(t)
 		require.NoError(t, b.rows(t, name, 1, nil, "old"))
@@ -101,8 +101,8 @@ func replaceRace(t *testing.T, s *suite) {
 	}
 }
 
-func buildBeside(t *testing.T, s *suite) {
-	b := s.newBook(t)
+func buildSeparately(t *testing.T, s *suite) {
+	b := s.newPartition(t)
 	name := b.versions(t)
 	b.versionIn(t, name, 2, projection.Building)
 	b.version(t, name, 3, projection.Building)
@@ -111,16 +111,16 @@ func buildBeside(t *testing.T, s *suite) {
 	require.Equal(t, projection.CodeChanged, fault.CodeOf(b.swap(name, 1, 2, nil)), "it is not of all")
 	_, err = b.replace(name, 3, 1<<40)
 	require.Equal(t, projection.CodeChanged, fault.CodeOf(err), "and this one not of one")
-	require.NoError(t, b.swap(name, 1, 3, &recorder{book: b}))
+	require.NoError(t, b.swap(name, 1, 3, &recorder{partition: b}))
 	_, err = b.replace(name, 2, 1<<40)
-	require.Equal(t, projection.CodeChanged, fault.CodeOf(err), "another version is shown by now")
+	require.Equal(t, projection.CodeChanged, fault.CodeOf(err), "another version is active by now")
 }
 
 // activateBeforeCopy activates a version before its snapshot is copied. An active version gets
 // no copy, so it must not wait for one.
 func activateBeforeCopy(t *testing.T, s *suite) {
 	ctx := context.Background()
-	b := s.newBook(t)
+	b := s.newPartition(t)
 	name := b.versions(t)
 	require.NoError(t, b.rows(t, name, 1, nil, "a"))
 	_, err := b.store.AddProjection(ctx, projection.Projection{Name: name, Version: 2, Code: 1, Role: projection.Building, Base: 9, Status: projection.Created})
@@ -135,13 +135,13 @@ func activateBeforeCopy(t *testing.T, s *suite) {
 	require.Equal(t, map[int]projection.Status{1: projection.Running, 2: projection.Running}, status)
 }
 
-func (b *book) copyOf(name string, version, to int) ports.SnapshotCopy {
+func (b *partition) copyOf(name string, version, to int) ports.SnapshotCopy {
 	return ports.SnapshotCopy{Projection: name, Version: version, Partition: b.le.Partition, Tables: rowTables, To: to}
 }
 
 func beginWithSnapshot(t *testing.T, s *suite) {
 	ctx := context.Background()
-	b := s.newBook(t)
+	b := s.newPartition(t)
 	name := b.versions(t)
 	require.NoError(t, b.rows(t, name, 1, nil, "a", "b"))
 	at := b.checkpointOf(t, name, 1).Sequence
@@ -173,7 +173,7 @@ func beginWithSnapshot(t *testing.T, s *suite) {
 	}
 	require.Equal(t, at, b.checkpointOf(t, name, 3).Sequence)
 	require.Equal(t, b.checkpointOf(t, name, 1).Processed-2, b.checkpointOf(t, name, 3).Processed, "what the rows are folded from counts")
-	_, _, err = b.store.Advance(ctx, b.step(name, 2, nil, 0), &recorder{book: b})
+	_, _, err = b.store.Advance(ctx, b.step(name, 2, nil, 0), &recorder{partition: b})
 	require.Equal(t, projection.CodeFenced, fault.CodeOf(err), "no worker may write it")
 
 	require.NoError(t, b.store.ForgetPart(ctx, b.copyOf(name, 2, 0)))
@@ -186,14 +186,14 @@ func beginWithSnapshot(t *testing.T, s *suite) {
 
 func processedOfTypes(t *testing.T, s *suite) {
 	ctx := context.Background()
-	b := s.newBook(t)
+	b := s.newPartition(t)
 	name := b.versions(t)
 	b.write(t, b.event(b.opened, stream("r")), b.event(b.changed, stream("r")), b.event(b.changed, stream("r")))
 	require.NoError(t, b.rows(t, name, 1, nil, "a"))
 	b.versionIn(t, name, 2, projection.Saving)
 	require.NoError(t, b.store.PlanSnapshot(ctx, name, 2, 1))
 	for b.checkpointOf(t, name, 1).Sequence < b.head(t).Sequence {
-		b.follow(t, name, 1, 0, &recorder{book: b})
+		b.follow(t, name, 1, 0, &recorder{partition: b})
 	}
 	_, err := b.store.SavePart(ctx, b.copyOf(name, 2, 0))
 	require.NoError(t, err)
@@ -208,7 +208,7 @@ func processedOfTypes(t *testing.T, s *suite) {
 
 func keepSnapshots(t *testing.T, s *suite) {
 	ctx := context.Background()
-	b := s.newBook(t)
+	b := s.newPartition(t)
 	name := b.versions(t)
 	require.NoError(t, b.rows(t, name, 1, nil, "a"))
 	for version := 2; version <= 4; version++ {

@@ -18,34 +18,34 @@ import (
 )
 
 var versionPromises = []promise{
-	{"OneActiveAndOneBuildingVersion", oneOfEachRole},
-	{"SwitchRetainsPreviousVersion", switchAndBack},
-	{"SwitchCatchesUp", switchCatchesUp},
-	{"DroppedVersionIsNotWorkedAgain", dropEnds},
-	{"ConcurrentSwitchesOneWins", switchRace},
-	{"SwitchIgnoresUnreadPartitions", switchReads},
-	{"AnEndedProjectionLeavesNoVersion", endRace},
-	{"SwitchDropsAfterWriterEnds", switchDrops},
-	{"ComparisonIsConsistent", compareRace},
-	{"ComparisonFiltersTypesByVersion", compareReads},
+	{"one version is active and one is built", oneOfEachRole},
+	{"switch retains the previous version", switchAndBack},
+	{"switch catches up", switchCatchesUp},
+	{"dropped version is not worked again", dropEnds},
+	{"one of concurrent switches wins", switchRace},
+	{"switch ignores unread partitions", switchReads},
+	{"ended projection leaves no version", endRace},
+	{"switch drops a version after its writer ends", switchDrops},
+	{"comparison is consistent", compareRace},
+	{"comparison filters types by version", compareReads},
 }
 
-// versions is a projection with its first version shown.
-func (b *book) versions(t tester) string {
+// versions adds a projection whose first version is active.
+func (b *partition) versions(t tester) string {
 	t.Helper()
 	name := b.unique("projection")
 	b.version(t, name, 1, projection.Active)
 	return name
 }
 
-func (b *book) version(t tester, name string, version int, role projection.Role) {
+func (b *partition) version(t tester, name string, version int, role projection.Role) {
 	t.Helper()
 	p, err := b.store.AddProjection(context.Background(), projection.Projection{Name: name, Version: version, Role: role, Status: projection.Running})
 	require.NoError(t, err)
 	require.Equal(t, role, p.Role)
 }
 
-func (b *book) roles(t tester, name string) map[int]projection.Role {
+func (b *partition) roles(t tester, name string) map[int]projection.Role {
 	t.Helper()
 	all, err := b.store.ListProjections(context.Background())
 	require.NoError(t, err)
@@ -60,15 +60,15 @@ func (b *book) roles(t tester, name string) map[int]projection.Role {
 
 // swap allows for all the events of the other tests, which the new version lacks as
 // well as the old one.
-func (b *book) swap(name string, from, to int, h ports.ProjectionHandler) error {
+func (b *partition) swap(name string, from, to int, h ports.ProjectionHandler) error {
 	return b.swapWithin(name, from, to, 1<<40, h)
 }
 
-func (b *book) swapWithin(name string, from, to int, behind uint64, h ports.ProjectionHandler) error {
+func (b *partition) swapWithin(name string, from, to int, behind uint64, h ports.ProjectionHandler) error {
 	return b.store.SwitchProjection(context.Background(), ports.ProjectionSwitch{Projection: name, From: from, To: to, MaxBehind: behind, Handler: h, By: "ada"})
 }
 
-func (b *book) follow(t tester, name string, version, limit int, h ports.ProjectionHandler) event.Sequence {
+func (b *partition) follow(t tester, name string, version, limit int, h ports.ProjectionHandler) event.Sequence {
 	t.Helper()
 	c, _, err := b.store.Advance(context.Background(), b.step(name, version, nil, limit), h)
 	require.NoError(t, err)
@@ -76,7 +76,7 @@ func (b *book) follow(t tester, name string, version, limit int, h ports.Project
 }
 
 func oneOfEachRole(t *testing.T, s *suite) {
-	b := s.newBook(t)
+	b := s.newPartition(t)
 	name := b.versions(t)
 	active := func() int {
 		version, err := s.store.ActiveProjection(context.Background(), name)
@@ -85,21 +85,21 @@ func oneOfEachRole(t *testing.T, s *suite) {
 	}
 	require.Equal(t, 1, active())
 	b.version(t, name, 2, projection.Building)
-	require.Equal(t, 1, active(), "a version that is built is not shown")
+	require.Equal(t, 1, active(), "a version that is built is not active")
 	build := func(name string, version int) error {
 		_, err := s.store.AddProjection(context.Background(), projection.Projection{Name: name, Version: version, Role: projection.Building, Status: projection.Running})
 		return err
 	}
 	require.Equal(t, fault.NotFound, fault.KindOf(build(name, 3)), "one at a time")
-	require.Equal(t, fault.NotFound, fault.KindOf(build(b.unique("projection"), 1)), "beside one that is shown")
+	require.Equal(t, fault.NotFound, fault.KindOf(build(b.unique("projection"), 1)), "a build needs an active version")
 	_, err := s.store.ActiveProjection(context.Background(), b.unique("projection"))
 	require.Equal(t, "projection.not_found", fault.CodeOf(err))
 	require.Equal(t, map[int]projection.Role{1: projection.Active, 2: projection.Building}, b.roles(t, name))
 }
 
 func switchAndBack(t *testing.T, s *suite) {
-	b := s.newBook(t)
-	h, name := &recorder{book: b}, b.versions(t)
+	b := s.newPartition(t)
+	h, name := &recorder{partition: b}, b.versions(t)
 	b.version(t, name, 2, projection.Building)
 	require.NoError(t, b.swap(name, 1, 2, h))
 	require.Equal(t, map[int]projection.Role{1: projection.Retained, 2: projection.Active}, b.roles(t, name))
@@ -113,7 +113,7 @@ func switchAndBack(t *testing.T, s *suite) {
 
 func switchCatchesUp(t *testing.T, s *suite) {
 	b := s.ten(t)
-	h, name := &recorder{book: b}, b.versions(t)
+	h, name := &recorder{partition: b}, b.versions(t)
 	require.Equal(t, event.Sequence(10), b.follow(t, name, 1, 0, h))
 	b.version(t, name, 2, projection.Building)
 	require.Equal(t, event.Sequence(5), b.follow(t, name, 2, 5, h))
@@ -131,11 +131,11 @@ func switchCatchesUp(t *testing.T, s *suite) {
 func dropEnds(t *testing.T, s *suite) {
 	ctx := context.Background()
 	b := s.ten(t)
-	h, name := &recorder{book: b}, b.versions(t)
+	h, name := &recorder{partition: b}, b.versions(t)
 	b.follow(t, name, 1, 0, h)
 	b.version(t, name, 2, projection.Building)
 	b.follow(t, name, 2, 5, h)
-	require.Equal(t, projection.CodeChanged, fault.CodeOf(s.store.DropProjection(ctx, name, 1, "ada")), "never the one that is shown")
+	require.Equal(t, projection.CodeChanged, fault.CodeOf(s.store.DropProjection(ctx, name, 1, "ada")), "never the active one")
 	require.NoError(t, s.store.DropProjection(ctx, name, 2, "ada"))
 	list, err := s.store.Checkpoints(ctx, name, 2)
 	require.NoError(t, err)
@@ -168,9 +168,9 @@ func dropEnds(t *testing.T, s *suite) {
 // switchReads has a version that reads one legal entity only, and one without a handler.
 func switchReads(t *testing.T, s *suite) {
 	b, other := s.ten(t), s.ten(t)
-	h, name := &recorder{book: b}, b.versions(t)
+	h, name := &recorder{partition: b}, b.versions(t)
 	b.follow(t, name, 1, 0, h)
-	other.follow(t, name, 1, 0, &recorder{book: other})
+	other.follow(t, name, 1, 0, &recorder{partition: other})
 	b.version(t, name, 2, projection.Building)
 	b.follow(t, name, 2, 8, h)
 	read := []event.PartitionID{b.le.Partition, other.le.Partition}
@@ -189,7 +189,7 @@ func switchReads(t *testing.T, s *suite) {
 // endRace ends projections while versions of them are begun.
 func endRace(t *testing.T, s *suite) {
 	ctx := context.Background()
-	b := s.newBook(t)
+	b := s.newPartition(t)
 	for range 8 {
 		name := b.versions(t)
 		var racing sync.WaitGroup
@@ -210,8 +210,8 @@ func endRace(t *testing.T, s *suite) {
 }
 
 func switchRace(t *testing.T, s *suite) {
-	b := s.newBook(t)
-	h := &recorder{book: b}
+	b := s.newPartition(t)
+	h := &recorder{partition: b}
 	for range races {
 		name := b.versions(t)
 		b.version(t, name, 2, projection.Building)
@@ -263,7 +263,7 @@ func compareReads(t *testing.T, s *suite) {
 	require.Equal(t, "left", got.Examples[0].Where)
 	require.JSONEq(t, `{"key":"3"}`, string(got.Examples[1].Key))
 	require.Equal(t, []string{"state"}, got.Examples[1].Columns)
-	other := s.newBook(t)
+	other := s.newPartition(t)
 	c.Partition = other.le.Partition
 	d, err = s.store.CompareProjection(ctx, c)
 	require.NoError(t, err, "neither has begun")
@@ -274,19 +274,19 @@ func compareReads(t *testing.T, s *suite) {
 	require.Equal(t, projection.CodeIncomparable, fault.CodeOf(err), "one has not begun")
 }
 
-// switchDrops shows a third version while the first one, which was kept, is written: the
+// switchDrops activates a third version while the retained first one is written: the
 // switch drops it after its writer has ended, and leaves no checkpoint of it.
 func switchDrops(t *testing.T, s *suite) {
 	ctx := context.Background()
 	b := s.ten(t)
 	for range races {
-		h, name := &recorder{book: b}, b.versions(t)
+		h, name := &recorder{partition: b}, b.versions(t)
 		b.version(t, name, 2, projection.Building)
 		require.NoError(t, b.swap(name, 1, 2, h))
 		b.version(t, name, 3, projection.Building)
 		var dropping sync.WaitGroup
 		var dropped error
-		writer := &recorder{book: b, after: func() error {
+		writer := &recorder{partition: b, after: func() error {
 			dropping.Go(func() { dropped = b.swap(name, 2, 3, h) })
 			for range 100 {
 				runtime.Gosched() // it must not get through now

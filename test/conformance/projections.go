@@ -18,18 +18,18 @@ import (
 )
 
 var projectionPromises = []promise{
-	{"EachEventIsAppliedExactlyOnceInOrder", advanceOnce},
-	{"ABatchHoldsAtMostTheLimit", advanceLimit},
-	{"OnlyRequestedTypesAreDelivered", advanceTypes},
-	{"AFailedHandlerLeavesCheckpointAndReadModelUntouched", handlerFails},
-	{"SeveralWorkersPassEachEventOnce", advanceRace},
-	{"VersionsAndPartitionsHaveTheirOwnCheckpoints", ownCheckpoints},
+	{"each event is applied exactly once in order", advanceOnce},
+	{"batch holds at most the limit", advanceLimit},
+	{"only requested types are delivered", advanceTypes},
+	{"failed handler leaves checkpoint and read model untouched", handlerFails},
+	{"several workers apply each event once", advanceRace},
+	{"versions and partitions have separate checkpoints", ownCheckpoints},
 }
 
 // recorder is a projection that writes one row per event, numbered by how often
-// it saw the event, so that a repetition is seen in the read model.
+// it got the event, so that the read model reveals a repetition.
 type recorder struct {
-	*book
+	*partition
 	mu    sync.Mutex
 	seen  []event.Sequence
 	sizes []int
@@ -52,11 +52,11 @@ func (r *recorder) Apply(ctx context.Context, tx ports.ProjectionTx, b ports.Pro
 	return nil
 }
 
-func (b *book) step(name string, version int, types []string, limit int) ports.ProjectionAdvance {
+func (b *partition) step(name string, version int, types []string, limit int) ports.ProjectionAdvance {
 	return ports.ProjectionAdvance{ProjectionWork: b.work(name, version), Types: types, Limit: limit}
 }
 
-func (b *book) work(name string, version int) ports.ProjectionWork {
+func (b *partition) work(name string, version int) ports.ProjectionWork {
 	return ports.ProjectionWork{Projection: name, Version: version, Partition: b.le.Partition}
 }
 
@@ -88,7 +88,7 @@ func (r *recorder) catchUp(t *testing.T, name string, limit int) ports.Checkpoin
 
 func advanceOnce(t *testing.T, s *suite) {
 	b := s.ten(t)
-	h, name := &recorder{book: b}, b.unique("projection")
+	h, name := &recorder{partition: b}, b.unique("projection")
 	c := h.catchUp(t, name, 3)
 	require.Equal(t, event.Sequence(10), c.Sequence)
 	require.Equal(t, upTo(10), h.seen)
@@ -113,17 +113,17 @@ func advanceOnce(t *testing.T, s *suite) {
 
 func advanceLimit(t *testing.T, s *suite) {
 	b := s.ten(t)
-	h := &recorder{book: b}
+	h := &recorder{partition: b}
 	h.catchUp(t, b.unique("projection"), 4)
 	require.Equal(t, []int{4, 4, 2}, h.sizes, "a handler gets at most the limit, and is not called without events")
 }
 
 func advanceTypes(t *testing.T, s *suite) {
-	b := s.newBook(t)
+	b := s.newPartition(t)
 	for range 3 {
 		b.write(t, b.event(s.closed, stream("1")), b.event(s.closed, stream("1")), b.event(s.opened, stream("1")), b.event(s.closed, stream("1")))
 	}
-	h, name := &recorder{book: b}, b.unique("projection") // asks for opened and changed
+	h, name := &recorder{partition: b}, b.unique("projection") // asks for opened and changed
 	c := h.catchUp(t, name, 2)
 	require.Equal(t, []event.Sequence{3, 7, 11}, h.seen)
 	require.Equal(t, event.Sequence(12), c.Sequence, "the checkpoint passes events of other types")
@@ -132,7 +132,7 @@ func advanceTypes(t *testing.T, s *suite) {
 func handlerFails(t *testing.T, s *suite) {
 	b := s.ten(t)
 	ctx := context.Background()
-	h, name := &recorder{book: b}, b.unique("projection")
+	h, name := &recorder{partition: b}, b.unique("projection")
 	c, passed := h.advance(t, name, 3)
 	require.Equal(t, 3, passed)
 	require.Equal(t, event.Sequence(3), c.Sequence)
@@ -156,7 +156,7 @@ func handlerFails(t *testing.T, s *suite) {
 func advanceRace(t *testing.T, s *suite) {
 	b := s.ten(t)
 	for range 5 {
-		h, name := &recorder{book: b}, b.unique("projection")
+		h, name := &recorder{partition: b}, b.unique("projection")
 		total := make([]int, 4)
 		errs := race(len(total), func(i int) error {
 			for {
@@ -182,12 +182,12 @@ func ownCheckpoints(t *testing.T, s *suite) {
 	ctx := context.Background()
 	name := a.unique("projection")
 	for _, c := range []struct {
-		book    *book
-		version int
-		limit   int
+		partition *partition
+		version   int
+		limit     int
 	}{{a, 1, 4}, {a, 2, 3}, {b, 1, 2}} {
-		h := &recorder{book: c.book}
-		checkpoint, passed, err := s.store.Advance(ctx, c.book.step(name, c.version, []string{s.changed.Type}, c.limit), h)
+		h := &recorder{partition: c.partition}
+		checkpoint, passed, err := s.store.Advance(ctx, c.partition.step(name, c.version, []string{s.changed.Type}, c.limit), h)
 		require.NoError(t, err)
 		require.Equal(t, c.limit, passed)
 		require.Equal(t, event.Sequence(c.limit), checkpoint.Sequence)
@@ -203,38 +203,38 @@ func ownCheckpoints(t *testing.T, s *suite) {
 }
 
 var wakeUpPromises = []promise{
-	{"ListenerWakesWhenPartitionGrows", wakeUp},
+	{"listener wakes when a partition grows", wakeUp},
 }
 
-// wakeUp appends until the listener hears of it, since one signal may be lost.
+// wakeUp appends until the listener is notified, since one signal may be lost.
 func wakeUp(t *testing.T, s *suite) {
-	b := s.newBook(t)
+	b := s.newPartition(t)
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	heard := make(chan struct{})
+	notified := make(chan struct{})
 	var once sync.Once
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
 		_ = s.store.Listen(ctx, func(p event.PartitionID) {
 			if p == b.le.Partition {
-				once.Do(func() { close(heard) })
+				once.Do(func() { close(notified) })
 			}
 		})
 	}()
-	waitFor(t, heard, func() { b.write(t, b.event(s.opened, stream("1"))) })
+	waitFor(t, notified, func() { b.write(t, b.event(s.opened, stream("1"))) })
 	cancel()
 	waitFor(t, ended, func() {})
 }
 
 // rowPromises are those of the rows of projections that were created at run time.
 var rowPromises = []promise{
-	{"RowsBelongToVersionAndPartition", rowsApart},
-	{"FailedBatchStoresNoRows", rowsRolledBack},
-	{"RowsArePagedByTheBytesOfTheirKeys", rowsPaged},
-	{"ForgetRemovesRowsOfOnePartition", rowsForgotten},
-	{"EndedProjectionIsSweptInSteps", rowsSwept},
-	{"RecomputedRowsReplaceRows", rowsRecomputed},
+	{"rows belong to version and partition", rowsSeparate},
+	{"failed batch stores no rows", rowsRolledBack},
+	{"rows are paged by the bytes of their keys", rowsPaged},
+	{"forget removes rows of one partition", rowsForgotten},
+	{"ended projection is swept in steps", rowsSwept},
+	{"recomputed rows replace rows", rowsRecomputed},
 }
 
 // onRows calls f in the transaction of a batch, so that it may write rows.
@@ -245,7 +245,7 @@ func (f onRows) Apply(ctx context.Context, tx ports.ProjectionTx, b ports.Projec
 }
 
 // rows makes an event and writes rows with its checkpoint.
-func (b *book) rows(t tester, name string, version int, gone []string, keys ...string) error {
+func (b *partition) rows(t tester, name string, version int, gone []string, keys ...string) error {
 	t.Helper()
 	b.write(t, b.event(b.changed, stream("r")))
 	_, _, err := b.store.Advance(context.Background(), b.step(name, version, nil, 0), onRows(func(ctx context.Context, tx ports.ProjectionTx, batch ports.ProjectionBatch) error {
@@ -258,7 +258,7 @@ func (b *book) rows(t tester, name string, version int, gone []string, keys ...s
 	return err
 }
 
-func (b *book) listRows(t tester, q ports.ProjectionRowQuery) (keys []string, at event.Sequence) {
+func (b *partition) listRows(t tester, q ports.ProjectionRowQuery) (keys []string, at event.Sequence) {
 	t.Helper()
 	q.Partition = b.le.Partition
 	if q.Limit == 0 {
@@ -275,8 +275,8 @@ func (b *book) listRows(t tester, q ports.ProjectionRowQuery) (keys []string, at
 	return keys, at
 }
 
-func rowsApart(t *testing.T, s *suite) {
-	a, b := s.newBook(t), s.newBook(t)
+func rowsSeparate(t *testing.T, s *suite) {
+	a, b := s.newPartition(t), s.newPartition(t)
 	name := s.unique("rows")
 	require.NoError(t, a.rows(t, name, 1, nil, "x", "y"))
 	require.NoError(t, a.rows(t, name, 2, nil, "z"))
@@ -301,7 +301,7 @@ func rowsApart(t *testing.T, s *suite) {
 }
 
 func rowsRolledBack(t *testing.T, s *suite) {
-	b, name := s.newBook(t), s.unique("rows")
+	b, name := s.newPartition(t), s.unique("rows")
 	require.NoError(t, b.rows(t, name, 1, nil, "kept"))
 	b.write(t, b.event(b.changed, stream("r")))
 	_, _, err := b.store.Advance(context.Background(), b.step(name, 1, nil, 0), onRows(func(ctx context.Context, tx ports.ProjectionTx, batch ports.ProjectionBatch) error {
@@ -314,7 +314,7 @@ func rowsRolledBack(t *testing.T, s *suite) {
 }
 
 func rowsPaged(t *testing.T, s *suite) {
-	b, name := s.newBook(t), s.unique("rows")
+	b, name := s.newPartition(t), s.unique("rows")
 	sorted := []string{"A", "B", "a", "a%", "a_1", "ab", "b", "\u00e4", "\U0001f600"}
 	require.NoError(t, b.rows(t, name, 1, nil, "\u00e4", "b", "a_1", "\U0001f600", "A", "ab", "a", "B", "a%"))
 	q := ports.ProjectionRowQuery{Projection: name, Version: 1, Limit: 2}
@@ -337,7 +337,7 @@ func rowsPaged(t *testing.T, s *suite) {
 }
 
 func rowsForgotten(t *testing.T, s *suite) {
-	a, b := s.newBook(t), s.newBook(t)
+	a, b := s.newPartition(t), s.newPartition(t)
 	name := s.unique("rows")
 	require.NoError(t, a.rows(t, name, 1, nil, "x", "y"))
 	require.NoError(t, b.rows(t, name, 1, nil, "z"))
@@ -354,7 +354,7 @@ func rowsForgotten(t *testing.T, s *suite) {
 
 func rowsRecomputed(t *testing.T, s *suite) {
 	ctx := context.Background()
-	b := s.newBook(t)
+	b := s.newPartition(t)
 	name := b.versions(t)
 	work := ports.ProjectionWork{Projection: name, Version: 1, Partition: b.le.Partition}
 	_, begun, err := s.store.RowPosition(ctx, work)
@@ -367,16 +367,16 @@ func rowsRecomputed(t *testing.T, s *suite) {
 	require.Equal(t, b.head(t).Sequence, since.Sequence)
 	require.NoError(t, b.rows(t, name, 1, nil, "a"))
 	require.NoError(t, b.rows(t, name, 1, nil, "d"))
-	var handed []event.Sequence
+	var applied []event.Sequence
 	recompute := func(r ports.RowRecompute) (ports.TargetChange, error) {
 		r.ProjectionWork, r.Since, r.ReadThrough, r.By = work, since, since.Sequence, "ada"
 		r.Keys = []string{"a", "b", "x"}
 		rows := map[string]ports.ProjectionRow{}
 		return s.store.RecomputeRows(ctx, r, func() (ports.ProjectionHandler, func() map[string]ports.ProjectionRow) {
-			handed = nil
+			applied = nil
 			return onRows(func(_ context.Context, _ ports.ProjectionTx, batch ports.ProjectionBatch) error {
 				for _, e := range batch.Events {
-					handed = append(handed, e.Sequence)
+					applied = append(applied, e.Sequence)
 				}
 				for _, key := range []string{"a", "x"} {
 					rows[key] = ports.ProjectionRow{Key: key, State: json.RawMessage(fmt.Sprintf(`{"z": 1.10, "of": %q}`, key)), Sequence: 1}
@@ -391,7 +391,7 @@ func rowsRecomputed(t *testing.T, s *suite) {
 		before := b.checkpointOf(t, name, 1)
 		change, err := recompute(ports.RowRecompute{Limit: 2, DryRun: dry})
 		require.NoError(t, err)
-		require.Equal(t, []event.Sequence{since.Sequence + 1, since.Sequence + 2}, handed)
+		require.Equal(t, []event.Sequence{since.Sequence + 1, since.Sequence + 2}, applied)
 		require.Equal(t, []any{before.Sequence, 2, uint64(3)}, []any{change.Sequence, change.Events, change.Rows()})
 		require.Equal(t, []uint64{2, 2, 1, 1, 1}, []uint64{
 			change.Tables[0].LeftRows, change.Tables[0].RightRows, change.Tables[0].OnlyLeft, change.Tables[0].OnlyRight, change.Tables[0].Changed,
@@ -414,9 +414,9 @@ func rowsRecomputed(t *testing.T, s *suite) {
 }
 
 func rowsSwept(t *testing.T, s *suite) {
-	b, name := s.newBook(t), s.unique("rows")
+	b, name := s.newPartition(t), s.unique("rows")
 	ctx := context.Background()
-	(&recorder{book: b}).register(t, name)
+	(&recorder{partition: b}).register(t, name)
 	require.NoError(t, b.rows(t, name, 1, nil, "a", "b", "c"))
 	require.Equal(t, "projection.not_found", fault.CodeOf(s.store.EndProjection(ctx, name+"-other", "ada")))
 	require.NoError(t, s.store.EndProjection(ctx, name, "ada"))

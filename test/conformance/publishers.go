@@ -11,28 +11,29 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// PublisherCursorPromise is something that every store of cursors keeps. It is
-// checked on a store of its own; T fails by FailNow, as *testing.T does.
+// PublisherCursorPromise is one behaviour of every store of cursors, checked on a new
+// store; T fails by FailNow, as *testing.T does.
 type PublisherCursorPromise struct {
 	Name  string
 	Check func(t require.TestingT, s ports.PublisherCursors)
 }
 
-// PublisherCursorPromises are all of them.
+// PublisherCursorPromises lists what RunPublisherCursors checks.
 func PublisherCursorPromises() []PublisherCursorPromise {
 	return []PublisherCursorPromise{
-		{"ACursorBeginsAtZeroAndIsKept", cursorKept},
-		{"PublishersAndPartitionsHaveTheirOwnCursors", ownCursors},
-		{"ALowerTermIsFenced", lowerTermFenced},
-		{"ATermThatHasNotBegunIsFenced", unbegunTermFenced},
-		{"ACursorMovesForwardFromWhereItIsOnly", movesFromWhereItIs},
-		{"OneOfManyMovesACursor", oneMoves},
-		{"FailuresAreCountedUntilTheNextMove", failuresCounted},
-		{"ACancelledCallerChangesNothing", cancelledMove},
+		{"cursor begins at zero and is kept", cursorKept},
+		{"publishers and partitions have separate cursors", ownCursors},
+		{"lower term is fenced", lowerTermFenced},
+		{"term that has not begun is fenced", unbegunTermFenced},
+		{"cursor moves forward from its position only", movesFromWhereItIs},
+		{"one of many moves a cursor", oneMoves},
+		{"failures are counted until the next move", failuresCounted},
+		{"cancelled call changes nothing", cancelledMove},
 	}
 }
 
-// RunPublisherCursors runs the suite. new makes an empty store.
+// RunPublisherCursors checks ports.PublisherCursors: positions, terms and failures. Each
+// sub-test gets an empty store.
 func RunPublisherCursors(t *testing.T, newStore func(t *testing.T) ports.PublisherCursors) {
 	t.Helper()
 	for _, p := range PublisherCursorPromises() {
@@ -169,8 +170,7 @@ func failuresCounted(t require.TestingT, s ports.PublisherCursors) {
 
 func cancelledMove(t require.TestingT, s ports.PublisherCursors) {
 	begin(t, s, 1)
-	ctx, cancel := context.WithCancel(context.Background())
-	cancel()
+	ctx := cancelled()
 	require.ErrorIs(t, s.MovePublished(ctx, "nats", publisherPartition, 1, 0, 5), context.Canceled)
 	_, err := s.PublisherCursors(ctx, "nats")
 	require.ErrorIs(t, err, context.Canceled)

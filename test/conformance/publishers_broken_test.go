@@ -53,7 +53,7 @@ func current(s ports.PublisherCursors) ports.PublisherCursor {
 	return ports.PublisherCursor{}
 }
 
-// failing notes that a check failed, and ends it.
+// failing records that a check failed, and ends it.
 type failing struct{ failed bool }
 
 type ended struct{}
@@ -61,7 +61,8 @@ type ended struct{}
 func (f *failing) Errorf(string, ...any) { f.failed = true }
 func (f *failing) FailNow()              { f.failed = true; panic(ended{}) }
 
-func fails(p conformance.PublisherCursorPromise, s ports.PublisherCursors) (failed bool) {
+// fails reports whether a check fails.
+func fails(check func(t require.TestingT)) (failed bool) {
 	f := &failing{}
 	defer func() {
 		if r := recover(); r != nil && r != any(ended{}) {
@@ -69,11 +70,11 @@ func fails(p conformance.PublisherCursorPromise, s ports.PublisherCursors) (fail
 		}
 		failed = f.failed
 	}()
-	p.Check(f, s)
+	check(f)
 	return f.failed
 }
 
-func TestBrokenPublisherCursorsAreNoticed(t *testing.T) {
+func TestPublisherCursorPromisesFailOnBrokenStore(t *testing.T) {
 	t.Parallel()
 	type fixture struct {
 		name   string
@@ -82,27 +83,27 @@ func TestBrokenPublisherCursorsAreNoticed(t *testing.T) {
 	}
 	for _, c := range []fixture{
 		{"sound", brokenCursors{}, ""},
-		{"fences nobody", brokenCursors{move: func(s ports.PublisherCursors, ctx context.Context, _ uint64, from, to event.Sequence) error {
+		{"fences no term", brokenCursors{move: func(s ports.PublisherCursors, ctx context.Context, _ uint64, from, to event.Sequence) error {
 			return s.MovePublished(ctx, "nats", 17, current(s).Term, from, to)
-		}}, "ALowerTermIsFenced"},
+		}}, "lower term is fenced"},
 		{"moves from anywhere", brokenCursors{move: func(s ports.PublisherCursors, ctx context.Context, term uint64, _, to event.Sequence) error {
 			return s.MovePublished(ctx, "nats", 17, term, current(s).PublishedThrough, to)
-		}}, "ACursorMovesForwardFromWhereItIsOnly"},
-		{"moves for one who gave up", brokenCursors{move: func(s ports.PublisherCursors, ctx context.Context, term uint64, from, to event.Sequence) error {
+		}}, "cursor moves forward from its position only"},
+		{"moves for a cancelled caller", brokenCursors{move: func(s ports.PublisherCursors, ctx context.Context, term uint64, from, to event.Sequence) error {
 			if err := s.MovePublished(context.WithoutCancel(ctx), "nats", 17, term, from, to); err != nil {
 				return err
 			}
 			return ctx.Err()
-		}}, "ACancelledCallerChangesNothing"},
-		{"keeps the first term", brokenCursors{begin: func(uint64) uint64 { return 1 }}, "ALowerTermIsFenced"},
-		{"forgets failures", brokenCursors{note: true}, "FailuresAreCountedUntilTheNextMove"},
+		}}, "cancelled call changes nothing"},
+		{"keeps the first term", brokenCursors{begin: func(uint64) uint64 { return 1 }}, "lower term is fenced"},
+		{"forgets failures", brokenCursors{note: true}, "failures are counted until the next move"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			noticed := map[string]bool{}
 			for _, p := range conformance.PublisherCursorPromises() {
 				c.store.cursors = memory.New(memory.Config{Clock: system.Clock{}}).Publishers
-				if fails(p, c.store) {
+				if fails(func(t require.TestingT) { p.Check(t, c.store) }) {
 					noticed[p.Name] = true
 				}
 			}

@@ -16,27 +16,27 @@ import (
 )
 
 var readPromises = []promise{
-	{"AnEmptyResultIsEmptyNotNil", emptyResults},
-	{"PagesForwardMeetAtTheirEdges", forwardPages},
-	{"PagesBackwardMeetAtTheirEdges", backwardPages},
-	{"UntilIsInclusiveInBothDirections", untilInclusive},
-	{"AfterIsExclusiveInBothDirections", afterExclusive},
-	{"AStreamIsReadFromAVersionAscending", streamFrom},
-	{"AKeySelectsEntitiesAndTags", byKey},
-	{"AnEntityNamedTwiceOnAnEventIsListedOnce", keyTwice},
-	{"AKeyIsPagedLikeTheWholeLog", keyPages},
-	{"TypesCorrelationAndActorFilter", byEnvelope},
-	{"FiltersAreCombined", combined},
-	{"DatesFilterByTheirBounds", byDates},
-	{"WithoutDataLeavesThePayloadOut", withoutData},
-	{"TheHeadBeforeTheFirstEventIsTheGenesis", genesisHead},
-	{"PartitionHeadsKnowEveryPartition", partitionHeads},
-	{"RecordedAtFindsEventsOfSeveralPartitions", recordedTimes},
-	{"AnUnknownEventIsNotFound", unknownEvent},
+	{"empty result is not nil", emptyResults},
+	{"pages forward neither overlap nor skip", forwardPages},
+	{"pages backward neither overlap nor skip", backwardPages},
+	{"until is inclusive in both directions", untilInclusive},
+	{"after is exclusive in both directions", afterExclusive},
+	{"stream is read ascending from a version", streamFrom},
+	{"key selects entities and tags", byKey},
+	{"entity named twice on an event is listed once", keyTwice},
+	{"key is paged like the whole log", keyPages},
+	{"types, correlation and actor filter", byEnvelope},
+	{"filters are combined", combined},
+	{"dates filter by their bounds", byDates},
+	{"query without data omits payloads", withoutData},
+	{"head of an empty partition is the genesis", genesisHead},
+	{"partition heads list every partition", partitionHeads},
+	{"recorded_at finds events of several partitions", recordedTimes},
+	{"unknown event is not found", unknownEvent},
 }
 
 func emptyResults(t *testing.T, s *suite) {
-	b := s.newBook(t)
+	b := s.newPartition(t)
 	ctx := context.Background()
 	check := func() {
 		require.Empty(t, b.query(t, ports.EventQuery{Types: []string{s.closed.Type}}))
@@ -61,16 +61,16 @@ func emptyResults(t *testing.T, s *suite) {
 	require.NoError(t, err)
 	require.NotNil(t, checkpoints)
 	require.Empty(t, checkpoints)
-	les, err := b.store.LegalEntities(ctx, b.unique("nobody"))
+	les, err := b.store.LegalEntities(ctx, b.unique("unknown"))
 	require.NoError(t, err)
 	require.NotNil(t, les)
 	require.Empty(t, les)
 }
 
 // ten events 1..10, odd ones tagged "odd".
-func (s *suite) ten(t *testing.T) *book {
+func (s *suite) ten(t *testing.T) *partition {
 	t.Helper()
-	b := s.newBook(t)
+	b := s.newPartition(t)
 	for i := 1; i <= 10; i++ {
 		options := []option{tagged(fmt.Sprint(i))}
 		if i%2 == 1 {
@@ -82,7 +82,7 @@ func (s *suite) ten(t *testing.T) *book {
 }
 
 // pages reads page by page until an empty one.
-func (b *book) pages(t *testing.T, q ports.EventQuery) [][]event.Sequence {
+func (b *partition) pages(t *testing.T, q ports.EventQuery) [][]event.Sequence {
 	t.Helper()
 	out := [][]event.Sequence{}
 	for range 20 {
@@ -156,7 +156,7 @@ func streamFrom(t *testing.T, s *suite) {
 }
 
 func byKey(t *testing.T, s *suite) {
-	b := s.newBook(t)
+	b := s.newPartition(t)
 	b.write(t,
 		b.event(s.opened, stream("1"), tagged("V-1"), about("vendor", "V-1")),
 		b.event(s.opened, stream("2"), about("vendor", "V-1"), about("vendor", "V-2")),
@@ -171,7 +171,7 @@ func byKey(t *testing.T, s *suite) {
 
 // keyTwice is one party in two roles, such as buyer and payer.
 func keyTwice(t *testing.T, s *suite) {
-	b := s.newBook(t)
+	b := s.newPartition(t)
 	b.write(t, b.event(s.opened, stream("1"), about("vendor", "V-1"), tagged("x"), about("vendor", "V-1")), b.event(s.opened, stream("1"), about("vendor", "V-1")))
 	require.Equal(t, []event.Sequence{1, 2}, sequences(b.query(t, ports.EventQuery{Key: event.EntityKey("vendor", "V-1")})))
 	require.Equal(t, []event.Sequence{2, 1}, sequences(b.query(t, ports.EventQuery{Key: event.EntityKey("vendor", "V-1"), Direction: ports.Backward, Limit: 2})))
@@ -190,7 +190,7 @@ func keyPages(t *testing.T, s *suite) {
 }
 
 func byEnvelope(t *testing.T, s *suite) {
-	b := s.newBook(t)
+	b := s.newPartition(t)
 	by := func(actor, correlation string) option {
 		return func(p *event.Prepared) { p.ActorID, p.CorrelationID = actor, correlation }
 	}
@@ -207,7 +207,7 @@ func byEnvelope(t *testing.T, s *suite) {
 }
 
 func combined(t *testing.T, s *suite) {
-	b := s.newBook(t)
+	b := s.newPartition(t)
 	for i := range 20 {
 		typ := s.opened
 		if i%2 == 1 {
@@ -230,7 +230,7 @@ func combined(t *testing.T, s *suite) {
 }
 
 func byDates(t *testing.T, s *suite) {
-	b := s.newBook(t)
+	b := s.newPartition(t)
 	start := b.clock.Now()
 	day := event.MustDate("2026-03-01")
 	for i := range 4 {
@@ -267,7 +267,7 @@ func withoutData(t *testing.T, s *suite) {
 }
 
 func genesisHead(t *testing.T, s *suite) {
-	b := s.newBook(t)
+	b := s.newPartition(t)
 	genesis := event.GenesisChecksum(LogName, b.le.Partition)
 	h := b.head(t)
 	require.Equal(t, ports.Head{Checksum: genesis, Genesis: genesis}, h)
@@ -288,17 +288,22 @@ func unknownEvent(t *testing.T, s *suite) {
 }
 
 var causalityPromises = []promise{
-	{"LineageRunsFromTheRootToTheEvent", lineage},
-	{"LineageSaysWhenItWasCut", lineageCut},
-	{"LineageEndsAtACauseElsewhere", lineageElsewhere},
-	{"LineageEndsAtItsBytes", lineageWithinBytes},
+	{"lineage runs from the root to the event", lineage},
+	{"lineage reports that it was cut", lineageCut},
+	{"lineage ends at a cause in another partition", lineageElsewhere},
+	{"lineage ends at its byte limit", lineageWithinBytes},
 }
 
 func causedBy(id event.ID) option { return func(p *event.Prepared) { p.CausedBy = id } }
 
+// causedIn sets a cause in a partition.
+func causedIn(partition event.PartitionID, id event.ID) option {
+	return func(p *event.Prepared) { p.CausedBy, p.CausedByPartition = id, partition }
+}
+
 // causes writes a chain of five events, each caused by the one before, the last
 // two in one batch, with unrelated events in between.
-func (b *book) causes(t *testing.T) []event.ID {
+func (b *partition) causes(t *testing.T) []event.ID {
 	t.Helper()
 	var ids []event.ID
 	var cause event.ID
@@ -323,7 +328,7 @@ func eventIDs(events []event.Recorded) []event.ID {
 }
 
 func lineage(t *testing.T, s *suite) {
-	b := s.newBook(t)
+	b := s.newPartition(t)
 	ids := b.causes(t)
 	for i, id := range ids {
 		chain, truncated, err := b.store.Lineage(context.Background(), b.le.Partition, id, 100, 0)
@@ -337,7 +342,7 @@ func lineage(t *testing.T, s *suite) {
 }
 
 func lineageCut(t *testing.T, s *suite) {
-	b := s.newBook(t)
+	b := s.newPartition(t)
 	ids := b.causes(t)
 	chain, truncated, err := b.store.Lineage(context.Background(), b.le.Partition, ids[4], 2, 0)
 	require.NoError(t, err)
@@ -351,7 +356,7 @@ func lineageCut(t *testing.T, s *suite) {
 // twice: a store may learn from the first time that events are large.
 func lineageWithinBytes(t *testing.T, s *suite) {
 	const large = 100_000
-	b := s.newBook(t)
+	b := s.newPartition(t)
 	var ids []event.ID
 	var cause event.ID
 	for i := range 12 {
@@ -378,12 +383,10 @@ func lineageWithinBytes(t *testing.T, s *suite) {
 }
 
 func lineageElsewhere(t *testing.T, s *suite) {
-	a, b := s.newBook(t), s.newBook(t)
+	a, b := s.newPartition(t), s.newPartition(t)
 	cause := a.event(s.opened, stream("1"))
 	a.write(t, cause)
-	first := b.event(s.opened, stream("1"), func(p *event.Prepared) {
-		p.CausedBy, p.CausedByPartition = cause.ID, a.le.Partition
-	})
+	first := b.event(s.opened, stream("1"), causedIn(a.le.Partition, cause.ID))
 	second := b.event(s.changed, stream("1"), causedBy(first.ID))
 	b.write(t, first, second)
 	chain, truncated, err := b.store.Lineage(context.Background(), b.le.Partition, second.ID, 100, 0)
@@ -394,7 +397,7 @@ func lineageElsewhere(t *testing.T, s *suite) {
 }
 
 func partitionHeads(t *testing.T, s *suite) {
-	a, b, empty := s.ten(t), s.newBook(t), s.newBook(t)
+	a, b, empty := s.ten(t), s.newPartition(t), s.newPartition(t)
 	b.write(t, b.event(s.opened, stream("1")))
 	heads, err := s.store.PartitionHeads(context.Background())
 	require.NoError(t, err)
@@ -404,7 +407,7 @@ func partitionHeads(t *testing.T, s *suite) {
 }
 
 func recordedTimes(t *testing.T, s *suite) {
-	a, b := s.ten(t), s.newBook(t)
+	a, b := s.ten(t), s.newPartition(t)
 	b.write(t, b.event(s.opened, stream("1")))
 	at := func(p event.PartitionID, n event.Sequence) ports.EventPosition {
 		return ports.EventPosition{Partition: p, Sequence: n}
@@ -415,10 +418,10 @@ func recordedTimes(t *testing.T, s *suite) {
 	})
 	require.NoError(t, err)
 	want := map[ports.EventPosition]time.Time{}
-	for _, book := range []*book{a, b} {
-		for _, e := range book.all(t) {
-			if n := e.Sequence; book == b || n == 3 || n == 10 {
-				want[at(book.le.Partition, n)] = e.RecordedAt
+	for _, partition := range []*partition{a, b} {
+		for _, e := range partition.all(t) {
+			if n := e.Sequence; partition == b || n == 3 || n == 10 {
+				want[at(partition.le.Partition, n)] = e.RecordedAt
 			}
 		}
 	}

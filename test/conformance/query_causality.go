@@ -16,21 +16,21 @@ import (
 )
 
 var descendantPromises = []promise{
-	{"DescendantsComeLevelByLevel", descendants},
-	{"DescendantsSayWhenTheLimitCutThem", descendantsCut},
-	{"DescendantsOfACauseElsewhereAreFound", descendantsElsewhere},
-	{"AWrittenCircleEndsWhereTheWalkBegan", descendantsCircle},
+	{"descendants are listed level by level", descendants},
+	{"descendants report that the limit cut them", descendantsCut},
+	{"descendants of a cause in another partition are found", descendantsElsewhere},
+	{"walk through a cycle ends where it began", descendantsCircle},
 }
 
 var matchPromises = []promise{
-	{"AnItemAsksForOneTypeAndAllKeys", matchItems},
-	{"MatchesAreCompleteUpToThrough", matchPages},
-	{"RandomItemsMatchAsASimpleModelSays", matchModel},
+	{"item demands one type and all keys", matchItems},
+	{"matches are complete up to through", matchPages},
+	{"random items agree with a simple model", matchModel},
 }
 
 // tree writes a root that leads to two events, which lead to three, one of which
 // leads to a last one, with an unrelated event after each.
-func (b *book) tree(t *testing.T) (ids []event.ID) {
+func (b *partition) tree(t *testing.T) (ids []event.ID) {
 	t.Helper()
 	for i, cause := range []int{-1, 0, 0, 1, 1, 2, 3} {
 		e := b.event(b.changed, stream(b.unique("s")))
@@ -43,7 +43,7 @@ func (b *book) tree(t *testing.T) (ids []event.ID) {
 	return ids
 }
 
-func (b *book) descend(t *testing.T, q ports.DescendantQuery) (ids []event.ID, depths []int, more bool) {
+func (b *partition) descend(t *testing.T, q ports.DescendantQuery) (ids []event.ID, depths []int, more bool) {
 	t.Helper()
 	q.Partition = b.le.Partition
 	found, more, err := b.store.Descendants(context.Background(), q)
@@ -56,10 +56,12 @@ func (b *book) descend(t *testing.T, q ports.DescendantQuery) (ids []event.ID, d
 	return ids, depths, more
 }
 
-func (b *book) cause(id event.ID) ports.Cause { return ports.Cause{Partition: b.le.Partition, ID: id} }
+func (b *partition) cause(id event.ID) ports.Cause {
+	return ports.Cause{Partition: b.le.Partition, ID: id}
+}
 
 func descendants(t *testing.T, s *suite) {
-	b := s.newBook(t)
+	b := s.newPartition(t)
 	ids := b.tree(t)
 	for name, tc := range map[string]struct {
 		causes []int
@@ -96,7 +98,7 @@ func descendants(t *testing.T, s *suite) {
 }
 
 func descendantsCut(t *testing.T, s *suite) {
-	b := s.newBook(t)
+	b := s.newPartition(t)
 	ids := b.tree(t)
 	for _, limit := range []int{1, 2, 5, 6, 7} {
 		got, depths, more := b.descend(t, ports.DescendantQuery{Causes: []ports.Cause{b.cause(ids[0])}, MaxDepth: 10, Limit: limit})
@@ -109,19 +111,15 @@ func descendantsCut(t *testing.T, s *suite) {
 }
 
 func descendantsElsewhere(t *testing.T, s *suite) {
-	a, b := s.newBook(t), s.newBook(t)
+	a, b := s.newPartition(t), s.newPartition(t)
 	cause := a.event(s.opened, stream("1"))
 	a.write(t, cause)
-	first := b.event(s.opened, stream("1"), func(p *event.Prepared) {
-		p.CausedBy, p.CausedByPartition = cause.ID, a.le.Partition
-	})
+	first := b.event(s.opened, stream("1"), causedIn(a.le.Partition, cause.ID))
 	second := b.event(s.changed, stream("1"), causedBy(first.ID))
 	b.write(t, first, second)
-	back := a.event(s.changed, stream("1"), func(p *event.Prepared) {
-		p.CausedBy, p.CausedByPartition = second.ID, b.le.Partition
-	})
+	back := a.event(s.changed, stream("1"), causedIn(b.le.Partition, second.ID))
 	a.write(t, back)
-	ask := func(in *book, c ports.Cause) []event.ID {
+	ask := func(in *partition, c ports.Cause) []event.ID {
 		ids, _, _ := in.descend(t, ports.DescendantQuery{Causes: []ports.Cause{c}, MaxDepth: 10, Limit: 10})
 		return ids
 	}
@@ -134,7 +132,7 @@ func descendantsElsewhere(t *testing.T, s *suite) {
 
 // descendantsCircle writes three events that name each other as the cause.
 func descendantsCircle(t *testing.T, s *suite) {
-	b := s.newBook(t)
+	b := s.newPartition(t)
 	events := []event.Prepared{b.event(s.opened, stream("1")), b.event(s.changed, stream("1")), b.event(s.changed, stream("1"))}
 	for i := range events {
 		events[i].CausedBy = events[(i+2)%3].ID
@@ -155,7 +153,7 @@ func descendantsCircle(t *testing.T, s *suite) {
 }
 
 // matched reads all pages and demands what a page promises.
-func (b *book) matched(t tester, q ports.MatchQuery) (out []ports.Match, pages int) {
+func (b *partition) matched(t tester, q ports.MatchQuery) (out []ports.Match, pages int) {
 	t.Helper()
 	q.Partition = b.le.Partition
 	for {
@@ -187,7 +185,7 @@ func found(matches []ports.Match) (sequences []event.Sequence, items [][]int) {
 }
 
 func matchItems(t *testing.T, s *suite) {
-	b := s.newBook(t)
+	b := s.newPartition(t)
 	b.write(t,
 		b.event(s.opened, stream("1"), tagged("a")),
 		b.event(s.opened, stream("2"), tagged("a", "b"), about("vendor", "V-1")),
@@ -195,7 +193,7 @@ func matchItems(t *testing.T, s *suite) {
 		b.event(s.closed, stream("1"), tagged("a", "b", "c"), about("vendor", "V-1"), about("vendor", "V-2")),
 		b.event(s.changed, stream("2")),
 	)
-	other := s.newBook(t)
+	other := s.newPartition(t)
 	other.write(t, other.event(s.opened, stream("1"), tagged("a")))
 	vendor := func(id string) []concurrency.EntityKey { return []concurrency.EntityKey{{Type: "vendor", ID: id}} }
 	for name, tc := range map[string]struct {
@@ -203,17 +201,17 @@ func matchItems(t *testing.T, s *suite) {
 		want  []event.Sequence
 		by    [][]int
 	}{
-		"a tag":               {[]concurrency.Item{{Tags: []string{"a"}}}, []event.Sequence{1, 2, 4}, [][]int{{0}, {0}, {0}}},
-		"all tags":            {[]concurrency.Item{{Tags: []string{"b", "a"}}}, []event.Sequence{2, 4}, [][]int{{0}, {0}}},
-		"a tag twice":         {[]concurrency.Item{{Tags: []string{"c", "c"}}}, []event.Sequence{4}, [][]int{{0}}},
-		"a tag nobody has":    {[]concurrency.Item{{Tags: []string{"a", "z"}}}, nil, nil},
-		"an entity":           {[]concurrency.Item{{Entities: vendor("V-1")}}, []event.Sequence{2, 4}, [][]int{{0}, {0}}},
-		"entity and tag":      {[]concurrency.Item{{Entities: vendor("V-1"), Tags: []string{"c"}}}, []event.Sequence{4}, [][]int{{0}}},
-		"one of the types":    {[]concurrency.Item{{Types: []string{s.changed.Type, s.closed.Type, s.closed.Type}}}, []event.Sequence{3, 4, 5}, [][]int{{0}, {0}, {0}}},
-		"type and tag":        {[]concurrency.Item{{Types: []string{s.opened.Type}, Tags: []string{"b"}}}, []event.Sequence{2}, [][]int{{0}}},
-		"a type nobody knows": {[]concurrency.Item{{Types: []string{"conformance.never.registered"}}, {Types: []string{"conformance.never.registered"}, Tags: []string{"a"}}}, nil, nil},
-		"everything":          {[]concurrency.Item{{}}, upTo(5), [][]int{{0}, {0}, {0}, {0}, {0}}},
-		"nothing":             {nil, nil, nil},
+		"a tag":            {[]concurrency.Item{{Tags: []string{"a"}}}, []event.Sequence{1, 2, 4}, [][]int{{0}, {0}, {0}}},
+		"all tags":         {[]concurrency.Item{{Tags: []string{"b", "a"}}}, []event.Sequence{2, 4}, [][]int{{0}, {0}}},
+		"a tag twice":      {[]concurrency.Item{{Tags: []string{"c", "c"}}}, []event.Sequence{4}, [][]int{{0}}},
+		"an unused tag":    {[]concurrency.Item{{Tags: []string{"a", "z"}}}, nil, nil},
+		"an entity":        {[]concurrency.Item{{Entities: vendor("V-1")}}, []event.Sequence{2, 4}, [][]int{{0}, {0}}},
+		"entity and tag":   {[]concurrency.Item{{Entities: vendor("V-1"), Tags: []string{"c"}}}, []event.Sequence{4}, [][]int{{0}}},
+		"one of the types": {[]concurrency.Item{{Types: []string{s.changed.Type, s.closed.Type, s.closed.Type}}}, []event.Sequence{3, 4, 5}, [][]int{{0}, {0}, {0}}},
+		"type and tag":     {[]concurrency.Item{{Types: []string{s.opened.Type}, Tags: []string{"b"}}}, []event.Sequence{2}, [][]int{{0}}},
+		"an unknown type":  {[]concurrency.Item{{Types: []string{"conformance.never.registered"}}, {Types: []string{"conformance.never.registered"}, Tags: []string{"a"}}}, nil, nil},
+		"everything":       {[]concurrency.Item{{}}, upTo(5), [][]int{{0}, {0}, {0}, {0}, {0}}},
+		"nothing":          {nil, nil, nil},
 		"any item": {
 			[]concurrency.Item{{Tags: []string{"c"}}, {Types: []string{s.changed.Type}}, {Tags: []string{"b"}}},
 			[]event.Sequence{2, 3, 4, 5}, [][]int{{2}, {1, 2}, {0, 2}, {1}},
@@ -229,7 +227,7 @@ func matchItems(t *testing.T, s *suite) {
 }
 
 func matchPages(t *testing.T, s *suite) {
-	b := s.newBook(t)
+	b := s.newPartition(t)
 	for i := range 20 {
 		b.write(t, b.event(s.opened, stream(fmt.Sprint(i)), tagged("all", fmt.Sprint("third", i%3))))
 	}
@@ -258,7 +256,7 @@ func matchPages(t *testing.T, s *suite) {
 
 // matchModel holds random items against a search of the whole log.
 func matchModel(t *testing.T, s *suite) {
-	b := s.newBook(t)
+	b := s.newPartition(t)
 	types := []eventtype.Registration{s.opened, s.changed, s.closed}
 	rapid.Check(t, func(rt *rapid.T) {
 		m := &model{base: b.head(rt).Sequence, prefix: s.unique("q")}
@@ -319,7 +317,7 @@ func matchModel(t *testing.T, s *suite) {
 		sequences, places := found(got)
 		require.Equal(rt, want, sequences)
 		require.Equal(rt, by, places)
-		// What a condition made of the items says agrees with what was read.
+		// A condition made of the items agrees with what was read.
 		r := b.request(b.event(s.opened, stream(m.name("s", 9))))
 		r.Conditions = []concurrency.AppendCondition{{Items: items, After: q.After}}
 		_, err := b.try(r)

@@ -15,7 +15,7 @@ import (
 )
 
 var feedPromises = []promise{
-	{"AFollowerSeesEveryEventOnceWhileWritersWrite", followWriters},
+	{"reader gets every event once while writers append", followWriters},
 }
 
 // directory lists the legal entities of a store; a feed asks for no single one.
@@ -31,11 +31,11 @@ func (directory) LegalEntity(context.Context, string, string) (ports.LegalEntity
 func followWriters(t *testing.T, s *suite) {
 	const writers, batches, perBatch = 8, 25, 3
 	tenant := s.unique("tenant")
-	books := make([]*book, 5)
+	partitions := make([]*partition, 5)
 	join := func(i int) {
 		le, err := s.store.CreateLegalEntity(context.Background(), s.legalEntity(tenant, fmt.Sprintf("E%d", i)))
 		require.NoError(t, err)
-		books[i] = &book{suite: s, le: le}
+		partitions[i] = &partition{suite: s, le: le}
 	}
 	for i := range 4 {
 		join(i)
@@ -61,12 +61,12 @@ func followWriters(t *testing.T, s *suite) {
 	follow(10) // before the first event
 	require.Equal(t, 1, empty)
 
-	var late atomic.Pointer[book]
+	var late atomic.Pointer[partition]
 	done := make(chan []error, 1)
 	go func() {
 		done <- race(writers, func(n int) error {
 			for i := range batches {
-				b := books[(n+i*i)%4]
+				b := partitions[(n+i*i)%4]
 				if l := late.Load(); l != nil && i%3 == 0 {
 					b = l
 				}
@@ -90,7 +90,7 @@ func followWriters(t *testing.T, s *suite) {
 			follow(1 + pages%17)
 			if pages == 5 {
 				join(4)
-				late.Store(books[4])
+				late.Store(partitions[4])
 			}
 		}
 	}
@@ -104,7 +104,7 @@ func followWriters(t *testing.T, s *suite) {
 	}
 	require.False(t, follow(50), "the end stays the end")
 	total := 0
-	for _, b := range books {
+	for _, b := range partitions {
 		if b == nil {
 			continue
 		}

@@ -18,11 +18,11 @@ import (
 )
 
 var searchPromises = []promise{
-	{"RandomFiltersAgreeWithASimpleModel", randomFilters},
-	{"PredicatesAgreeWithTheirDefinition", predicates},
-	{"AScanEndsAndGoesOnWhereItStopped", boundedScan},
-	{"AStreamIsReadInBothDirections", streamBothWays},
-	{"AnAnswerEndsAtItsBytes", answersWithinBytes},
+	{"random filters agree with a simple model", randomFilters},
+	{"predicates agree with their definition", predicates},
+	{"bounded scan continues where it stopped", boundedScan},
+	{"stream is read in both directions", streamBothWays},
+	{"answer ends at its byte limit", answersWithinBytes},
 }
 
 // sample is what the model knows of an event.
@@ -34,7 +34,7 @@ type sample struct {
 
 var letters = []string{"a", "b", "c"}
 
-// payloads are data that predicates tell apart.
+// payloads are data on which predicates differ.
 var payloads = []string{
 	`{"n":1,"s":"abc"}`, `{"n":1.50,"s":""}`, `{"n":"1","s":null}`, `{"n":-3e2,"s":"b","o":{"b":true}}`, `{"l":[1,2,[3]],"o":{"b":"true"}}`,
 	`{"l":[{"x":1},{"x":"é"},{"y":[]}],"n":[]}`, `{"l":{"x":[null,"abc\"d"]}}`, `{}`, `{"n":0,"l":[],"o":{"b":false,"c":{"d":"2026-03-01"}}}`, `{"n":123456789012345,"s":"B"}`,
@@ -48,7 +48,7 @@ var operators = []event.Operator{
 	event.Equal, event.NotEqual, event.Greater, event.GreaterOrEqual, event.Less, event.LessOrEqual, event.Contains, event.Exists,
 }
 
-func (b *book) samples(rt *rapid.T, n int) []sample {
+func (b *partition) samples(rt *rapid.T, n int) []sample {
 	out := make([]sample, 0, n)
 	for range n {
 		pick := func(label string) string { return rapid.SampledFrom(letters).Draw(rt, label) }
@@ -70,7 +70,7 @@ func (b *book) samples(rt *rapid.T, n int) []sample {
 }
 
 // drawQuery asks for each thing now and then.
-func (b *book) drawQuery(rt *rapid.T, base, head event.Sequence) ports.EventQuery {
+func (b *partition) drawQuery(rt *rapid.T, base, head event.Sequence) ports.EventQuery {
 	q := ports.EventQuery{Limit: rapid.IntRange(1, 4).Draw(rt, "limit"), Direction: ports.Direction(rapid.Bool().Draw(rt, "backward"))}
 	maybe := func(label string) bool { return rapid.IntRange(0, 6).Draw(rt, label+"?") == 0 }
 	text := func(label string, to *string) {
@@ -141,7 +141,7 @@ func (s *sample) selected(q *ports.EventQuery) bool {
 }
 
 // scanned reads a query to its end in bounded steps.
-func (b *book) scanned(t tester, q ports.EventQuery, scan int) []event.Sequence {
+func (b *partition) scanned(t tester, q ports.EventQuery, scan int) []event.Sequence {
 	t.Helper()
 	q.Partition = b.le.Partition
 	out := []event.Sequence{}
@@ -175,7 +175,7 @@ func (b *book) scanned(t tester, q ports.EventQuery, scan int) []event.Sequence 
 // randomFilters compares what random filters find in a random log, in whole and in
 // bounded steps, with looking at every event.
 func randomFilters(t *testing.T, s *suite) {
-	b := s.newBook(t)
+	b := s.newPartition(t)
 	rapid.Check(t, func(rt *rapid.T) {
 		base := b.head(rt).Sequence
 		log := b.samples(rt, rapid.IntRange(3, 12).Draw(rt, "events"))
@@ -205,7 +205,7 @@ func randomFilters(t *testing.T, s *suite) {
 
 // predicates tries every operator and value on every path over all shapes of data.
 func predicates(t *testing.T, s *suite) {
-	b := s.newBook(t)
+	b := s.newPartition(t)
 	for _, data := range payloads {
 		b.write(t, b.event(b.opened, stream("1"), func(p *event.Prepared) {
 			p.Payload = []byte(`{"data":` + data + `,"dimensions":{},"entity_refs":[]}`)
@@ -285,17 +285,17 @@ func streamBothWays(t *testing.T, s *suite) {
 	require.Empty(t, none)
 }
 
-// bounded is one way to read events up to a number of bytes of payloads: it gives what
-// follows an event, the last one shown, and whether there is more.
+// bounded is one way to read events up to a number of bytes of payloads: it returns the events
+// after the last one read, and whether there is more.
 type bounded func(after *event.Recorded, bytes int) (events []event.Recorded, more bool)
 
 // answersWithinBytes reads events, of which every third is large, in all ways that take
 // bytes. An answer ends before the event that exceeds them, but not before the first, and
-// says that there is more; what goes on behind it leaves nothing out and repeats nothing.
+// reports that there is more; the next read neither skips nor repeats an event.
 // Every way is read twice: a store may learn from the first time that events are large.
 func answersWithinBytes(t *testing.T, s *suite) {
 	const large = 100_000
-	b := s.newBook(t)
+	b := s.newPartition(t)
 	cause := b.event(b.opened, stream("cause"))
 	events := []event.Prepared{cause}
 	for i := range 12 {
@@ -347,7 +347,7 @@ func answersWithinBytes(t *testing.T, s *suite) {
 	}
 }
 
-func (b *book) waysWithinBytes(t tester) map[string]bounded {
+func (b *partition) waysWithinBytes(t tester) map[string]bounded {
 	ctx := context.Background()
 	ways := map[string]bounded{
 		"matches": func(after *event.Recorded, bytes int) (events []event.Recorded, more bool) {

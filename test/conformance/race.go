@@ -19,22 +19,22 @@ import (
 )
 
 var racePromises = []promise{
-	{"OneOfSixteenWinsAnAppendCondition", raceCondition},
-	{"DecisionsNeverOversell", raceDecisions},
-	{"OneOfManyWinsAnExpectedVersion", raceVersion},
-	{"OneOfManyWinsAnEntityVersion", raceEntity},
-	{"OneOfManyWinsABusinessKey", raceBusinessKey},
-	{"OneOfManyIsFirstWithAnIdempotencyKey", raceIdempotency},
-	{"OneOfManyChangesAnIntent", raceIntent},
-	{"RacersAndRefusalsLeaveNumbersWithoutGaps", raceSeries},
-	{"SeveralContestsAtOnceHaveOneWinnerEach", raceContests},
-	{"ARequestTheStoreCannotTakeDoesNotHurtItsNeighbours", racePoison},
-	{"OneOfManyCreatesALegalEntity", raceLegalEntity},
-	{"WritersOnManyPartitionsLeaveNoGaps", racePartitions},
+	{"one of sixteen wins an append condition", raceCondition},
+	{"decisions never oversell", raceDecisions},
+	{"one of many wins an expected version", raceVersion},
+	{"one of many wins an entity version", raceEntity},
+	{"one of many wins a business key", raceBusinessKey},
+	{"one of many is first with an idempotency key", raceIdempotency},
+	{"one of many changes an intent", raceIntent},
+	{"races and refusals leave no gaps in numbers", raceSeries},
+	{"each of several concurrent contests has one winner", raceContests},
+	{"invalid request does not affect concurrent ones", racePoison},
+	{"one of many creates a legal entity", raceLegalEntity},
+	{"writers on many partitions leave no gaps", racePartitions},
 }
 
-// races is how often a race is run that costs little: what goes wrong between a look and
-// a lock shows once in some hundred races.
+// races is how often a cheap race is run: an error between a read and the lock appears
+// once in some hundred races.
 const races = 20
 
 // race starts n writers at once and collects their errors.
@@ -71,7 +71,7 @@ func oneWinner(t require.TestingT, errs []error, code string) int {
 
 // compete lets n writers append what build makes, in several rounds, and demands
 // one winner in each.
-func (b *book) compete(t *testing.T, n, rounds int, code string, build func(round, i int) ports.AppendRequest) {
+func (b *partition) compete(t *testing.T, n, rounds int, code string, build func(round, i int) ports.AppendRequest) {
 	t.Helper()
 	for round := range rounds {
 		requests := make([]ports.AppendRequest, n)
@@ -88,7 +88,7 @@ func (b *book) compete(t *testing.T, n, rounds int, code string, build func(roun
 }
 
 func raceCondition(t *testing.T, s *suite) {
-	b := s.newBook(t)
+	b := s.newPartition(t)
 	b.compete(t, 16, 1000, concurrency.CodeConditionFailed, func(round, i int) ports.AppendRequest {
 		tag := fmt.Sprint("round", round)
 		r := b.request(b.event(s.opened, stream(fmt.Sprint(round, "-", i)), tagged(tag)))
@@ -97,11 +97,11 @@ func raceCondition(t *testing.T, s *suite) {
 	})
 }
 
-// raceDecisions lets sixteen buyers decide on what they read: seats are sold while
-// there are any, one to a buyer.
+// raceDecisions lets sixteen buyers of seats decide on what they read: each buyer gets one
+// seat while there are any.
 func raceDecisions(t *testing.T, s *suite) {
 	const buyers, seats = 16, 5
-	b := s.newBook(t)
+	b := s.newPartition(t)
 	var mu sync.Mutex
 	taken, tries := 0, 0
 	errs := race(buyers, func(i int) error {
@@ -143,7 +143,7 @@ func raceDecisions(t *testing.T, s *suite) {
 }
 
 func raceVersion(t *testing.T, s *suite) {
-	b := s.newBook(t)
+	b := s.newPartition(t)
 	b.compete(t, 8, 20, concurrency.CodeWrongExpectedVersion, func(round, i int) ports.AppendRequest {
 		r := b.request(b.event(s.opened, stream("1")))
 		r.Streams = expect(stream("1"), concurrency.Exactly(event.Version(round)))
@@ -152,7 +152,7 @@ func raceVersion(t *testing.T, s *suite) {
 }
 
 func raceEntity(t *testing.T, s *suite) {
-	b := s.newBook(t)
+	b := s.newPartition(t)
 	b.compete(t, 8, 20, concurrency.CodeWrongExpectedVersion, func(round, i int) ports.AppendRequest {
 		r := b.request(b.event(s.opened, stream(fmt.Sprint(round, "-", i)), about("vendor", "V-1")))
 		r.Entities = []concurrency.EntityExpectation{{EntityType: "vendor", EntityID: "V-1", Sequence: event.Sequence(round)}}
@@ -161,14 +161,14 @@ func raceEntity(t *testing.T, s *suite) {
 }
 
 func raceBusinessKey(t *testing.T, s *suite) {
-	b := s.newBook(t)
+	b := s.newPartition(t)
 	b.compete(t, 8, 20, concurrency.CodeDuplicateKey, func(round, i int) ports.AppendRequest {
 		return b.request(b.event(s.opened, stream(fmt.Sprint(round, "-", i)), claiming(fmt.Sprint("INV-", round), "")))
 	})
 }
 
 func raceIdempotency(t *testing.T, s *suite) {
-	b := s.newBook(t)
+	b := s.newPartition(t)
 	for round := range 20 {
 		requests := make([]ports.AppendRequest, 8)
 		for i := range requests {
@@ -193,7 +193,7 @@ func raceIdempotency(t *testing.T, s *suite) {
 }
 
 func raceIntent(t *testing.T, s *suite) {
-	b := s.newBook(t)
+	b := s.newPartition(t)
 	r := b.request()
 	r.Intent = insert(b.intent(intent.PendingApproval))
 	b.must(t, r)
@@ -207,7 +207,7 @@ func raceIntent(t *testing.T, s *suite) {
 }
 
 func raceSeries(t *testing.T, s *suite) {
-	b := s.newBook(t)
+	b := s.newPartition(t)
 	b.write(t, b.event(s.opened, stream("0"), claiming("held", "")))
 	const writers, rounds = 8, 6
 	var mu sync.Mutex
@@ -249,32 +249,32 @@ func raceSeries(t *testing.T, s *suite) {
 	b.verify(t, 1000)
 }
 
-// contest is one thing that only one of several writers can have.
+// contest is a demand that the store can meet for one of several writers only.
 type contest struct {
-	code   string // what the losers are told
-	demand func(b *book, name string, writer int, r *ports.AppendRequest)
+	code   string // of the refusals
+	demand func(b *partition, name string, writer int, r *ports.AppendRequest)
 }
 
 var contests = []contest{
-	{concurrency.CodeConditionFailed, func(_ *book, name string, _ int, r *ports.AppendRequest) {
+	{concurrency.CodeConditionFailed, func(_ *partition, name string, _ int, r *ports.AppendRequest) {
 		tagged(name)(&r.Events[0])
 		r.Conditions = absent(0, name)
 	}},
-	{concurrency.CodeWrongExpectedVersion, func(_ *book, name string, _ int, r *ports.AppendRequest) {
+	{concurrency.CodeWrongExpectedVersion, func(_ *partition, name string, _ int, r *ports.AppendRequest) {
 		r.Events[0].Stream = stream(name)
 		r.Streams = expect(stream(name), concurrency.NoStream())
 	}},
-	{concurrency.CodeWrongExpectedVersion, func(_ *book, name string, _ int, r *ports.AppendRequest) {
+	{concurrency.CodeWrongExpectedVersion, func(_ *partition, name string, _ int, r *ports.AppendRequest) {
 		about("vendor", name)(&r.Events[0])
 		r.Entities = []concurrency.EntityExpectation{{EntityType: "vendor", EntityID: name}}
 	}},
-	{concurrency.CodeDuplicateKey, func(_ *book, name string, _ int, r *ports.AppendRequest) {
+	{concurrency.CodeDuplicateKey, func(_ *partition, name string, _ int, r *ports.AppendRequest) {
 		claiming(name, "")(&r.Events[0])
 	}},
-	{concurrency.CodeIdempotencyMismatch, func(b *book, name string, writer int, r *ports.AppendRequest) {
+	{concurrency.CodeIdempotencyMismatch, func(b *partition, name string, writer int, r *ports.AppendRequest) {
 		r.Idempotency = b.claim(name, fmt.Sprint("content of ", writer))
 	}},
-	{concurrency.CodeIntentChanged, func(b *book, _ string, _ int, r *ports.AppendRequest) {
+	{concurrency.CodeIntentChanged, func(b *partition, _ string, _ int, r *ports.AppendRequest) {
 		r.Intent = insert(b.intent(intent.Executed))
 	}},
 }
@@ -283,7 +283,7 @@ var contests = []contest{
 // together must check each against the requests that it has just accepted.
 func raceContests(t *testing.T, s *suite) {
 	const rivals, rounds = 4, 15
-	b := s.newBook(t)
+	b := s.newPartition(t)
 	for round := range rounds {
 		requests := make([]ports.AppendRequest, rivals*len(contests))
 		shared := b.ids.next() // the intent that the last contest is about
@@ -315,9 +315,9 @@ func raceContests(t *testing.T, s *suite) {
 	}
 }
 
-// racePoison sends one request whose event id is taken among good ones.
+// racePoison sends one request with a taken event id among valid ones.
 func racePoison(t *testing.T, s *suite) {
-	b := s.newBook(t)
+	b := s.newPartition(t)
 	taken := b.event(s.opened, stream("0"))
 	b.write(t, taken)
 	const writers, rounds = 12, 5
@@ -357,14 +357,14 @@ func raceLegalEntity(t *testing.T, s *suite) {
 }
 
 func racePartitions(t *testing.T, s *suite) {
-	books := make([]*book, 4)
-	for i := range books {
-		books[i] = s.newBook(t)
+	partitions := make([]*partition, 4)
+	for i := range partitions {
+		partitions[i] = s.newPartition(t)
 	}
 	const writers, each = 16, 8
 	errs := race(writers, func(i int) error {
 		for n := range each {
-			b := books[(i+n)%len(books)]
+			b := partitions[(i+n)%len(partitions)]
 			if _, err := b.try(b.request(b.event(s.opened, stream(fmt.Sprint(i))), b.event(s.changed, stream("shared")))); err != nil {
 				return err
 			}
@@ -374,28 +374,28 @@ func racePartitions(t *testing.T, s *suite) {
 	for _, err := range errs {
 		require.NoError(t, err)
 	}
-	for _, b := range books {
-		const perBook = 2 * writers * each / 4
-		require.Len(t, b.verify(t, 1000), perBook)
+	for _, b := range partitions {
+		const perPartition = 2 * writers * each / 4
+		require.Len(t, b.verify(t, 1000), perPartition)
 		shared := b.stream(t, stream("shared"))
-		require.Len(t, shared, perBook/2)
+		require.Len(t, shared, perPartition/2)
 		for i, e := range shared {
 			require.Equal(t, event.Version(i+1), e.StreamVersion)
-			require.Zero(t, e.Sequence%2, "the events of a request stand together")
+			require.Zero(t, e.Sequence%2, "the events of a request follow each other")
 		}
 	}
 }
 
-// patience ends what is certain to end, so that a store that is wrong fails instead of
-// hanging. It says nothing about how fast a store is.
-const patience = 2 * time.Minute
+// maxWait bounds waits that end on a correct store, so that a broken store fails instead
+// of hanging. It is no measure of speed.
+const maxWait = 2 * time.Minute
 
-// waitFor pokes until done is closed.
+// waitFor calls poke until done is closed.
 func waitFor(t *testing.T, done <-chan struct{}, poke func()) {
 	t.Helper()
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
-	deadline := time.NewTimer(patience)
+	deadline := time.NewTimer(maxWait)
 	defer deadline.Stop()
 	for {
 		poke()
@@ -403,7 +403,7 @@ func waitFor(t *testing.T, done <-chan struct{}, poke func()) {
 		case <-done:
 			return
 		case <-deadline.C:
-			t.Fatal("waited in vain")
+			t.Fatalf("not done after %s", maxWait)
 		case <-tick.C:
 		}
 	}

@@ -14,11 +14,11 @@ import (
 )
 
 var historyPromises = []promise{
-	{"ARegistrationAtAnotherGenerationIsRefused", registeredAt},
-	{"EveryChangeOfATypeIsInItsHistory", typeHistory},
-	{"TheChangesOfTheRegistryAreAChain", typeChain},
-	{"AChangeThatChangesNothingIsNone", unchangedType},
-	{"ADeprecatedVersionIsNotActive", deprecatedType},
+	{"registration at another generation is refused", registeredAt},
+	{"every change of a type is in its history", typeHistory},
+	{"changes of the registry form a chain", typeChain},
+	{"change without a difference is not recorded", unchangedType},
+	{"deprecated version is not active", deprecatedType},
 }
 
 func registeredAt(t *testing.T, s *suite) {

@@ -15,25 +15,25 @@ import (
 )
 
 var snapshotPromises = []promise{
-	{"TheNewestEntitySnapshotsAreKept", keepEntitySnapshots},
-	{"AnEntitySnapshotComesBackAsItWas", sameEntitySnapshot},
-	{"SnapshotsOfOthersDoNotCount", foreignSnapshots},
-	{"ABackDatedEventMakesSnapshotsStale", staleSnapshots},
-	{"AStreamSnapshotIsReadByVersion", streamSnapshots},
-	{"AVersionHasOneContent", streamSnapshotContent},
-	{"InternalSnapshotsAreApart", internalSnapshots},
-	{"NothingIsSavedInAnotherEpoch", snapshotEpoch},
-	{"ConcurrentSavesLeaveTheNewest", snapshotRace},
+	{"newest entity snapshots are kept", keepEntitySnapshots},
+	{"entity snapshot is read as written", sameEntitySnapshot},
+	{"snapshots of other entities do not count", foreignSnapshots},
+	{"back-dated event makes snapshots stale", staleSnapshots},
+	{"stream snapshot is read by version", streamSnapshots},
+	{"snapshot of a version is never overwritten", streamSnapshotContent},
+	{"internal snapshots are separate", internalSnapshots},
+	{"snapshot of another epoch is not saved", snapshotEpoch},
+	{"concurrent saves leave the newest", snapshotRace},
 }
 
-func (b *book) entitySnapshot(id string, at event.Sequence) ports.EntitySnapshot {
+func (b *partition) entitySnapshot(id string, at event.Sequence) ports.EntitySnapshot {
 	return ports.EntitySnapshot{
 		Partition: b.le.Partition, EntityType: "case", EntityID: id, AsOf: at, Version: at - 1, Fold: "2", EffectiveThrough: event.MustDate("2026-03-02"),
 		EventCount: int(at) - 2, CreatedAt: b.clock.Now(), State: json.RawMessage(fmt.Sprintf(`{"at": %d, "amount": 1.50}`, at)),
 	}
 }
 
-func (b *book) saveEntity(t tester, s ports.EntitySnapshot) bool {
+func (b *partition) saveEntity(t tester, s ports.EntitySnapshot) bool {
 	t.Helper()
 	_, epoch, err := b.store.EntitySnapshots(context.Background(), s.Partition, s.EntityType, s.EntityID)
 	require.NoError(t, err)
@@ -42,7 +42,7 @@ func (b *book) saveEntity(t tester, s ports.EntitySnapshot) bool {
 	return kept
 }
 
-func (b *book) entitySnapshots(t tester, id string) []ports.EntitySnapshot {
+func (b *partition) entitySnapshots(t tester, id string) []ports.EntitySnapshot {
 	t.Helper()
 	got, _, err := b.store.EntitySnapshots(context.Background(), b.le.Partition, "case", id)
 	require.NoError(t, err)
@@ -59,7 +59,7 @@ func asOf(all []ports.EntitySnapshot) []event.Sequence {
 }
 
 func keepEntitySnapshots(t *testing.T, s *suite) {
-	b := s.newBook(t)
+	b := s.newPartition(t)
 	require.Empty(t, b.entitySnapshots(t, "K"))
 	for _, at := range []event.Sequence{300, 100, 400, 200} {
 		require.True(t, b.saveEntity(t, b.entitySnapshot("K", at)) || at == 100, "%d", at)
@@ -72,7 +72,7 @@ func keepEntitySnapshots(t *testing.T, s *suite) {
 }
 
 func sameEntitySnapshot(t *testing.T, s *suite) {
-	b := s.newBook(t)
+	b := s.newPartition(t)
 	want := b.entitySnapshot("S", 10)
 	require.True(t, b.saveEntity(t, want))
 	require.Equal(t, []ports.EntitySnapshot{want}, b.entitySnapshots(t, "S"), "the state byte for byte")
@@ -86,7 +86,7 @@ func sameEntitySnapshot(t *testing.T, s *suite) {
 }
 
 func foreignSnapshots(t *testing.T, s *suite) {
-	b, other := s.newBook(t), s.newBook(t)
+	b, other := s.newPartition(t), s.newPartition(t)
 	for n := range event.Sequence(4) {
 		require.True(t, b.saveEntity(t, b.entitySnapshot("F", 10+n)))
 	}
@@ -101,7 +101,7 @@ func foreignSnapshots(t *testing.T, s *suite) {
 }
 
 func staleSnapshots(t *testing.T, s *suite) {
-	b := s.newBook(t)
+	b := s.newPartition(t)
 	ctx := context.Background()
 	for _, n := range []struct {
 		at      event.Sequence
@@ -136,14 +136,14 @@ func staleSnapshots(t *testing.T, s *suite) {
 	require.False(t, b.entitySnapshots(t, "C")[0].Stale)
 }
 
-func (b *book) streamSnapshot(id string, v event.Version) ports.StreamSnapshot {
+func (b *partition) streamSnapshot(id string, v event.Version) ports.StreamSnapshot {
 	return ports.StreamSnapshot{
 		ID: b.ids.next(), Partition: b.le.Partition, Stream: stream(id), Version: v, StateType: "Case", SchemaVersion: 1,
 		State: json.RawMessage(fmt.Sprintf(`{"v":%d}`, v)), Metadata: json.RawMessage(`{"by":"suite"}`), CreatedAt: b.clock.Now(),
 	}
 }
 
-func (b *book) saveStream(n ports.StreamSnapshot) (ports.StreamSnapshot, bool, error) {
+func (b *partition) saveStream(n ports.StreamSnapshot) (ports.StreamSnapshot, bool, error) {
 	_, epoch, err := b.store.StreamSnapshot(context.Background(), n.Partition, n.Stream, n.Internal, 0)
 	if err != nil && fault.KindOf(err) != fault.NotFound {
 		return n, false, err
@@ -151,13 +151,13 @@ func (b *book) saveStream(n ports.StreamSnapshot) (ports.StreamSnapshot, bool, e
 	return b.store.SaveStreamSnapshot(context.Background(), n, epoch)
 }
 
-func (b *book) readStreamSnapshot(id string, internal bool, v event.Version) (ports.StreamSnapshot, error) {
+func (b *partition) readStreamSnapshot(id string, internal bool, v event.Version) (ports.StreamSnapshot, error) {
 	got, _, err := b.store.StreamSnapshot(context.Background(), b.le.Partition, stream(id), internal, v)
 	return got, err
 }
 
 func streamSnapshots(t *testing.T, s *suite) {
-	b := s.newBook(t)
+	b := s.newPartition(t)
 	_, err := b.readStreamSnapshot("R", false, 0)
 	require.Equal(t, "snapshot.not_found", fault.CodeOf(err))
 	kept := map[event.Version]ports.StreamSnapshot{}
@@ -191,7 +191,7 @@ func streamSnapshots(t *testing.T, s *suite) {
 }
 
 func streamSnapshotContent(t *testing.T, s *suite) {
-	b := s.newBook(t)
+	b := s.newPartition(t)
 	first := b.streamSnapshot("O", 4)
 	_, created, err := b.saveStream(first)
 	require.NoError(t, err)
@@ -219,7 +219,7 @@ func streamSnapshotContent(t *testing.T, s *suite) {
 }
 
 func internalSnapshots(t *testing.T, s *suite) {
-	b := s.newBook(t)
+	b := s.newPartition(t)
 	own := b.streamSnapshot("I", 4)
 	own.Internal, own.StateType = true, "fold:case"
 	_, created, err := b.saveStream(own)
@@ -249,7 +249,7 @@ func internalSnapshots(t *testing.T, s *suite) {
 }
 
 func snapshotEpoch(t *testing.T, s *suite) {
-	b := s.newBook(t)
+	b := s.newPartition(t)
 	ctx := context.Background()
 	_, epoch, err := b.store.EntitySnapshots(ctx, b.le.Partition, "case", "E")
 	require.NoError(t, err)
@@ -262,7 +262,7 @@ func snapshotEpoch(t *testing.T, s *suite) {
 }
 
 func snapshotRace(t *testing.T, s *suite) {
-	b := s.newBook(t)
+	b := s.newPartition(t)
 	for round := range races {
 		id := fmt.Sprint("Z", round)
 		for _, err := range race(16, func(n int) error {

@@ -15,16 +15,16 @@ import (
 )
 
 var lifecyclePromises = []promise{
-	{"EveryActionInEveryState", lifecycleTable},
-	{"ExpectationsOnADeletedAndATombstonedStream", lifecycleExpectations},
-	{"TheEventsOfARequestSeeEachOther", lifecycleWithinRequest},
-	{"ARefusedChangeLeavesTheStreamAsItWas", lifecycleRefused},
-	{"MetadataSurviveUntilTheyAreReplaced", lifecycleMetadata},
-	{"AnAccessListIsHeldAgainstTheRolesOfTheCaller", lifecycleAccess},
-	{"StreamsOfOtherLegalEntitiesStayAsTheyAre", lifecyclePartitions},
-	{"ADeletionAmongAppendsIsExactlyInItsPlace", raceDeletion},
-	{"OneOfManyRecreatesAStream", raceRecreation},
-	{"NothingFollowsATombstone", raceTombstone},
+	{"every action in every state", lifecycleTable},
+	{"expectations on deleted and tombstoned streams", lifecycleExpectations},
+	{"events of a request see each other", lifecycleWithinRequest},
+	{"refused change leaves the stream unchanged", lifecycleRefused},
+	{"metadata is kept until it is replaced", lifecycleMetadata},
+	{"access list is checked against the roles of the caller", lifecycleAccess},
+	{"streams of other legal entities are unchanged", lifecyclePartitions},
+	{"deletion among appends is ordered with them", raceDeletion},
+	{"one of many recreates a stream", raceRecreation},
+	{"no event follows a tombstone", raceTombstone},
 }
 
 // changing makes the event one that changes its stream.
@@ -44,14 +44,14 @@ func describing(settings, access string) option {
 	}
 }
 
-func (b *book) act(id event.StreamID, a event.StreamAction) event.Prepared {
+func (b *partition) act(id event.StreamID, a event.StreamAction) event.Prepared {
 	if a == event.AppendToStream {
 		return b.event(b.changed, id)
 	}
 	return b.event(b.changed, id, changing(a))
 }
 
-func (b *book) status(t tester, id event.StreamID) ports.StreamStatus {
+func (b *partition) status(t tester, id event.StreamID) ports.StreamStatus {
 	t.Helper()
 	s, err := b.store.StreamStatus(context.Background(), b.le.Partition, id)
 	require.NoError(t, err)
@@ -59,7 +59,7 @@ func (b *book) status(t tester, id event.StreamID) ports.StreamStatus {
 }
 
 // in brings a new stream into a state.
-func (b *book) in(t tester, state event.StreamState) event.StreamID {
+func (b *partition) in(t tester, state event.StreamState) event.StreamID {
 	t.Helper()
 	id := stream(b.unique("stream"))
 	if state != event.StreamAbsent {
@@ -90,7 +90,7 @@ func refusalOf(state event.StreamState, a event.StreamAction) string {
 }
 
 func lifecycleTable(t *testing.T, s *suite) {
-	b := s.newBook(t)
+	b := s.newPartition(t)
 	for _, state := range []event.StreamState{event.StreamAbsent, event.StreamActive, event.StreamDeleted, event.StreamTombstoned} {
 		for _, action := range event.StreamActions() {
 			id := b.in(t, state)
@@ -122,7 +122,7 @@ func lifecycleTable(t *testing.T, s *suite) {
 }
 
 func lifecycleExpectations(t *testing.T, s *suite) {
-	b := s.newBook(t)
+	b := s.newPartition(t)
 	deleted, tombstoned := b.in(t, event.StreamDeleted), b.in(t, event.StreamTombstoned)
 	try := func(id event.StreamID, e concurrency.Expected, code string) {
 		t.Helper()
@@ -157,7 +157,7 @@ func lifecycleExpectations(t *testing.T, s *suite) {
 }
 
 func lifecycleWithinRequest(t *testing.T, s *suite) {
-	b := s.newBook(t)
+	b := s.newPartition(t)
 	id := stream(b.unique("stream"))
 	b.write(t, b.event(b.opened, id), b.act(id, event.DeleteStream), b.act(id, event.RecreateStream), b.event(b.changed, id))
 	require.Equal(t, ports.StreamStatus{State: event.StreamActive, Version: 4, ReadableFrom: 3}, b.status(t, id))
@@ -170,7 +170,7 @@ func lifecycleWithinRequest(t *testing.T, s *suite) {
 }
 
 func lifecycleRefused(t *testing.T, s *suite) {
-	b := s.newBook(t)
+	b := s.newPartition(t)
 	id := b.in(t, event.StreamActive)
 	r := b.request(b.event(b.changed, id, describing(`{"max_count":3}`, "")), b.act(id, event.DeleteStream))
 	r.Streams = expect(id, concurrency.Exactly(7))
@@ -182,7 +182,7 @@ func lifecycleRefused(t *testing.T, s *suite) {
 }
 
 func lifecycleMetadata(t *testing.T, s *suite) {
-	b := s.newBook(t)
+	b := s.newPartition(t)
 	id := stream(b.unique("stream"))
 	check := func(settings string, version event.Version) {
 		t.Helper()
@@ -211,7 +211,7 @@ func lifecycleMetadata(t *testing.T, s *suite) {
 }
 
 func lifecycleAccess(t *testing.T, s *suite) {
-	b := s.newBook(t)
+	b := s.newPartition(t)
 	id := stream(b.unique("stream"))
 	access := `{"write":["clerk"],"delete":["chief"],"metadata":[]}`
 	b.write(t, b.event(b.changed, id, describing(`{"acl":`+access+`}`, access)))
@@ -228,7 +228,7 @@ func lifecycleAccess(t *testing.T, s *suite) {
 	b.write(t, b.event(b.changed, id))
 	b.refused(t, denied, as(b.event(b.changed, id, describing("", "")), "clerk", "chief"))
 	b.refused(t, denied, as(b.act(id, event.DeleteStream), "clerk"))
-	// Who may not know how the stream stands is not told by other refusals.
+	// Access is checked first: other refusals would reveal the state of the stream.
 	wrong := as(b.event(b.changed, id), "chief")
 	wrong.Streams = expect(id, concurrency.Exactly(77))
 	b.refused(t, denied, wrong)
@@ -241,7 +241,7 @@ func lifecycleAccess(t *testing.T, s *suite) {
 }
 
 func lifecyclePartitions(t *testing.T, s *suite) {
-	a, b := s.newBook(t), s.newBook(t)
+	a, b := s.newPartition(t), s.newPartition(t)
 	id := a.in(t, event.StreamTombstoned)
 	b.write(t, b.event(b.opened, id))
 	require.Equal(t, ports.StreamStatus{State: event.StreamActive, Version: 1}, b.status(t, id))
@@ -253,7 +253,7 @@ func lifecyclePartitions(t *testing.T, s *suite) {
 // deletion's expectation wrong.
 func raceDeletion(t *testing.T, s *suite) {
 	const writers = 16
-	b := s.newBook(t)
+	b := s.newPartition(t)
 	for round := range 20 {
 		id := b.in(t, event.StreamActive)
 		expects := func(i int) bool { return i%2 == 0 && (i > 0 || round%2 == 0) }
@@ -302,7 +302,7 @@ func raceDeletion(t *testing.T, s *suite) {
 }
 
 func raceRecreation(t *testing.T, s *suite) {
-	b := s.newBook(t)
+	b := s.newPartition(t)
 	for range 20 {
 		id := b.in(t, event.StreamDeleted)
 		errs := race(8, func(int) error {
@@ -316,7 +316,7 @@ func raceRecreation(t *testing.T, s *suite) {
 
 // raceTombstone ends a stream amid writers that recreate it, delete it and append.
 func raceTombstone(t *testing.T, s *suite) {
-	b := s.newBook(t)
+	b := s.newPartition(t)
 	for round := range 20 {
 		id := b.in(t, event.StreamActive)
 		requests := make([]ports.AppendRequest, 16)
@@ -335,7 +335,7 @@ func raceTombstone(t *testing.T, s *suite) {
 		require.NoError(t, errs[0], "a stream that exists can always be ended")
 		events := b.stream(t, id)
 		require.Equal(t, requests[0].Events[0].ID, events[len(events)-1].ID, fmt.Sprint("round ", round, ": an event followed the tombstone"))
-		// The events tell the same story as the store did.
+		// The events agree with the answers of the store.
 		state := event.StreamAbsent
 		actions := map[event.ID]event.StreamAction{}
 		for _, r := range requests {
@@ -354,13 +354,13 @@ func raceTombstone(t *testing.T, s *suite) {
 }
 
 var asOfPromises = []promise{
-	{"AStreamIsReadAsItWas", streamAsOf},
+	{"stream is read as of an earlier event", streamAsOf},
 }
 
 // streamAsOf compares every page of a stream, on both axes and in both directions,
 // with what a reader would pick out by hand.
 func streamAsOf(t *testing.T, s *suite) {
-	b := s.newBook(t)
+	b := s.newPartition(t)
 	first := event.MustDate("2026-03-01")
 	days := []int{0, 8, 1, 2, 9, 3, 3, 0, 12, 4}
 	var all []event.Version

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"runtime"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -18,6 +17,7 @@ import (
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/domain/subscription"
 	"github.com/erpbackbone/backbone/ports"
+	"github.com/erpbackbone/backbone/test/testkit"
 )
 
 // SubscriptionStore is a store of subscriptions over its log.
@@ -34,43 +34,44 @@ type SubscriptionStore interface {
 	ports.SubscriptionDeadLetters
 }
 
-// SubscriptionPromise is something that every store of subscriptions keeps, checked
-// with a tenant of its own; T fails by FailNow, as *testing.T does.
+// SubscriptionPromise is one behaviour of every store of subscriptions, checked with a
+// new tenant; T fails by FailNow, as *testing.T does.
 type SubscriptionPromise struct {
 	Name  string
 	Check func(t require.TestingT, d *SubscriptionFixture)
 }
 
-// SubscriptionPromises are all of them.
+// SubscriptionPromises lists what RunSubscriptions checks.
 func SubscriptionPromises() []SubscriptionPromise {
 	return []SubscriptionPromise{
-		{"TheFirstDefinitionOfAnIDStays", firstDefinition},
-		{"ADefinitionComesBackAsItWas", wholeDefinition},
-		{"AChangeFromAnotherRevisionIsRefused", compareAndSet},
-		{"ATenantHasNoMoreThanItMayHave", subscriptionLimit},
-		{"ACursorIsOpenedOnce", openedOnce},
-		{"WhatFailsLeavesNothing", rollsBack},
-		{"TwoAreNeverInTheSamePlace", excludes},
-		{"OthersAreNotInTheWay", otherPlaces},
-		{"MessagesComeBackAsTheyWere", wholeMessages},
-		{"PartsOfWhatIsOpenAreWhatTheySay", partialReads},
-		{"WhatIsDueIsFoundAndNothingElse", dueOnly},
-		{"AResetKeepsParkedMessagesBeforeIt", clearKeeps},
-		{"ParkedMessagesComeInPagesAndGroups", parkedPages},
-		{"DecisionsOutliveTheirSubscription", decisionsStay},
-		{"TheBreakerOpensAtItsThresholdOnce", breakerOpens},
-		{"OneOfManyOpensTheBreaker", breakerRace},
-		{"ConsumersAreForgottenWhenTheyStayAway", consumersLeave},
-		{"ADeletedSubscriptionHandsOutNothing", deleted},
-		{"EventsAreReadBySequence", eventsAt},
-		{"ParkedMessagesAreCountedAndHoldTheirKeys", countedParked},
-		{"ReadingTheLogEndsAtItsBytes", withinBytes},
-		{"EveryChangeIsSeenInTheState", stateChanges},
+		{"first definition of an id is kept", firstDefinition},
+		{"definition is read as written", wholeDefinition},
+		{"change of another revision is refused", compareAndSet},
+		{"tenant limit is enforced", subscriptionLimit},
+		{"cursor is added once", openedOnce},
+		{"failed transaction writes nothing", rollsBack},
+		{"deliveries of one partition are serialized", excludes},
+		{"other partitions and subscriptions do not block", otherPartitions},
+		{"messages are read as written", wholeMessages},
+		{"partial reads of open messages agree", partialReads},
+		{"only due messages are found", dueOnly},
+		{"reset keeps parked messages before it", clearKeeps},
+		{"parked messages are paged and grouped", parkedPages},
+		{"decisions outlive their subscription", decisionsStay},
+		{"breaker opens once at its threshold", breakerOpens},
+		{"one of many opens the breaker", breakerRace},
+		{"absent consumers are forgotten", consumersLeave},
+		{"deleted subscription delivers nothing", deleted},
+		{"events are read by sequence", eventsAt},
+		{"parked messages are counted and block their keys", countedParked},
+		{"read of the log ends at its byte limit", withinBytes},
+		{"every change changes the delivery state", stateChanges},
 	}
 }
 
-// RunSubscriptions runs the suite on one empty store, whose only source of time is
-// the clock.
+// RunSubscriptions checks ports.Subscriptions, ports.Deliveries and
+// ports.SubscriptionDeadLetters on one empty store, whose only source of time is the clock:
+// definitions, delivery transactions, dead letters, the breaker and consumers.
 func RunSubscriptions(t *testing.T, newStore func(t *testing.T, clock ports.Clock) SubscriptionStore) {
 	t.Helper()
 	clock := NewClock()
@@ -83,7 +84,7 @@ func RunSubscriptions(t *testing.T, newStore func(t *testing.T, clock ports.Cloc
 // SubscriptionFixture is a tenant with two legal entities.
 type SubscriptionFixture struct {
 	Store    SubscriptionStore
-	Clock    *Clock
+	Clock    *testkit.Clock
 	Tenant   string
 	Entities []ports.LegalEntity
 	typ      eventtype.Registration
@@ -93,20 +94,20 @@ type SubscriptionFixture struct {
 // subscriptionIDs are shared, since ids are unique in a log.
 var subscriptionIDs = newIDSource()
 
-// NewSubscriptionFixture makes a tenant in a store, which it bootstraps unless it is.
-func NewSubscriptionFixture(t require.TestingT, s SubscriptionStore, clock *Clock, tenant string) *SubscriptionFixture {
+// NewSubscriptionFixture makes a tenant in a store, which it bootstraps if necessary.
+func NewSubscriptionFixture(t require.TestingT, s SubscriptionStore, clock *testkit.Clock, tenant string) *SubscriptionFixture {
 	ctx := context.Background()
 	d := &SubscriptionFixture{Store: s, Clock: clock, Tenant: tenant, ids: subscriptionIDs}
 	require.NoError(t, s.Bootstrap(ctx, ports.Installation{LogName: LogName, Deployment: Deployment, CreatedAt: clock.Now()}))
 	all, _, err := s.EventTypes(ctx)
 	require.NoError(t, err)
 	for _, r := range all {
-		if r.Type == "conformance.desk.opened" {
+		if r.Type == "conformance.ticket.opened" {
 			d.typ = r
 		}
 	}
 	if d.typ.Type == "" {
-		d.typ, err = s.RegisterEventType(ctx, registration("conformance.desk.opened", 1, clock.Now()))
+		d.typ, err = s.RegisterEventType(ctx, registration("conformance.ticket.opened", 1, clock.Now()))
 		require.NoError(t, err)
 	}
 	for _, code := range []string{"AA", "BB"} {
@@ -119,11 +120,11 @@ func NewSubscriptionFixture(t require.TestingT, s SubscriptionStore, clock *Cloc
 
 // Write appends n events on a stream of the i-th legal entity.
 func (d *SubscriptionFixture) Write(t require.TestingT, i, n int, stream string, options ...option) []event.ID {
-	b := &book{suite: &suite{ids: d.ids, clock: d.Clock}, le: d.Entities[i]}
+	b := &partition{suite: &suite{ids: d.ids, clock: d.Clock}, le: d.Entities[i]}
 	var events []event.Prepared
 	var out []event.ID
 	for range n {
-		e := b.event(d.typ, event.StreamID{Type: "desk", ID: stream}, options...)
+		e := b.event(d.typ, event.StreamID{Type: "ticket", ID: stream}, options...)
 		events, out = append(events, e), append(out, e.ID)
 	}
 	_, err := d.Store.Append(context.Background(), ports.AppendRequest{Partition: d.Entities[i].Partition, Events: events})
@@ -220,7 +221,7 @@ func wholeDefinition(t require.TestingT, d *SubscriptionFixture) {
 	s := d.definition(t, "whole")
 	s.Filter = subscription.Filter{
 		EventTypes: []string{"a.b"}, LegalEntities: []string{"AA"}, Modules: []string{"ap"}, Divisions: []string{"north"}, Tags: []string{"x", "y"},
-		StreamTypes: []string{"desk"}, Predicate: predicate,
+		StreamTypes: []string{"ticket"}, Predicate: predicate,
 	}
 	s.Settings = subscription.Settings{
 		Start:          subscription.Start{From: subscription.Position, Positions: map[string]event.Sequence{"AA": 7}},
@@ -313,7 +314,7 @@ func excludes(t require.TestingT, d *SubscriptionFixture) {
 		require.False(t, ran)
 		return nil
 	})
-	// Many who wait their turn: none overwrites another.
+	// Callers that wait for their turn overwrite nothing.
 	errs := race(8, func(int) error {
 		for range races {
 			_, err := d.Store.Deliver(ctx, s.UID, d.Entities[0].Partition, true, func(ctx context.Context, tx ports.DeliveryTx) error {
@@ -336,15 +337,15 @@ func excludes(t require.TestingT, d *SubscriptionFixture) {
 	})
 }
 
-func otherPlaces(t require.TestingT, d *SubscriptionFixture) {
+func otherPartitions(t require.TestingT, d *SubscriptionFixture) {
 	ctx := context.Background()
 	s, other := d.create(t, "s"), d.create(t, "other")
 	d.in(t, s.UID, 0, func(context.Context, ports.DeliveryTx) error {
-		for _, place := range []struct {
+		for _, c := range []struct {
 			uid event.ID
 			le  int
 		}{{s.UID, 1}, {other.UID, 0}} {
-			ran, err := d.Store.Deliver(ctx, place.uid, d.Entities[place.le].Partition, false, func(ctx context.Context, tx ports.DeliveryTx) error {
+			ran, err := d.Store.Deliver(ctx, c.uid, d.Entities[c.le].Partition, false, func(ctx context.Context, tx ports.DeliveryTx) error {
 				return tx.Save(ctx, tx.Cursor(), []subscription.Message{d.message(1, subscription.Leased)}, nil)
 			})
 			require.NoError(t, err)
@@ -360,8 +361,7 @@ func otherPlaces(t require.TestingT, d *SubscriptionFixture) {
 	})
 }
 
-// partialReads asks for everything that a delivery reads of the open messages without
-// reading them all.
+// partialReads makes each read of a delivery that returns a part of the open messages.
 func partialReads(t require.TestingT, d *SubscriptionFixture) {
 	ctx := context.Background()
 	s, other := d.create(t, "s"), d.create(t, "other")
@@ -372,11 +372,11 @@ func partialReads(t require.TestingT, d *SubscriptionFixture) {
 	}
 	waiting[3].Key = waiting[1].Key
 	d.save(t, s.UID, 0, append([]subscription.Message{leased, retry, parked}, waiting...)...)
-	elsewhere, others := d.message(1, subscription.Leased), d.message(1, subscription.Leased)
+	elsewhere, foreign := d.message(1, subscription.Leased), d.message(1, subscription.Leased)
 	d.save(t, s.UID, 1, elsewhere)
-	d.save(t, other.UID, 0, others)
+	d.save(t, other.UID, 0, foreign)
 	d.in(t, s.UID, 0, func(ctx context.Context, tx ports.DeliveryTx) error {
-		named, err := tx.OpenByEvent(ctx, []event.ID{waiting[2].EventID, leased.EventID, parked.EventID, elsewhere.EventID, others.EventID, d.ids.next()})
+		named, err := tx.OpenByEvent(ctx, []event.ID{waiting[2].EventID, leased.EventID, parked.EventID, elsewhere.EventID, foreign.EventID, d.ids.next()})
 		require.NoError(t, err)
 		require.Equal(t, []subscription.Message{leased, waiting[2]}, named)
 		none, err := tx.OpenByEvent(ctx, nil)
@@ -422,7 +422,7 @@ func partialReads(t require.TestingT, d *SubscriptionFixture) {
 		{nil, []event.ID{parked.EventID, waiting[1].EventID}, []event.PartitionID{first}},
 		{[]event.PartitionID{second}, []event.ID{leased.EventID, elsewhere.EventID}, []event.PartitionID{second}},
 		{[]event.PartitionID{second}, []event.ID{leased.EventID}, []event.PartitionID{}},
-		{nil, []event.ID{others.EventID}, []event.PartitionID{}},
+		{nil, []event.ID{foreign.EventID}, []event.PartitionID{}},
 		{nil, nil, []event.PartitionID{}},
 	} {
 		found, err := d.Store.PartitionsWithOpen(ctx, s.UID, c.in, c.events)
@@ -431,7 +431,7 @@ func partialReads(t require.TestingT, d *SubscriptionFixture) {
 	}
 }
 
-// sized gives an event a payload of so many bytes and more.
+// sized makes the payload of an event a little longer than bytes.
 func sized(bytes int) option {
 	return func(p *event.Prepared) {
 		p.Payload = []byte(`{"data":{"id":"` + p.ID.String() + `","text":"` + strings.Repeat("x", bytes) + `"},"dimensions":{},"entity_refs":[]}`)
@@ -443,14 +443,15 @@ func sized(bytes int) option {
 func subscriptionLimit(t require.TestingT, d *SubscriptionFixture) {
 	ctx := context.Background()
 	const most = 5
-	var all sync.WaitGroup
 	made := make([]bool, 4*most)
-	errs := make([]error, len(made))
-	for i := range made {
-		s := d.definition(t, fmt.Sprintf("s-%d", i))
-		all.Go(func() { _, made[i], errs[i] = d.Store.CreateSubscription(ctx, s, nil, most) })
+	definitions := make([]subscription.Subscription, len(made))
+	for i := range definitions {
+		definitions[i] = d.definition(t, fmt.Sprintf("s-%d", i))
 	}
-	all.Wait()
+	errs := race(len(made), func(i int) (err error) {
+		_, made[i], err = d.Store.CreateSubscription(ctx, definitions[i], nil, most)
+		return err
+	})
 	count := 0
 	for i := range made {
 		if made[i] {
@@ -483,7 +484,7 @@ func stateChanges(t require.TestingT, d *SubscriptionFixture) {
 	s, other := d.create(t, "s"), d.create(t, "other")
 	gone := d.ids.next()
 	seen := map[ports.DeliveryState]bool{}
-	look := func() (of, others ports.DeliveryState) {
+	states := func() (of, foreign ports.DeliveryState) {
 		d.Clock.Advance(time.Second)
 		all, err := d.Store.DeliveryStates(ctx, []event.ID{s.UID, other.UID, gone})
 		require.NoError(t, err)
@@ -495,16 +496,16 @@ func stateChanges(t require.TestingT, d *SubscriptionFixture) {
 		seen[all[s.UID]] = true
 		return all[s.UID], all[other.UID]
 	}
-	_, before := look()
+	_, before := states()
 	d.save(t, s.UID, 0, d.message(1, subscription.Leased))
-	look()
+	states()
 	d.save(t, s.UID, 1, d.message(1, subscription.Leased))
-	look()
+	states()
 	d.save(t, s.UID, 0, d.message(1, subscription.Retry))
-	look()
+	states()
 	s.Revision++
 	require.NoError(t, d.Store.ChangeSubscription(ctx, s))
-	_, after := look()
+	_, after := states()
 	require.Equal(t, before, after)
 }
 
@@ -548,7 +549,7 @@ func countedParked(t require.TestingT, d *SubscriptionFixture) {
 		})
 	}
 	counted(2, map[subscription.Key]event.Sequence{list[1].Key: 2})
-	// One is handed out again: the later of its key holds the key back now.
+	// One is retried: the later message of its key blocks the key now.
 	d.in(t, s.UID, 0, func(ctx context.Context, tx ports.DeliveryTx) error {
 		dead, err := tx.Parked(ctx, ports.ParkedQuery{EventIDs: []event.ID{list[1].EventID}, Limit: 10})
 		require.NoError(t, err)
@@ -607,19 +608,19 @@ func withinBytes(t require.TestingT, d *SubscriptionFixture) {
 	require.Len(t, events, 2, "a read of the log too")
 	work := ports.ProjectionWork{Projection: "bytes-" + d.Tenant, Version: 1, Partition: d.Entities[0].Partition}
 	for _, step := range []struct{ bytes, passed int }{{2 * large, 3}, {large / 2, 1}, {2 * large, 3}} {
-		var given handed
-		_, passed, err := d.Store.Advance(context.Background(), ports.ProjectionAdvance{ProjectionWork: work, Limit: 100, Bytes: step.bytes}, &given)
+		var applied eventCount
+		_, passed, err := d.Store.Advance(context.Background(), ports.ProjectionAdvance{ProjectionWork: work, Limit: 100, Bytes: step.bytes}, &applied)
 		require.NoError(t, err)
 		require.Equal(t, step.passed, passed, "batches of projections too")
-		require.Equal(t, handed(step.passed), given)
+		require.Equal(t, eventCount(step.passed), applied)
 	}
 }
 
-// handed counts the events of a batch.
-type handed int
+// eventCount is a projection that counts the events of its last batch.
+type eventCount int
 
-func (h *handed) Apply(_ context.Context, _ ports.ProjectionTx, b ports.ProjectionBatch) error {
-	*h = handed(len(b.Events))
+func (n *eventCount) Apply(_ context.Context, _ ports.ProjectionTx, b ports.ProjectionBatch) error {
+	*n = eventCount(len(b.Events))
 	return nil
 }
 
@@ -665,7 +666,7 @@ func RunDeliveryBytes(t *testing.T, newStore func(t *testing.T, clock ports.Cloc
 				}
 				require.Len(t, seen, events)
 			}
-			if by != subscription.PerStream { // there the first that is parked holds back the rest of its stream
+			if by != subscription.PerStream { // where the first parked message blocks the rest of its stream
 				take(func(ids []event.ID) {
 					_, err := c.Service.Refuse(t.Context(), c.Person, subscriptions.Refusal{ID: "s", EventIDs: ids, Action: subscription.Park, Code: "case.large"})
 					require.NoError(t, err)
@@ -865,7 +866,7 @@ func breakerOpens(t require.TestingT, d *SubscriptionFixture) {
 	require.NoError(t, err)
 	require.Equal(t, subscription.Parked, there.Status)
 	s.Revision++
-	require.Equal(t, "subscription.changed", fault.CodeOf(d.Store.ChangeSubscription(ctx, s)), "who has not seen it does not undo it")
+	require.Equal(t, "subscription.changed", fault.CodeOf(d.Store.ChangeSubscription(ctx, s)), "a change of the older revision does not close it")
 	require.Equal(t, subscription.Failure{Code: "x", At: d.Clock.Now()}, there.LastFailure)
 	d.in(t, s.UID, 0, func(_ context.Context, tx ports.DeliveryTx) error {
 		require.Equal(t, subscription.Parked, tx.Status())
@@ -895,7 +896,7 @@ func breakerRace(t require.TestingT, d *SubscriptionFixture) {
 		}) {
 			require.NoError(t, err)
 		}
-		require.NotEqual(t, opened[0], opened[1], "it opens once, and one caller is told")
+		require.NotEqual(t, opened[0], opened[1], "it opens once, and one caller learns of it")
 		there, err := d.Store.Subscription(ctx, d.Tenant, s.ID)
 		require.NoError(t, err)
 		require.Equal(t, []any{subscription.Parked, 2, s.Revision + 1}, []any{there.Status, there.Failures, there.Revision})

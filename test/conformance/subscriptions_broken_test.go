@@ -173,7 +173,7 @@ func wrapDelivery(s conformance.MemoryStore, uid event.ID, p event.PartitionID, 
 	return ran, err
 }
 
-func TestBrokenSubscriptionStoresAreNoticed(t *testing.T) {
+func TestSubscriptionPromisesFailOnBrokenStore(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name   string
@@ -185,37 +185,37 @@ func TestBrokenSubscriptionStoresAreNoticed(t *testing.T) {
 			if there, err := s.Subscription(context.Background(), sub.TenantID, sub.ID); err == nil {
 				_ = s.DeleteSubscription(context.Background(), there.UID)
 			}
-		}}, "TheFirstDefinitionOfAnIDStays"},
-		{"forgets settings", brokenSubscriptions{create: func(_ conformance.MemoryStore, sub *subscription.Subscription) { sub.Settings.RetryLongest = 0 }}, "ADefinitionComesBackAsItWas"},
+		}}, "first definition of an id is kept"},
+		{"forgets settings", brokenSubscriptions{create: func(_ conformance.MemoryStore, sub *subscription.Subscription) { sub.Settings.RetryLongest = 0 }}, "definition is read as written"},
 		{"lets the last change win", brokenSubscriptions{change: func(s conformance.MemoryStore, sub *subscription.Subscription) {
 			if there, err := s.Subscription(context.Background(), sub.TenantID, sub.ID); err == nil {
 				sub.Revision = there.Revision + 1
 			}
-		}}, "AChangeFromAnotherRevisionIsRefused"},
-		{"keeps what failed", brokenSubscriptions{deliver: wrapDelivery}, "WhatFailsLeavesNothing"},
-		{"forgets who has a message", brokenSubscriptions{tx: inside(brokenDelivery{message: func(m *subscription.Message) { m.Consumer = "" }})}, "MessagesComeBackAsTheyWere"},
-		{"forgets the term", brokenSubscriptions{tx: inside(brokenDelivery{cursor: func(c *ports.DeliveryCursor) { c.Term = 1 }})}, "MessagesComeBackAsTheyWere"},
-		{"leaves out nothing", brokenSubscriptions{tx: inside(brokenDelivery{but: func([]subscription.BlockedKey) []subscription.BlockedKey { return nil }})}, "PartsOfWhatIsOpenAreWhatTheySay"},
-		{"finds events of other partitions", brokenSubscriptions{anywhere: true}, "PartsOfWhatIsOpenAreWhatTheySay"},
-		{"finds due what waits", brokenSubscriptions{tx: inside(brokenDelivery{message: func(m *subscription.Message) {
+		}}, "change of another revision is refused"},
+		{"keeps what failed", brokenSubscriptions{deliver: wrapDelivery}, "failed transaction writes nothing"},
+		{"forgets the consumer of a message", brokenSubscriptions{tx: inside(brokenDelivery{message: func(m *subscription.Message) { m.Consumer = "" }})}, "messages are read as written"},
+		{"forgets the term", brokenSubscriptions{tx: inside(brokenDelivery{cursor: func(c *ports.DeliveryCursor) { c.Term = 1 }})}, "messages are read as written"},
+		{"ignores blocked keys", brokenSubscriptions{tx: inside(brokenDelivery{but: func([]subscription.BlockedKey) []subscription.BlockedKey { return nil }})}, "partial reads of open messages agree"},
+		{"finds events of other partitions", brokenSubscriptions{anywhere: true}, "partial reads of open messages agree"},
+		{"reports waiting messages as due", brokenSubscriptions{tx: inside(brokenDelivery{message: func(m *subscription.Message) {
 			if m.State == subscription.Waiting {
 				m.Due = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 			}
-		}})}, "WhatIsDueIsFoundAndNothingElse"},
-		{"does not say that a lease ended", brokenSubscriptions{due: func(list []ports.DueDelivery) []ports.DueDelivery {
+		}})}, "only due messages are found"},
+		{"does not report that a lease ended", brokenSubscriptions{due: func(list []ports.DueDelivery) []ports.DueDelivery {
 			for i := range list {
 				list[i].Expired = false
 			}
 			return list
-		}}, "WhatIsDueIsFoundAndNothingElse"},
-		{"clears dead letters too", brokenSubscriptions{tx: inside(brokenDelivery{clear: func(event.Sequence) event.Sequence { return 0 }})}, "AResetKeepsParkedMessagesBeforeIt"},
-		{"begins every page at the start", brokenSubscriptions{parked: func(q *ports.ParkedQuery) { q.After = 0 }}, "ParkedMessagesComeInPagesAndGroups"},
-		{"mixes failures", brokenSubscriptions{parked: func(q *ports.ParkedQuery) { q.Code = "" }}, "ParkedMessagesComeInPagesAndGroups"},
-		{"forgets decisions", brokenSubscriptions{forget: true, deleted: map[string]bool{}}, "DecisionsOutliveTheirSubscription"},
-		{"never opens the breaker", brokenSubscriptions{tx: inside(brokenDelivery{threshold: func(int) int { return 0 }})}, "TheBreakerOpensAtItsThresholdOnce"},
-		{"keeps consumers for ever", brokenSubscriptions{stay: true}, "ConsumersAreForgottenWhenTheyStayAway"},
-		{"takes any number", brokenSubscriptions{boundless: true}, "ATenantHasNoMoreThanItMayHave"},
-		{"deletes nothing", brokenSubscriptions{keep: true}, "ADeletedSubscriptionHandsOutNothing"},
+		}}, "only due messages are found"},
+		{"clears dead letters too", brokenSubscriptions{tx: inside(brokenDelivery{clear: func(event.Sequence) event.Sequence { return 0 }})}, "reset keeps parked messages before it"},
+		{"begins every page at the start", brokenSubscriptions{parked: func(q *ports.ParkedQuery) { q.After = 0 }}, "parked messages are paged and grouped"},
+		{"mixes failures", brokenSubscriptions{parked: func(q *ports.ParkedQuery) { q.Code = "" }}, "parked messages are paged and grouped"},
+		{"forgets decisions", brokenSubscriptions{forget: true, deleted: map[string]bool{}}, "decisions outlive their subscription"},
+		{"never opens the breaker", brokenSubscriptions{tx: inside(brokenDelivery{threshold: func(int) int { return 0 }})}, "breaker opens once at its threshold"},
+		{"keeps consumers for ever", brokenSubscriptions{stay: true}, "absent consumers are forgotten"},
+		{"ignores the tenant limit", brokenSubscriptions{boundless: true}, "tenant limit is enforced"},
+		{"deletes nothing", brokenSubscriptions{keep: true}, "deleted subscription delivers nothing"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -224,7 +224,9 @@ func TestBrokenSubscriptionStoresAreNoticed(t *testing.T) {
 				clock := conformance.NewClock()
 				store := c.store
 				store.MemoryStore = conformance.NewMemoryStore(memory.Config{Clock: clock})
-				noticed[p.Name] = subscriptionFails(p, &store, clock)
+				noticed[p.Name] = fails(func(t require.TestingT) {
+					p.Check(t, conformance.NewSubscriptionFixture(t, &store, clock, "tenant"))
+				})
 			}
 			if c.notice == "" {
 				for name, failed := range noticed {
@@ -235,16 +237,4 @@ func TestBrokenSubscriptionStoresAreNoticed(t *testing.T) {
 			require.True(t, noticed[c.notice])
 		})
 	}
-}
-
-func subscriptionFails(p conformance.SubscriptionPromise, s conformance.SubscriptionStore, clock *conformance.Clock) (failed bool) {
-	f := &failing{}
-	defer func() {
-		if r := recover(); r != nil && r != any(ended{}) {
-			panic(r)
-		}
-		failed = f.failed
-	}()
-	p.Check(f, conformance.NewSubscriptionFixture(f, s, clock, "tenant"))
-	return f.failed
 }

@@ -14,14 +14,14 @@ import (
 )
 
 var chainPromises = []promise{
-	{"TheChainRecomputesFromTheGenesis", chainRecomputes},
-	{"PayloadsMatchTheirHashes", payloadsMatch},
-	{"ChainPagesMeetAtTheirEdges", chainPages},
+	{"chain recomputes from the genesis", chainRecomputes},
+	{"payloads match their hashes", payloadsMatch},
+	{"chain pages neither overlap nor skip", chainPages},
 }
 
 // verify recomputes the whole chain of the partition in pages and returns the
 // events.
-func (b *book) verify(t tester, page int) []event.Recorded {
+func (b *partition) verify(t tester, page int) []event.Recorded {
 	t.Helper()
 	previous := event.GenesisChecksum(LogName, b.le.Partition)
 	var all []event.Recorded
@@ -51,7 +51,7 @@ func (b *book) verify(t tester, page int) []event.Recorded {
 }
 
 func chainRecomputes(t *testing.T, s *suite) {
-	b := s.newBook(t)
+	b := s.newPartition(t)
 	require.Empty(t, b.verify(t, 10))
 	for range 3 {
 		b.write(t, b.event(s.opened, stream("1"), tagged("b", "a"), about("vendor", "V-1")), b.event(s.opened, stream(""), numbered("journal")))
@@ -67,7 +67,7 @@ func chainRecomputes(t *testing.T, s *suite) {
 }
 
 func payloadsMatch(t *testing.T, s *suite) {
-	b := s.newBook(t)
+	b := s.newPartition(t)
 	early, late := b.event(s.opened, stream("1")), b.event(s.opened, stream("1"))
 	late.PayloadHashDone, late.PayloadHash = false, event.Hash{}
 	b.write(t, early, late, b.event(s.opened, stream(""), numbered("journal")))
@@ -85,13 +85,13 @@ func chainPages(t *testing.T, s *suite) {
 }
 
 var timePromises = []promise{
-	{"RecordedAtComesFromTheStoresClock", recordedAt},
-	{"RecordedAtNeverGoesBackwards", recordedMonotone},
-	{"SequenceAtIsTheLastOneRecordedByThen", sequenceAt},
+	{"recorded_at is read from the clock of the store", recordedAt},
+	{"recorded_at never goes backwards", recordedMonotone},
+	{"sequence at a time is the last one recorded by then", sequenceAt},
 }
 
 func recordedAt(t *testing.T, s *suite) {
-	b := s.newBook(t)
+	b := s.newPartition(t)
 	const beyondMicros = 567 * time.Nanosecond
 	b.clock.Advance(90*time.Second + 1234*time.Microsecond + beyondMicros)
 	defer b.clock.Advance(-beyondMicros) // the suite's own times are in microseconds
@@ -103,7 +103,7 @@ func recordedAt(t *testing.T, s *suite) {
 }
 
 func recordedMonotone(t *testing.T, s *suite) {
-	b := s.newBook(t)
+	b := s.newPartition(t)
 	start := b.clock.Now()
 	b.write(t, b.event(s.opened, stream("1")))
 	b.clock.Advance(-10 * time.Minute)
@@ -122,7 +122,7 @@ func recordedMonotone(t *testing.T, s *suite) {
 }
 
 func sequenceAt(t *testing.T, s *suite) {
-	b := s.newBook(t)
+	b := s.newPartition(t)
 	start := b.clock.Now()
 	at := func(d time.Duration) event.Sequence {
 		n, err := b.store.SequenceAt(context.Background(), b.le.Partition, start.Add(d))
@@ -141,9 +141,9 @@ func sequenceAt(t *testing.T, s *suite) {
 }
 
 var cancellationPromises = []promise{
-	{"ACancelledAppendWritesNothing", cancelledAppend},
-	{"ACancelledReadFails", cancelledRead},
-	{"ACancelledAdvanceMovesNothing", cancelledAdvance},
+	{"cancelled append writes nothing", cancelledAppend},
+	{"cancelled read fails", cancelledRead},
+	{"cancelled advance moves nothing", cancelledAdvance},
 }
 
 func cancelled() context.Context {
@@ -153,12 +153,12 @@ func cancelled() context.Context {
 }
 
 func cancelledAppend(t *testing.T, s *suite) {
-	b := s.newBook(t)
+	b := s.newPartition(t)
 	r := b.request(b.event(s.opened, stream("1"), claiming("K", "")))
 	r.Idempotency = b.claim("key", "content")
 	_, err := b.store.Append(cancelled(), r)
 	require.ErrorIs(t, err, context.Canceled)
-	// What is written afterwards would stand behind it, had it been written late.
+	// The next event would follow it, had it been written late.
 	result := b.write(t, b.event(s.opened, stream("2")))
 	require.Equal(t, event.Sequence(1), result.Head)
 	again := b.must(t, r)
@@ -200,11 +200,11 @@ func cancelledRead(t *testing.T, s *suite) {
 func cancelledAdvance(t *testing.T, s *suite) {
 	b := s.ten(t)
 	name := b.unique("projection")
-	h := &recorder{book: b}
+	h := &recorder{partition: b}
 	_, _, err := b.store.Advance(cancelled(), b.step(name, 1, nil, 5), h)
 	require.ErrorIs(t, err, context.Canceled)
 	ctx, cancel := context.WithCancel(context.Background())
-	h.after = func() error { cancel(); return nil } // the caller gives up while the handler runs
+	h.after = func() error { cancel(); return nil } // the caller is cancelled while the handler runs
 	_, _, err = b.store.Advance(ctx, b.step(name, 1, []string{s.changed.Type}, 5), h)
 	require.Error(t, err)
 	require.Empty(t, h.committed(t))

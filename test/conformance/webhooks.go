@@ -18,7 +18,8 @@ type Webhooks interface {
 	ports.WebhookAttempts
 }
 
-// RunWebhookEndpoints runs the suite on an empty store.
+// RunWebhookEndpoints checks ports.WebhookEndpoints and ports.WebhookAttempts on an empty
+// store: endpoints change by revision, and a bounded number of attempts is kept for each.
 func RunWebhookEndpoints(t *testing.T, s Webhooks) {
 	t.Helper()
 	ctx := t.Context()
@@ -73,9 +74,7 @@ func RunWebhookEndpoints(t *testing.T, s Webhooks) {
 	require.Equal(t, last, got, "headers are given up")
 
 	webhookAttempts(t, s, first.Subscription, other.Subscription, at)
-	cancelled, cancel := context.WithCancel(ctx)
-	cancel()
-	require.ErrorIs(t, s.DeleteWebhookEndpoint(cancelled, first.Subscription), context.Canceled)
+	require.ErrorIs(t, s.DeleteWebhookEndpoint(cancelled(), first.Subscription), context.Canceled)
 	for range 2 {
 		require.NoError(t, s.DeleteWebhookEndpoint(ctx, first.Subscription))
 	}

@@ -23,13 +23,13 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// needle is one spelling of a value that must not be anywhere.
+// needle is one spelling of a value that must not be stored.
 type needle struct {
 	name string // "iban as hex"; never the value
 	text []byte
 }
 
-// spellings are the forms in which a value may lie in a file.
+// spellings are the forms in which a file may contain a value.
 func spellings(name, value string) []needle {
 	seen, out := map[string]bool{}, []needle{}
 	add := func(form, text string) {
@@ -87,7 +87,7 @@ func spellings(name, value string) []needle {
 	return slices.DeleteFunc(out, func(n needle) bool { return len(n.text) < window })
 }
 
-// encoded are the forms that bytes have, whatever they mean.
+// encoded are the encodings of bytes.
 func encoded(value []byte) []needle {
 	decimals := make([]string, len(value))
 	for i, b := range value {
@@ -102,7 +102,7 @@ func encoded(value []byte) []needle {
 	for before := range 3 { // bytes that stand before it in the same base64 text
 		for _, alphabet := range []*base64.Encoding{base64.RawStdEncoding, base64.RawURLEncoding} {
 			text := alphabet.EncodeToString(append(make([]byte, before), value...))
-			// Only the characters that depend on nothing but the value.
+			// Only the characters that do not depend on the neighbours of the value.
 			own := text[(before*8+5)/6 : (before+len(value))*8/6]
 			out = append(out, needle{fmt.Sprintf("base64 from byte %d", before), []byte(own)})
 		}
@@ -113,8 +113,8 @@ func encoded(value []byte) []needle {
 // window is the shortest needle.
 const window = 15
 
-// scanner finds many needles at once: it looks at the last bytes of a window and
-// skips as far as no needle can begin (Wu and Manber).
+// scanner finds many needles at once: it reads the last bytes of a window and skips to the
+// next position at which a needle can begin (Wu and Manber).
 type scanner struct {
 	needles []needle
 	longest int
@@ -177,7 +177,7 @@ func (s *scanner) hit(place, name string) {
 	s.where[place][name] = true
 }
 
-// reader scans a stream, piece by piece with an overlap.
+// reader scans a stream in pieces with an overlap.
 func (s *scanner) reader(place string, r io.Reader) error {
 	s.files++
 	s.seen = append(s.seen, place)
@@ -196,7 +196,7 @@ func (s *scanner) reader(place string, r io.Reader) error {
 	}
 }
 
-// folder scans all files below a folder, packed ones unpacked too.
+// folder scans all files below a folder, compressed ones also decompressed.
 func (s *scanner) folder(root string) error {
 	return filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil || !entry.Type().IsRegular() {
@@ -221,7 +221,7 @@ func (s *scanner) folder(root string) error {
 	})
 }
 
-// found lists the places with what is there.
+// found lists the needles by place.
 func (s *scanner) found() []string {
 	var out []string
 	for _, place := range slices.Sorted(maps.Keys(s.where)) {
@@ -230,7 +230,7 @@ func (s *scanner) found() []string {
 	return out
 }
 
-// names are the needles that were found in places whose name begins so.
+// names are the needles that were found in places with a prefix.
 func (s *scanner) names(prefix string) []string {
 	all := map[string]bool{}
 	for place, names := range s.where {
@@ -241,8 +241,8 @@ func (s *scanner) names(prefix string) []string {
 	return slices.Sorted(maps.Keys(all))
 }
 
-// TestCanaryScannerSpellings proves the search: whatever it looks for is found where
-// it was planted, at the edge of a piece and in a packed file too.
+// TestCanaryScannerSpellings requires that the scanner finds every spelling where the test has
+// put it, also at the edge of a piece and in a compressed file.
 func TestCanaryScannerSpellings(t *testing.T) {
 	t.Parallel()
 	values := map[string]string{
@@ -289,7 +289,7 @@ func TestCanaryScannerSpellings(t *testing.T) {
 	require.Empty(t, s.names("/clean"))
 	require.GreaterOrEqual(t, s.files, len(needles))
 
-	// The search of base64 holds for whatever stands around the value.
+	// Base64 is found between any neighbours of the value.
 	for before := range 9 {
 		for _, alphabet := range []*base64.Encoding{base64.StdEncoding, base64.URLEncoding} {
 			s := newScanner(t, needles)

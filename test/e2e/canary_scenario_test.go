@@ -14,12 +14,12 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// canaryScenario is everything that callers do with personal data, at one server in one legal
+// canaryScenario sends every kind of request with personal data to one server, in one legal
 // entity.
 type canaryScenario struct {
 	*canaryServer
 	entity string
-	suffix string // of ids, different in each mix
+	suffix string // of ids, different in each scenario
 	as     func(persona string) client
 
 	person, relative, other string // ids; other is another relative
@@ -37,8 +37,8 @@ func (c *canaryServer) newScenario(t *testing.T, entity, suffix string, as func(
 	}
 }
 
-// completeVendor is the data with every canary, each in its place.
-func (m *canaryScenario) completeVendor(code string) object {
+// completePerson is the data of an event with every canary in its field.
+func (m *canaryScenario) completePerson(code string) object {
 	return object{
 		"name": m.name, "birth_name": m.birthName, "email": m.email, "phone": m.phone, "iban": m.iban, "tax_id": m.taxID, "note": m.note, "letter": m.letter,
 		"address": object{"street": m.street, "city": m.city, "geo": object{"hint": m.hint}}, "diagnoses": m.diagnoses,
@@ -49,9 +49,9 @@ func (m *canaryScenario) completeVendor(code string) object {
 	}
 }
 
-// with is whole with a change; nil leaves a member out.
+// with is completePerson with a change; nil removes a member.
 func (m *canaryScenario) with(change object) object {
-	data := m.completeVendor("bad")
+	data := m.completePerson("bad")
 	data["person_id"] = m.person
 	for k, v := range change {
 		if data[k] = v; v == nil {
@@ -61,8 +61,8 @@ func (m *canaryScenario) with(change object) object {
 	return data
 }
 
-// send sends a request; whatever comes back is kept and scanned unless the caller may
-// read the values.
+// send sends a request of a caller who may not read the values, and saves the answer for the
+// scan.
 func (m *canaryScenario) send(t *testing.T, persona, method, path, body string, header ...string) answer {
 	t.Helper()
 	a := m.sendAsEntitled(t, persona, method, path, body, header...)
@@ -74,7 +74,7 @@ func (m *canaryScenario) send(t *testing.T, persona, method, path, body string, 
 	return a
 }
 
-// sendAsEntitled is send for who may read what comes back.
+// sendAsEntitled sends a request of a caller who may read the values of the answer.
 func (m *canaryScenario) sendAsEntitled(t *testing.T, persona, method, path, body string, header ...string) answer {
 	t.Helper()
 	caller := m.second
@@ -94,7 +94,7 @@ func (m *canaryScenario) expect(t *testing.T, status int, code string, a answer)
 	}
 }
 
-// escapeAll spells every character of the texts of a document as an escape.
+// escapeAll writes every character of the texts of a document as an escape.
 func escapeAll(document string) string {
 	var out strings.Builder
 	inside, value := false, false
@@ -113,7 +113,7 @@ func escapeAll(document string) string {
 	return out.String()
 }
 
-// appendEvents are raw appends that are taken.
+// appendEvents sends raw appends that are accepted.
 func (m *canaryScenario) appendEvents(t *testing.T) {
 	t.Helper()
 	var out receipts
@@ -125,14 +125,14 @@ func (m *canaryScenario) appendEvents(t *testing.T) {
 			m.events = append(m.events, e.ID)
 		}
 	}
-	single := batch(person(m.entity, m.person, m.completeVendor("first")))
+	single := batch(person(m.entity, m.person, m.completePerson("first")))
 	take(m.send(t, "module", "POST", "/api/events", single, "Idempotency-Key", "canary-"+m.suffix), 201)
 	again := m.send(t, "module", "POST", "/api/events", single, "Idempotency-Key", "canary-"+m.suffix)
 	require.Equal(t, "true", again.header.Get("Idempotency-Replayed"), again)
 	m.expect(t, 409, "idempotency.mismatch", m.send(t, "module", "POST", "/api/events",
 		batch(person(m.entity, m.person, object{"name": m.contactName, "note": m.letter})), "Idempotency-Key", "canary-"+m.suffix))
 	take(m.send(t, "module", "POST", "/api/events", batch(
-		person(m.entity, m.person, m.completeVendor("second")), person(m.entity, m.relative, object{"name": m.relativeName, "email": m.relativeEmail}),
+		person(m.entity, m.person, m.completePerson("second")), person(m.entity, m.relative, object{"name": m.relativeName, "email": m.relativeEmail}),
 		person(m.entity, m.person, object{"diagnoses": m.diagnoses}), person(m.entity, m.other, object{"letter": m.letter, "phone": m.relativePhone}))), 201)
 	escaped := escapeAll(batch(person(m.entity, m.person, object{"name": m.name, "iban": m.iban, "phone": m.phone})))
 	require.NotContains(t, escaped, m.name)
@@ -144,7 +144,8 @@ func (m *canaryScenario) appendEvents(t *testing.T) {
 	take(m.send(t, "module", "POST", "/api/events", batch(many...)), 201)
 }
 
-// appendRefused are refused at every stage; nothing of them may stay anywhere.
+// appendRefused sends raw appends that are refused at every stage; none of their values may be
+// stored.
 func (m *canaryScenario) appendRefused(t *testing.T) {
 	t.Helper()
 	post := func(status int, code, body string, header ...string) {
@@ -156,12 +157,12 @@ func (m *canaryScenario) appendRefused(t *testing.T) {
 	for _, change := range []object{
 		{"email": m.name}, {"name": strings.Repeat(m.name, 10)}, {"name": []string{m.name}}, {"diagnoses": m.note}, {"diagnoses": object{m.name: m.note}}, // in a personal field
 		{"address": object{"street": m.street, "district": m.city}}, {"relatives": []object{{"person_id": m.relative, "email": []string{m.relativeName}}}},
-		{"nickname": m.name}, {"grade": m.iban}, {"remark": []string{m.name}}, // beside one
+		{"nickname": m.name}, {"grade": m.iban}, {"remark": []string{m.name}}, // in another field
 		{"person_id": nil}, {"person_id": 7}, {"relatives": []object{{"name": m.relativeName}}},
 	} {
 		post(400, "append.schema_violation", bad(change))
 	}
-	// A pointer names the members that the caller named; no other caller learns of them.
+	// The pointer of an answer has the member names of the request, so only the caller gets them.
 	for _, change := range []object{{m.email: 1}, {"address": object{"street": m.street, m.city: m.hint}}} {
 		m.expect(t, 400, "append.schema_violation", m.sendAsEntitled(t, "module", "POST", "/api/events", bad(change)))
 	}
@@ -174,7 +175,7 @@ func (m *canaryScenario) appendRefused(t *testing.T) {
 	post(400, "pii.reserved_name", bad(object{"letter": object{"$pii": m.name, "sub": "employee:" + m.person}}))
 	post(404, "event_type.not_found", strings.Replace(batch(sound), personType, "crm.person.sold", 1))
 	post(404, "legal_entity.not_found", strings.Replace(batch(sound), `"legal_entity":"`+m.entity, `"legal_entity":"XXXX`, 1))
-	post(400, "append.mixed_legal_entities", batch(sound, person("NOPE", m.person, m.completeVendor("x"))))
+	post(400, "append.mixed_legal_entities", batch(sound, person("NOPE", m.person, m.completePerson("x"))))
 	post(409, "append.wrong_expected_version", batch(with(sound, `"expected_version":4711`)))
 	post(409, "append.condition_failed", strings.TrimSuffix(batch(personEvent(m.entity, m.person, m.with(object{"code": nil}))), "}")+`,"append_condition":{"items":[{"types":["`+personType+`"]}],"after":"0"}}`)
 	post(409, "append.duplicate_business_key", bad(object{"code": "first-" + m.suffix}))
@@ -197,7 +198,7 @@ func (m *canaryScenario) appendRefused(t *testing.T) {
 	}
 	post(413, "json.too_deep", bad(object{"note": json.RawMessage(strings.Repeat(`[`, 60) + `"` + m.email + `"` + strings.Repeat(`]`, 60))}))
 
-	// A person's datum where ids stand.
+	// Personal data in place of ids.
 	for place, members := range map[string]string{
 		"tag": `"tags":["` + m.email + `"]`, "correlation": `"correlation_id":"` + m.iban + `"`, "source": `"source":{"system":"x","channel":"api","reference":"` + m.email + `"}`,
 	} {
@@ -214,7 +215,7 @@ func (m *canaryScenario) appendRefused(t *testing.T) {
 	}
 	m.expect(t, 401, "auth.token_missing", m.send(t, "", "POST", "/api/events", whole))
 
-	// Addresses of requests: they are neither logged nor traced.
+	// Values in paths and queries, which are neither logged nor traced.
 	for _, path := range []string{
 		"/api/events/" + url.PathEscape(m.email), "/api/events?" + url.Values{"stream": {m.iban}}.Encode(), "/api/nothing/" + url.PathEscape(m.name),
 		"/api/events?" + url.Values{"stream_type": {m.note}, "stream_id": {m.name}, "legal_entity": {m.entity}}.Encode(),
@@ -225,7 +226,7 @@ func (m *canaryScenario) appendRefused(t *testing.T) {
 		a := m.send(t, "module", "GET", path, "")
 		require.GreaterOrEqual(t, a.status, 400, a)
 	}
-	for _, path := range []string{"/api/events?", "/api/ap/vendors?legal_entity=" + m.entity + "&"} { // names of parameters come back too
+	for _, path := range []string{"/api/events?", "/api/ap/vendors?legal_entity=" + m.entity + "&"} { // the answer has names of parameters
 		a := m.sendAsEntitled(t, "module", "GET", path+url.Values{m.email: {m.iban}}.Encode(), "")
 		require.Equal(t, http.StatusBadRequest, a.status, a)
 		require.NotContains(t, string(a.body), m.iban)
@@ -243,14 +244,14 @@ func relatives(m *canaryScenario, n int) (out []object) {
 	return out
 }
 
-// changeVendors are the built-in types with personal data.
+// changeVendors submits the built-in intents with personal data.
 func (m *canaryScenario) changeVendors(t *testing.T) {
 	t.Helper()
 	submit := func(persona, intentType string, payload object, members string, header ...string) answer {
 		t.Helper()
 		text, err := json.Marshal(object{"type": intentType, "legal_entity": m.entity, "payload": payload})
 		require.NoError(t, err)
-		if strings.Contains(members, "dry_run") { // it shows the caller what the caller sent
+		if strings.Contains(members, "dry_run") { // the answer has the values of the request
 			return m.sendAsEntitled(t, persona, "POST", "/api/intents", strings.TrimSuffix(string(text), "}")+members+"}", header...)
 		}
 		return m.send(t, persona, "POST", "/api/intents", strings.TrimSuffix(string(text), "}")+members+"}", header...)
@@ -362,13 +363,13 @@ func (m *canaryScenario) readEverywhere(t *testing.T) {
 		} `json:"event"`
 	}
 	require.NoError(t, a.decode(&read))
-	want := m.completeVendor("first")
+	want := m.completePerson("first")
 	want["person_id"] = m.person
 	text, err := json.Marshal(want)
 	require.NoError(t, err)
 	require.JSONEq(t, string(text), string(read.Event.Data))
 
-	// Reads of the read model wait for it, but not for ever.
+	// A read of the read model waits for it, but not for ever.
 	head, err := m.as("auditor").head(m.entity)
 	require.NoError(t, err)
 	require.NoError(t, m.as("auditor").wantCaughtUp(&struct{}{}, "/api/ap/vendors?legal_entity="+m.entity+"&min_sequence="+head))
@@ -395,8 +396,7 @@ func (m *canaryScenario) readEverywhere(t *testing.T) {
 		require.Equal(t, http.StatusOK, a.status, a)
 		require.Contains(t, string(a.body), "[MASKED]")
 	}
-	// Each sees its classes: a clerk the contact and not who the vendor is, others the
-	// other way round.
+	// A clerk may read the contact but not the person of the vendor, a vendor administrator both.
 	clerk := m.sendAsEntitled(t, "ap_clerk", "GET", "/api/ap/vendors?legal_entity="+m.entity+"&vendor="+m.vendor, "")
 	require.Contains(t, string(clerk.body), m.contactName)
 	require.NotContains(t, string(clerk.body), m.vendorName)
@@ -409,11 +409,11 @@ func (m *canaryScenario) readEverywhere(t *testing.T) {
 	}
 	module := m.send(t, "module", "GET", "/api/ap/vendors?legal_entity="+m.entity, "")
 	require.Equal(t, http.StatusOK, module.status, module)
-	require.Contains(t, string(module.body), "[MASKED]", "services read nothing of the built-in types")
+	require.Contains(t, string(module.body), "[MASKED]", "services may not read values of the built-in types")
 }
 
-// eraseVendors end three of the subjects; the relatives stay.
-func (m *canaryScenario) eraseVendors(t *testing.T) {
+// eraseSubjects erases three of the subjects; the relatives are kept.
+func (m *canaryScenario) eraseSubjects(t *testing.T) {
 	t.Helper()
 	post := func(persona, path, body string) answer { t.Helper(); return m.send(t, persona, "POST", path, body) }
 	m.expect(t, 400, "erasure.reason_invalid", post("compliance", "/api/erasure-requests", erasureBody("employee:"+m.person, "Asked for by "+m.email+".")))
@@ -441,8 +441,8 @@ func (m *canaryScenario) eraseVendors(t *testing.T) {
 	require.Contains(t, string(vendors.body), "[REDACTED]")
 }
 
-// invoiceDocument is an invoice of a supplier with persons' data wherever the format has a place
-// for them that accounting does not need.
+// invoiceDocument is an invoice with personal data in every element that accounting does not
+// need.
 func (m *canaryScenario) invoiceDocument() string {
 	text := func(s string) string { return html.EscapeString(s) }
 	party := func(name, id string) string {
@@ -478,7 +478,7 @@ func (m *canaryScenario) currency() string {
 	return "USD"
 }
 
-// importDocuments imports a document as customers send it, and one that is damaged.
+// importDocuments imports a sound document, a truncated and an invalid one.
 func (m *canaryScenario) importDocuments(t *testing.T) {
 	t.Helper()
 	folder := t.TempDir()
@@ -488,8 +488,7 @@ func (m *canaryScenario) importDocuments(t *testing.T) {
 	} {
 		require.NoError(t, os.WriteFile(filepath.Join(folder, name), []byte(text), 0o600))
 	}
-	importer := m.as("importer")
-	r := command(t, []string{"BACKBONE_SERVER=" + importer.server, "BACKBONE_TOKEN=" + importer.token}, "ap", "import", "--json", "--legal-entity", m.entity, folder)
+	r := m.as("importer").command(t, "ap", "import", "--json", "--legal-entity", m.entity, folder)
 	m.saveFile(t, "files", "import", []byte(r.stdout+r.stderr))
 	var report importReport
 	require.NoError(t, json.Unmarshal([]byte(r.stdout), &report), r)

@@ -26,8 +26,7 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// canaries are values of personal fields that exist nowhere else in the world, by the
-// place they have in a person's data.
+// canaries are unique values of personal fields, named for their field.
 type canaries struct {
 	name, birthName, email, phone, iban, taxID, note, letter string
 	street, city, hint                                       string    // of a nested object
@@ -38,7 +37,7 @@ type canaries struct {
 }
 
 func newCanaries() canaries {
-	word := func() string { // a word of its own
+	word := func() string { // a unique word
 		var b [6]byte
 		_, _ = rand.Read(b[:]) // never fails
 		return hex.EncodeToString(b[:])
@@ -67,7 +66,7 @@ func newCanaries() canaries {
 	}
 }
 
-// values are the canaries with what they are called in reports of finds.
+// values are the canaries by their names in reports of the scan.
 func (c canaries) values() map[string]string {
 	return map[string]string{
 		"name": c.name, "birth name": c.birthName, "email": c.email, "phone": c.phone, "iban": c.iban, "tax id": c.taxID, "note": c.note, "letter": c.letter,
@@ -77,12 +76,13 @@ func (c canaries) values() map[string]string {
 	}
 }
 
-// canaryServer is a dev server and a second server on the same data, and all that they say.
+// canaryServer is a dev server and a second server on the same data, with everything that they
+// write.
 type canaryServer struct {
 	canaries
-	control string // stands in a field that is not personal, beside the canaries
+	control string // value of a field that is not personal
 	dir     string // of the dev server
-	outside string // folder of what is taken down elsewhere
+	outside string // folder of what is recorded outside the data folder
 	dev     *dev
 	serve   *process
 	second  client            // without a token
@@ -91,11 +91,11 @@ type canaryServer struct {
 	super   *pgx.Conn
 }
 
-// TestCanaryScan drives twenty unique values through every path
-// and then looks for them, in every spelling, in all that was written and sent: files
+// TestCanaryScan sends twenty unique values through every path and then searches, in every
+// spelling, all that was written and sent: files
 // of PostgreSQL, WAL, logs, statistics, traces, metrics, tables, exports, answers to
-// readers without the entitlement, and the traffic between server and database. The keys are
-// looked for too.
+// readers without the entitlement, and the traffic between server and database. It also
+// searches for the keys.
 func TestCanaryScan(t *testing.T) {
 	t.Parallel()
 	c := startCanaryServer(t)
@@ -112,7 +112,7 @@ func TestCanaryScan(t *testing.T) {
 		m.importDocuments(t)
 		m.readEverywhere(t)
 		keys = append(keys, c.keys(t)...)
-		m.eraseVendors(t)
+		m.eraseSubjects(t)
 	}
 	c.commands(t)
 	keys = append(keys, c.keys(t)...)
@@ -121,7 +121,7 @@ func TestCanaryScan(t *testing.T) {
 	c.scan(t, keys)
 }
 
-// startCanaryServer starts the servers so that nothing they write is thrown away.
+// startCanaryServer starts the servers and keeps everything that they write.
 func startCanaryServer(t *testing.T) *canaryServer {
 	t.Helper()
 	c := &canaryServer{canaries: newCanaries(), control: "plain " + rand.Text() + " remark", dir: copyOfBooks(t), outside: t.TempDir(), tokens: map[string]string{}}
@@ -164,7 +164,7 @@ log_checkpoints = 'on'
 	return c
 }
 
-// saveFile writes down what was said, to be scanned with the rest.
+// saveFile saves an answer for the scan.
 func (c *canaryServer) saveFile(t *testing.T, folder, name string, content []byte) {
 	t.Helper()
 	f, err := os.CreateTemp(filepath.Join(c.outside, folder), strings.NewReplacer("/", "_", " ", "_").Replace(name)+"-")
@@ -173,8 +173,7 @@ func (c *canaryServer) saveFile(t *testing.T, folder, name string, content []byt
 	require.NoError(t, errors.Join(err, f.Close()))
 }
 
-// keys are the data keys in clear, as only the application's rights at the key service
-// get them.
+// keys are the data keys in clear, opened with the application's rights at the key service.
 func (c *canaryServer) keys(t *testing.T) (out [][]byte) {
 	t.Helper()
 	service, err := awskms.New(t.Context(), awskms.Config{Endpoint: c.dev.KMS.Endpoint, Region: kmsd.Region, CredentialsFile: c.dev.KMS.Credentials, Profile: kmsd.App, Limits: awskms.Limits{Timeout: 2 * time.Second, Tries: 3, Backoff: 100 * time.Millisecond}})
@@ -206,11 +205,11 @@ func (c *canaryServer) keys(t *testing.T) (out [][]byte) {
 	return out
 }
 
-// commands are the operator's commands, and what they print and write.
+// commands runs the operator's commands and saves their output and files.
 func (c *canaryServer) commands(t *testing.T) {
 	t.Helper()
 	keys := append(c.dev.keys(), "BACKBONE_DATABASE_DSN="+c.dev.DSN)
-	officer := []string{"BACKBONE_SERVER=" + c.dev.HTTP, "BACKBONE_TOKEN=" + c.dev.Tokens["compliance"]}
+	officer := c.dev.as(t, "compliance").environment()
 	files := filepath.Join(c.outside, "files")
 	run := func(env []string, args ...string) {
 		t.Helper()
@@ -249,7 +248,7 @@ func (c *canaryServer) commands(t *testing.T) {
 	}
 }
 
-// dump writes every table and the statistics of PostgreSQL down as text.
+// dump saves every table and the statistics of PostgreSQL as text.
 func (c *canaryServer) dump(t *testing.T) {
 	t.Helper()
 	ctx := t.Context()
@@ -286,7 +285,7 @@ func (c *canaryServer) stop(t *testing.T) {
 		c.saveFile(t, "files", name+" stdout", []byte(p.stdout.String()))
 		c.saveFile(t, "files", name+" stderr", []byte(p.stderr.String()))
 	}
-	require.Greater(t, len(c.serve.stderr.String()), 10_000, "the log says something")
+	require.Greater(t, len(c.serve.stderr.String()), 10_000, "the log is not empty")
 }
 
 func (c *canaryServer) scan(t *testing.T, keys [][]byte) {
@@ -313,7 +312,7 @@ func (c *canaryServer) scan(t *testing.T, keys [][]byte) {
 	require.NoError(t, s.folder(c.outside))
 	took := time.Since(started)
 
-	// The scan sees what lies there in clear.
+	// The scan finds the control value, which is stored in clear.
 	for _, place := range []string{"/pg/data/base/", "/pg/data/pg_wal/", "/tap/sent-", "/tables/backbone.event_payloads", "/files/USMF.jsonl", "/files/DEMF.jsonl"} {
 		require.Contains(t, s.names(place), "control as text", place)
 	}
@@ -331,6 +330,6 @@ func (c *canaryServer) scan(t *testing.T, keys [][]byte) {
 		}
 	}
 	require.Empty(t, s.found())
-	t.Logf("%d needles (%d canaries, %d keys) in %d files with %d MiB of the data folder and %d files with %d MiB besides, in %s: none found",
+	t.Logf("%d needles (%d canaries, %d keys) in %d files with %d MiB of the data folder and %d other files with %d MiB, in %s: none found",
 		len(needles), len(c.values()), len(keys), inside, insideBytes>>20, s.files-inside, (s.bytes-insideBytes)>>20, took.Round(time.Millisecond))
 }

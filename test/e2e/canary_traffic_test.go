@@ -17,8 +17,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// trafficRecorder stands between a server and its database and writes down what they say to one
-// another, so that a test sees what was sent, not only what was kept.
+// trafficRecorder is a proxy between a server and its database that records both directions, so
+// that a test sees what was sent, not only what was stored.
 type trafficRecorder struct {
 	listener net.Listener
 	database string // host:port
@@ -40,7 +40,7 @@ func startTrafficRecorder(t *testing.T, dsn, folder string) *trafficRecorder {
 	return w
 }
 
-// dsnThrough is the same database by way of the tap.
+// dsnThrough is the same database through the proxy.
 func (w *trafficRecorder) dsnThrough(t *testing.T, dsn string) string {
 	t.Helper()
 	u, err := url.Parse(dsn)
@@ -66,7 +66,7 @@ func (w *trafficRecorder) recordError(err error) {
 	w.failure = errors.Join(w.failure, err)
 }
 
-// proxyConnection hands on what one connection says, until one side ends.
+// proxyConnection copies both directions of one connection until one side ends.
 func (w *trafficRecorder) proxyConnection(client net.Conn) error {
 	defer func() { _ = client.Close() }()
 	server, err := net.Dial("tcp", w.database)
@@ -90,14 +90,14 @@ func (w *trafficRecorder) proxyConnection(client net.Conn) error {
 	return nil
 }
 
-// stop ends the tap once the connections have ended.
+// stop ends the proxy once the connections have ended.
 func (w *trafficRecorder) stop() error {
 	err := w.listener.Close()
 	w.open.Wait()
 	return errors.Join(err, w.failure)
 }
 
-// startCollector receives traces and writes them, unpacked, into the folder. It gives
+// startCollector receives traces and writes them, decompressed, into the folder. It returns
 // its host:port.
 func startCollector(t *testing.T, folder string) string {
 	t.Helper()

@@ -6,12 +6,12 @@ import (
 	"time"
 )
 
-// notCaughtUp is the code of an answer that says to ask again in a moment: the read model
-// has not come as far as the caller wants. How long that takes is the machine's matter.
+// notCaughtUp is the code of an answer that asks to try again: the read model has not reached
+// the sequence of the request. How long that takes depends on the machine.
 const notCaughtUp = "read.not_caught_up"
 
-// caughtUp asks for what a read model shows at a sequence, again while it is behind. The
-// server holds each answer until it caught up, so the test does not wait.
+// caughtUp reads a read model at a sequence, and repeats the request while the model is behind.
+// The server waits before each such answer, so the test does not.
 func (c client) caughtUp(path string) (answer, error) {
 	for began := time.Now(); ; {
 		a, err := c.do("GET", path, "")
@@ -21,7 +21,7 @@ func (c client) caughtUp(path string) (answer, error) {
 	}
 }
 
-// wantCaughtUp is caughtUp that demands an answer and decodes it.
+// wantCaughtUp calls caughtUp, requires a success and decodes the answer.
 func (c client) wantCaughtUp(into any, path string) error {
 	a, err := c.caughtUp(path)
 	if err != nil {

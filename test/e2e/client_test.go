@@ -36,7 +36,26 @@ func (d *dev) as(t *testing.T, persona string) client {
 	return clientOf(d.devFile, persona)
 }
 
-// answer is what came back.
+// command runs the binary against the client's server, as its persona.
+func (c client) command(t *testing.T, args ...string) result {
+	t.Helper()
+	return command(t, c.environment(), args...)
+}
+
+// succeed runs a command that must succeed and returns its output.
+func (c client) succeed(t *testing.T, args ...string) string {
+	t.Helper()
+	r := c.command(t, args...)
+	require.Zero(t, r.code, r)
+	return r.stdout
+}
+
+// environment makes commands use the client's server and token.
+func (c client) environment() []string {
+	return []string{"BACKBONE_SERVER=" + c.server, "BACKBONE_TOKEN=" + c.token}
+}
+
+// answer is the answer to a request.
 type answer struct {
 	status int
 	header http.Header
@@ -90,7 +109,7 @@ func (c client) do(method, path, body string, header ...string) (answer, error) 
 	return answer{res.StatusCode, res.Header, text}, err
 }
 
-// want is do that demands a status and decodes the answer.
+// want sends a request, requires a status and decodes the answer.
 func (c client) want(status int, into any, method, path, body string, header ...string) error {
 	a, err := c.do(method, path, body, header...)
 	if err != nil {
@@ -105,7 +124,7 @@ func (c client) want(status int, into any, method, path, body string, header ...
 	return a.decode(into)
 }
 
-// event is an event as the API gives it, as far as tests look at it.
+// event has the members of an event of the API that tests use.
 type event struct {
 	ID       string `json:"id"`
 	Type     string `json:"type"`
@@ -179,7 +198,7 @@ func (c client) head(entity string) (string, error) {
 	return events[0].Sequence, nil
 }
 
-// outcome is what became of an intent.
+// outcome is the answer to an intent.
 type outcome struct {
 	IntentID string `json:"intent_id"`
 	Status   string `json:"status"`

@@ -12,8 +12,8 @@ import (
 	"github.com/erpbackbone/backbone/test/testkit"
 )
 
-// TestDrillBackendsKilledUnderLoad ends sessions of the application, politely and by
-// force; force makes PostgreSQL restart all of them. Backbone goes on by itself.
+// TestDrillBackendsKilledUnderLoad ends sessions of the application with
+// pg_terminate_backend and with SIGKILL, after which PostgreSQL ends all sessions. Backbone recovers without a restart.
 func TestDrillBackendsKilledUnderLoad(t *testing.T) {
 	t.Parallel()
 	dir := copyOfBooks(t)

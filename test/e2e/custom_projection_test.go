@@ -25,24 +25,16 @@ type customRows struct {
 	NextCursor string `json:"next_cursor"`
 }
 
-// TestCustomProjection is how a tenant comes by figures that no module has: invoices
-// and their sums by vendor, exactly, tried first, created, read, and kept over a
-// restart.
+// TestCustomProjection defines figures that no module has, exact sums of invoices by vendor:
+// a dry run, the projection, its rows, and the rows after a restart.
 func TestCustomProjection(t *testing.T) {
 	t.Parallel()
 	const entity = "USMF"
 	dir := copyOfBooks(t)
 	d := startOn(t, dir, recoveryStart)
 	clerk, vendors, auditor := d.as(t, "ap_clerk"), d.as(t, "vendor_admin"), d.as(t, "auditor")
-	cli := func(persona string, args ...string) result {
-		return command(t, []string{"BACKBONE_SERVER=" + d.HTTP, "BACKBONE_TOKEN=" + d.Tokens[persona]}, args...)
-	}
-	ok := func(persona string, args ...string) string {
-		t.Helper()
-		r := cli(persona, args...)
-		require.Zero(t, r.code, r)
-		return r.stdout
-	}
+	cli := func(persona string, args ...string) result { t.Helper(); return d.as(t, persona).command(t, args...) }
+	ok := func(persona string, args ...string) string { t.Helper(); return d.as(t, persona).succeed(t, args...) }
 	file := func(name, text string) string {
 		path := filepath.Join(t.TempDir(), name)
 		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
@@ -100,7 +92,7 @@ fold: |
 	require.True(t, first.HasMore)
 	require.Equal(t, "V-B", read(auditor, "&limit=1&cursor="+first.NextCursor).Rows[0].Key)
 	a := must(d.as(t, "admin").do("GET", "/api/projections/spend?legal_entity="+entity, ""))
-	require.Equal(t, http.StatusForbidden, a.status, "rows are for those who may read the events")
+	require.Equal(t, http.StatusForbidden, a.status, "rows need the right to read events")
 	for _, foreign := range []string{"demo%2Fspend", "other%2Fspend"} {
 		require.Equal(t, http.StatusNotFound, must(d.as(t, "admin").do("GET", "/api/admin/projections/"+foreign, "")).status)
 		require.Equal(t, http.StatusNotFound, must(d.as(t, "admin").do("DELETE", "/api/admin/projections/"+foreign, "")).status)
@@ -109,10 +101,10 @@ fold: |
 	require.Contains(t, ok("operator", "projections", "show", "spend"), "spend, version 1: running")
 	expect(t, http.StatusUnprocessableEntity, "projection.built_in", must(d.as(t, "admin").do("PUT", "/api/admin/projections/gl.ledger", `{"name":"gl.ledger","key":".id","fold":".event"}`)))
 
-	// Rows to which an invoice of a vendor contributed are rebuilt from all events that count in them.
+	// Rows that an invoice contributed to are rebuilt from all their events.
 	require.Contains(t, ok("operator", "projections", "rebuild", "spend", "--entity", "vendor/V-A", "--legal-entity", entity, "--dry-run"), "spend: all rows are as the log makes them")
 
-	// Personal values are kept sealed, and read by those who may.
+	// Personal values are stored sealed, and opened for entitled readers.
 	clerk.must(t, entity, "ap.set_vendor_contact", object{"vendor_id": "V-A", "contact_id": "C-1", "name": "Olaf Petersen", "email": "olaf@example.org"})
 	ok("admin", "projections", "create", file("contacts.json", `{"name":"contacts","filter":{"types":["ap.vendor.contact_recorded"]},"key":".data.vendor_id",
 		"fold":"{mails: ((.state.mails // []) + [.event.data.email])}"}`))
@@ -120,7 +112,7 @@ fold: |
 		t.Helper()
 		head, err := auditor.head(entity)
 		require.NoError(t, err)
-		for began := time.Now(); ; { // the answer says to ask again
+		for began := time.Now(); ; { // the answer asks to try again
 			r := cli(persona, "projections", "rows", "contacts", "--legal-entity", entity, "--min-sequence", head, "--json")
 			if !strings.Contains(r.stderr, notCaughtUp) || time.Since(began) > endTime {
 				require.Zero(t, r.code, r)
@@ -139,7 +131,7 @@ fold: |
 	require.NotContains(t, contacts("ap_clerk"), "olaf")
 	require.Contains(t, contacts("ap_clerk"), redactedValue, "the row keeps a sealed copy that no key opens any more")
 
-	// Another server on the same books goes on; reset, it comes to the same.
+	// Another server on the same books continues; a reset gives the same rows.
 	require.NoError(t, d.end())
 	d = startOn(t, dir, recoveryStart)
 	clerk, auditor = d.as(t, "ap_clerk"), d.as(t, "auditor")

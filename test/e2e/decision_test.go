@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestDecisionsOverHTTP lets twelve clients book five slots of a machine: each reads
-// what it depends on and appends under the condition that the read gave it.
+// TestDecisionsOverHTTP lets twelve clients book five slots of a machine: each reads the
+// bookings and appends under the condition of its read.
 func TestDecisionsOverHTTP(t *testing.T) {
 	t.Parallel()
 	const entity, clients, slots = "DCBX", 12, 5
@@ -69,7 +69,7 @@ func TestDecisionsOverHTTP(t *testing.T) {
 	}
 	require.Equal(t, slots, total)
 
-	// A page before the last one guards nothing away; the last one guards all.
+	// An append under the condition of a page fails while further events follow the page.
 	events, more, condition, err := query("0", 2)
 	require.NoError(t, err)
 	require.Len(t, events, 2)

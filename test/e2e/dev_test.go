@@ -23,7 +23,7 @@ import (
 const (
 	firstStart = 60 * time.Second
 	laterStart = 10 * time.Second
-	// recoveryStart is only that nothing hangs, also after a crash of PostgreSQL.
+	// recoveryStart ends hangs only, also after a crash of PostgreSQL.
 	recoveryStart = 5 * time.Minute
 )
 
@@ -82,7 +82,7 @@ func startDev(path, dataDir string, limit time.Duration, flags ...string) (*dev,
 	return d, err
 }
 
-// seeded is what the first start on an empty data folder left and showed.
+// seeded is the data folder and the output of the first start.
 type seeded struct {
 	dev
 	dir        string
@@ -122,7 +122,7 @@ var seed = sync.OnceValues(func() (*seeded, error) {
 	return s, err
 })
 
-// copyOfBooks is a data folder of the test's own with the demonstration's books.
+// copyOfBooks is a copy of the data folder with the demonstration's books.
 func copyOfBooks(t *testing.T) string {
 	t.Helper()
 	needPostgres(t)
@@ -206,7 +206,7 @@ func superuser(t *testing.T, dataDir string) string {
 	return u.String()
 }
 
-// processGone tells whether a process has ended. One whose parent was killed may
+// processGone reports whether a process has ended. One whose parent was killed may
 // stay a zombie where no process reaps orphans; it has no command line any more.
 func processGone(pid int) bool {
 	if errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) {

@@ -1,10 +1,12 @@
 // Package e2e tests the real binary from outside: it builds cmd/backbone once per
-// run, starts it as a process of its own on a real PostgreSQL, and talks to it over
-// HTTP and on the command line as a customer does.
+// run, starts it as a separate process on a real PostgreSQL, and uses it over HTTP and
+// on the command line as a customer does.
 //
-// The demonstration's books are set up once. Every test that needs a server of its
-// own, because it kills it or tampers with its data, starts on a copy of that data
-// folder; the others share one server and keep to different legal entities. Drills (TestDrill...)
-// kill processes or wait for real leases; `make drill` runs them. TestReport measures idle
-// servers; `make bench` runs it.
+// The demonstration's books are set up once. A test that kills its server or changes
+// data behind it starts one on a copy of that data folder (startOn, copyOfBooks); the
+// other tests share one server (sharedDev) and use different legal entities. install makes
+// an installation for `backbone serve`, without the demonstration. Drills (TestDrill...)
+// kill processes or wait for real leases; `make drill` runs them. The fleet of the files
+// fleet_* is three nodes under load, for TestDrillFleet.... TestReport measures idle servers;
+// `make bench` runs it.
 package e2e

@@ -19,7 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What the README shows in place of the address, the data folder and the binary of a test.
+// Placeholders of the README for the address, the data folder and the binary of a test.
 const (
 	readmeServer = "http://127.0.0.1:8080"
 	readmeData   = "dev-data"
@@ -29,8 +29,7 @@ const (
 // docsIndex links every page in the order in which their commands run.
 const docsIndex = "docs/README.md"
 
-// otherRepository is the page whose commands belong into a repository of the reader's
-// own.
+// otherRepository is the page whose commands run in another repository.
 const otherRepository = "docs/write-a-module.md"
 
 // queryRole is the role that runs the queries of a page; backbone_app runs the others.
@@ -111,7 +110,7 @@ func TestDocumentLinks(t *testing.T) {
 	}
 }
 
-// TestDocuments runs every shell and SQL block of the README and of the pages, as it stands
+// TestDocuments runs every shell and SQL block of the README and of the pages, unchanged
 // and in the order of the index, in a folder that looks like a checkout after make run.
 func TestDocuments(t *testing.T) {
 	t.Parallel()
@@ -174,8 +173,8 @@ func TestDocuments(t *testing.T) {
 	requireBooksAgree(t, d, "DEMF")
 }
 
-// endless puts a command into the folder that is ended as by Ctrl-C after a moment if its
-// arguments match: the reader of a feed ends it.
+// endless puts a command into the folder that is interrupted after a moment if its arguments
+// match, since the reader of a feed ends it with Ctrl-C.
 func endless(t *testing.T, folder, name, command, arguments string) {
 	t.Helper()
 	script := fmt.Sprintf("#!/bin/sh\ncase \"$*\" in %s) timeout -s INT --preserve-status 2 '%s' \"$@\" || test $? -eq 130; exit ;; esac\nexec '%s' \"$@\"\n",
@@ -183,14 +182,14 @@ func endless(t *testing.T, folder, name, command, arguments string) {
 	require.NoError(t, os.WriteFile(filepath.Join(folder, name), []byte(script), 0o700)) //nolint:gosec // it is a program
 }
 
-// requireReadmeOutput compares the output that the README shows with what was printed,
-// without what differs from run to run: ids, numbers given in a race, times, ports,
-// folders, the width of columns, and the set-up, which copied books leave out.
+// requireReadmeOutput compares the output in the README with the printed one, without parts
+// that differ between runs: ids, numbers given in a race, times, ports, folders, the width of
+// columns, and the set-up, which copied books do not have.
 func requireReadmeOutput(t *testing.T, d *dev, printed string) {
 	t.Helper()
-	_, shown, found := strings.Cut(document(t, "README.md"), "<!-- output: make run -->\n```\n")
+	_, want, found := strings.Cut(document(t, "README.md"), "<!-- output: make run -->\n```\n")
 	require.True(t, found, "the README marks the output of make run")
-	shown, _, _ = strings.Cut(shown, "```")
+	want, _, _ = strings.Cut(want, "```")
 	printed = strings.NewReplacer(d.HTTP, readmeServer, d.dataDir, readmeData, program(t), readmeBinary).Replace(printed)
 	for _, r := range []struct{ pattern, replacement string }{
 		{`[0-7][0-9A-HJKMNP-TV-Z]{25}`, "ULID"}, {`bbk_\S+`, "TOKEN"}, {`V-\d{6}`, "V-N"}, {`sequence \d+`, "sequence N"},
@@ -198,7 +197,7 @@ func requireReadmeOutput(t *testing.T, d *dev, printed string) {
 		{`(?s)Setting up .*?\n(Ready: )`, "$1"}, {` +`, " "},
 	} {
 		pattern := regexp.MustCompile(r.pattern)
-		shown, printed = pattern.ReplaceAllString(shown, r.replacement), pattern.ReplaceAllString(printed, r.replacement)
+		want, printed = pattern.ReplaceAllString(want, r.replacement), pattern.ReplaceAllString(printed, r.replacement)
 	}
-	require.Equal(t, shown, printed)
+	require.Equal(t, want, printed)
 }

@@ -12,8 +12,7 @@ import (
 	"github.com/erpbackbone/backbone/test/testkit"
 )
 
-// TestDrillServerKilledUnderLoad kills backbone, and the whole PostgreSQL under it, in
-// the middle of everything.
+// TestDrillServerKilledUnderLoad kills backbone, and the whole PostgreSQL under it, under load.
 func TestDrillServerKilledUnderLoad(t *testing.T) {
 	dir := copyOfBooks(t)
 	d := startOn(t, dir, recoveryStart)
@@ -39,8 +38,8 @@ func TestDrillServerKilledUnderLoad(t *testing.T) {
 	require.Zero(t, code)
 }
 
-// TestDrillFirstStartKilled kills the set-up of the books half way, twice; the next
-// start finishes it, and the books are what they would have been.
+// TestDrillFirstStartKilled kills the set-up of the books twice; the next start completes it,
+// with the same books.
 func TestDrillFirstStartKilled(t *testing.T) {
 	needPostgres(t)
 	s, err := seed()
@@ -73,7 +72,7 @@ func TestDrillFirstStartKilled(t *testing.T) {
 	require.Zero(t, command(t, nil, "verify", "--data-dir", dir).code)
 }
 
-// TestDrillFirstStartInterrupted is Ctrl-C while the books are set up.
+// TestDrillFirstStartInterrupted interrupts the set-up of the books as Ctrl-C does.
 func TestDrillFirstStartInterrupted(t *testing.T) {
 	needPostgres(t)
 	dir, err := os.MkdirTemp(scratch, "interrupted-")

@@ -23,20 +23,19 @@ import (
 )
 
 const (
-	killedErasures = 20 // of persons whom only the log knows
-	copiedErasures = 8  // of persons of whom a read model holds copies
+	killedErasures = 20 // of persons with events only
+	copiedErasures = 8  // of persons with copies in a read model
 	farthestStep   = 30 // between two kills, of some 200 steps of all erasures
 
-	// erasuresGoOn is how long they may take to the next kill: after one, PostgreSQL
-	// recovers, and a step that has failed rests for up to a minute.
+	// erasuresGoOn is how long erasures may take to the step of the next kill: after a kill
+	// PostgreSQL recovers, and a failed step is retried within a minute.
 	erasuresGoOn = 5 * time.Minute
 )
 
-// TestDrillErasuresKilled kills backbone, and PostgreSQL under it, at random moments while
-// erasures are under way, and again while it starts, and all the time versions and
-// snapshots of the read model with copies are made, shown, retained and dropped. Each
-// ends, once: one receipt, one certificate, one announcement per legal entity, and not a
-// sealed copy in any version.
+// TestDrillErasuresKilled kills backbone, and PostgreSQL under it, at random moments of
+// erasures and of starts, while operators build, switch, retain and drop versions and
+// snapshots of the read model with copies. Each erasure completes once: with one receipt, one
+// certificate, one announcement per legal entity, and no sealed copy in any version.
 func TestDrillErasuresKilled(t *testing.T) {
 	t.Parallel()
 	dir := copyOfBooks(t)
@@ -66,12 +65,12 @@ func TestDrillErasuresKilled(t *testing.T) {
 		subject := fmt.Sprintf("contact:K-3%02d", i)
 		ids[subject] = s.officer.requestErasure(t, subject).ID
 	}
-	others := s.module.record(t, person(s.here, "E-400", object{"name": "Bea Norris"}))[0]
+	untouched := s.module.record(t, person(s.here, "E-400", object{"name": "Bea Norris"}))[0]
 
-	// The journal of steps tells how far all of them are.
+	// The recorded steps measure the progress of all erasures.
 	progress := func() (steps, completed int) {
 		t.Helper()
-		testkit.EventuallyNoError(t, erasuresGoOn, func() error { // a killed PostgreSQL comes back
+		testkit.EventuallyNoError(t, erasuresGoOn, func() error { // a killed PostgreSQL restarts
 			connection, err := pgx.Connect(t.Context(), superuser(t, dir))
 			if err != nil {
 				return err
@@ -82,7 +81,7 @@ func TestDrillErasuresKilled(t *testing.T) {
 		return steps, completed
 	}
 	o := newOperators(t, restarting(dir))
-	o.transient = true // until an erasure has come to them, shown rows are sealed that a new version redacts
+	o.transient = true // before an erasure reaches it, the active version has sealed values that a new version redacts
 	const copies = "ap.vendors"
 	o.repeat(func(n int) error {
 		if n%2 == 0 {
@@ -92,7 +91,7 @@ func TestDrillErasuresKilled(t *testing.T) {
 	})
 	o.repeat(func(int) error { return o.rebuildPart(copies, s.here) })
 	kinds := []string{"as a whole: begun", "a legal entity: begun", "snapshot"}
-	o.reach(t, kinds...) // before the erasures too: between kills there may be no time for all of it
+	o.reach(t, kinds...) // before the erasures too: the time between kills may be too short for all of them
 	for _, id := range ids {
 		s.approver.approveErasure(t, id)
 	}
@@ -107,12 +106,12 @@ func TestDrillErasuresKilled(t *testing.T) {
 		})
 		kills++
 		pid, err := postmaster(dir)
-		if kills%3 != 0 || err != nil || syscall.Kill(pid, syscall.SIGKILL) != nil { // a start may just exchange it
+		if kills%3 != 0 || err != nil || syscall.Kill(pid, syscall.SIGKILL) != nil { // a start may be replacing it
 			require.NoError(t, running.signal(syscall.SIGKILL))
 		}
 		_, err = running.wait(endTime)
 		require.NoError(t, err)
-		running, err = launch(program(t), dir, nil, "dev", "--data-dir", dir, "--http", "127.0.0.1:0") // killed again before it is ready, maybe
+		running, err = launch(program(t), dir, nil, "dev", "--data-dir", dir, "--http", "127.0.0.1:0") // the next kill may come before it is ready
 		require.NoError(t, err)
 		t.Cleanup(func() { require.NoError(t, running.end()) })
 	}
@@ -151,7 +150,7 @@ func TestDrillErasuresKilled(t *testing.T) {
 		require.Equal(t, want, []any{c.Outcome, c.Counts.Events, c.Counts.Versions}, c.Subject)
 		named[c.Receipt.Number] = true
 	}
-	require.Len(t, named, len(ids), "each has a receipt of its own")
+	require.Len(t, named, len(ids), "receipts are distinct")
 	for _, entity := range []string{s.here, s.there} {
 		announced, err := s.auditor.events(url.Values{"stream_type": {"type"}, "stream_id": {"pii.subject.erased"}, "legal_entity": {entity}})
 		require.NoError(t, err)
@@ -166,13 +165,13 @@ func TestDrillErasuresKilled(t *testing.T) {
 			about[data.Subject]++
 		}
 		require.Len(t, about, len(ids))
-		require.Len(t, announced, len(ids), "each once")
+		require.Len(t, announced, len(ids), "one announcement each")
 	}
 	for _, id := range events {
 		data := s.module.data(t, s.here, id)
 		require.Equal(t, []any{redactedValue, redactedValue}, []any{data["name"], data["email"]})
 	}
-	require.Equal(t, "Bea Norris", s.module.data(t, s.here, others)["name"])
+	require.Equal(t, "Bea Norris", s.module.data(t, s.here, untouched)["name"])
 	requireNoCopies(t, dir)
 	clerk = d.as(t, "ap_clerk")
 	var vendors struct {
@@ -195,7 +194,8 @@ func TestDrillErasuresKilled(t *testing.T) {
 	require.Zero(t, verdict.code, verdict)
 }
 
-// restarting asks the server of a data folder, wherever it is just now, until it answers.
+// restarting sends requests to the server of a data folder, at whichever address it has after
+// a restart, until it answers.
 func restarting(dir string) func(ctx context.Context, method, path, body string) (answer, error) {
 	return func(ctx context.Context, method, path, body string) (answer, error) {
 		pause := time.NewTicker(50 * time.Millisecond)
@@ -219,9 +219,8 @@ func restarting(dir string) func(ctx context.Context, method, path, body string)
 	}
 }
 
-// requireNoCopies looks through everything but the log itself and its indexes, in which sealed
-// values and identifiers stay, for what is of the erased persons of whom there were
-// copies.
+// requireNoCopies searches all tables but the log and its indexes, which keep sealed values and
+// identifiers, for the erased persons with copies.
 func requireNoCopies(t *testing.T, dir string) {
 	t.Helper()
 	connection, err := pgx.Connect(t.Context(), superuser(t, dir))
@@ -234,10 +233,10 @@ func requireNoCopies(t *testing.T, dir string) {
 	require.NoError(t, err)
 	kept := 0
 	for _, table := range tables {
-		var copies, others int
-		require.NoError(t, connection.QueryRow(t.Context(), `SELECT count(*) FILTER (WHERE r::text ~ 'contact:K-3|Olaf|olaf'), count(*) FILTER (WHERE r::text LIKE '%contact:K-400%') FROM `+table+` r`).Scan(&copies, &others))
+		var copies, foreign int
+		require.NoError(t, connection.QueryRow(t.Context(), `SELECT count(*) FILTER (WHERE r::text ~ 'contact:K-3|Olaf|olaf'), count(*) FILTER (WHERE r::text LIKE '%contact:K-400%') FROM `+table+` r`).Scan(&copies, &foreign))
 		require.Zero(t, copies, table)
-		kept += others
+		kept += foreign
 	}
-	require.Positive(t, kept, "others' copies are where they were")
+	require.Positive(t, kept, "copies of other persons are kept")
 }

@@ -23,14 +23,14 @@ import (
 )
 
 const (
-	settleTime     = 5 * time.Minute // nothing hangs
+	settleTime     = 5 * time.Minute // ends hangs only
 	quietEvents    = 3000
 	betweenFaults  = 300 // acknowledged events
 	repeatsAllowed = 0.001
 )
 
-// prepare makes what the writers and subscribers need.
-func prepare(t *testing.T, f *fleet) {
+// prepareFleet makes the event type and the legal entities of writers and subscribers.
+func prepareFleet(t *testing.T, f *fleet) {
 	t.Helper()
 	registerMachines(t, &dev{devFile: devFile{HTTP: f.nodes[0].server(), Tokens: f.tokens}})
 	for _, code := range fleetEntities[1:] {
@@ -38,18 +38,18 @@ func prepare(t *testing.T, f *fleet) {
 	}
 }
 
-// operated lists what operators do to read models under load, each at least once.
-var operated = []string{
+// operations are what operators do to read models under load, each at least once.
+var operations = []string{
 	"an entity", "snapshot", "from a snapshot: begun", "from a snapshot: compared", "from a snapshot: switch", "from a snapshot: rollback", "from a snapshot: drop",
 	"a legal entity: begun", "a legal entity: compared", "a legal entity: switch", "a legal entity: rollback", "a legal entity: drop",
-	"a definition: changed", "a definition: shown", "a definition: rolled back",
+	"a definition: changed", "a definition: switch", "a definition: rolled back",
 }
 
-// TestDrillFleetUndisturbed is the load of TestDrillFleetUnderFaults without any fault, with all
-// that operators do: no reader sees an event twice.
+// TestDrillFleetUndisturbed runs the load and the operators of TestDrillFleetUnderFaults
+// without faults: no reader gets an event twice.
 func TestDrillFleetUndisturbed(t *testing.T) {
 	f := newFleet(t, false)
-	prepare(t, f)
+	prepareFleet(t, f)
 	r := subscribe(t, f, false)
 	w := startWriters(t, f, r)
 	o := operate(t, f)
@@ -61,19 +61,19 @@ func TestDrillFleetUndisturbed(t *testing.T) {
 	f.requireComplete(t, w, r)
 }
 
-// TestDrillFleetUnderFaults takes everything away from three nodes that can be taken away,
-// one thing after another, while writers write, subscribers read, and operators rebuild
-// read models as a whole and in part.
+// TestDrillFleetUnderFaults injects one fault after another into three nodes and their
+// database, while writers append, subscribers read, and operators rebuild read models as a
+// whole and in part. No acknowledged event is lost, and each reader gets every event in order.
 func TestDrillFleetUnderFaults(t *testing.T) {
 	f := newFleet(t, true)
-	prepare(t, f)
+	prepareFleet(t, f)
 	r := subscribe(t, f, true)
 	w := startWriters(t, f, r)
 	o := operate(t, f)
 	seed := rand.Uint64()
 	random := rand.New(rand.NewPCG(seed, 0))
 	t.Logf("seed %d", seed)
-	some := func() string { return fleetEntities[random.IntN(len(fleetEntities))] }
+	anyEntity := func() string { return fleetEntities[random.IntN(len(fleetEntities))] }
 	killNode := func() { f.restartNode(t, f.nodes[random.IntN(len(f.nodes))]) }
 	killBackends := func() {
 		var ended int
@@ -83,19 +83,19 @@ func TestDrillFleetUnderFaults(t *testing.T) {
 	}
 	faults := []struct {
 		name   string
-		happen func()
+		inject func()
 	}{
 		{"a node is killed", killNode},
 		{"sessions end", killBackends},
-		{"the last node hears nothing", func() { f.blackhole.swallow(); f.requireFeedWithoutNotifications(t, f.nodes[2]) }},
-		{"a node is lost and comes back", func() { f.takeOverFanout(t, w, f.nodes[random.IntN(2)]) }},
-		{"a session locks a head", func() { f.lockHead(t, w, some()) }},
+		{"the last node gets no notifications", func() { f.blackhole.swallow(); f.requireFeedWithoutNotifications(t, f.nodes[2]) }},
+		{"a node is lost and started again", func() { f.takeOverFanout(t, w, f.nodes[random.IntN(2)]) }},
+		{"a session locks a head", func() { f.lockHead(t, w, anyEntity()) }},
 		{"PostgreSQL is killed", func() { f.killDatabase(t) }},
-		{"a session locks a checkpoint", func() { f.lockCheckpoint(t, w, "ap.vendors", some()) }},
+		{"a session locks a checkpoint", func() { f.lockCheckpoint(t, w, "ap.vendors", anyEntity()) }},
 		{"a node sleeps past its leases", func() { f.pauseNode(t, w, f.nodes[random.IntN(2)]) }},
-		{"the last node hears again", f.blackhole.forward},
+		{"the last node gets notifications again", f.blackhole.forward},
 		{"sessions end again", killBackends},
-		{"a session locks a cursor", func() { f.lockCursor(t, w, some()) }},
+		{"a session locks a cursor", func() { f.lockCursor(t, w, anyEntity()) }},
 		{"two nodes are killed", func() { killNode(); killNode() }},
 		{"sessions end once more", killBackends},
 	}
@@ -105,16 +105,16 @@ func TestDrillFleetUnderFaults(t *testing.T) {
 			r.subscribeAtFeedCursor(t)
 		}
 		began := time.Now()
-		fault.happen()
+		fault.inject()
 		t.Logf("after %d events %s (%s)", w.acknowledged.Load(), fault.name, time.Since(began).Round(time.Millisecond))
 	}
 	w.await(t, betweenFaults)
 	f.requireFanoutShares(t, len(f.nodes))
 	w.finish(t)
-	o.stop(t, operated...)
+	o.stop(t, operations...)
 	f.requireComplete(t, w, r)
 
-	// Who answers everything sees again what was on its way when something broke.
+	// A fault repeats at most the deliveries in flight of a subscriber that answers all of them.
 	bounds := map[*deliveryLog]int{r.group: groupConsumers * pollLimit, r.ordered: pollLimit, r.clumsy: clumsyConsumers * pollLimit, r.hook: webhookWorkers}
 	for _, b := range r.late {
 		bounds[b] = pollLimit
@@ -124,7 +124,8 @@ func TestDrillFleetUnderFaults(t *testing.T) {
 	}
 }
 
-// requireFeedWithoutNotifications shows that a feed of a node goes on while no signal reaches the node.
+// requireFeedWithoutNotifications requires that a feed continues at a node that gets no
+// notifications.
 func (f *fleet) requireFeedWithoutNotifications(t *testing.T, n *node) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), settleTime)
@@ -147,7 +148,7 @@ func (f *fleet) requireFeedWithoutNotifications(t *testing.T, n *node) {
 	require.Equal(t, betweenFaults, events, lines.Err())
 }
 
-// pauseNode stops a node until others have its work, and lets it go on.
+// pauseNode stops a node until other nodes hold its leases, and continues it.
 func (f *fleet) pauseNode(t *testing.T, w *writers, n *node) {
 	t.Helper()
 	count := func(what string) (leases int) {
@@ -160,7 +161,7 @@ func (f *fleet) pauseNode(t *testing.T, w *writers, n *node) {
 	awake := f.broken.start(n.id + " sleeps")
 	require.NoError(t, n.process.signal(syscall.SIGSTOP))
 	t.Cleanup(func() { _ = n.process.signal(syscall.SIGCONT) })
-	testkit.Eventually(t, settleTime, func() bool { return count(its) == 0 && count("NOT "+its) > 0 }, "leases of ", n.id, " go to others")
+	testkit.Eventually(t, settleTime, func() bool { return count(its) == 0 && count("NOT "+its) > 0 }, "leases of ", n.id, " are taken over")
 	w.await(t, betweenFaults)
 	require.NoError(t, n.process.signal(syscall.SIGCONT))
 	awake()
@@ -170,7 +171,7 @@ func (f *fleet) pauseNode(t *testing.T, w *writers, n *node) {
 // requireComplete waits until every reader has received everything, and checks what it received.
 func (f *fleet) requireComplete(t *testing.T, w *writers, r *readers) {
 	t.Helper()
-	// Each acknowledged event is there, once, without a gap, and there is no other.
+	// The log has each acknowledged event once, without gaps, and no other event.
 	log, total := map[string][]placedEvent{}, 0
 	machines := map[string]bool{}
 	every := map[string]bool{}
@@ -184,7 +185,7 @@ func (f *fleet) requireComplete(t *testing.T, w *writers, r *readers) {
 			every[e.ID] = true
 			if e.Type == machineType {
 				machines[e.ID] = true
-				require.Equal(t, entity, w.events[e.ID], "no writer was told of %s", e.ID)
+				require.Equal(t, entity, w.events[e.ID], "no writer got an acknowledgement of %s", e.ID)
 			}
 			if entity == fleetStreamEntity && e.Stream.ID == fleetStream {
 				stream++
@@ -201,7 +202,7 @@ func (f *fleet) requireComplete(t *testing.T, w *writers, r *readers) {
 	verdict := command(t, nil, "verify", "--dsn", f.app)
 	require.Zero(t, verdict.code, verdict)
 
-	// Each subscriber has each event, in its order.
+	// Each subscriber has each event, in the order that it was promised.
 	type subscriber struct {
 		*deliveryLog
 		want int
@@ -228,9 +229,9 @@ func (f *fleet) requireComplete(t *testing.T, w *writers, r *readers) {
 			require.True(t, maps.Equal(of, s.seen), s.name)
 		}
 		if s.once {
-			require.Zero(t, s.repeats, "%s: a feed goes on behind its cursor", s.name)
+			require.Zero(t, s.repeats, "%s: a feed continues after its cursor", s.name)
 		}
-		require.Zero(t, s.first, "%s: what comes again says so", s.name)
+		require.Zero(t, s.first, "%s: a repeat is counted as another attempt", s.name)
 		s.mutex.Unlock()
 	}
 	r.stop(t)
@@ -238,7 +239,7 @@ func (f *fleet) requireComplete(t *testing.T, w *writers, r *readers) {
 	for _, s := range subscribers {
 		delivered, suffered = delivered+s.want, suffered+s.requireExplained(t, f.broken.all())
 	}
-	require.Less(t, float64(suffered), repeatsAllowed*float64(delivered), "%d came again among %d", suffered, delivered)
+	require.Less(t, float64(suffered), repeatsAllowed*float64(delivered), "%d repeats among %d deliveries", suffered, delivered)
 
 	// The broker has each event once, in the order of its legal entity.
 	published := map[string]bool{}
@@ -255,8 +256,8 @@ func (f *fleet) requireComplete(t *testing.T, w *writers, r *readers) {
 	f.requireReadModels(t, log)
 }
 
-// requireReadModels compares what the projections kept through everything with what they
-// make of the whole log from its beginning.
+// requireReadModels compares the rows after all faults with those of projections that were
+// reset and have read the whole log.
 func (f *fleet) requireReadModels(t *testing.T, log map[string][]placedEvent) {
 	t.Helper()
 	f.removeLeftovers(t)
@@ -268,10 +269,9 @@ func (f *fleet) requireReadModels(t *testing.T, log map[string][]placedEvent) {
 	f.requireCustomProjection(t, log)
 	var projections string
 	f.query(t, `SELECT string_agg(DISTINCT projection, ' ') FROM backbone.projection_checkpoints`, &projections)
-	env := []string{"BACKBONE_SERVER=" + f.nodes[1].server(), "BACKBONE_TOKEN=" + f.tokens["admin"]}
+	admin := f.client(f.nodes[1], "admin")
 	for name := range strings.FieldsSeq(projections) {
-		r := command(t, env, "projections", "reset", path.Base(name)) // its tenant knows it without the tenant's name
-		require.Zero(t, r.code, r)
+		admin.succeed(t, "projections", "reset", path.Base(name)) // the API names it without the tenant
 	}
 	testkit.Eventually(t, settleTime, func() bool { return f.unreadEvents(t) == 0 }, "projections at the heads again")
 	rebuilt := f.readModels(t)
@@ -281,11 +281,11 @@ func (f *fleet) requireReadModels(t *testing.T, log map[string][]placedEvent) {
 		require.Equal(t, kept[table], rebuilt[table], table)
 		rows += len(kept[table])
 	}
-	t.Logf("%d rows of %d tables are what a fresh fold makes", rows, len(kept))
+	t.Logf("%d rows of %d tables equal those of a rebuild", rows, len(kept))
 	requireBooksAgree(t, &dev{devFile: devFile{HTTP: f.nodes[0].server(), Tokens: f.tokens}}, "USMF")
 }
 
-// unreadEvents is how many events projections have not taken, over all legal entities.
+// unreadEvents counts the events that projections have not read, over all legal entities.
 func (f *fleet) unreadEvents(t *testing.T) (events int) {
 	t.Helper()
 	f.query(t, `SELECT coalesce(sum(h.head - coalesce(c.sequence, 0)), 0)

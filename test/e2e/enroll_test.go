@@ -22,7 +22,7 @@ func TestDrillAccessRenewal(t *testing.T) {
 	enroll := func(more ...string) result {
 		return command(t, env, append([]string{"enroll", "--tenant", "acme"}, more...)...)
 	}
-	first := enroll("--person", "s-shop", "--role", "module", "--legal-entity", "FRMF", "--service")
+	first := enroll("--person", "s-machines", "--role", "module", "--legal-entity", "FRMF", "--service")
 	require.Zero(t, first.code, first)
 	_, server := startServe(t, app, env...)
 	status := func(token string) int {
@@ -38,15 +38,15 @@ func TestDrillAccessRenewal(t *testing.T) {
 		require.Contains(t, r.stderr, code)
 		require.Empty(t, r.stdout)
 	}
-	refused(enroll("--person", "s-shop", "--role", "module", "--service"), "principal.duplicate")
+	refused(enroll("--person", "s-machines", "--role", "module", "--service"), "principal.duplicate")
 	refused(enroll("--person", "unknown", "--renew"), "principal.not_found")
 	refused(enroll("--person", "p-new"), "cli.role_missing")
-	refused(enroll("--person", "s-shop", "--renew", "--legal-entity", "DEMF"), "cli.role_missing")
-	refused(enroll("--person", "s-shop", "--renew", "--all-legal-entities"), "cli.role_missing")
+	refused(enroll("--person", "s-machines", "--renew", "--legal-entity", "DEMF"), "cli.role_missing")
+	refused(enroll("--person", "s-machines", "--renew", "--all-legal-entities"), "cli.role_missing")
 	refused(enroll("--person", "p-0001", "--renew", "--service"), "principal.kind_differs")
-	refused(enroll("--person", "s-shop", "--renew", "--role", "module", "--legal-entity", "DEMF", "--all-legal-entities"), "all-legal-entities")
+	refused(enroll("--person", "s-machines", "--renew", "--role", "module", "--legal-entity", "DEMF", "--all-legal-entities"), "all-legal-entities")
 
-	lost := enroll("--person", "s-shop", "--renew")
+	lost := enroll("--person", "s-machines", "--renew")
 	require.Zero(t, lost.code, lost)
 	require.Contains(t, lost.stderr, "again")
 	testkit.Eventually(t, endTime, func() bool { return status(first.stdout) == 401 }, "the token before is good no longer")
@@ -57,7 +57,7 @@ func TestDrillAccessRenewal(t *testing.T) {
 	defer func() { _ = connection.Close(t.Context()) }()
 	rights := func() (roles, entities []string, kind string, logins int) {
 		require.NoError(t, connection.QueryRow(t.Context(),
-			`SELECT roles, legal_entities, actor_type, count(*) OVER () FROM backbone.principals WHERE person_id = 's-shop'`).Scan(&roles, &entities, &kind, &logins))
+			`SELECT roles, legal_entities, actor_type, count(*) OVER () FROM backbone.principals WHERE person_id = 's-machines'`).Scan(&roles, &entities, &kind, &logins))
 		return roles, entities, kind, logins
 	}
 	roles, entities, kind, logins := rights()
@@ -66,23 +66,23 @@ func TestDrillAccessRenewal(t *testing.T) {
 	require.Equal(t, "system", kind)
 	require.Equal(t, 1, logins)
 
-	wider := enroll("--person", "s-shop", "--renew", "--role", "module", "--role", "importer")
+	wider := enroll("--person", "s-machines", "--renew", "--role", "module", "--role", "importer")
 	require.Zero(t, wider.code, wider)
 	roles, entities, kind, _ = rights()
 	require.Equal(t, []string{"module", "importer"}, roles)
-	require.Equal(t, []string{"FRMF"}, entities, "rights grow only when the command says so")
-	require.Equal(t, "system", kind, "a renewal that does not say leaves it")
-	named := enroll("--person", "s-shop", "--renew", "--service", "--role", "module", "--legal-entity", "DEMF")
+	require.Equal(t, []string{"FRMF"}, entities, "a renewal without roles adds no rights")
+	require.Equal(t, "system", kind, "a renewal without --service keeps it")
+	named := enroll("--person", "s-machines", "--renew", "--service", "--role", "module", "--legal-entity", "DEMF")
 	require.Zero(t, named.code, named)
 	_, entities, _, _ = rights()
 	require.Equal(t, []string{"DEMF"}, entities)
 	lost = named
 
-	_, err = connection.Exec(t.Context(), `UPDATE backbone.principals SET expires_at = now() - interval '1 hour' WHERE person_id IN ('s-shop', 'p-0001')`)
+	_, err = connection.Exec(t.Context(), `UPDATE backbone.principals SET expires_at = now() - interval '1 hour' WHERE person_id IN ('s-machines', 'p-0001')`)
 	require.NoError(t, err)
 	testkit.Eventually(t, endTime, func() bool { return status(lost.stdout) == 401 })
-	refused(enroll("--person", "s-shop", "--role", "auditor"), "principal.kind_differs")
-	again := enroll("--person", "s-shop", "--role", "auditor", "--service")
+	refused(enroll("--person", "s-machines", "--role", "auditor"), "principal.kind_differs")
+	again := enroll("--person", "s-machines", "--role", "auditor", "--service")
 	require.Zero(t, again.code, again)
 	require.Equal(t, 200, status(again.stdout))
 	require.Equal(t, 401, status(lost.stdout))
@@ -90,7 +90,7 @@ func TestDrillAccessRenewal(t *testing.T) {
 	require.Equal(t, []string{"auditor"}, roles, "as they are given now")
 	require.Equal(t, []string{"DEMF"}, entities, "as they were")
 	require.Equal(t, 1, logins)
-	everywhere := enroll("--person", "s-shop", "--renew", "--role", "auditor", "--all-legal-entities")
+	everywhere := enroll("--person", "s-machines", "--renew", "--role", "auditor", "--all-legal-entities")
 	require.Zero(t, everywhere.code, everywhere)
 	_, entities, _, _ = rights()
 	require.Empty(t, entities)

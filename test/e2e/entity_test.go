@@ -56,7 +56,7 @@ func TestEntityConsistencyLevels(t *testing.T) {
 	measure("2026-03-05", 2)
 	e = read("")
 	require.Equal(t, []any{"strong", 152}, []any{e.Consistency, e.Count})
-	// What others do with their types may make a snapshot useless in between.
+	// Other tests that change their event types may invalidate a snapshot in between.
 	require.Eventually(t, func() bool {
 		strong, eventual, verified := read(""), read("&consistency=eventual"), read("&consistency=verified")
 		return strong.Folded <= 2 && eventual.Consistency == "eventual" && eventual.Folded == 0 && eventual.Count <= 152 && verified.Consistency == "verified"
@@ -69,7 +69,7 @@ func TestEntityConsistencyLevels(t *testing.T) {
 	e = read("&known_at=seq:" + e.Version + "&as_of=2026-02-28")
 	require.Equal(t, `{"gauge":1.50,"n":153}`, string(e.State))
 
-	environment := []string{"BACKBONE_SERVER=" + d.HTTP, "BACKBONE_TOKEN=" + d.Tokens["auditor"], "BACKBONE_LEGAL_ENTITY=" + entity}
+	environment := append(d.as(t, "auditor").environment(), "BACKBONE_LEGAL_ENTITY="+entity)
 	r := command(t, environment, "entity", "roll", "R/1", "--as-of", "2026-03-04")
 	require.Zero(t, r.code, r)
 	require.Regexp(t, `(?s)entity +roll R/1 of ENTX\nversion +153, as of sequence 153\nconsistency +strong\nas of +2026-03-04\nevents +151, .*"n": 153`, r.stdout)

@@ -31,7 +31,7 @@ type personFixture struct {
 	officer, approver client
 	here, there       string // legal entities
 	events, elsewhere []string
-	others            string // event about another person
+	otherEvent        string // about another person
 	subject, person   string
 }
 
@@ -54,8 +54,8 @@ func newPersonFixture(t *testing.T, d *dev, id, here, there string) *personFixtu
 	return s
 }
 
-// TestErasure has a server of its own: erasures that name no legal entity are told to
-// all of them.
+// TestErasure uses a separate server: an erasure without legal entities is announced in all
+// of them.
 func TestErasure(t *testing.T) {
 	t.Parallel()
 	d := startOn(t, copyOfBooks(t), recoveryStart)
@@ -63,12 +63,12 @@ func TestErasure(t *testing.T) {
 	t.Run("vendor", func(t *testing.T) { eraseVendor(t, d) })
 }
 
-// erasePerson is the way of an erasure from the request to the certificate.
+// erasePerson follows an erasure from the request to the certificate.
 func erasePerson(t *testing.T, d *dev) {
 	t.Helper()
 	s := newPersonFixture(t, d, "E-100", "USMF", "DEMF")
 	s.events, s.elsewhere = s.hire(t, s.here, 22), s.hire(t, s.there, 3)
-	s.others = s.module.record(t, person(s.here, "E-101", object{"name": "Bea Norris", "relatives": []object{{"person_id": s.person, "name": "Ada Mosley"}}}))[0]
+	s.otherEvent = s.module.record(t, person(s.here, "E-101", object{"name": "Bea Norris", "relatives": []object{{"person_id": s.person, "name": "Ada Mosley"}}}))[0]
 	clear := s.module.data(t, s.here, s.events[0])
 	require.Equal(t, "Ada Mosley", clear["name"])
 	for _, member := range []string{"name", "email"} {
@@ -78,7 +78,7 @@ func erasePerson(t *testing.T, d *dev) {
 	head, err := s.auditor.head(s.here)
 	require.NoError(t, err)
 
-	// Who may ask, and what is asked for.
+	// Only the role compliance may request an erasure, with valid members.
 	body := erasureBody(s.subject, "Letter of 12 March.")
 	for _, persona := range personas {
 		if persona != "compliance" {
@@ -104,7 +104,7 @@ func erasePerson(t *testing.T, d *dev) {
 	}
 	today := func() time.Time { return time.Now().UTC().Truncate(24 * time.Hour) }
 	asked := today()
-	a := must(s.officer.do("POST", "/api/erasure-requests", body, "Idempotency-Key", "story-1"))
+	a := must(s.officer.do("POST", "/api/erasure-requests", body, "Idempotency-Key", "erasure-1"))
 	require.Equal(t, http.StatusCreated, a.status, a)
 	var r erasureRequest
 	require.NoError(t, a.decode(&r))
@@ -128,19 +128,19 @@ func erasePerson(t *testing.T, d *dev) {
 	}
 	require.Equal(t, map[string]int64{s.here: 22, s.there: 3}, counted, "the relative of another person is another subject")
 
-	// Asked again.
-	a = must(s.officer.do("POST", "/api/erasure-requests", body, "Idempotency-Key", "story-1"))
+	// A repeated request, and a second one for the same subject.
+	a = must(s.officer.do("POST", "/api/erasure-requests", body, "Idempotency-Key", "erasure-1"))
 	var again erasureRequest
 	require.NoError(t, a.decode(&again))
 	require.Less(t, a.status, 300, a)
 	require.Equal(t, r.ID, again.ID)
 	expect(t, http.StatusConflict, "erasure.duplicate", must(s.officer.do("POST", "/api/erasure-requests", body)))
-	expect(t, http.StatusConflict, "idempotency.mismatch", must(s.officer.do("POST", "/api/erasure-requests", erasureBody("employee:E-101", "Other."), "Idempotency-Key", "story-1")))
+	expect(t, http.StatusConflict, "idempotency.mismatch", must(s.officer.do("POST", "/api/erasure-requests", erasureBody("employee:E-101", "Other."), "Idempotency-Key", "erasure-1")))
 	listed := requests(t, s.auditor, "previewed")
 	require.Len(t, listed, 1)
 	daysLeft(listed[0])
 
-	// Two persons.
+	// Another person approves.
 	path := "/api/erasure-requests/" + r.ID
 	expect(t, http.StatusForbidden, "erasure.same_person", must(s.officer.do("POST", path+"/approve", "")))
 	expect(t, http.StatusForbidden, "erasure.same_person", must(s.officer.do("POST", path+"/reject", `{"reason":"No."}`)))
@@ -159,7 +159,7 @@ func erasePerson(t *testing.T, d *dev) {
 	}
 	require.Equal(t, r.Status, s.approver.approveErasure(t, r.ID).Status, "approving again changes nothing")
 
-	// What is left: the events, without the values.
+	// The events are kept, without the values.
 	for entity, ids := range map[string][]string{s.here: s.events, s.there: s.elsewhere} {
 		for _, id := range ids {
 			for _, reader := range []client{s.module, s.auditor} {
@@ -168,11 +168,11 @@ func erasePerson(t *testing.T, d *dev) {
 			}
 		}
 	}
-	other := s.module.data(t, s.here, s.others)
+	other := s.module.data(t, s.here, s.otherEvent)
 	require.Equal(t, "Bea Norris", other["name"])
 	require.Equal(t, []any{object{"person_id": s.person, "name": "Ada Mosley"}}, other["relatives"], "another subject")
 	after := checksums(t, s.auditor, s.here)
-	require.Equal(t, before, after[:len(before)], "history is what it was")
+	require.Equal(t, before, after[:len(before)], "events before the erasure are unchanged")
 	require.Equal(t, head, fmt.Sprint(len(before)))
 
 	// The erasure is an event, in each legal entity, free of personal data.
@@ -185,7 +185,7 @@ func erasePerson(t *testing.T, d *dev) {
 		require.NotContains(t, string(announced[0].Data), "Ada")
 	}
 
-	// The person is gone for good, others are not.
+	// New values of the person are refused, values of other persons are stored.
 	for _, entity := range []string{s.here, s.there} {
 		expect(t, http.StatusGone, "pii.subject_erased", must(s.module.do("POST", "/api/events", batch(person(entity, s.person, object{"email": "ada@example.org"})))))
 	}
@@ -201,7 +201,8 @@ func erasePerson(t *testing.T, d *dev) {
 	require.Contains(t, text.stdout, s.subject)
 }
 
-// requireCertificate downloads the certificate and holds it against every change.
+// requireCertificate downloads the certificate, verifies it, and requires that every altered
+// copy is refused.
 func (s *personFixture) requireCertificate(t *testing.T, r erasureRequest) {
 	t.Helper()
 	path := "/api/erasure-requests/" + r.ID + "/certificate"
@@ -231,7 +232,7 @@ func (s *personFixture) requireCertificate(t *testing.T, r erasureRequest) {
 	require.Equal(t, s.subject, certificate.Subject)
 	require.EqualValues(t, 25, certificate.Counts.Events)
 	require.Equal(t, []string{"complete", r.RequestedBy, r.ApprovedBy}, []string{certificate.Outcome, certificate.RequestedBy, certificate.ApprovedBy})
-	// Every place in turn, a bit of each.
+	// One bit of each byte in turn.
 	for at := range a.body {
 		altered := []byte(string(a.body))
 		altered[at] ^= 1 << (at % 8)
@@ -283,19 +284,19 @@ func eraseVendor(t *testing.T, d *dev) {
 	}
 	before, chain := figures(), checksums(t, auditor, entity)
 	require.Contains(t, before["/api/ap/open-items?legal_entity="+entity], "SOLE-1")
-	shown := func(c client, vendor string) string {
+	vendorText := func(c client, vendor string) string {
 		t.Helper()
 		a := must(c.caughtUp("/api/ap/vendors?legal_entity=" + entity + "&vendor=" + vendor + "&min_sequence=" + head))
 		require.Equal(t, http.StatusOK, a.status, a)
-		folded := must(c.do("GET", "/api/entities/vendor/"+vendor+"?legal_entity="+entity, ""))
-		require.Equal(t, http.StatusOK, folded.status, folded)
-		require.Equal(t, strings.Contains(string(a.body), redactedValue), strings.Contains(string(folded.body), redactedValue))
-		return string(a.body) + string(folded.body)
+		state := must(c.do("GET", "/api/entities/vendor/"+vendor+"?legal_entity="+entity, ""))
+		require.Equal(t, http.StatusOK, state.status, state)
+		require.Equal(t, strings.Contains(string(a.body), redactedValue), strings.Contains(string(state.body), redactedValue))
+		return string(a.body) + string(state.body)
 	}
-	require.Contains(t, shown(vendorAdmin, "SOLE-1"), "Mira Sandvik")
-	require.Contains(t, shown(clerk, "FIRM-1"), "olaf@example.org")
-	require.Contains(t, shown(auditor, "SOLE-1"), maskedValue)
-	require.NotContains(t, shown(auditor, "SOLE-1"), "Mira")
+	require.Contains(t, vendorText(vendorAdmin, "SOLE-1"), "Mira Sandvik")
+	require.Contains(t, vendorText(clerk, "FIRM-1"), "olaf@example.org")
+	require.Contains(t, vendorText(auditor, "SOLE-1"), maskedValue)
+	require.NotContains(t, vendorText(auditor, "SOLE-1"), "Mira")
 
 	for _, subject := range []string{"vendor:SOLE-1", "contact:C-1"} {
 		r := officer.requestErasure(t, subject)
@@ -308,18 +309,18 @@ func eraseVendor(t *testing.T, d *dev) {
 		}
 	}
 	for _, c := range []client{vendorAdmin, clerk, auditor} {
-		text := shown(c, "SOLE-1")
+		text := vendorText(c, "SOLE-1")
 		require.Contains(t, text, redactedValue)
 		for _, gone := range []string{"Mira", "Birch", "US-77", "Olaf", "olaf", "bookkeeping"} {
 			require.NotContains(t, text, gone)
 		}
 	}
-	require.Contains(t, shown(clerk, "FIRM-1"), "olaf@example.org", "the other contact is another subject")
-	require.Contains(t, shown(clerk, "FIRM-1"), "Firm Ltd")
+	require.Contains(t, vendorText(clerk, "FIRM-1"), "olaf@example.org", "the other contact is another subject")
+	require.Contains(t, vendorText(clerk, "FIRM-1"), "Firm Ltd")
 	require.Equal(t, before, figures(), "every figure, to the byte")
 	require.Equal(t, chain, checksums(t, auditor, entity)[:len(chain)])
 
-	// Business goes on: documents of the vendor, a new contact, and no way back in.
+	// Documents of the vendor and a new contact are accepted, the erased contact is refused.
 	clerk.must(t, entity, "ap.submit_invoice", invoice("SOLE-1", "B-2"))
 	clerk.must(t, entity, "ap.set_vendor_contact", object{"vendor_id": "SOLE-1", "contact_id": "C-3", "name": "Nils Berg"})
 	clerk.must(t, entity, "ap.remove_vendor_contact", object{"vendor_id": "SOLE-1", "contact_id": "C-1"})
@@ -327,9 +328,9 @@ func eraseVendor(t *testing.T, d *dev) {
 	require.Zero(t, command(t, nil, "verify", "--data-dir", d.dataDir).code)
 }
 
-// TestErasureRejectedOrWithdrawn: refused by a hold, rejected, withdrawn, or done in one
-// legal entity.
-func TestErasureRejectedOrWithdrawn(t *testing.T) {
+// TestErasureOutcomes ends requests in every other way: refused by a hold, rejected,
+// withdrawn, completed in one legal entity, and for a person without events.
+func TestErasureOutcomes(t *testing.T) {
 	t.Parallel()
 	d := sharedDev(t)
 	s := newPersonFixture(t, d, "E-200", "ERAX", "ERAY")
@@ -354,12 +355,12 @@ func TestErasureRejectedOrWithdrawn(t *testing.T) {
 	require.NoError(t, s.officer.want(http.StatusCreated, &placed, "POST", "/api/legal-holds", hold))
 	require.Len(t, placed.Holds, 1)
 	r := request()
-	require.Equal(t, "refused", r.Status, "at once: all of it is held")
+	require.Equal(t, "refused", r.Status, "at once: a hold covers all of it")
 	require.Contains(t, r.EndReason, "hold")
 	expect(t, http.StatusUnprocessableEntity, "erasure.move_refused", must(s.approver.do("POST", "/api/erasure-requests/"+r.ID+"/approve", "")))
 	readable()
 
-	// A hold that comes between the approval of the preview and the approval.
+	// A hold that is placed between the preview and the approval.
 	require.NoError(t, s.officer.want(http.StatusOK, nil, "POST", "/api/legal-holds/"+placed.Holds[0].ID+"/release", ""))
 	r = request()
 	require.Equal(t, "previewed", r.Status)
@@ -388,7 +389,7 @@ func TestErasureRejectedOrWithdrawn(t *testing.T) {
 	expect(t, http.StatusNotFound, "erasure.not_found", must(s.officer.do("GET", "/api/erasure-requests/01JQ8E6Z6G3V5T8C9N2M4K7R1P", "")))
 	readable()
 
-	// Only in one legal entity: the other keeps what it has.
+	// An erasure in one legal entity keeps the values of the other one.
 	kept := s.hire(t, s.there, 1)[0]
 	done := eraseSubject(t, s.officer, s.approver, s.subject, s.here)
 	require.Equal(t, []string{s.here}, done.LegalEntities)
@@ -396,7 +397,7 @@ func TestErasureRejectedOrWithdrawn(t *testing.T) {
 	require.Equal(t, "Ada Mosley", s.module.data(t, s.there, kept)["name"])
 	s.hire(t, s.there, 1)
 
-	// A person that no event names is withheld all the same.
+	// New values of an erased person without events are refused too.
 	eraseSubject(t, s.officer, s.approver, "employee:E-299", s.here)
 	expect(t, http.StatusGone, "pii.subject_erased", must(s.module.do("POST", "/api/events", batch(person(s.here, "E-299", object{"name": "Cy Twain"})))))
 }

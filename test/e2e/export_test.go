@@ -11,11 +11,11 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// exportSamples exports what the samples left in the books, as a person reads it.
+// exportSamples exports the books after the samples as text for persons.
 func exportSamples(t *testing.T, d *dev) {
 	t.Helper()
 	export := func(args ...string) result {
-		return command(t, []string{"BACKBONE_SERVER=" + d.HTTP, "BACKBONE_TOKEN=" + d.Tokens["auditor"]}, append([]string{"export"}, args...)...)
+		return d.as(t, "auditor").command(t, append([]string{"export"}, args...)...)
 	}
 	decode := func(text string) (out []event) {
 		for line := range strings.Lines(text) {

@@ -16,14 +16,14 @@ import (
 	"github.com/erpbackbone/backbone/test/testkit"
 )
 
-// published is what a consumer of the stream sees.
+// published is a message of the stream.
 type published struct {
 	subject, id, sequence string
 	body                  map[string]any
 	text                  string
 }
 
-// jetStreams speaks to a broker, which may be busy.
+// jetStreams connects to a broker, with a long timeout for a busy one.
 func jetStreams(t *testing.T, address string) (jetstream.JetStream, *broker.Conn) {
 	t.Helper()
 	conn, err := broker.Connect(address, broker.Timeout(endTime))
@@ -58,7 +58,7 @@ func consume(t *testing.T, address string, n int) []published {
 	return out
 }
 
-// TestFanOut follows an invoice to a NATS stream, over a restart of everything.
+// TestFanOut follows an invoice to a NATS stream, also over restarts of server and broker.
 func TestFanOut(t *testing.T) {
 	t.Parallel()
 	dir := copyOfBooks(t)
@@ -94,12 +94,12 @@ func TestFanOut(t *testing.T) {
 		require.False(t, seen[m.id])
 		seen[m.id] = true
 		require.Equal(t, m.id, m.body["id"])
-		require.NotContains(t, m.text, `"$pii"`, "a sealed value left the house")
+		require.NotContains(t, m.text, `"$pii"`, "a sealed value was published")
 		found = found || strings.Contains(m.text, "FAN-1")
 		if m.id == person {
 			masked = strings.Contains(m.text, `"name":"[MASKED]"`) && strings.Contains(m.text, `"remark":"public"`)
 		}
-		require.NotContains(t, m.text, "Ada Fanout", "a personal value left the house")
+		require.NotContains(t, m.text, "Ada Fanout", "a personal value was published")
 	}
 	require.True(t, found, "the invoice is not in the stream")
 	require.True(t, masked, "the person's event is not in the stream as it should be")
@@ -112,7 +112,7 @@ func TestFanOut(t *testing.T) {
 		return true
 	}, "cursors at the heads")
 
-	// kill -9: nothing is lost and nothing comes twice.
+	// kill -9: no event is lost or repeated.
 	require.NoError(t, d.signal(syscall.SIGKILL))
 	<-d.ended
 	again, err := startDev(program(t), dir, recoveryStart, "--nats")

@@ -19,12 +19,11 @@ import (
 	"github.com/erpbackbone/backbone/test/testkit"
 )
 
-// proxyIdle is how long the proxy of a test lets a connection be silent: many signs of
-// life, so that a busy machine may skip some.
+// proxyIdle is how long the proxy of a test lets a connection be silent: many heartbeats, so
+// that a busy machine may skip some.
 const proxyIdle = 15 * time.Second
 
-// startProxy stands before a server as one does that ends what is idle, and gives its
-// host:port.
+// startProxy starts a proxy of a server that ends idle connections, and returns its host:port.
 func startProxy(t *testing.T, server string) string {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -61,7 +60,7 @@ func startProxy(t *testing.T, server string) string {
 	return listener.Addr().String()
 }
 
-// feedEvent is what a reader got: an event or a sign of life.
+// feedEvent is an event or a heartbeat that a reader received.
 type feedEvent struct {
 	beat     bool
 	sequence string
@@ -74,7 +73,8 @@ type feedReader struct {
 	end  func()
 }
 
-// dialSmallBuffers lets little lie on the way to a client, so that who does not read is noticed.
+// dialSmallBuffers dials with small buffers, so that the server notices a client that does not
+// read.
 func dialSmallBuffers(ctx context.Context, network, address string) (net.Conn, error) {
 	conn, err := (&net.Dialer{}).DialContext(ctx, network, address)
 	if err == nil {
@@ -168,7 +168,7 @@ func TestDrillFeedReaders(t *testing.T) {
 	t.Parallel()
 	i := install(t, "BACKBONE_FEEDS_HEARTBEAT=1s")
 	p, one := i.serve(t, "BACKBONE_FEEDS_WRITE_TIMEOUT=1s")
-	admin, module, auditor := one.as(i.admin), one.as(i.enroll(t, "s-workshop", "module", "--service")), one.as(i.enroll(t, "p-0002", "auditor"))
+	admin, module, auditor := one.as(i.admin), one.as(i.enroll(t, "s-machines", "module", "--service")), one.as(i.enroll(t, "p-0002", "auditor"))
 	require.NoError(t, admin.want(http.StatusCreated, nil, "POST", "/api/admin/legal-entities", `{"code":"READ","name":"Reading","time_zone":"Europe/Berlin"}`))
 	i.machines(t, one.server)
 	const batches, of = 15, 10
@@ -183,14 +183,14 @@ func TestDrillFeedReaders(t *testing.T) {
 		slow := open(t, auditor, "0")
 		cut++
 		testkit.Eventually(t, endTime, func() bool { return strings.Count(p.stderr.String(), "feed.reader_too_slow") == cut }, "the end of a slow reader over "+name)
-		// What was on its way is read, up to where the connection breaks off.
+		// Buffered data is read, up to the end of the connection.
 		seen, cursor := 0, ""
 		for {
 			e, err := slow.next()
 			if err != nil {
 				require.NotErrorIs(t, err, context.DeadlineExceeded, "the server ended it, not this test")
 				require.NotErrorIs(t, err, context.Canceled)
-				require.EqualValues(t, -1, websocket.CloseStatus(err), "in the middle of a message there is no room for another one that says why")
+				require.EqualValues(t, -1, websocket.CloseStatus(err), "a close frame with a reason does not fit into the middle of a message")
 				break
 			}
 			if !e.beat {
@@ -223,7 +223,7 @@ func TestDrillFeedReaders(t *testing.T) {
 		again.end()
 	}
 
-	// Signs of life keep the proxy from ending what is silent for longer than it allows.
+	// Heartbeats keep the proxy from ending a feed that has no events for longer than it allows.
 	head := batches * of
 	behind := auditor
 	behind.server = "http://" + startProxy(t, strings.TrimPrefix(one.server, "http://"))

@@ -40,20 +40,20 @@ type importReport struct {
 
 func importFiles(t *testing.T, d *dev, entity, folder string) (importReport, result) {
 	t.Helper()
-	r := command(t, []string{"BACKBONE_SERVER=" + d.HTTP, "BACKBONE_TOKEN=" + d.Tokens["importer"]}, "ap", "import", "--json", "--legal-entity", entity, folder)
+	r := d.as(t, "importer").command(t, "ap", "import", "--json", "--legal-entity", entity, folder)
 	var report importReport
 	require.NoError(t, json.Unmarshal([]byte(r.stdout), &report), r)
 	return report, r
 }
 
-// hold is what an ap.*.held event says.
+// hold is the data of an ap.*.held event.
 type hold struct {
 	ID     string `json:"hold_id"`
 	Kind   string `json:"kind"`
 	Blocks string `json:"blocks"`
 }
 
-// approveDocument releases what blocks and lets those approve who may.
+// approveDocument releases the holds of a document and approves it with every required role.
 func approveDocument(t *testing.T, d *dev, entity, kind, id string) (releases int) {
 	t.Helper()
 	events, err := d.as(t, "auditor").events(url.Values{"stream_type": {"entity"}, "stream_id": {kind + ":" + id}, "legal_entity": {entity}})
@@ -156,7 +156,7 @@ func requireBooksAgree(t *testing.T, d *dev, entity string) (postings trialBalan
 }
 
 // controlLinesTraced follows every posting on the control account back to its file
-// and gives the files that were reached.
+// and returns the files that were reached.
 func controlLinesTraced(t *testing.T, d *dev, entity string, hashes map[string]string) map[string]bool {
 	t.Helper()
 	auditor := d.as(t, "auditor")
@@ -191,8 +191,8 @@ func controlLinesTraced(t *testing.T, d *dev, entity string, hashes map[string]s
 	return reached
 }
 
-// TestRealDocuments is the main job on documents of the European standard's own
-// corpus: import, approve, post, and prove it.
+// TestRealDocuments imports, approves and posts the corpus of the European standard, and
+// verifies the books.
 func TestRealDocuments(t *testing.T) {
 	t.Parallel()
 	folder := testkit.SharedData(t, "en16931/ubl/examples")

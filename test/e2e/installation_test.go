@@ -9,21 +9,27 @@ import (
 	"github.com/erpbackbone/backbone/test/testkit"
 )
 
-// installation is what an operator makes before the first server starts: a migrated
-// database with keys of its own, and a tenant with an administrator.
+// installation is the set-up before the first server starts: a migrated
+// database with separate keys, and a tenant with an administrator.
 type installation struct {
 	owner, app string   // DSNs
 	env        []string // of commands and servers
 	admin      string   // token
 }
 
-// install makes an installation with further settings in its environment.
+// install makes an installation with a key server inside its processes, and further settings.
 func install(t *testing.T, settings ...string) *installation {
+	t.Helper()
+	return installWith(t, append(newKeySettings(t), settings...)...)
+}
+
+// installWith makes an installation with settings, those of a key service among them.
+func installWith(t *testing.T, settings ...string) *installation {
 	t.Helper()
 	needPostgres(t)
 	i := &installation{owner: testkit.Database(t, nil, "e2e_empty")}
 	i.app = asApplication(t, i.owner)
-	i.env = append(append(newKeySettings(t), "BACKBONE_DATABASE_DSN="+i.app, "BACKBONE_DATABASE_ERASER_DSN="+asEraser(t, i.owner)), settings...)
+	i.env = append([]string{"BACKBONE_DATABASE_DSN=" + i.app, "BACKBONE_DATABASE_ERASER_DSN=" + asEraser(t, i.owner)}, settings...)
 	migrated := command(t, nil, "migrate", "--dsn", i.owner)
 	require.Zero(t, migrated.code, migrated)
 	made := command(t, i.env, "bootstrap", "--tenant", "acme", "--admin", "p-0001", "--log-name", "ledger.example.org")

@@ -27,7 +27,7 @@ func recordEmployee(entity, person string) string {
 		"dimensions":{},"entities":[{"entity_type":"employee","entity_id":%q,"role":"subject"}]}`, entity, person, strings.ToLower(person), person)
 }
 
-// health is what /readyz says.
+// health is the answer of /readyz.
 type health struct {
 	Status string            `json:"status"`
 	Checks map[string]string `json:"checks"`
@@ -35,45 +35,59 @@ type health struct {
 
 var listeningLine = regexp.MustCompile(`(?m)^Listening on `)
 
-// startKMSD starts `backbone kmsd` on a socket.
-func startKMSD(t *testing.T, folder, socket string) *process {
+// keyServer is `backbone kmsd` on a socket, which a test may stop and start again.
+type keyServer struct {
+	*process
+	folder, socket string
+}
+
+func startKeyServer(t *testing.T) *keyServer {
 	t.Helper()
-	p, err := launch(program(t), "", nil, "kmsd", "--listen", "unix:"+socket, "--keys", folder)
+	k := &keyServer{folder: filepath.Join(t.TempDir(), "kms"), socket: filepath.Join(t.TempDir(), "s")}
+	k.start(t)
+	return k
+}
+
+func (k *keyServer) start(t *testing.T) {
+	t.Helper()
+	p, err := launch(program(t), "", nil, "kmsd", "--listen", "unix:"+k.socket, "--keys", k.folder)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, p.end()) })
 	_, err = p.awaitOutput(p.stdout, listeningLine, endTime)
 	require.NoError(t, err)
-	return p
+	k.process = p
 }
 
-// TestDrillKeyServiceOutage: while the key service is away everything without personal data
-// goes on, what needs a key fails and may be retried, nothing looks erased, and the
-// server reports degraded. No restart is needed.
+func (k *keyServer) kill(t *testing.T) {
+	t.Helper()
+	require.NoError(t, k.signal(syscall.SIGKILL))
+	_, err := k.wait(endTime)
+	require.NoError(t, err)
+}
+
+// settings configure the key server and a folder for exports.
+func (k *keyServer) settings(t *testing.T) []string {
+	t.Helper()
+	return []string{
+		"BACKBONE_KMS_ENDPOINT=unix:" + k.socket, "BACKBONE_KMS_CREDENTIALS_FILE=" + filepath.Join(k.folder, "credentials"),
+		"BACKBONE_ERASURE_EXPORT_DIRECTORY=" + filepath.Join(t.TempDir(), "exports"),
+	}
+}
+
+// TestDrillKeyServiceOutage stops the key service: requests without personal data succeed,
+// requests that need a key fail with a retryable error, no value is reported as erased, and the
+// server reports degraded. It recovers without a restart.
 func TestDrillKeyServiceOutage(t *testing.T) {
 	t.Parallel()
 	needPostgres(t)
-	owner := testkit.Database(t, nil, "e2e_empty")
-	require.Zero(t, command(t, nil, "migrate", "--dsn", owner).code)
-	folder, socket := filepath.Join(t.TempDir(), "kms"), filepath.Join(t.TempDir(), "s")
-	kms := startKMSD(t, folder, socket)
-	env := []string{
-		"BACKBONE_DATABASE_DSN=" + asApplication(t, owner), "BACKBONE_DATABASE_ERASER_DSN=" + asEraser(t, owner), "BACKBONE_KMS_ENDPOINT=unix:" + socket,
-		"BACKBONE_KMS_CREDENTIALS_FILE=" + filepath.Join(folder, "credentials"), "BACKBONE_ERASURE_EXPORT_DIRECTORY=" + filepath.Join(t.TempDir(), "exports"),
-	}
-	boot := command(t, env, "bootstrap", "--tenant", "acme", "--admin", "p-0001", "--log-name", "ledger.example.org")
-	require.Zero(t, boot.code, boot)
-	_, anonymous := startServe(t, asApplication(t, owner), env...)
-	admin := anonymous.as(boot.stdout)
+	kms := startKeyServer(t)
+	i := installWith(t, kms.settings(t)...)
+	_, anonymous := i.serve(t)
+	admin := anonymous.as(i.admin)
 	require.NoError(t, admin.want(201, nil, "POST", "/api/admin/legal-entities", `{"code":"FRMF","name":"France","time_zone":"Europe/Paris"}`))
 	require.NoError(t, admin.want(201, nil, "POST", "/api/event-types", hireType))
-	registerMachines(t, &dev{devFile: devFile{HTTP: anonymous.server, Tokens: map[string]string{"admin": admin.token}}})
-	enroll := func(person, role string, more ...string) client {
-		t.Helper()
-		r := command(t, env, append([]string{"enroll", "--tenant", "acme", "--person", person, "--role", role}, more...)...)
-		require.Zero(t, r.code, r)
-		return anonymous.as(r.stdout)
-	}
-	hr, auditor := enroll("s-hr", "module", "--service"), enroll("p-0002", "auditor")
+	i.machines(t, anonymous.server)
+	hr, auditor := anonymous.as(i.enroll(t, "s-hr", "module", "--service")), anonymous.as(i.enroll(t, "p-0002", "auditor"))
 	ready := func() (h health) {
 		t.Helper()
 		require.NoError(t, anonymous.want(200, &h, "GET", "/readyz", ""))
@@ -103,9 +117,7 @@ func TestDrillKeyServiceOutage(t *testing.T) {
 	testkit.Eventually(t, endTime, func() bool { state = ready(); return state.Status == "ok" }, "readiness is ok")
 	require.Equal(t, map[string]string{"database": "ok", "installation": "ok", "kms": "ok", "key_store": "ok", "receipts": "ok", "projections": "ok", "subscriptions": "ok", "webhooks": "ok"}, state.Checks)
 
-	require.NoError(t, kms.signal(syscall.SIGKILL))
-	_, err := kms.wait(endTime)
-	require.NoError(t, err)
+	kms.kill(t)
 	for i := range 3 {
 		require.NoError(t, hr.want(201, nil, "POST", "/api/events", batch(machineServiced("FRMF", fmt.Sprintf("M-%d", i), `{"hours":1}`))))
 	}
@@ -118,7 +130,7 @@ func TestDrillKeyServiceOutage(t *testing.T) {
 	require.Equal(t, "e-1@example.org", email(hr), "its key is in memory, for a minute")
 	testkit.Eventually(t, endTime, func() bool { h := ready(); return h.Status == "degraded" && h.Checks["kms"] == "degraded" }, "readiness is degraded")
 
-	kms = startKMSD(t, folder, socket)
+	kms.start(t)
 	testkit.Eventually(t, endTime, func() bool {
 		a, err := hr.do("POST", "/api/events", batch(recordEmployee("FRMF", "E-2")))
 		require.NoError(t, err)
@@ -126,8 +138,8 @@ func TestDrillKeyServiceOutage(t *testing.T) {
 	}, "the key service is back")
 	testkit.Eventually(t, endTime, func() bool { return ready().Status == "ok" }, "readiness is ok")
 
-	// Rotating goes on under a server that runs.
-	rotated := command(t, env, "keys", "rotate", "--tenant", "acme", "--json")
+	// A rotation runs while the server runs.
+	rotated := command(t, i.env, "keys", "rotate", "--tenant", "acme", "--json")
 	require.Zero(t, rotated.code, rotated)
 	var listed struct {
 		Epochs []struct {
@@ -136,7 +148,7 @@ func TestDrillKeyServiceOutage(t *testing.T) {
 			Keys  int    `json:"keys"`
 		} `json:"epochs"`
 	}
-	list := command(t, env, "keys", "list", "--json")
+	list := command(t, i.env, "keys", "list", "--json")
 	require.Zero(t, list.code, list)
 	require.NoError(t, json.Unmarshal([]byte(list.stdout), &listed))
 	require.Len(t, listed.Epochs, 2)
@@ -145,12 +157,12 @@ func TestDrillKeyServiceOutage(t *testing.T) {
 	require.Equal(t, "e-1@example.org", email(hr))
 	require.NoError(t, hr.want(201, nil, "POST", "/api/events", batch(recordEmployee("FRMF", "E-3"))))
 	require.True(t, kms.alive())
-	verdict := command(t, env, "verify")
+	verdict := command(t, i.env, "verify")
 	require.Zero(t, verdict.code, verdict)
 }
 
-// TestDevKeys: what was sealed in one run opens in the next, also after a kill,
-// and the keys do not lie among PostgreSQL's data.
+// TestDevKeys requires that a later run of `backbone dev` opens values of an earlier one, also
+// after a kill, and that the keys are outside the data of PostgreSQL.
 func TestDevKeys(t *testing.T) {
 	t.Parallel()
 	dir := copyOfBooks(t)

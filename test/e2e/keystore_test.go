@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"path/filepath"
 	"sync"
 	"testing"
 	"time"
@@ -14,22 +13,17 @@ import (
 	"github.com/erpbackbone/backbone/test/testkit"
 )
 
-// TestExternalKeyStore: the wrapped keys lie in a database of their own, with backups of
-// their own, and two nodes that start at once share one KEK. An erasure through one
-// node is seen by the other.
+// TestExternalKeyStore keeps the wrapped keys in a separate database.
+// Two nodes that start concurrently share one KEK, and an erasure at one node reaches the
+// other one.
 func TestExternalKeyStore(t *testing.T) {
 	t.Parallel()
 	needPostgres(t)
 	log, keys := testkit.Database(t, nil, "e2e_empty"), testkit.Database(t, nil, "e2e_empty")
 	migrated := command(t, []string{"BACKBONE_KEYSTORE_OWNER_DSN=" + keys}, "migrate", "--dsn", log)
 	require.Zero(t, migrated.code, migrated)
-	folder, socket := filepath.Join(t.TempDir(), "kms"), filepath.Join(t.TempDir(), "s")
-	startKMSD(t, folder, socket)
-	env := []string{
-		"BACKBONE_DATABASE_DSN=" + asApplication(t, log), "BACKBONE_KEYSTORE_DSN=" + asApplication(t, keys), "BACKBONE_KEYSTORE_ERASER_DSN=" + asEraser(t, keys),
-		"BACKBONE_KMS_ENDPOINT=unix:" + socket, "BACKBONE_KMS_CREDENTIALS_FILE=" + filepath.Join(folder, "credentials"),
-		"BACKBONE_ERASURE_EXPORT_DIRECTORY=" + filepath.Join(t.TempDir(), "exports"),
-	}
+	env := append(startKeyServer(t).settings(t),
+		"BACKBONE_DATABASE_DSN="+asApplication(t, log), "BACKBONE_KEYSTORE_DSN="+asApplication(t, keys), "BACKBONE_KEYSTORE_ERASER_DSN="+asEraser(t, keys))
 	boot := command(t, env, "bootstrap", "--tenant", "acme", "--admin", "p-0001", "--log-name", "ledger.example.org")
 	require.Zero(t, boot.code, boot)
 	_, one := startServe(t, asApplication(t, log), env...)

@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestStreamLifecycle leads a service's stream through all of its
-// states, through the API and the command line, and has the log verified.
+// TestStreamLifecycle takes a stream of a service through all of its states, through the API
+// and the command line, and verifies the log.
 func TestStreamLifecycle(t *testing.T) {
 	t.Parallel()
 	const entity, name, at = "STRX", "press.line.stopped", "/api/streams/line/L%2F7?legal_entity=STRX"
@@ -28,7 +28,7 @@ func TestStreamLifecycle(t *testing.T) {
 		return a
 	}
 	streams := func(persona string, args ...string) result {
-		environment := []string{"BACKBONE_SERVER=" + d.HTTP, "BACKBONE_TOKEN=" + d.Tokens[persona], "BACKBONE_LEGAL_ENTITY=" + entity}
+		environment := append(d.as(t, persona).environment(), "BACKBONE_LEGAL_ENTITY="+entity)
 		return command(t, environment, append([]string{"streams"}, args...)...)
 	}
 	versions := func(c client, more string) []int {

@@ -23,7 +23,7 @@ var personas = []string{
 	"compliance", "compliance_approver", "admin", "operator",
 }
 
-// invoice is a payload of ap.submit_invoice, sound unless a test breaks it.
+// invoice is a valid payload of ap.submit_invoice.
 func invoice(vendor, number string) object {
 	return object{
 		"invoice_number": number, "vendor_id": vendor, "invoice_date": "2026-03-15", "due_date": "2026-04-14",
@@ -62,7 +62,7 @@ func TestFirstStart(t *testing.T) {
 	require.NoFileExists(t, filepath.Join(s.dir, "pg", "data", "postmaster.pid"))
 }
 
-// Each token stands for a person of its own with the role that is its name.
+// TestPersonas checks that each token is that of a distinct person with the role of its name.
 func TestPersonas(t *testing.T) {
 	t.Parallel()
 	d := sharedDev(t)
@@ -93,15 +93,15 @@ func TestPersonas(t *testing.T) {
 	require.Equal(t, 1, admins)
 }
 
-// TestDrillLifecycle takes one data folder through everything that can happen to the
-// processes, and in the end through what must not happen to the data.
+// TestDrillLifecycle takes one data folder through starts, stops and kills of the processes,
+// and finally tampers with the data, which verify must find.
 func TestDrillLifecycle(t *testing.T) {
 	t.Parallel()
 	dir := copyOfBooks(t)
 	s, err := seed()
 	require.NoError(t, err)
 
-	// A second start finds everything.
+	// A second start finds all data.
 	d := startOn(t, dir, recoveryStart)
 	starts := []time.Duration{d.took}
 	require.Equal(t, s.Tokens, d.Tokens)
@@ -112,7 +112,7 @@ func TestDrillLifecycle(t *testing.T) {
 		require.Equal(t, s.heads[entity], head, "a later start writes nothing")
 	}
 
-	// A second backbone on the same folder is told who has it.
+	// A second backbone on the same folder reports the process that has it.
 	refused := command(t, nil, "dev", "--data-dir", dir, "--http", "127.0.0.1:0")
 	require.Equal(t, 1, refused.code)
 	require.Contains(t, refused.stderr, fmt.Sprint(d.cmd.Process.Pid))
@@ -145,7 +145,7 @@ func TestDrillLifecycle(t *testing.T) {
 	require.True(t, processGone(before), "the PostgreSQL of the killed run")
 	recovered()
 
-	// kill -9 of PostgreSQL: backbone says so and ends.
+	// kill -9 of PostgreSQL: backbone reports it and ends.
 	submit("L-2")
 	before, err = postmaster(dir)
 	require.NoError(t, err)
@@ -160,7 +160,7 @@ func TestDrillLifecycle(t *testing.T) {
 	t.Logf("later starts: %s", starts)
 	if !raceDetector {
 		require.Less(t, s.took, firstStart)
-		require.Less(t, slices.Min(starts), laterStart, "the fastest: the others may have met a busy machine")
+		require.Less(t, slices.Min(starts), laterStart, "the fastest: other starts may have met a busy machine")
 	}
 
 	tamper(t, d)
@@ -170,8 +170,8 @@ func TestDrillLifecycle(t *testing.T) {
 	require.NoFileExists(t, filepath.Join(dir, "pg", "data", "postmaster.pid"))
 }
 
-// tamper rewrites history as only the superuser of the database can, and lets
-// verify find the place.
+// tamper changes stored events with rights that only the superuser of the database has, and
+// requires that verify finds the place.
 func tamper(t *testing.T, d *dev) {
 	t.Helper()
 	ctx := t.Context()
@@ -191,7 +191,7 @@ func tamper(t *testing.T, d *dev) {
 	const rewrite = `UPDATE backbone.event_payloads p SET payload = replace(p.payload::text, '"total_amount":125', '"total_amount":925')::json
 		FROM backbone.events e WHERE e.legal_entity = 'USMF' AND e.sequence = $1 AND p.partition_id = e.partition_id AND p.sequence = e.sequence`
 	_, err = super.Exec(ctx, rewrite, victim.Sequence)
-	require.Error(t, err, "a trigger stands in the way of the superuser as well")
+	require.Error(t, err, "the trigger refuses the superuser too")
 	_, err = super.Exec(ctx, "SET session_replication_role = replica")
 	require.NoError(t, err)
 	changed, err := super.Exec(ctx, rewrite, victim.Sequence)
@@ -232,7 +232,7 @@ func TestVerifyWithoutVerdict(t *testing.T) {
 			t.Parallel()
 			verdict := command(t, nil, append([]string{"verify"}, args...)...)
 			require.Equal(t, 2, verdict.code, verdict)
-			require.Regexp(t, `^backbone: \S.*\n$`, verdict.stderr, "one line says why")
+			require.Regexp(t, `^backbone: \S.*\n$`, verdict.stderr, "one line with the reason")
 			require.NotContains(t, verdict.stdout, "Sound")
 			require.NotContains(t, verdict.stderr, "password=")
 		})

@@ -20,7 +20,7 @@ import (
 
 const liveTime = time.Minute
 
-// eventsPrinted gives the legal entity and sequence of each line that a tail printed.
+// eventsPrinted returns the legal entity and sequence of each line that a tail printed.
 func eventsPrinted(t *testing.T, p *process) (out []string) {
 	t.Helper()
 	lines := strings.Split(p.stdout.String(), "\n")
@@ -38,14 +38,14 @@ func awaitLines(t *testing.T, p *process, n int) []string {
 	return eventsPrinted(t, p)
 }
 
-// Both transports follow the real server through an end and a beginning: a tail goes
-// on by itself, a WebSocket is told where.
+// TestLiveFeeds follows the server over both transports through a restart: a tail continues by
+// itself, a WebSocket gets the cursor to continue from.
 func TestLiveFeeds(t *testing.T) {
 	t.Parallel()
 	dir := copyOfBooks(t)
 	address := testkit.Address(t)
 	d := startOn(t, dir, recoveryStart, "--http", address)
-	env := []string{"BACKBONE_SERVER=" + d.HTTP, "BACKBONE_TOKEN=" + d.Tokens["auditor"]}
+	env := d.as(t, "auditor").environment()
 	start := func(args ...string) *process {
 		p, err := launch(program(t), "", env, append([]string{"tail"}, args...)...)
 		require.NoError(t, err)
@@ -69,7 +69,7 @@ func TestLiveFeeds(t *testing.T) {
 		Event  placedEvent `json:"event"`
 		Cursor string      `json:"cursor"`
 	}
-	hear := func() (m message, err error) {
+	receive := func() (m message, err error) {
 		for {
 			_, text, err := conn.Read(ctx)
 			if err != nil {
@@ -81,7 +81,7 @@ func TestLiveFeeds(t *testing.T) {
 			}
 		}
 	}
-	first, err := hear()
+	first, err := receive()
 	require.NoError(t, err)
 	require.Equal(t, "caughtUp", first.Type)
 
@@ -92,24 +92,24 @@ func TestLiveFeeds(t *testing.T) {
 	submit("LIVE-1")
 	before, err := d.as(t, "auditor").head("USMF")
 	require.NoError(t, err)
-	var heard []string
+	var received []string
 	var last message
-	for len(heard) == 0 || heard[len(heard)-1] != "USMF/"+before {
-		last, err = hear()
+	for len(received) == 0 || received[len(received)-1] != "USMF/"+before {
+		last, err = receive()
 		require.NoError(t, err)
 		require.Equal(t, "event", last.Type)
-		heard = append(heard, last.Event.Scope.LegalEntity+"/"+last.Event.Sequence)
+		received = append(received, last.Event.Scope.LegalEntity+"/"+last.Event.Sequence)
 	}
-	require.Equal(t, heard, awaitLines(t, tail, len(heard)))
+	require.Equal(t, received, awaitLines(t, tail, len(received)))
 
-	// The server ends: the WebSocket is told, with where to go on; the tail waits.
+	// The server ends: the WebSocket gets a message with its cursor; the tail waits.
 	code, err := d.interrupt()
 	require.NoError(t, err)
 	require.Zero(t, code)
-	bye, err := hear()
+	bye, err := receive()
 	require.NoError(t, err)
 	require.Equal(t, "error", bye.Type)
-	_, err = hear()
+	_, err = receive()
 	require.Equal(t, websocket.StatusGoingAway, websocket.CloseStatus(err), "%v", err)
 	_, err = tail.awaitOutput(tail.stderr, regexp.MustCompile(`Connection lost`), liveTime)
 	require.NoError(t, err)
@@ -125,7 +125,7 @@ func TestLiveFeeds(t *testing.T) {
 	require.NoError(t, err)
 
 	var from, to int
-	_, err = fmt.Sscanf(heard[0]+" "+after, "USMF/%d %d", &from, &to)
+	_, err = fmt.Sscanf(received[0]+" "+after, "USMF/%d %d", &from, &to)
 	require.NoError(t, err)
 	var want []string
 	for n := from; n <= to; n++ {
@@ -134,18 +134,18 @@ func TestLiveFeeds(t *testing.T) {
 	require.Equal(t, want, awaitLines(t, tail, len(want)))
 	require.Eventually(t, func() bool { return strings.Count(invoices.stdout.String(), "ap.invoice.submitted") == 3 }, liveTime, 10*time.Millisecond, "%s", invoices.stdout)
 
-	// The WebSocket's last word is a cursor of every other way to read.
+	// The last cursor of the WebSocket is valid in every other read.
 	var page struct {
 		Events []placedEvent `json:"events"`
 	}
 	require.NoError(t, d.as(t, "auditor").want(http.StatusOK, &page, "GET", "/api/streams/$all?from="+bye.Cursor, ""))
 	var rest []string
 	for _, e := range page.Events {
-		if e.Scope.LegalEntity == "USMF" && !slices.Contains(heard, "USMF/"+e.Sequence) {
+		if e.Scope.LegalEntity == "USMF" && !slices.Contains(received, "USMF/"+e.Sequence) {
 			rest = append(rest, "USMF/"+e.Sequence)
 		}
 	}
-	require.Equal(t, want[len(heard):], rest)
+	require.Equal(t, want[len(received):], rest)
 
 	code, err = tail.interrupt()
 	require.NoError(t, err)
@@ -153,7 +153,7 @@ func TestLiveFeeds(t *testing.T) {
 	require.Contains(t, tail.stderr.String(), "Continue behind the last event with --from ")
 	require.Equal(t, want, eventsPrinted(t, tail), "nothing twice")
 
-	for args, says := range map[string]string{
+	for args, message := range map[string]string{
 		"--token=":              "BACKBONE_TOKEN",
 		"--stream x":            "TYPE/ID",
 		"--from nowhere":        "cursor",
@@ -162,6 +162,6 @@ func TestLiveFeeds(t *testing.T) {
 	} {
 		r := command(t, env, append([]string{"tail"}, strings.Fields(args)...)...)
 		require.Equal(t, 1, r.code, args)
-		require.Contains(t, r.stderr, says, args)
+		require.Contains(t, r.stderr, message, args)
 	}
 }

@@ -21,8 +21,8 @@ const (
 	loadClients = 16
 )
 
-// load is clients that submit invoices and raw events under idempotency keys, and
-// send each again until it is acknowledged, whatever happens to the server.
+// load is clients that submit invoices and raw events under idempotency keys, and repeat each
+// request until it is acknowledged, also while the server is down.
 type load struct {
 	server atomic.Pointer[dev]
 	stop   chan struct{}
@@ -37,7 +37,7 @@ type load struct {
 	failures []error
 }
 
-// startLoad begins on a server whose books hold the vendor and the event type.
+// startLoad starts the load on a server that has the vendor and the event type.
 func startLoad(t *testing.T, d *dev) *load {
 	t.Helper()
 	registerMachines(t, d)
@@ -66,8 +66,8 @@ func startLoad(t *testing.T, d *dev) *load {
 	return l
 }
 
-// one request until it is acknowledged. An error is an answer that no crash
-// excuses.
+// one sends a request until it is acknowledged, and returns an error for an answer that no
+// crash explains.
 func (l *load) one(key string, asInvoice bool) error {
 	pause := time.NewTicker(20 * time.Millisecond)
 	defer pause.Stop()
@@ -119,7 +119,7 @@ func (l *load) send(key string, asInvoice bool) (id string, again bool, err erro
 	return out.Events[0].ID, false, nil
 }
 
-// await waits for so many further acknowledgements.
+// await waits for more acknowledgements.
 func (l *load) await(t *testing.T, more int64) {
 	t.Helper()
 	target := l.acknowledged.Load() + more
@@ -131,8 +131,8 @@ func (l *load) await(t *testing.T, more int64) {
 	}, "acknowledgements; so far ", l.acknowledged.Load())
 }
 
-// finish ends the load when everything under way is acknowledged, and proves that
-// each acknowledged event is there exactly once, without a gap, in a sound chain.
+// finish ends the load after the acknowledgement of all requests in flight, and requires that
+// the log has each acknowledged event exactly once, without gaps, in a sound chain.
 func (l *load) finish(t *testing.T) {
 	t.Helper()
 	close(l.stop)
@@ -157,7 +157,7 @@ func (l *load) finish(t *testing.T) {
 			require.Equal(t, 1, found[id], "%s %s", key, id)
 		}
 	}
-	// All of them were sent until they were acknowledged, so there is no other.
+	// Every request was repeated until it was acknowledged, so there is no other event.
 	require.Equal(t, len(l.invoices), invoices)
 	require.Equal(t, len(l.events), raw)
 	verdict := command(t, nil, "verify", "--dsn", d.DSN)

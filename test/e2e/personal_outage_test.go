@@ -3,9 +3,7 @@ package e2e
 import (
 	"fmt"
 	"net/http"
-	"path/filepath"
 	"slices"
-	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -13,35 +11,21 @@ import (
 	"github.com/erpbackbone/backbone/test/testkit"
 )
 
-// TestDrillKeyServiceOutageOfFreshNode: a node that starts while the key service is away has
-// no key in memory. It serves what needs none, refuses the rest for now, and shows a
-// value as erased only if it is. An erasure under way waits, and ends later.
+// TestDrillKeyServiceOutageOfFreshNode starts a node while the key service is down, so that it
+// has no key in memory. The node serves requests that need none, answers others with a
+// retryable error, and redacts only erased values. A running erasure waits and completes later.
 func TestDrillKeyServiceOutageOfFreshNode(t *testing.T) {
 	t.Parallel()
 	needPostgres(t)
-	owner := testkit.Database(t, nil, "e2e_empty")
-	require.Zero(t, command(t, nil, "migrate", "--dsn", owner).code)
-	folder, socket := filepath.Join(t.TempDir(), "kms"), filepath.Join(t.TempDir(), "s")
-	kms := startKMSD(t, folder, socket)
-	env := []string{
-		"BACKBONE_DATABASE_DSN=" + asApplication(t, owner), "BACKBONE_DATABASE_ERASER_DSN=" + asEraser(t, owner), "BACKBONE_KMS_ENDPOINT=unix:" + socket,
-		"BACKBONE_KMS_CREDENTIALS_FILE=" + filepath.Join(folder, "credentials"), "BACKBONE_ERASURE_EXPORT_DIRECTORY=" + filepath.Join(t.TempDir(), "exports"),
-	}
-	boot := command(t, env, "bootstrap", "--tenant", "acme", "--admin", "p-0001", "--log-name", "ledger.example.org")
-	require.Zero(t, boot.code, boot)
-	_, first := startServe(t, asApplication(t, owner), env...)
-	admin := first.as(boot.stdout)
+	kms := startKeyServer(t)
+	i := installWith(t, kms.settings(t)...)
+	_, first := i.serve(t)
+	admin := first.as(i.admin)
 	require.NoError(t, admin.want(201, nil, "POST", "/api/admin/legal-entities", `{"code":"FRMF","name":"France","time_zone":"Europe/Paris"}`))
 	registerPersons(t, admin)
-	registerMachines(t, &dev{devFile: devFile{HTTP: first.server, Tokens: map[string]string{"admin": admin.token}}})
-	token := func(person, role string, more ...string) string {
-		t.Helper()
-		r := command(t, env, append([]string{"enroll", "--tenant", "acme", "--person", person, "--role", role}, more...)...)
-		require.Zero(t, r.code, r)
-		return r.stdout
-	}
-	module, auditor := token("s-hr", "module", "--service"), token("p-0002", "auditor")
-	officer, second := first.as(token("p-0003", "compliance")), first.as(token("p-0004", "compliance_approver"))
+	i.machines(t, first.server)
+	module, auditor := i.enroll(t, "s-hr", "module", "--service"), i.enroll(t, "p-0002", "auditor")
+	officer, second := first.as(i.enroll(t, "p-0003", "compliance")), first.as(i.enroll(t, "p-0004", "compliance_approver"))
 	record := func(id string) string {
 		t.Helper()
 		return first.as(module).record(t, person("FRMF", id, object{"name": "Ada Mosley"}))[0]
@@ -51,10 +35,8 @@ func TestDrillKeyServiceOutageOfFreshNode(t *testing.T) {
 	eraseSubject(t, officer, second, "employee:E-3")
 	r := officer.requestErasure(t, "employee:E-2")
 
-	require.NoError(t, kms.signal(syscall.SIGKILL))
-	_, err := kms.wait(endTime)
-	require.NoError(t, err)
-	_, fresh := startServe(t, asApplication(t, owner), env...)
+	kms.kill(t)
+	_, fresh := i.serve(t)
 	require.NoError(t, fresh.want(200, nil, "GET", "/livez", ""))
 	testkit.EventuallyNoError(t, endTime, func() error { // a busy database may answer a probe late
 		var state health
@@ -79,11 +61,11 @@ func TestDrillKeyServiceOutageOfFreshNode(t *testing.T) {
 	away(must(fresh.as(module).do("GET", "/api/events?stream_type=scope&stream_id=FRMF", "")))
 	away(must(fresh.as(module).do("POST", "/api/events", batch(person("FRMF", "E-1", object{"name": "Ada Mosley"})))))
 	away(must(fresh.as(module).do("POST", "/api/events", batch(person("FRMF", "E-9", object{"name": "Ada Mosley"})))))
-	require.Equal(t, redactedValue, fresh.as(module).data(t, "FRMF", gone)["name"], "its key is destroyed, says the key store")
-	require.Equal(t, maskedValue, fresh.as(auditor).data(t, "FRMF", kept)["name"], "who may not read needs no key")
+	require.Equal(t, redactedValue, fresh.as(module).data(t, "FRMF", gone)["name"], "the key store reports its key as destroyed")
+	require.Equal(t, maskedValue, fresh.as(auditor).data(t, "FRMF", kept)["name"], "masking needs no key")
 	require.NotEmpty(t, fresh.as(module).data(t, "FRMF", machine)["hours"])
 	fresh.as(module).record(t, machineServiced("FRMF", "M-1", `{"hours":2}`), person("FRMF", "E-1", object{"grade": 1}))
-	// Idempotency keys work without the secret of fingerprints where nothing is personal.
+	// Idempotency keys of requests without personal data need no fingerprint secret.
 	for _, status := range []int{http.StatusCreated, http.StatusOK} {
 		a := must(fresh.as(module).do("POST", "/api/events", batch(machineServiced("FRMF", "M-1", `{"hours":3}`)), "Idempotency-Key", "outage"))
 		require.Equal(t, status, a.status, a)
@@ -104,7 +86,7 @@ func TestDrillKeyServiceOutageOfFreshNode(t *testing.T) {
 		testkit.Eventually(t, endTime, func() bool { return c.data(t, "FRMF", leaving)["name"] == redactedValue })
 	}
 
-	startKMSD(t, folder, socket)
+	kms.start(t)
 	officer.awaitErasure(t, r.ID)
 	testkit.Eventually(t, endTime, func() bool {
 		a := must(fresh.as(module).do("GET", "/api/events/"+kept+"?legal_entity=FRMF", ""))
@@ -112,5 +94,5 @@ func TestDrillKeyServiceOutageOfFreshNode(t *testing.T) {
 	})
 	require.Equal(t, "Ada Mosley", fresh.as(module).data(t, "FRMF", kept)["name"])
 	fresh.as(module).record(t, person("FRMF", "E-1", object{"name": "Ada Mosley"}))
-	require.Zero(t, command(t, env, "verify").code)
+	require.Zero(t, command(t, i.env, "verify").code)
 }

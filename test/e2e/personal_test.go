@@ -58,8 +58,7 @@ func registerPersons(t *testing.T, admin client) {
 	}
 }
 
-// person is an event of personType in a stream of the person; data is its data
-// besides the id.
+// person is an event of personType in a stream of the person, with the id and the data.
 func person(entity, id string, data object) string {
 	with := object{"person_id": id}
 	for k, v := range data {
@@ -79,7 +78,7 @@ func personEvent(entity, stream string, data object) string {
 	return string(text)
 }
 
-// record appends events and gives their ids.
+// record appends events and returns their ids.
 func (c client) record(t *testing.T, events ...string) []string {
 	t.Helper()
 	var out receipts
@@ -103,7 +102,7 @@ func (c client) data(t *testing.T, entity, id string) map[string]any {
 	return e.Event.Data
 }
 
-// erasureRequest is an erasure request as far as tests look at it.
+// erasureRequest has the members of an erasure request that tests use.
 type erasureRequest struct {
 	ID            string   `json:"id"`
 	Subject       string   `json:"subject"`
@@ -154,7 +153,7 @@ func erasureBody(subject, reason string, entities ...string) string {
 	return string(text)
 }
 
-// requestErasure asks for an erasure.
+// requestErasure requests an erasure.
 func (c client) requestErasure(t *testing.T, subject string, entities ...string) (r erasureRequest) {
 	t.Helper()
 	require.NoError(t, c.want(http.StatusCreated, &r, "POST", "/api/erasure-requests", erasureBody(subject, "The person asked for it.", entities...)))
@@ -173,8 +172,8 @@ func (c client) erasure(t *testing.T, id string) (r erasureRequest) {
 	return r
 }
 
-// erasureTime is how long an erasure may take: the minute that it waits for a node which
-// has not said that it forgot the keys, and what a step may fail for until then.
+// erasureTime is how long an erasure may take: the minute in which it waits for nodes that have
+// not reported the eviction of its keys, and retries of a failed step.
 const erasureTime = 4 * time.Minute
 
 // awaitErasure waits for the end of a request.
@@ -189,7 +188,7 @@ func (c client) awaitErasure(t *testing.T, id string) (r erasureRequest) {
 	return r
 }
 
-// eraseSubject takes an erasure from the request to the end.
+// eraseSubject requests and approves an erasure and waits for its completion.
 func eraseSubject(t *testing.T, officer, second client, subject string, entities ...string) erasureRequest {
 	t.Helper()
 	r := officer.requestErasure(t, subject, entities...)

@@ -16,7 +16,7 @@ func TestDrillPollWithoutListener(t *testing.T) {
 	t.Parallel()
 	i := install(t, "BACKBONE_DELIVERY_LISTEN=poll")
 	_, one := i.serve(t)
-	admin, module, auditor := one.as(i.admin), one.as(i.enroll(t, "s-workshop", "module", "--service")), one.as(i.enroll(t, "p-0002", "auditor"))
+	admin, module, auditor := one.as(i.admin), one.as(i.enroll(t, "s-machines", "module", "--service")), one.as(i.enroll(t, "p-0002", "auditor"))
 	require.NoError(t, admin.want(http.StatusCreated, nil, "POST", "/api/admin/legal-entities", `{"code":"POLL","name":"Polling","time_zone":"Europe/Berlin"}`))
 	i.machines(t, one.server)
 	require.NoError(t, admin.want(http.StatusCreated, nil, "POST", "/api/admin/projections", `{"name":"serviced","filter":{"types":["`+machineType+`"]},"key":".stream.id","fold":"{count: ((.state.count // 0) + 1)}"}`))

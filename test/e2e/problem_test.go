@@ -21,10 +21,10 @@ var ulids = regexp.MustCompile(`[0-7][0-9A-HJKMNP-TV-Z]{25}`)
 func expectProblem(t *testing.T, name string, a answer) {
 	t.Helper()
 	require.Equal(t, "application/problem+json", a.header.Get("Content-Type"), a)
-	var shown bytes.Buffer
-	require.NoError(t, json.Indent(&shown, ulids.ReplaceAll(a.body, []byte("ULID")), "", "  "))
-	shown.WriteByte('\n')
-	golden(t, "problems/"+name+".json", shown.Bytes())
+	var text bytes.Buffer
+	require.NoError(t, json.Indent(&text, ulids.ReplaceAll(a.body, []byte("ULID")), "", "  "))
+	text.WriteByte('\n')
+	golden(t, "problems/"+name+".json", text.Bytes())
 }
 
 const (
@@ -32,7 +32,7 @@ const (
 	machineType   = "equipment.machine.serviced"
 )
 
-// machineServiced is a sound event of machineType; data is its data.
+// machineServiced is a valid event of machineType with the given data.
 func machineServiced(entity, machine, data string) string {
 	return fmt.Sprintf(`{"type":%q,"scope":{"legal_entity":%q},"stream":{"type":"machine","id":%q},"data":%s,"dimensions":{"department":"OPS"},"entities":[{"entity_type":"machine","entity_id":%q,"role":"subject"}]}`,
 		machineType, entity, machine, data, machine)
@@ -128,7 +128,7 @@ func TestHostileRequests(t *testing.T) {
 		{"amount_scale", 400, "money.scale", "ap_clerk", "/api/intents", intentBody("ap.submit_invoice", amount("125.001"))},
 		{"amount_negative_zero", 400, "money.negative_zero", "ap_clerk", "/api/intents", intentBody("ap.submit_invoice", amount("-0"))},
 		{"total_mismatch", 400, "ap.invoice.total_mismatch", "ap_clerk", "/api/intents", intentBody("ap.submit_invoice", amount("125.01"))},
-		{"unknown_vendor", 404, "ap.vendor.not_found", "ap_clerk", "/api/intents", intentBody("ap.submit_invoice", paper(object{"vendor_id": "V-NOBODY"}))},
+		{"unknown_vendor", 404, "ap.vendor.not_found", "ap_clerk", "/api/intents", intentBody("ap.submit_invoice", paper(object{"vendor_id": "V-UNKNOWN"}))},
 		{"invoice_hard_closed", 422, "gl.period.hard_closed", "ap_clerk", "/api/intents", intentBody("ap.submit_invoice", paper(object{"invoice_date": "2011-01-15"}))},
 		{"invoice_undefined_period", 422, "gl.period.undefined", "ap_clerk", "/api/intents", intentBody("ap.submit_invoice", paper(object{"posting_date": "2099-01-15"}))},
 		{"journal_unbalanced", 400, "gl.journal.unbalanced", "gl_accountant", "/api/intents", intentBody("gl.post_journal", journal("2026-03-15", "6000", "10.00", "9.99"))},
@@ -195,7 +195,7 @@ func pendingJournal(t *testing.T, d *dev) string {
 	return out.IntentID
 }
 
-// beginEvents begins to post events: a header line says how the body comes.
+// beginEvents begins to post events with a header line about the transfer of the body.
 func beginEvents(t *testing.T, d *dev, header string) net.Conn {
 	t.Helper()
 	connection, err := net.Dial("tcp", strings.TrimPrefix(d.HTTP, "http://"))

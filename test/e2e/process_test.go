@@ -39,7 +39,7 @@ func (o *output) String() string {
 	return o.text.String()
 }
 
-// process is a running backbone, in a process group of its own.
+// process is a running backbone, in a separate process group.
 type process struct {
 	cmd            *exec.Cmd
 	stdout, stderr *output
@@ -65,13 +65,13 @@ func launch(path, dataDir string, env []string, args ...string) (*process, error
 	processes = append(processes, p)
 	processesMutex.Unlock()
 	go func() {
-		_ = p.cmd.Wait() // the state tells how it ended
+		_ = p.cmd.Wait() // ProcessState has the exit code
 		close(p.ended)
 	}()
 	return p, nil
 }
 
-// cleanEnvironment keeps the caller's own settings of backbone away.
+// cleanEnvironment is the environment without the caller's settings of backbone.
 func cleanEnvironment() []string {
 	return slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "BACKBONE_") })
 }
@@ -79,7 +79,7 @@ func cleanEnvironment() []string {
 // signal reaches backbone alone, as kill does.
 func (p *process) signal(s syscall.Signal) error { return p.cmd.Process.Signal(s) }
 
-// interrupt is Ctrl-C; it waits for the end and gives the exit code.
+// interrupt sends the signal of Ctrl-C, waits for the end and returns the exit code.
 func (p *process) interrupt() (int, error) {
 	if err := p.signal(syscall.SIGINT); err != nil {
 		return 0, err
@@ -98,7 +98,7 @@ func (p *process) wait(limit time.Duration) (int, error) {
 	}
 }
 
-// alive tells whether the process still runs.
+// alive reports whether the process still runs.
 func (p *process) alive() bool {
 	select {
 	case <-p.ended:
@@ -108,7 +108,7 @@ func (p *process) alive() bool {
 	}
 }
 
-// awaitOutput waits for a line and gives its groups.
+// awaitOutput waits for a line and returns its groups.
 func (p *process) awaitOutput(from *output, pattern *regexp.Regexp, limit time.Duration) ([]string, error) {
 	deadline := time.NewTimer(limit)
 	defer deadline.Stop()
@@ -131,8 +131,7 @@ func (p *process) awaitOutput(from *output, pattern *regexp.Regexp, limit time.D
 	}
 }
 
-// end stops the process whatever it takes, and the PostgreSQL of `backbone dev`
-// with it.
+// end stops the process, with SIGKILL if necessary, and the PostgreSQL of `backbone dev`.
 func (p *process) end() error {
 	var failure error
 	if p.alive() {

@@ -18,23 +18,16 @@ import (
 	"github.com/erpbackbone/backbone/test/testkit"
 )
 
-// TestDrillProjectionChangedUnderReaders imports invoices while a reader polls all the
-// time while administrators change the definition: every page is of one of the
-// definitions, and none lacks an event that an earlier one had.
+// TestDrillProjectionChangedUnderReaders changes the definition of a projection while invoices
+// are imported and a reader polls: every page has rows of one definition, and none lacks an
+// event of an earlier page.
 func TestDrillProjectionChangedUnderReaders(t *testing.T) {
 	t.Parallel()
 	const entity = "USMF"
 	dir := copyOfBooks(t)
 	d := startOn(t, dir, recoveryStart)
-	cli := func(persona string, args ...string) result {
-		return command(t, []string{"BACKBONE_SERVER=" + d.HTTP, "BACKBONE_TOKEN=" + d.Tokens[persona]}, args...)
-	}
-	ok := func(persona string, args ...string) string {
-		t.Helper()
-		r := cli(persona, args...)
-		require.Zero(t, r.code, r)
-		return r.stdout
-	}
+	cli := func(persona string, args ...string) result { t.Helper(); return d.as(t, persona).command(t, args...) }
+	ok := func(persona string, args ...string) string { t.Helper(); return d.as(t, persona).succeed(t, args...) }
 	definition := func(fold string) string {
 		text, err := json.Marshal(object{"name": "bills", "filter": object{"types": []string{"ap.invoice.submitted"}}, "key": ".data.vendor_id", "fold": fold})
 		require.NoError(t, err)
@@ -73,8 +66,8 @@ func TestDrillProjectionChangedUnderReaders(t *testing.T) {
 	require.Contains(t, taken.stderr, "projection.exists")
 	require.Contains(t, taken.stderr, "backbone projections change")
 
-	// state is what a page shows: the number of invoices, and their sum unless it is by the
-	// first definition.
+	// state is a row: the number of invoices, and their sum unless it is a row of the first
+	// definition.
 	type state struct {
 		Count int  `json:"count"`
 		Sum   *int `json:"sum"`
@@ -123,7 +116,7 @@ func TestDrillProjectionChangedUnderReaders(t *testing.T) {
 		}
 		at, err := strconv.ParseUint(page.Sequence, 10, 64)
 		if err != nil || at < last || s.Count < seen || s.Sum != nil && *s.Sum != 2*s.Count {
-			return fmt.Errorf("a reader is shown %s with %v after sequence %d with %d invoices: %w", page.Sequence, s, last, seen, err)
+			return fmt.Errorf("a reader gets %s with %v after sequence %d with %d invoices: %w", page.Sequence, s, last, seen, err)
 		}
 		last, seen = at, s.Count
 		looks.Add(1)
@@ -135,7 +128,7 @@ func TestDrillProjectionChangedUnderReaders(t *testing.T) {
 		testkit.Eventually(t, endTime, func() bool { return looks.Load() >= from+n || t.Failed() })
 	}
 
-	// Of two administrators who change it at once, one is told to look first.
+	// Of two concurrent changes one is refused with the active version.
 	answers := make(chan answer, 2)
 	for _, fold := range []string{`1`, `2`} {
 		busy.Go(func() {
@@ -197,7 +190,7 @@ func TestDrillProjectionChangedUnderReaders(t *testing.T) {
 	require.Equal(t, n, s.Count)
 	require.NotNil(t, s.Sum)
 
-	// Deleted, nothing is left of it and of the version that is being built.
+	// A deletion removes all versions, also the one that is being built.
 	ok("admin", "projections", "change", file(`{deleted: true}`))
 	ok("admin", "projections", "delete", "bills")
 	require.Contains(t, cli("operator", "projections", "versions", "bills").stderr, "projection.not_found")

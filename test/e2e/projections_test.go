@@ -11,7 +11,7 @@ import (
 	"github.com/erpbackbone/backbone/test/testkit"
 )
 
-// projectionView is what a test looks at of a projection.
+// projectionView has the members of a projection that tests use.
 type projectionView struct {
 	Status        string `json:"status"`
 	ChangedBy     string `json:"changed_by"`
@@ -26,8 +26,8 @@ type projectionView struct {
 	} `json:"legal_entities"`
 }
 
-// TestProjectionCommands is a day of an operator: a read model that refuses an
-// event, found, mended and read again, while the other legal entities go on.
+// TestProjectionCommands pauses and resumes a projection, finds and repairs one that fails at
+// an event, and resets it. Other legal entities are not affected.
 func TestProjectionCommands(t *testing.T) {
 	t.Parallel()
 	const bad, good, projection = "PRJB", "PRJG", "ap.vendors"
@@ -36,15 +36,8 @@ func TestProjectionCommands(t *testing.T) {
 	newEntity(t, d, bad)
 	newEntity(t, d, good)
 	admin, vendors := d.as(t, "admin"), d.as(t, "vendor_admin")
-	cli := func(persona string, args ...string) result {
-		return command(t, []string{"BACKBONE_SERVER=" + d.HTTP, "BACKBONE_TOKEN=" + d.Tokens[persona]}, args...)
-	}
-	ok := func(args ...string) string {
-		t.Helper()
-		r := cli("admin", args...)
-		require.Zero(t, r.code, r)
-		return r.stdout
-	}
+	cli := func(persona string, args ...string) result { t.Helper(); return d.as(t, persona).command(t, args...) }
+	ok := func(args ...string) string { t.Helper(); return d.as(t, "admin").succeed(t, args...) }
 	show := func() projectionView {
 		t.Helper()
 		var p projectionView
@@ -96,7 +89,7 @@ func TestProjectionCommands(t *testing.T) {
 	testkit.Eventually(t, endTime, func() bool { status, _, _ := in(bad); return status == "faulted" })
 	_, at, _ := in(bad)
 	require.Equal(t, "1", at, "what came before it is kept")
-	testkit.Eventually(t, endTime, caughtUp(good), "the others go on")
+	testkit.Eventually(t, endTime, caughtUp(good), "the other legal entities continue")
 	var ready struct {
 		Status  string            `json:"status"`
 		Checks  map[string]string `json:"checks"`
@@ -105,7 +98,7 @@ func TestProjectionCommands(t *testing.T) {
 	testkit.Eventually(t, endTime, func() bool {
 		require.NoError(t, admin.want(http.StatusOK, &ready, "GET", "/readyz", ""))
 		return ready.Checks["projections"] == "degraded"
-	}, "the node knows what the books say")
+	}, "the node reports the state of the database")
 	require.Equal(t, "degraded", ready.Status)
 	require.Contains(t, ready.Reasons["projections"], "ap.vendors v1 in 1 legal entities")
 	letters := ok("deadletters", "--status", "waiting")
@@ -114,7 +107,7 @@ func TestProjectionCommands(t *testing.T) {
 	require.Contains(t, cli("admin", "projections", "skip", projection).stderr, "projection.partition_missing")
 	require.Contains(t, cli("admin", "projections", "skip", projection, "--legal-entity", good).stderr, "projection.not_halted")
 
-	// Mended, it digests the event after all.
+	// After the repair it applies the event.
 	_, err = super.Exec(t.Context(), "ALTER TABLE ap.vendors DROP CONSTRAINT too_strict")
 	require.NoError(t, err)
 	ok("projections", "fix", projection, "--legal-entity", bad, "--reason", "The constraint was wrong.")
@@ -127,7 +120,7 @@ func TestProjectionCommands(t *testing.T) {
 	}
 	require.Equal(t, 3, count(bad))
 
-	// Reset, it forgets and reads all of it again.
+	// A reset removes its rows and reads all events again.
 	ok("projections", "reset", projection, "--legal-entity", bad)
 	testkit.Eventually(t, endTime, func() bool { return caughtUp(bad)() && count(bad) == 3 })
 	require.Equal(t, 2, count(good))

@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// sendConcurrently sends one request per client at the same moment, over connections of their
-// own that are open before.
+// sendConcurrently sends one request per client at the same moment, over separate connections
+// that are already open.
 func sendConcurrently(t *testing.T, d *dev, clients int, send func(client int) (answer, error)) []answer {
 	t.Helper()
 	answers := make([]answer, clients)
@@ -40,7 +40,7 @@ func sendConcurrently(t *testing.T, d *dev, clients int, send func(client int) (
 	return answers
 }
 
-// TestSameInvoiceAtOnce lets 64 clients submit one paper at the same moment.
+// TestSameInvoiceAtOnce lets 64 clients submit one invoice at the same moment.
 func TestSameInvoiceAtOnce(t *testing.T) {
 	t.Parallel()
 	const entity, clients = "DEMF", 64
@@ -87,7 +87,7 @@ func TestSameInvoiceAtOnce(t *testing.T) {
 		require.NotEqual(t, winner.IntentID, p.IntentID)
 	}
 
-	// The refusals can be read; the log holds one paper.
+	// The refusals can be read; the log has one invoice.
 	events, err := d.as(t, "auditor").events(url.Values{
 		"stream_type": {"entity"}, "stream_id": {"vendor:V-RACE"}, "legal_entity": {entity}, "event_types": {"ap.invoice.submitted"},
 	})
@@ -97,7 +97,7 @@ func TestSameInvoiceAtOnce(t *testing.T) {
 }
 
 // TestSameKeyAtOnce sends one request 64 times under one idempotency key: it takes
-// effect once, and every caller learns the one outcome or that it is in progress.
+// effect once, and every caller gets its outcome or the answer that it is in progress.
 func TestSameKeyAtOnce(t *testing.T) {
 	t.Parallel()
 	const entity, clients = "DEMF", 64
@@ -128,8 +128,7 @@ func TestSameKeyAtOnce(t *testing.T) {
 	require.Len(t, events, 1)
 }
 
-// approversRace has every approver approve one invoice at the same moment: it
-// is posted once.
+// approversRace lets all approvers approve one invoice at the same moment: it is posted once.
 func approversRace(t *testing.T, d *dev) {
 	t.Helper()
 	const entity, clients = "DEMF", 24

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// newEntity makes a legal entity of the test's own, without books.
+// newEntity makes a legal entity for one test, without books.
 func newEntity(t *testing.T, d *dev, code string) {
 	t.Helper()
 	require.NoError(t, d.as(t, "admin").want(http.StatusCreated, nil, "POST", "/api/admin/legal-entities",
@@ -31,7 +31,7 @@ type receipts struct {
 // with adds members to an event that serviced made.
 func with(event, members string) string { return strings.TrimSuffix(event, "}") + "," + members + "}" }
 
-// TestRawEvents is the way in for services with event types of their own.
+// TestRawEvents appends and reads events of types that a service has registered.
 func TestRawEvents(t *testing.T) {
 	t.Parallel()
 	const entity = "RAWX"
@@ -53,8 +53,8 @@ func TestRawEvents(t *testing.T) {
 		return batch(event)
 	}
 
-	// The first event, once, whatever happens to the answer.
-	body := one(`"expected_version":"no_stream","tags":["q1"],"correlation_id":"repair-1","effective_date":"2026-03-31","source":{"system":"workshop","channel":"api","reference":"order-9"}`)
+	// The first event is stored once, also when the request is repeated.
+	body := one(`"expected_version":"no_stream","tags":["q1"],"correlation_id":"repair-1","effective_date":"2026-03-31","source":{"system":"machines","channel":"api","reference":"order-9"}`)
 	first := post(body, "Idempotency-Key", "raw-1")
 	require.Equal(t, http.StatusCreated, first.status, first)
 	require.Empty(t, first.header.Get("Idempotency-Replayed"))
@@ -165,8 +165,8 @@ func TestRawEvents(t *testing.T) {
 	require.Equal(t, "cursor.foreign", a.code())
 }
 
-// TestRawEventsOfModules keeps the raw door shut for what modules own and for
-// every caller but services.
+// TestRawEventsOfModules refuses raw appends of the types of modules, and of every caller but
+// services.
 func TestRawEventsOfModules(t *testing.T) {
 	t.Parallel()
 	const entity = "RAWY"

@@ -34,23 +34,16 @@ type partView struct {
 	} `json:"snapshots"`
 }
 
-// TestDrillRebuildOfOneLegalEntity rebuilds the rows of one legal entity while invoices
-// are imported and readers page through reports: no report shows fewer rows than before,
-// or pages of two sets of rows; and rebuilds begin with a snapshot.
+// TestDrillRebuildOfOneLegalEntity rebuilds the rows of one legal entity, also from a snapshot,
+// while invoices are imported and readers page through reports: no report has fewer rows than
+// an earlier one, or pages of two sets of rows.
 func TestDrillRebuildOfOneLegalEntity(t *testing.T) {
 	t.Parallel()
 	const ledger, items, other = "gl.ledger", "ap.open-items", "DEMF"
 	dir := copyOfBooks(t)
 	d := startOn(t, dir, recoveryStart)
-	cli := func(persona string, args ...string) result {
-		return command(t, []string{"BACKBONE_SERVER=" + d.HTTP, "BACKBONE_TOKEN=" + d.Tokens[persona]}, args...)
-	}
-	ok := func(args ...string) string {
-		t.Helper()
-		r := cli("admin", args...)
-		require.Zero(t, r.code, r)
-		return r.stdout
-	}
+	cli := func(persona string, args ...string) result { t.Helper(); return d.as(t, persona).command(t, args...) }
+	ok := func(args ...string) string { t.Helper(); return d.as(t, "admin").succeed(t, args...) }
 	versions := func(projection string) (b partView) {
 		t.Helper()
 		require.NoError(t, json.Unmarshal([]byte(ok("projections", "versions", projection, "--json")), &b))
@@ -71,7 +64,7 @@ func TestDrillRebuildOfOneLegalEntity(t *testing.T) {
 		require.NoError(t, err)
 		require.Positive(t, tag.RowsAffected())
 	}
-	ofOthers := func(table string) (text string) {
+	ofOtherEntities := func(table string) (text string) {
 		t.Helper()
 		require.NoError(t, super.QueryRow(t.Context(), fmt.Sprintf("SELECT coalesce(md5(string_agg(t::text, ',' ORDER BY t::text)), '') FROM %s t WHERE partition_id <> $1 AND version = 1", table), partition).Scan(&text))
 		return text
@@ -90,7 +83,7 @@ func TestDrillRebuildOfOneLegalEntity(t *testing.T) {
 	}
 	l := startLoad(t, d)
 	l.await(t, 20)
-	untouched := ofOthers("gl.journal_lines")
+	untouched := ofOtherEntities("gl.journal_lines")
 	auditor := d.as(t, "auditor")
 	stop := make(chan struct{})
 	var looking sync.WaitGroup
@@ -111,7 +104,7 @@ func TestDrillRebuildOfOneLegalEntity(t *testing.T) {
 				}
 				a, err := auditor.do("GET", "/api/gl/accounts/6000/ledger?legal_entity="+loadEntity+"&as_of=2026-12-31&limit=4&cursor="+url.QueryEscape(cursor), "")
 				if err == nil && a.status == http.StatusServiceUnavailable {
-					begunAgain++ // the rows were replaced between two pages, and it says so
+					begunAgain++ // the rows were replaced between two pages, and the answer reports it
 					rows = -1
 					break
 				}
@@ -137,7 +130,7 @@ func TestDrillRebuildOfOneLegalEntity(t *testing.T) {
 		}
 	})
 
-	// Without a switch it says what follows.
+	// Without --switch the command prints the next steps.
 	require.Equal(t, 1, cli("auditor", "projections", "rebuild", items, "--legal-entity", loadEntity).code, "an auditor looks only")
 	require.Contains(t, cli("admin", "projections", "switch", items, "--legal-entity", loadEntity).stderr, "projection.not_building")
 	report := ok("projections", "rebuild", items, "--legal-entity", loadEntity, "--compare")
@@ -147,7 +140,7 @@ func TestDrillRebuildOfOneLegalEntity(t *testing.T) {
 	require.Contains(t, ok("projections", "list"), "running (building for "+loadEntity+")")
 	require.Contains(t, ok("projections", "cancel", items, "--legal-entity", loadEntity), "Version 2 is being removed.")
 
-	// Rows that are wrong are found, and replaced under the readers' eyes.
+	// Wrong rows are found, and replaced while readers read them.
 	damage("UPDATE ap.documents SET invoice_number = invoice_number || '!' WHERE partition_id = $1 AND version = 1")
 	damage("UPDATE gl.accounts SET name = name || '!' WHERE partition_id = $1 AND version = 1 AND code = '2000'")
 	for _, projection := range []string{items, ledger} {
@@ -179,9 +172,9 @@ func TestDrillRebuildOfOneLegalEntity(t *testing.T) {
 	t.Logf("%d reports, of which %d were begun again", reports, begunAgain)
 	l.finish(t)
 	requireBooksAgree(t, d, loadEntity)
-	require.Equal(t, untouched, ofOthers("gl.journal_lines"), "others are as they were")
+	require.Equal(t, untouched, ofOtherEntities("gl.journal_lines"), "rows of other legal entities are unchanged")
 
-	// All rows are what a fold of the log makes.
+	// All rows equal those of a rebuild from the log.
 	for _, projection := range []string{items, ledger} {
 		require.Regexp(t, `: 0 rows differ`, ok("projections", "rebuild", projection, "--compare"))
 		ok("projections", "cancel", projection)
@@ -189,7 +182,7 @@ func TestDrillRebuildOfOneLegalEntity(t *testing.T) {
 		testkit.Eventually(t, endTime, func() bool { b := versions(projection); return len(b.Dropping) == 0 && len(b.LegalEntities) == 0 })
 	}
 
-	// A snapshot, damage, and the way back over the snapshot.
+	// Damaged rows are rebuilt from a snapshot.
 	require.Contains(t, cli("admin", "projections", "rebuild", ledger, "--from-snapshot", "latest").stderr, "projection.snapshot_not_found")
 	table := ok("projections", "snapshot", ledger, "--wait")
 	require.Regexp(t, `(?m)^SNAPSHOT +LEGAL ENTITY +SEQUENCE +ROWS +TAKEN +STATE$`, table)

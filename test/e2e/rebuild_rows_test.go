@@ -12,20 +12,20 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// rowRebuildFixture is a server whose rows are damaged and rebuilt.
+// rowRebuildFixture is a server with rows to damage and rebuild.
 type rowRebuildFixture struct {
 	*dev
 	super *pgx.Conn
 }
 
-// targets are the types of the streams whose entities have rows of their own.
+// targets are the stream types whose entities have rows, by projection.
 var targets = map[string][]string{
 	"gl.ledger": {"gl.journal", "gl.account", "gl.ledger"}, "ap.open-items": {"ap.invoice", "ap.credit_memo", "gl.ledger"}, "ap.vendors": {"ap.vendor"},
 }
 
 func (r *rowRebuildFixture) projections(t *testing.T, persona string, args ...string) result {
 	t.Helper()
-	return command(t, []string{"BACKBONE_SERVER=" + r.HTTP, "BACKBONE_TOKEN=" + r.Tokens[persona]}, append([]string{"projections"}, args...)...)
+	return r.as(t, persona).command(t, append([]string{"projections"}, args...)...)
 }
 
 func (r *rowRebuildFixture) succeed(t *testing.T, args ...string) string {
@@ -35,7 +35,7 @@ func (r *rowRebuildFixture) succeed(t *testing.T, args ...string) string {
 	return out.stdout
 }
 
-// damage runs statements, each of which changes something.
+// damage runs statements, each of which must change rows.
 func (r *rowRebuildFixture) damage(t *testing.T, statements ...string) {
 	t.Helper()
 	for _, s := range statements {
@@ -65,7 +65,7 @@ func (r *rowRebuildFixture) rebuildRows(t *testing.T, projection, streamType, id
 }
 
 // rebuildAllRows rebuilds the rows of every entity, at most limit of each projection, and
-// gives those whose rows differed.
+// returns the entities whose rows differed.
 func (r *rowRebuildFixture) rebuildAllRows(t *testing.T, limit int) (differed []string) {
 	t.Helper()
 	for projection, types := range targets {
@@ -89,11 +89,11 @@ func (r *rowRebuildFixture) rebuildAllRows(t *testing.T, limit int) (differed []
 	return differed
 }
 
-// TestDrillRebuildOfRows rebuilds the rows of every entity while invoices are imported, which
-// changes nothing; then rows are damaged in all tables, and the same makes them what a
-// fold of the whole log makes. An erasure does it in all versions, so that those that are
-// built beside and afterwards do not differ.
-func TestDrillRebuildOfRows(t *testing.T) {
+// TestDrillRebuildRows rebuilds the rows of every entity while invoices are imported, which
+// changes nothing. Then it damages rows in all tables: rebuilding them gives the rows that a
+// rebuild of the projection gives. An erasure rebuilds rows in all versions, so that versions
+// built during it and afterwards do not differ.
+func TestDrillRebuildRows(t *testing.T) {
 	t.Parallel()
 	dir := copyOfBooks(t)
 	d := startOn(t, dir, recoveryStart)
@@ -126,20 +126,19 @@ func TestDrillRebuildOfRows(t *testing.T) {
 	require.NotZero(t, r.queryNumber(t, copied))
 	l := startLoad(t, d)
 	l.await(t, 10)
-	require.Empty(t, r.rebuildAllRows(t, 25), "nothing was wrong")
+	require.Empty(t, r.rebuildAllRows(t, 25), "no row was wrong")
 	l.finish(t)
 
-	// Erased while a version is built: no version holds a sealed copy afterwards, and
-	// neither does one that is built later.
+	// Erased while a version is built: neither this version nor a later one has a sealed copy.
 	officer, second := d.as(t, "compliance"), d.as(t, "compliance_approver")
 	eraseSubject(t, officer, second, "contact:C-1")
 	eraseSubject(t, officer, second, "vendor:SOLE-1")
 	const sealed = "SELECT count(*) FROM ap.vendor_contacts c FULL JOIN ap.vendors v ON false WHERE c.subject = 'contact:C-1' OR v.subject = 'vendor:SOLE-1' OR to_jsonb(c)::text LIKE '%contact:C-1%' OR to_jsonb(v)::text LIKE '%vendor:SOLE-1%'"
 	require.Zero(t, r.queryNumber(t, sealed))
-	require.Equal(t, 4, r.queryNumber(t, "SELECT count(*) FROM ap.vendor_contacts WHERE subject LIKE 'contact:C-_'"), "two of others, in two versions")
+	require.Equal(t, 4, r.queryNumber(t, "SELECT count(*) FROM ap.vendor_contacts WHERE subject LIKE 'contact:C-_'"), "two of other persons, in two versions")
 	require.Contains(t, r.succeed(t, "compare", "ap.vendors"), "version 1 (left, shown) and version 2 (right): 0 rows differ")
 	r.succeed(t, "switch", "ap.vendors")
-	require.Zero(t, r.queryNumber(t, copied), "nor a snapshot of before")
+	require.Zero(t, r.queryNumber(t, copied), "nor an earlier snapshot")
 	require.Contains(t, r.projections(t, "admin", "rebuild", "ap.vendors", "--from-snapshot", "latest").stderr, "projection.snapshot_not_found")
 	again := r.succeed(t, "rebuild", "ap.vendors", "--compare", "--switch")
 	require.Contains(t, again, "version 2 (left, shown) and version 4 (right): 0 rows differ")
@@ -162,16 +161,16 @@ func TestDrillRebuildOfRows(t *testing.T) {
 			SELECT 999999, partition_id, version, invoice_date, false, document_id, 'H', 'k', 'payment' FROM ap.documents LIMIT 1`,
 		"DELETE FROM ap.ledgers WHERE partition_id = PARTITION", "UPDATE ap.vendors SET country = 'SE' WHERE vendor_id = 'FIRM-1' AND version = 4",
 		"UPDATE ap.vendor_contacts SET email = NULL WHERE contact_id = 'C-2'")
-	const mended = "ap.vendors: 3 rows "
-	rehearsal := r.succeed(t, "rebuild", "ap.vendors", "--entity", "ap.vendor/FIRM-1", "--legal-entity", loadEntity, "--dry-run")
-	require.Contains(t, rehearsal, mended+"are not as the log makes them; nothing was changed")
-	require.Regexp(t, `(?m)^`+loadEntity+` +4 +\d+ +1 +4 +ap\.vendors +1 +0 +0 +1$`, rehearsal)
-	require.Regexp(t, `(?m)^`+loadEntity+` +2 +\d+ +1 +4 +ap\.vendor_contacts +3 +0 +0 +1$`, rehearsal)
-	t.Log(rehearsal)
-	require.Contains(t, r.succeed(t, "rebuild", "ap.vendors", "--subject", "contact:C-2"), mended+"were not as the log makes them and are now")
+	const repaired = "ap.vendors: 3 rows "
+	dryRun := r.succeed(t, "rebuild", "ap.vendors", "--entity", "ap.vendor/FIRM-1", "--legal-entity", loadEntity, "--dry-run")
+	require.Contains(t, dryRun, repaired+"are not as the log makes them; nothing was changed")
+	require.Regexp(t, `(?m)^`+loadEntity+` +4 +\d+ +1 +4 +ap\.vendors +1 +0 +0 +1$`, dryRun)
+	require.Regexp(t, `(?m)^`+loadEntity+` +2 +\d+ +1 +4 +ap\.vendor_contacts +3 +0 +0 +1$`, dryRun)
+	t.Log(dryRun)
+	require.Contains(t, r.succeed(t, "rebuild", "ap.vendors", "--subject", "contact:C-2"), repaired+"were not as the log makes them and are now")
 	require.Contains(t, r.succeed(t, "rebuild", "ap.vendors", "--subject", "contact:unknown"), "no event of the projection is about this")
 	differed := r.rebuildAllRows(t, 10_000)
-	require.NotContains(t, strings.Join(differed, "\n"), "ap.vendor", "they were mended with the person")
+	require.NotContains(t, strings.Join(differed, "\n"), "ap.vendor", "they were repaired with the person")
 	require.GreaterOrEqual(t, len(differed), 8)
 	require.Empty(t, r.rebuildAllRows(t, 10_000))
 	for projection := range targets {

@@ -25,22 +25,15 @@ type rebuildView struct {
 	} `json:"building"`
 }
 
-// TestRebuild is a rebuild by an operator while invoices come in, sessions of the
-// database are killed, and readers page through reports: no reader notices anything.
+// TestRebuild rebuilds read models while invoices are submitted, sessions of the database are
+// killed, and readers page through reports: every report stays consistent.
 func TestRebuild(t *testing.T) {
 	t.Parallel()
 	const ledger, items = "gl.ledger", "ap.open-items"
 	dir := copyOfBooks(t)
 	d := startOn(t, dir, recoveryStart)
-	cli := func(persona string, args ...string) result {
-		return command(t, []string{"BACKBONE_SERVER=" + d.HTTP, "BACKBONE_TOKEN=" + d.Tokens[persona]}, args...)
-	}
-	ok := func(args ...string) string {
-		t.Helper()
-		r := cli("admin", args...)
-		require.Zero(t, r.code, r)
-		return r.stdout
-	}
+	cli := func(persona string, args ...string) result { t.Helper(); return d.as(t, persona).command(t, args...) }
+	ok := func(args ...string) string { t.Helper(); return d.as(t, "admin").succeed(t, args...) }
 	versions := func(projection string) (b rebuildView) {
 		t.Helper()
 		require.NoError(t, json.Unmarshal([]byte(ok("projections", "versions", projection, "--json")), &b))
@@ -91,7 +84,7 @@ func TestRebuild(t *testing.T) {
 			}
 			for i, path := range reports {
 				a, err := auditor.do("GET", path, "")
-				// A session of the database that was ended is an answer to try again.
+				// The end of a database session gives an answer that asks to try again.
 				if err != nil || a.status == http.StatusServiceUnavailable || a.status == http.StatusGatewayTimeout {
 					continue
 				}
@@ -133,7 +126,7 @@ func TestRebuild(t *testing.T) {
 	l.finish(t)
 	requireBooksAgree(t, d, loadEntity)
 
-	// Dropped, nothing is left of it.
+	// A dropped version leaves no rows.
 	require.Contains(t, ok("projections", "drop", ledger), "Version 1 is being removed.")
 	testkit.Eventually(t, endTime, func() bool { b := versions(ledger); return len(b.Dropping) == 0 && b.Retained == 0 })
 	for _, table := range []string{"gl.journals", "gl.journal_lines", "gl.accounts", "gl.ledgers"} {
@@ -152,7 +145,7 @@ func TestRebuild(t *testing.T) {
 	testkit.Eventually(t, endTime, func() bool { return len(versions(ledger).Dropping) == 0 })
 	require.Zero(t, rows("gl.accounts", 3)+rows("gl.journal_lines", 3))
 
-	// All in one go.
+	// One command builds, compares and switches.
 	all := ok("projections", "rebuild", ledger, "--compare", "--switch")
 	require.Contains(t, all, "version 2 (left, shown) and version 4 (right): 0 rows differ")
 	require.Contains(t, all, "readers are shown version 4")

@@ -12,8 +12,7 @@ import (
 
 var hintsEnd = regexp.MustCompile(`(?m)^Press Ctrl-C to stop\.$`)
 
-// TestSample is what `make run` shows a newcomer, and that each command it advises
-// works.
+// TestSample checks the output of `make run` and each command that it recommends.
 func TestSample(t *testing.T) {
 	t.Parallel()
 	dir := copyOfBooks(t)
@@ -60,7 +59,7 @@ func TestSample(t *testing.T) {
 	require.Equal(t, head, after)
 }
 
-// runHints runs what is printed under "Try next" as it stands.
+// runHints runs the commands that are printed under "Try next", unchanged.
 func runHints(t *testing.T, d *dev, printed string) {
 	t.Helper()
 	_, hints, found := strings.Cut(printed, "\nTry next")
@@ -97,15 +96,15 @@ func runHints(t *testing.T, d *dev, printed string) {
 func traceSamples(t *testing.T, d *dev) {
 	t.Helper()
 	trace := func(args ...string) result {
-		return command(t, []string{"BACKBONE_SERVER=" + d.HTTP, "BACKBONE_TOKEN=" + d.Tokens["auditor"]}, append([]string{"trace"}, args...)...)
+		return d.as(t, "auditor").command(t, append([]string{"trace"}, args...)...)
 	}
 	r := trace("--legal-entity", "DEMF", "SL-2026-000001")
 	require.Zero(t, r.code, r)
-	shown := regexp.MustCompile(`(?m)\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3}Z`).ReplaceAllString(r.stdout, "TIME")
-	shown = regexp.MustCompile(`[0-7][0-9A-HJKMNP-TV-Z]{25}`).ReplaceAllString(shown, "ULID")
-	shown = regexp.MustCompile(`sequence \d+`).ReplaceAllString(shown, "sequence N")
-	shown = regexp.MustCompile(`V-\d{6}`).ReplaceAllString(shown, "V-N") // files are sent side by side
-	golden(t, "trace.txt", []byte(shown))
+	text := regexp.MustCompile(`(?m)\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3}Z`).ReplaceAllString(r.stdout, "TIME")
+	text = regexp.MustCompile(`[0-7][0-9A-HJKMNP-TV-Z]{25}`).ReplaceAllString(text, "ULID")
+	text = regexp.MustCompile(`sequence \d+`).ReplaceAllString(text, "sequence N")
+	text = regexp.MustCompile(`V-\d{6}`).ReplaceAllString(text, "V-N") // files are sent concurrently
+	golden(t, "trace.txt", []byte(text))
 
 	var report struct {
 		Lineage []event           `json:"lineage"`

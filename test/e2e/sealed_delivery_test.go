@@ -27,15 +27,15 @@ type deliveryChannels struct {
 	client
 	persona string
 	taking  *receiver // takes what comes
-	failing *receiver // refuses it, until told otherwise
+	failing *receiver // refuses it, until the test changes that
 }
 
-// at is the path of one of the outlet's subscriptions: poll, parked, taken, failed.
+// at is the path of one of the subscriptions: poll, parked, taken, failed.
 func (o deliveryChannels) at(kind string) string {
 	return "/api/subscriptions/" + kind + "-" + strings.ReplaceAll(o.persona, "_", "-")
 }
 
-// subscribe begins all ways of delivery before there is anything to deliver.
+// subscribe starts all deliveries before the first event.
 func (o deliveryChannels) subscribe(t *testing.T) {
 	t.Helper()
 	for kind, to := range map[string]*receiver{"poll": nil, "parked": nil, "taken": o.taking, "failed": o.failing} {
@@ -125,11 +125,10 @@ func readFeedUntilEmpty(t *testing.T, c client) map[string]string {
 	return map[string]string{"websocket": string(message), "server-sent events": lines.Text()}
 }
 
-// TestSealedDelivery takes personal values through every way that leads
-// out: polls, dead letters, webhooks, live feeds, the broker, the outbox, a read model.
-// Entitled readers get them, all others the mask; no table, file, log or broker
-// holds them; and after an erasure nothing opens them any more, not even what was
-// waiting.
+// TestSealedDelivery delivers personal values through polls, dead letters, webhooks, live
+// feeds, the broker, the outbox and a read model. Entitled readers get them, other readers the
+// mask; no table, file, log or broker holds them; and after an erasure no reader gets them, not
+// even in events that were waiting.
 func TestSealedDelivery(t *testing.T) {
 	t.Parallel()
 	const entity, contact = "USMF", "C-SEALED"
@@ -146,51 +145,51 @@ func TestSealedDelivery(t *testing.T) {
 		o.subscribe(t)
 		outlets[persona] = o
 	}
-	// A fold that fails at whatever it is given tells what it was given.
+	// The error of a failing fold contains its input.
 	require.NoError(t, admin.want(http.StatusCreated, nil, "POST", "/api/admin/projections",
 		fmt.Sprintf(`{"name":"poisoned","filter":{"types":[%q]},"key":".data.vendor_id","fold":"error(.event.data | tostring)"}`, contactType)))
 	d.as(t, "vendor_admin").must(t, entity, "ap.register_vendor", object{"vendor_id": "V-SEALED", "name": control, "country": "US"})
 	outlets["ap_clerk"].must(t, entity, "ap.set_vendor_contact", object{"vendor_id": "V-SEALED", "contact_id": contact, "name": values["name"], "email": values["email"]})
 
-	shows := func(text, way string, clear bool, instead string) {
+	requireValues := func(text, way string, clear bool, instead string) {
 		t.Helper()
 		for field, value := range values {
 			require.Equal(t, clear, strings.Contains(text, value), "%s of %s", field, way)
 		}
 		require.Equal(t, !clear, strings.Contains(text, instead), way)
-		require.NotContains(t, text, `"$pii"`, "%s: a sealed value left the house", way)
+		require.NotContains(t, text, `"$pii"`, "%s: a sealed value was delivered", way)
 	}
 	everyWay := func(clear map[string]bool, instead string) {
 		t.Helper()
 		for persona, o := range outlets {
 			for way, text := range readFeedUntilEmpty(t, o.client) {
-				shows(text, way+" of "+persona, clear[persona], instead)
+				requireValues(text, way+" of "+persona, clear[persona], instead)
 			}
-			shows(string(must(o.do("GET", "/api/ap/vendors?vendor=V-SEALED&legal_entity="+entity, "")).body), "read model for "+persona, clear[persona], instead)
+			requireValues(string(must(o.do("GET", "/api/ap/vendors?vendor=V-SEALED&legal_entity="+entity, "")).body), "read model for "+persona, clear[persona], instead)
 		}
 		for way, text := range readFeedUntilEmpty(t, auditor) {
-			shows(text, way+" of the auditor", false, instead)
+			requireValues(text, way+" of the auditor", false, instead)
 		}
 	}
 	entitled := map[string]bool{"ap_clerk": true}
 	everyWay(entitled, maskedValue)
 	for persona, o := range outlets {
 		text, _ := o.polled(t, "poll") // not answered: it is in flight
-		shows(text, "poll of "+persona, entitled[persona], maskedValue)
+		requireValues(text, "poll of "+persona, entitled[persona], maskedValue)
 		text, ids := o.polled(t, "parked")
-		shows(text, "poll of "+persona, entitled[persona], maskedValue)
+		requireValues(text, "poll of "+persona, entitled[persona], maskedValue)
 		require.NoError(t, o.want(http.StatusOK, nil, "POST", o.at("parked")+"/nack", `{"event_ids":`+ids+`,"action":"park","code":"crm.invalid"}`))
-		shows(o.taking.sent(t), "webhook of "+persona, entitled[persona], maskedValue)
-		shows(o.failing.sent(t), "failed webhook of "+persona, entitled[persona], maskedValue)
+		requireValues(o.taking.sent(t), "webhook of "+persona, entitled[persona], maskedValue)
+		requireValues(o.failing.sent(t), "failed webhook of "+persona, entitled[persona], maskedValue)
 		for _, kind := range []string{"parked", "failed"} {
-			shows(o.deadLetter(t, o.client, kind), kind+" of "+persona, entitled[persona], maskedValue)
+			requireValues(o.deadLetter(t, o.client, kind), kind+" of "+persona, entitled[persona], maskedValue)
 			for _, value := range values {
 				require.NotContains(t, o.deadLetter(t, admin, kind), value, "an administrator reads no events")
 			}
 		}
 	}
 
-	// What lies in the database and at the broker is sealed, or masked for every reader.
+	// Values in the database and at the broker are sealed or masked.
 	super, err := pgx.Connect(t.Context(), superuser(t, dir))
 	require.NoError(t, err)
 	defer func() { _ = super.Close(context.WithoutCancel(t.Context())) }()
@@ -242,36 +241,36 @@ func TestSealedDelivery(t *testing.T) {
 		return found
 	}
 	message := published()
-	shows(message, "broker", false, maskedValue)
+	requireValues(message, "broker", false, maskedValue)
 
-	// After an erasure nothing opens them: new events, what was in flight, what was
-	// parked, what is handed out again.
+	// After an erasure no delivery opens them: new events, deliveries in flight, parked and
+	// replayed ones.
 	eraseSubject(t, d.as(t, "compliance"), d.as(t, "compliance_approver"), "contact:"+contact)
 	everyWay(nil, redactedValue)
 	for persona, o := range outlets {
 		for _, kind := range []string{"parked", "failed"} {
-			shows(o.deadLetter(t, o.client, kind), kind+" of "+persona, false, redactedValue)
+			requireValues(o.deadLetter(t, o.client, kind), kind+" of "+persona, false, redactedValue)
 		}
 		o.failing.answering(nil)
 		for _, kind := range []string{"parked", "failed"} {
 			require.NoError(t, o.want(http.StatusOK, nil, "POST", o.at(kind)+"/parked/replay", `{"all":true,"reason":"It was mended."}`))
 		}
 		text, _ := o.polled(t, "parked")
-		shows(text, "replay to "+persona, false, redactedValue)
-		shows(o.failing.sent(t), "replay to the webhook of "+persona, false, redactedValue)
+		requireValues(text, "replay to "+persona, false, redactedValue)
+		requireValues(o.failing.sent(t), "replay to the webhook of "+persona, false, redactedValue)
 		o.taking.answering(nil)
 		for _, kind := range []string{"poll", "taken"} {
 			require.NoError(t, o.want(http.StatusOK, nil, "POST", o.at(kind)+"/reset", `{"to":"beginning"}`))
 		}
 		text, _ = o.polled(t, "poll")
-		shows(text, "poll of "+persona+" after a reset", false, redactedValue)
-		shows(o.taking.sent(t), "webhook of "+persona+" after a reset", false, redactedValue)
+		requireValues(text, "poll of "+persona+" after a reset", false, redactedValue)
+		requireValues(o.taking.sent(t), "webhook of "+persona+" after a reset", false, redactedValue)
 	}
 	require.Equal(t, sealed, outbox(), "stored bytes never change")
 	require.Equal(t, message, published())
 	tables("backbone.outbox", "backbone.webhook_attempts")
 
-	// Nor do the files hold them: pages, write-ahead log, logs, the broker's store.
+	// No file holds them: pages, write-ahead log, logs, the broker's store.
 	code, err := d.interrupt()
 	require.NoError(t, err)
 	require.Zero(t, code, d.stderr)

@@ -59,7 +59,7 @@ func (c client) as(token string) client {
 	return c
 }
 
-// TestServe takes an empty database to a server for real callers.
+// TestServe sets up a server on an empty database and lets a caller use it.
 func TestServe(t *testing.T) {
 	t.Parallel()
 	needPostgres(t)
@@ -128,7 +128,7 @@ func TestServe(t *testing.T) {
 	require.Len(t, entities.LegalEntities, 1)
 
 	// A further caller, and an event by it.
-	enrolled := command(t, env, "enroll", "--tenant", "acme", "--person", "s-workshop", "--role", "module", "--service")
+	enrolled := command(t, env, "enroll", "--tenant", "acme", "--person", "s-machines", "--role", "module", "--service")
 	require.Zero(t, enrolled.code, enrolled)
 	registerMachines(t, &dev{devFile: devFile{HTTP: anonymous.server, Tokens: map[string]string{"admin": strings.TrimSpace(token)}}})
 	require.NoError(t, anonymous.as(enrolled.stdout).want(201, nil, "POST", "/api/events", batch(machineServiced("FRMF", "M-1", `{"hours":1}`))))
@@ -159,8 +159,8 @@ func TestServe(t *testing.T) {
 	}
 }
 
-// TestServeRefusesDevelopmentTokens: what lies in dev.json opens no real server,
-// not even on the same data.
+// TestServeRefusesDevelopmentTokens requires that `backbone serve` refuses the tokens of
+// dev.json, also on the same data.
 func TestServeRefusesDevelopmentTokens(t *testing.T) {
 	t.Parallel()
 	d := sharedDev(t)

@@ -15,10 +15,10 @@ import (
 	"github.com/erpbackbone/backbone/test/testkit"
 )
 
-// TestLongTransaction holds a writing transaction open in one legal
-// entity: an old snapshot, an id that all other snapshots must look at, and the lock row,
-// the checkpoints and the subscription's cursor there. A reader of another legal entity
-// goes on: a feed and a subscription to both, and the projections.
+// TestLongTransaction holds a writing transaction open in one legal entity, with an old
+// snapshot, a transaction id, and locks on the head, the checkpoints and the subscription's
+// cursor. Readers of another legal entity are not blocked: a feed and a subscription to both,
+// and the projections.
 func TestLongTransaction(t *testing.T) {
 	t.Parallel()
 	const locked, free, rounds = "STLA", "STLB", 20
@@ -92,7 +92,7 @@ func TestLongTransaction(t *testing.T) {
 		require.Len(t, got.Events, 1)
 		require.Equal(t, id, got.Events[0].ID)
 	}
-	testkit.Eventually(t, endTime, func() bool { return behind(free) == 0 }, "projections of the other go on")
+	testkit.Eventually(t, endTime, func() bool { return behind(free) == 0 }, "projections of the other legal entity continue")
 	require.Positive(t, behind(locked))
 
 	require.NoError(t, tx.Rollback(t.Context()))
@@ -123,7 +123,7 @@ func newFeed(t *testing.T, c client, path string) *sseFeed {
 	return f
 }
 
-// next waits for an event and gives its id.
+// next waits for an event and returns its id.
 func (f *sseFeed) next(t *testing.T) string {
 	t.Helper()
 	for f.lines.Scan() {

@@ -8,9 +8,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestSubscriptionFromAFeed goes on with a subscription where pages of all legal entities
-// ended, and is warned of an order that no event has.
-func TestSubscriptionFromAFeed(t *testing.T) {
+// TestSubscriptionFromFeedCursor starts a subscription at the cursor of pages of all legal
+// entities, and gets a warning for an order key that no event has.
+func TestSubscriptionFromFeedCursor(t *testing.T) {
 	t.Parallel()
 	const entity = "SUBC"
 	d := sharedDev(t)
@@ -24,7 +24,7 @@ func TestSubscriptionFromAFeed(t *testing.T) {
 			require.NoError(t, module.want(http.StatusCreated, &receipt, "POST", "/api/events", batch(machineServiced(entity, "M-1", `{"hours":1}`))))
 		}
 	}
-	// end follows the pages of all legal entities to their end, in which others write too.
+	// end follows the pages of all legal entities to their end; other tests write there too.
 	end := func() (cursor string) {
 		t.Helper()
 		cursor = "0"
@@ -44,7 +44,7 @@ func TestSubscriptionFromAFeed(t *testing.T) {
 	second := end()
 	write(2)
 	definition := func(id, settings string) string {
-		return `{"id":"` + id + `","subscriber_type":"service","subscriber_id":"workshop","event_types":["` + machineType + `"],"legal_entities":["` + entity + `"],"settings":{` + settings + `}}`
+		return `{"id":"` + id + `","subscriber_type":"service","subscriber_id":"machines","event_types":["` + machineType + `"],"legal_entities":["` + entity + `"],"settings":{` + settings + `}}`
 	}
 	var made struct {
 		Settings struct {

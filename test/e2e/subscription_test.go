@@ -34,7 +34,7 @@ func (p pollResult) ids() string {
 	return "[" + strings.Join(out, ",") + "]"
 }
 
-// TestSubscriptions is a subscriber's life, from its definition to its end.
+// TestSubscriptions follows a subscription from its definition to its deletion.
 func TestSubscriptions(t *testing.T) {
 	t.Parallel()
 	const entity = "SUBX"
@@ -63,7 +63,7 @@ func TestSubscriptions(t *testing.T) {
 	}
 
 	definition := func(settings string) string {
-		return `{"id":"machines","subscriber_type":"service","subscriber_id":"workshop","event_types":["` + machineType + `"],"legal_entities":["` + entity + `"],"settings":{` + settings + `}}`
+		return `{"id":"machines","subscriber_type":"service","subscriber_id":"machines","event_types":["` + machineType + `"],"legal_entities":["` + entity + `"],"settings":{` + settings + `}}`
 	}
 	const settings = `"partition_by":"entity:machine","retry_first_ms":1,"retry_longest_ms":1,"max_retry_count":1`
 	refused(module, "subscription.setting_unsupported", "POST", "/api/subscriptions", definition(`"resolve_links":true`))
@@ -124,10 +124,10 @@ func TestSubscriptions(t *testing.T) {
 	}
 	require.Len(t, bad.Events, 1)
 
-	// What fails comes again, and is parked at last; its machine waits, the other does not.
+	// Failed events are retried and finally parked; they block their machine only.
 	nack := func(ids, action string) {
 		t.Helper()
-		require.NoError(t, module.want(http.StatusOK, nil, "POST", at+"/nack", `{"event_ids":`+ids+`,"action":"`+action+`","code":"workshop.closed","reason":"The workshop is closed."}`))
+		require.NoError(t, module.want(http.StatusOK, nil, "POST", at+"/nack", `{"event_ids":`+ids+`,"action":"`+action+`","code":"machine.closed","reason":"The machine is closed."}`))
 	}
 	nack(bad.ids(), "retry")
 	second := poll("?wait_ms=20000")
@@ -146,24 +146,23 @@ func TestSubscriptions(t *testing.T) {
 	require.NoError(t, admin.want(http.StatusOK, &state, "GET", at, ""))
 	require.Equal(t, []int{1, 1, 0}, []int{state.Parked, state.Waiting, state.InFlight})
 
-	env := func(c client) []string { return []string{"BACKBONE_SERVER=" + d.HTTP, "BACKBONE_TOKEN=" + c.token} }
 	for _, try := range []struct {
 		want string
 		args []string
 	}{
 		{"machines", []string{"list"}},
 		{entity, []string{"show", "machines"}},
-		{"workshop.closed", []string{"parked", "machines", "--groups"}},
-		{"The workshop is closed.", []string{"parked", "machines"}},
+		{"machine.closed", []string{"parked", "machines", "--groups"}},
+		{"The machine is closed.", []string{"parked", "machines"}},
 	} {
-		r := command(t, env(admin), append([]string{"subscriptions"}, try.args...)...)
+		r := admin.command(t, append([]string{"subscriptions"}, try.args...)...)
 		require.Zero(t, r.code, r.stderr)
 		require.Contains(t, r.stdout, try.want)
 	}
 	for _, args := range [][]string{{"deadletters", "--kind", "subscription"}, {"deadletters", "--name", "machines", "--json"}} {
-		r := command(t, env(admin), args...)
+		r := admin.command(t, args...)
 		require.Zero(t, r.code, r.stderr)
-		require.Contains(t, r.stdout, "workshop.closed")
+		require.Contains(t, r.stdout, "machine.closed")
 	}
 	var parked struct {
 		Code  string          `json:"code"`
@@ -171,17 +170,17 @@ func TestSubscriptions(t *testing.T) {
 	}
 	id := strings.Trim(bad.ids(), `[]"`)
 	require.NoError(t, admin.want(http.StatusOK, &parked, "GET", at+"/parked/"+id, ""))
-	require.Equal(t, "workshop.closed", parked.Code)
+	require.Equal(t, "machine.closed", parked.Code)
 	require.Empty(t, parked.Event, "an administrator reads no events")
 	require.NoError(t, module.want(http.StatusOK, &parked, "GET", at+"/parked/"+id, ""))
 	require.NotEmpty(t, parked.Event)
-	require.Contains(t, command(t, env(admin), "subscriptions", "replay", "machines", "--all", "--code", "workshop.closed").stdout, "1 message queued for delivery again.")
+	require.Contains(t, admin.command(t, "subscriptions", "replay", "machines", "--all", "--code", "machine.closed").stdout, "1 message queued for delivery again.")
 	both := poll("?wait_ms=20000")
 	require.Len(t, both.Events, 2, "in order again")
 	require.Equal(t, id, both.Events[0].ID)
 	nack(both.ids(), "park")
 	refused(admin, "subscription.reason_missing", "POST", at+"/parked/discard", `{"all":true}`)
-	require.Contains(t, command(t, env(admin), "subscriptions", "discard", "machines", "--all", "--reason", "Serviced by hand").stdout, "2 messages")
+	require.Contains(t, admin.command(t, "subscriptions", "discard", "machines", "--all", "--reason", "Serviced by hand").stdout, "2 messages")
 	var decisions struct {
 		Decisions []struct{ Action, Actor, Reason string }
 	}

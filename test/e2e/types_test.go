@@ -10,15 +10,15 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestTypesCommand is the life of an event type as a team leads it: in files, through
-// the command line, on PostgreSQL.
+// TestTypesCommand takes an event type from files through registration, change,
+// deprecation and reactivation on the command line.
 func TestTypesCommand(t *testing.T) {
 	t.Parallel()
 	const entity, name = "TYPX", "fleet.truck.fuelled"
 	d := sharedDev(t)
 	newEntity(t, d, entity)
 	types := func(persona string, args ...string) result {
-		return command(t, []string{"BACKBONE_SERVER=" + d.HTTP, "BACKBONE_TOKEN=" + d.Tokens[persona]}, append([]string{"types"}, args...)...)
+		return d.as(t, persona).command(t, append([]string{"types"}, args...)...)
 	}
 	dir := t.TempDir()
 	file := func(version int, schema string) string {

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// eventView is an event as far as these tests look at it.
+// eventView has the members of an event that these tests use.
 type eventView struct {
 	ID            string         `json:"id"`
 	SchemaVersion int            `json:"schema_version"`
@@ -27,9 +27,9 @@ type eventView struct {
 	} `json:"metadata"`
 }
 
-// TestUpcasters is the story of an administrator whose type is restructured: a check
-// that names the event that stands in the way, a repaired upcaster, and everything that
-// people read in the new form, while what is stored stays.
+// TestUpcasters restructures an event type: a check names the event that the first upcaster
+// cannot read, the repaired one is registered, and all reads return the new form, while stored
+// events stay unchanged.
 func TestUpcasters(t *testing.T) {
 	t.Parallel()
 	const entity, name = "UPCX", "fleet.tank.measured"
@@ -37,7 +37,7 @@ func TestUpcasters(t *testing.T) {
 	newEntity(t, d, entity)
 	module, auditor := d.as(t, "module"), d.as(t, "auditor")
 	types := func(persona string, args ...string) result {
-		return command(t, []string{"BACKBONE_SERVER=" + d.HTTP, "BACKBONE_TOKEN=" + d.Tokens[persona]}, append([]string{"types"}, args...)...)
+		return d.as(t, persona).command(t, append([]string{"types"}, args...)...)
 	}
 	dir := t.TempDir()
 	file := func(version int, schema, upcasters string) {
@@ -60,8 +60,8 @@ func TestUpcasters(t *testing.T) {
 	ids := module.record(t, measured(1, `{"litres":12.10}`, ""), measured(1, `{"litres":-3}`, ""))
 	ids = append(ids, module.record(t, measured(1, `{"litres":7}`, `,"caused_by":"`+ids[0]+`"`))...)
 
-	// Bad programs, then one that an event stands in the way of.
-	for program, says := range map[string]string{
+	// Invalid programs, then one that fails at a stored event.
+	for program, message := range map[string]string{
 		"{volume: .litres":          "cannot be read at line 1",
 		"{volume: now}":             "now/0",
 		"{volume: .litres}, {}":     "transform.output_invalid",
@@ -73,7 +73,7 @@ func TestUpcasters(t *testing.T) {
 		second(program)
 		r = types("module", "check", filepath.Join(dir, name+".v2.json"))
 		require.Equal(t, 1, r.code, r)
-		require.Contains(t, r.stdout, says, program)
+		require.Contains(t, r.stdout, message, program)
 		require.Contains(t, r.stdout, "REFUSED")
 	}
 	second("{volume: .litres}")
@@ -90,7 +90,7 @@ func TestUpcasters(t *testing.T) {
 	require.Zero(t, r.code, r)
 	require.Contains(t, r.stdout, "Registered 1, unchanged 1.")
 
-	// All reads show the new form, and the stored one if asked.
+	// All reads return the new form, and the stored one on request.
 	volumes, litres := map[string]json.Number{ids[0]: "12.10", ids[1]: "0", ids[2]: "7"}, map[string]json.Number{ids[0]: "12.10", ids[1]: "-3", ids[2]: "7"}
 	look := func(events []eventView, raw bool, n int) {
 		t.Helper()
@@ -146,7 +146,7 @@ func TestUpcasters(t *testing.T) {
 		if raw {
 			args = append(args, "--raw")
 		}
-		exported := command(t, []string{"BACKBONE_SERVER=" + d.HTTP, "BACKBONE_TOKEN=" + d.Tokens["auditor"]}, args...)
+		exported := d.as(t, "auditor").command(t, args...)
 		require.Zero(t, exported.code, exported)
 		var lines []eventView
 		for _, line := range strings.Split(strings.TrimSpace(exported.stdout), "\n") {
@@ -166,7 +166,7 @@ func TestUpcasters(t *testing.T) {
 	require.Equal(t, sums[true], sums[false], "the checksum is that of what is stored")
 	expect(t, http.StatusBadRequest, "request.parameter_invalid", must(auditor.do("GET", "/api/events/"+ids[0]+"?raw=perhaps", "")))
 
-	// An earlier version still takes events, if they can be read in the newest.
+	// An earlier version still accepts events that can be read in the newest form.
 	module.record(t, measured(1, `{"litres":1}`, ""), measured(2, `{"volume":1,"unit":"t"}`, ""))
 	third := `{"type":"object","additionalProperties":false,"required":["volume","unit"],"properties":{"volume":{"type":"number","minimum":0,"maximum":100},"unit":{"type":"string"}}}`
 	file(3, third, `,"upcasters":[{"from_version":2,"jq":"."}]`)
@@ -176,7 +176,7 @@ func TestUpcasters(t *testing.T) {
 	module.record(t, measured(1, `{"litres":100}`, ""))
 	require.Equal(t, json.Number("12.10"), auditor.data(t, entity, ids[0])["volume"])
 
-	// A version that takes no more events stays the one in which all are read.
+	// A deprecated version remains the form in which events are read.
 	module.record(t, measured(3, `{"volume":50,"unit":"hl"}`, ""))
 	r = types("admin", "deprecate", name, "--schema-version", "3")
 	require.Zero(t, r.code, r)
@@ -204,8 +204,8 @@ func TestUpcasters(t *testing.T) {
 	require.Contains(t, r.stdout, "Registered 0")
 }
 
-// TestUpcastersMovePersonalData: a sealed value that a program has moved is opened,
-// masked and redacted as before.
+// TestUpcastersMovePersonalData requires that a sealed value is opened, masked and redacted
+// after an upcaster has moved it.
 func TestUpcastersMovePersonalData(t *testing.T) {
 	t.Parallel()
 	const entity, name = "UPCY", "crm.guest.arrived"

@@ -19,11 +19,10 @@ import (
 // was stopped.
 const unpublished = 5
 
-// TestDrillUpgradeOfFanoutAndWebhooks takes a database of the previous release to this one
-// while its fan-out, a webhook with a rotated secret and the cursor of a feed are at
-// different places: each goes on there, with nothing left out and nothing done again. The
-// broker afterwards is an empty one: one that knew the messages would hide that they came
-// twice.
+// TestDrillUpgradeOfFanoutAndWebhooks upgrades a database of the previous release whose
+// fan-out, webhook with a rotated secret and cursor of a feed have different positions: each
+// continues from its position, without a gap and without a repeat. The broker is replaced by
+// an empty one, since one with the earlier messages would drop repeated ones.
 func TestDrillUpgradeOfFanoutAndWebhooks(t *testing.T) {
 	t.Parallel()
 	const entity, other, at = "USMF", "DEMF", "/api/subscriptions/upgraded"
@@ -40,8 +39,8 @@ func TestDrillUpgradeOfFanoutAndWebhooks(t *testing.T) {
 		return out.Events[0].ID
 	}
 
-	// Four events were taken, one was refused and is tried again in an hour, one came
-	// after the owner had paused.
+	// Four events were accepted, one was refused and is retried in an hour, one was written
+	// while the subscription was paused.
 	require.NoError(t, module.want(http.StatusCreated, nil, "POST", "/api/subscriptions", `{"id":"upgraded","subscriber_type":"webhook","subscriber_id":"crm","event_types":["`+machineType+`"],
 		"legal_entities":["`+entity+`"],"settings":{"partition_by":"stream","max_retry_count":3,"retry_first_ms":3600000,"retry_longest_ms":3600000}}`))
 	hook := newReceiver(t)
@@ -93,7 +92,7 @@ func TestDrillUpgradeOfFanoutAndWebhooks(t *testing.T) {
 		return !slices.ContainsFunc(fanoutStatus(t, dir), func(l fanoutLine) bool { return l.LagEvents != 0 })
 	}, "everything is published")
 
-	// The same as the release before kept it.
+	// The state as the release before stored it.
 	source, err := pgx.Connect(ctx, superuser(t, d.dataDir))
 	require.NoError(t, err)
 	defer func() { _ = source.Close(context.Background()) }()
@@ -129,7 +128,7 @@ func TestDrillUpgradeOfFanoutAndWebhooks(t *testing.T) {
 	require.Zero(t, migrated.code, migrated)
 	require.Equal(t, was, rowsOf(t, old, places))
 
-	// This release goes on where the other one stopped.
+	// This release continues where the earlier one stopped.
 	empty, err := natstest.Start(natstest.Config{Directory: t.TempDir()})
 	require.NoError(t, err)
 	t.Cleanup(empty.Stop)

@@ -23,7 +23,7 @@ type buildingView struct {
 	Faulted  int  `json:"faulted"`
 }
 
-// versionsView is how the versions of a projection stand.
+// versionsView is the versions of a projection with their status.
 type versionsView struct {
 	Active        int           `json:"active"`
 	Retained      int           `json:"retained"`
@@ -49,22 +49,17 @@ type statistics struct {
 	Parked       int `json:"parked"`
 }
 
-// TestDrillUpgradeOfVersionsAndDeadLetters takes a database of the release before dead
-// letters had a table of their own to this one. It has a version of a projection that is
-// shown, one that is retained and one that is being built, one of a tenant's own, and a
-// subscription with messages in every state: everything is where it was, and goes on.
+// TestDrillUpgradeOfVersionsAndDeadLetters upgrades a database of the release before dead
+// letters had a separate table. It has an active, a retained and a building version of a
+// projection, a custom projection, and a subscription with messages in every state: all of
+// them keep their state and continue.
 func TestDrillUpgradeOfVersionsAndDeadLetters(t *testing.T) {
 	t.Parallel()
 	const entity = "USMF"
 	ctx := t.Context()
 	d := startOn(t, copyOfBooks(t), recoveryStart)
 	registerMachines(t, d)
-	cli := func(d *dev, args ...string) string {
-		t.Helper()
-		r := command(t, []string{"BACKBONE_SERVER=" + d.HTTP, "BACKBONE_TOKEN=" + d.Tokens["admin"]}, args...)
-		require.Zero(t, r.code, r)
-		return r.stdout
-	}
+	cli := func(d *dev, args ...string) string { t.Helper(); return d.as(t, "admin").succeed(t, args...) }
 	cli(d, "projections", "rebuild", "gl.ledger", "--switch", "--wait")
 	cli(d, "projections", "rebuild", "ap.open-items", "--wait")
 	own := filepath.Join(t.TempDir(), "serviced.json")
@@ -76,23 +71,23 @@ func TestDrillUpgradeOfVersionsAndDeadLetters(t *testing.T) {
 		events = append(events, machineServiced(entity, fmt.Sprintf("M-%d", i), `{"hours":1}`))
 	}
 	require.NoError(t, module.want(http.StatusCreated, nil, "POST", "/api/events", batch(events...)))
-	const at = "/api/subscriptions/workshop"
-	require.NoError(t, module.want(http.StatusCreated, nil, "POST", "/api/subscriptions", `{"id":"workshop","subscriber_type":"service","subscriber_id":"workshop","event_types":["`+machineType+`"],
+	const at = "/api/subscriptions/machines"
+	require.NoError(t, module.want(http.StatusCreated, nil, "POST", "/api/subscriptions", `{"id":"machines","subscriber_type":"service","subscriber_id":"machines","event_types":["`+machineType+`"],
 		"settings":{"partition_by":"stream","message_timeout_ms":3600000,"retry_first_ms":3600000,"retry_longest_ms":3600000}}`))
 	var got pollResult
 	require.NoError(t, module.want(http.StatusOK, &got, "GET", at+"/poll?limit=10", ""))
 	require.Len(t, got.Events, 10)
 	quoted := func(from, to int) string { return pollResult{Events: got.Events[from:to]}.ids() }
 	require.NoError(t, module.want(http.StatusOK, nil, "POST", at+"/acknowledge", `{"event_ids":`+quoted(0, 3)+`}`))
-	require.NoError(t, module.want(http.StatusOK, nil, "POST", at+"/nack", `{"event_ids":`+quoted(3, 7)+`,"action":"park","code":"workshop.closed","reason":"The workshop is closed."}`))
-	require.NoError(t, module.want(http.StatusOK, nil, "POST", at+"/nack", `{"event_ids":`+quoted(7, 8)+`,"action":"retry","code":"workshop.busy","reason":"Later."}`))
+	require.NoError(t, module.want(http.StatusOK, nil, "POST", at+"/nack", `{"event_ids":`+quoted(3, 7)+`,"action":"park","code":"machine.closed","reason":"The machine is closed."}`))
+	require.NoError(t, module.want(http.StatusOK, nil, "POST", at+"/nack", `{"event_ids":`+quoted(7, 8)+`,"action":"retry","code":"machine.busy","reason":"Later."}`))
 	type standing struct {
 		Parked     int        `json:"parked"`
 		Waiting    int        `json:"waiting"`
 		InFlight   int        `json:"in_flight"`
 		Statistics statistics `json:"statistics"`
 	}
-	stand := func(c client) (s standing) {
+	readStatus := func(c client) (s standing) {
 		t.Helper()
 		require.NoError(t, c.want(http.StatusOK, &s, "GET", at, ""))
 		return s
@@ -105,10 +100,10 @@ func TestDrillUpgradeOfVersionsAndDeadLetters(t *testing.T) {
 		require.NoError(t, c.want(http.StatusOK, &out, "GET", at+"/parked", ""))
 		return string(out.Messages)
 	}
-	want, wantParked, wantReports := stand(module), parked(module), readReports(t, d.as(t, "auditor"))
+	want, wantParked, wantReports := readStatus(module), parked(module), readReports(t, d.as(t, "auditor"))
 	require.Equal(t, 4, want.Parked)
 	require.Equal(t, statistics{Delivered: 10, Acknowledged: 3, Retried: 1, Parked: 4}, want.Statistics)
-	require.Contains(t, wantParked, "workshop.closed")
+	require.Contains(t, wantParked, "machine.closed")
 	rows := func(c client) (page customRows) {
 		t.Helper()
 		head, err := d.as(t, "auditor").head(entity)
@@ -119,7 +114,7 @@ func TestDrillUpgradeOfVersionsAndDeadLetters(t *testing.T) {
 	wantRows := rows(d.as(t, "auditor"))
 	require.Len(t, wantRows.Rows, 12)
 
-	// The same as the release before kept it.
+	// The state as the release before stored it.
 	source, err := pgx.Connect(ctx, superuser(t, d.dataDir))
 	require.NoError(t, err)
 	defer func() { _ = source.Close(context.Background()) }()
@@ -162,7 +157,7 @@ func TestDrillUpgradeOfVersionsAndDeadLetters(t *testing.T) {
 	require.NoError(t, old.QueryRow(ctx, `SELECT sum(parked) FROM backbone.subscription_cursors`).Scan(&counted))
 	require.Equal(t, 4, counted)
 
-	// This release goes on where the other one stopped.
+	// This release continues where the earlier one stopped.
 	inPrevious := func(dsn string) string { return strings.Replace(dsn, "/backbone?", "/previous?", 1) }
 	env := append(d.keys(), "BACKBONE_DATABASE_DSN="+inPrevious(d.DSN), "BACKBONE_DATABASE_ERASER_DSN="+inPrevious(d.EraserDSN))
 	_, anonymous := startServe(t, inPrevious(d.DSN), env...)
@@ -181,16 +176,16 @@ func TestDrillUpgradeOfVersionsAndDeadLetters(t *testing.T) {
 	module = after.as(t, "module")
 	require.Equal(t, wantReports, readReports(t, after.as(t, "auditor")))
 	require.Equal(t, wantRows, rows(after.as(t, "auditor")))
-	require.Equal(t, want, stand(module))
+	require.Equal(t, want, readStatus(module))
 	require.Equal(t, wantParked, parked(module))
 	require.NoError(t, module.want(http.StatusOK, &got, "GET", at+"/poll", ""))
-	require.Len(t, got.Events, 2, "the two that no consumer had")
+	require.Len(t, got.Events, 2, "the two undelivered ones")
 	require.NoError(t, module.want(http.StatusOK, nil, "POST", at+"/acknowledge", `{"event_ids":`+got.ids()+`}`))
-	require.Contains(t, cli(after, "subscriptions", "replay", "workshop", "--all"), "4 messages queued for delivery again.")
+	require.Contains(t, cli(after, "subscriptions", "replay", "machines", "--all"), "4 messages queued for delivery again.")
 	require.NoError(t, module.want(http.StatusOK, &got, "GET", at+"/poll", ""))
 	require.Len(t, got.Events, 4)
 
-	// Versions stand as they stood, and everything that is new works with them.
+	// Versions keep their status, and new operations work on them.
 	versions := func(name string) (b versionsView) {
 		t.Helper()
 		require.NoError(t, json.Unmarshal([]byte(cli(after, "projections", "versions", name, "--json")), &b))

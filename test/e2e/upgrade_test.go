@@ -27,19 +27,19 @@ import (
 type schema struct{ backbone, gl, ap int64 }
 
 // The schemas of the releases before projections had versions, and before dead letters
-// and snapshots of projections had tables of their own.
+// and snapshots of projections had separate tables.
 var (
 	beforeVersions = schema{backbone: 7, gl: 1, ap: 2}
 	beforeParked   = schema{backbone: 15, gl: 2, ap: 3}
 )
 
-// untaken is how many events of USMF the projections of a module had not taken when the
-// previous release was stopped.
-var untaken = map[string]int{"gl": 7, "ap": 12}
+// unread is how many events of USMF the projections of a module had not read when the previous
+// release was stopped.
+var unread = map[string]int{"gl": 7, "ap": 12}
 
-// TestDrillUpgradeOfCheckpoints takes a database of the previous release, whose projections
-// had come to different places, to this one: the read models and the places are what they
-// were, and the projections go on from there.
+// TestDrillUpgradeOfCheckpoints upgrades a database of the previous release, whose projections
+// have different checkpoints: read models and checkpoints are unchanged, and the projections
+// continue from them.
 func TestDrillUpgradeOfCheckpoints(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
@@ -80,11 +80,11 @@ func TestDrillUpgradeOfCheckpoints(t *testing.T) {
 	require.Equal(t, kept, rowsOf(t, old, columns))
 	var waiting int
 	require.NoError(t, old.QueryRow(ctx, `SELECT count(*) FROM backbone.projection_checkpoints WHERE status = 'faulted'`).Scan(&waiting))
-	require.Zero(t, waiting, "that an attempt had failed is no reason to wait for an operator")
+	require.Zero(t, waiting, "a failed attempt does not halt a partition")
 
 	untouched := writtenBy(t, old, columns)
 
-	// This release goes on where the other one stopped.
+	// This release continues where the earlier one stopped.
 	inPrevious := func(dsn string) string { return strings.Replace(dsn, "/backbone?", "/previous?", 1) }
 	env := append(d.keys(), "BACKBONE_DATABASE_DSN="+inPrevious(d.DSN), "BACKBONE_DATABASE_ERASER_DSN="+inPrevious(d.EraserDSN))
 	require.Contains(t, inPrevious(d.DSN), "previous")
@@ -96,7 +96,7 @@ func TestDrillUpgradeOfCheckpoints(t *testing.T) {
 	final := checkpointsOf(t, source)
 	require.Equal(t, final, checkpointsOf(t, old))
 	for place, processed := range processedOf(t, old) {
-		require.LessOrEqual(t, processed, final[place]-checkpoints[place], "%s handed on what it had not taken at most", place)
+		require.LessOrEqual(t, processed, final[place]-checkpoints[place], "%s processed at most the events that it had not read", place)
 	}
 	for table, rows := range writtenBy(t, old, columns) {
 		require.Subset(t, rows, untouched[table], "%s was not rewritten", table)
@@ -105,7 +105,7 @@ func TestDrillUpgradeOfCheckpoints(t *testing.T) {
 	require.Zero(t, verdict.code, verdict)
 }
 
-// previousDatabase makes a database beside the source's with an earlier schema.
+// previousDatabase makes a second database of the source's cluster with an earlier schema.
 func previousDatabase(t *testing.T, source *pgx.Conn, of schema) (dsn string) {
 	t.Helper()
 	ctx := t.Context()
@@ -142,7 +142,7 @@ func previousDatabase(t *testing.T, source *pgx.Conn, of schema) (dsn string) {
 }
 
 // fillPrevious copies what the previous release's tables hold of the source; its
-// projections stop before the last events. It gives the columns of the read models.
+// projections stop before the last events. It returns the columns of the read models.
 func fillPrevious(t *testing.T, source, old *pgx.Conn) map[string][]string {
 	t.Helper()
 	ctx := t.Context()
@@ -152,21 +152,21 @@ func fillPrevious(t *testing.T, source, old *pgx.Conn) map[string][]string {
 	for table, names := range columns {
 		selected := "SELECT " + strings.Join(names, ", ") + " FROM " + table
 		schema, _, _ := strings.Cut(table, ".")
-		if n := untaken[schema]; n > 0 {
+		if n := unread[schema]; n > 0 {
 			selected += fmt.Sprintf(" WHERE partition_id <> %d OR sequence <= %d", partition, head-n)
 		} else {
 			delete(columns, table)
 		}
 		copyRows(t, source, old, selected, table, names)
 	}
-	for module, n := range untaken {
+	for module, n := range unread {
 		_, err := old.Exec(ctx, `UPDATE backbone.projection_checkpoints SET sequence = $1, status = 'faulted', error = 'store.failed' WHERE partition_id = $2 AND projection LIKE $3`, head-n, partition, module+".%")
 		require.NoError(t, err)
 	}
 	return columns
 }
 
-// columnsOf empties the tables of an earlier release and gives their columns.
+// columnsOf empties the tables of an earlier release and returns their columns.
 func columnsOf(t *testing.T, old *pgx.Conn) map[string][]string {
 	t.Helper()
 	ctx := t.Context()
@@ -205,13 +205,13 @@ func copyRows(t *testing.T, source, old *pgx.Conn, selected, table string, colum
 	require.NoError(t, err, table)
 }
 
-// rowsOf gives the rows of the tables, as text.
+// rowsOf returns the rows of the tables, as text.
 func rowsOf(t *testing.T, c *pgx.Conn, columns map[string][]string) map[string][]string {
 	t.Helper()
 	return selected(t, c, columns, "")
 }
 
-// writtenBy gives the rows with the transactions that wrote them.
+// writtenBy returns the rows with the transactions that wrote them.
 func writtenBy(t *testing.T, c *pgx.Conn, columns map[string][]string) map[string][]string {
 	t.Helper()
 	return selected(t, c, columns, "xmin, ")
@@ -239,7 +239,7 @@ func processedOf(t *testing.T, c *pgx.Conn) map[string]int {
 	return placed(t, c, "processed")
 }
 
-// placed gives a number of each checkpoint.
+// placed returns a column of each checkpoint.
 func placed(t *testing.T, c *pgx.Conn, column string) map[string]int {
 	t.Helper()
 	rows, err := c.Query(t.Context(), `SELECT projection || ' ' || version || ' in ' || partition_id, `+column+` FROM backbone.projection_checkpoints`)
@@ -252,7 +252,7 @@ func placed(t *testing.T, c *pgx.Conn, column string) map[string]int {
 	return out
 }
 
-// readReports gives what the reports say once the read models are at the heads.
+// readReports returns the reports once the read models are at the heads.
 func readReports(t *testing.T, auditor client) (out []string) {
 	t.Helper()
 	for _, entity := range []string{"USMF", "DEMF"} {

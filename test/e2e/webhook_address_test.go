@@ -11,12 +11,12 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestWebhookAddresses gives a server of strangers' endpoints addresses that lead
-// inside: spelt otherwise, through names, and through redirects.
+// TestWebhookAddresses requires that a server refuses endpoints with private addresses: in
+// other spellings, through names, and through redirects.
 func TestWebhookAddresses(t *testing.T) {
 	t.Parallel()
 	i := install(t, "BACKBONE_WEBHOOK_ALLOW_HTTP=true")
-	owner := i.enroll(t, "s-workshop", "module", "--service")
+	owner := i.enroll(t, "s-machines", "module", "--service")
 	const at = "/api/subscriptions/hooks"
 	inside := newReceiver(t)
 	port := inside.URL[strings.LastIndex(inside.URL, ":"):]
@@ -45,11 +45,11 @@ func TestWebhookAddresses(t *testing.T) {
 	} {
 		require.Equal(t, "webhook.url_invalid", try(module, "http://"+host+port+"/"), host)
 	}
-	// A name tells nothing; what it leads to is looked at when the connection is made.
+	// A name is accepted; its address is checked when the connection is made.
 	require.Empty(t, try(module, "http://localhost"+port+"/"))
 	require.False(t, tested.Delivered)
 	require.Equal(t, "webhook.address_refused", tested.Code)
-	// Spellings that are no addresses in Go are names, whatever they are elsewhere.
+	// Spellings that Go does not read as addresses are names.
 	for _, host := range []string{"2130706433", "127.1", "LOCALHOST"} {
 		if refused := try(module, "http://"+host+port+"/"); refused == "" {
 			require.False(t, tested.Delivered, host)
@@ -63,7 +63,7 @@ func TestWebhookAddresses(t *testing.T) {
 	inside.mu.Unlock()
 	require.NoError(t, strict.end())
 
-	// One network is allowed, and its server points to an address that is not.
+	// A server in the allowed network redirects to an address outside it.
 	elsewhere := "http://169.254.169.254/latest/meta-data"
 	pointing := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		http.Redirect(w, r, map[bool]string{true: elsewhere, false: inside.URL}[strings.HasPrefix(r.URL.Path, "/away")], http.StatusTemporaryRedirect)

@@ -18,13 +18,13 @@ import (
 func TestWebhooksCommand(t *testing.T) {
 	t.Parallel()
 	i := install(t, "BACKBONE_WEBHOOK_ALLOW_PRIVATE_NETWORKS=true", "BACKBONE_WEBHOOK_ALLOW_HTTP=true")
-	shop, operator := i.enroll(t, "s-shop", "module", "--service"), i.enroll(t, "p-op", "operator")
+	token, operator := i.enroll(t, "s-machines", "module", "--service"), i.enroll(t, "p-op", "operator")
 	_, anonymous := i.serve(t)
-	admin, module := anonymous.as(i.admin), anonymous.as(shop)
+	admin, module := anonymous.as(i.admin), anonymous.as(token)
 	require.NoError(t, admin.want(201, nil, "POST", "/api/admin/legal-entities", `{"code":"FRMF","name":"Manufacturing France","time_zone":"Europe/Paris"}`))
 	i.machines(t, anonymous.server)
 	webhooks := func(as string, args ...string) result {
-		return command(t, []string{"BACKBONE_SERVER=" + anonymous.server, "BACKBONE_TOKEN=" + as}, append([]string{"webhooks"}, args...)...)
+		return anonymous.as(as).command(t, append([]string{"webhooks"}, args...)...)
 	}
 	works := func(r result, patterns ...string) string {
 		t.Helper()
@@ -45,9 +45,9 @@ func TestWebhooksCommand(t *testing.T) {
 	receiver := newReceiver(t)
 	headers := filepath.Join(t.TempDir(), "gateway.txt")
 	require.NoError(t, os.WriteFile(headers, []byte("Authorization: Bearer of-the-gateway\nX-Route: eu\n"), 0o600))
-	out := works(webhooks(shop, "create", "machine-hook", "--url", receiver.URL+"/hook", "--type", machineType, "--order", "stream", "--headers", headers), `shown once`, `whsec_\S+`)
+	out := works(webhooks(token, "create", "machine-hook", "--url", receiver.URL+"/hook", "--type", machineType, "--order", "stream", "--headers", headers), `shown once`, `whsec_\S+`)
 	secret := strings.TrimSpace(out[strings.Index(out, "whsec_"):])
-	works(webhooks(shop, "test", "machine-hook"), `(?m)^Taken: the endpoint answered 204 after \d+ ms\.$`)
+	works(webhooks(token, "test", "machine-hook"), `(?m)^Taken: the endpoint answered 204 after \d+ ms\.$`)
 	first := receiver.taken()[0]
 	require.NoError(t, checked(secret, first))
 	require.Equal(t, "Bearer of-the-gateway", first.header.Get("Authorization"))
@@ -61,11 +61,11 @@ func TestWebhooksCommand(t *testing.T) {
 	testkit.Eventually(t, time.Minute, func() bool {
 		return strings.Count(works(webhooks(operator, "show", "machine-hook")), " FRMF ") == 2
 	}, "both attempts are written down")
-	shown := works(webhooks(operator, "show", "machine-hook"), `Own headers: Authorization, X-Route`, `Tried again after: 5s, 10s, 20s, 40s, 1m20s, `, `then a dead letter`,
+	status := works(webhooks(operator, "show", "machine-hook"), `Own headers: Authorization, X-Route`, `Tried again after: 5s, 10s, 20s, 40s, 1m20s, `, `then a dead letter`,
 		`(?m) FRMF +1 +\S+ +1 +webhook\.status_500 +500 +\d+ ms +\d{4}-\d\d-\d\d `, `(?m) FRMF +1 +\S+ +2 +taken +204 +\d+ ms +-$`)
-	listed := works(webhooks(operator, "list"), `(?m)^machine-hook +active +http\S+/hook +s-shop +Authorization, X-Route +\d{4}\S+ \S+ +taken \(204\)`)
+	listed := works(webhooks(operator, "list"), `(?m)^machine-hook +active +http\S+/hook +s-machines +Authorization, X-Route +\d{4}\S+ \S+ +taken \(204\)`)
 	asJSON := works(webhooks(operator, "show", "machine-hook", "--json"), `"retry_schedule_seconds": \[`)
-	for _, text := range []string{shown, listed, asJSON} {
+	for _, text := range []string{status, listed, asJSON} {
 		require.NotContains(t, text, "of-the-gateway")
 		require.NotContains(t, text, "whsec_")
 	}
@@ -76,30 +76,30 @@ func TestWebhooksCommand(t *testing.T) {
 	require.NoError(t, connection.QueryRow(t.Context(), `SELECT encode(headers, 'escape') || w::text FROM backbone.webhook_endpoints w`).Scan(&row))
 	require.NotContains(t, row, "of-the-gateway", "values are stored encrypted")
 
-	rotated := works(webhooks(shop, "rotate-secret", "machine-hook"), `secret number 2`, `whsec_\S+`)
+	rotated := works(webhooks(token, "rotate-secret", "machine-hook"), `secret number 2`, `whsec_\S+`)
 	require.NotContains(t, rotated, secret)
 	fails(webhooks(operator, "rotate-secret", "machine-hook"), "subscription.not_found")
-	fails(webhooks(shop, "create", "machine-hook", "--url", "http://127.0.0.2:1/"), "webhook.headers_missing")
-	works(webhooks(shop, "create", "machine-hook", "--url", "http://127.0.0.2:1/", "--no-headers"), `are sent to http://127\.0\.0\.2:1/`)
-	fails(webhooks(shop, "test", "machine-hook"), "webhook.connection", "see that the receiver runs")
+	fails(webhooks(token, "create", "machine-hook", "--url", "http://127.0.0.2:1/"), "webhook.headers_missing")
+	works(webhooks(token, "create", "machine-hook", "--url", "http://127.0.0.2:1/", "--no-headers"), `are sent to http://127\.0\.0\.2:1/`)
+	fails(webhooks(token, "test", "machine-hook"), "webhook.connection", "see that the receiver runs")
 	receiver.answering(func(int) int { return http.StatusForbidden })
-	works(webhooks(shop, "create", "machine-hook", "--url", receiver.URL))
-	fails(webhooks(shop, "test", "machine-hook"), "webhook.status_403", "--headers")
+	works(webhooks(token, "create", "machine-hook", "--url", receiver.URL))
+	fails(webhooks(token, "test", "machine-hook"), "webhook.status_403", "--headers")
 
-	// An endpoint that wants nothing more is given up until it is set again.
+	// An endpoint that answers 410 is disabled until it is set again.
 	receiver.answering(func(int) int { return http.StatusGone })
 	require.NoError(t, module.want(201, nil, "POST", "/api/events", batch(machineServiced("FRMF", "M-1", `{"hours":2}`))))
 	testkit.Eventually(t, time.Minute, func() bool {
-		return strings.Contains(works(webhooks(shop, "list")), "disabled: webhook.status_410")
+		return strings.Contains(works(webhooks(token, "list")), "disabled: webhook.status_410")
 	})
-	works(webhooks(shop, "show", "machine-hook"), `is disabled since .* \(webhook\.status_410\); set it again`)
+	works(webhooks(token, "show", "machine-hook"), `is disabled since .* \(webhook\.status_410\); set it again`)
 	receiver.answering(func(int) int { return http.StatusNoContent })
-	works(webhooks(shop, "create", "machine-hook", "--url", receiver.URL), `^Events of machine-hook are sent to `)
+	works(webhooks(token, "create", "machine-hook", "--url", receiver.URL), `^Events of machine-hook are sent to `)
 	testkit.Eventually(t, time.Minute, func() bool { return len(receiver.taken()) == 1 }, "what was refused comes again")
 	require.NoError(t, module.want(200, nil, "POST", "/api/subscriptions/machine-hook/pause", ""))
-	works(webhooks(shop, "show", "machine-hook"), `waits: its subscription is paused; .backbone subscriptions resume machine-hook. resumes it`)
-	works(webhooks(shop, "create", "machine-hook", "--url", receiver.URL+"/v2"), `is set, and waits: its subscription is paused`)
-	works(webhooks(shop, "delete", "machine-hook"), `Nothing of machine-hook is sent any more`)
-	fails(webhooks(shop, "show", "machine-hook"), "webhook.endpoint_not_found")
-	works(webhooks(shop, "list"), `^SUBSCRIPTION [^\n]*\n$`)
+	works(webhooks(token, "show", "machine-hook"), `waits: its subscription is paused; .backbone subscriptions resume machine-hook. resumes it`)
+	works(webhooks(token, "create", "machine-hook", "--url", receiver.URL+"/v2"), `is set, and waits: its subscription is paused`)
+	works(webhooks(token, "delete", "machine-hook"), `Nothing of machine-hook is sent any more`)
+	fails(webhooks(token, "show", "machine-hook"), "webhook.endpoint_not_found")
+	works(webhooks(token, "list"), `^SUBSCRIPTION [^\n]*\n$`)
 }

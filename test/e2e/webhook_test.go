@@ -48,7 +48,7 @@ func newReceiver(t *testing.T) *receiver {
 	return r
 }
 
-// taken gives the deliveries that were answered with 2xx.
+// taken returns the deliveries that were answered with 2xx.
 func (r *receiver) taken() (out []received) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -67,13 +67,13 @@ func (r *receiver) answering(f func(n int) int) {
 	r.got = nil
 }
 
-// TestWebhooks takes events to a receiver that checks them with the reference library.
+// TestWebhooks delivers events to a receiver that verifies them with the reference library.
 func TestWebhooks(t *testing.T) {
 	t.Parallel()
 	i := install(t)
-	owner := i.enroll(t, "s-workshop", "module", "--service")
+	owner := i.enroll(t, "s-machines", "module", "--service")
 
-	// Without further ado nothing is sent inside.
+	// Private addresses are refused by default.
 	const at = "/api/subscriptions/hooks"
 	r := newReceiver(t)
 	endpoint := fmt.Sprintf(`{"url":%q}`, r.URL+"/hook")
@@ -179,7 +179,7 @@ func TestWebhooks(t *testing.T) {
 	testkit.Eventually(t, time.Minute, func() bool { return len(r.taken()) == 1 }, "what waited")
 }
 
-// checked verifies a delivery as Standard Webhooks say.
+// checked verifies a delivery by the Standard Webhooks specification.
 func checked(secret string, d received) error {
 	w, err := reference.NewWebhook(secret)
 	if err != nil {

@@ -12,10 +12,10 @@ type Clock struct {
 	now   time.Time
 }
 
-// NewClock makes a clock that shows the given time.
+// NewClock makes a clock that is set to a time.
 func NewClock(now time.Time) *Clock { return &Clock{now: now} }
 
-// Now is the time the clock shows.
+// Now returns the time of the clock.
 func (c *Clock) Now() time.Time {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
@@ -29,10 +29,9 @@ func (c *Clock) Set(now time.Time) {
 	c.now = now
 }
 
-// Advance moves the clock on and returns the new time.
-func (c *Clock) Advance(by time.Duration) time.Time {
+// Advance moves the clock, backwards when the duration is negative.
+func (c *Clock) Advance(by time.Duration) {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
 	c.now = c.now.Add(by)
-	return c.now
 }

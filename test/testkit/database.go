@@ -25,13 +25,13 @@ const buildLock = 0x6261636b626f6e65
 // templates remembers which templates this process has seen complete.
 var templates sync.Map // name -> func() error, once
 
-// Database makes a database of the test's own and returns the superuser's DSN for
+// Database makes a database for the test and returns the superuser's DSN for
 // it. The database is a copy of a template, which migrate fills once for all tests
 // that name the same template; the database is dropped when the test ends.
 //
 // A template stays as it is for as long as the server lives, so its name must
 // change with what migrate does: make it of a word and [Fingerprint] of the
-// migrations. migrate must leave no connection open. A nil migrate gives an empty
+// migrations. migrate must leave no connection open. A nil migrate makes an empty
 // database.
 func Database(t testing.TB, migrate func(ctx context.Context, superuserDSN string) error, templateName string) (superuserDSN string) {
 	t.Helper()
@@ -130,8 +130,8 @@ func buildTemplate(ctx context.Context, admin, template string, migrate func(con
 	return nil
 }
 
-// objectInUse is what the server answers when sessions that it told to end are still
-// there after five seconds.
+// objectInUse is the SQLSTATE when sessions that the server has terminated still exist after
+// five seconds.
 const objectInUse = "55006"
 
 // retryWhileInUse retries while sessions of the database are still ending: on a busy

@@ -1,6 +1,6 @@
-// Package testkit is what the repository's tests share: a database of its own for
-// every test, waiting on conditions, a manual clock, and the way to
-// data that lies beside the repository.
+// Package testkit is shared by the tests of the repository: a new database for every
+// test, waiting on conditions, a manual clock, and the paths of the repository and of data
+// outside it.
 //
 // Databases come from one PostgreSQL that all test binaries of one user share. The
 // first binary that needs it starts it in the background; it ends by itself some

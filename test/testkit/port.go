@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// reserved holds the addresses that this process has handed out.
+// reserved holds the addresses that this process has returned.
 var reserved sync.Map
 
 // Address reserves a free TCP address on the loopback interface for a server that a test

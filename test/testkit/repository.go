@@ -26,8 +26,7 @@ func RepoRoot(t testing.TB) string {
 	}
 }
 
-// SharedData is the path of real-world data that lies beside the repository, in
-// ../shared/data, and is never copied into it. Where it is absent the test is
+// SharedData is the path of real-world data outside the repository, in ../shared/data, and is never copied into it. Where it is absent the test is
 // skipped, by the name of the data.
 func SharedData(t testing.TB, name string) string {
 	t.Helper()

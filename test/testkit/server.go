@@ -134,7 +134,7 @@ func ensurePrivate(dir string) error {
 	return nil
 }
 
-// lockFile opens a file and locks it, waiting for the lock unless told not to.
+// lockFile opens a file and locks it as flock does: without LOCK_NB it waits for the lock.
 func lockFile(path string, how int) (*os.File, error) {
 	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -152,8 +152,8 @@ func lockFile(path string, how int) (*os.File, error) {
 	return file, nil
 }
 
-// running tells whether the server that the keeper announced answers. A server
-// whose keeper was killed does not count: nothing would stop it.
+// running reports whether the server that the keeper announced answers. A server
+// whose keeper was killed does not count: no process would stop it.
 func running(dir sharedDirectory) (string, bool) {
 	if lock, err := lockFile(dir.keeper(), syscall.LOCK_SH|syscall.LOCK_NB); err == nil {
 		_ = lock.Close() // closing releases the lock, there is nothing to lose
@@ -170,9 +170,8 @@ func running(dir sharedDirectory) (string, bool) {
 	return dsn, ping(ctx, dsn) == nil
 }
 
-// startKeeper starts this very binary again as the keeper and waits for its
-// server. The keeper has a session of its own: it serves other test binaries when
-// this one is gone.
+// startKeeper starts this binary again as the keeper and waits for its server. The keeper has
+// a separate session, since it serves other test binaries after the end of this one.
 func startKeeper(dir sharedDirectory) (string, error) {
 	if err := os.Remove(dir.dsn()); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return "", err
@@ -185,11 +184,11 @@ func startKeeper(dir sharedDirectory) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	defer log.Close() // the keeper writes to a descriptor of its own
+	defer log.Close() // the keeper has another descriptor
 	keeper := exec.Command(self)
 	keeper.Dir = "/"
 	keeper.Env = append(os.Environ(), keeperVariable+"="+string(dir))
-	// Nothing of ours is inherited: go test waits until its pipes are closed.
+	// The keeper inherits no pipe: go test waits until its pipes are closed.
 	keeper.Stdout, keeper.Stderr = log, log
 	keeper.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := keeper.Start(); err != nil {
@@ -197,7 +196,7 @@ func startKeeper(dir sharedDirectory) (string, error) {
 	}
 	ended := make(chan struct{})
 	go func() {
-		_ = keeper.Wait() // its log says why
+		_ = keeper.Wait() // its log has the reason
 		close(ended)
 	}()
 	timeout := time.After(startTime)
@@ -225,7 +224,7 @@ func keeperError(dir sharedDirectory, what string) error {
 // keep runs the shared server until no test has used it for idleTime, or it died.
 func keep(dir sharedDirectory) error {
 	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
-	// Waits for a predecessor that is just going.
+	// Waits for a predecessor that is ending.
 	lock, err := lockFile(dir.keeper(), syscall.LOCK_EX)
 	if err != nil {
 		return err

@@ -14,14 +14,14 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 )
 
-// Config says where a server stores its data and how clients reach it: on 127.0.0.1 only.
+// Config is where a server stores its data and how clients reach it: on 127.0.0.1 only.
 type Config struct {
 	Directory string // of the streams
 	Port      int    // of clients; 0: a free one
 	User      string // "": clients need no password
 	Password  string
 
-	Cluster *Cluster // nil: a server of its own
+	Cluster *Cluster // nil: a single server
 }
 
 // Cluster makes a server one of several.

@@ -60,7 +60,7 @@ func KeyArguments(id ports.SubjectKeyID) []any {
 	return []any{int32(id.Partition), string(id.Subject), int16(id.Class)}
 }
 
-// Mint implements conformance.Keys.
+// Mint makes the first or the next version of a key the active one.
 func (k KeyTables) Mint(t *testing.T, id ports.SubjectKeyID) (version uint32) {
 	t.Helper()
 	k.do(t, func(conn *pgx.Conn) error {
@@ -69,7 +69,7 @@ func (k KeyTables) Mint(t *testing.T, id ports.SubjectKeyID) (version uint32) {
 	return version
 }
 
-// Fence implements conformance.Keys.
+// Fence refuses new values sealed with the key.
 func (k KeyTables) Fence(t *testing.T, id ports.SubjectKeyID) {
 	t.Helper()
 	k.do(t, func(conn *pgx.Conn) error {
@@ -78,7 +78,7 @@ func (k KeyTables) Fence(t *testing.T, id ports.SubjectKeyID) {
 	})
 }
 
-// Destroy implements conformance.Keys.
+// Destroy ends a key.
 func (k KeyTables) Destroy(t *testing.T, id ports.SubjectKeyID) {
 	t.Helper()
 	k.do(t, func(conn *pgx.Conn) error {

@@ -39,7 +39,7 @@ func (e *placedEvent) sequence() int64 {
 	return n
 }
 
-// readers are all who follow the fleet.
+// readers are the subscribers and feed readers of a fleet.
 type readers struct {
 	fleet  *fleet
 	ctx    context.Context
@@ -52,8 +52,8 @@ type readers struct {
 	group, ordered, clumsy, all, stream, hook *deliveryLog
 	late                                      []*deliveryLog
 
-	feed   sync.Mutex // the reader of the whole log is between two events
-	cursor string     // where it is
+	feed   sync.Mutex // held while the reader of the whole log records an event
+	cursor string     // its position
 }
 
 const (
@@ -61,12 +61,12 @@ const (
 	groupConsumers                 = 4
 	clumsyConsumers                = 2
 	pollLimit                      = 10
-	hastyTimeout                   = 3 * time.Second // of messages, where faults are to be noticed soon
+	hastyTimeout                   = 3 * time.Second // of messages, so that faults are noticed soon
 	webhookWorkers                 = 4               // deliveries to one endpoint at the same time, as configured by default
 )
 
-// subscribe makes all subscriptions and starts who reads them. troubled says whether
-// some of them fail now and then.
+// subscribe makes all subscriptions and starts their readers. With troubled set, some of them
+// fail now and then.
 func subscribe(t *testing.T, f *fleet, troubled bool) *readers {
 	t.Helper()
 	r := &readers{fleet: f}
@@ -80,16 +80,16 @@ func subscribe(t *testing.T, f *fleet, troubled bool) *readers {
 		*b = newDeliveryLog(name, timeout)
 	}
 	r.all, r.stream = newDeliveryLog("all", 0), newDeliveryLog("stream", 0)
-	patience := endlessRetrySettings(timeout)
+	retries := endlessRetrySettings(timeout)
 	machines := `"event_types":["` + machineType + `"],`
 	for id, more := range map[string]string{
-		"group":   machines + `"settings":{"partition_by":"entity:machine",` + patience + `}`,
-		"ordered": `"settings":{"partition_by":"legal_entity",` + patience + `}`,
-		"clumsy":  machines + `"settings":{"partition_by":"stream",` + patience + `}`,
+		"group":   machines + `"settings":{"partition_by":"entity:machine",` + retries + `}`,
+		"ordered": `"settings":{"partition_by":"legal_entity",` + retries + `}`,
+		"clumsy":  machines + `"settings":{"partition_by":"stream",` + retries + `}`,
 	} {
 		f.as(t, "module", http.StatusCreated, "/api/subscriptions", fmt.Sprintf(`{"id":%q,"subscriber_type":"service","subscriber_id":"fleet",%s}`, id, more))
 	}
-	f.as(t, "module", http.StatusCreated, "/api/subscriptions", `{"id":"hook","subscriber_type":"webhook","subscriber_id":"fleet",`+machines+`"settings":{"partition_by":"stream",`+patience+`}}`)
+	f.as(t, "module", http.StatusCreated, "/api/subscriptions", `{"id":"hook","subscriber_type":"webhook","subscriber_id":"fleet",`+machines+`"settings":{"partition_by":"stream",`+retries+`}}`)
 	receiver := httptest.NewServer(r.receiver(troubled))
 	t.Cleanup(receiver.Close)
 	require.NoError(t, f.client(f.nodes[0], "module").want(http.StatusCreated, nil, "PUT", "/api/subscriptions/hook/endpoint", fmt.Sprintf(`{"url":%q}`, receiver.URL)))
@@ -128,14 +128,14 @@ func (r *readers) run(f func() error) {
 	})
 }
 
-// failure tells why readers ended before they were stopped, nil if none did.
+// failure is why readers ended before they were stopped, nil if none did.
 func (r *readers) failure() error {
 	r.mutex.Lock()
 	defer r.mutex.Unlock()
 	return errors.Join(r.failures...)
 }
 
-// stop ends all readers; what they met is in their notebooks.
+// stop ends all readers and requires that none has failed.
 func (r *readers) stop(t *testing.T) {
 	t.Helper()
 	r.cancel()
@@ -143,8 +143,8 @@ func (r *readers) stop(t *testing.T) {
 	require.NoError(t, r.failure())
 }
 
-// consume is a consumer of a subscription that answers each event by itself, or with
-// its last of a legal entity all before it where the order is that of legal entities.
+// consume is a consumer of a subscription. It answers each event by itself or, where events are
+// ordered by legal entity, all of a legal entity with the last one.
 func (r *readers) consume(b *deliveryLog, first int, consumer string, mishap func(n int) string) error {
 	at := "/api/subscriptions/" + b.name
 	handled := 0
@@ -178,7 +178,7 @@ func (r *readers) consume(b *deliveryLog, first int, consumer string, mishap fun
 			continue
 		}
 		p.Events = b.recordPoll(consumer, p.Events)
-		failed := map[string]bool{} // keys: what follows is refused too, to keep its order
+		failed := map[string]bool{} // keys: later events of a key are refused too, to keep their order
 		answers := map[string][]delivered{}
 		for _, e := range p.Events {
 			handled++
@@ -205,8 +205,8 @@ func (r *readers) consume(b *deliveryLog, first int, consumer string, mishap fun
 	return nil
 }
 
-// acknowledge acknowledges and refuses, by what happened to the events; what timed out is not
-// answered at all.
+// acknowledge acknowledges and refuses events by their outcome; timed-out events get no
+// answer.
 func (r *readers) acknowledge(b *deliveryLog, first int, consumer string, answers map[string][]delivered) error {
 	defer clear(answers)
 	at := "/api/subscriptions/" + b.name
@@ -224,8 +224,7 @@ func (r *readers) acknowledge(b *deliveryLog, first int, consumer string, answer
 	return nil
 }
 
-// answer sends an answer until a node takes it, and gives what it said of those events
-// that it did nothing to.
+// answer sends an answer until a node accepts it, and returns the reasons for ignored events.
 func (r *readers) answer(first int, path, body string) (ignored map[string]string, err error) {
 	a, err := r.fleet.sendToAny(r.ctx, first, "module", "POST", path, body)
 	if err == nil && a.status != http.StatusOK {
@@ -248,7 +247,8 @@ func (r *readers) answer(first int, path, body string) (ignored map[string]strin
 	return ignored, err
 }
 
-// receiver takes webhooks; in trouble it refuses every seventh, and is slow with others.
+// receiver accepts webhooks. With troubled set it refuses every seventh, and leaves
+// some without an answer.
 func (r *readers) receiver(troubled bool) http.Handler {
 	var mutex sync.Mutex
 	n := 0
@@ -264,7 +264,7 @@ func (r *readers) receiver(troubled bool) http.Handler {
 		mutex.Unlock()
 		switch {
 		case hangs:
-			<-q.Context().Done() // the sender gives up
+			<-q.Context().Done() // the sender times out
 			return
 		case fails || err != nil:
 			w.WriteHeader(http.StatusServiceUnavailable)
@@ -275,10 +275,11 @@ func (r *readers) receiver(troubled bool) http.Handler {
 	})
 }
 
-// feedSilence is how long a feed may be silent before its reader takes the node for dead.
+// feedSilence is how long a feed may be silent before its reader tries another node.
 const feedSilence = 4 * time.Second
 
-// subscribeAtFeedCursor makes a subscription that goes on where the feed of the whole log is.
+// subscribeAtFeedCursor makes a subscription that starts at the position of the feed of the
+// whole log.
 func (r *readers) subscribeAtFeedCursor(t *testing.T) {
 	t.Helper()
 	b := newDeliveryLog(fmt.Sprintf("late-%d", len(r.late)), hastyTimeout)
@@ -297,7 +298,7 @@ func (r *readers) subscribeAtFeedCursor(t *testing.T) {
 	r.run(func() error { return r.consume(b, turn, "", nil) })
 }
 
-// endlessRetrySettings is the settings of who is handed events again for as long as it takes.
+// endlessRetrySettings are settings under which events are retried without end.
 func endlessRetrySettings(timeout time.Duration) string {
 	return fmt.Sprintf(`"message_timeout_ms":%d,"max_retry_count":1000,"breaker_after":0,"retry_first_ms":1,"retry_longest_ms":200`, timeout.Milliseconds())
 }
@@ -312,7 +313,7 @@ func (r *readers) followAll() error {
 	return nil
 }
 
-// listen reads one feed to its end. An error is one that no broken connection excuses.
+// listen reads one feed until its connection ends, and returns an error for anything else.
 func (r *readers) listen(turn int) error {
 	ctx, cancel := context.WithCancel(r.ctx)
 	defer cancel()
@@ -373,7 +374,7 @@ func (r *readers) listen(turn int) error {
 	return nil
 }
 
-// waitAfter is a short one before a reader knocks again.
+// waitAfter pauses before a reader connects again.
 func (r *readers) waitAfter(err error) error {
 	wait := time.NewTimer(50 * time.Millisecond)
 	defer wait.Stop()
@@ -419,7 +420,7 @@ func (r *readers) readFeed(conn *websocket.Conn, next *int) error {
 		_, text, err := conn.Read(ctx)
 		cancel()
 		if err != nil {
-			return nil //nolint:nilerr // the next node goes on
+			return nil //nolint:nilerr // continues at the next node
 		}
 		var m struct {
 			Type  string      `json:"type"`

@@ -18,7 +18,7 @@ import (
 	"github.com/erpbackbone/backbone/test/testkit"
 )
 
-// lock takes locks in a session of its own until release is called.
+// lock holds the locks of a statement in a separate session until release is called.
 func (f *fleet) lock(t *testing.T, statement string, arguments ...any) (release func()) {
 	t.Helper()
 	connection, err := pgx.Connect(t.Context(), f.super)
@@ -33,8 +33,8 @@ func (f *fleet) lock(t *testing.T, statement string, arguments ...any) (release 
 	return release
 }
 
-// others are the legal entities that are written to beside one.
-func others(entity string) (out []string) {
+// otherEntities are the legal entities of the fleet without one.
+func otherEntities(entity string) (out []string) {
 	for _, e := range fleetEntities {
 		if e != entity {
 			out = append(out, e)
@@ -43,7 +43,7 @@ func others(entity string) (out []string) {
 	return out
 }
 
-// write has a node append one event, at once and at the first attempt.
+// write appends one event at a node, which must accept it at the first attempt.
 func (f *fleet) write(t *testing.T, w *writers, n *node, entity, key string) {
 	t.Helper()
 	a, err := f.client(n, "module").do("POST", "/api/events", batch(machineServiced(entity, "M-1", `{"hours":1}`)), "Idempotency-Key", key)
@@ -52,7 +52,8 @@ func (f *fleet) write(t *testing.T, w *writers, n *node, entity, key string) {
 	require.NoError(t, w.recordEvents(entity, a))
 }
 
-// awaitProjections waits until projections have taken what the legal entities hold now.
+// awaitProjections waits until all projections but one have read the legal entities up to
+// their present heads.
 func (f *fleet) awaitProjections(t *testing.T, but string, entities ...string) {
 	t.Helper()
 	heads := `SELECT e.partition_id, max(e.sequence) FROM backbone.events e JOIN backbone.legal_entities l USING (partition_id) WHERE l.code = ANY ($1) GROUP BY 1`
@@ -85,13 +86,13 @@ func (f *fleet) awaitProjections(t *testing.T, but string, entities ...string) {
 	}, "projections but ", but, " in ", strings.Join(entities, " "))
 }
 
-// lockHead locks the head of a legal entity for longer than LockTimeout of
-// its writers: they get an error, and writers of other legal entities are not delayed.
+// lockHead locks the head of a legal entity for longer than LockTimeout: its writers get an
+// error, and writers of other legal entities are not delayed.
 func (f *fleet) lockHead(t *testing.T, w *writers, entity string) {
 	t.Helper()
 	release := f.lock(t, `SELECT FROM backbone.partition_heads h JOIN backbone.legal_entities l USING (partition_id) WHERE l.code = $1 FOR UPDATE OF h`, entity)
 	defer release()
-	told := make(chan error, 1)
+	answered := make(chan error, 1)
 	var waited time.Duration
 	go func() { // waits as long as the node does
 		began := time.Now()
@@ -100,22 +101,22 @@ func (f *fleet) lockHead(t *testing.T, w *writers, entity string) {
 			err = fmt.Errorf("a locked legal entity: %s", a)
 		}
 		waited = time.Since(began)
-		told <- err
+		answered <- err
 	}()
 	written, slowest := 0, time.Duration(0)
 	for {
 		select {
-		case err := <-told:
+		case err := <-answered:
 			require.NoError(t, err)
 			require.Positive(t, written)
-			require.Less(t, slowest, waited, "who writes elsewhere does not wait as those do who write there")
-			f.awaitProjections(t, "", others(entity)...)
-			t.Logf("%d events beside the locked head of %s, the slowest in %s", written, entity, slowest.Round(time.Millisecond))
+			require.Less(t, slowest, waited, "writers of other legal entities do not wait for the lock")
+			f.awaitProjections(t, "", otherEntities(entity)...)
+			t.Logf("%d events in other legal entities while the head of %s was locked, the slowest in %s", written, entity, slowest.Round(time.Millisecond))
 			return
 		default:
 		}
 		for _, n := range f.nodes {
-			for _, other := range others(entity) {
+			for _, other := range otherEntities(entity) {
 				began := time.Now()
 				f.write(t, w, n, other, fmt.Sprintf("head-%s-%d", entity, written))
 				slowest = max(slowest, time.Since(began))
@@ -125,8 +126,8 @@ func (f *fleet) lockHead(t *testing.T, w *writers, entity string) {
 	}
 }
 
-// lockCheckpoint locks the checkpoint of a projection in a legal entity, in all its
-// versions: it goes on everywhere else, and so do the other projections there.
+// lockCheckpoint locks the checkpoint of a projection in a legal entity, in all versions: the
+// projection continues in other legal entities, and other projections continue in this one.
 func (f *fleet) lockCheckpoint(t *testing.T, w *writers, projection, entity string) {
 	t.Helper()
 	release := f.lock(t, `SELECT FROM backbone.projection_checkpoints c JOIN backbone.legal_entities l USING (partition_id) WHERE l.code = $1 AND c.projection = $2 FOR UPDATE OF c`, entity, projection)
@@ -138,15 +139,15 @@ func (f *fleet) lockCheckpoint(t *testing.T, w *writers, projection, entity stri
 			}
 		}
 		f.awaitProjections(t, projection, entity)
-		f.awaitProjections(t, "", others(entity)...)
+		f.awaitProjections(t, "", otherEntities(entity)...)
 	}
 }
 
-// lockCursor locks the cursor of a new subscription in a legal entity: a consumer that
-// reads it is handed what is in the others, and may answer it; the rest comes afterwards.
+// lockCursor locks the cursor of a new subscription in a legal entity: consumers get and
+// answer the events of other legal entities; those of the locked one follow after the lock.
 func (f *fleet) lockCursor(t *testing.T, w *writers, entity string) {
 	t.Helper()
-	const id = "beside"
+	const id = "locked-cursor"
 	n := 0
 	write := func() {
 		t.Helper()
@@ -176,7 +177,7 @@ func (f *fleet) lockCursor(t *testing.T, w *writers, entity string) {
 				require.NoError(t, reader.want(http.StatusOK, nil, "POST", "/api/subscriptions/"+id+"/acknowledge", `{"event_ids":[`+strings.Join(ids, ",")+`]}`))
 			}
 			return !slices.ContainsFunc(of, func(e string) bool { return came[e] < atLeast })
-		}, id, " is handed events")
+		}, id, " delivers events")
 	}
 	f.as(t, "module", http.StatusCreated, "/api/subscriptions", `{"id":"`+id+`","subscriber_type":"service","subscriber_id":"fleet","event_types":["`+machineType+`"],"settings":{"start_from":"end"}}`)
 	write()
@@ -188,18 +189,18 @@ func (f *fleet) lockCursor(t *testing.T, w *writers, entity string) {
 	fastest = settleTime
 	for i := range 5 {
 		write()
-		take(others(entity), came[others(entity)[0]]+1+i%2)
+		take(otherEntities(entity), came[otherEntities(entity)[0]]+1+i%2)
 	}
 	require.Equal(t, before, came[entity], "no delivery under a lock")
-	require.Less(t, fastest, answerTime, "nor does who reads the others wait for it")
+	require.Less(t, fastest, answerTime, "polls do not wait for the lock")
 	release()
 	write()
 	take([]string{entity}, before+1)
 	require.NoError(t, f.client(f.nodes[0], "module").want(http.StatusOK, nil, "DELETE", "/api/subscriptions/"+id, ""))
 }
 
-// requireFanoutShares waits until each legal entity is published by the node of those alive that
-// should, of which there are so many.
+// requireFanoutShares waits until the number of live nodes is as given and each legal entity
+// is published by its preferred node.
 func (f *fleet) requireFanoutShares(t *testing.T, alive int) {
 	t.Helper()
 	connection, err := pgx.Connect(t.Context(), f.super)
@@ -232,8 +233,8 @@ func (f *fleet) requireFanoutShares(t *testing.T, alive int) {
 	}, "the fan-out is shared by ", alive)
 }
 
-// takeOverFanout kills a node that stays away until the others publish what it did, and brings it
-// back to its share.
+// takeOverFanout kills a node, waits until the other nodes publish its legal entities, and
+// starts it again to get its share back.
 func (f *fleet) takeOverFanout(t *testing.T, w *writers, n *node) {
 	t.Helper()
 	f.requireFanoutShares(t, len(f.nodes))

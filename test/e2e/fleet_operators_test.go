@@ -21,19 +21,19 @@ import (
 const (
 	// operatorPace is how often an operator does something, at most.
 	operatorPace = 500 * time.Millisecond
-	// fleetOwn is the projection that the fleet's tenant has made itself: how often each
-	// machine was serviced.
-	fleetOwn = "serviced"
+	// fleetProjection is a custom projection of the fleet's tenant: how often each machine
+	// was serviced.
+	fleetProjection = "serviced"
 )
 
-// explained are refusals that tell an operator that another one, or a request of its own
-// whose answer was lost, was there before.
-var explained = []string{
+// expectedRefusals are refusals after another operator, or an earlier request whose answer was
+// lost, has changed the version.
+var expectedRefusals = []string{
 	"projection.rebuilding", "projection.not_building", "projection.not_retained", "projection.changed", "projection.version_behind",
 	"projection.snapshot_under_way", "projection.snapshot_not_found", "projection.being_changed", "projection.not_comparable", "projection.fenced",
 }
 
-// operators do to read models whatever can be done to them while readers are served.
+// operators run all operations on read models while readers are served.
 type operators struct {
 	ask    func(ctx context.Context, method, path, body string) (answer, error)
 	ctx    context.Context
@@ -55,7 +55,7 @@ func newOperators(t *testing.T, ask func(ctx context.Context, method, path, body
 	return o
 }
 
-// operate begins with all of it in a fleet.
+// operate starts the operators of a fleet.
 func operate(t *testing.T, f *fleet) *operators {
 	t.Helper()
 	o := newOperators(t, func(ctx context.Context, method, path, body string) (answer, error) {
@@ -70,7 +70,7 @@ func operate(t *testing.T, f *fleet) *operators {
 	return o
 }
 
-// repeat does something over and over.
+// repeat runs an operation until the operators stop or it fails.
 func (o *operators) repeat(what func(n int) error) {
 	o.done.Go(func() {
 		pace := time.NewTicker(operatorPace)
@@ -91,7 +91,7 @@ func (o *operators) repeat(what func(n int) error) {
 	})
 }
 
-// reach waits until all of it was done at least once.
+// reach waits until each operation was run at least once.
 func (o *operators) reach(t *testing.T, what ...string) {
 	t.Helper()
 	testkit.Eventually(t, settleTime, func() bool {
@@ -102,7 +102,7 @@ func (o *operators) reach(t *testing.T, what ...string) {
 	}, "operators do ", what)
 }
 
-// stop ends what operators do and looks at what they did.
+// stop ends the operators and requires that each wanted operation was run.
 func (o *operators) stop(t *testing.T, want ...string) {
 	t.Helper()
 	o.cancel()
@@ -129,15 +129,14 @@ func (o *operators) send(what, method, path, body string) (followed bool, err er
 	case a.status < http.StatusMultipleChoices:
 		o.count(what)
 		return true, nil
-	case slices.Contains(explained, a.code()):
+	case slices.Contains(expectedRefusals, a.code()):
 		return false, nil
 	default:
 		return false, fmt.Errorf("%s: %s %s: %s", what, method, path, a)
 	}
 }
 
-// versions tells how the versions of a projection stand. No version halts because of what
-// happens to nodes and databases.
+// versions reads the versions of a projection. A fault of nodes and databases halts none.
 func (o *operators) versions(name string) (b versionsView, err error) {
 	a, err := o.ask(o.ctx, "GET", "/api/admin/projections/"+name+"/rebuild", "")
 	if err == nil && a.status != http.StatusOK {
@@ -161,7 +160,7 @@ func (b versionsView) parts() (out []*buildingView) {
 	return out
 }
 
-// part is what is being built of a legal entity, "" of all.
+// part is the version that is built for a legal entity, or for all: "".
 func (b versionsView) part(entity string) *buildingView {
 	if entity == "" {
 		return b.Building
@@ -174,7 +173,7 @@ func (b versionsView) part(entity string) *buildingView {
 	return nil
 }
 
-// await waits until the versions stand in some way.
+// await waits until the versions meet a condition.
 func (o *operators) await(name string, until func(versionsView) bool) error {
 	pace := time.NewTicker(operatorPace)
 	defer pace.Stop()
@@ -196,7 +195,7 @@ func (o *operators) rebuildPart(name, entity string) error {
 	return o.rebuild(name, entity, "a legal entity", object{"legal_entity": entity})
 }
 
-// rebuildFromSnapshot takes a snapshot and begins a version with it.
+// rebuildFromSnapshot takes a snapshot and starts a version from it.
 func (o *operators) rebuildFromSnapshot(name string) error {
 	if _, err := o.send("snapshot", "POST", "/"+name+"/snapshot", "{}"); err != nil {
 		return err
@@ -227,7 +226,7 @@ func (o *operators) rebuild(name, entity, what string, begin object) error {
 	if err := o.await(name, caughtUp); err != nil {
 		return err
 	}
-	// Nothing was wrong with the rows that readers are shown.
+	// The active rows were right, so the new ones do not differ.
 	a, err := o.ask(o.ctx, "POST", "/api/admin/projections/"+name+"/compare", body)
 	if err != nil {
 		return err
@@ -240,7 +239,7 @@ func (o *operators) rebuild(name, entity, what string, begin object) error {
 			return fmt.Errorf("%s of %s differs: %s, %w", what, name, a, err)
 		}
 		o.count(what + ": compared")
-	} else if !slices.Contains(explained, a.code()) {
+	} else if !slices.Contains(expectedRefusals, a.code()) {
 		return fmt.Errorf("compare %s: %s", name, a)
 	}
 	for _, step := range []string{"switch", "rollback", "rollback", "drop"} {
@@ -251,34 +250,34 @@ func (o *operators) rebuild(name, entity, what string, begin object) error {
 	return nil
 }
 
-// customDefinition is that of the fleet's own projection, in one of two ways.
+// customDefinition is one of two definitions of the fleet's custom projection.
 func customDefinition(n int) string {
 	fold := `{count: ((.state.count // 0) + 1)}`
 	if n%2 == 1 {
 		fold = `{count: ((.state.count // 0) + 1), twice: (((.state.count // 0) + 1) * 2)}`
 	}
-	text, _ := json.Marshal(object{"name": fleetOwn, "filter": object{"types": []string{machineType}}, "key": ".stream.id", "fold": fold})
+	text, _ := json.Marshal(object{"name": fleetProjection, "filter": object{"types": []string{machineType}}, "key": ".stream.id", "fold": fold})
 	return string(text)
 }
 
-// changeCustomProjection changes the definition of the tenant's own projection, shows the new rows,
-// and now and then those before again.
+// changeCustomProjection changes the definition of the custom projection, switches to the new
+// rows, and rolls back now and then.
 func (o *operators) changeCustomProjection(n int) error {
-	began, err := o.send("a definition: changed", "PUT", "/"+fleetOwn+"?switch=true", customDefinition(n+1))
+	began, err := o.send("a definition: changed", "PUT", "/"+fleetProjection+"?switch=true", customDefinition(n+1))
 	if err != nil || !began {
 		return err
 	}
-	if err := o.await(fleetOwn, func(b versionsView) bool { return b.Building == nil }); err != nil {
+	if err := o.await(fleetProjection, func(b versionsView) bool { return b.Building == nil }); err != nil {
 		return err
 	}
-	o.count("a definition: shown")
+	o.count("a definition: switch")
 	if n%3 == 0 {
-		_, err = o.send("a definition: rolled back", "POST", "/"+fleetOwn+"/rollback", "{}")
+		_, err = o.send("a definition: rolled back", "POST", "/"+fleetProjection+"/rollback", "{}")
 	}
 	return err
 }
 
-// rebuildRowsOfEntity rebuilds the rows of an entity, none of which was wrong.
+// rebuildRowsOfEntity rebuilds the rows of an entity, which must not change.
 func (o *operators) rebuildRowsOfEntity(f *fleet) error {
 	names := []string{"gl.ledger", "ap.open-items", "ap.vendors"}
 	name := names[rand.IntN(len(names))]
@@ -294,7 +293,7 @@ func (o *operators) rebuildRowsOfEntity(f *fleet) error {
 	switch {
 	case err != nil:
 		return err
-	case slices.Contains(explained, a.code()), a.code() == "projection.target_unsupported": // another ledger's stream
+	case slices.Contains(expectedRefusals, a.code()), a.code() == "projection.target_unsupported": // another ledger's stream
 		return nil
 	case a.status != http.StatusOK:
 		return fmt.Errorf("rows of %s/%s in %s: %s", streamType, id, name, a)
@@ -312,7 +311,7 @@ func (o *operators) rebuildRowsOfEntity(f *fleet) error {
 	return nil
 }
 
-// someStream is one of USMF of the types.
+// someStream picks a stream of USMF of one of the types.
 func (f *fleet) someStream(ctx context.Context, types []string) (streamType, id string, err error) {
 	connection, err := pgx.Connect(ctx, f.super)
 	if err != nil {
@@ -324,14 +323,13 @@ func (f *fleet) someStream(ctx context.Context, types []string) (streamType, id 
 	return streamType, id, err
 }
 
-// removeLeftovers removes everything that operators left beside what readers are shown, of which
-// nothing stays.
+// removeLeftovers drops all versions and snapshots but the active versions.
 func (f *fleet) removeLeftovers(t *testing.T) {
 	t.Helper()
 	o := newOperators(t, func(ctx context.Context, method, path, body string) (answer, error) {
 		return f.sendToAny(ctx, 0, "admin", method, path, body)
 	})
-	for _, name := range []string{"gl.ledger", "ap.open-items", "ap.vendors", fleetOwn} {
+	for _, name := range []string{"gl.ledger", "ap.open-items", "ap.vendors", fleetProjection} {
 		testkit.EventuallyNoError(t, settleTime, func() error {
 			b, err := o.versions(name)
 			if err != nil {
@@ -371,7 +369,7 @@ func (f *fleet) removeLeftovers(t *testing.T) {
 				return fmt.Errorf("%s: %s", name, strings.Join(failures, "; "))
 			}
 			return nil
-		}, name, " comes to rest")
+		}, name, " has no version to drop")
 	}
 	var left int
 	f.query(t, `SELECT (SELECT count(*) FROM backbone.projection_snapshots) + (SELECT count(*) FROM backbone.projections WHERE role NOT IN ('active', 'dropped'))
@@ -379,7 +377,7 @@ func (f *fleet) removeLeftovers(t *testing.T) {
 	require.Zero(t, left)
 }
 
-// requireCustomProjection compares the rows of the fleet's own projection with the log.
+// requireCustomProjection compares the rows of the custom projection with the log.
 func (f *fleet) requireCustomProjection(t *testing.T, log map[string][]placedEvent) {
 	t.Helper()
 	for entity, events := range log {
@@ -390,7 +388,7 @@ func (f *fleet) requireCustomProjection(t *testing.T, log map[string][]placedEve
 			}
 		}
 		var page customRows
-		require.NoError(t, f.client(f.nodes[0], "auditor").want(http.StatusOK, &page, "GET", "/api/projections/"+fleetOwn+"?legal_entity="+entity, ""))
+		require.NoError(t, f.client(f.nodes[0], "auditor").want(http.StatusOK, &page, "GET", "/api/projections/"+fleetProjection+"?legal_entity="+entity, ""))
 		got := map[string]int{}
 		for _, row := range page.Rows {
 			var state struct {

@@ -12,20 +12,19 @@ import (
 )
 
 const (
-	stallTime = 500 * time.Millisecond // without a sign of life
+	stallTime = 500 * time.Millisecond // between two answers
 	stallLook = 50 * time.Millisecond
 )
 
-// recordStalls records when the test, a node or PostgreSQL is stalled, of which the machine is
-// the cause: it gave no processor or no disk. What is handed out then may come again,
-// which would otherwise be unexplained. A session that waits for a lock is not stalled:
-// what is asked for waits for none.
+// recordStalls records when the test, a node or PostgreSQL is stalled because the machine gave
+// it no processor or no disk. Events delivered during a stall may be delivered again, which
+// would otherwise be unexplained. A lock is no stall: the probes wait for none.
 func (f *fleet) recordStalls(t *testing.T) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	var done sync.WaitGroup
 	t.Cleanup(func() { cancel(); done.Wait() })
-	look := func(who string, alive func() error) {
+	watch := func(process string, alive func() error) {
 		done.Go(func() {
 			pace := time.NewTicker(stallLook)
 			defer pace.Stop()
@@ -38,16 +37,16 @@ func (f *fleet) recordStalls(t *testing.T) {
 				_ = alive() // a process that has ended is not stalled
 				now := time.Now()
 				if now.Sub(last) > stallTime {
-					f.broken.addStall(who, last, now)
+					f.broken.addStall(process, last, now)
 				}
 				last = now
 			}
 		})
 	}
-	look("the test", func() error { return nil })
+	watch("the test", func() error { return nil })
 	for _, n := range f.nodes {
 		hasty := client{server: n.server(), http: &http.Client{Transport: f.http.Transport, Timeout: 2 * stallTime}}
-		look(n.id, func() error { return hasty.want(http.StatusOK, nil, "GET", "/livez", "") })
+		watch(n.id, func() error { return hasty.want(http.StatusOK, nil, "GET", "/livez", "") })
 	}
 	var connection *pgx.Conn
 	t.Cleanup(func() {
@@ -57,7 +56,7 @@ func (f *fleet) recordStalls(t *testing.T) {
 			_ = connection.Close(context.Background())
 		}
 	})
-	look("PostgreSQL", func() (err error) {
+	watch("PostgreSQL", func() (err error) {
 		if connection == nil {
 			if connection, err = pgx.Connect(ctx, f.super); err != nil {
 				connection = nil

@@ -20,14 +20,14 @@ const (
 	fleetWriters  = 8
 	fleetMachines = 6                     // in each legal entity
 	fleetPace     = 25 * time.Millisecond // of a writer, at most
-	fleetAhead    = 1000                  // events that the slowest subscriber may not have had yet while more are written
+	fleetAhead    = 1000                  // events that writers may be ahead of the slowest subscriber
 )
 
-// fleetEntities are where the writers write; the first has books.
+// fleetEntities are the legal entities of the writers; the first has books.
 var fleetEntities = []string{"USMF", "FLTA", "FLTB", "FLTC"}
 
-// writers is writers at all nodes: each sends a request again, to the next node and
-// under the same key, until it is acknowledged.
+// writers append at all nodes. Each repeats a request at the next node, under the same key,
+// until it is acknowledged.
 type writers struct {
 	fleet   *fleet
 	readers *readers
@@ -36,16 +36,16 @@ type writers struct {
 
 	acknowledged atomic.Int64 // events
 	machines     atomic.Int64 // of them about machines
-	held         atomic.Int64 // turns of writers that were left out for a subscriber
+	held         atomic.Int64 // turns that writers skipped for the slowest subscriber
 
 	mutex    sync.Mutex
 	events   map[string]string // id to legal entity
 	failures []error
 }
 
-// They write no faster than the slowest subscriber reads, but for fleetAhead events: one
-// that gets its events one by one would need longer for the rest, the slower the machine
-// is, than any writer waits for it.
+// startWriters starts writers that are at most fleetAhead events ahead of the slowest
+// subscriber: on a slow machine one that gets its events one by one would otherwise need
+// longer for the rest than the drill waits.
 func startWriters(t *testing.T, f *fleet, r *readers) *writers {
 	t.Helper()
 	f.as(t, "vendor_admin", http.StatusCreated, "/api/intents", `{"type":"ap.register_vendor","legal_entity":"USMF","payload":{"vendor_id":"V-FLEET","name":"Fleet Ltd","country":"US"}}`)
@@ -79,8 +79,8 @@ func startWriters(t *testing.T, f *fleet, r *readers) *writers {
 	return w
 }
 
-// slowest is how many events about machines the slowest reader of all of them has
-// from their beginning and nothing else.
+// slowest is how many events about machines the slowest of the readers has that get these
+// events only.
 func (r *readers) slowest() int {
 	least := math.MaxInt
 	for _, b := range []*deliveryLog{r.group, r.clumsy, r.hook} {
@@ -90,13 +90,13 @@ func (r *readers) slowest() int {
 	return least
 }
 
-// as sends what must succeed while nothing is broken.
+// as sends a request that must succeed, since there is no fault.
 func (f *fleet) as(t *testing.T, role string, status int, path, body string) {
 	t.Helper()
 	require.NoError(t, f.client(f.nodes[0], role).want(status, nil, "POST", path, body))
 }
 
-// writeOne request. What is under way when the traffic ends is brought to its end.
+// writeOne writes one request. Ending the traffic does not cancel a request in flight.
 func (w *writers) writeOne(writer, i int) error {
 	ctx, cancel := context.WithTimeout(context.Background(), settleTime)
 	defer cancel()
@@ -107,7 +107,7 @@ func (w *writers) writeOne(writer, i int) error {
 	var events []string // about machines
 	if i%16 == 3 {
 		entity = "USMF"
-		amount := 100 + i*fleetWriters + writer // two papers alike would be held as suspects
+		amount := 100 + i*fleetWriters + writer // equal documents would be held as suspects
 		paper := invoice("V-FLEET", key)
 		paper["total_amount"] = amount
 		line := paper["lines"].([]object)[0]
@@ -144,7 +144,7 @@ func (w *writers) writeOne(writer, i int) error {
 	return nil
 }
 
-// recordEvents keeps what was acknowledged.
+// recordEvents records acknowledged events.
 func (w *writers) recordEvents(entity string, a answer) error {
 	if a.status != http.StatusCreated && (a.status != http.StatusOK || a.header.Get("Idempotency-Replayed") != "true") {
 		return fmt.Errorf("answered %s", a)
@@ -162,7 +162,7 @@ func (w *writers) recordEvents(entity string, a answer) error {
 	return nil
 }
 
-// await waits for so many further acknowledged events.
+// await waits for more acknowledged events.
 func (w *writers) await(t *testing.T, more int64) {
 	t.Helper()
 	defer func() {
@@ -180,14 +180,14 @@ func (w *writers) await(t *testing.T, more int64) {
 	}, "acknowledged events")
 }
 
-// progress tells a failed drill what stopped: the writers, a reader, or a lock.
+// progress reports what stopped a failed drill: the writers, a reader, or a lock.
 func (w *writers) progress(t *testing.T) string {
 	t.Helper()
-	out := fmt.Sprintf("%d events acknowledged, %d about machines, %d turns of writers left out for the slowest subscriber",
+	out := fmt.Sprintf("%d events acknowledged, %d about machines, %d turns of writers skipped for the slowest subscriber",
 		w.acknowledged.Load(), w.machines.Load(), w.held.Load())
 	for _, b := range []*deliveryLog{w.readers.group, w.readers.clumsy, w.readers.hook, w.readers.ordered} {
 		seen, repeats := b.count()
-		out += fmt.Sprintf("; %s has seen %d, %d of them again", b.name, seen, repeats)
+		out += fmt.Sprintf("; %s has %d events, %d repeats", b.name, seen, repeats)
 	}
 	var blocked string
 	w.fleet.query(t, `SELECT coalesce(string_agg(format('session %s waits for %s: %s', pid, pg_blocking_pids(pid), left(query, 120)), '; '), 'no session is blocked')
@@ -195,11 +195,11 @@ func (w *writers) progress(t *testing.T) string {
 	return out + "; " + blocked
 }
 
-// finish ends the traffic when everything under way is acknowledged.
+// finish ends the traffic after the acknowledgement of all requests in flight.
 func (w *writers) finish(t *testing.T) {
 	t.Helper()
 	w.cancel()
 	w.done.Wait()
 	require.Empty(t, w.failures)
-	t.Logf("%d events acknowledged, %d turns of writers left out for the slowest subscriber", w.acknowledged.Load(), w.held.Load())
+	t.Logf("%d events acknowledged, %d turns of writers skipped for the slowest subscriber", w.acknowledged.Load(), w.held.Load())
 }

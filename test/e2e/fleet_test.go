@@ -33,8 +33,8 @@ const (
 	oneAnswer  = 2 * time.Minute // how long a client waits that asks no other node
 )
 
-// fleet is three nodes on one PostgreSQL, with a key server, a message broker, and a
-// wall between the last node and the signals of the database.
+// fleet is three nodes on one PostgreSQL, with a key server, a message broker, and a blackhole
+// between the last node and the notifications of the database.
 type fleet struct {
 	dir       string
 	nodes     [3]*node
@@ -43,7 +43,7 @@ type fleet struct {
 	super     string // DSN
 	broker    *natstest.Server
 	blackhole *blackhole
-	http      *http.Client // of who asks another node soon
+	http      *http.Client // with a short timeout, for callers that try another node
 	pg        *embeddedpg.Cluster
 	broken    outages
 }
@@ -58,8 +58,8 @@ type node struct {
 
 func (n *node) server() string { return "http://" + n.address }
 
-// newFleet starts on a copy of the demonstration's books. In trouble nodes give up soon
-// who does not take a webhook.
+// newFleet starts a fleet on a copy of the demonstration's books. With troubled set, nodes have
+// a short timeout for webhooks.
 func newFleet(t *testing.T, troubled bool) *fleet {
 	t.Helper()
 	f := &fleet{dir: copyOfBooks(t), tokens: map[string]string{}, http: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}, Timeout: answerTime}}
@@ -124,7 +124,7 @@ func newFleet(t *testing.T, troubled bool) *fleet {
 	return f
 }
 
-// dsnAt is the same database by another way.
+// dsnAt is the same database at another address.
 func dsnAt(t *testing.T, dsn, address string) string {
 	t.Helper()
 	u, err := url.Parse(dsn)
@@ -148,7 +148,7 @@ func (f *fleet) startNode(t *testing.T, n *node) {
 	}, n.id)
 }
 
-// killNode ends a node without a chance to say goodbye.
+// killNode kills a node with SIGKILL.
 func (f *fleet) killNode(t *testing.T, n *node) {
 	t.Helper()
 	defer f.broken.start(n.id + " is killed")()
@@ -172,19 +172,18 @@ func (f *fleet) killDatabase(t *testing.T) {
 	require.NoError(t, syscall.Kill(pid, syscall.SIGKILL))
 	<-f.pg.Done()
 	port := f.pg.Port()
-	require.NoError(t, f.pg.Stop(t.Context()), "it gives the folder back")
+	require.NoError(t, f.pg.Stop(t.Context()), "it releases the folder")
 	again, err := embeddedpg.Start(t.Context(), embeddedpg.Config{DataDir: f.dir, Port: port})
 	require.NoError(t, err)
-	f.pg = again // what has stopped may be stopped again, nothing may not
+	f.pg = again // a stopped cluster may be stopped again, nil may not
 }
 
-// client asks a node that must answer, however long it takes: a test about waiting reads
-// else is told otherwise by what is answered.
+// client sends requests to one node, which must answer, with a long timeout.
 func (f *fleet) client(n *node, role string) client {
 	return client{server: n.server(), token: f.tokens[role], http: &http.Client{Transport: f.http.Transport, Timeout: oneAnswer}}
 }
 
-// shortTimeoutClient asks a node that may be away.
+// shortTimeoutClient sends requests to a node that may be down.
 func (f *fleet) shortTimeoutClient(n *node, role string) client {
 	return client{server: n.server(), token: f.tokens[role], http: f.http}
 }
@@ -198,11 +197,11 @@ func (f *fleet) query(t *testing.T, statement string, scan ...any) {
 	require.NoError(t, connection.QueryRow(t.Context(), statement).Scan(scan...), statement)
 }
 
-// retryableRefusals are refusals that say to try again.
+// retryableRefusals are refusals that ask the caller to try again.
 var retryableRefusals = []string{"idempotency.in_progress"}
 
-// sendToAny sends a request to the nodes in turn until one answers with less than 500.
-// Errors of all of them for long mean that the fleet does not come back.
+// sendToAny sends a request to the nodes in turn until one answers with less than 500. It fails
+// when ctx ends.
 func (f *fleet) sendToAny(ctx context.Context, first int, role, method, path, body string, header ...string) (answer, error) {
 	pause := time.NewTicker(20 * time.Millisecond)
 	defer pause.Stop()
@@ -227,15 +226,14 @@ func (f *fleet) sendToAny(ctx context.Context, first int, role, method, path, bo
 	}
 }
 
-// isUnresponsive tells whether a node does not even say that it lives: it may only be that what
-// it was asked for takes long.
+// isUnresponsive reports whether a node does not answer /livez: a request may merely take long.
 func (f *fleet) isUnresponsive(n *node) bool {
 	hasty := client{server: n.server(), http: &http.Client{Transport: f.http.Transport, Timeout: time.Second}}
 	return hasty.want(http.StatusOK, nil, "GET", "/livez", "") != nil
 }
 
-// blackhole is a way to the database that can swallow everything: connections stay open and
-// nothing comes through, as behind a firewall that forgot them.
+// blackhole is a proxy to the database that can swallow all bytes: connections stay open and
+// transfer nothing, as behind a firewall that dropped their state.
 type blackhole struct {
 	address string
 	mutex   sync.Mutex
@@ -296,8 +294,8 @@ func (w *blackhole) swallow() {
 	w.closed = true
 }
 
-// forward lets everything through again; what was swallowed is lost, so old connections
-// are broken off.
+// forward transfers bytes again. Swallowed bytes are lost, so forward closes the old
+// connections.
 func (w *blackhole) forward() {
 	w.mutex.Lock()
 	defer w.mutex.Unlock()
