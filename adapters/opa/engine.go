@@ -32,13 +32,18 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
+// What an evaluation may take. One that timed out is retried once, with retryFactor times its
+// timeout.
 const (
-	accessQueries = "data.backbone.authz."
 	AccessTimeout = 50 * time.Millisecond  // of the access queries
 	RuleTimeout   = 200 * time.Millisecond // of all others
-	retryFactor   = 5                      // an evaluation that timed out is retried once, with this many times its timeout
-	cacheKeyBytes = 4096                   // decisions about larger inputs are not cached
-	maxQueries    = 1024                   // distinct queries; they come from code
+	retryFactor   = 5
+)
+
+const (
+	accessQueries = "data.backbone.authz."
+	cacheKeyBytes = 4096 // decisions about larger inputs are not cached
+	maxQueries    = 1024 // distinct queries; they come from code
 )
 
 // Engine implements ports.PolicyEngine. It is safe for concurrent use.
