@@ -262,7 +262,11 @@ func (a *App) compose(ctx context.Context, clock ports.Clock, ids ports.IDSource
 		return err
 	}
 	cursors := query.NewCursorSealer(cursorKey)
-	a.Query = query.New(query.Config{Log: a.Store.Events, Directory: a.Tenancy, Cursors: cursors, Clock: clock, SettleDelay: settleDelay})
+	a.Query = query.New(query.Config{
+		Log: a.Store.Events, Directory: a.Tenancy, Cursors: cursors, Clock: clock,
+		// One node's clock may be ahead of the database's by the skew and another's behind.
+		SettleDelay: 2 * c.Engine.MaxClockSkew,
+	})
 	a.Registry.SetProver(upcasting.NewProver(a.Store.Events, cursors))
 	if err := a.composeFeeds(clock); err != nil {
 		return err
@@ -310,9 +314,6 @@ func (a *App) withUpcasting(handlers map[string]ports.ProjectionHandler) map[str
 	}
 	return out
 }
-
-// settleDelay is twice the clock skew at which a node stops appending.
-const settleDelay = 2 * time.Second
 
 // cursorKey derives the key that signs cursors. All nodes of a deployment derive the same one.
 // It keeps clients from building positions by hand and protects no secret: a caller who could
