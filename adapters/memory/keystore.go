@@ -187,7 +187,7 @@ func (k *KeyStore) ActiveKEK(_ context.Context, tenantID string) (ports.KEK, err
 		}
 	}
 	return ports.KEK{}, fault.New(fault.FailedPrecondition, "keys.kek_missing",
-		"the tenant has no key yet that wraps the keys of persons; run `backbone keys rotate` for it")
+		"the tenant has no key yet that wraps the keys of persons; try again, a server makes it while the key service answers")
 }
 
 // TenantSecret implements ports.SubjectKeys.

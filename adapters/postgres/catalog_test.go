@@ -112,7 +112,8 @@ func TestGrants(t *testing.T) {
 		SELECT rolname FROM pg_roles WHERE rolname LIKE 'backbone%'
 		  AND (rolsuper OR rolbypassrls OR rolcreatedb OR rolcreaterole OR rolreplication
 		       OR rolcanlogin AND rolname NOT IN ('backbone_owner', 'backbone_app', 'backbone_reader', 'backbone_eraser'))`), "roles with too many rights")
-	// The owner makes the redactor's function; nobody else can become another role.
+	// The owner's migrations give functions to backbone_redactor; no other role is a member of
+	// another.
 	require.Equal(t, []string{"backbone_owner in backbone_redactor"}, pgtest.Column(t, conn, `
 		SELECT m.rolname || ' in ' || r.rolname FROM pg_auth_members a JOIN pg_roles m ON m.oid = a.member JOIN pg_roles r ON r.oid = a.roleid
 		WHERE m.rolname LIKE 'backbone%' OR r.rolname LIKE 'backbone%'`), "memberships")

@@ -24,7 +24,7 @@ type GateConfig struct {
 	Clock    ports.Clock
 	Interval time.Duration // how often to compare; positive
 	Logger   *slog.Logger
-	Behind   func(behind bool) // called with every verdict; may be nil
+	Closed   func(closed bool) // called with every verdict; may be nil
 }
 
 // Gate compares the receipts in the export store with those in the register. A database
@@ -35,7 +35,11 @@ type GateConfig struct {
 //
 // The Gate also closes when it cannot read the export store or the register, which is in the
 // key store, because erasures may be missing unnoticed. Such a Gate opens by itself with the
-// next check that succeeds. Each check is at most an Interval after the one before.
+// next check that succeeds. Each check is at most an Interval after the one before. Every cause
+// has the code pii.receipts_behind; the detail names the cause and the next step.
+//
+// The vault asks LastVerdict, which reads nothing, at every use of a key. Fences, destructions
+// and rotations call Check, which compares.
 type Gate struct {
 	config GateConfig
 
@@ -51,8 +55,8 @@ func NewGate(c GateConfig) (*Gate, error) {
 	if err := fault.RequirePositive("erasure.GateConfig", struct{ Interval time.Duration }{c.Interval}); err != nil {
 		return nil, err
 	}
-	if c.Behind == nil {
-		c.Behind = func(bool) {}
+	if c.Closed == nil {
+		c.Closed = func(bool) {}
 	}
 	return &Gate{config: c}, nil
 }
@@ -71,9 +75,9 @@ func (g *Gate) Run(ctx context.Context) {
 	}
 }
 
-// Open returns the last verdict: nil, or pii.receipts_behind (Unavailable), also before the
-// first check and when the last one is more than three intervals old.
-func (g *Gate) Open() error {
+// LastVerdict returns the verdict of the last check: nil, or pii.receipts_behind (Unavailable),
+// also before the first check and when the last one is more than three intervals old.
+func (g *Gate) LastVerdict() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.at.IsZero() || g.config.Clock.Now().Sub(g.at) > staleAfter*g.config.Interval {
@@ -82,7 +86,7 @@ func (g *Gate) Open() error {
 	return g.verdict
 }
 
-// Check compares the receipts and stores the verdict.
+// Check compares the receipts, stores the verdict and returns it.
 func (g *Gate) Check(ctx context.Context) error {
 	comparing, cancel := context.WithTimeout(ctx, gateTimeout)
 	defer cancel()
@@ -94,7 +98,7 @@ func (g *Gate) Check(ctx context.Context) error {
 	before, first := g.verdict, g.at.IsZero()
 	g.verdict, g.at = verdict, g.config.Clock.Now()
 	g.mu.Unlock()
-	g.config.Behind(verdict != nil)
+	g.config.Closed(verdict != nil)
 	switch {
 	case verdict != nil && (before == nil || first):
 		f, _ := fault.As(verdict)
@@ -209,7 +213,8 @@ type ReplayConfig struct {
 	Progress     func(done, total int, r Receipt) // may be nil
 }
 
-// reexport exports the receipts of the register that the export store lacks.
+// reexport writes again the receipts that the register has as exported and the export store
+// lacks. A receipt that was never exported is left to the worker.
 func reexport(ctx context.Context, c ReplayConfig) error {
 	return ports.EachReceipt(ctx, c.Register, 1, func(r ports.ErasureReceipt) error {
 		if len(r.Note) == 0 || !r.Exported {

@@ -54,20 +54,20 @@ func TestGate(t *testing.T) {
 	requireClosed := func(t *testing.T) {
 		t.Helper()
 		require.Equal(t, "pii.receipts_behind", fault.CodeOf(b.gate.Check(t.Context())))
-		require.Equal(t, "pii.receipts_behind", fault.CodeOf(b.gate.Open()))
-		require.Equal(t, fault.Unavailable, fault.KindOf(b.gate.Open()))
+		require.Equal(t, "pii.receipts_behind", fault.CodeOf(b.gate.LastVerdict()))
+		require.Equal(t, fault.Unavailable, fault.KindOf(b.gate.LastVerdict()))
 	}
 	requireOpen := func(t *testing.T) {
 		t.Helper()
 		require.NoError(t, b.gate.Check(t.Context()))
-		require.NoError(t, b.gate.Open())
+		require.NoError(t, b.gate.LastVerdict())
 	}
 	t.Run("verdict expires", func(t *testing.T) {
 		requireOpen(t)
 		b.clock.Advance(4 * time.Minute)
-		require.Equal(t, "pii.receipts_behind", fault.CodeOf(b.gate.Open()))
+		require.Equal(t, "pii.receipts_behind", fault.CodeOf(b.gate.LastVerdict()))
 		requireOpen(t)
-		require.Equal(t, "pii.receipts_behind", fault.CodeOf(b.newGate(register).Open()), "before the first check")
+		require.Equal(t, "pii.receipts_behind", fault.CodeOf(b.newGate(register).LastVerdict()), "before the first check")
 	})
 	t.Run("register lacks receipts", func(t *testing.T) {
 		register.receipts = all[:1]

@@ -24,8 +24,8 @@ const (
 // retentionYears is how long an installation must be able to prove an erasure.
 const retentionYears = 10
 
-// Module declares the event types that the log itself writes about personal data. It has no intents: only erasures and redactions that
-// two persons approved append them.
+// Module declares the event types that the log itself writes about personal data. It has no
+// intents: only erasures and redactions that two persons approved append them.
 type Module struct{}
 
 var _ module.Module = Module{}

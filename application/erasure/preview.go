@@ -222,7 +222,7 @@ func (c Config) preview(ctx context.Context, r ports.ErasureRequest) (ports.Eras
 	if r, err = c.storePreview(ctx, r, s); err != nil {
 		return r, err
 	}
-	return c.refuseIfNothingErasable(ctx, r)
+	return c.refuseIfAllKept(ctx, r)
 }
 
 // storePreview stores a survey as the scope to approve. The register drops an earlier approval.
@@ -235,8 +235,8 @@ func (c Config) storePreview(ctx context.Context, r ports.ErasureRequest, s surv
 	return c.move(ctx, r)
 }
 
-// refuseIfNothingErasable ends a previewed request that may erase no class.
-func (c Config) refuseIfNothingErasable(ctx context.Context, r ports.ErasureRequest) (ports.ErasureRequest, error) {
+// refuseIfAllKept ends a previewed request that must keep every class.
+func (c Config) refuseIfAllKept(ctx context.Context, r ports.ErasureRequest) (ports.ErasureRequest, error) {
 	reason := refusalReason(r.Classes)
 	if r.State != shredding.ErasurePreviewed || reason == "" {
 		return r, nil

@@ -21,7 +21,9 @@ const (
 	clockMargin = 2 * time.Second // how far this clock may differ from the register's
 	nodeSilence = 2 * time.Minute // a node that had not reported for so long at the destruction counts as stopped
 	maxSkew     = 5 * time.Minute // how far an approval may be in the future
-	maxRefused  = 10_000          // ended requests that requestFollowUps reads
+	// maxEnded is how many completed and refused requests requestFollowUps reads, the newest
+	// first. Older ones get no follow-up.
+	maxEnded = 10_000
 )
 
 // The codes of conditions that steps wait for. A wait that takes longer than maxWait counts as
@@ -44,7 +46,7 @@ func (c Config) step(ctx context.Context, r ports.ErasureRequest) (ports.Erasure
 	case shredding.ErasureRequested:
 		return c.preview(ctx, r)
 	case shredding.ErasurePreviewed:
-		return c.refuseIfNothingErasable(ctx, r)
+		return c.refuseIfAllKept(ctx, r)
 	case shredding.ErasureApproved:
 		return c.fence(ctx, r)
 	case shredding.ErasureFenced:
@@ -288,7 +290,7 @@ func (c Config) countCopies(ctx context.Context, p event.PartitionID, s shreddin
 // the first requester and needs its own approval. A class that a hold without a last day kept
 // has no such day: after the release a person has to request the erasure again.
 func (c Config) requestFollowUps(ctx context.Context, now time.Time) error {
-	ended, err := c.Register.Erasures(ctx, "", []shredding.ErasureState{shredding.ErasureCompleted, shredding.ErasureRefused}, maxRefused)
+	ended, err := c.Register.Erasures(ctx, "", []shredding.ErasureState{shredding.ErasureCompleted, shredding.ErasureRefused}, maxEnded)
 	if err != nil {
 		return err
 	}

@@ -7,12 +7,19 @@
 // and the CLI call it. It changes keys through ports.KeyRotation and the key management
 // service.
 //
-// A rotation has six steps: make the next KEK, activate it, wrap the remaining keys again,
-// check that none is wrapped by the old KEK and that keys open, prove that an export
-// restores, delete the old KEK. Each step may be repeated, and the states of the KEKs say
-// where to continue after a crash: the next rotation of the tenant, by hand or by the nightly
-// job of any node, first finishes the interrupted one. Until then new keys are wrapped with
-// the new KEK, and the others open with the old one.
+// A rotation has six steps:
+//
+//	1  make the next KEK                                    it is pending
+//	2  activate it                                          it is active, the old KEK draining
+//	3  wrap the remaining keys again
+//	4  check that the old KEK wraps none and that keys open
+//	5  prove that an export restores
+//	6  schedule the deletion of the old KEK                 the old KEK is deleting, later deleted
+//
+// Each step may be repeated, and these states say where to continue after a crash: the next
+// rotation of the tenant, by hand or by the nightly job of any node, first finishes the
+// interrupted one. Between steps 2 and 6 new keys are wrapped with the new KEK, and keys that
+// are not wrapped again yet open with the old one. Step 6 ends the epoch of the old KEK.
 //
 // Appends continue during a rotation. The activation waits for mints in flight. A later mint
 // under the old KEK is refused (keys.epoch_closed) and stores nothing, and the vault repeats

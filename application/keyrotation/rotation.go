@@ -99,14 +99,15 @@ type Outcome struct {
 	Resumed    bool      `json:"resumed,omitempty"` // an earlier run began it
 	Rewrapped  int64     `json:"rewrapped"`
 	Export     uint64    `json:"export"`             // number of the export that proved that keys restore
-	Covers     uint64    `json:"covers_receipts_to"` // no backup can undo erasures up to this receipt once the KEK is destroyed
+	Covers     uint64    `json:"covers_receipts_to"` // number of a receipt; no backup can undo erasures up to it once the ended KEK is destroyed
 	DeletionAt time.Time `json:"deletion_at"`        // when the key service destroys the ended KEK
 }
 
-// Rotate finishes the rotation that an earlier run began, or runs a new one. If it finished
-// an earlier one and a person was erased since that one's KEK was about to be activated, it
-// rotates once more: that KEK may have wrapped the person's keys in a backup, so it has to end
-// too before the erasure is covered (Outcome.Covers).
+// Rotate finishes the rotation that an earlier run began, or runs a new one. A rotation covers
+// the erasures whose receipts existed just before it activated its KEK (Outcome.Covers). If
+// Rotate finished an earlier rotation and the tenant has a newer receipt, it rotates once more:
+// the KEK that is active now may have wrapped that person's keys in a backup, so it has to end
+// too.
 //
 //	keys.kek_missing   FailedPrecondition: the tenant has no KEK
 //	pii.receipts_behind, or another fault of Config.Gate
@@ -145,7 +146,7 @@ func (s *Service) rotateOnce(ctx context.Context, tenantID string, progress Prog
 		return out, err
 	}
 	if e.active == nil && e.draining == nil {
-		return out, fault.New(fault.FailedPrecondition, "keys.kek_missing", "the tenant has no key that wraps keys yet; store something with personal data first, or check the tenant's id")
+		return out, fault.New(fault.FailedPrecondition, "keys.kek_missing", "the tenant has no key that wraps keys yet; check the tenant's id, or wait until a server has made the first key, as it does for every tenant with a legal entity")
 	}
 	out.Resumed = e.pending != nil || e.draining != nil
 	if e.draining == nil {

@@ -65,7 +65,7 @@ func (r *Runner) Health() error {
 	return nil
 }
 
-// isStalled tells whether due work was neither started nor finished for longer than stall.
+// isStalled reports whether due work was neither started nor finished for longer than stall.
 func (u *unit) isStalled(now time.Time, stall time.Duration) bool {
 	if u.pendingSince.IsZero() || remaining(now, u.notBefore, u.pause) > 0 {
 		return false

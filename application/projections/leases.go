@@ -24,7 +24,7 @@ func (p *running) resourceOf(id event.PartitionID) ports.LeaseResource {
 	return ports.LeaseResource{Name: p.resource, Partition: id}
 }
 
-// prefers tells whether this node should work a resource. Each node computes the answer from the
+// prefers reports whether this node should work a resource. Each node computes the answer from the
 // resource and the live nodes that it last read, which differ for a moment when a node comes or
 // goes: the lease decides then which node folds the partition.
 func (r *Runner) prefers(resource ports.LeaseResource) bool {
@@ -51,7 +51,7 @@ func (r *Runner) renew(ctx context.Context) {
 	}
 }
 
-// reportLeases tells the observer which leases changed.
+// reportLeases notifies the observer of the leases that changed.
 func (r *Runner) reportLeases(ctx context.Context, changes []sharing.Change, err error) {
 	for _, c := range changes {
 		r.config.Observer.ProjectionLease(r.labelOf(c.Resource), c.Kind)
@@ -76,7 +76,7 @@ func (r *Runner) labelOf(resource ports.LeaseResource) string {
 	return resource.Name
 }
 
-// reportRemote tells the observer which partitions other nodes now work.
+// reportRemote notifies the observer of the partitions that other nodes should work.
 func (r *Runner) reportRemote() {
 	for _, p := range r.running {
 		for id := range p.units {

@@ -43,9 +43,9 @@ type RebuildsConfig struct {
 	ManualSwitch bool
 }
 
-// Rebuilds builds versions of projections beside the active ones. Any node may start, switch or
-// cancel a rebuild; the runners of all nodes fold the events into the new version, as they do
-// into the active one.
+// Rebuilds builds further versions of projections while readers see the active ones. Any node may
+// start, switch or cancel a rebuild; the runners of all nodes fold the events into the new
+// version, as they do into the active one.
 type Rebuilds struct {
 	config RebuildsConfig
 	catalog
@@ -139,7 +139,7 @@ type Order struct {
 	Latest   bool
 }
 
-// Start adds a building version beside the active one. Faults: projection.not_found,
+// Start adds a building version to the active one. Faults: projection.not_found,
 // projection.rebuilding, projection.rebuild_unsupported; of the snapshot
 // projection.snapshot_not_found and projection.snapshot_outdated; projection.other_code for a
 // snapshot or an active version that another handler built; projection.not_read for a
@@ -160,7 +160,7 @@ func (r *Rebuilds) Start(ctx context.Context, o Order, selfSwitching bool) (Rebu
 		p.Code = d.Version
 	}
 	if i := slices.IndexFunc(all, isActive(o.Name)); p.Scope != 0 && !projection.SameCode(all[i], p) {
-		// A switch would put its rows beside those of the active version's other partitions.
+		// A switch would mix its rows with those of the active version's other partitions.
 		return Rebuild{}, projection.OtherCode(p.Name, all[i].Version)
 	}
 	if err := r.requireCovered(ctx, p); err != nil {
@@ -629,7 +629,7 @@ func (r *Rebuilds) findBuilder(ctx context.Context, name string, version int) (b
 	return builder{}, projection.Changed()
 }
 
-// maySwitch tells whether this node may switch to a self-switching version: it has the handler
+// maySwitch reports whether this node may switch to a self-switching version: it has the handler
 // of the version, and ManualSwitch does not leave the switch to operators.
 func (r *Rebuilds) maySwitch(p projection.Projection) bool {
 	if len(p.Definition) > 0 {

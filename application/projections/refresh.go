@@ -252,14 +252,14 @@ func (r *Runner) customVersions(ctx context.Context, all []projection.Projection
 // their names must not show in metrics.
 const customLabel = "own"
 
-// isCustom tells whether a tenant created the projection. It reads the name, which workers may
+// isCustom reports whether a tenant created the projection. It reads the name, which workers may
 // read without mu.
 func (p *running) isCustom() bool {
 	_, _, isCustom := projection.SplitName(p.Name)
 	return isCustom
 }
 
-// reads tells whether a version reads a partition.
+// reads reports whether a version reads a partition.
 func (p *running) reads(id event.PartitionID) bool {
 	return p.readPartitions == nil || p.readPartitions[id]
 }

@@ -114,7 +114,7 @@ func (r *Rebuilds) addSnapshots(ctx context.Context, all []projection.Projection
 	return nil
 }
 
-// buildsSame tells whether the code that built a version would also build the next one.
+// buildsSame reports whether the code that built a version would also build the next one.
 func (r *Rebuilds) buildsSame(all []projection.Projection, p projection.Projection) bool {
 	if d := r.declared(p.Name); d != nil {
 		return p.Code == d.Version

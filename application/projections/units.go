@@ -226,7 +226,7 @@ func (r *Runner) advanceOnce(ctx context.Context, p *running, u *unit, settings 
 	return r.recordFailure(ctx, p, u, settings, work, c, at, limit, err)
 }
 
-// isTransient tells whether an attempt failed for a reason that lies outside the events, such
+// isTransient reports whether an attempt failed for a reason that lies outside the events, such
 // as an outage. Such a failure does not count as an attempt.
 func isTransient(err error) bool {
 	f, ok := fault.As(err)

@@ -4,8 +4,8 @@
 // growing log for live subscribers; Reports queries the read models that modules declare,
 // on both time axes (as_of, known_at). CursorSealer signs the cursors of all of them, so
 // that a client can neither forge one nor use it for another query. The HTTP API calls
-// the package. It shows only legal entities and streams that the caller may read, returns
-// personal values sealed, and never writes.
+// the package. It returns only events and rows that the caller may read, with personal values
+// sealed, and never writes.
 //
 // A paged query pins the head of each log on its first page; later pages end there.
 package query

@@ -134,7 +134,7 @@ func dropMarkedEvent(events []event.Recorded, at mark) []event.Recorded {
 }
 
 // read queries the store. Unless the mark is the beginning, the first event is the one at
-// the mark, whose checksum shows that the log is still the same.
+// the mark, whose checksum proves that the log is still the same.
 func (t *tailCache) read(ctx context.Context, at mark, limit int) ([]event.Recorded, error) {
 	events, err := readFromMark(ctx, t.events, ports.EventQuery{Partition: at.Partition, After: at.After, Limit: limit, Bytes: feedBytes})
 	if err != nil || at.After == 0 {

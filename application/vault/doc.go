@@ -21,8 +21,13 @@
 // refused with pii.subject_erased. Vault.Forget and package ports describe the lease.
 //
 // A failure never looks like an erasure: a sealed value reads "[REDACTED]" only if the key
-// store has answered that its key is destroyed. While the key store (keys.unavailable) or the key service
-// (kms.unavailable) is unavailable, keys in memory seal and open until they expire; requests
-// that need any other key fail, also the first one about a new person. While Config.Gate is
-// closed (pii.receipts_behind), the vault uses no key at all, not even one in memory.
+// store has answered that its key is destroyed. While the key service is unavailable
+// (kms.unavailable), keys in memory seal and open until they expire; requests that need any
+// other key fail, also the first one about a new person. While the key store is unavailable
+// (keys.unavailable), keys in memory still open values, but no append with personal values
+// succeeds: it gets no lease.
+//
+// While Config.Gate is closed (pii.receipts_behind), the vault uses no key at all, not even one
+// in memory. The gate of a server, erasure.Gate, also closes when it cannot read the export
+// folder or the key store, and so may end the use of keys in memory before they expire.
 package vault

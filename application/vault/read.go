@@ -194,8 +194,8 @@ func (v *Vault) countEvicted(keys int) {
 	}
 }
 
-// findDestroyed returns which of the keys are destroyed, to show [REDACTED] also to readers who
-// may not read the values. While the key store is unavailable or the gate is closed it returns
+// findDestroyed returns which of the keys are destroyed, so that readers without the right to
+// the values get [REDACTED] too. While the key store is unavailable or the gate is closed it returns
 // none, so these readers get [MASKED].
 func (v *Vault) findDestroyed(ctx context.Context, ids []ports.SubjectKeyID) map[ports.SubjectKeyID]bool {
 	if len(ids) == 0 || v.ready() != nil {

@@ -10,7 +10,7 @@ import (
 )
 
 // Redact returns the events with "[REDACTED]" in the place of sealed values whose key was
-// destroyed. It opens no value: the others stay sealed. It fails if the key store is
+// destroyed. It opens no value: those with a key stay sealed. It fails if the key store is
 // unavailable, so that no reader takes an erased value for one that still exists. Without a
 // key store it returns the events unchanged.
 func (v *Vault) Redact(ctx context.Context, events []event.Recorded) ([]event.Recorded, error) {

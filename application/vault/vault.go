@@ -59,7 +59,7 @@ type Config struct {
 // Limits bound the cache of a Vault and its calls; all are required.
 type Limits struct {
 	Entries int           // keys in memory
-	Life    time.Duration // of a key in memory; at most a minute, after which an erasure counts on it
+	Life    time.Duration // of a key in memory; at most a minute (maxEviction of package erasure), which configs requires
 	Poll    time.Duration // between reports of Run to the key store
 
 	// Calls of the key service at the same time, and how long a further one waits to begin.
@@ -76,7 +76,7 @@ type Limits struct {
 // however often it is used. The vault caches the state of a destroyed key for as long, and
 // does not cache an absent key. The result of a read that began before an eviction goes to
 // the requests that waited for it and is not cached. At most one call at a time reads,
-// mints or unwraps a key. While the key store or the key service is unavailable, requests use
+// mints or unwraps a key. While the key store or the key service is unavailable, the vault uses
 // the keys in memory until these expire; then requests fail, so that no value looks erased.
 // An erasure relies on Life: it waits no longer than a minute for a node that does not report
 // its evictions.

@@ -56,10 +56,10 @@ func NewService(c ServiceConfig) (*Service, error) {
 	return &Service{c}, fault.RequirePositive("webhooks.ServiceConfig", struct{ Timeout time.Duration }{c.Timeout})
 }
 
-// Endpoint is an endpoint with its secret, which is shown only when it is created or replaced.
+// Endpoint is an endpoint with its secret, which only the call that makes the secret returns.
 type Endpoint struct {
 	ports.WebhookEndpoint
-	Secret   string          // "": not shown
+	Secret   string          // "": not returned
 	Schedule []time.Duration // the pauses after failed attempts of a message
 }
 
@@ -114,8 +114,8 @@ type EndpointSettings struct {
 }
 
 // Set creates the endpoint of a subscription, or changes its address or headers, and enables
-// it if it was disabled. A subscription that was paused with it is resumed. The secret is
-// shown if the endpoint is new; a new address keeps it. Faults: webhook.url_invalid,
+// it if it was disabled. A subscription that was paused with it is resumed. The result has
+// the secret if the endpoint is new; a new address keeps it. Faults: webhook.url_invalid,
 // webhook.header_invalid, webhook.headers_missing, webhook.endpoint_changed.
 func (s *Service) Set(ctx context.Context, p ports.Principal, id string, to EndpointSettings) (e Endpoint, created bool, err error) {
 	if err := s.config.Sender.Check(to.URL); err != nil {
@@ -185,7 +185,7 @@ func (s *Service) save(ctx context.Context, e *ports.WebhookEndpoint, now time.T
 	return s.config.Endpoints.SaveWebhookEndpoint(ctx, *e)
 }
 
-// Rotate makes a new secret and shows it. The previous one signs too for the time Overlap, so
+// Rotate makes a new secret and returns it. The previous one signs too for the time Overlap, so
 // that receivers can install the new one.
 func (s *Service) Rotate(ctx context.Context, p ports.Principal, id string) (Endpoint, error) {
 	e, err := s.ownEndpoint(ctx, p, id)

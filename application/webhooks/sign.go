@@ -25,7 +25,7 @@ func secretLabel(subscription event.ID, number int) string {
 	return "backbone/webhook/v1|" + subscription.String() + "|" + strconv.Itoa(number)
 }
 
-// secretText is a secret as it is shown, once, to the owner of the endpoint.
+// secretText is a secret as the owner of the endpoint gets it, once.
 func secretText(key []byte) string { return secretPrefix + base64.StdEncoding.EncodeToString(key) }
 
 // sign makes the header webhook-signature: one signature for each key.

@@ -118,7 +118,7 @@ func (s *Service) Attempts(ctx context.Context, c Caller, id string, limit int) 
 func (s *Service) attempts(ctx context.Context, c Caller, uid event.ID, codes map[event.PartitionID]string, limit int) ([]Attempt, error) {
 	read := limit
 	if len(c.LegalEntities) > 0 {
-		read = max(limit, 2*maxStoredAttempts) // all stored ones, since some are not shown
+		read = max(limit, 2*maxStoredAttempts) // all stored ones, since the caller may not see some of them
 	}
 	list, err := s.config.Attempts.WebhookAttempts(ctx, uid, read)
 	if err != nil {

@@ -331,12 +331,12 @@ func lostRequests(ctx context.Context, register erasureRequests, receipts []eras
 }
 
 func describeReplay(receipts, lost int) string {
-	text := fmt.Sprintf("%d receipts were gone through; whoever they name stays erased. Servers notice within a minute.\n", receipts)
+	text := fmt.Sprintf("%d receipts were replayed; the persons they name stay erased. Servers notice within a minute.\n", receipts)
 	switch receipts {
 	case 0:
-		text = "There are no receipts in the folder of exports: nobody was erased.\n"
+		text = "There are no receipts in the folder of exports: no person was erased.\n"
 	case 1:
-		text = "1 receipt was gone through; whoever it names stays erased. Servers notice within a minute.\n"
+		text = "1 receipt was replayed; the person it names stays erased. Servers notice within a minute.\n"
 	}
 	if lost > 0 {
 		text += fmt.Sprintf("The database lacks %s of these erasures. ", counted(lost, "request")) + afterBackup +

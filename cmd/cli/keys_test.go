@@ -49,8 +49,8 @@ func TestDescribeReplay(t *testing.T) {
 	require.ErrorIs(t, err, broken)
 
 	require.NotContains(t, describeReplay(3, 0), "backup")
-	require.Equal(t, "3 receipts were gone through; whoever they name stays erased. Servers notice within a minute.\n"+
+	require.Equal(t, "3 receipts were replayed; the persons they name stay erased. Servers notice within a minute.\n"+
 		"The database lacks 2 requests of these erasures. "+afterBackup+"Requests of that time that had no receipt yet have to be made again.\n", describeReplay(3, 2))
-	require.Contains(t, describeReplay(1, 0), "1 receipt was gone through; ")
-	require.Contains(t, describeReplay(0, 0), "nobody was erased")
+	require.Contains(t, describeReplay(1, 0), "1 receipt was replayed; ")
+	require.Contains(t, describeReplay(0, 0), "no person was erased")
 }

@@ -239,7 +239,7 @@ func TestDrillRestore(t *testing.T) {
 	d.serve()
 	defer func() { d.stop(); d.stopCluster() }()
 	app := d.server.App
-	require.Equal(t, "pii.receipts_behind", fault.CodeOf(app.personal.Gate.Open()))
+	require.Equal(t, "pii.receipts_behind", fault.CodeOf(app.personal.Gate.LastVerdict()))
 	require.Equal(t, "pii.receipts_behind", fault.CodeOf(app.Ready(t.Context())["receipts"]))
 	_, _, failed, code := d.fields(app.vault, survivorName)
 	require.Equal(t, 2*events, failed)

@@ -70,7 +70,7 @@ func openKeyring(ctx context.Context, c configs.Config, service *keyService, log
 	}()
 	k := &Keyring{service: service, store: store, Erasures: store.Erasures(), KEKs: store.Rotation(), Exports: exports, signer: newReceiptSigner(logName, service, exports)}
 	k.Gate, err = erasure.NewGate(erasure.GateConfig{
-		Exports: exports, Receipts: k.Erasures, Clock: clock, Interval: c.Erasure.GateInterval, Logger: logger, Behind: metrics.ReceiptsBehind,
+		Exports: exports, Receipts: k.Erasures, Clock: clock, Interval: c.Erasure.GateInterval, Logger: logger, Closed: metrics.ReceiptsBehind,
 	})
 	if err != nil {
 		return nil, err

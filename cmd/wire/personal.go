@@ -56,7 +56,7 @@ func (a *App) openPersonal(ctx context.Context, o Options, clock ports.Clock) (e
 	c := a.config
 	a.vault, err = vault.New(vault.Config{
 		Keys:     kekCreator{subjectKeys: ring.store, ensure: ring.Rotation.EnsureKEK},
-		DataKeys: ring.service.app, Manifests: a.Registry, Gate: p.Gate.Open, Observer: a.metrics,
+		DataKeys: ring.service.app, Manifests: a.Registry, Gate: p.Gate.LastVerdict, Observer: a.metrics,
 		Limits: vault.Limits{Entries: c.Vault.CachedKeys, Life: c.Vault.KeyLife, Poll: c.Vault.Poll, MaxCalls: c.KMS.Calls, MaxCallWait: c.KMS.CallWait},
 	})
 	if err != nil {
@@ -191,7 +191,7 @@ func (p *personal) requestPreparation() {
 // ready checks the key service, the key store and the gate. A failure is httpapi.Degraded:
 // requests without personal data do not need them.
 func (p *personal) ready(ctx context.Context, out map[string]error) {
-	for name, err := range map[string]error{"kms": p.kmsProbe.check(ctx), "key_store": p.keyStoreProbe.check(ctx), "receipts": p.Gate.Open()} {
+	for name, err := range map[string]error{"kms": p.kmsProbe.check(ctx), "key_store": p.keyStoreProbe.check(ctx), "receipts": p.Gate.LastVerdict()} {
 		if err != nil {
 			err = httpapi.Degraded{Err: err}
 		}

@@ -218,12 +218,12 @@ func IdempotencyMismatch() *fault.Error {
 // only be compared when the key service is reachable.
 func IdempotencyUndecided() *fault.Error {
 	return fault.New(fault.Unavailable, CodeIdempotencyUndecided,
-		"this idempotency key was used, and while the key service is away nobody can tell whether for the same content; try again").
+		"this idempotency key was used, and while the key service is unavailable the server cannot compare the contents of the two requests; try again").
 		WithRetryAfter(5 * time.Second)
 }
 
 // IntentChanged is the conflict of two concurrent changes of an intent.
 func IntentChanged(id event.ID) *fault.Error {
 	return fault.New(fault.Conflict, CodeIntentChanged,
-		"intent %s was changed by somebody else meanwhile; read it again", id).WithIntent(id.String())
+		"another request changed intent %s at the same time; read it again", id).WithIntent(id.String())
 }

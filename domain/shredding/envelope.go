@@ -15,7 +15,9 @@ import (
 	"github.com/erpbackbone/backbone/domain/fault"
 )
 
-// Envelope format 1 (security.md section 3). Offsets and sizes are frozen.
+// Envelope format 1, which [Envelope] and [Location.AppendAAD] describe; ADR 0014 has the reasons
+// and the tests have known answers. Offsets and sizes are frozen: stored values cannot be sealed
+// again.
 const (
 	envelopeFormat = 1
 
@@ -34,7 +36,7 @@ const (
 	kdfDomain       = "backbone/pii-kdf/v1"
 )
 
-// Kind says which kind of record a sealed value belongs to.
+// Kind is the kind of record that a sealed value belongs to.
 type Kind string
 
 // The kinds.
@@ -124,15 +126,16 @@ func (e Envelope) isWellFormed() bool {
 	return len(e) >= minEnvelopeSize && (len(e)-sealedOffset-tagSize)%padding == 0 && e[0] == envelopeFormat && KeyClass(e[1]).Valid()
 }
 
-// unsealable is the fault of every failure to open: it does not tell a wrong key from a
-// wrong place or a changed byte.
+// unsealable is the fault of every failure to open: a wrong key, a wrong place and a changed
+// byte give the same one.
 func unsealable() error {
 	return fault.New(fault.Internal, "pii.unsealable", "this sealed value cannot be opened; verify the log and the key store")
 }
 
-// Seal encrypts a value, its JSON text exactly as received, for one place and
-// subject. Seal derives the value's key from the DEK with a random salt and uses it once. pii.key_evicted if the DEK was zeroed; pii.value_invalid if the value
-// is empty or has blanks around it, which opening could not give back.
+// Seal encrypts a value, its JSON text exactly as received, for one place and subject. It
+// derives the value's key from the DEK with a random salt and uses it once. Faults:
+// pii.key_evicted if the DEK was zeroed; pii.value_invalid if the value is empty or has blanks
+// around it, which opening could not give back.
 func Seal(key Key, at Location, subject Subject, value []byte) (Envelope, error) {
 	var salt [saltSize]byte
 	_, _ = rand.Read(salt[:]) // never fails: it ends the program instead

@@ -41,15 +41,15 @@ const (
 	ErasureDestroyed ErasureState = "destroyed" // the point of no return
 	ErasureReceipted ErasureState = "receipted" // the signed receipt is outside the database
 	ErasureAnnounced ErasureState = "announced" // the event is appended
-	ErasureEvicted   ErasureState = "evicted"   // no node holds the key any more
+	ErasureEvicted   ErasureState = "evicted"   // no node can decrypt with the keys any more
 	ErasureRebuilt   ErasureState = "rebuilt"   // projections and snapshots show [REDACTED]
 	ErasureVerified  ErasureState = "verified"
 	ErasureCompleted ErasureState = "completed" // the certificate is stored
 )
 
-// The final states beside ErasureCompleted.
+// The final states besides ErasureCompleted.
 const (
-	ErasureRejected  ErasureState = "rejected"  // by the approver
+	ErasureRejected  ErasureState = "rejected"  // by the second person
 	ErasureWithdrawn ErasureState = "withdrawn" // before the fences
 	ErasureExpired   ErasureState = "expired"   // the approval is too old
 	ErasureRefused   ErasureState = "refused"   // by a hold or retention
@@ -104,8 +104,9 @@ func (s ErasureState) Irrevocable() bool {
 	return slices.Index(erasurePath, s) >= slices.Index(erasurePath, ErasureDestroyed)
 }
 
-// Fences reports whether the store refuses appends with data of the request's subject in
-// this state. RefuseErasure removes the fences in the same transaction.
+// Fences reports whether appends with personal values of the request's subject, in the classes
+// that it erases, are refused in this state. ErasureRefused has no fences: the transaction that
+// moves a request there removes them.
 func (s ErasureState) Fences() bool {
 	return slices.Index(erasurePath, s) >= slices.Index(erasurePath, ErasureFenced)
 }

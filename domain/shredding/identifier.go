@@ -7,8 +7,8 @@ import (
 )
 
 // PersonalPattern returns the kind of personal datum that a text looks like: "email",
-// "iban", "card" or "phone"; "" if none. Plain document numbers and tax ids pass
-// (security.md section 2).
+// "iban", "card" or "phone"; "" if none. Plain document numbers and tax ids pass. Its callers
+// protect texts that are kept for ever (docs/personal-data.md).
 func PersonalPattern(s string) string {
 	switch {
 	case looksLikeEmail(s):

@@ -12,7 +12,7 @@ import (
 	"github.com/erpbackbone/backbone/domain/jsondoc"
 )
 
-// Limits of one event (security.md section 12).
+// Limits of one event (docs/personal-data.md).
 const (
 	MaxFields   = 64
 	MaxSubjects = 16

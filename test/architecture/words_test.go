@@ -2,9 +2,11 @@ package architecture
 
 import (
 	"go/ast"
+	"go/token"
 	"maps"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -35,6 +37,7 @@ var plainWords = map[string]string{
 var wordExceptions = map[string][]string{
 	"adapters/embeddedpg/":            {"nobody"}, // a user of the operating system
 	"docs/errors/commands.md":         {"nobody"}, // the same
+	"application/streams/module.go":   {"anew"},   // descriptions of event types, which are registered
 	"test/architecture/words_test.go": nil,        // lists the words
 }
 
@@ -65,7 +68,8 @@ func mayUse(path, word string) bool {
 }
 
 // writtenText returns the lines of a file that the rule is about, by number: comments and
-// identifiers of Go, whose texts may be promised output; Markdown without quoted code; SQL.
+// identifiers of Go, and the texts of its product code; Markdown without quoted code; SQL. The
+// texts of tests are data.
 func writtenText(s source) map[int]string {
 	out := map[int]string{}
 	if s.isGo() {
@@ -82,8 +86,14 @@ func writtenText(s source) map[int]string {
 			}
 		}
 		ast.Inspect(file, func(n ast.Node) bool {
-			if identifier, ok := n.(*ast.Ident); ok {
-				out[positions.Position(identifier.Pos()).Line] += " " + identifier.Name
+			switch n := n.(type) {
+			case *ast.Ident:
+				out[positions.Position(n.Pos()).Line] += " " + n.Name
+			case *ast.BasicLit:
+				if n.Kind == token.STRING && !s.isTest() {
+					text, _ := strconv.Unquote(n.Value)
+					out[positions.Position(n.Pos()).Line] += " " + text
+				}
 			}
 			return true
 		})
@@ -109,8 +119,8 @@ func writtenText(s source) map[int]string {
 // quotedCode is code within a line of Markdown.
 var quotedCode = regexp.MustCompile("`[^`]*`")
 
-// TestPlainWords keeps listed words out of comments, identifiers, SQL and documents, so that a
-// sentence names who acts and a name is the field's word.
+// TestPlainWords keeps listed words out of comments, identifiers, product texts, SQL and
+// documents, so that a sentence names who acts and a name is the field's word.
 func TestPlainWords(t *testing.T) {
 	t.Parallel()
 	var findings []string
@@ -138,6 +148,8 @@ func TestListedWords(t *testing.T) {
 	require.True(t, mayUse("adapters/embeddedpg/owner.go", "nobody"))
 	require.False(t, mayUse("adapters/embeddedpg/owner.go", "anew"))
 	code := source{path: "a/b.go", content: []byte("package b\n\n// Somebody\nvar foldAnew = `nobody`\n")}
+	require.Equal(t, map[int]string{1: " b", 3: " // Somebody", 4: " foldAnew nobody"}, writtenText(code))
+	code.path = "a/b_test.go"
 	require.Equal(t, map[int]string{1: " b", 3: " // Somebody", 4: " foldAnew"}, writtenText(code))
 	page := source{path: "a.md", content: []byte("see `nobody`\n```\nwhoever\n```\n    anew")}
 	require.Equal(t, map[int]string{1: "see "}, writtenText(page))

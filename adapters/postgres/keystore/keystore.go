@@ -45,7 +45,8 @@ type Config struct {
 type Limits struct {
 	PoolSize int // connections of each of the two roles
 	// LockTimeout bounds how long a mint or an erasure waits for a lock, and how long a session
-	// may be idle in a transaction. The leases that an erasure waits for end with their append.
+	// may be idle in a transaction. It does not end leases, which appends hold in sessions of
+	// eventlog/appender with timeouts of their own.
 	LockTimeout time.Duration
 }
 
@@ -206,7 +207,7 @@ func (k *Store) ActiveKEK(ctx context.Context, tenantID string) (ports.KEK, erro
 	row, err := k.queries.GetActiveKEK(ctx, k.pool, tenantID)
 	if noRows(err) {
 		return ports.KEK{}, fault.New(fault.FailedPrecondition, "keys.kek_missing",
-			"the tenant has no key yet that wraps the keys of persons; run `backbone keys rotate` for it")
+			"the tenant has no key yet that wraps the keys of persons; try again, a server makes it while the key service answers")
 	}
 	if err != nil {
 		return ports.KEK{}, translateKeys(ctx, err)

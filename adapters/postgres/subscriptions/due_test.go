@@ -14,7 +14,8 @@ import (
 	"github.com/erpbackbone/backbone/test/conformance"
 )
 
-// Messages that nobody polls for any more stay due; they hide no lease that has ended.
+// Messages stay due while no consumer polls for them. However many there are, Due also returns
+// the messages whose lease has ended.
 func TestDue_OldRetriesHideNoExpiredLease(t *testing.T) {
 	t.Parallel()
 	clock := conformance.NewClock()

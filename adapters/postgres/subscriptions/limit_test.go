@@ -13,8 +13,8 @@ import (
 	"github.com/erpbackbone/backbone/test/testkit"
 )
 
-// Whoever makes a subscription while another one is being made counts it, as soon as it
-// is there.
+// A Create that runs while another transaction adds a subscription waits for that transaction,
+// and then counts its subscription.
 func TestCreateSubscription_ConcurrentLimit(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.Database(t)

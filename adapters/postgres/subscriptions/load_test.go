@@ -74,8 +74,8 @@ func ownServer(t *testing.T) string {
 	return dsn
 }
 
-// Catching up costs the last batches what it costs the first ones, in statements and in
-// pages that are looked at, however much lies between and nobody vacuums.
+// The last batches of a catch-up cost as many statements and pages as the first ones, however
+// many events lie between them and without a vacuum.
 func TestDrillCatchUpCostPerBatch(t *testing.T) {
 	t.Parallel()
 	clock := conformance.NewClock()
@@ -112,8 +112,8 @@ func TestDrillCatchUpCostPerBatch(t *testing.T) {
 	}
 }
 
-// A backend that dies in the middle of a hand-out takes nothing with it: the messages
-// are handed out again, and none twice.
+// A backend that dies during a poll loses no message: the next polls deliver all of them, and none
+// twice.
 func TestDrillBackendKilledDuringPoll(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.Database(t)
@@ -135,7 +135,7 @@ func TestDrillBackendKilledDuringPoll(t *testing.T) {
 	armed.Store(true)
 	_, err := c.Service.Poll(t.Context(), c.Person, subscriptions.Poll{ID: "s", Limit: 10})
 	require.Error(t, err)
-	require.False(t, armed.Load(), "nobody died")
+	require.False(t, armed.Load(), "no backend was killed")
 	(&drainage{by: "s", last: map[event.PartitionID]event.Sequence{}}).drain(t, c, 50, 10)
 }
 

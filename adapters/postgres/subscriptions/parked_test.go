@@ -79,7 +79,8 @@ func TestParked_MessagesOfPreviousRelease(t *testing.T) {
 	require.Equal(t, written[:2], poll())
 }
 
-// A node of the release before cannot park where nobody looks any more.
+// A node of the release before cannot park a message in subscription_messages, where this
+// release does not look for parked ones.
 func TestParked_NotAmongOpenMessages(t *testing.T) {
 	t.Parallel()
 	conn := pgtest.Connect(t, pgtest.As("backbone_app", pgtest.Database(t)))
@@ -135,8 +136,8 @@ func parkMany(t *testing.T, conn *pgx.Conn, sub subscription.Subscription, p eve
 	require.NoError(t, err)
 }
 
-// Dead letters are not in the way of what is open: a poll with 200,000 of them looks at
-// no more pages for each key than lead down an index, on a table that nobody has analysed.
+// Dead letters do not slow down polls: with 200,000 of them a poll reads, for each key, only the
+// pages that lead down an index, although ANALYZE has not run on their table.
 func TestDrillPollCostWithDeadLetters(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.Database(t)

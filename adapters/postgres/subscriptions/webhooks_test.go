@@ -36,7 +36,7 @@ func TestAddWebhookAttempts_DeletedEndpoint(t *testing.T) {
 		var waiting int
 		require.NoError(t, watcher.QueryRow(t.Context(), "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'").Scan(&waiting))
 		return waiting == 1
-	}, "it waits for whoever removes the endpoint")
+	}, "it waits for the transaction that removes the endpoint")
 	require.NoError(t, removing.Commit(t.Context()))
 	require.NoError(t, <-written)
 	left, err := s.Webhooks.WebhookAttempts(t.Context(), uid, 10)

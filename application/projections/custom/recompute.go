@@ -269,7 +269,7 @@ func (r *recomputation) deliver(ctx context.Context, to eventConsumer, events []
 	return nil
 }
 
-// isTransient tells whether the cause of an error lies outside the event.
+// isTransient reports whether the cause of an error lies outside the event.
 func isTransient(ctx context.Context, err error) bool {
 	kind := fault.KindOf(err)
 	return ctx.Err() != nil || kind == fault.Unavailable || kind == fault.Timeout

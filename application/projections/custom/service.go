@@ -126,7 +126,7 @@ type Creation struct {
 	Expected *int
 }
 
-// expects tells whether the caller decided while a version was active; 0: none.
+// expects reports whether the caller expects this active version; 0: none.
 func (c Creation) expects(active int) bool { return c.Expected == nil || *c.Expected == active }
 
 // Create checks and tries a definition and adds a running projection with it. Faults:
@@ -220,8 +220,8 @@ func (s *Service) newVersion(ctx context.Context, c Creation) (p projection.Proj
 	return p, err
 }
 
-// nameTaken refuses a creation because the name exists. A caller that expected another version
-// is told so.
+// nameTaken is the fault of a creation whose name exists: projection.wrong_expected_version if
+// the caller expected another version, else projection.exists.
 func nameTaken(all []projection.Projection, c Creation) error {
 	if now, err := findActive(all, c.Definition.TenantID, c.Name); err == nil && !c.expects(now.Version) {
 		return projection.WrongVersion(now.Name, *c.Expected, now.Version)

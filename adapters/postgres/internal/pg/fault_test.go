@@ -12,7 +12,8 @@ import (
 	"github.com/erpbackbone/backbone/test/testkit"
 )
 
-// Whoever forgets a step of the set-up, or mistypes the address, is told.
+// TestOpen_Faults checks the fault that an operator gets who left out a step of the set-up or
+// mistyped the address.
 func TestOpen_Faults(t *testing.T) {
 	t.Parallel()
 	dsn := testkit.Database(t, nil, "empty")

@@ -18,8 +18,8 @@ import (
 	"github.com/erpbackbone/backbone/test/testkit"
 )
 
-// recovery stands before a server: while it is on, whoever connects is told that the
-// server starts up.
+// recovery dials a server. While it is on, it refuses connections as a server does that is
+// starting up.
 type recovery struct {
 	on      atomic.Bool
 	refused atomic.Int64
@@ -75,7 +75,7 @@ func TestProbeWithBackoff_RecoveringServer(t *testing.T) {
 // recovers, the other is reached by all who need a connection.
 func TestProbeWithBackoff_SecondServerIsReached(t *testing.T) {
 	t.Parallel()
-	const recovering = "192.0.2.1" // nobody's
+	const recovering = "192.0.2.1" // reserved for documentation (RFC 5737); no server has it
 	dsn, err := url.Parse(pgtest.Database(t))
 	require.NoError(t, err)
 	q := dsn.Query()
