@@ -201,10 +201,3 @@ type SubscriptionDeadLetters interface {
 	// Decisions lists the newest decisions in the partitions given first.
 	Decisions(ctx context.Context, tenantID, id string, partitions []event.PartitionID, limit int) ([]ParkedDecision, error)
 }
-
-// FeedMark is the position of a feed's cursor in one legal entity.
-type FeedMark struct {
-	Partition      event.PartitionID
-	After          event.Sequence // the last event that the reader received
-	ChecksumPrefix [8]byte        // beginning of the checksum of the event at After; it differs in another log
-}

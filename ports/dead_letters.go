@@ -1,0 +1,59 @@
+package ports
+
+import (
+	"context"
+	"time"
+
+	"github.com/erpbackbone/backbone/domain/event"
+)
+
+// DeadLetter is an event that a reader of the log could not process. It holds no value of the
+// event, which authorized callers read in the log.
+type DeadLetter struct {
+	Kind          string // of the reader, such as "projection"
+	Name          string // of the reader
+	Version       int    // of the reader, 0: it has none
+	Partition     event.PartitionID
+	Sequence      event.Sequence
+	EventID       event.ID
+	Code          string
+	Detail        string
+	Attempts      int
+	FirstFailedAt time.Time
+	LastFailedAt  time.Time
+	// Status is waiting (the reader is halted at it), passed (the reader skipped it by its
+	// settings), skipped (an operator skipped it), resolved (it was processed later) or
+	// discarded.
+	Status    string
+	SettledAt time.Time // of skipped, resolved and discarded
+	SettledBy string
+	Reason    string
+}
+
+// The statuses of a dead letter.
+const (
+	LetterWaiting   = "waiting"
+	LetterPassed    = "passed"
+	LetterSkipped   = "skipped"
+	LetterResolved  = "resolved"
+	LetterDiscarded = "discarded"
+)
+
+// LetterOfProjection is the kind of the dead letters of projections.
+const LetterOfProjection = "projection"
+
+// DeadLetterQuery selects dead letters.
+type DeadLetterQuery struct {
+	Kind       string              // "": all
+	Name       string              // "": all
+	Partitions []event.PartitionID // none: all
+	Statuses   []string            // none: all
+	After      *DeadLetter         // the last one of the previous page; only its key is used
+	Limit      int
+}
+
+// DeadLetters lists the events that readers could not process.
+type DeadLetters interface {
+	// ListDeadLetters lists a page by kind, name, version, partition and sequence.
+	ListDeadLetters(ctx context.Context, q DeadLetterQuery) ([]DeadLetter, error)
+}
