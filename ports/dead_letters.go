@@ -8,7 +8,8 @@ import (
 )
 
 // DeadLetter is an event that a reader of the log could not process. It holds no value of the
-// event, which authorized callers read in the log.
+// event, which authorized callers read in the log. Messages that a subscription could not deliver
+// are not here: see ParkedMessage.
 type DeadLetter struct {
 	Kind          string // of the reader, such as "projection"
 	Name          string // of the reader
@@ -21,22 +22,19 @@ type DeadLetter struct {
 	Attempts      int
 	FirstFailedAt time.Time
 	LastFailedAt  time.Time
-	// Status is waiting (the reader is halted at it), passed (the reader skipped it by its
-	// settings), skipped (an operator skipped it), resolved (it was processed later) or
-	// discarded.
-	Status    string
-	SettledAt time.Time // of skipped, resolved and discarded
-	SettledBy string
-	Reason    string
+	Status        string    // one of the Letter constants
+	SettledAt     time.Time // of skipped, resolved and discarded
+	SettledBy     string
+	Reason        string
 }
 
-// The statuses of a dead letter.
+// The statuses of a dead letter. A letter begins as waiting or passed.
 const (
-	LetterWaiting   = "waiting"
-	LetterPassed    = "passed"
-	LetterSkipped   = "skipped"
-	LetterResolved  = "resolved"
-	LetterDiscarded = "discarded"
+	LetterWaiting   = "waiting"   // the reader is halted at the event, or tries it again after Projections.Fix
+	LetterPassed    = "passed"    // the policy of the projection skipped the event
+	LetterSkipped   = "skipped"   // an operator skipped the event
+	LetterResolved  = "resolved"  // the event was processed later, by the reader or by a recomputation of its rows
+	LetterDiscarded = "discarded" // the projection was reset or its version dropped
 )
 
 // LetterOfProjection is the kind of the dead letters of projections.
@@ -48,7 +46,7 @@ type DeadLetterQuery struct {
 	Name       string              // "": all
 	Partitions []event.PartitionID // none: all
 	Statuses   []string            // none: all
-	After      *DeadLetter         // the last one of the previous page; only its key is used
+	After      *DeadLetter         // the last one of the previous page; only its kind, name, version, partition and sequence count
 	Limit      int
 }
 

@@ -10,9 +10,10 @@ import (
 type ProjectionRegister interface {
 	// AddProjection registers a version with revision 1 and returns it, or the version that is
 	// registered under this number already. A projection has at most one active version and, for
-	// each scope, at most one that is building, retained or saving. It needs an active version
-	// before one is built or saved. Faults: projection.not_found when these rules do not allow
-	// the version, as when two callers start a rebuild at once; projection.wrong_expected_version
+	// each scope, at most one that is building, retained or saving, see projection.Role. It needs
+	// an active version before one is built or saved. Faults: projection.not_found when these
+	// rules do not allow the version, so that there is none of this number afterwards, as for the
+	// loser when two callers start a rebuild at once; projection.wrong_expected_version
 	// when a version other than ExpectedActive is active; those of projection.CheckLimits for
 	// custom projections.
 	AddProjection(ctx context.Context, p projection.Projection) (projection.Projection, error)
@@ -23,6 +24,7 @@ type ProjectionRegister interface {
 	// an unknown name.
 	NamedProjections(ctx context.Context, name string) ([]projection.Projection, error)
 	// ChangeProjection writes status, settings and ChangedBy, and raises the revision. Faults:
-	// projection.not_found, projection.changed (conflict) if its revision is not p's.
+	// projection.not_found, projection.changed (Conflict) if its revision is not p's: read it
+	// again.
 	ChangeProjection(ctx context.Context, p projection.Projection) (projection.Projection, error)
 }

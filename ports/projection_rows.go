@@ -21,9 +21,9 @@ type ProjectionRowQuery struct {
 	Projection string
 	Version    int
 	Partition  event.PartitionID
-	Key        string // "": all; else this one
-	Prefix     string // of keys
-	After      string // exclusive
+	Key        string // "": all
+	Prefix     string // of keys; "": any
+	After      string // the last key of the previous page; "": from the start
 	Limit      int
 }
 
@@ -36,8 +36,8 @@ type ProjectionRows interface {
 	StoreProjectionRows(ctx context.Context, tx ProjectionTx, b ProjectionBatch, rows []ProjectionRow, gone []string) error
 	// ForgetProjectionRows removes all rows of the batch's partition inside tx.
 	ForgetProjectionRows(ctx context.Context, tx ProjectionTx, b ProjectionBatch) error
-	// ListProjectionRows lists a page of committed rows by key, in the order of bytes, and the
-	// sequence of their checkpoint.
+	// ListProjectionRows lists a page of committed rows by key, compared bytewise, and the
+	// sequence of the checkpoint that was committed with them.
 	ListProjectionRows(ctx context.Context, q ProjectionRowQuery) ([]ProjectionRow, event.Sequence, error)
 	// EndProjection drops all versions of a projection in one transaction. No node works them
 	// afterwards, and SweepProjection removes their rows. Fault projection.not_found when no
@@ -48,7 +48,8 @@ type ProjectionRows interface {
 // ProjectionRowTable is the table of these rows in a store that has tables.
 var ProjectionRowTable = ProjectionTable{Schema: "backbone", Name: "projection_rows", Key: []string{"key"}, Shared: true}
 
-// RowPosition is the state of the rows of a version in a partition.
+// RowPosition tells whether the rows of a version in a partition are still the ones that a caller
+// has read: then only Sequence has grown.
 type RowPosition struct {
 	Sequence   event.Sequence // of the checkpoint
 	Generation uint64         // of its rows
@@ -56,17 +57,18 @@ type RowPosition struct {
 }
 
 // RecomputeRequest selects the rows of a custom projection to recompute: those to which an event
-// contributed that is about an entity or holds sealed values of a person.
+// contributed that is about an entity or, if Subject is set, that holds sealed values of a person.
 type RecomputeRequest struct {
 	Partition event.PartitionID
-	Entity    event.StreamID    // of a stream, or as events refer to it
-	Subject   shredding.Subject // "": Entity
+	Entity    event.StreamID    // the entity's stream, or the type and id with which events refer to it
+	Subject   shredding.Subject // the person; "": the rows are selected by Entity
 	DryRun    bool              // count the changes and roll them back
 	By        string
 }
 
-// RowRecompute replaces the rows of some keys by recomputed ones. The recomputation has read the
-// log up to ReadThrough without locking the checkpoint.
+// RowRecompute replaces the rows of some keys by recomputed ones. The caller has computed them
+// from the log up to ReadThrough without locking the checkpoint; the store adds the events since
+// then under the lock.
 type RowRecompute struct {
 	ProjectionWork
 	Keys        []string
@@ -88,9 +90,10 @@ type RowRecomputer interface {
 	// RecomputeRows locks the checkpoint, applies the events between ReadThrough and it, and
 	// replaces the rows of the keys, in one transaction. It calls begin for each attempt, which
 	// returns the handler of these events and the function that returns the resulting rows.
-	// The generation grows when a row has changed. Faults: projection.changed when the rows
-	// were replaced or a value was redacted since, or the checkpoint is outside of ReadThrough
-	// and Limit; projection.fenced, and those of the handler.
+	// The generation grows when a row has changed. Faults: projection.changed (Conflict) when
+	// the rows were replaced or a value was redacted since, or the checkpoint is not between
+	// ReadThrough and Limit events after it: compute the rows again; projection.fenced,
+	// projection.busy, and those of the handler.
 	RecomputeRows(ctx context.Context, r RowRecompute, begin func() (h ProjectionHandler, rows func() map[string]ProjectionRow)) (TargetChange, error)
 }
 

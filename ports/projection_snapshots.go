@@ -21,25 +21,27 @@ type SnapshotPart struct {
 	Usable bool
 }
 
-// SnapshotCopy describes the copy of a part.
+// SnapshotCopy names a part that is copied, or removed by ForgetPart.
 type SnapshotCopy struct {
 	Projection string
 	Version    int // of the snapshot
 	Partition  event.PartitionID
 	Tables     []ProjectionTable
-	To         int // of RestorePart: the version that starts from it
-	// Types are those that To reads; none: all. RestorePart counts the events of these types
-	// up to the snapshot as processed, since the rows were computed from them.
+	To         int // only of RestorePart: the version that starts from the part
+	// Types are only of RestorePart: those that To reads; none: all. It counts the events of
+	// these types up to the snapshot as processed, since the rows were computed from them.
 	Types []string
 }
 
 // ProjectionSnapshots stores snapshots of projections: versions with the role saved, whose rows
-// are in the same tables as those of other versions. One node copies a part in one transaction, which blocks
-// neither readers nor writers of the projection.
+// are in the same tables as those of other versions. One node copies a part in one transaction,
+// which blocks neither readers nor writers of the projection. The fault projection.changed
+// (Conflict) means that the version has another role than the method needs: read the register
+// again.
 type ProjectionSnapshots interface {
 	// PlanSnapshot adds the missing parts of a snapshot that is being saved: one for each
-	// partition of its scope in which the version to copy, of, has a checkpoint.
-	PlanSnapshot(ctx context.Context, projection string, version, of int) error
+	// partition of its scope in which the source, the version to copy, has a checkpoint.
+	PlanSnapshot(ctx context.Context, projection string, version, source int) error
 	// SavePart copies the active rows of a partition with their checkpoint, both read at the
 	// same time, into a snapshot that is being saved. done is false while another node copies
 	// the part. A part whose rows may hold values that were redacted since stays empty and

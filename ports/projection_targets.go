@@ -25,18 +25,21 @@ type ProjectionTarget struct {
 // the sequence of the event that wrote the row.
 type TargetTable struct {
 	ProjectionTable
-	// Entity is the column that holds the entity's id. "": the rows are found by the
-	// sequences of the entity's events, unless all rows of the table are the entity's.
+	// Entity names the column that holds the entity's id. A table without such a column has
+	// "" here; its rows are found by the sequences of the entity's events, or are all of them the
+	// entity's if the target has an ID.
 	Entity string
-	// Subject is the column with the subject of the sealed copies in a row, "" in rows without
-	// copies. "": the table holds no copies of personal values.
+	// Subject names the column that holds the person whose sealed values are copied into the
+	// row; a row without copies has an empty text there. A table without copies of personal
+	// values has "" here.
 	Subject string
 }
 
-// ProjectionTargets is a handler with a read model of which parts can be recomputed alone.
-// Applying an event to rows that contain it changes nothing.
+// ProjectionTargets is a handler that declares targets: groups of rows that can be recomputed
+// one entity at a time. Applying an event again to rows that it has already changed must have no
+// effect.
 type ProjectionTargets interface {
-	// Targets lists all parts. A table belongs to one of them only.
+	// Targets lists all targets. A table belongs to one of them only.
 	Targets() []ProjectionTarget
 }
 
@@ -60,13 +63,13 @@ func (t ProjectionTarget) Covers(entity event.StreamID) bool {
 // TargetRebuild describes the recomputation of the rows of one entity.
 type TargetRebuild struct {
 	ProjectionWork
-	Target ProjectionTarget
-	Entity string         // its id
-	Types  []string       // what the projection reads
-	Passed event.Sequence // the checkpoint must have reached it; 0: any
-	Limit  int            // upper bound of the events
-	DryRun bool           // roll everything back and count what would have changed
-	By     string
+	Target        ProjectionTarget
+	Entity        string         // its id
+	Types         []string       // what the projection reads; none: all
+	MinCheckpoint event.Sequence // the checkpoint must have reached it; 0: any
+	Limit         int            // how many events the entity may have; 0: no bound
+	DryRun        bool           // roll everything back and count what would have changed
+	By            string
 }
 
 // TargetChange counts the changes of a recomputation.
@@ -94,13 +97,17 @@ type SubjectEntity struct {
 	Entity string
 }
 
-// ProjectionTargetStore recomputes parts of read models.
+// ProjectionTargetStore recomputes the rows of single entities, as after the erasure of a person
+// whose values the rows copy.
 type ProjectionTargetStore interface {
 	// RebuildTarget removes the entity's rows, lets the handler apply the entity's events up to
 	// the checkpoint and compares, all in one transaction that locks the checkpoint in any
 	// status. A failing event rolls everything back, unless the version had skipped it: then
-	// it is skipped again. Faults: projection.target_behind, projection.target_too_large,
-	// projection.fenced, and those of the handler.
+	// it is skipped again. If a skipped event succeeds now, its dead letter is resolved. Faults:
+	// projection.target_behind if the checkpoint has not reached MinCheckpoint,
+	// projection.target_too_large if the entity has more events than Limit or far more rows,
+	// projection.fenced,
+	// projection.busy, and those of the handler.
 	RebuildTarget(ctx context.Context, r TargetRebuild, h ProjectionHandler) (TargetChange, error)
 	// SubjectEntities lists entities whose rows, of any version, hold sealed copies of a
 	// subject in a partition.
