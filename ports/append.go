@@ -63,9 +63,9 @@ import (
 // out; without a key the caller has to read the log. The store may still be reading the slices of
 // such a request, so the caller must not change them.
 //
-// recorded_at is the time of the store's clock, in UTC and microseconds. It never goes backwards
-// within a partition: after the clock was set back, events get the time of the partition's last
-// event until the clock has passed it.
+// recorded_at is the time of the clock that the store was made with, the writing node's, in UTC
+// and microseconds. It never goes backwards within a partition: after the clock was set back,
+// events get the time of the partition's last event until the clock has passed it.
 type EventAppender interface {
 	Append(ctx context.Context, r AppendRequest) (AppendResult, error)
 }

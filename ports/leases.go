@@ -20,7 +20,7 @@ type LeaseResource struct {
 // Lease is the right of one node, its holder, to do the work of a resource until it expires.
 type Lease struct {
 	LeaseResource
-	Holder string // the name of the node; "": released
+	Holder string // the node, or one run of it; "": released
 	// Term numbers the holders of the resource, from 1. It grows whenever the holder changes. A
 	// holder that comes back after its own lease has expired, and that no other node has taken,
 	// renews it under the same term. After Release the next holder gets a new term, even if it is
@@ -55,7 +55,7 @@ type Leases interface {
 	// Prune removes expired and released leases whose name begins with prefix and is not one of
 	// the full names in keep, and returns their number. The next lease under such a name begins
 	// with term 1, so Prune is only for names whose terms no transaction checks or that are never
-	// used again, such as those of webhook subscriptions. Under the name of a projection or
+	// used again, such as those on webhook endpoints. Under the name of a projection or
 	// publisher, a paused holder of an old term could pass for the current one, and the rightful
 	// holder would be refused where a higher term is stored.
 	Prune(ctx context.Context, prefix string, keep []string) (int, error)

@@ -74,11 +74,11 @@ func (b *brokenSubscriptions) Due(ctx context.Context, limit int) ([]ports.DueDe
 	return out, err
 }
 
-func (b *brokenSubscriptions) Consumers(ctx context.Context, uid event.ID, consumer string, back time.Duration) ([]string, error) {
+func (b *brokenSubscriptions) RegisterConsumer(ctx context.Context, uid event.ID, consumer string, back time.Duration) ([]string, error) {
 	if b.stay {
 		back = 24 * time.Hour
 	}
-	return b.MemoryStore.Consumers(ctx, uid, consumer, back)
+	return b.MemoryStore.RegisterConsumer(ctx, uid, consumer, back)
 }
 
 func (b *brokenSubscriptions) ParkedMessages(ctx context.Context, uid event.ID, partitions []event.PartitionID, from event.PartitionID, q ports.ParkedQuery) ([]ports.ParkedMessage, error) {
