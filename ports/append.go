@@ -29,9 +29,9 @@ import (
 //     compared now.
 //  2. The revision of the intent: intent.changed.
 //  3. The subject keys with which values are sealed. Each must be active in the version used and
-//     not fenced, and stays so until the transaction has ended: pii.subject_erased (Gone) if it
-//     is fenced, destroyed or absent; pii.key_moved (Conflict) if it has a newer version, or
-//     was busy for a moment: seal again with the newest version.
+//     not fenced by an erasure, and stays so until the transaction has ended: pii.subject_erased
+//     (Gone) if it is fenced, destroyed or absent; pii.key_moved (Conflict) if it has a newer
+//     version, or was busy for a moment: seal again with the newest version.
 //  4. The access lists of the streams that events are written to: stream.access_denied
 //     (Forbidden).
 //  5. The expected versions of streams: append.wrong_expected_version, stream.deleted,
@@ -52,9 +52,10 @@ import (
 // read again and decide again. An unknown partition is legal_entity.not_found.
 //
 // Unavailable means that nothing was written and that the same request may succeed later:
-// append.queue_full, append.shutting_down, append.clock_skew, store.unavailable, and
-// keys.unavailable for sealed values. append.rejected_by_store (Internal) means that the store
-// refused a value that no check covers, such as an event id that is taken; nothing was written.
+// append.queue_full, append.shutting_down, append.clock_skew, store.unavailable, and for sealed
+// values keys.unavailable and store.not_migrated (the key store lacks its schema).
+// append.rejected_by_store (Internal) means that the store refused a value that no check covers,
+// such as an event id that is taken; nothing was written.
 //
 // If ctx ends before the store has begun to work on the request, Append returns ctx's error and
 // nothing is written. If ctx ends later, or the connection breaks at the commit, the events may
@@ -119,10 +120,10 @@ func (c *IdempotencyClaim) Check(kept event.Hash) *fault.Error {
 
 // AppendResult is the result of an append.
 type AppendResult struct {
-	Events   []AppendedEvent // in the order of the request; empty if Replayed: read the log by Outcome
-	Head     event.Sequence  // of the partition now, also if Replayed
-	Replayed bool            // the idempotency key was used before, and this call wrote nothing
-	Outcome  IdempotencyOutcome
+	Events   []AppendedEvent    // in the order of the request; empty if Replayed: read the log by Outcome
+	Head     event.Sequence     // of the partition now, also if Replayed
+	Replayed bool               // the idempotency key was used before, and this call wrote nothing
+	Outcome  IdempotencyOutcome // of this request; of the key's first request if Replayed
 }
 
 // AppendedEvent is the receipt of one event.
@@ -136,8 +137,7 @@ type AppendedEvent struct {
 	Checksum      event.Hash
 }
 
-// IdempotencyOutcome refers to the intent and the events of a key's first request, which is
-// the request itself unless it was replayed.
+// IdempotencyOutcome refers to the intent and the events of a key's first request.
 type IdempotencyOutcome struct {
 	Fingerprint   event.Hash
 	IntentID      event.ID

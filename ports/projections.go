@@ -97,7 +97,8 @@ type ProjectionOperation struct {
 
 // Projections advances checkpoints and read models together. A checkpoint that was never
 // stored is at sequence 0. On an error, and if ctx ends before the commit, neither rows nor
-// checkpoint are written.
+// checkpoint are written; the checkpoint that is returned with an error is the one before the
+// attempt, or zero if it could not be read.
 type Projections interface {
 	// Advance reads the events after the checkpoint, lets the handler apply them and moves
 	// the checkpoint, all in one transaction that locks the checkpoint row. It returns the

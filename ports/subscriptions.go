@@ -66,7 +66,7 @@ type DeliveryState struct {
 // HashCursors computes DeliveryState.CursorHash: the exclusive or of when each cursor was
 // changed, in microseconds since 1970. A query can compute it without reading the cursors in
 // an order. Two cursors that change from one common time to another common time leave it
-// unchanged, so a waiting reader must not rely on it alone.
+// unchanged; a reader that waits on another node then learns of it with its next poll.
 func HashCursors(cursors []DeliveryBacklog) (hash int64) {
 	for i := range cursors {
 		hash ^= cursors[i].UpdatedAt.UnixMicro()
