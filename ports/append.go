@@ -9,48 +9,81 @@ import (
 	"github.com/erpbackbone/backbone/domain/fault"
 )
 
-// EventAppender writes to the log.
+// EventAppender writes to the log. Direct appends, the intent pipeline and the log's own events
+// all go through it; nothing else adds events.
 //
 // Append stores the request's events in the given order with the next gap-free sequences of
-// the partition, all or none, together with its side rows (business keys, idempotency key,
-// intent). All expectations of the request are checked under the partition's lock against all
-// committed events, in this order:
-// idempotency key, intent revision, subject keys, streams, entities, conditions,
-// business keys. Every key that values are sealed with must be active in the version used and
-// not fenced, and stays so until the transaction has ended. Of two requests with conflicting
-// expectations exactly one succeeds. A request without events writes only its side rows. A
-// repeated idempotency key with the same fingerprint writes nothing and returns the first
-// outcome with Replayed set. recorded_at never goes backwards within a partition.
+// the partition, together with its side rows: business keys, numbers of series, the idempotency
+// key and the intent. It stores all of them or none. A refused request leaves no trace: it uses
+// up no number, its idempotency key is free for any content, and the request value is
+// unchanged, so that the caller can repair it and send it again. A request without events
+// writes only its side rows.
 //
-// Events that change a stream's state, see event.StreamState, do so under the same lock. The
-// access lists of the written streams are checked before the stream expectations. Whether
-// the streams' states accept the events is checked after all expectations.
+// The store checks the request under the partition's lock against everything that is committed,
+// and answers with the first fault. Of two requests with conflicting expectations exactly one
+// succeeds. The order is:
 //
-// Errors (faults): stream.access_denied (Forbidden), stream.deleted, stream.not_deleted
-// (Conflict), stream.tombstoned (Gone), stream.not_found, append.wrong_expected_version, append.condition_failed,
-// append.condition_too_old, append.condition_beyond_head, append.duplicate_business_key, idempotency.mismatch,
-// intent.changed, pii.subject_erased (Gone), pii.key_moved (Conflict: seal again with
-// the key's newest version, or the key was busy for a moment), keys.unavailable
-// (Unavailable: the key store was not reached; sealed values only),
-// legal_entity.not_found, append.queue_full (Unavailable), append.outcome_unknown (Timeout: ctx
-// ended after an appender had taken the request, or the connection was lost at commit and the
-// outcome could not be found out; the same request with its idempotency key tells),
-// append.rejected_by_store (Internal: the store refused a value for an unexpected reason). Suite: test/conformance.
+//  1. The idempotency key. If it is used and not expired, no other check runs: the same content
+//     succeeds, writes nothing and returns the first outcome with Replayed set; other content is
+//     idempotency.mismatch; idempotency.undecided (Unavailable) if the contents cannot be
+//     compared now.
+//  2. The revision of the intent: intent.changed.
+//  3. The subject keys with which values are sealed. Each must be active in the version used and
+//     not fenced by an erasure, and stays so until the transaction has ended: pii.subject_erased
+//     (Gone) if it is fenced, destroyed or absent; pii.key_moved (Conflict) if it has a newer
+//     version, or was busy for a moment: seal again with the newest version.
+//  4. The access lists of the streams that events are written to: stream.access_denied
+//     (Forbidden).
+//  5. The expected versions of streams: append.wrong_expected_version, stream.deleted,
+//     stream.tombstoned (Gone).
+//  6. The expected versions of entities: append.wrong_expected_version.
+//  7. The append conditions. A match is append.condition_failed. The store scans at most
+//     concurrency.MaxConditionScan entries of each key after the condition's sequence; one key
+//     that it can scan to the end decides its item. append.condition_too_old means that every
+//     key of an item has more entries and that no scan met a match: read again for a condition
+//     with a newer sequence. append.condition_beyond_head: the log ends before the condition's
+//     sequence.
+//  8. The business keys, which the numbers of series may be part of:
+//     append.duplicate_business_key.
+//  9. Whether the state of each stream accepts the events, including those that change it, see
+//     event.StreamState: stream.not_found, stream.deleted, stream.not_deleted, stream.tombstoned.
+//
+// Faults without a kind are Conflicts, except stream.not_found: another write came first, so
+// read again and decide again. An unknown partition is legal_entity.not_found.
+//
+// Unavailable means that nothing was written and that the same request may succeed later:
+// append.queue_full, append.shutting_down, append.clock_skew, store.unavailable, and for sealed
+// values keys.unavailable and store.not_migrated (the key store lacks its schema).
+// append.rejected_by_store (Internal) means that the store refused a value that no check covers,
+// such as an event id that is taken; nothing was written.
+//
+// If ctx ends before the store has begun to work on the request, Append returns ctx's error and
+// nothing is written. If ctx ends later, or the connection breaks at the commit, the events may
+// be written: Append returns append.outcome_unknown (Timeout) unless the answer is there at
+// the same moment. Sending the same request with its idempotency key again finds the outcome
+// out; without a key the caller has to read the log. The store may still be reading the slices of
+// such a request, so the caller must not change them.
+//
+// recorded_at is the time of the clock that the store was made with, the writing node's, in UTC
+// and microseconds. It never goes backwards within a partition: after the clock was set back,
+// events get the time of the partition's last event until the clock has passed it.
 type EventAppender interface {
 	Append(ctx context.Context, r AppendRequest) (AppendResult, error)
 }
 
-// AppendRequest is one caller's atomic unit.
+// AppendRequest holds what is written together, and what must be true for it to be written.
+// Streams, Entities and Conditions are expectations; a stream that only an expectation names
+// is not written, so its access list does not count.
 type AppendRequest struct {
 	Partition   event.PartitionID
 	Events      []event.Prepared
 	Streams     []concurrency.StreamExpectation
 	Entities    []concurrency.EntityExpectation
 	Conditions  []concurrency.AppendCondition
-	Idempotency *IdempotencyClaim
-	Intent      *IntentWrite
-	// Roles of the caller, checked against the access lists of the events' streams; nil: the
-	// log itself and its modules, which access lists do not restrict.
+	Idempotency *IdempotencyClaim // nil: the request has no key
+	Intent      *IntentWrite      // nil: no intent is written
+	// Roles are the caller's. nil bypasses the access lists and is only for writes of the log
+	// itself and of modules. For a caller without roles, pass an empty slice that is not nil.
 	Roles []string
 }
 
@@ -87,10 +120,10 @@ func (c *IdempotencyClaim) Check(kept event.Hash) *fault.Error {
 
 // AppendResult is the result of an append.
 type AppendResult struct {
-	Events   []AppendedEvent
-	Head     event.Sequence // of the partition after the append
-	Replayed bool           // the idempotency key was used before: Outcome is the first request's
-	Outcome  IdempotencyOutcome
+	Events   []AppendedEvent    // in the order of the request; empty if Replayed: read the log by Outcome
+	Head     event.Sequence     // of the partition now, also if Replayed
+	Replayed bool               // the idempotency key was used before, and this call wrote nothing
+	Outcome  IdempotencyOutcome // of this request; of the key's first request if Replayed
 }
 
 // AppendedEvent is the receipt of one event.

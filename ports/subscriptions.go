@@ -8,12 +8,14 @@ import (
 	"github.com/erpbackbone/backbone/domain/subscription"
 )
 
-// Subscriptions stores the definitions of persistent subscriptions.
+// Subscriptions stores the definitions of persistent subscriptions. Callers name one by its
+// tenant and id; the UID is the store's own name of it, which a subscription that is created again
+// under the same id does not share.
 type Subscriptions interface {
 	// CreateSubscription stores a definition with its first cursors, all or nothing. An
-	// id that the tenant has already changes nothing: the stored one is returned with created
-	// false. A tenant never gets more than maxPerTenant (0: no limit), also under concurrent
-	// calls: fault subscription.too_many.
+	// id that the tenant has already changes nothing: the stored definition is returned with
+	// created false, whatever the new one says and also at the limit. A tenant never gets more
+	// than maxPerTenant (0: no limit), also under concurrent calls: fault subscription.too_many.
 	CreateSubscription(ctx context.Context, s subscription.Subscription, cursors []DeliveryCursor, maxPerTenant int) (stored subscription.Subscription, created bool, err error)
 	// Subscription returns fault subscription.not_found if the tenant has none of that id.
 	Subscription(ctx context.Context, tenantID, id string) (subscription.Subscription, error)
@@ -28,18 +30,19 @@ type Subscriptions interface {
 	DeleteSubscription(ctx context.Context, uid event.ID) error
 }
 
-// DeliveryCursor is the position of a subscription in one legal entity.
+// DeliveryCursor is the position of a subscription in one partition. A message is open from when
+// its event was read until it is done: see subscription.State. A parked message, which is a dead
+// letter, is counted as open nowhere in this file.
 type DeliveryCursor struct {
 	Partition event.PartitionID
 	// ReadThrough is the last sequence that was read: each event up to it is done, excluded by
 	// the filter, or a message.
 	ReadThrough event.Sequence
-	// Checkpoint is the last sequence up to which no message is open, except parked ones, as it
-	// was last written.
+	// Checkpoint is the last sequence up to which no message is open, as it was last written.
 	Checkpoint event.Sequence
-	Pending    int   // acknowledgements since then
-	Term       int64 // grows with every reset
-	Parked     int   // dead letters; the store counts them, Save does not set it
+	Pending    int   // messages that were acknowledged or skipped since the checkpoint was written
+	Term       int64 // number of resets
+	Parked     int   // parked messages; the store counts them, Save does not set it
 	Counts     subscription.Counts
 	UpdatedAt  time.Time
 }
@@ -47,21 +50,23 @@ type DeliveryCursor struct {
 // DeliveryBacklog is a cursor with its open messages.
 type DeliveryBacklog struct {
 	DeliveryCursor
-	FirstOpen event.Sequence // lowest open sequence, except parked ones; 0: none
-	InFlight  int
-	Waiting   int       // messages that wait for another one or for their next attempt
-	NextDue   time.Time // when the first message becomes due or a lease ends; zero: never
+	FirstOpen event.Sequence // lowest open sequence; 0: none
+	InFlight  int            // messages that a consumer has and has not answered
+	Waiting   int            // all other open messages: not delivered yet, or to be tried again
+	NextDue   time.Time      // when the first message becomes due or its time with a consumer ends; zero: never
 }
 
-// DeliveryState changes with every change of a subscription's definition or of any of its
-// cursors.
+// DeliveryState changes when a subscription's definition or one of its cursors changes. A reader
+// that waits for deliveries compares it instead of reading the cursors again.
 type DeliveryState struct {
 	Revision   int64
 	CursorHash int64 // see HashCursors
 }
 
 // HashCursors computes DeliveryState.CursorHash: the exclusive or of when each cursor was
-// changed, in microseconds since 1970.
+// changed, in microseconds since 1970. A query can compute it without reading the cursors in
+// an order. Two cursors that change from one common time to another common time leave it
+// unchanged; a reader that waits on another node then learns of it with its next poll.
 func HashCursors(cursors []DeliveryBacklog) (hash int64) {
 	for i := range cursors {
 		hash ^= cursors[i].UpdatedAt.UnixMicro()
@@ -69,8 +74,8 @@ func HashCursors(cursors []DeliveryBacklog) (hash int64) {
 	return hash
 }
 
-// Deliveries stores cursors and messages of subscriptions. Times are the store's, so
-// that all nodes agree on when a lease ends.
+// Deliveries stores cursors and messages of subscriptions. Times are the store's, so that all
+// nodes agree on when a lease ends: here, the time that a consumer has to answer a message.
 type Deliveries interface {
 	// AddCursors adds the cursors that are missing.
 	AddCursors(ctx context.Context, uid event.ID, cursors []DeliveryCursor) error
@@ -81,20 +86,26 @@ type Deliveries interface {
 	// RemoveOrphanedMessages removes parked messages of deleted subscriptions and returns their
 	// number. Nodes of an older release leave them when they delete a subscription.
 	RemoveOrphanedMessages(ctx context.Context) (removed int, err error)
-	// AllBacklogs lists those of all subscriptions.
+	// AllBacklogs is Backlogs for all subscriptions.
 	AllBacklogs(ctx context.Context) (map[event.ID][]DeliveryBacklog, error)
 	// Deliver runs f while the subscription's cursor and messages in the partition are locked.
-	// Its changes become visible together, or not at all if it fails. With wait false it returns ran false at once if another caller runs in it. Fault
-	// subscription.not_found if the subscription or its cursor is gone.
+	// Other partitions and subscriptions go on; only calls of Fail and Succeed in two partitions
+	// of a subscription wait for each other. Whatever f did through tx becomes visible together.
+	// If f fails, nothing of it does, counted failures included, and Deliver returns ran false
+	// and f's error. After a deadlock f runs again, so it keeps no results of an earlier run.
+	//
+	// If another caller holds the lock, Deliver waits for it, or with wait false returns ran
+	// false at once and no error. Fault subscription.not_found if the subscription or its
+	// cursor is gone.
 	Deliver(ctx context.Context, uid event.ID, p event.PartitionID, wait bool, f func(ctx context.Context, tx DeliveryTx) error) (ran bool, err error)
 	// Due lists the subscriptions that have a message whose lease has ended or that is due, with
 	// its partition, with one query.
 	Due(ctx context.Context, limit int) ([]DueDelivery, error)
-	// Consumers registers a consumer for a time, in which it must poll again, and lists the
-	// consumers that are registered now, by name.
-	Consumers(ctx context.Context, uid event.ID, consumer string, within time.Duration) ([]string, error)
-	// PartitionsWithOpen lists, ascending, the partitions in which one of the events is open and
-	// not parked, among the given partitions or, for none, among all.
+	// RegisterConsumer registers a consumer for a time, in which it must poll again, and lists
+	// the consumers that are registered now, by name.
+	RegisterConsumer(ctx context.Context, uid event.ID, consumer string, within time.Duration) ([]string, error)
+	// PartitionsWithOpen lists, ascending, the partitions in which one of the events is open,
+	// among the given partitions or, for none, among all.
 	PartitionsWithOpen(ctx context.Context, uid event.ID, in []event.PartitionID, events []event.ID) ([]event.PartitionID, error)
 	// EventsAt reads events by sequence, ascending; those that do not exist are left out.
 	EventsAt(ctx context.Context, p event.PartitionID, sequences []event.Sequence) ([]event.Recorded, error)
@@ -113,20 +124,21 @@ type DeliveryTx interface {
 	Status() subscription.Status
 	Revision() int64 // of the definition
 	Cursor() DeliveryCursor
-	// Open lists the messages that are not parked, by sequence, which may be very many. The
-	// next methods list parts of them.
+	// Open lists the open messages, by sequence, which may be very many. The next methods list
+	// parts of them.
 	Open(ctx context.Context) ([]subscription.Message, error)
 	// OpenByEvent lists those of the given events.
 	OpenByEvent(ctx context.Context, events []event.ID) ([]subscription.Message, error)
 	// Delivered lists those that were delivered and have no answer yet or will be retried.
 	Delivered(ctx context.Context) ([]subscription.Message, error)
-	// Waiting lists those that were not delivered yet and follow a sequence, limit of them at
-	// most (1 or more), except messages of held keys that follow the key's sequence.
+	// Waiting lists those that were not delivered yet (subscription.Waiting) and follow a
+	// sequence, limit of them at most (1 or more). It leaves out the messages of a key in except
+	// that follow the sequence at which the key is blocked.
 	Waiting(ctx context.Context, after event.Sequence, except []subscription.BlockedKey, limit int) ([]subscription.Message, error)
 	// CountWaiting counts those that were not delivered yet.
 	CountWaiting(ctx context.Context) (int, error)
-	// LowestOpen returns the lowest sequences of messages that are not parked, limit of them at
-	// most (1 or more).
+	// LowestOpen returns the lowest sequences of open messages, limit of them at most (1 or
+	// more).
 	LowestOpen(ctx context.Context, limit int) ([]event.Sequence, error)
 	// ParkedKeys returns the first parked sequence of each key that has one.
 	ParkedKeys(ctx context.Context, keys []subscription.Key) (map[subscription.Key]event.Sequence, error)
@@ -141,11 +153,11 @@ type DeliveryTx interface {
 	// Save stores messages, removes those that are done, and moves the cursor. Only
 	// parked messages that Parked has listed may change or be removed.
 	Save(ctx context.Context, c DeliveryCursor, changed []subscription.Message, done []event.Sequence) error
-	// Clear removes the messages that are not parked, and the parked ones after a
-	// sequence.
+	// Clear removes all open messages, and the parked ones after a sequence.
 	Clear(ctx context.Context, parkedAfter event.Sequence) error
-	// Fail adds failures in a row and parks an active subscription that has reached the
-	// threshold (0: none does), in a revision of its own; it reports whether that happened.
+	// Fail adds failures to those in a row, of all partitions. When they reach the threshold (0:
+	// none), the breaker opens: an active subscription gets the status subscription.Parked, and
+	// the revision grows. opened reports that this happened.
 	Fail(ctx context.Context, failures int, code string, threshold int) (opened bool, err error)
 	// Succeed sets the failures in a row to none.
 	Succeed(ctx context.Context) error
@@ -161,7 +173,7 @@ type ParkedQuery struct {
 	Limit    int
 }
 
-// ParkedMessage is a dead letter.
+// ParkedMessage is a dead letter of a subscription. Those of projections are DeadLetters.
 type ParkedMessage struct {
 	Partition event.PartitionID
 	subscription.Message
@@ -193,18 +205,11 @@ type ParkedDecision struct {
 
 // SubscriptionDeadLetters lists parked messages and the decisions about them.
 type SubscriptionDeadLetters interface {
-	// ParkedMessages lists a page, by partition and sequence, in the partitions given,
-	// after the one named (0, 0: from the start).
+	// ParkedMessages lists a page, by partition and sequence, in the partitions given. It begins
+	// after the message at q.After in the partition from; both are 0 for the first page.
 	ParkedMessages(ctx context.Context, uid event.ID, partitions []event.PartitionID, from event.PartitionID, q ParkedQuery) ([]ParkedMessage, error)
 	// ParkedGroups counts them by code.
 	ParkedGroups(ctx context.Context, uid event.ID, partitions []event.PartitionID) ([]ParkedGroup, error)
 	// Decisions lists the newest decisions in the partitions given first.
 	Decisions(ctx context.Context, tenantID, id string, partitions []event.PartitionID, limit int) ([]ParkedDecision, error)
-}
-
-// FeedMark is the position of a feed's cursor in one legal entity.
-type FeedMark struct {
-	Partition      event.PartitionID
-	After          event.Sequence // the last event that the reader received
-	ChecksumPrefix [8]byte        // beginning of the checksum of the event at After; it differs in another log
 }

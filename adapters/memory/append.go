@@ -25,22 +25,26 @@ func (s *Appender) Append(ctx context.Context, r ports.AppendRequest) (ports.App
 			return ports.AppendResult{}, unknownLegalEntity()
 		}
 		now := s.now()
-		if outcome, replayed, err := p.replay(r.Idempotency, now); err != nil || replayed {
-			return ports.AppendResult{Events: []ports.AppendedEvent{}, Head: p.head().Sequence, Replayed: replayed, Outcome: outcome}, err
+		outcome, replayed, err := p.replay(r.Idempotency, now)
+		if err != nil {
+			return ports.AppendResult{}, err
+		}
+		if replayed {
+			return ports.AppendResult{Events: []ports.AppendedEvent{}, Head: p.head().Sequence, Replayed: true, Outcome: outcome}, nil
 		}
 		if err := p.checkIntent(r.Intent); err != nil {
 			return ports.AppendResult{}, err
 		}
-		release, err := s.lease(&r)
+		releaseKeys, err := s.holdKeys(&r)
 		if err != nil {
 			return ports.AppendResult{}, err
 		}
-		defer release()
+		defer releaseKeys()
 		if err := p.check(&r); err != nil {
 			return ports.AppendResult{}, err
 		}
 		st := p.stage(&r, now)
-		claims, err := p.claim(st.events)
+		claims, err := p.claimBusinessKeys(st.events)
 		if err != nil {
 			return ports.AppendResult{}, err
 		}
@@ -70,8 +74,9 @@ func (p *partition) replay(claim *ports.IdempotencyClaim, now time.Time) (ports.
 	return row.outcome, true, nil
 }
 
-// check compares the remaining expectations of the request with the log, in the order the
-// port promises; business keys follow in claim, once series numbers are known.
+// check compares the access lists and expectations of the request with the log, in the order
+// that the port promises. Business keys follow in claimBusinessKeys, since series numbers may be
+// part of them, and the states of streams in checkStates.
 func (p *partition) check(r *ports.AppendRequest) error {
 	if err := p.checkAccess(r); err != nil {
 		return err
@@ -162,9 +167,9 @@ func (p *partition) stage(r *ports.AppendRequest, now time.Time) staged {
 	return st
 }
 
-// claim checks the events' business keys and ids against the log and against
-// each other.
-func (p *partition) claim(events []event.Prepared) (map[businessKey]fault.Holder, error) {
+// claimBusinessKeys checks the events' business keys and ids against the log and against
+// each other, and returns the keys with the events that will hold them.
+func (p *partition) claimBusinessKeys(events []event.Prepared) (map[businessKey]fault.Holder, error) {
 	claims := map[businessKey]fault.Holder{}
 	ids := make(map[event.ID]struct{}, len(events))
 	for i := range events {
@@ -238,8 +243,8 @@ func (p *partition) checkCondition(c *concurrency.AppendCondition) error {
 	var first event.Sequence
 	tooOld := false
 	for i := range c.Items {
-		n, over := p.firstMatch(&c.Items[i], c.After)
-		tooOld = tooOld || over
+		n, undecided := p.firstMatch(&c.Items[i], c.After)
+		tooOld = tooOld || undecided
 		if n != 0 && (first == 0 || n < first) {
 			first = n
 		}
@@ -255,8 +260,9 @@ func (p *partition) checkCondition(c *concurrency.AppendCondition) error {
 }
 
 // firstMatch scans the events of each key in turn until one list is short enough to be
-// scanned to its end, or has a match. over reports that every list is too long.
-func (p *partition) firstMatch(item *concurrency.Item, after event.Sequence) (found event.Sequence, over bool) {
+// scanned to its end, or has a match. undecided reports that every list is longer than the bound
+// and none has a match within it.
+func (p *partition) firstMatch(item *concurrency.Item, after event.Sequence) (found event.Sequence, undecided bool) {
 	keys := item.Keys()
 	if len(keys) == 0 {
 		for n := after + 1; n <= event.Sequence(len(p.events)); n++ {

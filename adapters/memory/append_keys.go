@@ -50,9 +50,9 @@ func neededKeys(r *ports.AppendRequest) []need {
 	return out
 }
 
-// lease checks that every key of the request is active in the version its values
+// holdKeys checks that every key of the request is active in the version its values
 // are sealed with, and keeps it so until release.
-func (s *state) lease(r *ports.AppendRequest) (release func(), err error) {
+func (s *state) holdKeys(r *ports.AppendRequest) (release func(), err error) {
 	wanted := neededKeys(r)
 	if len(wanted) == 0 {
 		return func() {}, nil

@@ -1,11 +1,22 @@
 // Package memory keeps the log, the directories, the registry and the read models in the
-// process's memory. It makes the same promises as the PostgreSQL adapter except durability:
-// test/conformance checks both with one suite, so that modules can test decisions and
-// projections without a database.
+// process's memory, so that modules can test decisions and projections without a database.
+// test/conformance checks it with the same suites as the PostgreSQL adapter. Production does not
+// use it.
 //
 // A Database has one object per concern, named like those of postgres.Database; they share
 // one state under one lock. A KeyStore is a separate key store, and DataKeys stands for a
-// key service. Nothing here is fast at finding rows: most reads scan.
+// key service. A handler of a projection gets a Tx.
+//
+// It differs from PostgreSQL where the suites do not look:
+//
+//   - Nothing is durable, and nothing is fast at finding rows: most reads scan.
+//   - An append that holds the lock runs to its end, whatever happens to its ctx, so the outcome
+//     is always known: there is no append.outcome_unknown, and the store is never unavailable.
+//   - One caller at a time writes a read model, of any projection and partition; appends and reads
+//     go on while its handler runs. Other callers wait until their ctx ends: LockWait is ignored
+//     and there is no projection.busy. A handler that calls Advance waits for itself.
+//   - Rows of single entities cannot be rebuilt (see ProjectionTargets), a switch of one partition
+//     moves the rows of custom projections only, and no value is ever redacted.
 package memory
 
 import (
@@ -32,7 +43,7 @@ type Config struct {
 	Random     io.Reader   // source of partition numbers; nil: crypto/rand
 	LogName    string      // when set, the log is bootstrapped with this name at once
 	Deployment uint16      // 12 bits; used with LogName
-	Keys       KeyLeases   // nil: sealed values are refused with pii.keys_missing
+	Keys       KeyLeases   // the key store; nil: sealed values are refused with pii.keys_missing
 }
 
 // Database is a log in memory, one object per concern. It is safe for concurrent use.
@@ -78,7 +89,7 @@ type state struct {
 	projections   map[projectionKey]projection.Projection
 	letters       map[letterKey]ports.DeadLetter
 	snapshotParts map[checkpointKey]ports.SnapshotPart
-	advancing     chan struct{} // holds one token: the right to run a projection batch
+	readModelLock chan struct{} // for acquire; held while a handler runs, which mu is not
 
 	entitySnapshots map[entityKey][]ports.EntitySnapshot
 	streamSnapshots map[streamSnapshotKey][]ports.StreamSnapshot
@@ -108,7 +119,7 @@ func New(c Config) *Database {
 		projections:     map[projectionKey]projection.Projection{},
 		letters:         map[letterKey]ports.DeadLetter{},
 		snapshotParts:   map[checkpointKey]ports.SnapshotPart{},
-		advancing:       make(chan struct{}, 1),
+		readModelLock:   make(chan struct{}, 1),
 		entitySnapshots: map[entityKey][]ports.EntitySnapshot{},
 		streamSnapshots: map[streamSnapshotKey][]ports.StreamSnapshot{},
 		subscriptions:   map[event.ID]*subscriptionRecord{},
@@ -178,20 +189,21 @@ func readPartition[T any](ctx context.Context, s *state, id event.PartitionID, f
 	return out, err
 }
 
-// acquire puts the one token into a channel, and waits for that until the context ends.
-func acquire(ctx context.Context, token chan struct{}) error {
+// acquire takes a lock, waiting until ctx ends. A lock is a channel with room for one token, and
+// is full while a caller holds it: unlike a mutex, waiting for it can be given up.
+func acquire(ctx context.Context, lock chan struct{}) error {
 	if err := ctx.Err(); err != nil {
 		return err // a select takes either when both are possible
 	}
 	select {
 	case <-ctx.Done():
 		return ctx.Err()
-	case token <- struct{}{}:
+	case lock <- struct{}{}:
 		return nil
 	}
 }
 
-func release(token chan struct{}) { <-token }
+func release(lock chan struct{}) { <-lock }
 
 // reader is for the other objects: they read events as callers do.
 func (s *state) reader() *EventReader { return &EventReader{s} }
@@ -212,17 +224,17 @@ func list[T any](values iter.Seq[T], keep func(T) bool, compare func(a, b T) int
 func all[T any](T) bool { return true }
 
 // first cuts a page off; a limit of 0 is none.
-func first[T any](all []T, limit int) []T {
-	if full(len(all), limit) {
-		return all[:limit]
+func first[T any](values []T, limit int) []T {
+	if full(len(values), limit) {
+		return values[:limit]
 	}
-	return all
+	return values
 }
 
 func full(n, limit int) bool { return limit > 0 && n >= limit }
 
-// partition is one legal entity's log with everything that is checked under its
-// lock. Posting lists hold ascending sequences.
+// partition is one legal entity's log with everything that is checked under the lock. Slices of
+// sequences are ascending.
 type partition struct {
 	legalEntity ports.LegalEntity
 	genesis     event.Hash
@@ -230,7 +242,7 @@ type partition struct {
 	byID        map[event.ID]event.Sequence
 	byStream    map[event.StreamID][]event.Sequence
 	streams     map[event.StreamID]changedStream // those with a state of their own or metadata
-	byKey       map[string][]event.Sequence
+	byKey       map[string][]event.Sequence      // by tags and entity references, see event.TagKey and EntityKey
 	business    map[businessKey]fault.Holder
 	idempotency map[string]idempotencyRow
 	series      map[string]uint64 // last number taken

@@ -109,8 +109,8 @@ func (s *SubscriptionStore) Due(ctx context.Context, limit int) ([]ports.DueDeli
 	})
 }
 
-// Consumers implements ports.Deliveries.
-func (s *SubscriptionStore) Consumers(ctx context.Context, uid event.ID, consumer string, back time.Duration) ([]string, error) {
+// RegisterConsumer implements ports.Deliveries.
+func (s *SubscriptionStore) RegisterConsumer(ctx context.Context, uid event.ID, consumer string, back time.Duration) ([]string, error) {
 	return get(ctx, s.state, func() ([]string, error) {
 		k := s.subscriptions[uid]
 		if k == nil {

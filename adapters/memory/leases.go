@@ -98,8 +98,8 @@ func (l *Leases) Prune(ctx context.Context, prefix string, keep []string) (int, 
 	})
 }
 
-// term is the term under which the holder has the resource, 0 if it has not. It is called
-// with the lock held.
+// term is the term under which the holder has the resource, also after the lease has expired;
+// 0 if another holder has taken the lease or it was released. It is called with the lock held.
 func (s *state) term(r ports.LeaseResource, holder string) uint64 {
 	if lease := s.leases[r]; lease.Holder == holder {
 		return lease.Term

@@ -16,7 +16,7 @@ import (
 type ProjectionSnapshots struct{ *state }
 
 // PlanSnapshot implements ports.ProjectionSnapshots.
-func (s *ProjectionSnapshots) PlanSnapshot(ctx context.Context, name string, version, of int) error {
+func (s *ProjectionSnapshots) PlanSnapshot(ctx context.Context, name string, version, source int) error {
 	return s.do(ctx, func() error {
 		p := s.projections[projectionKey{name, version}]
 		if p.Role != projection.Saving {
@@ -24,7 +24,7 @@ func (s *ProjectionSnapshots) PlanSnapshot(ctx context.Context, name string, ver
 		}
 		for key := range s.checkpoints {
 			part := checkpointKey{name, version, key.partition}
-			if _, planned := s.snapshotParts[part]; key.projection == name && key.version == of && p.Reads(key.partition) && !planned {
+			if _, planned := s.snapshotParts[part]; key.projection == name && key.version == source && p.Reads(key.partition) && !planned {
 				s.snapshotParts[part] = ports.SnapshotPart{Projection: name, Version: version, Partition: key.partition}
 			}
 		}

@@ -18,11 +18,11 @@ type checkpointKey struct {
 	partition  event.PartitionID
 }
 
-// Projections moves read models along the log.
+// Projections advances read models along the log.
 type Projections struct{ *state }
 
-// Advance implements ports.Projections. The handler gets a *Tx and may read the
-// database; it must not call Advance. The checkpoint passes events of other types too.
+// Advance implements ports.Projections. The handler gets a *Tx, and may read the database and
+// append to it. It must not call Advance, which would wait for the handler's own end.
 func (s *Projections) Advance(ctx context.Context, a ports.ProjectionAdvance, h ports.ProjectionHandler) (ports.Checkpoint, int, error) {
 	if err := s.lockReadModels(ctx); err != nil {
 		return ports.Checkpoint{}, 0, err
@@ -33,7 +33,7 @@ func (s *Projections) Advance(ctx context.Context, a ports.ProjectionAdvance, h 
 
 // advance is called by a caller that has locked the read models.
 func (s *state) advance(ctx context.Context, a ports.ProjectionAdvance, h ports.ProjectionHandler) (ports.Checkpoint, int, error) {
-	passed := 0
+	advanced := 0
 	c, err := s.onLocked(ctx, a.ProjectionWork, func(tx *Tx, c *ports.Checkpoint) (bool, error) {
 		if c.Status == projection.Halted {
 			return false, nil
@@ -43,8 +43,8 @@ func (s *state) advance(ctx context.Context, a ports.ProjectionAdvance, h ports.
 			return false, err
 		}
 		events = withinBytes(events, a.Bytes, a.Types)
-		passed = len(events)
-		last := events[passed-1]
+		advanced = len(events)
+		last := events[advanced-1]
 		if len(a.Types) > 0 {
 			events = slices.DeleteFunc(events, func(e event.Recorded) bool { return !slices.Contains(a.Types, e.Type) })
 		}
@@ -61,16 +61,17 @@ func (s *state) advance(ctx context.Context, a ports.ProjectionAdvance, h ports.
 		return true, nil
 	})
 	if err != nil {
-		passed = 0
+		advanced = 0
 	}
-	return c, passed, err
+	return c, advanced, err
 }
 
-// lockReadModels waits until no other caller writes a read model. Until unlockReadModels no
-// other caller moves a checkpoint, or switches or drops a version.
-func (s *state) lockReadModels(ctx context.Context) error { return acquire(ctx, s.advancing) }
+// lockReadModels waits until no other caller writes a read model, or until ctx ends;
+// ports.ProjectionWork.LockWait is ignored. Until unlockReadModels no other caller moves a
+// checkpoint, or switches or drops a version.
+func (s *state) lockReadModels(ctx context.Context) error { return acquire(ctx, s.readModelLock) }
 
-func (s *state) unlockReadModels() { release(s.advancing) }
+func (s *state) unlockReadModels() { release(s.readModelLock) }
 
 // onCheckpoint runs f on a checkpoint, one at a time in the whole database.
 func (s *state) onCheckpoint(ctx context.Context, w ports.ProjectionWork, f func(*Tx, *ports.Checkpoint) (bool, error)) (ports.Checkpoint, error) {
@@ -82,7 +83,8 @@ func (s *state) onCheckpoint(ctx context.Context, w ports.ProjectionWork, f func
 }
 
 // onLocked runs f on a checkpoint of read models that are locked, after it has checked the
-// lease. When f returns true it writes the checkpoint with the rows that f staged.
+// lease, which it does not check again. When f returns true it writes the checkpoint with the
+// rows that f staged.
 func (s *state) onLocked(ctx context.Context, w ports.ProjectionWork, f func(*Tx, *ports.Checkpoint) (bool, error)) (ports.Checkpoint, error) {
 	key := checkpointKey{w.Projection, w.Version, w.Partition}
 	s.mu.Lock()
@@ -151,7 +153,7 @@ func (s *Projections) Isolate(ctx context.Context, f ports.ProjectionFailure, po
 		if err != nil {
 			return false, err
 		}
-		c.Halt(f.Code, s.now(), f.Attempts, f.Since)
+		c.Halt(f.Code, s.now(), f.Attempts, f.Since) // also counts the attempt, for the letter of a skipped event too
 		letter := ports.DeadLetter{
 			Kind: ports.LetterOfProjection, Name: f.Projection, Version: f.Version, Partition: f.Partition, Sequence: e.Sequence, EventID: e.ID,
 			Code: f.Code, Detail: f.Detail, Attempts: c.Attempts, FirstFailedAt: c.FirstFailedAt, LastFailedAt: c.LastFailedAt, Status: ports.LetterWaiting,
@@ -191,8 +193,11 @@ func (s *state) next(ctx context.Context, p event.PartitionID, after event.Seque
 // Fix implements ports.Projections.
 func (s *Projections) Fix(ctx context.Context, o ports.ProjectionOperation) (ports.Checkpoint, error) {
 	return s.onCheckpoint(ctx, o.ProjectionWork, func(tx *Tx, c *ports.Checkpoint) (bool, error) {
-		tx.atEnd(func() { s.touch(o) })
-		return true, c.Retry(s.now())
+		if err := c.Retry(s.now()); err != nil {
+			return false, err
+		}
+		tx.atEnd(func() { s.bumpRevision(o) })
+		return true, nil
 	})
 }
 
@@ -209,7 +214,7 @@ func (s *Projections) Skip(ctx context.Context, o ports.ProjectionOperation) (po
 		c.SkipEvent(e.Sequence, e.RecordedAt, s.now())
 		tx.atEnd(func() {
 			s.settleLetters(o.ProjectionWork, e.Sequence, ports.LetterSkipped, o.By, o.Reason)
-			s.touch(o)
+			s.bumpRevision(o)
 		})
 		return true, nil
 	})
@@ -225,12 +230,13 @@ func (s *Projections) Reset(ctx context.Context, o ports.ProjectionOperation, h 
 		c.Rewind(s.now())
 		tx.atEnd(func() {
 			s.settleLetters(o.ProjectionWork, ^event.Sequence(0), ports.LetterDiscarded, o.By, o.Reason)
-			s.touch(o)
+			s.bumpRevision(o)
 		})
 		return true, nil
 	})
 }
 
-func (s *state) touch(o ports.ProjectionOperation) {
+// bumpRevision records the operator in the register.
+func (s *state) bumpRevision(o ports.ProjectionOperation) {
 	s.changeProjection(o.Projection, o.Version, o.By, func(*projection.Projection) {})
 }

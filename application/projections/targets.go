@@ -159,13 +159,13 @@ func (t *Targets) logRebuild(ctx context.Context, o TargetOrder, r TargetReport)
 }
 
 // recompute rebuilds the rows of entities in one version and partition.
-func (t *Targets) recompute(ctx context.Context, o TargetOrder, d module.Projection, p projection.Projection, id event.PartitionID, passed event.Sequence, targets []ports.ProjectionTarget, entities []ports.SubjectEntity) (TargetResult, error) {
+func (t *Targets) recompute(ctx context.Context, o TargetOrder, d module.Projection, p projection.Projection, id event.PartitionID, minCheckpoint event.Sequence, targets []ports.ProjectionTarget, entities []ports.SubjectEntity) (TargetResult, error) {
 	result := TargetResult{Version: p.Version, Partition: id}
 	h := panicGuard{t.config.Handlers[o.Name], o.Name, t.config.Logger}
 	for _, e := range entities {
 		change, err := t.config.Store.RebuildTarget(ctx, ports.TargetRebuild{
 			ProjectionWork: ports.ProjectionWork{Projection: p.Name, Version: p.Version, Partition: id}, Target: targets[e.Target], Entity: e.Entity,
-			Types: d.EventTypes, Passed: passed, Limit: t.config.MaxEvents, DryRun: o.DryRun, By: o.By,
+			Types: d.EventTypes, MinCheckpoint: minCheckpoint, Limit: t.config.MaxEvents, DryRun: o.DryRun, By: o.By,
 		}, h)
 		if err != nil {
 			return result, err

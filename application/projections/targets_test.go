@@ -74,7 +74,7 @@ func (s *peopleFixture) RebuildTarget(_ context.Context, r ports.TargetRebuild, 
 			return ports.TargetChange{}, err
 		}
 	}
-	s.folded = append(s.folded, fmt.Sprintf("%d %s/%s through %d", r.Version, r.Target.Streams[0], r.Entity, r.Passed))
+	s.folded = append(s.folded, fmt.Sprintf("%d %s/%s through %d", r.Version, r.Target.Streams[0], r.Entity, r.MinCheckpoint))
 	return ports.TargetChange{Sequence: 9, Events: 2, Tables: []ports.TableDifference{{Table: "hr.people", LeftRows: 3, RightRows: 2, OnlyLeft: 1}}}, nil
 }
 

@@ -310,7 +310,7 @@ func (s *Service) keyOwnership(ctx context.Context, sub *subscription.Subscripti
 	if sub.Settings.ConsumerStrategy != subscription.Pinned {
 		return nil, nil
 	}
-	consumers, err := s.config.Store.Consumers(ctx, sub.UID, q.Consumer, q.Wait+sub.Settings.MessageTimeout)
+	consumers, err := s.config.Store.RegisterConsumer(ctx, sub.UID, q.Consumer, q.Wait+sub.Settings.MessageTimeout)
 	if err != nil {
 		return nil, err
 	}

@@ -149,7 +149,7 @@ var conditionPromises = []promise{
 	{"one matching item fails the request", anyItem},
 	{"refusal names the first matching event", firstMatch},
 	{"events of the request itself do not count", ownEvents},
-	{"condition over too many keys is too old", conditionTooOld},
+	{"condition whose keys are all too frequent is too old", conditionTooOld},
 	{"condition beyond the head is refused", conditionBeyondHead},
 }
 

@@ -11,7 +11,7 @@ import (
 // switchBroken switches to a version that lacks events.
 type switchBroken struct{ *wrapper }
 
-func switchAnyhow(w *wrapper) conformance.Store { return switchBroken{w} }
+func ignoreLag(w *wrapper) conformance.Store { return switchBroken{w} }
 
 func (s switchBroken) SwitchProjection(ctx context.Context, w ports.ProjectionSwitch) error {
 	w.Force = true
@@ -21,7 +21,7 @@ func (s switchBroken) SwitchProjection(ctx context.Context, w ports.ProjectionSw
 // roleBroken gives readers the version that is being built.
 type roleBroken struct{ *wrapper }
 
-func showNewest(w *wrapper) conformance.Store { return roleBroken{w} }
+func ignoreRole(w *wrapper) conformance.Store { return roleBroken{w} }
 
 func (s roleBroken) ActiveProjection(ctx context.Context, name string) (int, error) {
 	version, err := s.wrapper.ActiveProjection(ctx, name)
@@ -40,7 +40,7 @@ func (s roleBroken) ActiveProjection(ctx context.Context, name string) (int, err
 // dropBroken lets workers continue with a dropped version.
 type dropBroken struct{ *wrapper }
 
-func goOnAfterDrop(w *wrapper) conformance.Store { return dropBroken{w} }
+func advanceDropped(w *wrapper) conformance.Store { return dropBroken{w} }
 
 func (s dropBroken) Advance(ctx context.Context, a ports.ProjectionAdvance, h ports.ProjectionHandler) (ports.Checkpoint, int, error) {
 	all, err := s.ListProjections(ctx)
@@ -68,17 +68,17 @@ func (s scopeBroken) SwitchProjection(ctx context.Context, w ports.ProjectionSwi
 // typesBroken gives every version events of all types.
 type typesBroken struct{ *wrapper }
 
-func handAll(w *wrapper) conformance.Store { return typesBroken{w} }
+func ignoreTypesOfVersion(w *wrapper) conformance.Store { return typesBroken{w} }
 
 func (s typesBroken) CompareProjection(ctx context.Context, c ports.ProjectionComparison) (ports.ProjectionDifference, error) {
 	c.Types = nil
 	return s.wrapper.CompareProjection(ctx, c)
 }
 
-// beginBroken reports that a version was begun when none was.
+// beginBroken reports a version as added that the store has refused.
 type beginBroken struct{ *wrapper }
 
-func beginNothing(w *wrapper) conformance.Store { return beginBroken{w} }
+func hideRefusedVersion(w *wrapper) conformance.Store { return beginBroken{w} }
 
 func (s beginBroken) AddProjection(ctx context.Context, p projection.Projection) (projection.Projection, error) {
 	added, err := s.wrapper.AddProjection(ctx, p)
@@ -88,10 +88,10 @@ func (s beginBroken) AddProjection(ctx context.Context, p projection.Projection)
 	return added, err
 }
 
-// limitBroken counts nothing of what a tenant has.
+// limitBroken counts no version for the limits of a tenant.
 type limitBroken struct{ *wrapper }
 
-func countNothing(w *wrapper) conformance.Store { return limitBroken{w} }
+func ignoreTenantLimits(w *wrapper) conformance.Store { return limitBroken{w} }
 
 func (s limitBroken) AddProjection(ctx context.Context, p projection.Projection) (projection.Projection, error) {
 	if tenant, name, isCustom := projection.SplitName(p.Name); isCustom {
@@ -103,7 +103,7 @@ func (s limitBroken) AddProjection(ctx context.Context, p projection.Projection)
 // followBroken does not check which version is active.
 type followBroken struct{ *wrapper }
 
-func followWhichever(w *wrapper) conformance.Store { return followBroken{w} }
+func ignoreExpectedActive(w *wrapper) conformance.Store { return followBroken{w} }
 
 func (s followBroken) AddProjection(ctx context.Context, p projection.Projection) (projection.Projection, error) {
 	p.ExpectedActive = 0

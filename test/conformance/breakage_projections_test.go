@@ -35,7 +35,7 @@ func (s failureBroken) RecordFailure(ctx context.Context, f ports.ProjectionFail
 
 type poisonBroken struct{ *wrapper }
 
-func passAlways(w *wrapper) conformance.Store { return poisonBroken{w} }
+func alwaysSkipPoison(w *wrapper) conformance.Store { return poisonBroken{w} }
 
 func (s poisonBroken) Isolate(ctx context.Context, f ports.ProjectionFailure, _ string) (ports.Checkpoint, error) {
 	return s.wrapper.Isolate(ctx, f, projection.SkipEvent)

@@ -52,7 +52,7 @@ func matchTooFar(w *wrapper) conformance.Store {
 	}}
 }
 
-func anyCause(w *wrapper) conformance.Store {
+func ignorePartitionOfCause(w *wrapper) conformance.Store {
 	return &graphBroken{wrapper: w, cause: func(q *ports.DescendantQuery) {
 		q.Causes = slices.Clone(q.Causes)
 		for i := range q.Causes {

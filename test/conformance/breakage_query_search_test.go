@@ -48,8 +48,8 @@ func ignoreDimension(w *wrapper) conformance.Store {
 	return &searchBroken{wrapper: w, ask: func(q *ports.EventQuery) { q.Dimension = ports.Dimension{} }}
 }
 
-// compareLoosely finds greater what is equal.
-func compareLoosely(w *wrapper) conformance.Store {
+// compareGreaterAsGreaterOrEqual finds greater what is equal.
+func compareGreaterAsGreaterOrEqual(w *wrapper) conformance.Store {
 	return &searchBroken{wrapper: w, ask: func(q *ports.EventQuery) {
 		if q.Predicate != nil && q.Predicate.Operator == event.Greater {
 			loose := *q.Predicate
@@ -59,8 +59,8 @@ func compareLoosely(w *wrapper) conformance.Store {
 	}}
 }
 
-// loseOnTheWay leaves out an event in the middle of a longer page.
-func loseOnTheWay(w *wrapper) conformance.Store {
+// dropEventOfPage leaves out an event in the middle of a longer page.
+func dropEventOfPage(w *wrapper) conformance.Store {
 	return &searchBroken{wrapper: w, found: func(s *ports.EventScan, _ ports.Direction) {
 		if n := len(s.Events); n > 5 {
 			s.Events = append(s.Events[:n/2], s.Events[n/2+1:]...)

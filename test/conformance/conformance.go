@@ -17,8 +17,10 @@ import (
 	"github.com/erpbackbone/backbone/test/testkit"
 )
 
-// Store is everything an event store does, composed of the ports. An adapter whose objects
-// implement single ports embeds them in one struct for the suite, as MemoryStore does.
+// Store is what RunEventStore checks: the log, its directories and registry, and its read models.
+// Subscriptions, publisher cursors, webhooks, leases and keys have suites of their own. An adapter
+// whose objects implement single ports embeds them in one struct for the suite, as MemoryStore
+// does.
 type Store interface {
 	ports.EventAppender
 	ports.IdempotencyReader
@@ -59,16 +61,20 @@ type ReadModel interface {
 
 // EventStoreHarness makes the stores under test.
 type EventStoreHarness struct {
-	// New returns an empty store that has not been bootstrapped and whose only source
-	// of time is the clock; it must accept that the clock does not move, jumps and is
-	// far from the machine's. The suite calls New a few times in all, not once per
-	// sub-test: sub-tests make their own legal entities.
+	// New returns an empty store that has not been bootstrapped: the suite checks that state
+	// and then bootstraps it under LogName, on which every genesis checksum depends. The clock is
+	// the store's only source of time, since sub-tests demand times to the microsecond; the store
+	// must accept that it does not move, jumps in both directions and is far from the machine's.
+	// The suite calls New a few times in all, not once per sub-test: sub-tests make their own
+	// legal entities.
 	New func(t *testing.T, clock ports.Clock) Store
 	// ReadModel returns the read model of a store made by New. It is empty at first.
 	ReadModel func(t *testing.T, s Store) ReadModel
-	// Keys returns the key store of a store made by New. It is empty at first.
+	// Keys returns the key store of a store made by New. It is empty at first. Sub-tests seal
+	// events with its keys; RunKeyStore checks the key store itself.
 	Keys func(t *testing.T, s Store) *KeyRegister
-	// Leases returns the leases on work of a store made by New.
+	// Leases returns the leases of a store made by New. Sub-tests fence projections with them;
+	// RunLeases checks the leases themselves.
 	Leases func(s Store) ports.Leases
 }
 
@@ -78,7 +84,7 @@ const LogName = "conformance.example.org"
 // Deployment is the deployment number of every store that the suite bootstraps.
 const Deployment = 5
 
-// NewClock is set to a Monday morning.
+// NewClock returns a clock that stands at a Monday morning until a sub-test moves it.
 func NewClock() *testkit.Clock { return testkit.NewClock(time.Date(2026, 3, 2, 9, 0, 0, 0, time.UTC)) }
 
 // promise is one sub-test, named for the behaviour it checks.
@@ -118,8 +124,8 @@ func RunEventStore(t *testing.T, h EventStoreHarness) {
 		{"Cancellation", cancellationPromises},
 		{"Projection", slices.Concat(projectionPromises, failurePromises, rowPromises)},
 		{"ProjectionRegister", registerPromises},
-		{"ProjectionVersions", slices.Concat(versionPromises, limitPromises)},
-		{"ProjectionParts", partPromises},
+		{"ProjectionVersions", slices.Concat(versionPromises, partitionPromises, limitPromises)},
+		{"ProjectionSnapshots", projectionSnapshotPromises},
 		{"WakeUp", wakeUpPromises},
 		{"Snapshot", snapshotPromises},
 		{"AsOf", asOfPromises},

@@ -4,7 +4,7 @@
 //
 // A suite is a function; an adapter's test calls it with a constructor of empty stores:
 //
-//	RunEventStore        the log and all that is written with it or from it: see Store
+//	RunEventStore        the log, its directories and registry, and its read models: see Store
 //	RunKeyStore          ports.SubjectKeys, KeyEvictions, ErasureRegister, KeyRotation, KeyRecovery
 //	RunKeyService        ports.DataKeys, KeyLifecycle, Signer: clients of a key management service
 //	RunLeases            ports.Leases
@@ -15,6 +15,9 @@
 //	RunHandover          the same: a reader continues a live feed with a subscription
 //	RunPublisherCursors  ports.PublisherCursors
 //	RunWebhookEndpoints  ports.WebhookEndpoints, WebhookAttempts
+//
+// A store that passes RunEventStore has proved nothing about the rest. Leases and keys occur there
+// only to fence a projection and to seal an event.
 //
 // # A new adapter
 //
@@ -35,8 +38,14 @@
 //	go test ./adapters/mine -run TestConformance
 //	go test ./adapters/mine -run TestConformance/Append/batch_is_stored_in_the_given_order
 //
-// The suites are themselves checked: the tests of this package run them on implementations
-// that break one promise each, and demand that the sub-test of that promise fails.
+// # A new promise
+//
+// A sub-test that cannot fail proves nothing, so the tests of this package run the suites on
+// implementations that break one promise each, and demand that the sub-test of that promise fails.
+// To add a promise of the event store, write the sub-test, a wrapper in a breakage_*_test.go that
+// breaks it, and its line in broken_test.go. The broken suite runs in a child process, since the
+// process that reports a failure cannot take it back. A misspelled name in broken_test.go fails on
+// the sound store; a promise without a breakage is noticed by no test.
 //
 // NewSubscriptionFixture, NewDeliveryFixture, NewMemoryStore and the limits of services
 // (DeliveryLimits, ProjectorLimits) also serve tests of the application.

@@ -88,9 +88,9 @@ func (s lastingErrors) Unwrap(ctx context.Context, key string, wrapped []byte, b
 }
 
 var brokenKeys = []struct {
-	name   string
-	wrap   func(keys) conformance.KeyService
-	notice []string
+	name     string
+	wrap     func(keys) conformance.KeyService
+	mustFail []string
 }{
 	{"ignores the context", func(k keys) conformance.KeyService { return oneContext{k} }, []string{"DataKey/another context is refused", "ReWrap/another context or key is refused"}},
 	{"re-wraps another key", func(k keys) conformance.KeyService { return freshOnReWrap{k} }, []string{"ReWrap/data key stays the same"}},
@@ -107,7 +107,7 @@ func TestRunKeyServiceFailsOnBrokenService(t *testing.T) {
 	for _, b := range brokenKeys {
 		t.Run(b.name, func(t *testing.T) {
 			t.Parallel()
-			requireNoticed(t, "TestKeyServiceSuite", b.name, "/^("+groups(b.notice)+")$", b.notice)
+			requireNoticed(t, "TestKeyServiceSuite", b.name, "/^("+groups(b.mustFail)+")$", b.mustFail)
 		})
 	}
 }

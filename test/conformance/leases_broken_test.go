@@ -92,9 +92,9 @@ func (l greedy) Prune(ctx context.Context, prefix string, _ []string) (int, erro
 }
 
 var brokenLeases = []struct {
-	name   string
-	wrap   func(leases) ports.Leases
-	notice []string
+	name     string
+	wrap     func(leases) ports.Leases
+	mustFail []string
 }{
 	{"shares what is held", func(l leases) ports.Leases { return sharedLeases{l} }, []string{"resource of another holder is left out", "one of many acquires a resource"}},
 	{"counts no terms", func(l leases) ports.Leases { return oneTerm{l} }, []string{"expired lease is taken over with the next term"}},
@@ -113,7 +113,7 @@ func TestRunLeasesFailsOnBrokenLeases(t *testing.T) {
 	for _, b := range brokenLeases {
 		t.Run(b.name, func(t *testing.T) {
 			t.Parallel()
-			requireNoticed(t, "TestLeaseSuite", b.name, "", b.notice)
+			requireNoticed(t, "TestLeaseSuite", b.name, "", b.mustFail)
 		})
 	}
 }

@@ -12,11 +12,15 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// partPromises are those of versions of one partition, and of snapshots.
-var partPromises = []promise{
+// partitionPromises are those of versions of a single partition.
+var partitionPromises = []promise{
 	{"partition switch swaps rows", replaceAndBack},
 	{"one of concurrent partition switches wins", replaceRace},
 	{"partitions build independently", buildSeparately},
+}
+
+// projectionSnapshotPromises are those of versions that are saved and that others start from.
+var projectionSnapshotPromises = []promise{
 	{"version starts from a snapshot", beginWithSnapshot},
 	{"events of a snapshot count as processed", processedOfTypes},
 	{"version activated before its copy runs", activateBeforeCopy},

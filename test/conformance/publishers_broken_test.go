@@ -77,9 +77,9 @@ func fails(check func(t require.TestingT)) (failed bool) {
 func TestPublisherCursorPromisesFailOnBrokenStore(t *testing.T) {
 	t.Parallel()
 	type fixture struct {
-		name   string
-		store  brokenCursors
-		notice string // "" is a sound store
+		name     string
+		store    brokenCursors
+		mustFail string // "" is a sound store
 	}
 	for _, c := range []fixture{
 		{"sound", brokenCursors{}, ""},
@@ -107,11 +107,11 @@ func TestPublisherCursorPromisesFailOnBrokenStore(t *testing.T) {
 					noticed[p.Name] = true
 				}
 			}
-			if c.notice == "" {
+			if c.mustFail == "" {
 				require.Empty(t, noticed)
 				return
 			}
-			require.True(t, noticed[c.notice], "noticed by %v", noticed)
+			require.True(t, noticed[c.mustFail], "noticed by %v", noticed)
 		})
 	}
 }

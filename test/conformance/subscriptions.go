@@ -906,13 +906,13 @@ func breakerRace(t require.TestingT, d *SubscriptionFixture) {
 func consumersLeave(t require.TestingT, d *SubscriptionFixture) {
 	ctx := context.Background()
 	s := d.create(t, "s")
-	_, err := d.Store.Consumers(ctx, s.UID, "a", time.Minute)
+	_, err := d.Store.RegisterConsumer(ctx, s.UID, "a", time.Minute)
 	require.NoError(t, err)
-	both, err := d.Store.Consumers(ctx, s.UID, "b", 3*time.Minute)
+	both, err := d.Store.RegisterConsumer(ctx, s.UID, "b", 3*time.Minute)
 	require.NoError(t, err)
 	require.Equal(t, []string{"a", "b"}, both)
 	d.Clock.Advance(2 * time.Minute)
-	rest, err := d.Store.Consumers(ctx, s.UID, "c", time.Minute)
+	rest, err := d.Store.RegisterConsumer(ctx, s.UID, "c", time.Minute)
 	require.NoError(t, err)
 	require.Equal(t, []string{"b", "c"}, rest)
 }

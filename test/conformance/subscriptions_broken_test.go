@@ -74,11 +74,11 @@ func (b *brokenSubscriptions) Due(ctx context.Context, limit int) ([]ports.DueDe
 	return out, err
 }
 
-func (b *brokenSubscriptions) Consumers(ctx context.Context, uid event.ID, consumer string, back time.Duration) ([]string, error) {
+func (b *brokenSubscriptions) RegisterConsumer(ctx context.Context, uid event.ID, consumer string, back time.Duration) ([]string, error) {
 	if b.stay {
 		back = 24 * time.Hour
 	}
-	return b.MemoryStore.Consumers(ctx, uid, consumer, back)
+	return b.MemoryStore.RegisterConsumer(ctx, uid, consumer, back)
 }
 
 func (b *brokenSubscriptions) ParkedMessages(ctx context.Context, uid event.ID, partitions []event.PartitionID, from event.PartitionID, q ports.ParkedQuery) ([]ports.ParkedMessage, error) {
@@ -176,9 +176,9 @@ func wrapDelivery(s conformance.MemoryStore, uid event.ID, p event.PartitionID, 
 func TestSubscriptionPromisesFailOnBrokenStore(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
-		name   string
-		store  brokenSubscriptions
-		notice string // "" is a sound store
+		name     string
+		store    brokenSubscriptions
+		mustFail string // "" is a sound store
 	}{
 		{"sound", brokenSubscriptions{}, ""},
 		{"replaces a definition", brokenSubscriptions{create: func(s conformance.MemoryStore, sub *subscription.Subscription) {
@@ -228,13 +228,13 @@ func TestSubscriptionPromisesFailOnBrokenStore(t *testing.T) {
 					p.Check(t, conformance.NewSubscriptionFixture(t, &store, clock, "tenant"))
 				})
 			}
-			if c.notice == "" {
+			if c.mustFail == "" {
 				for name, failed := range noticed {
 					require.False(t, failed, name)
 				}
 				return
 			}
-			require.True(t, noticed[c.notice])
+			require.True(t, noticed[c.mustFail])
 		})
 	}
 }

@@ -26,8 +26,8 @@ func NewSnapshots(c *Checkpoints) *Snapshots {
 var _ ports.ProjectionSnapshots = (*Snapshots)(nil)
 
 // PlanSnapshot implements ports.ProjectionSnapshots.
-func (s *Snapshots) PlanSnapshot(ctx context.Context, name string, version, of int) error {
-	return pg.Translate(ctx, s.queries.PlanSnapshotParts(ctx, s.db.Reads, &projectionsdb.PlanSnapshotPartsParams{Name: name, Version: int32(version), OfVersion: int32(of)}))
+func (s *Snapshots) PlanSnapshot(ctx context.Context, name string, version, source int) error {
+	return pg.Translate(ctx, s.queries.PlanSnapshotParts(ctx, s.db.Reads, &projectionsdb.PlanSnapshotPartsParams{Name: name, Version: int32(version), OfVersion: int32(source)}))
 }
 
 // SavePart implements ports.ProjectionSnapshots. The transaction reads checkpoint and rows in one

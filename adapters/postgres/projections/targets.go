@@ -30,7 +30,7 @@ var _ ports.ProjectionTargetStore = (*Targets)(nil)
 // or dropping it.
 func (s *Targets) RebuildTarget(ctx context.Context, r ports.TargetRebuild, h ports.ProjectionHandler) (ports.TargetChange, error) {
 	return s.recompute(ctx, r.ProjectionWork, r.DryRun, func(tx pgx.Tx, c *ports.Checkpoint) (ports.TargetChange, error) {
-		if c.Sequence < r.Passed {
+		if c.Sequence < r.MinCheckpoint {
 			return ports.TargetChange{}, projection.TargetBehind(r.Projection, r.Version)
 		}
 		f := targetRebuild{store: s, tx: tx, request: r, handler: h, change: ports.TargetChange{Sequence: c.Sequence}}

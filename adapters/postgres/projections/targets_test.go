@@ -207,7 +207,7 @@ func TestRebuildTarget_FailureKeepsRows(t *testing.T) {
 	}{
 		"an event fails":     {"test.unreadable", func(*ports.TargetRebuild) { w.fails[3] = true }},
 		"too many events":    {projection.CodeTargetTooLarge, func(r *ports.TargetRebuild) { r.Limit = 2 }},
-		"not read so far":    {projection.CodeTargetBehind, func(r *ports.TargetRebuild) { r.Passed = 5 }},
+		"not read so far":    {projection.CodeTargetBehind, func(r *ports.TargetRebuild) { r.MinCheckpoint = 5 }},
 		"a version that was": {projection.CodeFenced, func(r *ports.TargetRebuild) { r.Version = 2 }},
 	} {
 		w.fails = map[event.Sequence]bool{}

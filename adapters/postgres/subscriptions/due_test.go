@@ -52,7 +52,7 @@ func TestConsumers_RemovesExpiredRows(t *testing.T) {
 	s := pgtest.Open(t, dsn, pgtest.WithClock(clock))
 	uid := event.ID{1}
 	for i := range 5 {
-		_, err := s.Subscriptions.Consumers(t.Context(), uid, string(rune('a'+i)), time.Minute)
+		_, err := s.Subscriptions.RegisterConsumer(t.Context(), uid, string(rune('a'+i)), time.Minute)
 		require.NoError(t, err)
 		clock.Advance(2 * time.Minute)
 	}

@@ -137,14 +137,14 @@ func TestConsumers_LockedRow(t *testing.T) {
 	s := pgtest.Open(t, dsn)
 	uid := event.ID{1}
 	for _, consumer := range []string{"a", "b"} {
-		_, err := s.Subscriptions.Consumers(t.Context(), uid, consumer, time.Hour)
+		_, err := s.Subscriptions.RegisterConsumer(t.Context(), uid, consumer, time.Hour)
 		require.NoError(t, err)
 	}
 	tx, err := pgtest.Connect(t, dsn).Begin(t.Context())
 	require.NoError(t, err)
 	_, err = tx.Exec(t.Context(), "SELECT FROM backbone.subscription_consumers WHERE consumer = 'a' FOR UPDATE")
 	require.NoError(t, err)
-	active, err := s.Subscriptions.Consumers(t.Context(), uid, "a", time.Hour)
+	active, err := s.Subscriptions.RegisterConsumer(t.Context(), uid, "a", time.Hour)
 	require.NoError(t, err)
 	require.Equal(t, []string{"a", "b"}, active)
 	require.NoError(t, tx.Rollback(t.Context()))

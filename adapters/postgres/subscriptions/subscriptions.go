@@ -305,8 +305,8 @@ func (s *Store) Due(ctx context.Context, limit int) ([]ports.DueDelivery, error)
 	})
 }
 
-// Consumers implements ports.Deliveries.
-func (s *Store) Consumers(ctx context.Context, uid event.ID, consumer string, within time.Duration) ([]string, error) {
+// RegisterConsumer implements ports.Deliveries.
+func (s *Store) RegisterConsumer(ctx context.Context, uid event.ID, consumer string, within time.Duration) ([]string, error) {
 	now, err := s.storeTime(ctx, s.db.Reads)
 	if err != nil {
 		return nil, pg.Translate(ctx, err)

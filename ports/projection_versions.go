@@ -92,9 +92,11 @@ type RowDifference struct {
 	Columns []string // the differing ones of a row that is in both
 }
 
-// ProjectionVersions stores several versions of a read model at the same time. A read uses the version
-// that is active when it begins, and a later page of it reads the same version or is refused: no
-// reader sees the rows of two versions mixed by SwitchProjection.
+// ProjectionVersions stores several versions of a read model at the same time. A read uses the
+// version that is active when it begins, and a later page of it reads the same version or is
+// refused: no reader sees the rows of two versions mixed by SwitchProjection. The fault
+// projection.changed (Conflict) means that a version has another role or revision than the
+// caller saw: read the register again.
 type ProjectionVersions interface {
 	// ActiveProjection returns the active version. Fault projection.not_found.
 	ActiveProjection(ctx context.Context, projection string) (version int, err error)
