@@ -95,7 +95,7 @@ func (g *group) decide(w *queuedRequest, now time.Time, v *verdict) {
 	if c := r.Idempotency; c != nil {
 		row := g.idempotencyOf(textKey{r.Partition, c.Key})
 		if row.expiresAt.After(now) {
-			if v.err = c.Check(row.outcome.Fingerprint); v.err == nil {
+			if v.err = c.Check(row.outcome.StoredHash); v.err == nil {
 				v.replay = &row.outcome
 			}
 			return
@@ -369,7 +369,7 @@ func (g *group) accept(w *queuedRequest, h *head, now time.Time, v *verdict) {
 		g.overlay.intents[idKey{r.Partition, r.Intent.Intent.ID}] = r.Intent.ExpectedRevision + 1
 	}
 	if c := r.Idempotency; c != nil {
-		v.outcome.Fingerprint = c.StoredHash()
+		v.outcome.StoredHash = c.StoredHash()
 		g.overlay.idempotency[textKey{r.Partition, c.Key}] = idempotencyRow{v.outcome, c.ExpiresAt}
 	}
 }

@@ -280,11 +280,11 @@ func scanSequence[V ~uint64](r pgx.Rows, n *int32, v *V) error {
 }
 
 func scanIdempotency(r pgx.Rows, n *int32, v *idempotencyRow) error {
-	var fingerprint []byte
+	var storedHash []byte
 	var intentID pgtype.UUID
 	o := &v.outcome
-	err := r.Scan(n, &fingerprint, &intentID, (*uint64)(&o.FirstSequence), &o.EventCount, &v.expiresAt)
-	copy(o.Fingerprint[:], fingerprint)
+	err := r.Scan(n, &storedHash, &intentID, (*uint64)(&o.FirstSequence), &o.EventCount, &v.expiresAt)
+	copy(o.StoredHash[:], storedHash)
 	o.IntentID = intentID.Bytes
 	return err
 }
