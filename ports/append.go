@@ -33,8 +33,8 @@ import (
 //	             append.condition_beyond_head, append.duplicate_business_key, idempotency.mismatch,
 //	             intent.changed, stream.deleted, stream.not_deleted, pii.key_moved (seal again with
 //	             the key's newest version, or the key was busy for a moment)
-//	Unavailable  try again: append.queue_full, append.shutting_down, append.clock_skew, store.unavailable,
-//	             idempotency.undecided, and for sealed values only keys.unavailable (the
+//	Unavailable  try again: append.queue_full, append.shutting_down, append.clock_skew,
+//	             store.unavailable, idempotency.undecided, and for sealed values only keys.unavailable (the
 //	             key store was not reached) and store.not_migrated (it has no schema)
 //	Gone         stream.tombstoned, pii.subject_erased
 //	NotFound     legal_entity.not_found, stream.not_found
@@ -83,9 +83,9 @@ func (c *IdempotencyClaim) StoredHash() event.Hash {
 	return c.Fingerprint
 }
 
-// Check compares the claim with the hash stored by the key's first request: nil for the same content,
-// idempotency.mismatch (Conflict), or idempotency.undecided (Unavailable) if they cannot be compared
-// without the tenant's secret.
+// Check compares the claim with the hash stored by the key's first request: nil for the same
+// content, idempotency.mismatch (Conflict), or idempotency.undecided (Unavailable) if they cannot
+// be compared without the tenant's secret.
 func (c *IdempotencyClaim) Check(stored event.Hash) *fault.Error {
 	none := event.Hash{}
 	switch {

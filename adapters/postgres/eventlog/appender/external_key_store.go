@@ -178,7 +178,7 @@ func (l *externalLease) drop() {
 }
 
 // openLease connects to an external key store for a group with sealed values. If it fails,
-// the requests with sealed values are refused and the others continue.
+// the requests with sealed values are refused and the other requests continue.
 func (g *group) openLease(ctx context.Context, ws []*queuedRequest) {
 	if g.lease.pool == nil || g.keyStoreFault != nil || !anySealed(ws) {
 		return

@@ -31,10 +31,10 @@ type group struct {
 	partitionIDs    *pg.Column
 	events          []event.Prepared // of the accepted requests, in order; while a request is decided, its own at the end
 	verdicts        []verdict
-	businessClaims  []businessClaim
-	numbers         []seriesNumber
-	tracksEntities  bool
-	scratch         []byte
+	businessClaims  []businessClaim // of the request being decided
+	numbers         []seriesNumber  // drawn by the request being decided
+	tracksEntities  bool            // a request of the group has entity expectations, so accept keeps the overlay's entities
+	scratch         []byte          // buffer of ChainChecksum
 	decidedAt       time.Time
 	batchedLookups  []anyLookup
 	writer          *writer
@@ -93,7 +93,7 @@ func (g *group) runOnce(ws []*queuedRequest, keyStoreFault *fault.Error) (transa
 // returns requests that must wait for a lock of another session, unanswered and unwritten, so
 // that the caller can retry them without blocking other partitions. With probeLocks, after a lock
 // timeout run asks PostgreSQL which head rows are free, commits the requests of those and returns
-// the others; without, it returns all.
+// the other requests; without, it returns all.
 func (g *group) run(ws []*queuedRequest, probeLocks bool) (unanswered []*queuedRequest) {
 	var keyStoreFault *fault.Error
 	for rerun := 0; ; rerun++ {
@@ -133,7 +133,7 @@ func (g *group) run(ws []*queuedRequest, probeLocks bool) (unanswered []*queuedR
 			return nil
 		case len(ws) > 1:
 			// Nearly always the store refuses a value of one request. Halving the group finds
-			// which one and commits the others. Other errors of the store that reruns did not
+			// which one and commits the other requests. Other errors of the store that reruns did not
 			// end, such as deadlocks, take this way too.
 			g.engine.db.Log.Warn("append group refused by the store; halving it", "requests", len(ws), "error", pg.RedactError(err))
 			return g.runHalves(ws, probeLocks)

@@ -103,7 +103,7 @@ type growth struct {
 }
 
 // takeDue removes the partitions that may be notified now, all of them on request, and returns how
-// long the others have to wait.
+// long the other partitions have to wait.
 func (n *notifier) takeDue(all bool) (due []growth, wait time.Duration) {
 	now := time.Now()
 	n.mu.Lock()

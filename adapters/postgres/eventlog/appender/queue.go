@@ -130,7 +130,7 @@ func (q *queue) depth() (requests, bytes int) {
 }
 
 // waitForGroup fills group with the next requests in order of arrival: one oversize request
-// alone, or as many others as a group may hold. An oversize request that is not the first is
+// alone, or as many smaller ones as a group may hold. An oversize request that is not the first is
 // passed over and comes first next time; later requests, also of its own partition, overtake it.
 // Requests whose callers gave up are dropped. waitForGroup blocks until there is a request, and
 // returns nil when the queue is closed and empty and its stalled partitions have ended.

@@ -15,9 +15,10 @@ import (
 // resolveOutcome finds out whether a group was committed whose connection was lost at
 // commit. On a new connection it takes the group's head locks, which the server holds for
 // the lost session until that session's transaction has ended. Then it looks for one row of
-// the group: all rows of the group are there or none. It returns committed, rolledBack
-// with errCommitNotFound, or outcomeUnknown. After a failover it asks the new primary: a commit that
-// the failover lost counts as rolled back, and the group runs again.
+// the group: all rows of the group are there or none. It returns committed, rolledBack with
+// errCommitNotFound, or, after resolveTries failures or where the row does not tell,
+// outcomeUnknown. After a failover it asks the new primary: a commit that the failover lost
+// counts as rolled back, and the group runs again.
 func (g *group) resolveOutcome(ws []*queuedRequest) (transactionOutcome, error) {
 	var err error
 	for try := range resolveTries {

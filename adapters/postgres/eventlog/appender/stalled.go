@@ -440,7 +440,7 @@ func (g *group) splitByLockState(ws []*queuedRequest) (free, held []*queuedReque
 
 // handleLockTimeout returns the requests of a group that must wait for a lock. With probeLocks,
 // and where the group has several partitions, it first runs the requests whose head rows are
-// free, and returns the others.
+// free, and returns the other requests.
 func (g *group) handleLockTimeout(ws []*queuedRequest, probeLocks bool) (unanswered []*queuedRequest) {
 	if !probeLocks || len(g.partitions) < 2 {
 		return ws
