@@ -24,10 +24,10 @@ type head struct {
 type verdict struct {
 	err           *fault.Error
 	holder        event.Sequence            // of the event because of which it is refused: nameHolder adds it to err; 0: none
-	replay        *ports.IdempotencyOutcome // of the first request with its idempotency key; nil: it is the first
+	replay        *ports.IdempotencyOutcome // of the first request with its idempotency key; nil: it is no repetition
 	first         int                       // index of its first event in the group
 	count         int
-	headSequence  event.Sequence // of the partition: before the request, once accepted after it
+	headSequence  event.Sequence // of the partition, before the request; after it, once it is accepted
 	writes        bool           // it has rows to write
 	outcome       ports.IdempotencyOutcome
 	partitionHead *head // nil: the partition is unknown

@@ -204,7 +204,7 @@ func (g *group) transactOn(ctx context.Context, conn *pgxpool.Conn, isOpen bool,
 	}
 	locked := time.Now()
 	g.takeLease(ctx)
-	g.decidedAt = g.engine.db.Now() // recorded_at of the group's events, in the store's microseconds
+	g.decidedAt = g.engine.db.Now() // and recorded_at, unless the last event's is later; in the store's microseconds
 	for {
 		g.decideAll(ws, g.decidedAt)
 		if !g.facts.pending() {
