@@ -87,7 +87,9 @@ type AppendRequest struct {
 	Roles []string
 }
 
-// IdempotencyClaim ties a caller's key to the content of the request.
+// IdempotencyClaim ties a caller's key to the content of the request. At least one of Fingerprint
+// and Digest is set, see module.SetFingerprint: two claims with neither would count as the same
+// content.
 type IdempotencyClaim struct {
 	Key         string     // scoped by principal and route, at most 512 bytes
 	Fingerprint event.Hash // of the content, keyed with a secret of the tenant; zero while the secret is unavailable
@@ -95,7 +97,8 @@ type IdempotencyClaim struct {
 	ExpiresAt   time.Time  // the key counts as unused from then on; callers add the setting idempotency.ttl to the time of the request
 }
 
-// StoredHash is the hash that is stored with the key.
+// StoredHash is the hash that is stored with the key: the fingerprint, or the digest of a request
+// that had none.
 func (c *IdempotencyClaim) StoredHash() event.Hash {
 	if c.Fingerprint == (event.Hash{}) {
 		return c.Digest
@@ -103,13 +106,13 @@ func (c *IdempotencyClaim) StoredHash() event.Hash {
 	return c.Fingerprint
 }
 
-// Check compares the claim with the stored hash: nil for the same content,
-// idempotency.mismatch, or idempotency.undecided (Unavailable) if they cannot be compared
-// without the tenant's secret.
-func (c *IdempotencyClaim) Check(kept event.Hash) *fault.Error {
+// Check compares the claim with the hash stored by the key's first request: nil for the same
+// content, idempotency.mismatch (Conflict), or idempotency.undecided (Unavailable) if they cannot
+// be compared without the tenant's secret.
+func (c *IdempotencyClaim) Check(stored event.Hash) *fault.Error {
 	none := event.Hash{}
 	switch {
-	case kept == c.StoredHash(), kept == c.Digest && kept != none:
+	case stored == c.StoredHash(), stored == c.Digest && stored != none:
 		return nil
 	case c.Fingerprint == none:
 		return concurrency.IdempotencyUndecided()
@@ -137,16 +140,17 @@ type AppendedEvent struct {
 	Checksum      event.Hash
 }
 
-// IdempotencyOutcome refers to the intent and the events of a key's first request.
+// IdempotencyOutcome refers to the intent and the events of a key's first request. Zero values
+// stand for a request without intent, or without events.
 type IdempotencyOutcome struct {
-	Fingerprint   event.Hash
+	StoredHash    event.Hash // of the first request's content: IdempotencyClaim.StoredHash of its claim
 	IntentID      event.ID
 	FirstSequence event.Sequence
 	EventCount    int
 }
 
-// IdempotencyReader looks a key up before work is done; the appender checks
-// again under the lock.
+// IdempotencyReader looks a key up before work is done. EventAppender decides: it checks again
+// under the lock.
 type IdempotencyReader interface {
 	// IdempotencyOutcome returns found=false for an unknown or expired key.
 	IdempotencyOutcome(ctx context.Context, p event.PartitionID, key string, now time.Time) (o IdempotencyOutcome, found bool, err error)

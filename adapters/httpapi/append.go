@@ -67,7 +67,7 @@ func (s *Server) appendBatch(ctx context.Context, r *request, batch *api.AppendR
 		return nil, err
 	}
 	if req.IdempotencyKey != "" {
-		req.Fingerprint = fingerprint(callOf(ctx).body, r.header("Expected-Version")+place)
+		req.Digest = fingerprint(callOf(ctx).body, r.header("Expected-Version")+place)
 	}
 	receipts, replayed, err := s.config.Appends.Append(ctx, req)
 	if err != nil {

@@ -132,7 +132,7 @@ type streamWriter struct{ appends *appending.Service }
 func (w streamWriter) Write(ctx context.Context, r streams.EventWrite) (ports.AppendedEvent, bool, error) {
 	receipts, replayed, err := w.appends.Append(ctx, appending.Request{
 		LegalEntity: r.LegalEntity, Actor: r.Actor, PersonID: r.PersonID, Roles: r.Roles, Drafts: []event.Draft{r.Draft}, Streams: r.Expected,
-		IdempotencyKey: r.IdempotencyKey, Fingerprint: r.Fingerprint,
+		IdempotencyKey: r.IdempotencyKey, Digest: r.Fingerprint,
 	})
 	if err != nil {
 		return ports.AppendedEvent{}, false, err

@@ -89,7 +89,7 @@ func parseConditionItems(given []api.ConditionItem, pointer string) ([]concurren
 			if e.EntityType == "" || e.EntityID == "" {
 				return nil, invalidCondition(at)
 			}
-			out[i].Entities = append(out[i].Entities, concurrency.EntityKey{Type: e.EntityType, ID: e.EntityID})
+			out[i].Entities = append(out[i].Entities, concurrency.Entity{Type: e.EntityType, ID: e.EntityID})
 		}
 	}
 	return out, nil

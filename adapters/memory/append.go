@@ -68,7 +68,7 @@ func (p *partition) replay(claim *ports.IdempotencyClaim, now time.Time) (ports.
 	if !known || !now.Before(row.expiresAt) {
 		return ports.IdempotencyOutcome{}, false, nil
 	}
-	if f := claim.Check(row.outcome.Fingerprint); f != nil {
+	if f := claim.Check(row.outcome.StoredHash); f != nil {
 		return ports.IdempotencyOutcome{}, false, f
 	}
 	return row.outcome, true, nil
@@ -228,7 +228,7 @@ func (p *partition) commit(r *ports.AppendRequest, st staged, claims map[busines
 		p.noteIntent(w)
 	}
 	if c := r.Idempotency; c != nil {
-		outcome.Fingerprint = c.StoredHash()
+		outcome.StoredHash = c.StoredHash()
 		p.idempotency[c.Key] = idempotencyRow{outcome: outcome, expiresAt: event.Micros(c.ExpiresAt)}
 	}
 	return ports.AppendResult{Events: receipts, Head: p.head().Sequence, Outcome: outcome}

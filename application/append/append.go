@@ -1,12 +1,20 @@
-// Package append writes batches of events to the log without an intent: for services
-// that own their event types, for importers, and for the lifecycle events of streams.
+// Package append writes batches of events to the log without an intent, a caller's request that a
+// module plans: for services that own their event types, for importers, and for the log's own
+// events. What the built-in modules decide goes through application/pipeline.
 //
-// Preparer checks drafts against the registered types and encodes them: it builds
-// business keys and index keys, seals personal values and hashes each payload once.
-// Service adds idempotency, retries after a moved key and the recreation of deleted
-// streams. The HTTP API and application/streams call Service; application/pipeline uses
-// Preparer only. The package never decides what depends on committed state (expected
-// versions, duplicate keys, deletions): ports.EventAppender does, under its lock.
+// Preparer checks drafts against the registered types and encodes them: it builds business keys
+// and the keys of the key index, seals personal values and hashes each payload once. Service adds
+// idempotency, retries and the recreation of streams. The HTTP API calls Service, and so do
+// application/streams and application/erasure; application/pipeline uses Preparer only. The package
+// never decides what depends on committed state (expected versions, duplicate keys, deletions):
+// ports.EventAppender does, under its lock.
+//
+// Two refusals by ports.EventAppender are tried again here. After pii.key_moved, when a subject
+// key has a newer version or was busy, Service seals again, a few times (module.RetryWhileKeysMove);
+// then the caller gets that fault. A deleted stream, unlike a tombstoned one, which has ended for
+// good, takes events again after a recreation event, which Service adds. Of two writers that
+// recreate one stream at once, both batches are written, and one recreation. All other refusals go
+// to the caller; a refused batch does not use up its idempotency key.
 package append
 
 import (
@@ -45,14 +53,14 @@ func NewService(c Config) *Service { return &Service{c} }
 type Request struct {
 	LegalEntity    ports.LegalEntity
 	Actor          event.Actor
-	PersonID       string
+	PersonID       string // the principal that scopes IdempotencyKey
 	Drafts         []event.Draft
 	Streams        []concurrency.StreamExpectation
 	Entities       []concurrency.EntityExpectation
 	Conditions     []concurrency.AppendCondition
 	Roles          []string // of the caller, checked against access lists of streams; nil: the log itself, which passes every list
 	IdempotencyKey string
-	Fingerprint    event.Hash // of the content, when a key is given
+	Digest         event.Hash // of the content, plain; needed only with a key
 }
 
 // Append validates the batch and writes all of it or nothing. replayed is true if the
@@ -60,7 +68,7 @@ type Request struct {
 // deleted stream that the batch writes to is recreated, unless the batch expects the
 // stream to exist; the receipts list the caller's events only. Faults:
 // those of Preparer.Prepare, ports.EventAppender, module.Fingerprints,
-// append.batch_empty, idempotency.key_invalid.
+// append.batch_empty, idempotency.key_invalid, pii.in_identifier (in the key).
 func (s *Service) Append(ctx context.Context, r Request) (receipts []ports.AppendedEvent, replayed bool, err error) {
 	if len(r.Drafts) == 0 {
 		return nil, false, fault.New(fault.Invalid, "append.batch_empty", "a batch needs at least one event; add it").WithField("/events")
@@ -77,7 +85,7 @@ func (s *Service) Append(ctx context.Context, r Request) (receipts []ports.Appen
 			return nil, false, err
 		}
 		if found {
-			if f := req.Idempotency.Check(first.Fingerprint); f != nil {
+			if f := req.Idempotency.Check(first.StoredHash); f != nil {
 				return nil, false, f
 			}
 			receipts, err := s.readReceipts(ctx, req.Partition, first)
@@ -106,7 +114,7 @@ func (s *Service) Append(ctx context.Context, r Request) (receipts []ports.Appen
 	return dropRecreations(res.Events), false, nil
 }
 
-// prepareAndAppend prepares a batch and appends it. It retries with fresh keys after
+// prepareAndAppend prepares a batch and appends it. It retries with fresh subject keys after
 // shredding.CodeKeyMoved, with a recreation when a stream proves to be deleted, and
 // without that recreation when another writer recreated the stream first.
 func (s *Service) prepareAndAppend(ctx context.Context, req ports.AppendRequest, b module.Batch) (ports.AppendResult, error) {
@@ -119,11 +127,11 @@ func (s *Service) prepareAndAppend(ctx context.Context, req ports.AppendRequest,
 			if req.Events, err = recreations.prepend(ctx, s.config.Preparer, req.Events); err != nil {
 				return res, err
 			}
-			if res, err = s.config.Appender.Append(ctx, req); recreations.adjust(err) {
+			if res, err = s.config.Appender.Append(ctx, req); recreations.learnFrom(err) {
 				continue
 			}
 			if fault.CodeOf(err) == shredding.CodeKeyMoved {
-				s.config.Preparer.forgetKeys(req.Partition, req.Events)
+				s.config.Preparer.forgetSubjectKeys(req.Partition, req.Events)
 			}
 			return res, err
 		}
@@ -137,10 +145,11 @@ func (s *Service) makeIdempotencyClaim(ctx context.Context, r Request, now time.
 		return nil, err
 	}
 	claim := &ports.IdempotencyClaim{Key: key, ExpiresAt: now.Add(s.config.KeyTTL)}
-	return claim, module.SetFingerprint(ctx, s.config.Fingerprints, r.LegalEntity.TenantID, claim, r.Fingerprint, s.config.Preparer.mayHoldPersonalData(ctx, r.Drafts))
+	return claim, module.SetFingerprint(ctx, s.config.Fingerprints, r.LegalEntity.TenantID, claim, r.Digest, s.config.Preparer.mayHoldPersonalData(ctx, r.Drafts))
 }
 
-// readReceipts rebuilds the receipts of the first request from the log.
+// readReceipts rebuilds the receipts of the first request from the log. A batch has events, so
+// o.FirstSequence is not 0.
 func (s *Service) readReceipts(ctx context.Context, p event.PartitionID, o ports.IdempotencyOutcome) ([]ports.AppendedEvent, error) {
 	receipts, err := module.ReadReceipts(ctx, s.config.Events, p, o.FirstSequence, o.EventCount)
 	return dropRecreations(receipts), err

@@ -61,7 +61,7 @@ func (b *appendFixture) request(key string, drafts ...event.Draft) eventappend.R
 	r := eventappend.Request{LegalEntity: b.entity, Actor: clerk, PersonID: "p-clerk", Drafts: drafts, IdempotencyKey: key}
 	for _, d := range drafts {
 		if raw, ok := d.Data.(json.RawMessage); ok && len(raw) > 0 {
-			r.Fingerprint[0] += raw[len(raw)-2]
+			r.Digest[0] += raw[len(raw)-2]
 		}
 	}
 	return r
@@ -141,7 +141,7 @@ func TestAppend_Idempotency(t *testing.T) {
 	require.EqualValues(t, 2, b.head(t))
 
 	other := first
-	other.Fingerprint = event.Hash{99}
+	other.Digest = event.Hash{99}
 	_, _, err = s.Append(t.Context(), other)
 	require.Equal(t, "idempotency.mismatch", code(t, err))
 
@@ -205,7 +205,7 @@ func TestAppend_IdempotencyConcurrentRequests(t *testing.T) {
 		require.Equal(t, seen[0], receipts)
 	}
 	other := first
-	other.Fingerprint = event.Hash{99}
+	other.Digest = event.Hash{99}
 	_, _, err := s.Append(t.Context(), other)
 	require.Equal(t, "idempotency.mismatch", code(t, err))
 	require.EqualValues(t, 2, b.head(t))

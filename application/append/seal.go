@@ -72,9 +72,9 @@ func checkSeriesTokens(t *module.RegisteredType, series []event.SeriesNumber, pa
 	return nil
 }
 
-// forgetKeys drops the cached keys of a batch, so that the next Prepare fetches them
-// again.
-func (p *Preparer) forgetKeys(at event.PartitionID, events []event.Prepared) {
+// forgetSubjectKeys drops the cached subject keys of a batch, so that the next Prepare fetches
+// them again.
+func (p *Preparer) forgetSubjectKeys(at event.PartitionID, events []event.Prepared) {
 	for i := range events {
 		if len(events[i].Sealed) > 0 && p.config.Sealer != nil {
 			p.config.Sealer.Forget(at, events[i].Sealed)

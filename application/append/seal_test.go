@@ -232,14 +232,14 @@ func TestAppend_KeyedFingerprints(t *testing.T) {
 	store := &movedKeyAppender{EventAppender: b.store.Appender}
 	s := eventappend.NewService(eventappend.Config{Preparer: b.preparer, Appender: store, Events: b.store.Events, Idempotency: b.store.Intents, Clock: b.clock, IDs: b.ids, KeyTTL: time.Hour, Fingerprints: keyedFingerprints{}})
 	r := b.request("k", orderPlaced(nil))
-	r.Fingerprint = event.Hash{1}
+	r.Digest = event.Hash{1}
 	_, _, err := s.Append(t.Context(), r)
 	require.NoError(t, err)
 	require.Equal(t, event.Hash{1 ^ 'a'}, store.seen[0].Idempotency.Fingerprint)
 	_, replayed, err := s.Append(t.Context(), r)
 	require.NoError(t, err)
 	require.True(t, replayed)
-	r.Fingerprint = event.Hash{2}
+	r.Digest = event.Hash{2}
 	_, _, err = s.Append(t.Context(), r)
 	require.Equal(t, "idempotency.mismatch", code(t, err))
 
@@ -255,12 +255,12 @@ func TestAppend_FingerprintsWithoutSecret(t *testing.T) {
 	there, gone := service(keyedFingerprints{}), service(keyedFingerprints{unavailable})
 	do := func(s *eventappend.Service, key string, content byte) (bool, error) {
 		r := b.request(key, orderPlaced(nil))
-		r.Fingerprint = event.Hash{content}
+		r.Digest = event.Hash{content}
 		_, replayed, err := s.Append(t.Context(), r)
 		return replayed, err
 	}
 	personal := b.request("p", customerGreeted(nil))
-	personal.Fingerprint = event.Hash{1}
+	personal.Digest = event.Hash{1}
 	_, _, err := gone.Append(t.Context(), personal)
 	require.ErrorIs(t, err, unavailable, "nothing personal is stored with a digest that can be guessed")
 

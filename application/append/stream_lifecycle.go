@@ -77,9 +77,9 @@ func (r *streamRecreator) prepend(ctx context.Context, p *Preparer, events []eve
 	return append(out, events...), nil
 }
 
-// adjust changes the pending recreations after a fault and reports whether a retry can
-// succeed.
-func (r *streamRecreator) adjust(err error) bool {
+// learnFrom changes the pending recreations after a fault of an append and reports whether to
+// retry it with them.
+func (r *streamRecreator) learnFrom(err error) (retry bool) {
 	f, ok := fault.As(err)
 	if !ok || r.retriesLeft == 0 {
 		return false

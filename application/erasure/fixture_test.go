@@ -261,7 +261,7 @@ type announcer struct{ log *eventappend.Service }
 func (a announcer) Announce(ctx context.Context, n erasure.Announcement) error {
 	_, _, err := a.log.Append(ctx, eventappend.Request{
 		LegalEntity: n.LegalEntity, Actor: event.Actor{Type: event.System, ID: "backbone", Name: "erasure"}, PersonID: "backbone",
-		Drafts: []event.Draft{n.Draft}, IdempotencyKey: n.IdempotencyKey, Fingerprint: n.Fingerprint,
+		Drafts: []event.Draft{n.Draft}, IdempotencyKey: n.IdempotencyKey, Digest: n.Fingerprint,
 	})
 	return err
 }

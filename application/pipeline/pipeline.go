@@ -253,7 +253,7 @@ func (s *Service) lookUpReplay(ctx context.Context, p event.PartitionID, claim *
 	if err != nil || !found {
 		return nil, err
 	}
-	if f := claim.Check(outcome.Fingerprint); f != nil {
+	if f := claim.Check(outcome.StoredHash); f != nil {
 		if f.Code == concurrency.CodeIdempotencyMismatch {
 			return nil, idempotencyMismatchFault()
 		}

@@ -334,7 +334,7 @@ func TestSubmit_PersonalValuesInStore(t *testing.T) {
 	submit(5, "moved", false)
 	draft := event.Draft{Type: "membership.member.registered", Stream: event.StreamID{Type: "membership", ID: "raw"}, Data: json.RawMessage(h.registerMember(5).Payload)}
 	request := eventappend.Request{
-		LegalEntity: h.entity, Actor: clerk.Actor, PersonID: "p-clerk", Drafts: []event.Draft{draft, draft, draft}, IdempotencyKey: "raw", Fingerprint: event.Hash{1},
+		LegalEntity: h.entity, Actor: clerk.Actor, PersonID: "p-clerk", Drafts: []event.Draft{draft, draft, draft}, IdempotencyKey: "raw", Digest: event.Hash{1},
 	}
 	for range 2 {
 		_, _, err := h.append.Append(t.Context(), request)

@@ -240,7 +240,7 @@ func (a announcer) Announce(ctx context.Context, e erasure.Announcement) error {
 	_, _, err := a.appends.Append(ctx, eventappend.Request{
 		LegalEntity: e.LegalEntity, Actor: event.Actor{Type: event.System, ID: eraserActor, Name: "erasure"}, PersonID: eraserActor,
 		Drafts: []event.Draft{e.Draft}, Streams: []concurrency.StreamExpectation{{Stream: e.Draft.Stream, Expected: concurrency.NoStream()}},
-		IdempotencyKey: e.IdempotencyKey, Fingerprint: e.Fingerprint,
+		IdempotencyKey: e.IdempotencyKey, Digest: e.Fingerprint,
 	})
 	if fault.CodeOf(err) == concurrency.CodeWrongExpectedVersion {
 		return nil

@@ -1,7 +1,13 @@
-// Package concurrency defines the expectations that an append has of the log: versions of
-// streams and entities, and the absence of events (append conditions). The appender checks
-// them under the partition's lock. The package also builds the faults of expectations that are
-// not met; all conflicts (409) of appends come from here.
+// Package concurrency defines the expectations that an append has of the log: StreamExpectation
+// (a stream's version), EntityExpectation (an entity's last event) and AppendCondition (the
+// absence of events). The stores check them under the partition's lock; this package only says
+// what meets them, and builds the faults of those that are not met, of used business and
+// idempotency keys and of actions that a stream's state refuses.
+//
+// A stream's version counts its events. An entity has events in many streams; its version in the
+// API is the sequence of the last event that references it, which is why EntityExpectation holds
+// a sequence. A deleted stream keeps its version: it meets Exactly and Any, and also NoStream,
+// so that a writer may begin it again, but not StreamExists (AllowsIn).
 package concurrency
 
 import (
@@ -11,7 +17,8 @@ import (
 	"github.com/erpbackbone/backbone/domain/fault"
 )
 
-// Codes of the conflicts.
+// Codes of unmet expectations and used keys. All are Conflict, but CodeIdempotencyUndecided is
+// Unavailable.
 const (
 	CodeWrongExpectedVersion = "append.wrong_expected_version"
 	CodeConditionFailed      = "append.condition_failed"
@@ -49,7 +56,7 @@ func Any() Expected { return Expected{} }
 // NoStream demands that the stream does not exist yet.
 func NoStream() Expected { return Expected{mode: modeNoStream} }
 
-// StreamExists demands at least one event.
+// StreamExists demands at least one event, and that the stream is not deleted.
 func StreamExists() Expected { return Expected{mode: modeStreamExists} }
 
 // Exactly demands that the stream's last event has this version; 0 is NoStream.
@@ -63,7 +70,8 @@ func Exactly(v event.Version) Expected {
 // IsAny reports whether every version is accepted.
 func (e Expected) IsAny() bool { return e.mode == modeAny }
 
-// Allows reports whether the actual version meets the expectation.
+// Allows reports whether the actual version meets the expectation, whatever the stream's state;
+// AllowsIn regards the state too.
 func (e Expected) Allows(actual event.Version) bool {
 	switch e.mode {
 	case modeNoStream:
@@ -101,7 +109,8 @@ func (e Expected) attribute() any {
 	return e.Value()
 }
 
-// ParseExpected reads the text form of the API.
+// ParseExpected reads the words of the API; "" is any. Callers read numbers themselves, for
+// Exactly.
 func ParseExpected(word string) (Expected, bool) {
 	switch word {
 	case "", "any":
@@ -122,7 +131,7 @@ type StreamExpectation struct {
 }
 
 // EntityExpectation demands that the last event that references the entity has
-// exactly this sequence; 0 means none does.
+// exactly this sequence, which the API calls the entity's version; 0 means none does.
 type EntityExpectation struct {
 	EntityType string
 	EntityID   string
@@ -130,15 +139,15 @@ type EntityExpectation struct {
 }
 
 // Item selects events whose type is one of Types, if it lists any, and that carry all Tags and
-// Entities.
+// Entities. The zero value selects every event.
 type Item struct {
 	Types    []string
 	Tags     []string
-	Entities []EntityKey
+	Entities []Entity
 }
 
-// EntityKey names an entity without a role.
-type EntityKey struct {
+// Entity names an entity without a role.
+type Entity struct {
 	Type string
 	ID   string
 }
@@ -173,10 +182,10 @@ func WrongExpectedVersion(stream event.StreamID, expected Expected, actual event
 	return f
 }
 
-// WrongEntityVersion is the conflict on an entity.
+// WrongEntityVersion is the conflict on an entity, whose version is a sequence.
 func WrongEntityVersion(entityType, entityID string, expected, actual event.Sequence) *fault.Error {
 	return fault.New(fault.Conflict, CodeWrongExpectedVersion,
-		"entity %s:%s is at version %d, not at the expected %d; read it again and decide again", entityType, entityID, actual, expected).
+		"entity %s:%s was last referenced at sequence %d, not at the expected %d; read it again and decide again", entityType, entityID, actual, expected).
 		WithNumbers(uint64(expected), uint64(actual)).With("entity", entityType+":"+entityID)
 }
 
@@ -187,10 +196,11 @@ func ConditionFailed(after event.Sequence, holder fault.Holder) *fault.Error {
 		WithHolder(holder)
 }
 
-// ConditionTooOld refuses a condition that MaxConditionScan entries do not decide.
+// ConditionTooOld refuses a condition that MaxConditionScan index entries do not decide: each key
+// of one of its items has more entries after the sequence.
 func ConditionTooOld(after event.Sequence) *fault.Error {
 	return fault.New(fault.Conflict, CodeConditionTooOld,
-		"more than %d keys lie after sequence %d; query again for a fresh condition", MaxConditionScan, after)
+		"each tag and entity of an item of this condition is on more than %d events after sequence %d; query again for a fresh condition", MaxConditionScan, after)
 }
 
 // ConditionBeyondHead refuses a condition whose sequence the log has not reached. A failover
@@ -201,14 +211,15 @@ func ConditionBeyondHead(after, head event.Sequence) *fault.Error {
 		"the condition speaks of sequence %d and the log ends at %d, as after a failover that lost its end; query again for a fresh condition", after, head)
 }
 
-// DuplicateBusinessKey names the event that holds the key.
+// DuplicateBusinessKey refuses a business key that an earlier event claimed; the holder is that
+// event.
 func DuplicateBusinessKey(eventType string, holder fault.Holder) *fault.Error {
 	return fault.New(fault.Conflict, CodeDuplicateKey,
 		"another event of type %s already holds this business key; look at the holder instead of writing it again", eventType).
 		WithHolder(holder).With("event_type", eventType)
 }
 
-// IdempotencyMismatch refuses a key that was used for other content.
+// IdempotencyMismatch refuses a key that an accepted request has used for other content.
 func IdempotencyMismatch() *fault.Error {
 	return fault.New(fault.Conflict, CodeIdempotencyMismatch,
 		"this idempotency key was used for a request with other content; use a new key for a new request")

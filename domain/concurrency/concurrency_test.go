@@ -58,7 +58,7 @@ func TestItemKeys(t *testing.T) {
 	t.Parallel()
 	item := concurrency.Item{
 		Types: []string{"ap.invoice.received"}, Tags: []string{"q1"},
-		Entities: []concurrency.EntityKey{{Type: "vendor", ID: "V-1"}},
+		Entities: []concurrency.Entity{{Type: "vendor", ID: "V-1"}},
 	}
 	require.Equal(t, []string{event.EntityRef{Type: "vendor", ID: "V-1", Role: "seller"}.Key(), event.TagKey("q1")}, item.Keys())
 	require.Equal(t, []string{}, concurrency.Item{Types: []string{"x.y"}}.Keys())

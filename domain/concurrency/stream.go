@@ -28,7 +28,8 @@ func (e Expected) AllowsIn(state event.StreamState, actual event.Version) bool {
 	}
 }
 
-// UnmetExpectation is the fault of an expectation that AllowsIn does not allow.
+// UnmetExpectation is the fault of an expectation that AllowsIn does not allow. The holder, if
+// known, is the stream's last event; a caller that does not know it yet adds it to the fault.
 func UnmetExpectation(want StreamExpectation, state event.StreamState, actual event.Version, holder *fault.Holder) *fault.Error {
 	var f *fault.Error
 	switch {

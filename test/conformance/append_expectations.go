@@ -213,14 +213,14 @@ func itemKeys(t *testing.T, s *suite) {
 	b.write(t,
 		b.event(s.opened, stream("1"), tagged("t", "u"), about("vendor", "V-1")),
 		b.event(s.opened, stream("2"), tagged("v"), about("vendor", "V-2")))
-	vendor := func(id string) []concurrency.EntityKey { return []concurrency.EntityKey{{Type: "vendor", ID: id}} }
+	vendor := func(id string) []concurrency.Entity { return []concurrency.Entity{{Type: "vendor", ID: id}} }
 	require.False(t, b.holds(t, 0, concurrency.Item{Tags: []string{"t", "u"}, Entities: vendor("V-1")}))
 	require.False(t, b.holds(t, 0, concurrency.Item{Entities: vendor("V-1")}))
 	require.False(t, b.holds(t, 0, concurrency.Item{Tags: []string{"u"}}))
 	require.True(t, b.holds(t, 0, concurrency.Item{Tags: []string{"t", "v"}}))
 	require.True(t, b.holds(t, 0, concurrency.Item{Tags: []string{"t"}, Entities: vendor("V-2")}))
 	require.True(t, b.holds(t, 0, concurrency.Item{Tags: []string{"t"}, Entities: append(vendor("V-1"), vendor("V-2")...)}))
-	require.True(t, b.holds(t, 0, concurrency.Item{Entities: []concurrency.EntityKey{{Type: "customer", ID: "V-1"}}}))
+	require.True(t, b.holds(t, 0, concurrency.Item{Entities: []concurrency.Entity{{Type: "customer", ID: "V-1"}}}))
 	require.True(t, b.holds(t, 1, concurrency.Item{Tags: []string{"t", "u"}}))
 }
 

@@ -115,7 +115,7 @@ func replay(t *testing.T, s *suite) {
 		require.NoError(t, err)
 		require.True(t, again.Replayed)
 		require.Equal(t, ports.IdempotencyOutcome{
-			Fingerprint: fingerprint("content"), IntentID: r.Intent.Intent.ID, FirstSequence: 2, EventCount: 2,
+			StoredHash: fingerprint("content"), IntentID: r.Intent.Intent.ID, FirstSequence: 2, EventCount: 2,
 		}, again.Outcome)
 	}
 	require.Len(t, b.all(t), 3)
@@ -148,7 +148,7 @@ func plainDigest(t *testing.T, s *suite) {
 		again, err := b.try(r)
 		require.NoError(t, err)
 		require.True(t, again.Replayed)
-		require.Equal(t, fingerprint("content"), again.Outcome.Fingerprint)
+		require.Equal(t, fingerprint("content"), again.Outcome.StoredHash)
 	}
 	r.Events = []event.Prepared{b.event(s.opened, stream("2"))}
 	r.Idempotency = b.claim("key", "keyed other content")
@@ -207,7 +207,7 @@ func outcomeReader(t *testing.T, s *suite) {
 	o, found, err := b.store.IdempotencyOutcome(ctx, b.le.Partition, "key", now)
 	require.NoError(t, err)
 	require.True(t, found)
-	require.Equal(t, ports.IdempotencyOutcome{Fingerprint: fingerprint("content"), FirstSequence: 1, EventCount: 1}, o)
+	require.Equal(t, ports.IdempotencyOutcome{StoredHash: fingerprint("content"), FirstSequence: 1, EventCount: 1}, o)
 	_, found, err = b.store.IdempotencyOutcome(ctx, b.le.Partition, "unknown", now)
 	require.NoError(t, err)
 	require.False(t, found)
@@ -283,7 +283,7 @@ func intentOnly(t *testing.T, s *suite) {
 	again, err := b.try(r)
 	require.NoError(t, err)
 	require.True(t, again.Replayed)
-	require.Equal(t, ports.IdempotencyOutcome{Fingerprint: fingerprint("content"), IntentID: in.ID}, again.Outcome)
+	require.Equal(t, ports.IdempotencyOutcome{StoredHash: fingerprint("content"), IntentID: in.ID}, again.Outcome)
 }
 
 func intentOnce(t *testing.T, s *suite) {

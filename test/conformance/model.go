@@ -90,7 +90,7 @@ func (e modelEvent) matches(item concurrency.Item) bool {
 func (m *model) verdict(r ports.AppendRequest) (code string, replayed bool) {
 	if c := r.Idempotency; c != nil {
 		if first, known := m.replay[c.Key]; known {
-			if first.Fingerprint != c.Fingerprint {
+			if first.StoredHash != c.Fingerprint {
 				return concurrency.CodeIdempotencyMismatch, false
 			}
 			return "", true
@@ -129,7 +129,7 @@ func (m *model) verdict(r ports.AppendRequest) (code string, replayed bool) {
 // accept writes the request into the model.
 func (m *model) accept(r ports.AppendRequest) {
 	if c := r.Idempotency; c != nil {
-		o := ports.IdempotencyOutcome{Fingerprint: c.Fingerprint, EventCount: len(r.Events)}
+		o := ports.IdempotencyOutcome{StoredHash: c.Fingerprint, EventCount: len(r.Events)}
 		if len(r.Events) > 0 {
 			o.FirstSequence = m.head() + 1
 		}
@@ -181,7 +181,7 @@ func (m *model) drawItem(rt *rapid.T, b *partition) concurrency.Item {
 	case 1:
 		item.Tags = []string{m.name("t", rapid.IntRange(1, 2).Draw(rt, "tag"))}
 	case 2:
-		item.Entities = []concurrency.EntityKey{{Type: "vendor", ID: m.name("v", 1)}}
+		item.Entities = []concurrency.Entity{{Type: "vendor", ID: m.name("v", 1)}}
 		item.Types = []string{b.changed.Type, b.closed.Type}
 	case 3:
 		item.Tags = []string{m.name("t", 1), m.name("t", 2)}

@@ -195,7 +195,7 @@ func matchItems(t *testing.T, s *suite) {
 	)
 	other := s.newPartition(t)
 	other.write(t, other.event(s.opened, stream("1"), tagged("a")))
-	vendor := func(id string) []concurrency.EntityKey { return []concurrency.EntityKey{{Type: "vendor", ID: id}} }
+	vendor := func(id string) []concurrency.Entity { return []concurrency.Entity{{Type: "vendor", ID: id}} }
 	for name, tc := range map[string]struct {
 		items []concurrency.Item
 		want  []event.Sequence
@@ -291,7 +291,7 @@ func matchModel(t *testing.T, s *suite) {
 				}
 			}
 			if rapid.IntRange(0, 3).Draw(rt, "with vendor") == 0 {
-				item.Entities = []concurrency.EntityKey{{Type: "vendor", ID: m.name("v", 1)}}
+				item.Entities = []concurrency.Entity{{Type: "vendor", ID: m.name("v", 1)}}
 			}
 			items = append(items, item)
 		}

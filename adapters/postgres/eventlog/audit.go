@@ -31,6 +31,11 @@ func NewAudit(db *pg.Database, events *Reader) *Audit {
 	return &Audit{db: db, queries: eventlogdb.New(), events: events}
 }
 
+// ChainPage implements ports.ChainReader. A limit of 0 reads to the end.
+func (s *Audit) ChainPage(ctx context.Context, p event.PartitionID, after event.Sequence, limit int) ([]event.Recorded, error) {
+	return s.events.EventsAfter(ctx, s.db.Reads, p, after, limit, nil)
+}
+
 // Redactions implements ports.RedactionReader.
 func (s *Audit) Redactions(ctx context.Context, p event.PartitionID) ([]ports.Redaction, error) {
 	return listRedactions(ctx, s.queries, s.db.Reads, p)

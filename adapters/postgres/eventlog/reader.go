@@ -1,12 +1,21 @@
 // Package eventlog reads the log. Reader answers queries for events, streams, causes and
 // heads; Audit reads the rows that verification compares; PersonalRecords finds the events and
-// intents that hold values of a person; Redactor replaces payloads. Pages are cut by bytes, so
-// that a reader of large events holds a page of them in memory, not all. Only package appender
+// intents that hold values of a person; Redactor replaces payloads. Only package appender
 // writes events.
 //
 // Reader returns events as they are stored, in their own schema version, and also events of
 // deleted and tombstoned streams: application/upcasting converts to the newest version, and
-// application/query leaves out what the deletion of a stream hides.
+// application/query leaves out what the deletion of a stream hides. It takes no lock that an
+// append waits for: a head may have grown when the caller gets it.
+//
+// Most pages are bounded in bytes as well as in events (pages.go, fetch.go), so that a reader of
+// large events holds a page of them in memory, not all. Only the bytes of payloads count. A page
+// ends before the event that exceeds them, but never before the first, so that a reader makes
+// progress whatever the size of an event; 0 is no bound.
+//
+// No code changes the skeleton of an event. The sessions of Reader and of the append engine may
+// not change payloads either: Redactor connects as another role, and PostgreSQL replaces a payload
+// only for a request that a second person has approved.
 package eventlog
 
 import (
@@ -32,8 +41,9 @@ import (
 type Reader struct {
 	db        *pg.Database
 	queries   *eventlogdb.Queries
-	scattered *scattered
-	// large are partitions whose events are so large that a page had to be cut.
+	scattered *scattered // for statements whose rows lie far apart in their table
+	// large is the set of partitions (event.PartitionID, without values) whose events are so large
+	// that their bytes cut a page. Their next pages are measured or read in small parts.
 	large sync.Map
 }
 
@@ -79,7 +89,7 @@ func UndecodableFault(id event.ID) error {
 	return fault.New(fault.Internal, pg.CodeInternal, "event %s cannot be decoded; verify the log", id)
 }
 
-// decodeRows converts the rows of a query that returned err; row returns envelope, salt and
+// decodeRows converts the rows of a query that returned err; row returns skeleton, salt and
 // payload of one row.
 func decodeRows[R any](ctx context.Context, rows []R, err error, row func(*R) (*eventlogdb.BackboneEvent, []byte, []byte)) ([]event.Recorded, error) {
 	if err != nil {
@@ -137,11 +147,6 @@ func (s *Reader) EventsAfter(ctx context.Context, db eventlogdb.DBTX, p event.Pa
 	})
 }
 
-// ChainPage implements ports.ChainReader. A limit of 0 reads to the end.
-func (s *Audit) ChainPage(ctx context.Context, p event.PartitionID, after event.Sequence, limit int) ([]event.Recorded, error) {
-	return s.events.EventsAfter(ctx, s.db.Reads, p, after, limit, nil)
-}
-
 // Head implements ports.EventReader.
 func (s *Reader) Head(ctx context.Context, p event.PartitionID) (ports.Head, error) {
 	row, err := s.queries.GetPartitionHead(ctx, s.db.Reads, int32(p))
@@ -178,7 +183,7 @@ func HeadOf(genesis []byte, sequence int64, recordedAt time.Time, checksum []byt
 	return h
 }
 
-// SequenceAt implements ports.EventReader.
+// SequenceAt implements ports.EventReader. An unknown partition has no events, so it gives 0.
 func (s *Reader) SequenceAt(ctx context.Context, p event.PartitionID, t time.Time) (event.Sequence, error) {
 	head, err := s.Head(ctx, p)
 	if fault.CodeOf(err) == "legal_entity.not_found" {
@@ -199,7 +204,7 @@ func (s *Reader) SequenceAt(ctx context.Context, p event.PartitionID, t time.Tim
 func (s *Reader) Lineage(ctx context.Context, p event.PartitionID, id event.ID, maxDepth, bytes int) (chain []event.Recorded, truncated bool, err error) {
 	maxDepth = min(max(maxDepth, 0), math.MaxInt32-2)
 	rows, err := s.queries.ListLineage(ctx, s.db.Reads, &eventlogdb.ListLineageParams{
-		PartitionID: int32(p), ID: pg.UUID(id), MaxDepth: int32(maxDepth + 2), // one more shows whether it is truncated
+		PartitionID: int32(p), ID: pg.UUID(id), MaxDepth: int32(maxDepth + 2), // the event itself, and one cause more, which shows whether the chain is truncated
 	})
 	if err != nil {
 		return nil, false, pg.Translate(ctx, err)

@@ -47,7 +47,7 @@ func (s *Store) IdempotencyOutcome(ctx context.Context, p event.PartitionID, key
 		return ports.IdempotencyOutcome{}, false, pg.Translate(ctx, err)
 	}
 	o := ports.IdempotencyOutcome{IntentID: row.IntentID.Bytes, FirstSequence: event.Sequence(row.FirstSequence), EventCount: int(row.EventCount)}
-	copy(o.Fingerprint[:], row.Fingerprint)
+	copy(o.StoredHash[:], row.Fingerprint)
 	return o, true, nil
 }
 

@@ -13,14 +13,17 @@ import (
 
 // Append implements ports.EventAppender. The request waits in the queue of its
 // partition's appender and shares a transaction with other requests; a refusal, or a value
-// that PostgreSQL rejects, fails this request only. If ctx ends while the request waits,
-// nothing is written and Append returns ctx's error. If ctx ends after an appender took the
-// request, Append returns append.outcome_unknown.
+// that PostgreSQL rejects, fails this request only.
 //
-// Further faults: append.clock_skew (Unavailable: this node's clock is too far
-// from the database's), append.shutting_down and store.unavailable (Unavailable:
-// nothing was written; also when another session held a lock of the partition for
-// Limits.LockTimeout).
+// If ctx ends while the request waits in the queue or in a stalled partition, nothing is
+// written and Append returns ctx's error. If ctx ends while a group runs the request, which
+// includes the group's own short wait for a lock, Append returns append.outcome_unknown: all of
+// the request or nothing may have been written. The metrics do not count a request whose ctx
+// ends after it was queued.
+//
+// store.unavailable is also the fault of a request whose partition's lock another session held
+// for Limits.LockTimeout, or for a shorter time when too many requests wait for such locks
+// already.
 func (s *Engine) Append(ctx context.Context, r ports.AppendRequest) (ports.AppendResult, error) {
 	if err := ctx.Err(); err != nil {
 		return ports.AppendResult{}, err
@@ -62,7 +65,7 @@ func (s *Engine) Append(ctx context.Context, r ports.AppendRequest) (ports.Appen
 	}
 }
 
-// Codes of the faults that only appends have.
+// Codes of the engine's own faults. Those of unmet expectations are in package concurrency.
 const (
 	codeQueueFull      = "append.queue_full"
 	codeOutcomeUnknown = "append.outcome_unknown"
@@ -91,7 +94,8 @@ func hashPartition(p event.PartitionID) uint32 {
 	return h ^ h>>16
 }
 
-// appender gathers requests into groups and runs one group at a time.
+// appender gathers requests into groups and runs one group at a time, in a goroutine. Groups of
+// its stalled partitions run beside it, in slots.
 type appender struct {
 	engine *Engine
 	number int
@@ -115,7 +119,7 @@ func (a *appender) run() {
 	defer close(a.done)
 	var taken []*queuedRequest
 	for {
-		taken = a.queue.take(taken)
+		taken = a.queue.waitForGroup(taken)
 		if taken == nil {
 			return
 		}
@@ -136,6 +140,7 @@ type encodedIntent struct {
 	payload, rules                         []byte
 }
 
+// size estimates the intent's share of the queue's bytes: 512 for its short columns.
 func (e *encodedIntent) size() int {
 	return 512 + len(e.actorDetails) + len(e.need) + len(e.approvals) + len(e.refusal) + len(e.payload) + len(e.rules)
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/erpbackbone/backbone/adapters/postgres/internal/pg"
 )
 
-// write is the second round trip. A group with a lease in another database takes
-// two more: when all rows are written it probes the lease, and commits only if the lease
+// write is the second round trip: inserts and commit. A group with a lease in another database
+// takes two more: when all rows are written it probes the lease, and commits only if the lease
 // still exists.
 func (g *group) write(ctx context.Context, conn *pgxpool.Conn, ws []*queuedRequest) (transactionOutcome, error) {
 	statements := g.writer.fill(g, ws)
@@ -37,13 +37,14 @@ func (g *group) write(ctx context.Context, conn *pgxpool.Conn, ws []*queuedReque
 		return atCommit(err), err
 	}
 	if tag.String() != "COMMIT" {
-		return rolledBack, errNotCommitted
+		return rolledBack, errCommitRolledBack
 	}
 	return committed, nil
 }
 
 // readWritten reads the answers to the statements, and to the commit if its tag is
-// wanted.
+// wanted. A row count that differs from the expected one is reported to operators only: the group
+// is committed and its callers get success.
 func (g *group) readWritten(results pgx.BatchResults, statements []statement, commit *pgconn.CommandTag) error {
 	defer results.Close()
 	for _, s := range statements {
@@ -52,8 +53,8 @@ func (g *group) readWritten(results pgx.BatchResults, statements []statement, co
 			return err
 		}
 		if s.rows != anyRows && int(tag.RowsAffected()) != s.rows {
-			// The commit was sent in the same pipeline and cannot be stopped; only a defect
-			// leads here.
+			// Only a defect leads here. The commit was usually sent in the same pipeline and
+			// cannot be stopped.
 			g.engine.db.Log.Error("append wrote fewer rows than it should", "statement", s.name, "rows", tag.RowsAffected(), "expected", s.rows)
 		}
 	}
@@ -67,11 +68,12 @@ func (g *group) readWritten(results pgx.BatchResults, statements []statement, co
 	return results.Close()
 }
 
-// errNotCommitted says that the server answered COMMIT with ROLLBACK.
-var errNotCommitted = errors.New("the commit was answered by a rollback")
+// errCommitRolledBack says that the server answered COMMIT with ROLLBACK: nothing was written.
+var errCommitRolledBack = errors.New("the commit was answered by a rollback")
 
-// errAbsent is resolveOutcome's result for a group that was not committed and may run again.
-var errAbsent = errors.New("the group was not committed")
+// errCommitNotFound is resolveOutcome's result for a group that was not committed and may run
+// again.
+var errCommitNotFound = errors.New("the group was not committed")
 
 // atCommit classifies an error of the commit. An error that the server reported in a session
 // that goes on means that the transaction was rolled back; after any other the outcome is

@@ -13,25 +13,24 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// head is the last event of a partition: as read under the lock, and after the events that
-// the group has accepted.
+// head is the end of a partition's chain.
 type head struct {
 	genesis event.Hash
-	locked  ports.Head
-	current ports.Head
+	stored  ports.Head // as read under the lock
+	current ports.Head // after the events that the group has accepted so far
 }
 
 // verdict is the decision about one request of a group.
 type verdict struct {
-	err       *fault.Error
-	holder    event.Sequence // of the event because of which it is refused, whose id nameHolder adds; 0: none
-	replay    *ports.IdempotencyOutcome
-	first     int // index of its first event in the group
-	count     int
-	head      event.Sequence
-	writes    bool // it has rows to write
-	outcome   ports.IdempotencyOutcome
-	partition *head
+	err           *fault.Error
+	holder        event.Sequence            // of the event because of which it is refused: nameHolder adds it to err; 0: none
+	replay        *ports.IdempotencyOutcome // of the first request with its idempotency key; nil: it is no repetition
+	first         int                       // index of its first event in the group
+	count         int
+	headSequence  event.Sequence // of the partition, before the request; after it, once it is accepted
+	writes        bool           // it has rows to write
+	outcome       ports.IdempotencyOutcome
+	partitionHead *head // nil: the partition is unknown
 }
 
 // overlay holds the rows that accepted requests of the group will write; later requests are
@@ -43,13 +42,13 @@ type overlay struct {
 	business    map[businessKey]businessRow
 	entities    map[textKey]event.Sequence
 	series      map[textKey]uint64
-	intents     map[intentKey]int
+	intents     map[idKey]int
 }
 
 func newOverlay() overlay {
 	return overlay{
 		streams: map[streamKey]streamRow{}, idempotency: map[textKey]idempotencyRow{}, business: map[businessKey]businessRow{},
-		entities: map[textKey]event.Sequence{}, series: map[textKey]uint64{}, intents: map[intentKey]int{},
+		entities: map[textKey]event.Sequence{}, series: map[textKey]uint64{}, intents: map[idKey]int{},
 	}
 }
 
@@ -63,14 +62,15 @@ func (o *overlay) reset() {
 }
 
 // decideAll decides every request in order. A key may become known only here, such as a
-// stream id that contains a series number; then the facts have pending lookups, and the
-// caller reads them and calls decideAll again.
+// stream id that contains a series number. Then the facts have pending lookups and gave zero
+// rows for them, so the verdicts are not valid: the caller reads the rows and calls decideAll
+// again.
 func (g *group) decideAll(ws []*queuedRequest, now time.Time) {
 	g.overlay.reset()
 	g.events = g.events[:0]
 	g.verdicts = g.verdicts[:0]
 	for _, h := range g.heads {
-		h.current = h.locked
+		h.current = h.stored
 	}
 	for _, w := range ws {
 		v := verdict{first: len(g.events)}
@@ -90,12 +90,12 @@ func (g *group) decide(w *queuedRequest, now time.Time, v *verdict) {
 		v.err = pg.UnknownLegalEntity()
 		return
 	}
-	v.partition = h
-	v.head = h.current.Sequence
+	v.partitionHead = h
+	v.headSequence = h.current.Sequence
 	if c := r.Idempotency; c != nil {
 		row := g.idempotencyOf(textKey{r.Partition, c.Key})
 		if row.expiresAt.After(now) {
-			if v.err = c.Check(row.outcome.Fingerprint); v.err == nil {
+			if v.err = c.Check(row.outcome.StoredHash); v.err == nil {
 				v.replay = &row.outcome
 			}
 			return
@@ -124,12 +124,12 @@ func (g *group) streamOf(k streamKey) streamRow {
 	return g.facts.streams.getOrWant(k)
 }
 
-// checkPreconditions checks the request's revision, keys, access, streams, entities and
-// conditions against database and overlay, in the order that ports.EventAppender names; stage checks
-// the business keys.
+// checkPreconditions checks the request's intent revision, subject keys, access, streams,
+// entities and conditions against facts and overlay, in the order that ports.EventAppender names;
+// stage checks the business keys and the streams' states.
 func (g *group) checkPreconditions(r *ports.AppendRequest, v *verdict) {
 	if w := r.Intent; w != nil {
-		k := intentKey{r.Partition, w.Intent.ID}
+		k := idKey{r.Partition, w.Intent.ID}
 		revision, ok := g.overlay.intents[k]
 		if !ok {
 			revision = g.facts.intents.getOrWant(k).revision
@@ -139,28 +139,28 @@ func (g *group) checkPreconditions(r *ports.AppendRequest, v *verdict) {
 			return
 		}
 	}
-	if v.err = g.checkKeys(r); v.err != nil {
+	if v.err = g.checkSubjectKeys(r); v.err != nil {
 		return
 	}
 	if v.err = g.checkAccess(r); v.err != nil {
 		return
 	}
-	for _, want := range r.Streams {
-		row := g.streamOf(streamKey{r.Partition, want.Stream})
-		if !want.Expected.AllowsIn(row.state, row.version) {
-			v.err = concurrency.UnmetExpectation(want, row.state, row.version, nil)
+	for _, expectation := range r.Streams {
+		row := g.streamOf(streamKey{r.Partition, expectation.Stream})
+		if !expectation.Expected.AllowsIn(row.state, row.version) {
+			v.err = concurrency.UnmetExpectation(expectation, row.state, row.version, nil)
 			v.holder = row.last
 			return
 		}
 	}
-	for _, want := range r.Entities {
-		k := textKey{r.Partition, event.EntityKey(want.EntityType, want.EntityID)}
+	for _, expectation := range r.Entities {
+		k := textKey{r.Partition, event.EntityKey(expectation.EntityType, expectation.EntityID)}
 		actual, ok := g.overlay.entities[k]
 		if !ok {
 			actual = g.facts.entities.getOrWant(k)
 		}
-		if actual != want.Sequence {
-			v.err = concurrency.WrongEntityVersion(want.EntityType, want.EntityID, want.Sequence, actual)
+		if actual != expectation.Sequence {
+			v.err = concurrency.WrongEntityVersion(expectation.EntityType, expectation.EntityID, expectation.Sequence, actual)
 			return
 		}
 	}
@@ -172,15 +172,15 @@ func (g *group) checkPreconditions(r *ports.AppendRequest, v *verdict) {
 }
 
 func (g *group) checkCondition(p event.PartitionID, c *concurrency.AppendCondition, v *verdict) {
-	if c.After > v.head {
-		v.err = concurrency.ConditionBeyondHead(c.After, v.head)
+	if c.After > v.headSequence {
+		v.err = concurrency.ConditionBeyondHead(c.After, v.headSequence)
 		return
 	}
 	var first event.Sequence
 	tooOld := false
 	for i := range c.Items {
-		n, over := g.firstMatch(p, c.After, &c.Items[i])
-		tooOld = tooOld || over
+		n, itemTooOld := g.firstMatch(p, c.After, &c.Items[i])
+		tooOld = tooOld || itemTooOld
 		if n != 0 && (first == 0 || n < first) {
 			first = n
 		}
@@ -195,7 +195,8 @@ func (g *group) checkCondition(p event.PartitionID, c *concurrency.AppendConditi
 }
 
 // firstMatch finds the first event after a sequence that matches the item. It looks in the
-// database first, because sequences there are lower than the group's.
+// database first, because sequences there are lower than the group's. An item without types and
+// keys matches every event.
 func (g *group) firstMatch(p event.PartitionID, after event.Sequence, item *concurrency.Item) (found event.Sequence, tooOld bool) {
 	keys := item.Keys()
 	switch {
@@ -208,7 +209,7 @@ func (g *group) firstMatch(p event.PartitionID, after event.Sequence, item *conc
 			}
 		}
 	default:
-		if after < g.heads[p].locked.Sequence {
+		if after < g.heads[p].stored.Sequence {
 			found = after + 1
 		}
 	}
@@ -226,7 +227,7 @@ func (g *group) firstMatch(p event.PartitionID, after event.Sequence, item *conc
 
 // firstByKeys asks the database once for each key to scan that key's events for the other
 // keys. Each scan ends after MaxConditionScan entries. A scan that reached a match or the end
-// of its key answers for the whole item; if none did, the condition is too old.
+// of its key answers for the whole item; if none did, the item is too old.
 func (g *group) firstByKeys(p event.PartitionID, after event.Sequence, keys, types []string) (found event.Sequence, tooOld bool) {
 	typeList := string(pg.AppendArrayLiteral(nil, types))
 	tooOld = true
@@ -234,7 +235,7 @@ func (g *group) firstByKeys(p event.PartitionID, after event.Sequence, keys, typ
 	for i, key := range keys {
 		others = append(append(others[:0], keys[:i]...), keys[i+1:]...)
 		row := g.facts.keyConditions.getOrWant(keyCondition{p, after, key, string(pg.AppendArrayLiteral(nil, others)), typeList})
-		if row.position <= concurrency.MaxConditionScan {
+		if row.scanned <= concurrency.MaxConditionScan {
 			found, tooOld = row.sequence, false
 		}
 	}
@@ -250,11 +251,11 @@ func containsAll(have, wanted []string) bool {
 	return true
 }
 
-// stage copies the request's events to the end of the group's, gives them their
-// series numbers and checks that their business keys are free and that their streams accept
-// them.
+// stage copies the request's events to the end of the group's, gives them their series numbers
+// and checks that their business keys are free, also among the request's own, and that their
+// streams accept them. decideAll removes the events again if the request is refused.
 func (g *group) stage(r *ports.AppendRequest, v *verdict) {
-	g.numbers, g.claims = g.numbers[:0], g.claims[:0]
+	g.numbers, g.businessClaims = g.numbers[:0], g.businessClaims[:0]
 	for i := range r.Events {
 		g.events = append(g.events, r.Events[i])
 		e := &g.events[len(g.events)-1]
@@ -265,16 +266,16 @@ func (g *group) stage(r *ports.AppendRequest, v *verdict) {
 		if len(e.Series) > 0 {
 			e.PayloadHashDone = false
 		}
-		sequence := v.head + event.Sequence(i) + 1
+		sequence := v.headSequence + event.Sequence(i) + 1
 		for _, b := range e.BusinessKeys {
 			k := businessKey{r.Partition, b.EventType, b.Key}
 			row, held := g.overlay.business[k]
 			if !held {
 				row = g.facts.business.getOrWant(k)
 			}
-			for j := range g.claims {
-				if g.claims[j].key == k {
-					row = g.claims[j].row
+			for j := range g.businessClaims {
+				if g.businessClaims[j].key == k {
+					row = g.businessClaims[j].row
 				}
 			}
 			if row.sequence != 0 {
@@ -283,13 +284,15 @@ func (g *group) stage(r *ports.AppendRequest, v *verdict) {
 				})
 				return
 			}
-			g.claims = append(g.claims, claim{k, businessRow{sequence, e.ID, b.Document}})
+			g.businessClaims = append(g.businessClaims, businessClaim{k, businessRow{sequence, e.ID, b.Document}})
 		}
 	}
 	g.checkStates(r, v)
 }
 
-type claim struct {
+// businessClaim is a business key that the request being decided claims. accept puts it into the
+// overlay.
+type businessClaim struct {
 	key businessKey
 	row businessRow
 }
@@ -349,13 +352,13 @@ func (g *group) accept(w *queuedRequest, h *head, now time.Time, v *verdict) {
 	if v.count > 0 {
 		h.current.RecordedAt = recordedAt
 	}
-	v.head = h.current.Sequence
+	v.headSequence = h.current.Sequence
 	v.outcome.EventCount = v.count
 	if v.count > 0 {
 		v.outcome.FirstSequence = staged[0].Sequence
 	}
 	v.writes = v.count > 0 || r.Intent != nil || r.Idempotency != nil
-	for _, c := range g.claims {
+	for _, c := range g.businessClaims {
 		g.overlay.business[c.key] = c.row
 	}
 	for _, n := range g.numbers {
@@ -363,15 +366,15 @@ func (g *group) accept(w *queuedRequest, h *head, now time.Time, v *verdict) {
 	}
 	if r.Intent != nil {
 		v.outcome.IntentID = r.Intent.Intent.ID
-		g.overlay.intents[intentKey{r.Partition, r.Intent.Intent.ID}] = r.Intent.ExpectedRevision + 1
+		g.overlay.intents[idKey{r.Partition, r.Intent.Intent.ID}] = r.Intent.ExpectedRevision + 1
 	}
 	if c := r.Idempotency; c != nil {
-		v.outcome.Fingerprint = c.StoredHash()
+		v.outcome.StoredHash = c.StoredHash()
 		g.overlay.idempotency[textKey{r.Partition, c.Key}] = idempotencyRow{v.outcome, c.ExpiresAt}
 	}
 }
 
-// wantAll asks for all rows that the requests depend on, as far as their keys are known.
+// wantAll wants all rows that the requests depend on, as far as their keys are known.
 func (g *group) wantAll(ws []*queuedRequest) {
 	g.tracksEntities = false
 	for _, w := range ws {
@@ -381,9 +384,9 @@ func (g *group) wantAll(ws []*queuedRequest) {
 			g.facts.idempotency.want(textKey{p, r.Idempotency.Key})
 		}
 		if r.Intent != nil {
-			g.facts.intents.want(intentKey{p, r.Intent.Intent.ID})
+			g.facts.intents.want(idKey{p, r.Intent.Intent.ID})
 		}
-		g.wantKeys(r)
+		g.wantSubjectKeys(r)
 		for _, s := range r.Streams {
 			g.facts.streams.want(streamKey{p, s.Stream})
 		}
@@ -415,7 +418,7 @@ func (g *group) wantCondition(p event.PartitionID, c *concurrency.AppendConditio
 	for i := range c.Items {
 		item := &c.Items[i]
 		if keys := item.Keys(); len(keys) > 0 {
-			g.firstByKeys(p, c.After, keys, item.Types)
+			g.firstByKeys(p, c.After, keys, item.Types) // wants the rows, which are not there yet
 			continue
 		}
 		for _, t := range item.Types {

@@ -48,7 +48,7 @@ func Deadlines(s *Engine) (until []time.Time) {
 	return until
 }
 
-// Gather calls gather with a take that calls may.
+// Gather calls gather and admits the requests for which may reports true.
 func Gather(requests []*ports.AppendRequest, may func(*ports.AppendRequest) bool) (group, kept []*ports.AppendRequest) {
 	var items []*queuedRequest
 	for _, r := range requests {

@@ -15,7 +15,8 @@ import (
 	"github.com/erpbackbone/backbone/domain/fault"
 )
 
-// Bounds of a lease in another database, besides limits.lease.
+// Bounds of a lease in another database, besides Limits.KeyStoreTimeout, which bounds each query
+// and each wait for a connection.
 const (
 	leaseTries = 2 // the pool may hold a connection that a restart has cut
 	// keyStoreBackoff is how long groups do not ask a key store that did not answer: waiting
@@ -90,8 +91,8 @@ type externalLease struct {
 	batchedLookups []anyLookup
 }
 
-// open gets a connection before the group locks heads, so that a key store that does not
-// answer blocks no other session.
+// open gets a connection. A group opens its lease before it locks heads, so that a key store that
+// does not answer blocks no other session; only a stalled partition holds its head lock already.
 func (l *externalLease) open(ctx context.Context) (err error) {
 	l.conn, err = l.pool.acquire(ctx)
 	return err
@@ -129,7 +130,7 @@ func (l *externalLease) read(ctx context.Context, f *facts, before ...string) er
 	for _, sql := range before {
 		batch.Queue(sql)
 	}
-	l.batchedLookups = queuePending(&batch, f.keyLookups, l.batchedLookups[:0])
+	l.batchedLookups = queuePending(&batch, f.keyStoreLookups, l.batchedLookups[:0])
 	results := l.conn.SendBatch(ctx, &batch)
 	defer results.Close()
 	for range before {
@@ -177,13 +178,13 @@ func (l *externalLease) drop() {
 }
 
 // openLease connects to an external key store for a group with sealed values. If it fails,
-// the requests with sealed values are refused and the others continue.
+// the requests with sealed values are refused and the other requests continue.
 func (g *group) openLease(ctx context.Context, ws []*queuedRequest) {
-	if g.lease.pool == nil || g.keyFault != nil || !anySealed(ws) {
+	if g.lease.pool == nil || g.keyStoreFault != nil || !anySealed(ws) {
 		return
 	}
 	if err := g.lease.open(ctx); err != nil {
-		g.refuseKeys(err)
+		g.refuseSubjectKeys(err)
 	}
 }
 
@@ -193,14 +194,14 @@ func (g *group) takeLease(ctx context.Context) {
 		return
 	}
 	if err := g.lease.take(ctx, g.facts); err != nil {
-		g.facts.forgetKeys()
-		g.refuseKeys(err)
+		g.facts.forgetSubjectKeys()
+		g.refuseSubjectKeys(err)
 	}
 }
 
-func (g *group) refuseKeys(err error) {
+func (g *group) refuseSubjectKeys(err error) {
 	g.engine.db.Log.Error("the key store gives no leases; personal values are refused", "error", pg.RedactError(err))
-	g.keyFault = leaseFault(err)
+	g.keyStoreFault = leaseFault(err)
 }
 
 func leaseFault(err error) *fault.Error {

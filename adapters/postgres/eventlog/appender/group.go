@@ -20,27 +20,27 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// group runs the requests of one transaction. It belongs to one appender and is
-// used again, with its buffers, for the next group.
+// group holds the requests' decisions and rows of the transaction that is being run, and its
+// buffers, which the next one uses again. Each appender has one, and each slot.
 type group struct {
-	engine         *Engine
-	facts          *facts
-	overlay        overlay
-	heads          map[event.PartitionID]*head
-	partitions     []event.PartitionID // ascending, the order in which their head rows are locked
-	partitionIDs   *pg.Column
-	events         []event.Prepared // accepted, in order
-	verdicts       []verdict
-	claims         []claim
-	numbers        []seriesNumber
-	tracksEntities bool
-	scratch        []byte
-	decidedAt      time.Time
-	batchedLookups []anyLookup
-	writer         *writer
-	lease          externalLease
-	begun          *pgxpool.Conn // with the transaction that the next attempt continues; nil: it begins one
-	keyFault       *fault.Error  // why no key can be leased; nil: keys can be leased
+	engine          *Engine
+	facts           *facts
+	overlay         overlay
+	heads           map[event.PartitionID]*head
+	partitions      []event.PartitionID // ascending, the order in which their head rows are locked
+	partitionIDs    *pg.Column
+	events          []event.Prepared // of the accepted requests, in order; while a request is decided, its own at the end
+	verdicts        []verdict
+	businessClaims  []businessClaim // of the request being decided
+	numbers         []seriesNumber  // drawn by the request being decided
+	tracksEntities  bool            // a request of the group has entity expectations, so accept keeps the overlay's entities
+	scratch         []byte          // buffer of ChainChecksum
+	decidedAt       time.Time
+	batchedLookups  []anyLookup
+	writer          *writer
+	lease           externalLease
+	openTransaction *pgxpool.Conn // its transaction, which holds the head lock, is continued by runOnce; nil: runOnce begins one
+	keyStoreFault   *fault.Error  // why no subject key can be leased; nil: they can be
 }
 
 func (g *group) init(s *Engine) {
@@ -61,13 +61,14 @@ const beginAppend = "begin isolation level read committed"
 type transactionOutcome int
 
 const (
-	committed      transactionOutcome = iota
-	rolledBack                        // nothing was written; err says why
-	outcomeUnknown                    // the connection was lost at commit
-	unavailable                       // nothing was written; the database could not be reached
+	committed      transactionOutcome = iota // also when no request had rows to write, and the transaction was rolled back
+	rolledBack                               // nothing was written; err says why
+	outcomeUnknown                           // the connection was lost at commit
+	unavailable                              // nothing was written; the database could not be reached
 )
 
-// Bounds of retries: of a group, and of the search for a commit whose answer was lost.
+// Bounds of retries: of a group, and of the search for a commit whose answer was lost. Each pause
+// is twice as long as the one before.
 const (
 	maxReruns    = 4
 	rerunPause   = 20 * time.Millisecond
@@ -75,10 +76,10 @@ const (
 	resolvePause = 200 * time.Millisecond
 )
 
-// attempt runs the group once. A lease in another database lives until the outcome
-// is known.
-func (g *group) attempt(ws []*queuedRequest, keyFault *fault.Error) (transactionOutcome, error) {
-	g.keyFault = keyFault
+// runOnce runs the group in one transaction and resolves an unknown outcome. A lease in another
+// database lives until the outcome is known.
+func (g *group) runOnce(ws []*queuedRequest, keyStoreFault *fault.Error) (transactionOutcome, error) {
+	g.keyStoreFault = keyStoreFault
 	defer g.lease.release()
 	end, err := g.transact(ws)
 	if end == outcomeUnknown {
@@ -88,22 +89,23 @@ func (g *group) attempt(ws []*queuedRequest, keyFault *fault.Error) (transaction
 	return end, err
 }
 
-// run commits the group and answers its callers. Requests whose lock another session holds
-// are returned unanswered and unwritten, so that the appender can retry them without
-// blocking other partitions. With probeLocks set, run first asks PostgreSQL which head rows
-// are free and commits only those.
-func (g *group) run(ws []*queuedRequest, probeLocks bool) (missed []*queuedRequest) {
-	var keyFault *fault.Error
+// run commits the group, in more than one transaction if it has to, and answers its callers. It
+// returns requests that must wait for a lock of another session, unanswered and unwritten, so
+// that the caller can retry them without blocking other partitions. With probeLocks, after a lock
+// timeout run asks PostgreSQL which head rows are free, commits the requests of those and returns
+// the other requests; without, it returns all.
+func (g *group) run(ws []*queuedRequest, probeLocks bool) (unanswered []*queuedRequest) {
+	var keyStoreFault *fault.Error
 	for rerun := 0; ; rerun++ {
 		started := time.Now()
-		end, err := g.attempt(ws, keyFault)
+		end, err := g.runOnce(ws, keyStoreFault)
 		switch {
-		case errors.Is(err, errNoKeyStore) && keyFault == nil:
+		case errors.Is(err, errNoKeyStore) && keyStoreFault == nil:
 			g.engine.db.Log.Error("the key store's schema is missing; personal values are refused", "error", pg.RedactError(err))
-			keyFault = keystore.Missing(err)
+			keyStoreFault = keystore.Missing(err)
 			continue
 		case errors.Is(err, errLeaseLost) && rerun >= maxReruns:
-			keyFault = keystore.Unavailable(err) // requests without personal values are still committed
+			keyStoreFault = keystore.Unavailable(err) // requests without personal values are still committed
 			continue
 		case end == committed:
 			g.engine.metrics.ObserveGroup(len(ws), len(g.events), time.Since(started))
@@ -111,14 +113,14 @@ func (g *group) run(ws []*queuedRequest, probeLocks bool) (missed []*queuedReque
 			return nil
 		case end == outcomeUnknown:
 			g.engine.db.Log.Error("the outcome of an append group is not known", "requests", len(ws), "error", pg.RedactError(err))
-			// Refused requests too: a row of this very group may have refused them.
+			// The refused requests too: the row that refused one may be of this very group.
 			for _, w := range ws {
 				w.answer <- answer{err: outcomeUnknownFault(w.request)}
 			}
 			return nil
 		case pg.IsLockTimeout(err):
 			return g.handleLockTimeout(ws, probeLocks)
-		case rerun < maxReruns && (end == unavailable || pg.IsSerializationFailure(err) || errors.Is(err, errAbsent) || errors.Is(err, errLeaseLost)):
+		case rerun < maxReruns && (end == unavailable || pg.IsSerializationFailure(err) || errors.Is(err, errCommitNotFound) || errors.Is(err, errLeaseLost)):
 			time.Sleep(rerunPause << rerun)
 			continue
 		case end == unavailable:
@@ -130,8 +132,9 @@ func (g *group) run(ws []*queuedRequest, probeLocks bool) (missed []*queuedReque
 			g.refuseAll(ws, f)
 			return nil
 		case len(ws) > 1:
-			// The store refuses a value of one request. Halving the group finds which one
-			// and commits the others.
+			// Nearly always the store refuses a value of one request. Halving the group finds
+			// which one and commits the other requests. Other errors of the store that reruns did not
+			// end, such as deadlocks, take this way too.
 			g.engine.db.Log.Warn("append group refused by the store; halving it", "requests", len(ws), "error", pg.RedactError(err))
 			return g.runHalves(ws, probeLocks)
 		default:
@@ -141,7 +144,7 @@ func (g *group) run(ws []*queuedRequest, probeLocks bool) (missed []*queuedReque
 	}
 }
 
-// rejected is the fault for a request that the store refused when it was alone.
+// rejected is the fault of a request that failed when it was alone in its group.
 func (g *group) rejected(err error) *fault.Error {
 	cause := pg.RedactError(err)
 	detail := "the store refused a value of this request; correct it before sending it again"
@@ -162,20 +165,22 @@ func (g *group) rejected(err error) *fault.Error {
 	return f
 }
 
-// transact locks, reads, decides, writes and commits.
+// transact locks, reads, decides, writes and commits, on the connection of openTransaction or on
+// another one of the pool. openLease only connects to the key store, before the group locks heads
+// (a stalled partition's are locked already); takeLease locks the keys, after the heads.
 func (g *group) transact(ws []*queuedRequest) (transactionOutcome, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), g.engine.limits.GroupTimeout)
 	defer cancel()
-	conn, begun := g.begun, g.begun != nil
-	g.begun = nil
-	if !begun {
+	conn, isOpen := g.openTransaction, g.openTransaction != nil
+	g.openTransaction = nil
+	if !isOpen {
 		var err error
-		if conn, err = g.engine.appends.Acquire(ctx); err != nil {
+		if conn, err = g.engine.pool.Acquire(ctx); err != nil {
 			return unavailable, err
 		}
 	}
 	g.openLease(ctx, ws)
-	end, err := g.transactOn(ctx, conn, begun, ws)
+	end, err := g.transactOn(ctx, conn, isOpen, ws)
 	if end != committed {
 		discard(conn)
 	} else {
@@ -193,13 +198,13 @@ func discard(conn *pgxpool.Conn) {
 	conn.Release()
 }
 
-func (g *group) transactOn(ctx context.Context, conn *pgxpool.Conn, begun bool, ws []*queuedRequest) (transactionOutcome, error) {
-	if err := g.lockHeadsAndRead(ctx, conn, begun, ws); err != nil {
+func (g *group) transactOn(ctx context.Context, conn *pgxpool.Conn, isOpen bool, ws []*queuedRequest) (transactionOutcome, error) {
+	if err := g.lockHeadsAndRead(ctx, conn, isOpen, ws); err != nil {
 		return beforeCommit(err), err
 	}
 	locked := time.Now()
 	g.takeLease(ctx)
-	g.decidedAt = g.engine.db.Now()
+	g.decidedAt = g.engine.db.Now() // and recorded_at, unless the last event's is later; in the store's microseconds
 	for {
 		g.decideAll(ws, g.decidedAt)
 		if !g.facts.pending() {
@@ -237,17 +242,17 @@ func beforeCommit(err error) transactionOutcome {
 
 func isFault(err error) bool { _, ok := fault.As(err); return ok }
 
-// lockHeadsAndRead is the first round trip. It names the missing schema of a key store in the
-// log's database, because another statement of the batch may have failed for it.
-func (g *group) lockHeadsAndRead(ctx context.Context, conn *pgxpool.Conn, begun bool, ws []*queuedRequest) error {
-	err := g.sendLockAndReads(ctx, conn, begun, ws)
-	if err != nil && g.lease.pool == nil && g.keyFault == nil && keystore.LacksKeyStore(err) && anySealed(ws) {
+// lockHeadsAndRead is the first round trip. If the log's database should hold the key store and
+// lacks its schema, the error is errNoKeyStore, whichever statement of the batch failed for it.
+func (g *group) lockHeadsAndRead(ctx context.Context, conn *pgxpool.Conn, isOpen bool, ws []*queuedRequest) error {
+	err := g.sendLockAndReads(ctx, conn, isOpen, ws)
+	if err != nil && g.lease.pool == nil && g.keyStoreFault == nil && keystore.LacksKeyStore(err) && anySealed(ws) {
 		return fmt.Errorf("%w: %w", errNoKeyStore, err)
 	}
 	return err
 }
 
-func (g *group) sendLockAndReads(ctx context.Context, conn *pgxpool.Conn, begun bool, ws []*queuedRequest) error {
+func (g *group) sendLockAndReads(ctx context.Context, conn *pgxpool.Conn, isOpen bool, ws []*queuedRequest) error {
 	g.facts.reset()
 	g.partitions = g.partitions[:0]
 	for _, w := range ws {
@@ -262,20 +267,20 @@ func (g *group) sendLockAndReads(ctx context.Context, conn *pgxpool.Conn, begun 
 	g.wantAll(ws)
 
 	var batch pgx.Batch
-	if !begun {
+	if !isOpen {
 		batch.Queue(beginAppend)
-		if wait := g.engine.lockWait(); wait != g.engine.shortLockWait() { // which the session has
+		if wait := g.engine.lockWait(); wait != g.engine.shortLockWait() { // shortLockWait is the session's setting
 			batch.Queue(pg.SetLockTimeout, pg.Milliseconds(wait))
 		}
 	}
-	opening := batch.Len()
+	openingStatements := batch.Len()
 	batch.Queue(appenderdb.LockPartitionHeads, g.partitionIDs)
 	batch.Queue(appenderdb.ListLastEvents, g.partitionIDs)
 	g.batchedLookups = queuePending(&batch, g.facts.logLookups, g.batchedLookups[:0])
 	before := g.engine.db.Clock.Now()
 	results := conn.SendBatch(ctx, &batch)
 	defer results.Close()
-	for range opening {
+	for range openingStatements {
 		if _, err := results.Exec(); err != nil {
 			return err
 		}
@@ -313,7 +318,7 @@ func (g *group) readHeads(results pgx.BatchResults) error {
 		}
 		h := &head{}
 		copy(h.genesis[:], genesis)
-		h.locked = ports.Head{Genesis: h.genesis, Checksum: h.genesis}
+		h.stored = ports.Head{Genesis: h.genesis, Checksum: h.genesis}
 		g.heads[event.PartitionID(id)] = h
 	}
 	return rows.Err()
@@ -332,16 +337,17 @@ func (g *group) readLastEvents(results pgx.BatchResults) (databaseTime time.Time
 		}
 		databaseTime = r.DatabaseTime
 		if h, ok := g.heads[event.PartitionID(r.PartitionID)]; ok && r.Sequence > 0 {
-			h.locked.Sequence = event.Sequence(r.Sequence)
-			h.locked.RecordedAt = r.RecordedAt.UTC()
-			copy(h.locked.Checksum[:], r.Checksum)
+			h.stored.Sequence = event.Sequence(r.Sequence)
+			h.stored.RecordedAt = r.RecordedAt.UTC()
+			copy(h.stored.Checksum[:], r.Checksum)
 		}
 	}
 	return databaseTime, rows.Err()
 }
 
 // checkClock refuses to stamp events when this node's clock differs from the database's by
-// more than MaxClockSkew. The node read its clock before and after it asked the database.
+// more than MaxClockSkew. The node read its clock before and after it asked the database. With a
+// negative MaxClockSkew the clock is injected, and not compared.
 func (g *group) checkClock(before, database, after time.Time) error {
 	limit := g.engine.limits.MaxClockSkew
 	if limit < 0 || !database.Before(before.Add(-limit)) && !database.After(after.Add(limit)) {
@@ -353,9 +359,9 @@ func (g *group) checkClock(before, database, after time.Time) error {
 		"this node's clock is %s off the database's; use another node until its clock is set", skew.Round(time.Millisecond)).WithRetryAfter(5 * time.Second)
 }
 
-// readPending reads the rows whose keys became known while deciding.
+// readPending reads the rows whose keys became known while the group was decided.
 func (g *group) readPending(ctx context.Context, conn *pgxpool.Conn) error {
-	if slices.ContainsFunc(g.facts.keyLookups, isPending) {
+	if slices.ContainsFunc(g.facts.keyStoreLookups, isPending) {
 		if err := g.lease.read(ctx, g.facts); err != nil {
 			return fmt.Errorf("%w: %w", errLeaseLost, pg.RedactError(err))
 		}
@@ -374,17 +380,19 @@ func (g *group) readPending(ctx context.Context, conn *pgxpool.Conn) error {
 	return results.Close()
 }
 
-// wantHolders asks for the ids of the stored events because of which requests are refused.
+// wantHolders wants the ids of the stored events because of which requests are refused. The ids
+// of the group's own events are known.
 func (g *group) wantHolders(ws []*queuedRequest) {
 	for i := range g.verdicts {
 		v := &g.verdicts[i]
-		if v.holder != 0 && v.holder <= v.partition.locked.Sequence {
+		if v.holder != 0 && v.holder <= v.partitionHead.stored.Sequence {
 			g.facts.ids.want(sequenceKey{ws[i].request.Partition, v.holder})
 		}
 	}
 }
 
-// answerAll answers from the verdicts after the commit.
+// answerAll answers from the verdicts after the commit, and marks the partitions that grew for the
+// notifier.
 func (g *group) answerAll(ws []*queuedRequest) {
 	for i, w := range ws {
 		v := &g.verdicts[i]
@@ -392,13 +400,13 @@ func (g *group) answerAll(ws []*queuedRequest) {
 		case v.err != nil:
 			w.answer <- answer{err: v.err}
 		case v.replay != nil:
-			w.answer <- answer{result: ports.AppendResult{Events: []ports.AppendedEvent{}, Head: v.head, Replayed: true, Outcome: *v.replay}}
+			w.answer <- answer{result: ports.AppendResult{Events: []ports.AppendedEvent{}, Head: v.headSequence, Replayed: true, Outcome: *v.replay}}
 		default:
 			w.answer <- answer{result: g.result(v)}
 		}
 	}
 	for p, h := range g.heads {
-		if h.current.Sequence > h.locked.Sequence {
+		if h.current.Sequence > h.stored.Sequence {
 			g.engine.notifier.markGrown(p, h.current.Sequence)
 		}
 	}
@@ -434,5 +442,5 @@ func (g *group) result(v *verdict) ports.AppendResult {
 			StreamVersion: e.StreamVersion, RecordedAt: e.RecordedAt, Checksum: e.Checksum,
 		}
 	}
-	return ports.AppendResult{Events: receipts, Head: v.head, Outcome: v.outcome}
+	return ports.AppendResult{Events: receipts, Head: v.headSequence, Outcome: v.outcome}
 }

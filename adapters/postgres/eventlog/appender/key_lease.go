@@ -90,9 +90,9 @@ func anySealed(ws []*queuedRequest) bool {
 	return false
 }
 
-// wantKeys asks for a lease on every key of the request.
-func (g *group) wantKeys(r *ports.AppendRequest) {
-	if g.keyFault != nil {
+// wantSubjectKeys wants a lease on every subject key of the request.
+func (g *group) wantSubjectKeys(r *ports.AppendRequest) {
+	if g.keyStoreFault != nil {
 		return
 	}
 	for i := range r.Events {
@@ -108,25 +108,26 @@ func (g *group) wantKeys(r *ports.AppendRequest) {
 	}
 }
 
-// checkKeys refuses a request whose keys are not all leased.
-func (g *group) checkKeys(r *ports.AppendRequest) *fault.Error {
-	if g.keyFault != nil {
+// checkSubjectKeys refuses a request whose subject keys are not all leased: nothing may be written
+// under a key that is being destroyed.
+func (g *group) checkSubjectKeys(r *ports.AppendRequest) *fault.Error {
+	if g.keyStoreFault != nil {
 		if isSealed(r) {
-			return g.keyFault
+			return g.keyStoreFault
 		}
 		return nil
 	}
 	for i := range r.Events {
 		sealed := r.Events[i].Sealed
 		for j := range sealed {
-			if f := g.checkKey(r.Partition, &sealed[j]); f != nil {
+			if f := g.checkSubjectKey(r.Partition, &sealed[j]); f != nil {
 				return f.WithField("/events/" + strconv.Itoa(i) + f.Field)
 			}
 		}
 	}
 	if r.Intent != nil {
 		for j := range r.Intent.Sealed {
-			if f := g.checkKey(r.Partition, &r.Intent.Sealed[j]); f != nil {
+			if f := g.checkSubjectKey(r.Partition, &r.Intent.Sealed[j]); f != nil {
 				return f.WithField("/payload" + f.Field)
 			}
 		}
@@ -134,9 +135,9 @@ func (g *group) checkKeys(r *ports.AppendRequest) *fault.Error {
 	return nil
 }
 
-// checkKey refuses a key that was not leased. Its state distinguishes a key that has a newer
+// checkSubjectKey refuses a key that was not leased. The state distinguishes a key that has a newer
 // version or was locked for a moment, which the caller may retry, from a destroyed one.
-func (g *group) checkKey(p event.PartitionID, s *event.SealedSubject) *fault.Error {
+func (g *group) checkSubjectKey(p event.PartitionID, s *event.SealedSubject) *fault.Error {
 	k := keyVersionOf(p, s)
 	if g.facts.leases.getOrWant(k) {
 		return nil
@@ -154,7 +155,7 @@ func (g *group) checkKey(p event.PartitionID, s *event.SealedSubject) *fault.Err
 }
 
 func keyMoved(pointer string) *fault.Error {
-	return fault.New(fault.Conflict, "pii.key_moved",
+	return fault.New(fault.Conflict, shredding.CodeKeyMoved,
 		"the key of this subject was busy or has a newer version; seal the values again and send the request again").
 		WithField(pointer).WithRetryAfter(keyRetryAfter)
 }

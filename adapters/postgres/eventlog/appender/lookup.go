@@ -15,7 +15,7 @@ import (
 )
 
 // lookup holds the rows of one kind that a group has read under its head locks. Callers want
-// keys, the group reads the rows of all wanted keys in one statement. Each key is read once; a
+// keys; the group then reads the rows of all wanted keys in one statement. Each key is read once; a
 // key without a row has the zero value.
 type lookup[K comparable, V any] struct {
 	sql     string
@@ -117,7 +117,7 @@ type (
 		eventType string
 		key       string
 	}
-	intentKey struct {
+	idKey struct {
 		partition event.PartitionID
 		id        event.ID
 	}
@@ -158,8 +158,8 @@ type (
 		document string
 	}
 	conditionRow struct {
-		sequence event.Sequence
-		position int64
+		sequence event.Sequence // of the first match; 0: none
+		scanned  int64          // index entries up to this one; over MaxConditionScan: the scan gave up here, and there is no match
 	}
 	intentRow struct {
 		revision  int
@@ -170,20 +170,20 @@ type (
 
 // facts are all lookups of a group: the committed rows that its requests are decided against.
 type facts struct {
-	streams        *lookup[streamKey, streamRow]
-	idempotency    *lookup[textKey, idempotencyRow]
-	business       *lookup[businessKey, businessRow]
-	entities       *lookup[textKey, event.Sequence]
-	keyConditions  *lookup[keyCondition, conditionRow]
-	typeConditions *lookup[typeCondition, event.Sequence]
-	series         *lookup[textKey, uint64]
-	intents        *lookup[intentKey, intentRow]
-	ids            *lookup[sequenceKey, event.ID]
-	sequences      *lookup[intentKey, event.Sequence]
-	leases         *lookup[keyVersion, bool]
-	keyStates      *lookup[subjectKey, shredding.KeyState]
-	logLookups     []anyLookup // read on the group's own connection
-	keyLookups     []anyLookup // unread on a lease's connection: the key store is another database
+	streams         *lookup[streamKey, streamRow]
+	idempotency     *lookup[textKey, idempotencyRow]
+	business        *lookup[businessKey, businessRow]
+	entities        *lookup[textKey, event.Sequence]
+	keyConditions   *lookup[keyCondition, conditionRow]
+	typeConditions  *lookup[typeCondition, event.Sequence]
+	series          *lookup[textKey, uint64]
+	intents         *lookup[idKey, intentRow]
+	ids             *lookup[sequenceKey, event.ID] // of the events that a refusal names
+	sequences       *lookup[idKey, event.Sequence] // of a group's event, to find out whether it was committed
+	leases          *lookup[keyVersion, bool]
+	keyStates       *lookup[subjectKey, shredding.KeyState]
+	logLookups      []anyLookup // read on the group's own connection
+	keyStoreLookups []anyLookup // read on the lease's connection; none unless the key store is another database
 }
 
 func newFacts(externalKeyStore bool) *facts {
@@ -225,7 +225,7 @@ func newFacts(externalKeyStore bool) *facts {
 				c[4].Text(k.types)
 			},
 			func(r pgx.Rows, n *int32, v *conditionRow) error {
-				return r.Scan(n, (*uint64)(&v.sequence), &v.position)
+				return r.Scan(n, (*uint64)(&v.sequence), &v.scanned)
 			}),
 		typeConditions: newLookup(appenderdb.ListTypeConditionHits, []uint32{i4, i8, text},
 			func(c []*pg.Column, k typeCondition) {
@@ -255,9 +255,9 @@ func newFacts(externalKeyStore bool) *facts {
 		keyStates: newLookup(readKeyStates, []uint32{i4, text, i2}, encodeSubjectKey, scanKeyState),
 	}
 	f.logLookups = []anyLookup{f.streams, f.idempotency, f.business, f.entities, f.keyConditions, f.typeConditions, f.series, f.intents, f.ids, f.sequences}
-	f.keyLookups = []anyLookup{f.leases, f.keyStates}
+	f.keyStoreLookups = []anyLookup{f.leases, f.keyStates}
 	if !externalKeyStore {
-		f.logLookups, f.keyLookups = append(f.logLookups, f.keyLookups...), nil
+		f.logLookups, f.keyStoreLookups = append(f.logLookups, f.keyStoreLookups...), nil
 	}
 	return f
 }
@@ -267,7 +267,7 @@ func encodeText(c []*pg.Column, k textKey) {
 	c[1].Text(k.text)
 }
 
-func encodeID(c []*pg.Column, k intentKey) {
+func encodeID(c []*pg.Column, k idKey) {
 	c[0].Int4(int32(k.partition))
 	c[1].Bytes(k.id[:])
 }
@@ -280,11 +280,11 @@ func scanSequence[V ~uint64](r pgx.Rows, n *int32, v *V) error {
 }
 
 func scanIdempotency(r pgx.Rows, n *int32, v *idempotencyRow) error {
-	var fingerprint []byte
+	var storedHash []byte
 	var intentID pgtype.UUID
 	o := &v.outcome
-	err := r.Scan(n, &fingerprint, &intentID, (*uint64)(&o.FirstSequence), &o.EventCount, &v.expiresAt)
-	copy(o.Fingerprint[:], fingerprint)
+	err := r.Scan(n, &storedHash, &intentID, (*uint64)(&o.FirstSequence), &o.EventCount, &v.expiresAt)
+	copy(o.StoredHash[:], storedHash)
 	o.IntentID = intentID.Bytes
 	return err
 }
@@ -293,12 +293,12 @@ func (f *facts) reset() {
 	for _, l := range f.logLookups {
 		l.reset()
 	}
-	f.forgetKeys()
+	f.forgetSubjectKeys()
 }
 
-// forgetKeys drops the rows of a key store in another database.
-func (f *facts) forgetKeys() {
-	for _, l := range f.keyLookups {
+// forgetSubjectKeys drops the rows of a key store in another database.
+func (f *facts) forgetSubjectKeys() {
+	for _, l := range f.keyStoreLookups {
 		l.reset()
 	}
 }
@@ -318,5 +318,5 @@ func queuePending(b *pgx.Batch, lookups, into []anyLookup) []anyLookup {
 func isPending(l anyLookup) bool { return l.pending() }
 
 func (f *facts) pending() bool {
-	return slices.ContainsFunc(f.logLookups, isPending) || slices.ContainsFunc(f.keyLookups, isPending)
+	return slices.ContainsFunc(f.logLookups, isPending) || slices.ContainsFunc(f.keyStoreLookups, isPending)
 }

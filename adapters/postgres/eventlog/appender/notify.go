@@ -18,7 +18,8 @@ const notifyInterval = 10 * time.Millisecond // per partition, at least
 
 // notifier notifies listeners of partitions that have new events, after the commit and on its
 // own connection: NOTIFY inside the append's transaction would take a lock of the
-// whole cluster. Notifications that fail are dropped; readers poll as well.
+// whole cluster and make all partitions' commits wait for each other. Notifications that fail are
+// dropped, and the append is successful; readers poll as well.
 type notifier struct {
 	engine     *Engine
 	mu         sync.Mutex
@@ -102,7 +103,7 @@ type growth struct {
 }
 
 // takeDue removes the partitions that may be notified now, all of them on request, and returns how
-// long the others have to wait.
+// long the other partitions have to wait.
 func (n *notifier) takeDue(all bool) (due []growth, wait time.Duration) {
 	now := time.Now()
 	n.mu.Lock()

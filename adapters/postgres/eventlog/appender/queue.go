@@ -11,12 +11,12 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// The states of a request until it is answered.
+// The states of a request until it is answered. A stalled request is queued again.
 const (
-	stateQueued int32 = iota
-	stateTaken
-	stateAbandoned  // the caller gave up before an appender took it; nothing was written
-	stateCallerGone // the caller gave up after an appender took it and got append.outcome_unknown
+	stateQueued     int32 = iota
+	stateTaken            // a group runs it
+	stateAbandoned        // the caller gave up while no group ran it; nothing was written
+	stateCallerGone       // the caller gave up while a group ran it, with append.outcome_unknown unless the answer came at once
 )
 
 // queuedRequest is one request in the queue of an appender.
@@ -47,16 +47,16 @@ type queue struct {
 	mu             sync.Mutex
 	items          []*queuedRequest
 	stalled        map[event.PartitionID]*stalledPartition
-	suspects       map[event.PartitionID]bool // their lock was missed and has not been acquired since
+	suspects       map[event.PartitionID]bool // stalled, or were until none of their requests waited; requeue removes them
 	load           load
 	stalledLoad    load // the part of load in stalled partitions
-	borrowedLoad   load // of requests that groups moved to stalled partitions; load does not count it
+	borrowedLoad   load // of nextGroup of all stalled partitions; load does not count it
 	partitionLoads map[event.PartitionID]load
 	limits         *pg.Limits
 	limit          load                    // of the queue
 	partitionLimit load                    // of one partition
 	maxWait        time.Duration           // of a request for locks of other sessions
-	startServing   func(*stalledPartition) // called with mu
+	startServing   func(*stalledPartition) // called with mu held; must not block
 	closed         bool
 	wake           chan struct{} // of capacity 1
 }
@@ -87,9 +87,9 @@ func (q *queue) push(w *queuedRequest) error {
 	p := w.request.Partition
 	total, own := q.load.plus(1, w.bytes), q.partitionLoads[p].plus(1, w.bytes)
 	full := q.load.requests > 0 && (total.exceeds(q.limit) || own.requests > 1 && own.exceeds(q.partitionLimit))
-	d, isStalled := q.stalled[p]
-	isStalled = isStalled || q.suspects[p]
-	if isStalled && !full { // all stalled partitions together share the limit of one
+	d := q.stalled[p]
+	mustWait := d != nil || q.suspects[p]
+	if mustWait && !full { // all stalled partitions together share the limit of one
 		stalledLoad := q.stalledLoad.plus(1, w.bytes)
 		full = q.stalledLoad.requests > 0 && stalledLoad.exceeds(q.partitionLimit)
 	}
@@ -97,7 +97,7 @@ func (q *queue) push(w *queuedRequest) error {
 		return fault.New(fault.Unavailable, codeQueueFull, "too many appends are waiting; try again").WithRetryAfter(pg.RetryAfter)
 	}
 	q.load, q.partitionLoads[p] = total, own
-	if isStalled {
+	if mustWait {
 		if d == nil {
 			d = q.isolate(p)
 		}
@@ -129,12 +129,12 @@ func (q *queue) depth() (requests, bytes int) {
 	return q.load.requests, q.load.bytes
 }
 
-// take fills group with the next requests in order of arrival: one oversize
-// request alone, or as many others as a group may hold. An oversize request that take
-// passes over comes first next time. It waits for the first request and returns
-// nil when the queue is closed and empty and its stalled partitions have ended. Requests whose
-// callers gave up are dropped.
-func (q *queue) take(group []*queuedRequest) []*queuedRequest {
+// waitForGroup fills group with the next requests in order of arrival: one oversize request
+// alone, or as many smaller ones as a group may hold. An oversize request that is not the first is
+// passed over and comes first next time; later requests, also of its own partition, overtake it.
+// Requests whose callers gave up are dropped. waitForGroup blocks until there is a request, and
+// returns nil when the queue is closed and empty and its stalled partitions have ended.
+func (q *queue) waitForGroup(group []*queuedRequest) []*queuedRequest {
 	for {
 		q.mu.Lock()
 		group = q.fill(group[:0])
@@ -162,20 +162,21 @@ func (q *queue) remove(w *queuedRequest) {
 }
 
 func (q *queue) fill(group []*queuedRequest) []*queuedRequest {
-	group, q.items = gather(group, q.items, q.limits, q.limits.OnePartitionPerGroup, (*queuedRequest).take, q.remove)
+	group, q.items = gather(group, q.items, q.limits, q.limits.OnePartitionPerGroup, (*queuedRequest).markTaken, q.remove)
 	return group
 }
 
-// take marks the request as taken by an appender. It reports false if the caller gave up.
-func (w *queuedRequest) take() bool { return w.state.CompareAndSwap(stateQueued, stateTaken) }
+// markTaken marks the request as run by a group. It reports false if the caller gave up.
+func (w *queuedRequest) markTaken() bool { return w.state.CompareAndSwap(stateQueued, stateTaken) }
 
-// isQueued reports whether the request is not taken and its caller still waits.
+// isQueued reports whether no group runs the request and its caller still waits.
 func (w *queuedRequest) isQueued() bool { return w.state.Load() == stateQueued }
 
-// gather moves the next requests for which take reports true from items to group, within
-// the limits of a group, and returns the rest as kept. It calls onRemoved for each request
-// that leaves items.
-func gather(group, items []*queuedRequest, limits *pg.Limits, onePartition bool, take func(*queuedRequest) bool, onRemoved func(*queuedRequest)) (taken, kept []*queuedRequest) {
+// gather moves the next requests from items to group, within the limits of a group, and returns
+// the rest as kept. It asks admit about each request that fits: one that is not admitted, because
+// its caller gave up, leaves items and is in no group. It calls onRemoved for each request that
+// leaves items.
+func gather(group, items []*queuedRequest, limits *pg.Limits, onePartition bool, admit func(*queuedRequest) bool, onRemoved func(*queuedRequest)) (taken, kept []*queuedRequest) {
 	events, bytes := 0, 0
 	kept = items[:0]
 	full := false
@@ -189,11 +190,11 @@ func gather(group, items []*queuedRequest, limits *pg.Limits, onePartition bool,
 			// Passed over: it comes first next time.
 		case w.oversize(limits):
 			if len(group) > 0 {
-				break
+				break // passed over: the switch ends and the request is kept
 			}
 			// It is alone in its group.
 			onRemoved(w)
-			if take(w) {
+			if admit(w) {
 				group, full = append(group, w), true
 			}
 			continue
@@ -201,7 +202,7 @@ func gather(group, items []*queuedRequest, limits *pg.Limits, onePartition bool,
 			full = true
 		default:
 			onRemoved(w)
-			if take(w) {
+			if admit(w) {
 				group = append(group, w)
 				events += len(w.request.Events)
 				bytes += w.bytes

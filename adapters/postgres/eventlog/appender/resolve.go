@@ -15,9 +15,10 @@ import (
 // resolveOutcome finds out whether a group was committed whose connection was lost at
 // commit. On a new connection it takes the group's head locks, which the server holds for
 // the lost session until that session's transaction has ended. Then it looks for one row of
-// the group: all rows of the group are there or none. It returns committed, rolledBack
-// with errAbsent, or outcomeUnknown. After a failover it asks the new primary: a commit that
-// the failover lost counts as rolled back, and the group runs again.
+// the group: all rows of the group are there or none. It returns committed, rolledBack with
+// errCommitNotFound, or, after resolveTries failures or where the row does not tell,
+// outcomeUnknown. After a failover it asks the new primary: a commit that the failover lost
+// counts as rolled back, and the group runs again.
 func (g *group) resolveOutcome(ws []*queuedRequest) (transactionOutcome, error) {
 	var err error
 	for try := range resolveTries {
@@ -34,7 +35,7 @@ func (g *group) resolveOutcome(ws []*queuedRequest) (transactionOutcome, error) 
 		case found:
 			return committed, nil
 		default:
-			return rolledBack, errAbsent
+			return rolledBack, errCommitNotFound
 		}
 	}
 	return outcomeUnknown, err
@@ -43,7 +44,7 @@ func (g *group) resolveOutcome(ws []*queuedRequest) (transactionOutcome, error) 
 func (g *group) findCommitMarker(ws []*queuedRequest) (found, certain bool, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), g.engine.limits.GroupTimeout)
 	defer cancel()
-	conn, err := g.engine.appends.Acquire(ctx)
+	conn, err := g.engine.pool.Acquire(ctx)
 	if err != nil {
 		return false, false, err
 	}
@@ -82,7 +83,7 @@ func (g *group) lockHeads(ctx context.Context, conn *pgxpool.Conn) error {
 // for an intent without either unless another transaction has changed the intent since.
 func (g *group) wantCommitMarker(ws []*queuedRequest) (isCommitted func() (found, certain bool)) {
 	if len(g.events) > 0 {
-		k := intentKey{g.events[0].Partition, g.events[0].ID}
+		k := idKey{g.events[0].Partition, g.events[0].ID}
 		g.facts.sequences.want(k)
 		want := g.events[0].Sequence
 		return func() (bool, bool) { return g.facts.sequences.rows[k] == want, true }
@@ -103,7 +104,7 @@ func (g *group) wantCommitMarker(ws []*queuedRequest) (isCommitted func() (found
 			continue
 		}
 		in := w.request.Intent
-		k := intentKey{w.request.Partition, in.Intent.ID}
+		k := idKey{w.request.Partition, in.Intent.ID}
 		g.facts.intents.want(k)
 		return func() (bool, bool) {
 			row := g.facts.intents.rows[k]

@@ -16,19 +16,27 @@ import (
 // An appender waits only briefly for a lock that another session holds, such as an
 // administrator's session on a head row. A partition whose lock a group did not acquire is
 // stalled: its requests, and later ones, wait in a stalledPartition, and the appender serves
-// the other partitions. A stalledPartition waits for the lock until its requests' deadline,
-// in one of a few slots with a connection each. It ends when it has acquired the lock and its
-// next group is answered; the appender then serves the partition again. More stalled
-// partitions than slots have a common cause, such as a lock on a whole table: when one of
-// them acquires its lock, the appender tries all of them together.
+// the other partitions. A stalledPartition attempts to acquire the lock until its requests'
+// deadline, in one of a few slots with a connection each. It ends when it has acquired the lock
+// and its next group is answered; the appender then serves the partition again. More stalled
+// partitions of one appender than there are slots have a common cause, such as a lock on a whole
+// table: when one of them ends, the appender takes all of them back and tries them together.
+//
+// The waits, each at most Limits.LockTimeout:
+//
+//	lockWait     of a group for one lock: lock_timeout of its transaction
+//	attemptWait  of one attempt of a stalled partition for its head lock
+//	deadline     of a request for all locks that it meets: Limits.LockTimeout after the start of
+//	             the group that timed out, or after its arrival in a stalled partition
 const (
-	// A group waits for a lock as long as groupsBefore groups take, at most maxLockWait.
-	// Groups of other nodes may hold the lock, and they take about as long as this node's.
+	// lockWait is pg.ShortLockWait. Where groups hold their locks for longer than that, it is
+	// the time of groupsBefore groups, at most maxLockWait: groups of other nodes may hold the
+	// lock, and they take about as long as this node's.
 	groupsBefore = 4
 	maxLockWait  = 2 * time.Second
-	stalledSlots = 4
-	// Where more partitions are stalled than there are slots, each attempt is so short that all
-	// partitions have one within stalledRound, but never shorter than minAttempt.
+	stalledSlots = 4 // of all appenders together
+	// Where at least as many partitions of the node are stalled as there are slots, each attempt
+	// is so short that all have one within stalledRound, but never shorter than minAttempt.
 	stalledRound = time.Second
 	minAttempt   = 10 * time.Millisecond
 	// stalledPause is the pause between two attempts of a partition that acquired its head lock
@@ -42,11 +50,11 @@ type stalledPartition struct {
 	partition event.PartitionID
 	nextGroup []*queuedRequest // run as one group once the lock is acquired; in borrowedLoad, not in load
 	later     []*queuedRequest // of the groups after that; in load and stalledLoad
-	isRunning bool             // it has the lock, and nextGroup is being written
+	isRunning bool             // a slot has taken nextGroup and runs it
 	recalled  chan struct{}    // closed when the appender has taken its requests back
 }
 
-// isolate makes a partition a stalled one and starts to serve it. It is called with mu.
+// isolate makes a partition a stalled one and starts to serve it. It is called with mu held.
 func (q *queue) isolate(p event.PartitionID) *stalledPartition {
 	d := &stalledPartition{partition: p, recalled: make(chan struct{})}
 	q.stalled[p], q.suspects[p] = d, true
@@ -55,7 +63,7 @@ func (q *queue) isolate(p event.PartitionID) *stalledPartition {
 }
 
 // enqueue adds a request to those of the stalled partition. It is called with the
-// queue's mu, and the queue's load counts the request already.
+// queue's mu held, and the queue's load counts the request already.
 func (d *stalledPartition) enqueue(q *queue, w *queuedRequest, now time.Time) {
 	w.setDeadline(now.Add(q.maxWait))
 	d.later = append(d.later, w)
@@ -72,7 +80,8 @@ func (w *queuedRequest) setDeadline(until time.Time) {
 
 // stall moves the requests of a group that timed out waiting for a lock, and of which nothing
 // was written, into stalled partitions in their order, followed by the queued requests of the
-// same partitions. It returns the requests that borrowedLoad has no room for.
+// same partitions. It returns the requests that borrowedLoad has no room for: it may hold as
+// much as the queue. Their callers are refused at once.
 func (q *queue) stall(ws []*queuedRequest, until time.Time) (refused []*queuedRequest) {
 	if len(ws) == 0 {
 		return nil
@@ -112,29 +121,29 @@ func (q *queue) stall(ws []*queuedRequest, until time.Time) (refused []*queuedRe
 }
 
 // next prepares the next attempt of a stalled partition. late are the requests whose
-// deadline has passed; until is the earliest deadline in nextGroup. over reports that the
+// deadline has passed; until is the earliest deadline in nextGroup. ended reports that the
 // stalled partition has ended: no request waits in it, or the appender has recalled it.
-func (q *queue) next(d *stalledPartition, now time.Time) (late []*queuedRequest, until time.Time, over bool) {
+func (q *queue) next(d *stalledPartition, now time.Time) (late []*queuedRequest, until time.Time, ended bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.stalled[d.partition] != d {
 		return nil, until, true // recalled
 	}
-	remain := func(ws []*queuedRequest, left func(*queuedRequest)) []*queuedRequest {
+	dropEnded := func(ws []*queuedRequest, onDropped func(*queuedRequest)) []*queuedRequest {
 		return slices.DeleteFunc(ws, func(w *queuedRequest) bool {
 			switch {
-			case !w.isQueued():
+			case !w.isQueued(): // its caller gave up and has its answer
 			case now.Before(w.deadline):
 				return false
 			default:
 				late = append(late, w)
 			}
-			left(w)
+			onDropped(w)
 			return true
 		})
 	}
-	d.nextGroup = remain(d.nextGroup, q.returnBorrowed)
-	d.later = remain(d.later, q.removeStalled)
+	d.nextGroup = dropEnded(d.nextGroup, q.returnBorrowed)
+	d.later = dropEnded(d.later, q.removeStalled)
 	if len(d.nextGroup) == 0 {
 		d.nextGroup, d.later = gather(d.nextGroup, d.later, q.limits, false, (*queuedRequest).isQueued, q.removeStalled)
 		for _, w := range d.nextGroup {
@@ -157,9 +166,9 @@ func (q *queue) removeStalled(w *queuedRequest) {
 	q.remove(w)
 }
 
-// lockAcquired takes the requests of nextGroup, because the stalled partition has acquired its
-// lock. It leaves out those whose callers gave up.
-func (q *queue) lockAcquired(d *stalledPartition) []*queuedRequest {
+// takeNextGroup takes the requests of nextGroup to run them. It leaves out those whose callers
+// gave up, and returns nil when the appender has recalled the stalled partition.
+func (q *queue) takeNextGroup(d *stalledPartition) []*queuedRequest {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.stalled[d.partition] != d {
@@ -169,7 +178,7 @@ func (q *queue) lockAcquired(d *stalledPartition) []*queuedRequest {
 	taken := make([]*queuedRequest, 0, len(d.nextGroup))
 	for _, w := range d.nextGroup {
 		q.returnBorrowed(w)
-		if w.take() {
+		if w.markTaken() {
 			taken = append(taken, w)
 		}
 	}
@@ -177,9 +186,10 @@ func (q *queue) lockAcquired(d *stalledPartition) []*queuedRequest {
 	return taken
 }
 
-// end ends a stalled partition whose group was answered and puts its later requests first in
-// the queue. Their deadlines start again with the next lock that they wait for: where several
-// nodes write to one partition, a request waits for many locks that are held briefly.
+// end ends a stalled partition whose next group was answered, or given up by its callers, and
+// puts its later requests first in the queue. Their deadlines start again with the next lock that
+// they wait for: where several nodes write to one partition, a request waits for many locks that
+// are held briefly.
 func (q *queue) end(d *stalledPartition) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -201,8 +211,8 @@ func (q *queue) end(d *stalledPartition) {
 	q.signal()
 }
 
-// requeue puts the requests of a stalled partition before all queued ones. It is called with
-// mu.
+// requeue puts the requests of a stalled partition, which ends, before all queued ones. It is
+// called with mu held.
 func (q *queue) requeue(d *stalledPartition) {
 	for _, w := range d.nextGroup {
 		q.returnBorrowed(w)
@@ -236,13 +246,13 @@ func (a *appender) serveStalled(d *stalledPartition) {
 	s := a.engine
 	s.countStalled(1)
 	defer s.countStalled(-1)
-	var since time.Time // start of the first attempt that did not acquire the lock; zero: none
+	var since time.Time // start of the first attempt that timed out; zero: none
 	for {
-		late, until, over := a.queue.next(d, time.Now())
+		late, until, ended := a.queue.next(d, time.Now())
 		for _, w := range late {
 			w.answer <- answer{err: lockedFault(s.limits.LockTimeout)}
 		}
-		if over {
+		if ended {
 			return
 		}
 		g := s.acquireSlot(until, d.recalled)
@@ -250,18 +260,18 @@ func (a *appender) serveStalled(d *stalledPartition) {
 			continue
 		}
 		began := time.Now()
-		missed := a.attempt(g, d, until)
-		s.slots <- g
+		timedOut := a.attemptStalled(g, d, until)
+		s.freeSlots <- g
 		switch {
-		case !missed && since.IsZero():
-		case !missed:
+		case !timedOut && since.IsZero():
+		case !timedOut:
 			s.db.Log.Info("appends of a legal entity continue", "partition", uint32(d.partition), "after", time.Since(since).String())
 		case since.IsZero():
 			since = began
 			s.db.Log.Warn("appends of a legal entity wait for a lock that another session holds; backbone doctor --section contention names it",
 				"partition", uint32(d.partition), "lock_timeout", s.limits.LockTimeout.String())
 		}
-		if !missed {
+		if !timedOut {
 			a.queue.end(d)
 			return
 		}
@@ -282,7 +292,7 @@ func (s *Engine) acquireSlot(until time.Time, recalled <-chan struct{}) *group {
 	timer := time.NewTimer(time.Until(until))
 	defer timer.Stop()
 	select {
-	case g := <-s.slots:
+	case g := <-s.freeSlots:
 		return g
 	case <-timer.C:
 		return nil
@@ -303,9 +313,10 @@ func (s *Engine) attemptWait(until time.Time) time.Duration {
 	return max(wait, time.Millisecond) // PostgreSQL waits without limit for a timeout of 0
 }
 
-// attempt waits for the head lock of a stalled partition and runs its next group in the
-// same transaction. It reports whether it timed out on that lock or on another one.
-func (a *appender) attempt(g *group, d *stalledPartition, until time.Time) (missed bool) {
+// attemptStalled waits for the head lock of a stalled partition and runs its next group in the
+// same transaction. It reports whether it timed out on that lock or on another one; then the
+// partition stays stalled.
+func (a *appender) attemptStalled(g *group, d *stalledPartition, until time.Time) (timedOut bool) {
 	if g.engine == nil {
 		g.init(a.engine)
 	}
@@ -315,20 +326,21 @@ func (a *appender) attempt(g *group, d *stalledPartition, until time.Time) (miss
 	if pg.IsLockTimeout(err) {
 		return true
 	}
-	// After any other error the group begins a transaction itself and handles its errors.
-	ws := a.queue.lockAcquired(d)
+	// After any other error conn is nil: the group begins a transaction itself and handles its
+	// errors.
+	ws := a.queue.takeNextGroup(d)
 	if len(ws) == 0 {
 		if conn != nil {
 			discard(conn)
 		}
 		return false
 	}
-	g.begun = conn
-	again := g.run(ws, false)
-	if len(again) == 0 {
+	g.openTransaction = conn
+	unanswered := g.run(ws, false)
+	if len(unanswered) == 0 {
 		return false
 	}
-	a.queue.stallAgain(d, again)
+	a.queue.stallAgain(d, unanswered)
 	time.Sleep(stalledPause)
 	return true
 }
@@ -337,7 +349,7 @@ func (a *appender) attempt(g *group, d *stalledPartition, until time.Time) (miss
 // sends one statement at a time, because a timeout inside a pipeline would cost the
 // connection.
 func (g *group) waitForHead(ctx context.Context, p event.PartitionID, wait time.Duration) (*pgxpool.Conn, error) {
-	conn, err := g.engine.appends.Acquire(ctx)
+	conn, err := g.engine.pool.Acquire(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -365,10 +377,10 @@ func (g *group) waitForHead(ctx context.Context, p event.PartitionID, wait time.
 	return nil, err
 }
 
-// shortLockWait is how long an appender waits for a lock while groups are fast.
+// shortLockWait is lockWait while groups are fast.
 func (s *Engine) shortLockWait() time.Duration { return min(pg.ShortLockWait, s.limits.LockTimeout) }
 
-// lockWait is how long an appender waits for a lock.
+// lockWait is how long a group waits for each lock.
 func (s *Engine) lockWait() time.Duration {
 	wait := s.shortLockWait()
 	if held := s.holdTimes.shortest(); held > wait {
@@ -377,25 +389,25 @@ func (s *Engine) lockWait() time.Duration {
 	return wait
 }
 
-// holdTimes records how long the latest groups held their head locks. lockWait uses the
-// shortest: one slow group says nothing about the groups of other nodes.
+// holdTimes records how long the latest groups of this node held their head locks. lockWait uses
+// the shortest: one slow group says nothing about the groups of other nodes.
 type holdTimes struct {
 	mu   sync.Mutex
 	held [4]time.Duration
 	next int
 }
 
-func (p *holdTimes) record(held time.Duration) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.held[p.next] = held
-	p.next = (p.next + 1) % len(p.held)
+func (h *holdTimes) record(held time.Duration) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.held[h.next] = held
+	h.next = (h.next + 1) % len(h.held)
 }
 
-func (p *holdTimes) shortest() time.Duration {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return slices.Min(p.held[:])
+func (h *holdTimes) shortest() time.Duration {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return slices.Min(h.held[:])
 }
 
 // splitByLockState separates the requests of partitions whose heads are free now from those
@@ -403,7 +415,7 @@ func (p *holdTimes) shortest() time.Duration {
 func (g *group) splitByLockState(ws []*queuedRequest) (free, held []*queuedRequest, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), g.engine.limits.GroupTimeout)
 	defer cancel()
-	conn, err := g.engine.appends.Acquire(ctx)
+	conn, err := g.engine.pool.Acquire(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -426,9 +438,10 @@ func (g *group) splitByLockState(ws []*queuedRequest) (free, held []*queuedReque
 	return free, held, nil
 }
 
-// handleLockTimeout returns the requests of a group that must wait for a lock. With probeLocks
-// it first runs the requests whose head rows are free, and returns the others.
-func (g *group) handleLockTimeout(ws []*queuedRequest, probeLocks bool) (again []*queuedRequest) {
+// handleLockTimeout returns the requests of a group that must wait for a lock. With probeLocks,
+// and where the group has several partitions, it first runs the requests whose head rows are
+// free, and returns the other requests.
+func (g *group) handleLockTimeout(ws []*queuedRequest, probeLocks bool) (unanswered []*queuedRequest) {
 	if !probeLocks || len(g.partitions) < 2 {
 		return ws
 	}
@@ -445,28 +458,28 @@ func (g *group) handleLockTimeout(ws []*queuedRequest, probeLocks bool) (again [
 
 // runHalves runs both halves of a group, the first one first. From the second it leaves out
 // the partitions whose lock the first did not acquire, so that their requests keep their order.
-func (g *group) runHalves(ws []*queuedRequest, probeLocks bool) (again []*queuedRequest) {
-	again = g.run(ws[:len(ws)/2], probeLocks)
-	if len(again) == 0 {
+func (g *group) runHalves(ws []*queuedRequest, probeLocks bool) (unanswered []*queuedRequest) {
+	unanswered = g.run(ws[:len(ws)/2], probeLocks)
+	if len(unanswered) == 0 {
 		return g.run(ws[len(ws)/2:], probeLocks)
 	}
-	again = slices.Clone(again)
+	unanswered = slices.Clone(unanswered)
 	var free []*queuedRequest
 	for _, w := range ws[len(ws)/2:] {
-		if slices.ContainsFunc(again, func(v *queuedRequest) bool { return v.request.Partition == w.request.Partition }) {
-			again = append(again, w)
+		if slices.ContainsFunc(unanswered, func(v *queuedRequest) bool { return v.request.Partition == w.request.Partition }) {
+			unanswered = append(unanswered, w)
 		} else {
 			free = append(free, w)
 		}
 	}
 	if len(free) == 0 {
-		return again
+		return unanswered
 	}
-	return slices.Concat(again, g.run(free, probeLocks))
+	return slices.Concat(unanswered, g.run(free, probeLocks))
 }
 
-// lockedFault is the fault of a request that waited for locks until its deadline. Nothing was
-// written.
+// lockedFault is the fault of a request that waited for locks until its deadline, or that stall
+// had no room for. Nothing was written.
 func lockedFault(waited time.Duration) *fault.Error {
 	return fault.New(fault.Unavailable, pg.CodeUnavailable,
 		"another session of the database has held a lock that this legal entity's appends need for %s; try again, and end that session if it stays (backbone doctor --section contention names it)",

@@ -100,9 +100,11 @@ ORDER BY h.partition_id
 FOR NO KEY UPDATE
 `
 
-// The lock of a partition and the end of its chain. Every probe of a hot table is a
-// LATERAL subquery with LIMIT 1: without it PostgreSQL joins a fresh partition, which has
-// no statistics yet, instead of probing it.
+// The lock of a partition and the end of its chain. The head row is locked and never updated:
+// dead versions of it would pile up while any old snapshot is open (ADR 1).
+//
+// Every probe of a hot table is a LATERAL subquery with LIMIT 1: without it PostgreSQL joins
+// a fresh partition, which has no statistics yet, instead of probing it.
 func (q *Queries) LockPartitionHeads(ctx context.Context, db DBTX, partitionIds []int32) ([]BackbonePartitionHead, error) {
 	rows, err := db.Query(ctx, LockPartitionHeads, partitionIds)
 	if err != nil {

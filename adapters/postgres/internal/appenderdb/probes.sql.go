@@ -95,8 +95,8 @@ type ListEventIDsRow struct {
 	ID      pgtype.UUID
 }
 
-// The ids of existing events that a refusal names. The order makes the primary key the
-// only index that can serve the query.
+// The ids of stored events that a refusal names as its holder. The order makes the primary
+// key the only index that can serve the query.
 func (q *Queries) ListEventIDs(ctx context.Context, db DBTX, arg *ListEventIDsParams) ([]ListEventIDsRow, error) {
 	rows, err := db.Query(ctx, ListEventIDs, arg.Ordinals, arg.PartitionIds, arg.Sequences)
 	if err != nil {
@@ -328,11 +328,12 @@ type ListKeyConditionHitsRow struct {
 }
 
 // The first event after a sequence that carries the driving key, all other keys
-// and one of the types; or, with position beyond the scan limit, the proof that
-// the condition is too old. The limit is concurrency.MaxConditionScan; a constant
-// lets the planner see it. Arrays inside the arrays are array literals. No planner turns
-// the innermost query into a join: a join would look each sequence up in the whole
-// partition, whatever the key, while the append holds the head's lock.
+// and one of the types; or, with position beyond the scan limit, no match: the scan of this
+// key decides nothing, and if no other key's scan does, the condition is too old. The limit
+// is concurrency.MaxConditionScan; a constant lets the planner see it. Arrays inside the
+// arrays are array literals. No planner turns the innermost query into a join: a join would
+// look each sequence up in the whole partition, whatever the key, while the append holds the
+// head's lock.
 func (q *Queries) ListKeyConditionHits(ctx context.Context, db DBTX, arg *ListKeyConditionHitsParams) ([]ListKeyConditionHitsRow, error) {
 	rows, err := db.Query(ctx, ListKeyConditionHits,
 		arg.Ordinals,

@@ -207,7 +207,8 @@ type InsertEventPayloadsParams struct {
 	Locked       []int32
 }
 
-// Second round trip of an append group. Rows come as parallel arrays and are
+// Second round trip of an append group; the commit is in it too, unless the group
+// leases keys in another database. Rows come as parallel arrays and are
 // joined to the locked head rows, which is the form that a sharded cluster under
 // row security accepts. JSON and text arrays are sent as text, so that the stored
 // bytes are the hashed ones. Events and payloads are inserted in the order of their
@@ -261,8 +262,9 @@ type InsertIdempotencyKeysParams struct {
 	Now            time.Time
 }
 
-// An expired row is replaced. A row that is still valid is not, so that the row count is
-// too low and the group fails.
+// An expired row is replaced. A row that is still valid is not: the row count is then too
+// low, which the appender reports. Only a defect leads there, because the key was read under
+// the head lock.
 func (q *Queries) InsertIdempotencyKeys(ctx context.Context, db DBTX, arg *InsertIdempotencyKeysParams) (int64, error) {
 	result, err := db.Exec(ctx, InsertIdempotencyKeys,
 		arg.PartitionIds,

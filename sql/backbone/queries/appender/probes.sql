@@ -57,11 +57,12 @@ CROSS JOIN LATERAL (
 
 -- name: ListKeyConditionHits :many
 -- The first event after a sequence that carries the driving key, all other keys
--- and one of the types; or, with position beyond the scan limit, the proof that
--- the condition is too old. The limit is concurrency.MaxConditionScan; a constant
--- lets the planner see it. Arrays inside the arrays are array literals. No planner turns
--- the innermost query into a join: a join would look each sequence up in the whole
--- partition, whatever the key, while the append holds the head's lock.
+-- and one of the types; or, with position beyond the scan limit, no match: the scan of this
+-- key decides nothing, and if no other key's scan does, the condition is too old. The limit
+-- is concurrency.MaxConditionScan; a constant lets the planner see it. Arrays inside the
+-- arrays are array literals. No planner turns the innermost query into a join: a join would
+-- look each sequence up in the whole partition, whatever the key, while the append holds the
+-- head's lock.
 SELECT k.ordinal::int AS ordinal, hit.sequence::bigint AS sequence, hit.position::bigint AS position
 FROM (
     -- The numbers of the types, once per condition: OFFSET 0 keeps the planner from
@@ -143,8 +144,8 @@ CROSS JOIN LATERAL (
 ) i;
 
 -- name: ListEventIDs :many
--- The ids of existing events that a refusal names. The order makes the primary key the
--- only index that can serve the query.
+-- The ids of stored events that a refusal names as its holder. The order makes the primary
+-- key the only index that can serve the query.
 SELECT k.ordinal::int AS ordinal, e.id
 FROM (SELECT unnest(@ordinals::int[]) AS ordinal,
              unnest(@partition_ids::int[]) AS partition_id,

@@ -1,4 +1,5 @@
--- Second round trip of an append group. Rows come as parallel arrays and are
+-- Second round trip of an append group; the commit is in it too, unless the group
+-- leases keys in another database. Rows come as parallel arrays and are
 -- joined to the locked head rows, which is the form that a sharded cluster under
 -- row security accepts. JSON and text arrays are sent as text, so that the stored
 -- bytes are the hashed ones. Events and payloads are inserted in the order of their
@@ -59,8 +60,9 @@ JOIN (SELECT unnest(@partition_ids::int[]) AS partition_id,
 WHERE h.partition_id = ANY (@locked::int[]);
 
 -- name: InsertIdempotencyKeys :execrows
--- An expired row is replaced. A row that is still valid is not, so that the row count is
--- too low and the group fails.
+-- An expired row is replaced. A row that is still valid is not: the row count is then too
+-- low, which the appender reports. Only a defect leads there, because the key was read under
+-- the head lock.
 INSERT INTO backbone.idempotency_keys AS k (partition_id, key, fingerprint, intent_id, first_sequence, event_count, expires_at)
 SELECT h.partition_id, u.key, u.fingerprint, u.intent_id, u.first_sequence, u.event_count, u.expires_at
 FROM backbone.partition_heads h
