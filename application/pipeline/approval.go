@@ -198,7 +198,7 @@ func (s *Service) loadForDecision(ctx context.Context, approver Caller, le ports
 		}
 	}
 	role := ""
-	for _, need := range unmetNeeds(stored.Need, stored.Approvals) {
+	for _, need := range unmetNeeds(stored.Needs, stored.Approvals) {
 		for _, have := range approver.Principal.Roles {
 			if containsOrEmpty(need.Roles, have) {
 				role = have
@@ -207,10 +207,10 @@ func (s *Service) loadForDecision(ctx context.Context, approver Caller, le ports
 	}
 	if role == "" {
 		return nil, "", fault.New(fault.Forbidden, "intent.forbidden", "none of your roles may decide on this intent; it waits for one of those in needs").
-			With("needs", stored.Need).WithIntent(stored.ID.String())
+			With("needs", stored.Needs).WithIntent(stored.ID.String())
 	}
 	a := &attempt{service: s, intentType: t, caller: approver, entity: le, stored: stored}
-	if stored.HasEffective {
+	if stored.HasEffectiveDate {
 		d := stored.EffectiveDate
 		a.inputDate = &d
 	}

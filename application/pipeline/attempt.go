@@ -312,8 +312,8 @@ func (a *attempt) parkForApproval(ctx context.Context, p planned, needs []intent
 		return Outcome{}, err
 	}
 	row := a.stored
-	row.Status, row.PlanHash, row.Need = intent.PendingApproval, p.hash, needs
-	row.EffectiveDate, row.HasEffective = p.effective, true
+	row.Status, row.PlanHash, row.Needs = intent.PendingApproval, p.hash, needs
+	row.EffectiveDate, row.HasEffectiveDate = p.effective, true
 	if err := setRules(&row, p.rules); err != nil {
 		return Outcome{}, err
 	}
@@ -360,7 +360,7 @@ func (a *attempt) execute(ctx context.Context, p planned) (Outcome, error) {
 	}
 	row := a.stored
 	row.Status = intent.Executed
-	row.EffectiveDate, row.HasEffective = p.effective, true
+	row.EffectiveDate, row.HasEffectiveDate = p.effective, true
 	if err := setRules(&row, rules); err != nil {
 		return Outcome{}, err
 	}

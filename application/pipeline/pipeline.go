@@ -184,7 +184,7 @@ func (s *Service) Submit(ctx context.Context, caller Caller, req Request) (Outco
 		run.stored.CorrelationID = run.stored.ID.String()
 	}
 	if req.EffectiveDate != nil {
-		run.stored.EffectiveDate, run.stored.HasEffective = *req.EffectiveDate, true
+		run.stored.EffectiveDate, run.stored.HasEffectiveDate = *req.EffectiveDate, true
 		run.inputDate = req.EffectiveDate
 	}
 	if req.IdempotencyKey != "" && !req.DryRun {
@@ -283,7 +283,7 @@ func (s *Service) replay(ctx context.Context, p event.PartitionID, o ports.Idemp
 func (s *Service) LoadOutcome(ctx context.Context, stored intent.Intent) (Outcome, error) {
 	out := Outcome{
 		IntentID: stored.ID, Status: stored.Status, CorrelationID: stored.CorrelationID,
-		PlanHash: stored.PlanHash, Needs: stored.Need, Events: []ports.AppendedEvent{},
+		PlanHash: stored.PlanHash, Needs: stored.Needs, Events: []ports.AppendedEvent{},
 	}
 	if len(stored.Rules) > 0 {
 		if err := json.Unmarshal(stored.Rules, &out.Rules); err != nil {

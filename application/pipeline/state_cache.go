@@ -236,7 +236,7 @@ func (v *planView) Waiting(ctx context.Context, types []string, from, to event.D
 	}
 	n := 0
 	for _, w := range waiting {
-		if w.HasEffective && w.EffectiveDate >= from && w.EffectiveDate <= to && containsOrEmpty(types, w.Type) {
+		if w.HasEffectiveDate && w.EffectiveDate >= from && w.EffectiveDate <= to && containsOrEmpty(types, w.Type) {
 			n++
 		}
 	}
