@@ -8,18 +8,20 @@ import (
 )
 
 // IntentWrite stores the intent's row with the events: an insert when
-// ExpectedRevision is 0, else a compare-and-set from that revision. The appender
-// fills in the event range.
+// ExpectedRevision is 0, else a compare-and-set from that revision. If the row exists at an
+// insert, or has another revision, the append writes nothing and fails with intent.changed.
+// The stored revision is ExpectedRevision + 1. The appender fills in the event range.
 type IntentWrite struct {
 	Intent           intent.Intent
 	ExpectedRevision int
-	Sealed           []event.SealedSubject // values that were sealed for this write; empty when the payload is as it was
+	Sealed           []event.SealedSubject // keys that values of the payload were sealed with for this write; empty when the payload is as it was
 }
 
 // IntentReader reads stored intents.
 type IntentReader interface {
 	// Intent returns fault intent.not_found if the partition has no such intent.
 	Intent(ctx context.Context, p event.PartitionID, id event.ID) (intent.Intent, error)
-	// WaitingIntents lists intents that wait for approval, oldest first.
+	// WaitingIntents lists the intents with status pending_approval, oldest first; a limit of 0
+	// lists all.
 	WaitingIntents(ctx context.Context, p event.PartitionID, limit int) ([]intent.Intent, error)
 }

@@ -163,7 +163,7 @@ func (s *Server) getIntent(ctx context.Context, r *request) (any, error) {
 	out := api.Intent{
 		IntentID: stored.ID.String(), Type: stored.Type, LegalEntity: stored.LegalEntity, Status: string(stored.Status), Payload: payload,
 		Actor: actorAnswer(stored.Actor), Events: intentEvents(outcome.Events), Rules: rules, CorrelationID: stored.CorrelationID,
-		CausedBy: idText(stored.CausedBy), PlanHash: stored.PlanHash, Needs: needAnswers(stored.Need), Revision: stored.Revision,
+		CausedBy: idText(stored.CausedBy), PlanHash: stored.PlanHash, Needs: needAnswers(stored.Needs), Revision: stored.Revision,
 		Approvals: convert(stored.Approvals, func(a intent.Approval) api.Approval {
 			return api.Approval{
 				PersonID: a.PersonID, ActorID: a.ActorID, Role: a.Role, Decision: a.Decision, PlanHash: a.PlanHash, Comment: a.Comment, At: timeText(a.At),
@@ -171,7 +171,7 @@ func (s *Server) getIntent(ctx context.Context, r *request) (any, error) {
 		}),
 		CreatedAt: timeText(stored.CreatedAt), UpdatedAt: timeText(stored.UpdatedAt),
 	}
-	if stored.HasEffective {
+	if stored.HasEffectiveDate {
 		out.EffectiveDate = stored.EffectiveDate.String()
 	}
 	if f := stored.Refusal; f != nil {

@@ -47,9 +47,9 @@ func cloneIntent(in intent.Intent) intent.Intent {
 	in.Rules = clone(in.Rules)
 	in.Roles = clone(in.Roles)
 	in.Approvals = slices.Clone(in.Approvals)
-	in.Need = slices.Clone(in.Need)
-	for i := range in.Need {
-		in.Need[i].Roles = clone(in.Need[i].Roles)
+	in.Needs = slices.Clone(in.Needs)
+	for i := range in.Needs {
+		in.Needs[i].Roles = clone(in.Needs[i].Roles)
 	}
 	if d := in.Actor.Details.OnBehalfOf; d != nil {
 		delegate := *d

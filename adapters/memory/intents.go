@@ -27,7 +27,7 @@ func (s *Intents) Intent(ctx context.Context, partitionID event.PartitionID, id 
 	})
 }
 
-// WaitingIntents implements ports.IntentReader. A limit of 0 lists all.
+// WaitingIntents implements ports.IntentReader.
 func (s *Intents) WaitingIntents(ctx context.Context, id event.PartitionID, limit int) ([]intent.Intent, error) {
 	return readPartition(ctx, s.state, id, func(p *partition) ([]intent.Intent, error) {
 		waiting := list(maps.Values(p.intents), func(in intent.Intent) bool { return in.Status == intent.PendingApproval }, func(a, b intent.Intent) int {

@@ -33,33 +33,38 @@ type Decision struct {
 	IdempotencyKey string
 }
 
-// Approve records an approval and executes the intent once no need is left.
+// Approve records an approval and executes the intent once no need is left. While needs are
+// left, the outcome is pending_approval.
 //
 // The approver must be a person, must not be the requester (nor the person that the
 // requester acted for), must not have decided on this intent before, and must have one of
 // the roles of a need that is still unmet. The same holds for Reject.
 //
-// The intent is planned again on fresh state; if the plan differs from the approved one, the
-// new plan is stored and Approve fails with intent.plan_changed. Further faults: intent.not_found,
-// intent.wrong_state, intent.type_unknown, intent.approval_needs_person,
+// The intent is planned again on fresh state. If its hash differs from the approved plan's,
+// because the drafts or any module's policies have changed, the new hash and needs are stored
+// and Approve fails with intent.plan_changed. Only this approval is dropped: approvals that
+// were recorded for an earlier plan are kept with that plan's hash and still count for their
+// needs.
+//
+// Every other fault leaves the intent parked and this approval unrecorded. The approver may
+// try again, which helps after conflicts that outlasted the retries and after intent.changed
+// (another decision was written first; Approve does not retry it). Further faults:
+// intent.not_found, intent.wrong_state, intent.type_unknown, intent.approval_needs_person,
 // sod.same_person, intent.forbidden, intent.idempotency_mismatch,
 // pii.in_text (the comment is never erased), pii.subject_erased if a person of the
-// payload was erased since the submission, those of module.Opener, and every fault of
-// executing.
-//
-// When the plan changes, only this approval is dropped. Approvals that were recorded for
-// an earlier plan are kept with that plan's hash and still count for their needs.
+// payload was erased since the submission (only Reject can end the intent then), those of
+// module.Opener, and every fault of executing.
 func (s *Service) Approve(ctx context.Context, approver Caller, d Decision) (Outcome, error) {
 	if err := shredding.CheckText("/comment", d.Comment); err != nil {
 		return Outcome{}, err
 	}
-	claim, err := s.claimDecision(ctx, approver, d, "approve")
+	claim, err := s.newDecisionClaim(ctx, approver, d, "approve")
 	if err != nil {
 		return Outcome{}, err
 	}
 	a, role, err := s.loadForDecision(ctx, approver, d.LegalEntity, d.Intent)
 	if err != nil {
-		return s.replayDecision(ctx, d, claim, err)
+		return s.replayOrRefuse(ctx, d, claim, err)
 	}
 	a.idempotency = claim
 	if d.PlanHash != "" && d.PlanHash != a.stored.PlanHash {
@@ -73,29 +78,29 @@ func (s *Service) Approve(ctx context.Context, approver Caller, d Decision) (Out
 		PersonID: approver.Principal.PersonID, ActorID: approver.Actor.ID, Role: role, Decision: "approved",
 		PlanHash: approvedHash, Comment: d.Comment, At: event.Micros(s.Clock.Now()),
 	})
-	out, err := a.planAndFinish(ctx, func(ctx context.Context, p planned) (Outcome, error) {
-		if err := a.hashPlan(ctx, &p); err != nil {
+	out, err := a.planAndApply(ctx, func(ctx context.Context, p planned) (Outcome, error) {
+		if err := a.setPlanHash(ctx, &p); err != nil {
 			return Outcome{}, err
 		}
 		if p.hash != approvedHash {
 			a.stored.Approvals = a.stored.Approvals[:len(a.stored.Approvals)-1]
 			a.idempotency = nil // this approval is not stored, so its key stays free
-			if _, err := a.parkForApproval(ctx, p, p.decision.Needs); err != nil {
+			if _, err := a.parkForApproval(ctx, p, p.answer.Needs); err != nil {
 				return Outcome{}, err
 			}
 			return Outcome{}, planChangedFault(d.Intent, p.hash)
 		}
-		a.stored.PlanHash = p.hash
-		if len(unmetNeeds(p.decision.Needs, a.stored.Approvals)) > 0 {
-			return a.parkForApproval(ctx, p, p.decision.Needs)
+		if len(unmetNeeds(p.answer.Needs, a.stored.Approvals)) > 0 {
+			return a.parkForApproval(ctx, p, p.answer.Needs)
 		}
 		return a.execute(ctx, p)
 	})
 	return out, a.redactError(err, true)
 }
 
-// claimDecision ties a decision to its idempotency key; nil without one.
-func (s *Service) claimDecision(ctx context.Context, approver Caller, d Decision, verb string) (*ports.IdempotencyClaim, error) {
+// newDecisionClaim ties a decision to its idempotency key; nil without one. Unlike reserveKey
+// it reserves nothing: of two decisions at the same moment the append lets one through.
+func (s *Service) newDecisionClaim(ctx context.Context, approver Caller, d Decision, verb string) (*ports.IdempotencyClaim, error) {
 	if d.IdempotencyKey == "" {
 		return nil, nil
 	}
@@ -108,9 +113,9 @@ func (s *Service) claimDecision(ctx context.Context, approver Caller, d Decision
 	return claim, module.SetFingerprint(ctx, s.Fingerprints, d.LegalEntity.TenantID, claim, digest, false)
 }
 
-// replayDecision answers a decision that the intent's state no longer allows: with the
-// first outcome if it was made under the same key, else with the refusal.
-func (s *Service) replayDecision(ctx context.Context, d Decision, claim *ports.IdempotencyClaim, refusal error) (Outcome, error) {
+// replayOrRefuse answers a decision that loadForDecision refused: with the intent's present
+// outcome if the decision was made before under the same key, else with the refusal.
+func (s *Service) replayOrRefuse(ctx context.Context, d Decision, claim *ports.IdempotencyClaim, refusal error) (Outcome, error) {
 	if claim == nil {
 		return Outcome{}, refusal
 	}
@@ -124,25 +129,26 @@ func (s *Service) replayDecision(ctx context.Context, d Decision, claim *ports.I
 	return Outcome{}, refusal
 }
 
-func planChangedFault(id event.ID, newHash string) error {
+func planChangedFault(id event.ID, currentHash string) error {
 	return fault.New(fault.Conflict, "intent.plan_changed",
 		"the state has changed and the plan with it; read the intent again and approve the new plan").
-		With("plan_hash", newHash).WithIntent(id.String())
+		With("plan_hash", currentHash).WithIntent(id.String())
 }
 
-// Reject ends a parked intent. Faults as Approve, without those of planning and
+// Reject ends a parked intent. It neither plans nor opens the payload, so it also ends an
+// intent that can no longer be executed. Faults as Approve, without those of planning and
 // executing.
 func (s *Service) Reject(ctx context.Context, approver Caller, d Decision) (Outcome, error) {
 	if err := shredding.CheckText("/reason", d.Comment); err != nil {
 		return Outcome{}, err
 	}
-	claim, err := s.claimDecision(ctx, approver, d, "reject")
+	claim, err := s.newDecisionClaim(ctx, approver, d, "reject")
 	if err != nil {
 		return Outcome{}, err
 	}
 	a, role, err := s.loadForDecision(ctx, approver, d.LegalEntity, d.Intent)
 	if err != nil {
-		return s.replayDecision(ctx, d, claim, err)
+		return s.replayOrRefuse(ctx, d, claim, err)
 	}
 	a.idempotency = claim
 	row := a.stored
@@ -162,9 +168,10 @@ func (s *Service) Reject(ctx context.Context, approver Caller, d Decision) (Outc
 }
 
 // loadForDecision loads a parked intent and checks that approver may decide on it. It
-// also returns the approver's role that the decision counts for. The attribute rule of
-// sod.same_person is the number of the segregation rule: S2, two approvers of an intent
-// differ; S8, the approver is not the requester.
+// also returns the role that the decision counts for: one of the approver's roles that an
+// unmet need lists, the last one found if there are several. sod.same_person names the rule of
+// segregation of duties in its attribute "rule": "S2", two approvers of an intent differ;
+// "S8", the approver is not the requester.
 func (s *Service) loadForDecision(ctx context.Context, approver Caller, le ports.LegalEntity, id event.ID) (*attempt, string, error) {
 	stored, err := s.Intents.Intent(ctx, le.Partition, id)
 	if err != nil {
@@ -191,7 +198,7 @@ func (s *Service) loadForDecision(ctx context.Context, approver Caller, le ports
 		}
 	}
 	role := ""
-	for _, need := range unmetNeeds(stored.Need, stored.Approvals) {
+	for _, need := range unmetNeeds(stored.Needs, stored.Approvals) {
 		for _, have := range approver.Principal.Roles {
 			if containsOrEmpty(need.Roles, have) {
 				role = have
@@ -200,12 +207,12 @@ func (s *Service) loadForDecision(ctx context.Context, approver Caller, le ports
 	}
 	if role == "" {
 		return nil, "", fault.New(fault.Forbidden, "intent.forbidden", "none of your roles may decide on this intent; it waits for one of those in needs").
-			With("needs", stored.Need).WithIntent(stored.ID.String())
+			With("needs", stored.Needs).WithIntent(stored.ID.String())
 	}
 	a := &attempt{service: s, intentType: t, caller: approver, entity: le, stored: stored}
-	if stored.HasEffective {
+	if stored.HasEffectiveDate {
 		d := stored.EffectiveDate
-		a.requestedDate = &d
+		a.inputDate = &d
 	}
 	return a, role, nil
 }

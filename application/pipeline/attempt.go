@@ -17,19 +17,19 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// attempt is the run of one intent or of one decision on it, over all retries.
+// attempt is one submission of an intent, or one decision on it, over all retries.
 type attempt struct {
 	service           *Service
 	intentType        module.IntentType
 	caller            Caller
 	entity            ports.LegalEntity
-	requestedDate     *event.Date
+	inputDate         *event.Date // for Input.EffectiveDate: the requested date, in a decision that of the parked plan
 	dryRun            bool
 	idempotency       *ports.IdempotencyClaim
-	stored            intent.Intent   // Payload is the stored one, {} before the first write
+	stored            intent.Intent   // the row as it was loaded or, with Revision 0, as it will be inserted; Approve adds its approval
 	payload           json.RawMessage // in clear, for planning; storedPayload seals its personal values
 	payloadValid      bool            // the payload fits the schema and names the subjects of its personal values
-	reducedPayload    json.RawMessage // the part that the planner lets the store keep; nil: all
+	keptPayload       json.RawMessage // Plan.Kept; nil: the row holds the payload
 	sealed            *sealedPayload
 	personalTexts     []string // texts of the payload's personal values
 	personalTextsRead bool     // personalTexts is filled in
@@ -39,11 +39,11 @@ type attempt struct {
 // planned is the result of planning once.
 type planned struct {
 	plan      module.Plan
-	hash      string
-	decision  decision
+	hash      string // "" until setPlanHash
+	answer    policyAnswer
 	view      *planView
-	rules     []event.RuleEvaluation
-	effective event.Date
+	rules     []event.RuleEvaluation // of the planner, then of the policy
+	effective event.Date             // of the plan's first event
 }
 
 func (a *attempt) submit(ctx context.Context) (Outcome, error) {
@@ -52,13 +52,12 @@ func (a *attempt) submit(ctx context.Context) (Outcome, error) {
 		err = a.validate()
 	}
 	if err != nil {
-		// An internal error is stored as denied too: nothing was planned, so nothing has
-		// failed half way. Refusal.Kind distinguishes it. Unavailable stores nothing.
+		// Before planning an internal error is stored as denied too; Refusal.Kind
+		// distinguishes it. After planning it would be failed, see refusalStatus.
 		return a.refuse(ctx, intent.Denied, err)
 	}
 	a.payloadValid = true
-	a.stored.Status = intent.Validated
-	return a.planAndFinish(ctx, a.finishPlan)
+	return a.planAndApply(ctx, a.parkOrExecute)
 }
 
 func (a *attempt) validate() error {
@@ -101,27 +100,29 @@ func (s *Service) compiledSchema(t module.IntentType) (ports.Schema, error) {
 	return compiled, nil
 }
 
-// planAndFinish plans, finishes the plan, and starts over after a conflict. The first
-// planning may use cached states. If it did and anything was refused that fresh state
-// could change, it plans again at once on fresh state; later retries wait for
-// Config.Retries.
-func (a *attempt) planAndFinish(ctx context.Context, finish func(context.Context, planned) (Outcome, error)) (Outcome, error) {
+// planAndApply plans and applies the plan: apply writes it. The first planning of a
+// submission may use cached states. If it did, and planning or apply was refused for a
+// reason that fresh state could change, planAndApply plans again at once on fresh state,
+// which counts as no retry. A stale plan is planned again after the next pause of
+// Config.Retries. So apply is called once for each plan and must not depend on its earlier
+// calls.
+func (a *attempt) planAndApply(ctx context.Context, apply func(context.Context, planned) (Outcome, error)) (Outcome, error) {
 	useCache := !a.dryRun && a.stored.Revision == 0
 	waits := a.service.Retries
 	for {
 		p, err := a.plan(ctx, useCache)
 		var out Outcome
 		if err == nil {
-			out, err = finish(ctx, p)
+			out, err = apply(ctx, p)
 		}
 		if err == nil {
 			return out, nil
 		}
-		if p.view != nil && p.view.usedCache && !isUnaffectedByFreshState(err) {
+		if p.view != nil && p.view.usedCache && freshStateCouldChange(err) {
 			useCache = false
 			continue
 		}
-		if !isConflict(err) {
+		if !isStalePlan(err) {
 			if fault.CodeOf(err) == concurrency.CodeDuplicateKey {
 				err = a.rewordDuplicateKey(ctx, err)
 			}
@@ -137,8 +138,9 @@ func (a *attempt) planAndFinish(ctx context.Context, finish func(context.Context
 	}
 }
 
-// isConflict reports whether planning again on fresh state can help.
-func isConflict(err error) bool {
+// isStalePlan reports whether the append found that something the plan relied on has
+// changed.
+func isStalePlan(err error) bool {
 	switch fault.CodeOf(err) {
 	case concurrency.CodeWrongExpectedVersion, concurrency.CodeConditionFailed, concurrency.CodeConditionTooOld:
 		return true
@@ -147,22 +149,25 @@ func isConflict(err error) bool {
 	}
 }
 
-// isUnaffectedByFreshState reports whether planning on fresh state cannot change the
-// refusal: the store decided it under its lock, or there was no decision at all.
-func isUnaffectedByFreshState(err error) bool {
+// freshStateCouldChange reports whether planning on fresh state could change a refusal that
+// was planned on cached states: a stale plan, and what planner and policy refused by such
+// states. It could not if the store refused under its lock or if nothing was decided.
+func freshStateCouldChange(err error) bool {
 	switch fault.KindOf(err) {
 	case fault.Internal, fault.Unavailable, fault.Timeout:
-		return true
+		return false
 	}
 	switch fault.CodeOf(err) {
 	case concurrency.CodeDuplicateKey, concurrency.CodeIdempotencyMismatch, concurrency.CodeIntentChanged, "policy.undecided",
 		shredding.CodeKeyMoved, shredding.CodeSubjectErased:
-		return true
-	default:
 		return false
+	default:
+		return true
 	}
 }
 
+// refusalStatus is the status of an intent that was refused after planning began: denied by
+// a decision, failed by an error. refuse stores nothing for Unavailable.
 func refusalStatus(err error) intent.Status {
 	switch fault.KindOf(err) {
 	case fault.Internal, fault.Unavailable, fault.Timeout:
@@ -177,7 +182,7 @@ func refusalStatus(err error) intent.Status {
 func (a *attempt) plannerInput(now time.Time) module.Input {
 	return module.Input{
 		IntentID: a.stored.ID, Type: a.stored.Type, Payload: a.payload, Actor: a.stored.Actor, PersonID: a.stored.PersonID,
-		Roles: a.stored.Roles, LegalEntity: a.entity, EffectiveDate: a.requestedDate, CorrelationID: a.stored.CorrelationID,
+		Roles: a.stored.Roles, LegalEntity: a.entity, EffectiveDate: a.inputDate, CorrelationID: a.stored.CorrelationID,
 		CausedBy: a.stored.CausedBy, Source: a.stored.Source, Now: now, Today: a.entity.Today(now), Approvals: a.stored.Approvals,
 	}
 }
@@ -188,7 +193,7 @@ func (a *attempt) plan(ctx context.Context, useCache bool) (planned, error) {
 	started := time.Now()
 	in := a.plannerInput(now)
 	plan, err := a.intentType.Plan(ctx, in, p.view)
-	a.reducedPayload = plan.Kept
+	a.keptPayload = plan.Kept
 	if err != nil {
 		return p, prependPayloadPointer(err)
 	}
@@ -212,15 +217,15 @@ func (a *attempt) plan(ctx context.Context, useCache bool) (planned, error) {
 		}
 	}
 	started = time.Now()
-	p.decision, err = a.decide(ctx, plan.Facts, p.effective)
+	p.answer, err = a.askPolicy(ctx, plan.Facts, p.effective)
 	if err != nil {
 		return p, err
 	}
 	millis = time.Since(started).Milliseconds()
-	for i := range p.decision.Rules {
-		p.decision.Rules[i].EvaluationMillis = millis
+	for i := range p.answer.Rules {
+		p.answer.Rules[i].EvaluationMillis = millis
 	}
-	p.rules = append(append([]event.RuleEvaluation{}, plan.Rules...), p.decision.Rules...)
+	p.rules = append(append([]event.RuleEvaluation{}, plan.Rules...), p.answer.Rules...)
 	return p, a.checkNoPersonalText(plan.Rules, "the rule trace")
 }
 
@@ -234,7 +239,8 @@ func dropEventPointer(err error) error {
 	return f.WithField("")
 }
 
-// prependPayloadPointer makes a pointer into the payload relative to the request.
+// prependPayloadPointer makes a pointer into the payload relative to the request. A pointer
+// that begins with /payload/ counts as relative to the request already.
 func prependPayloadPointer(err error) error {
 	f, ok := fault.As(err)
 	if !ok || !strings.HasPrefix(f.Field, "/") || strings.HasPrefix(f.Field, "/payload/") {
@@ -243,14 +249,14 @@ func prependPayloadPointer(err error) error {
 	return f.WithField("/payload" + f.Field)
 }
 
-// hashPlan sets the hash that identifies the plan. The hash is keyed if the intent's type
-// has personal fields, so that values cannot be found by trying candidates. Without
+// setPlanHash sets the hash that approvals are bound to. The hash is keyed if the intent's
+// type has personal fields, so that values cannot be found by trying candidates. Without
 // personal fields no personal value can be in the plan: folds see sealed values only.
-func (a *attempt) hashPlan(ctx context.Context, p *planned) error {
+func (a *attempt) setPlanHash(ctx context.Context, p *planned) error {
 	if p.hash != "" {
 		return nil
 	}
-	digest, err := planHash(p.plan.Events, a.service.Policies.Digest())
+	digest, err := planDigest(p.plan.Events, a.service.Policies.Digest())
 	if err != nil {
 		return err
 	}
@@ -263,24 +269,27 @@ func (a *attempt) hashPlan(ctx context.Context, p *planned) error {
 	return nil
 }
 
-// finishPlan answers a dry run, or parks or executes the plan.
-func (a *attempt) finishPlan(ctx context.Context, p planned) (Outcome, error) {
+// parkOrExecute applies the plan of a submission, or shows that of a dry run. It parks only
+// if the policy's outcome is needs_approval and it names a need.
+func (a *attempt) parkOrExecute(ctx context.Context, p planned) (Outcome, error) {
 	if a.dryRun {
-		if err := a.hashPlan(ctx, &p); err != nil {
+		if err := a.setPlanHash(ctx, &p); err != nil {
 			return Outcome{}, err
 		}
 		return Outcome{
 			IntentID: a.stored.ID, Status: intent.Planned, CorrelationID: a.stored.CorrelationID, PlanHash: p.hash,
-			Needs: unmetNeeds(p.decision.Needs, a.stored.Approvals), Rules: p.rules, Drafts: p.plan.Events, Events: []ports.AppendedEvent{},
+			Needs: unmetNeeds(p.answer.Needs, a.stored.Approvals), Rules: p.rules, Drafts: p.plan.Events, Events: []ports.AppendedEvent{},
 		}, nil
 	}
-	if needs := unmetNeeds(p.decision.Needs, a.stored.Approvals); p.decision.Outcome == "needs_approval" && len(needs) > 0 {
-		return a.parkForApproval(ctx, p, p.decision.Needs)
+	if needs := unmetNeeds(p.answer.Needs, a.stored.Approvals); p.answer.Outcome == "needs_approval" && len(needs) > 0 {
+		return a.parkForApproval(ctx, p, p.answer.Needs)
 	}
 	return a.execute(ctx, p)
 }
 
-// unmetNeeds lists the needs without an approval. It does not compare plan hashes.
+// unmetNeeds lists the needs without an approval. An approval meets every need that lists
+// its role or lists none, so two needs with the same role do not ask for two persons. It does
+// not compare plan hashes: approvals of an earlier plan count.
 func unmetNeeds(needs []intent.ApprovalNeed, approvals []intent.Approval) []intent.ApprovalNeed {
 	var out []intent.ApprovalNeed
 	for _, n := range needs {
@@ -295,14 +304,16 @@ func unmetNeeds(needs []intent.ApprovalNeed, approvals []intent.Approval) []inte
 	return out
 }
 
-// parkForApproval stores the intent as pending_approval, with the hash of its plan.
+// parkForApproval stores the intent as pending_approval, with the hash and the needs of its
+// plan. The append checks what the plan has read; Plan.Streams and Plan.Conditions are
+// checked when the events are appended.
 func (a *attempt) parkForApproval(ctx context.Context, p planned, needs []intent.ApprovalNeed) (Outcome, error) {
-	if err := a.hashPlan(ctx, &p); err != nil {
+	if err := a.setPlanHash(ctx, &p); err != nil {
 		return Outcome{}, err
 	}
 	row := a.stored
-	row.Status, row.PlanHash, row.Need = intent.PendingApproval, p.hash, needs
-	row.EffectiveDate, row.HasEffective = p.effective, true
+	row.Status, row.PlanHash, row.Needs = intent.PendingApproval, p.hash, needs
+	row.EffectiveDate, row.HasEffectiveDate = p.effective, true
 	if err := setRules(&row, p.rules); err != nil {
 		return Outcome{}, err
 	}
@@ -328,11 +339,11 @@ func setRules(row *intent.Intent, rules []event.RuleEvaluation) error {
 	return err
 }
 
-// execute appends the plan's events and the intent's row in one transaction. All
-// versions and conditions that the plan relied on go along as expectations.
+// execute appends the plan's events and the intent's row in one transaction. Every version
+// and condition of the plan is an expectation of this append.
 func (a *attempt) execute(ctx context.Context, p planned) (Outcome, error) {
 	rules := p.rules
-	for _, need := range p.decision.Needs {
+	for _, need := range p.answer.Needs {
 		for _, ap := range a.stored.Approvals {
 			if ap.Decision == "approved" && containsOrEmpty(need.Roles, ap.Role) {
 				rules = append(rules, event.RuleEvaluation{
@@ -349,7 +360,7 @@ func (a *attempt) execute(ctx context.Context, p planned) (Outcome, error) {
 	}
 	row := a.stored
 	row.Status = intent.Executed
-	row.EffectiveDate, row.HasEffective = p.effective, true
+	row.EffectiveDate, row.HasEffectiveDate = p.effective, true
 	if err := setRules(&row, rules); err != nil {
 		return Outcome{}, err
 	}
@@ -375,13 +386,14 @@ func (a *attempt) execute(ctx context.Context, p planned) (Outcome, error) {
 	return Outcome{IntentID: row.ID, Status: row.Status, CorrelationID: row.CorrelationID, Rules: rules, PlanHash: row.PlanHash, Events: res.Events}, nil
 }
 
-// write stores the intent's row, without events that would need preparing.
+// write stores the intent's row without events.
 func (a *attempt) write(ctx context.Context, row intent.Intent, r ports.AppendRequest) (ports.AppendResult, error) {
 	return module.RetryWhileKeysMove(ctx, func() (ports.AppendResult, error) { return a.writeOnce(ctx, row, r) })
 }
 
-// writeOnce appends a request together with the intent's row. After
-// shredding.CodeKeyMoved it drops the cached keys, so that the next try fetches them.
+// writeOnce appends a request together with the intent's row, by compare-and-set from the
+// revision that was loaded. After shredding.CodeKeyMoved it drops the cached keys, so that
+// the next try fetches them.
 func (a *attempt) writeOnce(ctx context.Context, row intent.Intent, r ports.AppendRequest) (ports.AppendResult, error) {
 	row.UpdatedAt = event.Micros(a.service.Clock.Now())
 	r.Partition = a.entity.Partition
@@ -406,10 +418,13 @@ func (a *attempt) writeOnce(ctx context.Context, row intent.Intent, r ports.Appe
 	return res, err
 }
 
-// refuse stores a refusal and returns it with the intent's id; a refusal that cannot be
-// stored is returned without one. If the idempotency key was used before, refuse returns
-// the first outcome: a repeated request must not be refused because its first run changed
-// the state. Nothing is stored when there was no decision (unavailable, cancelled).
+// refuse ends an attempt without events. If the idempotency key was used before, it returns
+// the outcome of the intent that used it: a repeated request must not be refused because its
+// first run changed the state. Otherwise it returns cause. For a submission it first stores
+// the refusal in a new row and adds that row's id to cause; a row that cannot be written is
+// logged, and cause has no id. That also happens after append.outcome_unknown if the append
+// was committed: the row exists. Nothing is stored when there was no decision (unavailable,
+// cancelled), in a dry run, and for a decision, whose intent stays parked.
 func (a *attempt) refuse(ctx context.Context, status intent.Status, cause error) (Outcome, error) {
 	f, ok := fault.As(cause)
 	if errors.Is(cause, context.Canceled) || errors.Is(cause, context.DeadlineExceeded) {
@@ -428,7 +443,7 @@ func (a *attempt) refuse(ctx context.Context, status intent.Status, cause error)
 		}
 	}
 	if a.dryRun || a.stored.Revision > 0 {
-		// A parked intent stays parked: the approver gets the fault and may try again.
+		// The approver of a parked intent may try again.
 		return Outcome{}, cause
 	}
 	row := a.stored

@@ -1,16 +1,3 @@
-// Package pipeline carries an intent from submission to its events: it checks that the
-// caller may submit it, validates the payload, lets the module plan, asks the module's
-// policy, parks the intent for approval or appends the planned events. Every outcome,
-// refusals included, is stored in the intent's row, except where there is nothing to
-// record: dry runs, cancelled requests and requests that met an unavailable service.
-//
-// Service is its entry (Submit, Approve, Reject, Get); attempt is one run of an intent
-// over all retries; StateCache keeps the folded streams that planners read. The HTTP
-// API and importers call Service; modules provide planners and policies through
-// application/module. The package holds no business rule, and it takes no locks: each
-// version and condition that a plan relied on is sent along as an expectation, which
-// ports.EventAppender checks under its lock. A plan that went stale fails that check and
-// is planned again.
 package pipeline
 
 import (
@@ -42,7 +29,7 @@ type Catalog interface {
 	Intent(name string) (module.IntentType, bool)
 }
 
-// Log reads events for planners.
+// Log reads events for planners. It is the event log; Logger is that of the program.
 type Log interface {
 	ports.EventReader
 	ports.StreamReader
@@ -65,14 +52,15 @@ type Config struct {
 	Limits
 	Logger *slog.Logger
 
-	// Snapshots stores the folded states of long streams whose folds have a codec.
-	// Background takes one every SnapshotEvery events; nil stores none. Snapshots save
-	// time only: every version that a plan read is checked under the append lock.
+	// Snapshots stores the folded states of streams whose folds have a codec, every
+	// SnapshotEvery events, so that a long stream is not folded from its first event. The work
+	// runs in Background. If either is nil, none are stored. A snapshot saves time only:
+	// every version that a plan read is checked under the append lock.
 	Snapshots  ports.StreamSnapshots
 	Background Background
-	// ReadingID identifies the current upcasting of events; it changes when a type gets a
-	// further upcaster. A snapshot that was folded
-	// under another id is not used. nil: events are not upcast.
+	// ReadingID identifies the upcasters that stored events are read through; it changes with
+	// every further one. A snapshot that was folded under another id is not used. nil: events
+	// are not upcast.
 	ReadingID func() string
 
 	// Sealer and Opener keep personal values of payloads out of the store; without them
@@ -100,7 +88,7 @@ type Service struct {
 	schemas  map[string]ports.Schema
 
 	maySubmitMu sync.RWMutex
-	maySubmit   map[string]bool // intent type, actor type and roles → may submit
+	maySubmit   map[string]bool // see checkMaySubmit
 
 	runningKeys sync.Map // idempotency keys of requests that run on this node
 }
@@ -140,7 +128,8 @@ type Request struct {
 	IdempotencyKey string
 }
 
-// Outcome is the present result of an intent.
+// Outcome is the present result of an intent: of a replay too, which therefore may differ
+// from the answer to the first request.
 type Outcome struct {
 	IntentID      event.ID
 	Status        intent.Status
@@ -148,26 +137,30 @@ type Outcome struct {
 	Rules         []event.RuleEvaluation
 	CorrelationID string
 	PlanHash      string
-	Needs         []intent.ApprovalNeed
-	Drafts        []event.Draft // the planned events, of a dry run only
-	Replayed      bool          // the idempotency key was used before; this is the first outcome
+	Needs         []intent.ApprovalNeed // that no approval meets; with approved ones too if the outcome was read from the row
+	Drafts        []event.Draft         // the planned events, of a dry run only
+	Replayed      bool                  // the idempotency key was used before; this is the outcome of the intent that used it
 }
 
 // Submit takes an intent through the pipeline. Faults: intent.type_unknown,
 // intent.forbidden, intent.schema_invalid, those of the module's planner and
 // policy, of shredding.Manifest.Resolve, module.Sealer and module.Fingerprints,
-// intent.idempotency_mismatch, idempotency.in_progress, and conflicts that outlasted the
-// retries.
+// intent.idempotency_mismatch, idempotency.in_progress, those of ports.EventAppender, and
+// conflicts that outlasted the retries.
 //
-// A fault carries the id of the stored intent that records it, unless no row was written:
-// a dry run, intent.type_unknown, idempotency.in_progress, intent.idempotency_mismatch, a
-// service that was unavailable, and append.identifier_invalid and pii.in_identifier, which
-// refuse a correlation id or source that the row would hold.
+// A fault with an intent id is recorded in that intent's row. A fault without one is not:
+// intent.type_unknown, idempotency.in_progress, intent.idempotency_mismatch,
+// append.identifier_invalid and pii.in_identifier (of a correlation id or source that the row
+// would hold), every fault of kind Unavailable, and a refusal whose row could not be written.
+// After append.outcome_unknown the intent may have been executed; only a request with an
+// idempotency key can be sent again to find out.
 //
-// A policy engine that times out decides nothing: Submit fails with policy.undecided of
-// kind Unavailable, no row is written and the idempotency key stays free. A dry run checks,
-// plans and asks the policy, but ignores the idempotency key, reads no cached state and
-// neither parks, appends nor stores a refusal.
+// policy.undecided has two kinds. Unavailable means that the policy engine timed out: nothing
+// was decided or stored, and the request can be sent again. Forbidden means that the policy
+// failed or gave no valid answer, which is stored as denied.
+//
+// A dry run checks, plans and asks the policy, but ignores the idempotency key and neither
+// parks, appends nor stores a refusal.
 func (s *Service) Submit(ctx context.Context, caller Caller, req Request) (Outcome, error) {
 	t, ok := s.Catalog.Intent(req.Type)
 	if !ok {
@@ -183,7 +176,7 @@ func (s *Service) Submit(ctx context.Context, caller Caller, req Request) (Outco
 			ID: s.IDs.NewID(now), Partition: req.LegalEntity.Partition, LegalEntity: req.LegalEntity.Code,
 			Type: req.Type, Payload: emptyPayload, Actor: caller.Actor, PersonID: caller.Principal.PersonID, Roles: caller.Principal.Roles,
 			CorrelationID: req.CorrelationID, CausedBy: req.CausedBy, Source: req.Source,
-			Status: intent.Received, CreatedAt: now, UpdatedAt: now,
+			CreatedAt: now, UpdatedAt: now,
 		},
 		entity: req.LegalEntity, payload: req.Payload,
 	}
@@ -191,11 +184,11 @@ func (s *Service) Submit(ctx context.Context, caller Caller, req Request) (Outco
 		run.stored.CorrelationID = run.stored.ID.String()
 	}
 	if req.EffectiveDate != nil {
-		run.stored.EffectiveDate, run.stored.HasEffective = *req.EffectiveDate, true
-		run.requestedDate = req.EffectiveDate
+		run.stored.EffectiveDate, run.stored.HasEffectiveDate = *req.EffectiveDate, true
+		run.inputDate = req.EffectiveDate
 	}
 	if req.IdempotencyKey != "" && !req.DryRun {
-		release, err := s.claimKey(ctx, run, req)
+		release, err := s.reserveKey(ctx, run, req)
 		if err != nil {
 			return Outcome{}, err
 		}
@@ -226,11 +219,14 @@ func checkIdentifiers(req Request) error {
 	return nil
 }
 
-// claimKey ties the request to its idempotency key and reserves the key on this node
-// until release is called. It does not look the key up: the append finds a used key
-// under its lock, and refuse looks it up before it answers. A first request, which
-// nearly every request is, therefore costs no look-up.
-func (s *Service) claimKey(ctx context.Context, run *attempt, req Request) (release func(), err error) {
+// reserveKey ties the request to its idempotency key and reserves the key on this node
+// until release is called. Two nodes may run the same request at once: the later append
+// writes nothing and answers with the first one's intent.
+//
+// The key is not looked up here: the append finds a used key under its lock, and refuse
+// looks it up before it answers. A first request, which nearly every request is, therefore
+// costs no look-up.
+func (s *Service) reserveKey(ctx context.Context, run *attempt, req Request) (release func(), err error) {
 	key, err := concurrency.ScopeIdempotencyKey(run.caller.Principal.PersonID, "intents", req.IdempotencyKey)
 	if err != nil {
 		return nil, err
@@ -247,7 +243,7 @@ func (s *Service) claimKey(ctx context.Context, run *attempt, req Request) (rele
 	return func() { s.runningKeys.Delete(localKey) }, nil
 }
 
-// lookUpReplay returns the first outcome of a used key; nil if the key is new.
+// lookUpReplay returns the outcome of the intent that used a key; nil if the key is free.
 func (s *Service) lookUpReplay(ctx context.Context, p event.PartitionID, claim *ports.IdempotencyClaim) (replay *Outcome, err error) {
 	outcome, found, err := s.Idempotency.IdempotencyOutcome(ctx, p, claim.Key, s.Clock.Now())
 	if err != nil || !found {
@@ -263,13 +259,15 @@ func (s *Service) lookUpReplay(ctx context.Context, p event.PartitionID, claim *
 	return &o, err
 }
 
+// codeIdempotencyMismatch replaces concurrency.CodeIdempotencyMismatch in answers about
+// intents, whose callers know no append.
 const codeIdempotencyMismatch = "intent.idempotency_mismatch"
 
 func idempotencyMismatchFault() error {
 	return fault.New(fault.Conflict, codeIdempotencyMismatch, "this idempotency key was used for an intent with other content; use a new key for a new intent")
 }
 
-// replay loads the outcome of the first request with a key.
+// replay loads the outcome of the intent that used a key.
 func (s *Service) replay(ctx context.Context, p event.PartitionID, o ports.IdempotencyOutcome) (Outcome, error) {
 	stored, err := s.Intents.Intent(ctx, p, o.IntentID)
 	if err != nil {
@@ -280,11 +278,12 @@ func (s *Service) replay(ctx context.Context, p event.PartitionID, o ports.Idemp
 	return out, err
 }
 
-// LoadOutcome reads the outcome of a stored intent, with its events.
+// LoadOutcome reads the outcome of a stored intent, with its events. Needs are all that the
+// plan has, met or not.
 func (s *Service) LoadOutcome(ctx context.Context, stored intent.Intent) (Outcome, error) {
 	out := Outcome{
 		IntentID: stored.ID, Status: stored.Status, CorrelationID: stored.CorrelationID,
-		PlanHash: stored.PlanHash, Needs: stored.Need, Events: []ports.AppendedEvent{},
+		PlanHash: stored.PlanHash, Needs: stored.Needs, Events: []ports.AppendedEvent{},
 	}
 	if len(stored.Rules) > 0 {
 		if err := json.Unmarshal(stored.Rules, &out.Rules); err != nil {

@@ -38,22 +38,23 @@ type policyInput struct {
 	Approvals []approvalInput `json:"approvals"`
 }
 
-// decision is a policy's answer about a plan.
-type decision struct {
+// policyAnswer is what a policy's rule decision answers about a plan. module.IntentType.Policy
+// tells module authors what it may hold.
+type policyAnswer struct {
 	Outcome string                 `json:"outcome"` // "allow", "deny", "needs_approval"
-	Denials []denial               `json:"denials"`
-	Needs   []intent.ApprovalNeed  `json:"needs"`
+	Denials []denial               `json:"denials"` // of "deny": at least one
+	Needs   []intent.ApprovalNeed  `json:"needs"`   // of "needs_approval"
 	Rules   []event.RuleEvaluation `json:"rules"`
 }
 
 type denial struct {
 	Code       string         `json:"code"`
-	Kind       string         `json:"kind"`
+	Kind       string         `json:"kind"` // the name of a fault.Kind; see kindByName
 	Detail     string         `json:"detail"`
 	Attributes map[string]any `json:"attributes"`
 }
 
-func (a *attempt) policyInput() policyInput {
+func (a *attempt) newPolicyInput() policyInput {
 	in := policyInput{
 		Actor: actorInput{
 			Type: string(a.stored.Actor.Type), ID: a.stored.Actor.ID, Roles: append([]string{}, a.stored.Roles...),
@@ -70,8 +71,11 @@ func (a *attempt) policyInput() policyInput {
 	return in
 }
 
-// checkMaySubmit asks the module's policy whether the actor's roles may submit an intent
-// of this type. The answer depends on type, actor type and roles only, so it is cached.
+// checkMaySubmit asks the module's policy whether the actor may submit an intent of this
+// type. The answer is cached on this node by intent type, actor type and roles, until the
+// process ends or the cache is full, because the policies do not change while a node runs.
+// A policy must therefore answer by these three only: the actor's id is in its input, but
+// the first actor's answer would serve every other one with the same roles.
 func (a *attempt) checkMaySubmit(ctx context.Context) error {
 	s := a.service
 	roles := slices.Sorted(slices.Values(a.stored.Roles))
@@ -84,7 +88,7 @@ func (a *attempt) checkMaySubmit(ctx context.Context) error {
 			Allow  *bool  `json:"allow"`
 			Reason string `json:"reason"`
 		}
-		if err := s.Policies.Decide(ctx, "data."+a.intentType.Policy+".submit", a.policyInput(), &answer); err != nil {
+		if err := s.Policies.Decide(ctx, "data."+a.intentType.Policy+".submit", a.newPolicyInput(), &answer); err != nil {
 			return err
 		}
 		if answer.Allow == nil {
@@ -104,17 +108,18 @@ func (a *attempt) checkMaySubmit(ctx context.Context) error {
 	return nil
 }
 
-// decide asks the module's policy about the plan.
-func (a *attempt) decide(ctx context.Context, facts any, effective event.Date) (decision, error) {
-	in := a.policyInput()
+// askPolicy asks the module's policy about the plan. Faults: the policy's denial;
+// policy.undecided if the answer is none of the three outcomes, or a "deny" without denials.
+func (a *attempt) askPolicy(ctx context.Context, facts any, effective event.Date) (policyAnswer, error) {
+	in := a.newPolicyInput()
 	in.Intent.EffectiveDate = effective.String()
 	if err := a.checkNoPersonalText(facts, "the policy"); err != nil {
-		return decision{}, err
+		return policyAnswer{}, err
 	}
 	in.Facts = facts
-	var d decision
+	var d policyAnswer
 	if err := a.service.Policies.Decide(ctx, "data."+a.intentType.Policy+".decision", in, &d); err != nil {
-		return decision{}, err
+		return policyAnswer{}, err
 	}
 	switch d.Outcome {
 	case "allow", "needs_approval":
@@ -129,7 +134,7 @@ func (a *attempt) decide(ctx context.Context, facts any, effective event.Date) (
 
 // denialFault turns a policy's denials into one fault. The first denial by code gives
 // the fault; with several, all are listed as violations.
-func denialFault(d decision) error {
+func denialFault(d policyAnswer) error {
 	slices.SortStableFunc(d.Denials, func(a, b denial) int { return strings.Compare(a.Code, b.Code) })
 	first := d.Denials[0]
 	f := fault.New(kindByName(first.Kind), first.Code, "%s", first.Detail)
@@ -146,6 +151,8 @@ func denialFault(d decision) error {
 	return f
 }
 
+// kindByName finds the kind that a policy names. An unknown name is Forbidden, and so is
+// "internal": a denial is a decision, not a defect.
 func kindByName(name string) fault.Kind {
 	for _, k := range fault.Kinds() {
 		if k.String() == name && k != fault.Internal {
@@ -155,10 +162,10 @@ func kindByName(name string) fault.Kind {
 	return fault.Forbidden
 }
 
-// planHash hashes a plan's drafts, without times, series numbers and sequences, and the
-// policies in force. The drafts hold personal values in clear, so the hash of such a plan
-// is stored keyed only.
-func planHash(drafts []event.Draft, policyDigest string) (event.Hash, error) {
+// planDigest hashes a plan's drafts, without times, series numbers and sequences, and the
+// digest of all policies in force, of every module. The drafts hold personal values in clear,
+// so setPlanHash keys the digest of a type with personal fields.
+func planDigest(drafts []event.Draft, policyDigest string) (event.Hash, error) {
 	parts := [][]byte{[]byte("backbone/plan/v1"), []byte(policyDigest)}
 	for i := range drafts {
 		d := &drafts[i]

@@ -23,25 +23,26 @@ import (
 // personal data in any member.
 var emptyPayload = json.RawMessage("{}")
 
-// Location is the associated data that binds sealed personal values to their intent:
-// values that were copied to another record cannot be opened.
+// Location is what the sealed personal values of an intent are bound to, the associated data
+// of their encryption: a value that was copied to another record cannot be opened.
 func Location(stored intent.Intent) shredding.Location {
 	return shredding.Location{
 		Partition: stored.Partition, Kind: shredding.KindIntent, Record: stored.ID, Type: stored.Type, SchemaVersion: module.IntentSchemaVersion,
 	}
 }
 
-// sealedPayload is a payload in its stored form, sealed once for all tries.
+// sealedPayload is a payload in its stored form, sealed once for all retries.
 type sealedPayload struct {
-	plain    []byte
-	document json.RawMessage
-	used     []event.SealedSubject
+	plain    []byte                // what was sealed; another plan may keep another payload
+	document json.RawMessage       // plain with its personal values sealed
+	used     []event.SealedSubject // the keys that they were sealed with
 }
 
 // storedPayload returns the payload for the intent's row and the keys that this write
-// sealed values with. A row that exists keeps its payload. The first write seals the
-// personal values; a refusal is stored without them; a payload that was not found valid
-// is stored as {}.
+// sealed values with. A row that exists keeps its payload. The first write stores Plan.Kept
+// or, without it, the payload, and seals its personal values; a refusal is stored with
+// {"present":true,"class":"..."} instead of each; a payload that was not found valid is stored
+// as {}.
 func (a *attempt) storedPayload(ctx context.Context) (json.RawMessage, []event.SealedSubject, error) {
 	if a.stored.Revision > 0 {
 		return a.stored.Payload, nil, nil
@@ -50,8 +51,8 @@ func (a *attempt) storedPayload(ctx context.Context) (json.RawMessage, []event.S
 		return emptyPayload, nil, nil
 	}
 	plain := a.payload
-	if a.reducedPayload != nil {
-		plain = a.reducedPayload
+	if a.keptPayload != nil {
+		plain = a.keptPayload
 	}
 	if a.intentType.Manifest().Empty() {
 		return plain, nil, nil
@@ -121,8 +122,9 @@ func (a *attempt) recordRefusal(ctx context.Context, row intent.Intent) error {
 	return err
 }
 
-// openPayload opens a stored payload for planning. An intent about a person who was
-// erased since its submission cannot be executed: pii.subject_erased.
+// openPayload opens a stored payload for planning: what Plan.Kept or the caller's payload was
+// at the submission. An intent about a person who was erased since then cannot be executed:
+// pii.subject_erased.
 func (a *attempt) openPayload(ctx context.Context) error {
 	a.payload = a.stored.Payload
 	if !shredding.HasSealed(a.stored.Payload) {
@@ -181,8 +183,8 @@ func (a *attempt) readPersonalTexts(pointers []string) error {
 }
 
 // checkNoPersonalText refuses a value that contains a personal text of the payload and
-// goes to audience, which is another person or the store: policy.personal_facts, a
-// defect of the module.
+// goes to audience, which is the policy, the store or another person: policy.personal_facts,
+// a defect of the module.
 func (a *attempt) checkNoPersonalText(value any, audience string) error {
 	if !a.personalTextsRead && !a.intentType.Manifest().Empty() {
 		fields, err := a.intentType.Manifest().Resolve(a.payload, "", nil)
@@ -226,8 +228,9 @@ func (a *attempt) checkNoPersonalText(value any, audience string) error {
 }
 
 // redactError replaces an error that contains personal texts of the payload. Errors for
-// another person than the submitter are always checked; errors for the submitter, who
-// sent the values, only if they are internal, because internal errors are logged.
+// another person than the submitter (forOtherPerson) are always checked; errors for the
+// submitter, who sent the values, only if they are internal, because internal errors are
+// logged.
 func (a *attempt) redactError(err error, forOtherPerson bool) error {
 	f, ok := fault.As(err)
 	if err == nil || ok && f.Kind != fault.Internal && !forOtherPerson {

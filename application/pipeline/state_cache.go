@@ -10,7 +10,6 @@ import (
 	"github.com/erpbackbone/backbone/application/module"
 	"github.com/erpbackbone/backbone/domain/concurrency"
 	"github.com/erpbackbone/backbone/domain/event"
-	"github.com/erpbackbone/backbone/domain/intent"
 	"github.com/erpbackbone/backbone/ports"
 )
 
@@ -42,7 +41,7 @@ type stateKey struct {
 type foldedState struct {
 	state           any
 	version         event.Version
-	isStale         bool          // this node has appended to the stream since
+	hasNewerAppend  bool          // this node has appended to the stream after version; other nodes' appends are not noticed
 	snapshotVersion event.Version // of the newest snapshot, stored or being stored
 }
 
@@ -85,12 +84,12 @@ func (s *StateCache) insert(k stateKey, f foldedState) {
 	s.young[k] = f
 }
 
-// load returns a stream's state and whether it came from the cache unchanged. With
-// useCache a cached state is returned as it is, unless this node has appended to the
+// load returns a stream's state and whether it is a cached one that may be behind the log.
+// With useCache a cached state is returned as it is, unless this node has appended to the
 // stream since; otherwise the newest committed events are folded onto it.
 func (s *StateCache) load(ctx context.Context, k stateKey, useCache bool) (foldedState, bool, error) {
 	cached, found := s.get(k)
-	if found && useCache && !cached.isStale {
+	if found && useCache && !cached.hasNewerAppend {
 		return cached, true, nil
 	}
 	fold, ok := s.folds.Fold(k.stream.Type)
@@ -104,7 +103,7 @@ func (s *StateCache) load(ctx context.Context, k stateKey, useCache bool) (folde
 	if err != nil {
 		return foldedState{}, false, err
 	}
-	cached.isStale = false
+	cached.hasNewerAppend = false
 	if s.snapshots.isDue(fold, cached) && s.snapshots.saveInBackground(s, k, fold) {
 		cached.snapshotVersion = cached.version
 	}
@@ -142,15 +141,15 @@ func (s *StateCache) advance(ctx context.Context, k stateKey, fold module.Fold, 
 	}
 }
 
-// markAppended marks the cached states of streams that this node has just appended to as
-// stale.
+// markAppended marks the cached states of streams that this node has just appended to, so
+// that the next load reads on from them.
 func (s *StateCache) markAppended(p event.PartitionID, events []ports.AppendedEvent) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, e := range events {
 		k := stateKey{p, e.Stream}
 		if f, ok := s.young[k]; ok && f.version < e.StreamVersion {
-			f.isStale = true
+			f.hasNewerAppend = true
 			s.young[k] = f
 		} else if f, ok := s.old[k]; ok && f.version < e.StreamVersion {
 			delete(s.old, k)
@@ -159,12 +158,12 @@ func (s *StateCache) markAppended(p event.PartitionID, events []ports.AppendedEv
 }
 
 // planView implements module.State for one planning. It records every version and
-// condition that the planner has read, which become the expectations of the append.
+// condition that the planner relied on, which become the expectations of the append.
 type planView struct {
 	states     *StateCache
 	partition  event.PartitionID
-	useCache   bool // cached states are good enough
-	usedCache  bool // and one was used
+	useCache   bool // cached states and untested assumptions are good enough, see Tagged
+	usedCache  bool // and one of them was used, so a refusal may be wrong
 	seen       map[event.StreamID]event.Version
 	order      []event.StreamID
 	conditions []concurrency.AppendCondition
@@ -191,7 +190,8 @@ func (v *planView) Stream(ctx context.Context, id event.StreamID) (any, event.Ve
 	return f.state, f.version, nil
 }
 
-// Tagged implements module.State.
+// Tagged implements module.State. With useCache it assumes, without a search, that no event
+// has the tag, which is mostly so; the condition makes the append test it.
 func (v *planView) Tagged(ctx context.Context, tags ...string) ([]event.Recorded, error) {
 	var found []event.Recorded
 	for _, tag := range tags {
@@ -223,11 +223,12 @@ func (v *planView) Decide(ctx context.Context, projectors ...module.Projector) e
 	return err
 }
 
-// maxWaitingIntents bounds how many waiting intents Waiting reads. With more of them its
-// count is a lower bound.
+// maxWaitingIntents bounds how many waiting intents Waiting reads. With more of them in the
+// partition, of any type, its count is a lower bound.
 const maxWaitingIntents = 1000
 
-// Waiting implements module.State.
+// Waiting implements module.State. The count becomes no expectation: parking an intent
+// writes no event that an append could be tested against.
 func (v *planView) Waiting(ctx context.Context, types []string, from, to event.Date) (int, error) {
 	waiting, err := v.states.intents.WaitingIntents(ctx, v.partition, maxWaitingIntents)
 	if err != nil {
@@ -235,15 +236,16 @@ func (v *planView) Waiting(ctx context.Context, types []string, from, to event.D
 	}
 	n := 0
 	for _, w := range waiting {
-		if w.Status == intent.PendingApproval && w.HasEffective && w.EffectiveDate >= from && w.EffectiveDate <= to && containsOrEmpty(types, w.Type) {
+		if w.HasEffectiveDate && w.EffectiveDate >= from && w.EffectiveDate <= to && containsOrEmpty(types, w.Type) {
 			n++
 		}
 	}
 	return n, nil
 }
 
-func containsOrEmpty(types []string, name string) bool {
-	return len(types) == 0 || slices.Contains(types, name)
+// containsOrEmpty reports whether a list of names has a name; an empty list has every name.
+func containsOrEmpty(names []string, name string) bool {
+	return len(names) == 0 || slices.Contains(names, name)
 }
 
 // expectations lists the versions read, for the append to check.

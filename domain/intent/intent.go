@@ -1,6 +1,11 @@
-// Package intent has the stored request of a caller to a business module and its outcome: an
-// Intent with its lifecycle, plan hash, rule trace and approvals. application/pipeline moves
-// it from status to status and the stores keep it. The package does no planning and no I/O.
+// Package intent holds the types of a stored intent: a caller's request to a business module
+// with its outcome, which is its status, plan hash, rule trace, approvals and the range of its
+// events. application/pipeline decides the status, the append engine writes the row, and
+// operators and approvers read it. The package does no planning and no I/O.
+//
+// An intent gets its row when its outcome is known, so most rows are written once. Only an
+// intent that waits for approval changes: each decision writes its row again under the next
+// Revision.
 package intent
 
 import (
@@ -10,73 +15,81 @@ import (
 	"github.com/erpbackbone/backbone/domain/event"
 )
 
-// Status is a step of the lifecycle.
+// Status is what became of an intent.
 type Status string
 
-// The lifecycle: received → validated → planned → (pending_approval → approved →)
-// executed; the rest are ways to end.
+// The statuses of stored intents. All but PendingApproval are final, and nothing but a
+// decision ends that one: an intent that nobody decides on waits without limit.
 const (
-	Received        Status = "received"
-	Validated       Status = "validated"
-	Planned         Status = "planned"
-	PendingApproval Status = "pending_approval"
-	Approved        Status = "approved"
-	Executed        Status = "executed"
-	Rejected        Status = "rejected" // by an approver
-	Denied          Status = "denied"   // by a rule or a right
-	Failed          Status = "failed"   // by a conflict that outlasted the retries
-	Expired         Status = "expired"
+	PendingApproval Status = "pending_approval" // parked until persons approve or reject it
+	Executed        Status = "executed"         // its events are in the log
+	Rejected        Status = "rejected"         // by an approver
+	Denied          Status = "denied"           // refused by a right, the schema, the planner, the policy or the store
+	Failed          Status = "failed"           // a submission met conflicts that outlasted the retries, or an error after planning began
 )
 
-// Approval is one person's decision on a waiting intent.
+// Statuses that the API names and the pipeline never stores. Planned is the answer to a dry
+// run; no code sets the others.
+const (
+	Planned   Status = "planned"
+	Received  Status = "received"
+	Validated Status = "validated"
+	Approved  Status = "approved"
+	Expired   Status = "expired"
+)
+
+// Approval is one person's decision on a waiting intent, which may also be its rejection.
 type Approval struct {
 	PersonID string    `json:"person_id"`
 	ActorID  string    `json:"actor_id"`
-	Role     string    `json:"role"`
-	Decision string    `json:"decision"` // "approved" or "rejected"
-	PlanHash string    `json:"plan_hash"`
+	Role     string    `json:"role"`      // that the decision counts for, also if the person has several
+	Decision string    `json:"decision"`  // "approved" or "rejected"
+	PlanHash string    `json:"plan_hash"` // of the plan that was decided on; the intent's may be another since
 	Comment  string    `json:"comment,omitempty"`
 	At       time.Time `json:"at"`
 }
 
-// ApprovalNeed says who may let a waiting intent through, and why it waits.
+// ApprovalNeed says who may let a waiting intent through, and why it waits. One approval
+// meets every need that lists its role: two needs with the same roles do not ask for two
+// persons.
 type ApprovalNeed struct {
-	Roles  []string `json:"roles"`
+	Roles  []string `json:"roles"` // one of them; empty: any role
 	Reason string   `json:"reason"`
 	RuleID string   `json:"rule_id"`
 }
 
-// Refusal keeps why an intent ended without events.
+// Refusal keeps why a submission ended without events. The approvals hold the reason of a
+// rejection.
 type Refusal struct {
 	Code   string `json:"code"`
-	Kind   string `json:"kind"`
-	Detail string `json:"detail"`
+	Kind   string `json:"kind"`   // of fault.Kind, such as "internal"
+	Detail string `json:"detail"` // "" if it would repeat personal data of the payload
 }
 
 // Intent is the stored form.
 type Intent struct {
-	ID            event.ID
-	Partition     event.PartitionID
-	LegalEntity   string
-	Type          string
-	Payload       json.RawMessage
-	Actor         event.Actor
-	PersonID      string // the natural person behind the actor; approvals compare persons
-	Roles         []string
-	EffectiveDate event.Date // as asked for; zero with HasEffectiveDate false
-	HasEffective  bool
-	CorrelationID string
-	CausedBy      event.ID
-	Source        event.Source
-	Status        Status
-	PlanHash      string
-	Need          []ApprovalNeed
-	Approvals     []Approval
-	Rules         json.RawMessage
-	Refusal       *Refusal
-	FirstSequence event.Sequence // of the events it made; 0: none
-	EventCount    int
-	Revision      int // compare-and-set counter, from 1
-	CreatedAt     time.Time
-	UpdatedAt     time.Time
+	ID               event.ID
+	Partition        event.PartitionID
+	LegalEntity      string
+	Type             string
+	Payload          json.RawMessage // with its personal values sealed or, once refused, left out
+	Actor            event.Actor
+	PersonID         string // the natural person behind the actor; approvals compare persons
+	Roles            []string
+	EffectiveDate    event.Date // of the plan's first event; of a refused intent the requested one
+	HasEffectiveDate bool
+	CorrelationID    string
+	CausedBy         event.ID
+	Source           event.Source
+	Status           Status
+	PlanHash         string         // of the plan that approvals are for; "" if the intent never waited
+	Needs            []ApprovalNeed // of that plan, met or not
+	Approvals        []Approval
+	Rules            json.RawMessage // the rule trace: a JSON array of event.RuleEvaluation
+	Refusal          *Refusal        // of Denied and Failed
+	FirstSequence    event.Sequence  // of the events it made; 0: none
+	EventCount       int
+	Revision         int // compare-and-set counter, from 1
+	CreatedAt        time.Time
+	UpdatedAt        time.Time
 }

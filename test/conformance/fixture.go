@@ -225,10 +225,10 @@ func (b *partition) intent(status intent.Status) intent.Intent {
 		Payload:  []byte(`{"case": 1.50}`),
 		Actor:    event.Actor{Type: event.Human, ID: "u-1", Name: "clerk", Details: event.ActorDetails{SessionID: "s-1"}},
 		PersonID: "person-1", Roles: []string{"clerk", "approver"},
-		EffectiveDate: event.MustDate("2026-03-02"), HasEffective: true, CorrelationID: "corr",
+		EffectiveDate: event.MustDate("2026-03-02"), HasEffectiveDate: true, CorrelationID: "corr",
 		Source: event.Source{System: "suite", Channel: "test", Reference: "doc-1"},
 		Status: status, PlanHash: "plan-1",
-		Need:     []intent.ApprovalNeed{{Roles: []string{"controller"}, Reason: "over the limit", RuleID: "limit"}},
+		Needs:    []intent.ApprovalNeed{{Roles: []string{"controller"}, Reason: "over the limit", RuleID: "limit"}},
 		Rules:    []byte(`[{"rule_id":"limit"}]`),
 		Revision: 1, CreatedAt: b.clock.Now(), UpdatedAt: b.clock.Now(),
 	}

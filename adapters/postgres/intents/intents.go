@@ -1,5 +1,6 @@
-// Package intents reads stored intents and the outcomes of idempotency keys. The append
-// engine writes both, in the transaction of the events.
+// Package intents reads stored intents and the outcomes of idempotency keys, and deletes
+// expired keys. application/pipeline reads through its Store. It inserts and updates neither:
+// the append engine (eventlog/appender) does, in the transaction of the events.
 package intents
 
 import (
@@ -19,8 +20,8 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// Store reads stored intents and the outcomes that idempotency keys name. The append
-// engine writes both.
+// Store implements ports.IntentReader and ports.IdempotencyReader. It sees what is committed;
+// the append engine checks revisions and keys again under its lock.
 type Store struct {
 	db        *pg.Database
 	queries   *intentsdb.Queries
@@ -32,7 +33,7 @@ var (
 	_ ports.IdempotencyReader = (*Store)(nil)
 )
 
-// New makes the reader of stored intents over db.
+// New makes a Store over db.
 func New(db *pg.Database, directory *directory.Store) *Store {
 	return &Store{db: db, queries: intentsdb.New(), directory: directory}
 }
@@ -52,7 +53,7 @@ func (s *Store) IdempotencyOutcome(ctx context.Context, p event.PartitionID, key
 }
 
 // DeleteExpiredIdempotencyKeys makes room; an expired key is free already. It
-// goes partition by partition and returns how many rows it deleted.
+// goes partition by partition and returns how many rows it deleted, also on an error.
 func (s *Store) DeleteExpiredIdempotencyKeys(ctx context.Context, now time.Time) (int64, error) {
 	entities, err := s.directory.LegalEntities(ctx, "")
 	if err != nil {
@@ -81,7 +82,7 @@ func (s *Store) Intent(ctx context.Context, p event.PartitionID, id event.ID) (i
 	return storedIntent(&row.BackboneIntent)
 }
 
-// WaitingIntents implements ports.IntentReader. A limit of 0 lists all.
+// WaitingIntents implements ports.IntentReader.
 func (s *Store) WaitingIntents(ctx context.Context, p event.PartitionID, limit int) ([]intent.Intent, error) {
 	rows, err := s.queries.ListWaitingIntents(ctx, s.db.Reads, &intentsdb.ListWaitingIntentsParams{PartitionID: int32(p), PageSize: pg.PageSize(limit)})
 	if err != nil {
@@ -108,7 +109,7 @@ func storedIntent(r *intentsdb.BackboneIntent) (intent.Intent, error) {
 		CreatedAt: r.CreatedAt.UTC(), UpdatedAt: r.UpdatedAt.UTC(),
 	}
 	if r.EffectiveDate.Valid {
-		in.EffectiveDate, in.HasEffective = event.DateOf(r.EffectiveDate.Time), true
+		in.EffectiveDate, in.HasEffectiveDate = event.DateOf(r.EffectiveDate.Time), true
 	}
 	var errs []error
 	decode := func(text []byte, into any) {
@@ -117,7 +118,7 @@ func storedIntent(r *intentsdb.BackboneIntent) (intent.Intent, error) {
 		}
 	}
 	decode(r.ActorDetails, &in.Actor.Details)
-	decode(r.Need, &in.Need)
+	decode(r.Need, &in.Needs)
 	decode(r.Approvals, &in.Approvals)
 	decode(r.Refusal, &in.Refusal)
 	if err := errors.Join(errs...); err != nil {

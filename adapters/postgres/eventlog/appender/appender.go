@@ -154,7 +154,7 @@ func encodeIntent(i *intent.Intent) (*encodedIntent, error) {
 		}
 	}
 	encode(&e.actorDetails, !i.Actor.Details.IsZero(), i.Actor.Details)
-	encode(&e.need, len(i.Need) > 0, i.Need)
+	encode(&e.need, len(i.Needs) > 0, i.Needs)
 	encode(&e.approvals, len(i.Approvals) > 0, i.Approvals)
 	encode(&e.refusal, i.Refusal != nil, i.Refusal)
 	if err != nil {

@@ -265,7 +265,7 @@ func (w *writer) addIntent(r *queuedRequest, v *verdict) {
 	row.next().JSON(encoded.actorDetails)
 	row.next().Optional(in.PersonID)
 	row.next().List(in.Roles)
-	if in.HasEffective {
+	if in.HasEffectiveDate {
 		row.next().Date(in.EffectiveDate)
 	} else {
 		row.next().Null()
