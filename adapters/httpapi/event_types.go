@@ -69,7 +69,7 @@ func registrationOf(b *api.EventTypeRegistration) eventtype.Registration {
 // answerRepeatedRegistration answers a registration that is sent again. A version never
 // changes, so comparing with the stored one replaces a stored idempotency key.
 func (s *Server) answerRepeatedRegistration(ctx context.Context, reg eventtype.Registration, duplicate error) (answer, error) {
-	versions, err := s.config.Types.Fetch(ctx, reg.Type)
+	versions, err := s.config.Types.ListVersions(ctx, reg.Type)
 	if err != nil {
 		return answer{}, err
 	}
@@ -112,7 +112,7 @@ func (s *Server) listEventTypes(ctx context.Context, _ *request) (any, error) {
 
 // getEventType answers GET /api/event-types/{type}.
 func (s *Server) getEventType(ctx context.Context, r *request) (any, error) {
-	versions, err := s.config.Types.Fetch(ctx, r.path("type"))
+	versions, err := s.config.Types.ListVersions(ctx, r.path("type"))
 	return api.EventTypeVersions{Type: r.path("type"), Versions: convert(versions, eventTypeAnswer)}, err
 }
 
@@ -159,9 +159,9 @@ func (s *Server) checkEventType(ctx context.Context, _ *request, body *api.Event
 			return api.EventTypeDifference{Kind: string(d.Kind), Pointer: d.Pointer, Demands: string(d.Demand), Met: d.Met, Guess: d.Guess, Detail: d.Detail}
 		})
 	}
-	if p := found.Proof; p != nil {
+	if p := found.Report; p != nil {
 		out.Proof = api.UpcastProof{
-			Examples: p.Examples, EventsScanned: p.Events, Partitions: p.Partitions, PartitionsDone: p.Done,
+			Examples: p.Examples, EventsScanned: p.Events, Partitions: p.Partitions, PartitionsDone: p.PartitionsDone,
 			Failures: convert(p.Failures, func(f module.ProofFailure) api.UpcastFailure {
 				return api.UpcastFailure{
 					EventID: f.EventID, LegalEntity: f.LegalEntity, Sequence: f.Sequence, Example: f.Example, SchemaVersion: int(f.SchemaVersion), Code: f.Code, Pointer: f.Pointer,
@@ -175,9 +175,9 @@ func (s *Server) checkEventType(ctx context.Context, _ *request, body *api.Event
 
 // newProof makes the proof to check: the token of an earlier check of upcasters, and the legal
 // entities whose events the answer may name to the caller.
-func (s *Server) newProof(ctx context.Context, token string) (registry.Proof, error) {
+func (s *Server) newProof(ctx context.Context, token string) (registry.ProofRequest, error) {
 	_, codes, err := s.visiblePartitions(ctx)
-	return registry.Proof{Token: token, Visible: codes}, err
+	return registry.ProofRequest{Token: token, Visible: codes}, err
 }
 
 // pointAtProof moves a fault about the cursor to the member that carries it.

@@ -212,7 +212,7 @@ func (s *Server) ownedByModules(modules []string) func(context.Context, string) 
 		}
 		owner := s.config.Catalog.Owner(eventType)
 		if owner == "" {
-			versions, err := s.config.Types.Fetch(ctx, eventType)
+			versions, err := s.config.Types.ListVersions(ctx, eventType)
 			if err != nil {
 				return false, err
 			}

@@ -32,10 +32,10 @@ const MaxFailures = 20
 
 // ProofReport is the progress of a proof.
 type ProofReport struct {
-	Examples   int `json:"examples"`       // of earlier versions
-	Events     int `json:"events_scanned"` // of earlier versions, in all calls
-	Partitions int `json:"partitions"`     // legal entities of the installation
-	Done       int `json:"partitions_done"`
+	Examples       int `json:"examples"`       // of earlier versions
+	Events         int `json:"events_scanned"` // of earlier versions, in all calls
+	Partitions     int `json:"partitions"`     // legal entities of the installation
+	PartitionsDone int `json:"partitions_done"`
 	// Failures are those that the caller may see, at most MaxFailures; HiddenFailures counts
 	// those of this call that the caller may not see.
 	Failures       []ProofFailure `json:"failures"`

@@ -15,14 +15,14 @@ import (
 	"github.com/erpbackbone/backbone/domain/schema"
 )
 
-// Verdict is the result that registering would have.
+// Verdict is the result of all checks that Register runs.
 type Verdict string
 
 // The verdicts.
 const (
 	VerdictNewType    Verdict = "new_type"    // the first version
-	VerdictNewVersion Verdict = "new_version" // the policy of schema evolution is met
-	VerdictUnchanged  Verdict = "unchanged"   // already registered with this content
+	VerdictNewVersion Verdict = "new_version" // the policy of schema evolution is met; the proof may be incomplete
+	VerdictUnchanged  Verdict = "unchanged"   // already registered with this content; Register gives event_type.duplicate
 	VerdictRefused    Verdict = "refused"
 )
 
@@ -34,14 +34,14 @@ type Assessment struct {
 	// Comparison is with the previous version, or with the stored version of the same number;
 	// nil for the first version of a type.
 	Comparison *eventtype.Comparison
-	// Proof is the progress of reading stored events; nil if nothing has to be proven, or if
-	// there are other findings.
-	Proof *module.ProofReport
+	// Report is the progress of reading stored events; nil if nothing has to be proven, or if
+	// there are other findings. Register gives event_type.proof_needed until it is complete.
+	Report *module.ProofReport
 }
 
 // Check runs all checks of Register and writes nothing. Proving a version on many stored
 // events takes several calls; each continues with the token of the previous one.
-func (r *Registry) Check(ctx context.Context, reg eventtype.Registration, p Proof) (Assessment, error) {
+func (r *Registry) Check(ctx context.Context, reg eventtype.Registration, p ProofRequest) (Assessment, error) {
 	if err := r.Refresh(ctx); err != nil {
 		return Assessment{}, err
 	}
@@ -57,38 +57,37 @@ func (r *Registry) Check(ctx context.Context, reg eventtype.Registration, p Proo
 		}
 	}
 	collect(r.checkOwner(&reg))
-	valid := reg.Validate() // sets the retention class
-	compiled, broken := r.schemas.Compile(reg.DataSchema)
-	collect(valid)
-	if broken != nil {
-		collect(prependSchemaPointer(broken))
+	collect(reg.Validate())
+	compiled, compileErr := r.schemas.Compile(reg.DataSchema)
+	if compileErr != nil {
+		collect(prependSchemaPointer(compileErr))
 	} else {
 		out.Findings = append(out.Findings, reg.CheckPersonal()...)
 		collect(checkExamples(compiled, reg.Examples))
 	}
-	now := r.snapshot.Load()
-	if have := now.versions[reg.Type][reg.SchemaVersion]; have != nil {
+	current := r.snapshot.Load()
+	if have := current.versions[reg.Type][reg.SchemaVersion]; have != nil {
 		c := eventtype.Compare(&have.Registration, &reg)
 		out.Comparison, out.Verdict = &c, VerdictUnchanged
 		if !equalRegistrations(have.Registration, reg) {
 			collect(fault.New(fault.Conflict, "event_type.duplicate", "this version is registered otherwise; versions never change, register the next one").WithField("/schema_version"))
 		}
 	} else {
-		older, err := r.checkEvolution(now, &reg)
+		older, err := r.checkEvolution(current, &reg)
 		out.Comparison = older
 		collect(err)
 		out.Verdict = VerdictNewVersion
-		if len(now.versions[reg.Type]) == 0 {
+		if len(current.versions[reg.Type]) == 0 {
 			out.Verdict = VerdictNewType
 		}
 	}
 	if len(out.Findings) == 0 && out.Verdict == VerdictNewVersion {
 		var err error
-		if out.Proof, err = r.prove(ctx, now, &reg, out.Comparison, p); err != nil {
+		if out.Report, err = r.prove(ctx, current, &reg, out.Comparison, p); err != nil {
 			return Assessment{}, err
 		}
-		if out.Proof != nil && out.Proof.Failed {
-			collect(proofFault(out.Proof))
+		if out.Report != nil && out.Report.Failed {
+			collect(proofFault(out.Report))
 		}
 	}
 	if len(out.Findings) > 0 {
@@ -114,13 +113,15 @@ func (r *Registry) checkOwner(reg *eventtype.Registration) error {
 	return nil
 }
 
-// checkEvolution compares a version with the previous one and, if it exists, the next one.
-// Faults event_type.incompatible and event_type.deprecated.
-func (r *Registry) checkEvolution(now *snapshot, reg *eventtype.Registration) (*eventtype.Comparison, error) {
+// checkEvolution compares a version with the previous one and, if it exists, the next one. The
+// comparison that it returns, also with a fault, is the one with the previous version. Faults
+// event_type.incompatible, event_type.deprecated if all versions of the type are, and
+// event_type.invalid for upcasters.
+func (r *Registry) checkEvolution(current *snapshot, reg *eventtype.Registration) (*eventtype.Comparison, error) {
 	var before, after *eventtype.Registration
-	active := len(now.versions[reg.Type]) == 0
-	for version, t := range now.versions[reg.Type] {
-		active = active || t.Active
+	versions, hasActive := current.versions[reg.Type], false
+	for version, t := range versions {
+		hasActive = hasActive || t.Active
 		switch {
 		case version < reg.SchemaVersion && (before == nil || before.SchemaVersion < version):
 			before = &t.Registration
@@ -128,13 +129,13 @@ func (r *Registry) checkEvolution(now *snapshot, reg *eventtype.Registration) (*
 			after = &t.Registration
 		}
 	}
-	if !active {
+	if len(versions) > 0 && !hasActive {
 		return nil, eventtype.Deprecated(reg.Type)
 	}
-	if err := r.checkUpcasters(now, reg); err != nil {
+	if err := r.checkUpcasters(current, reg); err != nil {
 		return nil, err
 	}
-	var first *eventtype.Comparison
+	var withPrevious *eventtype.Comparison
 	if before != nil {
 		c := eventtype.Compare(before, reg)
 		if err := c.Refusal(reg.Type); err != nil {
@@ -143,15 +144,15 @@ func (r *Registry) checkEvolution(now *snapshot, reg *eventtype.Registration) (*
 		if err := r.checkDefaults(reg, &c); err != nil {
 			return &c, err
 		}
-		first = &c
+		withPrevious = &c
 	}
 	if after != nil {
 		c := eventtype.Compare(reg, after)
 		if err := c.Refusal(reg.Type); err != nil {
-			return first, err
+			return withPrevious, err
 		}
 	}
-	return first, nil
+	return withPrevious, nil
 }
 
 // checkDefaults validates the defaults that fill members which earlier events lack.
@@ -256,42 +257,51 @@ func equalRegistrations(a, b eventtype.Registration) bool {
 	return decodedX && decodedY && reflect.DeepEqual(x, y)
 }
 
+// maxRegisterAttempts bounds how often a version is checked because other registrations were
+// committed in the meantime. Each attempt may read events for the duration of a proof.
+const maxRegisterAttempts = 10
+
 // registerChecked checks a version against the registry's current generation and stores it
-// under the condition that the generation has not changed; else it tries again.
-func (r *Registry) registerChecked(ctx context.Context, reg eventtype.Registration, p Proof) (eventtype.Registration, error) {
+// on the condition that the generation has not changed; else it tries again, and gives
+// event_type.registry_moved after the last attempt.
+func (r *Registry) registerChecked(ctx context.Context, reg eventtype.Registration, p ProofRequest) (eventtype.Registration, error) {
 	for attempt := 1; ; attempt++ {
 		if err := r.Refresh(ctx); err != nil {
 			return eventtype.Registration{}, err
 		}
-		now := r.snapshot.Load()
-		if now.versions[reg.Type][reg.SchemaVersion] != nil {
+		current := r.snapshot.Load()
+		if current.versions[reg.Type][reg.SchemaVersion] != nil {
 			return r.store.RegisterEventType(ctx, reg) // fails with event_type.duplicate
 		}
-		compared, err := r.checkEvolution(now, &reg)
+		compared, err := r.checkEvolution(current, &reg)
 		if err != nil {
 			return eventtype.Registration{}, err
 		}
-		report, err := r.prove(ctx, now, &reg, compared, p)
+		report, err := r.prove(ctx, current, &reg, compared, p)
 		if err == nil {
 			err = proofFault(report)
 		}
 		if err != nil {
 			return eventtype.Registration{}, err
 		}
-		stored, err := r.store.RegisterEventTypeAt(ctx, reg, now.generation)
-		if fault.CodeOf(err) != eventtype.RegistryMoved().Code || attempt == 10 {
+		stored, err := r.store.RegisterEventTypeAt(ctx, reg, current.generation)
+		if fault.CodeOf(err) != eventtype.RegistryMoved().Code || attempt == maxRegisterAttempts {
 			return stored, err
 		}
 	}
 }
 
-// Deprecate refuses further appends of a version, or of all versions if it is 0. Stored
-// events stay readable. Repeating it changes nothing. Built-in types cannot be deprecated.
+// Deprecate ends the appends of one version, or with version 0 of all versions; other nodes
+// follow with their next refresh. Stored events are read as before, in a deprecated newest
+// version too. Repeating it changes nothing, which makes it safe to repeat after an error. It
+// returns all versions of the type. Faults event_type.owned_by_module for a built-in type,
+// event_type.reason_too_long and event_type.not_found.
 func (r *Registry) Deprecate(ctx context.Context, name string, version uint32, by, reason string) ([]eventtype.Registration, error) {
 	return r.changeStatus(ctx, eventtype.Change{Action: eventtype.ActionDeprecated, Type: name, SchemaVersion: version, Actor: by, Reason: reason})
 }
 
-// Reactivate allows appends of a deprecated version again, or of all versions if it is 0.
+// Reactivate allows appends of a deprecated version again, or with version 0 of all versions. Its
+// faults are those of Deprecate.
 func (r *Registry) Reactivate(ctx context.Context, name string, version uint32, by, reason string) ([]eventtype.Registration, error) {
 	return r.changeStatus(ctx, eventtype.Change{Action: eventtype.ActionReactivated, Type: name, SchemaVersion: version, Actor: by, Reason: reason})
 }
@@ -308,7 +318,7 @@ func (r *Registry) changeStatus(ctx context.Context, c eventtype.Change) ([]even
 	if _, err := r.store.ChangeEventType(ctx, c); err != nil {
 		return nil, err
 	}
-	return r.Fetch(ctx, c.Type)
+	return r.ListVersions(ctx, c.Type)
 }
 
 // FindUnregistered returns the types that are not registered; deprecated types count as

@@ -44,12 +44,12 @@ func TestCheck_Evolution(t *testing.T) {
 	} {
 		store := memory.New(memory.Config{})
 		r := node(t, store.Registry, orderSchema)
-		_, err := r.Register(t.Context(), leadWith(1, sized), "p-admin", registry.Proof{})
+		_, err := r.Register(t.Context(), leadWith(1, sized), "p-admin", registry.ProofRequest{})
 		require.NoError(t, err)
-		assessed, err := r.Check(t.Context(), leadWith(2, c.schema), registry.Proof{})
+		assessed, err := r.Check(t.Context(), leadWith(2, c.schema), registry.ProofRequest{})
 		require.NoError(t, err)
 		require.EqualValues(t, 1, assessed.Comparison.Older)
-		_, err = r.Register(t.Context(), leadWith(2, c.schema), "p-admin", registry.Proof{})
+		_, err = r.Register(t.Context(), leadWith(2, c.schema), "p-admin", registry.ProofRequest{})
 		var got []string
 		if f, ok := fault.As(err); ok {
 			require.Equal(t, "event_type.incompatible", f.Code)
@@ -73,13 +73,13 @@ func TestRegister_VersionBetween(t *testing.T) {
 	t.Parallel()
 	r := node(t, memory.New(memory.Config{}).Registry, orderSchema)
 	for _, v := range []eventtype.Registration{leadWith(1, sized), leadWith(5, sizedMore)} {
-		_, err := r.Register(t.Context(), v, "p-admin", registry.Proof{})
+		_, err := r.Register(t.Context(), v, "p-admin", registry.ProofRequest{})
 		require.NoError(t, err)
 	}
 	loose := `{"type":"object","additionalProperties":false,"properties":{"size":{"type":"number"}}}`
-	_, err := r.Register(t.Context(), leadWith(3, loose), "p-admin", registry.Proof{})
+	_, err := r.Register(t.Context(), leadWith(3, loose), "p-admin", registry.ProofRequest{})
 	require.Equal(t, "event_type.incompatible", code(t, err), "version 5 narrows it")
-	_, err = r.Register(t.Context(), leadWith(6, loose), "p-admin", registry.Proof{})
+	_, err = r.Register(t.Context(), leadWith(6, loose), "p-admin", registry.ProofRequest{})
 	require.NoError(t, err)
 }
 
@@ -87,14 +87,14 @@ func TestCheck_CollectsAllFindings(t *testing.T) {
 	t.Parallel()
 	store := memory.New(memory.Config{})
 	r := node(t, store.Registry, orderSchema)
-	_, err := r.Register(t.Context(), leadWith(1, sized), "p-admin", registry.Proof{})
+	_, err := r.Register(t.Context(), leadWith(1, sized), "p-admin", registry.ProofRequest{})
 	require.NoError(t, err)
 	_, before, err := store.Registry.EventTypes(t.Context())
 	require.NoError(t, err)
 
 	bad := leadWith(2, `{"type":"object","additionalProperties":false,"properties":{"size":{"type":"string"},"email":{"type":"string"}}}`)
 	bad.Module, bad.Examples = "", []json.RawMessage{json.RawMessage(`{"size":1}`)}
-	got, err := r.Check(t.Context(), bad, registry.Proof{})
+	got, err := r.Check(t.Context(), bad, registry.ProofRequest{})
 	require.NoError(t, err)
 	require.Equal(t, registry.VerdictRefused, got.Verdict)
 	codes := map[string]string{}
@@ -118,7 +118,7 @@ func TestCheck_CollectsAllFindings(t *testing.T) {
 		"no schema":  {leadWith(2, `{"type":"thing"}`), registry.VerdictRefused, "event_type.schema_invalid"},
 		"no version": {leadWith(0, sized), registry.VerdictRefused, "event_type.version_invalid"},
 	} {
-		got, err := r.Check(t.Context(), c.reg, registry.Proof{})
+		got, err := r.Check(t.Context(), c.reg, registry.ProofRequest{})
 		require.NoError(t, err)
 		require.Equal(t, c.verdict, got.Verdict, "%s: %v", name, got.Findings)
 		if c.code != "" {
@@ -136,7 +136,7 @@ func TestDeprecate_Reactivate(t *testing.T) {
 	r, other := node(t, store.Registry, orderSchema), node(t, store.Registry, orderSchema)
 	require.NoError(t, r.RegisterBuiltIn(t.Context()))
 	for v := range uint32(2) {
-		_, err := r.Register(t.Context(), lead(v+1), "p-admin", registry.Proof{})
+		_, err := r.Register(t.Context(), lead(v+1), "p-admin", registry.ProofRequest{})
 		require.NoError(t, err)
 	}
 	all, err := r.Deprecate(t.Context(), "crm.lead.won", 2, "p-admin", "wrong")
@@ -152,7 +152,7 @@ func TestDeprecate_Reactivate(t *testing.T) {
 	require.NoError(t, other.Refresh(t.Context()))
 	_, err = other.Lookup(t.Context(), "crm.lead.won", 0)
 	require.Equal(t, "event_type.deprecated", code(t, err))
-	_, err = r.Register(t.Context(), lead(3), "p-admin", registry.Proof{})
+	_, err = r.Register(t.Context(), lead(3), "p-admin", registry.ProofRequest{})
 	require.Equal(t, "event_type.deprecated", code(t, err))
 	_, err = r.Reactivate(t.Context(), "crm.lead.won", 2, "p-admin", "right after all")
 	require.NoError(t, err)
@@ -201,11 +201,11 @@ func (m *movingStore) RegisterEventTypeAt(ctx context.Context, r eventtype.Regis
 func TestRegister_ChecksStoredVersions(t *testing.T) {
 	t.Parallel()
 	r := node(t, &movingStore{stored: memory.New(memory.Config{}).Registry, first: leadWith(1, unsized)}, orderSchema)
-	_, err := r.Register(t.Context(), leadWith(2, sized), "p-admin", registry.Proof{})
+	_, err := r.Register(t.Context(), leadWith(2, sized), "p-admin", registry.ProofRequest{})
 	require.Equal(t, "event_type.incompatible", code(t, err), "with the version that came in between")
 	unrelated := leadWith(1, unsized)
 	unrelated.Type = "crm.lead.lost"
 	r = node(t, &movingStore{stored: memory.New(memory.Config{}).Registry, first: unrelated}, orderSchema)
-	_, err = r.Register(t.Context(), leadWith(2, sized), "p-admin", registry.Proof{})
+	_, err = r.Register(t.Context(), leadWith(2, sized), "p-admin", registry.ProofRequest{})
 	require.NoError(t, err)
 }

@@ -18,7 +18,7 @@ func TestReadingID(t *testing.T) {
 	register := func(name string, version uint32) string {
 		reg := lead(version)
 		reg.Type = name
-		_, err := r.Register(t.Context(), reg, "p-1", registry.Proof{})
+		_, err := r.Register(t.Context(), reg, "p-1", registry.ProofRequest{})
 		require.NoError(t, err)
 		return r.ReadingID()
 	}

@@ -82,7 +82,7 @@ func TestRefresh_Concurrently(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		store := newSlow()
-		_, err := node(t, store.stored, orderSchema).Register(t.Context(), lead(1), "p-admin", registry.Proof{})
+		_, err := node(t, store.stored, orderSchema).Register(t.Context(), lead(1), "p-admin", registry.ProofRequest{})
 		require.NoError(t, err)
 		r := node(t, store, orderSchema)
 		var all []<-chan error

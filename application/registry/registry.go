@@ -1,10 +1,3 @@
-// Package registry registers event types and looks them up.
-//
-// Registry keeps all registered versions in memory. Register and Check apply the policy
-// of schema evolution (eventtype.Compare) and prove upcasters on stored events; Lookup
-// serves the append service, Steps the upcasting. Every node reloads when the store's
-// generation has grown, and at once when a lookup misses. The HTTP API and the start of a
-// node call it. A registered version is never changed: only its active flag is.
 package registry
 
 import (
@@ -26,14 +19,14 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// Registry looks up, checks and registers event types.
+// Registry looks up, checks and registers event types. Its methods may be called concurrently.
 type Registry struct {
 	store      ports.EventTypes
 	schemas    ports.SchemaCompiler
 	transforms ports.TransformCompiler // of upcasters in jq
 	catalog    *module.Catalog
 	clock      ports.Clock
-	prover     module.Prover // nil: only examples
+	prover     module.Prover // nil: nothing is proven, examples of earlier versions neither
 
 	refreshing chan struct{} // a lock around Refresh that can be waited for with a context
 	snapshot   atomic.Pointer[snapshot]
@@ -41,13 +34,14 @@ type Registry struct {
 
 var _ module.Manifests = (*Registry)(nil)
 
+// snapshot is the registry at one generation. It is never changed once it is published.
 type snapshot struct {
-	generation int64
-	readingID  string
-	versions   map[string]map[uint32]*module.RegisteredType
-	newest     map[string]*module.RegisteredType // newest active version
-	steps      map[string]map[uint32][]module.Step
-	all        []eventtype.Registration
+	generation   int64
+	readingID    string
+	versions     map[string]map[uint32]*module.RegisteredType
+	newestActive map[string]*module.RegisteredType // by type
+	steps        map[string]map[uint32][]module.Step
+	all          []eventtype.Registration
 }
 
 // New makes a registry, which is empty until the first Refresh.
@@ -57,9 +51,11 @@ func New(store ports.EventTypes, schemas ports.SchemaCompiler, transforms ports.
 	return r
 }
 
-// Lookup finds a type's version; version 0 is the newest active one. A miss
-// reloads once, so a type registered on another node is found. Faults
-// event_type.not_found and event_type.deprecated.
+// Lookup finds an active version of a type; version 0 is the newest one. It asks the store only
+// if there is none in memory: until the next refresh it finds versions that were deprecated
+// through another node, while every lookup of a version deprecated here costs a query. Faults
+// event_type.not_found, also for an unknown version of a known type, and event_type.deprecated;
+// that of the store if the refresh fails.
 func (r *Registry) Lookup(ctx context.Context, name string, version uint32) (*module.RegisteredType, error) {
 	if t := r.snapshot.Load().find(name, version); t != nil {
 		return t, nil
@@ -80,7 +76,7 @@ func (r *Registry) Lookup(ctx context.Context, name string, version uint32) (*mo
 
 func (s *snapshot) find(name string, version uint32) *module.RegisteredType {
 	if version == 0 {
-		return s.newest[name]
+		return s.newestActive[name]
 	}
 	t := s.versions[name][version]
 	if t == nil || !t.Active {
@@ -89,8 +85,8 @@ func (s *snapshot) find(name string, version uint32) *module.RegisteredType {
 	return t
 }
 
-// Fetch lists all versions of a type, newest first.
-func (r *Registry) Fetch(ctx context.Context, name string) ([]eventtype.Registration, error) {
+// ListVersions lists all versions of a type, highest first. Fault event_type.not_found.
+func (r *Registry) ListVersions(ctx context.Context, name string) ([]eventtype.Registration, error) {
 	if err := r.Refresh(ctx); err != nil {
 		return nil, err
 	}
@@ -115,7 +111,7 @@ func (r *Registry) List(ctx context.Context) ([]eventtype.Registration, error) {
 
 // Refresh reloads the registry if the store's generation has changed. One refresh runs at a
 // time; a caller that has waited for another one reloads only if there are newer changes.
-// Waiting ends with the caller's context.
+// Waiting ends with the caller's context. On an error the previous snapshot stays.
 func (r *Registry) Refresh(ctx context.Context) error {
 	select {
 	case r.refreshing <- struct{}{}:
@@ -142,17 +138,21 @@ func (r *Registry) Refresh(ctx context.Context) error {
 	return nil
 }
 
-// ReadingID identifies how this node upcasts events. It changes when a type gets a further
-// version; states that were folded under another id must be recomputed.
+// ReadingID identifies in which versions this node reads events. It covers the names and version
+// numbers of all types with several versions, deprecated or not, so it changes when a type gets a
+// further version; states that were folded under another id must be recomputed. It does not cover
+// upcasters: those in jq never change, those of modules must not.
 func (r *Registry) ReadingID() string { return r.snapshot.Load().readingID }
 
+// buildSnapshot compiles what the previous snapshot does not have. A stored schema that does not
+// compile in this release fails the refresh for all types, and with it the start of a node.
 func (r *Registry) buildSnapshot(types []eventtype.Registration, generation int64) (*snapshot, error) {
 	old := r.snapshot.Load()
 	s := &snapshot{
-		generation: generation,
-		versions:   make(map[string]map[uint32]*module.RegisteredType, len(types)),
-		newest:     make(map[string]*module.RegisteredType, len(types)),
-		all:        types,
+		generation:   generation,
+		versions:     make(map[string]map[uint32]*module.RegisteredType, len(types)),
+		newestActive: make(map[string]*module.RegisteredType, len(types)),
+		all:          types,
 	}
 	for _, reg := range types {
 		t := &module.RegisteredType{Registration: reg, Checks: r.catalog.Checks(reg.Type, reg.SchemaVersion)}
@@ -160,7 +160,7 @@ func (r *Registry) buildSnapshot(types []eventtype.Registration, generation int6
 			// A registered version never changes, so its compiled parts are reused.
 			t.Schema, t.Manifest, t.KeyClass, t.Defaults, t.Upcasts = known.Schema, known.Manifest, known.KeyClass, known.Defaults, known.Upcasts
 		} else {
-			if err := readManifest(t); err != nil {
+			if err := parsePersonalData(t); err != nil {
 				return nil, err
 			}
 			compiled, err := r.schemas.Compile(reg.DataSchema)
@@ -168,14 +168,14 @@ func (r *Registry) buildSnapshot(types []eventtype.Registration, generation int6
 				return nil, fmt.Errorf("stored schema of %s version %d: %w", reg.Type, reg.SchemaVersion, err)
 			}
 			t.Schema = compiled
-			r.readStoredUpcasters(t)
+			r.compileStoredUpcasters(t)
 		}
 		if s.versions[reg.Type] == nil {
 			s.versions[reg.Type] = map[uint32]*module.RegisteredType{}
 		}
 		s.versions[reg.Type][reg.SchemaVersion] = t
-		if n := s.newest[reg.Type]; reg.Active && (n == nil || n.SchemaVersion < reg.SchemaVersion) {
-			s.newest[reg.Type] = t
+		if n := s.newestActive[reg.Type]; reg.Active && (n == nil || n.SchemaVersion < reg.SchemaVersion) {
+			s.newestActive[reg.Type] = t
 		}
 	}
 	s.steps = map[string]map[uint32][]module.Step{}
@@ -197,8 +197,9 @@ func (r *Registry) buildSnapshot(types []eventtype.Registration, generation int6
 	return s, nil
 }
 
-// readManifest fills in the manifest and the key class of a registration.
-func readManifest(t *module.RegisteredType) error {
+// parsePersonalData fills in the manifest, which tells the vault which values to seal for whom,
+// and the class of the keys that seal them.
+func parsePersonalData(t *module.RegisteredType) error {
 	manifest, found := eventtype.Manifest(t.PIIFields)
 	if len(found) > 0 {
 		return fmt.Errorf("stored pii_fields of %s version %d: %w", t.Type, t.SchemaVersion, eventtype.Invalid(found))
@@ -236,8 +237,13 @@ func (r *Registry) Manifest(ctx context.Context, kind shredding.Kind, recordType
 // evolution (event_type.incompatible, see eventtype.Compare). If the version declares
 // upcasters, or requires members that earlier events lack, all stored events of the type are
 // read first: faults event_type.upcaster_failed and event_type.proof_needed. With a proof
-// from Check only the events since that proof are read.
-func (r *Registry) Register(ctx context.Context, reg eventtype.Registration, by string, p Proof) (eventtype.Registration, error) {
+// from Check only the events since that proof are read; a proof of another registration, or
+// of another state of the type, is refused with cursor.foreign. Only event_type.registry_moved
+// may pass when the same call is repeated.
+//
+// An error together with a registration means that the version is stored, but this node could
+// not reload afterwards. Repeating the call then gives event_type.duplicate.
+func (r *Registry) Register(ctx context.Context, reg eventtype.Registration, by string, p ProofRequest) (eventtype.Registration, error) {
 	if err := r.checkOwner(&reg); err != nil {
 		return eventtype.Registration{}, err
 	}
@@ -266,6 +272,8 @@ func (r *Registry) checkPersonal(reg *eventtype.Registration) error {
 	return eventtype.Invalid(append(found, personal...))
 }
 
+// validateAndStore checks a registration by itself and passes it to store. As with Register, an
+// error together with a registration means that it is stored.
 func (r *Registry) validateAndStore(
 	ctx context.Context, reg eventtype.Registration, by string, store func(context.Context, eventtype.Registration) (eventtype.Registration, error),
 ) (eventtype.Registration, error) {
@@ -306,9 +314,11 @@ func checkExamples(schema ports.Schema, examples []json.RawMessage) error {
 		"an example does not fit its own schema; correct the example or the schema").WithViolations(found...)
 }
 
-// RegisterBuiltIn registers the types that modules declare. It fails with
-// event_type.version_rewritten if a stored version differs from the declared one in its
-// schema, apart from reasons in x-not-pii, or in its personal data.
+// RegisterBuiltIn registers the types that modules declare, without comparing versions and
+// without a proof. It fails with event_type.version_rewritten if a stored version differs from
+// the declared one in its schema, apart from reasons in x-not-pii, or in its personal data.
+// Other differences, such as in dimensions or business keys, are ignored: the stored
+// registration stays in force, and only Go code (checks, upcasters) is that of the release.
 func (r *Registry) RegisterBuiltIn(ctx context.Context) error {
 	if err := r.Refresh(ctx); err != nil {
 		return err

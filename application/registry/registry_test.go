@@ -66,7 +66,7 @@ func TestRegister_VisibleAtOnce(t *testing.T) {
 	_, err := r.Lookup(t.Context(), "crm.lead.won", 0)
 	require.Equal(t, "event_type.not_found", code(t, err))
 
-	stored, err := r.Register(t.Context(), lead(1), "p-admin", registry.Proof{})
+	stored, err := r.Register(t.Context(), lead(1), "p-admin", registry.ProofRequest{})
 	require.NoError(t, err)
 	require.True(t, stored.Active)
 	require.Equal(t, "p-admin", stored.RegisteredBy)
@@ -87,7 +87,7 @@ func TestLookup_Versions(t *testing.T) {
 	t.Parallel()
 	r := node(t, memory.New(memory.Config{}).Registry, orderSchema)
 	for _, v := range []uint32{2, 10, 1} {
-		_, err := r.Register(t.Context(), lead(v), "p-admin", registry.Proof{})
+		_, err := r.Register(t.Context(), lead(v), "p-admin", registry.ProofRequest{})
 		require.NoError(t, err)
 	}
 	newest, err := r.Lookup(t.Context(), "crm.lead.won", 0)
@@ -99,13 +99,13 @@ func TestLookup_Versions(t *testing.T) {
 	_, err = r.Lookup(t.Context(), "crm.lead.won", 3)
 	require.Equal(t, "event_type.not_found", code(t, err))
 
-	all, err := r.Fetch(t.Context(), "crm.lead.won")
+	all, err := r.ListVersions(t.Context(), "crm.lead.won")
 	require.NoError(t, err)
 	require.Equal(t, []uint32{10, 2, 1}, []uint32{all[0].SchemaVersion, all[1].SchemaVersion, all[2].SchemaVersion})
-	_, err = r.Fetch(t.Context(), "crm.lead.lost")
+	_, err = r.ListVersions(t.Context(), "crm.lead.lost")
 	require.Equal(t, "event_type.not_found", code(t, err))
 
-	_, err = r.Register(t.Context(), eventtype.Registration{Type: "a.b", SchemaVersion: 1, Module: "a", DataSchema: json.RawMessage(`{}`)}, "p", registry.Proof{})
+	_, err = r.Register(t.Context(), eventtype.Registration{Type: "a.b", SchemaVersion: 1, Module: "a", DataSchema: json.RawMessage(`{}`)}, "p", registry.ProofRequest{})
 	require.NoError(t, err)
 	listed, err := r.List(t.Context())
 	require.NoError(t, err)
@@ -119,7 +119,7 @@ func TestRegister_Refusals(t *testing.T) {
 	t.Parallel()
 	store := memory.New(memory.Config{})
 	r := node(t, store.Registry, orderSchema)
-	_, err := r.Register(t.Context(), lead(1), "p-admin", registry.Proof{})
+	_, err := r.Register(t.Context(), lead(1), "p-admin", registry.ProofRequest{})
 	require.NoError(t, err)
 	for name, c := range map[string]struct {
 		change func(*eventtype.Registration)
@@ -148,7 +148,7 @@ func TestRegister_Refusals(t *testing.T) {
 	} {
 		reg := lead(2)
 		c.change(&reg)
-		_, err := r.Register(t.Context(), reg, "p-admin", registry.Proof{})
+		_, err := r.Register(t.Context(), reg, "p-admin", registry.ProofRequest{})
 		f, ok := fault.As(err)
 		require.True(t, ok, "%s: %v", name, err)
 		require.Equal(t, c.code, f.Code, name)
@@ -164,7 +164,7 @@ func TestRegister_ExamplePointers(t *testing.T) {
 	r := node(t, memory.New(memory.Config{}).Registry, orderSchema)
 	reg := lead(1)
 	reg.Examples = []json.RawMessage{json.RawMessage(`{"size":1}`), json.RawMessage(`{"size":"much"}`)}
-	_, err := r.Register(t.Context(), reg, "p-admin", registry.Proof{})
+	_, err := r.Register(t.Context(), reg, "p-admin", registry.ProofRequest{})
 	f, _ := fault.As(err)
 	require.Len(t, f.Violations, 1)
 	require.Equal(t, "/examples/1/size", f.Violations[0].Field)
@@ -175,7 +175,7 @@ func TestRegister_LocalReferences(t *testing.T) {
 	r := node(t, memory.New(memory.Config{}).Registry, orderSchema)
 	reg := lead(1)
 	reg.DataSchema = json.RawMessage(`{"definitions":{"size":{"type":"integer"}},"properties":{"size":{"$ref":"#/definitions/size"}}}`)
-	_, err := r.Register(t.Context(), reg, "p-admin", registry.Proof{})
+	_, err := r.Register(t.Context(), reg, "p-admin", registry.ProofRequest{})
 	require.NoError(t, err)
 }
 
@@ -184,14 +184,14 @@ func TestLookup_MissRefreshes(t *testing.T) {
 	store := memory.New(memory.Config{})
 	one, two := node(t, store.Registry, orderSchema), node(t, store.Registry, orderSchema)
 	require.NoError(t, two.Refresh(t.Context()))
-	_, err := one.Register(t.Context(), lead(1), "p-admin", registry.Proof{})
+	_, err := one.Register(t.Context(), lead(1), "p-admin", registry.ProofRequest{})
 	require.NoError(t, err)
 	typ, err := two.Lookup(t.Context(), "crm.lead.won", 0)
 	require.NoError(t, err)
 	require.EqualValues(t, 1, typ.SchemaVersion)
 
 	// A version that is named is looked for at once, the newest after a refresh.
-	_, err = one.Register(t.Context(), lead(2), "p-admin", registry.Proof{})
+	_, err = one.Register(t.Context(), lead(2), "p-admin", registry.ProofRequest{})
 	require.NoError(t, err)
 	typ, err = two.Lookup(t.Context(), "crm.lead.won", 0)
 	require.NoError(t, err)
@@ -200,7 +200,7 @@ func TestLookup_MissRefreshes(t *testing.T) {
 	typ, err = two.Lookup(t.Context(), "crm.lead.won", 0)
 	require.NoError(t, err)
 	require.EqualValues(t, 2, typ.SchemaVersion)
-	_, err = one.Register(t.Context(), lead(3), "p-admin", registry.Proof{})
+	_, err = one.Register(t.Context(), lead(3), "p-admin", registry.ProofRequest{})
 	require.NoError(t, err)
 	typ, err = two.Lookup(t.Context(), "crm.lead.won", 3)
 	require.NoError(t, err)
@@ -211,7 +211,7 @@ func TestLookup_KnownType(t *testing.T) {
 	t.Parallel()
 	store := &fakeStore{stored: memory.New(memory.Config{}).Registry}
 	r := node(t, store, orderSchema)
-	_, err := r.Register(t.Context(), lead(1), "p-admin", registry.Proof{})
+	_, err := r.Register(t.Context(), lead(1), "p-admin", registry.ProofRequest{})
 	require.NoError(t, err)
 	loads, asked := store.loads.Load(), store.asked.Load()
 	for range 100 {
@@ -236,7 +236,7 @@ func TestRefresh_StoreError(t *testing.T) {
 	t.Parallel()
 	store := &fakeStore{stored: memory.New(memory.Config{}).Registry}
 	r := node(t, store, orderSchema)
-	_, err := r.Register(t.Context(), lead(1), "p-admin", registry.Proof{})
+	_, err := r.Register(t.Context(), lead(1), "p-admin", registry.ProofRequest{})
 	require.NoError(t, err)
 	store.broken.Store(true)
 	_, err = r.Lookup(t.Context(), "crm.lead.won", 0)
@@ -253,7 +253,7 @@ func TestRefresh_StoreError(t *testing.T) {
 	}()
 	testkit.Eventually(t, time.Minute, func() bool { return failures.Load() > 1 }, "a failed refresh is reported")
 	store.broken.Store(false)
-	_, err = node(t, store.stored, orderSchema).Register(t.Context(), lead(2), "p-admin", registry.Proof{})
+	_, err = node(t, store.stored, orderSchema).Register(t.Context(), lead(2), "p-admin", registry.ProofRequest{})
 	require.NoError(t, err)
 	testkit.Eventually(t, time.Minute, func() bool {
 		typ, err := r.Lookup(t.Context(), "crm.lead.won", 0)
@@ -363,7 +363,7 @@ func TestLookup_InactiveType(t *testing.T) {
 	t.Parallel()
 	store := memory.New(memory.Config{})
 	r := node(t, store.Registry, orderSchema)
-	_, err := r.Register(t.Context(), lead(1), "p-admin", registry.Proof{})
+	_, err := r.Register(t.Context(), lead(1), "p-admin", registry.ProofRequest{})
 	require.NoError(t, err)
 	retired := lead(2)
 	retired.Active = false
@@ -382,7 +382,7 @@ func TestLookup_InactiveType(t *testing.T) {
 	require.Equal(t, "event_type.deprecated", code(t, err))
 	_, err = r.Lookup(t.Context(), "crm.lead.lost", 0)
 	require.Equal(t, "event_type.deprecated", code(t, err))
-	all, err := r.Fetch(t.Context(), "crm.lead.won")
+	all, err := r.ListVersions(t.Context(), "crm.lead.won")
 	require.NoError(t, err)
 	require.Len(t, all, 2, "inactive versions can be read, for the events they described")
 	require.False(t, all[0].Active)
@@ -401,7 +401,7 @@ func TestRegister_PersonalData(t *testing.T) {
 	t.Parallel()
 	store := memory.New(memory.Config{})
 	r := node(t, store.Registry, orderSchema)
-	_, err := r.Register(t.Context(), contact(), "p-admin", registry.Proof{})
+	_, err := r.Register(t.Context(), contact(), "p-admin", registry.ProofRequest{})
 	require.NoError(t, err)
 	typ, err := r.Lookup(t.Context(), "crm.contact.made", 0)
 	require.NoError(t, err)
@@ -432,7 +432,7 @@ func TestRegister_PersonalDataFindings(t *testing.T) {
 	r := node(t, store.Registry, orderSchema)
 	reg := contact()
 	reg.Module, reg.DataSchema = "", json.RawMessage(`{"type":"object","additionalProperties":false,"properties":{"person":{"type":"string"},"email":{"type":"string"},"phone":{"type":"string"}}}`)
-	_, err := r.Register(t.Context(), reg, "p-admin", registry.Proof{})
+	_, err := r.Register(t.Context(), reg, "p-admin", registry.ProofRequest{})
 	f, ok := fault.As(err)
 	require.True(t, ok)
 	require.Equal(t, "event_type.invalid", f.Code)

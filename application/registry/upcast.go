@@ -16,11 +16,12 @@ import (
 )
 
 // SetProver sets the prover that tries upcasters on stored events before their version is
-// registered. It is called once, before the first registration. Without it nothing is proven.
+// registered. It is called once, before the registry is used by several goroutines: the node
+// needs the registry earlier than the prover. Without it nothing is proven.
 func (r *Registry) SetProver(p module.Prover) { r.prover = p }
 
-// MaxProofDuration bounds how long one call reads stored events.
-const MaxProofDuration = 10 * time.Second
+// defaultProofDuration bounds how long one call reads stored events if the request gives no bound.
+const defaultProofDuration = 10 * time.Second
 
 // Steps implements module.Versions.
 func (r *Registry) Steps(eventType string, from uint32) []module.Step {
@@ -69,8 +70,8 @@ func nextStep(versions map[uint32]*module.RegisteredType, all []uint32, at uint3
 	return module.Step{To: versions[next]}
 }
 
-// readUpcasters compiles the upcasters of a version.
-func (r *Registry) readUpcasters(t *module.RegisteredType) error {
+// compileUpcasters compiles the upcasters of a version.
+func (r *Registry) compileUpcasters(t *module.RegisteredType) error {
 	t.Defaults = eventtype.DefaultsOf(t.DataSchema)
 	t.Upcasts = map[uint32]module.UpcastStep{}
 	if from, u := r.catalog.Upcast(t.Type, t.SchemaVersion); u != nil {
@@ -90,17 +91,17 @@ func (r *Registry) readUpcasters(t *module.RegisteredType) error {
 	return nil
 }
 
-// readStoredUpcasters is readUpcasters for a registered version. A program that this release
-// cannot compile, although another release accepted it, fails when it is used, so that all
-// other types still load.
-func (r *Registry) readStoredUpcasters(t *module.RegisteredType) {
-	if r.readUpcasters(t) == nil {
+// compileStoredUpcasters is compileUpcasters for a registered version. A program that this
+// release cannot compile, although another release accepted it, fails when it is used, so that
+// everything else still loads.
+func (r *Registry) compileStoredUpcasters(t *module.RegisteredType) {
+	if r.compileUpcasters(t) == nil {
 		return
 	}
 	for i, u := range t.Upcasters {
 		one := *t
 		one.Upcasters = t.Upcasters[i : i+1]
-		if err := r.readUpcasters(&one); err != nil {
+		if err := r.compileUpcasters(&one); err != nil {
 			t.Upcasts[u.FromVersion] = func(context.Context, json.RawMessage) (json.RawMessage, error) { return nil, err }
 			continue
 		}
@@ -110,10 +111,10 @@ func (r *Registry) readStoredUpcasters(t *module.RegisteredType) {
 
 // checkUpcasters checks that the programs of a version compile and convert from registered
 // versions.
-func (r *Registry) checkUpcasters(now *snapshot, reg *eventtype.Registration) error {
+func (r *Registry) checkUpcasters(current *snapshot, reg *eventtype.Registration) error {
 	var found []fault.Violation
 	for i, u := range reg.Upcasters {
-		if now.versions[reg.Type][u.FromVersion] == nil {
+		if current.versions[reg.Type][u.FromVersion] == nil {
 			found = append(found, fault.Violation{
 				Field: fmt.Sprintf("/upcasters/%d/from_version", i), Code: "event_type.upcaster_from_unknown",
 				Detail: "there is no such version of the type; name one that is registered",
@@ -121,7 +122,7 @@ func (r *Registry) checkUpcasters(now *snapshot, reg *eventtype.Registration) er
 		}
 		one := module.RegisteredType{Registration: *reg}
 		one.Upcasters = reg.Upcasters[i : i+1]
-		if f, ok := fault.As(r.readUpcasters(&one)); ok {
+		if f, ok := fault.As(r.compileUpcasters(&one)); ok {
 			found = append(found, fault.Violation{Field: fmt.Sprintf("/upcasters/%d/jq", i), Code: f.Code, Detail: f.Detail})
 		}
 	}
@@ -131,25 +132,25 @@ func (r *Registry) checkUpcasters(now *snapshot, reg *eventtype.Registration) er
 // buildCandidate describes how earlier events would be read with a further version. ok is
 // false if nothing has to be proven: the version declares no upcaster and requires no new
 // member.
-func (r *Registry) buildCandidate(now *snapshot, reg *eventtype.Registration, c *eventtype.Comparison) (out module.Candidate, ok bool, err error) {
+func (r *Registry) buildCandidate(current *snapshot, reg *eventtype.Registration, c *eventtype.Comparison) (out module.Candidate, ok bool, err error) {
 	requires := c != nil && slices.ContainsFunc(c.Differences, func(d eventtype.Difference) bool { return d.Kind == eventtype.RequiredAdded })
 	if len(reg.Upcasters) == 0 && !requires {
 		return out, false, nil
 	}
 	t := &module.RegisteredType{Registration: *reg, Checks: r.catalog.Checks(reg.Type, reg.SchemaVersion)}
 	t.Active = true
-	if err := readManifest(t); err != nil {
+	if err := parsePersonalData(t); err != nil {
 		return out, false, err
 	}
 	if t.Schema, err = r.schemas.Compile(reg.DataSchema); err != nil {
 		return out, false, err
 	}
-	if err := r.readUpcasters(t); err != nil {
+	if err := r.compileUpcasters(t); err != nil {
 		return out, false, err
 	}
-	versions := maps.Clone(now.versions[reg.Type])
+	versions := maps.Clone(current.versions[reg.Type])
 	if versions == nil {
-		return out, false, nil
+		return out, false, nil // the first version of a type has no earlier events
 	}
 	versions[reg.SchemaVersion] = t
 	steps := upcastSteps(versions)
@@ -157,16 +158,15 @@ func (r *Registry) buildCandidate(now *snapshot, reg *eventtype.Registration, c 
 		Type: reg.Type, Version: reg.SchemaVersion, Examples: map[uint32][]json.RawMessage{},
 		Steps: func(from uint32) []module.Step { return steps[from] },
 	}
-	// The digest covers everything that decides how earlier events are read: all versions.
+	// The digest covers the whole documents of all versions. That is more than decides how events
+	// are read: correcting the description makes an earlier token worthless as well.
 	digest := sha256.New()
 	for _, v := range slices.Sorted(maps.Keys(versions)) {
 		known := versions[v]
 		if v < reg.SchemaVersion && len(known.Examples) > 0 {
 			out.Examples[v] = known.Examples
 		}
-		canonical := known.Registration
-		canonical.Number = 0
-		document, err := canonical.Document()
+		document, err := known.Document()
 		if err != nil {
 			return out, false, err
 		}
@@ -177,17 +177,18 @@ func (r *Registry) buildCandidate(now *snapshot, reg *eventtype.Registration, c 
 	return out, true, nil
 }
 
-// Proof is a caller's request to prove a version.
-type Proof = module.ProofRequest
+// ProofRequest is the part of a request to Check or Register that concerns the proof.
+type ProofRequest = module.ProofRequest
 
-// prove proves a candidate. The report is nil if there is nothing to prove.
-func (r *Registry) prove(ctx context.Context, now *snapshot, reg *eventtype.Registration, c *eventtype.Comparison, p Proof) (*module.ProofReport, error) {
-	candidate, ok, err := r.buildCandidate(now, reg, c)
+// prove tries a version on stored events. The report is nil if there is nothing to prove, or no
+// prover.
+func (r *Registry) prove(ctx context.Context, current *snapshot, reg *eventtype.Registration, c *eventtype.Comparison, p ProofRequest) (*module.ProofReport, error) {
+	candidate, ok, err := r.buildCandidate(current, reg, c)
 	if err != nil || !ok || r.prover == nil {
 		return nil, err
 	}
 	if p.MaxDuration == 0 {
-		p.MaxDuration = MaxProofDuration
+		p.MaxDuration = defaultProofDuration
 	}
 	report, err := r.prover.Prove(ctx, candidate, p)
 	if err != nil {

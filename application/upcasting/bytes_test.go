@@ -43,14 +43,14 @@ func TestProve_ByteLimit(t *testing.T) {
 	for i := range 150 {
 		require.NoError(t, b.append(0, lead, 1, fmt.Sprintf(`{"size":%d,"who":%q}`, i, who)))
 	}
-	brief := registry.Proof{MaxDuration: time.Nanosecond, Visible: map[event.PartitionID]string{b.entities[0].Partition: "DEMF"}}
+	brief := registry.ProofRequest{MaxDuration: time.Nanosecond, Visible: map[event.PartitionID]string{b.entities[0].Partition: "DEMF"}}
 	var found registry.Assessment
-	for done := false; !done; done = found.Proof.Complete {
+	for done := false; !done; done = found.Report.Complete {
 		found = b.check(version(2, leadV2, from(1, rename)), brief)
-		brief.Token = found.Proof.Cursor
+		brief.Token = found.Report.Cursor
 	}
-	require.Equal(t, 150, found.Proof.Events)
-	require.False(t, found.Proof.Failed, found.Proof.Failures)
+	require.Equal(t, 150, found.Report.Events)
+	require.False(t, found.Report.Failed, found.Report.Failures)
 	require.Positive(t, reads.largest)
 	require.LessOrEqual(t, reads.largest, 8<<20)
 }

@@ -94,7 +94,7 @@ func from(v uint32, program string) eventtype.Upcaster {
 
 func (b *upcastFixture) register(r eventtype.Registration) {
 	b.t.Helper()
-	_, err := b.types.Register(b.t.Context(), r, "p-admin", registry.Proof{})
+	_, err := b.types.Register(b.t.Context(), r, "p-admin", registry.ProofRequest{})
 	require.NoError(b.t, err)
 }
 

@@ -28,49 +28,50 @@ type TokenSealer interface {
 	OpenEncrypted(cursor, tenantID string, digest []byte) (string, error)
 }
 
-// Prover implements module.Prover. It proves one candidate at a time, because a proof reads
-// all events of a type and would slow the store down for other requests.
+// Prover implements module.Prover. On one node it proves one candidate at a time, because a proof
+// reads all events of a type and would slow the store down for other requests.
 type Prover struct {
 	log    Log
-	tokens TokenSealer
-	token  chan struct{}
+	sealer TokenSealer
+	slot   chan struct{} // held by the one proof that runs
 }
 
 var _ module.Prover = (*Prover)(nil)
 
 // NewProver makes a Prover.
-func NewProver(log Log, tokens TokenSealer) *Prover {
-	return &Prover{log: log, tokens: tokens, token: make(chan struct{}, 1)}
+func NewProver(log Log, sealer TokenSealer) *Prover {
+	return &Prover{log: log, sealer: sealer, slot: make(chan struct{}, 1)}
 }
 
-// proofPageEvents and proofPageBytes bound one read; the deadline is checked between reads.
+// proofPageEvents and proofPageBytes bound one read. The deadline is checked between reads only, so
+// a call ends later than it by up to one page.
 const (
 	proofPageEvents = 200
 	proofPageBytes  = 8 << 20
 )
 
-// progress is the content of a token.
+// progress is the content of a token, over all calls of a proof.
 type progress struct {
-	Events int                                  `json:"n"`
-	Failed bool                                 `json:"f,omitempty"`
-	Upto   map[event.PartitionID]event.Sequence `json:"p"`
+	Events   int                                  `json:"n"`
+	Failed   bool                                 `json:"f,omitempty"`
+	ReadUpTo map[event.PartitionID]event.Sequence `json:"p"`
 }
 
-// Prove implements module.Prover.
+// Prove implements module.Prover. MaxDuration begins when other proofs of this node have ended.
 func (p *Prover) Prove(ctx context.Context, c module.Candidate, r module.ProofRequest) (module.ProofReport, error) {
-	reached := progress{Upto: map[event.PartitionID]event.Sequence{}}
+	reached := progress{ReadUpTo: map[event.PartitionID]event.Sequence{}}
 	if r.Token != "" {
-		text, err := p.tokens.OpenEncrypted(r.Token, "", c.Digest[:])
+		text, err := p.sealer.OpenEncrypted(r.Token, "", c.Digest[:])
 		if err != nil {
 			return module.ProofReport{}, err
 		}
-		if err := json.Unmarshal([]byte(text), &reached); err != nil || reached.Upto == nil {
+		if err := json.Unmarshal([]byte(text), &reached); err != nil || reached.ReadUpTo == nil {
 			return module.ProofReport{}, fault.New(fault.Invalid, "cursor.malformed", "this is no proof; send the one that the check returned, unchanged").WithField("cursor")
 		}
 	}
 	select {
-	case p.token <- struct{}{}:
-		defer func() { <-p.token }()
+	case p.slot <- struct{}{}:
+		defer func() { <-p.slot }()
 	case <-ctx.Done():
 		return module.ProofReport{}, ctx.Err()
 	}
@@ -119,7 +120,8 @@ func (p *proofRun) addFailure(f module.ProofFailure) {
 	p.progress.Failed = true
 }
 
-// hasMaxFailures reports whether the report is full, so that reading further adds nothing.
+// hasMaxFailures reports whether the list of failures is full, so that reading further adds
+// nothing. Further visible failures of the page that filled it are not counted.
 func (p *proofRun) hasMaxFailures() bool { return len(p.report.Failures) >= module.MaxFailures }
 
 func (p *proofRun) checkEvents(ctx context.Context) error {
@@ -128,29 +130,30 @@ func (p *proofRun) checkEvents(ctx context.Context) error {
 		return err
 	}
 	p.report.Partitions = len(heads)
-	late := false
+	deadlinePassed := false
 	for _, partition := range slices.Sorted(maps.Keys(heads)) {
-		done, err := p.checkPartition(ctx, partition, heads[partition].Sequence, &late)
+		done, err := p.checkPartition(ctx, partition, heads[partition].Sequence, &deadlinePassed)
 		if err != nil {
 			return err
 		}
 		if done {
-			p.report.Done++
+			p.report.PartitionsDone++
 		}
 	}
-	p.report.Complete = p.report.Done == p.report.Partitions
+	p.report.Complete = p.report.PartitionsDone == p.report.Partitions
 	return nil
 }
 
 // checkPartition reads a partition's events up to its head and reports whether it reached it.
-// A call reads at least one page, so that every call makes progress.
-func (p *proofRun) checkPartition(ctx context.Context, id event.PartitionID, head event.Sequence, late *bool) (bool, error) {
-	for p.progress.Upto[id] < head {
-		if *late || p.hasMaxFailures() {
+// A call reads at least one page, so that every call makes progress, unless the examples alone
+// have filled the list of failures: then no call reads events.
+func (p *proofRun) checkPartition(ctx context.Context, id event.PartitionID, head event.Sequence, deadlinePassed *bool) (bool, error) {
+	for p.progress.ReadUpTo[id] < head {
+		if *deadlinePassed || p.hasMaxFailures() {
 			return false, nil
 		}
 		scan, err := p.prover.log.SearchEvents(ctx, ports.EventQuery{
-			Partition: id, Types: []string{p.candidate.Type}, After: p.progress.Upto[id], Until: head, Limit: proofPageEvents, Bytes: proofPageBytes,
+			Partition: id, Types: []string{p.candidate.Type}, After: p.progress.ReadUpTo[id], Until: head, Limit: proofPageEvents, Bytes: proofPageBytes,
 		}, 0)
 		if err != nil {
 			return false, err
@@ -163,13 +166,13 @@ func (p *proofRun) checkPartition(ctx context.Context, id event.PartitionID, hea
 		}
 		switch {
 		case scan.Stopped:
-			p.progress.Upto[id] = scan.Reached
+			p.progress.ReadUpTo[id] = scan.Reached
 		case len(page) == proofPageEvents:
-			p.progress.Upto[id] = page[len(page)-1].Sequence
+			p.progress.ReadUpTo[id] = page[len(page)-1].Sequence
 		default:
-			p.progress.Upto[id] = head
+			p.progress.ReadUpTo[id] = head
 		}
-		*late = time.Now().After(p.deadline)
+		*deadlinePassed = time.Now().After(p.deadline)
 	}
 	return true, nil
 }
@@ -191,13 +194,13 @@ func (p *proofRun) checkEvent(ctx context.Context, e event.Recorded) error {
 		return nil
 	}
 	p.progress.Failed = true
-	code, visible := p.request.Visible[e.Partition]
+	legalEntity, visible := p.request.Visible[e.Partition]
 	switch {
 	case !visible:
 		p.report.HiddenFailures++
 	case !p.hasMaxFailures():
 		p.addFailure(module.ProofFailure{
-			EventID: e.ID.String(), LegalEntity: code, Sequence: strconv.FormatUint(uint64(e.Sequence), 10), SchemaVersion: e.SchemaVersion,
+			EventID: e.ID.String(), LegalEntity: legalEntity, Sequence: strconv.FormatUint(uint64(e.Sequence), 10), SchemaVersion: e.SchemaVersion,
 			Code: found[0].Code, Pointer: found[0].Field,
 		})
 	}
@@ -210,7 +213,7 @@ func (p *proofRun) finish() (module.ProofReport, error) {
 	if err != nil {
 		return module.ProofReport{}, err
 	}
-	token := p.prover.tokens.SealEncrypted("", p.candidate.Digest[:], string(text))
+	token := p.prover.sealer.SealEncrypted("", p.candidate.Digest[:], string(text))
 	switch {
 	case !p.report.Complete:
 		p.report.Cursor = token

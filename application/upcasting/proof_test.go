@@ -19,7 +19,7 @@ import (
 	"github.com/erpbackbone/backbone/domain/fault"
 )
 
-func (b *upcastFixture) check(r eventtype.Registration, p registry.Proof) registry.Assessment {
+func (b *upcastFixture) check(r eventtype.Registration, p registry.ProofRequest) registry.Assessment {
 	b.t.Helper()
 	out, err := b.types.Check(b.t.Context(), r, p)
 	require.NoError(b.t, err)
@@ -37,15 +37,15 @@ func TestProve_Failures(t *testing.T) {
 		require.NoError(t, b.append(1, lead, 1, data))
 	}
 	positive := version(2, `{"type":"object","additionalProperties":false,"required":["volume"],"properties":{"volume":{"type":"number","minimum":1},"who":{"type":"string","x-not-pii":"a code"}}}`, from(1, rename))
-	mine := registry.Proof{Visible: map[event.PartitionID]string{b.entities[0].Partition: "DEMF"}}
+	mine := registry.ProofRequest{Visible: map[event.PartitionID]string{b.entities[0].Partition: "DEMF"}}
 	found := b.check(positive, mine)
 	require.Equal(t, registry.VerdictRefused, found.Verdict)
 	bad := b.stored(0)[1]
-	require.Equal(t, []module.ProofFailure{{EventID: bad.ID.String(), LegalEntity: "DEMF", Sequence: "2", SchemaVersion: 1, Code: "schema.minimum", Pointer: "/volume"}}, found.Proof.Failures)
-	require.Equal(t, 1, found.Proof.HiddenFailures)
-	require.Equal(t, 6, found.Proof.Events)
-	require.True(t, found.Proof.Failed)
-	require.Empty(t, found.Proof.Proof)
+	require.Equal(t, []module.ProofFailure{{EventID: bad.ID.String(), LegalEntity: "DEMF", Sequence: "2", SchemaVersion: 1, Code: "schema.minimum", Pointer: "/volume"}}, found.Report.Failures)
+	require.Equal(t, 1, found.Report.HiddenFailures)
+	require.Equal(t, 6, found.Report.Events)
+	require.True(t, found.Report.Failed)
+	require.Empty(t, found.Report.Proof)
 	text, err := json.Marshal(found)
 	require.NoError(t, err)
 	require.NotContains(t, string(text), "ada")
@@ -63,8 +63,8 @@ func TestProve_Failures(t *testing.T) {
 	repaired.Upcasters = []eventtype.Upcaster{from(1, `.size |= (if . < 1 then 1 else . end) | `+rename)}
 	found = b.check(repaired, mine)
 	require.Equal(t, registry.VerdictNewVersion, found.Verdict, found.Findings)
-	require.NotEmpty(t, found.Proof.Proof)
-	mine.Token = found.Proof.Proof
+	require.NotEmpty(t, found.Report.Proof)
+	mine.Token = found.Report.Proof
 	_, err = b.types.Register(t.Context(), repaired, "p-admin", mine)
 	require.NoError(t, err)
 }
@@ -76,29 +76,29 @@ func TestProve_Examples(t *testing.T) {
 	first := version(1, leadV1)
 	first.Examples = []json.RawMessage{json.RawMessage(`{"size":1}`), json.RawMessage(`{"size":2,"who":"x"}`)}
 	b.register(first)
-	found := b.check(version(2, leadV2, from(1, `{volume: .size, gone: .who}`)), registry.Proof{})
+	found := b.check(version(2, leadV2, from(1, `{volume: .size, gone: .who}`)), registry.ProofRequest{})
 	one := 1
 	require.Equal(t, registry.VerdictRefused, found.Verdict)
-	require.Equal(t, 2, found.Proof.Examples)
-	require.Len(t, found.Proof.Failures, 2, "the other has a member that is null and not described")
-	require.Equal(t, &one, found.Proof.Failures[1].Example)
+	require.Equal(t, 2, found.Report.Examples)
+	require.Len(t, found.Report.Failures, 2, "the other has a member that is null and not described")
+	require.Equal(t, &one, found.Report.Failures[1].Example)
 	for program, want := range map[string]string{
 		`{volume: .size}`: "", `error`: "transform.failed", `empty`: "transform.output_invalid", `., .`: "transform.output_invalid", `.size`: "transform.output_invalid",
 		`def f: f; f`: "transform.limit_exceeded", `[range(1e9)]`: "transform.limit_exceeded", `{volume: (1 / 3)}`: "json.number_out_of_range", `{volume: "1"}`: "schema.type",
 	} {
-		found := b.check(version(2, leadV2, from(1, program)), registry.Proof{})
+		found := b.check(version(2, leadV2, from(1, program)), registry.ProofRequest{})
 		if want == "" {
 			require.Equal(t, registry.VerdictNewVersion, found.Verdict)
 			continue
 		}
-		require.Equal(t, want, found.Proof.Failures[0].Code, program)
+		require.Equal(t, want, found.Report.Failures[0].Code, program)
 	}
-	bad := b.check(version(2, leadV2, from(1, "{\n  volume: now\n}")), registry.Proof{})
+	bad := b.check(version(2, leadV2, from(1, "{\n  volume: now\n}")), registry.ProofRequest{})
 	require.Equal(t, "/upcasters/0/jq", bad.Findings[0].Field)
 	require.Equal(t, "event_type.upcaster_invalid", bad.Findings[0].Code)
 	require.Contains(t, bad.Findings[0].Detail, "line 2, column 11")
-	require.Nil(t, bad.Proof)
-	unknown := b.check(version(9, leadV2, from(1, rename), from(5, ".")), registry.Proof{})
+	require.Nil(t, bad.Report)
+	unknown := b.check(version(9, leadV2, from(1, rename), from(5, ".")), registry.ProofRequest{})
 	require.Equal(t, "event_type.upcaster_from_unknown", unknown.Findings[0].Code)
 }
 
@@ -111,33 +111,33 @@ func TestProve_ContinuesWithToken(t *testing.T) {
 		require.NoError(t, b.append(i%2, lead, 1, fmt.Sprintf(`{"size":%d}`, i)))
 	}
 	next := version(2, leadV2, from(1, rename))
-	brief := registry.Proof{MaxDuration: time.Nanosecond}
+	brief := registry.ProofRequest{MaxDuration: time.Nanosecond}
 	_, err := b.types.Register(t.Context(), next, "p-admin", brief)
 	require.Equal(t, "event_type.proof_needed", code(t, err))
 	var found registry.Assessment
 	for calls, before := 1, 0; ; calls++ {
 		found = b.check(next, brief)
 		require.Equal(t, registry.VerdictNewVersion, found.Verdict)
-		require.Greater(t, found.Proof.Events, before, "each call gets further")
-		require.LessOrEqual(t, found.Proof.Events-before, 200, "and not much")
-		before = found.Proof.Events
-		if found.Proof.Complete {
+		require.Greater(t, found.Report.Events, before, "each call gets further")
+		require.LessOrEqual(t, found.Report.Events-before, 200, "and not much")
+		before = found.Report.Events
+		if found.Report.Complete {
 			require.Greater(t, calls, 2)
 			break
 		}
-		require.Empty(t, found.Proof.Proof)
-		require.NotEmpty(t, found.Proof.Cursor)
-		token, err := base64.RawURLEncoding.DecodeString(found.Proof.Cursor)
+		require.Empty(t, found.Report.Proof)
+		require.NotEmpty(t, found.Report.Cursor)
+		token, err := base64.RawURLEncoding.DecodeString(found.Report.Cursor)
 		require.NoError(t, err)
 		require.NotContains(t, string(token), `"p"`, "it contains positions in logs of other tenants")
-		brief.Token = found.Proof.Cursor
+		brief.Token = found.Report.Cursor
 	}
-	require.Equal(t, 450, found.Proof.Events)
-	require.Equal(t, []int{2, 2}, []int{found.Proof.Partitions, found.Proof.Done})
+	require.Equal(t, 450, found.Report.Events)
+	require.Equal(t, []int{2, 2}, []int{found.Report.Partitions, found.Report.PartitionsDone})
 
 	// What comes afterwards is looked at when the version is registered.
 	require.NoError(t, b.append(1, lead, 1, `{"size":1}`))
-	brief.Token = found.Proof.Proof
+	brief.Token = found.Report.Proof
 	_, err = b.types.Register(t.Context(), next, "p-admin", brief)
 	require.NoError(t, err)
 	shown, err := b.service.Upcast(t.Context(), b.stored(1))
@@ -154,35 +154,35 @@ func TestProve_ForgedToken(t *testing.T) {
 	b.register(version(1, leadV1))
 	require.NoError(t, b.append(0, lead, 1, `{"size":1}`))
 	next := version(2, leadV2, from(1, rename))
-	good := b.check(next, registry.Proof{}).Proof.Proof
+	good := b.check(next, registry.ProofRequest{}).Report.Proof
 	other := version(2, leadV2, from(1, `{volume: 0}`))
 	for token, want := range map[string]string{good: "cursor.foreign", good[:len(good)-4] + "AAAA": "cursor.foreign", "x": "cursor.malformed"} {
-		_, err := b.types.Check(t.Context(), other, registry.Proof{Token: token})
+		_, err := b.types.Check(t.Context(), other, registry.ProofRequest{Token: token})
 		require.Equal(t, want, code(t, err))
-		_, err = b.types.Register(t.Context(), other, "p-admin", registry.Proof{Token: token})
+		_, err = b.types.Register(t.Context(), other, "p-admin", registry.ProofRequest{Token: token})
 		require.Equal(t, want, code(t, err))
 	}
 	// A proof that failed stays one that failed, however far it goes.
 	require.NoError(t, b.append(1, lead, 1, `{"size":1}`))
 	failing := version(2, leadV2, from(1, `{}`))
-	first := b.check(failing, registry.Proof{MaxDuration: time.Nanosecond})
-	require.True(t, first.Proof.Failed)
-	require.False(t, first.Proof.Complete)
-	last := b.check(failing, registry.Proof{Token: first.Proof.Cursor})
-	require.True(t, last.Proof.Complete)
-	require.True(t, last.Proof.Failed)
-	require.Empty(t, last.Proof.Proof)
+	first := b.check(failing, registry.ProofRequest{MaxDuration: time.Nanosecond})
+	require.True(t, first.Report.Failed)
+	require.False(t, first.Report.Complete)
+	last := b.check(failing, registry.ProofRequest{Token: first.Report.Cursor})
+	require.True(t, last.Report.Complete)
+	require.True(t, last.Report.Failed)
+	require.Empty(t, last.Report.Proof)
 	// Another version in between changes how earlier events are read. That one takes no
 	// more events does not.
 	third := version(3, leadV3, from(2, `. + {unit: "t"}`))
 	b.register(next)
-	token := b.check(third, registry.Proof{}).Proof.Proof
+	token := b.check(third, registry.ProofRequest{}).Report.Proof
 	_, err := b.types.Deprecate(t.Context(), lead, 2, "p-admin", "")
 	require.NoError(t, err)
-	_, err = b.types.Check(t.Context(), third, registry.Proof{Token: token})
+	_, err = b.types.Check(t.Context(), third, registry.ProofRequest{Token: token})
 	require.NoError(t, err)
 	b.register(version(4, leadV3, from(2, `. + {unit: "kg"}`)))
-	_, err = b.types.Register(t.Context(), third, "p-admin", registry.Proof{Token: token})
+	_, err = b.types.Register(t.Context(), third, "p-admin", registry.ProofRequest{Token: token})
 	require.Equal(t, "cursor.foreign", code(t, err))
 }
 
@@ -194,12 +194,12 @@ func TestProve_Defaults(t *testing.T) {
 	require.NoError(t, b.append(0, lead, 1, `{"volume":1,"who":"x"}`))
 	// A member that is gone is kept by earlier events; only what is required counts.
 	second := version(2, `{"type":"object","additionalProperties":false,"required":["volume","unit"],"properties":{"volume":{"type":"number"},"unit":{"type":"string","default":"t"}}}`)
-	found := b.check(second, registry.Proof{})
+	found := b.check(second, registry.ProofRequest{})
 	require.Equal(t, registry.VerdictNewVersion, found.Verdict, found.Findings)
-	require.Equal(t, 1, found.Proof.Events)
-	require.NotEmpty(t, found.Proof.Proof)
+	require.Equal(t, 1, found.Report.Events)
+	require.NotEmpty(t, found.Report.Proof)
 	b.register(second)
-	require.Nil(t, b.check(version(3, `{"type":"object","required":["volume","unit"],"properties":{"volume":{"type":"number"},"unit":{"type":"string","default":"t"}}}`), registry.Proof{}).Proof,
+	require.Nil(t, b.check(version(3, `{"type":"object","required":["volume","unit"],"properties":{"volume":{"type":"number"},"unit":{"type":"string","default":"t"}}}`), registry.ProofRequest{}).Report,
 		"nothing is to be proven of a schema that accepts more")
 }
 

@@ -1,10 +1,3 @@
-// Package upcasting converts events of earlier schema versions to the newest version of
-// their type when they are read, and proves before a version is registered that all stored
-// events can be converted.
-//
-// Service implements module.Upcaster for folds, projections and the API; UpcastReader and
-// UpcastProjection wrap readers and projection handlers with it; Prover implements
-// module.Prover for application/registry. Stored events are never changed.
 package upcasting
 
 import (
@@ -31,7 +24,7 @@ var _ module.Upcaster = (*Service)(nil)
 // New makes a Service.
 func New(versions module.Versions) *Service { return &Service{versions} }
 
-// Upcast implements module.Upcaster.
+// Upcast implements module.Upcaster. It gives no events if one of them cannot be converted.
 func (s *Service) Upcast(ctx context.Context, events []event.Recorded) ([]event.Recorded, error) {
 	return s.upcastAll(ctx, events, func(e *event.Recorded, err error) error {
 		return fault.New(fault.Internal, "event_type.upcast_failed",
@@ -39,7 +32,8 @@ func (s *Service) Upcast(ctx context.Context, events []event.Recorded) ([]event.
 	})
 }
 
-// UpcastForDisplay implements module.Upcaster.
+// UpcastForDisplay implements module.Upcaster. It fails only if the registry cannot be refreshed,
+// or ctx ends.
 func (s *Service) UpcastForDisplay(ctx context.Context, events []event.Recorded) ([]event.Recorded, error) {
 	return s.upcastAll(ctx, events, func(e *event.Recorded, err error) error {
 		if e.UpcastError = fault.CodeOf(err); e.UpcastError == "" {
@@ -80,7 +74,8 @@ func (s *Service) upcastAll(ctx context.Context, events []event.Recorded, onFail
 }
 
 // refreshUnknownVersions reloads the registry if an event has a version that another node has
-// registered since the last refresh. Otherwise events of two versions would be taken for one.
+// registered since the last refresh. Otherwise events of two versions would be taken for one. A
+// version that stays unknown has no steps: its events pass as stored.
 func (s *Service) refreshUnknownVersions(ctx context.Context, events []event.Recorded) error {
 	for i := range events {
 		if !s.versions.HasVersion(events[i].Type, events[i].SchemaVersion) {
@@ -90,7 +85,8 @@ func (s *Service) refreshUnknownVersions(ctx context.Context, events []event.Rec
 	return nil
 }
 
-// CheckUpcastable implements module.Upcaster.
+// CheckUpcastable implements module.Upcaster. It does not refresh: an append waits for no registry,
+// and steps that this node does not know yet are not checked.
 func (s *Service) CheckUpcastable(ctx context.Context, e event.Recorded) error {
 	steps := s.versions.Steps(e.Type, e.SchemaVersion)
 	if len(steps) == 0 {
@@ -119,8 +115,9 @@ func violationOf(err error) fault.Violation {
 	return fault.Violation{Code: "event_type.upcast_failed", Detail: "the upcaster ended with an error; correct it"}
 }
 
-// upcastEvent applies steps to an event. With found it also validates the result of every
-// step and adds the violations; their pointers are relative to the data.
+// upcastEvent applies steps to an event. Readers pass nil for found. Otherwise it also validates
+// the result of every step, checks the limits of JSON documents, and adds the violations to found;
+// their pointers are relative to the data.
 func upcastEvent(ctx context.Context, e event.Recorded, steps []module.Step, found *[]fault.Violation) (event.Recorded, error) {
 	last := steps[len(steps)-1].To
 	out := e
@@ -138,50 +135,50 @@ func upcastEvent(ctx context.Context, e event.Recorded, steps []module.Step, fou
 	if err != nil {
 		return event.Recorded{}, err
 	}
-	bare, declared, err := upcastData(ctx, data, steps, found)
+	converted, hasUpcaster, err := upcastData(ctx, data, steps, found)
 	if err != nil {
 		return event.Recorded{}, err
 	}
-	if len(sealed) == 0 && bytes.Equal(bare, stored) {
+	if len(sealed) == 0 && bytes.Equal(converted, stored) {
 		return out, nil
 	}
-	document, placed, err := shredding.Attach(bare, sealed)
+	document, placed, err := shredding.Attach(converted, sealed)
 	if err != nil {
 		return event.Recorded{}, err
 	}
-	if out.PII, err = movedClasses(e.PII, placed, last, declared); err != nil {
+	if out.PII, err = movedClasses(e.PII, placed, last, hasUpcaster); err != nil {
 		return event.Recorded{}, err
 	}
 	out.Payload, err = jsondoc.Splice(make([]byte, 0, len(e.Payload)+len(document)-len(stored)), e.Payload, "/data", document)
 	return out, err
 }
 
-// upcastData applies steps to data. declared is true if one of the steps has an upcaster.
-func upcastData(ctx context.Context, data json.RawMessage, steps []module.Step, found *[]fault.Violation) (out json.RawMessage, declared bool, err error) {
+// upcastData applies steps to data. hasUpcaster is true if one of them has an upcaster.
+func upcastData(ctx context.Context, data json.RawMessage, steps []module.Step, found *[]fault.Violation) (out json.RawMessage, hasUpcaster bool, err error) {
 	for _, step := range steps {
 		if step.Upcast != nil {
-			declared = true
+			hasUpcaster = true
 			if data, err = step.Upcast(ctx, data); err != nil {
-				return nil, declared, err
+				return nil, hasUpcaster, err
 			}
 			if found != nil {
 				if err := jsondoc.Check(data, jsondoc.DefaultLimits()); err != nil {
-					return nil, declared, err
+					return nil, hasUpcaster, err
 				}
 			}
 			if data = bytes.TrimSpace(data); !json.Valid(data) || data[0] != '{' {
-				return nil, declared, fault.New(fault.FailedPrecondition, "event_type.upcast_failed", "the upcaster gives no object; correct it")
+				return nil, hasUpcaster, fault.New(fault.FailedPrecondition, "event_type.upcast_failed", "the upcaster gives no object; correct it")
 			}
 		}
 		if data, err = step.To.Defaults.Fill(data); err != nil {
-			return nil, declared, err
+			return nil, hasUpcaster, err
 		}
 		if found == nil {
 			continue
 		}
 		violations, err := step.To.Schema.Validate(data)
 		if err != nil {
-			return nil, declared, err
+			return nil, hasUpcaster, err
 		}
 		for _, v := range violations {
 			if (step.Upcast != nil || v.Code == "schema.required") && !isUnreadable(data, v.Field) {
@@ -189,7 +186,7 @@ func upcastData(ctx context.Context, data json.RawMessage, steps []module.Step, 
 			}
 		}
 	}
-	return data, declared, nil
+	return data, hasUpcaster, nil
 }
 
 // isUnreadable reports whether a pointer leads into a sealed or redacted value, which cannot
@@ -215,9 +212,10 @@ func isUnreadable(data json.RawMessage, pointer string) bool {
 	}
 }
 
-// movedClasses maps the new pointers of sealed values to their classes. A declared step may
-// move a value only to a field that its version declares as personal data of the same class.
-func movedClasses(stored map[string]string, placed []shredding.Sealed, to *module.RegisteredType, declared bool) (map[string]string, error) {
+// movedClasses maps the new pointers of sealed values to their classes. Once an upcaster has run,
+// every sealed value, moved or not, must be in a member that the newest version declares as
+// personal data of the same class; otherwise fault event_type.upcaster_moves_personal.
+func movedClasses(stored map[string]string, placed []shredding.Sealed, to *module.RegisteredType, hasUpcaster bool) (map[string]string, error) {
 	if len(placed) == 0 && len(stored) == 0 {
 		return stored, nil
 	}
@@ -225,7 +223,7 @@ func movedClasses(stored map[string]string, placed []shredding.Sealed, to *modul
 	for _, s := range placed {
 		pointer := "/data" + s.Pointer
 		class := stored[s.Origin.Pointer]
-		if now, known := to.Manifest.ClassAt(pointer, "/data"); declared && (!known || string(now) != class) {
+		if now, known := to.Manifest.ClassAt(pointer, "/data"); hasUpcaster && (!known || string(now) != class) {
 			return nil, fault.New(fault.FailedPrecondition, "event_type.upcaster_moves_personal",
 				"a personal value is moved to where version %d of %s does not declare one of its class; declare it in pii_fields, or move it elsewhere", to.SchemaVersion, to.Type).WithField(s.Pointer)
 		}

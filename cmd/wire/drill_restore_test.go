@@ -207,7 +207,7 @@ func TestDrillRestore(t *testing.T) {
 		RequiredEntityRefs: []eventtype.RequiredRef{{EntityType: "person", Role: "subject", Cardinality: eventtype.One}},
 		PIIFields:          []eventtype.PIIField{{Path: "$.name", Class: "identity", Subject: subject}, {Path: "$.email", Class: "contact", Subject: subject}},
 		RetentionClass:     eventtype.Standard, Examples: []json.RawMessage{json.RawMessage(`{"name":"Ada","email":"ada@example.org","grade":1}`)},
-	}, "p-0001", registry.Proof{})
+	}, "p-0001", registry.ProofRequest{})
 	require.NoError(t, err)
 	d.hire(erasedName, events)
 	d.hire(survivorName, events)

@@ -14,12 +14,12 @@ func number(i int) string { return strconv.Itoa(i) }
 
 // accepts reports whether a schema provably accepts a value. As with isContained a no may be
 // wrong: a value with a format, for example, is never proven.
-func (p *prover) accepts(n schema.Node, v any) bool {
-	if p.steps++; p.exhausted() || p.depth > maxNesting {
+func (c *containment) accepts(n schema.Node, v any) bool {
+	if c.steps++; c.exhausted() || c.depth > maxNesting {
 		return false
 	}
-	p.depth++
-	defer func() { p.depth-- }()
+	c.depth++
+	defer func() { c.depth-- }()
 	n, ok := n.Resolve()
 	if !ok {
 		return false
@@ -36,11 +36,11 @@ func (p *prover) accepts(n schema.Node, v any) bool {
 			return false
 		}
 	}
-	if !p.all(schemaList(words, "allOf"), func(i int, s any) bool { return p.accepts(n.Child(s, "allOf", number(i)), v) }) {
+	if !c.all(schemaList(words, "allOf"), func(i int, s any) bool { return c.accepts(n.Child(s, "allOf", number(i)), v) }) {
 		return false
 	}
-	if alternatives := schemaList(words, "anyOf"); len(alternatives) > 0 && p.all(alternatives, func(i int, s any) bool {
-		return !p.accepts(n.Child(s, "anyOf", number(i)), v)
+	if alternatives := schemaList(words, "anyOf"); len(alternatives) > 0 && c.all(alternatives, func(i int, s any) bool {
+		return !c.accepts(n.Child(s, "anyOf", number(i)), v)
 	}) {
 		return false
 	}
@@ -49,9 +49,9 @@ func (p *prover) accepts(n schema.Node, v any) bool {
 	case string:
 		return !hasFormat && acceptsSize(words, "minLength", "maxLength", utf8.RuneCountInString(x)) && matches(words, x)
 	case []any:
-		return p.acceptsArray(n, words, x)
+		return c.acceptsArray(n, words, x)
 	case map[string]any:
-		return p.acceptsObject(n, words, x)
+		return c.acceptsObject(n, words, x)
 	case nil, bool:
 		return true
 	default:
@@ -82,7 +82,7 @@ func matches(words map[string]any, text string) bool {
 	return err == nil && pattern.MatchString(text)
 }
 
-func (p *prover) acceptsArray(n schema.Node, words map[string]any, list []any) bool {
+func (c *containment) acceptsArray(n schema.Node, words map[string]any, list []any) bool {
 	if !acceptsSize(words, "minItems", "maxItems", len(list)) {
 		return false
 	}
@@ -93,13 +93,13 @@ func (p *prover) acceptsArray(n schema.Node, words map[string]any, list []any) b
 			}
 		}
 	}
-	if want, has := words["contains"]; has && !slices.ContainsFunc(list, func(v any) bool { return p.accepts(n.Child(want, "contains"), v) }) {
+	if want, has := words["contains"]; has && !slices.ContainsFunc(list, func(v any) bool { return c.accepts(n.Child(want, "contains"), v) }) {
 		return false
 	}
-	return p.all(list, func(i int, v any) bool { return p.accepts(element(n, words, i), v) })
+	return c.all(list, func(i int, v any) bool { return c.accepts(element(n, words, i), v) })
 }
 
-func (p *prover) acceptsObject(n schema.Node, words, members map[string]any) bool {
+func (c *containment) acceptsObject(n schema.Node, words, members map[string]any) bool {
 	for _, unproven := range []string{"dependencies", "propertyNames", "patternProperties"} {
 		if _, has := words[unproven]; has {
 			return false
@@ -121,7 +121,7 @@ func (p *prover) acceptsObject(n schema.Node, words, members map[string]any) boo
 		} else if rest, has := words["additionalProperties"]; has {
 			s = rest
 		}
-		if !p.accepts(n.Child(s, "properties", name), v) {
+		if !c.accepts(n.Child(s, "properties", name), v) {
 			return false
 		}
 	}

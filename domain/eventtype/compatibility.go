@@ -32,7 +32,7 @@ func Compare(older, newer *Registration) Comparison {
 		out.Differences = []Difference{{Kind: Changed, Pointer: dataSchema, Demand: DemandType, Detail: "the schemas cannot be compared; correct the new one"}}
 		return out
 	}
-	w := &schemaDiff{prover: newProver(), seen: map[nodePair]bool{}}
+	w := &schemaDiff{containment: newContainment(), seen: map[nodePair]bool{}}
 	out.Compatible = w.isContained(docOlder.Root(), docNewer.Root())
 	w.compareNodes(docOlder.Root(), docNewer.Root())
 	if !out.Compatible && !slices.ContainsFunc(w.found, explainsIncompatibility) {
@@ -91,7 +91,7 @@ func registrationDifferences(older, newer *Registration) (out []Difference) {
 			add(ReferenceNotRequired, DemandVersion, "readers must do without the reference", "/required_entity_refs/%d", i)
 		}
 	}
-	keyDifferences(older, newer, add)
+	businessKeyDifferences(older, newer, add)
 	personalDifferences(older, newer, add)
 	return out
 }
@@ -103,9 +103,9 @@ func retention(r *Registration) RetentionClass {
 	return r.RetentionClass
 }
 
-type addition = func(kind DifferenceKind, demand Demand, detail, pointer string, args ...any)
+type addDifference = func(kind DifferenceKind, demand Demand, detail, pointer string, args ...any)
 
-func keyDifferences(older, newer *Registration, add addition) {
+func businessKeyDifferences(older, newer *Registration, add addDifference) {
 	for i, k := range newer.BusinessKeys {
 		j := slices.IndexFunc(older.BusinessKeys, func(o BusinessKeyRule) bool { return o.Name == k.Name })
 		switch {
@@ -122,7 +122,7 @@ func keyDifferences(older, newer *Registration, add addition) {
 	}
 }
 
-func personalDifferences(older, newer *Registration, add addition) {
+func personalDifferences(older, newer *Registration, add addDifference) {
 	for i, f := range newer.PIIFields {
 		j := slices.IndexFunc(older.PIIFields, func(o PIIField) bool { return o.Path == f.Path })
 		switch {

@@ -8,10 +8,10 @@ import (
 	"github.com/erpbackbone/backbone/domain/schema"
 )
 
-// prover decides whether every document that one schema accepts is accepted by another. A yes
-// is always right. A no may be wrong: what the prover cannot prove, or not within maxSteps,
+// containment decides whether every document that one schema accepts is accepted by another. A yes
+// is always right. A no may be wrong: what the containment cannot prove, or not within maxSteps,
 // counts as no.
-type prover struct {
+type containment struct {
 	steps int
 	depth int
 	// A pair of schemas that is being compared counts as contained if the recursion reaches it
@@ -29,19 +29,19 @@ type nodePair struct {
 
 func pairOf(a, b schema.Node) nodePair { return nodePair{a.Doc, b.Doc, a.At, b.At} }
 
-func newProver() *prover {
-	return &prover{open: map[nodePair]bool{}, refuted: map[nodePair]bool{}}
+func newContainment() *containment {
+	return &containment{open: map[nodePair]bool{}, refuted: map[nodePair]bool{}}
 }
 
-func (p *prover) exhausted() bool { return p.steps > maxSteps }
+func (c *containment) exhausted() bool { return c.steps > maxSteps }
 
 // isContained reports whether b provably accepts every value that a accepts.
-func (p *prover) isContained(a, b schema.Node) bool {
-	if p.steps++; p.exhausted() || p.depth > maxNesting {
+func (c *containment) isContained(a, b schema.Node) bool {
+	if c.steps++; c.exhausted() || c.depth > maxNesting {
 		return false
 	}
-	p.depth++
-	defer func() { p.depth-- }()
+	c.depth++
+	defer func() { c.depth-- }()
 	a, okA := a.Resolve()
 	b, okB := b.Resolve()
 	if !okB {
@@ -51,28 +51,28 @@ func (p *prover) isContained(a, b schema.Node) bool {
 		a = anySchema(a.Doc) // a reference without target may accept anything
 	}
 	if a.IsDerived() || b.IsDerived() {
-		return p.proveContained(a, b)
+		return c.proveContained(a, b)
 	}
 	pair := pairOf(a, b)
-	if p.refuted[pair] {
+	if c.refuted[pair] {
 		return false
 	}
-	if p.open[pair] {
+	if c.open[pair] {
 		return true
 	}
-	p.open[pair] = true
-	isProven := p.proveContained(a, b)
-	delete(p.open, pair)
-	p.refuted[pair] = !isProven
+	c.open[pair] = true
+	isProven := c.proveContained(a, b)
+	delete(c.open, pair)
+	c.refuted[pair] = !isProven
 	return isProven
 }
 
 // isEquivalent reports whether two schemas provably accept the same values.
-func (p *prover) isEquivalent(a, b schema.Node) bool {
-	return p.isContained(a, b) && p.isContained(b, a)
+func (c *containment) isEquivalent(a, b schema.Node) bool {
+	return c.isContained(a, b) && c.isContained(b, a)
 }
 
-func (p *prover) proveContained(a, b schema.Node) bool {
+func (c *containment) proveContained(a, b schema.Node) bool {
 	if v, ok := b.Value.(bool); ok && (v || a.Value == false) {
 		return true
 	}
@@ -84,7 +84,7 @@ func (p *prover) proveContained(a, b schema.Node) bool {
 	}
 	wordsA, wordsB := a.Keywords(), b.Keywords()
 	if values, ok := listedValues(wordsA); ok {
-		if !slices.ContainsFunc(values, func(v any) bool { return !p.accepts(b, v) }) {
+		if !slices.ContainsFunc(values, func(v any) bool { return !c.accepts(b, v) }) {
 			return true
 		}
 	}
@@ -93,19 +93,19 @@ func (p *prover) proveContained(a, b schema.Node) bool {
 	}
 	for _, keyword := range []string{"anyOf", "oneOf"} {
 		alternatives := schemaList(wordsA, keyword)
-		if len(alternatives) > 0 && p.all(alternatives, func(i int, s any) bool { return p.isContained(a.Child(s, keyword, number(i)), b) }) {
+		if len(alternatives) > 0 && c.all(alternatives, func(i int, s any) bool { return c.isContained(a.Child(s, keyword, number(i)), b) }) {
 			return true
 		}
 	}
 	for i, s := range schemaList(wordsA, "allOf") {
-		if p.isContained(a.Child(s, "allOf", number(i)), b) {
+		if c.isContained(a.Child(s, "allOf", number(i)), b) {
 			return true
 		}
 	}
-	return p.keywordsContained(a, b, wordsA, wordsB)
+	return c.keywordsContained(a, b, wordsA, wordsB)
 }
 
-func (p *prover) all(list []any, f func(int, any) bool) bool {
+func (c *containment) all(list []any, f func(int, any) bool) bool {
 	for i, s := range list {
 		if !f(i, s) {
 			return false
@@ -115,7 +115,7 @@ func (p *prover) all(list []any, f func(int, any) bool) bool {
 }
 
 // keywordsContained proves each constraint of b by itself.
-func (p *prover) keywordsContained(a, b schema.Node, wordsA, wordsB map[string]any) bool {
+func (c *containment) keywordsContained(a, b schema.Node, wordsA, wordsB map[string]any) bool {
 	types := typesOf(wordsA)
 	if _, has := wordsB["type"]; has && types&^typesOf(map[string]any{"type": wordsB["type"]}) != 0 {
 		return false
@@ -135,13 +135,13 @@ func (p *prover) keywordsContained(a, b schema.Node, wordsA, wordsB map[string]a
 	if types&(isString|isNumber) != 0 && !equalWord(wordsA, wordsB, "format") {
 		return false
 	}
-	if types&isArray != 0 && !p.arraysContained(a, b, wordsA, wordsB) {
+	if types&isArray != 0 && !c.arraysContained(a, b, wordsA, wordsB) {
 		return false
 	}
-	if types&isObject != 0 && !p.objectsContained(a, b, wordsA, wordsB) {
+	if types&isObject != 0 && !c.objectsContained(a, b, wordsA, wordsB) {
 		return false
 	}
-	return p.combinations(a, b, wordsA, wordsB)
+	return c.combinations(a, b, wordsA, wordsB)
 }
 
 func isListed(words map[string]any, v any) bool {
@@ -257,7 +257,7 @@ func numbersWithin(wordsA, wordsB map[string]any, types int) bool {
 	return types&isFraction == 0 && new(big.Rat).Inv(unit).IsInt()
 }
 
-func (p *prover) arraysContained(a, b schema.Node, wordsA, wordsB map[string]any) bool {
+func (c *containment) arraysContained(a, b schema.Node, wordsA, wordsB map[string]any) bool {
 	if !atLeast(wordsA, wordsB, "minItems") || !atMost(wordsA, wordsB, "maxItems") {
 		return false
 	}
@@ -266,12 +266,12 @@ func (p *prover) arraysContained(a, b schema.Node, wordsA, wordsB map[string]any
 	}
 	if want, has := wordsB["contains"]; has {
 		have, has := wordsA["contains"]
-		if !has || !p.isContained(a.Child(have, "contains"), b.Child(want, "contains")) {
+		if !has || !c.isContained(a.Child(have, "contains"), b.Child(want, "contains")) {
 			return false
 		}
 	}
 	for i := range max(len(schemaList(wordsA, "items")), len(schemaList(wordsB, "items"))) + 1 {
-		if !p.isContained(element(a, wordsA, i), element(b, wordsB, i)) {
+		if !c.isContained(element(a, wordsA, i), element(b, wordsB, i)) {
 			return false
 		}
 	}
@@ -296,7 +296,7 @@ func element(n schema.Node, words map[string]any, i int) schema.Node {
 	}
 }
 
-func (p *prover) objectsContained(a, b schema.Node, wordsA, wordsB map[string]any) bool {
+func (c *containment) objectsContained(a, b schema.Node, wordsA, wordsB map[string]any) bool {
 	if !atLeast(wordsA, wordsB, "minProperties") || !atMost(wordsA, wordsB, "maxProperties") {
 		return false
 	}
@@ -308,14 +308,14 @@ func (p *prover) objectsContained(a, b schema.Node, wordsA, wordsB map[string]an
 	}
 	if want, has := wordsB["propertyNames"]; has {
 		have, has := wordsA["propertyNames"]
-		if !has || !p.isContained(a.Child(have, "propertyNames"), b.Child(want, "propertyNames")) {
+		if !has || !c.isContained(a.Child(have, "propertyNames"), b.Child(want, "propertyNames")) {
 			return false
 		}
 	}
-	return p.dependencies(a, b, wordsA, wordsB) && p.membersContained(a, b, wordsA, wordsB)
+	return c.dependencies(a, b, wordsA, wordsB) && c.membersContained(a, b, wordsA, wordsB)
 }
 
-func (p *prover) dependencies(a, b schema.Node, wordsA, wordsB map[string]any) bool {
+func (c *containment) dependencies(a, b schema.Node, wordsA, wordsB map[string]any) bool {
 	have := schemasByName(wordsA, "dependencies")
 	for name, want := range schemasByName(wordsB, "dependencies") {
 		given, ok := have[name]
@@ -332,19 +332,19 @@ func (p *prover) dependencies(a, b schema.Node, wordsA, wordsB map[string]any) b
 			if slices.ContainsFunc(names(want), func(n string) bool { return !slices.Contains(there, n) }) {
 				return false
 			}
-		case !p.isContained(a.Child(given, "dependencies", name), b.Child(want, "dependencies", name)):
+		case !c.isContained(a.Child(given, "dependencies", name), b.Child(want, "dependencies", name)):
 			return false
 		}
 	}
 	return true
 }
 
-func (p *prover) membersContained(a, b schema.Node, wordsA, wordsB map[string]any) bool {
+func (c *containment) membersContained(a, b schema.Node, wordsA, wordsB map[string]any) bool {
 	propsA, propsB := schemasByName(wordsA, "properties"), schemasByName(wordsB, "properties")
 	patternsA, patternsB := schemasByName(wordsA, "patternProperties"), schemasByName(wordsB, "patternProperties")
 	for pattern, want := range patternsB {
 		have, ok := patternsA[pattern]
-		if !ok || !p.isContained(a.Child(have, "patternProperties", pattern), b.Child(want, "patternProperties", pattern)) {
+		if !ok || !c.isContained(a.Child(have, "patternProperties", pattern), b.Child(want, "patternProperties", pattern)) {
 			return false
 		}
 	}
@@ -366,11 +366,11 @@ func (p *prover) membersContained(a, b schema.Node, wordsA, wordsB map[string]an
 		if v, ok := propsB[name]; ok {
 			want = b.Child(v, "properties", name)
 		}
-		if !p.isContained(have, want) { // the patterns of b that the name matches are patterns of a as well
+		if !c.isContained(have, want) { // the patterns of b that the name matches are patterns of a as well
 			return false
 		}
 	}
-	return p.isContained(additional(a, wordsA), additional(b, wordsB))
+	return c.isContained(additional(a, wordsA), additional(b, wordsB))
 }
 
 // additional is the schema of the members that are not named.
@@ -381,37 +381,37 @@ func additional(n schema.Node, words map[string]any) schema.Node {
 	return anySchema(n.Doc)
 }
 
-func (p *prover) combinations(a, b schema.Node, wordsA, wordsB map[string]any) bool {
-	if !p.all(schemaList(wordsB, "allOf"), func(i int, s any) bool { return p.isContained(a, b.Child(s, "allOf", number(i))) }) {
+func (c *containment) combinations(a, b schema.Node, wordsA, wordsB map[string]any) bool {
+	if !c.all(schemaList(wordsB, "allOf"), func(i int, s any) bool { return c.isContained(a, b.Child(s, "allOf", number(i))) }) {
 		return false
 	}
 	if alternatives := schemaList(wordsB, "anyOf"); len(alternatives) > 0 {
 		isProven := false
 		for i, s := range alternatives {
-			isProven = isProven || p.isContained(a, b.Child(s, "anyOf", number(i)))
+			isProven = isProven || c.isContained(a, b.Child(s, "anyOf", number(i)))
 		}
-		if !isProven && !p.alternatives(a, b, wordsA, wordsB, "anyOf") {
+		if !isProven && !c.alternatives(a, b, wordsA, wordsB, "anyOf") {
 			return false
 		}
 	}
-	if len(schemaList(wordsB, "oneOf")) > 0 && !p.exclusive(a, b, wordsA, wordsB) {
+	if len(schemaList(wordsB, "oneOf")) > 0 && !c.exclusive(a, b, wordsA, wordsB) {
 		return false
 	}
 	if want, has := wordsB["not"]; has {
 		have, has := wordsA["not"]
-		if !has || !p.isContained(b.Child(want, "not"), a.Child(have, "not")) {
+		if !has || !c.isContained(b.Child(want, "not"), a.Child(have, "not")) {
 			return false
 		}
 	}
 	if want, has := wordsB["if"]; has {
 		have, has := wordsA["if"]
-		if !has || !p.isEquivalent(a.Child(have, "if"), b.Child(want, "if")) {
+		if !has || !c.isEquivalent(a.Child(have, "if"), b.Child(want, "if")) {
 			return false
 		}
 		for _, branch := range []string{"then", "else"} {
 			if want, has := wordsB[branch]; has {
 				have, has := wordsA[branch]
-				if !has || !p.isContained(a.Child(have, branch), b.Child(want, branch)) {
+				if !has || !c.isContained(a.Child(have, branch), b.Child(want, branch)) {
 					return false
 				}
 			}
@@ -421,23 +421,23 @@ func (p *prover) combinations(a, b schema.Node, wordsA, wordsB map[string]any) b
 }
 
 // alternatives proves that each alternative of a is contained in one of b.
-func (p *prover) alternatives(a, b schema.Node, wordsA, wordsB map[string]any, keyword string) bool {
+func (c *containment) alternatives(a, b schema.Node, wordsA, wordsB map[string]any, keyword string) bool {
 	have := schemaList(wordsA, keyword)
-	return len(have) > 0 && p.all(have, func(i int, s any) bool {
-		return !p.all(schemaList(wordsB, keyword), func(j int, t any) bool {
-			return !p.isContained(a.Child(s, keyword, number(i)), b.Child(t, keyword, number(j)))
+	return len(have) > 0 && c.all(have, func(i int, s any) bool {
+		return !c.all(schemaList(wordsB, keyword), func(j int, t any) bool {
+			return !c.isContained(a.Child(s, keyword, number(i)), b.Child(t, keyword, number(j)))
 		})
 	})
 }
 
 // exclusive proves that both schemas have the same oneOf alternatives: with a further one,
 // two could apply at once.
-func (p *prover) exclusive(a, b schema.Node, wordsA, wordsB map[string]any) bool {
+func (c *containment) exclusive(a, b schema.Node, wordsA, wordsB map[string]any) bool {
 	have, want := schemaList(wordsA, "oneOf"), schemaList(wordsB, "oneOf")
 	if len(have) != len(want) {
 		return false
 	}
-	return p.all(have, func(i int, s any) bool {
-		return p.isEquivalent(a.Child(s, "oneOf", number(i)), b.Child(want[i], "oneOf", number(i)))
+	return c.all(have, func(i int, s any) bool {
+		return c.isEquivalent(a.Child(s, "oneOf", number(i)), b.Child(want[i], "oneOf", number(i)))
 	})
 }

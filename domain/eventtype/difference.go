@@ -85,7 +85,7 @@ func (c *Comparison) Unmet() []Difference {
 
 // schemaDiff collects the differences of two schemas.
 type schemaDiff struct {
-	*prover
+	*containment
 	found     []Difference
 	truncated bool
 	seen      map[nodePair]bool
