@@ -46,7 +46,7 @@
 // executed or parked. A refusal leaves it free, so that the caller can correct the request.
 // A used key is found by the append under its lock or, if planning fails, by refuse. A
 // repeated request gets the present outcome of the first intent: "executed" if that was
-// parked and has been approved meanwhile.
+// parked and has been approved since.
 //
 // # Personal data
 //

@@ -19,7 +19,7 @@ import (
 type Status string
 
 // The statuses of stored intents. All but PendingApproval are final, and nothing but a
-// decision ends that one: an intent that nobody decides on waits without limit.
+// decision ends that one: an intent without a decision waits without limit.
 const (
 	PendingApproval Status = "pending_approval" // parked until persons approve or reject it
 	Executed        Status = "executed"         // its events are in the log
