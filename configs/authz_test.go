@@ -137,6 +137,17 @@ func expectations(t *testing.T) (out []expectation) {
 	add("legal entity missing", false, "legal_entity", accessInput{"action": "events.read", "roles": []string{"auditor"}, "entitled": []string{}})
 	add("legal entity missing, entitled to one", false, "legal_entity", accessInput{"action": "events.read", "roles": []string{"auditor"}, "entitled": []string{"USMF"}})
 	add("nothing", false, "unknown_action", accessInput{})
+	ofAdministration := func(action, role string, entitled ...string) accessInput {
+		return accessInput{"action": action, "roles": []string{role}, "legal_entity": ports.AdministrativeCode, "entitled": append([]string{}, entitled...)}
+	}
+	add("auditor reads the administrative log", true, "allowed", ofAdministration("events.read", "auditor"))
+	add("admin reads a stream of the administrative log", true, "allowed", ofAdministration("streams.read", "admin"))
+	add("auditor of one legal entity and the administrative log", false, "legal_entity", ofAdministration("events.read", "auditor", "USMF"))
+	add("entitlement to the administrative log alone", false, "legal_entity", ofAdministration("events.read", "auditor", ports.AdministrativeCode))
+	add("clerk and the administrative log", false, "legal_entity", ofAdministration("events.read", "ap_clerk"))
+	add("service and the administrative log", false, "legal_entity", ofAdministration("events.read", "module"))
+	add("admin writes to the administrative log", false, "legal_entity", ofAdministration("intents.submit", "admin"))
+	add("admin tombstones a stream of the administrative log", false, "legal_entity", ofAdministration("streams.tombstone", "admin"))
 
 	approve := func(actor, requester any) accessInput {
 		q := accessInput{"action": "erasure.approve", "roles": []string{"compliance"}, "legal_entity": "", "entitled": []string{}, "actor": actor}

@@ -36,10 +36,22 @@ func (le LegalEntity) Today(now time.Time) event.Date {
 	return event.DateOf(now.In(zone.(*time.Location)))
 }
 
+// AdministrativeCode is the code of a tenant's administrative log. No legal entity of a
+// business can have it: their codes begin with a letter or a digit.
+const AdministrativeCode = "_ADMIN"
+
+// IsAdministrative says whether this is the tenant's administrative log, which records what
+// belongs to no legal entity: who may do what, and which legal entities there are.
+func (le LegalEntity) IsAdministrative() bool { return le.Code == AdministrativeCode }
+
 // LegalEntities is the directory of partitions.
 type LegalEntities interface {
-	// LegalEntities lists those of a tenant by code; tenant "" lists all.
+	// LegalEntities lists those of a tenant by code; tenant "" lists all. Administrative logs
+	// are not among them, so that what reads all books does not read them.
 	LegalEntities(ctx context.Context, tenantID string) ([]LegalEntity, error)
+	// AdministrativeLogs lists the administrative log of a tenant, an empty list before there is
+	// one; tenant "" lists those of all tenants, by tenant.
+	AdministrativeLogs(ctx context.Context, tenantID string) ([]LegalEntity, error)
 	// CreateLegalEntity makes the partition with its genesis checksum and, within the
 	// configured measure, its physical partitions. The store assigns Partition.
 	// Fault legal_entity.duplicate when the tenant has the code already.

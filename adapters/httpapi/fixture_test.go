@@ -26,6 +26,7 @@ import (
 	"github.com/erpbackbone/backbone/adapters/opa"
 	"github.com/erpbackbone/backbone/adapters/prometheus"
 	"github.com/erpbackbone/backbone/adapters/system"
+	"github.com/erpbackbone/backbone/application/administration"
 	appending "github.com/erpbackbone/backbone/application/append"
 	"github.com/erpbackbone/backbone/application/entities"
 	"github.com/erpbackbone/backbone/application/live"
@@ -140,6 +141,14 @@ func (w streamWriter) Write(ctx context.Context, r streams.EventWrite) (ports.Ap
 	return receipts[0], replayed, nil
 }
 
+// administrationWriter adapts the append service to the administrative log.
+type administrationWriter struct{ appends *appending.Service }
+
+func (w administrationWriter) Write(ctx context.Context, b administration.Write) error {
+	_, _, err := w.appends.Append(ctx, appending.Request{LegalEntity: b.Log, Actor: b.Actor, PersonID: b.Actor.ID, Drafts: b.Drafts, Streams: b.Streams})
+	return err
+}
+
 // apiFixture is a running server over the real application and a store in memory.
 type apiFixture struct {
 	url    string
@@ -208,7 +217,7 @@ func startAPIWithFeeds(t testing.TB, feeds live.Limits, change ...func(*httpapi.
 	t.Helper()
 	ctx, clock, ids, schemas := t.Context(), system.Clock{}, system.NewIDs(), jsonschema.New()
 	h := &apiFixture{store: memory.New(memory.Config{LogName: "test.example", Deployment: 1}), tokens: map[string]string{}, log: &bytesLog{}}
-	catalog, err := module.Build(schemas, noteModule{}, streams.Module{})
+	catalog, err := module.Build(schemas, noteModule{}, administration.Module{}, streams.Module{})
 	require.NoError(t, err)
 	policies := catalog.Policies
 	for path, source := range configs.Policies() {
@@ -219,8 +228,14 @@ func startAPIWithFeeds(t testing.TB, feeds live.Limits, change ...func(*httpapi.
 	require.NoError(t, err)
 	types := registry.New(h.store.Registry, schemas, nil, catalog, clock)
 	require.NoError(t, types.RegisterBuiltIn(ctx))
-	who := tenancy.New(tenancy.Config{LegalEntities: h.store.Directory, Principals: h.store.Directory, Installations: h.store.Directory, Policies: engine, Owner: catalog.Owner, Roles: catalog.RoleNames(), Clock: clock, IDs: ids})
 	preparer := appending.NewPreparer(appending.PreparerConfig{Types: types, IDs: ids, Limits: appending.Limits{BatchEvents: 100, EventBytes: 1 << 20, EntityRefs: 128, Tags: 32}})
+	appends := appending.NewService(appending.Config{Preparer: preparer, Appender: h.store.Appender, Events: h.store.Events, Idempotency: h.store.Intents, Clock: clock, IDs: ids, KeyTTL: time.Hour})
+	log := administration.NewLog(administration.LogConfig{
+		Entities: h.store.Directory, Streams: h.store.Events, Writer: administrationWriter{appends}, Directory: h.store.Directory, LogName: "test.example", Clock: clock, Logger: slog.New(slog.DiscardHandler),
+	})
+	who := tenancy.New(tenancy.Config{
+		LegalEntities: h.store.Directory, Principals: administration.NewPrincipals(log, h.store.Audit, h.store.Events), Policies: engine, Owner: catalog.Owner, Roles: catalog.RoleNames(), Clock: clock, IDs: ids,
+	})
 	reads := query.New(query.Config{Log: h.store.Events, Directory: who, Cursors: query.NewCursorSealer([]byte("key")), Clock: clock})
 	models, sources := catalog.ReadModels(), map[string]ports.ReadModelSource{}
 	for path := range models {
@@ -250,7 +265,6 @@ func startAPIWithFeeds(t testing.TB, feeds live.Limits, change ...func(*httpapi.
 	h.tokens["expired"], err = who.Enroll(ctx, expired)
 	require.NoError(t, err)
 
-	appends := appending.NewService(appending.Config{Preparer: preparer, Appender: h.store.Appender, Events: h.store.Events, Idempotency: h.store.Intents, Clock: clock, IDs: ids, KeyTTL: time.Hour})
 	config := httpapi.Config{
 		Access: who, Events: reads, Types: types, Reports: reports, Catalog: catalog, Limits: limitsOf(nil),
 		Appends: appends,

@@ -77,7 +77,6 @@ type state struct {
 	mu           sync.Mutex
 	installation *ports.Installation
 	partitions   map[event.PartitionID]*partition
-	principals   map[principalKey]ports.Principal
 	types        []eventtype.Registration
 	typeNumbers  map[string]int32
 	generation   int64
@@ -111,7 +110,6 @@ func New(c Config) *Database {
 		random:          c.Random,
 		keys:            c.Keys,
 		partitions:      map[event.PartitionID]*partition{},
-		principals:      map[principalKey]ports.Principal{},
 		typeNumbers:     map[string]int32{},
 		listeners:       map[*listener]struct{}{},
 		checkpoints:     map[checkpointKey]ports.Checkpoint{},

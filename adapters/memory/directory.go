@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/binary"
 	"io"
-	"maps"
 	"slices"
 
 	"github.com/erpbackbone/backbone/domain/event"
@@ -19,15 +18,24 @@ const (
 	maxDeployment = 1<<12 - 1
 )
 
-// Directory keeps the installation, its legal entities and its principals.
+// Directory keeps the installation and its legal entities.
 type Directory struct{ *state }
 
 // LegalEntities implements ports.LegalEntities.
 func (s *Directory) LegalEntities(ctx context.Context, tenantID string) ([]ports.LegalEntity, error) {
+	return s.listPartitions(ctx, tenantID, false)
+}
+
+// AdministrativeLogs implements ports.LegalEntities.
+func (s *Directory) AdministrativeLogs(ctx context.Context, tenantID string) ([]ports.LegalEntity, error) {
+	return s.listPartitions(ctx, tenantID, true)
+}
+
+func (s *Directory) listPartitions(ctx context.Context, tenantID string, administrative bool) ([]ports.LegalEntity, error) {
 	return get(ctx, s.state, func() ([]ports.LegalEntity, error) {
 		out := []ports.LegalEntity{}
 		for _, p := range s.partitions {
-			if tenantID == "" || p.legalEntity.TenantID == tenantID {
+			if p.legalEntity.IsAdministrative() == administrative && (tenantID == "" || p.legalEntity.TenantID == tenantID) {
 				out = append(out, p.legalEntity)
 			}
 		}
@@ -84,48 +92,9 @@ func (s *state) freePartition() (event.PartitionID, error) {
 	}
 }
 
-type principalKey struct{ tenantID, principalID string }
-
-// PrincipalByTokenHash implements ports.Principals.
-func (s *Directory) PrincipalByTokenHash(ctx context.Context, hash event.Hash) (ports.Principal, error) {
-	return s.principal(ctx, func(p ports.Principal) bool { return p.TokenHash == hash },
-		fault.New(fault.Unauthenticated, "auth.token_unknown", "the access token is not known; sign in again or ask the administrator for a new one"))
-}
-
-// PrincipalByPerson implements ports.Principals. Of several logins of a person it returns
-// the oldest.
-func (s *Directory) PrincipalByPerson(ctx context.Context, tenantID, personID string) (ports.Principal, error) {
-	return s.principal(ctx, func(p ports.Principal) bool { return p.TenantID == tenantID && p.PersonID == personID },
-		fault.New(fault.NotFound, "principal.not_found", "the tenant has no such person; check the id or create the principal"))
-}
-
-func (s *state) principal(ctx context.Context, is func(ports.Principal) bool, missing *fault.Error) (ports.Principal, error) {
-	return get(ctx, s, func() (ports.Principal, error) {
-		expired := map[bool]int{true: 1}
-		now := s.now()
-		found := list(maps.Values(s.principals), is, func(a, b ports.Principal) int {
-			return cmp.Or(expired[a.Expired(now)]-expired[b.Expired(now)], a.CreatedAt.Compare(b.CreatedAt), cmp.Compare(a.PrincipalID, b.PrincipalID))
-		})
-		if len(found) == 0 {
-			return ports.Principal{}, missing
-		}
-		return clonePrincipal(found[0]), nil
-	})
-}
-
-// SavePrincipal implements ports.Principals.
-func (s *Directory) SavePrincipal(ctx context.Context, p ports.Principal) error {
-	return s.do(ctx, func() error {
-		p = clonePrincipal(p)
-		p.ExpiresAt, p.CreatedAt = event.Micros(p.ExpiresAt), event.Micros(p.CreatedAt)
-		s.principals[principalKey{p.TenantID, p.PrincipalID}] = p
-		return nil
-	})
-}
-
-func clonePrincipal(p ports.Principal) ports.Principal {
-	p.Roles, p.LegalEntities = clone(p.Roles), clone(p.LegalEntities)
-	return p
+// FormerPrincipals lists none: only databases have principals of earlier releases.
+func (s *Directory) FormerPrincipals(ctx context.Context, _ string) ([]ports.Principal, error) {
+	return nil, ctx.Err()
 }
 
 func notBootstrapped() error {

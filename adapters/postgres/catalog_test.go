@@ -83,7 +83,7 @@ func TestGrants(t *testing.T) {
 		backbone_app:event_pii_subjects:IS backbone_app:intent_pii_subjects:IS backbone_app:event_type_generation:SU backbone_app:event_type_registry:IS backbone_app:event_types:IS backbone_app:events:IS
 		backbone_app:idempotency_keys:DISU backbone_app:installation:IS backbone_app:intents:ISU backbone_app:legal_entities:S
 		backbone_app:number_series:ISU backbone_app:partition_heads.partition_id:U backbone_app:partition_heads:S
-		backbone_app:principals:ISU backbone_app:projection_checkpoints:DISU backbone_app:schema:U backbone_app:stream_versions:ISU
+		backbone_app:principals:S backbone_app:projection_checkpoints:DISU backbone_app:schema:U backbone_app:stream_versions:ISU
 		backbone_archiver:event_keys:S backbone_archiver:event_payloads:S backbone_archiver:events:S backbone_archiver:partition_heads:S
 		backbone_archiver:schema:U backbone_archiver:stream_versions:S
 		backbone_eraser:event_pii_subjects:S backbone_eraser:intent_pii_subjects:S backbone_eraser:event_payloads:S backbone_eraser:event_type_registry:S backbone_eraser:event_types:S backbone_eraser:events:S backbone_eraser:schema:U
@@ -164,7 +164,7 @@ func TestCatalog_LogRefusesChanges(t *testing.T) {
 		"UPDATE backbone.event_type_registry SET is_active = false", "DELETE FROM backbone.event_type_registry",
 		"UPDATE backbone.subscription_decisions SET actor = ''", "DELETE FROM backbone.subscription_decisions",
 		"UPDATE backbone.event_type_history SET actor = ''", "DELETE FROM backbone.event_type_history",
-		"INSERT INTO backbone.legal_entities DEFAULT VALUES", "DELETE FROM backbone.legal_entities", "DELETE FROM backbone.principals",
+		"INSERT INTO backbone.legal_entities DEFAULT VALUES", "DELETE FROM backbone.legal_entities", "DELETE FROM backbone.principals", "UPDATE backbone.principals SET roles = '{admin}'", "INSERT INTO backbone.principals DEFAULT VALUES",
 		"ALTER TABLE backbone.events ADD COLUMN x int", "ALTER TABLE backbone.events DISABLE TRIGGER ALL", "DROP TABLE backbone.events",
 		fmt.Sprintf("ALTER TABLE backbone.events DETACH PARTITION backbone.events_p%d", p),
 		"DROP TRIGGER partition_heads_never_change ON backbone.partition_heads", "CREATE RULE r AS ON INSERT TO backbone.events DO INSTEAD NOTHING",

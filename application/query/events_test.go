@@ -33,7 +33,7 @@ type logFixture struct {
 func newLogFixture() *logFixture {
 	l := &logFixture{clock: testkit.NewClock(start), ids: system.NewIDs()}
 	l.store = memory.New(memory.Config{LogName: "ledger.example.org", Clock: l.clock})
-	l.directory = tenancy.New(tenancy.Config{LegalEntities: l.store.Directory, Principals: l.store.Directory, Installations: l.store.Directory, Clock: l.clock, IDs: l.ids})
+	l.directory = tenancy.New(tenancy.Config{LegalEntities: l.store.Directory, Clock: l.clock, IDs: l.ids})
 	l.Service = query.New(query.Config{Log: l.store.Events, Directory: l.directory, Cursors: query.NewCursorSealer(key), Clock: l.clock})
 	return l
 }

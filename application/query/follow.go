@@ -36,7 +36,7 @@ func NewFeeds(s *Service, heads ports.HeadReader) *Feeds {
 	return &Feeds{service: s, heads: heads, tails: newTailCache(s.events, s.clock), entities: map[string]cachedEntities{}}
 }
 
-// entitiesOf lists the legal entities of a tenant. It reads the list again when the number
+// entitiesOf lists the legal entities of a tenant and its administrative log. It reads the list again when the number
 // of partitions has grown.
 func (f *Feeds) entitiesOf(ctx context.Context, tenantID string, partitionCount int) ([]ports.LegalEntity, error) {
 	f.mu.Lock()
@@ -48,6 +48,11 @@ func (f *Feeds) entitiesOf(ctx context.Context, tenantID string, partitionCount 
 	if err != nil {
 		return nil, err
 	}
+	administrative, err := f.service.directory.AdministrativeLogs(ctx, tenantID)
+	if err != nil {
+		return nil, err
+	}
+	list = append(slices.Clone(list), administrative...)
 	f.entities[tenantID] = cachedEntities{list: list, partitionCount: partitionCount}
 	return list, nil
 }
@@ -143,11 +148,20 @@ func (a *AllFeed) refreshPartitions(ctx context.Context, heads map[event.Partiti
 	}
 	a.partitions, a.partitionCount = make(map[event.PartitionID]bool, len(entities)), len(heads)
 	for _, le := range entities {
-		if isReadable(a.query.Readable, le.Code) && (len(a.query.LegalEntities) == 0 || slices.Contains(a.query.LegalEntities, le.Code)) {
+		if isReadable(a.query.Readable, le.Code) && a.asksFor(le) {
 			a.partitions[le.Partition] = true
 		}
 	}
 	return nil
+}
+
+// asksFor says whether the query is about a legal entity. The administrative log is followed
+// only by who names it.
+func (a *AllFeed) asksFor(le ports.LegalEntity) bool {
+	if len(a.query.LegalEntities) == 0 {
+		return !le.IsAdministrative()
+	}
+	return slices.Contains(a.query.LegalEntities, le.Code)
 }
 
 // markFor returns a partition's mark, at the beginning of the log if it has none.

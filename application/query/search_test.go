@@ -135,7 +135,7 @@ func TestEvents_CorrelationCursorBinding(t *testing.T) {
 func newLogFixtureWithFixedPartitions() *logFixture {
 	l := newLogFixture()
 	l.store = memory.New(memory.Config{LogName: "ledger.example.org", Deployment: 1, Clock: l.clock, Random: strings.NewReader("abcdefgh")})
-	l.directory = tenancy.New(tenancy.Config{LegalEntities: l.store.Directory, Principals: l.store.Directory, Installations: l.store.Directory, Clock: l.clock, IDs: l.ids})
+	l.directory = tenancy.New(tenancy.Config{LegalEntities: l.store.Directory, Clock: l.clock, IDs: l.ids})
 	l.Service = query.New(query.Config{Log: l.store.Events, Directory: l.directory, Cursors: query.NewCursorSealer(key), Clock: l.clock})
 	return l
 }

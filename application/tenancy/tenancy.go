@@ -25,7 +25,6 @@ import (
 type Service struct {
 	entities   ports.LegalEntities
 	principals ports.Principals
-	install    ports.Installations
 	policies   ports.PolicyEngine
 	owner      func(string) string
 	roles      []string
@@ -52,7 +51,6 @@ type cachedPrincipal struct {
 type Config struct {
 	LegalEntities ports.LegalEntities
 	Principals    ports.Principals
-	Installations ports.Installations
 	Policies      ports.PolicyEngine
 	// Owner tells which built-in module owns an event or intent type, "" if none does:
 	// module.Catalog.Owner. Without it no principal reads personal values.
@@ -67,7 +65,7 @@ type Config struct {
 // New makes a Service.
 func New(c Config) *Service {
 	return &Service{
-		entities: c.LegalEntities, principals: c.Principals, install: c.Installations, policies: c.Policies, owner: c.Owner, roles: c.Roles, clock: c.Clock, ids: c.IDs,
+		entities: c.LegalEntities, principals: c.Principals, policies: c.Policies, owner: c.Owner, roles: c.Roles, clock: c.Clock, ids: c.IDs,
 		allowDevelopmentTokens: c.AllowDevelopmentTokens,
 		byCode:                 map[entityKey]ports.LegalEntity{}, byToken: map[event.Hash]cachedPrincipal{}, readers: map[string]reader{}, cacheTTL: 5 * time.Second,
 	}
@@ -158,12 +156,16 @@ func entityNotFound(code string) *fault.Error {
 	return fault.New(fault.NotFound, "legal_entity.not_found", "there is no legal entity %q that you may see; GET /api/admin/legal-entities lists them", code).WithField("legal_entity")
 }
 
-// LegalEntity finds an entity of the tenant by code.
+// LegalEntity finds an entity of the tenant by code, also its administrative log.
 func (s *Service) LegalEntity(ctx context.Context, tenantID, code string) (ports.LegalEntity, error) {
 	if le, ok := s.cachedLegalEntity(tenantID, code); ok {
 		return le, nil
 	}
-	if _, err := s.LegalEntities(ctx, tenantID); err != nil {
+	list := s.LegalEntities
+	if code == ports.AdministrativeCode {
+		list = s.AdministrativeLogs
+	}
+	if _, err := list(ctx, tenantID); err != nil {
 		return ports.LegalEntity{}, err
 	}
 	if le, ok := s.cachedLegalEntity(tenantID, code); ok {
@@ -181,7 +183,16 @@ func (s *Service) cachedLegalEntity(tenantID, code string) (ports.LegalEntity, b
 
 // LegalEntities lists a tenant's entities by code.
 func (s *Service) LegalEntities(ctx context.Context, tenantID string) ([]ports.LegalEntity, error) {
-	all, err := s.entities.LegalEntities(ctx, tenantID)
+	return s.list(s.entities.LegalEntities(ctx, tenantID))
+}
+
+// AdministrativeLogs lists a tenant's administrative log.
+func (s *Service) AdministrativeLogs(ctx context.Context, tenantID string) ([]ports.LegalEntity, error) {
+	return s.list(s.entities.AdministrativeLogs(ctx, tenantID))
+}
+
+// list remembers what the directory has listed.
+func (s *Service) list(all []ports.LegalEntity, err error) ([]ports.LegalEntity, error) {
 	if err != nil {
 		return nil, err
 	}
@@ -217,15 +228,16 @@ func (s *Service) CreateLegalEntity(ctx context.Context, le ports.LegalEntity) (
 }
 
 // Bootstrap fixes the log's name, which enters every genesis checksum and never
-// changes.
-func (s *Service) Bootstrap(ctx context.Context, logName string, deployment uint16) error {
+// changes. Faults: installation.log_name_invalid, installation.deployment_invalid,
+// installation.log_name_fixed.
+func Bootstrap(ctx context.Context, installations ports.Installations, clock ports.Clock, logName string, deployment uint16) error {
 	if logName == "" || len(logName) > 200 || strings.ContainsAny(logName, "\n\r+ ") {
 		return fault.New(fault.Invalid, "installation.log_name_invalid", "a log name is like a host name, without blanks: ledger.example.org").WithField("log_name")
 	}
 	if deployment >= 1<<12 {
 		return fault.New(fault.Invalid, "installation.deployment_invalid", "a deployment number is 0 to 4095").WithField("deployment")
 	}
-	return s.install.Bootstrap(ctx, ports.Installation{LogName: logName, Deployment: deployment, CreatedAt: event.Micros(s.clock.Now())})
+	return installations.Bootstrap(ctx, ports.Installation{LogName: logName, Deployment: deployment, CreatedAt: event.Micros(clock.Now())})
 }
 
 // Enroll stores a principal under a new token, which is returned once. Without a

@@ -32,6 +32,7 @@ var start = time.Date(2026, 3, 31, 12, 0, 0, 0, time.UTC)
 // directory counts lookups and fails while it is broken.
 type directory struct {
 	*memory.Directory
+	testkit.Principals
 	tokens, lists atomic.Int64
 	broken        atomic.Bool
 }
@@ -43,7 +44,7 @@ func (d *directory) PrincipalByTokenHash(ctx context.Context, h event.Hash) (por
 	if d.broken.Load() {
 		return ports.Principal{}, errBroken
 	}
-	return d.Directory.PrincipalByTokenHash(ctx, h)
+	return d.Principals.PrincipalByTokenHash(ctx, h)
 }
 
 func (d *directory) LegalEntities(ctx context.Context, tenantID string) ([]ports.LegalEntity, error) {
@@ -72,7 +73,7 @@ func newTenancyFixture(t *testing.T, change func(*tenancy.Config)) tenancyFixtur
 	require.NoError(t, err)
 	policies, err := opa.New(rego, opa.WithData("roles", catalog.RoleRights()), opa.WithTimeout(time.Minute)) // a busy machine decides as an idle one
 	require.NoError(t, err)
-	c := tenancy.Config{LegalEntities: store, Principals: store, Installations: store, Policies: policies, Roles: catalog.RoleNames(), Clock: clock, IDs: system.NewIDs()}
+	c := tenancy.Config{LegalEntities: store, Principals: store, Policies: policies, Roles: catalog.RoleNames(), Clock: clock, IDs: system.NewIDs()}
 	if change != nil {
 		change(&c)
 	}
@@ -397,18 +398,21 @@ func TestBootstrap(t *testing.T) {
 	t.Parallel()
 	clock := testkit.NewClock(start)
 	store := memory.New(memory.Config{Clock: clock})
-	s := tenancy.New(tenancy.Config{LegalEntities: store.Directory, Principals: store.Directory, Installations: store.Directory, Clock: clock, IDs: system.NewIDs()})
+	s := tenancy.New(tenancy.Config{LegalEntities: store.Directory, Clock: clock, IDs: system.NewIDs()})
+	bootstrap := func(logName string, deployment uint16) error {
+		return tenancy.Bootstrap(t.Context(), store.Directory, clock, logName, deployment)
+	}
 	_, err := s.CreateLegalEntity(t.Context(), ports.LegalEntity{TenantID: "acme", Code: "USMF"})
 	require.Equal(t, "installation.not_bootstrapped", code(t, err))
 	for _, bad := range []string{"", "a b", "a\nb", "a+b", strings.Repeat("x", 201)} {
-		require.Equal(t, "installation.log_name_invalid", code(t, s.Bootstrap(t.Context(), bad, 1)), "%q", bad)
+		require.Equal(t, "installation.log_name_invalid", code(t, bootstrap(bad, 1)), "%q", bad)
 	}
-	require.Equal(t, "installation.deployment_invalid", code(t, s.Bootstrap(t.Context(), "ledger.example.org", 4096)))
+	require.Equal(t, "installation.deployment_invalid", code(t, bootstrap("ledger.example.org", 4096)))
 
-	require.NoError(t, s.Bootstrap(t.Context(), "ledger.example.org", 4095))
+	require.NoError(t, bootstrap("ledger.example.org", 4095))
 	clock.Advance(time.Hour)
-	require.NoError(t, s.Bootstrap(t.Context(), "ledger.example.org", 4095))
-	require.Equal(t, "installation.log_name_fixed", code(t, s.Bootstrap(t.Context(), "other.example.org", 4095)))
+	require.NoError(t, bootstrap("ledger.example.org", 4095))
+	require.Equal(t, "installation.log_name_fixed", code(t, bootstrap("other.example.org", 4095)))
 	i, err := store.Directory.Installation(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, ports.Installation{LogName: "ledger.example.org", Deployment: 4095, CreatedAt: start}, i)

@@ -57,6 +57,11 @@ func Run(ctx context.Context, store Store, tenantID string, codes []string, prog
 	if err != nil {
 		return nil, err
 	}
+	administrative, err := store.AdministrativeLogs(ctx, tenantID)
+	if err != nil {
+		return nil, err
+	}
+	entities = append(entities, administrative...)
 	selected, err := choose(entities, codes, r.reference.hasHeadOf)
 	if err != nil {
 		return nil, err

@@ -61,7 +61,7 @@ func newTerminal(t *testing.T, roles ...string) *terminal {
 	require.NoError(t, err)
 	types := registry.New(store.Registry, schemas, nil, catalog, clock)
 	require.NoError(t, types.RegisterBuiltIn(ctx))
-	who := tenancy.New(tenancy.Config{LegalEntities: store.Directory, Principals: store.Directory, Installations: store.Directory, Policies: engine, Owner: catalog.Owner, Roles: catalog.RoleNames(), Clock: clock, IDs: ids})
+	who := tenancy.New(tenancy.Config{LegalEntities: store.Directory, Principals: &testkit.Principals{}, Policies: engine, Owner: catalog.Owner, Roles: catalog.RoleNames(), Clock: clock, IDs: ids})
 	token, err := who.Enroll(ctx, ports.Principal{TenantID: "demo", PersonID: "p-1", PrincipalID: "l-1", ActorType: event.Human, Roles: roles})
 	require.NoError(t, err)
 	reads := query.New(query.Config{Log: store.Events, Directory: who, Cursors: query.NewCursorSealer([]byte("key")), Clock: clock})

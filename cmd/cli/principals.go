@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -58,7 +59,7 @@ func enrollCommand(modules []plugin.Module) *cobra.Command {
 		Use:   "enroll",
 		Short: "Enroll a further person or service",
 		Long: "enroll stores a principal and prints its access token once. Roles:\n" + roleNames(modules) + ".\n\n" +
-			"Access lasts a year. A principal whose access has expired is enrolled again the same way, with\n" +
+			"Access lasts a year, or as long as --valid-for says. A principal whose access has expired is enrolled again the same way, with\n" +
 			"the roles that are given now; --renew replaces a token that is still good, such as a lost one, and\n" +
 			"without --role leaves the rights as they are. The token before is good no longer.\n\n" +
 			"A new principal may see all legal entities unless --legal-entity names some. A principal with\n" +
@@ -82,7 +83,7 @@ func enrollCommand(modules []plugin.Module) *cobra.Command {
 			if renewed {
 				again = "again "
 			}
-			fmt.Fprintf(cmd.ErrOrStderr(), "%s of tenant %s has access %sfor a year with this token, shown once:\n", o.Person, o.Tenant, again)
+			fmt.Fprintf(cmd.ErrOrStderr(), "%s of tenant %s has access %sfor %s with this token, shown once:\n", o.Person, o.Tenant, again, lifetime(o.ValidFor))
 			fmt.Fprintln(cmd.OutOrStdout(), token)
 			return nil
 		},
@@ -96,9 +97,18 @@ func enrollCommand(modules []plugin.Module) *cobra.Command {
 	f.BoolVar(&o.Everywhere, "all-legal-entities", false, "all legal entities of the tenant, also for a principal that had some only")
 	f.BoolVar(&o.Service, "service", false, "a service identity, not a person; it never approves")
 	f.BoolVar(&o.Renew, "renew", false, "replace a token that is still good")
+	f.DurationVar(&o.ValidFor, "valid-for", tokenLifetime, "how long the token is good, at most a year")
 	cmd.MarkFlagsMutuallyExclusive("legal-entity", "all-legal-entities")
 	required(cmd, "tenant", "person")
 	return cmd
+}
+
+// lifetime words how long a token is good.
+func lifetime(d time.Duration) string {
+	if d == tokenLifetime {
+		return "a year"
+	}
+	return d.String()
 }
 
 // roleNames lists the roles that a principal may hold, wrapped for a terminal.
@@ -153,21 +163,22 @@ func bootstrap(ctx context.Context, config configs.Config, o bootstrapOptions) (
 	return token, err
 }
 
-// tokenLifetime is how long an access token is valid.
+// tokenLifetime is how long an access token is valid unless --valid-for shortens it.
 const tokenLifetime = 365 * 24 * time.Hour
 
 // enrollment says how storePrincipal treats a known principal.
 type enrollment struct {
-	renew      bool // replaces a token that is still valid, such as a lost one
-	everywhere bool // all legal entities of the tenant, also for a principal that had some only
-	service    bool // --service was given
+	renew      bool          // replaces a token that is still valid, such as a lost one
+	everywhere bool          // all legal entities of the tenant, also for a principal that had some only
+	service    bool          // --service was given
+	validFor   time.Duration // 0: tokenLifetime
 }
 
 // storePrincipal creates a token for a new principal, or for a known one whose access has expired
 // or is renewed. A known principal keeps its legal entities unless some, or all, are named.
 func storePrincipal(ctx context.Context, app *wire.App, p ports.Principal, how enrollment) (token string, renewed bool, err error) {
 	renew := how.renew
-	before, err := app.Store.Directory.PrincipalByPerson(ctx, p.TenantID, p.PersonID)
+	before, err := app.Principals.PrincipalByPerson(ctx, p.TenantID, p.PersonID)
 	switch {
 	case fault.KindOf(err) == fault.NotFound && renew:
 		return "", false, fault.New(fault.NotFound, "principal.not_found", "tenant %s has no principal %s whose access could be renewed; leave --renew out", p.TenantID, p.PersonID)
@@ -190,7 +201,7 @@ func storePrincipal(ctx context.Context, app *wire.App, p ports.Principal, how e
 			p.LegalEntities = before.LegalEntities
 		}
 	}
-	p.ExpiresAt = time.Now().Add(tokenLifetime)
+	p.ExpiresAt = time.Now().Add(cmp.Or(how.validFor, tokenLifetime))
 	token, err = app.Tenancy.Enroll(ctx, p)
 	return token, renewed, err
 }
@@ -204,6 +215,7 @@ type enrollOptions struct {
 	LegalEntities []string // empty: all for a new principal, unchanged for a known one
 	Everywhere    bool     // all legal entities, for a known principal too
 	Service       bool
+	ValidFor      time.Duration
 	Renew         bool // replace a token that is still valid; without Roles the rights stay
 }
 
@@ -219,6 +231,9 @@ func enrollPrincipal(ctx context.Context, config configs.Config, o enrollOptions
 	if len(o.Roles) == 0 && (len(o.LegalEntities) > 0 || o.Everywhere) {
 		return "", false, fault.New(fault.Invalid, "cli.role_missing", "legal entities are given together with roles; give --role too, or leave both as they are")
 	}
+	if o.ValidFor <= 0 || o.ValidFor > tokenLifetime {
+		return "", false, fault.New(fault.Invalid, "principal.lifetime_invalid", "a token is good for at most a year; give --valid-for a duration such as 720h")
+	}
 	app, err := wire.Open(ctx, config, wire.Options{Modules: o.Modules})
 	if err != nil {
 		return "", false, err
@@ -231,5 +246,5 @@ func enrollPrincipal(ctx context.Context, config configs.Config, o enrollOptions
 	return storePrincipal(ctx, app, ports.Principal{
 		TenantID: o.Tenant, PersonID: o.Person, PrincipalID: o.Person + "-1", ActorType: kind,
 		Roles: o.Roles, LegalEntities: o.LegalEntities,
-	}, enrollment{renew: o.Renew, everywhere: o.Everywhere, service: o.Service})
+	}, enrollment{renew: o.Renew, everywhere: o.Everywhere, service: o.Service, validFor: o.ValidFor})
 }

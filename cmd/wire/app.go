@@ -31,6 +31,7 @@ import (
 	"github.com/erpbackbone/backbone/adapters/postgres/migrate"
 	"github.com/erpbackbone/backbone/adapters/prometheus"
 	"github.com/erpbackbone/backbone/adapters/system"
+	"github.com/erpbackbone/backbone/application/administration"
 	eventappend "github.com/erpbackbone/backbone/application/append"
 	"github.com/erpbackbone/backbone/application/entities"
 	"github.com/erpbackbone/backbone/application/erasure"
@@ -54,11 +55,11 @@ import (
 
 // buildCatalog joins what the business modules and Backbone's own modules declare.
 func buildCatalog(schemas ports.SchemaCompiler, modules []plugin.Module) (*module.Catalog, error) {
-	declarations := make([]module.Module, 0, len(modules)+2)
+	declarations := make([]module.Module, 0, len(modules)+3)
 	for _, m := range modules {
 		declarations = append(declarations, m.Module)
 	}
-	catalog, err := module.Build(schemas, append(declarations, erasure.Module{}, streams.Module{})...)
+	catalog, err := module.Build(schemas, append(declarations, administration.Module{}, erasure.Module{}, streams.Module{})...)
 	if err != nil {
 		return nil, fmt.Errorf("modules: %w", err)
 	}
@@ -94,6 +95,7 @@ type App struct {
 	Query         *query.Service
 	Reports       *query.Reports
 	Tenancy       *tenancy.Service
+	Principals    *administration.Principals
 	Runner        *projections.Runner
 	Subscriptions *subscriptions.Service
 
@@ -220,12 +222,8 @@ func (a *App) compose(ctx context.Context, clock ports.Clock, ids ports.IDSource
 	if err := a.Registry.RegisterBuiltIn(ctx); err != nil {
 		return err
 	}
-	a.Tenancy = tenancy.New(tenancy.Config{
-		LegalEntities: tenantNotifier{a.Store.Directory, a.prepareNewTenant}, Principals: a.Store.Directory, Installations: a.Store.Directory, Policies: engine, Owner: a.Catalog.Owner, Roles: a.Catalog.RoleNames(),
-		Clock: clock, IDs: ids, AllowDevelopmentTokens: o.AllowDevelopmentTokens,
-	})
 	if o.LogName != "" {
-		if err := a.Tenancy.Bootstrap(ctx, o.LogName, o.Deployment); err != nil {
+		if err := tenancy.Bootstrap(ctx, a.Store.Directory, clock, o.LogName, o.Deployment); err != nil {
 			return err
 		}
 	}
@@ -235,6 +233,14 @@ func (a *App) compose(ctx context.Context, clock ports.Clock, ids ports.IDSource
 	preparer := eventappend.NewPreparer(eventappend.PreparerConfig{Types: a.Registry, IDs: ids, Limits: appendLimits(c.Limits), Sealer: a.vault, Upcaster: a.Upcaster})
 	a.appends = eventappend.NewService(eventappend.Config{
 		Preparer: preparer, Appender: a.Store.Appender, Events: a.Store.Events, Idempotency: a.Store.Intents, Clock: clock, IDs: ids, KeyTTL: c.Idempotency.TTL, Fingerprints: a.vault,
+	})
+	administrative, err := a.composeAdministration(ctx, clock)
+	if err != nil {
+		return err
+	}
+	a.Tenancy = tenancy.New(tenancy.Config{
+		LegalEntities: recordedEntities{a.Store.Directory, administrative, a.prepareNewTenant}, Principals: a.Principals, Policies: engine, Owner: a.Catalog.Owner, Roles: a.Catalog.RoleNames(),
+		Clock: clock, IDs: ids, AllowDevelopmentTokens: o.AllowDevelopmentTokens,
 	})
 	a.streams = streams.New(streams.Config{Writer: streamWriter{a.appends}, Reader: a.Store.Events, Catalog: a.Catalog, Roles: a.Catalog.RoleNames()})
 	a.Pipeline, err = pipeline.New(pipeline.Config{

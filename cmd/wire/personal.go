@@ -264,21 +264,6 @@ func (c chains) VerifyChain(ctx context.Context, le ports.LegalEntity) (erasure.
 	return v, nil
 }
 
-// tenantNotifier calls notify after a legal entity was created.
-type tenantNotifier struct {
-	legalEntities
-	notify func()
-}
-
-// CreateLegalEntity implements ports.LegalEntities.
-func (n tenantNotifier) CreateLegalEntity(ctx context.Context, le ports.LegalEntity) (ports.LegalEntity, error) {
-	le, err := n.legalEntities.CreateLegalEntity(ctx, le)
-	if err == nil {
-		n.notify()
-	}
-	return le, err
-}
-
 // meteredEvictions measures by how many evictions of keys a node is behind.
 type meteredEvictions struct {
 	ports.KeyEvictions

@@ -109,7 +109,7 @@ func (a *App) readerOf(person string) func(context.Context, event.Scope) (module
 		if person == "" {
 			return noPersonalData{}, nil
 		}
-		p, err := a.Store.Directory.PrincipalByPerson(ctx, scope.TenantID, person)
+		p, err := a.Principals.PrincipalByPerson(ctx, scope.TenantID, person)
 		if fault.KindOf(err) == fault.NotFound {
 			return noPersonalData{}, nil
 		}

@@ -69,5 +69,5 @@ func (s subscriptionAccess) Visible(ctx context.Context, p ports.Principal) ([]p
 
 // Owner implements subscriptions.Access.
 func (s subscriptionAccess) Owner(ctx context.Context, tenantID, personID string) (ports.Principal, error) {
-	return s.app.Store.Directory.PrincipalByPerson(ctx, tenantID, personID)
+	return s.app.Principals.PrincipalByPerson(ctx, tenantID, personID)
 }

@@ -40,7 +40,7 @@ func (a *App) composeWebhooks() error {
 		return err
 	}
 	dispatcher, err := webhooks.NewDispatcher(webhooks.Config{
-		Service: service, Consumer: subscriptionConsumer{a.Subscriptions}, Principals: a.Store.Directory, Encoder: ownerEncoder{a}, Leases: a.Store.Leases, Node: a.config.Node.ID,
+		Service: service, Consumer: subscriptionConsumer{a.Subscriptions}, Principals: a.Principals, Encoder: ownerEncoder{a}, Leases: a.Store.Leases, Node: a.config.Node.ID,
 		Logger: a.logger, Observer: a.metrics, Concurrency: c.Concurrency, Timing: webhooks.StandardTiming,
 	})
 	a.webhooks = &webhookRunner{service: service, dispatcher: dispatcher}

@@ -33,7 +33,6 @@ type Store interface {
 	ports.IntentReader
 	ports.ChainReader
 	ports.LegalEntities
-	ports.Principals
 	ports.Installations
 	ports.EventTypes
 	ports.RegistryAudit
@@ -130,7 +129,6 @@ func RunEventStore(t *testing.T, h EventStoreHarness) {
 		{"Snapshot", snapshotPromises},
 		{"AsOf", asOfPromises},
 		{"LegalEntity", legalEntityPromises},
-		{"Principal", principalPromises},
 		{"Registry", slices.Concat(registryPromises, historyPromises)},
 		{"Lifecycle", lifecyclePromises},
 		{"Race", racePromises},

@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"context"
+	"slices"
 	"testing"
 	"time"
 
@@ -55,6 +56,7 @@ func requireInstallation(t *testing.T, want ports.Installation, s ports.Installa
 var legalEntityPromises = []promise{
 	{"code is unique in its tenant", legalEntityDuplicate},
 	{"list of a tenant is sorted by code", legalEntityList},
+	{"administrative log is listed apart from legal entities", administrativeLog},
 	{"partition number contains its deployment", partitionNumber},
 }
 
@@ -99,79 +101,33 @@ func legalEntityList(t *testing.T, s *suite) {
 	require.Greater(t, len(codes("")), 3)
 }
 
+func administrativeLog(t *testing.T, s *suite) {
+	ctx := context.Background()
+	tenant := s.unique("tenant")
+	none, err := s.store.AdministrativeLogs(ctx, tenant)
+	require.NoError(t, err)
+	require.Empty(t, none)
+	log, err := s.store.CreateLegalEntity(ctx, s.legalEntity(tenant, ports.AdministrativeCode))
+	require.NoError(t, err)
+	_, err = s.store.CreateLegalEntity(ctx, s.legalEntity(tenant, ports.AdministrativeCode))
+	require.Equal(t, "legal_entity.duplicate", fault.CodeOf(err))
+	books, err := s.store.LegalEntities(ctx, tenant)
+	require.NoError(t, err)
+	require.Empty(t, books)
+	for _, of := range []string{tenant, ""} {
+		logs, err := s.store.AdministrativeLogs(ctx, of)
+		require.NoError(t, err)
+		i := slices.IndexFunc(logs, func(le ports.LegalEntity) bool { return le.Partition == log.Partition })
+		require.GreaterOrEqual(t, i, 0)
+		require.Equal(t, tenant, logs[i].TenantID)
+		require.Equal(t, ports.AdministrativeCode, logs[i].Code)
+	}
+}
+
 func partitionNumber(t *testing.T, s *suite) {
 	b := s.newPartition(t)
 	require.Equal(t, event.PartitionID(Deployment), b.le.Partition>>19)
 	require.NotZero(t, b.le.Partition&(1<<19-1))
-}
-
-var principalPromises = []promise{
-	{"principal is found by token and by person", principalFound},
-	{"saved principal replaces the stored one", principalReplaced},
-	{"unknown principal is not found", principalUnknown},
-}
-
-func (s *suite) principal(tenant string) ports.Principal {
-	id := s.unique("u")
-	return ports.Principal{
-		TenantID: tenant, PersonID: "person-" + id, PrincipalID: id, ActorType: event.Human,
-		DisplayName: "Display " + id, RoleLabel: "clerk", Roles: []string{"ap.clerk", "ap.viewer"},
-		LegalEntities: []string{"DEMF", "USMF"}, TokenHash: fingerprint("token " + id), Development: true,
-		ExpiresAt: s.clock.Now().Add(time.Hour), CreatedAt: s.clock.Now(),
-	}
-}
-
-func requirePrincipal(t *testing.T, want, got ports.Principal) {
-	t.Helper()
-	require.True(t, want.ExpiresAt.Equal(got.ExpiresAt))
-	require.True(t, want.CreatedAt.Equal(got.CreatedAt))
-	got.ExpiresAt, got.CreatedAt = want.ExpiresAt, want.CreatedAt
-	require.Equal(t, want, got)
-}
-
-func principalFound(t *testing.T, s *suite) {
-	ctx := context.Background()
-	want, bystander := s.principal("acme"), s.principal("acme")
-	require.NoError(t, s.store.SavePrincipal(ctx, want))
-	require.NoError(t, s.store.SavePrincipal(ctx, bystander))
-	got, err := s.store.PrincipalByTokenHash(ctx, want.TokenHash)
-	require.NoError(t, err)
-	requirePrincipal(t, want, got)
-	got, err = s.store.PrincipalByPerson(ctx, "acme", want.PersonID)
-	require.NoError(t, err)
-	requirePrincipal(t, want, got)
-	over := s.principal("acme")
-	over.PersonID, over.CreatedAt, over.ExpiresAt = want.PersonID, want.CreatedAt.Add(-time.Hour), want.CreatedAt.Add(-time.Minute)
-	require.NoError(t, s.store.SavePrincipal(ctx, over))
-	got, err = s.store.PrincipalByPerson(ctx, "acme", want.PersonID)
-	require.NoError(t, err)
-	requirePrincipal(t, want, got) // not the older one, which has expired
-}
-
-func principalReplaced(t *testing.T, s *suite) {
-	ctx := context.Background()
-	old := s.principal("acme")
-	require.NoError(t, s.store.SavePrincipal(ctx, old))
-	renewed := old
-	renewed.TokenHash, renewed.Roles, renewed.DisplayName = fingerprint("renewed "+old.PrincipalID), []string{"controller"}, ""
-	require.NoError(t, s.store.SavePrincipal(ctx, renewed))
-	_, err := s.store.PrincipalByTokenHash(ctx, old.TokenHash)
-	require.Equal(t, "auth.token_unknown", fault.CodeOf(err))
-	got, err := s.store.PrincipalByTokenHash(ctx, renewed.TokenHash)
-	require.NoError(t, err)
-	requirePrincipal(t, renewed, got)
-}
-
-func principalUnknown(t *testing.T, s *suite) {
-	ctx := context.Background()
-	known := s.principal("acme")
-	require.NoError(t, s.store.SavePrincipal(ctx, known))
-	_, err := s.store.PrincipalByTokenHash(ctx, fingerprint("unknown"))
-	require.Equal(t, "auth.token_unknown", fault.CodeOf(err))
-	_, err = s.store.PrincipalByPerson(ctx, "acme", "unknown")
-	require.Equal(t, "principal.not_found", fault.CodeOf(err))
-	_, err = s.store.PrincipalByPerson(ctx, "another tenant", known.PersonID)
-	require.Equal(t, "principal.not_found", fault.CodeOf(err))
 }
 
 var registryPromises = []promise{

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"encoding/json"
 	"strings"
 	"testing"
 
@@ -24,7 +25,7 @@ func TestDrillAccessRenewal(t *testing.T) {
 	}
 	first := enroll("--person", "s-machines", "--role", "module", "--legal-entity", "FRMF", "--service")
 	require.Zero(t, first.code, first)
-	_, server := startServe(t, app, env...)
+	running, server := startServe(t, app, env...)
 	status := func(token string) int {
 		a, err := server.as(strings.TrimSpace(token)).do("GET", "/api/subscriptions", "")
 		require.NoError(t, err)
@@ -56,9 +57,17 @@ func TestDrillAccessRenewal(t *testing.T) {
 	require.NoError(t, err)
 	defer func() { _ = connection.Close(t.Context()) }()
 	rights := func() (roles, entities []string, kind string, logins int) {
-		require.NoError(t, connection.QueryRow(t.Context(),
-			`SELECT roles, legal_entities, actor_type, count(*) OVER () FROM backbone.principals WHERE person_id = 's-machines'`).Scan(&roles, &entities, &kind, &logins))
-		return roles, entities, kind, logins
+		var given []byte
+		require.NoError(t, connection.QueryRow(t.Context(), `SELECT p.payload->'data', (SELECT count(*) FROM backbone.events WHERE type = 'backbone.principal.enrolled' AND stream_id LIKE 's-machines%')
+			FROM backbone.events e JOIN backbone.event_payloads p USING (partition_id, sequence)
+			WHERE e.type IN ('backbone.principal.enrolled', 'backbone.principal.granted') AND e.stream_id LIKE 's-machines%' ORDER BY e.sequence DESC LIMIT 1`).Scan(&given, &logins))
+		var now struct {
+			Roles         []string
+			LegalEntities []string `json:"legal_entities"`
+			Kind          string
+		}
+		require.NoError(t, json.Unmarshal(given, &now))
+		return now.Roles, now.LegalEntities, now.Kind, logins
 	}
 	roles, entities, kind, logins := rights()
 	require.Equal(t, []string{"module"}, roles, "they stay")
@@ -76,10 +85,9 @@ func TestDrillAccessRenewal(t *testing.T) {
 	require.Zero(t, named.code, named)
 	_, entities, _, _ = rights()
 	require.Equal(t, []string{"DEMF"}, entities)
-	lost = named
-
-	_, err = connection.Exec(t.Context(), `UPDATE backbone.principals SET expires_at = now() - interval '1 hour' WHERE person_id IN ('s-machines', 'p-0001')`)
-	require.NoError(t, err)
+	refused(enroll("--person", "s-machines", "--renew", "--valid-for", "8761h"), "principal.lifetime_invalid")
+	lost = enroll("--person", "s-machines", "--renew", "--valid-for", "1s")
+	require.Zero(t, lost.code, lost)
 	testkit.Eventually(t, endTime, func() bool { return status(lost.stdout) == 401 })
 	refused(enroll("--person", "s-machines", "--role", "auditor"), "principal.kind_differs")
 	again := enroll("--person", "s-machines", "--role", "auditor", "--service")
@@ -94,5 +102,39 @@ func TestDrillAccessRenewal(t *testing.T) {
 	require.Zero(t, everywhere.code, everywhere)
 	_, entities, _, _ = rights()
 	require.Empty(t, entities)
-	require.Zero(t, command(t, env, "bootstrap", "--tenant", "acme", "--admin", "p-0001", "--log-name", "ledger.example.org").code, "bootstrap lets an administrator in again")
+	require.Zero(t, enroll("--person", "p-0001", "--renew", "--valid-for", "1s").code)
+	testkit.Eventually(t, endTime, func() bool {
+		return command(t, env, "bootstrap", "--tenant", "acme", "--admin", "p-0001", "--log-name", "ledger.example.org").code == 0
+	}, "bootstrap lets an administrator in again")
+
+	// A row of the table of earlier releases gives no access, whoever writes it.
+	_, err = connection.Exec(t.Context(), `INSERT INTO backbone.principals (tenant_id, principal_id, person_id, actor_type, display_name, role_label, roles, legal_entities, token_hash, development, created_at)
+		VALUES ('acme', 'p-9-1', 'p-9', 'human', '', 'admin', '{admin}', '{}', sha256('bbk_01jq8e6z6g3v5t8c9n2m4k7r1p_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA'), false, now())`)
+	require.NoError(t, err)
+	require.Equal(t, 401, status("bbk_01jq8e6z6g3v5t8c9n2m4k7r1p_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"))
+
+	// Nor does an edited event: no caller of the tenant is let in until it is as it was.
+	require.Equal(t, 200, status(everywhere.stdout))
+	edit := func(from, to string) {
+		t.Helper()
+		done, err := connection.Exec(t.Context(), `UPDATE backbone.event_payloads p SET payload = replace(p.payload::text, $1, $2)::json
+			FROM backbone.events e WHERE e.partition_id = p.partition_id AND e.sequence = p.sequence AND e.type = 'backbone.principal.granted' AND p.payload::text LIKE '%' || $1 || '%'`, from, to)
+		require.NoError(t, err)
+		require.NotZero(t, done.RowsAffected())
+	}
+	_, err = connection.Exec(t.Context(), "ALTER TABLE backbone.event_payloads DISABLE TRIGGER ALL")
+	require.NoError(t, err)
+	edit(`"auditor"`, `"admin"`)
+	_, err = running.interrupt()
+	require.NoError(t, err)
+	restarted, another := startServe(t, app, env...)
+	a, err := another.as(strings.TrimSpace(everywhere.stdout)).do("GET", "/api/subscriptions", "")
+	require.NoError(t, err)
+	require.Equal(t, 401, a.status, string(a.body))
+	require.Contains(t, restarted.stderr.String(), "administration.log_broken")
+	edit(`"admin"`, `"auditor"`)
+	testkit.Eventually(t, endTime, func() bool {
+		a, err := another.as(strings.TrimSpace(everywhere.stdout)).do("GET", "/api/subscriptions", "")
+		return err == nil && a.status == 200
+	})
 }

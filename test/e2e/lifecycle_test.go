@@ -71,7 +71,8 @@ func TestPersonas(t *testing.T) {
 	require.NoError(t, err)
 	defer func() { _ = connection.Close(context.Background()) }()
 	var principals, persons int
-	require.NoError(t, connection.QueryRow(ctx, "SELECT count(*), count(DISTINCT person_id) FROM backbone.principals").Scan(&principals, &persons))
+	require.NoError(t, connection.QueryRow(ctx, `SELECT count(*), count(DISTINCT p.payload->'data'->>'person_id') FROM backbone.events e
+		JOIN backbone.event_payloads p USING (partition_id, sequence) WHERE e.type = 'backbone.principal.enrolled'`).Scan(&principals, &persons))
 	require.Equal(t, len(personas), principals)
 	require.Equal(t, len(personas), persons)
 	seen := map[string]bool{}

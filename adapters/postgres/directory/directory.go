@@ -1,5 +1,5 @@
-// Package directory keeps the installation, its legal entities with the partitions that
-// hold their events, and the principals who may use them.
+// Package directory keeps the installation and its legal entities with the partitions that
+// hold their events.
 package directory
 
 import (
@@ -7,6 +7,7 @@ import (
 	"crypto/rand"
 	"encoding/binary"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -19,7 +20,7 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// Store keeps the installation, legal entities and principals.
+// Store keeps the installation and its legal entities.
 type Store struct {
 	db                 *pg.Database
 	queries            *directorydb.Queries
@@ -31,11 +32,10 @@ type Store struct {
 
 var (
 	_ ports.LegalEntities = (*Store)(nil)
-	_ ports.Principals    = (*Store)(nil)
 	_ ports.Installations = (*Store)(nil)
 )
 
-// New makes the directory of legal entities and principals over db.
+// New makes the directory of legal entities over db.
 func New(db *pg.Database, physicalPartitions int) *Store {
 	return &Store{db: db, queries: directorydb.New(), physicalPartitions: physicalPartitions}
 }
@@ -100,6 +100,18 @@ func (s *Store) Bootstrap(ctx context.Context, i ports.Installation) error {
 
 // LegalEntities implements ports.LegalEntities.
 func (s *Store) LegalEntities(ctx context.Context, tenantID string) ([]ports.LegalEntity, error) {
+	all, err := s.partitions(ctx, tenantID)
+	return slices.DeleteFunc(all, ports.LegalEntity.IsAdministrative), err
+}
+
+// AdministrativeLogs implements ports.LegalEntities.
+func (s *Store) AdministrativeLogs(ctx context.Context, tenantID string) ([]ports.LegalEntity, error) {
+	all, err := s.partitions(ctx, tenantID)
+	return slices.DeleteFunc(all, func(le ports.LegalEntity) bool { return !le.IsAdministrative() }), err
+}
+
+// partitions lists legal entities and administrative logs by tenant and code.
+func (s *Store) partitions(ctx context.Context, tenantID string) ([]ports.LegalEntity, error) {
 	rows, err := s.queries.ListLegalEntities(ctx, s.db.Reads, tenantID)
 	return pg.MapRows(ctx, rows, err, func(r *directorydb.ListLegalEntitiesRow) ports.LegalEntity {
 		return ports.LegalEntity{
@@ -162,50 +174,11 @@ func randomPartition(deployment uint16) (event.PartitionID, error) {
 	}
 }
 
-// PrincipalByTokenHash implements ports.Principals.
-func (s *Store) PrincipalByTokenHash(ctx context.Context, hash event.Hash) (ports.Principal, error) {
-	row, err := s.queries.GetPrincipalByTokenHash(ctx, s.db.Reads, hash[:])
-	if errors.Is(err, pgx.ErrNoRows) {
-		return ports.Principal{}, fault.New(fault.Unauthenticated, "auth.token_unknown", "the access token is not known; sign in again or ask the administrator for a new one")
-	}
-	if err != nil {
-		return ports.Principal{}, pg.Translate(ctx, err)
-	}
-	return principal(&row.BackbonePrincipal), nil
-}
-
-// PrincipalByPerson implements ports.Principals. Of a person's several logins it
-// returns the oldest.
-func (s *Store) PrincipalByPerson(ctx context.Context, tenantID, personID string) (ports.Principal, error) {
-	row, err := s.queries.GetPrincipalByPerson(ctx, s.db.Reads, &directorydb.GetPrincipalByPersonParams{TenantID: tenantID, PersonID: personID, Now: s.db.Now()})
-	if errors.Is(err, pgx.ErrNoRows) {
-		return ports.Principal{}, fault.New(fault.NotFound, "principal.not_found", "the tenant has no such person; check the id or create the principal")
-	}
-	if err != nil {
-		return ports.Principal{}, pg.Translate(ctx, err)
-	}
-	return principal(&row.BackbonePrincipal), nil
-}
-
-// SavePrincipal implements ports.Principals. Fault principal.token_taken when
-// another principal has the token.
-func (s *Store) SavePrincipal(ctx context.Context, p ports.Principal) error {
-	err := s.queries.UpsertPrincipal(ctx, s.db.Reads, &directorydb.UpsertPrincipalParams{
-		TenantID: p.TenantID, PrincipalID: p.PrincipalID, PersonID: p.PersonID, ActorType: string(p.ActorType),
-		DisplayName: p.DisplayName, RoleLabel: p.RoleLabel, Roles: orEmpty(p.Roles), LegalEntities: orEmpty(p.LegalEntities),
-		TokenHash: p.TokenHash[:], Development: p.Development, ExpiresAt: pg.OptionalTime(p.ExpiresAt), CreatedAt: p.CreatedAt,
-	})
-	if pg.ViolatesConstraint(err, "principals_token") {
-		return fault.New(fault.Conflict, "principal.token_taken", "another principal has this token; make a new token")
-	}
-	return pg.Translate(ctx, err)
-}
-
-func orEmpty(list []string) []string {
-	if list == nil {
-		return []string{}
-	}
-	return list
+// FormerPrincipals lists the principals that an earlier release kept in a table, by tenant and
+// principal id; tenant "" lists all.
+func (s *Store) FormerPrincipals(ctx context.Context, tenantID string) ([]ports.Principal, error) {
+	rows, err := s.queries.ListFormerPrincipals(ctx, s.db.Reads, tenantID)
+	return pg.MapRows(ctx, rows, err, func(r *directorydb.ListFormerPrincipalsRow) ports.Principal { return principal(&r.BackbonePrincipal) })
 }
 
 func principal(r *directorydb.BackbonePrincipal) ports.Principal {

@@ -59,8 +59,12 @@ func (s *Store) DeleteExpiredIdempotencyKeys(ctx context.Context, now time.Time)
 	if err != nil {
 		return 0, err
 	}
+	logs, err := s.directory.AdministrativeLogs(ctx, "")
+	if err != nil {
+		return 0, err
+	}
 	var deleted int64
-	for _, le := range entities {
+	for _, le := range append(entities, logs...) {
 		n, err := s.queries.DeleteExpiredIdempotencyKeys(ctx, s.db.Reads, &intentsdb.DeleteExpiredIdempotencyKeysParams{PartitionID: int32(le.Partition), Now: now})
 		if err != nil {
 			return deleted, pg.Translate(ctx, err)

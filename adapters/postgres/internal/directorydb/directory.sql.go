@@ -8,8 +8,6 @@ package directorydb
 import (
 	"context"
 	"time"
-
-	"github.com/jackc/pgx/v5/pgtype"
 )
 
 const CreateLegalEntity = `-- name: CreateLegalEntity :one
@@ -65,71 +63,6 @@ func (q *Queries) GetInstallation(ctx context.Context, db DBTX) (GetInstallation
 	return i, err
 }
 
-const GetPrincipalByPerson = `-- name: GetPrincipalByPerson :one
-SELECT p.tenant_id, p.principal_id, p.person_id, p.actor_type, p.display_name, p.role_label, p.roles, p.legal_entities, p.token_hash, p.development, p.expires_at, p.created_at FROM backbone.principals p
-WHERE p.tenant_id = $1 AND p.person_id = $2
-ORDER BY coalesce(p.expires_at <= $3::timestamptz, false), p.created_at, p.principal_id
-LIMIT 1
-`
-
-type GetPrincipalByPersonParams struct {
-	TenantID string
-	PersonID string
-	Now      time.Time
-}
-
-type GetPrincipalByPersonRow struct {
-	BackbonePrincipal BackbonePrincipal
-}
-
-func (q *Queries) GetPrincipalByPerson(ctx context.Context, db DBTX, arg *GetPrincipalByPersonParams) (GetPrincipalByPersonRow, error) {
-	row := db.QueryRow(ctx, GetPrincipalByPerson, arg.TenantID, arg.PersonID, arg.Now)
-	var i GetPrincipalByPersonRow
-	err := row.Scan(
-		&i.BackbonePrincipal.TenantID,
-		&i.BackbonePrincipal.PrincipalID,
-		&i.BackbonePrincipal.PersonID,
-		&i.BackbonePrincipal.ActorType,
-		&i.BackbonePrincipal.DisplayName,
-		&i.BackbonePrincipal.RoleLabel,
-		&i.BackbonePrincipal.Roles,
-		&i.BackbonePrincipal.LegalEntities,
-		&i.BackbonePrincipal.TokenHash,
-		&i.BackbonePrincipal.Development,
-		&i.BackbonePrincipal.ExpiresAt,
-		&i.BackbonePrincipal.CreatedAt,
-	)
-	return i, err
-}
-
-const GetPrincipalByTokenHash = `-- name: GetPrincipalByTokenHash :one
-SELECT p.tenant_id, p.principal_id, p.person_id, p.actor_type, p.display_name, p.role_label, p.roles, p.legal_entities, p.token_hash, p.development, p.expires_at, p.created_at FROM backbone.principals p WHERE p.token_hash = $1
-`
-
-type GetPrincipalByTokenHashRow struct {
-	BackbonePrincipal BackbonePrincipal
-}
-
-func (q *Queries) GetPrincipalByTokenHash(ctx context.Context, db DBTX, tokenHash []byte) (GetPrincipalByTokenHashRow, error) {
-	row := db.QueryRow(ctx, GetPrincipalByTokenHash, tokenHash)
-	var i GetPrincipalByTokenHashRow
-	err := row.Scan(
-		&i.BackbonePrincipal.TenantID,
-		&i.BackbonePrincipal.PrincipalID,
-		&i.BackbonePrincipal.PersonID,
-		&i.BackbonePrincipal.ActorType,
-		&i.BackbonePrincipal.DisplayName,
-		&i.BackbonePrincipal.RoleLabel,
-		&i.BackbonePrincipal.Roles,
-		&i.BackbonePrincipal.LegalEntities,
-		&i.BackbonePrincipal.TokenHash,
-		&i.BackbonePrincipal.Development,
-		&i.BackbonePrincipal.ExpiresAt,
-		&i.BackbonePrincipal.CreatedAt,
-	)
-	return i, err
-}
-
 const InsertInstallation = `-- name: InsertInstallation :execrows
 INSERT INTO backbone.installation (log_name, deployment, created_at)
 VALUES ($1, $2, $3)
@@ -150,51 +83,45 @@ func (q *Queries) InsertInstallation(ctx context.Context, db DBTX, arg *InsertIn
 	return result.RowsAffected(), nil
 }
 
-const UpsertPrincipal = `-- name: UpsertPrincipal :exec
-INSERT INTO backbone.principals (
-    tenant_id, principal_id, person_id, actor_type, display_name, role_label, roles, legal_entities,
-    token_hash, development, expires_at, created_at
-)
-VALUES (
-    $1, $2, $3, $4, $5, $6, $7::text[], $8::text[],
-    $9, $10, $11, $12
-)
-ON CONFLICT (tenant_id, principal_id)
-DO UPDATE SET person_id = excluded.person_id, actor_type = excluded.actor_type, display_name = excluded.display_name,
-              role_label = excluded.role_label, roles = excluded.roles, legal_entities = excluded.legal_entities,
-              token_hash = excluded.token_hash, development = excluded.development,
-              expires_at = excluded.expires_at, created_at = excluded.created_at
+const ListFormerPrincipals = `-- name: ListFormerPrincipals :many
+SELECT p.tenant_id, p.principal_id, p.person_id, p.actor_type, p.display_name, p.role_label, p.roles, p.legal_entities, p.token_hash, p.development, p.expires_at, p.created_at FROM backbone.principals p
+WHERE $1::text = '' OR p.tenant_id = $1
+ORDER BY p.tenant_id, p.principal_id
 `
 
-type UpsertPrincipalParams struct {
-	TenantID      string
-	PrincipalID   string
-	PersonID      string
-	ActorType     string
-	DisplayName   string
-	RoleLabel     string
-	Roles         []string
-	LegalEntities []string
-	TokenHash     []byte
-	Development   bool
-	ExpiresAt     pgtype.Timestamptz
-	CreatedAt     time.Time
+type ListFormerPrincipalsRow struct {
+	BackbonePrincipal BackbonePrincipal
 }
 
-func (q *Queries) UpsertPrincipal(ctx context.Context, db DBTX, arg *UpsertPrincipalParams) error {
-	_, err := db.Exec(ctx, UpsertPrincipal,
-		arg.TenantID,
-		arg.PrincipalID,
-		arg.PersonID,
-		arg.ActorType,
-		arg.DisplayName,
-		arg.RoleLabel,
-		arg.Roles,
-		arg.LegalEntities,
-		arg.TokenHash,
-		arg.Development,
-		arg.ExpiresAt,
-		arg.CreatedAt,
-	)
-	return err
+func (q *Queries) ListFormerPrincipals(ctx context.Context, db DBTX, tenantID string) ([]ListFormerPrincipalsRow, error) {
+	rows, err := db.Query(ctx, ListFormerPrincipals, tenantID)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []ListFormerPrincipalsRow
+	for rows.Next() {
+		var i ListFormerPrincipalsRow
+		if err := rows.Scan(
+			&i.BackbonePrincipal.TenantID,
+			&i.BackbonePrincipal.PrincipalID,
+			&i.BackbonePrincipal.PersonID,
+			&i.BackbonePrincipal.ActorType,
+			&i.BackbonePrincipal.DisplayName,
+			&i.BackbonePrincipal.RoleLabel,
+			&i.BackbonePrincipal.Roles,
+			&i.BackbonePrincipal.LegalEntities,
+			&i.BackbonePrincipal.TokenHash,
+			&i.BackbonePrincipal.Development,
+			&i.BackbonePrincipal.ExpiresAt,
+			&i.BackbonePrincipal.CreatedAt,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }

@@ -12,26 +12,7 @@ SELECT backbone.create_legal_entity(
     @created_at::timestamptz, @genesis::bytea, @physical_partitions::int
 )::bool AS has_physical_partitions;
 
--- name: GetPrincipalByTokenHash :one
-SELECT sqlc.embed(p) FROM backbone.principals p WHERE p.token_hash = @token_hash;
-
--- name: GetPrincipalByPerson :one
+-- name: ListFormerPrincipals :many
 SELECT sqlc.embed(p) FROM backbone.principals p
-WHERE p.tenant_id = @tenant_id AND p.person_id = @person_id
-ORDER BY coalesce(p.expires_at <= @now::timestamptz, false), p.created_at, p.principal_id
-LIMIT 1;
-
--- name: UpsertPrincipal :exec
-INSERT INTO backbone.principals (
-    tenant_id, principal_id, person_id, actor_type, display_name, role_label, roles, legal_entities,
-    token_hash, development, expires_at, created_at
-)
-VALUES (
-    @tenant_id, @principal_id, @person_id, @actor_type, @display_name, @role_label, @roles::text[], @legal_entities::text[],
-    @token_hash, @development, @expires_at, @created_at
-)
-ON CONFLICT (tenant_id, principal_id)
-DO UPDATE SET person_id = excluded.person_id, actor_type = excluded.actor_type, display_name = excluded.display_name,
-              role_label = excluded.role_label, roles = excluded.roles, legal_entities = excluded.legal_entities,
-              token_hash = excluded.token_hash, development = excluded.development,
-              expires_at = excluded.expires_at, created_at = excluded.created_at;
+WHERE @tenant_id::text = '' OR p.tenant_id = @tenant_id
+ORDER BY p.tenant_id, p.principal_id;

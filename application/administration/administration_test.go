@@ -1,0 +1,348 @@
+package administration_test
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/erpbackbone/backbone/adapters/jsonschema"
+	"github.com/erpbackbone/backbone/adapters/memory"
+	"github.com/erpbackbone/backbone/adapters/system"
+	"github.com/erpbackbone/backbone/application/administration"
+	eventappend "github.com/erpbackbone/backbone/application/append"
+	"github.com/erpbackbone/backbone/application/module"
+	"github.com/erpbackbone/backbone/application/registry"
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/ports"
+	"github.com/erpbackbone/backbone/test/testkit"
+)
+
+var start = time.Date(2026, 3, 31, 12, 0, 0, 0, time.UTC)
+
+const logName = "ledger.example.org"
+
+type writer struct{ appends *eventappend.Service }
+
+func (w writer) Write(ctx context.Context, b administration.Write) error {
+	_, _, err := w.appends.Append(ctx, eventappend.Request{LegalEntity: b.Log, Actor: b.Actor, PersonID: b.Actor.ID, Drafts: b.Drafts, Streams: b.Streams})
+	return err
+}
+
+// formerDirectory lists principals of an earlier release.
+type formerDirectory []ports.Principal
+
+func (d formerDirectory) FormerPrincipals(_ context.Context, tenantID string) (found []ports.Principal, _ error) {
+	for _, p := range d {
+		if tenantID == "" || p.TenantID == tenantID {
+			found = append(found, p)
+		}
+	}
+	return found, nil
+}
+
+// chains reads a log that a test may tamper with.
+type chains struct {
+	*memory.Audit
+	tamper func([]event.Recorded) []event.Recorded
+}
+
+func (c *chains) ChainPage(ctx context.Context, p event.PartitionID, after event.Sequence, limit int) ([]event.Recorded, error) {
+	page, err := c.Audit.ChainPage(ctx, p, after, limit)
+	if c.tamper != nil {
+		page = c.tamper(page)
+	}
+	return page, err
+}
+
+type fixture struct {
+	store  *memory.Database
+	clock  *testkit.Clock
+	former formerDirectory
+	writer writer
+	chains *chains
+}
+
+func newFixture(t *testing.T) *fixture {
+	t.Helper()
+	clock, ids, schemas := testkit.NewClock(start), system.NewIDs(), jsonschema.New()
+	f := &fixture{store: memory.New(memory.Config{LogName: logName, Deployment: 1, Clock: clock}), clock: clock}
+	catalog, err := module.Build(schemas, administration.Module{})
+	require.NoError(t, err)
+	types := registry.New(f.store.Registry, schemas, nil, catalog, clock)
+	require.NoError(t, types.RegisterBuiltIn(t.Context()))
+	preparer := eventappend.NewPreparer(eventappend.PreparerConfig{Types: types, IDs: ids, Limits: eventappend.Limits{BatchEvents: 100, EventBytes: 1 << 20, EntityRefs: 128, Tags: 32}})
+	f.writer = writer{eventappend.NewService(eventappend.Config{
+		Preparer: preparer, Appender: f.store.Appender, Events: f.store.Events, Idempotency: f.store.Intents, Clock: clock, IDs: ids, KeyTTL: time.Hour,
+	})}
+	f.chains = &chains{Audit: f.store.Audit}
+	return f
+}
+
+// node makes the services of another node.
+func (f *fixture) node() (*administration.Log, *administration.Principals) {
+	log := administration.NewLog(administration.LogConfig{
+		Entities: f.store.Directory, Streams: f.store.Events, Writer: f.writer, Directory: f.former, LogName: logName, Clock: f.clock, Logger: slog.New(slog.DiscardHandler),
+	})
+	return log, administration.NewPrincipals(log, f.chains, f.store.Events)
+}
+
+// types lists the event types of a tenant's administrative log, in order.
+func (f *fixture) types(t *testing.T, tenantID string) []string {
+	t.Helper()
+	logs, err := f.store.Directory.AdministrativeLogs(t.Context(), tenantID)
+	require.NoError(t, err)
+	require.Len(t, logs, 1)
+	events, err := f.store.Events.Events(t.Context(), ports.EventQuery{Partition: logs[0].Partition, Limit: 1000})
+	require.NoError(t, err)
+	types := make([]string, len(events))
+	for i, e := range events {
+		types[i] = e.Type
+	}
+	return types
+}
+
+func person(id string) ports.Principal {
+	return ports.Principal{
+		TenantID: "acme", PersonID: "p-" + id, PrincipalID: "l-" + id, ActorType: event.Human, RoleLabel: "clerk", Roles: []string{"ap_clerk", "controller"},
+		LegalEntities: []string{"DEMF", "USMF"}, TokenHash: hash("token of " + id), Development: true, ExpiresAt: start.Add(time.Hour),
+	}
+}
+
+func hash(text string) event.Hash { return sha256.Sum256([]byte(text)) }
+
+func requirePrincipal(t *testing.T, want, got ports.Principal) {
+	t.Helper()
+	got.CreatedAt = want.CreatedAt
+	require.Equal(t, want, got)
+}
+
+func TestPrincipals_FollowTheLog(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	_, here := f.node()
+	_, there := f.node()
+	want := person("1")
+	require.NoError(t, here.SavePrincipal(t.Context(), person("2")))
+	require.NoError(t, here.SavePrincipal(t.Context(), want))
+	for _, node := range []*administration.Principals{here, there} {
+		got, err := node.PrincipalByTokenHash(t.Context(), want.TokenHash)
+		require.NoError(t, err)
+		requirePrincipal(t, want, got)
+		got, err = node.PrincipalByPerson(t.Context(), "acme", want.PersonID)
+		require.NoError(t, err)
+		requirePrincipal(t, want, got)
+	}
+
+	renewed := want
+	renewed.TokenHash, renewed.Roles, renewed.ExpiresAt = hash("another"), []string{"auditor"}, time.Time{}
+	require.NoError(t, there.SavePrincipal(t.Context(), renewed))
+	_, err := here.PrincipalByTokenHash(t.Context(), want.TokenHash)
+	require.Equal(t, "auth.token_unknown", fault.CodeOf(err))
+	got, err := here.PrincipalByTokenHash(t.Context(), renewed.TokenHash)
+	require.NoError(t, err)
+	requirePrincipal(t, renewed, got)
+
+	rotated := renewed
+	rotated.TokenHash = hash("a third")
+	require.NoError(t, here.SavePrincipal(t.Context(), rotated))
+	require.Equal(t, []string{
+		administration.Began, administration.PrincipalEnrolled, administration.TokenIssued, administration.PrincipalEnrolled, administration.TokenIssued,
+		administration.PrincipalGranted, administration.TokenRotated, administration.TokenRotated,
+	}, f.types(t, "acme"))
+}
+
+func TestPrincipals_UnknownToken(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	_, principals := f.node()
+	_, err := principals.PrincipalByPerson(t.Context(), "acme", "p-1")
+	require.Equal(t, "principal.not_found", fault.CodeOf(err))
+	require.NoError(t, principals.SavePrincipal(t.Context(), person("1")))
+	for _, unknown := range []event.Hash{hash("unknown"), {}} {
+		_, err = principals.PrincipalByTokenHash(t.Context(), unknown)
+		require.Equal(t, "auth.token_unknown", fault.CodeOf(err))
+	}
+	_, err = principals.PrincipalByPerson(t.Context(), "acme", "p-2")
+	require.Equal(t, "principal.not_found", fault.CodeOf(err))
+	_, err = principals.PrincipalByPerson(t.Context(), "another", "p-1")
+	require.Equal(t, "principal.not_found", fault.CodeOf(err))
+}
+
+func TestPrincipals_LoginThatIsGoodBeforeAnExpiredOne(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	_, principals := f.node()
+	over, good := person("1"), person("1")
+	over.ExpiresAt, good.PrincipalID, good.TokenHash = start.Add(-time.Minute), "l-1-2", hash("second login")
+	require.NoError(t, principals.SavePrincipal(t.Context(), over))
+	f.clock.Advance(time.Minute)
+	require.NoError(t, principals.SavePrincipal(t.Context(), good))
+	got, err := principals.PrincipalByPerson(t.Context(), "acme", over.PersonID)
+	require.NoError(t, err)
+	requirePrincipal(t, good, got)
+}
+
+func TestPrincipals_TokenOfAnother(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	_, principals := f.node()
+	require.NoError(t, principals.SavePrincipal(t.Context(), person("1")))
+	thief := person("2")
+	thief.TokenHash = person("1").TokenHash
+	require.Equal(t, "principal.token_taken", fault.CodeOf(principals.SavePrincipal(t.Context(), thief)))
+	thief.TenantID, thief.PrincipalID = "other", person("1").PrincipalID
+	require.Equal(t, "principal.token_taken", fault.CodeOf(principals.SavePrincipal(t.Context(), thief)))
+}
+
+// Of the nodes that enroll one principal at once, each gives it a token in turn, and one
+// enrolls it.
+func TestPrincipals_Race(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	var running sync.WaitGroup
+	errs := make([]error, 4)
+	for i := range errs {
+		_, principals := f.node()
+		running.Go(func() {
+			p := person("1")
+			p.TokenHash = hash(string(rune('a' + i)))
+			errs[i] = principals.SavePrincipal(context.Background(), p)
+		})
+	}
+	running.Wait()
+	require.NoError(t, errors.Join(errs...))
+	count := map[string]int{}
+	for _, typ := range f.types(t, "acme") {
+		count[typ]++
+	}
+	require.Equal(t, map[string]int{administration.Began: 1, administration.PrincipalEnrolled: 1, administration.TokenIssued: 1, administration.TokenRotated: 3}, count)
+}
+
+func TestPrincipals_RefuseALogThatDoesNotHold(t *testing.T) {
+	t.Parallel()
+	grant := func(e *event.Recorded) {
+		e.Payload = []byte(`{"data":{"principal_id":"l-1","person_id":"p-1","kind":"human","label":"admin","roles":["admin"],"legal_entities":[]},"dimensions":{},"entity_refs":[]}`)
+	}
+	for name, tamper := range map[string]func([]event.Recorded) []event.Recorded{
+		"payload edited": func(page []event.Recorded) []event.Recorded {
+			grant(&page[1])
+			return page
+		},
+		"payload edited with its hash": func(page []event.Recorded) []event.Recorded {
+			grant(&page[1])
+			page[1].PayloadHash = event.HashPayload(page[1].Salt, page[1].Payload)
+			return page
+		},
+		"payload removed": func(page []event.Recorded) []event.Recorded {
+			page[1].Payload = nil
+			return page
+		},
+		"actor edited": func(page []event.Recorded) []event.Recorded {
+			page[1].ActorID = "p-2"
+			return page
+		},
+		"event removed": func(page []event.Recorded) []event.Recorded { return append(page[:1], page[2:]...) },
+		"end removed":   func(page []event.Recorded) []event.Recorded { return nil },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFixture(t)
+			_, before := f.node()
+			require.NoError(t, before.SavePrincipal(t.Context(), person("1")))
+			other := person("1")
+			other.TenantID, other.TokenHash = "other", hash("of the other tenant")
+			require.NoError(t, before.SavePrincipal(t.Context(), other))
+			broken := func() event.PartitionID {
+				logs, err := f.store.Directory.AdministrativeLogs(t.Context(), "acme")
+				require.NoError(t, err)
+				return logs[0].Partition
+			}()
+			f.chains.tamper = func(page []event.Recorded) []event.Recorded {
+				if len(page) > 2 && page[0].Partition == broken {
+					return tamper(page)
+				}
+				return page
+			}
+			_, after := f.node()
+			_, err := after.PrincipalByPerson(t.Context(), "acme", "p-1")
+			require.Equal(t, "administration.log_broken", fault.CodeOf(err))
+			require.Equal(t, "administration.log_broken", fault.CodeOf(after.SavePrincipal(t.Context(), person("3"))))
+			_, err = after.PrincipalByTokenHash(t.Context(), person("1").TokenHash)
+			require.Error(t, err)
+			_, err = after.PrincipalByTokenHash(t.Context(), other.TokenHash)
+			require.NoError(t, err, "the other tenant is let in")
+
+			f.chains.tamper = nil
+			_, err = before.PrincipalByTokenHash(t.Context(), person("1").TokenHash)
+			require.NoError(t, err)
+		})
+	}
+}
+
+func TestLog_AdoptsTheFormerDirectoryOnce(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	le, err := f.store.Directory.CreateLegalEntity(t.Context(), ports.LegalEntity{TenantID: "acme", Code: "USMF", Name: "Contoso", TimeZone: "Europe/Berlin"})
+	require.NoError(t, err)
+	former := person("1")
+	former.DisplayName = "Ada"
+	f.former = formerDirectory{former}
+	var running sync.WaitGroup
+	errs := make([]error, 4)
+	for i := range errs {
+		log, _ := f.node()
+		running.Go(func() { errs[i] = log.BeginAll(context.Background()) })
+	}
+	running.Wait()
+	require.NoError(t, errors.Join(errs...))
+	require.Equal(t, []string{administration.LegalEntityCreated, administration.PrincipalEnrolled, administration.TokenIssued, administration.Began}, f.types(t, "acme"))
+
+	logs, err := f.store.Directory.AdministrativeLogs(t.Context(), "acme")
+	require.NoError(t, err)
+	events, err := f.store.Events.Events(t.Context(), ports.EventQuery{Partition: logs[0].Partition, Limit: 10})
+	require.NoError(t, err)
+	data, err := events[0].Data()
+	require.NoError(t, err)
+	var created struct {
+		Code      string            `json:"code"`
+		Partition event.PartitionID `json:"partition_id"`
+	}
+	require.NoError(t, json.Unmarshal(data, &created))
+	require.Equal(t, "USMF", created.Code)
+	require.Equal(t, le.Partition, created.Partition)
+	require.NotContains(t, string(events[1].Payload), "Ada")
+
+	// A row that appears later gives no rights.
+	intruder := person("2")
+	f.former = append(f.former, intruder)
+	log, principals := f.node()
+	require.NoError(t, log.BeginAll(t.Context()))
+	_, err = principals.PrincipalByTokenHash(t.Context(), intruder.TokenHash)
+	require.Equal(t, "auth.token_unknown", fault.CodeOf(err))
+	got, err := principals.PrincipalByTokenHash(t.Context(), former.TokenHash)
+	require.NoError(t, err)
+	former.DisplayName = ""
+	requirePrincipal(t, former, got)
+}
+
+func TestLog_RecordsALegalEntityWhoseCreationWasCutOff(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	log, _ := f.node()
+	_, err := log.Of(t.Context(), "acme")
+	require.NoError(t, err)
+	le, err := f.store.Directory.CreateLegalEntity(t.Context(), ports.LegalEntity{TenantID: "acme", Code: "USMF"})
+	require.NoError(t, err)
+	restarted, _ := f.node()
+	require.NoError(t, restarted.BeginAll(t.Context()))
+	require.NoError(t, restarted.LegalEntityCreated(t.Context(), le))
+	require.Equal(t, []string{administration.Began, administration.LegalEntityCreated}, f.types(t, "acme"))
+}

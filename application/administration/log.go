@@ -1,0 +1,217 @@
+package administration
+
+import (
+	"context"
+	"encoding/hex"
+	"log/slog"
+	"sync"
+
+	"github.com/erpbackbone/backbone/domain/concurrency"
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+// Writer appends to a log; append.Service does, through an adapter of the composition root.
+type Writer interface {
+	// Write appends all drafts or none. Faults: those of ports.EventAppender.
+	Write(ctx context.Context, w Write) error
+}
+
+// Write is a batch of an administrative log.
+type Write struct {
+	Log     ports.LegalEntity
+	Actor   event.Actor
+	Drafts  []event.Draft
+	Streams []concurrency.StreamExpectation
+}
+
+// Log appends to the administrative logs. Of the nodes that begin the log of a tenant at the
+// same time, one begins it.
+type Log struct {
+	entities  ports.LegalEntities
+	streams   Streams
+	writer    Writer
+	directory FormerDirectory
+	logName   string
+	clock     ports.Clock
+	logger    *slog.Logger
+
+	mu   sync.Mutex
+	logs map[string]ports.LegalEntity // that have begun, by tenant
+}
+
+// Streams tells which streams there are.
+type Streams interface {
+	StreamStatus(ctx context.Context, p event.PartitionID, s event.StreamID) (ports.StreamStatus, error)
+}
+
+// FormerDirectory lists principals from before there were administrative logs.
+type FormerDirectory interface {
+	// FormerPrincipals lists those of a tenant, by principal id; tenant "" lists all.
+	FormerPrincipals(ctx context.Context, tenantID string) ([]ports.Principal, error)
+}
+
+// LogConfig is what a Log needs.
+type LogConfig struct {
+	Entities  ports.LegalEntities
+	Streams   Streams
+	Writer    Writer
+	Directory FormerDirectory
+	LogName   string // of the installation; part of every genesis checksum
+	Clock     ports.Clock
+	Logger    *slog.Logger // learns of a log that does not hold together
+}
+
+// NewLog makes a Log.
+func NewLog(c LogConfig) *Log {
+	return &Log{entities: c.Entities, streams: c.Streams, writer: c.Writer, directory: c.Directory, logName: c.LogName, clock: c.Clock, logger: c.Logger, logs: map[string]ports.LegalEntity{}}
+}
+
+// Of returns the administrative log of a tenant, and begins it if there is none. What the
+// directory of an earlier release knows enters the log before the event that it began;
+// from that event on the log alone counts.
+func (l *Log) Of(ctx context.Context, tenantID string) (ports.LegalEntity, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if known, ok := l.logs[tenantID]; ok {
+		return known, nil
+	}
+	le, err := l.partition(ctx, tenantID)
+	if err != nil {
+		return ports.LegalEntity{}, err
+	}
+	if err := l.begin(ctx, le); err != nil {
+		return ports.LegalEntity{}, err
+	}
+	l.logs[tenantID] = le
+	return le, nil
+}
+
+// BeginAll begins the logs of all tenants that have legal entities or principals.
+func (l *Log) BeginAll(ctx context.Context) error {
+	entities, err := l.entities.LegalEntities(ctx, "")
+	if err != nil {
+		return err
+	}
+	principals, err := l.directory.FormerPrincipals(ctx, "")
+	if err != nil {
+		return err
+	}
+	for _, le := range entities {
+		if _, err := l.Of(ctx, le.TenantID); err != nil {
+			return err
+		}
+	}
+	for _, p := range principals {
+		if _, err := l.Of(ctx, p.TenantID); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// partition finds or creates the partition of a tenant's log.
+func (l *Log) partition(ctx context.Context, tenantID string) (ports.LegalEntity, error) {
+	for {
+		logs, err := l.entities.AdministrativeLogs(ctx, tenantID)
+		if err != nil {
+			return ports.LegalEntity{}, err
+		}
+		if len(logs) > 0 {
+			return logs[0], nil
+		}
+		_, err = l.entities.CreateLegalEntity(ctx, ports.LegalEntity{
+			TenantID: tenantID, Code: ports.AdministrativeCode, Name: "Administration", TimeZone: "UTC", Status: "active", CreatedAt: event.Micros(l.clock.Now()),
+		})
+		if err != nil && fault.CodeOf(err) != "legal_entity.duplicate" {
+			return ports.LegalEntity{}, err
+		}
+	}
+}
+
+var began = event.StreamID{Type: administrationStream, ID: "log"}
+
+// begin appends what the directory knows and the event that the log began, unless it has. It
+// also records a legal entity whose creation was cut off before that.
+func (l *Log) begin(ctx context.Context, log ports.LegalEntity) error {
+	entities, err := l.entities.LegalEntities(ctx, log.TenantID)
+	if err != nil {
+		return err
+	}
+	for _, le := range entities {
+		if err := l.once(ctx, log, l.created(le)); err != nil {
+			return err
+		}
+	}
+	if exists, err := l.exists(ctx, log, began); err != nil || exists {
+		return err
+	}
+	principals, err := l.directory.FormerPrincipals(ctx, log.TenantID)
+	if err != nil {
+		return err
+	}
+	for _, p := range principals {
+		if err := l.once(ctx, log, enrolled(p)...); err != nil {
+			return err
+		}
+	}
+	return l.once(ctx, log, draft(Began, began, beganData{AdoptedPrincipals: len(principals), AdoptedLegalEntities: len(entities)}))
+}
+
+type beganData struct {
+	AdoptedPrincipals    int `json:"adopted_principals"`
+	AdoptedLegalEntities int `json:"adopted_legal_entities"`
+}
+
+func (l *Log) exists(ctx context.Context, log ports.LegalEntity, stream event.StreamID) (bool, error) {
+	status, err := l.streams.StreamStatus(ctx, log.Partition, stream)
+	return err == nil && status.State != event.StreamAbsent, err
+}
+
+// once appends the drafts, which are of one stream, unless the stream exists. The store
+// settles the race of several nodes.
+func (l *Log) once(ctx context.Context, log ports.LegalEntity, drafts ...event.Draft) error {
+	if exists, err := l.exists(ctx, log, drafts[0].Stream); err != nil || exists {
+		return err
+	}
+	err := l.writer.Write(ctx, Write{
+		Log: log, Actor: operator, Drafts: drafts,
+		Streams: []concurrency.StreamExpectation{{Stream: drafts[0].Stream, Expected: concurrency.NoStream()}},
+	})
+	if fault.CodeOf(err) == concurrency.CodeWrongExpectedVersion {
+		return nil
+	}
+	return err
+}
+
+// operator is the actor of what is done with the database's credentials, not with a token.
+var operator = event.Actor{Type: event.System, ID: "s-backbone-operator", Name: "operator"}
+
+// LegalEntityCreated records a legal entity, once.
+func (l *Log) LegalEntityCreated(ctx context.Context, le ports.LegalEntity) error {
+	log, err := l.Of(ctx, le.TenantID)
+	if err != nil {
+		return err
+	}
+	return l.once(ctx, log, l.created(le))
+}
+
+type legalEntityData struct {
+	Code      string `json:"code"`
+	Name      string `json:"name"`
+	TimeZone  string `json:"time_zone"`
+	Partition uint32 `json:"partition_id"`
+	Genesis   string `json:"genesis"`
+}
+
+func (l *Log) created(le ports.LegalEntity) event.Draft {
+	genesis := event.GenesisChecksum(l.logName, le.Partition)
+	return draft(LegalEntityCreated, event.StreamID{Type: legalEntityStream, ID: le.Code}, legalEntityData{
+		Code: le.Code, Name: le.Name, TimeZone: le.TimeZone, Partition: uint32(le.Partition), Genesis: hex.EncodeToString(genesis[:]),
+	})
+}
+
+func draft(eventType string, stream event.StreamID, data any) event.Draft {
+	return event.Draft{Type: eventType, SchemaVersion: 1, Stream: stream, Data: data, Source: event.Source{System: "backbone", Channel: "administration"}}
+}

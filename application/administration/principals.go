@@ -1,0 +1,342 @@
+package administration
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/erpbackbone/backbone/domain/concurrency"
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+// Heads reads the ends of logs.
+type Heads interface {
+	Heads(ctx context.Context, partitions []event.PartitionID) (map[event.PartitionID]ports.Head, error)
+}
+
+// Principals is the directory of callers. Every answer follows from all events that were
+// committed when it was asked for: it reads what is new in the administrative logs first, one
+// read serving all who wait for it.
+type Principals struct {
+	log      *Log
+	entities ports.LegalEntities
+	chains   ports.ChainReader
+	heads    Heads
+	clock    ports.Clock
+
+	reading sync.Mutex    // held by the one who reads
+	reads   atomic.Uint64 // that are finished
+
+	mu      sync.RWMutex
+	folds   map[event.PartitionID]*fold
+	byToken map[event.Hash]event.PartitionID
+}
+
+var _ ports.Principals = (*Principals)(nil)
+
+// NewPrincipals makes the directory over the administrative logs.
+func NewPrincipals(log *Log, chains ports.ChainReader, heads Heads) *Principals {
+	return &Principals{
+		log: log, entities: log.entities, chains: chains, heads: heads, clock: log.clock,
+		folds: map[event.PartitionID]*fold{}, byToken: map[event.Hash]event.PartitionID{},
+	}
+}
+
+// PrincipalByTokenHash implements ports.Principals. Fault administration.log_broken if the
+// chain of the tenant's log does not hold.
+func (p *Principals) PrincipalByTokenHash(ctx context.Context, hash event.Hash) (ports.Principal, error) {
+	if err := p.read(ctx); err != nil {
+		return ports.Principal{}, err
+	}
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	if f, ok := p.folds[p.byToken[hash]]; ok {
+		if f.broken != nil {
+			return ports.Principal{}, f.broken
+		}
+		return clone(f.principals[f.byToken[hash]].Principal), nil
+	}
+	return ports.Principal{}, fault.New(fault.Unauthenticated, "auth.token_unknown", "the access token is not known; sign in again or ask the administrator for a new one")
+}
+
+// PrincipalByPerson implements ports.Principals.
+func (p *Principals) PrincipalByPerson(ctx context.Context, tenantID, personID string) (ports.Principal, error) {
+	if err := p.read(ctx); err != nil {
+		return ports.Principal{}, err
+	}
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	f := p.foldOf(tenantID)
+	if f == nil {
+		return ports.Principal{}, personNotFound()
+	}
+	if f.broken != nil {
+		return ports.Principal{}, f.broken
+	}
+	now := p.clock.Now()
+	expired := map[bool]int{true: 1}
+	var logins []ports.Principal
+	for entry := range maps.Values(f.principals) {
+		if entry.PersonID == personID && !entry.revoked {
+			logins = append(logins, entry.Principal)
+		}
+	}
+	if len(logins) == 0 {
+		return ports.Principal{}, personNotFound()
+	}
+	return clone(slices.MinFunc(logins, func(a, b ports.Principal) int {
+		return cmp.Or(expired[a.Expired(now)]-expired[b.Expired(now)], a.CreatedAt.Compare(b.CreatedAt), cmp.Compare(a.PrincipalID, b.PrincipalID))
+	})), nil
+}
+
+func personNotFound() error {
+	return fault.New(fault.NotFound, "principal.not_found", "the tenant has no such person; check the id or create the principal")
+}
+
+// saveTries bounds how often SavePrincipal tries while others change the same principal.
+const saveTries = 5
+
+// SavePrincipal implements ports.Principals: it records the principal's rights and its token.
+// Fault principal.token_taken when another principal has the token.
+func (p *Principals) SavePrincipal(ctx context.Context, principal ports.Principal) error {
+	log, err := p.log.Of(ctx, principal.TenantID)
+	if err != nil {
+		return err
+	}
+	for try := 1; ; try++ {
+		if err := p.read(ctx); err != nil {
+			return err
+		}
+		write, err := p.plan(log, principal)
+		if err != nil {
+			return err
+		}
+		err = p.log.writer.Write(ctx, write)
+		if fault.CodeOf(err) != concurrency.CodeWrongExpectedVersion || try == saveTries {
+			return err
+		}
+	}
+}
+
+// plan plans the events that give a principal its rights and its token.
+func (p *Principals) plan(log ports.LegalEntity, principal ports.Principal) (Write, error) {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	w := Write{Log: log, Actor: operator}
+	expect := concurrency.StreamExpectation{Stream: streamOf(principal.PrincipalID), Expected: concurrency.NoStream()}
+	f := p.folds[log.Partition]
+	if f != nil && f.broken != nil {
+		return Write{}, f.broken
+	}
+	if holder, taken := p.byToken[principal.TokenHash]; taken && (holder != log.Partition || f.byToken[principal.TokenHash] != principal.PrincipalID) {
+		return Write{}, fault.New(fault.Conflict, "principal.token_taken", "another principal has this token; make a new token")
+	}
+	var known bool
+	var before entry
+	if f != nil {
+		before, known = f.principals[principal.PrincipalID]
+	}
+	if known {
+		expect.Expected = concurrency.Exactly(before.version)
+		w.Drafts = renewed(before.Principal, principal)
+	} else {
+		w.Drafts = enrolled(principal)
+	}
+	w.Streams = []concurrency.StreamExpectation{expect}
+	return w, nil
+}
+
+// read folds what is new. A caller that waited while another read began and ended need not
+// read again.
+func (p *Principals) read(ctx context.Context) error {
+	asked := p.reads.Load()
+	p.reading.Lock()
+	defer p.reading.Unlock()
+	if p.reads.Load() > asked+1 {
+		return nil
+	}
+	logs, err := p.entities.AdministrativeLogs(ctx, "")
+	if err != nil {
+		return err
+	}
+	partitions := make([]event.PartitionID, len(logs))
+	for i, log := range logs {
+		partitions[i] = log.Partition
+	}
+	heads, err := p.heads.Heads(ctx, partitions)
+	if err != nil {
+		return err
+	}
+	for _, log := range logs {
+		if err := p.follow(ctx, log, heads[log.Partition]); err != nil {
+			return err
+		}
+	}
+	p.reads.Add(1)
+	return nil
+}
+
+// pageEvents is how many events are read at once.
+const pageEvents = 500
+
+// follow folds the events of a log up to its head. A log that ends before the events that
+// were read, or in another one, is read again from its beginning: the database was restored,
+// or failed over to a standby that lacked them.
+func (p *Principals) follow(ctx context.Context, log ports.LegalEntity, head ports.Head) error {
+	p.mu.RLock()
+	before := p.folds[log.Partition]
+	p.mu.RUnlock()
+	if before != nil && head.Sequence == before.at && head.Checksum == before.checksum {
+		return nil
+	}
+	f := newFold(log, event.GenesisChecksum(p.log.logName, log.Partition))
+	if before != nil && before.broken == nil && head.Sequence > before.at {
+		f = before.copy()
+	}
+	for f.broken == nil && f.at < head.Sequence {
+		page, err := p.chains.ChainPage(ctx, log.Partition, f.at, pageEvents)
+		if err != nil {
+			return err
+		}
+		if len(page) == 0 {
+			f.fail("it ends before its head")
+		}
+		for i := range page {
+			f.add(&page[i])
+		}
+	}
+	if f.broken != nil && (before == nil || before.broken == nil) {
+		p.log.logger.ErrorContext(ctx, "the administrative log of a tenant does not hold together; its callers are refused", "tenant", log.TenantID, "after", f.at, "code", fault.CodeOf(f.broken))
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.folds[log.Partition] = f
+	maps.DeleteFunc(p.byToken, func(_ event.Hash, holder event.PartitionID) bool { return holder == log.Partition })
+	for hash := range f.byToken {
+		p.byToken[hash] = log.Partition
+	}
+	return nil
+}
+
+func (p *Principals) foldOf(tenantID string) *fold {
+	for _, f := range p.folds {
+		if f.log.TenantID == tenantID {
+			return f
+		}
+	}
+	return nil
+}
+
+func clone(p ports.Principal) ports.Principal {
+	p.Roles, p.LegalEntities = slices.Clone(p.Roles), slices.Clone(p.LegalEntities)
+	return p
+}
+
+// fold is the state that the events of a log lead to.
+type fold struct {
+	log        ports.LegalEntity
+	at         event.Sequence // of the last event
+	checksum   event.Hash     // of the last event
+	principals map[string]entry
+	byToken    map[event.Hash]string
+	broken     error // administration.log_broken
+	buffer     []byte
+}
+
+type entry struct {
+	ports.Principal
+	version event.Version // of the principal's stream
+	revoked bool
+}
+
+func newFold(log ports.LegalEntity, genesis event.Hash) *fold {
+	return &fold{log: log, checksum: genesis, principals: map[string]entry{}, byToken: map[event.Hash]string{}}
+}
+
+// copy lets readers keep the fold while it is continued.
+func (f *fold) copy() *fold {
+	c := *f
+	c.principals, c.byToken, c.buffer = maps.Clone(f.principals), maps.Clone(f.byToken), nil
+	return &c
+}
+
+func (f *fold) fail(reason string) {
+	f.broken = fault.New(fault.Unavailable, "administration.log_broken",
+		"the administrative log of tenant %s does not hold together after event %d: %s; no caller of the tenant is let in until it does. Run `backbone verify --tenant %s` and restore the log", f.log.TenantID, f.at, reason, f.log.TenantID)
+}
+
+// add checks the next event against the chain and folds it.
+func (f *fold) add(e *event.Recorded) {
+	if f.broken != nil {
+		return
+	}
+	var sum event.Hash
+	sum, f.buffer = e.ChainChecksum(f.checksum, f.buffer)
+	switch {
+	case e.Sequence != f.at+1:
+		f.fail("an event is missing")
+		return
+	case sum != e.Checksum:
+		f.fail("the checksum of the next event is not that of its content")
+		return
+	case e.Payload == nil || event.HashPayload(e.Salt, e.Payload) != e.PayloadHash:
+		f.fail("the payload of the next event is not the one that was recorded")
+		return
+	}
+	if err := f.apply(e); err != nil {
+		f.fail("the next event cannot be read")
+		return
+	}
+	f.at, f.checksum = e.Sequence, e.Checksum
+}
+
+func (f *fold) apply(e *event.Recorded) error {
+	if e.Stream.Type != principalStream {
+		return nil
+	}
+	data, err := e.Data()
+	if err != nil {
+		return err
+	}
+	id := e.Stream.ID
+	now := f.principals[id]
+	delete(f.byToken, now.TokenHash)
+	switch e.Type {
+	case PrincipalEnrolled, PrincipalGranted:
+		var rights rightsData
+		if err := json.Unmarshal(data, &rights); err != nil {
+			return err
+		}
+		rights.apply(&now.Principal)
+		now.TenantID, now.revoked = f.log.TenantID, false
+		if e.Type == PrincipalEnrolled {
+			now.CreatedAt = e.RecordedAt
+		}
+	case TokenIssued, TokenRotated:
+		var token tokenData
+		if err := json.Unmarshal(data, &token); err != nil {
+			return err
+		}
+		if err := token.apply(&now.Principal); err != nil {
+			return err
+		}
+	case PrincipalRevoked:
+		now.TokenHash, now.revoked = event.Hash{}, true
+	}
+	if now.PrincipalID != id {
+		return fmt.Errorf("the stream %s is not that of principal %s", id, now.PrincipalID)
+	}
+	now.version = e.StreamVersion
+	f.principals[id] = now
+	if !now.revoked && now.TokenHash != (event.Hash{}) {
+		f.byToken[now.TokenHash] = id
+	}
+	return nil
+}

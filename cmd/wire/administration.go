@@ -1,0 +1,52 @@
+package wire
+
+import (
+	"context"
+
+	"github.com/erpbackbone/backbone/application/administration"
+	eventappend "github.com/erpbackbone/backbone/application/append"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+// composeAdministration composes the administrative logs and the directory of callers over
+// them. It begins the logs of tenants from before there were any.
+func (a *App) composeAdministration(ctx context.Context, clock ports.Clock) (*administration.Log, error) {
+	installation, err := a.Store.Directory.Installation(ctx)
+	if err != nil {
+		return nil, err
+	}
+	log := administration.NewLog(administration.LogConfig{
+		Entities: a.Store.Directory, Streams: a.Store.Events, Writer: administrationWriter{a.appends}, Directory: a.Store.Directory, LogName: installation.LogName, Clock: clock, Logger: a.logger,
+	})
+	a.Principals = administration.NewPrincipals(log, a.Store.Audit, a.Store.Events)
+	return log, log.BeginAll(ctx)
+}
+
+// administrationWriter appends to the administrative logs.
+type administrationWriter struct{ appends *eventappend.Service }
+
+// Write implements administration.Writer.
+func (w administrationWriter) Write(ctx context.Context, b administration.Write) error {
+	_, _, err := w.appends.Append(ctx, eventappend.Request{
+		LegalEntity: b.Log, Actor: b.Actor, PersonID: b.Actor.ID, Drafts: b.Drafts, Streams: b.Streams,
+	})
+	return err
+}
+
+// recordedEntities records every legal entity that is created, and requests keys for its
+// tenant, which may be new.
+type recordedEntities struct {
+	legalEntities
+	log     *administration.Log
+	prepare func()
+}
+
+// CreateLegalEntity implements ports.LegalEntities.
+func (r recordedEntities) CreateLegalEntity(ctx context.Context, le ports.LegalEntity) (ports.LegalEntity, error) {
+	le, err := r.legalEntities.CreateLegalEntity(ctx, le)
+	if err != nil {
+		return le, err
+	}
+	r.prepare()
+	return le, r.log.LegalEntityCreated(ctx, le)
+}

@@ -1,0 +1,47 @@
+package testkit
+
+import (
+	"context"
+	"slices"
+	"sync"
+
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+// Principals is a directory of callers without a log, for tests of what uses one.
+type Principals struct {
+	mu   sync.Mutex
+	list []ports.Principal
+}
+
+// PrincipalByTokenHash implements ports.Principals.
+func (d *Principals) PrincipalByTokenHash(ctx context.Context, hash event.Hash) (ports.Principal, error) {
+	return d.find(ctx, func(p ports.Principal) bool { return p.TokenHash == hash },
+		fault.New(fault.Unauthenticated, "auth.token_unknown", "the access token is not known"))
+}
+
+// PrincipalByPerson implements ports.Principals.
+func (d *Principals) PrincipalByPerson(ctx context.Context, tenantID, personID string) (ports.Principal, error) {
+	return d.find(ctx, func(p ports.Principal) bool { return p.TenantID == tenantID && p.PersonID == personID },
+		fault.New(fault.NotFound, "principal.not_found", "the tenant has no such person"))
+}
+
+func (d *Principals) find(ctx context.Context, is func(ports.Principal) bool, missing error) (ports.Principal, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if i := slices.IndexFunc(d.list, is); i >= 0 {
+		return d.list[i], ctx.Err()
+	}
+	return ports.Principal{}, missing
+}
+
+// SavePrincipal implements ports.Principals.
+func (d *Principals) SavePrincipal(ctx context.Context, p ports.Principal) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.list = slices.DeleteFunc(d.list, func(o ports.Principal) bool { return o.TenantID == p.TenantID && o.PrincipalID == p.PrincipalID })
+	d.list = append(d.list, p)
+	return ctx.Err()
+}
