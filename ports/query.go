@@ -61,6 +61,20 @@ type Head struct {
 	RecordedAt time.Time
 	Checksum   event.Hash
 	Genesis    event.Hash
+	// Administrative says that the partition is a tenant's administrative log. Only
+	// HeadReader sets it.
+	Administrative bool
+}
+
+// WithoutAdministration returns the heads of legal entities alone.
+func WithoutAdministration(heads map[event.PartitionID]Head) map[event.PartitionID]Head {
+	books := make(map[event.PartitionID]Head, len(heads))
+	for p, h := range heads {
+		if !h.Administrative {
+			books[p] = h
+		}
+	}
+	return books
 }
 
 // EventQuery selects events of one partition. Zero values do not filter.

@@ -2,7 +2,6 @@ package memory
 
 import (
 	"context"
-	"maps"
 	"slices"
 	"sort"
 	"sync"
@@ -111,9 +110,15 @@ func (s *EventReader) Head(ctx context.Context, id event.PartitionID) (ports.Hea
 
 // Heads implements ports.EventReader.
 func (s *EventReader) Heads(ctx context.Context, partitions []event.PartitionID) (map[event.PartitionID]ports.Head, error) {
-	all, err := s.PartitionHeads(ctx)
-	maps.DeleteFunc(all, func(id event.PartitionID, _ ports.Head) bool { return !slices.Contains(partitions, id) })
-	return all, err
+	return get(ctx, s.state, func() (map[event.PartitionID]ports.Head, error) {
+		out := make(map[event.PartitionID]ports.Head, len(partitions))
+		for _, id := range partitions {
+			if p, known := s.partitions[id]; known {
+				out[id] = p.head()
+			}
+		}
+		return out, nil
+	})
 }
 
 // PartitionHeads implements ports.HeadReader.
@@ -121,7 +126,9 @@ func (s *EventReader) PartitionHeads(ctx context.Context) (map[event.PartitionID
 	return get(ctx, s.state, func() (map[event.PartitionID]ports.Head, error) {
 		out := make(map[event.PartitionID]ports.Head, len(s.partitions))
 		for id, p := range s.partitions {
-			out[id] = p.head()
+			head := p.head()
+			head.Administrative = p.legalEntity.IsAdministrative()
+			out[id] = head
 		}
 		return out, nil
 	})

@@ -30,10 +30,12 @@ type chain struct {
 	buffer     []byte
 	redactions redactions
 	begun      uint64 // events up to the head that begin a stream
+
+	legalEntities map[string]createdEntity // by code, of an administrative log
 }
 
 func newChain(r *run, report *EntityReport, le ports.LegalEntity, genesis event.Hash) *chain {
-	c := &chain{report: report, entity: le, previous: event.GenesisChecksum(r.logName, le.Partition)}
+	c := &chain{report: report, entity: le, legalEntities: map[string]createdEntity{}, previous: event.GenesisChecksum(r.logName, le.Partition)}
 	if genesis != c.previous {
 		c.add(GenesisMismatch, 0, "the stored genesis checksum is not that of this log name and partition")
 	}
@@ -126,6 +128,10 @@ func (c *chain) readAnnouncement(e *event.Recorded, found func(FindingKind, stri
 		}
 		erased.Sequence = e.Sequence
 		c.report.Erasures = append(c.report.Erasures, erased)
+	case legalEntityCreated:
+		if c.entity.IsAdministrative() {
+			c.noteLegalEntity(e, found)
+		}
 	case payloadRedacted:
 		var a announcement
 		if !decodeData(e, &a) {

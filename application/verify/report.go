@@ -36,10 +36,11 @@ const (
 
 	StreamMismatch FindingKind = "stream_mismatch" // the row of a stream does not agree with its events
 
-	HeadMismatch       FindingKind = "head_mismatch"        // the chain does not pass through the exported head
-	HeadBeyondEnd      FindingKind = "head_beyond_end"      // the log is shorter than it was
-	LegalEntityMissing FindingKind = "legal_entity_missing" // a legal entity of the exported heads is missing
-	LogNameChanged     FindingKind = "log_name_changed"     // the exported heads are of a log of another name
+	HeadMismatch        FindingKind = "head_mismatch"         // the chain does not pass through the exported head
+	HeadBeyondEnd       FindingKind = "head_beyond_end"       // the log is shorter than it was
+	LegalEntityMissing  FindingKind = "legal_entity_missing"  // a legal entity of the exported heads is missing
+	LegalEntityMismatch FindingKind = "legal_entity_mismatch" // a legal entity is not as the administrative log created it
+	LogNameChanged      FindingKind = "log_name_changed"      // the exported heads are of a log of another name
 
 	RegistrationMismatch FindingKind = "registration_mismatch" // a version of an event type is not as its change registered it
 

@@ -125,6 +125,12 @@ func (r *run) verify(ctx context.Context, store Store, le ports.LegalEntity) (En
 	if report.Head < head.Sequence {
 		c.add(SequenceGap, report.Head+1, fmt.Sprintf("the log ends at %d, but its head was %d when the run began", report.Head, head.Sequence))
 	}
+	if le.IsAdministrative() {
+		if err := c.compareLegalEntities(ctx, store, r.logName); err != nil {
+			c.abort()
+			return report, err
+		}
+	}
 	c.finish()
 	return report, nil
 }

@@ -3,8 +3,11 @@ package wire
 import (
 	"context"
 
+	"github.com/erpbackbone/backbone/adapters/postgres/eventlog"
 	"github.com/erpbackbone/backbone/application/administration"
 	eventappend "github.com/erpbackbone/backbone/application/append"
+	"github.com/erpbackbone/backbone/application/subscriptions"
+	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/ports"
 )
 
@@ -20,6 +23,25 @@ func (a *App) composeAdministration(ctx context.Context, clock ports.Clock) (*ad
 	})
 	a.Principals = administration.NewPrincipals(log, a.Store.Audit, a.Store.Events)
 	return log, log.BeginAll(ctx)
+}
+
+// bookHeads are the heads of legal entities, for what reads the books of all of them: it has
+// no use for administrative logs.
+type bookHeads struct{ *subscriptions.HeadWatcher }
+
+// Heads implements projections.Heads and fanout.Heads.
+func (b bookHeads) Heads() (map[event.PartitionID]ports.Head, <-chan struct{}) {
+	heads, changed := b.HeadWatcher.Heads()
+	return ports.WithoutAdministration(heads), changed
+}
+
+// bookLog is the log of legal entities, like bookHeads.
+type bookLog struct{ *eventlog.Reader }
+
+// PartitionHeads implements ports.HeadReader.
+func (b bookLog) PartitionHeads(ctx context.Context) (map[event.PartitionID]ports.Head, error) {
+	heads, err := b.Reader.PartitionHeads(ctx)
+	return ports.WithoutAdministration(heads), err
 }
 
 // administrationWriter appends to the administrative logs.

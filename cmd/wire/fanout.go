@@ -43,7 +43,7 @@ func (a *App) composeFanout(ctx context.Context) error {
 		return err
 	}
 	dispatcher, err := fanout.New(fanout.Config{
-		Name: natsPublisher, Node: a.config.Node.ID, Publisher: f.publisher, Cursors: a.Store.Publishers, Leases: a.Store.Leases, Heads: a.heads, Log: a.Store.Events,
+		Name: natsPublisher, Node: a.config.Node.ID, Publisher: f.publisher, Cursors: a.Store.Publishers, Leases: a.Store.Leases, Heads: bookHeads{a.heads}, Log: a.Store.Events,
 		Encoder: presenter{opener: a.vault, upcaster: a.Upcaster, entities: a.Store.Directory, reader: a.readerOf(c.Reader)},
 		Clock:   system.Clock{}, Logger: a.logger, Observer: a.metrics, Limits: fanout.Limits{Batch: c.Batch, Workers: c.Workers}, Timing: fanout.StandardTiming,
 	})

@@ -25,18 +25,18 @@ func (a *App) composeProjections(handlers map[string]ports.ProjectionHandler, cl
 			return a.Reports.WaitUntilReached(ctx, name, version, p, need)
 		},
 		Wake: func() { a.Runner.Wake() }, Unregistered: a.Registry.FindUnregistered,
-		Recompute: custom.RecomputeConfig{Store: a.Store.ProjectionRows, Log: a.Store.Events, Records: a.Store.PersonalRecords, Letters: a.Store.ProjectionVersions, RecomputeLimits: custom.RecomputeLimits{MaxEvents: c.RecomputeEvents, MaxRead: c.RecomputeReads}},
+		Recompute: custom.RecomputeConfig{Store: a.Store.ProjectionRows, Log: bookLog{a.Store.Events}, Records: a.Store.PersonalRecords, Letters: a.Store.ProjectionVersions, RecomputeLimits: custom.RecomputeLimits{MaxEvents: c.RecomputeEvents, MaxRead: c.RecomputeReads}},
 	})
 	if err != nil {
 		return err
 	}
 	a.operations = projections.NewOperations(projections.OperationsConfig{
-		Store: a.Store.Projections, Log: a.Store.Events, Register: a.Store.ProjectionVersions, Letters: a.Store.ProjectionVersions, Leases: a.Store.Leases, Clock: clock,
+		Store: a.Store.Projections, Log: bookLog{a.Store.Events}, Register: a.Store.ProjectionVersions, Letters: a.Store.ProjectionVersions, Leases: a.Store.Leases, Clock: clock,
 		Declared: a.Catalog.Projections, Custom: a.custom, Handlers: handlers, Wake: func() { a.Runner.Wake() },
 	})
 	upcast := a.withUpcasting(handlers)
 	a.rebuilds, err = projections.NewRebuilds(projections.RebuildsConfig{
-		Store: a.Store.Projections, Log: a.Store.Events, Register: a.Store.ProjectionVersions, Versions: a.Store.ProjectionVersions, Snapshots: a.Store.ProjectionSnapshots, Clock: clock, Logger: a.logger, Declared: a.Catalog.Projections, Custom: a.custom, Handlers: upcast,
+		Store: a.Store.Projections, Log: bookLog{a.Store.Events}, Register: a.Store.ProjectionVersions, Versions: a.Store.ProjectionVersions, Snapshots: a.Store.ProjectionSnapshots, Clock: clock, Logger: a.logger, Declared: a.Catalog.Projections, Custom: a.custom, Handlers: upcast,
 		Tables: tablesOf(handlers), Wake: func() { a.Runner.Wake() }, MaxBehind: c.SwitchWithin, ManualSwitch: c.Switch == "manual",
 	})
 	if err != nil {
@@ -50,7 +50,7 @@ func (a *App) composeProjections(handlers map[string]ports.ProjectionHandler, cl
 		return err
 	}
 	a.Runner, err = projections.New(projections.Config{
-		Store: a.Store.Projections, Log: a.Store.Events, Register: a.Store.ProjectionVersions, Versions: a.Store.ProjectionVersions, Custom: a.custom, Leases: a.Store.Leases, Heads: a.heads, Node: a.config.Node.ID,
+		Store: a.Store.Projections, Log: bookLog{a.Store.Events}, Register: a.Store.ProjectionVersions, Versions: a.Store.ProjectionVersions, Custom: a.custom, Leases: a.Store.Leases, Heads: bookHeads{a.heads}, Node: a.config.Node.ID,
 		Logger: a.logger, Clock: clock, Observer: a.metrics,
 		Limits: projections.Limits{Batch: c.Batch, Bytes: c.Bytes, Workers: c.Workers, Refresh: c.Poll, TTL: c.TTL, Renew: c.Renew, Stall: c.Stall},
 	}, a.Catalog.Projections, upcast)

@@ -114,6 +114,10 @@ func administrativeLog(t *testing.T, s *suite) {
 	books, err := s.store.LegalEntities(ctx, tenant)
 	require.NoError(t, err)
 	require.Empty(t, books)
+	heads, err := s.store.PartitionHeads(ctx)
+	require.NoError(t, err)
+	require.True(t, heads[log.Partition].Administrative)
+	require.False(t, heads[s.newPartition(t).le.Partition].Administrative)
 	for _, of := range []string{tenant, ""} {
 		logs, err := s.store.AdministrativeLogs(ctx, of)
 		require.NoError(t, err)

@@ -166,7 +166,7 @@ func (s *Reader) Heads(ctx context.Context, partitions []event.PartitionID) (map
 		return nil, pg.Translate(ctx, err)
 	}
 	return headsOf(pg.Map(rows, func(r *eventlogdb.ListHeadsRow) eventlogdb.ListPartitionHeadsRow {
-		return eventlogdb.ListPartitionHeadsRow(*r)
+		return eventlogdb.ListPartitionHeadsRow{PartitionID: r.PartitionID, Genesis: r.Genesis, Sequence: r.Sequence, RecordedAt: r.RecordedAt, Checksum: r.Checksum}
 	})), nil
 }
 
@@ -234,7 +234,9 @@ func headsOf(rows []eventlogdb.ListPartitionHeadsRow) map[event.PartitionID]port
 	out := make(map[event.PartitionID]ports.Head, len(rows))
 	for i := range rows {
 		r := &rows[i]
-		out[event.PartitionID(r.PartitionID)] = HeadOf(r.Genesis, r.Sequence, r.RecordedAt, r.Checksum)
+		head := HeadOf(r.Genesis, r.Sequence, r.RecordedAt, r.Checksum)
+		head.Administrative = r.Administrative
+		out[event.PartitionID(r.PartitionID)] = head
 	}
 	return out
 }

@@ -16,7 +16,8 @@ SELECT h.partition_id,
        h.genesis,
        coalesce(e.sequence, 0)::bigint AS sequence,
        coalesce(e.recorded_at, to_timestamp(0))::timestamptz AS recorded_at,
-       e.checksum
+       e.checksum,
+       EXISTS (SELECT FROM backbone.legal_entities l WHERE l.partition_id = h.partition_id AND l.code = '_ADMIN')::bool AS administrative
 FROM backbone.partition_heads h
 LEFT JOIN LATERAL (
     SELECT x.sequence, x.recorded_at, x.checksum
@@ -29,11 +30,12 @@ ORDER BY h.partition_id
 `
 
 type ListPartitionHeadsRow struct {
-	PartitionID int32
-	Genesis     []byte
-	Sequence    int64
-	RecordedAt  time.Time
-	Checksum    []byte
+	PartitionID    int32
+	Genesis        []byte
+	Sequence       int64
+	RecordedAt     time.Time
+	Checksum       []byte
+	Administrative bool
 }
 
 // The end of a partition's chain. Every probe of a hot table is a LATERAL subquery with
@@ -54,6 +56,7 @@ func (q *Queries) ListPartitionHeads(ctx context.Context, db DBTX) ([]ListPartit
 			&i.Sequence,
 			&i.RecordedAt,
 			&i.Checksum,
+			&i.Administrative,
 		); err != nil {
 			return nil, err
 		}

@@ -7,7 +7,8 @@ SELECT h.partition_id,
        h.genesis,
        coalesce(e.sequence, 0)::bigint AS sequence,
        coalesce(e.recorded_at, to_timestamp(0))::timestamptz AS recorded_at,
-       e.checksum
+       e.checksum,
+       EXISTS (SELECT FROM backbone.legal_entities l WHERE l.partition_id = h.partition_id AND l.code = '_ADMIN')::bool AS administrative
 FROM backbone.partition_heads h
 LEFT JOIN LATERAL (
     SELECT x.sequence, x.recorded_at, x.checksum
