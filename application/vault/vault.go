@@ -53,6 +53,10 @@ type Config struct {
 	// Gate returns the error with which the Vault refuses to seal and open, such as
 	// pii.receipts_behind after a restore; nil never refuses.
 	Gate func() error
+	// RequireLive returns the error with which the Vault refuses to use an unwrapped key of a
+	// person: pii.receipts_behind for the fingerprint of one that an erasure destroyed. nil
+	// never refuses. The Vault calls it once for each key that it unwraps.
+	RequireLive func(shredding.Fingerprint) error
 	Limits
 }
 
@@ -116,6 +120,9 @@ func New(c Config) (*Vault, error) {
 	}
 	if c.Gate == nil {
 		c.Gate = func() error { return nil }
+	}
+	if c.RequireLive == nil {
+		c.RequireLive = func(shredding.Fingerprint) error { return nil }
 	}
 	v := &Vault{
 		Config: c,

@@ -11,6 +11,7 @@ import (
 	"github.com/erpbackbone/backbone/adapters/exportdir"
 	"github.com/erpbackbone/backbone/adapters/postgres/keystore"
 	"github.com/erpbackbone/backbone/adapters/prometheus"
+	"github.com/erpbackbone/backbone/adapters/signednote"
 	"github.com/erpbackbone/backbone/adapters/system"
 	"github.com/erpbackbone/backbone/application/erasure"
 	"github.com/erpbackbone/backbone/application/keyrotation"
@@ -70,7 +71,7 @@ func openKeyring(ctx context.Context, c configs.Config, service *keyService, log
 	}()
 	k := &Keyring{service: service, store: store, Erasures: store.Erasures(), KEKs: store.Rotation(), Exports: exports, signer: newReceiptSigner(logName, service, exports)}
 	k.Gate, err = erasure.NewGate(erasure.GateConfig{
-		Exports: exports, Receipts: k.Erasures, Clock: clock, Interval: c.Erasure.GateInterval, Logger: logger, Closed: metrics.ReceiptsBehind,
+		Exports: exports, Receipts: k.Erasures, Keys: store, DataKeys: service.app, Clock: clock, Interval: c.Erasure.GateInterval, Logger: logger, Closed: metrics.ReceiptsBehind,
 	})
 	if err != nil {
 		return nil, err
@@ -118,6 +119,13 @@ func OpenKeyring(ctx context.Context, c configs.Config, audit io.Writer) (_ *Key
 func (k *Keyring) Close() error {
 	k.store.Close()
 	return k.service.stop()
+}
+
+// Replay repeats the erasures of the receipts that one of the verifier keys checks.
+func (k *Keyring) Replay(ctx context.Context, verifierKeys []string, progress func(done, total int, r erasure.Receipt)) (replayed int, err error) {
+	return erasure.Replay(ctx, erasure.ReplayConfig{
+		Exports: k.Exports, Register: k.Erasures, Keys: k.store, DataKeys: k.service.app, Notes: signednote.Opener{}, VerifierKeys: verifierKeys, Progress: progress,
+	})
 }
 
 // VerifierKeys reads the public keys of this installation's receipts from the export store.

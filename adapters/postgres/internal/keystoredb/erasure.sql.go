@@ -305,6 +305,66 @@ func (q *Queries) ListErasures(ctx context.Context, db DBTX, arg *ListErasuresPa
 	return items, nil
 }
 
+const listErasuresToFollow = `-- name: ListErasuresToFollow :many
+SELECT request_id, requested_at, approved_at, destroyed_at, evicted_at, completed_at, updated_at, generation, receipt, due_on, revision, attempts, all_entities, tenant_id, subject_id, basis, reason, requester_person, approver_person, ended_by, end_reason, last_error, state, partitions, erased_classes, scope, preview, classes, results FROM keystore.erasures_to_follow($1::date, $2::uuid, $3::int)
+`
+
+type ListErasuresToFollowParams struct {
+	OnDay          pgtype.Date
+	AfterRequestID pgtype.UUID
+	PageSize       int32
+}
+
+func (q *Queries) ListErasuresToFollow(ctx context.Context, db DBTX, arg *ListErasuresToFollowParams) ([]KeystorePiiDeletionLog, error) {
+	rows, err := db.Query(ctx, listErasuresToFollow, arg.OnDay, arg.AfterRequestID, arg.PageSize)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []KeystorePiiDeletionLog
+	for rows.Next() {
+		var i KeystorePiiDeletionLog
+		if err := rows.Scan(
+			&i.RequestID,
+			&i.RequestedAt,
+			&i.ApprovedAt,
+			&i.DestroyedAt,
+			&i.EvictedAt,
+			&i.CompletedAt,
+			&i.UpdatedAt,
+			&i.Generation,
+			&i.Receipt,
+			&i.DueOn,
+			&i.Revision,
+			&i.Attempts,
+			&i.AllEntities,
+			&i.TenantID,
+			&i.SubjectID,
+			&i.Basis,
+			&i.Reason,
+			&i.RequesterPerson,
+			&i.ApproverPerson,
+			&i.EndedBy,
+			&i.EndReason,
+			&i.LastError,
+			&i.State,
+			&i.Partitions,
+			&i.ErasedClasses,
+			&i.Scope,
+			&i.Preview,
+			&i.Classes,
+			&i.Results,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const listHolds = `-- name: ListHolds :many
 SELECT hold_id, placed_at, released_at, until, partition_id, tenant_id, subject_id, reason, placed_by, released_by FROM keystore.holds($1::text, $2::text, $3::date)
 `
@@ -594,9 +654,9 @@ func (q *Queries) ReleaseHold(ctx context.Context, db DBTX, arg *ReleaseHoldPara
 	return i, err
 }
 
-const replayErasure = `-- name: ReplayErasure :exec
+const replayErasure = `-- name: ReplayErasure :one
 SELECT keystore.replay_erasure($1::bigint, $2::uuid, $3::text, $4::bytea, $5::boolean,
-    $6::int[], $7::text[], $8::smallint[], $9::text[])
+    $6::int[], $7::text[], $8::smallint[], $9::text[])::text AS refused
 `
 
 type ReplayErasureParams struct {
@@ -611,8 +671,8 @@ type ReplayErasureParams struct {
 	Fingerprints []string
 }
 
-func (q *Queries) ReplayErasure(ctx context.Context, db DBTX, arg *ReplayErasureParams) error {
-	_, err := db.Exec(ctx, replayErasure,
+func (q *Queries) ReplayErasure(ctx context.Context, db DBTX, arg *ReplayErasureParams) (string, error) {
+	row := db.QueryRow(ctx, replayErasure,
 		arg.Number,
 		arg.RequestID,
 		arg.TenantID,
@@ -623,7 +683,9 @@ func (q *Queries) ReplayErasure(ctx context.Context, db DBTX, arg *ReplayErasure
 		arg.Classes,
 		arg.Fingerprints,
 	)
-	return err
+	var refused string
+	err := row.Scan(&refused)
+	return refused, err
 }
 
 const requestErasure = `-- name: RequestErasure :exec
