@@ -182,6 +182,15 @@ type ErasureRegister interface {
 type ErasureReceipts interface {
 	// Receipts lists receipts by number, from one on.
 	Receipts(ctx context.Context, from uint64, limit int) ([]ErasureReceipt, error)
+	// DestroyedFingerprints lists the fingerprints of destroyed keys by receipt, from a number
+	// on. It has them since the destruction, before the receipt is signed.
+	DestroyedFingerprints(ctx context.Context, from uint64, limit int) ([]ReceiptFingerprints, error)
+}
+
+// ReceiptFingerprints are the fingerprints of the keys that an erasure destroyed.
+type ReceiptFingerprints struct {
+	Number       uint64 // of the receipt
+	Fingerprints []shredding.Fingerprint
 }
 
 // receiptsPage is how many receipts EachReceipt reads at once.

@@ -47,6 +47,24 @@ func (k *ErasureRegister) Receipts(_ context.Context, from uint64, limit int) ([
 	return out, nil
 }
 
+// DestroyedFingerprints implements ports.ErasureReceipts.
+func (k *ErasureRegister) DestroyedFingerprints(_ context.Context, from uint64, limit int) ([]ports.ReceiptFingerprints, error) {
+	k.mu.RLock()
+	defer k.mu.RUnlock()
+	out := []ports.ReceiptFingerprints{}
+	for _, r := range k.receipts {
+		if r.Number < from || limit > 0 && len(out) == limit {
+			continue
+		}
+		f := ports.ReceiptFingerprints{Number: r.Number}
+		for _, key := range r.destruction.Keys {
+			f.Fingerprints = append(f.Fingerprints, key.Fingerprints...)
+		}
+		out = append(out, f)
+	}
+	return out, nil
+}
+
 // ReplayErasure implements ports.ErasureRegister.
 func (k *ErasureRegister) ReplayErasure(_ context.Context, replayed ports.ErasureReceipt, keys []ports.ReplayKey) error {
 	k.mu.Lock()

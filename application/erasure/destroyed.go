@@ -26,7 +26,36 @@ type destroyedKeys struct {
 	compared bool // all were compared once
 
 	mu           sync.RWMutex
+	known        uint64 // receipt up to which fingerprints has all
 	fingerprints map[shredding.Fingerprint]struct{}
+}
+
+// learn adds the fingerprints of the receipts that the register has since the last call.
+func (d *destroyedKeys) learn(ctx context.Context, receipts ports.ErasureReceipts) error {
+	for {
+		d.mu.RLock()
+		from := d.known + 1
+		d.mu.RUnlock()
+		page, err := receipts.DestroyedFingerprints(ctx, from, comparedPage)
+		if err != nil {
+			return err
+		}
+		for _, r := range page {
+			d.addFingerprints(r.Number, r.Fingerprints)
+		}
+		if len(page) < comparedPage {
+			return nil
+		}
+	}
+}
+
+func (d *destroyedKeys) addFingerprints(number uint64, fingerprints []shredding.Fingerprint) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.known = max(d.known, number)
+	for _, f := range fingerprints {
+		d.fingerprints[f] = struct{}{}
+	}
 }
 
 // add adds the receipt after the newest one, and reports whether it is that.
@@ -37,12 +66,8 @@ func (d *destroyedKeys) add(number uint64, note []byte) bool {
 	}
 	d.newest, d.hash = number, noteHash(note)
 	d.keys = append(d.keys, r.Keys...)
-	d.mu.Lock()
-	defer d.mu.Unlock()
 	for _, k := range r.Keys {
-		for _, f := range k.Fingerprints {
-			d.fingerprints[f] = struct{}{}
-		}
+		d.addFingerprints(number, k.Fingerprints)
 	}
 	return true
 }
@@ -83,7 +108,7 @@ func (d *destroyedKeys) compare(ctx context.Context, keys ports.SubjectKeys, dat
 // isBack reports whether a key that a receipt names can be used again. It is destroyed, or
 // fenced with versions that were minted after the erasure in a database restored from a backup.
 // The stored fingerprint of such a version may be forged, so its key is unwrapped; one that
-// does not unwrap cannot be used.
+// does not unwrap cannot be used. dataKeys may be nil: then the stored fingerprint decides.
 func (d *destroyedKeys) isBack(ctx context.Context, k ports.SubjectKey, dataKeys ports.DataKeys) bool {
 	switch {
 	case k.State == shredding.KeyDestroyed:
@@ -92,8 +117,8 @@ func (d *destroyedKeys) isBack(ctx context.Context, k ports.SubjectKey, dataKeys
 		return true
 	}
 	return slices.ContainsFunc(k.Versions, func(v ports.WrappedKey) bool {
-		if d.contains(v.Fingerprint) {
-			return true
+		if dataKeys == nil || d.contains(v.Fingerprint) {
+			return d.contains(v.Fingerprint)
 		}
 		f, err := unwrappedFingerprint(ctx, dataKeys, k, v)
 		return err == nil && d.contains(f)

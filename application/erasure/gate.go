@@ -24,7 +24,7 @@ type GateConfig struct {
 	Exports  ports.ExportStore
 	Receipts ports.ErasureReceipts
 	Keys     ports.SubjectKeys
-	DataKeys ports.DataKeys
+	DataKeys ports.DataKeys // nil: keys are known by their stored fingerprints only
 	Clock    ports.Clock
 	Interval time.Duration // how often to compare; positive
 	Logger   *slog.Logger
@@ -96,7 +96,7 @@ func (g *Gate) LastVerdict() error {
 
 // RequireLive returns pii.receipts_behind for the fingerprint of a key that a receipt names as
 // destroyed. The caller computes the fingerprint from the key itself, since the stored one may
-// be forged. The Gate knows a receipt from the first check after its export on.
+// be forged. The Gate knows the receipts of the last check and of the last Learn.
 func (g *Gate) RequireLive(f shredding.Fingerprint) error {
 	if !g.destroyed.contains(f) {
 		return nil
@@ -105,6 +105,11 @@ func (g *Gate) RequireLive(f shredding.Fingerprint) error {
 	g.config.Logger.Error("a destroyed key was in the key store and was not used", "code", err.Code, "fingerprint", hex.EncodeToString(f[:]))
 	return err
 }
+
+// Learn reads the fingerprints of the keys that were destroyed since the last call, before their
+// receipts are exported. The vault calls it before it reports that it has evicted these keys, and
+// an erasure waits for these reports: once it is completed, no node uses a key that comes back.
+func (g *Gate) Learn(ctx context.Context) error { return g.destroyed.learn(ctx, g.config.Receipts) }
 
 // Check compares the receipts and keys, stores the verdict and returns it.
 func (g *Gate) Check(ctx context.Context) error {
@@ -139,10 +144,20 @@ func keyIsBack() *fault.Error {
 	return receiptsBehind("the key store has a key again that an erasure destroyed; run `backbone erasure replay`, and find out who put it back")
 }
 
+// Compare compares all receipts and keys, however long it takes, and returns what is wrong with
+// them, "" if nothing is. An error means that they could not be compared.
+func (g *Gate) Compare(ctx context.Context) (finding string, err error) {
+	err = g.compare(ctx)
+	if f, ok := fault.As(err); ok && f.Unwrap() == nil {
+		return f.Detail, nil
+	}
+	return "", err
+}
+
 // compare requires that the register has the receipts of the export store, that the export
 // store has the receipts that the register has as exported, and that no key that they name is
 // back. It reads the export store first, because an erasure that runs at the same time stores
-// its receipt in the register first.
+// its receipt in the register first. An error has a cause if something could not be read.
 func (g *Gate) compare(ctx context.Context) error {
 	g.checking.Lock()
 	defer g.checking.Unlock()
@@ -188,7 +203,7 @@ func (g *Gate) readReceipts(ctx context.Context, newest uint64, exported []byte)
 		note := r.Note
 		if r.Number == newest && len(note) == 0 { // restored to between the destruction and the signature
 			if receipt, err := parseUnverified(exported); err != nil || receipt.RequestID != r.RequestID {
-				return restored.WithCause(err)
+				return restored
 			}
 			note = exported
 		}

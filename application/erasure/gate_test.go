@@ -36,7 +36,10 @@ func newFixtureWithErasures(t *testing.T, n int) *erasureFixture {
 }
 
 // receiptList is a register with the given receipts.
-type receiptList struct{ receipts []ports.ErasureReceipt }
+type receiptList struct {
+	ports.ErasureReceipts
+	receipts []ports.ErasureReceipt
+}
 
 func (l *receiptList) Receipts(_ context.Context, from uint64, limit int) ([]ports.ErasureReceipt, error) {
 	if from > uint64(len(l.receipts)) {
@@ -50,7 +53,7 @@ func TestGate(t *testing.T) {
 	t.Parallel()
 	b := newFixtureWithErasures(t, 3)
 	all := b.listReceipts(t)
-	register := &receiptList{slices.Clone(all)}
+	register := &receiptList{receipts: slices.Clone(all)}
 	b.gate = b.newGate(register)
 	requireClosed := func(t *testing.T) {
 		t.Helper()
@@ -150,6 +153,10 @@ func TestKeyPutBack(t *testing.T) {
 			print := kept[0].Versions[0].Fingerprint
 			require.Equal(t, "pii.receipts_behind", fault.CodeOf(b.gate.RequireLive(print)))
 			require.NoError(t, b.gate.RequireLive(shredding.Fingerprint{1}))
+			other := b.newGate(b.register.Erasures())
+			require.NoError(t, other.RequireLive(print))
+			require.NoError(t, other.Learn(t.Context()))
+			require.Equal(t, "pii.receipts_behind", fault.CodeOf(other.RequireLive(print)), "before it has compared receipts")
 
 			forge(&kept[0])
 			b.register.PutBack("acme", kept[0])

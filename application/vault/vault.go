@@ -57,6 +57,9 @@ type Config struct {
 	// person: pii.receipts_behind for the fingerprint of one that an erasure destroyed. nil
 	// never refuses. The Vault calls it once for each key that it unwraps.
 	RequireLive func(shredding.Fingerprint) error
+	// Learn tells RequireLive of newly destroyed keys. The Vault calls it when the key store
+	// reports them, before it evicts its keys and reports that; nil learns nothing.
+	Learn func(context.Context) error
 	Limits
 }
 
@@ -123,6 +126,9 @@ func New(c Config) (*Vault, error) {
 	}
 	if c.RequireLive == nil {
 		c.RequireLive = func(shredding.Fingerprint) error { return nil }
+	}
+	if c.Learn == nil {
+		c.Learn = func(context.Context) error { return nil }
 	}
 	v := &Vault{
 		Config: c,

@@ -115,6 +115,40 @@ func OpenKeyring(ctx context.Context, c configs.Config, audit io.Writer) (_ *Key
 	return k, nil
 }
 
+// CompareErased compares the receipts of erasures with the register, and the keys that they name
+// with the key store (erasure.Gate.Compare). It uses the key service only if that is a server of
+// its own. compared is false if the configuration does not name export folder and key store.
+func CompareErased(ctx context.Context, c configs.Config) (finding string, compared bool, err error) {
+	k := keyStoreConfig(c)
+	if c.Erasure.ExportDirectory == "" || k.EraserDSN == "" {
+		return "", false, nil
+	}
+	exports, err := exportdir.Open(c.Erasure.ExportDirectory)
+	if err != nil {
+		return "", false, err
+	}
+	k.Logger = slog.New(slog.DiscardHandler)
+	store, err := keystore.Open(ctx, k)
+	if err != nil {
+		return "", false, err
+	}
+	defer store.Close()
+	g := erasure.GateConfig{Exports: exports, Receipts: store.Erasures(), Keys: store, Clock: system.Clock{}, Interval: c.Erasure.GateInterval, Logger: k.Logger}
+	if c.KMS.Configured() && c.KMS.LocalDirectory == "" {
+		service, err := openKeyService(ctx, c.KMS, nil, nil)
+		if err != nil {
+			return "", false, err
+		}
+		g.DataKeys = service.app
+	}
+	gate, err := erasure.NewGate(g)
+	if err != nil {
+		return "", false, err
+	}
+	finding, err = gate.Compare(ctx)
+	return finding, err == nil, err
+}
+
 // Close closes the connections and stops an embedded key server.
 func (k *Keyring) Close() error {
 	k.store.Close()

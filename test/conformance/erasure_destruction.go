@@ -440,4 +440,23 @@ var destructionTests = map[string]func(*testing.T, *keyFixture){
 		require.Equal(t, []ports.DestroyedKey{{Partition: 2, Class: 0, Reference: key.Reference, Fingerprints: []shredding.Fingerprint{key.Versions[0].Fingerprint}}}, d.Keys)
 		f.move(t, done, shredding.ErasureReceipted)
 	},
+	"fingerprints are listed by receipt": func(t *testing.T, f *keyFixture) {
+		var want []ports.ReceiptFingerprints
+		for i := range 3 {
+			key := f.mint(t, subjectKeyID(2, fmt.Sprintf("employee:E-%d", i), 0))
+			d, _ := f.destroyed(t, f.fenced(t, key.SubjectKeyID)) // not signed
+			want = append(want, ports.ReceiptFingerprints{Number: d.Receipt, Fingerprints: []shredding.Fingerprint{key.Versions[0].Fingerprint}})
+		}
+		d, _ := f.destroyed(t, f.fenced(t, subjectKeyID(2, "employee:unknown", 0)))
+		want = append(want, ports.ReceiptFingerprints{Number: d.Receipt})
+		for _, c := range []struct {
+			from  uint64
+			limit int
+			want  []ports.ReceiptFingerprints
+		}{{1, 0, want}, {1, 2, want[:2]}, {3, 10, want[2:]}, {5, 10, []ports.ReceiptFingerprints{}}} {
+			got, err := f.eraser.DestroyedFingerprints(t.Context(), c.from, c.limit)
+			require.NoError(t, err)
+			require.Equal(t, c.want, got)
+		}
+	},
 }

@@ -218,6 +218,21 @@ func (e *ErasureRegister) ErasuresToFollow(ctx context.Context, on event.Date, a
 	return erasureRequests(ctx, rows, err)
 }
 
+// DestroyedFingerprints implements ports.ErasureReceipts.
+func (e *ErasureRegister) DestroyedFingerprints(ctx context.Context, from uint64, limit int) ([]ports.ReceiptFingerprints, error) {
+	rows, err := e.queries.ListDestroyedFingerprints(ctx, e.pool, &keystoredb.ListDestroyedFingerprintsParams{FromNumber: int64(from), PageSize: pg.PageSize(limit)})
+	return mapRows(ctx, rows, err, func(r *keystoredb.ListDestroyedFingerprintsRow) ports.ReceiptFingerprints {
+		out := ports.ReceiptFingerprints{Number: uint64(r.Number)}
+		for _, text := range r.Fingerprints {
+			var f shredding.Fingerprint
+			if n, err := hex.Decode(f[:], []byte(text)[:min(len(text), hex.EncodedLen(len(f)))]); err == nil && n == len(f) {
+				out.Fingerprints = append(out.Fingerprints, f)
+			}
+		}
+		return out
+	})
+}
+
 // ReplayErasure implements ports.ErasureRegister.
 func (e *ErasureRegister) ReplayErasure(ctx context.Context, receipt ports.ErasureReceipt, keys []ports.ReplayKey) error {
 	params := &keystoredb.ReplayErasureParams{

@@ -129,8 +129,29 @@ END
 $$;
 -- +goose StatementEnd
 
+-- The fingerprints that the receipts from a number on name, as hexadecimal, also of receipts
+-- that are not signed yet.
+-- +goose StatementBegin
+CREATE FUNCTION keystore.destroyed_fingerprints(from_number bigint, page_size integer) RETURNS TABLE (number bigint, fingerprints text[])
+    LANGUAGE plpgsql STABLE
+    SECURITY DEFINER
+    SET search_path = pg_catalog, pg_temp
+    SET enable_seqscan = off
+AS $$
+BEGIN
+    RETURN QUERY
+    SELECT e.number, ARRAY(
+        SELECT f.fingerprint
+        FROM json_array_elements(e.keys) AS k (key)
+        CROSS JOIN json_array_elements_text(CASE WHEN json_typeof(k.key -> 'fingerprints') = 'array' THEN k.key -> 'fingerprints' ELSE '[]' END) AS f (fingerprint))
+    FROM keystore.erasure_receipts e WHERE e.number >= from_number ORDER BY e.number LIMIT page_size;
+END
+$$;
+-- +goose StatementEnd
+
 REVOKE ALL ON ALL FUNCTIONS IN SCHEMA keystore FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION
     keystore.replay_erasure(bigint, uuid, text, bytea, boolean, integer[], text[], smallint[], text[]),
-    keystore.erasures_to_follow(date, uuid, integer)
+    keystore.erasures_to_follow(date, uuid, integer),
+    keystore.destroyed_fingerprints(bigint, integer)
     TO backbone_eraser;

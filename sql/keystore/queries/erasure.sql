@@ -45,6 +45,10 @@ SELECT keystore.save_receipt(@number::bigint, @note::bytea, @exported::boolean);
 SELECT r.number::bigint AS number, r.request_id::uuid AS request_id, r.tenant_id::text AS tenant_id, r.note::bytea AS note, r.exported::boolean AS exported
 FROM keystore.receipts(@from_number::bigint, @page_size::int) AS r (number, request_id, tenant_id, note, exported);
 
+-- name: ListDestroyedFingerprints :many
+SELECT r.number::bigint AS number, r.fingerprints::text[] AS fingerprints
+FROM keystore.destroyed_fingerprints(@from_number::bigint, @page_size::int) AS r (number, fingerprints);
+
 -- name: ReplayErasure :one
 SELECT keystore.replay_erasure(@number::bigint, @request_id::uuid, @tenant_id::text, @note::bytea, @exported::boolean,
     @partition_ids::int[], @subject_ids::text[], @classes::smallint[], @fingerprints::text[])::text AS refused;

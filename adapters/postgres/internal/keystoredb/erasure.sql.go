@@ -209,6 +209,41 @@ func (q *Queries) GetErasure(ctx context.Context, db DBTX, arg *GetErasureParams
 	return i, err
 }
 
+const listDestroyedFingerprints = `-- name: ListDestroyedFingerprints :many
+SELECT r.number::bigint AS number, r.fingerprints::text[] AS fingerprints
+FROM keystore.destroyed_fingerprints($1::bigint, $2::int) AS r (number, fingerprints)
+`
+
+type ListDestroyedFingerprintsParams struct {
+	FromNumber int64
+	PageSize   int32
+}
+
+type ListDestroyedFingerprintsRow struct {
+	Number       int64
+	Fingerprints []string
+}
+
+func (q *Queries) ListDestroyedFingerprints(ctx context.Context, db DBTX, arg *ListDestroyedFingerprintsParams) ([]ListDestroyedFingerprintsRow, error) {
+	rows, err := db.Query(ctx, listDestroyedFingerprints, arg.FromNumber, arg.PageSize)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []ListDestroyedFingerprintsRow
+	for rows.Next() {
+		var i ListDestroyedFingerprintsRow
+		if err := rows.Scan(&i.Number, &i.Fingerprints); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const listErasureSteps = `-- name: ListErasureSteps :many
 SELECT r.state::text AS state, r.done_at::timestamptz AS done_at, r.attempts::int AS attempts
 FROM keystore.erasure_steps($1::text, $2::uuid) AS r (state, done_at, attempts)
