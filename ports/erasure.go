@@ -153,11 +153,17 @@ type ErasureRegister interface {
 	// SaveReceipt stores the signed note of a receipt. The same bytes again change
 	// nothing; other bytes: erasure.receipt_changed (Internal).
 	SaveReceipt(ctx context.Context, number uint64, note []byte, exported bool) error
-	// ReplayErasure destroys again what a receipt names, after the store was restored
-	// from a backup that did not know it, and stores the receipt. It fences the subjects for
-	// ever and deletes the versions whose fingerprints the receipt names. Another version
-	// stays and opens its values, and nothing is sealed with it. If the store has the
+	// ErasuresToFollow lists the completed and refused requests of all tenants that kept a
+	// class until a day before the given one, by id after the given one.
+	ErasuresToFollow(ctx context.Context, on event.Date, after event.ID, limit int) ([]ErasureRequest, error)
+	// ReplayErasure destroys again what a receipt names, and stores the receipt. The receipt
+	// comes from outside the database and decides, whatever the store says: also if the store
+	// has it, ReplayErasure fences the subjects for ever and deletes the versions whose
+	// fingerprints the receipt names, and every version of a key in state destroyed. Another
+	// version stays and opens its values, and nothing is sealed with it. If the store has the
 	// receipt's request and it has not ended, it goes on from destroyed.
+	// erasure.receipt_changed (Internal) if the store has another receipt under the number or
+	// for the request; the keys are destroyed nevertheless.
 	ReplayErasure(ctx context.Context, receipt ErasureReceipt, keys []ReplayKey) error
 	// NodesBehind counts nodes that reported since a time and have not evicted the keys
 	// destroyed up to the generation.
@@ -176,6 +182,15 @@ type ErasureRegister interface {
 type ErasureReceipts interface {
 	// Receipts lists receipts by number, from one on.
 	Receipts(ctx context.Context, from uint64, limit int) ([]ErasureReceipt, error)
+	// DestroyedFingerprints lists the fingerprints of destroyed keys by receipt, from a number
+	// on. It has them since the destruction, before the receipt is signed.
+	DestroyedFingerprints(ctx context.Context, from uint64, limit int) ([]ReceiptFingerprints, error)
+}
+
+// ReceiptFingerprints are the fingerprints of the keys that an erasure destroyed.
+type ReceiptFingerprints struct {
+	Number       uint64 // of the receipt
+	Fingerprints []shredding.Fingerprint
 }
 
 // receiptsPage is how many receipts EachReceipt reads at once.
@@ -206,6 +221,11 @@ type ReplayKey struct {
 	Class        shredding.KeyClass
 	Subject      shredding.Subject
 	Fingerprints []shredding.Fingerprint
+}
+
+// ID names the key.
+func (k ReplayKey) ID() SubjectKeyID {
+	return SubjectKeyID{Partition: k.Partition, Subject: k.Subject, Class: k.Class}
 }
 
 // PersonalRecords finds a person's records in the log. It reads as the application.

@@ -136,6 +136,21 @@ func (k *ErasureRegister) Erasures(_ context.Context, tenantID string, states []
 	return first(out, limit), nil
 }
 
+// ErasuresToFollow implements ports.ErasureRegister.
+func (k *ErasureRegister) ErasuresToFollow(_ context.Context, on event.Date, after event.ID, limit int) ([]ports.ErasureRequest, error) {
+	k.mu.RLock()
+	defer k.mu.RUnlock()
+	out := []ports.ErasureRequest{}
+	for _, e := range k.requests {
+		kept := slices.ContainsFunc(e.Classes, func(c ports.ErasureClass) bool { return !c.Erased && c.Until != nil && *c.Until < on })
+		if kept && bytes.Compare(e.ID[:], after[:]) > 0 && (e.State == shredding.ErasureCompleted || e.State == shredding.ErasureRefused) {
+			out = append(out, e.copy())
+		}
+	}
+	slices.SortFunc(out, func(a, b ports.ErasureRequest) int { return bytes.Compare(a.ID[:], b.ID[:]) })
+	return first(out, limit), nil
+}
+
 // ErasureSteps implements ports.ErasureRegister.
 func (k *ErasureRegister) ErasureSteps(_ context.Context, tenantID string, id event.ID) ([]ports.ErasureStep, error) {
 	k.mu.RLock()

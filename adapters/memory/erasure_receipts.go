@@ -47,47 +47,89 @@ func (k *ErasureRegister) Receipts(_ context.Context, from uint64, limit int) ([
 	return out, nil
 }
 
+// DestroyedFingerprints implements ports.ErasureReceipts.
+func (k *ErasureRegister) DestroyedFingerprints(_ context.Context, from uint64, limit int) ([]ports.ReceiptFingerprints, error) {
+	k.mu.RLock()
+	defer k.mu.RUnlock()
+	out := []ports.ReceiptFingerprints{}
+	for _, r := range k.receipts {
+		if r.Number < from || limit > 0 && len(out) == limit {
+			continue
+		}
+		f := ports.ReceiptFingerprints{Number: r.Number}
+		for _, key := range r.destruction.Keys {
+			f.Fingerprints = append(f.Fingerprints, key.Fingerprints...)
+		}
+		out = append(out, f)
+	}
+	return out, nil
+}
+
 // ReplayErasure implements ports.ErasureRegister.
 func (k *ErasureRegister) ReplayErasure(_ context.Context, replayed ports.ErasureReceipt, keys []ports.ReplayKey) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	for _, r := range k.receipts {
-		if r.Number == replayed.Number && r.RequestID == replayed.RequestID {
-			return r.save(replayed.Note, replayed.Exported)
-		}
-		if r.Number == replayed.Number || r.RequestID == replayed.RequestID {
-			return receiptChanged()
-		}
-	}
 	for _, key := range keys {
-		if s, ok := k.subjects[ports.SubjectKeyID{Partition: key.Partition, Subject: key.Subject, Class: key.Class}]; ok && s.tenantID != replayed.TenantID {
+		if s, ok := k.subjects[key.ID()]; ok && s.tenantID != replayed.TenantID {
 			return otherTenantsKey()
 		}
 	}
-	k.generation++
-	d := ports.Destruction{DestroyedAt: k.now(), Generation: k.generation, Receipt: replayed.Number}
+	d := ports.Destruction{DestroyedAt: k.now(), Receipt: replayed.Number}
+	changed := false
 	for _, key := range keys {
-		id := ports.SubjectKeyID{Partition: key.Partition, Subject: key.Subject, Class: key.Class}
-		k.fences[id] = &fence{request: replayed.RequestID}
-		s := k.ensureKey(id, replayed.TenantID)
-		s.Versions = slices.DeleteFunc(s.Versions, func(v ports.WrappedKey) bool { return slices.Contains(key.Fingerprints, v.Fingerprint) })
-		s.Active = 0
-		for _, v := range s.Versions {
-			s.Active = v.Version
-		}
-		if s.Active == 0 {
-			s.State, s.Versions = shredding.KeyDestroyed, nil
-		}
+		s, destroyed := k.destroyAgain(key, replayed)
+		changed = changed || destroyed
 		d.Keys = append(d.Keys, ports.DestroyedKey{Partition: key.Partition, Class: key.Class, Reference: s.Reference, Fingerprints: slices.Clone(key.Fingerprints)})
-		k.notify(s.Reference)
 	}
-	replayed.Note = bytes.Clone(replayed.Note)
-	k.receipts = append(k.receipts, &receipt{ErasureReceipt: replayed, destruction: d})
-	slices.SortFunc(k.receipts, func(a, b *receipt) int { return cmp.Compare(a.Number, b.Number) })
-	if e, err := k.request(replayed.RequestID); err == nil && e.TenantID == replayed.TenantID && !e.State.Final() && !e.State.Irrevocable() {
+	i := slices.IndexFunc(k.receipts, func(r *receipt) bool { return r.Number == replayed.Number })
+	if changed || i < 0 {
+		k.generation++
+	}
+	d.Generation = k.generation
+	if slices.ContainsFunc(k.receipts, func(r *receipt) bool { return (r.Number == replayed.Number) != (r.RequestID == replayed.RequestID) }) {
+		return receiptChanged()
+	}
+	if i >= 0 {
+		if err := k.receipts[i].save(replayed.Note, replayed.Exported); err != nil {
+			return err
+		}
+	} else {
+		replayed.Note = bytes.Clone(replayed.Note)
+		k.receipts = append(k.receipts, &receipt{ErasureReceipt: replayed, destruction: d})
+		slices.SortFunc(k.receipts, func(a, b *receipt) int { return cmp.Compare(a.Number, b.Number) })
+	}
+	if e, err := k.request(replayed.RequestID); err == nil && len(keys) > 0 && e.TenantID == replayed.TenantID && !e.State.Final() && !e.State.Irrevocable() {
 		k.resume(e, keys, d)
 	}
 	return nil
+}
+
+// destroyAgain fences a key and destroys the versions that a receipt names. It reports whether
+// that changed anything.
+func (k *keyState) destroyAgain(key ports.ReplayKey, replayed ports.ErasureReceipt) (s *subjectKey, changed bool) {
+	id := key.ID()
+	f := k.fences[id]
+	if f == nil || f.lifted || !slices.ContainsFunc(k.receipts, func(r *receipt) bool { return r.RequestID == f.request }) {
+		changed = f == nil || f.lifted || f.request != replayed.RequestID
+		k.fences[id] = &fence{request: replayed.RequestID}
+	}
+	s = k.ensureKey(id, replayed.TenantID)
+	before := len(s.Versions)
+	s.Versions = slices.DeleteFunc(s.Versions, func(v ports.WrappedKey) bool {
+		return s.State == shredding.KeyDestroyed || slices.Contains(key.Fingerprints, v.Fingerprint)
+	})
+	newest := uint32(0)
+	for _, v := range s.Versions {
+		newest = v.Version
+	}
+	if len(s.Versions) == before && newest == s.Active {
+		return s, changed
+	}
+	if s.Active = newest; newest == 0 {
+		s.State, s.Versions = shredding.KeyDestroyed, nil
+	}
+	k.notify(s.Reference)
+	return s, true
 }
 
 // resume lets the request of a replayed receipt continue from destroyed, with the partitions

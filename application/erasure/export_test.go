@@ -5,6 +5,9 @@ import "context"
 // AlarmAttempts lets tests count failures up to the alarm.
 const AlarmAttempts = alarmAttempts
 
+// FollowUp requests the follow-ups that are due.
+func (w *Worker) FollowUp(ctx context.Context) { w.maybeFollowUp(ctx) }
+
 // RunOnce advances every open request, one after the other, until it has ended, waits or fails.
 func (w *Worker) RunOnce(ctx context.Context) {
 	w.maybeFollowUp(ctx)

@@ -77,6 +77,7 @@ type erasureFixture struct {
 	notes              *signednote.Signer
 	log                *eventappend.Service
 	gate               *erasure.Gate
+	dataKeys           ports.DataKeys
 	opener             *opener
 	observer           *failureRecorder
 	ids                *system.IDs
@@ -110,9 +111,9 @@ func newErasureFixture(t testing.TB) *erasureFixture {
 	require.NoError(t, err)
 	b.types = registry.New(b.store.Registry, jsonschema.New(), nil, catalog, b.clock)
 	require.NoError(t, b.types.RegisterBuiltIn(t.Context()))
-	dataKeys := memory.NewDataKeys()
+	b.dataKeys = memory.NewDataKeys()
 	vaultConfig := vault.Config{
-		Keys: b.register, DataKeys: dataKeys, Manifests: b.types, Clock: b.clock,
+		Keys: b.register, DataKeys: b.dataKeys, Manifests: b.types, Clock: b.clock,
 		Limits: vault.Limits{Entries: 1000, Life: time.Minute, Poll: 5 * time.Second, MaxCalls: 64, MaxCallWait: 5 * time.Second},
 	}
 	b.vault, err = vault.New(vaultConfig)
@@ -141,8 +142,12 @@ func newErasureFixture(t testing.TB) *erasureFixture {
 
 // newGate makes a gate that compares the export store with a register's receipts.
 func (b *erasureFixture) newGate(receipts ports.ErasureReceipts) *erasure.Gate {
+	return b.newGateOf(receipts, b.register)
+}
+
+func (b *erasureFixture) newGateOf(receipts ports.ErasureReceipts, keys ports.SubjectKeys) *erasure.Gate {
 	return testkit.Must(erasure.NewGate(erasure.GateConfig{
-		Exports: b.exports, Receipts: receipts, Clock: b.clock, Interval: time.Minute, Logger: slog.New(slog.DiscardHandler),
+		Exports: b.exports, Receipts: receipts, Keys: keys, DataKeys: b.dataKeys, Clock: b.clock, Interval: time.Minute, Logger: slog.New(slog.DiscardHandler),
 	}))
 }
 

@@ -3,11 +3,13 @@ package erasure
 import (
 	"bytes"
 	"context"
+	"encoding/hex"
 	"log/slog"
 	"sync"
 	"time"
 
 	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/shredding"
 	"github.com/erpbackbone/backbone/ports"
 )
 
@@ -21,32 +23,38 @@ const (
 type GateConfig struct {
 	Exports  ports.ExportStore
 	Receipts ports.ErasureReceipts
+	Keys     ports.SubjectKeys
+	DataKeys ports.DataKeys // nil: keys are known by their stored fingerprints only
 	Clock    ports.Clock
 	Interval time.Duration // how often to compare; positive
 	Logger   *slog.Logger
 	Closed   func(closed bool) // called with every verdict; may be nil
 }
 
-// Gate compares the receipts in the export store with those in the register. A database
-// that was restored from a backup, or a standby that lost the last commits, may lack
-// erasures. The Gate then closes: the vault neither seals nor opens personal data, keys in
+// Gate compares the receipts in the export store with those in the register, and the keys that
+// they name with the key store. A database that was restored from a backup, or a standby that
+// lost the last commits, may lack erasures, and a superuser of the database may put destroyed
+// keys back. The Gate then closes: the vault neither seals nor opens personal data, keys in
 // memory included, and no erasure is fenced or destroyed and no KEK rotated, until an operator
 // replays the receipts (Replay). Requests without personal data continue.
 //
-// The Gate also closes when it cannot read the export store or the register, which is in the
-// key store, because erasures may be missing unnoticed. Such a Gate opens by itself with the
-// next check that succeeds. Each check is at most an Interval after the one before. Every cause
-// has the code pii.receipts_behind; the detail names the cause and the next step.
+// The Gate also closes when it cannot read the export store, the register or the key store,
+// because erasures may be missing unnoticed. Such a Gate opens by itself with the next check
+// that succeeds. Each check is at most an Interval after the one before. Every cause has the
+// code pii.receipts_behind; the detail names the cause and the next step.
 //
-// The vault asks LastVerdict, which reads nothing, at every use of a key. Fences, destructions
-// and rotations call Check, which compares.
+// The vault asks LastVerdict, which reads nothing, at every use of a key, and RequireLive for
+// each key that it unwraps. Fences, destructions and rotations call Check, which compares.
 type Gate struct {
 	config GateConfig
 
-	mu       sync.Mutex
-	verdict  error
-	at       time.Time
-	exported uint64 // the newest receipt known to be exported; receipts never vanish
+	mu      sync.Mutex
+	verdict error
+	at      time.Time
+
+	checking  sync.Mutex // held by the check that compares
+	exported  uint64     // the newest receipt seen in the export store; receipts never vanish
+	destroyed destroyedKeys
 }
 
 // NewGate makes a Gate, which is closed until the first check. It refuses an Interval that is
@@ -58,7 +66,7 @@ func NewGate(c GateConfig) (*Gate, error) {
 	if c.Closed == nil {
 		c.Closed = func(bool) {}
 	}
-	return &Gate{config: c}, nil
+	return &Gate{config: c, destroyed: destroyedKeys{fingerprints: map[shredding.Fingerprint]struct{}{}}}, nil
 }
 
 // Run checks at once and then in each interval, until ctx ends.
@@ -86,7 +94,24 @@ func (g *Gate) LastVerdict() error {
 	return g.verdict
 }
 
-// Check compares the receipts, stores the verdict and returns it.
+// RequireLive returns pii.receipts_behind for the fingerprint of a key that a receipt names as
+// destroyed. The caller computes the fingerprint from the key itself, since the stored one may
+// be forged. The Gate knows the receipts of the last check and of the last Learn.
+func (g *Gate) RequireLive(f shredding.Fingerprint) error {
+	if !g.destroyed.contains(f) {
+		return nil
+	}
+	err := keyIsBack()
+	g.config.Logger.Error("a destroyed key was in the key store and was not used", "code", err.Code, "fingerprint", hex.EncodeToString(f[:]))
+	return err
+}
+
+// Learn reads the fingerprints of the keys that were destroyed since the last call, before their
+// receipts are exported. The vault calls it before it reports that it has evicted these keys, and
+// an erasure waits for these reports: once it is completed, no node uses a key that comes back.
+func (g *Gate) Learn(ctx context.Context) error { return g.destroyed.learn(ctx, g.config.Receipts) }
+
+// Check compares the receipts and keys, stores the verdict and returns it.
 func (g *Gate) Check(ctx context.Context) error {
 	comparing, cancel := context.WithTimeout(ctx, gateTimeout)
 	defer cancel()
@@ -109,15 +134,33 @@ func (g *Gate) Check(ctx context.Context) error {
 	return verdict
 }
 
+const codeReceiptsBehind = "pii.receipts_behind"
+
 func receiptsBehind(detail string) *fault.Error {
-	return fault.New(fault.Unavailable, "pii.receipts_behind", detail).WithRetryAfter(gateRetryAfter)
+	return fault.New(fault.Unavailable, codeReceiptsBehind, detail).WithRetryAfter(gateRetryAfter)
 }
 
-// compare requires that the register has the newest receipt of the export store, and that the
-// export store has the newest receipt that the register has as exported. It reads the export
-// store first, because an erasure that runs at the same time stores its receipt in the
-// register first.
+func keyIsBack() *fault.Error {
+	return receiptsBehind("the key store has a key again that an erasure destroyed; run `backbone erasure replay`, and find out who put it back")
+}
+
+// Compare compares all receipts and keys, however long it takes, and returns what is wrong with
+// them, "" if nothing is. An error means that they could not be compared.
+func (g *Gate) Compare(ctx context.Context) (finding string, err error) {
+	err = g.compare(ctx)
+	if f, ok := fault.As(err); ok && f.Unwrap() == nil {
+		return f.Detail, nil
+	}
+	return "", err
+}
+
+// compare requires that the register has the receipts of the export store, that the export
+// store has the receipts that the register has as exported, and that no key that they name is
+// back. It reads the export store first, because an erasure that runs at the same time stores
+// its receipt in the register first. An error has a cause if something could not be read.
 func (g *Gate) compare(ctx context.Context) error {
+	g.checking.Lock()
+	defer g.checking.Unlock()
 	const unreadable = "the receipts of erasures outside the database cannot be read; make the export store available again"
 	names, err := g.config.Exports.List(ctx, receiptFolder)
 	if err != nil {
@@ -134,68 +177,85 @@ func (g *Gate) compare(ctx context.Context) error {
 	if err != nil {
 		return receiptsBehind(unreadable).WithCause(err)
 	}
-	registered, err := g.config.Receipts.Receipts(ctx, newest, 1)
+	if err := g.readReceipts(ctx, newest, exported); err != nil {
+		return err
+	}
+	found, err := g.destroyed.compare(ctx, g.config.Keys, g.config.DataKeys)
 	if err != nil {
 		return registerUnavailable(err)
 	}
-	restored := receiptsBehind("this database was restored from before an erasure; run `backbone erasure replay`")
-	if len(registered) == 0 || registered[0].Number != newest {
-		return restored
-	}
-	// Each receipt holds the hash of the one before: if the last ones are equal, all are.
-	if note := registered[0].Note; len(note) > 0 {
-		if !bytes.Equal(note, exported) {
-			return restored
-		}
-		return nil
-	}
-	receipt, err := parseUnverified(exported)
-	if err != nil || receipt.RequestID != registered[0].RequestID {
-		return restored.WithCause(err)
+	if found {
+		return keyIsBack()
 	}
 	return nil
 }
 
-// requireNewestExported requires that the export store has the register's newest exported
-// receipt. A store without it is not the one that receipts were exported to, such as the
-// empty mount point of a share, and cannot prove that the register is complete.
-func (g *Gate) requireNewestExported(ctx context.Context, newest uint64) error {
-	exported, err := g.newestExported(ctx)
-	if err != nil {
-		return registerUnavailable(err)
-	}
-	if exported <= newest {
+// readReceipts reads the receipts of the register that no check has read before, up to the
+// newest exported one. Each receipt holds the hash of the one before: if they follow each other
+// and the newest one is the exported one, all are the exported ones.
+func (g *Gate) readReceipts(ctx context.Context, newest uint64, exported []byte) error {
+	restored := receiptsBehind("this database was restored from before an erasure, or its receipts were changed; run `backbone erasure replay`")
+	complete := false
+	err := ports.EachReceipt(ctx, g.config.Receipts, min(g.destroyed.newest+1, newest), func(r ports.ErasureReceipt) error {
+		if r.Number > newest {
+			return nil
+		}
+		note := r.Note
+		if r.Number == newest && len(note) == 0 { // restored to between the destruction and the signature
+			if receipt, err := parseUnverified(exported); err != nil || receipt.RequestID != r.RequestID {
+				return restored
+			}
+			note = exported
+		}
+		complete = r.Number == newest && bytes.Equal(note, exported)
+		if r.Number == newest && !complete || r.Number > g.destroyed.newest && !g.destroyed.add(r.Number, note) {
+			return restored
+		}
 		return nil
-	}
-	// It may have been exported after the names were listed.
-	if _, err := g.config.Exports.Get(ctx, ReceiptName(exported)); err != nil {
-		return receiptsBehind("the export store lacks receipts that were exported to it; mount the right one, or export them again with `backbone erasure replay`").WithCause(err)
+	})
+	switch {
+	case fault.CodeOf(err) == codeReceiptsBehind:
+		return err
+	case err != nil:
+		return registerUnavailable(err)
+	case !complete || g.destroyed.newest < newest:
+		return restored
 	}
 	return nil
+}
+
+// requireNewestExported requires that the export store has the newest receipt that it once had,
+// and those that the register has as exported. A store without them is not the one that
+// receipts were exported to, such as the empty mount point of a share, and cannot prove that
+// the register is complete.
+func (g *Gate) requireNewestExported(ctx context.Context, newest uint64) error {
+	lacks := func(number uint64) error {
+		// It may have been exported after the names were listed.
+		if _, err := g.config.Exports.Get(ctx, ReceiptName(number)); err != nil {
+			return receiptsBehind("the export store lacks receipts that were exported to it; mount the right one, or export them again with `backbone erasure replay`").WithCause(err)
+		}
+		return nil
+	}
+	if g.exported > newest {
+		return lacks(g.exported)
+	}
+	err := ports.EachReceipt(ctx, g.config.Receipts, newest+1, func(r ports.ErasureReceipt) error {
+		if !r.Exported {
+			return nil
+		}
+		return lacks(r.Number)
+	})
+	if err != nil && fault.CodeOf(err) != codeReceiptsBehind {
+		return registerUnavailable(err)
+	}
+	if err == nil {
+		g.exported = newest
+	}
+	return err
 }
 
 func registerUnavailable(err error) error {
 	return receiptsBehind("the register of erasures cannot be read; make the key store available again").WithCause(err)
-}
-
-// newestExported returns the number of the newest receipt that the register has as exported.
-func (g *Gate) newestExported(ctx context.Context) (uint64, error) {
-	g.mu.Lock()
-	newest := g.exported
-	g.mu.Unlock()
-	err := ports.EachReceipt(ctx, g.config.Receipts, newest+1, func(r ports.ErasureReceipt) error {
-		if r.Exported {
-			newest = max(newest, r.Number)
-		}
-		return nil
-	})
-	if err != nil {
-		return 0, err
-	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.exported = max(g.exported, newest)
-	return newest, nil
 }
 
 // parseUnverified reads a note without checking its signature.
@@ -208,17 +268,23 @@ func parseUnverified(note []byte) (Receipt, error) {
 type ReplayConfig struct {
 	Exports      ports.ExportStore
 	Register     ports.ErasureRegister
+	Keys         ports.SubjectKeys
+	DataKeys     ports.DataKeys
 	Notes        ports.NoteOpener
 	VerifierKeys []string                         // of all keys that ever signed receipts
 	Progress     func(done, total int, r Receipt) // may be nil
 }
 
 // reexport writes again the receipts that the register has as exported and the export store
-// lacks. A receipt that was never exported is left to the worker.
+// lacks. A receipt that was never exported is left to the worker, and one that is not signed
+// with a known key is not a receipt: the export store would keep it for ever.
 func reexport(ctx context.Context, c ReplayConfig) error {
 	return ports.EachReceipt(ctx, c.Register, 1, func(r ports.ErasureReceipt) error {
 		if len(r.Note) == 0 || !r.Exported {
 			return nil
+		}
+		if _, err := c.Notes.OpenNote(r.Note, c.VerifierKeys...); err != nil {
+			return nil //nolint:nilerr // it stays in the register, where the gate finds it
 		}
 		// If the store has other bytes under the name, Replay finds them when it checks the chain.
 		if err := c.Exports.PutIfAbsent(ctx, ReceiptName(r.Number), r.Note); err != nil && fault.KindOf(err) != fault.Conflict {
@@ -229,15 +295,19 @@ func reexport(ctx context.Context, c ReplayConfig) error {
 }
 
 // Replay repeats every erasure that has a receipt in the export store, in the order of the
-// receipts: it fences the subjects, so that nothing is sealed for them, and destroys the keys
-// with the receipt's fingerprints (ports.ErasureRegister.ReplayErasure). First it writes the
-// receipts that the register has as exported and the export store lacks. It may be repeated
-// and interrupted. It returns how many receipts it replayed.
+// receipts, whatever the database says of them: it fences the subjects, so that nothing is
+// sealed for them, and destroys the keys with the receipt's fingerprints
+// (ports.ErasureRegister.ReplayErasure), also those that were stored under another fingerprint
+// than their own. First it writes the receipts that the register has as exported and the export
+// store lacks. It may be repeated and interrupted. It returns how many receipts it replayed.
 //
 //	erasure.receipt_invalid  Invalid: a receipt is missing, not signed with one of the
 //	                         keys, or not the successor of the one before. The receipts
 //	                         before it stay replayed, none after it was; restore it and
 //	                         call Replay again
+//	erasure.receipt_changed  Internal: the register has another receipt under a number. All
+//	                         erasures were repeated nevertheless
+//	kms.*                    of the key service, which opens keys that a receipt does not name
 func Replay(ctx context.Context, c ReplayConfig) (int, error) {
 	if err := reexport(ctx, c); err != nil {
 		return 0, err
@@ -247,6 +317,7 @@ func Replay(ctx context.Context, c ReplayConfig) (int, error) {
 		return 0, err
 	}
 	var previous ports.ErasureReceipt
+	var changed error
 	done := 0
 	for _, name := range names {
 		number := receiptNumber(name)
@@ -270,7 +341,10 @@ func Replay(ctx context.Context, c ReplayConfig) (int, error) {
 			return done, invalidReceipt(number, nil)
 		}
 		receipt := ports.ErasureReceipt{Number: number, RequestID: r.RequestID, TenantID: r.TenantID, Note: note, Exported: true}
-		if err := c.Register.ReplayErasure(ctx, receipt, r.Keys); err != nil {
+		switch err := c.destroyAgain(ctx, receipt, r.Keys); {
+		case fault.CodeOf(err) == "erasure.receipt_changed":
+			changed = err
+		case err != nil:
 			return done, err
 		}
 		previous, done = receipt, done+1
@@ -278,7 +352,22 @@ func Replay(ctx context.Context, c ReplayConfig) (int, error) {
 			c.Progress(done, len(names), r)
 		}
 	}
-	return done, nil
+	return done, changed
+}
+
+func (c ReplayConfig) destroyAgain(ctx context.Context, receipt ports.ErasureReceipt, keys []ports.ReplayKey) error {
+	replayed := c.Register.ReplayErasure(ctx, receipt, keys)
+	if replayed != nil && fault.CodeOf(replayed) != "erasure.receipt_changed" {
+		return replayed
+	}
+	keys, forged, err := forgedFingerprints(ctx, c, keys)
+	if err != nil {
+		return err
+	}
+	if forged {
+		return c.Register.ReplayErasure(ctx, receipt, keys)
+	}
+	return replayed
 }
 
 func invalidReceipt(number uint64, err error) error {

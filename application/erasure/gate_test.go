@@ -14,6 +14,7 @@ import (
 	"github.com/erpbackbone/backbone/adapters/memory"
 	"github.com/erpbackbone/backbone/adapters/signednote"
 	"github.com/erpbackbone/backbone/application/erasure"
+	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/domain/shredding"
 	"github.com/erpbackbone/backbone/ports"
@@ -35,7 +36,10 @@ func newFixtureWithErasures(t *testing.T, n int) *erasureFixture {
 }
 
 // receiptList is a register with the given receipts.
-type receiptList struct{ receipts []ports.ErasureReceipt }
+type receiptList struct {
+	ports.ErasureReceipts
+	receipts []ports.ErasureReceipt
+}
 
 func (l *receiptList) Receipts(_ context.Context, from uint64, limit int) ([]ports.ErasureReceipt, error) {
 	if from > uint64(len(l.receipts)) {
@@ -49,7 +53,7 @@ func TestGate(t *testing.T) {
 	t.Parallel()
 	b := newFixtureWithErasures(t, 3)
 	all := b.listReceipts(t)
-	register := &receiptList{slices.Clone(all)}
+	register := &receiptList{receipts: slices.Clone(all)}
 	b.gate = b.newGate(register)
 	requireClosed := func(t *testing.T) {
 		t.Helper()
@@ -102,6 +106,14 @@ func TestGate(t *testing.T) {
 		b.exports.documents[erasure.ReceiptName(3)] = document
 		requireOpen(t)
 	})
+	t.Run("register has another receipt before the newest", func(t *testing.T) {
+		register.receipts = slices.Clone(all)
+		register.receipts[1].Note = all[0].Note
+		require.Error(t, b.newGate(register).Check(t.Context()))
+		register.receipts = slices.Delete(slices.Clone(all), 1, 2)
+		require.Error(t, b.newGate(register).Check(t.Context()))
+		register.receipts = all
+	})
 	t.Run("other documents do not count", func(t *testing.T) {
 		b.exports.documents["receipts/README"] = []byte("x")
 		requireOpen(t)
@@ -115,6 +127,84 @@ func TestGate(t *testing.T) {
 		require.Equal(t, "approved", b.getStatus(t, s.ID).State)
 		require.Equal(t, "pii.receipts_behind", b.storedRequest(t, s.ID).LastError)
 	})
+}
+
+// TestKeyPutBack puts a destroyed key back as a superuser of the database could. Receipts and
+// requests stay as they are.
+func TestKeyPutBack(t *testing.T) {
+	t.Parallel()
+	for name, forge := range map[string]func(*ports.SubjectKey){
+		"as it was":                      func(*ports.SubjectKey) {},
+		"under another fingerprint":      func(k *ports.SubjectKey) { k.Versions[0].Fingerprint[0]++ },
+		"as a version of another number": func(k *ports.SubjectKey) { k.Active, k.Versions[0].Version = 1, 1 },
+		"in state destroyed":             func(k *ports.SubjectKey) { k.State, k.Active = shredding.KeyDestroyed, 0 },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newFixtureWithErasures(t, 1) // of E-0
+			b.appendEvents(t, b.de, contactedType, "E-1", 1)
+			id := ports.SubjectKeyID{Partition: b.de.Partition, Subject: "employee:E-1"}
+			kept, err := b.register.SubjectKeys(t.Context(), []ports.SubjectKeyID{id})
+			require.NoError(t, err)
+			s := b.createApprovedRequest(t, func(r *erasure.NewRequest) { r.Subject = "employee:E-1" })
+			b.runNewWorker(t)
+			require.Equal(t, "completed", b.getStatus(t, s.ID).State)
+			require.NoError(t, b.gate.Check(t.Context()))
+			print := kept[0].Versions[0].Fingerprint
+			require.Equal(t, "pii.receipts_behind", fault.CodeOf(b.gate.RequireLive(print)))
+			require.NoError(t, b.gate.RequireLive(shredding.Fingerprint{1}))
+			other := b.newGate(b.register.Erasures())
+			require.NoError(t, other.RequireLive(print))
+			require.NoError(t, other.Learn(t.Context()))
+			require.Equal(t, "pii.receipts_behind", fault.CodeOf(other.RequireLive(print)), "before it has compared receipts")
+
+			forge(&kept[0])
+			b.register.PutBack("acme", kept[0])
+			require.Equal(t, "pii.receipts_behind", fault.CodeOf(b.gate.Check(t.Context())))
+			require.Equal(t, "pii.receipts_behind", fault.CodeOf(b.newGate(b.register.Erasures()).Check(t.Context())), "in a process that starts later")
+
+			config := erasure.ReplayConfig{
+				Exports: b.exports, Register: b.register.Erasures(), Keys: b.register, DataKeys: b.dataKeys,
+				Notes: signednote.Opener{}, VerifierKeys: []string{b.verifierKey},
+			}
+			for range 2 {
+				n, err := erasure.Replay(t.Context(), config)
+				require.NoError(t, err)
+				require.Equal(t, 2, n)
+			}
+			require.NoError(t, b.gate.Check(t.Context()))
+			stored, err := b.register.SubjectKeys(t.Context(), []ports.SubjectKeyID{id})
+			require.NoError(t, err)
+			require.Equal(t, shredding.KeyDestroyed, stored[0].State)
+			require.Empty(t, stored[0].Versions)
+			_, err = b.register.MintSubjectKey(t.Context(), "acme", ports.MintedKey{SubjectKeyID: id, Reference: kept[0].Reference, WrappedKey: ports.WrappedKey{Version: 1, Epoch: 1}})
+			require.Equal(t, "pii.subject_erased", fault.CodeOf(err))
+		})
+	}
+}
+
+// TestReplayWithChangedRegister changes the register's receipts: replay destroys the keys all
+// the same, and stores nothing that is not signed.
+func TestReplayWithChangedRegister(t *testing.T) {
+	t.Parallel()
+	b := newFixtureWithErasures(t, 2)
+	other := memory.NewKeyStore()
+	forged := ports.ErasureReceipt{Number: 1, RequestID: event.ID{7}, TenantID: "acme", Note: []byte("no receipt"), Exported: true}
+	require.NoError(t, other.Erasures().ReplayErasure(t.Context(), forged, nil))
+	forged.Number, forged.RequestID = 3, event.ID{8}
+	require.NoError(t, other.Erasures().ReplayErasure(t.Context(), forged, nil))
+	require.Error(t, b.newGateOf(other.Erasures(), other).Check(t.Context()))
+	n, err := erasure.Replay(t.Context(), erasure.ReplayConfig{
+		Exports: b.exports, Register: other.Erasures(), Keys: other, DataKeys: b.dataKeys, Notes: signednote.Opener{}, VerifierKeys: []string{b.verifierKey},
+	})
+	require.Equal(t, "erasure.receipt_changed", fault.CodeOf(err))
+	require.Equal(t, 2, n)
+	require.NotContains(t, b.exports.documents, erasure.ReceiptName(3))
+	for _, employee := range []shredding.Subject{"employee:E-0", "employee:E-1"} {
+		stored, err := other.SubjectKeys(t.Context(), []ports.SubjectKeyID{{Partition: b.de.Partition, Subject: employee}})
+		require.NoError(t, err)
+		require.Equal(t, shredding.KeyDestroyed, stored[0].State)
+	}
 }
 
 func TestReplay(t *testing.T) {
@@ -146,12 +236,12 @@ func TestReplay(t *testing.T) {
 		return keys[0].State
 	}
 	require.Equal(t, shredding.KeyActive, state(), "the backup has the key")
-	gate := b.newGate(restored.Erasures())
+	gate := b.newGateOf(restored.Erasures(), restored)
 	require.Error(t, gate.Check(t.Context()))
 
 	var progress []string
 	config := erasure.ReplayConfig{
-		Exports: b.exports, Register: restored.Erasures(), Notes: signednote.Opener{}, VerifierKeys: []string{b.verifierKey},
+		Exports: b.exports, Register: restored.Erasures(), Keys: restored, DataKeys: b.dataKeys, Notes: signednote.Opener{}, VerifierKeys: []string{b.verifierKey},
 		Progress: func(done, total int, r erasure.Receipt) {
 			progress = append(progress, fmt.Sprint(done, "/", total, " ", r.Number))
 		},

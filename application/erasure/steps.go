@@ -21,9 +21,6 @@ const (
 	clockMargin = 2 * time.Second // how far this clock may differ from the register's
 	nodeSilence = 2 * time.Minute // a node that had not reported for so long at the destruction counts as stopped
 	maxSkew     = 5 * time.Minute // how far an approval may be in the future
-	// maxEnded is how many completed and refused requests requestFollowUps reads, the newest
-	// first. Older ones get no follow-up.
-	maxEnded = 10_000
 )
 
 // The codes of conditions that steps wait for. A wait that takes longer than maxWait counts as
@@ -290,30 +287,38 @@ func (c Config) countCopies(ctx context.Context, p event.PartitionID, s shreddin
 // the first requester and needs its own approval. A class that a hold without a last day kept
 // has no such day: after the release a person has to request the erasure again.
 func (c Config) requestFollowUps(ctx context.Context, now time.Time) error {
-	ended, err := c.Register.Erasures(ctx, "", []shredding.ErasureState{shredding.ErasureCompleted, shredding.ErasureRefused}, maxEnded)
-	if err != nil {
+	for after := (event.ID{}); ; {
+		ended, err := c.Register.ErasuresToFollow(ctx, event.DateOf(now), after, page)
+		if err != nil {
+			return err
+		}
+		for _, r := range ended {
+			after = r.ID
+			if err := c.requestFollowUp(ctx, r, now); err != nil {
+				return err
+			}
+		}
+		if len(ended) < page {
+			return nil
+		}
+	}
+}
+
+func (c Config) requestFollowUp(ctx context.Context, r ports.ErasureRequest, now time.Time) error {
+	next := ports.ErasureRequest{
+		ID: module.DeriveID(r.ID, 1), TenantID: r.TenantID, Subject: r.Subject, Partitions: r.Partitions, AllEntities: r.AllEntities,
+		Basis: r.Basis, Reason: fmt.Sprintf("follows request %s, which had to keep a part of the data until now", r.ID),
+		RequestedBy: r.RequestedBy, RequestedAt: now, DueOn: event.DateOf(now.Add(shredding.ErasureDue)),
+	}
+	_, err := c.Register.Erasure(ctx, next.TenantID, next.ID)
+	if err == nil {
+		return nil // made before
+	}
+	if fault.KindOf(err) != fault.NotFound {
 		return err
 	}
-	today := event.DateOf(now)
-	for _, r := range ended {
-		if !slices.ContainsFunc(r.Classes, func(c ports.ErasureClass) bool { return !c.Erased && c.Until != nil && *c.Until < today }) {
-			continue
-		}
-		next := ports.ErasureRequest{
-			ID: module.DeriveID(r.ID, 1), TenantID: r.TenantID, Subject: r.Subject, Partitions: r.Partitions, AllEntities: r.AllEntities,
-			Basis: r.Basis, Reason: fmt.Sprintf("follows request %s, which had to keep a part of the data until now", r.ID),
-			RequestedBy: r.RequestedBy, RequestedAt: now, DueOn: event.DateOf(now.Add(shredding.ErasureDue)),
-		}
-		_, err := c.Register.Erasure(ctx, next.TenantID, next.ID)
-		if err == nil {
-			continue // made before
-		}
-		if fault.KindOf(err) != fault.NotFound {
-			return err
-		}
-		if err := c.Register.AddErasure(ctx, next); err != nil && fault.KindOf(err) != fault.Conflict {
-			return err
-		}
+	if err := c.Register.AddErasure(ctx, next); err != nil && fault.KindOf(err) != fault.Conflict {
+		return err
 	}
 	return nil
 }

@@ -295,3 +295,36 @@ func (w registerWithout) Erasures(ctx context.Context, tenantID string, states [
 	all, err := w.ErasureRegister.Erasures(ctx, tenantID, states, limit)
 	return slices.DeleteFunc(all, func(r ports.ErasureRequest) bool { return r.ID == w.id }), err
 }
+
+// TestFollowUps requests a follow-up for each ended request that kept a class until a day that
+// has passed, however many have ended.
+func TestFollowUps(t *testing.T) {
+	t.Parallel()
+	b := newErasureFixture(t)
+	register := b.register.Erasures()
+	yesterday, tomorrow := event.DateOf(start).AddDays(-1), event.DateOf(start).AddDays(1)
+	end := func(n int, until *event.Date) {
+		id := b.ids.NewID(start)
+		require.NoError(t, register.AddErasure(t.Context(), ports.ErasureRequest{
+			ID: id, TenantID: "acme", Subject: shredding.Subject(fmt.Sprintf("employee:E-%d", n)), Partitions: []event.PartitionID{b.de.Partition},
+			Basis: shredding.GDPRArticle17, Reason: "asked by letter", RequestedBy: "p-officer", RequestedAt: start.Add(time.Duration(n) * time.Second), DueOn: tomorrow,
+		}))
+		r, err := register.Erasure(t.Context(), "acme", id)
+		require.NoError(t, err)
+		r.State, r.EndReason, r.Classes = shredding.ErasureRefused, "retention", []ports.ErasureClass{{Class: shredding.KeyRegulatory, Refused: "retention", Until: until}}
+		_, err = register.MoveErasure(t.Context(), r)
+		require.NoError(t, err)
+	}
+	const over = 450 // more than two pages
+	for n := range over {
+		end(n, &yesterday)
+	}
+	end(over, &tomorrow)
+	end(over+1, nil)
+	for range 2 {
+		testkit.Must(erasure.NewWorker(b.config)).FollowUp(t.Context())
+		requested, err := register.Erasures(t.Context(), "acme", []shredding.ErasureState{shredding.ErasureRequested}, 0)
+		require.NoError(t, err)
+		require.Len(t, requested, over)
+	}
+}

@@ -238,7 +238,7 @@ func (s *Service) deleteKEK(ctx context.Context, k ports.KEK, successor uint32) 
 	at, err := s.c.KMS.ScheduleDeletion(ctx, k.KeyID, s.c.DeletionDays)
 	if fault.CodeOf(err) == codeKeyNotFound {
 		at = s.c.Clock.Now()
-		if err := s.exportNotice(ctx, k, successor, at); err != nil {
+		if err := s.exportLastNotice(ctx, k, successor, at); err != nil {
 			return time.Time{}, err
 		}
 		return at, s.c.Keys.CloseKEK(ctx, k.TenantID, k.Epoch, ports.KEKDeleted)

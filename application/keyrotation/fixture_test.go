@@ -67,6 +67,7 @@ func inject(t *faultInjector, name string, f func() error) error {
 
 // rotationFixture is a key store, a key service and an export store in memory.
 type rotationFixture struct {
+	ports.ErasureReceipts // nil: only Receipts is called
 	*faultInjector
 	clock *testkit.Clock
 

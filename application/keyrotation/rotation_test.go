@@ -328,6 +328,37 @@ func TestRotate_NoticeAfterRestore(t *testing.T) {
 	}
 }
 
+// TestRotate_NoticeAfterCancelledDeletion: an operator of the key service cancels the deletion of
+// a KEK. It is scheduled again for a later day, and the notices do not end with the first one.
+func TestRotate_NoticeAfterCancelledDeletion(t *testing.T) {
+	t.Parallel()
+	r := newFixtureWithKeys(t, 3)
+	rotate := func() {
+		t.Helper()
+		_, err := r.service().Rotate(t.Context(), tenant, nil)
+		require.NoError(t, err)
+	}
+	destroyedAt := func() string {
+		return "\nkey destroyed at " + r.keys[r.keks[0].KeyID].DeletionAt.UTC().Format(time.RFC3339) + "\n"
+	}
+	rotate()
+	first, earlier := string(r.exports[keyrotation.NoticeName(tenant, 1)]), destroyedAt()
+	require.Contains(t, first, earlier)
+	r.advance(5 * 24 * time.Hour)
+	r.keys[r.keks[0].KeyID].State = ports.KeyDisabled // cancelled
+	r.advance(3 * 24 * time.Hour)
+	for range 2 {
+		rotate()
+		require.NotEqual(t, earlier, destroyedAt())
+		require.Equal(t, first, string(r.exports[keyrotation.NoticeName(tenant, 1)]))
+		require.Contains(t, string(r.exports["epochs/acme/1/ended-2.note"]), destroyedAt())
+	}
+	r.advance(7 * 24 * time.Hour)
+	rotate()
+	require.Equal(t, ports.KEKDeleted, r.keks[0].State)
+	require.NotContains(t, r.exports, "epochs/acme/1/ended-3.note", "the last notice tells the time")
+}
+
 // TestNewRefusesMissingLimits checks that a limit which the caller left out is no default.
 func TestNewRefusesMissingLimits(t *testing.T) {
 	t.Parallel()

@@ -297,7 +297,31 @@ func (v *Vault) unwrapVersion(ctx context.Context, k ports.SubjectKey, version u
 	if err != nil {
 		return nil, err
 	}
-	return newDEK(k.Class, version, plain)
+	d, err := newDEK(k.Class, version, plain)
+	if err != nil {
+		return nil, err
+	}
+	if err := v.requireOwn(d.key, w); err != nil {
+		plain.Zero()
+		return nil, err
+	}
+	return d, nil
+}
+
+// requireOwn requires that an unwrapped key is none that an erasure destroyed, and has the
+// fingerprint that is stored with it: erasures, receipts and the gate know a key by that one.
+func (v *Vault) requireOwn(key shredding.Key, stored ports.WrappedKey) error {
+	f, err := key.Fingerprint()
+	if err != nil {
+		return err
+	}
+	if err := v.RequireLive(f); err != nil {
+		return err
+	}
+	if f != stored.Fingerprint {
+		return fault.New(fault.Internal, "pii.key_invalid", "a key is stored with the fingerprint of another one; run `backbone erasure replay`, then restore the key store's row from an export")
+	}
+	return nil
 }
 
 func newDEK(class shredding.KeyClass, version uint32, plain shredding.Secret) (*dek, error) {

@@ -34,16 +34,21 @@ func (v *Vault) Run(ctx context.Context, evictions ports.KeyEvictions, node stri
 	v.EvictAll()
 }
 
-// report stores up to which generation this node has evicted the destroyed keys. If the key store has another generation, report evicts all keys and reports again:
-// a later one means that keys were destroyed, an earlier one that the key store was restored
-// from a backup. It returns the last generation up to which keys are evicted.
+// report stores up to which generation this node has evicted the destroyed keys. If the key store
+// has another generation, report learns which keys were destroyed, evicts all keys and reports
+// again: a later one means that keys were destroyed, an earlier one that the key store was
+// restored from a backup. It returns the last generation up to which keys are evicted.
 func (v *Vault) report(ctx context.Context, evictions ports.KeyEvictions, node string, evicted int64) int64 {
 	for {
 		newest, err := evictions.ReportNode(ctx, node, evicted)
 		if err != nil || newest == evicted {
 			return evicted
 		}
+		learned := v.Learn(ctx)
 		v.EvictAll() // before the next report
+		if learned != nil {
+			return evicted
+		}
 		evicted = newest
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -101,6 +102,32 @@ func TestRun_ReportsSignalAtOnce(t *testing.T) {
 	lost()
 	require.Zero(t, r.service.liveKeys())
 	require.Eventually(t, func() bool { return s.lastReport() == 4 }, time.Minute, time.Millisecond)
+}
+
+// TestRun_LearnsBeforeReport: a node reports that it has evicted destroyed keys only when it knows
+// which they are, so that it refuses one that comes back.
+func TestRun_LearnsBeforeReport(t *testing.T) {
+	t.Parallel()
+	var learned atomic.Int64
+	r := newVaultFixture(t, func(c *vault.Config) {
+		c.Poll = time.Millisecond
+		c.Learn = func(context.Context) error {
+			if learned.Add(1) < 3 {
+				return errStoreDown
+			}
+			return nil
+		}
+	})
+	s := startRun(t, r)
+	s.mu.Lock()
+	s.newest = 5
+	s.onReport = func(forgotten int64) {
+		if forgotten == 5 {
+			require.GreaterOrEqual(t, learned.Load(), int64(3))
+		}
+	}
+	s.mu.Unlock()
+	require.Eventually(t, func() bool { return s.lastReport() == 5 }, time.Minute, time.Millisecond)
 }
 
 func TestRun_EvictsOnNewGeneration(t *testing.T) {

@@ -53,6 +53,13 @@ type Config struct {
 	// Gate returns the error with which the Vault refuses to seal and open, such as
 	// pii.receipts_behind after a restore; nil never refuses.
 	Gate func() error
+	// RequireLive returns the error with which the Vault refuses to use an unwrapped key of a
+	// person: pii.receipts_behind for the fingerprint of one that an erasure destroyed. nil
+	// never refuses. The Vault calls it once for each key that it unwraps.
+	RequireLive func(shredding.Fingerprint) error
+	// Learn tells RequireLive of newly destroyed keys. The Vault calls it when the key store
+	// reports them, before it evicts its keys and reports that; nil learns nothing.
+	Learn func(context.Context) error
 	Limits
 }
 
@@ -116,6 +123,12 @@ func New(c Config) (*Vault, error) {
 	}
 	if c.Gate == nil {
 		c.Gate = func() error { return nil }
+	}
+	if c.RequireLive == nil {
+		c.RequireLive = func(shredding.Fingerprint) error { return nil }
+	}
+	if c.Learn == nil {
+		c.Learn = func(context.Context) error { return nil }
 	}
 	v := &Vault{
 		Config: c,

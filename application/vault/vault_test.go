@@ -396,6 +396,38 @@ func TestOpen_RewrappedKey(t *testing.T) {
 	require.Contains(t, text, canary)
 }
 
+// TestDestroyedKeyIsNotUsed stores the key of an erased person again, as a superuser of the
+// database could: no vault that knows the erasure opens or seals with it, whatever fingerprint
+// is stored beside it.
+func TestDestroyedKeyIsNotUsed(t *testing.T) {
+	t.Parallel()
+	r := newVaultFixture(t)
+	document := r.seal(t, r.contactRequest("E-1"))
+	destroyed := r.store.keys[employeeKey("E-1")].Versions[0].Fingerprint
+	knowing := func(c *vault.Config) {
+		c.RequireLive = func(f shredding.Fingerprint) error {
+			if f == destroyed {
+				return fault.New(fault.Unavailable, "pii.receipts_behind", "destroyed")
+			}
+			return nil
+		}
+	}
+	refused := func(code string, v *vault.Vault) {
+		t.Helper()
+		text, err := open(t.Context(), v, allClasses, document)
+		require.Equal(t, code, fault.CodeOf(err))
+		require.NotContains(t, text, canary)
+		_, _, err = v.Seal(t.Context(), r.contactRequest("E-1"))
+		require.Equal(t, code, fault.CodeOf(err))
+	}
+	refused("pii.receipts_behind", r.newNode(knowing))
+	r.store.set(employeeKey("E-1"), func(k *ports.SubjectKey) { k.Versions[0].Fingerprint[0]++ })
+	refused("pii.receipts_behind", r.newNode(knowing))
+	refused("pii.key_invalid", r.newNode())
+	r.vault.EvictAll()
+	require.Zero(t, r.service.liveKeys())
+}
+
 func TestSeal_NewVersionAfterForget(t *testing.T) {
 	t.Parallel()
 	r := newVaultFixture(t)
@@ -403,9 +435,11 @@ func TestSeal_NewVersionAfterForget(t *testing.T) {
 	require.NoError(t, err)
 	key, err := r.service.Generate(t.Context(), "kek-acme-1", ports.Bound(7, r.store.keys[employeeKey("E-1")].Reference, 2))
 	require.NoError(t, err)
+	print, err := shredding.Key{DEK: key.Plain}.Fingerprint()
+	require.NoError(t, err)
 	r.store.set(employeeKey("E-1"), func(k *ports.SubjectKey) {
 		k.Active = 2
-		k.Versions = append(k.Versions, ports.WrappedKey{Version: 2, Epoch: 1, KEK: "kek-acme-1", Wrapped: key.Wrapped})
+		k.Versions = append(k.Versions, ports.WrappedKey{Version: 2, Epoch: 1, KEK: "kek-acme-1", Wrapped: key.Wrapped, Fingerprint: print})
 	})
 	_, used, err := r.vault.Seal(t.Context(), r.contactRequest("E-1"))
 	require.NoError(t, err)

@@ -62,21 +62,31 @@ func readerFlags(cmd *cobra.Command, dsn, dataDir *string) {
 }
 
 func readerDSN(dsn, dataDir string) (string, error) {
-	if dsn != "" {
-		return dsn, nil
+	config, err := readerConfig("", dsn, dataDir)
+	return config.Database.DSN.Reveal(), err
+}
+
+// readerConfig returns the configuration of the database to read: of the DSN alone if it is
+// given, else of the file and the environment, else of a running `backbone dev`.
+func readerConfig(path, dsn, dataDir string) (configs.Config, error) {
+	if dsn != "" && path == "" {
+		return configs.Config{Database: configs.Database{DSN: configs.DSN(dsn)}}, nil
 	}
-	config, err := configs.Load("")
+	config, err := configs.Load(path)
 	if err != nil {
-		return "", err
+		return configs.Config{}, err
 	}
-	if dsn = config.Database.DSN.Reveal(); dsn != "" {
-		return dsn, nil
+	if dsn != "" {
+		config.Database.DSN = configs.DSN(dsn)
+	}
+	if config.Database.DSN != "" {
+		return config, nil
 	}
 	file, err := readDevFile(dataDir)
 	if err != nil {
-		return "", fmt.Errorf("no database: give --dsn, set BACKBONE_DATABASE_DSN, or name the folder of a running \"backbone dev\" with --data-dir")
+		return configs.Config{}, fmt.Errorf("no database: give --dsn, set BACKBONE_DATABASE_DSN, or name the folder of a running \"backbone dev\" with --data-dir")
 	}
-	return file.DSN, nil
+	return devConfig(file), nil
 }
 
 func findLegalEntity(ctx context.Context, entities interface {

@@ -10,7 +10,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/erpbackbone/backbone/adapters/signednote"
 	"github.com/erpbackbone/backbone/application/erasure"
 	"github.com/erpbackbone/backbone/application/keyrotation"
 	"github.com/erpbackbone/backbone/cmd/wire"
@@ -294,12 +293,9 @@ func replayErasures(ctx context.Context, o keysOptions) error {
 		}
 		show := newProgress(o.err, o.terminal)
 		var receipts []erasure.Receipt
-		_, err := erasure.Replay(ctx, erasure.ReplayConfig{
-			Exports: k.Exports, Register: k.Erasures, Notes: signednote.Opener{}, VerifierKeys: keys,
-			Progress: func(done, total int, r erasure.Receipt) {
-				receipts = append(receipts, r)
-				show.report("Receipts", done, total)
-			},
+		_, err := k.Replay(ctx, keys, func(done, total int, r erasure.Receipt) {
+			receipts = append(receipts, r)
+			show.report("Receipts", done, total)
 		})
 		if err != nil {
 			return err

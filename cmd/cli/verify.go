@@ -13,12 +13,13 @@ import (
 
 	"github.com/erpbackbone/backbone/application/verify"
 	"github.com/erpbackbone/backbone/cmd/wire"
+	"github.com/erpbackbone/backbone/configs"
 	"github.com/erpbackbone/backbone/domain/fault"
 )
 
 func verifyCommand() *cobra.Command {
 	var o verifyOptions
-	var dsn, dataDir string
+	var dsn, dataDir, config string
 	cmd := &cobra.Command{
 		Use:   "verify",
 		Short: "Prove that history was not rewritten",
@@ -26,11 +27,14 @@ func verifyCommand() *cobra.Command {
 			"authorised redactions and erasures. With a head that was exported earlier it also finds a\n" +
 			"tail that was cut off and a chain that was computed again. With --dump it needs neither\n" +
 			"database nor network.\n" +
+			"With the configuration of a server it also compares the receipts of erasures, which are\n" +
+			"outside the database, with the key store: no key that they name may be there again.\n" +
 			"Exit code 0: sound. 1: tampered, and where. 2: it could not finish, since something that it\n" +
 			"was asked to read is missing or unreadable.",
 		Example: "  backbone verify                             the \"backbone dev\" of ./dev-data\n" +
 			"  backbone verify --legal-entity DEMF --json\n" +
 			"  backbone verify --dsn postgres://backbone_reader@db/backbone\n" +
+			"  backbone verify --config /etc/backbone.yaml\n" +
 			"  backbone verify --export-head heads-2026-03.json      write the heads of a sound log\n" +
 			"  backbone verify --head heads-2026-03.json             hold the log against them later\n" +
 			"  backbone verify --dump DEMF.jsonl --head heads-2026-03.json",
@@ -42,9 +46,10 @@ func verifyCommand() *cobra.Command {
 		},
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
 			if len(o.Dumps) == 0 {
-				if o.DSN, err = readerDSN(dsn, dataDir); err != nil {
+				if o.Config, err = readerConfig(config, dsn, dataDir); err != nil {
 					return exitError{2, err}
 				}
+				o.DSN = o.Config.Database.DSN.Reveal()
 			} else if dsn != "" || o.Tenant != "" || len(o.LegalEntities) > 0 {
 				return exitError{2, fmt.Errorf("an export file is verified as a whole: leave out --dsn, --tenant and --legal-entity")}
 			}
@@ -65,6 +70,7 @@ func verifyCommand() *cobra.Command {
 	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return exitError{2, err} })
 	f := cmd.Flags()
 	readerFlags(cmd, &dsn, &dataDir)
+	f.StringVar(&config, "config", "", configHelp)
 	f.StringVar(&o.Tenant, "tenant", "", "only this tenant")
 	f.StringSliceVar(&o.LegalEntities, "legal-entity", nil, "only these legal entities")
 	f.StringArrayVar(&o.Dumps, "dump", nil, "verify this file of \"backbone export-log\" instead of a database; may be repeated")
@@ -106,8 +112,9 @@ func exportLogCommand() *cobra.Command {
 // verifyOptions are the flags of `backbone verify`.
 type verifyOptions struct {
 	DSN           string
-	Dumps         []string // export files to verify instead of a database
-	Tenant        string   // "" is all
+	Config        configs.Config // of the export folder and the key store; they are not compared if it does not name them
+	Dumps         []string       // export files to verify instead of a database
+	Tenant        string         // "" is all
 	LegalEntities []string
 	Head          string // file of heads exported earlier; "": none
 	ExportHead    string // file to write the heads of a sound log to; "": none
@@ -145,13 +152,14 @@ func verifyLog(ctx context.Context, o verifyOptions) (sound bool, err error) {
 	for _, r := range v.reports {
 		sound = sound && r.Sound()
 	}
+	sound = sound && (v.erasures == nil || v.erasures.Finding == "")
 	if sound && err == nil && o.ExportHead != "" {
 		if err = writeHeads(o.ExportHead, verify.HeadsOf(v.logName, started, v.reports, v.registry)); err == nil {
 			v.headFile = o.ExportHead
 		}
 	}
 	if o.json {
-		if writeErr := printJSON(o.out, verdictText{sound && err == nil, err == nil, v.reports, v.registry}); writeErr != nil {
+		if writeErr := printJSON(o.out, verdictText{sound && err == nil, err == nil, v.reports, v.registry, v.erasures}); writeErr != nil {
 			return sound, writeErr
 		}
 		return sound, err
@@ -168,7 +176,13 @@ type verdict struct {
 	logName  string
 	reports  []verify.EntityReport
 	registry *verify.RegistryReport // nil: not verified, since there is no database
+	erasures *erasureVerdict        // nil: not compared
 	headFile string                 // written
+}
+
+// erasureVerdict is the result of comparing receipts and keys.
+type erasureVerdict struct {
+	Finding string `json:"finding,omitempty"` // "": sound
 }
 
 // verdictText is the verdict as JSON.
@@ -177,6 +191,7 @@ type verdictText struct {
 	Finished      bool                   `json:"finished"`
 	LegalEntities []verify.EntityReport  `json:"legal_entities"`
 	Registry      *verify.RegistryReport `json:"event_types,omitempty"`
+	Erasures      *erasureVerdict        `json:"erasures,omitempty"`
 }
 
 func (v *verdict) database(ctx context.Context, o verifyOptions, show *progress, options []verify.Option) error {
@@ -199,7 +214,13 @@ func (v *verdict) database(ctx context.Context, o verifyOptions, show *progress,
 		return err
 	}
 	v.registry = &registry
-	v.reports, err = verify.Run(ctx, store.Chains(), o.Tenant, o.LegalEntities, onProgress, options...)
+	if v.reports, err = verify.Run(ctx, store.Chains(), o.Tenant, o.LegalEntities, onProgress, options...); err != nil {
+		return err
+	}
+	finding, compared, err := wire.CompareErased(ctx, o.Config)
+	if compared {
+		v.erasures = &erasureVerdict{finding}
+	}
 	return err
 }
 
@@ -304,6 +325,9 @@ func (p *page) verdict(v *verdict, sound, finished bool, elapsed time.Duration) 
 		}
 	}
 	p.registry(v.registry)
+	if v.registry != nil { // a file has no keys
+		p.erased(v.erasures)
+	}
 	if !finished {
 		return
 	}
@@ -315,6 +339,18 @@ func (p *page) verdict(v *verdict, sound, finished bool, elapsed time.Duration) 
 	p.line("Sound: %s, every payload hash and checksum computed again in %.1f s (%.0f events/s).", counted(events, "event"), seconds, float64(events)/seconds)
 	if v.headFile != "" {
 		p.line("The heads are in %s. Keep it where no one who can write to the database can write.", v.headFile)
+	}
+}
+
+// erased writes the verdict about receipts and keys; nil: they were not compared.
+func (p *page) erased(v *erasureVerdict) {
+	switch {
+	case v == nil:
+		p.line("Keys of erased persons: not compared; --config names the export folder and the key store.")
+	case v.Finding == "":
+		p.line("Keys of erased persons: sound, the key store has none that a receipt names.")
+	default:
+		p.line("Keys of erased persons: TAMPERED: %s", v.Finding)
 	}
 }
 

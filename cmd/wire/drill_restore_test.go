@@ -17,7 +17,6 @@ import (
 
 	"github.com/erpbackbone/backbone/adapters/embeddedpg"
 	"github.com/erpbackbone/backbone/adapters/kmsd"
-	"github.com/erpbackbone/backbone/adapters/signednote"
 	eventappend "github.com/erpbackbone/backbone/application/append"
 	"github.com/erpbackbone/backbone/application/erasure"
 	"github.com/erpbackbone/backbone/application/module"
@@ -268,7 +267,7 @@ func TestDrillRestore(t *testing.T) {
 
 	keys, err := storedVerifierKeys(t.Context(), app.personal.Exports)
 	require.NoError(t, err)
-	n, err := erasure.Replay(t.Context(), erasure.ReplayConfig{Exports: app.personal.Exports, Register: app.personal.Erasures, Notes: signednote.Opener{}, VerifierKeys: keys})
+	n, err := app.personal.Replay(t.Context(), keys, nil)
 	require.NoError(t, err)
 	require.Equal(t, 1, n)
 	require.NoError(t, app.personal.Gate.Check(t.Context()))

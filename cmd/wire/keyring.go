@@ -11,6 +11,7 @@ import (
 	"github.com/erpbackbone/backbone/adapters/exportdir"
 	"github.com/erpbackbone/backbone/adapters/postgres/keystore"
 	"github.com/erpbackbone/backbone/adapters/prometheus"
+	"github.com/erpbackbone/backbone/adapters/signednote"
 	"github.com/erpbackbone/backbone/adapters/system"
 	"github.com/erpbackbone/backbone/application/erasure"
 	"github.com/erpbackbone/backbone/application/keyrotation"
@@ -70,7 +71,7 @@ func openKeyring(ctx context.Context, c configs.Config, service *keyService, log
 	}()
 	k := &Keyring{service: service, store: store, Erasures: store.Erasures(), KEKs: store.Rotation(), Exports: exports, signer: newReceiptSigner(logName, service, exports)}
 	k.Gate, err = erasure.NewGate(erasure.GateConfig{
-		Exports: exports, Receipts: k.Erasures, Clock: clock, Interval: c.Erasure.GateInterval, Logger: logger, Closed: metrics.ReceiptsBehind,
+		Exports: exports, Receipts: k.Erasures, Keys: store, DataKeys: service.app, Clock: clock, Interval: c.Erasure.GateInterval, Logger: logger, Closed: metrics.ReceiptsBehind,
 	})
 	if err != nil {
 		return nil, err
@@ -114,10 +115,51 @@ func OpenKeyring(ctx context.Context, c configs.Config, audit io.Writer) (_ *Key
 	return k, nil
 }
 
+// CompareErased compares the receipts of erasures with the register, and the keys that they name
+// with the key store (erasure.Gate.Compare). It uses the key service only if that is a server of
+// its own. compared is false if the configuration does not name export folder and key store.
+func CompareErased(ctx context.Context, c configs.Config) (finding string, compared bool, err error) {
+	k := keyStoreConfig(c)
+	if c.Erasure.ExportDirectory == "" || k.EraserDSN == "" {
+		return "", false, nil
+	}
+	exports, err := exportdir.Open(c.Erasure.ExportDirectory)
+	if err != nil {
+		return "", false, err
+	}
+	k.Logger = slog.New(slog.DiscardHandler)
+	store, err := keystore.Open(ctx, k)
+	if err != nil {
+		return "", false, err
+	}
+	defer store.Close()
+	g := erasure.GateConfig{Exports: exports, Receipts: store.Erasures(), Keys: store, Clock: system.Clock{}, Interval: c.Erasure.GateInterval, Logger: k.Logger}
+	if c.KMS.Configured() && c.KMS.LocalDirectory == "" {
+		service, err := openKeyService(ctx, c.KMS, nil, nil)
+		if err != nil {
+			return "", false, err
+		}
+		g.DataKeys = service.app
+	}
+	gate, err := erasure.NewGate(g)
+	if err != nil {
+		return "", false, err
+	}
+	finding, err = gate.Compare(ctx)
+	return finding, err == nil, err
+}
+
 // Close closes the connections and stops an embedded key server.
 func (k *Keyring) Close() error {
 	k.store.Close()
 	return k.service.stop()
+}
+
+// Replay repeats the erasures of the receipts that one of the verifier keys checks.
+func (k *Keyring) Replay(ctx context.Context, verifierKeys []string, progress func(done, total int, r erasure.Receipt)) (replayed int, err error) {
+	return erasure.Replay(ctx, erasure.ReplayConfig{
+		Exports: k.Exports, Register: k.Erasures, Keys: k.store, DataKeys: k.service.app, Notes: signednote.Opener{}, VerifierKeys: verifierKeys, Progress: progress,
+	})
 }
 
 // VerifierKeys reads the public keys of this installation's receipts from the export store.

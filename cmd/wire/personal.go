@@ -56,7 +56,7 @@ func (a *App) openPersonal(ctx context.Context, o Options, clock ports.Clock) (e
 	c := a.config
 	a.vault, err = vault.New(vault.Config{
 		Keys:     kekCreator{subjectKeys: ring.store, ensure: ring.Rotation.EnsureKEK},
-		DataKeys: ring.service.app, Manifests: a.Registry, Gate: p.Gate.LastVerdict, Observer: a.metrics,
+		DataKeys: ring.service.app, Manifests: a.Registry, Gate: p.Gate.LastVerdict, RequireLive: p.Gate.RequireLive, Learn: p.Gate.Learn, Observer: a.metrics,
 		Limits: vault.Limits{Entries: c.Vault.CachedKeys, Life: c.Vault.KeyLife, Poll: c.Vault.Poll, MaxCalls: c.KMS.Calls, MaxCallWait: c.KMS.CallWait},
 	})
 	if err != nil {

@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -149,6 +150,39 @@ var erasureTests = map[string]func(*testing.T, *keyFixture){
 			}
 			require.Equal(t, c.want, ids)
 		}
+	},
+	"requests to follow": func(t *testing.T, f *keyFixture) {
+		today := event.DateOf(time.Now())
+		yesterday := today.AddDays(-1)
+		refused := func(n int, classes ...ports.ErasureClass) event.ID {
+			r := f.previewed(t, subjectKeyID(2, fmt.Sprintf("employee:E-%d", n), 0))
+			r.Classes = classes
+			refused, err := f.eraser.RefuseErasure(t.Context(), r, "retention")
+			require.NoError(t, err)
+			return refused.ID
+		}
+		var want []event.ID
+		for n := range 3 {
+			want = append(want, refused(n, ports.ErasureClass{Class: 0, Erased: true}, ports.ErasureClass{Class: 1, Refused: "retention", Until: &yesterday}))
+		}
+		refused(3, ports.ErasureClass{Class: 1, Refused: "retention", Until: &today})
+		refused(4, ports.ErasureClass{Class: 1, Refused: "legal_hold"})
+		refused(5)
+		f.previewed(t, subjectKeyID(2, "employee:E-6", 0))
+		slices.SortFunc(want, func(a, b event.ID) int { return bytes.Compare(a[:], b[:]) })
+		var got []event.ID
+		for after := (event.ID{}); ; {
+			page, err := f.eraser.ErasuresToFollow(t.Context(), today, after, 2)
+			require.NoError(t, err)
+			for _, r := range page {
+				after = r.ID
+				got = append(got, r.ID)
+			}
+			if len(page) < 2 {
+				break
+			}
+		}
+		require.Equal(t, want, got)
 	},
 	"every step is recorded": func(t *testing.T, f *keyFixture) {
 		r := f.at(t, shredding.ErasureCompleted, subjectKeyID(2, "employee:E-1", 0))

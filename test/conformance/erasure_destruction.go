@@ -204,11 +204,33 @@ var destructionTests = map[string]func(*testing.T, *keyFixture){
 		require.NoError(t, err)
 		require.EqualValues(t, 1, newest)
 
+		// The store has the receipt, and a key that it names: the key is destroyed all the same.
+		again := []ports.ReplayKey{{Partition: 2, Class: 0, Subject: later.Subject, Fingerprints: []shredding.Fingerprint{kept.Versions[0].Fingerprint}}}
+		for range 2 {
+			require.NoError(t, backup.eraser.ReplayErasure(t.Context(), receipt, again))
+		}
+		signals.wait(t, kept.Reference, 1)
+		gone := backup.read(t, later)
+		require.Equal(t, shredding.KeyDestroyed, gone.State)
+		require.Empty(t, gone.Versions)
+		newest, err = backup.node.ReportNode(t.Context(), "n", 0)
+		require.NoError(t, err)
+		require.EqualValues(t, 2, newest, "once")
+
 		other := receipt
 		other.Note = []byte("other")
 		requireRefused(t, fault.Internal, "erasure.receipt_changed", backup.eraser.ReplayErasure(t.Context(), other, keys))
 		other.RequestID = event.ID{5}
 		requireRefused(t, fault.Internal, "erasure.receipt_changed", backup.eraser.ReplayErasure(t.Context(), other, keys))
+		other.Number, other.RequestID = 7, receipt.RequestID
+		requireRefused(t, fault.Internal, "erasure.receipt_changed", backup.eraser.ReplayErasure(t.Context(), other, keys))
+		// A store with another receipt under the number destroys the keys all the same.
+		changed := backup.mint(t, subjectKeyID(2, "employee:E-4", 0))
+		other.Number, other.RequestID = 1, event.ID{5}
+		requireRefused(t, fault.Internal, "erasure.receipt_changed", backup.eraser.ReplayErasure(t.Context(), other, []ports.ReplayKey{
+			{Partition: 2, Class: 0, Subject: changed.Subject, Fingerprints: []shredding.Fingerprint{changed.Versions[0].Fingerprint}},
+		}))
+		require.Equal(t, shredding.KeyDestroyed, backup.read(t, changed.SubjectKeyID).State)
 		// The next one takes the next number.
 		next, _ := backup.destroyed(t, backup.fenced(t, subjectKeyID(2, "employee:E-3", 0)))
 		require.EqualValues(t, 2, next.Receipt)
@@ -417,5 +439,24 @@ var destructionTests = map[string]func(*testing.T, *keyFixture){
 		require.EqualValues(t, 1, d.Generation, "destroyed once")
 		require.Equal(t, []ports.DestroyedKey{{Partition: 2, Class: 0, Reference: key.Reference, Fingerprints: []shredding.Fingerprint{key.Versions[0].Fingerprint}}}, d.Keys)
 		f.move(t, done, shredding.ErasureReceipted)
+	},
+	"fingerprints are listed by receipt": func(t *testing.T, f *keyFixture) {
+		var want []ports.ReceiptFingerprints
+		for i := range 3 {
+			key := f.mint(t, subjectKeyID(2, fmt.Sprintf("employee:E-%d", i), 0))
+			d, _ := f.destroyed(t, f.fenced(t, key.SubjectKeyID)) // not signed
+			want = append(want, ports.ReceiptFingerprints{Number: d.Receipt, Fingerprints: []shredding.Fingerprint{key.Versions[0].Fingerprint}})
+		}
+		d, _ := f.destroyed(t, f.fenced(t, subjectKeyID(2, "employee:unknown", 0)))
+		want = append(want, ports.ReceiptFingerprints{Number: d.Receipt})
+		for _, c := range []struct {
+			from  uint64
+			limit int
+			want  []ports.ReceiptFingerprints
+		}{{1, 0, want}, {1, 2, want[:2]}, {3, 10, want[2:]}, {5, 10, []ports.ReceiptFingerprints{}}} {
+			got, err := f.eraser.DestroyedFingerprints(t.Context(), c.from, c.limit)
+			require.NoError(t, err)
+			require.Equal(t, c.want, got)
+		}
 	},
 }

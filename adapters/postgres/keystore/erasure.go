@@ -61,6 +61,10 @@ func (*ErasureRegister) stored(ctx context.Context, row *keystoredb.KeystorePiiD
 func (e *ErasureRegister) Erasures(ctx context.Context, tenantID string, states []shredding.ErasureState, limit int) ([]ports.ErasureRequest, error) {
 	names := pg.Map(states, func(s *shredding.ErasureState) string { return string(*s) })
 	rows, err := e.queries.ListErasures(ctx, e.pool, &keystoredb.ListErasuresParams{TenantID: tenantID, States: names, PageSize: pg.PageSize(limit)})
+	return erasureRequests(ctx, rows, err)
+}
+
+func erasureRequests(ctx context.Context, rows []keystoredb.KeystorePiiDeletionLog, err error) ([]ports.ErasureRequest, error) {
 	if err != nil {
 		return nil, translateKeys(ctx, err)
 	}
@@ -208,8 +212,28 @@ func (e *ErasureRegister) Receipts(ctx context.Context, from uint64, limit int) 
 	})
 }
 
-// ReplayErasure implements ports.ErasureRegister. It deletes only versions whose fingerprints
-// the receipt names. A key that has other versions stays, and is fenced.
+// ErasuresToFollow implements ports.ErasureRegister.
+func (e *ErasureRegister) ErasuresToFollow(ctx context.Context, on event.Date, after event.ID, limit int) ([]ports.ErasureRequest, error) {
+	rows, err := e.queries.ListErasuresToFollow(ctx, e.pool, &keystoredb.ListErasuresToFollowParams{OnDay: pg.OptionalDate(&on), AfterRequestID: pg.UUID(after), PageSize: pg.PageSize(limit)})
+	return erasureRequests(ctx, rows, err)
+}
+
+// DestroyedFingerprints implements ports.ErasureReceipts.
+func (e *ErasureRegister) DestroyedFingerprints(ctx context.Context, from uint64, limit int) ([]ports.ReceiptFingerprints, error) {
+	rows, err := e.queries.ListDestroyedFingerprints(ctx, e.pool, &keystoredb.ListDestroyedFingerprintsParams{FromNumber: int64(from), PageSize: pg.PageSize(limit)})
+	return mapRows(ctx, rows, err, func(r *keystoredb.ListDestroyedFingerprintsRow) ports.ReceiptFingerprints {
+		out := ports.ReceiptFingerprints{Number: uint64(r.Number)}
+		for _, text := range r.Fingerprints {
+			var f shredding.Fingerprint
+			if n, err := hex.Decode(f[:], []byte(text)[:min(len(text), hex.EncodedLen(len(f)))]); err == nil && n == len(f) {
+				out.Fingerprints = append(out.Fingerprints, f)
+			}
+		}
+		return out
+	})
+}
+
+// ReplayErasure implements ports.ErasureRegister.
 func (e *ErasureRegister) ReplayErasure(ctx context.Context, receipt ports.ErasureReceipt, keys []ports.ReplayKey) error {
 	params := &keystoredb.ReplayErasureParams{
 		Number: int64(receipt.Number), RequestID: pg.UUID(receipt.RequestID), TenantID: receipt.TenantID, Note: receipt.Note, Exported: receipt.Exported,
@@ -225,7 +249,11 @@ func (e *ErasureRegister) ReplayErasure(ctx context.Context, receipt ports.Erasu
 		params.Classes = append(params.Classes, int16(k.Class))
 		params.Fingerprints = append(params.Fingerprints, strings.Join(prints, ","))
 	}
-	return translateKeys(ctx, e.queries.ReplayErasure(ctx, e.pool, params))
+	refused, err := e.queries.ReplayErasure(ctx, e.pool, params)
+	if err == nil && refused != "" {
+		return keyFault(refused, "")
+	}
+	return translateKeys(ctx, err)
 }
 
 // NodesBehind implements ports.ErasureRegister.

@@ -28,7 +28,7 @@ func TestKeyStoreGrants(t *testing.T) {
 		backbone_eraser:request_erasure():E backbone_eraser:erasure():E backbone_eraser:erasures():E backbone_eraser:erasure_steps():E backbone_eraser:move_erasure():E
 		backbone_eraser:note_erasure_failure():E backbone_eraser:approve_erasure():E backbone_eraser:fence_erasure():E
 		backbone_eraser:refuse_erasure():E backbone_eraser:destroy_erasure():E backbone_eraser:save_receipt():E backbone_eraser:receipts():E
-		backbone_eraser:replay_erasure():E backbone_eraser:nodes_behind():E backbone_eraser:place_hold():E backbone_eraser:release_hold():E
+		backbone_eraser:replay_erasure():E backbone_eraser:erasures_to_follow():E backbone_eraser:destroyed_fingerprints():E backbone_eraser:nodes_behind():E backbone_eraser:place_hold():E backbone_eraser:release_hold():E
 		backbone_eraser:holds():E backbone_eraser:keks():E backbone_eraser:add_kek():E backbone_eraser:activate_kek():E
 		backbone_eraser:wrapped_with():E backbone_eraser:sample_wrapped_with():E backbone_eraser:count_wrapped_with():E backbone_eraser:save_rewrapped():E backbone_eraser:close_kek():E
 		backbone_eraser:export_lines():E backbone_eraser:open_scratch():E backbone_eraser:load_scratch():E backbone_eraser:scratch_keks_list():E

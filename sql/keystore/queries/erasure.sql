@@ -10,6 +10,9 @@ SELECT * FROM keystore.erasure(@tenant_id::text, @request_id::uuid);
 -- name: ListErasures :many
 SELECT * FROM keystore.erasures(@tenant_id::text, @states::text[], @page_size::int);
 
+-- name: ListErasuresToFollow :many
+SELECT * FROM keystore.erasures_to_follow(@on_day::date, @after_request_id::uuid, @page_size::int);
+
 -- name: ListErasureSteps :many
 SELECT r.state::text AS state, r.done_at::timestamptz AS done_at, r.attempts::int AS attempts
 FROM keystore.erasure_steps(@tenant_id::text, @request_id::uuid) AS r (state, done_at, attempts);
@@ -42,9 +45,13 @@ SELECT keystore.save_receipt(@number::bigint, @note::bytea, @exported::boolean);
 SELECT r.number::bigint AS number, r.request_id::uuid AS request_id, r.tenant_id::text AS tenant_id, r.note::bytea AS note, r.exported::boolean AS exported
 FROM keystore.receipts(@from_number::bigint, @page_size::int) AS r (number, request_id, tenant_id, note, exported);
 
--- name: ReplayErasure :exec
+-- name: ListDestroyedFingerprints :many
+SELECT r.number::bigint AS number, r.fingerprints::text[] AS fingerprints
+FROM keystore.destroyed_fingerprints(@from_number::bigint, @page_size::int) AS r (number, fingerprints);
+
+-- name: ReplayErasure :one
 SELECT keystore.replay_erasure(@number::bigint, @request_id::uuid, @tenant_id::text, @note::bytea, @exported::boolean,
-    @partition_ids::int[], @subject_ids::text[], @classes::smallint[], @fingerprints::text[]);
+    @partition_ids::int[], @subject_ids::text[], @classes::smallint[], @fingerprints::text[])::text AS refused;
 
 -- name: CountNodesBehind :one
 SELECT keystore.nodes_behind(@generation::bigint, @since::timestamptz)::bigint AS behind;

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/erpbackbone/backbone/adapters/postgres/internal/pg"
+	"github.com/erpbackbone/backbone/domain/fault"
 )
 
 // write is the second round trip: inserts and commit. A group with a lease in another database
@@ -42,9 +43,10 @@ func (g *group) write(ctx context.Context, conn *pgxpool.Conn, ws []*queuedReque
 	return committed, nil
 }
 
-// readWritten reads the answers to the statements, and to the commit if its tag is
-// wanted. A row count that differs from the expected one is reported to operators only: the group
-// is committed and its callers get success.
+// readWritten reads the answers to the statements, and to the commit if its tag is wanted. Only a
+// defect, or a trigger of an operator, makes a row count differ from the expected one. Without a
+// commit the group is refused then. A commit was sent in the same pipeline and cannot be stopped:
+// operators are told, the group is committed and its callers get success.
 func (g *group) readWritten(results pgx.BatchResults, statements []statement, commit *pgconn.CommandTag) error {
 	defer results.Close()
 	for _, s := range statements {
@@ -53,9 +55,10 @@ func (g *group) readWritten(results pgx.BatchResults, statements []statement, co
 			return err
 		}
 		if s.rows != anyRows && int(tag.RowsAffected()) != s.rows {
-			// Only a defect leads here. The commit was usually sent in the same pipeline and
-			// cannot be stopped.
 			g.engine.db.Log.Error("append wrote fewer rows than it should", "statement", s.name, "rows", tag.RowsAffected(), "expected", s.rows)
+			if commit == nil {
+				return errRowsMissing()
+			}
 		}
 	}
 	if commit != nil {
@@ -66,6 +69,11 @@ func (g *group) readWritten(results pgx.BatchResults, statements []statement, co
 		*commit = tag
 	}
 	return results.Close()
+}
+
+// errRowsMissing refuses a group before its commit.
+func errRowsMissing() *fault.Error {
+	return fault.New(fault.Internal, pg.CodeInternal, "the database stored fewer rows than the append has, so nothing was written; have an operator look for triggers and rules on the tables of the log")
 }
 
 // errCommitRolledBack says that the server answered COMMIT with ROLLBACK: nothing was written.

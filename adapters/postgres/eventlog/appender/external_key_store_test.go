@@ -11,6 +11,7 @@ import (
 
 	"github.com/erpbackbone/backbone/adapters/postgres"
 	"github.com/erpbackbone/backbone/adapters/postgres/eventlog/appender"
+	"github.com/erpbackbone/backbone/adapters/postgres/internal/pg"
 	"github.com/erpbackbone/backbone/adapters/postgres/internal/pgtest"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
@@ -71,6 +72,24 @@ func TestExternalKeyStore_KeyDestroyedAfterLostLeaseIsRefused(t *testing.T) {
 	got := appendInOneGroup(t, s, p, pgtest.Personal(p, "employee:A-1"), pgtest.Invoice(p, 1))
 	require.Equal(t, "pii.subject_erased", fault.CodeOf(got[0].err))
 	require.NoError(t, got[1].err)
+}
+
+// TestExternalKeyStore_MissingRowsAreRefused lets a trigger drop the row by which an erasure
+// finds the event. The commit waits for the lease in the other database, so it is not sent.
+func TestExternalKeyStore_MissingRowsAreRefused(t *testing.T) {
+	t.Parallel()
+	s, dsn, keysDSN, p := openWithExternalKeyStore(t, &network{})
+	pgtest.Execute(t, dsn, `CREATE FUNCTION public.drop_row() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NULL; END $$;
+		CREATE TRIGGER drop_row BEFORE INSERT ON backbone.event_pii_subjects FOR EACH ROW EXECUTE FUNCTION public.drop_row()`)
+	_, err := s.Appender.Append(t.Context(), pgtest.Personal(p, "employee:A-1"))
+	require.Equal(t, pg.CodeInternal, fault.CodeOf(err))
+	require.ErrorContains(t, err, "nothing was written")
+	require.Equal(t, 1, pgtest.RequireVerified(t, s, p))
+	requireNoLease(t, keysDSN, pgtest.KeyID(p, "employee:A-1"))
+	pgtest.Execute(t, dsn, `DROP TRIGGER drop_row ON backbone.event_pii_subjects`)
+	_, err = s.Appender.Append(t.Context(), pgtest.Personal(p, "employee:A-1"))
+	require.NoError(t, err)
+	require.Equal(t, 2, pgtest.RequireVerified(t, s, p))
 }
 
 func TestDrillKeyLeaseLost(t *testing.T) {

@@ -209,6 +209,41 @@ func (q *Queries) GetErasure(ctx context.Context, db DBTX, arg *GetErasureParams
 	return i, err
 }
 
+const listDestroyedFingerprints = `-- name: ListDestroyedFingerprints :many
+SELECT r.number::bigint AS number, r.fingerprints::text[] AS fingerprints
+FROM keystore.destroyed_fingerprints($1::bigint, $2::int) AS r (number, fingerprints)
+`
+
+type ListDestroyedFingerprintsParams struct {
+	FromNumber int64
+	PageSize   int32
+}
+
+type ListDestroyedFingerprintsRow struct {
+	Number       int64
+	Fingerprints []string
+}
+
+func (q *Queries) ListDestroyedFingerprints(ctx context.Context, db DBTX, arg *ListDestroyedFingerprintsParams) ([]ListDestroyedFingerprintsRow, error) {
+	rows, err := db.Query(ctx, listDestroyedFingerprints, arg.FromNumber, arg.PageSize)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []ListDestroyedFingerprintsRow
+	for rows.Next() {
+		var i ListDestroyedFingerprintsRow
+		if err := rows.Scan(&i.Number, &i.Fingerprints); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const listErasureSteps = `-- name: ListErasureSteps :many
 SELECT r.state::text AS state, r.done_at::timestamptz AS done_at, r.attempts::int AS attempts
 FROM keystore.erasure_steps($1::text, $2::uuid) AS r (state, done_at, attempts)
@@ -257,6 +292,66 @@ type ListErasuresParams struct {
 
 func (q *Queries) ListErasures(ctx context.Context, db DBTX, arg *ListErasuresParams) ([]KeystorePiiDeletionLog, error) {
 	rows, err := db.Query(ctx, listErasures, arg.TenantID, arg.States, arg.PageSize)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []KeystorePiiDeletionLog
+	for rows.Next() {
+		var i KeystorePiiDeletionLog
+		if err := rows.Scan(
+			&i.RequestID,
+			&i.RequestedAt,
+			&i.ApprovedAt,
+			&i.DestroyedAt,
+			&i.EvictedAt,
+			&i.CompletedAt,
+			&i.UpdatedAt,
+			&i.Generation,
+			&i.Receipt,
+			&i.DueOn,
+			&i.Revision,
+			&i.Attempts,
+			&i.AllEntities,
+			&i.TenantID,
+			&i.SubjectID,
+			&i.Basis,
+			&i.Reason,
+			&i.RequesterPerson,
+			&i.ApproverPerson,
+			&i.EndedBy,
+			&i.EndReason,
+			&i.LastError,
+			&i.State,
+			&i.Partitions,
+			&i.ErasedClasses,
+			&i.Scope,
+			&i.Preview,
+			&i.Classes,
+			&i.Results,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const listErasuresToFollow = `-- name: ListErasuresToFollow :many
+SELECT request_id, requested_at, approved_at, destroyed_at, evicted_at, completed_at, updated_at, generation, receipt, due_on, revision, attempts, all_entities, tenant_id, subject_id, basis, reason, requester_person, approver_person, ended_by, end_reason, last_error, state, partitions, erased_classes, scope, preview, classes, results FROM keystore.erasures_to_follow($1::date, $2::uuid, $3::int)
+`
+
+type ListErasuresToFollowParams struct {
+	OnDay          pgtype.Date
+	AfterRequestID pgtype.UUID
+	PageSize       int32
+}
+
+func (q *Queries) ListErasuresToFollow(ctx context.Context, db DBTX, arg *ListErasuresToFollowParams) ([]KeystorePiiDeletionLog, error) {
+	rows, err := db.Query(ctx, listErasuresToFollow, arg.OnDay, arg.AfterRequestID, arg.PageSize)
 	if err != nil {
 		return nil, err
 	}
@@ -594,9 +689,9 @@ func (q *Queries) ReleaseHold(ctx context.Context, db DBTX, arg *ReleaseHoldPara
 	return i, err
 }
 
-const replayErasure = `-- name: ReplayErasure :exec
+const replayErasure = `-- name: ReplayErasure :one
 SELECT keystore.replay_erasure($1::bigint, $2::uuid, $3::text, $4::bytea, $5::boolean,
-    $6::int[], $7::text[], $8::smallint[], $9::text[])
+    $6::int[], $7::text[], $8::smallint[], $9::text[])::text AS refused
 `
 
 type ReplayErasureParams struct {
@@ -611,8 +706,8 @@ type ReplayErasureParams struct {
 	Fingerprints []string
 }
 
-func (q *Queries) ReplayErasure(ctx context.Context, db DBTX, arg *ReplayErasureParams) error {
-	_, err := db.Exec(ctx, replayErasure,
+func (q *Queries) ReplayErasure(ctx context.Context, db DBTX, arg *ReplayErasureParams) (string, error) {
+	row := db.QueryRow(ctx, replayErasure,
 		arg.Number,
 		arg.RequestID,
 		arg.TenantID,
@@ -623,7 +718,9 @@ func (q *Queries) ReplayErasure(ctx context.Context, db DBTX, arg *ReplayErasure
 		arg.Classes,
 		arg.Fingerprints,
 	)
-	return err
+	var refused string
+	err := row.Scan(&refused)
+	return refused, err
 }
 
 const requestErasure = `-- name: RequestErasure :exec
