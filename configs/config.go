@@ -45,10 +45,16 @@ type Config struct {
 
 // HTTP configures the API server.
 type HTTP struct {
-	Listen          string        `config:"listen"`           // host:port
-	BodyLimitBytes  int           `config:"body_limit_bytes"` // the server refuses a larger request body before it has read all of it
-	ReadTimeout     time.Duration `config:"read_timeout"`     // for a body to arrive
-	RequestTimeout  time.Duration `config:"request_timeout"`  // from the arrival of a request to its answer; the server cancels the request's work then
+	Listen         string        `config:"listen"`           // host:port
+	BodyLimitBytes int           `config:"body_limit_bytes"` // the server refuses a larger request body before it has read all of it
+	ReadTimeout    time.Duration `config:"read_timeout"`     // for a body to arrive
+	RequestTimeout time.Duration `config:"request_timeout"`  // from the arrival of a request to its answer; the server cancels the request's work then
+
+	RequestsInFlight  int `config:"requests_in_flight"` // requests with a body that the server works on; it refuses more with http.server_busy
+	BytesInFlight     int `config:"bytes_in_flight"`    // of their bodies together; a body needs up to ten times its size while it is decoded, validated and sealed
+	PrincipalRequests int `config:"principal_requests"` // the share of one principal in them, so that it does not keep others out; more are refused with http.principal_busy
+	PrincipalBytes    int `config:"principal_bytes"`    // the share of one principal in the bytes
+
 	ShutdownTimeout time.Duration `config:"shutdown_timeout"` // for requests in flight when the server stops; it closes their connections then
 }
 
@@ -221,10 +227,17 @@ func (d DSN) MarshalText() ([]byte, error) { return []byte(d.String()), nil }
 // Reveal returns the connection string itself.
 func (d DSN) Reveal() string { return string(d) }
 
+func defaultHTTP() HTTP {
+	return HTTP{
+		Listen: "127.0.0.1:8080", BodyLimitBytes: 4 << 20, ReadTimeout: 30 * time.Second, RequestTimeout: 30 * time.Second, ShutdownTimeout: 20 * time.Second,
+		RequestsInFlight: 2048, BytesInFlight: 16 << 20, PrincipalRequests: 1024, PrincipalBytes: 8 << 20,
+	}
+}
+
 // Default returns the default of every setting. backbone.example.yaml documents the same values.
 func Default() Config {
 	return Config{
-		HTTP:      HTTP{Listen: "127.0.0.1:8080", BodyLimitBytes: 4 << 20, ReadTimeout: 30 * time.Second, RequestTimeout: 30 * time.Second, ShutdownTimeout: 20 * time.Second},
+		HTTP:      defaultHTTP(),
 		Database:  Database{ReadPool: 8, Appenders: 2, PhysicalPartitions: 32},
 		Engine:    defaultEngine(),
 		Limits:    Limits{EventBytes: 1 << 20, BatchEvents: 100, Depth: 32, Nodes: 50_000, EntityRefs: 128, Tags: 32},

@@ -38,6 +38,10 @@ func (c Config) Validate() error {
 func (c Config) numbers() []rule {
 	return []rule{
 		between("http.body_limit_bytes", c.HTTP.BodyLimitBytes, 1<<10, 64<<20),
+		between("http.requests_in_flight", c.HTTP.RequestsInFlight, 1, 1_000_000),
+		between("http.bytes_in_flight", c.HTTP.BytesInFlight, c.HTTP.BodyLimitBytes, 1<<30),
+		between("http.principal_requests", c.HTTP.PrincipalRequests, 1, c.HTTP.RequestsInFlight),
+		between("http.principal_bytes", c.HTTP.PrincipalBytes, c.HTTP.BodyLimitBytes, c.HTTP.BytesInFlight),
 		between("database.read_pool", c.Database.ReadPool, 1, 1000),
 		between("database.appenders", c.Database.Appenders, 1, 64),
 		between("database.physical_partitions", c.Database.PhysicalPartitions, 0, 256),

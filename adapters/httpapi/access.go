@@ -71,11 +71,17 @@ func (s *Server) guard(op operation) echo.MiddlewareFunc {
 			if op.body == noBody {
 				return next(c)
 			}
+			ticket, err := s.admit(c)
+			if err != nil {
+				return err
+			}
+			defer ticket.leave()
 			buffer := bodyBuffers.Get().(*bodyBuffer)
 			defer buffer.release()
 			if err := s.readBody(c, buffer, op); err != nil {
 				return err
 			}
+			ticket.received(int64(buffer.Len()))
 			current.body = buffer.Bytes()
 			return next(c)
 		}

@@ -53,6 +53,9 @@ func (s *Server) appendBatch(ctx context.Context, r *request, batch *api.AppendR
 		Drafts: make([]event.Draft, len(batch.Events)),
 	}
 	for i := range batch.Events {
+		if err := ctx.Err(); err != nil { // the caller has left
+			return nil, err
+		}
 		if req.Drafts[i], err = s.parseDraft(ctx, &batch.Events[i], le); err != nil {
 			return nil, pointAtEvent(err, i)
 		}
@@ -153,12 +156,9 @@ func (s *Server) checkStreams(batch *api.AppendRequest) error {
 	return nil
 }
 
-// checkSizes refuses what is over the limits before the events are parsed.
+// checkSizes refuses events that are over the limits before they are parsed.
 func (s *Server) checkSizes(batch *api.AppendRequest) error {
-	limits := appending.Limits{BatchEvents: s.limits.BatchEvents, EventBytes: s.limits.EventBytes}
-	if err := limits.CheckBatch(len(batch.Events)); err != nil {
-		return err
-	}
+	limits := appending.Limits{EventBytes: s.limits.EventBytes}
 	for i := range batch.Events {
 		data := batch.Events[i].Data
 		if err := limits.CheckEvent(data); err != nil {

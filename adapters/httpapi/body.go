@@ -38,14 +38,29 @@ func (b *bodyBuffer) release() {
 // before the connection is closed.
 const drainTimeout = 2 * time.Second
 
-// readBody receives the body and checks its bytes before any decoder does. A body over the
-// limit is refused by its Content-Length or, without one, as soon as more bytes arrive;
-// memory holds one byte more than the limit at most.
+// admit refuses a body that is too large by its Content-Length, and a request over the limits of
+// what is in flight. Without Content-Length a body counts as the largest until it is read.
+func (s *Server) admit(c echo.Context) (*ticket, error) {
+	size := c.Request().ContentLength
+	if size > s.limits.BodyBytes {
+		return nil, s.refuseLargeBody(c)
+	}
+	if size < 0 {
+		size = s.limits.BodyBytes
+	}
+	p := callOf(c.Request().Context()).principal
+	t, err := s.admission.enter(admitted{p.TenantID, p.PrincipalID}, size)
+	if err != nil {
+		closeUnread(c)
+	}
+	return t, err
+}
+
+// readBody receives the body and checks its bytes before any decoder does. A body without
+// Content-Length that is over the limit is refused as soon as more bytes arrive; memory holds one
+// byte more than the limit at most.
 func (s *Server) readBody(c echo.Context, buffer *bodyBuffer, op operation) error {
 	r := c.Request()
-	if r.ContentLength > s.limits.BodyBytes {
-		return s.refuseLargeBody(c)
-	}
 	if r.ContentLength != 0 {
 		if err := checkMediaType(r.Header); err != nil {
 			return err
@@ -55,7 +70,7 @@ func (s *Server) readBody(c echo.Context, buffer *bodyBuffer, op operation) erro
 	// Only the ResponseRecorder of a test does not support deadlines.
 	_ = connection.SetReadDeadline(time.Now().Add(s.limits.Body))
 	if r.ContentLength > 0 {
-		buffer.Grow(int(min(r.ContentLength, pooledBytes)) + bytes.MinRead)
+		buffer.Grow(int(r.ContentLength) + bytes.MinRead) // admitted; growing by doubling would need twice as much
 	}
 	n, err := io.Copy(buffer, io.LimitReader(r.Body, s.limits.BodyBytes+1))
 	if n > s.limits.BodyBytes {
@@ -72,12 +87,17 @@ func (s *Server) readBody(c echo.Context, buffer *bodyBuffer, op operation) erro
 	if buffer.Len() == 0 && op.body == optionalBody {
 		return nil
 	}
-	return jsondoc.Check(buffer.Bytes(), s.limits.bodyLimits(op.batch))
+	return jsondoc.Check(buffer.Bytes(), s.limits.bodyLimits(op))
+}
+
+// closeUnread closes the connection of a refused body after the answer.
+func closeUnread(c echo.Context) {
+	c.Response().Header().Set(echo.HeaderConnection, "close")
+	_ = http.NewResponseController(c.Response().Writer).SetReadDeadline(time.Now().Add(drainTimeout))
 }
 
 func (s *Server) refuseLargeBody(c echo.Context) error {
-	c.Response().Header().Set(echo.HeaderConnection, "close")
-	_ = http.NewResponseController(c.Response().Writer).SetReadDeadline(time.Now().Add(drainTimeout))
+	closeUnread(c)
 	return fault.New(fault.TooLarge, "http.body_too_large", "a request body may have %d bytes; send less at once", s.limits.BodyBytes).
 		With("limit", s.limits.BodyBytes)
 }

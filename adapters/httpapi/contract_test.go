@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"log/slog"
 	"os"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -14,6 +16,7 @@ import (
 	"github.com/erpbackbone/backbone/adapters/jsonschema"
 	"github.com/erpbackbone/backbone/application/module"
 	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/jsondoc"
 	"github.com/erpbackbone/backbone/modules/ap"
 	"github.com/erpbackbone/backbone/modules/gl"
 )
@@ -28,7 +31,7 @@ func TestStatusOfEveryFaultKind(t *testing.T) {
 
 func coreOperations(t *testing.T) map[string]operation {
 	t.Helper()
-	derived, err := documentedOperations()
+	derived, err := documentedOperations(Limits{BatchEvents: 100, EntityRefs: 128, Tags: 32})
 	require.NoError(t, err)
 	out := make(map[string]operation, len(derived))
 	for _, o := range derived {
@@ -72,6 +75,69 @@ func TestDocumentedOperations(t *testing.T) {
 	require.Len(t, derived, seen)
 }
 
+// TestRequestBodies_ListsAreBounded finds every list and every map of typed values in the request
+// bodies of the document, and holds that the scanner refuses one member too many there.
+func TestRequestBodies_ListsAreBounded(t *testing.T) {
+	t.Parallel()
+	core, err := openapi3.NewLoader().LoadFromData(coreDocument)
+	require.NoError(t, err)
+	derived, lists := coreOperations(t), 0
+	for path, item := range core.Paths.Map() {
+		for method, o := range item.Operations() {
+			if o.RequestBody == nil {
+				continue
+			}
+			shape := derived[o.OperationID].shape
+			require.Len(t, o.RequestBody.Value.Content, 1)
+			// before and after are the document around the place of the schema.
+			var walk func(schema *openapi3.Schema, pointer, before, after string)
+			walk = func(schema *openapi3.Schema, pointer, before, after string) {
+				at := method + " " + path + " " + pointer
+				for _, variant := range slices.Concat(schema.OneOf, schema.AllOf, schema.AnyOf) {
+					walk(variant.Value, pointer, before, after)
+				}
+				open, member, end, bound := "[", "null", "]", schema.MaxItems
+				if values := schema.AdditionalProperties.Schema; values != nil {
+					require.True(t, values.Value.Type.Is("string"), at)
+					open, member, end, bound = "{", `"%d":0`, "}", schema.MaxProps
+				}
+				if schema.Type.Is("array") || open == "{" {
+					lists++
+					limit, isSetting := map[any]int{"limits.batch_events": 100, "limits.entity_refs": 128, "limits.tags": 32}[schema.Extensions["x-limit"]]
+					if !isSetting {
+						require.NotNil(t, bound, "%s needs maxItems, maxProperties or x-limit", at)
+						limit = int(*bound)
+					}
+					document := func(members int) []byte {
+						var list strings.Builder
+						for i := range members {
+							if i > 0 {
+								list.WriteByte(',')
+							}
+							list.WriteString(strings.Replace(member, "%d", strconv.Itoa(i), 1))
+						}
+						return []byte(before + open + list.String() + end + after)
+					}
+					require.NoError(t, jsondoc.Check(document(limit), jsondoc.Limits{Shape: shape}), at)
+					f, ok := fault.As(jsondoc.Check(document(limit+1), jsondoc.Limits{Shape: shape}))
+					require.True(t, ok, at)
+					require.Equal(t, fault.TooLarge, f.Kind, at)
+					require.Equal(t, pointer, f.Field, at)
+					require.Equal(t, limit, f.Attributes["limit"], at)
+				}
+				if schema.Items != nil {
+					walk(schema.Items.Value, pointer+"/0", before+"[", "]"+after)
+				}
+				for name, property := range schema.Properties {
+					walk(property.Value, pointer+"/"+name, before+`{"`+name+`":`, "}"+after)
+				}
+			}
+			walk(o.RequestBody.Value.Content["application/json"].Schema.Value, "", "", "")
+		}
+	}
+	require.Greater(t, lists, 50)
+}
+
 // TestListSchemas holds the shape of lists: one array of rows, and the cursor of the
 // next page under one name.
 func TestListSchemas(t *testing.T) {
@@ -103,7 +169,7 @@ func (catalogStub) IntentTypes() []module.IntentType          { return nil }
 func (catalogStub) Owner(string) string                       { return "" }
 
 // anyLimits are for servers that answer no request.
-var anyLimits = Limits{1, 1, 1, 1, 1, 1, 1}
+var anyLimits = Limits{1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1}
 
 func TestInvalidReadModels(t *testing.T) {
 	t.Parallel()

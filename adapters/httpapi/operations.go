@@ -12,6 +12,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/jsondoc"
 )
 
 // operation is what the OpenAPI document requires of the requests of a route.
@@ -20,7 +21,8 @@ type operation struct {
 	path       string // as echo writes it: "/api/events/:id"
 	action     string // for the access policy; "" is open to everyone
 	body       bodyUse
-	batch      bool // the body holds many events, each within the limits of one
+	batch      bool           // the body holds many events, each within the limits of one
+	shape      *jsondoc.Shape // of the body
 	// parameters are those of path, query and header, in the document's order. Other
 	// parameters of the query are refused: a misspelt filter that is ignored would show more
 	// than was asked for, and dry_run in the query of a request that has it in its body would write.
@@ -58,6 +60,9 @@ type documentedOperation struct {
 	Parameters  []documentedParameter `yaml:"parameters"`
 	RequestBody *struct {
 		Required bool `yaml:"required"`
+		Content  map[string]struct {
+			Schema documentedSchema `yaml:"schema"`
+		} `yaml:"content"`
 	} `yaml:"requestBody"`
 }
 
@@ -69,16 +74,18 @@ type documentedParameter struct {
 }
 
 // documentedOperations derives the routes from the core document.
-func documentedOperations() ([]operation, error) {
+func documentedOperations(limits Limits) ([]operation, error) {
 	var d struct {
 		Paths      map[string]map[string]documentedOperation `yaml:"paths"`
 		Components struct {
 			Parameters map[string]documentedParameter `yaml:"parameters"`
+			Schemas    map[string]documentedSchema    `yaml:"schemas"`
 		} `yaml:"components"`
 	}
 	if err := yaml.Unmarshal(coreDocument, &d); err != nil {
 		return nil, fmt.Errorf("embedded OpenAPI document: %w", err)
 	}
+	bodies := shapes{schemas: d.Components.Schemas, limits: limits, named: map[string]*jsondoc.Shape{}}
 	var out []operation
 	for path, methods := range d.Paths {
 		for method, documented := range methods {
@@ -100,6 +107,11 @@ func documentedOperations() ([]operation, error) {
 				if b.Required {
 					o.body = requiredBody
 				}
+				shape, err := bodies.of(b.Content[echo.MIMEApplicationJSON].Schema)
+				if err != nil {
+					return nil, err
+				}
+				o.shape = shape
 			}
 			out = append(out, o)
 		}
@@ -173,13 +185,16 @@ func withBody[T any](handle func(s *Server, ctx context.Context, r *request, bod
 		if err := decodeBody(callOf(ctx).body, body); err != nil {
 			return nil, err
 		}
+		if err := ctx.Err(); err != nil { // the caller has left
+			return nil, err
+		}
 		return handle(s, ctx, r, body)
 	}
 }
 
 // bindRoutes binds every operation of the document to its handler.
 func (s *Server) bindRoutes(e *echo.Echo) error {
-	operations, err := documentedOperations()
+	operations, err := documentedOperations(s.limits)
 	if err != nil {
 		return err
 	}

@@ -17,13 +17,9 @@ var queryHandlers = handlers{
 	"queryEvents": withBody((*Server).queryEvents),
 }
 
-// The limits of one query or append condition: its items, and the types and keys (tags and
-// entities) of an item.
-const (
-	maxItems     = 64
-	maxItemTypes = 128
-	maxItemKeys  = 16
-)
+// maxItemKeys bounds the tags and entities of one item together. The OpenAPI document bounds the
+// lists.
+const maxItemKeys = 16
 
 // queryEvents answers POST /api/query.
 func (s *Server) queryEvents(ctx context.Context, _ *request, body *api.EventQuery) (any, error) {
@@ -69,17 +65,12 @@ func parseConditionItems(given []api.ConditionItem, pointer string) ([]concurren
 	if len(given) == 0 {
 		return nil, invalidCondition(pointer)
 	}
-	if len(given) > maxItems {
-		return nil, conditionTooLarge(pointer, "items", maxItems, len(given))
-	}
 	out := make([]concurrency.Item, len(given))
 	for i, item := range given {
 		at := fmt.Sprintf("%s/%d", pointer, i)
 		if keys := len(item.Tags) + len(item.Entities); keys > maxItemKeys {
-			return nil, conditionTooLarge(at, "tags and entities in an item", maxItemKeys, keys)
-		}
-		if len(item.Types) > maxItemTypes {
-			return nil, conditionTooLarge(at, "types in an item", maxItemTypes, len(item.Types))
+			return nil, fault.New(fault.TooLarge, "append.condition_too_large", "there may be at most %d tags and entities in an item; ask for less at once", maxItemKeys).
+				WithNumbers(maxItemKeys, keys).WithField(at)
 		}
 		if len(item.Types)+len(item.Tags)+len(item.Entities) == 0 || slices.Contains(item.Types, "") || slices.Contains(item.Tags, "") {
 			return nil, invalidCondition(at)
@@ -93,9 +84,4 @@ func parseConditionItems(given []api.ConditionItem, pointer string) ([]concurren
 		}
 	}
 	return out, nil
-}
-
-func conditionTooLarge(pointer, of string, limit, actual int) error {
-	return fault.New(fault.TooLarge, "append.condition_too_large", "there may be at most %d %s; ask for less at once", limit, of).
-		WithNumbers(limit, actual).WithField(pointer)
 }

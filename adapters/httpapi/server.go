@@ -25,16 +25,23 @@ import (
 	"github.com/erpbackbone/backbone/domain/jsondoc"
 )
 
-// Limits bound one request. All must be positive. No limit of this package bounds how many
-// requests a caller sends: services refuse with append.queue_full or feed.too_many.
+// Limits bound one request, and the requests in flight that have a body. All must be positive.
+// Other requests are bounded by what they use: connections of the database, or feeds.
 type Limits struct {
 	BodyBytes   int64         // of a request
 	EventBytes  int           // of one event
 	EventNodes  int           // JSON values in one event
 	Depth       int           // of objects and arrays inside one another, in the whole body
 	BatchEvents int           // events in one append
+	EntityRefs  int           // entity references of one event
+	Tags        int           // tags of one event
 	Body        time.Duration // for a body to arrive
 	Request     time.Duration // for everything after the body
+
+	Requests          int   // with a body, in flight on this node
+	Bytes             int64 // of the bodies of requests in flight on this node
+	PrincipalRequests int   // the share of one principal in Requests
+	PrincipalBytes    int64 // the share of one principal in Bytes; at least BodyBytes
 }
 
 // minCompressedBytes is the size in bytes from which compressing an answer pays.
@@ -92,12 +99,13 @@ type Config struct {
 
 // Server answers HTTP requests.
 type Server struct {
-	config   Config
-	limits   Limits
-	log      *slog.Logger
-	document []byte
-	echo     *echo.Echo
-	http     *http.Server
+	config    Config
+	limits    Limits
+	admission *admission
+	log       *slog.Logger
+	document  []byte
+	echo      *echo.Echo
+	http      *http.Server
 }
 
 // New makes a Server. It fails if the embedded OpenAPI document cannot be read, if an operation
@@ -112,7 +120,7 @@ func New(c Config) (*Server, error) {
 			return nil, err
 		}
 	}
-	s := &Server{config: c, limits: c.Limits, log: c.Logger}
+	s := &Server{config: c, limits: c.Limits, log: c.Logger, admission: &admission{limits: c.Limits, principals: map[admitted]usage{}}}
 	if s.config.Personal == nil {
 		s.config.Personal = maskAll{}
 	}
@@ -188,10 +196,10 @@ func (s *Server) Shutdown(ctx context.Context) error {
 
 // bodyLimits are the JSON limits for a whole body. A batch may have as many values as its
 // events together; checkSizes checks each large event by itself.
-func (l Limits) bodyLimits(batch bool) jsondoc.Limits {
+func (l Limits) bodyLimits(op operation) jsondoc.Limits {
 	d := jsondoc.DefaultLimits()
-	d.Bytes, d.Depth, d.Nodes = int(l.BodyBytes), l.Depth, l.EventNodes
-	if batch {
+	d.Bytes, d.Depth, d.Nodes, d.Shape = int(l.BodyBytes), l.Depth, l.EventNodes, op.shape
+	if op.batch {
 		d.Nodes = l.EventNodes * l.BatchEvents
 	}
 	return d

@@ -109,6 +109,9 @@ func (p *Preparer) Prepare(ctx context.Context, b module.Batch) ([]event.Prepare
 	}
 	out := make([]event.Prepared, len(b.Drafts))
 	for i := range b.Drafts {
+		if err := ctx.Err(); err != nil { // the caller has left; validating costs time
+			return nil, err
+		}
 		if i < len(b.EventIDs) {
 			out[i].ID = b.EventIDs[i]
 		} else {

@@ -1,6 +1,7 @@
 package append_test
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -356,3 +357,14 @@ func TestPrepare_LeavesDrafts(t *testing.T) {
 }
 
 var _ module.Module = shopModule{}
+
+// The caller may have left: its events are not worth the validation.
+func TestPrepare_CanceledRequest(t *testing.T) {
+	t.Parallel()
+	b := newAppendFixture(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	invalid := orderPlaced(func(d *event.Draft) { d.Data = json.RawMessage(`{"amount":-1}`) })
+	_, err := b.preparer.Prepare(ctx, b.batch(invalid))
+	require.ErrorIs(t, err, context.Canceled)
+}

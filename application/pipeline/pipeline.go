@@ -90,7 +90,7 @@ type Service struct {
 	maySubmitMu sync.RWMutex
 	maySubmit   map[string]bool // see checkMaySubmit
 
-	runningKeys sync.Map // idempotency keys of requests that run on this node
+	runningKeys sync.Map // by runningKey, the requests that run on this node
 }
 
 // New makes a Service.
@@ -235,12 +235,19 @@ func (s *Service) reserveKey(ctx context.Context, run *attempt, req Request) (re
 	if err := module.SetFingerprint(ctx, s.Fingerprints, req.LegalEntity.TenantID, claim, requestDigest(req), len(run.intentType.PIIFields) > 0); err != nil {
 		return nil, err
 	}
-	localKey := req.LegalEntity.Code + "|" + key
-	if _, busy := s.runningKeys.LoadOrStore(localKey, struct{}{}); busy {
+	// Codes of legal entities and ids of persons repeat between tenants; a partition belongs to one.
+	running := runningKey{req.LegalEntity.Partition, key}
+	if _, busy := s.runningKeys.LoadOrStore(running, struct{}{}); busy {
 		return nil, fault.New(fault.Conflict, "idempotency.in_progress", "the first request with this key is still running; ask again in a moment").WithRetryAfter(time.Second)
 	}
 	run.idempotency = claim
-	return func() { s.runningKeys.Delete(localKey) }, nil
+	return func() { s.runningKeys.Delete(running) }, nil
+}
+
+// runningKey is an idempotency key, which is scoped by person and route, in a legal entity.
+type runningKey struct {
+	partition event.PartitionID
+	key       string
 }
 
 // lookUpReplay returns the outcome of the intent that used a key; nil if the key is free.

@@ -281,6 +281,31 @@ func TestSubmit_IdempotencyKeys(t *testing.T) {
 	require.NoError(t, err)
 }
 
+// Two tenants may name their legal entities, persons and keys alike.
+func TestSubmit_IdempotencyKeyOfAnotherTenant(t *testing.T) {
+	t.Parallel()
+	b := newCashFixture(t)
+	other, err := b.store.Directory.CreateLegalEntity(t.Context(), ports.LegalEntity{TenantID: "globex", Code: b.entity.Code, Name: "US", TimeZone: "UTC", Status: "active"})
+	require.NoError(t, err)
+	req := b.moveCash(`{"amount":5}`)
+	req.IdempotencyKey = "k-1"
+	theirs := req
+	theirs.LegalEntity = other
+	stranger := cashier
+	stranger.Principal.TenantID = other.TenantID
+	var during, repeated error
+	b.appender.before = func(r ports.AppendRequest) {
+		if r.Partition == b.entity.Partition {
+			_, repeated = b.service.Submit(t.Context(), cashier, req)
+			_, during = b.service.Submit(t.Context(), stranger, theirs)
+		}
+	}
+	_, err = b.service.Submit(t.Context(), cashier, req)
+	require.NoError(t, err)
+	require.Equal(t, "idempotency.in_progress", fault.CodeOf(repeated))
+	require.NoError(t, during)
+}
+
 func TestSubmit_ConcurrentBusinessKey(t *testing.T) {
 	t.Parallel()
 	b := newCashFixture(t)

@@ -72,7 +72,8 @@ func NewServer(ctx context.Context, config configs.Config, o Options) (_ *Server
 		Metrics: o.metrics, MetricsPage: o.metrics.Handler(), OperatorTenant: config.Projector.OperatorTenant,
 		Limits: httpapi.Limits{
 			BodyBytes: int64(config.HTTP.BodyLimitBytes), EventBytes: config.Limits.EventBytes, EventNodes: config.Limits.Nodes,
-			Depth: config.Limits.Depth, BatchEvents: config.Limits.BatchEvents, Body: config.HTTP.ReadTimeout, Request: config.HTTP.RequestTimeout,
+			Depth: config.Limits.Depth, BatchEvents: config.Limits.BatchEvents, EntityRefs: config.Limits.EntityRefs, Tags: config.Limits.Tags, Body: config.HTTP.ReadTimeout, Request: config.HTTP.RequestTimeout,
+			Requests: config.HTTP.RequestsInFlight, Bytes: int64(config.HTTP.BytesInFlight), PrincipalRequests: config.HTTP.PrincipalRequests, PrincipalBytes: int64(config.HTTP.PrincipalBytes),
 		},
 	}
 	if endpoint := config.Telemetry.OTLPEndpoint; endpoint != "" {

@@ -22,6 +22,7 @@ type Limits struct {
 	Nodes       int // objects, arrays and scalars together
 	StringBytes int // of one string value between its quotes, escapes as written
 	NameBytes   int // of one member name between its quotes, escapes as written
+	Shape       *Shape
 }
 
 // DefaultLimits are the limits of one event.
@@ -33,7 +34,7 @@ func (l Limits) withDefaults() Limits {
 	d := DefaultLimits()
 	return Limits{
 		Bytes: cmp.Or(l.Bytes, d.Bytes), Depth: cmp.Or(l.Depth, d.Depth), Nodes: cmp.Or(l.Nodes, d.Nodes),
-		StringBytes: cmp.Or(l.StringBytes, d.StringBytes), NameBytes: cmp.Or(l.NameBytes, d.NameBytes),
+		StringBytes: cmp.Or(l.StringBytes, d.StringBytes), NameBytes: cmp.Or(l.NameBytes, d.NameBytes), Shape: l.Shape,
 	}
 }
 
@@ -55,7 +56,8 @@ const (
 // name is to blame) and whose attribute offset is the place in bytes.
 //
 // Of kind too large, with the attribute limit: json.too_large, json.too_deep,
-// json.too_many_nodes, json.string_too_long, json.name_too_long. Of kind invalid:
+// json.too_many_nodes, json.string_too_long, json.name_too_long, json.too_many_members or the
+// code that a Shape has instead. Of kind invalid:
 // json.malformed (not RFC 8259, which has no NaN), json.duplicate_name (names are
 // compared unescaped and by simple Unicode case folding, as strings.EqualFold),
 // json.invalid_utf8, json.lone_surrogate, json.nul_character (\u0000) and
@@ -69,7 +71,7 @@ func Check(raw []byte, l Limits) error {
 			"the document has %d bytes, %d are allowed; send it in parts", len(raw), l.Bytes).With("limit", l.Bytes)
 	}
 	s := scanners.Get().(*scanner)
-	s.raw, s.limits = raw, l
+	s.raw, s.limits, s.next = raw, l, l.Shape
 	err := s.document()
 	s.reset()
 	scanners.Put(s)
@@ -83,6 +85,7 @@ type scanner struct {
 	pos    int
 	limits Limits
 	nodes  int
+	next   *Shape // of the value that follows
 	frames []frame
 	// names and folded are stacks: an object adds its names behind those of the
 	// objects around it and removes them when it ends.
@@ -96,7 +99,8 @@ type span struct{ start, end int }
 // frame is an object or array that has begun and not ended.
 type frame struct {
 	object bool
-	index  int      // of the current element of an array
+	shape  *Shape
+	index  int      // of the current element of an array; of an object with a shape, its members so far
 	name   span     // of the current member in raw, without quotes; end 0 before the first
 	names  int      // where the object's names begin
 	folded int      // where their folded forms begin
@@ -114,7 +118,7 @@ var scanners = sync.Pool{New: func() any { return new(scanner) }}
 // reset prepares the scanner for the pool: it keeps small buffers only.
 func (s *scanner) reset() {
 	clear(s.frames[:cap(s.frames)])
-	s.raw, s.pos, s.nodes = nil, 0, 0
+	s.raw, s.pos, s.nodes, s.next, s.limits.Shape = nil, 0, 0, nil, nil
 	s.frames, s.names, s.folded = s.frames[:0], s.names[:0], s.folded[:0]
 	if cap(s.frames) > 1<<8 {
 		s.frames = nil
@@ -162,7 +166,7 @@ func (s *scanner) value() (opened bool, err error) {
 			return false, s.over("json.too_deep", "levels", s.limits.Depth)
 		}
 		s.pos++
-		s.frames = append(s.frames, frame{object: c == '{', names: len(s.names), folded: len(s.folded)})
+		s.frames = append(s.frames, frame{object: c == '{', shape: s.next, names: len(s.names), folded: len(s.folded)})
 		return true, nil
 	case '"':
 		return false, s.stringValue()
@@ -190,7 +194,7 @@ func (s *scanner) openContainer() (more bool, err error) {
 	if f.object {
 		return true, s.memberName(f)
 	}
-	return true, nil
+	return true, s.enterItem(f)
 }
 
 // endValue follows a value: it closes the objects and arrays that end here. more reports
@@ -213,7 +217,7 @@ func (s *scanner) endValue() (more bool, err error) {
 				return true, s.memberName(f)
 			}
 			f.index++
-			return true, nil
+			return true, s.enterItem(f)
 		default:
 			return false, s.unexpected("a comma or a closing bracket is expected here")
 		}

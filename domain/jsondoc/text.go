@@ -78,7 +78,7 @@ func (s *scanner) memberName(f *frame) error {
 	}
 	s.pos++
 	f.name = name
-	return nil
+	return s.enterMember(f, s.folded[folded:])
 }
 
 // addUnique adds a folded name to those of the object. It is false if the object has the

@@ -73,7 +73,7 @@ func checkLineSum(r Rule, root *Element) []fault.Violation {
 	if !ok || !valid {
 		return nil
 	}
-	return r.compare(root, total.parent, tagLineNet, money.Sum(parts...), got)
+	return r.compare(root.text(tagCurrency), total.parent, tagLineNet, money.Sum(parts...), got)
 }
 
 // chargeSum makes the check that a total is the sum of the document's charges, or of its
@@ -95,7 +95,7 @@ func chargeSum(charges bool, tag string) func(Rule, *Element) []fault.Violation 
 		if !ok || !valid {
 			return nil
 		}
-		return r.compare(root, totals, tag, money.Sum(parts...), got)
+		return r.compare(root.text(tagCurrency), totals, tag, money.Sum(parts...), got)
 	}
 }
 
@@ -108,12 +108,13 @@ func balance(total, base, less, plus string) func(Rule, *Element) []fault.Violat
 		if !ok || t.text(total) == "" || t.text(base) == "" {
 			return nil
 		}
-		return r.compare(root, t, total, n[1].Sub(n[2]).Add(n[3]), n[0])
+		return r.compare(root.text(tagCurrency), t, total, n[1].Sub(n[2]).Add(n[3]), n[0])
 	}
 }
 
 func checkTaxSum(r Rule, root *Element) []fault.Violation {
 	var out []fault.Violation
+	currency := root.text(tagCurrency)
 	for _, t := range root.all(tagTaxTotal) {
 		if t.find(tagSubtotal) == nil {
 			continue
@@ -121,7 +122,7 @@ func checkTaxSum(r Rule, root *Element) []fault.Violation {
 		parts, ok := numbers(t.all(tagSubtotal, tagTaxAmount)...)
 		got, valid := number(t.find(tagTaxAmount))
 		if ok && valid {
-			out = append(out, r.compare(root, t, tagTaxAmount, money.Sum(parts...), got)...)
+			out = append(out, r.compare(currency, t, tagTaxAmount, money.Sum(parts...), got)...)
 		}
 	}
 	return out
@@ -157,7 +158,7 @@ func checkGrossTotal(r Rule, root *Element) []fault.Violation {
 		if !ok {
 			return nil
 		}
-		return r.compare(root, t, tagInclusive, n[1].Add(n[2]), n[0])
+		return r.compare(currency, t, tagInclusive, n[1].Add(n[2]), n[0])
 	default:
 		var out []fault.Violation
 		for _, second := range found[1:] {
@@ -174,6 +175,7 @@ func checkGrossTotal(r Rule, root *Element) []fault.Violation {
 // rule it tolerates rounding: a difference below 1.00 is a warning.
 func checkCategoryTax(r Rule, root *Element) []fault.Violation {
 	var out []fault.Violation
+	currency := root.text(tagCurrency)
 	for _, s := range root.all(tagTaxTotal, tagSubtotal) {
 		n, ok := numbers(s.find("cbc:TaxableAmount"), s.find("cac:TaxCategory", "cbc:Percent"), s.find(tagTaxAmount))
 		if !ok {
@@ -183,7 +185,7 @@ func checkCategoryTax(r Rule, root *Element) []fault.Violation {
 		if n[2].Equal(expected) {
 			continue
 		}
-		v := r.differing(root, s, tagTaxAmount, expected, n[2])
+		v := r.differing(currency, s, tagTaxAmount, expected, n[2])
 		if n[2].Sub(expected).Abs().Cmp(one) < 0 {
 			v.Severity = SeverityWarning
 		}

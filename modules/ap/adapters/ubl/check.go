@@ -141,15 +141,15 @@ func (c *checker) checkTree(root *Element) (money.Currency, bool) {
 		}
 	})
 	currency, supported := c.lookupCurrency(root)
-	taxCurrency := root.text("cbc:TaxCurrencyCode")
+	code, taxCode := root.text(tagCurrency), root.text("cbc:TaxCurrencyCode")
 	root.walk(func(e *Element) {
 		if len(c.findings) > MaxFindings || e.Space != NamespaceBasic || !strings.HasSuffix(e.Name, "Amount") {
 			return
 		}
-		code := e.Attribute("currencyID")
+		own := e.Attribute("currencyID")
 		// The VAT total may be stated a second time in the currency of the tax report.
-		stated := code != "" && code == taxCurrency && inTaxTotal(e)
-		if code != "" && code != root.text(tagCurrency) && !stated {
+		stated := own != "" && own == taxCode && inTaxTotal(e)
+		if own != "" && own != code && !stated {
 			c.add(e, CodeCurrencyMismatch, termOf(e), "This amount is in another currency than the document.")
 		}
 		if isAmount(e) && e.value() != "" {

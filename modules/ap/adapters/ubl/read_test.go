@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -205,6 +206,94 @@ func TestRead_Limits(t *testing.T) {
 	require.Equal(t, fault.Internal, fault.KindOf(err))
 }
 
+// A text is bounded while it arrives: before, 19 MiB cost up to a gigabyte. The test is not
+// parallel, so that it measures its own memory.
+func TestRead_LongTokens(t *testing.T) { //nolint:paralleltest // see above
+	const size = 19 << 20
+	note := func(content string) string {
+		return invoice("<cbc:IssueDate>", "<cbc:Note>"+content+"</cbc:Note><cbc:IssueDate>")
+	}
+	for name, c := range map[string]struct{ text, element string }{
+		"text":            {note(strings.Repeat("a ", size/2)), "/Invoice/cbc:Note"},
+		"character data":  {note("<![CDATA[" + strings.Repeat("a", size) + "]]>"), "/Invoice/cbc:Note"},
+		"pieces of text":  {note(strings.Repeat("a<!-- -->", size/9)), "/Invoice/cbc:Note"},
+		"references":      {note(strings.Repeat("&#65;", size/5)), "/Invoice/cbc:Note"},
+		"number":          {invoice(">100.00<", ">0."+strings.Repeat("0", size)+"<"), "/Invoice/cac:InvoiceLine/cbc:LineExtensionAmount"},
+		"comment":         {note("<!--" + strings.Repeat("a", size) + "-->"), "/Invoice/cbc:Note"},
+		"attributes":      {invoice("<cbc:IssueDate>", "<cbc:Note "+strings.Repeat("a='' ", size/5)+"/><cbc:IssueDate>"), "/Invoice"},
+		"namespaces":      {invoice("<cbc:IssueDate>", "<cbc:Note "+strings.Repeat("xmlns:a='' ", size/11)+"/><cbc:IssueDate>"), "/Invoice"},
+		"name":            {invoice("<cbc:IssueDate>", "<"+strings.Repeat("a", size)+"/><cbc:IssueDate>"), "/Invoice"},
+		"before the root": {"<!--" + strings.Repeat("a", size) + "-->" + invoice(), ""},
+		"ISO-8859-1":      {`<?xml version="1.0" encoding="ISO-8859-1"?>` + note(strings.Repeat("\xd6", size)), "/Invoice/cbc:Note"},
+		"tag in an embedded file": {
+			invoice("<cac:InvoiceLine>", "<cbc:EmbeddedDocumentBinaryObject>AAAA<x "+strings.Repeat("a='' ", size/5)+"/></cbc:EmbeddedDocumentBinaryObject><cac:InvoiceLine>"),
+			"/Invoice/cbc:EmbeddedDocumentBinaryObject",
+		},
+	} {
+		t.Run(name, func(t *testing.T) { //nolint:paralleltest // see above
+			source := strings.NewReader(c.text)
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			_, err := ubl.Read(source)
+			runtime.ReadMemStats(&after)
+			f, ok := fault.As(err)
+			require.True(t, ok)
+			require.Equal(t, ubl.CodeFieldTooLong, f.Code)
+			require.Equal(t, fault.TooLarge, f.Kind)
+			require.Equal(t, c.element, f.Attributes["element"])
+			require.Equal(t, ubl.MaxText, f.Attributes["limit"])
+			require.Contains(t, f.Detail, c.element)
+			require.Contains(t, f.Detail, "65536")
+			require.NotEmpty(t, f.Attributes["sha256"])
+			require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(8<<20))
+		})
+	}
+}
+
+// Embedded files and extensions may be longer than a text: the first are hashed, the second skipped.
+func TestRead_LongContents(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("AAAA", 1<<20)
+	for name, text := range map[string]string{
+		"embedded file":                   invoice("<cac:InvoiceLine>", embedded(long)+"<cac:InvoiceLine>"),
+		"embedded file as character data": invoice("<cac:InvoiceLine>", embedded("<![CDATA["+long+"]]>")+"<cac:InvoiceLine>"),
+		"extension":                       invoice("<cbc:ID>A-1", `<x:Y xmlns:x="urn:x">`+long+`<x:Z><![CDATA[<z>`+long+`]]></x:Z></x:Y><cbc:ID>A-1`),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d, err := readText(text)
+			require.NoError(t, err, violations(err))
+			if name != "extension" {
+				require.EqualValues(t, 3<<20, d.Attachments[0].Size)
+			}
+		})
+	}
+}
+
+func embedded(content string) string {
+	return "<cac:AdditionalDocumentReference><cbc:ID>1</cbc:ID><cac:Attachment><cbc:EmbeddedDocumentBinaryObject mimeCode='text/csv'>" + content +
+		"</cbc:EmbeddedDocumentBinaryObject></cac:Attachment></cac:AdditionalDocumentReference>"
+}
+
+// The work is proportional to the size: each amount and each subtotal compares its currency with
+// the document's, which is read once, even where it comes last.
+func TestRead_ManyElements(t *testing.T) {
+	t.Parallel()
+	for name, group := range map[string]string{
+		"lines":     "<cac:InvoiceLine><cbc:LineExtensionAmount currencyID='EUR'>1</cbc:LineExtensionAmount></cac:InvoiceLine>",
+		"tax":       "<cac:TaxTotal><cbc:TaxAmount currencyID='EUR'>1</cbc:TaxAmount></cac:TaxTotal>",
+		"charges":   "<cac:AllowanceCharge><cbc:Amount currencyID='USD'>1</cbc:Amount></cac:AllowanceCharge>",
+		"subtotals": "<cac:TaxTotal><cac:TaxSubtotal><cbc:TaxAmount currencyID='EUR'>1</cbc:TaxAmount></cac:TaxSubtotal></cac:TaxTotal>",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			many := strings.Repeat(group, ubl.MaxElements/strings.Count(group, "</")-50) // the rest of the document has fewer
+			_, err := readText(invoice("<cbc:IssueDate>", many+"<cbc:IssueDate>"))
+			require.Equal(t, fault.Invalid, fault.KindOf(err))
+		})
+	}
+}
+
 // blanks never ends.
 type blanks struct{}
 
@@ -240,6 +329,8 @@ func FuzzRead(f *testing.F) {
 		f.Add(fileText(f, path))
 	}
 	f.Add(invoice())
+	f.Add(invoice("<cbc:IssueDate>", "<cbc:Note>"+strings.Repeat("a ", ubl.MaxText)+"</cbc:Note><cbc:IssueDate>"))
+	f.Add(invoice("<cac:InvoiceLine>", embedded("<![CDATA["+strings.Repeat("AAAA", ubl.MaxText)+"]]>")+"<cac:InvoiceLine>"))
 	f.Add(`<?xml version="1.0" encoding="latin1"?><Invoice xmlns="` + ubl.NamespaceInvoice + `"/>`)
 	f.Fuzz(func(t *testing.T, text string) {
 		d, err := readText(text)

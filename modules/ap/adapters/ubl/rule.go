@@ -97,14 +97,14 @@ func (r Rule) missing(below *Element, tags ...string) []fault.Violation {
 
 // compare returns a violation if got differs from expected. tag is the element of the
 // amount; below is the element that contains it or should.
-func (r Rule) compare(root, below *Element, tag string, expected, got money.Number) []fault.Violation {
+func (r Rule) compare(currency string, below *Element, tag string, expected, got money.Number) []fault.Violation {
 	if got.Equal(expected) {
 		return nil
 	}
-	return []fault.Violation{r.differing(root, below, tag, expected, got)}
+	return []fault.Violation{r.differing(currency, below, tag, expected, got)}
 }
 
-func (r Rule) differing(root, below *Element, tag string, expected, got money.Number) fault.Violation {
+func (r Rule) differing(currency string, below *Element, tag string, expected, got money.Number) fault.Violation {
 	var v fault.Violation
 	if at := below.find(tag); at != nil {
 		v = r.violation(at)
@@ -115,8 +115,8 @@ func (r Rule) differing(root, below *Element, tag string, expected, got money.Nu
 	v.Expected = expected.Fixed(amountDecimals)
 	v.Got = got.Fixed(amountDecimals)
 	v.Difference = got.Sub(expected).Fixed(amountDecimals)
-	if code := root.text(tagCurrency); len(code) == 3 {
-		v.Currency = code
+	if len(currency) == 3 {
+		v.Currency = currency
 	}
 	return v
 }

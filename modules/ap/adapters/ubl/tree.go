@@ -162,10 +162,12 @@ func parse(in io.Reader) (*Element, error) {
 	if mark, _ := buffered.Peek(3); bytes.Equal(mark, []byte("\xef\xbb\xbf")) {
 		_, _ = buffered.Discard(3)
 	}
-	d := xml.NewDecoder(buffered)
-	d.CharsetReader = charsetReader
+	bytewise := &tokenReader{Reader: buffered}
+	d := xml.NewDecoder(bytewise)
+	d.CharsetReader = bytewise.convert
 	b := builder{decoder: d, names: map[string]string{}}
 	for {
+		bytewise.begin(b.blob != nil || b.skipping > 0)
 		// The position before a token is where the token starts.
 		b.line, _ = d.InputPos()
 		token, err := d.Token()
@@ -202,6 +204,9 @@ type builder struct {
 // translate turns an error of the decoder into a fault. The decoder's text may quote the
 // file, so it is only the cause.
 func (b *builder) translate(err error) error {
+	if errors.Is(err, errTokenTooLong) {
+		return b.tooLong()
+	}
 	line, _ := b.decoder.InputPos()
 	if syntax, ok := errors.AsType[*xml.SyntaxError](err); ok {
 		line = syntax.Line
@@ -211,6 +216,13 @@ func (b *builder) translate(err error) error {
 		what = "the declared encoding is none of UTF-8, ISO-8859-1 and US-ASCII, or a byte is outside it"
 	}
 	return malformed(line, what).WithCause(err)
+}
+
+// tooLong refuses a token that is longer than MaxText, or the texts of one element together.
+func (b *builder) tooLong() error {
+	return fault.New(fault.TooLarge, CodeFieldTooLong,
+		"Line %d: a text, tag or comment in %q has more than %d bytes. Ask the sender for a corrected document.", b.line, b.open.Path(), MaxText).
+		With("element", b.open.Path()).With("limit", MaxText).With("line", b.line)
 }
 
 func (b *builder) take(token xml.Token) error {
@@ -229,6 +241,9 @@ func (b *builder) take(token xml.Token) error {
 		case b.blob != nil:
 			b.blob.write(t)
 		case b.open.Space == NamespaceBasic:
+			if len(b.text)+len(t) > MaxText {
+				return b.tooLong()
+			}
 			b.text = append(b.text, t...)
 		}
 	case xml.Directive:
@@ -361,6 +376,47 @@ func (b *builder) intern(s string) string {
 		b.names[s] = s
 	}
 	return s
+}
+
+var errTokenTooLong = errors.New("token too long")
+
+// tokenReader bounds the tokens of the decoder, which would hold each one in memory. The decoder
+// reads single bytes of it, and nothing ahead of the token.
+type tokenReader struct {
+	*bufio.Reader
+	length      int  // bytes of the token so far
+	last        byte // read before
+	isTag       bool // the token is a tag; attributes cost many times their size
+	textUnbound bool // the token may be as long as the file unless it is a tag
+}
+
+// begin prepares for the next token.
+func (r *tokenReader) begin(textUnbound bool) {
+	r.length, r.isTag, r.textUnbound = 0, false, textUnbound
+}
+
+// ReadByte implements io.ByteReader.
+func (r *tokenReader) ReadByte() (byte, error) {
+	c, err := r.Reader.ReadByte()
+	// The bracket that begins a tag may have ended the token before.
+	if r.length <= 1 && r.last == '<' {
+		r.isTag = c != '!'
+	}
+	r.last = c
+	if r.length++; r.length > MaxText && (r.isTag || !r.textUnbound) {
+		return 0, errTokenTooLong
+	}
+	return c, err
+}
+
+// convert reads what follows in a declared encoding.
+func (r *tokenReader) convert(label string, _ io.Reader) (io.Reader, error) {
+	converted, err := charsetReader(label, r.Reader)
+	if err != nil {
+		return nil, err
+	}
+	r.Reader = bufio.NewReader(converted)
+	return r, nil
 }
 
 // input counts and hashes what is read and stops one byte over the limit.

@@ -22,6 +22,7 @@ import (
 // Limits of a file. They bound memory, not what a supplier may bill.
 const (
 	MaxBytes    = 20 << 20 // size of a file in bytes
+	MaxText     = 64 << 10 // one text, tag or comment in bytes; embedded files and extensions may be longer
 	MaxDepth    = 64       // nesting of elements
 	MaxElements = 200_000  // elements kept of one file; an invoice line has about 30
 	MaxFindings = 1_000    // findings listed of one document
@@ -34,7 +35,7 @@ const (
 	CodeXMLMalformed     = "ubl.xml_malformed"     // not well-formed, too deep, or an unsupported encoding
 	CodeRootUnsupported  = "ubl.root_unsupported"  // neither a UBL 2 Invoice nor a UBL 2 CreditNote
 	CodeValueInvalid     = "ubl.value_invalid"     // a value is not of its type, or an element is repeated
-	CodeFieldTooLong     = "ubl.field_too_long"    // a text is longer than its field
+	CodeFieldTooLong     = "ubl.field_too_long"    // a text is longer than its field or than MaxText
 	CodeCurrencyMismatch = "ubl.currency_mismatch" // an amount is in another currency than the document
 	CodeRuleViolated     = "ubl.rule_violated"     // a rule of EN 16931 is violated
 )
