@@ -269,8 +269,8 @@ func (a *attempt) setPlanHash(ctx context.Context, p *planned) error {
 	return nil
 }
 
-// parkOrExecute applies the plan of a submission, or shows that of a dry run. It parks only
-// if the policy's outcome is needs_approval and it names a need.
+// parkOrExecute applies a plan, or shows that of a dry run. It parks while the plan has a need
+// without an approval.
 func (a *attempt) parkOrExecute(ctx context.Context, p planned) (Outcome, error) {
 	if a.dryRun {
 		if err := a.setPlanHash(ctx, &p); err != nil {
@@ -281,8 +281,8 @@ func (a *attempt) parkOrExecute(ctx context.Context, p planned) (Outcome, error)
 			Needs: unmetNeeds(p.answer.Needs, a.stored.Approvals), Rules: p.rules, Drafts: p.plan.Events, Events: []ports.AppendedEvent{},
 		}, nil
 	}
-	if needs := unmetNeeds(p.answer.Needs, a.stored.Approvals); p.answer.Outcome == "needs_approval" && len(needs) > 0 {
-		return a.parkForApproval(ctx, p, p.answer.Needs)
+	if len(unmetNeeds(p.answer.Needs, a.stored.Approvals)) > 0 {
+		return a.parkForApproval(ctx, p)
 	}
 	return a.execute(ctx, p)
 }
@@ -307,12 +307,12 @@ func unmetNeeds(needs []intent.ApprovalNeed, approvals []intent.Approval) []inte
 // parkForApproval stores the intent as pending_approval, with the hash and the needs of its
 // plan. The append checks what the plan has read; Plan.Streams and Plan.Conditions are
 // checked when the events are appended.
-func (a *attempt) parkForApproval(ctx context.Context, p planned, needs []intent.ApprovalNeed) (Outcome, error) {
+func (a *attempt) parkForApproval(ctx context.Context, p planned) (Outcome, error) {
 	if err := a.setPlanHash(ctx, &p); err != nil {
 		return Outcome{}, err
 	}
 	row := a.stored
-	row.Status, row.PlanHash, row.Needs = intent.PendingApproval, p.hash, needs
+	row.Status, row.PlanHash, row.Needs = intent.PendingApproval, p.hash, p.answer.Needs
 	row.EffectiveDate, row.HasEffectiveDate = p.effective, true
 	if err := setRules(&row, p.rules); err != nil {
 		return Outcome{}, err
@@ -326,7 +326,7 @@ func (a *attempt) parkForApproval(ctx context.Context, p planned, needs []intent
 	}
 	return Outcome{
 		IntentID: row.ID, Status: row.Status, CorrelationID: row.CorrelationID, PlanHash: row.PlanHash,
-		Needs: unmetNeeds(needs, row.Approvals), Rules: p.rules, Events: []ports.AppendedEvent{},
+		Needs: unmetNeeds(p.answer.Needs, row.Approvals), Rules: p.rules, Events: []ports.AppendedEvent{},
 	}, nil
 }
 
