@@ -109,3 +109,49 @@ func TestApprove_ChangedPlanWithoutUnmetNeed(t *testing.T) {
 	require.True(t, again.Replayed)
 	require.Equal(t, out.Events, again.Events)
 }
+
+// A policy that contradicts itself gives no decision; nothing is executed without the
+// approval that it may have meant.
+func TestSubmit_ContradictingPolicy(t *testing.T) {
+	t.Parallel()
+	for _, amount := range []int{loanNeedsNothing, loanAllowedYetNeed} {
+		for _, dry := range []bool{false, true} {
+			b := newFixtureWith(t, loanModule{})
+			req := b.giveLoan(amount)
+			req.DryRun = dry
+			_, err := b.service.Submit(t.Context(), cashier, req)
+			f, ok := fault.As(err)
+			require.True(t, ok)
+			require.Equal(t, "policy.undecided", f.Code)
+			require.Equal(t, fault.Forbidden, f.Kind)
+			head, err := b.store.Events.Head(t.Context(), b.entity.Partition)
+			require.NoError(t, err)
+			require.Zero(t, head.Sequence)
+		}
+	}
+}
+
+// An outcome names the needs that no approval meets, whether it was just made or read.
+func TestApprove_Needs(t *testing.T) {
+	t.Parallel()
+	b := newFixtureWith(t, loanModule{})
+	id := b.submitLoan(t, 2000)
+	yes := pipeline.Decision{LegalEntity: b.entity, Intent: id, IdempotencyKey: "yes"}
+	first, err := b.service.Approve(t.Context(), supervisor, yes)
+	require.NoError(t, err)
+	require.Len(t, first.Needs, 1)
+	again, err := b.service.Approve(t.Context(), supervisor, yes)
+	require.NoError(t, err)
+	require.True(t, again.Replayed)
+	require.Equal(t, first.Needs, again.Needs)
+	stored, read, err := b.service.Get(t.Context(), b.entity, id)
+	require.NoError(t, err)
+	require.Equal(t, first.Needs, read.Needs)
+	require.Len(t, stored.Needs, 2)
+
+	_, err = b.service.Approve(t.Context(), director, yes)
+	require.NoError(t, err)
+	_, read, err = b.service.Get(t.Context(), b.entity, id)
+	require.NoError(t, err)
+	require.Empty(t, read.Needs)
+}

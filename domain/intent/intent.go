@@ -28,15 +28,8 @@ const (
 	Failed          Status = "failed"           // a submission met conflicts that outlasted the retries, or an error after planning began
 )
 
-// Statuses that the API names and the pipeline never stores. Planned is the answer to a dry
-// run; no code sets the others.
-const (
-	Planned   Status = "planned"
-	Received  Status = "received"
-	Validated Status = "validated"
-	Approved  Status = "approved"
-	Expired   Status = "expired"
-)
+// Planned is the status in the answer to a dry run, which stores nothing.
+const Planned Status = "planned"
 
 // Approval is one person's decision on a waiting intent, which may also be its rejection.
 type Approval struct {

@@ -289,12 +289,12 @@ func intentOnly(t *testing.T, s *suite) {
 func intentOnce(t *testing.T, s *suite) {
 	b := s.newPartition(t)
 	r := b.request()
-	r.Intent = insert(b.intent(intent.Received))
+	r.Intent = insert(b.intent(intent.PendingApproval))
 	b.must(t, r)
 	f := b.refused(t, concurrency.CodeIntentChanged, r)
 	require.Equal(t, r.Intent.Intent.ID.String(), f.IntentID)
 	never := b.request()
-	never.Intent = update(b.intent(intent.Received), intent.Planned)
+	never.Intent = update(b.intent(intent.PendingApproval), intent.Executed)
 	b.refused(t, concurrency.CodeIntentChanged, never)
 }
 
@@ -318,10 +318,10 @@ func intentRevision(t *testing.T, s *suite) {
 func intentLifecycle(t *testing.T, s *suite) {
 	b := s.newPartition(t)
 	r := b.request()
-	r.Intent = insert(b.intent(intent.Received))
+	r.Intent = insert(b.intent(intent.PendingApproval))
 	b.must(t, r)
 	id := r.Intent.Intent.ID
-	for i, status := range []intent.Status{intent.Planned, intent.PendingApproval, intent.Approved} {
+	for i, status := range []intent.Status{intent.PendingApproval, intent.PendingApproval, intent.PendingApproval} {
 		r.Intent = update(b.stored(t, id), status)
 		b.must(t, r)
 		in := b.stored(t, id)
@@ -377,7 +377,7 @@ func waitingIntents(t *testing.T, s *suite) {
 func unknownIntent(t *testing.T, s *suite) {
 	b, other := s.newPartition(t), s.newPartition(t)
 	r := other.request()
-	r.Intent = insert(other.intent(intent.Received))
+	r.Intent = insert(other.intent(intent.PendingApproval))
 	other.must(t, r)
 	for _, id := range []event.ID{b.ids.next(), r.Intent.Intent.ID} {
 		_, err := b.store.Intent(context.Background(), b.le.Partition, id)
