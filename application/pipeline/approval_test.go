@@ -1,6 +1,8 @@
 package pipeline_test
 
 import (
+	"context"
+	"strings"
 	"sync/atomic"
 	"testing"
 
@@ -11,6 +13,7 @@ import (
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/domain/intent"
 	"github.com/erpbackbone/backbone/ports"
+	"github.com/erpbackbone/backbone/test/testkit"
 )
 
 var (
@@ -154,4 +157,35 @@ func TestApprove_Needs(t *testing.T) {
 	_, read, err = b.service.Get(t.Context(), b.entity, id)
 	require.NoError(t, err)
 	require.Empty(t, read.Needs)
+}
+
+// leavingCaller is a policy engine during whose decision the caller leaves.
+type leavingCaller struct {
+	ports.PolicyEngine
+	leave context.CancelFunc
+}
+
+func (c leavingCaller) Decide(ctx context.Context, query string, input, out any) error {
+	err := c.PolicyEngine.Decide(ctx, query, input, out)
+	if strings.HasSuffix(query, ".decision") {
+		c.leave()
+	}
+	return err
+}
+
+func TestSubmit_RefusalIsRecordedThoughCallerLeft(t *testing.T) {
+	t.Parallel()
+	b := newFixtureWith(t, loanModule{})
+	ctx, leave := context.WithCancel(t.Context())
+	c := b.service.Config
+	c.Policies = leavingCaller{c.Policies, leave}
+	_, err := testkit.Must(pipeline.New(c)).Submit(ctx, cashier, b.giveLoan(loanNeedsNothing))
+	f, ok := fault.As(err)
+	require.True(t, ok)
+	require.Equal(t, "policy.undecided", f.Code)
+	id, err := event.ParseID(f.IntentID)
+	require.NoError(t, err, "the refusal was not stored")
+	stored, _, err := b.service.Get(t.Context(), b.entity, id)
+	require.NoError(t, err)
+	require.Equal(t, intent.Denied, stored.Status)
 }

@@ -456,7 +456,8 @@ func (a *attempt) refuse(ctx context.Context, status intent.Status, cause error)
 	a.idempotency = nil // a refusal leaves the key free: the caller may correct the cause and send the request again
 	a.recordingRefusal = true
 	defer func() { a.idempotency, a.recordingRefusal = claim, false }()
-	if err := a.recordRefusal(ctx, row); err != nil {
+	// A caller who leaves cannot keep the refusal from being recorded.
+	if err := a.recordRefusal(context.WithoutCancel(ctx), row); err != nil {
 		a.service.Logger.WarnContext(ctx, "refused intent could not be stored", "intent_id", row.ID.String(), "code", fault.CodeOf(err))
 		return Outcome{}, cause
 	}
