@@ -141,6 +141,10 @@ type Plan struct {
 	// personal data in a member that is not declared for it and would not be sealed. It
 	// also applies when the plan is refused.
 	Kept json.RawMessage
+	// CorrelationID is that of the process which the intent continues, such as its document's;
+	// "" begins one with the intent's id. The caller's comes first. The intent and all its
+	// events have the one that results; those of drafts are not read.
+	CorrelationID string
 }
 
 // IntentType is a declared intent.

@@ -1,6 +1,7 @@
 package pipeline
 
 import (
+	"cmp"
 	"context"
 	"encoding/hex"
 	"encoding/json"
@@ -25,6 +26,7 @@ type attempt struct {
 	entity            ports.LegalEntity
 	inputDate         *event.Date // for Input.EffectiveDate: the requested date, in a decision that of the parked plan
 	dryRun            bool
+	beginsProcess     bool // the caller named no correlation id, so the plan may
 	idempotency       *ports.IdempotencyClaim
 	stored            intent.Intent   // the row as it was loaded or, with Revision 0, as it will be inserted; Approve adds its approval
 	payload           json.RawMessage // in clear, for planning; storedPayload seals its personal values
@@ -194,6 +196,9 @@ func (a *attempt) plan(ctx context.Context, useCache bool) (planned, error) {
 	in := a.plannerInput(now)
 	plan, err := a.intentType.Plan(ctx, in, p.view)
 	a.keptPayload = plan.Kept
+	if a.beginsProcess {
+		a.stored.CorrelationID = cmp.Or(plan.CorrelationID, a.stored.ID.String())
+	}
 	if err != nil {
 		return p, prependPayloadPointer(err)
 	}
@@ -201,6 +206,7 @@ func (a *attempt) plan(ctx context.Context, useCache bool) (planned, error) {
 	p.plan = plan
 	p.effective = in.Today
 	for i := range plan.Events {
+		plan.Events[i].CorrelationID = a.stored.CorrelationID
 		if plan.Events[i].EffectiveDate == 0 {
 			plan.Events[i].EffectiveDate = in.Today
 		}

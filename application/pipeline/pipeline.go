@@ -181,7 +181,7 @@ func (s *Service) Submit(ctx context.Context, caller Caller, req Request) (Outco
 		entity: req.LegalEntity, payload: req.Payload,
 	}
 	if run.stored.CorrelationID == "" {
-		run.stored.CorrelationID = run.stored.ID.String()
+		run.stored.CorrelationID, run.beginsProcess = run.stored.ID.String(), true
 	}
 	if req.EffectiveDate != nil {
 		run.stored.EffectiveDate, run.stored.HasEffectiveDate = *req.EffectiveDate, true

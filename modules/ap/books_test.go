@@ -167,7 +167,19 @@ func (b *books) execute(who, intentType string, payload object) pipeline.Outcome
 	out, err := b.submit(who, intentType, payload)
 	require.NoError(b.tb, err, "%s", intentType)
 	require.Equal(b.tb, intent.Executed, out.Status, "%s", intentType)
+	b.requireProcess(out)
 	return out
+}
+
+// requireProcess checks that the process that the answer names has the intent's events.
+func (b *books) requireProcess(out pipeline.Outcome) {
+	b.tb.Helper()
+	stored, _, err := b.pipeline.Get(b.tb.Context(), b.entity, out.IntentID)
+	require.NoError(b.tb, err)
+	require.Equal(b.tb, out.CorrelationID, stored.CorrelationID)
+	for _, e := range b.events(out) {
+		require.Equal(b.tb, out.CorrelationID, e.CorrelationID, "%s of %s", e.Type, stored.Type)
+	}
 }
 
 // refusal is a fault that was expected. It is no error.

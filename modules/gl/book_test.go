@@ -122,6 +122,11 @@ func (b *ledgerFixture) execute(t testing.TB, role, intentType, payload string) 
 	out, err := b.submit(role, intentType, payload)
 	require.NoError(t, err, payload)
 	require.Equal(t, intent.Executed, out.Status, payload)
+	for _, e := range out.Events { // the process that the answer names has the intent's events
+		stored, err := b.store.Events.EventByID(t.Context(), b.entity.Partition, e.ID)
+		require.NoError(t, err)
+		require.Equal(t, out.CorrelationID, stored.CorrelationID, "%s of %s", e.Type, intentType)
+	}
 	return out
 }
 
