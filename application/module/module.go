@@ -200,7 +200,9 @@ type Batch struct {
 	Source        event.Source // for drafts without one
 	Rules         []event.RuleEvaluation
 	Now           time.Time
-	EventIDs      []event.ID // nil: new ones
+	EventIDs      []event.ID      // nil: new ones
+	Binding       *intent.Binding // of the intent's row, kept in the payload of the last event; nil: none
+	AboutIntent   bool            // the pipeline's own events about an intent, which no other batch may hold
 }
 
 // EventID is the id of the i-th (from 0) event of an intent's plan. A planner can use it in

@@ -175,7 +175,7 @@ func (s *Service) Reject(ctx context.Context, approver Caller, d Decision) (Outc
 		PersonID: approver.Principal.PersonID, ActorID: approver.Actor.ID, Role: role, Decision: "rejected",
 		PlanHash: row.PlanHash, Comment: d.Comment, At: event.Micros(s.Clock.Now()),
 	})
-	res, err := a.write(ctx, row, ports.AppendRequest{})
+	res, err := a.write(ctx, row, outcomeWrite{about: intent.RejectedEvent})
 	if err != nil {
 		return Outcome{}, err
 	}
@@ -227,7 +227,7 @@ func (s *Service) loadForDecision(ctx context.Context, approver Caller, le ports
 		return nil, "", fault.New(fault.Forbidden, "intent.forbidden", "none of your roles may decide on this intent; it waits for one of those in needs").
 			With("needs", stored.Needs).WithIntent(stored.ID.String())
 	}
-	a := &attempt{service: s, intentType: t, caller: approver, entity: le, stored: stored}
+	a := &attempt{service: s, intentType: t, caller: approver, entity: le, stored: stored, storedApprovals: len(stored.Approvals)}
 	if stored.HasEffectiveDate {
 		d := stored.EffectiveDate
 		a.inputDate = &d

@@ -54,11 +54,11 @@ import (
 
 // buildCatalog joins what the business modules and Backbone's own modules declare.
 func buildCatalog(schemas ports.SchemaCompiler, modules []plugin.Module) (*module.Catalog, error) {
-	declarations := make([]module.Module, 0, len(modules)+2)
+	declarations := make([]module.Module, 0, len(modules)+3)
 	for _, m := range modules {
 		declarations = append(declarations, m.Module)
 	}
-	catalog, err := module.Build(schemas, append(declarations, erasure.Module{}, streams.Module{})...)
+	catalog, err := module.Build(schemas, append(declarations, erasure.Module{}, streams.Module{}, pipeline.Module{})...)
 	if err != nil {
 		return nil, fmt.Errorf("modules: %w", err)
 	}
