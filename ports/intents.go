@@ -10,10 +10,11 @@ import (
 // IntentWrite stores the intent's row with the events: an insert when
 // ExpectedRevision is 0, else a compare-and-set from that revision. If the row exists at an
 // insert, or has another revision, the append writes nothing and fails with intent.changed.
-// The stored revision is ExpectedRevision + 1. The appender fills in the event range.
+// The stored revision is ExpectedRevision + 1. The appender fills in the sequences of events.
 type IntentWrite struct {
 	Intent           intent.Intent
 	ExpectedRevision int
+	EventsAbout      int                   // how many events at the end of the request are about the intent, not made by it
 	Sealed           []event.SealedSubject // keys that values of the payload were sealed with for this write; empty when the payload is as it was
 }
 

@@ -66,8 +66,12 @@ func storedIntent(partition event.PartitionID, w *ports.IntentWrite, made ports.
 	in.Partition = partition
 	in.Revision = w.ExpectedRevision + 1
 	in.CreatedAt, in.UpdatedAt = event.Micros(in.CreatedAt), event.Micros(in.UpdatedAt)
+	in.LastSequence = 0
 	if made.EventCount > 0 {
-		in.FirstSequence, in.EventCount = made.FirstSequence, made.EventCount
+		in.LastSequence = made.FirstSequence + event.Sequence(made.EventCount) - 1
+	}
+	if n := made.EventCount - w.EventsAbout; n > 0 {
+		in.FirstSequence, in.EventCount = made.FirstSequence, n
 	}
 	return in
 }

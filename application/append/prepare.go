@@ -16,6 +16,7 @@ import (
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/eventtype"
 	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/intent"
 	"github.com/erpbackbone/backbone/domain/jsondoc"
 	"github.com/erpbackbone/backbone/domain/shredding"
 	"github.com/erpbackbone/backbone/ports"
@@ -108,6 +109,14 @@ func (p *Preparer) Prepare(ctx context.Context, b module.Batch) ([]event.Prepare
 		details = encoded
 	}
 	out := make([]event.Prepared, len(b.Drafts))
+	var binding json.RawMessage
+	if b.Binding != nil {
+		encoded, err := json.Marshal(b.Binding)
+		if err != nil {
+			return nil, fmt.Errorf("encode intent binding: %w", err)
+		}
+		binding = encoded
+	}
 	for i := range b.Drafts {
 		if err := ctx.Err(); err != nil { // the caller has left; validating costs time
 			return nil, err
@@ -117,7 +126,11 @@ func (p *Preparer) Prepare(ctx context.Context, b module.Batch) ([]event.Prepare
 		} else {
 			out[i].ID = p.config.IDs.NewID(b.Now)
 		}
-		if err := p.prepareEvent(ctx, &out[i], &b.Drafts[i], &b); err != nil {
+		var bound json.RawMessage
+		if i == len(b.Drafts)-1 {
+			bound = binding
+		}
+		if err := p.prepareEvent(ctx, &out[i], &b.Drafts[i], &b, bound); err != nil {
 			return nil, prependEventIndex(err, i)
 		}
 		out[i].RulesEvaluated = rules
@@ -151,12 +164,15 @@ func prependEventIndex(err error, index int) error {
 	return changed
 }
 
-func (p *Preparer) prepareEvent(ctx context.Context, out *event.Prepared, d *event.Draft, b *module.Batch) error {
+func (p *Preparer) prepareEvent(ctx context.Context, out *event.Prepared, d *event.Draft, b *module.Batch, binding json.RawMessage) error {
 	if err := p.checkShape(d); err != nil {
 		return err
 	}
 	if err := checkLifecycleEvent(d, b); err != nil {
 		return err
+	}
+	if strings.HasPrefix(d.Type, intent.EventPrefix+".intent.") && !b.AboutIntent {
+		return fault.New(fault.Forbidden, "intent.event_reserved", "events of type %s are written by the log itself; submit an intent", d.Type).WithField("/type")
 	}
 	t, err := p.config.Types.Lookup(ctx, d.Type, d.SchemaVersion)
 	if err != nil {
@@ -169,7 +185,7 @@ func (p *Preparer) prepareEvent(ctx context.Context, out *event.Prepared, d *eve
 	if err := checkType(t, data, d); err != nil {
 		return err
 	}
-	payload, err := encodePayload(data, d.Dimensions, d.Entities)
+	payload, err := encodePayload(data, d.Dimensions, d.Entities, binding)
 	if err != nil {
 		return err
 	}
@@ -392,7 +408,7 @@ func encodeData(data any) (json.RawMessage, error) {
 	return bytes.TrimSuffix(buf.Bytes(), []byte("\n")), nil
 }
 
-func encodePayload(data json.RawMessage, dimensions map[string]string, refs []event.EntityRef) ([]byte, error) {
+func encodePayload(data json.RawMessage, dimensions map[string]string, refs []event.EntityRef, binding json.RawMessage) ([]byte, error) {
 	if dimensions == nil {
 		dimensions = map[string]string{}
 	}
@@ -407,13 +423,17 @@ func encodePayload(data json.RawMessage, dimensions map[string]string, refs []ev
 	if err != nil {
 		return nil, err
 	}
-	out := make([]byte, 0, len(data)+len(dims)+len(entities)+40)
+	out := make([]byte, 0, len(data)+len(dims)+len(entities)+len(binding)+52)
 	out = append(out, `{"data":`...)
 	out = append(out, data...)
 	out = append(out, `,"dimensions":`...)
 	out = append(out, dims...)
 	out = append(out, `,"entity_refs":`...)
 	out = append(out, entities...)
+	if binding != nil {
+		out = append(out, `,"intent":`...)
+		out = append(out, binding...)
+	}
 	return append(out, '}'), nil
 }
 

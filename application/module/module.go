@@ -141,6 +141,10 @@ type Plan struct {
 	// personal data in a member that is not declared for it and would not be sealed. It
 	// also applies when the plan is refused.
 	Kept json.RawMessage
+	// CorrelationID is that of the process which the intent continues, such as its document's;
+	// "" begins one with the intent's id. The caller's comes first. The intent and all its
+	// events have the one that results; those of drafts are not read.
+	CorrelationID string
 }
 
 // IntentType is a declared intent.
@@ -196,7 +200,9 @@ type Batch struct {
 	Source        event.Source // for drafts without one
 	Rules         []event.RuleEvaluation
 	Now           time.Time
-	EventIDs      []event.ID // nil: new ones
+	EventIDs      []event.ID      // nil: new ones
+	Binding       *intent.Binding // of the intent's row, kept in the payload of the last event; nil: none
+	AboutIntent   bool            // the pipeline's own events about an intent, which no other batch may hold
 }
 
 // EventID is the id of the i-th (from 0) event of an intent's plan. A planner can use it in

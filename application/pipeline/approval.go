@@ -3,6 +3,7 @@ package pipeline
 import (
 	"context"
 	"crypto/sha256"
+	"slices"
 
 	"github.com/erpbackbone/backbone/application/module"
 	"github.com/erpbackbone/backbone/domain/concurrency"
@@ -44,7 +45,8 @@ type Decision struct {
 // because the drafts or any module's policies have changed, the new hash and needs are stored
 // and Approve fails with intent.plan_changed. Only this approval is dropped: approvals that
 // were recorded for an earlier plan are kept with that plan's hash and still count for their
-// needs.
+// needs. A changed plan whose needs they all meet, or that has none, is executed at once
+// without this approval, as a submission would be.
 //
 // Every other fault leaves the intent parked and this approval unrecorded. The approver may
 // try again, which helps after conflicts that outlasted the retries and after intent.changed
@@ -74,7 +76,8 @@ func (s *Service) Approve(ctx context.Context, approver Caller, d Decision) (Out
 		return Outcome{}, err
 	}
 	approvedHash := a.stored.PlanHash
-	a.stored.Approvals = append(append([]intent.Approval{}, a.stored.Approvals...), intent.Approval{
+	undecided := *a // without this approval
+	a.stored.Approvals = append(slices.Clip(a.stored.Approvals), intent.Approval{
 		PersonID: approver.Principal.PersonID, ActorID: approver.Actor.ID, Role: role, Decision: "approved",
 		PlanHash: approvedHash, Comment: d.Comment, At: event.Micros(s.Clock.Now()),
 	})
@@ -83,19 +86,32 @@ func (s *Service) Approve(ctx context.Context, approver Caller, d Decision) (Out
 			return Outcome{}, err
 		}
 		if p.hash != approvedHash {
-			a.stored.Approvals = a.stored.Approvals[:len(a.stored.Approvals)-1]
-			a.idempotency = nil // this approval is not stored, so its key stays free
-			if _, err := a.parkForApproval(ctx, p, p.answer.Needs); err != nil {
-				return Outcome{}, err
-			}
 			return Outcome{}, planChangedFault(d.Intent, p.hash)
 		}
-		if len(unmetNeeds(p.answer.Needs, a.stored.Approvals)) > 0 {
-			return a.parkForApproval(ctx, p, p.answer.Needs)
-		}
-		return a.execute(ctx, p)
+		return a.parkOrExecute(ctx, p)
 	})
+	if fault.CodeOf(err) == codePlanChanged {
+		out, err = undecided.applyChangedPlan(ctx)
+	}
 	return out, a.redactError(err, true)
+}
+
+// applyChangedPlan plans a parked intent again without a further approval. It parks the new
+// plan and fails with intent.plan_changed; a plan without an unmet need is executed, as at
+// a submission: parked, no role could decide on it.
+func (a *attempt) applyChangedPlan(ctx context.Context) (Outcome, error) {
+	parked := *a
+	parked.idempotency = nil // the approval is not stored, so its key stays free
+	return a.planAndApply(ctx, func(ctx context.Context, p planned) (Outcome, error) {
+		if len(unmetNeeds(p.answer.Needs, a.stored.Approvals)) == 0 {
+			return a.execute(ctx, p)
+		}
+		out, err := parked.parkForApproval(ctx, p)
+		if err == nil {
+			err = planChangedFault(a.stored.ID, out.PlanHash)
+		}
+		return Outcome{}, err
+	})
 }
 
 // newDecisionClaim ties a decision to its idempotency key; nil without one. Unlike reserveKey
@@ -129,8 +145,10 @@ func (s *Service) replayOrRefuse(ctx context.Context, d Decision, claim *ports.I
 	return Outcome{}, refusal
 }
 
+const codePlanChanged = "intent.plan_changed"
+
 func planChangedFault(id event.ID, currentHash string) error {
-	return fault.New(fault.Conflict, "intent.plan_changed",
+	return fault.New(fault.Conflict, codePlanChanged,
 		"the state has changed and the plan with it; read the intent again and approve the new plan").
 		With("plan_hash", currentHash).WithIntent(id.String())
 }
@@ -153,11 +171,11 @@ func (s *Service) Reject(ctx context.Context, approver Caller, d Decision) (Outc
 	a.idempotency = claim
 	row := a.stored
 	row.Status = intent.Rejected
-	row.Approvals = append(append([]intent.Approval{}, row.Approvals...), intent.Approval{
+	row.Approvals = append(slices.Clip(row.Approvals), intent.Approval{
 		PersonID: approver.Principal.PersonID, ActorID: approver.Actor.ID, Role: role, Decision: "rejected",
 		PlanHash: row.PlanHash, Comment: d.Comment, At: event.Micros(s.Clock.Now()),
 	})
-	res, err := a.write(ctx, row, ports.AppendRequest{})
+	res, err := a.write(ctx, row, outcomeWrite{about: intent.RejectedEvent})
 	if err != nil {
 		return Outcome{}, err
 	}
@@ -209,7 +227,7 @@ func (s *Service) loadForDecision(ctx context.Context, approver Caller, le ports
 		return nil, "", fault.New(fault.Forbidden, "intent.forbidden", "none of your roles may decide on this intent; it waits for one of those in needs").
 			With("needs", stored.Needs).WithIntent(stored.ID.String())
 	}
-	a := &attempt{service: s, intentType: t, caller: approver, entity: le, stored: stored}
+	a := &attempt{service: s, intentType: t, caller: approver, entity: le, stored: stored, storedApprovals: len(stored.Approvals)}
 	if stored.HasEffectiveDate {
 		d := stored.EffectiveDate
 		a.inputDate = &d

@@ -1,6 +1,7 @@
 package pipeline
 
 import (
+	"cmp"
 	"context"
 	"encoding/hex"
 	"encoding/json"
@@ -25,15 +26,18 @@ type attempt struct {
 	entity            ports.LegalEntity
 	inputDate         *event.Date // for Input.EffectiveDate: the requested date, in a decision that of the parked plan
 	dryRun            bool
+	beginsProcess     bool // the caller named no correlation id, so the plan may
 	idempotency       *ports.IdempotencyClaim
+	storedApprovals   int             // how many the row has in the store
 	stored            intent.Intent   // the row as it was loaded or, with Revision 0, as it will be inserted; Approve adds its approval
 	payload           json.RawMessage // in clear, for planning; storedPayload seals its personal values
 	payloadValid      bool            // the payload fits the schema and names the subjects of its personal values
 	keptPayload       json.RawMessage // Plan.Kept; nil: the row holds the payload
 	sealed            *sealedPayload
-	personalTexts     []string // texts of the payload's personal values
-	personalTextsRead bool     // personalTexts is filled in
-	recordingRefusal  bool     // the row is a refusal, which is stored without personal values
+	personalTexts     []string               // texts of the payload's personal values
+	personalTextsRead bool                   // personalTexts is filled in
+	recordingRefusal  bool                   // the row is a refusal, which is stored without personal values
+	rules             []event.RuleEvaluation // of the last planning, as far as it came
 }
 
 // planned is the result of planning once.
@@ -191,9 +195,13 @@ func (a *attempt) plan(ctx context.Context, useCache bool) (planned, error) {
 	p := planned{view: a.service.states.newView(a.entity.Partition, useCache)}
 	now := event.Micros(a.service.Clock.Now())
 	started := time.Now()
+	a.rules = nil
 	in := a.plannerInput(now)
 	plan, err := a.intentType.Plan(ctx, in, p.view)
 	a.keptPayload = plan.Kept
+	if a.beginsProcess {
+		a.stored.CorrelationID = cmp.Or(plan.CorrelationID, a.stored.ID.String())
+	}
 	if err != nil {
 		return p, prependPayloadPointer(err)
 	}
@@ -201,6 +209,7 @@ func (a *attempt) plan(ctx context.Context, useCache bool) (planned, error) {
 	p.plan = plan
 	p.effective = in.Today
 	for i := range plan.Events {
+		plan.Events[i].CorrelationID = a.stored.CorrelationID
 		if plan.Events[i].EffectiveDate == 0 {
 			plan.Events[i].EffectiveDate = in.Today
 		}
@@ -218,15 +227,16 @@ func (a *attempt) plan(ctx context.Context, useCache bool) (planned, error) {
 	}
 	started = time.Now()
 	p.answer, err = a.askPolicy(ctx, plan.Facts, p.effective)
-	if err != nil {
-		return p, err
-	}
 	millis = time.Since(started).Milliseconds()
 	for i := range p.answer.Rules {
 		p.answer.Rules[i].EvaluationMillis = millis
 	}
+	if leak := a.checkNoPersonalText(plan.Rules, "the rule trace"); leak != nil {
+		return p, cmp.Or(err, leak)
+	}
 	p.rules = append(append([]event.RuleEvaluation{}, plan.Rules...), p.answer.Rules...)
-	return p, a.checkNoPersonalText(plan.Rules, "the rule trace")
+	a.rules = p.rules
+	return p, err
 }
 
 // dropEventPointer removes a pointer into planned events from a fault: the caller sent a
@@ -269,8 +279,8 @@ func (a *attempt) setPlanHash(ctx context.Context, p *planned) error {
 	return nil
 }
 
-// parkOrExecute applies the plan of a submission, or shows that of a dry run. It parks only
-// if the policy's outcome is needs_approval and it names a need.
+// parkOrExecute applies a plan, or shows that of a dry run. It parks while the plan has a need
+// without an approval.
 func (a *attempt) parkOrExecute(ctx context.Context, p planned) (Outcome, error) {
 	if a.dryRun {
 		if err := a.setPlanHash(ctx, &p); err != nil {
@@ -281,8 +291,8 @@ func (a *attempt) parkOrExecute(ctx context.Context, p planned) (Outcome, error)
 			Needs: unmetNeeds(p.answer.Needs, a.stored.Approvals), Rules: p.rules, Drafts: p.plan.Events, Events: []ports.AppendedEvent{},
 		}, nil
 	}
-	if needs := unmetNeeds(p.answer.Needs, a.stored.Approvals); p.answer.Outcome == "needs_approval" && len(needs) > 0 {
-		return a.parkForApproval(ctx, p, p.answer.Needs)
+	if len(unmetNeeds(p.answer.Needs, a.stored.Approvals)) > 0 {
+		return a.parkForApproval(ctx, p)
 	}
 	return a.execute(ctx, p)
 }
@@ -307,17 +317,21 @@ func unmetNeeds(needs []intent.ApprovalNeed, approvals []intent.Approval) []inte
 // parkForApproval stores the intent as pending_approval, with the hash and the needs of its
 // plan. The append checks what the plan has read; Plan.Streams and Plan.Conditions are
 // checked when the events are appended.
-func (a *attempt) parkForApproval(ctx context.Context, p planned, needs []intent.ApprovalNeed) (Outcome, error) {
+func (a *attempt) parkForApproval(ctx context.Context, p planned) (Outcome, error) {
 	if err := a.setPlanHash(ctx, &p); err != nil {
 		return Outcome{}, err
 	}
 	row := a.stored
-	row.Status, row.PlanHash, row.Needs = intent.PendingApproval, p.hash, needs
+	row.Status, row.PlanHash, row.Needs = intent.PendingApproval, p.hash, p.answer.Needs
 	row.EffectiveDate, row.HasEffectiveDate = p.effective, true
 	if err := setRules(&row, p.rules); err != nil {
 		return Outcome{}, err
 	}
-	res, err := a.write(ctx, row, ports.AppendRequest{Streams: p.view.expectations(), Conditions: p.view.conditions})
+	eventType := intent.Waiting
+	if len(row.Approvals) > a.storedApprovals {
+		eventType = intent.ApprovalRecorded
+	}
+	res, err := a.write(ctx, row, outcomeWrite{about: eventType, rules: p.rules, streams: p.view.expectations(), conditions: p.view.conditions})
 	if err != nil {
 		return Outcome{}, err
 	}
@@ -326,7 +340,7 @@ func (a *attempt) parkForApproval(ctx context.Context, p planned, needs []intent
 	}
 	return Outcome{
 		IntentID: row.ID, Status: row.Status, CorrelationID: row.CorrelationID, PlanHash: row.PlanHash,
-		Needs: unmetNeeds(needs, row.Approvals), Rules: p.rules, Events: []ports.AppendedEvent{},
+		Needs: unmetNeeds(p.answer.Needs, row.Approvals), Rules: p.rules, Events: []ports.AppendedEvent{},
 	}, nil
 }
 
@@ -364,47 +378,78 @@ func (a *attempt) execute(ctx context.Context, p planned) (Outcome, error) {
 	if err := setRules(&row, rules); err != nil {
 		return Outcome{}, err
 	}
-	batch := module.Batch{
-		Drafts: p.plan.Events, LegalEntity: a.entity, Actor: a.stored.Actor, CorrelationID: a.stored.CorrelationID,
-		IntentID: a.stored.ID, Source: a.stored.Source, Rules: rules, Now: event.Micros(a.service.Clock.Now()), EventIDs: ids,
+	w := outcomeWrite{
+		rules: rules, streams: append(p.view.expectations(), p.plan.Streams...), conditions: append(p.view.conditions, p.plan.Conditions...),
+		made: module.Batch{
+			Drafts: p.plan.Events, LegalEntity: a.entity, Actor: a.stored.Actor, CorrelationID: a.stored.CorrelationID,
+			IntentID: a.stored.ID, Source: a.stored.Source, Rules: rules, Now: event.Micros(a.service.Clock.Now()), EventIDs: ids,
+		},
 	}
-	res, err := module.RetryWhileKeysMove(ctx, func() (ports.AppendResult, error) {
-		prepared, err := a.service.Preparer.Prepare(ctx, batch)
-		if err != nil {
-			return ports.AppendResult{}, err
-		}
-		return a.writeOnce(ctx, row, ports.AppendRequest{
-			Events: prepared, Streams: append(p.view.expectations(), p.plan.Streams...), Conditions: append(p.view.conditions, p.plan.Conditions...),
-		})
-	})
+	switch {
+	case len(row.Approvals) > a.storedApprovals:
+		w.about = intent.Approved
+	case len(p.plan.Events) == 0:
+		w.about = intent.ExecutedEmpty
+	}
+	res, err := a.write(ctx, row, w)
 	if err != nil {
 		return Outcome{}, dropEventPointer(err)
 	}
 	if res.Replayed {
 		return a.service.replay(ctx, row.Partition, res.Outcome)
 	}
-	return Outcome{IntentID: row.ID, Status: row.Status, CorrelationID: row.CorrelationID, Rules: rules, PlanHash: row.PlanHash, Events: res.Events}, nil
+	return Outcome{
+		IntentID: row.ID, Status: row.Status, CorrelationID: row.CorrelationID, Rules: rules, PlanHash: row.PlanHash, Events: res.Events[:len(p.plan.Events)],
+	}, nil
 }
 
-// write stores the intent's row without events.
-func (a *attempt) write(ctx context.Context, row intent.Intent, r ports.AppendRequest) (ports.AppendResult, error) {
-	return module.RetryWhileKeysMove(ctx, func() (ports.AppendResult, error) { return a.writeOnce(ctx, row, r) })
+// outcomeWrite is what a write of an intent's row appends with it.
+type outcomeWrite struct {
+	made       module.Batch // events that the intent makes
+	about      string       // type of the event about the intent; "" for plain execution
+	rules      []event.RuleEvaluation
+	streams    []concurrency.StreamExpectation
+	conditions []concurrency.AppendCondition
 }
 
-// writeOnce appends a request together with the intent's row, by compare-and-set from the
-// revision that was loaded. After shredding.CodeKeyMoved it drops the cached keys, so that
-// the next try fetches them.
-func (a *attempt) writeOnce(ctx context.Context, row intent.Intent, r ports.AppendRequest) (ports.AppendResult, error) {
-	row.UpdatedAt = event.Micros(a.service.Clock.Now())
-	r.Partition = a.entity.Partition
+// write stores the intent's row, its events and the event about it in one transaction. It
+// seals again while keys move.
+func (a *attempt) write(ctx context.Context, row intent.Intent, w outcomeWrite) (ports.AppendResult, error) {
+	return module.RetryWhileKeysMove(ctx, func() (ports.AppendResult, error) { return a.writeOnce(ctx, row, w) })
+}
+
+// writeOnce appends by compare-and-set from the revision that was loaded. The last event of
+// the append binds the row: its payload holds the row's digest. After
+// shredding.CodeKeyMoved it drops the cached keys, so that the next try fetches them.
+func (a *attempt) writeOnce(ctx context.Context, row intent.Intent, w outcomeWrite) (ports.AppendResult, error) {
 	payload, sealed, err := a.storedPayload(ctx)
 	if err != nil {
 		return ports.AppendResult{}, err
 	}
 	row.Payload = payload
-	r.Intent = &ports.IntentWrite{Intent: row, ExpectedRevision: a.stored.Revision, Sealed: sealed}
-	r.Intent.Intent.Revision = a.stored.Revision + 1
-	r.Idempotency = a.idempotency
+	row.UpdatedAt = event.Micros(a.service.Clock.Now())
+	row.Revision = a.stored.Revision + 1
+	r := ports.AppendRequest{
+		Partition: a.entity.Partition, Streams: w.streams, Conditions: w.conditions, Idempotency: a.idempotency,
+		Intent: &ports.IntentWrite{Intent: row, ExpectedRevision: a.stored.Revision, Sealed: sealed},
+	}
+	binding, err := row.Bind()
+	if err != nil {
+		return ports.AppendResult{}, err
+	}
+	if w.about == "" {
+		w.made.Binding = &binding
+	}
+	if r.Events, err = a.service.Preparer.Prepare(ctx, w.made); err != nil {
+		return ports.AppendResult{}, err
+	}
+	if w.about != "" {
+		events, err := a.service.Preparer.Prepare(ctx, a.eventAbout(&row, w.about, w.rules, binding))
+		if err != nil {
+			return ports.AppendResult{}, err
+		}
+		r.Events, r.Intent.EventsAbout = append(r.Events, events...), len(events)
+	}
 	res, err := a.service.Appender.Append(ctx, r)
 	if fault.CodeOf(err) == concurrency.CodeIdempotencyMismatch {
 		return res, idempotencyMismatchFault()
@@ -448,6 +493,9 @@ func (a *attempt) refuse(ctx context.Context, status intent.Status, cause error)
 	}
 	row := a.stored
 	row.Status = status
+	if err := setRules(&row, a.rules); err != nil {
+		return Outcome{}, err
+	}
 	row.Refusal = &intent.Refusal{Code: fault.CodeOf(cause), Kind: fault.KindOf(cause).String()}
 	if ok && a.checkNoPersonalText(f.Detail, "the refusal") == nil {
 		row.Refusal.Detail = f.Detail
@@ -456,7 +504,8 @@ func (a *attempt) refuse(ctx context.Context, status intent.Status, cause error)
 	a.idempotency = nil // a refusal leaves the key free: the caller may correct the cause and send the request again
 	a.recordingRefusal = true
 	defer func() { a.idempotency, a.recordingRefusal = claim, false }()
-	if err := a.recordRefusal(ctx, row); err != nil {
+	// A caller who leaves cannot keep the refusal from being recorded.
+	if err := a.recordRefusal(context.WithoutCancel(ctx), row); err != nil {
 		a.service.Logger.WarnContext(ctx, "refused intent could not be stored", "intent_id", row.ID.String(), "code", fault.CodeOf(err))
 		return Outcome{}, cause
 	}

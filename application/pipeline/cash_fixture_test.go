@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/json"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -159,7 +160,7 @@ func newFixtureWith(t *testing.T, modules ...module.Module) *cashFixture {
 	store := memory.New(memory.Config{LogName: "cash.example.org"})
 	entity, err := store.Directory.CreateLegalEntity(ctx, ports.LegalEntity{TenantID: "acme", Code: "USMF", Name: "US", TimeZone: "UTC", Status: "active"})
 	require.NoError(t, err)
-	catalog, err := module.Build(jsonschema.New(), modules...)
+	catalog, err := module.Build(jsonschema.New(), append(slices.Clip(modules), pipeline.Module{})...)
 	require.NoError(t, err)
 	policies, err := opa.New(catalog.Policies, opa.WithTimeout(time.Minute)) // long enough for a busy machine
 	require.NoError(t, err)

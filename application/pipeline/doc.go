@@ -32,7 +32,8 @@
 // business key. Approve plans the stored payload again on fresh state. While needs remain,
 // only the approval is recorded; with the last need met, the events are written. A plan with
 // another hash replaces the stored hash and needs: the approver gets intent.plan_changed and
-// must approve again, earlier approvals still count. The hash covers the policies of all
+// must approve again, earlier approvals still count. If no need of the changed plan is unmet,
+// it is executed, because no role could decide on it. The hash covers the policies of all
 // modules, so a release that changes one of them changes the hash of every parked intent.
 //
 // Each write compares the row's revision. Of two decisions at the same moment the second

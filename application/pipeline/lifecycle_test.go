@@ -42,6 +42,6 @@ func TestSubmit_EndedStream(t *testing.T) {
 		require.Equal(t, want, refused.Refusal.Code)
 		head, err := b.store.Events.Head(t.Context(), b.entity.Partition)
 		require.NoError(t, err)
-		require.EqualValues(t, 2, head.Sequence)
+		require.EqualValues(t, 3, head.Sequence, "the refusal is an event, on the intent's own stream")
 	}
 }

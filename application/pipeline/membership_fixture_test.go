@@ -350,7 +350,7 @@ func newMembershipFixtureOn(t *testing.T, store *memory.Database, newVault func(
 	ctx := t.Context()
 	entity, err := store.Directory.CreateLegalEntity(ctx, ports.LegalEntity{TenantID: "acme", Code: "USMF", Name: "US", TimeZone: "UTC", Status: "active"})
 	require.NoError(t, err)
-	catalog, err := module.Build(jsonschema.New(), membershipModule{})
+	catalog, err := module.Build(jsonschema.New(), membershipModule{}, pipeline.Module{})
 	require.NoError(t, err)
 	policies, err := opa.New(catalog.Policies, opa.WithTimeout(time.Minute))
 	require.NoError(t, err)

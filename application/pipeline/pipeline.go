@@ -137,7 +137,7 @@ type Outcome struct {
 	Rules         []event.RuleEvaluation
 	CorrelationID string
 	PlanHash      string
-	Needs         []intent.ApprovalNeed // that no approval meets; with approved ones too if the outcome was read from the row
+	Needs         []intent.ApprovalNeed // of an intent that waits, and of a dry run: those that no approval meets
 	Drafts        []event.Draft         // the planned events, of a dry run only
 	Replayed      bool                  // the idempotency key was used before; this is the outcome of the intent that used it
 }
@@ -181,7 +181,7 @@ func (s *Service) Submit(ctx context.Context, caller Caller, req Request) (Outco
 		entity: req.LegalEntity, payload: req.Payload,
 	}
 	if run.stored.CorrelationID == "" {
-		run.stored.CorrelationID = run.stored.ID.String()
+		run.stored.CorrelationID, run.beginsProcess = run.stored.ID.String(), true
 	}
 	if req.EffectiveDate != nil {
 		run.stored.EffectiveDate, run.stored.HasEffectiveDate = *req.EffectiveDate, true
@@ -285,12 +285,14 @@ func (s *Service) replay(ctx context.Context, p event.PartitionID, o ports.Idemp
 	return out, err
 }
 
-// LoadOutcome reads the outcome of a stored intent, with its events. Needs are all that the
-// plan has, met or not.
+// LoadOutcome reads the outcome of a stored intent, with its events.
 func (s *Service) LoadOutcome(ctx context.Context, stored intent.Intent) (Outcome, error) {
 	out := Outcome{
 		IntentID: stored.ID, Status: stored.Status, CorrelationID: stored.CorrelationID,
-		PlanHash: stored.PlanHash, Needs: stored.Needs, Events: []ports.AppendedEvent{},
+		PlanHash: stored.PlanHash, Events: []ports.AppendedEvent{},
+	}
+	if stored.Status == intent.PendingApproval {
+		out.Needs = unmetNeeds(stored.Needs, stored.Approvals)
 	}
 	if len(stored.Rules) > 0 {
 		if err := json.Unmarshal(stored.Rules, &out.Rules); err != nil {

@@ -72,10 +72,9 @@ func TestSubmit_RecordsRefusals(t *testing.T) {
 		require.Equal(t, c.code, stored.Refusal.Code)
 		require.JSONEq(t, c.kept, string(stored.Payload))
 		require.Empty(t, out.Events)
+		require.Equal(t, []string{intent.Refused}, b.eventsAbout(t, id), name)
 	}
-	head, err := b.store.Events.Head(t.Context(), b.entity.Partition)
-	require.NoError(t, err)
-	require.Zero(t, head.Sequence)
+	require.Zero(t, b.balance(t))
 }
 
 func TestSubmit_ReducedPayload(t *testing.T) {

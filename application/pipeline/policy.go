@@ -43,7 +43,7 @@ type policyInput struct {
 type policyAnswer struct {
 	Outcome string                 `json:"outcome"` // "allow", "deny", "needs_approval"
 	Denials []denial               `json:"denials"` // of "deny": at least one
-	Needs   []intent.ApprovalNeed  `json:"needs"`   // of "needs_approval"
+	Needs   []intent.ApprovalNeed  `json:"needs"`   // of "needs_approval": at least one, met or not
 	Rules   []event.RuleEvaluation `json:"rules"`
 }
 
@@ -109,7 +109,9 @@ func (a *attempt) checkMaySubmit(ctx context.Context) error {
 }
 
 // askPolicy asks the module's policy about the plan. Faults: the policy's denial;
-// policy.undecided if the answer is none of the three outcomes, or a "deny" without denials.
+// policy.undecided if the answer is none of the three outcomes, or contradicts itself: a "deny"
+// without denials, a "needs_approval" without needs, an "allow" with needs. So a plan waits
+// while it has unmet needs, whatever else the answer says.
 func (a *attempt) askPolicy(ctx context.Context, facts any, effective event.Date) (policyAnswer, error) {
 	in := a.newPolicyInput()
 	in.Intent.EffectiveDate = effective.String()
@@ -121,13 +123,11 @@ func (a *attempt) askPolicy(ctx context.Context, facts any, effective event.Date
 	if err := a.service.Policies.Decide(ctx, "data."+a.intentType.Policy+".decision", in, &d); err != nil {
 		return policyAnswer{}, err
 	}
-	switch d.Outcome {
-	case "allow", "needs_approval":
+	switch {
+	case d.Outcome == "allow" && len(d.Needs) == 0, d.Outcome == "needs_approval" && len(d.Needs) > 0:
 		return d, nil
-	case "deny":
-		if len(d.Denials) > 0 {
-			return d, denialFault(d)
-		}
+	case d.Outcome == "deny" && len(d.Denials) > 0:
+		return d, denialFault(d)
 	}
 	return d, fault.New(fault.Forbidden, "policy.undecided", "the policy gave no decision on this intent; tell an administrator")
 }

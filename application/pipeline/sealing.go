@@ -106,7 +106,8 @@ func (a *attempt) forgetKeys(r ports.AppendRequest) {
 // recordRefusal stores a refused intent. If the payload cannot be sealed, the intent is
 // stored with an empty payload; if the key service is unavailable, it is not stored.
 func (a *attempt) recordRefusal(ctx context.Context, row intent.Intent) error {
-	_, err := a.write(ctx, row, ports.AppendRequest{})
+	refused := outcomeWrite{about: intent.Refused, rules: a.rules}
+	_, err := a.write(ctx, row, refused)
 	if err == nil || !a.payloadValid || a.intentType.Manifest().Empty() {
 		return err
 	}
@@ -118,7 +119,7 @@ func (a *attempt) recordRefusal(ctx context.Context, row intent.Intent) error {
 		return err
 	}
 	a.payloadValid = false
-	_, err = a.write(ctx, row, ports.AppendRequest{})
+	_, err = a.write(ctx, row, refused)
 	return err
 }
 

@@ -59,7 +59,7 @@ func buildCatalog(schemas ports.SchemaCompiler, modules []plugin.Module) (*modul
 	for _, m := range modules {
 		declarations = append(declarations, m.Module)
 	}
-	catalog, err := module.Build(schemas, append(declarations, administration.Module{}, erasure.Module{}, streams.Module{})...)
+	catalog, err := module.Build(schemas, append(declarations, module.Joined{administration.Module{}, pipeline.Module{}}, erasure.Module{}, streams.Module{})...)
 	if err != nil {
 		return nil, fmt.Errorf("modules: %w", err)
 	}

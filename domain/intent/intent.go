@@ -28,15 +28,23 @@ const (
 	Failed          Status = "failed"           // a submission met conflicts that outlasted the retries, or an error after planning began
 )
 
-// Statuses that the API names and the pipeline never stores. Planned is the answer to a dry
-// run; no code sets the others.
+// Planned is the status in the answer to a dry run, which stores nothing.
+const Planned Status = "planned"
+
+// Types of the events about an intent, on its stream. Every outcome but plain execution has
+// one, in the append that writes the row.
 const (
-	Planned   Status = "planned"
-	Received  Status = "received"
-	Validated Status = "validated"
-	Approved  Status = "approved"
-	Expired   Status = "expired"
+	EventPrefix      = "backbone"
+	Waiting          = "backbone.intent.waiting"           // it waits for approval; again if its plan has changed
+	ApprovalRecorded = "backbone.intent.approval_recorded" // approved by one person, and waits for another
+	Approved         = "backbone.intent.approved"          // by the last person needed, and executed; its events precede this one
+	RejectedEvent    = "backbone.intent.rejected"
+	Refused          = "backbone.intent.refused"  // denied or failed
+	ExecutedEmpty    = "backbone.intent.executed" // executed with a plan that has no events
 )
+
+// StreamOf is the stream of the events about an intent.
+func StreamOf(id event.ID) event.StreamID { return event.StreamID{Type: "intent", ID: id.String()} }
 
 // Approval is one person's decision on a waiting intent, which may also be its rejection.
 type Approval struct {
@@ -88,8 +96,9 @@ type Intent struct {
 	Rules            json.RawMessage // the rule trace: a JSON array of event.RuleEvaluation
 	Refusal          *Refusal        // of Denied and Failed
 	FirstSequence    event.Sequence  // of the events it made; 0: none
-	EventCount       int
-	Revision         int // compare-and-set counter, from 1
+	EventCount       int             // without those about it, see EventType
+	LastSequence     event.Sequence  // of the event that holds the Binding of this revision
+	Revision         int             // compare-and-set counter, from 1
 	CreatedAt        time.Time
 	UpdatedAt        time.Time
 }

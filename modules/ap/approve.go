@@ -61,9 +61,9 @@ func planApprove(k contract.Kind) func(context.Context, module.Input, module.Sta
 			Amount: gross, Currency: books.FunctionalCurrency, Limits: settings.Limits,
 			Step: approval.Step, StepsRequired: approval.StepsRequired,
 		}
-		plan := module.Plan{Facts: &f}
+		plan := module.Plan{Facts: &f, CorrelationID: d.CorrelationID}
 		if approval.Step < approval.StepsRequired {
-			recorded := draft(k, d, contract.ApprovalRecorded, approval, date, correlationIDOf(in, d), nil)
+			recorded := draft(k, d, contract.ApprovalRecorded, approval, date, nil)
 			recorded.CausedBy = d.SubmittedID
 			plan.Events = []event.Draft{recorded}
 			return plan, nil
@@ -102,8 +102,7 @@ type finalApproval struct {
 // post drafts the approval, the journal and the posting. A document without any amount
 // gets no journal.
 func (a *finalApproval) post(ctx context.Context, s module.State) ([]event.Draft, []event.RuleEvaluation, *gl.Period, error) {
-	thread := correlationIDOf(a.in, a.d)
-	approved := draft(a.kind, a.d, contract.Approved, a.approval, a.date, thread, nil)
+	approved := draft(a.kind, a.d, contract.Approved, a.approval, a.date, nil)
 	approved.CausedBy = a.d.SubmittedID
 	id := a.d.Data.ID()
 
@@ -113,7 +112,7 @@ func (a *finalApproval) post(ctx context.Context, s module.State) ([]event.Draft
 			return nil, nil, nil, err
 		}
 		approved.Tags = slices.Clone(period.Tags)
-		events := a.appendPaid([]event.Draft{approved}, 1, thread, period.Tags)
+		events := a.appendPaid([]event.Draft{approved}, 1, period.Tags)
 		return events, []event.RuleEvaluation{period.Rule()}, &period, nil
 	}
 
@@ -145,18 +144,17 @@ func (a *finalApproval) post(ctx context.Context, s module.State) ([]event.Draft
 	tags := planned.Period.Tags
 	approved.Tags = slices.Clone(tags)
 	entry := planned.Draft
-	entry.CorrelationID = thread
 	entry.Entities = append(slices.Clone(entry.Entities), contract.VendorRef(a.d.Data.VendorID), a.kind.Ref(id))
 	events := []event.Draft{approved, entry}
 	c := planned.Control
 	if c == nil { // withholding and rounding take the whole total: nothing is owed to the vendor
-		return a.appendPaid(events, 2, thread, tags), planned.Rules, &planned.Period, nil
+		return a.appendPaid(events, 2, tags), planned.Rules, &planned.Period, nil
 	}
 	posted := draft(a.kind, a.d, contract.Posted, contract.DocumentPosted{
 		DocumentRef: contract.RefTo(a.kind, id), JournalID: journalID.String(), JournalEventID: gl.EventID(a.in, 1).String(),
 		ControlAccount: c.Account, Side: string(c.Side), Amount: c.Amount, Currency: c.Currency,
 		FunctionalAmount: c.FunctionalAmount, FunctionalCurrency: a.books.FunctionalCurrency, Rate: c.Rate, RateDate: c.RateDate,
-	}, a.date, thread, tags)
+	}, a.date, tags)
 	posted.CausedByIndex = 2
 	posted.Entities = append(posted.Entities, event.EntityRef{Type: "journal", ID: journalID.String(), Role: "posting"})
 	return append(events, posted), planned.Rules, &planned.Period, nil
@@ -164,11 +162,11 @@ func (a *finalApproval) post(ctx context.Context, s module.State) ([]event.Draft
 
 // appendPaid adds the paid event of an invoice that leaves nothing open. Credit memos have
 // no such event; their fold derives the state from the amount.
-func (a *finalApproval) appendPaid(events []event.Draft, cause int, thread string, tags []string) []event.Draft {
+func (a *finalApproval) appendPaid(events []event.Draft, cause int, tags []string) []event.Draft {
 	if a.kind != contract.Invoice {
 		return events
 	}
-	paid := draft(a.kind, a.d, contract.Paid, contract.DocumentPaid{DocumentRef: contract.RefTo(a.kind, a.d.Data.ID())}, a.date, thread, tags)
+	paid := draft(a.kind, a.d, contract.Paid, contract.DocumentPaid{DocumentRef: contract.RefTo(a.kind, a.d.Data.ID())}, a.date, tags)
 	paid.CausedByIndex = cause
 	return append(events, paid)
 }
@@ -183,11 +181,11 @@ func planReject(k contract.Kind) func(context.Context, module.Input, module.Stat
 		if err := d.RequireState(domain.UndecidedStates()...); err != nil {
 			return module.Plan{}, err
 		}
-		rejected := draft(k, d, contract.Rejected, contract.DocumentRejected{DocumentRef: contract.RefTo(k, p.ID()), Reason: p.Reason}, in.Date(), correlationIDOf(in, d), nil)
+		rejected := draft(k, d, contract.Rejected, contract.DocumentRejected{DocumentRef: contract.RefTo(k, p.ID()), Reason: p.Reason}, in.Date(), nil)
 		rejected.CausedBy = d.SubmittedID
 		f := factsOf(in)
 		f.Submitters, f.Approvers = d.Submitters, d.Approvers
-		return module.Plan{Events: []event.Draft{rejected}, Facts: f}, nil
+		return module.Plan{Events: []event.Draft{rejected}, Facts: f, CorrelationID: d.CorrelationID}, nil
 	})
 }
 
@@ -210,11 +208,11 @@ func planReleaseHold(ctx context.Context, in module.Input, s module.State, p con
 	}
 	released := draft(d.Kind, d, contract.HoldReleased, contract.HoldReleasedData{
 		DocumentRef: contract.RefTo(d.Kind, d.Data.ID()), HoldID: hold.ID, Kind: hold.Kind, Reason: p.Reason,
-	}, in.Date(), correlationIDOf(in, d), nil)
+	}, in.Date(), nil)
 	released.CausedBy = d.SubmittedID
 	f := factsOf(in)
 	f.Submitters, f.Hold = d.Submitters, &holdFacts{ID: hold.ID, Kind: hold.Kind}
-	return module.Plan{Events: []event.Draft{released}, Facts: f}, nil
+	return module.Plan{Events: []event.Draft{released}, Facts: f, CorrelationID: d.CorrelationID}, nil
 }
 
 func findHold(ctx context.Context, s module.State, p contract.HoldRelease) (*domain.Document, domain.Hold, error) {

@@ -261,7 +261,7 @@ func TestApprove_ClosedPeriods(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, intent.PendingApproval, out.Status)
 	require.Equal(t, []intent.ApprovalNeed{{Roles: []string{"controller", "cfo"}, Reason: "period 2025-03 is soft-closed", RuleID: "ap.period.soft_closed"}}, out.Needs)
-	require.Equal(t, before, b.head())
+	require.Equal(t, before+1, b.head(), "that it waits")
 	done, err := b.pipeline.Approve(t.Context(), caller("controller"), pipeline.Decision{LegalEntity: b.entity, Intent: out.IntentID, PlanHash: "", Comment: "late paper"})
 	require.NoError(t, err)
 	for _, e := range b.events(done) {

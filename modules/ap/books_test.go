@@ -70,7 +70,7 @@ type books struct {
 func newBooks(tb testing.TB) *books {
 	tb.Helper()
 	shared.Do(func() {
-		if catalog, errCatalog = module.Build(jsonschema.New(), gl.New(), ap.New()); errCatalog == nil {
+		if catalog, errCatalog = module.Build(jsonschema.New(), gl.New(), ap.New(), pipeline.Module{}); errCatalog == nil {
 			policies, errCatalog = opa.New(catalog.Policies, opa.WithTimeout(10*time.Second))
 		}
 	})
@@ -167,13 +167,25 @@ func (b *books) execute(who, intentType string, payload object) pipeline.Outcome
 	out, err := b.submit(who, intentType, payload)
 	require.NoError(b.tb, err, "%s", intentType)
 	require.Equal(b.tb, intent.Executed, out.Status, "%s", intentType)
+	b.requireProcess(out)
 	return out
+}
+
+// requireProcess checks that the process that the answer names has the intent's events.
+func (b *books) requireProcess(out pipeline.Outcome) {
+	b.tb.Helper()
+	stored, _, err := b.pipeline.Get(b.tb.Context(), b.entity, out.IntentID)
+	require.NoError(b.tb, err)
+	require.Equal(b.tb, out.CorrelationID, stored.CorrelationID)
+	for _, e := range b.events(out) {
+		require.Equal(b.tb, out.CorrelationID, e.CorrelationID, "%s of %s", e.Type, stored.Type)
+	}
 }
 
 // refusal is a fault that was expected. It is no error.
 type refusal fault.Error
 
-// refuse submits an intent that is refused with the code, and writes no event.
+// refuse submits an intent that is refused with the code, and makes no event.
 func (b *books) refuse(code, who, intentType string, payload object) *refusal {
 	b.tb.Helper()
 	before := b.head()
@@ -185,9 +197,19 @@ func (b *books) requireRefusal(code string, before event.Sequence, err error) *r
 	b.tb.Helper()
 	require.Error(b.tb, err)
 	require.Equal(b.tb, code, fault.CodeOf(err), "%v", err)
-	require.Equal(b.tb, before, b.head(), "a refusal writes no event")
+	b.requireOnlyRefusals(before)
 	f, _ := fault.As(err)
 	return (*refusal)(f)
+}
+
+// requireOnlyRefusals checks that all events after a sequence are those of refusals.
+func (b *books) requireOnlyRefusals(after event.Sequence) {
+	b.tb.Helper()
+	since, err := b.store.Events.Events(b.tb.Context(), ports.EventQuery{Partition: b.entity.Partition, After: after})
+	require.NoError(b.tb, err)
+	for _, e := range since {
+		require.Equal(b.tb, intent.Refused, e.Type, "a refused intent makes no event")
+	}
 }
 
 func (b *books) head() event.Sequence {

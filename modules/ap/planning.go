@@ -84,20 +84,11 @@ func factsOf(in module.Input) facts {
 	return f
 }
 
-// correlationIDOf returns the correlation id for a later step of a document: the caller's
-// if it sent one, else the document's. A caller without one has the intent's id.
-func correlationIDOf(in module.Input, d *domain.Document) string {
-	if in.CorrelationID != "" && in.CorrelationID != in.IntentID.String() {
-		return in.CorrelationID
-	}
-	return d.CorrelationID
-}
-
 // draft makes an event on a document's stream.
-func draft(k contract.Kind, d *domain.Document, action string, data any, date event.Date, correlationID string, tags []string) event.Draft {
+func draft(k contract.Kind, d *domain.Document, action string, data any, date event.Date, tags []string) event.Draft {
 	id := d.Data.ID()
 	return event.Draft{
-		Type: k.Event(action), EffectiveDate: date, Stream: k.Stream(id), Data: data, CorrelationID: correlationID,
+		Type: k.Event(action), EffectiveDate: date, Stream: k.Stream(id), Data: data,
 		Entities: []event.EntityRef{contract.VendorRef(d.Data.VendorID), k.Ref(id)}, Tags: slices.Clone(tags),
 	}
 }

@@ -120,20 +120,20 @@ func checkWithholding(d *contract.Document, settings *domain.Settings) error {
 // submitted event carries the period's tags: a finding has no financial effect.
 func submissionEvents(k contract.Kind, d *contract.Document, date event.Date, dimensions map[string]string, tags []string, findings []domain.Finding, warnings []contract.Warning) []event.Draft {
 	doc := &domain.Document{Kind: k, Data: *d}
-	submitted := draft(k, doc, contract.Submitted, *d, date, "", tags)
+	submitted := draft(k, doc, contract.Submitted, *d, date, tags)
 	submitted.Dimensions = dimensions
 	events := []event.Draft{submitted}
 	if len(findings) == 0 {
 		validated := draft(k, doc, contract.Validated, contract.DocumentValidated{
 			DocumentRef: contract.RefTo(k, d.ID()), Match: "off", Warnings: warnings,
-		}, date, "", nil)
+		}, date, nil)
 		validated.CausedByIndex = 1
 		return append(events, validated)
 	}
 	for i, f := range findings {
 		held := draft(k, doc, contract.Held, contract.DocumentHeld{
 			DocumentRef: contract.RefTo(k, d.ID()), HoldID: holdID(d.ID(), i+1), Kind: f.Kind, Reason: f.Reason, Blocks: f.Blocks, Finding: f.Detail,
-		}, date, "", nil)
+		}, date, nil)
 		held.CausedByIndex = 1
 		events = append(events, held)
 	}

@@ -54,7 +54,7 @@ func newUnconfiguredLedger(t testing.TB) *ledgerFixture {
 	t.Helper()
 	clock := testkit.NewClock(now)
 	schemas := jsonschema.New()
-	catalog, err := module.Build(schemas, gl.New(), causingModule{})
+	catalog, err := module.Build(schemas, gl.New(), causingModule{}, pipeline.Module{})
 	require.NoError(t, err)
 	policies, err := opa.New(catalog.Policies, opa.WithTimeout(time.Minute)) // a busy machine decides as an idle one
 	require.NoError(t, err)
@@ -122,19 +122,26 @@ func (b *ledgerFixture) execute(t testing.TB, role, intentType, payload string) 
 	out, err := b.submit(role, intentType, payload)
 	require.NoError(t, err, payload)
 	require.Equal(t, intent.Executed, out.Status, payload)
+	for _, e := range out.Events { // the process that the answer names has the intent's events
+		stored, err := b.store.Events.EventByID(t.Context(), b.entity.Partition, e.ID)
+		require.NoError(t, err)
+		require.Equal(t, out.CorrelationID, stored.CorrelationID, "%s of %s", e.Type, intentType)
+	}
 	return out
 }
 
-// refuse submits an intent that is refused with the code, and writes no event.
+// refuse submits an intent that is refused with the code, and makes no event.
 func (b *ledgerFixture) refuse(t testing.TB, code, role, intentType, payload string) fault.Error {
 	t.Helper()
 	before, err := b.store.Events.Head(t.Context(), b.entity.Partition)
 	require.NoError(t, err)
 	_, err = b.submit(role, intentType, payload)
 	require.Equal(t, code, fault.CodeOf(err), "%v", err)
-	after, err2 := b.store.Events.Head(t.Context(), b.entity.Partition)
+	since, err2 := b.store.Events.Events(t.Context(), ports.EventQuery{Partition: b.entity.Partition, After: before.Sequence})
 	require.NoError(t, err2)
-	require.Equal(t, before.Sequence, after.Sequence, "a refusal writes nothing")
+	for _, e := range since {
+		require.Equal(t, intent.Refused, e.Type, "a refused intent makes no event")
+	}
 	f, _ := fault.As(err)
 	require.Equal(t, kindOf(code), f.Kind, code)
 	return *f

@@ -223,6 +223,7 @@ var intentPromises = []promise{
 	{"intent is inserted once", intentOnce},
 	{"update of an older revision is refused", intentRevision},
 	{"intent passes through its lifecycle", intentLifecycle},
+	{"events about an intent are not its own", eventsAboutIntent},
 	{"waiting intents are listed oldest first", waitingIntents},
 	{"unknown intent is not found", unknownIntent},
 }
@@ -243,7 +244,31 @@ func intentWithEvents(t *testing.T, s *suite) {
 	in := b.stored(t, r.Intent.Intent.ID)
 	require.Equal(t, event.Sequence(2), in.FirstSequence)
 	require.Equal(t, 2, in.EventCount)
+	require.Equal(t, event.Sequence(3), in.LastSequence)
 	require.Equal(t, 1, in.Revision)
+}
+
+// eventsAboutIntent keeps events about an intent out of the range of those that it made, and
+// points the row to the last event of its append.
+func eventsAboutIntent(t *testing.T, s *suite) {
+	b := s.newPartition(t)
+	r := b.request(b.event(s.opened, stream("waits")))
+	r.Intent = insert(b.intent(intent.PendingApproval))
+	r.Intent.EventsAbout = 1
+	b.must(t, r)
+	in := b.stored(t, r.Intent.Intent.ID)
+	require.Zero(t, in.FirstSequence)
+	require.Zero(t, in.EventCount)
+	require.Equal(t, event.Sequence(1), in.LastSequence)
+
+	r = b.request(b.event(s.opened, stream("1")), b.event(s.changed, stream("1")), b.event(s.opened, stream("approved")))
+	r.Intent = update(in, intent.Executed)
+	r.Intent.EventsAbout = 1
+	b.must(t, r)
+	in = b.stored(t, in.ID)
+	require.Equal(t, event.Sequence(2), in.FirstSequence)
+	require.Equal(t, 2, in.EventCount)
+	require.Equal(t, event.Sequence(4), in.LastSequence)
 }
 
 func intentFields(t *testing.T, s *suite) {
@@ -257,6 +282,13 @@ func intentFields(t *testing.T, s *suite) {
 	r.Intent = insert(want)
 	b.must(t, r)
 	got := b.stored(t, want.ID)
+	stamped := want
+	stamped.Revision = 1
+	binding, err := stamped.Bind()
+	require.NoError(t, err)
+	again, err := got.Bind()
+	require.NoError(t, err)
+	require.Equal(t, binding, again, "the row has the digest of what was written")
 	require.True(t, want.CreatedAt.Equal(got.CreatedAt))
 	require.True(t, want.UpdatedAt.Equal(got.UpdatedAt))
 	require.JSONEq(t, string(want.Rules), string(got.Rules))
@@ -289,12 +321,12 @@ func intentOnly(t *testing.T, s *suite) {
 func intentOnce(t *testing.T, s *suite) {
 	b := s.newPartition(t)
 	r := b.request()
-	r.Intent = insert(b.intent(intent.Received))
+	r.Intent = insert(b.intent(intent.PendingApproval))
 	b.must(t, r)
 	f := b.refused(t, concurrency.CodeIntentChanged, r)
 	require.Equal(t, r.Intent.Intent.ID.String(), f.IntentID)
 	never := b.request()
-	never.Intent = update(b.intent(intent.Received), intent.Planned)
+	never.Intent = update(b.intent(intent.PendingApproval), intent.Executed)
 	b.refused(t, concurrency.CodeIntentChanged, never)
 }
 
@@ -318,10 +350,10 @@ func intentRevision(t *testing.T, s *suite) {
 func intentLifecycle(t *testing.T, s *suite) {
 	b := s.newPartition(t)
 	r := b.request()
-	r.Intent = insert(b.intent(intent.Received))
+	r.Intent = insert(b.intent(intent.PendingApproval))
 	b.must(t, r)
 	id := r.Intent.Intent.ID
-	for i, status := range []intent.Status{intent.Planned, intent.PendingApproval, intent.Approved} {
+	for i, status := range []intent.Status{intent.PendingApproval, intent.PendingApproval, intent.PendingApproval} {
 		r.Intent = update(b.stored(t, id), status)
 		b.must(t, r)
 		in := b.stored(t, id)
@@ -377,7 +409,7 @@ func waitingIntents(t *testing.T, s *suite) {
 func unknownIntent(t *testing.T, s *suite) {
 	b, other := s.newPartition(t), s.newPartition(t)
 	r := other.request()
-	r.Intent = insert(other.intent(intent.Received))
+	r.Intent = insert(other.intent(intent.PendingApproval))
 	other.must(t, r)
 	for _, id := range []event.ID{b.ids.next(), r.Intent.Intent.ID} {
 		_, err := b.store.Intent(context.Background(), b.le.Partition, id)

@@ -200,7 +200,7 @@ func raceIntent(t *testing.T, s *suite) {
 	id := r.Intent.Intent.ID
 	b.compete(t, 8, 10, concurrency.CodeIntentChanged, func(round, i int) ports.AppendRequest {
 		r := b.request(b.event(s.opened, stream(fmt.Sprint(round))))
-		r.Intent = update(b.stored(t, id), intent.Approved)
+		r.Intent = update(b.stored(t, id), intent.Executed)
 		return r
 	})
 	require.Equal(t, 11, b.stored(t, id).Revision)

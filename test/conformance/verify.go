@@ -59,7 +59,7 @@ func chainRecomputes(t *testing.T, s *suite) {
 		r.Streams = expect(stream("1"), concurrency.NoStream())
 		b.refused(t, concurrency.CodeWrongExpectedVersion, r)
 		in := b.request()
-		in.Intent = insert(b.intent(intent.Received))
+		in.Intent = insert(b.intent(intent.PendingApproval))
 		b.must(t, in)
 		b.clock.Advance(time.Second)
 	}

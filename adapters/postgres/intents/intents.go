@@ -109,7 +109,7 @@ func storedIntent(r *intentsdb.BackboneIntent) (intent.Intent, error) {
 		CorrelationID: r.CorrelationID.String, CausedBy: r.CausedBy.Bytes,
 		Source: event.Source{System: r.SourceSystem.String, Channel: r.SourceChannel.String, Reference: r.SourceReference.String},
 		Status: intent.Status(r.Status), PlanHash: r.PlanHash.String, Rules: r.Rules,
-		FirstSequence: event.Sequence(r.FirstSequence), EventCount: int(r.EventCount), Revision: int(r.Revision),
+		FirstSequence: event.Sequence(r.FirstSequence), EventCount: int(r.EventCount), LastSequence: event.Sequence(r.LastSequence), Revision: int(r.Revision),
 		CreatedAt: r.CreatedAt.UTC(), UpdatedAt: r.UpdatedAt.UTC(),
 	}
 	if r.EffectiveDate.Valid {

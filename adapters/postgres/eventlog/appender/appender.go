@@ -18,17 +18,18 @@ import (
 // If ctx ends while the request waits in the queue or in a stalled partition, nothing is
 // written and Append returns ctx's error. If ctx ends while a group runs the request, which
 // includes the group's own short wait for a lock, Append returns append.outcome_unknown: all of
-// the request or nothing may have been written. The metrics do not count a request whose ctx
-// ends after it was queued.
+// the request or nothing may have been written. The metrics count every request that was queued,
+// or refused by a full queue.
 //
 // store.unavailable is also the fault of a request whose partition's lock another session held
 // for Limits.LockTimeout, or for a shorter time when too many requests wait for such locks
 // already.
-func (s *Engine) Append(ctx context.Context, r ports.AppendRequest) (ports.AppendResult, error) {
+func (s *Engine) Append(ctx context.Context, r ports.AppendRequest) (result ports.AppendResult, err error) {
 	if err := ctx.Err(); err != nil {
 		return ports.AppendResult{}, err
 	}
 	started := time.Now()
+	defer func() { s.metrics.ObserveAppend(time.Since(started), len(r.Events), fault.CodeOf(err)) }()
 	w := &queuedRequest{request: &r, queuedAt: started, answer: make(chan answer, 1)}
 	for i := range r.Events {
 		w.bytes += r.Events[i].Size()
@@ -43,12 +44,10 @@ func (s *Engine) Append(ctx context.Context, r ports.AppendRequest) (ports.Appen
 	}
 	a := s.appenders[hashPartition(r.Partition)%uint32(len(s.appenders))]
 	if err := a.queue.push(w); err != nil {
-		s.metrics.ObserveAppend(time.Since(started), len(r.Events), fault.CodeOf(err))
 		return ports.AppendResult{}, err
 	}
 	select {
 	case got := <-w.answer:
-		s.metrics.ObserveAppend(time.Since(started), len(r.Events), fault.CodeOf(got.err))
 		return got.result, got.err
 	case <-ctx.Done():
 	}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/erpbackbone/backbone/adapters/postgres"
 	"github.com/erpbackbone/backbone/adapters/postgres/eventlog"
+	"github.com/erpbackbone/backbone/adapters/postgres/eventlog/appender"
 	"github.com/erpbackbone/backbone/adapters/postgres/internal/pgtest"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/domain/intent"
@@ -376,4 +377,52 @@ func TestNotify_FailureDoesNotFailAppend(t *testing.T) {
 	}
 	n.refused.Store(false)
 	require.Equal(t, 5, pgtest.RequireVerified(t, s, p))
+}
+
+// A request that always meets deadlocks is refused as one that may be sent again, not as one
+// with a value that the store rejects.
+func TestAppend_PersistentSerializationFailureIsUnavailable(t *testing.T) {
+	t.Parallel()
+	for _, sqlstate := range []string{"40P01", "40001"} {
+		t.Run(sqlstate, func(t *testing.T) {
+			t.Parallel()
+			dsn := pgtest.Database(t)
+			s := pgtest.Open(t, dsn, pgtest.SingleAppender)
+			p := pgtest.NewPartitions(t, s, 1)[0]
+			pgtest.Execute(t, dsn, `CREATE FUNCTION public.fail() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION SQLSTATE '`+sqlstate+`'; END $$`)
+			pgtest.Execute(t, dsn, `CREATE TRIGGER fail BEFORE INSERT ON backbone.idempotency_keys FOR EACH ROW EXECUTE FUNCTION public.fail()`)
+			r := pgtest.Invoice(p, 1)
+			_, err := s.Appender.Append(t.Context(), r)
+			f, ok := fault.As(err)
+			require.True(t, ok)
+			require.Equal(t, "store.unavailable", f.Code)
+			require.Equal(t, fault.Unavailable, f.Kind)
+			require.Positive(t, f.RetryAfter)
+
+			pgtest.Execute(t, dsn, `DROP TRIGGER fail ON backbone.idempotency_keys`)
+			_, err = s.Appender.Append(t.Context(), r)
+			require.NoError(t, err, "nothing was written before")
+			require.Equal(t, 1, pgtest.RequireVerified(t, s, p))
+		})
+	}
+}
+
+// A request whose caller leaves is counted, whether it still waits or runs.
+func TestAppend_EndedContextIsObserved(t *testing.T) {
+	t.Parallel()
+	s := pgtest.Open(t, pgtest.Database(t), pgtest.SingleAppender)
+	p := pgtest.NewPartitions(t, s, 1)[0]
+	reached, resume := pgtest.Observer(s).PauseAfterCommit(t)
+	runningContext, leaveRunning := context.WithCancel(t.Context())
+	running := send(runningContext, s, pgtest.Invoice(p, 1))
+	pgtest.Receive(t, reached, "the first group")
+	waitingContext, leaveWaiting := context.WithCancel(t.Context())
+	waiting := send(waitingContext, s, pgtest.Invoice(p, 1))
+	testkit.Eventually(t, pgtest.WaitLimit, func() bool { return appender.Queued(s.Appender) > 0 })
+	leaveWaiting()
+	require.ErrorIs(t, (<-waiting).err, context.Canceled)
+	leaveRunning()
+	require.Equal(t, "append.outcome_unknown", fault.CodeOf((<-running).err))
+	require.Equal(t, []string{"internal", "append.outcome_unknown"}, pgtest.Observer(s).Codes())
+	resume()
 }

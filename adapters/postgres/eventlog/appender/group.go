@@ -120,7 +120,7 @@ func (g *group) run(ws []*queuedRequest, probeLocks bool) (unanswered []*queuedR
 			return nil
 		case pg.IsLockTimeout(err):
 			return g.handleLockTimeout(ws, probeLocks)
-		case rerun < maxReruns && (end == unavailable || pg.IsSerializationFailure(err) || errors.Is(err, errCommitNotFound) || errors.Is(err, errLeaseLost)):
+		case rerun < maxReruns && (end == unavailable || mayPass(err)):
 			time.Sleep(rerunPause << rerun)
 			continue
 		case end == unavailable:
@@ -137,11 +137,21 @@ func (g *group) run(ws []*queuedRequest, probeLocks bool) (unanswered []*queuedR
 			// end, such as deadlocks, take this way too.
 			g.engine.db.Log.Warn("append group refused by the store; halving it", "requests", len(ws), "error", pg.RedactError(err))
 			return g.runHalves(ws, probeLocks)
+		case mayPass(err):
+			g.engine.db.Log.Error("append refused: the store ended every run of its transaction", "error", pg.RedactError(err))
+			g.refuseAll(ws, pg.UnavailableFault(err))
+			return nil
 		default:
 			g.refuseAll(ws, g.rejected(err))
 			return nil
 		}
 	}
+}
+
+// mayPass reports whether a group that was rolled back may be committed by another run: a
+// deadlock, a serialization failure, a commit or a lease that got lost.
+func mayPass(err error) bool {
+	return pg.IsSerializationFailure(err) || errors.Is(err, errCommitNotFound) || errors.Is(err, errLeaseLost)
 }
 
 // rejected is the fault of a request that failed when it was alone in its group.

@@ -102,7 +102,7 @@ func newWriter() *writer {
 			txt, txt, txt, txt, txt, txt, // actor, person, roles
 			day, txt, uid, txt, txt, txt, // effective date .. source
 			txt, txt, txt, txt, txt, txt, // status .. refusal
-			i8, i4, i4, stamp, stamp),
+			i8, i4, i8, i4, stamp, stamp),
 		changedStreams: newRowSet("stream_versions", appenderdb.ChangeStreams, locked, i4, txt, txt, i8, i8, i8, txt, i8, txt, i8),
 		eventSubjects:  newRowSet("event_pii_subjects", appenderdb.InsertEventPIISubjects, locked, i4, txt, i8, i2, txt),
 		intentSubjects: newRowSet("intent_pii_subjects", appenderdb.InsertIntentPIISubjects, locked, i4, txt, uid, i2, txt),
@@ -249,9 +249,12 @@ func (w *writer) addSideRows(r *queuedRequest, v *verdict) {
 
 func (w *writer) addIntent(r *queuedRequest, v *verdict) {
 	in, encoded := &r.request.Intent.Intent, r.intent
-	first, count := in.FirstSequence, in.EventCount
+	first, count, last := in.FirstSequence, in.EventCount, event.Sequence(0)
 	if v.count > 0 {
-		first, count = v.outcome.FirstSequence, v.count
+		last = v.outcome.FirstSequence + event.Sequence(v.count) - 1
+	}
+	if made := v.count - r.request.Intent.EventsAbout; made > 0 {
+		first, count = v.outcome.FirstSequence, made
 	}
 	row := w.intents.addRow()
 	row.next().Int4(int32(r.request.Partition))
@@ -283,6 +286,7 @@ func (w *writer) addIntent(r *queuedRequest, v *verdict) {
 	row.next().JSON(encoded.refusal)
 	row.next().Int8(int64(first))
 	row.next().Int4(int32(count))
+	row.next().Int8(int64(last))
 	row.next().Int4(int32(r.request.Intent.ExpectedRevision + 1))
 	row.next().Time(in.CreatedAt)
 	row.next().Time(in.UpdatedAt)

@@ -327,11 +327,11 @@ const UpsertIntents = `-- name: UpsertIntents :execrows
 INSERT INTO backbone.intents (
     partition_id, id, legal_entity, type, payload, actor_type, actor_id, actor_name, actor_details,
     person_id, roles, effective_date, correlation_id, caused_by, source_system, source_channel, source_reference,
-    status, plan_hash, need, approvals, rules, refusal, first_sequence, event_count, revision, created_at, updated_at
+    status, plan_hash, need, approvals, rules, refusal, first_sequence, event_count, last_sequence, revision, created_at, updated_at
 )
 SELECT h.partition_id, u.id, u.legal_entity, u.type, u.payload::json, u.actor_type, u.actor_id, u.actor_name, u.actor_details::json,
     u.person_id, u.roles::text[], u.effective_date, u.correlation_id, u.caused_by, u.source_system, u.source_channel, u.source_reference,
-    u.status, u.plan_hash, u.need::json, u.approvals::json, u.rules::json, u.refusal::json, u.first_sequence, u.event_count, u.revision, u.created_at, u.updated_at
+    u.status, u.plan_hash, u.need::json, u.approvals::json, u.rules::json, u.refusal::json, u.first_sequence, u.event_count, u.last_sequence, u.revision, u.created_at, u.updated_at
 FROM backbone.partition_heads h
 JOIN (SELECT unnest($1::int[]) AS partition_id,
              unnest($2::uuid[]) AS id,
@@ -358,18 +358,19 @@ JOIN (SELECT unnest($1::int[]) AS partition_id,
              unnest($23::text[]) AS refusal,
              unnest($24::bigint[]) AS first_sequence,
              unnest($25::int[]) AS event_count,
-             unnest($26::int[]) AS revision,
-             unnest($27::timestamptz[]) AS created_at,
-             unnest($28::timestamptz[]) AS updated_at) u
+             unnest($26::bigint[]) AS last_sequence,
+             unnest($27::int[]) AS revision,
+             unnest($28::timestamptz[]) AS created_at,
+             unnest($29::timestamptz[]) AS updated_at) u
   ON u.partition_id = h.partition_id
-WHERE h.partition_id = ANY ($29::int[])
+WHERE h.partition_id = ANY ($30::int[])
 ON CONFLICT (partition_id, id)
 DO UPDATE SET payload = excluded.payload, effective_date = excluded.effective_date,
               person_id = excluded.person_id, roles = excluded.roles,
               status = excluded.status, plan_hash = excluded.plan_hash, need = excluded.need,
               approvals = excluded.approvals, rules = excluded.rules, refusal = excluded.refusal,
               first_sequence = excluded.first_sequence, event_count = excluded.event_count,
-              revision = excluded.revision, updated_at = excluded.updated_at
+              last_sequence = excluded.last_sequence, revision = excluded.revision, updated_at = excluded.updated_at
 `
 
 type UpsertIntentsParams struct {
@@ -398,6 +399,7 @@ type UpsertIntentsParams struct {
 	Refusals         []string
 	FirstSequences   []int64
 	EventCounts      []int32
+	LastSequences    []int64
 	Revisions        []int32
 	CreatedAt        []time.Time
 	UpdatedAt        []time.Time
@@ -432,6 +434,7 @@ func (q *Queries) UpsertIntents(ctx context.Context, db DBTX, arg *UpsertIntents
 		arg.Refusals,
 		arg.FirstSequences,
 		arg.EventCounts,
+		arg.LastSequences,
 		arg.Revisions,
 		arg.CreatedAt,
 		arg.UpdatedAt,

@@ -64,7 +64,7 @@ func (q *Queries) GetIdempotencyKey(ctx context.Context, db DBTX, arg *GetIdempo
 }
 
 const GetIntent = `-- name: GetIntent :one
-SELECT i.created_at, i.updated_at, i.first_sequence, i.partition_id, i.event_count, i.revision, i.effective_date, i.id, i.caused_by, i.legal_entity, i.type, i.status, i.actor_type, i.actor_id, i.actor_name, i.actor_details, i.person_id, i.roles, i.correlation_id, i.source_system, i.source_channel, i.source_reference, i.plan_hash, i.need, i.approvals, i.rules, i.refusal, i.payload FROM backbone.intents i
+SELECT i.created_at, i.updated_at, i.first_sequence, i.partition_id, i.event_count, i.revision, i.effective_date, i.id, i.caused_by, i.legal_entity, i.type, i.status, i.actor_type, i.actor_id, i.actor_name, i.actor_details, i.person_id, i.roles, i.correlation_id, i.source_system, i.source_channel, i.source_reference, i.plan_hash, i.need, i.approvals, i.rules, i.refusal, i.payload, i.last_sequence FROM backbone.intents i
 WHERE i.partition_id = $1 AND i.id = $2
 `
 
@@ -109,12 +109,13 @@ func (q *Queries) GetIntent(ctx context.Context, db DBTX, arg *GetIntentParams) 
 		&i.BackboneIntent.Rules,
 		&i.BackboneIntent.Refusal,
 		&i.BackboneIntent.Payload,
+		&i.BackboneIntent.LastSequence,
 	)
 	return i, err
 }
 
 const ListWaitingIntents = `-- name: ListWaitingIntents :many
-SELECT i.created_at, i.updated_at, i.first_sequence, i.partition_id, i.event_count, i.revision, i.effective_date, i.id, i.caused_by, i.legal_entity, i.type, i.status, i.actor_type, i.actor_id, i.actor_name, i.actor_details, i.person_id, i.roles, i.correlation_id, i.source_system, i.source_channel, i.source_reference, i.plan_hash, i.need, i.approvals, i.rules, i.refusal, i.payload FROM backbone.intents i
+SELECT i.created_at, i.updated_at, i.first_sequence, i.partition_id, i.event_count, i.revision, i.effective_date, i.id, i.caused_by, i.legal_entity, i.type, i.status, i.actor_type, i.actor_id, i.actor_name, i.actor_details, i.person_id, i.roles, i.correlation_id, i.source_system, i.source_channel, i.source_reference, i.plan_hash, i.need, i.approvals, i.rules, i.refusal, i.payload, i.last_sequence FROM backbone.intents i
 WHERE i.partition_id = $1 AND i.status = 'pending_approval'
 ORDER BY i.created_at, i.id
 LIMIT $2::int
@@ -167,6 +168,7 @@ func (q *Queries) ListWaitingIntents(ctx context.Context, db DBTX, arg *ListWait
 			&i.BackboneIntent.Rules,
 			&i.BackboneIntent.Refusal,
 			&i.BackboneIntent.Payload,
+			&i.BackboneIntent.LastSequence,
 		); err != nil {
 			return nil, err
 		}

@@ -39,4 +39,5 @@ type BackboneIntent struct {
 	Rules           []byte
 	Refusal         []byte
 	Payload         []byte
+	LastSequence    int64
 }

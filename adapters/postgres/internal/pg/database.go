@@ -99,8 +99,8 @@ func (l Limits) KeyStoreTimeout() time.Duration { return l.IdleTimeout / 2 }
 // AppendMetrics observes the append engine. Its methods are called on the hot path and
 // must not block.
 type AppendMetrics interface {
-	// ObserveAppend reports one request: from queueing to its answer, how many events
-	// it carried, and the fault code ("" is success).
+	// ObserveAppend reports one request: from queueing to its answer or to the end of its
+	// context, how many events it carried, and the fault code ("" is success).
 	ObserveAppend(latency time.Duration, events int, code string)
 	// ObserveGroup reports one transaction: how many requests and events shared it
 	// and how long it took.

@@ -38,6 +38,7 @@ func CountLockWaiters(t *testing.T, conn *pgx.Conn) int {
 type Groups struct {
 	mu         sync.Mutex
 	requests   []int
+	codes      []string
 	queued     int
 	gate       *gate // of the next group
 	Stalled    atomic.Int64
@@ -46,7 +47,18 @@ type Groups struct {
 
 type gate struct{ reached, open chan struct{} }
 
-func (g *Groups) ObserveAppend(time.Duration, int, string) {}
+func (g *Groups) ObserveAppend(_ time.Duration, _ int, code string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.codes = append(g.codes, code)
+}
+
+// Codes are those of the answered requests, "" for success.
+func (g *Groups) Codes() []string {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return append([]string(nil), g.codes...)
+}
 
 func (g *Groups) ObserveGroup(requests, _ int, _ time.Duration) {
 	g.mu.Lock()

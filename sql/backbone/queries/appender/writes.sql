@@ -97,11 +97,11 @@ ON CONFLICT (partition_id, series) DO UPDATE SET next_number = excluded.next_num
 INSERT INTO backbone.intents (
     partition_id, id, legal_entity, type, payload, actor_type, actor_id, actor_name, actor_details,
     person_id, roles, effective_date, correlation_id, caused_by, source_system, source_channel, source_reference,
-    status, plan_hash, need, approvals, rules, refusal, first_sequence, event_count, revision, created_at, updated_at
+    status, plan_hash, need, approvals, rules, refusal, first_sequence, event_count, last_sequence, revision, created_at, updated_at
 )
 SELECT h.partition_id, u.id, u.legal_entity, u.type, u.payload::json, u.actor_type, u.actor_id, u.actor_name, u.actor_details::json,
     u.person_id, u.roles::text[], u.effective_date, u.correlation_id, u.caused_by, u.source_system, u.source_channel, u.source_reference,
-    u.status, u.plan_hash, u.need::json, u.approvals::json, u.rules::json, u.refusal::json, u.first_sequence, u.event_count, u.revision, u.created_at, u.updated_at
+    u.status, u.plan_hash, u.need::json, u.approvals::json, u.rules::json, u.refusal::json, u.first_sequence, u.event_count, u.last_sequence, u.revision, u.created_at, u.updated_at
 FROM backbone.partition_heads h
 JOIN (SELECT unnest(@partition_ids::int[]) AS partition_id,
              unnest(@ids::uuid[]) AS id,
@@ -128,6 +128,7 @@ JOIN (SELECT unnest(@partition_ids::int[]) AS partition_id,
              unnest(@refusals::text[]) AS refusal,
              unnest(@first_sequences::bigint[]) AS first_sequence,
              unnest(@event_counts::int[]) AS event_count,
+             unnest(@last_sequences::bigint[]) AS last_sequence,
              unnest(@revisions::int[]) AS revision,
              unnest(@created_at::timestamptz[]) AS created_at,
              unnest(@updated_at::timestamptz[]) AS updated_at) u
@@ -139,7 +140,7 @@ DO UPDATE SET payload = excluded.payload, effective_date = excluded.effective_da
               status = excluded.status, plan_hash = excluded.plan_hash, need = excluded.need,
               approvals = excluded.approvals, rules = excluded.rules, refusal = excluded.refusal,
               first_sequence = excluded.first_sequence, event_count = excluded.event_count,
-              revision = excluded.revision, updated_at = excluded.updated_at;
+              last_sequence = excluded.last_sequence, revision = excluded.revision, updated_at = excluded.updated_at;
 
 -- name: InsertEventPIISubjects :execrows
 INSERT INTO backbone.event_pii_subjects (partition_id, subject_id, sequence, class, paths)

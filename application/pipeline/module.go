@@ -1,0 +1,110 @@
+package pipeline
+
+import (
+	"encoding/json"
+
+	"github.com/erpbackbone/backbone/application/module"
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/eventtype"
+	"github.com/erpbackbone/backbone/domain/intent"
+)
+
+// Module declares the types of the events about intents. It has no intents: only Service
+// appends them.
+type Module struct{}
+
+var _ module.Module = Module{}
+
+// Name implements module.Module.
+func (Module) Name() string { return "backbone" }
+
+// Register implements module.Module.
+func (Module) Register(r *module.Registrar) error {
+	r.Prefixes(intent.EventPrefix)
+	for _, t := range []struct{ name, description string }{
+		{intent.Waiting, "The intent waits until persons have met its needs. The event comes again when its plan has changed."},
+		{intent.ApprovalRecorded, "A person approved the intent, which waits for another one."},
+		{intent.Approved, "The last person that was needed approved the intent, and it was executed."},
+		{intent.RejectedEvent, "A person rejected the intent."},
+		{intent.Refused, "The intent was refused: by a right, its schema, its planner, a policy or the store."},
+		{intent.ExecutedEmpty, "The intent was executed, and its plan had no events."},
+	} {
+		r.EventType(module.EventType{Registration: eventtype.Registration{
+			Type: t.name, SchemaVersion: 1, Module: "intents", Description: t.description,
+			DataSchema: json.RawMessage(aboutSchema), Examples: []json.RawMessage{json.RawMessage(aboutExample)},
+			RetentionClass: eventtype.Regulatory, MinRetentionYears: retentionYears,
+		}})
+	}
+	return nil
+}
+
+// retentionYears is how long it must be possible to tell who decided.
+const retentionYears = 10
+
+const aboutSchema = `{
+  "type": "object",
+  "additionalProperties": false,
+  "required": ["intent_type", "status", "revision", "requested_by"],
+  "properties": {
+    "intent_type": {"type": "string", "maxLength": 512},
+    "status": {"type": "string", "maxLength": 64},
+    "revision": {"type": "integer", "minimum": 1, "description": "of the intent's row, which the event's payload binds"},
+    "requested_by": {"type": "string", "maxLength": 512, "description": "person id, a pseudonym"},
+    "plan_hash": {"type": "string", "maxLength": 64, "description": "of the plan that waits"},
+    "needs": {"type": "array", "description": "of that plan, met or not", "items": {
+      "type": "object", "additionalProperties": false, "required": ["roles", "reason", "rule_id"],
+      "properties": {"roles": {"type": ["array", "null"], "items": {"type": "string"}}, "reason": {"type": "string"}, "rule_id": {"type": "string"}}}},
+    "decision": {"type": "object", "additionalProperties": false, "required": ["person_id", "actor_id", "role", "decision", "plan_hash", "at"],
+      "properties": {
+        "person_id": {"type": "string", "maxLength": 512}, "actor_id": {"type": "string", "maxLength": 512}, "role": {"type": "string", "maxLength": 512},
+        "decision": {"enum": ["approved", "rejected"]}, "plan_hash": {"type": "string", "maxLength": 64},
+        "comment": {"type": "string", "maxLength": 2000, "description": "no personal data"}, "at": {"type": "string", "maxLength": 40}}},
+    "refusal": {"type": "object", "additionalProperties": false, "required": ["code", "kind"],
+      "properties": {"code": {"type": "string"}, "kind": {"type": "string"}}, "description": "the intent's row has the words, which may quote the request"}
+  }
+}`
+
+const aboutExample = `{"intent_type":"gl.post_journal","status":"rejected","revision":2,"requested_by":"p-1","plan_hash":"63b2","decision":{"person_id":"p-2","actor_id":"p-2","role":"controller","decision":"rejected","plan_hash":"63b2","comment":"wrong period","at":"2026-03-20T10:00:00Z"}}`
+
+// about is the data of the events about an intent.
+type about struct {
+	IntentType  string                `json:"intent_type"`
+	Status      intent.Status         `json:"status"`
+	Revision    int                   `json:"revision"`
+	RequestedBy string                `json:"requested_by"`
+	PlanHash    string                `json:"plan_hash,omitempty"`
+	Needs       []intent.ApprovalNeed `json:"needs,omitempty"`
+	Decision    *intent.Approval      `json:"decision,omitempty"`
+	Refusal     *refusalReason        `json:"refusal,omitempty"`
+}
+
+type refusalReason struct {
+	Code string `json:"code"`
+	Kind string `json:"kind"`
+}
+
+// aboutEventIDBase separates the ids of these events from those of documents and plans.
+const aboutEventIDBase = 100_000
+
+// eventAbout makes the batch with the event about a new revision of an intent's row. The
+// caller is its actor, who is the requester, an approver or the log itself.
+func (a *attempt) eventAbout(row *intent.Intent, eventType string, rules []event.RuleEvaluation, binding intent.Binding) module.Batch {
+	data := about{
+		IntentType: row.Type, Status: row.Status, Revision: row.Revision, RequestedBy: row.PersonID, PlanHash: row.PlanHash,
+	}
+	switch eventType {
+	case intent.Waiting:
+		data.Needs = row.Needs
+	case intent.ApprovalRecorded, intent.Approved, intent.RejectedEvent:
+		data.Decision = &row.Approvals[len(row.Approvals)-1]
+	case intent.Refused:
+		data.Refusal = &refusalReason{row.Refusal.Code, row.Refusal.Kind}
+	}
+	return module.Batch{
+		Drafts: []event.Draft{{
+			Type: eventType, SchemaVersion: 1, EffectiveDate: a.entity.Today(row.UpdatedAt), Stream: intent.StreamOf(row.ID), Data: data,
+		}},
+		LegalEntity: a.entity, Actor: a.caller.Actor, CorrelationID: row.CorrelationID, IntentID: row.ID, Source: row.Source, Rules: rules,
+		Now: row.UpdatedAt, EventIDs: []event.ID{module.DeriveID(row.ID, aboutEventIDBase+row.Revision)}, Binding: &binding, AboutIntent: true,
+	}
+}
