@@ -3459,7 +3459,8 @@ type DeleteStreamParams struct {
 	// Reason Why; kept in the event. No personal data.
 	Reason ChangeReason `form:"reason,omitempty" json:"reason,omitempty,omitzero"`
 
-	// ExpectedVersion The version that the stream is expected to have; 409 `append.wrong_expected_version` if it has another one.
+	// ExpectedVersion The version that the stream is expected to have; 409 `append.wrong_expected_version` if it has another one. For
+	// appends, the version before the last changes of metadata, 100 at most, will do too.
 	ExpectedVersion ExpectedVersionOfStream `json:"Expected-Version,omitempty,omitzero"`
 
 	// IdempotencyKey A key of the caller's choice, at most 255 bytes. The same request with the same key takes effect once; a
@@ -3519,7 +3520,8 @@ type SetStreamMetadataParams struct {
 	// Reason Why; kept in the event. No personal data.
 	Reason ChangeReason `form:"reason,omitempty" json:"reason,omitempty,omitzero"`
 
-	// ExpectedVersion The version that the stream is expected to have; 409 `append.wrong_expected_version` if it has another one.
+	// ExpectedVersion The version that the stream is expected to have; 409 `append.wrong_expected_version` if it has another one. For
+	// appends, the version before the last changes of metadata, 100 at most, will do too.
 	ExpectedVersion ExpectedVersionOfStream `json:"Expected-Version,omitempty,omitzero"`
 
 	// IdempotencyKey A key of the caller's choice, at most 255 bytes. The same request with the same key takes effect once; a
