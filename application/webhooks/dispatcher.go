@@ -2,7 +2,6 @@ package webhooks
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"log/slog"
 	"maps"
@@ -59,7 +58,7 @@ type Config struct {
 	Principals ports.Principals // finds the owners of subscriptions
 	Encoder    Encoder
 	Leases     ports.Leases // on endpoints, so that one node delivers to each; the order does not depend on them
-	Node       string
+	Node       string       // holds the leases; unique among the processes that ever ran
 	Logger     *slog.Logger // nil: silent
 	Observer   Observer     // nil: none
 
@@ -107,7 +106,7 @@ func NewDispatcher(c Config) (*Dispatcher, error) {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
 	member := sharing.New(sharing.Config{
-		Leases: c.Leases, Work: sharedWork, Holder: c.Node + "/" + rand.Text()[:8], TTL: c.TTL, Now: time.Now, Logger: c.Logger.With("work", sharedWork),
+		Leases: c.Leases, Work: sharedWork, Holder: c.Node, TTL: c.TTL, Now: time.Now, Logger: c.Logger.With("work", sharedWork),
 	})
 	return &Dispatcher{Config: c, member: member, running: map[event.ID]*runner{}, attempts: map[event.ID][]ports.WebhookAttempt{}}, nil
 }

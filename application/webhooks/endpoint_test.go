@@ -284,18 +284,15 @@ func TestDispatcher_HandsOverEndpoints(t *testing.T) {
 		list, err := h.leases.List(context.Background(), "webhook/"+h.sub.UID.String())
 		require.NoError(t, err)
 		require.Len(t, list, 1)
-		node, _, _ := strings.Cut(list[0].Holder, "/")
-		return node
+		return list[0].Holder
 	}
 	require.Equal(t, "a", holder())
-	for i := range 256 { // hashing prefers one of them to node a, with a probability of 255/256
-		stop := h.run(t, "b", func(c *webhooks.Config) { c.TTL = time.Hour })
-		if soon(func() bool { return holder() == "b" }) {
-			break
-		}
-		stop()
-		require.Less(t, i, 255)
+	heir, resource := "b", ports.LeaseResource{Name: "webhook/" + h.sub.UID.String()}
+	for i := 0; ports.Preferred([]string{"a", heir}, resource) != heir; i++ {
+		heir = fmt.Sprint("b", i)
 	}
+	h.run(t, heir, func(c *webhooks.Config) { c.TTL = time.Hour })
+	testkit.Eventually(t, maxWait, func() bool { return holder() == heir })
 	require.Zero(t, h.delivered())
 	answerFirst()
 	testkit.Eventually(t, maxWait, func() bool { return h.delivered() == 1 })
@@ -355,22 +352,4 @@ func TestDispatcher_ChangeDrainsDeliveries(t *testing.T) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	require.Len(t, h.sent, 3, "nothing was sent twice")
-}
-
-// soon waits for a condition as long as a node needs to look for its endpoints several times.
-func soon(condition func() bool) bool {
-	deadline := time.NewTimer(250 * time.Millisecond)
-	defer deadline.Stop()
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		if condition() {
-			return true
-		}
-		select {
-		case <-deadline.C:
-			return false
-		case <-tick.C:
-		}
-	}
 }

@@ -2,6 +2,7 @@ package wire
 
 import (
 	"context"
+	"crypto/rand"
 	"slices"
 	"time"
 
@@ -40,7 +41,7 @@ func (a *App) composeWebhooks() error {
 		return err
 	}
 	dispatcher, err := webhooks.NewDispatcher(webhooks.Config{
-		Service: service, Consumer: subscriptionConsumer{a.Subscriptions}, Principals: a.Store.Directory, Encoder: ownerEncoder{a}, Leases: a.Store.Leases, Node: a.config.Node.ID,
+		Service: service, Consumer: subscriptionConsumer{a.Subscriptions}, Principals: a.Store.Directory, Encoder: ownerEncoder{a}, Leases: a.Store.Leases, Node: a.config.Node.ID + "/" + rand.Text()[:8],
 		Logger: a.logger, Observer: a.metrics, Concurrency: c.Concurrency, Timing: webhooks.StandardTiming,
 	})
 	a.webhooks = &webhookRunner{service: service, dispatcher: dispatcher}
