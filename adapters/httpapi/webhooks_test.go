@@ -59,7 +59,7 @@ func TestWebhookProblems(t *testing.T) {
 		Store: h.store.Subscriptions, Log: h.store.Events, Access: entitlements{h.store.Directory}, Heads: testkit.Must(subscriptions.NewHeadWatcher(subscriptions.HeadWatcherConfig{Heads: h.store.Events, Clock: system.Clock{}, Poll: 500 * time.Millisecond})), IDs: system.NewIDs(), Clock: system.Clock{}, Limits: conformance.DeliveryLimits(),
 	}))
 	service.Webhooks = testkit.Must(webhooks.NewService(webhooks.ServiceConfig{
-		Endpoints: endpoints, Attempts: endpoints, Entities: h.store.Directory, Subscriptions: h.store.Subscriptions, Secrets: derivedSecrets{}, Clock: system.Clock{}, IDs: system.NewIDs(),
+		Endpoints: endpoints, Attempts: endpoints, Entities: h.store.Directory, Subscriptions: h.store.Subscriptions, Principals: h.store.Directory, Secrets: derivedSecrets{}, Clock: system.Clock{}, IDs: system.NewIDs(),
 		Sender: sender.New(sender.Config{Clock: system.Clock{}}), Timeout: 15 * time.Second, Overlap: 24 * time.Hour,
 	}))
 	const at = "/api/subscriptions"

@@ -54,13 +54,12 @@ type Observer interface {
 // Config is what a Dispatcher needs.
 type Config struct {
 	*Service
-	Consumer   Consumer
-	Principals ports.Principals // finds the owners of subscriptions
-	Encoder    Encoder
-	Leases     ports.Leases // on endpoints, so that one node delivers to each; the order does not depend on them
-	Node       string       // holds the leases; unique among the processes that ever ran
-	Logger     *slog.Logger // nil: silent
-	Observer   Observer     // nil: none
+	Consumer Consumer
+	Encoder  Encoder
+	Leases   ports.Leases // on endpoints, so that one node delivers to each; the order does not depend on them
+	Node     string       // holds the leases; unique among the processes that ever ran
+	Logger   *slog.Logger // nil: silent
+	Observer Observer     // nil: none
 
 	Concurrency int // deliveries to one endpoint at the same time; positive
 	Timing

@@ -205,6 +205,30 @@ func TestAttempts(t *testing.T) {
 	require.Empty(t, none)
 }
 
+// TestEndpoints_OfOtherLegalEntities hides endpoints from operators of other legal entities.
+func TestEndpoints_OfOtherLegalEntities(t *testing.T) {
+	t.Parallel()
+	h := newFixture()
+	h.sub.Filter.LegalEntities = []string{"USMF"}
+	h.set(t)
+	for code, visible := range map[string]bool{"USMF": true, "DEMF": false} {
+		c := webhooks.Caller{Principal: ports.Principal{TenantID: "acme", PersonID: "p-2", LegalEntities: []string{code}}, Operator: true}
+		_, endpoint := h.service().Endpoint(t.Context(), c, "orders")
+		_, attempts := h.service().Attempts(t.Context(), c, "orders", 10)
+		list, err := h.service().List(t.Context(), c)
+		require.NoError(t, err)
+		if visible {
+			require.NoError(t, endpoint)
+			require.NoError(t, attempts)
+			require.Len(t, list, 1)
+			continue
+		}
+		require.Equal(t, "subscription.not_found", fault.CodeOf(endpoint))
+		require.Equal(t, "subscription.not_found", fault.CodeOf(attempts))
+		require.Empty(t, list)
+	}
+}
+
 // TestAttempts_HideOtherLegalEntities reads as a caller who may see one legal entity only,
 // whose attempts are older than those at events of another.
 func TestAttempts_HideOtherLegalEntities(t *testing.T) {

@@ -261,13 +261,13 @@ func (h *webhookFixture) Send(_ context.Context, r ports.WebhookRequest) (ports.
 }
 
 func (h *webhookFixture) service() *webhooks.Service {
-	return testkit.Must(webhooks.NewService(webhooks.ServiceConfig{Endpoints: h.endpoints, Attempts: h.endpoints, Entities: h, Subscriptions: h, Secrets: h, Sender: h, Clock: h.clock, IDs: system.NewIDs(), Resume: h.resume, Timeout: 15 * time.Second, Overlap: 24 * time.Hour}))
+	return testkit.Must(webhooks.NewService(webhooks.ServiceConfig{Endpoints: h.endpoints, Attempts: h.endpoints, Entities: h, Subscriptions: h, Principals: h, Secrets: h, Sender: h, Clock: h.clock, IDs: system.NewIDs(), Resume: h.resume, Timeout: 15 * time.Second, Overlap: 24 * time.Hour}))
 }
 
 func (h *webhookFixture) run(t *testing.T, node string, change func(*webhooks.Config)) (stop func()) {
 	t.Helper()
 	c := webhooks.Config{
-		Service: h.service(), Consumer: h, Principals: h, Encoder: h, Leases: h.leases, Node: node,
+		Service: h.service(), Consumer: h, Encoder: h, Leases: h.leases, Node: node,
 		Concurrency: 4, Timing: webhooks.Timing{
 			ReconcileInterval: 10 * time.Millisecond, TTL: 500 * time.Millisecond, PollWait: 25 * time.Second, FirstPause: time.Millisecond, LongestPause: 5 * time.Millisecond, StallAfter: 30 * time.Second,
 		},

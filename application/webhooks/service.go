@@ -37,6 +37,7 @@ type ServiceConfig struct {
 	Attempts      ports.WebhookAttempts
 	Entities      Entities
 	Subscriptions Subscriptions
+	Principals    ports.Principals // finds the owners of subscriptions
 	Secrets       Secrets
 	Sender        ports.WebhookSender
 	Clock         ports.Clock

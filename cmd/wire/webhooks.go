@@ -27,7 +27,7 @@ type webhookRunner struct {
 func (a *App) composeWebhooks() error {
 	c := a.config.Webhook
 	service, err := webhooks.NewService(webhooks.ServiceConfig{
-		Endpoints: a.Store.Webhooks, Attempts: a.Store.Webhooks, Entities: a.Store.Directory, Subscriptions: a.Store.Subscriptions, Secrets: a.vault, Clock: system.Clock{}, IDs: system.NewIDs(), Timeout: c.Timeout, Overlap: c.SecretOverlap,
+		Endpoints: a.Store.Webhooks, Attempts: a.Store.Webhooks, Entities: a.Store.Directory, Subscriptions: a.Store.Subscriptions, Principals: a.Store.Directory, Secrets: a.vault, Clock: system.Clock{}, IDs: system.NewIDs(), Timeout: c.Timeout, Overlap: c.SecretOverlap,
 		Resume: func(ctx context.Context, owner ports.Principal, id string) error {
 			_, err := a.Subscriptions.Resume(ctx, subscriptions.Caller{Principal: owner}, id)
 			return err
@@ -41,7 +41,7 @@ func (a *App) composeWebhooks() error {
 		return err
 	}
 	dispatcher, err := webhooks.NewDispatcher(webhooks.Config{
-		Service: service, Consumer: subscriptionConsumer{a.Subscriptions}, Principals: a.Store.Directory, Encoder: ownerEncoder{a}, Leases: a.Store.Leases, Node: a.config.Node.ID + "/" + rand.Text()[:8],
+		Service: service, Consumer: subscriptionConsumer{a.Subscriptions}, Encoder: ownerEncoder{a}, Leases: a.Store.Leases, Node: a.config.Node.ID + "/" + rand.Text()[:8],
 		Logger: a.logger, Observer: a.metrics, Concurrency: c.Concurrency, Timing: webhooks.StandardTiming,
 	})
 	a.webhooks = &webhookRunner{service: service, dispatcher: dispatcher}
