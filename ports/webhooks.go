@@ -93,12 +93,12 @@ type WebhookSender interface {
 	// (Invalid), which does not repeat the value.
 	CheckHeader(h Header) error
 	// Send makes one attempt. It follows no redirect, uses no proxy, and connects to no
-	// address that is not allowed, whatever name leads there. The faults are all
-	// Unavailable, but for the first three, which are Forbidden:
+	// address that is not allowed, whatever name leads there, and to none of a cloud's metadata
+	// service at all. The faults are all Unavailable, but for the first two, which are Forbidden:
 	//
-	//	webhook.address_refused  the name leads to an address that is not allowed
 	//	webhook.url_invalid      as Check
 	//	webhook.header_invalid   as CheckHeader
-	//	webhook.timeout, webhook.tls, webhook.dns, webhook.connection
+	//	webhook.dns              the name does not exist, or leads to an address that is not allowed
+	//	webhook.timeout, webhook.tls, webhook.connection
 	Send(ctx context.Context, r WebhookRequest) (WebhookAnswer, error)
 }

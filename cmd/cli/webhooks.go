@@ -311,9 +311,8 @@ func testAdvice(t client.WebhookTest) string {
 	return cmp.Or(map[string]string{
 		"webhook.timeout":            "no answer in time; the receiver should answer first and work afterwards",
 		"webhook.connection":         "no connection; see that the receiver runs and that its port is open to this server",
-		"webhook.dns":                "the name of the host was not found; correct the address",
+		"webhook.dns":                "the name was not found, or leads to an address that is not allowed; correct it, or have an operator add the network to webhook.allowed_networks",
 		"webhook.tls":                "no TLS connection; see that the certificate is valid for the name and that its issuer is known here",
-		"webhook.address_refused":    "the name leads to a private, local or reserved address; use a public one, or have an operator add the network to webhook.allowed_networks",
 		"webhook.url_invalid":        "the configuration does not allow this address any more; set another one",
 		"webhook.header_invalid":     "one of the headers is not let through any more; set the endpoint again without it",
 		"webhook.headers_unreadable": "the headers cannot be opened for this address; set the endpoint again with --headers",
