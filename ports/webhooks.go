@@ -19,9 +19,12 @@ type WebhookEndpoint struct {
 	DisabledCode  string    // why
 	HeaderNames   []string  // of the owner's own headers, in their order; nil: none
 	Headers       []byte    // the headers, encrypted; nil: none
-	Revision      int64     // changes with every change
-	CreatedAt     time.Time
-	UpdatedAt     time.Time
+	// PersonalReason says why the endpoint gets personal values in clear, as its owner may read them;
+	// "": it gets them masked.
+	PersonalReason string
+	Revision       int64 // changes with every change
+	CreatedAt      time.Time
+	UpdatedAt      time.Time
 }
 
 // WebhookEndpoints stores endpoints, at most one for a subscription.
@@ -38,6 +41,24 @@ type WebhookEndpoints interface {
 	// DeleteWebhookEndpoint removes an endpoint and its attempts; an unknown one
 	// changes nothing.
 	DeleteWebhookEndpoint(ctx context.Context, subscription event.ID) error
+}
+
+// WebhookHost is a host that the webhooks of a tenant may send to.
+type WebhookHost struct {
+	TenantID string
+	Host     string // small letters, with the port unless it is the scheme's own
+	AddedBy  string // person id
+	AddedAt  time.Time
+}
+
+// WebhookHosts stores the hosts that each tenant allows.
+type WebhookHosts interface {
+	// WebhookHosts lists those of a tenant, by host.
+	WebhookHosts(ctx context.Context, tenantID string) ([]WebhookHost, error)
+	// AddWebhookHost adds a host; one that is there stays as it is.
+	AddWebhookHost(ctx context.Context, h WebhookHost) error
+	// DeleteWebhookHost removes a host; an unknown one changes nothing.
+	DeleteWebhookHost(ctx context.Context, tenantID, host string) error
 }
 
 // WebhookAttempt is the outcome of one attempt to deliver. It contains no value of an event and

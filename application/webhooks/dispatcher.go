@@ -39,7 +39,7 @@ type Consumer interface {
 
 // Encoder writes an event as the owner of a subscription may see it.
 type Encoder interface {
-	EncodeFor(ctx context.Context, owner ports.Principal, e event.Recorded) ([]byte, error)
+	EncodeFor(ctx context.Context, owner ports.Principal, e event.Recorded, personal bool) ([]byte, error)
 }
 
 // Observer is notified of attempts and leases.

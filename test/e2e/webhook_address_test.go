@@ -25,6 +25,7 @@ func TestWebhookAddresses(t *testing.T) {
 	admin, module := server.as(i.admin), server.as(owner)
 	require.NoError(t, admin.want(http.StatusCreated, nil, "POST", "/api/admin/legal-entities", `{"code":"FRMF","name":"Manufacturing France","time_zone":"Europe/Paris"}`))
 	require.NoError(t, module.want(http.StatusCreated, nil, "POST", "/api/subscriptions", `{"id":"hooks","subscriber_type":"webhook","subscriber_id":"crm"}`))
+	allowHosts(t, admin, "http://localhost"+port, "http://2130706433"+port, "http://127.1"+port)
 	var tested struct {
 		Delivered bool   `json:"delivered"`
 		Status    int    `json:"status"`
@@ -71,6 +72,7 @@ func TestWebhookAddresses(t *testing.T) {
 	t.Cleanup(pointing.Close)
 	_, server = i.serve(t, "BACKBONE_WEBHOOK_ALLOWED_NETWORKS=127.0.0.1/32")
 	module = server.as(owner)
+	allowHosts(t, server.as(i.admin), pointing.URL)
 	u, err := url.Parse(pointing.URL)
 	require.NoError(t, err)
 	for _, path := range []string{"/away", "/near"} {
