@@ -2,6 +2,7 @@ package ports
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/erpbackbone/backbone/domain/concurrency"
@@ -73,7 +74,8 @@ type EventAppender interface {
 
 // AppendRequest holds what is written together, and what must be true for it to be written.
 // Streams, Entities and Conditions are expectations; a stream that only an expectation names
-// is not written, so its access list does not count.
+// is not written, so its access list does not count. Changes of a stream's metadata do not move
+// the version that Streams expect, see concurrency.Expected.AllowsIn.
 type AppendRequest struct {
 	Partition   event.PartitionID
 	Events      []event.Prepared
@@ -85,6 +87,13 @@ type AppendRequest struct {
 	// Roles are the caller's. nil bypasses the access lists and is only for writes of the log
 	// itself and of modules. For a caller without roles, pass an empty slice that is not nil.
 	Roles []string
+}
+
+// ChangesStream reports whether the request changes a stream's state or metadata. Its expectation
+// of the stream then demands the exact version, so that two writers do not replace each other's
+// metadata.
+func (r *AppendRequest) ChangesStream(id event.StreamID) bool {
+	return slices.ContainsFunc(r.Events, func(e event.Prepared) bool { return e.Change != nil && e.Stream == id })
 }
 
 // IdempotencyClaim ties a caller's key to the content of the request. At least one of Fingerprint

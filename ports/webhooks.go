@@ -19,9 +19,12 @@ type WebhookEndpoint struct {
 	DisabledCode  string    // why
 	HeaderNames   []string  // of the owner's own headers, in their order; nil: none
 	Headers       []byte    // the headers, encrypted; nil: none
-	Revision      int64     // changes with every change
-	CreatedAt     time.Time
-	UpdatedAt     time.Time
+	// PersonalReason says why the endpoint gets personal values in clear, as its owner may read them;
+	// "": it gets them masked.
+	PersonalReason string
+	Revision       int64 // changes with every change
+	CreatedAt      time.Time
+	UpdatedAt      time.Time
 }
 
 // WebhookEndpoints stores endpoints, at most one for a subscription.
@@ -38,6 +41,24 @@ type WebhookEndpoints interface {
 	// DeleteWebhookEndpoint removes an endpoint and its attempts; an unknown one
 	// changes nothing.
 	DeleteWebhookEndpoint(ctx context.Context, subscription event.ID) error
+}
+
+// WebhookHost is a host that the webhooks of a tenant may send to.
+type WebhookHost struct {
+	TenantID string
+	Host     string // small letters, with the port unless it is the scheme's own
+	AddedBy  string // person id
+	AddedAt  time.Time
+}
+
+// WebhookHosts stores the hosts that each tenant allows.
+type WebhookHosts interface {
+	// WebhookHosts lists those of a tenant, by host.
+	WebhookHosts(ctx context.Context, tenantID string) ([]WebhookHost, error)
+	// AddWebhookHost adds a host; one that is there stays as it is.
+	AddWebhookHost(ctx context.Context, h WebhookHost) error
+	// DeleteWebhookHost removes a host; an unknown one changes nothing.
+	DeleteWebhookHost(ctx context.Context, tenantID, host string) error
 }
 
 // WebhookAttempt is the outcome of one attempt to deliver. It contains no value of an event and
@@ -93,12 +114,12 @@ type WebhookSender interface {
 	// (Invalid), which does not repeat the value.
 	CheckHeader(h Header) error
 	// Send makes one attempt. It follows no redirect, uses no proxy, and connects to no
-	// address that is not allowed, whatever name leads there. The faults are all
-	// Unavailable, but for the first three, which are Forbidden:
+	// address that is not allowed, whatever name leads there, and to none of a cloud's metadata
+	// service at all. The faults are all Unavailable, but for the first two, which are Forbidden:
 	//
-	//	webhook.address_refused  the name leads to an address that is not allowed
 	//	webhook.url_invalid      as Check
 	//	webhook.header_invalid   as CheckHeader
-	//	webhook.timeout, webhook.tls, webhook.dns, webhook.connection
+	//	webhook.dns              the name does not exist, or leads to an address that is not allowed
+	//	webhook.timeout, webhook.tls, webhook.connection
 	Send(ctx context.Context, r WebhookRequest) (WebhookAnswer, error)
 }

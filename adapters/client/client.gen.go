@@ -1711,6 +1711,10 @@ type NewWebhookEndpoint struct {
 	// Headers The owner's own, by name; absent leaves them as they are.
 	Headers map[string]string `json:"headers,omitempty,omitzero"`
 
+	// PersonalData Sends personal values in clear, as the owner may read them; absent they are masked, also if an earlier address got
+	// them. The owner needs the right `webhooks.disclose`, also when an event is sent.
+	PersonalData WebhookPersonalData `json:"personal_data,omitempty,omitzero"`
+
 	// URL https://, on a public address unless an operator allowed others.
 	URL string `json:"url"`
 }
@@ -2846,6 +2850,9 @@ type WebhookEndpoint struct {
 	// HeaderNames Of the owner's own headers. Their values are never shown.
 	HeaderNames []string `json:"header_names"`
 
+	// PersonalReason Why personal values are sent in clear; absent: they are masked.
+	PersonalReason string `json:"personal_reason,omitempty,omitzero"`
+
 	// PreviousSecretUntil Until when the secret before signs too.
 	PreviousSecretUntil time.Time `json:"previous_secret_until,omitempty,omitzero"`
 
@@ -2863,11 +2870,32 @@ type WebhookEndpoint struct {
 	URL string `json:"url"`
 }
 
+// WebhookHost defines model for WebhookHost.
+type WebhookHost struct {
+	AddedAt time.Time `json:"added_at"`
+
+	// AddedBy A person's id.
+	AddedBy string `json:"added_by"`
+	Host    string `json:"host"`
+}
+
+// WebhookHostList defines model for WebhookHostList.
+type WebhookHostList struct {
+	Hosts []WebhookHost `json:"hosts"`
+}
+
 // WebhookList defines model for WebhookList.
 type WebhookList struct {
 	// NextCursor The `cursor` of the next page, unchanged; absent when the list ends here.
 	NextCursor NextCursor `json:"next_cursor,omitempty,omitzero"`
 	Webhooks   []Webhook  `json:"webhooks"`
+}
+
+// WebhookPersonalData Sends personal values in clear, as the owner may read them; absent they are masked, also if an earlier address got
+// them. The owner needs the right `webhooks.disclose`, also when an event is sent.
+type WebhookPersonalData struct {
+	// Reason Who receives them and why. No personal data.
+	Reason string `json:"reason"`
 }
 
 // WebhookTest defines model for WebhookTest.
@@ -2958,6 +2986,9 @@ type Modules = string
 
 // Most defines model for Most.
 type Most = int
+
+// NamedWebhookHost defines model for NamedWebhookHost.
+type NamedWebhookHost = string
 
 // OfStreamID defines model for OfStreamID.
 type OfStreamID = string
@@ -3459,7 +3490,8 @@ type DeleteStreamParams struct {
 	// Reason Why; kept in the event. No personal data.
 	Reason ChangeReason `form:"reason,omitempty" json:"reason,omitempty,omitzero"`
 
-	// ExpectedVersion The version that the stream is expected to have; 409 `append.wrong_expected_version` if it has another one.
+	// ExpectedVersion The version that the stream is expected to have; 409 `append.wrong_expected_version` if it has another one. For
+	// appends, the version before the last changes of metadata, 100 at most, will do too.
 	ExpectedVersion ExpectedVersionOfStream `json:"Expected-Version,omitempty,omitzero"`
 
 	// IdempotencyKey A key of the caller's choice, at most 255 bytes. The same request with the same key takes effect once; a
@@ -3519,7 +3551,8 @@ type SetStreamMetadataParams struct {
 	// Reason Why; kept in the event. No personal data.
 	Reason ChangeReason `form:"reason,omitempty" json:"reason,omitempty,omitzero"`
 
-	// ExpectedVersion The version that the stream is expected to have; 409 `append.wrong_expected_version` if it has another one.
+	// ExpectedVersion The version that the stream is expected to have; 409 `append.wrong_expected_version` if it has another one. For
+	// appends, the version before the last changes of metadata, 100 at most, will do too.
 	ExpectedVersion ExpectedVersionOfStream `json:"Expected-Version,omitempty,omitzero"`
 
 	// IdempotencyKey A key of the caller's choice, at most 255 bytes. The same request with the same key takes effect once; a
@@ -3777,6 +3810,37 @@ func (c *Client) OperateProjection(ctx context.Context, name ProjectionName, act
 		body: body,
 	}
 	var out Projection
+	err := c.do(ctx, r, &out, options)
+	return out, err
+}
+
+// ListWebhookHosts is GET /api/admin/webhook-hosts: List the hosts that webhooks may send to.
+func (c *Client) ListWebhookHosts(ctx context.Context, options ...Option) (WebhookHostList, error) {
+	r := request{
+		method: http.MethodGet, path: expandPath("/api/admin/webhook-hosts"),
+		repeatable: true,
+	}
+	var out WebhookHostList
+	err := c.do(ctx, r, &out, options)
+	return out, err
+}
+
+// RemoveWebhookHost is DELETE /api/admin/webhook-hosts/{host}: Send to a host no more.
+func (c *Client) RemoveWebhookHost(ctx context.Context, host NamedWebhookHost, options ...Option) (WebhookHostList, error) {
+	r := request{
+		method: http.MethodDelete, path: expandPath("/api/admin/webhook-hosts/%s", host),
+	}
+	var out WebhookHostList
+	err := c.do(ctx, r, &out, options)
+	return out, err
+}
+
+// AllowWebhookHost is PUT /api/admin/webhook-hosts/{host}: Let the tenant's webhooks send to a host.
+func (c *Client) AllowWebhookHost(ctx context.Context, host NamedWebhookHost, options ...Option) (WebhookHostList, error) {
+	r := request{
+		method: http.MethodPut, path: expandPath("/api/admin/webhook-hosts/%s", host),
+	}
+	var out WebhookHostList
 	err := c.do(ctx, r, &out, options)
 	return out, err
 }

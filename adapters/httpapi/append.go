@@ -147,7 +147,7 @@ func (s *Server) typesOf(batch *api.AppendRequest) []tenancy.TypeAccess {
 func (s *Server) checkStreams(batch *api.AppendRequest) error {
 	for i := range batch.Events {
 		e := &batch.Events[i]
-		if owner := s.config.Catalog.Owner(e.Stream.Type); owner != "" && owner != s.config.Catalog.Owner(e.Type) {
+		if owner := s.config.Catalog.StreamOwner(e.Stream.Type); owner != "" && owner != s.config.Catalog.Owner(e.Type) {
 			return pointAtEvent(fault.New(fault.Forbidden, "append.stream_owned_by_module",
 				"streams of this type belong to the built-in module %s; choose a stream type of your own and refer to its documents by entities", owner).
 				WithField("/stream/type"), i)

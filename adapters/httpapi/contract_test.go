@@ -168,6 +168,8 @@ func (d catalogStub) ReadModels() map[string]module.ReadModel { return d }
 func (catalogStub) IntentTypes() []module.IntentType          { return nil }
 func (catalogStub) Owner(string) string                       { return "" }
 
+func (catalogStub) StreamOwner(string) string { return "" }
+
 // anyLimits are for servers that answer no request.
 var anyLimits = Limits{1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1}
 

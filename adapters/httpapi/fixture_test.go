@@ -151,12 +151,13 @@ func (w administrationWriter) Write(ctx context.Context, b administration.Write)
 
 // apiFixture is a running server over the real application and a store in memory.
 type apiFixture struct {
-	url    string
-	store  *memory.Database
-	tokens map[string]string
-	log    *bytesLog
-	router routers.Router
-	ready  func() map[string]error
+	url        string
+	store      *memory.Database
+	principals ports.Principals
+	tokens     map[string]string
+	log        *bytesLog
+	router     routers.Router
+	ready      func() map[string]error
 }
 
 type bytesLog struct {
@@ -234,8 +235,9 @@ func startAPIWithFeeds(t testing.TB, feeds live.Limits, change ...func(*httpapi.
 	log := administration.NewLog(administration.LogConfig{
 		Entities: h.store.Directory, Streams: h.store.Events, Writer: administrationWriter{appends}, Directory: h.store.Directory, LogName: "test.example", Clock: clock, Logger: slog.New(slog.DiscardHandler),
 	})
+	h.principals = administration.NewPrincipals(log, h.store.Audit, h.store.Events)
 	who := tenancy.New(tenancy.Config{
-		LegalEntities: h.store.Directory, Principals: administration.NewPrincipals(log, h.store.Audit, h.store.Events), Policies: engine, Owner: catalog.Owner, Roles: catalog.RoleNames(), Clock: clock, IDs: ids,
+		LegalEntities: h.store.Directory, Principals: h.principals, Policies: engine, Owner: catalog.Owner, Roles: catalog.RoleNames(), Clock: clock, IDs: ids,
 	})
 	reads := query.New(query.Config{Log: h.store.Events, Directory: who, Cursors: query.NewCursorSealer([]byte("key")), Clock: clock})
 	models, sources := catalog.ReadModels(), map[string]ports.ReadModelSource{}

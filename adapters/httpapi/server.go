@@ -217,6 +217,7 @@ type Catalog interface {
 	ReadModels() map[string]module.ReadModel
 	IntentTypes() []module.IntentType
 	Owner(eventType string) string
+	StreamOwner(streamType string) string
 }
 
 // Metrics observes requests. It is called on the hot path and must not block.

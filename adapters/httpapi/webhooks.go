@@ -17,6 +17,9 @@ var webhookHandlers = handlers{
 	"setWebhookEndpoint":    withBody((*Server).setWebhookEndpoint),
 	"rotateWebhookSecret":   (*Server).rotateWebhookSecret,
 	"testWebhook":           (*Server).testWebhook,
+	"listWebhookHosts":      (*Server).listWebhookHosts,
+	"allowWebhookHost":      (*Server).allowWebhookHost,
+	"removeWebhookHost":     (*Server).removeWebhookHost,
 }
 
 // Webhooks manages the endpoints of subscriptions: webhooks.Service.
@@ -28,6 +31,36 @@ type Webhooks interface {
 	Delete(ctx context.Context, p ports.Principal, id string) error
 	Rotate(ctx context.Context, p ports.Principal, id string) (webhooks.Endpoint, error)
 	Test(ctx context.Context, p ports.Principal, id string) (webhooks.TestResult, error)
+	Hosts(ctx context.Context, p ports.Principal) ([]ports.WebhookHost, error)
+	AllowHost(ctx context.Context, p ports.Principal, host string) error
+	RemoveHost(ctx context.Context, p ports.Principal, host string) error
+}
+
+// listWebhookHosts answers GET /api/admin/webhook-hosts.
+func (s *Server) listWebhookHosts(ctx context.Context, _ *request) (any, error) {
+	all, err := s.config.Webhooks.Hosts(ctx, callOf(ctx).principal)
+	return api.WebhookHostList{Hosts: convert(all, func(h ports.WebhookHost) api.WebhookHost {
+		return api.WebhookHost{Host: h.Host, AddedBy: h.AddedBy, AddedAt: timeText(h.AddedAt)}
+	})}, err
+}
+
+// allowWebhookHost answers PUT /api/admin/webhook-hosts/{host}.
+func (s *Server) allowWebhookHost(ctx context.Context, r *request) (any, error) {
+	return s.changeWebhookHosts(ctx, r, "allowed", s.config.Webhooks.AllowHost)
+}
+
+// removeWebhookHost answers DELETE /api/admin/webhook-hosts/{host}.
+func (s *Server) removeWebhookHost(ctx context.Context, r *request) (any, error) {
+	return s.changeWebhookHosts(ctx, r, "removed", s.config.Webhooks.RemoveHost)
+}
+
+func (s *Server) changeWebhookHosts(ctx context.Context, r *request, done string, change func(ctx context.Context, p ports.Principal, host string) error) (any, error) {
+	p := callOf(ctx).principal
+	if err := change(ctx, p, r.path("host")); err != nil {
+		return nil, err
+	}
+	s.log.InfoContext(ctx, "the hosts that webhooks may send to were changed", "tenant", p.TenantID, "host", r.path("host"), "change", done, "by", p.PersonID)
+	return s.listWebhookHosts(ctx, r)
 }
 
 // webhookCaller returns the caller with its rights on endpoints.
@@ -93,7 +126,7 @@ func endpointAnswer(e webhooks.Endpoint) api.WebhookEndpoint {
 	}
 	return api.WebhookEndpoint{
 		HeaderNames: headerNames(&e.WebhookEndpoint), RetryScheduleSeconds: schedule,
-		URL: e.URL, Secret: e.Secret, SecretNumber: e.SecretNumber, DisabledCode: e.DisabledCode,
+		URL: e.URL, PersonalReason: e.PersonalReason, Secret: e.Secret, SecretNumber: e.SecretNumber, DisabledCode: e.DisabledCode,
 		CreatedAt: optionalTime(e.CreatedAt), UpdatedAt: optionalTime(e.UpdatedAt), PreviousSecretUntil: optionalTime(e.PreviousUntil), DisabledAt: optionalTime(e.DisabledAt),
 	}
 }
@@ -110,7 +143,7 @@ func (s *Server) getWebhookEndpoint(ctx context.Context, r *request) (any, error
 
 // setWebhookEndpoint answers PUT /api/subscriptions/{id}/endpoint.
 func (s *Server) setWebhookEndpoint(ctx context.Context, r *request, body *api.NewWebhookEndpoint) (any, error) {
-	to := webhooks.EndpointSettings{URL: body.URL}
+	to := webhooks.EndpointSettings{URL: body.URL, PersonalReason: body.PersonalData.Reason}
 	if body.Headers != nil {
 		to.Headers = make([]ports.Header, 0, len(body.Headers))
 		for name, value := range body.Headers {

@@ -5,6 +5,7 @@ import (
 	"crypto/hmac"
 	"crypto/sha256"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -58,8 +59,11 @@ func TestWebhookProblems(t *testing.T) {
 	lateSubscriptions.Subscriptions = testkit.Must(subscriptions.New(subscriptions.Config{
 		Store: h.store.Subscriptions, Log: h.store.Events, Access: entitlements{h.store.Directory}, Heads: testkit.Must(subscriptions.NewHeadWatcher(subscriptions.HeadWatcherConfig{Heads: h.store.Events, Clock: system.Clock{}, Poll: 500 * time.Millisecond})), IDs: system.NewIDs(), Clock: system.Clock{}, Limits: conformance.DeliveryLimits(),
 	}))
+	for _, host := range []string{"example.org", "example.net"} {
+		require.NoError(t, endpoints.AddWebhookHost(t.Context(), ports.WebhookHost{TenantID: "demo", Host: host}))
+	}
 	service.Webhooks = testkit.Must(webhooks.NewService(webhooks.ServiceConfig{
-		Endpoints: endpoints, Attempts: endpoints, Entities: h.store.Directory, Subscriptions: h.store.Subscriptions, Secrets: derivedSecrets{}, Clock: system.Clock{}, IDs: system.NewIDs(),
+		Endpoints: endpoints, Attempts: endpoints, Hosts: endpoints, Entities: h.store.Directory, Subscriptions: h.store.Subscriptions, Principals: h.principals, Secrets: derivedSecrets{}, Clock: system.Clock{}, IDs: system.NewIDs(),
 		Sender: sender.New(sender.Config{Clock: system.Clock{}}), Timeout: 15 * time.Second, Overlap: 24 * time.Hour,
 	}))
 	const at = "/api/subscriptions"
@@ -88,6 +92,16 @@ func TestWebhookProblems(t *testing.T) {
 	check("webhook_header_value", 400, put("hook", `{"url":"https://example.org/","headers":{"X-Key":"hidden\r\nHost: evil"}}`))
 	check("webhook_of_another", 404, testRequest{method: "PUT", path: at + "/hook/endpoint", token: "german_module", body: `{"url":"https://example.org/"}`})
 	check("webhook_by_auditor", 403, testRequest{method: "PUT", path: at + "/hook/endpoint", token: "auditor", body: `{"url":"https://example.org/"}`})
+	check("webhook_host_not_allowed", 403, put("hook", `{"url":"https://example.com/"}`))
+	const hosts = "/api/admin/webhook-hosts"
+	check("webhook_host_by_owner", 403, testRequest{method: "PUT", path: hosts + "/example.com", token: "module"})
+	check("webhook_host_invalid", 400, testRequest{method: "PUT", path: hosts + "/*.example.com", token: "admin"})
+	for _, change := range []string{"PUT", "DELETE"} {
+		got := h.do(t, testRequest{method: change, path: hosts + "/example.com:8443", token: "admin"})
+		require.Equal(t, http.StatusOK, got.status, string(got.body))
+		require.Equal(t, change == "PUT", strings.Contains(string(got.body), `"host":"example.com:8443"`), string(got.body))
+	}
+	require.Len(t, h.do(t, testRequest{method: "GET", path: hosts, token: "module"}).json(t)["hosts"], 2)
 	check("webhook_attempts_limit", 400, testRequest{method: "GET", path: at + "/hook/attempts?limit=0", token: "module"})
 
 	made := h.do(t, put("hook", `{"url":"https://example.org/","headers":{"Authorization":"Bearer hidden","X-Route":"eu"}}`))

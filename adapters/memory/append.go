@@ -84,7 +84,11 @@ func (p *partition) check(r *ports.AppendRequest) error {
 	for _, want := range r.Streams {
 		sequences := p.byStream[want.Stream]
 		actual, state := event.Version(len(sequences)), p.streamState(want.Stream)
-		if !want.Expected.AllowsIn(state, actual) {
+		from := actual
+		if !r.ChangesStream(want.Stream) {
+			from = p.contentVersion(sequences)
+		}
+		if !want.Expected.AllowsIn(state, from, actual) {
 			return concurrency.UnmetExpectation(want, state, actual, p.lastHolder(sequences))
 		}
 	}

@@ -30,6 +30,15 @@ func (p *partition) streamState(id event.StreamID) event.StreamState {
 	return event.StreamActive
 }
 
+// contentVersion is the version of a stream after which all events are changes of metadata.
+func (p *partition) contentVersion(sequences []event.Sequence) event.Version {
+	n := len(sequences)
+	for last := n - concurrency.MaxMetadataRun - 1; n > 0 && n > last && p.at(sequences[n-1]).Type == stream.MetadataChanged; {
+		n--
+	}
+	return event.Version(n)
+}
+
 // checkAccess holds the caller's roles against the access lists of what is written.
 func (p *partition) checkAccess(r *ports.AppendRequest) error {
 	for i := range r.Events {

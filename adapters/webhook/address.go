@@ -29,7 +29,33 @@ var (
 	blockedIPv6 = prefixes("2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20")
 	// nat64 is the range whose addresses end in an IPv4 address.
 	nat64 = netip.MustParsePrefix("64:ff9b::/96")
+	// metadata are the addresses at which clouds give the keys of a machine to any program on it:
+	// link-local ones and those of AWS, Google, Alibaba, Oracle, Azure and Scaleway. No setting
+	// allows them.
+	metadata = prefixes(
+		"169.254.0.0/16", "100.100.100.200/32", "192.0.0.192/32", "168.63.129.16/32",
+		"fe80::/10", "fd00:ec2::/32", "fd20:ce::254/128", "fd00:c1::a9fe:a9fe/128", "fd00:42::42/128",
+	)
+	// Ranges in whose addresses a relay finds an IPv4 address to forward to, by the byte at which
+	// it begins.
+	embedding = map[netip.Prefix]int{
+		netip.MustParsePrefix("::/96"): 12, nat64: 12, netip.MustParsePrefix("64:ff9b:1::/48"): 12, netip.MustParsePrefix("2002::/16"): 2,
+	}
 )
+
+// isMetadata reports whether an address is one of a metadata service, also in the forms that lead
+// a relay there.
+func isMetadata(a netip.Addr) bool {
+	if isWithin(a, metadata) {
+		return true
+	}
+	for prefix, at := range embedding {
+		if b := a.As16(); prefix.Contains(a) && isWithin(netip.AddrFrom4([4]byte(b[at:at+4])), metadata) {
+			return true
+		}
+	}
+	return false
+}
 
 func isWithin(a netip.Addr, list []netip.Prefix) bool {
 	return slices.ContainsFunc(list, func(p netip.Prefix) bool { return p.Contains(a) })
@@ -51,12 +77,19 @@ func Public(a netip.Addr) bool {
 	}
 }
 
-// checkAddress refuses an address that the configuration does not allow. Fault
-// webhook.address_refused.
+// checkAddress refuses an address that the configuration does not allow. It is the same fault as
+// that of a name that does not exist: told apart, they would tell the names of a private network.
 func (s *Sender) checkAddress(a netip.Addr) error {
 	bare := a.WithZone("").Unmap()
-	if s.config.AllowPrivateNetworks && bare.IsValid() && !bare.IsMulticast() && !bare.IsUnspecified() || isWithin(bare, s.config.AllowedNetworks) || Public(a) {
+	allowed := s.config.AllowPrivateNetworks && bare.IsValid() && !bare.IsMulticast() && !bare.IsUnspecified() || isWithin(bare, s.config.AllowedNetworks) || Public(a)
+	if allowed && !isMetadata(bare) {
 		return nil
 	}
-	return fault.New(fault.Forbidden, "webhook.address_refused", "the endpoint's name leads to an address of a private, local or reserved network; use a public one, or have an operator add the network to webhook.allowed_networks")
+	return unresolved()
+}
+
+// unresolved is the fault of a name that leads to no address which may be used.
+func unresolved() error {
+	return fault.New(fault.Unavailable, "webhook.dns",
+		"the endpoint's name leads to no address that this server may connect to; correct it, or have an operator add its network to webhook.allowed_networks; it will be tried again")
 }

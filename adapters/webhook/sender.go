@@ -63,7 +63,7 @@ func New(c Config) *Sender {
 func (s *Sender) checkConnection(network, address string, _ syscall.RawConn) error {
 	at, err := netip.ParseAddrPort(address)
 	if err != nil || !strings.HasPrefix(network, "tcp") {
-		return fault.New(fault.Forbidden, "webhook.address_refused", "the endpoint's name does not resolve to a TCP address; correct it")
+		return unresolved()
 	}
 	return s.checkAddress(at.Addr())
 }
@@ -158,7 +158,7 @@ func (s *Sender) translate(ctx context.Context, err error) error {
 		return failed("webhook.timeout", "the endpoint did not answer in time")
 	}
 	if _, ok := errors.AsType[*net.DNSError](err); ok {
-		return failed("webhook.dns", "the endpoint's name was not found")
+		return unresolved()
 	}
 	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
 		return failed("webhook.tls", "the endpoint's certificate is not valid for its name")

@@ -122,10 +122,36 @@ func TestSend_ChangedDNSName(t *testing.T) {
 		_, err := s.Send(t.Context(), ports.WebhookRequest{URL: address, Timestamp: now, Timeout: waitFor})
 		return err
 	}
-	require.Equal(t, "webhook.address_refused", fault.CodeOf(send(webhook.Config{})))
+	require.Equal(t, "webhook.dns", fault.CodeOf(send(webhook.Config{})))
 	require.False(t, reached.Load())
 	require.NoError(t, send(webhook.Config{AllowedNetworks: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}))
 	require.True(t, reached.Load())
+}
+
+// TestSend_Metadata refuses the addresses of metadata services whatever the settings allow, and
+// answers as for a name that does not exist.
+func TestSend_Metadata(t *testing.T) {
+	t.Parallel()
+	all := []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")}
+	s := webhook.New(webhook.Config{AllowHTTP: true, AllowPrivateNetworks: true, AllowedNetworks: all, Clock: testkit.NewClock(now)})
+	for _, address := range []string{
+		"169.254.169.254", "169.254.170.2", "100.100.100.200", "192.0.0.192", "168.63.129.16", "[fd00:ec2::254]", "[fd20:ce::254]", "[fe80::a9fe:a9fe]",
+		"[::ffff:169.254.169.254]", "[::169.254.169.254]", "[64:ff9b::a9fe:a9fe]", "[64:ff9b:1::a9fe:a9fe]", "[2002:a9fe:a9fe::1]",
+	} {
+		require.Equal(t, "webhook.url_invalid", fault.CodeOf(s.Check("http://"+address+"/latest")), address)
+	}
+	for _, address := range []string{"10.1.2.3", "127.0.0.1", "100.100.100.201", "[fd00::1]", "[::1]"} {
+		require.NoError(t, s.Check("http://"+address+"/"), address)
+	}
+	send := func(resolver *net.Resolver, name string) error {
+		s := webhook.New(webhook.Config{AllowHTTP: true, AllowPrivateNetworks: true, Clock: testkit.NewClock(now), Resolver: resolver})
+		_, err := s.Send(t.Context(), ports.WebhookRequest{URL: "http://" + name + "/", Timestamp: now, Timeout: waitFor})
+		return err
+	}
+	refused := send(dnsServer(t, func(int32) netip.Addr { return netip.MustParseAddr("169.254.169.254") }), "hooks.example.org")
+	unknown := send(nil, "hooks.invalid")
+	require.Equal(t, unknown, refused)
+	require.Equal(t, "webhook.dns", fault.CodeOf(refused))
 }
 
 func endpoint(t *testing.T, handler http.HandlerFunc) (address string, s *webhook.Sender) {

@@ -1,6 +1,7 @@
 package module
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/json"
@@ -73,6 +74,7 @@ func (r *Registrar) Fold(f Fold) {
 		r.fail("fold of %s is declared twice", f.StreamType)
 	}
 	r.catalog.folds[f.StreamType] = f
+	r.catalog.foldOwner[f.StreamType] = r.module
 }
 
 // Intent declares an intent, whose type begins with the module's name.
@@ -143,6 +145,7 @@ type Catalog struct {
 	entityFolds map[string]EntityFold
 	intents     map[string]IntentType
 	readModels  map[string]ReadModel
+	foldOwner   map[string]string // the module that folds a stream type
 	prefixOwner map[string]string
 }
 
@@ -167,6 +170,12 @@ func (c *Catalog) ReadModels() map[string]ReadModel { return c.readModels }
 
 // Owner names the module that owns an event type's prefix, "" if none does.
 func (c *Catalog) Owner(eventType string) string { return c.prefixOwner[eventtype.Prefix(eventType)] }
+
+// StreamOwner names the module that owns a stream type's prefix or folds its streams, "" if none
+// does. Only that module changes such streams, because its plans count on their events.
+func (c *Catalog) StreamOwner(streamType string) string {
+	return cmp.Or(c.Owner(streamType), c.foldOwner[streamType])
+}
 
 // Checks finds the checks of an event type version.
 func (c *Catalog) Checks(eventType string, version uint32) []Check {
@@ -213,7 +222,7 @@ func Build(schemas ports.SchemaCompiler, modules ...Module) (*Catalog, error) {
 // declare collects the modules' declarations and the errors in each of them.
 func declare(modules []Module) (*Catalog, []error) {
 	c := &Catalog{
-		folds: map[string]Fold{}, entityFolds: map[string]EntityFold{}, intents: map[string]IntentType{},
+		folds: map[string]Fold{}, foldOwner: map[string]string{}, entityFolds: map[string]EntityFold{}, intents: map[string]IntentType{},
 		readModels: map[string]ReadModel{}, prefixOwner: map[string]string{},
 	}
 	var errs []error

@@ -7,7 +7,6 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/erpbackbone/backbone/application/module"
 	"github.com/erpbackbone/backbone/domain/concurrency"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
@@ -35,8 +34,7 @@ type EventWrite struct {
 
 // Catalog finds the module that owns a stream type; module.Catalog implements it.
 type Catalog interface {
-	Owner(name string) string
-	Fold(streamType string) (module.Fold, bool)
+	StreamOwner(streamType string) string
 }
 
 // Config is what a Service needs.
@@ -86,20 +84,31 @@ const maxReasonRunes = 1000
 // Faults: stream.owned_by_module, stream.not_found, stream.deleted, stream.tombstoned,
 // stream.access_denied, those of ports.EventAppender.
 func (s *Service) Delete(ctx context.Context, c Change, tombstone bool) (Outcome, error) {
-	if owner, owned := s.ownerOf(c.Stream.Type); owned {
-		return Outcome{}, fault.New(fault.FailedPrecondition, "stream.owned_by_module",
-			"streams of this type belong to the built-in module %s, which counts on their events; end what the stream stands for by an intent of the module", owner).
-			WithField("type")
+	if err := s.checkOwner(c.Stream); err != nil {
+		return Outcome{}, err
 	}
 	eventType := stream.Deleted
 	if tombstone {
 		eventType = stream.Tombstoned
 	}
-	return s.appendChange(ctx, c, eventType, changeData{Reason: c.Reason}, event.StreamChange{}, nil)
+	return s.appendChange(ctx, c, eventType, changeData{Reason: c.Reason}, event.StreamChange{})
 }
 
-// SetMetadata replaces the stream's metadata. A stream of a module must exist first.
-// Faults: those of Delete except stream.owned_by_module; stream.role_unknown.
+// checkOwner refuses streams of modules. Their metadata would limit what the module's own readers
+// see, and their end would end its documents.
+func (s *Service) checkOwner(id event.StreamID) error {
+	owner := s.config.Catalog.StreamOwner(id.Type)
+	if owner == "" {
+		return nil
+	}
+	return fault.New(fault.FailedPrecondition, "stream.owned_by_module",
+		"streams of this type belong to the built-in module %s and are changed by its intents only; end what the stream stands for by an intent of the module, and keep notes of your own in a stream of your own", owner).
+		WithField("type")
+}
+
+// SetMetadata replaces the stream's metadata. Of a module's stream it takes the empty document
+// alone, and that only while the stream has limits: they were set before modules' streams were
+// closed to it. Faults: those of Delete; stream.role_unknown.
 func (s *Service) SetMetadata(ctx context.Context, c Change, m stream.Metadata) (Outcome, error) {
 	if err := s.checkRoles(m.ACL); err != nil {
 		return Outcome{}, err
@@ -108,28 +117,16 @@ func (s *Service) SetMetadata(ctx context.Context, c Change, m stream.Metadata) 
 	if err != nil {
 		return Outcome{}, err
 	}
-	var expected []concurrency.StreamExpectation
-	if _, owned := s.ownerOf(c.Stream.Type); owned {
-		// A module may rely on the stream's absence, so only the module creates it.
-		status, err := s.config.Reader.StreamStatus(ctx, c.LegalEntity.Partition, c.Stream)
-		if err != nil {
+	if err := s.checkOwner(c.Stream); err != nil {
+		status, readErr := s.config.Reader.StreamStatus(ctx, c.LegalEntity.Partition, c.Stream)
+		if readErr != nil {
+			return Outcome{}, readErr
+		}
+		if settings != nil || m.Custom != nil || len(status.Settings) == 0 {
 			return Outcome{}, err
 		}
-		if status.State == event.StreamAbsent {
-			return Outcome{}, concurrency.ActionRefused(c.Stream, status.State, event.DeleteStream)
-		}
-		expected = []concurrency.StreamExpectation{{Stream: c.Stream, Expected: concurrency.StreamExists()}}
 	}
-	return s.appendChange(ctx, c, stream.MetadataChanged, changeData{Metadata: &m, Reason: c.Reason}, event.StreamChange{Settings: settings, Access: access}, expected)
-}
-
-// ownerOf finds the module that owns the streams of a type.
-func (s *Service) ownerOf(streamType string) (name string, owned bool) {
-	if name = s.config.Catalog.Owner(streamType); name != "" {
-		return name, true
-	}
-	_, folded := s.config.Catalog.Fold(streamType)
-	return "that folds them", folded
+	return s.appendChange(ctx, c, stream.MetadataChanged, changeData{Metadata: &m, Reason: c.Reason}, event.StreamChange{Settings: settings, Access: access})
 }
 
 func (s *Service) checkRoles(a *stream.ACL) error {
@@ -146,7 +143,7 @@ func (s *Service) checkRoles(a *stream.ACL) error {
 	return nil
 }
 
-func (s *Service) appendChange(ctx context.Context, c Change, eventType string, data changeData, change event.StreamChange, expected []concurrency.StreamExpectation) (Outcome, error) {
+func (s *Service) appendChange(ctx context.Context, c Change, eventType string, data changeData, change event.StreamChange) (Outcome, error) {
 	if utf8.RuneCountInString(c.Reason) > maxReasonRunes {
 		return Outcome{}, fault.New(fault.Invalid, "stream.reason_too_long", "a reason has at most %d characters; shorten it", maxReasonRunes).WithField("reason")
 	}
@@ -155,6 +152,7 @@ func (s *Service) appendChange(ctx context.Context, c Change, eventType string, 
 	if err != nil {
 		return Outcome{}, err
 	}
+	var expected []concurrency.StreamExpectation
 	if !c.Expected.IsAny() {
 		expected = append(expected, concurrency.StreamExpectation{Stream: c.Stream, Expected: c.Expected})
 	}

@@ -164,16 +164,21 @@ func TestStreams_ChangeRefusals(t *testing.T) {
 	require.Equal(t, concurrency.CodeStreamNotFound, fault.CodeOf(err))
 
 	for _, owned := range []event.StreamID{{Type: "cart", ID: "C-1"}, {Type: "shop.basket", ID: "B-1"}, {Type: "stream.x", ID: "1"}} {
-		_, err = r.SetMetadata(t.Context(), r.change(owned), stream.Metadata{MaxCount: 3})
-		require.Equal(t, concurrency.CodeStreamNotFound, fault.CodeOf(err), "the first event of %s is its module's", owned)
 		r.order(t, owned.Type, owned.ID)
 		for _, forGood := range []bool{false, true} {
 			_, err = r.Delete(t.Context(), r.change(owned), forGood)
 			require.Equal(t, "stream.owned_by_module", fault.CodeOf(err))
 			require.Equal(t, fault.FailedPrecondition, fault.KindOf(err))
 		}
-		_, err = r.SetMetadata(t.Context(), r.change(owned), stream.Metadata{MaxCount: 3})
+		admin := r.change(owned)
+		admin.Roles = []string{"admin"}
+		for _, document := range []string{`{"max_count":3}`, `{"acl":{"read":["module"]}}`, `{"custom":{"a":1}}`, `{}`} {
+			_, err = r.SetMetadata(t.Context(), admin, metadata(t, document))
+			require.Equal(t, "stream.owned_by_module", fault.CodeOf(err), "%s %s", owned, document)
+		}
+		status, err := r.Status(t.Context(), r.entity, owned, []string{"admin"})
 		require.NoError(t, err)
+		require.EqualValues(t, 1, status.Version, "nothing was written")
 	}
 
 	_, err = r.SetMetadata(t.Context(), r.change(none), metadata(t, `{"acl":{"read":["cfo"],"write":["cf0"]}}`))
@@ -201,4 +206,28 @@ func TestStreams_ChangeRefusals(t *testing.T) {
 	c.Roles = []string{"admin"}
 	_, err = r.Delete(t.Context(), c, false)
 	require.NoError(t, err)
+}
+
+// Limits that were set on a module's stream before it was closed to them can be lifted, once.
+func TestStreams_LiftLimitsOfModuleStream(t *testing.T) {
+	t.Parallel()
+	r := newStreamFixture(t)
+	s := r.order(t, "shop.basket", "B-1")
+	limits := metadata(t, `{"max_count":1,"acl":{"read":["module"]}}`)
+	settings, access, err := limits.Settings()
+	require.NoError(t, err)
+	_, _, err = appendWriter{r.appends}.Write(t.Context(), streams.EventWrite{
+		LegalEntity: r.entity, Actor: event.Actor{Type: event.System, ID: "s-1"}, PersonID: "s-1",
+		Draft: event.Draft{
+			Type: stream.MetadataChanged, SchemaVersion: 1, Stream: s, Data: json.RawMessage(`{"metadata":{"max_count":1,"acl":{"read":["module"]}}}`),
+			Change: &event.StreamChange{Action: event.DescribeStream, Settings: settings, Access: access},
+		},
+	})
+	require.NoError(t, err)
+	_, err = r.SetMetadata(t.Context(), r.change(s), metadata(t, `{"max_count":2}`))
+	require.Equal(t, "stream.owned_by_module", fault.CodeOf(err))
+	_, err = r.SetMetadata(t.Context(), r.change(s), stream.Metadata{})
+	require.NoError(t, err)
+	_, err = r.SetMetadata(t.Context(), r.change(s), stream.Metadata{})
+	require.Equal(t, "stream.owned_by_module", fault.CodeOf(err))
 }

@@ -53,7 +53,7 @@ type Ignored struct {
 const maxAnswers = 10_000
 
 // Acknowledge ends messages. Messages that were acknowledged before or not delivered are
-// reported as ignored. Faults: subscription.not_found, subscription.not_owner,
+// reported as ignored. Faults: subscription.not_found,
 // subscription.answer_invalid, subscription.not_handed_out, event.not_found,
 // legal_entity.not_found.
 func (s *Service) Acknowledge(ctx context.Context, p ports.Principal, a Acknowledgement) (AnswerResult, error) {

@@ -161,7 +161,7 @@ func TestRequeue_CountsNoAttempt(t *testing.T) {
 	require.NoError(t, c.Service.Requeue(t.Context(), c.Person, "s", second))
 	require.Equal(t, 2, poll(t, c, subscriptions.Poll{})[0].Attempt, "the first attempt did fail")
 	err := c.Service.Requeue(t.Context(), ports.Principal{TenantID: c.Tenant, PersonID: "person-2"}, "s", second)
-	require.Equal(t, "subscription.not_owner", fault.CodeOf(err))
+	require.Equal(t, "subscription.not_found", fault.CodeOf(err))
 }
 
 func TestCreate_UnknownLegalEntityInPositions(t *testing.T) {

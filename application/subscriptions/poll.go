@@ -45,7 +45,7 @@ type Batch struct {
 
 // Poll delivers due messages: first those whose next attempt is due, then events that were
 // not read yet. If there are none it waits, without a lock or connection of the store.
-// Faults: subscription.not_found, subscription.not_owner, subscription.consumer_invalid.
+// Faults: subscription.not_found, subscription.consumer_invalid.
 func (s *Service) Poll(ctx context.Context, p ports.Principal, q Poll) (Batch, error) {
 	if !subscription.ValidConsumer(q.Consumer) {
 		return Batch{}, fault.New(fault.Invalid, "subscription.consumer_invalid", "a consumer's name has 1 to 100 letters, digits, and _ . : - after the first, and is no personal data; correct it").WithField("consumer")

@@ -138,8 +138,8 @@ func New(c Config) (*Service, error) {
 // Caller is the principal of a request.
 type Caller struct {
 	Principal ports.Principal
-	// Operator: the caller may manage the subscriptions of other persons, but gets no events of
-	// them.
+	// Operator: the caller may manage the subscriptions of other persons in the legal entities of
+	// Principal, but gets no events of them.
 	Operator bool
 }
 
@@ -147,23 +147,59 @@ func notFound() *fault.Error {
 	return fault.New(fault.NotFound, "subscription.not_found", "there is no such subscription that you may see; GET /api/subscriptions lists them")
 }
 
-// findManaged returns a subscription that the caller may manage.
+// findManaged returns a subscription that the caller may see and manage in the legal entities that
+// it sees: its own, and to operators those that deliver events of one of their legal entities.
 func (s *Service) findManaged(ctx context.Context, c Caller, id string) (subscription.Subscription, error) {
 	sub, err := s.config.Store.Subscription(ctx, c.Principal.TenantID, id)
 	if err != nil {
 		return sub, err
 	}
-	if sub.Owner != c.Principal.PersonID && !c.Operator {
+	owner, err := s.ownerEntitlements(ctx, c, &sub)
+	if err == nil && !c.sees(&sub, owner) {
 		return subscription.Subscription{}, notFound()
 	}
-	return sub, nil
+	return sub, err
 }
 
-// findOwned returns a subscription whose events the caller may receive, as its owner.
+// findWhole is findManaged for changes that concern all legal entities of the subscription. Fault
+// subscription.affects_others to an operator of only some of them.
+func (s *Service) findWhole(ctx context.Context, c Caller, id string) (subscription.Subscription, error) {
+	sub, err := s.findManaged(ctx, c, id)
+	if err != nil || sub.Owner == c.Principal.PersonID {
+		return sub, err
+	}
+	owner, err := s.ownerEntitlements(ctx, c, &sub)
+	if err == nil && !sub.Within(c.Principal.LegalEntities, owner) {
+		return sub, fault.New(fault.Forbidden, "subscription.affects_others",
+			"this concerns the subscription in all its legal entities, also in those that are not yours; ask its owner or an operator of all of them. Resets and dead letters concern your legal entities only")
+	}
+	return sub, err
+}
+
+// sees reports whether the caller may know that a subscription exists.
+func (c *Caller) sees(sub *subscription.Subscription, owner []string) bool {
+	return sub.Owner == c.Principal.PersonID || c.Operator && sub.VisibleTo(c.Principal.LegalEntities, owner)
+}
+
+// ownerEntitlements lists the legal entities that a subscription's owner is entitled to; none:
+// all. It reads them only where they matter: for operators of some legal entities.
+func (s *Service) ownerEntitlements(ctx context.Context, c Caller, sub *subscription.Subscription) ([]string, error) {
+	if !c.Operator || len(c.Principal.LegalEntities) == 0 || sub.Owner == c.Principal.PersonID {
+		return nil, nil
+	}
+	owner, err := s.config.Access.Owner(ctx, sub.TenantID, sub.Owner)
+	if fault.KindOf(err) == fault.NotFound {
+		return nil, nil
+	}
+	return owner.LegalEntities, err
+}
+
+// findOwned returns a subscription whose events the caller may receive, as its owner. Other callers
+// do not learn whether it exists.
 func (s *Service) findOwned(ctx context.Context, p ports.Principal, id string) (subscription.Subscription, error) {
 	sub, err := s.config.Store.Subscription(ctx, p.TenantID, id)
 	if err == nil && sub.Owner != p.PersonID {
-		return sub, fault.New(fault.Forbidden, "subscription.not_owner", "only the owner of a subscription receives its events; create one of your own")
+		return subscription.Subscription{}, notFound()
 	}
 	if err == nil {
 		s.hasNoSubscriptions.Store(false)
@@ -233,14 +269,23 @@ func (s *Service) List(ctx context.Context, c Caller) ([]subscription.Subscripti
 	if err != nil {
 		return nil, err
 	}
-	return slices.DeleteFunc(all, func(sub subscription.Subscription) bool { return sub.Owner != c.Principal.PersonID && !c.Operator }), nil
+	entitlements := map[string][]string{} // by owner
+	for i := range all {
+		sub := &all[i]
+		if _, known := entitlements[sub.Owner]; !known {
+			if entitlements[sub.Owner], err = s.ownerEntitlements(ctx, c, sub); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return slices.DeleteFunc(all, func(sub subscription.Subscription) bool { return !c.sees(&sub, entitlements[sub.Owner]) }), nil
 }
 
 // Change replaces the settings, except the start. partition_by cannot change while messages
 // are open or parked, because their keys follow the old one. Faults:
-// subscription.settings_in_use, subscription.changed, those of Subscription.Check.
+// subscription.affects_others, subscription.settings_in_use, subscription.changed, those of Subscription.Check.
 func (s *Service) Change(ctx context.Context, c Caller, id string, settings subscription.Settings) (subscription.Subscription, error) {
-	sub, err := s.findManaged(ctx, c, id)
+	sub, err := s.findWhole(ctx, c, id)
 	if err != nil {
 		return sub, err
 	}
@@ -298,7 +343,7 @@ func (s *Service) save(ctx context.Context, sub subscription.Subscription) (subs
 // Pause stops deliveries; messages in flight may still be answered. Pausing again changes
 // nothing.
 func (s *Service) Pause(ctx context.Context, c Caller, id string) (subscription.Subscription, error) {
-	sub, err := s.findManaged(ctx, c, id)
+	sub, err := s.findWhole(ctx, c, id)
 	if err != nil || sub.Status == subscription.Paused {
 		return sub, err
 	}
@@ -309,7 +354,7 @@ func (s *Service) Pause(ctx context.Context, c Caller, id string) (subscription.
 // Resume resumes deliveries after a pause or after the breaker opened, and resets the count of
 // failures.
 func (s *Service) Resume(ctx context.Context, c Caller, id string) (subscription.Subscription, error) {
-	sub, err := s.findManaged(ctx, c, id)
+	sub, err := s.findWhole(ctx, c, id)
 	if err != nil || sub.Status == subscription.Active {
 		return sub, err
 	}
@@ -320,7 +365,7 @@ func (s *Service) Resume(ctx context.Context, c Caller, id string) (subscription
 // Delete removes a subscription with its open and parked messages. The record of decisions
 // about dead letters stays.
 func (s *Service) Delete(ctx context.Context, c Caller, id string) error {
-	sub, err := s.findManaged(ctx, c, id)
+	sub, err := s.findWhole(ctx, c, id)
 	if err != nil {
 		return err
 	}

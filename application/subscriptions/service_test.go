@@ -84,7 +84,7 @@ func TestCreate_SameDefinitionTwice(t *testing.T) {
 	_, _, err = c.Service.Create(t.Context(), stranger, again)
 	require.Equal(t, "subscription.exists", fault.CodeOf(err))
 	_, err = c.Service.Poll(t.Context(), stranger, subscriptions.Poll{ID: "s"})
-	require.Equal(t, "subscription.not_owner", fault.CodeOf(err))
+	require.Equal(t, "subscription.not_found", fault.CodeOf(err))
 	_, err = c.Service.Get(t.Context(), subscriptions.Caller{Principal: stranger}, "s")
 	require.Equal(t, "subscription.not_found", fault.CodeOf(err))
 	_, err = c.Service.Get(t.Context(), subscriptions.Caller{Principal: stranger, Operator: true}, "s")
@@ -476,4 +476,85 @@ func TestPoll_CancelledPollHoldsNoLock(t *testing.T) {
 	require.ErrorIs(t, err, context.Canceled)
 	written := c.Write(t, 0, 1, "one")
 	require.Equal(t, written, ids(poll(t, c, subscriptions.Poll{})))
+}
+
+// TestOperators_OfOtherLegalEntities gives operators of one legal entity the subscriptions of
+// others, and one that both share.
+func TestOperators_OfOtherLegalEntities(t *testing.T) {
+	t.Parallel()
+	c := counter(t)
+	c.Write(t, 0, 1, "one")
+	c.Write(t, 1, 1, "two")
+	c.Subscribe(t, "s", subscription.Settings{}, subscription.Filter{LegalEntities: []string{"AA"}})
+	c.Subscribe(t, "shared", subscription.Settings{}, subscription.Filter{})
+	poll(t, c, subscriptions.Poll{})
+	refuse(t, c, subscription.Park, "x", c.Write(t, 0, 1, "one")...)
+	operator := func(codes ...string) subscriptions.Caller {
+		return subscriptions.Caller{Principal: ports.Principal{TenantID: c.Tenant, PersonID: "o", LegalEntities: codes}, Operator: true}
+	}
+	ctx, all := t.Context(), subscriptions.DeadLetterQuery{Limit: 10}
+	toEnd := subscription.Start{From: subscription.End}
+	parts := map[string]func(by subscriptions.Caller, id string) error{ // concern the caller's legal entities
+		"get": func(by subscriptions.Caller, id string) error { _, err := c.Service.Get(ctx, by, id); return err },
+		"reset": func(by subscriptions.Caller, id string) error {
+			_, err := c.Service.Reset(ctx, by, id, toEnd)
+			return err
+		},
+		"parked": func(by subscriptions.Caller, id string) error {
+			_, err := c.Service.DeadLetters(ctx, by, id, all)
+			return err
+		},
+		"groups": func(by subscriptions.Caller, id string) error {
+			_, err := c.Service.DeadLetterGroups(ctx, by, id)
+			return err
+		},
+		"replay": func(by subscriptions.Caller, id string) error {
+			_, err := c.Service.Replay(ctx, by, id, all, "x")
+			return err
+		},
+		"discard": func(by subscriptions.Caller, id string) error {
+			_, err := c.Service.Discard(ctx, by, id, all, "x")
+			return err
+		},
+		"decisions": func(by subscriptions.Caller, id string) error {
+			_, _, err := c.Service.Decisions(ctx, by, id, 10)
+			return err
+		},
+	}
+	wholes := map[string]func(by subscriptions.Caller, id string) error{ // concern all legal entities
+		"pause":  func(by subscriptions.Caller, id string) error { _, err := c.Service.Pause(ctx, by, id); return err },
+		"resume": func(by subscriptions.Caller, id string) error { _, err := c.Service.Resume(ctx, by, id); return err },
+		"change": func(by subscriptions.Caller, id string) error {
+			_, err := c.Service.Change(ctx, by, id, subscription.Settings{})
+			return err
+		},
+		"delete": func(by subscriptions.Caller, id string) error { return c.Service.Delete(ctx, by, id) },
+	}
+	before := status(t, c)
+	for name, do := range parts {
+		require.Equal(t, "subscription.not_found", fault.CodeOf(do(operator("BB"), "s")), name)
+		require.NoError(t, do(operator("BB"), "shared"), name)
+	}
+	for name, do := range wholes {
+		require.Equal(t, "subscription.not_found", fault.CodeOf(do(operator("BB"), "s")), name)
+		require.Equal(t, "subscription.affects_others", fault.CodeOf(do(operator("BB"), "shared")), name)
+	}
+	require.Equal(t, before, status(t, c), "nothing was changed")
+	list, err := c.Service.List(ctx, operator("BB"))
+	require.NoError(t, err)
+	require.Len(t, list, 1)
+	require.Equal(t, "shared", list[0].ID)
+
+	// A filter without legal entities covers those of the owner.
+	c.Entitled = map[string][]string{c.Person.PersonID: {"AA"}}
+	_, err = c.Service.Get(ctx, operator("BB"), "shared")
+	require.Equal(t, "subscription.not_found", fault.CodeOf(err))
+	list, err = c.Service.List(ctx, operator("BB"))
+	require.NoError(t, err)
+	require.Empty(t, list)
+	for _, id := range []string{"s", "shared"} {
+		for _, name := range []string{"pause", "resume", "change", "delete"} {
+			require.NoError(t, wholes[name](operator("AA"), id), name)
+		}
+	}
 }

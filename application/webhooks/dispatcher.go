@@ -2,7 +2,6 @@ package webhooks
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"log/slog"
 	"maps"
@@ -40,7 +39,7 @@ type Consumer interface {
 
 // Encoder writes an event as the owner of a subscription may see it.
 type Encoder interface {
-	EncodeFor(ctx context.Context, owner ports.Principal, e event.Recorded) ([]byte, error)
+	EncodeFor(ctx context.Context, owner ports.Principal, e event.Recorded, personal bool) ([]byte, error)
 }
 
 // Observer is notified of attempts and leases.
@@ -55,13 +54,12 @@ type Observer interface {
 // Config is what a Dispatcher needs.
 type Config struct {
 	*Service
-	Consumer   Consumer
-	Principals ports.Principals // finds the owners of subscriptions
-	Encoder    Encoder
-	Leases     ports.Leases // on endpoints, so that one node delivers to each; the order does not depend on them
-	Node       string
-	Logger     *slog.Logger // nil: silent
-	Observer   Observer     // nil: none
+	Consumer Consumer
+	Encoder  Encoder
+	Leases   ports.Leases // on endpoints, so that one node delivers to each; the order does not depend on them
+	Node     string       // holds the leases; unique among the processes that ever ran
+	Logger   *slog.Logger // nil: silent
+	Observer Observer     // nil: none
 
 	Concurrency int // deliveries to one endpoint at the same time; positive
 	Timing
@@ -107,7 +105,7 @@ func NewDispatcher(c Config) (*Dispatcher, error) {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
 	member := sharing.New(sharing.Config{
-		Leases: c.Leases, Work: sharedWork, Holder: c.Node + "/" + rand.Text()[:8], TTL: c.TTL, Now: time.Now, Logger: c.Logger.With("work", sharedWork),
+		Leases: c.Leases, Work: sharedWork, Holder: c.Node, TTL: c.TTL, Now: time.Now, Logger: c.Logger.With("work", sharedWork),
 	})
 	return &Dispatcher{Config: c, member: member, running: map[event.ID]*runner{}, attempts: map[event.ID][]ports.WebhookAttempt{}}, nil
 }

@@ -205,6 +205,128 @@ func TestAttempts(t *testing.T) {
 	require.Empty(t, none)
 }
 
+// TestHosts sends nothing to hosts that no administrator has allowed.
+func TestHosts(t *testing.T) {
+	t.Parallel()
+	h := newFixture()
+	s := h.service()
+	set := func(address string) error {
+		_, _, err := s.Set(t.Context(), owner, "orders", webhooks.EndpointSettings{URL: address})
+		return err
+	}
+	require.NoError(t, s.RemoveHost(t.Context(), owner, "example.org"))
+	require.Equal(t, "webhook.host_not_allowed", fault.CodeOf(set("https://example.org/hook")))
+	require.NoError(t, s.AllowHost(t.Context(), owner, "Example.ORG."))
+	require.NoError(t, s.AllowHost(t.Context(), owner, "example.org:443"), "the same")
+	require.NoError(t, s.AllowHost(t.Context(), owner, "[2001:DB8:0::1]:8443"))
+	hosts, err := s.Hosts(t.Context(), owner)
+	require.NoError(t, err)
+	require.Len(t, hosts, 4, "with the two others of the fixture")
+	for _, address := range []string{"https://example.org/hook", "https://EXAMPLE.org:443/", "https://example.org./x", "https://[2001:db8::1]:8443/"} {
+		require.NoError(t, set(address), address)
+	}
+	for _, address := range []string{"https://example.org:8444/", "https://sub.example.org/", "https://example.org.evil.org/", "https://[2001:db8::1]/"} {
+		require.Equal(t, "webhook.host_not_allowed", fault.CodeOf(set(address)), address)
+	}
+	for _, text := range []string{"", "*", "*.example.org", "https://example.org", "example.org/x", "a@example.org", "exa mple.org", "a%2fb", "-a.org", strings.Repeat("a", 301)} {
+		require.Equal(t, "webhook.host_invalid", fault.CodeOf(s.AllowHost(t.Context(), owner, text)), text)
+	}
+	some := owner
+	some.LegalEntities = []string{"USMF"}
+	require.Equal(t, "webhook.host_affects_others", fault.CodeOf(s.AllowHost(t.Context(), some, "b.org")))
+	require.Equal(t, "webhook.host_affects_others", fault.CodeOf(s.RemoveHost(t.Context(), some, "example.org")))
+
+	// A host that is removed later gets nothing from then on.
+	require.NoError(t, set("https://example.org/hook"))
+	require.NoError(t, s.RemoveHost(t.Context(), owner, "example.org"))
+	tested, err := s.Test(t.Context(), owner, "orders")
+	require.NoError(t, err)
+	require.Equal(t, "webhook.host_not_allowed", tested.Code)
+	h.run(t, "a", nil)
+	h.add("k")
+	testkit.Eventually(t, maxWait, func() bool { h.mu.Lock(); defer h.mu.Unlock(); return len(h.refusals) > 0 })
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	require.Equal(t, "webhook.host_not_allowed", h.refusals[0])
+	require.Empty(t, h.sent)
+
+	for i := range 200 {
+		if err = s.AllowHost(t.Context(), owner, fmt.Sprintf("h%d.example.org", i)); err != nil {
+			break
+		}
+	}
+	require.Equal(t, "webhook.too_many_hosts", fault.CodeOf(err))
+}
+
+// TestPersonalValues_MaskedByDefault opens personal values only for an endpoint that was set for
+// them, with a reason and the right, and only as long as the owner has that right.
+func TestPersonalValues_MaskedByDefault(t *testing.T) {
+	t.Parallel()
+	h := newFixture()
+	set := func(reason string) error {
+		_, _, err := h.service().Set(t.Context(), owner, "orders", webhooks.EndpointSettings{URL: "https://example.org/hook", PersonalReason: reason})
+		return err
+	}
+	const reason = "The vendor portal greets by name."
+	require.Equal(t, "auth.forbidden", fault.CodeOf(set(reason)))
+	h.mu.Lock()
+	h.discloses = true
+	h.mu.Unlock()
+	for _, bad := range []string{" ", strings.Repeat("x", 501)} {
+		require.Equal(t, "webhook.personal_reason_invalid", fault.CodeOf(set(bad)))
+	}
+	require.Equal(t, fault.Invalid, fault.KindOf(set("Ask olga@example.org.")))
+	require.NoError(t, set(""))
+	h.run(t, "a", func(c *webhooks.Config) { c.Concurrency = 1 })
+	deliver := func(personal bool) {
+		t.Helper()
+		h.mu.Lock()
+		n := len(h.queue) + 1
+		h.mu.Unlock()
+		h.add("k")
+		testkit.Eventually(t, maxWait, func() bool { return h.delivered() == n })
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		require.Equal(t, personal, h.personal[len(h.personal)-1])
+	}
+	deliver(false)
+	require.NoError(t, set(reason))
+	deliver(true)
+	h.mu.Lock()
+	h.discloses = false
+	h.mu.Unlock()
+	deliver(false)
+	h.mu.Lock()
+	h.discloses = true
+	h.mu.Unlock()
+	require.NoError(t, set(""))
+	deliver(false)
+}
+
+// TestEndpoints_OfOtherLegalEntities hides endpoints from operators of other legal entities.
+func TestEndpoints_OfOtherLegalEntities(t *testing.T) {
+	t.Parallel()
+	h := newFixture()
+	h.sub.Filter.LegalEntities = []string{"USMF"}
+	h.set(t)
+	for code, visible := range map[string]bool{"USMF": true, "DEMF": false} {
+		c := webhooks.Caller{Principal: ports.Principal{TenantID: "acme", PersonID: "p-2", LegalEntities: []string{code}}, Operator: true}
+		_, endpoint := h.service().Endpoint(t.Context(), c, "orders")
+		_, attempts := h.service().Attempts(t.Context(), c, "orders", 10)
+		list, err := h.service().List(t.Context(), c)
+		require.NoError(t, err)
+		if visible {
+			require.NoError(t, endpoint)
+			require.NoError(t, attempts)
+			require.Len(t, list, 1)
+			continue
+		}
+		require.Equal(t, "subscription.not_found", fault.CodeOf(endpoint))
+		require.Equal(t, "subscription.not_found", fault.CodeOf(attempts))
+		require.Empty(t, list)
+	}
+}
+
 // TestAttempts_HideOtherLegalEntities reads as a caller who may see one legal entity only,
 // whose attempts are older than those at events of another.
 func TestAttempts_HideOtherLegalEntities(t *testing.T) {
@@ -284,18 +406,15 @@ func TestDispatcher_HandsOverEndpoints(t *testing.T) {
 		list, err := h.leases.List(context.Background(), "webhook/"+h.sub.UID.String())
 		require.NoError(t, err)
 		require.Len(t, list, 1)
-		node, _, _ := strings.Cut(list[0].Holder, "/")
-		return node
+		return list[0].Holder
 	}
 	require.Equal(t, "a", holder())
-	for i := range 256 { // hashing prefers one of them to node a, with a probability of 255/256
-		stop := h.run(t, "b", func(c *webhooks.Config) { c.TTL = time.Hour })
-		if soon(func() bool { return holder() == "b" }) {
-			break
-		}
-		stop()
-		require.Less(t, i, 255)
+	heir, resource := "b", ports.LeaseResource{Name: "webhook/" + h.sub.UID.String()}
+	for i := 0; ports.Preferred([]string{"a", heir}, resource) != heir; i++ {
+		heir = fmt.Sprint("b", i)
 	}
+	h.run(t, heir, func(c *webhooks.Config) { c.TTL = time.Hour })
+	testkit.Eventually(t, maxWait, func() bool { return holder() == heir })
 	require.Zero(t, h.delivered())
 	answerFirst()
 	testkit.Eventually(t, maxWait, func() bool { return h.delivered() == 1 })
@@ -355,22 +474,4 @@ func TestDispatcher_ChangeDrainsDeliveries(t *testing.T) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	require.Len(t, h.sent, 3, "nothing was sent twice")
-}
-
-// soon waits for a condition as long as a node needs to look for its endpoints several times.
-func soon(condition func() bool) bool {
-	deadline := time.NewTimer(250 * time.Millisecond)
-	defer deadline.Stop()
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		if condition() {
-			return true
-		}
-		select {
-		case <-deadline.C:
-			return false
-		case <-tick.C:
-		}
-	}
 }

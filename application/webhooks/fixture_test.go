@@ -49,6 +49,8 @@ type webhookFixture struct {
 	answer    func(r ports.WebhookRequest) (ports.WebhookAnswer, error)
 	sent      []ports.WebhookRequest
 	encoding  []context.Context // of the attempts
+	personal  []bool            // with every encoded event
+	discloses bool
 	more      []ports.LegalEntity
 	underWay  int
 	most      int
@@ -72,7 +74,21 @@ func newFixture() *webhookFixture {
 		sub: subscription.Subscription{UID: event.ID{7}, TenantID: "acme", ID: "orders", SubscriberType: "webhook", SubscriberID: "x", Status: subscription.Active, Owner: "p-1", Revision: 1},
 	}
 	h.sub.Settings.MessageTimeout = 30 * time.Second
+	for _, host := range []string{"example.org", "example.org:8443", "evil.example.org"} {
+		if err := h.endpoints.AddWebhookHost(context.Background(), ports.WebhookHost{TenantID: "acme", Host: host}); err != nil {
+			panic(err)
+		}
+	}
 	return h
+}
+
+func (h *webhookFixture) mayDisclose(_ context.Context, p ports.Principal) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.discloses && p.PersonID == owner.PersonID {
+		return nil
+	}
+	return fault.New(fault.Forbidden, "auth.forbidden", "no")
 }
 
 func (h *webhookFixture) wake() { close(h.changed); h.changed = make(chan struct{}) }
@@ -203,9 +219,9 @@ func (h *webhookFixture) PrincipalByPerson(context.Context, string, string) (por
 	return p, nil
 }
 
-func (h *webhookFixture) EncodeFor(ctx context.Context, p ports.Principal, e event.Recorded) ([]byte, error) {
+func (h *webhookFixture) EncodeFor(ctx context.Context, p ports.Principal, e event.Recorded, personal bool) ([]byte, error) {
 	h.mu.Lock()
-	h.encoding = append(h.encoding, ctx)
+	h.encoding, h.personal = append(h.encoding, ctx), append(h.personal, personal)
 	h.mu.Unlock()
 	return json.Marshal(map[string]any{"sequence": e.Sequence, "for": p.PersonID})
 }
@@ -261,13 +277,13 @@ func (h *webhookFixture) Send(_ context.Context, r ports.WebhookRequest) (ports.
 }
 
 func (h *webhookFixture) service() *webhooks.Service {
-	return testkit.Must(webhooks.NewService(webhooks.ServiceConfig{Endpoints: h.endpoints, Attempts: h.endpoints, Entities: h, Subscriptions: h, Secrets: h, Sender: h, Clock: h.clock, IDs: system.NewIDs(), Resume: h.resume, Timeout: 15 * time.Second, Overlap: 24 * time.Hour}))
+	return testkit.Must(webhooks.NewService(webhooks.ServiceConfig{Endpoints: h.endpoints, Attempts: h.endpoints, Hosts: h.endpoints, MayDisclose: h.mayDisclose, Entities: h, Subscriptions: h, Principals: h, Secrets: h, Sender: h, Clock: h.clock, IDs: system.NewIDs(), Resume: h.resume, Timeout: 15 * time.Second, Overlap: 24 * time.Hour}))
 }
 
 func (h *webhookFixture) run(t *testing.T, node string, change func(*webhooks.Config)) (stop func()) {
 	t.Helper()
 	c := webhooks.Config{
-		Service: h.service(), Consumer: h, Principals: h, Encoder: h, Leases: h.leases, Node: node,
+		Service: h.service(), Consumer: h, Encoder: h, Leases: h.leases, Node: node,
 		Concurrency: 4, Timing: webhooks.Timing{
 			ReconcileInterval: 10 * time.Millisecond, TTL: 500 * time.Millisecond, PollWait: 25 * time.Second, FirstPause: time.Millisecond, LongestPause: 5 * time.Millisecond, StallAfter: 30 * time.Second,
 		},

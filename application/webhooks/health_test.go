@@ -41,7 +41,7 @@ func TestHealth_DispatcherStalls(t *testing.T) {
 	h.set(t)
 	reported := &leaseCounter{counts: map[string]int{}}
 	d := testkit.Must(webhooks.NewDispatcher(webhooks.Config{
-		Service: h.service(), Consumer: h, Principals: h, Encoder: h, Leases: h.leases, Node: "a", Observer: reported,
+		Service: h.service(), Consumer: h, Encoder: h, Leases: h.leases, Node: "a", Observer: reported,
 		Concurrency: 4, Timing: webhooks.Timing{
 			ReconcileInterval: 10 * time.Millisecond, TTL: 2 * time.Second, PollWait: 25 * time.Second, FirstPause: time.Second, LongestPause: time.Minute, StallAfter: 100 * time.Millisecond,
 		},

@@ -72,7 +72,7 @@ func (r *runner) pause(d time.Duration) {
 
 // next delivers one message.
 func (r *runner) next(fetching, ctx context.Context) error {
-	owner, err := r.d.Principals.PrincipalByPerson(fetching, r.sub.TenantID, r.sub.Owner)
+	owner, err := r.d.Service.config.Principals.PrincipalByPerson(fetching, r.sub.TenantID, r.sub.Owner)
 	if err != nil {
 		r.pause(r.d.LongestPause)
 		return err
@@ -166,8 +166,15 @@ func (r *runner) attempt(ctx context.Context, owner ports.Principal, m Message, 
 	if err == nil && !e.DisabledAt.IsZero() {
 		err = fault.New(fault.FailedPrecondition, codeDisabled, "the endpoint is disabled; set it again")
 	}
+	personal := false
+	if err == nil && e.PersonalReason != "" {
+		err = r.d.config.MayDisclose(ctx, owner)
+		if personal = err == nil; fault.KindOf(err) == fault.Forbidden {
+			err = nil // the right was withdrawn since
+		}
+	}
 	if err == nil {
-		data, err = r.d.Encoder.EncodeFor(ctx, owner, m.Event)
+		data, err = r.d.Encoder.EncodeFor(ctx, owner, m.Event, personal)
 	}
 	if err == nil {
 		a, err = r.d.send(ctx, &e, m.Event.ID.String(), body(m.Event.Type, m.Event.RecordedAt, data), timeout)

@@ -3,6 +3,7 @@ package webhooks
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/erpbackbone/backbone/domain/event"
@@ -35,17 +36,22 @@ type Entities interface {
 type ServiceConfig struct {
 	Endpoints     ports.WebhookEndpoints
 	Attempts      ports.WebhookAttempts
+	Hosts         ports.WebhookHosts
 	Entities      Entities
 	Subscriptions Subscriptions
+	Principals    ports.Principals // finds the owners of subscriptions
 	Secrets       Secrets
 	Sender        ports.WebhookSender
 	Clock         ports.Clock
 	IDs           ports.IDSource
 	// Resume resumes a subscription that was paused because its endpoint answered 410; nil: the
 	// owner resumes it.
-	Resume  func(ctx context.Context, owner ports.Principal, id string) error
-	Timeout time.Duration // of one attempt; positive
-	Overlap time.Duration // how long the previous secret signs too; 0: not at all
+	Resume func(ctx context.Context, owner ports.Principal, id string) error
+	// MayDisclose refuses a person who may not have personal values sent in clear; fault
+	// auth.forbidden.
+	MayDisclose func(ctx context.Context, owner ports.Principal) error
+	Timeout     time.Duration // of one attempt; positive
+	Overlap     time.Duration // how long the previous secret signs too; 0: not at all
 }
 
 // Service manages endpoints.
@@ -111,18 +117,45 @@ type EndpointSettings struct {
 	// Headers are sent with every delivery, such as those that the receiver's gateway requires;
 	// nil leaves them unchanged, and an empty list removes them.
 	Headers []ports.Header
+	// PersonalReason says why personal values are sent in clear, as the owner may read them; "":
+	// they are masked.
+	PersonalReason string
+}
+
+// maxReason bounds the reason for personal values, in bytes.
+const maxReason = 500
+
+// checkPersonal checks that personal values may be sent in clear, and why.
+func (s *Service) checkPersonal(ctx context.Context, p ports.Principal, reason string) error {
+	if reason == "" {
+		return nil
+	}
+	if strings.TrimSpace(reason) == "" || len(reason) > maxReason {
+		return fault.New(fault.Invalid, "webhook.personal_reason_invalid", "a reason for personal data has 1 to 500 bytes; say who receives them and why").WithField("/personal_data/reason")
+	}
+	if err := shredding.CheckText("/personal_data/reason", reason); err != nil {
+		return err
+	}
+	return s.config.MayDisclose(ctx, p)
 }
 
 // Set creates the endpoint of a subscription, or changes its address or headers, and enables
 // it if it was disabled. A subscription that was paused with it is resumed. The result has
 // the secret if the endpoint is new; a new address keeps it. Faults: webhook.url_invalid,
-// webhook.header_invalid, webhook.headers_missing, webhook.endpoint_changed.
+// webhook.host_not_allowed, webhook.header_invalid, webhook.headers_missing,
+// webhook.personal_reason_invalid, auth.forbidden, webhook.endpoint_changed.
 func (s *Service) Set(ctx context.Context, p ports.Principal, id string, to EndpointSettings) (e Endpoint, created bool, err error) {
 	if err := s.config.Sender.Check(to.URL); err != nil {
 		return Endpoint{}, false, err
 	}
 	sub, err := s.findOwned(ctx, p, id)
 	if err != nil {
+		return Endpoint{}, false, err
+	}
+	if err := s.checkHost(ctx, p.TenantID, to.URL); err != nil {
+		return Endpoint{}, false, err
+	}
+	if err := s.checkPersonal(ctx, p, to.PersonalReason); err != nil {
 		return Endpoint{}, false, err
 	}
 	now := event.Micros(s.config.Clock.Now())
@@ -138,7 +171,7 @@ func (s *Service) Set(ctx context.Context, p ports.Principal, id string, to Endp
 		created = true
 		e.SecretNumber++
 		e.PreviousUntil, e.CreatedAt = time.Time{}, now
-	case e.URL == to.URL && e.DisabledAt.IsZero() && to.Headers == nil:
+	case e.URL == to.URL && e.DisabledAt.IsZero() && to.Headers == nil && e.PersonalReason == to.PersonalReason:
 		return e, false, nil
 	case len(e.Headers) > 0 && to.Headers == nil && origin(e.URL) != origin(to.URL):
 		return Endpoint{}, false, fault.New(fault.Invalid, "webhook.headers_missing",
@@ -150,7 +183,7 @@ func (s *Service) Set(ctx context.Context, p ports.Principal, id string, to Endp
 		}
 	}
 	gone := e.DisabledCode == codeGone
-	e.URL, e.DisabledAt, e.DisabledCode = to.URL, time.Time{}, ""
+	e.URL, e.PersonalReason, e.DisabledAt, e.DisabledCode = to.URL, to.PersonalReason, time.Time{}, ""
 	if to.Headers != nil {
 		if err := s.setHeaders(ctx, &e.WebhookEndpoint, to.Headers); err != nil {
 			return Endpoint{}, false, err
@@ -175,7 +208,7 @@ func (s *Service) Delete(ctx context.Context, p ports.Principal, id string) erro
 		return err
 	}
 	now := event.Micros(s.config.Clock.Now())
-	e.URL, e.HeaderNames, e.Headers, e.PreviousUntil, e.DisabledAt, e.DisabledCode = deletedURL, nil, nil, time.Time{}, now, codeDeleted
+	e.URL, e.HeaderNames, e.Headers, e.PersonalReason, e.PreviousUntil, e.DisabledAt, e.DisabledCode = deletedURL, nil, nil, "", time.Time{}, now, codeDeleted
 	return s.save(ctx, &e.WebhookEndpoint, now)
 }
 
@@ -244,6 +277,9 @@ func (s *Service) Test(ctx context.Context, p ports.Principal, id string) (TestR
 
 // send signs a message with every secret that is valid now, and sends it.
 func (s *Service) send(ctx context.Context, e *ports.WebhookEndpoint, id string, text []byte, timeout time.Duration) (ports.WebhookAnswer, error) {
+	if err := s.checkHost(ctx, e.TenantID, e.URL); err != nil { // it may have been removed since
+		return ports.WebhookAnswer{}, err
+	}
 	now := s.config.Clock.Now()
 	numbers := []int{e.SecretNumber}
 	if e.SecretNumber > 1 && now.Before(e.PreviousUntil) {

@@ -16,7 +16,19 @@ import (
 // Caller is a principal that reads endpoints.
 type Caller struct {
 	ports.Principal
-	Operator bool // may read all endpoints of the tenant
+	Operator bool // may read endpoints of other persons in the legal entities of Principal
+}
+
+// sees reports whether the caller may know that a subscription exists.
+func (s *Service) sees(ctx context.Context, c Caller, sub *subscription.Subscription) (bool, error) {
+	if sub.Owner == c.PersonID || !c.Operator || len(c.LegalEntities) == 0 {
+		return sub.Owner == c.PersonID || c.Operator, nil
+	}
+	owner, err := s.config.Principals.PrincipalByPerson(ctx, sub.TenantID, sub.Owner)
+	if err != nil && fault.KindOf(err) != fault.NotFound {
+		return false, err
+	}
+	return sub.VisibleTo(c.LegalEntities, owner.LegalEntities), nil
 }
 
 // visibleURL returns the part of an endpoint's address that the caller may see. A query such as
@@ -34,7 +46,11 @@ func (s *Service) findVisible(ctx context.Context, c Caller, id string) (subscri
 	if err != nil {
 		return sub, err
 	}
-	if sub.Owner != c.PersonID && !c.Operator {
+	visible, err := s.sees(ctx, c, &sub)
+	if err != nil {
+		return sub, err
+	}
+	if !visible {
 		return sub, fault.New(fault.NotFound, "subscription.not_found", "there is no such subscription that you may see; GET /api/subscriptions lists them")
 	}
 	if sub.SubscriberType != subscription.Webhook {
@@ -77,7 +93,12 @@ func (s *Service) List(ctx context.Context, c Caller) ([]ListedEndpoint, error) 
 	}
 	for _, e := range all {
 		i := slices.IndexFunc(subs, func(sub subscription.Subscription) bool { return sub.UID == e.Subscription })
-		if i < 0 || e.DisabledCode == codeDeleted || subs[i].Owner != c.PersonID && !c.Operator {
+		if i < 0 || e.DisabledCode == codeDeleted {
+			continue
+		}
+		if visible, err := s.sees(ctx, c, &subs[i]); err != nil {
+			return nil, err
+		} else if !visible {
 			continue
 		}
 		l := ListedEndpoint{Endpoint: Endpoint{WebhookEndpoint: e}, Subscription: subs[i]}

@@ -199,7 +199,7 @@ func TestDispatcher_RefusesFailuresByCode(t *testing.T) {
 			return ports.WebhookAnswer{}, fault.New(fault.Unavailable, "webhook.timeout", "slow; wait")
 		},
 		func() (ports.WebhookAnswer, error) {
-			return ports.WebhookAnswer{}, fault.New(fault.Forbidden, "webhook.address_refused", "no; change it")
+			return ports.WebhookAnswer{}, fault.New(fault.Unavailable, "webhook.dns", "no; change it")
 		},
 	}
 	h.answer = func(ports.WebhookRequest) (ports.WebhookAnswer, error) {
@@ -213,7 +213,7 @@ func TestDispatcher_RefusesFailuresByCode(t *testing.T) {
 	h.run(t, "a", func(c *webhooks.Config) { c.Concurrency = 1 })
 	h.add("k")
 	testkit.Eventually(t, maxWait, func() bool { return h.delivered() == 1 })
-	require.Equal(t, []string{"webhook.status_302", "webhook.status_500", "webhook.timeout", "webhook.address_refused"}, h.refusals)
+	require.Equal(t, []string{"webhook.status_302", "webhook.status_500", "webhook.timeout", "webhook.dns"}, h.refusals)
 	ids := map[string]bool{}
 	for _, r := range h.sent {
 		ids[r.ID] = true

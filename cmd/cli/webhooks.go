@@ -28,7 +28,10 @@ func webhooksCommand() *cobra.Command {
 			"Dead letters, pausing and positions are those of `backbone subscriptions`.",
 	}
 	cmd.AddCommand(listWebhooksCommand(), showWebhookCommand(), createWebhookCommand(), testWebhookCommand(),
-		rotateWebhookSecretCommand(), deleteWebhookCommand())
+		rotateWebhookSecretCommand(), deleteWebhookCommand(),
+		listWebhookHostsCommand(),
+		changeWebhookHostsCommand("allow", "Let the webhooks of the tenant send to a host", (*client.Client).AllowWebhookHost),
+		changeWebhookHostsCommand("disallow", "Send to a host no more", (*client.Client).RemoveWebhookHost))
 	return cmd
 }
 
@@ -94,6 +97,9 @@ func showWebhookCommand() *cobra.Command {
 			}
 			p.line("%s %s\n%s", e.URL, state, secret)
 			p.line("Own headers: %s", cmp.Or(strings.Join(e.HeaderNames, ", "), "none"))
+			if e.PersonalReason != "" {
+				p.line("Personal values are sent in clear: %s", e.PersonalReason)
+			}
 			p.line("Tried again after: %s", scheduleText(e.RetryScheduleSeconds))
 			p.row("AT", "LEGAL ENTITY", "SEQUENCE", "EVENT", "ATTEMPT", "OUTCOME", "STATUS", "TOOK", "NEXT ATTEMPT")
 			for _, a := range list.Attempts {
@@ -135,7 +141,7 @@ func scheduleText(seconds []int64) string {
 
 func createWebhookCommand() *cobra.Command {
 	var body client.NewSubscription
-	var url, headers string
+	var url, headers, personal string
 	var withoutHeaders bool
 	cmd := &cobra.Command{
 		Use:   "create ID",
@@ -153,6 +159,7 @@ func createWebhookCommand() *cobra.Command {
 	f := cmd.Flags()
 	f.StringVar(&url, "url", "", "where to send, https:// (required)")
 	f.StringVar(&headers, "headers", "", "file with headers of your own; - is standard input")
+	f.StringVar(&personal, "personal-data", "", "send personal values in clear, for this reason; without it they are masked")
 	f.BoolVar(&withoutHeaders, "no-headers", false, "remove your own headers")
 	f.StringVar(&body.SubscriberID, "subscriber", "", "who receives the events, such as crm (default: ID)")
 	selectionFlags(cmd, &body)
@@ -161,10 +168,14 @@ func createWebhookCommand() *cobra.Command {
 	return serverCommand(cmd, func(ctx context.Context, s *session, args []string) error {
 		body.ID, body.SubscriberType = args[0], subscription.Webhook
 		body.SubscriberID = cmp.Or(body.SubscriberID, body.ID)
-		endpoint := client.NewWebhookEndpoint{URL: url}
+		endpoint := client.NewWebhookEndpoint{URL: url, PersonalData: client.WebhookPersonalData{Reason: personal}}
 		var replacement []client.Option
 		if withoutHeaders { // an empty map removes the headers, which the typed body cannot express
-			document, err := json.Marshal(map[string]any{"url": url, "headers": map[string]string{}})
+			members := map[string]any{"url": url, "headers": map[string]string{}}
+			if personal != "" {
+				members["personal_data"] = endpoint.PersonalData
+			}
+			document, err := json.Marshal(members)
 			if err != nil {
 				return err
 			}
@@ -187,7 +198,7 @@ func createWebhookCommand() *cobra.Command {
 		}
 		e, err := s.SetWebhookEndpoint(ctx, body.ID, endpoint, replacement...)
 		if err != nil {
-			if isNew && fault.KindOf(err) == fault.Invalid { // a subscription left without an endpoint would block its id for the next attempt
+			if isNew && (fault.KindOf(err) == fault.Invalid || fault.KindOf(err) == fault.Forbidden) { // a subscription left without an endpoint would block its id for the next attempt
 				_, _ = s.DeleteSubscription(ctx, body.ID) // the first error is the one to report
 			}
 			return err
@@ -272,6 +283,41 @@ func webhookCommand(verb, short string) *cobra.Command {
 	return &cobra.Command{Use: verb + " ID", Short: short, Example: "  backbone webhooks " + verb + " machine-hook", Args: cobra.ExactArgs(1)}
 }
 
+func listWebhookHostsCommand() *cobra.Command {
+	return serverCommand(&cobra.Command{
+		Use: "hosts", Short: "List the hosts that webhooks may send to", Example: "  backbone webhooks hosts", Args: cobra.NoArgs,
+	}, func(ctx context.Context, s *session, _ []string) error {
+		all, err := s.ListWebhookHosts(ctx)
+		if err != nil {
+			return err
+		}
+		return s.hosts(all)
+	})
+}
+
+// changeWebhookHostsCommand makes a command that changes the allowed hosts and prints them.
+func changeWebhookHostsCommand(verb, short string, change func(c *client.Client, ctx context.Context, host string, options ...client.Option) (client.WebhookHostList, error)) *cobra.Command {
+	return serverCommand(&cobra.Command{
+		Use: verb + " HOST", Short: short, Example: "  backbone webhooks " + verb + " hooks.example.org\n  backbone webhooks " + verb + " hooks.example.org:8443", Args: cobra.ExactArgs(1),
+	}, func(ctx context.Context, s *session, args []string) error {
+		all, err := change(s.Client, ctx, args[0])
+		if err != nil {
+			return err
+		}
+		return s.hosts(all)
+	})
+}
+
+// hosts prints the hosts that webhooks may send to.
+func (s *session) hosts(all client.WebhookHostList) error {
+	return s.show(all, func(p *page) {
+		p.row("HOST", "ADDED BY", "AT")
+		for _, h := range all.Hosts {
+			p.row(h.Host, h.AddedBy, h.AddedAt.UTC().Format(plainMinuteLayout))
+		}
+	})
+}
+
 func testWebhookCommand() *cobra.Command {
 	cmd := webhookCommand("test", "Send a test message and print what the endpoint answered")
 	cmd.Long = "test sends one message of type backbone.webhook.test, signed like all others, with the\n" +
@@ -311,9 +357,9 @@ func testAdvice(t client.WebhookTest) string {
 	return cmp.Or(map[string]string{
 		"webhook.timeout":            "no answer in time; the receiver should answer first and work afterwards",
 		"webhook.connection":         "no connection; see that the receiver runs and that its port is open to this server",
-		"webhook.dns":                "the name of the host was not found; correct the address",
+		"webhook.dns":                "the name was not found, or leads to an address that is not allowed; correct it, or have an operator add the network to webhook.allowed_networks",
 		"webhook.tls":                "no TLS connection; see that the certificate is valid for the name and that its issuer is known here",
-		"webhook.address_refused":    "the name leads to a private, local or reserved address; use a public one, or have an operator add the network to webhook.allowed_networks",
+		"webhook.host_not_allowed":   "the host is not allowed any more; have an administrator allow it with `backbone webhooks allow`",
 		"webhook.url_invalid":        "the configuration does not allow this address any more; set another one",
 		"webhook.header_invalid":     "one of the headers is not let through any more; set the endpoint again without it",
 		"webhook.headers_unreadable": "the headers cannot be opened for this address; set the endpoint again with --headers",

@@ -2,6 +2,7 @@ package wire
 
 import (
 	"context"
+	"crypto/rand"
 	"slices"
 	"time"
 
@@ -9,9 +10,11 @@ import (
 	sender "github.com/erpbackbone/backbone/adapters/webhook"
 	"github.com/erpbackbone/backbone/application/module"
 	"github.com/erpbackbone/backbone/application/subscriptions"
+	"github.com/erpbackbone/backbone/application/tenancy"
 	"github.com/erpbackbone/backbone/application/webhooks"
 	"github.com/erpbackbone/backbone/configs"
 	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/shredding"
 	"github.com/erpbackbone/backbone/domain/subscription"
 	"github.com/erpbackbone/backbone/ports"
 )
@@ -26,10 +29,13 @@ type webhookRunner struct {
 func (a *App) composeWebhooks() error {
 	c := a.config.Webhook
 	service, err := webhooks.NewService(webhooks.ServiceConfig{
-		Endpoints: a.Store.Webhooks, Attempts: a.Store.Webhooks, Entities: a.Store.Directory, Subscriptions: a.Store.Subscriptions, Secrets: a.vault, Clock: system.Clock{}, IDs: system.NewIDs(), Timeout: c.Timeout, Overlap: c.SecretOverlap,
+		Endpoints: a.Store.Webhooks, Attempts: a.Store.Webhooks, Hosts: a.Store.Webhooks, Entities: a.Store.Directory, Subscriptions: a.Store.Subscriptions, Principals: a.Principals, Secrets: a.vault, Clock: system.Clock{}, IDs: system.NewIDs(), Timeout: c.Timeout, Overlap: c.SecretOverlap,
 		Resume: func(ctx context.Context, owner ports.Principal, id string) error {
 			_, err := a.Subscriptions.Resume(ctx, subscriptions.Caller{Principal: owner}, id)
 			return err
+		},
+		MayDisclose: func(ctx context.Context, owner ports.Principal) error {
+			return a.Tenancy.Authorize(ctx, owner, tenancy.Action{Name: "webhooks.disclose"})
 		},
 		Sender: sender.New(sender.Config{
 			AllowPrivateNetworks: c.AllowPrivateNetworks, AllowedNetworks: c.Networks(), AllowHTTP: c.AllowHTTP,
@@ -40,7 +46,7 @@ func (a *App) composeWebhooks() error {
 		return err
 	}
 	dispatcher, err := webhooks.NewDispatcher(webhooks.Config{
-		Service: service, Consumer: subscriptionConsumer{a.Subscriptions}, Principals: a.Principals, Encoder: ownerEncoder{a}, Leases: a.Store.Leases, Node: a.config.Node.ID,
+		Service: service, Consumer: subscriptionConsumer{a.Subscriptions}, Encoder: ownerEncoder{a}, Leases: a.Store.Leases, Node: a.config.Node.ID + "/" + rand.Text()[:8],
 		Logger: a.logger, Observer: a.metrics, Concurrency: c.Concurrency, Timing: webhooks.StandardTiming,
 	})
 	a.webhooks = &webhookRunner{service: service, dispatcher: dispatcher}
@@ -86,14 +92,22 @@ func (d subscriptionConsumer) Pause(ctx context.Context, owner ports.Principal, 
 	return err
 }
 
+// masking is the reader who sees every personal value masked.
+type masking struct{}
+
+func (masking) Reads(string, shredding.Class) bool { return false }
+
 // ownerEncoder writes events as the owner of a subscription may see them.
 type ownerEncoder struct{ app *App }
 
 // EncodeFor implements webhooks.Encoder.
-func (o ownerEncoder) EncodeFor(ctx context.Context, owner ports.Principal, e event.Recorded) ([]byte, error) {
+func (o ownerEncoder) EncodeFor(ctx context.Context, owner ports.Principal, e event.Recorded, personal bool) ([]byte, error) {
 	p := presenter{
 		opener: o.app.vault, upcaster: o.app.Upcaster, entities: o.app.Store.Directory,
 		reader: func(ctx context.Context, _ event.Scope) (module.Reader, error) {
+			if !personal {
+				return masking{}, nil
+			}
 			return o.app.Tenancy.Reader(ctx, owner)
 		},
 		visible: func(code string) bool {

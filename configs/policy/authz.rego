@@ -67,6 +67,8 @@ grants := {
 	"subscriptions.consume": business | {"module"},
 	"subscriptions.read": business | {"module", "auditor", "admin", "operator"},
 	"subscriptions.operate": {"admin", "operator"},
+	"webhooks.allow": {"admin"},
+	"webhooks.disclose": {"compliance"},
 }
 
 writes := {
@@ -74,7 +76,7 @@ writes := {
 	"streams.describe", "streams.delete", "streams.tombstone",
 	"event_types.register", "event_types.deprecate", "legal_entities.create", "projections.operate", "projections.define",
 	"erasure.request", "erasure.approve", "holds.place", "holds.release",
-	"subscriptions.manage", "subscriptions.consume", "subscriptions.operate",
+	"subscriptions.manage", "subscriptions.consume", "subscriptions.operate", "webhooks.allow", "webhooks.disclose",
 }
 
 decision := {"allow": reason == "allowed", "reason": reason}

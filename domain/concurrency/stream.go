@@ -13,9 +13,15 @@ const (
 	CodeStreamTombstoned = "stream.tombstoned"
 )
 
-// AllowsIn is Allows for a stream in a state. A deleted stream meets NoStream and not
+// MaxMetadataRun bounds how many events before a stream's end an append looks at for one that is
+// not a change of metadata, because it holds the partition's lock.
+const MaxMetadataRun = 100
+
+// AllowsIn is Allows for a stream in a state. All events after the version from, which is at most
+// actual, are changes of metadata: an append may expect any version from there on, since nothing
+// that it could have decided on was written since. A deleted stream meets NoStream and not
 // StreamExists; a tombstoned stream meets neither.
-func (e Expected) AllowsIn(state event.StreamState, actual event.Version) bool {
+func (e Expected) AllowsIn(state event.StreamState, from, actual event.Version) bool {
 	switch {
 	case state == event.StreamDeleted && e.mode == modeNoStream:
 		return true
@@ -23,6 +29,10 @@ func (e Expected) AllowsIn(state event.StreamState, actual event.Version) bool {
 		return false
 	case state == event.StreamTombstoned && e.mode != modeAny && e.mode != modeExact:
 		return false
+	case e.mode == modeNoStream:
+		return from == 0
+	case e.mode == modeExact:
+		return from <= e.version && e.version <= actual
 	default:
 		return e.Allows(actual)
 	}

@@ -55,7 +55,7 @@ func (e allReadable) Visible(ctx context.Context, p ports.Principal) ([]ports.Le
 }
 
 func (e allReadable) Owner(_ context.Context, tenantID, personID string) (ports.Principal, error) {
-	return ports.Principal{TenantID: tenantID, PersonID: personID}, nil
+	return ports.Principal{TenantID: tenantID, PersonID: personID, LegalEntities: e.fixture.Entitled[personID]}, nil
 }
 
 // DeliveryLimits are limits of a subscriptions.Service that no test of another behaviour meets.

@@ -20,6 +20,8 @@ var lifecyclePromises = []promise{
 	{"events of a request see each other", lifecycleWithinRequest},
 	{"refused change leaves the stream unchanged", lifecycleRefused},
 	{"metadata is kept until it is replaced", lifecycleMetadata},
+	{"metadata does not move the version that appends expect", lifecycleMetadataVersion},
+	{"appends at the version they read go on among changes of metadata", raceMetadata},
 	{"access list is checked against the roles of the caller", lifecycleAccess},
 	{"streams of other legal entities are unchanged", lifecyclePartitions},
 	{"deletion among appends is ordered with them", raceDeletion},
@@ -34,7 +36,7 @@ func changing(a event.StreamAction) option {
 
 func describing(settings, access string) option {
 	return func(p *event.Prepared) {
-		p.Change = &event.StreamChange{Action: event.DescribeStream}
+		p.Type, p.Change = metadataChanged, &event.StreamChange{Action: event.DescribeStream}
 		if settings != "" {
 			p.Change.Settings = []byte(settings)
 		}
@@ -47,6 +49,9 @@ func describing(settings, access string) option {
 func (b *partition) act(id event.StreamID, a event.StreamAction) event.Prepared {
 	if a == event.AppendToStream {
 		return b.event(b.changed, id)
+	}
+	if a == event.DescribeStream {
+		return b.event(b.changed, id, describing("", ""))
 	}
 	return b.event(b.changed, id, changing(a))
 }
@@ -208,6 +213,81 @@ func lifecycleMetadata(t *testing.T, s *suite) {
 	require.EqualValues(t, 4, b.status(t, id).ReadableFrom)
 	b.write(t, b.event(b.changed, id, describing("", "")))
 	check("", 8)
+}
+
+// metadataChanged is the type of the events that set metadata, as domain/stream names it.
+const metadataChanged = "stream.metadata.changed"
+
+func lifecycleMetadataVersion(t *testing.T, s *suite) {
+	b := s.newPartition(t)
+	id := stream(b.unique("stream"))
+	describe := func() event.Prepared { return b.event(b.changed, id, describing(`{"max_count":3}`, "")) }
+	try := func(e event.Prepared, expected concurrency.Expected) error {
+		r := b.request(e)
+		r.Streams = expect(id, expected)
+		_, err := b.try(r)
+		return err
+	}
+	refused := func(e event.Prepared, expected concurrency.Expected) {
+		t.Helper()
+		require.Equal(t, concurrency.CodeWrongExpectedVersion, fault.CodeOf(try(e, expected)))
+	}
+	b.write(t, describe(), describe())
+	refused(b.event(b.opened, id), concurrency.Exactly(3))
+	require.NoError(t, try(b.event(b.opened, id), concurrency.NoStream()), "metadata is no first event")
+	refused(b.event(b.opened, id), concurrency.NoStream())
+	refused(b.event(b.changed, id), concurrency.Exactly(2))
+	b.write(t, describe())
+	b.write(t, describe())
+	refused(describe(), concurrency.Exactly(4)) // two writers of metadata do not overwrite each other
+	require.NoError(t, try(describe(), concurrency.Exactly(5)))
+	refused(b.event(b.changed, id), concurrency.Exactly(2))
+	refused(b.event(b.changed, id), concurrency.Exactly(7))
+	require.NoError(t, try(b.event(b.changed, id), concurrency.Exactly(3)), "the last event that is no metadata")
+	refused(b.event(b.changed, id), concurrency.Exactly(6))
+	b.write(t, describe())
+	require.NoError(t, try(b.event(b.changed, id), concurrency.Exactly(8)), "a reader may have seen the metadata")
+	b.write(t, b.event(b.changed, id), describe(), b.event(b.changed, id), describe())
+	refused(b.event(b.changed, id), concurrency.Exactly(10))
+	require.NoError(t, try(b.event(b.changed, id), concurrency.Exactly(12)))
+
+	// The search for the last other event is bounded. What it has not looked at does not count.
+	for range concurrency.MaxMetadataRun + 2 {
+		b.write(t, describe())
+	}
+	refused(b.event(b.changed, id), concurrency.Exactly(14))
+	require.NoError(t, try(b.event(b.changed, id), concurrency.Exactly(15)))
+	b.verify(t, 1000)
+}
+
+// raceMetadata posts at the version of the last other event while other writers set metadata.
+func raceMetadata(t *testing.T, s *suite) {
+	const posts, writers = 20, 4
+	b := s.newPartition(t)
+	id := b.in(t, event.StreamActive)
+	errs := race(writers, func(i int) error {
+		version := event.Version(1)
+		for range posts {
+			if i > 0 {
+				if _, err := b.try(b.request(b.event(b.changed, id, describing(`{"max_count":3}`, "")))); err != nil {
+					return err
+				}
+				continue
+			}
+			r := b.request(b.event(b.changed, id))
+			r.Streams = expect(id, concurrency.Exactly(version))
+			out, err := b.try(r)
+			if err != nil {
+				return err
+			}
+			version = out.Events[0].StreamVersion
+		}
+		return nil
+	})
+	for _, err := range errs {
+		require.NoError(t, err)
+	}
+	require.EqualValues(t, 1+writers*posts, b.status(t, id).Version)
 }
 
 func lifecycleAccess(t *testing.T, s *suite) {

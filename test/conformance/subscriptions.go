@@ -83,6 +83,7 @@ func RunSubscriptions(t *testing.T, newStore func(t *testing.T, clock ports.Cloc
 
 // SubscriptionFixture is a tenant with two legal entities.
 type SubscriptionFixture struct {
+	Entitled map[string][]string // legal entities by person; none: all
 	Store    SubscriptionStore
 	Clock    *testkit.Clock
 	Tenant   string

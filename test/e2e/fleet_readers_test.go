@@ -92,6 +92,7 @@ func subscribe(t *testing.T, f *fleet, troubled bool) *readers {
 	f.as(t, "module", http.StatusCreated, "/api/subscriptions", `{"id":"hook","subscriber_type":"webhook","subscriber_id":"fleet",`+machines+`"settings":{"partition_by":"stream",`+retries+`}}`)
 	receiver := httptest.NewServer(r.receiver(troubled))
 	t.Cleanup(receiver.Close)
+	allowHosts(t, f.client(f.nodes[0], "admin"), receiver.URL)
 	require.NoError(t, f.client(f.nodes[0], "module").want(http.StatusCreated, nil, "PUT", "/api/subscriptions/hook/endpoint", fmt.Sprintf(`{"url":%q}`, receiver.URL)))
 
 	for i := range groupConsumers {

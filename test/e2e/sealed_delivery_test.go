@@ -142,6 +142,7 @@ func TestSealedDelivery(t *testing.T) {
 	for _, persona := range []string{"ap_clerk", "gl_accountant"} {
 		o := deliveryChannels{d.as(t, persona), persona, newReceiver(t), newReceiver(t)}
 		o.failing.answering(func(int) int { return http.StatusInternalServerError })
+		allowHosts(t, admin, o.taking.URL, o.failing.URL)
 		o.subscribe(t)
 		outlets[persona] = o
 	}
@@ -179,8 +180,9 @@ func TestSealedDelivery(t *testing.T) {
 		text, ids := o.polled(t, "parked")
 		requireValues(text, "poll of "+persona, entitled[persona], maskedValue)
 		require.NoError(t, o.want(http.StatusOK, nil, "POST", o.at("parked")+"/nack", `{"event_ids":`+ids+`,"action":"park","code":"crm.invalid"}`))
-		requireValues(o.taking.sent(t), "webhook of "+persona, entitled[persona], maskedValue)
-		requireValues(o.failing.sent(t), "failed webhook of "+persona, entitled[persona], maskedValue)
+		// Webhooks leave the installation: personal values are masked in them by default.
+		requireValues(o.taking.sent(t), "webhook of "+persona, false, maskedValue)
+		requireValues(o.failing.sent(t), "failed webhook of "+persona, false, maskedValue)
 		for _, kind := range []string{"parked", "failed"} {
 			requireValues(o.deadLetter(t, o.client, kind), kind+" of "+persona, entitled[persona], maskedValue)
 			for _, value := range values {

@@ -44,6 +44,7 @@ func TestDrillUpgradeOfFanoutAndWebhooks(t *testing.T) {
 	require.NoError(t, module.want(http.StatusCreated, nil, "POST", "/api/subscriptions", `{"id":"upgraded","subscriber_type":"webhook","subscriber_id":"crm","event_types":["`+machineType+`"],
 		"legal_entities":["`+entity+`"],"settings":{"partition_by":"stream","max_retry_count":3,"retry_first_ms":3600000,"retry_longest_ms":3600000}}`))
 	hook := newReceiver(t)
+	allowHosts(t, d.as(t, "admin"), hook.URL)
 	var secrets struct {
 		Secret string `json:"secret"`
 	}

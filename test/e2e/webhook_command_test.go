@@ -43,6 +43,13 @@ func TestWebhooksCommand(t *testing.T) {
 	}
 
 	receiver := newReceiver(t)
+	fails(webhooks(token, "create", "machine-hook", "--url", receiver.URL), "webhook.host_not_allowed", "backbone webhooks allow")
+	fails(webhooks(token, "allow", "127.0.0.2:1"), "auth.forbidden")
+	works(webhooks(i.admin, "allow", "127.0.0.2:1"), `127\.0\.0\.2:1`)
+	works(webhooks(i.admin, "allow", "hooks.example.org"), `hooks\.example\.org`)
+	require.NotContains(t, works(webhooks(i.admin, "disallow", "hooks.example.org")), "hooks.example.org")
+	works(webhooks(i.admin, "allow", strings.TrimPrefix(receiver.URL, "http://")))
+	works(webhooks(token, "hosts"), `127\.0\.0\.2:1`)
 	headers := filepath.Join(t.TempDir(), "gateway.txt")
 	require.NoError(t, os.WriteFile(headers, []byte("Authorization: Bearer of-the-gateway\nX-Route: eu\n"), 0o600))
 	out := works(webhooks(token, "create", "machine-hook", "--url", receiver.URL+"/hook", "--type", machineType, "--order", "stream", "--headers", headers), `shown once`, `whsec_\S+`)

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"sync"
 	"testing"
 	"time"
@@ -67,6 +68,16 @@ func (r *receiver) answering(f func(n int) int) {
 	r.got = nil
 }
 
+// allowHosts lets webhooks send to the hosts of addresses.
+func allowHosts(t *testing.T, admin client, addresses ...string) {
+	t.Helper()
+	for _, address := range addresses {
+		u, err := url.Parse(address)
+		require.NoError(t, err)
+		require.NoError(t, admin.want(http.StatusOK, nil, "PUT", "/api/admin/webhook-hosts/"+url.PathEscape(u.Host), ""))
+	}
+}
+
 // TestWebhooks delivers events to a receiver that verifies them with the reference library.
 func TestWebhooks(t *testing.T) {
 	t.Parallel()
@@ -104,6 +115,10 @@ func TestWebhooks(t *testing.T) {
 
 	_, server = i.serve(t, "BACKBONE_WEBHOOK_ALLOW_PRIVATE_NETWORKS=true", "BACKBONE_WEBHOOK_ALLOW_HTTP=true")
 	admin, module = server.as(i.admin), server.as(owner)
+	unlisted, err := module.do("PUT", at+"/endpoint", endpoint)
+	require.NoError(t, err)
+	require.Equal(t, "webhook.host_not_allowed", unlisted.code(), unlisted)
+	allowHosts(t, admin, r.URL)
 	var e struct {
 		Secret       string `json:"secret"`
 		DisabledCode string `json:"disabled_code"`

@@ -28,6 +28,7 @@ func NewWebhooks(db *pg.Database) *Webhooks {
 var (
 	_ ports.WebhookEndpoints = (*Webhooks)(nil)
 	_ ports.WebhookAttempts  = (*Webhooks)(nil)
+	_ ports.WebhookHosts     = (*Webhooks)(nil)
 )
 
 func webhookEndpoint(w *subscriptionsdb.BackboneWebhookEndpoint) ports.WebhookEndpoint {
@@ -36,7 +37,7 @@ func webhookEndpoint(w *subscriptionsdb.BackboneWebhookEndpoint) ports.WebhookEn
 		names = nil
 	}
 	return ports.WebhookEndpoint{
-		HeaderNames: names, Headers: w.Headers,
+		HeaderNames: names, Headers: w.Headers, PersonalReason: w.PersonalReason.String,
 		Subscription: event.ID(w.Subscription.Bytes), TenantID: w.TenantID, URL: w.Url, SecretNumber: int(w.SecretNumber),
 		PreviousUntil: pg.TimeOrZero(w.PreviousUntil), DisabledAt: pg.TimeOrZero(w.DisabledAt), DisabledCode: w.DisabledCode.String,
 		Revision: w.Revision, CreatedAt: w.CreatedAt.UTC(), UpdatedAt: w.UpdatedAt.UTC(),
@@ -72,11 +73,13 @@ func (s *Webhooks) SaveWebhookEndpoint(ctx context.Context, e ports.WebhookEndpo
 		saved, err = s.queries.InsertWebhookEndpoint(ctx, s.db.Reads, &subscriptionsdb.InsertWebhookEndpointParams{
 			Subscription: pg.UUID(e.Subscription), TenantID: e.TenantID, Url: e.URL, SecretNumber: int32(e.SecretNumber), PreviousUntil: pg.OptionalTime(e.PreviousUntil),
 			DisabledAt: pg.OptionalTime(e.DisabledAt), DisabledCode: pg.OptionalText(e.DisabledCode), CreatedAt: e.CreatedAt, UpdatedAt: e.UpdatedAt, HeaderNames: names, Headers: e.Headers,
+			PersonalReason: pg.OptionalText(e.PersonalReason),
 		})
 	} else {
 		saved, err = s.queries.UpdateWebhookEndpoint(ctx, s.db.Reads, &subscriptionsdb.UpdateWebhookEndpointParams{
 			Subscription: pg.UUID(e.Subscription), Url: e.URL, SecretNumber: int32(e.SecretNumber), PreviousUntil: pg.OptionalTime(e.PreviousUntil),
 			DisabledAt: pg.OptionalTime(e.DisabledAt), DisabledCode: pg.OptionalText(e.DisabledCode), ExpectedRevision: e.Revision - 1, UpdatedAt: e.UpdatedAt, HeaderNames: names, Headers: e.Headers,
+			PersonalReason: pg.OptionalText(e.PersonalReason),
 		})
 	}
 	if err != nil {
@@ -125,4 +128,24 @@ func (s *Webhooks) WebhookAttempts(ctx context.Context, subscription event.ID, l
 			At: r.AttemptedAt.UTC(), Status: int(r.Status), Code: r.Code, Duration: time.Duration(r.DurationMs) * time.Millisecond, Next: pg.TimeOrZero(r.NextAt),
 		}
 	})
+}
+
+// WebhookHosts implements ports.WebhookHosts.
+func (s *Webhooks) WebhookHosts(ctx context.Context, tenantID string) ([]ports.WebhookHost, error) {
+	rows, err := s.queries.ListWebhookHosts(ctx, s.db.Reads, tenantID)
+	return pg.MapRows(ctx, rows, err, func(r *subscriptionsdb.ListWebhookHostsRow) ports.WebhookHost {
+		return ports.WebhookHost{TenantID: tenantID, Host: r.Host, AddedBy: r.AddedBy, AddedAt: r.AddedAt.UTC()}
+	})
+}
+
+// AddWebhookHost implements ports.WebhookHosts.
+func (s *Webhooks) AddWebhookHost(ctx context.Context, h ports.WebhookHost) error {
+	return pg.Translate(ctx, s.queries.InsertWebhookHost(ctx, s.db.Reads, &subscriptionsdb.InsertWebhookHostParams{
+		TenantID: h.TenantID, Host: h.Host, AddedBy: h.AddedBy, AddedAt: h.AddedAt,
+	}))
+}
+
+// DeleteWebhookHost implements ports.WebhookHosts.
+func (s *Webhooks) DeleteWebhookHost(ctx context.Context, tenantID, host string) error {
+	return pg.Translate(ctx, s.queries.DeleteWebhookHost(ctx, s.db.Reads, &subscriptionsdb.DeleteWebhookHostParams{TenantID: tenantID, Host: host}))
 }

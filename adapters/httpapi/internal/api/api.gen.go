@@ -954,6 +954,10 @@ type NewWebhookEndpoint struct {
 	// Headers The owner's own, by name; absent leaves them as they are.
 	Headers map[string]string `json:"headers,omitempty,omitzero"`
 
+	// PersonalData Sends personal values in clear, as the owner may read them; absent they are masked, also if an earlier address got
+	// them. The owner needs the right `webhooks.disclose`, also when an event is sent.
+	PersonalData WebhookPersonalData `json:"personal_data,omitempty,omitzero"`
+
 	// URL https://, on a public address unless an operator allowed others.
 	URL string `json:"url"`
 }
@@ -2089,6 +2093,9 @@ type WebhookEndpoint struct {
 	// HeaderNames Of the owner's own headers. Their values are never shown.
 	HeaderNames []string `json:"header_names"`
 
+	// PersonalReason Why personal values are sent in clear; absent: they are masked.
+	PersonalReason string `json:"personal_reason,omitempty,omitzero"`
+
 	// PreviousSecretUntil Until when the secret before signs too.
 	PreviousSecretUntil string `json:"previous_secret_until,omitempty,omitzero"`
 
@@ -2106,11 +2113,32 @@ type WebhookEndpoint struct {
 	URL string `json:"url"`
 }
 
+// WebhookHost defines model for WebhookHost.
+type WebhookHost struct {
+	AddedAt string `json:"added_at"`
+
+	// AddedBy A person's id.
+	AddedBy string `json:"added_by"`
+	Host    string `json:"host"`
+}
+
+// WebhookHostList defines model for WebhookHostList.
+type WebhookHostList struct {
+	Hosts []WebhookHost `json:"hosts"`
+}
+
 // WebhookList defines model for WebhookList.
 type WebhookList struct {
 	// NextCursor The `cursor` of the next page, unchanged; absent when the list ends here.
 	NextCursor NextCursor `json:"next_cursor,omitempty,omitzero"`
 	Webhooks   []Webhook  `json:"webhooks"`
+}
+
+// WebhookPersonalData Sends personal values in clear, as the owner may read them; absent they are masked, also if an earlier address got
+// them. The owner needs the right `webhooks.disclose`, also when an event is sent.
+type WebhookPersonalData struct {
+	// Reason Who receives them and why. No personal data.
+	Reason string `json:"reason"`
 }
 
 // WebhookTest defines model for WebhookTest.
@@ -2198,6 +2226,9 @@ type Modules = string
 
 // Most defines model for Most.
 type Most = int
+
+// NamedWebhookHost defines model for NamedWebhookHost.
+type NamedWebhookHost = string
 
 // OfStreamID defines model for OfStreamID.
 type OfStreamID = string

@@ -147,7 +147,11 @@ func (g *group) checkPreconditions(r *ports.AppendRequest, v *verdict) {
 	}
 	for _, expectation := range r.Streams {
 		row := g.streamOf(streamKey{r.Partition, expectation.Stream})
-		if !expectation.Expected.AllowsIn(row.state, row.version) {
+		from := row.content
+		if r.ChangesStream(expectation.Stream) {
+			from = row.version
+		}
+		if !expectation.Expected.AllowsIn(row.state, from, row.version) {
 			v.err = concurrency.UnmetExpectation(expectation, row.state, row.version, nil)
 			v.holder = row.last
 			return

@@ -24,6 +24,9 @@ func (s *streamRow) add(e *event.Prepared) {
 	if s.first == 0 {
 		s.first = e.Sequence
 	}
+	if e.Action() != event.DescribeStream {
+		s.content = s.version
+	}
 	if e.Change == nil {
 		s.state = event.StreamActive
 		return

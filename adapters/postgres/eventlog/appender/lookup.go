@@ -143,6 +143,7 @@ type (
 type (
 	streamRow struct {
 		version     event.Version
+		content     event.Version // all events after it are changes of metadata
 		first, last event.Sequence
 		state       event.StreamState
 		access      string        // access list, JSON; "": none
@@ -197,7 +198,7 @@ func newFacts(externalKeyStore bool) *facts {
 			},
 			func(r pgx.Rows, n *int32, v *streamRow) error {
 				var lifecycle, access pgtype.Text
-				err := r.Scan(n, (*uint64)(&v.version), (*uint64)(&v.first), (*uint64)(&v.last), &lifecycle, &access)
+				err := r.Scan(n, (*uint64)(&v.version), (*uint64)(&v.content), (*uint64)(&v.first), (*uint64)(&v.last), &lifecycle, &access)
 				v.state, v.access = event.ParseStreamState(lifecycle.String), access.String
 				return err
 			}),

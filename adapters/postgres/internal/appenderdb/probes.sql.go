@@ -453,13 +453,26 @@ func (q *Queries) ListNumberSeries(ctx context.Context, db DBTX, arg *ListNumber
 
 const ListStreamVersions = `-- name: ListStreamVersions :many
 
-SELECT k.ordinal::int AS ordinal, s.version, s.first_sequence, s.last_sequence, s.lifecycle, s.acl
+SELECT k.ordinal::int AS ordinal, s.version, s.content_version, s.first_sequence, s.last_sequence, s.lifecycle, s.acl
 FROM (SELECT unnest($1::int[]) AS ordinal,
              unnest($2::int[]) AS partition_id,
              unnest($3::text[]) AS stream_type,
              unnest($4::text[]) AS stream_id) k
 CROSS JOIN LATERAL (
-    SELECT x.version, x.first_sequence, x.last_sequence, x.lifecycle, (x.metadata -> 'acl')::text AS acl
+    SELECT x.version, x.first_sequence, x.last_sequence, x.lifecycle, (x.metadata -> 'acl')::text AS acl,
+        CASE WHEN x.metadata_version = x.version THEN coalesce((
+            SELECT r.stream_version
+            FROM (
+                SELECT e.stream_version, e.type
+                FROM backbone.events e
+                WHERE e.partition_id = x.partition_id AND e.stream_type = x.stream_type AND e.stream_id = x.stream_id
+                ORDER BY e.stream_version DESC
+                LIMIT 101
+            ) r
+            WHERE r.type <> 'stream.metadata.changed'
+            ORDER BY r.stream_version DESC
+            LIMIT 1
+        ), greatest(x.version - 101, 0)) ELSE x.version END::bigint AS content_version
     FROM backbone.stream_versions x
     WHERE x.partition_id = k.partition_id AND x.stream_type = k.stream_type AND x.stream_id = k.stream_id
     LIMIT 1
@@ -474,18 +487,20 @@ type ListStreamVersionsParams struct {
 }
 
 type ListStreamVersionsRow struct {
-	Ordinal       int32
-	Version       int64
-	FirstSequence int64
-	LastSequence  int64
-	Lifecycle     pgtype.Text
-	Acl           string
+	Ordinal        int32
+	Version        int64
+	ContentVersion int64
+	FirstSequence  int64
+	LastSequence   int64
+	Lifecycle      pgtype.Text
+	Acl            string
 }
 
 // First round trip of an append group, after the head locks: it reads the rows that the
 // expectations of the group's requests are checked against. Parameters are parallel arrays
 // without duplicates; names that do not exist give no row.
-// lifecycle and access list are NULL, except for streams whose events set them.
+// lifecycle and access list are NULL, except for streams whose events set them. All events
+// after content_version are changes of metadata, of which it looks at the last 101 at most.
 func (q *Queries) ListStreamVersions(ctx context.Context, db DBTX, arg *ListStreamVersionsParams) ([]ListStreamVersionsRow, error) {
 	rows, err := db.Query(ctx, ListStreamVersions,
 		arg.Ordinals,
@@ -503,6 +518,7 @@ func (q *Queries) ListStreamVersions(ctx context.Context, db DBTX, arg *ListStre
 		if err := rows.Scan(
 			&i.Ordinal,
 			&i.Version,
+			&i.ContentVersion,
 			&i.FirstSequence,
 			&i.LastSequence,
 			&i.Lifecycle,

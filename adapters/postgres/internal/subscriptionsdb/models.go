@@ -81,16 +81,17 @@ type BackboneWebhookAttempt struct {
 }
 
 type BackboneWebhookEndpoint struct {
-	Subscription  pgtype.UUID
-	TenantID      string
-	Url           string
-	SecretNumber  int32
-	PreviousUntil pgtype.Timestamptz
-	DisabledAt    pgtype.Timestamptz
-	DisabledCode  pgtype.Text
-	Revision      int64
-	CreatedAt     time.Time
-	UpdatedAt     time.Time
-	HeaderNames   []string
-	Headers       []byte
+	Subscription   pgtype.UUID
+	TenantID       string
+	Url            string
+	SecretNumber   int32
+	PreviousUntil  pgtype.Timestamptz
+	DisabledAt     pgtype.Timestamptz
+	DisabledCode   pgtype.Text
+	Revision       int64
+	CreatedAt      time.Time
+	UpdatedAt      time.Time
+	HeaderNames    []string
+	Headers        []byte
+	PersonalReason pgtype.Text
 }

@@ -22,7 +22,7 @@ func (q *Queries) DeleteWebhookEndpoint(ctx context.Context, db DBTX, subscripti
 }
 
 const GetWebhookEndpoint = `-- name: GetWebhookEndpoint :one
-SELECT w.subscription, w.tenant_id, w.url, w.secret_number, w.previous_until, w.disabled_at, w.disabled_code, w.revision, w.created_at, w.updated_at, w.header_names, w.headers
+SELECT w.subscription, w.tenant_id, w.url, w.secret_number, w.previous_until, w.disabled_at, w.disabled_code, w.revision, w.created_at, w.updated_at, w.header_names, w.headers, w.personal_reason
 FROM backbone.webhook_endpoints w
 WHERE w.subscription = $1
 `
@@ -47,28 +47,30 @@ func (q *Queries) GetWebhookEndpoint(ctx context.Context, db DBTX, subscription 
 		&i.BackboneWebhookEndpoint.UpdatedAt,
 		&i.BackboneWebhookEndpoint.HeaderNames,
 		&i.BackboneWebhookEndpoint.Headers,
+		&i.BackboneWebhookEndpoint.PersonalReason,
 	)
 	return i, err
 }
 
 const InsertWebhookEndpoint = `-- name: InsertWebhookEndpoint :execrows
-INSERT INTO backbone.webhook_endpoints (subscription, tenant_id, url, secret_number, previous_until, disabled_at, disabled_code, header_names, headers, revision, created_at, updated_at)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8::text[], $9, 1, $10, $11)
+INSERT INTO backbone.webhook_endpoints (subscription, tenant_id, url, secret_number, previous_until, disabled_at, disabled_code, header_names, headers, personal_reason, revision, created_at, updated_at)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8::text[], $9, $10, 1, $11, $12)
 ON CONFLICT (subscription) DO NOTHING
 `
 
 type InsertWebhookEndpointParams struct {
-	Subscription  pgtype.UUID
-	TenantID      string
-	Url           string
-	SecretNumber  int32
-	PreviousUntil pgtype.Timestamptz
-	DisabledAt    pgtype.Timestamptz
-	DisabledCode  pgtype.Text
-	HeaderNames   []string
-	Headers       []byte
-	CreatedAt     time.Time
-	UpdatedAt     time.Time
+	Subscription   pgtype.UUID
+	TenantID       string
+	Url            string
+	SecretNumber   int32
+	PreviousUntil  pgtype.Timestamptz
+	DisabledAt     pgtype.Timestamptz
+	DisabledCode   pgtype.Text
+	HeaderNames    []string
+	Headers        []byte
+	PersonalReason pgtype.Text
+	CreatedAt      time.Time
+	UpdatedAt      time.Time
 }
 
 func (q *Queries) InsertWebhookEndpoint(ctx context.Context, db DBTX, arg *InsertWebhookEndpointParams) (int64, error) {
@@ -82,6 +84,7 @@ func (q *Queries) InsertWebhookEndpoint(ctx context.Context, db DBTX, arg *Inser
 		arg.DisabledCode,
 		arg.HeaderNames,
 		arg.Headers,
+		arg.PersonalReason,
 		arg.CreatedAt,
 		arg.UpdatedAt,
 	)
@@ -92,7 +95,7 @@ func (q *Queries) InsertWebhookEndpoint(ctx context.Context, db DBTX, arg *Inser
 }
 
 const ListWebhookEndpoints = `-- name: ListWebhookEndpoints :many
-SELECT w.subscription, w.tenant_id, w.url, w.secret_number, w.previous_until, w.disabled_at, w.disabled_code, w.revision, w.created_at, w.updated_at, w.header_names, w.headers
+SELECT w.subscription, w.tenant_id, w.url, w.secret_number, w.previous_until, w.disabled_at, w.disabled_code, w.revision, w.created_at, w.updated_at, w.header_names, w.headers, w.personal_reason
 FROM backbone.webhook_endpoints w
 WHERE $1::text = '' OR w.tenant_id = $1::text
 ORDER BY w.tenant_id, w.subscription
@@ -124,6 +127,7 @@ func (q *Queries) ListWebhookEndpoints(ctx context.Context, db DBTX, tenantID st
 			&i.BackboneWebhookEndpoint.UpdatedAt,
 			&i.BackboneWebhookEndpoint.HeaderNames,
 			&i.BackboneWebhookEndpoint.Headers,
+			&i.BackboneWebhookEndpoint.PersonalReason,
 		); err != nil {
 			return nil, err
 		}
@@ -138,9 +142,9 @@ func (q *Queries) ListWebhookEndpoints(ctx context.Context, db DBTX, tenantID st
 const UpdateWebhookEndpoint = `-- name: UpdateWebhookEndpoint :execrows
 UPDATE backbone.webhook_endpoints
 SET url = $1, secret_number = $2, previous_until = $3, disabled_at = $4, disabled_code = $5,
-    header_names = $6::text[], headers = $7,
-    revision = revision + 1, updated_at = $8
-WHERE subscription = $9 AND revision = $10
+    header_names = $6::text[], headers = $7, personal_reason = $8,
+    revision = revision + 1, updated_at = $9
+WHERE subscription = $10 AND revision = $11
 `
 
 type UpdateWebhookEndpointParams struct {
@@ -151,6 +155,7 @@ type UpdateWebhookEndpointParams struct {
 	DisabledCode     pgtype.Text
 	HeaderNames      []string
 	Headers          []byte
+	PersonalReason   pgtype.Text
 	UpdatedAt        time.Time
 	Subscription     pgtype.UUID
 	ExpectedRevision int64
@@ -165,6 +170,7 @@ func (q *Queries) UpdateWebhookEndpoint(ctx context.Context, db DBTX, arg *Updat
 		arg.DisabledCode,
 		arg.HeaderNames,
 		arg.Headers,
+		arg.PersonalReason,
 		arg.UpdatedAt,
 		arg.Subscription,
 		arg.ExpectedRevision,
