@@ -145,7 +145,7 @@ type Vault struct {
 type KMS struct {
 	Endpoint        string        `config:"endpoint"`         // URL or unix:PATH; empty with a region: AWS KMS itself
 	Region          string        `config:"region"`           // such as eu-central-1; empty with an endpoint: "local", which is kmsd's
-	CredentialsFile string        `config:"credentials_file"` // in the form of AWS's shared credentials; empty: found the way AWS tools do
+	CredentialsFile string        `config:"credentials_file"` // in the form of AWS's shared credentials, or a folder with one file for each profile; empty: found the way AWS tools do
 	AppProfile      string        `config:"app_profile"`      // profile that creates and opens data keys; empty: "app" if credentials_file is set, else AWS's default
 	RotatorProfile  string        `config:"rotator_profile"`  // profile that creates KEKs, re-wraps with them and ends them; empty: "rotator", or as above
 	SignerProfile   string        `config:"signer_profile"`   // profile that signs receipts and certificates; empty: "signer", or as above

@@ -6,6 +6,8 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -32,7 +34,8 @@ type Config struct {
 	Endpoint string
 	Region   string // "eu-central-1"; kmsd has "local"
 
-	// CredentialsFile has the form of AWS's shared credentials, Profile is one in it.
+	// CredentialsFile has the form of AWS's shared credentials, Profile is one in it. It may be
+	// a folder with one file for each profile, named like it.
 	// Without a file the SDK searches for credentials as AWS tools do: environment, shared
 	// configuration, role of the machine.
 	CredentialsFile string
@@ -41,6 +44,8 @@ type Config struct {
 	Limits
 
 	Observe Observer // may be nil
+
+	Signer kms.HTTPSignerV4 // nil: AWS's own
 
 	// Transport replaces the default transport; tests inject failures with it.
 	Transport http.RoundTripper
@@ -88,6 +93,9 @@ func New(ctx context.Context, c Config) (*Client, error) {
 			o.BaseEndpoint = aws.String(endpoint)
 		}
 		o.HTTPClient = transport(c, socket)
+		if c.Signer != nil {
+			o.HTTPSignerV4 = c.Signer
+		}
 		o.Retryer = retry.NewStandard(func(r *retry.StandardOptions) {
 			r.MaxAttempts = c.Tries
 			r.Backoff = jitter(c.Backoff)
@@ -100,6 +108,9 @@ func load(ctx context.Context, c Config) (aws.Config, error) {
 	if c.CredentialsFile == "" {
 		return config.LoadDefaultConfig(ctx, config.WithRegion(c.Region), config.WithSharedConfigProfile(c.Profile))
 	}
+	if info, err := os.Stat(c.CredentialsFile); err == nil && info.IsDir() {
+		c.CredentialsFile = filepath.Join(c.CredentialsFile, c.Profile)
+	}
 	shared, err := config.LoadSharedConfigProfile(ctx, c.Profile, func(o *config.LoadSharedConfigOptions) {
 		o.CredentialsFiles, o.ConfigFiles = []string{c.CredentialsFile}, []string{}
 	})
@@ -111,6 +122,24 @@ func load(ctx context.Context, c Config) (aws.Config, error) {
 		return aws.Config{}, err
 	}
 	return aws.Config{Region: c.Region, Credentials: static}, nil
+}
+
+// EnableKey makes a disabled key usable. This and the next two calls need break-glass rights.
+func (c *Client) EnableKey(ctx context.Context, key string) error {
+	_, err := call(ctx, c, "EnableKey", c.kms.EnableKey, &kms.EnableKeyInput{KeyId: aws.String(key)})
+	return err
+}
+
+// DisableKey makes a key unusable until it is enabled.
+func (c *Client) DisableKey(ctx context.Context, key string) error {
+	_, err := call(ctx, c, "DisableKey", c.kms.DisableKey, &kms.DisableKeyInput{KeyId: aws.String(key)})
+	return err
+}
+
+// CancelDeletion keeps a key whose deletion is scheduled. It stays disabled.
+func (c *Client) CancelDeletion(ctx context.Context, key string) error {
+	_, err := call(ctx, c, "CancelKeyDeletion", c.kms.CancelKeyDeletion, &kms.CancelKeyDeletionInput{KeyId: aws.String(key)})
+	return err
 }
 
 // transport makes an HTTP client that times out every try.

@@ -24,7 +24,7 @@ func TestNewRefusesInsecureEndpoints(t *testing.T) {
 		"http://kms.example.org": false, "http://192.0.2.1:80": false, "kms.example.org": false, "unix:": false, "ftp://127.0.0.1": false,
 		"http://user:password@127.0.0.1": false, "https://kms.example.org/path": false, "https://kms.example.org?x=1": false, "http://127.0.0.1.example.org": false, "%": false,
 	} {
-		_, err := awskms.New(t.Context(), awskms.Config{Endpoint: endpoint, Region: "local", CredentialsFile: credentials, Profile: kmsd.App, Limits: limits})
+		_, err := awskms.New(t.Context(), awskms.Config{Endpoint: endpoint, Region: "local", CredentialsFile: credentials, Profile: kmsd.App, Signer: kmsd.Signer{}, Limits: limits})
 		if good {
 			require.NoError(t, err, endpoint)
 		} else {
@@ -39,7 +39,7 @@ func TestNewChecksConfig(t *testing.T) {
 	_, credentials := startServer(t, "127.0.0.1:0")
 	_, err := awskms.New(t.Context(), awskms.Config{})
 	require.Equal(t, "kms.region_missing", fault.CodeOf(err))
-	_, err = awskms.New(t.Context(), awskms.Config{Region: "local", CredentialsFile: credentials, Profile: kmsd.App})
+	_, err = awskms.New(t.Context(), awskms.Config{Region: "local", CredentialsFile: credentials, Profile: kmsd.App, Signer: kmsd.Signer{}})
 	require.ErrorContains(t, err, "Timeout")
 	empty := filepath.Join(t.TempDir(), "empty")
 	require.NoError(t, os.WriteFile(empty, []byte("[app]\n"), 0o600))
@@ -57,7 +57,7 @@ func TestObserver(t *testing.T) {
 	endpoint, credentials := startServer(t, "127.0.0.1:0")
 	var mu sync.Mutex
 	var seen []string
-	client := newClient(t, awskms.Config{Endpoint: endpoint, Region: kmsd.Region, CredentialsFile: credentials, Profile: kmsd.App, Observe: func(operation, outcome string, elapsed time.Duration) {
+	client := newClient(t, awskms.Config{Endpoint: endpoint, Region: kmsd.Region, CredentialsFile: credentials, Profile: kmsd.App, Signer: kmsd.Signer{}, Observe: func(operation, outcome string, elapsed time.Duration) {
 		mu.Lock()
 		defer mu.Unlock()
 		require.Positive(t, elapsed)
@@ -68,7 +68,7 @@ func TestObserver(t *testing.T) {
 	require.Equal(t, "kms.key_not_found", fault.CodeOf(err))
 	_, err = client.Sign(t.Context(), "alias/none", []byte("x"))
 	require.Equal(t, "kms.access_denied", fault.CodeOf(err))
-	admin := newClient(t, awskms.Config{Endpoint: endpoint, Region: kmsd.Region, CredentialsFile: credentials, Profile: kmsd.Rotator}, nil)
+	admin := newClient(t, awskms.Config{Endpoint: endpoint, Region: kmsd.Region, CredentialsFile: credentials, Profile: kmsd.Rotator, Signer: kmsd.Signer{}}, nil)
 	k, err := admin.Create(t.Context(), "alias/x", ports.WrapDataKeys)
 	require.NoError(t, err)
 	_, err = client.Generate(t.Context(), k.ID, bound)
@@ -83,7 +83,7 @@ func TestUnwrapTimesOutOnSilentServer(t *testing.T) {
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = silent.Close() })
-	c := awskms.Config{Endpoint: "http://" + silent.Addr().String(), Region: kmsd.Region, CredentialsFile: credentials, Profile: kmsd.App, Limits: awskms.Limits{Timeout: 100 * time.Millisecond}}
+	c := awskms.Config{Endpoint: "http://" + silent.Addr().String(), Region: kmsd.Region, CredentialsFile: credentials, Profile: kmsd.App, Signer: kmsd.Signer{}, Limits: awskms.Limits{Timeout: 100 * time.Millisecond}}
 	began := time.Now()
 	_, err = newClient(t, c, nil).Unwrap(t.Context(), "key", []byte("wrapped"), ports.EncryptionContext{"a": "b"})
 	require.Equal(t, "kms.unavailable", fault.CodeOf(err))

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -48,6 +49,8 @@ func (a administrator) CancelDeletion(ctx context.Context, key string) error {
 func startServer(t *testing.T, listen string) (endpoint, credentialsFile string) {
 	t.Helper()
 	folder := filepath.Join(t.TempDir(), "keys")
+	require.NoError(t, kmsd.IssueTo(folder, folder+"-credentials"))
+	require.NoError(t, kmsd.IssueBreakGlass(folder, folder+"-breakglass"))
 	server, err := kmsd.Open(kmsd.Config{Directory: folder, Logger: slog.New(slog.DiscardHandler)})
 	require.NoError(t, err)
 	listener, err := kmsd.Listen(listen)
@@ -60,25 +63,26 @@ func startServer(t *testing.T, listen string) (endpoint, credentialsFile string)
 		require.NoError(t, <-done)
 		require.NoError(t, server.Close())
 	})
-	return "http://" + listener.Addr().String(), filepath.Join(folder, kmsd.CredentialsFile)
+	return "http://" + listener.Addr().String(), folder + "-credentials"
 }
 
 func TestKeyServiceContractOnKMSD(t *testing.T) {
 	t.Parallel()
 	endpoint, credentials := startServer(t, "127.0.0.1:0")
+	credentials = strings.TrimSuffix(credentials, "-credentials") + "-breakglass"
 	const timeout = time.Second // of a try that hangs; see uncanceled for the others
 	shared, err := config.LoadSharedConfigProfile(t.Context(), kmsd.BreakGlass, func(o *config.LoadSharedConfigOptions) {
 		o.CredentialsFiles, o.ConfigFiles = []string{credentials}, []string{}
 	})
 	require.NoError(t, err)
 	admin := kms.New(kms.Options{
-		Region: kmsd.Region, BaseEndpoint: aws.String(endpoint),
+		Region: kmsd.Region, BaseEndpoint: aws.String(endpoint), HTTPSignerV4: kmsd.Signer{},
 		Credentials: aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) { return shared.Credentials, nil }),
 	})
 	conformance.RunKeyService(t, conformance.KeyServiceHarness{
 		Administrator: administrator{admin}, Timeout: timeout,
 		New: func(t *testing.T, wrap func(http.RoundTripper) http.RoundTripper) conformance.KeyService {
-			c := awskms.Config{Endpoint: endpoint, Region: kmsd.Region, CredentialsFile: credentials, Profile: kmsd.BreakGlass, Limits: awskms.Limits{Timeout: time.Minute}}
+			c := awskms.Config{Endpoint: endpoint, Region: kmsd.Region, CredentialsFile: credentials, Profile: kmsd.BreakGlass, Signer: kmsd.Signer{}, Limits: awskms.Limits{Timeout: time.Minute}}
 			if wrap != nil {
 				c.Timeout = timeout
 			}

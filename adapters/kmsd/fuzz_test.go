@@ -15,7 +15,9 @@ import (
 // FuzzDecode sends any body to any operation. The answer is an error of the protocol or a value
 // that encodes, and never a plain key for a ciphertext that this server has not made.
 func FuzzDecode(f *testing.F) {
-	server, err := kmsd.Open(kmsd.Config{Directory: filepath.Join(f.TempDir(), "keys"), Logger: slog.New(slog.DiscardHandler)})
+	folder := filepath.Join(f.TempDir(), "keys")
+	require.NoError(f, kmsd.IssueTo(folder, folder+"-credentials"))
+	server, err := kmsd.Open(kmsd.Config{Directory: folder, Logger: slog.New(slog.DiscardHandler)})
 	require.NoError(f, err)
 	f.Cleanup(func() { _ = server.Close() })
 	operations := kmsd.Operations()

@@ -19,7 +19,6 @@ import (
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
-	v4 "github.com/aws/aws-sdk-go-v2/aws/signer/v4"
 	"github.com/aws/aws-sdk-go-v2/config"
 	"github.com/stretchr/testify/require"
 
@@ -58,10 +57,17 @@ func (l *lines) String() string {
 func newServerFixture(t testing.TB) *serverFixture {
 	t.Helper()
 	r := &serverFixture{folder: filepath.Join(t.TempDir(), "keys"), clock: conformance.NewClock(), audit: &lines{}}
+	require.NoError(t, kmsd.IssueTo(r.folder, r.issued()))
+	require.NoError(t, kmsd.IssueBreakGlass(r.folder, r.breakGlass()))
 	r.open(t)
 	t.Cleanup(func() { require.NoError(t, r.Close()) })
 	return r
 }
+
+// issued is the folder of the server's credentials.
+func (r *serverFixture) issued() string { return r.folder + "-credentials" }
+
+func (r *serverFixture) breakGlass() string { return r.folder + "-breakglass" }
 
 func (r *serverFixture) open(t testing.TB) {
 	t.Helper()
@@ -82,8 +88,12 @@ func (r *serverFixture) restart(t testing.TB) {
 
 func (r *serverFixture) credentials(t testing.TB, profile string) aws.Credentials {
 	t.Helper()
+	file := filepath.Join(r.issued(), profile)
+	if profile == kmsd.BreakGlass {
+		file = r.breakGlass()
+	}
 	shared, err := config.LoadSharedConfigProfile(t.Context(), profile, func(o *config.LoadSharedConfigOptions) {
-		o.CredentialsFiles, o.ConfigFiles = []string{filepath.Join(r.folder, kmsd.CredentialsFile)}, []string{}
+		o.CredentialsFiles, o.ConfigFiles = []string{file}, []string{}
 	})
 	require.NoError(t, err)
 	return shared.Credentials
@@ -102,7 +112,7 @@ func (r *serverFixture) request(t testing.TB, profile, operation, body string) *
 func sign(t testing.TB, request *http.Request, c aws.Credentials, body, region, service string, at time.Time) {
 	t.Helper()
 	hash := sha256.Sum256([]byte(body))
-	require.NoError(t, v4.NewSigner().SignHTTP(context.Background(), c, request, hex.EncodeToString(hash[:]), service, region, at))
+	require.NoError(t, kmsd.Signer{}.SignHTTP(context.Background(), c, request, hex.EncodeToString(hash[:]), service, region, at))
 }
 
 type object map[string]any
@@ -174,7 +184,7 @@ func TestFileModes(t *testing.T) {
 	require.Equal(t, os.FileMode(0o700), info.Mode().Perm())
 	entries, err := os.ReadDir(r.folder)
 	require.NoError(t, err)
-	require.Len(t, entries, 5) // lock, credentials, key, state, aliases
+	require.Len(t, entries, 5) // lock, principals, key, state, aliases
 	for _, e := range entries {
 		info, err := e.Info()
 		require.NoError(t, err)
@@ -184,7 +194,7 @@ func TestFileModes(t *testing.T) {
 
 func TestOpenRefusesExposedFiles(t *testing.T) {
 	t.Parallel()
-	for _, suffix := range []string{"", ".key", ".state", kmsd.CredentialsFile, "aliases.json"} {
+	for _, suffix := range []string{"", ".key", ".state", "principals", "aliases.json"} {
 		r := newServerFixture(t)
 		r.must(t, "CreateAlias", `{"AliasName":"alias/x","TargetKeyId":"`+r.newKey(t)+`"}`)
 		require.NoError(t, r.Close())

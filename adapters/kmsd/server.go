@@ -1,6 +1,6 @@
 // Package kmsd is a key management server for one machine. [Server] speaks the part of
-// the AWS KMS protocol that this product uses (JSON 1.1 over HTTP POST, requests
-// signed with AWS signature version 4), so that the adapter awskms serves both. Package
+// the AWS KMS protocol that this product uses (JSON 1.1 over HTTP POST, requests signed by
+// [Signer]), so that the adapter awskms serves both. Package
 // cmd/wire runs it for installations without AWS.
 //
 // The server stores keys in a folder of their own, one file per key, readable by the
@@ -51,9 +51,10 @@ type Server struct {
 	log   *slog.Logger
 }
 
-// Open reads the keys and locks their folder for this process. On the first start it
-// makes the credentials. Faults: kmsd.keys_exposed if other users may read the folder or
-// a file in it, kmsd.keys_in_use, kmsd.key_damaged, kmsd.credentials_damaged.
+// Open reads the keys and locks their folder for this process. Issue makes the credentials
+// before. Faults: kmsd.keys_exposed if other users may read the folder or a file in it,
+// kmsd.keys_in_use, kmsd.key_damaged, kmsd.credentials_damaged, kmsd.credentials_missing,
+// kmsd.credentials_former.
 func Open(c Config) (*Server, error) {
 	now := time.Now
 	if c.Clock != nil {
@@ -203,7 +204,7 @@ func (s *Server) answer(c *call, w http.ResponseWriter, r *http.Request) (any, e
 	}
 	c.operation = operation
 	if !mayCall(principal, operation) {
-		return nil, refuse("AccessDeniedException", "The principal %s may not call %s; use another profile of the credentials file", principal, operation)
+		return nil, refuse("AccessDeniedException", "The principal %s may not call %s; use the credentials of another principal", principal, operation)
 	}
 	return handle(s, c)
 }

@@ -2,9 +2,12 @@ package kmsd
 
 import (
 	"context"
+	"crypto/ed25519"
 	"crypto/sha256"
 	"crypto/subtle"
+	"encoding/base64"
 	"encoding/hex"
+	"errors"
 	"net/http"
 	"net/textproto"
 	"net/url"
@@ -23,8 +26,45 @@ const (
 	signatureTime      = "20060102T150405Z"
 )
 
-// authenticator checks signatures of version 4 by signing the same request again
-// with the SDK's own signer, so both sides canonicalise by the same code.
+// A request is signed in two steps. AWS signature version 4, under a secret that is public,
+// digests the request into the Authorization header with the SDK's own signer, so both sides
+// canonicalise by the same code. The principal's Ed25519 key signs that header. So the server
+// verifies requests with a public key, and no file of it lets anyone sign one.
+const (
+	signatureHeader = "X-Backbone-Signature"
+	publicSecret    = "backbone/kms-request/v1"
+)
+
+func signedText(authorization string) []byte {
+	return append([]byte(publicSecret+"\n"), stripBlanks(authorization)...)
+}
+
+// Signer signs requests to this server. A request with an access key of AWS is signed as AWS
+// wants it. It is the HTTPSignerV4 of kms.Options.
+type Signer struct{}
+
+// SignHTTP implements kms.HTTPSignerV4.
+func (Signer) SignHTTP(ctx context.Context, c aws.Credentials, r *http.Request, payloadHash, service, region string, at time.Time, options ...func(*v4.SignerOptions)) error {
+	if !strings.HasPrefix(c.AccessKeyID, accessKeyPrefix) {
+		return v4.NewSigner().SignHTTP(ctx, c, r, payloadHash, service, region, at, options...)
+	}
+	seed, err := base64.StdEncoding.DecodeString(c.SecretAccessKey)
+	if err != nil || len(seed) != ed25519.SeedSize {
+		return errors.New("the secret of the credentials is damaged")
+	}
+	defer clear(seed)
+	r.Header.Del(signatureHeader) // of an earlier try
+	c.SecretAccessKey = publicSecret
+	if err := v4.NewSigner().SignHTTP(ctx, c, r, payloadHash, service, region, at, options...); err != nil {
+		return err
+	}
+	key := ed25519.NewKeyFromSeed(seed)
+	defer clear(key)
+	r.Header.Set(signatureHeader, base64.StdEncoding.EncodeToString(ed25519.Sign(key, signedText(r.Header.Get("Authorization")))))
+	return nil
+}
+
+// authenticator checks signatures. It digests the same request again.
 type authenticator struct {
 	credentials map[string]credential // by access key
 	signer      *v4.Signer
@@ -72,12 +112,12 @@ func (a *authenticator) authenticate(r *http.Request, body []byte) (principal st
 	}
 	known, ok := a.credentials[claimed.accessKey]
 	if !ok {
-		return "", refuse("UnrecognizedClientException", "The access key is unknown here; use one of the server's credentials file")
+		return "", refuse("UnrecognizedClientException", "The access key is unknown here; use the newest credentials that `backbone kmsd credentials` made")
 	}
 	mismatch := refuse("InvalidSignatureException", "The signature does not match; check secret, region %q and service %q", Region, signatureService)
 	// Each of these headers must occur once and be signed: the server must not read a value
 	// that the client did not sign.
-	for _, name := range []string{"Authorization", "X-Amz-Date", "X-Amz-Target"} {
+	for _, name := range []string{"Authorization", "X-Amz-Date", "X-Amz-Target", signatureHeader} {
 		if len(r.Header.Values(name)) != 1 {
 			return "", mismatch
 		}
@@ -96,12 +136,16 @@ func (a *authenticator) authenticate(r *http.Request, body []byte) (principal st
 	}
 	again := signable(r, claimed.signedHeaders)
 	hash := sha256.Sum256(body)
-	err = a.signer.SignHTTP(context.Background(), aws.Credentials{AccessKeyID: known.accessKey, SecretAccessKey: known.secret}, again,
+	err = a.signer.SignHTTP(context.Background(), aws.Credentials{AccessKeyID: known.accessKey, SecretAccessKey: publicSecret}, again,
 		hex.EncodeToString(hash[:]), signatureService, Region, signedAt)
 	if err != nil {
 		return "", mismatch
 	}
 	if subtle.ConstantTimeCompare(stripBlanks(again.Header.Get("Authorization")), stripBlanks(r.Header.Get("Authorization"))) != 1 {
+		return "", mismatch
+	}
+	signature, err := base64.StdEncoding.DecodeString(r.Header.Get(signatureHeader))
+	if err != nil || !ed25519.Verify(known.public, signedText(r.Header.Get("Authorization")), signature) {
 		return "", mismatch
 	}
 	return known.principal, nil

@@ -1,11 +1,15 @@
 package kmsd_test
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"net/http"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/aws/aws-sdk-go-v2/aws"
+	v4 "github.com/aws/aws-sdk-go-v2/aws/signer/v4"
 	"github.com/stretchr/testify/require"
 
 	"github.com/erpbackbone/backbone/adapters/kmsd"
@@ -46,13 +50,27 @@ func TestAuthenticateRefusesChangedRequest(t *testing.T) {
 		"another's access key": func(q *http.Request) {
 			replaceAuthorization(q, r.credentials(t, kmsd.App).AccessKeyID, other.AccessKeyID)
 		},
-		"an unknown access key": func(q *http.Request) { replaceAuthorization(q, r.credentials(t, kmsd.App).AccessKeyID, "BBKMUNKNOWN") },
-		"a changed signature":   func(q *http.Request) { flipLast(q) },
-		"no signature":          func(q *http.Request) { q.Header.Del("Authorization") },
-		"two signatures":        func(q *http.Request) { q.Header.Add("Authorization", q.Header.Get("Authorization")) },
-		"another algorithm":     func(q *http.Request) { replaceAuthorization(q, "AWS4-HMAC-SHA256", "AWS4-ECDSA-P256-SHA256") },
-		"target not signed":     func(q *http.Request) { replaceAuthorization(q, ";x-amz-target", "") },
-		"a header more":         func(q *http.Request) { replaceAuthorization(q, "SignedHeaders=", "SignedHeaders=accept;") },
+		"an unknown access key":        func(q *http.Request) { replaceAuthorization(q, r.credentials(t, kmsd.App).AccessKeyID, "BBKMUNKNOWN") },
+		"a digest without a signature": func(q *http.Request) { q.Header.Del("X-Backbone-Signature") },
+		"two signatures of the digest": func(q *http.Request) {
+			q.Header.Add("X-Backbone-Signature", q.Header.Get("X-Backbone-Signature"))
+		},
+		"a changed signature of the digest": func(q *http.Request) {
+			q.Header.Set("X-Backbone-Signature", "A"+q.Header.Get("X-Backbone-Signature")[1:])
+			q.Header.Set("X-Backbone-Signature", strings.Replace(q.Header.Get("X-Backbone-Signature"), "A", "B", 1))
+		},
+		"signed as AWS does, with what the server knows": func(q *http.Request) {
+			q.Header.Del("X-Backbone-Signature")
+			hash := sha256.Sum256([]byte(body))
+			c := aws.Credentials{AccessKeyID: r.credentials(t, kmsd.App).AccessKeyID, SecretAccessKey: "backbone/kms-request/v1"}
+			require.NoError(t, v4.NewSigner().SignHTTP(t.Context(), c, q, hex.EncodeToString(hash[:]), "kms", kmsd.Region, time.Now()))
+		},
+		"a changed signature": func(q *http.Request) { flipLast(q) },
+		"no signature":        func(q *http.Request) { q.Header.Del("Authorization") },
+		"two signatures":      func(q *http.Request) { q.Header.Add("Authorization", q.Header.Get("Authorization")) },
+		"another algorithm":   func(q *http.Request) { replaceAuthorization(q, "AWS4-HMAC-SHA256", "AWS4-ECDSA-P256-SHA256") },
+		"target not signed":   func(q *http.Request) { replaceAuthorization(q, ";x-amz-target", "") },
+		"a header more":       func(q *http.Request) { replaceAuthorization(q, "SignedHeaders=", "SignedHeaders=accept;") },
 		"no headers": func(q *http.Request) {
 			q.Header.Set("Authorization", "AWS4-HMAC-SHA256 Credential=a/b/c/d/aws4_request, SignedHeaders=, Signature=")
 		},

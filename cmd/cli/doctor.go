@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/erpbackbone/backbone/adapters/kmsd"
 	"github.com/erpbackbone/backbone/adapters/postgres/monitor"
 	"github.com/erpbackbone/backbone/configs"
 	"github.com/erpbackbone/backbone/domain/fault"
@@ -20,10 +21,11 @@ func doctorCommand() *cobra.Command {
 	var o doctorOptions
 	cmd := &cobra.Command{
 		Use:   "doctor",
-		Short: "Check the databases: settings, contention, storage, delivery, throughput",
+		Short: "Check the databases and the server's credentials of the key service",
 		Long: "doctor prints what is wrong with the databases and what to do about it: findings first\n" +
 			"(OK, WARN, FAIL), then the figures behind them. It changes nothing, runs only\n" +
-			"queries of bounded cost, and shows neither persons nor payloads. It connects as\n" +
+			"queries of bounded cost, and shows neither persons nor payloads. It also checks the file\n" +
+			"or folder kms.credentials_file: its mode, its rights, and its place. It connects as\n" +
 			"the application's role (database.dsn, and keystore.dsn where the key store has a database\n" +
 			"of its own); open erasures are counted only if an eraser's DSN is configured. Sessions\n" +
 			"of other roles are hidden from it unless that role has pg_read_all_stats.\n\n" +
@@ -38,7 +40,7 @@ func doctorCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			o.PhysicalPartitions = config.Database.PhysicalPartitions
+			o.PhysicalPartitions, o.KMSCredentials = config.Database.PhysicalPartitions, config.KMS.CredentialsFile
 			if o.DSN == "" { // else only the named database
 				o.DSN, o.KeyStoreDSN, o.EraserDSN = config.Database.DSN.Reveal(), config.KeyStore.DSN.Reveal(), config.KeyStore.EraserDSN.Reveal()
 				if o.EraserDSN == "" && o.KeyStoreDSN == "" {
@@ -50,7 +52,7 @@ func doctorCommand() *cobra.Command {
 				if err != nil {
 					return fault.New(fault.Invalid, "config.dsn_missing", "no database; give --dsn, set BACKBONE_DATABASE_DSN, or name the folder of a running \"backbone dev\" with --data-dir")
 				}
-				o.DSN, o.EraserDSN = file.DSN, file.EraserDSN
+				o.DSN, o.EraserDSN, o.KMSCredentials = file.DSN, file.EraserDSN, file.KMS.Credentials
 			}
 			o.output = newOutput(cmd, o.json)
 			sound, err := runDoctor(cmd.Context(), o)
@@ -74,13 +76,14 @@ func doctorCommand() *cobra.Command {
 }
 
 // The sections of `backbone doctor`, in the order in which they are shown.
-var doctorSections = []string{"settings", "contention", "delivery", "storage", "throughput", "distribution"}
+var doctorSections = []string{"settings", "credentials", "contention", "delivery", "storage", "throughput", "distribution"}
 
 // doctorOptions are the flags of `backbone doctor`.
 type doctorOptions struct {
 	DSN                string // of the log, as backbone_app
 	KeyStoreDSN        string // as backbone_app; "" or DSN: the key store lies in the log's database
 	EraserDSN          string // of the key store as backbone_eraser; "": open erasures are not asked for
+	KMSCredentials     string // file or folder that the server reads; "": not examined
 	PhysicalPartitions int
 	Section            string // "": all
 	TenantID           string // of throughput
@@ -139,6 +142,10 @@ func diagnose(ctx context.Context, o doctorOptions) (diagnosis, error) {
 	}
 	x := &examination{options: o, section: o.Section, now: o.Now()}
 	var d diagnosis
+	x.credentials()
+	if x.section == "credentials" {
+		return x.conclude(d), nil
+	}
 	if err := x.log(ctx, &d); err != nil {
 		return d, err
 	}
@@ -148,10 +155,34 @@ func diagnose(ctx context.Context, o doctorOptions) (diagnosis, error) {
 			return d, err
 		}
 	}
+	return x.conclude(d), nil
+}
+
+func (x *examination) conclude(d diagnosis) diagnosis {
 	d.Findings = x.out
 	slices.SortStableFunc(d.Findings, func(a, b monitor.Finding) int { return urgency(b) - urgency(a) })
 	d.Sound = !slices.ContainsFunc(d.Findings, func(f monitor.Finding) bool { return f.Status == monitor.FindingFail })
-	return d, nil
+	return d
+}
+
+// credentials examines the server's credentials of the key service.
+func (x *examination) credentials() {
+	if x.options.KMSCredentials == "" || !x.includes("credentials") {
+		return
+	}
+	problems, err := kmsd.InspectCredentials(x.options.KMSCredentials)
+	for _, p := range problems {
+		x.add(monitor.Finding{Section: "credentials", Subject: "key service", Status: monitor.FindingFail, Detail: p.Detail, Next: p.Next})
+	}
+	switch {
+	case err != nil:
+		x.add(monitor.Finding{
+			Section: "credentials", Subject: "key service", Status: monitor.FindingWarn, Detail: x.options.KMSCredentials + " cannot be read",
+			Next: "run this as the user of the server, or correct kms.credentials_file",
+		})
+	case len(problems) == 0:
+		x.add(monitor.Finding{Section: "credentials", Subject: "key service", Status: monitor.FindingOK, Detail: "only the server's user may read them, they have no break-glass rights and lie apart from the keys"})
+	}
 }
 
 func urgency(f monitor.Finding) int {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"net/url"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -11,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
+	"github.com/erpbackbone/backbone/adapters/kmsd"
 	"github.com/erpbackbone/backbone/adapters/postgres/migrate"
 	"github.com/erpbackbone/backbone/cmd/wire"
 	"github.com/erpbackbone/backbone/domain/fault"
@@ -166,4 +169,33 @@ func TestDoctorOrder(t *testing.T) {
 	require.True(t, strings.HasPrefix(lines[0], "FAIL  settings: "), lines[0])
 	require.Contains(t, lines[1], "      -> ")
 	require.Contains(t, text, "WARN  delivery: delivery: not answered (store.question_too_slow)")
+}
+
+func TestDoctorCredentials(t *testing.T) {
+	t.Parallel()
+	root := t.TempDir()
+	keys, out := filepath.Join(root, "keys"), filepath.Join(root, "credentials")
+	require.NoError(t, kmsd.IssueTo(keys, out))
+	examine := func(path string) (bool, string) {
+		t.Helper()
+		return doctorUntil(t, doctorOptions{Section: "credentials", KMSCredentials: path}, func(string) bool { return true })
+	}
+	sound, text := examine(out)
+	require.True(t, sound, text)
+	require.Contains(t, text, "OK")
+	_, text = examine(filepath.Join(root, "none"))
+	require.Contains(t, text, "WARN")
+	for want, spoil := range map[string]func(){
+		"app is open to other users":         func() { require.NoError(t, os.Chmod(filepath.Join(out, "app"), 0o644)) },
+		"credentials is open to other users": func() { require.NoError(t, os.Chmod(out, 0o755)) },
+		"signer has break-glass rights": func() {
+			require.NoError(t, os.WriteFile(filepath.Join(out, "signer"), []byte("[breakglass]\n"), 0o600))
+		},
+		"credentials is the folder of the keys": func() { require.NoError(t, os.WriteFile(filepath.Join(out, "principals"), nil, 0o600)) },
+	} {
+		spoil()
+		sound, text := examine(out)
+		require.False(t, sound)
+		require.Contains(t, text, want)
+	}
 }

@@ -55,6 +55,7 @@ type drill struct {
 // startKMS serves keys whose waiting periods end when the test says so.
 func (d *drill) startKMS() {
 	folder := filepath.Join(d.t.TempDir(), "kms")
+	require.NoError(d.t, kmsd.IssueTo(folder, folder+"-credentials"))
 	server, err := kmsd.Open(kmsd.Config{Directory: folder, Logger: slog.New(slog.DiscardHandler), Clock: d.clock})
 	require.NoError(d.t, err)
 	listener, err := kmsd.Listen("127.0.0.1:0")
@@ -67,7 +68,7 @@ func (d *drill) startKMS() {
 		require.NoError(d.t, <-served)
 		require.NoError(d.t, server.Close())
 	})
-	d.config.KMS.Endpoint, d.config.KMS.CredentialsFile = "http://"+listener.Addr().String(), filepath.Join(folder, kmsd.CredentialsFile)
+	d.config.KMS.Endpoint, d.config.KMS.CredentialsFile = "http://"+listener.Addr().String(), folder+"-credentials"
 }
 
 // startCluster starts PostgreSQL on a folder and leads the configuration there.

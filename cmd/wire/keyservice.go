@@ -58,7 +58,7 @@ func openKeyService(ctx context.Context, c configs.KMS, observe awskms.Observer,
 			profile = role.named
 		}
 		*role.client, err = awskms.New(ctx, awskms.Config{
-			Endpoint: s.endpoint, Region: region, CredentialsFile: s.credentials, Profile: profile, Observe: observe,
+			Endpoint: s.endpoint, Region: region, CredentialsFile: s.credentials, Profile: profile, Signer: kmsd.Signer{}, Observe: observe,
 			Limits: awskms.Limits{Timeout: c.Timeout, Tries: c.Tries, Backoff: c.Backoff},
 		})
 		if err != nil {
@@ -68,8 +68,13 @@ func openKeyService(ctx context.Context, c configs.KMS, observe awskms.Observer,
 	return s, nil
 }
 
-// serveEmbedded serves the keys of a folder on a free port of loopback.
+// serveEmbedded serves the keys of a folder on a free port of loopback. It makes credentials for
+// the server's principals in a folder beside it, at each start new ones, and none for break-glass.
 func (s *keyService) serveEmbedded(ctx context.Context, directory string, audit *slog.Logger) error {
+	credentials := filepath.Clean(directory) + "-credentials"
+	if err := kmsd.IssueTo(directory, credentials); err != nil {
+		return err
+	}
 	server, err := kmsd.Open(kmsd.Config{Directory: directory, Logger: audit})
 	if err != nil {
 		return err
@@ -81,7 +86,7 @@ func (s *keyService) serveEmbedded(ctx context.Context, directory string, audit 
 	serving, stop := context.WithCancel(context.WithoutCancel(ctx))
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(serving, listener) }()
-	s.endpoint, s.credentials = "http://"+listener.Addr().String(), filepath.Join(directory, kmsd.CredentialsFile)
+	s.endpoint, s.credentials = "http://"+listener.Addr().String(), credentials
 	s.close = func() error {
 		stop()
 		return errors.Join(<-served, server.Close())

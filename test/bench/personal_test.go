@@ -198,6 +198,7 @@ func reportPersonal(t *testing.T, o options, cluster *embeddedpg.Cluster, figure
 func openKeys(t *testing.T, superuserDSN string) (*keystore.Store, ports.DataKeys) {
 	t.Helper()
 	folder := filepath.Join(t.TempDir(), "keys")
+	require.NoError(t, kmsd.IssueTo(folder, folder+"-credentials"))
 	server, err := kmsd.Open(kmsd.Config{Directory: folder, Logger: slog.New(slog.DiscardHandler)})
 	require.NoError(t, err)
 	listener, err := kmsd.Listen("127.0.0.1:0")
@@ -213,7 +214,7 @@ func openKeys(t *testing.T, superuserDSN string) (*keystore.Store, ports.DataKey
 	config := configs.Default()
 	client := func(profile string) *awskms.Client {
 		c, err := awskms.New(t.Context(), awskms.Config{
-			Endpoint: "http://" + listener.Addr().String(), Region: kmsd.Region, Profile: profile, CredentialsFile: filepath.Join(folder, kmsd.CredentialsFile),
+			Endpoint: "http://" + listener.Addr().String(), Region: kmsd.Region, Profile: profile, CredentialsFile: folder + "-credentials", Signer: kmsd.Signer{},
 			Limits: awskms.Limits{Timeout: config.KMS.Timeout, Tries: config.KMS.Tries, Backoff: config.KMS.Backoff},
 		})
 		require.NoError(t, err)

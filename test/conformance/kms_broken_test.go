@@ -144,11 +144,12 @@ func (a keyAdministrator) CancelDeletion(ctx context.Context, key string) error 
 
 func runKeySuiteOn(t *testing.T, wrap func(keys) conformance.KeyService) {
 	folder := filepath.Join(t.TempDir(), "keys")
+	file := folder + "-breakglass"
+	require.NoError(t, kmsd.IssueBreakGlass(folder, file))
 	server, err := kmsd.Open(kmsd.Config{Directory: folder, Logger: slog.New(slog.DiscardHandler)})
 	require.NoError(t, err)
 	web := httptest.NewServer(server)
 	t.Cleanup(func() { web.Close(); _ = server.Close() })
-	file := filepath.Join(folder, kmsd.CredentialsFile)
 	shared, err := config.LoadSharedConfigProfile(t.Context(), kmsd.BreakGlass, func(o *config.LoadSharedConfigOptions) {
 		o.CredentialsFiles, o.ConfigFiles = []string{file}, []string{}
 	})
@@ -156,11 +157,11 @@ func runKeySuiteOn(t *testing.T, wrap func(keys) conformance.KeyService) {
 	conformance.RunKeyService(t, conformance.KeyServiceHarness{
 		Timeout: 500 * time.Millisecond,
 		Administrator: keyAdministrator{kms.New(kms.Options{
-			Region: kmsd.Region, BaseEndpoint: aws.String(web.URL),
+			Region: kmsd.Region, BaseEndpoint: aws.String(web.URL), HTTPSignerV4: kmsd.Signer{},
 			Credentials: aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) { return shared.Credentials, nil }),
 		})},
 		New: func(t *testing.T, around func(http.RoundTripper) http.RoundTripper) conformance.KeyService {
-			c := awskms.Config{Endpoint: web.URL, Region: kmsd.Region, CredentialsFile: file, Profile: kmsd.BreakGlass, Limits: awskms.Limits{Timeout: 500 * time.Millisecond, Tries: 3, Backoff: time.Millisecond}}
+			c := awskms.Config{Endpoint: web.URL, Region: kmsd.Region, CredentialsFile: file, Profile: kmsd.BreakGlass, Signer: kmsd.Signer{}, Limits: awskms.Limits{Timeout: 500 * time.Millisecond, Tries: 3, Backoff: time.Millisecond}}
 			if around != nil {
 				c.Transport = around(http.DefaultTransport)
 			}

@@ -176,7 +176,7 @@ func (c *canaryServer) saveFile(t *testing.T, folder, name string, content []byt
 // keys are the data keys in clear, opened with the application's rights at the key service.
 func (c *canaryServer) keys(t *testing.T) (out [][]byte) {
 	t.Helper()
-	service, err := awskms.New(t.Context(), awskms.Config{Endpoint: c.dev.KMS.Endpoint, Region: kmsd.Region, CredentialsFile: c.dev.KMS.Credentials, Profile: kmsd.App, Limits: awskms.Limits{Timeout: 2 * time.Second, Tries: 3, Backoff: 100 * time.Millisecond}})
+	service, err := awskms.New(t.Context(), awskms.Config{Endpoint: c.dev.KMS.Endpoint, Region: kmsd.Region, CredentialsFile: c.dev.KMS.Credentials, Profile: kmsd.App, Signer: kmsd.Signer{}, Limits: awskms.Limits{Timeout: 2 * time.Second, Tries: 3, Backoff: 100 * time.Millisecond}})
 	require.NoError(t, err)
 	rows, err := c.super.Query(t.Context(), `
 		SELECT s.partition_id, s.key_ref::text, k.version, k.wrapped, e.kms_key_id

@@ -82,6 +82,8 @@ func newFleet(t *testing.T, troubled bool) *fleet {
 	f.app = dsnAt(t, books.DSN, fmt.Sprintf("127.0.0.1:%d", f.pg.Port()))
 
 	keys := filepath.Join(f.dir, "kms")
+	issued := command(t, nil, "kmsd", "credentials", "--keys", keys, "--out", keys+"-credentials")
+	require.Zero(t, issued.code, issued)
 	kmsd, err := launch(program(t), "", nil, "kmsd", "--listen", "127.0.0.1:0", "--keys", keys)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, kmsd.end()) })
@@ -94,7 +96,7 @@ func newFleet(t *testing.T, troubled bool) *fleet {
 
 	env := []string{
 		"BACKBONE_DATABASE_DSN=" + f.app, "BACKBONE_DATABASE_ERASER_DSN=" + dsnAt(t, books.EraserDSN, fmt.Sprintf("127.0.0.1:%d", f.pg.Port())),
-		"BACKBONE_KMS_ENDPOINT=http://" + found[1], "BACKBONE_KMS_CREDENTIALS_FILE=" + filepath.Join(keys, "credentials"),
+		"BACKBONE_KMS_ENDPOINT=http://" + found[1], "BACKBONE_KMS_CREDENTIALS_FILE=" + keys + "-credentials",
 		"BACKBONE_ERASURE_EXPORT_DIRECTORY=" + filepath.Join(f.dir, "exports"), "BACKBONE_NATS_URLS=" + f.broker.URL(),
 		"BACKBONE_PROJECTOR_TTL=3s", "BACKBONE_PROJECTOR_RENEW=1s", "BACKBONE_FEEDS_HEARTBEAT=1s", "BACKBONE_LOG_LEVEL=warn",
 		"BACKBONE_WEBHOOK_ALLOW_PRIVATE_NETWORKS=true", "BACKBONE_WEBHOOK_ALLOW_HTTP=true",

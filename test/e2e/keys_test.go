@@ -44,6 +44,8 @@ type keyServer struct {
 func startKeyServer(t *testing.T) *keyServer {
 	t.Helper()
 	k := &keyServer{folder: filepath.Join(t.TempDir(), "kms"), socket: filepath.Join(t.TempDir(), "s")}
+	issued := command(t, nil, "kmsd", "credentials", "--keys", k.folder, "--out", k.folder+"-credentials")
+	require.Zero(t, issued.code, issued)
 	k.start(t)
 	return k
 }
@@ -69,7 +71,7 @@ func (k *keyServer) kill(t *testing.T) {
 func (k *keyServer) settings(t *testing.T) []string {
 	t.Helper()
 	return []string{
-		"BACKBONE_KMS_ENDPOINT=unix:" + k.socket, "BACKBONE_KMS_CREDENTIALS_FILE=" + filepath.Join(k.folder, "credentials"),
+		"BACKBONE_KMS_ENDPOINT=unix:" + k.socket, "BACKBONE_KMS_CREDENTIALS_FILE=" + k.folder + "-credentials",
 		"BACKBONE_ERASURE_EXPORT_DIRECTORY=" + filepath.Join(t.TempDir(), "exports"),
 	}
 }
