@@ -37,7 +37,7 @@ TESTFLAGS ?=
 ARGS      ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help run build test test-race drill lint fmt generate generate-check openapi-check bench clean tools ensure-postgres ensure-compiler
+.PHONY: help run build test test-race drill fuzz lint fmt generate generate-check openapi-check bench clean tools ensure-postgres ensure-compiler
 
 help: ## List the targets
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -60,6 +60,15 @@ test-race: ensure-compiler ## Run tests that start no server under the race dete
 drill: ensure-postgres ensure-compiler ## Run the drills: killed processes, stalled servers, real leases, large volumes
 	CGO_ENABLED=1 BACKBONE_REQUIRE_POSTGRES=1 $(GO) test -race -shuffle=on -timeout 60m -run '$(DRILLS)' -skip '$(LOAD_DRILLS)' $(TESTFLAGS) ./...
 	BACKBONE_REQUIRE_POSTGRES=1 $(GO) test -shuffle=on -timeout 60m -run '$(LOAD_DRILLS)' $(TESTFLAGS) ./...
+
+# How long `make fuzz` runs each target; a release has 30m. `make test` runs the seeds.
+FUZZTIME ?= 30s
+
+fuzz: ## Run each fuzz target for FUZZTIME; what it finds becomes a seed in testdata/fuzz
+	@grep -r --include='*_test.go' '^func Fuzz' . | sed 's|/[^/]*_test.go:func \(Fuzz[A-Za-z]*\).*| \1|' | sort | while read -r package target; do \
+		echo "$$package $$target"; \
+		$(GO) test $$package -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) $(TESTFLAGS) </dev/null || exit 1; \
+	done
 
 bench: ensure-postgres ## Measure, and print the ratios of one run as a table
 	BACKBONE_REQUIRE_POSTGRES=1 $(GO) test -tags bench -run TestReport -v -count=1 -p 1 -timeout 60m $(TESTFLAGS) ./test/bench ./test/e2e

@@ -231,3 +231,37 @@ func TestDocumentOfBuiltInModules(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, string(assembled), string(s.document), "openapi/assembled.yaml is not current; run make generate")
 }
+
+// FuzzDecodeBody decodes what the scanner accepts into the largest request: no panic, and a
+// typed refusal that points into the document.
+func FuzzDecodeBody(f *testing.F) {
+	operations, err := documentedOperations(Limits{BatchEvents: 2, EntityRefs: 2, Tags: 2})
+	require.NoError(f, err)
+	at := slices.IndexFunc(operations, func(o operation) bool { return o.id == "appendEvents" })
+	limits := jsondoc.Limits{Shape: operations[at].shape}
+	for _, seed := range []string{
+		`{"events":[{"type":"a.b.c","data":{"x":[1,{}]},"tags":["a","b"],"expected_version":3}]}`, `{"events":[{},{},{}]}`, `{"EVENTS":[1]}`, `{"events":[{"data":1,"tags":[{}]}]}`,
+		`{"events":[{"scope":{"custom":{"a":1}},"stream":{"id":7}}]}`, `{"tenant_id":"x"}`, `null`, `[]`, `{"append_condition":{"items":[{"types":[""]}],"after":5}}`,
+	} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		if jsondoc.Check(raw, limits) != nil {
+			return
+		}
+		var request api.AppendRequest
+		err := decodeBody(raw, &request)
+		require.LessOrEqual(t, len(request.Events), 2)
+		if err == nil {
+			return
+		}
+		refusal, ok := fault.As(err)
+		require.True(t, ok)
+		require.Equal(t, fault.Invalid, refusal.Kind)
+		if refusal.Code == "json.wrong_type" {
+			_, _, found, err := jsondoc.Locate(raw, refusal.Field)
+			require.NoError(t, err)
+			require.True(t, found, refusal.Field)
+		}
+	})
+}

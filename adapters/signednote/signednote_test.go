@@ -1,6 +1,7 @@
 package signednote_test
 
 import (
+	"bytes"
 	"context"
 	"crypto/ed25519"
 	"crypto/sha256"
@@ -196,4 +197,34 @@ func TestSignNoteRefuses(t *testing.T) {
 	require.NoError(t, err)
 	_, err = fresh.VerifierKey(t.Context())
 	require.Equal(t, "kms.unavailable", fault.CodeOf(err))
+}
+
+// FuzzOpenNote holds the reader of signed notes, which are receipts and checkpoints, to its
+// promise: no panic, and nothing opens but the one note that was signed.
+func FuzzOpenNote(f *testing.F) {
+	n, err := signednote.NewSigner("receipts.example.org", "key-1", newService(1))
+	require.NoError(f, err)
+	verifierKey, err := n.VerifierKey(f.Context())
+	require.NoError(f, err)
+	signed, err := n.SignNote(f.Context(), []byte("first line\nsecond line\n"))
+	require.NoError(f, err)
+	f.Add(signed, verifierKey)
+	f.Add(append(slices.Clone(signed), '\n'), verifierKey)
+	f.Add(append(slices.Clone(signed), signed[bytes.LastIndex(signed, []byte("—")):]...), verifierKey)
+	f.Add([]byte("x\n\n— receipts.example.org AAAA\n"), verifierKey)
+	f.Add([]byte{}, "")
+	f.Add(signed, "receipts.example.org+00000000+AAAA")
+	f.Fuzz(func(t *testing.T, text []byte, key string) {
+		opened, err := signednote.Opener{}.OpenNote(text, verifierKey)
+		if err == nil {
+			require.Equal(t, signed, text)
+			require.Equal(t, "first line\nsecond line\n", string(opened))
+		} else {
+			_, ok := fault.As(err)
+			require.True(t, ok)
+		}
+		if _, err := (signednote.Opener{}).OpenNote(signed, key); err == nil {
+			require.Equal(t, verifierKey, key)
+		}
+	})
 }

@@ -121,3 +121,21 @@ func TestVerifyCertificate_DocumentsOfVersionOne(t *testing.T) {
 	require.Equal(t, fmt.Sprintf("%x", sha256Of(note)), c.Receipt.SHA256)
 	require.Equal(t, "partial", c.Outcome)
 }
+
+// FuzzParseReceipt holds the parser to its promise: no panic, one fault, and one text for a receipt.
+func FuzzParseReceipt(f *testing.F) {
+	signed, err := os.ReadFile("testdata/receipt-v1.note")
+	require.NoError(f, err)
+	text, _, _ := bytes.Cut(signed, []byte("\n\n"))
+	f.Add(append(text, '\n'))
+	f.Add(bytes.Replace(text, []byte("\n1\n"), []byte("\n01\n"), 1))
+	f.Add([]byte("backbone/erasure-receipt/v1\n1\n\n\n\n\n\n"))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		r, err := erasure.ParseReceipt(text)
+		if err != nil {
+			require.Equal(t, "erasure.receipt_invalid", fault.CodeOf(err))
+			return
+		}
+		require.Equal(t, string(text), string(r.Text()))
+	})
+}

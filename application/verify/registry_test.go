@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 	"github.com/erpbackbone/backbone/adapters/memory"
 	"github.com/erpbackbone/backbone/application/verify"
 	"github.com/erpbackbone/backbone/domain/eventtype"
+	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/ports"
 )
 
@@ -168,4 +170,25 @@ func TestRegistry_FindingsLimit(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, report.Findings, verify.MaxFindings)
 	require.Equal(t, 5, report.Suppressed)
+}
+
+// FuzzParseHeads holds the parser to its promise: no panic, one fault, and heads that can be
+// written and read again.
+func FuzzParseHeads(f *testing.F) {
+	checksum := strings.Repeat("0a", 32)
+	f.Add([]byte(`{"log_name":"l","partitions":[{"partition":1,"legal_entity":"DEMF","head":3,"checksum":"` + checksum + `"}]}`))
+	f.Add([]byte(`{"log_name":"l","partitions":[{"partition":1},{"partition":1}]}{}`))
+	f.Add([]byte(`{"log_name":"l","partitions":null,"registry":{"change":0,"checksum":"` + checksum + `"}}`))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		heads, err := verify.ParseHeads(text)
+		if err != nil {
+			require.Equal(t, "verify.heads_invalid", fault.CodeOf(err))
+			return
+		}
+		written, err := heads.Encode()
+		require.NoError(t, err)
+		again, err := verify.ParseHeads(written)
+		require.NoError(t, err)
+		require.Equal(t, heads, again)
+	})
 }

@@ -1,6 +1,7 @@
 package event_test
 
 import (
+	"encoding/binary"
 	"encoding/json"
 	"slices"
 	"testing"
@@ -232,4 +233,31 @@ func TestChainChecksum_EveryField(t *testing.T) {
 	same.Tags, reference.Tags = []string{}, nil
 	same.PII, reference.PII = map[string]string{}, nil
 	require.Equal(t, reference.AppendPreimage(nil), same.AppendPreimage(nil), "empty collections are absent")
+}
+
+// FuzzPreimage reads the preimage of a skeleton back: tags ascend, and each text is found as it
+// was, so that other skeletons have other preimages.
+func FuzzPreimage(f *testing.F) {
+	f.Add("a.b", "acme", "d", "c", "i", "x", "ref", `{"a":"b"}`)
+	f.Add("", "", "", "", "", "", "", "")
+	f.Add("\x00\x04\x00\x00", "\x00", "\xff", "\x00\x1a", "é", "\x00\x00\x00\x01x", "\x00\x21", "null")
+	f.Fuzz(func(t *testing.T, eventType, tenant, division, correlation, stream, tag, reference, custom string) {
+		s := base()
+		s.Type, s.Scope.TenantID, s.Scope.Division, s.CorrelationID, s.Stream.ID, s.Source.Reference = eventType, tenant, division, correlation, stream, reference
+		s.Tags, s.Scope.Custom = []string{tag}, json.RawMessage(custom)
+		found, last := map[uint16]string{}, uint16(0)
+		for rest := s.AppendPreimage(nil); len(rest) > 0; {
+			require.GreaterOrEqual(t, len(rest), 6)
+			number, length := binary.BigEndian.Uint16(rest), int(binary.BigEndian.Uint32(rest[2:]))
+			require.Greater(t, number, last)
+			require.GreaterOrEqual(t, len(rest)-6, length)
+			found[number], last, rest = string(rest[6:6+length]), number, rest[6+length:]
+		}
+		for number, want := range map[uint16]string{4: eventType, 9: tenant, 11: division, 14: custom, 22: correlation, 24: stream, 29: reference} {
+			got, present := found[number]
+			require.Equal(t, want, got)
+			require.True(t, present || want == "")
+		}
+		require.Contains(t, found[26], tag)
+	})
 }

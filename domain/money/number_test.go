@@ -340,3 +340,23 @@ func BenchmarkConvert(b *testing.B) {
 		_ = money.Convert(amount, rate, euro)
 	}
 }
+
+// FuzzParseNumber compares the parser with exact fractions: what it accepts, it reads exactly.
+func FuzzParseNumber(f *testing.F) {
+	for _, s := range []string{"0", "-0", "1.50", "-12.345", "999999999999999", "1e3", "01", ".5", "1.", "0." + strings.Repeat("0", 40), "\xff"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		number, err := money.ParseNumber(s)
+		if err != nil {
+			_, ok := fault.As(err)
+			require.True(t, ok)
+			return
+		}
+		want, ok := new(big.Rat).SetString(s)
+		require.True(t, ok)
+		got, ok := new(big.Rat).SetString(number.String())
+		require.True(t, ok)
+		require.Zero(t, want.Cmp(got))
+	})
+}
