@@ -40,9 +40,8 @@ type DeliveryCursor struct {
 	ReadThrough event.Sequence
 	// Checkpoint is the last sequence up to which no message is open, as it was last written.
 	Checkpoint event.Sequence
-	Pending    int   // messages that were acknowledged or skipped since the checkpoint was written
-	Term       int64 // number of resets
-	Parked     int   // parked messages; the store counts them, Save does not set it
+	Pending    int // messages that were acknowledged or skipped since the checkpoint was written
+	Parked     int // parked messages; the store counts them, Save does not set it
 	Counts     subscription.Counts
 	UpdatedAt  time.Time
 }
@@ -63,15 +62,14 @@ type DeliveryState struct {
 	CursorHash int64 // see HashCursors
 }
 
-// HashCursors computes DeliveryState.CursorHash: the exclusive or of when each cursor was
-// changed, in microseconds since 1970. A query can compute it without reading the cursors in
-// an order. Two cursors that change from one common time to another common time leave it
-// unchanged; a reader that waits on another node then learns of it with its next poll.
+// HashCursors computes DeliveryState.CursorHash: the sum of when each cursor was changed, in
+// microseconds since 1970, modulo 2^62. A query can compute it without reading the cursors in an
+// order. These times only grow, so no later state of the cursors has the hash of an earlier one.
 func HashCursors(cursors []DeliveryBacklog) (hash int64) {
 	for i := range cursors {
-		hash ^= cursors[i].UpdatedAt.UnixMicro()
+		hash += cursors[i].UpdatedAt.UnixMicro()
 	}
-	return hash
+	return hash & (1<<62 - 1)
 }
 
 // Deliveries stores cursors and messages of subscriptions. Times are the store's, so that all

@@ -140,6 +140,9 @@ func (s *SubscriptionStore) EventsAt(ctx context.Context, id event.PartitionID, 
 
 // Deliver implements ports.Deliveries.
 func (s *SubscriptionStore) Deliver(ctx context.Context, uid event.ID, p event.PartitionID, wait bool, f func(ctx context.Context, tx ports.DeliveryTx) error) (bool, error) {
+	if err := ctx.Err(); err != nil {
+		return false, err
+	}
 	s.mu.Lock()
 	k := s.subscriptions[uid]
 	if k == nil || k.cursors[p] == nil {
@@ -174,8 +177,8 @@ func (s *SubscriptionStore) Deliver(ctx context.Context, uid event.ID, p event.P
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	d.cursor, d.messages = tx.cursor, tx.messages
-	if tx.applyBreaker != nil {
-		tx.applyBreaker()
+	for _, change := range tx.breaker {
+		change(&k.definition)
 	}
 	s.decisions = append(s.decisions, tx.decisions...)
 	return true, nil
@@ -190,8 +193,8 @@ type deliveryTx struct {
 	cursor         ports.DeliveryCursor
 	messages       map[event.Sequence]subscription.Message
 	decisions      []ports.ParkedDecision
-	hasFailureLock bool   // it holds the token of those that count failures
-	applyBreaker   func() // for the breaker, under the lock at the end; nil: none
+	hasFailureLock bool                               // it holds the token of those that count failures
+	breaker        []func(*subscription.Subscription) // changes of the breaker, made at the end under the lock
 }
 
 // lockFailures keeps deliveries of other legal entities from counting failures until this one
@@ -278,10 +281,12 @@ func (d *deliveryTx) Fail(ctx context.Context, failures int, code string, thresh
 	}
 	d.store.mu.Lock()
 	defer d.store.mu.Unlock()
-	s := &d.subscription.definition
-	before := s.Failures
-	opens := s.Status == subscription.Active && threshold > 0 && before < threshold && before+failures >= threshold
-	d.applyBreaker = func() {
+	now := d.subscription.definition // with what this delivery has changed so far
+	for _, change := range d.breaker {
+		change(&now)
+	}
+	wasActive := now.Status == subscription.Active
+	count := func(s *subscription.Subscription) {
 		s.Failures += failures
 		s.LastFailure = subscription.Failure{Code: code, At: d.now}
 		if s.Status == subscription.Active && threshold > 0 && s.Failures >= threshold {
@@ -289,14 +294,16 @@ func (d *deliveryTx) Fail(ctx context.Context, failures int, code string, thresh
 			s.Revision++
 		}
 	}
-	return opens, nil
+	count(&now)
+	d.breaker = append(d.breaker, count)
+	return wasActive && now.Status == subscription.Parked, nil
 }
 
 func (d *deliveryTx) Succeed(ctx context.Context) error {
 	if err := d.lockFailures(ctx); err != nil {
 		return err
 	}
-	d.applyBreaker = func() { d.subscription.definition.Failures = 0 }
+	d.breaker = append(d.breaker, func(s *subscription.Subscription) { s.Failures = 0 })
 	return nil
 }
 

@@ -31,7 +31,7 @@ func (s *ProjectionVersions) AddProjection(ctx context.Context, p projection.Pro
 			return cloneProjection(known), nil
 		}
 		p = p.WithDefaults()
-		hasActive := p.Role != projection.Building // only a version that is built beside another needs one
+		hasActive := p.Role != projection.Building && p.Role != projection.Saving // only a version that is built beside another needs one
 		for other, known := range s.projections {
 			if other.name == p.Name && known.Role == projection.Active {
 				if hasActive = true; p.ExpectedActive != 0 && p.ExpectedActive != known.Version {

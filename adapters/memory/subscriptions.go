@@ -90,7 +90,7 @@ func (k *subscriptionRecord) addCursors(cursors []ports.DeliveryCursor, now time
 		if k.cursors[c.Partition] == nil {
 			k.cursors[c.Partition] = &delivery{
 				busy: make(chan struct{}, 1), messages: map[event.Sequence]subscription.Message{},
-				cursor: ports.DeliveryCursor{Partition: c.Partition, ReadThrough: c.ReadThrough, Checkpoint: c.ReadThrough, Term: 1, UpdatedAt: now},
+				cursor: ports.DeliveryCursor{Partition: c.Partition, ReadThrough: c.ReadThrough, Checkpoint: c.ReadThrough, UpdatedAt: now},
 			}
 		}
 	}

@@ -222,7 +222,6 @@ func (s *Service) resetPartition(ctx context.Context, uid event.ID, p event.Part
 	return s.withLock(ctx, uid, p, func(ctx context.Context, tx ports.DeliveryTx) error {
 		c := tx.Cursor()
 		c.ReadThrough, c.Checkpoint, c.Pending = n, n, 0
-		c.Term++
 		if err := tx.Clear(ctx, n); err != nil {
 			return err
 		}

@@ -72,7 +72,7 @@ func (r *runner) pause(d time.Duration) {
 
 // next delivers one message.
 func (r *runner) next(fetching, ctx context.Context) error {
-	owner, err := r.d.Service.config.Principals.PrincipalByPerson(fetching, r.sub.TenantID, r.sub.Owner)
+	owner, err := r.d.config.Principals.PrincipalByPerson(fetching, r.sub.TenantID, r.sub.Owner)
 	if err != nil {
 		r.pause(r.d.LongestPause)
 		return err

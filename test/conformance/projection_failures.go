@@ -384,6 +384,7 @@ func letterPages(t *testing.T, s *suite) {
 
 var registerPromises = []promise{
 	{"projection is registered once", registerOnce},
+	{"version beside another needs an active one", registerBeside},
 	{"one of many changes a revision", registerRace},
 	{"changes are read", registerChange},
 }
@@ -398,6 +399,19 @@ func registerOnce(t *testing.T, s *suite) {
 	changed, err := s.store.ChangeProjection(context.Background(), p)
 	require.NoError(t, err)
 	require.Equal(t, changed, h.register(t, name), "what an operator decided stays")
+}
+
+func registerBeside(t *testing.T, s *suite) {
+	for _, role := range []projection.Role{projection.Building, projection.Saving} {
+		name := s.unique("projection")
+		_, err := s.store.AddProjection(context.Background(), projection.Projection{
+			Name: name, Version: 2, Role: role, Status: projection.Running, Settings: projection.DefaultSettings(), ChangedBy: "suite",
+		})
+		require.Equal(t, "projection.not_found", fault.CodeOf(err), role)
+		all, err := s.store.NamedProjections(context.Background(), name)
+		require.NoError(t, err)
+		require.Empty(t, all, role)
+	}
 }
 
 func registerChange(t *testing.T, s *suite) {

@@ -59,6 +59,8 @@ func SubscriptionPromises() []SubscriptionPromise {
 		{"parked messages are paged and grouped", parkedPages},
 		{"decisions outlive their subscription", decisionsStay},
 		{"breaker opens once at its threshold", breakerOpens},
+		{"failures of one delivery add up", breakerTwice},
+		{"delivery with an ended context does not run", endedContexts},
 		{"one of many opens the breaker", breakerRace},
 		{"absent consumers are forgotten", consumersLeave},
 		{"deleted subscription delivers nothing", deleted},
@@ -267,7 +269,6 @@ func openedOnce(t require.TestingT, d *SubscriptionFixture) {
 	for _, b := range backlogs {
 		if b.Partition == d.Entities[0].Partition {
 			require.Equal(t, event.Sequence(3), b.ReadThrough)
-			require.Equal(t, int64(1), b.Term)
 		}
 	}
 }
@@ -498,6 +499,12 @@ func stateChanges(t require.TestingT, d *SubscriptionFixture) {
 		return all[s.UID], all[other.UID]
 	}
 	_, before := states()
+	for range 2 { // both cursors change from one common time to another
+		for i := range 2 {
+			d.in(t, s.UID, i, func(ctx context.Context, tx ports.DeliveryTx) error { return tx.Save(ctx, tx.Cursor(), nil, nil) })
+		}
+		states()
+	}
 	d.save(t, s.UID, 0, d.message(1, subscription.Leased))
 	states()
 	d.save(t, s.UID, 1, d.message(1, subscription.Leased))
@@ -715,7 +722,7 @@ func wholeMessages(t require.TestingT, d *SubscriptionFixture) {
 		require.Equal(t, []subscription.Message{later}, dead)
 		leased.State, leased.Consumer, leased.Attempts, leased.Due = subscription.Retry, "c-2", 9, d.Clock.Now().Add(time.Hour)
 		c := tx.Cursor()
-		c.Checkpoint, c.Pending, c.Term, c.Counts.Retried = 1, 2, 5, 6
+		c.Checkpoint, c.Pending, c.Counts.Retried = 1, 2, 6
 		return tx.Save(ctx, c, []subscription.Message{leased}, []event.Sequence{2})
 	})
 	d.in(t, s.UID, 0, func(ctx context.Context, tx ports.DeliveryTx) error {
@@ -735,7 +742,7 @@ func wholeMessages(t require.TestingT, d *SubscriptionFixture) {
 		require.Equal(t, event.Sequence(4), b.FirstOpen)
 		require.Equal(t, leased.Due, b.NextDue)
 		require.Equal(t, event.Sequence(7), b.ReadThrough)
-		require.Equal(t, []int64{1, 2, 5, 6}, []int64{int64(b.Checkpoint), int64(b.Pending), b.Term, b.Counts.Retried})
+		require.Equal(t, []int64{1, 2, 6}, []int64{int64(b.Checkpoint), int64(b.Pending), b.Counts.Retried})
 	}
 	all, err := d.Store.AllBacklogs(ctx)
 	require.NoError(t, err)
@@ -846,6 +853,44 @@ func decisionsStay(t require.TestingT, d *SubscriptionFixture) {
 		Action: "discard", Actor: "person-1", Reason: "a test", Code: "x", At: d.Clock.Now(),
 	}, got[0])
 	require.Equal(t, ids[1], got[1].ID)
+}
+
+// breakerTwice counts failures twice in one delivery, and once more when the breaker is open and
+// its threshold is raised.
+func breakerTwice(t require.TestingT, d *SubscriptionFixture) {
+	ctx := context.Background()
+	s := d.create(t, "s")
+	var opened []bool
+	fail := func(ctx context.Context, tx ports.DeliveryTx, n, threshold int) error {
+		o, err := tx.Fail(ctx, n, "x", threshold)
+		opened = append(opened, o)
+		return err
+	}
+	d.in(t, s.UID, 0, func(ctx context.Context, tx ports.DeliveryTx) error {
+		opened = nil
+		return errors.Join(fail(ctx, tx, 9, 0), tx.Succeed(ctx), fail(ctx, tx, 2, 3), fail(ctx, tx, 1, 3), fail(ctx, tx, 1, 3))
+	})
+	require.Equal(t, []bool{false, false, true, false}, opened)
+	there, err := d.Store.Subscription(ctx, d.Tenant, "s")
+	require.NoError(t, err)
+	require.Equal(t, []any{subscription.Parked, 4, s.Revision + 1}, []any{there.Status, there.Failures, there.Revision})
+	d.in(t, s.UID, 1, func(ctx context.Context, tx ports.DeliveryTx) error {
+		opened = nil
+		return fail(ctx, tx, 6, 10)
+	})
+	require.Equal(t, []bool{false}, opened, "it is open already")
+}
+
+// endedContexts delivers with a context that has ended.
+func endedContexts(t require.TestingT, d *SubscriptionFixture) {
+	s := d.create(t, "s")
+	for _, wait := range []bool{true, false} {
+		ran, err := d.Store.Deliver(cancelled(), s.UID, d.Entities[0].Partition, wait, func(context.Context, ports.DeliveryTx) error {
+			return errors.New("it ran")
+		})
+		require.ErrorIs(t, err, context.Canceled)
+		require.False(t, ran)
+	}
 }
 
 func breakerOpens(t require.TestingT, d *SubscriptionFixture) {

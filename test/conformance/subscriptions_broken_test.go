@@ -194,7 +194,7 @@ func TestSubscriptionPromisesFailOnBrokenStore(t *testing.T) {
 		}}, "change of another revision is refused"},
 		{"keeps what failed", brokenSubscriptions{deliver: wrapDelivery}, "failed transaction writes nothing"},
 		{"forgets the consumer of a message", brokenSubscriptions{tx: inside(brokenDelivery{message: func(m *subscription.Message) { m.Consumer = "" }})}, "messages are read as written"},
-		{"forgets the term", brokenSubscriptions{tx: inside(brokenDelivery{cursor: func(c *ports.DeliveryCursor) { c.Term = 1 }})}, "messages are read as written"},
+		{"forgets the pending", brokenSubscriptions{tx: inside(brokenDelivery{cursor: func(c *ports.DeliveryCursor) { c.Pending = 0 }})}, "messages are read as written"},
 		{"ignores blocked keys", brokenSubscriptions{tx: inside(brokenDelivery{but: func([]subscription.BlockedKey) []subscription.BlockedKey { return nil }})}, "partial reads of open messages agree"},
 		{"finds events of other partitions", brokenSubscriptions{anywhere: true}, "partial reads of open messages agree"},
 		{"reports waiting messages as due", brokenSubscriptions{tx: inside(brokenDelivery{message: func(m *subscription.Message) {

@@ -116,7 +116,7 @@ func (d *deliveryTx) Revision() int64             { return d.row.Revision }
 func (d *deliveryTx) Cursor() ports.DeliveryCursor {
 	return ports.DeliveryCursor{
 		Partition: d.partition, ReadThrough: event.Sequence(d.row.ReadThrough), Checkpoint: event.Sequence(d.row.Checkpoint),
-		Pending: int(d.row.Pending), Term: d.row.Term, Counts: d.counts, Parked: int(d.row.Parked + d.parked),
+		Pending: int(d.row.Pending), Counts: d.counts, Parked: int(d.row.Parked + d.parked),
 	}
 }
 
@@ -212,7 +212,7 @@ func (d *deliveryTx) Save(ctx context.Context, c ports.DeliveryCursor, changed [
 		d.parked += added
 	}
 	return queries.SaveCursor(ctx, d.tx, &subscriptionsdb.SaveCursorParams{
-		ReadThrough: int64(c.ReadThrough), Checkpoint: int64(c.Checkpoint), Pending: int32(c.Pending), Term: c.Term, Counts: counts, UpdatedAt: d.now,
+		ReadThrough: int64(c.ReadThrough), Checkpoint: int64(c.Checkpoint), Pending: int32(c.Pending), Counts: counts, UpdatedAt: d.now,
 		Subscription: pg.UUID(d.uid), PartitionID: int32(d.partition),
 	})
 }
@@ -269,13 +269,13 @@ func (d *deliveryTx) Clear(ctx context.Context, parkedAfter event.Sequence) erro
 }
 
 func (d *deliveryTx) Fail(ctx context.Context, failures int, code string, threshold int) (opened bool, err error) {
-	row, err := d.store.queries.FailSubscription(ctx, d.tx, &subscriptionsdb.FailSubscriptionParams{
+	opened, err = d.store.queries.FailSubscription(ctx, d.tx, &subscriptionsdb.FailSubscriptionParams{
 		Failures: int32(failures), FailureCode: pg.OptionalText(code), FailedAt: pg.OptionalTime(d.now), Threshold: int32(threshold), Uid: pg.UUID(d.uid),
 	})
 	if errors.Is(err, pgx.ErrNoRows) {
 		return false, subscriptionNotFound()
 	}
-	return err == nil && row.Status == string(subscription.Parked) && row.Failures-int32(failures) < int32(threshold), err
+	return opened, err
 }
 
 func (d *deliveryTx) Succeed(ctx context.Context) error {
@@ -307,7 +307,7 @@ func (s *Store) PartitionsWithOpen(ctx context.Context, uid event.ID, in []event
 		if err != nil {
 			return nil, pg.Translate(ctx, err)
 		}
-		partitions = pg.Map(cursors, func(c *subscriptionsdb.BackboneSubscriptionCursor) int32 { return c.PartitionID })
+		partitions = pg.Map(cursors, func(c *subscriptionsdb.ListSubscriptionCursorsRow) int32 { return c.PartitionID })
 	}
 	found, err := s.queries.ListPartitionsOfMessages(ctx, s.db.Reads, &subscriptionsdb.ListPartitionsOfMessagesParams{Subscription: pg.UUID(uid), Partitions: partitions, EventIds: pg.UUIDs(events)})
 	return pg.MapRows(ctx, found, err, func(p *int32) event.PartitionID { return event.PartitionID(*p) })

@@ -226,12 +226,15 @@ func (s *Store) Backlogs(ctx context.Context, uid event.ID) ([]ports.DeliveryBac
 	if err != nil {
 		return nil, pg.Translate(ctx, err)
 	}
-	partitions := pg.Map(cursors, func(c *subscriptionsdb.BackboneSubscriptionCursor) int32 { return c.PartitionID })
+	partitions := pg.Map(cursors, func(c *subscriptionsdb.ListSubscriptionCursorsRow) int32 { return c.PartitionID })
 	counts, err := s.queries.CountSubscriptionMessages(ctx, s.db.Reads, &subscriptionsdb.CountSubscriptionMessagesParams{Subscription: pg.UUID(uid), Partitions: partitions})
 	if err != nil {
 		return nil, pg.Translate(ctx, err)
 	}
-	found, err := backlogsOf(cursors, pg.Map(counts, func(r *subscriptionsdb.CountSubscriptionMessagesRow) subscriptionsdb.CountAllMessagesRow {
+	all := pg.Map(cursors, func(r *subscriptionsdb.ListSubscriptionCursorsRow) subscriptionsdb.ListAllSubscriptionCursorsRow {
+		return subscriptionsdb.ListAllSubscriptionCursorsRow(*r)
+	})
+	found, err := backlogsOf(all, pg.Map(counts, func(r *subscriptionsdb.CountSubscriptionMessagesRow) subscriptionsdb.CountAllMessagesRow {
 		return subscriptionsdb.CountAllMessagesRow(*r)
 	}))
 	return found[uid], err
@@ -263,7 +266,7 @@ func (s *Store) AllBacklogs(ctx context.Context) (map[event.ID][]ports.DeliveryB
 	return backlogsOf(cursors, counts)
 }
 
-func backlogsOf(cursors []subscriptionsdb.BackboneSubscriptionCursor, counts []subscriptionsdb.CountAllMessagesRow) (map[event.ID][]ports.DeliveryBacklog, error) {
+func backlogsOf(cursors []subscriptionsdb.ListAllSubscriptionCursorsRow, counts []subscriptionsdb.CountAllMessagesRow) (map[event.ID][]ports.DeliveryBacklog, error) {
 	type place struct {
 		subscription event.ID
 		partition    int32
@@ -277,7 +280,7 @@ func backlogsOf(cursors []subscriptionsdb.BackboneSubscriptionCursor, counts []s
 		c := &cursors[i]
 		b := ports.DeliveryBacklog{DeliveryCursor: ports.DeliveryCursor{
 			Partition: event.PartitionID(c.PartitionID), ReadThrough: event.Sequence(c.ReadThrough), Checkpoint: event.Sequence(c.Checkpoint),
-			Pending: int(c.Pending), Term: c.Term, UpdatedAt: c.UpdatedAt.UTC(), Parked: int(c.Parked),
+			Pending: int(c.Pending), UpdatedAt: c.UpdatedAt.UTC(), Parked: int(c.Parked),
 		}}
 		if err := json.Unmarshal(c.Counts, &b.Counts); err != nil {
 			return nil, fault.New(fault.Internal, pg.CodeInternal, "the counts of a subscription cannot be read; delete it and make it again")

@@ -27,18 +27,6 @@ type BackboneSubscription struct {
 	FailedAt       pgtype.Timestamptz
 }
 
-type BackboneSubscriptionCursor struct {
-	Subscription pgtype.UUID
-	PartitionID  int32
-	ReadThrough  int64
-	Checkpoint   int64
-	Pending      int32
-	Term         int64
-	Counts       []byte
-	UpdatedAt    time.Time
-	Parked       int64
-}
-
 type BackboneSubscriptionDecision struct {
 	PartitionID  int32
 	ID           pgtype.UUID

@@ -398,12 +398,13 @@ func (q *Queries) DeleteSubscriptionParked(ctx context.Context, db DBTX, arg *De
 }
 
 const FailSubscription = `-- name: FailSubscription :one
-UPDATE backbone.subscriptions
-SET failures = failures + $1::integer, failure_code = $2, failed_at = $3,
-    revision = CASE WHEN status = 'active' AND $4::integer > 0 AND failures + $1 >= $4 THEN revision + 1 ELSE revision END,
-    status = CASE WHEN status = 'active' AND $4::integer > 0 AND failures + $1 >= $4 THEN 'parked' ELSE status END
-WHERE uid = $5
-RETURNING status, failures
+UPDATE backbone.subscriptions s
+SET failures = s.failures + $1::integer, failure_code = $2, failed_at = $3,
+    revision = CASE WHEN s.status = 'active' AND $4::integer > 0 AND s.failures + $1 >= $4 THEN s.revision + 1 ELSE s.revision END,
+    status = CASE WHEN s.status = 'active' AND $4::integer > 0 AND s.failures + $1 >= $4 THEN 'parked' ELSE s.status END
+FROM (SELECT x.uid, x.status FROM backbone.subscriptions x WHERE x.uid = $5 FOR NO KEY UPDATE) before
+WHERE s.uid = before.uid
+RETURNING (before.status = 'active' AND s.status = 'parked')::bool AS opened
 `
 
 type FailSubscriptionParams struct {
@@ -414,14 +415,9 @@ type FailSubscriptionParams struct {
 	Uid         pgtype.UUID
 }
 
-type FailSubscriptionRow struct {
-	Status   string
-	Failures int32
-}
-
 // Counts failures in a row and parks an active subscription that has reached the
 // threshold, with a new revision, so that no concurrent change overwrites it.
-func (q *Queries) FailSubscription(ctx context.Context, db DBTX, arg *FailSubscriptionParams) (FailSubscriptionRow, error) {
+func (q *Queries) FailSubscription(ctx context.Context, db DBTX, arg *FailSubscriptionParams) (bool, error) {
 	row := db.QueryRow(ctx, FailSubscription,
 		arg.Failures,
 		arg.FailureCode,
@@ -429,9 +425,9 @@ func (q *Queries) FailSubscription(ctx context.Context, db DBTX, arg *FailSubscr
 		arg.Threshold,
 		arg.Uid,
 	)
-	var i FailSubscriptionRow
-	err := row.Scan(&i.Status, &i.Failures)
-	return i, err
+	var opened bool
+	err := row.Scan(&opened)
+	return opened, err
 }
 
 const GetSubscription = `-- name: GetSubscription :one
@@ -559,6 +555,7 @@ type InsertSubscriptionCursorsParams struct {
 	ReadThrough  []int64
 }
 
+// term is of earlier releases, which count resets in it. It is not read.
 func (q *Queries) InsertSubscriptionCursors(ctx context.Context, db DBTX, arg *InsertSubscriptionCursorsParams) error {
 	_, err := db.Exec(ctx, InsertSubscriptionCursors,
 		arg.Subscription,
@@ -608,27 +605,37 @@ func (q *Queries) ListAllParkedKeys(ctx context.Context, db DBTX, arg *ListAllPa
 }
 
 const ListAllSubscriptionCursors = `-- name: ListAllSubscriptionCursors :many
-SELECT c.subscription, c.partition_id, c.read_through, c.checkpoint, c.pending, c.term, c.counts, c.updated_at, c.parked
+SELECT c.subscription, c.partition_id, c.read_through, c.checkpoint, c.pending, c.counts, c.updated_at, c.parked
 FROM backbone.subscription_cursors c
 ORDER BY c.subscription, c.partition_id
 `
 
-func (q *Queries) ListAllSubscriptionCursors(ctx context.Context, db DBTX) ([]BackboneSubscriptionCursor, error) {
+type ListAllSubscriptionCursorsRow struct {
+	Subscription pgtype.UUID
+	PartitionID  int32
+	ReadThrough  int64
+	Checkpoint   int64
+	Pending      int32
+	Counts       []byte
+	UpdatedAt    time.Time
+	Parked       int64
+}
+
+func (q *Queries) ListAllSubscriptionCursors(ctx context.Context, db DBTX) ([]ListAllSubscriptionCursorsRow, error) {
 	rows, err := db.Query(ctx, ListAllSubscriptionCursors)
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Close()
-	var items []BackboneSubscriptionCursor
+	var items []ListAllSubscriptionCursorsRow
 	for rows.Next() {
-		var i BackboneSubscriptionCursor
+		var i ListAllSubscriptionCursorsRow
 		if err := rows.Scan(
 			&i.Subscription,
 			&i.PartitionID,
 			&i.ReadThrough,
 			&i.Checkpoint,
 			&i.Pending,
-			&i.Term,
 			&i.Counts,
 			&i.UpdatedAt,
 			&i.Parked,
@@ -1242,28 +1249,38 @@ func (q *Queries) ListPartitionsOfMessages(ctx context.Context, db DBTX, arg *Li
 }
 
 const ListSubscriptionCursors = `-- name: ListSubscriptionCursors :many
-SELECT c.subscription, c.partition_id, c.read_through, c.checkpoint, c.pending, c.term, c.counts, c.updated_at, c.parked
+SELECT c.subscription, c.partition_id, c.read_through, c.checkpoint, c.pending, c.counts, c.updated_at, c.parked
 FROM backbone.subscription_cursors c
 WHERE c.subscription = $1
 ORDER BY c.partition_id
 `
 
-func (q *Queries) ListSubscriptionCursors(ctx context.Context, db DBTX, subscription pgtype.UUID) ([]BackboneSubscriptionCursor, error) {
+type ListSubscriptionCursorsRow struct {
+	Subscription pgtype.UUID
+	PartitionID  int32
+	ReadThrough  int64
+	Checkpoint   int64
+	Pending      int32
+	Counts       []byte
+	UpdatedAt    time.Time
+	Parked       int64
+}
+
+func (q *Queries) ListSubscriptionCursors(ctx context.Context, db DBTX, subscription pgtype.UUID) ([]ListSubscriptionCursorsRow, error) {
 	rows, err := db.Query(ctx, ListSubscriptionCursors, subscription)
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Close()
-	var items []BackboneSubscriptionCursor
+	var items []ListSubscriptionCursorsRow
 	for rows.Next() {
-		var i BackboneSubscriptionCursor
+		var i ListSubscriptionCursorsRow
 		if err := rows.Scan(
 			&i.Subscription,
 			&i.PartitionID,
 			&i.ReadThrough,
 			&i.Checkpoint,
 			&i.Pending,
-			&i.Term,
 			&i.Counts,
 			&i.UpdatedAt,
 			&i.Parked,
@@ -1279,7 +1296,7 @@ func (q *Queries) ListSubscriptionCursors(ctx context.Context, db DBTX, subscrip
 }
 
 const ListSubscriptionStates = `-- name: ListSubscriptionStates :many
-SELECT s.uid, s.revision, coalesce(bit_xor((extract(epoch FROM c.updated_at) * 1000000)::bigint), 0)::bigint AS moved
+SELECT s.uid, s.revision, mod(coalesce(sum((extract(epoch FROM c.updated_at) * 1000000)::bigint), 0), 4611686018427387904)::bigint AS moved
 FROM backbone.subscriptions s
 LEFT JOIN backbone.subscription_cursors c ON c.subscription = s.uid
 WHERE s.uid = ANY ($1::uuid[])
@@ -1432,7 +1449,7 @@ func (q *Queries) ListWaitingMessages(ctx context.Context, db DBTX, arg *ListWai
 }
 
 const LockSubscriptionCursor = `-- name: LockSubscriptionCursor :one
-SELECT c.read_through, c.checkpoint, c.pending, c.term, c.counts, c.parked, s.status, s.revision, s.tenant_id, s.id
+SELECT c.read_through, c.checkpoint, c.pending, c.counts, c.parked, s.status, s.revision, s.tenant_id, s.id
 FROM backbone.subscription_cursors c
 JOIN backbone.subscriptions s ON s.uid = c.subscription
 WHERE c.subscription = $1 AND c.partition_id = $2
@@ -1448,7 +1465,6 @@ type LockSubscriptionCursorRow struct {
 	ReadThrough int64
 	Checkpoint  int64
 	Pending     int32
-	Term        int64
 	Counts      []byte
 	Parked      int64
 	Status      string
@@ -1464,7 +1480,6 @@ func (q *Queries) LockSubscriptionCursor(ctx context.Context, db DBTX, arg *Lock
 		&i.ReadThrough,
 		&i.Checkpoint,
 		&i.Pending,
-		&i.Term,
 		&i.Counts,
 		&i.Parked,
 		&i.Status,
@@ -1506,15 +1521,14 @@ func (q *Queries) SaveConsumer(ctx context.Context, db DBTX, arg *SaveConsumerPa
 
 const SaveCursor = `-- name: SaveCursor :exec
 UPDATE backbone.subscription_cursors
-SET read_through = $1, checkpoint = $2, pending = $3, term = $4, counts = $5, updated_at = $6
-WHERE subscription = $7 AND partition_id = $8
+SET read_through = $1, checkpoint = $2, pending = $3, counts = $4, updated_at = $5
+WHERE subscription = $6 AND partition_id = $7
 `
 
 type SaveCursorParams struct {
 	ReadThrough  int64
 	Checkpoint   int64
 	Pending      int32
-	Term         int64
 	Counts       []byte
 	UpdatedAt    time.Time
 	Subscription pgtype.UUID
@@ -1526,7 +1540,6 @@ func (q *Queries) SaveCursor(ctx context.Context, db DBTX, arg *SaveCursorParams
 		arg.ReadThrough,
 		arg.Checkpoint,
 		arg.Pending,
-		arg.Term,
 		arg.Counts,
 		arg.UpdatedAt,
 		arg.Subscription,
@@ -1666,7 +1679,7 @@ func (q *Queries) SubscriptionCursorExists(ctx context.Context, db DBTX, arg *Su
 }
 
 const TryLockSubscriptionCursor = `-- name: TryLockSubscriptionCursor :one
-SELECT c.read_through, c.checkpoint, c.pending, c.term, c.counts, c.parked, s.status, s.revision, s.tenant_id, s.id
+SELECT c.read_through, c.checkpoint, c.pending, c.counts, c.parked, s.status, s.revision, s.tenant_id, s.id
 FROM backbone.subscription_cursors c
 JOIN backbone.subscriptions s ON s.uid = c.subscription
 WHERE c.subscription = $1 AND c.partition_id = $2
@@ -1682,7 +1695,6 @@ type TryLockSubscriptionCursorRow struct {
 	ReadThrough int64
 	Checkpoint  int64
 	Pending     int32
-	Term        int64
 	Counts      []byte
 	Parked      int64
 	Status      string
@@ -1698,7 +1710,6 @@ func (q *Queries) TryLockSubscriptionCursor(ctx context.Context, db DBTX, arg *T
 		&i.ReadThrough,
 		&i.Checkpoint,
 		&i.Pending,
-		&i.Term,
 		&i.Counts,
 		&i.Parked,
 		&i.Status,

@@ -54,36 +54,38 @@ SELECT count(*) FROM backbone.subscriptions s WHERE s.tenant_id = @tenant_id;
 -- name: FailSubscription :one
 -- Counts failures in a row and parks an active subscription that has reached the
 -- threshold, with a new revision, so that no concurrent change overwrites it.
-UPDATE backbone.subscriptions
-SET failures = failures + @failures::integer, failure_code = @failure_code, failed_at = @failed_at,
-    revision = CASE WHEN status = 'active' AND @threshold::integer > 0 AND failures + @failures >= @threshold THEN revision + 1 ELSE revision END,
-    status = CASE WHEN status = 'active' AND @threshold::integer > 0 AND failures + @failures >= @threshold THEN 'parked' ELSE status END
-WHERE uid = @uid
-RETURNING status, failures;
+UPDATE backbone.subscriptions s
+SET failures = s.failures + @failures::integer, failure_code = @failure_code, failed_at = @failed_at,
+    revision = CASE WHEN s.status = 'active' AND @threshold::integer > 0 AND s.failures + @failures >= @threshold THEN s.revision + 1 ELSE s.revision END,
+    status = CASE WHEN s.status = 'active' AND @threshold::integer > 0 AND s.failures + @failures >= @threshold THEN 'parked' ELSE s.status END
+FROM (SELECT x.uid, x.status FROM backbone.subscriptions x WHERE x.uid = @uid FOR NO KEY UPDATE) before
+WHERE s.uid = before.uid
+RETURNING (before.status = 'active' AND s.status = 'parked')::bool AS opened;
 
 -- name: ClearSubscriptionFailures :exec
 UPDATE backbone.subscriptions SET failures = 0 WHERE uid = @uid AND failures > 0;
 
 -- name: InsertSubscriptionCursors :exec
+-- term is of earlier releases, which count resets in it. It is not read.
 INSERT INTO backbone.subscription_cursors (subscription, partition_id, read_through, checkpoint, pending, term, counts, updated_at)
 SELECT @subscription, c.partition_id, c.read_through, c.read_through, 0, 1, '{}', @updated_at
 FROM (SELECT unnest(@partitions::integer[]) AS partition_id, unnest(@read_through::bigint[]) AS read_through) c
 ON CONFLICT (subscription, partition_id) DO NOTHING;
 
 -- name: ListSubscriptionCursors :many
-SELECT c.subscription, c.partition_id, c.read_through, c.checkpoint, c.pending, c.term, c.counts, c.updated_at, c.parked
+SELECT c.subscription, c.partition_id, c.read_through, c.checkpoint, c.pending, c.counts, c.updated_at, c.parked
 FROM backbone.subscription_cursors c
 WHERE c.subscription = @subscription
 ORDER BY c.partition_id;
 
 -- name: ListAllSubscriptionCursors :many
-SELECT c.subscription, c.partition_id, c.read_through, c.checkpoint, c.pending, c.term, c.counts, c.updated_at, c.parked
+SELECT c.subscription, c.partition_id, c.read_through, c.checkpoint, c.pending, c.counts, c.updated_at, c.parked
 FROM backbone.subscription_cursors c
 ORDER BY c.subscription, c.partition_id;
 
 -- name: ListSubscriptionStates :many
 -- A state that changes with every change of the definition or of any cursor.
-SELECT s.uid, s.revision, coalesce(bit_xor((extract(epoch FROM c.updated_at) * 1000000)::bigint), 0)::bigint AS moved
+SELECT s.uid, s.revision, mod(coalesce(sum((extract(epoch FROM c.updated_at) * 1000000)::bigint), 0), 4611686018427387904)::bigint AS moved
 FROM backbone.subscriptions s
 LEFT JOIN backbone.subscription_cursors c ON c.subscription = s.uid
 WHERE s.uid = ANY (@uids::uuid[])
@@ -109,14 +111,14 @@ FROM backbone.subscription_messages m
 GROUP BY m.subscription, m.partition_id;
 
 -- name: LockSubscriptionCursor :one
-SELECT c.read_through, c.checkpoint, c.pending, c.term, c.counts, c.parked, s.status, s.revision, s.tenant_id, s.id
+SELECT c.read_through, c.checkpoint, c.pending, c.counts, c.parked, s.status, s.revision, s.tenant_id, s.id
 FROM backbone.subscription_cursors c
 JOIN backbone.subscriptions s ON s.uid = c.subscription
 WHERE c.subscription = @subscription AND c.partition_id = @partition_id
 FOR UPDATE OF c;
 
 -- name: TryLockSubscriptionCursor :one
-SELECT c.read_through, c.checkpoint, c.pending, c.term, c.counts, c.parked, s.status, s.revision, s.tenant_id, s.id
+SELECT c.read_through, c.checkpoint, c.pending, c.counts, c.parked, s.status, s.revision, s.tenant_id, s.id
 FROM backbone.subscription_cursors c
 JOIN backbone.subscriptions s ON s.uid = c.subscription
 WHERE c.subscription = @subscription AND c.partition_id = @partition_id
@@ -298,7 +300,7 @@ WHERE subscription = @subscription AND partition_id = @partition_id;
 
 -- name: SaveCursor :exec
 UPDATE backbone.subscription_cursors
-SET read_through = @read_through, checkpoint = @checkpoint, pending = @pending, term = @term, counts = @counts, updated_at = @updated_at
+SET read_through = @read_through, checkpoint = @checkpoint, pending = @pending, counts = @counts, updated_at = @updated_at
 WHERE subscription = @subscription AND partition_id = @partition_id;
 
 -- name: ListDueMessages :many
