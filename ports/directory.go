@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/shredding"
 )
 
 // LegalEntity is a partition of the log and the books behind it.
@@ -57,11 +58,39 @@ type Principal struct {
 	RoleLabel     string // what events carry as actor name
 	Roles         []string
 	LegalEntities []string // codes it may see; empty: all of the tenant
+	Binding       Binding  // of a service; a person has none
 	TokenHash     event.Hash
 	Development   bool // token made by `backbone dev`; refused by `backbone serve`
 	ExpiresAt     time.Time
 	CreatedAt     time.Time
 }
+
+// Binding is what a service was enrolled for. It limits the service beside its roles and
+// legal entities: what no module of the binding owns, the service neither sees nor changes.
+type Binding struct {
+	ResponsiblePerson string // the person who answers for the service, and counts as having done what it does
+	Modules           []string
+	ContractedTypes   []string          // event types of other modules that the service may read
+	PIIClasses        []shredding.Class // classes of personal data that it reads in clear, in types of Modules
+	TrustLevel        TrustLevel
+}
+
+// TrustLevel says how far the content of a service's events was checked before the service
+// sent it. Events carry it with their actor.
+type TrustLevel string
+
+// The trust levels.
+const (
+	TrustUnchecked TrustLevel = "unchecked" // passed on as a third party sent it
+	TrustChecked   TrustLevel = "checked"   // checked by the service against rules
+	TrustOfficial  TrustLevel = "official"  // from a source of record, such as a bank or a public register
+)
+
+// TrustLevels lists the trust levels.
+func TrustLevels() []TrustLevel { return []TrustLevel{TrustUnchecked, TrustChecked, TrustOfficial} }
+
+// IsService reports whether the principal is no person.
+func (p Principal) IsService() bool { return p.ActorType != event.Human }
 
 // Expired reports whether the login is over.
 func (p Principal) Expired(now time.Time) bool {

@@ -125,6 +125,8 @@ func (s *Directory) SavePrincipal(ctx context.Context, p ports.Principal) error 
 
 func clonePrincipal(p ports.Principal) ports.Principal {
 	p.Roles, p.LegalEntities = clone(p.Roles), clone(p.LegalEntities)
+	b := &p.Binding
+	b.Modules, b.ContractedTypes, b.PIIClasses = clone(b.Modules), clone(b.ContractedTypes), clone(b.PIIClasses)
 	return p
 }
 

@@ -86,6 +86,9 @@ const maxReasonRunes = 1000
 // Faults: stream.owned_by_module, stream.not_found, stream.deleted, stream.tombstoned,
 // stream.access_denied, those of ports.EventAppender.
 func (s *Service) Delete(ctx context.Context, c Change, tombstone bool) (Outcome, error) {
+	if err := s.RequireOwned(ctx, c.LegalEntity, c.Stream); err != nil {
+		return Outcome{}, err
+	}
 	if owner, owned := s.ownerOf(c.Stream.Type); owned {
 		return Outcome{}, fault.New(fault.FailedPrecondition, "stream.owned_by_module",
 			"streams of this type belong to the built-in module %s, which counts on their events; end what the stream stands for by an intent of the module", owner).
@@ -101,6 +104,9 @@ func (s *Service) Delete(ctx context.Context, c Change, tombstone bool) (Outcome
 // SetMetadata replaces the stream's metadata. A stream of a module must exist first.
 // Faults: those of Delete except stream.owned_by_module; stream.role_unknown.
 func (s *Service) SetMetadata(ctx context.Context, c Change, m stream.Metadata) (Outcome, error) {
+	if err := s.RequireOwned(ctx, c.LegalEntity, c.Stream); err != nil {
+		return Outcome{}, err
+	}
 	if err := s.checkRoles(m.ACL); err != nil {
 		return Outcome{}, err
 	}
@@ -121,6 +127,24 @@ func (s *Service) SetMetadata(ctx context.Context, c Change, m stream.Metadata) 
 		expected = []concurrency.StreamExpectation{{Stream: c.Stream, Expected: concurrency.StreamExists()}}
 	}
 	return s.appendChange(ctx, c, stream.MetadataChanged, changeData{Metadata: &m, Reason: c.Reason}, event.StreamChange{Settings: settings, Access: access}, expected)
+}
+
+// RequireOwned refuses a stream that does not belong to the modules of a service that asks
+// (module.SightOf), as if there were none: stream.not_found.
+func (s *Service) RequireOwned(ctx context.Context, le ports.LegalEntity, id event.StreamID) error {
+	return requireOwned(ctx, s.config.Reader, le, id)
+}
+
+func requireOwned(ctx context.Context, streams ports.StreamReader, le ports.LegalEntity, id event.StreamID) error {
+	sight, err := module.SightOf(ctx)
+	if err != nil {
+		return err
+	}
+	_, owned, err := sight.Stream(ctx, streams, le.Partition, id)
+	if err == nil && !owned {
+		err = concurrency.ActionRefused(id, event.StreamAbsent, event.DeleteStream)
+	}
+	return err
 }
 
 // ownerOf finds the module that owns the streams of a type.
@@ -193,6 +217,9 @@ var stateAfter = map[event.StreamAction]event.StreamState{
 // Status reads the state and the metadata of a stream. Faults: stream.not_found,
 // stream.access_denied.
 func (s *Service) Status(ctx context.Context, le ports.LegalEntity, id event.StreamID, roles []string) (Status, error) {
+	if err := s.RequireOwned(ctx, le, id); err != nil {
+		return Status{}, err
+	}
 	stored, err := s.config.Reader.StreamStatus(ctx, le.Partition, id)
 	if err != nil {
 		return Status{}, err

@@ -221,7 +221,7 @@ func (a *App) compose(ctx context.Context, clock ports.Clock, ids ports.IDSource
 		return err
 	}
 	a.Tenancy = tenancy.New(tenancy.Config{
-		LegalEntities: tenantNotifier{a.Store.Directory, a.prepareNewTenant}, Principals: a.Store.Directory, Installations: a.Store.Directory, Policies: engine, Owner: a.Catalog.Owner, Roles: a.Catalog.RoleNames(),
+		LegalEntities: tenantNotifier{a.Store.Directory, a.prepareNewTenant}, Principals: a.Store.Directory, Installations: a.Store.Directory, Policies: engine, Owner: a.Catalog.Owner, TypeOwners: a.typeOwners, Roles: a.Catalog.RoleNames(),
 		Clock: clock, IDs: ids, AllowDevelopmentTokens: o.AllowDevelopmentTokens,
 	})
 	if o.LogName != "" {

@@ -10,6 +10,7 @@ import (
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/eventtype"
 	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/shredding"
 	"github.com/erpbackbone/backbone/ports"
 )
 
@@ -116,7 +117,12 @@ func (s *suite) principal(tenant string) ports.Principal {
 	return ports.Principal{
 		TenantID: tenant, PersonID: "person-" + id, PrincipalID: id, ActorType: event.Human,
 		DisplayName: "Display " + id, RoleLabel: "clerk", Roles: []string{"ap.clerk", "ap.viewer"},
-		LegalEntities: []string{"DEMF", "USMF"}, TokenHash: fingerprint("token " + id), Development: true,
+		LegalEntities: []string{"DEMF", "USMF"},
+		Binding: ports.Binding{
+			ResponsiblePerson: "person-" + id, Modules: []string{"hr"}, ContractedTypes: []string{"crm.customer.created"},
+			PIIClasses: []shredding.Class{shredding.Contact, shredding.Bank}, TrustLevel: ports.TrustChecked,
+		},
+		TokenHash: fingerprint("token " + id), Development: true,
 		ExpiresAt: s.clock.Now().Add(time.Hour), CreatedAt: s.clock.Now(),
 	}
 }

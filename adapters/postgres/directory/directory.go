@@ -16,6 +16,7 @@ import (
 	"github.com/erpbackbone/backbone/adapters/postgres/internal/pg"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/shredding"
 	"github.com/erpbackbone/backbone/ports"
 )
 
@@ -193,6 +194,8 @@ func (s *Store) SavePrincipal(ctx context.Context, p ports.Principal) error {
 	err := s.queries.UpsertPrincipal(ctx, s.db.Reads, &directorydb.UpsertPrincipalParams{
 		TenantID: p.TenantID, PrincipalID: p.PrincipalID, PersonID: p.PersonID, ActorType: string(p.ActorType),
 		DisplayName: p.DisplayName, RoleLabel: p.RoleLabel, Roles: orEmpty(p.Roles), LegalEntities: orEmpty(p.LegalEntities),
+		ResponsiblePerson: p.Binding.ResponsiblePerson, Modules: orEmpty(p.Binding.Modules), ContractedTypes: orEmpty(p.Binding.ContractedTypes),
+		PiiClasses: textsOf(p.Binding.PIIClasses), TrustLevel: string(p.Binding.TrustLevel),
 		TokenHash: p.TokenHash[:], Development: p.Development, ExpiresAt: pg.OptionalTime(p.ExpiresAt), CreatedAt: p.CreatedAt,
 	})
 	if pg.ViolatesConstraint(err, "principals_token") {
@@ -208,6 +211,14 @@ func orEmpty(list []string) []string {
 	return list
 }
 
+func textsOf(classes []shredding.Class) []string {
+	out := make([]string, len(classes))
+	for i, class := range classes {
+		out[i] = string(class)
+	}
+	return out
+}
+
 func principal(r *directorydb.BackbonePrincipal) ports.Principal {
 	p := ports.Principal{
 		TenantID: r.TenantID, PersonID: r.PersonID, PrincipalID: r.PrincipalID, ActorType: event.ActorType(r.ActorType),
@@ -218,6 +229,16 @@ func principal(r *directorydb.BackbonePrincipal) ports.Principal {
 	}
 	if len(r.LegalEntities) > 0 {
 		p.LegalEntities = r.LegalEntities
+	}
+	p.Binding = ports.Binding{ResponsiblePerson: r.ResponsiblePerson, TrustLevel: ports.TrustLevel(r.TrustLevel)}
+	if len(r.Modules) > 0 {
+		p.Binding.Modules = r.Modules
+	}
+	if len(r.ContractedTypes) > 0 {
+		p.Binding.ContractedTypes = r.ContractedTypes
+	}
+	for _, class := range r.PiiClasses {
+		p.Binding.PIIClasses = append(p.Binding.PIIClasses, shredding.Class(class))
 	}
 	copy(p.TokenHash[:], r.TokenHash)
 	return p

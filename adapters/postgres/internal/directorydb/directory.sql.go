@@ -66,7 +66,7 @@ func (q *Queries) GetInstallation(ctx context.Context, db DBTX) (GetInstallation
 }
 
 const GetPrincipalByPerson = `-- name: GetPrincipalByPerson :one
-SELECT p.tenant_id, p.principal_id, p.person_id, p.actor_type, p.display_name, p.role_label, p.roles, p.legal_entities, p.token_hash, p.development, p.expires_at, p.created_at FROM backbone.principals p
+SELECT p.tenant_id, p.principal_id, p.person_id, p.actor_type, p.display_name, p.role_label, p.roles, p.legal_entities, p.token_hash, p.development, p.expires_at, p.created_at, p.responsible_person, p.modules, p.contracted_types, p.pii_classes, p.trust_level FROM backbone.principals p
 WHERE p.tenant_id = $1 AND p.person_id = $2
 ORDER BY coalesce(p.expires_at <= $3::timestamptz, false), p.created_at, p.principal_id
 LIMIT 1
@@ -98,12 +98,17 @@ func (q *Queries) GetPrincipalByPerson(ctx context.Context, db DBTX, arg *GetPri
 		&i.BackbonePrincipal.Development,
 		&i.BackbonePrincipal.ExpiresAt,
 		&i.BackbonePrincipal.CreatedAt,
+		&i.BackbonePrincipal.ResponsiblePerson,
+		&i.BackbonePrincipal.Modules,
+		&i.BackbonePrincipal.ContractedTypes,
+		&i.BackbonePrincipal.PiiClasses,
+		&i.BackbonePrincipal.TrustLevel,
 	)
 	return i, err
 }
 
 const GetPrincipalByTokenHash = `-- name: GetPrincipalByTokenHash :one
-SELECT p.tenant_id, p.principal_id, p.person_id, p.actor_type, p.display_name, p.role_label, p.roles, p.legal_entities, p.token_hash, p.development, p.expires_at, p.created_at FROM backbone.principals p WHERE p.token_hash = $1
+SELECT p.tenant_id, p.principal_id, p.person_id, p.actor_type, p.display_name, p.role_label, p.roles, p.legal_entities, p.token_hash, p.development, p.expires_at, p.created_at, p.responsible_person, p.modules, p.contracted_types, p.pii_classes, p.trust_level FROM backbone.principals p WHERE p.token_hash = $1
 `
 
 type GetPrincipalByTokenHashRow struct {
@@ -126,6 +131,11 @@ func (q *Queries) GetPrincipalByTokenHash(ctx context.Context, db DBTX, tokenHas
 		&i.BackbonePrincipal.Development,
 		&i.BackbonePrincipal.ExpiresAt,
 		&i.BackbonePrincipal.CreatedAt,
+		&i.BackbonePrincipal.ResponsiblePerson,
+		&i.BackbonePrincipal.Modules,
+		&i.BackbonePrincipal.ContractedTypes,
+		&i.BackbonePrincipal.PiiClasses,
+		&i.BackbonePrincipal.TrustLevel,
 	)
 	return i, err
 }
@@ -153,32 +163,41 @@ func (q *Queries) InsertInstallation(ctx context.Context, db DBTX, arg *InsertIn
 const UpsertPrincipal = `-- name: UpsertPrincipal :exec
 INSERT INTO backbone.principals (
     tenant_id, principal_id, person_id, actor_type, display_name, role_label, roles, legal_entities,
+    responsible_person, modules, contracted_types, pii_classes, trust_level,
     token_hash, development, expires_at, created_at
 )
 VALUES (
     $1, $2, $3, $4, $5, $6, $7::text[], $8::text[],
-    $9, $10, $11, $12
+    $9, $10::text[], $11::text[], $12::text[], $13,
+    $14, $15, $16, $17
 )
 ON CONFLICT (tenant_id, principal_id)
 DO UPDATE SET person_id = excluded.person_id, actor_type = excluded.actor_type, display_name = excluded.display_name,
               role_label = excluded.role_label, roles = excluded.roles, legal_entities = excluded.legal_entities,
+              responsible_person = excluded.responsible_person, modules = excluded.modules,
+              contracted_types = excluded.contracted_types, pii_classes = excluded.pii_classes, trust_level = excluded.trust_level,
               token_hash = excluded.token_hash, development = excluded.development,
               expires_at = excluded.expires_at, created_at = excluded.created_at
 `
 
 type UpsertPrincipalParams struct {
-	TenantID      string
-	PrincipalID   string
-	PersonID      string
-	ActorType     string
-	DisplayName   string
-	RoleLabel     string
-	Roles         []string
-	LegalEntities []string
-	TokenHash     []byte
-	Development   bool
-	ExpiresAt     pgtype.Timestamptz
-	CreatedAt     time.Time
+	TenantID          string
+	PrincipalID       string
+	PersonID          string
+	ActorType         string
+	DisplayName       string
+	RoleLabel         string
+	Roles             []string
+	LegalEntities     []string
+	ResponsiblePerson string
+	Modules           []string
+	ContractedTypes   []string
+	PiiClasses        []string
+	TrustLevel        string
+	TokenHash         []byte
+	Development       bool
+	ExpiresAt         pgtype.Timestamptz
+	CreatedAt         time.Time
 }
 
 func (q *Queries) UpsertPrincipal(ctx context.Context, db DBTX, arg *UpsertPrincipalParams) error {
@@ -191,6 +210,11 @@ func (q *Queries) UpsertPrincipal(ctx context.Context, db DBTX, arg *UpsertPrinc
 		arg.RoleLabel,
 		arg.Roles,
 		arg.LegalEntities,
+		arg.ResponsiblePerson,
+		arg.Modules,
+		arg.ContractedTypes,
+		arg.PiiClasses,
+		arg.TrustLevel,
 		arg.TokenHash,
 		arg.Development,
 		arg.ExpiresAt,

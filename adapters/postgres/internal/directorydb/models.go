@@ -11,16 +11,21 @@ import (
 )
 
 type BackbonePrincipal struct {
-	TenantID      string
-	PrincipalID   string
-	PersonID      string
-	ActorType     string
-	DisplayName   string
-	RoleLabel     string
-	Roles         []string
-	LegalEntities []string
-	TokenHash     []byte
-	Development   bool
-	ExpiresAt     pgtype.Timestamptz
-	CreatedAt     time.Time
+	TenantID          string
+	PrincipalID       string
+	PersonID          string
+	ActorType         string
+	DisplayName       string
+	RoleLabel         string
+	Roles             []string
+	LegalEntities     []string
+	TokenHash         []byte
+	Development       bool
+	ExpiresAt         pgtype.Timestamptz
+	CreatedAt         time.Time
+	ResponsiblePerson string
+	Modules           []string
+	ContractedTypes   []string
+	PiiClasses        []string
+	TrustLevel        string
 }

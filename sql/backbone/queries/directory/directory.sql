@@ -24,14 +24,18 @@ LIMIT 1;
 -- name: UpsertPrincipal :exec
 INSERT INTO backbone.principals (
     tenant_id, principal_id, person_id, actor_type, display_name, role_label, roles, legal_entities,
+    responsible_person, modules, contracted_types, pii_classes, trust_level,
     token_hash, development, expires_at, created_at
 )
 VALUES (
     @tenant_id, @principal_id, @person_id, @actor_type, @display_name, @role_label, @roles::text[], @legal_entities::text[],
+    @responsible_person, @modules::text[], @contracted_types::text[], @pii_classes::text[], @trust_level,
     @token_hash, @development, @expires_at, @created_at
 )
 ON CONFLICT (tenant_id, principal_id)
 DO UPDATE SET person_id = excluded.person_id, actor_type = excluded.actor_type, display_name = excluded.display_name,
               role_label = excluded.role_label, roles = excluded.roles, legal_entities = excluded.legal_entities,
+              responsible_person = excluded.responsible_person, modules = excluded.modules,
+              contracted_types = excluded.contracted_types, pii_classes = excluded.pii_classes, trust_level = excluded.trust_level,
               token_hash = excluded.token_hash, development = excluded.development,
               expires_at = excluded.expires_at, created_at = excluded.created_at;
