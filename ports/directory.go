@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/shredding"
 )
 
 // LegalEntity is a partition of the log and the books behind it.
@@ -65,15 +66,42 @@ type Principal struct {
 	PersonID      string // the natural person (or the service) behind all its logins; what events carry as actor id
 	PrincipalID   string // this login; events carry it as session id
 	ActorType     event.ActorType
-	DisplayName   string // erasable; joined on read, never written into events
 	RoleLabel     string // what events carry as actor name
 	Roles         []string
 	LegalEntities []string // codes it may see; empty: all of the tenant
+	Binding       Binding  // of a service; a person has none
 	TokenHash     event.Hash
 	Development   bool // token made by `backbone dev`; refused by `backbone serve`
 	ExpiresAt     time.Time
 	CreatedAt     time.Time
 }
+
+// Binding is what a service was enrolled for. It limits the service beside its roles and
+// legal entities: what no module of the binding owns, the service neither sees nor changes.
+type Binding struct {
+	ResponsiblePerson string // the person who answers for the service, and counts as having done what it does
+	Modules           []string
+	ContractedTypes   []string          // event types of other modules that the service may read
+	PIIClasses        []shredding.Class // classes of personal data that it reads in clear, in types of Modules
+	TrustLevel        TrustLevel
+}
+
+// TrustLevel says how far the content of a service's events was checked before the service
+// sent it. Events carry it with their actor.
+type TrustLevel string
+
+// The trust levels.
+const (
+	TrustUnchecked TrustLevel = "unchecked" // passed on as a third party sent it
+	TrustChecked   TrustLevel = "checked"   // checked by the service against rules
+	TrustOfficial  TrustLevel = "official"  // from a source of record, such as a bank or a public register
+)
+
+// TrustLevels lists the trust levels.
+func TrustLevels() []TrustLevel { return []TrustLevel{TrustUnchecked, TrustChecked, TrustOfficial} }
+
+// IsService reports whether the principal is no person.
+func (p Principal) IsService() bool { return p.ActorType != event.Human }
 
 // Expired reports whether the login is over.
 func (p Principal) Expired(now time.Time) bool {
@@ -87,8 +115,9 @@ type Principals interface {
 	// PrincipalByPerson gives a person's first login that has not expired, or else the
 	// first; fault principal.not_found if there is none.
 	PrincipalByPerson(ctx context.Context, tenantID, personID string) (Principal, error)
-	// SavePrincipal inserts or replaces by (tenant, principal id).
-	SavePrincipal(ctx context.Context, p Principal) error
+	// SavePrincipal inserts or replaces by (tenant, principal id). by is who enrolls; the zero
+	// actor stands for the operator of the installation.
+	SavePrincipal(ctx context.Context, p Principal, by event.Actor) error
 }
 
 // Installation is what was fixed when the deployment was bootstrapped.

@@ -676,6 +676,23 @@ type DraftEvent struct {
 	Type          string            `json:"type"`
 }
 
+// EnrolledPrincipal defines model for EnrolledPrincipal.
+type EnrolledPrincipal struct {
+	ExpiresAt time.Time `json:"expires_at"`
+	Kind      string    `json:"kind"`
+
+	// LegalEntities An empty list is all of the tenant.
+	LegalEntities []string `json:"legal_entities"`
+	PersonID      string   `json:"person_id"`
+
+	// Renewed The principal was known before.
+	Renewed bool     `json:"renewed"`
+	Roles   []string `json:"roles"`
+
+	// Token Shown once; only its hash is stored.
+	Token string `json:"token"`
+}
+
 // EntityIdentity defines model for EntityIdentity.
 type EntityIdentity struct {
 	ID   string `json:"id"`
@@ -1464,6 +1481,7 @@ type IntentStatus = string
 // LeftOut Where an answer stops before its end. `depth`: there are more levels than are followed. `count`: there are
 // more events than were asked for. `size`: there are more events, but they are too large to be shown together: with
 // more than 16 MiB of payloads. `legal_entity`: it continues in a legal entity that the caller may not see.
+// `event_type`: it continues with an event of a type that the caller, a service, does not see.
 // `missing`: the cause is in no log. `cycle`: the events name each other as their cause.
 type LeftOut struct {
 	// EventID The last event that is shown there.
@@ -1813,6 +1831,42 @@ type PolledEvents struct {
 
 	// Status Of the subscription; only an active one delivers.
 	Status string `json:"status"`
+}
+
+// PrincipalRequest defines model for PrincipalRequest.
+type PrincipalRequest struct {
+	// AllLegalEntities All legal entities of the tenant, also for a principal that had some.
+	AllLegalEntities bool `json:"all_legal_entities,omitempty,omitzero"`
+
+	// ContractedTypes Of a service: event types of other modules that it reads.
+	ContractedTypes []string `json:"contracted_types,omitempty,omitzero"`
+	Kind            string   `json:"kind"`
+
+	// LegalEntities Only these; without them a new principal has all of the tenant, and a known one what it had.
+	LegalEntities []string `json:"legal_entities,omitempty,omitzero"`
+
+	// Modules Of a service: the modules whose events, streams, intents and reports it works with.
+	Modules []string `json:"modules,omitempty,omitzero"`
+
+	// PersonID Pseudonymous id of the person or service, such as p-0002; it stands in events.
+	PersonID string `json:"person_id"`
+
+	// PiiClasses Of a service: classes of personal data that it reads in clear, in types of its modules.
+	PiiClasses []string `json:"pii_classes,omitempty,omitzero"`
+
+	// Renew Replaces a token that is still good. Without roles the rights stay.
+	Renew bool `json:"renew,omitempty,omitzero"`
+
+	// ResponsiblePerson Of a service: id of the person who answers for it.
+	ResponsiblePerson string `json:"responsible_person,omitempty,omitzero"`
+
+	// Roles Required but for a renewal.
+	Roles []string `json:"roles,omitempty,omitzero"`
+
+	// TrustLevel How far the content of a service's events was checked before it was sent. `unchecked`: passed on as a third party
+	// sent it; the default. `checked`: checked by the service against rules. `official`: from a source of record, such
+	// as a bank or a public register.
+	TrustLevel TrustLevel `json:"trust_level,omitempty,omitzero"`
 }
 
 // Problem RFC 9457. Some codes bring further members.
@@ -2710,6 +2764,11 @@ type SubscriptionWarning struct {
 	// Field JSON pointer into the request.
 	Field string `json:"field,omitempty,omitzero"`
 }
+
+// TrustLevel How far the content of a service's events was checked before it was sent. `unchecked`: passed on as a third party
+// sent it; the default. `checked`: checked by the service against rules. `official`: from a source of record, such
+// as a bank or a public register.
+type TrustLevel = string
 
 // UpcastFailure defines model for UpcastFailure.
 type UpcastFailure struct {
@@ -3632,6 +3691,17 @@ func (c *Client) CreateLegalEntity(ctx context.Context, params CreateLegalEntity
 	}
 	r.setHeader("Idempotency-Key", params.IdempotencyKey)
 	var out LegalEntity
+	err := c.do(ctx, r, &out, options)
+	return out, err
+}
+
+// EnrollPrincipal is POST /api/admin/principals: Enroll a person or a service, or renew its access.
+func (c *Client) EnrollPrincipal(ctx context.Context, body PrincipalRequest, options ...Option) (EnrolledPrincipal, error) {
+	r := request{
+		method: http.MethodPost, path: expandPath("/api/admin/principals"),
+		body: body,
+	}
+	var out EnrolledPrincipal
 	err := c.do(ctx, r, &out, options)
 	return out, err
 }

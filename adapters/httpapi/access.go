@@ -27,6 +27,10 @@ type Access interface {
 	CreateLegalEntity(ctx context.Context, le ports.LegalEntity) (ports.LegalEntity, error)
 	// Reader returns the classes of personal data that the principal may read.
 	Reader(ctx context.Context, p ports.Principal) (module.Reader, error)
+	// Sight returns which event types the principal sees.
+	Sight(ctx context.Context, p ports.Principal) (module.Sight, error)
+	// Admit enrolls a principal on behalf of an administrator and returns its new token.
+	Admit(ctx context.Context, by *ports.Principal, a tenancy.Application) (p ports.Principal, token string, renewed bool, err error)
 }
 
 // rawParameter asks for events as they are stored.
@@ -49,6 +53,10 @@ func (s *Server) guard(op operation) echo.MiddlewareFunc {
 				current.principal = p
 				if err := s.config.Access.Authorize(ctx, p, actionAnywhere(op.action)); err != nil {
 					return err
+				}
+				if p.IsService() {
+					ctx = module.WithSight(ctx, s.sightOfCaller(!isFeed(c)))
+					c.SetRequest(c.Request().WithContext(ctx))
 				}
 				if err := checkAddress(c.Request().URL); err != nil {
 					return err
@@ -85,6 +93,22 @@ func (s *Server) guard(op operation) echo.MiddlewareFunc {
 			current.body = buffer.Bytes()
 			return next(c)
 		}
+	}
+}
+
+// sightOfCaller finds what the service that calls sees of the log: once for a request, or at each
+// read for a feed, during which event types may be registered.
+func (s *Server) sightOfCaller(once bool) func(context.Context) (module.Sight, error) {
+	var found *module.Sight
+	return func(ctx context.Context) (module.Sight, error) {
+		if found != nil {
+			return *found, nil
+		}
+		sight, err := s.config.Access.Sight(ctx, callOf(ctx).principal)
+		if err == nil && once {
+			found = &sight
+		}
+		return sight, err
 	}
 }
 

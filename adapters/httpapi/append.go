@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -12,9 +13,12 @@ import (
 
 	"github.com/erpbackbone/backbone/adapters/httpapi/internal/api"
 	appending "github.com/erpbackbone/backbone/application/append"
+	"github.com/erpbackbone/backbone/application/module"
+	"github.com/erpbackbone/backbone/application/query"
 	"github.com/erpbackbone/backbone/application/tenancy"
 	"github.com/erpbackbone/backbone/domain/concurrency"
 	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/eventtype"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/domain/jsondoc"
 	"github.com/erpbackbone/backbone/ports"
@@ -36,7 +40,11 @@ func (s *Server) appendBatch(ctx context.Context, r *request, batch *api.AppendR
 	if err != nil {
 		return nil, err
 	}
-	le, err := s.authorizeIn(ctx, actionAppend, code, s.typesOf(batch)...)
+	types, err := s.typesOf(ctx, batch)
+	if err != nil {
+		return nil, err
+	}
+	le, err := s.authorizeIn(ctx, actionAppend, code, types...)
 	if err != nil {
 		return nil, pointAtMember(err, "/events/0/scope/legal_entity")
 	}
@@ -69,6 +77,9 @@ func (s *Server) appendBatch(ctx context.Context, r *request, batch *api.AppendR
 	if req.Conditions, err = parseConditions(batch.AppendCondition, code); err != nil {
 		return nil, err
 	}
+	if err := s.limitToSight(ctx, &req); err != nil {
+		return nil, err
+	}
 	if req.IdempotencyKey != "" {
 		req.Digest = fingerprint(callOf(ctx).body, r.header("Expected-Version")+place)
 	}
@@ -77,6 +88,34 @@ func (s *Server) appendBatch(ctx context.Context, r *request, batch *api.AppendR
 		return nil, err
 	}
 	return replyReplayed(createdStatus(!replayed), api.AppendResponse{Events: convert(receipts, receiptAnswer)}, replayed)
+}
+
+// limitToSight refuses streams that do not belong to the modules of a service, and limits its
+// conditions to the events that it sees.
+func (s *Server) limitToSight(ctx context.Context, req *appending.Request) error {
+	sight, err := module.SightOf(ctx)
+	if err != nil || sight.IsFull() {
+		return err
+	}
+	checked := map[event.StreamID]bool{}
+	for i := range req.Drafts {
+		id := req.Drafts[i].Stream
+		if checked[id] {
+			continue
+		}
+		checked[id] = true
+		if err := s.config.Streams.RequireOwned(ctx, req.LegalEntity, id); fault.KindOf(err) == fault.NotFound {
+			return pointAtEvent(fault.New(fault.Forbidden, "append.stream_owned_by_module",
+				"this stream belongs to another module; choose a stream of your own and refer to the other by entities").WithField("/stream"), i)
+		} else if err != nil {
+			return err
+		}
+	}
+	for i := range req.Conditions {
+		req.Conditions[i].Items = query.LimitItems(sight, req.Conditions[i].Items)
+	}
+	req.Conditions = slices.DeleteFunc(req.Conditions, func(c concurrency.AppendCondition) bool { return len(c.Items) == 0 })
+	return nil
 }
 
 func receiptAnswer(e ports.AppendedEvent) api.AppendedEvent {
@@ -126,8 +165,13 @@ func mixedLegalEntities(pointer string) error {
 	return fault.New(fault.Invalid, "append.mixed_legal_entities", "a batch belongs to one legal entity; send one batch for each").WithField(pointer)
 }
 
-// typesOf lists each event type of the batch once, with the module that owns it.
-func (s *Server) typesOf(batch *api.AppendRequest) []tenancy.TypeAccess {
+// typesOf lists each event type of the batch once, with the module that owns it. A service may
+// write types of its modules only, so that a type without a module is unknown to it.
+func (s *Server) typesOf(ctx context.Context, batch *api.AppendRequest) ([]tenancy.TypeAccess, error) {
+	sight, err := module.SightOf(ctx)
+	if err != nil {
+		return nil, err
+	}
 	out := make([]tenancy.TypeAccess, 0, 1)
 	seen := make(map[string]bool, 1)
 	for i := range batch.Events {
@@ -136,10 +180,14 @@ func (s *Server) typesOf(batch *api.AppendRequest) []tenancy.TypeAccess {
 			continue
 		}
 		seen[name] = true
-		owner := s.config.Catalog.Owner(name)
-		out = append(out, tenancy.TypeAccess{Type: name, Module: owner, BuiltIn: owner != ""})
+		builtIn := s.config.Catalog.Owner(name)
+		owner := cmp.Or(builtIn, sight.ModuleOf(name))
+		if owner == "" && name != "" && !sight.IsFull() {
+			return nil, pointAtEvent(eventtype.NotRegistered(name), i)
+		}
+		out = append(out, tenancy.TypeAccess{Type: name, Module: owner, BuiltIn: builtIn != ""})
 	}
-	return out
+	return out, nil
 }
 
 // checkStreams refuses events of other owners in the streams of built-in modules, which fold

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/erpbackbone/backbone/adapters/httpapi/internal/api"
+	"github.com/erpbackbone/backbone/application/module"
 	"github.com/erpbackbone/backbone/application/projections/custom"
 	"github.com/erpbackbone/backbone/application/tenancy"
 	"github.com/erpbackbone/backbone/domain/fault"
@@ -238,6 +239,19 @@ func (s *Server) deleteProjection(ctx context.Context, r *request) (any, error) 
 	return answer{status: http.StatusNoContent}, nil
 }
 
+// requireSeenProjection hides from a service a projection of events that it does not see.
+func (s *Server) requireSeenProjection(ctx context.Context, name string) error {
+	sight, err := module.SightOf(ctx)
+	if err != nil || sight.IsFull() {
+		return err
+	}
+	_, d, err := s.config.CustomProjections.Find(ctx, callOf(ctx).principal.TenantID, name)
+	if err == nil && (len(d.Filter.Types) == 0 || slices.ContainsFunc(d.Filter.Types, func(t string) bool { return !sight.Sees(t) })) {
+		err = projection.NotFound(name)
+	}
+	return err
+}
+
 // getProjectionRows answers GET /api/projections/{name}.
 func (s *Server) getProjectionRows(ctx context.Context, r *request) (any, error) {
 	q := custom.RowsQuery{
@@ -248,6 +262,9 @@ func (s *Server) getProjectionRows(ctx context.Context, r *request) (any, error)
 		err = r.err
 	}
 	if err != nil {
+		return nil, err
+	}
+	if err := s.requireSeenProjection(ctx, q.Name); err != nil {
 		return nil, err
 	}
 	page, err := s.config.CustomProjections.Rows(ctx, q)

@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/erpbackbone/backbone/application/module"
 	"github.com/erpbackbone/backbone/application/query"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
@@ -60,9 +61,16 @@ func (s *Server) checkAgainstRegistry(ctx context.Context, sel *query.Selection)
 	if err != nil {
 		return err
 	}
+	sight, err := module.SightOf(ctx)
+	if err != nil {
+		return err
+	}
 	known := map[string]bool{}
 	for i := range registered {
 		t := &registered[i]
+		if !sight.Sees(t.Type) {
+			continue
+		}
 		owner := cmp.Or(s.config.Catalog.Owner(t.Type), t.Module)
 		inModules := len(sel.Modules) == 0 || slices.Contains(sel.Modules, owner)
 		if inModules && len(sel.Modules) > 0 {

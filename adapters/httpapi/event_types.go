@@ -2,15 +2,18 @@ package httpapi
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/hex"
 	"encoding/json"
 	"net/http"
+	"slices"
 	"strconv"
 
 	"github.com/erpbackbone/backbone/adapters/httpapi/internal/api"
 	"github.com/erpbackbone/backbone/application/module"
 	"github.com/erpbackbone/backbone/application/registry"
+	"github.com/erpbackbone/backbone/application/tenancy"
 	"github.com/erpbackbone/backbone/domain/eventtype"
 	"github.com/erpbackbone/backbone/domain/fault"
 )
@@ -106,14 +109,31 @@ func sameDocument(a, b any) bool {
 
 // listEventTypes answers GET /api/event-types.
 func (s *Server) listEventTypes(ctx context.Context, _ *request) (any, error) {
+	sight, err := module.SightOf(ctx)
+	if err != nil {
+		return nil, err
+	}
 	all, err := s.config.Types.List(ctx)
+	all = slices.DeleteFunc(slices.Clone(all), func(t eventtype.Registration) bool { return !sight.Sees(t.Type) })
 	return api.EventTypeList{EventTypes: convert(all, eventTypeAnswer), Total: len(all)}, err
 }
 
 // getEventType answers GET /api/event-types/{type}.
 func (s *Server) getEventType(ctx context.Context, r *request) (any, error) {
+	if err := requireSeenType(ctx, r.path("type")); err != nil {
+		return nil, err
+	}
 	versions, err := s.config.Types.ListVersions(ctx, r.path("type"))
 	return api.EventTypeVersions{Type: r.path("type"), Versions: convert(versions, eventTypeAnswer)}, err
+}
+
+// requireSeenType answers a service that does not see an event type as if there were none.
+func requireSeenType(ctx context.Context, name string) error {
+	sight, err := module.SightOf(ctx)
+	if err == nil && !sight.Sees(name) {
+		err = eventtype.NotRegistered(name)
+	}
+	return err
 }
 
 func eventTypeAnswer(r eventtype.Registration) api.EventType {
@@ -141,6 +161,14 @@ func eventTypeAnswer(r eventtype.Registration) api.EventType {
 
 // checkEventType answers POST /api/event-types/check.
 func (s *Server) checkEventType(ctx context.Context, _ *request, body *api.EventTypeRegistration) (any, error) {
+	sight, err := module.SightOf(ctx)
+	if err != nil {
+		return nil, err
+	}
+	owner := tenancy.TypeAccess{Type: body.Type, Module: cmp.Or(sight.ModuleOf(body.Type), body.Module)}
+	if err := s.config.Access.Authorize(ctx, callOf(ctx).principal, tenancy.Action{Name: "event_types.check", EventTypes: []tenancy.TypeAccess{owner}}); err != nil {
+		return nil, err
+	}
 	proof, err := s.newProof(ctx, body.Proof)
 	if err != nil {
 		return nil, err
@@ -220,13 +248,21 @@ func (s *Server) changeEventType(
 
 // getEventTypeHistory answers GET /api/event-types/{type}/history.
 func (s *Server) getEventTypeHistory(ctx context.Context, r *request) (any, error) {
+	if err := requireSeenType(ctx, r.path("type")); err != nil {
+		return nil, err
+	}
 	changes, err := s.config.Types.History(ctx, r.path("type"))
 	return api.EventTypeHistory{Type: r.path("type"), Changes: convert(changes, eventTypeChangeAnswer)}, err
 }
 
 // listEventTypeChanges answers GET /api/event-types/history.
 func (s *Server) listEventTypeChanges(ctx context.Context, _ *request) (any, error) {
+	sight, err := module.SightOf(ctx)
+	if err != nil {
+		return nil, err
+	}
 	changes, err := s.config.Types.Changes(ctx)
+	changes = slices.DeleteFunc(changes, func(c eventtype.Change) bool { return !sight.Sees(c.Type) })
 	return api.EventTypeHistory{Changes: convert(changes, eventTypeChangeAnswer)}, err
 }
 

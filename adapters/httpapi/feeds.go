@@ -12,6 +12,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"github.com/erpbackbone/backbone/application/live"
+	"github.com/erpbackbone/backbone/application/module"
 	"github.com/erpbackbone/backbone/application/query"
 	"github.com/erpbackbone/backbone/application/tenancy"
 	"github.com/erpbackbone/backbone/domain/event"
@@ -196,7 +197,11 @@ func (s *Server) subscribeToAll(ctx context.Context, r *request) (any, error) {
 // send nothing, and an empty page would look as if the log held no such events.
 func (s *Server) requireTypes(ctx context.Context, field string, types ...string) error {
 	unknown, err := s.config.Types.FindUnregistered(ctx, types)
-	if err == nil && len(unknown) > 0 {
+	if err != nil {
+		return err
+	}
+	sight, err := module.SightOf(ctx)
+	if err == nil && (len(unknown) > 0 || slices.ContainsFunc(types, func(t string) bool { return !sight.Sees(t) })) {
 		err = unknownType(field)
 	}
 	return err

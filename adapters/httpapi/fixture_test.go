@@ -208,6 +208,23 @@ func limitsOf(change func(*httpapi.Limits)) httpapi.Limits {
 	return l
 }
 
+// moduleBinding is that of the services in the role module.
+var moduleBinding = ports.Binding{
+	ResponsiblePerson: "p-controller", Modules: []string{"assets", "crm", "equipment", "fleet", "hr", "note", "sensors", "streams"}, PIIClasses: shredding.Classes(),
+}
+
+// typeOwners names the modules of the registered types.
+func typeOwners(types *registry.Registry) func(context.Context, string) (map[string]string, error) {
+	return func(ctx context.Context, _ string) (map[string]string, error) {
+		all, err := types.List(ctx)
+		owners := map[string]string{}
+		for i := range all {
+			owners[all[i].Type] = all[i].Module
+		}
+		return owners, err
+	}
+}
+
 // startAPI starts a server; change may replace parts of its configuration.
 func startAPI(t testing.TB, change ...func(*httpapi.Config)) *apiFixture {
 	t.Helper()
@@ -237,7 +254,7 @@ func startAPIWithFeeds(t testing.TB, feeds live.Limits, change ...func(*httpapi.
 	})
 	h.principals = administration.NewPrincipals(log, h.store.Audit, h.store.Events)
 	who := tenancy.New(tenancy.Config{
-		LegalEntities: h.store.Directory, Principals: h.principals, Policies: engine, Owner: catalog.Owner, Roles: catalog.RoleNames(), Clock: clock, IDs: ids,
+		LegalEntities: h.store.Directory, Principals: h.principals, Policies: engine, Owner: catalog.Owner, TypeOwners: typeOwners(types), Roles: catalog.RoleNames(), Clock: clock, IDs: ids,
 	})
 	reads := query.New(query.Config{Log: h.store.Events, Directory: who, Cursors: query.NewCursorSealer([]byte("key")), Clock: clock})
 	models, sources := catalog.ReadModels(), map[string]ports.ReadModelSource{}
@@ -250,8 +267,11 @@ func startAPIWithFeeds(t testing.TB, feeds live.Limits, change ...func(*httpapi.
 		_, err := who.CreateLegalEntity(ctx, ports.LegalEntity{TenantID: "demo", Code: code})
 		require.NoError(t, err)
 	}
-	for _, role := range []string{"module", "ap_clerk", "controller", "auditor", "admin", "operator", "compliance", "compliance_approver"} {
+	for _, role := range []string{"ap_clerk", "controller", "auditor", "admin", "operator", "compliance", "compliance_approver", "module"} {
 		p := ports.Principal{TenantID: "demo", PersonID: "p-" + role, PrincipalID: "l-" + role, ActorType: event.Human, RoleLabel: role, Roles: []string{role}}
+		if role == "module" {
+			p.ActorType, p.Binding = event.System, moduleBinding
+		}
 		h.tokens[role], err = who.Enroll(ctx, p)
 		require.NoError(t, err)
 		p.PrincipalID, p.PersonID, p.LegalEntities = "l-german-"+role, "p-german-"+role, []string{"DEMF"}
@@ -261,7 +281,7 @@ func startAPIWithFeeds(t testing.TB, feeds live.Limits, change ...func(*httpapi.
 		h.tokens["american_"+role], err = who.Enroll(ctx, p)
 		require.NoError(t, err)
 	}
-	service := ports.Principal{TenantID: "demo", PersonID: "s-1", PrincipalID: "l-s", ActorType: event.System, Roles: []string{"compliance_approver"}}
+	service := ports.Principal{TenantID: "demo", PersonID: "s-1", PrincipalID: "l-s", ActorType: event.System, Roles: []string{"compliance_approver"}, Binding: ports.Binding{ResponsiblePerson: "p-controller"}}
 	h.tokens["compliance_service"], err = who.Enroll(ctx, service)
 	require.NoError(t, err)
 	expired := ports.Principal{TenantID: "demo", PersonID: "p-x", PrincipalID: "l-x", ActorType: event.Human, Roles: []string{"ap_clerk"}, ExpiresAt: time.Now().Add(-time.Hour)}

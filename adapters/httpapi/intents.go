@@ -4,10 +4,13 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
+	"slices"
 	"strings"
 
 	"github.com/erpbackbone/backbone/adapters/httpapi/internal/api"
+	"github.com/erpbackbone/backbone/application/module"
 	"github.com/erpbackbone/backbone/application/pipeline"
+	"github.com/erpbackbone/backbone/application/tenancy"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/domain/intent"
@@ -37,7 +40,7 @@ func (s *Server) submitIntent(ctx context.Context, r *request, body *api.IntentR
 	case body.LegalEntity == "":
 		return nil, missingMember("/legal_entity")
 	}
-	le, err := s.authorizeIn(ctx, "intents.submit", body.LegalEntity)
+	le, err := s.authorizeIn(ctx, "intents.submit", body.LegalEntity, tenancy.TypeAccess{Type: body.Type})
 	if err != nil {
 		return nil, pointAtMember(err, "/legal_entity")
 	}
@@ -68,6 +71,11 @@ func (s *Server) submitIntent(ctx context.Context, r *request, body *api.IntentR
 	if err != nil {
 		return nil, err
 	}
+	sight, err := module.SightOf(ctx)
+	if err != nil {
+		return nil, err
+	}
+	out.Drafts = slices.DeleteFunc(out.Drafts, func(d event.Draft) bool { return !sight.Sees(d.Type) })
 	a, err := outcomeAnswer(statusOf(out), out)
 	if err != nil {
 		return nil, err
@@ -147,7 +155,13 @@ func (s *Server) getIntent(ctx context.Context, r *request) (any, error) {
 	var stored intent.Intent
 	var outcome pipeline.Outcome
 	if err := s.findByID(ctx, r, "intents.read", codeIntentNotFound, func(le ports.LegalEntity, id event.ID) (err error) {
-		stored, outcome, err = s.config.Intents.Get(ctx, le, id)
+		if stored, outcome, err = s.config.Intents.Get(ctx, le, id); err != nil {
+			return err
+		}
+		sight, err := module.SightOf(ctx)
+		if err == nil && !sight.Owns(stored.Type) {
+			err = fault.New(fault.NotFound, codeIntentNotFound, "nothing you may see has this id; check the id, or ask for the right to see its legal entity")
+		}
 		return err
 	}); err != nil {
 		return nil, err

@@ -164,6 +164,7 @@ var resources = []resource{
 	{erasureHandlers, hasErasures, keysMissing},
 	{legalHoldHandlers, hasErasures, keysMissing},
 	{handlers: legalEntityHandlers},
+	{handlers: principalHandlers},
 	{handlers: healthHandlers},
 }
 

@@ -23,6 +23,7 @@ import (
 	"github.com/erpbackbone/backbone/adapters/httpapi"
 	"github.com/erpbackbone/backbone/application/module"
 	"github.com/erpbackbone/backbone/application/tenancy"
+	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/ports"
 )
@@ -292,7 +293,7 @@ func TestUnexpectedErrors(t *testing.T) {
 type allowingAccess struct{ httpapi.Access }
 
 func (allowingAccess) Authenticate(context.Context, string) (ports.Principal, error) {
-	return ports.Principal{TenantID: "demo", PersonID: "p-1"}, nil
+	return ports.Principal{TenantID: "demo", PersonID: "p-1", ActorType: event.Human}, nil
 }
 
 func (allowingAccess) Authorize(context.Context, ports.Principal, tenancy.Action) error { return nil }

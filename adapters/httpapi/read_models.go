@@ -12,6 +12,7 @@ import (
 
 	"github.com/erpbackbone/backbone/application/module"
 	"github.com/erpbackbone/backbone/application/query"
+	"github.com/erpbackbone/backbone/application/tenancy"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/ports"
 )
@@ -80,6 +81,8 @@ const actionReadModels = "readmodels.read"
 
 // readModelHandler makes the handler of a declared read model.
 func readModelHandler(m readModel) handler {
+	owner := tenancy.TypeAccess{Type: m.path, BuiltIn: true}
+	owner.Module, _, _ = strings.Cut(m.path, "/")
 	return func(s *Server, ctx context.Context, r *request) (any, error) {
 		q := query.ReportQuery{Path: m.path, Params: map[string]string{}}
 		for name, values := range r.c.QueryParams() {
@@ -102,7 +105,7 @@ func readModelHandler(m readModel) handler {
 			return nil, fault.New(fault.Invalid, "request.parameter_missing", "legal_entity is required; add it").WithField("legal_entity")
 		}
 		var err error
-		if q.Entity, err = s.authorizeIn(ctx, actionReadModels, r.query("legal_entity")); err != nil {
+		if q.Entity, err = s.authorizeIn(ctx, actionReadModels, r.query("legal_entity"), owner); err != nil {
 			return nil, err
 		}
 		if q.Limit = r.pageLimit("limit"); r.err != nil {

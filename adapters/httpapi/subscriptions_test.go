@@ -11,6 +11,7 @@ import (
 
 	"github.com/erpbackbone/backbone/adapters/httpapi"
 	"github.com/erpbackbone/backbone/adapters/system"
+	"github.com/erpbackbone/backbone/application/module"
 	"github.com/erpbackbone/backbone/application/subscriptions"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
@@ -28,6 +29,10 @@ func (a entitlements) Readable(ctx context.Context, p ports.Principal) ([]ports.
 
 func (a entitlements) Visible(ctx context.Context, p ports.Principal) ([]ports.LegalEntity, error) {
 	return a.Readable(ctx, p)
+}
+
+func (a entitlements) Sight(context.Context, ports.Principal) (module.Sight, error) {
+	return module.FullSight(), nil
 }
 
 func (a entitlements) Owner(_ context.Context, tenantID, personID string) (ports.Principal, error) {

@@ -130,8 +130,8 @@ func TestPrincipals_FollowTheLog(t *testing.T) {
 	_, here := f.node()
 	_, there := f.node()
 	want := person("1")
-	require.NoError(t, here.SavePrincipal(t.Context(), person("2")))
-	require.NoError(t, here.SavePrincipal(t.Context(), want))
+	require.NoError(t, here.SavePrincipal(t.Context(), person("2"), event.Actor{}))
+	require.NoError(t, here.SavePrincipal(t.Context(), want, event.Actor{}))
 	for _, node := range []*administration.Principals{here, there} {
 		got, err := node.PrincipalByTokenHash(t.Context(), want.TokenHash)
 		require.NoError(t, err)
@@ -143,7 +143,7 @@ func TestPrincipals_FollowTheLog(t *testing.T) {
 
 	renewed := want
 	renewed.TokenHash, renewed.Roles, renewed.ExpiresAt = hash("another"), []string{"auditor"}, time.Time{}
-	require.NoError(t, there.SavePrincipal(t.Context(), renewed))
+	require.NoError(t, there.SavePrincipal(t.Context(), renewed, event.Actor{}))
 	_, err := here.PrincipalByTokenHash(t.Context(), want.TokenHash)
 	require.Equal(t, "auth.token_unknown", fault.CodeOf(err))
 	got, err := here.PrincipalByTokenHash(t.Context(), renewed.TokenHash)
@@ -152,7 +152,7 @@ func TestPrincipals_FollowTheLog(t *testing.T) {
 
 	rotated := renewed
 	rotated.TokenHash = hash("a third")
-	require.NoError(t, here.SavePrincipal(t.Context(), rotated))
+	require.NoError(t, here.SavePrincipal(t.Context(), rotated, event.Actor{}))
 	require.Equal(t, []string{
 		administration.Began, administration.PrincipalEnrolled, administration.TokenIssued, administration.PrincipalEnrolled, administration.TokenIssued,
 		administration.PrincipalGranted, administration.TokenRotated, administration.TokenRotated,
@@ -165,7 +165,7 @@ func TestPrincipals_UnknownToken(t *testing.T) {
 	_, principals := f.node()
 	_, err := principals.PrincipalByPerson(t.Context(), "acme", "p-1")
 	require.Equal(t, "principal.not_found", fault.CodeOf(err))
-	require.NoError(t, principals.SavePrincipal(t.Context(), person("1")))
+	require.NoError(t, principals.SavePrincipal(t.Context(), person("1"), event.Actor{}))
 	for _, unknown := range []event.Hash{hash("unknown"), {}} {
 		_, err = principals.PrincipalByTokenHash(t.Context(), unknown)
 		require.Equal(t, "auth.token_unknown", fault.CodeOf(err))
@@ -182,9 +182,9 @@ func TestPrincipals_LoginThatIsGoodBeforeAnExpiredOne(t *testing.T) {
 	_, principals := f.node()
 	over, good := person("1"), person("1")
 	over.ExpiresAt, good.PrincipalID, good.TokenHash = start.Add(-time.Minute), "l-1-2", hash("second login")
-	require.NoError(t, principals.SavePrincipal(t.Context(), over))
+	require.NoError(t, principals.SavePrincipal(t.Context(), over, event.Actor{}))
 	f.clock.Advance(time.Minute)
-	require.NoError(t, principals.SavePrincipal(t.Context(), good))
+	require.NoError(t, principals.SavePrincipal(t.Context(), good, event.Actor{}))
 	got, err := principals.PrincipalByPerson(t.Context(), "acme", over.PersonID)
 	require.NoError(t, err)
 	requirePrincipal(t, good, got)
@@ -194,12 +194,12 @@ func TestPrincipals_TokenOfAnother(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	_, principals := f.node()
-	require.NoError(t, principals.SavePrincipal(t.Context(), person("1")))
+	require.NoError(t, principals.SavePrincipal(t.Context(), person("1"), event.Actor{}))
 	thief := person("2")
 	thief.TokenHash = person("1").TokenHash
-	require.Equal(t, "principal.token_taken", fault.CodeOf(principals.SavePrincipal(t.Context(), thief)))
+	require.Equal(t, "principal.token_taken", fault.CodeOf(principals.SavePrincipal(t.Context(), thief, event.Actor{})))
 	thief.TenantID, thief.PrincipalID = "other", person("1").PrincipalID
-	require.Equal(t, "principal.token_taken", fault.CodeOf(principals.SavePrincipal(t.Context(), thief)))
+	require.Equal(t, "principal.token_taken", fault.CodeOf(principals.SavePrincipal(t.Context(), thief, event.Actor{})))
 }
 
 // Of the nodes that enroll one principal at once, each gives it a token in turn, and one
@@ -214,7 +214,7 @@ func TestPrincipals_Race(t *testing.T) {
 		running.Go(func() {
 			p := person("1")
 			p.TokenHash = hash(string(rune('a' + i)))
-			errs[i] = principals.SavePrincipal(context.Background(), p)
+			errs[i] = principals.SavePrincipal(context.Background(), p, event.Actor{})
 		})
 	}
 	running.Wait()
@@ -256,10 +256,10 @@ func TestPrincipals_RefuseALogThatDoesNotHold(t *testing.T) {
 			t.Parallel()
 			f := newFixture(t)
 			_, before := f.node()
-			require.NoError(t, before.SavePrincipal(t.Context(), person("1")))
+			require.NoError(t, before.SavePrincipal(t.Context(), person("1"), event.Actor{}))
 			other := person("1")
 			other.TenantID, other.TokenHash = "other", hash("of the other tenant")
-			require.NoError(t, before.SavePrincipal(t.Context(), other))
+			require.NoError(t, before.SavePrincipal(t.Context(), other, event.Actor{}))
 			broken := func() event.PartitionID {
 				logs, err := f.store.Directory.AdministrativeLogs(t.Context(), "acme")
 				require.NoError(t, err)
@@ -274,7 +274,7 @@ func TestPrincipals_RefuseALogThatDoesNotHold(t *testing.T) {
 			_, after := f.node()
 			_, err := after.PrincipalByPerson(t.Context(), "acme", "p-1")
 			require.Equal(t, "administration.log_broken", fault.CodeOf(err))
-			require.Equal(t, "administration.log_broken", fault.CodeOf(after.SavePrincipal(t.Context(), person("3"))))
+			require.Equal(t, "administration.log_broken", fault.CodeOf(after.SavePrincipal(t.Context(), person("3"), event.Actor{})))
 			_, err = after.PrincipalByTokenHash(t.Context(), person("1").TokenHash)
 			require.Error(t, err)
 			_, err = after.PrincipalByTokenHash(t.Context(), other.TokenHash)
@@ -293,7 +293,6 @@ func TestLog_AdoptsTheFormerDirectoryOnce(t *testing.T) {
 	le, err := f.store.Directory.CreateLegalEntity(t.Context(), ports.LegalEntity{TenantID: "acme", Code: "USMF", Name: "Contoso", TimeZone: "Europe/Berlin"})
 	require.NoError(t, err)
 	former := person("1")
-	former.DisplayName = "Ada"
 	f.former = formerDirectory{former}
 	var running sync.WaitGroup
 	errs := make([]error, 4)
@@ -318,7 +317,6 @@ func TestLog_AdoptsTheFormerDirectoryOnce(t *testing.T) {
 	require.NoError(t, json.Unmarshal(data, &created))
 	require.Equal(t, "USMF", created.Code)
 	require.Equal(t, le.Partition, created.Partition)
-	require.NotContains(t, string(events[1].Payload), "Ada")
 
 	// A row that appears later gives no rights.
 	intruder := person("2")
@@ -329,7 +327,6 @@ func TestLog_AdoptsTheFormerDirectoryOnce(t *testing.T) {
 	require.Equal(t, "auth.token_unknown", fault.CodeOf(err))
 	got, err := principals.PrincipalByTokenHash(t.Context(), former.TokenHash)
 	require.NoError(t, err)
-	former.DisplayName = ""
 	requirePrincipal(t, former, got)
 }
 

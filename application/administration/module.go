@@ -96,7 +96,20 @@ const rightsSchema = `{
     "kind": {"enum": ["human", "system", "external", "agent", "import"]},
     "label": {"type": "string", "maxLength": 512, "description": "what events show as the actor's name"},
     "roles": {"type": "array", "items": {"type": "string", "maxLength": 64}},
-    "legal_entities": {"type": "array", "items": {"type": "string", "maxLength": 32}, "description": "none: all of the tenant"}
+    "legal_entities": {"type": "array", "items": {"type": "string", "maxLength": 32}, "description": "none: all of the tenant"},
+    "service": {
+      "type": "object",
+      "additionalProperties": false,
+      "required": ["responsible_person", "modules", "contracted_types", "pii_classes", "trust_level"],
+      "description": "what a service was enrolled for; absent for a person",
+      "properties": {
+        "responsible_person": {"type": "string", "minLength": 1, "maxLength": 512, "description": "pseudonymous id of the person who answers for it"},
+        "modules": {"type": "array", "items": {"type": "string", "maxLength": 64}},
+        "contracted_types": {"type": "array", "items": {"type": "string", "maxLength": 200}},
+        "pii_classes": {"type": "array", "items": {"type": "string", "maxLength": 64}},
+        "trust_level": {"enum": ["unchecked", "checked", "official"]}
+      }
+    }
   }
 }`
 

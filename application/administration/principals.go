@@ -105,7 +105,7 @@ const saveTries = 5
 
 // SavePrincipal implements ports.Principals: it records the principal's rights and its token.
 // Fault principal.token_taken when another principal has the token.
-func (p *Principals) SavePrincipal(ctx context.Context, principal ports.Principal) error {
+func (p *Principals) SavePrincipal(ctx context.Context, principal ports.Principal, by event.Actor) error {
 	log, err := p.log.Of(ctx, principal.TenantID)
 	if err != nil {
 		return err
@@ -114,7 +114,7 @@ func (p *Principals) SavePrincipal(ctx context.Context, principal ports.Principa
 		if err := p.read(ctx); err != nil {
 			return err
 		}
-		write, err := p.plan(log, principal)
+		write, err := p.plan(log, principal, by)
 		if err != nil {
 			return err
 		}
@@ -126,10 +126,13 @@ func (p *Principals) SavePrincipal(ctx context.Context, principal ports.Principa
 }
 
 // plan plans the events that give a principal its rights and its token.
-func (p *Principals) plan(log ports.LegalEntity, principal ports.Principal) (Write, error) {
+func (p *Principals) plan(log ports.LegalEntity, principal ports.Principal, by event.Actor) (Write, error) {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
-	w := Write{Log: log, Actor: operator}
+	w := Write{Log: log, Actor: by}
+	if by.ID == "" {
+		w.Actor = operator
+	}
 	expect := concurrency.StreamExpectation{Stream: streamOf(principal.PrincipalID), Expected: concurrency.NoStream()}
 	f := p.folds[log.Partition]
 	if f != nil && f.broken != nil {
@@ -236,6 +239,8 @@ func (p *Principals) foldOf(tenantID string) *fold {
 
 func clone(p ports.Principal) ports.Principal {
 	p.Roles, p.LegalEntities = slices.Clone(p.Roles), slices.Clone(p.LegalEntities)
+	b := &p.Binding
+	b.Modules, b.ContractedTypes, b.PIIClasses = slices.Clone(b.Modules), slices.Clone(b.ContractedTypes), slices.Clone(b.PIIClasses)
 	return p
 }
 

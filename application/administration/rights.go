@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/shredding"
 	"github.com/erpbackbone/backbone/ports"
 )
 
@@ -17,6 +18,16 @@ type rightsData struct {
 	Label         string          `json:"label"`
 	Roles         []string        `json:"roles"`
 	LegalEntities []string        `json:"legal_entities"`
+	Service       *serviceData    `json:"service,omitempty"`
+}
+
+// serviceData is ports.Binding.
+type serviceData struct {
+	ResponsiblePerson string            `json:"responsible_person"`
+	Modules           []string          `json:"modules"`
+	ContractedTypes   []string          `json:"contracted_types"`
+	PIIClasses        []shredding.Class `json:"pii_classes"`
+	TrustLevel        ports.TrustLevel  `json:"trust_level"`
 }
 
 type revokedData struct {
@@ -51,9 +62,13 @@ func renewed(before, p ports.Principal) []event.Draft {
 }
 
 func rightsDraft(eventType string, p ports.Principal) event.Draft {
-	return draft(eventType, streamOf(p.PrincipalID), rightsData{
+	data := rightsData{
 		PrincipalID: p.PrincipalID, PersonID: p.PersonID, Kind: p.ActorType, Label: p.RoleLabel, Roles: nonNil(p.Roles), LegalEntities: nonNil(p.LegalEntities),
-	})
+	}
+	if b := p.Binding; b.ResponsiblePerson != "" {
+		data.Service = &serviceData{b.ResponsiblePerson, nonNil(b.Modules), nonNil(b.ContractedTypes), nonNil(b.PIIClasses), b.TrustLevel}
+	}
+	return draft(eventType, streamOf(p.PrincipalID), data)
 }
 
 func tokenDraft(eventType string, p ports.Principal) event.Draft {
@@ -67,13 +82,21 @@ func tokenDraft(eventType string, p ports.Principal) event.Draft {
 
 func sameRights(a, b ports.Principal) bool {
 	return a.PersonID == b.PersonID && a.ActorType == b.ActorType && a.RoleLabel == b.RoleLabel &&
-		slices.Equal(a.Roles, b.Roles) && slices.Equal(a.LegalEntities, b.LegalEntities)
+		slices.Equal(a.Roles, b.Roles) && slices.Equal(a.LegalEntities, b.LegalEntities) && sameBinding(a.Binding, b.Binding)
+}
+
+func sameBinding(a, b ports.Binding) bool {
+	return a.ResponsiblePerson == b.ResponsiblePerson && a.TrustLevel == b.TrustLevel && slices.Equal(a.Modules, b.Modules) &&
+		slices.Equal(a.ContractedTypes, b.ContractedTypes) && slices.Equal(a.PIIClasses, b.PIIClasses)
 }
 
 // apply folds an event of a principal into it. An event of another type changes nothing.
 func (r rightsData) apply(p *ports.Principal) {
 	p.PrincipalID, p.PersonID, p.ActorType, p.RoleLabel = r.PrincipalID, r.PersonID, r.Kind, r.Label
-	p.Roles, p.LegalEntities = r.Roles, r.LegalEntities
+	p.Roles, p.LegalEntities, p.Binding = r.Roles, r.LegalEntities, ports.Binding{}
+	if s := r.Service; s != nil {
+		p.Binding = ports.Binding{ResponsiblePerson: s.ResponsiblePerson, Modules: s.Modules, ContractedTypes: s.ContractedTypes, PIIClasses: s.PIIClasses, TrustLevel: s.TrustLevel}
+	}
 }
 
 func (t tokenData) apply(p *ports.Principal) error {
@@ -89,9 +112,9 @@ func (t tokenData) apply(p *ports.Principal) error {
 	return nil
 }
 
-func nonNil(list []string) []string {
+func nonNil[T any](list []T) []T {
 	if list == nil {
-		return []string{}
+		return []T{}
 	}
 	return list
 }

@@ -152,7 +152,8 @@ func notYetFault() error {
 	return fault.New(fault.NotFound, "entity.not_found", "the entity exists, but no event refers to it as of this day and moment; ask for a later as_of or known_at")
 }
 
-// Read folds an entity. Faults: entity.not_found (also if no event refers to it as of
+// Read folds an entity. A caller that does not see all event types (module.SightOf) gets the
+// state from those events that it sees; for an entity without any it is not found. Faults: entity.not_found (also if no event refers to it as of
 // the day and moment asked for), report.known_at_invalid, report.known_at_in_future,
 // legal_entity.not_found.
 func (s *Service) Read(ctx context.Context, q Query) (State, error) {
@@ -162,8 +163,15 @@ func (s *Service) Read(ctx context.Context, q Query) (State, error) {
 	if r.known, text, err = s.Positions.ResolveKnownAt(ctx, q.LegalEntity.Partition, q.KnownAt); err != nil {
 		return State{}, err
 	}
+	sight, err := module.SightOf(ctx)
+	if err != nil {
+		return State{}, err
+	}
+	if r.types = sight.Limit(nil); r.isLimited() && len(r.types) == 0 {
+		return State{}, notFoundFault()
+	}
 	newest, err := s.Log.Events(ctx, ports.EventQuery{
-		Partition: q.LegalEntity.Partition, Key: r.key, Direction: ports.Backward, Limit: 1, WithoutData: true, Until: r.headBound(),
+		Partition: q.LegalEntity.Partition, Key: r.key, Types: r.types, Direction: ports.Backward, Limit: 1, WithoutData: true, Until: r.headBound(),
 	})
 	if err != nil {
 		return State{}, err

@@ -28,12 +28,17 @@ type entityRead struct {
 	startedAt time.Time
 	known     event.Sequence // later events are not read
 	head      event.Sequence
+	types     []string // of the events that the caller sees; nil: all
 
 	snapshots  []ports.EntitySnapshot // usable ones, newest first
 	newestAsOf event.Sequence         // AsOf of the newest that may stay, usable here or not
 	epoch      ports.SnapshotEpoch
 	exhausted  bool
 }
+
+// isLimited reports whether the caller does not see all events. Snapshots are of all events,
+// so such a read neither uses nor saves one.
+func (r *entityRead) isLimited() bool { return r.types != nil }
 
 // headBound excludes events that are committed during a read of the current state, so that
 // the answer is consistent with one sequence.
@@ -93,6 +98,9 @@ func (r *entityRead) read(ctx context.Context) (State, error) {
 // findSnapshots lists the snapshots that the fold may start from: not stale, of this fold, and
 // without events that the query excludes.
 func (r *entityRead) findSnapshots(ctx context.Context) error {
+	if r.isLimited() {
+		return nil
+	}
 	all, epoch, err := r.service.Snapshots.EntitySnapshots(ctx, r.query.LegalEntity.Partition, r.query.Type, r.query.ID)
 	if err != nil {
 		return err
@@ -219,7 +227,7 @@ func (r *entityRead) readPage(ctx context.Context, after event.Sequence, first b
 		defer cancel()
 	}
 	page, err = r.service.Log.SearchEvents(readCtx, ports.EventQuery{
-		Partition: r.query.LegalEntity.Partition, Key: r.key, After: after, Until: r.known, EffectiveTo: r.query.AsOf, Limit: foldPageEvents, Bytes: foldPageBytes,
+		Partition: r.query.LegalEntity.Partition, Key: r.key, Types: r.types, After: after, Until: r.known, EffectiveTo: r.query.AsOf, Limit: foldPageEvents, Bytes: foldPageBytes,
 	}, 0)
 	if err != nil && readCtx.Err() != nil && ctx.Err() == nil {
 		return page, false, nil
@@ -265,7 +273,7 @@ func (r *entityRead) buildState(p foldProgress, asOf event.Sequence, reached Con
 // saveSnapshot saves a snapshot in the background if enough events were folded since the
 // newest one. A read with as_of is not saved, because its state lacks events.
 func (r *entityRead) saveSnapshot(p foldProgress, asOf event.Sequence, state json.RawMessage) {
-	if r.query.AsOf != nil || p.folded <= r.service.SnapshotEvery || asOf <= r.newestAsOf {
+	if r.isLimited() || r.query.AsOf != nil || p.folded <= r.service.SnapshotEvery || asOf <= r.newestAsOf {
 		return
 	}
 	s, le := r.service, r.query.LegalEntity

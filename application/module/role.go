@@ -29,6 +29,9 @@ var (
 	maxRoleNameLen = 64
 )
 
+// IsServiceRole reports whether a role is for services only.
+func IsServiceRole(name string) bool { return slices.Contains(serviceRoles, name) }
+
 // Roles declares roles.
 func (r *Registrar) Roles(roles ...Role) {
 	for _, role := range roles {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"slices"
 
+	"github.com/erpbackbone/backbone/application/module"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/ports"
@@ -26,6 +27,7 @@ const (
 	ReasonCount       Reason = "count"        // more events than the limit; those nearest to the event are listed
 	ReasonSize        Reason = "size"         // more bytes of payloads than MaxPageBytes
 	ReasonLegalEntity Reason = "legal_entity" // continues in a legal entity that the caller may not see
+	ReasonEventType   Reason = "event_type"   // continues with an event of a type that the caller does not see
 	ReasonMissing     Reason = "missing"      // the cause is in no log
 	ReasonCycle       Reason = "cycle"        // the events name each other as their cause
 )
@@ -59,6 +61,10 @@ func (s *Service) Lineage(ctx context.Context, le ports.LegalEntity, readableCod
 	if err != nil {
 		return Lineage{}, err
 	}
+	sight, err := module.SightOf(ctx)
+	if err != nil {
+		return Lineage{}, err
+	}
 	var out Lineage
 	endWith := func(r Reason) (Lineage, error) {
 		out.Truncated, out.Omissions = true, []Omission{{r, out.Events[0].ID}}
@@ -76,6 +82,13 @@ func (s *Service) Lineage(ctx context.Context, le ports.LegalEntity, readableCod
 			return Lineage{}, err
 		}
 		for _, e := range slices.Backward(chain) {
+			switch {
+			case sight.Sees(e.Type):
+			case len(out.Events) == 0:
+				return Lineage{}, eventNotFound(id)
+			default:
+				return endWith(ReasonEventType)
+			}
 			if seen[ports.Cause{Partition: e.Partition, ID: e.ID}] {
 				return endWith(ReasonCycle)
 			}
@@ -137,7 +150,11 @@ type Descendants struct {
 // Descendants finds an event's direct and indirect effects, across the legal entities that
 // the caller may see: at most limit events, those nearest to it. Faults: event.not_found.
 func (s *Service) Descendants(ctx context.Context, le ports.LegalEntity, readableCodes []string, id event.ID, limit int) (Descendants, error) {
-	root, err := s.events.EventByID(ctx, le.Partition, id)
+	sight, err := module.SightOf(ctx)
+	if err != nil {
+		return Descendants{}, err
+	}
+	root, err := s.byID(ctx, sight, le.Partition, id)
 	if err != nil {
 		return Descendants{}, err
 	}
@@ -145,7 +162,7 @@ func (s *Service) Descendants(ctx context.Context, le ports.LegalEntity, readabl
 	if err != nil {
 		return Descendants{}, err
 	}
-	w := &treeSearch{causality: s.events, root: &root, limit: limit, depths: map[ports.Cause]int{{Partition: root.Partition, ID: id}: 0}}
+	w := &treeSearch{causality: s.events, sight: sight, root: &root, limit: limit, depths: map[ports.Cause]int{{Partition: root.Partition, ID: id}: 0}}
 	var hidden []ports.LegalEntity
 	for _, e := range all {
 		if isReadable(readableCodes, e.Code) {
@@ -174,6 +191,7 @@ func (s *Service) Descendants(ctx context.Context, le ports.LegalEntity, readabl
 // nothing new is found.
 type treeSearch struct {
 	causality ports.CausalityReader
+	sight     module.Sight
 	root      *event.Recorded
 	visible   []ports.LegalEntity
 	limit     int
@@ -265,6 +283,10 @@ func (w *treeSearch) attachToParents(rows []ports.Descendant) (out []Descendant)
 			if self == (ports.Cause{Partition: w.root.Partition, ID: w.root.ID}) {
 				w.omitted.add(ReasonCycle, parent.ID)
 			}
+			continue
+		}
+		if !w.sight.Sees(r.Event.Type) { // its effects have no known parent and are left out too
+			w.omitted.add(ReasonEventType, parent.ID)
 			continue
 		}
 		if above >= MaxLineageDepth {

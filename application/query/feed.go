@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/erpbackbone/backbone/application/module"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/ports"
@@ -124,6 +125,11 @@ func (s *Service) Feed(ctx context.Context, q FeedQuery) (Page, error) {
 		page.HasMore = page.HasMore || len(events) < b.quota
 		bytes += payloadBytes(events)
 	}
+	sight, err := module.SightOf(ctx)
+	if err != nil {
+		return Page{}, err
+	}
+	page.Events = sight.Filter(page.Events)
 	sortByRecording(page.Events, ports.Forward)
 	// The cursor includes legal entities that the caller cannot see now and may see later.
 	list := slices.SortedFunc(maps.Values(marks), func(a, b mark) int { return cmp.Compare(a.Partition, b.Partition) })

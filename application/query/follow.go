@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"sync"
 
+	"github.com/erpbackbone/backbone/application/module"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/domain/stream"
@@ -255,6 +256,11 @@ func (a *AllFeed) readShare(ctx context.Context, b backlog, head ports.Head, byt
 // filter returns the events that pass the query's filters. found is shared with other
 // readers and not changed.
 func (a *AllFeed) filter(ctx context.Context, found []event.Recorded) ([]event.Recorded, error) {
+	sight, err := module.SightOf(ctx)
+	if err != nil {
+		return nil, err
+	}
+	found = sight.Filter(found)
 	if a.types == nil && a.query.IncludeType == nil {
 		return found, nil
 	}
@@ -424,6 +430,17 @@ func (s *StreamFeed) readTail(ctx context.Context, head ports.Head, count int) (
 		if _, _, err := s.feeds.service.checkReadAccess(ctx, s.query.Entity, s.query.Stream, s.query.Roles); err != nil {
 			return nil, false, err // the access list may have changed
 		}
+	}
+	sight, err := module.SightOf(ctx)
+	if err != nil {
+		return nil, false, err
+	}
+	if len(events) > 0 && !sight.IsFull() {
+		_, owned, err := sight.Stream(ctx, s.feeds.service.events, s.query.Entity.Partition, s.query.Stream)
+		if err != nil {
+			return nil, false, err
+		}
+		events = sight.FilterStream(events, owned)
 	}
 	s.scanned = markOf(&added[len(added)-1])
 	return events, s.scanned.After < head.Sequence, nil

@@ -3,6 +3,7 @@ package query
 import (
 	"context"
 
+	"github.com/erpbackbone/backbone/application/module"
 	"github.com/erpbackbone/backbone/domain/concurrency"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
@@ -28,6 +29,22 @@ type MatchPage struct {
 	Condition concurrency.AppendCondition
 }
 
+// LimitItems limits items of a query or an append condition to the event types that the
+// caller sees. Items that select none of them are left out, so that neither a query nor a
+// condition tells whether other events exist.
+func LimitItems(sight module.Sight, items []concurrency.Item) []concurrency.Item {
+	if sight.IsFull() {
+		return items
+	}
+	var out []concurrency.Item
+	for _, item := range items {
+		if item.Types = sight.Limit(item.Types); len(item.Types) > 0 {
+			out = append(out, item)
+		}
+	}
+	return out
+}
+
 // Match reads a page of events that match any of the items. Faults:
 // query.after_beyond_head, legal_entity.not_found.
 func (s *Service) Match(ctx context.Context, q MatchQuery) (MatchPage, error) {
@@ -40,8 +57,16 @@ func (s *Service) Match(ctx context.Context, q MatchQuery) (MatchPage, error) {
 		return MatchPage{}, fault.New(fault.Invalid, "query.after_beyond_head",
 			"after lies beyond the last event, as after a failover that lost the end of the log; query again without it").WithField("/after")
 	}
+	sight, err := module.SightOf(ctx)
+	if err != nil {
+		return MatchPage{}, err
+	}
+	visible := LimitItems(sight, q.Items)
+	if len(visible) == 0 {
+		return MatchPage{Events: []event.Recorded{}, Condition: concurrency.AppendCondition{Items: q.Items, After: head.Sequence}}, nil
+	}
 	found, err := s.events.Matches(ctx, ports.MatchQuery{
-		Partition: q.Entity.Partition, Items: q.Items, After: q.After, Until: head.Sequence, Limit: q.Limit, Bytes: MaxPageBytes,
+		Partition: q.Entity.Partition, Items: visible, After: q.After, Until: head.Sequence, Limit: q.Limit, Bytes: MaxPageBytes,
 	})
 	if err != nil {
 		return MatchPage{}, err

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/erpbackbone/backbone/application/module"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/ports"
@@ -33,6 +34,14 @@ func (s *Service) Process(ctx context.Context, tenantID string, readableCodes []
 	if err != nil {
 		return Process{}, err
 	}
+	sight, err := module.SightOf(ctx)
+	if err != nil {
+		return Process{}, err
+	}
+	types := sight.Limit(nil)
+	if types != nil && len(types) == 0 {
+		return Process{}, processNotFound()
+	}
 	out := Process{CorrelationID: correlationID, Actors: []string{}, Entities: []event.EntityRef{}}
 	var omitted omissions
 	var hidden []ports.LegalEntity
@@ -43,7 +52,7 @@ func (s *Service) Process(ctx context.Context, tenantID string, readableCodes []
 			continue
 		}
 		found, err := s.events.SearchEvents(ctx, ports.EventQuery{
-			Partition: le.Partition, CorrelationID: correlationID, Limit: limit + 1, Bytes: pageBytesPerEntity(len(all)),
+			Partition: le.Partition, CorrelationID: correlationID, Types: types, Limit: limit + 1, Bytes: pageBytesPerEntity(len(all)),
 		}, 0)
 		if err != nil {
 			return Process{}, err
@@ -60,7 +69,7 @@ func (s *Service) Process(ctx context.Context, tenantID string, readableCodes []
 		}
 	}
 	if len(out.Events) == 0 {
-		return Process{}, fault.New(fault.NotFound, "process.not_found", "no event that you may see has this correlation id; use the one that the write or an event gave you")
+		return Process{}, processNotFound()
 	}
 	sortByRecording(out.Events, ports.Forward)
 	n := len(truncateToBytes(out.Events, MaxPageBytes))
@@ -77,7 +86,7 @@ func (s *Service) Process(ctx context.Context, tenantID string, readableCodes []
 		omitted.add(ReasonCount, event.ID{})
 	}
 	for _, le := range hidden {
-		part, err := s.events.Events(ctx, ports.EventQuery{Partition: le.Partition, CorrelationID: correlationID, Limit: 1, WithoutData: true})
+		part, err := s.events.Events(ctx, ports.EventQuery{Partition: le.Partition, CorrelationID: correlationID, Types: types, Limit: 1, WithoutData: true})
 		if err != nil {
 			return Process{}, err
 		}
@@ -88,6 +97,10 @@ func (s *Service) Process(ctx context.Context, tenantID string, readableCodes []
 	}
 	out.Omissions = omitted
 	return out, out.summarize()
+}
+
+func processNotFound() error {
+	return fault.New(fault.NotFound, "process.not_found", "no event that you may see has this correlation id; use the one that the write or an event gave you")
 }
 
 // summarize derives steps, duration, actors and entities from the events.

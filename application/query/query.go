@@ -5,7 +5,7 @@
 // on both time axes (as_of, known_at). CursorSealer signs the cursors of all of them, so
 // that a client can neither forge one nor use it for another query. The HTTP API calls
 // the package. It returns only events and rows that the caller may read, with personal values
-// sealed, and never writes.
+// sealed, and never writes. What a service does not see (module.SightOf) is left out of pages.
 //
 // A paged query pins the head of each log on its first page; later pages end there.
 package query
@@ -15,6 +15,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/erpbackbone/backbone/application/module"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/ports"
@@ -63,9 +64,27 @@ func New(c Config) *Service {
 	return &Service{events: c.Log, directory: c.Directory, cursors: c.Cursors, clock: c.Clock, settleDelay: c.SettleDelay, scan: MaxScan}
 }
 
-// ByID reads one event.
+// ByID reads one event. One that the caller does not see is not found, as one that does not
+// exist.
 func (s *Service) ByID(ctx context.Context, le ports.LegalEntity, id event.ID) (event.Recorded, error) {
-	return s.events.EventByID(ctx, le.Partition, id)
+	sight, err := module.SightOf(ctx)
+	if err != nil {
+		return event.Recorded{}, err
+	}
+	return s.byID(ctx, sight, le.Partition, id)
+}
+
+func (s *Service) byID(ctx context.Context, sight module.Sight, p event.PartitionID, id event.ID) (event.Recorded, error) {
+	found, err := s.events.EventByID(ctx, p, id)
+	if err == nil && !sight.Sees(found.Type) {
+		return event.Recorded{}, eventNotFound(id)
+	}
+	return found, err
+}
+
+// eventNotFound is the fault of the store, so that an event out of sight looks like none.
+func eventNotFound(id event.ID) error {
+	return fault.New(fault.NotFound, "event.not_found", "there is no event %s in this legal entity; check the id and the legal entity", id)
 }
 
 // StreamKind is the attribute that a Selection groups events by.

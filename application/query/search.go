@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/erpbackbone/backbone/application/module"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/ports"
@@ -31,8 +32,15 @@ func (s *Service) Events(ctx context.Context, sel Selection) (Page, error) {
 	if err != nil {
 		return Page{}, err
 	}
+	sight, err := module.SightOf(ctx)
+	if err != nil {
+		return Page{}, err
+	}
+	selectsNothing := sel.matchesNothing(q)
+	q.Types = sight.Limit(q.Types)
+	selectsNothing = selectsNothing || !sight.IsFull() && len(q.Types) == 0
 	if sel.Kind == ByCorrelation && sel.LegalEntity == "" {
-		return s.searchAcrossEntities(ctx, sel, q)
+		return s.searchAcrossEntities(ctx, sel, q, selectsNothing)
 	}
 	code := sel.LegalEntity
 	if sel.Kind == ByScope && sel.StreamID != "" {
@@ -71,7 +79,7 @@ func (s *Service) Events(ctx context.Context, sel Selection) (Page, error) {
 		}
 		pos.ChecksumPrefix = [8]byte(head.Checksum[:8])
 	}
-	if sel.matchesNothing(q) {
+	if selectsNothing {
 		return Page{Events: []event.Recorded{}}, nil
 	}
 	q.Limit, q.Bytes = sel.Limit+1, MaxPageBytes
@@ -183,10 +191,10 @@ type entitySearch struct {
 
 // searchAcrossEntities reads a correlation from every legal entity that the caller may
 // see, in order of recording, each up to the head that the first page pinned.
-func (s *Service) searchAcrossEntities(ctx context.Context, sel Selection, q ports.EventQuery) (Page, error) {
+func (s *Service) searchAcrossEntities(ctx context.Context, sel Selection, q ports.EventQuery, selectsNothing bool) (Page, error) {
 	digest := selectionDigest(sel)
 	marks, err := s.pinnedMarks(ctx, &sel, digest)
-	if err != nil || sel.matchesNothing(q) {
+	if err != nil || selectsNothing {
 		return Page{Events: []event.Recorded{}}, err
 	}
 	parts := make([]*entitySearch, 0, len(marks))

@@ -5,6 +5,7 @@ import (
 	"context"
 	"sort"
 
+	"github.com/erpbackbone/backbone/application/module"
 	"github.com/erpbackbone/backbone/domain/concurrency"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
@@ -38,11 +39,20 @@ type StreamPage struct {
 }
 
 // Stream reads a stream by version. Events that the stream's metadata (max_count,
-// max_age_seconds) or a deletion hide are left out. Faults: request.*, report.known_at_*,
+// max_age_seconds) or a deletion hide are left out, and so are those that the caller does not
+// see; a stream that it does not see is not found. Faults: request.*, report.known_at_*,
 // stream.not_found, stream.access_denied, stream.deleted (NotFound), stream.tombstoned.
 func (s *Service) Stream(ctx context.Context, q StreamQuery) (StreamPage, error) {
 	if q.Count < 1 {
 		return StreamPage{}, fault.New(fault.Invalid, "request.parameter_invalid", "a page holds at least one event; correct the count").WithField("count")
+	}
+	sight, err := module.SightOf(ctx)
+	if err != nil {
+		return StreamPage{}, err
+	}
+	seen, owned, err := sight.Stream(ctx, s.events, q.Entity.Partition, q.Stream)
+	if err != nil || !seen {
+		return StreamPage{}, cmp.Or(err, checkStreamState(event.StreamAbsent))
 	}
 	status, metadata, err := s.checkReadAccess(ctx, q.Entity, q.Stream, q.Roles)
 	if err != nil {
@@ -101,6 +111,7 @@ func (s *Service) Stream(ctx context.Context, q StreamQuery) (StreamPage, error)
 	if n := len(page.Events); n > 0 { // events may have been appended since the status was read
 		page.Version = max(page.Version, page.Events[0].StreamVersion, page.Events[n-1].StreamVersion)
 	}
+	page.Events = sight.FilterStream(page.Events, owned)
 	return page, nil
 }
 

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/erpbackbone/backbone/application/module"
 	"github.com/erpbackbone/backbone/domain/concurrency"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
@@ -84,6 +85,9 @@ const maxReasonRunes = 1000
 // Faults: stream.owned_by_module, stream.not_found, stream.deleted, stream.tombstoned,
 // stream.access_denied, those of ports.EventAppender.
 func (s *Service) Delete(ctx context.Context, c Change, tombstone bool) (Outcome, error) {
+	if err := s.RequireOwned(ctx, c.LegalEntity, c.Stream); err != nil {
+		return Outcome{}, err
+	}
 	if err := s.checkOwner(c.Stream); err != nil {
 		return Outcome{}, err
 	}
@@ -110,6 +114,9 @@ func (s *Service) checkOwner(id event.StreamID) error {
 // alone, and that only while the stream has limits: they were set before modules' streams were
 // closed to it. Faults: those of Delete; stream.role_unknown.
 func (s *Service) SetMetadata(ctx context.Context, c Change, m stream.Metadata) (Outcome, error) {
+	if err := s.RequireOwned(ctx, c.LegalEntity, c.Stream); err != nil {
+		return Outcome{}, err
+	}
 	if err := s.checkRoles(m.ACL); err != nil {
 		return Outcome{}, err
 	}
@@ -127,6 +134,24 @@ func (s *Service) SetMetadata(ctx context.Context, c Change, m stream.Metadata) 
 		}
 	}
 	return s.appendChange(ctx, c, stream.MetadataChanged, changeData{Metadata: &m, Reason: c.Reason}, event.StreamChange{Settings: settings, Access: access})
+}
+
+// RequireOwned refuses a stream that does not belong to the modules of a service that asks
+// (module.SightOf), as if there were none: stream.not_found.
+func (s *Service) RequireOwned(ctx context.Context, le ports.LegalEntity, id event.StreamID) error {
+	return requireOwned(ctx, s.config.Reader, le, id)
+}
+
+func requireOwned(ctx context.Context, streams ports.StreamReader, le ports.LegalEntity, id event.StreamID) error {
+	sight, err := module.SightOf(ctx)
+	if err != nil {
+		return err
+	}
+	_, owned, err := sight.Stream(ctx, streams, le.Partition, id)
+	if err == nil && !owned {
+		err = concurrency.ActionRefused(id, event.StreamAbsent, event.DeleteStream)
+	}
+	return err
 }
 
 func (s *Service) checkRoles(a *stream.ACL) error {
@@ -191,6 +216,9 @@ var stateAfter = map[event.StreamAction]event.StreamState{
 // Status reads the state and the metadata of a stream. Faults: stream.not_found,
 // stream.access_denied.
 func (s *Service) Status(ctx context.Context, le ports.LegalEntity, id event.StreamID, roles []string) (Status, error) {
+	if err := s.RequireOwned(ctx, le, id); err != nil {
+		return Status{}, err
+	}
 	stored, err := s.config.Reader.StreamStatus(ctx, le.Partition, id)
 	if err != nil {
 		return Status{}, err

@@ -3,6 +3,7 @@ package subscriptions
 import (
 	"context"
 
+	"github.com/erpbackbone/backbone/application/module"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/subscription"
 	"github.com/erpbackbone/backbone/ports"
@@ -15,6 +16,7 @@ type fetcher struct {
 	consumer string
 	ownsKey  func(subscription.Key) bool
 	moduleOf func(eventType string) string
+	sight    module.Sight // of the owner
 	// inFlightElsewhere counts messages in flight in other legal entities. It does not see polls
 	// that run there at the same time, so several consumers may exceed the bound a little.
 	inFlightElsewhere int
@@ -97,7 +99,7 @@ func (f *fetcher) fetchFrom(ctx context.Context, b ports.DeliveryBacklog, room i
 		f.stopped, f.status = true, subscription.Parked
 		s.config.Observer.SubscriptionBreaker(f.sub.TenantID, f.sub.ID)
 	}
-	if result.deliveries, err = s.loadEvents(ctx, b.Partition, due); err != nil {
+	if result.deliveries, err = s.loadEvents(ctx, b.Partition, due, f.sight); err != nil {
 		return result, err
 	}
 	result.deliveries = append(result.deliveries, fresh...) // new events follow all due messages
@@ -210,7 +212,7 @@ func (f *fetcher) readNew(ctx context.Context, tx ports.DeliveryTx, w *subscript
 	total := *bytes
 	for i := range events {
 		e := &events[i]
-		if !f.sub.Filter.Matches(e, f.moduleOf) {
+		if !f.sight.Sees(e.Type) || !f.sub.Filter.Matches(e, f.moduleOf) {
 			continue
 		}
 		if total += len(e.Payload); !f.fitsBudget(total, before+len(candidates)) {
@@ -247,8 +249,9 @@ func (f *fetcher) readNew(ctx context.Context, tx ports.DeliveryTx, w *subscript
 }
 
 // loadEvents reads the events of stored messages from the log, as erasures and redactions have
-// left them.
-func (s *Service) loadEvents(ctx context.Context, p event.PartitionID, messages []subscription.Message) ([]Delivery, error) {
+// left them. A message whose type the owner sees no longer is not delivered: its lease expires
+// until it becomes a dead letter.
+func (s *Service) loadEvents(ctx context.Context, p event.PartitionID, messages []subscription.Message, sight module.Sight) ([]Delivery, error) {
 	if len(messages) == 0 {
 		return nil, nil
 	}
@@ -266,7 +269,7 @@ func (s *Service) loadEvents(ctx context.Context, p event.PartitionID, messages 
 	}
 	out := make([]Delivery, 0, len(messages))
 	for _, m := range messages {
-		if e := bySequence[m.Sequence]; e != nil {
+		if e := bySequence[m.Sequence]; e != nil && sight.Sees(e.Type) {
 			out = append(out, Delivery{Event: *e, Attempt: m.Attempts, Deadline: m.Due})
 		}
 	}

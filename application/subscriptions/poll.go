@@ -216,6 +216,9 @@ func (s *Service) attemptPoll(ctx context.Context, p ports.Principal, sub subscr
 			return r, err
 		}
 	}
+	if f.sight, err = s.config.Access.Sight(ctx, p); err != nil {
+		return r, err
+	}
 	for _, b := range backlogs {
 		r.readThrough[b.Partition] = b.ReadThrough
 		if b.InFlight > 0 || b.Waiting > 0 {

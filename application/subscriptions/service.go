@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/erpbackbone/backbone/application/module"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/domain/subscription"
@@ -27,6 +28,8 @@ type Access interface {
 	Readable(ctx context.Context, p ports.Principal) ([]ports.LegalEntity, error)
 	// Visible lists the legal entities whose existence the principal may know.
 	Visible(ctx context.Context, p ports.Principal) ([]ports.LegalEntity, error)
+	// Sight returns which event types the principal sees now.
+	Sight(ctx context.Context, p ports.Principal) (module.Sight, error)
 	// Owner returns a person with its current rights; fault principal.not_found.
 	Owner(ctx context.Context, tenantID, personID string) (ports.Principal, error)
 }

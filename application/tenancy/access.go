@@ -15,11 +15,22 @@ import (
 // Action is something the API can be asked to do, for the access policy.
 type Action struct {
 	Name        string
-	LegalEntity string       // "" when the action has none
-	EventTypes  []TypeAccess // for raw appends
+	LegalEntity string // "" when the action has none
+	// EventTypes are the types that the action is about: of the events of a raw append, of an
+	// intent, of the events behind a report. A service acts on those of its modules only.
+	EventTypes []TypeAccess
 	// Requester is the person who made the request that is decided on, for
 	// erasure.approve; "" before the request is known.
 	Requester string
+	Enrolment *Enrolment // for principals.enroll, once it is known
+}
+
+// Enrolment is an enrolment as the access policy sees it.
+type Enrolment struct {
+	Persons []string `json:"persons"` // who gains by it: the principal, and the one responsible for it
+	// Entitlements are the legal entities of the principal after the enrolment, and before it
+	// if it was enrolled already; an empty list is all of the tenant.
+	Entitlements [][]string `json:"entitlements"`
 }
 
 // TypeAccess is an event type as the access policy sees it.
@@ -37,8 +48,11 @@ type accessInput struct {
 	LegalEntity string       `json:"legal_entity"`
 	Entitled    []string     `json:"entitled"`
 	EventTypes  []TypeAccess `json:"event_types"`
+	Service     bool         `json:"service"`
+	Modules     []string     `json:"modules,omitempty"` // of a service
 	Actor       *actor       `json:"actor,omitempty"`
 	Requester   string       `json:"requester,omitempty"`
+	Enrolment   *Enrolment   `json:"enrolment,omitempty"`
 }
 
 type actor struct {
@@ -46,7 +60,10 @@ type actor struct {
 	Person string `json:"person"`
 }
 
-const actionApproveErasure = "erasure.approve"
+const (
+	actionApproveErasure = "erasure.approve"
+	actionEnroll         = "principals.enroll"
+)
 
 // Authorize evaluates the access policy. A legal entity outside the caller's
 // entitlement is reported as unknown. Faults: auth.forbidden, erasure.same_person,
@@ -57,12 +74,18 @@ func (s *Service) Authorize(ctx context.Context, p ports.Principal, a Action) er
 	}
 	input := accessInput{
 		Action: a.Name, Roles: nonNil(p.Roles), LegalEntity: a.LegalEntity, Entitled: nonNil(p.LegalEntities), EventTypes: a.EventTypes,
-		Requester: a.Requester,
+		Requester: a.Requester, Service: p.IsService(), Enrolment: a.Enrolment,
 	}
 	if input.EventTypes == nil {
 		input.EventTypes = []TypeAccess{}
 	}
-	if a.Name == actionApproveErasure {
+	if input.Service {
+		input.Modules = nonNil(p.Binding.Modules)
+		if err := s.nameModules(ctx, p, &input); err != nil {
+			return err
+		}
+	}
+	if a.Name == actionApproveErasure || a.Name == actionEnroll && a.Enrolment != nil {
 		input.Actor = &actor{Type: string(p.ActorType), Person: p.PersonID}
 	}
 	var answer struct {
@@ -92,19 +115,89 @@ var (
 		"event_type":   "only event types that no built-in module owns may be appended directly; use an intent",
 		"legal_entity": "this legal entity is not yours",
 		"service":      "only a person may decide this, not a service or an agent",
+		"module":       "this service is not bound to the module that owns this",
+		"tenant_wide":  "this concerns all legal entities of the tenant, and you are limited to some",
+		"exceeds":      "no administrator grants more legal entities than they have",
+		"self":         "an administrator grants nothing to themselves",
 	}
 	nextSteps = map[string]string{
-		"":        "ask an administrator",
-		"service": "use a person's token",
+		"":            "ask an administrator",
+		"service":     "use a person's token",
+		"module":      "use its own types, or have an administrator enroll the service for the module",
+		"tenant_wide": "ask an administrator of the whole tenant",
+		"exceeds":     "name legal entities of your own, or ask an administrator of the whole tenant",
+		"self":        "ask another administrator",
 	}
 )
 
-// Reader returns which classes of personal data the principal reads in clear. The
-// policy depends on roles alone, so its answer is cached by them. Fault
+// nameModules fills in the modules of the types that a service asks about.
+func (s *Service) nameModules(ctx context.Context, p ports.Principal, input *accessInput) error {
+	if !slices.ContainsFunc(input.EventTypes, func(t TypeAccess) bool { return t.Type != "" && t.Module == "" }) {
+		return nil
+	}
+	sight, err := s.Sight(ctx, p)
+	if err != nil {
+		return err
+	}
+	input.EventTypes = slices.Clone(input.EventTypes)
+	for i := range input.EventTypes {
+		t := &input.EventTypes[i]
+		t.Module = cmp.Or(t.Module, sight.ModuleOf(t.Type))
+	}
+	return nil
+}
+
+// Sight returns which events the principal sees: a person those of every type, a service those
+// of its modules and those that it was contracted for.
+func (s *Service) Sight(ctx context.Context, p ports.Principal) (module.Sight, error) {
+	if !p.IsService() {
+		return module.FullSight(), nil
+	}
+	var owners map[string]string
+	if s.typeOwners != nil {
+		var err error
+		if owners, err = s.typeOwners(ctx, p.TenantID); err != nil {
+			return module.Sight{}, err
+		}
+	}
+	return module.NewSight(p.Binding, owners, s.owner), nil
+}
+
+// Reader returns which classes of personal data the principal reads in clear: by its roles,
+// and of a service only those that it was enrolled for, in types of its modules. Fault
 // policy.undecided.
 func (s *Service) Reader(ctx context.Context, p ports.Principal) (module.Reader, error) {
+	r, err := s.readerOfRoles(ctx, p)
+	if err != nil || !p.IsService() {
+		return r, err
+	}
+	sight, err := s.Sight(ctx, p)
+	if err != nil {
+		return nil, err
+	}
+	return boundReader{reader: r, sight: sight, classes: p.Binding.PIIClasses}, nil
+}
+
+// boundReader is the reader of a service.
+type boundReader struct {
+	reader
+	sight   module.Sight
+	classes []shredding.Class
+}
+
+// Reads implements module.Reader.
+func (r boundReader) Reads(recordType string, class shredding.Class) bool {
+	return slices.Contains(r.classes, class) && r.sight.Owns(recordType) && r.reader.Reads(recordType, class)
+}
+
+// readerOfRoles asks the policy, which depends on the roles and on whether they are a
+// service's; its answer is cached by these.
+func (s *Service) readerOfRoles(ctx context.Context, p ports.Principal) (reader, error) {
 	roles := slices.Sorted(slices.Values(p.Roles))
 	key := strings.Join(roles, " ") // roles have no blanks
+	if p.IsService() {
+		key = "service " + key
+	}
 	s.mu.RLock()
 	cached, ok := s.readers[key]
 	s.mu.RUnlock()
@@ -112,11 +205,12 @@ func (s *Service) Reader(ctx context.Context, p ports.Principal) (module.Reader,
 		return cached, nil
 	}
 	input := struct {
-		Roles []string `json:"roles"`
-	}{nonNil(roles)}
+		Roles   []string `json:"roles"`
+		Service bool     `json:"service"`
+	}{nonNil(roles), p.IsService()}
 	made := reader{owner: s.owner}
 	if err := s.policies.Decide(ctx, "data.backbone.authz.pii", input, &made.classes); err != nil {
-		return nil, err
+		return reader{}, err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -27,6 +27,7 @@ type Service struct {
 	principals ports.Principals
 	policies   ports.PolicyEngine
 	owner      func(string) string
+	typeOwners func(context.Context, string) (map[string]string, error)
 	roles      []string
 	clock      ports.Clock
 	ids        ports.IDSource
@@ -55,9 +56,12 @@ type Config struct {
 	// Owner tells which built-in module owns an event or intent type, "" if none does:
 	// module.Catalog.Owner. Without it no principal reads personal values.
 	Owner func(recordType string) string
-	Roles []string // that a principal may hold: module.Catalog.RoleNames
-	Clock ports.Clock
-	IDs   ports.IDSource
+	// TypeOwners returns the modules of a tenant's registered event types by type. Without it
+	// a service sees the types of built-in modules only.
+	TypeOwners func(ctx context.Context, tenantID string) (map[string]string, error)
+	Roles      []string // that a principal may hold: module.Catalog.RoleNames
+	Clock      ports.Clock
+	IDs        ports.IDSource
 	// AllowDevelopmentTokens lets the tokens of `backbone dev` in.
 	AllowDevelopmentTokens bool
 }
@@ -65,7 +69,7 @@ type Config struct {
 // New makes a Service.
 func New(c Config) *Service {
 	return &Service{
-		entities: c.LegalEntities, principals: c.Principals, policies: c.Policies, owner: c.Owner, roles: c.Roles, clock: c.Clock, ids: c.IDs,
+		entities: c.LegalEntities, principals: c.Principals, policies: c.Policies, owner: c.Owner, typeOwners: c.TypeOwners, roles: c.Roles, clock: c.Clock, ids: c.IDs,
 		allowDevelopmentTokens: c.AllowDevelopmentTokens,
 		byCode:                 map[entityKey]ports.LegalEntity{}, byToken: map[event.Hash]cachedPrincipal{}, readers: map[string]reader{}, cacheTTL: 5 * time.Second,
 	}
@@ -122,6 +126,9 @@ func (s *Service) Authenticate(ctx context.Context, token string) (ports.Princip
 	}
 	p := kept.principal
 	switch {
+	case p.IsService() && p.Binding.ResponsiblePerson == "":
+		return ports.Principal{}, fault.New(fault.Forbidden, "auth.service_unbound",
+			"this service was enrolled without a responsible person and modules; an administrator enrolls it again with --renew, --responsible and --module")
 	case p.Expired(now):
 		return ports.Principal{}, fault.New(fault.Unauthenticated, "auth.token_expired", "the access token has expired; ask an administrator for a new one")
 	case p.Development && !s.allowDevelopmentTokens:
@@ -132,8 +139,15 @@ func (s *Service) Authenticate(ctx context.Context, token string) (ports.Princip
 
 // Actor is how a principal appears on events: by the person's pseudonymous id and
 // a role label, never by name.
+//
+// A service acts for its responsible person, who therefore counts as having done what it
+// does wherever two persons are needed.
 func Actor(p ports.Principal) event.Actor {
-	return event.Actor{Type: p.ActorType, ID: p.PersonID, Name: p.RoleLabel, Details: event.ActorDetails{SessionID: p.PrincipalID}}
+	a := event.Actor{Type: p.ActorType, ID: p.PersonID, Name: p.RoleLabel, Details: event.ActorDetails{SessionID: p.PrincipalID, TrustLevel: string(p.Binding.TrustLevel)}}
+	if responsible := p.Binding.ResponsiblePerson; responsible != "" {
+		a.Details.OnBehalfOf = &event.Delegate{Type: string(event.Human), ID: responsible}
+	}
+	return a
 }
 
 func nonNil(s []string) []string {
@@ -238,27 +252,4 @@ func Bootstrap(ctx context.Context, installations ports.Installations, clock por
 		return fault.New(fault.Invalid, "installation.deployment_invalid", "a deployment number is 0 to 4095").WithField("deployment")
 	}
 	return installations.Bootstrap(ctx, ports.Installation{LogName: logName, Deployment: deployment, CreatedAt: event.Micros(clock.Now())})
-}
-
-// Enroll stores a principal under a new token, which is returned once. Without a
-// role label the first role is it. Faults: principal.role_unknown,
-// principal.id_invalid.
-func (s *Service) Enroll(ctx context.Context, p ports.Principal) (token string, err error) {
-	for _, role := range p.Roles {
-		if !slices.Contains(s.roles, role) {
-			return "", fault.New(fault.Invalid, "principal.role_unknown", "there is no role %q; the roles are %s", role, strings.Join(s.roles, ", ")).WithField("roles")
-		}
-	}
-	if p.TenantID == "" || p.PersonID == "" || len(p.Roles) == 0 {
-		return "", fault.New(fault.Invalid, "principal.id_invalid", "a principal needs a tenant, a pseudonymous person id and a role")
-	}
-	if err := shredding.CheckIdentifier("person_id", p.PersonID); err != nil {
-		return "", err
-	}
-	if p.RoleLabel == "" {
-		p.RoleLabel = p.Roles[0]
-	}
-	token, p.TokenHash = s.NewToken()
-	p.CreatedAt = event.Micros(s.clock.Now())
-	return token, s.principals.SavePrincipal(ctx, p)
 }

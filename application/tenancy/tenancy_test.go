@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"regexp"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -240,17 +241,31 @@ func TestAuthenticate_ReportsBrokenDirectory(t *testing.T) {
 
 func TestActor(t *testing.T) {
 	t.Parallel()
-	a := tenancy.Actor(ports.Principal{PersonID: "p-1", PrincipalID: "p-1-login", ActorType: event.Human, DisplayName: "Ada Lovelace", RoleLabel: "clerk"})
+	a := tenancy.Actor(ports.Principal{PersonID: "p-1", PrincipalID: "p-1-login", ActorType: event.Human, RoleLabel: "clerk"})
 	require.Equal(t, event.Actor{Type: event.Human, ID: "p-1", Name: "clerk", Details: event.ActorDetails{SessionID: "p-1-login"}}, a)
+	a = tenancy.Actor(ports.Principal{
+		PersonID: "s-1", PrincipalID: "s-1-1", ActorType: event.System, RoleLabel: "importer", Binding: ports.Binding{ResponsiblePerson: "p-1", TrustLevel: ports.TrustChecked},
+	})
+	require.Equal(t, event.ActorDetails{SessionID: "s-1-1", TrustLevel: "checked", OnBehalfOf: &event.Delegate{Type: "human", ID: "p-1"}}, a.Details)
 }
 
 func TestAuthorize(t *testing.T) {
 	t.Parallel()
-	o := newTenancyFixture(t, nil)
-	clerk := ports.Principal{TenantID: "acme", Roles: []string{"ap_clerk"}, LegalEntities: []string{"USMF"}}
+	o := newTenancyFixture(t, func(c *tenancy.Config) {
+		c.TypeOwners = func(context.Context, string) (map[string]string, error) {
+			return map[string]string{"people.hired": "hr"}, nil
+		}
+	})
+	clerk := ports.Principal{TenantID: "acme", ActorType: event.Human, Roles: []string{"ap_clerk"}, LegalEntities: []string{"USMF"}}
 	everywhere := clerk
 	everywhere.LegalEntities = nil
-	service := ports.Principal{Roles: []string{"module"}}
+	service := ports.Principal{Roles: []string{"module"}, ActorType: event.System, Binding: ports.Binding{Modules: []string{"hr"}}}
+	admin := ports.Principal{Roles: []string{"admin"}, ActorType: event.Human}
+	german := admin
+	german.LegalEntities = []string{"DEMF"}
+	unbound := ports.Principal{Roles: []string{"module"}, ActorType: event.System}
+	person := ports.Principal{Roles: []string{"module"}, ActorType: event.Human}
+	hired := []tenancy.TypeAccess{{Type: "hr.x", Module: "hr"}}
 	for name, c := range map[string]struct {
 		who    ports.Principal
 		action tenancy.Action
@@ -261,11 +276,21 @@ func TestAuthorize(t *testing.T) {
 		"without legal entity":  {clerk, tenancy.Action{Name: "legal_entities.read"}, ""},
 		"another legal entity":  {clerk, tenancy.Action{Name: "events.read", LegalEntity: "DEMF"}, "legal_entity.not_found"},
 		"part of a code":        {clerk, tenancy.Action{Name: "events.read", LegalEntity: "USM"}, "legal_entity.not_found"},
-		"no role and elsewhere": {ports.Principal{LegalEntities: []string{"USMF"}}, tenancy.Action{Name: "events.read", LegalEntity: "DEMF"}, "legal_entity.not_found"},
+		"no role and elsewhere": {ports.Principal{ActorType: event.Human, LegalEntities: []string{"USMF"}}, tenancy.Action{Name: "events.read", LegalEntity: "DEMF"}, "legal_entity.not_found"},
 		"role":                  {clerk, tenancy.Action{Name: "event_types.register"}, "auth.forbidden"},
 		"no roles":              {ports.Principal{}, tenancy.Action{Name: "events.read", LegalEntity: "USMF"}, "auth.forbidden"},
-		"unknown action":        {ports.Principal{Roles: []string{"admin"}}, tenancy.Action{Name: "events.delete", LegalEntity: "USMF"}, "auth.forbidden"},
-		"no action":             {ports.Principal{Roles: []string{"admin"}}, tenancy.Action{}, "auth.forbidden"},
+		"unknown action":        {admin, tenancy.Action{Name: "events.delete", LegalEntity: "USMF"}, "auth.forbidden"},
+		"no action":             {admin, tenancy.Action{}, "auth.forbidden"},
+		"tenant-wide":           {admin, tenancy.Action{Name: "event_types.register"}, ""},
+		"tenant-wide of some":   {german, tenancy.Action{Name: "event_types.register"}, "auth.forbidden"},
+		"legal entity of some":  {german, tenancy.Action{Name: "legal_entities.create"}, "auth.forbidden"},
+		"type of another module": {service, tenancy.Action{Name: "events.append", LegalEntity: "USMF", EventTypes: []tenancy.TypeAccess{{Type: "crm.x", Module: "crm"}}},
+			"auth.forbidden"},
+		"type of no module": {service, tenancy.Action{Name: "events.append", LegalEntity: "USMF", EventTypes: []tenancy.TypeAccess{{Type: "crm.x"}}}, "auth.forbidden"},
+		"registered type":   {service, tenancy.Action{Name: "events.append", LegalEntity: "USMF", EventTypes: []tenancy.TypeAccess{{Type: "people.hired"}}}, ""},
+		"intent of another": {service, tenancy.Action{Name: "intents.submit", LegalEntity: "USMF", EventTypes: []tenancy.TypeAccess{{Type: "ap.submit_invoice"}}}, "auth.forbidden"},
+		"service unbound":   {unbound, tenancy.Action{Name: "events.append", LegalEntity: "USMF", EventTypes: hired}, "auth.forbidden"},
+		"person as service": {person, tenancy.Action{Name: "events.append", LegalEntity: "USMF", EventTypes: hired}, "auth.forbidden"},
 		"own event type": {service, tenancy.Action{Name: "events.append", LegalEntity: "USMF", EventTypes: []tenancy.TypeAccess{{Type: "hr.x", Module: "hr"}}},
 			""},
 		"built-in event type": {service, tenancy.Action{Name: "events.append", LegalEntity: "USMF", EventTypes: []tenancy.TypeAccess{{Type: "hr.x", Module: "hr"}, {Type: "gl.x", Module: "gl", BuiltIn: true}}},
@@ -286,8 +311,16 @@ func TestAuthorize_EveryRole(t *testing.T) {
 	o := newTenancyFixture(t, func(c *tenancy.Config) { roles = c.Roles })
 	require.Len(t, roles, 14)
 	for _, role := range roles {
-		require.NoError(t, o.Authorize(t.Context(), ports.Principal{Roles: []string{role}}, tenancy.Action{Name: "event_types.read"}), role)
+		require.NoError(t, o.Authorize(t.Context(), ports.Principal{ActorType: kindOf(role), Roles: []string{role}}, tenancy.Action{Name: "event_types.read"}), role)
 	}
+}
+
+// kindOf is the kind of the holders of a role.
+func kindOf(role string) event.ActorType {
+	if module.IsServiceRole(role) {
+		return event.System
+	}
+	return event.Human
 }
 
 // failingPolicies is a policy engine that cannot decide.
@@ -304,7 +337,7 @@ func (emptyDecisions) Decide(context.Context, string, any, any) error { return n
 
 func TestAuthorize_WithoutDecision(t *testing.T) {
 	t.Parallel()
-	admin := ports.Principal{Roles: []string{"admin"}}
+	admin := ports.Principal{ActorType: event.Human, Roles: []string{"admin"}}
 	o := newTenancyFixture(t, func(c *tenancy.Config) { c.Policies = failingPolicies{} })
 	require.Equal(t, "policy.undecided", code(t, o.Authorize(t.Context(), admin, tenancy.Action{Name: "event_types.read"})))
 	o = newTenancyFixture(t, func(c *tenancy.Config) { c.Policies = emptyDecisions{} })
@@ -425,9 +458,14 @@ func TestBootstrap(t *testing.T) {
 	require.Equal(t, event.GenesisChecksum("ledger.example.org", le.Partition), head.Genesis)
 }
 
+func hrTypes(context.Context, string) (map[string]string, error) {
+	return map[string]string{"hr.employee.hired": "hr", "hr.employee.left": "hr", "crm.customer.created": "crm"}, nil
+}
+
 func TestReader(t *testing.T) {
 	t.Parallel()
 	o := newTenancyFixture(t, func(c *tenancy.Config) {
+		c.TypeOwners = hrTypes
 		c.Owner = func(recordType string) string {
 			if strings.HasPrefix(recordType, "ap.") {
 				return "ap"
@@ -455,12 +493,32 @@ func TestReader(t *testing.T) {
 		{nil, "hr.employee.hired", shredding.Contact, false},
 	} {
 		for range 2 { // asked, then kept
-			r, err := o.Reader(t.Context(), ports.Principal{Roles: c.roles})
+			p := ports.Principal{ActorType: event.Human, Roles: c.roles}
+			if slices.ContainsFunc(c.roles, module.IsServiceRole) {
+				p.ActorType, p.Binding = event.System, ports.Binding{Modules: []string{"hr", "ap"}, PIIClasses: shredding.Classes()}
+			}
+			r, err := o.Reader(t.Context(), p)
 			require.NoError(t, err)
 			require.Equal(t, c.reads, r.Reads(c.record, c.class), "%v", c)
 		}
 	}
-	r, err := newTenancyFixture(t, nil).Reader(t.Context(), ports.Principal{Roles: []string{"module"}})
+	for name, c := range map[string]struct {
+		binding ports.Binding
+		class   shredding.Class
+		reads   bool
+	}{
+		"named class":              {ports.Binding{Modules: []string{"hr"}, PIIClasses: []shredding.Class{shredding.Health}}, shredding.Health, true},
+		"class that was not named": {ports.Binding{Modules: []string{"hr"}, PIIClasses: []shredding.Class{shredding.Health}}, shredding.Bank, false},
+		"no class":                 {ports.Binding{Modules: []string{"hr"}}, shredding.Health, false},
+		"type of another module":   {ports.Binding{Modules: []string{"crm"}, PIIClasses: shredding.Classes()}, shredding.Health, false},
+		"contracted type":          {ports.Binding{Modules: []string{"crm"}, ContractedTypes: []string{"hr.employee.hired"}, PIIClasses: shredding.Classes()}, shredding.Health, false},
+		"not bound":                {ports.Binding{}, shredding.Health, false},
+	} {
+		r, err := o.Reader(t.Context(), ports.Principal{Roles: []string{"module"}, ActorType: event.System, Binding: c.binding})
+		require.NoError(t, err)
+		require.Equal(t, c.reads, r.Reads("hr.employee.hired", c.class), name)
+	}
+	r, err := newTenancyFixture(t, nil).Reader(t.Context(), ports.Principal{ActorType: event.System, Roles: []string{"module"}, Binding: ports.Binding{Modules: []string{"hr"}, PIIClasses: shredding.Classes()}})
 	require.NoError(t, err)
 	require.False(t, r.Reads("hr.employee.hired", shredding.Contact), "without a catalog the owner of a type is unknown")
 }

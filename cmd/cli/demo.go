@@ -19,6 +19,7 @@ import (
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/domain/intent"
+	"github.com/erpbackbone/backbone/domain/shredding"
 	"github.com/erpbackbone/backbone/ports"
 )
 
@@ -160,17 +161,19 @@ func isDone(err error) bool {
 	return false
 }
 
-// demoPrincipal returns the principal of a persona. A service has an id of its own as its person,
-// since it acts for none.
+// demoPrincipal returns the principal of a persona. A service has an id of its own, and reads
+// all classes of personal data of its modules.
 func demoPrincipal(p demo.Persona) ports.Principal {
-	kind, id := event.Human, "p-"+p.Role
-	if p.Service {
-		kind, id = event.System, "s-"+p.Role
+	out := ports.Principal{
+		TenantID: demo.Tenant, PersonID: "p-" + p.Role, ActorType: event.Human,
+		RoleLabel: p.Role, Roles: []string{p.Role}, Development: true,
 	}
-	return ports.Principal{
-		TenantID: demo.Tenant, PersonID: id, PrincipalID: id + "-dev", ActorType: kind,
-		DisplayName: p.Name, RoleLabel: p.Role, Roles: []string{p.Role}, Development: true,
+	if len(p.Modules) > 0 {
+		out.PersonID, out.ActorType = "s-"+p.Role, event.System
+		out.Binding = ports.Binding{ResponsiblePerson: "p-" + demo.Responsible, Modules: p.Modules, PIIClasses: shredding.Classes(), TrustLevel: ports.TrustChecked}
 	}
+	out.PrincipalID = out.PersonID + "-dev"
+	return out
 }
 
 // personas returns one persona for each role, those of the modules included.
@@ -194,9 +197,28 @@ func demoCaller(app *wire.App, role string) pipeline.Caller {
 
 func enrollPersonas(ctx context.Context, app *wire.App, kept map[string]string) (map[string]string, error) {
 	out := map[string]string{}
+	var persons, services []demo.Persona
+	for _, p := range personas(app) {
+		if len(p.Modules) > 0 {
+			services = append(services, p)
+		} else {
+			persons = append(persons, p)
+		}
+	}
+	// A person answers for the services, so the persons come first.
+	for _, all := range [][]demo.Persona{persons, services} {
+		if err := enrollTogether(ctx, app, all, kept, out); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+// enrollTogether enrolls personas concurrently and adds their tokens to out.
+func enrollTogether(ctx context.Context, app *wire.App, personas []demo.Persona, kept, out map[string]string) error {
 	var mu sync.Mutex
 	group, ctx := errgroup.WithContext(ctx)
-	for _, p := range personas(app) {
+	for _, p := range personas {
 		group.Go(func() error {
 			token := kept[p.Role]
 			if token != "" {
@@ -217,5 +239,5 @@ func enrollPersonas(ctx context.Context, app *wire.App, kept map[string]string) 
 			return nil
 		})
 	}
-	return out, group.Wait()
+	return group.Wait()
 }

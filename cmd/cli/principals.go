@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -11,10 +10,12 @@ import (
 
 	"github.com/erpbackbone/backbone/adapters/plugin"
 	"github.com/erpbackbone/backbone/application/module"
+	"github.com/erpbackbone/backbone/application/tenancy"
 	"github.com/erpbackbone/backbone/cmd/wire"
 	"github.com/erpbackbone/backbone/configs"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/shredding"
 	"github.com/erpbackbone/backbone/ports"
 )
 
@@ -64,9 +65,17 @@ func enrollCommand(modules []plugin.Module) *cobra.Command {
 			"without --role leaves the rights as they are. The token before is good no longer.\n\n" +
 			"A new principal may see all legal entities unless --legal-entity names some. A principal with\n" +
 			"some legal entities keeps them until others are named, or --all-legal-entities is given. A\n" +
-			"person never becomes a service, nor a service a person.",
+			"person never becomes a service, nor a service a person.\n\n" +
+			"A service sees and writes what its modules own: their events, streams, intents and reports. It\n" +
+			"may also read the event types that --contracted-type names, and reads personal data in clear of\n" +
+			"the classes that --pii-class names (" + joinTexts(shredding.Classes()) + "),\n" +
+			"in types of its modules. A person answers for the service and counts as having done what it\n" +
+			"does: what the service submits, this person cannot approve. The trust level stands in its events:\n" +
+			"unchecked (passed on as received, the default), checked (checked against rules by the service),\n" +
+			"official (from a source of record, such as a bank).",
 		Example: "  backbone enroll --tenant acme --person p-0002 --role ap_clerk --legal-entity USMF\n" +
-			"  backbone enroll --tenant acme --person s-invoices --role importer --service\n" +
+			"  backbone enroll --tenant acme --person s-invoices --role importer --service --responsible p-0002 --module ap\n" +
+			"  backbone enroll --tenant acme --person s-hr --role module --service --responsible p-0002 --module hr --pii-class contact\n" +
 			"  backbone enroll --tenant acme --person p-0002 --renew\n" +
 			"  backbone enroll --tenant acme --person p-0002 --renew --role controller --all-legal-entities",
 		Args: cobra.NoArgs,
@@ -96,8 +105,13 @@ func enrollCommand(modules []plugin.Module) *cobra.Command {
 	f.StringSliceVar(&o.LegalEntities, "legal-entity", nil, "only these legal entities (default: all of the tenant, or as before)")
 	f.BoolVar(&o.Everywhere, "all-legal-entities", false, "all legal entities of the tenant, also for a principal that had some only")
 	f.BoolVar(&o.Service, "service", false, "a service identity, not a person; it never approves")
+	f.StringVar(&o.Responsible, "responsible", "", "id of the person who answers for the service (required for a new service)")
+	f.StringSliceVar(&o.BoundTo, "module", nil, "module of the service; may be given several times (required for a new service)")
+	f.StringSliceVar(&o.ContractedTypes, "contracted-type", nil, "event type of another module that the service reads; may be given several times")
+	f.StringSliceVar(&o.PIIClasses, "pii-class", nil, "class of personal data that the service reads in clear; may be given several times")
+	f.StringVar(&o.TrustLevel, "trust-level", "", "trust level of the service's events: "+joinTexts(ports.TrustLevels()))
 	f.BoolVar(&o.Renew, "renew", false, "replace a token that is still good")
-	f.DurationVar(&o.ValidFor, "valid-for", tokenLifetime, "how long the token is good, at most a year")
+	f.DurationVar(&o.ValidFor, "valid-for", tenancy.TokenLifetime, "how long the token is good, at most a year")
 	cmd.MarkFlagsMutuallyExclusive("legal-entity", "all-legal-entities")
 	required(cmd, "tenant", "person")
 	return cmd
@@ -105,7 +119,7 @@ func enrollCommand(modules []plugin.Module) *cobra.Command {
 
 // lifetime words how long a token is good.
 func lifetime(d time.Duration) string {
-	if d == tokenLifetime {
+	if d == tenancy.TokenLifetime {
 		return "a year"
 	}
 	return d.String()
@@ -157,53 +171,10 @@ func bootstrap(ctx context.Context, config configs.Config, o bootstrapOptions) (
 		return "", err
 	}
 	defer app.Close()
-	token, _, err := storePrincipal(ctx, app, ports.Principal{
-		TenantID: o.Tenant, PersonID: o.Admin, PrincipalID: o.Admin + "-1", ActorType: event.Human, Roles: []string{"admin"},
-	}, enrollment{everywhere: true})
+	_, token, _, err := app.Tenancy.Admit(ctx, nil, tenancy.Application{
+		Principal: ports.Principal{TenantID: o.Tenant, PersonID: o.Admin, ActorType: event.Human, Roles: []string{"admin"}}, Everywhere: true, KindGiven: true,
+	})
 	return token, err
-}
-
-// tokenLifetime is how long an access token is valid unless --valid-for shortens it.
-const tokenLifetime = 365 * 24 * time.Hour
-
-// enrollment says how storePrincipal treats a known principal.
-type enrollment struct {
-	renew      bool          // replaces a token that is still valid, such as a lost one
-	everywhere bool          // all legal entities of the tenant, also for a principal that had some only
-	service    bool          // --service was given
-	validFor   time.Duration // 0: tokenLifetime
-}
-
-// storePrincipal creates a token for a new principal, or for a known one whose access has expired
-// or is renewed. A known principal keeps its legal entities unless some, or all, are named.
-func storePrincipal(ctx context.Context, app *wire.App, p ports.Principal, how enrollment) (token string, renewed bool, err error) {
-	renew := how.renew
-	before, err := app.Principals.PrincipalByPerson(ctx, p.TenantID, p.PersonID)
-	switch {
-	case fault.KindOf(err) == fault.NotFound && renew:
-		return "", false, fault.New(fault.NotFound, "principal.not_found", "tenant %s has no principal %s whose access could be renewed; leave --renew out", p.TenantID, p.PersonID)
-	case fault.KindOf(err) == fault.NotFound:
-	case err != nil:
-		return "", false, err
-	case !renew && !before.Expired(time.Now()):
-		return "", false, fault.New(fault.Conflict, "principal.duplicate",
-			"tenant %s has a principal %s already, and a token is printed only once; choose another id, or replace its token with --renew", p.TenantID, p.PersonID)
-	case before.ActorType != p.ActorType && (!renew || how.service): // a renewal without --service keeps the kind
-		return "", false, fault.New(fault.Conflict, "principal.kind_differs",
-			"principal %s of tenant %s is a %s, and stays one in what it has done; choose another id, or leave --service as it was", p.PersonID, p.TenantID, before.ActorType)
-	default:
-		// The same login, so that the previous token is no longer valid.
-		p.PrincipalID, p.DisplayName, p.ActorType, renewed = before.PrincipalID, before.DisplayName, before.ActorType, true
-		if len(p.Roles) == 0 {
-			p.Roles, p.RoleLabel = before.Roles, before.RoleLabel
-		}
-		if len(p.LegalEntities) == 0 && !how.everywhere {
-			p.LegalEntities = before.LegalEntities
-		}
-	}
-	p.ExpiresAt = time.Now().Add(cmp.Or(how.validFor, tokenLifetime))
-	token, err = app.Tenancy.Enroll(ctx, p)
-	return token, renewed, err
 }
 
 // enrollOptions are the flags of `backbone enroll`.
@@ -217,6 +188,13 @@ type enrollOptions struct {
 	Service       bool
 	ValidFor      time.Duration
 	Renew         bool // replace a token that is still valid; without Roles the rights stay
+
+	// Of a service: see ports.Binding.
+	Responsible     string
+	BoundTo         []string // modules
+	ContractedTypes []string
+	PIIClasses      []string
+	TrustLevel      string
 }
 
 // enrollPrincipal enrolls a further principal, or renews the access of one, and returns the
@@ -224,15 +202,6 @@ type enrollOptions struct {
 func enrollPrincipal(ctx context.Context, config configs.Config, o enrollOptions) (token string, renewed bool, err error) {
 	if config.Database.DSN == "" {
 		return "", false, fault.New(fault.Invalid, "config.dsn_missing", "no database; set database.dsn or BACKBONE_DATABASE_DSN")
-	}
-	if len(o.Roles) == 0 && !o.Renew {
-		return "", false, fault.New(fault.Invalid, "cli.role_missing", "a new principal needs a role; give --role")
-	}
-	if len(o.Roles) == 0 && (len(o.LegalEntities) > 0 || o.Everywhere) {
-		return "", false, fault.New(fault.Invalid, "cli.role_missing", "legal entities are given together with roles; give --role too, or leave both as they are")
-	}
-	if o.ValidFor <= 0 || o.ValidFor > tokenLifetime {
-		return "", false, fault.New(fault.Invalid, "principal.lifetime_invalid", "a token is good for at most a year; give --valid-for a duration such as 720h")
 	}
 	app, err := wire.Open(ctx, config, wire.Options{Modules: o.Modules})
 	if err != nil {
@@ -243,8 +212,31 @@ func enrollPrincipal(ctx context.Context, config configs.Config, o enrollOptions
 	if o.Service {
 		kind = event.System
 	}
-	return storePrincipal(ctx, app, ports.Principal{
-		TenantID: o.Tenant, PersonID: o.Person, PrincipalID: o.Person + "-1", ActorType: kind,
-		Roles: o.Roles, LegalEntities: o.LegalEntities,
-	}, enrollment{renew: o.Renew, everywhere: o.Everywhere, service: o.Service, validFor: o.ValidFor})
+	_, token, renewed, err = app.Tenancy.Admit(ctx, nil, tenancy.Application{
+		Principal: ports.Principal{
+			TenantID: o.Tenant, PersonID: o.Person, ActorType: kind, Roles: o.Roles, LegalEntities: o.LegalEntities,
+			Binding: ports.Binding{
+				ResponsiblePerson: o.Responsible, Modules: o.BoundTo, ContractedTypes: o.ContractedTypes, PIIClasses: convertAll[shredding.Class](o.PIIClasses), TrustLevel: ports.TrustLevel(o.TrustLevel),
+			},
+		},
+		Renew: o.Renew, Everywhere: o.Everywhere, KindGiven: o.Service, ValidFor: o.ValidFor,
+	})
+	return token, renewed, err
+}
+
+// convertAll converts texts to a type of text.
+func convertAll[T ~string](texts []string) []T {
+	var out []T
+	for _, text := range texts {
+		out = append(out, T(text))
+	}
+	return out
+}
+
+func joinTexts[T ~string](list []T) string {
+	texts := make([]string, len(list))
+	for i, text := range list {
+		texts[i] = string(text)
+	}
+	return strings.Join(texts, ", ")
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 
+	"github.com/erpbackbone/backbone/application/module"
 	"github.com/erpbackbone/backbone/application/subscriptions"
 	"github.com/erpbackbone/backbone/application/tenancy"
 	"github.com/erpbackbone/backbone/domain/fault"
@@ -26,13 +27,9 @@ func (a *App) composeSubscriptions(clock ports.Clock, ids ports.IDSource, cursor
 // modules returns a function that names the module of an event type: the built-in module that
 // declares the type, else the module for which it was registered.
 func (a *App) modules(ctx context.Context) (func(string) string, error) {
-	registered, err := a.Registry.List(ctx)
+	foreign, err := a.typeOwners(ctx, "")
 	if err != nil {
 		return nil, err
-	}
-	foreign := make(map[string]string, len(registered))
-	for i := range registered {
-		foreign[registered[i].Type] = registered[i].Module
 	}
 	return func(eventType string) string {
 		if owner := a.Catalog.Owner(eventType); owner != "" {
@@ -40,6 +37,19 @@ func (a *App) modules(ctx context.Context) (func(string) string, error) {
 		}
 		return foreign[eventType]
 	}, nil
+}
+
+// typeOwners returns the modules of the registered event types by type.
+func (a *App) typeOwners(ctx context.Context, _ string) (map[string]string, error) {
+	registered, err := a.Registry.List(ctx)
+	if err != nil {
+		return nil, err
+	}
+	owners := make(map[string]string, len(registered))
+	for i := range registered {
+		owners[registered[i].Type] = registered[i].Module
+	}
+	return owners, nil
 }
 
 // subscriptionAccess decides by the tenant's roles. It implements subscriptions.Access.
@@ -56,6 +66,11 @@ func (s subscriptionAccess) Readable(ctx context.Context, p ports.Principal) ([]
 		return nil, err
 	}
 	return s.Visible(ctx, p)
+}
+
+// Sight implements subscriptions.Access.
+func (s subscriptionAccess) Sight(ctx context.Context, p ports.Principal) (module.Sight, error) {
+	return s.app.Tenancy.Sight(ctx, p)
 }
 
 // Visible implements subscriptions.Access.

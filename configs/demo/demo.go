@@ -30,14 +30,17 @@ var Entities = []Entity{
 // Persona is a person or service of the demonstration. It holds one role.
 type Persona struct {
 	Role    string
-	Service bool   // a service identity, not a person
-	Name    string // display name in the principals directory
+	Name    string   // display name in the principals directory
+	Modules []string // of a service: those that it is bound to; a person has none
 }
+
+// Responsible is the role of the person who answers for the services.
+const Responsible = "admin"
 
 // Personas hold the platform's roles. Modules declare the personas of their own roles.
 var Personas = []Persona{
-	{Role: "module", Service: true, Name: "Module service"},
-	{Role: "importer", Service: true, Name: "Import service"},
+	{Role: "module", Name: "Module service", Modules: []string{"ap", "crm", "equipment", "fleet", "hr", "mill", "press"}},
+	{Role: "importer", Name: "Import service", Modules: []string{"ap"}},
 	{Role: "auditor", Name: "Ada Auditor"},
 	{Role: "compliance", Name: "Colin Compliance"},
 	{Role: "compliance_approver", Name: "Celia Compliance"},

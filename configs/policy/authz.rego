@@ -5,18 +5,22 @@
 #   "roles":        ["ap_clerk"],
 #   "legal_entity": "USMF",            "" when the action concerns none
 #   "entitled":     ["USMF"],          the legal entities of the caller, [] for all of the tenant
-#   "event_types":  [{"type": "hr.x", "module": "hr", "builtin": false}]   events.append only
-#   "actor":        {"type": "human", "person": "p-1"},                    erasure.approve only
-#   "requester":    "p-2"              who made the request                erasure.approve only
+#   "service":      false,             true for all but persons
+#   "modules":      ["hr"],            of a service: those that it is bound to
+#   "event_types":  [{"type": "hr.x", "module": "hr", "builtin": false}],  what the action is about
+#   "actor":        {"type": "human", "person": "p-1"},                    erasure.approve and principals.enroll only
+#   "requester":    "p-2",             who made the request                erasure.approve only
+#   "enrolment":    {"persons": ["p-2"], "entitlements": [["USMF"]]}       principals.enroll only
 # }
 #
 # events.append is asked twice: without event_types before the body is read, and
 # with them before anything is written. erasure.approve is too: without requester
 # before the request is known, and with it before anything is decided. Which intents
-# a role may submit or approve is decided by the policies of the modules.
+# a role may submit or approve is decided by the policies of the modules. principals.enroll
+# is asked without enrolment before the body is read, and with it before anything is stored.
 #
-# pii says which classes of personal data a caller reads in clear; it looks at
-# roles alone.
+# pii says which classes of personal data a caller reads in clear; it looks at roles and
+# service alone. A service reads fewer: see Reader in application/tenancy.
 #
 # Business roles are declared by modules and arrive as data.roles, by name:
 #   {"ap_clerk": {"approves": false, "reads": ["contact"]}}
@@ -56,6 +60,7 @@ grants := {
 	"projections.operate": {"admin", "operator"},
 	"projections.define": {"admin"},
 	"legal_entities.create": {"admin"},
+	"principals.enroll": {"admin"},
 	"legal_entities.read": everybody,
 	"erasure.request": {"compliance"},
 	"erasure.approve": {"compliance", "compliance_approver"},
@@ -74,10 +79,13 @@ grants := {
 writes := {
 	"intents.submit", "intents.approve", "events.append", "snapshots.write",
 	"streams.describe", "streams.delete", "streams.tombstone",
-	"event_types.register", "event_types.deprecate", "legal_entities.create", "projections.operate", "projections.define",
+	"event_types.register", "event_types.deprecate", "legal_entities.create", "principals.enroll", "projections.operate", "projections.define",
 	"erasure.request", "erasure.approve", "holds.place", "holds.release",
 	"subscriptions.manage", "subscriptions.consume", "subscriptions.operate", "webhooks.allow", "webhooks.disclose",
 }
+
+# These change what all legal entities of the tenant share.
+tenant_wide := {"event_types.register", "event_types.deprecate", "legal_entities.create"}
 
 decision := {"allow": reason == "allowed", "reason": reason}
 
@@ -91,8 +99,16 @@ reason := "unknown_action" if {
 	not independent
 } else := "legal_entity" if {
 	not entity_granted
+} else := "tenant_wide" if {
+	not wide_enough
 } else := "event_type" if {
 	not types_granted
+} else := "module" if {
+	not bound
+} else := "self" if {
+	not for_another
+} else := "exceeds" if {
+	not within_entitlement
 } else := "service" if {
 	not human
 } else := "same_person" if {
@@ -102,8 +118,19 @@ reason := "unknown_action" if {
 known if grants[input.action]
 
 role_granted if {
-	some role in input.roles
+	some role in effective_roles
 	role in grants[input.action]
+}
+
+# Only a service works in the role of one.
+effective_roles contains role if {
+	some role in input.roles
+	not role in services
+}
+
+effective_roles contains role if {
+	some role in input.roles
+	input.service == true
 }
 
 # An auditor writes nothing, whatever other roles the same person has.
@@ -136,6 +163,51 @@ entity_granted if {
 
 administrative_log if input.legal_entity == "_ADMIN"
 
+wide_enough if not input.action in tenant_wide
+
+wide_enough if input.entitled == []
+
+# A service acts on what its modules own. A type without a name is not known yet.
+bound if input.service == false
+
+bound if {
+	every t in object.get(input, "event_types", []) {
+		in_modules(t)
+	}
+}
+
+in_modules(t) if t.type == ""
+
+in_modules(t) if t.module in input.modules
+
+# An administrator grants nothing to themselves, also not by way of a service that they
+# answer for.
+for_another if not enrolling
+
+for_another if {
+	is_string(input.actor.person)
+	is_array(input.enrolment.persons)
+	not input.actor.person in input.enrolment.persons
+}
+
+within_entitlement if not enrolling
+
+within_entitlement if input.entitled == []
+
+within_entitlement if {
+	every entitlement in input.enrolment.entitlements {
+		count(entitlement) > 0
+		every code in entitlement {
+			code in input.entitled
+		}
+	}
+}
+
+enrolling if {
+	input.action == "principals.enroll"
+	"enrolment" in object.keys(input)
+}
+
 types_granted if input.action != "events.append"
 
 types_granted if not "event_types" in object.keys(input)
@@ -148,10 +220,18 @@ types_granted if {
 	}
 }
 
-# A service never approves an erasure, nor does an agent for a person.
-human if input.action != "erasure.approve"
+# A service never approves, nor does an agent for a person.
+human if not input.action in {"erasure.approve", "intents.approve"}
 
-human if input.actor.type == "human"
+human if {
+	input.action == "intents.approve"
+	input.service == false
+}
+
+human if {
+	input.action == "erasure.approve"
+	input.actor.type == "human"
+}
 
 # Two persons, not two logins.
 second_person if input.action != "erasure.approve"
@@ -179,7 +259,7 @@ pii := {"builtin": readable(builtin), "foreign": readable(foreign)}
 
 readable(by_role) := {class |
 	sighted
-	some role in input.roles
+	some role in effective_roles
 	some class in by_role[role]
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/erpbackbone/backbone/application/module"
 	"github.com/erpbackbone/backbone/application/subscriptions"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/subscription"
@@ -48,6 +49,11 @@ func (e allReadable) Readable(ctx context.Context, p ports.Principal) ([]ports.L
 		}
 	}
 	return out, nil
+}
+
+// Sight implements subscriptions.Access.
+func (allReadable) Sight(context.Context, ports.Principal) (module.Sight, error) {
+	return module.FullSight(), nil
 }
 
 func (e allReadable) Visible(ctx context.Context, p ports.Principal) ([]ports.LegalEntity, error) {

@@ -152,7 +152,7 @@ log_checkpoints = 'on'
 	for _, persona := range []string{"module", "admin", "ap_clerk", "vendor_admin", "approver", "controller", "importer", "auditor", "compliance", "compliance_approver"} {
 		args := []string{"enroll", "--tenant", c.dev.Tenant, "--person", "p-second-" + strings.ReplaceAll(persona, "_", "-"), "--role", persona}
 		if persona == "module" || persona == "importer" {
-			args = append(args, "--service")
+			args = append(append(args, "--service"), serviceFlags("p-admin")...)
 		}
 		r := command(t, append(keys, "BACKBONE_DATABASE_DSN="+c.dev.DSN), args...)
 		require.Zero(t, r.code, r)

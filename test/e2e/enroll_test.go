@@ -23,7 +23,7 @@ func TestDrillAccessRenewal(t *testing.T) {
 	enroll := func(more ...string) result {
 		return command(t, env, append([]string{"enroll", "--tenant", "acme"}, more...)...)
 	}
-	first := enroll("--person", "s-machines", "--role", "module", "--legal-entity", "FRMF", "--service")
+	first := enroll(append([]string{"--person", "s-machines", "--role", "module", "--legal-entity", "FRMF", "--service"}, serviceFlags("p-0001")...)...)
 	require.Zero(t, first.code, first)
 	running, server := startServe(t, app, env...)
 	status := func(token string) int {
@@ -41,9 +41,12 @@ func TestDrillAccessRenewal(t *testing.T) {
 	}
 	refused(enroll("--person", "s-machines", "--role", "module", "--service"), "principal.duplicate")
 	refused(enroll("--person", "unknown", "--renew"), "principal.not_found")
-	refused(enroll("--person", "p-new"), "cli.role_missing")
-	refused(enroll("--person", "s-machines", "--renew", "--legal-entity", "DEMF"), "cli.role_missing")
-	refused(enroll("--person", "s-machines", "--renew", "--all-legal-entities"), "cli.role_missing")
+	refused(enroll("--person", "p-new"), "principal.role_missing")
+	refused(enroll("--person", "s-new", "--service", "--role", "module", "--module", "hr"), "principal.responsible_missing")
+	refused(enroll("--person", "s-new", "--service", "--role", "module", "--responsible", "p-0001"), "principal.module_missing")
+	refused(enroll("--person", "p-new", "--role", "module"), "principal.role_of_service")
+	refused(enroll("--person", "s-machines", "--renew", "--legal-entity", "DEMF"), "principal.role_missing")
+	refused(enroll("--person", "s-machines", "--renew", "--all-legal-entities"), "principal.role_missing")
 	refused(enroll("--person", "p-0001", "--renew", "--service"), "principal.kind_differs")
 	refused(enroll("--person", "s-machines", "--renew", "--role", "module", "--legal-entity", "DEMF", "--all-legal-entities"), "all-legal-entities")
 

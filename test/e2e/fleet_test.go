@@ -107,7 +107,7 @@ func newFleet(t *testing.T, troubled bool) *fleet {
 	for _, role := range []string{"admin", "module", "ap_clerk", "approver", "vendor_admin", "auditor"} {
 		args := []string{"enroll", "--tenant", books.Tenant, "--person", "fleet-" + strings.ReplaceAll(role, "_", "-"), "--role", role}
 		if role == "module" {
-			args = append(args, "--service")
+			args = append(append(args, "--service"), serviceFlags("p-admin")...)
 		}
 		r := command(t, env, args...)
 		require.Zero(t, r.code, r)

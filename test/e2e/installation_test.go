@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -38,9 +39,18 @@ func installWith(t *testing.T, settings ...string) *installation {
 	return i
 }
 
+// serviceFlags are the flags that enroll a service for the modules of the tests, for which a
+// person answers.
+func serviceFlags(responsible string) []string {
+	return []string{"--responsible", responsible, "--module", "equipment,hr,crm,fleet,ap", "--pii-class", "contact,identity,bank,tax,health,free_text"}
+}
+
 // enroll enrolls a person and returns the token.
 func (i *installation) enroll(t *testing.T, person, role string, more ...string) string {
 	t.Helper()
+	if slices.Contains(more, "--service") {
+		more = append(more, serviceFlags("p-0001")...)
+	}
 	r := command(t, i.env, append([]string{"enroll", "--tenant", "acme", "--person", person, "--role", role}, more...)...)
 	require.Zero(t, r.code, r)
 	return strings.TrimSpace(r.stdout)

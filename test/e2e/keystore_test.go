@@ -37,7 +37,7 @@ func TestExternalKeyStore(t *testing.T) {
 		require.Zero(t, r.code, r)
 		return r.stdout
 	}
-	hr, officer, second := token("s-hr", "module", "--service"), token("p-0002", "compliance"), token("p-0003", "compliance_approver")
+	hr, officer, second := token("s-hr", "module", append([]string{"--service"}, serviceFlags("p-0001")...)...), token("p-0002", "compliance"), token("p-0003", "compliance_approver")
 
 	var running sync.WaitGroup
 	for i, node := range []client{one, other, one, other, one, other} {

@@ -128,7 +128,7 @@ func TestServe(t *testing.T) {
 	require.Len(t, entities.LegalEntities, 1)
 
 	// A further caller, and an event by it.
-	enrolled := command(t, env, "enroll", "--tenant", "acme", "--person", "s-machines", "--role", "module", "--service")
+	enrolled := command(t, env, append([]string{"enroll", "--tenant", "acme", "--person", "s-machines", "--role", "module", "--service"}, serviceFlags("p-0001")...)...)
 	require.Zero(t, enrolled.code, enrolled)
 	registerMachines(t, &dev{devFile: devFile{HTTP: anonymous.server, Tokens: map[string]string{"admin": strings.TrimSpace(token)}}})
 	require.NoError(t, anonymous.as(enrolled.stdout).want(201, nil, "POST", "/api/events", batch(machineServiced("FRMF", "M-1", `{"hours":1}`))))

@@ -146,7 +146,7 @@ func TestDrillUpgradeOfFanoutAndWebhooks(t *testing.T) {
 		require.Zero(t, enrolled.code, enrolled)
 		return server.as(enrolled.stdout)
 	}
-	module, auditor = enroll(owner, "--service", "--renew"), enroll("p-later", "--role", "auditor")
+	module, auditor = enroll(append([]string{owner, "--service", "--renew"}, serviceFlags("p-admin")...)...), enroll("p-later", "--role", "auditor")
 	require.Equal(t, want, stand(module), "paused, and one waits for its next attempt")
 	_, none := cursor(auditor, kept)
 	require.Empty(t, none, "a cursor of the release before is good")

@@ -167,7 +167,7 @@ func TestDrillUpgradeOfVersionsAndDeadLetters(t *testing.T) {
 	for role, person := range map[string]string{"admin": "p-after", "auditor": "p-later", "module": owner} { // the demonstration's tokens are its own
 		args := []string{"--role", role}
 		if person == owner {
-			args = []string{"--service", "--renew"}
+			args = append([]string{"--service", "--renew"}, serviceFlags("p-admin")...)
 		}
 		enrolled := command(t, env, append([]string{"enroll", "--tenant", d.Tenant, "--person", person}, args...)...)
 		require.Zero(t, enrolled.code, enrolled)

@@ -38,7 +38,7 @@ func (d *Principals) find(ctx context.Context, is func(ports.Principal) bool, mi
 }
 
 // SavePrincipal implements ports.Principals.
-func (d *Principals) SavePrincipal(ctx context.Context, p ports.Principal) error {
+func (d *Principals) SavePrincipal(ctx context.Context, p ports.Principal, _ event.Actor) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.list = slices.DeleteFunc(d.list, func(o ports.Principal) bool { return o.TenantID == p.TenantID && o.PrincipalID == p.PrincipalID })

@@ -183,8 +183,7 @@ func (s *Store) FormerPrincipals(ctx context.Context, tenantID string) ([]ports.
 
 func principal(r *directorydb.BackbonePrincipal) ports.Principal {
 	p := ports.Principal{
-		TenantID: r.TenantID, PersonID: r.PersonID, PrincipalID: r.PrincipalID, ActorType: event.ActorType(r.ActorType),
-		DisplayName: r.DisplayName, RoleLabel: r.RoleLabel, Development: r.Development, CreatedAt: r.CreatedAt.UTC(), ExpiresAt: pg.TimeOrZero(r.ExpiresAt),
+		TenantID: r.TenantID, PersonID: r.PersonID, PrincipalID: r.PrincipalID, ActorType: event.ActorType(r.ActorType), RoleLabel: r.RoleLabel, Development: r.Development, CreatedAt: r.CreatedAt.UTC(), ExpiresAt: pg.TimeOrZero(r.ExpiresAt),
 	}
 	if len(r.Roles) > 0 {
 		p.Roles = r.Roles

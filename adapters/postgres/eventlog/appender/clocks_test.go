@@ -37,6 +37,11 @@ func (a readsAll) Readable(ctx context.Context, p ports.Principal) ([]ports.Lega
 	return a.Directory.LegalEntities(ctx, p.TenantID)
 }
 
+// Sight implements subscriptions.Access.
+func (readsAll) Sight(context.Context, ports.Principal) (module.Sight, error) {
+	return module.FullSight(), nil
+}
+
 func (a readsAll) Visible(ctx context.Context, p ports.Principal) ([]ports.LegalEntity, error) {
 	return a.Readable(ctx, p)
 }

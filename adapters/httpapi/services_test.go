@@ -1,0 +1,266 @@
+package httpapi_test
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/erpbackbone/backbone/adapters/httpapi"
+	"github.com/erpbackbone/backbone/application/tenancy"
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+// hired is one event of the module hr that refers to the machine of serviced.
+func hired(more string) string {
+	if more != "" {
+		more = "," + more
+	}
+	return `{"type":"hr.employee.hired","scope":{"legal_entity":"USMF"},"stream":{"type":"employee","id":"E-1"},"data":{"grade":7},` +
+		`"dimensions":{},"entities":[{"entity_type":"machine","entity_id":"M-17","role":"operator"}]` + more + `}`
+}
+
+// startServices starts a server with a service for each of two modules, and one that reads the
+// other's events by contract. It returns the ids of one event of each module, of which the
+// first led to the second.
+func startServices(t *testing.T) (h *apiFixture, machineEvent, hrEvent string) {
+	t.Helper()
+	tokens := map[string]string{}
+	h = startAPI(t, func(c *httpapi.Config) {
+		who, ok := c.Access.(*tenancy.Service)
+		require.True(t, ok)
+		for name, binding := range map[string]ports.Binding{
+			"machines": {Modules: []string{"equipment"}}, "hr": {Modules: []string{"hr"}},
+			"contracted": {Modules: []string{"crm"}, ContractedTypes: []string{"equipment.machine.serviced"}},
+		} {
+			binding.ResponsiblePerson = "p-controller"
+			binding.TrustLevel = ports.TrustChecked
+			token, err := who.Enroll(t.Context(), ports.Principal{
+				TenantID: "demo", PersonID: "s-" + name, PrincipalID: "s-" + name, ActorType: event.System, Roles: []string{"module"}, Binding: binding,
+			})
+			require.NoError(t, err)
+			tokens[name] = token
+		}
+	})
+	for name, token := range tokens {
+		h.tokens[name] = token
+	}
+	h.machineType(t)
+	a := h.do(t, testRequest{method: "POST", path: "/api/event-types", token: "admin", body: `{
+		"type": "hr.employee.hired", "schema_version": 1, "module": "hr", "description": "An employee was hired.",
+		"data_schema": {"type": "object", "properties": {"grade": {"type": "integer"}}, "additionalProperties": false}, "examples": [{"grade": 7}]}`})
+	require.Equal(t, http.StatusCreated, a.status, string(a.body))
+	write := func(token, e string) string {
+		t.Helper()
+		a := h.do(t, testRequest{method: "POST", path: "/api/events", token: token, body: `{"events":[` + e + `]}`})
+		require.Equal(t, http.StatusCreated, a.status, string(a.body))
+		return a.json(t)["events"].([]any)[0].(map[string]any)["id"].(string)
+	}
+	machineEvent = write("machines", serviced(`"correlation_id":"c-1","tags":["q1"]`))
+	hrEvent = write("hr", hired(`"correlation_id":"c-1","tags":["q1"],"caused_by":"`+machineEvent+`"`))
+	a = h.do(t, testRequest{method: "POST", path: "/api/snapshots/machine/M-17?legal_entity=USMF", token: "machines", body: `{"version":1,"state_type":"machine","schema_version":1,"state":{"hours":2.5}}`})
+	require.Equal(t, http.StatusCreated, a.status, string(a.body))
+	return h, machineEvent, hrEvent
+}
+
+// A service reads events of its modules only: others are left out of pages, and not found one
+// by one.
+func TestServices_Read(t *testing.T) {
+	t.Parallel()
+	h, machineEvent, hrEvent := startServices(t)
+	for _, path := range []string{
+		"/api/events?stream_type=scope&stream_id=USMF",
+		"/api/events?stream_type=scope&stream_id=USMF&modules=hr",
+		"/api/events?stream_type=entity&stream_id=machine:M-17&legal_entity=USMF",
+		"/api/events?stream_type=correlation&stream_id=c-1&legal_entity=USMF",
+		"/api/events?stream_type=correlation&stream_id=c-1",
+		"/api/events?stream_type=tag&stream_id=q1&legal_entity=USMF",
+		"/api/events/export?stream_type=scope&stream_id=USMF",
+		"/api/events/process/c-1",
+		"/api/events/" + hrEvent + "/lineage",
+		"/api/streams/$all?from=0",
+		"/api/event-types", "/api/event-types/history",
+	} {
+		a := h.do(t, testRequest{method: "GET", path: path, token: "hr"})
+		require.Equal(t, http.StatusOK, a.status, "%s: %s", path, a.body)
+		require.Contains(t, string(a.body), "hr.employee.hired", path)
+		require.NotContains(t, string(a.body), "equipment.machine.serviced", path)
+	}
+	a := h.do(t, testRequest{method: "GET", path: "/api/events/" + hrEvent + "/lineage", token: "hr"})
+	require.Contains(t, string(a.body), `"left_out":[{"reason":"event_type","event_id":"`+hrEvent+`"}]`)
+	a = h.do(t, testRequest{method: "POST", path: "/api/query", token: "hr", body: `{"legal_entity":"USMF","items":[{"tags":["q1"]},{"types":["equipment.machine.serviced"]}]}`})
+	require.Equal(t, http.StatusOK, a.status, string(a.body))
+	require.Len(t, a.json(t)["events"], 1)
+	a = h.do(t, testRequest{method: "POST", path: "/api/query", token: "hr", body: `{"legal_entity":"USMF","items":[{"types":["equipment.machine.serviced"]}]}`})
+	require.Equal(t, http.StatusOK, a.status, string(a.body))
+	require.Empty(t, a.json(t)["events"])
+	a = h.do(t, testRequest{method: "GET", path: "/api/events?stream_type=actor&stream_id=s-machines&legal_entity=USMF", token: "hr"})
+	require.Equal(t, http.StatusOK, a.status)
+	require.Empty(t, a.json(t)["events"])
+	state := h.do(t, testRequest{method: "GET", path: "/api/entities/machine/M-17?legal_entity=USMF", token: "hr"}).json(t)["state"]
+	require.Equal(t, map[string]any{"grade": 7.0}, state)
+	state = h.do(t, testRequest{method: "GET", path: "/api/entities/machine/M-17?legal_entity=USMF", token: "ap_clerk"}).json(t)["state"]
+	require.Len(t, state, 2, "a person sees all of it")
+
+	for path, code := range map[string]string{
+		"/api/events/" + machineEvent:                                                         "event.not_found",
+		"/api/events/" + machineEvent + "?legal_entity=USMF":                                  "event.not_found",
+		"/api/events/" + machineEvent + "/lineage":                                            "event.not_found",
+		"/api/events/" + machineEvent + "/descendants":                                        "event.not_found",
+		"/api/streams/machine/M-17?legal_entity=USMF":                                         "stream.not_found",
+		"/api/streams/machine/M-17/metadata?legal_entity=USMF":                                "stream.not_found",
+		"/api/snapshots/machine/M-17/latest?legal_entity=USMF":                                "stream.not_found",
+		"/api/snapshots/machine/M-17/1?legal_entity=USMF":                                     "stream.not_found",
+		"/api/event-types/equipment.machine.serviced":                                         "event_type.not_found",
+		"/api/event-types/equipment.machine.serviced/history":                                 "event_type.not_found",
+		"/api/events?stream_type=scope&stream_id=USMF&modules=equipment":                      "query.module_unknown",
+		"/api/events?stream_type=type&stream_id=equipment.machine.serviced&legal_entity=USMF": "query.event_type_unknown",
+		"/api/events?stream_type=scope&stream_id=USMF&event_types=equipment.machine.serviced": "query.event_type_unknown",
+		"/api/subscribe/streams/$all?event_types=equipment.machine.serviced":                  "query.event_type_unknown",
+		"/api/note/pages?legal_entity=USMF":                                                   "auth.forbidden",
+	} {
+		a := h.do(t, testRequest{method: "GET", path: path, token: "hr"})
+		require.Equal(t, code, a.json(t)["code"], "%s: %s", path, a.body)
+	}
+	other := machineEvent[:20] + "ZZZZZZ"
+	unknown := h.do(t, testRequest{method: "GET", path: "/api/events/" + other + "?legal_entity=USMF", token: "hr"})
+	hidden := h.do(t, testRequest{method: "GET", path: "/api/events/" + machineEvent + "?legal_entity=USMF", token: "hr"})
+	require.Equal(t, strings.Replace(string(unknown.body), other, machineEvent, 1), string(hidden.body), "an event out of sight looks like none")
+
+	feed := h.openEventSource(t, "/api/subscribe/streams/$all?from=0", "hr", "")
+	require.Contains(t, feed.event("event").data, "hr.employee.hired")
+	feed = h.openEventSource(t, "/api/subscribe/streams/machine/M-17?legal_entity=USMF", "hr", "")
+	feed.event("caughtUp")
+
+	for _, path := range []string{"/api/events/" + machineEvent, "/api/streams/machine/M-17?legal_entity=USMF"} {
+		require.Equal(t, http.StatusOK, h.do(t, testRequest{method: "GET", path: path, token: "contracted"}).status, "by contract")
+	}
+	for _, path := range []string{"/api/events/" + hrEvent, "/api/streams/machine/M-17/metadata?legal_entity=USMF", "/api/snapshots/machine/M-17/1?legal_entity=USMF"} {
+		require.Equal(t, http.StatusNotFound, h.do(t, testRequest{method: "GET", path: path, token: "contracted"}).status, "beyond the contract")
+	}
+}
+
+// A service writes events, streams and intents of its modules only.
+func TestServices_Write(t *testing.T) {
+	t.Parallel()
+	h, _, _ := startServices(t)
+	const metadata = "/api/streams/machine/M-17/metadata?legal_entity=USMF"
+	before := h.heads(t)
+	for name, c := range map[string]struct {
+		method, path, body, code string
+	}{
+		"event of another module":   {"POST", "/api/events", `{"events":[` + serviced("") + `]}`, "auth.forbidden"},
+		"unknown event type":        {"POST", "/api/events", `{"events":[` + strings.Replace(serviced(""), "serviced", "sold", 1) + `]}`, "event_type.not_found"},
+		"stream of another module":  {"POST", "/api/events", `{"events":[` + strings.Replace(hired(""), `"type":"employee","id":"E-1"`, `"type":"machine","id":"M-17"`, 1) + `]}`, "append.stream_owned_by_module"},
+		"stream named for a module": {"POST", "/api/events", `{"events":[` + strings.Replace(hired(""), `"type":"employee"`, `"type":"equipment.machine"`, 1) + `]}`, "append.stream_owned_by_module"},
+		"soft deletion":             {"DELETE", "/api/streams/machine/M-17?legal_entity=USMF", "", "stream.not_found"},
+		"deletion by contract":      {"DELETE", "/api/streams/machine/M-17?legal_entity=USMF", "", "stream.not_found"},
+		"metadata":                  {"PUT", metadata, `{"max_count":1}`, "stream.not_found"},
+		"snapshot":                  {"POST", "/api/snapshots/machine/M-17?legal_entity=USMF", `{"version":1,"state_type":"m","schema_version":1,"state":{"hours":0}}`, "stream.not_found"},
+		"intent":                    {"POST", "/api/intents", `{"type":"note.add_page","legal_entity":"USMF","payload":{"number":"1"}}`, "auth.forbidden"},
+		"check of a type":           {"POST", "/api/event-types/check", `{"type":"equipment.machine.serviced","schema_version":2,"module":"hr","data_schema":{"type":"object"}}`, "auth.forbidden"},
+	} {
+		token := "hr"
+		if strings.HasSuffix(name, "by contract") {
+			token = "contracted"
+		}
+		a := h.do(t, testRequest{method: c.method, path: c.path, body: c.body, token: token})
+		require.Equal(t, c.code, a.json(t)["code"], "%s: %s", name, a.body)
+	}
+	require.Equal(t, before, h.heads(t), "nothing was written")
+	// A condition is about the events that the service sees, and tells nothing about others.
+	a := h.do(t, testRequest{method: "POST", path: "/api/events", token: "hr", body: `{"events":[` + hired("") + `],"append_condition":{"after":"0","items":[{"types":["equipment.machine.serviced"]}]}}`})
+	require.Equal(t, http.StatusCreated, a.status, string(a.body))
+	a = h.do(t, testRequest{method: "POST", path: "/api/events", token: "hr", body: `{"events":[` + hired("") + `],"append_condition":{"after":"0","items":[{"tags":["q1"]}]}}`})
+	require.Equal(t, "append.condition_failed", a.json(t)["code"])
+	for _, path := range []string{"/api/streams/employee/E-1/metadata?legal_entity=USMF"} {
+		a = h.do(t, testRequest{method: "PUT", path: path, token: "hr", body: `{"max_count":10}`})
+		require.Equal(t, http.StatusOK, a.status, string(a.body))
+	}
+	a = h.do(t, testRequest{method: "DELETE", path: "/api/streams/employee/E-1?legal_entity=USMF", token: "hr"})
+	require.Equal(t, http.StatusOK, a.status, string(a.body))
+}
+
+// The events of a service name the person who answers for it.
+func TestServices_ActFor(t *testing.T) {
+	t.Parallel()
+	h, machineEvent, _ := startServices(t)
+	e := h.do(t, testRequest{method: "GET", path: "/api/events/" + machineEvent, token: "machines"}).json(t)["event"].(map[string]any)
+	actor := e["actor"].(map[string]any)
+	require.Equal(t, map[string]any{"type": "human", "id": "p-controller"}, actor["on_behalf_of"])
+	require.Equal(t, "checked", actor["trust_level"])
+	require.Equal(t, "s-machines", actor["id"])
+}
+
+// A service from before services were bound is refused with the next step.
+func TestServices_Unbound(t *testing.T) {
+	t.Parallel()
+	h := startAPI(t)
+	h.tokens["old"] = "bbk_old_service"
+	require.NoError(t, h.principals.SavePrincipal(t.Context(), ports.Principal{
+		TenantID: "demo", PersonID: "s-old", PrincipalID: "s-old", ActorType: event.System, Roles: []string{"module"}, TokenHash: tenancy.HashToken("bbk_old_service"),
+	}, event.Actor{}))
+	a := h.do(t, testRequest{method: "GET", path: "/api/streams/$all?from=0", token: "old"})
+	require.Equal(t, http.StatusForbidden, a.status)
+	require.Equal(t, "auth.service_unbound", a.json(t)["code"])
+	require.Contains(t, a.json(t)["detail"], "--responsible")
+}
+
+// Who answers for a service does not approve what it submits.
+func TestServices_RequestForTheirPerson(t *testing.T) {
+	t.Parallel()
+	h := startAPI(t)
+	a := h.do(t, testRequest{method: "POST", path: "/api/admin/principals", token: "admin", body: `{"person_id":"s-notes","kind":"service","roles":["ap_clerk"],"modules":["note"],"responsible_person":"p-controller"}`})
+	require.Equal(t, http.StatusCreated, a.status, string(a.body))
+	h.tokens["notes"] = a.json(t)["token"].(string)
+	a = h.do(t, testRequest{method: "POST", path: "/api/intents", token: "notes", body: `{"type":"note.add_page","legal_entity":"DEMF","payload":{"number":"1","secret":true}}`})
+	require.Equal(t, http.StatusAccepted, a.status, string(a.body))
+	at := "/api/intents/" + a.json(t)["intent_id"].(string)
+	for token, code := range map[string]string{"controller": "sod.same_person", "notes": "auth.forbidden"} {
+		a = h.do(t, testRequest{method: "POST", path: at + "/approve", token: token, body: `{}`})
+		require.Equal(t, code, a.json(t)["code"], string(a.body))
+	}
+	a = h.do(t, testRequest{method: "POST", path: at + "/approve", token: "german_controller", body: `{}`})
+	require.Equal(t, http.StatusCreated, a.status, string(a.body))
+}
+
+func TestEnrollPrincipal(t *testing.T) {
+	t.Parallel()
+	h := startAPI(t)
+	enroll := func(token, body string) testAnswer {
+		t.Helper()
+		return h.do(t, testRequest{method: "POST", path: "/api/admin/principals", token: token, body: body})
+	}
+	a := enroll("german_admin", `{"person_id":"p-new","kind":"person","roles":["ap_clerk"],"legal_entities":["DEMF"]}`)
+	require.Equal(t, http.StatusCreated, a.status, string(a.body))
+	made := a.json(t)
+	require.Equal(t, []any{"DEMF"}, made["legal_entities"])
+	h.tokens["new"] = made["token"].(string)
+	require.Equal(t, http.StatusOK, h.do(t, testRequest{method: "GET", path: "/api/admin/legal-entities", token: "new"}).status)
+	require.Contains(t, h.log.String(), `"by":"p-german-admin"`)
+	require.NotContains(t, h.log.String(), h.tokens["new"])
+
+	for name, c := range map[string]struct{ token, body, code string }{
+		"no administrator":            {"controller", `{"person_id":"p-x","kind":"person","roles":["cfo"]}`, "auth.forbidden"},
+		"all legal entities by some":  {"german_admin", `{"person_id":"p-y","kind":"person","roles":["ap_clerk"]}`, "auth.forbidden"},
+		"legal entity out of sight":   {"german_admin", `{"person_id":"p-y","kind":"person","roles":["ap_clerk"],"legal_entities":["USMF"]}`, "auth.forbidden"},
+		"unknown legal entity":        {"admin", `{"person_id":"p-y","kind":"person","roles":["ap_clerk"],"legal_entities":["XX"]}`, "legal_entity.not_found"},
+		"a principal of wider rights": {"german_admin", `{"person_id":"p-admin","kind":"person","renew":true}`, "auth.forbidden"},
+		"themselves":                  {"admin", `{"person_id":"p-admin","kind":"person","roles":["admin","controller"],"renew":true}`, "auth.forbidden"},
+		"a service of their own":      {"admin", `{"person_id":"s-y","kind":"service","roles":["module"],"modules":["hr"],"responsible_person":"p-admin"}`, "auth.forbidden"},
+		"unknown kind":                {"admin", `{"person_id":"p-y","kind":"robot","roles":["ap_clerk"]}`, "principal.kind_unknown"},
+		"no person":                   {"admin", `{"person_id":"","kind":"person","roles":["ap_clerk"]}`, "request.member_missing"},
+		"both":                        {"admin", `{"person_id":"p-y","kind":"person","roles":["ap_clerk"],"legal_entities":["DEMF"],"all_legal_entities":true}`, "principal.legal_entities_ambiguous"},
+		"no role":                     {"admin", `{"person_id":"p-y","kind":"person"}`, "principal.role_missing"},
+		"known":                       {"admin", `{"person_id":"p-controller","kind":"person","roles":["cfo"]}`, "principal.duplicate"},
+		"event type by some":          {"german_admin", "", "auth.forbidden"},
+	} {
+		a := enroll(c.token, c.body)
+		if c.body == "" {
+			a = h.do(t, testRequest{method: "POST", path: "/api/event-types", token: c.token, body: `{"type":"hr.x.y","schema_version":1,"module":"hr","data_schema":{"type":"object"}}`})
+		}
+		require.Equal(t, c.code, a.json(t)["code"], "%s: %s", name, a.body)
+	}
+}
