@@ -232,6 +232,11 @@ func startAPIWithFeeds(t testing.TB, feeds live.Limits, change ...func(*httpapi.
 		_, err := who.CreateLegalEntity(ctx, ports.LegalEntity{TenantID: "demo", Code: code})
 		require.NoError(t, err)
 	}
+	for name, kind := range map[string]event.ActorType{"second_admin": event.Human, "admin_service": event.System} {
+		p := ports.Principal{TenantID: "demo", PersonID: "p-" + name, PrincipalID: "l-" + name, ActorType: kind, RoleLabel: "admin", Roles: []string{"admin"}}
+		h.tokens[name], err = who.Enroll(ctx, p)
+		require.NoError(t, err)
+	}
 	for _, role := range []string{"module", "ap_clerk", "controller", "auditor", "admin", "operator", "compliance", "compliance_approver"} {
 		p := ports.Principal{TenantID: "demo", PersonID: "p-" + role, PrincipalID: "l-" + role, ActorType: event.Human, RoleLabel: role, Roles: []string{role}}
 		h.tokens[role], err = who.Enroll(ctx, p)

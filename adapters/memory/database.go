@@ -80,7 +80,7 @@ type state struct {
 	principals   map[principalKey]ports.Principal
 	types        []eventtype.Registration
 	typeNumbers  map[string]int32
-	generation   int64
+	generations  map[string]int64 // of the registries, by tenant
 	typeChanges  []eventtype.Change
 	listeners    map[*listener]struct{}
 
@@ -113,6 +113,7 @@ func New(c Config) *Database {
 		partitions:      map[event.PartitionID]*partition{},
 		principals:      map[principalKey]ports.Principal{},
 		typeNumbers:     map[string]int32{},
+		generations:     map[string]int64{},
 		listeners:       map[*listener]struct{}{},
 		checkpoints:     map[checkpointKey]ports.Checkpoint{},
 		tables:          map[string]map[string]any{},

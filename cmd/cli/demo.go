@@ -163,7 +163,7 @@ func isDone(err error) bool {
 // demoPrincipal returns the principal of a persona. A service has an id of its own as its person,
 // since it acts for none.
 func demoPrincipal(p demo.Persona) ports.Principal {
-	kind, id := event.Human, "p-"+p.Role
+	kind, id := event.Human, "p-"+p.TokenName()
 	if p.Service {
 		kind, id = event.System, "s-"+p.Role
 	}
@@ -198,7 +198,7 @@ func enrollPersonas(ctx context.Context, app *wire.App, kept map[string]string) 
 	group, ctx := errgroup.WithContext(ctx)
 	for _, p := range personas(app) {
 		group.Go(func() error {
-			token := kept[p.Role]
+			token := kept[p.TokenName()]
 			if token != "" {
 				if _, err := app.Tenancy.Authenticate(ctx, token); err != nil {
 					token = "" // of another data folder
@@ -213,7 +213,7 @@ func enrollPersonas(ctx context.Context, app *wire.App, kept map[string]string) 
 			}
 			mu.Lock()
 			defer mu.Unlock()
-			out[p.Role] = token
+			out[p.TokenName()] = token
 			return nil
 		})
 	}

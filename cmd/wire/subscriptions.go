@@ -23,10 +23,10 @@ func (a *App) composeSubscriptions(clock ports.Clock, ids ports.IDSource, cursor
 	return err
 }
 
-// modules returns a function that names the module of an event type: the built-in module that
+// modules returns a function that names the module of a tenant's event type: the built-in module that
 // declares the type, else the module for which it was registered.
-func (a *App) modules(ctx context.Context) (func(string) string, error) {
-	registered, err := a.Registry.List(ctx)
+func (a *App) modules(ctx context.Context, tenantID string) (func(string) string, error) {
+	registered, err := a.Registry.List(ctx, tenantID)
 	if err != nil {
 		return nil, err
 	}

@@ -5,6 +5,7 @@
 package demo
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 )
@@ -30,9 +31,13 @@ var Entities = []Entity{
 // Persona is a person or service of the demonstration. It holds one role.
 type Persona struct {
 	Role    string
+	Token   string // the name of its token; "": the role
 	Service bool   // a service identity, not a person
 	Name    string // display name in the principals directory
 }
+
+// TokenName is the name of the persona's token.
+func (p Persona) TokenName() string { return cmp.Or(p.Token, p.Role) }
 
 // Personas hold the platform's roles. Modules declare the personas of their own roles.
 var Personas = []Persona{
@@ -42,6 +47,7 @@ var Personas = []Persona{
 	{Role: "compliance", Name: "Colin Compliance"},
 	{Role: "compliance_approver", Name: "Celia Compliance"},
 	{Role: "admin", Name: "Alex Admin"},
+	{Role: "admin", Token: "second_admin", Name: "Sam Admin"}, // confirms what Alex proposes
 	{Role: "operator", Name: "Olga Operator"},
 }
 

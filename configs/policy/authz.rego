@@ -51,6 +51,7 @@ grants := {
 	"event_types.register": {"admin"},
 	"event_types.check": {"admin", "module"},
 	"event_types.deprecate": {"admin"},
+	"event_types.confirm": {"admin"},
 	"event_types.read": everybody,
 	"projections.read": {"admin", "operator", "auditor"},
 	"projections.operate": {"admin", "operator"},
@@ -72,7 +73,7 @@ grants := {
 writes := {
 	"intents.submit", "intents.approve", "events.append", "snapshots.write",
 	"streams.describe", "streams.delete", "streams.tombstone",
-	"event_types.register", "event_types.deprecate", "legal_entities.create", "projections.operate", "projections.define",
+	"event_types.register", "event_types.deprecate", "event_types.confirm", "legal_entities.create", "projections.operate", "projections.define",
 	"erasure.request", "erasure.approve", "holds.place", "holds.release",
 	"subscriptions.manage", "subscriptions.consume", "subscriptions.operate",
 }

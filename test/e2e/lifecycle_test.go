@@ -20,7 +20,7 @@ import (
 
 var personas = []string{
 	"module", "importer", "ap_clerk", "approver", "vendor_admin", "treasurer", "gl_accountant", "controller", "cfo", "auditor",
-	"compliance", "compliance_approver", "admin", "operator",
+	"compliance", "compliance_approver", "admin", "second_admin", "operator",
 }
 
 // invoice is a valid payload of ap.submit_invoice.
