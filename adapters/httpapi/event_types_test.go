@@ -54,6 +54,11 @@ func TestEventTypeEvolution(t *testing.T) {
 	require.Equal(t, "new_version", verdict(second)["verdict"])
 	require.Equal(t, http.StatusCreated, post("", "admin", second).status)
 
+	// An administrator of one legal entity decides nothing that is for all of them.
+	require.Equal(t, "auth.forbidden", post("", "german_admin", leadVersion(3, size, "")).json(t)["code"])
+	for _, verb := range []string{"/deprecate", "/reactivate", "/confirm", "/reject"} {
+		require.Equal(t, "auth.forbidden", post("/crm.lead.won"+verb, "german_admin", "").json(t)["code"], verb)
+	}
 	// A deprecated type takes no appends. Only an administrator may deprecate and reactivate.
 	for _, verb := range []string{"/deprecate", "/reactivate"} {
 		require.Equal(t, http.StatusForbidden, post("/crm.lead.won"+verb, "module", "").status)

@@ -64,7 +64,7 @@ func (r *Registry) Check(ctx context.Context, reg eventtype.Registration, p Proo
 	if compileErr != nil {
 		collect(prependSchemaPointer(compileErr))
 	} else {
-		out.Findings = append(out.Findings, reg.CheckPersonal()...)
+		out.Findings = append(append(out.Findings, reg.CheckPersonal()...), reg.CheckBusinessKeys()...)
 		collect(checkExamples(compiled, reg.Examples))
 	}
 	current := r.current(reg.TenantID)
@@ -107,8 +107,13 @@ func prependSchemaPointer(err error) error {
 	return f.WithField("/data_schema" + f.Field)
 }
 
-// checkOwner refuses types that are not a tenant's: event_type.owned_by_module.
+// checkOwner refuses types that are not a tenant's: event_type.owned_by_module,
+// event_type.name_reserved.
 func (r *Registry) checkOwner(tenantID, name string) error {
+	if eventtype.Reserved(name) && r.catalog.Owner(name) == "" {
+		return fault.New(fault.Forbidden, "event_type.name_reserved",
+			"names beginning with %q are kept for the product itself; choose a prefix of your own", eventtype.Prefix(name)).WithField("/type")
+	}
 	if owner := r.catalog.Owner(name); owner != "" {
 		return fault.New(fault.Forbidden, "event_type.owned_by_module",
 			"types beginning with %q belong to the built-in module %s, which alone decides about them; choose a prefix of your own", eventtype.Prefix(name), owner).WithField("/type")

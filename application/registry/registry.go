@@ -366,7 +366,7 @@ func (r *Registry) Register(ctx context.Context, reg eventtype.Registration, by 
 	if err := r.checkOwner(reg.TenantID, reg.Type); err != nil {
 		return eventtype.Registration{}, err
 	}
-	if err := r.checkPersonal(&reg); err != nil {
+	if err := r.checkAgainstSchema(&reg); err != nil {
 		return eventtype.Registration{}, err
 	}
 	return r.validateAndStore(ctx, reg, by.ID, func(ctx context.Context, reg eventtype.Registration) (eventtype.Registration, error) {
@@ -374,21 +374,21 @@ func (r *Registry) Register(ctx context.Context, reg eventtype.Registration, by 
 	})
 }
 
-// checkPersonal reports errors in a registration's personal data together with its other
-// errors. A schema that does not compile is refused by a later check.
-func (r *Registry) checkPersonal(reg *eventtype.Registration) error {
+// checkAgainstSchema reports what a registration's personal data and business keys contradict in
+// its schema, together with its other errors. A schema that does not compile is refused by a later check.
+func (r *Registry) checkAgainstSchema(reg *eventtype.Registration) error {
 	if _, err := r.schemas.Compile(reg.DataSchema); err != nil {
 		return nil //nolint:nilerr // a later check refuses it
 	}
-	personal := reg.CheckPersonal()
-	if len(personal) == 0 {
+	contradicted := append(reg.CheckPersonal(), reg.CheckBusinessKeys()...)
+	if len(contradicted) == 0 {
 		return nil
 	}
 	var found []fault.Violation
 	if f, ok := fault.As(reg.Validate()); ok {
 		found = f.Violations
 	}
-	return eventtype.Invalid(append(found, personal...))
+	return eventtype.Invalid(append(found, contradicted...))
 }
 
 // validateAndStore checks a registration by itself and passes it to store. As with Register, an

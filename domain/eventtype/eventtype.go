@@ -98,6 +98,16 @@ func Prefix(name string) string {
 	return p
 }
 
+// Reserved reports whether a type name begins with a prefix that the product keeps for itself.
+func Reserved(name string) bool {
+	switch Prefix(name) {
+	case "backbone", "registry", "intent", "pii", "stream":
+		return true
+	default:
+		return false
+	}
+}
+
 // Validate checks what can be checked without looking into the schema; personal
 // data are for CheckPersonal. All findings are returned in one fault.
 func (r *Registration) Validate() error {

@@ -90,7 +90,7 @@ func TestPersonas(t *testing.T) {
 			admins++
 		}
 	}
-	require.Equal(t, 1, admins)
+	require.Equal(t, 2, admins)
 }
 
 // TestDrillLifecycle takes one data folder through starts, stops and kills of the processes,
