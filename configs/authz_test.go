@@ -118,7 +118,7 @@ func expectations(t *testing.T) (out []expectation) {
 	add("second role helps", true, "allowed", accessInput{"action": "event_types.register", "roles": []string{"ap_clerk", "admin"}, "legal_entity": "", "entitled": []string{}})
 	add("auditor with another role writes nothing", false, "auditor", accessInput{"action": "intents.submit", "roles": []string{"controller", "auditor"}, "legal_entity": "USMF", "entitled": []string{}})
 	for _, action := range []string{
-		"intents.approve", "events.append", "snapshots.write", "streams.describe", "streams.delete", "streams.tombstone", "event_types.register", "event_types.deprecate", "legal_entities.create", "principals.enroll", "projections.operate", "projections.define",
+		"intents.approve", "events.append", "snapshots.write", "streams.describe", "streams.delete", "streams.tombstone", "event_types.register", "event_types.deprecate", "event_types.confirm", "legal_entities.create", "principals.enroll", "projections.operate", "projections.define",
 		"erasure.request", "erasure.approve", "holds.place", "holds.release",
 		"subscriptions.manage", "subscriptions.consume", "subscriptions.operate",
 	} {

@@ -10,37 +10,45 @@ import (
 	"github.com/erpbackbone/backbone/domain/fault"
 )
 
-// EventTypes stores registrations.
+// EventTypes stores registrations. Every tenant has a registry of its own; tenant "" is the shared
+// one of the built-in modules. A name is registered in the shared registry or in those of tenants,
+// where it may be of any number of independent types.
 type EventTypes interface {
-	// EventTypes lists all versions of all types and the registry's generation, which
-	// grows with every change.
-	EventTypes(ctx context.Context) (types []eventtype.Registration, generation int64, err error)
-	// EventTypesGeneration is the cheap question whether anything changed.
-	EventTypesGeneration(ctx context.Context) (int64, error)
-	// RegisterEventType inserts one version and its change, assigns the type's number
-	// and wakes every node. Fault event_type.duplicate when the version exists.
+	// EventTypes lists all versions of all types of one registry and its generation, the number
+	// of its last change. Versions that were moved to tenants are left out.
+	EventTypes(ctx context.Context, tenantID string) (types []eventtype.Registration, generation int64, err error)
+	// EventTypeGenerations is the cheap question whether anything changed: the generation of
+	// every registry that had a change.
+	EventTypeGenerations(ctx context.Context) (map[string]int64, error)
+	// RegisterEventType inserts one version and its change into the registry of its tenant,
+	// assigns the type's number and wakes every node. A withheld version is a proposal. Faults
+	// event_type.duplicate when the version exists, event_type.owned_by_module for a name of the
+	// shared registry, event_type.name_taken for a name in the shared registry that a tenant has.
 	RegisterEventType(ctx context.Context, r eventtype.Registration) (eventtype.Registration, error)
 	// RegisterEventTypeAt does so if the registry is still at the generation; fault
 	// event_type.registry_moved otherwise.
 	RegisterEventTypeAt(ctx context.Context, r eventtype.Registration, generation int64) (eventtype.Registration, error)
-	// ChangeEventType deprecates or reactivates the version that is named, or all of
-	// the type, and wakes every node. It gives the changes; those that are in that
-	// state already change nothing. Fault event_type.not_found.
+	// ChangeEventType makes the changes that eventtype.ChangeVersions gives, under the lock of
+	// the registry, and wakes every node. Its faults are those of ChangeVersions.
 	ChangeEventType(ctx context.Context, c eventtype.Change) ([]eventtype.Change, error)
-	// EventTypeHistory lists all changes of a type, or of all types when the name is
-	// empty, by number and version. Empty for an unknown type.
-	EventTypeHistory(ctx context.Context, name string) ([]eventtype.Change, error)
+	// ChangeEventTypeAt does so if the registry is still at the generation; fault
+	// event_type.registry_moved otherwise.
+	ChangeEventTypeAt(ctx context.Context, c eventtype.Change, generation int64) ([]eventtype.Change, error)
+	// EventTypeHistory lists all changes of a type of a registry, or of all its types when the
+	// name is empty, by number and version. Empty for an unknown type.
+	EventTypeHistory(ctx context.Context, tenantID, name string) ([]eventtype.Change, error)
 }
 
-// RegistryAudit reads the registry's log for verification.
+// RegistryAudit reads the logs of all registries for verification.
 type RegistryAudit interface {
-	// RegistryRecord gives all changes in the order of their chain, and what they
-	// vouch for, as of one moment.
-	RegistryRecord(ctx context.Context) (RegistryRecord, error)
+	// RegistryRecords gives the changes of every registry in the order of its chain, and what
+	// they vouch for, as of one moment; the shared registry first, the others by tenant.
+	RegistryRecords(ctx context.Context) ([]RegistryRecord, error)
 }
 
-// RegistryRecord is the registry as it is stored.
+// RegistryRecord is one registry as it is stored.
 type RegistryRecord struct {
+	TenantID   string
 	Changes    []eventtype.Change // by number, then by version
 	Versions   []StoredVersion    // by type, then by version
 	Generation int64              // the number of the last change

@@ -943,23 +943,29 @@ type EventStream struct {
 
 // EventType defines model for EventType.
 type EventType struct {
-	BusinessKeys          []BusinessKey       `json:"business_keys"`
-	DataSchema            json.RawMessage     `json:"data_schema"`
-	Description           string              `json:"description"`
-	Examples              []json.RawMessage   `json:"examples"`
+	BusinessKeys []BusinessKey     `json:"business_keys"`
+	DataSchema   json.RawMessage   `json:"data_schema"`
+	Description  string            `json:"description"`
+	Examples     []json.RawMessage `json:"examples"`
+
+	// IsActive It takes new events.
 	IsActive              bool                `json:"is_active"`
 	MinimumRetentionYears int                 `json:"minimum_retention_years,omitempty,omitzero"`
 	Module                string              `json:"module"`
 	OptionalDimensions    []string            `json:"optional_dimensions"`
 	PiiFields             []PIIField          `json:"pii_fields"`
+	Proposal              EventTypeChange     `json:"proposal,omitempty,omitzero"`
 	RegisteredAt          time.Time           `json:"registered_at"`
 	RegisteredBy          string              `json:"registered_by"`
 	RequiredDimensions    []string            `json:"required_dimensions"`
 	RequiredEntityRefs    []RequiredReference `json:"required_entity_refs"`
 	RetentionClass        string              `json:"retention_class"`
 	SchemaVersion         int                 `json:"schema_version"`
-	Type                  string              `json:"type"`
-	Upcasters             []Upcaster          `json:"upcasters,omitempty,omitzero"`
+
+	// Status No event is written or read in a version that is proposed or rejected.
+	Status    string     `json:"status"`
+	Type      string     `json:"type"`
+	Upcasters []Upcaster `json:"upcasters,omitempty,omitzero"`
 }
 
 // EventTypeAnswer defines model for EventTypeAnswer.
@@ -980,7 +986,7 @@ type EventTypeChange struct {
 	DocumentSha256 string `json:"document_sha256"`
 	Event          string `json:"event"`
 
-	// Number Orders the changes of the whole registry; versions that one request changed share it.
+	// Number Orders the changes of the tenant's registry, or of that of the built-in modules; versions that one request changed share it.
 	Number        string `json:"number"`
 	Reason        string `json:"reason,omitempty,omitzero"`
 	SchemaVersion int    `json:"schema_version"`
@@ -1017,6 +1023,18 @@ type EventTypeCheck struct {
 	Truncated bool   `json:"truncated,omitempty,omitzero"`
 	Type      string `json:"type"`
 	Verdict   string `json:"verdict"`
+}
+
+// EventTypeConfirmation defines model for EventTypeConfirmation.
+type EventTypeConfirmation struct {
+	// Proof That of POST /api/event-types/check for the proposed version.
+	Proof string `json:"proof,omitempty,omitzero"`
+
+	// Reason Why; no personal data.
+	Reason string `json:"reason,omitempty,omitzero"`
+
+	// SchemaVersion Only this version; all of the type if absent.
+	SchemaVersion *uint32 `json:"schema_version,omitempty,omitzero"`
 }
 
 // EventTypeDifference defines model for EventTypeDifference.
@@ -4090,7 +4108,7 @@ func (c *Client) CheckEventType(ctx context.Context, body EventTypeRegistration,
 	return out, err
 }
 
-// ListEventTypeChanges is GET /api/event-types/history: Read who registered, deprecated and reactivated what of all event types, oldest first.
+// ListEventTypeChanges is GET /api/event-types/history: Read who proposed, registered, deprecated and reactivated what of all event types of the tenant, oldest first.
 func (c *Client) ListEventTypeChanges(ctx context.Context, options ...Option) (EventTypeHistory, error) {
 	r := request{
 		method: http.MethodGet, path: expandPath("/api/event-types/history"),
@@ -4112,7 +4130,19 @@ func (c *Client) GetEventType(ctx context.Context, pType string, options ...Opti
 	return out, err
 }
 
-// DeprecateEventType is POST /api/event-types/{type}/deprecate: Take no more events of a type, or of one version.
+// ConfirmEventType is POST /api/event-types/{type}/confirm: Let what another person proposed about an event type take effect.
+func (c *Client) ConfirmEventType(ctx context.Context, pType EventTypeName, body EventTypeConfirmation, options ...Option) (EventTypeVersions, error) {
+	r := request{
+		method: http.MethodPost, path: expandPath("/api/event-types/%s/confirm", pType),
+		body:       body,
+		repeatable: true,
+	}
+	var out EventTypeVersions
+	err := c.do(ctx, r, &out, options)
+	return out, err
+}
+
+// DeprecateEventType is POST /api/event-types/{type}/deprecate: Propose to take no more events of a type, or of one version.
 func (c *Client) DeprecateEventType(ctx context.Context, pType EventTypeName, body EventTypeChangeRequest, options ...Option) (EventTypeVersions, error) {
 	r := request{
 		method: http.MethodPost, path: expandPath("/api/event-types/%s/deprecate", pType),
@@ -4135,10 +4165,22 @@ func (c *Client) GetEventTypeHistory(ctx context.Context, pType EventTypeName, o
 	return out, err
 }
 
-// ReactivateEventType is POST /api/event-types/{type}/reactivate: Take events of a type, or of one version, again.
+// ReactivateEventType is POST /api/event-types/{type}/reactivate: Propose to take events of a type, or of one version, again.
 func (c *Client) ReactivateEventType(ctx context.Context, pType EventTypeName, body EventTypeChangeRequest, options ...Option) (EventTypeVersions, error) {
 	r := request{
 		method: http.MethodPost, path: expandPath("/api/event-types/%s/reactivate", pType),
+		body:       body,
+		repeatable: true,
+	}
+	var out EventTypeVersions
+	err := c.do(ctx, r, &out, options)
+	return out, err
+}
+
+// RejectEventType is POST /api/event-types/{type}/reject: Reject or withdraw what is proposed about an event type.
+func (c *Client) RejectEventType(ctx context.Context, pType EventTypeName, body EventTypeChangeRequest, options ...Option) (EventTypeVersions, error) {
+	r := request{
+		method: http.MethodPost, path: expandPath("/api/event-types/%s/reject", pType),
 		body:       body,
 		repeatable: true,
 	}

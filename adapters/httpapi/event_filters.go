@@ -57,7 +57,7 @@ func (s *Server) readSelection(ctx context.Context, action string, r *request) (
 // predicate over a field that is personal in any selected type: it would compare sealed
 // values.
 func (s *Server) checkAgainstRegistry(ctx context.Context, sel *query.Selection) error {
-	registered, err := s.config.Types.List(ctx)
+	registered, err := s.config.Types.List(ctx, callOf(ctx).principal.TenantID)
 	if err != nil {
 		return err
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/erpbackbone/backbone/application/tenancy"
 	"github.com/erpbackbone/backbone/domain/eventtype"
 	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/ports"
 )
 
 var eventTypeHandlers = handlers{
@@ -25,18 +26,24 @@ var eventTypeHandlers = handlers{
 	"checkEventType":       withBody((*Server).checkEventType),
 	"deprecateEventType":   withBody((*Server).deprecateEventType),
 	"reactivateEventType":  withBody((*Server).reactivateEventType),
+	"confirmEventType":     withBody((*Server).confirmEventType),
+	"rejectEventType":      withBody((*Server).rejectEventType),
 	"getEventTypeHistory":  (*Server).getEventTypeHistory,
 	"listEventTypeChanges": (*Server).listEventTypeChanges,
 }
 
 // registerEventType answers POST /api/event-types.
 func (s *Server) registerEventType(ctx context.Context, r *request, body *api.EventTypeRegistration) (any, error) {
-	reg := registrationOf(body)
+	principal := callOf(ctx).principal
+	if err := requireWholeTenant(principal); err != nil {
+		return nil, err
+	}
+	reg := registrationOf(principal.TenantID, body)
 	proof, err := s.newProof(ctx, body.Proof)
 	if err != nil {
 		return nil, err
 	}
-	stored, err := s.config.Types.Register(ctx, reg, callOf(ctx).principal.PersonID, proof)
+	stored, err := s.config.Types.Register(ctx, reg, tenancy.Actor(principal), proof)
 	if fault.CodeOf(err) == "event_type.duplicate" && r.idempotencyKey() != "" {
 		return s.answerRepeatedRegistration(ctx, reg, err)
 	}
@@ -46,10 +53,19 @@ func (s *Server) registerEventType(ctx context.Context, r *request, body *api.Ev
 	return reply(http.StatusCreated, api.EventTypeAnswer{EventType: eventTypeAnswer(stored)})
 }
 
+// requireWholeTenant refuses callers who are limited to some legal entities: event types are for all
+// of the tenant.
+func requireWholeTenant(p ports.Principal) error {
+	if len(p.LegalEntities) == 0 {
+		return nil
+	}
+	return fault.New(fault.Forbidden, "auth.forbidden", "event types are for all legal entities of the tenant; ask an administrator who is not limited to some of them")
+}
+
 // registrationOf reads a registration out of a request.
-func registrationOf(b *api.EventTypeRegistration) eventtype.Registration {
+func registrationOf(tenantID string, b *api.EventTypeRegistration) eventtype.Registration {
 	reg := eventtype.Registration{
-		Type: b.Type, SchemaVersion: b.SchemaVersion, Module: b.Module, DataSchema: b.DataSchema,
+		TenantID: tenantID, Type: b.Type, SchemaVersion: b.SchemaVersion, Module: b.Module, DataSchema: b.DataSchema,
 		RequiredDimensions: nonNil(b.RequiredDimensions), OptionalDimensions: nonNil(b.OptionalDimensions),
 		RequiredEntityRefs: convert(b.RequiredEntityRefs, func(r api.RequiredReference) eventtype.RequiredRef {
 			return eventtype.RequiredRef{EntityType: r.EntityType, Role: r.Role, Cardinality: eventtype.Cardinality(r.Cardinality)}
@@ -72,7 +88,7 @@ func registrationOf(b *api.EventTypeRegistration) eventtype.Registration {
 // answerRepeatedRegistration answers a registration that is sent again. A version never
 // changes, so comparing with the stored one replaces a stored idempotency key.
 func (s *Server) answerRepeatedRegistration(ctx context.Context, reg eventtype.Registration, duplicate error) (answer, error) {
-	versions, err := s.config.Types.ListVersions(ctx, reg.Type)
+	versions, err := s.config.Types.ListVersions(ctx, reg.TenantID, reg.Type)
 	if err != nil {
 		return answer{}, err
 	}
@@ -80,7 +96,8 @@ func (s *Server) answerRepeatedRegistration(ctx context.Context, reg eventtype.R
 		if v.SchemaVersion != reg.SchemaVersion {
 			continue
 		}
-		reg.Active, reg.RegisteredAt, reg.RegisteredBy, reg.RetentionClass = v.Active, v.RegisteredAt, v.RegisteredBy, v.RetentionClass
+		reg.RegisteredAt, reg.RegisteredBy, reg.RetentionClass = v.RegisteredAt, v.RegisteredBy, v.RetentionClass
+		reg = reg.In(v.State())
 		if v.RegisteredBy != callOf(ctx).principal.PersonID || !sameDocument(eventTypeAnswer(reg), eventTypeAnswer(v)) {
 			break
 		}
@@ -113,7 +130,7 @@ func (s *Server) listEventTypes(ctx context.Context, _ *request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	all, err := s.config.Types.List(ctx)
+	all, err := s.config.Types.List(ctx, callOf(ctx).principal.TenantID)
 	all = slices.DeleteFunc(slices.Clone(all), func(t eventtype.Registration) bool { return !sight.Sees(t.Type) })
 	return api.EventTypeList{EventTypes: convert(all, eventTypeAnswer), Total: len(all)}, err
 }
@@ -123,7 +140,7 @@ func (s *Server) getEventType(ctx context.Context, r *request) (any, error) {
 	if err := requireSeenType(ctx, r.path("type")); err != nil {
 		return nil, err
 	}
-	versions, err := s.config.Types.ListVersions(ctx, r.path("type"))
+	versions, err := s.config.Types.ListVersions(ctx, callOf(ctx).principal.TenantID, r.path("type"))
 	return api.EventTypeVersions{Type: r.path("type"), Versions: convert(versions, eventTypeAnswer)}, err
 }
 
@@ -151,12 +168,28 @@ func eventTypeAnswer(r eventtype.Registration) api.EventType {
 			return api.BusinessKey{Name: k.Name, Fields: nonNil(k.Fields), Normalise: k.Normalise, Document: k.Document}
 		}),
 		Description: r.Description, Examples: nonNil(r.Examples),
-		IsActive: r.Active, RegisteredAt: timeText(r.RegisteredAt), RegisteredBy: r.RegisteredBy,
+		Status: typeStatus(r), IsActive: r.Active, RegisteredAt: timeText(r.RegisteredAt), RegisteredBy: r.RegisteredBy,
 	}
 	for _, u := range r.Upcasters {
 		out.Upcasters = append(out.Upcasters, api.Upcaster{FromVersion: u.FromVersion, Jq: u.JQ})
 	}
+	if r.Proposal != nil {
+		out.Proposal = eventTypeChangeAnswer(*r.Proposal)
+	}
 	return out
+}
+
+func typeStatus(r eventtype.Registration) string {
+	switch {
+	case r.Withheld && r.Proposal != nil:
+		return "proposed"
+	case r.Withheld:
+		return "rejected"
+	case r.Active:
+		return "active"
+	default:
+		return "deprecated"
+	}
 }
 
 // checkEventType answers POST /api/event-types/check.
@@ -173,7 +206,7 @@ func (s *Server) checkEventType(ctx context.Context, _ *request, body *api.Event
 	if err != nil {
 		return nil, err
 	}
-	found, err := s.config.Types.Check(ctx, registrationOf(body), proof)
+	found, err := s.config.Types.Check(ctx, registrationOf(callOf(ctx).principal.TenantID, body), proof)
 	if err != nil {
 		return nil, pointAtProof(err)
 	}
@@ -226,24 +259,47 @@ func violationAnswer(v fault.Violation) api.Violation {
 
 // deprecateEventType answers POST /api/event-types/{type}/deprecate.
 func (s *Server) deprecateEventType(ctx context.Context, r *request, body *api.EventTypeChangeRequest) (any, error) {
-	return s.changeEventType(ctx, r.path("type"), body, s.config.Types.Deprecate)
+	return s.changeEventType(ctx, r, body, s.config.Types.Deprecate)
 }
 
 // reactivateEventType answers POST /api/event-types/{type}/reactivate.
 func (s *Server) reactivateEventType(ctx context.Context, r *request, body *api.EventTypeChangeRequest) (any, error) {
-	return s.changeEventType(ctx, r.path("type"), body, s.config.Types.Reactivate)
+	return s.changeEventType(ctx, r, body, s.config.Types.Reactivate)
+}
+
+// rejectEventType answers POST /api/event-types/{type}/reject.
+func (s *Server) rejectEventType(ctx context.Context, r *request, body *api.EventTypeChangeRequest) (any, error) {
+	return s.changeEventType(ctx, r, body, s.config.Types.Reject)
+}
+
+// confirmEventType answers POST /api/event-types/{type}/confirm.
+func (s *Server) confirmEventType(ctx context.Context, r *request, body *api.EventTypeConfirmation) (any, error) {
+	proof, err := s.newProof(ctx, body.Proof)
+	if err != nil {
+		return nil, err
+	}
+	change := api.EventTypeChangeRequest{SchemaVersion: body.SchemaVersion, Reason: body.Reason}
+	return s.changeEventType(ctx, r, &change, func(ctx context.Context, d registry.Decision) ([]eventtype.Registration, error) {
+		versions, err := s.config.Types.Confirm(ctx, d, proof)
+		return versions, pointAtProof(err)
+	})
 }
 
 func (s *Server) changeEventType(
-	ctx context.Context, name string, body *api.EventTypeChangeRequest,
-	change func(ctx context.Context, name string, version uint32, by, reason string) ([]eventtype.Registration, error),
+	ctx context.Context, r *request, body *api.EventTypeChangeRequest, change func(context.Context, registry.Decision) ([]eventtype.Registration, error),
 ) (any, error) {
 	version, err := schemaVersion(body.SchemaVersion, "event_type.schema_version_invalid")
 	if err != nil {
 		return nil, err
 	}
-	versions, err := change(ctx, name, version, callOf(ctx).principal.PersonID, body.Reason)
-	return api.EventTypeVersions{Type: name, Versions: convert(versions, eventTypeAnswer)}, err
+	principal := callOf(ctx).principal
+	if err := requireWholeTenant(principal); err != nil {
+		return nil, err
+	}
+	versions, err := change(ctx, registry.Decision{
+		TenantID: principal.TenantID, Type: r.path("type"), SchemaVersion: version, By: tenancy.Actor(principal), Reason: body.Reason,
+	})
+	return api.EventTypeVersions{Type: r.path("type"), Versions: convert(versions, eventTypeAnswer)}, err
 }
 
 // getEventTypeHistory answers GET /api/event-types/{type}/history.
@@ -251,7 +307,7 @@ func (s *Server) getEventTypeHistory(ctx context.Context, r *request) (any, erro
 	if err := requireSeenType(ctx, r.path("type")); err != nil {
 		return nil, err
 	}
-	changes, err := s.config.Types.History(ctx, r.path("type"))
+	changes, err := s.config.Types.History(ctx, callOf(ctx).principal.TenantID, r.path("type"))
 	return api.EventTypeHistory{Type: r.path("type"), Changes: convert(changes, eventTypeChangeAnswer)}, err
 }
 
@@ -261,7 +317,7 @@ func (s *Server) listEventTypeChanges(ctx context.Context, _ *request) (any, err
 	if err != nil {
 		return nil, err
 	}
-	changes, err := s.config.Types.Changes(ctx)
+	changes, err := s.config.Types.Changes(ctx, callOf(ctx).principal.TenantID)
 	changes = slices.DeleteFunc(changes, func(c eventtype.Change) bool { return !sight.Sees(c.Type) })
 	return api.EventTypeHistory{Changes: convert(changes, eventTypeChangeAnswer)}, err
 }

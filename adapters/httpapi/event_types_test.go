@@ -54,6 +54,11 @@ func TestEventTypeEvolution(t *testing.T) {
 	require.Equal(t, "new_version", verdict(second)["verdict"])
 	require.Equal(t, http.StatusCreated, post("", "admin", second).status)
 
+	// An administrator of one legal entity decides nothing that is for all of them.
+	require.Equal(t, "auth.forbidden", post("", "german_admin", leadVersion(3, size, "")).json(t)["code"])
+	for _, verb := range []string{"/deprecate", "/reactivate", "/confirm", "/reject"} {
+		require.Equal(t, "auth.forbidden", post("/crm.lead.won"+verb, "german_admin", "").json(t)["code"], verb)
+	}
 	// A deprecated type takes no appends. Only an administrator may deprecate and reactivate.
 	for _, verb := range []string{"/deprecate", "/reactivate"} {
 		require.Equal(t, http.StatusForbidden, post("/crm.lead.won"+verb, "module", "").status)
@@ -62,14 +67,31 @@ func TestEventTypeEvolution(t *testing.T) {
 	requireProblem(t, "type_builtin_deprecated", post("/note.page.added/deprecate", "admin", ""), http.StatusForbidden)
 	one := post("/crm.lead.won/deprecate", "admin", `{"schema_version":1,"reason":"superseded"}`)
 	require.Equal(t, http.StatusOK, one.status, string(one.body))
-	require.Equal(t, false, one.json(t)["versions"].([]any)[1].(map[string]any)["is_active"])
+	proposed := one.json(t)["versions"].([]any)[1].(map[string]any)
+	require.Equal(t, []any{true, "active", "registry.type.deprecation_proposed", "p-admin"},
+		[]any{proposed["is_active"], proposed["status"], proposed["proposal"].(map[string]any)["event"], proposed["proposal"].(map[string]any)["actor"]})
+	// Another person confirms it, who is an administrator of all legal entities and not a service.
+	requireProblem(t, "type_same_person", post("/crm.lead.won/confirm", "admin", ""), http.StatusForbidden)
+	require.Equal(t, http.StatusForbidden, post("/crm.lead.won/confirm", "module", "").status)
+	requireProblem(t, "type_person_required", post("/crm.lead.won/confirm", "admin_service", ""), http.StatusForbidden)
+	confirm := func() {
+		a := post("/crm.lead.won/confirm", "second_admin", `{"reason":"agreed"}`)
+		require.Equal(t, http.StatusOK, a.status, string(a.body))
+	}
+	confirm()
+	requireProblem(t, "type_not_proposed", post("/crm.lead.won/confirm", "second_admin", ""), http.StatusUnprocessableEntity)
 	require.Equal(t, http.StatusOK, post("/crm.lead.won/deprecate", "admin", "").status)
+	require.Equal(t, http.StatusForbidden, post("/crm.lead.won/reject", "module", "").status)
+	require.Equal(t, http.StatusOK, post("/crm.lead.won/reject", "admin", "").status)
+	require.Equal(t, http.StatusOK, post("/crm.lead.won/deprecate", "admin", "").status)
+	confirm()
 	won := `{"events":[{"type":"crm.lead.won","scope":{"legal_entity":"USMF"},"stream":{"type":"lead","id":"L-1"},"data":{"size":1,"colour":"red"}}]}`
 	appended := func() testAnswer {
 		return h.do(t, testRequest{method: "POST", path: "/api/events", token: "module", body: won})
 	}
 	requireProblem(t, "type_deprecated", appended(), http.StatusUnprocessableEntity)
 	require.Equal(t, http.StatusOK, post("/crm.lead.won/reactivate", "admin", `{"schema_version":2}`).status)
+	confirm()
 	require.Equal(t, http.StatusCreated, appended().status)
 
 	history := h.do(t, testRequest{method: "GET", path: "/api/event-types/crm.lead.won/history", token: "auditor"}).json(t)
@@ -80,7 +102,10 @@ func TestEventTypeEvolution(t *testing.T) {
 		require.Len(t, c["document_sha256"], 64)
 	}
 	require.Equal(t, []string{
-		"registered 1 p-admin <nil>", "registered 2 p-admin <nil>", "deprecated 1 p-admin superseded", "deprecated 2 p-admin <nil>", "reactivated 2 p-admin <nil>",
+		"registered 1 p-admin <nil>", "registered 2 p-admin <nil>",
+		"deprecation_proposed 1 p-admin superseded", "deprecated 1 p-second_admin agreed",
+		"deprecation_proposed 2 p-admin <nil>", "rejected 2 p-admin <nil>", "deprecation_proposed 2 p-admin <nil>", "deprecated 2 p-second_admin agreed",
+		"reactivation_proposed 2 p-admin <nil>", "reactivated 2 p-second_admin agreed",
 	}, changes)
 	builtIn := h.do(t, testRequest{method: "GET", path: "/api/event-types/note.page.added/history", token: "ap_clerk"}).json(t)
 	require.Equal(t, "module:notes", builtIn["changes"].([]any)[0].(map[string]any)["actor"])

@@ -182,7 +182,7 @@ func (s *Server) subscribeToAll(ctx context.Context, r *request) (any, error) {
 		if err := s.checkAgainstRegistry(ctx, &query.Selection{Modules: modules}); err != nil {
 			return nil, err
 		}
-		q.IncludeType = s.ownedByModules(modules)
+		q.IncludeType = s.ownedByModules(p.TenantID, modules)
 	}
 	f := &liveFeed{server: s, ctx: ctx, entities: q.LegalEntities, followsAll: len(q.LegalEntities) == 0}
 	f.open = func(from string, _ bool) (accessAwareSource, error) {
@@ -196,7 +196,7 @@ func (s *Server) subscribeToAll(ctx context.Context, r *request) (any, error) {
 // requireTypes refuses types that are not registered: a feed of a misspelt type would
 // send nothing, and an empty page would look as if the log held no such events.
 func (s *Server) requireTypes(ctx context.Context, field string, types ...string) error {
-	unknown, err := s.config.Types.FindUnregistered(ctx, types)
+	unknown, err := s.config.Types.FindUnregistered(ctx, callOf(ctx).principal.TenantID, types)
 	if err != nil {
 		return err
 	}
@@ -209,7 +209,7 @@ func (s *Server) requireTypes(ctx context.Context, field string, types ...string
 
 // ownedByModules returns a predicate: whether one of the modules owns an event type.
 // It looks types up when they occur, because they may be registered while the feed runs.
-func (s *Server) ownedByModules(modules []string) func(context.Context, string) (bool, error) {
+func (s *Server) ownedByModules(tenantID string, modules []string) func(context.Context, string) (bool, error) {
 	known := map[string]bool{}
 	return func(ctx context.Context, eventType string) (bool, error) {
 		if wants, ok := known[eventType]; ok {
@@ -217,7 +217,7 @@ func (s *Server) ownedByModules(modules []string) func(context.Context, string) 
 		}
 		owner := s.config.Catalog.Owner(eventType)
 		if owner == "" {
-			versions, err := s.config.Types.ListVersions(ctx, eventType)
+			versions, err := s.config.Types.ListVersions(ctx, tenantID, eventType)
 			if err != nil {
 				return false, err
 			}

@@ -215,8 +215,8 @@ var moduleBinding = ports.Binding{
 
 // typeOwners names the modules of the registered types.
 func typeOwners(types *registry.Registry) func(context.Context, string) (map[string]string, error) {
-	return func(ctx context.Context, _ string) (map[string]string, error) {
-		all, err := types.List(ctx)
+	return func(ctx context.Context, tenantID string) (map[string]string, error) {
+		all, err := types.List(ctx, tenantID)
 		owners := map[string]string{}
 		for i := range all {
 			owners[all[i].Type] = all[i].Module
@@ -281,6 +281,10 @@ func startAPIWithFeeds(t testing.TB, feeds live.Limits, change ...func(*httpapi.
 		h.tokens["american_"+role], err = who.Enroll(ctx, p)
 		require.NoError(t, err)
 	}
+	h.tokens["second_admin"], err = who.Enroll(ctx, ports.Principal{TenantID: "demo", PersonID: "p-second_admin", PrincipalID: "l-second_admin", ActorType: event.Human, RoleLabel: "admin", Roles: []string{"admin"}})
+	require.NoError(t, err)
+	h.tokens["admin_service"], err = who.Enroll(ctx, ports.Principal{TenantID: "demo", PersonID: "p-admin_service", PrincipalID: "l-admin_service", ActorType: event.System, RoleLabel: "admin", Roles: []string{"admin"}, Binding: moduleBinding})
+	require.NoError(t, err)
 	service := ports.Principal{TenantID: "demo", PersonID: "s-1", PrincipalID: "l-s", ActorType: event.System, Roles: []string{"compliance_approver"}, Binding: ports.Binding{ResponsiblePerson: "p-controller"}}
 	h.tokens["compliance_service"], err = who.Enroll(ctx, service)
 	require.NoError(t, err)

@@ -140,7 +140,7 @@ func (s *Server) checkSubscribed(ctx context.Context, sub *subscription.Subscrip
 	if len(f.EventTypes) == 0 && len(f.Modules) == 0 && f.Predicate == nil && sub.Settings.KeyPath() == "" {
 		return nil, nil
 	}
-	registered, err := s.config.Types.List(ctx)
+	registered, err := s.config.Types.List(ctx, callOf(ctx).principal.TenantID)
 	if err != nil {
 		return nil, err
 	}

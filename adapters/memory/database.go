@@ -79,7 +79,7 @@ type state struct {
 	partitions   map[event.PartitionID]*partition
 	types        []eventtype.Registration
 	typeNumbers  map[string]int32
-	generation   int64
+	generations  map[string]int64 // of the registries, by tenant
 	typeChanges  []eventtype.Change
 	listeners    map[*listener]struct{}
 
@@ -112,6 +112,7 @@ func New(c Config) *Database {
 		keys:            c.Keys,
 		partitions:      map[event.PartitionID]*partition{},
 		typeNumbers:     map[string]int32{},
+		generations:     map[string]int64{},
 		listeners:       map[*listener]struct{}{},
 		checkpoints:     map[checkpointKey]ports.Checkpoint{},
 		tables:          map[string]map[string]any{},

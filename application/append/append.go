@@ -145,7 +145,7 @@ func (s *Service) makeIdempotencyClaim(ctx context.Context, r Request, now time.
 		return nil, err
 	}
 	claim := &ports.IdempotencyClaim{Key: key, ExpiresAt: now.Add(s.config.KeyTTL)}
-	return claim, module.SetFingerprint(ctx, s.config.Fingerprints, r.LegalEntity.TenantID, claim, r.Digest, s.config.Preparer.mayHoldPersonalData(ctx, r.Drafts))
+	return claim, module.SetFingerprint(ctx, s.config.Fingerprints, r.LegalEntity.TenantID, claim, r.Digest, s.config.Preparer.mayHoldPersonalData(ctx, r.LegalEntity.TenantID, r.Drafts))
 }
 
 // readReceipts rebuilds the receipts of the first request from the log. A batch has events, so

@@ -24,7 +24,7 @@ import (
 
 // TypeRegistry finds registered event types.
 type TypeRegistry interface {
-	Lookup(ctx context.Context, name string, version uint32) (*module.RegisteredType, error)
+	Lookup(ctx context.Context, tenantID, name string, version uint32) (*module.RegisteredType, error)
 }
 
 // Limits bounds one append. Exceeding a limit is a fault that names the limit.
@@ -174,7 +174,7 @@ func (p *Preparer) prepareEvent(ctx context.Context, out *event.Prepared, d *eve
 	if strings.HasPrefix(d.Type, intent.EventPrefix+".intent.") && !b.AboutIntent {
 		return fault.New(fault.Forbidden, "intent.event_reserved", "events of type %s are written by the log itself; submit an intent", d.Type).WithField("/type")
 	}
-	t, err := p.config.Types.Lookup(ctx, d.Type, d.SchemaVersion)
+	t, err := p.config.Types.Lookup(ctx, b.LegalEntity.TenantID, d.Type, d.SchemaVersion)
 	if err != nil {
 		return err
 	}
@@ -199,6 +199,7 @@ func (p *Preparer) prepareEvent(ctx context.Context, out *event.Prepared, d *eve
 		// The stored bytes are tried, because readers upcast the stored bytes.
 		if err := p.config.Upcaster.CheckUpcastable(ctx, event.Recorded{Skeleton: event.Skeleton{
 			Partition: b.LegalEntity.Partition, ID: out.ID, Type: t.Type, SchemaVersion: t.SchemaVersion, PII: out.PII,
+			Scope: event.Scope{TenantID: b.LegalEntity.TenantID},
 		}, Payload: payload}); err != nil {
 			return err
 		}
@@ -504,9 +505,9 @@ func buildBusinessKeys(t *module.RegisteredType, data json.RawMessage, series []
 
 // mayHoldPersonalData reports whether a draft's type declares personal fields. A type
 // that is not found counts as one that does.
-func (p *Preparer) mayHoldPersonalData(ctx context.Context, drafts []event.Draft) bool {
+func (p *Preparer) mayHoldPersonalData(ctx context.Context, tenantID string, drafts []event.Draft) bool {
 	return slices.ContainsFunc(drafts, func(d event.Draft) bool {
-		t, err := p.config.Types.Lookup(ctx, d.Type, d.SchemaVersion)
+		t, err := p.config.Types.Lookup(ctx, tenantID, d.Type, d.SchemaVersion)
 		return err != nil || !t.Manifest.Empty()
 	})
 }

@@ -92,7 +92,7 @@ type Config struct {
 	Observer   Observer     // nil: none
 	// ReadingID identifies the current upcasting of events. A snapshot that was folded under
 	// another id is not used. nil: events are not upcast.
-	ReadingID func() string
+	ReadingID func(tenantID string) string
 	Limits
 	// Elapsed measures the duration of a read; nil: time.Since.
 	Elapsed func(since time.Time) time.Duration
@@ -157,7 +157,7 @@ func notYetFault() error {
 // the day and moment asked for), report.known_at_invalid, report.known_at_in_future,
 // legal_entity.not_found.
 func (s *Service) Read(ctx context.Context, q Query) (State, error) {
-	r := entityRead{service: s, query: q, key: event.EntityKey(q.Type, q.ID), startedAt: s.Clock.Now(), fold: s.foldOf(q.Type)}
+	r := entityRead{service: s, query: q, key: event.EntityKey(q.Type, q.ID), startedAt: s.Clock.Now(), fold: s.foldOf(q)}
 	var err error
 	var text string
 	if r.known, text, err = s.Positions.ResolveKnownAt(ctx, q.LegalEntity.Partition, q.KnownAt); err != nil {
@@ -222,14 +222,14 @@ var mergeFold = module.EntityFold{
 	},
 }
 
-// foldOf is the declared fold of a type, else mergeFold.
-func (s *Service) foldOf(entityType string) entityFold {
+// foldOf is the declared fold of the entity's type, else mergeFold.
+func (s *Service) foldOf(q Query) entityFold {
 	of := entityFold{mergeFold, "members/" + strconv.Itoa(mergeFold.Version)}
-	if f, ok := s.Folds.EntityFold(entityType); ok {
+	if f, ok := s.Folds.EntityFold(q.Type); ok {
 		of = entityFold{f, strconv.Itoa(f.Version)}
 	}
 	if s.ReadingID != nil {
-		of.name += "@" + s.ReadingID()
+		of.name += "@" + s.ReadingID(q.LegalEntity.TenantID)
 	}
 	return of
 }

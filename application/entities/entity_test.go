@@ -264,7 +264,7 @@ func TestRead_UnusableSnapshot(t *testing.T) {
 	require.Equal(t, 12, got.Folded)
 
 	otherwise := newEntityFixture(t, func(c *entities.Config) {
-		c.Snapshots, c.Log, c.Positions, c.ReadingID = p.store.Snapshots, p.reads, p.Positions, func() string { return "with an upcaster" }
+		c.Snapshots, c.Log, c.Positions, c.ReadingID = p.store.Snapshots, p.reads, p.Positions, func(string) string { return "with an upcaster" }
 	})
 	got, err = otherwise.Read(t.Context(), entities.Query{LegalEntity: p.entity, Type: "meter", ID: "M-1"})
 	require.NoError(t, err)

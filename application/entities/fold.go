@@ -78,7 +78,7 @@ func (r *entityRead) read(ctx context.Context) (State, error) {
 	if err != nil {
 		return State{}, err
 	}
-	if now := r.service.foldOf(r.query.Type); now.name != r.fold.name {
+	if now := r.service.foldOf(r.query); now.name != r.fold.name {
 		// A version was registered during the fold, so events before and after were upcast to
 		// different versions.
 		r.fold, r.snapshots, r.newestAsOf, r.exhausted = now, nil, 0, false

@@ -15,7 +15,7 @@ func TestRead_DuringRegistration(t *testing.T) {
 	t.Parallel()
 	var p *entityFixture
 	p = newEntityFixture(t, func(c *entities.Config) {
-		c.ReadingID = func() string {
+		c.ReadingID = func(string) string {
 			if p == nil || p.reads.read == 0 {
 				return "before"
 			}

@@ -49,7 +49,7 @@ type Streams interface {
 
 // Types lists the registered event types. ports.EventTypes has it.
 type Types interface {
-	EventTypes(ctx context.Context) (types []eventtype.Registration, generation int64, err error)
+	EventTypes(ctx context.Context, tenantID string) (types []eventtype.Registration, generation int64, err error)
 }
 
 // Copies are the sealed copies of personal values in read models. projector.Targets

@@ -58,7 +58,7 @@ func (c Config) survey(ctx context.Context, r ports.ErasureRequest) (survey, err
 		LegalEntities: dir.codes(s.partitions), CountedAt: now,
 		Types: []TypeCount{}, Projections: []string{}, Holds: []Hold{}, Retained: []Retained{},
 	}
-	keep, err := c.count(ctx, r.Subject, dir, &s)
+	keep, err := c.count(ctx, r.TenantID, r.Subject, dir, &s)
 	if err != nil {
 		return s, err
 	}
@@ -86,12 +86,18 @@ type retainedType struct {
 	class     shredding.KeyClass
 }
 
-// retention returns the years for which registrations require data to be kept.
-func (c Config) retention(ctx context.Context) (map[retainedType]int, error) {
-	types, _, err := c.Types.EventTypes(ctx)
+// retention returns the years for which registrations of built-in modules and of a tenant require
+// data to be kept.
+func (c Config) retention(ctx context.Context, tenantID string) (map[retainedType]int, error) {
+	types, _, err := c.Types.EventTypes(ctx, "")
 	if err != nil {
 		return nil, err
 	}
+	own, _, err := c.Types.EventTypes(ctx, tenantID)
+	if err != nil {
+		return nil, err
+	}
+	types = append(types, own...)
 	years := map[retainedType]int{}
 	for _, t := range types {
 		class, err := shredding.ParseKeyClass(string(t.RetentionClass))
@@ -107,8 +113,8 @@ func (c Config) retention(ctx context.Context) (map[retainedType]int, error) {
 // count counts the records and returns until when each class must be kept: the day of the
 // newest record of a type, in the legal entity's time zone, plus the years of retention that
 // its registration requires.
-func (c Config) count(ctx context.Context, subject shredding.Subject, dir directory, s *survey) (keep map[shredding.KeyClass]event.Date, err error) {
-	retained, err := c.retention(ctx)
+func (c Config) count(ctx context.Context, tenantID string, subject shredding.Subject, dir directory, s *survey) (keep map[shredding.KeyClass]event.Date, err error) {
+	retained, err := c.retention(ctx, tenantID)
 	if err != nil {
 		return nil, err
 	}

@@ -95,6 +95,7 @@ type Fingerprints interface {
 
 // Manifests finds the PII manifest of a stored record's type.
 type Manifests interface {
-	// Manifest is nil for a type without personal data, or an unknown one.
-	Manifest(ctx context.Context, kind shredding.Kind, recordType string, version uint32) (*shredding.Manifest, error)
+	// Manifest finds it by partition, kind, type and schema version. It is nil for a type without
+	// personal data, or an unknown one.
+	Manifest(ctx context.Context, at shredding.Location) (*shredding.Manifest, error)
 }

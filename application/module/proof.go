@@ -12,8 +12,9 @@ import (
 // Candidate is a version of an event type to be registered, with the steps that would
 // convert events of earlier versions to it.
 type Candidate struct {
-	Type    string
-	Version uint32
+	TenantID string // whose events are read
+	Type     string
+	Version  uint32
 	// Digest covers everything that decides how earlier events are converted.
 	Digest   [sha256.Size]byte
 	Steps    func(from uint32) []Step
@@ -34,7 +35,7 @@ const MaxFailures = 20
 type ProofReport struct {
 	Examples       int `json:"examples"`       // of earlier versions
 	Events         int `json:"events_scanned"` // of earlier versions, in all calls
-	Partitions     int `json:"partitions"`     // legal entities of the installation
+	Partitions     int `json:"partitions"`     // legal entities of the tenant
 	PartitionsDone int `json:"partitions_done"`
 	// Failures are those that the caller may see, at most MaxFailures; HiddenFailures counts
 	// those of this call that the caller may not see.

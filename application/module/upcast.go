@@ -36,13 +36,15 @@ func UpcastStepOf(u Upcast) UpcastStep {
 // Versions returns the steps that convert events of earlier versions. The registry
 // implements it.
 type Versions interface {
-	// Steps returns the steps from a version of a type to its newest version, deprecated or
-	// not. It returns none for the newest version and for an unknown one.
-	Steps(eventType string, from uint32) []Step
+	// Steps returns the steps from a version of a tenant's type, or of a built-in module's, to
+	// its newest version, deprecated or not. It returns none for the newest version and for an
+	// unknown one.
+	Steps(tenantID, eventType string, from uint32) []Step
 	// HasVersion reports whether this node has loaded a version.
-	HasVersion(eventType string, version uint32) bool
-	// Refresh loads versions registered since the last call.
-	Refresh(ctx context.Context) error
+	HasVersion(tenantID, eventType string, version uint32) bool
+	// Refresh loads the tenant's versions, and those of built-in modules, that were registered
+	// since the last call.
+	Refresh(ctx context.Context, tenantID string) error
 }
 
 // Upcaster converts events to the newest version of their type. It never changes its

@@ -192,7 +192,7 @@ func (a *attempt) plannerInput(now time.Time) module.Input {
 }
 
 func (a *attempt) plan(ctx context.Context, useCache bool) (planned, error) {
-	p := planned{view: a.service.states.newView(a.entity.Partition, useCache)}
+	p := planned{view: a.service.states.newView(a.entity, useCache)}
 	now := event.Micros(a.service.Clock.Now())
 	started := time.Now()
 	a.rules = nil
@@ -455,7 +455,7 @@ func (a *attempt) writeOnce(ctx context.Context, row intent.Intent, w outcomeWri
 		return res, idempotencyMismatchFault()
 	}
 	if err == nil && !res.Replayed {
-		a.service.states.markAppended(r.Partition, res.Events)
+		a.service.states.markAppended(a.entity, res.Events)
 	}
 	if fault.CodeOf(err) == shredding.CodeKeyMoved {
 		a.forgetKeys(r)
@@ -523,7 +523,7 @@ func (a *attempt) rewordDuplicateKey(ctx context.Context, err error) error {
 		return err
 	}
 	eventType, _ := f.Attributes["event_type"].(string)
-	fresh := a.service.states.newView(a.entity.Partition, false)
+	fresh := a.service.states.newView(a.entity, false)
 	if reworded := a.intentType.OnDuplicate(ctx, a.plannerInput(a.service.Clock.Now()), fresh, eventType, *f.Holder); reworded != nil {
 		return reworded
 	}

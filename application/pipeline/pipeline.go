@@ -61,7 +61,7 @@ type Config struct {
 	// ReadingID identifies the upcasters that stored events are read through; it changes with
 	// every further one. A snapshot that was folded under another id is not used. nil: events
 	// are not upcast.
-	ReadingID func() string
+	ReadingID func(tenantID string) string
 
 	// Sealer and Opener keep personal values of payloads out of the store; without them
 	// intents with personal values are refused with pii.keys_missing. Fingerprints keys the

@@ -26,7 +26,7 @@ type snapshotStore struct {
 	ids        ports.IDSource
 	log        *slog.Logger
 	every      event.Version
-	readingID  func() string
+	readingID  func(tenantID string) string
 }
 
 func newSnapshotStore(c Config) *snapshotStore {
@@ -36,13 +36,13 @@ func newSnapshotStore(c Config) *snapshotStore {
 	return &snapshotStore{c.Snapshots, c.Background, c.Clock, c.IDs, c.Logger, event.Version(c.SnapshotEvery), c.ReadingID}
 }
 
-// stateType names the snapshots of a stream type. The name includes the reading id, so a
+// stateType names the snapshots of a stream. The name includes the reading id, so a
 // change of upcasting makes older snapshots unusable.
-func (s *snapshotStore) stateType(streamType string) string {
+func (s *snapshotStore) stateType(k stateKey) string {
 	if s.readingID == nil {
-		return "fold:" + streamType
+		return "fold:" + k.stream.Type
 	}
-	return "fold:" + streamType + "@" + s.readingID()
+	return "fold:" + k.stream.Type + "@" + s.readingID(k.tenantID)
 }
 
 // load returns the newest snapshot, or the state of an empty stream. Errors of the store
@@ -58,7 +58,7 @@ func (s *snapshotStore) load(ctx context.Context, k stateKey, fold module.Fold) 
 // read returns the newest snapshot that this fold can decode, and the epoch to save the
 // next one under.
 func (s *snapshotStore) read(ctx context.Context, k stateKey, fold module.Fold) (foldedState, ports.SnapshotEpoch, error) {
-	none, name := foldedState{state: fold.New()}, s.stateType(k.stream.Type)
+	none, name := foldedState{state: fold.New()}, s.stateType(k)
 	found, epoch, err := s.snapshots.StreamSnapshot(ctx, k.partition, k.stream, true, 0)
 	if err != nil && fault.KindOf(err) == fault.NotFound {
 		return none, epoch, nil
@@ -97,7 +97,7 @@ func (s *snapshotStore) saveInBackground(states *StateCache, k stateKey, fold mo
 }
 
 func (s *snapshotStore) saveNow(ctx context.Context, states *StateCache, k stateKey, fold module.Fold) error {
-	name := s.stateType(k.stream.Type) // before the events are read
+	name := s.stateType(k) // before the events are read
 	f, epoch, err := s.read(ctx, k, fold)
 	if err != nil {
 		return err

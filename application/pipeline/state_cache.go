@@ -34,6 +34,7 @@ type Folds interface {
 }
 
 type stateKey struct {
+	tenantID  string // of the partition
 	partition event.PartitionID
 	stream    event.StreamID
 }
@@ -143,11 +144,11 @@ func (s *StateCache) advance(ctx context.Context, k stateKey, fold module.Fold, 
 
 // markAppended marks the cached states of streams that this node has just appended to, so
 // that the next load reads on from them.
-func (s *StateCache) markAppended(p event.PartitionID, events []ports.AppendedEvent) {
+func (s *StateCache) markAppended(le ports.LegalEntity, events []ports.AppendedEvent) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, e := range events {
-		k := stateKey{p, e.Stream}
+		k := stateKey{le.TenantID, le.Partition, e.Stream}
 		if f, ok := s.young[k]; ok && f.version < e.StreamVersion {
 			f.hasNewerAppend = true
 			s.young[k] = f
@@ -161,6 +162,7 @@ func (s *StateCache) markAppended(p event.PartitionID, events []ports.AppendedEv
 // condition that the planner relied on, which become the expectations of the append.
 type planView struct {
 	states     *StateCache
+	tenantID   string
 	partition  event.PartitionID
 	useCache   bool // cached states and untested assumptions are good enough, see Tagged
 	usedCache  bool // and one of them was used, so a refusal may be wrong
@@ -169,15 +171,15 @@ type planView struct {
 	conditions []concurrency.AppendCondition
 }
 
-func (s *StateCache) newView(p event.PartitionID, useCache bool) *planView {
-	return &planView{states: s, partition: p, useCache: useCache, seen: map[event.StreamID]event.Version{}}
+func (s *StateCache) newView(le ports.LegalEntity, useCache bool) *planView {
+	return &planView{states: s, tenantID: le.TenantID, partition: le.Partition, useCache: useCache, seen: map[event.StreamID]event.Version{}}
 }
 
 // Stream implements module.State.
 func (v *planView) Stream(ctx context.Context, id event.StreamID) (any, event.Version, error) {
 	// One planning sees one version of a stream, so a second read does not refresh it.
 	_, alreadyRead := v.seen[id]
-	f, fromCache, err := v.states.load(ctx, stateKey{v.partition, id}, v.useCache || alreadyRead)
+	f, fromCache, err := v.states.load(ctx, stateKey{v.tenantID, v.partition, id}, v.useCache || alreadyRead)
 	if err != nil {
 		return nil, 0, err
 	}

@@ -14,16 +14,16 @@ func TestRegisterBuiltIn_AddsReason(t *testing.T) {
 	const before = `{"type":"object","properties":{"size":{"type":"string"},"lines":{"type":"array","items":{"anyOf":[{"properties":{"size":{"type":"string"}}}]}}},"definitions":{"size":{"type":"string"}}}`
 	store := memory.New(memory.Config{})
 	require.NoError(t, node(t, store.Registry, before).RegisterBuiltIn(t.Context()))
-	_, generation, err := store.Registry.EventTypes(t.Context())
+	_, generation, err := store.Registry.EventTypes(t.Context(), "")
 	require.NoError(t, err)
 
 	next := node(t, store.Registry, `{"type":"object","properties":{"size":{"type":"string","x-not-pii":"of a company"},"lines":{"type":"array","x-not-pii":"papers",
 		"items":{"anyOf":[{"properties":{"size":{"type":"string","x-not-pii":"of an account"}}}]}}},"definitions":{"size":{"type":"string","x-not-pii":"of an account"}}}`)
 	require.NoError(t, next.RegisterBuiltIn(t.Context()))
-	typ, err := next.Lookup(t.Context(), "shop.order.placed", 1)
+	typ, err := next.Lookup(t.Context(), "", "shop.order.placed", 1)
 	require.NoError(t, err)
 	require.JSONEq(t, before, string(typ.DataSchema), "what is stored stays")
-	_, again, err := store.Registry.EventTypes(t.Context())
+	_, again, err := store.Registry.EventTypes(t.Context(), "")
 	require.NoError(t, err)
 	require.Equal(t, generation, again)
 	require.NoError(t, node(t, store.Registry, before).RegisterBuiltIn(t.Context()), "and the way back")

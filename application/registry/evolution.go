@@ -5,7 +5,9 @@ import (
 	"encoding/json"
 	"maps"
 	"reflect"
+	"slices"
 	"strings"
+	"time"
 
 	"github.com/erpbackbone/backbone/application/module"
 	"github.com/erpbackbone/backbone/domain/event"
@@ -42,7 +44,7 @@ type Assessment struct {
 // Check runs all checks of Register and writes nothing. Proving a version on many stored
 // events takes several calls; each continues with the token of the previous one.
 func (r *Registry) Check(ctx context.Context, reg eventtype.Registration, p ProofRequest) (Assessment, error) {
-	if err := r.Refresh(ctx); err != nil {
+	if err := r.Refresh(ctx, reg.TenantID); err != nil {
 		return Assessment{}, err
 	}
 	var out Assessment
@@ -56,20 +58,20 @@ func (r *Registry) Check(ctx context.Context, reg eventtype.Registration, p Proo
 			out.Findings = append(out.Findings, fault.Violation{Field: f.Field, Code: f.Code, Detail: f.Detail})
 		}
 	}
-	collect(r.checkOwner(&reg))
+	collect(r.checkOwner(reg.TenantID, reg.Type))
 	collect(reg.Validate())
 	compiled, compileErr := r.schemas.Compile(reg.DataSchema)
 	if compileErr != nil {
 		collect(prependSchemaPointer(compileErr))
 	} else {
-		out.Findings = append(out.Findings, reg.CheckPersonal()...)
+		out.Findings = append(append(out.Findings, reg.CheckPersonal()...), reg.CheckBusinessKeys()...)
 		collect(checkExamples(compiled, reg.Examples))
 	}
-	current := r.snapshot.Load()
-	if have := current.versions[reg.Type][reg.SchemaVersion]; have != nil {
-		c := eventtype.Compare(&have.Registration, &reg)
+	current := r.current(reg.TenantID)
+	if have := current.registration(reg.Type, reg.SchemaVersion); have != nil {
+		c := eventtype.Compare(have, &reg)
 		out.Comparison, out.Verdict = &c, VerdictUnchanged
-		if !equalRegistrations(have.Registration, reg) {
+		if !equalRegistrations(*have, reg) {
 			collect(fault.New(fault.Conflict, "event_type.duplicate", "this version is registered otherwise; versions never change, register the next one").WithField("/schema_version"))
 		}
 	} else {
@@ -105,10 +107,29 @@ func prependSchemaPointer(err error) error {
 	return f.WithField("/data_schema" + f.Field)
 }
 
-func (r *Registry) checkOwner(reg *eventtype.Registration) error {
-	if owner := r.catalog.Owner(reg.Type); owner != "" {
+// checkOwner refuses types that are not a tenant's: event_type.owned_by_module,
+// event_type.name_reserved.
+func (r *Registry) checkOwner(tenantID, name string) error {
+	if eventtype.Reserved(name) && r.catalog.Owner(name) == "" {
+		return fault.New(fault.Forbidden, "event_type.name_reserved",
+			"names beginning with %q are kept for the product itself; choose a prefix of your own", eventtype.Prefix(name)).WithField("/type")
+	}
+	if owner := r.catalog.Owner(name); owner != "" {
 		return fault.New(fault.Forbidden, "event_type.owned_by_module",
-			"types beginning with %q belong to the built-in module %s; choose a prefix of your own", eventtype.Prefix(reg.Type), owner).WithField("/type")
+			"types beginning with %q belong to the built-in module %s, which alone decides about them; choose a prefix of your own", eventtype.Prefix(name), owner).WithField("/type")
+	}
+	if tenantID == sharedID || len(r.current(sharedID).versions[name]) > 0 {
+		return eventtype.OwnedByModule(name)
+	}
+	return nil
+}
+
+// registration is that of a version, also of one that is only proposed; nil: there is none.
+func (s *snapshot) registration(name string, version uint32) *eventtype.Registration {
+	for i := range s.all {
+		if r := &s.all[i]; r.Type == name && r.SchemaVersion == version {
+			return r
+		}
 	}
 	return nil
 }
@@ -265,69 +286,173 @@ const maxRegisterAttempts = 10
 // on the condition that the generation has not changed; else it tries again, and gives
 // event_type.registry_moved after the last attempt.
 func (r *Registry) registerChecked(ctx context.Context, reg eventtype.Registration, p ProofRequest) (eventtype.Registration, error) {
+	reg.Withheld = len(reg.Upcasters) > 0 // others read what its upcasters make of their events
+	var stored eventtype.Registration
+	err := r.checkedAt(ctx, &reg, p, func(generation int64, isRegistered bool) (err error) {
+		if isRegistered {
+			stored, err = r.store.RegisterEventType(ctx, reg) // fails with event_type.duplicate
+			return err
+		}
+		stored, err = r.store.RegisterEventTypeAt(ctx, reg, generation)
+		return err
+	})
+	return stored, err
+}
+
+// checkedAt checks a version against the current generation of its registry and then calls store,
+// which is to fail with event_type.registry_moved if the generation has changed. Then it tries again.
+func (r *Registry) checkedAt(ctx context.Context, reg *eventtype.Registration, p ProofRequest, store func(generation int64, isRegistered bool) error) error {
 	for attempt := 1; ; attempt++ {
-		if err := r.Refresh(ctx); err != nil {
-			return eventtype.Registration{}, err
+		if err := r.Refresh(ctx, reg.TenantID); err != nil {
+			return err
 		}
-		current := r.snapshot.Load()
-		if current.versions[reg.Type][reg.SchemaVersion] != nil {
-			return r.store.RegisterEventType(ctx, reg) // fails with event_type.duplicate
+		current := r.current(reg.TenantID)
+		if have := current.registration(reg.Type, reg.SchemaVersion); have != nil && (have.Proposal == nil || reg.Proposal == nil) {
+			return store(current.generation, true)
 		}
-		compared, err := r.checkEvolution(current, &reg)
+		compared, err := r.checkEvolution(current, reg)
 		if err != nil {
-			return eventtype.Registration{}, err
+			return err
 		}
-		report, err := r.prove(ctx, current, &reg, compared, p)
+		report, err := r.prove(ctx, current, reg, compared, p)
 		if err == nil {
 			err = proofFault(report)
 		}
 		if err != nil {
-			return eventtype.Registration{}, err
+			return err
 		}
-		stored, err := r.store.RegisterEventTypeAt(ctx, reg, current.generation)
+		err = store(current.generation, false)
 		if fault.CodeOf(err) != eventtype.RegistryMoved().Code || attempt == maxRegisterAttempts {
-			return stored, err
+			return err
 		}
 	}
 }
 
-// Deprecate ends the appends of one version, or with version 0 of all versions; other nodes
-// follow with their next refresh. Stored events are read as before, in a deprecated newest
-// version too. Repeating it changes nothing, which makes it safe to repeat after an error. It
-// returns all versions of the type. Faults event_type.owned_by_module for a built-in type,
-// event_type.reason_too_long and event_type.not_found.
-func (r *Registry) Deprecate(ctx context.Context, name string, version uint32, by, reason string) ([]eventtype.Registration, error) {
-	return r.changeStatus(ctx, eventtype.Change{Action: eventtype.ActionDeprecated, Type: name, SchemaVersion: version, Actor: by, Reason: reason})
+// Deprecate proposes to end the appends of one version, or with version 0 of all versions. Once
+// another person confirms it, other nodes follow with their next refresh. Stored events are read as before,
+// in a deprecated newest version too. Repeating it changes nothing, which makes it safe to repeat
+// after an error. It returns all versions of the type. Faults event_type.person_required,
+// event_type.owned_by_module for a built-in type, event_type.reason_too_long,
+// event_type.proposal_open and event_type.not_found.
+func (r *Registry) Deprecate(ctx context.Context, d Decision) ([]eventtype.Registration, error) {
+	return r.decide(ctx, d, eventtype.ActionDeprecationProposed)
 }
 
-// Reactivate allows appends of a deprecated version again, or with version 0 of all versions. Its
-// faults are those of Deprecate.
-func (r *Registry) Reactivate(ctx context.Context, name string, version uint32, by, reason string) ([]eventtype.Registration, error) {
-	return r.changeStatus(ctx, eventtype.Change{Action: eventtype.ActionReactivated, Type: name, SchemaVersion: version, Actor: by, Reason: reason})
+// Reactivate proposes to allow appends of a deprecated version again, or with version 0 of all
+// versions. Its faults are those of Deprecate.
+func (r *Registry) Reactivate(ctx context.Context, d Decision) ([]eventtype.Registration, error) {
+	return r.decide(ctx, d, eventtype.ActionReactivationProposed)
 }
 
-func (r *Registry) changeStatus(ctx context.Context, c eventtype.Change) ([]eventtype.Registration, error) {
-	if owner := r.catalog.Owner(c.Type); owner != "" {
-		return nil, fault.New(fault.Forbidden, "event_type.owned_by_module",
-			"types beginning with %q belong to the built-in module %s, which alone decides about them; deprecate types of your own only", eventtype.Prefix(c.Type), owner).WithField("/type")
+// Reject withdraws what is proposed about one version, or with version 0 about all versions. The
+// person who proposed it may do so too. The number of a rejected version is not used again. Its
+// faults are those of Deprecate, and event_type.not_proposed.
+func (r *Registry) Reject(ctx context.Context, d Decision) ([]eventtype.Registration, error) {
+	return r.decide(ctx, d, eventtype.ActionRejected)
+}
+
+// Decision is what a person decides about a version.
+type Decision struct {
+	TenantID      string
+	Type          string
+	SchemaVersion uint32 // 0: about all versions
+	By            event.Actor
+	Reason        string // no personal data
+}
+
+func (d Decision) change(a eventtype.Action, at time.Time) eventtype.Change {
+	return eventtype.Change{TenantID: d.TenantID, Action: a, Type: d.Type, SchemaVersion: d.SchemaVersion, Actor: d.By.ID, Reason: d.Reason, At: event.Micros(at)}
+}
+
+// PersonRequired is the fault for a service that decides what needs two persons.
+func PersonRequired() *fault.Error {
+	return fault.New(fault.Forbidden, "event_type.person_required",
+		"what changes how events are read, or which may be appended, is proposed by one person and confirmed by another; a service does neither: use the token of a person")
+}
+
+// checkDecision checks what does not depend on the state of the version.
+func (r *Registry) checkDecision(d Decision) error {
+	if d.By.Type != event.Human {
+		return PersonRequired()
 	}
-	if len(c.Reason) > eventtype.MaxReasonBytes {
-		return nil, fault.New(fault.Invalid, "event_type.reason_too_long", "a reason has at most %d bytes; shorten it", eventtype.MaxReasonBytes).WithField("/reason")
+	if err := r.checkOwner(d.TenantID, d.Type); err != nil {
+		return err
 	}
-	c.At = event.Micros(r.clock.Now())
-	if _, err := r.store.ChangeEventType(ctx, c); err != nil {
+	if len(d.Reason) > eventtype.MaxReasonBytes {
+		return fault.New(fault.Invalid, "event_type.reason_too_long", "a reason has at most %d bytes; shorten it", eventtype.MaxReasonBytes).WithField("/reason")
+	}
+	return nil
+}
+
+func (r *Registry) decide(ctx context.Context, d Decision, a eventtype.Action) ([]eventtype.Registration, error) {
+	if err := r.checkDecision(d); err != nil {
 		return nil, err
 	}
-	return r.ListVersions(ctx, c.Type)
+	if _, err := r.store.ChangeEventType(ctx, d.change(a, r.clock.Now())); err != nil {
+		return nil, err
+	}
+	return r.ListVersions(ctx, d.TenantID, d.Type)
 }
 
-// FindUnregistered returns the types that are not registered; deprecated types count as
-// registered. It refreshes only if a type is not in memory.
-func (r *Registry) FindUnregistered(ctx context.Context, types []string) ([]string, error) {
+// Confirm lets what another person proposed take effect: a version with upcasters, a deprecation or
+// a reactivation; with version 0 all that is proposed about the type, if it is of one kind. A
+// version is checked and proven again, because events were appended since. It returns all versions
+// of the type. Faults event_type.not_proposed, event_type.same_person, those of Deprecate,
+// and for a version those of Register.
+func (r *Registry) Confirm(ctx context.Context, d Decision, p ProofRequest) ([]eventtype.Registration, error) {
+	if err := r.checkDecision(d); err != nil {
+		return nil, err
+	}
+	versions, err := r.ListVersions(ctx, d.TenantID, d.Type)
+	if err != nil {
+		return nil, err
+	}
+	var proposed []eventtype.Registration
+	for _, v := range versions {
+		if v.Proposal != nil && (d.SchemaVersion == 0 || v.SchemaVersion == d.SchemaVersion) {
+			proposed = append(proposed, v)
+		}
+	}
+	if len(proposed) == 0 || slices.ContainsFunc(proposed, func(v eventtype.Registration) bool { return v.Proposal.Action != proposed[0].Proposal.Action }) {
+		return nil, eventtype.NotProposed(d.Type)
+	}
+	c := d.change(proposed[0].Proposal.Action.Confirmation(), r.clock.Now())
+	if c.Action != eventtype.ActionRegistered {
+		_, err = r.store.ChangeEventType(ctx, c)
+	} else {
+		err = r.confirmVersion(ctx, proposed, c, p)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return r.ListVersions(ctx, d.TenantID, d.Type)
+}
+
+// confirmVersion registers the one version that is proposed.
+func (r *Registry) confirmVersion(ctx context.Context, proposed []eventtype.Registration, c eventtype.Change, p ProofRequest) error {
+	if len(proposed) > 1 {
+		return fault.New(fault.Invalid, "event_type.schema_version_invalid", "several versions are proposed; name the one to confirm").WithField("/schema_version")
+	}
+	reg := proposed[0]
+	if reg.Proposal.Actor == c.Actor {
+		return eventtype.SamePerson(reg.Type) // before the proof, which is expensive
+	}
+	c.SchemaVersion = reg.SchemaVersion
+	return r.checkedAt(ctx, &reg, p, func(generation int64, isRegistered bool) error {
+		if isRegistered {
+			return eventtype.NotProposed(reg.Type)
+		}
+		_, err := r.store.ChangeEventTypeAt(ctx, c, generation)
+		return err
+	})
+}
+
+// FindUnregistered returns the types that neither a built-in module nor the tenant has registered;
+// deprecated types count as registered. It refreshes only if a type is not in memory.
+func (r *Registry) FindUnregistered(ctx context.Context, tenantID string, types []string) ([]string, error) {
 	unknown := func() (out []string) {
-		known := r.snapshot.Load().versions
 		for _, name := range types {
-			if len(known[name]) == 0 {
+			if len(r.holding(tenantID, name).versions[name]) == 0 {
 				out = append(out, name)
 			}
 		}
@@ -336,23 +461,38 @@ func (r *Registry) FindUnregistered(ctx context.Context, types []string) ([]stri
 	if len(unknown()) == 0 {
 		return nil, nil
 	}
-	if err := r.Refresh(ctx); err != nil {
+	if err := r.Refresh(ctx, tenantID); err != nil {
 		return nil, err
 	}
 	return unknown(), nil
 }
 
-// Changes lists all changes of all types, in the order of their chain.
-func (r *Registry) Changes(ctx context.Context) ([]eventtype.Change, error) {
-	return r.store.EventTypeHistory(ctx, "")
+// Changes lists all changes of the types of built-in modules, and then those of a tenant's types,
+// each in the order of their chain.
+func (r *Registry) Changes(ctx context.Context, tenantID string) ([]eventtype.Change, error) {
+	if err := r.Refresh(ctx, tenantID); err != nil {
+		return nil, err
+	}
+	shared, err := r.store.EventTypeHistory(ctx, sharedID, "")
+	if err != nil {
+		return nil, err
+	}
+	builtIn := r.current(sharedID).versions
+	shared = slices.DeleteFunc(shared, func(c eventtype.Change) bool { return len(builtIn[c.Type]) == 0 }) // of tenants, before 00023
+	own, err := r.store.EventTypeHistory(ctx, tenantID, "")
+	return append(shared, own...), err
 }
 
-// History lists all changes of a type, oldest first. Fault event_type.not_found.
-func (r *Registry) History(ctx context.Context, name string) ([]eventtype.Change, error) {
+// History lists all changes of a type of a tenant or of a built-in module, oldest first. Fault
+// event_type.not_found.
+func (r *Registry) History(ctx context.Context, tenantID, name string) ([]eventtype.Change, error) {
 	if name == "" {
 		return nil, eventtype.NotRegistered(name)
 	}
-	out, err := r.store.EventTypeHistory(ctx, name)
+	if err := r.Refresh(ctx, tenantID); err != nil {
+		return nil, err
+	}
+	out, err := r.store.EventTypeHistory(ctx, r.holding(tenantID, name).tenantID, name)
 	if err == nil && len(out) == 0 {
 		err = eventtype.NotRegistered(name)
 	}

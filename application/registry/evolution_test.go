@@ -10,6 +10,7 @@ import (
 
 	"github.com/erpbackbone/backbone/adapters/memory"
 	"github.com/erpbackbone/backbone/application/registry"
+	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/eventtype"
 	"github.com/erpbackbone/backbone/domain/fault"
 )
@@ -44,12 +45,12 @@ func TestCheck_Evolution(t *testing.T) {
 	} {
 		store := memory.New(memory.Config{})
 		r := node(t, store.Registry, orderSchema)
-		_, err := r.Register(t.Context(), leadWith(1, sized), "p-admin", registry.ProofRequest{})
+		_, err := r.Register(t.Context(), leadWith(1, sized), admin, registry.ProofRequest{})
 		require.NoError(t, err)
 		assessed, err := r.Check(t.Context(), leadWith(2, c.schema), registry.ProofRequest{})
 		require.NoError(t, err)
 		require.EqualValues(t, 1, assessed.Comparison.Older)
-		_, err = r.Register(t.Context(), leadWith(2, c.schema), "p-admin", registry.ProofRequest{})
+		_, err = r.Register(t.Context(), leadWith(2, c.schema), admin, registry.ProofRequest{})
 		var got []string
 		if f, ok := fault.As(err); ok {
 			require.Equal(t, "event_type.incompatible", f.Code)
@@ -73,13 +74,13 @@ func TestRegister_VersionBetween(t *testing.T) {
 	t.Parallel()
 	r := node(t, memory.New(memory.Config{}).Registry, orderSchema)
 	for _, v := range []eventtype.Registration{leadWith(1, sized), leadWith(5, sizedMore)} {
-		_, err := r.Register(t.Context(), v, "p-admin", registry.ProofRequest{})
+		_, err := r.Register(t.Context(), v, admin, registry.ProofRequest{})
 		require.NoError(t, err)
 	}
 	loose := `{"type":"object","additionalProperties":false,"properties":{"size":{"type":"number"}}}`
-	_, err := r.Register(t.Context(), leadWith(3, loose), "p-admin", registry.ProofRequest{})
+	_, err := r.Register(t.Context(), leadWith(3, loose), admin, registry.ProofRequest{})
 	require.Equal(t, "event_type.incompatible", code(t, err), "version 5 narrows it")
-	_, err = r.Register(t.Context(), leadWith(6, loose), "p-admin", registry.ProofRequest{})
+	_, err = r.Register(t.Context(), leadWith(6, loose), admin, registry.ProofRequest{})
 	require.NoError(t, err)
 }
 
@@ -87,9 +88,9 @@ func TestCheck_CollectsAllFindings(t *testing.T) {
 	t.Parallel()
 	store := memory.New(memory.Config{})
 	r := node(t, store.Registry, orderSchema)
-	_, err := r.Register(t.Context(), leadWith(1, sized), "p-admin", registry.ProofRequest{})
+	_, err := r.Register(t.Context(), leadWith(1, sized), admin, registry.ProofRequest{})
 	require.NoError(t, err)
-	_, before, err := store.Registry.EventTypes(t.Context())
+	_, before, err := store.Registry.EventTypes(t.Context(), acme)
 	require.NoError(t, err)
 
 	bad := leadWith(2, `{"type":"object","additionalProperties":false,"properties":{"size":{"type":"string"},"email":{"type":"string"}}}`)
@@ -125,9 +126,28 @@ func TestCheck_CollectsAllFindings(t *testing.T) {
 			require.Equal(t, c.code, got.Findings[0].Code, name)
 		}
 	}
-	_, after, err := store.Registry.EventTypes(t.Context())
+	_, after, err := store.Registry.EventTypes(t.Context(), acme)
 	require.NoError(t, err)
 	require.Equal(t, before, after)
+}
+
+var second = event.Actor{Type: event.Human, ID: "p-second"}
+
+func decision(by event.Actor, version uint32) registry.Decision {
+	return registry.Decision{TenantID: acme, Type: "crm.lead.won", SchemaVersion: version, By: by}
+}
+
+// agree proposes a change and confirms it as a second person.
+func agree(t *testing.T, r *registry.Registry, propose func(context.Context, registry.Decision) ([]eventtype.Registration, error), version uint32, reason string) []eventtype.Registration {
+	t.Helper()
+	d := decision(admin, version)
+	d.Reason = reason
+	_, err := propose(t.Context(), d)
+	require.NoError(t, err)
+	d.By = second
+	all, err := r.Confirm(t.Context(), d, registry.ProofRequest{})
+	require.NoError(t, err)
+	return all
 }
 
 func TestDeprecate_Reactivate(t *testing.T) {
@@ -136,46 +156,44 @@ func TestDeprecate_Reactivate(t *testing.T) {
 	r, other := node(t, store.Registry, orderSchema), node(t, store.Registry, orderSchema)
 	require.NoError(t, r.RegisterBuiltIn(t.Context()))
 	for v := range uint32(2) {
-		_, err := r.Register(t.Context(), lead(v+1), "p-admin", registry.ProofRequest{})
+		_, err := r.Register(t.Context(), lead(v+1), admin, registry.ProofRequest{})
 		require.NoError(t, err)
 	}
-	all, err := r.Deprecate(t.Context(), "crm.lead.won", 2, "p-admin", "wrong")
-	require.NoError(t, err)
+	all := agree(t, r, r.Deprecate, 2, "wrong")
 	require.False(t, all[0].Active)
-	typ, err := r.Lookup(t.Context(), "crm.lead.won", 0)
+	typ, err := r.Lookup(t.Context(), acme, "crm.lead.won", 0)
 	require.NoError(t, err)
 	require.EqualValues(t, 1, typ.SchemaVersion)
-	_, err = r.Deprecate(t.Context(), "crm.lead.won", 0, "p-other", "")
-	require.NoError(t, err)
-	_, err = r.Deprecate(t.Context(), "crm.lead.won", 0, "p-other", "")
+	agree(t, r, r.Deprecate, 0, "")
+	_, err = r.Deprecate(t.Context(), decision(admin, 0))
 	require.NoError(t, err, "again changes nothing")
-	require.NoError(t, other.Refresh(t.Context()))
-	_, err = other.Lookup(t.Context(), "crm.lead.won", 0)
+	require.NoError(t, other.Refresh(t.Context(), acme))
+	_, err = other.Lookup(t.Context(), acme, "crm.lead.won", 0)
 	require.Equal(t, "event_type.deprecated", code(t, err))
-	_, err = r.Register(t.Context(), lead(3), "p-admin", registry.ProofRequest{})
+	_, err = r.Register(t.Context(), lead(3), admin, registry.ProofRequest{})
 	require.Equal(t, "event_type.deprecated", code(t, err))
-	_, err = r.Reactivate(t.Context(), "crm.lead.won", 2, "p-admin", "right after all")
-	require.NoError(t, err)
-	_, err = other.Lookup(t.Context(), "crm.lead.won", 2)
+	agree(t, r, r.Reactivate, 2, "right after all")
+	_, err = other.Lookup(t.Context(), acme, "crm.lead.won", 2)
 	require.NoError(t, err, "found again at once, by a miss")
 
-	history, err := r.History(t.Context(), "crm.lead.won")
+	history, err := r.History(t.Context(), acme, "crm.lead.won")
 	require.NoError(t, err)
-	require.Len(t, history, 5)
-	require.Equal(t, eventtype.ActionReactivated, history[4].Action)
-	require.Equal(t, "right after all", history[4].Reason)
+	require.Len(t, history, 8)
+	require.Equal(t, eventtype.ActionReactivated, history[7].Action)
+	require.Equal(t, "right after all", history[7].Reason)
+	require.Equal(t, []string{admin.ID, second.ID}, []string{history[6].Actor, history[7].Actor})
 
 	for name, c := range map[string]struct{ typ, reason, code string }{
 		"built in": {"shop.order.placed", "", "event_type.owned_by_module"},
 		"unknown":  {"crm.lead.lost", "", "event_type.not_found"},
 		"reason":   {"crm.lead.won", string(make([]byte, 1001)), "event_type.reason_too_long"},
 	} {
-		_, err := r.Deprecate(t.Context(), c.typ, 0, "p-admin", c.reason)
+		_, err := r.Deprecate(t.Context(), registry.Decision{TenantID: acme, Type: c.typ, By: admin, Reason: c.reason})
 		require.Equal(t, c.code, code(t, err), name)
 	}
-	_, err = r.History(t.Context(), "crm.lead.lost")
+	_, err = r.History(t.Context(), acme, "crm.lead.lost")
 	require.Equal(t, "event_type.not_found", code(t, err))
-	history, err = r.History(t.Context(), "shop.order.placed")
+	history, err = r.History(t.Context(), acme, "shop.order.placed")
 	require.NoError(t, err)
 	require.Equal(t, "module:shop", history[0].Actor)
 }
@@ -201,11 +219,11 @@ func (m *movingStore) RegisterEventTypeAt(ctx context.Context, r eventtype.Regis
 func TestRegister_ChecksStoredVersions(t *testing.T) {
 	t.Parallel()
 	r := node(t, &movingStore{stored: memory.New(memory.Config{}).Registry, first: leadWith(1, unsized)}, orderSchema)
-	_, err := r.Register(t.Context(), leadWith(2, sized), "p-admin", registry.ProofRequest{})
+	_, err := r.Register(t.Context(), leadWith(2, sized), admin, registry.ProofRequest{})
 	require.Equal(t, "event_type.incompatible", code(t, err), "with the version that came in between")
 	unrelated := leadWith(1, unsized)
 	unrelated.Type = "crm.lead.lost"
 	r = node(t, &movingStore{stored: memory.New(memory.Config{}).Registry, first: unrelated}, orderSchema)
-	_, err = r.Register(t.Context(), leadWith(2, sized), "p-admin", registry.ProofRequest{})
+	_, err = r.Register(t.Context(), leadWith(2, sized), admin, registry.ProofRequest{})
 	require.NoError(t, err)
 }

@@ -18,18 +18,17 @@ func TestReadingID(t *testing.T) {
 	register := func(name string, version uint32) string {
 		reg := lead(version)
 		reg.Type = name
-		_, err := r.Register(t.Context(), reg, "p-1", registry.ProofRequest{})
+		_, err := r.Register(t.Context(), reg, admin, registry.ProofRequest{})
 		require.NoError(t, err)
-		return r.ReadingID()
+		return r.ReadingID(acme)
 	}
-	none := r.ReadingID()
+	none := r.ReadingID(acme)
 	require.NotEmpty(t, none)
 	require.Equal(t, none, register("crm.lead.won", 1))
 	second := register("crm.lead.won", 2)
 	require.NotEqual(t, none, second)
 	require.Equal(t, second, register("crm.lead.lost", 1))
-	_, err := r.Deprecate(t.Context(), "crm.lead.won", 2, "p-1", "")
-	require.NoError(t, err)
-	require.Equal(t, second, r.ReadingID())
+	agree(t, r, r.Deprecate, 2, "")
+	require.Equal(t, second, r.ReadingID(acme))
 	require.NotEqual(t, second, register("crm.lead.won", 3))
 }

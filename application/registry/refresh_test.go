@@ -23,20 +23,20 @@ func newSlow() *slowStore {
 	return &slowStore{fakeStore: &fakeStore{stored: memory.New(memory.Config{}).Registry}, asking: make(chan struct{}, 100), answer: make(chan struct{})}
 }
 
-func (s *slowStore) EventTypesGeneration(ctx context.Context) (int64, error) {
-	generation, err := s.fakeStore.EventTypesGeneration(ctx)
+func (s *slowStore) EventTypeGenerations(ctx context.Context) (map[string]int64, error) {
+	generations, err := s.fakeStore.EventTypeGenerations(ctx)
 	s.asking <- struct{}{}
 	select {
 	case <-s.answer:
-		return generation, err
+		return generations, err
 	case <-ctx.Done():
-		return 0, ctx.Err()
+		return nil, ctx.Err()
 	}
 }
 
 func refresh(ctx context.Context, r *registry.Registry) <-chan error {
 	done := make(chan error, 1)
-	go func() { done <- r.Refresh(ctx) }()
+	go func() { done <- r.Refresh(ctx, acme) }()
 	return done
 }
 
@@ -58,7 +58,7 @@ func TestRefresh_WaitCancelled(t *testing.T) {
 	}
 	close(store.answer)
 	require.NoError(t, <-first)
-	require.NoError(t, r.Refresh(t.Context()), "a cancelled caller holds no lock")
+	require.NoError(t, r.Refresh(t.Context(), acme), "a cancelled caller holds no lock")
 }
 
 // A refresh that is given up lets the next one begin.
@@ -82,7 +82,7 @@ func TestRefresh_Concurrently(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		store := newSlow()
-		_, err := node(t, store.stored, orderSchema).Register(t.Context(), lead(1), "p-admin", registry.ProofRequest{})
+		_, err := node(t, store.stored, orderSchema).Register(t.Context(), lead(1), admin, registry.ProofRequest{})
 		require.NoError(t, err)
 		r := node(t, store, orderSchema)
 		var all []<-chan error
@@ -96,7 +96,7 @@ func TestRefresh_Concurrently(t *testing.T) {
 			require.NoError(t, <-done)
 		}
 		require.EqualValues(t, 1, store.loads.Load())
-		typ, err := r.Lookup(t.Context(), "crm.lead.won", 0)
+		typ, err := r.Lookup(t.Context(), acme, "crm.lead.won", 0)
 		require.NoError(t, err)
 		require.EqualValues(t, 1, typ.SchemaVersion)
 	})

@@ -6,8 +6,11 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"maps"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -27,19 +30,29 @@ type Registry struct {
 	catalog    *module.Catalog
 	clock      ports.Clock
 	prover     module.Prover // nil: nothing is proven, examples of earlier versions neither
+	entities   ports.LegalEntities
+	tenants    sync.Map // event.PartitionID → tenant id, of the legal entities known so far
 
-	refreshing chan struct{} // a lock around Refresh that can be waited for with a context
-	snapshot   atomic.Pointer[snapshot]
+	refreshing chan struct{} // a lock around refreshes that can be waited for with a context
+	snapshots  atomic.Pointer[snapshots]
 }
 
 var _ module.Manifests = (*Registry)(nil)
 
-// snapshot is the registry at one generation. It is never changed once it is published.
+// snapshots are those of the registries that had a change, by tenant; sharedID is the tenant of
+// the shared one. The map is never changed once it is published.
+type snapshots map[string]*snapshot
+
+// sharedID names the registry of the built-in modules, which is for all tenants.
+const sharedID = ""
+
+// snapshot is one registry at one generation. It is never changed once it is published.
 type snapshot struct {
+	tenantID     string
 	generation   int64
 	readingID    string
-	versions     map[string]map[uint32]*module.RegisteredType
-	newestActive map[string]*module.RegisteredType // by type
+	versions     map[string]map[uint32]*module.RegisteredType // but the withheld ones
+	newestActive map[string]*module.RegisteredType            // by type
 	steps        map[string]map[uint32][]module.Step
 	all          []eventtype.Registration
 }
@@ -47,23 +60,45 @@ type snapshot struct {
 // New makes a registry, which is empty until the first Refresh.
 func New(store ports.EventTypes, schemas ports.SchemaCompiler, transforms ports.TransformCompiler, catalog *module.Catalog, clock ports.Clock) *Registry {
 	r := &Registry{store: store, schemas: schemas, transforms: transforms, catalog: catalog, clock: clock, refreshing: make(chan struct{}, 1)}
-	r.snapshot.Store(&snapshot{generation: -1})
+	r.snapshots.Store(&snapshots{})
 	return r
 }
 
-// Lookup finds an active version of a type; version 0 is the newest one. It asks the store only
-// if there is none in memory: until the next refresh it finds versions that were deprecated
-// through another node, while every lookup of a version deprecated here costs a query. Faults
-// event_type.not_found, also for an unknown version of a known type, and event_type.deprecated;
-// that of the store if the refresh fails.
-func (r *Registry) Lookup(ctx context.Context, name string, version uint32) (*module.RegisteredType, error) {
-	if t := r.snapshot.Load().find(name, version); t != nil {
+// SetLegalEntities sets the directory that tells Manifest whose event it is about. It is called
+// once, before the registry is used by several goroutines. Without it Manifest finds built-in
+// types only.
+func (r *Registry) SetLegalEntities(directory ports.LegalEntities) { r.entities = directory }
+
+// current is the snapshot of one registry, empty before its first change.
+func (r *Registry) current(tenantID string) *snapshot {
+	if s := (*r.snapshots.Load())[tenantID]; s != nil {
+		return s
+	}
+	return &snapshot{tenantID: tenantID}
+}
+
+// holding is the snapshot of the registry that has a type for a tenant: the shared one for the
+// types of built-in modules, else the tenant's.
+func (r *Registry) holding(tenantID, name string) *snapshot {
+	if shared := r.current(sharedID); len(shared.versions[name]) > 0 {
+		return shared
+	}
+	return r.current(tenantID)
+}
+
+// Lookup finds an active version of a type of a tenant or of a built-in module; version 0 is the
+// newest one. It asks the store only if there is none in memory: until the next refresh it finds
+// versions that were deprecated through another node, while every lookup of a version deprecated
+// here costs a query. Faults event_type.not_found, also for an unknown version of a known type,
+// and event_type.deprecated; that of the store if the refresh fails.
+func (r *Registry) Lookup(ctx context.Context, tenantID, name string, version uint32) (*module.RegisteredType, error) {
+	if t := r.holding(tenantID, name).find(name, version); t != nil {
 		return t, nil
 	}
-	if err := r.Refresh(ctx); err != nil {
+	if err := r.Refresh(ctx, tenantID); err != nil {
 		return nil, err
 	}
-	current := r.snapshot.Load()
+	current := r.holding(tenantID, name)
 	if t := current.find(name, version); t != nil {
 		return t, nil
 	}
@@ -85,14 +120,17 @@ func (s *snapshot) find(name string, version uint32) *module.RegisteredType {
 	return t
 }
 
-// ListVersions lists all versions of a type, highest first. Fault event_type.not_found.
-func (r *Registry) ListVersions(ctx context.Context, name string) ([]eventtype.Registration, error) {
-	if err := r.Refresh(ctx); err != nil {
+// ListVersions lists all versions of a type of a tenant or of a built-in module, highest first,
+// with those that are only proposed. Fault event_type.not_found.
+func (r *Registry) ListVersions(ctx context.Context, tenantID, name string) ([]eventtype.Registration, error) {
+	if err := r.Refresh(ctx, tenantID); err != nil {
 		return nil, err
 	}
 	var out []eventtype.Registration
-	for _, t := range r.snapshot.Load().versions[name] {
-		out = append(out, t.Registration)
+	for _, t := range r.holding(tenantID, name).all {
+		if t.Type == name {
+			out = append(out, t)
+		}
 	}
 	if len(out) == 0 {
 		return nil, eventtype.NotRegistered(name)
@@ -101,61 +139,101 @@ func (r *Registry) ListVersions(ctx context.Context, name string) ([]eventtype.R
 	return out, nil
 }
 
-// List lists all registrations by type and version.
-func (r *Registry) List(ctx context.Context) ([]eventtype.Registration, error) {
-	if err := r.Refresh(ctx); err != nil {
+// List lists the registrations of built-in modules and those of a tenant, by type and version.
+func (r *Registry) List(ctx context.Context, tenantID string) ([]eventtype.Registration, error) {
+	if err := r.Refresh(ctx, tenantID); err != nil {
 		return nil, err
 	}
-	return r.snapshot.Load().all, nil
+	out := slices.Clone(r.current(sharedID).all)
+	if tenantID != sharedID {
+		out = append(out, r.current(tenantID).all...)
+	}
+	slices.SortFunc(out, compareRegistrations)
+	return out, nil
 }
 
-// Refresh reloads the registry if the store's generation has changed. One refresh runs at a
-// time; a caller that has waited for another one reloads only if there are newer changes.
-// Waiting ends with the caller's context. On an error the previous snapshot stays.
-func (r *Registry) Refresh(ctx context.Context) error {
+func compareRegistrations(a, b eventtype.Registration) int {
+	return cmp.Or(cmp.Compare(a.Type, b.Type), cmp.Compare(a.SchemaVersion, b.SchemaVersion))
+}
+
+// Refresh reloads the shared registry and that of a tenant if the store's generation of it has
+// changed. One refresh runs at a time; a caller that has waited for another one reloads only if
+// there are newer changes. Waiting ends with the caller's context. On an error the previous
+// snapshot stays.
+func (r *Registry) Refresh(ctx context.Context, tenantID string) error {
+	return r.refresh(ctx, func(id string) bool { return id == sharedID || id == tenantID })
+}
+
+// RefreshAll reloads every registry that has changed. A registry that cannot be loaded keeps its
+// previous snapshot, and the others are loaded nonetheless.
+func (r *Registry) RefreshAll(ctx context.Context) error {
+	return r.refresh(ctx, func(string) bool { return true })
+}
+
+func (r *Registry) refresh(ctx context.Context, wanted func(tenantID string) bool) error {
 	select {
 	case r.refreshing <- struct{}{}:
 		defer func() { <-r.refreshing }()
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	generation, err := r.store.EventTypesGeneration(ctx)
+	generations, err := r.store.EventTypeGenerations(ctx)
 	if err != nil {
 		return err
 	}
-	if generation == r.snapshot.Load().generation {
-		return nil
+	next := maps.Clone(*r.snapshots.Load())
+	var errs []error
+	for tenantID, generation := range generations {
+		if !wanted(tenantID) || next[tenantID] != nil && next[tenantID].generation == generation {
+			continue
+		}
+		loaded, err := r.load(ctx, tenantID)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		next[tenantID] = loaded
 	}
-	types, generation, err := r.store.EventTypes(ctx)
-	if err != nil {
-		return err
+	r.snapshots.Store(&next)
+	if len(errs) == 1 {
+		return errs[0]
 	}
-	next, err := r.buildSnapshot(types, generation)
-	if err != nil {
-		return err
-	}
-	r.snapshot.Store(next)
-	return nil
+	return errors.Join(errs...)
 }
 
-// ReadingID identifies in which versions this node reads events. It covers the names and version
-// numbers of all types with several versions, deprecated or not, so it changes when a type gets a
-// further version; states that were folded under another id must be recomputed. It does not cover
-// upcasters: those in jq never change, those of modules must not.
-func (r *Registry) ReadingID() string { return r.snapshot.Load().readingID }
+func (r *Registry) load(ctx context.Context, tenantID string) (*snapshot, error) {
+	types, generation, err := r.store.EventTypes(ctx, tenantID)
+	if err != nil {
+		return nil, err
+	}
+	return r.buildSnapshot(tenantID, types, generation)
+}
+
+// ReadingID identifies in which versions this node reads events of a tenant. It covers the names
+// and version numbers of all types with several versions, deprecated or not, so it changes when a
+// type gets a further version; states that were folded under another id must be recomputed. It
+// does not cover upcasters: those in jq never change, those of modules must not.
+func (r *Registry) ReadingID(tenantID string) string {
+	return r.current(sharedID).readingID + r.current(tenantID).readingID
+}
 
 // buildSnapshot compiles what the previous snapshot does not have. A stored schema that does not
-// compile in this release fails the refresh for all types, and with it the start of a node.
-func (r *Registry) buildSnapshot(types []eventtype.Registration, generation int64) (*snapshot, error) {
-	old := r.snapshot.Load()
+// compile in this release fails the refresh for all types of its registry, and if it is that of a
+// built-in module the start of a node.
+func (r *Registry) buildSnapshot(tenantID string, types []eventtype.Registration, generation int64) (*snapshot, error) {
+	old := r.current(tenantID)
 	s := &snapshot{
+		tenantID:     tenantID,
 		generation:   generation,
 		versions:     make(map[string]map[uint32]*module.RegisteredType, len(types)),
 		newestActive: make(map[string]*module.RegisteredType, len(types)),
 		all:          types,
 	}
 	for _, reg := range types {
-		t := &module.RegisteredType{Registration: reg, Checks: r.catalog.Checks(reg.Type, reg.SchemaVersion)}
+		if reg.Withheld {
+			continue
+		}
+		t := &module.RegisteredType{Registration: reg, Checks: r.checks(&reg)}
 		if known := old.versions[reg.Type][reg.SchemaVersion]; known != nil {
 			// A registered version never changes, so its compiled parts are reused.
 			t.Schema, t.Manifest, t.KeyClass, t.Defaults, t.Upcasts = known.Schema, known.Manifest, known.KeyClass, known.Defaults, known.Upcasts
@@ -184,17 +262,26 @@ func (r *Registry) buildSnapshot(types []eventtype.Registration, generation int6
 			s.steps[name] = steps
 		}
 	}
-	slices.SortFunc(s.all, func(a, b eventtype.Registration) int {
-		return cmp.Or(cmp.Compare(a.Type, b.Type), cmp.Compare(a.SchemaVersion, b.SchemaVersion))
-	})
-	digest := sha256.New()
+	slices.SortFunc(s.all, compareRegistrations)
+	digest, hasSteps := sha256.New(), false
 	for _, reg := range s.all {
-		if s.steps[reg.Type] != nil {
+		if s.steps[reg.Type] != nil && !reg.Withheld {
+			hasSteps = true
 			fmt.Fprintf(digest, "%s %d\n", reg.Type, reg.SchemaVersion)
 		}
 	}
-	s.readingID = hex.EncodeToString(digest.Sum(nil)[:8])
+	if hasSteps || tenantID == sharedID {
+		s.readingID = hex.EncodeToString(digest.Sum(nil)[:8])
+	}
 	return s, nil
+}
+
+// checks are those that a built-in module declares for its type.
+func (r *Registry) checks(reg *eventtype.Registration) []module.Check {
+	if reg.TenantID != sharedID {
+		return nil
+	}
+	return r.catalog.Checks(reg.Type, reg.SchemaVersion)
 }
 
 // parsePersonalData fills in the manifest, which tells the vault which values to seal for whom,
@@ -214,24 +301,53 @@ func parsePersonalData(t *module.RegisteredType) error {
 
 // Manifest implements module.Manifests. It also finds inactive versions, whose events stay
 // readable.
-func (r *Registry) Manifest(ctx context.Context, kind shredding.Kind, recordType string, version uint32) (*shredding.Manifest, error) {
-	if kind == shredding.KindIntent {
-		t, _ := r.catalog.Intent(recordType)
+func (r *Registry) Manifest(ctx context.Context, at shredding.Location) (*shredding.Manifest, error) {
+	if at.Kind == shredding.KindIntent {
+		t, _ := r.catalog.Intent(at.Type)
 		return t.Manifest(), nil
 	}
-	t := r.snapshot.Load().versions[recordType][version]
-	if t == nil {
-		if err := r.Refresh(ctx); err != nil {
+	if t := r.current(sharedID).versions[at.Type][at.SchemaVersion]; t != nil {
+		return t.Manifest, nil
+	}
+	tenantID, err := r.tenantOf(ctx, at.Partition)
+	if err != nil {
+		return nil, err
+	}
+	if !r.HasVersion(tenantID, at.Type, at.SchemaVersion) {
+		if err := r.Refresh(ctx, tenantID); err != nil {
 			return nil, err
 		}
-		if t = r.snapshot.Load().versions[recordType][version]; t == nil {
-			return nil, nil
-		}
+	}
+	t := r.holding(tenantID, at.Type).versions[at.Type][at.SchemaVersion]
+	if t == nil {
+		return nil, nil
 	}
 	return t.Manifest, nil
 }
 
-// Register checks and stores a new version. It refuses types with a built-in module's
+// tenantOf is the tenant of a partition, which never changes; sharedID for an unknown one.
+func (r *Registry) tenantOf(ctx context.Context, p event.PartitionID) (string, error) {
+	if known, ok := r.tenants.Load(p); ok {
+		return known.(string), nil
+	}
+	if r.entities == nil {
+		return sharedID, nil
+	}
+	all, err := r.entities.LegalEntities(ctx, "")
+	if err != nil {
+		return "", err
+	}
+	for _, le := range all {
+		r.tenants.Store(le.Partition, le.TenantID)
+	}
+	known, _ := r.tenants.Load(p)
+	tenantID, _ := known.(string)
+	return tenantID, nil
+}
+
+// Register checks and stores a new version of a tenant's type. A version with upcasters changes
+// what others read: it is stored as a proposal, which takes effect once another person confirms it
+// (Confirm); fault event_type.person_required for a service. Register refuses types with a built-in module's
 // prefix, schemas under which personal data could be stored in clear
 // (eventtype.Registration.CheckPersonal), and versions that violate the policy of schema
 // evolution (event_type.incompatible, see eventtype.Compare). If the version declares
@@ -243,33 +359,36 @@ func (r *Registry) Manifest(ctx context.Context, kind shredding.Kind, recordType
 //
 // An error together with a registration means that the version is stored, but this node could
 // not reload afterwards. Repeating the call then gives event_type.duplicate.
-func (r *Registry) Register(ctx context.Context, reg eventtype.Registration, by string, p ProofRequest) (eventtype.Registration, error) {
-	if err := r.checkOwner(&reg); err != nil {
+func (r *Registry) Register(ctx context.Context, reg eventtype.Registration, by event.Actor, p ProofRequest) (eventtype.Registration, error) {
+	if len(reg.Upcasters) > 0 && by.Type != event.Human {
+		return eventtype.Registration{}, PersonRequired()
+	}
+	if err := r.checkOwner(reg.TenantID, reg.Type); err != nil {
 		return eventtype.Registration{}, err
 	}
-	if err := r.checkPersonal(&reg); err != nil {
+	if err := r.checkAgainstSchema(&reg); err != nil {
 		return eventtype.Registration{}, err
 	}
-	return r.validateAndStore(ctx, reg, by, func(ctx context.Context, reg eventtype.Registration) (eventtype.Registration, error) {
+	return r.validateAndStore(ctx, reg, by.ID, func(ctx context.Context, reg eventtype.Registration) (eventtype.Registration, error) {
 		return r.registerChecked(ctx, reg, p)
 	})
 }
 
-// checkPersonal reports errors in a registration's personal data together with its other
-// errors. A schema that does not compile is refused by a later check.
-func (r *Registry) checkPersonal(reg *eventtype.Registration) error {
+// checkAgainstSchema reports what a registration's personal data and business keys contradict in
+// its schema, together with its other errors. A schema that does not compile is refused by a later check.
+func (r *Registry) checkAgainstSchema(reg *eventtype.Registration) error {
 	if _, err := r.schemas.Compile(reg.DataSchema); err != nil {
 		return nil //nolint:nilerr // a later check refuses it
 	}
-	personal := reg.CheckPersonal()
-	if len(personal) == 0 {
+	contradicted := append(reg.CheckPersonal(), reg.CheckBusinessKeys()...)
+	if len(contradicted) == 0 {
 		return nil
 	}
 	var found []fault.Violation
 	if f, ok := fault.As(reg.Validate()); ok {
 		found = f.Violations
 	}
-	return eventtype.Invalid(append(found, personal...))
+	return eventtype.Invalid(append(found, contradicted...))
 }
 
 // validateAndStore checks a registration by itself and passes it to store. As with Register, an
@@ -292,7 +411,7 @@ func (r *Registry) validateAndStore(
 	if err != nil {
 		return eventtype.Registration{}, err
 	}
-	return stored, r.Refresh(ctx)
+	return stored, r.Refresh(ctx, reg.TenantID)
 }
 
 func checkExamples(schema ports.Schema, examples []json.RawMessage) error {
@@ -320,20 +439,20 @@ func checkExamples(schema ports.Schema, examples []json.RawMessage) error {
 // Other differences, such as in dimensions or business keys, are ignored: the stored
 // registration stays in force, and only Go code (checks, upcasters) is that of the release.
 func (r *Registry) RegisterBuiltIn(ctx context.Context) error {
-	if err := r.Refresh(ctx); err != nil {
+	if err := r.Refresh(ctx, sharedID); err != nil {
 		return err
 	}
 	for _, t := range r.catalog.EventTypes {
-		if r.snapshot.Load().versions[t.Type][t.SchemaVersion] == nil {
-			_, err := r.validateAndStore(ctx, t.Registration, "module:"+t.Module, r.store.RegisterEventType)
+		if !r.HasVersion(sharedID, t.Type, t.SchemaVersion) {
+			_, err := r.validateAndStore(ctx, t.Registration, eventtype.ModuleActor(t.Module), r.store.RegisterEventType)
 			if fault.CodeOf(err) == "event_type.duplicate" {
-				err = r.Refresh(ctx) // another node registered it first; its version is compared below
+				err = r.Refresh(ctx, sharedID) // another node registered it first; its version is compared below
 			}
 			if err != nil {
 				return fmt.Errorf("register %s: %w", t.Type, err)
 			}
 		}
-		stored := r.snapshot.Load().versions[t.Type][t.SchemaVersion]
+		stored := r.current(sharedID).versions[t.Type][t.SchemaVersion]
 		if stored == nil || !equalSchemas(stored.DataSchema, t.DataSchema) {
 			return fault.New(fault.FailedPrecondition, "event_type.version_rewritten",
 				"the schema of %s version %d differs from the stored one; register a new version instead of changing this one", t.Type, t.SchemaVersion)
@@ -360,7 +479,7 @@ func equalPersonalData(a, b *eventtype.Registration) bool {
 // Run refreshes the registry periodically until ctx ends and reports failed refreshes.
 func (r *Registry) Run(ctx context.Context, every time.Duration, report func(error)) {
 	for ports.Sleep(ctx, every) == nil {
-		if err := r.Refresh(ctx); err != nil && ctx.Err() == nil {
+		if err := r.RefreshAll(ctx); err != nil && ctx.Err() == nil {
 			report(err)
 		}
 	}

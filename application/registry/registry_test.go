@@ -15,6 +15,7 @@ import (
 	"github.com/erpbackbone/backbone/adapters/memory"
 	"github.com/erpbackbone/backbone/application/module"
 	"github.com/erpbackbone/backbone/application/registry"
+	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/eventtype"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/domain/shredding"
@@ -47,9 +48,13 @@ func node(t *testing.T, store ports.EventTypes, schema string) *registry.Registr
 	return registry.New(store, jsonschema.New(), nil, catalog, testkit.NewClock(now))
 }
 
+const acme = "acme"
+
+var admin = event.Actor{Type: event.Human, ID: "p-admin"}
+
 func lead(version uint32) eventtype.Registration {
 	return eventtype.Registration{
-		Type: "crm.lead.won", SchemaVersion: version, Module: "crm", DataSchema: json.RawMessage(`{"type":"object","properties":{"size":{"type":"integer"}}}`),
+		TenantID: acme, Type: "crm.lead.won", SchemaVersion: version, Module: "crm", DataSchema: json.RawMessage(`{"type":"object","properties":{"size":{"type":"integer"}}}`),
 		Examples: []json.RawMessage{json.RawMessage(`{"size":3}`)},
 	}
 }
@@ -63,18 +68,18 @@ func code(t *testing.T, err error) string {
 func TestRegister_VisibleAtOnce(t *testing.T) {
 	t.Parallel()
 	r := node(t, memory.New(memory.Config{}).Registry, orderSchema)
-	_, err := r.Lookup(t.Context(), "crm.lead.won", 0)
+	_, err := r.Lookup(t.Context(), acme, "crm.lead.won", 0)
 	require.Equal(t, "event_type.not_found", code(t, err))
 
-	stored, err := r.Register(t.Context(), lead(1), "p-admin", registry.ProofRequest{})
+	stored, err := r.Register(t.Context(), lead(1), admin, registry.ProofRequest{})
 	require.NoError(t, err)
 	require.True(t, stored.Active)
-	require.Equal(t, "p-admin", stored.RegisteredBy)
+	require.Equal(t, admin.ID, stored.RegisteredBy)
 	require.Equal(t, now.Truncate(time.Microsecond), stored.RegisteredAt)
 	require.Equal(t, eventtype.Standard, stored.RetentionClass)
 	require.NotZero(t, stored.Number)
 
-	typ, err := r.Lookup(t.Context(), "crm.lead.won", 0)
+	typ, err := r.Lookup(t.Context(), acme, "crm.lead.won", 0)
 	require.NoError(t, err)
 	require.Equal(t, stored.Number, typ.Number)
 	violations, err := typ.Schema.Validate(json.RawMessage(`{"size":"x"}`))
@@ -87,27 +92,27 @@ func TestLookup_Versions(t *testing.T) {
 	t.Parallel()
 	r := node(t, memory.New(memory.Config{}).Registry, orderSchema)
 	for _, v := range []uint32{2, 10, 1} {
-		_, err := r.Register(t.Context(), lead(v), "p-admin", registry.ProofRequest{})
+		_, err := r.Register(t.Context(), lead(v), admin, registry.ProofRequest{})
 		require.NoError(t, err)
 	}
-	newest, err := r.Lookup(t.Context(), "crm.lead.won", 0)
+	newest, err := r.Lookup(t.Context(), acme, "crm.lead.won", 0)
 	require.NoError(t, err)
 	require.EqualValues(t, 10, newest.SchemaVersion)
-	old, err := r.Lookup(t.Context(), "crm.lead.won", 2)
+	old, err := r.Lookup(t.Context(), acme, "crm.lead.won", 2)
 	require.NoError(t, err)
 	require.Equal(t, newest.Number, old.Number, "all versions share the type's number")
-	_, err = r.Lookup(t.Context(), "crm.lead.won", 3)
+	_, err = r.Lookup(t.Context(), acme, "crm.lead.won", 3)
 	require.Equal(t, "event_type.not_found", code(t, err))
 
-	all, err := r.ListVersions(t.Context(), "crm.lead.won")
+	all, err := r.ListVersions(t.Context(), acme, "crm.lead.won")
 	require.NoError(t, err)
 	require.Equal(t, []uint32{10, 2, 1}, []uint32{all[0].SchemaVersion, all[1].SchemaVersion, all[2].SchemaVersion})
-	_, err = r.ListVersions(t.Context(), "crm.lead.lost")
+	_, err = r.ListVersions(t.Context(), acme, "crm.lead.lost")
 	require.Equal(t, "event_type.not_found", code(t, err))
 
-	_, err = r.Register(t.Context(), eventtype.Registration{Type: "a.b", SchemaVersion: 1, Module: "a", DataSchema: json.RawMessage(`{}`)}, "p", registry.ProofRequest{})
+	_, err = r.Register(t.Context(), eventtype.Registration{TenantID: acme, Type: "a.b", SchemaVersion: 1, Module: "a", DataSchema: json.RawMessage(`{}`)}, admin, registry.ProofRequest{})
 	require.NoError(t, err)
-	listed, err := r.List(t.Context())
+	listed, err := r.List(t.Context(), acme)
 	require.NoError(t, err)
 	require.Len(t, listed, 4)
 	require.Equal(t, "a.b", listed[0].Type)
@@ -119,7 +124,7 @@ func TestRegister_Refusals(t *testing.T) {
 	t.Parallel()
 	store := memory.New(memory.Config{})
 	r := node(t, store.Registry, orderSchema)
-	_, err := r.Register(t.Context(), lead(1), "p-admin", registry.ProofRequest{})
+	_, err := r.Register(t.Context(), lead(1), admin, registry.ProofRequest{})
 	require.NoError(t, err)
 	for name, c := range map[string]struct {
 		change func(*eventtype.Registration)
@@ -148,13 +153,13 @@ func TestRegister_Refusals(t *testing.T) {
 	} {
 		reg := lead(2)
 		c.change(&reg)
-		_, err := r.Register(t.Context(), reg, "p-admin", registry.ProofRequest{})
+		_, err := r.Register(t.Context(), reg, admin, registry.ProofRequest{})
 		f, ok := fault.As(err)
 		require.True(t, ok, "%s: %v", name, err)
 		require.Equal(t, c.code, f.Code, name)
 		require.Equal(t, c.kind, f.Kind, name)
 	}
-	stored, _, err := store.Registry.EventTypes(t.Context())
+	stored, _, err := store.Registry.EventTypes(t.Context(), acme)
 	require.NoError(t, err)
 	require.Len(t, stored, 1, "nothing of it was stored")
 }
@@ -164,7 +169,7 @@ func TestRegister_ExamplePointers(t *testing.T) {
 	r := node(t, memory.New(memory.Config{}).Registry, orderSchema)
 	reg := lead(1)
 	reg.Examples = []json.RawMessage{json.RawMessage(`{"size":1}`), json.RawMessage(`{"size":"much"}`)}
-	_, err := r.Register(t.Context(), reg, "p-admin", registry.ProofRequest{})
+	_, err := r.Register(t.Context(), reg, admin, registry.ProofRequest{})
 	f, _ := fault.As(err)
 	require.Len(t, f.Violations, 1)
 	require.Equal(t, "/examples/1/size", f.Violations[0].Field)
@@ -175,7 +180,7 @@ func TestRegister_LocalReferences(t *testing.T) {
 	r := node(t, memory.New(memory.Config{}).Registry, orderSchema)
 	reg := lead(1)
 	reg.DataSchema = json.RawMessage(`{"definitions":{"size":{"type":"integer"}},"properties":{"size":{"$ref":"#/definitions/size"}}}`)
-	_, err := r.Register(t.Context(), reg, "p-admin", registry.ProofRequest{})
+	_, err := r.Register(t.Context(), reg, admin, registry.ProofRequest{})
 	require.NoError(t, err)
 }
 
@@ -183,26 +188,26 @@ func TestLookup_MissRefreshes(t *testing.T) {
 	t.Parallel()
 	store := memory.New(memory.Config{})
 	one, two := node(t, store.Registry, orderSchema), node(t, store.Registry, orderSchema)
-	require.NoError(t, two.Refresh(t.Context()))
-	_, err := one.Register(t.Context(), lead(1), "p-admin", registry.ProofRequest{})
+	require.NoError(t, two.Refresh(t.Context(), acme))
+	_, err := one.Register(t.Context(), lead(1), admin, registry.ProofRequest{})
 	require.NoError(t, err)
-	typ, err := two.Lookup(t.Context(), "crm.lead.won", 0)
+	typ, err := two.Lookup(t.Context(), acme, "crm.lead.won", 0)
 	require.NoError(t, err)
 	require.EqualValues(t, 1, typ.SchemaVersion)
 
 	// A version that is named is looked for at once, the newest after a refresh.
-	_, err = one.Register(t.Context(), lead(2), "p-admin", registry.ProofRequest{})
+	_, err = one.Register(t.Context(), lead(2), admin, registry.ProofRequest{})
 	require.NoError(t, err)
-	typ, err = two.Lookup(t.Context(), "crm.lead.won", 0)
+	typ, err = two.Lookup(t.Context(), acme, "crm.lead.won", 0)
 	require.NoError(t, err)
 	require.EqualValues(t, 1, typ.SchemaVersion, "what is known is answered from memory")
-	require.NoError(t, two.Refresh(t.Context()))
-	typ, err = two.Lookup(t.Context(), "crm.lead.won", 0)
+	require.NoError(t, two.Refresh(t.Context(), acme))
+	typ, err = two.Lookup(t.Context(), acme, "crm.lead.won", 0)
 	require.NoError(t, err)
 	require.EqualValues(t, 2, typ.SchemaVersion)
-	_, err = one.Register(t.Context(), lead(3), "p-admin", registry.ProofRequest{})
+	_, err = one.Register(t.Context(), lead(3), admin, registry.ProofRequest{})
 	require.NoError(t, err)
-	typ, err = two.Lookup(t.Context(), "crm.lead.won", 3)
+	typ, err = two.Lookup(t.Context(), acme, "crm.lead.won", 3)
 	require.NoError(t, err)
 	require.EqualValues(t, 3, typ.SchemaVersion)
 }
@@ -211,21 +216,21 @@ func TestLookup_KnownType(t *testing.T) {
 	t.Parallel()
 	store := &fakeStore{stored: memory.New(memory.Config{}).Registry}
 	r := node(t, store, orderSchema)
-	_, err := r.Register(t.Context(), lead(1), "p-admin", registry.ProofRequest{})
+	_, err := r.Register(t.Context(), lead(1), admin, registry.ProofRequest{})
 	require.NoError(t, err)
 	loads, asked := store.loads.Load(), store.asked.Load()
 	for range 100 {
-		_, err = r.Lookup(t.Context(), "crm.lead.won", 0)
+		_, err = r.Lookup(t.Context(), acme, "crm.lead.won", 0)
 		require.NoError(t, err)
-		unknown, err := r.FindUnregistered(t.Context(), []string{"crm.lead.won"})
+		unknown, err := r.FindUnregistered(t.Context(), acme, []string{"crm.lead.won"})
 		require.NoError(t, err)
 		require.Empty(t, unknown)
 	}
 	require.Equal(t, []int64{loads, asked}, []int64{store.loads.Load(), store.asked.Load()})
 	for range 100 {
-		_, err = r.Lookup(t.Context(), "crm.lead.lost", 0)
+		_, err = r.Lookup(t.Context(), acme, "crm.lead.lost", 0)
 		require.Error(t, err)
-		unknown, err := r.FindUnregistered(t.Context(), []string{"crm.lead.won", "crm.lead.lost"})
+		unknown, err := r.FindUnregistered(t.Context(), acme, []string{"crm.lead.won", "crm.lead.lost"})
 		require.NoError(t, err)
 		require.Equal(t, []string{"crm.lead.lost"}, unknown)
 	}
@@ -236,12 +241,12 @@ func TestRefresh_StoreError(t *testing.T) {
 	t.Parallel()
 	store := &fakeStore{stored: memory.New(memory.Config{}).Registry}
 	r := node(t, store, orderSchema)
-	_, err := r.Register(t.Context(), lead(1), "p-admin", registry.ProofRequest{})
+	_, err := r.Register(t.Context(), lead(1), admin, registry.ProofRequest{})
 	require.NoError(t, err)
 	store.broken.Store(true)
-	_, err = r.Lookup(t.Context(), "crm.lead.won", 0)
+	_, err = r.Lookup(t.Context(), acme, "crm.lead.won", 0)
 	require.NoError(t, err)
-	_, err = r.Lookup(t.Context(), "crm.lead.lost", 0)
+	_, err = r.Lookup(t.Context(), acme, "crm.lead.lost", 0)
 	require.ErrorIs(t, err, errBroken, "unknown is not the same as not found")
 
 	var failures atomic.Int64
@@ -253,10 +258,10 @@ func TestRefresh_StoreError(t *testing.T) {
 	}()
 	testkit.Eventually(t, time.Minute, func() bool { return failures.Load() > 1 }, "a failed refresh is reported")
 	store.broken.Store(false)
-	_, err = node(t, store.stored, orderSchema).Register(t.Context(), lead(2), "p-admin", registry.ProofRequest{})
+	_, err = node(t, store.stored, orderSchema).Register(t.Context(), lead(2), admin, registry.ProofRequest{})
 	require.NoError(t, err)
 	testkit.Eventually(t, time.Minute, func() bool {
-		typ, err := r.Lookup(t.Context(), "crm.lead.won", 0)
+		typ, err := r.Lookup(t.Context(), acme, "crm.lead.won", 0)
 		return err == nil && typ.SchemaVersion == 2
 	}, "it recovers by itself")
 	cancel()
@@ -275,17 +280,17 @@ type fakeStore struct {
 	broken       atomic.Bool
 }
 
-func (p *fakeStore) EventTypesGeneration(ctx context.Context) (int64, error) {
+func (p *fakeStore) EventTypeGenerations(ctx context.Context) (map[string]int64, error) {
 	p.asked.Add(1)
 	if p.broken.Load() {
-		return 0, errBroken
+		return nil, errBroken
 	}
-	return p.stored.EventTypesGeneration(ctx)
+	return p.stored.EventTypeGenerations(ctx)
 }
 
-func (p *fakeStore) EventTypes(ctx context.Context) ([]eventtype.Registration, int64, error) {
+func (p *fakeStore) EventTypes(ctx context.Context, tenantID string) ([]eventtype.Registration, int64, error) {
 	p.loads.Add(1)
-	return p.stored.EventTypes(ctx)
+	return p.stored.EventTypes(ctx, tenantID)
 }
 
 func TestRegisterBuiltIn(t *testing.T) {
@@ -293,17 +298,17 @@ func TestRegisterBuiltIn(t *testing.T) {
 	store := memory.New(memory.Config{})
 	r := node(t, store.Registry, orderSchema)
 	require.NoError(t, r.RegisterBuiltIn(t.Context()))
-	_, generation, err := store.Registry.EventTypes(t.Context())
+	_, generation, err := store.Registry.EventTypes(t.Context(), "")
 	require.NoError(t, err)
 	require.NoError(t, r.RegisterBuiltIn(t.Context()))
 	// The next start, with the schema written in another order.
 	other := node(t, store.Registry, `{ "properties": {"amount":{"type":"number"}}, "type":"object" }`)
 	require.NoError(t, other.RegisterBuiltIn(t.Context()))
-	_, again, err := store.Registry.EventTypes(t.Context())
+	_, again, err := store.Registry.EventTypes(t.Context(), "")
 	require.NoError(t, err)
 	require.Equal(t, generation, again, "a second time changes nothing")
 
-	typ, err := other.Lookup(t.Context(), "shop.order.placed", 0)
+	typ, err := other.Lookup(t.Context(), "", "shop.order.placed", 0)
 	require.NoError(t, err)
 	require.Equal(t, "module:shop", typ.RegisteredBy)
 	require.Len(t, typ.Checks, 1)
@@ -330,11 +335,11 @@ type lateStore struct {
 	hidden atomic.Bool
 }
 
-func (l *lateStore) EventTypesGeneration(ctx context.Context) (int64, error) {
+func (l *lateStore) EventTypeGenerations(ctx context.Context) (map[string]int64, error) {
 	if l.hidden.CompareAndSwap(true, false) {
-		return -1, nil // what a fresh registry has
+		return map[string]int64{}, nil // what a fresh registry has
 	}
-	return l.stored.EventTypesGeneration(ctx)
+	return l.stored.EventTypeGenerations(ctx)
 }
 
 func TestRegisterBuiltIn_Concurrently(t *testing.T) {
@@ -363,26 +368,32 @@ func TestLookup_InactiveType(t *testing.T) {
 	t.Parallel()
 	store := memory.New(memory.Config{})
 	r := node(t, store.Registry, orderSchema)
-	_, err := r.Register(t.Context(), lead(1), "p-admin", registry.ProofRequest{})
+	_, err := r.Register(t.Context(), lead(1), admin, registry.ProofRequest{})
 	require.NoError(t, err)
-	retired := lead(2)
-	retired.Active = false
-	_, err = store.Registry.RegisterEventType(t.Context(), retired)
+	_, err = store.Registry.RegisterEventType(t.Context(), lead(2))
 	require.NoError(t, err)
 	gone := lead(1)
-	gone.Type, gone.Active = "crm.lead.lost", false
+	gone.Type = "crm.lead.lost"
 	_, err = store.Registry.RegisterEventType(t.Context(), gone)
 	require.NoError(t, err)
+	for name, version := range map[string]uint32{"crm.lead.won": 2, "crm.lead.lost": 1} {
+		c := eventtype.Change{TenantID: acme, Type: name, SchemaVersion: version, Action: eventtype.ActionDeprecationProposed, Actor: "p-1"}
+		_, err = store.Registry.ChangeEventType(t.Context(), c)
+		require.NoError(t, err)
+		c.Action, c.Actor = eventtype.ActionDeprecated, "p-2"
+		_, err = store.Registry.ChangeEventType(t.Context(), c)
+		require.NoError(t, err)
+	}
 
-	require.NoError(t, r.Refresh(t.Context()))
-	typ, err := r.Lookup(t.Context(), "crm.lead.won", 0)
+	require.NoError(t, r.Refresh(t.Context(), acme))
+	typ, err := r.Lookup(t.Context(), acme, "crm.lead.won", 0)
 	require.NoError(t, err)
 	require.EqualValues(t, 1, typ.SchemaVersion, "the newest active one")
-	_, err = r.Lookup(t.Context(), "crm.lead.won", 2)
+	_, err = r.Lookup(t.Context(), acme, "crm.lead.won", 2)
 	require.Equal(t, "event_type.deprecated", code(t, err))
-	_, err = r.Lookup(t.Context(), "crm.lead.lost", 0)
+	_, err = r.Lookup(t.Context(), acme, "crm.lead.lost", 0)
 	require.Equal(t, "event_type.deprecated", code(t, err))
-	all, err := r.ListVersions(t.Context(), "crm.lead.won")
+	all, err := r.ListVersions(t.Context(), acme, "crm.lead.won")
 	require.NoError(t, err)
 	require.Len(t, all, 2, "inactive versions can be read, for the events they described")
 	require.False(t, all[0].Active)
@@ -392,7 +403,7 @@ const contactSchema = `{"type":"object","additionalProperties":false,"required":
 
 func contact() eventtype.Registration {
 	return eventtype.Registration{
-		Type: "crm.contact.made", SchemaVersion: 1, Module: "crm", DataSchema: json.RawMessage(contactSchema), RetentionClass: eventtype.Regulatory,
+		TenantID: acme, Type: "crm.contact.made", SchemaVersion: 1, Module: "crm", DataSchema: json.RawMessage(contactSchema), RetentionClass: eventtype.Regulatory,
 		PIIFields: []eventtype.PIIField{{Path: "$.email", Class: "contact", Subject: json.RawMessage(`{"path":"$.person","type":"person"}`)}},
 	}
 }
@@ -400,17 +411,21 @@ func contact() eventtype.Registration {
 func TestRegister_PersonalData(t *testing.T) {
 	t.Parallel()
 	store := memory.New(memory.Config{})
+	require.NoError(t, store.Directory.Bootstrap(t.Context(), ports.Installation{LogName: "crm.example.org", Deployment: 1}))
 	r := node(t, store.Registry, orderSchema)
-	_, err := r.Register(t.Context(), contact(), "p-admin", registry.ProofRequest{})
+	_, err := r.Register(t.Context(), contact(), admin, registry.ProofRequest{})
 	require.NoError(t, err)
-	typ, err := r.Lookup(t.Context(), "crm.contact.made", 0)
+	typ, err := r.Lookup(t.Context(), acme, "crm.contact.made", 0)
 	require.NoError(t, err)
 	require.False(t, typ.Manifest.Empty())
 	require.Equal(t, shredding.KeyRegulatory, typ.KeyClass)
 
 	// Another node answers for it too, and a type without personal data has no manifest.
 	other := node(t, store.Registry, orderSchema)
-	m, err := other.Manifest(t.Context(), shredding.KindEvent, "crm.contact.made", 1)
+	le, err := store.Directory.CreateLegalEntity(t.Context(), ports.LegalEntity{TenantID: acme, Code: "DEMF", TimeZone: "UTC"})
+	require.NoError(t, err)
+	other.SetLegalEntities(store.Directory)
+	m, err := other.Manifest(t.Context(), shredding.Location{Partition: le.Partition, Kind: shredding.KindEvent, Type: "crm.contact.made", SchemaVersion: 1})
 	require.NoError(t, err)
 	class, known := m.ClassAt("/data/email", "/data")
 	require.True(t, known)
@@ -420,7 +435,7 @@ func TestRegister_PersonalData(t *testing.T) {
 		name    string
 		version uint32
 	}{{shredding.KindEvent, "crm.contact.made", 2}, {shredding.KindEvent, "crm.contact.lost", 1}, {shredding.KindIntent, "crm.contact.made", 1}} {
-		m, err := other.Manifest(t.Context(), unknown.kind, unknown.name, unknown.version)
+		m, err := other.Manifest(t.Context(), shredding.Location{Partition: le.Partition, Kind: unknown.kind, Type: unknown.name, SchemaVersion: unknown.version})
 		require.NoError(t, err)
 		require.True(t, m.Empty())
 	}
@@ -432,7 +447,7 @@ func TestRegister_PersonalDataFindings(t *testing.T) {
 	r := node(t, store.Registry, orderSchema)
 	reg := contact()
 	reg.Module, reg.DataSchema = "", json.RawMessage(`{"type":"object","additionalProperties":false,"properties":{"person":{"type":"string"},"email":{"type":"string"},"phone":{"type":"string"}}}`)
-	_, err := r.Register(t.Context(), reg, "p-admin", registry.ProofRequest{})
+	_, err := r.Register(t.Context(), reg, admin, registry.ProofRequest{})
 	f, ok := fault.As(err)
 	require.True(t, ok)
 	require.Equal(t, "event_type.invalid", f.Code)
@@ -443,7 +458,7 @@ func TestRegister_PersonalDataFindings(t *testing.T) {
 	require.Equal(t, map[string]string{
 		"/module": "event_type.module_missing", "/pii_fields/0/subject/path": "pii.subject_not_required", "/data_schema/properties/phone": "pii.undeclared",
 	}, got)
-	stored, _, err := store.Registry.EventTypes(t.Context())
+	stored, _, err := store.Registry.EventTypes(t.Context(), "")
 	require.NoError(t, err)
 	require.Empty(t, stored)
 }

@@ -24,13 +24,13 @@ func (r *Registry) SetProver(p module.Prover) { r.prover = p }
 const defaultProofDuration = 10 * time.Second
 
 // Steps implements module.Versions.
-func (r *Registry) Steps(eventType string, from uint32) []module.Step {
-	return r.snapshot.Load().steps[eventType][from]
+func (r *Registry) Steps(tenantID, eventType string, from uint32) []module.Step {
+	return r.holding(tenantID, eventType).steps[eventType][from]
 }
 
 // HasVersion implements module.Versions.
-func (r *Registry) HasVersion(eventType string, version uint32) bool {
-	return r.snapshot.Load().versions[eventType][version] != nil
+func (r *Registry) HasVersion(tenantID, eventType string, version uint32) bool {
+	return r.holding(tenantID, eventType).versions[eventType][version] != nil
 }
 
 var _ module.Versions = (*Registry)(nil)
@@ -74,7 +74,7 @@ func nextStep(versions map[uint32]*module.RegisteredType, all []uint32, at uint3
 func (r *Registry) compileUpcasters(t *module.RegisteredType) error {
 	t.Defaults = eventtype.DefaultsOf(t.DataSchema)
 	t.Upcasts = map[uint32]module.UpcastStep{}
-	if from, u := r.catalog.Upcast(t.Type, t.SchemaVersion); u != nil {
+	if from, u := r.catalog.Upcast(t.Type, t.SchemaVersion); u != nil && t.TenantID == sharedID {
 		t.Upcasts[from] = module.UpcastStepOf(u)
 	}
 	for i, u := range t.Upcasters {
@@ -137,7 +137,7 @@ func (r *Registry) buildCandidate(current *snapshot, reg *eventtype.Registration
 	if len(reg.Upcasters) == 0 && !requires {
 		return out, false, nil
 	}
-	t := &module.RegisteredType{Registration: *reg, Checks: r.catalog.Checks(reg.Type, reg.SchemaVersion)}
+	t := &module.RegisteredType{Registration: *reg, Checks: r.checks(reg)}
 	t.Active = true
 	if err := parsePersonalData(t); err != nil {
 		return out, false, err
@@ -155,7 +155,7 @@ func (r *Registry) buildCandidate(current *snapshot, reg *eventtype.Registration
 	versions[reg.SchemaVersion] = t
 	steps := upcastSteps(versions)
 	out = module.Candidate{
-		Type: reg.Type, Version: reg.SchemaVersion, Examples: map[uint32][]json.RawMessage{},
+		TenantID: reg.TenantID, Type: reg.Type, Version: reg.SchemaVersion, Examples: map[uint32][]json.RawMessage{},
 		Steps: func(from uint32) []module.Step { return steps[from] },
 	}
 	// The digest covers the whole documents of all versions. That is more than decides how events

@@ -212,7 +212,7 @@ func (s *Service) attemptPoll(ctx context.Context, p ports.Principal, sub subscr
 	slices.SortStableFunc(backlogs, func(a, b ports.DeliveryBacklog) int { return a.UpdatedAt.Compare(b.UpdatedAt) })
 	f := fetcher{service: s, sub: &sub, consumer: q.Consumer, ownsKey: ownsKey, scanBudget: maxScanPoll, byteBudget: s.config.MaxBytes, moduleOf: noModule}
 	if len(sub.Filter.Modules) > 0 {
-		if f.moduleOf, err = s.config.Modules(ctx); err != nil {
+		if f.moduleOf, err = s.config.Modules(ctx, sub.TenantID); err != nil {
 			return r, err
 		}
 	}

@@ -69,7 +69,7 @@ type Config struct {
 	Clock  ports.Clock
 	// Modules returns a function that maps event types to their current modules, for filters on
 	// modules; nil: types belong to none.
-	Modules  func(ctx context.Context) (moduleOf func(eventType string) string, err error)
+	Modules  func(ctx context.Context, tenantID string) (moduleOf func(eventType string) string, err error)
 	Observer Observer     // nil: none
 	Logger   *slog.Logger // nil: silent
 	Cursors  Cursors      // nil: no subscription begins at a cursor
@@ -133,7 +133,7 @@ func New(c Config) (*Service, error) {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
 	if c.Modules == nil {
-		c.Modules = func(context.Context) (func(string) string, error) { return noModule, nil }
+		c.Modules = func(context.Context, string) (func(string) string, error) { return noModule, nil }
 	}
 	return &Service{config: c, stallAfter: stallAfter, closing: make(chan struct{})}, nil
 }

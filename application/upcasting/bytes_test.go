@@ -37,7 +37,7 @@ func TestProve_ByteLimit(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	reads := &sizeRecordingLog{Log: b.store.Events}
-	b.types.SetProver(upcasting.NewProver(reads, query.NewCursorSealer([]byte("key"))))
+	b.types.SetProver(upcasting.NewProver(reads, b.store.Directory, query.NewCursorSealer([]byte("key"))))
 	b.register(version(1, leadV1))
 	who := strings.Repeat("x", 1<<16-1)
 	for i := range 150 {

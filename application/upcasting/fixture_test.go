@@ -64,7 +64,7 @@ func setup(t testing.TB) *upcastFixture {
 	clock := testkit.NewClock(time.Date(2026, 3, 31, 12, 0, 0, 0, time.UTC))
 	b := &upcastFixture{t: t, clock: clock, store: memory.New(memory.Config{LogName: "shop.example.org", Clock: clock})}
 	for _, code := range []string{"DEMF", "USMF"} {
-		le, err := b.store.Directory.CreateLegalEntity(t.Context(), ports.LegalEntity{TenantID: "t-" + code, Code: code, TimeZone: "Europe/Berlin"})
+		le, err := b.store.Directory.CreateLegalEntity(t.Context(), ports.LegalEntity{TenantID: acme, Code: code, TimeZone: "Europe/Berlin"})
 		require.NoError(t, err)
 		b.entities = append(b.entities, le)
 	}
@@ -72,7 +72,7 @@ func setup(t testing.TB) *upcastFixture {
 	require.NoError(t, err)
 	b.catalog = catalog
 	b.types = registry.New(b.store.Registry, jsonschema.New(), jq.New(), catalog, clock)
-	b.types.SetProver(upcasting.NewProver(b.store.Events, query.NewCursorSealer([]byte("key"))))
+	b.types.SetProver(upcasting.NewProver(b.store.Events, b.store.Directory, query.NewCursorSealer([]byte("key"))))
 	require.NoError(t, b.types.RegisterBuiltIn(t.Context()))
 	b.service = upcasting.New(b.types)
 	ids := system.NewIDs()
@@ -81,11 +81,15 @@ func setup(t testing.TB) *upcastFixture {
 	return b
 }
 
+const acme = "acme"
+
+var admin = event.Actor{Type: event.Human, ID: "p-admin"}
+
 const lead = "crm.lead.won"
 
 // version is a version of a type that is registered from outside.
 func version(n uint32, schema string, upcasters ...eventtype.Upcaster) eventtype.Registration {
-	return eventtype.Registration{Type: lead, SchemaVersion: n, Module: "crm", DataSchema: json.RawMessage(schema), Upcasters: upcasters}
+	return eventtype.Registration{TenantID: acme, Type: lead, SchemaVersion: n, Module: "crm", DataSchema: json.RawMessage(schema), Upcasters: upcasters}
 }
 
 func from(v uint32, program string) eventtype.Upcaster {
@@ -94,7 +98,27 @@ func from(v uint32, program string) eventtype.Upcaster {
 
 func (b *upcastFixture) register(r eventtype.Registration) {
 	b.t.Helper()
-	_, err := b.types.Register(b.t.Context(), r, "p-admin", registry.ProofRequest{})
+	_, err := b.types.Register(b.t.Context(), r, admin, registry.ProofRequest{})
+	require.NoError(b.t, err)
+	if len(r.Upcasters) > 0 {
+		b.confirm(r)
+	}
+}
+
+// deprecate proposes a deprecation and confirms it as a second person.
+func (b *upcastFixture) deprecate(schemaVersion uint32) {
+	b.t.Helper()
+	_, err := b.types.Deprecate(b.t.Context(), registry.Decision{TenantID: acme, Type: lead, SchemaVersion: schemaVersion, By: admin})
+	require.NoError(b.t, err)
+	b.confirm(version(schemaVersion, ""))
+}
+
+// confirm confirms a proposed version as a second person.
+func (b *upcastFixture) confirm(r eventtype.Registration) {
+	b.t.Helper()
+	_, err := b.types.Confirm(b.t.Context(), registry.Decision{
+		TenantID: r.TenantID, Type: r.Type, SchemaVersion: r.SchemaVersion, By: event.Actor{Type: event.Human, ID: "p-second"},
+	}, registry.ProofRequest{})
 	require.NoError(b.t, err)
 }
 

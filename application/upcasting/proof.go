@@ -21,7 +21,8 @@ type Log interface {
 }
 
 // TokenSealer signs and encrypts the progress of a proof: signed, so that clients cannot forge
-// it; encrypted, because it contains positions in logs of other tenants. query.CursorSealer
+// it; encrypted, because it contains positions in logs of legal entities that the client may not
+// see. query.CursorSealer
 // implements it.
 type TokenSealer interface {
 	SealEncrypted(tenantID string, digest []byte, text string) string
@@ -31,16 +32,17 @@ type TokenSealer interface {
 // Prover implements module.Prover. On one node it proves one candidate at a time, because a proof
 // reads all events of a type and would slow the store down for other requests.
 type Prover struct {
-	log    Log
-	sealer TokenSealer
-	slot   chan struct{} // held by the one proof that runs
+	log      Log
+	entities ports.LegalEntities
+	sealer   TokenSealer
+	slot     chan struct{} // held by the one proof that runs
 }
 
 var _ module.Prover = (*Prover)(nil)
 
 // NewProver makes a Prover.
-func NewProver(log Log, sealer TokenSealer) *Prover {
-	return &Prover{log: log, sealer: sealer, slot: make(chan struct{}, 1)}
+func NewProver(log Log, entities ports.LegalEntities, sealer TokenSealer) *Prover {
+	return &Prover{log: log, entities: entities, sealer: sealer, slot: make(chan struct{}, 1)}
 }
 
 // proofPageEvents and proofPageBytes bound one read. The deadline is checked between reads only, so
@@ -61,7 +63,7 @@ type progress struct {
 func (p *Prover) Prove(ctx context.Context, c module.Candidate, r module.ProofRequest) (module.ProofReport, error) {
 	reached := progress{ReadUpTo: map[event.PartitionID]event.Sequence{}}
 	if r.Token != "" {
-		text, err := p.sealer.OpenEncrypted(r.Token, "", c.Digest[:])
+		text, err := p.sealer.OpenEncrypted(r.Token, c.TenantID, c.Digest[:])
 		if err != nil {
 			return module.ProofReport{}, err
 		}
@@ -129,9 +131,14 @@ func (p *proofRun) checkEvents(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	p.report.Partitions = len(heads)
+	entities, err := p.prover.entities.LegalEntities(ctx, p.candidate.TenantID)
+	if err != nil {
+		return err
+	}
+	p.report.Partitions = len(entities)
 	deadlinePassed := false
-	for _, partition := range slices.Sorted(maps.Keys(heads)) {
+	for _, le := range entities {
+		partition := le.Partition
 		done, err := p.checkPartition(ctx, partition, heads[partition].Sequence, &deadlinePassed)
 		if err != nil {
 			return err
@@ -213,7 +220,7 @@ func (p *proofRun) finish() (module.ProofReport, error) {
 	if err != nil {
 		return module.ProofReport{}, err
 	}
-	token := p.prover.sealer.SealEncrypted("", p.candidate.Digest[:], string(text))
+	token := p.prover.sealer.SealEncrypted(p.candidate.TenantID, p.candidate.Digest[:], string(text))
 	switch {
 	case !p.report.Complete:
 		p.report.Cursor = token

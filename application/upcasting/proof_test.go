@@ -51,7 +51,7 @@ func TestProve_Failures(t *testing.T) {
 	require.NotContains(t, string(text), "ada")
 	require.NotContains(t, string(text), b.stored(1)[1].ID.String())
 
-	_, err = b.types.Register(t.Context(), positive, "p-admin", mine)
+	_, err = b.types.Register(t.Context(), positive, admin, mine)
 	require.Equal(t, "event_type.upcaster_failed", code(t, err))
 	f, _ := fault.As(err)
 	require.Len(t, f.Violations, 1)
@@ -65,7 +65,7 @@ func TestProve_Failures(t *testing.T) {
 	require.Equal(t, registry.VerdictNewVersion, found.Verdict, found.Findings)
 	require.NotEmpty(t, found.Report.Proof)
 	mine.Token = found.Report.Proof
-	_, err = b.types.Register(t.Context(), repaired, "p-admin", mine)
+	_, err = b.types.Register(t.Context(), repaired, admin, mine)
 	require.NoError(t, err)
 }
 
@@ -112,7 +112,7 @@ func TestProve_ContinuesWithToken(t *testing.T) {
 	}
 	next := version(2, leadV2, from(1, rename))
 	brief := registry.ProofRequest{MaxDuration: time.Nanosecond}
-	_, err := b.types.Register(t.Context(), next, "p-admin", brief)
+	_, err := b.types.Register(t.Context(), next, admin, brief)
 	require.Equal(t, "event_type.proof_needed", code(t, err))
 	var found registry.Assessment
 	for calls, before := 1, 0; ; calls++ {
@@ -138,8 +138,9 @@ func TestProve_ContinuesWithToken(t *testing.T) {
 	// What comes afterwards is looked at when the version is registered.
 	require.NoError(t, b.append(1, lead, 1, `{"size":1}`))
 	brief.Token = found.Report.Proof
-	_, err = b.types.Register(t.Context(), next, "p-admin", brief)
+	_, err = b.types.Register(t.Context(), next, admin, brief)
 	require.NoError(t, err)
+	b.confirm(next)
 	shown, err := b.service.Upcast(t.Context(), b.stored(1))
 	require.NoError(t, err)
 	for _, e := range shown {
@@ -159,7 +160,7 @@ func TestProve_ForgedToken(t *testing.T) {
 	for token, want := range map[string]string{good: "cursor.foreign", good[:len(good)-4] + "AAAA": "cursor.foreign", "x": "cursor.malformed"} {
 		_, err := b.types.Check(t.Context(), other, registry.ProofRequest{Token: token})
 		require.Equal(t, want, code(t, err))
-		_, err = b.types.Register(t.Context(), other, "p-admin", registry.ProofRequest{Token: token})
+		_, err = b.types.Register(t.Context(), other, admin, registry.ProofRequest{Token: token})
 		require.Equal(t, want, code(t, err))
 	}
 	// A proof that failed stays one that failed, however far it goes.
@@ -177,12 +178,11 @@ func TestProve_ForgedToken(t *testing.T) {
 	third := version(3, leadV3, from(2, `. + {unit: "t"}`))
 	b.register(next)
 	token := b.check(third, registry.ProofRequest{}).Report.Proof
-	_, err := b.types.Deprecate(t.Context(), lead, 2, "p-admin", "")
-	require.NoError(t, err)
-	_, err = b.types.Check(t.Context(), third, registry.ProofRequest{Token: token})
+	b.deprecate(2)
+	_, err := b.types.Check(t.Context(), third, registry.ProofRequest{Token: token})
 	require.NoError(t, err)
 	b.register(version(4, leadV3, from(2, `. + {unit: "kg"}`)))
-	_, err = b.types.Register(t.Context(), third, "p-admin", registry.ProofRequest{Token: token})
+	_, err = b.types.Register(t.Context(), third, admin, registry.ProofRequest{Token: token})
 	require.Equal(t, "cursor.foreign", code(t, err))
 }
 
@@ -225,8 +225,8 @@ func TestUpcast_UncompilableProgram(t *testing.T) {
 	b.register(version(2, leadV2, from(1, rename)))
 
 	older := registry.New(b.store.Registry, jsonschema.New(), jq.NewWithLimits(jq.Limits{}), b.catalog, b.clock)
-	require.NoError(t, older.Refresh(t.Context()))
-	_, err := older.Lookup(t.Context(), "shop.order.placed", 2)
+	require.NoError(t, older.Refresh(t.Context(), acme))
+	_, err := older.Lookup(t.Context(), "", "shop.order.placed", 2)
 	require.NoError(t, err)
 	service := upcasting.New(older)
 	shown, err := service.UpcastForDisplay(t.Context(), b.stored(0))

@@ -51,7 +51,7 @@ func (s *Service) upcastAll(ctx context.Context, events []event.Recorded, onFail
 	}
 	out := events
 	for i := range events {
-		steps := s.versions.Steps(events[i].Type, events[i].SchemaVersion)
+		steps := s.versions.Steps(events[i].Scope.TenantID, events[i].Type, events[i].SchemaVersion)
 		if len(steps) == 0 {
 			continue
 		}
@@ -77,10 +77,16 @@ func (s *Service) upcastAll(ctx context.Context, events []event.Recorded, onFail
 // registered since the last refresh. Otherwise events of two versions would be taken for one. A
 // version that stays unknown has no steps: its events pass as stored.
 func (s *Service) refreshUnknownVersions(ctx context.Context, events []event.Recorded) error {
+	var refreshed []string // tenants
 	for i := range events {
-		if !s.versions.HasVersion(events[i].Type, events[i].SchemaVersion) {
-			return s.versions.Refresh(ctx)
+		tenantID := events[i].Scope.TenantID
+		if s.versions.HasVersion(tenantID, events[i].Type, events[i].SchemaVersion) || slices.Contains(refreshed, tenantID) {
+			continue
 		}
+		if err := s.versions.Refresh(ctx, tenantID); err != nil {
+			return err
+		}
+		refreshed = append(refreshed, tenantID)
 	}
 	return nil
 }
@@ -88,7 +94,7 @@ func (s *Service) refreshUnknownVersions(ctx context.Context, events []event.Rec
 // CheckUpcastable implements module.Upcaster. It does not refresh: an append waits for no registry,
 // and steps that this node does not know yet are not checked.
 func (s *Service) CheckUpcastable(ctx context.Context, e event.Recorded) error {
-	steps := s.versions.Steps(e.Type, e.SchemaVersion)
+	steps := s.versions.Steps(e.Scope.TenantID, e.Type, e.SchemaVersion)
 	if len(steps) == 0 {
 		return nil
 	}

@@ -76,7 +76,7 @@ func TestUpcast_ToDeprecatedVersion(t *testing.T) {
 	require.NoError(t, b.append(0, lead, 1, `{"size":1}`))
 	b.register(version(2, leadV2, from(1, `if .size > 10 then error("too large") else {volume: .size} end`)))
 	require.NoError(t, b.append(0, lead, 2, `{"volume":2}`))
-	reading := b.types.ReadingID()
+	reading := b.types.ReadingID(acme)
 	read := func(version uint32, want ...string) {
 		t.Helper()
 		for _, show := range []func(context.Context, []event.Recorded) ([]event.Recorded, error){b.service.UpcastForDisplay, b.service.Upcast} {
@@ -91,10 +91,9 @@ func TestUpcast_ToDeprecatedVersion(t *testing.T) {
 	}
 	read(2, `{"volume":1}`, `{"volume":2}`)
 
-	_, err := b.types.Deprecate(t.Context(), lead, 2, "p-admin", "")
-	require.NoError(t, err)
+	b.deprecate(2)
 	read(2, `{"volume":1}`, `{"volume":2}`)
-	require.Equal(t, reading, b.types.ReadingID(), "what was folded stays")
+	require.Equal(t, reading, b.types.ReadingID(acme), "what was folded stays")
 	require.Equal(t, "event_type.deprecated", code(t, b.append(0, lead, 2, `{"volume":3}`)))
 	require.NoError(t, b.append(0, lead, 0, `{"size":3}`), "of the newest version that takes events")
 	read(2, `{"volume":1}`, `{"volume":2}`, `{"volume":3}`)
@@ -103,11 +102,10 @@ func TestUpcast_ToDeprecatedVersion(t *testing.T) {
 	b.register(version(3, leadV1, from(1, "."), from(2, `{size: .volume}`)))
 	require.NoError(t, b.append(0, lead, 1, `{"size":11}`))
 	read(3, `{"size":1}`, `{"size":2}`, `{"size":3}`, `{"size":11}`)
-	reading = b.types.ReadingID()
-	_, err = b.types.Deprecate(t.Context(), lead, 0, "p-admin", "")
-	require.NoError(t, err)
+	reading = b.types.ReadingID(acme)
+	b.deprecate(0)
 	read(3, `{"size":1}`, `{"size":2}`, `{"size":3}`, `{"size":11}`)
-	require.Equal(t, reading, b.types.ReadingID())
+	require.Equal(t, reading, b.types.ReadingID(acme))
 }
 
 // TestUpcast_DirectStep takes the step that leads furthest.
@@ -147,7 +145,7 @@ func TestUpcast_Idempotent(t *testing.T) {
 				member = "volume"
 			}
 			data := fmt.Sprintf(`{%q:%s,"who":%q}`, member, rapid.StringMatching(`-?(0|[1-9][0-9]{0,18})(\.[0-9]{1,6})?`).Draw(t, "number"), rapid.StringMatching(`[a-z<>&é "]{0,8}`).Draw(t, "text"))
-			events[i] = event.Recorded{Skeleton: event.Skeleton{Type: lead, SchemaVersion: v}, Payload: []byte(`{"data":` + data + `,"dimensions":{"a":"b"},"entity_refs":[]}`)}
+			events[i] = event.Recorded{Skeleton: event.Skeleton{Scope: event.Scope{TenantID: acme}, Type: lead, SchemaVersion: v}, Payload: []byte(`{"data":` + data + `,"dimensions":{"a":"b"},"entity_refs":[]}`)}
 		}
 		before, err := json.Marshal(events)
 		require.NoError(t, err)
@@ -186,7 +184,7 @@ func TestUpcast_Failures(t *testing.T) {
 	b.register(version(1, leadV1))
 	b.register(version(2, leadV2, from(1, `if .who == "bad" then error("ada@example.org") elif .who == "loop" then [range(1e9)] else `+rename+` end`)))
 	raw := func(who string) event.Recorded {
-		return event.Recorded{Skeleton: event.Skeleton{Type: lead, SchemaVersion: 1}, Payload: []byte(`{"data":{"size":1,"who":"` + who + `"},"dimensions":{},"entity_refs":[]}`)}
+		return event.Recorded{Skeleton: event.Skeleton{Scope: event.Scope{TenantID: acme}, Type: lead, SchemaVersion: 1}, Payload: []byte(`{"data":{"size":1,"who":"` + who + `"},"dimensions":{},"entity_refs":[]}`)}
 	}
 	events := []event.Recorded{raw("good"), raw("bad"), raw("loop")}
 	shown, err := b.service.UpcastForDisplay(t.Context(), events)
@@ -323,7 +321,7 @@ func TestUpcast_MovesSealedValues(t *testing.T) {
 	}
 	key, err := shredding.NewKey(shredding.KeyStandard, 1, bytes.Repeat([]byte{7}, shredding.DEKSize))
 	require.NoError(t, err)
-	e := event.Recorded{Skeleton: event.Skeleton{Partition: 7, ID: event.ID{9}, Type: lead, SchemaVersion: 1, PII: map[string]string{"/data/email": "contact", "/data/phone": "health"}}}
+	e := event.Recorded{Skeleton: event.Skeleton{Scope: event.Scope{TenantID: acme}, Partition: 7, ID: event.ID{9}, Type: lead, SchemaVersion: 1, PII: map[string]string{"/data/email": "contact", "/data/phone": "health"}}}
 	at := shredding.Location{Partition: 7, Kind: shredding.KindEvent, Record: e.ID, Type: lead, SchemaVersion: 1}
 	e.Payload, err = shredding.SealDocument(nil, []byte(`{"data":{"email":"ada@example.org","phone":"0170"},"dimensions":{},"entity_refs":[]}`),
 		[]shredding.Field{{Pointer: "/data/email", Subject: "person:p-1"}, {Pointer: "/data/phone", Subject: "person:p-1"}}, func(f shredding.Field, value []byte) (shredding.Envelope, error) {
@@ -371,7 +369,7 @@ func BenchmarkUpcastCurrentVersion(bm *testing.B) {
 	b.register(version(2, leadV2, from(1, rename)))
 	events := make([]event.Recorded, 1000)
 	for i := range events {
-		events[i] = event.Recorded{Skeleton: event.Skeleton{Type: lead, SchemaVersion: 2}, Payload: []byte(`{"data":{}}`)}
+		events[i] = event.Recorded{Skeleton: event.Skeleton{Scope: event.Scope{TenantID: acme}, Type: lead, SchemaVersion: 2}, Payload: []byte(`{"data":{}}`)}
 	}
 	bm.ReportAllocs()
 	for bm.Loop() {
@@ -386,7 +384,7 @@ func TestUpcast_Allocations(t *testing.T) {
 	b := setup(t)
 	b.register(version(1, leadV1))
 	b.register(version(2, leadV2, from(1, rename)))
-	events := []event.Recorded{{Skeleton: event.Skeleton{Type: lead, SchemaVersion: 2}}, {Skeleton: event.Skeleton{Type: "a.b", SchemaVersion: 1}}}
+	events := []event.Recorded{{Skeleton: event.Skeleton{Scope: event.Scope{TenantID: acme}, Type: lead, SchemaVersion: 2}}, {Skeleton: event.Skeleton{Type: "shop.order.placed", SchemaVersion: 2}}}
 	require.Zero(t, testing.AllocsPerRun(100, func() { _, _ = b.service.Upcast(context.Background(), events) }))
 }
 
@@ -397,16 +395,16 @@ func TestUpcast_RefreshesUnknownVersions(t *testing.T) {
 	b := setup(t)
 	b.register(version(1, leadV1))
 	behind := registry.New(b.store.Registry, jsonschema.New(), jq.New(), b.catalog, b.clock)
-	require.NoError(t, behind.Refresh(t.Context()))
+	require.NoError(t, behind.Refresh(t.Context(), acme))
 	require.NoError(t, b.append(0, lead, 1, `{"size":1}`))
 	b.register(version(2, leadV2, from(1, rename)))
-	reading := behind.ReadingID()
+	reading := behind.ReadingID(acme)
 
 	node := upcasting.New(behind)
 	shown, err := node.UpcastForDisplay(t.Context(), b.stored(0))
 	require.NoError(t, err)
 	require.Equal(t, `{"size":1}`, dataOf(t, shown[0]), "stale: the node has not loaded version 2")
-	require.Equal(t, reading, behind.ReadingID())
+	require.Equal(t, reading, behind.ReadingID(acme))
 
 	require.NoError(t, b.append(0, lead, 2, `{"volume":2}`))
 	for _, show := range []func(context.Context, []event.Recorded) ([]event.Recorded, error){node.UpcastForDisplay, node.Upcast} {
@@ -414,7 +412,7 @@ func TestUpcast_RefreshesUnknownVersions(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, []string{`{"volume":1}`, `{"volume":2}`}, []string{dataOf(t, shown[0]), dataOf(t, shown[1])})
 	}
-	require.NotEqual(t, reading, behind.ReadingID(), "states are folded again")
+	require.NotEqual(t, reading, behind.ReadingID(acme), "states are folded again")
 
 	// An event of an unregistered version is returned as stored.
 	unknown := b.stored(0)[:1]

@@ -247,8 +247,8 @@ func (s *keyService) liveKeys() (n int) {
 
 type manifests struct{ known *shredding.Manifest }
 
-func (m manifests) Manifest(_ context.Context, kind shredding.Kind, recordType string, version uint32) (*shredding.Manifest, error) {
-	if kind == shredding.KindEvent && recordType == "hr.employee.hired" && version == 1 {
+func (m manifests) Manifest(_ context.Context, at shredding.Location) (*shredding.Manifest, error) {
+	if at.Kind == shredding.KindEvent && at.Type == "hr.employee.hired" && at.SchemaVersion == 1 {
 		return m.known, nil
 	}
 	return nil, nil

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/erpbackbone/backbone/application/module"
+	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/domain/shredding"
 	"github.com/erpbackbone/backbone/ports"
@@ -67,9 +68,10 @@ type sealedValue struct {
 
 // recordType names the type that declares a value's class.
 type recordType struct {
-	kind    shredding.Kind
-	name    string
-	version uint32
+	partition event.PartitionID // types of the same name differ between tenants
+	kind      shredding.Kind
+	name      string
+	version   uint32
 }
 
 // find lists all sealed values and their keys.
@@ -146,11 +148,11 @@ func (o *opening) mayRead(ctx context.Context, at shredding.Location) (bool, err
 	if _, all := o.reader.(module.Planning); all {
 		return true, nil
 	}
-	key := recordType{at.Kind, at.Type, at.SchemaVersion}
+	key := recordType{at.Partition, at.Kind, at.Type, at.SchemaVersion}
 	manifest, known := o.manifests[key]
 	if !known && o.vault.Manifests != nil {
 		var err error
-		if manifest, err = o.vault.Manifests.Manifest(ctx, at.Kind, at.Type, at.SchemaVersion); err != nil {
+		if manifest, err = o.vault.Manifests.Manifest(ctx, at); err != nil {
 			return false, err
 		}
 		if o.manifests == nil {

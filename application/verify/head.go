@@ -17,10 +17,11 @@ import (
 // reveals damage that a chain cannot reveal by itself: that its tail was cut off, that the
 // database was restored to an earlier state, or that all checksums were recomputed.
 type Heads struct {
-	LogName    string        `json:"log_name"`
-	Time       time.Time     `json:"time"`
-	Partitions []Head        `json:"partitions"`
-	Registry   *RegistryHead `json:"registry,omitempty"` // nil where only export files were read
+	LogName    string         `json:"log_name"`
+	Time       time.Time      `json:"time"`
+	Partitions []Head         `json:"partitions"`
+	Registry   *RegistryHead  `json:"registry,omitempty"`   // the shared one; nil where only export files were read
+	Registries []RegistryHead `json:"registries,omitempty"` // of the tenants
 }
 
 // Head is the last link of one chain.
@@ -32,8 +33,8 @@ type Head struct {
 	Checksum    string            `json:"checksum"` // hexadecimal; of the genesis for sequence 0
 }
 
-// HeadsOf returns the heads of reports, which should be sound. registry may be nil.
-func HeadsOf(logName string, at time.Time, reports []EntityReport, registry *RegistryReport) Heads {
+// HeadsOf returns the heads of reports, which should be sound.
+func HeadsOf(logName string, at time.Time, reports []EntityReport, registries []RegistryReport) Heads {
 	h := Heads{LogName: logName, Time: at.UTC(), Partitions: make([]Head, len(reports))}
 	for i, r := range reports {
 		h.Partitions[i] = Head{r.Tenant, r.LegalEntity, r.Partition, r.Head, r.Checksum}
@@ -42,8 +43,15 @@ func HeadsOf(logName string, at time.Time, reports []EntityReport, registry *Reg
 			h.Partitions[i].Checksum = hex.EncodeToString(genesis[:])
 		}
 	}
-	if registry != nil && registry.Head > 0 {
-		h.Registry = &RegistryHead{registry.Head, registry.Checksum}
+	for _, r := range registries {
+		head := RegistryHead{r.Tenant, r.Head, r.Checksum}
+		switch {
+		case r.Head == 0:
+		case r.Tenant == "":
+			h.Registry = &head
+		default:
+			h.Registries = append(h.Registries, head)
+		}
 	}
 	return h
 }
@@ -68,9 +76,11 @@ func ParseHeads(text []byte) (Heads, error) {
 		bad = bad || err != nil || len(checksum) != len(event.Hash{}) || p.Partition == 0 || p.LegalEntity == "" ||
 			slices.ContainsFunc(h.Partitions[:i], func(o Head) bool { return o.Partition == p.Partition })
 	}
-	if r := h.Registry; r != nil {
+	registries := h.allRegistries()
+	for i, r := range registries {
 		checksum, err := hex.DecodeString(r.Checksum)
-		bad = bad || err != nil || len(checksum) != len(event.Hash{}) || r.Change < 1
+		bad = bad || err != nil || len(checksum) != len(event.Hash{}) || r.Change < 1 ||
+			slices.ContainsFunc(registries[:i], func(o RegistryHead) bool { return o.Tenant == r.Tenant })
 	}
 	if bad {
 		return Heads{}, fault.New(fault.Invalid, "verify.heads_invalid", "this is not a file of heads as `backbone verify --export-head` writes it; use the original file")
@@ -80,12 +90,20 @@ func ParseHeads(text []byte) (Heads, error) {
 
 // reference holds the heads of an earlier export. nil: there are none.
 type reference struct {
-	logName  string
-	heads    []Head
-	registry *RegistryHead // nil: none was exported
+	logName    string
+	heads      []Head
+	registries []RegistryHead // the exported ones
 }
 
-func newReference(h Heads) *reference { return &reference{h.LogName, h.Partitions, h.Registry} }
+func newReference(h Heads) *reference { return &reference{h.LogName, h.Partitions, h.allRegistries()} }
+
+// allRegistries has the heads of the shared registry and of those of the tenants.
+func (h *Heads) allRegistries() []RegistryHead {
+	if h.Registry == nil {
+		return h.Registries
+	}
+	return append([]RegistryHead{*h.Registry}, h.Registries...)
+}
 
 func (r *reference) of(p event.PartitionID) *Head {
 	for i := range r.heads {

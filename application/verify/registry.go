@@ -2,17 +2,18 @@ package verify
 
 import (
 	"context"
-	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"slices"
 
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/eventtype"
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// RegistryReport is the result of verifying the registry of event types.
+// RegistryReport is the result of verifying one registry of event types.
 type RegistryReport struct {
+	Tenant      string `json:"tenant"` // "": the shared registry of the built-in modules
 	Changes     int    `json:"changes"`
 	Versions    int    `json:"versions"`
 	Head        int64  `json:"head_change"`
@@ -25,8 +26,9 @@ func (r *RegistryReport) add(kind FindingKind, change int64, detail string, args
 	r.FindingList.add(Finding{Kind: kind, Sequence: event.Sequence(change), Detail: fmt.Sprintf(detail, args...)})
 }
 
-// RegistryHead is the last link of the registry's chain.
+// RegistryHead is the last link of the chain of one registry.
 type RegistryHead struct {
+	Tenant   string `json:"tenant,omitempty"`
 	Change   int64  `json:"change"` // the number of the last one
 	Checksum string `json:"checksum"`
 }
@@ -37,31 +39,44 @@ type registryVersion struct {
 	version uint32
 }
 
-// Registry recomputes the chain of all changes of the event types and compares the
-// registered versions with it: every version must exist as it was registered, and no other.
-func Registry(ctx context.Context, store ports.RegistryAudit, options ...Option) (RegistryReport, error) {
-	record, err := store.RegistryRecord(ctx)
+// Registries recomputes the chain of all changes of the event types for every registry, and
+// compares the registered versions with it: every version must exist as it was registered, and no
+// other. A registry that has an exported head and no changes has a report too.
+func Registries(ctx context.Context, store ports.RegistryAudit, options ...Option) ([]RegistryReport, error) {
+	records, err := store.RegistryRecords(ctx)
 	if err != nil {
-		return RegistryReport{}, err
+		return nil, err
 	}
 	var settings run
 	for _, o := range options {
 		o(&settings)
 	}
-	report := RegistryReport{Changes: len(record.Changes), Versions: len(record.Versions), FindingList: FindingList{Findings: []Finding{}}}
-	registered := report.walk(record, settings.reference)
-	report.compare(record, registered)
-	return report, nil
+	var heads []RegistryHead
+	if settings.reference != nil {
+		heads = settings.reference.registries
+	}
+	for _, h := range heads {
+		if !slices.ContainsFunc(records, func(r ports.RegistryRecord) bool { return r.TenantID == h.Tenant }) {
+			records = append(records, ports.RegistryRecord{TenantID: h.Tenant})
+		}
+	}
+	reports := make([]RegistryReport, len(records))
+	for i := range records {
+		record, r := records[i], &reports[i]
+		*r = RegistryReport{Tenant: record.TenantID, Changes: len(record.Changes), Versions: len(record.Versions), FindingList: FindingList{Findings: []Finding{}}}
+		var earlier *RegistryHead
+		if j := slices.IndexFunc(heads, func(h RegistryHead) bool { return h.Tenant == record.TenantID }); j >= 0 {
+			earlier = &heads[j]
+		}
+		r.compare(record, r.walk(record, earlier))
+	}
+	return reports, nil
 }
 
 // walk follows the chain and returns the changes that registered a version.
-func (r *RegistryReport) walk(record ports.RegistryRecord, reference *reference) map[registryVersion]*eventtype.Change {
-	var earlier *RegistryHead
-	if reference != nil {
-		earlier = reference.registry
-	}
+func (r *RegistryReport) walk(record ports.RegistryRecord, earlier *RegistryHead) map[registryVersion]*eventtype.Change {
 	registered := make(map[registryVersion]*eventtype.Change, len(record.Versions))
-	var link [sha256.Size]byte
+	link := eventtype.ChainStart(record.TenantID)
 	passed := earlier == nil
 	for i := range record.Changes {
 		c := &record.Changes[i]
@@ -76,8 +91,8 @@ func (r *RegistryReport) walk(record ports.RegistryRecord, reference *reference)
 		if !passed && c.Number == earlier.Change && r.Checksum == earlier.Checksum {
 			passed = true
 		}
-		if c.Action == eventtype.ActionRegistered {
-			registered[registryVersion{c.Type, c.SchemaVersion}] = c
+		if of := (registryVersion{c.Type, c.SchemaVersion}); registers(c) && registered[of] == nil {
+			registered[of] = c
 		}
 	}
 	if r.Head != record.Generation {
@@ -96,6 +111,11 @@ func (r *RegistryReport) walk(record ports.RegistryRecord, reference *reference)
 	return registered
 }
 
+// registers reports whether a change can be the first one of a version.
+func registers(c *eventtype.Change) bool {
+	return c.Action == eventtype.ActionRegistered || c.Action == eventtype.ActionProposed
+}
+
 // compare compares the stored versions with the changes that registered them.
 func (r *RegistryReport) compare(record ports.RegistryRecord, registered map[registryVersion]*eventtype.Change) {
 	for i := range record.Versions {
@@ -110,7 +130,8 @@ func (r *RegistryReport) compare(record ports.RegistryRecord, registered map[reg
 		}
 	}
 	for _, c := range record.Changes { // in their order
-		if registered[registryVersion{c.Type, c.SchemaVersion}] != nil && c.Action == eventtype.ActionRegistered {
+		if registered[registryVersion{c.Type, c.SchemaVersion}] != nil && registers(&c) {
+			delete(registered, registryVersion{c.Type, c.SchemaVersion})
 			r.add(RegistrationMismatch, c.Number, "%s version %d was registered and is not there", c.Type, c.SchemaVersion)
 		}
 	}

@@ -2,7 +2,6 @@ package verify_test
 
 import (
 	"context"
-	"crypto/sha256"
 	"slices"
 	"strings"
 	"testing"
@@ -20,42 +19,51 @@ import (
 // record is a registry as the test has changed it.
 type record ports.RegistryRecord
 
-func (r record) RegistryRecord(context.Context) (ports.RegistryRecord, error) {
-	return ports.RegistryRecord(r), nil
+func (r record) RegistryRecords(context.Context) ([]ports.RegistryRecord, error) {
+	return []ports.RegistryRecord{ports.RegistryRecord(r)}, nil
 }
 
-// registered makes a registry of three changes: a type, its second version, and the
-// deprecation of both.
+// registered makes a tenant's registry of three changes: a type, its second version, and the
+// proposal to deprecate both.
 func registered(t *testing.T) record {
 	t.Helper()
 	store := memory.New(memory.Config{LogName: logName})
 	for v := range uint32(2) {
 		_, err := store.Registry.RegisterEventType(t.Context(), eventtype.Registration{
-			Type: "crm.lead.won", SchemaVersion: v + 1, Module: "crm", DataSchema: []byte(`{"type":"object"}`), RetentionClass: eventtype.Standard, Active: true, RegisteredBy: "p-1",
+			TenantID: "acme", Type: "crm.lead.won", SchemaVersion: v + 1, Module: "crm", DataSchema: []byte(`{"type":"object"}`), RetentionClass: eventtype.Standard, Active: true, RegisteredBy: "p-1",
 		})
 		require.NoError(t, err)
 	}
-	_, err := store.Registry.ChangeEventType(t.Context(), eventtype.Change{Action: eventtype.ActionDeprecated, Type: "crm.lead.won", Actor: "p-2", Reason: "superseded"})
+	_, err := store.Registry.ChangeEventType(t.Context(), eventtype.Change{TenantID: "acme", Action: eventtype.ActionDeprecationProposed, Type: "crm.lead.won", Actor: "p-2", Reason: "superseded"})
 	require.NoError(t, err)
-	out, err := store.Registry.RegistryRecord(t.Context())
+	out, err := store.Registry.RegistryRecords(t.Context())
 	require.NoError(t, err)
-	require.Len(t, out.Changes, 4)
-	return record(out)
+	require.Len(t, out, 1)
+	require.Len(t, out[0].Changes, 4)
+	return record(out[0])
 }
 
 // link recomputes the chain, as an attacker would who can write to the database.
 func (r record) link() {
-	var link [sha256.Size]byte
+	link := eventtype.ChainStart(r.TenantID)
 	for i := range r.Changes {
 		link = r.Changes[i].ChainChecksum(link)
 		r.Changes[i].Checksum = link
 	}
 }
 
+func verified(t *testing.T, r record, options ...verify.Option) verify.RegistryReport {
+	t.Helper()
+	reports, err := verify.Registries(t.Context(), r, options...)
+	require.NoError(t, err)
+	require.Len(t, reports, 1)
+	require.Equal(t, r.TenantID, reports[0].Tenant)
+	return reports[0]
+}
+
 func findings(t *testing.T, r record, options ...verify.Option) (kinds []verify.FindingKind) {
 	t.Helper()
-	report, err := verify.Registry(t.Context(), r, options...)
-	require.NoError(t, err)
+	report := verified(t, r, options...)
 	require.Equal(t, len(report.Findings) == 0, report.Sound())
 	for _, f := range report.Findings {
 		kinds = append(kinds, f.Kind)
@@ -68,21 +76,20 @@ func TestRegistry_Tampering(t *testing.T) {
 	t.Parallel()
 	sound := registered(t)
 	require.Empty(t, findings(t, sound))
-	report, err := verify.Registry(t.Context(), sound)
-	require.NoError(t, err)
+	report := verified(t, sound)
 	require.EqualValues(t, 3, report.Head)
-	heads := verify.HeadsOf(logName, time.Now(), []verify.EntityReport{{Tenant: "acme", LegalEntity: "A", Partition: 1}}, &report)
+	heads := verify.HeadsOf(logName, time.Now(), []verify.EntityReport{{Tenant: "acme", LegalEntity: "A", Partition: 1}}, []verify.RegistryReport{report})
 	text, err := heads.Encode()
 	require.NoError(t, err)
 	heads, err = verify.ParseHeads(text)
 	require.NoError(t, err)
 	require.Empty(t, findings(t, sound, verify.Against(heads)))
-	heads.Registry.Checksum = "ab"
+	heads.Registries[0].Checksum = "ab"
 	text, err = heads.Encode()
 	require.NoError(t, err)
 	_, err = verify.ParseHeads(text)
 	require.ErrorContains(t, err, "verify.heads_invalid")
-	heads.Registry.Checksum = report.Checksum
+	heads.Registries[0].Checksum = report.Checksum
 
 	for name, c := range map[string]struct {
 		tamper          func(*record)
@@ -114,7 +121,7 @@ func TestRegistry_Tampering(t *testing.T) {
 			nil, []verify.FindingKind{verify.HeadBeyondEnd},
 		},
 		"all of it": {
-			func(r *record) { *r = record{} },
+			func(r *record) { *r = record{TenantID: "acme"} },
 			nil, []verify.FindingKind{verify.HeadBeyondEnd},
 		},
 		"one of the two versions that a change touched": {
@@ -148,16 +155,15 @@ func TestRegistry_Tampering(t *testing.T) {
 			[]verify.FindingKind{verify.RegistrationMismatch}, []verify.FindingKind{verify.RegistrationMismatch},
 		},
 	} {
-		r := record{Changes: slices.Clone(sound.Changes), Versions: slices.Clone(sound.Versions), Generation: sound.Generation}
+		r := record{TenantID: sound.TenantID, Changes: slices.Clone(sound.Changes), Versions: slices.Clone(sound.Versions), Generation: sound.Generation}
 		c.tamper(&r)
 		require.Equal(t, c.alone, findings(t, r), name)
 		require.Equal(t, c.compared, findings(t, r, verify.Against(heads)), name)
 	}
 	older := sound // what was exported stays found as the registry grows
 	older.Changes, older.Generation = sound.Changes[:2], 2
-	report, err = verify.Registry(t.Context(), older)
-	require.NoError(t, err)
-	require.Empty(t, findings(t, sound, verify.Against(verify.HeadsOf(logName, time.Now(), nil, &report))))
+	report = verified(t, older)
+	require.Empty(t, findings(t, sound, verify.Against(verify.HeadsOf(logName, time.Now(), nil, []verify.RegistryReport{report}))))
 }
 
 func TestRegistry_FindingsLimit(t *testing.T) {
@@ -166,8 +172,7 @@ func TestRegistry_FindingsLimit(t *testing.T) {
 	for i := range verify.MaxFindings + 5 {
 		r.Versions = append(r.Versions, ports.StoredVersion{Type: "crm.lead.lost", SchemaVersion: uint32(i + 1)})
 	}
-	report, err := verify.Registry(t.Context(), r)
-	require.NoError(t, err)
+	report := verified(t, r)
 	require.Len(t, report.Findings, verify.MaxFindings)
 	require.Equal(t, 5, report.Suppressed)
 }
@@ -191,4 +196,31 @@ func FuzzParseHeads(f *testing.F) {
 		require.NoError(t, err)
 		require.Equal(t, heads, again)
 	})
+}
+
+// registries are those of several tenants.
+type registries []ports.RegistryRecord
+
+func (r registries) RegistryRecords(context.Context) ([]ports.RegistryRecord, error) { return r, nil }
+
+// The chain of one tenant does not stand in for that of another, and a registry that is gone is
+// found by its exported head.
+func TestRegistries_SwappedOrGone(t *testing.T) {
+	t.Parallel()
+	acme := ports.RegistryRecord(registered(t))
+	globex := acme
+	globex.TenantID = "globex"
+	reports, err := verify.Registries(t.Context(), registries{acme, globex})
+	require.NoError(t, err)
+	require.Len(t, reports, 2)
+	require.True(t, reports[0].Sound())
+	require.Equal(t, verify.ChecksumMismatch, reports[1].Findings[0].Kind)
+	heads := verify.HeadsOf(logName, time.Now(), nil, reports)
+	require.Nil(t, heads.Registry)
+	reports, err = verify.Registries(t.Context(), registries{acme}, verify.Against(heads))
+	require.NoError(t, err)
+	require.Len(t, reports, 2)
+	require.True(t, reports[0].Sound())
+	require.Equal(t, "globex", reports[1].Tenant)
+	require.Equal(t, verify.HeadBeyondEnd, reports[1].Findings[0].Kind)
 }

@@ -165,7 +165,7 @@ func isDone(err error) bool {
 // all classes of personal data of its modules.
 func demoPrincipal(p demo.Persona) ports.Principal {
 	out := ports.Principal{
-		TenantID: demo.Tenant, PersonID: "p-" + p.Role, ActorType: event.Human,
+		TenantID: demo.Tenant, PersonID: "p-" + p.TokenName(), ActorType: event.Human,
 		RoleLabel: p.Role, Roles: []string{p.Role}, Development: true,
 	}
 	if len(p.Modules) > 0 {
@@ -220,7 +220,7 @@ func enrollTogether(ctx context.Context, app *wire.App, personas []demo.Persona,
 	group, ctx := errgroup.WithContext(ctx)
 	for _, p := range personas {
 		group.Go(func() error {
-			token := kept[p.Role]
+			token := kept[p.TokenName()]
 			if token != "" {
 				if _, err := app.Tenancy.Authenticate(ctx, token); err != nil {
 					token = "" // of another data folder
@@ -235,7 +235,7 @@ func enrollTogether(ctx context.Context, app *wire.App, personas []demo.Persona,
 			}
 			mu.Lock()
 			defer mu.Unlock()
-			out[p.Role] = token
+			out[p.TokenName()] = token
 			return nil
 		})
 	}

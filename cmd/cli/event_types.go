@@ -29,7 +29,8 @@ func typesCommand() *cobra.Command {
 			"registration. Registered versions never change and are never deleted; a type that is\n" +
 			"not wanted any more is deprecated.",
 	}
-	cmd.AddCommand(checkTypesCommand(), pushTypesCommand(), pullTypesCommand(), changeTypeCommand(false), changeTypeCommand(true), typeHistoryCommand())
+	cmd.AddCommand(checkTypesCommand(), pushTypesCommand(), pullTypesCommand(), deprecateTypeCommand(), reactivateTypeCommand(),
+		confirmTypeCommand(), rejectTypeCommand(), typeHistoryCommand())
 	return cmd
 }
 
@@ -91,9 +92,13 @@ func (s *session) pushTypes(ctx context.Context, directory string, dryRun bool) 
 	if err := refusedTypes(plan); err != nil || dryRun {
 		return err
 	}
-	registered := 0
+	registered, proposed, waiting := 0, []string{}, []string{}
 	for _, p := range plan {
 		if p.Verdict == verdictUnchanged {
+			continue
+		}
+		if slices.Contains(proposed, p.Type) { // this version builds on the one that is proposed
+			waiting = append(waiting, p.File)
 			continue
 		}
 		proof := p.Proof.Proof
@@ -110,15 +115,27 @@ func (s *session) pushTypes(ctx context.Context, directory string, dryRun bool) 
 			return err
 		}
 		key := "types-push-" + typeFileName(p.document.Type, p.document.SchemaVersion)
-		if _, err := s.RegisterEventType(ctx, client.RegisterEventTypeParams{IdempotencyKey: key}, client.EventTypeRegistration{}, client.WithBody(body)); err != nil {
+		stored, err := s.RegisterEventType(ctx, client.RegisterEventTypeParams{IdempotencyKey: key}, client.EventTypeRegistration{}, client.WithBody(body))
+		if err != nil {
 			return faultInFile(fmt.Sprintf("%s, after %d were registered", p.File, registered), err)
 		}
 		registered++
+		if stored.EventType.Status == "proposed" {
+			proposed = append(proposed, p.Type)
+		}
 	}
 	if s.json {
 		return nil
 	}
-	return printPage(s.out, func(p *page) { p.line("Registered %d, unchanged %d.", registered, len(plan)-registered) })
+	return printPage(s.out, func(p *page) {
+		p.line("Registered %d, unchanged %d.", registered, len(plan)-registered-len(waiting))
+		for _, name := range proposed {
+			p.line("Proposed only, until another person confirms it: backbone types confirm %s", name)
+		}
+		for _, file := range waiting {
+			p.line("Not registered, because it follows a proposed version: %s; push again after the confirmation", file)
+		}
+	})
 }
 
 // plannedType is a file and the server's verdict about it.
@@ -291,7 +308,7 @@ func (p *page) typePlan(plan []plannedType) {
 func pullTypesCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "pull DIR",
-		Short: "Write all registered versions into a directory",
+		Short: "Write all registered and proposed versions into a directory",
 		Long: "Types of built-in modules are left out, they come with the program. Files are written\n" +
 			"the same way every time; those that the server has nothing for stay.",
 		Example: "  backbone types pull types",
@@ -307,7 +324,10 @@ func (s *session) pullTypes(ctx context.Context, directory string) error {
 		return err
 	}
 	var registry struct {
-		Types []eventtype.Registration `json:"event_types"`
+		Types []struct {
+			eventtype.Registration
+			Status string `json:"status"`
+		} `json:"event_types"`
 	}
 	if err := json.Unmarshal(s.document, &registry); err != nil {
 		return err
@@ -322,12 +342,12 @@ func (s *session) pullTypes(ctx context.Context, directory string) error {
 	}{Written: []string{}, OnlyHere: []string{}}
 	known := map[string]bool{}
 	for _, r := range registry.Types {
-		if strings.HasPrefix(r.RegisteredBy, "module:") {
+		if strings.HasPrefix(r.RegisteredBy, "module:") || r.Status == "rejected" {
 			continue
 		}
 		name := typeFileName(r.Type, r.SchemaVersion)
 		known[name] = true
-		written, err := writeTypeFile(directory, r)
+		written, err := writeTypeFile(directory, r.Registration)
 		switch {
 		case err != nil:
 			return err
@@ -357,22 +377,62 @@ func (s *session) pullTypes(ctx context.Context, directory string) error {
 	})
 }
 
-// changeTypeCommand builds deprecate and reactivate.
-func changeTypeCommand(reactivate bool) *cobra.Command {
-	var schemaVersion uint32
-	var reason string
-	cmd := &cobra.Command{
+func deprecateTypeCommand() *cobra.Command {
+	return changeTypeCommand(&cobra.Command{
 		Use:   "deprecate TYPE",
-		Short: "Take no more events of a type, or of one version",
-		Long:  "Its events stay as they are and readable. Types of built-in modules cannot be deprecated.",
+		Short: "Propose to take no more events of a type, or of one version",
+		Long: "Another person confirms it. Events stay as they are and readable. Types of built-in modules\n" +
+			"cannot be deprecated.",
 		Example: "  backbone types deprecate equipment.machine.serviced --reason \"replaced by equipment.service.done\"\n" +
 			"  backbone types deprecate equipment.machine.serviced --schema-version 1",
-		Args: cobra.ExactArgs(1),
-	}
-	if reactivate {
-		cmd.Use, cmd.Short, cmd.Long = "reactivate TYPE", "Take events of a type, or of one version, again", ""
-		cmd.Example = "  backbone types reactivate equipment.machine.serviced"
-	}
+	}, func(ctx context.Context, s *session, name string, body client.EventTypeChangeRequest) (client.EventTypeVersions, error) {
+		return s.DeprecateEventType(ctx, name, body)
+	})
+}
+
+func reactivateTypeCommand() *cobra.Command {
+	return changeTypeCommand(&cobra.Command{
+		Use:     "reactivate TYPE",
+		Short:   "Propose to take events of a type, or of one version, again",
+		Long:    "Another person confirms it.",
+		Example: "  backbone types reactivate equipment.machine.serviced",
+	}, func(ctx context.Context, s *session, name string, body client.EventTypeChangeRequest) (client.EventTypeVersions, error) {
+		return s.ReactivateEventType(ctx, name, body)
+	})
+}
+
+func confirmTypeCommand() *cobra.Command {
+	var proof string
+	cmd := changeTypeCommand(&cobra.Command{
+		Use:   "confirm TYPE",
+		Short: "Let what another person proposed about a type take effect",
+		Long: "A version with upcasters, a deprecation and a reactivation take effect once a second person\n" +
+			"confirms them. Read first what is proposed: `backbone types history TYPE` names it and the\n" +
+			"person, `backbone types pull DIR` writes the version.",
+		Example: "  backbone types confirm equipment.machine.serviced --schema-version 2",
+	}, func(ctx context.Context, s *session, name string, body client.EventTypeChangeRequest) (client.EventTypeVersions, error) {
+		return s.ConfirmEventType(ctx, name, client.EventTypeConfirmation{SchemaVersion: body.SchemaVersion, Reason: body.Reason, Proof: proof})
+	})
+	cmd.Flags().StringVar(&proof, "proof", "", "of `backbone types check --json`, where there are too many events for one request")
+	return cmd
+}
+
+func rejectTypeCommand() *cobra.Command {
+	return changeTypeCommand(&cobra.Command{
+		Use:     "reject TYPE",
+		Short:   "Reject or withdraw what is proposed about a type",
+		Long:    "The number of a rejected version is not used again.",
+		Example: "  backbone types reject equipment.machine.serviced --schema-version 2 --reason \"rounds the wrong way\"",
+	}, func(ctx context.Context, s *session, name string, body client.EventTypeChangeRequest) (client.EventTypeVersions, error) {
+		return s.RejectEventType(ctx, name, body)
+	})
+}
+
+// changeTypeCommand completes a command that changes a type, or one version of it.
+func changeTypeCommand(cmd *cobra.Command, change func(context.Context, *session, string, client.EventTypeChangeRequest) (client.EventTypeVersions, error)) *cobra.Command {
+	var schemaVersion uint32
+	var reason string
+	cmd.Args = cobra.ExactArgs(1)
 	cmd.Flags().Uint32Var(&schemaVersion, "schema-version", 0, "only this version (default: all)")
 	cmd.Flags().StringVar(&reason, "reason", "", "why; no personal data")
 	return serverCommand(cmd, func(ctx context.Context, s *session, args []string) error {
@@ -380,22 +440,23 @@ func changeTypeCommand(reactivate bool) *cobra.Command {
 		if schemaVersion != 0 {
 			body.SchemaVersion = &schemaVersion
 		}
-		change := s.DeprecateEventType
-		if reactivate {
-			change = s.ReactivateEventType
-		}
-		changed, err := change(ctx, args[0], body)
+		changed, err := change(ctx, s, args[0], body)
 		if err != nil {
 			return err
 		}
 		return s.show(map[string]any{"type": args[0], "versions": changed.Versions}, func(p *page) {
-			p.row("TYPE", "VERSION", "STATE", "REGISTERED", "BY")
+			p.row("TYPE", "VERSION", "STATE", "REGISTERED", "BY", "PROPOSED")
+			waits := false
 			for _, v := range changed.Versions {
-				state := "deprecated"
-				if v.IsActive {
-					state = "active"
+				proposed := "-"
+				if v.Proposal.Event != "" {
+					waits = true
+					proposed = strings.TrimPrefix(v.Proposal.Event, "registry.type.") + " by " + v.Proposal.Actor
 				}
-				p.row(v.Type, v.SchemaVersion, state, v.RegisteredAt.UTC().Format(minuteLayout), v.RegisteredBy)
+				p.row(v.Type, v.SchemaVersion, v.Status, v.RegisteredAt.UTC().Format(minuteLayout), v.RegisteredBy, proposed)
+			}
+			if waits {
+				p.line("What is proposed takes effect once another person confirms it: backbone types confirm %s", args[0])
 			}
 		})
 	})
@@ -404,7 +465,7 @@ func changeTypeCommand(reactivate bool) *cobra.Command {
 func typeHistoryCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "history [TYPE]",
-		Short:   "Show who registered, deprecated and reactivated what of a type, or of all",
+		Short:   "Show who proposed, registered, deprecated and reactivated what of a type, or of all",
 		Example: "  backbone types history equipment.machine.serviced\n  backbone types history --json",
 		Args:    cobra.MaximumNArgs(1),
 	}

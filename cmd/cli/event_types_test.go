@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/erpbackbone/backbone/adapters/httpapi"
+	"github.com/erpbackbone/backbone/adapters/jq"
 	"github.com/erpbackbone/backbone/adapters/jsonschema"
 	"github.com/erpbackbone/backbone/adapters/memory"
 	"github.com/erpbackbone/backbone/adapters/opa"
@@ -59,10 +60,12 @@ func newTerminal(t *testing.T, roles ...string) *terminal {
 	}
 	engine, err := opa.New(policies, opa.WithData("roles", catalog.RoleRights()), opa.WithTimeout(time.Minute))
 	require.NoError(t, err)
-	types := registry.New(store.Registry, schemas, nil, catalog, clock)
+	types := registry.New(store.Registry, schemas, jq.New(), catalog, clock)
 	require.NoError(t, types.RegisterBuiltIn(ctx))
 	who := tenancy.New(tenancy.Config{LegalEntities: store.Directory, Principals: &testkit.Principals{}, Policies: engine, Owner: catalog.Owner, Roles: catalog.RoleNames(), Clock: clock, IDs: ids})
 	token, err := who.Enroll(ctx, ports.Principal{TenantID: "demo", PersonID: "p-1", PrincipalID: "l-1", ActorType: event.Human, Roles: roles})
+	require.NoError(t, err)
+	second, err := who.Enroll(ctx, ports.Principal{TenantID: "demo", PersonID: "p-2", PrincipalID: "l-2", ActorType: event.Human, Roles: roles})
 	require.NoError(t, err)
 	reads := query.New(query.Config{Log: store.Events, Directory: who, Cursors: query.NewCursorSealer([]byte("key")), Clock: clock})
 	preparer := appending.NewPreparer(appending.PreparerConfig{Types: types, IDs: ids, Limits: appending.Limits{BatchEvents: 100, EventBytes: 1 << 20, EntityRefs: 128, Tags: 32}})
@@ -84,7 +87,7 @@ func newTerminal(t *testing.T, roles ...string) *terminal {
 		require.NoError(t, server.Shutdown(context.Background()))
 		require.NoError(t, <-served)
 	})
-	return &terminal{server: "http://" + listener.Addr().String(), token: token}
+	return &terminal{server: "http://" + listener.Addr().String(), token: token, second: second}
 }
 
 func write(t *testing.T, directory, name, text string) string {
@@ -206,6 +209,24 @@ func TestTypesPushReadsFiles(t *testing.T) {
 	require.ErrorIs(t, d.run(t, "types", "push", filepath.Join(t.TempDir(), "missing")), os.ErrNotExist)
 }
 
+// A push leaves a version with upcasters proposed, and what builds on it for a later push.
+func TestTypesPush_Proposed(t *testing.T) {
+	t.Parallel()
+	d, dir := newTerminal(t, "admin"), t.TempDir()
+	write(t, dir, "crm.lead.won.v1.json", wonV1)
+	write(t, dir, "crm.lead.won.v2.json", strings.Replace(wonV2, `"module"`, `"upcasters":[{"from_version":1,"jq":".colour = (.size|tostring)"}],"module"`, 1))
+	write(t, dir, "crm.lead.won.v3.json", wonV3)
+	require.NoError(t, d.run(t, "types", "push", dir))
+	text := d.printed()
+	require.Contains(t, text, "Registered 2, unchanged 0.")
+	require.Contains(t, text, "backbone types confirm crm.lead.won")
+	require.Regexp(t, `Not registered, because .*crm.lead.won.v3.json`, text)
+	require.NoError(t, d.other().run(t, "types", "confirm", "crm.lead.won"))
+	d.printed()
+	require.NoError(t, d.run(t, "types", "push", dir))
+	require.Contains(t, d.printed(), "Registered 1, unchanged 2.")
+}
+
 func TestTypesDeprecate(t *testing.T) {
 	t.Parallel()
 	d, dir := newTerminal(t, "admin"), t.TempDir()
@@ -213,12 +234,20 @@ func TestTypesDeprecate(t *testing.T) {
 	require.NoError(t, d.run(t, "types", "push", dir))
 	d.printed()
 	require.NoError(t, d.run(t, "types", "deprecate", "crm.lead.won", "--reason", "over"))
-	require.Regexp(t, `crm.lead.won +1 +deprecated`, d.printed())
+	require.Regexp(t, `crm.lead.won +1 +active .* deprecation_proposed by p-1`, d.printed())
+	require.Equal(t, "event_type.same_person", fault.CodeOf(d.run(t, "types", "confirm", "crm.lead.won")))
+	other := d.other()
+	require.NoError(t, other.run(t, "types", "confirm", "crm.lead.won"))
+	require.Regexp(t, `crm.lead.won +1 +deprecated`, other.printed())
 	require.NoError(t, d.run(t, "types", "reactivate", "crm.lead.won"))
-	require.Regexp(t, `crm.lead.won +1 +active`, d.printed())
+	require.NoError(t, d.run(t, "types", "reject", "crm.lead.won"))
+	require.NoError(t, d.run(t, "types", "reactivate", "crm.lead.won"))
+	require.NoError(t, other.run(t, "types", "confirm", "crm.lead.won"))
+	require.Regexp(t, `crm.lead.won +1 +active`, other.printed())
 	require.NoError(t, d.run(t, "types", "history", "crm.lead.won"))
 	text := d.printed()
 	require.Regexp(t, `1 +registered +p-1`, text)
-	require.Regexp(t, `1 +deprecated +p-1 +[0-9a-f]{12} +over`, text)
+	require.Regexp(t, `1 +deprecation_proposed +p-1 +[0-9a-f]{12} +over`, text)
+	require.Regexp(t, `1 +deprecated +p-2 +[0-9a-f]{12}`, text)
 	require.Equal(t, "event_type.owned_by_module", fault.CodeOf(d.run(t, "types", "deprecate", "toy.car.made")))
 }

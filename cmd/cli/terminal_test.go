@@ -9,9 +9,13 @@ import (
 // terminal carries out command lines against a server, as a caller with a token does.
 type terminal struct {
 	server, token string
+	second        string // token of another person with the same roles
 	in            string
 	out, err      bytes.Buffer
 }
+
+// other is the terminal of the other person.
+func (d *terminal) other() *terminal { return &terminal{server: d.server, token: d.second} }
 
 // run carries out a command that talks to the server.
 func (d *terminal) run(t *testing.T, words ...string) error {

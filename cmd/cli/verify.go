@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -148,18 +149,18 @@ func verifyLog(ctx context.Context, o verifyOptions) (sound bool, err error) {
 		err = nothingToVerify(o.Tenant)
 	}
 	elapsed := time.Since(started)
-	sound = v.registry == nil || v.registry.Sound()
+	sound = !slices.ContainsFunc(v.registries, func(r verify.RegistryReport) bool { return !r.Sound() })
 	for _, r := range v.reports {
 		sound = sound && r.Sound()
 	}
 	sound = sound && (v.erasures == nil || v.erasures.Finding == "")
 	if sound && err == nil && o.ExportHead != "" {
-		if err = writeHeads(o.ExportHead, verify.HeadsOf(v.logName, started, v.reports, v.registry)); err == nil {
+		if err = writeHeads(o.ExportHead, verify.HeadsOf(v.logName, started, v.reports, v.registries)); err == nil {
 			v.headFile = o.ExportHead
 		}
 	}
 	if o.json {
-		if writeErr := printJSON(o.out, verdictText{sound && err == nil, err == nil, v.reports, v.registry, v.erasures}); writeErr != nil {
+		if writeErr := printJSON(o.out, verdictText{sound && err == nil, err == nil, v.reports, v.registries, v.erasures}); writeErr != nil {
 			return sound, writeErr
 		}
 		return sound, err
@@ -173,11 +174,11 @@ func verifyLog(ctx context.Context, o verifyOptions) (sound bool, err error) {
 
 // verdict collects the findings of a run.
 type verdict struct {
-	logName  string
-	reports  []verify.EntityReport
-	registry *verify.RegistryReport // nil: not verified, since there is no database
-	erasures *erasureVerdict        // nil: not compared
-	headFile string                 // written
+	logName    string
+	reports    []verify.EntityReport
+	registries []verify.RegistryReport // nil: not verified, since there is no database
+	erasures   *erasureVerdict         // nil: not compared
+	headFile   string                  // written
 }
 
 // erasureVerdict is the result of comparing receipts and keys.
@@ -187,11 +188,11 @@ type erasureVerdict struct {
 
 // verdictText is the verdict as JSON.
 type verdictText struct {
-	Sound         bool                   `json:"sound"`
-	Finished      bool                   `json:"finished"`
-	LegalEntities []verify.EntityReport  `json:"legal_entities"`
-	Registry      *verify.RegistryReport `json:"event_types,omitempty"`
-	Erasures      *erasureVerdict        `json:"erasures,omitempty"`
+	Sound         bool                    `json:"sound"`
+	Finished      bool                    `json:"finished"`
+	LegalEntities []verify.EntityReport   `json:"legal_entities"`
+	Registries    []verify.RegistryReport `json:"event_types,omitempty"`
+	Erasures      *erasureVerdict         `json:"erasures,omitempty"`
 }
 
 func (v *verdict) database(ctx context.Context, o verifyOptions, show *progress, options []verify.Option) error {
@@ -209,11 +210,9 @@ func (v *verdict) database(ctx context.Context, o verifyOptions, show *progress,
 		return err
 	}
 	v.logName = installation.LogName
-	registry, err := verify.Registry(ctx, store.Registry, options...)
-	if err != nil {
+	if v.registries, err = verify.Registries(ctx, store.Registry, options...); err != nil {
 		return err
 	}
-	v.registry = &registry
 	if v.reports, err = verify.Run(ctx, store.Chains(), o.Tenant, o.LegalEntities, onProgress, options...); err != nil {
 		return err
 	}
@@ -294,7 +293,7 @@ const maxListed = 20
 // verdict writes the findings of a run; finished is false if an error ended it.
 func (p *page) verdict(v *verdict, sound, finished bool, elapsed time.Duration) {
 	if len(v.reports) == 0 {
-		p.registry(v.registry)
+		p.registries(v.registries)
 		return
 	}
 	p.row("LEGAL ENTITY", "EVENTS", "HEAD", "HEAD CHECKSUM", "REDACTIONS", "ERASURES", "VERDICT")
@@ -324,8 +323,8 @@ func (p *page) verdict(v *verdict, sound, finished bool, elapsed time.Duration) 
 			p.line("%s: %s", r.LegalEntity, counted(r.Suppressed, "further finding"))
 		}
 	}
-	p.registry(v.registry)
-	if v.registry != nil { // a file has no keys
+	p.registries(v.registries)
+	if v.registries != nil { // a file has no keys
 		p.erased(v.erasures)
 	}
 	if !finished {
@@ -354,21 +353,23 @@ func (p *page) erased(v *erasureVerdict) {
 	}
 }
 
-// registry writes the verdict about the registry's own log; nil: it was not verified.
-func (p *page) registry(r *verify.RegistryReport) {
-	if r == nil {
-		return
-	}
-	state := "sound"
-	if !r.Sound() {
-		state = fmt.Sprintf("TAMPERED (%s)", counted(len(r.Findings)+r.Suppressed, "finding"))
-	}
-	p.line("Event types: %s, %s, head %d %s: %s", counted(r.Versions, "version"), counted(r.Changes, "change"), r.Head, r.Checksum, state)
-	for _, f := range r.Findings {
-		p.line("event types change %d: %s: %s", f.Sequence, f.Kind, f.Detail)
-	}
-	if r.Suppressed > 0 {
-		p.line("event types: %s", counted(r.Suppressed, "further finding"))
+// registries writes the verdict about the logs of the registries of event types.
+func (p *page) registries(reports []verify.RegistryReport) {
+	for _, r := range reports {
+		state, name := "sound", "event types"
+		if !r.Sound() {
+			state = fmt.Sprintf("TAMPERED (%s)", counted(len(r.Findings)+r.Suppressed, "finding"))
+		}
+		if r.Tenant != "" {
+			name += " of tenant " + r.Tenant
+		}
+		p.line("E%s: %s, %s, head %d %s: %s", name[1:], counted(r.Versions, "version"), counted(r.Changes, "change"), r.Head, r.Checksum, state)
+		for _, f := range r.Findings {
+			p.line("%s change %d: %s: %s", name, f.Sequence, f.Kind, f.Detail)
+		}
+		if r.Suppressed > 0 {
+			p.line("%s: %s", name, counted(r.Suppressed, "further finding"))
+		}
 	}
 }
 

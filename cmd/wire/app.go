@@ -218,6 +218,7 @@ func (a *App) compose(ctx context.Context, clock ports.Clock, ids ports.IDSource
 	}
 	c := a.config
 	a.Registry = registry.New(a.Store.Registry, schemas, jq.New(), a.Catalog, clock)
+	a.Registry.SetLegalEntities(a.Store.Directory)
 	a.Upcaster = upcasting.New(a.Registry)
 	if err := a.Registry.RegisterBuiltIn(ctx); err != nil {
 		return err
@@ -273,7 +274,7 @@ func (a *App) compose(ctx context.Context, clock ports.Clock, ids ports.IDSource
 		// One node's clock may be ahead of the database's by the skew and another's behind.
 		SettleDelay: 2 * c.Engine.MaxClockSkew,
 	})
-	a.Registry.SetProver(upcasting.NewProver(a.Store.Events, cursors))
+	a.Registry.SetProver(upcasting.NewProver(a.Store.Events, a.Store.Directory, cursors))
 	if err := a.composeFeeds(clock); err != nil {
 		return err
 	}
@@ -351,7 +352,7 @@ func (a *App) Run(ctx context.Context) {
 	if a.config.Delivery.Listen == listenNotify {
 		refresh = 2 * idlePoll // bounds the delay after a lost notification
 		running.Go(func() {
-			logFailure(a.Store.Registry.ListenEventTypes(ctx, func() { logFailure(a.Registry.Refresh(ctx)) }))
+			logFailure(a.Store.Registry.ListenEventTypes(ctx, func() { logFailure(a.Registry.RefreshAll(ctx)) }))
 		})
 	}
 	running.Go(func() { a.Registry.Run(ctx, refresh, logFailure) })

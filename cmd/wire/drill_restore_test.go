@@ -202,12 +202,12 @@ func TestDrillRestore(t *testing.T) {
 	require.NoError(t, err)
 	subject := json.RawMessage(`{"entity_role":"subject"}`)
 	_, err = d.server.App.Registry.Register(t.Context(), eventtype.Registration{
-		Type: drillType, SchemaVersion: 1, Module: "hr",
+		TenantID: drillTenant, Type: drillType, SchemaVersion: 1, Module: "hr",
 		DataSchema:         json.RawMessage(`{"type":"object","additionalProperties":false,"required":["name","email","grade"],"properties":{"name":{"type":"string"},"email":{"type":"string"},"grade":{"type":"integer"}}}`),
 		RequiredEntityRefs: []eventtype.RequiredRef{{EntityType: "person", Role: "subject", Cardinality: eventtype.One}},
 		PIIFields:          []eventtype.PIIField{{Path: "$.name", Class: "identity", Subject: subject}, {Path: "$.email", Class: "contact", Subject: subject}},
 		RetentionClass:     eventtype.Standard, Examples: []json.RawMessage{json.RawMessage(`{"name":"Ada","email":"ada@example.org","grade":1}`)},
-	}, "p-0001", registry.ProofRequest{})
+	}, event.Actor{Type: event.Human, ID: "p-0001"}, registry.ProofRequest{})
 	require.NoError(t, err)
 	d.hire(erasedName, events)
 	d.hire(survivorName, events)

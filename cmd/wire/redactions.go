@@ -38,7 +38,7 @@ func NewRedactionAnnouncer(ctx context.Context, store *postgres.Database, limits
 		return nil, err
 	}
 	// A redaction without its event would be unexplained, so the type must exist first.
-	if _, err := types.Lookup(ctx, redaction.EventType, 0); err != nil {
+	if _, err := types.Lookup(ctx, "", redaction.EventType, 0); err != nil {
 		return nil, err
 	}
 	return &redactionAnnouncer{

@@ -24,10 +24,10 @@ func (a *App) composeSubscriptions(clock ports.Clock, ids ports.IDSource, cursor
 	return err
 }
 
-// modules returns a function that names the module of an event type: the built-in module that
+// modules returns a function that names the module of a tenant's event type: the built-in module that
 // declares the type, else the module for which it was registered.
-func (a *App) modules(ctx context.Context) (func(string) string, error) {
-	foreign, err := a.typeOwners(ctx, "")
+func (a *App) modules(ctx context.Context, tenantID string) (func(string) string, error) {
+	foreign, err := a.typeOwners(ctx, tenantID)
 	if err != nil {
 		return nil, err
 	}
@@ -40,8 +40,8 @@ func (a *App) modules(ctx context.Context) (func(string) string, error) {
 }
 
 // typeOwners returns the modules of the registered event types by type.
-func (a *App) typeOwners(ctx context.Context, _ string) (map[string]string, error) {
-	registered, err := a.Registry.List(ctx)
+func (a *App) typeOwners(ctx context.Context, tenantID string) (map[string]string, error) {
+	registered, err := a.Registry.List(ctx, tenantID)
 	if err != nil {
 		return nil, err
 	}

@@ -5,6 +5,7 @@
 package demo
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 )
@@ -30,9 +31,13 @@ var Entities = []Entity{
 // Persona is a person or service of the demonstration. It holds one role.
 type Persona struct {
 	Role    string
-	Name    string   // display name in the principals directory
+	Token   string   // the name of its token; "": the role
+	Name    string   // what it stands for in the demonstration
 	Modules []string // of a service: those that it is bound to; a person has none
 }
+
+// TokenName is the name of the persona's token.
+func (p Persona) TokenName() string { return cmp.Or(p.Token, p.Role) }
 
 // Responsible is the role of the person who answers for the services.
 const Responsible = "admin"
@@ -45,6 +50,7 @@ var Personas = []Persona{
 	{Role: "compliance", Name: "Colin Compliance"},
 	{Role: "compliance_approver", Name: "Celia Compliance"},
 	{Role: "admin", Name: "Alex Admin"},
+	{Role: "admin", Token: "second_admin", Name: "Sam Admin"}, // confirms what Alex proposes
 	{Role: "operator", Name: "Olga Operator"},
 }
 

@@ -55,6 +55,7 @@ grants := {
 	"event_types.register": {"admin"},
 	"event_types.check": {"admin", "module"},
 	"event_types.deprecate": {"admin"},
+	"event_types.confirm": {"admin"},
 	"event_types.read": everybody,
 	"projections.read": {"admin", "operator", "auditor"},
 	"projections.operate": {"admin", "operator"},
@@ -79,13 +80,13 @@ grants := {
 writes := {
 	"intents.submit", "intents.approve", "events.append", "snapshots.write",
 	"streams.describe", "streams.delete", "streams.tombstone",
-	"event_types.register", "event_types.deprecate", "legal_entities.create", "principals.enroll", "projections.operate", "projections.define",
+	"event_types.register", "event_types.deprecate", "event_types.confirm", "legal_entities.create", "principals.enroll", "projections.operate", "projections.define",
 	"erasure.request", "erasure.approve", "holds.place", "holds.release",
 	"subscriptions.manage", "subscriptions.consume", "subscriptions.operate", "webhooks.allow", "webhooks.disclose",
 }
 
 # These change what all legal entities of the tenant share.
-tenant_wide := {"event_types.register", "event_types.deprecate", "legal_entities.create"}
+tenant_wide := {"event_types.register", "event_types.deprecate", "event_types.confirm", "legal_entities.create"}
 
 decision := {"allow": reason == "allowed", "reason": reason}
 

@@ -18,11 +18,21 @@ const (
 	ActionRegistered  Action = "registry.type.registered"
 	ActionDeprecated  Action = "registry.type.deprecated"
 	ActionReactivated Action = "registry.type.reactivated"
+	// What one person proposes and another one confirms, with the change of the same name above,
+	// or rejects.
+	ActionProposed             Action = "registry.type.proposed" // a version
+	ActionDeprecationProposed  Action = "registry.type.deprecation_proposed"
+	ActionReactivationProposed Action = "registry.type.reactivation_proposed"
+	ActionRejected             Action = "registry.type.rejected"
+	// ActionMoved ends a version of the shared registry that was a tenant's: the registry of
+	// the tenant has it since. Only a migration writes it.
+	ActionMoved Action = "registry.type.moved"
 )
 
-// Change is one change of one version, in the append-only history of the registry.
+// Change is one change of one version, in the append-only history of a registry.
 type Change struct {
-	// Number orders the changes of the whole registry; the versions that one request
+	TenantID string // whose registry; "" the shared one of the built-in modules
+	// Number orders the changes of one registry; the versions that one request
 	// changes share it.
 	Number        int64
 	Action        Action
@@ -30,12 +40,15 @@ type Change struct {
 	SchemaVersion uint32 // in a request 0: all versions
 	// Digest is the SHA-256 of the version's document as it is stored.
 	Digest [sha256.Size]byte
-	Actor  string // person id, or "module:<name>"
+	Actor  string // person id, or ModuleActor
 	Reason string // no personal data
 	At     time.Time
-	// Checksum is the change's link in the chain of all changes: see ChainChecksum.
+	// Checksum is the change's link in the chain of its registry: see ChainChecksum.
 	Checksum [sha256.Size]byte
 }
+
+// ModuleActor is the actor of what comes with a built-in module.
+func ModuleActor(name string) string { return "module:" + name }
 
 // MaxReasonBytes bounds the reason of a change.
 const MaxReasonBytes = 1000
@@ -54,6 +67,55 @@ func (r Registration) Document() ([]byte, error) {
 	return b.Bytes(), nil
 }
 
+// Registered is the change that registers the version, or proposes it if it is withheld.
+func (r *Registration) Registered(digest [sha256.Size]byte) Change {
+	c := Change{
+		TenantID: r.TenantID, Action: ActionRegistered, Type: r.Type, SchemaVersion: r.SchemaVersion, Digest: digest, Actor: r.RegisteredBy, At: r.RegisteredAt,
+	}
+	if r.Withheld {
+		c.Action = ActionProposed
+	}
+	return c
+}
+
+// After is the registration after a first change.
+func (r Registration) After(first Change) Registration {
+	var s State
+	s.Apply(first)
+	return r.In(s)
+}
+
+// In is the registration in a state.
+func (r Registration) In(s State) Registration {
+	r.Active, r.Withheld, r.Proposal = s.Active, s.Withheld, s.Proposal
+	return r
+}
+
+// State is the state of the registration.
+func (r *Registration) State() State {
+	return State{Active: r.Active, Withheld: r.Withheld, Proposal: r.Proposal}
+}
+
+// Duplicate is the fault for a version that is registered, proposed or rejected already.
+func Duplicate(name string, version uint32) *fault.Error {
+	return fault.New(fault.Conflict, "event_type.duplicate", "version %d of event type %q is registered already; register the next version", version, name)
+}
+
+// NameTaken is the fault for a type whose name the shared registry has, or, for the shared
+// registry itself, a tenant.
+func NameTaken(tenantID, name string) *fault.Error {
+	if tenantID == "" {
+		return fault.New(fault.FailedPrecondition, "event_type.name_taken",
+			"a tenant has registered event type %q, which a built-in module declares; run the release without the module, or give the module another prefix", name)
+	}
+	return OwnedByModule(name)
+}
+
+// OwnedByModule is the fault for a change of a type of the shared registry.
+func OwnedByModule(name string) *fault.Error {
+	return fault.New(fault.Forbidden, "event_type.owned_by_module", "event type %q belongs to a built-in module, which alone decides about it; choose a prefix of your own", name).WithField("/type")
+}
+
 // Deprecated is the fault for an append of a deprecated version, and for another
 // version of a type of which all are deprecated.
 func Deprecated(name string) *fault.Error {
@@ -70,26 +132,39 @@ func RegistryMoved() *fault.Error {
 // chainDomain separates the frozen format of the registry's chain from all others.
 const chainDomain = "backbone/registry/v1"
 
-// ChainChecksum is the checksum of the change after the one before it, all zero for the
-// first change of the registry:
+// ChainStart is what stands for the change before the first one of a registry: all zero for the
+// shared registry, and SHA-256( L("backbone/registry/tenant/v1") ‖ L(tenant id) ) for a tenant's,
+// so that the chain of one tenant cannot stand in for that of another.
+func ChainStart(tenantID string) [sha256.Size]byte {
+	if tenantID == "" {
+		return [sha256.Size]byte{}
+	}
+	return sha256.Sum256(appendText(appendText(nil, tenantChainDomain), tenantID))
+}
+
+const tenantChainDomain = "backbone/registry/tenant/v1"
+
+func appendText(dst []byte, s string) []byte {
+	return append(binary.BigEndian.AppendUint32(dst, uint32(len(s))), s...)
+}
+
+// ChainChecksum is the checksum of the change after the one before it, ChainStart for the
+// first change of a registry:
 //
 //	SHA-256( L("backbone/registry/v1") ‖ previous ‖ u64 number ‖ L(action) ‖ L(type) ‖
 //	         u32 schema version ‖ digest ‖ L(actor) ‖ L(reason) ‖ i64 microseconds since 1970 )
 //
 // with L(x) the length of x in 32 bits before x, numbers big-endian.
 func (c *Change) ChainChecksum(previous [sha256.Size]byte) [sha256.Size]byte {
-	text := func(dst []byte, s string) []byte {
-		return append(binary.BigEndian.AppendUint32(dst, uint32(len(s))), s...)
-	}
-	b := text(nil, chainDomain)
+	b := appendText(nil, chainDomain)
 	b = append(b, previous[:]...)
 	b = binary.BigEndian.AppendUint64(b, uint64(c.Number))
-	b = text(b, string(c.Action))
-	b = text(b, c.Type)
+	b = appendText(b, string(c.Action))
+	b = appendText(b, c.Type)
 	b = binary.BigEndian.AppendUint32(b, c.SchemaVersion)
 	b = append(b, c.Digest[:]...)
-	b = text(b, c.Actor)
-	b = text(b, c.Reason)
+	b = appendText(b, c.Actor)
+	b = appendText(b, c.Reason)
 	b = binary.BigEndian.AppendUint64(b, uint64(c.At.UnixMicro()))
 	return sha256.Sum256(b)
 }

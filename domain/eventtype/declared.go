@@ -1,6 +1,8 @@
 package eventtype
 
 import (
+	"fmt"
+
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/domain/schema"
 	"github.com/erpbackbone/backbone/domain/shredding"
@@ -51,6 +53,29 @@ func declares(n schema.Node, path []string, depth int) bool {
 		}
 	}
 	return false
+}
+
+// CheckBusinessKeys finds business keys over members that the schema does not declare: an event
+// without them would claim nothing, so a duplicate of a held key would pass. A member that a new
+// version renames is such a one, because a key's fields never change.
+func (r *Registration) CheckBusinessKeys() (found []fault.Violation) {
+	unknown := func(field, name string) {
+		if !r.Declares([]string{name}) {
+			found = append(found, fault.Violation{
+				Field: field, Code: "event_type.business_key_unknown_field",
+				Detail: "the data schema does not declare this member, so events would claim no key; declare it, or register a type of its own",
+			})
+		}
+	}
+	for i, k := range r.BusinessKeys {
+		for j, name := range k.Fields {
+			unknown(fmt.Sprintf("/business_keys/%d/fields/%d", i, j), name)
+		}
+		if k.Document != "" {
+			unknown(fmt.Sprintf("/business_keys/%d/document", i), k.Document)
+		}
+	}
+	return found
 }
 
 // Manifest reads declarations of personal data. The findings, with pointers below

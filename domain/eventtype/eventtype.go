@@ -76,8 +76,11 @@ type Registration struct {
 	Upcasters          []Upcaster        `json:"upcasters,omitempty"` // lead to this version
 
 	// Set by the registry.
-	Number       int32     `json:"-"` // small number of the type in the key index; all versions share it
+	TenantID     string    `json:"-"` // whose type it is; "" a built-in module's, shared by all tenants
+	Number       int32     `json:"-"` // small number of the type's name in the key index
 	Active       bool      `json:"is_active"`
+	Withheld     bool      `json:"-"` // proposed and not confirmed: no event is written or read in it
+	Proposal     *Change   `json:"-"` // that waits for a second person; nil: none
 	RegisteredAt time.Time `json:"registered_at"`
 	RegisteredBy string    `json:"registered_by"`
 }
@@ -93,6 +96,16 @@ func ValidName(name string) bool { return len(name) <= 200 && typeName.MatchStri
 func Prefix(name string) string {
 	p, _, _ := strings.Cut(name, ".")
 	return p
+}
+
+// Reserved reports whether a type name begins with a prefix that the product keeps for itself.
+func Reserved(name string) bool {
+	switch Prefix(name) {
+	case "backbone", "registry", "intent", "pii", "stream":
+		return true
+	default:
+		return false
+	}
 }
 
 // Validate checks what can be checked without looking into the schema; personal

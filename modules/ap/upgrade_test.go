@@ -38,16 +38,16 @@ func TestUpgradeOfRegisteredTypes(t *testing.T) {
 		types := registry.New(store.Registry, jsonschema.New(), nil, catalog, testkit.NewClock(b.clock.Now()))
 		require.NoError(t, types.RegisterBuiltIn(t.Context()))
 		for name, schema := range before {
-			first, err := types.Lookup(t.Context(), name, 1)
+			first, err := types.Lookup(t.Context(), "", name, 1)
 			require.NoError(t, err)
 			require.JSONEq(t, string(schema), string(first.DataSchema), name)
 			require.True(t, first.Manifest.Empty())
 		}
-		newest, err := types.Lookup(t.Context(), "ap.vendor.registered", 0)
+		newest, err := types.Lookup(t.Context(), "", "ap.vendor.registered", 0)
 		require.NoError(t, err)
 		require.EqualValues(t, 2, newest.SchemaVersion)
 		require.False(t, newest.Manifest.Empty())
-		stored, _, err := store.Registry.EventTypes(t.Context())
+		stored, _, err := store.Registry.EventTypes(t.Context(), "")
 		require.NoError(t, err)
 		require.Equal(t, len(catalog.EventTypes), len(stored))
 	}

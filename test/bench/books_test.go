@@ -152,7 +152,7 @@ func (b *books) distribute(t *testing.T) {
 			require.NoError(t, err)
 			r := ports.AppendRequest{Partition: le.Partition}
 			for _, e := range page {
-				typ, err := app.Registry.Lookup(ctx, e.Type, e.SchemaVersion)
+				typ, err := app.Registry.Lookup(ctx, "", e.Type, e.SchemaVersion)
 				require.NoError(t, err)
 				p := event.Prepared{Skeleton: e.Skeleton, TypeNumber: typ.Number, Salt: e.Salt, Payload: e.Payload}
 				p.Partition, p.Scope.LegalEntity, p.ID, p.CausedBy = le.Partition, le.Code, ids.NewID(time.Now()), event.ID{}

@@ -94,7 +94,7 @@ func (l *readFixture) size(t *testing.T, dsn string, figures *table) {
 // load appends the events through the engine, in batches of 100.
 func (l *readFixture) load(t *testing.T, total int, figures *table) {
 	t.Helper()
-	typ, err := l.server.App.Registry.Lookup(t.Context(), invoiceType, 0)
+	typ, err := l.server.App.Registry.Lookup(t.Context(), "", invoiceType, 0)
 	require.NoError(t, err)
 	v := newInvoices(typ.Number)
 	for range max(1, total/longShare/streamEvents) {

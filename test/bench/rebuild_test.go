@@ -137,7 +137,7 @@ func (r *rebuildFixture) dropVersion() {
 func reportRebuild(t *testing.T, o options, s *bookFixtures, figures *table) {
 	n := s.node(t)
 	b := s.books(t)
-	typ, err := n.server.App.Registry.Lookup(t.Context(), invoiceType, 0)
+	typ, err := n.server.App.Registry.Lookup(t.Context(), "", invoiceType, 0)
 	require.NoError(t, err)
 	r := &rebuildFixture{books: b, t: t, node: n, operator: newClients(t, 1, n.address, b.tokens["operator"])[0], invoices: newInvoices(typ.Number)}
 	var appends []sample

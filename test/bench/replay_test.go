@@ -102,7 +102,7 @@ func (l *readFixture) replay(t *testing.T, o options, address, token string, fig
 func (l *readFixture) group(t *testing.T) (tenant string) {
 	t.Helper()
 	tenant = "group"
-	typ, err := l.server.App.Registry.Lookup(t.Context(), invoiceType, 0)
+	typ, err := l.server.App.Registry.Lookup(t.Context(), "", invoiceType, 0)
 	require.NoError(t, err)
 	v := newInvoices(typ.Number)
 	for n := range groupEntities {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/erpbackbone/backbone/domain/eventtype"
 	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/ports"
 )
 
 var historyPromises = []promise{
@@ -19,18 +20,21 @@ var historyPromises = []promise{
 	{"changes of the registry form a chain", typeChain},
 	{"change without a difference is not recorded", unchangedType},
 	{"deprecated version is not active", deprecatedType},
+	{"tenants have registries of their own", tenantTypes},
+	{"name is the shared registry's or the tenants'", typeNameTaken},
+	{"proposed change takes effect once a second person confirms it", proposedChange},
+	{"proposed version is withheld until a second person confirms it", proposedVersion},
+	{"confirmed and rejected at once, a proposal has one outcome", proposalRace},
 }
 
 func registeredAt(t *testing.T, s *suite) {
 	ctx := context.Background()
-	before, err := s.store.EventTypesGeneration(ctx)
-	require.NoError(t, err)
-	_, err = s.store.RegisterEventTypeAt(ctx, registration("conformance.at.registered", 1, s.clock.Now()), before+1)
+	before := s.generation(t, "")
+	_, err := s.store.RegisterEventTypeAt(ctx, registration("conformance.at.registered", 1, s.clock.Now()), before+1)
 	require.Equal(t, "event_type.registry_moved", fault.CodeOf(err))
-	after, err := s.store.EventTypesGeneration(ctx)
-	require.NoError(t, err)
+	after := s.generation(t, "")
 	require.Equal(t, before, after)
-	got, err := s.store.EventTypeHistory(ctx, "conformance.at.registered")
+	got, err := s.store.EventTypeHistory(ctx, "", "conformance.at.registered")
 	require.NoError(t, err)
 	require.NotNil(t, got)
 	require.Empty(t, got, "nothing was written")
@@ -49,18 +53,15 @@ func typeHistory(t *testing.T, s *suite) {
 		_, err = s.store.RegisterEventType(ctx, r)
 		require.NoError(t, err)
 	}
-	one, err := s.store.ChangeEventType(ctx, eventtype.Change{Action: eventtype.ActionDeprecated, Type: name, SchemaVersion: 1, Actor: "p-1", Reason: "superseded", At: s.clock.Now()})
-	require.NoError(t, err)
+	one := s.agree(t, eventtype.Change{Action: eventtype.ActionDeprecationProposed, Type: name, SchemaVersion: 1, Actor: "p-1", Reason: "superseded"})
 	require.Len(t, one, 1)
-	both, err := s.store.ChangeEventType(ctx, eventtype.Change{Action: eventtype.ActionDeprecated, Type: name, Actor: "p-2", At: s.clock.Now()})
-	require.NoError(t, err)
+	both := s.agree(t, eventtype.Change{Action: eventtype.ActionDeprecationProposed, Type: name, Actor: "p-2"})
 	require.Len(t, both, 1, "version 1 was deprecated already")
-	back, err := s.store.ChangeEventType(ctx, eventtype.Change{Action: eventtype.ActionReactivated, Type: name, Actor: "p-3", At: s.clock.Now()})
-	require.NoError(t, err)
+	back := s.agree(t, eventtype.Change{Action: eventtype.ActionReactivationProposed, Type: name, Actor: "p-3"})
 	require.Len(t, back, 2)
 	require.Equal(t, back[0].Number, back[1].Number, "one request is one change")
 
-	got, err := s.store.EventTypeHistory(ctx, name)
+	got, err := s.store.EventTypeHistory(ctx, "", name)
 	require.NoError(t, err)
 	type row struct {
 		action  eventtype.Action
@@ -81,14 +82,50 @@ func typeHistory(t *testing.T, s *suite) {
 	require.Equal(t, []row{
 		{eventtype.ActionRegistered, 1, "suite", "", digests[0]},
 		{eventtype.ActionRegistered, 2, "suite", "", digests[1]},
-		{eventtype.ActionDeprecated, 1, "p-1", "superseded", digests[0]},
-		{eventtype.ActionDeprecated, 2, "p-2", "", digests[1]},
-		{eventtype.ActionReactivated, 1, "p-3", "", digests[0]},
-		{eventtype.ActionReactivated, 2, "p-3", "", digests[1]},
+		{eventtype.ActionDeprecationProposed, 1, "p-1", "superseded", digests[0]},
+		{eventtype.ActionDeprecated, 1, "second", "superseded", digests[0]},
+		{eventtype.ActionDeprecationProposed, 2, "p-2", "", digests[1]},
+		{eventtype.ActionDeprecated, 2, "second", "", digests[1]},
+		{eventtype.ActionReactivationProposed, 1, "p-3", "", digests[0]},
+		{eventtype.ActionReactivationProposed, 2, "p-3", "", digests[1]},
+		{eventtype.ActionReactivated, 1, "second", "", digests[0]},
+		{eventtype.ActionReactivated, 2, "second", "", digests[1]},
 	}, rows)
-	generation, err := s.store.EventTypesGeneration(ctx)
+	generation := s.generation(t, "")
+	require.LessOrEqual(t, got[9].Number, generation, "a change's number is the generation it made")
+}
+
+// generation is that of a registry.
+func (s *suite) generation(t *testing.T, tenantID string) int64 {
+	t.Helper()
+	all, err := s.store.EventTypeGenerations(context.Background())
 	require.NoError(t, err)
-	require.LessOrEqual(t, got[5].Number, generation, "a change's number is the generation it made")
+	return all[tenantID]
+}
+
+// record is what verification reads of a registry.
+func (s *suite) record(t *testing.T, tenantID string) ports.RegistryRecord {
+	t.Helper()
+	all, err := s.store.RegistryRecords(context.Background())
+	require.NoError(t, err)
+	for _, r := range all {
+		if r.TenantID == tenantID {
+			return r
+		}
+	}
+	return ports.RegistryRecord{}
+}
+
+// agree proposes a change and confirms it as another person.
+func (s *suite) agree(t *testing.T, c eventtype.Change) []eventtype.Change {
+	t.Helper()
+	c.At = s.clock.Now()
+	_, err := s.store.ChangeEventType(context.Background(), c)
+	require.NoError(t, err)
+	c.Action, c.Actor = c.Action.Confirmation(), "second"
+	made, err := s.store.ChangeEventType(context.Background(), c)
+	require.NoError(t, err)
+	return made
 }
 
 // typeChain expects one chain of all changes, also of concurrent ones, and the versions whose
@@ -104,14 +141,13 @@ func typeChain(t *testing.T, s *suite) {
 					return err
 				}
 			}
-			_, err := s.store.ChangeEventType(ctx, eventtype.Change{Action: eventtype.ActionDeprecated, Type: name, Actor: "p-1", Reason: "superseded", At: s.clock.Now()})
+			_, err := s.store.ChangeEventType(ctx, eventtype.Change{Action: eventtype.ActionDeprecationProposed, Type: name, Actor: "p-1", Reason: "superseded", At: s.clock.Now()})
 			return err
 		})
 	}
 	require.NoError(t, writers.Wait())
-	got, err := s.store.RegistryRecord(ctx)
-	require.NoError(t, err)
-	var link [sha256.Size]byte
+	got := s.record(t, "")
+	link := eventtype.ChainStart("")
 	number := int64(0)
 	for i := range got.Changes {
 		c := &got.Changes[i]
@@ -121,7 +157,7 @@ func typeChain(t *testing.T, s *suite) {
 	}
 	require.GreaterOrEqual(t, got.Generation, number, "concurrent tests may change it")
 	for _, name := range names {
-		history, err := s.store.EventTypeHistory(ctx, name)
+		history, err := s.store.EventTypeHistory(ctx, "", name)
 		require.NoError(t, err)
 		require.Len(t, history, 6)
 		for _, c := range history {
@@ -145,19 +181,17 @@ func typeChain(t *testing.T, s *suite) {
 func unchangedType(t *testing.T, s *suite) {
 	ctx, name := context.Background(), "conformance.unchanged.kept"
 	s.register(t, name)
-	before, err := s.store.EventTypesGeneration(ctx)
-	require.NoError(t, err)
-	got, err := s.store.ChangeEventType(ctx, eventtype.Change{Action: eventtype.ActionReactivated, Type: name, Actor: "p-1"})
+	before := s.generation(t, "")
+	got, err := s.store.ChangeEventType(ctx, eventtype.Change{Action: eventtype.ActionReactivationProposed, Type: name, Actor: "p-1"})
 	require.NoError(t, err)
 	require.NotNil(t, got)
 	require.Empty(t, got)
 	for _, c := range []eventtype.Change{{Type: name, SchemaVersion: 7}, {Type: "conformance.unchanged.unknown"}} {
-		c.Action, c.Actor = eventtype.ActionDeprecated, "p-1"
+		c.Action, c.Actor = eventtype.ActionDeprecationProposed, "p-1"
 		_, err = s.store.ChangeEventType(ctx, c)
 		require.Equal(t, "event_type.not_found", fault.CodeOf(err))
 	}
-	after, err := s.store.EventTypesGeneration(ctx)
-	require.NoError(t, err)
+	after := s.generation(t, "")
 	require.Equal(t, before, after)
 }
 
@@ -167,7 +201,7 @@ func deprecatedType(t *testing.T, s *suite) {
 	_, err := s.store.RegisterEventType(ctx, registration(name, 2, s.clock.Now()))
 	require.NoError(t, err)
 	active := func() map[uint32]bool {
-		types, _, err := s.store.EventTypes(ctx)
+		types, _, err := s.store.EventTypes(ctx, "")
 		require.NoError(t, err)
 		out := map[uint32]bool{}
 		for _, r := range types {
@@ -181,14 +215,185 @@ func deprecatedType(t *testing.T, s *suite) {
 		change eventtype.Change
 		want   map[uint32]bool
 	}{
-		{eventtype.Change{Action: eventtype.ActionDeprecated, SchemaVersion: 1}, map[uint32]bool{1: false, 2: true}},
-		{eventtype.Change{Action: eventtype.ActionDeprecated}, map[uint32]bool{1: false, 2: false}},
-		{eventtype.Change{Action: eventtype.ActionReactivated, SchemaVersion: 2}, map[uint32]bool{1: false, 2: true}},
-		{eventtype.Change{Action: eventtype.ActionReactivated}, map[uint32]bool{1: true, 2: true}},
+		{eventtype.Change{Action: eventtype.ActionDeprecationProposed, SchemaVersion: 1}, map[uint32]bool{1: false, 2: true}},
+		{eventtype.Change{Action: eventtype.ActionDeprecationProposed}, map[uint32]bool{1: false, 2: false}},
+		{eventtype.Change{Action: eventtype.ActionReactivationProposed, SchemaVersion: 2}, map[uint32]bool{1: false, 2: true}},
+		{eventtype.Change{Action: eventtype.ActionReactivationProposed}, map[uint32]bool{1: true, 2: true}},
 	} {
 		step.change.Type, step.change.Actor = name, "p-1"
-		_, err := s.store.ChangeEventType(ctx, step.change)
-		require.NoError(t, err)
+		s.agree(t, step.change)
 		require.Equal(t, step.want, active())
 	}
+}
+
+// tenantTypes expects that types of the same name have nothing in common but their number.
+func tenantTypes(t *testing.T, s *suite) {
+	ctx, name := context.Background(), "conformance.tenants.apart"
+	one, two := s.unique("tenant"), s.unique("tenant")
+	for tenant, description := range map[string]string{one: "of the first", two: "of the second"} {
+		r := registration(name, 1, s.clock.Now())
+		r.TenantID, r.Description = tenant, description
+		stored, err := s.store.RegisterEventType(ctx, r)
+		require.NoError(t, err)
+		require.Equal(t, tenant, stored.TenantID)
+		require.EqualValues(t, 1, s.generation(t, tenant), "each counts its own changes")
+	}
+	s.agree(t, eventtype.Change{TenantID: one, Action: eventtype.ActionDeprecationProposed, Type: name, Actor: "p-1"})
+	for tenant, want := range map[string]struct {
+		description string
+		active      bool
+		changes     int
+	}{one: {"of the first", false, 3}, two: {"of the second", true, 1}} {
+		types, generation, err := s.store.EventTypes(ctx, tenant)
+		require.NoError(t, err)
+		require.Len(t, types, 1)
+		require.EqualValues(t, want.changes, generation)
+		require.Equal(t, want.description, types[0].Description)
+		require.Equal(t, want.active, types[0].Active)
+		history, err := s.store.EventTypeHistory(ctx, tenant, "")
+		require.NoError(t, err)
+		require.Len(t, history, want.changes)
+		record := s.record(t, tenant)
+		require.Equal(t, history, record.Changes)
+		require.Len(t, record.Versions, 1)
+		link := eventtype.ChainStart(tenant)
+		for _, c := range history {
+			link = c.ChainChecksum(link)
+			require.Equal(t, link, c.Checksum)
+		}
+	}
+	shared, err := s.store.EventTypeHistory(ctx, "", name)
+	require.NoError(t, err)
+	require.Empty(t, shared)
+}
+
+func typeNameTaken(t *testing.T, s *suite) {
+	ctx, tenant := context.Background(), s.unique("tenant")
+	s.register(t, "conformance.taken.shared")
+	r := registration("conformance.taken.shared", 7, s.clock.Now())
+	r.TenantID = tenant
+	_, err := s.store.RegisterEventType(ctx, r)
+	require.Equal(t, "event_type.owned_by_module", fault.CodeOf(err))
+	r.Type = "conformance.taken.own"
+	_, err = s.store.RegisterEventType(ctx, r)
+	require.NoError(t, err)
+	_, err = s.store.RegisterEventType(ctx, registration(r.Type, 1, s.clock.Now()))
+	require.Equal(t, "event_type.name_taken", fault.CodeOf(err))
+}
+
+func proposedChange(t *testing.T, s *suite) {
+	ctx, c := context.Background(), eventtype.Change{TenantID: s.unique("tenant"), Type: "conformance.proposed.change", SchemaVersion: 1, At: s.clock.Now()}
+	r := registration(c.Type, 1, s.clock.Now())
+	r.TenantID = c.TenantID
+	_, err := s.store.RegisterEventType(ctx, r)
+	require.NoError(t, err)
+	change := func(a eventtype.Action, actor string) (int, string) {
+		c := c
+		c.Action, c.Actor = a, actor
+		made, err := s.store.ChangeEventType(ctx, c)
+		return len(made), fault.CodeOf(err)
+	}
+	state := func() eventtype.Registration {
+		types, _, err := s.store.EventTypes(ctx, c.TenantID)
+		require.NoError(t, err)
+		return types[0]
+	}
+	for _, step := range []struct {
+		action eventtype.Action
+		actor  string
+		made   int
+		code   string
+		active bool
+		open   bool // a proposal
+	}{
+		{eventtype.ActionDeprecated, "p-1", 0, "event_type.not_proposed", true, false},
+		{eventtype.ActionRejected, "p-1", 0, "event_type.not_proposed", true, false},
+		{eventtype.ActionReactivationProposed, "p-1", 0, "", true, false},
+		{eventtype.ActionDeprecationProposed, "p-1", 1, "", true, true},
+		{eventtype.ActionDeprecationProposed, "p-2", 0, "", true, true},
+		{eventtype.ActionReactivated, "p-2", 0, "event_type.not_proposed", true, true},
+		{eventtype.ActionDeprecated, "p-1", 0, "event_type.same_person", true, true},
+		{eventtype.ActionRejected, "p-1", 1, "", true, false},
+		{eventtype.ActionDeprecationProposed, "p-1", 1, "", true, true},
+		{eventtype.ActionDeprecated, "p-2", 1, "", false, false},
+		{eventtype.ActionDeprecated, "p-2", 0, "event_type.not_proposed", false, false},
+		{eventtype.ActionReactivationProposed, "p-2", 1, "", false, true},
+		{eventtype.ActionReactivated, "p-1", 1, "", true, false},
+	} {
+		made, code := change(step.action, step.actor)
+		require.Equal(t, step.code, code, "%s by %s", step.action, step.actor)
+		require.Equal(t, step.made, made, "%s by %s", step.action, step.actor)
+		got := state()
+		require.Equal(t, step.active, got.Active)
+		require.Equal(t, step.open, got.Proposal != nil)
+	}
+	history, err := s.store.EventTypeHistory(ctx, c.TenantID, c.Type)
+	require.NoError(t, err)
+	require.Len(t, history, 7, "both persons are in it")
+}
+
+func proposedVersion(t *testing.T, s *suite) {
+	ctx := context.Background()
+	r := registration("conformance.proposed.version", 1, s.clock.Now())
+	r.TenantID, r.Withheld, r.RegisteredBy = s.unique("tenant"), true, "p-1"
+	stored, err := s.store.RegisterEventType(ctx, r)
+	require.NoError(t, err)
+	require.True(t, stored.Withheld)
+	require.False(t, stored.Active)
+	require.Equal(t, "p-1", stored.Proposal.Actor)
+	listed, _, err := s.store.EventTypes(ctx, r.TenantID)
+	require.NoError(t, err)
+	require.True(t, listed[0].Withheld)
+	require.Equal(t, stored.Proposal, listed[0].Proposal)
+	_, err = s.store.RegisterEventType(ctx, r)
+	require.Equal(t, "event_type.duplicate", fault.CodeOf(err))
+	c := eventtype.Change{TenantID: r.TenantID, Action: eventtype.ActionRegistered, Type: r.Type, SchemaVersion: 1, Actor: "p-1"}
+	_, err = s.store.ChangeEventTypeAt(ctx, c, 1)
+	require.Equal(t, "event_type.same_person", fault.CodeOf(err))
+	c.Actor = "p-2"
+	_, err = s.store.ChangeEventTypeAt(ctx, c, 7)
+	require.Equal(t, "event_type.registry_moved", fault.CodeOf(err))
+	_, err = s.store.ChangeEventTypeAt(ctx, c, 1)
+	require.NoError(t, err)
+	listed, _, err = s.store.EventTypes(ctx, r.TenantID)
+	require.NoError(t, err)
+	require.True(t, listed[0].Active)
+	require.False(t, listed[0].Withheld)
+	require.Nil(t, listed[0].Proposal)
+
+	r.SchemaVersion = 2
+	_, err = s.store.RegisterEventType(ctx, r)
+	require.NoError(t, err)
+	_, err = s.store.ChangeEventType(ctx, eventtype.Change{TenantID: r.TenantID, Action: eventtype.ActionRejected, Type: r.Type, SchemaVersion: 2, Actor: "p-1"})
+	require.NoError(t, err)
+	listed, _, err = s.store.EventTypes(ctx, r.TenantID)
+	require.NoError(t, err)
+	require.True(t, listed[1].Withheld, "a rejected version stays withheld")
+	require.Nil(t, listed[1].Proposal)
+}
+
+func proposalRace(t *testing.T, s *suite) {
+	ctx := context.Background()
+	r := registration("conformance.proposed.race", 1, s.clock.Now())
+	r.TenantID, r.Withheld, r.RegisteredBy = s.unique("tenant"), true, "p-1"
+	_, err := s.store.RegisterEventType(ctx, r)
+	require.NoError(t, err)
+	var made [4]int
+	var all errgroup.Group
+	for i := range made {
+		c := eventtype.Change{TenantID: r.TenantID, Action: eventtype.ActionRegistered, Type: r.Type, SchemaVersion: 1, Actor: "p-2"}
+		if i%2 == 1 {
+			c.Action = eventtype.ActionRejected
+		}
+		all.Go(func() error {
+			changes, err := s.store.ChangeEventType(ctx, c)
+			if fault.CodeOf(err) == "event_type.not_proposed" {
+				return nil
+			}
+			made[i] = len(changes)
+			return err
+		})
+	}
+	require.NoError(t, all.Wait())
+	require.Equal(t, 1, made[0]+made[1]+made[2]+made[3])
 }

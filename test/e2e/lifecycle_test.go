@@ -20,7 +20,7 @@ import (
 
 var personas = []string{
 	"module", "importer", "ap_clerk", "approver", "vendor_admin", "treasurer", "gl_accountant", "controller", "cfo", "auditor",
-	"compliance", "compliance_approver", "admin", "operator",
+	"compliance", "compliance_approver", "admin", "second_admin", "operator",
 }
 
 // invoice is a valid payload of ap.submit_invoice.
@@ -91,7 +91,7 @@ func TestPersonas(t *testing.T) {
 			admins++
 		}
 	}
-	require.Equal(t, 1, admins)
+	require.Equal(t, 2, admins)
 }
 
 // TestDrillLifecycle takes one data folder through starts, stops and kills of the processes,

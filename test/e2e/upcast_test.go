@@ -89,6 +89,9 @@ func TestUpcasters(t *testing.T) {
 	r = types("admin", "push", dir)
 	require.Zero(t, r.code, r)
 	require.Contains(t, r.stdout, "Registered 1, unchanged 1.")
+	require.Equal(t, json.Number("12.10"), auditor.data(t, entity, ids[0])["litres"], "one person changes nothing of what others read")
+	r = types("second_admin", "confirm", name)
+	require.Zero(t, r.code, r)
 
 	// All reads return the new form, and the stored one on request.
 	volumes, litres := map[string]json.Number{ids[0]: "12.10", ids[1]: "0", ids[2]: "7"}, map[string]json.Number{ids[0]: "12.10", ids[1]: "-3", ids[2]: "7"}
@@ -172,6 +175,8 @@ func TestUpcasters(t *testing.T) {
 	file(3, third, `,"upcasters":[{"from_version":2,"jq":"."}]`)
 	r = types("admin", "push", dir)
 	require.Zero(t, r.code, r)
+	r = types("second_admin", "confirm", name)
+	require.Zero(t, r.code, r)
 	expect(t, http.StatusUnprocessableEntity, "event_type.not_upcastable", must(module.do("POST", "/api/events", batch(measured(1, `{"litres":101}`, "")))))
 	module.record(t, measured(1, `{"litres":100}`, ""))
 	require.Equal(t, json.Number("12.10"), auditor.data(t, entity, ids[0])["volume"])
@@ -179,6 +184,8 @@ func TestUpcasters(t *testing.T) {
 	// A deprecated version remains the form in which events are read.
 	module.record(t, measured(3, `{"volume":50,"unit":"hl"}`, ""))
 	r = types("admin", "deprecate", name, "--schema-version", "3")
+	require.Zero(t, r.code, r)
+	r = types("second_admin", "confirm", name)
 	require.Zero(t, r.code, r)
 	expect(t, http.StatusUnprocessableEntity, "event_type.deprecated", must(module.do("POST", "/api/events", batch(measured(3, `{"volume":1,"unit":"l"}`, "")))))
 	module.record(t, measured(2, `{"volume":60,"unit":"l"}`, ""))
@@ -213,8 +220,12 @@ func TestUpcastersMovePersonalData(t *testing.T) {
 	newEntity(t, d, entity)
 	admin, module, auditor := d.as(t, "admin"), d.as(t, "module"), d.as(t, "auditor")
 	register := func(version int, schema, path, more string) answer {
-		return must(admin.do("POST", "/api/event-types", fmt.Sprintf(`{"type":%q,"schema_version":%d,"module":"crm","data_schema":%s,"retention_class":"pii_subject",
+		a := must(admin.do("POST", "/api/event-types", fmt.Sprintf(`{"type":%q,"schema_version":%d,"module":"crm","data_schema":%s,"retention_class":"pii_subject",
 			"pii_fields":[{"path":%q,"class":"contact","subject":{"path":"$.guest_id","type":"guest"}}]%s}`, name, version, schema, path, more)))
+		if a.status == http.StatusCreated && more != "" {
+			require.Equal(t, http.StatusOK, must(d.as(t, "second_admin").do("POST", "/api/event-types/"+name+"/confirm", "{}")).status)
+		}
+		return a
 	}
 	require.Equal(t, http.StatusCreated, register(1, `{"type":"object","additionalProperties":false,"required":["guest_id"],"properties":{"guest_id":{"type":"string"},"email":{"type":"string"}}}`, "$.email", "").status)
 	id := module.record(t, fmt.Sprintf(`{"type":%q,"scope":{"legal_entity":%q},"stream":{"type":"guest","id":"G-1"},"data":{"guest_id":"G-1","email":"ada@example.org"},"dimensions":{}}`, name, entity))[0]

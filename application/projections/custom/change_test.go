@@ -442,7 +442,7 @@ func TestTrial_Warnings(t *testing.T) {
 	var unregistered error
 	service := testkit.Must(custom.New(custom.Config{
 		Compiler: jq.NewWithLimits(untimedLimits()), Rows: g.store.ProjectionRows, Register: g.store.ProjectionVersions, Entities: g.store.Directory, Events: g.store.Events, Recompute: custom.RecomputeConfig{RecomputeLimits: recomputeLimits},
-		Unregistered: func(_ context.Context, types []string) (out []string, err error) {
+		Unregistered: func(_ context.Context, _ string, types []string) (out []string, err error) {
 			for _, name := range types {
 				if name != posted {
 					out = append(out, name)

@@ -26,7 +26,7 @@ type Config struct {
 	Await func(ctx context.Context, projection string, version int, p event.PartitionID, need event.Sequence) (event.Sequence, error)
 	Wake  func() // wakes this node's runner
 	// Unregistered returns those of the event types that are not registered; nil: no warning.
-	Unregistered func(ctx context.Context, types []string) ([]string, error)
+	Unregistered func(ctx context.Context, tenantID string, types []string) ([]string, error)
 
 	Recompute RecomputeConfig
 }

@@ -55,7 +55,7 @@ func (s *Service) tryAndWarn(ctx context.Context, c Creation, d checked) (t Tria
 	if s.config.Unregistered == nil || len(c.Definition.Filter.Types) == 0 {
 		return t, nil
 	}
-	missing, err := s.config.Unregistered(ctx, c.Definition.Filter.Types)
+	missing, err := s.config.Unregistered(ctx, c.Definition.TenantID, c.Definition.Filter.Types)
 	if err != nil {
 		return t, err
 	}

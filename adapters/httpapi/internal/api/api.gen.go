@@ -463,23 +463,29 @@ type EventStream struct {
 
 // EventType defines model for EventType.
 type EventType struct {
-	BusinessKeys          []BusinessKey       `json:"business_keys"`
-	DataSchema            json.RawMessage     `json:"data_schema"`
-	Description           string              `json:"description"`
-	Examples              []json.RawMessage   `json:"examples"`
+	BusinessKeys []BusinessKey     `json:"business_keys"`
+	DataSchema   json.RawMessage   `json:"data_schema"`
+	Description  string            `json:"description"`
+	Examples     []json.RawMessage `json:"examples"`
+
+	// IsActive It takes new events.
 	IsActive              bool                `json:"is_active"`
 	MinimumRetentionYears int                 `json:"minimum_retention_years,omitempty,omitzero"`
 	Module                string              `json:"module"`
 	OptionalDimensions    []string            `json:"optional_dimensions"`
 	PiiFields             []PIIField          `json:"pii_fields"`
+	Proposal              EventTypeChange     `json:"proposal,omitempty,omitzero"`
 	RegisteredAt          string              `json:"registered_at"`
 	RegisteredBy          string              `json:"registered_by"`
 	RequiredDimensions    []string            `json:"required_dimensions"`
 	RequiredEntityRefs    []RequiredReference `json:"required_entity_refs"`
 	RetentionClass        string              `json:"retention_class"`
 	SchemaVersion         int                 `json:"schema_version"`
-	Type                  string              `json:"type"`
-	Upcasters             []Upcaster          `json:"upcasters,omitempty,omitzero"`
+
+	// Status No event is written or read in a version that is proposed or rejected.
+	Status    string     `json:"status"`
+	Type      string     `json:"type"`
+	Upcasters []Upcaster `json:"upcasters,omitempty,omitzero"`
 }
 
 // EventTypeAnswer defines model for EventTypeAnswer.
@@ -500,7 +506,7 @@ type EventTypeChange struct {
 	DocumentSha256 string `json:"document_sha256"`
 	Event          string `json:"event"`
 
-	// Number Orders the changes of the whole registry; versions that one request changed share it.
+	// Number Orders the changes of the tenant's registry, or of that of the built-in modules; versions that one request changed share it.
 	Number        string `json:"number"`
 	Reason        string `json:"reason,omitempty,omitzero"`
 	SchemaVersion int    `json:"schema_version"`
@@ -537,6 +543,18 @@ type EventTypeCheck struct {
 	Truncated bool   `json:"truncated,omitempty,omitzero"`
 	Type      string `json:"type"`
 	Verdict   string `json:"verdict"`
+}
+
+// EventTypeConfirmation defines model for EventTypeConfirmation.
+type EventTypeConfirmation struct {
+	// Proof That of POST /api/event-types/check for the proposed version.
+	Proof string `json:"proof,omitempty,omitzero"`
+
+	// Reason Why; no personal data.
+	Reason string `json:"reason,omitempty,omitzero"`
+
+	// SchemaVersion Only this version; all of the type if absent.
+	SchemaVersion *uint32 `json:"schema_version,omitempty,omitzero"`
 }
 
 // EventTypeDifference defines model for EventTypeDifference.

@@ -11,37 +11,40 @@ import (
 )
 
 const AdvanceEventTypeGeneration = `-- name: AdvanceEventTypeGeneration :one
-UPDATE backbone.event_type_generation SET generation = generation + 1 RETURNING generation
+INSERT INTO backbone.event_type_generation AS g (tenant_id, last_change) VALUES ($1, 1)
+ON CONFLICT (tenant_id) DO UPDATE SET last_change = g.last_change + 1
+RETURNING g.last_change
 `
 
-// The row lock serialises registrations.
-func (q *Queries) AdvanceEventTypeGeneration(ctx context.Context, db DBTX) (int64, error) {
-	row := db.QueryRow(ctx, AdvanceEventTypeGeneration)
-	var generation int64
-	err := row.Scan(&generation)
-	return generation, err
+func (q *Queries) AdvanceEventTypeGeneration(ctx context.Context, db DBTX, tenantID string) (int64, error) {
+	row := db.QueryRow(ctx, AdvanceEventTypeGeneration, tenantID)
+	var last_change int64
+	err := row.Scan(&last_change)
+	return last_change, err
 }
 
 const GetEventTypeChainEnd = `-- name: GetEventTypeChainEnd :one
 SELECT h.checksum FROM backbone.event_type_history h
+WHERE h.tenant_id = $1
 ORDER BY h.change DESC, h.schema_version DESC
 LIMIT 1
 `
 
-// The checksum that the next change continues. The caller holds the lock of the generation.
-func (q *Queries) GetEventTypeChainEnd(ctx context.Context, db DBTX) ([]byte, error) {
-	row := db.QueryRow(ctx, GetEventTypeChainEnd)
+// The checksum that the next change of a registry continues. The caller holds the lock.
+func (q *Queries) GetEventTypeChainEnd(ctx context.Context, db DBTX, tenantID string) ([]byte, error) {
+	row := db.QueryRow(ctx, GetEventTypeChainEnd, tenantID)
 	var checksum []byte
 	err := row.Scan(&checksum)
 	return checksum, err
 }
 
 const GetEventTypeGeneration = `-- name: GetEventTypeGeneration :one
-SELECT g.generation FROM backbone.event_type_generation g
+SELECT coalesce(max(g.last_change), 0)::bigint AS generation FROM backbone.event_type_generation g
+WHERE g.tenant_id = $1
 `
 
-func (q *Queries) GetEventTypeGeneration(ctx context.Context, db DBTX) (int64, error) {
-	row := db.QueryRow(ctx, GetEventTypeGeneration)
+func (q *Queries) GetEventTypeGeneration(ctx context.Context, db DBTX, tenantID string) (int64, error) {
+	row := db.QueryRow(ctx, GetEventTypeGeneration, tenantID)
 	var generation int64
 	err := row.Scan(&generation)
 	return generation, err
@@ -56,6 +59,31 @@ func (q *Queries) GetEventTypeNumber(ctx context.Context, db DBTX, type_ string)
 	var number int32
 	err := row.Scan(&number)
 	return number, err
+}
+
+const HasTypeElsewhere = `-- name: HasTypeElsewhere :one
+SELECT EXISTS (
+    SELECT FROM backbone.event_type_registry r
+    WHERE r.type = $1 AND (r.tenant_id = '') <> ($2::text = '')
+        AND NOT EXISTS (
+            SELECT FROM backbone.event_type_history h
+            WHERE h.tenant_id = r.tenant_id AND h.type = r.type AND h.schema_version = r.schema_version AND h.action = 'registry.type.moved'
+        )
+)
+`
+
+type HasTypeElsewhereParams struct {
+	Type     string
+	TenantID string
+}
+
+// Whether a registry of the other kind has the name: the shared one for a tenant's type, any
+// tenant's for a shared one.
+func (q *Queries) HasTypeElsewhere(ctx context.Context, db DBTX, arg *HasTypeElsewhereParams) (bool, error) {
+	row := db.QueryRow(ctx, HasTypeElsewhere, arg.Type, arg.TenantID)
+	var exists bool
+	err := row.Scan(&exists)
+	return exists, err
 }
 
 const InsertEventType = `-- name: InsertEventType :exec
@@ -109,7 +137,7 @@ const InsertEventTypeVersion = `-- name: InsertEventTypeVersion :exec
 INSERT INTO backbone.event_type_registry (
     tenant_id, type, schema_version, module, retention_class, is_active, document, registered_at, registered_by
 )
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
+VALUES ($1, $2, $3, $4, $5, true, $6, $7, $8)
 `
 
 type InsertEventTypeVersionParams struct {
@@ -118,12 +146,12 @@ type InsertEventTypeVersionParams struct {
 	SchemaVersion  int32
 	Module         string
 	RetentionClass string
-	IsActive       bool
 	Document       []byte
 	RegisteredAt   time.Time
 	RegisteredBy   string
 }
 
+// is_active never changes: the changes decide whether a version is active.
 func (q *Queries) InsertEventTypeVersion(ctx context.Context, db DBTX, arg *InsertEventTypeVersionParams) error {
 	_, err := db.Exec(ctx, InsertEventTypeVersion,
 		arg.TenantID,
@@ -131,7 +159,6 @@ func (q *Queries) InsertEventTypeVersion(ctx context.Context, db DBTX, arg *Inse
 		arg.SchemaVersion,
 		arg.Module,
 		arg.RetentionClass,
-		arg.IsActive,
 		arg.Document,
 		arg.RegisteredAt,
 		arg.RegisteredBy,
@@ -139,14 +166,14 @@ func (q *Queries) InsertEventTypeVersion(ctx context.Context, db DBTX, arg *Inse
 	return err
 }
 
-const ListEventTypeChain = `-- name: ListEventTypeChain :many
-SELECT h.change, h.type, h.schema_version, h.action, h.digest, h.actor, h.reason, h.changed_at, h.checksum
+const ListEventTypeChains = `-- name: ListEventTypeChains :many
+SELECT h.tenant_id, h.change, h.type, h.schema_version, h.action, h.digest, h.actor, h.reason, h.changed_at, h.checksum
 FROM backbone.event_type_history h
-WHERE h.tenant_id = ''
-ORDER BY h.change, h.schema_version
+ORDER BY h.tenant_id, h.change, h.schema_version
 `
 
-type ListEventTypeChainRow struct {
+type ListEventTypeChainsRow struct {
+	TenantID      string
 	Change        int64
 	Type          string
 	SchemaVersion int32
@@ -158,17 +185,17 @@ type ListEventTypeChainRow struct {
 	Checksum      []byte
 }
 
-// The registry is that of all tenants: a row with a tenant is none of its changes.
-func (q *Queries) ListEventTypeChain(ctx context.Context, db DBTX) ([]ListEventTypeChainRow, error) {
-	rows, err := db.Query(ctx, ListEventTypeChain)
+func (q *Queries) ListEventTypeChains(ctx context.Context, db DBTX) ([]ListEventTypeChainsRow, error) {
+	rows, err := db.Query(ctx, ListEventTypeChains)
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Close()
-	var items []ListEventTypeChainRow
+	var items []ListEventTypeChainsRow
 	for rows.Next() {
-		var i ListEventTypeChainRow
+		var i ListEventTypeChainsRow
 		if err := rows.Scan(
+			&i.TenantID,
 			&i.Change,
 			&i.Type,
 			&i.SchemaVersion,
@@ -190,13 +217,14 @@ func (q *Queries) ListEventTypeChain(ctx context.Context, db DBTX) ([]ListEventT
 }
 
 const ListEventTypeDigests = `-- name: ListEventTypeDigests :many
-SELECT r.type, r.schema_version, sha256(convert_to(r.document::text, 'UTF8')) AS digest, r.registered_by, r.registered_at,
-    (r.tenant_id = '' AND r.is_active)::boolean AS as_registered
+SELECT r.tenant_id, r.type, r.schema_version, sha256(convert_to(r.document::text, 'UTF8')) AS digest, r.registered_by, r.registered_at,
+    r.is_active AS as_registered
 FROM backbone.event_type_registry r
-ORDER BY r.type, r.schema_version
+ORDER BY r.tenant_id, r.type, r.schema_version
 `
 
 type ListEventTypeDigestsRow struct {
+	TenantID      string
 	Type          string
 	SchemaVersion int32
 	Digest        []byte
@@ -215,6 +243,7 @@ func (q *Queries) ListEventTypeDigests(ctx context.Context, db DBTX) ([]ListEven
 	for rows.Next() {
 		var i ListEventTypeDigestsRow
 		if err := rows.Scan(
+			&i.TenantID,
 			&i.Type,
 			&i.SchemaVersion,
 			&i.Digest,
@@ -232,14 +261,50 @@ func (q *Queries) ListEventTypeDigests(ctx context.Context, db DBTX) ([]ListEven
 	return items, nil
 }
 
+const ListEventTypeGenerations = `-- name: ListEventTypeGenerations :many
+SELECT g.tenant_id, g.last_change FROM backbone.event_type_generation g
+ORDER BY g.tenant_id
+`
+
+type ListEventTypeGenerationsRow struct {
+	TenantID   string
+	LastChange int64
+}
+
+func (q *Queries) ListEventTypeGenerations(ctx context.Context, db DBTX) ([]ListEventTypeGenerationsRow, error) {
+	rows, err := db.Query(ctx, ListEventTypeGenerations)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []ListEventTypeGenerationsRow
+	for rows.Next() {
+		var i ListEventTypeGenerationsRow
+		if err := rows.Scan(&i.TenantID, &i.LastChange); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const ListEventTypeHistory = `-- name: ListEventTypeHistory :many
-SELECT h.change, h.type, h.schema_version, h.action, h.digest, h.actor, h.reason, h.changed_at, h.checksum
+SELECT h.tenant_id, h.change, h.type, h.schema_version, h.action, h.digest, h.actor, h.reason, h.changed_at, h.checksum
 FROM backbone.event_type_history h
-WHERE $1::text IN ('', h.type)
+WHERE h.tenant_id = $1 AND $2::text IN ('', h.type)
 ORDER BY h.change, h.schema_version
 `
 
+type ListEventTypeHistoryParams struct {
+	TenantID string
+	Type     string
+}
+
 type ListEventTypeHistoryRow struct {
+	TenantID      string
 	Change        int64
 	Type          string
 	SchemaVersion int32
@@ -251,9 +316,9 @@ type ListEventTypeHistoryRow struct {
 	Checksum      []byte
 }
 
-// Of all types when the name is empty.
-func (q *Queries) ListEventTypeHistory(ctx context.Context, db DBTX, type_ string) ([]ListEventTypeHistoryRow, error) {
-	rows, err := db.Query(ctx, ListEventTypeHistory, type_)
+// Of all types of the registry when the name is empty.
+func (q *Queries) ListEventTypeHistory(ctx context.Context, db DBTX, arg *ListEventTypeHistoryParams) ([]ListEventTypeHistoryRow, error) {
+	rows, err := db.Query(ctx, ListEventTypeHistory, arg.TenantID, arg.Type)
 	if err != nil {
 		return nil, err
 	}
@@ -262,6 +327,7 @@ func (q *Queries) ListEventTypeHistory(ctx context.Context, db DBTX, type_ strin
 	for rows.Next() {
 		var i ListEventTypeHistoryRow
 		if err := rows.Scan(
+			&i.TenantID,
 			&i.Change,
 			&i.Type,
 			&i.SchemaVersion,
@@ -283,24 +349,23 @@ func (q *Queries) ListEventTypeHistory(ctx context.Context, db DBTX, type_ strin
 }
 
 const ListEventTypeVersions = `-- name: ListEventTypeVersions :many
-SELECT r.tenant_id, r.schema_version, r.document, coalesce((
-    SELECT h.action = 'registry.type.reactivated' FROM backbone.event_type_history h
-    WHERE h.tenant_id = r.tenant_id AND h.type = r.type AND h.schema_version = r.schema_version AND h.action <> 'registry.type.registered'
-    ORDER BY h.change DESC LIMIT 1), r.is_active)::boolean AS is_active
-FROM backbone.event_type_registry r
-WHERE r.type = $1
+SELECT r.schema_version, r.document FROM backbone.event_type_registry r
+WHERE r.tenant_id = $1 AND r.type = $2
 ORDER BY r.schema_version
 `
 
-type ListEventTypeVersionsRow struct {
-	TenantID      string
-	SchemaVersion int32
-	Document      []byte
-	IsActive      bool
+type ListEventTypeVersionsParams struct {
+	TenantID string
+	Type     string
 }
 
-func (q *Queries) ListEventTypeVersions(ctx context.Context, db DBTX, type_ string) ([]ListEventTypeVersionsRow, error) {
-	rows, err := db.Query(ctx, ListEventTypeVersions, type_)
+type ListEventTypeVersionsRow struct {
+	SchemaVersion int32
+	Document      []byte
+}
+
+func (q *Queries) ListEventTypeVersions(ctx context.Context, db DBTX, arg *ListEventTypeVersionsParams) ([]ListEventTypeVersionsRow, error) {
+	rows, err := db.Query(ctx, ListEventTypeVersions, arg.TenantID, arg.Type)
 	if err != nil {
 		return nil, err
 	}
@@ -308,12 +373,7 @@ func (q *Queries) ListEventTypeVersions(ctx context.Context, db DBTX, type_ stri
 	var items []ListEventTypeVersionsRow
 	for rows.Next() {
 		var i ListEventTypeVersionsRow
-		if err := rows.Scan(
-			&i.TenantID,
-			&i.SchemaVersion,
-			&i.Document,
-			&i.IsActive,
-		); err != nil {
+		if err := rows.Scan(&i.SchemaVersion, &i.Document); err != nil {
 			return nil, err
 		}
 		items = append(items, i)
@@ -325,12 +385,10 @@ func (q *Queries) ListEventTypeVersions(ctx context.Context, db DBTX, type_ stri
 }
 
 const ListEventTypes = `-- name: ListEventTypes :many
-SELECT r.document, r.registered_at, r.registered_by, t.number, coalesce((
-    SELECT h.action = 'registry.type.reactivated' FROM backbone.event_type_history h
-    WHERE h.tenant_id = r.tenant_id AND h.type = r.type AND h.schema_version = r.schema_version AND h.action <> 'registry.type.registered'
-    ORDER BY h.change DESC LIMIT 1), r.is_active)::boolean AS is_active
+SELECT r.document, r.registered_at, r.registered_by, t.number
 FROM backbone.event_type_registry r
 JOIN backbone.event_types t ON t.type = r.type
+WHERE r.tenant_id = $1
 ORDER BY r.type, r.schema_version
 `
 
@@ -339,13 +397,10 @@ type ListEventTypesRow struct {
 	RegisteredAt time.Time
 	RegisteredBy string
 	Number       int32
-	IsActive     bool
 }
 
-// The last deprecation or reactivation decides whether a version is active; the
-// registration itself never changes.
-func (q *Queries) ListEventTypes(ctx context.Context, db DBTX) ([]ListEventTypesRow, error) {
-	rows, err := db.Query(ctx, ListEventTypes)
+func (q *Queries) ListEventTypes(ctx context.Context, db DBTX, tenantID string) ([]ListEventTypesRow, error) {
+	rows, err := db.Query(ctx, ListEventTypes, tenantID)
 	if err != nil {
 		return nil, err
 	}
@@ -358,7 +413,6 @@ func (q *Queries) ListEventTypes(ctx context.Context, db DBTX) ([]ListEventTypes
 			&i.RegisteredAt,
 			&i.RegisteredBy,
 			&i.Number,
-			&i.IsActive,
 		); err != nil {
 			return nil, err
 		}
@@ -368,4 +422,14 @@ func (q *Queries) ListEventTypes(ctx context.Context, db DBTX) ([]ListEventTypes
 		return nil, err
 	}
 	return items, nil
+}
+
+const LockEventTypes = `-- name: LockEventTypes :exec
+SELECT FROM backbone.event_type_generation g WHERE g.tenant_id = '' FOR UPDATE
+`
+
+// The lock of the shared registry's row serialises the changes of all registries.
+func (q *Queries) LockEventTypes(ctx context.Context, db DBTX) error {
+	_, err := db.Exec(ctx, LockEventTypes)
+	return err
 }
