@@ -208,7 +208,7 @@ func startAPIWithFeeds(t testing.TB, feeds live.Limits, change ...func(*httpapi.
 	t.Helper()
 	ctx, clock, ids, schemas := t.Context(), system.Clock{}, system.NewIDs(), jsonschema.New()
 	h := &apiFixture{store: memory.New(memory.Config{LogName: "test.example", Deployment: 1}), tokens: map[string]string{}, log: &bytesLog{}}
-	catalog, err := module.Build(schemas, noteModule{}, streams.Module{})
+	catalog, err := module.Build(schemas, noteModule{}, streams.Module{}, pipeline.Module{})
 	require.NoError(t, err)
 	policies := catalog.Policies
 	for path, source := range configs.Policies() {

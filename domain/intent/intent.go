@@ -10,6 +10,7 @@ package intent
 
 import (
 	"encoding/json"
+	"strings"
 	"time"
 
 	"github.com/erpbackbone/backbone/domain/event"
@@ -43,6 +44,9 @@ const (
 	ExecutedEmpty    = "backbone.intent.executed" // executed with a plan that has no events
 )
 
+// IsAbout reports whether an event type is one of those about intents.
+func IsAbout(eventType string) bool { return strings.HasPrefix(eventType, EventPrefix+".") }
+
 // StreamOf is the stream of the events about an intent.
 func StreamOf(id event.ID) event.StreamID { return event.StreamID{Type: "intent", ID: id.String()} }
 
@@ -74,6 +78,9 @@ type Refusal struct {
 	Detail string `json:"detail"` // "" if it would repeat personal data of the payload
 }
 
+// BeforeBindings is the LastSequence of rows from before events held bindings.
+const BeforeBindings event.Sequence = 1<<64 - 1
+
 // Intent is the stored form.
 type Intent struct {
 	ID               event.ID
@@ -97,7 +104,7 @@ type Intent struct {
 	Refusal          *Refusal        // of Denied and Failed
 	FirstSequence    event.Sequence  // of the events it made; 0: none
 	EventCount       int             // without those about it, see EventType
-	LastSequence     event.Sequence  // of the event that holds the Binding of this revision
+	LastSequence     event.Sequence  // of the event that holds the Binding of this revision; 0: none, see BeforeBindings
 	Revision         int             // compare-and-set counter, from 1
 	CreatedAt        time.Time
 	UpdatedAt        time.Time
