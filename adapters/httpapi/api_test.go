@@ -259,7 +259,7 @@ func TestIntentLifecycle(t *testing.T) {
 	require.Equal(t, "executed", approved.json(t)["status"])
 	stored := h.do(t, testRequest{method: "GET", path: "/api/intents/" + id + "?legal_entity=USMF", token: "ap_clerk"}).json(t)
 	require.Equal(t, "p-controller", stored["approvals"].([]any)[0].(map[string]any)["person_id"])
-	require.Equal(t, "2", stored["events"].([]any)[0].(map[string]any)["sequence"])
+	require.Equal(t, "4", stored["events"].([]any)[0].(map[string]any)["sequence"])
 	late := h.do(t, testRequest{method: "POST", path: "/api/intents/" + id + "/reject", token: "controller", body: `{"reason":"too late"}`})
 	require.Equal(t, http.StatusUnprocessableEntity, late.status)
 
@@ -274,7 +274,7 @@ func TestRegistryAndLegalEntities(t *testing.T) {
 	h := startAPI(t)
 	h.machineType(t)
 	all := h.do(t, testRequest{method: "GET", path: "/api/event-types", token: "operator"}).json(t)
-	require.EqualValues(t, 6, all["total"])
+	require.EqualValues(t, 6+6, all["total"], "those of the module and the streams, and those about intents")
 	one := h.do(t, testRequest{method: "GET", path: "/api/event-types/equipment.machine.serviced", token: "operator"}).json(t)
 	require.Len(t, one["versions"], 1)
 

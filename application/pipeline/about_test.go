@@ -44,7 +44,9 @@ func (b *cashFixture) eventsAbout(t *testing.T, id event.ID) (types []string) {
 func TestOutcomes_AreEvents(t *testing.T) {
 	t.Parallel()
 	b := newFixtureWith(t, loanModule{})
-	decide := func(id event.ID) pipeline.Decision { return pipeline.Decision{LegalEntity: b.entity, Intent: id, Comment: "seen"} }
+	decide := func(id event.ID) pipeline.Decision {
+		return pipeline.Decision{LegalEntity: b.entity, Intent: id, Comment: "seen"}
+	}
 
 	plain, err := b.service.Submit(t.Context(), cashier, b.giveLoan(1))
 	require.NoError(t, err)
