@@ -267,6 +267,18 @@ func TestIntentLifecycle(t *testing.T) {
 	rejected := h.do(t, testRequest{method: "POST", path: "/api/intents/" + id + "/reject", token: "controller", body: `{"reason":"not ours"}`})
 	require.Equal(t, http.StatusOK, rejected.status, string(rejected.body))
 	require.Equal(t, "rejected", rejected.json(t)["status"])
+
+	id = submit(`{"number":"P-4","secret":true}`, "", "").json(t)["intent_id"].(string)
+	withdraw := func(token, body string) testAnswer {
+		return h.do(t, testRequest{method: "POST", path: "/api/intents/" + id + "/withdraw", token: token, body: body})
+	}
+	require.Equal(t, http.StatusBadRequest, withdraw("ap_clerk", `{"reason":" "}`).status)
+	require.Equal(t, http.StatusForbidden, withdraw("auditor", `{"reason":"no right to submit"}`).status)
+	require.Equal(t, "intent.not_requester", withdraw("controller", `{"reason":"of another person"}`).json(t)["code"])
+	withdrawn := withdraw("ap_clerk", `{"reason":"submitted twice"}`)
+	require.Equal(t, http.StatusOK, withdrawn.status, string(withdrawn.body))
+	require.Equal(t, "withdrawn", withdrawn.json(t)["status"])
+	require.Equal(t, http.StatusUnprocessableEntity, withdraw("ap_clerk", `{"reason":"again"}`).status)
 }
 
 func TestRegistryAndLegalEntities(t *testing.T) {
