@@ -82,6 +82,7 @@ type Limits struct {
 // Intake configures the intent pipeline.
 type Intake struct {
 	Retries       []time.Duration `config:"retries"`        // pauses before the pipeline plans an intent again that met a conflict
+	WaitingLimit  time.Duration   `config:"waiting_limit"`  // an intent that waits for approval expires this long after its submission
 	CachedStreams int             `config:"cached_streams"` // streams whose states a node keeps in memory; another one is folded from its events or a snapshot
 }
 
@@ -241,7 +242,7 @@ func Default() Config {
 		Database:  Database{ReadPool: 8, Appenders: 2, PhysicalPartitions: 32},
 		Engine:    defaultEngine(),
 		Limits:    Limits{EventBytes: 1 << 20, BatchEvents: 100, Depth: 32, Nodes: 50_000, EntityRefs: 128, Tags: 32},
-		Intake:    Intake{Retries: []time.Duration{50 * time.Millisecond, 200 * time.Millisecond, 800 * time.Millisecond}, CachedStreams: 100_000},
+		Intake:    Intake{Retries: []time.Duration{50 * time.Millisecond, 200 * time.Millisecond, 800 * time.Millisecond}, CachedStreams: 100_000, WaitingLimit: 30 * 24 * time.Hour},
 		Policy:    Policy{CachedDecisions: 16_384},
 		Query:     Query{FoldBudget: 500 * time.Millisecond, SnapshotEvery: 100},
 		Projector: Projector{Poll: 2 * time.Second, Batch: 500, Bytes: 16 << 20, Workers: 4, TTL: 10 * time.Second, Renew: 3 * time.Second, Stall: 30 * time.Second, RecomputeEvents: 10_000, RecomputeReads: 200_000, SwitchWithin: 1000, Switch: "auto"},

@@ -60,6 +60,7 @@ func (c Config) numbers() []rule {
 		between("limits.entity_refs", c.Limits.EntityRefs, 1, 128),
 		between("limits.tags", c.Limits.Tags, 1, 32),
 		between("intake.retries", len(c.Intake.Retries), 0, 10),
+		between("intake.waiting_limit", c.Intake.WaitingLimit, time.Minute, 10*365*24*time.Hour),
 		between("intake.cached_streams", c.Intake.CachedStreams, 1, 10_000_000),
 		between("query.snapshot_every", c.Query.SnapshotEvery, 10, 100_000),
 		between("projector.batch", c.Projector.Batch, 1, 10_000),

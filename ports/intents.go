@@ -26,3 +26,22 @@ type IntentReader interface {
 	// lists all.
 	WaitingIntents(ctx context.Context, p event.PartitionID, limit int) ([]intent.Intent, error)
 }
+
+// IntentAudit reads the rows of intents that verification compares with the events.
+type IntentAudit interface {
+	// IntentSequences returns the last sequence of each of the intents that has a row.
+	IntentSequences(ctx context.Context, p event.PartitionID, ids []event.ID) (map[event.ID]event.Sequence, error)
+	// BoundIntents reads a page of rows by id, after an id, with the events at their last
+	// sequences in the same snapshot.
+	BoundIntents(ctx context.Context, p event.PartitionID, after event.ID, limit int) ([]BoundIntent, error)
+}
+
+// BoundIntent is the row of an intent and the event at its LastSequence, whose fields are zero
+// if there is none.
+type BoundIntent struct {
+	Intent       intent.Intent
+	Unreadable   bool // the row holds a value that no append writes; Intent has its id only
+	EventIntent  event.ID
+	EventType    string
+	EventPayload []byte
+}

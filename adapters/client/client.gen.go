@@ -3495,6 +3495,18 @@ type RejectIntentParams struct {
 	IdempotencyKey IdempotencyKey `json:"Idempotency-Key,omitempty,omitzero"`
 }
 
+// WithdrawIntentParams defines parameters for WithdrawIntent.
+type WithdrawIntentParams struct {
+	// LegalEntity Without it all legal entities that the caller may see are searched.
+	LegalEntity OptionalLegalEntity `form:"legal_entity,omitempty" json:"legal_entity,omitempty,omitzero"`
+
+	// IdempotencyKey A key of the caller's choice, at most 255 bytes. The same request with the same key takes effect once; a
+	// replay answers 200 with the first body and the header `Idempotency-Replayed: true`, other content under the
+	// same key 409. The server remembers a key for 24 hours, unless an operator has set `idempotency.ttl`. A refusal
+	// does not use the key up.
+	IdempotencyKey IdempotencyKey `json:"Idempotency-Key,omitempty,omitzero"`
+}
+
 // ListLegalHoldsParams defines parameters for ListLegalHolds.
 type ListLegalHoldsParams struct {
 	// Subject Whose holds; a pseudonym.
@@ -4374,6 +4386,20 @@ func (c *Client) ApproveIntent(ctx context.Context, id ID, params ApproveIntentP
 func (c *Client) RejectIntent(ctx context.Context, id ID, params RejectIntentParams, body RejectRequest, options ...Option) (IntentOutcome, error) {
 	r := request{
 		method: http.MethodPost, path: expandPath("/api/intents/%s/reject", id),
+		body:       body,
+		repeatable: params.IdempotencyKey != "",
+	}
+	r.setQuery("legal_entity", params.LegalEntity)
+	r.setHeader("Idempotency-Key", params.IdempotencyKey)
+	var out IntentOutcome
+	err := c.do(ctx, r, &out, options)
+	return out, err
+}
+
+// WithdrawIntent is POST /api/intents/{id}/withdraw: Take a waiting intent back, as its requester.
+func (c *Client) WithdrawIntent(ctx context.Context, id ID, params WithdrawIntentParams, body RejectRequest, options ...Option) (IntentOutcome, error) {
+	r := request{
+		method: http.MethodPost, path: expandPath("/api/intents/%s/withdraw", id),
 		body:       body,
 		repeatable: params.IdempotencyKey != "",
 	}

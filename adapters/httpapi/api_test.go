@@ -259,7 +259,7 @@ func TestIntentLifecycle(t *testing.T) {
 	require.Equal(t, "executed", approved.json(t)["status"])
 	stored := h.do(t, testRequest{method: "GET", path: "/api/intents/" + id + "?legal_entity=USMF", token: "ap_clerk"}).json(t)
 	require.Equal(t, "p-controller", stored["approvals"].([]any)[0].(map[string]any)["person_id"])
-	require.Equal(t, "2", stored["events"].([]any)[0].(map[string]any)["sequence"])
+	require.Equal(t, "4", stored["events"].([]any)[0].(map[string]any)["sequence"])
 	late := h.do(t, testRequest{method: "POST", path: "/api/intents/" + id + "/reject", token: "controller", body: `{"reason":"too late"}`})
 	require.Equal(t, http.StatusUnprocessableEntity, late.status)
 
@@ -267,6 +267,18 @@ func TestIntentLifecycle(t *testing.T) {
 	rejected := h.do(t, testRequest{method: "POST", path: "/api/intents/" + id + "/reject", token: "controller", body: `{"reason":"not ours"}`})
 	require.Equal(t, http.StatusOK, rejected.status, string(rejected.body))
 	require.Equal(t, "rejected", rejected.json(t)["status"])
+
+	id = submit(`{"number":"P-4","secret":true}`, "", "").json(t)["intent_id"].(string)
+	withdraw := func(token, body string) testAnswer {
+		return h.do(t, testRequest{method: "POST", path: "/api/intents/" + id + "/withdraw", token: token, body: body})
+	}
+	require.Equal(t, http.StatusBadRequest, withdraw("ap_clerk", `{"reason":" "}`).status)
+	require.Equal(t, http.StatusForbidden, withdraw("auditor", `{"reason":"no right to submit"}`).status)
+	require.Equal(t, "intent.not_requester", withdraw("controller", `{"reason":"of another person"}`).json(t)["code"])
+	withdrawn := withdraw("ap_clerk", `{"reason":"submitted twice"}`)
+	require.Equal(t, http.StatusOK, withdrawn.status, string(withdrawn.body))
+	require.Equal(t, "withdrawn", withdrawn.json(t)["status"])
+	require.Equal(t, http.StatusUnprocessableEntity, withdraw("ap_clerk", `{"reason":"again"}`).status)
 }
 
 func TestRegistryAndLegalEntities(t *testing.T) {
@@ -274,7 +286,7 @@ func TestRegistryAndLegalEntities(t *testing.T) {
 	h := startAPI(t)
 	h.machineType(t)
 	all := h.do(t, testRequest{method: "GET", path: "/api/event-types", token: "operator"}).json(t)
-	require.EqualValues(t, 19, all["total"])
+	require.EqualValues(t, 6+8+7, all["total"], "those of the module and the streams, those about intents, and those of the administrative log")
 	one := h.do(t, testRequest{method: "GET", path: "/api/event-types/equipment.machine.serviced", token: "operator"}).json(t)
 	require.Len(t, one["versions"], 1)
 

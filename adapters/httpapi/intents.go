@@ -23,13 +23,15 @@ type Intents interface {
 	Get(ctx context.Context, le ports.LegalEntity, id event.ID) (intent.Intent, pipeline.Outcome, error)
 	Approve(ctx context.Context, approver pipeline.Caller, d pipeline.Decision) (pipeline.Outcome, error)
 	Reject(ctx context.Context, approver pipeline.Caller, d pipeline.Decision) (pipeline.Outcome, error)
+	Withdraw(ctx context.Context, requester pipeline.Caller, d pipeline.Decision) (pipeline.Outcome, error)
 }
 
 var intentHandlers = handlers{
-	"submitIntent":  withBody((*Server).submitIntent),
-	"getIntent":     (*Server).getIntent,
-	"approveIntent": withBody((*Server).approveIntent),
-	"rejectIntent":  withBody((*Server).rejectIntent),
+	"submitIntent":   withBody((*Server).submitIntent),
+	"getIntent":      (*Server).getIntent,
+	"approveIntent":  withBody((*Server).approveIntent),
+	"rejectIntent":   withBody((*Server).rejectIntent),
+	"withdrawIntent": withBody((*Server).withdrawIntent),
 }
 
 // submitIntent answers POST /api/intents.
@@ -200,7 +202,7 @@ func (s *Server) approveIntent(ctx context.Context, r *request, body *api.Approv
 		return nil, err
 	}
 	d := pipeline.Decision{PlanHash: body.PlanHash, Comment: body.Comment}
-	out, err := s.decideIntent(ctx, r, d, s.config.Intents.Approve)
+	out, err := s.decideIntent(ctx, r, "intents.approve", d, s.config.Intents.Approve)
 	if err != nil {
 		return nil, err
 	}
@@ -209,23 +211,34 @@ func (s *Server) approveIntent(ctx context.Context, r *request, body *api.Approv
 
 // rejectIntent answers POST /api/intents/{id}/reject.
 func (s *Server) rejectIntent(ctx context.Context, r *request, body *api.RejectRequest) (any, error) {
+	return s.endIntent(ctx, r, "intents.approve", body, s.config.Intents.Reject)
+}
+
+// withdrawIntent answers POST /api/intents/{id}/withdraw.
+func (s *Server) withdrawIntent(ctx context.Context, r *request, body *api.RejectRequest) (any, error) {
+	return s.endIntent(ctx, r, "intents.submit", body, s.config.Intents.Withdraw)
+}
+
+func (s *Server) endIntent(ctx context.Context, r *request, action string, body *api.RejectRequest, decision intentDecision) (any, error) {
 	if strings.TrimSpace(body.Reason) == "" {
 		return nil, missingMember("/reason")
 	}
 	if err := checkText("/reason", body.Reason); err != nil {
 		return nil, err
 	}
-	out, err := s.decideIntent(ctx, r, pipeline.Decision{Comment: body.Reason}, s.config.Intents.Reject)
+	out, err := s.decideIntent(ctx, r, action, pipeline.Decision{Comment: body.Reason}, decision)
 	if err != nil {
 		return nil, err
 	}
 	return outcomeAnswer(http.StatusOK, out)
 }
 
+type intentDecision func(context.Context, pipeline.Caller, pipeline.Decision) (pipeline.Outcome, error)
+
 // decideIntent finds the intent and records the caller's decision about it.
-func (s *Server) decideIntent(ctx context.Context, r *request, d pipeline.Decision, decision func(context.Context, pipeline.Caller, pipeline.Decision) (pipeline.Outcome, error)) (out pipeline.Outcome, err error) {
+func (s *Server) decideIntent(ctx context.Context, r *request, action string, d pipeline.Decision, decision intentDecision) (out pipeline.Outcome, err error) {
 	d.IdempotencyKey = r.idempotencyKey()
-	err = s.findByID(ctx, r, "intents.approve", codeIntentNotFound, func(le ports.LegalEntity, id event.ID) (err error) {
+	err = s.findByID(ctx, r, action, codeIntentNotFound, func(le ports.LegalEntity, id event.ID) (err error) {
 		d.LegalEntity, d.Intent = le, id
 		out, err = decision(ctx, callerOf(ctx), d)
 		return err

@@ -40,6 +40,37 @@ func (s *Intents) WaitingIntents(ctx context.Context, id event.PartitionID, limi
 	})
 }
 
+// IntentSequences implements ports.IntentAudit.
+func (s *Intents) IntentSequences(ctx context.Context, p event.PartitionID, ids []event.ID) (map[event.ID]event.Sequence, error) {
+	return readPartition(ctx, s.state, p, func(p *partition) (map[event.ID]event.Sequence, error) {
+		out := map[event.ID]event.Sequence{}
+		for _, id := range ids {
+			if in, ok := p.intents[id]; ok {
+				out[id] = in.LastSequence
+			}
+		}
+		return out, nil
+	})
+}
+
+// BoundIntents implements ports.IntentAudit.
+func (s *Intents) BoundIntents(ctx context.Context, p event.PartitionID, after event.ID, limit int) ([]ports.BoundIntent, error) {
+	return readPartition(ctx, s.state, p, func(p *partition) ([]ports.BoundIntent, error) {
+		page := first(list(maps.Values(p.intents), func(in intent.Intent) bool { return in.ID.Compare(after) > 0 }, func(a, b intent.Intent) int {
+			return a.ID.Compare(b.ID)
+		}), limit)
+		out := make([]ports.BoundIntent, len(page))
+		for i, in := range page {
+			out[i].Intent = cloneIntent(in)
+			if n := in.LastSequence; n > 0 && n <= p.head().Sequence {
+				e := p.at(n)
+				out[i].EventIntent, out[i].EventType, out[i].EventPayload = e.IntentID, e.Type, clone(e.Payload)
+			}
+		}
+		return out, nil
+	})
+}
+
 // IdempotencyOutcome implements ports.IdempotencyReader.
 func (s *Intents) IdempotencyOutcome(ctx context.Context, id event.PartitionID, key string, now time.Time) (o ports.IdempotencyOutcome, found bool, err error) {
 	err = s.read(ctx, id, func(p *partition) error {

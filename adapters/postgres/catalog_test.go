@@ -88,7 +88,7 @@ func TestGrants(t *testing.T) {
 		backbone_archiver:schema:U backbone_archiver:stream_versions:S
 		backbone_eraser:event_pii_subjects:S backbone_eraser:intent_pii_subjects:S backbone_eraser:event_payloads:S backbone_eraser:event_type_registry:S backbone_eraser:event_types:S backbone_eraser:events:S backbone_eraser:schema:U
 		backbone_reader:event_pii_subjects:S backbone_reader:intent_pii_subjects:S backbone_reader:business_keys:S backbone_reader:event_keys:S backbone_reader:event_payloads:S backbone_reader:event_type_registry:S
-		backbone_reader:event_types:S backbone_reader:events:S backbone_reader:installation:S backbone_reader:legal_entities:S
+		backbone_reader:event_types:S backbone_reader:events:S backbone_reader:installation:S backbone_reader:intents:S backbone_reader:legal_entities:S
 		backbone_reader:partition_heads:S backbone_reader:projection_checkpoints:S backbone_reader:schema:U backbone_reader:stream_versions:S
 		backbone_redactor:event_payloads:S backbone_redactor:events:S backbone_redactor:schema:U
 		backbone_app:pii_redactions:S backbone_reader:pii_redactions:S backbone_eraser:pii_redactions:S backbone_eraser:redaction_requests:S

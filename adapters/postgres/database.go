@@ -59,6 +59,7 @@ type Database struct {
 type Chains struct {
 	*eventlog.Audit
 	*directory.Store
+	ports.IntentAudit
 	headReader
 }
 
@@ -67,7 +68,7 @@ type headReader interface {
 }
 
 // Chains returns the stores that a verification reads.
-func (d *Database) Chains() Chains { return Chains{d.Audit, d.Directory, d.Events} }
+func (d *Database) Chains() Chains { return Chains{d.Audit, d.Directory, d.Intents, d.Events} }
 
 // Pool is the pool of reads, for read models that modules keep in this database.
 func (d *Database) Pool() *pgxpool.Pool { return d.db.Reads }

@@ -171,7 +171,7 @@ func (p *Preparer) prepareEvent(ctx context.Context, out *event.Prepared, d *eve
 	if err := checkLifecycleEvent(d, b); err != nil {
 		return err
 	}
-	if strings.HasPrefix(d.Type, intent.EventPrefix+".intent.") && !b.AboutIntent {
+	if intent.IsAbout(d.Type) && !b.AboutIntent {
 		return fault.New(fault.Forbidden, "intent.event_reserved", "events of type %s are written by the log itself; submit an intent", d.Type).WithField("/type")
 	}
 	t, err := p.config.Types.Lookup(ctx, b.LegalEntity.TenantID, d.Type, d.SchemaVersion)

@@ -169,20 +169,53 @@ func (s *Service) Reject(ctx context.Context, approver Caller, d Decision) (Outc
 		return s.replayOrRefuse(ctx, d, claim, err)
 	}
 	a.idempotency = claim
-	row := a.stored
-	row.Status = intent.Rejected
-	row.Approvals = append(slices.Clip(row.Approvals), intent.Approval{
-		PersonID: approver.Principal.PersonID, ActorID: approver.Actor.ID, Role: role, Decision: "rejected",
-		PlanHash: row.PlanHash, Comment: d.Comment, At: event.Micros(s.Clock.Now()),
+	return a.end(ctx, intent.Rejected, intent.Approval{
+		PersonID: approver.Principal.PersonID, ActorID: approver.Actor.ID, Role: role, Decision: "rejected", Comment: d.Comment,
 	})
-	res, err := a.write(ctx, row, outcomeWrite{about: intent.RejectedEvent})
+}
+
+// Withdraw takes a parked intent back, as its requester: the person who submitted it, or for
+// whom it was submitted. Faults: intent.not_found, intent.wrong_state, intent.not_requester
+// (Forbidden), intent.changed if a decision was written first, intent.idempotency_mismatch,
+// pii.in_text.
+func (s *Service) Withdraw(ctx context.Context, requester Caller, d Decision) (Outcome, error) {
+	if err := shredding.CheckText("/reason", d.Comment); err != nil {
+		return Outcome{}, err
+	}
+	claim, err := s.newDecisionClaim(ctx, requester, d, "withdraw")
+	if err != nil {
+		return Outcome{}, err
+	}
+	a, err := s.loadWaiting(ctx, requester, d.LegalEntity, d.Intent)
+	if err == nil && !isRequester(requester, a.stored) {
+		err = fault.New(fault.Forbidden, "intent.not_requester", "only its requester may withdraw an intent; one who may approve it can reject it").WithIntent(d.Intent.String())
+	}
+	if err != nil {
+		return s.replayOrRefuse(ctx, d, claim, err)
+	}
+	a.idempotency = claim
+	return a.end(ctx, intent.Withdrawn, intent.Approval{
+		PersonID: requester.Principal.PersonID, ActorID: requester.Actor.ID, Decision: "withdrawn", Comment: d.Comment,
+	})
+}
+
+// end ends a parked intent without events of its own. A decision without a person is not
+// recorded in the row.
+func (a *attempt) end(ctx context.Context, status intent.Status, decision intent.Approval) (Outcome, error) {
+	row := a.stored
+	row.Status = status
+	if decision.PersonID != "" {
+		decision.PlanHash, decision.At = row.PlanHash, event.Micros(a.service.Clock.Now())
+		row.Approvals = append(slices.Clip(row.Approvals), decision)
+	}
+	res, err := a.write(ctx, row, outcomeWrite{about: "backbone.intent." + string(status)})
 	if err != nil {
 		return Outcome{}, err
 	}
 	if res.Replayed {
-		return s.replay(ctx, row.Partition, res.Outcome)
+		return a.service.replay(ctx, row.Partition, res.Outcome)
 	}
-	return s.LoadOutcome(ctx, row)
+	return a.service.LoadOutcome(ctx, row)
 }
 
 // loadForDecision loads a parked intent and checks that approver may decide on it. It
@@ -191,18 +224,16 @@ func (s *Service) Reject(ctx context.Context, approver Caller, d Decision) (Outc
 // segregation of duties in its attribute "rule": "S2", two approvers of an intent differ;
 // "S8", the approver is not the requester.
 func (s *Service) loadForDecision(ctx context.Context, approver Caller, le ports.LegalEntity, id event.ID) (*attempt, string, error) {
-	stored, err := s.Intents.Intent(ctx, le.Partition, id)
+	a, err := s.loadWaiting(ctx, approver, le, id)
 	if err != nil {
 		return nil, "", err
 	}
-	if stored.Status != intent.PendingApproval {
-		return nil, "", fault.New(fault.FailedPrecondition, "intent.wrong_state", "the intent is %s, and only one that is pending_approval can be decided; read it to see what became of it", stored.Status).
-			With("state", string(stored.Status)).With("allowed_states", []string{string(intent.PendingApproval)}).WithIntent(stored.ID.String())
-	}
+	stored := a.stored
 	t, ok := s.Catalog.Intent(stored.Type)
 	if !ok {
 		return nil, "", fault.New(fault.FailedPrecondition, "intent.type_unknown", "no module of this node plans intents of type %s, so it cannot be decided; ask an operator to enable the module again", stored.Type)
 	}
+	a.intentType = t
 	if approver.Principal.ActorType != event.Human {
 		return nil, "", fault.New(fault.Forbidden, "intent.approval_needs_person", "only a person may decide on an intent; use a person's token")
 	}
@@ -227,12 +258,25 @@ func (s *Service) loadForDecision(ctx context.Context, approver Caller, le ports
 		return nil, "", fault.New(fault.Forbidden, "intent.forbidden", "none of your roles may decide on this intent; it waits for one of those in needs").
 			With("needs", stored.Needs).WithIntent(stored.ID.String())
 	}
-	a := &attempt{service: s, intentType: t, caller: approver, entity: le, stored: stored, storedApprovals: len(stored.Approvals)}
+	return a, role, nil
+}
+
+// loadWaiting loads a parked intent for a write by caller.
+func (s *Service) loadWaiting(ctx context.Context, caller Caller, le ports.LegalEntity, id event.ID) (*attempt, error) {
+	stored, err := s.Intents.Intent(ctx, le.Partition, id)
+	if err != nil {
+		return nil, err
+	}
+	if stored.Status != intent.PendingApproval {
+		return nil, fault.New(fault.FailedPrecondition, "intent.wrong_state", "the intent is %s, and only one that is pending_approval can be decided; read it to see what became of it", stored.Status).
+			With("state", string(stored.Status)).With("allowed_states", []string{string(intent.PendingApproval)}).WithIntent(stored.ID.String())
+	}
+	a := &attempt{service: s, caller: caller, entity: le, stored: stored, storedApprovals: len(stored.Approvals)}
 	if stored.HasEffectiveDate {
 		d := stored.EffectiveDate
 		a.inputDate = &d
 	}
-	return a, role, nil
+	return a, nil
 }
 
 func isRequester(approver Caller, stored intent.Intent) bool {

@@ -429,6 +429,7 @@ func (a *attempt) writeOnce(ctx context.Context, row intent.Intent, w outcomeWri
 	row.Payload = payload
 	row.UpdatedAt = event.Micros(a.service.Clock.Now())
 	row.Revision = a.stored.Revision + 1
+	row.EventCount = len(w.made.Drafts)
 	r := ports.AppendRequest{
 		Partition: a.entity.Partition, Streams: w.streams, Conditions: w.conditions, Idempotency: a.idempotency,
 		Intent: &ports.IntentWrite{Intent: row, ExpectedRevision: a.stored.Revision, Sealed: sealed},

@@ -18,7 +18,7 @@
 // # How a submission ends
 //
 // The row, its events and the idempotency key are written by one append. "executed" has
-// events, "pending_approval" has none yet. A refusal is a row without events: "denied" if the
+// events, "pending_approval" has none yet. A refusal is a row whose intent made no events: "denied" if the
 // rule submit, the schema, the planner, the policy or the store refused; "failed" if
 // conflicts outlasted the retries, or if an error of kind Internal or Timeout stopped the
 // intent once planning had begun. No row is written without a decision: if a service was
@@ -38,8 +38,14 @@
 //
 // Each write compares the row's revision. Of two decisions at the same moment the second
 // fails with intent.changed and is not repeated. Any other fault leaves the row as it was.
-// Nothing expires: an intent that can no longer be executed, such as one about an erased
-// person, waits until Reject, which does not plan, ends it.
+// Reject, Withdraw and Expiry do not plan, so they also end an intent that can no longer be
+// executed, such as one about an erased person.
+//
+// # Events about intents
+//
+// Every outcome but plain execution is an event on the stream intent/<id> (Module declares
+// the types), in the append that writes the row. The last event of each append holds a digest
+// of the row (intent.Binding), so that a verification finds an edited row.
 //
 // # Idempotency
 //

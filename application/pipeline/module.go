@@ -26,6 +26,8 @@ func (Module) Register(r *module.Registrar) error {
 		{intent.ApprovalRecorded, "A person approved the intent, which waits for another one."},
 		{intent.Approved, "The last person that was needed approved the intent, and it was executed."},
 		{intent.RejectedEvent, "A person rejected the intent."},
+		{intent.WithdrawnEvent, "The requester took the intent back."},
+		{intent.ExpiredEvent, "The intent waited too long, and the log ended it."},
 		{intent.Refused, "The intent was refused: by a right, its schema, its planner, a policy or the store."},
 		{intent.ExecutedEmpty, "The intent was executed, and its plan had no events."},
 	} {
@@ -57,7 +59,7 @@ const aboutSchema = `{
     "decision": {"type": "object", "additionalProperties": false, "required": ["person_id", "actor_id", "role", "decision", "plan_hash", "at"],
       "properties": {
         "person_id": {"type": "string", "maxLength": 512}, "actor_id": {"type": "string", "maxLength": 512}, "role": {"type": "string", "maxLength": 512},
-        "decision": {"enum": ["approved", "rejected"]}, "plan_hash": {"type": "string", "maxLength": 64},
+        "decision": {"enum": ["approved", "rejected", "withdrawn"]}, "plan_hash": {"type": "string", "maxLength": 64},
         "comment": {"type": "string", "maxLength": 2000, "description": "no personal data"}, "at": {"type": "string", "maxLength": 40}}},
     "refusal": {"type": "object", "additionalProperties": false, "required": ["code", "kind"],
       "properties": {"code": {"type": "string"}, "kind": {"type": "string"}}, "description": "the intent's row has the words, which may quote the request"}
@@ -95,7 +97,7 @@ func (a *attempt) eventAbout(row *intent.Intent, eventType string, rules []event
 	switch eventType {
 	case intent.Waiting:
 		data.Needs = row.Needs
-	case intent.ApprovalRecorded, intent.Approved, intent.RejectedEvent:
+	case intent.ApprovalRecorded, intent.Approved, intent.RejectedEvent, intent.WithdrawnEvent:
 		data.Decision = &row.Approvals[len(row.Approvals)-1]
 	case intent.Refused:
 		data.Refusal = &refusalReason{row.Refusal.Code, row.Refusal.Kind}

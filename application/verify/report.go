@@ -35,6 +35,7 @@ const (
 	PersonalRowExtra   FindingKind = "personal_row_extra"   // a row that names a person without sealed values there
 
 	StreamMismatch FindingKind = "stream_mismatch" // the row of a stream does not agree with its events
+	IntentMismatch FindingKind = "intent_mismatch" // the row of an intent is missing, or not as it was written
 
 	HeadMismatch        FindingKind = "head_mismatch"         // the chain does not pass through the exported head
 	HeadBeyondEnd       FindingKind = "head_beyond_end"       // the log is shorter than it was
@@ -90,8 +91,10 @@ type EntityReport struct {
 	Checksum    string            `json:"head_checksum"`
 	Reference   *event.Sequence   `json:"reference_sequence,omitempty"` // of the earlier head that it was compared with
 	Sealed      uint64            `json:"sealed_values"`                // checked for their form
-	Redactions  []Redaction       `json:"redactions"`
-	Erasures    []Erasure         `json:"erasures"`
+	// UnboundIntents counts rows of intents from before events bound them. It never grows.
+	UnboundIntents uint64      `json:"unbound_intents"`
+	Redactions     []Redaction `json:"redactions"`
+	Erasures       []Erasure   `json:"erasures"`
 	FindingList
 }
 

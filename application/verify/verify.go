@@ -15,6 +15,7 @@ import (
 type Store interface {
 	ports.ChainReader
 	ports.ChainAudit
+	ports.IntentAudit
 	ports.LegalEntities
 	ports.Installations
 	Head(ctx context.Context, p event.PartitionID) (ports.Head, error)
@@ -168,6 +169,9 @@ func (r *run) walkAll(ctx context.Context, store Store, c *chain) error {
 			c.add(StreamMismatch, 0, fmt.Sprintf("%d events begin a stream, but there are rows of %d streams", c.begun, rows.begun))
 		}
 	}
+	if err := c.checkIntentRows(ctx, store); err != nil {
+		return err
+	}
 	count, err := store.CountEvents(ctx, c.entity.Partition, c.report.Head)
 	if err != nil {
 		return err
@@ -221,6 +225,9 @@ func (r *run) walk(ctx context.Context, store Store, c *chain, rows *personalRow
 			c.check(&p.events[i], personal, p.events[i].Sequence <= c.head.Sequence)
 		}
 		if err := c.checkStreams(ctx, store, p.events); err != nil {
+			return err
+		}
+		if err := c.checkIntents(ctx, store, p.events); err != nil {
 			return err
 		}
 		if p.err != nil {

@@ -29,6 +29,7 @@ var start = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 type tamperedLog struct {
 	*memory.Audit
 	*memory.EventReader
+	*memory.Intents
 	*memory.Directory
 	*memory.Appender
 	clock  *testkit.Clock
@@ -51,7 +52,7 @@ func newVault() *tamperedLog {
 }
 
 func vaultOn(d *memory.Database) *tamperedLog {
-	return &tamperedLog{Audit: d.Audit, EventReader: d.Events, Directory: d.Directory, Appender: d.Appender}
+	return &tamperedLog{Audit: d.Audit, EventReader: d.Events, Intents: d.Intents, Directory: d.Directory, Appender: d.Appender}
 }
 
 func (v *tamperedLog) entity(t *testing.T, code string, events int) ports.LegalEntity {

@@ -312,6 +312,9 @@ func (p *page) verdict(v *verdict, sound, finished bool, elapsed time.Duration) 
 	}
 	for _, r := range v.reports {
 		p.explained(r)
+		if r.UnboundIntents > 0 {
+			p.line("%s: %s from before events bound them; the number must not grow", r.LegalEntity, counted(int(r.UnboundIntents), "intent"))
+		}
 		for _, f := range r.Findings {
 			about := ""
 			if f.EventID != "" { // a missing event has no id

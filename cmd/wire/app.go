@@ -102,6 +102,7 @@ type App struct {
 	config     configs.Config
 	logger     *slog.Logger
 	metrics    *prometheus.Metrics
+	expiry     *pipeline.Expiry
 	appends    *eventappend.Service
 	streams    *streams.Service
 	entities   *entities.Service
@@ -254,6 +255,10 @@ func (a *App) compose(ctx context.Context, clock ports.Clock, ids ports.IDSource
 	if err != nil {
 		return err
 	}
+	a.expiry = pipeline.NewExpiry(pipeline.ExpiryConfig{
+		Service: a.Pipeline, Entities: a.Store.Directory, Leases: a.Store.Leases, Node: c.Node.ID, Limit: c.Intake.WaitingLimit, Interval: expiryInterval,
+		Clock: clock, Logger: a.logger,
+	})
 	handlers, sources := map[string]ports.ProjectionHandler{}, map[string]ports.ReadModelSource{}
 	for _, m := range o.Modules {
 		maps.Copy(handlers, m.Projections)
@@ -338,9 +343,12 @@ func (a *App) cursorKey(ctx context.Context) ([]byte, error) {
 // effect from the moment it expires; deleting it only frees space.
 const expiredKeysInterval = 10 * time.Minute
 
+// expiryInterval is how often the nodes look for intents that have waited too long.
+const expiryInterval = time.Minute
+
 // Run does the background work of a node until ctx ends: it refreshes the registry, runs
 // projections, rebuilds, subscriptions, webhooks, the fan-out, erasures and rotations, and
-// deletes expired idempotency keys. It returns when all of that has stopped.
+// deletes expired idempotency keys, and ends intents that waited too long. It returns when all of that has stopped.
 func (a *App) Run(ctx context.Context) {
 	logFailure := func(err error) {
 		if err != nil && ctx.Err() == nil {
@@ -357,6 +365,7 @@ func (a *App) Run(ctx context.Context) {
 	}
 	running.Go(func() { a.Registry.Run(ctx, refresh, logFailure) })
 	running.Go(func() { a.deleteExpiredKeys(ctx, logFailure) })
+	running.Go(func() { a.expiry.Run(ctx) })
 	if a.personal != nil {
 		running.Go(func() { a.personal.run(ctx, a, logFailure) })
 	}

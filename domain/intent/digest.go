@@ -35,8 +35,8 @@ const digestDomain = "backbone/intent/v1"
 
 // Digest hashes the row: SHA-256(L(domain) ‖ L(field)…), fields in the order below, L(x) the
 // length of x in 4 bytes followed by x, JSON as it is stored. An absent field is empty. It
-// leaves out the sequences of the events, which are known after it; verification compares
-// those with the events.
+// leaves out the sequences of the events, which are known after it and follow from the
+// event with the binding and EventCount.
 func (i *Intent) Digest() (event.Hash, error) {
 	details, err := encodeUnless(i.Actor.Details.IsZero(), i.Actor.Details)
 	if err != nil {
@@ -86,6 +86,7 @@ func (i *Intent) Digest() (event.Hash, error) {
 	d.bytes(approvals)
 	d.bytes(i.Rules)
 	d.bytes(refusal)
+	d.number(uint64(i.EventCount))
 	d.number(uint64(i.Revision))
 	d.number(uint64(i.CreatedAt.UnixMicro()))
 	d.number(uint64(i.UpdatedAt.UnixMicro()))

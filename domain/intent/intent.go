@@ -10,6 +10,7 @@ package intent
 
 import (
 	"encoding/json"
+	"strings"
 	"time"
 
 	"github.com/erpbackbone/backbone/domain/event"
@@ -19,11 +20,13 @@ import (
 type Status string
 
 // The statuses of stored intents. All but PendingApproval are final, and nothing but a
-// decision ends that one: an intent without a decision waits without limit.
+// decision, its requester or the end of its time ends that one.
 const (
 	PendingApproval Status = "pending_approval" // parked until persons approve or reject it
 	Executed        Status = "executed"         // its events are in the log
 	Rejected        Status = "rejected"         // by an approver
+	Withdrawn       Status = "withdrawn"        // by the requester, before it was decided
+	Expired         Status = "expired"          // waited longer than the setting intake.waiting_limit
 	Denied          Status = "denied"           // refused by a right, the schema, the planner, the policy or the store
 	Failed          Status = "failed"           // a submission met conflicts that outlasted the retries, or an error after planning began
 )
@@ -39,19 +42,24 @@ const (
 	ApprovalRecorded = "backbone.intent.approval_recorded" // approved by one person, and waits for another
 	Approved         = "backbone.intent.approved"          // by the last person needed, and executed; its events precede this one
 	RejectedEvent    = "backbone.intent.rejected"
-	Refused          = "backbone.intent.refused"  // denied or failed
-	ExecutedEmpty    = "backbone.intent.executed" // executed with a plan that has no events
+	WithdrawnEvent   = "backbone.intent.withdrawn" // by the requester
+	ExpiredEvent     = "backbone.intent.expired"   // waited too long
+	Refused          = "backbone.intent.refused"   // denied or failed
+	ExecutedEmpty    = "backbone.intent.executed"  // executed with a plan that has no events
 )
+
+// IsAbout reports whether an event type is one of those about intents.
+func IsAbout(eventType string) bool { return strings.HasPrefix(eventType, EventPrefix+".intent.") }
 
 // StreamOf is the stream of the events about an intent.
 func StreamOf(id event.ID) event.StreamID { return event.StreamID{Type: "intent", ID: id.String()} }
 
-// Approval is one person's decision on a waiting intent, which may also be its rejection.
+// Approval is one person's decision on a waiting intent, which may also be its rejection or withdrawal.
 type Approval struct {
 	PersonID string    `json:"person_id"`
 	ActorID  string    `json:"actor_id"`
-	Role     string    `json:"role"`      // that the decision counts for, also if the person has several
-	Decision string    `json:"decision"`  // "approved" or "rejected"
+	Role     string    `json:"role"`      // that the decision counts for, also if the person has several; "" of the requester
+	Decision string    `json:"decision"`  // "approved", "rejected" or "withdrawn"
 	PlanHash string    `json:"plan_hash"` // of the plan that was decided on; the intent's may be another since
 	Comment  string    `json:"comment,omitempty"`
 	At       time.Time `json:"at"`
@@ -73,6 +81,9 @@ type Refusal struct {
 	Kind   string `json:"kind"`   // of fault.Kind, such as "internal"
 	Detail string `json:"detail"` // "" if it would repeat personal data of the payload
 }
+
+// BeforeBindings is the LastSequence of rows from before events held bindings.
+const BeforeBindings event.Sequence = 1<<64 - 1
 
 // Intent is the stored form.
 type Intent struct {
@@ -97,7 +108,7 @@ type Intent struct {
 	Refusal          *Refusal        // of Denied and Failed
 	FirstSequence    event.Sequence  // of the events it made; 0: none
 	EventCount       int             // without those about it, see EventType
-	LastSequence     event.Sequence  // of the event that holds the Binding of this revision
+	LastSequence     event.Sequence  // of the event that holds the Binding of this revision; 0: none, see BeforeBindings
 	Revision         int             // compare-and-set counter, from 1
 	CreatedAt        time.Time
 	UpdatedAt        time.Time

@@ -2,7 +2,6 @@ package ap_test
 
 import (
 	"encoding/json"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -24,7 +23,7 @@ func TestUpgradeOfRegisteredTypes(t *testing.T) {
 	store := memory.New(memory.Config{Clock: b.clock, LogName: "test"})
 	before := map[string]json.RawMessage{}
 	for _, e := range catalog.EventTypes {
-		if e.SchemaVersion > 1 || len(e.PIIFields) > 0 || e.Type == "ap.vendor.contact_removed" || strings.HasPrefix(e.Type, intent.EventPrefix+".intent.") {
+		if e.SchemaVersion > 1 || len(e.PIIFields) > 0 || e.Type == "ap.vendor.contact_removed" || intent.IsAbout(e.Type) {
 			continue
 		}
 		old := e.Registration

@@ -41,7 +41,7 @@ func newPipeline(b *testing.B) *pipelineFixture {
 	for _, m := range modules.BuiltIn() {
 		declared = append(declared, m.Module)
 	}
-	catalog, err := module.Build(schemas, declared...)
+	catalog, err := module.Build(schemas, append(declared, pipeline.Module{})...)
 	require.NoError(b, err)
 	policies, err := opa.New(catalog.Policies)
 	require.NoError(b, err)

@@ -26,6 +26,7 @@ var racePromises = []promise{
 	{"one of many wins a business key", raceBusinessKey},
 	{"one of many is first with an idempotency key", raceIdempotency},
 	{"one of many changes an intent", raceIntent},
+	{"a waiting intent has one outcome", raceOutcomes},
 	{"races and refusals leave no gaps in numbers", raceSeries},
 	{"each of several concurrent contests has one winner", raceContests},
 	{"invalid request does not affect concurrent ones", racePoison},
@@ -204,6 +205,35 @@ func raceIntent(t *testing.T, s *suite) {
 		return r
 	})
 	require.Equal(t, 11, b.stored(t, id).Revision)
+}
+
+// raceOutcomes lets approval, rejection, withdrawal and expiry compete for waiting intents.
+// One wins, with its event, and the row points to it.
+func raceOutcomes(t *testing.T, s *suite) {
+	b := s.newPartition(t)
+	outcomes := []intent.Status{intent.Executed, intent.Rejected, intent.Withdrawn, intent.Expired}
+	for range races {
+		r := b.request(b.event(s.opened, stream("waits")))
+		r.Intent = insert(b.intent(intent.PendingApproval))
+		r.Intent.EventsAbout = 1
+		b.must(t, r)
+		waiting := b.stored(t, r.Intent.Intent.ID)
+		before := b.head(t).Sequence
+		requests := make([]ports.AppendRequest, 2*len(outcomes))
+		for i := range requests {
+			requests[i] = b.request(b.event(s.opened, stream(string(outcomes[i%len(outcomes)]))))
+			requests[i].Intent = update(waiting, outcomes[i%len(outcomes)])
+			requests[i].Intent.EventsAbout = 1
+		}
+		errs := race(len(requests), func(i int) error { _, err := b.try(requests[i]); return err })
+		winner := oneWinner(t, errs, concurrency.CodeIntentChanged)
+		in := b.stored(t, waiting.ID)
+		require.Equal(t, outcomes[winner%len(outcomes)], in.Status)
+		require.Equal(t, 2, in.Revision)
+		require.Equal(t, before+1, b.head(t).Sequence, "the losers wrote nothing")
+		require.Equal(t, before+1, in.LastSequence)
+		require.Equal(t, stream(string(in.Status)), b.all(t)[before].Stream)
+	}
 }
 
 func raceSeries(t *testing.T, s *suite) {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/erpbackbone/backbone/adapters/postgres/directory"
 	"github.com/erpbackbone/backbone/adapters/postgres/internal/intentsdb"
@@ -20,7 +21,7 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// Store implements ports.IntentReader and ports.IdempotencyReader. It sees what is committed;
+// Store implements ports.IntentReader, ports.IntentAudit and ports.IdempotencyReader. It sees what is committed;
 // the append engine checks revisions and keys again under its lock.
 type Store struct {
 	db        *pg.Database
@@ -31,6 +32,7 @@ type Store struct {
 var (
 	_ ports.IntentReader      = (*Store)(nil)
 	_ ports.IdempotencyReader = (*Store)(nil)
+	_ ports.IntentAudit       = (*Store)(nil)
 )
 
 // New makes a Store over db.
@@ -96,6 +98,42 @@ func (s *Store) WaitingIntents(ctx context.Context, p event.PartitionID, limit i
 	for i := range rows {
 		if out[i], err = storedIntent(&rows[i].BackboneIntent); err != nil {
 			return nil, err
+		}
+	}
+	return out, nil
+}
+
+// IntentSequences implements ports.IntentAudit.
+func (s *Store) IntentSequences(ctx context.Context, p event.PartitionID, ids []event.ID) (map[event.ID]event.Sequence, error) {
+	params := intentsdb.ListIntentSequencesParams{PartitionID: int32(p), Ids: make([]pgtype.UUID, len(ids))}
+	for i, id := range ids {
+		params.Ids[i] = pg.UUID(id)
+	}
+	rows, err := s.queries.ListIntentSequences(ctx, s.db.Reads, &params)
+	if err != nil {
+		return nil, pg.Translate(ctx, err)
+	}
+	out := make(map[event.ID]event.Sequence, len(rows))
+	for _, r := range rows {
+		out[r.ID.Bytes] = event.Sequence(r.LastSequence)
+	}
+	return out, nil
+}
+
+// BoundIntents implements ports.IntentAudit.
+func (s *Store) BoundIntents(ctx context.Context, p event.PartitionID, after event.ID, limit int) ([]ports.BoundIntent, error) {
+	rows, err := s.queries.ListBoundIntents(ctx, s.db.Reads, &intentsdb.ListBoundIntentsParams{
+		PartitionID: int32(p), AfterID: pgtype.UUID{Bytes: after, Valid: true}, PageSize: pg.PageSize(limit),
+	})
+	if err != nil {
+		return nil, pg.Translate(ctx, err)
+	}
+	out := make([]ports.BoundIntent, len(rows))
+	for i := range rows {
+		r := &rows[i]
+		out[i] = ports.BoundIntent{EventIntent: r.EventIntentID.Bytes, EventType: r.EventType.String, EventPayload: r.EventPayload}
+		if out[i].Intent, err = storedIntent(&r.BackboneIntent); err != nil {
+			out[i].Intent, out[i].Unreadable = intent.Intent{ID: r.BackboneIntent.ID.Bytes}, true
 		}
 	}
 	return out, nil

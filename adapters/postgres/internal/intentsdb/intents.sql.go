@@ -114,6 +114,120 @@ func (q *Queries) GetIntent(ctx context.Context, db DBTX, arg *GetIntentParams) 
 	return i, err
 }
 
+const ListBoundIntents = `-- name: ListBoundIntents :many
+SELECT i.created_at, i.updated_at, i.first_sequence, i.partition_id, i.event_count, i.revision, i.effective_date, i.id, i.caused_by, i.legal_entity, i.type, i.status, i.actor_type, i.actor_id, i.actor_name, i.actor_details, i.person_id, i.roles, i.correlation_id, i.source_system, i.source_channel, i.source_reference, i.plan_hash, i.need, i.approvals, i.rules, i.refusal, i.payload, i.last_sequence, e.intent_id AS event_intent_id, e.type AS event_type, p.payload AS event_payload
+FROM backbone.intents i
+LEFT JOIN backbone.events e ON e.partition_id = i.partition_id AND e.sequence = i.last_sequence
+LEFT JOIN backbone.event_payloads p ON p.partition_id = i.partition_id AND p.sequence = i.last_sequence
+WHERE i.partition_id = $1 AND i.id > $2::uuid
+ORDER BY i.id
+LIMIT $3::int
+`
+
+type ListBoundIntentsParams struct {
+	PartitionID int32
+	AfterID     pgtype.UUID
+	PageSize    int32
+}
+
+type ListBoundIntentsRow struct {
+	BackboneIntent BackboneIntent
+	EventIntentID  pgtype.UUID
+	EventType      pgtype.Text
+	EventPayload   []byte
+}
+
+// A page of rows by id, each with the event that binds it. One statement sees both as of one
+// moment.
+func (q *Queries) ListBoundIntents(ctx context.Context, db DBTX, arg *ListBoundIntentsParams) ([]ListBoundIntentsRow, error) {
+	rows, err := db.Query(ctx, ListBoundIntents, arg.PartitionID, arg.AfterID, arg.PageSize)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []ListBoundIntentsRow
+	for rows.Next() {
+		var i ListBoundIntentsRow
+		if err := rows.Scan(
+			&i.BackboneIntent.CreatedAt,
+			&i.BackboneIntent.UpdatedAt,
+			&i.BackboneIntent.FirstSequence,
+			&i.BackboneIntent.PartitionID,
+			&i.BackboneIntent.EventCount,
+			&i.BackboneIntent.Revision,
+			&i.BackboneIntent.EffectiveDate,
+			&i.BackboneIntent.ID,
+			&i.BackboneIntent.CausedBy,
+			&i.BackboneIntent.LegalEntity,
+			&i.BackboneIntent.Type,
+			&i.BackboneIntent.Status,
+			&i.BackboneIntent.ActorType,
+			&i.BackboneIntent.ActorID,
+			&i.BackboneIntent.ActorName,
+			&i.BackboneIntent.ActorDetails,
+			&i.BackboneIntent.PersonID,
+			&i.BackboneIntent.Roles,
+			&i.BackboneIntent.CorrelationID,
+			&i.BackboneIntent.SourceSystem,
+			&i.BackboneIntent.SourceChannel,
+			&i.BackboneIntent.SourceReference,
+			&i.BackboneIntent.PlanHash,
+			&i.BackboneIntent.Need,
+			&i.BackboneIntent.Approvals,
+			&i.BackboneIntent.Rules,
+			&i.BackboneIntent.Refusal,
+			&i.BackboneIntent.Payload,
+			&i.BackboneIntent.LastSequence,
+			&i.EventIntentID,
+			&i.EventType,
+			&i.EventPayload,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const ListIntentSequences = `-- name: ListIntentSequences :many
+SELECT i.id, i.last_sequence FROM backbone.intents i
+WHERE i.partition_id = $1 AND i.id = ANY ($2::uuid[])
+`
+
+type ListIntentSequencesParams struct {
+	PartitionID int32
+	Ids         []pgtype.UUID
+}
+
+type ListIntentSequencesRow struct {
+	ID           pgtype.UUID
+	LastSequence int64
+}
+
+// The last events of the intents that have a row.
+func (q *Queries) ListIntentSequences(ctx context.Context, db DBTX, arg *ListIntentSequencesParams) ([]ListIntentSequencesRow, error) {
+	rows, err := db.Query(ctx, ListIntentSequences, arg.PartitionID, arg.Ids)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []ListIntentSequencesRow
+	for rows.Next() {
+		var i ListIntentSequencesRow
+		if err := rows.Scan(&i.ID, &i.LastSequence); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const ListWaitingIntents = `-- name: ListWaitingIntents :many
 SELECT i.created_at, i.updated_at, i.first_sequence, i.partition_id, i.event_count, i.revision, i.effective_date, i.id, i.caused_by, i.legal_entity, i.type, i.status, i.actor_type, i.actor_id, i.actor_name, i.actor_details, i.person_id, i.roles, i.correlation_id, i.source_system, i.source_channel, i.source_reference, i.plan_hash, i.need, i.approvals, i.rules, i.refusal, i.payload, i.last_sequence FROM backbone.intents i
 WHERE i.partition_id = $1 AND i.status = 'pending_approval'

@@ -224,7 +224,7 @@ func (o *outcome) findEvent(eventType string) (client.IntentEvent, bool) {
 
 // hasNoEvents reports whether the intent ended without events.
 func (o *outcome) hasNoEvents() bool {
-	return slices.Contains([]intent.Status{intent.Rejected, intent.Denied, intent.Failed}, intent.Status(o.Status))
+	return slices.Contains([]intent.Status{intent.Rejected, intent.Denied, intent.Failed, intent.Withdrawn, intent.Expired}, intent.Status(o.Status))
 }
 
 // earlierRefusal makes the fault for an intent of an earlier import that ended without

@@ -18,3 +18,19 @@ SELECT sqlc.embed(i) FROM backbone.intents i
 WHERE i.partition_id = @partition_id AND i.status = 'pending_approval'
 ORDER BY i.created_at, i.id
 LIMIT @page_size::int;
+
+-- name: ListIntentSequences :many
+-- The last events of the intents that have a row.
+SELECT i.id, i.last_sequence FROM backbone.intents i
+WHERE i.partition_id = @partition_id AND i.id = ANY (@ids::uuid[]);
+
+-- name: ListBoundIntents :many
+-- A page of rows by id, each with the event that binds it. One statement sees both as of one
+-- moment.
+SELECT sqlc.embed(i), e.intent_id AS event_intent_id, e.type AS event_type, p.payload AS event_payload
+FROM backbone.intents i
+LEFT JOIN backbone.events e ON e.partition_id = i.partition_id AND e.sequence = i.last_sequence
+LEFT JOIN backbone.event_payloads p ON p.partition_id = i.partition_id AND p.sequence = i.last_sequence
+WHERE i.partition_id = @partition_id AND i.id > @after_id::uuid
+ORDER BY i.id
+LIMIT @page_size::int;
