@@ -85,6 +85,21 @@ func (s *snapshot) find(name string, version uint32) *module.RegisteredType {
 	return t
 }
 
+// StoredVersion finds the version of a type that an event was stored in, active or deprecated.
+// Faults event_type.not_found, and that of the store.
+func (r *Registry) StoredVersion(ctx context.Context, name string, version uint32) (*module.RegisteredType, error) {
+	if t := r.snapshot.Load().versions[name][version]; t != nil {
+		return t, nil
+	}
+	if err := r.Refresh(ctx); err != nil {
+		return nil, err
+	}
+	if t := r.snapshot.Load().versions[name][version]; t != nil {
+		return t, nil
+	}
+	return nil, eventtype.NotRegistered(name)
+}
+
 // ListVersions lists all versions of a type, highest first. Fault event_type.not_found.
 func (r *Registry) ListVersions(ctx context.Context, name string) ([]eventtype.Registration, error) {
 	if err := r.Refresh(ctx); err != nil {

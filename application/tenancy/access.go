@@ -18,7 +18,7 @@ type Action struct {
 	LegalEntity string       // "" when the action has none
 	EventTypes  []TypeAccess // for raw appends
 	// Requester is the person who made the request that is decided on, for
-	// erasure.approve; "" before the request is known.
+	// erasure.approve and redaction.approve; "" before the request is known.
 	Requester string
 }
 
@@ -46,11 +46,14 @@ type actor struct {
 	Person string `json:"person"`
 }
 
-const actionApproveErasure = "erasure.approve"
+const (
+	actionApproveErasure   = "erasure.approve"
+	actionApproveRedaction = "redaction.approve"
+)
 
 // Authorize evaluates the access policy. A legal entity outside the caller's
 // entitlement is reported as unknown. Faults: auth.forbidden, erasure.same_person,
-// legal_entity.not_found.
+// redaction.same_person, legal_entity.not_found.
 func (s *Service) Authorize(ctx context.Context, p ports.Principal, a Action) error {
 	if a.LegalEntity != "" && !entitled(p, a.LegalEntity) {
 		return entityNotFound(a.LegalEntity)
@@ -62,7 +65,7 @@ func (s *Service) Authorize(ctx context.Context, p ports.Principal, a Action) er
 	if input.EventTypes == nil {
 		input.EventTypes = []TypeAccess{}
 	}
-	if a.Name == actionApproveErasure {
+	if a.Name == actionApproveErasure || a.Name == actionApproveRedaction {
 		input.Actor = &actor{Type: string(p.ActorType), Person: p.PersonID}
 	}
 	var answer struct {
@@ -75,6 +78,8 @@ func (s *Service) Authorize(ctx context.Context, p ports.Principal, a Action) er
 	switch {
 	case answer.Allow:
 		return nil
+	case answer.Reason == "same_person" && a.Name == actionApproveRedaction:
+		return fault.New(fault.Forbidden, "redaction.same_person", "a redaction is approved by another person than requested it; ask a colleague")
 	case answer.Reason == "same_person":
 		return shredding.CheckApprover(a.Requester, a.Requester) // the policy has compared; this is its fault
 	default:

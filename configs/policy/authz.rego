@@ -6,13 +6,13 @@
 #   "legal_entity": "USMF",            "" when the action concerns none
 #   "entitled":     ["USMF"],          the legal entities of the caller, [] for all of the tenant
 #   "event_types":  [{"type": "hr.x", "module": "hr", "builtin": false}]   events.append only
-#   "actor":        {"type": "human", "person": "p-1"},                    erasure.approve only
-#   "requester":    "p-2"              who made the request                erasure.approve only
+#   "actor":        {"type": "human", "person": "p-1"},                    erasure.approve, redaction.approve
+#   "requester":    "p-2"              who made the request                erasure.approve, redaction.approve
 # }
 #
 # events.append is asked twice: without event_types before the body is read, and
-# with them before anything is written. erasure.approve is too: without requester
-# before the request is known, and with it before anything is decided. Which intents
+# with them before anything is written. erasure.approve and redaction.approve are too:
+# without requester before the request is known, and with it before anything is decided. Which intents
 # a role may submit or approve is decided by the policies of the modules.
 #
 # pii says which classes of personal data a caller reads in clear; it looks at
@@ -60,6 +60,9 @@ grants := {
 	"erasure.request": {"compliance"},
 	"erasure.approve": {"compliance", "compliance_approver"},
 	"erasure.read": {"compliance", "compliance_approver", "auditor"},
+	"redaction.request": {"compliance"},
+	"redaction.approve": {"compliance", "compliance_approver"},
+	"redaction.read": {"compliance", "compliance_approver", "auditor"},
 	"holds.place": {"compliance"},
 	"holds.release": {"compliance"},
 	"holds.read": {"compliance", "compliance_approver", "auditor"},
@@ -73,7 +76,7 @@ writes := {
 	"intents.submit", "intents.approve", "events.append", "snapshots.write",
 	"streams.describe", "streams.delete", "streams.tombstone",
 	"event_types.register", "event_types.deprecate", "legal_entities.create", "projections.operate", "projections.define",
-	"erasure.request", "erasure.approve", "holds.place", "holds.release",
+	"erasure.request", "erasure.approve", "redaction.request", "redaction.approve", "holds.place", "holds.release",
 	"subscriptions.manage", "subscriptions.consume", "subscriptions.operate",
 }
 
@@ -130,13 +133,16 @@ types_granted if {
 	}
 }
 
-# A service never approves an erasure, nor does an agent for a person.
-human if input.action != "erasure.approve"
+# These need a second person.
+two_persons := {"erasure.approve", "redaction.approve"}
+
+# A service never approves an erasure or redaction, nor does an agent for a person.
+human if not input.action in two_persons
 
 human if input.actor.type == "human"
 
 # Two persons, not two logins.
-second_person if input.action != "erasure.approve"
+second_person if not input.action in two_persons
 
 second_person if not "requester" in object.keys(input)
 
