@@ -119,7 +119,7 @@ func expectations(t *testing.T) (out []expectation) {
 	add("auditor with another role writes nothing", false, "auditor", accessInput{"action": "intents.submit", "roles": []string{"controller", "auditor"}, "legal_entity": "USMF", "entitled": []string{}})
 	for _, action := range []string{
 		"intents.approve", "events.append", "snapshots.write", "streams.describe", "streams.delete", "streams.tombstone", "event_types.register", "event_types.deprecate", "event_types.confirm", "legal_entities.create", "principals.enroll", "projections.operate", "projections.define",
-		"erasure.request", "erasure.approve", "holds.place", "holds.release",
+		"erasure.request", "erasure.approve", "redaction.request", "redaction.approve", "holds.place", "holds.release",
 		"subscriptions.manage", "subscriptions.consume", "subscriptions.operate",
 	} {
 		add("auditor with another role: "+action, false, "auditor", accessInput{
@@ -155,6 +155,12 @@ func expectations(t *testing.T) (out []expectation) {
 		}
 		return q
 	}
+	redact := approve(person, "p-1")
+	redact["action"] = "redaction.approve"
+	add("the requester approves a redaction", false, "same_person", redact)
+	redact = approve(map[string]any{"type": "system", "person": "p-1"}, "p-2")
+	redact["action"] = "redaction.approve"
+	add("a service approves a redaction", false, "service", redact)
 	add("another person approves", true, "allowed", approve(person, "p-2"))
 	add("the requester approves", false, "same_person", approve(person, "p-1"))
 	add("requester unknown", false, "same_person", approve(person, ""))

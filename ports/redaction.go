@@ -2,22 +2,39 @@ package ports
 
 import (
 	"context"
+	"encoding/json"
 	"time"
 
 	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/shredding"
 )
 
 // RedactionRequest asks to redact plaintext in one stored payload.
 type RedactionRequest struct {
-	ID          event.ID // becomes the id of the redaction
-	Partition   event.PartitionID
-	Sequence    event.Sequence
-	Pointers    []string // RFC 6901, in the stored payload, below /data
-	Reason      string   // at most 1,000 bytes, no personal data
-	RequestedBy string   // person id
+	ID        event.ID // becomes the id of the redaction
+	TenantID  string
+	Partition event.PartitionID
+	Sequence  event.Sequence
+	EventID   event.ID
+	Pointers  []string // RFC 6901, in the stored payload, below /data
+	Reason    string   // at most 1,000 bytes, no personal data
+
+	State    shredding.RedactionState
+	Revision int             // raised by every move; the first is 1
+	Scope    event.Hash      // of the stored payload at the preview: what an approval is bound to
+	Preview  json.RawMessage // what the request concerns, for people
+
+	RequestedBy string // person id
 	RequestedAt time.Time
 	ApprovedBy  string // person id; "" until it is approved
 	ApprovedAt  time.Time
+	EndedBy     string // who rejected or withdrew it
+	EndReason   string
+	Attempts    int    // failed ones, of the next step
+	LastError   string // code of the last failure
+	UpdatedAt   time.Time
+	CompletedAt time.Time
+	Results     json.RawMessage // of the verification
 }
 
 // Redaction records that a payload was redacted: places and hashes, no values.
@@ -33,6 +50,17 @@ type Redaction struct {
 	OldPayloadHash event.Hash // of the skeleton, or what an earlier redaction of the event left
 	NewPayloadHash event.Hash
 	RedactedAt     time.Time
+	Request        *RedactionGrounds // nil: there is no request with this id
+}
+
+// RedactionGrounds is the stored request of a redaction, which verification compares with it.
+type RedactionGrounds struct {
+	State       shredding.RedactionState
+	Sequence    event.Sequence
+	EventID     event.ID
+	Pointers    []string
+	RequestedBy string
+	ApprovedBy  string
 }
 
 // RedactedPayload is the payload that takes the place of a stored one.
@@ -43,32 +71,43 @@ type RedactedPayload struct {
 	Payload []byte     // the stored bytes with "[REDACTED]" at the pointers and nothing else changed
 }
 
-// Redactions changes payloads with the approval of a second person, as the eraser role,
-// which the appending nodes do not have. Every method is one transaction.
+// Redactions stores requests and changes payloads with the approval of a second person, as the
+// eraser role; the role with which nodes append and read can do neither. Every method is one
+// transaction and locks the request, and a repeat changes nothing.
 //
-// Faults: redaction.event_not_found, redaction.pointer_invalid (outside of /data, or
-// no value there), redaction.invalid (persons, reason, number of pointers),
-// redaction.not_found, redaction.same_person (Forbidden), redaction.not_approved,
-// redaction.approval_expired (72 hours), redaction.scope_changed (not the
-// approved scope), redaction.event_changed (the stored payload does not have the hash
-// in the log), redaction.sealed, redaction.repeated, redaction.payload_refused (more or less
-// than the pointers differs, or a hash does not match).
+// Faults: redaction.not_found, redaction.event_not_found, redaction.pointer_invalid (outside of
+// /data, or no value there), redaction.invalid (persons, reason, number of pointers),
+// redaction.duplicate (another request has the id), redaction.changed (Conflict: another process
+// moved the request), redaction.move_refused, redaction.same_person (Forbidden),
+// redaction.not_approved, redaction.approval_expired (72 hours), redaction.scope_changed (the
+// payload is not the one that was previewed), redaction.event_changed (the stored payload does
+// not have the hash in the log), redaction.not_redactable (a number), redaction.sealed,
+// redaction.repeated, redaction.payload_refused (more or less than the pointers differs, or a
+// hash does not match), redaction.role_refused.
 type Redactions interface {
 	RedactionReader
-	// RequestRedaction stores a request; requested_at is the database's time.
-	RequestRedaction(ctx context.Context, r RedactionRequest) (RedactionRequest, error)
-	// ApproveRedaction stores the approval of another person. It keeps one that is still
-	// valid, so that repeating it changes nothing.
-	ApproveRedaction(ctx context.Context, p event.PartitionID, id event.ID, person string) (RedactionRequest, error)
-	// RedactionRequests lists a partition's requests, oldest first.
-	RedactionRequests(ctx context.Context, p event.PartitionID) ([]RedactionRequest, error)
-	// RedactPayload executes an approved request. Repeated, it returns the first redaction
-	// again and changes nothing.
+	// AddRedaction stores a request as previewed; its times are the database's.
+	AddRedaction(ctx context.Context, r RedactionRequest) (RedactionRequest, error)
+	RedactionRequest(ctx context.Context, tenantID string, id event.ID) (RedactionRequest, error)
+	// RedactionRequests lists a tenant's requests, newest first; no states are all.
+	RedactionRequests(ctx context.Context, tenantID string, states []shredding.RedactionState, limit int) ([]RedactionRequest, error)
+	// RedactionWork lists the requests of all tenants that have a step to run, oldest first.
+	RedactionWork(ctx context.Context, limit int) ([]RedactionRequest, error)
+	// MoveRedaction stores the request at its next state, if its revision is still
+	// r.Revision. Back at previewed it takes the new scope and preview and removes the approval.
+	// It does not approve and does not redact.
+	MoveRedaction(ctx context.Context, r RedactionRequest) (RedactionRequest, error)
+	// NoteRedactionFailure counts a failed attempt at a step.
+	NoteRedactionFailure(ctx context.Context, p event.PartitionID, id event.ID, code string) (attempts int, err error)
+	// ApproveRedaction stores the approval of another person, bound to the scope.
+	ApproveRedaction(ctx context.Context, p event.PartitionID, id event.ID, person string, scope event.Hash) (RedactionRequest, error)
+	// RedactPayload replaces the payload of an approved request, records the redaction, marks
+	// the event and moves the request to redacted.
 	RedactPayload(ctx context.Context, r RedactionRequest, to RedactedPayload) (Redaction, error)
 }
 
 // RedactionReader lists redactions.
 type RedactionReader interface {
-	// Redactions lists a partition's redactions, oldest first.
+	// Redactions lists a partition's redactions with their requests, oldest first.
 	Redactions(ctx context.Context, p event.PartitionID) ([]Redaction, error)
 }

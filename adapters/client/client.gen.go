@@ -934,6 +934,14 @@ type EventQuery struct {
 	Limit       *int            `json:"limit,omitempty"`
 }
 
+// EventRedaction Values of the data that were replaced by "[REDACTED]" after the event was recorded.
+type EventRedaction struct {
+	// Pointers RFC 6901, in the payload as it is stored.
+	Pointers   []string  `json:"pointers"`
+	RedactedAt time.Time `json:"redacted_at"`
+	RequestID  string    `json:"request_id"`
+}
+
 // EventStream defines model for EventStream.
 type EventStream struct {
 	ID      string `json:"id"`
@@ -1578,9 +1586,12 @@ type Metadata struct {
 	PayloadHash string `json:"payload_hash"`
 
 	// Pii Class by RFC 6901 pointer into the stored payload: `/data/email`.
-	Pii            map[string]string `json:"pii"`
-	RulesEvaluated []RuleEvaluation  `json:"rules_evaluated"`
-	Source         Source            `json:"source"`
+	Pii map[string]string `json:"pii"`
+
+	// Redactions The first one first; absent if no value was redacted. Then payload_hash is that of the payload as it was recorded.
+	Redactions     []EventRedaction `json:"redactions,omitempty,omitzero"`
+	RulesEvaluated []RuleEvaluation `json:"rules_evaluated"`
+	Source         Source           `json:"source"`
 
 	// StoredSchemaVersion The version that the event was written in, if it is shown in a later one.
 	StoredSchemaVersion int      `json:"stored_schema_version,omitempty,omitzero"`
@@ -1692,6 +1703,18 @@ type NewProjection struct {
 	// Key jq: the event makes a text, or null.
 	Key  string `json:"key"`
 	Name string `json:"name"`
+}
+
+// NewRedactionRequest defines model for NewRedactionRequest.
+type NewRedactionRequest struct {
+	EventID     string `json:"event_id"`
+	LegalEntity string `json:"legal_entity"`
+
+	// Pointers RFC 6901, in the stored payload, below `/data`: `/data/lines/0/description`.
+	Pointers []string `json:"pointers"`
+
+	// Reason For colleagues and auditors; no personal data.
+	Reason string `json:"reason"`
 }
 
 // NewScope defines model for NewScope.
@@ -2435,6 +2458,67 @@ type QueryPage struct {
 	// HasMore Read on with append_condition.after.
 	HasMore bool `json:"has_more"`
 }
+
+// RedactionPreview What a redaction concerns, without values.
+type RedactionPreview struct {
+	CheckedAt     time.Time `json:"checked_at,omitempty,omitzero"`
+	EffectiveDate string    `json:"effective_date"`
+	EventType     string    `json:"event_type"`
+
+	// SchemaVersion The version that the event was stored in.
+	SchemaVersion int64 `json:"schema_version"`
+
+	// Scope What an approval is bound to: the hash of the payload as it is stored. Send it with the approval.
+	Scope  string `json:"scope"`
+	Stream string `json:"stream"`
+}
+
+// RedactionRequest defines model for RedactionRequest.
+type RedactionRequest struct {
+	ApprovedAt time.Time `json:"approved_at,omitempty,omitzero"`
+	ApprovedBy string    `json:"approved_by,omitempty,omitzero"`
+
+	// Attempts Failed ones of the next step.
+	Attempts    int       `json:"attempts,omitempty,omitzero"`
+	CompletedAt time.Time `json:"completed_at,omitempty,omitzero"`
+	EndReason   string    `json:"end_reason,omitempty,omitzero"`
+
+	// EndedBy Who rejected or withdrew it.
+	EndedBy string `json:"ended_by,omitempty,omitzero"`
+
+	// Error Code of the last failure.
+	Error       string   `json:"error,omitempty,omitzero"`
+	EventID     string   `json:"event_id"`
+	ID          string   `json:"id"`
+	LegalEntity string   `json:"legal_entity"`
+	Pointers    []string `json:"pointers"`
+
+	// Preview What a redaction concerns, without values.
+	Preview     RedactionPreview `json:"preview"`
+	Reason      string           `json:"reason"`
+	RequestedAt time.Time        `json:"requested_at"`
+
+	// RequestedBy Pseudonymous id of the person.
+	RequestedBy string `json:"requested_by"`
+
+	// Sequence Of the event.
+	Sequence string `json:"sequence"`
+
+	// Status The way of a request, in order, ends as completed; rejected, withdrawn, expired and refused end it without
+	// effect. From redacted on there is no way back.
+	Status RedactionStatus `json:"status"`
+}
+
+// RedactionRequestList defines model for RedactionRequestList.
+type RedactionRequestList struct {
+	// NextCursor The `cursor` of the next page, unchanged; absent when the list ends here.
+	NextCursor        NextCursor         `json:"next_cursor,omitempty,omitzero"`
+	RedactionRequests []RedactionRequest `json:"redaction_requests"`
+}
+
+// RedactionStatus The way of a request, in order, ends as completed; rejected, withdrawn, expired and refused end it without
+// effect. From redacted on there is no way back.
+type RedactionStatus = string
 
 // Refusal defines model for Refusal.
 type Refusal struct {
@@ -3539,6 +3623,22 @@ type QueryEventsParams struct {
 	Raw Raw `form:"raw,omitempty" json:"raw,omitempty,omitzero"`
 }
 
+// ListRedactionRequestsParams defines parameters for ListRedactionRequests.
+type ListRedactionRequestsParams struct {
+	// Status Only requests in these states, separated by commas.
+	Status string `form:"status,omitempty" json:"status,omitempty,omitzero"`
+	Limit  Limit  `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
+}
+
+// RequestRedactionParams defines parameters for RequestRedaction.
+type RequestRedactionParams struct {
+	// IdempotencyKey A key of the caller's choice, at most 255 bytes. The same request with the same key takes effect once; a
+	// replay answers 200 with the first body and the header `Idempotency-Replayed: true`, other content under the
+	// same key 409. The server remembers a key for 24 hours, unless an operator has set `idempotency.ttl`. A refusal
+	// does not use the key up.
+	IdempotencyKey IdempotencyKey `json:"Idempotency-Key,omitempty,omitzero"`
+}
+
 // SaveSnapshotParams defines parameters for SaveSnapshot.
 type SaveSnapshotParams struct {
 	LegalEntity InLegalEntity `form:"legal_entity" json:"legal_entity"`
@@ -4469,6 +4569,101 @@ func (c *Client) QueryEvents(ctx context.Context, params QueryEventsParams, body
 	}
 	r.setQuery("raw", params.Raw)
 	var out QueryPage
+	err := c.do(ctx, r, &out, options)
+	return out, err
+}
+
+// ListRedactionRequests is GET /api/redaction-requests: List redaction requests, newest first.
+func (c *Client) ListRedactionRequests(ctx context.Context, params ListRedactionRequestsParams, options ...Option) (RedactionRequestList, error) {
+	r := request{
+		method: http.MethodGet, path: expandPath("/api/redaction-requests"),
+		repeatable: true,
+	}
+	r.setQuery("status", params.Status)
+	r.setQuery("limit", params.Limit)
+	var out RedactionRequestList
+	err := c.do(ctx, r, &out, options)
+	return out, err
+}
+
+// RequestRedaction is POST /api/redaction-requests: Ask for values of one event to be replaced by "[REDACTED]".
+func (c *Client) RequestRedaction(ctx context.Context, params RequestRedactionParams, body NewRedactionRequest, options ...Option) (RedactionRequest, error) {
+	r := request{
+		method: http.MethodPost, path: expandPath("/api/redaction-requests"),
+		body:       body,
+		repeatable: params.IdempotencyKey != "",
+	}
+	r.setHeader("Idempotency-Key", params.IdempotencyKey)
+	var out RedactionRequest
+	err := c.do(ctx, r, &out, options)
+	return out, err
+}
+
+// GetRedactionRequest is GET /api/redaction-requests/{id}: Read a redaction request and how far it is.
+func (c *Client) GetRedactionRequest(ctx context.Context, id ID, options ...Option) (RedactionRequest, error) {
+	r := request{
+		method: http.MethodGet, path: expandPath("/api/redaction-requests/%s", id),
+		repeatable: true,
+	}
+	var out RedactionRequest
+	err := c.do(ctx, r, &out, options)
+	return out, err
+}
+
+// ApproveRedactionRequest is POST /api/redaction-requests/{id}/approve: Let a redaction be carried out.
+func (c *Client) ApproveRedactionRequest(ctx context.Context, id ID, body ApproveErasure, options ...Option) (RedactionRequest, error) {
+	r := request{
+		method: http.MethodPost, path: expandPath("/api/redaction-requests/%s/approve", id),
+		body:       body,
+		repeatable: true,
+	}
+	var out RedactionRequest
+	err := c.do(ctx, r, &out, options)
+	return out, err
+}
+
+// GetRedactionCertificate is GET /api/redaction-requests/{id}/certificate: Download the signed certificate of a completed redaction.
+func (c *Client) GetRedactionCertificate(ctx context.Context, id ID, options ...Option) (json.RawMessage, error) {
+	r := request{
+		method: http.MethodGet, path: expandPath("/api/redaction-requests/%s/certificate", id),
+		repeatable: true,
+	}
+	var out json.RawMessage
+	err := c.do(ctx, r, &out, options)
+	return out, err
+}
+
+// PreviewRedactionRequest is POST /api/redaction-requests/{id}/preview: Check again what a request concerns.
+func (c *Client) PreviewRedactionRequest(ctx context.Context, id ID, options ...Option) (RedactionRequest, error) {
+	r := request{
+		method: http.MethodPost, path: expandPath("/api/redaction-requests/%s/preview", id),
+		repeatable: true,
+	}
+	var out RedactionRequest
+	err := c.do(ctx, r, &out, options)
+	return out, err
+}
+
+// RejectRedactionRequest is POST /api/redaction-requests/{id}/reject: End a redaction request without effect, as the second person.
+func (c *Client) RejectRedactionRequest(ctx context.Context, id ID, body RejectRequest, options ...Option) (RedactionRequest, error) {
+	r := request{
+		method: http.MethodPost, path: expandPath("/api/redaction-requests/%s/reject", id),
+		body:       body,
+		repeatable: true,
+	}
+	var out RedactionRequest
+	err := c.do(ctx, r, &out, options)
+	return out, err
+}
+
+// WithdrawRedactionRequest is POST /api/redaction-requests/{id}/withdraw: Take a redaction request back before it is carried out.
+func (c *Client) WithdrawRedactionRequest(ctx context.Context, id ID, body RejectRequest, options ...Option) (RedactionRequest, error) {
+	r := request{
+		method: http.MethodPost, path: expandPath("/api/redaction-requests/%s/withdraw", id),
+		body:       body,
+		repeatable: true,
+	}
+	var out RedactionRequest
 	err := c.do(ctx, r, &out, options)
 	return out, err
 }

@@ -270,5 +270,28 @@ func (r *renderer) metadata(e *event.Recorded) {
 		r.number("stored_schema_version", uint64(e.StoredVersion))
 	}
 	r.optional("upcast_error", e.UpcastError)
+	r.redactions(e.Redactions)
 	r.raw("}")
+}
+
+// redactions tells which values of the data are not those that were recorded.
+func (r *renderer) redactions(all []event.Redaction) {
+	for i, x := range all {
+		r.raw([]string{`,"redactions":[`, ","}[min(i, 1)])
+		r.raw(`{"request_id":`)
+		r.text(x.RequestID.String())
+		r.raw(`,"pointers":[`)
+		for j, pointer := range x.Pointers {
+			if j > 0 {
+				r.raw(",")
+			}
+			r.text(pointer)
+		}
+		r.raw("]")
+		r.member("redacted_at", timeText(x.At))
+		r.raw("}")
+	}
+	if len(all) > 0 {
+		r.raw("]")
+	}
 }

@@ -163,6 +163,8 @@ var resources = []resource{
 		fault.New(fault.FailedPrecondition, "webhook.not_served", "this server sends nothing to webhooks; ask another one")},
 	{erasureHandlers, hasErasures, keysMissing},
 	{legalHoldHandlers, hasErasures, keysMissing},
+	{redactionHandlers, func(c *Config) bool { return c.Redactions != nil },
+		fault.New(fault.FailedPrecondition, "redaction.not_served", "this server redacts nothing; ask an operator to set database.eraser_dsn and a key service")},
 	{handlers: legalEntityHandlers},
 	{handlers: principalHandlers},
 	{handlers: healthHandlers},

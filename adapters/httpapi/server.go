@@ -68,6 +68,8 @@ type Config struct {
 
 	// Erasures serves erasure requests and legal holds; nil: pii.keys_missing.
 	Erasures Erasures
+	// Redactions serves redaction requests; nil: redaction.not_served.
+	Redactions Redactions
 	// Projections shows and operates projections; nil: projection.not_served.
 	Projections Projections
 	// CustomProjections manages projections that tenants define; nil: projection.not_served.

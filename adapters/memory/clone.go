@@ -37,7 +37,7 @@ func cloneSkeleton(s event.Skeleton) event.Skeleton {
 func cloneRecorded(r *event.Recorded, withData bool) event.Recorded {
 	out := event.Recorded{Skeleton: cloneSkeleton(r.Skeleton)}
 	if withData {
-		out.Salt, out.Payload = r.Salt, bytes.Clone(r.Payload)
+		out.Salt, out.Payload, out.Redactions = r.Salt, bytes.Clone(r.Payload), slices.Clone(r.Redactions)
 	}
 	return out
 }

@@ -15,8 +15,8 @@
 //   - One caller at a time writes a read model, of any projection and partition; appends and reads
 //     go on while its handler runs. Other callers wait until their ctx ends: LockWait is ignored
 //     and there is no projection.busy. A handler that calls Advance waits for itself.
-//   - Rows of single entities cannot be rebuilt (see ProjectionTargets), a switch of one partition
-//     moves the rows of custom projections only, and no value is ever redacted.
+//   - Rows of single entities cannot be rebuilt (see ProjectionTargets), and a switch of one
+//     partition moves the rows of custom projections only.
 package memory
 
 import (
@@ -66,6 +66,7 @@ type Database struct {
 	Webhooks            *Webhooks
 	Publishers          *Publishers
 	Leases              *Leases
+	Redactions          *Redactions
 }
 
 // state is what all objects of a database share.
@@ -92,6 +93,8 @@ type state struct {
 
 	entitySnapshots map[entityKey][]ports.EntitySnapshot
 	streamSnapshots map[streamSnapshotKey][]ports.StreamSnapshot
+
+	redactionRequests map[event.ID]*ports.RedactionRequest
 
 	subscriptions map[event.ID]*subscriptionRecord
 	decisions     []ports.ParkedDecision
@@ -128,6 +131,8 @@ func New(c Config) *Database {
 		publishers: map[publisherKey]ports.PublisherCursor{},
 		leases:     map[ports.LeaseResource]ports.Lease{},
 		nodes:      map[string]map[string]time.Time{},
+
+		redactionRequests: map[event.ID]*ports.RedactionRequest{},
 	}
 	if s.clock == nil {
 		s.clock = systemClock{}
@@ -144,6 +149,7 @@ func New(c Config) *Database {
 		Projections: &Projections{s}, ProjectionVersions: &ProjectionVersions{s}, ProjectionRows: &ProjectionRows{s},
 		ProjectionSnapshots: &ProjectionSnapshots{s}, ProjectionTargets: &ProjectionTargets{}, ReadModels: &ReadModels{s},
 		Subscriptions: &SubscriptionStore{s}, Webhooks: &Webhooks{s}, Publishers: &Publishers{s}, Leases: &Leases{s},
+		Redactions: &Redactions{s},
 	}
 }
 
@@ -247,6 +253,7 @@ type partition struct {
 	idempotency map[string]idempotencyRow
 	series      map[string]uint64 // last number taken
 	intents     map[event.ID]intent.Intent
+	redactions  []ports.Redaction
 	// The records with sealed values of a person: fields by record and key class.
 	eventSubjects  map[shredding.Subject]map[eventClass]int
 	intentSubjects map[shredding.Subject]map[intentClass]int

@@ -22,9 +22,16 @@ type streamSnapshotKey struct {
 	internal  bool
 }
 
-// Snapshots keeps states of entities and streams, newest first. Nothing is redacted in a
-// memory database, so there is one epoch.
+// Snapshots keeps states of entities and streams, newest first.
 type Snapshots struct{ *state }
+
+// epoch is the number of redactions of a partition.
+func (s *state) epoch(id event.PartitionID) ports.SnapshotEpoch {
+	if p := s.partitions[id]; p != nil {
+		return ports.SnapshotEpoch(len(p.redactions))
+	}
+	return 0
+}
 
 // keepNewest inserts a snapshot, newest first. kept is false if it is older than all that
 // are kept.
@@ -44,20 +51,22 @@ func keepNewest[S any](have []S, s S, position func(S) uint64) (now []S, kept bo
 
 // EntitySnapshots implements ports.EntitySnapshots.
 func (s *Snapshots) EntitySnapshots(ctx context.Context, p event.PartitionID, entityType, entityID string) ([]ports.EntitySnapshot, ports.SnapshotEpoch, error) {
+	var epoch ports.SnapshotEpoch
 	out, err := get(ctx, s.state, func() ([]ports.EntitySnapshot, error) {
+		epoch = s.epoch(p)
 		out := append([]ports.EntitySnapshot{}, s.entitySnapshots[entityKey{p, entityType, entityID}]...)
 		for i := range out {
 			out[i].State = bytes.Clone(out[i].State)
 		}
 		return out, nil
 	})
-	return out, 0, err
+	return out, epoch, err
 }
 
 // SaveEntitySnapshot implements ports.EntitySnapshots.
 func (s *Snapshots) SaveEntitySnapshot(ctx context.Context, n ports.EntitySnapshot, epoch ports.SnapshotEpoch) (kept bool, err error) {
 	return get(ctx, s.state, func() (kept bool, err error) {
-		if epoch != 0 {
+		if epoch != s.epoch(n.Partition) {
 			return false, nil
 		}
 		n.State, n.CreatedAt = bytes.Clone(n.State), event.Micros(n.CreatedAt)
@@ -84,7 +93,9 @@ func (s *Snapshots) MarkEntitySnapshotsStale(ctx context.Context, p event.Partit
 
 // StreamSnapshot implements ports.StreamSnapshots.
 func (s *Snapshots) StreamSnapshot(ctx context.Context, p event.PartitionID, stream event.StreamID, internal bool, v event.Version) (ports.StreamSnapshot, ports.SnapshotEpoch, error) {
+	var epoch ports.SnapshotEpoch
 	found, err := get(ctx, s.state, func() (ports.StreamSnapshot, error) {
+		epoch = s.epoch(p)
 		for _, h := range s.streamSnapshots[streamSnapshotKey{p, stream, internal}] {
 			if v == 0 || h.Version == v {
 				h.State, h.Metadata = bytes.Clone(h.State), clone(h.Metadata)
@@ -93,7 +104,7 @@ func (s *Snapshots) StreamSnapshot(ctx context.Context, p event.PartitionID, str
 		}
 		return ports.StreamSnapshot{}, snapshot.NotFound()
 	})
-	return found, 0, err
+	return found, epoch, err
 }
 
 // SaveStreamSnapshot implements ports.StreamSnapshots.
@@ -118,7 +129,7 @@ func (s *Snapshots) SaveStreamSnapshot(ctx context.Context, n ports.StreamSnapsh
 		}
 	}
 	now, kept := keepNewest(s.streamSnapshots[k], n, func(e ports.StreamSnapshot) uint64 { return uint64(e.Version) })
-	if !kept || epoch != 0 {
+	if !kept || epoch != s.epoch(n.Partition) {
 		return ports.StreamSnapshot{}, false, snapshot.Superseded()
 	}
 	s.streamSnapshots[k] = now

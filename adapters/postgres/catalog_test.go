@@ -100,7 +100,9 @@ func TestGrants(t *testing.T) {
 		backbone_app:entity_snapshots:DISU backbone_app:stream_snapshots:DISU backbone_app:projection_snapshots:DISU
 		backbone_reader:entity_snapshots:S backbone_reader:stream_snapshots:S backbone_reader:projection_snapshots:S
 		backbone_redactor:entity_snapshots:DS backbone_redactor:stream_snapshots:DS
-		backbone_redactor:replace_payload():E
+		backbone_eraser:move_redaction():E backbone_eraser:note_redaction_failure():E backbone_app:redaction_requests:S backbone_reader:redaction_requests:S
+		backbone_redactor:event_payloads.redactions:U backbone_redactor:redaction_requests.state:U backbone_redactor:redaction_requests.revision:U
+		backbone_redactor:redaction_requests.attempts:U backbone_redactor:redaction_requests.last_error:U backbone_redactor:redaction_requests.updated_at:U
 		backbone_app:leases:DISU backbone_app:work_nodes:DISU backbone_reader:work_nodes:S backbone_app:webhook_attempts:DIS backbone_app:nodes:DISU backbone_app:projections:DISU backbone_app:dead_letters:DISU backbone_app:projection_rows:DISU
 		backbone_reader:leases:S backbone_reader:nodes:S backbone_reader:projections:S backbone_reader:dead_letters:S
 		backbone_app:webhook_endpoints:DISU backbone_app:publisher_cursors:ISU backbone_reader:publisher_cursors:S backbone_outbox_reader:schema:U backbone_outbox_reader:outbox:S
@@ -117,7 +119,7 @@ func TestGrants(t *testing.T) {
 	require.Equal(t, []string{"backbone_owner in backbone_redactor"}, pgtest.Column(t, conn, `
 		SELECT m.rolname || ' in ' || r.rolname FROM pg_auth_members a JOIN pg_roles m ON m.oid = a.member JOIN pg_roles r ON r.oid = a.roleid
 		WHERE m.rolname LIKE 'backbone%' OR r.rolname LIKE 'backbone%'`), "memberships")
-	require.Equal(t, []string{"redact_payload backbone_redactor", "replace_payload backbone_redactor"}, pgtest.Column(t, conn, `
+	require.Equal(t, []string{"redact_payload backbone_redactor"}, pgtest.Column(t, conn, `
 		SELECT p.proname || ' ' || pg_get_userbyid(p.proowner) FROM pg_proc p
 		WHERE p.pronamespace = 'backbone'::regnamespace AND pg_get_userbyid(p.proowner) <> 'backbone_owner' ORDER BY 1`), "functions of another owner")
 }

@@ -1,9 +1,7 @@
 package erasure
 
 import (
-	"bytes"
 	"context"
-	"crypto/sha256"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -11,7 +9,6 @@ import (
 
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
-	"github.com/erpbackbone/backbone/domain/jsondoc"
 	"github.com/erpbackbone/backbone/domain/shredding"
 	"github.com/erpbackbone/backbone/ports"
 )
@@ -162,27 +159,7 @@ func (c Config) certificate(ctx context.Context, r ports.ErasureRequest) ([]byte
 	for _, k := range receipt.Keys {
 		out.Counts.Versions += len(k.Fingerprints)
 	}
-	encoded, err := json.MarshalIndent(out, "  ", "  ")
-	if err != nil {
-		return nil, err
-	}
-	signed, err := c.Notes.SignNote(ctx, certificateText(r.ID, encoded))
-	if err != nil {
-		return nil, err
-	}
-	return certificateDocument(encoded, signed), nil
-}
-
-// certificateText is the text of the note under a certificate.
-func certificateText(id event.ID, certificate []byte) []byte {
-	return fmt.Appendf(nil, "%s\n%s\n%x\n", certificateFormat, id, sha256.Sum256(certificate))
-}
-
-// certificateDocument encodes a certificate in the one way that VerifyCertificate accepts,
-// so that it detects every changed byte.
-func certificateDocument(certificate, note []byte) []byte {
-	quoted, _ := json.Marshal(string(note)) // encoding a string cannot fail
-	return fmt.Appendf(nil, "{\n  \"certificate\": %s,\n  \"note\": %s\n}\n", certificate, quoted)
+	return shredding.SignCertificate(certificateFormat, r.ID, out, func(text []byte) ([]byte, error) { return c.Notes.SignNote(ctx, text) })
 }
 
 // VerifyCertificate checks that a certificate is signed with one of the keys and that no
@@ -193,27 +170,10 @@ func certificateDocument(certificate, note []byte) []byte {
 //	note.key_invalid, note.not_verified
 func VerifyCertificate(document []byte, notes ports.NoteOpener, verifierKeys ...string) (Certificate, error) {
 	var out Certificate
-	malformed := fault.New(fault.Invalid, "erasure.certificate_malformed", "this is not a certificate as it was issued; download it again and do not reformat it")
-	certificate, found, err := jsondoc.Member(document, "certificate")
-	if err != nil || !found {
-		return out, malformed
-	}
-	quoted, found, err := jsondoc.Member(document, "note")
-	var note string
-	if err != nil || !found || json.Unmarshal(quoted, &note) != nil {
-		return out, malformed
-	}
-	text, err := notes.OpenNote([]byte(note), verifierKeys...)
+	err := shredding.OpenCertificate(document, certificateFormat, &out, func() event.ID { return out.RequestID },
+		func(note []byte) ([]byte, error) { return notes.OpenNote(note, verifierKeys...) })
 	if err != nil {
-		return out, err
-	}
-	decoder := json.NewDecoder(bytes.NewReader(certificate))
-	decoder.DisallowUnknownFields()
-	if decoder.Decode(&out) != nil || out.Format != certificateFormat || !bytes.Equal(certificateDocument(certificate, []byte(note)), document) {
-		return Certificate{}, malformed
-	}
-	if !bytes.Equal(text, certificateText(out.RequestID, certificate)) {
-		return Certificate{}, fault.New(fault.Invalid, "erasure.certificate_altered", "the certificate was changed after it was signed; download it again")
+		return Certificate{}, err
 	}
 	return out, nil
 }

@@ -68,33 +68,16 @@ type Copies interface {
 }
 
 // Announcer appends one event to a log.
-type Announcer interface {
-	// Announce appends the draft as a system actor. If the log has the idempotency key, it
-	// does nothing.
-	Announce(ctx context.Context, a Announcement) error
-}
+type Announcer = ports.Announcer
 
 // Announcement is the event of an erasure in the log of one partition.
-type Announcement struct {
-	LegalEntity    ports.LegalEntity
-	Draft          event.Draft
-	IdempotencyKey string
-	Fingerprint    event.Hash
-}
+type Announcement = ports.Announcement
 
 // Chains verifies logs.
-type Chains interface {
-	VerifyChain(ctx context.Context, le ports.LegalEntity) (ChainVerdict, error)
-}
+type Chains = ports.ChainVerifier
 
 // ChainVerdict is the result of verifying a partition.
-type ChainVerdict struct {
-	LegalEntity string         `json:"legal_entity"`
-	Events      uint64         `json:"events"`
-	Head        event.Sequence `json:"head_sequence"`
-	Checksum    string         `json:"head_checksum"` // hex; "" without events
-	Findings    int            `json:"findings"`      // 0: sound
-}
+type ChainVerdict = ports.ChainVerdict
 
 // Check is a condition of a step, such as Gate.
 type Check interface {

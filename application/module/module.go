@@ -41,6 +41,12 @@ type Check func(data json.RawMessage, dimensions map[string]string) error
 type EventType struct {
 	eventtype.Registration
 	Checks []Check
+	// Redactable lists the paths of texts that may be replaced by "[REDACTED]" after they were
+	// stored, such as $.description and $.lines[*].description. No other member of a module's
+	// type is ever redacted. By listing a path the module promises that everything which reads
+	// events of the type goes on with that text in its place: folds, planners, projections and
+	// upcasters, also those of other modules.
+	Redactable []string
 	// Upcast converts data of the version before to this one; nil: see Step.
 	Upcast Upcast
 }

@@ -263,6 +263,7 @@ func (c *Catalog) crossCheck(schemas ports.SchemaCompiler) []error {
 		compile(t.Type, t.DataSchema)
 		personal(t.Type, t.CheckPersonal())
 		errs = append(errs, c.crossCheckUpcast(t, schemas)...)
+		errs = append(errs, t.checkRedactable()...)
 	}
 	policies := map[string]bool{}
 	for _, p := range c.Policies {

@@ -340,6 +340,80 @@ func (t *Targets) Forget(ctx context.Context, name string, id event.PartitionID,
 	return err
 }
 
+// RecomputeReaders recomputes the rows of an entity in every projection that reads a type of event,
+// and returns the names of those whose rows of the entity cannot be recomputed alone. Every version
+// must have passed the sequence. It may be repeated. Faults: projection.target_behind,
+// projection.other_code while a version of another release is live.
+func (t *Targets) RecomputeReaders(ctx context.Context, eventType string, le ports.LegalEntity, entity event.StreamID, passed event.Sequence) (left []string, err error) {
+	for i := range t.config.Declared {
+		d := t.config.Declared[i]
+		if !slices.Contains(d.EventTypes, eventType) {
+			continue
+		}
+		err := t.recomputeEntity(ctx, d, le.Partition, entity, passed)
+		if code := fault.CodeOf(err); code == projection.CodeTargetUnsupported || code == projection.CodeTargetTooLarge {
+			left = append(left, d.Name)
+		} else if err != nil {
+			return nil, err
+		}
+	}
+	all, err := t.config.Register.ListProjections(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range all {
+		tenant, _, isCustom := projection.SplitName(p.Name)
+		if !isCustom || tenant != le.TenantID || !p.Role.IsLive() || !p.Reads(le.Partition) {
+			continue
+		}
+		if err := t.requirePassed(ctx, p, le.Partition, passed); err != nil {
+			return nil, err
+		}
+		_, err := t.Rebuild(ctx, TargetOrder{Name: p.Name, Version: p.Version, Partitions: []event.PartitionID{le.Partition}, Entity: entity, By: "redaction"})
+		switch {
+		case err == nil, fault.KindOf(err) == fault.NotFound: // it was dropped
+		case fault.CodeOf(err) == projection.CodeUnreadable, fault.CodeOf(err) == projection.CodeTargetTooLarge:
+			left = append(left, p.Name)
+		default:
+			return nil, err
+		}
+	}
+	return left, nil
+}
+
+func (t *Targets) recomputeEntity(ctx context.Context, d module.Projection, id event.PartitionID, entity event.StreamID, passed event.Sequence) error {
+	_, targets, err := t.declaredTargets(d.Name)
+	if err != nil {
+		return err
+	}
+	target := coveringTarget(targets, entity)
+	if target < 0 {
+		return projection.TargetUnsupported(d.Name, entity.Type)
+	}
+	buildable, foreign, err := t.liveVersions(ctx, d, 0)
+	if fault.KindOf(err) == fault.NotFound && err != nil {
+		return nil //nolint:nilerr // no node has started it
+	}
+	if err != nil {
+		return err
+	}
+	for _, p := range foreign {
+		if p.Reads(id) {
+			return projection.ForeignVersion(d.Name, p.Version)
+		}
+	}
+	for _, p := range buildable {
+		if !p.Reads(id) {
+			continue
+		}
+		_, err := t.recompute(ctx, TargetOrder{Name: d.Name, By: "redaction"}, d, p, id, passed, targets, []ports.SubjectEntity{{Target: target, Entity: entity.ID}})
+		if err != nil && fault.CodeOf(err) != projection.CodeFenced { // it was dropped
+			return err
+		}
+	}
+	return nil
+}
+
 // requirePassed refuses a version that has not passed a sequence.
 func (t *Targets) requirePassed(ctx context.Context, p projection.Projection, id event.PartitionID, passed event.Sequence) error {
 	checkpoints, err := t.config.Checkpoints.Checkpoints(ctx, p.Name, p.Version)

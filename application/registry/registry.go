@@ -120,6 +120,18 @@ func (s *snapshot) find(name string, version uint32) *module.RegisteredType {
 	return t
 }
 
+// StoredVersion finds the version of a type that an event of the tenant was stored in, active or
+// deprecated. Faults event_type.not_found, and that of the store.
+func (r *Registry) StoredVersion(ctx context.Context, tenantID, name string, version uint32) (*module.RegisteredType, error) {
+	if err := r.Refresh(ctx, tenantID); err != nil {
+		return nil, err
+	}
+	if t := r.holding(tenantID, name).versions[name][version]; t != nil {
+		return t, nil
+	}
+	return nil, eventtype.NotRegistered(name)
+}
+
 // ListVersions lists all versions of a type of a tenant or of a built-in module, highest first,
 // with those that are only proposed. Fault event_type.not_found.
 func (r *Registry) ListVersions(ctx context.Context, tenantID, name string) ([]eventtype.Registration, error) {

@@ -20,7 +20,7 @@ type Action struct {
 	// intent, of the events behind a report. A service acts on those of its modules only.
 	EventTypes []TypeAccess
 	// Requester is the person who made the request that is decided on, for
-	// erasure.approve; "" before the request is known.
+	// erasure.approve and redaction.approve; "" before the request is known.
 	Requester string
 	Enrolment *Enrolment // for principals.enroll, once it is known
 }
@@ -61,13 +61,14 @@ type actor struct {
 }
 
 const (
-	actionApproveErasure = "erasure.approve"
-	actionEnroll         = "principals.enroll"
+	actionApproveErasure   = "erasure.approve"
+	actionApproveRedaction = "redaction.approve"
+	actionEnroll           = "principals.enroll"
 )
 
 // Authorize evaluates the access policy. A legal entity outside the caller's
 // entitlement is reported as unknown. Faults: auth.forbidden, erasure.same_person,
-// legal_entity.not_found.
+// redaction.same_person, legal_entity.not_found.
 func (s *Service) Authorize(ctx context.Context, p ports.Principal, a Action) error {
 	if a.LegalEntity != "" && !entitled(p, a.LegalEntity) {
 		return entityNotFound(a.LegalEntity)
@@ -85,7 +86,7 @@ func (s *Service) Authorize(ctx context.Context, p ports.Principal, a Action) er
 			return err
 		}
 	}
-	if a.Name == actionApproveErasure || a.Name == actionEnroll && a.Enrolment != nil {
+	if a.Name == actionApproveErasure || a.Name == actionApproveRedaction || a.Name == actionEnroll && a.Enrolment != nil {
 		input.Actor = &actor{Type: string(p.ActorType), Person: p.PersonID}
 	}
 	var answer struct {
@@ -98,6 +99,8 @@ func (s *Service) Authorize(ctx context.Context, p ports.Principal, a Action) er
 	switch {
 	case answer.Allow:
 		return nil
+	case answer.Reason == "same_person" && a.Name == actionApproveRedaction:
+		return fault.New(fault.Forbidden, "redaction.same_person", "a redaction is approved by another person than requested it; ask a colleague")
 	case answer.Reason == "same_person":
 		return shredding.CheckApprover(a.Requester, a.Requester) // the policy has compared; this is its fault
 	default:

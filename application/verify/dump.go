@@ -30,7 +30,7 @@ func Dump(file io.Reader, options ...Option) (EntityReport, string, error) {
 		return EntityReport{}, "", err
 	}
 	var header headerLine
-	if !decodeLine(text, &header) || header.Kind != lineHeader || header.Format != exportFormat || header.Partition == 0 {
+	if !decodeLine(text, &header) || header.Kind != lineHeader || header.Format != exportFormat && header.Format != exportFormat1 || header.Partition == 0 {
 		return EntityReport{}, "", fault.New(fault.Invalid, "verify.not_an_export", "the file does not begin like an export of a log; take one that `backbone export-log` wrote")
 	}
 	d.digest.Write(text)
@@ -44,6 +44,7 @@ func Dump(file io.Reader, options ...Option) (EntityReport, string, error) {
 	unhex(genesis[:], header.Genesis) // newChain reports an invalid text as a mismatch
 	d.chain = newChain(&r, &report, le, genesis)
 	d.chain.redactions.init(nil)
+	d.chain.redactions.ungrounded = header.Format == exportFormat1
 	if err := d.read(); err != nil {
 		d.chain.abort()
 		return report, header.LogName, err

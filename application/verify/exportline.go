@@ -7,13 +7,18 @@ import (
 	"time"
 
 	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/shredding"
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// The export file, format 1: JSON Lines. A header, a line per redaction, a line per
-// event in order, a trailer. docs/hashes.md describes it. The file holds all hashed data
+// The export file, format 2: JSON Lines. A header, a line per redaction with its request, a
+// line per event in order, a trailer. In format 1 redactions had no requests and events no
+// marks of them. docs/hashes.md describes it. The file holds all hashed data
 // byte for byte: JSON columns and payloads are strings that hold their text.
-const exportFormat = "backbone/log-export/v1"
+const (
+	exportFormat  = "backbone/log-export/v2"
+	exportFormat1 = "backbone/log-export/v1"
+)
 
 const (
 	lineHeader    = "header"
@@ -45,6 +50,17 @@ type redactionLine struct {
 	Old         string         `json:"old_payload_hash"`
 	New         string         `json:"new_payload_hash"`
 	RedactedAt  time.Time      `json:"redacted_at"`
+	Request     *groundsLine   `json:"request,omitempty"`
+}
+
+// groundsLine is the stored request of a redaction.
+type groundsLine struct {
+	State       string         `json:"state"`
+	Sequence    event.Sequence `json:"sequence"`
+	EventID     event.ID       `json:"event_id"`
+	Pointers    []string       `json:"pointers"`
+	RequestedBy string         `json:"requested_by"`
+	ApprovedBy  string         `json:"approved_by"`
 }
 
 type eventLine struct {
@@ -85,6 +101,7 @@ type eventLine struct {
 	Salt              string            `json:"salt,omitempty"`
 	Payload           *string           `json:"payload"` // the stored text; null: there is none
 	Personal          []personalLine    `json:"personal,omitempty"`
+	Redactions        []event.ID        `json:"redactions,omitempty"` // of its payload
 }
 
 type personalLine struct {
@@ -127,6 +144,9 @@ func lineOf(e *event.Recorded, rows []ports.PersonalRow) eventLine {
 	for _, r := range rows {
 		l.Personal = append(l.Personal, personalLine{r.Subject, r.KeyClass, r.Pointers})
 	}
+	for _, r := range e.Redactions {
+		l.Redactions = append(l.Redactions, r.RequestID)
+	}
 	return l
 }
 
@@ -155,6 +175,9 @@ func (l *eventLine) recorded(p event.PartitionID) (event.Recorded, []ports.Perso
 		e.Payload = []byte(*l.Payload)
 		ok = ok && unhex(e.Salt[:], l.Salt)
 	}
+	for _, id := range l.Redactions {
+		e.Redactions = append(e.Redactions, event.Redaction{RequestID: id})
+	}
 	rows := make([]ports.PersonalRow, len(l.Personal))
 	for i, r := range l.Personal {
 		rows[i] = ports.PersonalRow{Sequence: l.Sequence, Subject: r.Subject, KeyClass: r.Class, Pointers: r.Pointers}
@@ -168,16 +191,25 @@ func unhex(to []byte, text string) bool {
 }
 
 func lineOfRedaction(r ports.Redaction) redactionLine {
-	return redactionLine{
+	l := redactionLine{
 		lineRedaction, r.ID, r.Sequence, r.EventID, r.Pointers, r.Reason, r.RequestedBy, r.ApprovedBy,
-		hex.EncodeToString(r.OldPayloadHash[:]), hex.EncodeToString(r.NewPayloadHash[:]), r.RedactedAt.UTC(),
+		hex.EncodeToString(r.OldPayloadHash[:]), hex.EncodeToString(r.NewPayloadHash[:]), r.RedactedAt.UTC(), nil,
 	}
+	if q := r.Request; q != nil {
+		l.Request = &groundsLine{string(q.State), q.Sequence, q.EventID, q.Pointers, q.RequestedBy, q.ApprovedBy}
+	}
+	return l
 }
 
 func (l *redactionLine) redaction(p event.PartitionID) (ports.Redaction, bool) {
 	r := ports.Redaction{
 		ID: l.ID, Partition: p, Sequence: l.Sequence, EventID: l.EventID, Pointers: l.Pointers, Reason: l.Reason,
 		RequestedBy: l.RequestedBy, ApprovedBy: l.ApprovedBy, RedactedAt: l.RedactedAt,
+	}
+	if q := l.Request; q != nil {
+		r.Request = &ports.RedactionGrounds{
+			State: shredding.RedactionState(q.State), Sequence: q.Sequence, EventID: q.EventID, Pointers: q.Pointers, RequestedBy: q.RequestedBy, ApprovedBy: q.ApprovedBy,
+		}
 	}
 	return r, unhex(r.OldPayloadHash[:], l.Old) && unhex(r.NewPayloadHash[:], l.New)
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/ports"
@@ -18,7 +19,11 @@ type announcement struct {
 	Target  event.Sequence `json:"sequence"`
 	Old     string         `json:"old_payload_hash"`
 	New     string         `json:"new_payload_hash"`
-	place   event.Sequence // of the event itself
+
+	RequestedBy string `json:"requested_by"`
+	ApprovedBy  string `json:"approved_by"`
+
+	place event.Sequence // of the event itself
 }
 
 // suspect is an event whose payload only a redaction can explain.
@@ -26,22 +31,24 @@ type suspect struct {
 	id       event.ID
 	skeleton event.Hash // the hash in the skeleton
 	stored   event.Hash // of the payload
+	marks    []event.ID // of the redactions that readers of the event are told
 }
 
 // maxSuspects bounds the suspects in memory. Further payloads with a wrong hash are reported
 // without looking for a redaction. A log has far fewer redactions.
 const maxSuspects = 100_000
 
-// redactions compares the records of redactions, their events and the stored payloads. The
-// hash of a payload may differ from the skeleton's only if all three agree.
+// redactions compares the records of redactions, their requests, their events and the stored
+// payloads. The hash of a payload may differ from the skeleton's only if all four agree.
 type redactions struct {
-	records   map[event.Sequence][]ports.Redaction // by redacted event
-	recorded  map[string]bool                      // ids of records
-	initial   map[event.ID]bool                    // records that existed when the run began
-	announced map[string]announcement              // by id of the redaction
-	repeated  []announcement                       // a second event of one redaction
-	suspects  map[event.Sequence]suspect
-	overflow  []event.Sequence
+	records    map[event.Sequence][]ports.Redaction // by redacted event
+	recorded   map[string]bool                      // ids of records
+	initial    map[event.ID]bool                    // records that existed when the run began
+	announced  map[string]announcement              // by id of the redaction
+	repeated   []announcement                       // a second event of one redaction
+	suspects   map[event.Sequence]suspect
+	overflow   []event.Sequence
+	ungrounded bool // the records come without requests and events without marks: an export file of format 1
 }
 
 // init sets the records as they are before the events are read.
@@ -66,14 +73,18 @@ func (r *redactions) setRecords(records []ports.Redaction) {
 // note keeps an event as a suspect if its payload's hash is not the skeleton's, or if there
 // are records of its redaction.
 func (r *redactions) note(e *event.Recorded, stored event.Hash) {
-	if stored == e.PayloadHash && len(r.records[e.Sequence]) == 0 {
+	if stored == e.PayloadHash && len(r.records[e.Sequence]) == 0 && len(e.Redactions) == 0 {
 		return
 	}
 	if len(r.suspects) == maxSuspects {
 		r.overflow = append(r.overflow, e.Sequence)
 		return
 	}
-	r.suspects[e.Sequence] = suspect{e.ID, e.PayloadHash, stored}
+	s := suspect{id: e.ID, skeleton: e.PayloadHash, stored: stored}
+	for _, x := range e.Redactions {
+		s.marks = append(s.marks, x.RequestID)
+	}
+	r.suspects[e.Sequence] = s
 }
 
 func (r *redactions) announce(a announcement) {
@@ -133,6 +144,8 @@ func (r *redactions) finish(report *EntityReport) {
 			r.checkEvent(report, n, records, add)
 		} else if s := r.suspects[n]; s.stored != s.skeleton {
 			add(PayloadMismatch, n, s.id.String(), unrecorded)
+		} else if len(s.marks) > 0 {
+			add(RedactionUnrecorded, n, s.id.String(), "readers of the event are told of a redaction that has no record")
 		}
 	}
 	for _, n := range r.overflow {
@@ -177,11 +190,18 @@ func (r *redactions) checkEvent(report *EntityReport, n event.Sequence, records 
 		a, ok := r.announced[x.ID.String()]
 		switch {
 		case !ok:
-			add(RedactionUnannounced, n, s.id.String(), fmt.Sprintf("no event announces redaction %s; if it was interrupted, `backbone redact run` completes it", x.ID))
+			add(RedactionUnannounced, n, s.id.String(), fmt.Sprintf("no event announces redaction %s; if it was interrupted, the server completes it", x.ID))
 			return
 		case x.EventID != s.id || a.EventID != s.id.String() || a.Target != n ||
-			a.Old != hex.EncodeToString(x.OldPayloadHash[:]) || a.New != hex.EncodeToString(x.NewPayloadHash[:]):
+			a.Old != hex.EncodeToString(x.OldPayloadHash[:]) || a.New != hex.EncodeToString(x.NewPayloadHash[:]) ||
+			a.RequestedBy != x.RequestedBy || a.ApprovedBy != x.ApprovedBy:
 			add(RedactionMismatch, n, s.id.String(), fmt.Sprintf("record and event of redaction %s do not agree", x.ID))
+			return
+		case !r.ungrounded && !isGrounded(x):
+			add(RedactionUnapproved, n, s.id.String(), fmt.Sprintf("there is no request of two persons for redaction %s as it was carried out", x.ID))
+			return
+		case !r.ungrounded && !slices.Contains(s.marks, x.ID):
+			add(RedactionMismatch, n, s.id.String(), fmt.Sprintf("readers of the event are not told of redaction %s", x.ID))
 			return
 		}
 		reached = x.NewPayloadHash
@@ -194,5 +214,16 @@ func (r *redactions) checkEvent(report *EntityReport, n event.Sequence, records 
 		add(PayloadMismatch, n, s.id.String(), "the payload's hash is not the new hash of its last redaction")
 		return
 	}
+	if !r.ungrounded && len(s.marks) != len(records) {
+		add(RedactionMismatch, n, s.id.String(), "readers of the event are told of other redactions than are recorded")
+		return
+	}
 	report.Redactions = append(report.Redactions, sound...)
+}
+
+// isGrounded reports whether a redaction is what two persons requested and approved.
+func isGrounded(x ports.Redaction) bool {
+	q := x.Request
+	return q != nil && q.State.CarriedOut() && q.Sequence == x.Sequence && q.EventID == x.EventID && slices.Equal(q.Pointers, x.Pointers) &&
+		q.RequestedBy == x.RequestedBy && q.ApprovedBy == x.ApprovedBy && q.ApprovedBy != "" && !strings.EqualFold(q.RequestedBy, q.ApprovedBy)
 }

@@ -26,7 +26,8 @@ const (
 
 	RedactionUnannounced FindingKind = "redaction_unannounced" // a record of a redaction without its event
 	RedactionUnrecorded  FindingKind = "redaction_unrecorded"  // an event of a redaction without its record
-	RedactionMismatch    FindingKind = "redaction_mismatch"    // record, event and payload of a redaction do not agree
+	RedactionMismatch    FindingKind = "redaction_mismatch"    // record, event, payload and mark of a redaction do not agree
+	RedactionUnapproved  FindingKind = "redaction_unapproved"  // a redaction without the request of one person and the approval of another
 
 	AnnouncementUnreadable FindingKind = "announcement_unreadable" // an event of a redaction or erasure cannot be read
 

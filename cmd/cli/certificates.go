@@ -9,7 +9,9 @@ import (
 
 	"github.com/erpbackbone/backbone/adapters/signednote"
 	"github.com/erpbackbone/backbone/application/erasure"
+	"github.com/erpbackbone/backbone/application/redaction"
 	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/shredding"
 )
 
 // verifyCertificateCommand exits with 0 for a genuine certificate, 1 for one that is not, and 2
@@ -18,7 +20,7 @@ func verifyCertificateCommand() *cobra.Command {
 	var o certificateOptions
 	cmd := &cobra.Command{
 		Use:   "verify-certificate FILE",
-		Short: "Check a certificate of erasure without a server",
+		Short: "Check a certificate of erasure or redaction without a server",
 		Long: "verify-certificate proves that a certificate was signed with a key and not changed by a\n" +
 			"byte since, and prints what it says. It needs neither server nor network. The key is\n" +
 			"published by the operator of the installation; get it another way than the certificate.\n\n" +
@@ -55,7 +57,7 @@ type certificateOptions struct {
 	output
 }
 
-// verifyCertificate checks a certificate of erasure offline and prints its content.
+// verifyCertificate checks a certificate of erasure or redaction offline and prints its content.
 // genuine is false for a certificate that was changed or signed with another key; the error then
 // names the difference. An error with genuine true means that the check could not be made, for
 // lack of a file or a key.
@@ -68,7 +70,12 @@ func verifyCertificate(o certificateOptions) (genuine bool, err error) {
 	if err != nil {
 		return true, fault.New(fault.Invalid, "erasure.certificate_unreadable", "the certificate cannot be read; check the file").WithCause(err)
 	}
-	certificate, err := erasure.VerifyCertificate(document, signednote.Opener{}, keys...)
+	var certificate interface{ Summary() string }
+	if shredding.CertificateFormat(document) == redaction.CertificateFormat {
+		certificate, err = redaction.VerifyCertificate(document, signednote.Opener{}, keys...)
+	} else {
+		certificate, err = erasure.VerifyCertificate(document, signednote.Opener{}, keys...)
+	}
 	if fault.CodeOf(err) == "note.key_invalid" {
 		return true, err
 	}

@@ -3,6 +3,7 @@ package cli
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"os"
@@ -29,7 +30,7 @@ func erasureCommand() *cobra.Command {
 	cmd.AddCommand(requestErasureCommand(), approveErasureCommand(),
 		endErasureCommand("reject", "End a request, as the second person", (*client.Client).RejectErasureRequest),
 		endErasureCommand("withdraw", "Take a request back before it begins", (*client.Client).WithdrawErasureRequest),
-		erasureStatusCommand(), listErasuresCommand(), erasureCertificateCommand(), replayCommand())
+		erasureStatusCommand(), listErasuresCommand(), certificateCommand("erasure", "backbone erasure", (*client.Client).GetErasureCertificate), replayCommand())
 	return cmd
 }
 
@@ -438,19 +439,20 @@ func (s *session) erasuresByUrgency(ctx context.Context, states []string, limit 
 	return all, more, nil
 }
 
-func erasureCertificateCommand() *cobra.Command {
+// certificateCommand builds the command that fetches the certificate of an erasure or redaction.
+func certificateCommand(noun, parent string, fetch func(*client.Client, context.Context, string, ...client.Option) (json.RawMessage, error)) *cobra.Command {
 	var file string
 	cmd := &cobra.Command{
 		Use:   "certificate ID",
-		Short: "Fetch the signed certificate of a completed erasure",
+		Short: "Fetch the signed certificate of a completed " + noun,
 		Long:  "The bytes are those that were signed; backbone verify-certificate checks them offline.",
-		Example: "  backbone erasure certificate 01JQ8E6Z6G3V5T8C9N2M4K7R1P --out certificate.json\n" +
-			"  backbone erasure certificate 01JQ8E6Z6G3V5T8C9N2M4K7R1P | less",
+		Example: "  " + parent + " certificate 01JQ8E6Z6G3V5T8C9N2M4K7R1P --out certificate.json\n" +
+			"  " + parent + " certificate 01JQ8E6Z6G3V5T8C9N2M4K7R1P | less",
 		Args: cobra.ExactArgs(1),
 	}
 	cmd.Flags().StringVar(&file, "out", "", "file to write (default: standard output)")
 	cmd = serverCommand(cmd, func(ctx context.Context, s *session, args []string) error {
-		if _, err := s.GetErasureCertificate(ctx, args[0], s.keep()); err != nil {
+		if _, err := fetch(s.Client, ctx, args[0], s.keep()); err != nil {
 			return err
 		}
 		if file != "" {

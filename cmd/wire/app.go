@@ -293,6 +293,9 @@ func (a *App) compose(ctx context.Context, clock ports.Clock, ids ports.IDSource
 		if err := a.personal.addErasures(a, clock, ids); err != nil {
 			return err
 		}
+		if err := a.personal.addRedactions(ctx, a, clock, ids); err != nil {
+			return err
+		}
 	}
 	a.Reports, err = query.NewReports(a.Query, a.Catalog.ReadModels(), sources, a.Runner, 5*time.Second)
 	if err != nil {
@@ -429,6 +432,9 @@ func (a *App) Close() {
 	a.Store.Close()
 	if a.personal != nil {
 		a.personal.store.Close()
+		if a.personal.redactor != nil {
+			a.personal.redactor.Close()
+		}
 	}
 }
 

@@ -10,10 +10,12 @@ import (
 
 	"github.com/erpbackbone/backbone/adapters/httpapi"
 	"github.com/erpbackbone/backbone/adapters/postgres"
+	"github.com/erpbackbone/backbone/adapters/postgres/eventlog"
 	"github.com/erpbackbone/backbone/adapters/prometheus"
 	eventappend "github.com/erpbackbone/backbone/application/append"
 	"github.com/erpbackbone/backbone/application/erasure"
 	"github.com/erpbackbone/backbone/application/keyrotation"
+	"github.com/erpbackbone/backbone/application/redaction"
 	"github.com/erpbackbone/backbone/application/vault"
 	"github.com/erpbackbone/backbone/application/verify"
 	"github.com/erpbackbone/backbone/domain/concurrency"
@@ -25,9 +27,14 @@ import (
 // personal holds the services that erase personal data, the keys, and their workers.
 type personal struct {
 	*Keyring
-	node          string
-	worker        *erasure.Worker
-	service       *erasure.Service
+	node    string
+	worker  *erasure.Worker
+	service *erasure.Service
+
+	redactor        *eventlog.Redactor // nil, like the next two, without the eraser's address
+	redactionWorker *redaction.Worker
+	redactions      *redaction.Service
+
 	metrics       *prometheus.Metrics
 	logger        *slog.Logger
 	tenantChanges chan struct{} // wakes prepareTenants: a tenant may be new
@@ -90,7 +97,7 @@ func (a *App) prepareNewTenant() {
 func (p *personal) addErasures(a *App, clock ports.Clock, ids ports.IDSource) (err error) {
 	config := erasure.Config{
 		Register: p.Erasures, Records: a.Store.PersonalRecords, Intents: a.Store.Intents, Streams: a.Store.Events, LegalEntities: a.Store.Directory, Types: a.Store.Registry,
-		Copies: a.targets, Announcer: announcer{a.appends}, Opener: a.vault, Chains: chains{a.Store},
+		Copies: a.targets, Announcer: announcer{a.appends, eraserActor, "erasure"}, Opener: a.vault, Chains: chains{a.Store},
 		Notes: p.signer, Exports: p.Exports, Gate: p.Gate, Clock: clock, IDs: ids, Logger: a.logger, Observer: a.metrics, Poll: a.config.Erasure.Poll,
 		KeyDeletion: time.Duration(a.config.Rotation.DeletionDays) * 24 * time.Hour, RotatedByHand: a.config.Rotation.At == "",
 	}
@@ -111,6 +118,9 @@ func (p *personal) run(ctx context.Context, a *App, logFailure func(error)) {
 		p.reportStop(ctx)
 	})
 	running.Go(func() { p.worker.Run(ctx) })
+	if p.redactionWorker != nil {
+		running.Go(func() { p.redactionWorker.Run(ctx) })
+	}
 	running.Go(func() { p.prepareTenants(ctx, a, logFailure) })
 	if at, err := time.Parse("15:04", a.config.Rotation.At); err == nil {
 		night := keyrotation.Nightly{At: time.Duration(at.Hour())*time.Hour + time.Duration(at.Minute())*time.Minute, MaximumAge: a.config.Rotation.MaximumAge}
@@ -227,18 +237,23 @@ func (p *probe) check(ctx context.Context) error {
 	return p.err
 }
 
-// announcer appends the events of an erasure with the system as the actor.
-type announcer struct{ appends *eventappend.Service }
+// announcer appends the events of erasures or redactions with the system as the actor.
+type announcer struct {
+	appends     *eventappend.Service
+	actor, name string
+}
 
-// eraserActor is the actor of the announcements. Who requested and approved the erasure is in
-// the request.
-const eraserActor = "s-backbone-erasure"
+// The actors of the announcements. Who requested and approved is in the request.
+const (
+	eraserActor    = "s-backbone-erasure"
+	redactionActor = "s-backbone-redaction"
+)
 
 // Announce implements erasure.Announcer. The stream of a request has one event per
 // log, which prevents a second one after the idempotency key has expired.
 func (a announcer) Announce(ctx context.Context, e erasure.Announcement) error {
 	_, _, err := a.appends.Append(ctx, eventappend.Request{
-		LegalEntity: e.LegalEntity, Actor: event.Actor{Type: event.System, ID: eraserActor, Name: "erasure"}, PersonID: eraserActor,
+		LegalEntity: e.LegalEntity, Actor: event.Actor{Type: event.System, ID: a.actor, Name: a.name}, PersonID: a.actor,
 		Drafts: []event.Draft{e.Draft}, Streams: []concurrency.StreamExpectation{{Stream: e.Draft.Stream, Expected: concurrency.NoStream()}},
 		IdempotencyKey: e.IdempotencyKey, Digest: e.Fingerprint,
 	})

@@ -111,6 +111,9 @@ func NewServer(ctx context.Context, config configs.Config, o Options) (_ *Server
 	parts.Logger, parts.Ready = app.logger, app.Ready
 	if app.personal != nil {
 		parts.Personal, parts.Erasures = app.vault, app.personal.service
+		if app.personal.redactions != nil {
+			parts.Redactions = app.personal.redactions
+		}
 	}
 	if s.http, err = httpapi.New(parts); err != nil {
 		return nil, err

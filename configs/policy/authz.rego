@@ -8,14 +8,14 @@
 #   "service":      false,             true for all but persons
 #   "modules":      ["hr"],            of a service: those that it is bound to
 #   "event_types":  [{"type": "hr.x", "module": "hr", "builtin": false}],  what the action is about
-#   "actor":        {"type": "human", "person": "p-1"},                    erasure.approve and principals.enroll only
-#   "requester":    "p-2",             who made the request                erasure.approve only
+#   "actor":        {"type": "human", "person": "p-1"},                    principals.enroll and those of two persons
+#   "requester":    "p-2",             who made the request                those of two persons
 #   "enrolment":    {"persons": ["p-2"], "entitlements": [["USMF"]]}       principals.enroll only
 # }
 #
 # events.append is asked twice: without event_types before the body is read, and
-# with them before anything is written. erasure.approve is too: without requester
-# before the request is known, and with it before anything is decided. Which intents
+# with them before anything is written. erasure.approve and redaction.approve are too:
+# without requester before the request is known, and with it before anything is decided. Which intents
 # a role may submit or approve is decided by the policies of the modules. principals.enroll
 # is asked without enrolment before the body is read, and with it before anything is stored.
 #
@@ -66,6 +66,9 @@ grants := {
 	"erasure.request": {"compliance"},
 	"erasure.approve": {"compliance", "compliance_approver"},
 	"erasure.read": {"compliance", "compliance_approver", "auditor"},
+	"redaction.request": {"compliance"},
+	"redaction.approve": {"compliance", "compliance_approver"},
+	"redaction.read": {"compliance", "compliance_approver", "auditor"},
 	"holds.place": {"compliance"},
 	"holds.release": {"compliance"},
 	"holds.read": {"compliance", "compliance_approver", "auditor"},
@@ -81,7 +84,7 @@ writes := {
 	"intents.submit", "intents.approve", "events.append", "snapshots.write",
 	"streams.describe", "streams.delete", "streams.tombstone",
 	"event_types.register", "event_types.deprecate", "event_types.confirm", "legal_entities.create", "principals.enroll", "projections.operate", "projections.define",
-	"erasure.request", "erasure.approve", "holds.place", "holds.release",
+	"erasure.request", "erasure.approve", "redaction.request", "redaction.approve", "holds.place", "holds.release",
 	"subscriptions.manage", "subscriptions.consume", "subscriptions.operate", "webhooks.allow", "webhooks.disclose",
 }
 
@@ -221,8 +224,11 @@ types_granted if {
 	}
 }
 
+# These need a second person.
+two_persons := {"erasure.approve", "redaction.approve"}
+
 # A service never approves, nor does an agent for a person.
-human if not input.action in {"erasure.approve", "intents.approve"}
+human if not input.action in (two_persons | {"intents.approve"})
 
 human if {
 	input.action == "intents.approve"
@@ -230,12 +236,12 @@ human if {
 }
 
 human if {
-	input.action == "erasure.approve"
+	input.action in two_persons
 	input.actor.type == "human"
 }
 
 # Two persons, not two logins.
-second_person if input.action != "erasure.approve"
+second_person if not input.action in two_persons
 
 second_person if not "requester" in object.keys(input)
 

@@ -189,6 +189,9 @@ type Recorded struct {
 	Skeleton
 	Salt    Salt
 	Payload []byte // stored bytes: {"data":…,"dimensions":…,"entity_refs":…}; nil when archived or not asked for
+	// Redactions are those that replaced values of the payload, the first one first. PayloadHash
+	// belongs to the payload as it was appended.
+	Redactions []Redaction
 
 	// StoredVersion is the schema version that the event was written in, if SchemaVersion
 	// and Payload show it in a later one; 0: they are as stored. PayloadHash and Checksum
@@ -197,6 +200,13 @@ type Recorded struct {
 	// UpcastError is why the event is shown as stored although there is a later version:
 	// the code of a fault, for people. Folds and projections get an error instead.
 	UpcastError string
+}
+
+// Redaction says that values of a payload were replaced by "[REDACTED]" after it was stored.
+type Redaction struct {
+	RequestID ID
+	Pointers  []string // RFC 6901, in the payload as it was stored
+	At        time.Time
 }
 
 // Body is the decoded form of a payload.

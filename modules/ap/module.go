@@ -131,10 +131,14 @@ func registerEvents(r *module.Registrar) error {
 		}
 		documentRef := eventtype.RequiredRef{EntityType: string(k), Role: contract.RoleDocument, Cardinality: eventtype.One}
 		for _, a := range documentActions(k) {
-			if err := declare(module.EventType{Registration: eventtype.Registration{
+			t := module.EventType{Registration: eventtype.Registration{
 				Type: k.Event(a.action), Description: fmt.Sprintf(a.description, k.Noun()),
 				RequiredEntityRefs: []eventtype.RequiredRef{vendorRef, documentRef},
-			}}, "document."+a.action, k); err != nil {
+			}}
+			if a.redactable != "" {
+				t.Redactable = []string{a.redactable}
+			}
+			if err := declare(t, "document."+a.action, k); err != nil {
 				return err
 			}
 		}
@@ -163,8 +167,8 @@ func vendorTypes(vendorRef eventtype.RequiredRef) []module.EventType {
 		vendorRef, {EntityType: contract.EntityContact, Role: contract.RoleContact, Cardinality: eventtype.One},
 	}
 	return []module.EventType{
-		{Registration: registered, Checks: []module.Check{checkPersonSealed}},
-		{Registration: sealed},
+		{Registration: registered, Checks: []module.Check{checkPersonSealed}, Redactable: []string{"$.name"}},
+		{Registration: sealed, Redactable: []string{"$.name"}},
 		{Registration: eventtype.Registration{
 			Type: contract.EventContactRecorded, Description: "Contact of a vendor recorded, new or changed. All but the ids is sealed under the contact's id.",
 			RequiredEntityRefs: contactRefs, PIIFields: contactFields(), RetentionClass: eventtype.PIISubject,
@@ -200,6 +204,7 @@ func submittedType(k contract.Kind, vendorRef eventtype.RequiredRef) module.Even
 			}
 			return err
 		}},
+		Redactable: []string{"$.description", "$.vendor_name", "$.lines[*].description", "$.attachments[*].filename"},
 	}
 	if k == contract.CreditMemo {
 		t.Description = "Vendor credit memo submitted for processing. Amounts are positive."
@@ -213,20 +218,22 @@ const submittedExample = `{"invoice_number":"INV-2025-001234","vendor_id":"V-104
 "description":"Widget Component A","quantity":500,"unit_price":25.00,"amount":12500.00,"account":"5100",
 "po_line_reference":"PO-2025-00891-1","item_id":"ITEM-4820","dimensions":{"department":"PROD","cost_center":"CC-5100"}}]}`
 
-type documentAction struct{ action, description string }
+// documentAction is an event after the submission. redactable is its member that only people
+// read, "" for none.
+type documentAction struct{ action, description, redactable string }
 
 func documentActions(k contract.Kind) []documentAction {
 	actions := []documentAction{
-		{contract.Validated, "Every check of the %s passed."},
-		{contract.Held, "The %s is held for a finding."},
-		{contract.HoldReleased, "A hold on the %s was released."},
-		{contract.ApprovalRecorded, "The %s was approved by the first of two persons."},
-		{contract.Approved, "The %s was approved."},
-		{contract.Posted, "The %s was posted: a copy of its line on the control account."},
-		{contract.Rejected, "The %s was rejected before approval."},
+		{contract.Validated, "Every check of the %s passed.", ""},
+		{contract.Held, "The %s is held for a finding.", "$.reason"},
+		{contract.HoldReleased, "A hold on the %s was released.", "$.reason"},
+		{contract.ApprovalRecorded, "The %s was approved by the first of two persons.", "$.comment"},
+		{contract.Approved, "The %s was approved.", "$.comment"},
+		{contract.Posted, "The %s was posted: a copy of its line on the control account.", ""},
+		{contract.Rejected, "The %s was rejected before approval.", "$.reason"},
 	}
 	if k == contract.Invoice {
-		actions = append(actions, documentAction{contract.Paid, "Nothing of the %s is open any more."})
+		actions = append(actions, documentAction{contract.Paid, "Nothing of the %s is open any more.", ""})
 	}
 	return actions
 }

@@ -108,31 +108,38 @@ func eventTypes() []module.EventType {
 	journal.OptionalDimensions = []string{"cost_center", "project", "customer", "vendor"}
 	journal.BusinessKeys = key("journal_number", "journal_id", "journal_number")
 	journal.Checks = []module.Check{domain.CheckJournal}
+	journal.Redactable = []string{"$.description", "$.lines[*].description", "$.lines[*].account_name"}
 
 	account := declare(domain.EventAccountDefined, "An account joined the chart of accounts.", "")
-	account.BusinessKeys = key("code", "code", "code")
+	account.BusinessKeys, account.Redactable = key("code", "code", "code"), []string{"$.name"}
 	value := declare(domain.EventDimensionValueDefined, "A value joined a dimension.", "")
-	value.BusinessKeys = key("value", "value", "dimension", "value")
+	value.BusinessKeys, value.Redactable = key("value", "value", "dimension", "value"), []string{"$.name"}
 	year := declare(domain.EventFiscalYearDefined, "A fiscal year with its periods was defined.", "")
 	year.BusinessKeys = key("label", "label", "label")
 	rate := declare(domain.EventExchangeRateSet, "A rate was set for a day: units of to per 1 from.",
 		`{"from": "EUR", "to": "USD", "rate_type": "spot", "date": "2026-03-01", "rate": 1.0834}`)
-	rate.Checks = []module.Check{checkRate}
+	rate.Checks, rate.Redactable = []module.Check{checkRate}, []string{"$.reason"}
 	year.Checks = []module.Check{checkYear}
 	calendar := declare(domain.EventCalendarExtended, "A fiscal year joined the calendar, from which the period of a date is read.", "")
 	calendar.Checks = []module.Check{checkYear}
 	configured := declare(domain.EventLedgerConfigured, "The ledger's settings, whole.", "")
 	configured.Checks = []module.Check{checkConfigured}
 
+	// Nothing reads the reasons of these changes but people.
+	explained := func(name, description string) module.EventType {
+		t := declare(name, description, "")
+		t.Redactable = []string{"$.reason"}
+		return t
+	}
 	return []module.EventType{
 		journal, account, value, year, calendar, rate, configured,
-		declare(domain.EventJournalReversed, "A journal was reversed by another one.", ""),
-		declare(domain.EventAccountBlocked, "An account takes no more lines.", ""),
-		declare(domain.EventAccountUnblocked, "An account takes lines again.", ""),
-		declare(domain.EventPeriodOpened, "A period was opened for a module.", ""),
-		declare(domain.EventPeriodSoftClosed, "A period was closed for a module; late postings need approval.", ""),
-		declare(domain.EventPeriodHardClosed, "A period was closed for a module for good.", ""),
-		declare(domain.EventPeriodReopened, "A softly closed period was opened again for a module.", ""),
+		explained(domain.EventJournalReversed, "A journal was reversed by another one."),
+		explained(domain.EventAccountBlocked, "An account takes no more lines."),
+		explained(domain.EventAccountUnblocked, "An account takes lines again."),
+		explained(domain.EventPeriodOpened, "A period was opened for a module."),
+		explained(domain.EventPeriodSoftClosed, "A period was closed for a module; late postings need approval."),
+		explained(domain.EventPeriodHardClosed, "A period was closed for a module for good."),
+		explained(domain.EventPeriodReopened, "A softly closed period was opened again for a module."),
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/erpbackbone/backbone/adapters/postgres/internal/eventlogdb"
 	"github.com/erpbackbone/backbone/adapters/postgres/internal/pg"
 	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/shredding"
 	"github.com/erpbackbone/backbone/domain/stream"
 	"github.com/erpbackbone/backbone/ports"
 )
@@ -141,11 +142,18 @@ func (s *Audit) CountStreamRows(ctx context.Context, p event.PartitionID, until 
 func listRedactions(ctx context.Context, queries *eventlogdb.Queries, pool *pgxpool.Pool, p event.PartitionID) ([]ports.Redaction, error) {
 	rows, err := queries.ListRedactions(ctx, pool, int32(p))
 	return pg.MapRows(ctx, rows, err, func(r *eventlogdb.ListRedactionsRow) ports.Redaction {
-		return ports.Redaction{
+		out := ports.Redaction{
 			ID: r.ID.Bytes, Partition: p, Sequence: event.Sequence(r.Sequence), EventID: r.EventID.Bytes, Pointers: r.Pointers, Reason: r.Reason,
 			RequestedBy: r.RequestedBy, ApprovedBy: r.ApprovedBy, RedactedAt: r.RedactedAt.UTC(),
 			OldPayloadHash: hashOf(r.OldPayloadHash), NewPayloadHash: hashOf(r.NewPayloadHash),
 		}
+		if r.State.Valid {
+			out.Request = &ports.RedactionGrounds{
+				State: shredding.RedactionState(r.State.String), Sequence: event.Sequence(r.RequestSequence.Int64), EventID: r.RequestEventID.Bytes,
+				Pointers: r.RequestPointers, RequestedBy: r.Requester.String, ApprovedBy: r.Approver.String,
+			}
+		}
+		return out
 	})
 }
 

@@ -172,6 +172,10 @@ func (s *Reader) fetch(ctx context.Context, p event.PartitionID, correlation str
 	for i := range f.payloads {
 		copy(f.events[i].Salt[:], f.payloads[i].Salt)
 		f.events[i].Payload = f.payloads[i].Payload
+		var err error
+		if f.events[i].Redactions, err = DecodeRedactions(f.payloads[i].Redactions); err != nil {
+			return nil, UndecodableFault(f.events[i].ID)
+		}
 	}
 	return slices.DeleteFunc(f.events, func(e event.Recorded) bool { return e.Sequence == 0 }), nil
 }
@@ -235,7 +239,7 @@ func (f *fetch) readEvents(ctx context.Context, part []fetchTarget) error {
 	defer rows.Close()
 	return eachEvent(rows, func(row *eventlogdb.BackboneEvent) error {
 		for _, w := range targetsOf(part, row.Sequence) {
-			if err := decode(row, nil, nil, &f.events[w.index]); err != nil {
+			if err := (payloadRow{event: row}).decode(&f.events[w.index]); err != nil {
 				return err
 			}
 		}

@@ -59,8 +59,8 @@ func (s *Reader) eventsOfTypes(ctx context.Context, db eventlogdb.DBTX, a *ports
 	if cut.cut {
 		s.large.Store(a.Partition, nil)
 	}
-	return decodeRows(ctx, rows, err, func(r *eventlogdb.ListEventsOfTypesAfterRow) (*eventlogdb.BackboneEvent, []byte, []byte) {
-		return &r.BackboneEvent, r.Salt, r.Payload
+	return decodeRows(ctx, rows, err, func(r *eventlogdb.ListEventsOfTypesAfterRow) payloadRow {
+		return payloadRow{&r.BackboneEvent, r.Salt, r.Redactions, r.Payload}
 	})
 }
 
@@ -115,8 +115,8 @@ func (s *Reader) eventsMeasured(ctx context.Context, db eventlogdb.DBTX, p event
 	if err == nil && len(rows) == limit {
 		s.large.Delete(p) // its events are no longer so large that the bytes cut a page
 	}
-	return decodeRows(ctx, rows, err, func(r *eventlogdb.ListEventsWithinRow) (*eventlogdb.BackboneEvent, []byte, []byte) {
-		return &r.BackboneEvent, r.Salt, r.Payload
+	return decodeRows(ctx, rows, err, func(r *eventlogdb.ListEventsWithinRow) payloadRow {
+		return payloadRow{&r.BackboneEvent, r.Salt, r.Redactions, r.Payload}
 	})
 }
 

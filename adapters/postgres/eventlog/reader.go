@@ -28,6 +28,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/erpbackbone/backbone/adapters/postgres/internal/eventlogdb"
 	"github.com/erpbackbone/backbone/adapters/postgres/internal/pg"
@@ -66,14 +67,24 @@ func eventNotFound(id event.ID) error {
 	return fault.New(fault.NotFound, "event.not_found", "there is no event %s in this legal entity; check the id and the legal entity", id)
 }
 
+// payloadRow is a row of the log with the columns of its payload, which are nil if the payload
+// was not read.
+type payloadRow struct {
+	event      *eventlogdb.BackboneEvent
+	salt       []byte
+	redactions []byte // JSON
+	payload    []byte
+}
+
 // decode converts a row to an event in r.
-func decode(e *eventlogdb.BackboneEvent, salt, payload []byte, r *event.Recorded) error {
+func (row payloadRow) decode(r *event.Recorded) error {
+	e := row.event
 	for i := range EnvelopeColumns {
 		EnvelopeColumns[i].read(&r.Skeleton, e)
 	}
-	r.Payload = payload
+	r.Payload = row.payload
 	// copy would cut longer values off silently.
-	if len(e.PayloadHash) > len(r.PayloadHash) || len(e.Checksum) > len(r.Checksum) || copy(r.Salt[:], salt) != len(salt) {
+	if len(e.PayloadHash) > len(r.PayloadHash) || len(e.Checksum) > len(r.Checksum) || copy(r.Salt[:], row.salt) != len(row.salt) {
 		return UndecodableFault(r.ID)
 	}
 	if len(e.Pii) > 0 {
@@ -81,7 +92,31 @@ func decode(e *eventlogdb.BackboneEvent, salt, payload []byte, r *event.Recorded
 			return UndecodableFault(r.ID) // the cause might quote the text
 		}
 	}
+	var err error
+	if r.Redactions, err = DecodeRedactions(row.redactions); err != nil {
+		return UndecodableFault(r.ID)
+	}
 	return nil
+}
+
+// DecodeRedactions reads the mark that a redaction leaves beside the payload; nil for none.
+func DecodeRedactions(stored []byte) ([]event.Redaction, error) {
+	if len(stored) == 0 {
+		return nil, nil
+	}
+	var rows []struct {
+		Request  pgtype.UUID `json:"request"`
+		Pointers []string    `json:"pointers"`
+		At       time.Time   `json:"at"`
+	}
+	if err := json.Unmarshal(stored, &rows); err != nil {
+		return nil, err
+	}
+	out := make([]event.Redaction, len(rows))
+	for i, r := range rows {
+		out[i] = event.Redaction{RequestID: r.Request.Bytes, Pointers: r.Pointers, At: r.At.UTC()}
+	}
+	return out, nil
 }
 
 // UndecodableFault is the fault of an event whose row cannot be read.
@@ -89,16 +124,15 @@ func UndecodableFault(id event.ID) error {
 	return fault.New(fault.Internal, pg.CodeInternal, "event %s cannot be decoded; verify the log", id)
 }
 
-// decodeRows converts the rows of a query that returned err; row returns skeleton, salt and
-// payload of one row.
-func decodeRows[R any](ctx context.Context, rows []R, err error, row func(*R) (*eventlogdb.BackboneEvent, []byte, []byte)) ([]event.Recorded, error) {
+// decodeRows converts the rows of a query that returned err; row returns the columns of one
+// row.
+func decodeRows[R any](ctx context.Context, rows []R, err error, row func(*R) payloadRow) ([]event.Recorded, error) {
 	if err != nil {
 		return nil, pg.Translate(ctx, err)
 	}
 	out := make([]event.Recorded, len(rows))
 	for i := range rows {
-		e, salt, payload := row(&rows[i])
-		if err := decode(e, salt, payload, &out[i]); err != nil {
+		if err := row(&rows[i]).decode(&out[i]); err != nil {
 			return nil, err
 		}
 	}
@@ -115,7 +149,7 @@ func (s *Reader) EventByID(ctx context.Context, p event.PartitionID, id event.ID
 		return event.Recorded{}, pg.Translate(ctx, err)
 	}
 	var r event.Recorded
-	err = decode(&row.BackboneEvent, row.Salt, row.Payload, &r)
+	err = payloadRow{&row.BackboneEvent, row.Salt, row.Redactions, row.Payload}.decode(&r)
 	return r, err
 }
 
@@ -128,8 +162,8 @@ func (s *Reader) eventsOfStream(ctx context.Context, db eventlogdb.DBTX, p event
 	rows, err := s.queries.ListEventsOfStream(ctx, db, &eventlogdb.ListEventsOfStreamParams{
 		PartitionID: int32(p), StreamType: stream.Type, StreamID: stream.ID, FromVersion: int64(min(from, math.MaxInt64)), PageSize: pg.PageSize(limit),
 	})
-	return decodeRows(ctx, rows, err, func(r *eventlogdb.ListEventsOfStreamRow) (*eventlogdb.BackboneEvent, []byte, []byte) {
-		return &r.BackboneEvent, r.Salt, r.Payload
+	return decodeRows(ctx, rows, err, func(r *eventlogdb.ListEventsOfStreamRow) payloadRow {
+		return payloadRow{&r.BackboneEvent, r.Salt, r.Redactions, r.Payload}
 	})
 }
 
@@ -142,8 +176,8 @@ func (s *Reader) EventsAfter(ctx context.Context, db eventlogdb.DBTX, p event.Pa
 	rows, err := s.queries.ListEventsAfter(ctx, db, &eventlogdb.ListEventsAfterParams{
 		PartitionID: int32(p), After: int64(after), PageSize: pg.PageSize(limit), Types: types,
 	})
-	return decodeRows(ctx, rows, err, func(r *eventlogdb.ListEventsAfterRow) (*eventlogdb.BackboneEvent, []byte, []byte) {
-		return &r.BackboneEvent, r.Salt, r.Payload
+	return decodeRows(ctx, rows, err, func(r *eventlogdb.ListEventsAfterRow) payloadRow {
+		return payloadRow{&r.BackboneEvent, r.Salt, r.Redactions, r.Payload}
 	})
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -11,6 +12,7 @@ import (
 	"github.com/erpbackbone/backbone/adapters/postgres/internal/pg"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/shredding"
 	"github.com/erpbackbone/backbone/ports"
 )
 
@@ -45,44 +47,80 @@ func OpenRedactor(ctx context.Context, eraserDSN string) (*Redactor, error) {
 // Close ends the connections.
 func (r *Redactor) Close() { r.pool.Close() }
 
-// RequestRedaction implements ports.Redactions.
-func (r *Redactor) RequestRedaction(ctx context.Context, request ports.RedactionRequest) (ports.RedactionRequest, error) {
-	at, err := r.queries.RequestRedaction(ctx, r.pool, &eventlogdb.RequestRedactionParams{
+// AddRedaction implements ports.Redactions.
+func (r *Redactor) AddRedaction(ctx context.Context, request ports.RedactionRequest) (ports.RedactionRequest, error) {
+	row, err := r.queries.RequestRedaction(ctx, r.pool, &eventlogdb.RequestRedactionParams{
 		PartitionID: int32(request.Partition), ID: pg.UUID(request.ID), Sequence: int64(request.Sequence), Pointers: request.Pointers,
-		Reason: request.Reason, Person: request.RequestedBy,
+		Reason: request.Reason, Person: request.RequestedBy, Scope: request.Scope[:], Preview: request.Preview,
 	})
+	return storedRequest(ctx, &row, err)
+}
+
+// RedactionRequest implements ports.Redactions.
+func (r *Redactor) RedactionRequest(ctx context.Context, tenantID string, id event.ID) (ports.RedactionRequest, error) {
+	row, err := r.queries.GetRedactionRequest(ctx, r.pool, &eventlogdb.GetRedactionRequestParams{TenantID: tenantID, ID: pg.UUID(id)})
+	return storedRequest(ctx, &row, err)
+}
+
+// RedactionRequests implements ports.Redactions. A limit of 0 is no limit.
+func (r *Redactor) RedactionRequests(ctx context.Context, tenantID string, states []shredding.RedactionState, limit int) ([]ports.RedactionRequest, error) {
+	rows, err := r.queries.ListRedactionRequests(ctx, r.pool, &eventlogdb.ListRedactionRequestsParams{
+		TenantID: tenantID, States: pg.Map(states, func(s *shredding.RedactionState) string { return string(*s) }), PageSize: pg.PageSize(limit),
+	})
+	return pg.MapRows(ctx, rows, err, redactionRequest)
+}
+
+// RedactionWork implements ports.Redactions.
+func (r *Redactor) RedactionWork(ctx context.Context, limit int) ([]ports.RedactionRequest, error) {
+	rows, err := r.queries.ListRedactionWork(ctx, r.pool, pg.PageSize(limit))
+	return pg.MapRows(ctx, rows, err, redactionRequest)
+}
+
+// MoveRedaction implements ports.Redactions.
+func (r *Redactor) MoveRedaction(ctx context.Context, request ports.RedactionRequest) (ports.RedactionRequest, error) {
+	row, err := r.queries.MoveRedaction(ctx, r.pool, &eventlogdb.MoveRedactionParams{
+		PartitionID: int32(request.Partition), ID: pg.UUID(request.ID), FromRevision: int32(request.Revision), NewState: string(request.State),
+		Scope: request.Scope[:], Preview: request.Preview, EndedBy: pg.OptionalText(request.EndedBy), EndReason: pg.OptionalText(request.EndReason),
+		Results: request.Results,
+	})
+	return storedRequest(ctx, &row, err)
+}
+
+// NoteRedactionFailure implements ports.Redactions.
+func (r *Redactor) NoteRedactionFailure(ctx context.Context, p event.PartitionID, id event.ID, code string) (attempts int, err error) {
+	n, err := r.queries.NoteRedactionFailure(ctx, r.pool, &eventlogdb.NoteRedactionFailureParams{PartitionID: int32(p), ID: pg.UUID(id), Code: code})
 	if err != nil {
-		return ports.RedactionRequest{}, redactionFault(ctx, err)
+		return 0, redactionFault(ctx, err)
 	}
-	request.RequestedAt = at.UTC()
-	return request, nil
+	return int(n), nil
 }
 
 // ApproveRedaction implements ports.Redactions.
-func (r *Redactor) ApproveRedaction(ctx context.Context, p event.PartitionID, id event.ID, person string) (ports.RedactionRequest, error) {
-	row, err := r.queries.ApproveRedaction(ctx, r.pool, &eventlogdb.ApproveRedactionParams{PartitionID: int32(p), ID: pg.UUID(id), Person: person})
+func (r *Redactor) ApproveRedaction(ctx context.Context, p event.PartitionID, id event.ID, person string, scope event.Hash) (ports.RedactionRequest, error) {
+	row, err := r.queries.ApproveRedaction(ctx, r.pool, &eventlogdb.ApproveRedactionParams{
+		PartitionID: int32(p), ID: pg.UUID(id), Person: person, Scope: scope[:],
+	})
+	return storedRequest(ctx, &row, err)
+}
+
+// storedRequest converts the row that a function returned.
+func storedRequest(ctx context.Context, row *eventlogdb.BackboneRedactionRequest, err error) (ports.RedactionRequest, error) {
+	if errors.Is(err, pgx.ErrNoRows) {
+		return ports.RedactionRequest{}, redactionNotFound()
+	}
 	if err != nil {
 		return ports.RedactionRequest{}, redactionFault(ctx, err)
 	}
-	return redactionRequest(p, &eventlogdb.ListRedactionRequestsRow{
-		ID: pg.UUID(id), RequestedAt: row.RequestedAt, ApprovedAt: row.ApprovedAt, Sequence: row.Sequence, Pointers: row.Pointers, Reason: row.Reason,
-		RequestedBy: row.RequestedBy, ApprovedBy: row.ApprovedBy,
-	}), nil
+	return redactionRequest(row), nil
 }
 
-// RedactionRequests implements ports.Redactions.
-func (r *Redactor) RedactionRequests(ctx context.Context, p event.PartitionID) ([]ports.RedactionRequest, error) {
-	rows, err := r.queries.ListRedactionRequests(ctx, r.pool, int32(p))
-	if err != nil {
-		return nil, redactionFault(ctx, err)
-	}
-	return pg.Map(rows, func(r *eventlogdb.ListRedactionRequestsRow) ports.RedactionRequest { return redactionRequest(p, r) }), nil
-}
-
-func redactionRequest(p event.PartitionID, r *eventlogdb.ListRedactionRequestsRow) ports.RedactionRequest {
+func redactionRequest(r *eventlogdb.BackboneRedactionRequest) ports.RedactionRequest {
 	return ports.RedactionRequest{
-		ID: r.ID.Bytes, Partition: p, Sequence: event.Sequence(r.Sequence), Pointers: r.Pointers, Reason: r.Reason,
+		ID: r.ID.Bytes, TenantID: r.TenantID, Partition: event.PartitionID(r.PartitionID), Sequence: event.Sequence(r.Sequence), EventID: r.EventID.Bytes,
+		Pointers: r.Pointers, Reason: r.Reason, State: shredding.RedactionState(r.State), Revision: int(r.Revision), Scope: hashOf(r.Scope), Preview: r.Preview,
 		RequestedBy: r.RequestedBy, RequestedAt: r.RequestedAt.UTC(), ApprovedBy: r.ApprovedBy.String, ApprovedAt: pg.TimeOrZero(r.ApprovedAt),
+		EndedBy: r.EndedBy.String, EndReason: r.EndReason.String, Attempts: int(r.Attempts), LastError: r.LastError.String,
+		UpdatedAt: r.UpdatedAt.UTC(), CompletedAt: pg.TimeOrZero(r.CompletedAt), Results: r.Results,
 	}
 }
 
@@ -107,6 +145,10 @@ func (r *Redactor) Redactions(ctx context.Context, p event.PartitionID) ([]ports
 	return listRedactions(ctx, r.queries, r.pool, p)
 }
 
+func redactionNotFound() error {
+	return fault.New(fault.NotFound, "redaction.not_found", "there is no such redaction request, or you may not see it; list the requests to find its id")
+}
+
 // redactionFault translates a refusal by the functions and tables of redaction, which the name
 // of the constraint identifies.
 func redactionFault(ctx context.Context, err error) error {
@@ -123,7 +165,7 @@ func redactionFault(ctx context.Context, err error) error {
 	case "redaction_pointer":
 		return refuse(fault.Invalid, "pointer_invalid", "a pointer leads to no value below /data of the event; read the event and correct it")
 	case "redaction_request":
-		return refuse(fault.NotFound, "not_found", "there is no such redaction request in this legal entity; list them")
+		return redactionNotFound()
 	case "redaction_requests_two_persons":
 		return refuse(fault.Forbidden, "same_person", "a redaction is approved by another person than requested it; ask a colleague")
 	case "redaction_approval":
@@ -131,7 +173,13 @@ func redactionFault(ctx context.Context, err error) error {
 	case "redaction_approval_expired":
 		return refuse(fault.FailedPrecondition, "approval_expired", "the approval is valid for 72 hours and is over; let a second person approve again")
 	case "redaction_scope":
-		return refuse(fault.FailedPrecondition, "scope_changed", "this is not what was approved; request it again")
+		return refuse(fault.FailedPrecondition, "scope_changed", "the event is not as it was when the request was previewed; read its preview again, then approve that")
+	case "redaction_changed":
+		return refuse(fault.Conflict, "changed", "another process has changed the request; read it again")
+	case "redaction_move":
+		return refuse(fault.FailedPrecondition, "move_refused", "the redaction request cannot move to that state from its present one; read the request again")
+	case "redaction_number":
+		return refuse(fault.FailedPrecondition, "not_redactable", "a value at the pointers is a number, which is never redacted; leave the pointer out")
 	case "redaction_event_changed":
 		return refuse(fault.FailedPrecondition, "event_changed", "the stored payload is not the one that the log vouches for; verify the log first")
 	case "redaction_sealed":
@@ -140,7 +188,7 @@ func redactionFault(ctx context.Context, err error) error {
 		return refuse(fault.FailedPrecondition, "repeated", "a value at the pointers is redacted already; leave the pointer out")
 	case "redaction_payload", "redaction_hash":
 		return refuse(fault.Internal, "payload_refused", "the database refused the redacted payload: it differs at other places or its hash does not match; report this defect")
-	case "redaction_requests_pkey":
+	case "redaction_duplicate":
 		return refuse(fault.Conflict, "duplicate", "there is a request with this id already; list them")
 	}
 	switch {

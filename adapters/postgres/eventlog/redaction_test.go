@@ -5,179 +5,73 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/oklog/ulid/v2"
 	"github.com/stretchr/testify/require"
 
 	"github.com/erpbackbone/backbone/adapters/postgres/eventlog"
 	"github.com/erpbackbone/backbone/adapters/postgres/internal/pgtest"
-	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/shredding"
 	"github.com/erpbackbone/backbone/ports"
+	"github.com/erpbackbone/backbone/test/conformance"
 )
 
-func TestRedaction(t *testing.T) {
+func TestRedactions(t *testing.T) {
 	t.Parallel()
-	a := pgtest.NewRedactionFixture(t)
-	ctx := t.Context()
-	r := a.Approved(t, "/data/name", "/data/lines/0/note")
-	require.Equal(t, "p-1", r.RequestedBy)
-	require.Equal(t, "p-2", r.ApprovedBy)
-	require.Equal(t, []string{"/data/name", "/data/lines/0/note"}, r.Pointers)
-	require.False(t, r.ApprovedAt.Before(r.RequestedAt))
-
-	again, err := a.ApproveRedaction(ctx, a.Partition, r.ID, "p-3")
-	require.NoError(t, err)
-	require.Equal(t, r, again, "the approval that holds is kept")
-
-	to := pgtest.Replacement(a.Event.PayloadHash, pgtest.RedactedPayload)
-	done, err := a.RedactPayload(ctx, r, to)
-	require.NoError(t, err)
-	require.Equal(t, r.ID, done.ID)
-	require.Equal(t, a.Event.ID, done.EventID)
-	require.Equal(t, a.Event.PayloadHash, done.OldPayloadHash)
-	require.Equal(t, to.NewHash, done.NewPayloadHash)
-
-	got, err := a.Events.EventByID(ctx, a.Partition, a.Event.ID)
-	require.NoError(t, err)
-	require.Equal(t, pgtest.RedactedPayload, string(got.Payload), "byte for byte")
-	require.Equal(t, to.Salt, got.Salt)
-	require.Equal(t, a.Event.Skeleton, got.Skeleton)
-
-	// A repeat, such as after a crash, answers the first one and changes nothing.
-	same, err := a.RedactPayload(ctx, r, pgtest.Replacement(to.NewHash, pgtest.RedactedPayload))
-	require.NoError(t, err)
-	require.Equal(t, done, same)
-	got, err = a.Events.EventByID(ctx, a.Partition, a.Event.ID)
-	require.NoError(t, err)
-	require.Equal(t, to.Salt, got.Salt)
-	for _, reader := range []ports.RedactionReader{a.Audit, a.Redactor} {
-		list, err := reader.Redactions(ctx, a.Partition)
-		require.NoError(t, err)
-		require.Equal(t, []ports.Redaction{done}, list)
-	}
-
-	// A second redaction goes on from the hash that the first one left.
-	r2 := a.Approved(t, "/data/lines/1/note")
-	second := pgtest.Replacement(to.NewHash, string(bytes.Replace([]byte(pgtest.RedactedPayload), []byte(`"x"`), []byte(`"[REDACTED]"`), 1)))
-	done2, err := a.RedactPayload(ctx, r2, second)
-	require.NoError(t, err)
-	require.Equal(t, done.NewPayloadHash, done2.OldPayloadHash)
-	requests, err := a.RedactionRequests(ctx, a.Partition)
-	require.NoError(t, err)
-	require.Equal(t, []ports.RedactionRequest{r, r2}, requests)
-
-	superuser := pgtest.Connect(t, a.Dsn)
-	for _, attack := range []string{"UPDATE backbone.pii_redactions SET reason = ''", "DELETE FROM backbone.pii_redactions", "TRUNCATE backbone.pii_redactions"} {
-		_, err := superuser.Exec(ctx, attack)
-		require.Equal(t, "42501", pgtest.SQLState(err), attack)
-	}
+	conformance.RunRedactions(t, func(t *testing.T) conformance.RedactionStore { return pgtest.NewRedactionFixture(t).Store() })
 }
 
-// TestRedaction_RefusedWithoutApproval tries everything that is not exactly what two persons
-// agreed on; the payload stays as it was.
-func TestRedaction_RefusedWithoutApproval(t *testing.T) {
+func TestRedaction_the_database_refuses(t *testing.T) {
 	t.Parallel()
 	a := pgtest.NewRedactionFixture(t)
 	ctx := t.Context()
-	good := func() ports.RedactedPayload { return pgtest.Replacement(a.Event.PayloadHash, pgtest.RedactedPayload) }
-	refused := func(code string, r ports.RedactionRequest, to ports.RedactedPayload) {
+	refused := func(code string, r ports.RedactionRequest, payload string) {
 		t.Helper()
-		_, err := a.RedactPayload(ctx, r, to)
+		_, err := a.RedactPayload(ctx, r, conformance.Replacement(a.Event.PayloadHash, payload))
 		require.Equal(t, "redaction."+code, fault.CodeOf(err), "%v", err)
 		require.NotContains(t, fmt.Sprintf("%+v", err), "Ada")
 	}
-	both := []string{"/data/name", "/data/lines/0/note"}
-
-	// Requests and approvals.
-	unknown := a.Request(both...)
-	unknown.Sequence = 99
-	for code, r := range map[string]ports.RedactionRequest{"event_not_found": unknown, "pointer_invalid": a.Request("/entity_refs/0"), "invalid": a.Request()} {
-		_, err := a.RequestRedaction(ctx, r)
-		require.Equal(t, "redaction."+code, fault.CodeOf(err), "%v", err)
-	}
-	for _, change := range []func(*ports.RedactionRequest){
-		func(r *ports.RedactionRequest) { r.Reason = "" }, func(r *ports.RedactionRequest) { r.RequestedBy = "" }, func(r *ports.RedactionRequest) { r.RequestedBy = "p-1 " },
-	} {
-		r := a.Request(both...)
-		change(&r)
-		_, err := a.RequestRedaction(ctx, r)
-		require.Equal(t, "redaction.invalid", fault.CodeOf(err), "%v", err)
-	}
-	_, err := a.ApproveRedaction(ctx, a.Partition, ulid.Make(), "p-2")
-	require.Equal(t, "redaction.not_found", fault.CodeOf(err))
-	r, err := a.RequestRedaction(ctx, a.Request(both...))
-	require.NoError(t, err)
-	refused("not_approved", r, good())
-	for _, person := range []string{"p-1", "P-1"} {
-		_, err = a.ApproveRedaction(ctx, a.Partition, r.ID, person)
-		require.Equal(t, "redaction.same_person", fault.CodeOf(err))
-	}
-	for _, person := range []string{"", "p-1 ", "p\t1"} {
-		_, err = a.ApproveRedaction(ctx, a.Partition, r.ID, person)
-		require.Equal(t, "redaction.invalid", fault.CodeOf(err))
-	}
-	refused("not_approved", r, good())
-	refused("not_found", a.Request(both...), good())
-
-	// Not what was approved.
-	r = a.Approved(t, both...)
-	other := r
-	other.Sequence = 1
-	refused("scope_changed", other, good())
-	other = r
-	other.Pointers = []string{"/data/name"}
-	refused("scope_changed", other, good())
-
-	// A payload that is not the stored one with the pointers redacted.
+	both := conformance.RedactedPointers()
+	r := a.Store().Approved(t, both...)
 	for _, payload := range []string{
-		pgtest.PlainPayload,
 		`{"data":{"name":"[REDACTED]","amount":1.5,"lines":[{"note":"[REDACTED]"},{"note":"x"}],"email":{"$pii":"AQ","sub":"employee:E-1"}},"dimensions":{},"entity_refs":[]}`,
-		`{"data":{"name":"[REDACTED]","amount":9.50,"lines":[{"note":"[REDACTED]"},{"note":"x"}],"email":{"$pii":"AQ","sub":"employee:E-1"}},"dimensions":{},"entity_refs":[]}`,
 		`{"data":{"name":"[REDACTED]","amount":1.50,"lines":[{"note":"[REDACTED]"},{"note":"x"}],"email":"[REDACTED]"},"dimensions":{},"entity_refs":[]}`,
-		`{"data":{"name":"Bob","amount":1.50,"lines":[{"note":"[REDACTED]"},{"note":"x"}],"email":{"$pii":"AQ","sub":"employee:E-1"}},"dimensions":{},"entity_refs":[]}`,
 		// The last of two members counts for the comparison, the first for most readers.
 		`{"data":{"name":"Bob","name":"[REDACTED]","amount":1.50,"lines":[{"note":"[REDACTED]"},{"note":"x"}],"email":{"$pii":"AQ","sub":"employee:E-1"}},"dimensions":{},"entity_refs":[]}`,
 		`{"data":{"name":"[REDACTED]","amount":1.50,"lines":[{"note":"[REDACTED]"},{"note":"forged","n\u006fte":"x"}],"email":{"$pii":"AQ","sub":"employee:E-1"}},"dimensions":{},"entity_refs":[]}`,
-		`{}`, `null`,
+		`null`,
 	} {
-		refused("payload_refused", r, pgtest.Replacement(a.Event.PayloadHash, payload))
+		refused("payload_refused", r, payload)
 	}
-	to := good()
-	to.NewHash[0]++
-	refused("payload_refused", r, to)
-	to = good()
-	to.Salt, to.NewHash = a.Event.Salt, event.HashPayload(a.Event.Salt, to.Payload)
-	refused("payload_refused", r, to)
-	to = good()
-	to.OldHash[0]++
-	refused("event_changed", r, to)
-
-	// Pointers that lead nowhere or to what is sealed.
-	for _, p := range []string{"/data/nothing", "/data/lines/2", "/data/name/x"} {
-		refused("pointer_invalid", a.Approved(t, p), good())
+	for _, p := range []string{"/data/email/$pii", "/data/email/sub"} {
+		refused("sealed", a.Store().Approved(t, p), conformance.RedactedPayload)
 	}
-	for _, p := range []string{"/data/email", "/data/email/$pii", "/data/email/sub"} {
-		refused("sealed", a.Approved(t, p), good())
-	}
-	refused("sealed", a.Approved(t, "/data/lines/0", "/data/email"), good())
-	refused("repeated", a.Approved(t, "/data/name", "/data/name"), good())
-
+	refused("sealed", a.Store().Approved(t, "/data/lines/0", "/data/email"), conformance.RedactedPayload)
+	refused("repeated", a.Store().Approved(t, "/data/name", "/data/name"), conformance.RedactedPayload)
 	got, err := a.Events.EventByID(ctx, a.Partition, a.Event.ID)
 	require.NoError(t, err)
 	require.Equal(t, a.Event, got)
-	list, err := a.Redactions(ctx, a.Partition)
-	require.NoError(t, err)
-	require.Empty(t, list)
 
-	// An approval grows old; a new one revives the request.
+	// An approval grows old.
 	pgtest.Execute(t, a.Dsn, `UPDATE backbone.redaction_requests SET approved_at = now() - interval '73 hours', requested_at = now() - interval '74 hours' WHERE approved_at IS NOT NULL`)
-	refused("approval_expired", r, good())
-	_, err = a.ApproveRedaction(ctx, a.Partition, r.ID, "p-3")
-	require.NoError(t, err)
+	refused("approval_expired", r, conformance.RedactedPayload)
 
-	// Who changed the payload by hand cannot have it covered up.
+	// A payload that was changed by hand cannot be covered up.
+	r = a.Store().Approved(t, both...)
 	pgtest.Execute(t, a.Dsn, `SET session_replication_role = replica; UPDATE backbone.event_payloads SET payload = replace(payload::text, '1.50', '9.50')::json`)
-	refused("event_changed", r, pgtest.Replacement(a.Event.PayloadHash, string(bytes.Replace([]byte(pgtest.RedactedPayload), []byte("1.50"), []byte("9.50"), 1))))
+	refused("event_changed", r, string(bytes.Replace([]byte(conformance.RedactedPayload), []byte("1.50"), []byte("9.50"), 1)))
+}
+
+// TestRedaction_transitions compares the moves that the database allows with those of the domain.
+func TestRedaction_transitions(t *testing.T) {
+	t.Parallel()
+	conn := pgtest.Connect(t, pgtest.Database(t))
+	for _, from := range shredding.RedactionStates() {
+		for _, to := range shredding.RedactionStates() {
+			var can bool
+			require.NoError(t, conn.QueryRow(t.Context(), "SELECT backbone.redaction_can_become($1, $2)", from, to).Scan(&can))
+			require.Equal(t, from.CanBecome(to), can, "%s to %s", from, to)
+		}
+	}
 }
 
 // TestRedaction_OtherRolesAreRefused tries as the roles that may not, and around the function as
@@ -185,15 +79,21 @@ func TestRedaction_RefusedWithoutApproval(t *testing.T) {
 func TestRedaction_OtherRolesAreRefused(t *testing.T) {
 	t.Parallel()
 	a := pgtest.NewRedactionFixture(t)
-	r := a.Approved(t, "/data/name", "/data/lines/0/note")
+	r := a.Store().Approved(t, conformance.RedactedPointers()...)
 	app, err := eventlog.OpenRedactor(t.Context(), pgtest.As("backbone_app", a.Dsn))
 	require.NoError(t, err)
 	t.Cleanup(app.Close)
-	_, err = app.RequestRedaction(t.Context(), a.Request("/data/name"))
+	_, err = app.AddRedaction(t.Context(), a.Store().NewRequest("/data/name"))
 	require.Equal(t, "redaction.role_refused", fault.CodeOf(err))
-	_, err = app.ApproveRedaction(t.Context(), a.Partition, r.ID, "p-2")
+	_, err = app.ApproveRedaction(t.Context(), a.Partition, r.ID, "p-2", r.Scope)
 	require.Equal(t, "redaction.role_refused", fault.CodeOf(err))
-	_, err = app.RedactPayload(t.Context(), r, pgtest.Replacement(a.Event.PayloadHash, pgtest.RedactedPayload))
+	moved := r
+	moved.State = shredding.RedactionAnnounced
+	_, err = app.MoveRedaction(t.Context(), moved)
+	require.Equal(t, "redaction.role_refused", fault.CodeOf(err))
+	_, err = app.NoteRedactionFailure(t.Context(), a.Partition, r.ID, "x")
+	require.Equal(t, "redaction.role_refused", fault.CodeOf(err))
+	_, err = app.RedactPayload(t.Context(), r, conformance.Replacement(a.Event.PayloadHash, conformance.RedactedPayload))
 	require.Equal(t, "redaction.role_refused", fault.CodeOf(err))
 
 	attacks := append(pgtest.Attacks(a.Partition),
@@ -202,8 +102,8 @@ func TestRedaction_OtherRolesAreRefused(t *testing.T) {
 		"DELETE FROM backbone.pii_redactions", "TRUNCATE backbone.pii_redactions",
 		"INSERT INTO backbone.redaction_requests SELECT * FROM backbone.redaction_requests", "UPDATE backbone.redaction_requests SET approved_by = 'p-9', approved_at = now()",
 		"DELETE FROM backbone.redaction_requests", "SET ROLE backbone_redactor", "SET ROLE backbone_owner", "ALTER TABLE backbone.pii_redactions DISABLE TRIGGER ALL",
-		"CREATE OR REPLACE FUNCTION backbone.approve_redaction(integer, uuid, text) RETURNS backbone.redaction_requests LANGUAGE sql AS 'SELECT NULL'",
-		"ALTER FUNCTION backbone.approve_redaction(integer, uuid, text) SECURITY INVOKER", "SET session_replication_role = replica")
+		"CREATE OR REPLACE FUNCTION backbone.approve_redaction(integer, uuid, text, bytea) RETURNS SETOF backbone.redaction_requests LANGUAGE sql AS 'SELECT NULL'",
+		"ALTER FUNCTION backbone.approve_redaction(integer, uuid, text, bytea) SECURITY INVOKER", "UPDATE backbone.event_payloads SET redactions = NULL", "SET session_replication_role = replica")
 	for _, triggers := range []string{"with", "without"} {
 		for _, role := range []string{"backbone_app", "backbone_reader", "backbone_eraser"} {
 			// As a user with that role and no other.
@@ -226,8 +126,11 @@ func TestRedaction_OtherRolesAreRefused(t *testing.T) {
 	require.Equal(t, a.Event, got)
 
 	// What two persons agreed on works without the triggers too.
-	_, err = a.RedactPayload(t.Context(), r, pgtest.Replacement(a.Event.PayloadHash, pgtest.RedactedPayload))
+	_, err = a.RedactPayload(t.Context(), r, conformance.Replacement(a.Event.PayloadHash, conformance.RedactedPayload))
 	require.NoError(t, err)
-	_, err = pgtest.Connect(t, a.Dsn).Exec(t.Context(), "UPDATE backbone.redaction_requests SET approved_by = requested_by")
-	require.Equal(t, "23514", pgtest.SQLState(err), "not even by the superuser's own hand")
+	superuser := pgtest.Connect(t, a.Dsn)
+	for _, attack := range []string{"UPDATE backbone.redaction_requests SET approved_by = requested_by", "UPDATE backbone.redaction_requests SET approved_by = NULL, approved_at = NULL"} {
+		_, err = superuser.Exec(t.Context(), attack)
+		require.Equal(t, "23514", pgtest.SQLState(err), "not even by the superuser's own hand")
+	}
 }

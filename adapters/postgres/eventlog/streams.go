@@ -94,8 +94,8 @@ func (s *Reader) StreamPage(ctx context.Context, db eventlogdb.DBTX, q *ports.St
 		PartitionID: int32(q.Partition), StreamType: q.Stream.Type, StreamID: q.Stream.ID, FromVersion: from,
 		WithPayload: !q.WithoutData, PageSize: pg.PageSize(q.Limit),
 	})
-	return decodeRows(ctx, rows, err, func(r *eventlogdb.ListEventsOfStreamBackwardRow) (*eventlogdb.BackboneEvent, []byte, []byte) {
-		return &r.BackboneEvent, r.Salt, r.Payload
+	return decodeRows(ctx, rows, err, func(r *eventlogdb.ListEventsOfStreamBackwardRow) payloadRow {
+		return payloadRow{&r.BackboneEvent, r.Salt, r.Redactions, r.Payload}
 	})
 }
 
@@ -113,8 +113,8 @@ func (s *Reader) readStreamAsOf(ctx context.Context, db eventlogdb.DBTX, q *port
 			PartitionID: int32(q.Partition), StreamType: q.Stream.Type, StreamID: q.Stream.ID, FromVersion: int64(min(q.From, math.MaxInt64)),
 			Until: until, EffectiveTo: effective, WithPayload: !q.WithoutData, PageSize: pg.PageSize(q.Limit),
 		})
-		return decodeRows(ctx, rows, err, func(r *eventlogdb.ListEventsOfStreamAsOfRow) (*eventlogdb.BackboneEvent, []byte, []byte) {
-			return &r.BackboneEvent, r.Salt, r.Payload
+		return decodeRows(ctx, rows, err, func(r *eventlogdb.ListEventsOfStreamAsOfRow) payloadRow {
+			return payloadRow{&r.BackboneEvent, r.Salt, r.Redactions, r.Payload}
 		})
 	}
 	from := int64(math.MaxInt64)
@@ -125,7 +125,7 @@ func (s *Reader) readStreamAsOf(ctx context.Context, db eventlogdb.DBTX, q *port
 		PartitionID: int32(q.Partition), StreamType: q.Stream.Type, StreamID: q.Stream.ID, FromVersion: from,
 		Until: until, EffectiveTo: effective, WithPayload: !q.WithoutData, PageSize: pg.PageSize(q.Limit),
 	})
-	return decodeRows(ctx, rows, err, func(r *eventlogdb.ListEventsOfStreamAsOfBackwardRow) (*eventlogdb.BackboneEvent, []byte, []byte) {
-		return &r.BackboneEvent, r.Salt, r.Payload
+	return decodeRows(ctx, rows, err, func(r *eventlogdb.ListEventsOfStreamAsOfBackwardRow) payloadRow {
+		return payloadRow{&r.BackboneEvent, r.Salt, r.Redactions, r.Payload}
 	})
 }

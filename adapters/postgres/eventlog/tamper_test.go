@@ -20,6 +20,7 @@ import (
 	"github.com/erpbackbone/backbone/application/verify"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/ports"
+	"github.com/erpbackbone/backbone/test/conformance"
 )
 
 // tamperFixture is a database in which a superuser changes rows that no role may change, each
@@ -147,13 +148,14 @@ func (c *tamperFixture) redact(t *testing.T, le ports.LegalEntity, n event.Seque
 func (c *tamperFixture) redactAt(t *testing.T, le ports.LegalEntity, n event.Sequence, pointer string) ports.Redaction {
 	t.Helper()
 	r := ports.RedactionRequest{ID: ulid.Make(), Partition: le.Partition, Sequence: n, Pointers: []string{pointer}, Reason: "x", RequestedBy: "p-1"}
-	_, err := c.redactor.RequestRedaction(t.Context(), r)
-	require.NoError(t, err)
-	_, err = c.redactor.ApproveRedaction(t.Context(), le.Partition, r.ID, "p-2")
-	require.NoError(t, err)
 	events, err := c.Audit.ChainPage(t.Context(), le.Partition, n-1, 1)
 	require.NoError(t, err)
-	x, err := c.redactor.RedactPayload(t.Context(), r, pgtest.Replacement(events[0].PayloadHash, strings.Replace(string(events[0].Payload), "Ada", "[REDACTED]", 1)))
+	r.Scope = event.HashPayload(events[0].Salt, events[0].Payload)
+	_, err = c.redactor.AddRedaction(t.Context(), r)
+	require.NoError(t, err)
+	_, err = c.redactor.ApproveRedaction(t.Context(), le.Partition, r.ID, "p-2", r.Scope)
+	require.NoError(t, err)
+	x, err := c.redactor.RedactPayload(t.Context(), r, conformance.Replacement(events[0].PayloadHash, strings.Replace(string(events[0].Payload), "Ada", "[REDACTED]", 1)))
 	require.NoError(t, err)
 	return x
 }
@@ -337,6 +339,28 @@ func TestVerify_FindsTampering(t *testing.T) {
 			c.announce(t, le, c.redact(t, le, 5))
 			c.exec(t, "UPDATE backbone.pii_redactions SET new_payload_hash = sha256('x') WHERE partition_id = $1", int32(le.Partition))
 		}},
+		{"a redaction without a request", false, verify.RedactionUnapproved, func(t *testing.T, le ports.LegalEntity) {
+			c.announce(t, le, c.redact(t, le, 5))
+			c.exec(t, "DELETE FROM backbone.redaction_requests WHERE partition_id = $1", int32(le.Partition))
+		}},
+		{"a redaction that another person approved", false, verify.RedactionUnapproved, func(t *testing.T, le ports.LegalEntity) {
+			c.announce(t, le, c.redact(t, le, 5))
+			c.exec(t, "UPDATE backbone.redaction_requests SET approved_by = 'p-3' WHERE partition_id = $1", int32(le.Partition))
+		}},
+		{"a redaction of other values than requested", false, verify.RedactionUnapproved, func(t *testing.T, le ports.LegalEntity) {
+			c.announce(t, le, c.redact(t, le, 5))
+			c.exec(t, "UPDATE backbone.redaction_requests SET pointers = '{/data/other}' WHERE partition_id = $1", int32(le.Partition))
+		}},
+		{"a redaction whose request was withdrawn", false, verify.RedactionUnapproved, func(t *testing.T, le ports.LegalEntity) {
+			c.announce(t, le, c.redact(t, le, 5))
+			c.exec(t, "UPDATE backbone.redaction_requests SET state = 'withdrawn' WHERE partition_id = $1", int32(le.Partition))
+		}},
+		{"a redaction that readers are not told of", false, verify.RedactionMismatch, func(t *testing.T, le ports.LegalEntity) {
+			c.announce(t, le, c.redact(t, le, 5))
+			c.exec(t, "UPDATE backbone.event_payloads SET redactions = NULL WHERE sequence = 5 AND partition_id = $1", int32(le.Partition))
+		}},
+		{"readers are told of a redaction that was not", false, verify.RedactionUnrecorded,
+			one(`UPDATE backbone.event_payloads SET redactions = '[{"request":"00000000-0000-0000-0000-000000000001","pointers":["/data/name"],"at":"2026-03-01T00:00:00Z"}]'` + at)},
 		{"a record put on another event", false, verify.RedactionMismatch, func(t *testing.T, le ports.LegalEntity) {
 			c.announce(t, le, c.redact(t, le, 5))
 			c.exec(t, "UPDATE backbone.pii_redactions SET sequence = 6 WHERE partition_id = $1", int32(le.Partition))

@@ -15,6 +15,7 @@ import (
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/domain/projection"
 	"github.com/erpbackbone/backbone/ports"
+	"github.com/erpbackbone/backbone/test/conformance"
 	"github.com/erpbackbone/backbone/test/testkit"
 )
 
@@ -265,7 +266,7 @@ func TestSnapshots_RestoreNoRedactedValue(t *testing.T) {
 	_, err := a.Appender.Append(t.Context(), pgtest.Invoice(a.Partition, 1))
 	require.NoError(t, err)
 	r := pgtest.Invoice(a.Partition, 1)
-	r.Events[0].Payload = []byte(pgtest.PlainPayload)
+	r.Events[0].Payload = []byte(conformance.PlainPayload)
 	r.Events[0].PayloadHash = event.HashPayload(r.Events[0].Salt, r.Events[0].Payload)
 	_, err = a.Appender.Append(t.Context(), r)
 	require.NoError(t, err)
@@ -280,7 +281,7 @@ func TestSnapshots_RestoreNoRedactedValue(t *testing.T) {
 	w.saving(t, 2, 0)
 	w.save(t, 2, p)
 	require.True(t, w.parts(t)[2][p].Usable)
-	_, err = a.RedactPayload(t.Context(), a.Approved(t, "/data/name", "/data/lines/0/note"), pgtest.Replacement(a.Event.PayloadHash, pgtest.RedactedPayload))
+	_, err = a.RedactPayload(t.Context(), a.Store().Approved(t, "/data/name", "/data/lines/0/note"), conformance.Replacement(a.Event.PayloadHash, conformance.RedactedPayload))
 	require.NoError(t, err)
 
 	require.False(t, w.parts(t)[2][p].Usable)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/erpbackbone/backbone/adapters/postgres/eventlog"
 	"github.com/erpbackbone/backbone/adapters/postgres/internal/pg"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/projection"
@@ -119,8 +120,8 @@ func (f *targetRebuild) readEvents(ctx context.Context) ([]event.Recorded, error
 	return out, nil
 }
 
-const listPayloads = `SELECT p.sequence, p.salt, p.payload FROM unnest($2::bigint[]) AS k (wanted)
-	CROSS JOIN LATERAL (SELECT x.sequence, x.salt, x.payload FROM backbone.event_payloads x WHERE x.partition_id = $1 AND x.sequence = k.wanted LIMIT 1) p`
+const listPayloads = `SELECT p.sequence, p.salt, p.redactions, p.payload FROM unnest($2::bigint[]) AS k (wanted)
+	CROSS JOIN LATERAL (SELECT x.sequence, x.salt, x.redactions, x.payload FROM backbone.event_payloads x WHERE x.partition_id = $1 AND x.sequence = k.wanted LIMIT 1) p`
 
 // loadPayloads returns the first of the events with their payloads: as many as fit into
 // lockedBytes, at least one.
@@ -140,14 +141,15 @@ func (f *targetRebuild) loadPayloads(ctx context.Context, events []event.Recorde
 		return nil, err
 	}
 	var sequence int64
-	var salt, payload []byte
-	_, err = pgx.ForEachRow(rows, []any{&sequence, &salt, &payload}, func() error {
+	var salt, redactions, payload []byte
+	_, err = pgx.ForEachRow(rows, []any{&sequence, &salt, &redactions, &payload}, func() (err error) {
 		at, found := slices.BinarySearchFunc(out, event.Sequence(sequence), func(e event.Recorded, n event.Sequence) int { return cmp.Compare(e.Sequence, n) })
 		if found {
 			copy(out[at].Salt[:], salt)
 			out[at].Payload = slices.Clone(payload)
+			out[at].Redactions, err = eventlog.DecodeRedactions(redactions)
 		}
-		return nil
+		return err
 	})
 	return out, err
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/ports"
+	"github.com/erpbackbone/backbone/test/conformance"
 )
 
 // TestRedaction_DeletesSnapshots saves states of before and after the redacted
@@ -47,8 +48,8 @@ func TestRedaction_DeletesSnapshots(t *testing.T) {
 		require.NoError(t, err)
 	}
 
-	r := a.Approved(t, "/data/name", "/data/lines/0/note")
-	_, err = a.RedactPayload(ctx, r, pgtest.Replacement(a.Event.PayloadHash, pgtest.RedactedPayload))
+	r := a.Store().Approved(t, "/data/name", "/data/lines/0/note")
+	_, err = a.RedactPayload(ctx, r, conformance.Replacement(a.Event.PayloadHash, conformance.RedactedPayload))
 	require.NoError(t, err)
 
 	left, now, err := a.Snapshots.EntitySnapshots(ctx, a.Partition, "invoice", "1")

@@ -454,6 +454,14 @@ type EventQuery struct {
 	Limit       *int            `json:"limit,omitempty"`
 }
 
+// EventRedaction Values of the data that were replaced by "[REDACTED]" after the event was recorded.
+type EventRedaction struct {
+	// Pointers RFC 6901, in the payload as it is stored.
+	Pointers   []string `json:"pointers"`
+	RedactedAt string   `json:"redacted_at"`
+	RequestID  string   `json:"request_id"`
+}
+
 // EventStream defines model for EventStream.
 type EventStream struct {
 	ID      string `json:"id"`
@@ -821,9 +829,12 @@ type Metadata struct {
 	PayloadHash string `json:"payload_hash"`
 
 	// Pii Class by RFC 6901 pointer into the stored payload: `/data/email`.
-	Pii            map[string]string `json:"pii"`
-	RulesEvaluated json.RawMessage   `json:"rules_evaluated"`
-	Source         Source            `json:"source"`
+	Pii map[string]string `json:"pii"`
+
+	// Redactions The first one first; absent if no value was redacted. Then payload_hash is that of the payload as it was recorded.
+	Redactions     []EventRedaction `json:"redactions,omitempty,omitzero"`
+	RulesEvaluated json.RawMessage  `json:"rules_evaluated"`
+	Source         Source           `json:"source"`
 
 	// StoredSchemaVersion The version that the event was written in, if it is shown in a later one.
 	StoredSchemaVersion int      `json:"stored_schema_version,omitempty,omitzero"`
@@ -935,6 +946,18 @@ type NewProjection struct {
 	// Key jq: the event makes a text, or null.
 	Key  string `json:"key"`
 	Name string `json:"name"`
+}
+
+// NewRedactionRequest defines model for NewRedactionRequest.
+type NewRedactionRequest struct {
+	EventID     string `json:"event_id"`
+	LegalEntity string `json:"legal_entity"`
+
+	// Pointers RFC 6901, in the stored payload, below `/data`: `/data/lines/0/description`.
+	Pointers []string `json:"pointers"`
+
+	// Reason For colleagues and auditors; no personal data.
+	Reason string `json:"reason"`
 }
 
 // NewScope defines model for NewScope.
@@ -1678,6 +1701,67 @@ type QueryPage struct {
 	// HasMore Read on with append_condition.after.
 	HasMore bool `json:"has_more"`
 }
+
+// RedactionPreview What a redaction concerns, without values.
+type RedactionPreview struct {
+	CheckedAt     string `json:"checked_at,omitempty,omitzero"`
+	EffectiveDate string `json:"effective_date"`
+	EventType     string `json:"event_type"`
+
+	// SchemaVersion The version that the event was stored in.
+	SchemaVersion int64 `json:"schema_version"`
+
+	// Scope What an approval is bound to: the hash of the payload as it is stored. Send it with the approval.
+	Scope  string `json:"scope"`
+	Stream string `json:"stream"`
+}
+
+// RedactionRequest defines model for RedactionRequest.
+type RedactionRequest struct {
+	ApprovedAt string `json:"approved_at,omitempty,omitzero"`
+	ApprovedBy string `json:"approved_by,omitempty,omitzero"`
+
+	// Attempts Failed ones of the next step.
+	Attempts    int    `json:"attempts,omitempty,omitzero"`
+	CompletedAt string `json:"completed_at,omitempty,omitzero"`
+	EndReason   string `json:"end_reason,omitempty,omitzero"`
+
+	// EndedBy Who rejected or withdrew it.
+	EndedBy string `json:"ended_by,omitempty,omitzero"`
+
+	// Error Code of the last failure.
+	Error       string   `json:"error,omitempty,omitzero"`
+	EventID     string   `json:"event_id"`
+	ID          string   `json:"id"`
+	LegalEntity string   `json:"legal_entity"`
+	Pointers    []string `json:"pointers"`
+
+	// Preview What a redaction concerns, without values.
+	Preview     RedactionPreview `json:"preview"`
+	Reason      string           `json:"reason"`
+	RequestedAt string           `json:"requested_at"`
+
+	// RequestedBy Pseudonymous id of the person.
+	RequestedBy string `json:"requested_by"`
+
+	// Sequence Of the event.
+	Sequence string `json:"sequence"`
+
+	// Status The way of a request, in order, ends as completed; rejected, withdrawn, expired and refused end it without
+	// effect. From redacted on there is no way back.
+	Status RedactionStatus `json:"status"`
+}
+
+// RedactionRequestList defines model for RedactionRequestList.
+type RedactionRequestList struct {
+	// NextCursor The `cursor` of the next page, unchanged; absent when the list ends here.
+	NextCursor        NextCursor         `json:"next_cursor,omitempty,omitzero"`
+	RedactionRequests []RedactionRequest `json:"redaction_requests"`
+}
+
+// RedactionStatus The way of a request, in order, ends as completed; rejected, withdrawn, expired and refused end it without
+// effect. From redacted on there is no way back.
+type RedactionStatus = string
 
 // Refusal defines model for Refusal.
 type Refusal struct {

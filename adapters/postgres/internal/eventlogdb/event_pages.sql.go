@@ -11,10 +11,10 @@ import (
 
 const ListEventsWithin = `-- name: ListEventsWithin :many
 
-SELECT e.sequence, e.occurred_at, e.recorded_at, e.stream_version, e.partition_id, e.schema_version, e.effective_date, e.caused_by_partition, e.id, e.caused_by, e.intent_id, e.type, e.tenant_id, e.legal_entity, e.division, e.region, e.site, e.custom_scopes, e.actor_type, e.actor_id, e.actor_name, e.actor_details, e.correlation_id, e.stream_type, e.stream_id, e.tags, e.source_system, e.source_channel, e.source_reference, e.rules_evaluated, e.pii, e.payload_hash, e.content_encoding, e.checksum, p.salt, p.payload
+SELECT e.sequence, e.occurred_at, e.recorded_at, e.stream_version, e.partition_id, e.schema_version, e.effective_date, e.caused_by_partition, e.id, e.caused_by, e.intent_id, e.type, e.tenant_id, e.legal_entity, e.division, e.region, e.site, e.custom_scopes, e.actor_type, e.actor_id, e.actor_name, e.actor_details, e.correlation_id, e.stream_type, e.stream_id, e.tags, e.source_system, e.source_channel, e.source_reference, e.rules_evaluated, e.pii, e.payload_hash, e.content_encoding, e.checksum, p.salt, p.redactions, p.payload
 FROM backbone.events e
 LEFT JOIN LATERAL (
-    SELECT x.salt, x.payload FROM backbone.event_payloads x
+    SELECT x.salt, x.redactions, x.payload FROM backbone.event_payloads x
     WHERE x.partition_id = $1 AND x.sequence = e.sequence
       AND (cardinality($2::text[]) = 0 OR e.type = ANY ($2::text[]))
     LIMIT 1
@@ -58,6 +58,7 @@ type ListEventsWithinParams struct {
 type ListEventsWithinRow struct {
 	BackboneEvent BackboneEvent
 	Salt          []byte
+	Redactions    []byte
 	Payload       []byte
 }
 
@@ -117,6 +118,7 @@ func (q *Queries) ListEventsWithin(ctx context.Context, db DBTX, arg *ListEvents
 			&i.BackboneEvent.ContentEncoding,
 			&i.BackboneEvent.Checksum,
 			&i.Salt,
+			&i.Redactions,
 			&i.Payload,
 		); err != nil {
 			return nil, err

@@ -13,10 +13,10 @@ import (
 
 const GetEventByID = `-- name: GetEventByID :one
 
-SELECT e.sequence, e.occurred_at, e.recorded_at, e.stream_version, e.partition_id, e.schema_version, e.effective_date, e.caused_by_partition, e.id, e.caused_by, e.intent_id, e.type, e.tenant_id, e.legal_entity, e.division, e.region, e.site, e.custom_scopes, e.actor_type, e.actor_id, e.actor_name, e.actor_details, e.correlation_id, e.stream_type, e.stream_id, e.tags, e.source_system, e.source_channel, e.source_reference, e.rules_evaluated, e.pii, e.payload_hash, e.content_encoding, e.checksum, p.salt, p.payload
+SELECT e.sequence, e.occurred_at, e.recorded_at, e.stream_version, e.partition_id, e.schema_version, e.effective_date, e.caused_by_partition, e.id, e.caused_by, e.intent_id, e.type, e.tenant_id, e.legal_entity, e.division, e.region, e.site, e.custom_scopes, e.actor_type, e.actor_id, e.actor_name, e.actor_details, e.correlation_id, e.stream_type, e.stream_id, e.tags, e.source_system, e.source_channel, e.source_reference, e.rules_evaluated, e.pii, e.payload_hash, e.content_encoding, e.checksum, p.salt, p.redactions, p.payload
 FROM backbone.events e
 LEFT JOIN LATERAL (
-    SELECT x.salt, x.payload FROM backbone.event_payloads x
+    SELECT x.salt, x.redactions, x.payload FROM backbone.event_payloads x
     WHERE x.partition_id = $1 AND x.sequence = e.sequence
     LIMIT 1
 ) p ON true
@@ -31,6 +31,7 @@ type GetEventByIDParams struct {
 type GetEventByIDRow struct {
 	BackboneEvent BackboneEvent
 	Salt          []byte
+	Redactions    []byte
 	Payload       []byte
 }
 
@@ -75,6 +76,7 @@ func (q *Queries) GetEventByID(ctx context.Context, db DBTX, arg *GetEventByIDPa
 		&i.BackboneEvent.ContentEncoding,
 		&i.BackboneEvent.Checksum,
 		&i.Salt,
+		&i.Redactions,
 		&i.Payload,
 	)
 	return i, err
@@ -93,10 +95,10 @@ func (q *Queries) GetReadAheadLimit(ctx context.Context, db DBTX) (int32, error)
 }
 
 const ListEventsAfter = `-- name: ListEventsAfter :many
-SELECT e.sequence, e.occurred_at, e.recorded_at, e.stream_version, e.partition_id, e.schema_version, e.effective_date, e.caused_by_partition, e.id, e.caused_by, e.intent_id, e.type, e.tenant_id, e.legal_entity, e.division, e.region, e.site, e.custom_scopes, e.actor_type, e.actor_id, e.actor_name, e.actor_details, e.correlation_id, e.stream_type, e.stream_id, e.tags, e.source_system, e.source_channel, e.source_reference, e.rules_evaluated, e.pii, e.payload_hash, e.content_encoding, e.checksum, p.salt, p.payload
+SELECT e.sequence, e.occurred_at, e.recorded_at, e.stream_version, e.partition_id, e.schema_version, e.effective_date, e.caused_by_partition, e.id, e.caused_by, e.intent_id, e.type, e.tenant_id, e.legal_entity, e.division, e.region, e.site, e.custom_scopes, e.actor_type, e.actor_id, e.actor_name, e.actor_details, e.correlation_id, e.stream_type, e.stream_id, e.tags, e.source_system, e.source_channel, e.source_reference, e.rules_evaluated, e.pii, e.payload_hash, e.content_encoding, e.checksum, p.salt, p.redactions, p.payload
 FROM backbone.events e
 LEFT JOIN LATERAL (
-    SELECT x.salt, x.payload FROM backbone.event_payloads x
+    SELECT x.salt, x.redactions, x.payload FROM backbone.event_payloads x
     WHERE x.partition_id = $1 AND x.sequence = e.sequence
       AND (cardinality($2::text[]) = 0 OR e.type = ANY ($2::text[]))
     LIMIT 1
@@ -116,6 +118,7 @@ type ListEventsAfterParams struct {
 type ListEventsAfterRow struct {
 	BackboneEvent BackboneEvent
 	Salt          []byte
+	Redactions    []byte
 	Payload       []byte
 }
 
@@ -170,6 +173,7 @@ func (q *Queries) ListEventsAfter(ctx context.Context, db DBTX, arg *ListEventsA
 			&i.BackboneEvent.ContentEncoding,
 			&i.BackboneEvent.Checksum,
 			&i.Salt,
+			&i.Redactions,
 			&i.Payload,
 		); err != nil {
 			return nil, err
@@ -328,10 +332,10 @@ func (q *Queries) ListEventsOfCorrelation(ctx context.Context, db DBTX, arg *Lis
 }
 
 const ListEventsOfStream = `-- name: ListEventsOfStream :many
-SELECT e.sequence, e.occurred_at, e.recorded_at, e.stream_version, e.partition_id, e.schema_version, e.effective_date, e.caused_by_partition, e.id, e.caused_by, e.intent_id, e.type, e.tenant_id, e.legal_entity, e.division, e.region, e.site, e.custom_scopes, e.actor_type, e.actor_id, e.actor_name, e.actor_details, e.correlation_id, e.stream_type, e.stream_id, e.tags, e.source_system, e.source_channel, e.source_reference, e.rules_evaluated, e.pii, e.payload_hash, e.content_encoding, e.checksum, p.salt, p.payload
+SELECT e.sequence, e.occurred_at, e.recorded_at, e.stream_version, e.partition_id, e.schema_version, e.effective_date, e.caused_by_partition, e.id, e.caused_by, e.intent_id, e.type, e.tenant_id, e.legal_entity, e.division, e.region, e.site, e.custom_scopes, e.actor_type, e.actor_id, e.actor_name, e.actor_details, e.correlation_id, e.stream_type, e.stream_id, e.tags, e.source_system, e.source_channel, e.source_reference, e.rules_evaluated, e.pii, e.payload_hash, e.content_encoding, e.checksum, p.salt, p.redactions, p.payload
 FROM backbone.events e
 LEFT JOIN LATERAL (
-    SELECT x.salt, x.payload FROM backbone.event_payloads x
+    SELECT x.salt, x.redactions, x.payload FROM backbone.event_payloads x
     WHERE x.partition_id = $1 AND x.sequence = e.sequence
     LIMIT 1
 ) p ON true
@@ -352,6 +356,7 @@ type ListEventsOfStreamParams struct {
 type ListEventsOfStreamRow struct {
 	BackboneEvent BackboneEvent
 	Salt          []byte
+	Redactions    []byte
 	Payload       []byte
 }
 
@@ -406,6 +411,7 @@ func (q *Queries) ListEventsOfStream(ctx context.Context, db DBTX, arg *ListEven
 			&i.BackboneEvent.ContentEncoding,
 			&i.BackboneEvent.Checksum,
 			&i.Salt,
+			&i.Redactions,
 			&i.Payload,
 		); err != nil {
 			return nil, err
@@ -419,10 +425,10 @@ func (q *Queries) ListEventsOfStream(ctx context.Context, db DBTX, arg *ListEven
 }
 
 const ListEventsOfStreamAsOf = `-- name: ListEventsOfStreamAsOf :many
-SELECT e.sequence, e.occurred_at, e.recorded_at, e.stream_version, e.partition_id, e.schema_version, e.effective_date, e.caused_by_partition, e.id, e.caused_by, e.intent_id, e.type, e.tenant_id, e.legal_entity, e.division, e.region, e.site, e.custom_scopes, e.actor_type, e.actor_id, e.actor_name, e.actor_details, e.correlation_id, e.stream_type, e.stream_id, e.tags, e.source_system, e.source_channel, e.source_reference, e.rules_evaluated, e.pii, e.payload_hash, e.content_encoding, e.checksum, p.salt, p.payload
+SELECT e.sequence, e.occurred_at, e.recorded_at, e.stream_version, e.partition_id, e.schema_version, e.effective_date, e.caused_by_partition, e.id, e.caused_by, e.intent_id, e.type, e.tenant_id, e.legal_entity, e.division, e.region, e.site, e.custom_scopes, e.actor_type, e.actor_id, e.actor_name, e.actor_details, e.correlation_id, e.stream_type, e.stream_id, e.tags, e.source_system, e.source_channel, e.source_reference, e.rules_evaluated, e.pii, e.payload_hash, e.content_encoding, e.checksum, p.salt, p.redactions, p.payload
 FROM backbone.events e
 LEFT JOIN LATERAL (
-    SELECT x.salt, x.payload FROM backbone.event_payloads x
+    SELECT x.salt, x.redactions, x.payload FROM backbone.event_payloads x
     WHERE x.partition_id = $1 AND x.sequence = e.sequence AND $2::bool
     LIMIT 1
 ) p ON true
@@ -446,6 +452,7 @@ type ListEventsOfStreamAsOfParams struct {
 type ListEventsOfStreamAsOfRow struct {
 	BackboneEvent BackboneEvent
 	Salt          []byte
+	Redactions    []byte
 	Payload       []byte
 }
 
@@ -503,6 +510,7 @@ func (q *Queries) ListEventsOfStreamAsOf(ctx context.Context, db DBTX, arg *List
 			&i.BackboneEvent.ContentEncoding,
 			&i.BackboneEvent.Checksum,
 			&i.Salt,
+			&i.Redactions,
 			&i.Payload,
 		); err != nil {
 			return nil, err
@@ -516,10 +524,10 @@ func (q *Queries) ListEventsOfStreamAsOf(ctx context.Context, db DBTX, arg *List
 }
 
 const ListEventsOfStreamAsOfBackward = `-- name: ListEventsOfStreamAsOfBackward :many
-SELECT e.sequence, e.occurred_at, e.recorded_at, e.stream_version, e.partition_id, e.schema_version, e.effective_date, e.caused_by_partition, e.id, e.caused_by, e.intent_id, e.type, e.tenant_id, e.legal_entity, e.division, e.region, e.site, e.custom_scopes, e.actor_type, e.actor_id, e.actor_name, e.actor_details, e.correlation_id, e.stream_type, e.stream_id, e.tags, e.source_system, e.source_channel, e.source_reference, e.rules_evaluated, e.pii, e.payload_hash, e.content_encoding, e.checksum, p.salt, p.payload
+SELECT e.sequence, e.occurred_at, e.recorded_at, e.stream_version, e.partition_id, e.schema_version, e.effective_date, e.caused_by_partition, e.id, e.caused_by, e.intent_id, e.type, e.tenant_id, e.legal_entity, e.division, e.region, e.site, e.custom_scopes, e.actor_type, e.actor_id, e.actor_name, e.actor_details, e.correlation_id, e.stream_type, e.stream_id, e.tags, e.source_system, e.source_channel, e.source_reference, e.rules_evaluated, e.pii, e.payload_hash, e.content_encoding, e.checksum, p.salt, p.redactions, p.payload
 FROM backbone.events e
 LEFT JOIN LATERAL (
-    SELECT x.salt, x.payload FROM backbone.event_payloads x
+    SELECT x.salt, x.redactions, x.payload FROM backbone.event_payloads x
     WHERE x.partition_id = $1 AND x.sequence = e.sequence AND $2::bool
     LIMIT 1
 ) p ON true
@@ -543,6 +551,7 @@ type ListEventsOfStreamAsOfBackwardParams struct {
 type ListEventsOfStreamAsOfBackwardRow struct {
 	BackboneEvent BackboneEvent
 	Salt          []byte
+	Redactions    []byte
 	Payload       []byte
 }
 
@@ -600,6 +609,7 @@ func (q *Queries) ListEventsOfStreamAsOfBackward(ctx context.Context, db DBTX, a
 			&i.BackboneEvent.ContentEncoding,
 			&i.BackboneEvent.Checksum,
 			&i.Salt,
+			&i.Redactions,
 			&i.Payload,
 		); err != nil {
 			return nil, err
@@ -613,10 +623,10 @@ func (q *Queries) ListEventsOfStreamAsOfBackward(ctx context.Context, db DBTX, a
 }
 
 const ListEventsOfStreamBackward = `-- name: ListEventsOfStreamBackward :many
-SELECT e.sequence, e.occurred_at, e.recorded_at, e.stream_version, e.partition_id, e.schema_version, e.effective_date, e.caused_by_partition, e.id, e.caused_by, e.intent_id, e.type, e.tenant_id, e.legal_entity, e.division, e.region, e.site, e.custom_scopes, e.actor_type, e.actor_id, e.actor_name, e.actor_details, e.correlation_id, e.stream_type, e.stream_id, e.tags, e.source_system, e.source_channel, e.source_reference, e.rules_evaluated, e.pii, e.payload_hash, e.content_encoding, e.checksum, p.salt, p.payload
+SELECT e.sequence, e.occurred_at, e.recorded_at, e.stream_version, e.partition_id, e.schema_version, e.effective_date, e.caused_by_partition, e.id, e.caused_by, e.intent_id, e.type, e.tenant_id, e.legal_entity, e.division, e.region, e.site, e.custom_scopes, e.actor_type, e.actor_id, e.actor_name, e.actor_details, e.correlation_id, e.stream_type, e.stream_id, e.tags, e.source_system, e.source_channel, e.source_reference, e.rules_evaluated, e.pii, e.payload_hash, e.content_encoding, e.checksum, p.salt, p.redactions, p.payload
 FROM backbone.events e
 LEFT JOIN LATERAL (
-    SELECT x.salt, x.payload FROM backbone.event_payloads x
+    SELECT x.salt, x.redactions, x.payload FROM backbone.event_payloads x
     WHERE x.partition_id = $1 AND x.sequence = e.sequence AND $2::bool
     LIMIT 1
 ) p ON true
@@ -638,6 +648,7 @@ type ListEventsOfStreamBackwardParams struct {
 type ListEventsOfStreamBackwardRow struct {
 	BackboneEvent BackboneEvent
 	Salt          []byte
+	Redactions    []byte
 	Payload       []byte
 }
 
@@ -693,6 +704,7 @@ func (q *Queries) ListEventsOfStreamBackward(ctx context.Context, db DBTX, arg *
 			&i.BackboneEvent.ContentEncoding,
 			&i.BackboneEvent.Checksum,
 			&i.Salt,
+			&i.Redactions,
 			&i.Payload,
 		); err != nil {
 			return nil, err
@@ -706,10 +718,10 @@ func (q *Queries) ListEventsOfStreamBackward(ctx context.Context, db DBTX, arg *
 }
 
 const ListEventsOfTypesAfter = `-- name: ListEventsOfTypesAfter :many
-SELECT e.sequence, e.occurred_at, e.recorded_at, e.stream_version, e.partition_id, e.schema_version, e.effective_date, e.caused_by_partition, e.id, e.caused_by, e.intent_id, e.type, e.tenant_id, e.legal_entity, e.division, e.region, e.site, e.custom_scopes, e.actor_type, e.actor_id, e.actor_name, e.actor_details, e.correlation_id, e.stream_type, e.stream_id, e.tags, e.source_system, e.source_channel, e.source_reference, e.rules_evaluated, e.pii, e.payload_hash, e.content_encoding, e.checksum, p.salt, p.payload
+SELECT e.sequence, e.occurred_at, e.recorded_at, e.stream_version, e.partition_id, e.schema_version, e.effective_date, e.caused_by_partition, e.id, e.caused_by, e.intent_id, e.type, e.tenant_id, e.legal_entity, e.division, e.region, e.site, e.custom_scopes, e.actor_type, e.actor_id, e.actor_name, e.actor_details, e.correlation_id, e.stream_type, e.stream_id, e.tags, e.source_system, e.source_channel, e.source_reference, e.rules_evaluated, e.pii, e.payload_hash, e.content_encoding, e.checksum, p.salt, p.redactions, p.payload
 FROM backbone.events e
 LEFT JOIN LATERAL (
-    SELECT x.salt, x.payload FROM backbone.event_payloads x
+    SELECT x.salt, x.redactions, x.payload FROM backbone.event_payloads x
     WHERE x.partition_id = $1 AND x.sequence = e.sequence AND e.type = ANY ($2::text[])
     LIMIT 1
 ) p ON true
@@ -733,6 +745,7 @@ type ListEventsOfTypesAfterParams struct {
 type ListEventsOfTypesAfterRow struct {
 	BackboneEvent BackboneEvent
 	Salt          []byte
+	Redactions    []byte
 	Payload       []byte
 }
 
@@ -789,6 +802,7 @@ func (q *Queries) ListEventsOfTypesAfter(ctx context.Context, db DBTX, arg *List
 			&i.BackboneEvent.ContentEncoding,
 			&i.BackboneEvent.Checksum,
 			&i.Salt,
+			&i.Redactions,
 			&i.Payload,
 		); err != nil {
 			return nil, err
@@ -802,7 +816,7 @@ func (q *Queries) ListEventsOfTypesAfter(ctx context.Context, db DBTX, arg *List
 }
 
 const ListPayloadsBySequence = `-- name: ListPayloadsBySequence :many
-SELECT p.sequence, p.salt, p.payload FROM backbone.event_payloads p
+SELECT p.sequence, p.salt, p.redactions, p.payload FROM backbone.event_payloads p
 WHERE p.partition_id = $1 AND p.sequence = ANY ($2::bigint[])
 `
 
@@ -812,9 +826,10 @@ type ListPayloadsBySequenceParams struct {
 }
 
 type ListPayloadsBySequenceRow struct {
-	Sequence int64
-	Salt     []byte
-	Payload  []byte
+	Sequence   int64
+	Salt       []byte
+	Redactions []byte
+	Payload    []byte
 }
 
 func (q *Queries) ListPayloadsBySequence(ctx context.Context, db DBTX, arg *ListPayloadsBySequenceParams) ([]ListPayloadsBySequenceRow, error) {
@@ -826,7 +841,12 @@ func (q *Queries) ListPayloadsBySequence(ctx context.Context, db DBTX, arg *List
 	var items []ListPayloadsBySequenceRow
 	for rows.Next() {
 		var i ListPayloadsBySequenceRow
-		if err := rows.Scan(&i.Sequence, &i.Salt, &i.Payload); err != nil {
+		if err := rows.Scan(
+			&i.Sequence,
+			&i.Salt,
+			&i.Redactions,
+			&i.Payload,
+		); err != nil {
 			return nil, err
 		}
 		items = append(items, i)

@@ -46,3 +46,28 @@ type BackboneEvent struct {
 	ContentEncoding   pgtype.Text
 	Checksum          []byte
 }
+
+type BackboneRedactionRequest struct {
+	RequestedAt time.Time
+	ApprovedAt  pgtype.Timestamptz
+	Sequence    int64
+	PartitionID int32
+	ID          pgtype.UUID
+	Pointers    []string
+	Reason      string
+	RequestedBy string
+	ApprovedBy  pgtype.Text
+	UpdatedAt   time.Time
+	CompletedAt pgtype.Timestamptz
+	Revision    int32
+	Attempts    int32
+	TenantID    string
+	EventID     pgtype.UUID
+	State       string
+	Scope       []byte
+	LastError   pgtype.Text
+	EndedBy     pgtype.Text
+	EndReason   pgtype.Text
+	Preview     []byte
+	Results     []byte
+}

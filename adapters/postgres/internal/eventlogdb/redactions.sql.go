@@ -13,37 +13,47 @@ import (
 )
 
 const ApproveRedaction = `-- name: ApproveRedaction :one
-SELECT r.requested_at, r.approved_at, r.sequence, r.pointers, r.reason, r.requested_by, r.approved_by
-FROM backbone.approve_redaction($1::int, $2::uuid, $3::text) r
+SELECT requested_at, approved_at, sequence, partition_id, id, pointers, reason, requested_by, approved_by, updated_at, completed_at, revision, attempts, tenant_id, event_id, state, scope, last_error, ended_by, end_reason, preview, results FROM backbone.approve_redaction($1::int, $2::uuid, $3::text, $4::bytea)
 `
 
 type ApproveRedactionParams struct {
 	PartitionID int32
 	ID          pgtype.UUID
 	Person      string
+	Scope       []byte
 }
 
-type ApproveRedactionRow struct {
-	RequestedAt time.Time
-	ApprovedAt  pgtype.Timestamptz
-	Sequence    int64
-	Pointers    []string
-	Reason      string
-	RequestedBy string
-	ApprovedBy  pgtype.Text
-}
-
-func (q *Queries) ApproveRedaction(ctx context.Context, db DBTX, arg *ApproveRedactionParams) (ApproveRedactionRow, error) {
-	row := db.QueryRow(ctx, ApproveRedaction, arg.PartitionID, arg.ID, arg.Person)
-	var i ApproveRedactionRow
+func (q *Queries) ApproveRedaction(ctx context.Context, db DBTX, arg *ApproveRedactionParams) (BackboneRedactionRequest, error) {
+	row := db.QueryRow(ctx, ApproveRedaction,
+		arg.PartitionID,
+		arg.ID,
+		arg.Person,
+		arg.Scope,
+	)
+	var i BackboneRedactionRequest
 	err := row.Scan(
 		&i.RequestedAt,
 		&i.ApprovedAt,
 		&i.Sequence,
+		&i.PartitionID,
+		&i.ID,
 		&i.Pointers,
 		&i.Reason,
 		&i.RequestedBy,
 		&i.ApprovedBy,
+		&i.UpdatedAt,
+		&i.CompletedAt,
+		&i.Revision,
+		&i.Attempts,
+		&i.TenantID,
+		&i.EventID,
+		&i.State,
+		&i.Scope,
+		&i.LastError,
+		&i.EndedBy,
+		&i.EndReason,
+		&i.Preview,
+		&i.Results,
 	)
 	return i, err
 }
@@ -63,6 +73,45 @@ func (q *Queries) CountEventsUntil(ctx context.Context, db DBTX, arg *CountEvent
 	var count int64
 	err := row.Scan(&count)
 	return count, err
+}
+
+const GetRedactionRequest = `-- name: GetRedactionRequest :one
+SELECT q.requested_at, q.approved_at, q.sequence, q.partition_id, q.id, q.pointers, q.reason, q.requested_by, q.approved_by, q.updated_at, q.completed_at, q.revision, q.attempts, q.tenant_id, q.event_id, q.state, q.scope, q.last_error, q.ended_by, q.end_reason, q.preview, q.results FROM backbone.redaction_requests q WHERE q.tenant_id = $1 AND q.id = $2::uuid
+`
+
+type GetRedactionRequestParams struct {
+	TenantID string
+	ID       pgtype.UUID
+}
+
+func (q *Queries) GetRedactionRequest(ctx context.Context, db DBTX, arg *GetRedactionRequestParams) (BackboneRedactionRequest, error) {
+	row := db.QueryRow(ctx, GetRedactionRequest, arg.TenantID, arg.ID)
+	var i BackboneRedactionRequest
+	err := row.Scan(
+		&i.RequestedAt,
+		&i.ApprovedAt,
+		&i.Sequence,
+		&i.PartitionID,
+		&i.ID,
+		&i.Pointers,
+		&i.Reason,
+		&i.RequestedBy,
+		&i.ApprovedBy,
+		&i.UpdatedAt,
+		&i.CompletedAt,
+		&i.Revision,
+		&i.Attempts,
+		&i.TenantID,
+		&i.EventID,
+		&i.State,
+		&i.Scope,
+		&i.LastError,
+		&i.EndedBy,
+		&i.EndReason,
+		&i.Preview,
+		&i.Results,
+	)
+	return i, err
 }
 
 const ListEventPIISubjects = `-- name: ListEventPIISubjects :many
@@ -111,41 +160,103 @@ func (q *Queries) ListEventPIISubjects(ctx context.Context, db DBTX, arg *ListEv
 }
 
 const ListRedactionRequests = `-- name: ListRedactionRequests :many
-SELECT r.id, r.requested_at, r.approved_at, r.sequence, r.pointers, r.reason, r.requested_by, r.approved_by
-FROM backbone.redaction_requests r
-WHERE r.partition_id = $1
-ORDER BY r.requested_at, r.id
+SELECT q.requested_at, q.approved_at, q.sequence, q.partition_id, q.id, q.pointers, q.reason, q.requested_by, q.approved_by, q.updated_at, q.completed_at, q.revision, q.attempts, q.tenant_id, q.event_id, q.state, q.scope, q.last_error, q.ended_by, q.end_reason, q.preview, q.results FROM backbone.redaction_requests q
+WHERE q.tenant_id = $1 AND (cardinality($2::text[]) = 0 OR q.state = ANY ($2::text[]))
+ORDER BY q.requested_at DESC, q.id DESC
+LIMIT $3::int
 `
 
-type ListRedactionRequestsRow struct {
-	ID          pgtype.UUID
-	RequestedAt time.Time
-	ApprovedAt  pgtype.Timestamptz
-	Sequence    int64
-	Pointers    []string
-	Reason      string
-	RequestedBy string
-	ApprovedBy  pgtype.Text
+type ListRedactionRequestsParams struct {
+	TenantID string
+	States   []string
+	PageSize int32
 }
 
-func (q *Queries) ListRedactionRequests(ctx context.Context, db DBTX, partitionID int32) ([]ListRedactionRequestsRow, error) {
-	rows, err := db.Query(ctx, ListRedactionRequests, partitionID)
+// No states: all.
+func (q *Queries) ListRedactionRequests(ctx context.Context, db DBTX, arg *ListRedactionRequestsParams) ([]BackboneRedactionRequest, error) {
+	rows, err := db.Query(ctx, ListRedactionRequests, arg.TenantID, arg.States, arg.PageSize)
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Close()
-	var items []ListRedactionRequestsRow
+	var items []BackboneRedactionRequest
 	for rows.Next() {
-		var i ListRedactionRequestsRow
+		var i BackboneRedactionRequest
 		if err := rows.Scan(
-			&i.ID,
 			&i.RequestedAt,
 			&i.ApprovedAt,
 			&i.Sequence,
+			&i.PartitionID,
+			&i.ID,
 			&i.Pointers,
 			&i.Reason,
 			&i.RequestedBy,
 			&i.ApprovedBy,
+			&i.UpdatedAt,
+			&i.CompletedAt,
+			&i.Revision,
+			&i.Attempts,
+			&i.TenantID,
+			&i.EventID,
+			&i.State,
+			&i.Scope,
+			&i.LastError,
+			&i.EndedBy,
+			&i.EndReason,
+			&i.Preview,
+			&i.Results,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const ListRedactionWork = `-- name: ListRedactionWork :many
+SELECT q.requested_at, q.approved_at, q.sequence, q.partition_id, q.id, q.pointers, q.reason, q.requested_by, q.approved_by, q.updated_at, q.completed_at, q.revision, q.attempts, q.tenant_id, q.event_id, q.state, q.scope, q.last_error, q.ended_by, q.end_reason, q.preview, q.results FROM backbone.redaction_requests q
+WHERE q.state IN ('approved', 'redacted', 'announced', 'rebuilt')
+ORDER BY q.requested_at, q.id
+LIMIT $1::int
+`
+
+// The requests of all tenants that have a step to run, oldest first. The condition is that of
+// the index.
+func (q *Queries) ListRedactionWork(ctx context.Context, db DBTX, pageSize int32) ([]BackboneRedactionRequest, error) {
+	rows, err := db.Query(ctx, ListRedactionWork, pageSize)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []BackboneRedactionRequest
+	for rows.Next() {
+		var i BackboneRedactionRequest
+		if err := rows.Scan(
+			&i.RequestedAt,
+			&i.ApprovedAt,
+			&i.Sequence,
+			&i.PartitionID,
+			&i.ID,
+			&i.Pointers,
+			&i.Reason,
+			&i.RequestedBy,
+			&i.ApprovedBy,
+			&i.UpdatedAt,
+			&i.CompletedAt,
+			&i.Revision,
+			&i.Attempts,
+			&i.TenantID,
+			&i.EventID,
+			&i.State,
+			&i.Scope,
+			&i.LastError,
+			&i.EndedBy,
+			&i.EndReason,
+			&i.Preview,
+			&i.Results,
 		); err != nil {
 			return nil, err
 		}
@@ -158,25 +269,35 @@ func (q *Queries) ListRedactionRequests(ctx context.Context, db DBTX, partitionI
 }
 
 const ListRedactions = `-- name: ListRedactions :many
-SELECT r.id, r.redacted_at, r.sequence, r.event_id, r.pointers, r.reason, r.requested_by, r.approved_by, r.old_payload_hash, r.new_payload_hash
+SELECT r.id, r.redacted_at, r.sequence, r.event_id, r.pointers, r.reason, r.requested_by, r.approved_by, r.old_payload_hash, r.new_payload_hash,
+    q.state, q.sequence AS request_sequence, q.event_id AS request_event_id, q.pointers AS request_pointers,
+    q.requested_by AS requester, q.approved_by AS approver
 FROM backbone.pii_redactions r
+LEFT JOIN backbone.redaction_requests q ON q.partition_id = r.partition_id AND q.id = r.id
 WHERE r.partition_id = $1
 ORDER BY r.redacted_at, r.id
 `
 
 type ListRedactionsRow struct {
-	ID             pgtype.UUID
-	RedactedAt     time.Time
-	Sequence       int64
-	EventID        pgtype.UUID
-	Pointers       []string
-	Reason         string
-	RequestedBy    string
-	ApprovedBy     string
-	OldPayloadHash []byte
-	NewPayloadHash []byte
+	ID              pgtype.UUID
+	RedactedAt      time.Time
+	Sequence        int64
+	EventID         pgtype.UUID
+	Pointers        []string
+	Reason          string
+	RequestedBy     string
+	ApprovedBy      string
+	OldPayloadHash  []byte
+	NewPayloadHash  []byte
+	State           pgtype.Text
+	RequestSequence pgtype.Int8
+	RequestEventID  pgtype.UUID
+	RequestPointers []string
+	Requester       pgtype.Text
+	Approver        pgtype.Text
 }
 
+// With their requests, which are missing only if the record was forged.
 func (q *Queries) ListRedactions(ctx context.Context, db DBTX, partitionID int32) ([]ListRedactionsRow, error) {
 	rows, err := db.Query(ctx, ListRedactions, partitionID)
 	if err != nil {
@@ -197,6 +318,12 @@ func (q *Queries) ListRedactions(ctx context.Context, db DBTX, partitionID int32
 			&i.ApprovedBy,
 			&i.OldPayloadHash,
 			&i.NewPayloadHash,
+			&i.State,
+			&i.RequestSequence,
+			&i.RequestEventID,
+			&i.RequestPointers,
+			&i.Requester,
+			&i.Approver,
 		); err != nil {
 			return nil, err
 		}
@@ -206,6 +333,80 @@ func (q *Queries) ListRedactions(ctx context.Context, db DBTX, partitionID int32
 		return nil, err
 	}
 	return items, nil
+}
+
+const MoveRedaction = `-- name: MoveRedaction :one
+SELECT requested_at, approved_at, sequence, partition_id, id, pointers, reason, requested_by, approved_by, updated_at, completed_at, revision, attempts, tenant_id, event_id, state, scope, last_error, ended_by, end_reason, preview, results FROM backbone.move_redaction($1::int, $2::uuid, $3::int, $4::text, $5::bytea,
+    $6::json, $7::text, $8::text, $9::json)
+`
+
+type MoveRedactionParams struct {
+	PartitionID  int32
+	ID           pgtype.UUID
+	FromRevision int32
+	NewState     string
+	Scope        []byte
+	Preview      []byte
+	EndedBy      pgtype.Text
+	EndReason    pgtype.Text
+	Results      []byte
+}
+
+func (q *Queries) MoveRedaction(ctx context.Context, db DBTX, arg *MoveRedactionParams) (BackboneRedactionRequest, error) {
+	row := db.QueryRow(ctx, MoveRedaction,
+		arg.PartitionID,
+		arg.ID,
+		arg.FromRevision,
+		arg.NewState,
+		arg.Scope,
+		arg.Preview,
+		arg.EndedBy,
+		arg.EndReason,
+		arg.Results,
+	)
+	var i BackboneRedactionRequest
+	err := row.Scan(
+		&i.RequestedAt,
+		&i.ApprovedAt,
+		&i.Sequence,
+		&i.PartitionID,
+		&i.ID,
+		&i.Pointers,
+		&i.Reason,
+		&i.RequestedBy,
+		&i.ApprovedBy,
+		&i.UpdatedAt,
+		&i.CompletedAt,
+		&i.Revision,
+		&i.Attempts,
+		&i.TenantID,
+		&i.EventID,
+		&i.State,
+		&i.Scope,
+		&i.LastError,
+		&i.EndedBy,
+		&i.EndReason,
+		&i.Preview,
+		&i.Results,
+	)
+	return i, err
+}
+
+const NoteRedactionFailure = `-- name: NoteRedactionFailure :one
+SELECT backbone.note_redaction_failure($1::int, $2::uuid, $3::text)::int AS attempts
+`
+
+type NoteRedactionFailureParams struct {
+	PartitionID int32
+	ID          pgtype.UUID
+	Code        string
+}
+
+func (q *Queries) NoteRedactionFailure(ctx context.Context, db DBTX, arg *NoteRedactionFailureParams) (int32, error) {
+	row := db.QueryRow(ctx, NoteRedactionFailure, arg.PartitionID, arg.ID, arg.Code)
+	var attempts int32
+	err := row.Scan(&attempts)
+	return attempts, err
 }
 
 const RedactPayload = `-- name: RedactPayload :one
@@ -265,8 +466,8 @@ func (q *Queries) RedactPayload(ctx context.Context, db DBTX, arg *RedactPayload
 
 const RequestRedaction = `-- name: RequestRedaction :one
 
-SELECT r.requested_at
-FROM backbone.request_redaction($1::int, $2::uuid, $3::bigint, $4::text[], $5::text, $6::text) r
+SELECT requested_at, approved_at, sequence, partition_id, id, pointers, reason, requested_by, approved_by, updated_at, completed_at, revision, attempts, tenant_id, event_id, state, scope, last_error, ended_by, end_reason, preview, results FROM backbone.request_redaction($1::int, $2::uuid, $3::bigint, $4::text[], $5::text,
+    $6::text, $7::bytea, $8::json)
 `
 
 type RequestRedactionParams struct {
@@ -276,10 +477,12 @@ type RequestRedactionParams struct {
 	Pointers    []string
 	Reason      string
 	Person      string
+	Scope       []byte
+	Preview     []byte
 }
 
 // Redactions, and the rows that verification reads apart from the events.
-func (q *Queries) RequestRedaction(ctx context.Context, db DBTX, arg *RequestRedactionParams) (time.Time, error) {
+func (q *Queries) RequestRedaction(ctx context.Context, db DBTX, arg *RequestRedactionParams) (BackboneRedactionRequest, error) {
 	row := db.QueryRow(ctx, RequestRedaction,
 		arg.PartitionID,
 		arg.ID,
@@ -287,8 +490,33 @@ func (q *Queries) RequestRedaction(ctx context.Context, db DBTX, arg *RequestRed
 		arg.Pointers,
 		arg.Reason,
 		arg.Person,
+		arg.Scope,
+		arg.Preview,
 	)
-	var requested_at time.Time
-	err := row.Scan(&requested_at)
-	return requested_at, err
+	var i BackboneRedactionRequest
+	err := row.Scan(
+		&i.RequestedAt,
+		&i.ApprovedAt,
+		&i.Sequence,
+		&i.PartitionID,
+		&i.ID,
+		&i.Pointers,
+		&i.Reason,
+		&i.RequestedBy,
+		&i.ApprovedBy,
+		&i.UpdatedAt,
+		&i.CompletedAt,
+		&i.Revision,
+		&i.Attempts,
+		&i.TenantID,
+		&i.EventID,
+		&i.State,
+		&i.Scope,
+		&i.LastError,
+		&i.EndedBy,
+		&i.EndReason,
+		&i.Preview,
+		&i.Results,
+	)
+	return i, err
 }

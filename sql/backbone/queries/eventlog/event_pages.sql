@@ -5,10 +5,10 @@
 -- ListEventsAfter, up to the last event whose payload still fits into the bytes together
 -- with those before it; the first event is returned however large it is. The sizes of
 -- payloads on disk, which are known without reading them, bound how many are measured.
-SELECT sqlc.embed(e), p.salt, p.payload
+SELECT sqlc.embed(e), p.salt, p.redactions, p.payload
 FROM backbone.events e
 LEFT JOIN LATERAL (
-    SELECT x.salt, x.payload FROM backbone.event_payloads x
+    SELECT x.salt, x.redactions, x.payload FROM backbone.event_payloads x
     WHERE x.partition_id = @partition_id AND x.sequence = e.sequence
       AND (cardinality(@types::text[]) = 0 OR e.type = ANY (@types::text[]))
     LIMIT 1

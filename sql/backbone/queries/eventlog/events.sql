@@ -2,20 +2,20 @@
 -- each through one index, so that a filter never decides the plan.
 
 -- name: GetEventByID :one
-SELECT sqlc.embed(e), p.salt, p.payload
+SELECT sqlc.embed(e), p.salt, p.redactions, p.payload
 FROM backbone.events e
 LEFT JOIN LATERAL (
-    SELECT x.salt, x.payload FROM backbone.event_payloads x
+    SELECT x.salt, x.redactions, x.payload FROM backbone.event_payloads x
     WHERE x.partition_id = @partition_id AND x.sequence = e.sequence
     LIMIT 1
 ) p ON true
 WHERE e.partition_id = @partition_id AND e.id = @id;
 
 -- name: ListEventsOfStream :many
-SELECT sqlc.embed(e), p.salt, p.payload
+SELECT sqlc.embed(e), p.salt, p.redactions, p.payload
 FROM backbone.events e
 LEFT JOIN LATERAL (
-    SELECT x.salt, x.payload FROM backbone.event_payloads x
+    SELECT x.salt, x.redactions, x.payload FROM backbone.event_payloads x
     WHERE x.partition_id = @partition_id AND x.sequence = e.sequence
     LIMIT 1
 ) p ON true
@@ -25,10 +25,10 @@ ORDER BY e.stream_version
 LIMIT @page_size::int;
 
 -- name: ListEventsOfStreamBackward :many
-SELECT sqlc.embed(e), p.salt, p.payload
+SELECT sqlc.embed(e), p.salt, p.redactions, p.payload
 FROM backbone.events e
 LEFT JOIN LATERAL (
-    SELECT x.salt, x.payload FROM backbone.event_payloads x
+    SELECT x.salt, x.redactions, x.payload FROM backbone.event_payloads x
     WHERE x.partition_id = @partition_id AND x.sequence = e.sequence AND @with_payload::bool
     LIMIT 1
 ) p ON true
@@ -38,10 +38,10 @@ ORDER BY e.stream_version DESC
 LIMIT @page_size::int;
 
 -- name: ListEventsOfStreamAsOf :many
-SELECT sqlc.embed(e), p.salt, p.payload
+SELECT sqlc.embed(e), p.salt, p.redactions, p.payload
 FROM backbone.events e
 LEFT JOIN LATERAL (
-    SELECT x.salt, x.payload FROM backbone.event_payloads x
+    SELECT x.salt, x.redactions, x.payload FROM backbone.event_payloads x
     WHERE x.partition_id = @partition_id AND x.sequence = e.sequence AND @with_payload::bool
     LIMIT 1
 ) p ON true
@@ -51,10 +51,10 @@ ORDER BY e.stream_version
 LIMIT @page_size::int;
 
 -- name: ListEventsOfStreamAsOfBackward :many
-SELECT sqlc.embed(e), p.salt, p.payload
+SELECT sqlc.embed(e), p.salt, p.redactions, p.payload
 FROM backbone.events e
 LEFT JOIN LATERAL (
-    SELECT x.salt, x.payload FROM backbone.event_payloads x
+    SELECT x.salt, x.redactions, x.payload FROM backbone.event_payloads x
     WHERE x.partition_id = @partition_id AND x.sequence = e.sequence AND @with_payload::bool
     LIMIT 1
 ) p ON true
@@ -65,10 +65,10 @@ LIMIT @page_size::int;
 
 -- name: ListEventsAfter :many
 -- Payloads only of the given types; of all when none is named.
-SELECT sqlc.embed(e), p.salt, p.payload
+SELECT sqlc.embed(e), p.salt, p.redactions, p.payload
 FROM backbone.events e
 LEFT JOIN LATERAL (
-    SELECT x.salt, x.payload FROM backbone.event_payloads x
+    SELECT x.salt, x.redactions, x.payload FROM backbone.event_payloads x
     WHERE x.partition_id = @partition_id AND x.sequence = e.sequence
       AND (cardinality(@types::text[]) = 0 OR e.type = ANY (@types::text[]))
     LIMIT 1
@@ -81,10 +81,10 @@ LIMIT @page_size::int;
 -- Of the next events those of the given types with their payloads, and the last one
 -- whatever its type, without its payload unless it is of the types: the reader's new
 -- position. The log has no gaps, so a range of sequences is a page.
-SELECT sqlc.embed(e), p.salt, p.payload
+SELECT sqlc.embed(e), p.salt, p.redactions, p.payload
 FROM backbone.events e
 LEFT JOIN LATERAL (
-    SELECT x.salt, x.payload FROM backbone.event_payloads x
+    SELECT x.salt, x.redactions, x.payload FROM backbone.event_payloads x
     WHERE x.partition_id = @partition_id AND x.sequence = e.sequence AND e.type = ANY (@types::text[])
     LIMIT 1
 ) p ON true
@@ -114,7 +114,7 @@ WHERE e.partition_id = @partition_id AND e.correlation_id = @correlation::text
   AND e.sequence >= @first_sequence::bigint AND e.sequence <= @last_sequence::bigint;
 
 -- name: ListPayloadsBySequence :many
-SELECT p.sequence, p.salt, p.payload FROM backbone.event_payloads p
+SELECT p.sequence, p.salt, p.redactions, p.payload FROM backbone.event_payloads p
 WHERE p.partition_id = @partition_id AND p.sequence = ANY (@sequences::bigint[]);
 
 -- name: ReadScattered :exec

@@ -1,0 +1,305 @@
+package memory
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/jsondoc"
+	"github.com/erpbackbone/backbone/domain/shredding"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+// Redactions stores requests for redaction and replaces payloads.
+type Redactions struct{ *state }
+
+var _ ports.Redactions = (*Redactions)(nil)
+
+func redactionFault(kind fault.Kind, code, detail string) error {
+	return fault.New(kind, "redaction."+code, "%s", detail)
+}
+
+func redactionNotFound() error {
+	return redactionFault(fault.NotFound, "not_found", "there is no such redaction request, or you may not see it; list the requests to find its id")
+}
+
+func samePerson() error {
+	return redactionFault(fault.Forbidden, "same_person", "a redaction is approved by another person than requested it; ask a colleague")
+}
+
+func redactionMoveRefused() error {
+	return redactionFault(fault.FailedPrecondition, "move_refused", "the redaction request cannot move to that state from its present one; read the request again")
+}
+
+func redactionScopeChanged() error {
+	return redactionFault(fault.FailedPrecondition, "scope_changed", "the event is not as it was when the request was previewed; read its preview again, then approve that")
+}
+
+var personID = regexp.MustCompile(`^[A-Za-z0-9._:-]{1,128}$`)
+
+func cloneRequest(r *ports.RedactionRequest) ports.RedactionRequest {
+	out := *r
+	out.Pointers, out.Preview, out.Results = slices.Clone(r.Pointers), bytes.Clone(r.Preview), bytes.Clone(r.Results)
+	return out
+}
+
+// changeRequest runs f on a request with the lock held, and raises its revision.
+func (r *Redactions) changeRequest(ctx context.Context, p event.PartitionID, id event.ID, f func(*ports.RedactionRequest) (changed bool, err error)) (ports.RedactionRequest, error) {
+	return get(ctx, r.state, func() (ports.RedactionRequest, error) {
+		have := r.redactionRequests[id]
+		if have == nil || have.Partition != p {
+			return ports.RedactionRequest{}, redactionNotFound()
+		}
+		next := cloneRequest(have)
+		changed, err := f(&next)
+		if err != nil {
+			return ports.RedactionRequest{}, err
+		}
+		if changed {
+			next.Revision, next.Attempts, next.LastError, next.UpdatedAt = have.Revision+1, 0, "", r.now()
+			*have = cloneRequest(&next)
+		}
+		return cloneRequest(have), nil
+	})
+}
+
+// AddRedaction implements ports.Redactions.
+func (r *Redactions) AddRedaction(ctx context.Context, n ports.RedactionRequest) (ports.RedactionRequest, error) {
+	return get(ctx, r.state, func() (ports.RedactionRequest, error) {
+		for _, pointer := range n.Pointers {
+			if !strings.HasPrefix(pointer, "/data/") || pointer == "/data/" {
+				return n, pointerInvalid()
+			}
+		}
+		if have := r.redactionRequests[n.ID]; have != nil {
+			if have.Partition != n.Partition || have.Sequence != n.Sequence || !slices.Equal(have.Pointers, n.Pointers) || have.Reason != n.Reason || have.RequestedBy != n.RequestedBy {
+				return n, redactionFault(fault.Conflict, "duplicate", "there is a request with this id already; list them")
+			}
+			return cloneRequest(have), nil
+		}
+		p := r.partitions[n.Partition]
+		if p == nil || n.Sequence == 0 || int(n.Sequence) > len(p.events) {
+			return n, eventMissing()
+		}
+		if len(n.Pointers) < 1 || len(n.Pointers) > 64 || n.Reason == "" || len(n.Reason) > 1000 || !personID.MatchString(n.RequestedBy) {
+			return n, redactionFault(fault.Invalid, "invalid", "a redaction needs 1 to 64 pointers, a reason of at most 1,000 bytes and person ids of at most 128 letters, digits, '.', '_', ':' and '-'; correct them")
+		}
+		made := cloneRequest(&ports.RedactionRequest{
+			ID: n.ID, TenantID: p.legalEntity.TenantID, Partition: n.Partition, Sequence: n.Sequence, EventID: p.events[n.Sequence-1].ID,
+			Pointers: n.Pointers, Reason: n.Reason, State: shredding.RedactionPreviewed, Revision: 1, Scope: n.Scope, Preview: n.Preview,
+			RequestedBy: n.RequestedBy, RequestedAt: r.now(), UpdatedAt: r.now(),
+		})
+		r.redactionRequests[n.ID] = &made
+		return cloneRequest(&made), nil
+	})
+}
+
+func pointerInvalid() error {
+	return redactionFault(fault.Invalid, "pointer_invalid", "a pointer leads to no value below /data of the event; read the event and correct it")
+}
+
+func eventMissing() error {
+	return redactionFault(fault.NotFound, "event_not_found", "there is no such event with a payload in plain JSON; check legal entity and sequence")
+}
+
+// RedactionRequest implements ports.Redactions.
+func (r *Redactions) RedactionRequest(ctx context.Context, tenantID string, id event.ID) (ports.RedactionRequest, error) {
+	return get(ctx, r.state, func() (ports.RedactionRequest, error) {
+		have := r.redactionRequests[id]
+		if have == nil || have.TenantID != tenantID {
+			return ports.RedactionRequest{}, redactionNotFound()
+		}
+		return cloneRequest(have), nil
+	})
+}
+
+func byRequestTime(a, b *ports.RedactionRequest) int {
+	return cmp.Or(a.RequestedAt.Compare(b.RequestedAt), a.ID.Compare(b.ID))
+}
+
+func (r *Redactions) list(ctx context.Context, keep func(*ports.RedactionRequest) bool, order func(a, b *ports.RedactionRequest) int, limit int) ([]ports.RedactionRequest, error) {
+	return get(ctx, r.state, func() ([]ports.RedactionRequest, error) {
+		out := []ports.RedactionRequest{}
+		for _, found := range first(list(maps.Values(r.redactionRequests), keep, order), limit) {
+			out = append(out, cloneRequest(found))
+		}
+		return out, nil
+	})
+}
+
+// RedactionRequests implements ports.Redactions.
+func (r *Redactions) RedactionRequests(ctx context.Context, tenantID string, states []shredding.RedactionState, limit int) ([]ports.RedactionRequest, error) {
+	return r.list(ctx, func(q *ports.RedactionRequest) bool {
+		return q.TenantID == tenantID && (len(states) == 0 || slices.Contains(states, q.State))
+	}, func(a, b *ports.RedactionRequest) int { return byRequestTime(b, a) }, limit)
+}
+
+// RedactionWork implements ports.Redactions.
+func (r *Redactions) RedactionWork(ctx context.Context, limit int) ([]ports.RedactionRequest, error) {
+	return r.list(ctx, func(q *ports.RedactionRequest) bool {
+		return q.State == shredding.RedactionApproved || q.State.CarriedOut() && !q.State.Final()
+	}, byRequestTime, limit)
+}
+
+// MoveRedaction implements ports.Redactions.
+func (r *Redactions) MoveRedaction(ctx context.Context, n ports.RedactionRequest) (ports.RedactionRequest, error) {
+	return r.changeRequest(ctx, n.Partition, n.ID, func(q *ports.RedactionRequest) (bool, error) {
+		if q.Revision == n.Revision+1 && q.State == n.State && q.EndedBy == n.EndedBy && q.EndReason == n.EndReason {
+			return false, nil // a repeat
+		}
+		if q.Revision != n.Revision {
+			return false, redactionFault(fault.Conflict, "changed", "another process has changed the request; read it again")
+		}
+		previews := q.State == shredding.RedactionPreviewed && n.State == shredding.RedactionPreviewed
+		if n.State == shredding.RedactionApproved || n.State == shredding.RedactionRedacted || !previews && !q.State.CanBecome(n.State) {
+			return false, redactionMoveRefused()
+		}
+		if n.State == shredding.RedactionRejected && (n.EndedBy == "" || strings.EqualFold(n.EndedBy, q.RequestedBy)) {
+			return false, samePerson()
+		}
+		if n.State == shredding.RedactionPreviewed {
+			q.Scope, q.Preview = n.Scope, bytes.Clone(n.Preview)
+			q.ApprovedBy, q.ApprovedAt = "", q.CompletedAt
+		}
+		q.State, q.EndedBy, q.EndReason = n.State, n.EndedBy, n.EndReason
+		if n.Results != nil {
+			q.Results = bytes.Clone(n.Results)
+		}
+		if n.State == shredding.RedactionCompleted {
+			q.CompletedAt = r.now()
+		}
+		return true, nil
+	})
+}
+
+// NoteRedactionFailure implements ports.Redactions.
+func (r *Redactions) NoteRedactionFailure(ctx context.Context, p event.PartitionID, id event.ID, code string) (attempts int, err error) {
+	return get(ctx, r.state, func() (int, error) {
+		have := r.redactionRequests[id]
+		if have == nil || have.Partition != p {
+			return 0, nil
+		}
+		have.Attempts, have.LastError, have.UpdatedAt = have.Attempts+1, code, r.now()
+		return have.Attempts, nil
+	})
+}
+
+// ApproveRedaction implements ports.Redactions.
+func (r *Redactions) ApproveRedaction(ctx context.Context, p event.PartitionID, id event.ID, person string, scope event.Hash) (ports.RedactionRequest, error) {
+	return r.changeRequest(ctx, p, id, func(q *ports.RedactionRequest) (bool, error) {
+		switch {
+		case strings.EqualFold(person, q.RequestedBy):
+			return false, samePerson()
+		case q.State == shredding.RedactionApproved && q.ApprovedBy == person && q.Scope == scope:
+			return false, nil // a repeat
+		case q.State != shredding.RedactionPreviewed:
+			return false, redactionMoveRefused()
+		case q.Scope != scope:
+			return false, redactionScopeChanged()
+		case !personID.MatchString(person):
+			return false, redactionFault(fault.Invalid, "invalid", "a redaction needs 1 to 64 pointers, a reason of at most 1,000 bytes and person ids of at most 128 letters, digits, '.', '_', ':' and '-'; correct them")
+		}
+		q.State, q.ApprovedBy, q.ApprovedAt = shredding.RedactionApproved, person, r.now()
+		return true, nil
+	})
+}
+
+// RedactPayload implements ports.Redactions.
+func (r *Redactions) RedactPayload(ctx context.Context, n ports.RedactionRequest, to ports.RedactedPayload) (ports.Redaction, error) {
+	var made ports.Redaction
+	_, err := r.changeRequest(ctx, n.Partition, n.ID, func(q *ports.RedactionRequest) (bool, error) {
+		p := r.partitions[q.Partition]
+		for _, done := range p.redactions {
+			if done.ID == q.ID {
+				made = done
+				return false, nil
+			}
+		}
+		switch {
+		case q.State != shredding.RedactionApproved:
+			return false, redactionFault(fault.FailedPrecondition, "not_approved", "this redaction is not approved yet; let a second person approve it")
+		case !q.ApprovedAt.After(r.now().Add(-shredding.ApprovalValidity)):
+			return false, redactionFault(fault.FailedPrecondition, "approval_expired", "the approval is valid for 72 hours and is over; request the redaction again")
+		case q.Sequence != n.Sequence || !slices.Equal(q.Pointers, n.Pointers) || q.Scope != to.OldHash:
+			return false, redactionScopeChanged()
+		}
+		e := &p.events[q.Sequence-1]
+		if event.HashPayload(e.Salt, e.Payload) != to.OldHash {
+			return false, redactionFault(fault.FailedPrecondition, "event_changed", "the stored payload is not the one that the log vouches for; verify the log first")
+		}
+		expected, err := redactValues(e.Payload, q.Pointers)
+		if err != nil {
+			return false, err
+		}
+		if !bytes.Equal(expected, to.Payload) || to.Salt == e.Salt || to.NewHash != event.HashPayload(to.Salt, to.Payload) {
+			return false, redactionFault(fault.Internal, "payload_refused", "the database refused the redacted payload: it differs at other places or its hash does not match; report this defect")
+		}
+		made = ports.Redaction{
+			ID: q.ID, Partition: q.Partition, Sequence: q.Sequence, EventID: q.EventID, Pointers: q.Pointers, Reason: q.Reason,
+			RequestedBy: q.RequestedBy, ApprovedBy: q.ApprovedBy, OldPayloadHash: to.OldHash, NewPayloadHash: to.NewHash, RedactedAt: r.now(),
+		}
+		p.redactions = append(p.redactions, made)
+		e.Salt, e.Payload = to.Salt, bytes.Clone(to.Payload)
+		e.Redactions = append(slices.Clone(e.Redactions), event.Redaction{RequestID: q.ID, Pointers: q.Pointers, At: made.RedactedAt})
+		r.dropSnapshots(e)
+		q.State = shredding.RedactionRedacted
+		return true, nil
+	})
+	return made, err
+}
+
+// redactValues replaces the values at the pointers.
+func redactValues(payload []byte, pointers []string) ([]byte, error) {
+	for _, pointer := range pointers {
+		start, end, found, err := jsondoc.Locate(payload, pointer)
+		if err != nil || !found {
+			return nil, pointerInvalid()
+		}
+		switch value := payload[start:end]; {
+		case value[0] == '-' || value[0] >= '0' && value[0] <= '9':
+			return nil, redactionFault(fault.FailedPrecondition, "not_redactable", "a value at the pointers is a number, which is never redacted; leave the pointer out")
+		case shredding.HasSealed(value):
+			return nil, redactionFault(fault.FailedPrecondition, "sealed", "a value at the pointers is sealed; request the erasure of the person instead")
+		case string(value) == shredding.Redacted:
+			return nil, redactionFault(fault.FailedPrecondition, "repeated", "a value at the pointers is redacted already; leave the pointer out")
+		}
+		if payload, err = jsondoc.Splice(nil, payload, pointer, []byte(shredding.Redacted)); err != nil {
+			return nil, err
+		}
+	}
+	return payload, nil
+}
+
+// dropSnapshots removes the snapshots that may have folded an event.
+func (r *Redactions) dropSnapshots(e *event.Recorded) {
+	for k := range r.entitySnapshots {
+		if k.partition == e.Partition {
+			r.entitySnapshots[k] = slices.DeleteFunc(r.entitySnapshots[k], func(s ports.EntitySnapshot) bool { return s.AsOf >= e.Sequence })
+		}
+	}
+	for k := range r.streamSnapshots {
+		if k.partition == e.Partition && k.stream == e.Stream {
+			r.streamSnapshots[k] = slices.DeleteFunc(r.streamSnapshots[k], func(s ports.StreamSnapshot) bool { return s.Version >= e.StreamVersion })
+		}
+	}
+}
+
+// Redactions implements ports.RedactionReader.
+func (r *Redactions) Redactions(ctx context.Context, id event.PartitionID) ([]ports.Redaction, error) {
+	return readPartition(ctx, r.state, id, func(p *partition) ([]ports.Redaction, error) {
+		out := slices.Clone(p.redactions)
+		for i := range out {
+			q := r.redactionRequests[out[i].ID]
+			out[i].Request = &ports.RedactionGrounds{
+				State: q.State, Sequence: q.Sequence, EventID: q.EventID, Pointers: slices.Clone(q.Pointers), RequestedBy: q.RequestedBy, ApprovedBy: q.ApprovedBy,
+			}
+		}
+		return out, nil
+	})
+}

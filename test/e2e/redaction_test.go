@@ -1,0 +1,288 @@
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/erpbackbone/backbone/adapters/jsonschema"
+	"github.com/erpbackbone/backbone/application/module"
+	eventlog "github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/modules"
+	"github.com/erpbackbone/backbone/test/testkit"
+)
+
+type redactionRequest struct {
+	ID          string   `json:"id"`
+	Status      string   `json:"status"`
+	Pointers    []string `json:"pointers"`
+	RequestedBy string   `json:"requested_by"`
+	ApprovedBy  string   `json:"approved_by"`
+	Error       string   `json:"error"`
+	EndReason   string   `json:"end_reason"`
+	Preview     struct {
+		Scope string `json:"scope"`
+	} `json:"preview"`
+}
+
+// redactionFixture is a server with the demonstration's books and two officers.
+type redactionFixture struct {
+	d                          *dev
+	officer, approver, auditor client
+}
+
+func redactionBody(entity, event string, pointers ...string) string {
+	return string(testkit.Must(json.Marshal(object{"legal_entity": entity, "event_id": event, "pointers": pointers, "reason": "free text with a name"})))
+}
+
+// redact requests and approves a redaction.
+func (f *redactionFixture) redact(t *testing.T, entity, event string, pointers ...string) redactionRequest {
+	t.Helper()
+	var r redactionRequest
+	require.NoError(t, f.officer.want(http.StatusCreated, &r, "POST", "/api/redaction-requests", redactionBody(entity, event, pointers...)))
+	require.Equal(t, "previewed", r.Status)
+	require.NoError(t, f.approver.want(http.StatusOK, nil, "POST", "/api/redaction-requests/"+r.ID+"/approve", fmt.Sprintf(`{"scope":%q}`, r.Preview.Scope)))
+	return r
+}
+
+// complete waits until a request is completed.
+func (f *redactionFixture) complete(t *testing.T, id string) (r redactionRequest) {
+	t.Helper()
+	testkit.Eventually(t, endTime, func() bool {
+		require.NoError(t, f.auditor.want(http.StatusOK, &r, "GET", "/api/redaction-requests/"+id, ""))
+		require.NotContains(t, []string{"refused", "expired", "withdrawn", "rejected"}, r.Status, "%+v", r)
+		return r.Status == "completed"
+	})
+	return r
+}
+
+// pointersOf lists the pointers to the texts of data that paths lead to.
+func pointersOf(data any, paths []string) (out []string) {
+	var walk func(v any, steps []string, at string)
+	walk = func(v any, steps []string, at string) {
+		if len(steps) == 0 {
+			if _, isText := v.(string); isText {
+				out = append(out, "/data"+at)
+			}
+			return
+		}
+		if members, ok := v.(map[string]any); ok && steps[0] != eventlog.EachElement {
+			walk(members[steps[0]], steps[1:], at+"/"+steps[0])
+		}
+		if elements, ok := v.([]any); ok && steps[0] == eventlog.EachElement {
+			for i, e := range elements {
+				walk(e, steps[1:], fmt.Sprintf("%s/%d", at, i))
+			}
+		}
+	}
+	for _, path := range paths {
+		steps, _ := eventlog.ParsePath(path)
+		walk(data, steps, "")
+	}
+	return out
+}
+
+// withoutTexts removes the members of a report that show redactable texts, and what depends on
+// the time of the request.
+func withoutTexts(v any) any {
+	switch x := v.(type) {
+	case map[string]any:
+		for _, name := range []string{"name", "description", "vendor_name", "header", "known_at", "sequence", "next_cursor", "as_of_sequence"} {
+			delete(x, name)
+		}
+		for k := range x {
+			x[k] = withoutTexts(x[k])
+		}
+	case []any:
+		for i := range x {
+			x[i] = withoutTexts(x[i])
+		}
+	}
+	return v
+}
+
+// TestRedaction redacts every redactable text of the books, and goes on working with them.
+func TestRedaction(t *testing.T) {
+	t.Parallel()
+	const entity = loadEntity
+	books := copyOfBooks(t)
+	d := startOn(t, books, recoveryStart)
+	f := &redactionFixture{d: d, officer: d.as(t, "compliance"), approver: d.as(t, "compliance_approver"), auditor: d.as(t, "auditor")}
+	controller := d.as(t, "controller")
+	journal := func(text string) (id, document string) {
+		out := controller.must(t, entity, "gl.post_journal", object{
+			"description": text, "posting_date": "2026-03-15", "dimensions": object{"department": "FIN"},
+			"lines": []object{
+				{"account": "6000", "debit_credit": "debit", "amount": 12, "description": "line of " + text}, {"account": "1000", "debit_credit": "credit", "amount": 12},
+			},
+		})
+		return out.event("gl.journal.posted"), strings.TrimPrefix(out.Events[0].Stream, "gl.journal/")
+	}
+	posted, document := journal("dinner with Ada Mosley")
+	_, reversed := journal("posted twice for Ada Mosley")
+	controller.must(t, entity, "gl.reverse_journal", object{"journal_id": reversed, "posting_date": "2026-03-20", "reason": "Posted twice by Ada"})
+
+	// More types with texts: invoices, one of them rejected, a blocked account, a corrected rate.
+	folder := t.TempDir()
+	require.NoError(t, copyFolder(repository(t, "test", "samples", "ubl"), folder))
+	d.as(t, "importer").command(t, "ap", "import", "--legal-entity", entity, folder) // some samples are refused
+	controller.must(t, entity, "gl.block_account", object{"code": "7900", "reason": "Asked by Ada"})
+	controller.must(t, entity, "gl.unblock_account", object{"code": "7900", "reason": "Asked by Ada again"})
+	submitted, err := f.auditor.events(url.Values{"legal_entity": {entity}, "stream_type": {"type"}, "stream_id": {"ap.invoice.submitted"}})
+	require.NoError(t, err)
+	require.NotEmpty(t, submitted)
+	controller.must(t, entity, "ap.reject_invoice", object{"invoice_id": submitted[0].Stream.ID, "reason": "Ada did not order it"})
+
+	t.Run("access", func(t *testing.T) {
+		body := redactionBody(entity, posted, "/data/description")
+		for _, persona := range personas {
+			if persona != "compliance" {
+				expect(t, http.StatusForbidden, "", must(d.as(t, persona).do("POST", "/api/redaction-requests", body)))
+			}
+		}
+		var r redactionRequest
+		require.NoError(t, f.officer.want(http.StatusCreated, &r, "POST", "/api/redaction-requests", body, "Idempotency-Key", "redaction-1"))
+		again := must(f.officer.do("POST", "/api/redaction-requests", body, "Idempotency-Key", "redaction-1"))
+		require.Equal(t, []any{http.StatusOK, "true"}, []any{again.status, again.header.Get("Idempotency-Replayed")})
+		at := "/api/redaction-requests/" + r.ID
+		expect(t, http.StatusForbidden, "redaction.same_person", must(f.officer.do("POST", at+"/approve", "")))
+		for _, persona := range []string{"auditor", "admin", "operator", "module", "controller"} {
+			expect(t, http.StatusForbidden, "", must(d.as(t, persona).do("POST", at+"/approve", "")))
+		}
+		expect(t, http.StatusUnprocessableEntity, "redaction.scope_changed", must(f.approver.do("POST", at+"/approve", `{"scope":"00"}`)))
+		expect(t, http.StatusConflict, "redaction.not_completed", must(f.auditor.do("GET", at+"/certificate", "")))
+		require.NoError(t, f.officer.want(http.StatusOK, nil, "POST", at+"/preview", ""))
+		require.NoError(t, f.approver.want(http.StatusOK, &r, "POST", at+"/reject", `{"reason":"no name in it"}`))
+		require.Equal(t, "rejected", r.Status)
+		expect(t, http.StatusUnprocessableEntity, "redaction.move_refused", must(f.approver.do("POST", at+"/approve", "")))
+		expect(t, http.StatusNotFound, "redaction.not_found", must(f.auditor.do("GET", "/api/redaction-requests/01JQ8E6Z6G3V5T8C9N2M4K7R1P", "")))
+		expect(t, http.StatusNotFound, "event.not_found", must(f.officer.do("POST", "/api/redaction-requests", redactionBody("DEMF", posted, "/data/description"))))
+		for _, pointer := range []string{"/data/total_debit", "/data/total_credit", "/data/lines/0/amount", "/data/lines/0/account", "/data/journal_number", "/data/lines", "/data/journal_id"} {
+			expect(t, http.StatusUnprocessableEntity, "redaction.not_redactable", must(f.officer.do("POST", "/api/redaction-requests", redactionBody(entity, posted, pointer))))
+		}
+		var list struct {
+			Requests []redactionRequest `json:"redaction_requests"`
+		}
+		require.NoError(t, f.auditor.want(http.StatusOK, &list, "GET", "/api/redaction-requests?status=rejected", ""))
+		require.Len(t, list.Requests, 1)
+	})
+
+	reports := func() (out []any) {
+		t.Helper()
+		head, err := f.auditor.head(entity)
+		require.NoError(t, err)
+		for _, path := range []string{"/api/gl/trial-balance?legal_entity=", "/api/gl/accounts/6000/ledger?legal_entity=", "/api/ap/open-items?legal_entity="} {
+			var v any
+			require.NoError(t, f.auditor.wantCaughtUp(&v, path+entity+"&as_of=2026-12-31&min_sequence="+head))
+			out = append(out, withoutTexts(v))
+		}
+		return out
+	}
+	before := reports()
+
+	catalog := testkit.Must(module.Build(jsonschema.New(), moduleList()...))
+	covered, redacted := []string{}, map[string][]string{} // pointers by event
+	var last []string
+	for _, eventType := range catalog.EventTypes {
+		if len(eventType.Redactable) == 0 {
+			continue
+		}
+		found, err := f.auditor.events(url.Values{"legal_entity": {entity}, "stream_type": {"type"}, "stream_id": {eventType.Type}})
+		require.NoError(t, err)
+		for _, e := range found[:min(len(found), 3)] {
+			var data any
+			require.NoError(t, json.Unmarshal(e.Data, &data))
+			pointers := pointersOf(data, eventType.Redactable)
+			if len(pointers) == 0 || redacted[e.ID] != nil { // a type has several versions
+				continue
+			}
+			if !slices.Contains(covered, eventType.Type) {
+				covered = append(covered, eventType.Type)
+			}
+			redacted[e.ID] = pointers
+			last = append(last, f.redact(t, entity, e.ID, pointers...).ID)
+		}
+	}
+	if redacted[posted] == nil {
+		redacted[posted] = []string{"/data/description", "/data/lines/0/description"}
+		last = append(last, f.redact(t, entity, posted, redacted[posted]...).ID)
+	}
+	t.Logf("redacted events of %v", covered)
+	for _, want := range []string{"gl.journal.posted", "gl.journal.reversed", "gl.account.defined", "gl.account.blocked", "ap.vendor.registered", "ap.invoice.submitted", "ap.invoice.rejected"} {
+		require.Contains(t, covered, want)
+	}
+	for _, id := range last {
+		f.complete(t, id)
+	}
+
+	require.Equal(t, before, reports(), "the money is as it was")
+	var ledger any
+	require.NoError(t, f.auditor.wantCaughtUp(&ledger, "/api/gl/accounts/6000/ledger?legal_entity="+entity))
+	require.NotContains(t, fmt.Sprint(ledger), "Ada", "the rows were recomputed")
+	for id, pointers := range redacted {
+		a := must(f.auditor.do("GET", "/api/events/"+id+"?legal_entity="+entity, ""))
+		require.Equal(t, http.StatusOK, a.status, a)
+		var shown struct {
+			Event struct {
+				Metadata struct {
+					Redactions []struct {
+						RequestID  string    `json:"request_id"`
+						Pointers   []string  `json:"pointers"`
+						RedactedAt time.Time `json:"redacted_at"`
+					} `json:"redactions"`
+				} `json:"metadata"`
+				Entities []struct {
+					Type string `json:"entity_type"`
+					ID   string `json:"entity_id"`
+				} `json:"entities"`
+			} `json:"event"`
+		}
+		require.NoError(t, a.decode(&shown))
+		require.Len(t, shown.Event.Metadata.Redactions, 1, a)
+		require.ElementsMatch(t, pointers, shown.Event.Metadata.Redactions[0].Pointers)
+		for _, ref := range shown.Event.Entities {
+			require.Equal(t, http.StatusOK, must(f.auditor.do("GET", "/api/entities/"+ref.Type+"/"+url.PathEscape(ref.ID)+"?legal_entity="+entity, "")).status, "%s %s", ref.Type, ref.ID)
+		}
+	}
+
+	// Everything is rebuilt from the redacted log.
+	admin := d.as(t, "admin")
+	for _, projection := range []string{"gl.ledger", "ap.open-items", "ap.vendors"} {
+		admin.succeed(t, "projections", "rebuild", projection)
+		testkit.Eventually(t, endTime, func() bool {
+			var b rebuildView
+			require.NoError(t, json.Unmarshal([]byte(admin.succeed(t, "projections", "versions", projection, "--json")), &b))
+			return b.Building != nil && b.Building.CaughtUp && b.Building.Faulted == 0
+		})
+		require.Contains(t, admin.succeed(t, "projections", "compare", projection), ": 0 rows differ")
+		admin.succeed(t, "projections", "switch", projection)
+	}
+	require.Equal(t, before, reports())
+
+	// A redacted journal is reversed, and the log verifies.
+	controller.must(t, entity, "gl.reverse_journal", object{"journal_id": document, "posting_date": "2026-03-21", "reason": "Never happened"})
+	require.NotEqual(t, before, reports())
+	dir := t.TempDir()
+	listed := f.officer.succeed(t, "redactions", "list", "--status", "completed")
+	require.Contains(t, listed, "gl.journal.posted")
+	file := filepath.Join(dir, "certificate.json")
+	f.officer.succeed(t, "redactions", "certificate", last[0], "--out", file)
+	require.Contains(t, string(testkit.Must(os.ReadFile(file))), `"format": "backbone/redaction-certificate/v1"`)
+	require.Contains(t, f.auditor.succeed(t, "verify", "--data-dir", books), "approved by")
+}
+
+func moduleList() (out []module.Module) {
+	for _, m := range modules.BuiltIn() {
+		out = append(out, m.Module)
+	}
+	return out
+}
