@@ -120,7 +120,7 @@ func expectations(t *testing.T) (out []expectation) {
 	for _, action := range []string{
 		"intents.approve", "events.append", "snapshots.write", "streams.describe", "streams.delete", "streams.tombstone", "event_types.register", "event_types.deprecate", "event_types.confirm", "legal_entities.create", "principals.enroll", "projections.operate", "projections.define",
 		"erasure.request", "erasure.approve", "redaction.request", "redaction.approve", "holds.place", "holds.release",
-		"subscriptions.manage", "subscriptions.consume", "subscriptions.operate",
+		"subscriptions.manage", "subscriptions.consume", "subscriptions.operate", "webhooks.allow", "webhooks.disclose",
 	} {
 		add("auditor with another role: "+action, false, "auditor", accessInput{
 			"action": action, "roles": []string{"module", "admin", "compliance", "auditor"}, "legal_entity": "", "entitled": []string{}, "actor": person,
@@ -296,7 +296,7 @@ func matrixCases(action, role string, allow bool, reason string) []expectation {
 			switch {
 			case foreign:
 				e.allow, e.reason = false, "legal_entity"
-			case len(entitled) > 0 && (strings.HasPrefix(action, "event_types.") && !strings.HasSuffix(action, "read") && !strings.HasSuffix(action, "check") || action == "legal_entities.create"):
+			case len(entitled) > 0 && (strings.HasPrefix(action, "event_types.") && !strings.HasSuffix(action, "read") && !strings.HasSuffix(action, "check") || action == "legal_entities.create" || action == "webhooks.allow"):
 				e.allow, e.reason = false, "tenant_wide"
 			}
 		}

@@ -3043,6 +3043,9 @@ type WebhookHost struct {
 // WebhookHostList defines model for WebhookHostList.
 type WebhookHostList struct {
 	Hosts []WebhookHost `json:"hosts"`
+
+	// NextCursor The `cursor` of the next page, unchanged; absent when the list ends here.
+	NextCursor NextCursor `json:"next_cursor,omitempty,omitzero"`
 }
 
 // WebhookList defines model for WebhookList.

@@ -14,7 +14,7 @@ import (
 
 // directories are the tables that every shard of a cluster has in full; they are
 // not keyed by partition.
-var directories = []string{"installation", "legal_entities", "principals", "event_types", "event_type_registry", "event_type_generation", "event_type_history", "nodes", "work_nodes", "projections", "webhook_endpoints", "subscriptions", "subscription_consumers", "subscription_tenants"}
+var directories = []string{"installation", "legal_entities", "principals", "event_types", "event_type_registry", "event_type_generation", "event_type_history", "nodes", "work_nodes", "projections", "webhook_endpoints", "webhook_hosts", "subscriptions", "subscription_consumers", "subscription_tenants"}
 
 // TestCatalog_CanBeSharded reads the catalog and fails on anything that would keep the
 // schema from running on a sharded cluster, on replicas or behind poolers.
@@ -80,7 +80,7 @@ func TestGrants(t *testing.T) {
 	// S I U D: SELECT, INSERT, UPDATE, DELETE. E: EXECUTE. "U" of the schema is USAGE.
 	require.ElementsMatch(t, strings.Fields(`
 		backbone_app:business_keys:IS backbone_app:create_legal_entity():E backbone_app:event_keys:IS backbone_app:event_payloads:IS
-		backbone_app:event_pii_subjects:IS backbone_app:intent_pii_subjects:IS backbone_app:event_type_generation:SU backbone_app:event_type_registry:IS backbone_app:event_types:IS backbone_app:events:IS
+		backbone_app:event_pii_subjects:IS backbone_app:intent_pii_subjects:IS backbone_app:event_type_generation:ISU backbone_app:event_type_registry:IS backbone_app:event_types:IS backbone_app:events:IS
 		backbone_app:idempotency_keys:DISU backbone_app:installation:IS backbone_app:intents:ISU backbone_app:legal_entities:S
 		backbone_app:number_series:ISU backbone_app:partition_heads.partition_id:U backbone_app:partition_heads:S
 		backbone_app:principals:S backbone_app:projection_checkpoints:DISU backbone_app:schema:U backbone_app:stream_versions:ISU
@@ -103,7 +103,7 @@ func TestGrants(t *testing.T) {
 		backbone_eraser:move_redaction():E backbone_eraser:note_redaction_failure():E backbone_app:redaction_requests:S backbone_reader:redaction_requests:S
 		backbone_redactor:event_payloads.redactions:U backbone_redactor:redaction_requests.state:U backbone_redactor:redaction_requests.revision:U
 		backbone_redactor:redaction_requests.attempts:U backbone_redactor:redaction_requests.last_error:U backbone_redactor:redaction_requests.updated_at:U
-		backbone_app:leases:DISU backbone_app:work_nodes:DISU backbone_reader:work_nodes:S backbone_app:webhook_attempts:DIS backbone_app:nodes:DISU backbone_app:projections:DISU backbone_app:dead_letters:DISU backbone_app:projection_rows:DISU
+		backbone_app:leases:DISU backbone_app:work_nodes:DISU backbone_reader:work_nodes:S backbone_app:webhook_attempts:DIS backbone_app:webhook_hosts:DIS backbone_app:nodes:DISU backbone_app:projections:DISU backbone_app:dead_letters:DISU backbone_app:projection_rows:DISU
 		backbone_reader:leases:S backbone_reader:nodes:S backbone_reader:projections:S backbone_reader:dead_letters:S
 		backbone_app:webhook_endpoints:DISU backbone_app:publisher_cursors:ISU backbone_reader:publisher_cursors:S backbone_outbox_reader:schema:U backbone_outbox_reader:outbox:S
 		backbone_app:subscriptions:DISU backbone_app:subscription_consumers:DISU backbone_app:subscription_cursors:DISU backbone_app:subscription_messages:DISU backbone_app:subscription_parked:DISU backbone_app:subscription_tenants:ISU backbone_app:subscription_decisions:IS

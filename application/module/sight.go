@@ -7,6 +7,7 @@ import (
 
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/eventtype"
+	"github.com/erpbackbone/backbone/domain/shredding"
 	"github.com/erpbackbone/backbone/domain/stream"
 	"github.com/erpbackbone/backbone/ports"
 )
@@ -122,8 +123,8 @@ func (s Sight) FilterStream(events []event.Recorded, owned bool) []event.Recorde
 
 // Stream reports whether the caller sees a stream, and whether the stream belongs to its
 // modules. The prefix of the stream's type names the owner, or where that is no module's
-// name the stream's first event does, which never changes. A stream without events and
-// without such a prefix belongs to the service that writes it first.
+// name the stream's first event does that is not the log's own, which never changes. A stream
+// without either belongs to the service that writes it first.
 func (s Sight) Stream(ctx context.Context, streams ports.StreamReader, p event.PartitionID, id event.StreamID) (seen, owned bool, err error) {
 	if s.everything {
 		return true, true, nil
@@ -135,15 +136,24 @@ func (s Sight) Stream(ctx context.Context, streams ports.StreamReader, p event.P
 	case owner != "" && len(s.contracted) == 0:
 		return false, false, nil
 	}
-	first, _, err := streams.ReadStream(ctx, ports.StreamQuery{Partition: p, Stream: id, Limit: 1, WithoutData: true})
+	if shredding.PersonalPattern(id.Type) != "" || shredding.PersonalPattern(id.ID) != "" {
+		return owner == "", owner == "", nil // no stream has such a name, and the store must not see it
+	}
+	events, _, err := streams.ReadStream(ctx, ports.StreamQuery{Partition: p, Stream: id, Limit: ownEvents, WithoutData: true})
 	if err != nil {
 		return false, false, err
 	}
-	if len(first) == 0 {
-		return owner == "", owner == "", nil
+	for i := range events {
+		if first := events[i].Type; eventtype.Prefix(first) != stream.EventPrefix {
+			return s.Sees(first), owner == "" && s.Owns(first), nil
+		}
 	}
-	return s.Sees(first[0].Type), owner == "" && s.Owns(first[0].Type), nil
+	return owner == "", owner == "", nil
 }
+
+// ownEvents bounds how many events of the log itself, such as changes of metadata, may come
+// before the first event of a stream that tells whose it is.
+const ownEvents = 100
 
 // moduleOfStreams names the module whose name is the prefix of a stream's type.
 func (s Sight) moduleOfStreams(streamType string) string {

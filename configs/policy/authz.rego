@@ -89,7 +89,7 @@ writes := {
 }
 
 # These change what all legal entities of the tenant share.
-tenant_wide := {"event_types.register", "event_types.deprecate", "event_types.confirm", "legal_entities.create"}
+tenant_wide := {"event_types.register", "event_types.deprecate", "event_types.confirm", "legal_entities.create", "webhooks.allow"}
 
 decision := {"allow": reason == "allowed", "reason": reason}
 

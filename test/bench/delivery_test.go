@@ -224,6 +224,11 @@ func (s legalEntityStub) LegalEntities(ctx context.Context, tenantID string) ([]
 	return s.store.Directory.LegalEntities(ctx, tenantID)
 }
 
+// AdministrativeLogs implements query.Directory.
+func (legalEntityStub) AdministrativeLogs(context.Context, string) ([]ports.LegalEntity, error) {
+	return nil, nil
+}
+
 // LegalEntity implements query.Directory.
 func (legalEntityStub) LegalEntity(context.Context, string, string) (ports.LegalEntity, error) {
 	return ports.LegalEntity{}, fmt.Errorf("not asked")

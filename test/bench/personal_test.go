@@ -54,11 +54,11 @@ type sealingFixture struct {
 // oneType is a registry of one type.
 type oneType struct{ registered *module.RegisteredType }
 
-func (o oneType) Lookup(context.Context, string, uint32) (*module.RegisteredType, error) {
+func (o oneType) Lookup(context.Context, string, string, uint32) (*module.RegisteredType, error) {
 	return o.registered, nil
 }
 
-func (o oneType) Manifest(context.Context, shredding.Kind, string, uint32) (*shredding.Manifest, error) {
+func (o oneType) Manifest(context.Context, shredding.Location) (*shredding.Manifest, error) {
 	return o.registered.Manifest, nil
 }
 

@@ -60,7 +60,7 @@ func reportReads(t *testing.T, o options, cluster *embeddedpg.Cluster, figures *
 	server, address := serve(t, dsn, false)
 	app := server.App
 	token, err := app.Tenancy.Enroll(t.Context(), ports.Principal{
-		TenantID: "bench", PersonID: "p-1", PrincipalID: "u-1", ActorType: event.Human, DisplayName: "Auditor", RoleLabel: "auditor", Roles: []string{"auditor"},
+		TenantID: "bench", PersonID: "p-1", PrincipalID: "u-1", ActorType: event.Human, RoleLabel: "auditor", Roles: []string{"auditor"},
 	})
 	require.NoError(t, err)
 	entity, err := app.Tenancy.CreateLegalEntity(t.Context(), ports.LegalEntity{TenantID: "bench", Code: "BENCH", Name: "Bench", TimeZone: "UTC", Status: "active"})
