@@ -118,6 +118,9 @@ type Principals interface {
 	// SavePrincipal inserts or replaces by (tenant, principal id). by is who enrolls; the zero
 	// actor stands for the operator of the installation.
 	SavePrincipal(ctx context.Context, p Principal, by event.Actor) error
+	// RevokePerson ends all logins of a person or service. reason is text without personal data,
+	// or "". Fault principal.not_found if there is no login to end.
+	RevokePerson(ctx context.Context, tenantID, personID, reason string, by event.Actor) error
 }
 
 // Installation is what was fixed when the deployment was bootstrapped.

@@ -226,6 +226,45 @@ func TestPrincipals_Race(t *testing.T) {
 	require.Equal(t, map[string]int{administration.Began: 1, administration.PrincipalEnrolled: 1, administration.TokenIssued: 1, administration.TokenRotated: 3}, count)
 }
 
+func TestPrincipals_Revoked(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	_, here := f.node()
+	_, there := f.node()
+	second := person("1")
+	second.PrincipalID, second.TokenHash = "l-1-2", hash("second login")
+	admin := event.Actor{Type: event.Human, ID: "p-admin", Name: "admin"}
+	require.NoError(t, here.SavePrincipal(t.Context(), person("1"), admin))
+	require.NoError(t, here.SavePrincipal(t.Context(), second, admin))
+	require.NoError(t, here.SavePrincipal(t.Context(), person("2"), admin))
+	require.NoError(t, here.RevokePerson(t.Context(), "acme", "p-1", "left the company", admin))
+	for _, token := range []event.Hash{person("1").TokenHash, second.TokenHash} {
+		_, err := there.PrincipalByTokenHash(t.Context(), token)
+		require.Equal(t, "auth.token_unknown", fault.CodeOf(err))
+	}
+	_, err := there.PrincipalByPerson(t.Context(), "acme", "p-1")
+	require.Equal(t, "principal.not_found", fault.CodeOf(err))
+	_, err = there.PrincipalByTokenHash(t.Context(), person("2").TokenHash)
+	require.NoError(t, err)
+	require.Equal(t, "principal.not_found", fault.CodeOf(here.RevokePerson(t.Context(), "acme", "p-1", "again", admin)))
+	require.Equal(t, "principal.not_found", fault.CodeOf(here.RevokePerson(t.Context(), "other", "p-1", "elsewhere", admin)))
+
+	again := person("1")
+	again.TokenHash = hash("of the return")
+	require.NoError(t, there.SavePrincipal(t.Context(), again, admin))
+	got, err := here.PrincipalByTokenHash(t.Context(), again.TokenHash)
+	require.NoError(t, err)
+	requirePrincipal(t, again, got)
+
+	logs, err := f.store.Directory.AdministrativeLogs(t.Context(), "acme")
+	require.NoError(t, err)
+	events, err := f.store.Events.Events(t.Context(), ports.EventQuery{Partition: logs[0].Partition, Types: []string{administration.PrincipalRevoked}, Limit: 10})
+	require.NoError(t, err)
+	require.Len(t, events, 2, "one for each login")
+	require.Equal(t, "p-admin", events[0].ActorID)
+	require.Contains(t, string(events[0].Payload), "left the company")
+}
+
 func TestPrincipals_RefuseALogThatDoesNotHold(t *testing.T) {
 	t.Parallel()
 	grant := func(e *event.Recorded) {

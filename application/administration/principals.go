@@ -125,14 +125,63 @@ func (p *Principals) SavePrincipal(ctx context.Context, principal ports.Principa
 	}
 }
 
+// RevokePerson implements ports.Principals. A login that is enrolled meanwhile is ended too.
+func (p *Principals) RevokePerson(ctx context.Context, tenantID, personID, reason string, by event.Actor) error {
+	log, err := p.log.Of(ctx, tenantID)
+	if err != nil {
+		return err
+	}
+	for try := 1; ; try++ {
+		if err := p.read(ctx); err != nil {
+			return err
+		}
+		write, err := p.planRevocation(log, personID, reason, by)
+		if err != nil {
+			return err
+		}
+		err = p.log.writer.Write(ctx, write)
+		if fault.CodeOf(err) != concurrency.CodeWrongExpectedVersion || try == saveTries {
+			return err
+		}
+	}
+}
+
+func (p *Principals) planRevocation(log ports.LegalEntity, personID, reason string, by event.Actor) (Write, error) {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	w := writeBy(log, by)
+	f := p.folds[log.Partition]
+	if f == nil {
+		return w, personNotFound()
+	}
+	if f.broken != nil {
+		return w, f.broken
+	}
+	for _, id := range slices.Sorted(maps.Keys(f.principals)) {
+		if login := f.principals[id]; login.PersonID == personID && !login.revoked {
+			w.Drafts = append(w.Drafts, draft(PrincipalRevoked, streamOf(id), revokedData{PrincipalID: id, Reason: reason}))
+			w.Streams = append(w.Streams, concurrency.StreamExpectation{Stream: streamOf(id), Expected: concurrency.Exactly(login.version)})
+		}
+	}
+	if len(w.Drafts) == 0 {
+		return w, personNotFound()
+	}
+	return w, nil
+}
+
+// writeBy begins a batch; the zero actor is the operator.
+func writeBy(log ports.LegalEntity, by event.Actor) Write {
+	if by.ID == "" {
+		by = operator
+	}
+	return Write{Log: log, Actor: by}
+}
+
 // plan plans the events that give a principal its rights and its token.
 func (p *Principals) plan(log ports.LegalEntity, principal ports.Principal, by event.Actor) (Write, error) {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
-	w := Write{Log: log, Actor: by}
-	if by.ID == "" {
-		w.Actor = operator
-	}
+	w := writeBy(log, by)
 	expect := concurrency.StreamExpectation{Stream: streamOf(principal.PrincipalID), Expected: concurrency.NoStream()}
 	f := p.folds[log.Partition]
 	if f != nil && f.broken != nil {
@@ -148,6 +197,8 @@ func (p *Principals) plan(log ports.LegalEntity, principal ports.Principal, by e
 	}
 	if known {
 		expect.Expected = concurrency.Exactly(before.version)
+	}
+	if known && !before.revoked {
 		w.Drafts = renewed(before.Principal, principal)
 	} else {
 		w.Drafts = enrolled(principal)

@@ -81,6 +81,35 @@ func (s *Service) Admit(ctx context.Context, by *ports.Principal, a Application)
 	return p, token, renewed, err
 }
 
+// Revoke ends all access of a person or service of a tenant at once; other nodes learn of it
+// within seconds. by is the administrator who asks, nil the operator of the installation.
+// Faults: principal.not_found, pii.in_text, and with an administrator auth.forbidden: an
+// administrator neither revokes their own access nor that to legal entities beyond their own.
+func (s *Service) Revoke(ctx context.Context, by *ports.Principal, tenantID, personID, reason string) error {
+	if err := shredding.CheckText("/reason", reason); err != nil {
+		return err
+	}
+	before, err := s.principals.PrincipalByPerson(ctx, tenantID, personID)
+	if err != nil {
+		return err
+	}
+	var actor event.Actor
+	if by != nil {
+		actor = Actor(*by)
+		grant := Enrolment{Persons: []string{personID}, Entitlements: [][]string{nonNil(before.LegalEntities)}}
+		if err := s.Authorize(ctx, *by, Action{Name: actionEnroll, Enrolment: &grant}); err != nil {
+			return err
+		}
+	}
+	if err := s.principals.RevokePerson(ctx, tenantID, personID, reason, actor); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	clear(s.byToken)
+	return nil
+}
+
 // change applies what is asked for to a known principal.
 func (s *Service) change(before ports.Principal, a Application) (ports.Principal, error) {
 	p := a.Principal

@@ -158,6 +158,40 @@ func TestAdmit(t *testing.T) {
 	require.True(t, renewed)
 }
 
+func TestRevoke(t *testing.T) {
+	t.Parallel()
+	o := newTenancyFixture(t, nil)
+	admin := ports.Principal{TenantID: "acme", PersonID: "p-admin", PrincipalID: "p-admin-1", ActorType: event.Human, Roles: []string{"admin"}}
+	german := admin
+	german.PersonID, german.PrincipalID, german.LegalEntities = "p-german", "p-german-1", []string{"DEMF"}
+	for _, p := range []ports.Principal{admin, german} {
+		o.enroll(t, p)
+	}
+	token := o.enroll(t, ports.Principal{})
+	_, err := o.Authenticate(t.Context(), token)
+	require.NoError(t, err)
+	clerk := admin
+	clerk.Roles = []string{"ap_clerk"}
+	for name, c := range map[string]struct {
+		by             ports.Principal
+		person, reason string
+		code           string
+	}{
+		"themselves":         {admin, "p-admin", "a mistake", "auth.forbidden"},
+		"beyond their own":   {german, "p-1", "left", "auth.forbidden"},
+		"by a clerk":         {clerk, "p-1", "left", "auth.forbidden"},
+		"unknown":            {admin, "p-9", "left", "principal.not_found"},
+		"reason with a mail": {admin, "p-1", "wrote from ada@example.org", "pii.in_text"},
+	} {
+		require.Equal(t, c.code, code(t, o.Revoke(t.Context(), &c.by, "acme", c.person, c.reason)), name)
+	}
+	_, err = o.Authenticate(t.Context(), token)
+	require.NoError(t, err)
+	require.NoError(t, o.Revoke(t.Context(), &admin, "acme", "p-1", "left"))
+	_, err = o.Authenticate(t.Context(), token)
+	require.Equal(t, "auth.token_invalid", code(t, err))
+}
+
 // What a service reads belongs to its modules, so a renewal keeps or replaces them together.
 func TestAdmit_RenewsServices(t *testing.T) {
 	t.Parallel()

@@ -117,6 +117,45 @@ func enrollCommand(modules []plugin.Module) *cobra.Command {
 	return cmd
 }
 
+func revokeCommand(modules []plugin.Module) *cobra.Command {
+	var path, tenant, person, reason string
+	cmd := &cobra.Command{
+		Use:   "revoke",
+		Short: "End all access of a person or service",
+		Long: "revoke ends every login of a person or service; their tokens are good no longer, on all nodes within\n" +
+			"seconds. The administrative log keeps the reason, so write no personal data there. To let them in\n" +
+			"again, enroll them.",
+		Example: "  backbone revoke --tenant acme --person p-0002 --reason \"Left the company\"",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			config, err := configs.Load(path)
+			if err != nil {
+				return err
+			}
+			if config.Database.DSN == "" {
+				return fault.New(fault.Invalid, "config.dsn_missing", "no database; set database.dsn or BACKBONE_DATABASE_DSN")
+			}
+			app, err := wire.Open(cmd.Context(), config, wire.Options{Modules: modules})
+			if err != nil {
+				return err
+			}
+			defer app.Close()
+			if err := app.Tenancy.Revoke(cmd.Context(), nil, tenant, person, reason); err != nil {
+				return err
+			}
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s of tenant %s has no access any more.\n", person, tenant)
+			return err
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&path, "config", "", configHelp)
+	f.StringVar(&tenant, "tenant", "", "id of the tenant (required)")
+	f.StringVar(&person, "person", "", "pseudonymous id of the person or service (required)")
+	f.StringVar(&reason, "reason", "", "why, without personal data (required)")
+	required(cmd, "tenant", "person", "reason")
+	return cmd
+}
+
 // lifetime words how long a token is good.
 func lifetime(d time.Duration) string {
 	if d == tenancy.TokenLifetime {

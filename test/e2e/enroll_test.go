@@ -110,6 +110,15 @@ func TestDrillAccessRenewal(t *testing.T) {
 		return command(t, env, "bootstrap", "--tenant", "acme", "--admin", "p-0001", "--log-name", "ledger.example.org").code == 0
 	}, "bootstrap lets an administrator in again")
 
+	visitor := enroll("--person", "p-visitor", "--role", "auditor", "--valid-for", "720h")
+	require.Zero(t, visitor.code, visitor)
+	require.Contains(t, visitor.stderr, "720h")
+	require.Equal(t, 200, status(visitor.stdout))
+	ended := command(t, env, "revoke", "--tenant", "acme", "--person", "p-visitor", "--reason", "The audit is over")
+	require.Zero(t, ended.code, ended)
+	testkit.Eventually(t, endTime, func() bool { return status(visitor.stdout) == 401 })
+	refused(command(t, env, "revoke", "--tenant", "acme", "--person", "p-visitor", "--reason", "Again"), "principal.not_found")
+
 	// A row of the table of earlier releases gives no access.
 	_, err = connection.Exec(t.Context(), `INSERT INTO backbone.principals (tenant_id, principal_id, person_id, actor_type, display_name, role_label, roles, legal_entities, token_hash, development, created_at)
 		VALUES ('acme', 'p-9-1', 'p-9', 'human', '', 'admin', '{admin}', '{}', sha256('bbk_01jq8e6z6g3v5t8c9n2m4k7r1p_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA'), false, now())`)

@@ -37,6 +37,14 @@ func (d *Principals) find(ctx context.Context, is func(ports.Principal) bool, mi
 	return ports.Principal{}, missing
 }
 
+// RevokePerson implements ports.Principals.
+func (d *Principals) RevokePerson(ctx context.Context, tenantID, personID, _ string, _ event.Actor) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.list = slices.DeleteFunc(d.list, func(o ports.Principal) bool { return o.TenantID == tenantID && o.PersonID == personID })
+	return ctx.Err()
+}
+
 // SavePrincipal implements ports.Principals.
 func (d *Principals) SavePrincipal(ctx context.Context, p ports.Principal, _ event.Actor) error {
 	d.mu.Lock()
