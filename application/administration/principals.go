@@ -125,7 +125,7 @@ func (p *Principals) SavePrincipal(ctx context.Context, principal ports.Principa
 	}
 }
 
-// RevokePerson implements ports.Principals. A login that is enrolled meanwhile is ended too.
+// RevokePerson implements ports.Principals. It ends the logins that there are.
 func (p *Principals) RevokePerson(ctx context.Context, tenantID, personID, reason string, by event.Actor) error {
 	log, err := p.log.Of(ctx, tenantID)
 	if err != nil {

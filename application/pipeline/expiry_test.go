@@ -12,6 +12,7 @@ import (
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/domain/intent"
+	"github.com/erpbackbone/backbone/test/testkit"
 )
 
 func TestWithdraw(t *testing.T) {
@@ -80,19 +81,28 @@ func TestExpiry_SharedByNodes(t *testing.T) {
 	t.Parallel()
 	b := newFixtureWith(t, loanModule{})
 	id := b.submitLoan(t, 200)
-	for _, limit := range []time.Duration{time.Hour, -time.Hour} { // the second is over already
-		for _, node := range []string{"a", "b"} {
-			e := pipeline.NewExpiry(pipeline.ExpiryConfig{
-				Service: b.service, Entities: b.store.Directory, Leases: b.store.Leases, Node: node, Limit: limit, Interval: time.Minute,
-				Clock: clock{}, Logger: slog.New(slog.DiscardHandler),
-			})
-			require.NoError(t, e.RunOnce(t.Context()))
-			require.NoError(t, e.RunOnce(t.Context())) // the leases are divided among both
-		}
-		if limit > 0 {
-			require.Equal(t, []string{intent.Waiting}, b.eventsAbout(t, id))
+	now := testkit.NewClock(clock{}.Now())
+	var nodes []*pipeline.Expiry
+	for _, node := range []string{"a", "b"} {
+		nodes = append(nodes, pipeline.NewExpiry(pipeline.ExpiryConfig{
+			Service: b.service, Entities: b.store.Directory, Leases: b.store.Leases, Node: node, Limit: time.Hour, Interval: time.Minute,
+			Clock: now, Logger: slog.New(slog.DiscardHandler),
+		}))
+	}
+	rounds := func() {
+		for range 3 { // in the second one the first node gives up what the other should hold
+			for _, node := range nodes {
+				require.NoError(t, node.RunOnce(t.Context()))
+			}
+			now.Advance(time.Second)
 		}
 	}
+	rounds()
+	require.Equal(t, []string{intent.Waiting}, b.eventsAbout(t, id))
+	for _, node := range nodes {
+		node.Limit = -time.Hour // it is over already
+	}
+	rounds()
 	require.Equal(t, []string{intent.Waiting, intent.ExpiredEvent}, b.eventsAbout(t, id))
 }
 
