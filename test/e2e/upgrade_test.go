@@ -150,10 +150,10 @@ func fillPrevious(t *testing.T, source, old *pgx.Conn) map[string][]string {
 	var partition, head int
 	require.NoError(t, source.QueryRow(ctx, `SELECT partition_id, max(sequence) FROM backbone.events WHERE legal_entity = 'USMF' GROUP BY 1`).Scan(&partition, &head))
 	for table, names := range columns {
-		selected := "SELECT " + strings.Join(names, ", ") + " FROM " + table
+		selected := earlierRows(table, names)
 		schema, _, _ := strings.Cut(table, ".")
 		if n := unread[schema]; n > 0 {
-			selected += fmt.Sprintf(" WHERE partition_id <> %d OR sequence <= %d", partition, head-n)
+			selected += fmt.Sprintf(" AND (partition_id <> %d OR sequence <= %d)", partition, head-n)
 		} else {
 			delete(columns, table)
 		}
@@ -190,6 +190,43 @@ func columnsOf(t *testing.T, old *pgx.Conn) map[string][]string {
 		require.NoError(t, err, table)
 	}
 	return columns
+}
+
+// earlierRows selects the rows of a table as the releases before stored them: one registry of
+// event types for all tenants, callers in a table, and no administrative log.
+func earlierRows(table string, columns []string) string {
+	selected := strings.Join(columns, ", ")
+	switch table {
+	case "backbone.event_type_generation":
+		return "SELECT true, sum(last_change) FROM backbone.event_type_generation WHERE true"
+	case "backbone.event_type_registry", "backbone.event_type_history":
+		for i, c := range columns {
+			switch c {
+			case "tenant_id":
+				columns = slices.Replace(slices.Clone(columns), i, i+1, "''")
+			case "change":
+				columns = slices.Replace(slices.Clone(columns), i, i+1, "CASE WHEN tenant_id = '' THEN change ELSE change + (SELECT last_change FROM backbone.event_type_generation WHERE tenant_id = '') END")
+			}
+		}
+		return "SELECT " + strings.Join(columns, ", ") + " FROM " + table + " WHERE true"
+	case "backbone.principals":
+		return `SELECT r.tenant_id, r.data->>'principal_id', r.data->>'person_id', r.data->>'kind', '', r.data->>'label',
+			ARRAY(SELECT json_array_elements_text(r.data->'roles')), ARRAY(SELECT json_array_elements_text(r.data->'legal_entities')),
+			decode(t.data->>'token_sha256', 'hex'), coalesce((t.data->>'development')::boolean, false), (t.data->>'expires_at')::timestamptz, r.recorded_at
+			FROM (` + latestAbout("backbone.principal.%") + ") r JOIN (" + latestAbout("backbone.token.%") + ") t USING (stream_id) WHERE true"
+	}
+	condition := "true"
+	if slices.Contains(columns, "partition_id") {
+		condition = "partition_id NOT IN (SELECT l.partition_id FROM backbone.legal_entities l WHERE l.code = '_ADMIN')"
+	}
+	return "SELECT " + selected + " FROM " + table + " WHERE " + condition
+}
+
+// latestAbout selects the newest event of each principal among those of some types.
+func latestAbout(types string) string {
+	return `SELECT DISTINCT ON (e.stream_id) e.stream_id, e.tenant_id, e.recorded_at, p.payload->'data' AS data
+		FROM backbone.events e JOIN backbone.event_payloads p USING (partition_id, sequence)
+		WHERE e.type LIKE '` + types + `' ORDER BY e.stream_id, e.sequence DESC`
 }
 
 // copyRows copies what a query finds to a table.
