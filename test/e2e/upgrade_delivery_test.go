@@ -128,6 +128,7 @@ func TestDrillUpgradeOfFanoutAndWebhooks(t *testing.T) {
 	migrated := command(t, nil, "migrate", "--dsn", dsn)
 	require.Zero(t, migrated.code, migrated)
 	require.Equal(t, was, rowsOf(t, old, places))
+	bindIntents(t, source, old)
 
 	// This release continues where the earlier one stopped.
 	empty, err := natstest.Start(natstest.Config{Directory: t.TempDir()})
@@ -151,6 +152,7 @@ func TestDrillUpgradeOfFanoutAndWebhooks(t *testing.T) {
 	_, none := cursor(auditor, kept)
 	require.Empty(t, none, "a cursor of the release before is good")
 
+	allowHosts(t, enroll("p-after", "--role", "admin"), hook.URL) // the release before allowed all
 	require.NoError(t, module.want(http.StatusOK, nil, "POST", at+"/resume", ""))
 	after := []string{write(module, entity, 6), write(module, other, 7)}
 	testkit.Eventually(t, endTime, func() bool { return len(hook.taken()) >= 2 }, "what waited and what is new")

@@ -78,6 +78,7 @@ func TestDrillUpgradeOfCheckpoints(t *testing.T) {
 	require.NotContains(t, migrated.stdout, "00007")
 	require.Equal(t, checkpoints, checkpointsOf(t, old))
 	require.Equal(t, kept, rowsOf(t, old, columns))
+	bindIntents(t, source, old)
 	var waiting int
 	require.NoError(t, old.QueryRow(ctx, `SELECT count(*) FROM backbone.projection_checkpoints WHERE status = 'faulted'`).Scan(&waiting))
 	require.Zero(t, waiting, "a failed attempt does not halt a partition")
@@ -221,6 +222,20 @@ func earlierRows(table string, columns []string) string {
 	}
 	return "SELECT " + selected + " FROM " + table + " WHERE " + condition
 }
+
+// bindIntents tells the rows of intents which of the copied events bind them. The events of the
+// releases before bound none.
+func bindIntents(t *testing.T, source, old *pgx.Conn) {
+	t.Helper()
+	_, err := old.Exec(t.Context(), "CREATE TEMPORARY TABLE bound (partition_id integer, id uuid, last_sequence bigint)")
+	require.NoError(t, err)
+	copyRows(t, source, old, "SELECT partition_id, id, last_sequence FROM backbone.intents", "bound", []string{"partition_id", "id", "last_sequence"})
+	_, err = old.Exec(t.Context(), "UPDATE backbone.intents i SET last_sequence = b.last_sequence FROM bound b WHERE b.partition_id = i.partition_id AND b.id = i.id")
+	require.NoError(t, err)
+}
+
+// registryTables are those whose rows the upgrade gives to tenants.
+var registryTables = []string{"backbone.event_type_generation", "backbone.event_type_registry", "backbone.event_type_history"}
 
 // latestAbout selects the newest event of each principal among those of some types.
 func latestAbout(types string) string {
