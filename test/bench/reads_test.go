@@ -233,7 +233,7 @@ func (l *readFixture) verify(t *testing.T, figures *table) {
 	app := l.server.App
 	raw := l.readChain(t)
 	started := time.Now()
-	reports, err := verify.Run(t.Context(), app.Store.Chains(), l.entity.TenantID, nil, nil)
+	reports, err := verify.Run(t.Context(), app.Store.Chains(), l.entity.TenantID, []string{l.entity.Code}, nil)
 	require.NoError(t, err)
 	elapsed := time.Since(started)
 	require.Len(t, reports, 1)
