@@ -16,7 +16,6 @@ import (
 	"github.com/erpbackbone/backbone/application/tenancy"
 	"github.com/erpbackbone/backbone/domain/eventtype"
 	"github.com/erpbackbone/backbone/domain/fault"
-	"github.com/erpbackbone/backbone/ports"
 )
 
 var eventTypeHandlers = handlers{
@@ -35,9 +34,6 @@ var eventTypeHandlers = handlers{
 // registerEventType answers POST /api/event-types.
 func (s *Server) registerEventType(ctx context.Context, r *request, body *api.EventTypeRegistration) (any, error) {
 	principal := callOf(ctx).principal
-	if err := requireWholeTenant(principal); err != nil {
-		return nil, err
-	}
 	reg := registrationOf(principal.TenantID, body)
 	proof, err := s.newProof(ctx, body.Proof)
 	if err != nil {
@@ -51,15 +47,6 @@ func (s *Server) registerEventType(ctx context.Context, r *request, body *api.Ev
 		return nil, pointAtProof(err)
 	}
 	return reply(http.StatusCreated, api.EventTypeAnswer{EventType: eventTypeAnswer(stored)})
-}
-
-// requireWholeTenant refuses callers who are limited to some legal entities: event types are for all
-// of the tenant.
-func requireWholeTenant(p ports.Principal) error {
-	if len(p.LegalEntities) == 0 {
-		return nil
-	}
-	return fault.New(fault.Forbidden, "auth.forbidden", "event types are for all legal entities of the tenant; ask an administrator who is not limited to some of them")
 }
 
 // registrationOf reads a registration out of a request.
@@ -293,9 +280,6 @@ func (s *Server) changeEventType(
 		return nil, err
 	}
 	principal := callOf(ctx).principal
-	if err := requireWholeTenant(principal); err != nil {
-		return nil, err
-	}
 	versions, err := change(ctx, registry.Decision{
 		TenantID: principal.TenantID, Type: r.path("type"), SchemaVersion: version, By: tenancy.Actor(principal), Reason: body.Reason,
 	})

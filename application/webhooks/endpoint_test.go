@@ -231,10 +231,6 @@ func TestHosts(t *testing.T) {
 	for _, text := range []string{"", "*", "*.example.org", "https://example.org", "example.org/x", "a@example.org", "exa mple.org", "a%2fb", "-a.org", strings.Repeat("a", 301)} {
 		require.Equal(t, "webhook.host_invalid", fault.CodeOf(s.AllowHost(t.Context(), owner, text)), text)
 	}
-	some := owner
-	some.LegalEntities = []string{"USMF"}
-	require.Equal(t, "webhook.host_affects_others", fault.CodeOf(s.AllowHost(t.Context(), some, "b.org")))
-	require.Equal(t, "webhook.host_affects_others", fault.CodeOf(s.RemoveHost(t.Context(), some, "example.org")))
 
 	// A host that is removed later gets nothing from then on.
 	require.NoError(t, set("https://example.org/hook"))
