@@ -197,6 +197,49 @@ func (l *Log) LegalEntityCreated(ctx context.Context, le ports.LegalEntity) erro
 	return l.once(ctx, log, l.created(le))
 }
 
+// Record appends events about one thing, which is one stream of the tenant's log. Without an
+// actor it was the operator. Faults: those of ports.EventAppender; concurrency.CodeWrongExpectedVersion
+// if the stream is not at the expected version.
+func (l *Log) Record(ctx context.Context, tenantID string, actor event.Actor, expected concurrency.StreamExpectation, drafts ...event.Draft) error {
+	log, err := l.Of(ctx, tenantID)
+	if err != nil {
+		return err
+	}
+	if actor.ID == "" {
+		actor = operator
+	}
+	return l.writer.Write(ctx, Write{Log: log, Actor: actor, Drafts: drafts, Streams: []concurrency.StreamExpectation{expected}})
+}
+
+// Adopt records what an earlier release stored about a concern, such as "webhooks", once for
+// each tenant: drafts returns one for each row, every one of its own stream. After it a row
+// that no event supports is forged.
+func (l *Log) Adopt(ctx context.Context, tenantID, concern string, drafts func(context.Context) ([]event.Draft, error)) error {
+	log, err := l.Of(ctx, tenantID)
+	if err != nil {
+		return err
+	}
+	adopted := event.StreamID{Type: administrationStream, ID: concern}
+	if exists, err := l.exists(ctx, log, adopted); err != nil || exists {
+		return err
+	}
+	rows, err := drafts(ctx)
+	if err != nil {
+		return err
+	}
+	for _, row := range rows {
+		if err := l.once(ctx, log, row); err != nil {
+			return err
+		}
+	}
+	return l.once(ctx, log, draft(Adopted, adopted, adoptedData{Concern: concern, Rows: len(rows)}))
+}
+
+type adoptedData struct {
+	Concern string `json:"concern"`
+	Rows    int    `json:"rows"`
+}
+
 type legalEntityData struct {
 	Code      string `json:"code"`
 	Name      string `json:"name"`
@@ -212,6 +255,7 @@ func (l *Log) created(le ports.LegalEntity) event.Draft {
 	})
 }
 
+// draft is an event of the administrative log.
 func draft(eventType string, stream event.StreamID, data any) event.Draft {
 	return event.Draft{Type: eventType, SchemaVersion: 1, Stream: stream, Data: data, Source: event.Source{System: "backbone", Channel: "administration"}}
 }

@@ -10,6 +10,7 @@ import (
 // The event types of the administrative log.
 const (
 	Began              = "backbone.administration.began"
+	Adopted            = "backbone.administration.adopted"
 	LegalEntityCreated = "backbone.legal_entity.created"
 	PrincipalEnrolled  = "backbone.principal.enrolled"
 	PrincipalGranted   = "backbone.principal.granted"
@@ -40,6 +41,8 @@ func (Module) Register(r *module.Registrar) error {
 	r.EventType(builtin(Began,
 		"The administrative log of the tenant began. Principals and legal entities from before it are in the events before this one.",
 		beganSchema, `{"adopted_principals":3,"adopted_legal_entities":2}`))
+	r.EventType(builtin(Adopted, "What an earlier release stored about a concern is in the events before this one. A later row that no event supports is forged.",
+		adoptedSchema, `{"concern":"webhooks","rows":2}`))
 	r.EventType(builtin(LegalEntityCreated, "A legal entity was created, with the partition of the log that holds its events.",
 		legalEntitySchema, `{"code":"USMF","name":"Contoso Entertainment System USA","time_zone":"America/Los_Angeles","partition_id":4711,"genesis":"123cf7f2916be9c7bb1af0da600e90662cf4758e52b2243bf6d006753955487c"}`))
 	r.EventType(builtin(PrincipalEnrolled, "A person or a service may call from now on, with these rights.", rightsSchema, rightsExample))
@@ -70,6 +73,16 @@ const beganSchema = `{
   "properties": {
     "adopted_principals": {"type": "integer", "minimum": 0, "description": "from the directory of an earlier release"},
     "adopted_legal_entities": {"type": "integer", "minimum": 0}
+  }
+}`
+
+const adoptedSchema = `{
+  "type": "object",
+  "additionalProperties": false,
+  "required": ["concern", "rows"],
+  "properties": {
+    "concern": {"type": "string", "minLength": 1, "maxLength": 64},
+    "rows": {"type": "integer", "minimum": 0}
   }
 }`
 

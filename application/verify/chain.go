@@ -31,11 +31,15 @@ type chain struct {
 	redactions redactions
 	begun      uint64 // events up to the head that begin a stream
 
-	legalEntities map[string]createdEntity // by code, of an administrative log
+	logName     string
+	comparisons []comparison // of an administrative log
 }
 
 func newChain(r *run, report *EntityReport, le ports.LegalEntity, genesis event.Hash) *chain {
-	c := &chain{report: report, entity: le, legalEntities: map[string]createdEntity{}, previous: event.GenesisChecksum(r.logName, le.Partition)}
+	c := &chain{report: report, entity: le, logName: r.logName, previous: event.GenesisChecksum(r.logName, le.Partition)}
+	if le.IsAdministrative() {
+		c.comparisons = comparisons()
+	}
 	if genesis != c.previous {
 		c.add(GenesisMismatch, 0, "the stored genesis checksum is not that of this log name and partition")
 	}
@@ -91,6 +95,9 @@ func (c *chain) check(e *event.Recorded, rows []ports.PersonalRow, rowsKnown boo
 		c.redactions.note(e, stored)
 		if stored == e.PayloadHash {
 			c.readAnnouncement(e, found)
+			for _, comparison := range c.comparisons {
+				comparison.note(c, e)
+			}
 		}
 		c.checkSealed(e, rows, rowsKnown, found)
 	}
@@ -128,10 +135,6 @@ func (c *chain) readAnnouncement(e *event.Recorded, found func(FindingKind, stri
 		}
 		erased.Sequence = e.Sequence
 		c.report.Erasures = append(c.report.Erasures, erased)
-	case legalEntityCreated:
-		if c.entity.IsAdministrative() {
-			c.noteLegalEntity(e, found)
-		}
 	case payloadRedacted:
 		var a announcement
 		if !decodeData(e, &a) {

@@ -126,8 +126,8 @@ func (r *run) verify(ctx context.Context, store Store, le ports.LegalEntity) (En
 	if report.Head < head.Sequence {
 		c.add(SequenceGap, report.Head+1, fmt.Sprintf("the log ends at %d, but its head was %d when the run began", report.Head, head.Sequence))
 	}
-	if le.IsAdministrative() {
-		if err := c.compareLegalEntities(ctx, store, r.logName); err != nil {
+	for _, comparison := range c.comparisons {
+		if err := comparison.compare(ctx, c, store); err != nil {
 			c.abort()
 			return report, err
 		}
