@@ -15,12 +15,32 @@ type PersonalRow struct {
 	Pointers []string // in the stored document
 }
 
+// EventKey is a row of the key index.
+type EventKey struct {
+	Sequence   event.Sequence
+	TypeNumber int32
+	Key        string
+}
+
+// ClaimedKey is a business key with the event that claimed it.
+type ClaimedKey struct {
+	Sequence event.Sequence
+	EventID  event.ID
+	event.BusinessKey
+}
+
 // ChainAudit reads the rows that verification compares with the events.
 type ChainAudit interface {
 	RedactionReader
 	// PersonalRows lists a partition's rows up to a sequence, by sequence, key class
 	// and subject. It streams; the first error ends it.
 	PersonalRows(ctx context.Context, p event.PartitionID, until event.Sequence) iter.Seq2[PersonalRow, error]
+	// EventKeys lists the rows of the key index of events from one sequence through another, in
+	// no particular order: all rows from 0 through the highest, which a negative one is too. It
+	// streams; the first error ends it.
+	EventKeys(ctx context.Context, p event.PartitionID, from, through event.Sequence) iter.Seq2[EventKey, error]
+	// BusinessKeys lists the claimed business keys as EventKeys lists the key index.
+	BusinessKeys(ctx context.Context, p event.PartitionID, from, through event.Sequence) iter.Seq2[ClaimedKey, error]
 	// CountEvents counts every stored event up to a sequence, including events whose
 	// sequence no append can have assigned and no read by page returns.
 	CountEvents(ctx context.Context, p event.PartitionID, until event.Sequence) (uint64, error)

@@ -17,6 +17,7 @@ import (
 	"github.com/erpbackbone/backbone/adapters/postgres/streams"
 	"github.com/erpbackbone/backbone/adapters/postgres/subscriptions"
 	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/eventtype"
 	"github.com/erpbackbone/backbone/ports"
 )
 
@@ -54,13 +55,18 @@ type Database struct {
 	closing sync.Once
 }
 
-// Chains are the stores that a verification reads: the audit of partitions with their heads, and the
-// directory that lists them.
+// Chains are the stores that a verification reads: the audit of partitions with their heads, the
+// directory that lists them, and the event types.
 type Chains struct {
 	*eventlog.Audit
 	*directory.Store
 	ports.IntentAudit
 	headReader
+	typeReader
+}
+
+type typeReader interface {
+	EventTypes(ctx context.Context, tenantID string) ([]eventtype.Registration, int64, error)
 }
 
 type headReader interface {
@@ -68,7 +74,9 @@ type headReader interface {
 }
 
 // Chains returns the stores that a verification reads.
-func (d *Database) Chains() Chains { return Chains{d.Audit, d.Directory, d.Intents, d.Events} }
+func (d *Database) Chains() Chains {
+	return Chains{d.Audit, d.Directory, d.Intents, d.Events, d.Registry}
+}
 
 // Pool is the pool of reads, for read models that modules keep in this database.
 func (d *Database) Pool() *pgxpool.Pool { return d.db.Reads }

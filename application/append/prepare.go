@@ -463,17 +463,9 @@ func buildBusinessKeys(t *module.RegisteredType, data json.RawMessage, series []
 	if len(t.BusinessKeys) == 0 {
 		return nil, nil
 	}
-	fields := map[string]json.RawMessage{}
-	for _, rule := range t.BusinessKeys {
-		for _, name := range append(slices.Clone(rule.Fields), rule.Document) {
-			value, found, err := jsondoc.Member(data, name)
-			if err != nil {
-				return nil, fmt.Errorf("read data for business keys: %w", err)
-			}
-			if found {
-				fields[name] = value
-			}
-		}
+	fields, err := eventtype.KeyFields(t.BusinessKeys, data)
+	if err != nil {
+		return nil, fmt.Errorf("read data for business keys: %w", err)
 	}
 	var out []event.BusinessKey
 	for _, rule := range t.BusinessKeys {
@@ -491,8 +483,9 @@ func buildBusinessKeys(t *module.RegisteredType, data json.RawMessage, series []
 		}
 		key := rule.Claim(t.Type, values, document)
 		for _, n := range series {
-			if slices.ContainsFunc(values, func(v string) bool { return strings.Contains(v, n.Token) }) && !strings.Contains(key.Key, n.Token) {
-				return nil, fmt.Errorf("business key %s of %s: normalisation changes the token of series %s", rule.Name, t.Type, n.Series)
+			if slices.ContainsFunc(values, func(v string) bool { return strings.Contains(v, n.Token) }) &&
+				(!strings.Contains(key.Key, n.Token) || eventtype.Normalise(rule.Normalise, n.Prefix) != n.Prefix) {
+				return nil, fmt.Errorf("business key %s of %s: normalisation changes the token or the prefix of series %s", rule.Name, t.Type, n.Series)
 			}
 		}
 		if len(key.Key) > maxIdentifier {

@@ -29,7 +29,8 @@ type chain struct {
 	last       event.Recorded
 	buffer     []byte
 	redactions redactions
-	begun      uint64 // events up to the head that begin a stream
+	begun      uint64   // events up to the head that begin a stream
+	keys       *keyRows // nil for an export file, which has no rows of keys
 
 	logName     string
 	comparisons []comparison // of an administrative log
@@ -88,11 +89,16 @@ func (c *chain) check(e *event.Recorded, rows []ports.PersonalRow, rowsKnown boo
 	if e.RecordedAt.Before(c.last.RecordedAt) {
 		found(TimeBackwards, "recorded earlier than the event before it")
 	}
+	damaged := e.Payload == nil
 	if e.Payload == nil {
 		found(PayloadMissing, "the event has no payload")
 	} else {
 		stored := event.HashPayload(e.Salt, e.Payload)
 		c.redactions.note(e, stored)
+		if c.keys != nil {
+			c.keys.note(e)
+			damaged = stored != e.PayloadHash && len(c.redactions.records[e.Sequence]) == 0
+		}
 		if stored == e.PayloadHash {
 			c.readAnnouncement(e, found)
 			for _, comparison := range c.comparisons {
@@ -105,6 +111,10 @@ func (c *chain) check(e *event.Recorded, rows []ports.PersonalRow, rowsKnown boo
 	sum, c.buffer = e.ChainChecksum(c.previous, c.buffer)
 	if sum != e.Checksum && !c.unlinked {
 		found(ChecksumMismatch, "the checksum is not that of this skeleton after the checksum before it")
+		damaged = true
+	}
+	if c.keys != nil && damaged {
+		c.keys.damage(e.Sequence)
 	}
 	if e.Sequence == c.head.Sequence && e.Checksum != c.head.Checksum {
 		found(ChecksumMismatch, "the checksum is not the one that the head of the log had when the run began")

@@ -35,6 +35,9 @@ const (
 	PersonalRowMissing FindingKind = "personal_row_missing" // an event with sealed values that an erasure would not find
 	PersonalRowExtra   FindingKind = "personal_row_extra"   // a row that names a person without sealed values there
 
+	KeyMismatch         FindingKind = "key_mismatch"          // the key index does not hold exactly the entities and tags of an event
+	BusinessKeyMismatch FindingKind = "business_key_mismatch" // the claimed business keys are not exactly those of the events
+
 	StreamMismatch FindingKind = "stream_mismatch" // the row of a stream does not agree with its events
 	IntentMismatch FindingKind = "intent_mismatch" // the row of an intent is missing, or not as it was written
 

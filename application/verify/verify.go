@@ -7,6 +7,7 @@ import (
 	"math"
 
 	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/eventtype"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/ports"
 )
@@ -18,6 +19,8 @@ type Store interface {
 	ports.IntentAudit
 	ports.LegalEntities
 	ports.Installations
+	// EventTypes lists the registered event types of a tenant; "" those of the built-in modules.
+	EventTypes(ctx context.Context, tenantID string) ([]eventtype.Registration, int64, error)
 	Head(ctx context.Context, p event.PartitionID) (ports.Head, error)
 }
 
@@ -116,6 +119,11 @@ func (r *run) verify(ctx context.Context, store Store, le ports.LegalEntity) (En
 	c := newChain(r, &report, le, head.Genesis)
 	c.head = head
 	c.redactions.init(known)
+	types, err := readKeyTypes(ctx, store, le.TenantID)
+	if err != nil {
+		return report, err
+	}
+	c.keys = newKeyRows(types, head.Sequence)
 	if err := r.walkAll(ctx, store, c); err != nil {
 		c.abort()
 		return report, err
@@ -146,7 +154,10 @@ func (r *run) walkAll(ctx context.Context, store Store, c *chain) error {
 	go func() {
 		defer close(compared)
 		var err error
-		if rows, err = readStreamRows(within, store, c.entity.Partition, c.head.Sequence); err != nil {
+		if rows, err = readStreamRows(within, store, c.entity.Partition, c.head.Sequence); err == nil {
+			err = c.keys.readStored(within, store, c.entity.Partition)
+		}
+		if err != nil {
 			cancel(err)
 		}
 	}()
@@ -168,6 +179,9 @@ func (r *run) walkAll(ctx context.Context, store Store, c *chain) error {
 		if c.report.Sound() && c.report.Head >= c.head.Sequence { // no finding explains the difference
 			c.add(StreamMismatch, 0, fmt.Sprintf("%d events begin a stream, but there are rows of %d streams", c.begun, rows.begun))
 		}
+	}
+	if err := c.keys.finish(ctx, c, store); err != nil {
+		return err
 	}
 	if err := c.checkIntentRows(ctx, store); err != nil {
 		return err

@@ -16,6 +16,7 @@ import (
 	"github.com/erpbackbone/backbone/adapters/system"
 	"github.com/erpbackbone/backbone/application/verify"
 	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/eventtype"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/ports"
 	"github.com/erpbackbone/backbone/test/testkit"
@@ -40,6 +41,9 @@ type tamperedLog struct {
 
 	redactions []ports.Redaction
 	personal   []ports.PersonalRow
+	types      []eventtype.Registration
+	keys       []ports.EventKey
+	claims     []ports.ClaimedKey
 	hidden     int // events that reading in order does not come across
 	kept       int // of streams that nothing else shows
 }
@@ -146,6 +150,30 @@ func (v *tamperedLog) StreamRows(ctx context.Context, p event.PartitionID, strea
 		}
 	}
 	return out, nil
+}
+
+func (v *tamperedLog) EventTypes(context.Context, string) ([]eventtype.Registration, int64, error) {
+	return v.types, 0, nil
+}
+
+func (v *tamperedLog) EventKeys(_ context.Context, _ event.PartitionID, from, through event.Sequence) iter.Seq2[ports.EventKey, error] {
+	return func(yield func(ports.EventKey, error) bool) {
+		for _, k := range v.keys {
+			if k.Sequence >= from && k.Sequence <= through && !yield(k, nil) {
+				return
+			}
+		}
+	}
+}
+
+func (v *tamperedLog) BusinessKeys(_ context.Context, _ event.PartitionID, from, through event.Sequence) iter.Seq2[ports.ClaimedKey, error] {
+	return func(yield func(ports.ClaimedKey, error) bool) {
+		for _, k := range v.claims {
+			if k.Sequence >= from && k.Sequence <= through && !yield(k, nil) {
+				return
+			}
+		}
+	}
 }
 
 func (v *tamperedLog) StreamRowsWithEnds(context.Context, event.PartitionID, event.StreamID, int) (ports.StreamRowPage, error) {

@@ -9,7 +9,27 @@ import (
 	"golang.org/x/text/unicode/norm"
 
 	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/jsondoc"
 )
+
+// KeyFields finds the members of an event's data that rules read.
+func KeyFields(rules []BusinessKeyRule, data json.RawMessage) (map[string]json.RawMessage, error) {
+	var names []string
+	for i := range rules {
+		names = append(append(names, rules[i].Fields...), rules[i].Document)
+	}
+	values := make([][]byte, len(names))
+	if err := jsondoc.Members(data, names, values); err != nil {
+		return nil, err
+	}
+	fields := make(map[string]json.RawMessage, len(names))
+	for i, value := range values {
+		if value != nil {
+			fields[names[i]] = value
+		}
+	}
+	return fields, nil
+}
 
 // Values reads the rule's fields from an event's data. ok is false if a field is absent,
 // neither string nor number, or empty after normalisation; such an event claims no key.

@@ -87,7 +87,7 @@ func (i *invoices) prepare(le ports.LegalEntity, n int64, now time.Time) event.P
 		TypeNumber: i.typeNo, Salt: i.ids.NewSalt(), Payload: payload,
 		Keys: []string{event.EntityKey("invoice", invoice), event.EntityKey("vendor", vendor), event.TagKey("fy:2025"), event.TagKey("period:2025-03")},
 		BusinessKeys: []event.BusinessKey{{
-			EventType: invoiceType, Key: fmt.Sprintf("%s|INV%09d", vendor, n), Document: invoice,
+			EventType: invoiceType, Key: fmt.Sprintf("number\x1f%s\x1fINV-%09d", vendor, n), Document: invoice,
 		}},
 	}
 	e.PayloadHash, e.PayloadHashDone = event.HashPayload(e.Salt, e.Payload), true

@@ -4,6 +4,7 @@ package bench
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -157,8 +158,10 @@ func (l *readFixture) batch(v *invoices, n int64) ports.AppendRequest {
 		}
 		if number%longShare == 0 {
 			stream := l.streams[number/longShare%int64(len(l.streams))]
-			r.Events[i].Stream.ID = stream
-			r.Events[i].Keys[0] = event.EntityKey("invoice", stream)
+			e := &r.Events[i]
+			e.Payload = bytes.ReplaceAll(e.Payload, []byte(e.Stream.ID), []byte(stream))
+			e.PayloadHash = event.HashPayload(e.Salt, e.Payload)
+			e.Stream.ID, e.Keys[0], e.BusinessKeys[0].Document = stream, event.EntityKey("invoice", stream), stream
 		}
 	}
 	return r

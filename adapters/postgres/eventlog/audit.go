@@ -3,7 +3,10 @@ package eventlog
 import (
 	"context"
 	"iter"
+	"math"
 
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/erpbackbone/backbone/adapters/postgres/internal/eventlogdb"
@@ -53,27 +56,61 @@ func (s *Audit) CountEvents(ctx context.Context, p event.PartitionID, until even
 
 // PersonalRows implements ports.ChainAudit. It uses a connection until the iteration ends.
 func (s *Audit) PersonalRows(ctx context.Context, p event.PartitionID, until event.Sequence) iter.Seq2[ports.PersonalRow, error] {
-	return func(yield func(ports.PersonalRow, error) bool) {
-		rows, err := s.db.Reads.Query(ctx, eventlogdb.ListEventPIISubjects, int32(p), int64(until))
+	return readRows(ctx, s.db.Reads, func(rows pgx.Rows) (out ports.PersonalRow, err error) {
+		var r eventlogdb.ListEventPIISubjectsRow
+		err = rows.Scan(&r.Sequence, &r.SubjectID, &r.Class, &r.Paths)
+		return ports.PersonalRow{Sequence: event.Sequence(r.Sequence), Subject: r.SubjectID, KeyClass: uint8(r.Class), Pointers: r.Paths}, err
+	}, eventlogdb.ListEventPIISubjects, int32(p), int64(until))
+}
+
+// EventKeys implements ports.ChainAudit. It uses a connection until the iteration ends.
+func (s *Audit) EventKeys(ctx context.Context, p event.PartitionID, from, through event.Sequence) iter.Seq2[ports.EventKey, error] {
+	return readRows(ctx, s.db.Reads, func(rows pgx.Rows) (k ports.EventKey, err error) {
+		var n int64
+		err = rows.Scan(&n, &k.TypeNumber, &k.Key)
+		k.Sequence = event.Sequence(n)
+		return k, err
+	}, eventlogdb.ListEventKeys, keyRange(p, from, through)...)
+}
+
+// BusinessKeys implements ports.ChainAudit. It uses a connection until the iteration ends.
+func (s *Audit) BusinessKeys(ctx context.Context, p event.PartitionID, from, through event.Sequence) iter.Seq2[ports.ClaimedKey, error] {
+	return readRows(ctx, s.db.Reads, func(rows pgx.Rows) (k ports.ClaimedKey, err error) {
+		var n int64
+		var id pgtype.UUID
+		err = rows.Scan(&n, &id, &k.EventType, &k.Key, &k.Document)
+		k.Sequence, k.EventID = event.Sequence(n), id.Bytes
+		return k, err
+	}, eventlogdb.ListClaimedKeys, keyRange(p, from, through)...)
+}
+
+// keyRange is the parameters of the queries of rows of keys.
+func keyRange(p event.PartitionID, from, through event.Sequence) []any {
+	return []any{int32(p), from == 0 && through == math.MaxUint64, int64(from), int64(through)}
+}
+
+// readRows reads the rows of a query one by one. It uses a connection until the iteration ends.
+func readRows[T any](ctx context.Context, db eventlogdb.DBTX, scan func(pgx.Rows) (T, error), query string, args ...any) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		var none T
+		rows, err := db.Query(ctx, query, args...)
 		if err != nil {
-			yield(ports.PersonalRow{}, pg.Translate(ctx, err))
+			yield(none, pg.Translate(ctx, err))
 			return
 		}
 		defer rows.Close()
 		for rows.Next() {
-			var r eventlogdb.ListEventPIISubjectsRow
-			if err := rows.Scan(&r.Sequence, &r.SubjectID, &r.Class, &r.Paths); err != nil {
-				yield(ports.PersonalRow{}, pg.Translate(ctx, err))
+			row, err := scan(rows)
+			if err != nil {
+				yield(none, pg.Translate(ctx, err))
 				return
 			}
-			if !yield(ports.PersonalRow{
-				Sequence: event.Sequence(r.Sequence), Subject: r.SubjectID, KeyClass: uint8(r.Class), Pointers: r.Paths,
-			}, nil) {
+			if !yield(row, nil) {
 				return
 			}
 		}
 		if err := rows.Err(); err != nil {
-			yield(ports.PersonalRow{}, pg.Translate(ctx, err))
+			yield(none, pg.Translate(ctx, err))
 		}
 	}
 }

@@ -34,7 +34,7 @@ func boundWrite(t *testing.T, le ports.LegalEntity, row intent.Intent, about boo
 	encoded, err := json.Marshal(binding)
 	require.NoError(t, err)
 	e := &r.Events[0]
-	e.IntentID = row.ID
+	e.IntentID, e.Keys = row.ID, nil
 	e.Scope = event.Scope{TenantID: le.TenantID, LegalEntity: le.Code}
 	e.Payload = []byte(`{"data":{},"dimensions":{},"entity_refs":[],"intent":` + string(encoded) + `}`)
 	e.PayloadHash, e.PayloadHashDone = event.HashPayload(e.Salt, e.Payload), true

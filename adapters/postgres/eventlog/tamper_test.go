@@ -77,6 +77,7 @@ func fullEvents(le ports.LegalEntity, n int) ports.AppendRequest {
 		}
 		e.ActorDetails, e.RulesEvaluated = []byte(`{"session_id":"s"}`), []byte(`[{"rule_id":"r"}]`)
 		e.CausedBy, e.CausedByPartition, e.Tags = ulid.Make(), 77, []string{"x", "y"}
+		e.Keys = []string{event.TagKey("x"), event.TagKey("y")}
 		e.Source.Reference = "ref"
 		e.Payload = []byte(`{"data":{"name":"Ada","amount":1.50},"dimensions":{},"entity_refs":[]}`)
 		e.PayloadHash = event.HashPayload(e.Salt, e.Payload)
@@ -301,7 +302,7 @@ func TestVerify_FindsTampering(t *testing.T) {
 			c.recompute(t, le, 5)
 		}},
 		{"delete an event, close the gap and compute again", true, verify.HeadBeyondEnd, func(t *testing.T, le ports.LegalEntity) {
-			for _, table := range []string{"events", "event_payloads"} {
+			for _, table := range []string{"events", "event_payloads", "event_keys"} {
 				c.exec(t, "DELETE FROM backbone."+table+at, int32(le.Partition))
 				for n := 6; n <= crimeEvents; n++ {
 					c.exec(t, "UPDATE backbone."+table+" SET sequence = sequence - 1 WHERE partition_id = $1 AND sequence = $2", int32(le.Partition), n)

@@ -24,7 +24,7 @@ func Invoice(p event.PartitionID, events int) ports.AppendRequest {
 		document := id.String()
 		payload := []byte(`{"data":{"invoice_id":"` + document + `","vendor_id":"V-1042","number":"2026-` + document +
 			`","lines":[` + strings.Repeat(`{"account":"6000","amount":125.50,"description":"services as agreed","tax_group":"STD"},`, 8) +
-			`{"account":"1400","amount":190.76}],"total":1194.76,"currency":"USD"},"dimensions":{"department":"ENG","cost_center":"CC-1100"},"entity_refs":[]}`)
+			`{"account":"1400","amount":190.76}],"total":1194.76,"currency":"USD"},"dimensions":{"department":"ENG","cost_center":"CC-1100"},"entity_refs":[{"entity_type":"vendor","entity_id":"V-1042","role":"payee"},{"entity_type":"invoice","entity_id":"` + document + `","role":"subject"}]}`)
 		e := event.Prepared{
 			Skeleton: event.Skeleton{
 				Partition: p, ID: id, Type: "ap.invoice.received", SchemaVersion: 1,

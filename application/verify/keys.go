@@ -1,0 +1,304 @@
+package verify
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"hash/maphash"
+	"maps"
+	"slices"
+
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/eventtype"
+	"github.com/erpbackbone/backbone/domain/jsondoc"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+// Appends decide by rows of keys: the key index answers which event last changed an entity,
+// and a business key refuses a duplicate. Both follow from the events, so verification derives
+// them again: the rows up to the head must be exactly those.
+//
+// There are several rows to an event, and looking each up would take longer than everything
+// else. So the rows are read once, in the order in which the database has them, and added up
+// by blocks of events: one sum of hashes of the stored rows, and one of those that the events
+// demand. The seed of the hashes is drawn for each run, so that no one can choose rows whose
+// sums agree. Only blocks whose sums differ are read again, to name the events.
+
+// blockEvents is the number of events of a block.
+const blockEvents = 1024
+
+// tally adds up rows by the block of their event.
+type tally struct {
+	seed    maphash.Seed
+	head    event.Sequence
+	blocks  []uint64
+	outside bool           // it was given a row whose sequence is not between 1 and the head
+	last    event.Sequence // the highest such sequence, less 1: 0 is no event's either
+	buffer  []byte
+}
+
+func newTally(seed maphash.Seed, head event.Sequence) tally {
+	return tally{seed: seed, head: head, blocks: make([]uint64, (uint64(head)+blockEvents-1)/blockEvents)}
+}
+
+// add adds the row of an event.
+func (t *tally) add(n event.Sequence, texts ...string) {
+	if n-1 >= t.head {
+		t.outside, t.last = true, max(t.last, n-1)
+		return
+	}
+	t.buffer = appendRow(t.buffer[:0], n, texts...)
+	t.blocks[(n-1)/blockEvents] += maphash.Bytes(t.seed, t.buffer)
+}
+
+// appendRow encodes a row. No text that a row can hold contains a NUL.
+func appendRow(dst []byte, n event.Sequence, texts ...string) []byte {
+	dst = binary.BigEndian.AppendUint64(dst, uint64(n))
+	for _, s := range texts {
+		dst = append(append(dst, s...), 0)
+	}
+	return dst
+}
+
+// keyTypes are the registered event types, by which keys are derived.
+type keyTypes struct {
+	names map[int32]string // by the number in the key index
+	rules map[registryVersion][]eventtype.BusinessKeyRule
+	known map[string]bool
+}
+
+func readKeyTypes(ctx context.Context, store Store, tenantID string) (keyTypes, error) {
+	t := keyTypes{names: map[int32]string{}, rules: map[registryVersion][]eventtype.BusinessKeyRule{}, known: map[string]bool{}}
+	for _, of := range []string{"", tenantID} {
+		types, _, err := store.EventTypes(ctx, of)
+		if err != nil {
+			return t, err
+		}
+		for i := range types {
+			r := &types[i]
+			t.names[r.Number], t.known[r.Type] = r.Type, true
+			t.rules[registryVersion{r.Type, r.SchemaVersion}] = r.BusinessKeys
+		}
+	}
+	return t, nil
+}
+
+// name is the text that stands for an event type in the rows of the key index: its name, or ""
+// for a type that is not registered.
+func (t *keyTypes) name(eventType string) string {
+	if t.known[eventType] {
+		return eventType
+	}
+	return ""
+}
+
+// keyRows compares the rows of keys of one partition with its events.
+type keyRows struct {
+	types   keyTypes
+	head    event.Sequence
+	index   tally // of the events
+	claims  tally
+	stored  struct{ index, claims tally }
+	damaged map[event.Sequence]bool // events that have findings of their own: their keys are not judged
+	refs    []string                // of the event that is being read
+}
+
+// maxDamaged bounds the damaged events that are remembered.
+const maxDamaged = 10_000
+
+func newKeyRows(types keyTypes, head event.Sequence) *keyRows {
+	seed := maphash.MakeSeed()
+	k := &keyRows{types: types, head: head, index: newTally(seed, head), claims: newTally(seed, head), damaged: map[event.Sequence]bool{}}
+	k.stored.index, k.stored.claims = newTally(seed, head), newTally(seed, head)
+	return k
+}
+
+// note adds the rows that an event demands. Those of events after the head are not compared:
+// they may not have been read.
+func (k *keyRows) note(e *event.Recorded) {
+	k.eachKey(e, func(key string) { k.index.add(e.Sequence, key, k.types.name(e.Type)) })
+	k.eachClaim(e, func(b event.BusinessKey) {
+		k.claims.add(e.Sequence, b.EventType, b.Key, e.ID.String(), b.Document)
+	})
+}
+
+func (k *keyRows) damage(n event.Sequence) {
+	if len(k.damaged) < maxDamaged {
+		k.damaged[n] = true
+	}
+}
+
+// eachKey calls visit with each key of an event in the key index once.
+func (k *keyRows) eachKey(e *event.Recorded, visit func(key string)) {
+	k.refs = k.refs[:0]
+	add := func(key string) {
+		if !slices.Contains(k.refs, key) {
+			k.refs = append(k.refs, key)
+			visit(key)
+		}
+	}
+	refs, _, _ := jsondoc.Member(e.Payload, "entity_refs")
+	members, values := [...]string{"entity_type", "entity_id"}, [2][]byte{}
+	// What cannot be read gives no keys, which the rows contradict.
+	_ = jsondoc.EachElement(refs, 0, func(_, start, end int) error {
+		if err := jsondoc.Members(refs[start:end], members[:], values[:]); err != nil {
+			return err
+		}
+		add(event.EntityKey(textOf(values[0]), textOf(values[1])))
+		return nil
+	})
+	for _, tag := range e.Tags {
+		add(event.TagKey(tag))
+	}
+}
+
+// textOf is the text of a JSON string.
+func textOf(raw []byte) string {
+	if len(raw) >= 2 && raw[0] == '"' && bytes.IndexByte(raw, '\\') < 0 {
+		return string(raw[1 : len(raw)-1])
+	}
+	var s string
+	_ = json.Unmarshal(raw, &s)
+	return s
+}
+
+// eachClaim calls visit with each business key that an event claims.
+func (k *keyRows) eachClaim(e *event.Recorded, visit func(event.BusinessKey)) {
+	rules := k.types.rules[registryVersion{e.Type, e.SchemaVersion}]
+	if len(rules) == 0 {
+		return
+	}
+	data, err := e.Data()
+	if err != nil {
+		return
+	}
+	fields, err := eventtype.KeyFields(rules, data)
+	if err != nil {
+		return
+	}
+	for _, rule := range rules {
+		if values, document, ok := rule.Values(fields); ok {
+			visit(rule.Claim(e.Type, values, document))
+		}
+	}
+}
+
+// readStored adds up the stored rows. It runs in parallel with the walk.
+func (k *keyRows) readStored(ctx context.Context, store ports.ChainAudit, p event.PartitionID) error {
+	for r, err := range store.EventKeys(ctx, p, 0, everything) {
+		if err != nil {
+			return err
+		}
+		k.stored.index.add(r.Sequence, r.Key, k.types.names[r.TypeNumber])
+	}
+	for r, err := range store.BusinessKeys(ctx, p, 0, everything) {
+		if err != nil {
+			return err
+		}
+		// No event can claim a key of a type that is not registered.
+		if k.types.known[r.EventType] {
+			k.stored.claims.add(r.Sequence, r.EventType, r.Key, r.EventID.String(), r.Document)
+		}
+	}
+	return nil
+}
+
+// everything is the upper bound of a read of all rows, also of those with a negative sequence,
+// which is a high one here.
+const everything = ^event.Sequence(0)
+
+// finish reports what differs.
+func (k *keyRows) finish(ctx context.Context, c *chain, store Store) error {
+	if k.stored.index.outside || k.stored.claims.outside {
+		head, err := store.Head(ctx, c.entity.Partition)
+		if err != nil {
+			return err
+		}
+		for kind, t := range map[FindingKind]*tally{KeyMismatch: &k.stored.index, BusinessKeyMismatch: &k.stored.claims} {
+			if t.outside && t.last >= head.Sequence {
+				c.add(kind, 0, "a row names an event that does not exist")
+			}
+		}
+	}
+	for i := range k.index.blocks {
+		index, claims := k.index.blocks[i] != k.stored.index.blocks[i], k.claims.blocks[i] != k.stored.claims.blocks[i]
+		if !index && !claims {
+			continue
+		}
+		if len(c.report.Findings) == MaxFindings {
+			c.report.Suppressed++
+			continue
+		}
+		if err := k.locate(ctx, c, store, event.Sequence(i)*blockEvents); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// locate names the events after a sequence whose keys differ, within one block.
+func (k *keyRows) locate(ctx context.Context, c *chain, store Store, after event.Sequence) error {
+	type row struct {
+		kind FindingKind
+		of   event.Sequence
+		text string
+	}
+	until := min(after+blockEvents, k.head)
+	demanded := map[row]int{} // less how often the row is stored
+	note := func(count int, kind FindingKind, n event.Sequence, texts ...string) {
+		demanded[row{kind, n, string(appendRow(nil, n, texts...))}] += count
+	}
+	ids := map[event.Sequence]event.ID{}
+	p := pager{store: store, partition: c.entity.Partition, after: after, limit: int(until - after)}
+	page, _ := p.next(ctx)
+	if page.err != nil {
+		return page.err
+	}
+	for i := range page.events {
+		e := &page.events[i]
+		if e.Sequence > until || k.damaged[e.Sequence] {
+			continue
+		}
+		ids[e.Sequence] = e.ID
+		k.eachKey(e, func(key string) { note(1, KeyMismatch, e.Sequence, key, k.types.name(e.Type)) })
+		k.eachClaim(e, func(b event.BusinessKey) {
+			note(1, BusinessKeyMismatch, e.Sequence, b.EventType, b.Key, e.ID.String(), b.Document)
+		})
+	}
+	for r, err := range store.EventKeys(ctx, c.entity.Partition, after+1, until) {
+		if err != nil {
+			return err
+		}
+		note(-1, KeyMismatch, r.Sequence, r.Key, k.types.names[r.TypeNumber])
+	}
+	for r, err := range store.BusinessKeys(ctx, c.entity.Partition, after+1, until) {
+		if err != nil {
+			return err
+		}
+		if k.types.known[r.EventType] {
+			note(-1, BusinessKeyMismatch, r.Sequence, r.EventType, r.Key, r.EventID.String(), r.Document)
+		}
+	}
+	type place struct {
+		of   event.Sequence
+		kind FindingKind
+	}
+	missing, extra := map[place]int{}, map[place]int{}
+	for r, n := range demanded {
+		// A missing or damaged event has a finding of its own.
+		if _, judged := ids[r.of]; judged && n != 0 {
+			missing[place{r.of, r.kind}] += max(n, 0)
+			extra[place{r.of, r.kind}] += max(-n, 0)
+		}
+	}
+	for _, at := range slices.SortedFunc(maps.Keys(missing), func(a, b place) int { return cmp.Or(cmp.Compare(a.of, b.of), cmp.Compare(a.kind, b.kind)) }) {
+		c.report.add(Finding{
+			Kind: at.kind, Sequence: at.of, EventID: ids[at.of].String(),
+			Detail: fmt.Sprintf("of the rows that the event demands %d are missing, and %d are there that it does not demand", missing[at], extra[at]),
+		})
+	}
+	return nil
+}
