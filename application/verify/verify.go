@@ -106,7 +106,12 @@ func choose(all []ports.LegalEntity, codes []string, hasHead func(code string) b
 func (r *run) verify(ctx context.Context, store Store, le ports.LegalEntity) (EntityReport, error) {
 	report := newReport(le)
 	head, headErr := store.Head(ctx, le.Partition)
-	if headErr != nil && fault.KindOf(headErr) != fault.Internal {
+	switch fault.KindOf(headErr) {
+	case fault.NotFound:
+		report.add(Finding{Kind: LegalEntityMismatch, Detail: "the legal entity has no log: the row of its partition is missing, or it names another partition"})
+		return report, nil
+	case fault.Internal: // or none
+	default:
 		return report, headErr
 	}
 	known, err := store.Redactions(ctx, le.Partition)

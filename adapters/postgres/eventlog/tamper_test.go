@@ -176,61 +176,17 @@ func (c *tamperFixture) announce(t *testing.T, le ports.LegalEntity, x ports.Red
 
 const at = " WHERE partition_id = $1 AND sequence = 5"
 
-// edits gives every column of the skeleton another value.
-var edits = map[string]string{
-	"sequence":            "-5",
-	"occurred_at":         "occurred_at + interval '1 microsecond'",
-	"recorded_at":         "recorded_at - interval '1 microsecond'",
-	"stream_version":      "9",
-	"schema_version":      "2",
-	"effective_date":      "effective_date - 1",
-	"caused_by_partition": "78",
-	"id":                  "gen_random_uuid()",
-	"caused_by":           "NULL",
-	"intent_id":           "gen_random_uuid()",
-	"type":                "'ap.invoice.cancelled'",
-	"tenant_id":           "'rival'",
-	"legal_entity":        "'OTHER'",
-	"division":            "NULL",
-	"region":              "'q'",
-	"site":                "'q'",
-	"custom_scopes":       `'{"a":"b"}'`, // only a space less
-	"actor_type":          "'agent'",
-	"actor_id":            "'u-18'",
-	"actor_name":          "'approver'",
-	"actor_details":       "NULL",
-	"correlation_id":      "'x'",
-	"stream_type":         "'x'",
-	"stream_id":           "'x'",
-	"tags":                "ARRAY['y', 'x']",
-	"source_system":       "'x'",
-	"source_channel":      "'x'",
-	"source_reference":    "NULL",
-	"rules_evaluated":     "'[]'",
-	"pii":                 `'{"/data/name":"contact"}'`,
-	"payload_hash":        "sha256('x')",
-	"content_encoding":    "'gzip'",
-	"checksum":            "sha256('x')",
-}
-
-// TestVerify_FindsTamperedColumns changes each column of the skeleton in turn, and in
-// ways that no append could have written.
-func TestVerify_FindsTamperedColumns(t *testing.T) {
+// TestVerify_FindsUnusualValues writes what no append could have written. test/tamper changes
+// each column in turn.
+func TestVerify_FindsUnusualValues(t *testing.T) {
 	t.Parallel()
 	c := newTamperFixture(t)
-	columns := pgtest.Column(t, c.super, `SELECT attname::text FROM pg_attribute WHERE attrelid = 'backbone.events'::regclass AND attnum > 0 AND NOT attisdropped AND attname <> 'partition_id'`)
-	for _, name := range columns {
-		require.Contains(t, edits, name, "a new column of the skeleton: is it hashed?")
-	}
 	statements := map[string]string{
 		"payload": `UPDATE backbone.event_payloads SET payload = replace(payload::text, '1.50', '9.50')::json`, "spelling": `UPDATE backbone.event_payloads SET payload = replace(payload::text, '1.50', '1.5')::json`,
 		"salt": `UPDATE backbone.event_payloads SET salt = sha256(salt)`, "shorter salt": `UPDATE backbone.event_payloads SET salt = substr(salt, 1, 15)`,
 		"longer salt": `UPDATE backbone.event_payloads SET salt = salt || '\x00'`, "longer payload hash": `UPDATE backbone.events SET payload_hash = payload_hash || '\x00'`,
 		"longer checksum": `UPDATE backbone.events SET checksum = checksum || '\x00'`, "endless time": `UPDATE backbone.events SET occurred_at = 'infinity'`,
 		"personal map that cannot be read": `UPDATE backbone.events SET pii = '[]'`, "payload deleted": `DELETE FROM backbone.event_payloads`,
-	}
-	for name, value := range edits {
-		statements["column "+name] = "UPDATE backbone.events SET " + name + " = " + value
 	}
 	for i, name := range slices.Sorted(maps.Keys(statements)) {
 		le := c.newLegalEntity(t, fmt.Sprintf("E%d", i))

@@ -1,0 +1,273 @@
+package tamper
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/erpbackbone/backbone/application/pipeline"
+	"github.com/erpbackbone/backbone/cmd/wire"
+	"github.com/erpbackbone/backbone/configs"
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/intent"
+	"github.com/erpbackbone/backbone/modules"
+	"github.com/erpbackbone/backbone/modules/ap"
+	"github.com/erpbackbone/backbone/modules/gl"
+	"github.com/erpbackbone/backbone/ports"
+	"github.com/erpbackbone/backbone/test/testkit"
+)
+
+const (
+	tenant  = "acme"
+	logName = "tamper.example.org"
+)
+
+// object is a JSON object.
+type object = map[string]any
+
+// installation is a node with books that have a row in each table that is attacked.
+type installation struct {
+	t       *testing.T
+	server  *wire.Server
+	entity  ports.LegalEntity
+	address string
+	tokens  map[string]string // by role
+	super   *pgx.Conn         // triggers do not fire for it
+	reader  string            // the database as backbone_reader
+}
+
+// emptyDatabase is a migrated database.
+func emptyDatabase(t *testing.T) (superuserDSN string) {
+	t.Helper()
+	dsn := testkit.Database(t, nil, "empty")
+	require.NoError(t, wire.Migrate(t.Context(), dsn, nil, modules.BuiltIn()...))
+	return dsn
+}
+
+func as(t *testing.T, role, dsn string) configs.DSN {
+	t.Helper()
+	u, err := url.Parse(dsn)
+	require.NoError(t, err)
+	q := u.Query()
+	q.Set("role", role)
+	u.RawQuery = q.Encode()
+	return configs.DSN(u.String())
+}
+
+func connect(t *testing.T, dsn string) *pgx.Conn {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), dsn)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = conn.Close(context.Background()) })
+	return conn
+}
+
+// install starts a node and takes documents through its books.
+func install(t *testing.T) *installation {
+	t.Helper()
+	dsn := emptyDatabase(t)
+	config := configs.Default()
+	config.Database.DSN, config.Database.EraserDSN = as(t, "backbone_app", dsn), as(t, "backbone_eraser", dsn)
+	config.KMS.LocalDirectory = filepath.Join(t.TempDir(), "keys")
+	config.Erasure.ExportDirectory = t.TempDir()
+	config.Query.SnapshotEvery = 10
+	server, err := wire.NewServer(t.Context(), config, wire.Options{Modules: modules.BuiltIn(), LogName: logName})
+	require.NoError(t, err)
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	ctx, stop := context.WithCancel(context.Background())
+	served, ran := make(chan error, 1), make(chan struct{})
+	go func() { served <- server.Serve(ctx, listener) }()
+	go func() {
+		defer close(ran)
+		server.App.Run(ctx)
+	}()
+	t.Cleanup(func() {
+		stop()
+		require.NoError(t, <-served)
+		<-ran
+		require.NoError(t, server.Close())
+	})
+	i := &installation{t: t, server: server, address: "http://" + listener.Addr().String(), tokens: map[string]string{}, super: connect(t, dsn), reader: as(t, "backbone_reader", dsn).Reveal()}
+	for _, role := range []string{"auditor", "admin", "operator", "compliance", "compliance_approver"} {
+		i.tokens[role], err = server.App.Tenancy.Enroll(t.Context(), ports.Principal{
+			TenantID: tenant, PersonID: "person-" + role, PrincipalID: "person-" + role, ActorType: event.Human, RoleLabel: role, Roles: []string{role},
+		})
+		require.NoError(t, err)
+	}
+	i.entity, err = server.App.Tenancy.CreateLegalEntity(t.Context(), ports.LegalEntity{TenantID: tenant, Code: "DEMF", Name: "Demo", TimeZone: "UTC"})
+	require.NoError(t, err)
+	i.setUpBooks()
+	i.fillBooks()
+	return i
+}
+
+// submit submits an intent as a person who holds the role.
+func (i *installation) submit(role, intentType string, payload object) (pipeline.Outcome, error) {
+	i.t.Helper()
+	text, err := json.Marshal(payload)
+	require.NoError(i.t, err)
+	actor := event.Actor{Type: event.Human, ID: "person-" + role, Name: role}
+	return i.server.App.Pipeline.Submit(i.t.Context(), pipeline.Caller{
+		Principal: ports.Principal{TenantID: tenant, PersonID: actor.ID, PrincipalID: actor.ID, ActorType: actor.Type, Roles: []string{role}},
+		Actor:     actor,
+	}, pipeline.Request{
+		Type: intentType, LegalEntity: i.entity, Payload: text, IdempotencyKey: fmt.Sprintf("k-%x", sha256.Sum256(text)),
+		Source: event.Source{System: "test", Channel: "api", Reference: "paper"},
+	})
+}
+
+func (i *installation) execute(role, intentType string, payload object) pipeline.Outcome {
+	i.t.Helper()
+	out, err := i.submit(role, intentType, payload)
+	require.NoError(i.t, err, intentType)
+	return out
+}
+
+// setUpBooks opens the present year of books in EUR.
+func (i *installation) setUpBooks() {
+	i.t.Helper()
+	year := time.Now().UTC().Year()
+	i.execute("admin", "gl.configure_ledger", object{
+		"functional_currency": "EUR", "default_dimensions": object{"department": "FIN"}, "second_person": false, "orderly_close": false,
+		"tax_groups": object{"S/19": object{"rate": 19}},
+		"posting_profile": object{
+			"ap_control": "2000", "input_tax": "1400", "output_tax": "2200", "rounding": "7900", "prepayment": "1200",
+			"opening": "3900", "default_expense": "6000", "retained_earnings": "3100",
+		},
+	})
+	for _, a := range []struct{ code, kind, control string }{
+		{"1200", "asset", "none"}, {"1400", "asset", "none"}, {"2000", "liability", "ap"}, {"2200", "liability", "none"}, {"3100", "equity", "none"},
+		{"3900", "equity", "none"}, {"5100", "expense", "none"}, {"6000", "expense", "none"}, {"7900", "expense", "none"},
+	} {
+		i.execute("gl_accountant", "gl.define_account", object{"code": a.code, "name": "Account " + a.code, "type": a.kind, "control": a.control})
+	}
+	for _, v := range []string{"PROD", "FIN"} {
+		i.execute("gl_accountant", "gl.define_dimension_value", object{"dimension": "department", "value": v, "name": v})
+	}
+	i.execute("controller", "gl.define_fiscal_year", object{"label": fmt.Sprint(year), "start": fmt.Sprintf("%d-01-01", year), "end": fmt.Sprintf("%d-12-31", year)})
+	for month := 1; month <= 12; month++ {
+		for _, m := range []string{"gl", "ap"} {
+			i.execute("controller", "gl.open_period", object{"module": m, "period": fmt.Sprintf("%d-%02d", year, month)})
+		}
+	}
+	i.execute("admin", "ap.configure", object{"second_person": false})
+}
+
+// fillBooks makes rows of all kinds: documents that are posted, waiting and refused, sealed
+// values, numbers of series, a redaction, and snapshots.
+func (i *installation) fillBooks() {
+	i.t.Helper()
+	today := time.Now().UTC().Format(time.DateOnly)
+	vendor := i.execute("vendor_admin", "ap.register_vendor", object{"name": "Firm", "country": "DE", "vat_id": "DE1", "natural_person": false}).Events[0].Stream.ID
+	i.execute("ap_clerk", "ap.register_vendor", object{
+		"natural_person": true, "country": "SE", "person": object{"name": "Mira Sandvik", "address": "Birkenweg 9", "vat_id": "SE 556677"}, "party_id": "P7",
+	})
+	invoice := func(number string, amount int) object {
+		return object{
+			"invoice_number": number, "vendor_id": vendor, "invoice_date": today, "currency": "EUR", "total_amount": amount,
+			"lines": []object{{"line_number": 1, "amount": amount, "account": "5100", "dimensions": object{"department": "PROD"}, "description": "work of Mira"}},
+		}
+	}
+	var submitted event.ID
+	for n := range 3 {
+		posted := i.execute("ap_clerk", "ap.submit_invoice", invoice(fmt.Sprintf("R-%d", n), 10+n)).Events[0]
+		submitted = posted.ID
+		i.execute("approver", "ap.approve_invoice", object{"invoice_id": posted.Stream.ID})
+	}
+	i.execute("ap_clerk", "ap.submit_invoice", invoice("R-9", 10)) // held as a suspected duplicate
+	_, err := i.submit("ap_clerk", "ap.submit_invoice", invoice("R-9", 11))
+	require.Equal(i.t, "ap.invoice.duplicate", fault.CodeOf(err))
+	journal := func(amount int) object {
+		return object{"description": "Rent", "posting_date": today, "lines": []object{
+			{"account": "6000", "debit_credit": "debit", "amount": amount}, {"account": "2200", "debit_credit": "credit", "amount": amount},
+		}}
+	}
+	posted := i.execute("gl_accountant", "gl.post_journal", journal(100))
+	require.Equal(i.t, intent.Executed, posted.Status)
+	i.execute("controller", "gl.reverse_journal", object{"journal_id": posted.Events[0].Stream.ID, "reason": "wrong"})
+	waiting := i.execute("gl_accountant", "gl.post_journal", journal(20_000))
+	require.Equal(i.t, intent.PendingApproval, waiting.Status)
+
+	i.execute("ap_clerk", "ap.set_vendor_contact", object{"vendor_id": vendor, "contact_id": "C-1", "name": "Olaf Petersen", "email": "olaf@supplier.example", "phone": "+45 70 10 20 30", "function": "bookkeeping"})
+	i.call("admin", http.MethodPut, "/api/streams/fleet.truck/T-1/metadata?legal_entity=DEMF", object{"max_count": 1000, "custom": object{"team": "north"}}, nil)
+	i.redact(submitted, "/data/lines/0/description")
+	i.call("auditor", http.MethodGet, "/api/entities/vendor/"+vendor+"?legal_entity=DEMF", nil, nil)
+	for _, name := range projections {
+		i.rebuild(name)
+	}
+}
+
+// redact lets two persons redact a text of an event.
+func (i *installation) redact(e event.ID, pointer string) {
+	i.t.Helper()
+	var request struct {
+		ID      string `json:"id"`
+		Status  string `json:"status"`
+		Preview struct {
+			Scope string `json:"scope"`
+		} `json:"preview"`
+	}
+	i.call("compliance", http.MethodPost, "/api/redaction-requests", object{
+		"legal_entity": i.entity.Code, "event_id": e.String(), "pointers": []string{pointer}, "reason": "a name in a text",
+	}, &request)
+	i.call("compliance_approver", http.MethodPost, "/api/redaction-requests/"+request.ID+"/approve", object{"scope": request.Preview.Scope}, nil)
+	testkit.Eventually(i.t, time.Minute, func() bool {
+		i.call("auditor", http.MethodGet, "/api/redaction-requests/"+request.ID, nil, &request)
+		return request.Status == "completed"
+	})
+}
+
+// projections are those of the built-in modules.
+var projections = []string{gl.ProjectionLedger, ap.OpenItems, ap.Vendors}
+
+// rebuild builds a second version of a projection, to which the first one is compared.
+func (i *installation) rebuild(name string) {
+	i.t.Helper()
+	path := "/api/admin/projections/" + name + "/rebuild"
+	i.call("operator", http.MethodPost, path, object{"switch": false}, nil)
+	testkit.Eventually(i.t, time.Minute, func() bool {
+		var status struct {
+			Building *struct {
+				CaughtUp bool `json:"caught_up"`
+			} `json:"building"`
+		}
+		i.call("operator", http.MethodGet, path, nil, &status)
+		return status.Building != nil && status.Building.CaughtUp
+	})
+}
+
+// call asks the API as a person who holds the role.
+func (i *installation) call(role, method, path string, body, answer any) {
+	i.t.Helper()
+	var text []byte
+	if body != nil {
+		text = testkit.Must(json.Marshal(body))
+	}
+	r, err := http.NewRequestWithContext(i.t.Context(), method, i.address+path, strings.NewReader(string(text)))
+	require.NoError(i.t, err)
+	r.Header.Set("Authorization", "Bearer "+i.tokens[role])
+	r.Header.Set("Content-Type", "application/json")
+	response, err := http.DefaultClient.Do(r)
+	require.NoError(i.t, err)
+	defer response.Body.Close()
+	got, err := io.ReadAll(response.Body)
+	require.NoError(i.t, err)
+	require.Less(i.t, response.StatusCode, 300, "%s %s: %s", method, path, got)
+	if answer != nil {
+		require.NoError(i.t, json.Unmarshal(got, answer))
+	}
+}

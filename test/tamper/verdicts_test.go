@@ -1,0 +1,305 @@
+package tamper
+
+import (
+	"github.com/erpbackbone/backbone/application/verify"
+	"github.com/erpbackbone/backbone/modules/ap"
+	"github.com/erpbackbone/backbone/modules/gl"
+)
+
+// table is the verdict about a table of the database.
+type table struct {
+	name string // with its schema
+	// target is a condition on the row that attacks edit and delete, and that an invented row is
+	// a copy of; "": any row.
+	target   string
+	columns  []verdict
+	deleted  verdict           // of a row
+	invented verdict           // a copy of the row under another primary key
+	edits    map[string]string // by column: the value that an attack writes, where the default of its type will not do
+	invents  map[string]string // by column: the value in an invented row, where another value of the primary key will not do
+}
+
+// effect is what becomes of an edit.
+type effect string
+
+const (
+	proof    effect = "proof"    // `backbone verify` finds it
+	compared effect = "compared" // a rebuild heals it, and the comparison of two versions finds it
+	harmless effect = "harmless" // nothing reads it that matters
+	open     effect = "open"     // there is no verdict yet
+)
+
+// verdict is the verdict about columns, or about rows.
+type verdict struct {
+	effect     effect
+	columns    string               // separated by blanks; "*" are all that have no other verdict, for an open table
+	finds      []verify.FindingKind // of a proof: the first must be among the findings, and there must be none but these
+	projection string               // of rows that are compared
+	why        string
+}
+
+func proves(columns string, first verify.FindingKind, also ...verify.FindingKind) verdict {
+	return verdict{effect: proof, columns: columns, finds: append([]verify.FindingKind{first}, also...)}
+}
+
+func isHarmless(columns, why string) verdict {
+	return verdict{effect: harmless, columns: columns, why: why}
+}
+
+func isOpen(why string) verdict { return verdict{effect: open, columns: "*", why: why} }
+
+func openTable(name, why string) table {
+	return table{name: name, columns: []verdict{isOpen(why)}, deleted: isOpen(why), invented: isOpen(why)}
+}
+
+// readModel is a table that a projection derives from the log.
+// In the columns of constants a constraint allows one value only.
+func readModel(name, projection, columns string, constants ...string) table {
+	c := verdict{effect: compared, columns: columns, projection: projection}
+	all := []verdict{c}
+	for _, name := range constants {
+		all = append(all, isHarmless(name, "its constraint allows one value only"))
+	}
+	return table{
+		name: name, target: "version = 1", columns: all, deleted: c, invented: c,
+		edits:   map[string]string{"version": "version + 100", "kind": "'credit_memo'", "side": "CASE side WHEN 'debit' THEN 'credit' ELSE 'debit' END"},
+		invents: map[string]string{"version": "version"},
+	}
+}
+
+const (
+	keyStoreOpen   = "the log of erasures and keys is being built into the administrative log"
+	typesOpen      = "the registry moves into the administrative log; until then verification recomputes its own chain"
+	deliveryOpen   = "subscriptions and webhooks move into the administrative log"
+	definitionOpen = "definitions of projections move into the administrative log"
+
+	isMigration = "it says which migrations have run: a wrong row makes the next migration fail"
+	isHeartbeat = "nodes write it every few seconds, and a wrong row shares work out unevenly until then"
+	onRestart   = "it is a time for operators to read"
+)
+
+// chainFindings are all that an edit of one event can cause.
+var chainFindings = []verify.FindingKind{
+	verify.ChecksumMismatch, verify.SequenceGap, verify.TimeBackwards, verify.ForeignScope, verify.PayloadMissing, verify.PayloadMismatch, verify.EventUnreadable,
+	verify.HiddenEvents, verify.StreamMismatch, verify.IntentMismatch, verify.SealedMalformed, verify.PersonalRowExtra,
+}
+
+// verdicts has every table of the schemas backbone, keystore, ap and gl.
+var verdicts = []table{
+	{
+		name: "backbone.events", target: "type = 'ap.invoice.posted'",
+		columns: []verdict{
+			proves("sequence partition_id", verify.SequenceGap, chainFindings...),
+			proves("occurred_at recorded_at schema_version effective_date caused_by_partition id caused_by type tenant_id legal_entity division region site custom_scopes actor_type "+
+				"actor_id actor_name actor_details correlation_id intent_id stream_version stream_type stream_id tags pii source_system source_channel source_reference rules_evaluated payload_hash content_encoding checksum", verify.ChecksumMismatch, chainFindings...),
+		},
+		deleted:  proves("", verify.SequenceGap, chainFindings...),
+		invented: proves("", verify.ChecksumMismatch, chainFindings...),
+		edits: map[string]string{
+			"sequence": "-5", "recorded_at": "recorded_at - interval '1 microsecond'", "pii": `'{"/data/name":"contact"}'`,
+			"custom_scopes": `'{"a":"b"}'`, "actor_details": `'{"session_id":"s"}'`, "rules_evaluated": "'[]'", "partition_id": "1",
+		},
+		invents: map[string]string{
+			"sequence": "(SELECT max(x.sequence) + 1 FROM backbone.events x WHERE x.partition_id = t.partition_id)", "id": "gen_random_uuid()", "stream_version": "stream_version + 9",
+		},
+	},
+	{
+		name: "backbone.event_payloads",
+		columns: []verdict{
+			proves("sequence partition_id", verify.PayloadMissing, verify.IntentMismatch),
+			proves("salt payload", verify.PayloadMismatch, verify.IntentMismatch),
+			proves("redactions", verify.RedactionUnrecorded),
+		},
+		deleted:  proves("", verify.PayloadMissing, verify.IntentMismatch),
+		invented: isHarmless("", "a payload without an event is read by nothing"),
+		target:   "sequence = 1",
+		edits: map[string]string{
+			"sequence": "-5", "partition_id": "1", "salt": "substr(sha256(salt), 1, 16)", "payload": `'{"data":{"x":1},"dimensions":{},"entity_refs":[]}'`,
+			"redactions": `'[{"request":"00000000-0000-0000-0000-000000000001","pointers":["/data/name"],"at":"2026-03-01T00:00:00Z"}]'`,
+		},
+	},
+	{
+		name: "backbone.partition_heads",
+		columns: []verdict{
+			{effect: open, columns: "partition_id", why: "a log that no legal entity names is not looked for yet"},
+			proves("genesis", verify.GenesisMismatch),
+		},
+		deleted:  verdict{effect: open, why: "as above"},
+		invented: verdict{effect: open, why: "as above"},
+	},
+	{
+		name: "backbone.event_keys",
+		columns: []verdict{
+			proves("sequence partition_id type_no key", verify.KeyMismatch),
+		},
+		deleted:  proves("", verify.KeyMismatch),
+		invented: proves("", verify.KeyMismatch),
+		edits:    map[string]string{"partition_id": "1"},
+	},
+	{
+		name:     "backbone.business_keys",
+		columns:  []verdict{proves("sequence partition_id event_id event_type key document", verify.BusinessKeyMismatch)},
+		deleted:  proves("", verify.BusinessKeyMismatch),
+		invented: proves("", verify.BusinessKeyMismatch),
+		edits:    map[string]string{"partition_id": "1", "event_type": "'ap.vendor.registered'"},
+		invents:  map[string]string{"event_type": "event_type"},
+		target:   "event_type = 'ap.invoice.submitted'",
+	},
+	{
+		name:     "backbone.stream_versions",
+		columns:  []verdict{proves("version first_sequence last_sequence partition_id stream_type stream_id lifecycle metadata readable_from metadata_version", verify.StreamMismatch)},
+		deleted:  proves("", verify.StreamMismatch),
+		invented: proves("", verify.StreamMismatch),
+		target:   "metadata IS NOT NULL",
+		edits:    map[string]string{"partition_id": "1", "lifecycle": "'deleted'", "metadata": `'{"max_count":8}'`, "readable_from": "2"},
+	},
+	{
+		name: "backbone.number_series", columns: []verdict{{effect: open, columns: "next_number partition_id series", why: "no event says which number of which series it took"}},
+		deleted: verdict{effect: open, why: "as above"}, invented: verdict{effect: open, why: "as above"},
+	},
+	openTable("backbone.idempotency_keys", "no event says under which key it was requested"),
+	{
+		name: "backbone.intents", target: "status = 'pending_approval'",
+		columns: []verdict{proves("created_at updated_at first_sequence partition_id event_count revision effective_date id caused_by legal_entity type status actor_type actor_id actor_name "+
+			"actor_details person_id roles correlation_id source_system source_channel source_reference plan_hash need approvals rules refusal payload last_sequence", verify.IntentMismatch)},
+		deleted: proves("", verify.IntentMismatch), invented: proves("", verify.IntentMismatch),
+		edits: map[string]string{
+			"partition_id": "1", "payload": `'{"amount":9}'`, "actor_details": `'{"session_id":"s"}'`, "need": `'[{"roles":["x"],"reason":"r","rule_id":"r"}]'`,
+			"approvals": `'[{"person_id":"p","actor_id":"p","role":"r","decision":"approved","at":"2026-03-01T00:00:00Z"}]'`, "rules": "'[]'", "refusal": `'{"code":"x"}'`,
+		},
+	},
+	openTable("backbone.intent_pii_subjects", "rows about intents are not compared with their payloads yet"),
+	{
+		name: "backbone.event_pii_subjects", target: "subject_id LIKE 'contact:%'",
+		columns: []verdict{
+			proves("sequence subject_id class", verify.PersonalRowMissing, verify.PersonalRowExtra),
+			proves("partition_id", verify.PersonalRowMissing),
+			proves("paths", verify.PersonalRowExtra),
+		},
+		deleted: proves("", verify.PersonalRowMissing), invented: proves("", verify.PersonalRowExtra),
+		edits: map[string]string{"partition_id": "1"},
+	},
+	{
+		name: "backbone.pii_redactions",
+		columns: []verdict{
+			proves("sequence", verify.RedactionMismatch, verify.PayloadMismatch),
+			proves("partition_id", verify.RedactionUnrecorded, verify.PayloadMismatch),
+			proves("id", verify.RedactionUnrecorded, verify.RedactionUnannounced),
+			proves("event_id old_payload_hash new_payload_hash requested_by approved_by", verify.RedactionMismatch, verify.RedactionUnapproved),
+			proves("pointers", verify.RedactionUnapproved),
+			isHarmless("redacted_at reason", "the event that announces the redaction has its time and reason"),
+		},
+		deleted:  proves("", verify.RedactionUnrecorded, verify.PayloadMismatch),
+		invented: proves("", verify.RedactionUnannounced),
+		edits:    map[string]string{"sequence": "1", "partition_id": "1"},
+		invents:  map[string]string{"id": "gen_random_uuid()", "old_payload_hash": "new_payload_hash", "new_payload_hash": "old_payload_hash"},
+	},
+	openTable("backbone.redaction_requests", "requests of redactions move into the administrative log; verification compares the columns that a redaction needs"),
+	{
+		name: "backbone.installation",
+		columns: []verdict{
+			isHarmless("singleton", "it is always true"),
+			proves("log_name", verify.GenesisMismatch, verify.ChecksumMismatch, verify.LegalEntityMismatch),
+			{effect: open, columns: "deployment", why: "it is not compared with the partitions yet"},
+			isHarmless("created_at", onRestart),
+		},
+		deleted:  isHarmless("", "no node starts and nothing is verified without it"),
+		invented: isHarmless("", "there can be one row only"),
+	},
+	{
+		name: "backbone.legal_entities", target: "code = 'DEMF'",
+		columns: []verdict{
+			proves("partition_id tenant_id code name time_zone", verify.LegalEntityMismatch, append(chainFindings, verify.GenesisMismatch)...),
+			isHarmless("status settings", "nothing reads them"),
+			isHarmless("created_at", onRestart),
+		},
+		deleted:  proves("", verify.LegalEntityMismatch),
+		invented: proves("", verify.LegalEntityMismatch),
+		edits:    map[string]string{"partition_id": "1"},
+		invents:  map[string]string{"partition_id": "partition_id + 1", "code": "'FRMF'"},
+	},
+	{
+		name: "backbone.principals",
+		columns: []verdict{isHarmless("tenant_id principal_id person_id actor_type display_name role_label roles legal_entities token_hash development expires_at created_at",
+			"nodes adopted the rows into the administrative log and read them no more")},
+		deleted: isHarmless("", "as above"), invented: isHarmless("", "as above"),
+	},
+	openTable("backbone.event_types", typesOpen),
+	openTable("backbone.event_type_registry", typesOpen),
+	openTable("backbone.event_type_generation", typesOpen),
+	openTable("backbone.event_type_history", typesOpen),
+	openTable("backbone.subscriptions", deliveryOpen),
+	openTable("backbone.subscription_consumers", deliveryOpen),
+	openTable("backbone.subscription_cursors", deliveryOpen),
+	openTable("backbone.subscription_decisions", deliveryOpen),
+	openTable("backbone.subscription_messages", deliveryOpen),
+	openTable("backbone.subscription_parked", deliveryOpen),
+	openTable("backbone.subscription_tenants", deliveryOpen),
+	openTable("backbone.webhook_attempts", deliveryOpen),
+	openTable("backbone.webhook_endpoints", deliveryOpen),
+	openTable("backbone.webhook_hosts", deliveryOpen),
+	openTable("backbone.projections", definitionOpen),
+	openTable("backbone.publisher_cursors", "a cursor that was moved is not compared with anything yet"),
+	openTable("backbone.projection_checkpoints", "a checkpoint is not compared with the head yet"),
+	openTable("backbone.projection_snapshots", "a rebuild from the beginning of the log replaces what began with a wrong one; there is no check yet"),
+	openTable("backbone.projection_rows", "a rebuild heals it; the drill has no projection of its own yet"),
+	openTable("backbone.dead_letters", "nothing compares them with the log yet"),
+	openTable("backbone.entity_snapshots", "reads trust a state that is stored"),
+	openTable("backbone.stream_snapshots", "reads trust a state that is stored"),
+	{
+		name:    "backbone.leases",
+		columns: []verdict{isHarmless("term taken_at expires_at partition_id name holder", "a holder whose term is not in the row rolls back, and a lease that expires is taken again: an edit delays work")},
+		deleted: isHarmless("", "the next holder inserts it again"), invented: isHarmless("", "it expires"),
+	},
+	{
+		name: "backbone.nodes", columns: []verdict{isHarmless("seen_at node", isHeartbeat)},
+		deleted: isHarmless("", isHeartbeat), invented: isHarmless("", isHeartbeat),
+	},
+	{
+		name: "backbone.work_nodes", columns: []verdict{isHarmless("seen_at work node", isHeartbeat)},
+		deleted: isHarmless("", isHeartbeat), invented: isHarmless("", isHeartbeat),
+	},
+	migrations("backbone.migrations_ap"), migrations("backbone.migrations_backbone"), migrations("backbone.migrations_gl"), migrations("keystore.migrations"),
+	migrationLock("backbone.migration_lock"), migrationLock("keystore.migration_lock"),
+
+	readModel("ap.documents", ap.OpenItems, "sequence partition_id invoice_date due_date document_id vendor_id kind invoice_number currency dimensions version"),
+	readModel("ap.document_entries", ap.OpenItems, "sequence partition_id effective_date event_id document_id amount functional_amount functional_currency version", "action"),
+	readModel("ap.document_holds", ap.OpenItems, "sequence partition_id effective_date released document_id hold_id kind blocks version"),
+	readModel("ap.ledgers", ap.OpenItems, "sequence partition_id functional_currency version"),
+	readModel("ap.vendors", ap.Vendors, "sequence partition_id effective_date natural_person event_id vendor_id country subject name version", "status"),
+	readModel("ap.vendor_contacts", ap.Vendors, "sequence partition_id effective_date removed vendor_id contact_id subject name email phone job_function version"),
+	readModel("gl.accounts", gl.ProjectionLedger, "sequence partition_id code name type version"),
+	readModel("gl.journal_lines", gl.ProjectionLedger, "sequence partition_id line_number effective_date rate_date side account amount currency functional_amount functional_currency rate description tax_code dimensions version"),
+	readModel("gl.journal_reversals", gl.ProjectionLedger, "sequence partition_id journal_id reversed_by version"),
+	readModel("gl.journals", gl.ProjectionLedger, "sequence recorded_at partition_id effective_date event_id source_event_id journal_id reverses_journal_id journal_number journal_type description functional_currency "+
+		"fiscal_year period source_module version"),
+	readModel("gl.ledgers", gl.ProjectionLedger, "sequence partition_id functional_currency version"),
+
+	openTable("keystore.data_subject_keys", keyStoreOpen),
+	openTable("keystore.data_subjects", keyStoreOpen),
+	openTable("keystore.erasure_receipts", keyStoreOpen),
+	openTable("keystore.generation", keyStoreOpen),
+	openTable("keystore.legal_holds", keyStoreOpen),
+	openTable("keystore.nodes", keyStoreOpen),
+	openTable("keystore.pii_deletion_approvals", keyStoreOpen),
+	openTable("keystore.pii_deletion_log", keyStoreOpen),
+	openTable("keystore.pii_deletion_steps", keyStoreOpen),
+	openTable("keystore.subject_fences", keyStoreOpen),
+	openTable("keystore.tenant_keks", keyStoreOpen),
+	openTable("keystore.tenant_secrets", keyStoreOpen),
+}
+
+func migrations(name string) table {
+	return table{
+		name: name, columns: []verdict{isHarmless("id version_id is_applied tstamp", isMigration)},
+		deleted: isHarmless("", isMigration), invented: isHarmless("", isMigration),
+	}
+}
+
+func migrationLock(name string) table {
+	const why = "it keeps two migrations apart, and expires"
+	return table{
+		name: name, columns: []verdict{isHarmless("lock_id locked locked_at locked_by lease_expires_at updated_at", why)},
+		deleted: isHarmless("", why), invented: isHarmless("", why),
+	}
+}
