@@ -4,12 +4,10 @@ import (
 	"context"
 	"encoding/hex"
 	"encoding/json"
-	"fmt"
-	"log/slog"
-	"runtime/debug"
 	"slices"
 	"time"
 
+	"github.com/erpbackbone/backbone/application/requests"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/domain/projection"
@@ -17,32 +15,19 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-const (
-	firstBackoff  = time.Second
-	maxBackoff    = time.Minute
-	alarmAttempts = 5    // failed attempts at a step from which the worker logs an error
-	maxWork       = 1000 // requests per poll, the oldest first
-)
+const maxWork = 1000 // requests per poll, the oldest first
 
 // Worker executes approved requests. Several workers, on several nodes, may work on one store:
 // a request moves from a revision only once. A step that fails is repeated for ever, after pauses
 // that grow from a second to a minute.
 type Worker struct {
+	requests.Signal
 	config Config
-	woken  chan struct{}
 }
 
 // NewWorker makes a Worker. It refuses periods that are not positive.
 func NewWorker(c Config) (*Worker, error) {
-	return &Worker{config: c, woken: make(chan struct{}, 1)}, c.check()
-}
-
-// Wake makes the worker poll at once.
-func (w *Worker) Wake() {
-	select {
-	case w.woken <- struct{}{}:
-	default: // it is signalled already
-	}
+	return &Worker{Signal: requests.NewSignal(), config: c}, c.check()
 }
 
 // Run executes requests until ctx ends.
@@ -54,7 +39,7 @@ func (w *Worker) Run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-timer.C:
-		case <-w.woken:
+		case <-w.Signal:
 		}
 		w.Work(ctx)
 		timer.Reset(w.config.Poll)
@@ -74,14 +59,10 @@ func (w *Worker) Work(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		if r.Attempts == 0 || !w.config.Clock.Now().Before(r.UpdatedAt.Add(backoff(r.Attempts))) {
+		if r.Attempts == 0 || !w.config.Clock.Now().Before(r.UpdatedAt.Add(requests.Backoff(r.Attempts))) {
 			w.advance(ctx, r)
 		}
 	}
-}
-
-func backoff(attempts int) time.Duration {
-	return min(firstBackoff<<min(max(attempts-1, 0), 10), maxBackoff)
 }
 
 // advance runs step after step until the request has ended, waits or fails.
@@ -97,7 +78,7 @@ func (w *Worker) advance(ctx context.Context, r ports.RedactionRequest) {
 			w.noteFailure(ctx, r, code)
 			return
 		}
-		w.config.Logger.InfoContext(ctx, "redaction moved", "request", r.ID.String(), "from", string(r.State), "to", string(next.State))
+		kind.LogMove(ctx, w.config.Logger, r.ID, string(r.State), string(next.State))
 		r = next
 	}
 }
@@ -107,22 +88,13 @@ func (w *Worker) noteFailure(ctx context.Context, r ports.RedactionRequest, code
 	if err != nil { // the store is unavailable too
 		attempts = r.Attempts + 1
 	}
-	level, message := slog.LevelWarn, "redaction step failed; it will be tried again"
-	if attempts >= alarmAttempts {
-		level, message = slog.LevelError, "redaction is stuck; an operator has to find the cause"
-	}
-	w.config.Logger.Log(ctx, level, message, "request", r.ID.String(), "state", string(r.State), "code", code, "attempts", attempts, "retry_in", backoff(attempts).String())
+	kind.LogFailure(ctx, w.config.Logger, r.ID, string(r.State), code, attempts)
 }
 
-// runStep runs one step and turns a panic, such as of a read model, into a failure of the
-// request. It logs only the stack, since the panic's value may quote an event.
+// runStep runs one step and turns a panic into a failure of the request.
 func (w *Worker) runStep(ctx context.Context, r ports.RedactionRequest) (next ports.RedactionRequest, err error) {
-	defer func() {
-		if v := recover(); v != nil {
-			w.config.Logger.ErrorContext(ctx, "redaction panicked", "request", r.ID.String(), "state", string(r.State), "type", fmt.Sprintf("%T", v), "stack", string(debug.Stack()))
-			err = fault.New(fault.Internal, "redaction.panicked", "the step panicked; look for the stack in the server's log, then report this defect")
-		}
-	}()
+	panicked := fault.New(fault.Internal, "redaction.panicked", "the step panicked; look for the stack in the server's log, then report this defect")
+	defer kind.RecoverStep(ctx, w.config.Logger, r.ID, string(r.State), panicked, &err)
 	return w.config.step(ctx, r)
 }
 
