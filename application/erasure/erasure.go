@@ -24,6 +24,7 @@ type Config struct {
 	LegalEntities ports.LegalEntities
 	Types         Types
 	Copies        Copies
+	Journal       ports.AdministrativeLog
 	Announcer     Announcer
 	Opener        module.Opener
 	Chains        Chains

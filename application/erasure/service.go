@@ -57,12 +57,21 @@ func (s *Service) Request(ctx context.Context, principal ports.Principal, n NewR
 	if err != nil {
 		return Status{}, err
 	}
+	if _, err := s.config.adopt(ctx, principal.TenantID); err != nil {
+		return Status{}, err
+	}
 	stored, replayed, err := s.add(ctx, principal, r, n.IdempotencyKey)
 	if err != nil {
 		return Status{}, err
 	}
+	if err := s.record(ctx, principal, stored); err != nil {
+		return Status{}, err
+	}
 	if stored.State == shredding.ErasureRequested {
 		if stored, err = s.config.preview(ctx, stored); err != nil {
+			return Status{}, err
+		}
+		if err := s.record(ctx, principal, stored); err != nil {
 			return Status{}, err
 		}
 	}
@@ -186,6 +195,13 @@ func (s *Service) Approve(ctx context.Context, principal ports.Principal, id eve
 		return Status{}, fault.New(fault.FailedPrecondition, "erasure.scope_changed", "the request concerns other data than the preview that you saw; read its preview again, then approve that").WithField("/scope")
 	}
 	if r.ApprovedBy == principal.PersonID && r.State != shredding.ErasurePreviewed {
+		if r.State == shredding.ErasureApproved { // an earlier call may have died before the event
+			err = s.record(ctx, principal, r)
+			s.wake()
+		}
+		if err != nil {
+			return Status{}, err
+		}
 		return dir.status(r, s.today())
 	}
 	if _, err := r.State.Move(shredding.ErasureApproved); err != nil {
@@ -193,6 +209,9 @@ func (s *Service) Approve(ctx context.Context, principal ports.Principal, id eve
 	}
 	r, err = s.config.Register.ApproveErasure(ctx, id, principal.PersonID, r.Scope, s.config.now())
 	if err != nil {
+		return Status{}, err
+	}
+	if err := s.record(ctx, principal, r); err != nil {
 		return Status{}, err
 	}
 	s.wake()
@@ -236,7 +255,15 @@ func (s *Service) end(ctx context.Context, principal ports.Principal, dir direct
 			return Status{}, err
 		}
 	}
+	if err := s.record(ctx, principal, r); err != nil {
+		return Status{}, err
+	}
 	return dir.status(r, s.today())
+}
+
+// record appends the event of what a person decided, with the person as its actor.
+func (s *Service) record(ctx context.Context, principal ports.Principal, r ports.ErasureRequest) error {
+	return s.config.record(ctx, requests.Actor(principal), r)
 }
 
 // Get reads a request, with the times of its steps. erasure.not_found.
@@ -304,6 +331,9 @@ func (s *Service) Certificate(ctx context.Context, principal ports.Principal, id
 func (s *Service) find(ctx context.Context, principal ports.Principal, id event.ID, change bool) (ports.ErasureRequest, directory, error) {
 	if change {
 		if err := requirePerson(principal); err != nil {
+			return ports.ErasureRequest{}, directory{}, err
+		}
+		if _, err := s.config.adopt(ctx, principal.TenantID); err != nil {
 			return ports.ErasureRequest{}, directory{}, err
 		}
 	}

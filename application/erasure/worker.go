@@ -280,6 +280,9 @@ func (w *Worker) maybeFollowUp(ctx context.Context) {
 	if !isDue {
 		return
 	}
+	if err := w.config.recordLeft(ctx); err != nil && ctx.Err() == nil {
+		w.config.Logger.WarnContext(ctx, "moves of erasures could not be recorded", "code", fault.CodeOf(err))
+	}
 	if err := w.config.requestFollowUps(ctx, now); err != nil && ctx.Err() == nil {
 		w.config.Logger.WarnContext(ctx, "follow-ups of ended erasures could not be requested", "code", fault.CodeOf(err))
 	}

@@ -48,6 +48,7 @@ type Config struct {
 	Rules         Rules
 	LegalEntities LegalEntities
 	ReadModels    ReadModels
+	Journal       ports.AdministrativeLog
 	Announcer     ports.Announcer
 	Chains        ports.ChainVerifier
 	Notes         ports.NoteSigner

@@ -92,6 +92,9 @@ func (s *Service) Request(ctx context.Context, p ports.Principal, n NewRequest) 
 	if err != nil {
 		return Status{}, err
 	}
+	if _, err := s.config.adopt(ctx, p.TenantID); err != nil {
+		return Status{}, err
+	}
 	if err := requests.CheckKey(n.IdempotencyKey); err != nil {
 		return Status{}, err
 	}
@@ -103,6 +106,9 @@ func (s *Service) Request(ctx context.Context, p ports.Principal, n NewRequest) 
 	if n.IdempotencyKey != "" {
 		today, before := requests.KeyedIDs(kind, p, n.IdempotencyKey, now)
 		if first, found, err := s.findReplayed(ctx, r, today, before); err != nil || found {
+			if err == nil {
+				err = s.config.record(ctx, requests.Actor(p), all, first)
+			}
 			status := statusOf(le, first)
 			status.Replayed = true
 			return status, err
@@ -119,7 +125,7 @@ func (s *Service) Request(ctx context.Context, p ports.Principal, n NewRequest) 
 	if err != nil {
 		return Status{}, err
 	}
-	return statusOf(le, stored), nil
+	return statusOf(le, stored), s.config.record(ctx, requests.Actor(p), all, stored)
 }
 
 // findReplayed returns the first request with one of the ids, if it asks for the same as r.
@@ -189,11 +195,7 @@ func (s *Service) Approve(ctx context.Context, p ports.Principal, id event.ID, s
 		if r.ApprovedBy == p.PersonID && r.State.CarriedOut() {
 			return r, nil
 		}
-		approved, err := s.config.Redactions.ApproveRedaction(ctx, r.Partition, id, p.PersonID, r.Scope)
-		if err == nil {
-			s.wake()
-		}
-		return approved, err
+		return s.config.Redactions.ApproveRedaction(ctx, r.Partition, id, p.PersonID, r.Scope)
 	})
 }
 
@@ -235,8 +237,17 @@ func (s *Service) change(ctx context.Context, p ports.Principal, id event.ID, f 
 	if err != nil {
 		return Status{}, err
 	}
+	if _, err := s.config.adopt(ctx, p.TenantID); err != nil {
+		return Status{}, err
+	}
 	if r, err = f(r); err != nil {
 		return Status{}, err
+	}
+	if err := s.config.record(ctx, requests.Actor(p), entities{le}, r); err != nil {
+		return Status{}, err
+	}
+	if r.State == shredding.RedactionApproved {
+		s.wake()
 	}
 	return statusOf(le, r), nil
 }

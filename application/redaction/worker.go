@@ -23,6 +23,7 @@ const maxWork = 1000 // requests per poll, the oldest first
 type Worker struct {
 	requests.Signal
 	config Config
+	swept  time.Time // when it last looked for calls that died
 }
 
 // NewWorker makes a Worker. It refuses periods that are not positive.
@@ -48,6 +49,12 @@ func (w *Worker) Run(ctx context.Context) {
 
 // Work advances every request that has a step to run now, the oldest first.
 func (w *Worker) Work(ctx context.Context) {
+	if now := w.config.Clock.Now(); now.Sub(w.swept) >= sweepEvery {
+		w.swept = now
+		if err := w.config.recordLeft(ctx); err != nil && ctx.Err() == nil {
+			w.config.Logger.WarnContext(ctx, "moves of redactions could not be recorded", "code", fault.CodeOf(err))
+		}
+	}
 	work, err := w.config.Redactions.RedactionWork(ctx, maxWork)
 	if err != nil {
 		if ctx.Err() == nil {
@@ -98,13 +105,29 @@ func (w *Worker) runStep(ctx context.Context, r ports.RedactionRequest) (next po
 	return w.config.step(ctx, r)
 }
 
-// step runs the step that follows a request's state. Each case is one transaction, or repeatable
-// calls and then one: if the process dies, any worker runs the step again.
+// step runs the step that follows a request's state, and records the state that it reaches. If
+// the process dies in between, the next step records it first.
 func (c Config) step(ctx context.Context, r ports.RedactionRequest) (ports.RedactionRequest, error) {
 	all, err := c.entities(ctx, r.TenantID)
 	if err != nil {
 		return r, err
 	}
+	if _, err := c.adopt(ctx, r.TenantID); err != nil {
+		return r, err
+	}
+	if err := c.record(ctx, event.Actor{}, all, r); err != nil {
+		return r, err
+	}
+	next, err := c.takeStep(ctx, all, r)
+	if err != nil {
+		return next, err
+	}
+	return next, c.record(ctx, event.Actor{}, all, next)
+}
+
+// takeStep moves a request on. Each case is one transaction, or repeatable calls and then one: if
+// the process dies, any worker runs the step again.
+func (c Config) takeStep(ctx context.Context, all entities, r ports.RedactionRequest) (_ ports.RedactionRequest, err error) {
 	le, found := all.byPartition(r.Partition)
 	if !found {
 		return r, fault.New(fault.Internal, "legal_entity.not_found", "partition %d has no legal entity any more; compare the directory with its backup", r.Partition)
@@ -158,6 +181,11 @@ func (c Config) carryOut(ctx context.Context, r ports.RedactionRequest) (ports.R
 		}
 		r.State = shredding.RedactionPreviewed
 		return c.Redactions.MoveRedaction(ctx, r)
+	}
+	if shredding.ApprovalValidity > c.Clock.Now().Sub(r.ApprovedAt) { // else it has expired
+		if err := c.requireApproval(ctx, r); err != nil {
+			return r, err
+		}
 	}
 	to.NewHash = event.HashPayload(to.Salt, to.Payload)
 	switch _, err := c.Redactions.RedactPayload(ctx, r, to); fault.CodeOf(err) {
