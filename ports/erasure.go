@@ -3,6 +3,7 @@ package ports
 import (
 	"context"
 	"encoding/json"
+	"strconv"
 	"time"
 
 	"github.com/erpbackbone/backbone/domain/event"
@@ -40,6 +41,24 @@ type ErasureRequest struct {
 	Attempts    int             // of the step that is next
 	LastError   string          // code of the last failure of that step
 	UpdatedAt   time.Time
+}
+
+// Digest hashes the stored row, except what changes without a move: failed attempts and the time
+// of the last change.
+func (r *ErasureRequest) Digest() (event.Hash, error) {
+	classes, err := json.Marshal(r.Classes)
+	if err != nil {
+		return event.Hash{}, err
+	}
+	partitions, err := json.Marshal(r.Partitions)
+	if err != nil {
+		return event.Hash{}, err
+	}
+	return rowDigest("backbone/erasure-row/v1", r.ID.String(), r.TenantID, string(r.Subject), string(partitions), strconv.FormatBool(r.AllEntities),
+		string(r.Basis), r.Reason, r.RequestedBy, timeColumn(r.RequestedAt), r.DueOn.String(), string(r.State), strconv.Itoa(r.Revision),
+		string(r.Preview), string(r.Scope[:]), r.ApprovedBy, timeColumn(r.ApprovedAt), r.EndedBy, r.EndReason, string(classes),
+		timeColumn(r.DestroyedAt), strconv.FormatInt(r.Generation, 10), strconv.FormatUint(r.Receipt, 10), timeColumn(r.EvictedAt),
+		timeColumn(r.CompletedAt), string(r.Results)), nil
 }
 
 // ErasureStep is a state that a request reached.

@@ -3,6 +3,7 @@ package ports
 import (
 	"context"
 	"encoding/json"
+	"strconv"
 	"time"
 
 	"github.com/erpbackbone/backbone/domain/event"
@@ -35,6 +36,17 @@ type RedactionRequest struct {
 	UpdatedAt   time.Time
 	CompletedAt time.Time
 	Results     json.RawMessage // of the verification
+}
+
+// Digest hashes the stored row, like that of ErasureRequest.
+func (r *RedactionRequest) Digest() (event.Hash, error) {
+	pointers, err := json.Marshal(r.Pointers)
+	if err != nil {
+		return event.Hash{}, err
+	}
+	return rowDigest("backbone/redaction-row/v1", r.ID.String(), r.TenantID, strconv.FormatUint(uint64(r.Partition), 10), strconv.FormatUint(uint64(r.Sequence), 10),
+		r.EventID.String(), string(pointers), r.Reason, string(r.State), strconv.Itoa(r.Revision), string(r.Scope[:]), string(r.Preview),
+		r.RequestedBy, timeColumn(r.RequestedAt), r.ApprovedBy, timeColumn(r.ApprovedAt), r.EndedBy, r.EndReason, timeColumn(r.CompletedAt), string(r.Results)), nil
 }
 
 // Redaction records that a payload was redacted: places and hashes, no values.

@@ -37,13 +37,17 @@ type Log struct {
 	clock     ports.Clock
 	logger    *slog.Logger
 
-	mu   sync.Mutex
-	logs map[string]ports.LegalEntity // that have begun, by tenant
+	mu      sync.Mutex
+	logs    map[string]ports.LegalEntity // that have begun, by tenant
+	adopted map[concern]event.Sequence   // where AdoptRevisions ended
 }
 
-// Streams tells which streams there are.
+var _ ports.AdministrativeLog = (*Log)(nil)
+
+// Streams tells which streams there are, and reads them.
 type Streams interface {
 	StreamStatus(ctx context.Context, p event.PartitionID, s event.StreamID) (ports.StreamStatus, error)
+	EventsOfStream(ctx context.Context, p event.PartitionID, s event.StreamID, from event.Version, limit int) ([]event.Recorded, error)
 }
 
 // FormerDirectory lists principals from before there were administrative logs.
@@ -65,7 +69,7 @@ type LogConfig struct {
 
 // NewLog makes a Log.
 func NewLog(c LogConfig) *Log {
-	return &Log{entities: c.Entities, streams: c.Streams, writer: c.Writer, directory: c.Directory, logName: c.LogName, clock: c.Clock, logger: c.Logger, logs: map[string]ports.LegalEntity{}}
+	return &Log{entities: c.Entities, streams: c.Streams, writer: c.Writer, directory: c.Directory, logName: c.LogName, clock: c.Clock, logger: c.Logger, logs: map[string]ports.LegalEntity{}, adopted: map[concern]event.Sequence{}}
 }
 
 // Of returns the administrative log of a tenant, and begins it if there is none. What the

@@ -78,7 +78,17 @@ func withFaults(c erasure.Config, x *faultInjector) erasure.Config {
 	c.Streams = faultyServices{x: x, streams: c.Streams}
 	c.Records = faultyRecords{c.Records, x}
 	c.LegalEntities = faultyEntities{c.LegalEntities, x}
+	c.Journal = faultyJournal{c.Journal, x}
 	return c
+}
+
+type faultyJournal struct {
+	ports.AdministrativeLog
+	x *faultInjector
+}
+
+func (j faultyJournal) RecordRevision(ctx context.Context, tenantID string, actor event.Actor, r ports.Revision) error {
+	return inject(j.x, "record "+r.Type, func() error { return j.AdministrativeLog.RecordRevision(ctx, tenantID, actor, r) })
 }
 
 type faultyRegister struct {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/erpbackbone/backbone/application/module"
+	"github.com/erpbackbone/backbone/application/requests"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/eventtype"
 	"github.com/erpbackbone/backbone/domain/fault"
@@ -23,6 +24,7 @@ type Config struct {
 	LegalEntities ports.LegalEntities
 	Types         Types
 	Copies        Copies
+	Journal       ports.AdministrativeLog
 	Announcer     Announcer
 	Opener        module.Opener
 	Chains        Chains
@@ -93,6 +95,9 @@ type Observer interface {
 	// of them is due (zero without any).
 	ErasureRequests(byState map[string]int, oldestDue time.Time)
 }
+
+// kind names the requests of this package.
+const kind requests.Kind = "erasure"
 
 // Names in the export store.
 const (

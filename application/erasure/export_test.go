@@ -1,9 +1,13 @@
 package erasure
 
-import "context"
+import (
+	"context"
+
+	"github.com/erpbackbone/backbone/application/requests"
+)
 
 // AlarmAttempts lets tests count failures up to the alarm.
-const AlarmAttempts = alarmAttempts
+const AlarmAttempts = requests.AlarmAttempts
 
 // FollowUp requests the follow-ups that are due.
 func (w *Worker) FollowUp(ctx context.Context) { w.maybeFollowUp(ctx) }

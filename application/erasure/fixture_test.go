@@ -19,6 +19,7 @@ import (
 	"github.com/erpbackbone/backbone/adapters/memory"
 	"github.com/erpbackbone/backbone/adapters/signednote"
 	"github.com/erpbackbone/backbone/adapters/system"
+	"github.com/erpbackbone/backbone/application/administration"
 	eventappend "github.com/erpbackbone/backbone/application/append"
 	"github.com/erpbackbone/backbone/application/erasure"
 	"github.com/erpbackbone/backbone/application/module"
@@ -86,6 +87,7 @@ type erasureFixture struct {
 	verifierKey        string
 	config             erasure.Config
 	service            *erasure.Service
+	journal            *administration.Log
 }
 
 var start = time.Date(2026, 3, 31, 10, 0, 0, 0, time.UTC)
@@ -107,7 +109,7 @@ func newErasureFixture(t testing.TB) *erasureFixture {
 	require.NoError(t, err)
 	b.us, err = b.store.Directory.CreateLegalEntity(t.Context(), ports.LegalEntity{TenantID: "acme", Code: "USMF", TimeZone: "America/New_York"})
 	require.NoError(t, err)
-	catalog, err := module.Build(jsonschema.New(), erasure.Module{}, hrModule{})
+	catalog, err := module.Build(jsonschema.New(), administration.Module{}, erasure.Module{}, hrModule{})
 	require.NoError(t, err)
 	b.types = registry.New(b.store.Registry, jsonschema.New(), nil, catalog, b.clock)
 	require.NoError(t, b.types.RegisterBuiltIn(t.Context()))
@@ -130,14 +132,30 @@ func newErasureFixture(t testing.TB) *erasureFixture {
 	// Verification uses the vault of another node, whose cache is empty: no vault of the
 	// fixture listens for evictions.
 	b.opener = &opener{Opener: testkit.Must(vault.New(vaultConfig))}
+	b.journal = b.newJournal()
 	b.config = erasure.Config{
-		Register: b.register.Erasures(), Records: b.store.PersonalRecords, Intents: b.store.Intents, Streams: b.store.Events, LegalEntities: b.store.Directory, Types: b.store.Registry,
+		Journal: b.journal, Register: b.register.Erasures(), Records: b.store.PersonalRecords, Intents: b.store.Intents, Streams: b.store.Events, LegalEntities: b.store.Directory, Types: b.store.Registry,
 		Copies: b.copies, Announcer: announcer{b.log}, Opener: b.opener, Chains: chainVerifier{b.store}, Notes: b.notes, Exports: b.exports, Gate: b.gate,
 		Clock: b.clock, IDs: b.ids, Observer: b.observer, Logger: slog.New(slog.DiscardHandler), Poll: 10 * time.Millisecond, KeyDeletion: 7 * 24 * time.Hour,
 	}
 	b.copies.erasureFixture = b
 	b.service = testkit.Must(erasure.NewService(b.config, func() {}))
 	return b
+}
+
+// newJournal makes the administrative log of a node.
+func (b *erasureFixture) newJournal() *administration.Log {
+	return administration.NewLog(administration.LogConfig{
+		Entities: b.store.Directory, Streams: b.store.Events, Writer: journalWriter{b.log}, Directory: b.store.Directory, LogName: "hr.example.org", Clock: b.clock, Logger: slog.New(slog.DiscardHandler),
+	})
+}
+
+// journalWriter appends to the administrative log.
+type journalWriter struct{ appends *eventappend.Service }
+
+func (w journalWriter) Write(ctx context.Context, b administration.Write) error {
+	_, _, err := w.appends.Append(ctx, eventappend.Request{LegalEntity: b.Log, Actor: b.Actor, PersonID: b.Actor.ID, Drafts: b.Drafts, Streams: b.Streams})
+	return err
 }
 
 // newGate makes a gate that compares the export store with a register's receipts.

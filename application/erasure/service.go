@@ -2,22 +2,13 @@ package erasure
 
 import (
 	"context"
-	"crypto/sha256"
 	"slices"
-	"strings"
-	"time"
 
+	"github.com/erpbackbone/backbone/application/requests"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/domain/shredding"
 	"github.com/erpbackbone/backbone/ports"
-)
-
-const (
-	maxReason      = 1000 // bytes
-	maxKey         = 200  // bytes of an idempotency key
-	defaultListing = 100
-	maxListing     = 1000
 )
 
 // Service handles the requests of officers. Its callers check first whether the policies
@@ -66,12 +57,21 @@ func (s *Service) Request(ctx context.Context, principal ports.Principal, n NewR
 	if err != nil {
 		return Status{}, err
 	}
+	if _, err := s.config.adopt(ctx, principal.TenantID); err != nil {
+		return Status{}, err
+	}
 	stored, replayed, err := s.add(ctx, principal, r, n.IdempotencyKey)
 	if err != nil {
 		return Status{}, err
 	}
+	if err := s.record(ctx, principal, stored); err != nil {
+		return Status{}, err
+	}
 	if stored.State == shredding.ErasureRequested {
 		if stored, err = s.config.preview(ctx, stored); err != nil {
+			return Status{}, err
+		}
+		if err := s.record(ctx, principal, stored); err != nil {
 			return Status{}, err
 		}
 	}
@@ -136,8 +136,8 @@ func entityNotFound() error {
 // add stores a request. If the caller used the key before, add returns that earlier request
 // (replayed).
 func (s *Service) add(ctx context.Context, principal ports.Principal, r ports.ErasureRequest, key string) (stored ports.ErasureRequest, replayed bool, err error) {
-	if len(key) > maxKey {
-		return r, false, fault.New(fault.Invalid, "idempotency.key_invalid", "an idempotency key has at most %d bytes; send a shorter one", maxKey)
+	if err := requests.CheckKey(key); err != nil {
+		return r, false, err
 	}
 	if key == "" {
 		r.ID = s.config.IDs.NewID(r.RequestedAt)
@@ -147,14 +147,10 @@ func (s *Service) add(ctx context.Context, principal ports.Principal, r ports.Er
 		stored, err = s.config.Register.Erasure(ctx, r.TenantID, r.ID)
 		return stored, false, err
 	}
-	// The id of a request with a key is derived from the key and the day, so the register
-	// finds the first request by its primary key.
-	today := keyedID(principal, key, r.RequestedAt)
-	for _, id := range []event.ID{today, keyedID(principal, key, r.RequestedAt.AddDate(0, 0, -1))} {
-		first, found, err := s.findReplayed(ctx, r, id)
-		if err != nil || found {
-			return first, found, err
-		}
+	today, before := requests.KeyedIDs(kind, principal, key, r.RequestedAt)
+	first, found, err := s.findReplayed(ctx, r, today, before)
+	if err != nil || found {
+		return first, found, err
 	}
 	r.ID = today
 	if err := s.config.Register.AddErasure(ctx, r); err != nil {
@@ -167,33 +163,15 @@ func (s *Service) add(ctx context.Context, principal ports.Principal, r ports.Er
 	return stored, false, err
 }
 
-// findReplayed returns the request with an id if it asks for the same as r.
-func (s *Service) findReplayed(ctx context.Context, r ports.ErasureRequest, id event.ID) (ports.ErasureRequest, bool, error) {
-	first, err := s.config.Register.Erasure(ctx, r.TenantID, id)
-	if fault.KindOf(err) == fault.NotFound {
-		return first, false, nil
+// findReplayed returns the first request with one of the ids, if it asks for the same as r.
+func (s *Service) findReplayed(ctx context.Context, r ports.ErasureRequest, ids ...event.ID) (ports.ErasureRequest, bool, error) {
+	read := func(ctx context.Context, id event.ID) (ports.ErasureRequest, error) {
+		return s.config.Register.Erasure(ctx, r.TenantID, id)
 	}
-	if err != nil {
-		return first, false, err
-	}
-	same := first.Subject == r.Subject && first.Basis == r.Basis && first.Reason == r.Reason && first.AllEntities == r.AllEntities &&
-		(r.AllEntities || slices.Equal(first.Partitions, r.Partitions))
-	if !same {
-		return first, false, fault.New(fault.Conflict, "idempotency.mismatch", "this idempotency key was used for another erasure request; use a new key")
-	}
-	return first, true, nil
-}
-
-func keyedID(principal ports.Principal, key string, at time.Time) event.ID {
-	h := sha256.New()
-	for _, part := range []string{"backbone/erasure-request/v1", principal.TenantID, principal.PersonID, key} {
-		h.Write([]byte(part))
-		h.Write([]byte{0})
-	}
-	var id event.ID
-	_ = id.SetTime(uint64(at.UTC().Truncate(24 * time.Hour).UnixMilli())) // fails after the year 10889
-	copy(id[6:], h.Sum(nil))
-	return id
+	return requests.Replayed(ctx, kind, read, func(first ports.ErasureRequest) bool {
+		return first.Subject == r.Subject && first.Basis == r.Basis && first.Reason == r.Reason && first.AllEntities == r.AllEntities &&
+			(r.AllEntities || slices.Equal(first.Partitions, r.Partitions))
+	}, ids...)
 }
 
 // Approve stores the approval of a second person for the previewed scope, and starts the
@@ -217,6 +195,13 @@ func (s *Service) Approve(ctx context.Context, principal ports.Principal, id eve
 		return Status{}, fault.New(fault.FailedPrecondition, "erasure.scope_changed", "the request concerns other data than the preview that you saw; read its preview again, then approve that").WithField("/scope")
 	}
 	if r.ApprovedBy == principal.PersonID && r.State != shredding.ErasurePreviewed {
+		if r.State == shredding.ErasureApproved { // an earlier call may have died before the event
+			err = s.record(ctx, principal, r)
+			s.wake()
+		}
+		if err != nil {
+			return Status{}, err
+		}
 		return dir.status(r, s.today())
 	}
 	if _, err := r.State.Move(shredding.ErasureApproved); err != nil {
@@ -224,6 +209,9 @@ func (s *Service) Approve(ctx context.Context, principal ports.Principal, id eve
 	}
 	r, err = s.config.Register.ApproveErasure(ctx, id, principal.PersonID, r.Scope, s.config.now())
 	if err != nil {
+		return Status{}, err
+	}
+	if err := s.record(ctx, principal, r); err != nil {
 		return Status{}, err
 	}
 	s.wake()
@@ -267,7 +255,15 @@ func (s *Service) end(ctx context.Context, principal ports.Principal, dir direct
 			return Status{}, err
 		}
 	}
+	if err := s.record(ctx, principal, r); err != nil {
+		return Status{}, err
+	}
 	return dir.status(r, s.today())
+}
+
+// record appends the event of what a person decided, with the person as its actor.
+func (s *Service) record(ctx context.Context, principal ports.Principal, r ports.ErasureRequest) error {
+	return s.config.record(ctx, requests.Actor(principal), r)
 }
 
 // Get reads a request, with the times of its steps. erasure.not_found.
@@ -288,23 +284,15 @@ func (s *Service) Get(ctx context.Context, principal ports.Principal, id event.I
 // List lists the requests that the caller sees, newest first. No states: all;
 // erasure.state_invalid. At most 1,000; 0 is 100.
 func (s *Service) List(ctx context.Context, principal ports.Principal, states []string, limit int) ([]Status, error) {
-	wanted := make([]shredding.ErasureState, len(states))
-	for i, state := range states {
-		if wanted[i] = shredding.ErasureState(state); !wanted[i].Valid() {
-			return nil, fault.New(fault.Invalid, "erasure.state_invalid", "there is no such state of an erasure request; use the states that requests have").WithField("/status")
-		}
-	}
-	if limit <= 0 {
-		limit = defaultListing
+	wanted, known := requests.States[shredding.ErasureState](states)
+	if !known {
+		return nil, fault.New(fault.Invalid, "erasure.state_invalid", "there is no such state of an erasure request; use the states that requests have").WithField("/status")
 	}
 	dir, err := s.config.directory(ctx, principal.TenantID)
 	if err != nil {
 		return nil, err
 	}
-	fetch := min(limit, maxListing)
-	if len(principal.LegalEntities) > 0 {
-		fetch = maxListing // the loop below leaves out those that the caller may not see
-	}
+	limit, fetch := requests.Limits(principal, limit)
 	all, err := s.config.Register.Erasures(ctx, principal.TenantID, wanted, fetch)
 	if err != nil {
 		return nil, err
@@ -345,6 +333,9 @@ func (s *Service) find(ctx context.Context, principal ports.Principal, id event.
 		if err := requirePerson(principal); err != nil {
 			return ports.ErasureRequest{}, directory{}, err
 		}
+		if _, err := s.config.adopt(ctx, principal.TenantID); err != nil {
+			return ports.ErasureRequest{}, directory{}, err
+		}
 	}
 	dir, err := s.config.directory(ctx, principal.TenantID)
 	if err != nil {
@@ -366,7 +357,7 @@ func (s *Service) today() event.Date { return event.DateOf(s.config.now()) }
 
 // requirePerson requires a human caller: two persons are responsible for an erasure.
 func requirePerson(p ports.Principal) error {
-	if p.ActorType != event.Human || p.PersonID == "" || p.TenantID == "" {
+	if !requests.IsPerson(p) {
 		return fault.New(fault.Forbidden, "erasure.needs_person", "only persons decide about erasures and holds; sign in as a person")
 	}
 	return nil
@@ -386,14 +377,13 @@ func parseSubject(text string) (shredding.Subject, error) {
 // checkReason requires a short text in which nothing looks like personal data, because the
 // register stores it for ever.
 func checkReason(text string) (string, error) {
-	text = strings.TrimSpace(text)
-	if text == "" {
+	reason, ok := requests.CleanReason(text)
+	switch {
+	case reason == "":
 		return "", fault.New(fault.Invalid, "erasure.reason_missing", "the reason is missing; send one, which is stored with the request").WithField("/reason")
-	}
-	personal := shredding.CheckText("/reason", text) != nil
-	if len(text) > maxReason || personal || strings.ContainsFunc(text, func(r rune) bool { return r < ' ' && r != '\n' && r != '\t' || r == '\uFFFD' }) {
+	case !ok:
 		return "", fault.New(fault.Invalid, "erasure.reason_invalid",
-			"a reason has at most %d bytes and holds no personal data, because it is stored for ever; write it without personal data", maxReason).WithField("/reason")
+			"a reason has at most %d bytes and holds no personal data, because it is stored for ever; write it without personal data", requests.MaxReason).WithField("/reason")
 	}
-	return text, nil
+	return reason, nil
 }

@@ -35,10 +35,28 @@ const (
 	waitSweep = "erasure.projection_not_swept"
 )
 
-// step runs the step that follows a request's state. Each case is one transaction of the
-// register, or repeatable calls and then such a transaction: if the process dies, any worker
-// runs the step again.
+// step runs the step that follows a request's state, and records the state that it reaches. If
+// the process dies in between, the next step records it first.
 func (c Config) step(ctx context.Context, r ports.ErasureRequest) (ports.ErasureRequest, error) {
+	if r.State == shredding.ErasureRequested && c.isPersons(r) {
+		return r, nil // the call that requested it previews it
+	}
+	if _, err := c.adopt(ctx, r.TenantID); err != nil {
+		return r, err
+	}
+	if err := c.record(ctx, event.Actor{}, r); err != nil {
+		return r, err
+	}
+	next, err := c.takeStep(ctx, r)
+	if err != nil || next.Revision == r.Revision {
+		return next, err
+	}
+	return next, c.record(ctx, event.Actor{}, next)
+}
+
+// takeStep moves a request on. Each case is one transaction of the register, or repeatable calls
+// and then such a transaction: if the process dies, any worker runs the step again.
+func (c Config) takeStep(ctx context.Context, r ports.ErasureRequest) (ports.ErasureRequest, error) {
 	switch r.State {
 	case shredding.ErasureRequested:
 		return c.preview(ctx, r)
@@ -93,6 +111,9 @@ func (c Config) fence(ctx context.Context, r ports.ErasureRequest) (ports.Erasur
 		}
 		return c.storePreview(ctx, r, s)
 	}
+	if err := c.requireApproval(ctx, r); err != nil {
+		return r, err
+	}
 	r.Partitions, r.Classes = s.partitions, s.classes
 	fenced, err := c.Register.FenceErasure(ctx, r)
 	switch {
@@ -142,6 +163,9 @@ func (c Config) destroy(ctx context.Context, r ports.ErasureRequest) (ports.Eras
 	// If the export store has receipts that this database lacks, one of them may already have
 	// the number that the destruction would take.
 	if err := c.Gate.Check(ctx); err != nil {
+		return r, err
+	}
+	if err := c.requireApproval(ctx, r); err != nil {
 		return r, err
 	}
 	_, destroyed, err := c.Register.DestroyErasure(ctx, r.ID)

@@ -3,12 +3,10 @@ package erasure
 import (
 	"context"
 	"errors"
-	"fmt"
-	"log/slog"
-	"runtime/debug"
 	"sync"
 	"time"
 
+	"github.com/erpbackbone/backbone/application/requests"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/domain/shredding"
@@ -18,9 +16,6 @@ import (
 const (
 	waitInterval  = 200 * time.Millisecond // between attempts at a step that waits for a condition
 	maxWait       = 30 * time.Second       // for a condition until the attempt counts as failed
-	firstBackoff  = time.Second
-	maxBackoff    = time.Minute
-	alarmAttempts = 5 // failed attempts at a step from which the worker logs an error
 	maxConcurrent = 4
 	maxListed     = 1000
 	followUpEvery = time.Hour
@@ -29,8 +24,8 @@ const (
 // Worker executes approved requests. Several workers, on several nodes, may work on one
 // register.
 type Worker struct {
+	requests.Signal
 	config   Config
-	woken    chan struct{}
 	released chan struct{}
 
 	mu           sync.Mutex
@@ -50,15 +45,7 @@ type pending struct {
 // NewWorker makes a Worker. It refuses periods that are not positive.
 func NewWorker(c Config) (*Worker, error) {
 	c, err := c.complete()
-	return &Worker{config: c, woken: make(chan struct{}, 1), released: make(chan struct{}, 1), pending: map[event.ID]*pending{}}, err
-}
-
-// Wake makes the worker poll at once.
-func (w *Worker) Wake() {
-	select {
-	case w.woken <- struct{}{}:
-	default: // it is signalled already
-	}
+	return &Worker{Signal: requests.NewSignal(), config: c, released: make(chan struct{}, 1), pending: map[event.ID]*pending{}}, err
 }
 
 // Run executes requests until ctx ends, and returns when its steps have stopped. Another
@@ -77,7 +64,7 @@ func (w *Worker) Run(ctx context.Context) {
 			timer.Reset(w.pause())
 			continue
 		case <-timer.C:
-		case <-w.woken:
+		case <-w.Signal:
 		}
 		w.maybeFollowUp(ctx)
 		for _, r := range w.due(ctx) {
@@ -223,7 +210,7 @@ func (w *Worker) advance(ctx context.Context, r ports.ErasureRequest) {
 			return // it waits for a person
 		}
 		if next.State != r.State {
-			w.config.Logger.InfoContext(ctx, "erasure moved", "request", r.ID.String(), "from", string(r.State), "to", string(next.State))
+			kind.LogMove(ctx, w.config.Logger, r.ID, string(r.State), string(next.State))
 		}
 		w.resetPending(r.ID)
 		if next.State.Final() || next.State == shredding.ErasurePreviewed && refusalReason(next.Classes) == "" {
@@ -233,15 +220,10 @@ func (w *Worker) advance(ctx context.Context, r ports.ErasureRequest) {
 	}
 }
 
-// runStep runs one step and turns a panic, such as of a read model, into a failure of the
-// request. It logs only the stack, since the panic's value may quote an event.
+// runStep runs one step and turns a panic into a failure of the request.
 func (w *Worker) runStep(ctx context.Context, r ports.ErasureRequest) (next ports.ErasureRequest, err error) {
-	defer func() {
-		if v := recover(); v != nil {
-			w.config.Logger.ErrorContext(ctx, "erasure panicked", "request", r.ID.String(), "state", string(r.State), "type", fmt.Sprintf("%T", v), "stack", string(debug.Stack()))
-			err = fault.New(fault.Internal, "erasure.panicked", "the step panicked; look for the stack in the server's log, then report this defect")
-		}
-	}()
+	panicked := fault.New(fault.Internal, "erasure.panicked", "the step panicked; look for the stack in the server's log, then report this defect")
+	defer kind.RecoverStep(ctx, w.config.Logger, r.ID, string(r.State), panicked, &err)
 	return w.config.step(ctx, r)
 }
 
@@ -278,16 +260,11 @@ func (w *Worker) postpone(ctx context.Context, r ports.ErasureRequest, err error
 	if noteErr != nil { // the register is unavailable too
 		attempts = r.Attempts + 1
 	}
-	backoff := min(firstBackoff<<min(max(attempts-1, 0), 10), maxBackoff)
 	w.mu.Lock()
-	w.pending[r.ID].due = now.Add(backoff)
+	w.pending[r.ID].due = now.Add(requests.Backoff(attempts))
 	w.mu.Unlock()
 	w.config.Observer.ErasureFailed(string(r.State))
-	level, message := slog.LevelWarn, "erasure step failed; it will be tried again"
-	if attempts >= alarmAttempts {
-		level, message = slog.LevelError, "erasure is stuck; an operator has to find the cause"
-	}
-	w.config.Logger.Log(ctx, level, message, "request", r.ID.String(), "state", string(r.State), "code", code, "attempts", attempts, "retry_in", backoff.String())
+	kind.LogFailure(ctx, w.config.Logger, r.ID, string(r.State), code, attempts)
 }
 
 // maybeFollowUp requests the erasure of classes whose retention or hold is over, at most
@@ -302,6 +279,9 @@ func (w *Worker) maybeFollowUp(ctx context.Context) {
 	w.mu.Unlock()
 	if !isDue {
 		return
+	}
+	if err := w.config.recordLeft(ctx); err != nil && ctx.Err() == nil {
+		w.config.Logger.WarnContext(ctx, "moves of erasures could not be recorded", "code", fault.CodeOf(err))
 	}
 	if err := w.config.requestFollowUps(ctx, now); err != nil && ctx.Err() == nil {
 		w.config.Logger.WarnContext(ctx, "follow-ups of ended erasures could not be requested", "code", fault.CodeOf(err))

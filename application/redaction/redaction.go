@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/erpbackbone/backbone/application/requests"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/ports"
@@ -16,6 +17,9 @@ const (
 	EventType  = "pii.payload.redacted"
 	StreamType = "pii.redaction"
 )
+
+// kind names the requests of this package.
+const kind requests.Kind = "redaction"
 
 // Events reads the log. ports.EventReader has it.
 type Events interface {
@@ -44,6 +48,7 @@ type Config struct {
 	Rules         Rules
 	LegalEntities LegalEntities
 	ReadModels    ReadModels
+	Journal       ports.AdministrativeLog
 	Announcer     ports.Announcer
 	Chains        ports.ChainVerifier
 	Notes         ports.NoteSigner

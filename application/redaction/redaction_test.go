@@ -19,6 +19,7 @@ import (
 	"github.com/erpbackbone/backbone/adapters/jsonschema"
 	"github.com/erpbackbone/backbone/adapters/memory"
 	"github.com/erpbackbone/backbone/adapters/system"
+	"github.com/erpbackbone/backbone/application/administration"
 	eventappend "github.com/erpbackbone/backbone/application/append"
 	"github.com/erpbackbone/backbone/application/erasure"
 	"github.com/erpbackbone/backbone/application/module"
@@ -81,6 +82,15 @@ type fixture struct {
 	config  redaction.Config
 	service *redaction.Service
 	events  map[string]event.ID // by type
+	journal *administration.Log
+}
+
+// journalWriter appends to the administrative log.
+type journalWriter struct{ appends *eventappend.Service }
+
+func (w journalWriter) Write(ctx context.Context, b administration.Write) error {
+	_, _, err := w.appends.Append(ctx, eventappend.Request{LegalEntity: b.Log, Actor: b.Actor, PersonID: b.Actor.ID, Drafts: b.Drafts, Streams: b.Streams})
+	return err
 }
 
 func newFixture(t *testing.T) *fixture {
@@ -91,7 +101,7 @@ func newFixture(t *testing.T) *fixture {
 	var err error
 	f.entity, err = f.store.Directory.CreateLegalEntity(ctx, ports.LegalEntity{TenantID: "acme", Code: "DEMF", TimeZone: "Europe/Berlin"})
 	require.NoError(t, err)
-	catalog, err := module.Build(jsonschema.New(), erasure.Module{}, tillModule{})
+	catalog, err := module.Build(jsonschema.New(), administration.Module{}, erasure.Module{}, tillModule{})
 	require.NoError(t, err)
 	types := registry.New(f.store.Registry, jsonschema.New(), nil, catalog, f.clock)
 	require.NoError(t, types.RegisterBuiltIn(ctx))
@@ -113,8 +123,11 @@ func newFixture(t *testing.T) *fixture {
 	}
 	exports, err := exportdir.Open(t.TempDir())
 	require.NoError(t, err)
+	f.journal = administration.NewLog(administration.LogConfig{
+		Entities: f.store.Directory, Streams: f.store.Events, Writer: journalWriter{f.log}, Directory: f.store.Directory, LogName: "till.example.org", Clock: f.clock, Logger: slog.New(slog.DiscardHandler),
+	})
 	f.config = redaction.Config{
-		Redactions: f.store.Redactions, Events: f.store.Events, Rules: redaction.Rules{Types: types, Declared: catalog, Upcaster: upcasting.New(types)},
+		Journal: f.journal, Redactions: f.store.Redactions, Events: f.store.Events, Rules: redaction.Rules{Types: types, Declared: catalog, Upcaster: upcasting.New(types)},
 		LegalEntities: f.store.Directory, ReadModels: f.readers, Announcer: announcer{f.log}, Chains: soundChains{}, Notes: notes{}, Exports: exports,
 		Clock: f.clock, IDs: ids, Logger: slog.New(slog.DiscardHandler), Poll: time.Second,
 	}

@@ -2,24 +2,16 @@ package redaction
 
 import (
 	"context"
-	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
 	"slices"
-	"strings"
 	"time"
 
+	"github.com/erpbackbone/backbone/application/requests"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/domain/shredding"
 	"github.com/erpbackbone/backbone/ports"
-)
-
-const (
-	maxReason      = 1000 // bytes
-	maxKey         = 200  // bytes of an idempotency key
-	defaultListing = 100
-	maxListing     = 1000
 )
 
 // Service handles the requests of officers. Its callers check first whether the policies permit
@@ -100,8 +92,11 @@ func (s *Service) Request(ctx context.Context, p ports.Principal, n NewRequest) 
 	if err != nil {
 		return Status{}, err
 	}
-	if len(n.IdempotencyKey) > maxKey {
-		return Status{}, fault.New(fault.Invalid, "idempotency.key_invalid", "an idempotency key has at most %d bytes; send a shorter one", maxKey)
+	if _, err := s.config.adopt(ctx, p.TenantID); err != nil {
+		return Status{}, err
+	}
+	if err := requests.CheckKey(n.IdempotencyKey); err != nil {
+		return Status{}, err
 	}
 	r := ports.RedactionRequest{
 		TenantID: p.TenantID, Partition: le.Partition, EventID: n.EventID, Pointers: n.Pointers, Reason: reason, RequestedBy: p.PersonID,
@@ -109,57 +104,38 @@ func (s *Service) Request(ctx context.Context, p ports.Principal, n NewRequest) 
 	now := s.config.Clock.Now()
 	r.ID = s.config.IDs.NewID(now)
 	if n.IdempotencyKey != "" {
-		r.ID = keyedID(p, n.IdempotencyKey, now)
-		for _, id := range []event.ID{r.ID, keyedID(p, n.IdempotencyKey, now.AddDate(0, 0, -1))} {
-			if first, found, err := s.findReplayed(ctx, r, id); err != nil || found {
-				status := statusOf(le, first)
-				status.Replayed = true
-				return status, err
+		today, before := requests.KeyedIDs(kind, p, n.IdempotencyKey, now)
+		if first, found, err := s.findReplayed(ctx, r, today, before); err != nil || found {
+			if err == nil {
+				err = s.config.record(ctx, requests.Actor(p), all, first)
 			}
+			status := statusOf(le, first)
+			status.Replayed = true
+			return status, err
 		}
+		r.ID = today
 	}
 	if r, err = s.config.preview(ctx, r); err != nil {
 		return Status{}, err
 	}
 	stored, err := s.config.Redactions.AddRedaction(ctx, r)
 	if fault.CodeOf(err) == "redaction.duplicate" {
-		err = keyMismatch()
+		err = requests.KeyMismatch(kind)
 	}
 	if err != nil {
 		return Status{}, err
 	}
-	return statusOf(le, stored), nil
+	return statusOf(le, stored), s.config.record(ctx, requests.Actor(p), all, stored)
 }
 
-// findReplayed returns the request with an id if it asks for the same as r.
-func (s *Service) findReplayed(ctx context.Context, r ports.RedactionRequest, id event.ID) (ports.RedactionRequest, bool, error) {
-	first, err := s.config.Redactions.RedactionRequest(ctx, r.TenantID, id)
-	if fault.KindOf(err) == fault.NotFound {
-		return first, false, nil
+// findReplayed returns the first request with one of the ids, if it asks for the same as r.
+func (s *Service) findReplayed(ctx context.Context, r ports.RedactionRequest, ids ...event.ID) (ports.RedactionRequest, bool, error) {
+	read := func(ctx context.Context, id event.ID) (ports.RedactionRequest, error) {
+		return s.config.Redactions.RedactionRequest(ctx, r.TenantID, id)
 	}
-	if err != nil {
-		return first, false, err
-	}
-	if first.Partition != r.Partition || first.EventID != r.EventID || !slices.Equal(first.Pointers, r.Pointers) || first.Reason != r.Reason {
-		return first, false, keyMismatch()
-	}
-	return first, true, nil
-}
-
-func keyMismatch() error {
-	return fault.New(fault.Conflict, "idempotency.mismatch", "this idempotency key was used for another redaction request; use a new key")
-}
-
-func keyedID(p ports.Principal, key string, at time.Time) event.ID {
-	h := sha256.New()
-	for _, part := range []string{"backbone/redaction-request/v1", p.TenantID, p.PersonID, key} {
-		h.Write([]byte(part))
-		h.Write([]byte{0})
-	}
-	var id event.ID
-	_ = id.SetTime(uint64(at.UTC().Truncate(24 * time.Hour).UnixMilli())) // fails after the year 10889
-	copy(id[6:], h.Sum(nil))
-	return id
+	return requests.Replayed(ctx, kind, read, func(first ports.RedactionRequest) bool {
+		return first.Partition == r.Partition && first.EventID == r.EventID && slices.Equal(first.Pointers, r.Pointers) && first.Reason == r.Reason
+	}, ids...)
 }
 
 // preview checks what a request concerns and returns it with the digest that an approval is
@@ -219,11 +195,7 @@ func (s *Service) Approve(ctx context.Context, p ports.Principal, id event.ID, s
 		if r.ApprovedBy == p.PersonID && r.State.CarriedOut() {
 			return r, nil
 		}
-		approved, err := s.config.Redactions.ApproveRedaction(ctx, r.Partition, id, p.PersonID, r.Scope)
-		if err == nil {
-			s.wake()
-		}
-		return approved, err
+		return s.config.Redactions.ApproveRedaction(ctx, r.Partition, id, p.PersonID, r.Scope)
 	})
 }
 
@@ -265,8 +237,17 @@ func (s *Service) change(ctx context.Context, p ports.Principal, id event.ID, f 
 	if err != nil {
 		return Status{}, err
 	}
+	if _, err := s.config.adopt(ctx, p.TenantID); err != nil {
+		return Status{}, err
+	}
 	if r, err = f(r); err != nil {
 		return Status{}, err
+	}
+	if err := s.config.record(ctx, requests.Actor(p), entities{le}, r); err != nil {
+		return Status{}, err
+	}
+	if r.State == shredding.RedactionApproved {
+		s.wake()
 	}
 	return statusOf(le, r), nil
 }
@@ -296,23 +277,15 @@ func (s *Service) Get(ctx context.Context, p ports.Principal, id event.ID) (Stat
 // List lists the requests that the caller sees, newest first. No states: all;
 // redaction.state_invalid. At most 1,000; 0 is 100.
 func (s *Service) List(ctx context.Context, p ports.Principal, states []string, limit int) ([]Status, error) {
-	wanted := make([]shredding.RedactionState, len(states))
-	for i, state := range states {
-		if wanted[i] = shredding.RedactionState(state); !wanted[i].Valid() {
-			return nil, fault.New(fault.Invalid, "redaction.state_invalid", "there is no such state of a redaction request; use the states that requests have").WithField("/status")
-		}
-	}
-	if limit <= 0 {
-		limit = defaultListing
+	wanted, known := requests.States[shredding.RedactionState](states)
+	if !known {
+		return nil, fault.New(fault.Invalid, "redaction.state_invalid", "there is no such state of a redaction request; use the states that requests have").WithField("/status")
 	}
 	all, err := s.config.entities(ctx, p.TenantID)
 	if err != nil {
 		return nil, err
 	}
-	fetch := min(limit, maxListing)
-	if len(p.LegalEntities) > 0 {
-		fetch = maxListing // the loop below leaves out those that the caller may not see
-	}
+	limit, fetch := requests.Limits(p, limit)
 	found, err := s.config.Redactions.RedactionRequests(ctx, p.TenantID, wanted, fetch)
 	if err != nil {
 		return nil, err
@@ -359,7 +332,7 @@ func sees(p ports.Principal, le ports.LegalEntity) bool {
 
 // requirePerson requires a human caller: two persons are responsible for a redaction.
 func requirePerson(p ports.Principal) error {
-	if p.ActorType != event.Human || p.PersonID == "" || p.TenantID == "" {
+	if !requests.IsPerson(p) {
 		return fault.New(fault.Forbidden, "redaction.needs_person", "only persons decide about redactions; sign in as a person")
 	}
 	return nil
@@ -368,11 +341,10 @@ func requirePerson(p ports.Principal) error {
 // checkReason requires a short text in which nothing looks like personal data, because it is
 // stored for ever.
 func checkReason(text string) (string, error) {
-	text = strings.TrimSpace(text)
-	if text == "" || len(text) > maxReason || shredding.CheckText("/reason", text) != nil ||
-		strings.ContainsFunc(text, func(r rune) bool { return r < ' ' && r != '\n' && r != '\t' || r == '\uFFFD' }) {
+	reason, ok := requests.CleanReason(text)
+	if reason == "" || !ok {
 		return "", fault.New(fault.Invalid, "redaction.invalid",
-			"a reason has 1 to %d bytes and holds no personal data, because it is stored for ever; write it without personal data", maxReason).WithField("/reason")
+			"a reason has 1 to %d bytes and holds no personal data, because it is stored for ever; write it without personal data", requests.MaxReason).WithField("/reason")
 	}
-	return text, nil
+	return reason, nil
 }

@@ -4,12 +4,10 @@ import (
 	"context"
 	"encoding/hex"
 	"encoding/json"
-	"fmt"
-	"log/slog"
-	"runtime/debug"
 	"slices"
 	"time"
 
+	"github.com/erpbackbone/backbone/application/requests"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/domain/projection"
@@ -17,32 +15,20 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-const (
-	firstBackoff  = time.Second
-	maxBackoff    = time.Minute
-	alarmAttempts = 5    // failed attempts at a step from which the worker logs an error
-	maxWork       = 1000 // requests per poll, the oldest first
-)
+const maxWork = 1000 // requests per poll, the oldest first
 
 // Worker executes approved requests. Several workers, on several nodes, may work on one store:
 // a request moves from a revision only once. A step that fails is repeated for ever, after pauses
 // that grow from a second to a minute.
 type Worker struct {
+	requests.Signal
 	config Config
-	woken  chan struct{}
+	swept  time.Time // when it last looked for calls that died
 }
 
 // NewWorker makes a Worker. It refuses periods that are not positive.
 func NewWorker(c Config) (*Worker, error) {
-	return &Worker{config: c, woken: make(chan struct{}, 1)}, c.check()
-}
-
-// Wake makes the worker poll at once.
-func (w *Worker) Wake() {
-	select {
-	case w.woken <- struct{}{}:
-	default: // it is signalled already
-	}
+	return &Worker{Signal: requests.NewSignal(), config: c}, c.check()
 }
 
 // Run executes requests until ctx ends.
@@ -54,7 +40,7 @@ func (w *Worker) Run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-timer.C:
-		case <-w.woken:
+		case <-w.Signal:
 		}
 		w.Work(ctx)
 		timer.Reset(w.config.Poll)
@@ -63,6 +49,12 @@ func (w *Worker) Run(ctx context.Context) {
 
 // Work advances every request that has a step to run now, the oldest first.
 func (w *Worker) Work(ctx context.Context) {
+	if now := w.config.Clock.Now(); now.Sub(w.swept) >= sweepEvery {
+		w.swept = now
+		if err := w.config.recordLeft(ctx); err != nil && ctx.Err() == nil {
+			w.config.Logger.WarnContext(ctx, "moves of redactions could not be recorded", "code", fault.CodeOf(err))
+		}
+	}
 	work, err := w.config.Redactions.RedactionWork(ctx, maxWork)
 	if err != nil {
 		if ctx.Err() == nil {
@@ -74,14 +66,10 @@ func (w *Worker) Work(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		if r.Attempts == 0 || !w.config.Clock.Now().Before(r.UpdatedAt.Add(backoff(r.Attempts))) {
+		if r.Attempts == 0 || !w.config.Clock.Now().Before(r.UpdatedAt.Add(requests.Backoff(r.Attempts))) {
 			w.advance(ctx, r)
 		}
 	}
-}
-
-func backoff(attempts int) time.Duration {
-	return min(firstBackoff<<min(max(attempts-1, 0), 10), maxBackoff)
 }
 
 // advance runs step after step until the request has ended, waits or fails.
@@ -97,7 +85,7 @@ func (w *Worker) advance(ctx context.Context, r ports.RedactionRequest) {
 			w.noteFailure(ctx, r, code)
 			return
 		}
-		w.config.Logger.InfoContext(ctx, "redaction moved", "request", r.ID.String(), "from", string(r.State), "to", string(next.State))
+		kind.LogMove(ctx, w.config.Logger, r.ID, string(r.State), string(next.State))
 		r = next
 	}
 }
@@ -107,32 +95,39 @@ func (w *Worker) noteFailure(ctx context.Context, r ports.RedactionRequest, code
 	if err != nil { // the store is unavailable too
 		attempts = r.Attempts + 1
 	}
-	level, message := slog.LevelWarn, "redaction step failed; it will be tried again"
-	if attempts >= alarmAttempts {
-		level, message = slog.LevelError, "redaction is stuck; an operator has to find the cause"
-	}
-	w.config.Logger.Log(ctx, level, message, "request", r.ID.String(), "state", string(r.State), "code", code, "attempts", attempts, "retry_in", backoff(attempts).String())
+	kind.LogFailure(ctx, w.config.Logger, r.ID, string(r.State), code, attempts)
 }
 
-// runStep runs one step and turns a panic, such as of a read model, into a failure of the
-// request. It logs only the stack, since the panic's value may quote an event.
+// runStep runs one step and turns a panic into a failure of the request.
 func (w *Worker) runStep(ctx context.Context, r ports.RedactionRequest) (next ports.RedactionRequest, err error) {
-	defer func() {
-		if v := recover(); v != nil {
-			w.config.Logger.ErrorContext(ctx, "redaction panicked", "request", r.ID.String(), "state", string(r.State), "type", fmt.Sprintf("%T", v), "stack", string(debug.Stack()))
-			err = fault.New(fault.Internal, "redaction.panicked", "the step panicked; look for the stack in the server's log, then report this defect")
-		}
-	}()
+	panicked := fault.New(fault.Internal, "redaction.panicked", "the step panicked; look for the stack in the server's log, then report this defect")
+	defer kind.RecoverStep(ctx, w.config.Logger, r.ID, string(r.State), panicked, &err)
 	return w.config.step(ctx, r)
 }
 
-// step runs the step that follows a request's state. Each case is one transaction, or repeatable
-// calls and then one: if the process dies, any worker runs the step again.
+// step runs the step that follows a request's state, and records the state that it reaches. If
+// the process dies in between, the next step records it first.
 func (c Config) step(ctx context.Context, r ports.RedactionRequest) (ports.RedactionRequest, error) {
 	all, err := c.entities(ctx, r.TenantID)
 	if err != nil {
 		return r, err
 	}
+	if _, err := c.adopt(ctx, r.TenantID); err != nil {
+		return r, err
+	}
+	if err := c.record(ctx, event.Actor{}, all, r); err != nil {
+		return r, err
+	}
+	next, err := c.takeStep(ctx, all, r)
+	if err != nil {
+		return next, err
+	}
+	return next, c.record(ctx, event.Actor{}, all, next)
+}
+
+// takeStep moves a request on. Each case is one transaction, or repeatable calls and then one: if
+// the process dies, any worker runs the step again.
+func (c Config) takeStep(ctx context.Context, all entities, r ports.RedactionRequest) (_ ports.RedactionRequest, err error) {
 	le, found := all.byPartition(r.Partition)
 	if !found {
 		return r, fault.New(fault.Internal, "legal_entity.not_found", "partition %d has no legal entity any more; compare the directory with its backup", r.Partition)
@@ -186,6 +181,11 @@ func (c Config) carryOut(ctx context.Context, r ports.RedactionRequest) (ports.R
 		}
 		r.State = shredding.RedactionPreviewed
 		return c.Redactions.MoveRedaction(ctx, r)
+	}
+	if shredding.ApprovalValidity > c.Clock.Now().Sub(r.ApprovedAt) { // else it has expired
+		if err := c.requireApproval(ctx, r); err != nil {
+			return r, err
+		}
 	}
 	to.NewHash = event.HashPayload(to.Salt, to.Payload)
 	switch _, err := c.Redactions.RedactPayload(ctx, r, to); fault.CodeOf(err) {

@@ -290,10 +290,10 @@ func (a *App) compose(ctx context.Context, clock ports.Clock, ids ports.IDSource
 		return err
 	}
 	if a.personal != nil {
-		if err := a.personal.addErasures(a, clock, ids); err != nil {
+		if err := a.personal.addErasures(a, administrative, clock, ids); err != nil {
 			return err
 		}
-		if err := a.personal.addRedactions(ctx, a, clock, ids); err != nil {
+		if err := a.personal.addRedactions(ctx, a, administrative, clock, ids); err != nil {
 			return err
 		}
 	}

@@ -22,7 +22,7 @@ func redactorDSN(c configs.Config) string {
 
 // addRedactions composes the redaction worker and its service from the parts of the App.
 // Without the eraser's address there are none.
-func (p *personal) addRedactions(ctx context.Context, a *App, clock ports.Clock, ids ports.IDSource) error {
+func (p *personal) addRedactions(ctx context.Context, a *App, journal ports.AdministrativeLog, clock ports.Clock, ids ports.IDSource) error {
 	dsn := redactorDSN(a.config)
 	if dsn == "" {
 		return nil
@@ -32,7 +32,7 @@ func (p *personal) addRedactions(ctx context.Context, a *App, clock ports.Clock,
 		return err
 	}
 	config := redaction.Config{
-		Redactions: p.redactor, Events: a.Store.Events, Rules: redaction.Rules{Types: a.Registry, Declared: a.Catalog, Upcaster: a.Upcaster},
+		Journal: journal, Redactions: p.redactor, Events: a.Store.Events, Rules: redaction.Rules{Types: a.Registry, Declared: a.Catalog, Upcaster: a.Upcaster},
 		LegalEntities: a.Store.Directory, ReadModels: a.targets, Announcer: announcer{a.appends, redactionActor, "redaction"}, Chains: chains{a.Store},
 		Notes: p.signer, Exports: p.Exports, Clock: clock, IDs: ids, Logger: a.logger, Poll: a.config.Erasure.Poll,
 	}

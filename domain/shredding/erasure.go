@@ -55,67 +55,51 @@ const (
 	ErasureRefused   ErasureState = "refused"   // by a hold or retention
 )
 
-var erasurePath = []ErasureState{
-	ErasureRequested, ErasurePreviewed, ErasureApproved, ErasureFenced, ErasureDestroyed, ErasureReceipted,
-	ErasureAnnounced, ErasureEvicted, ErasureRebuilt, ErasureVerified, ErasureCompleted,
-}
-
-// erasureExits are the moves that leave erasurePath. An approved request goes back to
-// previewed when its scope has changed: a new partition needs a new preview and approval.
-// The second person can reject a request until it is approved, and the requester's side can
-// withdraw it until it is fenced. A fenced request ends only by a legal hold, and nothing
-// stops it once the keys are destroyed.
-var erasureExits = map[ErasureState][]ErasureState{
-	ErasureRequested: {ErasureRejected, ErasureWithdrawn, ErasureRefused},
-	ErasurePreviewed: {ErasureRejected, ErasureWithdrawn, ErasureRefused},
-	ErasureApproved:  {ErasurePreviewed, ErasureWithdrawn, ErasureExpired, ErasureRefused},
-	ErasureFenced:    {ErasureRefused},
+// erasureCourse leaves its path by these exits: an approved request goes back to previewed when
+// its scope has changed, since a new partition needs a new preview and approval. The second
+// person can reject a request until it is approved, and the requester's side can withdraw it
+// until it is fenced. A fenced request ends only by a legal hold, and nothing stops it once the
+// keys are destroyed.
+var erasureCourse = course[ErasureState]{
+	path: []ErasureState{
+		ErasureRequested, ErasurePreviewed, ErasureApproved, ErasureFenced, ErasureDestroyed, ErasureReceipted,
+		ErasureAnnounced, ErasureEvicted, ErasureRebuilt, ErasureVerified, ErasureCompleted,
+	},
+	exits: map[ErasureState][]ErasureState{
+		ErasureRequested: {ErasureRejected, ErasureWithdrawn, ErasureRefused},
+		ErasurePreviewed: {ErasureRejected, ErasureWithdrawn, ErasureRefused},
+		ErasureApproved:  {ErasurePreviewed, ErasureWithdrawn, ErasureExpired, ErasureRefused},
+		ErasureFenced:    {ErasureRefused},
+	},
+	ends: []ErasureState{ErasureRejected, ErasureWithdrawn, ErasureExpired, ErasureRefused},
 }
 
 // ErasurePath lists the states that lead to completed, in order.
-func ErasurePath() []ErasureState { return slices.Clone(erasurePath) }
+func ErasurePath() []ErasureState { return slices.Clone(erasureCourse.path) }
 
 // ErasureStates lists every state, those of ErasurePath first.
-func ErasureStates() []ErasureState {
-	return append(ErasurePath(), ErasureRejected, ErasureWithdrawn, ErasureExpired, ErasureRefused)
-}
+func ErasureStates() []ErasureState { return erasureCourse.states() }
 
 // Valid reports whether the state is one of the list.
 func (s ErasureState) Valid() bool { return slices.Contains(ErasureStates(), s) }
 
 // Next returns the state after this one on ErasurePath, false at its end and off the path.
-func (s ErasureState) Next() (ErasureState, bool) {
-	i := slices.Index(erasurePath, s)
-	if i < 0 || i+1 == len(erasurePath) {
-		return "", false
-	}
-	return erasurePath[i+1], true
-}
+func (s ErasureState) Next() (ErasureState, bool) { return erasureCourse.next(s) }
 
 // Final reports whether nothing follows.
-func (s ErasureState) Final() bool {
-	_, more := s.Next()
-	return s.Valid() && !more
-}
+func (s ErasureState) Final() bool { return erasureCourse.final(s) }
 
 // Irrevocable reports whether keys are destroyed, after which a request only moves on along
 // ErasurePath.
-func (s ErasureState) Irrevocable() bool {
-	return slices.Index(erasurePath, s) >= slices.Index(erasurePath, ErasureDestroyed)
-}
+func (s ErasureState) Irrevocable() bool { return erasureCourse.reached(s, ErasureDestroyed) }
 
 // Fences reports whether appends with personal values of the request's subject, in the classes
 // that it erases, are refused in this state. ErasureRefused has no fences: the transaction that
 // moves a request there removes them.
-func (s ErasureState) Fences() bool {
-	return slices.Index(erasurePath, s) >= slices.Index(erasurePath, ErasureFenced)
-}
+func (s ErasureState) Fences() bool { return erasureCourse.reached(s, ErasureFenced) }
 
 // CanBecome reports whether a request may move from one state to another.
-func (s ErasureState) CanBecome(to ErasureState) bool {
-	next, ok := s.Next()
-	return ok && next == to || slices.Contains(erasureExits[s], to)
-}
+func (s ErasureState) CanBecome(to ErasureState) bool { return erasureCourse.canBecome(s, to) }
 
 // Move is CanBecome with the fault erasure.move_refused. No state becomes itself: callers
 // that repeat a step check that first.

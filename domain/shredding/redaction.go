@@ -29,43 +29,36 @@ const (
 	RedactionRefused   RedactionState = "refused"   // a member may not be redacted any more
 )
 
-var redactionPath = []RedactionState{
-	RedactionPreviewed, RedactionApproved, RedactionRedacted, RedactionAnnounced, RedactionRebuilt, RedactionCompleted,
-}
-
-// redactionExits are the moves that leave redactionPath. An approved request goes back to
-// previewed if another redaction changed the event since its preview.
-var redactionExits = map[RedactionState][]RedactionState{
-	RedactionPreviewed: {RedactionRejected, RedactionWithdrawn, RedactionRefused},
-	RedactionApproved:  {RedactionPreviewed, RedactionWithdrawn, RedactionExpired, RedactionRefused},
+// redactionCourse has one way back: an approved request becomes previewed again if another
+// redaction changed the event since its preview.
+var redactionCourse = course[RedactionState]{
+	path: []RedactionState{
+		RedactionPreviewed, RedactionApproved, RedactionRedacted, RedactionAnnounced, RedactionRebuilt, RedactionCompleted,
+	},
+	exits: map[RedactionState][]RedactionState{
+		RedactionPreviewed: {RedactionRejected, RedactionWithdrawn, RedactionRefused},
+		RedactionApproved:  {RedactionPreviewed, RedactionWithdrawn, RedactionExpired, RedactionRefused},
+	},
+	ends: []RedactionState{RedactionRejected, RedactionWithdrawn, RedactionExpired, RedactionRefused},
 }
 
 // RedactionPath lists the states that lead to completed, in order.
-func RedactionPath() []RedactionState { return slices.Clone(redactionPath) }
+func RedactionPath() []RedactionState { return slices.Clone(redactionCourse.path) }
 
 // RedactionStates lists every state, those of RedactionPath first.
-func RedactionStates() []RedactionState {
-	return append(RedactionPath(), RedactionRejected, RedactionWithdrawn, RedactionExpired, RedactionRefused)
-}
+func RedactionStates() []RedactionState { return redactionCourse.states() }
 
 // Valid reports whether the state is one of the list.
 func (s RedactionState) Valid() bool { return slices.Contains(RedactionStates(), s) }
 
 // Final reports whether nothing follows.
-func (s RedactionState) Final() bool {
-	return s == RedactionCompleted || s.Valid() && !slices.Contains(redactionPath, s)
-}
+func (s RedactionState) Final() bool { return redactionCourse.final(s) }
 
 // CarriedOut reports whether the payload is replaced.
-func (s RedactionState) CarriedOut() bool {
-	return slices.Index(redactionPath, s) >= slices.Index(redactionPath, RedactionRedacted)
-}
+func (s RedactionState) CarriedOut() bool { return redactionCourse.reached(s, RedactionRedacted) }
 
 // CanBecome reports whether a request may move from one state to another.
-func (s RedactionState) CanBecome(to RedactionState) bool {
-	i := slices.Index(redactionPath, s)
-	return i >= 0 && i+1 < len(redactionPath) && redactionPath[i+1] == to || slices.Contains(redactionExits[s], to)
-}
+func (s RedactionState) CanBecome(to RedactionState) bool { return redactionCourse.canBecome(s, to) }
 
 // Move is CanBecome with the fault redaction.move_refused.
 func (s RedactionState) Move(to RedactionState) (RedactionState, error) {

@@ -36,6 +36,9 @@ var layers = []layer{
 	{"domain/eventtype/", []string{"domain/"}, []string{"github.com/oklog/ulid/", "golang.org/x/text/unicode/norm"}},
 	{"domain/", []string{"domain/"}, []string{"github.com/oklog/ulid/"}},
 	{"ports/", []string{"domain/"}, nil},
+	// Erasures and redactions are requests that two persons decide on.
+	{"application/erasure/", []string{"domain/", "ports", "application/module", "application/requests", "application/erasure/"}, nil},
+	{"application/redaction/", []string{"domain/", "ports", "application/module", "application/requests", "application/redaction/"}, nil},
 	{"application/*/", []string{"domain/", "ports", "application/module", "application/sharing", "application/{1}/"}, nil},
 	// The document of the built-in modules, from which clients are generated.
 	{"adapters/httpapi/openapi/", []string{"application/module", "adapters/", "modules"}, nil},

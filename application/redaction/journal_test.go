@@ -1,0 +1,104 @@
+package redaction_test
+
+import (
+	"context"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/erpbackbone/backbone/application/redaction"
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/shredding"
+	"github.com/erpbackbone/backbone/ports"
+	"github.com/erpbackbone/backbone/test/testkit"
+)
+
+// recorded returns the types and actors of the events of a request, and requires that the last
+// one binds its row.
+func (f *fixture) recorded(t *testing.T, id event.ID) (types, actors []string) {
+	t.Helper()
+	events, err := f.journal.Revisions(t.Context(), "acme", event.StreamID{Type: shredding.RedactionStream, ID: id.String()})
+	require.NoError(t, err)
+	var last shredding.RedactionRecord
+	for i := range events {
+		actor, err := events[i].Actor()
+		require.NoError(t, err)
+		raw, err := events[i].Data()
+		require.NoError(t, err)
+		last = shredding.RedactionRecord{}
+		require.NoError(t, json.Unmarshal(raw, &last))
+		types, actors = append(types, events[i].Type), append(actors, actor.ID)
+	}
+	r, err := f.store.Redactions.RedactionRequest(t.Context(), "acme", id)
+	require.NoError(t, err)
+	row, err := r.Digest()
+	require.NoError(t, err)
+	require.Equal(t, hex.EncodeToString(row[:]) == last.Row, r.Revision == last.Revision)
+	return types, actors
+}
+
+func TestJournal_RecordsEveryMove(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	s := f.approved(t, moved, "/data/remark")
+	testkit.Must(redaction.NewWorker(f.config)).Work(t.Context())
+	require.Equal(t, "completed", f.state(t, s.ID).State)
+	types, actors := f.recorded(t, s.ID)
+	require.Equal(t, []string{
+		"backbone.redaction.requested", "backbone.redaction.approved", "backbone.redaction.carried_out", "backbone.redaction.progressed",
+		"backbone.redaction.progressed", "backbone.redaction.certified",
+	}, types)
+	require.Equal(t, []string{"p-1", "p-2"}, actors[:2])
+}
+
+// TestWorker_ApprovalNeedsItsEvent writes the approval into the row alone, as a session of the
+// database could.
+func TestWorker_ApprovalNeedsItsEvent(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	s := f.request(t, moved, "/data/remark")
+	scope, err := hex.DecodeString(s.Scope)
+	require.NoError(t, err)
+	_, err = f.store.Redactions.ApproveRedaction(t.Context(), f.entity.Partition, s.ID, "p-2", event.Hash(scope))
+	require.NoError(t, err)
+	testkit.Must(redaction.NewWorker(f.config)).Work(t.Context())
+	require.Equal(t, "approved", f.state(t, s.ID).State, "nothing is redacted without the event of the approval")
+	require.Equal(t, "redaction.approval_unrecorded", f.state(t, s.ID).LastError)
+
+	_, err = f.service.Approve(t.Context(), person("p-2"), s.ID, "") // as after a call that was cut off
+	require.NoError(t, err)
+	f.clock.Advance(time.Minute)
+	testkit.Must(redaction.NewWorker(f.config)).Work(t.Context())
+	require.Equal(t, "completed", f.state(t, s.ID).State)
+}
+
+// brokenJournal is an administrative log that cannot be written.
+type brokenJournal struct{ ports.AdministrativeLog }
+
+var errBroken = errors.New("the log cannot be written")
+
+func (brokenJournal) RecordRevision(context.Context, string, event.Actor, ports.Revision) error {
+	return errBroken
+}
+
+func TestWorker_RecordsWhatACallLeft(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	s := f.request(t, moved, "/data/remark")
+	config := f.config
+	config.Journal = brokenJournal{f.journal}
+	_, err := testkit.Must(redaction.NewService(config, func() {})).Withdraw(t.Context(), person("p-1"), s.ID, "a mistake")
+	require.ErrorIs(t, err, errBroken)
+	require.Equal(t, "withdrawn", f.state(t, s.ID).State)
+	f.clock.Advance(2 * time.Minute)
+	for range 2 {
+		testkit.Must(redaction.NewWorker(f.config)).Work(t.Context())
+	}
+	types, actors := f.recorded(t, s.ID)
+	require.Equal(t, []string{"backbone.redaction.requested", "backbone.redaction.withdrawn"}, types)
+	require.Equal(t, "s-backbone-operator", actors[1])
+}
