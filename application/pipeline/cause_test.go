@@ -25,6 +25,30 @@ func (d directory) LegalEntity(context.Context, string, string) (ports.LegalEnti
 	return ports.LegalEntity{}, errors.ErrUnsupported
 }
 
+func (b *cashFixture) queries() *query.Service {
+	return query.New(query.Config{Log: b.store.Events, Directory: directory{b.store.Directory}, Cursors: query.NewCursorSealer([]byte("key"))})
+}
+
+// Who has approved an intent that still waits is found by the events of the actor, and stands in
+// the trace of the process.
+func TestApprove_ActorsOfWaitingIntent(t *testing.T) {
+	t.Parallel()
+	b := newFixtureWith(t, loanModule{})
+	id := b.submitLoan(t, 2000)
+	_, err := b.service.Approve(t.Context(), supervisor, pipeline.Decision{LegalEntity: b.entity, Intent: id})
+	require.NoError(t, err)
+	stored, _, err := b.service.Get(t.Context(), b.entity, id)
+	require.NoError(t, err)
+	require.Equal(t, intent.PendingApproval, stored.Status)
+	process, err := b.queries().Process(t.Context(), "acme", nil, stored.CorrelationID, 100)
+	require.NoError(t, err)
+	require.Equal(t, []string{cashier.Actor.ID, supervisor.Actor.ID}, process.Actors)
+	page, err := b.queries().Search(t.Context(), query.Selection{TenantID: "acme", Kind: query.ByActor, StreamID: supervisor.Actor.ID, LegalEntity: b.entity.Code, Limit: 10})
+	require.NoError(t, err)
+	require.Len(t, page.Events, 1)
+	require.Equal(t, intent.ApprovalRecorded, page.Events[0].Type)
+}
+
 // A cause may be an event of another legal entity. The lineage of what the intent made, and of
 // the events about it, leads there.
 func TestSubmit_CauseInAnotherLegalEntity(t *testing.T) {
@@ -50,7 +74,7 @@ func TestSubmit_CauseInAnotherLegalEntity(t *testing.T) {
 	approved, err := b.service.Approve(t.Context(), supervisor, pipeline.Decision{LegalEntity: b.entity, Intent: waiting.IntentID})
 	require.NoError(t, err)
 
-	log := query.New(query.Config{Log: b.store.Events, Directory: directory{b.store.Directory}, Cursors: query.NewCursorSealer([]byte("key"))})
+	log := b.queries()
 	about, err := b.store.Events.EventsOfStream(t.Context(), b.entity.Partition, intent.StreamOf(waiting.IntentID), 1, 10)
 	require.NoError(t, err)
 	for _, id := range []event.ID{made.Events[0].ID, approved.Events[0].ID, about[0].ID} {

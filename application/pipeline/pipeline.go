@@ -64,6 +64,8 @@ type Config struct {
 	// are not upcast.
 	ReadingID func(tenantID string) string
 
+	Cursors Cursors // seals the pages of List
+
 	// Sealer and Opener keep personal values of payloads out of the store; without them
 	// intents with personal values are refused with pii.keys_missing. Fingerprints keys the
 	// digests that are stored about requests and plans; nil stores plain digests, which is

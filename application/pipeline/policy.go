@@ -103,7 +103,7 @@ func (a *attempt) checkMaySubmit(ctx context.Context) error {
 		s.maySubmitMu.Unlock()
 	}
 	if !allowed {
-		return fault.New(fault.Forbidden, "intent.forbidden", "none of your roles may submit %s; ask an administrator, or a person who has the role", a.stored.Type)
+		return fault.New(fault.Forbidden, codeForbidden, "none of your roles may submit %s; ask an administrator, or a person who has the role", a.stored.Type)
 	}
 	return nil
 }

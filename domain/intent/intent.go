@@ -31,6 +31,9 @@ const (
 	Failed          Status = "failed"           // a submission met conflicts that outlasted the retries, or an error after planning began
 )
 
+// Statuses are those of stored intents.
+var Statuses = []Status{PendingApproval, Executed, Rejected, Withdrawn, Expired, Denied, Failed}
+
 // Planned is the status in the answer to a dry run, which stores nothing.
 const Planned Status = "planned"
 
