@@ -21,8 +21,14 @@ import (
 // directory finds legal entities, of which the store has the list.
 type directory struct{ *memory.Directory }
 
-func (d directory) LegalEntity(context.Context, string, string) (ports.LegalEntity, error) {
-	return ports.LegalEntity{}, errors.ErrUnsupported
+func (d directory) LegalEntity(ctx context.Context, tenantID, code string) (ports.LegalEntity, error) {
+	all, err := d.LegalEntities(ctx, tenantID)
+	for _, le := range all {
+		if le.Code == code {
+			return le, err
+		}
+	}
+	return ports.LegalEntity{}, errors.Join(err, errors.ErrUnsupported)
 }
 
 func (b *cashFixture) queries() *query.Service {
@@ -43,7 +49,7 @@ func TestApprove_ActorsOfWaitingIntent(t *testing.T) {
 	process, err := b.queries().Process(t.Context(), "acme", nil, stored.CorrelationID, 100)
 	require.NoError(t, err)
 	require.Equal(t, []string{cashier.Actor.ID, supervisor.Actor.ID}, process.Actors)
-	page, err := b.queries().Search(t.Context(), query.Selection{TenantID: "acme", Kind: query.ByActor, StreamID: supervisor.Actor.ID, LegalEntity: b.entity.Code, Limit: 10})
+	page, err := b.queries().Events(t.Context(), query.Selection{TenantID: "acme", Kind: query.ByActor, StreamID: supervisor.Actor.ID, LegalEntity: b.entity.Code, Limit: 10})
 	require.NoError(t, err)
 	require.Len(t, page.Events, 1)
 	require.Equal(t, intent.ApprovalRecorded, page.Events[0].Type)
