@@ -25,6 +25,18 @@ type IntentReader interface {
 	// WaitingIntents lists the intents with status pending_approval, oldest first; a limit of 0
 	// lists all.
 	WaitingIntents(ctx context.Context, p event.PartitionID, limit int) ([]intent.Intent, error)
+	// ListIntents reads a page of rows by id, and so by time of submission, without their payloads
+	// and rule traces.
+	ListIntents(ctx context.Context, q IntentQuery) ([]intent.Intent, error)
+}
+
+// IntentQuery selects intents of one partition. Zero values do not filter.
+type IntentQuery struct {
+	Partition     event.PartitionID
+	Status        intent.Status // not Executed, for whose rows there is no index
+	After, Before event.ID      // both exclusive, whatever the direction
+	Direction     Direction
+	Limit         int
 }
 
 // IntentAudit reads the rows of intents that verification compares with the events.

@@ -1437,11 +1437,17 @@ type IgnoredEvent struct {
 
 // Intent defines model for Intent.
 type Intent struct {
-	Actor         Actor            `json:"actor"`
-	Approvals     []Approval       `json:"approvals"`
-	CausedBy      string           `json:"caused_by,omitempty,omitzero"`
-	CorrelationID string           `json:"correlation_id"`
-	CreatedAt     time.Time        `json:"created_at"`
+	Actor     Actor      `json:"actor"`
+	Approvals []Approval `json:"approvals"`
+	CausedBy  string     `json:"caused_by,omitempty,omitzero"`
+
+	// CausedByLegalEntity Only when it is another one.
+	CausedByLegalEntity string    `json:"caused_by_legal_entity,omitempty,omitzero"`
+	CorrelationID       string    `json:"correlation_id"`
+	CreatedAt           time.Time `json:"created_at"`
+
+	// Documents Streams that its plan writes, as `type/id`; those of a waiting intent are written once it is approved.
+	Documents     []string         `json:"documents,omitempty,omitzero"`
 	EffectiveDate string           `json:"effective_date,omitempty,omitzero"`
 	Events        []IntentEvent    `json:"events"`
 	IntentID      string           `json:"intent_id"`
@@ -1468,6 +1474,15 @@ type IntentEvent struct {
 	Type          string `json:"type"`
 }
 
+// IntentList defines model for IntentList.
+type IntentList struct {
+	HasMore bool            `json:"has_more"`
+	Intents []IntentSummary `json:"intents"`
+
+	// NextCursor The `cursor` of the next page, unchanged; absent when the list ends here.
+	NextCursor NextCursor `json:"next_cursor,omitempty,omitzero"`
+}
+
 // IntentOutcome defines model for IntentOutcome.
 type IntentOutcome struct {
 	CorrelationID string         `json:"correlation_id"`
@@ -1484,9 +1499,15 @@ type IntentOutcome struct {
 
 // IntentRequest defines model for IntentRequest.
 type IntentRequest struct {
-	// CausedBy Id of the event that caused this.
-	CausedBy      string `json:"caused_by,omitempty,omitzero"`
-	CorrelationID string `json:"correlation_id,omitempty,omitzero"`
+	// AllowUnknownCause For imports, whose causes may be in no log: take the cause as it is given.
+	AllowUnknownCause bool `json:"allow_unknown_cause,omitempty,omitzero"`
+
+	// CausedBy Id of the event that caused this. One that is in no log that the caller sees is refused (`intent.cause_unknown`).
+	CausedBy string `json:"caused_by,omitempty,omitzero"`
+
+	// CausedByLegalEntity Where the cause is when it is another legal entity.
+	CausedByLegalEntity string `json:"caused_by_legal_entity,omitempty,omitzero"`
+	CorrelationID       string `json:"correlation_id,omitempty,omitzero"`
 
 	// DryRun Plan only; nothing is stored.
 	DryRun        bool   `json:"dry_run,omitempty,omitzero"`
@@ -1503,6 +1524,32 @@ type IntentRequest struct {
 
 // IntentStatus defines model for IntentStatus.
 type IntentStatus = string
+
+// IntentSummary defines model for IntentSummary.
+type IntentSummary struct {
+	Actor         Actor      `json:"actor"`
+	Approvals     []Approval `json:"approvals"`
+	CorrelationID string     `json:"correlation_id"`
+	CreatedAt     time.Time  `json:"created_at"`
+
+	// Documents Streams that its plan writes, as `type/id`.
+	Documents     []string `json:"documents,omitempty,omitzero"`
+	EffectiveDate string   `json:"effective_date,omitempty,omitzero"`
+	IntentID      string   `json:"intent_id"`
+	LegalEntity   string   `json:"legal_entity"`
+
+	// Needs Those that no approval meets yet.
+	Needs    []ApprovalNeed `json:"needs"`
+	PlanHash string         `json:"plan_hash,omitempty,omitzero"`
+	Refusal  Refusal        `json:"refusal,omitempty,omitzero"`
+
+	// RequestedBy Person id of who asked for it.
+	RequestedBy string       `json:"requested_by"`
+	Revision    int          `json:"revision"`
+	Status      IntentStatus `json:"status"`
+	Type        string       `json:"type"`
+	UpdatedAt   time.Time    `json:"updated_at"`
+}
 
 // LeftOut Where an answer stops before its end. `depth`: there are more levels than are followed. `count`: there are
 // more events than were asked for. `size`: there are more events, but they are too large to be shown together: with
@@ -3543,6 +3590,43 @@ type ReadGlTrialBalanceParams struct {
 	Cursor Cursor `form:"cursor,omitempty" json:"cursor,omitempty,omitzero"`
 }
 
+// ListIntentsParams defines parameters for ListIntents.
+type ListIntentsParams struct {
+	// LegalEntity Without it all legal entities that the caller may see are searched.
+	LegalEntity OptionalLegalEntity `form:"legal_entity,omitempty" json:"legal_entity,omitempty,omitzero"`
+	Status      string              `form:"status,omitempty" json:"status,omitempty,omitzero"`
+
+	// Type Only intents of these types, separated by commas.
+	Type string `form:"type,omitempty" json:"type,omitempty,omitzero"`
+
+	// Actor Only intents that this person or service asked for, or for whom it was asked.
+	Actor string `form:"actor,omitempty" json:"actor,omitempty,omitzero"`
+
+	// Role Only intents that wait for an approval by this role.
+	Role string `form:"role,omitempty" json:"role,omitempty,omitzero"`
+
+	// WaitingForMe Only intents that the caller may approve or reject now: they wait for one of the caller's roles, the caller did not
+	// ask for them and has not decided on them. The roles say whose limit is sufficient.
+	WaitingForMe bool `form:"waiting_for_me,omitempty" json:"waiting_for_me,omitempty,omitzero"`
+
+	// Document Only intents whose plan writes this stream: its id, or `type/id`.
+	Document string `form:"document,omitempty" json:"document,omitempty,omitzero"`
+
+	// SubmittedFrom Submitted then or later: an RFC 3339 time, or a date for the UTC day.
+	SubmittedFrom string `form:"submitted_from,omitempty" json:"submitted_from,omitempty,omitzero"`
+
+	// SubmittedTo Submitted then or earlier: an RFC 3339 time, or a date for the whole UTC day.
+	SubmittedTo string `form:"submitted_to,omitempty" json:"submitted_to,omitempty,omitzero"`
+
+	// MinAgeHours Only intents that were submitted so long ago or earlier.
+	MinAgeHours int       `form:"min_age_hours,omitempty" json:"min_age_hours,omitempty,omitzero"`
+	Direction   Direction `form:"direction,omitempty" json:"direction,omitempty,omitzero"`
+	Limit       Limit     `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
+
+	// Cursor `next_cursor` of the page before, unchanged.
+	Cursor Cursor `form:"cursor,omitempty" json:"cursor,omitempty,omitzero"`
+}
+
 // SubmitIntentParams defines parameters for SubmitIntent.
 type SubmitIntentParams struct {
 	// IdempotencyKey A key of the caller's choice, at most 255 bytes. The same request with the same key takes effect once; a
@@ -4442,6 +4526,30 @@ func (c *Client) ReadGlTrialBalance(ctx context.Context, params ReadGlTrialBalan
 	r.setQuery("limit", params.Limit)
 	r.setQuery("cursor", params.Cursor)
 	var out GlTrialBalanceReport
+	err := c.do(ctx, r, &out, options)
+	return out, err
+}
+
+// ListIntents is GET /api/intents: List intents, such as those that wait for you.
+func (c *Client) ListIntents(ctx context.Context, params ListIntentsParams, options ...Option) (IntentList, error) {
+	r := request{
+		method: http.MethodGet, path: expandPath("/api/intents"),
+		repeatable: true,
+	}
+	r.setQuery("legal_entity", params.LegalEntity)
+	r.setQuery("status", params.Status)
+	r.setQuery("type", params.Type)
+	r.setQuery("actor", params.Actor)
+	r.setQuery("role", params.Role)
+	r.setQuery("waiting_for_me", params.WaitingForMe)
+	r.setQuery("document", params.Document)
+	r.setQuery("submitted_from", params.SubmittedFrom)
+	r.setQuery("submitted_to", params.SubmittedTo)
+	r.setQuery("min_age_hours", params.MinAgeHours)
+	r.setQuery("direction", params.Direction)
+	r.setQuery("limit", params.Limit)
+	r.setQuery("cursor", params.Cursor)
+	var out IntentList
 	err := c.do(ctx, r, &out, options)
 	return out, err
 }

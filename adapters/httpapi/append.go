@@ -284,16 +284,19 @@ func (s *Server) parseDraft(ctx context.Context, e *api.NewEvent, le ports.Legal
 		}
 	}
 	if e.CausedByLegalEntity != "" && e.CausedByLegalEntity != le.Code {
-		if e.CausedBy == "" {
-			return d, missingMember("/caused_by")
-		}
-		other, err := s.findVisibleLegalEntity(ctx, e.CausedByLegalEntity)
-		if err != nil {
-			return d, pointAtMember(err, "/caused_by_legal_entity")
-		}
-		d.CausedByPartition = other.Partition
+		d.CausedByPartition, err = s.partitionOfCause(ctx, e.CausedBy, e.CausedByLegalEntity)
 	}
-	return d, nil
+	return d, err
+}
+
+// partitionOfCause finds the legal entity of a cause, in which the caller need not be allowed to
+// act.
+func (s *Server) partitionOfCause(ctx context.Context, cause, code string) (event.PartitionID, error) {
+	if cause == "" {
+		return 0, missingMember("/caused_by")
+	}
+	le, err := s.findVisibleLegalEntity(ctx, code)
+	return le.Partition, pointAtMember(err, "/caused_by_legal_entity")
 }
 
 // findVisibleLegalEntity finds a legal entity that the caller may see, even if it may not act

@@ -299,7 +299,8 @@ func startAPIWithFeeds(t testing.TB, feeds live.Limits, change ...func(*httpapi.
 		Intents: testkit.Must(pipeline.New(pipeline.Config{
 			Catalog: catalog, Schemas: schemas, Policies: engine, Preparer: preparer, Appender: h.store.Appender, Events: h.store.Events, Intents: h.store.Intents,
 			Idempotency: h.store.Intents, Clock: clock, IDs: ids,
-			Limits: pipeline.Limits{KeyTTL: time.Hour, CachedStreams: 1000, SnapshotEvery: 100},
+			Limits:  pipeline.Limits{KeyTTL: time.Hour, CachedStreams: 1000, SnapshotEvery: 100},
+			Cursors: query.NewCursorSealer([]byte("key")),
 		})),
 		Entities: testkit.Must(entities.New(entities.Config{
 			Log: h.store.Events, Snapshots: h.store.Snapshots, Positions: reads, Folds: catalog, Background: synchronous{}, Clock: clock,

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/erpbackbone/backbone/adapters/httpapi/internal/api"
 	"github.com/erpbackbone/backbone/application/module"
@@ -20,6 +21,7 @@ import (
 // Intents is the intent pipeline: pipeline.Service.
 type Intents interface {
 	Submit(ctx context.Context, caller pipeline.Caller, req pipeline.Request) (pipeline.Outcome, error)
+	List(ctx context.Context, r pipeline.ListRequest) (pipeline.List, error)
 	Get(ctx context.Context, le ports.LegalEntity, id event.ID) (intent.Intent, pipeline.Outcome, error)
 	Approve(ctx context.Context, approver pipeline.Caller, d pipeline.Decision) (pipeline.Outcome, error)
 	Reject(ctx context.Context, approver pipeline.Caller, d pipeline.Decision) (pipeline.Outcome, error)
@@ -28,6 +30,7 @@ type Intents interface {
 
 var intentHandlers = handlers{
 	"submitIntent":   withBody((*Server).submitIntent),
+	"listIntents":    (*Server).listIntents,
 	"getIntent":      (*Server).getIntent,
 	"approveIntent":  withBody((*Server).approveIntent),
 	"rejectIntent":   withBody((*Server).rejectIntent),
@@ -67,6 +70,12 @@ func (s *Server) submitIntent(ctx context.Context, r *request, body *api.IntentR
 	if body.CausedBy != "" {
 		if req.CausedBy, err = event.ParseID(body.CausedBy); err != nil {
 			return nil, invalidCause("/caused_by")
+		}
+	}
+	req.AllowUnknownCause = body.AllowUnknownCause
+	if body.CausedByLegalEntity != "" {
+		if req.CausedByPartition, err = s.partitionOfCause(ctx, body.CausedBy, body.CausedByLegalEntity); err != nil {
+			return nil, err
 		}
 	}
 	out, err := s.config.Intents.Submit(ctx, callerOf(ctx), req)
@@ -172,6 +181,12 @@ func (s *Server) getIntent(ctx context.Context, r *request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+	var causes map[event.PartitionID]string
+	if stored.CausedByPartition != 0 {
+		if _, causes, err = s.visiblePartitions(ctx); err != nil {
+			return nil, err
+		}
+	}
 	rules, err := encode(nonNil(outcome.Rules))
 	if err != nil {
 		return nil, err
@@ -179,21 +194,84 @@ func (s *Server) getIntent(ctx context.Context, r *request) (any, error) {
 	out := api.Intent{
 		IntentID: stored.ID.String(), Type: stored.Type, LegalEntity: stored.LegalEntity, Status: string(stored.Status), Payload: payload,
 		Actor: actorAnswer(stored.Actor), Events: intentEvents(outcome.Events), Rules: rules, CorrelationID: stored.CorrelationID,
-		CausedBy: idText(stored.CausedBy), PlanHash: stored.PlanHash, Needs: needAnswers(stored.Needs), Revision: stored.Revision,
-		Approvals: convert(stored.Approvals, func(a intent.Approval) api.Approval {
-			return api.Approval{
-				PersonID: a.PersonID, ActorID: a.ActorID, Role: a.Role, Decision: a.Decision, PlanHash: a.PlanHash, Comment: a.Comment, At: timeText(a.At),
-			}
-		}),
+		CausedBy: idText(stored.CausedBy), CausedByLegalEntity: causes[stored.CausedByPartition], Documents: stored.Documents,
+		PlanHash: stored.PlanHash, Needs: needAnswers(stored.Needs), Revision: stored.Revision,
+		Approvals: convert(stored.Approvals, approvalAnswer), Refusal: refusalAnswer(&stored), EffectiveDate: effectiveDate(&stored),
 		CreatedAt: timeText(stored.CreatedAt), UpdatedAt: timeText(stored.UpdatedAt),
 	}
-	if stored.HasEffectiveDate {
-		out.EffectiveDate = stored.EffectiveDate.String()
-	}
-	if f := stored.Refusal; f != nil {
-		out.Refusal = api.Refusal{Code: f.Code, Kind: f.Kind, Detail: f.Detail}
-	}
 	return out, nil
+}
+
+func approvalAnswer(a intent.Approval) api.Approval {
+	return api.Approval{
+		PersonID: a.PersonID, ActorID: a.ActorID, Role: a.Role, Decision: a.Decision, PlanHash: a.PlanHash, Comment: a.Comment, At: timeText(a.At),
+	}
+}
+
+func refusalAnswer(in *intent.Intent) api.Refusal {
+	if f := in.Refusal; f != nil {
+		return api.Refusal{Code: f.Code, Kind: f.Kind, Detail: f.Detail}
+	}
+	return api.Refusal{}
+}
+
+func effectiveDate(in *intent.Intent) string {
+	if !in.HasEffectiveDate {
+		return ""
+	}
+	return in.EffectiveDate.String()
+}
+
+// maxAgeHours is about a hundred years.
+const maxAgeHours = 1_000_000
+
+// listIntents answers GET /api/intents.
+func (s *Server) listIntents(ctx context.Context, r *request) (any, error) {
+	caller := callerOf(ctx)
+	q := pipeline.ListRequest{
+		TenantID: caller.Principal.TenantID, LegalEntity: r.query("legal_entity"), Cursor: r.query("cursor"),
+		Direction: r.direction(), Limit: r.pageLimit("limit"),
+		MinAge: time.Duration(r.integer("min_age_hours", 1, maxAgeHours, 0, "a number of hours from 1 to 1000000")) * time.Hour,
+		Filter: pipeline.ListFilter{
+			Status: intent.Status(r.query("status")), Types: r.list("type"), Actor: r.query("actor"), Role: r.query("role"), Document: r.query("document"),
+			From: r.moment("submitted_from", false), To: r.moment("submitted_to", true),
+		},
+	}
+	if status := q.Filter.Status; status != "" && !slices.Contains(intent.Statuses, status) {
+		r.fail(invalidParameter("status", "a status of a stored intent such as pending_approval"))
+	}
+	if r.flag("waiting_for_me") {
+		q.Approver = &caller
+	}
+	if (q.Approver != nil || q.Filter.Role != "") && q.Filter.Status != "" && q.Filter.Status != intent.PendingApproval {
+		r.fail(invalidParameter("status", "pending_approval with role or waiting_for_me, or left out"))
+	}
+	if r.err != nil {
+		return nil, r.err
+	}
+	var err error
+	if q.LegalEntity == "" {
+		q.LegalEntities, err = s.visibleLegalEntities(ctx)
+	} else {
+		var le ports.LegalEntity
+		le, err = s.authorizeIn(ctx, "intents.read", q.LegalEntity)
+		q.LegalEntities = []ports.LegalEntity{le}
+	}
+	if err != nil {
+		return nil, err
+	}
+	found, err := s.config.Intents.List(ctx, q)
+	return api.IntentList{
+		Intents: convert(found.Intents, func(in intent.Intent) api.IntentSummary {
+			return api.IntentSummary{
+				IntentID: in.ID.String(), Type: in.Type, LegalEntity: in.LegalEntity, Status: string(in.Status), Actor: actorAnswer(in.Actor),
+				RequestedBy: in.PersonID, EffectiveDate: effectiveDate(&in), CorrelationID: in.CorrelationID, Documents: in.Documents, PlanHash: in.PlanHash,
+				Needs: needAnswers(in.Needs), Approvals: convert(in.Approvals, approvalAnswer), Refusal: refusalAnswer(&in), Revision: in.Revision,
+				CreatedAt: timeText(in.CreatedAt), UpdatedAt: timeText(in.UpdatedAt),
+			}
+		}),
+		HasMore: found.NextCursor != "", NextCursor: found.NextCursor,
+	}, err
 }
 
 // approveIntent answers POST /api/intents/{id}/approve.

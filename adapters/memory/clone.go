@@ -46,6 +46,7 @@ func cloneIntent(in intent.Intent) intent.Intent {
 	in.Payload = clone(in.Payload)
 	in.Rules = clone(in.Rules)
 	in.Roles = clone(in.Roles)
+	in.Documents = clone(in.Documents)
 	in.Approvals = slices.Clone(in.Approvals)
 	in.Needs = slices.Clone(in.Needs)
 	for i := range in.Needs {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"maps"
+	"slices"
 	"time"
 
 	"github.com/erpbackbone/backbone/domain/concurrency"
@@ -37,6 +38,24 @@ func (s *Intents) WaitingIntents(ctx context.Context, id event.PartitionID, limi
 			waiting[i] = cloneIntent(waiting[i])
 		}
 		return first(waiting, limit), nil
+	})
+}
+
+// ListIntents implements ports.IntentReader.
+func (s *Intents) ListIntents(ctx context.Context, q ports.IntentQuery) ([]intent.Intent, error) {
+	return readPartition(ctx, s.state, q.Partition, func(p *partition) ([]intent.Intent, error) {
+		found := list(maps.Values(p.intents), func(in intent.Intent) bool {
+			return (q.Status == "" || in.Status == q.Status) && in.ID.Compare(q.After) > 0 && (q.Before == event.ID{} || in.ID.Compare(q.Before) < 0)
+		}, func(a, b intent.Intent) int { return a.ID.Compare(b.ID) })
+		if q.Direction == ports.Backward {
+			slices.Reverse(found)
+		}
+		found = first(found, q.Limit)
+		for i := range found {
+			found[i] = cloneIntent(found[i])
+			found[i].Payload, found[i].Rules = nil, nil
+		}
+		return found, nil
 	})
 }
 

@@ -145,7 +145,11 @@ func (s *Service) replayOrRefuse(ctx context.Context, d Decision, claim *ports.I
 	return Outcome{}, refusal
 }
 
-const codePlanChanged = "intent.plan_changed"
+const (
+	codePlanChanged = "intent.plan_changed"
+	codeSamePerson  = "sod.same_person"
+	codeForbidden   = "intent.forbidden"
+)
 
 func planChangedFault(id event.ID, currentHash string) error {
 	return fault.New(fault.Conflict, codePlanChanged,
@@ -218,11 +222,8 @@ func (a *attempt) end(ctx context.Context, status intent.Status, decision intent
 	return a.service.LoadOutcome(ctx, row)
 }
 
-// loadForDecision loads a parked intent and checks that approver may decide on it. It
-// also returns the role that the decision counts for: one of the approver's roles that an
-// unmet need lists, the last one found if there are several. sod.same_person names the rule of
-// segregation of duties in its attribute "rule": "S2", two approvers of an intent differ;
-// "S8", the approver is not the requester.
+// loadForDecision loads a parked intent, and checks that approver may decide on it and in which
+// role.
 func (s *Service) loadForDecision(ctx context.Context, approver Caller, le ports.LegalEntity, id event.ID) (*attempt, string, error) {
 	a, err := s.loadWaiting(ctx, approver, le, id)
 	if err != nil {
@@ -234,20 +235,31 @@ func (s *Service) loadForDecision(ctx context.Context, approver Caller, le ports
 		return nil, "", fault.New(fault.FailedPrecondition, "intent.type_unknown", "no module of this node plans intents of type %s, so it cannot be decided; ask an operator to enable the module again", stored.Type)
 	}
 	a.intentType = t
+	role, err := mayDecide(approver, &stored)
+	if err != nil {
+		return nil, "", err
+	}
+	return a, role, nil
+}
+
+// mayDecide checks that a person may decide on a waiting intent and returns the role that the
+// decision counts for: one of the person's roles that an unmet need lists, the last one found if
+// there are several. sod.same_person names the rule of segregation of duties in its attribute
+// "rule": "S2", two approvers of an intent differ; "S8", the approver is not the requester.
+func mayDecide(approver Caller, in *intent.Intent) (role string, err error) {
 	if approver.Principal.ActorType != event.Human {
-		return nil, "", fault.New(fault.Forbidden, "intent.approval_needs_person", "only a person may decide on an intent; use a person's token")
+		return "", fault.New(fault.Forbidden, "intent.approval_needs_person", "only a person may decide on an intent; use a person's token")
 	}
-	if isRequester(approver, stored) {
-		return nil, "", fault.New(fault.Forbidden, "sod.same_person", "the requester of an intent never approves it; ask another person").
-			With("rule", "S8").WithIntent(stored.ID.String())
+	if isRequester(approver, *in) {
+		return "", fault.New(fault.Forbidden, codeSamePerson, "the requester of an intent never approves it; ask another person").
+			With("rule", "S8").WithIntent(in.ID.String())
 	}
-	for _, earlier := range stored.Approvals {
+	for _, earlier := range in.Approvals {
 		if earlier.PersonID == approver.Principal.PersonID {
-			return nil, "", fault.New(fault.Forbidden, "sod.same_person", "you have decided on this intent already; another person must").With("rule", "S2").WithIntent(stored.ID.String())
+			return "", fault.New(fault.Forbidden, codeSamePerson, "you have decided on this intent already; another person must").With("rule", "S2").WithIntent(in.ID.String())
 		}
 	}
-	role := ""
-	for _, need := range unmetNeeds(stored.Needs, stored.Approvals) {
+	for _, need := range unmetNeeds(in.Needs, in.Approvals) {
 		for _, have := range approver.Principal.Roles {
 			if containsOrEmpty(need.Roles, have) {
 				role = have
@@ -255,10 +267,10 @@ func (s *Service) loadForDecision(ctx context.Context, approver Caller, le ports
 		}
 	}
 	if role == "" {
-		return nil, "", fault.New(fault.Forbidden, "intent.forbidden", "none of your roles may decide on this intent; it waits for one of those in needs").
-			With("needs", stored.Needs).WithIntent(stored.ID.String())
+		return "", fault.New(fault.Forbidden, codeForbidden, "none of your roles may decide on this intent; it waits for one of those in needs").
+			With("needs", in.Needs).WithIntent(in.ID.String())
 	}
-	return a, role, nil
+	return role, nil
 }
 
 // loadWaiting loads a parked intent for a write by caller.

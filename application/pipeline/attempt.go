@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"slices"
 	"strings"
 	"time"
 
@@ -207,6 +208,7 @@ func (a *attempt) plan(ctx context.Context, useCache bool) (planned, error) {
 	}
 	millis := time.Since(started).Milliseconds()
 	p.plan = plan
+	a.stored.Documents = documentsOf(plan.Events)
 	p.effective = in.Today
 	for i := range plan.Events {
 		plan.Events[i].CorrelationID = a.stored.CorrelationID
@@ -215,6 +217,9 @@ func (a *attempt) plan(ctx context.Context, useCache bool) (planned, error) {
 		}
 		if plan.Events[i].CausedBy == (event.ID{}) && plan.Events[i].CausedByIndex == 0 {
 			plan.Events[i].CausedBy = a.stored.CausedBy
+		}
+		if d := &plan.Events[i]; d.CausedBy == a.stored.CausedBy && d.CausedByPartition == 0 {
+			d.CausedByPartition = a.stored.CausedByPartition
 		}
 	}
 	if len(plan.Events) > 0 {
@@ -237,6 +242,24 @@ func (a *attempt) plan(ctx context.Context, useCache bool) (planned, error) {
 	p.rules = append(append([]event.RuleEvaluation{}, plan.Rules...), p.answer.Rules...)
 	a.rules = p.rules
 	return p, err
+}
+
+// documentsOf lists the streams that a plan writes. It leaves out those whose number is not
+// known yet, and names that look like personal data, which the append will refuse.
+func documentsOf(drafts []event.Draft) (documents []string) {
+	for i := range drafts {
+		d := &drafts[i]
+		name := d.Stream.String()
+		if slices.Contains(documents, name) || shredding.CheckIdentifier("", name) != nil ||
+			slices.ContainsFunc(d.Series, func(n event.SeriesNumber) bool { return strings.Contains(d.Stream.ID, n.Token) }) {
+			continue
+		}
+		if len(documents) == intent.MaxDocuments {
+			return nil
+		}
+		documents = append(documents, name)
+	}
+	return documents
 }
 
 // dropEventPointer removes a pointer into planned events from a fault: the caller sent a

@@ -53,6 +53,7 @@ const aboutSchema = `{
     "revision": {"type": "integer", "minimum": 1, "description": "of the intent's row, which the event's payload binds"},
     "requested_by": {"type": "string", "maxLength": 512, "description": "person id, a pseudonym"},
     "plan_hash": {"type": "string", "maxLength": 64, "description": "of the plan that waits"},
+    "documents": {"type": "array", "maxItems": 32, "items": {"type": "string"}, "description": "streams that its plan writes, as type/id"},
     "needs": {"type": "array", "description": "of that plan, met or not", "items": {
       "type": "object", "additionalProperties": false, "required": ["roles", "reason", "rule_id"],
       "properties": {"roles": {"type": ["array", "null"], "items": {"type": "string"}}, "reason": {"type": "string"}, "rule_id": {"type": "string"}}}},
@@ -75,6 +76,7 @@ type about struct {
 	Revision    int                   `json:"revision"`
 	RequestedBy string                `json:"requested_by"`
 	PlanHash    string                `json:"plan_hash,omitempty"`
+	Documents   []string              `json:"documents,omitempty"`
 	Needs       []intent.ApprovalNeed `json:"needs,omitempty"`
 	Decision    *intent.Approval      `json:"decision,omitempty"`
 	Refusal     *refusalReason        `json:"refusal,omitempty"`
@@ -92,7 +94,7 @@ const aboutEventIDBase = 100_000
 // caller is its actor, who is the requester, an approver or the log itself.
 func (a *attempt) eventAbout(row *intent.Intent, eventType string, rules []event.RuleEvaluation, binding intent.Binding) module.Batch {
 	data := about{
-		IntentType: row.Type, Status: row.Status, Revision: row.Revision, RequestedBy: row.PersonID, PlanHash: row.PlanHash,
+		IntentType: row.Type, Status: row.Status, Revision: row.Revision, RequestedBy: row.PersonID, PlanHash: row.PlanHash, Documents: row.Documents,
 	}
 	switch eventType {
 	case intent.Waiting:
@@ -105,6 +107,7 @@ func (a *attempt) eventAbout(row *intent.Intent, eventType string, rules []event
 	return module.Batch{
 		Drafts: []event.Draft{{
 			Type: eventType, SchemaVersion: 1, EffectiveDate: a.entity.Today(row.UpdatedAt), Stream: intent.StreamOf(row.ID), Data: data,
+			CausedBy: row.CausedBy, CausedByPartition: row.CausedByPartition,
 		}},
 		LegalEntity: a.entity, Actor: a.caller.Actor, CorrelationID: row.CorrelationID, IntentID: row.ID, Source: row.Source, Rules: rules,
 		Now: row.UpdatedAt, EventIDs: []event.ID{module.DeriveID(row.ID, aboutEventIDBase+row.Revision)}, Binding: &binding, AboutIntent: true,

@@ -1,6 +1,7 @@
 package pipeline
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"log/slog"
@@ -63,6 +64,8 @@ type Config struct {
 	// are not upcast.
 	ReadingID func(tenantID string) string
 
+	Cursors Cursors // seals the pages of List
+
 	// Sealer and Opener keep personal values of payloads out of the store; without them
 	// intents with personal values are refused with pii.keys_missing. Fingerprints keys the
 	// digests that are stored about requests and plans; nil stores plain digests, which is
@@ -117,15 +120,18 @@ type Caller struct {
 
 // Request is an intent as submitted.
 type Request struct {
-	Type           string
-	LegalEntity    ports.LegalEntity
-	Payload        json.RawMessage // checked by domain/jsondoc
-	EffectiveDate  *event.Date
-	CorrelationID  string
-	CausedBy       event.ID
-	Source         event.Source
-	DryRun         bool
-	IdempotencyKey string
+	Type          string
+	LegalEntity   ports.LegalEntity
+	Payload       json.RawMessage // checked by domain/jsondoc
+	EffectiveDate *event.Date
+	CorrelationID string
+	CausedBy      event.ID
+	// CausedByPartition is that of the cause; 0 is the legal entity's own.
+	CausedByPartition event.PartitionID
+	AllowUnknownCause bool // for imports, whose causes may be in no log
+	Source            event.Source
+	DryRun            bool
+	IdempotencyKey    string
 }
 
 // Outcome is the present result of an intent: of a replay too, which therefore may differ
@@ -143,13 +149,13 @@ type Outcome struct {
 }
 
 // Submit takes an intent through the pipeline. Faults: intent.type_unknown,
-// intent.forbidden, intent.schema_invalid, those of the module's planner and
+// intent.cause_unknown, intent.forbidden, intent.schema_invalid, those of the module's planner and
 // policy, of shredding.Manifest.Resolve, module.Sealer and module.Fingerprints,
 // intent.idempotency_mismatch, idempotency.in_progress, those of ports.EventAppender, and
 // conflicts that outlasted the retries.
 //
 // A fault with an intent id is recorded in that intent's row. A fault without one is not:
-// intent.type_unknown, idempotency.in_progress, intent.idempotency_mismatch,
+// intent.type_unknown, intent.cause_unknown, idempotency.in_progress, intent.idempotency_mismatch,
 // append.identifier_invalid and pii.in_identifier (of a correlation id or source that the row
 // would hold), every fault of kind Unavailable, and a refusal whose row could not be written.
 // After append.outcome_unknown the intent may have been executed; only a request with an
@@ -169,13 +175,19 @@ func (s *Service) Submit(ctx context.Context, caller Caller, req Request) (Outco
 	if err := checkIdentifiers(req); err != nil {
 		return Outcome{}, err
 	}
+	if err := s.checkCause(ctx, req); err != nil {
+		return Outcome{}, err
+	}
+	if req.CausedByPartition == req.LegalEntity.Partition {
+		req.CausedByPartition = 0
+	}
 	now := event.Micros(s.Clock.Now())
 	run := &attempt{
 		service: s, intentType: t, caller: caller, dryRun: req.DryRun,
 		stored: intent.Intent{
 			ID: s.IDs.NewID(now), Partition: req.LegalEntity.Partition, LegalEntity: req.LegalEntity.Code,
 			Type: req.Type, Payload: emptyPayload, Actor: caller.Actor, PersonID: caller.Principal.PersonID, Roles: caller.Principal.Roles,
-			CorrelationID: req.CorrelationID, CausedBy: req.CausedBy, Source: req.Source,
+			CorrelationID: req.CorrelationID, CausedBy: req.CausedBy, CausedByPartition: req.CausedByPartition, Source: req.Source,
 			CreatedAt: now, UpdatedAt: now,
 		},
 		entity: req.LegalEntity, payload: req.Payload,
@@ -217,6 +229,25 @@ func checkIdentifiers(req Request) error {
 		}
 	}
 	return nil
+}
+
+// checkCause refuses a cause that is in no log or that the caller does not see.
+func (s *Service) checkCause(ctx context.Context, req Request) error {
+	if req.CausedBy == (event.ID{}) || req.AllowUnknownCause {
+		return nil
+	}
+	cause, err := s.Events.EventByID(ctx, cmp.Or(req.CausedByPartition, req.LegalEntity.Partition), req.CausedBy)
+	if err != nil && fault.KindOf(err) != fault.NotFound {
+		return err
+	}
+	if err == nil {
+		sight, err := module.SightOf(ctx)
+		if err != nil || sight.Sees(cause.Type) {
+			return err
+		}
+	}
+	return fault.New(fault.NotFound, "intent.cause_unknown",
+		"no event that you may see has this id; name the legal entity of the cause, or set allow_unknown_cause if it is in no log").WithField("/caused_by")
 }
 
 // reserveKey ties the request to its idempotency key and reserves the key on this node

@@ -103,7 +103,7 @@ func (a *attempt) checkMaySubmit(ctx context.Context) error {
 		s.maySubmitMu.Unlock()
 	}
 	if !allowed {
-		return fault.New(fault.Forbidden, "intent.forbidden", "none of your roles may submit %s; ask an administrator, or a person who has the role", a.stored.Type)
+		return fault.New(fault.Forbidden, codeForbidden, "none of your roles may submit %s; ask an administrator, or a person who has the role", a.stored.Type)
 	}
 	return nil
 }
@@ -177,11 +177,12 @@ func planDigest(drafts []event.Draft, policyDigest string) (event.Hash, error) {
 			Stream     event.StreamID
 			Cause      string
 			CauseIndex int
+			CausedIn   event.PartitionID `json:",omitzero"`
 			Data       any
 			Dimensions map[string]string
 			Entities   []event.EntityRef
 			Tags       []string
-		}{d.Type, d.SchemaVersion, d.EffectiveDate, d.Scope, d.Stream, d.CausedBy.String(), d.CausedByIndex, d.Data, d.Dimensions, d.Entities, d.Tags}
+		}{d.Type, d.SchemaVersion, d.EffectiveDate, d.Scope, d.Stream, d.CausedBy.String(), d.CausedByIndex, d.CausedByPartition, d.Data, d.Dimensions, d.Entities, d.Tags}
 		b, err := json.Marshal(c)
 		if err != nil {
 			return event.Hash{}, fmt.Errorf("plan hash: %w", err)
@@ -206,10 +207,14 @@ func hashParts(parts ...[]byte) event.Hash {
 // requestDigest hashes a request's content for its idempotency key. Source is left out: it
 // says where the request came from, not what it asks for.
 func requestDigest(req Request) event.Hash {
-	return hashParts(
+	parts := [][]byte{
 		[]byte(req.Type), []byte(req.LegalEntity.Code), jsondoc.AppendCompact(nil, req.Payload), []byte(formatDate(req.EffectiveDate)),
 		[]byte(req.CorrelationID), req.CausedBy[:],
-	)
+	}
+	if req.CausedByPartition != 0 {
+		parts = append(parts, binary.BigEndian.AppendUint32(nil, uint32(req.CausedByPartition)))
+	}
+	return hashParts(parts...)
 }
 
 func formatDate(d *event.Date) string {

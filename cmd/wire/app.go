@@ -245,12 +245,17 @@ func (a *App) compose(ctx context.Context, clock ports.Clock, ids ports.IDSource
 		Clock: clock, IDs: ids, AllowDevelopmentTokens: o.AllowDevelopmentTokens,
 	})
 	a.streams = streams.New(streams.Config{Writer: streamWriter{a.appends}, Reader: a.Store.Events, Catalog: a.Catalog, Roles: a.Catalog.RoleNames()})
+	cursorKey, err := a.cursorKey(ctx)
+	if err != nil {
+		return err
+	}
+	cursors := query.NewCursorSealer(cursorKey)
 	a.Pipeline, err = pipeline.New(pipeline.Config{
 		Catalog: a.Catalog, Schemas: schemas, Policies: engine, Preparer: preparer, Appender: a.Store.Appender, Events: upcasting.UpcastReader(a.Store.Events, a.Upcaster), Intents: a.Store.Intents,
 		Idempotency: a.Store.Intents, Clock: clock, IDs: ids, Retries: c.Intake.Retries, Logger: a.logger,
 		Limits: pipeline.Limits{KeyTTL: c.Idempotency.TTL, CachedStreams: c.Intake.CachedStreams, SnapshotEvery: c.Query.SnapshotEvery},
 		Sealer: a.vault, Opener: a.vault, Fingerprints: a.vault,
-		Snapshots: a.Store.Snapshots, Background: a.background, ReadingID: a.Registry.ReadingID,
+		Snapshots: a.Store.Snapshots, Background: a.background, ReadingID: a.Registry.ReadingID, Cursors: cursors,
 	})
 	if err != nil {
 		return err
@@ -269,11 +274,6 @@ func (a *App) compose(ctx context.Context, clock ports.Clock, ids ports.IDSource
 			sources[m.Name()+"/"+name] = postgres.ReadModel(source)
 		}
 	}
-	cursorKey, err := a.cursorKey(ctx)
-	if err != nil {
-		return err
-	}
-	cursors := query.NewCursorSealer(cursorKey)
 	a.Query = query.New(query.Config{
 		Log: a.Store.Events, Directory: a.Tenancy, Cursors: cursors, Clock: clock,
 		// One node's clock may be ahead of the database's by the skew and another's behind.

@@ -34,7 +34,9 @@ func (i *Intent) Bind() (Binding, error) {
 const digestDomain = "backbone/intent/v1"
 
 // Digest hashes the row: SHA-256(L(domain) ‖ L(field)…), fields in the order below, L(x) the
-// length of x in 4 bytes followed by x, JSON as it is stored. An absent field is empty. It
+// length of x in 4 bytes followed by x, JSON as it is stored. An absent field is empty; the last two
+// fields follow their names and are left out where they are absent, as in rows from before
+// there were such fields. It
 // leaves out the sequences of the events, which are known after it and follow from the
 // event with the binding and EventCount.
 func (i *Intent) Digest() (event.Hash, error) {
@@ -90,6 +92,16 @@ func (i *Intent) Digest() (event.Hash, error) {
 	d.number(uint64(i.Revision))
 	d.number(uint64(i.CreatedAt.UnixMicro()))
 	d.number(uint64(i.UpdatedAt.UnixMicro()))
+	if i.CausedByPartition != 0 {
+		d.text("caused_by_partition")
+		d.number(uint64(i.CausedByPartition))
+	}
+	if len(i.Documents) > 0 {
+		d.text("documents")
+		for _, document := range i.Documents {
+			d.text(document)
+		}
+	}
 	return sha256.Sum256(d.preimage), nil
 }
 

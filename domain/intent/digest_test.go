@@ -29,6 +29,18 @@ func TestDigest_KnownAnswer(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, intent.Binding{Revision: 2, Digest: "3b523e5ba8e3a8c301fbff69ac69369073049ad3412df130e2923d50fd21f2ec"}, b)
 
+	for _, edit := range []func(*intent.Intent){
+		func(in *intent.Intent) { in.CausedByPartition = 8 },
+		func(in *intent.Intent) { in.Documents = []string{"ap.invoice/1"} },
+		func(in *intent.Intent) { in.Documents = []string{"ap.invoice/1", "gl.journal/2"} },
+	} {
+		edited := row()
+		edit(&edited)
+		other, err := edited.Bind()
+		require.NoError(t, err)
+		require.NotEqual(t, b.Digest, other.Digest)
+	}
+
 	encoded, err := json.Marshal(b)
 	require.NoError(t, err)
 	read, bound := intent.BindingOf([]byte(`{"data":{"intent":1},"dimensions":{},"entity_refs":[],"intent":` + string(encoded) + `}`))

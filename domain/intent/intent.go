@@ -31,6 +31,9 @@ const (
 	Failed          Status = "failed"           // a submission met conflicts that outlasted the retries, or an error after planning began
 )
 
+// Statuses are those of stored intents.
+var Statuses = []Status{PendingApproval, Executed, Rejected, Withdrawn, Expired, Denied, Failed}
+
 // Planned is the status in the answer to a dry run, which stores nothing.
 const Planned Status = "planned"
 
@@ -82,6 +85,10 @@ type Refusal struct {
 	Detail string `json:"detail"` // "" if it would repeat personal data of the payload
 }
 
+// MaxDocuments bounds Intent.Documents. A plan that writes more streams is about a batch, and
+// its events say which.
+const MaxDocuments = 32
+
 // BeforeBindings is the LastSequence of rows from before events held bindings.
 const BeforeBindings event.Sequence = 1<<64 - 1
 
@@ -99,17 +106,20 @@ type Intent struct {
 	HasEffectiveDate bool
 	CorrelationID    string
 	CausedBy         event.ID
-	Source           event.Source
-	Status           Status
-	PlanHash         string         // of the plan that approvals are for; "" if the intent never waited
-	Needs            []ApprovalNeed // of that plan, met or not
-	Approvals        []Approval
-	Rules            json.RawMessage // the rule trace: a JSON array of event.RuleEvaluation
-	Refusal          *Refusal        // of Denied and Failed
-	FirstSequence    event.Sequence  // of the events it made; 0: none
-	EventCount       int             // without those about it, see EventType
-	LastSequence     event.Sequence  // of the event that holds the Binding of this revision; 0: none, see BeforeBindings
-	Revision         int             // compare-and-set counter, from 1
-	CreatedAt        time.Time
-	UpdatedAt        time.Time
+	// CausedByPartition is that of the cause if it is in another legal entity, else 0.
+	CausedByPartition event.PartitionID
+	Source            event.Source
+	Status            Status
+	PlanHash          string         // of the plan that approvals are for; "" if the intent never waited
+	Needs             []ApprovalNeed // of that plan, met or not
+	Approvals         []Approval
+	Rules             json.RawMessage // the rule trace: a JSON array of event.RuleEvaluation
+	Refusal           *Refusal        // of Denied and Failed
+	Documents         []string        // the streams that its plan writes, as type/id, at most MaxDocuments; none if it was refused before it had a plan
+	FirstSequence     event.Sequence  // of the events it made; 0: none
+	EventCount        int             // without those about it, see EventType
+	LastSequence      event.Sequence  // of the event that holds the Binding of this revision; 0: none, see BeforeBindings
+	Revision          int             // compare-and-set counter, from 1
+	CreatedAt         time.Time
+	UpdatedAt         time.Time
 }

@@ -225,6 +225,7 @@ var intentPromises = []promise{
 	{"intent passes through its lifecycle", intentLifecycle},
 	{"events about an intent are not its own", eventsAboutIntent},
 	{"waiting intents are listed oldest first", waitingIntents},
+	{"intents are listed by id, without payloads", listedIntents},
 	{"unknown intent is not found", unknownIntent},
 }
 
@@ -274,7 +275,8 @@ func eventsAboutIntent(t *testing.T, s *suite) {
 func intentFields(t *testing.T, s *suite) {
 	b := s.newPartition(t)
 	want := b.intent(intent.Denied)
-	want.CausedBy = b.ids.next()
+	want.CausedBy, want.CausedByPartition = b.ids.next(), 77
+	want.Documents = []string{"case/1", `odd "id", {with} \marks`}
 	want.Actor.Details.OnBehalfOf = &event.Delegate{Type: "human", ID: "u-2"}
 	want.Approvals = []intent.Approval{{PersonID: "p", ActorID: "a", Role: "controller", Decision: "approved", PlanHash: "plan-1", Comment: "fine", At: s.clock.Now()}}
 	want.Refusal = &intent.Refusal{Code: "rule.denied", Kind: "forbidden", Detail: "over the limit; ask for approval"}
@@ -404,6 +406,47 @@ func waitingIntents(t *testing.T, s *suite) {
 	r.Intent = update(b.stored(t, want[1]), intent.Rejected)
 	b.must(t, r)
 	require.Equal(t, []event.ID{want[2], want[0]}, ids(10))
+}
+
+func listedIntents(t *testing.T, s *suite) {
+	b, other := s.newPartition(t), s.newPartition(t)
+	statuses := []intent.Status{intent.Executed, intent.PendingApproval, intent.Denied, intent.PendingApproval, intent.Executed}
+	ids := make([]event.ID, len(statuses))
+	for i, status := range statuses {
+		in := b.intent(status)
+		in.Documents = []string{"case/1"}
+		ids[i] = in.ID
+		r := b.request()
+		r.Intent = insert(in)
+		b.must(t, r)
+	}
+	hidden := other.request()
+	hidden.Intent = insert(other.intent(intent.PendingApproval))
+	other.must(t, hidden)
+	list := func(q ports.IntentQuery) []event.ID {
+		t.Helper()
+		q.Partition = b.le.Partition
+		found, err := b.store.ListIntents(context.Background(), q)
+		require.NoError(t, err)
+		out := make([]event.ID, len(found))
+		for i, in := range found {
+			require.Empty(t, in.Payload)
+			require.Empty(t, in.Rules)
+			full := b.stored(t, in.ID)
+			full.Payload, full.Rules = nil, nil
+			require.Equal(t, full, in)
+			out[i] = in.ID
+		}
+		return out
+	}
+	require.Equal(t, ids, list(ports.IntentQuery{Limit: 10}))
+	require.Equal(t, ids[:2], list(ports.IntentQuery{Limit: 2}))
+	require.Equal(t, ids[1:4], list(ports.IntentQuery{After: ids[0], Before: ids[4], Limit: 10}))
+	require.Equal(t, []event.ID{ids[3], ids[2]}, list(ports.IntentQuery{Before: ids[4], Direction: ports.Backward, Limit: 2}))
+	require.Equal(t, []event.ID{ids[1], ids[3]}, list(ports.IntentQuery{Status: intent.PendingApproval, Limit: 10}))
+	require.Equal(t, []event.ID{ids[3]}, list(ports.IntentQuery{Status: intent.PendingApproval, Direction: ports.Backward, Limit: 1}))
+	require.Equal(t, []event.ID{ids[2]}, list(ports.IntentQuery{Status: intent.Denied, After: ids[1], Limit: 10}))
+	require.Empty(t, list(ports.IntentQuery{Status: intent.Rejected, Limit: 10}))
 }
 
 func unknownIntent(t *testing.T, s *suite) {

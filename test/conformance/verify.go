@@ -178,6 +178,10 @@ func cancelledRead(t *testing.T, s *suite) {
 		"Lineage":        func() error { _, _, err := b.store.Lineage(ctx, p, id, 10, 0); return err },
 		"Intent":         func() error { _, err := b.store.Intent(ctx, p, id); return err },
 		"WaitingIntents": func() error { _, err := b.store.WaitingIntents(ctx, p, 10); return err },
+		"ListIntents": func() error {
+			_, err := b.store.ListIntents(ctx, ports.IntentQuery{Partition: p, Limit: 10})
+			return err
+		},
 		"ChainPage":      func() error { _, err := b.store.ChainPage(ctx, p, 0, 10); return err },
 		"Checkpoints":    func() error { _, err := b.store.Checkpoints(ctx, "p", 1); return err },
 		"PartitionHeads": func() error { _, err := b.store.PartitionHeads(ctx); return err },

@@ -45,6 +45,7 @@ var readQueries = []string{
 	eventlogdb.SearchLog, eventlogdb.SearchLogBackward, eventlogdb.MatchEvents, eventlogdb.GetSequenceAt, eventlogdb.ListLineage,
 	eventlogdb.ListDescendants, eventlogdb.ListKeySpans, eventlogdb.ListKeyMatches, eventlogdb.ListTypeMatches,
 	eventlogdb.GetStreamStatus, eventlogdb.ListStreamRows, eventlogdb.ListStreamRowsWithEnds, intentsdb.GetIdempotencyKey, intentsdb.GetIntent, intentsdb.ListWaitingIntents,
+	intentsdb.ListIntents, intentsdb.ListIntentsBackward, intentsdb.ListIntentsOfStatus, intentsdb.ListIntentsOfStatusBackward,
 	monitordb.ListSequencesAt, monitordb.CountCommits, monitordb.SampleEvents, monitordb.GetStreamSize, monitordb.ListProjectionLags, monitordb.GetWaitingIntents,
 	streamsdb.GetSnapshotEpoch, streamsdb.ListEntitySnapshots, streamsdb.SaveEntitySnapshot, streamsdb.DeleteOldEntitySnapshots, streamsdb.MarkEntitySnapshotsStale,
 	streamsdb.GetStreamSnapshot, streamsdb.SaveStreamSnapshot, streamsdb.DeleteOldStreamSnapshots,

@@ -103,6 +103,49 @@ func (s *Store) WaitingIntents(ctx context.Context, p event.PartitionID, limit i
 	return out, nil
 }
 
+// ListIntents implements ports.IntentReader.
+func (s *Store) ListIntents(ctx context.Context, q ports.IntentQuery) ([]intent.Intent, error) {
+	p, before := int32(q.Partition), pgtype.UUID{Bytes: q.Before, Valid: true}
+	if q.Before == (event.ID{}) {
+		before.Bytes = maxID
+	}
+	after, page := pgtype.UUID{Bytes: q.After, Valid: true}, pg.PageSize(q.Limit)
+	switch backward := q.Direction == ports.Backward; {
+	case q.Status == "" && backward:
+		rows, err := s.queries.ListIntentsBackward(ctx, s.db.Reads, &intentsdb.ListIntentsBackwardParams{PartitionID: p, AfterID: after, BeforeID: before, PageSize: page})
+		return listed(ctx, rows, err, func(r intentsdb.ListIntentsBackwardRow) intentsdb.BackboneIntent { return intentsdb.BackboneIntent(r) })
+	case q.Status == "":
+		rows, err := s.queries.ListIntents(ctx, s.db.Reads, &intentsdb.ListIntentsParams{PartitionID: p, AfterID: after, BeforeID: before, PageSize: page})
+		return listed(ctx, rows, err, func(r intentsdb.ListIntentsRow) intentsdb.BackboneIntent { return intentsdb.BackboneIntent(r) })
+	case backward:
+		rows, err := s.queries.ListIntentsOfStatusBackward(ctx, s.db.Reads, &intentsdb.ListIntentsOfStatusBackwardParams{PartitionID: p, Status: string(q.Status), AfterID: after, BeforeID: before, PageSize: page})
+		return listed(ctx, rows, err, func(r intentsdb.ListIntentsOfStatusBackwardRow) intentsdb.BackboneIntent {
+			return intentsdb.BackboneIntent(r)
+		})
+	default:
+		rows, err := s.queries.ListIntentsOfStatus(ctx, s.db.Reads, &intentsdb.ListIntentsOfStatusParams{PartitionID: p, Status: string(q.Status), AfterID: after, BeforeID: before, PageSize: page})
+		return listed(ctx, rows, err, func(r intentsdb.ListIntentsOfStatusRow) intentsdb.BackboneIntent { return intentsdb.BackboneIntent(r) })
+	}
+}
+
+// maxID is after every id that is in use.
+var maxID = event.ID{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff}
+
+func listed[R any](ctx context.Context, rows []R, err error, rowOf func(R) intentsdb.BackboneIntent) ([]intent.Intent, error) {
+	if err != nil {
+		return nil, pg.Translate(ctx, err)
+	}
+	out := make([]intent.Intent, len(rows))
+	for i := range rows {
+		row := rowOf(rows[i])
+		if out[i], err = storedIntent(&row); err != nil {
+			return nil, err
+		}
+		out[i].Payload, out[i].Rules = nil, nil
+	}
+	return out, nil
+}
+
 // IntentSequences implements ports.IntentAudit.
 func (s *Store) IntentSequences(ctx context.Context, p event.PartitionID, ids []event.ID) (map[event.ID]event.Sequence, error) {
 	params := intentsdb.ListIntentSequencesParams{PartitionID: int32(p), Ids: make([]pgtype.UUID, len(ids))}
@@ -144,7 +187,7 @@ func storedIntent(r *intentsdb.BackboneIntent) (intent.Intent, error) {
 		ID: r.ID.Bytes, Partition: event.PartitionID(r.PartitionID), LegalEntity: r.LegalEntity, Type: r.Type, Payload: r.Payload,
 		Actor:    event.Actor{Type: event.ActorType(r.ActorType), ID: r.ActorID, Name: r.ActorName.String},
 		PersonID: r.PersonID.String, Roles: r.Roles,
-		CorrelationID: r.CorrelationID.String, CausedBy: r.CausedBy.Bytes,
+		CorrelationID: r.CorrelationID.String, CausedBy: r.CausedBy.Bytes, CausedByPartition: event.PartitionID(r.CausedByPartition.Int32), Documents: r.Documents,
 		Source: event.Source{System: r.SourceSystem.String, Channel: r.SourceChannel.String, Reference: r.SourceReference.String},
 		Status: intent.Status(r.Status), PlanHash: r.PlanHash.String, Rules: r.Rules,
 		FirstSequence: event.Sequence(r.FirstSequence), EventCount: int(r.EventCount), LastSequence: event.Sequence(r.LastSequence), Revision: int(r.Revision),

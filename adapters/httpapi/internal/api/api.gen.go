@@ -680,11 +680,17 @@ type IgnoredEvent struct {
 
 // Intent defines model for Intent.
 type Intent struct {
-	Actor         Actor           `json:"actor"`
-	Approvals     []Approval      `json:"approvals"`
-	CausedBy      string          `json:"caused_by,omitempty,omitzero"`
-	CorrelationID string          `json:"correlation_id"`
-	CreatedAt     string          `json:"created_at"`
+	Actor     Actor      `json:"actor"`
+	Approvals []Approval `json:"approvals"`
+	CausedBy  string     `json:"caused_by,omitempty,omitzero"`
+
+	// CausedByLegalEntity Only when it is another one.
+	CausedByLegalEntity string `json:"caused_by_legal_entity,omitempty,omitzero"`
+	CorrelationID       string `json:"correlation_id"`
+	CreatedAt           string `json:"created_at"`
+
+	// Documents Streams that its plan writes, as `type/id`; those of a waiting intent are written once it is approved.
+	Documents     []string        `json:"documents,omitempty,omitzero"`
 	EffectiveDate string          `json:"effective_date,omitempty,omitzero"`
 	Events        []IntentEvent   `json:"events"`
 	IntentID      string          `json:"intent_id"`
@@ -711,6 +717,15 @@ type IntentEvent struct {
 	Type          string `json:"type"`
 }
 
+// IntentList defines model for IntentList.
+type IntentList struct {
+	HasMore bool            `json:"has_more"`
+	Intents []IntentSummary `json:"intents"`
+
+	// NextCursor The `cursor` of the next page, unchanged; absent when the list ends here.
+	NextCursor NextCursor `json:"next_cursor,omitempty,omitzero"`
+}
+
 // IntentOutcome defines model for IntentOutcome.
 type IntentOutcome struct {
 	CorrelationID string         `json:"correlation_id"`
@@ -727,9 +742,15 @@ type IntentOutcome struct {
 
 // IntentRequest defines model for IntentRequest.
 type IntentRequest struct {
-	// CausedBy Id of the event that caused this.
-	CausedBy      string `json:"caused_by,omitempty,omitzero"`
-	CorrelationID string `json:"correlation_id,omitempty,omitzero"`
+	// AllowUnknownCause For imports, whose causes may be in no log: take the cause as it is given.
+	AllowUnknownCause bool `json:"allow_unknown_cause,omitempty,omitzero"`
+
+	// CausedBy Id of the event that caused this. One that is in no log that the caller sees is refused (`intent.cause_unknown`).
+	CausedBy string `json:"caused_by,omitempty,omitzero"`
+
+	// CausedByLegalEntity Where the cause is when it is another legal entity.
+	CausedByLegalEntity string `json:"caused_by_legal_entity,omitempty,omitzero"`
+	CorrelationID       string `json:"correlation_id,omitempty,omitzero"`
 
 	// DryRun Plan only; nothing is stored.
 	DryRun        bool   `json:"dry_run,omitempty,omitzero"`
@@ -746,6 +767,32 @@ type IntentRequest struct {
 
 // IntentStatus defines model for IntentStatus.
 type IntentStatus = string
+
+// IntentSummary defines model for IntentSummary.
+type IntentSummary struct {
+	Actor         Actor      `json:"actor"`
+	Approvals     []Approval `json:"approvals"`
+	CorrelationID string     `json:"correlation_id"`
+	CreatedAt     string     `json:"created_at"`
+
+	// Documents Streams that its plan writes, as `type/id`.
+	Documents     []string `json:"documents,omitempty,omitzero"`
+	EffectiveDate string   `json:"effective_date,omitempty,omitzero"`
+	IntentID      string   `json:"intent_id"`
+	LegalEntity   string   `json:"legal_entity"`
+
+	// Needs Those that no approval meets yet.
+	Needs    []ApprovalNeed `json:"needs"`
+	PlanHash string         `json:"plan_hash,omitempty,omitzero"`
+	Refusal  Refusal        `json:"refusal,omitempty,omitzero"`
+
+	// RequestedBy Person id of who asked for it.
+	RequestedBy string       `json:"requested_by"`
+	Revision    int          `json:"revision"`
+	Status      IntentStatus `json:"status"`
+	Type        string       `json:"type"`
+	UpdatedAt   string       `json:"updated_at"`
+}
 
 // LeftOut Where an answer stops before its end. `depth`: there are more levels than are followed. `count`: there are
 // more events than were asked for. `size`: there are more events, but they are too large to be shown together: with

@@ -102,7 +102,8 @@ func newWriter() *writer {
 			txt, txt, txt, txt, txt, txt, // actor, person, roles
 			day, txt, uid, txt, txt, txt, // effective date .. source
 			txt, txt, txt, txt, txt, txt, // status .. refusal
-			i8, i4, i8, i4, stamp, stamp),
+			i8, i4, i8, i4, stamp, stamp,
+			txt, i4), // documents, partition of the cause
 		changedStreams: newRowSet("stream_versions", appenderdb.ChangeStreams, locked, i4, txt, txt, i8, i8, i8, txt, i8, txt, i8),
 		eventSubjects:  newRowSet("event_pii_subjects", appenderdb.InsertEventPIISubjects, locked, i4, txt, i8, i2, txt),
 		intentSubjects: newRowSet("intent_pii_subjects", appenderdb.InsertIntentPIISubjects, locked, i4, txt, uid, i2, txt),
@@ -290,6 +291,8 @@ func (w *writer) addIntent(r *queuedRequest, v *verdict) {
 	row.next().Int4(int32(r.request.Intent.ExpectedRevision + 1))
 	row.next().Time(in.CreatedAt)
 	row.next().Time(in.UpdatedAt)
+	row.next().List(in.Documents)
+	row.next().OptionalInt4(int32(in.CausedByPartition))
 
 	for i := range r.request.Intent.Sealed {
 		s := &r.request.Intent.Sealed[i]

@@ -327,11 +327,13 @@ const UpsertIntents = `-- name: UpsertIntents :execrows
 INSERT INTO backbone.intents (
     partition_id, id, legal_entity, type, payload, actor_type, actor_id, actor_name, actor_details,
     person_id, roles, effective_date, correlation_id, caused_by, source_system, source_channel, source_reference,
-    status, plan_hash, need, approvals, rules, refusal, first_sequence, event_count, last_sequence, revision, created_at, updated_at
+    status, plan_hash, need, approvals, rules, refusal, first_sequence, event_count, last_sequence, revision, created_at, updated_at,
+    documents, caused_by_partition
 )
 SELECT h.partition_id, u.id, u.legal_entity, u.type, u.payload::json, u.actor_type, u.actor_id, u.actor_name, u.actor_details::json,
     u.person_id, u.roles::text[], u.effective_date, u.correlation_id, u.caused_by, u.source_system, u.source_channel, u.source_reference,
-    u.status, u.plan_hash, u.need::json, u.approvals::json, u.rules::json, u.refusal::json, u.first_sequence, u.event_count, u.last_sequence, u.revision, u.created_at, u.updated_at
+    u.status, u.plan_hash, u.need::json, u.approvals::json, u.rules::json, u.refusal::json, u.first_sequence, u.event_count, u.last_sequence, u.revision, u.created_at, u.updated_at,
+    u.documents::text[], u.caused_by_partition
 FROM backbone.partition_heads h
 JOIN (SELECT unnest($1::int[]) AS partition_id,
              unnest($2::uuid[]) AS id,
@@ -361,49 +363,53 @@ JOIN (SELECT unnest($1::int[]) AS partition_id,
              unnest($26::bigint[]) AS last_sequence,
              unnest($27::int[]) AS revision,
              unnest($28::timestamptz[]) AS created_at,
-             unnest($29::timestamptz[]) AS updated_at) u
+             unnest($29::timestamptz[]) AS updated_at,
+             unnest($30::text[]) AS documents,
+             unnest($31::int[]) AS caused_by_partition) u
   ON u.partition_id = h.partition_id
-WHERE h.partition_id = ANY ($30::int[])
+WHERE h.partition_id = ANY ($32::int[])
 ON CONFLICT (partition_id, id)
 DO UPDATE SET payload = excluded.payload, effective_date = excluded.effective_date,
               person_id = excluded.person_id, roles = excluded.roles,
               status = excluded.status, plan_hash = excluded.plan_hash, need = excluded.need,
-              approvals = excluded.approvals, rules = excluded.rules, refusal = excluded.refusal,
+              approvals = excluded.approvals, rules = excluded.rules, refusal = excluded.refusal, documents = excluded.documents,
               first_sequence = excluded.first_sequence, event_count = excluded.event_count,
               last_sequence = excluded.last_sequence, revision = excluded.revision, updated_at = excluded.updated_at
 `
 
 type UpsertIntentsParams struct {
-	PartitionIds     []int32
-	Ids              []pgtype.UUID
-	LegalEntities    []string
-	Types            []string
-	Payloads         []string
-	ActorTypes       []string
-	ActorIds         []string
-	ActorNames       []string
-	ActorDetails     []string
-	PersonIds        []string
-	Roles            []string
-	EffectiveDates   []pgtype.Date
-	CorrelationIds   []string
-	CausedBy         []pgtype.UUID
-	SourceSystems    []string
-	SourceChannels   []string
-	SourceReferences []string
-	Statuses         []string
-	PlanHashes       []string
-	Needs            []string
-	Approvals        []string
-	Rules            []string
-	Refusals         []string
-	FirstSequences   []int64
-	EventCounts      []int32
-	LastSequences    []int64
-	Revisions        []int32
-	CreatedAt        []time.Time
-	UpdatedAt        []time.Time
-	Locked           []int32
+	PartitionIds       []int32
+	Ids                []pgtype.UUID
+	LegalEntities      []string
+	Types              []string
+	Payloads           []string
+	ActorTypes         []string
+	ActorIds           []string
+	ActorNames         []string
+	ActorDetails       []string
+	PersonIds          []string
+	Roles              []string
+	EffectiveDates     []pgtype.Date
+	CorrelationIds     []string
+	CausedBy           []pgtype.UUID
+	SourceSystems      []string
+	SourceChannels     []string
+	SourceReferences   []string
+	Statuses           []string
+	PlanHashes         []string
+	Needs              []string
+	Approvals          []string
+	Rules              []string
+	Refusals           []string
+	FirstSequences     []int64
+	EventCounts        []int32
+	LastSequences      []int64
+	Revisions          []int32
+	CreatedAt          []time.Time
+	UpdatedAt          []time.Time
+	Documents          []string
+	CausedByPartitions []int32
+	Locked             []int32
 }
 
 // Revisions were compared under the head lock, which every writer of intents holds.
@@ -438,6 +444,8 @@ func (q *Queries) UpsertIntents(ctx context.Context, db DBTX, arg *UpsertIntents
 		arg.Revisions,
 		arg.CreatedAt,
 		arg.UpdatedAt,
+		arg.Documents,
+		arg.CausedByPartitions,
 		arg.Locked,
 	)
 	if err != nil {

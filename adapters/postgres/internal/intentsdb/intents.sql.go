@@ -64,7 +64,7 @@ func (q *Queries) GetIdempotencyKey(ctx context.Context, db DBTX, arg *GetIdempo
 }
 
 const GetIntent = `-- name: GetIntent :one
-SELECT i.created_at, i.updated_at, i.first_sequence, i.partition_id, i.event_count, i.revision, i.effective_date, i.id, i.caused_by, i.legal_entity, i.type, i.status, i.actor_type, i.actor_id, i.actor_name, i.actor_details, i.person_id, i.roles, i.correlation_id, i.source_system, i.source_channel, i.source_reference, i.plan_hash, i.need, i.approvals, i.rules, i.refusal, i.payload, i.last_sequence FROM backbone.intents i
+SELECT i.created_at, i.updated_at, i.first_sequence, i.partition_id, i.event_count, i.revision, i.effective_date, i.id, i.caused_by, i.legal_entity, i.type, i.status, i.actor_type, i.actor_id, i.actor_name, i.actor_details, i.person_id, i.roles, i.correlation_id, i.source_system, i.source_channel, i.source_reference, i.plan_hash, i.need, i.approvals, i.rules, i.refusal, i.payload, i.last_sequence, i.documents, i.caused_by_partition FROM backbone.intents i
 WHERE i.partition_id = $1 AND i.id = $2
 `
 
@@ -110,12 +110,14 @@ func (q *Queries) GetIntent(ctx context.Context, db DBTX, arg *GetIntentParams) 
 		&i.BackboneIntent.Refusal,
 		&i.BackboneIntent.Payload,
 		&i.BackboneIntent.LastSequence,
+		&i.BackboneIntent.Documents,
+		&i.BackboneIntent.CausedByPartition,
 	)
 	return i, err
 }
 
 const ListBoundIntents = `-- name: ListBoundIntents :many
-SELECT i.created_at, i.updated_at, i.first_sequence, i.partition_id, i.event_count, i.revision, i.effective_date, i.id, i.caused_by, i.legal_entity, i.type, i.status, i.actor_type, i.actor_id, i.actor_name, i.actor_details, i.person_id, i.roles, i.correlation_id, i.source_system, i.source_channel, i.source_reference, i.plan_hash, i.need, i.approvals, i.rules, i.refusal, i.payload, i.last_sequence, e.intent_id AS event_intent_id, e.type AS event_type, p.payload AS event_payload
+SELECT i.created_at, i.updated_at, i.first_sequence, i.partition_id, i.event_count, i.revision, i.effective_date, i.id, i.caused_by, i.legal_entity, i.type, i.status, i.actor_type, i.actor_id, i.actor_name, i.actor_details, i.person_id, i.roles, i.correlation_id, i.source_system, i.source_channel, i.source_reference, i.plan_hash, i.need, i.approvals, i.rules, i.refusal, i.payload, i.last_sequence, i.documents, i.caused_by_partition, e.intent_id AS event_intent_id, e.type AS event_type, p.payload AS event_payload
 FROM backbone.intents i
 LEFT JOIN backbone.events e ON e.partition_id = i.partition_id AND e.sequence = i.last_sequence
 LEFT JOIN backbone.event_payloads p ON p.partition_id = i.partition_id AND p.sequence = i.last_sequence
@@ -178,6 +180,8 @@ func (q *Queries) ListBoundIntents(ctx context.Context, db DBTX, arg *ListBoundI
 			&i.BackboneIntent.Refusal,
 			&i.BackboneIntent.Payload,
 			&i.BackboneIntent.LastSequence,
+			&i.BackboneIntent.Documents,
+			&i.BackboneIntent.CausedByPartition,
 			&i.EventIntentID,
 			&i.EventType,
 			&i.EventPayload,
@@ -228,8 +232,450 @@ func (q *Queries) ListIntentSequences(ctx context.Context, db DBTX, arg *ListInt
 	return items, nil
 }
 
+const ListIntents = `-- name: ListIntents :many
+SELECT i.created_at, i.updated_at, i.first_sequence, i.partition_id, i.event_count, i.revision, i.effective_date, i.id, i.caused_by,
+    i.legal_entity, i.type, i.status, i.actor_type, i.actor_id, i.actor_name, i.actor_details, i.person_id, i.roles, i.correlation_id,
+    i.source_system, i.source_channel, i.source_reference, i.plan_hash, i.need, i.approvals, '[]'::json AS rules, i.refusal, '{}'::json AS
+    payload, i.last_sequence, i.documents, i.caused_by_partition
+FROM backbone.intents i
+WHERE i.partition_id = $1 AND i.id > $2::uuid AND i.id < $3::uuid
+ORDER BY i.id
+LIMIT $4::int
+`
+
+type ListIntentsParams struct {
+	PartitionID int32
+	AfterID     pgtype.UUID
+	BeforeID    pgtype.UUID
+	PageSize    int32
+}
+
+type ListIntentsRow struct {
+	CreatedAt         time.Time
+	UpdatedAt         time.Time
+	FirstSequence     int64
+	PartitionID       int32
+	EventCount        int32
+	Revision          int32
+	EffectiveDate     pgtype.Date
+	ID                pgtype.UUID
+	CausedBy          pgtype.UUID
+	LegalEntity       string
+	Type              string
+	Status            string
+	ActorType         string
+	ActorID           string
+	ActorName         pgtype.Text
+	ActorDetails      []byte
+	PersonID          pgtype.Text
+	Roles             []string
+	CorrelationID     pgtype.Text
+	SourceSystem      pgtype.Text
+	SourceChannel     pgtype.Text
+	SourceReference   pgtype.Text
+	PlanHash          pgtype.Text
+	Need              []byte
+	Approvals         []byte
+	Rules             []byte
+	Refusal           []byte
+	Payload           []byte
+	LastSequence      int64
+	Documents         []string
+	CausedByPartition pgtype.Int4
+}
+
+// Rows in the order of their ids, without their payloads and rule traces.
+func (q *Queries) ListIntents(ctx context.Context, db DBTX, arg *ListIntentsParams) ([]ListIntentsRow, error) {
+	rows, err := db.Query(ctx, ListIntents,
+		arg.PartitionID,
+		arg.AfterID,
+		arg.BeforeID,
+		arg.PageSize,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []ListIntentsRow
+	for rows.Next() {
+		var i ListIntentsRow
+		if err := rows.Scan(
+			&i.CreatedAt,
+			&i.UpdatedAt,
+			&i.FirstSequence,
+			&i.PartitionID,
+			&i.EventCount,
+			&i.Revision,
+			&i.EffectiveDate,
+			&i.ID,
+			&i.CausedBy,
+			&i.LegalEntity,
+			&i.Type,
+			&i.Status,
+			&i.ActorType,
+			&i.ActorID,
+			&i.ActorName,
+			&i.ActorDetails,
+			&i.PersonID,
+			&i.Roles,
+			&i.CorrelationID,
+			&i.SourceSystem,
+			&i.SourceChannel,
+			&i.SourceReference,
+			&i.PlanHash,
+			&i.Need,
+			&i.Approvals,
+			&i.Rules,
+			&i.Refusal,
+			&i.Payload,
+			&i.LastSequence,
+			&i.Documents,
+			&i.CausedByPartition,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const ListIntentsBackward = `-- name: ListIntentsBackward :many
+SELECT i.created_at, i.updated_at, i.first_sequence, i.partition_id, i.event_count, i.revision, i.effective_date, i.id, i.caused_by,
+    i.legal_entity, i.type, i.status, i.actor_type, i.actor_id, i.actor_name, i.actor_details, i.person_id, i.roles, i.correlation_id,
+    i.source_system, i.source_channel, i.source_reference, i.plan_hash, i.need, i.approvals, '[]'::json AS rules, i.refusal, '{}'::json AS
+    payload, i.last_sequence, i.documents, i.caused_by_partition
+FROM backbone.intents i
+WHERE i.partition_id = $1 AND i.id > $2::uuid AND i.id < $3::uuid
+ORDER BY i.id DESC
+LIMIT $4::int
+`
+
+type ListIntentsBackwardParams struct {
+	PartitionID int32
+	AfterID     pgtype.UUID
+	BeforeID    pgtype.UUID
+	PageSize    int32
+}
+
+type ListIntentsBackwardRow struct {
+	CreatedAt         time.Time
+	UpdatedAt         time.Time
+	FirstSequence     int64
+	PartitionID       int32
+	EventCount        int32
+	Revision          int32
+	EffectiveDate     pgtype.Date
+	ID                pgtype.UUID
+	CausedBy          pgtype.UUID
+	LegalEntity       string
+	Type              string
+	Status            string
+	ActorType         string
+	ActorID           string
+	ActorName         pgtype.Text
+	ActorDetails      []byte
+	PersonID          pgtype.Text
+	Roles             []string
+	CorrelationID     pgtype.Text
+	SourceSystem      pgtype.Text
+	SourceChannel     pgtype.Text
+	SourceReference   pgtype.Text
+	PlanHash          pgtype.Text
+	Need              []byte
+	Approvals         []byte
+	Rules             []byte
+	Refusal           []byte
+	Payload           []byte
+	LastSequence      int64
+	Documents         []string
+	CausedByPartition pgtype.Int4
+}
+
+func (q *Queries) ListIntentsBackward(ctx context.Context, db DBTX, arg *ListIntentsBackwardParams) ([]ListIntentsBackwardRow, error) {
+	rows, err := db.Query(ctx, ListIntentsBackward,
+		arg.PartitionID,
+		arg.AfterID,
+		arg.BeforeID,
+		arg.PageSize,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []ListIntentsBackwardRow
+	for rows.Next() {
+		var i ListIntentsBackwardRow
+		if err := rows.Scan(
+			&i.CreatedAt,
+			&i.UpdatedAt,
+			&i.FirstSequence,
+			&i.PartitionID,
+			&i.EventCount,
+			&i.Revision,
+			&i.EffectiveDate,
+			&i.ID,
+			&i.CausedBy,
+			&i.LegalEntity,
+			&i.Type,
+			&i.Status,
+			&i.ActorType,
+			&i.ActorID,
+			&i.ActorName,
+			&i.ActorDetails,
+			&i.PersonID,
+			&i.Roles,
+			&i.CorrelationID,
+			&i.SourceSystem,
+			&i.SourceChannel,
+			&i.SourceReference,
+			&i.PlanHash,
+			&i.Need,
+			&i.Approvals,
+			&i.Rules,
+			&i.Refusal,
+			&i.Payload,
+			&i.LastSequence,
+			&i.Documents,
+			&i.CausedByPartition,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const ListIntentsOfStatus = `-- name: ListIntentsOfStatus :many
+SELECT i.created_at, i.updated_at, i.first_sequence, i.partition_id, i.event_count, i.revision, i.effective_date, i.id, i.caused_by,
+    i.legal_entity, i.type, i.status, i.actor_type, i.actor_id, i.actor_name, i.actor_details, i.person_id, i.roles, i.correlation_id,
+    i.source_system, i.source_channel, i.source_reference, i.plan_hash, i.need, i.approvals, '[]'::json AS rules, i.refusal, '{}'::json AS
+    payload, i.last_sequence, i.documents, i.caused_by_partition
+FROM backbone.intents i
+WHERE i.partition_id = $1 AND i.status = $2 AND i.status <> 'executed' AND i.id > $3::uuid AND i.id < $4::uuid
+ORDER BY i.id
+LIMIT $5::int
+`
+
+type ListIntentsOfStatusParams struct {
+	PartitionID int32
+	Status      string
+	AfterID     pgtype.UUID
+	BeforeID    pgtype.UUID
+	PageSize    int32
+}
+
+type ListIntentsOfStatusRow struct {
+	CreatedAt         time.Time
+	UpdatedAt         time.Time
+	FirstSequence     int64
+	PartitionID       int32
+	EventCount        int32
+	Revision          int32
+	EffectiveDate     pgtype.Date
+	ID                pgtype.UUID
+	CausedBy          pgtype.UUID
+	LegalEntity       string
+	Type              string
+	Status            string
+	ActorType         string
+	ActorID           string
+	ActorName         pgtype.Text
+	ActorDetails      []byte
+	PersonID          pgtype.Text
+	Roles             []string
+	CorrelationID     pgtype.Text
+	SourceSystem      pgtype.Text
+	SourceChannel     pgtype.Text
+	SourceReference   pgtype.Text
+	PlanHash          pgtype.Text
+	Need              []byte
+	Approvals         []byte
+	Rules             []byte
+	Refusal           []byte
+	Payload           []byte
+	LastSequence      int64
+	Documents         []string
+	CausedByPartition pgtype.Int4
+}
+
+// As ListIntents, of one status other than executed.
+func (q *Queries) ListIntentsOfStatus(ctx context.Context, db DBTX, arg *ListIntentsOfStatusParams) ([]ListIntentsOfStatusRow, error) {
+	rows, err := db.Query(ctx, ListIntentsOfStatus,
+		arg.PartitionID,
+		arg.Status,
+		arg.AfterID,
+		arg.BeforeID,
+		arg.PageSize,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []ListIntentsOfStatusRow
+	for rows.Next() {
+		var i ListIntentsOfStatusRow
+		if err := rows.Scan(
+			&i.CreatedAt,
+			&i.UpdatedAt,
+			&i.FirstSequence,
+			&i.PartitionID,
+			&i.EventCount,
+			&i.Revision,
+			&i.EffectiveDate,
+			&i.ID,
+			&i.CausedBy,
+			&i.LegalEntity,
+			&i.Type,
+			&i.Status,
+			&i.ActorType,
+			&i.ActorID,
+			&i.ActorName,
+			&i.ActorDetails,
+			&i.PersonID,
+			&i.Roles,
+			&i.CorrelationID,
+			&i.SourceSystem,
+			&i.SourceChannel,
+			&i.SourceReference,
+			&i.PlanHash,
+			&i.Need,
+			&i.Approvals,
+			&i.Rules,
+			&i.Refusal,
+			&i.Payload,
+			&i.LastSequence,
+			&i.Documents,
+			&i.CausedByPartition,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const ListIntentsOfStatusBackward = `-- name: ListIntentsOfStatusBackward :many
+SELECT i.created_at, i.updated_at, i.first_sequence, i.partition_id, i.event_count, i.revision, i.effective_date, i.id, i.caused_by,
+    i.legal_entity, i.type, i.status, i.actor_type, i.actor_id, i.actor_name, i.actor_details, i.person_id, i.roles, i.correlation_id,
+    i.source_system, i.source_channel, i.source_reference, i.plan_hash, i.need, i.approvals, '[]'::json AS rules, i.refusal, '{}'::json AS
+    payload, i.last_sequence, i.documents, i.caused_by_partition
+FROM backbone.intents i
+WHERE i.partition_id = $1 AND i.status = $2 AND i.status <> 'executed' AND i.id > $3::uuid AND i.id < $4::uuid
+ORDER BY i.id DESC
+LIMIT $5::int
+`
+
+type ListIntentsOfStatusBackwardParams struct {
+	PartitionID int32
+	Status      string
+	AfterID     pgtype.UUID
+	BeforeID    pgtype.UUID
+	PageSize    int32
+}
+
+type ListIntentsOfStatusBackwardRow struct {
+	CreatedAt         time.Time
+	UpdatedAt         time.Time
+	FirstSequence     int64
+	PartitionID       int32
+	EventCount        int32
+	Revision          int32
+	EffectiveDate     pgtype.Date
+	ID                pgtype.UUID
+	CausedBy          pgtype.UUID
+	LegalEntity       string
+	Type              string
+	Status            string
+	ActorType         string
+	ActorID           string
+	ActorName         pgtype.Text
+	ActorDetails      []byte
+	PersonID          pgtype.Text
+	Roles             []string
+	CorrelationID     pgtype.Text
+	SourceSystem      pgtype.Text
+	SourceChannel     pgtype.Text
+	SourceReference   pgtype.Text
+	PlanHash          pgtype.Text
+	Need              []byte
+	Approvals         []byte
+	Rules             []byte
+	Refusal           []byte
+	Payload           []byte
+	LastSequence      int64
+	Documents         []string
+	CausedByPartition pgtype.Int4
+}
+
+func (q *Queries) ListIntentsOfStatusBackward(ctx context.Context, db DBTX, arg *ListIntentsOfStatusBackwardParams) ([]ListIntentsOfStatusBackwardRow, error) {
+	rows, err := db.Query(ctx, ListIntentsOfStatusBackward,
+		arg.PartitionID,
+		arg.Status,
+		arg.AfterID,
+		arg.BeforeID,
+		arg.PageSize,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []ListIntentsOfStatusBackwardRow
+	for rows.Next() {
+		var i ListIntentsOfStatusBackwardRow
+		if err := rows.Scan(
+			&i.CreatedAt,
+			&i.UpdatedAt,
+			&i.FirstSequence,
+			&i.PartitionID,
+			&i.EventCount,
+			&i.Revision,
+			&i.EffectiveDate,
+			&i.ID,
+			&i.CausedBy,
+			&i.LegalEntity,
+			&i.Type,
+			&i.Status,
+			&i.ActorType,
+			&i.ActorID,
+			&i.ActorName,
+			&i.ActorDetails,
+			&i.PersonID,
+			&i.Roles,
+			&i.CorrelationID,
+			&i.SourceSystem,
+			&i.SourceChannel,
+			&i.SourceReference,
+			&i.PlanHash,
+			&i.Need,
+			&i.Approvals,
+			&i.Rules,
+			&i.Refusal,
+			&i.Payload,
+			&i.LastSequence,
+			&i.Documents,
+			&i.CausedByPartition,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const ListWaitingIntents = `-- name: ListWaitingIntents :many
-SELECT i.created_at, i.updated_at, i.first_sequence, i.partition_id, i.event_count, i.revision, i.effective_date, i.id, i.caused_by, i.legal_entity, i.type, i.status, i.actor_type, i.actor_id, i.actor_name, i.actor_details, i.person_id, i.roles, i.correlation_id, i.source_system, i.source_channel, i.source_reference, i.plan_hash, i.need, i.approvals, i.rules, i.refusal, i.payload, i.last_sequence FROM backbone.intents i
+SELECT i.created_at, i.updated_at, i.first_sequence, i.partition_id, i.event_count, i.revision, i.effective_date, i.id, i.caused_by, i.legal_entity, i.type, i.status, i.actor_type, i.actor_id, i.actor_name, i.actor_details, i.person_id, i.roles, i.correlation_id, i.source_system, i.source_channel, i.source_reference, i.plan_hash, i.need, i.approvals, i.rules, i.refusal, i.payload, i.last_sequence, i.documents, i.caused_by_partition FROM backbone.intents i
 WHERE i.partition_id = $1 AND i.status = 'pending_approval'
 ORDER BY i.created_at, i.id
 LIMIT $2::int
@@ -283,6 +729,8 @@ func (q *Queries) ListWaitingIntents(ctx context.Context, db DBTX, arg *ListWait
 			&i.BackboneIntent.Refusal,
 			&i.BackboneIntent.Payload,
 			&i.BackboneIntent.LastSequence,
+			&i.BackboneIntent.Documents,
+			&i.BackboneIntent.CausedByPartition,
 		); err != nil {
 			return nil, err
 		}

@@ -97,11 +97,13 @@ ON CONFLICT (partition_id, series) DO UPDATE SET next_number = excluded.next_num
 INSERT INTO backbone.intents (
     partition_id, id, legal_entity, type, payload, actor_type, actor_id, actor_name, actor_details,
     person_id, roles, effective_date, correlation_id, caused_by, source_system, source_channel, source_reference,
-    status, plan_hash, need, approvals, rules, refusal, first_sequence, event_count, last_sequence, revision, created_at, updated_at
+    status, plan_hash, need, approvals, rules, refusal, first_sequence, event_count, last_sequence, revision, created_at, updated_at,
+    documents, caused_by_partition
 )
 SELECT h.partition_id, u.id, u.legal_entity, u.type, u.payload::json, u.actor_type, u.actor_id, u.actor_name, u.actor_details::json,
     u.person_id, u.roles::text[], u.effective_date, u.correlation_id, u.caused_by, u.source_system, u.source_channel, u.source_reference,
-    u.status, u.plan_hash, u.need::json, u.approvals::json, u.rules::json, u.refusal::json, u.first_sequence, u.event_count, u.last_sequence, u.revision, u.created_at, u.updated_at
+    u.status, u.plan_hash, u.need::json, u.approvals::json, u.rules::json, u.refusal::json, u.first_sequence, u.event_count, u.last_sequence, u.revision, u.created_at, u.updated_at,
+    u.documents::text[], u.caused_by_partition
 FROM backbone.partition_heads h
 JOIN (SELECT unnest(@partition_ids::int[]) AS partition_id,
              unnest(@ids::uuid[]) AS id,
@@ -131,14 +133,16 @@ JOIN (SELECT unnest(@partition_ids::int[]) AS partition_id,
              unnest(@last_sequences::bigint[]) AS last_sequence,
              unnest(@revisions::int[]) AS revision,
              unnest(@created_at::timestamptz[]) AS created_at,
-             unnest(@updated_at::timestamptz[]) AS updated_at) u
+             unnest(@updated_at::timestamptz[]) AS updated_at,
+             unnest(@documents::text[]) AS documents,
+             unnest(@caused_by_partitions::int[]) AS caused_by_partition) u
   ON u.partition_id = h.partition_id
 WHERE h.partition_id = ANY (@locked::int[])
 ON CONFLICT (partition_id, id)
 DO UPDATE SET payload = excluded.payload, effective_date = excluded.effective_date,
               person_id = excluded.person_id, roles = excluded.roles,
               status = excluded.status, plan_hash = excluded.plan_hash, need = excluded.need,
-              approvals = excluded.approvals, rules = excluded.rules, refusal = excluded.refusal,
+              approvals = excluded.approvals, rules = excluded.rules, refusal = excluded.refusal, documents = excluded.documents,
               first_sequence = excluded.first_sequence, event_count = excluded.event_count,
               last_sequence = excluded.last_sequence, revision = excluded.revision, updated_at = excluded.updated_at;
 

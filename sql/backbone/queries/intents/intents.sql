@@ -34,3 +34,45 @@ LEFT JOIN backbone.event_payloads p ON p.partition_id = i.partition_id AND p.seq
 WHERE i.partition_id = @partition_id AND i.id > @after_id::uuid
 ORDER BY i.id
 LIMIT @page_size::int;
+
+-- name: ListIntents :many
+-- Rows in the order of their ids, without their payloads and rule traces.
+SELECT i.created_at, i.updated_at, i.first_sequence, i.partition_id, i.event_count, i.revision, i.effective_date, i.id, i.caused_by,
+    i.legal_entity, i.type, i.status, i.actor_type, i.actor_id, i.actor_name, i.actor_details, i.person_id, i.roles, i.correlation_id,
+    i.source_system, i.source_channel, i.source_reference, i.plan_hash, i.need, i.approvals, '[]'::json AS rules, i.refusal, '{}'::json AS
+    payload, i.last_sequence, i.documents, i.caused_by_partition
+FROM backbone.intents i
+WHERE i.partition_id = @partition_id AND i.id > @after_id::uuid AND i.id < @before_id::uuid
+ORDER BY i.id
+LIMIT @page_size::int;
+
+-- name: ListIntentsBackward :many
+SELECT i.created_at, i.updated_at, i.first_sequence, i.partition_id, i.event_count, i.revision, i.effective_date, i.id, i.caused_by,
+    i.legal_entity, i.type, i.status, i.actor_type, i.actor_id, i.actor_name, i.actor_details, i.person_id, i.roles, i.correlation_id,
+    i.source_system, i.source_channel, i.source_reference, i.plan_hash, i.need, i.approvals, '[]'::json AS rules, i.refusal, '{}'::json AS
+    payload, i.last_sequence, i.documents, i.caused_by_partition
+FROM backbone.intents i
+WHERE i.partition_id = @partition_id AND i.id > @after_id::uuid AND i.id < @before_id::uuid
+ORDER BY i.id DESC
+LIMIT @page_size::int;
+
+-- name: ListIntentsOfStatus :many
+-- As ListIntents, of one status other than executed.
+SELECT i.created_at, i.updated_at, i.first_sequence, i.partition_id, i.event_count, i.revision, i.effective_date, i.id, i.caused_by,
+    i.legal_entity, i.type, i.status, i.actor_type, i.actor_id, i.actor_name, i.actor_details, i.person_id, i.roles, i.correlation_id,
+    i.source_system, i.source_channel, i.source_reference, i.plan_hash, i.need, i.approvals, '[]'::json AS rules, i.refusal, '{}'::json AS
+    payload, i.last_sequence, i.documents, i.caused_by_partition
+FROM backbone.intents i
+WHERE i.partition_id = @partition_id AND i.status = @status AND i.status <> 'executed' AND i.id > @after_id::uuid AND i.id < @before_id::uuid
+ORDER BY i.id
+LIMIT @page_size::int;
+
+-- name: ListIntentsOfStatusBackward :many
+SELECT i.created_at, i.updated_at, i.first_sequence, i.partition_id, i.event_count, i.revision, i.effective_date, i.id, i.caused_by,
+    i.legal_entity, i.type, i.status, i.actor_type, i.actor_id, i.actor_name, i.actor_details, i.person_id, i.roles, i.correlation_id,
+    i.source_system, i.source_channel, i.source_reference, i.plan_hash, i.need, i.approvals, '[]'::json AS rules, i.refusal, '{}'::json AS
+    payload, i.last_sequence, i.documents, i.caused_by_partition
+FROM backbone.intents i
+WHERE i.partition_id = @partition_id AND i.status = @status AND i.status <> 'executed' AND i.id > @after_id::uuid AND i.id < @before_id::uuid
+ORDER BY i.id DESC
+LIMIT @page_size::int;
