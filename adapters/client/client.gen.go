@@ -2977,6 +2977,140 @@ type Upcaster struct {
 	Jq string `json:"jq"`
 }
 
+// Verification defines model for Verification.
+type Verification struct {
+	// Checking The legal entity whose log is being checked.
+	Checking string    `json:"checking,omitempty,omitzero"`
+	EndedAt  time.Time `json:"ended_at,omitempty,omitzero"`
+
+	// EndedBy `backbone` unless a person cancelled it.
+	EndedBy string `json:"ended_by,omitempty,omitzero"`
+
+	// Error Code of the fault that ended a failed one.
+	Error string `json:"error,omitempty,omitzero"`
+
+	// EventTypes The event types of built-in modules, and those of the tenant.
+	EventTypes []VerificationEventTypes `json:"event_types,omitempty,omitzero"`
+
+	// EventsDone Checked so far. A server that does not run the verification itself counts whole logs only.
+	EventsDone  string `json:"events_done"`
+	EventsTotal string `json:"events_total"`
+
+	// Findings The number of damaged places.
+	Findings int `json:"findings"`
+
+	// Heads The last link of each chain at a time, as in a file of `backbone verify --export-head`. Kept outside the database,
+	// it reveals a tail that was cut off, a restored database, or checksums that were all computed again.
+	Heads VerificationHeads `json:"heads,omitempty,omitzero"`
+	ID    string            `json:"id"`
+
+	// LegalEntities Those that are checked, in this order.
+	LegalEntities []string `json:"legal_entities"`
+
+	// Results One for each log that was checked.
+	Results   []VerificationResult `json:"results,omitempty,omitzero"`
+	StartedAt time.Time            `json:"started_at"`
+	StartedBy string               `json:"started_by"`
+
+	// Status `sound`: no damage in what was checked. `tampered`: the findings say where. `failed`: something could not be
+	// read. `interrupted`: the server that ran it stopped. Findings of a run that did not reach its end stay findings.
+	Status string `json:"status"`
+
+	// WholeTenant Also the event types.
+	WholeTenant bool `json:"whole_tenant"`
+}
+
+// VerificationEventTypes defines model for VerificationEventTypes.
+type VerificationEventTypes struct {
+	Changes      int                   `json:"changes"`
+	Findings     []VerificationFinding `json:"findings"`
+	HeadChange   int64                 `json:"head_change"`
+	HeadChecksum string                `json:"head_checksum,omitempty,omitzero"`
+
+	// Shared Those of built-in modules.
+	Shared             bool `json:"shared"`
+	SuppressedFindings int  `json:"suppressed_findings"`
+}
+
+// VerificationFinding defines model for VerificationFinding.
+type VerificationFinding struct {
+	Detail  string `json:"detail"`
+	EventID string `json:"event_id,omitempty,omitzero"`
+
+	// Kind One of those in the documentation of verification.
+	Kind string `json:"kind"`
+
+	// Sequence Of the event; of event types the number of the change.
+	Sequence string `json:"sequence"`
+}
+
+// VerificationHead defines model for VerificationHead.
+type VerificationHead struct {
+	Checksum    string `json:"checksum"`
+	LegalEntity string `json:"legal_entity"`
+	PartitionID int64  `json:"partition_id"`
+	Sequence    int64  `json:"sequence"`
+	Tenant      string `json:"tenant"`
+}
+
+// VerificationHeads The last link of each chain at a time, as in a file of `backbone verify --export-head`. Kept outside the database,
+// it reveals a tail that was cut off, a restored database, or checksums that were all computed again.
+type VerificationHeads = json.RawMessage
+
+// VerificationList defines model for VerificationList.
+type VerificationList struct {
+	// NextCursor The `cursor` of the next page, unchanged; absent when the list ends here.
+	NextCursor    NextCursor     `json:"next_cursor,omitempty,omitzero"`
+	Verifications []Verification `json:"verifications"`
+}
+
+// VerificationRegistryHead defines model for VerificationRegistryHead.
+type VerificationRegistryHead struct {
+	Change   int64  `json:"change"`
+	Checksum string `json:"checksum"`
+
+	// Tenant Absent for the event types of built-in modules.
+	Tenant string `json:"tenant,omitempty,omitzero"`
+}
+
+// VerificationRequest defines model for VerificationRequest.
+type VerificationRequest struct {
+	// Heads The last link of each chain at a time, as in a file of `backbone verify --export-head`. Kept outside the database,
+	// it reveals a tail that was cut off, a restored database, or checksums that were all computed again.
+	Heads VerificationHeads `json:"heads,omitempty,omitzero"`
+
+	// LegalEntities Only these; `_ADMIN` is the administrative log. Without them all that you may see.
+	LegalEntities []string `json:"legal_entities,omitempty,omitzero"`
+}
+
+// VerificationResult defines model for VerificationResult.
+type VerificationResult struct {
+	// Erasures Announced ones.
+	Erasures int    `json:"erasures"`
+	Events   string `json:"events"`
+
+	// Findings At most 20.
+	Findings []VerificationFinding `json:"findings"`
+
+	// HeadChecksum Absent for a log without events.
+	HeadChecksum string `json:"head_checksum,omitempty,omitzero"`
+	HeadSequence string `json:"head_sequence"`
+	LegalEntity  string `json:"legal_entity"`
+	PartitionID  int64  `json:"partition_id"`
+
+	// Redactions Authorised ones.
+	Redactions int `json:"redactions"`
+
+	// ReferenceSequence Of the earlier head that the log was compared with; absent if there was none.
+	ReferenceSequence string `json:"reference_sequence,omitempty,omitzero"`
+
+	// SuppressedFindings The number of further ones.
+	SuppressedFindings int `json:"suppressed_findings"`
+
+	// UnboundIntents From before events bound them; the number never grows.
+	UnboundIntents string `json:"unbound_intents"`
+}
+
 // Violation One finding.
 type Violation struct {
 	// Bt Business term of EN 16931.
@@ -3870,6 +4004,11 @@ type PollSubscriptionParams struct {
 
 	// Consumer Who asks, in a group.
 	Consumer string `form:"consumer,omitempty" json:"consumer,omitempty,omitzero"`
+}
+
+// ListVerificationsParams defines parameters for ListVerifications.
+type ListVerificationsParams struct {
+	Limit Limit `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
 }
 
 // ListDeadLetters is GET /api/admin/dead-letters: List the events that projections failed at.
@@ -5163,6 +5302,50 @@ func (c *Client) TestWebhook(ctx context.Context, id SubscriptionID, options ...
 		method: http.MethodPost, path: expandPath("/api/subscriptions/%s/test", id),
 	}
 	var out WebhookTest
+	err := c.do(ctx, r, &out, options)
+	return out, err
+}
+
+// ListVerifications is GET /api/verifications: List verifications, newest first, without the results for each log.
+func (c *Client) ListVerifications(ctx context.Context, params ListVerificationsParams, options ...Option) (VerificationList, error) {
+	r := request{
+		method: http.MethodGet, path: expandPath("/api/verifications"),
+		repeatable: true,
+	}
+	r.setQuery("limit", params.Limit)
+	var out VerificationList
+	err := c.do(ctx, r, &out, options)
+	return out, err
+}
+
+// StartVerification is POST /api/verifications: Verify that history was not rewritten, as a job of this server.
+func (c *Client) StartVerification(ctx context.Context, body VerificationRequest, options ...Option) (Verification, error) {
+	r := request{
+		method: http.MethodPost, path: expandPath("/api/verifications"),
+		body: body,
+	}
+	var out Verification
+	err := c.do(ctx, r, &out, options)
+	return out, err
+}
+
+// GetVerification is GET /api/verifications/{id}: Read a verification, how far it is, and what it found.
+func (c *Client) GetVerification(ctx context.Context, id ID, options ...Option) (Verification, error) {
+	r := request{
+		method: http.MethodGet, path: expandPath("/api/verifications/%s", id),
+		repeatable: true,
+	}
+	var out Verification
+	err := c.do(ctx, r, &out, options)
+	return out, err
+}
+
+// CancelVerification is POST /api/verifications/{id}/cancel: End a verification before it has checked everything.
+func (c *Client) CancelVerification(ctx context.Context, id ID, options ...Option) (Verification, error) {
+	r := request{
+		method: http.MethodPost, path: expandPath("/api/verifications/%s/cancel", id),
+	}
+	var out Verification
 	err := c.do(ctx, r, &out, options)
 	return out, err
 }

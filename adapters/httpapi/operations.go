@@ -167,6 +167,8 @@ var resources = []resource{
 		fault.New(fault.FailedPrecondition, "redaction.not_served", "this server redacts nothing; ask an operator to set database.eraser_dsn and a key service")},
 	{handlers: legalEntityHandlers},
 	{handlers: principalHandlers},
+	{verificationHandlers, func(c *Config) bool { return c.Verifications != nil },
+		fault.New(fault.FailedPrecondition, "verification.not_served", "this server verifies nothing; run `backbone verify` with access to the database")},
 	{handlers: healthHandlers},
 }
 

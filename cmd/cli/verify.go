@@ -20,7 +20,7 @@ import (
 
 func verifyCommand() *cobra.Command {
 	var o verifyOptions
-	var dsn, dataDir, config string
+	var dsn, dataDir, config, server, token string
 	cmd := &cobra.Command{
 		Use:   "verify",
 		Short: "Prove that history was not rewritten",
@@ -30,6 +30,9 @@ func verifyCommand() *cobra.Command {
 			"database nor network.\n" +
 			"With the configuration of a server it also compares the receipts of erasures, which are\n" +
 			"outside the database, with the key store: no key that they name may be there again.\n" +
+			"With --server the server verifies your tenant by itself, for an auditor who has a token and no\n" +
+			"access to the database. The result is only as good as that server; Ctrl-C cancels the run.\n" +
+			"BACKBONE_SERVER alone does not select this: name the server.\n" +
 			"Exit code 0: sound. 1: tampered, and where. 2: it could not finish, since something that it\n" +
 			"was asked to read is missing or unreadable.",
 		Example: "  backbone verify                             the \"backbone dev\" of ./dev-data\n" +
@@ -38,7 +41,8 @@ func verifyCommand() *cobra.Command {
 			"  backbone verify --config /etc/backbone.yaml\n" +
 			"  backbone verify --export-head heads-2026-03.json      write the heads of a sound log\n" +
 			"  backbone verify --head heads-2026-03.json             hold the log against them later\n" +
-			"  backbone verify --dump DEMF.jsonl --head heads-2026-03.json",
+			"  backbone verify --dump DEMF.jsonl --head heads-2026-03.json\n" +
+			"  backbone verify --server https://backbone.example.org",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if err := cobra.NoArgs(cmd, args); err != nil {
 				return exitError{2, err}
@@ -46,6 +50,16 @@ func verifyCommand() *cobra.Command {
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
+			if server != "" {
+				if dsn != "" || config != "" || o.Tenant != "" || len(o.Dumps) > 0 {
+					return exitError{2, fmt.Errorf("a server verifies the tenant of the token: leave out --dsn, --config, --tenant and --dump")}
+				}
+				s, err := connect(cmd, server, token, "client.token_missing", o.json)
+				if err != nil {
+					return exitError{2, err}
+				}
+				return verifyOnServer(cmd.Context(), &s, o)
+			}
 			if len(o.Dumps) == 0 {
 				if o.Config, err = readerConfig(config, dsn, dataDir); err != nil {
 					return exitError{2, err}
@@ -78,6 +92,9 @@ func verifyCommand() *cobra.Command {
 	f.StringVar(&o.Head, "head", "", "file of heads that were exported earlier, which the log must contain")
 	f.StringVar(&o.ExportHead, "export-head", "", "write the heads to this file if the log is sound")
 	f.BoolVar(&o.json, "json", false, "print the verdict as JSON")
+	f.StringVar(&server, "server", "", "let this server verify your tenant, instead of reading a database")
+	f.StringVar(&token, "token", os.Getenv("BACKBONE_TOKEN"), "access token for --server (environment BACKBONE_TOKEN)")
+	f.Lookup("token").DefValue = "" // the help must not print the token of the environment
 	return cmd
 }
 

@@ -47,6 +47,7 @@ import (
 	"github.com/erpbackbone/backbone/application/tenancy"
 	"github.com/erpbackbone/backbone/application/upcasting"
 	"github.com/erpbackbone/backbone/application/vault"
+	"github.com/erpbackbone/backbone/application/verify/jobs"
 	"github.com/erpbackbone/backbone/configs"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
@@ -59,7 +60,7 @@ func buildCatalog(schemas ports.SchemaCompiler, modules []plugin.Module) (*modul
 	for _, m := range modules {
 		declarations = append(declarations, m.Module)
 	}
-	catalog, err := module.Build(schemas, append(declarations, module.Joined{administration.Module{}, pipeline.Module{}}, erasure.Module{}, streams.Module{})...)
+	catalog, err := module.Build(schemas, append(declarations, module.Joined{administration.Module{}, pipeline.Module{}, jobs.Module{}}, erasure.Module{}, streams.Module{})...)
 	if err != nil {
 		return nil, fmt.Errorf("modules: %w", err)
 	}
@@ -119,6 +120,9 @@ type App struct {
 	background *streams.Background
 	fanout     *fanoutRunner  // nil in tools and without a broker
 	webhooks   *webhookRunner // nil in tools
+
+	administrative *administration.Log
+	verifications  *jobs.Service // nil in tools
 }
 
 // Options are what differs between `serve`, `dev` and tools.
@@ -236,12 +240,11 @@ func (a *App) compose(ctx context.Context, clock ports.Clock, ids ports.IDSource
 	a.appends = eventappend.NewService(eventappend.Config{
 		Preparer: preparer, Appender: a.Store.Appender, Events: a.Store.Events, Idempotency: a.Store.Intents, Clock: clock, IDs: ids, KeyTTL: c.Idempotency.TTL, Fingerprints: a.vault,
 	})
-	administrative, err := a.composeAdministration(ctx, clock)
-	if err != nil {
+	if a.administrative, err = a.composeAdministration(ctx, clock); err != nil {
 		return err
 	}
 	a.Tenancy = tenancy.New(tenancy.Config{
-		LegalEntities: recordedEntities{a.Store.Directory, administrative, a.prepareNewTenant}, Principals: a.Principals, Policies: engine, Owner: a.Catalog.Owner, TypeOwners: a.typeOwners, Roles: a.Catalog.RoleNames(),
+		LegalEntities: recordedEntities{a.Store.Directory, a.administrative, a.prepareNewTenant}, Principals: a.Principals, Policies: engine, Owner: a.Catalog.Owner, TypeOwners: a.typeOwners, Roles: a.Catalog.RoleNames(),
 		Clock: clock, IDs: ids, AllowDevelopmentTokens: o.AllowDevelopmentTokens,
 	})
 	a.streams = streams.New(streams.Config{Writer: streamWriter{a.appends}, Reader: a.Store.Events, Catalog: a.Catalog, Roles: a.Catalog.RoleNames()})
@@ -423,9 +426,12 @@ func (a *App) Ready(ctx context.Context) map[string]error {
 	return out
 }
 
-// Close cancels snapshots in progress, answers the queued appends and closes the connections.
+// Close cancels snapshots and the verification in progress, answers the queued appends and closes the connections.
 func (a *App) Close() {
 	a.background.Close()
+	if a.verifications != nil {
+		a.verifications.Close()
+	}
 	if a.fanout != nil {
 		a.fanout.publisher.Close()
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/erpbackbone/backbone/adapters/httpapi"
 	"github.com/erpbackbone/backbone/adapters/plugin"
 	"github.com/erpbackbone/backbone/adapters/prometheus"
+	"github.com/erpbackbone/backbone/adapters/system"
 	"github.com/erpbackbone/backbone/adapters/telemetry"
 	"github.com/erpbackbone/backbone/configs"
 	"github.com/erpbackbone/backbone/domain/fault"
@@ -103,6 +104,10 @@ func NewServer(ctx context.Context, config configs.Config, o Options) (_ *Server
 	if err := app.composeWebhooks(); err != nil {
 		return nil, err
 	}
+	if err := app.composeVerifications(ctx, system.Clock{}, system.NewIDs()); err != nil {
+		return nil, err
+	}
+	parts.Verifications = app.verifications
 	parts.Access, parts.Intents, parts.Appends, parts.Streams = app.Tenancy, app.Pipeline, app.appends, app.streams
 	parts.Events, parts.Reports, parts.Entities, parts.Snapshots, parts.Live = app.Query, app.Reports, app.entities, app.snapshots, app.liveParts()
 	parts.Types, parts.Upcaster, parts.Catalog = app.Registry, app.Upcaster, app.Catalog

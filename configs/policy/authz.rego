@@ -63,6 +63,8 @@ grants := {
 	"legal_entities.create": {"admin"},
 	"principals.enroll": {"admin"},
 	"legal_entities.read": everybody,
+	"verifications.run": {"auditor", "admin", "operator"},
+	"verifications.read": {"auditor", "admin", "operator"},
 	"erasure.request": {"compliance"},
 	"erasure.approve": {"compliance", "compliance_approver"},
 	"erasure.read": {"compliance", "compliance_approver", "auditor"},

@@ -1,0 +1,375 @@
+package jobs_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/erpbackbone/backbone/adapters/jsonschema"
+	"github.com/erpbackbone/backbone/adapters/memory"
+	"github.com/erpbackbone/backbone/adapters/system"
+	"github.com/erpbackbone/backbone/application/administration"
+	eventappend "github.com/erpbackbone/backbone/application/append"
+	"github.com/erpbackbone/backbone/application/module"
+	"github.com/erpbackbone/backbone/application/registry"
+	"github.com/erpbackbone/backbone/application/verify"
+	"github.com/erpbackbone/backbone/application/verify/jobs"
+	"github.com/erpbackbone/backbone/domain/concurrency"
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+const logName = "ledger.example.org"
+
+var auditor = event.Actor{Type: event.Human, ID: "p-auditor", Name: "auditor"}
+
+type writer struct{ appends *eventappend.Service }
+
+func (w writer) Write(ctx context.Context, b administration.Write) error {
+	_, _, err := w.appends.Append(ctx, eventappend.Request{LegalEntity: b.Log, Actor: b.Actor, PersonID: b.Actor.ID, Drafts: b.Drafts, Streams: b.Streams})
+	return err
+}
+
+type noFormer struct{}
+
+func (noFormer) FormerPrincipals(context.Context, string) ([]ports.Principal, error) { return nil, nil }
+
+// fixture has a log for each tenant, and nodes whose checks wait until the test lets them go on.
+type fixture struct {
+	store  *memory.Database
+	log    *administration.Log
+	checks chan func(code string) verify.EntityReport // one is taken for each check
+}
+
+func newFixture(t *testing.T) *fixture {
+	t.Helper()
+	clock, ids, schemas := system.Clock{}, system.NewIDs(), jsonschema.New()
+	f := &fixture{store: memory.New(memory.Config{LogName: logName, Deployment: 1, Clock: clock}), checks: make(chan func(string) verify.EntityReport)}
+	catalog, err := module.Build(schemas, module.Joined{administration.Module{}, jobs.Module{}})
+	require.NoError(t, err)
+	types := registry.New(f.store.Registry, schemas, nil, catalog, clock)
+	require.NoError(t, types.RegisterBuiltIn(t.Context()))
+	preparer := eventappend.NewPreparer(eventappend.PreparerConfig{Types: types, IDs: ids, Limits: eventappend.Limits{BatchEvents: 100, EventBytes: 1 << 20, EntityRefs: 128, Tags: 32}})
+	f.log = administration.NewLog(administration.LogConfig{
+		Entities: f.store.Directory, Streams: f.store.Events, Directory: noFormer{}, LogName: logName, Clock: clock, Logger: slog.New(slog.DiscardHandler),
+		Writer: writer{eventappend.NewService(eventappend.Config{
+			Preparer: preparer, Appender: f.store.Appender, Events: f.store.Events, Idempotency: f.store.Intents, Clock: clock, IDs: ids, KeyTTL: time.Hour,
+		})},
+	})
+	return f
+}
+
+func (f *fixture) node(t *testing.T, name string) *jobs.Service {
+	t.Helper()
+	s := jobs.New(jobs.Config{
+		Log: f.log, Events: f.store.Events, Leases: f.store.Leases, LogName: logName, Node: name, Clock: system.Clock{}, IDs: system.NewIDs(), Logger: slog.New(slog.DiscardHandler),
+		Check: func(ctx context.Context, _, code string, progress verify.Progress, _ ...verify.Option) ([]verify.EntityReport, error) {
+			progress(code, 5, 10)
+			select {
+			case check := <-f.checks:
+				if check == nil {
+					return []verify.EntityReport{report(code)}, fault.New(fault.Unavailable, "store.unavailable", "the database is away; try again")
+				}
+				return []verify.EntityReport{check(code)}, nil
+			case <-ctx.Done():
+				return nil, ctx.Err()
+			}
+		},
+		Registries: func(context.Context, ...verify.Option) ([]verify.RegistryReport, error) {
+			return []verify.RegistryReport{{Changes: 3, Head: 3, Checksum: strings.Repeat("a", 64)}, {Tenant: "acme", Changes: 1, Head: 1, Checksum: strings.Repeat("b", 64)}, {Tenant: "other"}}, nil
+		},
+	})
+	t.Cleanup(s.Close)
+	return s
+}
+
+func report(code string) verify.EntityReport {
+	return verify.EntityReport{LegalEntity: code, Partition: 7, Events: 10, Head: 10, Checksum: strings.Repeat("c", 64)}
+}
+
+func damaged(code string) verify.EntityReport {
+	r := report(code)
+	r.Findings = []verify.Finding{{Kind: verify.ChecksumMismatch, Sequence: 1 << 60, Detail: strings.Repeat("é", 10_000) + "\x00\xff"}}
+	r.Suppressed = 2
+	return r
+}
+
+func logs(codes ...string) jobs.Request {
+	r := jobs.Request{WholeTenant: true}
+	for i, code := range codes {
+		r.Logs = append(r.Logs, ports.LegalEntity{TenantID: "acme", Code: code, Partition: event.PartitionID(i + 100)})
+	}
+	return r
+}
+
+// end waits until a run has ended on its node.
+func end(t *testing.T, s *jobs.Service, id event.ID) jobs.Run {
+	t.Helper()
+	for {
+		r, err := s.Get(t.Context(), "acme", id)
+		require.NoError(t, err)
+		if r.State != jobs.Running && !r.EndedAt.IsZero() {
+			return r
+		}
+		<-time.After(time.Second) // of the bubble
+	}
+}
+
+func TestService_RecordsARun(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		here, there := f.node(t, "here"), f.node(t, "there")
+		started, err := here.Start(t.Context(), "acme", auditor, logs("USMF", "DEMF"))
+		require.NoError(t, err)
+		require.Equal(t, jobs.Running, started.State)
+		require.Equal(t, "p-auditor", started.StartedBy)
+		require.Equal(t, []string{"USMF", "DEMF"}, started.Started.LegalEntities)
+		synctest.Wait()
+		now, err := here.Get(t.Context(), "acme", started.ID)
+		require.NoError(t, err)
+		require.Equal(t, "USMF", now.Current)
+		require.EqualValues(t, 5, now.Done)
+
+		f.checks <- report
+		synctest.Wait()
+		now, err = here.Get(t.Context(), "acme", started.ID)
+		require.NoError(t, err)
+		require.EqualValues(t, 15, now.Done)
+		elsewhere, err := there.Get(t.Context(), "acme", started.ID)
+		require.NoError(t, err)
+		require.EqualValues(t, 10, elsewhere.Done, "whole logs only")
+		require.Equal(t, jobs.Running, elsewhere.State)
+
+		f.checks <- report
+		ended := end(t, there, started.ID)
+		require.Equal(t, jobs.Sound, ended.State)
+		require.Len(t, ended.Checked, 2)
+		require.Len(t, ended.EventTypes, 2, "not those of another tenant")
+		require.Zero(t, ended.Findings)
+		heads := there.Heads("acme", ended)
+		require.Equal(t, logName, heads.LogName)
+		require.Len(t, heads.Partitions, 2)
+		require.NotNil(t, heads.Registry)
+		require.Len(t, heads.Registries, 1)
+
+		all, err := there.List(t.Context(), "acme", 10)
+		require.NoError(t, err)
+		require.Len(t, all, 1)
+		require.Equal(t, jobs.Sound, all[0].State)
+		none, err := there.List(t.Context(), "other", 10)
+		require.NoError(t, err)
+		require.Empty(t, none)
+		_, err = there.Get(t.Context(), "other", started.ID)
+		require.Equal(t, "verification.not_found", fault.CodeOf(err))
+	})
+}
+
+func TestService_KeepsDamageAndFailures(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		s := f.node(t, "here")
+		r, err := s.Start(t.Context(), "acme", auditor, logs("USMF"))
+		require.NoError(t, err)
+		f.checks <- damaged
+		ended := end(t, s, r.ID)
+		require.Equal(t, jobs.Tampered, ended.State)
+		require.Equal(t, 3, ended.Findings)
+		finding := ended.Checked[0].Findings[0]
+		require.Equal(t, "checksum_mismatch", finding.Kind)
+		require.LessOrEqual(t, len(finding.Detail), 500)
+
+		r, err = s.Start(t.Context(), "acme", auditor, logs("USMF", "DEMF"))
+		require.NoError(t, err)
+		f.checks <- damaged
+		f.checks <- nil
+		ended = end(t, s, r.ID)
+		require.Equal(t, jobs.Failed, ended.State)
+		require.Equal(t, "store.unavailable", ended.Code)
+		require.Equal(t, 3, ended.Findings, "what was found stays found")
+		require.Len(t, ended.Checked, 2)
+	})
+}
+
+func TestService_OneRunForEachTenantAndNode(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		nodes := []*jobs.Service{f.node(t, "a"), f.node(t, "b"), f.node(t, "c")}
+		var racing sync.WaitGroup
+		errs := make([]error, len(nodes))
+		for i, s := range nodes {
+			racing.Go(func() { _, errs[i] = s.Start(context.Background(), "acme", auditor, logs("USMF")) })
+		}
+		racing.Wait()
+		codes := map[string]int{}
+		winner := 0
+		for i, err := range errs {
+			codes[fault.CodeOf(err)]++
+			if err == nil {
+				winner = i
+			}
+		}
+		require.Equal(t, map[string]int{"": 1, "verification.running": 2}, codes)
+		_, err := nodes[winner].Start(t.Context(), "acme", auditor, logs("USMF"))
+		require.Equal(t, "verification.running", fault.CodeOf(err))
+		_, err = nodes[winner].Start(t.Context(), "other", auditor, logs("USMF"))
+		require.Equal(t, "verification.busy", fault.CodeOf(err))
+		elsewhere, err := nodes[(winner+1)%3].Start(t.Context(), "other", auditor, logs("USMF"))
+		require.NoError(t, err)
+		_, err = nodes[0].Cancel(t.Context(), "other", elsewhere.ID, auditor)
+		require.NoError(t, err)
+	})
+}
+
+func TestService_Cancel(t *testing.T) {
+	t.Parallel()
+	for _, where := range []string{"here", "there"} {
+		t.Run(where, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				f := newFixture(t)
+				nodes := map[string]*jobs.Service{"here": f.node(t, "here"), "there": f.node(t, "there")}
+				r, err := nodes["here"].Start(t.Context(), "acme", auditor, logs("USMF", "DEMF"))
+				require.NoError(t, err)
+				f.checks <- damaged
+				synctest.Wait()
+				cancelled, err := nodes[where].Cancel(t.Context(), "acme", r.ID, event.Actor{Type: event.Human, ID: "p-operator", Name: "operator"})
+				require.NoError(t, err)
+				require.Equal(t, jobs.Cancelled, cancelled.State)
+				require.Equal(t, "p-operator", cancelled.EndedBy)
+				require.Equal(t, 3, cancelled.Findings)
+				_, err = nodes["there"].Cancel(t.Context(), "acme", r.ID, auditor)
+				require.Equal(t, "verification.ended", fault.CodeOf(err))
+				<-time.After(10 * time.Second) // its node has looked
+				synctest.Wait()
+				next, err := nodes["here"].Start(t.Context(), "acme", auditor, logs("USMF"))
+				require.NoError(t, err)
+				f.checks <- report
+				require.Equal(t, jobs.Sound, end(t, nodes["here"], next.ID).State)
+			})
+		})
+	}
+}
+
+func TestService_InterruptedRuns(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		stopped, there := f.node(t, "stopped"), f.node(t, "there")
+		r, err := stopped.Start(t.Context(), "acme", auditor, logs("USMF"))
+		require.NoError(t, err)
+		stopped.Close()
+		ended, err := there.Get(t.Context(), "acme", r.ID)
+		require.NoError(t, err)
+		require.Equal(t, jobs.Interrupted, ended.State)
+		require.False(t, ended.EndedAt.IsZero())
+		_, err = stopped.Start(t.Context(), "acme", auditor, logs("USMF"))
+		require.Equal(t, "verification.busy", fault.CodeOf(err))
+
+		// A node that died has recorded no end, and its lease ends by itself.
+		log, err := f.log.Of(t.Context(), "acme")
+		require.NoError(t, err)
+		id := system.NewIDs().NewID(time.Now())
+		require.NoError(t, f.recordStart(t.Context(), id))
+		_, err = f.store.Leases.Hold(t.Context(), "dead/"+id.String(), 30*time.Second, []ports.LeaseResource{{Name: "verification", Partition: log.Partition}})
+		require.NoError(t, err)
+		running, err := there.Get(t.Context(), "acme", id)
+		require.NoError(t, err)
+		require.Equal(t, jobs.Running, running.State)
+		_, err = there.Start(t.Context(), "acme", auditor, logs("USMF"))
+		require.Equal(t, "verification.running", fault.CodeOf(err))
+		<-time.After(2 * time.Minute)
+		all, err := there.List(t.Context(), "acme", 1)
+		require.NoError(t, err)
+		require.Equal(t, jobs.Interrupted, all[0].State)
+		require.True(t, all[0].EndedAt.IsZero())
+		next, err := there.Start(t.Context(), "acme", auditor, logs("USMF"))
+		require.NoError(t, err)
+		dead, err := there.Get(t.Context(), "acme", id)
+		require.NoError(t, err)
+		require.Equal(t, jobs.Interrupted, dead.State)
+		require.False(t, dead.EndedAt.IsZero(), "recorded")
+		f.checks <- report
+		end(t, there, next.ID)
+	})
+}
+
+// recordStart records the start of a run whose node then died.
+func (f *fixture) recordStart(ctx context.Context, id event.ID) error {
+	stream := event.StreamID{Type: "backbone.verification", ID: id.String()}
+	return f.log.Record(ctx, "acme", auditor, concurrency.StreamExpectation{Stream: stream, Expected: concurrency.NoStream()}, event.Draft{
+		Type: jobs.Started, SchemaVersion: 1, Stream: stream, Data: jobs.StartedData{LegalEntities: []string{"USMF"}}, Source: event.Source{System: "backbone"},
+	})
+}
+
+func TestService_BoundsTheRunsOfAnHour(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		s := f.node(t, "here")
+		for range 20 {
+			r, err := s.Start(t.Context(), "acme", auditor, logs("USMF"))
+			require.NoError(t, err)
+			f.checks <- report
+			end(t, s, r.ID)
+			synctest.Wait()
+		}
+		_, err := s.Start(t.Context(), "acme", auditor, logs("USMF"))
+		require.Equal(t, "verification.too_many", fault.CodeOf(err))
+		<-time.After(time.Hour)
+		_, err = s.Start(t.Context(), "acme", auditor, logs("USMF"))
+		require.NoError(t, err)
+	})
+}
+
+func TestService_Heads(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		s := f.node(t, "here")
+		request := logs("USMF")
+		request.Heads = &verify.Heads{LogName: logName, Partitions: []verify.Head{{Tenant: "other", LegalEntity: "USMF", Partition: 9}}}
+		_, err := s.Start(t.Context(), "acme", auditor, request)
+		require.Equal(t, "verification.heads_foreign", fault.CodeOf(err))
+		request.Heads.Partitions = append(request.Heads.Partitions, verify.Head{Tenant: "acme", LegalEntity: "GONE", Partition: 8})
+		r, err := s.Start(t.Context(), "acme", auditor, request)
+		require.NoError(t, err)
+		require.NotEmpty(t, r.Started.ReferenceSHA256)
+		f.checks <- report
+		f.checks <- report
+		ended := end(t, s, r.ID)
+		require.Equal(t, "GONE", ended.Checked[1].LegalEntity, "a legal entity that only the heads have is checked too")
+	})
+}
+
+// failingStore refuses leases.
+type failingStore struct{ ports.Leases }
+
+func (failingStore) Hold(context.Context, string, time.Duration, []ports.LeaseResource) ([]ports.Lease, error) {
+	return nil, errors.New("the store is away")
+}
+
+func TestService_StartThatFailsFreesTheNode(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		s := f.node(t, "here")
+		leases := s.Leases
+		s.Leases = failingStore{leases}
+		_, err := s.Start(t.Context(), "acme", auditor, logs("USMF"))
+		require.ErrorContains(t, err, "away")
+		s.Leases = leases
+		_, err = s.Start(t.Context(), "acme", auditor, logs("USMF"))
+		require.NoError(t, err)
+	})
+}
