@@ -17,6 +17,7 @@ import (
 	"github.com/erpbackbone/backbone/adapters/postgres/streams"
 	"github.com/erpbackbone/backbone/adapters/postgres/subscriptions"
 	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/subscription"
 	"github.com/erpbackbone/backbone/ports"
 )
 
@@ -61,6 +62,16 @@ type Chains struct {
 	*directory.Store
 	ports.IntentAudit
 	headReader
+	subscriptionReader
+	webhookReader
+}
+
+type subscriptionReader interface {
+	Subscriptions(ctx context.Context, tenantID string) ([]subscription.Subscription, error)
+}
+
+type webhookReader interface {
+	WebhookEndpoints(ctx context.Context, tenantID string) ([]ports.WebhookEndpoint, error)
 }
 
 type headReader interface {
@@ -68,7 +79,7 @@ type headReader interface {
 }
 
 // Chains returns the stores that a verification reads.
-func (d *Database) Chains() Chains { return Chains{d.Audit, d.Directory, d.Intents, d.Events} }
+func (d *Database) Chains() Chains { return Chains{d.Audit, d.Directory, d.Intents, d.Events, d.Subscriptions, d.Webhooks} }
 
 // Pool is the pool of reads, for read models that modules keep in this database.
 func (d *Database) Pool() *pgxpool.Pool { return d.db.Reads }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/subscription"
 	"github.com/erpbackbone/backbone/ports"
 )
 
@@ -19,6 +20,9 @@ type Store interface {
 	ports.LegalEntities
 	ports.Installations
 	Head(ctx context.Context, p event.PartitionID) (ports.Head, error)
+	// Subscriptions and WebhookEndpoints list the rows of a tenant.
+	Subscriptions(ctx context.Context, tenantID string) ([]subscription.Subscription, error)
+	WebhookEndpoints(ctx context.Context, tenantID string) ([]ports.WebhookEndpoint, error)
 }
 
 // Progress is called with the number of events checked and their total.

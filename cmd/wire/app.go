@@ -99,6 +99,8 @@ type App struct {
 	Runner        *projections.Runner
 	Subscriptions *subscriptions.Service
 
+	administration *administration.Log
+
 	config     configs.Config
 	logger     *slog.Logger
 	metrics    *prometheus.Metrics
