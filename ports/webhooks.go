@@ -2,9 +2,12 @@ package ports
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/json"
 	"time"
 
 	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/fault"
 )
 
 // WebhookEndpoint is the address to which the events of a subscription are sent. Its secret is
@@ -43,22 +46,67 @@ type WebhookEndpoints interface {
 	DeleteWebhookEndpoint(ctx context.Context, subscription event.ID) error
 }
 
+// webhookDigest separates these hashes from the other formats.
+const webhookDigest = "backbone/webhook/v1"
+
+// Digest is the SHA-256 of webhookDigest, a zero byte and the row as JSON: the fields in their
+// order, times in UTC. The administrative log has it, so that an edit of the row contradicts the
+// log.
+func (e *WebhookEndpoint) Digest() event.Hash {
+	row := *e
+	row.HeaderNames, row.Headers = append([]string{}, row.HeaderNames...), append([]byte{}, row.Headers...)
+	for _, t := range []*time.Time{&row.PreviousUntil, &row.DisabledAt, &row.CreatedAt, &row.UpdatedAt} {
+		*t = event.Micros(*t)
+	}
+	text, _ := json.Marshal(row) // texts, numbers and times always encode
+	return sha256.Sum256(append([]byte(webhookDigest+"\x00"), text...))
+}
+
+// WebhookEndpointChanged is the fault of a caller that lost a race.
+func WebhookEndpointChanged() error {
+	return fault.New(fault.Conflict, "webhook.endpoint_changed", "another request has changed the endpoint; read it and try again")
+}
+
 // WebhookHost is a host that the webhooks of a tenant may send to.
 type WebhookHost struct {
 	TenantID string
 	Host     string // small letters, with the port unless it is the scheme's own
+	Reason   string // "": none was given
 	AddedBy  string // person id
 	AddedAt  time.Time
 }
 
-// WebhookHosts stores the hosts that each tenant allows.
-type WebhookHosts interface {
-	// WebhookHosts lists those of a tenant, by host.
-	WebhookHosts(ctx context.Context, tenantID string) ([]WebhookHost, error)
-	// AddWebhookHost adds a host; one that is there stays as it is.
-	AddWebhookHost(ctx context.Context, h WebhookHost) error
-	// DeleteWebhookHost removes a host; an unknown one changes nothing.
-	DeleteWebhookHost(ctx context.Context, tenantID, host string) error
+// WebhookRecord is what the administrative log has of an endpoint.
+type WebhookRecord struct {
+	Version      event.Version // of its stream; 0: nothing was recorded
+	Digest       event.Hash    // zero: there is none, or it was deleted
+	SecretNumber int           // of the newest decision
+}
+
+// WebhookDecision is a decision about an endpoint.
+type WebhookDecision struct {
+	Endpoint       WebhookEndpoint // as it is from now on
+	SubscriptionID string
+	SecretSHA256   event.Hash // zero: unknown
+	Deleted        bool
+	Before         WebhookRecord // as it was when the decision was made
+	By             Principal     // the zero value: this server
+}
+
+// WebhookDecisions decides where webhooks send. The decisions are events of the administrative
+// log; what no event supports does not count, whatever a table says.
+type WebhookDecisions interface {
+	// Hosts lists the hosts that a tenant allows, by host.
+	Hosts(ctx context.Context, tenantID string) ([]WebhookHost, error)
+	// HostAllowed reports whether the newest decision about a host allows it.
+	HostAllowed(ctx context.Context, tenantID, host string) (bool, error)
+	// DecideHost allows or removes a host; a decision that changes nothing is not recorded.
+	DecideHost(ctx context.Context, tenantID, host string, allowed bool, reason string, by Principal) error
+	// Endpoint returns the newest decision about the endpoint of a subscription.
+	Endpoint(ctx context.Context, tenantID string, subscription event.ID) (WebhookRecord, error)
+	// DecideEndpoint records a decision before its row is written. Fault
+	// webhook.endpoint_changed if another decision came after d.Before.
+	DecideEndpoint(ctx context.Context, d WebhookDecision) error
 }
 
 // WebhookAttempt is the outcome of one attempt to deliver. It contains no value of an event and

@@ -3219,6 +3219,9 @@ type WebhookHost struct {
 	// AddedBy A person's id.
 	AddedBy string `json:"added_by"`
 	Host    string `json:"host"`
+
+	// Reason Why it was allowed.
+	Reason string `json:"reason,omitempty,omitzero"`
 }
 
 // WebhookHostList defines model for WebhookHostList.
@@ -3304,6 +3307,9 @@ type FromDate = string
 
 // FromSequence defines model for FromSequence.
 type FromSequence = string
+
+// HostReason defines model for HostReason.
+type HostReason = string
 
 // ID defines model for ID.
 type ID = string
@@ -3445,6 +3451,18 @@ type ReplaceProjectionParams struct {
 
 	// Switch Switch readers to it once it has caught up.
 	Switch bool `form:"switch,omitempty" json:"switch,omitempty,omitzero"`
+}
+
+// RemoveWebhookHostParams defines parameters for RemoveWebhookHost.
+type RemoveWebhookHostParams struct {
+	// Reason Why; kept in the administrative log. No personal data.
+	Reason HostReason `form:"reason,omitempty" json:"reason,omitempty,omitzero"`
+}
+
+// AllowWebhookHostParams defines parameters for AllowWebhookHost.
+type AllowWebhookHostParams struct {
+	// Reason Why; kept in the administrative log. No personal data.
+	Reason HostReason `form:"reason,omitempty" json:"reason,omitempty,omitzero"`
 }
 
 // ReadApOpenItemsParams defines parameters for ReadApOpenItems.
@@ -4252,20 +4270,22 @@ func (c *Client) ListWebhookHosts(ctx context.Context, options ...Option) (Webho
 }
 
 // RemoveWebhookHost is DELETE /api/admin/webhook-hosts/{host}: Send to a host no more.
-func (c *Client) RemoveWebhookHost(ctx context.Context, host NamedWebhookHost, options ...Option) (WebhookHostList, error) {
+func (c *Client) RemoveWebhookHost(ctx context.Context, host NamedWebhookHost, params RemoveWebhookHostParams, options ...Option) (WebhookHostList, error) {
 	r := request{
 		method: http.MethodDelete, path: expandPath("/api/admin/webhook-hosts/%s", host),
 	}
+	r.setQuery("reason", params.Reason)
 	var out WebhookHostList
 	err := c.do(ctx, r, &out, options)
 	return out, err
 }
 
 // AllowWebhookHost is PUT /api/admin/webhook-hosts/{host}: Let the tenant's webhooks send to a host.
-func (c *Client) AllowWebhookHost(ctx context.Context, host NamedWebhookHost, options ...Option) (WebhookHostList, error) {
+func (c *Client) AllowWebhookHost(ctx context.Context, host NamedWebhookHost, params AllowWebhookHostParams, options ...Option) (WebhookHostList, error) {
 	r := request{
 		method: http.MethodPut, path: expandPath("/api/admin/webhook-hosts/%s", host),
 	}
+	r.setQuery("reason", params.Reason)
 	var out WebhookHostList
 	err := c.do(ctx, r, &out, options)
 	return out, err

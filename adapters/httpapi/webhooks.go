@@ -32,15 +32,15 @@ type Webhooks interface {
 	Rotate(ctx context.Context, p ports.Principal, id string) (webhooks.Endpoint, error)
 	Test(ctx context.Context, p ports.Principal, id string) (webhooks.TestResult, error)
 	Hosts(ctx context.Context, p ports.Principal) ([]ports.WebhookHost, error)
-	AllowHost(ctx context.Context, p ports.Principal, host string) error
-	RemoveHost(ctx context.Context, p ports.Principal, host string) error
+	AllowHost(ctx context.Context, p ports.Principal, host, reason string) error
+	RemoveHost(ctx context.Context, p ports.Principal, host, reason string) error
 }
 
 // listWebhookHosts answers GET /api/admin/webhook-hosts.
 func (s *Server) listWebhookHosts(ctx context.Context, _ *request) (any, error) {
 	all, err := s.config.Webhooks.Hosts(ctx, callOf(ctx).principal)
 	return api.WebhookHostList{Hosts: convert(all, func(h ports.WebhookHost) api.WebhookHost {
-		return api.WebhookHost{Host: h.Host, AddedBy: h.AddedBy, AddedAt: timeText(h.AddedAt)}
+		return api.WebhookHost{Host: h.Host, Reason: h.Reason, AddedBy: h.AddedBy, AddedAt: timeText(h.AddedAt)}
 	})}, err
 }
 
@@ -54,9 +54,9 @@ func (s *Server) removeWebhookHost(ctx context.Context, r *request) (any, error)
 	return s.changeWebhookHosts(ctx, r, "removed", s.config.Webhooks.RemoveHost)
 }
 
-func (s *Server) changeWebhookHosts(ctx context.Context, r *request, done string, change func(ctx context.Context, p ports.Principal, host string) error) (any, error) {
+func (s *Server) changeWebhookHosts(ctx context.Context, r *request, done string, change func(ctx context.Context, p ports.Principal, host, reason string) error) (any, error) {
 	p := callOf(ctx).principal
-	if err := change(ctx, p, r.path("host")); err != nil {
+	if err := change(ctx, p, r.path("host"), r.query("reason")); err != nil {
 		return nil, err
 	}
 	s.log.InfoContext(ctx, "the hosts that webhooks may send to were changed", "tenant", p.TenantID, "host", r.path("host"), "change", done, "by", p.PersonID)

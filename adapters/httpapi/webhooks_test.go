@@ -17,6 +17,7 @@ import (
 	sender "github.com/erpbackbone/backbone/adapters/webhook"
 	"github.com/erpbackbone/backbone/application/subscriptions"
 	"github.com/erpbackbone/backbone/application/webhooks"
+	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/shredding"
 	"github.com/erpbackbone/backbone/ports"
 	"github.com/erpbackbone/backbone/test/conformance"
@@ -59,11 +60,12 @@ func TestWebhookProblems(t *testing.T) {
 	lateSubscriptions.Subscriptions = testkit.Must(subscriptions.New(subscriptions.Config{
 		Store: h.store.Subscriptions, Log: h.store.Events, Access: entitlements{h.store.Directory}, Heads: testkit.Must(subscriptions.NewHeadWatcher(subscriptions.HeadWatcherConfig{Heads: h.store.Events, Clock: system.Clock{}, Poll: 500 * time.Millisecond})), IDs: system.NewIDs(), Clock: system.Clock{}, Limits: conformance.DeliveryLimits(),
 	}))
+	log := testkit.Must(conformance.NewAdministrativeLog(system.Clock{}))
 	for _, host := range []string{"example.org", "example.net"} {
-		require.NoError(t, endpoints.AddWebhookHost(t.Context(), ports.WebhookHost{TenantID: "demo", Host: host}))
+		require.NoError(t, log.Webhooks().DecideHost(t.Context(), "demo", host, true, "", ports.Principal{PersonID: "p-admin", ActorType: event.Human, RoleLabel: "admin"}))
 	}
 	service.Webhooks = testkit.Must(webhooks.NewService(webhooks.ServiceConfig{
-		Endpoints: endpoints, Attempts: endpoints, Hosts: endpoints, Entities: h.store.Directory, Subscriptions: h.store.Subscriptions, Principals: h.principals, Secrets: derivedSecrets{}, Clock: system.Clock{}, IDs: system.NewIDs(),
+		Endpoints: endpoints, Attempts: endpoints, Decisions: log.Webhooks(), Entities: h.store.Directory, Subscriptions: h.store.Subscriptions, Principals: h.principals, Secrets: derivedSecrets{}, Clock: system.Clock{}, IDs: system.NewIDs(),
 		Sender: sender.New(sender.Config{Clock: system.Clock{}}), Timeout: 15 * time.Second, Overlap: 24 * time.Hour,
 	}))
 	const at = "/api/subscriptions"
@@ -95,11 +97,12 @@ func TestWebhookProblems(t *testing.T) {
 	check("webhook_host_not_allowed", 403, put("hook", `{"url":"https://example.com/"}`))
 	const hosts = "/api/admin/webhook-hosts"
 	check("webhook_host_by_owner", 403, testRequest{method: "PUT", path: hosts + "/example.com", token: "module"})
+	check("webhook_reason_personal", 400, testRequest{method: "PUT", path: hosts + "/example.com?reason=ask+ann@example.org", token: "admin"})
 	check("webhook_host_invalid", 400, testRequest{method: "PUT", path: hosts + "/*.example.com", token: "admin"})
 	for _, change := range []string{"PUT", "DELETE"} {
-		got := h.do(t, testRequest{method: change, path: hosts + "/example.com:8443", token: "admin"})
+		got := h.do(t, testRequest{method: change, path: hosts + "/example.com:8443?reason=vendor+portal", token: "admin"})
 		require.Equal(t, http.StatusOK, got.status, string(got.body))
-		require.Equal(t, change == "PUT", strings.Contains(string(got.body), `"host":"example.com:8443"`), string(got.body))
+		require.Equal(t, change == "PUT", strings.Contains(string(got.body), `"host":"example.com:8443","reason":"vendor portal"`), string(got.body))
 	}
 	require.Len(t, h.do(t, testRequest{method: "GET", path: hosts, token: "module"}).json(t)["hosts"], 2)
 	check("webhook_attempts_limit", 400, testRequest{method: "GET", path: at + "/hook/attempts?limit=0", token: "module"})

@@ -99,7 +99,6 @@ type state struct {
 	subscriptions map[event.ID]*subscriptionRecord
 	decisions     []ports.ParkedDecision
 	endpoints     map[event.ID]ports.WebhookEndpoint
-	hosts         map[hostKey]ports.WebhookHost
 	attempts      map[event.ID][]ports.WebhookAttempt // by time
 	publishers    map[publisherKey]ports.PublisherCursor
 
@@ -126,11 +125,11 @@ func New(c Config) *Database {
 		entitySnapshots: map[entityKey][]ports.EntitySnapshot{},
 		streamSnapshots: map[streamSnapshotKey][]ports.StreamSnapshot{},
 		subscriptions:   map[event.ID]*subscriptionRecord{},
-		endpoints:       map[event.ID]ports.WebhookEndpoint{}, hosts: map[hostKey]ports.WebhookHost{},
-		attempts:   map[event.ID][]ports.WebhookAttempt{},
-		publishers: map[publisherKey]ports.PublisherCursor{},
-		leases:     map[ports.LeaseResource]ports.Lease{},
-		nodes:      map[string]map[string]time.Time{},
+		endpoints:       map[event.ID]ports.WebhookEndpoint{},
+		attempts:        map[event.ID][]ports.WebhookAttempt{},
+		publishers:      map[publisherKey]ports.PublisherCursor{},
+		leases:          map[ports.LeaseResource]ports.Lease{},
+		nodes:           map[string]map[string]time.Time{},
 
 		redactionRequests: map[event.ID]*ports.RedactionRequest{},
 	}

@@ -62,7 +62,7 @@ func (s *Webhooks) WebhookEndpoints(ctx context.Context, tenantID string) ([]por
 func (s *Webhooks) SaveWebhookEndpoint(ctx context.Context, e ports.WebhookEndpoint) error {
 	return s.do(ctx, func() error {
 		if s.endpoints[e.Subscription].Revision != e.Revision-1 {
-			return fault.New(fault.Conflict, "webhook.endpoint_changed", "another request has changed the endpoint; read it and try again")
+			return ports.WebhookEndpointChanged()
 		}
 		s.endpoints[e.Subscription] = e
 		return nil
@@ -74,36 +74,6 @@ func (s *Webhooks) DeleteWebhookEndpoint(ctx context.Context, subscription event
 	return s.do(ctx, func() error {
 		delete(s.endpoints, subscription)
 		delete(s.attempts, subscription)
-		return nil
-	})
-}
-
-// hostKey is the key of an allowed host.
-type hostKey struct{ tenant, host string }
-
-// WebhookHosts implements ports.WebhookHosts.
-func (s *Webhooks) WebhookHosts(ctx context.Context, tenantID string) ([]ports.WebhookHost, error) {
-	return get(ctx, s.state, func() ([]ports.WebhookHost, error) {
-		return list(maps.Values(s.hosts), func(h ports.WebhookHost) bool { return h.TenantID == tenantID }, func(a, b ports.WebhookHost) int {
-			return cmp.Compare(a.Host, b.Host)
-		}), nil
-	})
-}
-
-// AddWebhookHost implements ports.WebhookHosts.
-func (s *Webhooks) AddWebhookHost(ctx context.Context, h ports.WebhookHost) error {
-	return s.do(ctx, func() error {
-		if k := (hostKey{h.TenantID, h.Host}); s.hosts[k].Host == "" {
-			s.hosts[k] = h
-		}
-		return nil
-	})
-}
-
-// DeleteWebhookHost implements ports.WebhookHosts.
-func (s *Webhooks) DeleteWebhookHost(ctx context.Context, tenantID, host string) error {
-	return s.do(ctx, func() error {
-		delete(s.hosts, hostKey{tenantID, host})
 		return nil
 	})
 }

@@ -103,9 +103,9 @@ func TestGrants(t *testing.T) {
 		backbone_eraser:move_redaction():E backbone_eraser:note_redaction_failure():E backbone_app:redaction_requests:S backbone_reader:redaction_requests:S
 		backbone_redactor:event_payloads.redactions:U backbone_redactor:redaction_requests.state:U backbone_redactor:redaction_requests.revision:U
 		backbone_redactor:redaction_requests.attempts:U backbone_redactor:redaction_requests.last_error:U backbone_redactor:redaction_requests.updated_at:U
-		backbone_app:leases:DISU backbone_app:work_nodes:DISU backbone_reader:work_nodes:S backbone_app:webhook_attempts:DIS backbone_app:webhook_hosts:DIS backbone_app:nodes:DISU backbone_app:projections:DISU backbone_app:dead_letters:DISU backbone_app:projection_rows:DISU
+		backbone_app:leases:DISU backbone_app:work_nodes:DISU backbone_reader:work_nodes:S backbone_app:webhook_attempts:DIS backbone_app:webhook_hosts:S backbone_app:nodes:DISU backbone_app:projections:DISU backbone_app:dead_letters:DISU backbone_app:projection_rows:DISU
 		backbone_reader:leases:S backbone_reader:nodes:S backbone_reader:projections:S backbone_reader:dead_letters:S
-		backbone_app:webhook_endpoints:DISU backbone_app:publisher_cursors:ISU backbone_reader:publisher_cursors:S backbone_outbox_reader:schema:U backbone_outbox_reader:outbox:S
+		backbone_app:webhook_endpoints:DISU backbone_reader:webhook_endpoints:S backbone_app:publisher_cursors:ISU backbone_reader:publisher_cursors:S backbone_outbox_reader:schema:U backbone_outbox_reader:outbox:S
 		backbone_app:subscriptions:DISU backbone_app:subscription_consumers:DISU backbone_app:subscription_cursors:DISU backbone_app:subscription_messages:DISU backbone_app:subscription_parked:DISU backbone_app:subscription_tenants:ISU backbone_app:subscription_decisions:IS
 		backbone_reader:subscriptions:S backbone_reader:subscription_cursors:S backbone_reader:subscription_messages:S backbone_reader:subscription_parked:S backbone_reader:subscription_decisions:S
 		backbone_sealer:event_keys:S backbone_sealer:events:S backbone_sealer:partition_heads:S backbone_sealer:schema:U backbone_sealer:stream_versions:S

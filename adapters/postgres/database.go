@@ -18,6 +18,7 @@ import (
 	"github.com/erpbackbone/backbone/adapters/postgres/subscriptions"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/eventtype"
+	"github.com/erpbackbone/backbone/domain/subscription"
 	"github.com/erpbackbone/backbone/ports"
 )
 
@@ -63,6 +64,16 @@ type Chains struct {
 	ports.IntentAudit
 	headReader
 	typeReader
+	subscriptionReader
+	webhookReader
+}
+
+type subscriptionReader interface {
+	Subscriptions(ctx context.Context, tenantID string) ([]subscription.Subscription, error)
+}
+
+type webhookReader interface {
+	WebhookEndpoints(ctx context.Context, tenantID string) ([]ports.WebhookEndpoint, error)
 }
 
 type typeReader interface {
@@ -75,7 +86,7 @@ type headReader interface {
 
 // Chains returns the stores that a verification reads.
 func (d *Database) Chains() Chains {
-	return Chains{d.Audit, d.Directory, d.Intents, d.Events, d.Registry}
+	return Chains{d.Audit, d.Directory, d.Intents, d.Events, d.Registry, d.Subscriptions, d.Webhooks}
 }
 
 // Pool is the pool of reads, for read models that modules keep in this database.

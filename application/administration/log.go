@@ -36,6 +36,7 @@ type Log struct {
 	logName   string
 	clock     ports.Clock
 	logger    *slog.Logger
+	adoptions []Adoption
 
 	mu      sync.Mutex
 	logs    map[string]ports.LegalEntity // that have begun, by tenant
@@ -44,10 +45,17 @@ type Log struct {
 
 var _ ports.AdministrativeLog = (*Log)(nil)
 
-// Streams tells which streams there are, and reads them.
+// Streams reads the streams of a log.
 type Streams interface {
 	StreamStatus(ctx context.Context, p event.PartitionID, s event.StreamID) (ports.StreamStatus, error)
 	EventsOfStream(ctx context.Context, p event.PartitionID, s event.StreamID, from event.Version, limit int) ([]event.Recorded, error)
+	Events(ctx context.Context, q ports.EventQuery) ([]event.Recorded, error)
+}
+
+// Adoption takes over what an earlier release stored about a concern, see Log.Adopt.
+type Adoption struct {
+	Concern string
+	Drafts  func(ctx context.Context, tenantID string) ([]event.Draft, error)
 }
 
 // FormerDirectory lists principals from before there were administrative logs.
@@ -65,11 +73,12 @@ type LogConfig struct {
 	LogName   string // of the installation; part of every genesis checksum
 	Clock     ports.Clock
 	Logger    *slog.Logger // learns of a log that does not hold together
+	Adoptions []Adoption   // run once for each tenant, also for those to come: later rows are forged
 }
 
 // NewLog makes a Log.
 func NewLog(c LogConfig) *Log {
-	return &Log{entities: c.Entities, streams: c.Streams, writer: c.Writer, directory: c.Directory, logName: c.LogName, clock: c.Clock, logger: c.Logger, logs: map[string]ports.LegalEntity{}, adopted: map[concern]event.Sequence{}}
+	return &Log{entities: c.Entities, streams: c.Streams, writer: c.Writer, directory: c.Directory, logName: c.LogName, clock: c.Clock, logger: c.Logger, adoptions: c.Adoptions, logs: map[string]ports.LegalEntity{}, adopted: map[concern]event.Sequence{}}
 }
 
 // Of returns the administrative log of a tenant, and begins it if there is none. What the
@@ -87,6 +96,11 @@ func (l *Log) Of(ctx context.Context, tenantID string) (ports.LegalEntity, error
 	}
 	if err := l.begin(ctx, le); err != nil {
 		return ports.LegalEntity{}, err
+	}
+	for _, a := range l.adoptions {
+		if err := l.adopt(ctx, le, a.Concern, func(ctx context.Context) ([]event.Draft, error) { return a.Drafts(ctx, tenantID) }); err != nil {
+			return ports.LegalEntity{}, err
+		}
 	}
 	l.logs[tenantID] = le
 	return le, nil
@@ -215,6 +229,55 @@ func (l *Log) Record(ctx context.Context, tenantID string, actor event.Actor, ex
 	return l.writer.Write(ctx, Write{Log: log, Actor: actor, Drafts: drafts, Streams: []concurrency.StreamExpectation{expected}})
 }
 
+// Latest returns the newest event of a stream of a tenant's log; its version is 0 if there is
+// none. Fault administration.log_broken if its payload is not the one that was recorded.
+func (l *Log) Latest(ctx context.Context, tenantID string, stream event.StreamID) (latest event.Recorded, err error) {
+	log, err := l.Of(ctx, tenantID)
+	if err != nil {
+		return latest, err
+	}
+	status, err := l.streams.StreamStatus(ctx, log.Partition, stream)
+	if err != nil || status.State == event.StreamAbsent {
+		return latest, err
+	}
+	events, err := l.streams.EventsOfStream(ctx, log.Partition, stream, status.Version, 1)
+	if err != nil {
+		return latest, err
+	}
+	if len(events) == 0 || events[0].Stream != stream || event.HashPayload(events[0].Salt, events[0].Payload) != events[0].PayloadHash {
+		return latest, brokenLog(tenantID, "the newest event of "+stream.String()+" is not as it was recorded")
+	}
+	return events[0], nil
+}
+
+// Each calls f with the events of the given types in the order of the log.
+func (l *Log) Each(ctx context.Context, tenantID string, types []string, f func(e *event.Recorded) error) error {
+	log, err := l.Of(ctx, tenantID)
+	if err != nil {
+		return err
+	}
+	for after := event.Sequence(0); ; {
+		page, err := l.streams.Events(ctx, ports.EventQuery{Partition: log.Partition, Types: types, After: after, Limit: pageEvents})
+		if err != nil {
+			return err
+		}
+		for i := range page {
+			if err := f(&page[i]); err != nil {
+				return err
+			}
+			after = page[i].Sequence
+		}
+		if len(page) < pageEvents {
+			return nil
+		}
+	}
+}
+
+func brokenLog(tenantID, reason string) *fault.Error {
+	return fault.New(fault.Unavailable, "administration.log_broken",
+		"the administrative log of tenant %s does not hold together: %s. Run `backbone verify --tenant %s` and restore the log", tenantID, reason, tenantID)
+}
+
 // Adopt records what an earlier release stored about a concern, such as "webhooks", once for
 // each tenant: drafts returns one for each row, every one of its own stream. After it a row
 // that no event supports is forged.
@@ -223,6 +286,10 @@ func (l *Log) Adopt(ctx context.Context, tenantID, concern string, drafts func(c
 	if err != nil {
 		return err
 	}
+	return l.adopt(ctx, log, concern, drafts)
+}
+
+func (l *Log) adopt(ctx context.Context, log ports.LegalEntity, concern string, drafts func(context.Context) ([]event.Draft, error)) error {
 	adopted := event.StreamID{Type: administrationStream, ID: concern}
 	if exists, err := l.exists(ctx, log, adopted); err != nil || exists {
 		return err

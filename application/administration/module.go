@@ -55,6 +55,7 @@ func (Module) Register(r *module.Registrar) error {
 	registerRedactions(r)
 	registerHolds(r)
 	registerKeyEpochs(r)
+	registerWebhooks(r)
 	return nil
 }
 

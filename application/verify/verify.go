@@ -9,6 +9,7 @@ import (
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/eventtype"
 	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/subscription"
 	"github.com/erpbackbone/backbone/ports"
 )
 
@@ -22,6 +23,9 @@ type Store interface {
 	// EventTypes lists the registered event types of a tenant; "" those of the built-in modules.
 	EventTypes(ctx context.Context, tenantID string) ([]eventtype.Registration, int64, error)
 	Head(ctx context.Context, p event.PartitionID) (ports.Head, error)
+	// Subscriptions and WebhookEndpoints list the rows of a tenant.
+	Subscriptions(ctx context.Context, tenantID string) ([]subscription.Subscription, error)
+	WebhookEndpoints(ctx context.Context, tenantID string) ([]ports.WebhookEndpoint, error)
 }
 
 // Progress is called with the number of events checked and their total.

@@ -33,6 +33,8 @@ type tamperedLog struct {
 	*memory.Intents
 	*memory.Directory
 	*memory.Appender
+	*memory.SubscriptionStore
+	*memory.Webhooks
 	clock  *testkit.Clock
 	ids    *system.IDs
 	tamper func(p event.PartitionID, events []event.Recorded) []event.Recorded // of a whole partition
@@ -56,7 +58,7 @@ func newVault() *tamperedLog {
 }
 
 func vaultOn(d *memory.Database) *tamperedLog {
-	return &tamperedLog{Audit: d.Audit, EventReader: d.Events, Intents: d.Intents, Directory: d.Directory, Appender: d.Appender}
+	return &tamperedLog{Audit: d.Audit, EventReader: d.Events, Intents: d.Intents, Directory: d.Directory, Appender: d.Appender, SubscriptionStore: d.Subscriptions, Webhooks: d.Webhooks}
 }
 
 func (v *tamperedLog) entity(t *testing.T, code string, events int) ports.LegalEntity {

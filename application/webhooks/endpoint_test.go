@@ -62,7 +62,7 @@ func TestCustomHeaders(t *testing.T) {
 	require.NoError(t, h.endpoints.SaveWebhookEndpoint(t.Context(), stolen))
 	tested, err := s.Test(t.Context(), owner, "orders")
 	require.NoError(t, err)
-	require.Equal(t, "webhook.headers_unreadable", tested.Code)
+	require.Equal(t, "webhook.endpoint_unrecorded", tested.Code)
 
 	e, err = set("https://evil.example.org/hook", []ports.Header{})
 	require.NoError(t, err)
@@ -214,11 +214,11 @@ func TestHosts(t *testing.T) {
 		_, _, err := s.Set(t.Context(), owner, "orders", webhooks.EndpointSettings{URL: address})
 		return err
 	}
-	require.NoError(t, s.RemoveHost(t.Context(), owner, "example.org"))
+	require.NoError(t, s.RemoveHost(t.Context(), owner, "example.org", ""))
 	require.Equal(t, "webhook.host_not_allowed", fault.CodeOf(set("https://example.org/hook")))
-	require.NoError(t, s.AllowHost(t.Context(), owner, "Example.ORG."))
-	require.NoError(t, s.AllowHost(t.Context(), owner, "example.org:443"), "the same")
-	require.NoError(t, s.AllowHost(t.Context(), owner, "[2001:DB8:0::1]:8443"))
+	require.NoError(t, s.AllowHost(t.Context(), owner, "Example.ORG.", ""))
+	require.NoError(t, s.AllowHost(t.Context(), owner, "example.org:443", ""), "the same")
+	require.NoError(t, s.AllowHost(t.Context(), owner, "[2001:DB8:0::1]:8443", ""))
 	hosts, err := s.Hosts(t.Context(), owner)
 	require.NoError(t, err)
 	require.Len(t, hosts, 4, "with the two others of the fixture")
@@ -229,12 +229,12 @@ func TestHosts(t *testing.T) {
 		require.Equal(t, "webhook.host_not_allowed", fault.CodeOf(set(address)), address)
 	}
 	for _, text := range []string{"", "*", "*.example.org", "https://example.org", "example.org/x", "a@example.org", "exa mple.org", "a%2fb", "-a.org", strings.Repeat("a", 301)} {
-		require.Equal(t, "webhook.host_invalid", fault.CodeOf(s.AllowHost(t.Context(), owner, text)), text)
+		require.Equal(t, "webhook.host_invalid", fault.CodeOf(s.AllowHost(t.Context(), owner, text, "")), text)
 	}
 
 	// A host that is removed later gets nothing from then on.
 	require.NoError(t, set("https://example.org/hook"))
-	require.NoError(t, s.RemoveHost(t.Context(), owner, "example.org"))
+	require.NoError(t, s.RemoveHost(t.Context(), owner, "example.org", ""))
 	tested, err := s.Test(t.Context(), owner, "orders")
 	require.NoError(t, err)
 	require.Equal(t, "webhook.host_not_allowed", tested.Code)
@@ -247,7 +247,7 @@ func TestHosts(t *testing.T) {
 	require.Empty(t, h.sent)
 
 	for i := range 200 {
-		if err = s.AllowHost(t.Context(), owner, fmt.Sprintf("h%d.example.org", i)); err != nil {
+		if err = s.AllowHost(t.Context(), owner, fmt.Sprintf("h%d.example.org", i), ""); err != nil {
 			break
 		}
 	}

@@ -21,12 +21,16 @@ import (
 	"github.com/erpbackbone/backbone/domain/shredding"
 	"github.com/erpbackbone/backbone/domain/subscription"
 	"github.com/erpbackbone/backbone/ports"
+	"github.com/erpbackbone/backbone/test/conformance"
 	"github.com/erpbackbone/backbone/test/testkit"
 )
 
 const maxWait = time.Minute
 
-var owner = ports.Principal{TenantID: "acme", PersonID: "p-1"}
+var (
+	owner         = ports.Principal{TenantID: "acme", PersonID: "p-1", ActorType: event.Human, RoleLabel: "module"}
+	administrator = ports.Principal{TenantID: "acme", PersonID: "p-admin", ActorType: event.Human, RoleLabel: "admin"}
+)
 
 // webhookFixture is everything around the package: an engine with messages of several keys, an
 // endpoint, and secrets.
@@ -56,6 +60,7 @@ type webhookFixture struct {
 	most      int
 	clock     *testkit.Clock
 	endpoints *memory.Webhooks
+	log       *conformance.AdministrativeLog
 	leases    *memory.Leases
 }
 
@@ -74,8 +79,9 @@ func newFixture() *webhookFixture {
 		sub: subscription.Subscription{UID: event.ID{7}, TenantID: "acme", ID: "orders", SubscriberType: "webhook", SubscriberID: "x", Status: subscription.Active, Owner: "p-1", Revision: 1},
 	}
 	h.sub.Settings.MessageTimeout = 30 * time.Second
+	h.log = testkit.Must(conformance.NewAdministrativeLog(h.clock))
 	for _, host := range []string{"example.org", "example.org:8443", "evil.example.org"} {
-		if err := h.endpoints.AddWebhookHost(context.Background(), ports.WebhookHost{TenantID: "acme", Host: host}); err != nil {
+		if err := h.log.Webhooks().DecideHost(context.Background(), "acme", host, true, "", administrator); err != nil {
 			panic(err)
 		}
 	}
@@ -276,8 +282,10 @@ func (h *webhookFixture) Send(_ context.Context, r ports.WebhookRequest) (ports.
 	return answer(r)
 }
 
-func (h *webhookFixture) service() *webhooks.Service {
-	return testkit.Must(webhooks.NewService(webhooks.ServiceConfig{Endpoints: h.endpoints, Attempts: h.endpoints, Hosts: h.endpoints, MayDisclose: h.mayDisclose, Entities: h, Subscriptions: h, Principals: h, Secrets: h, Sender: h, Clock: h.clock, IDs: system.NewIDs(), Resume: h.resume, Timeout: 15 * time.Second, Overlap: 24 * time.Hour}))
+func (h *webhookFixture) service() *webhooks.Service { return h.serviceWith(h.endpoints) }
+
+func (h *webhookFixture) serviceWith(endpoints ports.WebhookEndpoints) *webhooks.Service {
+	return testkit.Must(webhooks.NewService(webhooks.ServiceConfig{Endpoints: endpoints, Attempts: h.endpoints, Decisions: h.log.Webhooks(), MayDisclose: h.mayDisclose, Entities: h, Subscriptions: h, Principals: h, Secrets: h, Sender: h, Clock: h.clock, IDs: system.NewIDs(), Resume: h.resume, Timeout: 15 * time.Second, Overlap: 24 * time.Hour}))
 }
 
 func (h *webhookFixture) run(t *testing.T, node string, change func(*webhooks.Config)) (stop func()) {

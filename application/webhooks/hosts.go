@@ -6,11 +6,10 @@ import (
 	"net/netip"
 	"net/url"
 	"regexp"
-	"slices"
 	"strings"
 
-	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/shredding"
 	"github.com/erpbackbone/backbone/ports"
 )
 
@@ -57,14 +56,17 @@ func parseHost(text string) (string, error) {
 
 // Hosts lists the hosts that the caller's tenant allows.
 func (s *Service) Hosts(ctx context.Context, p ports.Principal) ([]ports.WebhookHost, error) {
-	return s.config.Hosts.WebhookHosts(ctx, p.TenantID)
+	return s.config.Decisions.Hosts(ctx, p.TenantID)
 }
 
-// AllowHost lets the tenant's webhooks send to a host. Faults: webhook.host_invalid,
-// webhook.too_many_hosts.
-func (s *Service) AllowHost(ctx context.Context, p ports.Principal, text string) error {
+// AllowHost lets the tenant's webhooks send to a host. reason may be "". Faults:
+// webhook.host_invalid, webhook.reason_invalid, pii.in_text, webhook.too_many_hosts.
+func (s *Service) AllowHost(ctx context.Context, p ports.Principal, text, reason string) error {
 	host, err := parseHost(text)
 	if err != nil {
+		return err
+	}
+	if err := checkReason(reason); err != nil {
 		return err
 	}
 	all, err := s.Hosts(ctx, p)
@@ -74,29 +76,37 @@ func (s *Service) AllowHost(ctx context.Context, p ports.Principal, text string)
 	if len(all) >= maxHosts {
 		return fault.New(fault.FailedPrecondition, "webhook.too_many_hosts", "a tenant allows at most %d hosts; remove those that no endpoint uses", maxHosts)
 	}
-	return s.config.Hosts.AddWebhookHost(ctx, ports.WebhookHost{TenantID: p.TenantID, Host: host, AddedBy: p.PersonID, AddedAt: event.Micros(s.config.Clock.Now())})
+	return s.config.Decisions.DecideHost(ctx, p.TenantID, host, true, reason, p)
 }
 
 // RemoveHost ends deliveries to a host. Events for it are tried again and become dead letters at
-// last. Fault webhook.host_invalid.
-func (s *Service) RemoveHost(ctx context.Context, p ports.Principal, text string) error {
+// last. reason may be "". Faults: webhook.host_invalid, webhook.reason_invalid, pii.in_text.
+func (s *Service) RemoveHost(ctx context.Context, p ports.Principal, text, reason string) error {
 	host, err := parseHost(text)
 	if err != nil {
 		return err
 	}
-	return s.config.Hosts.DeleteWebhookHost(ctx, p.TenantID, host)
+	if err := checkReason(reason); err != nil {
+		return err
+	}
+	return s.config.Decisions.DecideHost(ctx, p.TenantID, host, false, reason, p)
+}
+
+// checkReason checks the reason of a decision about a host, which is kept for ever.
+func checkReason(reason string) error {
+	if len(reason) > maxReason {
+		return fault.New(fault.Invalid, "webhook.reason_invalid", "a reason has at most %d bytes; shorten it", maxReason).WithField("reason")
+	}
+	return shredding.CheckText("reason", reason)
 }
 
 // checkHost refuses an address on a host that the tenant does not allow. Fault
 // webhook.host_not_allowed.
 func (s *Service) checkHost(ctx context.Context, tenantID, address string) error {
-	all, err := s.config.Hosts.WebhookHosts(ctx, tenantID)
-	if err != nil {
-		return err
-	}
 	host := hostOf(address)
-	if !slices.ContainsFunc(all, func(h ports.WebhookHost) bool { return h.Host == host }) {
-		return fault.New(fault.Forbidden, "webhook.host_not_allowed", "webhooks may not send to this host; have an administrator allow it: backbone webhooks allow %s", host).WithField("/url")
+	allowed, err := s.config.Decisions.HostAllowed(ctx, tenantID, host)
+	if err == nil && !allowed {
+		err = fault.New(fault.Forbidden, "webhook.host_not_allowed", "webhooks may not send to this host; have an administrator allow it: backbone webhooks allow %s", host).WithField("/url")
 	}
-	return nil
+	return err
 }

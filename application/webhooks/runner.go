@@ -214,16 +214,19 @@ func (r *runner) pauseAfterFailure(a ports.WebhookAnswer) {
 
 // disable stops deliveries until the owner enables the endpoint again.
 func (r *runner) disable(ctx context.Context, owner ports.Principal, code string) error {
+	record, err := r.d.config.Decisions.Endpoint(ctx, r.sub.TenantID, r.sub.UID)
+	if err != nil {
+		return err
+	}
 	e, err := r.d.config.Endpoints.WebhookEndpoint(ctx, r.sub.UID)
 	if err != nil {
 		return err
 	}
-	if e.URL != r.endpoint.URL || !e.DisabledAt.IsZero() {
+	if e.URL != r.endpoint.URL || !e.DisabledAt.IsZero() || e.Digest() != record.Digest {
 		return nil // another delivery has disabled it, or the owner has changed it
 	}
-	now := event.Micros(r.d.config.Clock.Now())
-	e.DisabledAt, e.DisabledCode = now, code
-	if err := r.d.save(ctx, &e, now); err != nil {
+	e.DisabledAt, e.DisabledCode = event.Micros(r.d.config.Clock.Now()), code
+	if _, err := r.d.save(ctx, r.sub.ID, &e, record, ports.Principal{}); err != nil {
 		return err
 	}
 	r.d.Logger.WarnContext(ctx, "an endpoint wants no more deliveries; its subscription is paused", "subscription", r.sub.ID)

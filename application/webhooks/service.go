@@ -2,6 +2,7 @@ package webhooks
 
 import (
 	"context"
+	"crypto/sha256"
 	"fmt"
 	"strings"
 	"time"
@@ -36,7 +37,7 @@ type Entities interface {
 type ServiceConfig struct {
 	Endpoints     ports.WebhookEndpoints
 	Attempts      ports.WebhookAttempts
-	Hosts         ports.WebhookHosts
+	Decisions     ports.WebhookDecisions
 	Entities      Entities
 	Subscriptions Subscriptions
 	Principals    ports.Principals // finds the owners of subscriptions
@@ -79,6 +80,9 @@ func (s *Service) findOwned(ctx context.Context, p ports.Principal, id string) (
 // an endpoint that is created again gets another secret.
 const codeDeleted = "webhook.endpoint_deleted"
 
+// IsDeleted reports whether a row is that of a deleted endpoint.
+func IsDeleted(e *ports.WebhookEndpoint) bool { return e.DisabledCode == codeDeleted }
+
 // deletedURL is the address of a deleted endpoint.
 const deletedURL = "https://deleted.invalid/"
 
@@ -102,13 +106,18 @@ func (s *Service) Endpoint(ctx context.Context, c Caller, id string) (Endpoint, 
 	return e, err
 }
 
-// ownEndpoint finds the endpoint of a subscription of the caller.
-func (s *Service) ownEndpoint(ctx context.Context, p ports.Principal, id string) (Endpoint, error) {
+// ownEndpoint finds the endpoint of a subscription of the caller, with what was recorded about it
+// before the row was read.
+func (s *Service) ownEndpoint(ctx context.Context, p ports.Principal, id string) (e Endpoint, record ports.WebhookRecord, err error) {
 	sub, err := s.findOwned(ctx, p, id)
 	if err != nil {
-		return Endpoint{}, err
+		return e, record, err
 	}
-	return s.find(ctx, &sub)
+	if record, err = s.config.Decisions.Endpoint(ctx, sub.TenantID, sub.UID); err != nil {
+		return e, record, err
+	}
+	e, err = s.find(ctx, &sub)
+	return e, record, err
 }
 
 // EndpointSettings is the part of an endpoint that its owner sets.
@@ -141,7 +150,8 @@ func (s *Service) checkPersonal(ctx context.Context, p ports.Principal, reason s
 
 // Set creates the endpoint of a subscription, or changes its address or headers, and enables
 // it if it was disabled. A subscription that was paused with it is resumed. The result has
-// the secret if the endpoint is new; a new address keeps it. Faults: webhook.url_invalid,
+// the secret if the endpoint is new; a new address keeps it. A stored endpoint that is not as
+// it was recorded is replaced by a new one. Faults: webhook.url_invalid,
 // webhook.host_not_allowed, webhook.header_invalid, webhook.headers_missing,
 // webhook.personal_reason_invalid, auth.forbidden, webhook.endpoint_changed.
 func (s *Service) Set(ctx context.Context, p ports.Principal, id string, to EndpointSettings) (e Endpoint, created bool, err error) {
@@ -160,27 +170,25 @@ func (s *Service) Set(ctx context.Context, p ports.Principal, id string, to Endp
 	}
 	now := event.Micros(s.config.Clock.Now())
 	e.Schedule = Schedule(&sub.Settings)
-	e.WebhookEndpoint, err = s.config.Endpoints.WebhookEndpoint(ctx, sub.UID)
-	switch {
-	case fault.KindOf(err) == fault.NotFound:
-		created = true
-		e.WebhookEndpoint = ports.WebhookEndpoint{Subscription: sub.UID, TenantID: sub.TenantID, SecretNumber: 1, CreatedAt: now}
-	case err != nil:
+	record, err := s.config.Decisions.Endpoint(ctx, sub.TenantID, sub.UID) // before the row is read, so that the later of two callers fails
+	if err != nil {
 		return Endpoint{}, false, err
-	case e.DisabledCode == codeDeleted:
+	}
+	e.WebhookEndpoint, err = s.config.Endpoints.WebhookEndpoint(ctx, sub.UID)
+	if err != nil && fault.KindOf(err) != fault.NotFound {
+		return Endpoint{}, false, err
+	}
+	switch {
+	case e.Revision == 0, e.Digest() != record.Digest:
 		created = true
-		e.SecretNumber++
-		e.PreviousUntil, e.CreatedAt = time.Time{}, now
+		e.WebhookEndpoint = ports.WebhookEndpoint{
+			Subscription: sub.UID, TenantID: sub.TenantID, SecretNumber: max(e.SecretNumber, record.SecretNumber) + 1, Revision: e.Revision, CreatedAt: now,
+		}
 	case e.URL == to.URL && e.DisabledAt.IsZero() && to.Headers == nil && e.PersonalReason == to.PersonalReason:
 		return e, false, nil
 	case len(e.Headers) > 0 && to.Headers == nil && origin(e.URL) != origin(to.URL):
 		return Endpoint{}, false, fault.New(fault.Invalid, "webhook.headers_missing",
 			"the endpoint's own headers go to no other host than the one that they were given for; give headers with the new address, or an empty object for none").WithField("/headers")
-	}
-	if created {
-		if e.Secret, err = s.secret(ctx, &e.WebhookEndpoint); err != nil {
-			return Endpoint{}, false, err
-		}
 	}
 	gone := e.DisabledCode == codeGone
 	e.URL, e.PersonalReason, e.DisabledAt, e.DisabledCode = to.URL, to.PersonalReason, time.Time{}, ""
@@ -196,42 +204,77 @@ func (s *Service) Set(ctx context.Context, p ports.Principal, id string, to Endp
 			return Endpoint{}, false, err
 		}
 	}
-	return e, created, s.save(ctx, &e.WebhookEndpoint, now)
+	secret, err := s.save(ctx, sub.ID, &e.WebhookEndpoint, record, p)
+	if created {
+		e.Secret = secret
+	}
+	return e, created, err
 }
 
 // Delete deletes the endpoint of a subscription: nothing is sent any more, and messages keep
 // waiting. Its headers are deleted, and no later endpoint gets its secret. Fault
 // webhook.endpoint_not_found.
 func (s *Service) Delete(ctx context.Context, p ports.Principal, id string) error {
-	e, err := s.ownEndpoint(ctx, p, id)
+	e, record, err := s.ownEndpoint(ctx, p, id)
 	if err != nil {
 		return err
 	}
 	now := event.Micros(s.config.Clock.Now())
 	e.URL, e.HeaderNames, e.Headers, e.PersonalReason, e.PreviousUntil, e.DisabledAt, e.DisabledCode = deletedURL, nil, nil, "", time.Time{}, now, codeDeleted
-	return s.save(ctx, &e.WebhookEndpoint, now)
+	e.SecretNumber = max(e.SecretNumber, record.SecretNumber)
+	_, err = s.save(ctx, id, &e.WebhookEndpoint, record, p)
+	return err
 }
 
-func (s *Service) save(ctx context.Context, e *ports.WebhookEndpoint, now time.Time) error {
+// save records a change of an endpoint and then writes its row, which counts only with the
+// record: a row whose write was cut off sends nothing until the owner sets the endpoint again.
+// It returns the secret.
+func (s *Service) save(ctx context.Context, id string, e *ports.WebhookEndpoint, before ports.WebhookRecord, by ports.Principal) (secret string, err error) {
 	e.Revision++
-	e.UpdatedAt = now
-	return s.config.Endpoints.SaveWebhookEndpoint(ctx, *e)
+	e.UpdatedAt = event.Micros(s.config.Clock.Now())
+	if secret, err = s.secret(ctx, e); err != nil {
+		return "", err
+	}
+	decision := ports.WebhookDecision{
+		Endpoint: *e, SubscriptionID: id, SecretSHA256: sha256.Sum256([]byte(secret)), Deleted: IsDeleted(e), Before: before, By: by,
+	}
+	if err := s.config.Decisions.DecideEndpoint(ctx, decision); err != nil {
+		return "", err
+	}
+	return secret, s.config.Endpoints.SaveWebhookEndpoint(ctx, *e)
+}
+
+// unrecorded is the fault of an endpoint whose row is not as the administrative log has it.
+func unrecorded() error {
+	return fault.New(fault.FailedPrecondition, "webhook.endpoint_unrecorded",
+		"the stored endpoint is not as it was recorded, so nothing is sent to it: a change was cut off, or its row was edited; set it again, and have `backbone verify` run")
+}
+
+// checkRecorded refuses an endpoint that the administrative log does not support. Fault
+// webhook.endpoint_unrecorded.
+func (s *Service) checkRecorded(ctx context.Context, e *ports.WebhookEndpoint) error {
+	record, err := s.config.Decisions.Endpoint(ctx, e.TenantID, e.Subscription)
+	if err == nil && e.Digest() != record.Digest {
+		err = unrecorded()
+	}
+	return err
 }
 
 // Rotate makes a new secret and returns it. The previous one signs too for the time Overlap, so
-// that receivers can install the new one.
+// that receivers can install the new one. Faults: webhook.endpoint_not_found,
+// webhook.endpoint_unrecorded, webhook.endpoint_changed.
 func (s *Service) Rotate(ctx context.Context, p ports.Principal, id string) (Endpoint, error) {
-	e, err := s.ownEndpoint(ctx, p, id)
+	e, record, err := s.ownEndpoint(ctx, p, id)
+	if err == nil && e.Digest() != record.Digest {
+		err = unrecorded()
+	}
 	if err != nil {
 		return Endpoint{}, err
 	}
-	now := event.Micros(s.config.Clock.Now())
 	e.SecretNumber++
-	e.PreviousUntil = now.Add(s.config.Overlap)
-	if e.Secret, err = s.secret(ctx, &e.WebhookEndpoint); err != nil {
-		return Endpoint{}, err
-	}
-	return e, s.save(ctx, &e.WebhookEndpoint, now)
+	e.PreviousUntil = event.Micros(s.config.Clock.Now()).Add(s.config.Overlap)
+	e.Secret, err = s.save(ctx, id, &e.WebhookEndpoint, record, p)
+	return e, err
 }
 
 func (s *Service) secret(ctx context.Context, e *ports.WebhookEndpoint) (text string, err error) {
@@ -257,7 +300,7 @@ type TestResult struct {
 // Test sends a message of the type backbone.webhook.test, also to a disabled endpoint. Its
 // outcome changes nothing.
 func (s *Service) Test(ctx context.Context, p ports.Principal, id string) (TestResult, error) {
-	e, err := s.ownEndpoint(ctx, p, id)
+	e, _, err := s.ownEndpoint(ctx, p, id)
 	if err != nil {
 		return TestResult{}, err
 	}
@@ -278,6 +321,9 @@ func (s *Service) Test(ctx context.Context, p ports.Principal, id string) (TestR
 // send signs a message with every secret that is valid now, and sends it.
 func (s *Service) send(ctx context.Context, e *ports.WebhookEndpoint, id string, text []byte, timeout time.Duration) (ports.WebhookAnswer, error) {
 	if err := s.checkHost(ctx, e.TenantID, e.URL); err != nil { // it may have been removed since
+		return ports.WebhookAnswer{}, err
+	}
+	if err := s.checkRecorded(ctx, e); err != nil {
 		return ports.WebhookAnswer{}, err
 	}
 	now := s.config.Clock.Now()

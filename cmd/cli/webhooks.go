@@ -30,8 +30,8 @@ func webhooksCommand() *cobra.Command {
 	cmd.AddCommand(listWebhooksCommand(), showWebhookCommand(), createWebhookCommand(), testWebhookCommand(),
 		rotateWebhookSecretCommand(), deleteWebhookCommand(),
 		listWebhookHostsCommand(),
-		changeWebhookHostsCommand("allow", "Let the webhooks of the tenant send to a host", (*client.Client).AllowWebhookHost),
-		changeWebhookHostsCommand("disallow", "Send to a host no more", (*client.Client).RemoveWebhookHost))
+		changeWebhookHostsCommand("allow", "Let the webhooks of the tenant send to a host", allowWebhookHost),
+		changeWebhookHostsCommand("disallow", "Send to a host no more", removeWebhookHost))
 	return cmd
 }
 
@@ -296,11 +296,14 @@ func listWebhookHostsCommand() *cobra.Command {
 }
 
 // changeWebhookHostsCommand makes a command that changes the allowed hosts and prints them.
-func changeWebhookHostsCommand(verb, short string, change func(c *client.Client, ctx context.Context, host string, options ...client.Option) (client.WebhookHostList, error)) *cobra.Command {
-	return serverCommand(&cobra.Command{
-		Use: verb + " HOST", Short: short, Example: "  backbone webhooks " + verb + " hooks.example.org\n  backbone webhooks " + verb + " hooks.example.org:8443", Args: cobra.ExactArgs(1),
-	}, func(ctx context.Context, s *session, args []string) error {
-		all, err := change(s.Client, ctx, args[0])
+func changeWebhookHostsCommand(verb, short string, change func(s *session, ctx context.Context, host, reason string) (client.WebhookHostList, error)) *cobra.Command {
+	var reason string
+	cmd := &cobra.Command{
+		Use: verb + " HOST", Short: short, Example: "  backbone webhooks " + verb + " hooks.example.org\n  backbone webhooks " + verb + " hooks.example.org:8443 --reason \"vendor portal\"", Args: cobra.ExactArgs(1),
+	}
+	cmd.Flags().StringVar(&reason, "reason", "", "why, without personal data; kept in the administrative log")
+	return serverCommand(cmd, func(ctx context.Context, s *session, args []string) error {
+		all, err := change(s, ctx, args[0], reason)
 		if err != nil {
 			return err
 		}
@@ -308,12 +311,20 @@ func changeWebhookHostsCommand(verb, short string, change func(c *client.Client,
 	})
 }
 
+func allowWebhookHost(s *session, ctx context.Context, host, reason string) (client.WebhookHostList, error) {
+	return s.AllowWebhookHost(ctx, host, client.AllowWebhookHostParams{Reason: reason})
+}
+
+func removeWebhookHost(s *session, ctx context.Context, host, reason string) (client.WebhookHostList, error) {
+	return s.RemoveWebhookHost(ctx, host, client.RemoveWebhookHostParams{Reason: reason})
+}
+
 // hosts prints the hosts that webhooks may send to.
 func (s *session) hosts(all client.WebhookHostList) error {
 	return s.show(all, func(p *page) {
-		p.row("HOST", "ADDED BY", "AT")
+		p.row("HOST", "ADDED BY", "AT", "REASON")
 		for _, h := range all.Hosts {
-			p.row(h.Host, h.AddedBy, h.AddedAt.UTC().Format(plainMinuteLayout))
+			p.row(h.Host, h.AddedBy, h.AddedAt.UTC().Format(plainMinuteLayout), cmp.Or(h.Reason, "-"))
 		}
 	})
 }
@@ -355,13 +366,14 @@ func testAdvice(t client.WebhookTest) string {
 		return "only 2xx takes a delivery; see the receiver's log"
 	}
 	return cmp.Or(map[string]string{
-		"webhook.timeout":            "no answer in time; the receiver should answer first and work afterwards",
-		"webhook.connection":         "no connection; see that the receiver runs and that its port is open to this server",
-		"webhook.dns":                "the name was not found, or leads to an address that is not allowed; correct it, or have an operator add the network to webhook.allowed_networks",
-		"webhook.tls":                "no TLS connection; see that the certificate is valid for the name and that its issuer is known here",
-		"webhook.host_not_allowed":   "the host is not allowed any more; have an administrator allow it with `backbone webhooks allow`",
-		"webhook.url_invalid":        "the configuration does not allow this address any more; set another one",
-		"webhook.header_invalid":     "one of the headers is not let through any more; set the endpoint again without it",
-		"webhook.headers_unreadable": "the headers cannot be opened for this address; set the endpoint again with --headers",
+		"webhook.timeout":             "no answer in time; the receiver should answer first and work afterwards",
+		"webhook.connection":          "no connection; see that the receiver runs and that its port is open to this server",
+		"webhook.dns":                 "the name was not found, or leads to an address that is not allowed; correct it, or have an operator add the network to webhook.allowed_networks",
+		"webhook.tls":                 "no TLS connection; see that the certificate is valid for the name and that its issuer is known here",
+		"webhook.host_not_allowed":    "the host is not allowed any more; have an administrator allow it with `backbone webhooks allow`",
+		"webhook.endpoint_unrecorded": "the stored endpoint is not as it was recorded; set it again with `backbone webhooks create`",
+		"webhook.url_invalid":         "the configuration does not allow this address any more; set another one",
+		"webhook.header_invalid":      "one of the headers is not let through any more; set the endpoint again without it",
+		"webhook.headers_unreadable":  "the headers cannot be opened for this address; set the endpoint again with --headers",
 	}[t.Code], "see the server's log")
 }

@@ -13,16 +13,17 @@ import (
 
 // composeAdministration composes the administrative logs and the directory of callers over
 // them. It begins the logs of tenants from before there were any.
-func (a *App) composeAdministration(ctx context.Context, clock ports.Clock) (*administration.Log, error) {
+func (a *App) composeAdministration(ctx context.Context, clock ports.Clock) error {
 	installation, err := a.Store.Directory.Installation(ctx)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	log := administration.NewLog(administration.LogConfig{
+	a.administration = administration.NewLog(administration.LogConfig{
 		Entities: a.Store.Directory, Streams: a.Store.Events, Writer: administrationWriter{a.appends}, Directory: a.Store.Directory, LogName: installation.LogName, Clock: clock, Logger: a.logger,
+		Adoptions: []administration.Adoption{administration.AdoptWebhooks(a.Store.Webhooks.FormerHosts, formerWebhooks(a.Store))},
 	})
-	a.Principals = administration.NewPrincipals(log, a.Store.Audit, a.Store.Events)
-	return log, log.BeginAll(ctx)
+	a.Principals = administration.NewPrincipals(a.administration, a.Store.Audit, a.Store.Events)
+	return a.administration.BeginAll(ctx)
 }
 
 // bookHeads are the heads of legal entities, for what reads the books of all of them: it has

@@ -100,6 +100,8 @@ type App struct {
 	Runner        *projections.Runner
 	Subscriptions *subscriptions.Service
 
+	administration *administration.Log
+
 	config     configs.Config
 	logger     *slog.Logger
 	metrics    *prometheus.Metrics
@@ -121,8 +123,7 @@ type App struct {
 	fanout     *fanoutRunner  // nil in tools and without a broker
 	webhooks   *webhookRunner // nil in tools
 
-	administrative *administration.Log
-	verifications  *jobs.Service // nil in tools
+	verifications *jobs.Service // nil in tools
 }
 
 // Options are what differs between `serve`, `dev` and tools.
@@ -240,11 +241,11 @@ func (a *App) compose(ctx context.Context, clock ports.Clock, ids ports.IDSource
 	a.appends = eventappend.NewService(eventappend.Config{
 		Preparer: preparer, Appender: a.Store.Appender, Events: a.Store.Events, Idempotency: a.Store.Intents, Clock: clock, IDs: ids, KeyTTL: c.Idempotency.TTL, Fingerprints: a.vault,
 	})
-	if a.administrative, err = a.composeAdministration(ctx, clock); err != nil {
+	if err := a.composeAdministration(ctx, clock); err != nil {
 		return err
 	}
 	a.Tenancy = tenancy.New(tenancy.Config{
-		LegalEntities: recordedEntities{a.Store.Directory, a.administrative, a.prepareNewTenant}, Principals: a.Principals, Policies: engine, Owner: a.Catalog.Owner, TypeOwners: a.typeOwners, Roles: a.Catalog.RoleNames(),
+		LegalEntities: recordedEntities{a.Store.Directory, a.administration, a.prepareNewTenant}, Principals: a.Principals, Policies: engine, Owner: a.Catalog.Owner, TypeOwners: a.typeOwners, Roles: a.Catalog.RoleNames(),
 		Clock: clock, IDs: ids, AllowDevelopmentTokens: o.AllowDevelopmentTokens,
 	})
 	a.streams = streams.New(streams.Config{Writer: streamWriter{a.appends}, Reader: a.Store.Events, Catalog: a.Catalog, Roles: a.Catalog.RoleNames()})
@@ -293,10 +294,10 @@ func (a *App) compose(ctx context.Context, clock ports.Clock, ids ports.IDSource
 		return err
 	}
 	if a.personal != nil {
-		if err := a.personal.addErasures(a, administrative, clock, ids); err != nil {
+		if err := a.personal.addErasures(a, a.administration, clock, ids); err != nil {
 			return err
 		}
-		if err := a.personal.addRedactions(ctx, a, administrative, clock, ids); err != nil {
+		if err := a.personal.addRedactions(ctx, a, a.administration, clock, ids); err != nil {
 			return err
 		}
 	}

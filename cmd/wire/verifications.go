@@ -15,7 +15,7 @@ func (a *App) composeVerifications(ctx context.Context, clock ports.Clock, ids p
 		return err
 	}
 	a.verifications = jobs.New(jobs.Config{
-		Log: a.administrative, Events: a.Store.Events, Leases: a.Store.Leases, LogName: installation.LogName, Node: a.config.Node.ID, Clock: clock, IDs: ids, Logger: a.logger,
+		Log: a.administration, Events: a.Store.Events, Leases: a.Store.Leases, LogName: installation.LogName, Node: a.config.Node.ID, Clock: clock, IDs: ids, Logger: a.logger,
 		Check: func(ctx context.Context, tenantID, code string, progress verify.Progress, options ...verify.Option) ([]verify.EntityReport, error) {
 			return verify.Run(ctx, a.Store.Chains(), tenantID, []string{code}, progress, options...)
 		},

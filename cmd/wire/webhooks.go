@@ -6,8 +6,10 @@ import (
 	"slices"
 	"time"
 
+	"github.com/erpbackbone/backbone/adapters/postgres"
 	"github.com/erpbackbone/backbone/adapters/system"
 	sender "github.com/erpbackbone/backbone/adapters/webhook"
+	"github.com/erpbackbone/backbone/application/administration"
 	"github.com/erpbackbone/backbone/application/module"
 	"github.com/erpbackbone/backbone/application/subscriptions"
 	"github.com/erpbackbone/backbone/application/tenancy"
@@ -29,7 +31,7 @@ type webhookRunner struct {
 func (a *App) composeWebhooks() error {
 	c := a.config.Webhook
 	service, err := webhooks.NewService(webhooks.ServiceConfig{
-		Endpoints: a.Store.Webhooks, Attempts: a.Store.Webhooks, Hosts: a.Store.Webhooks, Entities: a.Store.Directory, Subscriptions: a.Store.Subscriptions, Principals: a.Principals, Secrets: a.vault, Clock: system.Clock{}, IDs: system.NewIDs(), Timeout: c.Timeout, Overlap: c.SecretOverlap,
+		Endpoints: a.Store.Webhooks, Attempts: a.Store.Webhooks, Decisions: administration.NewWebhooks(a.administration, tenancy.Actor), Entities: a.Store.Directory, Subscriptions: a.Store.Subscriptions, Principals: a.Principals, Secrets: a.vault, Clock: system.Clock{}, IDs: system.NewIDs(), Timeout: c.Timeout, Overlap: c.SecretOverlap,
 		Resume: func(ctx context.Context, owner ports.Principal, id string) error {
 			_, err := a.Subscriptions.Resume(ctx, subscriptions.Caller{Principal: owner}, id)
 			return err
@@ -51,6 +53,32 @@ func (a *App) composeWebhooks() error {
 	})
 	a.webhooks = &webhookRunner{service: service, dispatcher: dispatcher}
 	return err
+}
+
+// formerWebhooks reads the endpoints of an earlier release, to be adopted into the administrative
+// log of their tenant. What no subscription has is left out: it is deleted.
+func formerWebhooks(store *postgres.Database) func(ctx context.Context, tenantID string) ([]ports.WebhookDecision, error) {
+	return func(ctx context.Context, tenantID string) ([]ports.WebhookDecision, error) {
+		endpoints, err := store.Webhooks.WebhookEndpoints(ctx, tenantID)
+		if err != nil {
+			return nil, err
+		}
+		subs, err := store.Subscriptions.Subscriptions(ctx, tenantID)
+		if err != nil {
+			return nil, err
+		}
+		ids := map[event.ID]string{}
+		for _, s := range subs {
+			ids[s.UID] = s.ID
+		}
+		var out []ports.WebhookDecision
+		for _, e := range endpoints {
+			if id := ids[e.Subscription]; id != "" {
+				out = append(out, ports.WebhookDecision{Endpoint: e, SubscriptionID: id, Deleted: webhooks.IsDeleted(&e)})
+			}
+		}
+		return out, nil
+	}
 }
 
 // subscriptionConsumer delivers messages from the persistent subscriptions. It implements

@@ -16,7 +16,6 @@ import (
 type Webhooks interface {
 	ports.WebhookEndpoints
 	ports.WebhookAttempts
-	ports.WebhookHosts
 }
 
 // RunWebhookEndpoints checks ports.WebhookEndpoints and ports.WebhookAttempts on an empty
@@ -74,7 +73,6 @@ func RunWebhookEndpoints(t *testing.T, s Webhooks) {
 	require.NoError(t, err)
 	require.Equal(t, last, got, "headers are given up")
 
-	webhookHosts(t, s, at)
 	webhookAttempts(t, s, first.Subscription, other.Subscription, at)
 	require.ErrorIs(t, s.DeleteWebhookEndpoint(cancelled(), first.Subscription), context.Canceled)
 	for range 2 {
@@ -122,30 +120,4 @@ func webhookAttempts(t *testing.T, s Webhooks, one, other event.ID, at time.Time
 	list, err = s.WebhookAttempts(ctx, one, 10)
 	require.NoError(t, err)
 	require.Equal(t, []ports.WebhookAttempt{attempt(4), same, failed}, list, "what is older is forgotten")
-}
-
-func webhookHosts(t *testing.T, s Webhooks, at time.Time) {
-	ctx := t.Context()
-	a := ports.WebhookHost{TenantID: "acme", Host: "a.example.org:8443", AddedBy: "p-1", AddedAt: at}
-	b, other := a, a
-	b.Host, other.TenantID = "b.example.org", "globex"
-	require.ErrorIs(t, s.AddWebhookHost(cancelled(), a), context.Canceled)
-	for _, h := range []ports.WebhookHost{b, a, other} {
-		require.NoError(t, s.AddWebhookHost(ctx, h))
-	}
-	again := a
-	again.AddedBy = "p-2"
-	require.NoError(t, s.AddWebhookHost(ctx, again), "it is there already")
-	for tenant, want := range map[string][]ports.WebhookHost{"acme": {a, b}, "globex": {other}, "acm": {}, "": {}} {
-		got, err := s.WebhookHosts(ctx, tenant)
-		require.NoError(t, err)
-		require.NotNil(t, got)
-		require.Equal(t, want, got, tenant)
-	}
-	for range 2 {
-		require.NoError(t, s.DeleteWebhookHost(ctx, "acme", a.Host))
-	}
-	got, err := s.WebhookHosts(ctx, "acme")
-	require.NoError(t, err)
-	require.Equal(t, []ports.WebhookHost{b}, got)
 }

@@ -28,7 +28,6 @@ func NewWebhooks(db *pg.Database) *Webhooks {
 var (
 	_ ports.WebhookEndpoints = (*Webhooks)(nil)
 	_ ports.WebhookAttempts  = (*Webhooks)(nil)
-	_ ports.WebhookHosts     = (*Webhooks)(nil)
 )
 
 func webhookEndpoint(w *subscriptionsdb.BackboneWebhookEndpoint) ports.WebhookEndpoint {
@@ -86,7 +85,7 @@ func (s *Webhooks) SaveWebhookEndpoint(ctx context.Context, e ports.WebhookEndpo
 		return pg.Translate(ctx, err)
 	}
 	if saved == 0 {
-		return fault.New(fault.Conflict, "webhook.endpoint_changed", "another request has changed the endpoint; read it and try again")
+		return ports.WebhookEndpointChanged()
 	}
 	return nil
 }
@@ -130,22 +129,10 @@ func (s *Webhooks) WebhookAttempts(ctx context.Context, subscription event.ID, l
 	})
 }
 
-// WebhookHosts implements ports.WebhookHosts.
-func (s *Webhooks) WebhookHosts(ctx context.Context, tenantID string) ([]ports.WebhookHost, error) {
+// FormerHosts lists the hosts that an earlier release allowed, by host. Nothing is added to them.
+func (s *Webhooks) FormerHosts(ctx context.Context, tenantID string) ([]ports.WebhookHost, error) {
 	rows, err := s.queries.ListWebhookHosts(ctx, s.db.Reads, tenantID)
 	return pg.MapRows(ctx, rows, err, func(r *subscriptionsdb.ListWebhookHostsRow) ports.WebhookHost {
 		return ports.WebhookHost{TenantID: tenantID, Host: r.Host, AddedBy: r.AddedBy, AddedAt: r.AddedAt.UTC()}
 	})
-}
-
-// AddWebhookHost implements ports.WebhookHosts.
-func (s *Webhooks) AddWebhookHost(ctx context.Context, h ports.WebhookHost) error {
-	return pg.Translate(ctx, s.queries.InsertWebhookHost(ctx, s.db.Reads, &subscriptionsdb.InsertWebhookHostParams{
-		TenantID: h.TenantID, Host: h.Host, AddedBy: h.AddedBy, AddedAt: h.AddedAt,
-	}))
-}
-
-// DeleteWebhookHost implements ports.WebhookHosts.
-func (s *Webhooks) DeleteWebhookHost(ctx context.Context, tenantID, host string) error {
-	return pg.Translate(ctx, s.queries.DeleteWebhookHost(ctx, s.db.Reads, &subscriptionsdb.DeleteWebhookHostParams{TenantID: tenantID, Host: host}))
 }

@@ -2462,6 +2462,9 @@ type WebhookHost struct {
 	// AddedBy A person's id.
 	AddedBy string `json:"added_by"`
 	Host    string `json:"host"`
+
+	// Reason Why it was allowed.
+	Reason string `json:"reason,omitempty,omitzero"`
 }
 
 // WebhookHostList defines model for WebhookHostList.
@@ -2544,6 +2547,9 @@ type FromDate = string
 
 // FromSequence defines model for FromSequence.
 type FromSequence = string
+
+// HostReason defines model for HostReason.
+type HostReason = string
 
 // ID defines model for ID.
 type ID = string

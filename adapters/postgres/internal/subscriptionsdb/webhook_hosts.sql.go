@@ -10,43 +10,6 @@ import (
 	"time"
 )
 
-const DeleteWebhookHost = `-- name: DeleteWebhookHost :exec
-DELETE FROM backbone.webhook_hosts WHERE tenant_id = $1 AND host = $2
-`
-
-type DeleteWebhookHostParams struct {
-	TenantID string
-	Host     string
-}
-
-func (q *Queries) DeleteWebhookHost(ctx context.Context, db DBTX, arg *DeleteWebhookHostParams) error {
-	_, err := db.Exec(ctx, DeleteWebhookHost, arg.TenantID, arg.Host)
-	return err
-}
-
-const InsertWebhookHost = `-- name: InsertWebhookHost :exec
-INSERT INTO backbone.webhook_hosts (tenant_id, host, added_by, added_at)
-VALUES ($1, $2, $3, $4)
-ON CONFLICT (tenant_id, host) DO NOTHING
-`
-
-type InsertWebhookHostParams struct {
-	TenantID string
-	Host     string
-	AddedBy  string
-	AddedAt  time.Time
-}
-
-func (q *Queries) InsertWebhookHost(ctx context.Context, db DBTX, arg *InsertWebhookHostParams) error {
-	_, err := db.Exec(ctx, InsertWebhookHost,
-		arg.TenantID,
-		arg.Host,
-		arg.AddedBy,
-		arg.AddedAt,
-	)
-	return err
-}
-
 const ListWebhookHosts = `-- name: ListWebhookHosts :many
 SELECT h.host, h.added_by, h.added_at
 FROM backbone.webhook_hosts h
@@ -60,6 +23,7 @@ type ListWebhookHostsRow struct {
 	AddedAt time.Time
 }
 
+// What an earlier release stored. The administrative log has adopted it.
 func (q *Queries) ListWebhookHosts(ctx context.Context, db DBTX, tenantID string) ([]ListWebhookHostsRow, error) {
 	rows, err := db.Query(ctx, ListWebhookHosts, tenantID)
 	if err != nil {

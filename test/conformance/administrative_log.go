@@ -1,0 +1,81 @@
+package conformance
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/erpbackbone/backbone/adapters/jsonschema"
+	"github.com/erpbackbone/backbone/adapters/memory"
+	"github.com/erpbackbone/backbone/adapters/system"
+	"github.com/erpbackbone/backbone/application/administration"
+	eventappend "github.com/erpbackbone/backbone/application/append"
+	"github.com/erpbackbone/backbone/application/module"
+	"github.com/erpbackbone/backbone/application/registry"
+	"github.com/erpbackbone/backbone/application/tenancy"
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+// AdministrativeLog are the administrative logs of a database in memory.
+type AdministrativeLog struct {
+	*administration.Log
+	Database *memory.Database
+	config   administration.LogConfig
+}
+
+// NewAdministrativeLog makes a database with administrative logs.
+func NewAdministrativeLog(clock ports.Clock, adoptions ...administration.Adoption) (*AdministrativeLog, error) {
+	const logName = "ledger.example.org"
+	d, ids, schemas := memory.New(memory.Config{LogName: logName, Deployment: 1, Clock: clock}), system.NewIDs(), jsonschema.New()
+	catalog, err := module.Build(schemas, administration.Module{})
+	if err != nil {
+		return nil, err
+	}
+	types := registry.New(d.Registry, schemas, nil, catalog, clock)
+	if err := types.RegisterBuiltIn(context.Background()); err != nil {
+		return nil, err
+	}
+	preparer := eventappend.NewPreparer(eventappend.PreparerConfig{Types: types, IDs: ids, Limits: eventappend.Limits{BatchEvents: 100, EventBytes: 1 << 20, EntityRefs: 128, Tags: 32}})
+	l := &AdministrativeLog{Database: d, config: administration.LogConfig{
+		Entities: d.Directory, Streams: d.Events, Directory: formerDirectory{}, LogName: logName, Clock: clock, Logger: slog.New(slog.DiscardHandler), Adoptions: adoptions,
+		Writer: administrationWriter{eventappend.NewService(eventappend.Config{
+			Preparer: preparer, Appender: d.Appender, Events: d.Events, Idempotency: d.Intents, Clock: clock, IDs: ids, KeyTTL: time.Hour,
+		})},
+	}}
+	l.Log = l.Node()
+	return l, nil
+}
+
+// Node makes the logs of another node.
+func (l *AdministrativeLog) Node() *administration.Log { return administration.NewLog(l.config) }
+
+// Webhooks are the decisions about webhooks.
+func (l *AdministrativeLog) Webhooks() *administration.Webhooks {
+	return administration.NewWebhooks(l.Log, tenancy.Actor)
+}
+
+// Events lists the events of a tenant's log.
+func (l *AdministrativeLog) Events(ctx context.Context, tenantID string) ([]event.Recorded, error) {
+	log, err := l.Of(ctx, tenantID)
+	if err != nil {
+		return nil, err
+	}
+	return l.Database.Events.Events(ctx, ports.EventQuery{Partition: log.Partition, Limit: 10_000})
+}
+
+type administrationWriter struct{ appends *eventappend.Service }
+
+// Write implements administration.Writer.
+func (w administrationWriter) Write(ctx context.Context, b administration.Write) error {
+	_, _, err := w.appends.Append(ctx, eventappend.Request{LegalEntity: b.Log, Actor: b.Actor, PersonID: b.Actor.ID, Drafts: b.Drafts, Streams: b.Streams})
+	return err
+}
+
+// formerDirectory has no principals of an earlier release.
+type formerDirectory struct{}
+
+// FormerPrincipals implements administration.FormerDirectory.
+func (formerDirectory) FormerPrincipals(context.Context, string) ([]ports.Principal, error) {
+	return nil, nil
+}
