@@ -61,6 +61,11 @@ type Chains struct {
 	*directory.Store
 	ports.IntentAudit
 	headReader
+	registryReader
+}
+
+type registryReader interface {
+	RegistryRecord(ctx context.Context, tenantID string) (ports.RegistryRecord, error)
 }
 
 type headReader interface {
@@ -68,7 +73,9 @@ type headReader interface {
 }
 
 // Chains returns the stores that a verification reads.
-func (d *Database) Chains() Chains { return Chains{d.Audit, d.Directory, d.Intents, d.Events} }
+func (d *Database) Chains() Chains {
+	return Chains{d.Audit, d.Directory, d.Intents, d.Events, d.Registry}
+}
 
 // Pool is the pool of reads, for read models that modules keep in this database.
 func (d *Database) Pool() *pgxpool.Pool { return d.db.Reads }

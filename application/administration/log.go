@@ -36,6 +36,7 @@ type Log struct {
 	logName   string
 	clock     ports.Clock
 	logger    *slog.Logger
+	concerns  []func(context.Context, ports.LegalEntity) error // that record something when a process first uses a log
 
 	mu   sync.Mutex
 	logs map[string]ports.LegalEntity // that have begun, by tenant
@@ -83,6 +84,11 @@ func (l *Log) Of(ctx context.Context, tenantID string) (ports.LegalEntity, error
 	}
 	if err := l.begin(ctx, le); err != nil {
 		return ports.LegalEntity{}, err
+	}
+	for _, begin := range l.concerns {
+		if err := begin(ctx, le); err != nil {
+			return ports.LegalEntity{}, err
+		}
 	}
 	l.logs[tenantID] = le
 	return le, nil

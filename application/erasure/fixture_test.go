@@ -19,6 +19,7 @@ import (
 	"github.com/erpbackbone/backbone/adapters/memory"
 	"github.com/erpbackbone/backbone/adapters/signednote"
 	"github.com/erpbackbone/backbone/adapters/system"
+	"github.com/erpbackbone/backbone/application/administration"
 	eventappend "github.com/erpbackbone/backbone/application/append"
 	"github.com/erpbackbone/backbone/application/erasure"
 	"github.com/erpbackbone/backbone/application/module"
@@ -109,7 +110,7 @@ func newErasureFixture(t testing.TB) *erasureFixture {
 	require.NoError(t, err)
 	catalog, err := module.Build(jsonschema.New(), erasure.Module{}, hrModule{})
 	require.NoError(t, err)
-	b.types = registry.New(b.store.Registry, jsonschema.New(), nil, catalog, b.clock)
+	b.types = registry.New(administration.NewEventTypes(b.store.Registry), jsonschema.New(), nil, catalog, b.clock)
 	require.NoError(t, b.types.RegisterBuiltIn(t.Context()))
 	b.dataKeys = memory.NewDataKeys()
 	vaultConfig := vault.Config{
@@ -131,7 +132,7 @@ func newErasureFixture(t testing.TB) *erasureFixture {
 	// fixture listens for evictions.
 	b.opener = &opener{Opener: testkit.Must(vault.New(vaultConfig))}
 	b.config = erasure.Config{
-		Register: b.register.Erasures(), Records: b.store.PersonalRecords, Intents: b.store.Intents, Streams: b.store.Events, LegalEntities: b.store.Directory, Types: b.store.Registry,
+		Register: b.register.Erasures(), Records: b.store.PersonalRecords, Intents: b.store.Intents, Streams: b.store.Events, LegalEntities: b.store.Directory, Types: administration.NewEventTypes(b.store.Registry),
 		Copies: b.copies, Announcer: announcer{b.log}, Opener: b.opener, Chains: chainVerifier{b.store}, Notes: b.notes, Exports: b.exports, Gate: b.gate,
 		Clock: b.clock, IDs: b.ids, Observer: b.observer, Logger: slog.New(slog.DiscardHandler), Poll: 10 * time.Millisecond, KeyDeletion: 7 * 24 * time.Hour,
 	}

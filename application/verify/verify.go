@@ -18,6 +18,8 @@ type Store interface {
 	ports.IntentAudit
 	ports.LegalEntities
 	ports.Installations
+	// RegistryRecord reads one registry of event types as it is stored.
+	RegistryRecord(ctx context.Context, tenantID string) (ports.RegistryRecord, error)
 	Head(ctx context.Context, p event.PartitionID) (ports.Head, error)
 }
 

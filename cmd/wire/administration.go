@@ -22,6 +22,7 @@ func (a *App) composeAdministration(ctx context.Context, clock ports.Clock) (*ad
 		Entities: a.Store.Directory, Streams: a.Store.Events, Writer: administrationWriter{a.appends}, Directory: a.Store.Directory, LogName: installation.LogName, Clock: clock, Logger: a.logger,
 	})
 	a.Principals = administration.NewPrincipals(log, a.Store.Audit, a.Store.Events)
+	a.eventTypes.SetLog(log, a.Store.Audit, a.Store.Events, a.Catalog.EventTypes)
 	return log, log.BeginAll(ctx)
 }
 
